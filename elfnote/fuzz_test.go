@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package elfnote
+
+import (
+	"bytes"
+	"debug/elf"
+	"encoding/binary"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/go-quicktest/qt"
+)
+
+// FuzzFile reads any file as an ELF file, through all that is exported.
+func FuzzFile(f *testing.F) {
+	for _, k := range kept {
+		b, err := os.ReadFile(filepath.Join("testdata", k.name))
+		qt.Assert(f, qt.IsNil(err))
+		f.Add(b, "counter")
+	}
+	for _, class := range []elf.Class{elf.ELFCLASS32, elf.ELFCLASS64} {
+		for _, order := range []byteOrder{binary.LittleEndian, binary.BigEndian} {
+			im := newImage(class, order)
+			im.segments[0].data = im.segments[0].data[:16]
+			im.addBase()
+			im.addDynamic(uint64(elf.DT_PLTGOT), 0x4000, 0, 0)
+			im.addNotes(im.note(at(1)), im.note(at(2)))
+			im.addNotes(im.note(at(1)), im.note(Site{}))
+			im.addSymbols(elf.SHT_SYMTAB, "", testSymbol{"counter", 0x10, elf.STT_OBJECT, 1})
+			f.Add(im.bytes(), "counter")
+			im.extended = true
+			f.Add(im.bytes(), "x")
+		}
+	}
+	f.Fuzz(func(t *testing.T, b []byte, symbol string) {
+		file, err := NewFile(bytes.NewReader(b))
+		if err != nil {
+			if file != nil {
+				t.Error("an error and a file")
+			}
+			return
+		}
+		checkSites(t, file, len(b))
+		file.Name()
+		file.OSFile()
+		file.Machine()
+		file.Class()
+		file.ByteOrder()
+		file.Type()
+		_ = file.Kind().String()
+		for s := range file.Segments() {
+			file.Offset(s.Address)
+			file.Offset(s.Address + s.FileSize)
+		}
+		if address, err := file.Symbol(symbol); err != nil && address != 0 {
+			t.Error("an error and an address")
+		}
+		file.Symbol("")
+		if debug, err := file.OpenDebugFile(os.DevNull); err == nil || debug != nil {
+			t.Error("a device is a debug file")
+		}
+		if address, err := file.PLTGOT(); err != nil && address != 0 {
+			t.Error("an error and a global offset table")
+		}
+		if id, err := file.BuildID(); (err != nil) != (id == "") {
+			t.Errorf("build ID %q: %v", id, err)
+		}
+		if err := file.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// checkSites checks what holds for the sites of any file.
+func checkSites(t *testing.T, f *File, size int) {
+	sites, errs := collect(f)
+	again, errsAgain := collect(f)
+	if len(sites) != len(again) || len(errs) != len(errsAgain) {
+		t.Errorf("%d sites and %d errors, then %d and %d", len(sites), len(errs), len(again), len(errsAgain))
+	}
+	seen := map[Site]bool{}
+	for _, s := range sites {
+		if seen[s] && f.Kind() != Relocatable {
+			t.Errorf("twice: %+v", s)
+		}
+		seen[s] = true
+		attachable := f.Kind() == Executable || f.Kind() == PositionIndependent
+		if attachable != (s.Offset != 0) || (attachable && s.Semaphore != 0) != (s.SemaphoreOffset != 0) {
+			t.Errorf("%v: %+v", f.Kind(), s)
+		}
+		if f.Class() == elf.ELFCLASS32 && (s.Location|s.Semaphore|s.Base)>>32 != 0 {
+			t.Errorf("addresses of more than 32 bits: %+v", s)
+		}
+		for _, text := range []string{s.Provider, s.Name, s.Arguments} {
+			if bytes.IndexByte([]byte(text), 0) >= 0 {
+				t.Errorf("a string with a NUL: %q", text)
+			}
+		}
+		var code [16]byte
+		n, err := f.SiteBytes(s, code[:])
+		if n > 0 && err != nil || n > 0 && s.Offset+uint64(n) > uint64(size) {
+			t.Errorf("%d bytes of code at %#x, %v", n, s.Offset, err)
+		}
+	}
+	broken := 0
+	for i, err := range errs {
+		if note, ok := err.(*NoteError); ok {
+			broken++
+			if note.Index < 0 || note.Err == nil || err.Error() == "" {
+				t.Errorf("note error %+v", note)
+			}
+		} else if i != len(errs)-1 {
+			t.Errorf("goes on after %v", err)
+		}
+	}
+
+	listing, err := f.Probes(nil)
+	if (err != nil) != (broken < len(errs)) || (err != nil) != (listing == nil) {
+		t.Errorf("listing %v with %v", listing, err)
+	}
+	if listing == nil {
+		return
+	}
+	listed := 0
+	names := map[[2]string]bool{}
+	for _, p := range listing.Probes {
+		if names[[2]string{p.Provider, p.Name}] || len(p.Sites) == 0 || len(p.Sites) != cap(p.Sites) {
+			t.Errorf("probe %+v", p)
+		}
+		names[[2]string{p.Provider, p.Name}] = true
+		for _, s := range p.Sites {
+			listed++
+			if s.Provider != p.Provider || s.Name != p.Name || !seen[s] {
+				t.Errorf("site %+v of %s:%s", s, p.Provider, p.Name)
+			}
+		}
+	}
+	if listed != len(sites) || len(listing.Broken) != broken {
+		t.Errorf("%d sites and %d broken notes listed of %d and %d", listed, len(listing.Broken), len(sites), broken)
+	}
+	listing, err = f.Probes(func(provider, name string) bool { return false })
+	if err == nil && len(listing.Probes) != 0 {
+		t.Errorf("selected %v", listing.Probes)
+	}
+}
+
+// FuzzNotes reads anything as one or two note sections of a good file.
+func FuzzNotes(f *testing.F) {
+	for _, wide := range []bool{false, true} {
+		for _, big := range []bool{false, true} {
+			im := fuzzImage(wide, big)
+			f.Add(wide, big, uint8(4), append(im.note(at(1)), im.note(at(1))...), im.note(at(2)))
+			f.Add(wide, big, uint8(8), im.rawNote(probeOwner, probeType, im.descriptor(at(3)), 8), []byte{})
+			f.Add(wide, big, uint8(0), append(im.rawNote("GNU\x00", 3, []byte{1, 2, 3}, 4), im.note(Site{})...), im.rawNote("", 0, nil, 4))
+			f.Add(wide, big, uint8(4), im.note(Site{Location: codeAddress, Semaphore: dataAddress + dataSize}), []byte{0, 0, 0})
+			f.Add(wide, big, uint8(4), bytes.Repeat([]byte{0xff}, 40), im.note(at(5))[:30])
+		}
+	}
+	f.Fuzz(func(t *testing.T, wide, big bool, align uint8, first, second []byte) {
+		im := fuzzImage(wide, big)
+		im.addNotes(first)
+		im.sections[len(im.sections)-1].align = uint64(align)
+		im.addNotes(second)
+		b := im.bytes()
+		file, err := NewFile(bytes.NewReader(b))
+		if err != nil {
+			t.Fatal(err)
+		}
+		checkSites(t, file, len(b))
+	})
+}
+
+func fuzzImage(wide, big bool) *image {
+	class, order := elf.ELFCLASS32, byteOrder(binary.LittleEndian)
+	if wide {
+		class = elf.ELFCLASS64
+	}
+	if big {
+		order = binary.BigEndian
+	}
+	im := newImage(class, order)
+	im.addBase()
+	return im
+}

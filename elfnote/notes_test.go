@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package elfnote
+
+import (
+	"bytes"
+	"debug/elf"
+	"testing"
+
+	"github.com/go-quicktest/qt"
+	"github.com/google/go-cmp/cmp"
+)
+
+// cmpErrors compares errors by what they say.
+var cmpErrors = cmp.Comparer(func(a, b *NoteError) bool { return a.Error() == b.Error() })
+
+// at returns a site of the usual image.
+func at(i int) Site { return Site{Location: codeAddress + uint64(i), Provider: "p", Name: "n"} }
+
+// locations returns the places of the sites in the code.
+func locations(sites []Site) []int {
+	var l []int
+	for _, s := range sites {
+		l = append(l, int(s.Location-codeAddress))
+	}
+	return l
+}
+
+func TestNotesOfOthersAreSkippedButCounted(t *testing.T) {
+	everyClass(t, func(t *testing.T, im *image) {
+		d := im.descriptor(at(50))
+		im.addNotes(
+			im.rawNote("GNU\x00", 3, d, 4),
+			im.rawNote(probeOwner, 2, d, 4),
+			im.rawNote("stapsdt", 3, d, 4),         // without NUL
+			im.rawNote("stapsdt\x00\x00", 3, d, 4), // with two
+			im.rawNote("stapsdT\x00", 3, d, 4),
+			im.rawNote("", 3, nil, 4),
+			im.rawNote("a long owner's name\x00", 3, d[:5], 4),
+			im.note(at(1)),
+			im.note(Site{}),
+		)
+		sites, errs := collect(im.open(t))
+		qt.Assert(t, qt.DeepEquals(locations(sites), []int{1}))
+		qt.Assert(t, qt.HasLen(errs, 1))
+		qt.Assert(t, qt.Equals(errs[0].(*NoteError).Index, 8))
+	})
+}
+
+func TestNotesAreAlignedAsTheSectionSays(t *testing.T) {
+	for _, test := range []struct {
+		align uint64 // of the section
+		want  int    // of the notes
+	}{{0, 4}, {1, 4}, {2, 4}, {4, 4}, {8, 8}, {16, 4}, {1 << 63, 4}} {
+		everyClass(t, func(t *testing.T, im *image) {
+			// An odd owner and descriptor make the difference visible.
+			im.addNotes(
+				im.rawNote("A\x00", 1, []byte{1}, test.want),
+				im.rawNote(probeOwner, probeType, im.descriptor(at(1)), test.want),
+				im.rawNote(probeOwner, probeType, im.descriptor(at(2)), test.want),
+			)
+			im.sections[1].align = test.align & (1<<32 - 1)
+			if im.wide() {
+				im.sections[1].align = test.align
+			}
+			sites, errs := collect(im.open(t))
+			qt.Assert(t, qt.HasLen(errs, 0))
+			qt.Assert(t, qt.DeepEquals(locations(sites), []int{1, 2}))
+		})
+	}
+}
+
+func TestLastNoteNeedsNoPadding(t *testing.T) {
+	im := newImage64()
+	d := im.descriptor(at(1))
+	note := im.rawNote(probeOwner, probeType, d, 4)
+	im.addNotes(note[:noteHeaderSize+len(probeOwner)+len(d)])
+	sites, errs := collect(im.open(t))
+	qt.Assert(t, qt.HasLen(errs, 0))
+	qt.Assert(t, qt.DeepEquals(locations(sites), []int{1}))
+
+	// Nor does an owner after which there is no descriptor.
+	im = newImage64()
+	im.addNotes(im.note(at(1)), im.rawNote("A\x00", 1, nil, 1))
+	sites, errs = collect(im.open(t))
+	qt.Assert(t, qt.HasLen(errs, 0))
+	qt.Assert(t, qt.DeepEquals(locations(sites), []int{1}))
+}
+
+func TestSizesPastTheSectionEndItsNotesOnly(t *testing.T) {
+	everyClass(t, func(t *testing.T, im *image) {
+		large := func(word int, value uint32) []byte {
+			b := im.note(at(2))
+			im.order.PutUint32(b[4*word:], value)
+			return b
+		}
+		for _, broken := range [][]byte{
+			large(0, 1<<32-1), large(1, 1<<32-1), large(0, 500), large(1, 500),
+			large(0, 1<<31), large(1, 1<<31), // negative, if they were
+			{0, 0, 0, 0, 1}, // not even a header
+		} {
+			im.sections = im.sections[:1]
+			im.addNotes(im.note(at(1)), broken)
+			if len(broken) > 5 {
+				// What comes after it is lost, without more errors.
+				im.sections[1].data = append(im.sections[1].data, im.note(at(3))...)
+			}
+			im.addNotes(im.note(at(4)))
+			sites, errs := collect(im.open(t))
+			qt.Assert(t, qt.DeepEquals(locations(sites), []int{1, 4}))
+			qt.Assert(t, qt.HasLen(errs, 1))
+			qt.Assert(t, qt.ErrorIs(errs[0], ErrNoteSize))
+			qt.Assert(t, qt.Equals(errs[0].(*NoteError).Index, 1))
+			qt.Assert(t, qt.ErrorMatches(errs[0], "note 1: note reaches past the end of its section"))
+		}
+	})
+}
+
+func TestTrailingZeroesAreNoNote(t *testing.T) {
+	im := newImage64()
+	im.addNotes(im.note(at(1)), make([]byte, 11))
+	im.addNotes(im.note(at(2)))
+	sites, errs := collect(im.open(t))
+	qt.Assert(t, qt.HasLen(errs, 0))
+	qt.Assert(t, qt.DeepEquals(locations(sites), []int{1, 2}))
+}
+
+func TestAllSectionsOfTheNameAreRead(t *testing.T) {
+	everyClass(t, func(t *testing.T, im *image) {
+		im.fileType = elf.ET_REL
+		for i := range 5 {
+			im.addNotes(im.note(at(2*i)), im.note(at(2*i+1)))
+			im.addNotes()
+		}
+		sites, errs := collect(im.open(t))
+		qt.Assert(t, qt.HasLen(errs, 0))
+		qt.Assert(t, qt.DeepEquals(locations(sites), []int{0, 1, 2, 3, 4, 5, 6, 7, 8, 9}))
+	})
+}
+
+func TestSectionsThatCannotBeReadHideNoOther(t *testing.T) {
+	for _, test := range []struct {
+		name   string
+		change func(s *imageSection)
+		want   error
+		text   string
+	}{
+		{"compressed", func(s *imageSection) { s.flags = elf.SHF_COMPRESSED }, ErrCompressed, "section .note.stapsdt at offset 0x[0-9a-f]+: section is compressed .*"},
+		{"4 GB", func(s *imageSection) { s.size = ptr[uint64](4 << 30) }, ErrTooLarge, ".*: 4294967296 bytes of notes: .*"},
+		{"as large as can be, but not there", func(s *imageSection) { s.size = ptr[uint64](maxNoteBytes - 1000) }, ErrTruncated, ".*"},
+		{"a little larger than the file", func(s *imageSection) { s.size = ptr[uint64](5000) }, ErrTruncated, ".*"},
+		{"all of the address space", func(s *imageSection) { s.size = ptr[uint64](1<<64 - 1) }, ErrTooLarge, ".*"},
+		{"past the end", func(s *imageSection) { s.offset = ptr[uint64](1 << 40) }, ErrTruncated, ".*"},
+		{"past all files", func(s *imageSection) { s.offset = ptr[uint64](1<<64 - 8) }, ErrTruncated, ".*"},
+		{"wrapping around", func(s *imageSection) { s.offset, s.size = ptr[uint64](1<<64-8), ptr[uint64](chunkSize+8) }, ErrTruncated, ".*"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			im := newImage64()
+			im.addNotes(im.note(at(1)))
+			im.addNotes(im.note(at(2)))
+			im.addNotes(im.note(at(3)))
+			test.change(&im.sections[2])
+			f := im.open(t)
+			sites, errs := collect(f)
+			qt.Assert(t, qt.DeepEquals(locations(sites), []int{1, 3}))
+			qt.Assert(t, qt.HasLen(errs, 1))
+			qt.Assert(t, qt.ErrorIs(errs[0], test.want))
+			qt.Assert(t, qt.ErrorMatches(errs[0], test.text))
+
+			listing, err := f.Probes(nil)
+			qt.Assert(t, qt.IsNil(listing))
+			qt.Assert(t, qt.ErrorIs(err, test.want))
+		})
+	}
+}
+
+func TestSectionsThatOverlapAreBoundedTogether(t *testing.T) {
+	// Many sections that share a large range would otherwise multiply it.
+	const size = maxNoteBytes / 4
+	im := newImage64()
+	im.addNotes(make([]byte, size))
+	for range 20 {
+		im.sections = append(im.sections, imageSection{name: ".note.stapsdt", kind: elf.SHT_NOTE, offset: ptr[uint64](dataOffset + dataSize), size: ptr[uint64](size)})
+	}
+	f := im.open(t)
+	sites, errs := collect(f)
+	qt.Assert(t, qt.HasLen(sites, 0))
+	qt.Assert(t, qt.IsTrue(len(f.notes.data) <= maxNoteBytes))
+	last := errs[len(errs)-1]
+	qt.Assert(t, qt.ErrorIs(last, ErrTooLarge))
+	qt.Assert(t, qt.Equals(bytes.Count([]byte(last.Error()), []byte("larger than")), maxSectionErrors))
+}
+
+func TestMillionNotes(t *testing.T) {
+	const count = 1 << 20
+	im := newImage64()
+	im.segments[0].data = make([]byte, count)
+	im.segments = im.segments[:1]
+	var notes bytes.Buffer
+	for i := range count {
+		notes.Write(im.note(Site{Location: codeAddress + uint64(i)}))
+	}
+	im.addNotes(notes.Bytes())
+	f := im.open(t)
+	found := 0
+	for site, err := range f.Sites() {
+		if err != nil || site.Location != codeAddress+uint64(found) {
+			t.Fatalf("site %d: %+v, %v", found, site, err)
+		}
+		found++
+	}
+	qt.Assert(t, qt.Equals(found, count))
+}

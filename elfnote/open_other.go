@@ -1,0 +1,7 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+//go:build !unix
+
+package elfnote
+
+const openFlags = 0

@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package elfnote
+
+import "fmt"
+
+// Pattern selects probes by globs over provider and name.
+type Pattern struct {
+	source         string
+	provider, name glob
+}
+
+// ParsePattern reads a pattern of the form PROVIDER:NAME, or NAME for any
+// provider. Each side is a glob that must match the whole of it, byte by byte:
+//
+//   - any bytes, also none
+//     ?        any one byte
+//     [a-z_]   one byte of the class; ] stands for itself as the first
+//     [!a-z]   one byte not of the class; also [^a-z]
+//     \x       the byte x, whatever x is
+//
+// The sides are split at the first single colon. Colons are counted in pairs
+// from the left, and a pair (as in the C++ name ns::f) does not split, nor does
+// a colon in a class or after a backslash.
+//
+// The error wraps ErrPattern and says where the pattern is wrong.
+func ParsePattern(s string) (Pattern, error) {
+	if len(s) > maxPattern {
+		return Pattern{}, fmt.Errorf("%w: %d bytes are more than %d", ErrPattern, len(s), maxPattern)
+	}
+	p := Pattern{source: s}
+	first, rest, split, err := parseGlob(s, true)
+	if err != nil {
+		return Pattern{}, fmt.Errorf("%w %q: %w", ErrPattern, s, err)
+	}
+	if !split {
+		p.provider, p.name = glob{{any: true}}, first
+	} else {
+		second, _, _, err := parseGlob(rest, false)
+		if err != nil {
+			return Pattern{}, fmt.Errorf("%w %q: %w", ErrPattern, s, err)
+		}
+		p.provider, p.name = first, second
+		if len(p.provider) == 0 {
+			return Pattern{}, fmt.Errorf("%w %q: empty provider (write * for any)", ErrPattern, s)
+		}
+	}
+	if len(p.name) == 0 {
+		return Pattern{}, fmt.Errorf("%w %q: empty name (write * for any)", ErrPattern, s)
+	}
+	return p, nil
+}
+
+// String returns the pattern as it was given to ParsePattern.
+func (p Pattern) String() string { return p.source }
+
+// Match tells whether the pattern matches a probe. The zero Pattern matches
+// none but the probe without provider and name. It takes time in proportion to
+// the length of the pattern times that of the names, and allocates nothing.
+func (p Pattern) Match(provider, name string) bool {
+	return p.name.match(name) && p.provider.match(provider)
+}
+
+// glob is a parsed glob: each element stands for one byte, or for any number.
+type glob []element
+
+type element struct {
+	any bool      // any number of bytes
+	set [4]uint64 // else a byte whose bit is set
+}
+
+func (e *element) has(b byte) bool { return e.set[b>>6]>>(b&63)&1 != 0 }
+
+func (e *element) add(low, high byte) {
+	for c := int(low); c <= int(high); c++ {
+		e.set[c>>6] |= 1 << (c & 63)
+	}
+}
+
+// parseGlob reads a glob up to its end or, if split is allowed, up to a single
+// colon, which it consumes.
+func parseGlob(s string, maySplit bool) (g glob, rest string, split bool, err error) {
+	for i := 0; i < len(s); i++ {
+		var e element
+		switch c := s[i]; c {
+		case '*':
+			if len(g) > 0 && g[len(g)-1].any {
+				continue
+			}
+			e.any = true
+		case '?':
+			e.add(0, 255)
+		case '\\':
+			i++
+			if i == len(s) {
+				return nil, "", false, fmt.Errorf("nothing follows the backslash at its end")
+			}
+			e.add(s[i], s[i])
+		case '[':
+			n, err := e.parseClass(s[i:])
+			if err != nil {
+				return nil, "", false, err
+			}
+			i += n - 1
+		case ':':
+			if maySplit {
+				if i+1 == len(s) || s[i+1] != ':' {
+					return g, s[i+1:], true, nil
+				}
+				e.add(c, c)
+				g = append(g, e)
+				i++
+				e = element{}
+			}
+			e.add(c, c)
+		default:
+			e.add(c, c)
+		}
+		g = append(g, e)
+	}
+	return g, "", false, nil
+}
+
+// parseClass reads the class at the start of s and returns its length.
+func (e *element) parseClass(s string) (int, error) {
+	i := 1
+	negated := i < len(s) && (s[i] == '!' || s[i] == '^')
+	if negated {
+		i++
+	}
+	// next reads one byte of the class, which a backslash may precede.
+	next := func() (byte, bool) {
+		if i < len(s) && s[i] == '\\' {
+			i++
+		}
+		if i >= len(s) {
+			return 0, false
+		}
+		i++
+		return s[i-1], true
+	}
+	for first := true; ; first = false {
+		if i < len(s) && s[i] == ']' && !first {
+			break
+		}
+		low, ok := next()
+		high := low
+		if ok && i+1 < len(s) && s[i] == '-' && s[i+1] != ']' {
+			i++
+			high, ok = next()
+		}
+		if !ok {
+			return 0, fmt.Errorf("class %q has no end", s)
+		}
+		if low > high {
+			return 0, fmt.Errorf("range %q is empty", string([]byte{low, '-', high}))
+		}
+		e.add(low, high)
+	}
+	if negated {
+		for j := range e.set {
+			e.set[j] = ^e.set[j]
+		}
+	}
+	return i + 1, nil
+}
+
+// match tells whether the glob matches the whole of s.
+//
+// Where an element fails, only the last any-number element takes one more byte:
+// the earlier ones need not, for what follows them has already been found as
+// early as possible.
+func (g glob) match(s string) bool {
+	at := 0
+	retry, retryAt := -1, 0 // the element after the last any-number one, and where it was tried
+	for i := 0; ; {
+		switch {
+		case i < len(g) && g[i].any:
+			i++
+			retry, retryAt = i, at
+			if i == len(g) {
+				return true
+			}
+			continue
+		case i < len(g) && at < len(s) && g[i].has(s[at]):
+			i++
+			at++
+			continue
+		case i == len(g) && at == len(s):
+			return true
+		}
+		if retry < 0 || retryAt >= len(s) {
+			return false
+		}
+		retryAt++
+		i, at = retry, retryAt
+	}
+}

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package elfnote
+
+import "errors"
+
+// Probe is a probe with all its sites.
+type Probe struct {
+	Provider, Name string
+	Sites          []Site // at least one, in the order of the file
+}
+
+// Listing is what a file's note sections hold.
+type Listing struct {
+	// Probes are in the order of their first sites.
+	Probes []Probe
+	// Broken are the notes that cannot be used, in the order of the file. They
+	// are listed whatever is asked for: the probe's name may be what is broken.
+	Broken []*NoteError
+}
+
+// Probes returns the probes for which match returns true, grouped by provider
+// and name; nil stands for all. A file without probes has an empty Listing. An
+// error means that a note section could not be read, see Sites.
+//
+// match may be called several times for one probe.
+func (f *File) Probes(match func(provider, name string) bool) (*Listing, error) {
+	type key struct{ provider, name string }
+	var (
+		listing = new(Listing)
+		number  = make(map[key]int) // of each probe in the listing
+		sites   []Site
+		numbers []int // of each site's probe
+		counts  []int // of each probe's sites
+	)
+	for site, err := range f.Sites() {
+		if err != nil {
+			var broken *NoteError
+			if !errors.As(err, &broken) {
+				return nil, err
+			}
+			listing.Broken = append(listing.Broken, broken)
+			continue
+		}
+		if match != nil && !match(site.Provider, site.Name) {
+			continue
+		}
+		k := key{site.Provider, site.Name}
+		i, known := number[k]
+		if !known {
+			i = len(counts)
+			number[k] = i
+			counts = append(counts, 0)
+		}
+		counts[i]++
+		sites = append(sites, site)
+		numbers = append(numbers, i)
+	}
+
+	// All probes' sites share one slice, each with a part of it that cannot grow
+	// into the next one's.
+	listing.Probes = make([]Probe, len(counts))
+	grouped := make([]Site, len(sites))
+	start := 0
+	for i, n := range counts {
+		listing.Probes[i].Sites = grouped[start : start : start+n]
+		start += n
+	}
+	for j := range sites {
+		p := &listing.Probes[numbers[j]]
+		p.Provider, p.Name = sites[j].Provider, sites[j].Name
+		p.Sites = append(p.Sites, sites[j])
+	}
+	return listing, nil
+}

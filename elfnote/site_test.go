@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package elfnote
+
+import (
+	"bytes"
+	"debug/elf"
+	"errors"
+	"testing"
+
+	"github.com/go-quicktest/qt"
+)
+
+func TestSiteIsReadInEveryClassAndByteOrder(t *testing.T) {
+	everyClass(t, func(t *testing.T, im *image) {
+		im.addNotes(
+			im.note(Site{Location: codeAddress + 1, Base: 0x777, Semaphore: dataAddress + 2, Provider: "app", Name: "start", Arguments: "-4@%eax 8@$1"}),
+			im.note(Site{Location: codeAddress + 2, Provider: "app", Name: "stop"}),
+			im.note(Site{Location: codeAddress + codeSize - 1, Semaphore: dataAddress + dataSize - 2, Provider: "a::b\x1b\"\xff", Name: "c:d", Arguments: " "}),
+			im.note(Site{Location: codeAddress + 4}),
+		)
+		sites, errs := collect(im.open(t))
+		qt.Assert(t, qt.HasLen(errs, 0))
+		qt.Assert(t, qt.DeepEquals(sites, []Site{
+			{Location: codeAddress + 1, Offset: codeOffset + 1, Base: 0x777, Semaphore: dataAddress + 2, SemaphoreOffset: dataOffset + 2, Provider: "app", Name: "start", Arguments: "-4@%eax 8@$1"},
+			{Location: codeAddress + 2, Offset: codeOffset + 2, Provider: "app", Name: "stop"},
+			{Location: codeAddress + codeSize - 1, Offset: codeOffset + codeSize - 1, Semaphore: dataAddress + dataSize - 2, SemaphoreOffset: dataOffset + dataSize - 2, Provider: "a::b\x1b\"\xff", Name: "c:d", Arguments: " "},
+			{Location: codeAddress + 4, Offset: codeOffset + 4},
+		}))
+	})
+}
+
+func TestPrelinkMovesLocationAndSemaphore(t *testing.T) {
+	const moved = 0x100000
+	for _, test := range []struct {
+		name     string
+		base     bool   // there is .stapsdt.base
+		noteBase uint64 // the base in the note
+		distance uint64 // of the addresses in the note from the true ones
+	}{
+		{"base section where the note says", true, baseAddress, 0},
+		{"base section moved up", true, baseAddress - moved, moved},
+		{"base section moved down", true, baseAddress + moved, 1<<64 - moved},
+		{"no base section", false, baseAddress - moved, 0},
+		{"no base in the note", true, 0, 0},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			everyClass(t, func(t *testing.T, im *image) {
+				if test.base {
+					im.addBase()
+				}
+				im.addNotes(
+					im.note(Site{Location: codeAddress - test.distance, Base: test.noteBase, Semaphore: dataAddress - test.distance, Name: "with"}),
+					im.note(Site{Location: codeAddress + 1 - test.distance, Base: test.noteBase, Name: "without"}),
+				)
+				sites, errs := collect(im.open(t))
+				qt.Assert(t, qt.HasLen(errs, 0))
+				qt.Assert(t, qt.DeepEquals(sites, []Site{
+					{Location: codeAddress, Offset: codeOffset, Base: test.noteBase, Semaphore: dataAddress, SemaphoreOffset: dataOffset, Name: "with"},
+					{Location: codeAddress + 1, Offset: codeOffset + 1, Base: test.noteBase, Name: "without"},
+				}))
+			})
+		})
+	}
+}
+
+func TestBrokenNotes(t *testing.T) {
+	good := Site{Location: codeAddress + 8, Provider: "good", Name: "site"}
+	site := func(change func(s *Site)) func(im *image) []byte {
+		return func(im *image) []byte {
+			s := Site{Location: codeAddress, Provider: "p", Name: "n", Arguments: "a"}
+			change(&s)
+			return im.note(s)
+		}
+	}
+	// cut makes a note of a descriptor without its last bytes.
+	cut := func(n int) func(im *image) []byte {
+		return func(im *image) []byte {
+			d := im.descriptor(Site{Location: codeAddress, Provider: "p", Name: "n", Arguments: "a"})
+			return im.rawNote(probeOwner, probeType, d[:len(d)-n], 4)
+		}
+	}
+	for _, test := range []struct {
+		name           string
+		note           func(im *image) []byte
+		want           error
+		provider, text string // provider is followed by the same name, n
+	}{
+		{"no descriptor", func(im *image) []byte { return im.rawNote(probeOwner, probeType, nil, 4) }, ErrNoteTooShort, "", "note 1: descriptor is too short.*"},
+		{"descriptor of addresses", cut(6), ErrNoteTooShort, "", "note 1: descriptor is too short.*"},
+		{"descriptor of two bytes more", cut(4), ErrNoteTooShort, "p", `note 1, probe "p:": descriptor is too short.*`},
+		{"arguments without end", cut(1), ErrNoteUnterminated, "p", `note 1, probe "p:n": string is not terminated.*`},
+		{"no arguments", cut(2), ErrNoteUnterminated, "p", `note 1, probe "p:n": string is not terminated.*`},
+		{"name without end", cut(3), ErrNoteUnterminated, "p", `note 1, probe "p:": string is not terminated.*`},
+		{"nothing but text", func(im *image) []byte {
+			return im.rawNote(probeOwner, probeType, bytes.Repeat([]byte{'x'}, 100), 4)
+		}, ErrNoteUnterminated, "", "note 1: string is not terminated.*"},
+		{"location before the code", site(func(s *Site) { s.Location = codeAddress - 1 }), ErrLocation, "p", `note 1, probe "p:n": location is not in .*: 0x10fff`},
+		{"location after the code", site(func(s *Site) { s.Location = codeAddress + codeSize }), ErrLocation, "p", ".*: 0x11100"},
+		{"location in the data", site(func(s *Site) { s.Location = dataAddress }), ErrLocation, "p", ".*: 0x35000"},
+		{"location 0", site(func(s *Site) { s.Location = 0 }), ErrLocation, "p", ".*: 0x0"},
+		{"semaphore in the code", site(func(s *Site) { s.Semaphore = codeAddress }), ErrSemaphore, "p", `note 1, probe "p:n": semaphore is not in .*: 0x11000`},
+		{"semaphore nowhere", site(func(s *Site) { s.Semaphore = 0xffffffff }), ErrSemaphore, "p", ".*: 0xffffffff"},
+		{"semaphore in the bss", site(func(s *Site) { s.Semaphore = dataAddress + dataSize }), ErrSemaphoreInBSS, "p", ".*: 0x35040"},
+		{"semaphore half in the bss", site(func(s *Site) { s.Semaphore = dataAddress + dataSize - 1 }), ErrSemaphoreInBSS, "p", ".*: 0x3503f"},
+		{"semaphore half past the bss", site(func(s *Site) { s.Semaphore = dataAddress + dataSize + bssSize - 1 }), ErrSemaphore, "p", ".*: 0x3507f"},
+		{"semaphore unaligned", site(func(s *Site) { s.Semaphore = dataAddress + 1 }), ErrSemaphoreUnaligned, "p", ".*: 0x35001"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			everyClass(t, func(t *testing.T, im *image) {
+				im.addNotes(im.note(good), test.note(im), im.note(Site{Location: codeAddress + 9, Provider: "good", Name: "site"}))
+				f := im.open(t)
+				sites, errs := collect(f)
+				qt.Assert(t, qt.HasLen(sites, 2))
+				qt.Assert(t, qt.HasLen(errs, 1))
+				var broken *NoteError
+				qt.Assert(t, qt.ErrorAs(errs[0], &broken))
+				qt.Assert(t, qt.Equals(broken.Index, 1))
+				qt.Assert(t, qt.ErrorIs(errs[0], test.want))
+				qt.Assert(t, qt.Equals(broken.Provider, test.provider))
+				qt.Assert(t, qt.ErrorMatches(errs[0], test.text))
+
+				listing, err := f.Probes(nil)
+				qt.Assert(t, qt.IsNil(err))
+				qt.Assert(t, qt.HasLen(listing.Probes, 1))
+				qt.Assert(t, qt.HasLen(listing.Probes[0].Sites, 2))
+				qt.Assert(t, qt.CmpEquals(listing.Broken, []*NoteError{broken}, cmpErrors))
+			})
+		})
+	}
+}
+
+func TestLocationAtTheFileHeaderIsBroken(t *testing.T) {
+	// Offset 0 would stand for no offset.
+	im := newImage64()
+	im.segments[0].offset, im.segments[1].offset = new(uint64), new(uint64)
+	im.addNotes(
+		im.note(Site{Location: codeAddress}),
+		im.note(Site{Location: codeAddress + 1, Semaphore: dataAddress}),
+		im.note(Site{Location: codeAddress + 2, Semaphore: dataAddress + 2}),
+	)
+	sites, errs := collect(im.open(t))
+	qt.Assert(t, qt.DeepEquals(sites, []Site{{Location: codeAddress + 2, Offset: 2, Semaphore: dataAddress + 2, SemaphoreOffset: 2}}))
+	qt.Assert(t, qt.HasLen(errs, 2))
+	qt.Assert(t, qt.ErrorIs(errs[0], ErrLocation))
+	qt.Assert(t, qt.ErrorIs(errs[1], ErrSemaphore))
+}
+
+func TestFilesToWhichNothingCanBeAttachedAreListedWithoutOffsets(t *testing.T) {
+	for _, test := range []struct {
+		name   string
+		change func(im *image)
+	}{
+		{"debug file", func(im *image) { im.sections[0].kind = elf.SHT_NOBITS }},
+		{"object file", func(im *image) { im.fileType = elf.ET_REL; im.segments = nil }},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			im := newImage64()
+			test.change(im)
+			site := Site{Location: codeAddress + 1, Semaphore: dataAddress + 2, Provider: "p", Name: "n", Arguments: "a"}
+			elsewhere := Site{Location: 0x123, Semaphore: 0x457, Provider: "p", Name: "n", Arguments: "a"}
+			im.addNotes(im.note(site), im.note(elsewhere))
+			f := im.open(t)
+			sites, errs := collect(f)
+			qt.Assert(t, qt.HasLen(errs, 0))
+			qt.Assert(t, qt.DeepEquals(sites, []Site{site, elsewhere}))
+
+			_, err := f.SiteBytes(site, make([]byte, 4))
+			qt.Assert(t, qt.ErrorIs(err, ErrNoCode))
+			_, err = f.Offset(site.Location)
+			qt.Assert(t, qt.ErrorIs(err, ErrNoCode))
+		})
+	}
+}
+
+func TestSiteBytes(t *testing.T) {
+	everyClass(t, func(t *testing.T, im *image) {
+		f := im.open(t)
+		buf := make([]byte, 4)
+		n, err := f.SiteBytes(Site{Location: codeAddress}, buf)
+		qt.Assert(t, qt.IsNil(err))
+		qt.Assert(t, qt.DeepEquals(buf[:n], []byte{0xc3, 0x90, 0x90, 0x90}))
+
+		n, err = f.SiteBytes(Site{Location: codeAddress + codeSize - 2}, buf)
+		qt.Assert(t, qt.IsNil(err))
+		qt.Assert(t, qt.DeepEquals(buf[:n], []byte{0x90, 0x90}))
+
+		n, err = f.SiteBytes(Site{Location: codeAddress}, nil)
+		qt.Assert(t, qt.IsNil(err))
+		qt.Assert(t, qt.Equals(n, 0))
+
+		for _, address := range []uint64{0, codeAddress - 1, codeAddress + codeSize, dataAddress} {
+			_, err = f.SiteBytes(Site{Location: address}, buf)
+			qt.Assert(t, qt.ErrorIs(err, ErrNotMapped))
+		}
+	})
+}
+
+func TestSiteBytesPastTheEndOfTheFile(t *testing.T) {
+	for _, offset := range []uint64{1 << 30, 1<<63 - 1, 1 << 63} {
+		im := newImage64()
+		im.segments[0].offset = &offset
+		_, err := im.open(t).SiteBytes(Site{Location: codeAddress}, make([]byte, 4))
+		qt.Assert(t, qt.ErrorIs(err, ErrTruncated))
+	}
+}
+
+func TestSitesCanBeLeftAtAnyPoint(t *testing.T) {
+	im := newImage64()
+	im.addNotes(im.note(Site{Location: codeAddress}), im.note(Site{}), im.note(Site{Location: codeAddress + 1}))
+	f := im.open(t)
+	for stop := 1; stop <= 3; stop++ {
+		count := 0
+		for range f.Sites() {
+			if count++; count == stop {
+				break
+			}
+		}
+		qt.Assert(t, qt.Equals(count, stop))
+	}
+}
+
+func TestStringsShareOneBuffer(t *testing.T) {
+	im := newImage64()
+	for i := range 200 {
+		im.sections = append(im.sections, imageSection{name: ".note.stapsdt", kind: elf.SHT_NOTE, data: bytes.Join([][]byte{
+			im.note(Site{Location: codeAddress + uint64(i), Provider: "provider", Name: "name", Arguments: "8@%rax"}),
+		}, nil)})
+	}
+	f := im.open(t)
+	collect(f) // reads the notes
+	allocations := testing.AllocsPerRun(10, func() {
+		count := 0
+		for _, err := range f.Sites() {
+			if err != nil {
+				t.Error(err)
+			}
+			count++
+		}
+		if count != 200 {
+			t.Errorf("%d sites", count)
+		}
+	})
+	// The iterator itself may take some; what counts is that it is not 200.
+	qt.Assert(t, qt.IsTrue(allocations < 10), qt.Commentf("%v allocations", allocations))
+}
+
+func TestNoteErrorUnwrapsToItsCause(t *testing.T) {
+	err := error(&NoteError{Index: 3, Provider: "a\x1b[31m", Name: "b", Err: &addressError{0x10, ErrLocation}})
+	qt.Assert(t, qt.IsTrue(errors.Is(err, ErrLocation)))
+	qt.Assert(t, qt.Equals(err.Error(), `note 3, probe "a\x1b[31m:b": location is not in the file part of an executable segment: 0x10`))
+}

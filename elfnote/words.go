@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package elfnote
+
+import (
+	"encoding/binary"
+	"math/bits"
+)
+
+// words knows the byte order and the word size of a file. Its methods read at
+// the start of b, which must be long enough.
+//
+// It stands in for binary.ByteOrder in the loop over the notes, where six calls
+// through that interface for every note would be a third of the time.
+type words struct {
+	big  bool // most significant byte first
+	wide bool // ELF64
+}
+
+func (w words) order() binary.ByteOrder {
+	if w.big {
+		return binary.BigEndian
+	}
+	return binary.LittleEndian
+}
+
+// size is the size of an address in bytes.
+func (w words) size() int {
+	if w.wide {
+		return 8
+	}
+	return 4
+}
+
+func (w words) uint16(b []byte) uint16 {
+	v := binary.LittleEndian.Uint16(b)
+	if w.big {
+		v = bits.ReverseBytes16(v)
+	}
+	return v
+}
+
+func (w words) uint32(b []byte) uint32 {
+	v := binary.LittleEndian.Uint32(b)
+	if w.big {
+		v = bits.ReverseBytes32(v)
+	}
+	return v
+}
+
+func (w words) uint64(b []byte) uint64 {
+	v := binary.LittleEndian.Uint64(b)
+	if w.big {
+		v = bits.ReverseBytes64(v)
+	}
+	return v
+}
+
+// address reads a word of the file's class.
+func (w words) address(b []byte) uint64 {
+	if w.wide {
+		return w.uint64(b)
+	}
+	return uint64(w.uint32(b))
+}
+
+// moved returns an address moved by a distance: addresses wrap around at the
+// word size of the class.
+func (w words) moved(address, distance uint64) uint64 {
+	if w.wide {
+		return address + distance
+	}
+	return uint64(uint32(address + distance))
+}
