@@ -1,0 +1,307 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package argspec
+
+import (
+	"math/bits"
+	"strings"
+)
+
+// value is what an expression comes to.
+type value struct {
+	number uint64
+	// addresses is how many addresses were added less how many were
+	// subtracted: 0 makes number a plain number, 1 an address in the file.
+	addresses int
+}
+
+// maxDepth limits how deep parentheses and unary operators nest, and with it
+// the stack. Compilers write none, people one or two.
+const maxDepth = 32
+
+// GNU as's precedence, which differs from C's: products and shifts bind
+// strongest, then the bit operators, then sums.
+const (
+	precedenceSum = iota + 1
+	precedenceBits
+	precedenceProduct
+	precedenceNone = 0
+)
+
+// expression evaluates the sum, product or single number that comes next, as
+// the assembler does, with the symbols in it looked up.
+func (p *parser) expression() (value, error) { return p.binary(precedenceSum) }
+
+// binary evaluates operators that bind at least as strong as the given one.
+func (p *parser) binary(precedence int) (value, error) {
+	left, err := p.unary()
+	for err == nil {
+		p.skipBlanks()
+		operator, length, strength := p.operator()
+		if strength < precedence {
+			return left, nil
+		}
+		p.pos += length
+		var right value
+		if right, err = p.binary(strength + 1); err == nil {
+			left, err = combine(operator, left, right)
+		}
+	}
+	return value{}, err
+}
+
+// operator looks at the binary operator that comes next. % is missing: it is
+// the sigil of registers on most machines, and no compiler writes it.
+func (p *parser) operator() (operator byte, length, strength int) {
+	switch c := p.peek(); c {
+	case '+', '-':
+		return c, 1, precedenceSum
+	case '|', '&', '^':
+		return c, 1, precedenceBits
+	case '*', '/':
+		return c, 1, precedenceProduct
+	case '<', '>':
+		if p.peekAt(1) == c {
+			return c, 2, precedenceProduct
+		}
+	}
+	return 0, 0, precedenceNone
+}
+
+func combine(operator byte, a, b value) (value, error) {
+	switch operator {
+	case '+':
+		return value{a.number + b.number, a.addresses + b.addresses}, nil
+	case '-':
+		return value{a.number - b.number, a.addresses - b.addresses}, nil
+	}
+	if a.addresses != 0 || b.addresses != 0 {
+		return value{}, unavailable(ErrSyntax, addressArithmetic)
+	}
+	switch operator {
+	case '|':
+		a.number |= b.number
+	case '&':
+		a.number &= b.number
+	case '^':
+		a.number ^= b.number
+	case '*':
+		a.number *= b.number
+	case '/':
+		if b.number == 0 {
+			return value{}, unavailable(ErrSyntax, "division by zero")
+		}
+		a.number = uint64(int64(a.number) / int64(b.number))
+	case '<':
+		a.number <<= b.number
+	case '>':
+		a.number >>= b.number
+	}
+	return a, nil
+}
+
+// unary evaluates one number, symbol or parenthesis with the signs before it.
+func (p *parser) unary() (value, error) {
+	p.skipBlanks()
+	switch c := p.peek(); {
+	case isDigit(c):
+		number, err := p.number()
+		return value{number: number}, err
+	case c == '(' || c == '-' || c == '+' || c == '~':
+		if p.depth == maxDepth {
+			return value{}, unavailable(ErrSyntax, "nested too deep")
+		}
+		p.pos++
+		p.depth++
+		v, err := p.nested(c)
+		p.depth--
+		return v, err
+	case c == '\'':
+		return p.character()
+	}
+	return p.symbol()
+}
+
+// nested evaluates what follows a parenthesis or a unary operator.
+func (p *parser) nested(operator byte) (value, error) {
+	if operator == '(' {
+		v, err := p.expression()
+		if err == nil && !p.accept(')') {
+			err = p.malformed()
+		}
+		return v, err
+	}
+	v, err := p.unary()
+	switch {
+	case err != nil || operator == '+':
+		return v, err
+	case operator == '-':
+		return value{-v.number, -v.addresses}, nil
+	case v.addresses != 0:
+		return value{}, unavailable(ErrSyntax, addressArithmetic)
+	}
+	return value{number: ^v.number}, nil
+}
+
+// addressArithmetic is what the assembler refuses too.
+const addressArithmetic = "an address can only be added and subtracted"
+
+// number parses the unsigned number that comes next, in the assembler's ways of
+// writing it: 17, 0x11, 021, 0b10001.
+func (p *parser) number() (uint64, error) {
+	start := p.pos
+	base := uint64(10)
+	if p.peek() == '0' {
+		switch next := p.peekAt(1); {
+		case next|0x20 == 'x':
+			base = 16
+			p.pos += 2
+		case next|0x20 == 'b' && p.peekAt(2)-'0' <= 1:
+			base = 2
+			p.pos += 2
+		case isDigit(next):
+			base = 8
+			p.pos++
+		}
+	}
+	first := p.pos
+	var number uint64
+	overflow := false
+	for ; p.pos < len(p.text); p.pos++ {
+		digit := uint64(digitValue(p.text[p.pos]))
+		if digit >= base {
+			break
+		}
+		high, low := bits.Mul64(number, base)
+		sum, carry := bits.Add64(low, digit, 0)
+		overflow = overflow || high != 0 || carry != 0
+		number = sum
+	}
+	c := p.peek()
+	if base == 10 && (c == 'b' || c == 'f') && !isNamePart(p.peekAt(1)) {
+		p.pos++
+		return 0, unavailable(ErrLocalLabel, p.text[start:p.pos])
+	}
+	switch {
+	case p.pos == first || isNamePart(c):
+		p.pos = start
+		return 0, p.malformed()
+	case overflow:
+		return 0, unavailable(ErrNumber, quote(p.text[start:p.pos]))
+	}
+	return number, nil
+}
+
+// digitValue returns the value of a digit up to f, more for other bytes.
+func digitValue(c byte) byte {
+	switch {
+	case isDigit(c):
+		return c - '0'
+	case c|0x20-'a' <= 'f'-'a':
+		return c | 0x20 - 'a' + 10
+	}
+	return 0xff
+}
+
+// character parses a character constant; the closing quote may be missing.
+func (p *parser) character() (value, error) {
+	if p.pos+1 >= len(p.text) || p.peekAt(1) == '\\' {
+		return value{}, p.malformed()
+	}
+	v := value{number: uint64(p.peekAt(1))}
+	p.pos += 2
+	if p.peek() == '\'' {
+		p.pos++
+	}
+	return v, nil
+}
+
+// symbol looks up the symbol that comes next, with its relocation if it has
+// one.
+func (p *parser) symbol() (value, error) {
+	name := p.name()
+	if name == "" || name == "." {
+		return value{}, p.malformed()
+	}
+	relocation := ""
+	if p.peek() == '@' {
+		p.pos++
+		relocation = p.word()
+	}
+	if strings.HasPrefix(name, ".L") {
+		return value{}, unavailable(ErrLocalLabel, name)
+	}
+	offset := strings.EqualFold(relocation, "GOTOFF")
+	if relocation != "" && !offset {
+		reason := ErrRelocation
+		if isThreadLocal(relocation) {
+			reason = ErrThreadLocal
+		}
+		return value{}, unavailable(reason, name+"@"+relocation)
+	}
+	address, err := p.lookup(name)
+	if err != nil {
+		return value{}, err
+	}
+	if !offset {
+		return value{number: address, addresses: 1}, nil
+	}
+	if p.target.PLTGOT == nil {
+		return value{}, unavailable(ErrNoSymbols, "DT_PLTGOT")
+	}
+	table, err := p.target.PLTGOT()
+	if err != nil {
+		return value{}, &UnavailableError{Detail: "DT_PLTGOT", Reason: ErrSymbol, Err: err}
+	}
+	return value{number: address - table}, nil
+}
+
+// lookup asks the target for a symbol's address.
+func (p *parser) lookup(name string) (uint64, error) {
+	if p.target.Symbol == nil {
+		return 0, unavailable(ErrNoSymbols, name)
+	}
+	address, err := p.target.Symbol(name)
+	if err != nil {
+		return 0, &UnavailableError{Detail: name, Reason: ErrSymbol, Err: err}
+	}
+	return address, nil
+}
+
+// isThreadLocal recognises the relocations of thread-local variables, on all
+// machines: TPOFF, NTPOFF, DTPOFF, GOTTPOFF, INDNTPOFF, TLSGD, TPREL...
+func isThreadLocal(relocation string) bool {
+	upper := strings.ToUpper(relocation)
+	return strings.Contains(upper, "TPOFF") || strings.Contains(upper, "TLS") ||
+		strings.Contains(upper, "TPREL")
+}
+
+// constantExpression makes the argument the constant that comes next: a number,
+// or the address of a symbol.
+func (p *parser) constantExpression() error {
+	v, err := p.expression()
+	if err != nil {
+		return err
+	}
+	if p.skipBlanks(); !p.done() {
+		return p.malformed()
+	}
+	number, err := p.absolute(v)
+	p.constant(number)
+	return err
+}
+
+// absolute returns the number of a value that stands alone, without a register
+// that it would be relative to.
+func (p *parser) absolute(v value) (uint64, error) {
+	switch v.addresses {
+	case 0:
+		return v.number, nil
+	case 1:
+		if !p.target.Absolute {
+			return 0, unavailable(ErrPositionIndependent, "")
+		}
+		return v.number, nil
+	}
+	return 0, unavailable(ErrSyntax, "sum of several addresses")
+}

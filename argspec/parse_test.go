@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package argspec
+
+import (
+	"bufio"
+	"debug/elf"
+	"errors"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/go-quicktest/qt"
+)
+
+// x86 is a target for tests that are not about machines.
+var x86 = Target{Machine: elf.EM_X86_64, Class: elf.ELFCLASS64, Location: 0x1000}
+
+func TestParseReadsEveryStringOfRealPrograms(t *testing.T) {
+	file, err := os.Open("testdata/real.txt")
+	qt.Assert(t, qt.IsNil(err))
+	defer file.Close()
+	target := Target{
+		Symbol: func(string) (uint64, error) { return 0x4000, nil },
+		PLTGOT: func() (uint64, error) { return 0x3000, nil },
+	}
+	machines := 0
+	lines := bufio.NewScanner(file)
+	for lines.Scan() {
+		line := lines.Text()
+		word, rest, _ := strings.Cut(line, " ")
+		switch word {
+		case "", "#":
+		case "machine":
+			target.Machine, err = machineNamed(rest)
+			qt.Assert(t, qt.IsNil(err))
+			machines++
+		case "class":
+			target.Class = elf.ELFCLASS64
+			if rest == "32" {
+				target.Class = elf.ELFCLASS32
+			}
+		default:
+			args := Parse(target, line)
+			checkInvariants(t, line, args)
+			// Compilers write a size for each argument, and @ for nothing
+			// else but relocations.
+			sizes := strings.Count(line, "@") - strings.Count(line, "@GOTOFF")
+			qt.Check(t, qt.HasLen(args, sizes), qt.Commentf("%s: %s", target.Machine, line))
+			for _, a := range args {
+				qt.Check(t, qt.IsNil(a.Err), qt.Commentf("%s: %s", target.Machine, line))
+			}
+		}
+	}
+	qt.Assert(t, qt.IsNil(lines.Err()))
+	qt.Assert(t, qt.Equals(machines, 8))
+}
+
+func TestArgStringIsForPeople(t *testing.T) {
+	target := x86
+	target.Absolute = true
+	target.Symbol = func(name string) (uint64, error) {
+		if name == "counter" {
+			return 0x404010, nil
+		}
+		return 0, errNoSuchSymbol
+	}
+	for _, test := range []struct{ text, want string }{
+		{"-4@-20(%rbp)", "4 signed @ [rbp-20]"},
+		{"8f@8(%rsp)", "8 float @ [rsp+8]"},
+		{"-4@$17", "4 signed @ 17"},
+		{"-4@$-17", "4 signed @ -17"},
+		{"8@$-1", "8 unsigned @ 18446744073709551615"},
+		{"1@%ah", "1 unsigned @ ah"},
+		{"8@%rax", "8 unsigned @ rax"},
+		{"8@(%rax)", "8 unsigned @ [rax]"},
+		{"8@16(%rax,%rcx,8)", "8 unsigned @ [rax+rcx*8+16]"},
+		{"8@(%rax,%rcx)", "8 unsigned @ [rax+rcx]"},
+		{"8@-8(,%rcx,4)", "8 unsigned @ [rcx*4-8]"},
+		{"8@counter", "8 unsigned @ [0x404010]"},
+		{"8@counter(%rip)", "8 unsigned @ [rip+4206608]"},
+		{"16@(%rsp)", "unavailable: size is not 1, 2, 4 or 8 bytes (16@(%rsp))"},
+		{"8f@%xmm0", "unavailable: vector or floating point register xmm0: not in pt_regs (8f@%xmm0)"},
+		{"8@gone(%rip)", "unavailable: gone: symbol lookup failed: no such symbol (8@gone(%rip))"},
+		{"8@8(%rbp", "unavailable: unexpected end: malformed operand (8@8(%rbp)"},
+		{"8@", "unavailable: nothing after the size: malformed operand (8@)"},
+	} {
+		args := Parse(target, test.text)
+		qt.Assert(t, qt.HasLen(args, 1))
+		qt.Check(t, qt.Equals(args[0].String(), test.want))
+	}
+	// A wrapped address is shown as the program sees it.
+	target.Machine = elf.EM_386
+	target.Symbol = func(string) (uint64, error) { return 0xf0000000, nil }
+	qt.Check(t, qt.Equals(Parse(target, "4@high")[0].String(), "4 unsigned @ [0xf0000000]"))
+	// Bare register numbers get a letter.
+	target.Machine = elf.EM_PPC64
+	qt.Check(t, qt.Equals(Parse(target, "8@16(9)")[0].String(), "8 unsigned @ [r9+16]"))
+	qt.Check(t, qt.Equals(Arg{}.String(), "unavailable"))
+}
+
+func TestKindsHaveNames(t *testing.T) {
+	qt.Check(t, qt.Equals(Unavailable.String(), "unavailable"))
+	qt.Check(t, qt.Equals(Constant.String(), "constant"))
+	qt.Check(t, qt.Equals(InRegister.String(), "register"))
+	qt.Check(t, qt.Equals(Memory.String(), "memory"))
+	qt.Check(t, qt.Equals(Kind(77).String(), "unavailable"))
+}
+
+func TestUnavailableErrorsTellReasonAndCause(t *testing.T) {
+	cause := errors.New("two symbols")
+	target := x86
+	target.Symbol = func(string) (uint64, error) { return 0, cause }
+	args := Parse(target, "4@twice(%rip) 8@%xmm1")
+	qt.Assert(t, qt.ErrorIs(args[0].Err, ErrSymbol))
+	qt.Assert(t, qt.ErrorIs(args[0].Err, cause))
+	var unavailable *UnavailableError
+	qt.Assert(t, qt.ErrorAs(args[0].Err, &unavailable))
+	qt.Check(t, qt.Equals(unavailable.Raw, "4@twice(%rip)"))
+	qt.Check(t, qt.Equals(unavailable.Detail, "twice"))
+	qt.Check(t, qt.ErrorIs(args[1].Err, ErrNotSaved))
+	qt.Check(t, qt.IsFalse(errors.Is(args[1].Err, ErrSymbol)))
+	// What could be told is kept.
+	qt.Check(t, qt.Equals(args[1].Size, 8))
+}
+
+func TestSymbolsAreAskedForOnlyWhereTheyMatter(t *testing.T) {
+	target := x86
+	asked := 0
+	target.Symbol = func(string) (uint64, error) { asked++; return 0x2000, nil }
+	target.PLTGOT = func() (uint64, error) { t.Error("asked for DT_PLTGOT"); return 0, nil }
+	Parse(target, "8@%rax -4@-20(%rbp) 8@$5 8@.LC0(%rip) 8@x@GOTPCREL(%rip) 4@[rbp - 8]")
+	qt.Assert(t, qt.Equals(asked, 0))
+	Parse(target, "8@x(%rip)")
+	qt.Assert(t, qt.Equals(asked, 1))
+}
+
+func TestRelativeArgumentsDifferBySite(t *testing.T) {
+	target := x86
+	target.Symbol = func(string) (uint64, error) { return 0x4000, nil }
+	here := Parse(target, "8@x+8(%rip) 8@8(%rip)")
+	target.Location += 0x10
+	there := Parse(target, "8@x+8(%rip) 8@8(%rip)")
+	qt.Check(t, qt.Equals(here[0].Displacement, 0x3008))
+	qt.Check(t, qt.Equals(there[0].Displacement, 0x2ff8))
+	qt.Check(t, qt.IsTrue(here[0].Relative()))
+	qt.Check(t, qt.IsFalse(here[1].Relative()))
+	qt.Check(t, qt.Equals(here[1], there[1]))
+	// Addresses below the site, and sums that wrap, are no special case.
+	target.Symbol = func(string) (uint64, error) { return 0, nil }
+	target.Location = 1 << 63
+	qt.Check(t, qt.Equals(Parse(target, "8@x(%rip)")[0].Displacement, -1<<63))
+}
+
+func TestAClassOfNoneIsTheUsualOne(t *testing.T) {
+	for machine, want := range map[elf.Machine]int{
+		elf.EM_X86_64: 8, elf.EM_386: 4, elf.EM_AARCH64: 8, elf.EM_ARM: 4, elf.EM_S390: 8, elf.EM_RISCV: 8,
+	} {
+		text := map[elf.Machine]string{elf.EM_X86_64: "$1", elf.EM_386: "$1", elf.EM_ARM: "#1"}[machine]
+		if text == "" {
+			text = "1"
+		}
+		args := Parse(Target{Machine: machine}, text)
+		qt.Check(t, qt.Equals(args[0].Size, want), qt.Commentf("%s", machine))
+	}
+}
+
+func TestTooManyArgumentsAreOneMore(t *testing.T) {
+	one := "4@%eax "
+	args := Parse(x86, strings.Repeat(one, MaxListed))
+	qt.Assert(t, qt.HasLen(args, MaxListed))
+	qt.Assert(t, qt.IsTrue(args[MaxListed-1].Readable()))
+	text := strings.Repeat(one, MaxListed+1000)
+	args = Parse(x86, text)
+	qt.Assert(t, qt.HasLen(args, MaxListed+1))
+	last := args[MaxListed]
+	qt.Assert(t, qt.ErrorIs(last.Err, ErrTooMany))
+	qt.Assert(t, qt.Equals(last.Raw, strings.TrimRight(strings.Repeat(one, 1000), " ")))
+	checkInvariants(t, text, args)
+}
+
+func TestAppendParseUsesItsMemoryAgain(t *testing.T) {
+	args := Parse(x86, "8@%rax 8@gone(%rip)")
+	before := &args[0]
+	args = AppendParse(args[:0], &x86, "-4@%ebx")
+	qt.Assert(t, qt.HasLen(args, 1))
+	qt.Assert(t, qt.Equals(&args[0], before))
+	qt.Assert(t, qt.Equals(args[0], Parse(x86, "-4@%ebx")[0]))
+	args = AppendParse(args, &x86, "8@%rcx")
+	qt.Assert(t, qt.Equals(args[1].Register.Name, "rcx"))
+}
+
+func TestParsingAllocatesNothingButItsResult(t *testing.T) {
+	args := make([]Arg, 0, MaxArgs)
+	target := x86
+	target.Symbol = func(string) (uint64, error) { return 0x4000, nil }
+	allocations := testing.AllocsPerRun(100, func() {
+		args = AppendParse(args[:0], &target, "8@%rax -4@-20(%rbp) 8@(%rax,%rcx,8) 8@x+8(%rip) -4@$5 1@%ah")
+	})
+	qt.Assert(t, qt.Equals(allocations, 0))
+}

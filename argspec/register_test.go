@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package argspec
+
+import (
+	"debug/elf"
+	"testing"
+
+	"github.com/go-quicktest/qt"
+)
+
+func TestSlotsDependOnTheKernel(t *testing.T) {
+	const none = -1
+	for _, test := range []struct {
+		program elf.Machine
+		text    string
+		kernel  elf.Machine
+		want    int
+	}{
+		{elf.EM_X86_64, "%rax", elf.EM_X86_64, 10},
+		{elf.EM_X86_64, "%rsp", elf.EM_X86_64, 19},
+		{elf.EM_X86_64, "%rax", elf.EM_386, none},
+		{elf.EM_X86_64, "%rax", elf.EM_AARCH64, none},
+		{elf.EM_386, "%esp", elf.EM_X86_64, 19},
+		{elf.EM_386, "%eax", elf.EM_386, none},
+		{elf.EM_AARCH64, "sp", elf.EM_AARCH64, 31},
+		{elf.EM_AARCH64, "x0", elf.EM_ARM, none},
+		{elf.EM_ARM, "r0", elf.EM_ARM, 0},
+		{elf.EM_ARM, "pc", elf.EM_ARM, 15},
+		{elf.EM_ARM, "lr", elf.EM_AARCH64, 14},
+		{elf.EM_ARM, "pc", elf.EM_AARCH64, 32},
+		{elf.EM_ARM, "r0", elf.EM_X86_64, none},
+		{elf.EM_S390, "%r0", elf.EM_S390, 3},
+		{elf.EM_PPC64, "0", elf.EM_PPC64, 0},
+		{elf.EM_PPC64, "lr", elf.EM_PPC64, 36},
+		{elf.EM_RISCV, "ra", elf.EM_RISCV, 1},
+		{elf.EM_RISCV, "pc", elf.EM_RISCV, 0},
+		{elf.EM_LOONGARCH, "$sp", elf.EM_LOONGARCH, 3},
+		{elf.EM_LOONGARCH, "$sp", elf.EM_NONE, none},
+	} {
+		args := Parse(Target{Machine: test.program}, test.text)
+		qt.Assert(t, qt.HasLen(args, 1))
+		qt.Assert(t, qt.Equals(args[0].Kind, InRegister), qt.Commentf("%v", args[0]))
+		slot, ok := args[0].Register.Slot(test.kernel)
+		if !ok {
+			slot = none
+		}
+		qt.Check(t, qt.Equals(slot, test.want), qt.Commentf("%+v", test))
+		qt.Check(t, qt.Equals(args[0].CheckKernel(test.kernel) == nil, ok))
+	}
+}
+
+func TestTheZeroRegisterHasNoSlot(t *testing.T) {
+	for _, kernel := range []elf.Machine{elf.EM_NONE, elf.EM_X86_64, elf.EM_ARM} {
+		_, ok := Register{}.Slot(kernel)
+		qt.Check(t, qt.IsFalse(ok))
+	}
+	qt.Check(t, qt.IsTrue(Register{}.IsZero()))
+	qt.Check(t, qt.IsFalse(Parse(x86, "%r15")[0].Register.IsZero()))
+}
+
+func TestCheckKernelTellsWhatTheKernelCannotRun(t *testing.T) {
+	args := Parse(x86, "8@%rax 8@(,%rcx,8) 8@$5 8@%xmm0")
+	for i, a := range args {
+		switch i {
+		case 2:
+			qt.Check(t, qt.IsNil(a.CheckKernel(elf.EM_S390)), qt.Commentf("a constant needs no register"))
+		case 3:
+			qt.Check(t, qt.ErrorIs(a.CheckKernel(elf.EM_S390), ErrNotSaved))
+			qt.Check(t, qt.ErrorIs(a.CheckKernel(elf.EM_X86_64), ErrNotSaved))
+		default:
+			qt.Check(t, qt.ErrorIs(a.CheckKernel(elf.EM_S390), ErrKernel))
+			qt.Check(t, qt.IsNil(a.CheckKernel(elf.EM_X86_64)))
+		}
+	}
+}

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package argspec
+
+import (
+	"debug/elf"
+	"encoding/binary"
+	"math/bits"
+)
+
+// MaxArgs is how many arguments of a site a BPF program can read: as many as
+// sys/sdt.h has macros for. Further ones are listed, but not encoded.
+const MaxArgs = 12
+
+// SpecSize is the size of a Spec in bytes.
+const SpecSize = 208
+
+// Spec is what the BPF side (bpf/usdt.bpf.h) reads of a site: where its
+// arguments are, and the cookie of the attachment. It is the value of a BPF
+// map, in the byte order of the kernel. Equal Specs can share a place in it.
+//
+//	0    12 arguments of 16 bytes
+//	192  u64 cookie
+//	200  s16 number of arguments, at most 12
+//	202  zeros
+//
+// One argument:
+//
+//	0   u64 value: the constant, already extended, or the displacement
+//	8   u8  kind: 0 unavailable, 1 constant, 2 register, 3 memory
+//	9   u8  size in bytes: 1, 2, 4, 8; other sizes, up to 255, if unavailable
+//	10  u8  flags: bit 0 signed, bit 1 the address wraps at 32 bits
+//	11  u8  how many bits to shift a register to the right first
+//	12  u8  slot of the register, or of the base; 0xff none
+//	13  u8  slot of the index; 0xff none
+//	14  u8  logarithm to base 2 of the scale
+//	15  u8  zero
+//
+// A slot is an index of words in the kernel's struct pt_regs, see
+// Register.Slot.
+type Spec [SpecSize]byte
+
+// Offsets and values of the layout above.
+const (
+	argumentSize = 16
+
+	offsetValue = 0
+	offsetKind  = 8
+	offsetSize  = 9
+	offsetFlags = 10
+	offsetShift = 11
+	offsetBase  = 12
+	offsetIndex = 13
+	offsetScale = 14
+
+	offsetCookie = MaxArgs * argumentSize
+	offsetCount  = offsetCookie + 8
+
+	flagSigned    = 1 << 0
+	flagAddress32 = 1 << 1
+
+	noSlot = 0xff
+)
+
+// Encode returns the Spec of a site with these arguments for a kernel of the
+// given machine and byte order. Of more than MaxArgs arguments the first ones
+// are encoded. An argument that is Unavailable, or whose registers this kernel
+// does not save (see Arg.CheckKernel), is encoded as unavailable: reading it
+// gives the BPF program an error.
+func Encode(kernel elf.Machine, order binary.ByteOrder, cookie uint64, args []Arg) Spec {
+	var spec Spec
+	// Calls through the interface would move every Spec to the heap.
+	big := order.Uint16(bigEndianOne[:]) == 1
+	count := min(len(args), MaxArgs)
+	for i := range count {
+		argument := spec[i*argumentSize:][:argumentSize]
+		putUint64(argument[offsetValue:], big, args[i].encode(argument, kernel))
+	}
+	putUint64(spec[offsetCookie:], big, cookie)
+	last := offsetCount
+	if big {
+		last++
+	}
+	spec[last] = uint8(count)
+	return spec
+}
+
+var bigEndianOne = [2]byte{0, 1}
+
+func putUint64(b []byte, big bool, value uint64) {
+	if big {
+		binary.BigEndian.PutUint64(b, value)
+	} else {
+		binary.LittleEndian.PutUint64(b, value)
+	}
+}
+
+// CheckKernel returns nil if a BPF program on a kernel of the given machine can
+// read the argument, a.Err if it is Unavailable, and an error wrapping
+// ErrKernel if that kernel does not run programs of the argument's machine.
+func (a Arg) CheckKernel(kernel elf.Machine) error {
+	if !a.slotted(kernel) {
+		return &UnavailableError{Raw: a.Raw, Detail: kernel.String(), Reason: ErrKernel}
+	}
+	return a.Err
+}
+
+// slotted reports whether the kernel saves all registers of the argument.
+func (a *Arg) slotted(kernel elf.Machine) bool {
+	// All are of one machine, so that any one of them tells for the others.
+	r := &a.Register
+	if a.Kind == Memory {
+		if r = &a.Base; r.IsZero() {
+			r = &a.Index
+		}
+	}
+	_, ok := r.Slot(kernel)
+	return ok || r.IsZero()
+}
+
+// encode fills in the 16 bytes of one argument, which are zero before, all but
+// the value, which it returns.
+func (a *Arg) encode(b []byte, kernel elf.Machine) (value uint64) {
+	if a.Size >= 0 && a.Size <= 0xff {
+		b[offsetSize] = uint8(a.Size)
+	}
+	b[offsetBase], b[offsetIndex] = noSlot, noSlot
+	if a.Kind == Unavailable || !a.slotted(kernel) {
+		return 0
+	}
+	b[offsetKind] = uint8(a.Kind)
+	if a.Signed {
+		b[offsetFlags] |= flagSigned
+	}
+	switch a.Kind {
+	case Constant:
+		value = a.Constant
+	case InRegister:
+		b[offsetBase] = slotByte(a.Register, kernel)
+		b[offsetShift] = a.Register.Shift
+	case Memory:
+		value = uint64(a.Displacement)
+		b[offsetBase] = slotByte(a.Base, kernel)
+		b[offsetIndex] = slotByte(a.Index, kernel)
+		b[offsetScale] = uint8(max(bits.Len8(a.Scale), 1) - 1)
+		if a.Address32 {
+			b[offsetFlags] |= flagAddress32
+		}
+	}
+	return value
+}
+
+func slotByte(r Register, kernel elf.Machine) uint8 {
+	if slot, ok := r.Slot(kernel); ok {
+		return uint8(slot)
+	}
+	return noSlot
+}

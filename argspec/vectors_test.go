@@ -1,0 +1,296 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package argspec
+
+import (
+	"bufio"
+	"debug/elf"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/go-quicktest/qt"
+)
+
+// vector is one line of testdata/vectors: see the README there.
+type vector struct {
+	place    string // file:line
+	target   Target
+	kernel   elf.Machine
+	text     string
+	expected string
+}
+
+// reasonWords are the words that the vectors have for the reasons.
+var reasonWords = map[string]error{
+	"machine":              ErrMachine,
+	"syntax":               ErrSyntax,
+	"number":               ErrNumber,
+	"size":                 ErrSize,
+	"register":             ErrRegister,
+	"not-saved":            ErrNotSaved,
+	"register-pair":        ErrRegisterPair,
+	"index":                ErrIndex,
+	"thread-local":         ErrThreadLocal,
+	"relocation":           ErrRelocation,
+	"local-label":          ErrLocalLabel,
+	"no-symbols":           ErrNoSymbols,
+	"symbol":               ErrSymbol,
+	"position-independent": ErrPositionIndependent,
+	"indirect":             ErrIndirect,
+}
+
+var (
+	errNoSuchSymbol = errors.New("no such symbol")
+	errAmbiguous    = errors.New("several symbols of that name")
+)
+
+// loadVectors reads all vector files.
+func loadVectors(tb testing.TB) []vector {
+	files, err := filepath.Glob("../testdata/vectors/*.txt")
+	qt.Assert(tb, qt.IsNil(err))
+	qt.Assert(tb, qt.Not(qt.HasLen(files, 0)))
+	var vectors []vector
+	for _, name := range files {
+		file, err := os.Open(name)
+		qt.Assert(tb, qt.IsNil(err))
+		found, err := readVectors(file, filepath.Base(name))
+		file.Close()
+		qt.Assert(tb, qt.IsNil(err))
+		vectors = append(vectors, found...)
+	}
+	return vectors
+}
+
+func readVectors(file *os.File, name string) ([]vector, error) {
+	var vectors []vector
+	var context vector
+	symbols := map[string]uint64{}
+	ambiguous := map[string]bool{}
+	lookup := func(name string) (uint64, error) {
+		if ambiguous[name] {
+			return 0, errAmbiguous
+		}
+		if address, ok := symbols[name]; ok {
+			return address, nil
+		}
+		return 0, errNoSuchSymbol
+	}
+	context.target.Symbol = lookup
+	noTable := func() (uint64, error) { return 0, errNoSuchSymbol }
+	context.target.PLTGOT = noTable
+	lines := bufio.NewScanner(file)
+	for number := 1; lines.Scan(); number++ {
+		line := lines.Text()
+		fail := func(err any) ([]vector, error) {
+			return nil, fmt.Errorf("%s:%d: %v: %s", name, number, err, line)
+		}
+		if line == "" || line[0] == '#' {
+			continue
+		}
+		if line[0] == '"' {
+			decoder := json.NewDecoder(strings.NewReader(line))
+			if err := decoder.Decode(&context.text); err != nil {
+				return fail(err)
+			}
+			_, expected, ok := strings.Cut(line[decoder.InputOffset():], "-> ")
+			if !ok {
+				return fail("no result")
+			}
+			context.place = fmt.Sprintf("%s:%d", name, number)
+			context.expected = expected
+			vectors = append(vectors, context)
+			continue
+		}
+		word, rest, _ := strings.Cut(line, " ")
+		var err error
+		switch word {
+		case "machine":
+			context.target.Machine, err = machineNamed(rest)
+		case "kernel":
+			context.kernel, err = machineNamed(rest)
+		case "class":
+			context.target.Class = map[string]elf.Class{"32": elf.ELFCLASS32, "64": elf.ELFCLASS64}[rest]
+		case "location":
+			context.target.Location, err = strconv.ParseUint(rest, 0, 64)
+		case "absolute":
+			context.target.Absolute = true
+		case "position-independent":
+			context.target.Absolute = false
+		case "symbol":
+			i := strings.LastIndexByte(rest, ' ')
+			symbols[strings.Trim(rest[:i], `"`)], err = strconv.ParseUint(rest[i+1:], 0, 64)
+		case "ambiguous":
+			ambiguous[rest] = true
+		case "pltgot":
+			var table uint64
+			table, err = strconv.ParseUint(rest, 0, 64)
+			context.target.PLTGOT = func() (uint64, error) { return table, nil }
+		case "no-pltgot":
+			context.target.PLTGOT = noTable
+		case "no-symbols":
+			context.target.Symbol, context.target.PLTGOT = nil, nil
+		default:
+			err = errors.New("unknown word")
+		}
+		if err != nil {
+			return fail(err)
+		}
+	}
+	return vectors, lines.Err()
+}
+
+// machineNamed returns the machine of an e_machine name: "EM_X86_64".
+func machineNamed(name string) (elf.Machine, error) {
+	for m := range elf.Machine(300) {
+		if m.String() == name {
+			return m, nil
+		}
+	}
+	return 0, errors.New("unknown machine")
+}
+
+// vectorText writes arguments as the vectors have them.
+func vectorText(args []Arg, kernel elf.Machine) string {
+	if len(args) == 0 {
+		return "none"
+	}
+	var results []string
+	for _, a := range args {
+		results = append(results, a.Type()+" "+vectorPlace(a, kernel))
+	}
+	return strings.Join(results, " ; ")
+}
+
+func vectorPlace(a Arg, kernel elf.Machine) string {
+	register := func(r Register) string {
+		slot, ok := r.Slot(kernel)
+		if !ok {
+			return r.Name + "@none"
+		}
+		return fmt.Sprintf("%s@%d", r.Name, slot)
+	}
+	switch a.Kind {
+	case Constant:
+		return fmt.Sprintf("constant %#x", a.Constant)
+	case InRegister:
+		text := "register " + register(a.Register)
+		if a.Register.Shift != 0 {
+			text += fmt.Sprintf(" shift %d", a.Register.Shift)
+		}
+		return text
+	case Memory:
+		text := "memory"
+		if !a.Base.IsZero() {
+			text += " base " + register(a.Base)
+		}
+		if !a.Index.IsZero() {
+			text += " index " + register(a.Index)
+		}
+		if a.Scale != 1 {
+			text += fmt.Sprintf(" scale %d", a.Scale)
+		}
+		text += fmt.Sprintf(" displacement %d", a.Displacement)
+		if a.Relative() {
+			text += " relative"
+		}
+		if a.Address32 {
+			text += " address32"
+		}
+		return text
+	}
+	for word, reason := range reasonWords {
+		if errors.Is(a.Err, reason) {
+			return "unavailable " + word
+		}
+	}
+	return fmt.Sprint("unavailable ", a.Err)
+}
+
+func TestParseDecodesTheConformanceVectors(t *testing.T) {
+	seen := map[string]bool{}
+	for _, v := range loadVectors(t) {
+		args := Parse(v.target, v.text)
+		if got := vectorText(args, v.kernel); got != v.expected {
+			t.Errorf("%s: %q\n got: %s\nwant: %s", v.place, v.text, got, v.expected)
+		}
+		checkInvariants(t, v.text, args)
+		for _, result := range strings.Split(v.expected, " ; ") {
+			if _, word, ok := strings.Cut(result, "unavailable "); ok {
+				seen[word] = true
+			}
+		}
+	}
+	for word := range reasonWords {
+		qt.Check(t, qt.IsTrue(seen[word]), qt.Commentf("no vector has the reason %s", word))
+	}
+}
+
+// checkInvariants checks what holds of every result, whatever the string.
+func checkInvariants(tb testing.TB, text string, args []Arg) {
+	rest := text
+	for _, a := range args {
+		rest = strings.TrimLeft(rest, blanks)
+		var ok bool
+		if rest, ok = strings.CutPrefix(rest, a.Raw); !ok || a.Raw == "" {
+			tb.Fatalf("%q: argument %q is not what comes next: %q", text, a.Raw, rest)
+		}
+		checkArg(tb, a)
+	}
+	if strings.TrimLeft(rest, blanks) != "" {
+		tb.Fatalf("%q: %q is in no argument", text, rest)
+	}
+}
+
+func checkArg(tb testing.TB, a Arg) {
+	fail := func(what string) { tb.Fatalf("%q: %s: %#v", a.Raw, what, a) }
+	if a.Signed && a.Float {
+		fail("signed and float")
+	}
+	if a.Size < 0 || a.Size > MaxSize {
+		fail("size out of range")
+	}
+	if a.Kind == Unavailable {
+		unavailable, ok := a.Err.(*UnavailableError)
+		if !ok || unavailable.Raw != a.Raw || unavailable.Reason == nil {
+			fail("bad error")
+		}
+		if a.Readable() || !a.Register.IsZero() || !a.Base.IsZero() || !a.Index.IsZero() ||
+			a.Scale != 0 || a.Displacement != 0 || a.Constant != 0 || a.Address32 || a.Relative() {
+			fail("unavailable with remains")
+		}
+		return
+	}
+	if a.Err != nil || !a.Readable() {
+		fail("available with an error")
+	}
+	if a.Size != 1 && a.Size != 2 && a.Size != 4 && a.Size != 8 {
+		fail("size")
+	}
+	isMemory := a.Kind == Memory
+	if (a.Kind == InRegister) == a.Register.IsZero() {
+		fail("register")
+	}
+	if !isMemory && (!a.Base.IsZero() || !a.Index.IsZero() || a.Scale != 0 || a.Displacement != 0 || a.Address32) {
+		fail("address of what is not in memory")
+	}
+	if isMemory && (a.Scale == 0 || a.Scale&(a.Scale-1) != 0 || a.Index.IsZero() && a.Scale != 1) {
+		fail("scale")
+	}
+	if a.Kind == Constant && a.Constant != extend(a.Constant, a.Size, a.Signed) {
+		fail("constant is not extended")
+	}
+	if a.Kind != Constant && a.Constant != 0 {
+		fail("constant elsewhere")
+	}
+	for _, r := range []Register{a.Register, a.Base, a.Index} {
+		if !r.IsZero() && (r.Name == "" || r.slot > 40 || r.Size == 0 || r.Size > 8) {
+			fail("illegal register")
+		}
+	}
+}
