@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package bpf_test
+
+import (
+	"debug/elf"
+	"errors"
+	"regexp"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/go-quicktest/qt"
+	"github.com/gousdt/gousdt/internal/testprog"
+)
+
+// thisMachine returns the machine of this kernel as clang is told it.
+func thisMachine(t *testing.T) string {
+	t.Helper()
+	machine, ok := map[string]string{"amd64": "x86", "arm64": "arm64", "s390x": "s390", "riscv64": "riscv"}[runtime.GOARCH]
+	if !ok {
+		t.Skipf("the header has no machine for %s", runtime.GOARCH)
+	}
+	return machine
+}
+
+// load loads an object as a kernel with or without cookies makes it necessary.
+func load(t *testing.T, object string, cookie bool, change func(*ebpf.CollectionSpec)) *ebpf.Collection {
+	t.Helper()
+	spec, err := ebpf.LoadCollectionSpec(object)
+	qt.Assert(t, qt.IsNil(err))
+	qt.Assert(t, qt.IsNil(spec.Variables["__bpf_usdt_has_cookie"].Set(cookie)))
+	if change != nil {
+		change(spec)
+	}
+	collection, err := ebpf.NewCollection(spec)
+	var verifier *ebpf.VerifierError
+	if errors.As(err, &verifier) {
+		t.Fatalf("%s: %+v", object, verifier)
+	}
+	qt.Assert(t, qt.IsNil(err))
+	t.Cleanup(collection.Close)
+	return collection
+}
+
+func TestVerifierAcceptsWhatEveryCompilerMakes(t *testing.T) {
+	testprog.RequireBPF(t)
+	machine := thisMachine(t)
+	for _, compiler := range compilers(t) {
+		for _, set := range instructionSets(compiler) {
+			t.Run(compiler+"/"+set, func(t *testing.T) {
+				for _, source := range []string{"testdata/samples.bpf.c", "testdata/reader.bpf.c"} {
+					object := mustCompile(t, compiler, machine, source, "-mcpu="+set)
+					load(t, object, true, nil)
+					load(t, object, false, nil)
+				}
+			})
+		}
+	}
+}
+
+// listing matches the lines of a verifier log that list the program with the
+// registers alive, walked through or not (since 6.16).
+var listing = regexp.MustCompile(`(?m)^ *[0-9]+: [0-9.]{10} \(.*$`)
+
+// A kernel before 5.15 does not have the helper: it must not even see the call.
+func TestCookieHelperIsNotCalledWithoutCookies(t *testing.T) {
+	testprog.RequireBPF(t)
+	object := mustCompile(t, compilers(t)[0], thisMachine(t), "testdata/reader.bpf.c")
+	for _, cookie := range []bool{true, false} {
+		spec, err := ebpf.LoadCollectionSpec(object)
+		qt.Assert(t, qt.IsNil(err))
+		qt.Assert(t, qt.IsNil(spec.Variables["__bpf_usdt_has_cookie"].Set(cookie)))
+		collection, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{
+			Programs: ebpf.ProgramOptions{LogLevel: ebpf.LogLevelInstruction, LogSizeStart: 1 << 22},
+		})
+		qt.Assert(t, qt.IsNil(err))
+		defer collection.Close()
+		for _, name := range []string{"read_single", "read_all"} {
+			log := listing.ReplaceAllString(collection.Programs[name].VerifierLog, "")
+			qt.Assert(t, qt.StringContains(log, "call bpf_map_lookup_elem"))
+			qt.Check(t, qt.Equals(strings.Contains(log, "call bpf_get_attach_cookie"), cookie), qt.Commentf("%s", name))
+		}
+	}
+}
+
+// BPF_USDT pays for what it reads: nothing without parameters, and one
+// look-up, without a helper for each register, with them.
+func TestBPF_USDTLooksTheSpecUpOnce(t *testing.T) {
+	object := mustCompile(t, compilers(t)[0], machines[0], "testdata/reader.bpf.c")
+	spec, err := ebpf.LoadCollectionSpec(object)
+	qt.Assert(t, qt.IsNil(err))
+	helpers := func(name string) map[asm.BuiltinFunc]int {
+		calls := make(map[asm.BuiltinFunc]int)
+		for _, instruction := range spec.Programs[name].Instructions {
+			if instruction.IsBuiltinCall() {
+				calls[asm.BuiltinFunc(instruction.Constant)]++
+			}
+		}
+		return calls
+	}
+	qt.Check(t, qt.HasLen(helpers("read_nothing"), 0))
+	qt.Check(t, qt.DeepEquals(helpers("read_all"), map[asm.BuiltinFunc]int{
+		asm.FnGetAttachCookie: 1,
+		asm.FnMapLookupElem:   2, // by cookie, and by address where there is none
+		asm.FnProbeReadUser:   2, // the window, and one argument
+	}))
+}
+
+// What cilium/ebpf and bpf2go need of the declarations.
+func TestSupportMapsAreStrongAndUntyped(t *testing.T) {
+	object := mustCompile(t, compilers(t)[0], machines[0], "testdata/samples.bpf.c")
+	spec, err := ebpf.LoadCollectionSpec(object)
+	qt.Assert(t, qt.IsNil(err))
+
+	specs := spec.Maps["__bpf_usdt_specs"]
+	qt.Check(t, qt.Equals(specs.Type, ebpf.Array))
+	qt.Check(t, qt.Equals(specs.KeySize, 4))
+	qt.Check(t, qt.Equals(specs.ValueSize, 208))
+	qt.Check(t, qt.Equals(specs.MaxEntries, 1024)) // the program's own number
+	qt.Check(t, qt.IsNil(specs.Value))
+
+	addresses := spec.Maps["__bpf_usdt_ip_to_spec_id"]
+	qt.Check(t, qt.Equals(addresses.Type, ebpf.Hash))
+	qt.Check(t, qt.Equals(addresses.KeySize, 8))
+	qt.Check(t, qt.Equals(addresses.ValueSize, 4))
+	qt.Check(t, qt.Equals(addresses.MaxEntries, 2048))
+
+	file, err := elf.Open(object)
+	qt.Assert(t, qt.IsNil(err))
+	defer file.Close()
+	symbols, err := file.Symbols()
+	qt.Assert(t, qt.IsNil(err))
+	for _, symbol := range symbols {
+		if elf.ST_BIND(symbol.Info) == elf.STB_WEAK {
+			t.Errorf("%s is weak", symbol.Name)
+		}
+	}
+}
