@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package testprog
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/cilium/ebpf"
+	"github.com/go-quicktest/qt"
+	"golang.org/x/sys/unix"
+)
+
+func TestNothingIsLeftByATestThatLeavesNothing(t *testing.T) {
+	LeakCheck(t)
+	p := Start(t, "target-pie")
+	p.Fire("three", 1)
+}
+
+func TestOpenDescriptorIsALeak(t *testing.T) {
+	before := takeInventory()
+	f, err := os.Open(os.DevNull)
+	qt.Assert(t, qt.IsNil(err))
+	defer f.Close()
+	qt.Assert(t, qt.DeepEquals(leftSince(before, 0), []string{"descriptor /dev/null"}))
+}
+
+func TestRunningGoroutineIsALeak(t *testing.T) {
+	before := takeInventory()
+	end := make(chan struct{})
+	defer close(end)
+	go func() { <-end }()
+	qt.Assert(t, qt.DeepEquals(leftSince(before, 0), []string{"goroutine"}))
+}
+
+func newMap(t *testing.T) *ebpf.Map {
+	m, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: 4, MaxEntries: 1})
+	qt.Assert(t, qt.IsNil(err))
+	t.Cleanup(func() { m.Close() })
+	return m
+}
+
+func TestMapIsALeakUntilTheKernelHasFreedIt(t *testing.T) {
+	RequireBPF(t)
+	before := takeInventory()
+	m := newMap(t)
+	info, err := m.Info()
+	qt.Assert(t, qt.IsNil(err))
+	id, ok := info.ID()
+	qt.Assert(t, qt.IsTrue(ok))
+	name := objectName("map", fmt.Sprint(id))
+	qt.Check(t, qt.IsTrue(slices.Contains(takeInventory().since(before), name)))
+	qt.Check(t, qt.IsTrue(slices.Contains(leftSince(before, 0), "descriptor anon_inode:bpf-map")))
+
+	m.Close()
+	qt.Check(t, qt.HasLen(leftSince(before, leakDeadline), 0))
+}
+
+func TestMapOfAnotherProcessIsNoLeak(t *testing.T) {
+	RequireBPF(t)
+	before := takeInventory()
+	m := newMap(t)
+	descriptor, err := unix.Dup(m.FD())
+	qt.Assert(t, qt.IsNil(err))
+	file := os.NewFile(uintptr(descriptor), "map")
+	cmd := exec.Command(Path(t, "target-pie"))
+	cmd.ExtraFiles = []*os.File{file}
+	p := StartCommand(t, cmd)
+	file.Close()
+	m.Close()
+	qt.Check(t, qt.IsFalse(strings.Contains(strings.Join(leftSince(before, 0), "\n"), "bpf map")))
+
+	p.Stop()
+	qt.Check(t, qt.HasLen(leftSince(before, leakDeadline), 0))
+}

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package testprog
+
+import (
+	"os"
+	"sync"
+	"testing"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/rlimit"
+)
+
+// RequireRoot skips a test that does not run as root; where CI is "true" it fails
+// the test.
+func RequireRoot(t testing.TB) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		skipOrFail(t, "needs root: run make test, or go test -exec sudo")
+	}
+}
+
+// RequireBPF skips a test where this process may not load a tracing program, and
+// says why; where CI is "true" it fails the test. Below Linux 5.11 it lifts the
+// limit on locked memory that BPF maps count against.
+func RequireBPF(t testing.TB) {
+	t.Helper()
+	if err := canLoad(); err != nil {
+		skipOrFail(t, "needs to load BPF programs (root, or CAP_BPF and CAP_PERFMON): %v", err)
+	}
+}
+
+var canLoad = sync.OnceValue(func() error {
+	if err := rlimit.RemoveMemlock(); err != nil {
+		return err
+	}
+	program, err := ebpf.NewProgram(&ebpf.ProgramSpec{
+		Name:         "testprog_probe",
+		Type:         ebpf.Kprobe,
+		License:      "Dual BSD/GPL",
+		Instructions: asm.Instructions{asm.LoadImm(asm.R0, 0, asm.DWord), asm.Return()},
+	})
+	if err != nil {
+		return err
+	}
+	return program.Close()
+})
