@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package terminal
+
+import (
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+// Escape returns s with everything that could drive a terminal written as a
+// backslash escape: control characters (also the 8-bit ones, U+0080 to U+009F),
+// bytes that are not valid UTF-8, characters that print nothing or change the
+// direction of text, and the backslash itself. A string that needs no escape is
+// returned as it is, without allocation.
+func Escape(s string) string {
+	if isPlain(s) {
+		return s
+	}
+	return string(AppendEscaped(nil, s))
+}
+
+// AppendEscaped appends what [Escape] would return for s to dst and returns
+// the extended slice.
+func AppendEscaped(dst []byte, s string) []byte {
+	if isPlain(s) {
+		return append(dst, s...)
+	}
+	for len(s) > 0 {
+		r, size := utf8.DecodeRuneInString(s)
+		switch {
+		case r == utf8.RuneError && size == 1:
+			dst = append(dst, `\x`...)
+			dst = append(dst, hexDigits[s[0]>>4], hexDigits[s[0]&0xf])
+		case r == '\\':
+			dst = append(dst, `\\`...)
+		case strconv.IsPrint(r):
+			dst = append(dst, s[:size]...)
+		default:
+			// A quoted rune is the escape between two quotation marks.
+			quoted := strconv.QuoteRune(r)
+			dst = append(dst, quoted[1:len(quoted)-1]...)
+		}
+		s = s[size:]
+	}
+	return dst
+}
+
+// Clean is [Escape] for messages, such as errors, which may carry escapes
+// already: it leaves backslashes alone.
+func Clean(s string) string {
+	if isPlain(s) {
+		return s
+	}
+	var out []byte
+	for part := range strings.SplitAfterSeq(s, `\`) {
+		text, backslash := strings.CutSuffix(part, `\`)
+		out = AppendEscaped(out, text)
+		if backslash {
+			out = append(out, '\\')
+		}
+	}
+	return string(out)
+}
+
+// Columns returns how many columns of a table the text takes: its characters.
+// Characters that a terminal draws two columns wide count as one, so a table
+// with such names is unaligned but complete.
+func Columns(s string) int {
+	return utf8.RuneCountInString(s)
+}
+
+const hexDigits = "0123456789abcdef"
+
+// isPlain reports whether s is printable ASCII without a backslash, as nearly
+// every name is.
+func isPlain(s string) bool {
+	for i := range len(s) {
+		if c := s[i]; c < ' ' || c > '~' || c == '\\' {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package proc
+
+import (
+	"container/list"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"sync"
+	"syscall"
+
+	"github.com/gousdt/gousdt/elfnote"
+)
+
+// OpenFunc opens a mapped file for reading.
+type OpenFunc func(*MappedFile) (io.ReaderAt, error)
+
+func openMapped(m *MappedFile) (io.ReaderAt, error) {
+	file, err := m.Open()
+	if err != nil {
+		return nil, err // not a nil *os.File in an interface
+	}
+	return file, nil
+}
+
+// File is a file with probes, held open. It is the same value for all who acquired
+// it, so that the pointer tells files apart while it is held. Its methods may be
+// called by several goroutines at once, until it is released.
+type File struct {
+	cache    *Cache
+	identity Identity
+
+	// Guarded by the lock of the cache.
+	references int
+	place      *list.Element // in the list of idle files, nil while in use
+	sites      int
+
+	// loading is held while the file is read, so that only one does.
+	loading sync.Mutex
+	listing *elfnote.Listing // set once
+	elf     *elfnote.File    // nil while not open
+	closer  io.Closer        // of what is behind elf, may be nil
+}
+
+// Identity tells the file from others.
+func (f *File) Identity() Identity { return f.identity }
+
+// ELF returns the open file. It is valid until the file is released, and is not to
+// be closed. Its OSFile is nil if [CacheOptions].Open returned something else than
+// an *os.File.
+func (f *File) ELF() *elfnote.File { return f.elf }
+
+// Listing returns all probes of the file, whatever was looked for, and the notes
+// that cannot be used. It is shared and not to be changed; it stays valid after
+// the file is released.
+func (f *File) Listing() *elfnote.Listing { return f.listing }
+
+// Hold keeps the file for one more [File.Release]. Call it while the file is held.
+func (f *File) Hold() {
+	f.cache.mu.Lock()
+	defer f.cache.mu.Unlock()
+	f.cache.hold(f)
+}
+
+// Release gives back what was acquired or held, once for each. The last one closes
+// the file.
+func (f *File) Release() {
+	c := f.cache
+	c.mu.Lock()
+	if f.references == 0 { // one too many
+		c.mu.Unlock()
+		return
+	}
+	f.references--
+	var closer io.Closer
+	if f.references == 0 {
+		if f.elf != nil {
+			c.stats.InUse--
+		}
+		closer, f.closer, f.elf = f.closer, nil, nil
+		c.rest(f)
+	}
+	c.mu.Unlock()
+	if closer != nil {
+		closer.Close()
+	}
+}
+
+// prepare reads the file unless that has been done, and opens it if there are
+// probes wanted. The caller holds a reference.
+func (f *File) prepare(m *MappedFile, match func(provider, name string) bool) (ok bool, err error) {
+	f.loading.Lock()
+	defer f.loading.Unlock()
+
+	var opened *elfnote.File
+	var closer io.Closer
+	if f.listing == nil {
+		listing, file, c, err := f.load(m)
+		if err != nil {
+			return false, err
+		}
+		opened, closer = file, c
+		f.setListing(listing)
+	}
+	if !anyProbe(f.listing, match) {
+		if closer != nil {
+			closer.Close()
+		}
+		return false, nil
+	}
+	if f.elf != nil {
+		return true, nil
+	}
+	if opened == nil {
+		r, c, err := f.open(m)
+		if err != nil {
+			return false, err
+		}
+		if opened, err = elfnote.NewFile(r); err != nil {
+			if c != nil {
+				c.Close()
+			}
+			return false, m.wrap(opReadProbes, err)
+		}
+		closer = c
+	}
+	f.elf, f.closer = opened, closer
+	f.cache.count(0, 0, 1)
+	return true, nil
+}
+
+func (f *File) setListing(listing *elfnote.Listing) {
+	f.cache.mu.Lock()
+	defer f.cache.mu.Unlock()
+	f.listing = listing
+	for i := range listing.Probes {
+		f.sites += len(listing.Probes[i].Sites)
+	}
+}
+
+func (f *File) open(m *MappedFile) (io.ReaderAt, io.Closer, error) {
+	r, err := f.cache.options.Open(m)
+	if err != nil {
+		return nil, nil, err
+	}
+	f.cache.count(1, 0, 0)
+	closer, _ := r.(io.Closer)
+	return r, closer, nil
+}
+
+// load opens the file and lists its probes. A file without any is closed at once.
+func (f *File) load(m *MappedFile) (*elfnote.Listing, *elfnote.File, io.Closer, error) {
+	r, closer, err := f.open(m)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	listing, file, err := parse(r)
+	f.cache.count(0, 1, 0)
+	if err == nil && len(listing.Probes) > 0 {
+		return listing, file, closer, nil
+	}
+	if closer != nil {
+		closer.Close()
+	}
+	switch {
+	case errors.Is(err, elfnote.ErrNotELF):
+		// Code in a file that is not ELF: of a JIT compiler, or of Windows.
+		listing, err = new(elfnote.Listing), nil
+	case err == nil && len(listing.Broken) > 0:
+		err = fmt.Errorf("no usable probe, %d broken: %w", len(listing.Broken), listing.Broken[0])
+	}
+	if err == nil || !isSystemError(err) {
+		f.cache.condemn(f.identity, err)
+	}
+	if err != nil {
+		return nil, nil, nil, m.wrap(opReadProbes, err)
+	}
+	return listing, nil, nil, nil
+}
+
+func parse(r io.ReaderAt) (*elfnote.Listing, *elfnote.File, error) {
+	file, err := elfnote.NewFile(r)
+	if err != nil {
+		return nil, nil, err
+	}
+	listing, err := file.Probes(nil)
+	return listing, file, err
+}
+
+// isSystemError tells an error of reading the file from one of its contents, which
+// will be the same next time.
+func isSystemError(err error) bool {
+	var errno syscall.Errno
+	var path *fs.PathError
+	return errors.As(err, &errno) || errors.As(err, &path)
+}
+
+func anyProbe(listing *elfnote.Listing, match func(provider, name string) bool) bool {
+	for i := range listing.Probes {
+		if match == nil || match(listing.Probes[i].Provider, listing.Probes[i].Name) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+//go:build !linux
+
+package proc
+
+import "errors"
+
+// eventSource does not exist here.
+type eventSource struct{ happened chan struct{} }
+
+func openEventSource() (*eventSource, error) { return nil, errors.ErrUnsupported }
+
+func (s *eventSource) take() (pids []int, records, lost uint64) { return nil, 0, 0 }
+
+// Close does nothing.
+func (s *eventSource) Close() error { return nil }

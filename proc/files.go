@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package proc
+
+import (
+	"os"
+	"strconv"
+	"strings"
+)
+
+// Mapping is a piece of a file that a process has in its memory to execute it.
+type Mapping struct {
+	// Start and End are addresses in the process; End is the first one behind.
+	Start, End uint64
+	// Offset is where in the file the mapping starts, in bytes.
+	Offset uint64
+}
+
+// MappedFile is a file of which a process has executable mappings: what maps
+// tells of it, and the way to the file itself. It must not be used by several
+// goroutines at once.
+type MappedFile struct {
+	// PID is the process.
+	PID int
+	// Path is the path in the eyes of the process, that is below its root
+	// directory and in its mount namespace, as it was when the file was opened by
+	// it and as renames have changed it since. Other things than paths occur:
+	// "/memfd:name", "/SYSV00000000". A file that lies outside of the process's
+	// root directory has a path that the process itself could not use.
+	Path string
+	// Deleted means that there is nothing at that path any more, or another file.
+	Deleted bool
+	// Mappings are the executable ones, by address.
+	Mappings []Mapping
+
+	fs *FS
+	// reader is the number to read the process's directory by: the PID, or that
+	// of a thread where the first one has ended.
+	reader int
+	// inode is the number in maps, by which a file found by its path is verified.
+	inode uint64
+	// rawPath is the path below the process's root, with " (deleted)" if maps
+	// says so: for a file that is really named like that, it is the way to it.
+	rawPath string
+
+	identity   Identity
+	openedPath string // how the file was reached, "" before it was
+}
+
+// fileKey is by what mappings of one process are grouped. The path is in it
+// because device and inode alone may mean two files, see Identity.
+type fileKey struct {
+	major, minor uint32
+	inode        uint64
+	path         string
+}
+
+// Files returns the files of which the process has executable mappings, by their
+// first address. The error is an [*Error]; if it wraps [ErrMalformed], some lines
+// were not understood and the files of all others are returned.
+func (f *FS) Files(pid int) ([]*MappedFile, error) {
+	buf := make([]byte, maxStat)
+	s, err := f.readStat(pid, buf)
+	if err != nil {
+		return nil, err
+	}
+	reader := pid
+	if s.isLeaderless() {
+		if reader, _, err = f.liveThread(pid, buf); err != nil {
+			return nil, err
+		}
+	}
+	var lines lineReader
+	return f.files(pid, reader, &lines, nil)
+}
+
+// files is Files with a buffer to reuse; seen, if not nil, is shown every line.
+func (f *FS) files(pid, reader int, lines *lineReader, seen func(*mapLine)) ([]*MappedFile, error) {
+	var files []*MappedFile
+	var last fileKey // most files have one executable mapping, the others neighbours
+	index := make(map[fileKey]int)
+	err := f.readMaps(reader, lines, func(l *mapLine) {
+		if seen != nil {
+			seen(l)
+		}
+		if last.inode != l.inode || last.major != l.major || last.minor != l.minor || last.path != string(l.path) {
+			last = fileKey{major: l.major, minor: l.minor, inode: l.inode, path: string(l.path)}
+		}
+		i, ok := index[last]
+		if !ok {
+			i = len(files)
+			index[last] = i
+			files = append(files, &MappedFile{
+				PID: pid, fs: f, reader: reader, inode: l.inode, rawPath: unescapePath(l.path),
+			})
+		}
+		files[i].Mappings = append(files[i].Mappings, Mapping{Start: l.start, End: l.end, Offset: l.offset})
+	})
+	if len(files) > 0 {
+		root := f.rootOf(reader)
+		for _, file := range files {
+			file.rawPath = cutRoot(file.rawPath, root)
+			file.Path, file.Deleted = strings.CutSuffix(file.rawPath, deletedSuffix)
+		}
+	}
+	return files, err
+}
+
+// rootOf returns the process's root directory as the caller's proc shows paths,
+// "/" if it cannot be found out.
+func (f *FS) rootOf(reader int) string {
+	root, err := os.Readlink(f.path(reader, "root"))
+	if err != nil {
+		return "/"
+	}
+	return root
+}
+
+// insideRoot turns a path that the kernel made for the caller into the process's
+// own. The kernel writes paths from the root of the mount namespace that the file
+// is in, or from the caller's root if that is on the way: for a process after
+// chroot, both differ from its own root.
+func (f *FS) insideRoot(reader int, path string) string {
+	return cutRoot(path, f.rootOf(reader))
+}
+
+func cutRoot(path, root string) string {
+	if root == "/" || root == "" {
+		return path
+	}
+	if rest, ok := strings.CutPrefix(path, root); ok && strings.HasPrefix(rest, "/") {
+		return rest
+	}
+	return path
+}
+
+// OpenedPath returns the path by which the file was reached in the eyes of the
+// caller: <proc>/PID/map_files/START-END, or <proc>/PID/root/PATH. It is "" before
+// [MappedFile.Identity] or [MappedFile.Open] was called. It is good for as long as
+// the process has the mapping; an open descriptor is good for ever.
+func (m *MappedFile) OpenedPath() string { return m.openedPath }
+
+// mapFilesPath returns the link of a mapping, whose name has no leading zeros.
+func (m *MappedFile) mapFilesPath(mapping Mapping) string {
+	name := append([]byte("map_files/"), strconv.FormatUint(mapping.Start, 16)...)
+	name = append(name, '-')
+	name = strconv.AppendUint(name, mapping.End, 16)
+	return m.fs.path(m.reader, string(name))
+}
+
+// isPath tells whether the file may have a path at all. A memfd, shared memory
+// and shared anonymous memory look like deleted files and never had one.
+func (m *MappedFile) isPath() bool { return strings.HasPrefix(m.rawPath, "/") }
+
+func (m *MappedFile) wrap(op string, err error) error {
+	return &Error{PID: m.PID, Path: m.Path, Op: op, Err: err}
+}

@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package proc
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+)
+
+// FS is a proc file system. It holds nothing open and may be used by several
+// goroutines at once.
+//
+// PIDs are those of the PID namespace for which the file system was mounted: with
+// the /proc of a host mounted elsewhere in a container they are the host's, and
+// mean nothing to system calls of the caller.
+type FS struct {
+	root string
+}
+
+// NewFS returns the proc file system at root, "/proc" if root is "". Any
+// directory tree that looks like one will do. Nothing is checked yet.
+func NewFS(root string) *FS {
+	if root == "" {
+		root = "/proc"
+	}
+	if trimmed := strings.TrimRight(root, "/"); trimmed != "" {
+		root = trimmed
+	}
+	return &FS{root: root}
+}
+
+// Root returns the directory of the file system.
+func (f *FS) Root() string { return f.root }
+
+// path returns the path of something in a process's directory.
+func (f *FS) path(pid int, name string) string {
+	return f.root + "/" + strconv.Itoa(pid) + "/" + name
+}
+
+// PIDs returns the processes there are, in the order of the directory, which is
+// by number on Linux. With hidepid=invisible they are those the caller may see.
+func (f *FS) PIDs() ([]int, error) {
+	dir, err := os.Open(f.root)
+	if err != nil {
+		return nil, fmt.Errorf("list processes: %w", err)
+	}
+	defer dir.Close()
+	// Readdirnames does not stat what it lists; the rest of os would.
+	names, err := dir.Readdirnames(-1)
+	if err != nil {
+		return nil, fmt.Errorf("list processes: %w", err)
+	}
+	pids := make([]int, 0, len(names))
+	for _, name := range names {
+		if pid, ok := parsePID(name); ok {
+			pids = append(pids, pid)
+		}
+	}
+	if len(pids) == 0 {
+		return nil, fmt.Errorf("list processes of %s: %w", f.root, ErrNoSuchMount)
+	}
+	return pids, nil
+}
+
+// HidePID returns how the file system at its root hides processes: "noaccess" (1), "invisible"
+// (2) or "ptraceable" (4), as mount options spell it, and "" if it does not. It
+// tells why PIDs may be fewer than there are; who has CAP_SYS_PTRACE, or is in
+// the group that the mount option gid= names, sees all the same.
+func (f *FS) HidePID() (string, error) {
+	file, err := openRaw(f.root + "/self/mounts")
+	if err != nil {
+		return "", fmt.Errorf("read mount options of %s: %w", f.root, err)
+	}
+	defer file.Close()
+	text, err := io.ReadAll(io.LimitReader(file, maxMounts))
+	if err != nil {
+		return "", fmt.Errorf("read mount options of %s: %w", f.root, err)
+	}
+	return hidePID(text, f.root), nil
+}
+
+// hidePID finds the option in a mount table, whose later lines cover the earlier.
+func hidePID(mounts []byte, root string) string {
+	// Blanks and the like are octal there.
+	root = strings.NewReplacer(`\`, `\134`, " ", `\040`, "\t", `\011`, "\n", `\012`).Replace(root)
+	hide := ""
+	for line := range bytes.Lines(mounts) {
+		fields := bytes.Fields(line)
+		if len(fields) < 4 || string(fields[1]) != root || string(fields[2]) != "proc" {
+			continue
+		}
+		hide = ""
+		for option := range bytes.SplitSeq(fields[3], []byte(",")) {
+			if value, ok := bytes.CutPrefix(option, []byte("hidepid=")); ok {
+				hide = string(value)
+			}
+		}
+	}
+	switch hide {
+	case "0", "off": // spelled as numbers before Linux 5.8
+		return ""
+	case "1":
+		return "noaccess"
+	case "2":
+		return "invisible"
+	case "4":
+		return "ptraceable"
+	}
+	return hide
+}
+
+// readStat reads and parses stat into buf, which is of maxStat bytes and holds
+// the command afterwards.
+func (f *FS) readStat(pid int, buf []byte) (stat, error) {
+	file, err := openRaw(f.path(pid, "stat"))
+	if err != nil {
+		return stat{}, &Error{PID: pid, Op: "read stat", Err: classify(err)}
+	}
+	defer file.Close()
+	n := 0
+	for n < len(buf) {
+		m, err := file.Read(buf[n:])
+		n += m
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return stat{}, &Error{PID: pid, Op: "read stat", Err: classify(err)}
+		}
+		if n > 0 && buf[n-1] == '\n' { // saves the read that tells the end
+			break
+		}
+	}
+	s, err := parseStat(buf[:n])
+	if err != nil {
+		return stat{}, &Error{PID: pid, Op: "read stat", Err: err}
+	}
+	return s, nil
+}
+
+// readMaps calls line for each line of maps that shows executable memory from a
+// file. A malformed line hides no other: the first error of that kind is
+// returned when everything else has been read.
+func (f *FS) readMaps(pid int, lines *lineReader, line func(*mapLine)) error {
+	file, err := openRaw(f.path(pid, "maps"))
+	if err != nil {
+		return &Error{PID: pid, Op: "read maps", Err: classify(err)}
+	}
+	defer file.Close()
+	lines.reset(file)
+	var malformed error
+	var l mapLine // not one per line: it escapes
+	for {
+		text, whole, err := lines.next()
+		switch {
+		case errors.Is(err, io.EOF):
+			if malformed != nil {
+				return &Error{PID: pid, Op: "read maps", Err: malformed}
+			}
+			return nil
+		case err != nil:
+			return &Error{PID: pid, Op: "read maps", Err: classify(err)}
+		}
+		err = parseMapLine(text, &l)
+		if err == nil && !whole {
+			err = fmt.Errorf("%w line of maps: longer than %d bytes", ErrMalformed, maxLine)
+		}
+		if err != nil {
+			if malformed == nil {
+				malformed = err
+			}
+			continue
+		}
+		if l.executable && l.isFile() {
+			line(&l)
+		}
+	}
+}
+
+// liveThread returns a thread of the process that has not ended, by whose number
+// proc shows what it can no longer show by the process's. It is asked for
+// processes whose first thread has ended.
+func (f *FS) liveThread(pid int, buf []byte) (int, stat, error) {
+	dir, err := os.Open(f.path(pid, "task"))
+	if err != nil {
+		return 0, stat{}, &Error{PID: pid, Op: "list threads", Err: classify(err)}
+	}
+	defer dir.Close()
+	for {
+		names, err := dir.Readdirnames(64)
+		for _, name := range names {
+			tid, ok := parsePID(name)
+			if !ok || tid == pid {
+				continue
+			}
+			if s, err := f.readStat(tid, buf); err == nil && s.size != 0 {
+				return tid, s, nil
+			}
+		}
+		if err != nil {
+			return 0, stat{}, &Error{PID: pid, Op: "list threads", Err: fmt.Errorf("%w: no thread runs", ErrGone)}
+		}
+	}
+}
+
+// isOwn tells whether the PIDs of the file system are those that system calls of
+// the caller take and return.
+func (f *FS) isOwn() bool {
+	self, err := os.Readlink(f.root + "/self")
+	return err == nil && self == strconv.Itoa(os.Getpid())
+}

@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package proc
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/go-quicktest/qt"
+)
+
+func TestPIDs(t *testing.T) {
+	f := newFixture(t)
+	for _, name := range []string{"1", "77", "self", "sys", "0", "012", "1x"} {
+		qt.Assert(t, qt.IsNil(os.Mkdir(filepath.Join(f.root, name), 0o755)))
+	}
+	pids, err := f.fs().PIDs()
+	qt.Assert(t, qt.IsNil(err))
+	qt.Assert(t, qt.ContentEquals(pids, []int{1, 77}))
+}
+
+func TestPIDsOfWhatIsNoProcFileSystem(t *testing.T) {
+	_, err := NewFS(t.TempDir()).PIDs()
+	qt.Check(t, qt.ErrorIs(err, ErrNoSuchMount))
+	_, err = NewFS(filepath.Join(t.TempDir(), "absent")).PIDs()
+	qt.Check(t, qt.ErrorIs(err, fs.ErrNotExist))
+}
+
+func TestNewFSRoot(t *testing.T) {
+	for root, want := range map[string]string{"": "/proc", "/proc": "/proc", "/host/proc/": "/host/proc", "/": "/"} {
+		qt.Check(t, qt.Equals(NewFS(root).Root(), want))
+	}
+}
+
+func TestProcess(t *testing.T) {
+	f := newFixture(t)
+	f.put(fakeProcess{pid: 7, command: "a (b) c", startTime: 42, size: 1})
+	p, err := f.fs().Process(7)
+	qt.Assert(t, qt.IsNil(err))
+	qt.Check(t, qt.Equals(p.ID, ID{PID: 7, StartTime: 42}))
+	qt.Check(t, qt.Equals(p.String(), "7 (a (b) c)"))
+	qt.Check(t, qt.Equals(p.Parent, 1))
+
+	running, err := p.IsRunning()
+	qt.Check(t, qt.IsNil(err))
+	qt.Check(t, qt.IsTrue(running))
+	f.put(fakeProcess{pid: 7, command: "a (b) c", startTime: 43, size: 1})
+	running, err = p.IsRunning()
+	qt.Check(t, qt.IsNil(err))
+	qt.Check(t, qt.IsFalse(running), qt.Commentf("another process has the PID"))
+	f.remove(7)
+	running, err = p.IsRunning()
+	qt.Check(t, qt.IsNil(err))
+	qt.Check(t, qt.IsFalse(running))
+
+	_, err = f.fs().Process(7)
+	qt.Check(t, qt.ErrorIs(err, ErrGone))
+	qt.Check(t, qt.ErrorMatches(err, `process 7: read stat: process is gone: .*`))
+}
+
+func TestProcessTellsExecutableAndCgroup(t *testing.T) {
+	f := newFixture(t)
+	f.put(fakeProcess{pid: 7, startTime: 1, size: 1})
+	f.link(7, "exe", "/jail/usr/bin/program (deleted)")
+	f.link(7, "root", "/jail")
+	f.write(7, "cgroup", "0::/kubepods/pod1/container2\n")
+	p, err := f.fs().Process(7)
+	qt.Assert(t, qt.IsNil(err))
+	exe, err := p.Executable()
+	qt.Check(t, qt.IsNil(err))
+	qt.Check(t, qt.Equals(exe, "/usr/bin/program (deleted)"))
+	cgroup, err := p.Cgroup()
+	qt.Check(t, qt.IsNil(err))
+	qt.Check(t, qt.Equals(cgroup, "0::/kubepods/pod1/container2\n"))
+
+	f.remove(7)
+	_, err = p.Executable()
+	qt.Check(t, qt.ErrorIs(err, ErrGone))
+	_, err = p.Cgroup()
+	qt.Check(t, qt.ErrorIs(err, ErrGone))
+}
+
+func TestFilesGroupsMappings(t *testing.T) {
+	f := newFixture(t)
+	lib := func(start, offset uint64, permissions, path string, inode uint64) fakeMap {
+		return fakeMap{start: start, end: start + 0x1000, permissions: permissions, offset: offset, minor: 0x1f, inode: inode, path: path}
+	}
+	f.put(fakeProcess{pid: 7, size: 1, maps: []fakeMap{
+		lib(0x1000, 0, "r--p", "/bin/program", 1),
+		lib(0x2000, 0x1000, "r-xp", "/bin/program", 1),
+		lib(0x3000, 0x2000, "rwxp", "/bin/program", 1),
+		{start: 0x4000, end: 0x5000, permissions: "rwxp"},
+		lib(0x5000, 0, "r-xp", "/lib/a.so (deleted)", 2),
+		lib(0x6000, 0, "r-xp", "/lib/a.so", 3),
+		lib(0x7000, 0x5000, "r-xp", "/lib/a.so (deleted)", 2),
+		lib(0x8000, 0, "r--p", "/usr/share/locale", 4),
+		lib(0x9000, 0, "r-xs", "/memfd:jit\n (deleted)", 5),
+		{start: 0xa000, end: 0xb000, permissions: "r-xp", path: "[vdso]"},
+		lib(0xc000, 0, "r-xp", "/mnt/a.so", 2),
+	}})
+	files, err := f.fs().Files(7)
+	qt.Assert(t, qt.IsNil(err))
+	type view struct {
+		Path     string
+		Deleted  bool
+		Mappings []Mapping
+	}
+	var got []view
+	for _, file := range files {
+		qt.Check(t, qt.Equals(file.PID, 7))
+		got = append(got, view{file.Path, file.Deleted, file.Mappings})
+	}
+	qt.Assert(t, qt.DeepEquals(got, []view{
+		{"/bin/program", false, []Mapping{{0x2000, 0x3000, 0x1000}, {0x3000, 0x4000, 0x2000}}},
+		{"/lib/a.so", true, []Mapping{{0x5000, 0x6000, 0}, {0x7000, 0x8000, 0x5000}}},
+		{"/lib/a.so", false, []Mapping{{0x6000, 0x7000, 0}}},
+		{"/memfd:jit\n", true, []Mapping{{0x9000, 0xa000, 0}}},
+		{"/mnt/a.so", false, []Mapping{{0xc000, 0xd000, 0}}},
+	}))
+}
+
+func TestFilesOfAMalformedMapsAreThoseUnderstood(t *testing.T) {
+	f := newFixture(t)
+	f.put(fakeProcess{pid: 7, size: 1})
+	good := code(0x1000, "/lib/a.so").line()
+	tooLong := code(0x5000, "/"+strings.Repeat("x", maxLine)).line()
+	f.write(7, "maps", "nonsense\n"+good+tooLong+"\n\n")
+	files, err := f.fs().Files(7)
+	qt.Assert(t, qt.ErrorIs(err, ErrMalformed))
+	qt.Assert(t, qt.HasLen(files, 1))
+	qt.Assert(t, qt.Equals(files[0].Path, "/lib/a.so"))
+}
+
+func TestFilesOfAProcessAfterChroot(t *testing.T) {
+	f := newFixture(t)
+	f.put(fakeProcess{pid: 7, size: 1, maps: []fakeMap{
+		{start: 0x1000, end: 0x2000, permissions: "r-xp", inode: 1, minor: 1, path: "/jail/lib/a.so (deleted)"},
+		{start: 0x2000, end: 0x3000, permissions: "r-xp", inode: 2, minor: 1, path: "/jailed/b.so"},
+	}})
+	f.link(7, "root", "/jail")
+	files, err := f.fs().Files(7)
+	qt.Assert(t, qt.IsNil(err))
+	qt.Check(t, qt.Equals(files[0].Path, "/lib/a.so"))
+	qt.Check(t, qt.Equals(files[1].Path, "/jailed/b.so"), qt.Commentf("it lies outside"))
+}
+
+func TestFilesOfAProcessWhoseFirstThreadHasEnded(t *testing.T) {
+	f := newFixture(t)
+	f.put(fakeProcess{pid: 7, state: 'Z', threads: 2, startTime: 5})
+	for _, tid := range []int{7, 8, 9} {
+		qt.Assert(t, qt.IsNil(os.MkdirAll(filepath.Join(f.root, "7", "task", strconv.Itoa(tid)), 0o755)))
+	}
+	f.put(fakeProcess{pid: 8, state: 'Z', threads: 2})
+	f.put(fakeProcess{pid: 9, threads: 2, size: 4096, maps: []fakeMap{code(0x1000, "/lib/a.so")}})
+	files, err := f.fs().Files(7)
+	qt.Assert(t, qt.IsNil(err))
+	qt.Assert(t, qt.HasLen(files, 1))
+	qt.Check(t, qt.Equals(files[0].PID, 7))
+	qt.Check(t, qt.Equals(files[0].mapFilesPath(files[0].Mappings[0]), f.root+"/9/map_files/1000-2000"))
+}
+
+func TestErrorsOfAProcess(t *testing.T) {
+	for errno, want := range map[syscall.Errno]error{
+		syscall.EACCES: ErrAccess, syscall.EPERM: ErrAccess, syscall.ENOENT: ErrGone, syscall.ESRCH: ErrGone,
+	} {
+		err := error(&Error{PID: 7, Path: "/a\x1b[2J", Op: "open", Err: classify(&fs.PathError{Op: "open", Path: "x", Err: errno})})
+		qt.Check(t, qt.ErrorIs(err, want))
+		qt.Check(t, qt.ErrorIs(err, error(errno)))
+		qt.Check(t, qt.ErrorMatches(err, `process 7: open "/a\\x1b\[2J": .*`))
+	}
+	qt.Check(t, qt.IsFalse(errors.Is(classify(syscall.EIO), ErrAccess)))
+}
+
+func TestHidePID(t *testing.T) {
+	tests := []struct{ mounts, want string }{
+		{"proc /proc proc rw,relatime 0 0\n", ""},
+		{"proc /proc proc rw,relatime,hidepid=invisible 0 0\n", "invisible"},
+		{"proc /proc proc rw,gid=5,hidepid=2 0 0\n", "invisible"},
+		{"proc /proc proc rw,hidepid=1 0 0\n", "noaccess"},
+		{"proc /proc proc rw,hidepid=ptraceable 0 0\n", "ptraceable"},
+		{"proc /proc proc rw,hidepid=off 0 0\n", ""},
+		{"proc /proc proc rw,hidepid=2 0 0\nproc /proc proc rw 0 0\n", ""},
+		{"proc /other proc rw,hidepid=2 0 0\ntmpfs /proc tmpfs hidepid=2 0 0\nbroken\n", ""},
+	}
+	for _, test := range tests {
+		qt.Check(t, qt.Equals(hidePID([]byte(test.mounts), "/proc"), test.want), qt.Commentf(test.mounts))
+	}
+	qt.Check(t, qt.Equals(hidePID([]byte(`proc /my\040proc proc hidepid=1 0 0`), "/my proc"), "noaccess"))
+
+	f := newFixture(t)
+	qt.Assert(t, qt.IsNil(os.Mkdir(filepath.Join(f.root, "self"), 0o755)))
+	qt.Assert(t, qt.IsNil(os.WriteFile(filepath.Join(f.root, "self", "mounts"), []byte("proc "+f.root+" proc hidepid=4 0 0"), 0o644)))
+	hide, err := f.fs().HidePID()
+	qt.Check(t, qt.IsNil(err))
+	qt.Check(t, qt.Equals(hide, "ptraceable"))
+}

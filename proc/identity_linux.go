@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package proc
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// identify returns the identity of the file at a path, following symbolic links
+// and opening nothing, or of a descriptor if the path is "".
+func identify(fd int, path string) (Identity, error) {
+	flags := unix.AT_STATX_SYNC_AS_STAT
+	if path == "" {
+		flags |= unix.AT_EMPTY_PATH
+	} else {
+		fd = unix.AT_FDCWD
+	}
+	var st unix.Statx_t
+	for {
+		err := unix.Statx(fd, path, flags, unix.STATX_BASIC_STATS|unix.STATX_BTIME, &st)
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if err != nil {
+			return Identity{}, err
+		}
+		break
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFREG {
+		return Identity{}, ErrNotRegular
+	}
+	id := Identity{
+		Device:   uint64(st.Dev_major)<<32 | uint64(st.Dev_minor),
+		Inode:    st.Ino,
+		Size:     int64(min(st.Size, 1<<63-1)),
+		Modified: nanoseconds(st.Mtime),
+		Born:     nanoseconds(st.Ctime),
+	}
+	if st.Mask&unix.STATX_BTIME != 0 {
+		id.Born = nanoseconds(st.Btime)
+	}
+	// Only file systems without a disk of their own have major number 0, which
+	// saves the others a system call.
+	if st.Dev_major == 0 {
+		overlay, err := isOverlay(fd, path)
+		if err != nil {
+			return Identity{}, err
+		}
+		if overlay {
+			id.Device, id.Overlay = 0, true
+		}
+	}
+	return id, nil
+}
+
+func nanoseconds(t unix.StatxTimestamp) int64 { return t.Sec*1e9 + int64(t.Nsec) }
+
+func isOverlay(fd int, path string) (bool, error) {
+	var st unix.Statfs_t
+	var err error
+	if path == "" {
+		err = unix.Fstatfs(fd, &st)
+	} else {
+		err = unix.Statfs(path, &st)
+	}
+	return err == nil && int64(st.Type) == unix.OVERLAYFS_SUPER_MAGIC, err
+}
+
+// IdentifyFile returns the identity of an open file. It is available on Linux
+// only; elsewhere the error wraps errors.ErrUnsupported.
+func IdentifyFile(file *os.File) (Identity, error) {
+	conn, err := file.SyscallConn()
+	if err != nil {
+		return Identity{}, fmt.Errorf("identify %s: %w", file.Name(), err)
+	}
+	var id Identity
+	var failed error
+	err = conn.Control(func(fd uintptr) { id, failed = identify(int(fd), "") })
+	if err = errors.Join(err, failed); err != nil {
+		return Identity{}, fmt.Errorf("identify %s: %w", file.Name(), err)
+	}
+	return id, nil
+}

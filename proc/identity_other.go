@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+//go:build !linux
+
+package proc
+
+import (
+	"errors"
+	"fmt"
+	"os"
+)
+
+// IdentifyFile returns the identity of an open file. It is available on Linux
+// only; elsewhere the error wraps errors.ErrUnsupported.
+func IdentifyFile(file *os.File) (Identity, error) {
+	return Identity{}, fmt.Errorf("identify %s: %w", file.Name(), errors.ErrUnsupported)
+}

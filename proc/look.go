@@ -1,0 +1,334 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package proc
+
+import (
+	"encoding/binary"
+	"errors"
+	"hash/maphash"
+	"slices"
+)
+
+// look gathers what is found between begin and deliver.
+type look struct {
+	changes Changes
+	errors  []error // all, also those reported before
+	// before is how many pairs a file had at the beginning, of those that got or
+	// lost one; touched has these files in order.
+	before  map[*File]int
+	touched []*File
+}
+
+// begin starts a look. The caller holds looking.
+func (w *Watcher) begin() {
+	w.mu.Lock()
+	w.look = &look{before: make(map[*File]int)}
+}
+
+// deliver ends a look, tells the handler and lets go of what disappeared. It
+// returns all errors of the look.
+func (w *Watcher) deliver() []error {
+	l := w.look
+	w.look = nil
+	for _, file := range l.touched {
+		use := w.files[file]
+		switch {
+		case l.before[file] == 0 && use.pairs > 0:
+			l.changes.FilesAppeared = append(l.changes.FilesAppeared, file)
+		case l.before[file] > 0 && use.pairs == 0:
+			l.changes.FilesDisappeared = append(l.changes.FilesDisappeared, file)
+		}
+		if use.pairs == 0 {
+			delete(w.files, file)
+		}
+	}
+	w.mu.Unlock()
+
+	if w.handler != nil && !l.changes.isEmpty() {
+		w.handler(&l.changes)
+	}
+	for _, pair := range l.changes.Disappeared {
+		pair.File.Release()
+	}
+	return l.errors
+}
+
+// sync looks at some processes.
+func (w *Watcher) sync(pids []int) error {
+	w.looking.Lock()
+	defer w.looking.Unlock()
+	if w.closed {
+		return ErrClosed
+	}
+	w.begin()
+	for _, pid := range pids {
+		w.stats.Syncs++
+		w.visit(pid, true)
+	}
+	return errors.Join(w.deliver()...)
+}
+
+// visit looks at a process; thoroughly means that its mappings are read whatever
+// its stat says.
+func (w *Watcher) visit(pid int, thoroughly bool) {
+	s, err := w.fs.readStat(pid, w.statText)
+	reader := pid
+	if err == nil && s.isLeaderless() {
+		// The first thread has none of the memory that the others still have.
+		started := s.startTime
+		reader, s, err = w.fs.liveThread(pid, w.statText)
+		s.startTime = started
+	}
+	if errors.Is(err, ErrGone) {
+		w.forget(pid)
+		return
+	}
+	p := w.processes[pid]
+	if err != nil {
+		if p == nil {
+			p = &watched{process: Process{ID: ID{PID: pid}, fs: w.fs}}
+			w.processes[pid] = p
+		}
+		p.pass = w.stats.Passes
+		w.deny(p, err)
+		return
+	}
+	if p != nil && p.process.StartTime != s.startTime {
+		w.forget(pid) // another process has got the number
+		p = nil
+	}
+	isNew := p == nil
+	if isNew {
+		p = &watched{}
+		w.processes[pid] = p
+	}
+	p.pass = w.stats.Passes
+	image := p.startCode != s.startCode || p.startStack != s.startStack
+	thoroughly = thoroughly || isNew || image || p.retry
+	if isNew || image || p.process.Command != string(s.command) {
+		wasWanted := p.wanted
+		p.process = w.fs.process(pid, &s)
+		p.wanted = s.size != 0 && (w.filter == nil || w.filter(p.process))
+		thoroughly = thoroughly || !wasWanted
+	}
+	changed := p.size != s.size
+	p.size, p.startCode, p.startStack = s.size, s.startCode, s.startStack
+	if !p.wanted || s.size == 0 {
+		w.setPairs(p, nil)
+		return
+	}
+	thoroughly = thoroughly || w.isDue(p, &s)
+	if thoroughly || changed {
+		w.compare(p, reader, &s, thoroughly)
+	}
+}
+
+// isDue tells whether it is the process's turn to have its mappings read although
+// there is no sign of a change. PIDs spread the work over the passes.
+func (w *Watcher) isDue(p *watched, s *stat) bool {
+	turn := w.stats.Passes + uint64(p.process.PID)
+	if turn%busyPasses != 0 {
+		return false
+	}
+	faulted := p.minorFaults != s.minorFaults || p.majorFaults != s.majorFaults
+	return faulted || p.denied || len(p.failures) > 0 || turn%idlePasses == 0
+}
+
+// compare reads the mappings if they are not those known, or if that is not to be
+// relied on.
+func (w *Watcher) compare(p *watched, reader int, s *stat, thoroughly bool) {
+	w.stats.Checked++
+	if !thoroughly {
+		fingerprint, err := w.fingerprint(reader)
+		if err == nil && fingerprint == p.fingerprint {
+			return
+		}
+		// An error will come again when the mappings are read.
+	}
+	w.stats.Read++
+	hash := w.newHash()
+	files, err := w.fs.files(p.process.PID, reader, &w.lines, hash.add)
+	switch {
+	case errors.Is(err, ErrGone):
+		w.setPairs(p, nil)
+		return
+	case err != nil && !errors.Is(err, ErrMalformed):
+		w.deny(p, err)
+		return
+	}
+	p.denied, p.retry = false, false
+	p.fingerprint = hash.Sum64()
+	p.minorFaults, p.majorFaults = s.minorFaults, s.majorFaults
+
+	failures := p.failures
+	p.failures = nil
+	if err != nil {
+		w.fail(p, failures, "", err)
+	}
+	var pairs []*Pair
+	for _, m := range files {
+		pair, err := w.pair(p, m, pairs)
+		if err != nil {
+			p.retry = p.retry || passing(err)
+			if pair = p.pairOf(m); pair == nil && !errors.Is(err, ErrGone) {
+				w.failFile(p, failures, m, err)
+			}
+		}
+		if pair == nil {
+			continue
+		}
+		if len(pairs) == maxPairs {
+			w.fail(p, failures, m.rawPath, m.wrap("watch", ErrTooManyFiles))
+			if !slices.ContainsFunc(p.pairs, pair.isOfSameFile) {
+				pair.File.Release()
+			}
+			continue
+		}
+		pairs = append(pairs, pair)
+	}
+	w.setPairs(p, pairs)
+}
+
+// pair returns the pair of a file, the one there is if it has not changed, and nil
+// if the file has no wanted probes or is among the pairs found already.
+func (w *Watcher) pair(p *watched, m *MappedFile, found []*Pair) (*Pair, error) {
+	id, err := m.Identity()
+	if err != nil {
+		return nil, err
+	}
+	same := func(pair *Pair) bool { return pair.File.identity == id }
+	if i := slices.IndexFunc(found, same); i >= 0 {
+		// One file by two paths: a hard link, or two mounts of its file system.
+		merged := *found[i]
+		merged.Mappings = slices.Concat(merged.Mappings, m.Mappings)
+		slices.SortFunc(merged.Mappings, func(a, b Mapping) int {
+			if a.Start < b.Start {
+				return -1
+			}
+			return 1
+		})
+		found[i] = &merged
+		return nil, nil
+	}
+	pair := &Pair{
+		Process: p.process, Path: m.Path, OpenedPath: m.openedPath, Deleted: m.Deleted, Mappings: m.Mappings,
+	}
+	if i := slices.IndexFunc(p.pairs, same); i >= 0 {
+		pair.File, pair.Probes = p.pairs[i].File, p.pairs[i].Probes
+		return pair, nil
+	}
+	file, ok, err := w.cache.Acquire(m, w.Match)
+	if err != nil || !ok {
+		return nil, err
+	}
+	pair.File = file
+	pair.Probes = w.use(file).probes
+	return pair, nil
+}
+
+// pairOf returns the pair, if there is one, of a file that cannot be looked at now:
+// what is mapped at the same places by the same path is still the same.
+func (p *watched) pairOf(m *MappedFile) *Pair {
+	i := slices.IndexFunc(p.pairs, func(pair *Pair) bool {
+		return pair.Path == m.Path && slices.Equal(pair.Mappings, m.Mappings)
+	})
+	if i < 0 {
+		return nil
+	}
+	return p.pairs[i]
+}
+
+func (p *Pair) isOfSameFile(other *Pair) bool { return p.File == other.File }
+
+// use returns what is known about a file that gets or loses a pair.
+func (w *Watcher) use(file *File) *fileUse {
+	use := w.files[file]
+	if use == nil {
+		use = new(fileUse)
+		for _, probe := range file.listing.Probes {
+			if w.Match(probe.Provider, probe.Name) {
+				use.probes = append(use.probes, probe)
+			}
+		}
+		w.files[file] = use
+	}
+	if _, ok := w.look.before[file]; !ok {
+		w.look.before[file] = use.pairs
+		w.look.touched = append(w.look.touched, file)
+	}
+	return use
+}
+
+// setPairs makes these the pairs of the process and notes what changed. A pair of
+// a file that the process had before is the same in all but where it is.
+func (w *Watcher) setPairs(p *watched, pairs []*Pair) {
+	c := &w.look.changes
+	for i, pair := range pairs {
+		j := slices.IndexFunc(p.pairs, pair.isOfSameFile)
+		if j < 0 {
+			w.use(pair.File).pairs++
+			c.Appeared = append(c.Appeared, pair)
+			continue
+		}
+		old := p.pairs[j]
+		if old.Path == pair.Path && old.Deleted == pair.Deleted && slices.Equal(old.Mappings, pair.Mappings) {
+			pairs[i] = old
+			continue
+		}
+		c.Moved = append(c.Moved, pair)
+	}
+	for _, old := range p.pairs {
+		if !slices.ContainsFunc(pairs, old.isOfSameFile) {
+			w.use(old.File).pairs--
+			c.Disappeared = append(c.Disappeared, old)
+		}
+	}
+	p.pairs = pairs
+}
+
+// forget ends what is known about a process.
+func (w *Watcher) forget(pid int) {
+	if p := w.processes[pid]; p != nil {
+		w.setPairs(p, nil)
+		delete(w.processes, pid)
+	}
+}
+
+// newHash starts a fingerprint of mappings.
+func (w *Watcher) newHash() *mapHash {
+	h := new(mapHash)
+	h.SetSeed(w.seed)
+	return h
+}
+
+// mapHash is a fingerprint of the executable mappings of a process.
+type mapHash struct{ maphash.Hash }
+
+func (h *mapHash) add(l *mapLine) {
+	var b [40]byte
+	binary.NativeEndian.PutUint64(b[0:], l.start)
+	binary.NativeEndian.PutUint64(b[8:], l.end)
+	binary.NativeEndian.PutUint64(b[16:], l.offset)
+	binary.NativeEndian.PutUint64(b[24:], l.inode)
+	binary.NativeEndian.PutUint32(b[32:], l.major)
+	binary.NativeEndian.PutUint32(b[36:], l.minor)
+	h.Write(b[:])
+}
+
+// fingerprint reads the mappings only so far that they can be compared.
+func (w *Watcher) fingerprint(reader int) (uint64, error) {
+	if !w.noQuery {
+		hash := w.newHash()
+		err := w.fs.queryMaps(reader, hash.add)
+		if err == nil {
+			return hash.Sum64(), nil
+		}
+		if !errors.Is(err, errNoQuery) {
+			return 0, err
+		}
+		w.noQuery = true
+	}
+	hash := w.newHash()
+	err := w.fs.readMaps(reader, &w.lines, hash.add)
+	return hash.Sum64(), err
+}

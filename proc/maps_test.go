@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package proc
+
+import (
+	"errors"
+	"io"
+	"strings"
+	"testing"
+	"testing/iotest"
+
+	"github.com/go-quicktest/qt"
+)
+
+func TestParseMapLine(t *testing.T) {
+	tests := []struct {
+		name, line string
+		want       mapLine
+		path       string
+		isFile     bool
+	}{{
+		name:   "library code",
+		line:   "7f5c1e026000-7f5c1e17b000 r-xp 00026000 fe:00 326789                     /usr/lib/x86_64-linux-gnu/libc.so.6",
+		want:   mapLine{start: 0x7f5c1e026000, end: 0x7f5c1e17b000, offset: 0x26000, major: 0xfe, inode: 326789, executable: true},
+		path:   "/usr/lib/x86_64-linux-gnu/libc.so.6",
+		isFile: true,
+	}, {
+		name:   "path with blanks, also two and at the end",
+		line:   "1000-2000 r-xp 00000000 08:01 7    /opt/my  lib .so ",
+		want:   mapLine{start: 0x1000, end: 0x2000, major: 8, minor: 1, inode: 7, executable: true},
+		path:   "/opt/my  lib .so ",
+		isFile: true,
+	}, {
+		name:   "newline in the path",
+		line:   `1000-2000 r-xp 00000000 08:01 7    /opt/a\012b.so`,
+		want:   mapLine{start: 0x1000, end: 0x2000, major: 8, minor: 1, inode: 7, executable: true},
+		path:   "/opt/a\nb.so",
+		isFile: true,
+	}, {
+		name:   "other backslashes are themselves",
+		line:   `1000-2000 r-xp 00000000 08:01 7    /opt/a\040b\.so`,
+		want:   mapLine{start: 0x1000, end: 0x2000, major: 8, minor: 1, inode: 7, executable: true},
+		path:   `/opt/a\040b\.so`,
+		isFile: true,
+	}, {
+		name:   "deleted",
+		line:   "1000-2000 r-xp 00000000 00:1f 18446744073709551615    /usr/lib/libz.so (deleted)",
+		want:   mapLine{start: 0x1000, end: 0x2000, minor: 0x1f, inode: 1<<64 - 1, executable: true},
+		path:   "/usr/lib/libz.so (deleted)",
+		isFile: true,
+	}, {
+		name:   "memfd",
+		line:   "7f0000000000-7f0000001000 r-xs 00000000 00:01 1045       /memfd:provider (deleted)",
+		want:   mapLine{start: 0x7f0000000000, end: 0x7f0000001000, minor: 1, inode: 1045, executable: true},
+		path:   "/memfd:provider (deleted)",
+		isFile: true,
+	}, {
+		name: "vdso, at the end of the address space",
+		line: "ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0                  [vsyscall]",
+		want: mapLine{start: 0xffffffffff600000, end: 0xffffffffff601000, executable: true},
+		path: "[vsyscall]",
+	}, {
+		name: "anonymous, without a path",
+		line: "7ffd0000-7ffe0000 rw-p 00000000 00:00 0 ",
+		want: mapLine{start: 0x7ffd0000, end: 0x7ffe0000},
+	}, {
+		name: "named anonymous",
+		line: "7ffd0000-7ffe0000 rwxp 00000000 00:00 0                                  [anon:dalvik jit]",
+		want: mapLine{start: 0x7ffd0000, end: 0x7ffe0000, executable: true},
+		path: "[anon:dalvik jit]",
+	}, {
+		name: "//anon of old kernels",
+		line: "7ffd0000-7ffe0000 rwxp 00000000 00:00 0   //anon",
+		want: mapLine{start: 0x7ffd0000, end: 0x7ffe0000, executable: true},
+		path: "//anon",
+	}, {
+		name:   "large offset and device numbers",
+		line:   "1000-2000 r-xp 7fffffffff000 fff:fffff 1 /x",
+		want:   mapLine{start: 0x1000, end: 0x2000, offset: 0x7fffffffff000, major: 0xfff, minor: 0xfffff, inode: 1, executable: true},
+		path:   "/x",
+		isFile: true,
+	}}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			var got mapLine
+			qt.Assert(t, qt.IsNil(parseMapLine([]byte(test.line), &got)))
+			qt.Check(t, qt.Equals(unescapePath(got.path), test.path))
+			qt.Check(t, qt.Equals(got.isFile(), test.isFile))
+			got.path = nil
+			qt.Check(t, qt.DeepEquals(fields(got), fields(test.want)))
+		})
+	}
+}
+
+// fields makes a line comparable.
+func fields(l mapLine) [7]any {
+	return [7]any{l.start, l.end, l.offset, l.inode, l.major, l.minor, l.executable}
+}
+
+func TestParseMapLineRefusesWhatTheKernelDoesNotWrite(t *testing.T) {
+	for _, line := range []string{
+		"", " ", "-", "1000", "1000-", "1000-2000", "1000-2000 ", "1000-2000 r-xp", "1000-2000 r-xp ",
+		"1000-2000 r-xp 0 08:01", "1000-2000 r-xp 0 08:01 ", "1000-2000 r-xp 0 08 1 /x", "1000-2000 r-xp 0 0801 1 /x",
+		"2000-1000 r-xp 0 08:01 1 /x", "1000-1000 r-xp 0 08:01 1 /x",
+		"1000-2000 r-x 0 08:01 1 /x", "1000-2000 r-xpp 0 08:01 1 /x",
+		"10000000000000000-20000000000000000 r-xp 0 08:01 1 /x",
+		"1000-2000 r-xp 0 100000000:01 1 /x",
+		"1000-2000 r-xp 0 08:01 18446744073709551616 /x", "1000-2000 r-xp 0 08:01 -1 /x", "1000-2000 r-xp 0 08:01 0x1 /x",
+		"1000-2000 r-xp g 08:01 1 /x", "1000-2000 r-xp 0 08:01 1/x",
+	} {
+		var l mapLine
+		qt.Check(t, qt.ErrorIs(parseMapLine([]byte(line), &l), ErrMalformed), qt.Commentf("%q", line))
+	}
+}
+
+func TestParseMapLineAllocatesNothing(t *testing.T) {
+	line := []byte("7f5c1e026000-7f5c1e17b000 r-xp 00026000 fe:00 326789                     /usr/lib/libc.so.6")
+	var l mapLine
+	qt.Assert(t, qt.Equals(testing.AllocsPerRun(100, func() { _ = parseMapLine(line, &l) }), 0))
+}
+
+func TestLineReader(t *testing.T) {
+	long := strings.Repeat("y", maxLine+10)
+	tests := []struct {
+		name, text string
+		want       []string
+		cut        int // index of a line that is too long, -1 for none
+	}{
+		{"nothing", "", nil, -1},
+		{"one", "a\n", []string{"a"}, -1},
+		{"empty lines", "\n\na\n", []string{"", "", "a"}, -1},
+		{"no newline at the end", "a\nbc", []string{"a", "bc"}, -1},
+		{"longest", strings.Repeat("x", maxLine-1) + "\nb\n", []string{strings.Repeat("x", maxLine-1), "b"}, -1},
+		{"too long", "a\n" + long + "\nb\n", []string{"a", long[:128], "b"}, 1},
+		{"much too long", "a\n" + strings.Repeat(long, 5) + "\nb\nc", []string{"a", long[:128], "b", "c"}, 1},
+		{"too long at the end", "a\n" + long, []string{"a", long[:128]}, 1},
+	}
+	readers := map[string]func(io.Reader) io.Reader{
+		"whole": func(r io.Reader) io.Reader { return r },
+		"half":  iotest.HalfReader,
+		"bytes": iotest.OneByteReader,
+		"early": iotest.DataErrReader,
+	}
+	for _, test := range tests {
+		for kind, wrap := range readers {
+			t.Run(test.name+"/"+kind, func(t *testing.T) {
+				var lr lineReader
+				lr.reset(wrap(strings.NewReader(test.text)))
+				for i, want := range test.want {
+					line, whole, err := lr.next()
+					qt.Assert(t, qt.IsNil(err))
+					qt.Assert(t, qt.Equals(string(line), want))
+					qt.Assert(t, qt.Equals(whole, i != test.cut))
+				}
+				for range 2 {
+					_, _, err := lr.next()
+					qt.Assert(t, qt.ErrorIs(err, io.EOF))
+				}
+			})
+		}
+	}
+}
+
+func TestLineReaderReturnsTheReadersErrorAfterTheLines(t *testing.T) {
+	broken := errors.New("broken")
+	var lr lineReader
+	lr.reset(io.MultiReader(strings.NewReader("a\n"), iotest.ErrReader(broken)))
+	line, _, err := lr.next()
+	qt.Assert(t, qt.IsNil(err))
+	qt.Assert(t, qt.Equals(string(line), "a"))
+	_, _, err = lr.next()
+	qt.Assert(t, qt.ErrorIs(err, broken))
+
+	lr.reset(idleReader{})
+	_, _, err = lr.next()
+	qt.Assert(t, qt.ErrorIs(err, io.ErrNoProgress))
+}
+
+type idleReader struct{}
+
+func (idleReader) Read([]byte) (int, error) { return 0, nil }
+
+func FuzzParseMapLine(f *testing.F) {
+	for _, line := range []string{
+		"7f5c1e026000-7f5c1e17b000 r-xp 00026000 fe:00 326789                     /usr/lib/libc.so.6",
+		"ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0                  [vsyscall]",
+		"1000-2000 r-xp 00000000 00:1f 18446744073709551615    /memfd:x (deleted)",
+		`1000-2000 r-xp 00000000 08:01 7    /opt/a\012b.so`,
+		"1000-2000 r-xp 0 08:01",
+	} {
+		f.Add(line)
+	}
+	f.Fuzz(func(t *testing.T, line string) {
+		var l mapLine
+		if err := parseMapLine([]byte(line), &l); err != nil {
+			qt.Assert(t, qt.ErrorIs(err, ErrMalformed))
+			return
+		}
+		qt.Assert(t, qt.IsTrue(l.start < l.end))
+		qt.Assert(t, qt.IsTrue(strings.HasSuffix(line, string(l.path))))
+		qt.Assert(t, qt.IsFalse(len(l.path) > 0 && l.path[0] == ' '))
+		qt.Assert(t, qt.IsFalse(strings.Contains(unescapePath(l.path), `\012`) && !strings.Contains(string(l.path), `\`)))
+	})
+}
+
+func FuzzLineReader(f *testing.F) {
+	f.Add("a\nb\n\nc", 3)
+	f.Add(strings.Repeat("x", 70000)+"\ny", 1000)
+	f.Fuzz(func(t *testing.T, text string, chunk int) {
+		var lr lineReader
+		lr.reset(&chunkReader{text, max(chunk, 1)})
+		want := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
+		if text == "" {
+			want = nil
+		}
+		for _, w := range want {
+			line, whole, err := lr.next()
+			qt.Assert(t, qt.IsNil(err))
+			qt.Assert(t, qt.Equals(whole, len(w) < maxLine || string(line) == w))
+			if whole {
+				qt.Assert(t, qt.Equals(string(line), w))
+			}
+		}
+		_, _, err := lr.next()
+		qt.Assert(t, qt.ErrorIs(err, io.EOF))
+	})
+}
+
+type chunkReader struct {
+	text  string
+	chunk int
+}
+
+func (r *chunkReader) Read(p []byte) (int, error) {
+	if r.text == "" {
+		return 0, io.EOF
+	}
+	n := copy(p[:min(len(p), r.chunk)], r.text)
+	r.text = r.text[n:]
+	return n, nil
+}

@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package proc
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Identity finds out which file it is, without opening it, and remembers the
+// answer. It goes by the mapping itself where the kernel allows, which cannot
+// miss, else by the path in the process's mount namespace, where the inode number
+// must be that of maps (but on overlayfs, where these numbers mean nothing).
+//
+// The error is an [*Error]. It wraps [ErrChanged] if the mapping has gone
+// meanwhile, [ErrUnreachable] if the file has no path and the caller lacks the
+// privilege to do without, [ErrNotRegular], [ErrAccess] or [ErrGone].
+func (m *MappedFile) Identity() (Identity, error) {
+	if m.openedPath != "" {
+		return m.identity, nil
+	}
+	id, path, err := m.find(func(path string) (Identity, error) { return identify(0, path) })
+	if err != nil {
+		return Identity{}, m.wrap("identify", err)
+	}
+	m.identity, m.openedPath = id, path
+	return id, nil
+}
+
+// Open opens the file for reading. The descriptor stays good when the file is
+// deleted, the mapping removed, or the process ended; its name, by which it could
+// be opened again, does not. The caller closes it.
+//
+// The errors are those of [MappedFile.Identity]. A file that is not the one that
+// Identity saw is [ErrChanged].
+func (m *MappedFile) Open() (*os.File, error) {
+	var fd int
+	id, path, err := m.find(func(path string) (Identity, error) {
+		// Devices are told from files before anything is opened.
+		if _, err := identify(0, path); err != nil {
+			return Identity{}, err
+		}
+		var err error
+		if fd, err = openFile(path); err != nil {
+			return Identity{}, err
+		}
+		id, err := identify(fd, "")
+		if err != nil {
+			unix.Close(fd)
+		}
+		return id, err
+	})
+	if err != nil {
+		return nil, m.wrap("open", err)
+	}
+	if m.openedPath != "" && id != m.identity {
+		unix.Close(fd)
+		return nil, m.wrap("open", ErrChanged)
+	}
+	m.identity, m.openedPath = id, path
+	return os.NewFile(uintptr(fd), path), nil
+}
+
+func openFile(path string) (int, error) {
+	for {
+		// Whatever it is by now, opening it must not wait or give us a terminal.
+		fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
+		if !errors.Is(err, unix.EINTR) {
+			return fd, err
+		}
+	}
+}
+
+// find leads look to the file, by one path after another until it succeeds.
+func (m *MappedFile) find(look func(path string) (Identity, error)) (Identity, string, error) {
+	var direct error
+	for _, mapping := range m.Mappings {
+		path := m.mapFilesPath(mapping)
+		id, err := look(path)
+		if err == nil || errors.Is(err, ErrNotRegular) {
+			return id, path, err
+		}
+		direct = err
+		// Without the privilege the answer is the same for every mapping. One
+		// that has gone may have left others, split from it or merged with it.
+		if !errors.Is(err, unix.ENOENT) {
+			break
+		}
+	}
+	if isLack(direct) {
+		// Too few descriptors, or memory: it would be so by the path, too.
+		return Identity{}, "", direct
+	}
+	id, path, err := m.findByPath(look)
+	switch {
+	case err == nil || errors.Is(err, ErrNotRegular) || errors.Is(err, ErrGone) || errors.Is(err, ErrAccess):
+		return id, path, err
+	case errors.Is(direct, unix.ENOENT) || errors.Is(direct, unix.ESRCH):
+		// map_files works here, only the mapping is not there.
+		return Identity{}, "", fmt.Errorf("%w: %w", ErrChanged, direct)
+	case errors.Is(err, ErrUnreachable):
+		return Identity{}, "", fmt.Errorf("%w: %w", err, direct)
+	}
+	return Identity{}, "", err
+}
+
+// isLack tells errors that come from the caller's own limits.
+func isLack(err error) bool {
+	return errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) || errors.Is(err, unix.ENOMEM)
+}
+
+// findByPath looks by the path that maps shows, below the process's root.
+func (m *MappedFile) findByPath(look func(path string) (Identity, error)) (Identity, string, error) {
+	if !m.isPath() {
+		return Identity{}, "", ErrUnreachable
+	}
+	root := m.fs.path(m.reader, "root")
+	dir, err := openDirectory(root)
+	if err != nil {
+		return Identity{}, "", classify(err)
+	}
+	defer unix.Close(dir)
+	fd, err := openInRoot(dir, m.rawPath)
+	switch {
+	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENOTDIR), errors.Is(err, unix.ELOOP):
+		return Identity{}, "", ErrUnreachable
+	case err != nil:
+		return Identity{}, "", err
+	}
+	defer unix.Close(fd)
+	// What the descriptor holds cannot be exchanged while it is looked at.
+	id, err := identify(fd, "")
+	switch {
+	case err != nil:
+		return Identity{}, "", err
+	case !id.Overlay && id.Inode != m.inode:
+		return Identity{}, "", ErrUnreachable
+	}
+	id, err = look(descriptorPath(fd))
+	return id, root + m.rawPath, err
+}
+
+// descriptorPath is the path by which a descriptor of the caller's is opened anew.
+func descriptorPath(fd int) string { return fmt.Sprintf("/proc/self/fd/%d", fd) }
+
+func openDirectory(path string) (int, error) {
+	return unix.Open(path, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+}
+
+// openInRoot finds a path as a process whose root directory is root would resolve
+// it: symbolic links, which a container may make as it likes, lead nowhere else.
+// The descriptor refers to the file without having opened it (O_PATH).
+func openInRoot(root int, path string) (int, error) {
+	how := unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_IN_ROOT}
+	for range 16 { // "..", when anything is renamed meanwhile, is EAGAIN
+		fd, err := unix.Openat2(root, path, &how)
+		switch {
+		case errors.Is(err, unix.EINTR), errors.Is(err, unix.EAGAIN):
+			continue
+		case errors.Is(err, unix.ENOSYS), errors.Is(err, unix.EPERM):
+			// Before Linux 5.6, or filtered: absolute links then lead outside.
+			return unix.Openat(root, strings.TrimLeft(path, "/"), unix.O_PATH|unix.O_CLOEXEC, 0)
+		}
+		return fd, err
+	}
+	return -1, unix.EAGAIN
+}
+
+// OpenIn opens a regular file by the path that the process would use: below its
+// root directory and in its mount namespace. The caller closes it. The name of
+// the file is its path for the caller. The error is an [*Error].
+func (f *FS) OpenIn(pid int, path string) (*os.File, error) {
+	file, err := f.openIn(pid, path)
+	if err != nil {
+		return nil, &Error{PID: pid, Path: path, Op: "open", Err: err}
+	}
+	return file, nil
+}
+
+func (f *FS) openIn(pid int, path string) (*os.File, error) {
+	if !strings.HasPrefix(path, "/") {
+		return nil, fmt.Errorf("%w: not an absolute path", os.ErrInvalid)
+	}
+	root := f.path(pid, "root")
+	dir, err := openDirectory(root)
+	if err != nil {
+		return nil, classify(err)
+	}
+	defer unix.Close(dir)
+	pathFD, err := openInRoot(dir, path)
+	if err != nil {
+		return nil, err
+	}
+	defer unix.Close(pathFD)
+	if _, err := identify(pathFD, ""); err != nil {
+		return nil, err
+	}
+	fd, err := openFile(descriptorPath(pathFD))
+	if err != nil {
+		return nil, err
+	}
+	return os.NewFile(uintptr(fd), root+path), nil
+}

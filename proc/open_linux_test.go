@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package proc
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+
+	"github.com/go-quicktest/qt"
+	"golang.org/x/sys/unix"
+)
+
+func inodeOf(t testing.TB, path string) uint64 {
+	t.Helper()
+	info, err := os.Stat(path)
+	qt.Assert(t, qt.IsNil(err))
+	return info.Sys().(*syscall.Stat_t).Ino
+}
+
+func identityOf(t testing.TB, path string) Identity {
+	t.Helper()
+	file, err := os.Open(path)
+	qt.Assert(t, qt.IsNil(err))
+	defer file.Close()
+	id, err := IdentifyFile(file)
+	qt.Assert(t, qt.IsNil(err))
+	return id
+}
+
+// theFile returns the one file of a process of a fixture.
+func theFile(t testing.TB, f *fixture, pid int) *MappedFile {
+	t.Helper()
+	files, err := f.fs().Files(pid)
+	qt.Assert(t, qt.IsNil(err))
+	qt.Assert(t, qt.HasLen(files, 1))
+	return files[0]
+}
+
+func TestOpenThroughMapFiles(t *testing.T) {
+	f := newFixture(t)
+	lib := noProbes.write(t, t.TempDir(), "lib.so")
+	m := code(0x1000, lib)
+	m.path = "/somewhere/else.so (deleted)" // which does not matter
+	f.put(fakeProcess{pid: 7, size: 1, maps: []fakeMap{m}})
+
+	file := theFile(t, f, 7)
+	qt.Check(t, qt.Equals(file.OpenedPath(), ""))
+	id, err := file.Identity()
+	qt.Assert(t, qt.IsNil(err))
+	qt.Check(t, qt.Equals(id, identityOf(t, lib)))
+	qt.Check(t, qt.Equals(file.OpenedPath(), f.root+"/7/map_files/1000-2000"))
+
+	opened, err := file.Open()
+	qt.Assert(t, qt.IsNil(err))
+	defer opened.Close()
+	qt.Check(t, qt.Equals(opened.Name(), file.OpenedPath()))
+	content, err := io.ReadAll(opened)
+	qt.Assert(t, qt.IsNil(err))
+	qt.Check(t, qt.DeepEquals(content, noProbes.bytes()))
+}
+
+func TestOpenThroughTheSecondMappingIfTheFirstIsGone(t *testing.T) {
+	f := newFixture(t)
+	lib := noProbes.write(t, t.TempDir(), "lib.so")
+	first, second := code(0x1000, lib), code(0x3000, lib)
+	first.file = ""
+	f.put(fakeProcess{pid: 7, size: 1, maps: []fakeMap{first, second}})
+	file := theFile(t, f, 7)
+	_, err := file.Identity()
+	qt.Assert(t, qt.IsNil(err))
+	qt.Check(t, qt.Equals(file.OpenedPath(), f.root+"/7/map_files/3000-4000"))
+}
+
+// byPath has a process with a root directory of its own and one mapping, which
+// cannot be opened by map_files.
+func byPath(t *testing.T, path string, inode uint64) (*fixture, string) {
+	f := newFixture(t)
+	jail := t.TempDir()
+	f.put(fakeProcess{pid: 7, size: 1, maps: []fakeMap{
+		{start: 0x1000, end: 0x2000, permissions: "r-xp", major: 8, inode: inode, path: path},
+	}})
+	f.link(7, "root", jail)
+	return f, jail
+}
+
+func TestOpenByPathBelowTheRootOfTheProcess(t *testing.T) {
+	for _, path := range []string{"/lib/a.so", "/lib/a b.so", "/lib/a\nb.so", "/lib/a.so (deleted)", "/lib/up/../a.so"} {
+		t.Run(path, func(t *testing.T) {
+			jail := t.TempDir()
+			qt.Assert(t, qt.IsNil(os.MkdirAll(filepath.Join(jail, "lib/up"), 0o755)))
+			lib := noProbes.write(t, jail, path)
+			f := newFixture(t)
+			f.put(fakeProcess{pid: 7, size: 1, maps: []fakeMap{
+				{start: 0x1000, end: 0x2000, permissions: "r-xp", major: 8, inode: inodeOf(t, lib), path: path},
+			}})
+			f.link(7, "root", jail)
+			file := theFile(t, f, 7)
+			opened, err := file.Open()
+			qt.Assert(t, qt.IsNil(err))
+			defer opened.Close()
+			id, err := file.Identity()
+			qt.Assert(t, qt.IsNil(err))
+			qt.Check(t, qt.Equals(id, identityOf(t, lib)))
+			qt.Check(t, qt.Equals(file.OpenedPath(), f.root+"/7/root"+path))
+		})
+	}
+}
+
+func TestOpenByPathRefusesAnotherFile(t *testing.T) {
+	before := openDescriptors(t)
+	f, jail := byPath(t, "/lib/a.so", 1)
+	lib := noProbes.write(t, jail, "lib/a.so")
+	qt.Assert(t, qt.Not(qt.Equals(inodeOf(t, lib), 1)))
+	_, err := theFile(t, f, 7).Open()
+	// map_files works in the fixture, so that it is the mapping that is gone.
+	qt.Check(t, qt.ErrorIs(err, ErrChanged))
+	_, err = theFile(t, f, 7).Identity()
+	qt.Check(t, qt.ErrorIs(err, ErrChanged))
+	qt.Check(t, qt.Equals(openDescriptors(t), before))
+}
+
+func TestOpenByPathStaysBelowTheRoot(t *testing.T) {
+	outside := noProbes.write(t, t.TempDir(), "secret.so")
+	f, jail := byPath(t, "/lib/a.so", inodeOf(t, outside))
+	qt.Assert(t, qt.IsNil(os.Mkdir(filepath.Join(jail, "lib"), 0o755)))
+	qt.Assert(t, qt.IsNil(os.Symlink(outside, filepath.Join(jail, "lib/a.so"))))
+	_, err := theFile(t, f, 7).Open()
+	qt.Check(t, qt.ErrorIs(err, ErrChanged))
+	_, err = f.fs().OpenIn(7, "/lib/a.so")
+	qt.Check(t, qt.ErrorIs(err, os.ErrNotExist))
+}
+
+func TestOpenOfWhatHasNoPath(t *testing.T) {
+	for _, path := range []string{"memfd:x", "anon_inode:[perf_event]"} {
+		f, _ := byPath(t, path, 7)
+		_, err := theFile(t, f, 7).Open()
+		qt.Check(t, qt.ErrorIs(err, ErrChanged))
+	}
+}
+
+func TestOpenNeverOpensADevice(t *testing.T) {
+	f := newFixture(t)
+	fifo := filepath.Join(t.TempDir(), "fifo")
+	qt.Assert(t, qt.IsNil(unix.Mkfifo(fifo, 0o600)))
+	for i, path := range []string{"/dev/null", fifo, "/dev"} {
+		f.put(fakeProcess{pid: 7 + i, size: 1, maps: []fakeMap{code(0x1000, path)}})
+		_, err := theFile(t, f, 7+i).Open()
+		qt.Check(t, qt.ErrorIs(err, ErrNotRegular), qt.Commentf(path))
+		_, err = f.fs().OpenIn(7+i, path)
+		qt.Check(t, qt.IsNotNil(err))
+	}
+}
+
+func TestOpenNoticesThatTheFileWasReplacedMeanwhile(t *testing.T) {
+	before := openDescriptors(t)
+	f := newFixture(t)
+	lib := noProbes.write(t, t.TempDir(), "lib.so")
+	f.put(fakeProcess{pid: 7, size: 1, maps: []fakeMap{code(0x1000, lib)}})
+	file := theFile(t, f, 7)
+	_, err := file.Identity()
+	qt.Assert(t, qt.IsNil(err))
+	testELF{tag: 1}.write(t, lib+".new")
+	qt.Assert(t, qt.IsNil(os.Rename(lib+".new", lib)))
+	_, err = file.Open()
+	qt.Check(t, qt.ErrorIs(err, ErrChanged))
+	qt.Check(t, qt.Equals(openDescriptors(t), before))
+}
+
+func TestOpenIn(t *testing.T) {
+	f := newFixture(t)
+	jail := t.TempDir()
+	f.put(fakeProcess{pid: 7, size: 1})
+	f.link(7, "root", jail)
+	noProbes.write(t, jail, "usr/lib/a.so.1")
+	qt.Assert(t, qt.IsNil(os.Symlink("/usr/lib/a.so.1", filepath.Join(jail, "usr/lib/a.so"))))
+	qt.Assert(t, qt.IsNil(os.Symlink("../../../../../usr/lib", filepath.Join(jail, "lib"))))
+
+	file, err := f.fs().OpenIn(7, "/lib/a.so")
+	qt.Assert(t, qt.IsNil(err))
+	defer file.Close()
+	qt.Check(t, qt.Equals(file.Name(), f.root+"/7/root/lib/a.so"))
+	content, err := io.ReadAll(file)
+	qt.Assert(t, qt.IsNil(err))
+	qt.Check(t, qt.DeepEquals(content, noProbes.bytes()))
+
+	_, err = f.fs().OpenIn(7, "/usr/lib")
+	qt.Check(t, qt.ErrorIs(err, ErrNotRegular))
+	_, err = f.fs().OpenIn(7, "lib/a.so")
+	qt.Check(t, qt.ErrorIs(err, os.ErrInvalid))
+	_, err = f.fs().OpenIn(8, "/lib/a.so")
+	qt.Check(t, qt.ErrorIs(err, ErrGone))
+}
+
+func TestIdentityTellsFilesApart(t *testing.T) {
+	dir := t.TempDir()
+	lib := noProbes.write(t, dir, "lib.so")
+	id := identityOf(t, lib)
+	qt.Check(t, qt.Equals(identityOf(t, lib), id))
+
+	qt.Assert(t, qt.IsNil(os.Link(lib, filepath.Join(dir, "link.so"))))
+	qt.Assert(t, qt.IsNil(os.Chmod(lib, 0o700)))
+	qt.Check(t, qt.Equals(identityOf(t, filepath.Join(dir, "link.so")), id), qt.Commentf("another path and mode"))
+
+	file, err := os.Open(lib)
+	qt.Assert(t, qt.IsNil(err))
+	defer file.Close()
+	qt.Assert(t, qt.IsNil(os.Remove(lib)))
+	after, err := IdentifyFile(file)
+	qt.Assert(t, qt.IsNil(err))
+	qt.Check(t, qt.Equals(after, id), qt.Commentf("deleted"))
+
+	qt.Check(t, qt.Not(qt.Equals(identityOf(t, noProbes.write(t, dir, "copy.so")), id)), qt.Commentf("a copy"))
+	link := filepath.Join(dir, "link.so")
+	// Time stamps can be as coarse as a clock tick: the size differs for certain.
+	qt.Assert(t, qt.IsNil(os.WriteFile(link, append(noProbes.bytes(), 0), 0o755)))
+	qt.Check(t, qt.Not(qt.Equals(identityOf(t, link), id)), qt.Commentf("other contents"))
+}
+
+func TestIdentityTellsAFileFromTheNextOneOfItsInode(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "lib.so")
+	modified := unix.NsecToTimespec(1e18)
+	var last Identity
+	reused := false
+	for range 20 { // file systems give out a free number soon, but not all at once
+		noProbes.write(t, path)
+		qt.Assert(t, qt.IsNil(unix.UtimesNanoAt(unix.AT_FDCWD, path, []unix.Timespec{modified, modified}, 0)))
+		id := identityOf(t, path)
+		qt.Assert(t, qt.Not(qt.Equals(id, last)))
+		reused = reused || id.Inode == last.Inode
+		last = id
+		qt.Assert(t, qt.IsNil(os.Remove(path)))
+	}
+	if !reused {
+		t.Log("the file system did not use an inode number twice")
+	}
+}
+
+func openDescriptors(t testing.TB) int {
+	t.Helper()
+	entries, err := os.ReadDir("/proc/self/fd")
+	qt.Assert(t, qt.IsNil(err))
+	return len(entries)
+}
+
+func TestIdentityString(t *testing.T) {
+	qt.Check(t, qt.Equals(fmt.Sprint(Identity{Device: 0xfe<<32 | 1, Inode: 5, Size: 9}), "fe:01 inode 5, 9 bytes"))
+	qt.Check(t, qt.Equals(fmt.Sprint(Identity{Overlay: true, Inode: 5, Size: 9}), "overlay inode 5, 9 bytes"))
+}

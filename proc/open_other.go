@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+//go:build !linux
+
+package proc
+
+import (
+	"errors"
+	"os"
+)
+
+// Identity is available on Linux only; here the error wraps
+// errors.ErrUnsupported.
+func (m *MappedFile) Identity() (Identity, error) {
+	return Identity{}, m.wrap("identify", errors.ErrUnsupported)
+}
+
+// Open is available on Linux only; here the error wraps errors.ErrUnsupported.
+func (m *MappedFile) Open() (*os.File, error) {
+	return nil, m.wrap("open", errors.ErrUnsupported)
+}
+
+// OpenIn is available on Linux only; here the error wraps errors.ErrUnsupported.
+func (f *FS) OpenIn(pid int, path string) (*os.File, error) {
+	return nil, &Error{PID: pid, Path: path, Op: "open", Err: errors.ErrUnsupported}
+}

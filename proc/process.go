@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package proc
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+)
+
+// maxCgroup bounds what is read of /proc/PID/cgroup: up to a dozen hierarchies,
+// whose paths are at most 4,096 bytes long each.
+const maxCgroup = 64 << 10
+
+// ID tells a process from every other, as long as the machine runs: PIDs are used
+// again, but not with the same start time. It can be compared and be a map key.
+type ID struct {
+	// PID is the number of the process in the namespace of the [FS].
+	PID int
+	// StartTime is when the process was forked, in clock ticks (100 a second)
+	// after boot, as field 22 of /proc/PID/stat. exec does not change it.
+	StartTime uint64
+}
+
+// Process is a process as it was when it was looked at.
+type Process struct {
+	ID
+	// Parent is the PID of the parent, 0 if that is not in the namespace.
+	Parent int
+	// Command is the name of the first thread, of at most 15 bytes: that of the
+	// executable, unless the process chose another.
+	Command string
+
+	fs *FS
+}
+
+// Process returns what stat tells about a process. The error is an [*Error] that
+// wraps [ErrGone] or [ErrAccess] where it is one of these.
+func (f *FS) Process(pid int) (Process, error) {
+	s, err := f.readStat(pid, make([]byte, maxStat))
+	if err != nil {
+		return Process{}, err
+	}
+	return f.process(pid, &s), nil
+}
+
+func (f *FS) process(pid int, s *stat) Process {
+	return Process{
+		ID:      ID{PID: pid, StartTime: s.startTime},
+		Parent:  int(s.parent),
+		Command: string(s.command),
+		fs:      f,
+	}
+}
+
+// IsRunning tells whether the process still exists and is the same, not another
+// that got its PID. A zombie does not run. If it cannot be found out, the error
+// says why.
+func (p Process) IsRunning() (bool, error) {
+	s, err := p.fs.readStat(p.PID, make([]byte, maxStat))
+	switch {
+	case err == nil:
+		return s.startTime == p.StartTime && !s.hasNoMemory(), nil
+	case errors.Is(err, ErrGone):
+		return false, nil
+	}
+	return false, err
+}
+
+// Executable returns the path of the program that the process runs, as the
+// process sees it, with " (deleted)" appended if there is nothing at that path
+// any more. It needs access to the process.
+func (p Process) Executable() (string, error) {
+	path, err := os.Readlink(p.fs.path(p.PID, "exe"))
+	if err != nil {
+		return "", &Error{PID: p.PID, Op: "read link exe", Err: classify(err)}
+	}
+	return p.fs.insideRoot(p.PID, path), nil
+}
+
+// Cgroup returns the text of /proc/PID/cgroup, a line per hierarchy, see
+// cgroups(7). Runtimes put the ID of a container there.
+func (p Process) Cgroup() (string, error) {
+	file, err := openRaw(p.fs.path(p.PID, "cgroup"))
+	if err != nil {
+		return "", &Error{PID: p.PID, Op: "read cgroup", Err: classify(err)}
+	}
+	defer file.Close()
+	text, err := io.ReadAll(io.LimitReader(file, maxCgroup))
+	if err != nil {
+		return "", &Error{PID: p.PID, Op: "read cgroup", Err: classify(err)}
+	}
+	return string(text), nil
+}
+
+// String returns PID and command: "1234 (postgres)".
+func (p Process) String() string { return fmt.Sprintf("%d (%s)", p.PID, p.Command) }

@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+//go:build !unix
+
+package proc
+
+import "os"
+
+// rawFile stands in for the descriptor that other systems have.
+type rawFile struct{ *os.File }
+
+func openRaw(path string) (rawFile, error) {
+	f, err := os.Open(path)
+	return rawFile{f}, err
+}

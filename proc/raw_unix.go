@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+//go:build unix
+
+package proc
+
+import (
+	"errors"
+	"io"
+
+	"golang.org/x/sys/unix"
+)
+
+// rawFile is a descriptor without what an os.File adds: registering it with the
+// poller and a finalizer cost more than reading a file of proc. It must not
+// escape the function that opened it.
+type rawFile int
+
+func openRaw(path string) (rawFile, error) {
+	for {
+		fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+		if !errors.Is(err, unix.EINTR) {
+			return rawFile(fd), err
+		}
+	}
+}
+
+func (f rawFile) Read(p []byte) (int, error) {
+	for {
+		n, err := unix.Read(int(f), p)
+		switch {
+		case errors.Is(err, unix.EINTR):
+			continue
+		case err != nil:
+			return 0, err
+		case n == 0 && len(p) > 0:
+			return 0, io.EOF
+		}
+		return n, nil
+	}
+}
+
+func (f rawFile) Close() error { return unix.Close(int(f)) }

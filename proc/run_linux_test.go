@@ -1,0 +1,276 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package proc
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os/exec"
+	"runtime"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-quicktest/qt"
+)
+
+// running is a watcher of the real /proc that runs, and what it has told so far.
+type running struct {
+	*Watcher
+	t      *testing.T
+	cancel context.CancelFunc
+	ended  chan error
+
+	mu    sync.Mutex
+	pairs map[int]*Pair // by PID
+	news  chan struct{} // gets a value when pairs has changed
+}
+
+func startRunning(t *testing.T, interval time.Duration, options Options) *running {
+	r := &running{t: t, pairs: map[int]*Pair{}, news: make(chan struct{}, 1), ended: make(chan error, 1)}
+	options.Handler = func(c *Changes) {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		for _, p := range c.Appeared {
+			r.pairs[p.Process.PID] = p
+		}
+		for _, p := range c.Disappeared {
+			if known := r.pairs[p.Process.PID]; known != nil && known.Key() == p.Key() {
+				delete(r.pairs, p.Process.PID)
+			}
+		}
+		select {
+		case r.news <- struct{}{}:
+		default:
+		}
+	}
+	r.Watcher = NewWatcher(patterns(t, tracedProvider()+":*"), &options)
+	ctx, cancel := context.WithCancel(t.Context())
+	r.cancel = cancel
+	go func() { r.ended <- r.Run(ctx, interval) }()
+	for r.Stats().Passes == 0 { // the first pass is not awaitable otherwise
+		runtime.Gosched()
+	}
+	return r
+}
+
+// stop ends Run and the watcher.
+func (r *running) stop() {
+	r.cancel()
+	qt.Check(r.t, qt.IsNil(<-r.ended))
+	qt.Check(r.t, qt.IsNil(r.Close()))
+}
+
+// await waits until a process has a pair, or has none.
+func (r *running) await(pid int, has bool) {
+	r.t.Helper()
+	timeout := time.NewTimer(30 * time.Second)
+	defer timeout.Stop()
+	for {
+		r.mu.Lock()
+		ok := (r.pairs[pid] != nil) == has
+		r.mu.Unlock()
+		if ok {
+			return
+		}
+		select {
+		case <-r.news:
+		case <-timeout.C:
+			r.t.Fatalf("process %d: pair is %v after 30 seconds; stats %+v", pid, !has, r.Stats())
+		}
+	}
+}
+
+// modes are the ways in which changes come to be known.
+var modes = []struct {
+	name     string
+	interval time.Duration
+	options  Options
+}{
+	{"polling", 20 * time.Millisecond, Options{NoKernelEvents: true}},
+	{"kernel events", time.Hour, Options{}},
+}
+
+// needEvents fails where kernel events are not to be had although they should be.
+func needEvents(t *testing.T, r *running) {
+	t.Helper()
+	if r.Stats().EventsError != nil && r.events {
+		t.Fatalf("%v", r.Stats().EventsError)
+	}
+}
+
+func TestRunFindsWhatIsMappedLaterAndWhatEnds(t *testing.T) {
+	needRoot(t)
+	lib := traced(1).write(t, t.TempDir(), "libtraced.so")
+	for _, mode := range modes {
+		t.Run(mode.name, func(t *testing.T) {
+			old := startHelper(t, 0)
+			r := startRunning(t, mode.interval, mode.options)
+			defer r.stop()
+			needEvents(t, r)
+			young := startHelper(t, 0)
+			old.do("map", lib)
+			r.await(old.pid, true)
+			young.do("map", lib)
+			r.await(young.pid, true)
+			old.do("exec")
+			r.await(old.pid, false)
+			qt.Assert(t, qt.IsNil(young.cmd.Process.Kill()))
+			r.await(young.pid, false)
+			stats := r.Stats()
+			qt.Check(t, qt.Equals(stats.KernelEvents, !mode.options.NoKernelEvents))
+			if stats.KernelEvents {
+				qt.Check(t, qt.Equals(stats.Passes, 1))
+			} else {
+				qt.Check(t, qt.ErrorMatches(stats.EventsError, "no kernel events, polling only: switched off"))
+			}
+		})
+	}
+}
+
+func TestRunFindsForkedProcesses(t *testing.T) {
+	needRoot(t)
+	if _, ok := waitCode[runtime.GOARCH]; !ok {
+		t.Skipf("no program for %s", runtime.GOARCH)
+	}
+	program := traced(1).write(t, t.TempDir(), "program")
+	for _, mode := range modes {
+		t.Run(mode.name, func(t *testing.T) {
+			const processes, together = 500, 20
+			goroutines, descriptors := runtime.NumGoroutine(), openDescriptors(t)
+			r := startRunning(t, mode.interval, mode.options)
+			needEvents(t, r)
+			for range processes / together {
+				var group []*exec.Cmd
+				var inputs []io.Closer
+				for range together {
+					cmd := exec.Command(program)
+					input, err := cmd.StdinPipe()
+					qt.Assert(t, qt.IsNil(err))
+					qt.Assert(t, qt.IsNil(cmd.Start()))
+					group, inputs = append(group, cmd), append(inputs, input)
+				}
+				for _, cmd := range group {
+					r.await(cmd.Process.Pid, true)
+				}
+				for i, cmd := range group {
+					inputs[i].Close()
+					qt.Assert(t, qt.IsNil(cmd.Wait()))
+				}
+				for _, cmd := range group {
+					r.await(cmd.Process.Pid, false)
+				}
+			}
+			qt.Check(t, qt.Equals(r.cache.Stats().InUse, 0))
+			r.stop()
+			qt.Check(t, qt.Equals(openDescriptors(t), descriptors))
+			for runtime.NumGoroutine() > goroutines { // they are ending
+				runtime.Gosched()
+			}
+		})
+	}
+}
+
+func TestRunMissesNothingAmongProcessesThatVanish(t *testing.T) {
+	needRoot(t)
+	if _, ok := waitCode[runtime.GOARCH]; !ok {
+		t.Skipf("no program for %s", runtime.GOARCH)
+	}
+	program := traced(1).write(t, t.TempDir(), "program")
+	for _, mode := range modes {
+		t.Run(mode.name, func(t *testing.T) {
+			descriptors := openDescriptors(t)
+			r := startRunning(t, mode.interval, mode.options)
+			needEvents(t, r)
+			stay := startProgram(t, program)
+			var group sync.WaitGroup
+			for range 2 {
+				group.Go(func() {
+					for range 100 { // their input is at its end: they exit at once
+						if err := exec.Command(program).Run(); err != nil {
+							t.Error(err)
+						}
+					}
+				})
+				group.Go(func() {
+					for range 100 {
+						if err := r.Sync(stay.Process.Pid); err != nil {
+							t.Error(err)
+						}
+						if err := r.SyncAll(); err != nil {
+							t.Error(err)
+						}
+					}
+				})
+			}
+			group.Wait()
+			r.await(stay.Process.Pid, true)
+			qt.Check(t, qt.IsNil(r.SyncAll()))
+			qt.Check(t, qt.HasLen(r.Watcher.Pairs(), 1))
+			qt.Check(t, qt.IsNil(stay.Close()))
+			r.stop()
+			qt.Check(t, qt.Equals(openDescriptors(t), descriptors))
+		})
+	}
+}
+
+func startProgram(t *testing.T, path string) *program {
+	t.Helper()
+	cmd := exec.Command(path)
+	input, err := cmd.StdinPipe()
+	qt.Assert(t, qt.IsNil(err))
+	qt.Assert(t, qt.IsNil(cmd.Start()))
+	return &program{cmd, input}
+}
+
+func TestRunMakesUpForLostRecords(t *testing.T) {
+	needRoot(t)
+	lib := traced(1).write(t, t.TempDir(), "libtraced.so")
+	w, told := realWatch(t, Options{})
+	h := startHelper(t, 0)
+	h.do("map", lib)
+	source := &eventSource{taken: happenings{lost: 1}}
+	qt.Assert(t, qt.IsNil(w.syncEvents(source)))
+	qt.Check(t, qt.DeepEquals(*told, []string{"+" + tracedProvider(), fmt.Sprintf("+%d libtraced.so", h.pid)}))
+	qt.Check(t, qt.Equals(w.Stats().Lost, 1))
+}
+
+func TestRunEndsWhenTheWatcherIsClosed(t *testing.T) {
+	needRoot(t)
+	r := startRunning(t, time.Millisecond, Options{NoKernelEvents: true})
+	qt.Check(t, qt.IsNil(r.Close()))
+	qt.Check(t, qt.IsNil(<-r.ended))
+}
+
+func TestRunNeedsAnIntervalAndProcesses(t *testing.T) {
+	w := NewWatcher(nil, &Options{FS: NewFS(t.TempDir())})
+	defer w.Close()
+	qt.Check(t, qt.ErrorMatches(w.Run(t.Context(), 0), `run watcher: interval 0s is not positive`))
+	qt.Check(t, qt.ErrorIs(w.Run(t.Context(), time.Hour), ErrNoSuchMount))
+}
+
+func TestRunReportsThatProcessesCannotBeListedAnyMore(t *testing.T) {
+	f := newFixture(t)
+	f.put(fakeProcess{pid: 1, size: 1})
+	reported := make(chan error, 1)
+	w := NewWatcher(nil, &Options{FS: f.fs(), Handler: func(c *Changes) {
+		for _, err := range c.Errors {
+			select {
+			case reported <- err:
+			default:
+			}
+		}
+	}})
+	defer w.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() { ended <- w.Run(ctx, time.Millisecond) }()
+	for w.Stats().Passes == 0 {
+		runtime.Gosched()
+	}
+	f.remove(1)
+	qt.Check(t, qt.ErrorIs(<-reported, ErrNoSuchMount))
+	cancel()
+	qt.Check(t, qt.IsNil(<-ended))
+}

@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package proc
+
+import (
+	"hash/maphash"
+	"slices"
+	"sync"
+
+	"github.com/gousdt/gousdt/elfnote"
+)
+
+// Options say what a [Watcher] looks at and whom it tells. The zero value, and
+// nil, are all processes of /proc, and nobody.
+type Options struct {
+	// FS is the proc file system; nil is /proc.
+	FS *FS
+	// Cache may be shared with other watchers; nil makes one.
+	Cache *Cache
+	// Filter tells which processes are wanted; nil wants all. It is asked when a
+	// process is found, and again when it runs another program or changes its
+	// name. Processes that have no memory, as the threads of the kernel, are not
+	// asked about.
+	Filter func(Process) bool
+	// Handler is told of what appears and disappears. It is called by one
+	// goroutine at a time, the one that looks: by Sync, SyncAll, Run or Close
+	// before they return. It may take its time, and call Pairs and Stats, but not
+	// the functions by which it is called.
+	Handler func(*Changes)
+	// NoKernelEvents has Run poll only.
+	NoKernelEvents bool
+}
+
+// Watcher finds out which processes map files with certain probes, and tells when
+// that changes. See the package documentation for how, and how soon.
+//
+// Its methods may be called by several goroutines at once. They look one after
+// the other.
+type Watcher struct {
+	fs       *FS
+	cache    *Cache
+	filter   func(Process) bool
+	handler  func(*Changes)
+	patterns []elfnote.Pattern
+	events   bool
+
+	// looking is held while processes are looked at and the handler runs.
+	looking  sync.Mutex
+	closed   bool
+	seed     maphash.Seed
+	statText []byte
+	lines    lineReader
+	noQuery  bool // PROCMAP_QUERY is not to be had
+	reported map[Identity]bool
+
+	// mu guards what Pairs and Stats read; the goroutine that looks holds it
+	// while it looks, but not while the handler runs.
+	mu        sync.Mutex
+	processes map[int]*watched
+	files     map[*File]*fileUse
+	stats     Stats
+	look      *look // what has been found so far
+}
+
+// watched is what a watcher knows about a process.
+type watched struct {
+	process Process
+	wanted  bool
+	denied  bool
+	retry   bool // something failed that may succeed next time
+	pass    uint64
+
+	// As of the last comparison of the mappings: if none of these has changed,
+	// the mappings have not either (but see package documentation).
+	size, startCode, startStack uint64
+	// As of the last time that they were read in full.
+	minorFaults, majorFaults uint64
+	fingerprint              uint64
+
+	pairs    []*Pair
+	failures map[string]string // by path, what was reported last
+}
+
+// fileUse is what a watcher knows about a file that a pair has.
+type fileUse struct {
+	pairs  int
+	probes []elfnote.Probe // those that match
+}
+
+// NewWatcher returns a watcher for the probes that match one of the patterns; none
+// are all probes. It has not looked yet: call Sync, SyncAll or Run, and Close in
+// the end.
+func NewWatcher(patterns []elfnote.Pattern, options *Options) *Watcher {
+	if options == nil {
+		options = new(Options)
+	}
+	w := &Watcher{
+		fs:        options.FS,
+		cache:     options.Cache,
+		filter:    options.Filter,
+		handler:   options.Handler,
+		patterns:  slices.Clone(patterns),
+		events:    !options.NoKernelEvents,
+		seed:      maphash.MakeSeed(),
+		statText:  make([]byte, maxStat),
+		reported:  make(map[Identity]bool),
+		processes: make(map[int]*watched),
+		files:     make(map[*File]*fileUse),
+	}
+	if w.fs == nil {
+		w.fs = NewFS("")
+	}
+	if w.cache == nil {
+		w.cache = NewCache(nil)
+	}
+	return w
+}
+
+// Match tells whether a probe is among those watched for.
+func (w *Watcher) Match(provider, name string) bool {
+	if len(w.patterns) == 0 {
+		return true
+	}
+	for i := range w.patterns {
+		if w.patterns[i].Match(provider, name) {
+			return true
+		}
+	}
+	return false
+}
+
+// Pairs returns the pairs there are, by PID and then by address. During a call of
+// the handler it is what will be when the handler has returned.
+func (w *Watcher) Pairs() []*Pair {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var pairs []*Pair
+	for _, p := range w.processes {
+		pairs = append(pairs, p.pairs...)
+	}
+	slices.SortStableFunc(pairs, func(a, b *Pair) int { return a.Process.PID - b.Process.PID })
+	return pairs
+}
+
+// Stats returns the numbers of the watcher.
+func (w *Watcher) Stats() Stats {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	stats := w.stats
+	stats.Files = len(w.files)
+	for _, p := range w.processes {
+		stats.Pairs += len(p.pairs)
+		if p.wanted {
+			stats.Wanted++
+		}
+		if p.denied {
+			stats.Denied++
+		}
+	}
+	stats.Processes = len(w.processes)
+	return stats
+}
+
+// Close has every pair disappear, so that the handler undoes what it did, and
+// releases all files. Looking afterwards is [ErrClosed]; closing again does
+// nothing. A Run that is going on returns at its next look.
+func (w *Watcher) Close() error {
+	w.looking.Lock()
+	defer w.looking.Unlock()
+	if w.closed {
+		return nil
+	}
+	w.closed = true
+	w.begin()
+	for pid := range w.processes {
+		w.forget(pid)
+	}
+	w.deliver()
+	return nil
+}
+
+// Sync looks at one process, thoroughly whatever is known about it: call it when
+// something is known to have happened. That the process does not exist is not an
+// error. What went wrong with it, or with files of it, is returned, even if the
+// handler was told of it before; errors are of type [*Error], joined if there are
+// several.
+func (w *Watcher) Sync(pid int) error { return w.sync([]int{pid}) }
+
+// SyncAll looks at all processes, as thoroughly as each needs. The error is that
+// of listing the processes; what is wrong with single ones is for the handler.
+func (w *Watcher) SyncAll() error {
+	w.looking.Lock()
+	defer w.looking.Unlock()
+	if w.closed {
+		return ErrClosed
+	}
+	pids, err := w.fs.PIDs()
+	if err != nil {
+		return err
+	}
+	w.begin()
+	w.stats.Passes++
+	for _, pid := range pids {
+		w.visit(pid, false)
+	}
+	for pid, p := range w.processes {
+		if p.pass != w.stats.Passes {
+			w.forget(pid)
+		}
+	}
+	w.deliver()
+	return nil
+}

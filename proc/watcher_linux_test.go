@@ -1,0 +1,390 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package proc
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/go-quicktest/qt"
+)
+
+// watch is a watcher of a fixture that writes down what the handler is told, one
+// string each: "+7 lib.so", "-7 lib.so", "~7 lib.so" for pairs, "+lib.so" and
+// "-lib.so" for files, "!" and the text of errors.
+type watch struct {
+	*fixture
+	*Watcher
+	libs map[string]string // by name
+	told []string
+}
+
+func newWatch(t *testing.T, options Options, wanted ...string) *watch {
+	f := newFixture(t)
+	dir := t.TempDir()
+	w := &watch{fixture: f, libs: map[string]string{
+		"memory.so": memoryProbes.write(t, dir, "memory.so"),
+		"other.so":  otherProbes.write(t, dir, "other.so"),
+		"plain.so":  noProbes.write(t, dir, "plain.so"),
+	}}
+	options.FS = f.fs()
+	options.Handler = func(c *Changes) { w.told = append(w.told, describe(c)...) }
+	w.Watcher = NewWatcher(patterns(t, wanted...), &options)
+	before := openDescriptors(t)
+	t.Cleanup(func() {
+		qt.Check(t, qt.IsNil(w.Close()))
+		qt.Check(t, qt.Equals(openDescriptors(t), before))
+		qt.Check(t, qt.HasLen(w.Pairs(), 0))
+	})
+	return w
+}
+
+func describe(c *Changes) []string {
+	var lines []string
+	file := func(sign string, f *File) { lines = append(lines, sign+filepath.Base(nameOf(f))) }
+	pair := func(sign string, p *Pair) {
+		lines = append(lines, fmt.Sprintf("%s%d %s", sign, p.Process.PID, filepath.Base(p.Path)))
+	}
+	for _, f := range c.FilesAppeared {
+		file("+", f)
+	}
+	for _, p := range c.Appeared {
+		pair("+", p)
+	}
+	for _, p := range c.Moved {
+		pair("~", p)
+	}
+	for _, p := range c.Disappeared {
+		pair("-", p)
+	}
+	for _, f := range c.FilesDisappeared {
+		file("-", f)
+	}
+	for _, err := range c.Errors {
+		lines = append(lines, "! "+err.Error())
+	}
+	return lines
+}
+
+// nameOf finds the name of an open file: that of its probes' provider.
+func nameOf(f *File) string {
+	if f.ELF() == nil {
+		return "closed"
+	}
+	return f.Listing().Probes[0].Provider
+}
+
+// at returns a mapping of one of the libraries.
+func (w *watch) at(start uint64, lib string) fakeMap { return code(start, w.libs[lib]) }
+
+// pass looks at all processes and checks what the handler was told.
+func (w *watch) pass(want ...string) {
+	w.t.Helper()
+	w.told = nil
+	qt.Assert(w.t, qt.IsNil(w.SyncAll()))
+	qt.Assert(w.t, qt.ContentEquals(w.told, want))
+}
+
+func TestWatcherTellsPairsAndFiles(t *testing.T) {
+	w := newWatch(t, Options{}, "otel_memory:*")
+	w.put(fakeProcess{pid: 1, size: 1, maps: []fakeMap{w.at(0x1000, "memory.so"), w.at(0x2000, "other.so"), w.at(0x3000, "plain.so")}})
+	w.put(fakeProcess{pid: 2, size: 1, maps: []fakeMap{w.at(0x1000, "plain.so"), w.at(0x2000, "memory.so")}})
+	w.put(fakeProcess{pid: 3, size: 1, maps: []fakeMap{w.at(0x1000, "plain.so")}})
+	w.put(fakeProcess{pid: 4}) // of the kernel
+	w.pass("+otel_memory", "+1 memory.so", "+2 memory.so")
+	w.pass()
+
+	pairs := w.Pairs()
+	qt.Assert(t, qt.HasLen(pairs, 2))
+	p := pairs[1]
+	qt.Check(t, qt.Equals(p.Process.PID, 2))
+	qt.Check(t, qt.Equals(p.Path, w.libs["memory.so"]))
+	qt.Check(t, qt.Equals(p.OpenedPath, w.root+"/2/map_files/2000-3000"))
+	qt.Check(t, qt.DeepEquals(p.Mappings, []Mapping{{0x2000, 0x3000, 0}}))
+	qt.Check(t, qt.HasLen(p.Probes, 2))
+	qt.Check(t, qt.Equals(p.File, pairs[0].File))
+	qt.Check(t, qt.Equals(w.cache.Stats().Opened, 3), qt.Commentf("each file once"))
+
+	w.remove(1)
+	w.pass("-1 memory.so")
+	w.remove(2)
+	w.pass("-2 memory.so", "-otel_memory") // the file is open while the handler runs
+	qt.Check(t, qt.Equals(w.cache.Stats().InUse, 0))
+
+	stats := w.Stats()
+	qt.Check(t, qt.Equals(stats.Processes, 2))
+	qt.Check(t, qt.Equals(stats.Wanted, 1))
+	qt.Check(t, qt.Equals(stats.Passes, 4))
+}
+
+func TestWatcherWithoutPatternsWantsAllProbes(t *testing.T) {
+	w := newWatch(t, Options{})
+	w.put(fakeProcess{pid: 1, size: 1, maps: []fakeMap{w.at(0x1000, "memory.so"), w.at(0x2000, "other.so"), w.at(0x3000, "plain.so")}})
+	w.pass("+otel_memory", "+libstdcxx", "+1 memory.so", "+1 other.so")
+}
+
+func TestWatcherTellsOnlyTheProbesWanted(t *testing.T) {
+	w := newWatch(t, Options{}, "nothing:*", "*:free")
+	w.put(fakeProcess{pid: 1, size: 1, maps: []fakeMap{w.at(0x1000, "memory.so"), w.at(0x2000, "other.so")}})
+	w.pass("+otel_memory", "+1 memory.so")
+	qt.Check(t, qt.HasLen(w.Pairs()[0].Probes, 1))
+	qt.Check(t, qt.Equals(w.Pairs()[0].Probes[0].Name, "free"))
+	qt.Check(t, qt.IsTrue(w.Match("x", "free")))
+	qt.Check(t, qt.IsFalse(w.Match("otel_memory", "alloc")))
+}
+
+func TestWatcherReadsNothingAgainWhenNothingChanged(t *testing.T) {
+	w := newWatch(t, Options{}, "otel_memory:*")
+	for pid := 1; pid <= 20; pid++ {
+		w.put(fakeProcess{pid: pid, size: 1, maps: []fakeMap{w.at(0x1000, "memory.so")}})
+	}
+	qt.Assert(t, qt.IsNil(w.SyncAll()))
+	qt.Assert(t, qt.Equals(w.Stats().Read, 20))
+	for range busyPasses + 5 {
+		w.pass()
+	}
+	qt.Check(t, qt.Equals(w.Stats().Checked, 20))
+	for range idlePasses {
+		w.pass()
+	}
+	qt.Check(t, qt.Equals(w.Stats().Read, 40), qt.Commentf("once more within idlePasses"))
+}
+
+func TestWatcherComparesTheMappingsOfAProcessWhoseSizeChanged(t *testing.T) {
+	w := newWatch(t, Options{}, "otel_memory:*")
+	p := fakeProcess{pid: 1, size: 1, maps: []fakeMap{w.at(0x1000, "memory.so")}}
+	w.put(p)
+	w.pass("+otel_memory", "+1 memory.so")
+	p.size = 2 // as malloc does
+	w.put(p)
+	w.pass()
+	stats := w.Stats()
+	qt.Check(t, qt.Equals(stats.Checked, 2))
+	qt.Check(t, qt.Equals(stats.Read, 1), qt.Commentf("the executable mappings are the same"))
+}
+
+func TestWatcherFindsWhatIsLoadedAndUnloaded(t *testing.T) {
+	w := newWatch(t, Options{}, "otel_memory:*", "libstdcxx:*")
+	p := fakeProcess{pid: 1, size: 1, maps: []fakeMap{w.at(0x1000, "plain.so")}}
+	w.put(p)
+	w.pass()
+	p.size, p.maps = 2, append(p.maps, w.at(0x2000, "memory.so"))
+	w.put(p)
+	w.pass("+otel_memory", "+1 memory.so")
+	p.size, p.maps = 3, append(p.maps, w.at(0x3000, "other.so"))
+	w.put(p)
+	w.pass("+libstdcxx", "+1 other.so")
+	p.size, p.maps = 4, slices.Delete(slices.Clone(p.maps), 1, 2)
+	w.put(p)
+	w.pass("-1 memory.so", "-otel_memory")
+}
+
+func TestWatcherFindsWhatReplacedAMappingOfTheSameSize(t *testing.T) {
+	w := newWatch(t, Options{}, "otel_memory:*", "libstdcxx:*")
+	p := fakeProcess{pid: 1, size: 1, maps: []fakeMap{w.at(0x1000, "memory.so")}}
+	w.put(p)
+	w.pass("+otel_memory", "+1 memory.so")
+	p.maps = []fakeMap{w.at(0x1000, "other.so")}
+	p.faults = 1 // without which it cannot run
+	w.put(p)
+	w.told = nil
+	for range busyPasses {
+		qt.Assert(t, qt.IsNil(w.SyncAll()))
+	}
+	qt.Check(t, qt.ContentEquals(w.told, []string{"+libstdcxx", "+1 other.so", "-1 memory.so", "-otel_memory"}))
+
+	p.maps = []fakeMap{w.at(0x1000, "memory.so")}
+	w.put(p)
+	w.told = nil
+	for range idlePasses {
+		qt.Assert(t, qt.IsNil(w.SyncAll()))
+	}
+	qt.Check(t, qt.ContentEquals(w.told, []string{"-libstdcxx", "-1 other.so", "+1 memory.so", "+otel_memory"}), qt.Commentf("even without a fault"))
+}
+
+func TestWatcherFindsANewFileOfTheSameInodeNumber(t *testing.T) {
+	w := newWatch(t, Options{}, "*:*")
+	m := w.at(0x1000, "memory.so")
+	w.put(fakeProcess{pid: 1, size: 1, maps: []fakeMap{m}})
+	w.pass("+otel_memory", "+1 memory.so")
+	// The line in maps stays the same.
+	m.file = w.libs["other.so"]
+	w.put(fakeProcess{pid: 1, size: 1, faults: 1, maps: []fakeMap{m}})
+	w.told = nil
+	for range busyPasses {
+		qt.Assert(t, qt.IsNil(w.SyncAll()))
+	}
+	qt.Check(t, qt.ContentEquals(w.told, []string{"+libstdcxx", "+1 memory.so", "-1 memory.so", "-otel_memory"}))
+}
+
+func TestWatcherFindsExec(t *testing.T) {
+	w := newWatch(t, Options{}, "*:*")
+	w.put(fakeProcess{pid: 1, startTime: 5, size: 1, img: 1000, maps: []fakeMap{w.at(0x1000, "memory.so")}})
+	w.pass("+otel_memory", "+1 memory.so")
+	w.put(fakeProcess{pid: 1, startTime: 5, size: 1, img: 2000, maps: []fakeMap{w.at(0x1000, "other.so")}})
+	w.pass("+libstdcxx", "+1 other.so", "-1 memory.so", "-otel_memory")
+}
+
+func TestWatcherFindsThatAPIDWasUsedAgain(t *testing.T) {
+	w := newWatch(t, Options{}, "*:*")
+	w.put(fakeProcess{pid: 1, startTime: 5, size: 1, maps: []fakeMap{w.at(0x1000, "memory.so")}})
+	w.pass("+otel_memory", "+1 memory.so")
+	old := w.Pairs()[0]
+	w.put(fakeProcess{pid: 1, startTime: 6, size: 1, maps: []fakeMap{w.at(0x1000, "memory.so")}})
+	w.pass("+1 memory.so", "-1 memory.so") // the file stays attached to
+	new := w.Pairs()[0]
+	qt.Check(t, qt.Equals(old.File, new.File))
+	qt.Check(t, qt.Equals(old.Key(), PairKey{ID{1, 5}, old.File}))
+	qt.Check(t, qt.Equals(new.Key(), PairKey{ID{1, 6}, old.File}))
+	qt.Check(t, qt.Equals(w.cache.Stats(), CacheStats{InUse: 1, Opened: 1, Parsed: 1}))
+}
+
+func TestWatcherFindsThatAProcessEndedButWasNotWaitedFor(t *testing.T) {
+	w := newWatch(t, Options{}, "*:*")
+	w.put(fakeProcess{pid: 1, size: 1, img: 7, maps: []fakeMap{w.at(0x1000, "memory.so")}})
+	w.pass("+otel_memory", "+1 memory.so")
+	w.put(fakeProcess{pid: 1, state: 'Z'})
+	w.pass("-1 memory.so", "-otel_memory")
+}
+
+func TestWatcherSeesAProcessWhoseFirstThreadHasEnded(t *testing.T) {
+	w := newWatch(t, Options{}, "*:*")
+	p := fakeProcess{pid: 1, threads: 2, size: 5, startTime: 9, img: 7, maps: []fakeMap{w.at(0x1000, "memory.so")}}
+	w.put(p)
+	w.pass("+otel_memory", "+1 memory.so")
+	w.put(fakeProcess{pid: 1, state: 'Z', threads: 2, startTime: 9})
+	qt.Assert(t, qt.IsNil(os.MkdirAll(filepath.Join(w.root, "1/task/2"), 0o755)))
+	p.pid, p.startTime = 2, 10
+	// The kernel does not list the directory of a thread; this fixture has to.
+	w.filter = func(p Process) bool { return p.PID == 1 }
+	w.put(p)
+	w.pass()
+	qt.Check(t, qt.HasLen(w.Pairs(), 1))
+	p.size, p.maps = 6, append(p.maps, w.at(0x2000, "other.so"))
+	w.put(p)
+	w.pass("+libstdcxx", "+1 other.so")
+	w.remove(2)
+	w.pass("-1 memory.so", "-1 other.so", "-otel_memory", "-libstdcxx")
+}
+
+func TestWatcherTellsWhenAFileIsMappedElsewhere(t *testing.T) {
+	w := newWatch(t, Options{}, "*:*")
+	w.put(fakeProcess{pid: 1, size: 1, maps: []fakeMap{w.at(0x1000, "memory.so")}})
+	w.pass("+otel_memory", "+1 memory.so")
+	key := w.Pairs()[0].Key()
+	w.put(fakeProcess{pid: 1, size: 2, maps: []fakeMap{w.at(0x5000, "memory.so"), w.at(0x7000, "memory.so")}})
+	w.pass("~1 memory.so")
+	p := w.Pairs()[0]
+	qt.Check(t, qt.DeepEquals(p.Mappings, []Mapping{{0x5000, 0x6000, 0}, {0x7000, 0x8000, 0}}))
+	qt.Check(t, qt.Equals(p.Key(), key))
+}
+
+func TestWatcherTakesTwoPathsOfOneFileForOne(t *testing.T) {
+	w := newWatch(t, Options{}, "*:*")
+	link := filepath.Join(t.TempDir(), "link.so")
+	qt.Assert(t, qt.IsNil(os.Link(w.libs["memory.so"], link)))
+	w.put(fakeProcess{pid: 1, size: 1, maps: []fakeMap{code(0x5000, link), w.at(0x1000, "memory.so")}})
+	w.pass("+otel_memory", "+1 link.so")
+	qt.Check(t, qt.DeepEquals(w.Pairs()[0].Mappings, []Mapping{{0x1000, 0x2000, 0}, {0x5000, 0x6000, 0}}))
+	w.put(fakeProcess{pid: 1, size: 2, maps: []fakeMap{code(0x5000, link)}})
+	w.pass("~1 link.so")
+}
+
+func TestWatcherAsksTheFilterAboutProcessesAndNewImages(t *testing.T) {
+	asked := 0
+	w := newWatch(t, Options{Filter: func(p Process) bool { asked++; return p.Command == "wanted" }}, "*:*")
+	p := fakeProcess{pid: 1, size: 1, command: "shell", maps: []fakeMap{w.at(0x1000, "memory.so")}}
+	w.put(p)
+	w.put(fakeProcess{pid: 2, command: "wanted"}) // of the kernel
+	w.pass()
+	w.pass()
+	qt.Check(t, qt.Equals(asked, 1))
+	qt.Check(t, qt.Equals(w.Stats().Read, 0), qt.Commentf("what is not wanted is not read"))
+	p.command = "wanted"
+	w.put(p)
+	w.pass("+otel_memory", "+1 memory.so")
+	qt.Check(t, qt.Equals(asked, 2))
+	p.img = 8
+	w.put(p)
+	w.pass()
+	qt.Check(t, qt.Equals(asked, 3))
+	p.command = "unwanted"
+	w.put(p)
+	w.pass("-1 memory.so", "-otel_memory")
+	p.size = 17
+	w.put(p)
+	w.pass()
+}
+
+func TestWatcherSyncLooksAtOneProcess(t *testing.T) {
+	w := newWatch(t, Options{}, "*:*")
+	w.put(fakeProcess{pid: 1, size: 1, maps: []fakeMap{w.at(0x1000, "memory.so")}})
+	w.put(fakeProcess{pid: 2, size: 1, maps: []fakeMap{w.at(0x1000, "memory.so")}})
+	qt.Assert(t, qt.IsNil(w.Sync(2)))
+	qt.Assert(t, qt.DeepEquals(w.told, []string{"+otel_memory", "+2 memory.so"}))
+	w.put(fakeProcess{pid: 2, size: 1, maps: []fakeMap{w.at(0x1000, "other.so")}}) // no sign in stat
+	qt.Assert(t, qt.IsNil(w.Sync(2)))
+	qt.Assert(t, qt.DeepEquals(w.told[2:], []string{"+libstdcxx", "+2 other.so", "-2 memory.so", "-otel_memory"}))
+	w.remove(2)
+	qt.Assert(t, qt.IsNil(w.Sync(2)))
+	qt.Assert(t, qt.DeepEquals(w.told[6:], []string{"-2 other.so", "-libstdcxx"}))
+	qt.Assert(t, qt.IsNil(w.Sync(77)))
+	w.pass("+otel_memory", "+1 memory.so")
+}
+
+func TestWatcherCloseUndoesEverything(t *testing.T) {
+	w := newWatch(t, Options{}, "*:*")
+	w.put(fakeProcess{pid: 1, size: 1, maps: []fakeMap{w.at(0x1000, "memory.so")}})
+	w.put(fakeProcess{pid: 2, size: 1, maps: []fakeMap{w.at(0x1000, "memory.so"), w.at(0x2000, "other.so")}})
+	qt.Assert(t, qt.IsNil(w.SyncAll()))
+	w.told = nil
+	qt.Assert(t, qt.IsNil(w.Close()))
+	qt.Check(t, qt.ContentEquals(w.told, []string{"-1 memory.so", "-2 memory.so", "-2 other.so", "-otel_memory", "-libstdcxx"}))
+	qt.Check(t, qt.Equals(w.cache.Stats().InUse, 0))
+	w.told = nil
+	qt.Check(t, qt.IsNil(w.Close()))
+	qt.Check(t, qt.HasLen(w.told, 0))
+	qt.Check(t, qt.ErrorIs(w.SyncAll(), ErrClosed))
+	qt.Check(t, qt.ErrorIs(w.Sync(1), ErrClosed))
+	qt.Check(t, qt.IsNil(w.Run(t.Context(), 1)))
+}
+
+func TestWatcherHandlerMayAskAndHold(t *testing.T) {
+	w := newWatch(t, Options{}, "*:*")
+	var held *File
+	counts := map[string]int{}
+	w.handler = func(c *Changes) {
+		counts[fmt.Sprint(len(w.Pairs()), w.Stats().Pairs)]++
+		for _, f := range c.FilesAppeared {
+			f.Hold()
+			held = f
+		}
+	}
+	w.put(fakeProcess{pid: 1, size: 1, maps: []fakeMap{w.at(0x1000, "memory.so")}})
+	qt.Assert(t, qt.IsNil(w.SyncAll()))
+	w.remove(1)
+	w.put(fakeProcess{pid: 2})
+	qt.Assert(t, qt.IsNil(w.SyncAll()))
+	qt.Check(t, qt.DeepEquals(maps.Clone(counts), map[string]int{"1 1": 1, "0 0": 1}))
+	qt.Check(t, qt.IsNotNil(held.ELF().OSFile()), qt.Commentf("open although the pair is gone"))
+	held.Release()
+	qt.Check(t, qt.Equals(w.cache.Stats().InUse, 0))
+}
+
+func TestWatchersShareACache(t *testing.T) {
+	c := NewCache(nil)
+	one, two := newWatch(t, Options{Cache: c}, "*:*"), newWatch(t, Options{Cache: c}, "*:*")
+	two.libs = one.libs
+	for _, w := range []*watch{one, two} {
+		w.put(fakeProcess{pid: 1, size: 1, maps: []fakeMap{w.at(0x1000, "memory.so"), w.at(0x2000, "plain.so")}})
+		w.pass("+otel_memory", "+1 memory.so")
+	}
+	qt.Check(t, qt.Equals(one.Pairs()[0].File, two.Pairs()[0].File))
+	qt.Check(t, qt.Equals(c.Stats(), CacheStats{InUse: 1, WithoutProbes: 1, Opened: 2, Parsed: 2}))
+	qt.Assert(t, qt.IsNil(one.Close()))
+	qt.Check(t, qt.Equals(c.Stats().InUse, 1))
+}
