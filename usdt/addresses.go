@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package usdt
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+
+	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/proc"
+)
+
+// Addresses returns for each site the addresses at which the selection's process, or every process, passes it: what a
+// program finds in the instruction pointer. There is one for an ET_EXEC, which runs where it was linked for. A
+// library or position-independent program needs a PID; there may be several addresses where the process has mapped it
+// more than once.
+//
+// Only a program attached in ModeSingleIPMap needs them. The error wraps ErrNotMapped where the process has not
+// mapped the file, and is an *UnsupportedError where there is no PID to look at.
+func (s *Selection) Addresses() ([][]uint64, error) {
+	all := make([][]uint64, len(s.sites))
+	if s.opened.elf.Kind() == elfnote.Executable {
+		for i, site := range s.sites {
+			all[i] = []uint64{site.Instruction}
+		}
+		return all, nil
+	}
+	if s.pid == 0 {
+		return nil, fmt.Errorf("%s: %w", s.opened.name, &UnsupportedError{
+			Feature: "BPF cookies on uprobes", Since: "5.15",
+			Hint: "without them a library or position-independent program can be attached for one PID only"})
+	}
+
+	files, err := proc.NewFS("").Files(s.pid)
+	if err != nil && !errors.Is(err, proc.ErrMalformed) {
+		return nil, explainProcess(s.pid, err)
+	}
+	want, err := proc.IdentifyFile(s.opened.elf.OSFile())
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", s.opened.name, err)
+	}
+	mapped := false
+	for _, file := range files {
+		if got, err := file.Identity(); err != nil || got != want {
+			continue
+		}
+		mapped = true
+		for _, m := range file.Mappings {
+			for i, site := range s.sites {
+				offset := site.uprobeOffset()
+				if offset >= m.Offset && offset-m.Offset < m.End-m.Start {
+					all[i] = append(all[i], m.Start+offset-m.Offset)
+				}
+			}
+		}
+	}
+	if !mapped {
+		return nil, &ProcessError{PID: s.pid, Err: fmt.Errorf("%s: %w", s.opened.name, ErrNotMapped)}
+	}
+	return all, nil
+}
+
+// explainProcess tells a process that has gone from one that may not be looked at.
+func explainProcess(pid int, err error) error {
+	switch {
+	case errors.Is(err, proc.ErrGone):
+		return &ProcessError{PID: pid, Err: fmt.Errorf("%w: %w", fs.ErrNotExist, err)}
+	case errors.Is(err, proc.ErrAccess):
+		return &PermissionError{Op: "looking into a process", Err: err}
+	default:
+		return &ProcessError{PID: pid, Err: err}
+	}
+}

@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+//go:build linux
+
+package usdt_test
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"testing"
+
+	"github.com/cilium/ebpf"
+	"github.com/go-quicktest/qt"
+	"golang.org/x/sys/unix"
+
+	"github.com/gousdt/gousdt/argspec"
+	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/testprog"
+	"github.com/gousdt/gousdt/usdt"
+	"github.com/gousdt/gousdt/usdt/internal/testbpf"
+)
+
+// programs are the kinds of file that probes live in: the file that has them, and the program to run.
+var programs = []struct{ name, file, run string }{
+	{"position-independent", "target-pie", "target-pie"},
+	{"static", "target-static", "target-static"},
+	{"shared library", "libtarget.so", "target-shared"},
+}
+
+// Every value of every argument of every probe, in every mode and kind of file.
+func TestArgumentsHaveTheValuesThatTheProgramPasses(t *testing.T) {
+	for _, prog := range programs {
+		t.Run(prog.name, func(t *testing.T) {
+			forEachMode(t, func(t *testing.T, mode usdt.Mode) {
+				t.Logf("gousdt-mode: %s", mode)
+				file := testprog.Path(t, prog.file)
+				process := testprog.Start(t, prog.run)
+				checkAllArguments(t, mode, file, process)
+			})
+		})
+	}
+}
+
+func checkAllArguments(t *testing.T, mode usdt.Mode, path string, process *testprog.Process) {
+	file, err := elfnote.Open(path)
+	qt.Assert(t, qt.IsNil(err))
+	defer file.Close()
+	expected := expectedIn(t, file, mode)
+
+	// One attachment for all of them; the cookie says which probe an event is of.
+	numbers := make(map[string]uint64)
+	for i, probe := range expected {
+		numbers[probe.Provider+":"+probe.Name] = uint64(i)
+	}
+	c := newCollector(t, &usdt.ManagerOptions{Mode: mode, MaxSpecs: 1024})
+	lnk, err := c.AttachMatching(c.Collect, usdt.Target{ELF: file, PID: process.PID},
+		func(provider, name string) bool { _, ok := numbers[provider+":"+name]; return ok },
+		&usdt.Options{SiteCookie: func(site usdt.Site) uint64 { return numbers[site.Provider+":"+site.Name] }})
+	qt.Assert(t, qt.IsNil(err))
+	qt.Assert(t, qt.Equals(lnk.Mode(), mode))
+
+	memory, err := os.Open(fmt.Sprintf("/proc/%d/mem", process.PID))
+	qt.Assert(t, qt.IsNil(err))
+	defer memory.Close()
+
+	fired := make(map[string]bool)
+	for _, probe := range expected {
+		if fired[probe.Group] {
+			continue
+		}
+		fired[probe.Group] = true
+		process.Fire(probe.Group, 1)
+
+		hits := 0
+		for _, other := range expected {
+			if other.Group == probe.Group {
+				hits += len(other.Hits)
+			}
+		}
+		seen := make(map[uint64]int)
+		for _, event := range c.next(t, hits) {
+			of := expected[event.Cookie]
+			qt.Assert(t, qt.Equals(of.Group, probe.Group))
+			n := seen[event.Cookie]
+			seen[event.Cookie]++
+			qt.Assert(t, qt.IsTrue(n < len(of.Hits)), qt.Commentf("%s is hit too often", of.Name))
+			qt.Check(t, qt.Equals(int(event.Pid), process.PID))
+			checkArguments(t, fmt.Sprintf("%s hit %d", of.Name, n), memory, of.Hits[n], &event)
+		}
+		c.silent(t)
+	}
+
+	qt.Assert(t, qt.IsNil(lnk.Close()))
+	process.Fire("three", 1)
+	c.silent(t)
+	used, _ := c.SpecsInUse()
+	qt.Assert(t, qt.Equals(used, 0))
+}
+
+// expectedIn returns the probes of the file that can be fired.
+func expectedIn(t *testing.T, file *elfnote.File, mode usdt.Mode) []testprog.Probe {
+	t.Helper()
+	sites := make(map[string]int)
+	for site, err := range file.Sites() {
+		if err == nil {
+			sites[site.Provider+":"+site.Name]++
+		}
+	}
+	var probes []testprog.Probe
+	for _, probe := range testprog.Expected(file.Machine()) {
+		// A single link takes a tenth of a second to close.
+		if mode != usdt.ModeMulti && probe.Sites > 20 {
+			continue
+		}
+		qt.Assert(t, qt.Equals(sites[probe.Provider+":"+probe.Name], probe.Sites), qt.Commentf("sites of %s", probe.Name))
+		probes = append(probes, probe)
+	}
+	return probes
+}
+
+func checkArguments(t *testing.T, hit string, memory *os.File, want []testprog.Arg, event *testbpf.ArgsEvent) {
+	t.Helper()
+	qt.Check(t, qt.Equals(int(event.ArgCnt), min(len(want), argspec.MaxArgs)), qt.Commentf("%s: count", hit))
+	for i := range event.Val {
+		at := qt.Commentf("%s: argument %d", hit, i)
+		code, size, value := unix.Errno(-event.Err[i]), event.Size[i], uint64(event.Val[i])
+		if i >= len(want) || i >= argspec.MaxArgs {
+			qt.Check(t, qt.Equals(code, unix.ENOENT), at)
+			qt.Check(t, qt.Equals(unix.Errno(-size), unix.ENOENT), at)
+			qt.Check(t, qt.Equals(value, 0), at)
+			continue
+		}
+
+		arg := want[i]
+		qt.Check(t, qt.Equals(int(size), arg.Size), at)
+		switch {
+		case arg.Kind == testprog.Unavailable, arg.Optional && code != 0:
+			qt.Check(t, qt.Equals(code, unix.EOPNOTSUPP), at)
+			qt.Check(t, qt.Equals(value, 0), at)
+			continue
+		case arg.Kind == testprog.Fault:
+			qt.Check(t, qt.Equals(code, unix.EFAULT), at)
+			qt.Check(t, qt.Equals(value, 0), at)
+			continue
+		}
+		qt.Check(t, qt.Equals(code, 0), at)
+		switch arg.Kind {
+		case testprog.Value:
+			qt.Check(t, qt.Equals(value, arg.Value), at)
+		case testprog.Text:
+			qt.Check(t, qt.Equals(textAt(memory, value), arg.Text), at)
+		case testprog.Location:
+			qt.Check(t, qt.Equals(value, event.Ip), at)
+		}
+	}
+}
+
+func textAt(memory *os.File, address uint64) string {
+	buf := make([]byte, 1024)
+	n, _ := memory.ReadAt(buf, int64(address))
+	text, _, _ := bytes.Cut(buf[:n], []byte{0})
+	return string(text)
+}
+
+// BPF_USDT reads the same values as bpf_usdt_arg.
+func TestTypedParametersHaveTheSameValues(t *testing.T) {
+	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
+		c := newCollector(t, &usdt.ManagerOptions{Mode: mode})
+		process := testprog.Start(t, "target-pie")
+		target := usdt.Target{Path: testprog.Path(t, "target-pie"), PID: process.PID}
+
+		for _, tc := range []struct {
+			probe string
+			prog  *ebpf.Program
+			reads int
+		}{
+			{"twelve", c.Collect12, 12},
+			{"fourteen", c.Collect12, 12},
+			{"three", c.Collect12, 3}, // parameters that the probe lacks are 0
+			{"twelve", c.Collect3, 3},
+			{"structure", c.Collect3, 3},
+		} {
+			one := c.attach(t, c.Collect, target, tc.probe, nil)
+			other := c.attach(t, tc.prog, target, tc.probe, nil)
+			process.Fire(tc.probe, 1)
+			events := c.next(t, 2)
+			if events[0].Program != 0 {
+				events[0], events[1] = events[1], events[0]
+			}
+			want := events[0].Val
+			clear(want[tc.reads:])
+			qt.Check(t, qt.Equals(events[1].Val, want), qt.Commentf(tc.probe))
+			qt.Assert(t, qt.IsNil(usdt.CloseAll(one, other)))
+		}
+	})
+}

@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package usdt
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/gousdt/gousdt/argspec"
+)
+
+// Options change how a program is attached. Nil, or the zero value, is the common case.
+type Options struct {
+	// Cookie is a number of the caller's that the program reads by bpf_usdt_cookie.
+	Cookie uint64
+
+	// SiteCookie, if set, gives each site a cookie of its own in the place of Cookie: where a program is attached to
+	// many probes at a time it tells them apart. Sites with equal arguments and equal cookies share a spec.
+	SiteCookie func(Site) uint64
+
+	// Strict makes the attachment fail with an *ArgumentError where an argument cannot be fetched. Otherwise that
+	// argument reads as an error (EOPNOTSUPP) in the program, and Link.Unavailable lists it.
+	Strict bool
+}
+
+// Attach attaches a program to all sites of a probe, named by its exact provider and name.
+//
+// The program must belong to the collection that the Manager was made from, loaded with CollectionOptions. Attach is
+// all or nothing: on an error nothing stays attached and nothing is held.
+//
+// Errors, wrapped or as they are: those of Select; *SpecsFullError, *AddressesFullError and *AddressInUseError for
+// want of room in the maps; *ProgramError for a program that was loaded otherwise; *UnsupportedError for a probe
+// with a semaphore on a kernel that cannot count it; *SemaphoreClashError, *OffsetOverflowError and *ArgumentError as
+// causes of a *SiteError; ErrNotMapped in ModeSingleIPMap; *PermissionError; ErrClosed.
+func (m *Manager) Attach(prog *ebpf.Program, target Target, provider, name string, opts *Options) (*Link, error) {
+	sel, err := Select(target, provider, name)
+	if err != nil {
+		return nil, err
+	}
+	defer sel.Close()
+	return m.AttachSelection(prog, sel, opts)
+}
+
+// AttachMatching attaches a program to all probes of a file that a function accepts, for example an elfnote.Pattern's
+// Match: in ModeMulti by one link, which closes as fast as that of one probe. Options.SiteCookie lets the program tell
+// the probes apart. Errors are as for Attach.
+func (m *Manager) AttachMatching(prog *ebpf.Program, target Target, match func(provider, name string) bool, opts *Options) (*Link, error) {
+	sel, err := SelectMatching(target, match)
+	if err != nil {
+		return nil, err
+	}
+	defer sel.Close()
+	return m.AttachSelection(prog, sel, opts)
+}
+
+// AttachSelection attaches a program to the sites of a selection, which may be closed afterwards. Errors are as for
+// Attach.
+func (m *Manager) AttachSelection(prog *ebpf.Program, sel *Selection, opts *Options) (*Link, error) {
+	if opts == nil {
+		opts = &Options{}
+	}
+	if opts.Strict {
+		if err := sel.requireArguments(); err != nil {
+			return nil, err
+		}
+	}
+	if err := m.checkProgram(prog); err != nil {
+		return nil, err
+	}
+
+	held, err := m.acquire(sel, opts)
+	if err != nil {
+		return nil, err
+	}
+	lnk, err := sel.Attach(prog, m.mode, held.cookies)
+	if err != nil {
+		held.release()
+		return nil, err
+	}
+	lnk.release = func() {
+		held.release()
+		m.forget(lnk)
+	}
+	if !m.keep(lnk) {
+		lnk.Close()
+		return nil, fmt.Errorf("manager: %w", ErrClosed)
+	}
+	return lnk, nil
+}
+
+// holding is what an attachment takes from the Manager's maps.
+type holding struct {
+	manager   *Manager
+	specs     []argspec.Spec
+	addresses []siteAddress
+	cookies   []uint64 // for each site, what the kernel hands to the program
+}
+
+func (m *Manager) acquire(sel *Selection, opts *Options) (*holding, error) {
+	held := &holding{manager: m, cookies: make([]uint64, len(sel.sites))}
+	cookie := func(i int) uint64 {
+		if opts.SiteCookie != nil {
+			return opts.SiteCookie(sel.sites[i])
+		}
+		return opts.Cookie
+	}
+
+	if m.specs == nil {
+		// A program without the header has the BPF cookie to itself.
+		for i := range sel.sites {
+			held.cookies[i] = cookie(i)
+		}
+		return held, nil
+	}
+
+	// Sites that share their arguments share the slice of them, so most specs need not be encoded to be known.
+	type key struct {
+		args   *argspec.Arg
+		cookie uint64
+	}
+	known := make(map[key]int)
+	which := make([]int, len(sel.sites))
+	for i, site := range sel.sites {
+		k := key{cookie: cookie(i)}
+		if len(site.Args) > 0 {
+			k.args = &site.Args[0]
+		}
+		n, ok := known[k]
+		if !ok {
+			n = len(held.specs)
+			known[k] = n
+			held.specs = append(held.specs, argspec.Encode(sel.kernel, binary.NativeEndian, k.cookie, site.Args))
+		}
+		which[i] = n
+	}
+
+	ids, err := m.specs.acquire(held.specs)
+	if err != nil {
+		held.specs = nil
+		return nil, err
+	}
+	for i, n := range which {
+		held.cookies[i] = uint64(ids[n])
+	}
+	if m.mode != ModeSingleIPMap {
+		return held, nil
+	}
+
+	if err := held.acquireAddresses(sel, ids, which); err != nil {
+		held.release()
+		return nil, err
+	}
+	return held, nil
+}
+
+func (h *holding) acquireAddresses(sel *Selection, ids []uint32, which []int) error {
+	if h.manager.addresses == nil {
+		return &ProgramError{Program: "the collection", Reason: fmt.Sprintf("has no map %s; compile it with bpf/usdt.bpf.h", addressMapName)}
+	}
+	bysite, err := sel.Addresses()
+	if err != nil {
+		return err
+	}
+	var wanted []siteAddress
+	for i, addresses := range bysite {
+		for _, a := range addresses {
+			wanted = append(wanted, siteAddress{address: a, spec: ids[which[i]]})
+		}
+	}
+	if err := h.manager.addresses.acquire(wanted); err != nil {
+		return err
+	}
+	h.addresses = wanted
+	return nil
+}
+
+func (h *holding) release() {
+	if len(h.addresses) > 0 {
+		h.manager.addresses.release(h.addresses)
+	}
+	if len(h.specs) > 0 {
+		h.manager.specs.release(h.specs)
+	}
+}
+
+// requireArguments fails for the first argument that cannot be fetched.
+func (s *Selection) requireArguments() error {
+	for i := range s.sites {
+		for n, arg := range s.sites[i].Args {
+			err := arg.Err
+			if err == nil && n >= argspec.MaxArgs {
+				err = fmt.Errorf("a program reads at most %d arguments", argspec.MaxArgs)
+			}
+			if err != nil {
+				return siteError(s.opened.name, &s.sites[i], &ArgumentError{Index: n, Raw: arg.Raw, Err: err})
+			}
+		}
+	}
+	return nil
+}
+
+// checkProgram tells a program that would find nothing in its maps, since they are not the Manager's.
+func (m *Manager) checkProgram(prog *ebpf.Program) error {
+	if prog == nil {
+		return &ProgramError{Program: "nil", Reason: "there is no program to attach: was it loaded?"}
+	}
+	if m.specs == nil {
+		return nil
+	}
+	info, err := prog.Info()
+	if err != nil {
+		return explain("asking the kernel for the program", err)
+	}
+	ids, ok := info.MapIDs()
+	if !ok {
+		return nil
+	}
+	mine, err := m.specs.id()
+	if err != nil {
+		return err
+	}
+	for _, id := range ids {
+		if id == mine {
+			return nil
+		}
+	}
+	for _, id := range ids {
+		other, err := ebpf.NewMapFromID(id)
+		if err != nil {
+			continue
+		}
+		theirs, err := other.Info()
+		other.Close()
+		// The kernel keeps 15 bytes of a name.
+		if err == nil && theirs.Name == specMapName[:min(len(specMapName), 15)] {
+			return &ProgramError{Program: info.Name, Reason: "was loaded without this Manager's maps: pass " +
+				"Manager.CollectionOptions() to LoadAndAssign or NewCollectionWithOptions"}
+		}
+	}
+	return nil
+}

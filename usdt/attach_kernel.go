@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package usdt
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/link"
+	"golang.org/x/sys/unix"
+)
+
+// maxMultiSites is how many sites the kernel takes in one uprobe_multi link (MAX_UPROBE_MULTI_CNT).
+const maxMultiSites = 1 << 20
+
+// Attach attaches a program that needs no Manager to the sites of the selection. cookies is nil, or holds for each
+// site the BPF cookie that the program gets by bpf_get_attach_cookie; in ModeSingleIPMap there is none, and cookies
+// is not looked at. The program must have been loaded with ebpf.AttachTraceUprobeMulti for ModeMulti, and without
+// an attach type for the other modes.
+//
+// It is all or nothing. Errors are as for Manager.Attach.
+func (s *Selection) Attach(prog *ebpf.Program, mode Mode, cookies []uint64) (*Link, error) {
+	if s.opened.closed {
+		return nil, fmt.Errorf("selection: %w", ErrClosed)
+	}
+	if cookies != nil && len(cookies) != len(s.sites) {
+		return nil, fmt.Errorf("%d cookies for %d sites", len(cookies), len(s.sites))
+	}
+	if err := s.checkSemaphores(mode); err != nil {
+		return nil, err
+	}
+	executable, err := link.OpenExecutable(s.opened.path)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", s.opened.name, err)
+	}
+
+	lnk := &Link{mode: mode, target: s.opened.name, pid: s.pid, sites: s.sites, broken: s.broken, closed: make(chan struct{})}
+	switch mode {
+	case ModeMulti:
+		lnk.kernel, err = s.attachMulti(executable, prog, cookies)
+	case ModeSingle:
+		lnk.kernel, err = s.attachSingle(executable, prog, cookies)
+	case ModeSingleIPMap:
+		lnk.kernel, err = s.attachSingle(executable, prog, nil)
+	default:
+		return nil, fmt.Errorf("a selection cannot be attached in mode %s: ask Kernel.Mode for the best one", mode)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return lnk, nil
+}
+
+// checkSemaphores finds the sites whose semaphore the kernel could not count, before anything is attached.
+func (s *Selection) checkSemaphores(mode Mode) error {
+	counted := true
+	if mode != ModeMulti {
+		var err error
+		if counted, err = exists(uprobePMURefCtr); err != nil {
+			return err
+		}
+	}
+	semaphores := make(map[uint64]uint64)
+	for i := range s.sites {
+		site := &s.sites[i]
+		if first, twice := semaphores[site.uprobeOffset()]; twice && first != site.SemaphoreOffset {
+			return siteError(s.opened.name, site, &SemaphoreClashError{Semaphore: site.SemaphoreOffset,
+				Err: errors.New("the file has another probe at the same instruction")})
+		}
+		semaphores[site.uprobeOffset()] = site.SemaphoreOffset
+
+		switch {
+		case site.SemaphoreOffset == 0:
+		case !counted:
+			return siteError(s.opened.name, site, &UnsupportedError{Feature: "counting of semaphores by uprobes", Since: "4.20",
+				Hint: "it is missing too where " + uprobePMURefCtr + " cannot be seen"})
+		case site.SemaphoreOffset%2 != 0:
+			return siteError(s.opened.name, site, fmt.Errorf("the semaphore at file offset %#x is not aligned to 2 bytes, as the kernel needs it",
+				site.SemaphoreOffset))
+		case mode != ModeMulti && site.SemaphoreOffset > math.MaxUint32:
+			return siteError(s.opened.name, site, &OffsetOverflowError{Offset: site.SemaphoreOffset})
+		}
+	}
+	return nil
+}
+
+func (s *Selection) attachMulti(executable *link.Executable, prog *ebpf.Program, cookies []uint64) ([]io.Closer, error) {
+	var links []io.Closer
+	for from := 0; from < len(s.sites); from += maxMultiSites {
+		to := min(from+maxMultiSites, len(s.sites))
+		lnk, err := s.linkMulti(executable, prog, from, to, cookies)
+		if err != nil {
+			closeTogether(links)
+			return nil, s.explainMulti(executable, prog, from, to, err)
+		}
+		links = append(links, lnk)
+	}
+	return links, nil
+}
+
+func (s *Selection) linkMulti(executable *link.Executable, prog *ebpf.Program, from, to int, cookies []uint64) (link.Link, error) {
+	opts := link.UprobeMultiOptions{PID: uint32(s.pid), Addresses: make([]uint64, 0, to-from)}
+	semaphores := false
+	for _, site := range s.sites[from:to] {
+		opts.Addresses = append(opts.Addresses, site.uprobeOffset())
+		semaphores = semaphores || site.SemaphoreOffset != 0
+	}
+	if semaphores {
+		opts.RefCtrOffsets = make([]uint64, 0, to-from)
+		for _, site := range s.sites[from:to] {
+			opts.RefCtrOffsets = append(opts.RefCtrOffsets, site.SemaphoreOffset)
+		}
+	}
+	if cookies != nil {
+		opts.Cookies = cookies[from:to]
+	}
+	return executable.UprobeMulti(nil, prog, &opts)
+}
+
+func (s *Selection) attachSingle(executable *link.Executable, prog *ebpf.Program, cookies []uint64) ([]io.Closer, error) {
+	links := make([]io.Closer, 0, len(s.sites))
+	for i := range s.sites {
+		opts := link.UprobeOptions{
+			Address: s.sites[i].uprobeOffset(), RefCtrOffset: s.sites[i].SemaphoreOffset, PID: s.pid,
+		}
+		if cookies != nil {
+			opts.Cookie = cookies[i]
+		}
+		// The symbol is not looked up beside an address, but where uprobes are made through tracefs it
+		// becomes part of the event's name, which must not be empty.
+		lnk, err := executable.Uprobe("usdt", prog, &opts)
+		if err != nil {
+			closeTogether(links)
+			return nil, s.explainSingle(executable, prog, &s.sites[i], &opts, err)
+		}
+		links = append(links, lnk)
+	}
+	return links, nil
+}
+
+// explainSingle finds out what the kernel meant by refusing a perf event or the program for it.
+func (s *Selection) explainSingle(executable *link.Executable, prog *ebpf.Program, site *Site, opts *link.UprobeOptions, err error) error {
+	if s.pid != 0 && (errors.Is(err, unix.ESRCH) || errors.Is(err, os.ErrNotExist)) {
+		return &ProcessError{PID: s.pid, Err: fmt.Errorf("%w: it has exited: %w", os.ErrNotExist, err)}
+	}
+	if errors.Is(err, os.ErrPermission) {
+		return siteError(s.opened.name, site, explain("attaching by a perf event", err))
+	}
+
+	trial, trialErr := trialProgram(ebpf.AttachNone)
+	if trialErr == nil {
+		defer trial.Close()
+		var lnk link.Link
+		if lnk, trialErr = executable.Uprobe("usdt", trial, opts); trialErr == nil {
+			lnk.Close()
+			return &ProgramError{Program: prog.String(), Reason: "was not loaded for a perf event: make the Manager before " +
+				"the collection is loaded: " + err.Error()}
+		}
+	}
+	if errors.Is(err, unix.EINVAL) {
+		// Offsets, alignment and the process have been checked before.
+		err = &SemaphoreClashError{Semaphore: site.SemaphoreOffset, Err: err}
+	}
+	return siteError(s.opened.name, site, explain("attaching by a perf event", err))
+}
+
+// trialProgram does nothing. Where it can be attached, the fault is with the caller's program.
+func trialProgram(attachType ebpf.AttachType) (*ebpf.Program, error) {
+	return ebpf.NewProgram(&ebpf.ProgramSpec{
+		Name:         "usdt_trial",
+		Type:         ebpf.Kprobe,
+		AttachType:   attachType,
+		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 0), asm.Return()},
+		License:      "Dual BSD/GPL",
+	})
+}
+
+// explainMulti finds out what the kernel meant by refusing the link of many sites.
+func (s *Selection) explainMulti(executable *link.Executable, prog *ebpf.Program, from, to int, err error) error {
+	if s.pid != 0 && errors.Is(err, os.ErrNotExist) {
+		return &ProcessError{PID: s.pid, Err: fmt.Errorf("%w: it has exited: %w", os.ErrNotExist, err)}
+	}
+	if !errors.Is(err, unix.EINVAL) {
+		return fmt.Errorf("%s: %w", s.opened.name, explain("attaching by a uprobe_multi link", err))
+	}
+
+	// EINVAL is a program with another attach type, or a semaphore that clashes at one of the sites. A program
+	// of our own, attached for a moment, tells which.
+	trial, loadErr := trialProgram(ebpf.AttachTraceUprobeMulti)
+	if loadErr != nil {
+		return fmt.Errorf("%s: attaching by a uprobe_multi link: %w", s.opened.name, err)
+	}
+	defer trial.Close()
+	refused := func(from, to int) bool {
+		lnk, err := s.linkMulti(executable, trial, from, to, nil)
+		if err == nil {
+			lnk.Close()
+		}
+		return err != nil
+	}
+	if !refused(from, to) {
+		return &ProgramError{Program: prog.String(), Reason: "was not loaded for a uprobe_multi link: make the Manager before " +
+			"the collection is loaded, and name programs outside a \"usdt\" section in ManagerOptions.Programs"}
+	}
+	for to-from > 1 {
+		middle := (from + to) / 2
+		if refused(from, middle) {
+			to = middle
+		} else {
+			from = middle
+		}
+	}
+	site := &s.sites[from]
+	return siteError(s.opened.name, site, &SemaphoreClashError{Semaphore: site.SemaphoreOffset, Err: err})
+}

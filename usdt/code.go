@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package usdt
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/gousdt/gousdt/elfnote"
+)
+
+// Sites closer together than nearSites are read by one call: copying that much costs less than another call.
+// No read is longer than longestRead, so that the buffer stays in the processor's second-level cache.
+const (
+	nearSites   = 4 << 10
+	longestRead = 128 << 10
+)
+
+// readCode calls found with the machine code at each site, up to n bytes: fewer where the file ends, and then err
+// may say why. It reads neighbouring sites together, so it calls in the order of their offsets. The bytes are valid
+// during the call. It stops at the first error that found returns.
+func readCode(file *elfnote.File, sites []Site, n uint64, found func(site *Site, code []byte, err error) error) error {
+	order := make([]*Site, len(sites))
+	for i := range sites {
+		order[i] = &sites[i]
+	}
+	slices.SortFunc(order, func(a, b *Site) int { return cmp.Compare(a.Offset, b.Offset) })
+
+	var buf []byte
+	for len(order) > 0 {
+		first := order[0].Offset
+		end, together := first+n, 1
+		for ; together < len(order); together++ {
+			next := order[together].Offset
+			if next > end+nearSites || next+n-first > longestRead {
+				break
+			}
+			end = next + n
+		}
+
+		buf = slices.Grow(buf[:0], int(end-first))[:end-first]
+		read, err := file.ReadAt(buf, int64(first))
+		for _, site := range order[:together] {
+			at := min(int(site.Offset-first), read)
+			if err := found(site, buf[at:min(at+int(n), read)], err); err != nil {
+				return err
+			}
+		}
+		order = order[together:]
+	}
+	return nil
+}

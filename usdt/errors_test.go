@@ -1,0 +1,322 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+//go:build linux
+
+package usdt_test
+
+import (
+	"debug/elf"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/link"
+	"github.com/go-quicktest/qt"
+	"golang.org/x/sys/unix"
+
+	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/testprog"
+	"github.com/gousdt/gousdt/usdt"
+	"github.com/gousdt/gousdt/usdt/internal/testbpf"
+)
+
+func machineOf(t *testing.T, program string) elf.Machine {
+	t.Helper()
+	file, err := elfnote.Open(testprog.Path(t, program))
+	qt.Assert(t, qt.IsNil(err))
+	defer file.Close()
+	return file.Machine()
+}
+
+// older tells whether this kernel is older than a version of Linux.
+func older(t *testing.T, major, minor int) bool {
+	t.Helper()
+	gotMajor, gotMinor := kernelVersion(t)
+	return gotMajor < major || gotMajor == major && gotMinor < minor
+}
+
+func TestAFullSpecMapAttachesNothing(t *testing.T) {
+	c := newCollector(t, nil) // 256 specs, the default
+	process := testprog.Start(t, "target-pie")
+	target := usdt.Target{Path: testprog.Path(t, "target-pie"), PID: process.PID}
+	c.attach(t, c.Collect, target, "three", nil)
+
+	_, err := c.Attach(c.Collect, target, provider, "specs", nil)
+	var full *usdt.SpecsFullError
+	qt.Assert(t, qt.ErrorAs(err, &full))
+	qt.Assert(t, qt.Equals(*full, usdt.SpecsFullError{Capacity: 256, InUse: 1, Needed: 300}))
+	qt.Assert(t, qt.ErrorMatches(err, `.* set ManagerOptions.MaxSpecs to 301 or more`))
+	used, capacity := c.SpecsInUse()
+	qt.Assert(t, qt.Equals(used, 1))
+	qt.Assert(t, qt.Equals(capacity, 256))
+	process.Fire("specs", 1)
+	c.silent(t)
+
+	// The 400 sites of another probe share one.
+	if c.Mode() == usdt.ModeMulti {
+		c.attach(t, c.Collect, target, "many", nil)
+		used, _ = c.SpecsInUse()
+		qt.Assert(t, qt.Equals(used, 2))
+	}
+
+	larger := newCollector(t, &usdt.ManagerOptions{MaxSpecs: 300})
+	if larger.Mode() == usdt.ModeMulti {
+		larger.attach(t, larger.Collect, target, "specs", nil)
+		used, capacity = larger.SpecsInUse()
+		qt.Assert(t, qt.Equals(used, 300))
+		qt.Assert(t, qt.Equals(capacity, 300))
+		process.Fire("specs", 1)
+		for i, event := range larger.next(t, 300) {
+			qt.Assert(t, qt.Equals(event.Val[0], int64(i)))
+		}
+	}
+}
+
+func TestSpecsAreSharedAndRecycled(t *testing.T) {
+	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
+		c := newCollector(t, &usdt.ManagerOptions{Mode: mode, MaxSpecs: 2})
+		process := testprog.Start(t, "target-pie")
+		target := usdt.Target{Path: testprog.Path(t, "target-pie"), PID: process.PID}
+		inUse := func() int { used, _ := c.SpecsInUse(); return used }
+
+		one := c.attach(t, c.Collect, target, "three", nil)
+		same := c.attach(t, c.Collect, target, "three", nil)
+		qt.Assert(t, qt.Equals(inUse(), 1))
+		other := c.attach(t, c.Collect, target, "guarded", &usdt.Options{Cookie: 1})
+		qt.Assert(t, qt.Equals(inUse(), 2))
+		_, err := c.Attach(c.Collect, target, provider, "sizes", nil)
+		qt.Assert(t, qt.ErrorAs(err, new(*usdt.SpecsFullError)))
+
+		qt.Assert(t, qt.IsNil(one.Close()))
+		qt.Assert(t, qt.Equals(inUse(), 2))
+		qt.Assert(t, qt.IsNil(same.Close()))
+		qt.Assert(t, qt.Equals(inUse(), 1))
+		// An attachment that fails after it has taken its specs gives them back.
+		_, err = c.Attach(wrongProgram(t), target, provider, "sizes", nil)
+		qt.Assert(t, qt.IsNotNil(err))
+		qt.Assert(t, qt.Equals(inUse(), 1))
+
+		c.attach(t, c.Collect, target, "sizes", nil)
+		process.Fire("sizes", 1)
+		qt.Assert(t, qt.Equals(c.next(t, 1)[0].Val[0], -100))
+		qt.Assert(t, qt.IsNil(other.Close()))
+		qt.Assert(t, qt.Equals(inUse(), 1))
+	})
+}
+
+func TestAddressTakesOneSpec(t *testing.T) {
+	c := newCollector(t, &usdt.ManagerOptions{Mode: usdt.ModeSingleIPMap})
+	process := testprog.Start(t, "target-pie")
+	target := usdt.Target{Path: testprog.Path(t, "target-pie"), PID: process.PID}
+	first := c.attach(t, c.Collect, target, "three", &usdt.Options{Cookie: 1})
+	_, err := c.Attach(c.Collect, target, provider, "three", &usdt.Options{Cookie: 2})
+	qt.Assert(t, qt.ErrorAs(err, new(*usdt.AddressInUseError)))
+	process.Fire("three", 1)
+	qt.Assert(t, qt.Equals(c.next(t, 1)[0].Cookie, 1))
+	qt.Assert(t, qt.IsNil(first.Close()))
+	c.attach(t, c.Collect, target, "three", &usdt.Options{Cookie: 2})
+	process.Fire("three", 1)
+	qt.Assert(t, qt.Equals(c.next(t, 1)[0].Cookie, 2))
+}
+
+func TestAddressMapLimits(t *testing.T) {
+	c := newCollector(t, &usdt.ManagerOptions{Mode: usdt.ModeSingleIPMap, MaxAddresses: 2})
+	process := testprog.Start(t, "target-pie")
+	path := testprog.Path(t, "target-pie")
+
+	_, err := c.Attach(c.Collect, usdt.Target{Path: path}, provider, "three", nil)
+	qt.Assert(t, qt.ErrorAs(err, new(*usdt.UnsupportedError)))
+	qt.Assert(t, qt.ErrorMatches(err, `.*target-pie: the kernel has no BPF cookies on uprobes \(needs Linux 5\.15\); .* for one PID only`))
+
+	_, err = c.Attach(c.Collect, usdt.Target{Path: testprog.Path(t, "libtarget.so"), PID: process.PID}, provider, "three", nil)
+	qt.Assert(t, qt.ErrorIs(err, usdt.ErrNotMapped))
+
+	_, err = c.Attach(c.Collect, usdt.Target{Path: path, PID: process.PID}, provider, "inlined", nil)
+	var full *usdt.AddressesFullError
+	qt.Assert(t, qt.ErrorAs(err, &full))
+	qt.Assert(t, qt.Equals(full.Needed, 5))
+	used, _ := c.SpecsInUse()
+	qt.Assert(t, qt.Equals(used, 0))
+}
+
+func TestAddressMapHasOneEntryWhereUnused(t *testing.T) {
+	for _, mode := range modes {
+		if mode == usdt.ModeMulti && older(t, 6, 6) || mode == usdt.ModeSingle && older(t, 5, 15) {
+			continue
+		}
+		c := newCollector(t, &usdt.ManagerOptions{Mode: mode})
+		entries := c.BpfUsdtIpToSpecId.MaxEntries()
+		if mode == usdt.ModeSingleIPMap {
+			qt.Check(t, qt.Equals(entries, 1024))
+		} else {
+			qt.Check(t, qt.Equals(entries, 1))
+		}
+	}
+}
+
+func TestWrongTargetsGiveClearErrors(t *testing.T) {
+	c := newCollector(t, nil)
+	pie := testprog.Path(t, "target-pie")
+	directory := t.TempDir()
+	text := filepath.Join(directory, "text")
+	qt.Assert(t, qt.IsNil(os.WriteFile(text, []byte("no program, but long enough to be one: "+string(make([]byte, 200))), 0o600)))
+	self, err := os.Executable()
+	qt.Assert(t, qt.IsNil(err))
+
+	for _, tc := range []struct {
+		name            string
+		target          usdt.Target
+		provider, probe string
+		want            string
+		is              error
+	}{
+		{"nothing", usdt.Target{}, provider, "three", `a target needs exactly one of Path, File and ELF, not 0 of them`, nil},
+		{"missing", usdt.Target{Path: "/nowhere/at/all"}, provider, "three", `.*/nowhere/at/all.*no such file.*`, fs.ErrNotExist},
+		{"missing library", usdt.Target{Path: "libnowhere.so.9"}, provider, "three", `.*libnowhere\.so\.9.*`, fs.ErrNotExist},
+		{"directory", usdt.Target{Path: directory}, provider, "three", `.*`, nil},
+		{"text", usdt.Target{Path: text}, provider, "three", `.*text.*not an ELF file.*`, elfnote.ErrNotELF},
+		{"no probes", usdt.Target{Path: self}, provider, "three", `.*no USDT probes in the file`, usdt.ErrNoProbes},
+		{"typo", usdt.Target{Path: pie}, provider, "thre", `.*target-pie: no probe gousdt_test:thre \(nearest: gousdt_test:three.*\)`, nil},
+		{"wrong provider", usdt.Target{Path: pie}, "other", "zzzzzzzzzzz", `.*target-pie: no probe other:zzzzzzzzzzz`, nil},
+		{"negative PID", usdt.Target{Path: pie, PID: -1}, provider, "three", `a target's PID cannot be negative.*`, nil},
+		{"no such process", usdt.Target{Path: pie, PID: 1 << 22}, provider, "three", `process 4194304: .*`, fs.ErrNotExist},
+		{"no nop", usdt.Target{Path: pie}, "gousdt_broken", "no_nop", `.*target-pie: probe gousdt_broken:no_nop at 0x[0-9a-f]+: no nop there but .*`, nil},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			lnk, err := c.Attach(c.Collect, tc.target, tc.provider, tc.probe, nil)
+			qt.Assert(t, qt.IsNil(lnk))
+			qt.Assert(t, qt.ErrorMatches(err, tc.want))
+			if tc.is != nil {
+				qt.Assert(t, qt.ErrorIs(err, tc.is))
+			}
+		})
+	}
+	used, _ := c.SpecsInUse()
+	qt.Assert(t, qt.Equals(used, 0))
+}
+
+func TestSitesWithoutNopAreRefused(t *testing.T) {
+	c := newCollector(t, nil)
+	_, err := c.Attach(c.Collect, usdt.Target{Path: testprog.Path(t, "target-pie")}, "gousdt_broken", "no_nop", nil)
+	var noNop *usdt.NotNopError
+	qt.Assert(t, qt.ErrorAs(err, &noNop))
+	qt.Assert(t, qt.IsTrue(len(noNop.Bytes) > 0))
+}
+
+func TestFilesOfOtherMachinesAreRefused(t *testing.T) {
+	c := newCollector(t, nil)
+	arch := "s390x"
+	if machineOf(t, "target-pie") == elf.EM_S390 {
+		arch = "amd64"
+	}
+	_, err := c.Attach(c.Collect, usdt.Target{Path: testprog.CrossPath(t, arch, "target-pie")}, provider, "three", nil)
+	qt.Assert(t, qt.ErrorMatches(err, `.*target-pie: the file is for EM_.*, this kernel runs EM_.*`))
+}
+
+func TestAnotherTracersSemaphoreIsAClash(t *testing.T) {
+	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
+		c := newCollector(t, &usdt.ManagerOptions{Mode: mode})
+		process := testprog.Start(t, "target-pie")
+		path := testprog.Path(t, "target-pie")
+		target := usdt.Target{Path: path, PID: process.PID}
+
+		// The other tracer knows of no semaphore.
+		sel, err := usdt.Select(target, provider, "split")
+		qt.Assert(t, qt.IsNil(err))
+		defer sel.Close()
+		second := sel.Sites()[1]
+		counts, err := testbpf.LoadCounts()
+		qt.Assert(t, qt.IsNil(err))
+		other, err := usdt.NewManager(counts, &usdt.ManagerOptions{Mode: usdt.ModeSingleIPMap})
+		qt.Assert(t, qt.IsNil(err))
+		defer other.Close()
+		var objs testbpf.CountsObjects
+		load(t, counts, &objs, other.CollectionOptions())
+		defer objs.Close()
+		executable, err := link.OpenExecutable(path)
+		qt.Assert(t, qt.IsNil(err))
+		held, err := executable.Uprobe("x", objs.CountBare, &link.UprobeOptions{Address: second.Offset, PID: process.PID})
+		qt.Assert(t, qt.IsNil(err))
+
+		_, err = c.Attach(c.Collect, target, provider, "split", nil)
+		var clash *usdt.SemaphoreClashError
+		var site *usdt.SiteError
+		qt.Assert(t, qt.ErrorAs(err, &clash))
+		qt.Assert(t, qt.ErrorAs(err, &site))
+		qt.Assert(t, qt.Equals(site.Location, second.Location))
+		qt.Assert(t, qt.Equals(clash.Semaphore, second.SemaphoreOffset))
+		qt.Assert(t, qt.ErrorIs(err, unix.EINVAL))
+		qt.Assert(t, qt.DeepEquals(process.Semaphores("split"), []int{0, 0}))
+		used, _ := c.SpecsInUse()
+		qt.Assert(t, qt.Equals(used, 0))
+
+		qt.Assert(t, qt.IsNil(held.Close()))
+		c.attach(t, c.Collect, target, "split", nil)
+	})
+}
+
+func TestProgramsLoadedWithoutTheManagerAreRefused(t *testing.T) {
+	testprog.RequireBPF(t)
+	c := newCollector(t, nil)
+	target := usdt.Target{Path: testprog.Path(t, "target-pie")}
+
+	_, err := c.Attach(nil, target, provider, "three", nil)
+	qt.Assert(t, qt.ErrorAs(err, new(*usdt.ProgramError)))
+
+	other := newCollector(t, nil)
+	_, err = c.Attach(other.Collect, target, provider, "three", nil)
+	qt.Assert(t, qt.ErrorMatches(err, `program collect: was loaded without this Manager's maps: pass Manager\.CollectionOptions\(\).*`))
+
+	_, err = c.Attach(wrongProgram(t), target, provider, "three", nil)
+	qt.Assert(t, qt.ErrorAs(err, new(*usdt.ProgramError)))
+	qt.Assert(t, qt.ErrorMatches(err, `program .*wrong.*: was not loaded for a (uprobe_multi link|perf event): make the Manager before .*`))
+}
+
+// wrongProgram is of a type that no mode attaches.
+func wrongProgram(t *testing.T) *ebpf.Program {
+	t.Helper()
+	prog, err := ebpf.NewProgram(&ebpf.ProgramSpec{
+		Name:         "wrong",
+		Type:         ebpf.SocketFilter,
+		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 0), asm.Return()},
+		License:      "Dual BSD/GPL",
+	})
+	qt.Assert(t, qt.IsNil(err))
+	t.Cleanup(func() { prog.Close() })
+	return prog
+}
+
+func TestAClosedManagerAttachesNothing(t *testing.T) {
+	c := newCollector(t, nil)
+	process := testprog.Start(t, "target-pie")
+	target := usdt.Target{Path: testprog.Path(t, "target-pie"), PID: process.PID}
+	lnk := c.attach(t, c.Collect, target, "guarded", nil)
+	qt.Assert(t, qt.Equals(process.Semaphore("guarded"), 1))
+	qt.Assert(t, qt.IsNil(c.Manager.Close()))
+	qt.Assert(t, qt.Equals(process.Semaphore("guarded"), 0))
+	qt.Assert(t, qt.IsNil(lnk.Close()))
+	_, err := c.Attach(c.Collect, target, provider, "guarded", nil)
+	qt.Assert(t, qt.ErrorIs(err, usdt.ErrClosed))
+	qt.Assert(t, qt.Equals(process.Semaphore("guarded"), 0))
+}
+
+func TestAProcessThatHasExitedIsAProcessError(t *testing.T) {
+	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
+		c := newCollector(t, &usdt.ManagerOptions{Mode: mode})
+		process := testprog.Start(t, "target-static")
+		// Selected while it lived, attached when it is gone.
+		sel, err := usdt.Select(usdt.Target{Path: testprog.Path(t, "target-static"), PID: process.PID}, provider, "three")
+		qt.Assert(t, qt.IsNil(err))
+		defer sel.Close()
+		process.Kill()
+		_, err = c.AttachSelection(c.Collect, sel, nil)
+		var gone *usdt.ProcessError
+		qt.Assert(t, qt.ErrorAs(err, &gone))
+		qt.Assert(t, qt.Equals(gone.PID, process.PID))
+		qt.Assert(t, qt.IsTrue(errors.Is(err, fs.ErrNotExist)))
+	})
+}

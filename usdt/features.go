@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package usdt
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"os"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/features"
+	"github.com/cilium/ebpf/link"
+	"golang.org/x/sys/unix"
+)
+
+const (
+	uprobePMU       = "/sys/bus/event_source/devices/uprobe/type"
+	uprobePMURefCtr = "/sys/bus/event_source/devices/uprobe/format/ref_ctr_offset"
+)
+
+// Kernel says what the running kernel offers to USDT probes.
+type Kernel struct {
+	// Cookie: a program attached to a perf event can be given a number, its BPF cookie (Linux 5.15).
+	Cookie bool
+	// Multi: many sites can be attached by one uprobe_multi link (Linux 6.6).
+	Multi bool
+	// MultiPID: a uprobe_multi link restricted to a PID means the whole process. Linux 6.6 to 6.9 without
+	// kernel commit 46ba0e49b642 mean one thread. Always false without Multi.
+	MultiPID bool
+	// EventSource: uprobes are perf events of their own (Linux 4.17). Without it single links are made
+	// through tracefs, which cannot count semaphores.
+	EventSource bool
+	// Semaphore: the kernel counts the semaphore of a probe up and down as it is attached and detached
+	// (ref_ctr_offset, Linux 4.20, kernel commit 1cc33161a83d). Without it a probe with a semaphore cannot
+	// be attached.
+	Semaphore bool
+}
+
+// Mode returns what ModeAuto stands for on this kernel: ModeMulti where it is there with a right PID filter, else
+// ModeSingle where there is a BPF cookie, else ModeSingleIPMap.
+func (k Kernel) Mode() Mode {
+	switch {
+	case k.Multi && k.MultiPID:
+		return ModeMulti
+	case k.Cookie:
+		return ModeSingle
+	default:
+		return ModeSingleIPMap
+	}
+}
+
+// Supports tells whether a program can be attached in a mode. The error is an *UnsupportedError.
+func (k Kernel) Supports(m Mode) error {
+	switch {
+	case m == ModeMulti && !k.Multi:
+		return &UnsupportedError{Feature: "uprobe_multi links", Since: "6.6"}
+	case m == ModeSingle && !k.Cookie:
+		return &UnsupportedError{Feature: "BPF cookies on uprobes", Since: "5.15"}
+	default:
+		return nil
+	}
+}
+
+// KernelFeatures asks the running kernel what it offers, by trying. It needs CAP_BPF and CAP_PERFMON (or
+// CAP_SYS_ADMIN); without them the error is a *PermissionError and the answer is incomplete.
+func KernelFeatures() (Kernel, error) {
+	var k Kernel
+
+	var err error
+	if k.EventSource, err = exists(uprobePMU); err != nil {
+		return k, err
+	}
+	if k.Semaphore, err = exists(uprobePMURefCtr); err != nil {
+		return k, err
+	}
+
+	if k.Cookie, err = supported(features.HaveProgramHelper(ebpf.Kprobe, asm.FnGetAttachCookie)); err != nil {
+		return k, explain("asking for BPF cookies", err)
+	}
+
+	// This must be asked before any multi link is tried: an older kernel answers EINVAL to the link.
+	if k.Multi, err = supported(features.HaveBPFLinkUprobeMulti()); err != nil {
+		return k, explain("asking for uprobe_multi links", err)
+	}
+	if k.Multi {
+		// The multi link counts semaphores by itself, with or without the perf event source.
+		k.Semaphore = true
+		if k.MultiPID, err = multiPIDFilter(); err != nil {
+			return k, explain("asking for the PID filter of uprobe_multi links", err)
+		}
+	}
+	return k, nil
+}
+
+// multiPIDFilter tells apart the kernels that take a PID for a thread from those that take it for a process.
+//
+// The latter also check it before the path: a negative PID is EINVAL there, where the former go on and find that
+// the path is no regular file. Nothing is attached either way.
+func multiPIDFilter() (bool, error) {
+	prog, err := ebpf.NewProgram(&ebpf.ProgramSpec{
+		Name:         "usdt_pid_filter",
+		Type:         ebpf.Kprobe,
+		AttachType:   ebpf.AttachTraceUprobeMulti,
+		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 0), asm.Return()},
+		License:      "Dual BSD/GPL",
+	})
+	if err != nil {
+		return false, err
+	}
+	defer prog.Close()
+
+	root, err := link.OpenExecutable("/")
+	if err != nil {
+		return false, err
+	}
+	lnk, err := root.UprobeMulti(nil, prog, &link.UprobeMultiOptions{Addresses: []uint64{1}, PID: math.MaxUint32})
+	switch {
+	case err == nil:
+		lnk.Close()
+		return false, errors.New("a uprobe_multi link to a directory was accepted")
+	case errors.Is(err, unix.EINVAL):
+		return true, nil
+	case errors.Is(err, unix.EBADF):
+		return false, nil
+	default:
+		return false, err
+	}
+}
+
+func supported(err error) (bool, error) {
+	if errors.Is(err, ebpf.ErrNotSupported) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+func exists(path string) (bool, error) {
+	_, err := os.Stat(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("asking for uprobes: %w", err)
+	}
+	return true, nil
+}

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+//go:build linux
+
+package usdt_test
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/ringbuf"
+	"github.com/go-quicktest/qt"
+
+	"github.com/gousdt/gousdt/internal/testprog"
+	"github.com/gousdt/gousdt/usdt"
+	"github.com/gousdt/gousdt/usdt/internal/testbpf"
+)
+
+const provider = "gousdt_test"
+
+// modes are all ways to attach. Each is tested wherever the kernel has it, by force.
+var modes = []usdt.Mode{usdt.ModeMulti, usdt.ModeSingle, usdt.ModeSingleIPMap}
+
+// forEachMode runs a test in every mode that this kernel has. TestKernelHasWhatItsVersionPromises sees to it that
+// none is skipped by mistake.
+func forEachMode(t *testing.T, test func(t *testing.T, mode usdt.Mode)) { forEach(t, modes, test) }
+
+func forEach(t *testing.T, modes []usdt.Mode, test func(t *testing.T, mode usdt.Mode)) {
+	testprog.RequireBPF(t)
+	kernel, err := usdt.KernelFeatures()
+	qt.Assert(t, qt.IsNil(err))
+	for _, mode := range modes {
+		t.Run(mode.String(), func(t *testing.T) {
+			if err := kernel.Supports(mode); err != nil {
+				t.Skip(err)
+			}
+			test(t, mode)
+		})
+	}
+}
+
+// A collector is a Manager with the programs that report every hit.
+type collector struct {
+	*usdt.Manager
+	testbpf.ArgsObjects
+	events *ringbuf.Reader
+}
+
+func newCollector(t *testing.T, opts *usdt.ManagerOptions) *collector {
+	t.Helper()
+	testprog.RequireBPF(t)
+	testprog.LeakCheck(t)
+	spec, err := testbpf.LoadArgs()
+	qt.Assert(t, qt.IsNil(err))
+	c := &collector{}
+	c.Manager, err = usdt.NewManager(spec, opts)
+	qt.Assert(t, qt.IsNil(err))
+	t.Cleanup(func() { qt.Check(t, qt.IsNil(c.Manager.Close())) })
+	load(t, spec, &c.ArgsObjects, c.CollectionOptions())
+	t.Cleanup(func() { c.ArgsObjects.Close() })
+	c.events, err = ringbuf.NewReader(c.Events)
+	qt.Assert(t, qt.IsNil(err))
+	t.Cleanup(func() { c.events.Close() })
+	return c
+}
+
+func load(t *testing.T, spec *ebpf.CollectionSpec, objects any, opts *ebpf.CollectionOptions) {
+	t.Helper()
+	err := spec.LoadAndAssign(objects, opts)
+	var refused *ebpf.VerifierError
+	if errors.As(err, &refused) {
+		t.Fatalf("%+v", refused)
+	}
+	qt.Assert(t, qt.IsNil(err))
+}
+
+// attach attaches the collector's program and closes the link at the end of the test.
+func (c *collector) attach(t *testing.T, prog *ebpf.Program, target usdt.Target, name string, opts *usdt.Options) *usdt.Link {
+	t.Helper()
+	lnk, err := c.Manager.Attach(prog, target, provider, name, opts)
+	qt.Assert(t, qt.IsNil(err))
+	qt.Assert(t, qt.Equals(lnk.Mode(), c.Mode()))
+	t.Cleanup(func() { qt.Check(t, qt.IsNil(lnk.Close())) })
+	return lnk
+}
+
+// next returns the next n events. Since a hit is reported before the traced program goes on, events that are to come
+// are there already.
+func (c *collector) next(t *testing.T, n int) []testbpf.ArgsEvent {
+	t.Helper()
+	events := make([]testbpf.ArgsEvent, n)
+	for i := range events {
+		c.events.SetDeadline(time.Now().Add(10 * time.Second))
+		record, err := c.events.Read()
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Fatalf("%d events came, not %d", i, n)
+		}
+		qt.Assert(t, qt.IsNil(err))
+		qt.Assert(t, qt.IsNil(binary.Read(bytes.NewReader(record.RawSample), binary.NativeEndian, &events[i])))
+	}
+	return events
+}
+
+// silent asserts that no further event has come.
+func (c *collector) silent(t *testing.T) {
+	t.Helper()
+	c.events.SetDeadline(time.Unix(1, 0)) // in the past: what is there is read, nothing is waited for
+	_, err := c.events.Read()
+	qt.Assert(t, qt.ErrorIs(err, os.ErrDeadlineExceeded), qt.Commentf("an event that should not be"))
+}
+
+func readMemory(t *testing.T, pid int, address uint64, buf []byte) {
+	t.Helper()
+	memory, err := os.Open(fmt.Sprintf("/proc/%d/mem", pid))
+	qt.Assert(t, qt.IsNil(err))
+	defer memory.Close()
+	_, err = memory.ReadAt(buf, int64(address))
+	qt.Assert(t, qt.IsNil(err))
+}

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+//go:build linux
+
+package usdt_test
+
+import (
+	"bufio"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/cilium/ebpf/rlimit"
+	"github.com/go-quicktest/qt"
+
+	"github.com/gousdt/gousdt/internal/testprog"
+	"github.com/gousdt/gousdt/usdt"
+	"github.com/gousdt/gousdt/usdt/internal/testbpf"
+)
+
+// tracerVariable makes the test binary a tracer that attaches and waits to be killed: "mode file pid".
+const tracerVariable = "GOUSDT_TEST_TRACER"
+
+func TestMain(m *testing.M) {
+	if order := os.Getenv(tracerVariable); order != "" {
+		if err := beTracer(order); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+	}
+	os.Exit(m.Run())
+}
+
+func beTracer(order string) error {
+	var mode usdt.Mode
+	var file string
+	var pid int
+	if _, err := fmt.Sscan(order, &mode, &file, &pid); err != nil {
+		return err
+	}
+	if err := rlimit.RemoveMemlock(); err != nil {
+		return err
+	}
+	spec, err := testbpf.LoadArgs()
+	if err != nil {
+		return err
+	}
+	mgr, err := usdt.NewManager(spec, &usdt.ManagerOptions{Mode: mode})
+	if err != nil {
+		return err
+	}
+	var objs testbpf.ArgsObjects
+	if err := spec.LoadAndAssign(&objs, mgr.CollectionOptions()); err != nil {
+		return err
+	}
+	if _, err := mgr.Attach(objs.Collect, usdt.Target{Path: file, PID: pid}, provider, "counted", nil); err != nil {
+		return err
+	}
+	fmt.Println("attached")
+	select {}
+}
+
+func TestSemaphoresAreZeroAfterTheTracerIsKilled(t *testing.T) {
+	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
+		process := testprog.Start(t, "target-pie")
+		self, err := os.Executable()
+		qt.Assert(t, qt.IsNil(err))
+		tracer := exec.Command(self)
+		tracer.Env = append(os.Environ(), fmt.Sprintf("%s=%d %s %d", tracerVariable, mode, testprog.Path(t, "target-pie"), process.PID))
+		tracer.Stderr = os.Stderr
+		stdout, err := tracer.StdoutPipe()
+		qt.Assert(t, qt.IsNil(err))
+		qt.Assert(t, qt.IsNil(tracer.Start()))
+		line, err := bufio.NewReader(stdout).ReadString('\n')
+		qt.Check(t, qt.IsNil(err))
+		qt.Check(t, qt.Equals(line, "attached\n"))
+		qt.Check(t, qt.Equals(process.Semaphore("counted"), 1))
+
+		qt.Assert(t, qt.IsNil(tracer.Process.Kill()))
+		qt.Assert(t, qt.IsNotNil(tracer.Wait()))
+		// The kernel detaches after the process has been reaped, some grace periods later.
+		for deadline := time.Now().Add(20 * time.Second); process.Semaphore("counted") != 0; {
+			if time.Now().After(deadline) {
+				t.Fatal("the semaphore still counts a tracer that is dead")
+			}
+		}
+		process.Fire("counted", 1)
+	})
+}
+
+func TestManagersAreSafeForConcurrentUse(t *testing.T) {
+	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
+		c := newCollector(t, &usdt.ManagerOptions{Mode: mode, MaxSpecs: 8})
+		process := testprog.Start(t, "target-pie")
+		target := usdt.Target{Path: testprog.Path(t, "target-pie"), PID: process.PID}
+		probes := []string{"three", "twelve", "counted", "sizes"}
+
+		var wait sync.WaitGroup
+		links := make(chan *usdt.Link, 100)
+		for worker := range 4 {
+			wait.Go(func() {
+				for round := range 4 {
+					lnk, err := c.Manager.Attach(c.Collect3, target, provider, probes[(worker+round)%len(probes)], nil)
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					links <- lnk
+					if rand.IntN(2) == 0 {
+						if err := (<-links).Close(); err != nil {
+							t.Error(err)
+						}
+					}
+					c.SpecsInUse()
+				}
+			})
+		}
+		wait.Wait()
+		// The Manager and the links are closed by several at a time, too.
+		close(links)
+		wait.Go(func() {
+			if err := c.Manager.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+		for lnk := range links {
+			wait.Go(func() {
+				if err := lnk.Close(); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		wait.Wait()
+		used, _ := c.SpecsInUse()
+		qt.Assert(t, qt.Equals(used, 0))
+		qt.Assert(t, qt.Equals(process.Semaphore("counted"), 0))
+	})
+}
+
+// A target that is killed, or that runs another program, while it is attached to is no trouble to anybody.
+func TestTargetsMayDieInTheMiddleOfAttaching(t *testing.T) {
+	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
+		c := newCollector(t, &usdt.ManagerOptions{Mode: mode})
+		path := testprog.Path(t, "target-static")
+		for range 10 {
+			process := testprog.Start(t, "target-static")
+			var wait sync.WaitGroup
+			wait.Go(process.Kill)
+			lnk, err := c.Manager.Attach(c.Collect, usdt.Target{Path: path, PID: process.PID}, provider, "three", nil)
+			wait.Wait()
+			if err != nil {
+				qt.Assert(t, qt.ErrorAs(err, new(*usdt.ProcessError)), qt.Commentf("PID %s", strconv.Itoa(process.PID)))
+				continue
+			}
+			qt.Assert(t, qt.IsNil(lnk.Close()))
+		}
+		used, _ := c.SpecsInUse()
+		qt.Assert(t, qt.Equals(used, 0))
+	})
+}

@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package usdt
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/gousdt/gousdt/argspec"
+)
+
+// What bpf/usdt.bpf.h declares.
+const (
+	specMapName        = "__bpf_usdt_specs"
+	addressMapName     = "__bpf_usdt_ip_to_spec_id"
+	cookieVariableName = "__bpf_usdt_has_cookie"
+)
+
+// ManagerOptions change how a Manager prepares programs. The zero value is the common case.
+type ManagerOptions struct {
+	// Mode forces how programs are attached; ModeAuto, the zero value, takes the best that the kernel has. From
+	// Linux 6.12 a program array refuses programs of mixed attach types (kernel commit 4540aed51b12), so a
+	// collection with tail calls to programs of other kinds needs ModeSingle.
+	Mode Mode
+
+	// MaxSpecs is the number of distinct specs that can be attached at a time, a spec being the resolved
+	// arguments of a site together with the cookie. One takes 208 bytes of kernel memory. 0 keeps what the
+	// object says: 256, or its own BPF_USDT_MAX_SPEC_CNT.
+	MaxSpecs uint32
+
+	// MaxAddresses is the number of addresses that can be attached at a time in ModeSingleIPMap. 0 keeps what the
+	// object says: four times the number of specs, or its own BPF_USDT_MAX_IP_CNT. The other modes need none.
+	MaxAddresses uint32
+
+	// Programs names further programs of the collection that are going to be attached to USDT probes, beside
+	// those whose section is "usdt" or begins with "usdt/", "usdt.s" or "usdt.s/".
+	Programs []string
+}
+
+// A Manager attaches the programs of one collection to USDT probes, and keeps what they need to read arguments: the
+// maps of specs and addresses that bpf/usdt.bpf.h declares. All methods are safe for concurrent use.
+type Manager struct {
+	mode      Mode
+	sections  map[string]string // program's name in the collection: what its section says to attach to
+	specs     *specTable        // nil where the object does not use the header
+	addresses *addressTable     // likewise
+
+	mu     sync.Mutex
+	links  map[*Link]struct{}
+	closed bool
+
+	closeOnce sync.Once
+	closeErr  error
+}
+
+// NewManager prepares a collection for USDT probes, before it is loaded. It changes spec: the attach type of USDT
+// programs, the size of the support maps, and the variable that tells the programs whether there is a BPF cookie. Then
+// load the collection with CollectionOptions:
+//
+//	spec, err := loadProbes() // by bpf2go, or ebpf.LoadCollectionSpec
+//	mgr, err := usdt.NewManager(spec, nil)
+//	err = spec.LoadAndAssign(&objs, mgr.CollectionOptions())
+//
+// It creates the support maps, so it needs the privileges that loading needs. Errors: *UnsupportedError where a forced
+// mode is missing, *PermissionError, *ProgramError where the object does not fit.
+func NewManager(spec *ebpf.CollectionSpec, opts *ManagerOptions) (*Manager, error) {
+	if opts == nil {
+		opts = &ManagerOptions{}
+	}
+	mode, err := chooseMode(opts.Mode)
+	if err != nil {
+		return nil, err
+	}
+
+	m := &Manager{mode: mode, sections: make(map[string]string), links: make(map[*Link]struct{})}
+	if err := m.preparePrograms(spec, opts.Programs); err != nil {
+		return nil, err
+	}
+	if err := m.createMaps(spec, opts); err != nil {
+		m.Close()
+		return nil, err
+	}
+	if v := spec.Variables[cookieVariableName]; v != nil {
+		if err := v.Set(mode.Cookie()); err != nil {
+			m.Close()
+			return nil, fmt.Errorf("setting %s: %w", cookieVariableName, err)
+		}
+	}
+	return m, nil
+}
+
+func chooseMode(wanted Mode) (Mode, error) {
+	if wanted > ModeSingleIPMap {
+		return 0, fmt.Errorf("no such mode: %s", wanted)
+	}
+	kernel, err := KernelFeatures()
+	if err != nil {
+		return 0, err
+	}
+	if wanted == ModeAuto {
+		return kernel.Mode(), nil
+	}
+	return wanted, kernel.Supports(wanted)
+}
+
+// preparePrograms sets the attach type of USDT programs, which the kernel fixes as it loads them.
+func (m *Manager) preparePrograms(spec *ebpf.CollectionSpec, names []string) error {
+	programs := make(map[string]*ebpf.ProgramSpec)
+	for name, prog := range spec.Programs {
+		if section, at, _ := strings.Cut(prog.SectionName, "/"); section == "usdt" || section == "usdt.s" {
+			programs[name] = prog
+			if at != "" {
+				m.sections[name] = at
+			}
+		}
+	}
+	for _, name := range names {
+		prog := spec.Programs[name]
+		if prog == nil {
+			return &ProgramError{Program: name, Reason: "ManagerOptions.Programs names it, but the collection has no such program"}
+		}
+		programs[name] = prog
+	}
+
+	for name, prog := range programs {
+		if prog.Type != ebpf.Kprobe {
+			return &ProgramError{Program: name, Reason: fmt.Sprintf("a program for USDT probes has type Kprobe, not %s", prog.Type)}
+		}
+		prog.AttachType = ebpf.AttachNone
+		if m.mode == ModeMulti {
+			prog.AttachType = ebpf.AttachTraceUprobeMulti
+		}
+	}
+	return nil
+}
+
+func (m *Manager) createMaps(spec *ebpf.CollectionSpec, opts *ManagerOptions) error {
+	if specs := spec.Maps[specMapName]; specs != nil {
+		if specs.Type != ebpf.Array || specs.KeySize != 4 || specs.ValueSize != argspec.SpecSize {
+			return fmt.Errorf("map %s has values of %d bytes where %d are expected: compile the object with the "+
+				"bpf/usdt.bpf.h of this module's version", specMapName, specs.ValueSize, argspec.SpecSize)
+		}
+		if opts.MaxSpecs != 0 {
+			specs.MaxEntries = opts.MaxSpecs
+		}
+		created, err := ebpf.NewMap(specs)
+		if err != nil {
+			return explain("creating the map of specs", err)
+		}
+		m.specs = newSpecTable(created)
+	}
+
+	if addresses := spec.Maps[addressMapName]; addresses != nil {
+		switch {
+		case m.mode != ModeSingleIPMap:
+			// Nothing will ever be in it, and each entry would take memory.
+			addresses.MaxEntries = 1
+		case opts.MaxAddresses != 0:
+			addresses.MaxEntries = opts.MaxAddresses
+		}
+		created, err := ebpf.NewMap(addresses)
+		if err != nil {
+			return explain("creating the map of addresses", err)
+		}
+		m.addresses = newAddressTable(created)
+	}
+	return nil
+}
+
+// CollectionOptions returns what to load the collection with: the Manager's maps in the place of those that the object
+// declares. The result is the caller's to extend.
+func (m *Manager) CollectionOptions() *ebpf.CollectionOptions {
+	replacements := make(map[string]*ebpf.Map)
+	if m.specs != nil {
+		replacements[specMapName] = m.specs.specs
+	}
+	if m.addresses != nil {
+		replacements[addressMapName] = m.addresses.addresses
+	}
+	return &ebpf.CollectionOptions{MapReplacements: replacements}
+}
+
+// Mode returns how this Manager attaches programs. It is never ModeAuto.
+func (m *Manager) Mode() Mode { return m.mode }
+
+// SpecsInUse returns how many entries of the spec map the links of this Manager hold, and how many there are.
+func (m *Manager) SpecsInUse() (used, capacity int) {
+	if m.specs == nil {
+		return 0, 0
+	}
+	return m.specs.inUse(), int(m.specs.specs.MaxEntries())
+}
+
+// Close closes all links that are still attached, all at a time, and releases the maps. It is safe to call it again.
+func (m *Manager) Close() error {
+	m.closeOnce.Do(func() {
+		m.mu.Lock()
+		m.closed = true
+		links := slices.Collect(maps.Keys(m.links))
+		m.mu.Unlock()
+
+		errs := []error{CloseAll(links...)}
+		if m.specs != nil {
+			errs = append(errs, m.specs.close())
+		}
+		if m.addresses != nil {
+			errs = append(errs, m.addresses.close())
+		}
+		m.closeErr = errors.Join(errs...)
+	})
+	return m.closeErr
+}
+
+// keep remembers a link until it is closed, unless the Manager has been closed in the meantime.
+func (m *Manager) keep(lnk *Link) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.closed {
+		return false
+	}
+	m.links[lnk] = struct{}{}
+	return true
+}
+
+func (m *Manager) forget(lnk *Link) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.links, lnk)
+}

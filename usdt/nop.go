@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package usdt
+
+import (
+	"bytes"
+	"debug/elf"
+	"encoding/binary"
+	"io"
+	"slices"
+
+	"golang.org/x/arch/x86/x86asm"
+
+	"github.com/gousdt/gousdt/elfnote"
+)
+
+// codeAtSite is how many bytes decide whether and where a site can be attached: a nop and the longest one after it.
+const codeAtSite = 16
+
+// checkCode sees to it that each site holds a nop, and finds the instruction to attach to.
+func checkCode(file *elfnote.File, name string, sites []Site) error {
+	nops := optimisedNops{asked: file.Machine() != elf.EM_X86_64}
+	return readCode(file, sites, codeAtSite, func(site *Site, code []byte, err error) error {
+		if len(code) == 0 && err != nil && err != io.EOF {
+			return siteError(name, site, err)
+		}
+		if !isNop(file.Machine(), file.ByteOrder(), code) {
+			return siteError(name, site, &NotNopError{Bytes: slices.Clone(code[:min(len(code), 8)])})
+		}
+		site.Instruction = site.Location
+		switch {
+		case bytes.HasPrefix(code, nopThenNop10) && nops.nop10():
+			site.Instruction++
+		case bytes.HasPrefix(code, nop5) && nops.nop5():
+			return siteError(name, site, ErrUnsafeNop)
+		}
+		return nil
+	})
+}
+
+// isNop tells whether machine code begins with an instruction that does nothing. Only instructions that a probe site
+// may hold are known: those that compilers and sys/sdt.h write as a nop. Instructions are in the file's byte order on
+// Arm and PowerPC, and in little-endian order on the machines that have no other.
+func isNop(machine elf.Machine, order binary.ByteOrder, code []byte) bool {
+	half := func() uint16 {
+		if len(code) < 2 {
+			return 0
+		}
+		return order.Uint16(code)
+	}
+	word := func(order binary.ByteOrder) uint32 {
+		if len(code) < 4 {
+			return 0
+		}
+		return order.Uint32(code)
+	}
+
+	switch machine {
+	case elf.EM_X86_64:
+		return isX86Nop(code, 64)
+	case elf.EM_386:
+		return isX86Nop(code, 32)
+	case elf.EM_AARCH64:
+		return word(binary.LittleEndian) == 0xd503201f // hint #0
+	case elf.EM_ARM:
+		switch half() {
+		case 0xbf00, 0x46c0: // Thumb: nop, mov r8, r8
+			return true
+		}
+		switch word(order) {
+		case 0xe320f000, 0xe1a00000: // Arm: nop, mov r0, r0
+			return true
+		}
+		return false
+	case elf.EM_S390:
+		// A branch on no condition, to anywhere: bcr 0 (2 bytes), bc 0 (4 bytes).
+		return len(code) >= 2 && code[0] == 0x07 && code[1]>>4 == 0 ||
+			len(code) >= 4 && code[0] == 0x47 && code[1]>>4 == 0
+	case elf.EM_PPC64:
+		return word(order) == 0x60000000 // ori r0, r0, 0
+	case elf.EM_RISCV:
+		return len(code) >= 2 && binary.LittleEndian.Uint16(code) == 0x0001 || // c.nop
+			word(binary.LittleEndian) == 0x00000013 // addi x0, x0, 0
+	case elf.EM_LOONGARCH:
+		return word(binary.LittleEndian) == 0x03400000 // andi r0, r0, 0
+	default:
+		return false
+	}
+}
+
+// isX86Nop knows the one-byte nop with any number of operand-size prefixes and the long nop (0f 1f) of all lengths.
+func isX86Nop(code []byte, mode int) bool {
+	inst, err := x86asm.Decode(code, mode)
+	return err == nil && inst.Op == x86asm.NOP
+}

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package usdt
+
+import (
+	"debug/elf"
+	"encoding/binary"
+	"testing"
+
+	"github.com/go-quicktest/qt"
+)
+
+func TestIsNopKnowsTheNopsOfEachMachine(t *testing.T) {
+	little, big := binary.ByteOrder(binary.LittleEndian), binary.ByteOrder(binary.BigEndian)
+	for _, tc := range []struct {
+		name    string
+		machine elf.Machine
+		order   binary.ByteOrder
+		code    []byte
+		want    bool
+	}{
+		{"one byte", elf.EM_X86_64, little, []byte{0x90, 0xc3}, true},
+		{"operand-size prefix", elf.EM_X86_64, little, []byte{0x66, 0x90}, true},
+		{"five bytes", elf.EM_X86_64, little, []byte{0x0f, 0x1f, 0x44, 0, 0}, true},
+		{"ten bytes", elf.EM_X86_64, little, []byte{0x66, 0x2e, 0x0f, 0x1f, 0x84, 0, 0, 0, 0, 0}, true},
+		{"32-bit program", elf.EM_386, little, []byte{0x90}, true},
+		{"dec eax, not a nop with a prefix", elf.EM_386, little, []byte{0x48, 0x90}, false},
+		{"pause", elf.EM_X86_64, little, []byte{0xf3, 0x90}, false},
+		{"xchg eax, r8d", elf.EM_X86_64, little, []byte{0x41, 0x90}, false},
+		{"endbr64", elf.EM_X86_64, little, []byte{0xf3, 0x0f, 0x1e, 0xfa}, false},
+		{"cut off", elf.EM_X86_64, little, []byte{0x0f, 0x1f}, false},
+		{"ret", elf.EM_X86_64, little, []byte{0xc3}, false},
+		{"int3", elf.EM_X86_64, little, []byte{0xcc}, false},
+		{"nothing", elf.EM_X86_64, little, nil, false},
+		{"arm64", elf.EM_AARCH64, little, []byte{0x1f, 0x20, 0x03, 0xd5}, true},
+		{"arm64 bti c", elf.EM_AARCH64, little, []byte{0x5f, 0x24, 0x03, 0xd5}, false},
+		{"arm64 cut off", elf.EM_AARCH64, little, []byte{0x1f, 0x20, 0x03}, false},
+		{"thumb", elf.EM_ARM, little, []byte{0x00, 0xbf}, true},
+		{"thumb mov r8, r8", elf.EM_ARM, little, []byte{0xc0, 0x46}, true},
+		{"arm", elf.EM_ARM, little, []byte{0x00, 0xf0, 0x20, 0xe3}, true},
+		{"arm mov r0, r0", elf.EM_ARM, little, []byte{0x00, 0x00, 0xa0, 0xe1}, true},
+		{"arm bx lr", elf.EM_ARM, little, []byte{0x1e, 0xff, 0x2f, 0xe1}, false},
+		{"s390x nop 0", elf.EM_S390, big, []byte{0x47, 0, 0, 0}, true},
+		{"s390x nopr", elf.EM_S390, big, []byte{0x07, 0x00}, true},
+		{"s390x br r14", elf.EM_S390, big, []byte{0x07, 0xfe}, false},
+		{"s390x b", elf.EM_S390, big, []byte{0x47, 0xf0, 0, 0}, false},
+		{"ppc64le", elf.EM_PPC64, little, []byte{0, 0, 0, 0x60}, true},
+		{"ppc64 big-endian", elf.EM_PPC64, big, []byte{0x60, 0, 0, 0}, true},
+		{"ppc64le in the other order", elf.EM_PPC64, big, []byte{0, 0, 0, 0x60}, false},
+		{"riscv64", elf.EM_RISCV, little, []byte{0x13, 0, 0, 0}, true},
+		{"riscv64 compressed", elf.EM_RISCV, little, []byte{0x01, 0}, true},
+		{"riscv64 ret", elf.EM_RISCV, little, []byte{0x82, 0x80}, false},
+		{"loongarch64", elf.EM_LOONGARCH, little, []byte{0, 0, 0x40, 0x03}, true},
+		{"another machine", elf.EM_MIPS, little, []byte{0, 0, 0, 0}, false},
+	} {
+		t.Run(tc.machine.String()+" "+tc.name, func(t *testing.T) {
+			qt.Assert(t, qt.Equals(isNop(tc.machine, tc.order, tc.code), tc.want))
+		})
+	}
+}

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package usdt
+
+import (
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/cilium/ebpf"
+)
+
+// SectionOptions change how AttachSections attaches.
+type SectionOptions struct {
+	// PID restricts all attachments to a process; 0 means every process.
+	PID int
+	// Options apply to each attachment.
+	Options
+}
+
+// AttachSections attaches all programs whose section says where to: SEC("usdt/PATH:PROVIDER:NAME"), or "usdt.s/..."
+// for sleepable ones. PATH is as in Target.Path: absolute, relative or a bare library name.
+//
+// loaded is what the collection was loaded into: an *ebpf.Collection, or a pointer to a struct with fields tagged
+// `ebpf:"program_name"` as LoadAndAssign fills it and bpf2go generates it. Programs that are not in it are left
+// alone.
+//
+// It is all or nothing: on an error no program stays attached. Errors are as for Attach, with the program's name.
+func (m *Manager) AttachSections(loaded any, opts *SectionOptions) ([]*Link, error) {
+	if opts == nil {
+		opts = &SectionOptions{}
+	}
+	programs, err := programsOf(loaded)
+	if err != nil {
+		return nil, err
+	}
+
+	var links []*Link
+	for _, name := range slices.Sorted(maps.Keys(m.sections)) {
+		prog := programs[name]
+		if prog == nil {
+			continue
+		}
+		lnk, err := m.attachSection(prog, m.sections[name], opts)
+		if err != nil {
+			CloseAll(links...)
+			return nil, fmt.Errorf("program %s: %w", name, err)
+		}
+		links = append(links, lnk)
+	}
+	return links, nil
+}
+
+func (m *Manager) attachSection(prog *ebpf.Program, at string, opts *SectionOptions) (*Link, error) {
+	path, provider, name, err := splitSection(at)
+	if err != nil {
+		return nil, err
+	}
+	return m.Attach(prog, Target{Path: path, PID: opts.PID}, provider, name, &opts.Options)
+}
+
+// splitSection takes PATH:PROVIDER:NAME apart. A colon may be part of a provider or a name only where it is doubled, as
+// in a C++ or Rust name.
+func splitSection(at string) (path, provider, name string, err error) {
+	path, probe, ok := strings.Cut(at, ":")
+	if ok {
+		provider, name, ok = cutProbe(probe)
+	}
+	if !ok || path == "" || provider == "" || name == "" {
+		return "", "", "", fmt.Errorf("section usdt/%s: want usdt/PATH:PROVIDER:NAME", at)
+	}
+	return path, provider, name, nil
+}
+
+// cutProbe splits PROVIDER:NAME at the first single colon, pairs counted from the left as in elfnote.ParsePattern.
+func cutProbe(s string) (provider, name string, ok bool) {
+	for i := 0; i < len(s); i++ {
+		switch {
+		case s[i] != ':':
+		case i+1 < len(s) && s[i+1] == ':':
+			i++
+		default:
+			return s[:i], s[i+1:], true
+		}
+	}
+	return "", "", false
+}
+
+// programsOf finds the loaded programs by their names in the collection.
+func programsOf(loaded any) (map[string]*ebpf.Program, error) {
+	if coll, ok := loaded.(*ebpf.Collection); ok && coll != nil {
+		return coll.Programs, nil
+	}
+	v := reflect.ValueOf(loaded)
+	if v.Kind() != reflect.Pointer || v.IsNil() || v.Elem().Kind() != reflect.Struct {
+		return nil, fmt.Errorf("programs are taken from an *ebpf.Collection or a pointer to a struct with `ebpf` tags, not from %T", loaded)
+	}
+	programs := make(map[string]*ebpf.Program)
+	collectPrograms(v.Elem(), programs)
+	return programs, nil
+}
+
+// collectPrograms looks at the fields of a struct and of the structs embedded in it.
+func collectPrograms(v reflect.Value, programs map[string]*ebpf.Program) {
+	for i := range v.NumField() {
+		field := v.Type().Field(i)
+		if prog, ok := fieldProgram(v.Field(i), field); ok {
+			if tag := field.Tag.Get("ebpf"); tag != "" && prog != nil {
+				programs[tag] = prog
+			}
+			continue
+		}
+		if field.Type.Kind() == reflect.Struct {
+			collectPrograms(v.Field(i), programs)
+		}
+	}
+}
+
+func fieldProgram(v reflect.Value, field reflect.StructField) (*ebpf.Program, bool) {
+	if field.Type != reflect.TypeFor[*ebpf.Program]() || !field.IsExported() {
+		return nil, false
+	}
+	prog, ok := v.Interface().(*ebpf.Program)
+	return prog, ok
+}

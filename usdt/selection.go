@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package usdt
+
+import (
+	"debug/elf"
+	"errors"
+	"fmt"
+
+	"github.com/gousdt/gousdt/argspec"
+	"github.com/gousdt/gousdt/elfnote"
+)
+
+// A Site is one place in a file where a probe is, with its arguments.
+type Site struct {
+	elfnote.Site
+
+	// Instruction is the address of the instruction that gets the breakpoint, and so what the instruction pointer
+	// holds at a hit. It is the Location, but for sites that hold a one-byte nop followed by a ten-byte one: there it
+	// is the ten-byte nop on kernels that make a fast call of it, without a trap (x86-64, Linux 7.2).
+	Instruction uint64
+
+	// Args are the arguments, in their order. One that cannot be fetched is among them, with the reason. The slice is
+	// shared with other sites and must not be changed.
+	Args []argspec.Arg
+}
+
+// A Selection is the sites of some probes in one file, checked and ready to be attached: each lies in executable code
+// and holds a nop.
+//
+// Managers make and close their own. Make one yourself to see what an Attach would do, or to attach a program that
+// reads arguments by itself and needs no Manager.
+type Selection struct {
+	opened *opened
+	pid    int
+	kernel elf.Machine
+	sites  []Site
+	broken []*elfnote.NoteError
+}
+
+// Select finds a probe by its exact provider and name.
+//
+// The error wraps ErrNoProbes for a file without any, is a *NotFoundError where the probe is not among them, a
+// *SiteError where a site is not fit to be attached, and a *ProcessError where the target's process does not exist.
+func Select(target Target, provider, name string) (*Selection, error) {
+	return selectSites(target, provider+":"+name, func(p, n string) bool { return p == provider && n == name })
+}
+
+// SelectMatching finds all probes that a function accepts, for example an elfnote.Pattern's Match. Errors are as for
+// Select.
+func SelectMatching(target Target, match func(provider, name string) bool) (*Selection, error) {
+	return selectSites(target, "that matches", match)
+}
+
+func selectSites(target Target, wanted string, match func(provider, name string) bool) (*Selection, error) {
+	kernel, err := kernelMachine()
+	if err != nil {
+		return nil, err
+	}
+	o, err := target.open()
+	if err != nil {
+		return nil, err
+	}
+	s := &Selection{opened: o, pid: target.PID, kernel: kernel}
+	if err := s.find(target, wanted, match); err != nil {
+		o.close()
+		return nil, err
+	}
+	return s, nil
+}
+
+func (s *Selection) find(target Target, wanted string, match func(provider, name string) bool) error {
+	file := s.opened.elf
+
+	seen := false
+	for note, err := range file.Sites() {
+		if err != nil {
+			var broken *elfnote.NoteError
+			if !errors.As(err, &broken) {
+				return fmt.Errorf("%s: %w", s.opened.name, err)
+			}
+			// Only a note that is broken past its names can be told to be of the probe.
+			if broken.Name != "" && match(broken.Provider, broken.Name) {
+				s.broken = append(s.broken, broken)
+			}
+			continue
+		}
+		seen = true
+		if match(note.Provider, note.Name) {
+			s.sites = append(s.sites, Site{Site: note})
+		}
+	}
+
+	switch {
+	case len(s.sites) > 0:
+	case len(s.broken) > 0:
+		return fmt.Errorf("%s: %w", s.opened.name, s.broken[0])
+	case !seen:
+		return fmt.Errorf("%s: %w", s.opened.name, ErrNoProbes)
+	default:
+		return &NotFoundError{File: s.opened.name, Probe: wanted, Nearest: nearest(file, wanted)}
+	}
+
+	if err := checkCode(file, s.opened.name, s.sites); err != nil {
+		return err
+	}
+	return parseArguments(file, target.DebugFile, s.sites)
+}
+
+// uprobeOffset is the file offset of the instruction to attach to.
+func (s *Site) uprobeOffset() uint64 { return s.Offset + (s.Instruction - s.Location) }
+
+// Sites returns the sites in the order of the file's notes. The slice must not be changed.
+func (s *Selection) Sites() []Site { return s.sites }
+
+// Broken returns the notes of the selected probes that are damaged, and so are not among the sites.
+func (s *Selection) Broken() []*elfnote.NoteError { return s.broken }
+
+// File returns the file. It is open until Close.
+func (s *Selection) File() *elfnote.File { return s.opened.elf }
+
+// PID returns the process that the selection is restricted to, 0 for every process.
+func (s *Selection) PID() int { return s.pid }
+
+// Kernel returns the machine of the running kernel, which lays out the registers that argspec.Register.Slot is about.
+func (s *Selection) Kernel() elf.Machine { return s.kernel }
+
+// Subset returns a selection of some of the sites, given by their index in Sites, in that order. It shares the file
+// with s: it is valid until s is closed, and closing it does nothing to s.
+func (s *Selection) Subset(sites []int) *Selection {
+	subset := *s
+	subset.opened = &opened{elf: s.opened.elf, path: s.opened.path, name: s.opened.name, closed: s.opened.closed}
+	subset.sites = make([]Site, 0, len(sites))
+	for _, i := range sites {
+		subset.sites = append(subset.sites, s.sites[i])
+	}
+	return &subset
+}
+
+// Close releases the file. Links made from the selection stay attached. It is safe to call it again.
+func (s *Selection) Close() error { return s.opened.close() }
+
+func siteError(file string, site *Site, err error) error {
+	return &SiteError{
+		File: file, Provider: site.Provider, Name: site.Name, Location: site.Location, Err: err,
+	}
+}
