@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+// Usdtlist lists the USDT probes of executables and libraries.
+//
+//	$ usdtlist libstdc++.so.6
+//	File: /lib/x86_64-linux-gnu/libstdc++.so.6
+//	PROVIDER   NAME     SITES  LOCATION  SEMAPHORE  ARGUMENTS
+//	libstdcxx  catch        1  0xa7f05   -          8@%rdx 8@-80(%rbx)
+//	libstdcxx  throw        1  0xa90a1   -          8@%rdi 8@%rsi
+//	libstdcxx  rethrow      1  0xa9139   -          8@%rdx 8@%rax
+//
+// usdtlist -h shows the flags.
+//
+// # From the arguments to the list
+//
+//	operands.go   what the command line's words mean: files, libraries, patterns
+//	lister.go     each file: opened, its probes picked, handed to a printer
+//	arguments.go  argument strings decoded, with the symbols of debug files
+//	printer.go    which printer:
+//	table.go        one line per probe,
+//	details.go      every site with its decoded arguments,
+//	json.go         a JSON document (jsontext.go knows JSON's syntax),
+//	paste.go        lines for other tools
+//
+// # The JSON document
+//
+// --json prints one object. Fields may be added in later versions; those named
+// here keep their names and meanings.
+//
+//	files          array, one object per file that could be read:
+//	  file           path, as it was opened
+//	  build_id       GNU build ID in hexadecimal, null if there is none
+//	  machine        "x86-64", "i386", "x32", "arm64", "arm", "s390x", "s390", "ppc64le", "ppc64", "riscv64",
+//	                 "riscv32", "loongarch64"; for others the ELF constant, such as "EM_MIPS"
+//	  class          32 or 64: the bits of an address
+//	  byte_order     "little" or "big"
+//	  kind           "executable" (runs at fixed addresses), "position_independent" (library or PIE), "debug_file"
+//	                 or "relocatable" (object file): nothing can be attached to the last two
+//	  probes         array, in the order of the file:
+//	    provider
+//	    name
+//	    sites          array, at least one, in the order of the file:
+//	      location         virtual address of the instruction, as linked
+//	      offset           its offset in the file, which is what a uprobe wants; null if nothing can be attached
+//	      base             link-time address of .stapsdt.base that the note recorded
+//	      semaphore        virtual address of the semaphore, null if there is none
+//	      semaphore_offset its offset in the file, null if there is none
+//	      arguments        the argument string, as in the file
+//	      decoded          array, one object per argument:
+//	        raw              this argument's part of the string
+//	        kind             "constant", "register", "memory" or "unavailable"
+//	        size             width of the value in bytes: 1, 2, 4 or 8; others if unavailable, 0 if not known
+//	        signed           true for a signed integer
+//	        float            true for a floating point number
+//	        text             all of it for people: "4 signed @ [rbp-20]"
+//	        value            the constant (kind "constant" only)
+//	        register         its name (kind "register" only)
+//	        shift            bits to shift that register right (kind "register" only)
+//	        base             name of a register, or null (kind "memory" only)
+//	        index            name of a register, or null (kind "memory" only)
+//	        scale            what index is multiplied by (kind "memory" only)
+//	        displacement     what is added to base and index, signed (kind "memory" only)
+//	        address_32       whether the address is cut to 32 bits (kind "memory" only)
+//	        reason           why the value cannot be had (kind "unavailable" only)
+//	  broken_notes   array of the notes that could not be used:
+//	    index          number of the note in the file, from 0, as readelf -n prints them
+//	    provider       as far as it could be read, else ""
+//	    name           likewise
+//	    error          what is wrong with it
+//	errors         array, one object per file that could not be read:
+//	  file           as on the command line
+//	  error          what happened
+//
+// Numbers are exact integers of up to 64 bits: a reader that keeps them in
+// floating point loses the low bits of those above 2^53, which occur in
+// constants.
+//
+// A file's strings are arbitrary bytes, JSON's are Unicode. Where a string is
+// not valid UTF-8, each byte that does not fit is U+FFFD, and a second field
+// with "_hex" after the name has all bytes of the string in hexadecimal:
+// provider_hex, name_hex, arguments_hex, file_hex. Characters that could drive
+// a terminal are written as \u escapes.
+package main

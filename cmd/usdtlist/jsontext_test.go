@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package main
+
+import (
+	"encoding/hex"
+	"encoding/json"
+	"strings"
+	"testing"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/go-quicktest/qt"
+)
+
+func TestJSONStrings(t *testing.T) {
+	for _, test := range []struct{ behaviour, in, want string }{
+		{"plain text", "query__start", `"query__start"`},
+		{"quotation marks and backslashes", `a"b\c`, `"a\"b\\c"`},
+		{"control characters", "\x00\x1b\x7f\r", `"\u0000\u001b\u007f\u000d"`},
+		{"common controls in short", "a\n\tb", `"a\n\tb"`},
+		{"8-bit controls", "\u009b2J", `"\u009b2J"`},
+		{"changes of direction", "\u202e", `"\u202e"`},
+		{"invisible characters beyond 16 bits", "\U000e0041", `"\udb40\udc41"`},
+		{"printable text", "naïve 😀", `"naïve 😀"`},
+		{"bytes that are not UTF-8", "a\xff\xc3", "\"a\ufffd\ufffd\""},
+		{"HTML is not special", "<a>&", `"<a>&"`},
+	} {
+		qt.Check(t, qt.Equals(string(appendJSONString(nil, test.in)), test.want), qt.Commentf(test.behaviour))
+	}
+}
+
+func TestJSONCommas(t *testing.T) {
+	var j jsonText
+	j.begin('{')
+	j.key("empty")
+	j.begin('[')
+	j.end(']')
+	j.key("list")
+	j.begin('[')
+	for range 2 {
+		j.newLine(1)
+		j.begin('{')
+		j.unsigned("u", 1<<64-1)
+		j.signed("s", -1)
+		j.null("n")
+		j.boolean("b", true)
+		j.text("t", "x")
+		j.end('}')
+	}
+	j.end(']')
+	j.end('}')
+	const element = "\n" + ` {"u":18446744073709551615,"s":-1,"n":null,"b":true,"t":"x"}`
+	qt.Assert(t, qt.Equals(string(j.b), `{"empty":[],"list":[`+element+`,`+element+`]}`))
+}
+
+// Whatever a file's strings hold, the JSON is valid, does not drive a terminal
+// and lets the exact bytes be had back.
+func FuzzJSONText(f *testing.F) {
+	for _, seed := range []string{"", "query__start", "\x1b[2J", "a\xffb", "\"\\", "\u2028", "\U000e0041", "\xed\xa0\x80"} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		var j jsonText
+		j.begin('{')
+		j.text("name", s)
+		j.end('}')
+		var got struct {
+			Name string
+			Hex  string `json:"name_hex"`
+		}
+		if err := json.Unmarshal(j.b, &got); err != nil {
+			t.Fatalf("%q: %s: %v", s, j.b, err)
+		}
+		for _, r := range string(j.b) {
+			if unicode.IsControl(r) {
+				t.Fatalf("%q: %U survived", s, r)
+			}
+		}
+		if utf8.ValidString(s) {
+			if got.Name != s || got.Hex != "" {
+				t.Fatalf("%q came back as %q %q", s, got.Name, got.Hex)
+			}
+			return
+		}
+		if back, err := hex.DecodeString(got.Hex); err != nil || string(back) != s {
+			t.Fatalf("%q came back as %q: %v", s, back, err)
+		}
+		if got.Name != strings.ToValidUTF8(s, "\ufffd") && utf8.RuneCountInString(got.Name) != utf8.RuneCountInString(s) {
+			t.Fatalf("%q is shown as %q", s, got.Name)
+		}
+	})
+}

@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/gousdt/gousdt/elfnote"
+)
+
+// printer prints the probes of one file after the other.
+type printer interface {
+	// file prints the probes of a file, which may be none, and returns how many
+	// it printed.
+	file(*listing) (int, error)
+	// failed tells of a file that could not be read. That is on stderr already.
+	failed(name string, err error)
+	// close ends the output.
+	close()
+}
+
+// listing is what is listed of a file.
+type listing struct {
+	path    string
+	heading bool // whether the path has to be told, for a reader to know what was listed
+	elf     *elfnote.File
+	probes  []elfnote.Probe
+	broken  []*elfnote.NoteError
+	args    *arguments
+}
+
+// lister goes through the files.
+type lister struct {
+	options *options
+	printer printer
+	warn    func(format string, args ...any)
+
+	matched []bool // which patterns picked a probe
+}
+
+// list lists everything asked for and returns the exit status.
+func (l *lister) list() int {
+	l.matched = make([]bool, len(l.options.patterns))
+	found, failed := 0, false
+	for _, name := range l.options.files {
+		n, err := l.listFile(name)
+		found += n
+		if err != nil {
+			failed = true
+			l.warn("%v", err)
+			l.printer.failed(name, err)
+		}
+	}
+	l.printer.close()
+	l.warnUnmatched(found)
+	switch {
+	case failed:
+		return exitError
+	case found == 0:
+		return exitNothing
+	}
+	return exitFound
+}
+
+// warnUnmatched tells which patterns picked nothing. Of a single file that has
+// nothing to list, more has been told already.
+func (l *lister) warnUnmatched(found int) {
+	several := len(l.options.files) > 1
+	if found == 0 && !several {
+		return
+	}
+	if found == 0 && len(l.options.patterns) == 0 {
+		l.warn("no probes in any of the files")
+	}
+	for i, p := range l.options.patterns {
+		if !l.matched[i] {
+			l.warn("no probe matches %s", p)
+		}
+	}
+}
+
+// listFile lists a file or library by its name and returns how many probes it
+// listed. The error names the file.
+func (l *lister) listFile(name string) (int, error) {
+	path, searched, err := findFile(name)
+	if err != nil {
+		return 0, err
+	}
+	file, err := open(path)
+	if err != nil {
+		return 0, err
+	}
+	defer file.Close()
+	return l.listOpened(path, searched, file)
+}
+
+// listOpened lists an opened file. The path is what people are told; heading
+// says that they have to be.
+func (l *lister) listOpened(path string, heading bool, file *elfnote.File) (int, error) {
+	all, err := file.Probes(l.match())
+	if err != nil {
+		return 0, fmt.Errorf("%s: %w", path, err)
+	}
+	several := len(l.options.files) > 1
+	args, err := newArguments(file, l.options.debugFile)
+	if several && errors.Is(err, elfnote.ErrOtherBuildID) {
+		args, err = newArguments(file, "") // the debug file is another one's
+	}
+	if err != nil {
+		return 0, fmt.Errorf("%s: %w", path, err)
+	}
+	defer args.close()
+
+	l.warnBroken(path, all.Broken)
+	if len(all.Probes) == 0 && !several {
+		l.warnNothing(path, file)
+	}
+	printed, err := l.printer.file(&listing{
+		path: path, heading: several || heading,
+		elf: file, probes: all.Probes, broken: all.Broken, args: args,
+	})
+	if err != nil {
+		return 0, fmt.Errorf("%s: %w", path, err)
+	}
+	if args.missing != "" {
+		l.warn("%s: no symbol %s; if the file was stripped, its debug file has it (--debug-file, or a -dbgsym package)",
+			path, args.missing)
+	}
+	return printed, nil
+}
+
+// open opens an ELF file. A pipe or device is refused before it is opened:
+// that could block, or do something.
+func open(path string) (*elfnote.File, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		var pathErr *fs.PathError
+		if errors.As(err, &pathErr) {
+			err = pathErr.Err
+		}
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	switch {
+	case info.IsDir():
+		return nil, fmt.Errorf("%s: is a directory", path)
+	case !info.Mode().IsRegular():
+		return nil, fmt.Errorf("%s: not a regular file", path)
+	}
+	return elfnote.Open(path)
+}
+
+// match returns the function that picks probes, nil for all.
+func (l *lister) match() func(provider, name string) bool {
+	if len(l.options.patterns) == 0 {
+		return nil
+	}
+	return func(provider, name string) bool {
+		picked := false
+		for i, p := range l.options.patterns {
+			if p.Match(provider, name) {
+				picked, l.matched[i] = true, true
+			}
+		}
+		return picked
+	}
+}
+
+// maxWarnings is how many broken notes of a file are told one by one.
+const maxWarnings = 10
+
+func (l *lister) warnBroken(path string, broken []*elfnote.NoteError) {
+	for i, note := range broken {
+		if i == maxWarnings && len(broken) > maxWarnings+1 {
+			l.warn("%s: %d more broken notes (--json lists them all)", path, len(broken)-i)
+			return
+		}
+		l.warn("%s: skipped %v", path, note)
+	}
+}
+
+// warnNothing says why the only file asked for has nothing to list.
+func (l *lister) warnNothing(path string, file *elfnote.File) {
+	hasProbes := false
+	var similar []string
+	for site, err := range file.Sites() {
+		if err != nil {
+			continue
+		}
+		hasProbes = true
+		name := site.Provider + ":" + site.Name
+		if l.similar(site) && !slices.Contains(similar, name) {
+			similar = append(similar, name)
+		}
+		if len(similar) == maxSimilar {
+			break
+		}
+	}
+	switch {
+	case !hasProbes:
+		l.warn("%s: no probes", path)
+	case len(similar) > 0:
+		l.warn("%s: no probe matches; did you mean %s?", path, strings.Join(similar, " or "))
+	default:
+		l.warn("%s: no probe matches (without a pattern, all are listed)", path)
+	}
+}
+
+// maxSimilar is how many names are suggested.
+const maxSimilar = 3
+
+// similar tells whether a site would be picked if the patterns were not so
+// exact: people write query-start, as DTrace does, for query__start.
+func (l *lister) similar(site elfnote.Site) bool {
+	for _, p := range l.options.patterns {
+		loose, err := elfnote.ParsePattern(simplify(p.String()))
+		if err == nil && loose.Match(simplify(site.Provider), simplify(site.Name)) {
+			return true
+		}
+	}
+	return false
+}
+
+func simplify(s string) string {
+	return strings.ToLower(strings.NewReplacer("_", "", "-", "").Replace(s))
+}

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package main
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/gousdt/gousdt/internal/terminal"
+)
+
+// The exit status.
+const (
+	exitFound   = 0 // at least one probe was listed
+	exitNothing = 1 // every file was read, and there was nothing to list
+	exitError   = 2 // a file could not be read, or the command line was wrong
+)
+
+func main() {
+	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
+}
+
+// run is the command: it lists on stdout, warns on stderr and returns the exit
+// status.
+func run(args []string, stdout, stderr io.Writer) int {
+	warn := func(format string, args ...any) {
+		message := terminal.Clean(fmt.Sprintf(format, args...))
+		fmt.Fprintf(stderr, "usdtlist: %s\n", message)
+	}
+	o, err := parseArguments(args)
+	if err != nil {
+		warn("%v (usdtlist -h shows how to use it)", err)
+		return exitError
+	}
+	switch {
+	case o.help:
+		io.WriteString(stdout, usage)
+		return exitFound
+	case o.version:
+		fmt.Fprintln(stdout, version())
+		return exitFound
+	}
+
+	out := bufio.NewWriterSize(stdout, 32<<10)
+	l := lister{options: o, printer: newPrinter(o, out, warn), warn: warn}
+	status := l.list()
+	if err := out.Flush(); err != nil {
+		var pathErr *os.PathError
+		if errors.As(err, &pathErr) {
+			err = pathErr.Err
+		}
+		warn("writing the list: %v", err)
+		return exitError
+	}
+	return status
+}

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package main
+
+import (
+	"flag"
+	"os"
+	"path/filepath"
+	"strconv"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+)
+
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){"usdtlist": main})
+}
+
+var update = flag.Bool("update", false, "write what the commands print into the scripts; read the difference before you keep it")
+
+// TestScripts runs the transcripts in testdata/script. They list the small ELF
+// files of testdata, which testdata/src makes.
+func TestScripts(t *testing.T) {
+	testdata, err := filepath.Abs("testdata")
+	if err != nil {
+		t.Fatal(err)
+	}
+	testscript.Run(t, testscript.Params{
+		Dir:           "testdata/script",
+		UpdateScripts: *update,
+		Setup: func(env *testscript.Env) error {
+			env.Setenv("TESTDATA", testdata)
+			env.Setenv("TITLE", "\x1b]0;title\a/x") // sets a terminal's title
+			return nil
+		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"shorten": shorten,
+		},
+	})
+}
+
+// shorten FILE SIZE cuts a file off.
+func shorten(ts *testscript.TestScript, _ bool, args []string) {
+	if len(args) != 2 {
+		ts.Fatalf("usage: shorten file size")
+	}
+	size, err := strconv.ParseInt(args[1], 10, 64)
+	ts.Check(err)
+	ts.Check(os.Truncate(ts.MkAbs(args[0]), size))
+}

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"strings"
+
+	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/ldso"
+)
+
+// options is the command line, understood.
+type options struct {
+	files    []string // paths and bare names, in order
+	patterns []elfnote.Pattern
+
+	format    string // one of the formats
+	verbose   bool
+	debugFile string
+	help      bool
+	version   bool
+}
+
+// The values of --format.
+const (
+	formatTable    = "table"
+	formatJSON     = "json"
+	formatBpftrace = "bpftrace"
+	formatBCC      = "bcc"
+	formatPerf     = "perf"
+	formatLibbpf   = "libbpf"
+)
+
+var formats = [...]string{formatTable, formatJSON, formatBpftrace, formatBCC, formatPerf, formatLibbpf}
+
+func parseArguments(args []string) (*options, error) {
+	o := &options{}
+	flags := flag.NewFlagSet("usdtlist", flag.ContinueOnError)
+	flags.SetOutput(io.Discard)
+	flags.Usage = func() {}
+
+	var asJSON bool
+	match := func(s string) error {
+		p, err := elfnote.ParsePattern(s)
+		if err == nil {
+			o.patterns = append(o.patterns, p)
+		}
+		return err
+	}
+	for _, name := range []string{"m", "match"} {
+		flags.Func(name, "", match)
+	}
+	for _, name := range []string{"v", "verbose"} {
+		flags.BoolVar(&o.verbose, name, false, "")
+	}
+	for _, name := range []string{"h", "help"} {
+		flags.BoolVar(&o.help, name, false, "")
+	}
+	flags.BoolVar(&o.version, "version", false, "")
+	flags.BoolVar(&asJSON, "json", false, "")
+	flags.StringVar(&o.format, "format", "", "")
+	flags.StringVar(&o.debugFile, "debug-file", "", "")
+
+	operands, err := parseInterspersed(flags, args)
+	if err != nil {
+		return nil, err
+	}
+	if o.help || o.version {
+		return o, nil
+	}
+
+	if asJSON {
+		if o.format != "" && o.format != formatJSON {
+			return nil, fmt.Errorf("--json and --format %s exclude each other", o.format)
+		}
+		o.format = formatJSON
+	}
+	switch o.format {
+	case "":
+		o.format = formatTable
+	case formatTable, formatJSON, formatBpftrace, formatBCC, formatPerf, formatLibbpf:
+	default:
+		return nil, fmt.Errorf("--format %q: want one of %s", o.format, strings.Join(formats[:], ", "))
+	}
+
+	for _, operand := range operands {
+		if !isPattern(operand) {
+			o.files = append(o.files, operand)
+		} else if err := match(operand); err != nil {
+			return nil, err
+		}
+	}
+	if len(o.files) == 0 {
+		if len(operands) > 0 {
+			return nil, fmt.Errorf("no file or library given, only patterns (%s)", strings.Join(operands, " "))
+		}
+		return nil, errors.New("no file or library given")
+	}
+	return o, nil
+}
+
+// parseInterspersed parses flags wherever they stand, as users of GNU programs
+// expect, and returns the other words. After "--" there are no flags.
+func parseInterspersed(flags *flag.FlagSet, args []string) ([]string, error) {
+	var operands []string
+	for len(args) > 0 {
+		if err := flags.Parse(args); err != nil {
+			return nil, errors.New(strings.Replace(err.Error(), "flag provided but not defined: ", "no such flag: ", 1))
+		}
+		rest := flags.Args()
+		if parsed := len(args) - len(rest); parsed > 0 && args[parsed-1] == "--" {
+			return append(operands, rest...), nil
+		}
+		if len(rest) == 0 {
+			break
+		}
+		operands, args = append(operands, rest[0]), rest[1:]
+	}
+	return operands, nil
+}
+
+// isPattern tells the words that pick probes from those that name files. A
+// word that is a file is one, whatever it looks like.
+func isPattern(word string) bool {
+	if !strings.ContainsAny(word, ":*?[") {
+		return false
+	}
+	for _, prefix := range []string{"/", "./", "../"} {
+		if strings.HasPrefix(word, prefix) {
+			return false
+		}
+	}
+	_, err := os.Stat(word)
+	return err != nil
+}
+
+// findFile returns the path of a file or library named on the command line, and
+// whether it was searched for.
+func findFile(name string) (path string, searched bool, err error) {
+	if strings.Contains(name, "/") {
+		return name, false, nil
+	}
+	if info, err := os.Stat(name); err == nil && info.Mode().IsRegular() {
+		return name, false, nil
+	}
+	path, err = ldso.Find(name, nil)
+	if errors.Is(err, fs.ErrNotExist) && !strings.Contains(name, ".so") {
+		// Perhaps it was meant to pick probes.
+		err = fmt.Errorf("%w; for the probes of that name, write -m %s", err, name)
+	}
+	return path, true, err
+}

@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package main
+
+import (
+	"bufio"
+	"errors"
+	"path/filepath"
+	"strings"
+
+	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/terminal"
+)
+
+// pastePrinter prints a line per probe in another tool's words.
+type pastePrinter struct {
+	out  *bufio.Writer
+	warn func(format string, args ...any)
+	line pasteLine
+}
+
+// pasteLine returns the line for a probe. A tool that has no way to write a
+// name gets an error that says why.
+type pasteLine func(path string, p *elfnote.Probe, sameName bool) (string, error)
+
+// pasteLineFor returns the function for a format. What can be written is what
+// the tools' own parsers read: seen with bpftrace 0.17, bcc 0.26 and perf 6.1.
+func pasteLineFor(format string) pasteLine {
+	switch format {
+	case formatBpftrace:
+		return bpftraceLine
+	case formatBCC:
+		return bccLine
+	case formatPerf:
+		return perfLine
+	default:
+		return libbpfLine
+	}
+}
+
+func (p *pastePrinter) file(l *listing) (int, error) {
+	if len(l.probes) == 0 {
+		return 0, nil
+	}
+	if !attachable(l.elf) {
+		return 0, elfnote.ErrNoCode
+	}
+	// The line may be used from another directory.
+	path, err := filepath.Abs(l.path)
+	if err != nil {
+		return 0, err
+	}
+	providers := map[string]string{} // of a name, "" for several
+	for i := range l.probes {
+		probe := &l.probes[i]
+		if earlier, seen := providers[probe.Name]; seen && earlier != probe.Provider {
+			providers[probe.Name] = ""
+		} else {
+			providers[probe.Name] = probe.Provider
+		}
+	}
+	printed := 0
+	for i := range l.probes {
+		probe := &l.probes[i]
+		line, err := p.line(path, probe, providers[probe.Name] != probe.Provider)
+		if err != nil {
+			p.warn("%s: left out %s:%s: %v", l.path, probe.Provider, probe.Name, err)
+			continue
+		}
+		p.out.WriteString(line)
+		p.out.WriteByte('\n')
+		printed++
+	}
+	return printed, nil
+}
+
+func (p *pastePrinter) failed(string, error) {}
+func (p *pastePrinter) close()               {}
+
+// isPlain tells whether a string has only letters, digits and what else is
+// allowed.
+func isPlain(s, others string) bool {
+	for i := range len(s) {
+		c := s[i]
+		switch {
+		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9':
+		case strings.IndexByte(others, c) >= 0:
+		default:
+			return false
+		}
+	}
+	return s != ""
+}
+
+// bpftraceLine: usdt:PATH:PROVIDER:NAME, each in quotation marks where its
+// lexer would stop at a character.
+func bpftraceLine(path string, p *elfnote.Probe, _ bool) (string, error) {
+	line := "usdt"
+	for _, part := range []string{path, p.Provider, p.Name} {
+		if !isPrintable(part) || strings.ContainsAny(part, `"*?[`) {
+			return "", errors.New("bpftrace has no way to write it")
+		}
+		if !isPlain(part, "_-./") {
+			part = `"` + part + `"`
+		}
+		line += ":" + part
+	}
+	return line, nil
+}
+
+// bccLine: u:PATH:NAME, which all of bcc's tools take. Where two providers have
+// the name, the provider is needed, which only some of them (trace) take.
+func bccLine(path string, p *elfnote.Probe, sameName bool) (string, error) {
+	parts := []string{path, p.Name}
+	if sameName {
+		parts = []string{path, p.Provider, p.Name}
+	}
+	for _, part := range parts {
+		// A blank or bracket ends the probe, a plus in the name is an offset.
+		if !isPrintable(part) || strings.ContainsAny(part, ":*( ") || (part != path && strings.Contains(part, "+")) {
+			return "", errors.New("bcc has no way to write it")
+		}
+	}
+	return "u:" + strings.Join(parts, ":"), nil
+}
+
+// isPrintable tells whether a string can be shown and typed as it is.
+func isPrintable(s string) bool {
+	return s != "" && terminal.Escape(s) == s
+}
+
+// perfLine: a command that makes the event sdt_PROVIDER:NAME.
+func perfLine(path string, p *elfnote.Probe, _ bool) (string, error) {
+	if !isPlain(p.Provider, "_") || !isPlain(p.Name, "_") {
+		return "", errors.New("perf's event names have only letters, digits and _")
+	}
+	if !isPlain(path, "_-./+,@%") {
+		path = "'" + strings.ReplaceAll(path, "'", `'\''`) + "'"
+	}
+	return "perf probe -x " + path + " %sdt_" + p.Provider + ":" + p.Name, nil
+}
+
+// libbpfLine: the section of a BPF program in C.
+func libbpfLine(path string, p *elfnote.Probe, _ bool) (string, error) {
+	if strings.Contains(path+p.Provider+p.Name, ":") {
+		return "", errors.New("libbpf divides at every colon")
+	}
+	line := []byte(`SEC("usdt/`)
+	for i, part := range []string{path, p.Provider, p.Name} {
+		if i > 0 {
+			line = append(line, ':')
+		}
+		for j := range len(part) {
+			switch c := part[j]; {
+			case c == '"' || c == '\\':
+				line = append(line, '\\', c)
+			case c < ' ' || c > '~':
+				// Octal escapes end after three digits, hexadecimal ones do not.
+				line = append(line, '\\', '0'+c>>6, '0'+c>>3&7, '0'+c&7)
+			default:
+				line = append(line, c)
+			}
+		}
+	}
+	return string(append(line, `")`...)), nil
+}

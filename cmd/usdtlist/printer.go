@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package main
+
+import (
+	"bufio"
+	"strconv"
+)
+
+// newPrinter returns the printer for what the options ask.
+func newPrinter(o *options, out *bufio.Writer, warn func(string, ...any)) printer {
+	switch o.format {
+	case formatTable:
+		if o.verbose {
+			return &detailsPrinter{out: out}
+		}
+		return &tablePrinter{out: out}
+	case formatJSON:
+		return newJSONPrinter(out)
+	}
+	return &pastePrinter{out: out, warn: warn, line: pasteLineFor(o.format)}
+}
+
+// appendHex appends an address as 0x....
+func appendHex(b []byte, address uint64) []byte {
+	return strconv.AppendUint(append(b, "0x"...), address, 16)
+}
+
+// appendBlanks appends n blanks.
+func appendBlanks(b []byte, n int) []byte {
+	for range n {
+		b = append(b, ' ')
+	}
+	return b
+}

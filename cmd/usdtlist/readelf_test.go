@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/go-quicktest/qt"
+
+	"github.com/gousdt/gousdt/internal/ldso"
+)
+
+// seenSite is what both usdtlist and readelf tell of a site.
+type seenSite struct {
+	Provider, Name, Arguments string
+	Location, Base, Semaphore uint64
+}
+
+// On files that nobody here wrote, and on those of other machines, usdtlist
+// tells of every site what readelf -n tells.
+func TestAgreesWithReadelf(t *testing.T) {
+	ci := os.Getenv("CI") == "true"
+	if _, err := exec.LookPath("readelf"); err != nil {
+		if ci {
+			t.Fatal(err)
+		}
+		t.Skip(err)
+	}
+
+	for name, atLeast := range map[string]int{
+		"testdata/shop-amd64": 8, "testdata/shop-arm64": 8, "testdata/shop-s390x": 8, "testdata/shop-i386": 8,
+		"testdata/shop-amd64.debug": 8,
+	} {
+		t.Run(filepath.Base(name), func(t *testing.T) { compareWithReadelf(t, name, atLeast) })
+	}
+
+	// Installed software: where it is, and how many sites it has at least.
+	for _, software := range []struct {
+		name     string
+		glob     string
+		atLeast  int
+		required bool // by continuous integration
+	}{
+		{"libstdc++", "", 3, true},
+		{"python3", "/usr/bin/python3.*[0-9]", 8, true},
+		{"postgres", "/usr/lib/postgresql/*/bin/postgres", 50, true},
+		{"libjvm", "/usr/lib/jvm/*/lib/server/libjvm.so", 400, false},
+		{"libruby", "/usr/lib/*/libruby*.so.*.*", 10, false},
+		{"php", "/usr/bin/php[0-9]*", 5, false},
+		{"libvirt", "/usr/lib/*/libvirt.so.0", 5, false},
+	} {
+		t.Run(software.name, func(t *testing.T) {
+			files, err := filepath.Glob(software.glob)
+			qt.Assert(t, qt.IsNil(err))
+			if software.glob == "" {
+				if path, err := ldso.Find(software.name, nil); err == nil {
+					files = []string{path}
+				}
+			}
+			if len(files) == 0 {
+				if ci && software.required {
+					t.Fatal("not installed")
+				}
+				t.Skip("not installed")
+			}
+			for _, file := range files {
+				compareWithReadelf(t, file, software.atLeast)
+			}
+		})
+	}
+
+	// The traced programs of this repository, for the machines they were built for.
+	t.Run("traced programs", func(t *testing.T) {
+		files, err := filepath.Glob("../../testdata/build/*/*")
+		qt.Assert(t, qt.IsNil(err))
+		compared := 0
+		for _, file := range files {
+			if info, err := os.Stat(file); err == nil && info.Mode().IsRegular() && filepath.Ext(file) != ".o" {
+				compareWithReadelf(t, file, 0)
+				compared++
+			}
+		}
+		if compared == 0 {
+			t.Skip("not built")
+		}
+	})
+}
+
+func compareWithReadelf(t *testing.T, file string, atLeast int) {
+	t.Helper()
+	want := readelfSites(t, file)
+	got := usdtlistSites(t, file)
+	if len(want) < atLeast {
+		t.Errorf("%s: readelf tells of %d sites, want %d at least", file, len(want), atLeast)
+	}
+	if qt.Check(t, qt.DeepEquals(got, want), qt.Commentf("%s", file)) {
+		t.Logf("%s: %d sites agree", file, len(want))
+	}
+}
+
+func usdtlistSites(t *testing.T, file string) []seenSite {
+	t.Helper()
+	var stdout, stderr bytes.Buffer
+	if status := run([]string{"--json", file}, &stdout, &stderr); status == exitError {
+		t.Fatalf("usdtlist --json %s: %s", file, stderr.String())
+	}
+	var document struct {
+		Files []struct {
+			Probes []struct {
+				Provider, Name string
+				Sites          []seenSite
+			}
+			Broken []struct{} `json:"broken_notes"`
+		}
+	}
+	qt.Assert(t, qt.IsNil(json.Unmarshal(stdout.Bytes(), &document)))
+	qt.Assert(t, qt.Equals(len(document.Files), 1))
+	qt.Assert(t, qt.Equals(len(document.Files[0].Broken), 0), qt.Commentf("%s: %s", file, &stderr))
+	var sites []seenSite
+	for _, probe := range document.Files[0].Probes {
+		for _, site := range probe.Sites {
+			site.Provider, site.Name = probe.Provider, probe.Name
+			sites = append(sites, site)
+		}
+	}
+	return sorted(sites)
+}
+
+// readelfSites reads the sites from what readelf prints, each once.
+func readelfSites(t *testing.T, file string) []seenSite {
+	t.Helper()
+	out, err := exec.Command("readelf", "-n", file).Output()
+	qt.Assert(t, qt.IsNil(err), qt.Commentf("readelf -n %s", file))
+	var sites []seenSite
+	var site seenSite
+	lines := bufio.NewScanner(bytes.NewReader(out))
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		line := lines.Text()
+		if s, ok := strings.CutPrefix(line, "    Provider: "); ok {
+			site = seenSite{Provider: s}
+		} else if s, ok := strings.CutPrefix(line, "    Name: "); ok {
+			site.Name = s
+		} else if strings.HasPrefix(line, "    Location: ") {
+			_, err := fmt.Sscanf(strings.TrimSpace(line), "Location: %v, Base: %v, Semaphore: %v",
+				&site.Location, &site.Base, &site.Semaphore)
+			qt.Assert(t, qt.IsNil(err), qt.Commentf("%s: %q", file, line))
+		} else if s, ok := strings.CutPrefix(line, "    Arguments: "); ok {
+			site.Arguments = s
+			sites = append(sites, site)
+		}
+	}
+	qt.Assert(t, qt.IsNil(lines.Err()))
+	return slices.Compact(sorted(sites)) // usdtlist lists identical ones once
+}
+
+func sorted(sites []seenSite) []seenSite {
+	slices.SortFunc(sites, func(a, b seenSite) int {
+		return strings.Compare(fmt.Sprintf("%016x %+v", a.Location, a), fmt.Sprintf("%016x %+v", b.Location, b))
+	})
+	return sites
+}

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package main
+
+import (
+	"runtime/debug"
+)
+
+const usage = `Usage: usdtlist [FLAGS] FILE|LIBRARY... [PATTERN...]
+
+Lists the USDT probes of executables, shared libraries, object files and
+separate debug files of any machine. Needs no privileges.
+
+Words
+  FILE            a path
+  LIBRARY         a bare name, found as the dynamic linker would (libstdc++.so.6;
+                  libc.so and c find libc.so.6) or along PATH (python3)
+  PATTERN         PROVIDER:NAME with * ? [a-z] [!a-z] and \ to quote; picks the
+                  probes to list. A word is a pattern if it holds ':', '*', '?'
+                  or '[', does not start with / or ./ or ../, and is no file.
+
+Flags
+  -m, --match PATTERN     a pattern, whatever it looks like; NAME alone means
+                          *:NAME; can be repeated
+  -v, --verbose           every site, with its arguments decoded
+      --json              a JSON document (go doc github.com/gousdt/gousdt/cmd/usdtlist
+                          explains the fields)
+      --format FORMAT     table     one line per probe (the default)
+                          json      the same as --json
+                          bpftrace  lines for other tools: usdt:PATH:PROVIDER:NAME
+                          bcc       u:PATH:NAME, for trace, funccount, argdist
+                          perf      perf probe -x PATH %sdt_PROVIDER:NAME
+                          libbpf    SEC("usdt/PATH:PROVIDER:NAME")
+      --debug-file FILE   separate debug file with the symbols that arguments
+                          name; without it, one is looked for by build ID under
+                          /usr/lib/debug
+  -h, --help              this text
+      --version           the version
+
+Columns
+  PROVIDER NAME           of the probe
+  SITES                   how many places in the code carry it
+  LOCATION                virtual address of the first of them
+  SEMAPHORE               address of its counter of tracers, - if it has none
+  ARGUMENTS               where its arguments are: [-]SIZE@OPERAND, - for a signed one
+
+Exit status: 0 probes were listed, 1 there were none, 2 something failed. Files
+that can be read are listed also if others cannot.
+
+Example
+  $ usdtlist libstdc++.so.6 'libstdcxx:*throw'
+  File: /lib/x86_64-linux-gnu/libstdc++.so.6
+  PROVIDER   NAME     SITES  LOCATION  SEMAPHORE  ARGUMENTS
+  libstdcxx  throw        1  0xa90a1   -          8@%rdi 8@%rsi
+  libstdcxx  rethrow      1  0xa9139   -          8@%rdx 8@%rax
+`
+
+// version tells which build this is, as far as the build recorded it.
+func version() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "usdtlist (unknown version)"
+	}
+	v := info.Main.Version
+	if v == "" || v == "(devel)" {
+		v = "(devel)"
+		for _, setting := range info.Settings {
+			if setting.Key == "vcs.revision" {
+				v = "(devel) " + setting.Value
+			}
+		}
+	}
+	return "usdtlist " + v + " " + info.GoVersion
+}
