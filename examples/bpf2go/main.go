@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+// Command bpf2go prints the functions that Python programs call. It is the shape that tutorials of eBPF in Go teach,
+// with a USDT probe in the place of a tracepoint.
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/cilium/ebpf/ringbuf"
+	"github.com/cilium/ebpf/rlimit"
+
+	"github.com/gousdt/gousdt/usdt"
+)
+
+//go:generate go run github.com/cilium/ebpf/cmd/bpf2go -cc clang-14 -strip llvm-strip-14 -target amd64,arm64,s390x,riscv64 -type call python python.bpf.c -- -Wall -Wextra -Werror -I../.. -idirafter /usr/include/x86_64-linux-gnu -idirafter /usr/include/aarch64-linux-gnu -idirafter /usr/include/s390x-linux-gnu
+
+func main() {
+	path := flag.String("python", "python3", "the Python whose calls are printed, a path or a name in $PATH")
+	pid := flag.Int("pid", 0, "print the calls of this process only")
+	perf := flag.Bool("perf", false, "take the events from a perf buffer, as on kernels before 5.8")
+	flag.Parse()
+
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	run := withRingBuffer
+	if *perf {
+		run = withPerfBuffer
+	}
+	if err := run(ctx, os.Stdout, usdt.Target{Path: *path, PID: *pid}); err != nil {
+		log.Fatal(err)
+	}
+}
+
+func withRingBuffer(ctx context.Context, out io.Writer, target usdt.Target) error {
+	if err := rlimit.RemoveMemlock(); err != nil { // needed before 5.11
+		return err
+	}
+	spec, err := loadPython()
+	if err != nil {
+		return err
+	}
+	mgr, err := usdt.NewManager(spec, nil) // between reading the object and loading it
+	if err != nil {
+		return err
+	}
+	defer mgr.Close() // detaches, too
+
+	var objs pythonObjects
+	if err := spec.LoadAndAssign(&objs, mgr.CollectionOptions()); err != nil {
+		return err
+	}
+	defer objs.Close()
+
+	events, err := ringbuf.NewReader(objs.Ring)
+	if err != nil {
+		return err
+	}
+	defer context.AfterFunc(ctx, func() { events.Close() })()
+
+	if _, err := mgr.Attach(objs.ToRing, target, "python", "function__entry", nil); err != nil {
+		return err
+	}
+	fmt.Fprintln(out, "attached")
+	for {
+		record, err := events.Read()
+		if errors.Is(err, ringbuf.ErrClosed) {
+			return nil
+		} else if err != nil {
+			return err
+		}
+		if err := printCall(out, record.RawSample); err != nil {
+			return err
+		}
+	}
+}
+
+func printCall(out io.Writer, sample []byte) error {
+	var call pythonCall
+	if err := binary.Read(bytes.NewReader(sample), binary.NativeEndian, &call); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintf(out, "%d %s:%d %s\n", call.Pid, text(call.File[:]), call.Line, text(call.Function[:]))
+	return err
+}
+
+func text(chars []int8) (s string) {
+	for i := 0; i < len(chars) && chars[i] != 0; i++ {
+		s += string([]byte{byte(chars[i])})
+	}
+	return s
+}

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/perf"
+	"github.com/cilium/ebpf/rlimit"
+
+	"github.com/gousdt/gousdt/usdt"
+)
+
+// withPerfBuffer is the variant for old kernels. It loads only its own program, since they know no ring buffer.
+func withPerfBuffer(ctx context.Context, out io.Writer, target usdt.Target) error {
+	if err := rlimit.RemoveMemlock(); err != nil {
+		return err
+	}
+	spec, err := loadPython()
+	if err != nil {
+		return err
+	}
+	mgr, err := usdt.NewManager(spec, nil)
+	if err != nil {
+		return err
+	}
+	defer mgr.Close()
+
+	var objs struct {
+		ToPerf *ebpf.Program `ebpf:"to_perf"`
+		Perf   *ebpf.Map     `ebpf:"perf"`
+	}
+	if err := spec.LoadAndAssign(&objs, mgr.CollectionOptions()); err != nil {
+		return err
+	}
+	defer objs.ToPerf.Close()
+	defer objs.Perf.Close()
+
+	events, err := perf.NewReader(objs.Perf, 64*os.Getpagesize())
+	if err != nil {
+		return err
+	}
+	defer events.Close()
+	defer context.AfterFunc(ctx, func() { events.Close() })()
+
+	if _, err := mgr.Attach(objs.ToPerf, target, "python", "function__entry", nil); err != nil {
+		return err
+	}
+	fmt.Fprintln(out, "attached")
+	for {
+		record, err := events.Read()
+		switch {
+		case errors.Is(err, perf.ErrClosed):
+			return nil
+		case err != nil:
+			return err
+		case record.LostSamples > 0:
+			fmt.Fprintln(out, "lost", record.LostSamples)
+		default:
+			if err := printCall(out, record.RawSample); err != nil {
+				return err
+			}
+		}
+	}
+}

@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+//go:build ignore
+
+/* Tells the functions that Python calls, from the probe
+   python:function__entry(file, function, line). */
+#include <linux/bpf.h>
+#include <bpf/usdt.bpf.h>
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";
+
+struct call {
+	__u32 pid;
+	__s32 line;
+	char file[80];
+	char function[40];
+};
+
+/* Keep the type in BTF, where bpf2go finds it. */
+const struct call *keep_call __attribute__((unused));
+
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 1 << 20);
+} ring SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERF_EVENT_ARRAY);
+} perf SEC(".maps");
+
+static __always_inline void fill(struct call *call, const char *file,
+				 const char *function, int line)
+{
+	call->pid = bpf_get_current_pid_tgid() >> 32;
+	call->line = line;
+	bpf_probe_read_user_str(call->file, sizeof(call->file), file);
+	bpf_probe_read_user_str(call->function, sizeof(call->function), function);
+}
+
+SEC("usdt")
+int BPF_USDT(to_ring, const char *file, const char *function, int line)
+{
+	struct call *call = bpf_ringbuf_reserve(&ring, sizeof(*call), 0);
+
+	if (!call)
+		return 0;
+	fill(call, file, function, line);
+	bpf_ringbuf_submit(call, 0);
+	return 0;
+}
+
+/* The same for kernels before 5.8, which have no ring buffer. */
+SEC("usdt")
+int BPF_USDT(to_perf, const char *file, const char *function, int line)
+{
+	struct call call = {};
+
+	fill(&call, file, function, line);
+	bpf_perf_event_output(ctx, &perf, BPF_F_CURRENT_CPU, &call, sizeof(call));
+	return 0;
+}
