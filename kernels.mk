@@ -1,0 +1,24 @@
+# SPDX-License-Identifier: BSD-2-Clause
+#
+# Tests on other kernels and machines, emulated: internal/kernels/doc.go.
+#
+#   make test-kernels                              all kernels, default packages
+#   make test-kernels KERNELS='-only s390x -v' KERNEL_PACKAGES=./usdt
+#   make test-kernels-quick                        some kernels
+#   make kernels-setup                             installs compilers (as root)
+
+# flags of the matrix command
+KERNELS ?=
+# the packages to test; those that the command knows where there are none
+KERNEL_PACKAGES ?=
+
+.PHONY: test-kernels test-kernels-quick kernels-setup
+
+test-kernels: kernels-setup
+	go run ./internal/kernels/matrix $(KERNELS) $(KERNEL_PACKAGES)
+
+test-kernels-quick: kernels-setup
+	go run ./internal/kernels/matrix -quick $(KERNELS) $(KERNEL_PACKAGES)
+
+kernels-setup:
+	go run ./internal/kernels/fetch -setup
