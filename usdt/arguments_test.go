@@ -6,6 +6,7 @@ package usdt_test
 
 import (
 	"bytes"
+	"debug/elf"
 	"fmt"
 	"os"
 	"testing"
@@ -40,6 +41,59 @@ func TestArgumentsHaveTheValuesThatTheProgramPasses(t *testing.T) {
 			})
 		})
 	}
+}
+
+// 32-bit programs on a 64-bit kernel: the registers are those of the kernel, addresses wrap at 32 bits.
+func TestArgumentsOf32BitPrograms(t *testing.T) {
+	if machineOf(t, "target-pie") != elf.EM_X86_64 {
+		t.Skip("about i386 programs on an x86-64 kernel")
+	}
+	for _, prog := range programs {
+		t.Run(prog.name, func(t *testing.T) {
+			forEachMode(t, func(t *testing.T, mode usdt.Mode) {
+				file := testprog.CrossPath(t, "386", prog.file)
+				process := testprog.Start(t, testprog.CrossPath(t, "386", prog.run))
+				checkAllArguments(t, mode, file, process)
+			})
+		})
+	}
+}
+
+// Whatever nop a site holds, and whatever the kernel makes of the breakpoint, the traced program keeps the data below
+// its stack pointer: the program checks that itself and answers with an error.
+func TestTheRedZoneIsLeftAlone(t *testing.T) {
+	if machineOf(t, "target-pie") != elf.EM_X86_64 {
+		t.Skip("only x86-64 kernels replace breakpoints by calls")
+	}
+	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
+		c := newCollector(t, &usdt.ManagerOptions{Mode: mode})
+		process := testprog.Start(t, "target-pie")
+		target := usdt.Target{Path: testprog.Path(t, "target-pie"), PID: process.PID}
+		for _, probe := range []string{"nop", "nop10", "nop5"} {
+			lnk := c.attach(t, c.Collect3, target, probe, nil)
+			moved := lnk.Sites()[0].Instruction - lnk.Sites()[0].Location
+			if probe == "nop10" && uprobeAnswer() == unix.EPROTO {
+				qt.Check(t, qt.Equals(moved, 1), qt.Commentf(probe))
+			} else {
+				qt.Check(t, qt.Equals(moved, 0), qt.Commentf(probe))
+			}
+			process.Fire(probe, 1000)
+			for _, event := range c.next(t, 1000) {
+				qt.Assert(t, qt.Equals(event.Val[0], -2000000000))
+			}
+			qt.Assert(t, qt.IsNil(lnk.Close()))
+			process.Fire(probe, 1000)
+			c.silent(t)
+		}
+	})
+}
+
+// uprobeAnswer is what the kernel answers to the system call of its trampolines: EPROTO means that it makes safe calls
+// of ten-byte nops.
+func uprobeAnswer() unix.Errno {
+	const uprobe = 336
+	_, _, errno := unix.RawSyscall(uprobe, 0, 0, 0)
+	return errno
 }
 
 func checkAllArguments(t *testing.T, mode usdt.Mode, path string, process *testprog.Process) {

@@ -19,6 +19,7 @@ import (
 
 	"github.com/cilium/ebpf/ringbuf"
 	"github.com/cilium/ebpf/rlimit"
+	"golang.org/x/sys/unix"
 
 	"github.com/gousdt/gousdt/usdt"
 )
@@ -90,13 +91,7 @@ func printCall(out io.Writer, sample []byte) error {
 	if err := binary.Read(bytes.NewReader(sample), binary.NativeEndian, &call); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintf(out, "%d %s:%d %s\n", call.Pid, text(call.File[:]), call.Line, text(call.Function[:]))
+	_, err := fmt.Fprintf(out, "%d %s:%d %s\n", call.Pid,
+		unix.ByteSliceToString(call.File[:]), call.Line, unix.ByteSliceToString(call.Function[:]))
 	return err
-}
-
-func text(chars []int8) (s string) {
-	for i := 0; i < len(chars) && chars[i] != 0; i++ {
-		s += string([]byte{byte(chars[i])})
-	}
-	return s
 }

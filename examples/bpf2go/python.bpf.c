@@ -11,8 +11,8 @@ char LICENSE[] SEC("license") = "Dual BSD/GPL";
 struct call {
 	__u32 pid;
 	__s32 line;
-	char file[80];
-	char function[40];
+	__u8 file[80];
+	__u8 function[40];
 };
 
 /* Keep the type in BTF, where bpf2go finds it. */

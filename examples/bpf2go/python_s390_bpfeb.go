@@ -17,8 +17,8 @@ type pythonCall struct {
 	_        structs.HostLayout
 	Pid      uint32
 	Line     int32
-	File     [80]int8
-	Function [40]int8
+	File     [80]uint8
+	Function [40]uint8
 }
 
 // Names of all BPF objects in the ELF.

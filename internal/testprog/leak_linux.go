@@ -41,9 +41,35 @@ func LeakCheck(t testing.TB) {
 	t.Cleanup(func() {
 		t.Helper()
 		for _, item := range leftSince(before, leakDeadline) {
-			t.Errorf("left behind: %s", item)
+			t.Errorf("left behind: %s%s", item, nameOf(item))
 		}
 	})
+}
+
+// nameOf asks the kernel for the name of a map or program, which tells more than its number.
+func nameOf(item string) string {
+	var kind string
+	var id uint32
+	if _, err := fmt.Sscanf(item, "bpf %s %d", &kind, &id); err != nil {
+		return ""
+	}
+	switch kind {
+	case "map":
+		if m, err := ebpf.NewMapFromID(ebpf.MapID(id)); err == nil {
+			defer m.Close()
+			if info, err := m.Info(); err == nil {
+				return " (" + info.Name + ")"
+			}
+		}
+	case "prog":
+		if p, err := ebpf.NewProgramFromID(ebpf.ProgramID(id)); err == nil {
+			defer p.Close()
+			if info, err := p.Info(); err == nil {
+				return " (" + info.Name + ")"
+			}
+		}
+	}
+	return ""
 }
 
 // leftSince returns what is there now and was not before, as soon as it is nothing
@@ -71,9 +97,19 @@ func leftSince(before inventory, patience time.Duration) []string {
 // inventory counts things by a description of them.
 type inventory map[string]int
 
+// mappedMaps counts the maps that this process has in its memory. The kernel does not
+// say which they are.
+const mappedMaps = "map in memory"
+
+func countMappedMaps(process string) int {
+	maps, _ := os.ReadFile(filepath.Join(process, "maps"))
+	return strings.Count(string(maps), "anon_inode:bpf-map")
+}
+
 func takeInventory() inventory {
 	inv := make(inventory)
 	inv["goroutine"] = runtime.NumGoroutine()
+	inv[mappedMaps] = countMappedMaps("/proc/self")
 	inv.addDescriptors()
 	for kind, command := range objectKinds {
 		inv.addObjects(kind, command)
@@ -86,7 +122,7 @@ func takeInventory() inventory {
 func (inv inventory) since(before inventory) []string {
 	var left []string
 	for _, item := range slices.Sorted(maps.Keys(inv)) {
-		if more := inv[item] - before[item]; more > 0 {
+		if more := inv[item] - before[item]; more > 0 && item != mappedMaps {
 			left = append(left, fmt.Sprintf("%s%s", item, times(more)))
 		}
 	}
@@ -174,11 +210,25 @@ func withoutForeign(left []string) []string {
 		for _, object := range objectsOf(process) {
 			foreign[object] = true
 		}
-		maps, _ := os.ReadFile(filepath.Join(process, "maps"))
-		mapped = mapped || strings.Contains(string(maps), "anon_inode:bpf-map")
+		mapped = mapped || countMappedMaps(process) > 0
 	}
 	return slices.DeleteFunc(left, func(item string) bool {
 		return foreign[item] || mapped && strings.HasPrefix(item, objectName("map", ""))
+	})
+}
+
+// withoutMapped removes as many maps as this process has in its memory more than
+// before. That is how a test gets at the global variables of a BPF program, and it
+// lasts for as long as the test's own variables refer to them, which may be until
+// after the test: no matter of what is tested.
+func withoutMapped(left []string, before inventory) []string {
+	more := countMappedMaps("/proc/self") - before[mappedMaps]
+	return slices.DeleteFunc(left, func(item string) bool {
+		if more <= 0 || !strings.HasPrefix(item, objectName("map", "")) {
+			return false
+		}
+		more--
+		return true
 	})
 }
 

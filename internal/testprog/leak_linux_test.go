@@ -77,3 +77,18 @@ func TestMapOfAnotherProcessIsNoLeak(t *testing.T) {
 	p.Stop()
 	qt.Check(t, qt.HasLen(leftSince(before, leakDeadline), 0))
 }
+
+func TestGlobalVariablesInMemoryAreNoLeak(t *testing.T) {
+	RequireBPF(t)
+	before := takeInventory()
+	spec := &ebpf.MapSpec{
+		Type: ebpf.Array, KeySize: 4, ValueSize: 4, MaxEntries: 1, Flags: unix.BPF_F_MMAPABLE,
+	}
+	m, err := ebpf.NewMap(spec)
+	qt.Assert(t, qt.IsNil(err))
+	memory, err := unix.Mmap(m.FD(), 0, os.Getpagesize(), unix.PROT_READ, unix.MAP_SHARED)
+	qt.Assert(t, qt.IsNil(err))
+	defer unix.Munmap(memory)
+	m.Close()
+	qt.Check(t, qt.HasLen(leftSince(before, leakDeadline), 0))
+}
