@@ -125,11 +125,20 @@ func (s *Selection) PID() int { return s.pid }
 // Kernel returns the machine of the running kernel, which lays out the registers that argspec.Register.Slot is about.
 func (s *Selection) Kernel() elf.Machine { return s.kernel }
 
+// ForPID returns the same selection restricted to another process, or to none for PID 0. It shares the file with s: it
+// is valid until s is closed, and closing it does nothing to s.
+func (s *Selection) ForPID(pid int) *Selection {
+	other := *s
+	other.opened = s.opened.shared()
+	other.pid = pid
+	return &other
+}
+
 // Subset returns a selection of some of the sites, given by their index in Sites, in that order. It shares the file
 // with s: it is valid until s is closed, and closing it does nothing to s.
 func (s *Selection) Subset(sites []int) *Selection {
 	subset := *s
-	subset.opened = &opened{elf: s.opened.elf, path: s.opened.path, name: s.opened.name, closed: s.opened.closed}
+	subset.opened = s.opened.shared()
 	subset.sites = make([]Site, 0, len(sites))
 	for _, i := range sites {
 		subset.sites = append(subset.sites, s.sites[i])

@@ -69,6 +69,11 @@ func (o *opened) close() error {
 	return errors.Join(errs...)
 }
 
+// shared is the same file, which closing it leaves open.
+func (o *opened) shared() *opened {
+	return &opened{elf: o.elf, path: o.path, name: o.name, closed: o.closed}
+}
+
 func (t Target) open() (*opened, error) {
 	given := 0
 	for _, set := range []bool{t.Path != "", t.File != nil, t.ELF != nil} {

@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+//go:build linux
+
+package usdt_test
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-quicktest/qt"
+
+	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/testprog"
+	"github.com/gousdt/gousdt/proc"
+	"github.com/gousdt/gousdt/usdt"
+)
+
+func patterns(t *testing.T, all ...string) []elfnote.Pattern {
+	t.Helper()
+	var parsed []elfnote.Pattern
+	for _, s := range all {
+		p, err := elfnote.ParsePattern(s)
+		qt.Assert(t, qt.IsNil(err))
+		parsed = append(parsed, p)
+	}
+	return parsed
+}
+
+// copies makes two programs of their own from one, so that nobody else runs them.
+func copies(t *testing.T, program string) (one, two string) {
+	t.Helper()
+	one, two = filepath.Join(t.TempDir(), program), filepath.Join(t.TempDir(), program)
+	copyFile(t, one, testprog.Path(t, program))
+	copyFile(t, two, testprog.Path(t, program))
+	return one, two
+}
+
+// only lets these programs through, by the file that they run.
+func only(paths ...string) func(proc.Process) bool {
+	return func(p proc.Process) bool {
+		executable, err := p.Executable()
+		for _, path := range paths {
+			if err == nil && executable == path {
+				return true
+			}
+		}
+		return false
+	}
+}
+
+func TestWatchFollowsProcesses(t *testing.T) {
+	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
+		for name, perProcess := range map[string]bool{"per file": false, "per process": true} {
+			t.Run(name, func(t *testing.T) {
+				c := newCollector(t, &usdt.ManagerOptions{Mode: mode})
+				one, two := copies(t, "target-pie")
+				process := testprog.Start(t, one)
+
+				var changes usdt.WatchChanges
+				w, err := c.Watch(c.Collect, patterns(t, "gousdt_test:three", "gousdt_test:guarded"), &usdt.WatchOptions{
+					PerProcess: perProcess,
+					Proc:       proc.Options{Filter: only(one, two)},
+					Changed:    func(c *usdt.WatchChanges) { changes = *c },
+				})
+				qt.Assert(t, qt.IsNil(err))
+				defer w.Close()
+				qt.Assert(t, qt.IsNil(w.SyncAll()))
+				qt.Assert(t, qt.HasLen(changes.Errors, 0))
+				qt.Assert(t, qt.HasLen(changes.Attached, 1))
+				qt.Assert(t, qt.Equals(changes.Attached[0].Path, one))
+				process.Fire("three", 1)
+				qt.Assert(t, qt.Equals(int(c.next(t, 1)[0].Pid), process.PID))
+				qt.Assert(t, qt.Equals(process.Semaphore("guarded"), 1))
+
+				// Another process of the same file, and one of another.
+				same, other := testprog.Start(t, one), testprog.Start(t, two)
+				qt.Assert(t, qt.IsNil(w.Sync(same.PID)))
+				qt.Assert(t, qt.IsNil(w.Sync(other.PID)))
+				want := 2
+				if perProcess || mode == usdt.ModeSingleIPMap {
+					want = 3
+				}
+				qt.Assert(t, qt.HasLen(w.Attachments(), want))
+				for _, p := range []*testprog.Process{process, same, other} {
+					p.Fire("three", 1)
+					qt.Assert(t, qt.Equals(int(c.next(t, 1)[0].Pid), p.PID))
+					c.silent(t)
+				}
+
+				same.Exec()
+				qt.Assert(t, qt.IsNil(w.Sync(same.PID)))
+				same.Fire("three", 1)
+				qt.Assert(t, qt.Equals(int(c.next(t, 1)[0].Pid), same.PID))
+
+				other.Kill()
+				same.Kill()
+				qt.Assert(t, qt.IsNil(w.SyncAll()))
+				qt.Assert(t, qt.HasLen(w.Attachments(), 1))
+				qt.Assert(t, qt.IsTrue(len(changes.Detached) > 0))
+
+				qt.Assert(t, qt.IsNil(w.Close()))
+				qt.Assert(t, qt.HasLen(w.Attachments(), 0))
+				process.Fire("three", 1)
+				c.silent(t)
+				qt.Assert(t, qt.Equals(process.Semaphore("guarded"), 0))
+				used, _ := c.SpecsInUse()
+				qt.Assert(t, qt.Equals(used, 0))
+			})
+		}
+	})
+}
+
+// A library that is loaded after the watch has begun, deleted, and replaced by another file of the same name.
+func TestWatchSeesLibrariesComeAndGo(t *testing.T) {
+	c := newCollector(t, nil)
+	loader, _ := copies(t, "target-pie")
+	process := testprog.Start(t, loader)
+	library := filepath.Join(t.TempDir(), "libcome.so")
+	copyFile(t, library, testprog.Path(t, "libtarget.so"))
+
+	attached := make(chan *usdt.Attachment, 100)
+	detached := make(chan *usdt.Attachment, 100)
+	w, err := c.Watch(c.Collect, patterns(t, "gousdt_test:three"), &usdt.WatchOptions{
+		Proc: proc.Options{Filter: only(loader)},
+		Changed: func(changes *usdt.WatchChanges) {
+			for _, a := range changes.Attached {
+				attached <- a
+			}
+			for _, a := range changes.Detached {
+				detached <- a
+			}
+			for _, err := range changes.Errors {
+				t.Error(err)
+			}
+		},
+	})
+	qt.Assert(t, qt.IsNil(err))
+	ctx, stop := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() {
+		if err := w.Run(ctx, 50*time.Millisecond); err != nil {
+			t.Error(err)
+		}
+	})
+	defer func() {
+		stop()
+		running.Wait()
+		qt.Check(t, qt.IsNil(w.Close()))
+	}()
+
+	qt.Assert(t, qt.Equals(await(t, attached).Path, loader))
+	process.Load(library)
+	first := await(t, attached)
+	qt.Assert(t, qt.Equals(first.Path, library))
+
+	// Deleted, replaced and loaded again: another file, and the old one still in use.
+	qt.Assert(t, qt.IsNil(os.Remove(library)))
+	copyFile(t, library, testprog.Path(t, "libtarget.so"))
+	process.Load(filepath.Dir(library) + "/./libcome.so") // spelled otherwise, or the loader takes it for the same
+	second := await(t, attached)
+	qt.Assert(t, qt.Equals(second.Path, library))
+	qt.Assert(t, qt.IsTrue(second.File.Identity() != first.File.Identity()))
+
+	process.Unload()
+	qt.Assert(t, qt.Equals(await(t, detached).File.Identity(), second.File.Identity()))
+	process.Kill()
+	await(t, detached)
+	await(t, detached)
+}
+
+func await[T any](t *testing.T, c <-chan T) T {
+	t.Helper()
+	select {
+	case v := <-c:
+		return v
+	case <-time.After(20 * time.Second):
+		t.Fatal("nothing happened")
+		panic("unreachable")
+	}
+}
+
+// Files that the caller reads by other means, as a profiler does that has them in its own cache, are attached as well.
+func TestWatchWithTheCallersOwnReader(t *testing.T) {
+	c := newCollector(t, nil)
+	program, _ := copies(t, "target-static")
+	process := testprog.Start(t, program)
+	opened := 0
+	w, err := c.Watch(c.Collect, patterns(t, "gousdt_test:three"), &usdt.WatchOptions{Proc: proc.Options{
+		Filter: only(program),
+		Cache: proc.NewCache(&proc.CacheOptions{Open: func(m *proc.MappedFile) (io.ReaderAt, error) {
+			opened++
+			file, err := m.Open()
+			if err != nil {
+				return nil, err
+			}
+			defer file.Close()
+			content, err := io.ReadAll(file)
+			return bytes.NewReader(content), err
+		}}),
+	}})
+	qt.Assert(t, qt.IsNil(err))
+	defer w.Close()
+	qt.Assert(t, qt.IsNil(w.Sync(process.PID)))
+	qt.Assert(t, qt.Equals(opened, 1))
+	process.Fire("three", 1)
+	qt.Assert(t, qt.Equals(int(c.next(t, 1)[0].Pid), process.PID))
+}
