@@ -46,6 +46,6 @@
 // size, which hand-written assembly has, take that of the register, else the
 // machine's word.
 //
-// testdata/vectors holds some 1,400 arguments with their meaning, as plain data
+// testdata/vectors holds some 1,400 strings with their meaning, as plain data
 // for any implementation; the tests of this package run from them.
 package argspec

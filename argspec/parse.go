@@ -30,7 +30,7 @@ func Parse(t Target, arguments string) []Arg {
 // AppendParse is Parse for callers with many strings: it appends to args, whose
 // memory can so be used again.
 func AppendParse(args []Arg, t *Target, arguments string) []Arg {
-	p := parser{target: t, machine: machineOf(t)}
+	p := parser{target: *t, machine: machineOf(t)}
 	for listed := 0; ; listed++ {
 		raw, rest := nextArgument(arguments)
 		if raw == "" {
@@ -50,7 +50,7 @@ func AppendParse(args []Arg, t *Target, arguments string) []Arg {
 // parser decodes one operand after the other.
 type parser struct {
 	scanner
-	target  *Target
+	target  Target
 	machine machine
 	arg     *Arg
 	// depth counts parentheses and unary operators around the scanner.

@@ -7,9 +7,9 @@ import "debug/elf"
 // Register is a register of the traced program that the kernel saves in struct
 // pt_regs. It is comparable; the zero Register is none.
 type Register struct {
-	// Name is the register as the string has it, without sigils: "eax", "r14",
-	// "x3". Where the string has a bare number it is the number with the
-	// machine's letter: "r9" for 9 on ppc64.
+	// Name is the register as the string has it, without sigils and in lower
+	// case: "eax", "r14", "x3". A bare number gets the machine's letter: "r9"
+	// for 9 on ppc64.
 	Name string
 	// Size is the width in bytes that the name denotes: 4 for eax, 1 for ah.
 	// Arg.Size is what counts for a value; for a base or an index in an

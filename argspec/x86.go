@@ -13,19 +13,14 @@ import (
 //
 // N is any expression, or missing. What cannot be AT&T is left to parseIntel.
 // A number alone is a constant, as all readers of probes take it, though to the
-// assembler it would be an address; a symbol alone is memory at its address.
+// assembler it would be an address, and after a segment it is one. A symbol
+// alone is the memory there.
 func parseX86(p *parser) error {
 	p.skipBlanks()
 	switch p.peek() {
 	case '$':
 		p.pos++
-		v, err := p.expression()
-		if err != nil {
-			return err
-		}
-		number, err := p.absolute(v)
-		p.constant(number)
-		return err
+		return p.constantExpression()
 	case '*':
 		return unavailable(ErrIndirect, "")
 	case '%':
@@ -47,7 +42,13 @@ func (p *parser) x86Register() error {
 		if err := x86Segment(name); err != nil {
 			return err
 		}
-		return p.x86Memory()
+		err := p.x86Memory()
+		if err == nil && p.arg.Kind == Constant {
+			address := p.arg.Constant
+			p.arg.Constant = 0
+			p.memory(Register{}, Register{}, 1, address)
+		}
+		return err
 	}
 	r, err := p.x86Named(name)
 	if err == nil {
@@ -196,9 +197,8 @@ func (p *parser) x86Named(name string) (Register, error) {
 		}
 		return Register{}, noRegister(name, isX86Vector(name))
 	}
-	machine := p.target.Machine
-	if machine == elf.EM_386 && !isI386(slot, size) {
+	if p.target.Machine == elf.EM_386 && !isI386(slot, size) {
 		return Register{}, noRegister(name, false)
 	}
-	return Register{Name: name, Size: size, Shift: shift, slot: slot, machine: machine}, nil
+	return Register{Name: name, Size: size, Shift: shift, slot: slot, machine: p.target.Machine}, nil
 }

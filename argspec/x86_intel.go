@@ -20,8 +20,10 @@ func (p *parser) isIntel() bool {
 		return false
 	}
 	switch ahead.skipBlanks(); {
-	case isIntelSize(word), word == "offset":
-		return !ahead.done()
+	case isIntelSize(word):
+		return strings.EqualFold(ahead.word(), "ptr")
+	case word == "offset":
+		return isNameStart(ahead.peek())
 	case isX86Segment(word):
 		return ahead.peek() == ':'
 	case !ahead.done():
