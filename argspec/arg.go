@@ -33,6 +33,29 @@ func (k Kind) String() string {
 	return "unavailable"
 }
 
+// Extension says what is made of the low 32 bits of an index register.
+type Extension uint8
+
+const (
+	// NoExtension: all bits of the register count.
+	NoExtension Extension = iota
+	// ZeroExtend32: the low 32 bits count, as an unsigned number (arm64's uxtw).
+	ZeroExtend32
+	// SignExtend32: the low 32 bits count, as a signed number (arm64's sxtw).
+	SignExtend32
+)
+
+// String returns "", "uxtw" or "sxtw".
+func (e Extension) String() string {
+	switch e {
+	case ZeroExtend32:
+		return "uxtw"
+	case SignExtend32:
+		return "sxtw"
+	}
+	return ""
+}
+
 // Arg is one argument of a probe site: how wide it is, how to extend it, and
 // where its value is when the site is hit.
 type Arg struct {
@@ -78,6 +101,10 @@ type Arg struct {
 	// Scale is what Index is multiplied by: a power of two up to 128, and 1
 	// where there is no Index.
 	Scale uint8
+
+	// IndexExtension is done to Index before it is scaled. NoExtension where
+	// there is no Index.
+	IndexExtension Extension
 
 	// Address32 tells to cut the address to its low 32 bits: in 32-bit
 	// programs, and where an x86-64 program addresses by 32-bit registers.
@@ -126,8 +153,8 @@ func (a Arg) Type() string {
 }
 
 // Location returns where the value is: a number ("17", "-1"), a register
-// ("eax"), an address in brackets ("[rbp-20]", "[rax+rcx*8+16]", "[0x404010]"),
-// or "unavailable: reason (raw)".
+// ("eax"), an address in brackets ("[rbp-20]", "[rax+rcx*8+16]", "[x2+sxtw(w9)*4]",
+// "[0x404010]"), or "unavailable: reason (raw)".
 func (a Arg) Location() string {
 	switch a.Kind {
 	case Constant:
@@ -156,7 +183,14 @@ func (a Arg) appendAddress(b []byte) []byte {
 		if !a.Base.IsZero() {
 			b = append(b, '+')
 		}
-		b = append(b, a.Index.Name...)
+		if a.IndexExtension == NoExtension {
+			b = append(b, a.Index.Name...)
+		} else {
+			b = append(b, a.IndexExtension.String()...)
+			b = append(b, '(')
+			b = append(b, a.Index.Name...)
+			b = append(b, ')')
+		}
 		if a.Scale != 1 {
 			b = append(b, '*')
 			b = strconv.AppendUint(b, uint64(a.Scale), 10)

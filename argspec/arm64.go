@@ -13,7 +13,8 @@ const (
 
 // parseARM64 parses an operand of arm64:
 //
-//	xN  wN  sp  N  #N  [R]  [R, #N]  [R, R]  [R, R, lsl #N]  [R, #:lo12:SYM+N]
+//	xN  wN  sp  N  #N  [R]  [R, #N]  [R, R]  [R, R, lsl #N]  [R, W, uxtw #N]
+//	[R, W, sxtw #N]  [R, #:lo12:SYM+N]
 //
 // #:lo12: can be undone where the symbol table has the symbol: the register
 // holds the start of its page, and pages are loaded whole.
@@ -45,12 +46,13 @@ func (p *parser) arm64Memory() error {
 		return unavailable(ErrRegister, "address of "+quote(name))
 	}
 	var index Register
+	var extension Extension
 	var displacement value
 	scale := uint8(1)
 	if p.accept(',') {
 		p.skipBlanks()
 		if isLetter(p.peek()) {
-			index, scale, err = p.arm64Index()
+			index, extension, scale, err = p.arm64Index()
 		} else {
 			displacement, err = p.arm64Displacement()
 		}
@@ -61,6 +63,7 @@ func (p *parser) arm64Memory() error {
 	if !p.accept(']') {
 		return p.malformed()
 	}
+	p.arg.IndexExtension = extension
 	return p.address(base, index, scale, displacement)
 }
 
@@ -84,11 +87,10 @@ func (p *parser) arm64Displacement() (value, error) {
 	return value{number: v.number & 0xfff}, err
 }
 
-// arm64Index parses R, or R, lsl #N.
-func (p *parser) arm64Index() (Register, uint8, error) {
-	r, err := p.arm64Named(lower(p.word()))
-	if err != nil {
-		return Register{}, 0, err
+// arm64Index parses R, or R and how it is extended and shifted.
+func (p *parser) arm64Index() (r Register, extension Extension, scale uint8, err error) {
+	if r, err = p.arm64Named(lower(p.word())); err != nil {
+		return Register{}, 0, 0, err
 	}
 	operation, amount := "", uint64(0)
 	if p.accept(',') {
@@ -98,23 +100,26 @@ func (p *parser) arm64Index() (Register, uint8, error) {
 		p.skipBlanks()
 		if isDigit(p.peek()) {
 			if amount, err = p.number(); err != nil {
-				return Register{}, 0, err
+				return Register{}, 0, 0, err
 			}
 		}
 	}
+
+	width := uint8(8)
 	switch operation {
 	case "", "lsl", "uxtx", "sxtx":
 		// To extend 64 bits to 64 changes nothing.
+	case "uxtw":
+		extension, width = ZeroExtend32, 4
+	case "sxtw":
+		extension, width = SignExtend32, 4
 	default:
-		return Register{}, 0, unavailable(ErrIndex, r.Name+" "+operation)
+		return Register{}, 0, 0, unavailable(ErrIndex, r.Name+" "+operation)
 	}
-	if r.Size != 8 && !r.IsZero() {
-		return Register{}, 0, unavailable(ErrIndex, r.Name)
+	if r.Size != width && !r.IsZero() || amount > 4 {
+		return Register{}, 0, 0, unavailable(ErrIndex, strings.TrimSpace(r.Name+" "+operation))
 	}
-	if amount > 4 {
-		return Register{}, 0, unavailable(ErrIndex, r.Name+" "+operation)
-	}
-	return r, 1 << amount, nil
+	return r, extension, 1 << amount, nil
 }
 
 // arm64Named returns the register of a name in lower case, the zero Register

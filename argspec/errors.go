@@ -27,7 +27,7 @@ var (
 	ErrNotSaved = errors.New("not in pt_regs")
 	// ErrRegisterPair: the value fills two registers and the string names one.
 	ErrRegisterPair = errors.New("value in two registers of which only one is named")
-	// ErrIndex: the index register is extended, negated or scaled in a way
+	// ErrIndex: the index register is negated, or extended or scaled in a way
 	// that Arg cannot say.
 	ErrIndex = errors.New("index register is modified")
 	// ErrThreadLocal: the address is relative to the thread's own storage,

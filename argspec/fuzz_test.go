@@ -132,6 +132,8 @@ func checkEncoded(t *testing.T, a Arg, kernel elf.Machine, b []byte, order binar
 	qt.Assert(t, qt.Equals(Kind(b[8]), a.Kind))
 	qt.Assert(t, qt.Equals(b[10]&1 != 0, a.Signed))
 	qt.Assert(t, qt.Equals(b[10]&2 != 0, a.Address32))
+	qt.Assert(t, qt.Equals(b[10]&4 != 0, a.IndexExtension == ZeroExtend32))
+	qt.Assert(t, qt.Equals(b[10]&8 != 0, a.IndexExtension == SignExtend32))
 	switch a.Kind {
 	case Constant:
 		qt.Assert(t, qt.Equals(order.Uint64(b), a.Constant))

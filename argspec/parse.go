@@ -140,13 +140,14 @@ func (p *parser) memory(base, index Register, scale uint8, displacement uint64) 
 	a := p.arg
 	a.Kind = Memory
 	if index.IsZero() {
-		scale = 1
+		scale, a.IndexExtension = 1, NoExtension
 	} else if base.IsZero() && scale == 1 {
 		base, index = index, base
 	}
 	a.Base, a.Index, a.Scale = base, index, scale
 	a.Displacement = int64(displacement)
-	a.Address32 = p.machine.address32 || base.Size == 4 || index.Size == 4
+	a.Address32 = p.machine.address32 || base.Size == 4 ||
+		index.Size == 4 && a.IndexExtension == NoExtension
 	if a.Address32 {
 		// The low half is all that counts: -4 and 0xfffffffc are one.
 		a.Displacement = int64(int32(displacement))

@@ -29,7 +29,8 @@ const SpecSize = 208
 //	0   u64 value: the constant, already extended, or the displacement
 //	8   u8  kind: 0 unavailable, 1 constant, 2 register, 3 memory
 //	9   u8  size in bytes: 1, 2, 4, 8; other sizes, up to 255, if unavailable
-//	10  u8  flags: bit 0 signed, bit 1 the address wraps at 32 bits
+//	10  u8  flags: bit 0 signed, bit 1 the address wraps at 32 bits, bit 2 the
+//	        index is zero-extended from 32 bits, bit 3 it is sign-extended
 //	11  u8  how many bits to shift a register to the right first
 //	12  u8  slot of the register, or of the base; 0xff none
 //	13  u8  slot of the index; 0xff none
@@ -56,8 +57,10 @@ const (
 	offsetCookie = MaxArgs * argumentSize
 	offsetCount  = offsetCookie + 8
 
-	flagSigned    = 1 << 0
-	flagAddress32 = 1 << 1
+	flagSigned            = 1 << 0
+	flagAddress32         = 1 << 1
+	flagIndexZeroExtended = 1 << 2
+	flagIndexSignExtended = 1 << 3
 
 	noSlot = 0xff
 )
@@ -145,6 +148,12 @@ func (a *Arg) encode(b []byte, kernel elf.Machine) (value uint64) {
 		b[offsetScale] = uint8(max(bits.Len8(a.Scale), 1) - 1)
 		if a.Address32 {
 			b[offsetFlags] |= flagAddress32
+		}
+		switch a.IndexExtension {
+		case ZeroExtend32:
+			b[offsetFlags] |= flagIndexZeroExtended
+		case SignExtend32:
+			b[offsetFlags] |= flagIndexSignExtended
 		}
 	}
 	return value

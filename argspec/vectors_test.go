@@ -191,6 +191,9 @@ func vectorPlace(a Arg, kernel elf.Machine) string {
 		}
 		if !a.Index.IsZero() {
 			text += " index " + register(a.Index)
+			if a.IndexExtension != NoExtension {
+				text += " " + a.IndexExtension.String()
+			}
 		}
 		if a.Scale != 1 {
 			text += fmt.Sprintf(" scale %d", a.Scale)

@@ -114,12 +114,16 @@ ONCE static const char *fire_index(void)
 {
 	static volatile int32_t words[4] = {100, -200, 300, -400};
 	unsigned long two = 2, eight = 8;
+	/* What stands above the low 32 bits must not count. */
+	unsigned long high_two = 0xabcdef0000000002, minus_one = 0x12345678ffffffff;
 
-	__asm__ volatile("" : "+r"(two), "+r"(eight));
+	__asm__ volatile("" : "+r"(two), "+r"(eight), "+r"(high_two), "+r"(minus_one));
 	__asm__ volatile(SITE("gousdt_test", "index", "0",
 			      "-4@[%0, %2] -4@[%0, %1, lsl 2] -4@[%0, 12] -4@[%0,#4]"
-			      " -4@[%0, #:lo12:.LANCHOR0] -4@[%0]")
-			 :: "r"(words), "r"(two), "r"(eight));
+			      " -4@[%0, #:lo12:.LANCHOR0] -4@[%0]"
+			      " -4@[%0, %w3, uxtw 2] -4@[%5, %w4, sxtw 2]")
+			 :: "r"(words), "r"(two), "r"(eight), "r"(high_two),
+			    "r"(minus_one), "r"(words + 2));
 	return 0;
 }
 

@@ -5,6 +5,7 @@ package usdt
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/gousdt/gousdt/argspec"
 	"github.com/gousdt/gousdt/elfnote"
@@ -16,9 +17,8 @@ type arguments struct {
 	file   *elfnote.File
 	parsed map[string][]argspec.Arg
 
-	debug    *elfnote.File // the one asked for, or opened when the file itself lacks a symbol
-	tried    bool
-	symbolic bool // whether the string being parsed asked for a symbol, whose distance differs from site to site
+	debug *elfnote.File // the one asked for, or opened when the file itself lacks a symbol
+	tried bool
 }
 
 // parseArguments fills in the arguments of sites, of which the instruction to attach to is known.
@@ -46,7 +46,6 @@ func (a *arguments) parse(site *Site) []argspec.Arg {
 	if args, ok := a.parsed[site.Arguments]; ok {
 		return args
 	}
-	a.symbolic = false
 	args := argspec.Parse(argspec.Target{
 		Machine:  a.file.Machine(),
 		Class:    a.file.Class(),
@@ -55,7 +54,7 @@ func (a *arguments) parse(site *Site) []argspec.Arg {
 		Symbol:   a.symbol,
 		PLTGOT:   a.file.PLTGOT,
 	}, site.Arguments)
-	if !a.symbolic {
+	if !slices.ContainsFunc(args, argspec.Arg.Relative) {
 		a.parsed[site.Arguments] = args
 	}
 	return args
@@ -63,7 +62,6 @@ func (a *arguments) parse(site *Site) []argspec.Arg {
 
 // symbol looks in the file, and then in its separate debug file.
 func (a *arguments) symbol(name string) (uint64, error) {
-	a.symbolic = true
 	address, err := a.file.Symbol(name)
 	if err == nil || errors.Is(err, elfnote.ErrSymbolAmbiguous) {
 		return address, err

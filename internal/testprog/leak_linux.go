@@ -279,3 +279,19 @@ func mapsOfProgram(id string) []string {
 	}
 	return objects
 }
+
+func dbg(t testing.TB, item string) {
+	id,ok := strings.CutPrefix(item,"bpf map ")
+	if !ok {return}
+	n,_ := strconv.Atoi(id)
+	m, err := ebpf.NewMapFromID(ebpf.MapID(n))
+	if err!=nil { t.Log(err); return }
+	defer m.Close()
+	i,_ := m.Info()
+	t.Log("name", i.Name, i.Type, "self mapped", countMappedMaps("/proc/self"))
+	ps,_ := filepath.Glob("/proc/[0-9]*")
+	for _,p := range ps { c,_ := os.ReadFile(p+"/cmdline"); if n:=countMappedMaps(p);n>0 { t.Log("mapper",p,n,strings.ReplaceAll(string(c),"\x00"," ")) }
+	 if slices.Contains(objectsOf(p), item) { t.Log("holder",p,string(c)) } }
+	var pid ebpf.ProgramID
+	for { nx,err:=ebpf.ProgramGetNextID(pid); if err!=nil {break}; pid=nx; if slices.Contains(mapsOfProgram(fmt.Sprint(pid)), item) { t.Log("prog",pid) } }
+}
