@@ -6,6 +6,7 @@
 #   make setup      install what is missing, and nothing else
 #   make generate   compile the BPF objects that are committed
 #   make lint       formatting, vet, staticcheck
+#   make test-kernels        integration tests on other kernels and machines
 #   make fuzz       every fuzz target for FUZZTIME each (default 30s)
 #   make clean      remove what was built
 
@@ -89,3 +90,5 @@ fuzz:
 clean:
 	$(MAKE) -C testdata clean
 	$(GO) clean -testcache
+
+include kernels.mk

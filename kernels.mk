@@ -7,6 +7,7 @@
 #   make test-kernels-quick                        some kernels
 #   make kernels-setup                             installs compilers (as root)
 
+GO ?= go
 # flags of the matrix command
 KERNELS ?=
 # the packages to test; those that the command knows where there are none
@@ -15,10 +16,10 @@ KERNEL_PACKAGES ?=
 .PHONY: test-kernels test-kernels-quick kernels-setup
 
 test-kernels: kernels-setup
-	go run ./internal/kernels/matrix $(KERNELS) $(KERNEL_PACKAGES)
+	$(GO) run ./internal/kernels/matrix $(KERNELS) $(KERNEL_PACKAGES)
 
 test-kernels-quick: kernels-setup
-	go run ./internal/kernels/matrix -quick $(KERNELS) $(KERNEL_PACKAGES)
+	$(GO) run ./internal/kernels/matrix -quick $(KERNELS) $(KERNEL_PACKAGES)
 
 kernels-setup:
-	go run ./internal/kernels/fetch -setup
+	$(GO) run ./internal/kernels/fetch -setup

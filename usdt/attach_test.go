@@ -205,6 +205,9 @@ func TestTargetMayBeGivenInAllForms(t *testing.T) {
 		{"name of a library that the process has mapped", usdt.Target{Path: "libtarget.so", PID: process.PID}, process},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
+			if c.Mode() == usdt.ModeSingleIPMap {
+				tc.target.PID = tc.process.PID // a library can be attached for everyone with a cookie only
+			}
 			lnk := c.attach(t, c.Collect, tc.target, "three", nil)
 			tc.process.Fire("three", 1)
 			qt.Assert(t, qt.Equals(int(c.next(t, 1)[0].Pid), tc.process.PID))
@@ -254,6 +257,7 @@ func TestSectionsSayWhereToAttach(t *testing.T) {
 		return hits
 	}
 
+	testprog.LeakCheck(t)
 	t.Run("all at once", func(t *testing.T) {
 		mgr, objs := load(t, "twelve")
 		links, err := mgr.AttachSections(objs, &usdt.SectionOptions{PID: process.PID})
@@ -266,7 +270,7 @@ func TestSectionsSayWhereToAttach(t *testing.T) {
 
 	t.Run("all or nothing", func(t *testing.T) {
 		mgr, objs := load(t, "twelfe")
-		_, err := mgr.AttachSections(objs, nil)
+		_, err := mgr.AttachSections(objs, &usdt.SectionOptions{PID: process.PID})
 		qt.Assert(t, qt.ErrorMatches(err, `program section_second: .*no probe gousdt_test:twelfe \(nearest: gousdt_test:twelve.*`))
 		process.Fire("three", 1)
 		qt.Assert(t, qt.Equals(hits(t, objs), [3]uint64{}))
@@ -378,7 +382,10 @@ func newTexts(t *testing.T) *texts {
 	qt.Assert(t, qt.IsNil(err))
 	t.Cleanup(func() { x.Manager.Close() })
 	load(t, spec, &x.StringsObjects, x.CollectionOptions())
-	t.Cleanup(func() { x.StringsObjects.Close() })
+	t.Cleanup(func() {
+		x.StringsObjects.Close()
+		x.StringsObjects = testbpf.StringsObjects{}
+	})
 	x.reader, err = ringbuf.NewReader(x.Texts)
 	qt.Assert(t, qt.IsNil(err))
 	t.Cleanup(func() { x.reader.Close() })

@@ -63,7 +63,10 @@ func newCollector(t *testing.T, opts *usdt.ManagerOptions) *collector {
 	qt.Assert(t, qt.IsNil(err))
 	t.Cleanup(func() { qt.Check(t, qt.IsNil(c.Manager.Close())) })
 	load(t, spec, &c.ArgsObjects, c.CollectionOptions())
-	t.Cleanup(func() { c.ArgsObjects.Close() })
+	t.Cleanup(func() {
+		c.ArgsObjects.Close()
+		c.ArgsObjects = testbpf.ArgsObjects{} // the memory of its maps goes when nothing refers to it
+	})
 	c.events, err = ringbuf.NewReader(c.Events)
 	qt.Assert(t, qt.IsNil(err))
 	t.Cleanup(func() { c.events.Close() })

@@ -14,6 +14,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/gousdt/gousdt/internal/kernels"
@@ -68,7 +69,7 @@ func main() {
 		flags.Usage()
 		os.Exit(2)
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	status, err := run(ctx, o, flags.Arg(0), flags.Args()[1:])
 	stop()
 	if err != nil {

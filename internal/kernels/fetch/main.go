@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/signal"
 	"strings"
+	"syscall"
 
 	"github.com/gousdt/gousdt/internal/kernels"
 	"github.com/gousdt/gousdt/internal/kernels/debian"
@@ -38,7 +39,7 @@ func main() {
 	qemu := flag.Bool("qemu", false, "")
 	install := flag.Bool("setup", false, "")
 	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	var err error
 	if *install {

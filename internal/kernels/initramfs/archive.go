@@ -61,10 +61,9 @@ func (a *Archive) AddLink(name, target string) error {
 }
 
 // AddTree adds the host's directory source with all that is in it: files,
-// directories and symbolic links (not followed). Directories for which skip,
-// called with a slash-separated path relative to source, answers true are left
-// out; a nil skip leaves nothing out. Sockets, devices and pipes are left out.
-func (a *Archive) AddTree(name, source string, skip func(dir string) bool) error {
+// directories and symbolic links (not followed). Sockets, devices and pipes are
+// left out.
+func (a *Archive) AddTree(name, source string) error {
 	return filepath.WalkDir(source, func(file string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return fmt.Errorf("initramfs: %w", err)
@@ -73,13 +72,9 @@ func (a *Archive) AddTree(name, source string, skip func(dir string) bool) error
 		if err != nil {
 			return fmt.Errorf("initramfs: %w", err)
 		}
-		relative = filepath.ToSlash(relative)
-		at := path.Join(name, relative)
+		at := path.Join(name, filepath.ToSlash(relative))
 		switch {
 		case d.IsDir():
-			if skip != nil && relative != "." && skip(relative) {
-				return fs.SkipDir
-			}
 			return a.AddDir(at)
 		case d.Type() == fs.ModeSymlink:
 			target, err := os.Readlink(file)

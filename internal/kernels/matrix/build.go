@@ -147,6 +147,19 @@ func runMake(ctx context.Context, dir string, arguments ...string) (string, erro
 	return string(out), nil
 }
 
+// buildAllTraced builds the programs of all machines: tests on one machine look
+// at those of others, too. The result has an error for each machine whose
+// programs could not be built.
+func buildAllTraced(ctx context.Context, module string) map[string]error {
+	failed := make(map[string]error)
+	for _, machine := range kernels.Machines() {
+		if err := buildTraced(ctx, machine, module); err != nil {
+			failed[machine.Name] = err
+		}
+	}
+	return failed
+}
+
 // machineBuild is what all kernels of a machine share.
 type machineBuild struct {
 	machine kernels.Machine
@@ -167,7 +180,7 @@ func (m *matrix) build(ctx context.Context, name string) (*machineBuild, error) 
 	if b.first, err = vm.BuildInit(ctx, machine, dir); err != nil {
 		return nil, err
 	}
-	return b, buildTraced(ctx, machine, m.module)
+	return b, m.untraced()[name]
 }
 
 func commandError(what string, output []byte, err error) error {

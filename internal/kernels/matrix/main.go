@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/signal"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/gousdt/gousdt/internal/kernels"
@@ -70,7 +71,7 @@ func main() {
 	if len(o.packages) == 0 {
 		o.packages = strings.Fields(defaultPackages)
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := run(ctx, o)
 	stop()
 	if err != nil {

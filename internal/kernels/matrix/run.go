@@ -27,6 +27,9 @@ type matrix struct {
 	work    string // temporary directory
 	logs    string // directory
 	cache   *debian.Cache
+	// untraced builds the traced programs, once, and tells for which machines
+	// that failed.
+	untraced func() map[string]error
 }
 
 func newMatrix(ctx context.Context, o options) (*matrix, error) {
@@ -50,9 +53,11 @@ func newMatrix(ctx context.Context, o options) (*matrix, error) {
 	if err != nil {
 		return nil, err
 	}
+	module := filepath.Dir(file)
 	return &matrix{
-		options: o, module: filepath.Dir(file), work: work, logs: logs,
-		cache: &debian.Cache{Dir: dir},
+		options: o, module: module, work: work, logs: logs,
+		cache:    &debian.Cache{Dir: dir},
+		untraced: sync.OnceValue(func() map[string]error { return buildAllTraced(ctx, module) }),
 	}, nil
 }
 
@@ -139,6 +144,9 @@ func (m *matrix) runOne(ctx context.Context, b *machineBuild, image debian.Image
 			}
 		},
 	})
+	if result.Attempts > 1 {
+		m.progress("%v: booted %d times", r.kernel, result.Attempts)
+	}
 	r.trouble = err
 	r.release, r.boot, r.total = result.Release, result.Boot, result.Total
 	for i, s := range b.suites {

@@ -19,7 +19,7 @@ const NoJob = -1
 type console struct {
 	token  string
 	output func(job int, line string)
-	now    func() time.Time
+	onBoot func() // called when the first process runs; may be nil
 
 	job      int // the one that runs, or NoJob
 	empty    bool
@@ -39,7 +39,7 @@ const keptLines = 40
 const maxConsoleLine = 64 << 10
 
 func newConsole(token string, output func(job int, line string)) *console {
-	return &console{token: token, output: output, now: time.Now, job: NoJob, statuses: make(map[int]int)}
+	return &console{token: token, output: output, job: NoJob, statuses: make(map[int]int)}
 }
 
 // read follows the console until it is closed or the guest has said that it is
@@ -86,7 +86,10 @@ func (c *console) line(line string) {
 	}
 	switch event.Kind {
 	case protocol.Booted:
-		c.release, c.booted = event.Text, c.now()
+		c.release, c.booted = event.Text, time.Now()
+		if c.onBoot != nil {
+			c.onBoot()
+		}
 	case protocol.Started:
 		c.job = event.Job
 	case protocol.Exited:

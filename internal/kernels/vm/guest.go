@@ -34,9 +34,10 @@ const (
 	guestBuild  = guestModule + "/testdata/build"
 )
 
-// NewGuest returns a guest with the traced programs of the module in the
-// host's directory module, as far as they are built for the machine, and its
-// other testdata. env is added to the environment of all tests ("NAME=value").
+// NewGuest returns a guest with the testdata of the module in the host's
+// directory module, and with them the traced programs, as far as they are
+// built. (Also those for other machines, which are small: there are tests of
+// what cannot be traced.) env is added to the environment of all tests ("NAME=value").
 func NewGuest(machine kernels.Machine, module string, env []string) (*Guest, error) {
 	g := &Guest{machine: machine, module: module}
 	g.env = append([]string{
@@ -51,14 +52,7 @@ func NewGuest(machine kernels.Machine, module string, env []string) (*Guest, err
 			return nil, err
 		}
 	}
-	// What other machines run would only take memory.
-	var own []string
-	for _, p := range machine.Programs {
-		own = append(own, path.Join("build", p.Name))
-	}
-	skip := func(dir string) bool { return path.Dir(dir) == "build" && !slices.Contains(own, dir) }
-	testdata := filepath.Join(module, "testdata")
-	err := g.archive.AddTree(path.Join(guestModule, "testdata"), testdata, skip)
+	err := g.archive.AddTree(path.Join(guestModule, "testdata"), filepath.Join(module, "testdata"))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
@@ -79,7 +73,7 @@ func (g *Guest) AddTest(binary, dir string, timeout time.Duration, arguments ...
 	}
 	// The module's own testdata are there already.
 	if at != guestModule {
-		err := g.archive.AddTree(path.Join(at, "testdata"), filepath.Join(dir, "testdata"), nil)
+		err := g.archive.AddTree(path.Join(at, "testdata"), filepath.Join(dir, "testdata"))
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
@@ -116,7 +110,7 @@ func (g *Guest) Add(name, source string) error {
 		return err
 	}
 	if info.IsDir() {
-		return g.archive.AddTree(name, source, nil)
+		return g.archive.AddTree(name, source)
 	}
 	return g.archive.AddFile(name, source)
 }

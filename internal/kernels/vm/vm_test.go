@@ -134,9 +134,10 @@ func TestGuestLooksLikeTheModule(t *testing.T) {
 		"/src/testdata/vectors.txt":        true,
 		"/src/testdata/build/amd64/target": true,
 		"/src/testdata/build/386/target":   true,
-		"/src/testdata/build/s390x/target": false,
+		"/src/testdata/build/s390x/target": true,
 		"/src/usdt/testdata/file":          true,
 		"/src/usdt/usdt.test":              true,
+		"/src/init":                        false,
 	} {
 		qt.Check(t, qt.Equals(g.archive.Has(name), want), qt.Commentf("%s", name))
 	}
@@ -151,16 +152,20 @@ func TestGuestLooksLikeTheModule(t *testing.T) {
 	qt.Check(t, qt.ErrorMatches(err, ".* is not in the module .*"))
 }
 
+func scriptEmulator(t *testing.T, script string) debian.Emulator {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "emulator")
+	qt.Assert(t, qt.IsNil(os.WriteFile(path, []byte("#!/bin/sh\n"+script), 0o755)))
+	return debian.Emulator{Path: path}
+}
+
 // runScript runs a guest under an emulator that is a shell script.
 func runScript(t *testing.T, ctx context.Context, script string) (Result, *GuestError) {
 	t.Helper()
 	dir := module(t)
-	path := filepath.Join(t.TempDir(), "emulator")
-	qt.Assert(t, qt.IsNil(os.WriteFile(path, []byte("#!/bin/sh\n"+script), 0o755)))
 	result, err := newGuest(t, dir).Run(ctx, Options{
-		Emulator: debian.Emulator{Path: path}, Kernel: "/nowhere", Init: filepath.Join(dir, "init"),
-		// 0.2 s in all, with what the job may take.
-		BootTime: 200*time.Millisecond - time.Second - jobGrace,
+		Emulator: scriptEmulator(t, script), Kernel: "/nowhere", Init: filepath.Join(dir, "init"),
+		BootTime: 200 * time.Millisecond,
 	})
 	var guestError *GuestError
 	qt.Assert(t, qt.IsTrue(errors.As(err, &guestError)), qt.Commentf("%v", err))
@@ -169,8 +174,14 @@ func runScript(t *testing.T, ctx context.Context, script string) (Result, *Guest
 
 func TestSilentGuestIsGivenUp(t *testing.T) {
 	_, err := runScript(t, context.Background(), "echo SeaBIOS; exec sleep 60")
-	qt.Check(t, qt.Equals(err.Reason, "no verdict within 200ms"))
+	qt.Check(t, qt.Equals(err.Reason, "it did not boot within 200ms"))
 	qt.Check(t, qt.DeepEquals(err.Console, []string{"SeaBIOS"}))
+}
+
+func TestGuestThatDoesNotBootIsTriedAgain(t *testing.T) {
+	result, err := runScript(t, context.Background(), "echo 'Kernel panic - not syncing: timer'")
+	qt.Check(t, qt.Equals(err.Reason, "Kernel panic - not syncing: timer"))
+	qt.Check(t, qt.Equals(result.Attempts, bootAttempts))
 }
 
 func TestEmulatorThatFailsIsQuoted(t *testing.T) {
@@ -189,23 +200,47 @@ func TestPanicIsTheReasonWhateverTheEmulatorSays(t *testing.T) {
 	qt.Check(t, qt.Equals(err.Reason, "Kernel panic - not syncing: test"))
 }
 
-func TestVerdictIsTheMarkersOfThisRun(t *testing.T) {
-	// The script finds the token where the guest does, in the initramfs.
-	script := `
+// findToken is a script that finds the token where the guest does, in the
+// initramfs.
+const findToken = `
 while [ "$1" != -initrd ]; do shift; done
 token=$(sed -n 's/.*"Token":"\([A-Z0-9]*\)".*/\1/p' "$2")
+`
+
+func TestVerdictIsTheMarkersOfThisRun(t *testing.T) {
+	dir := module(t)
+	result, err := newGuest(t, dir).Run(context.Background(), Options{
+		Emulator: scriptEmulator(t, findToken+`
 echo "@gousdt-guest $token booted 6.12.1"
 echo "@gousdt-guest $token started 0"
 echo "@gousdt-guest $token exited 0 3"
 echo "@gousdt-guest $token done"
-`
-	dir := module(t)
-	path := filepath.Join(t.TempDir(), "emulator")
-	qt.Assert(t, qt.IsNil(os.WriteFile(path, []byte("#!/bin/sh\n"+script), 0o755)))
-	result, err := newGuest(t, dir).Run(context.Background(), Options{
-		Emulator: debian.Emulator{Path: path}, Kernel: "/nowhere", Init: filepath.Join(dir, "init"),
+`),
+		Kernel: "/nowhere", Init: filepath.Join(dir, "init"),
 	})
 	qt.Assert(t, qt.IsNil(err))
 	qt.Check(t, qt.Equals(result.Release, "6.12.1"))
+	qt.Check(t, qt.Equals(result.Attempts, 1))
 	qt.Check(t, qt.DeepEquals(result.Statuses, map[int]int{0: 3}))
+}
+
+func TestGuestThatHangsAfterBootingIsGivenUp(t *testing.T) {
+	dir := module(t)
+	g := newGuest(t, dir)
+	g.jobs[0].Timeout = 200*time.Millisecond - jobGrace - offTime
+	result, err := g.Run(context.Background(), Options{
+		Emulator: scriptEmulator(t, findToken+`
+echo "@gousdt-guest $token booted 6.12.1"
+echo "@gousdt-guest $token started 0"
+echo "the last words"
+exec sleep 60
+`),
+		Kernel: "/nowhere", Init: filepath.Join(dir, "init"),
+	})
+	var guestError *GuestError
+	qt.Assert(t, qt.IsTrue(errors.As(err, &guestError)), qt.Commentf("%v", err))
+	qt.Check(t, qt.Equals(guestError.Reason, "no verdict within 200ms"))
+	qt.Check(t, qt.DeepEquals(guestError.Console, []string{"the last words"}))
+	qt.Check(t, qt.Equals(result.Attempts, 1), qt.Commentf("tests must not run twice"))
+	qt.Check(t, qt.HasLen(result.Statuses, 0))
 }
