@@ -75,8 +75,9 @@
 // works in the initial network namespace alone. If events are not to be had, because
 // the privilege is missing or the proc file system is of another PID namespace,
 // passes do all the work; [Stats] says so. Not told by the kernel, but left to
-// passes, are the unmapping of a file by a process that goes on, and a process's
-// own change of its name. When records are lost, a pass makes up for it.
+// passes, are the unmapping of a file by a process that goes on, a process's own
+// change of its name, and what happens on a CPU that was switched on after Run began.
+// When records are lost, a pass makes up for it.
 //
 // # Limits
 //

@@ -29,22 +29,26 @@ const (
 	elfCode = 0x1000 // where the code is, in the file and from elfBase
 )
 
-// waitCode is a program that reads a byte from its standard input, or waits for
-// its end, and exits.
+// waitCode is a program that writes a byte to its standard output, reads one from its
+// standard input, or waits for its end, and exits.
 var waitCode = map[string]struct {
 	machine elf.Machine
 	code    []byte
 }{
 	"amd64": {elf.EM_X86_64, []byte{
-		0x31, 0xc0, 0x31, 0xff, // xor eax, eax (read); xor edi, edi
 		0x48, 0x8d, 0x74, 0x24, 0xf8, // lea rsi, [rsp-8]
-		0xba, 1, 0, 0, 0, 0x0f, 0x05, // mov edx, 1; syscall
+		0xba, 1, 0, 0, 0, // mov edx, 1
+		0xb8, 1, 0, 0, 0, 0xbf, 1, 0, 0, 0, 0x0f, 0x05, // mov eax, 1 (write); mov edi, 1; syscall
+		0x31, 0xc0, 0x31, 0xff, 0x0f, 0x05, // xor eax, eax (read); xor edi, edi; syscall
 		0xb8, 60, 0, 0, 0, 0x31, 0xff, 0x0f, 0x05, // mov eax, 60 (exit); xor edi, edi; syscall
 	}},
 	"arm64": {elf.EM_AARCH64, []byte{
-		0x00, 0x00, 0x80, 0xd2, // mov x0, 0
+		0x20, 0x00, 0x80, 0xd2, // mov x0, 1
 		0xe1, 0x43, 0x00, 0xd1, // sub x1, sp, 16
 		0x22, 0x00, 0x80, 0xd2, // mov x2, 1
+		0x08, 0x08, 0x80, 0xd2, // mov x8, 64 (write)
+		0x01, 0x00, 0x00, 0xd4, // svc 0
+		0x00, 0x00, 0x80, 0xd2, // mov x0, 0
 		0xe8, 0x07, 0x80, 0xd2, // mov x8, 63 (read)
 		0x01, 0x00, 0x00, 0xd4, // svc 0
 		0x00, 0x00, 0x80, 0xd2, // mov x0, 0

@@ -120,15 +120,12 @@ func (s *eventSource) gather() {
 }
 
 // take returns what has been gathered since it was called last.
-func (s *eventSource) take() (pids []int, records, lost uint64) {
+func (s *eventSource) take() happenings {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for pid := range s.taken.pids {
-		pids = append(pids, pid)
-	}
-	records, lost = s.taken.records, s.taken.lost
+	taken := s.taken
 	s.taken = happenings{}
-	return pids, records, lost
+	return taken
 }
 
 // Close ends the goroutine and frees the buffers.

@@ -11,7 +11,7 @@ type eventSource struct{ happened chan struct{} }
 
 func openEventSource() (*eventSource, error) { return nil, errors.ErrUnsupported }
 
-func (s *eventSource) take() (pids []int, records, lost uint64) { return nil, 0, 0 }
+func (s *eventSource) take() happenings { return happenings{} }
 
 // Close does nothing.
 func (s *eventSource) Close() error { return nil }

@@ -16,6 +16,15 @@ type Mapping struct {
 	Offset uint64
 }
 
+// Address returns where in the memory of the process a place of the file is, given
+// by its offset in the file. ok is false if this is not the mapping that has it.
+func (m Mapping) Address(offset uint64) (address uint64, ok bool) {
+	if offset < m.Offset || offset-m.Offset >= m.End-m.Start {
+		return 0, false
+	}
+	return m.Start + (offset - m.Offset), true
+}
+
 // MappedFile is a file of which a process has executable mappings: what maps
 // tells of it, and the way to the file itself. It must not be used by several
 // goroutines at once.

@@ -166,6 +166,9 @@ func (f *FS) readMaps(pid int, lines *lineReader, line func(*mapLine)) error {
 		case err != nil:
 			return &Error{PID: pid, Op: "read maps", Err: classify(err)}
 		}
+		if whole && isOther(text) {
+			continue
+		}
 		err = parseMapLine(text, &l)
 		if err == nil && !whole {
 			err = fmt.Errorf("%w line of maps: longer than %d bytes", ErrMalformed, maxLine)

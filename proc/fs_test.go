@@ -125,6 +125,19 @@ func TestFilesGroupsMappings(t *testing.T) {
 	}))
 }
 
+func TestMappingAddress(t *testing.T) {
+	m := Mapping{Start: 0x7f0000001000, End: 0x7f0000003000, Offset: 0x5000}
+	for offset, want := range map[uint64]uint64{0x5000: 0x7f0000001000, 0x6fff: 0x7f0000002fff} {
+		address, ok := m.Address(offset)
+		qt.Check(t, qt.IsTrue(ok))
+		qt.Check(t, qt.Equals(address, want))
+	}
+	for _, offset := range []uint64{0, 0x4fff, 0x7000, 1<<64 - 1} {
+		_, ok := m.Address(offset)
+		qt.Check(t, qt.IsFalse(ok), qt.Commentf("%#x", offset))
+	}
+}
+
 func TestFilesOfAMalformedMapsAreThoseUnderstood(t *testing.T) {
 	f := newFixture(t)
 	f.put(fakeProcess{pid: 7, size: 1})

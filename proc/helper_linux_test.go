@@ -159,19 +159,15 @@ var helperCommands = map[string]func(args []string) (string, error){
 			unix.Unmount(".", unix.MNT_DETACH),
 			os.Chdir("/"))
 	},
-	// start PATH runs a program with a pipe for its input, and answers its PID in
+	// start PATH runs waitCode, with a pipe for its input, and answers its PID in
 	// the helper's namespace.
 	"start": func(args []string) (string, error) {
-		cmd := exec.Command(args[0])
-		input, err := cmd.StdinPipe()
+		p, err := startProgram(args[0])
 		if err != nil {
 			return "", err
 		}
-		if err := cmd.Start(); err != nil {
-			return "", err
-		}
-		pid := strconv.Itoa(cmd.Process.Pid)
-		started[pid] = &program{cmd, input}
+		pid := strconv.Itoa(p.Process.Pid)
+		started[pid] = p
 		return pid, nil
 	},
 	// stop PID ends it and waits for it.
@@ -265,6 +261,27 @@ func mapExecutable(fd int) (string, error) {
 type program struct {
 	*exec.Cmd
 	input io.Closer
+}
+
+// startProgram runs a file with waitCode and returns when it does: exec is known to
+// have succeeded before anything is mapped.
+func startProgram(path string) (*program, error) {
+	cmd := exec.Command(path)
+	input, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	output, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	if _, err := output.Read(make([]byte, 1)); err != nil {
+		return nil, err
+	}
+	return &program{cmd, input}, nil
 }
 
 // Close ends the program and waits for it.

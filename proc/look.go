@@ -72,8 +72,8 @@ func (w *Watcher) sync(pids []int) error {
 // its stat says.
 func (w *Watcher) visit(pid int, thoroughly bool) {
 	s, err := w.fs.readStat(pid, w.statText)
-	reader := pid
-	if err == nil && s.isLeaderless() {
+	reader, leaderless := pid, err == nil && s.isLeaderless()
+	if leaderless {
 		// The first thread has none of the memory that the others still have.
 		started := s.startTime
 		reader, s, err = w.fs.liveThread(pid, w.statText)
@@ -102,7 +102,7 @@ func (w *Watcher) visit(pid int, thoroughly bool) {
 		p = &watched{}
 		w.processes[pid] = p
 	}
-	p.pass = w.stats.Passes
+	p.pass, p.leaderless = w.stats.Passes, leaderless
 	image := p.startCode != s.startCode || p.startStack != s.startStack
 	thoroughly = thoroughly || isNew || image || p.retry
 	if isNew || image || p.process.Command != string(s.command) {

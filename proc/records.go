@@ -18,7 +18,9 @@ const (
 
 // happenings is what records of the kernel tell.
 type happenings struct {
-	pids    map[int]bool // processes to look at
+	// pids are processes to look at: true if whatever is known about them, false
+	// if only those whose first thread has ended.
+	pids    map[int]bool
 	records uint64
 	lost    uint64
 }
@@ -45,35 +47,33 @@ func (h *happenings) add(record []byte) {
 		// Other names than those of exec matter to a filter, but they come from
 		// every thread; passes find them.
 		if misc&commIsExec != 0 {
-			h.addPID(word(0))
+			h.addPID(word(0), true)
 		}
 	case recordFork:
 		if word(0) != word(4) { // else it is a thread
-			h.addPID(word(0))
+			h.addPID(word(0), true)
 		}
 	case recordExit:
-		// The end of a process's first thread is nearly always that of the
-		// process; where others go on, passes find when they end.
-		if word(0) == word(8) {
-			h.addPID(word(0))
-		}
+		// A process ends with its last thread, which is not always the first: of
+		// those killed, any may be.
+		h.addPID(word(0), word(0) == word(8))
 	case recordMmap2:
 		// Only executable memory is reported. Anonymous memory has no file.
 		if word(32)|word(36)|word(40)|word(44) != 0 {
-			h.addPID(word(0))
+			h.addPID(word(0), true)
 		}
 	}
 }
 
 // addPID leaves out 0 and -1: processes of other PID namespaces.
-func (h *happenings) addPID(pid uint32) {
+func (h *happenings) addPID(pid uint32, always bool) {
 	if pid == 0 || pid > 1<<30 {
 		return
 	}
 	if h.pids == nil {
 		h.pids = make(map[int]bool)
 	}
-	h.pids[int(pid)] = true
+	h.pids[int(pid)] = h.pids[int(pid)] || always
 }
 
 // drainRecords shows each record between tail and head of a ring of a power of two

@@ -4,7 +4,6 @@ package proc
 
 import (
 	"encoding/binary"
-	"maps"
 	"slices"
 	"testing"
 
@@ -30,17 +29,17 @@ func TestHappeningsNameProcessesToLookAt(t *testing.T) {
 	tests := []struct {
 		name   string
 		record []byte
-		pids   []int
+		pids   map[int]bool
 		lost   uint64
 	}{
-		{"fork of a process", testRecord(recordFork, 0, 100, 1, 100, 1, 0, 0), []int{100}, 0},
+		{"fork of a process", testRecord(recordFork, 0, 100, 1, 100, 1, 0, 0), map[int]bool{100: true}, 0},
 		{"start of a thread", testRecord(recordFork, 0, 100, 100, 101, 100, 0, 0), nil, 0},
-		{"exec", testRecord(recordComm, commIsExec, 100, 100, 0x6261), []int{100}, 0},
+		{"exec", testRecord(recordComm, commIsExec, 100, 100, 0x6261), map[int]bool{100: true}, 0},
 		{"change of a name", testRecord(recordComm, 0, 100, 101, 0x6261), nil, 0},
-		{"exit of a process", testRecord(recordExit, 0, 100, 1, 100, 1, 0, 0), []int{100}, 0},
-		{"exit of a thread", testRecord(recordExit, 0, 100, 1, 101, 1, 0, 0), nil, 0},
-		{"mapping of a file", mmap(100, 8, 1, 77), []int{100}, 0},
-		{"mapping of a memfd", mmap(100, 0, 1, 77), []int{100}, 0},
+		{"exit of a process", testRecord(recordExit, 0, 100, 1, 100, 1, 0, 0), map[int]bool{100: true}, 0},
+		{"exit of a thread", testRecord(recordExit, 0, 100, 1, 101, 1, 0, 0), map[int]bool{100: false}, 0},
+		{"mapping of a file", mmap(100, 8, 1, 77), map[int]bool{100: true}, 0},
+		{"mapping of a memfd", mmap(100, 0, 1, 77), map[int]bool{100: true}, 0},
 		{"anonymous memory of a JIT compiler", mmap(100, 0, 0, 0), nil, 0},
 		{"process of another namespace", mmap(0, 8, 1, 77), nil, 0},
 		{"process that is gone", mmap(1<<32-1, 8, 1, 77), nil, 0},
@@ -52,11 +51,19 @@ func TestHappeningsNameProcessesToLookAt(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			var h happenings
 			h.add(test.record)
-			qt.Check(t, qt.DeepEquals(slices.Collect(maps.Keys(h.pids)), test.pids))
+			qt.Check(t, qt.DeepEquals(h.pids, test.pids))
 			qt.Check(t, qt.Equals(h.lost, test.lost))
 			qt.Check(t, qt.Equals(h.records, 1))
 		})
 	}
+}
+
+func TestHappeningsOfAThreadDoNotHideThoseOfItsProcess(t *testing.T) {
+	var h happenings
+	h.add(testRecord(recordExit, 0, 100, 1, 101, 1, 0, 0))
+	h.add(testRecord(recordExit, 0, 100, 1, 100, 1, 0, 0))
+	h.add(testRecord(recordExit, 0, 100, 1, 102, 1, 0, 0))
+	qt.Check(t, qt.DeepEquals(h.pids, map[int]bool{100: true}))
 }
 
 func TestDrainRecordsGoesAroundTheEnd(t *testing.T) {

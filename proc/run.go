@@ -88,12 +88,18 @@ func (w *Watcher) setEvents(on bool, err error) {
 // syncEvents looks at the processes of which the kernel told, or at all if it told
 // that it could not tell everything.
 func (w *Watcher) syncEvents(source *eventSource) error {
-	pids, records, lost := source.take()
+	told := source.take()
 	w.mu.Lock()
-	w.stats.Records += records
-	w.stats.Lost += lost
+	w.stats.Records += told.records
+	w.stats.Lost += told.lost
+	var pids []int
+	for pid, always := range told.pids {
+		if p := w.processes[pid]; always || (p != nil && p.leaderless) {
+			pids = append(pids, pid)
+		}
+	}
 	w.mu.Unlock()
-	if lost > 0 {
+	if told.lost > 0 {
 		if err := w.syncAllReporting(); err != nil {
 			return err
 		}

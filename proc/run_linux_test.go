@@ -5,7 +5,6 @@ package proc
 import (
 	"context"
 	"fmt"
-	"io"
 	"os/exec"
 	"runtime"
 	"sync"
@@ -129,12 +128,35 @@ func TestRunFindsWhatIsMappedLaterAndWhatEnds(t *testing.T) {
 	}
 }
 
+func TestRunFindsTheEndOfAProcessWhoseFirstThreadEndedEarlier(t *testing.T) {
+	needRoot(t)
+	lib := traced(1).write(t, t.TempDir(), "libtraced.so")
+	for _, mode := range modes {
+		t.Run(mode.name, func(t *testing.T) {
+			r := startRunning(t, mode.interval, mode.options)
+			defer r.stop()
+			needEvents(t, r)
+			h := startHelper(t, 0)
+			h.do("map", lib)
+			r.await(h.pid, true)
+			h.do("leaderless")
+			// What is found later was told by the kernel later.
+			later := startHelper(t, 0)
+			later.do("map", lib)
+			r.await(later.pid, true)
+			r.await(h.pid, true)
+			h.stop()
+			r.await(h.pid, false)
+		})
+	}
+}
+
 func TestRunFindsForkedProcesses(t *testing.T) {
 	needRoot(t)
 	if _, ok := waitCode[runtime.GOARCH]; !ok {
 		t.Skipf("no program for %s", runtime.GOARCH)
 	}
-	program := traced(1).write(t, t.TempDir(), "program")
+	path := traced(1).write(t, t.TempDir(), "program")
 	for _, mode := range modes {
 		t.Run(mode.name, func(t *testing.T) {
 			const processes, together = 500, 20
@@ -142,24 +164,20 @@ func TestRunFindsForkedProcesses(t *testing.T) {
 			r := startRunning(t, mode.interval, mode.options)
 			needEvents(t, r)
 			for range processes / together {
-				var group []*exec.Cmd
-				var inputs []io.Closer
+				var group []*program
 				for range together {
-					cmd := exec.Command(program)
-					input, err := cmd.StdinPipe()
+					p, err := startProgram(path)
 					qt.Assert(t, qt.IsNil(err))
-					qt.Assert(t, qt.IsNil(cmd.Start()))
-					group, inputs = append(group, cmd), append(inputs, input)
+					group = append(group, p)
 				}
-				for _, cmd := range group {
-					r.await(cmd.Process.Pid, true)
+				for _, p := range group {
+					r.await(p.Process.Pid, true)
 				}
-				for i, cmd := range group {
-					inputs[i].Close()
-					qt.Assert(t, qt.IsNil(cmd.Wait()))
+				for _, p := range group {
+					qt.Assert(t, qt.IsNil(p.Close()))
 				}
-				for _, cmd := range group {
-					r.await(cmd.Process.Pid, false)
+				for _, p := range group {
+					r.await(p.Process.Pid, false)
 				}
 			}
 			qt.Check(t, qt.Equals(r.cache.Stats().InUse, 0))
@@ -177,18 +195,19 @@ func TestRunMissesNothingAmongProcessesThatVanish(t *testing.T) {
 	if _, ok := waitCode[runtime.GOARCH]; !ok {
 		t.Skipf("no program for %s", runtime.GOARCH)
 	}
-	program := traced(1).write(t, t.TempDir(), "program")
+	path := traced(1).write(t, t.TempDir(), "program")
 	for _, mode := range modes {
 		t.Run(mode.name, func(t *testing.T) {
 			descriptors := openDescriptors(t)
 			r := startRunning(t, mode.interval, mode.options)
 			needEvents(t, r)
-			stay := startProgram(t, program)
+			stay, err := startProgram(path)
+			qt.Assert(t, qt.IsNil(err))
 			var group sync.WaitGroup
 			for range 2 {
 				group.Go(func() {
 					for range 100 { // their input is at its end: they exit at once
-						if err := exec.Command(program).Run(); err != nil {
+						if err := exec.Command(path).Run(); err != nil {
 							t.Error(err)
 						}
 					}
@@ -213,15 +232,6 @@ func TestRunMissesNothingAmongProcessesThatVanish(t *testing.T) {
 			qt.Check(t, qt.Equals(openDescriptors(t), descriptors))
 		})
 	}
-}
-
-func startProgram(t *testing.T, path string) *program {
-	t.Helper()
-	cmd := exec.Command(path)
-	input, err := cmd.StdinPipe()
-	qt.Assert(t, qt.IsNil(err))
-	qt.Assert(t, qt.IsNil(cmd.Start()))
-	return &program{cmd, input}
 }
 
 func TestRunMakesUpForLostRecords(t *testing.T) {

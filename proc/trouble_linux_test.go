@@ -89,6 +89,37 @@ func TestWatcherKeepsPairsThroughTroubleThatPasses(t *testing.T) {
 	qt.Check(t, qt.HasLen(w.Pairs(), 1))
 }
 
+func TestWatcherTriesAgainInTheNextPassWhatMayPass(t *testing.T) {
+	w := newWatch(t, Options{}, "*:*")
+	p := fakeProcess{pid: 1, size: 1, maps: []fakeMap{w.at(0x1000, "memory.so")}}
+	p.maps[0].file = ""
+	w.put(p)
+	w.link(1, "root", "/")
+	w.pass(`! process 1: identify "` + w.libs["memory.so"] + `": mapping or file changed while it was looked at (try again): no such file or directory`)
+	p.maps[0].file = w.libs["memory.so"]
+	w.put(p) // stat does not tell
+	w.pass("+otel_memory", "+1 memory.so")
+	read := w.Stats().Read
+	w.pass()
+	qt.Check(t, qt.Equals(w.Stats().Read, read), qt.Commentf("and no more"))
+}
+
+func TestWatcherTriesAgainLaterWhatIsNotLikelyToPass(t *testing.T) {
+	w := newWatch(t, Options{}, "*:*")
+	p := fakeProcess{pid: 1, size: 1, maps: []fakeMap{w.at(0x1000, "memory.so")}}
+	p.maps[0].file = "/dev/null"
+	w.put(p)
+	w.pass(`! process 1: identify "` + w.libs["memory.so"] + `": not a regular file`)
+	p.maps[0].file = w.libs["memory.so"]
+	w.put(p) // stat does not tell
+	w.told = nil
+	for range busyPasses {
+		qt.Assert(t, qt.IsNil(w.SyncAll()))
+	}
+	qt.Check(t, qt.DeepEquals(w.told, []string{"+otel_memory", "+1 memory.so"}))
+	qt.Check(t, qt.Equals(w.Stats().Read, 2))
+}
+
 func TestWatcherBoundsTheFilesOfAProcess(t *testing.T) {
 	w := newWatch(t, Options{}, "*:*")
 	dir := t.TempDir()

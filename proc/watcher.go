@@ -20,7 +20,7 @@ type Options struct {
 	// Filter tells which processes are wanted; nil wants all. It is asked when a
 	// process is found, and again when it runs another program or changes its
 	// name. Processes that have no memory, as the threads of the kernel, are not
-	// asked about.
+	// asked about. It must not call the watcher.
 	Filter func(Process) bool
 	// Handler is told of what appears and disappears. It is called by one
 	// goroutine at a time, the one that looks: by Sync, SyncAll, Run or Close
@@ -69,6 +69,8 @@ type watched struct {
 	denied  bool
 	retry   bool // something failed that may succeed next time
 	pass    uint64
+
+	leaderless bool // its first thread has ended, the others have not
 
 	// As of the last comparison of the mappings: if none of these has changed,
 	// the mappings have not either (but see package documentation).

@@ -249,7 +249,10 @@ func TestSectionsSayWhereToAttach(t *testing.T) {
 		t.Cleanup(func() { mgr.Close() })
 		objs := &testbpf.SectionsObjects{}
 		qt.Assert(t, qt.IsNil(spec.LoadAndAssign(objs, mgr.CollectionOptions())))
-		t.Cleanup(func() { objs.Close() })
+		t.Cleanup(func() {
+			objs.Close()
+			*objs = testbpf.SectionsObjects{}
+		})
 		return mgr, objs
 	}
 	hits := func(t *testing.T, objs *testbpf.SectionsObjects) (hits [3]uint64) {

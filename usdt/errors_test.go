@@ -262,7 +262,7 @@ func TestAnotherTracersSemaphoreIsAClash(t *testing.T) {
 func TestProgramsLoadedWithoutTheManagerAreRefused(t *testing.T) {
 	testprog.RequireBPF(t)
 	c := newCollector(t, nil)
-	target := usdt.Target{Path: testprog.Path(t, "target-pie")}
+	target := usdt.Target{Path: testprog.Path(t, "target-static")}
 
 	_, err := c.Attach(nil, target, provider, "three", nil)
 	qt.Assert(t, qt.ErrorAs(err, new(*usdt.ProgramError)))

@@ -82,6 +82,7 @@ func (t *table) machineOnly() {
 	case elf.EM_AARCH64:
 		t.one("index",
 			number(300), number(300), number(-400), number(-200),
-			Arg{Kind: Unavailable, Size: 4, Signed: true}, number(100))
+			Arg{Kind: Unavailable, Size: 4, Signed: true}, number(100),
+			number(300), number(-200))
 	}
 }

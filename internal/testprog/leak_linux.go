@@ -46,7 +46,8 @@ func LeakCheck(t testing.TB) {
 	})
 }
 
-// nameOf asks the kernel for the name of a map or program, which tells more than its number.
+// nameOf asks the kernel for the name of a map or program, which tells more than its
+// number.
 func nameOf(item string) string {
 	var kind string
 	var id uint32
@@ -76,19 +77,19 @@ func nameOf(item string) string {
 // or when patience has ended.
 func leftSince(before inventory, patience time.Duration) []string {
 	deadline := time.Now().Add(patience)
-	// Only what is there at once can be of this test. Objects that appear later are those of other processes, which
-	// come and go all the time.
+	// Only what is there at once can be of this test. Objects that appear later are
+	// those of other processes, which come and go all the time.
 	suspects := takeInventory().since(before)
 	for {
 		left := suspects
 		if len(left) > 0 {
-			left = withoutForeign(left)
+			left = withoutMapped(withoutForeign(left), before)
 		}
 		if len(left) == 0 || time.Now().After(deadline) {
 			return left
 		}
 		time.Sleep(leakInterval)
-		runtime.GC() // unmaps the memory of BPF maps that a collection had mapped
+		runtime.GC() // unmaps the memory of global variables that nobody uses any more
 		now := takeInventory().since(before)
 		suspects = slices.DeleteFunc(suspects, func(item string) bool { return !slices.Contains(now, item) })
 	}
@@ -278,20 +279,4 @@ func mapsOfProgram(id string) []string {
 		objects = append(objects, objectName("map", fmt.Sprint(id)))
 	}
 	return objects
-}
-
-func dbg(t testing.TB, item string) {
-	id,ok := strings.CutPrefix(item,"bpf map ")
-	if !ok {return}
-	n,_ := strconv.Atoi(id)
-	m, err := ebpf.NewMapFromID(ebpf.MapID(n))
-	if err!=nil { t.Log(err); return }
-	defer m.Close()
-	i,_ := m.Info()
-	t.Log("name", i.Name, i.Type, "self mapped", countMappedMaps("/proc/self"))
-	ps,_ := filepath.Glob("/proc/[0-9]*")
-	for _,p := range ps { c,_ := os.ReadFile(p+"/cmdline"); if n:=countMappedMaps(p);n>0 { t.Log("mapper",p,n,strings.ReplaceAll(string(c),"\x00"," ")) }
-	 if slices.Contains(objectsOf(p), item) { t.Log("holder",p,string(c)) } }
-	var pid ebpf.ProgramID
-	for { nx,err:=ebpf.ProgramGetNextID(pid); if err!=nil {break}; pid=nx; if slices.Contains(mapsOfProgram(fmt.Sprint(pid)), item) { t.Log("prog",pid) } }
 }

@@ -48,7 +48,7 @@ func Start(t testing.TB, name string, args ...string) *Process {
 
 // StartCommand is [Start] for a command prepared by the caller: in a namespace,
 // as another user, with another environment. It sets the command's standard
-// input, output and error.
+// input, output and error. When it returns, the program runs.
 func StartCommand(t testing.TB, cmd *exec.Cmd) *Process {
 	t.Helper()
 	p := &Process{t: t, cmd: cmd, answers: make(chan string), errs: new(strings.Builder)}
@@ -67,6 +67,9 @@ func StartCommand(t testing.TB, cmd *exec.Cmd) *Process {
 	p.PID = cmd.Process.Pid
 	go p.read(stdout)
 	t.Cleanup(p.Kill)
+	// Until the program answers it may still be loaded: os/exec returns before its files are mapped. What it answers
+	// does not matter.
+	_, _ = p.Command("pid")
 	return p
 }
 
