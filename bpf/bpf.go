@@ -2,11 +2,12 @@
 
 package bpf
 
-import _ "embed"
+import "embed"
 
-//go:embed usdt.bpf.h
-var header string
+//go:embed *.bpf.h
+var headers embed.FS
 
-// Header returns the text of usdt.bpf.h. It belongs in a directory named bpf
-// below an include directory, because programs include <bpf/usdt.bpf.h>.
-func Header() string { return header }
+// Headers returns the files of the header: usdt.bpf.h, which programs include,
+// and usdt_spec.bpf.h, which that includes from its own directory. They belong
+// in a directory named bpf, below an include directory.
+func Headers() embed.FS { return headers }

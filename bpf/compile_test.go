@@ -86,18 +86,6 @@ func mustCompile(t *testing.T, compiler, machine, source string, flags ...string
 	return object
 }
 
-// instructionSets returns those that the compiler has of the ones that it can
-// be told to use.
-func instructionSets(compiler string) []string {
-	sets := []string{"v1", "v2", "v3"}
-	// Prints the list, and fails where there is nothing to compile.
-	help, _ := exec.Command(compiler, "-target", "bpf", "-mcpu=help", "-c", "-x", "c", os.DevNull, "-o", os.DevNull).CombinedOutput()
-	if strings.Contains(string(help), "v4") {
-		sets = append(sets, "v4")
-	}
-	return sets
-}
-
 func TestProgramsForLibbpfsHeaderCompileUnchanged(t *testing.T) {
 	for _, compiler := range compilers(t) {
 		for i, machine := range machines {

@@ -29,6 +29,8 @@
 //
 //	import _ "github.com/gousdt/gousdt/bpf"
 //
-// The linker drops the text from a program that does not call [Header]. A tool
-// that compiles elsewhere writes the text to a file bpf/usdt.bpf.h of its own.
+// The linker drops the text from a program that does not call [Headers]. A tool
+// that compiles elsewhere writes the files below an include directory:
+//
+//	err := os.CopyFS(filepath.Join(include, "bpf"), bpf.Headers())
 package bpf

@@ -5,6 +5,8 @@ package bpf_test
 import (
 	"debug/elf"
 	"errors"
+	"os"
+	"os/exec"
 	"regexp"
 	"runtime"
 	"strings"
@@ -43,6 +45,18 @@ func load(t *testing.T, object string, cookie bool, change func(*ebpf.Collection
 	qt.Assert(t, qt.IsNil(err))
 	t.Cleanup(collection.Close)
 	return collection
+}
+
+// instructionSets returns those that the compiler has of the ones that it can
+// be told to use.
+func instructionSets(compiler string) []string {
+	sets := []string{"v1", "v2", "v3"}
+	// Prints the list, and fails where there is nothing to compile.
+	help, _ := exec.Command(compiler, "-target", "bpf", "-mcpu=help", "-c", "-x", "c", os.DevNull, "-o", os.DevNull).CombinedOutput()
+	if strings.Contains(string(help), "v4") {
+		sets = append(sets, "v4")
+	}
+	return sets
 }
 
 func TestVerifierAcceptsWhatEveryCompilerMakes(t *testing.T) {

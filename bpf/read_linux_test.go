@@ -6,11 +6,7 @@ package bpf_test
 
 import (
 	"bytes"
-	"debug/elf"
 	"encoding/binary"
-	"io"
-	"os/exec"
-	"path/filepath"
 	"syscall"
 	"testing"
 
@@ -49,6 +45,9 @@ const (
 
 	signed    = 1
 	address32 = 2
+
+	zeroExtendedIndex = 4
+	signExtendedIndex = 8
 
 	none = 0xff
 )
@@ -89,69 +88,6 @@ func (a argument) shifted(bits uint8) argument {
 func (a argument) at(offset uint8) argument {
 	a.Place = offset + 1
 	return a
-}
-
-// target is a process that passes the site when told to.
-type target struct {
-	path         string
-	site, offset uint64
-	command      *exec.Cmd
-	in           io.Writer
-	out          io.Reader
-}
-
-func startTarget(t *testing.T) *target {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), "target")
-	output, err := exec.Command("gcc", "-nostdlib", "-static", "-no-pie", "-o", path, "testdata/target_amd64.S").CombinedOutput()
-	if err != nil {
-		missing(t, "needs gcc: "+err.Error()+"\n"+string(output))
-	}
-
-	tgt := &target{path: path, command: exec.Command(path)}
-	file, err := elf.Open(path)
-	qt.Assert(t, qt.IsNil(err))
-	defer file.Close()
-	symbols, err := file.Symbols()
-	qt.Assert(t, qt.IsNil(err))
-	for _, symbol := range symbols {
-		if symbol.Name == "site" {
-			section := file.Sections[symbol.Section]
-			tgt.site, tgt.offset = symbol.Value, symbol.Value-section.Addr+section.Offset
-		}
-	}
-
-	tgt.in, err = tgt.command.StdinPipe()
-	qt.Assert(t, qt.IsNil(err))
-	tgt.out, err = tgt.command.StdoutPipe()
-	qt.Assert(t, qt.IsNil(err))
-	qt.Assert(t, qt.IsNil(tgt.command.Start()))
-	t.Cleanup(func() {
-		tgt.command.Process.Kill()
-		tgt.command.Wait()
-	})
-	return tgt
-}
-
-// hit passes the site once; programs attached to it have run when it returns.
-func (tgt *target) hit(t *testing.T) {
-	t.Helper()
-	_, err := tgt.in.Write([]byte{0})
-	qt.Assert(t, qt.IsNil(err))
-	_, err = io.ReadFull(tgt.out, make([]byte, 1))
-	qt.Assert(t, qt.IsNil(err))
-}
-
-// attach attaches every program of the collection to the site.
-func (tgt *target) attach(t *testing.T, collection *ebpf.Collection, cookie uint64) {
-	t.Helper()
-	executable, err := link.OpenExecutable(tgt.path)
-	qt.Assert(t, qt.IsNil(err))
-	for _, program := range collection.Programs {
-		l, err := executable.Uprobe("", program, &link.UprobeOptions{Address: tgt.offset, Cookie: cookie})
-		qt.Assert(t, qt.IsNil(err))
-		t.Cleanup(func() { l.Close() })
-	}
 }
 
 // result is what the programs of testdata/reader.bpf.c saw.
@@ -281,6 +217,15 @@ func TestEveryFormIsRead(t *testing.T) {
 			{indexed(none, rdi, 1, 0x10000000, 1, 0), 10, 0},
 			{indexed(end, rbp, 0, 0, 1, 0), 0xfb, 0},
 		}},
+		{"indexes of 32 bits", []expected{
+			{indexed(none, r8, 0, 0x20, 1, 0), 0, fault},
+			{indexed(none, r8, 0, 0x20, 1, zeroExtendedIndex), 0x20, 0},
+			{indexed(none, r8, 0, 0x20, 1, signExtendedIndex), 0x20, 0},
+			{indexed(end, r9, 0, 0, 1, signExtendedIndex), 0xf0, 0},
+			{indexed(end, r9, 2, 0, 1, signExtendedIndex), 0xc0, 0},
+			{indexed(end, r9, 0, 0, 1, zeroExtendedIndex), 0, fault},
+			{indexed(end, r9, 0, 0, 1, 0), 0, fault},
+		}},
 		{"addresses of 32-bit programs", []expected{
 			{inMemory(r8, 0x20, 1, 0), 0, fault},
 			{inMemory(r8, 0x20, 1, address32), 0x20, 0},
@@ -322,7 +267,7 @@ func TestEveryFormIsRead(t *testing.T) {
 			}
 		})
 	}
-	qt.Check(t, qt.Equals(readResult(t, collection).bareHits, 10))
+	qt.Check(t, qt.Equals(readResult(t, collection).bareHits, 11))
 }
 
 func TestSizeThatIsNotKnownIsAnError(t *testing.T) {

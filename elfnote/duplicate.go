@@ -29,9 +29,11 @@ type duplicates struct {
 }
 
 const (
-	placeBits = 26 // maxNoteBytes is 1<<26, and no descriptor starts at 0
+	placeBits = 26 // enough for maxNoteBytes; no descriptor starts at 0
 	placeMask = 1<<placeBits - 1
 )
+
+var _ [1<<placeBits - maxNoteBytes]struct{} // does not compile if it is not enough
 
 // add tells whether the descriptor data[start:end], which is that of a site at
 // location, has come before; if not, it remembers it.

@@ -323,6 +323,8 @@ func TestErrorsOfTheReaderAreNotTruncation(t *testing.T) {
 
 func TestOffset(t *testing.T) {
 	everyClass(t, func(t *testing.T, im *image) {
+		const bssAddress = 0x90000 // a segment of which nothing is in the file
+		im.segments = append(im.segments, imageSegment{kind: elf.PT_LOAD, flags: elf.PF_R | elf.PF_W, address: bssAddress, bss: 0x100})
 		f := im.open(t)
 		for _, test := range []struct{ address, want uint64 }{
 			{codeAddress, codeOffset},
@@ -333,7 +335,7 @@ func TestOffset(t *testing.T) {
 			qt.Assert(t, qt.IsNil(err))
 			qt.Assert(t, qt.Equals(got, test.want))
 		}
-		for _, address := range []uint64{0, codeAddress - 1, codeAddress + codeSize, dataAddress + dataSize, 1<<64 - 1} {
+		for _, address := range []uint64{0, codeAddress - 1, codeAddress + codeSize, dataAddress + dataSize, bssAddress, bssAddress + 1, 1<<64 - 1} {
 			_, err := f.Offset(address)
 			qt.Assert(t, qt.ErrorIs(err, ErrNotMapped))
 		}

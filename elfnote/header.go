@@ -5,7 +5,6 @@ package elfnote
 import (
 	"debug/elf"
 	"fmt"
-	"strings"
 )
 
 // The sizes of the file header, of a program header and of a section header.
@@ -44,6 +43,7 @@ func (f *File) readHeaders() error {
 	return f.sectionHeaders(w, &h)
 }
 
+// fileHeader reads the file header, which is at the start of b.
 func (f *File) fileHeader(b []byte) (h header, err error) {
 	if len(b) < len(elf.ELFMAG) || string(b[:len(elf.ELFMAG)]) != elf.ELFMAG {
 		return h, ErrNotELF
@@ -144,160 +144,4 @@ func (f *File) extendedNumbering(w *window, h *header) error {
 		return fmt.Errorf("%d section headers: %w", h.sections.count, ErrTooLarge)
 	}
 	return nil
-}
-
-func (f *File) programHeaders(w *window, t table) error {
-	for i := range t.count {
-		b, err := w.record(t, i)
-		if err != nil {
-			return fmt.Errorf("program header %d: %w", i, err)
-		}
-		s := decodeSegment(f.words, b)
-		switch elf.ProgType(f.words.uint32(b)) {
-		case elf.PT_LOAD:
-			if s.Offset+s.FileSize < s.Offset {
-				return fmt.Errorf("program header %d: offset %#x and size %#x: %w", i, s.Offset, s.FileSize, ErrMalformed)
-			}
-			if len(f.segments) == maxSegments {
-				return fmt.Errorf("more than %d segments: %w", maxSegments, ErrTooLarge)
-			}
-			f.segments = append(f.segments, s)
-		case elf.PT_DYNAMIC:
-			f.dynamic = s
-		case elf.PT_NOTE:
-			if len(f.noteSegments) < maxSegments {
-				// The alignment is the last word of the header.
-				align := f.words.address(b[len(b)-f.words.size():])
-				f.noteSegments = append(f.noteSegments, noteSegment{s.Offset, s.FileSize, noteAlign(align)})
-			}
-		}
-	}
-	return nil
-}
-
-func (f *File) sectionHeaders(w *window, h *header) error {
-	f.sections = h.sections
-	if h.sections.count == 0 || h.sectionNames == uint32(elf.SHN_UNDEF) {
-		return nil
-	}
-	if uint64(h.sectionNames) >= h.sections.count {
-		return fmt.Errorf("section names in section %d of %d: %w", h.sectionNames, h.sections.count, ErrMalformed)
-	}
-	names, err := f.sectionNames(w, h)
-	if err != nil {
-		return fmt.Errorf("section names: %w", err)
-	}
-
-	var code, missingCode bool
-	for i := range h.sections.count {
-		b, err := w.record(h.sections, i)
-		if err != nil {
-			return fmt.Errorf("section header %d: %w", i, err)
-		}
-		s := decodeSection(f.words, b)
-		if s.flags&(elf.SHF_ALLOC|elf.SHF_EXECINSTR) == elf.SHF_ALLOC|elf.SHF_EXECINSTR && s.size > 0 {
-			if s.kind == elf.SHT_NOBITS {
-				missingCode = true
-			} else {
-				code = true
-			}
-		}
-		switch {
-		case s.kind == elf.SHT_SYMTAB && f.symbols.static.kind == elf.SHT_NULL:
-			f.symbols.static = s
-		case s.kind == elf.SHT_DYNSYM && f.symbols.dynamic.kind == elf.SHT_NULL:
-			f.symbols.dynamic = s
-		}
-		if uint64(s.name) >= uint64(len(names)) {
-			continue
-		}
-		switch name := names[s.name:]; {
-		case strings.HasPrefix(name, ".note.stapsdt\x00"):
-			if s.kind != elf.SHT_NOBITS && s.kind != elf.SHT_NULL {
-				f.notes.sections = append(f.notes.sections, s)
-			}
-		case strings.HasPrefix(name, ".stapsdt.base\x00"):
-			f.base, f.hasBase = s.address, true
-		case strings.HasPrefix(name, ".note.gnu.build-id\x00"):
-			f.buildIDNotes = s
-		case strings.HasPrefix(name, ".got.plt\x00"):
-			f.gotPLT = s.address
-		}
-	}
-	if missingCode && !code && f.kind != Relocatable {
-		f.kind = DebugFile
-	}
-	return nil
-}
-
-// sectionNames reads the table of section names.
-func (f *File) sectionNames(w *window, h *header) (string, error) {
-	// The first record brings the following ones into the window, the one of the
-	// section names among them if there are not too many.
-	if _, err := w.record(h.sections, 0); err != nil {
-		return "", err
-	}
-	b, err := w.record(h.sections, uint64(h.sectionNames))
-	if err != nil {
-		return "", err
-	}
-	s := decodeSection(f.words, b)
-	if s.kind == elf.SHT_NOBITS {
-		return "", nil
-	}
-	if s.flags&elf.SHF_COMPRESSED != 0 {
-		return "", ErrCompressed
-	}
-	if s.size > maxSectionNames {
-		return "", fmt.Errorf("%d bytes: %w", s.size, ErrTooLarge)
-	}
-	b, err = f.readRange(s.offset, s.size)
-	return text(b), err
-}
-
-// section is a decoded section header.
-type section struct {
-	name, link, info uint32
-	kind             elf.SectionType
-	flags            elf.SectionFlag
-	address          uint64
-	offset, size     uint64 // in the file
-	align, record    uint64
-}
-
-func decodeSection(w words, b []byte) section {
-	word := w.size()
-	s := section{
-		name:    w.uint32(b),
-		kind:    elf.SectionType(w.uint32(b[4:])),
-		flags:   elf.SectionFlag(w.address(b[8:])),
-		address: w.address(b[8+word:]),
-		offset:  w.address(b[8+2*word:]),
-		size:    w.address(b[8+3*word:]),
-	}
-	b = b[8+4*word:]
-	s.link = w.uint32(b)
-	s.info = w.uint32(b[4:])
-	s.align = w.address(b[8:])
-	s.record = w.address(b[8+word:])
-	return s
-}
-
-func decodeSegment(w words, b []byte) Segment {
-	if w.wide {
-		return Segment{
-			Flags:      elf.ProgFlag(w.uint32(b[4:])),
-			Offset:     w.uint64(b[8:]),
-			Address:    w.uint64(b[16:]),
-			FileSize:   w.uint64(b[32:]),
-			MemorySize: w.uint64(b[40:]),
-		}
-	}
-	return Segment{
-		Offset:     uint64(w.uint32(b[4:])),
-		Address:    uint64(w.uint32(b[8:])),
-		FileSize:   uint64(w.uint32(b[16:])),
-		MemorySize: uint64(w.uint32(b[20:])),
-		Flags:      elf.ProgFlag(w.uint32(b[24:])),
-	}
 }

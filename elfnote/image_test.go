@@ -25,6 +25,7 @@ type image struct {
 	segments []imageSegment
 	sections []imageSection // without the null section and the section names
 	extended bool           // have the numbers in section 0
+	page     int            // where the first segment is in the file, and the distance to the next
 	edit     func(b []byte) // changes the finished file
 }
 
@@ -64,7 +65,7 @@ func newImage(class elf.Class, order byteOrder) *image {
 	code := bytes.Repeat([]byte{0x90}, codeSize)
 	code[0] = 0xc3
 	return &image{
-		class: class, order: order, fileType: elf.ET_DYN, machine: elf.EM_X86_64,
+		class: class, order: order, fileType: elf.ET_DYN, machine: elf.EM_X86_64, page: codeOffset,
 		segments: []imageSegment{
 			{kind: elf.PT_LOAD, flags: elf.PF_R | elf.PF_X, address: codeAddress, data: code},
 			{kind: elf.PT_LOAD, flags: elf.PF_R | elf.PF_W, address: dataAddress, data: make([]byte, dataSize), bss: bssSize},
@@ -150,7 +151,7 @@ func (im *image) bytes() []byte {
 
 	b := make([]byte, headerSize)
 	for i, s := range im.segments {
-		offset, size := uint64(0x1000*(i+1)), uint64(len(s.data))
+		offset, size := uint64(im.page*(i+1)), uint64(len(s.data))
 		memory := size + s.bss
 		if s.offset != nil {
 			offset = *s.offset
@@ -169,7 +170,7 @@ func (im *image) bytes() []byte {
 		}
 	}
 	for i, s := range im.segments {
-		b = append(b, make([]byte, max(0, 0x1000*(i+1)-len(b)))...)
+		b = append(b, make([]byte, max(0, im.page*(i+1)-len(b)))...)
 		b = append(b, s.data...)
 	}
 

@@ -116,6 +116,17 @@ func TestSizesPastTheSectionEndItsNotesOnly(t *testing.T) {
 	})
 }
 
+func TestOwnerPastTheEndIsNotRead(t *testing.T) {
+	im := newImage64()
+	broken := im.rawNote(probeOwner, probeType, nil, 4)
+	im.order.PutUint32(broken, 1<<20)
+	im.addNotes(im.note(at(1)), broken)
+	sites, errs := collect(im.open(t))
+	qt.Assert(t, qt.DeepEquals(locations(sites), []int{1}))
+	qt.Assert(t, qt.HasLen(errs, 1))
+	qt.Assert(t, qt.ErrorIs(errs[0], ErrNoteSize))
+}
+
 func TestTrailingZeroesAreNoNote(t *testing.T) {
 	im := newImage64()
 	im.addNotes(im.note(at(1)), make([]byte, 11))

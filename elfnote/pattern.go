@@ -2,7 +2,10 @@
 
 package elfnote
 
-import "fmt"
+import (
+	"errors"
+	"fmt"
+)
 
 // Pattern selects probes by globs over provider and name.
 type Pattern struct {
@@ -84,16 +87,13 @@ func parseGlob(s string, maySplit bool) (g glob, rest string, split bool, err er
 		var e element
 		switch c := s[i]; c {
 		case '*':
-			if len(g) > 0 && g[len(g)-1].any {
-				continue
-			}
 			e.any = true
 		case '?':
 			e.add(0, 255)
 		case '\\':
 			i++
 			if i == len(s) {
-				return nil, "", false, fmt.Errorf("nothing follows the backslash at its end")
+				return nil, "", false, errors.New("nothing follows the backslash at its end")
 			}
 			e.add(s[i], s[i])
 		case '[':

@@ -26,13 +26,8 @@ type Listing struct {
 // match may be called several times for one probe.
 func (f *File) Probes(match func(provider, name string) bool) (*Listing, error) {
 	type key struct{ provider, name string }
-	var (
-		listing = new(Listing)
-		number  = make(map[key]int) // of each probe in the listing
-		sites   []Site
-		numbers []int // of each site's probe
-		counts  []int // of each probe's sites
-	)
+	listing := new(Listing)
+	index := make(map[key]int) // of the probe in the listing
 	for site, err := range f.Sites() {
 		if err != nil {
 			var broken *NoteError
@@ -46,30 +41,14 @@ func (f *File) Probes(match func(provider, name string) bool) (*Listing, error) 
 			continue
 		}
 		k := key{site.Provider, site.Name}
-		i, known := number[k]
+		i, known := index[k]
 		if !known {
-			i = len(counts)
-			number[k] = i
-			counts = append(counts, 0)
+			i = len(listing.Probes)
+			index[k] = i
+			listing.Probes = append(listing.Probes, Probe{Provider: site.Provider, Name: site.Name})
 		}
-		counts[i]++
-		sites = append(sites, site)
-		numbers = append(numbers, i)
-	}
-
-	// All probes' sites share one slice, each with a part of it that cannot grow
-	// into the next one's.
-	listing.Probes = make([]Probe, len(counts))
-	grouped := make([]Site, len(sites))
-	start := 0
-	for i, n := range counts {
-		listing.Probes[i].Sites = grouped[start : start : start+n]
-		start += n
-	}
-	for j := range sites {
-		p := &listing.Probes[numbers[j]]
-		p.Provider, p.Name = sites[j].Provider, sites[j].Name
-		p.Sites = append(p.Sites, sites[j])
+		p := &listing.Probes[i]
+		p.Sites = append(p.Sites, site)
 	}
 	return listing, nil
 }

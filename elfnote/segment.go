@@ -27,12 +27,12 @@ type Segment struct {
 
 // inFile tells whether size bytes at address come from the file.
 func (s *Segment) inFile(address, size uint64) bool {
-	return address >= s.Address && address-s.Address < s.FileSize && s.FileSize-(address-s.Address) >= size
+	return address >= s.Address && size <= s.FileSize && address-s.Address <= s.FileSize-size
 }
 
 // inMemory tells whether size bytes at address are in the segment.
 func (s *Segment) inMemory(address, size uint64) bool {
-	return address >= s.Address && address-s.Address < s.MemorySize && s.MemorySize-(address-s.Address) >= size
+	return address >= s.Address && size <= s.MemorySize && address-s.Address <= s.MemorySize-size
 }
 
 // Segments returns the PT_LOAD segments in the order of the file. Those of a
@@ -63,4 +63,53 @@ func (f *File) segment(address, size uint64, rights elf.ProgFlag) *Segment {
 		}
 	}
 	return nil
+}
+
+// programHeaders goes through the program headers and picks those that matter.
+func (f *File) programHeaders(w *window, t table) error {
+	for i := range t.count {
+		b, err := w.record(t, i)
+		if err != nil {
+			return fmt.Errorf("program header %d: %w", i, err)
+		}
+		s := decodeSegment(f.words, b)
+		switch elf.ProgType(f.words.uint32(b)) {
+		case elf.PT_LOAD:
+			if s.Offset+s.FileSize < s.Offset {
+				return fmt.Errorf("program header %d: offset %#x and size %#x: %w", i, s.Offset, s.FileSize, ErrMalformed)
+			}
+			if len(f.segments) == maxSegments {
+				return fmt.Errorf("more than %d segments: %w", maxSegments, ErrTooLarge)
+			}
+			f.segments = append(f.segments, s)
+		case elf.PT_DYNAMIC:
+			f.dynamic = s
+		case elf.PT_NOTE:
+			if len(f.noteSegments) < maxSegments {
+				// The alignment is the last word of the header.
+				align := f.words.address(b[len(b)-f.words.size():])
+				f.noteSegments = append(f.noteSegments, noteSegment{s.Offset, s.FileSize, noteAlign(align)})
+			}
+		}
+	}
+	return nil
+}
+
+func decodeSegment(w words, b []byte) Segment {
+	if w.wide {
+		return Segment{
+			Flags:      elf.ProgFlag(w.uint32(b[4:])),
+			Offset:     w.uint64(b[8:]),
+			Address:    w.uint64(b[16:]),
+			FileSize:   w.uint64(b[32:]),
+			MemorySize: w.uint64(b[40:]),
+		}
+	}
+	return Segment{
+		Offset:     uint64(w.uint32(b[4:])),
+		Address:    uint64(w.uint32(b[8:])),
+		FileSize:   uint64(w.uint32(b[16:])),
+		MemorySize: uint64(w.uint32(b[20:])),
+		Flags:      elf.ProgFlag(w.uint32(b[24:])),
+	}
 }

@@ -97,8 +97,8 @@ func (f *File) Sites() iter.Seq2[Site, error] {
 	}
 }
 
-// site reads the descriptor between start and stop and returns where the last
-// of its strings ends.
+// site reads the descriptor between start and stop into s, which holds the site
+// before, and returns where the last of its strings ends.
 func (f *File) site(s *Site, n *notes, start, stop int) (end int, err error) {
 	w := f.words
 	at := start + 3*w.size()
@@ -106,13 +106,18 @@ func (f *File) site(s *Site, n *notes, start, stop int) (end int, err error) {
 		return 0, ErrNoteTooShort
 	}
 	// Searching on past the descriptor's end costs nothing, and spares IndexByte
-	// its slower ways for short slices.
+	// its slower ways for short slices. Where one NUL is not found, the next is
+	// not either.
 	data := n.data[:min(stop+32, len(n.data))]
 	provider := at
-	name := provider + bytes.IndexByte(data[provider:], 0) + 1
+	// Nearly always the provider is that of the site before.
+	name := provider + len(s.Provider) + 1
+	if name > stop || data[name-1] != 0 || n.text[provider:name-1] != s.Provider {
+		name = provider + bytes.IndexByte(data[provider:], 0) + 1
+	}
 	arguments := name + bytes.IndexByte(data[name:], 0) + 1
 	end = arguments + bytes.IndexByte(data[arguments:], 0) + 1
-	if name == provider || arguments == name || end == arguments || end > stop {
+	if end == arguments || end > stop {
 		return 0, ErrNoteUnterminated
 	}
 	s.Provider = n.text[provider : name-1]

@@ -130,6 +130,32 @@ func TestBrokenNotes(t *testing.T) {
 	}
 }
 
+func TestStringsWithoutEndAtTheEndOfTheNotes(t *testing.T) {
+	// Nothing follows in which an end could be found by mistake.
+	everyClass(t, func(t *testing.T, im *image) {
+		d := im.descriptor(Site{Location: codeAddress, Provider: "provider", Name: "name", Arguments: "8@%rax"})
+		addresses := 3 * len(im.words(nil, 0))
+		for end := addresses + 3; end < len(d); end++ {
+			im.sections = im.sections[:1]
+			note := im.rawNote(probeOwner, probeType, d[:end], 1)
+			im.addNotes(im.note(at(1)), note)
+			sites, errs := collect(im.open(t))
+			qt.Assert(t, qt.HasLen(sites, 1))
+			qt.Assert(t, qt.HasLen(errs, 1))
+			qt.Assert(t, qt.ErrorIs(errs[0], ErrNoteUnterminated))
+		}
+	})
+}
+
+func TestSemaphoreInSegmentOfOneByte(t *testing.T) {
+	im := newImage64()
+	im.segments[1].data = im.segments[1].data[:1]
+	im.addNotes(im.note(Site{Location: codeAddress, Semaphore: dataAddress}))
+	_, errs := collect(im.open(t))
+	qt.Assert(t, qt.HasLen(errs, 1))
+	qt.Assert(t, qt.ErrorIs(errs[0], ErrSemaphoreInBSS))
+}
+
 func TestLocationAtTheFileHeaderIsBroken(t *testing.T) {
 	// Offset 0 would stand for no offset.
 	im := newImage64()

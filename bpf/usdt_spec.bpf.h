@@ -1,0 +1,348 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * usdt_spec.bpf.h: the specs that the Go side writes, and how an argument is
+ * read by one. Included by usdt.bpf.h alone, which is the file to read first.
+ * Nothing here is for programs: names begin with two underscores, and change.
+ */
+#ifndef GOUSDT_USDT_SPEC_BPF_H
+#define GOUSDT_USDT_SPEC_BPF_H
+
+/*
+ * Where an argument is. The numbers, and the structures below, are shared
+ * with argspec.Encode on the Go side.
+ */
+enum __bpf_usdt_kind {
+	__BPF_USDT_UNAVAILABLE = 0,
+	__BPF_USDT_CONSTANT = 1,
+	__BPF_USDT_REGISTER = 2,
+	__BPF_USDT_MEMORY = 3,
+};
+
+#define __BPF_USDT_SIGNED 1
+#define __BPF_USDT_ADDRESS32 2 /* a 32-bit program: addresses wrap */
+#define __BPF_USDT_INDEX_ZERO_EXTENDED 4 /* from its lower 32 bits */
+#define __BPF_USDT_INDEX_SIGN_EXTENDED 8
+#define __BPF_USDT_NO_SLOT 0xff
+
+struct __bpf_usdt_arg {
+	__u64 value; /* the constant, extended to 64 bits; or the displacement */
+	__u8 kind;
+	__u8 size; /* in bytes: 1, 2, 4 or 8 where the argument can be read */
+	__u8 flags;
+	__u8 shift;  /* bits to shift the register right: 8 for %ah */
+	__u8 base;   /* slot of the register, or of the base of the address */
+	__u8 index;  /* slot of the index of the address */
+	__u8 scale;  /* bits to shift the index left */
+	__u8 window; /* offset in the window plus 1; 0 for not in it */
+};
+
+/*
+ * A window is memory that holds several of the arguments, neighbours on the
+ * stack as a rule: one read of it costs hardly more than the read of a single
+ * argument. It ends with its last argument, and each argument lies inside one
+ * of its words of 8 bytes.
+ */
+#define __BPF_USDT_WINDOW_WORDS 12
+
+struct __bpf_usdt_spec {
+	struct __bpf_usdt_arg args[BPF_USDT_MAX_ARG_CNT];
+	__u64 cookie;
+	__s16 count;
+	__u8 window_base; /* slot */
+	__u8 window_size; /* in bytes; 0 for no window */
+	__s32 window_displacement;
+};
+
+_Static_assert(sizeof(struct __bpf_usdt_spec) == 208,
+	       "the Go side writes specs of 208 bytes");
+
+/*
+ * The specs, by ID. Declared by sizes, so that tools that turn the types of
+ * maps into Go leave the structures above alone. Strong symbols, because
+ * cilium/ebpf refuses weak ones.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, BPF_USDT_MAX_SPEC_CNT);
+	__uint(key_size, sizeof(__u32));
+	__uint(value_size, sizeof(struct __bpf_usdt_spec));
+} __bpf_usdt_specs SEC(".maps");
+
+/* The ID of the spec by the address of the site, where there is no cookie. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, BPF_USDT_MAX_IP_CNT);
+	__uint(key_size, sizeof(__u64));
+	__uint(value_size, sizeof(__u32));
+} __bpf_usdt_ip_to_spec_id SEC(".maps");
+
+/*
+ * Whether the kernel gives a uprobe a cookie (5.15). Set by the Go side before
+ * loading; the verifier removes the branch that is not taken, so that an old
+ * kernel never sees a helper that it does not have.
+ */
+const volatile _Bool __bpf_usdt_has_cookie = 1;
+
+/*
+ * The context of a program is the kernel's struct pt_regs. It is read in
+ * words, called slots here; the Go side knows which slot holds which register.
+ * The verifier wants every access to the context at a constant offset, and
+ * until 5.12 every access to the stack too. So a word is found by comparing
+ * its number, in halves, and each load is in assembly: a compiler would make
+ * one load at a computed address of them all, and one jump table of a switch.
+ */
+#define __BPF_USDT_LOAD(n)                                                     \
+	asm volatile("%0 = *(" __BPF_USDT_WORD " *)(%1 + %2)"                  \
+		     : "=r"(word)                                              \
+		     : "r"(words), "i"((n) * __BPF_USDT_WORD_SIZE)             \
+		     : "memory")
+#define __BPF_USDT_LOAD2(n)                                                    \
+	if (slot < (n) + 1) {                                                  \
+		__BPF_USDT_LOAD(n);                                            \
+	} else {                                                               \
+		__BPF_USDT_LOAD((n) + 1);                                      \
+	}
+#define __BPF_USDT_LOAD4(n)                                                    \
+	if (slot < (n) + 2) {                                                  \
+		__BPF_USDT_LOAD2(n)                                            \
+	} else {                                                               \
+		__BPF_USDT_LOAD2((n) + 2)                                      \
+	}
+#define __BPF_USDT_LOAD8(n)                                                    \
+	if (slot < (n) + 4) {                                                  \
+		__BPF_USDT_LOAD4(n)                                            \
+	} else {                                                               \
+		__BPF_USDT_LOAD4((n) + 4)                                      \
+	}
+#define __BPF_USDT_LOAD16(n)                                                   \
+	if (slot < (n) + 8) {                                                  \
+		__BPF_USDT_LOAD8(n)                                            \
+	} else {                                                               \
+		__BPF_USDT_LOAD8((n) + 8)                                      \
+	}
+
+#define __BPF_USDT_WORD "u64"
+#define __BPF_USDT_WORD_SIZE 8
+
+/*
+ * The program counter's slot, and the slots from 16 that hold registers which
+ * an argument can name; the first 16 are the same for all.
+ */
+#if defined(__TARGET_ARCH_x86) || defined(__x86_64__)
+/* r15 .. rdi, orig_rax, rip, cs, eflags, rsp, ss */
+#define __BPF_USDT_IP_SLOT 16
+#define __BPF_USDT_LOAD_FROM_16                                                \
+	if (slot < 20) {                                                       \
+		__BPF_USDT_LOAD4(16)                                           \
+	}
+#elif defined(__TARGET_ARCH_arm64) || defined(__aarch64__)
+/* x0 .. x30, sp, pc */
+#define __BPF_USDT_IP_SLOT 32
+#elif defined(__TARGET_ARCH_s390) || defined(__s390x__)
+/* a word of the kernel's own, mask and address of the psw, r0 .. r15 */
+#define __BPF_USDT_IP_SLOT 2
+#define __BPF_USDT_LOAD_FROM_16                                                \
+	if (slot < 20) {                                                       \
+		__BPF_USDT_LOAD4(16)                                           \
+	}
+#elif defined(__TARGET_ARCH_riscv) || (defined(__riscv) && __riscv_xlen == 64)
+/* pc, then x1 .. x31 */
+#define __BPF_USDT_IP_SLOT 0
+#elif defined(__TARGET_ARCH_powerpc) || defined(__powerpc64__)
+/* r0 .. r31, nip */
+#define __BPF_USDT_IP_SLOT 32
+#elif defined(__TARGET_ARCH_loongarch) || defined(__loongarch64)
+/* r0 .. r31; then a word of the kernel's own, and era */
+#define __BPF_USDT_IP_SLOT 33
+#elif defined(__TARGET_ARCH_arm) || defined(__arm__)
+/* r0 .. r15, which is the program counter; no windows on 32-bit machines */
+#define __BPF_USDT_IP_SLOT 15
+#define __BPF_USDT_LOAD_FROM_16
+#undef __BPF_USDT_WORD
+#undef __BPF_USDT_WORD_SIZE
+#define __BPF_USDT_WORD "u32"
+#define __BPF_USDT_WORD_SIZE 4
+#else
+#error "usdt.bpf.h: unknown target machine: define __TARGET_ARCH_x86 (or _arm64, _s390, _riscv, _powerpc, _loongarch, _arm), or name one with bpf2go -target"
+#endif
+
+#ifndef __BPF_USDT_LOAD_FROM_16
+#define __BPF_USDT_LOAD_FROM_16                                                \
+	if (slot < 32) {                                                       \
+		__BPF_USDT_LOAD16(16)                                          \
+	} else if (slot == 32) {                                               \
+		__BPF_USDT_LOAD(32);                                           \
+	} else if (slot == 33) {                                               \
+		__BPF_USDT_LOAD(33);                                           \
+	}
+#endif
+
+/* Keep the compiler from proving away a bound that the verifier must see. */
+#define __bpf_usdt_opaque(variable) asm volatile("" : "+r"(variable))
+
+/* The register in a slot; 0 for a slot that is none. */
+static __always_inline __u64 __bpf_usdt_word(struct pt_regs *words, __u64 slot)
+{
+	__u64 word = 0;
+
+	if (slot < 16) {
+		__BPF_USDT_LOAD16(0)
+	} else {
+		__BPF_USDT_LOAD_FROM_16
+	}
+	return word;
+}
+
+/* What the index adds to an address. A call, because few arguments have one. */
+static __noinline __attribute__((unused)) __u64
+__bpf_usdt_index(struct pt_regs *ctx, const struct __bpf_usdt_arg *arg)
+{
+	__u64 index = __bpf_usdt_word(ctx, arg->index);
+
+	if (arg->flags & __BPF_USDT_INDEX_ZERO_EXTENDED)
+		index = (__u32)index;
+	if (arg->flags & __BPF_USDT_INDEX_SIGN_EXTENDED)
+		index = (__s64)(__s32)index;
+	return index << arg->scale;
+}
+
+/* A word of the window. */
+static __always_inline __u64
+__bpf_usdt_window_word(const __u64 *words, __u64 slot)
+{
+	__u64 word = 0;
+
+	if (slot < 8) {
+		__BPF_USDT_LOAD8(0)
+	} else if (slot < __BPF_USDT_WINDOW_WORDS) {
+		__BPF_USDT_LOAD4(8)
+	}
+	return word;
+}
+
+/* The spec of the site that was hit, or NULL. */
+static __always_inline struct __bpf_usdt_spec *
+__bpf_usdt_lookup(struct pt_regs *ctx)
+{
+	__u32 id;
+
+	if (__bpf_usdt_has_cookie) {
+		id = bpf_get_attach_cookie(ctx);
+	} else {
+		__u64 ip = __bpf_usdt_word(ctx, __BPF_USDT_IP_SLOT);
+		__u32 *found = bpf_map_lookup_elem(&__bpf_usdt_ip_to_spec_id, &ip);
+
+		if (!found)
+			return 0;
+		id = *found;
+	}
+	return bpf_map_lookup_elem(&__bpf_usdt_specs, &id);
+}
+
+/*
+ * Read one argument, out of the window if that was read. *value is 0 on every
+ * error.
+ */
+static __always_inline long
+__bpf_usdt_read(struct pt_regs *ctx, const struct __bpf_usdt_arg *arg,
+		const __u64 *window, _Bool has_window, __u64 *value)
+{
+	__u64 word = 0, size = arg->size, unused = 64 - 8 * size;
+	__u8 kind = arg->kind;
+
+	if (kind == __BPF_USDT_CONSTANT) {
+		*value = arg->value;
+		return 0;
+	}
+	*value = 0;
+	if (kind == __BPF_USDT_UNAVAILABLE)
+		return -EOPNOTSUPP;
+
+	/* Put the operand into the upper bytes of word. */
+	if (kind == __BPF_USDT_REGISTER) {
+		word = __bpf_usdt_word(ctx, arg->base) >> arg->shift << unused;
+	} else if (has_window && arg->window) {
+		__u8 offset = arg->window - 1, before = 8 * (offset % 8);
+
+		word = __bpf_usdt_window_word(window, offset / 8);
+#if __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
+		word <<= before;
+#else
+		word <<= (unused - before) & 63;
+#endif
+	} else {
+		__u64 address = __bpf_usdt_word(ctx, arg->base) + arg->value;
+		long err;
+
+		if (arg->index != __BPF_USDT_NO_SLOT)
+			address += __bpf_usdt_index(ctx, arg);
+		if (arg->flags & __BPF_USDT_ADDRESS32)
+			address = (__u32)address;
+		if (size > sizeof(word))
+			return -EOPNOTSUPP;
+		__bpf_usdt_opaque(size);
+		if (size == 0)
+			return -EOPNOTSUPP;
+		/* Never more than the operand: a page may end behind it. */
+		err = __bpf_usdt_read_user(&word, size, (void *)address);
+		if (err)
+			return err;
+#if __BYTE_ORDER__ != __ORDER_BIG_ENDIAN__
+		word <<= unused;
+#endif
+	}
+
+	if (arg->flags & __BPF_USDT_SIGNED)
+		*value = (__s64)word >> unused;
+	else
+		*value = word >> unused;
+	return 0;
+}
+
+/*
+ * Read the first count arguments; one that cannot be read is 0. A window that
+ * cannot be read, because a part of it is in a page that is not there, leaves
+ * its arguments to be read one by one.
+ */
+static __noinline __attribute__((unused)) void
+__bpf_usdt_read_many(struct pt_regs *ctx, const struct __bpf_usdt_spec *spec,
+		     __u64 *values, __u32 count)
+{
+	__u64 window[__BPF_USDT_WINDOW_WORDS], size = spec->window_size;
+	_Bool has_window = 0;
+	__u32 i;
+
+	if (size <= sizeof(window)) {
+		__bpf_usdt_opaque(size);
+		if (size) {
+			__u64 address =
+				__bpf_usdt_word(ctx, spec->window_base) +
+				spec->window_displacement;
+
+			/* The verifier asks for it: size is a variable. */
+			for (i = 0; i < __BPF_USDT_WINDOW_WORDS; i++)
+				window[i] = 0;
+			has_window = !__bpf_usdt_read_user(window, size,
+							   (void *)address);
+		}
+	}
+	for (i = 0; i < count; i++)
+		__bpf_usdt_read(ctx, &spec->args[i], window, has_window,
+				&values[i]);
+}
+
+/* The same, with the spec looked up. */
+static __always_inline void
+__bpf_usdt_read_all(struct pt_regs *ctx, __u64 *values, __u32 count)
+{
+	const struct __bpf_usdt_spec *spec = __bpf_usdt_lookup(ctx);
+	__u32 i;
+
+	if (spec)
+		__bpf_usdt_read_many(ctx, spec, values, count);
+	else
+		for (i = 0; i < count; i++)
+			values[i] = 0;
+}
+
+#endif /* GOUSDT_USDT_SPEC_BPF_H */
