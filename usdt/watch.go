@@ -49,6 +49,8 @@ type Attachment struct {
 	Path string
 	// Process is the process that is attached; the zero value where it is every process.
 	Process proc.Process
+
+	mappings []proc.Mapping // where the process had the file
 }
 
 // WatchChanges are what a look at the processes has changed.
@@ -149,11 +151,7 @@ func (w *Watch) follow(changes *proc.Changes) {
 		}
 	}
 	for _, pair := range changes.Moved {
-		// Only addresses are good no more.
-		if w.manager.mode == ModeSingleIPMap && w.perProcess(pair.File) {
-			w.detach(pair.Key(), result)
-			w.attach(pair, pair.Key(), result)
-		}
+		w.moved(pair, result)
 	}
 	for _, pair := range changes.Disappeared {
 		w.detach(pair.Key(), result)
@@ -172,6 +170,22 @@ func (w *Watch) follow(changes *proc.Changes) {
 	}
 }
 
+// moved attaches a pair anew whose addresses have changed, where the program knows its site by these.
+func (w *Watch) moved(pair *proc.Pair, result *WatchChanges) {
+	w.mu.Lock()
+	a := w.attached[pair.Key()]
+	w.mu.Unlock()
+	if w.manager.mode != ModeSingleIPMap || !w.perProcess(pair.File) || a != nil && slices.Equal(a.mappings, pair.Mappings) {
+		return
+	}
+	before := len(result.Detached)
+	w.detach(pair.Key(), result)
+	for _, old := range result.Detached[before:] {
+		_ = old.Link.Close() // first, so that no hit is seen by both
+	}
+	w.attach(pair, pair.Key(), result)
+}
+
 func (w *Watch) perProcess(file *proc.File) bool {
 	return w.opts.PerProcess || w.manager.mode == ModeSingleIPMap && file.ELF().Kind() != elfnote.Executable
 }
@@ -184,7 +198,7 @@ func (w *Watch) attach(pair *proc.Pair, key proc.PairKey, result *WatchChanges) 
 		if err == nil {
 			a := &Attachment{Link: lnk, File: pair.File, Path: pair.Path}
 			if key.Process != (proc.ID{}) {
-				a.Process = pair.Process
+				a.Process, a.mappings = pair.Process, pair.Mappings
 			}
 			w.mu.Lock()
 			w.attached[key] = a
