@@ -22,7 +22,9 @@ const SpecSize = 208
 //	0    12 arguments of 16 bytes
 //	192  u64 cookie
 //	200  s16 number of arguments, at most 12
-//	202  zeros
+//	202  u8 slot of the register that the window is counted from
+//	203  u8 size of the window in bytes, 0 for none
+//	204  s32 displacement of the window from that register
 //
 // One argument:
 //
@@ -35,7 +37,10 @@ const SpecSize = 208
 //	12  u8  slot of the register, or of the base; 0xff none
 //	13  u8  slot of the index; 0xff none
 //	14  u8  logarithm to base 2 of the scale
-//	15  u8  zero
+//	15  u8  offset in the window plus 1; 0 for not in it
+//
+// The window is memory that holds several arguments, so that one read fetches
+// them; they can be read alone as well.
 //
 // A slot is an index of words in the kernel's struct pt_regs, see
 // Register.Slot.
@@ -53,9 +58,14 @@ const (
 	offsetBase  = 12
 	offsetIndex = 13
 	offsetScale = 14
+	offsetPlace = 15
 
 	offsetCookie = MaxArgs * argumentSize
 	offsetCount  = offsetCookie + 8
+
+	offsetWindowBase         = offsetCount + 2
+	offsetWindowSize         = offsetCount + 3
+	offsetWindowDisplacement = offsetCount + 4
 
 	flagSigned            = 1 << 0
 	flagAddress32         = 1 << 1
@@ -79,6 +89,7 @@ func Encode(kernel elf.Machine, order binary.ByteOrder, cookie uint64, args []Ar
 		argument := spec[i*argumentSize:][:argumentSize]
 		putUint64(argument[offsetValue:], big, args[i].encode(argument, kernel))
 	}
+	spec.encodeWindow(big, args[:count])
 	putUint64(spec[offsetCookie:], big, cookie)
 	last := offsetCount
 	if big {
@@ -95,6 +106,14 @@ func putUint64(b []byte, big bool, value uint64) {
 		binary.BigEndian.PutUint64(b, value)
 	} else {
 		binary.LittleEndian.PutUint64(b, value)
+	}
+}
+
+func putUint32(b []byte, big bool, value uint32) {
+	if big {
+		binary.BigEndian.PutUint32(b, value)
+	} else {
+		binary.LittleEndian.PutUint32(b, value)
 	}
 }
 
