@@ -3,14 +3,18 @@ module github.com/gousdt/gousdt
 go 1.25.0
 
 require (
-	github.com/cavaliergopher/cpio v1.0.1 // indirect
-	github.com/cilium/ebpf v0.22.0 // indirect
-	github.com/go-quicktest/qt v1.102.0 // indirect
-	github.com/google/go-cmp v0.7.0 // indirect
+	github.com/cavaliergopher/cpio v1.0.1
+	github.com/cilium/ebpf v0.22.0
+	github.com/go-quicktest/qt v1.102.0
+	github.com/google/go-cmp v0.7.0
+	github.com/google/pprof v0.0.0-20260906184651-6331bc6350fe
+	github.com/rogpeppe/go-internal v1.14.1
+	golang.org/x/arch v0.29.0
+	golang.org/x/sys v0.43.0
+)
+
+require (
 	github.com/kr/pretty v0.3.1 // indirect
 	github.com/kr/text v0.2.0 // indirect
-	github.com/rogpeppe/go-internal v1.14.1 // indirect
-	golang.org/x/arch v0.29.0 // indirect
-	golang.org/x/sys v0.43.0 // indirect
 	golang.org/x/tools v0.40.1-0.20260108161641-ca281cf95054 // indirect
 )

@@ -26,8 +26,8 @@ func (d *detailsPrinter) file(l *listing) (int, error) {
 	}
 	d.printed = true
 
-	line := terminal.AppendEscaped([]byte("File: "), l.path)
-	line = append(append(line, "\n  "...), machineName(l.elf)...)
+	line := append(appendHeading(nil, l), "  "...)
+	line = append(line, machineName(l.elf)...)
 	line = append(append(line, ", "...), l.elf.Kind().String()...)
 	if id, err := l.elf.BuildID(); err == nil {
 		line = append(append(line, ", build ID "...), id...)
@@ -50,8 +50,8 @@ func (d *detailsPrinter) file(l *listing) (int, error) {
 	return len(l.probes), nil
 }
 
-func (d *detailsPrinter) failed(string, error) {}
-func (d *detailsPrinter) close()               {}
+func (d *detailsPrinter) failed(failure) {}
+func (d *detailsPrinter) close()         {}
 
 func (d *detailsPrinter) appendSite(l *listing, number int, p *elfnote.Probe) {
 	site := &p.Sites[number]

@@ -9,26 +9,49 @@
 //	libstdcxx  throw        1  0xa90a1   -          8@%rdi 8@%rsi
 //	libstdcxx  rethrow      1  0xa9139   -          8@%rdx 8@%rax
 //
+// It lists the files of running processes, too, whatever container they are in:
+//
+//	$ usdtlist -a 'python:gc__*'
+//	File: /usr/bin/python3.11
+//	  Mapped by: python3 8538 8540, gunicorn 9021
+//	PROVIDER  NAME       SITES  LOCATION  SEMAPHORE  ARGUMENTS
+//	python    gc__done       1  0x42873b  0xa84270   -8@%r12
+//	python    gc__start      1  0x4287f3  0xa8426e   -4@112(%rsp)
+//
 // usdtlist -h shows the flags.
 //
 // # From the arguments to the list
 //
 //	operands.go   what the command line's words mean: files, libraries, patterns
 //	lister.go     each file: opened, its probes picked, handed to a printer
+//	processes.go  -p and -a: which processes, what could not be looked at
+//	scan.go         their files, each once
+//	named.go        what the command line's words mean to a process
 //	arguments.go  argument strings decoded, with the symbols of debug files
 //	printer.go    which printer:
 //	table.go        one line per probe,
 //	details.go      every site with its decoded arguments,
 //	json.go         a JSON document (jsontext.go knows JSON's syntax),
-//	paste.go        lines for other tools
+//	paste.go        lines for other tools,
+//	users.go        and whose the file is, for table, details and JSON
 //
 // # The JSON document
 //
 // --json prints one object. Fields may be added in later versions; those named
 // here keep their names and meanings.
 //
-//	files          array, one object per file that could be read:
-//	  file           path, as it was opened
+//	files          array, one object per file that could be read; with -p and -a, per file that has probes to list:
+//	  file           path, as it was opened; with -p and -a, the path by which the file can be opened from here:
+//	                 "path" if that is the same file here, else the one below /proc/PID/root, or, if the file is
+//	                 deleted or was never anywhere, /proc/PID/map_files/START-END
+//	  path           path in the eyes of the first of the processes (-p and -a only, as the next three)
+//	  deleted        true if nothing is at that path any more, or another file
+//	  pids           array of the processes that map the file; empty for one that was named and is not mapped
+//	  processes      array of the same processes, one object for each:
+//	    pid
+//	    command        name of the process
+//	    path           as above, in the eyes of this process
+//	    deleted        likewise
 //	  build_id       GNU build ID in hexadecimal, null if there is none
 //	  machine        "x86-64", "i386", "x32", "arm64", "arm", "s390x", "s390", "ppc64le", "ppc64", "riscv64",
 //	                 "riscv32", "loongarch64"; for others the ELF constant, such as "EM_MIPS"
@@ -67,8 +90,10 @@
 //	    provider       as far as it could be read, else ""
 //	    name           likewise
 //	    error          what is wrong with it
-//	errors         array, one object per file that could not be read:
-//	  file           as on the command line
+//	errors         array, one object per file or process that could not be read:
+//	  file           as on the command line; with -p and -a the path in the eyes of the process, "" if the trouble
+//	                 is with the process as a whole
+//	  pid            the process (-p and -a only, if it is one process that the trouble is with)
 //	  error          what happened
 //
 // Numbers are exact integers of up to 64 bits: a reader that keeps them in

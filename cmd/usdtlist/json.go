@@ -15,12 +15,7 @@ import (
 type jsonPrinter struct {
 	out    *bufio.Writer
 	json   jsonText
-	errors []fileError
-}
-
-type fileError struct {
-	name string
-	err  error
+	errors []failure
 }
 
 func newJSONPrinter(out *bufio.Writer) *jsonPrinter {
@@ -41,7 +36,12 @@ func (p *jsonPrinter) file(l *listing) (int, error) {
 	j := &p.json
 	j.newLine(1)
 	j.begin('{')
-	j.text("file", l.path)
+	if l.mapped == nil {
+		j.text("file", l.path)
+	} else {
+		j.text("file", l.mapped.here)
+		p.users(l.mapped)
+	}
 	if id, err := l.elf.BuildID(); err == nil {
 		j.text("build_id", id)
 	} else {
@@ -78,8 +78,8 @@ func (p *jsonPrinter) file(l *listing) (int, error) {
 	return len(l.probes), nil
 }
 
-func (p *jsonPrinter) failed(name string, err error) {
-	p.errors = append(p.errors, fileError{name, err})
+func (p *jsonPrinter) failed(f failure) {
+	p.errors = append(p.errors, f)
 }
 
 func (p *jsonPrinter) close() {
@@ -92,6 +92,9 @@ func (p *jsonPrinter) close() {
 		j.newLine(1)
 		j.begin('{')
 		j.text("file", e.name)
+		if e.pid != 0 {
+			j.signed("pid", int64(e.pid))
+		}
 		j.text("error", terminal.Clean(e.err.Error()))
 		j.end('}')
 	}

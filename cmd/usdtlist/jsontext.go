@@ -84,6 +84,12 @@ func (j *jsonText) unsignedOrNull(key string, n uint64, isNull bool) {
 
 func (j *jsonText) signed(key string, n int64) {
 	j.key(key)
+	j.number(n)
+}
+
+// number adds an element of an array.
+func (j *jsonText) number(n int64) {
+	j.separate()
 	j.b = strconv.AppendInt(j.b, n, 10)
 	j.comma = true
 }

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/proc"
 )
 
 // printer prints the probes of one file after the other.
@@ -18,25 +19,35 @@ type printer interface {
 	// file prints the probes of a file, which may be none, and returns how many
 	// it printed.
 	file(*listing) (int, error)
-	// failed tells of a file that could not be read. That is on stderr already.
-	failed(name string, err error)
+	// failed tells of what could not be read. That is on stderr already.
+	failed(failure)
 	// close ends the output.
 	close()
 }
 
+// failure is a file, or a process, that could not be read.
+type failure struct {
+	name string // of the file, "" for a process as a whole
+	pid  int    // 0 if it is not about a process
+	err  error
+}
+
 // listing is what is listed of a file.
 type listing struct {
-	path    string
-	heading bool // whether the path has to be told, for a reader to know what was listed
-	elf     *elfnote.File
-	probes  []elfnote.Probe
-	broken  []*elfnote.NoteError
-	args    *arguments
+	path      string
+	heading   bool    // whether the path has to be told, for a reader to know what was listed
+	mapped    *mapped // for files of processes
+	tellUsers bool    // whose they are
+	elf       *elfnote.File
+	probes    []elfnote.Probe
+	broken    []*elfnote.NoteError
+	args      *arguments
 }
 
 // lister goes through the files.
 type lister struct {
 	options *options
+	proc    *proc.FS
 	printer printer
 	warn    func(format string, args ...any)
 
@@ -46,18 +57,14 @@ type lister struct {
 // list lists everything asked for and returns the exit status.
 func (l *lister) list() int {
 	l.matched = make([]bool, len(l.options.patterns))
-	found, failed := 0, false
-	for _, name := range l.options.files {
-		n, err := l.listFile(name)
-		found += n
-		if err != nil {
-			failed = true
-			l.warn("%v", err)
-			l.printer.failed(name, err)
-		}
+	found, failed, where := 0, false, "any of the files"
+	if l.options.ofProcesses() {
+		found, failed, where = l.listProcesses()
+	} else {
+		found, failed = l.listFiles()
 	}
 	l.printer.close()
-	l.warnUnmatched(found)
+	l.warnUnmatched(found, where)
 	switch {
 	case failed:
 		return exitError
@@ -67,21 +74,37 @@ func (l *lister) list() int {
 	return exitFound
 }
 
-// warnUnmatched tells which patterns picked nothing. Of a single file that has
-// nothing to list, more has been told already.
-func (l *lister) warnUnmatched(found int) {
-	several := len(l.options.files) > 1
-	if found == 0 && !several {
+// several tells whether more than one file may be listed.
+func (l *lister) several() bool { return len(l.options.files) > 1 || l.options.ofProcesses() }
+
+// warnUnmatched tells which patterns picked nothing, and where there was nothing at all to pick. Of a single file that
+// has nothing to list, more has been told already.
+func (l *lister) warnUnmatched(found int, where string) {
+	if found == 0 && (!l.several() || where == "") {
 		return
 	}
 	if found == 0 && len(l.options.patterns) == 0 {
-		l.warn("no probes in any of the files")
+		l.warn("no probes in %s", where)
 	}
 	for i, p := range l.options.patterns {
 		if !l.matched[i] {
 			l.warn("no probe matches %s", p)
 		}
 	}
+}
+
+// listFiles lists the files and libraries named on the command line.
+func (l *lister) listFiles() (found int, failed bool) {
+	for _, name := range l.options.files {
+		n, err := l.listFile(name)
+		found += n
+		if err != nil {
+			failed = true
+			l.warn("%v", err)
+			l.printer.failed(failure{name: name, err: err})
+		}
+	}
+	return found, failed
 }
 
 // listFile lists a file or library by its name and returns how many probes it
@@ -96,17 +119,17 @@ func (l *lister) listFile(name string) (int, error) {
 		return 0, err
 	}
 	defer file.Close()
-	return l.listOpened(path, searched, file)
+	return l.listOpened(&listing{path: path, heading: searched || l.several(), elf: file})
 }
 
-// listOpened lists an opened file. The path is what people are told; heading
-// says that they have to be.
-func (l *lister) listOpened(path string, heading bool, file *elfnote.File) (int, error) {
+// listOpened lists an opened file: the listing lacks but what is in it.
+func (l *lister) listOpened(list *listing) (int, error) {
+	path, file := list.path, list.elf
 	all, err := file.Probes(l.match())
 	if err != nil {
 		return 0, fmt.Errorf("%s: %w", path, err)
 	}
-	several := len(l.options.files) > 1
+	several := l.several()
 	args, err := newArguments(file, l.options.debugFile)
 	if several && errors.Is(err, elfnote.ErrOtherBuildID) {
 		args, err = newArguments(file, "") // the debug file is another one's
@@ -120,10 +143,8 @@ func (l *lister) listOpened(path string, heading bool, file *elfnote.File) (int,
 	if len(all.Probes) == 0 && !several {
 		l.warnNothing(path, file)
 	}
-	printed, err := l.printer.file(&listing{
-		path: path, heading: several || heading,
-		elf: file, probes: all.Probes, broken: all.Broken, args: args,
-	})
+	list.probes, list.broken, list.args = all.Probes, all.Broken, args
+	printed, err := l.printer.file(list)
 	if err != nil {
 		return 0, fmt.Errorf("%s: %w", path, err)
 	}

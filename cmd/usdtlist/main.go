@@ -10,13 +10,14 @@ import (
 	"os"
 
 	"github.com/gousdt/gousdt/internal/terminal"
+	"github.com/gousdt/gousdt/proc"
 )
 
 // The exit status.
 const (
 	exitFound   = 0 // at least one probe was listed
 	exitNothing = 1 // every file was read, and there was nothing to list
-	exitError   = 2 // a file could not be read, or the command line was wrong
+	exitError   = 2 // a file or process could not be read, or the command line was wrong
 )
 
 func main() {
@@ -45,7 +46,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	}
 
 	out := bufio.NewWriterSize(stdout, 32<<10)
-	l := lister{options: o, printer: newPrinter(o, out, warn), warn: warn}
+	l := lister{options: o, proc: proc.NewFS(""), printer: newPrinter(o, out, warn), warn: warn}
 	status := l.list()
 	if err := out.Flush(); err != nil {
 		var pathErr *os.PathError

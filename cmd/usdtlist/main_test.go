@@ -3,8 +3,10 @@
 package main
 
 import (
+	"errors"
 	"flag"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"testing"
@@ -12,7 +14,13 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
+// The test binary run with this variable is usdtlist without privileges.
+const unprivilegedVariable = "USDTLIST_TEST_UNPRIVILEGED"
+
 func TestMain(m *testing.M) {
+	if os.Getenv(unprivilegedVariable) != "" {
+		os.Exit(runUnprivileged(os.Args[1:]))
+	}
 	testscript.Main(m, map[string]func(){"usdtlist": main})
 }
 
@@ -35,6 +43,7 @@ func TestScripts(t *testing.T) {
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"shorten": shorten,
+			"status":  status,
 		},
 	})
 }
@@ -47,4 +56,21 @@ func shorten(ts *testscript.TestScript, _ bool, args []string) {
 	size, err := strconv.ParseInt(args[1], 10, 64)
 	ts.Check(err)
 	ts.Check(os.Truncate(ts.MkAbs(args[0]), size))
+}
+
+// status N COMMAND ARGUMENT... runs a command that has to end with that exit status.
+func status(ts *testscript.TestScript, _ bool, args []string) {
+	if len(args) < 2 {
+		ts.Fatalf("usage: status n command [argument...]")
+	}
+	got := 0
+	var exit *exec.ExitError
+	if err := ts.Exec(args[1], args[2:]...); errors.As(err, &exit) {
+		got = exit.ExitCode()
+	} else {
+		ts.Check(err)
+	}
+	if strconv.Itoa(got) != args[0] {
+		ts.Fatalf("exit status %d, want %s", got, args[0])
+	}
 }

@@ -9,6 +9,8 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/gousdt/gousdt/elfnote"
@@ -17,8 +19,11 @@ import (
 
 // options is the command line, understood.
 type options struct {
-	files    []string // paths and bare names, in order
+	files    []string // paths and bare names, in order; in the eyes of processes if some are asked for
 	patterns []elfnote.Pattern
+
+	pids         []int // the processes of which the files are listed
+	allProcesses bool
 
 	format    string // one of the formats
 	verbose   bool
@@ -39,6 +44,9 @@ const (
 
 var formats = [...]string{formatTable, formatJSON, formatBpftrace, formatBCC, formatPerf, formatLibbpf}
 
+// ofProcesses tells whether files that processes map are asked for.
+func (o *options) ofProcesses() bool { return len(o.pids) > 0 || o.allProcesses }
+
 func parseArguments(args []string) (*options, error) {
 	o := &options{}
 	flags := flag.NewFlagSet("usdtlist", flag.ContinueOnError)
@@ -55,6 +63,12 @@ func parseArguments(args []string) (*options, error) {
 	}
 	for _, name := range []string{"m", "match"} {
 		flags.Func(name, "", match)
+	}
+	for _, name := range []string{"p", "pid"} {
+		flags.Func(name, "", o.addPID)
+	}
+	for _, name := range []string{"a", "all"} {
+		flags.BoolVar(&o.allProcesses, name, false, "")
 	}
 	for _, name := range []string{"v", "verbose"} {
 		flags.BoolVar(&o.verbose, name, false, "")
@@ -89,20 +103,41 @@ func parseArguments(args []string) (*options, error) {
 		return nil, fmt.Errorf("--format %q: want one of %s", o.format, strings.Join(formats[:], ", "))
 	}
 
+	if len(o.pids) > 0 && o.allProcesses {
+		return nil, errors.New("-p and -a exclude each other: -a means every process")
+	}
 	for _, operand := range operands {
-		if !isPattern(operand) {
+		switch {
+		case o.isPattern(operand):
+			if err := match(operand); err != nil {
+				return nil, err
+			}
+		case o.ofProcesses() && strings.Contains(operand, "/") && !strings.HasPrefix(operand, "/"):
+			return nil, fmt.Errorf("%s: with -p and -a, a path is one in the eyes of the process and starts with /", operand)
+		default:
 			o.files = append(o.files, operand)
-		} else if err := match(operand); err != nil {
-			return nil, err
 		}
 	}
-	if len(o.files) == 0 {
+	if len(o.files) == 0 && !o.ofProcesses() {
 		if len(operands) > 0 {
-			return nil, fmt.Errorf("no file or library given, only patterns (%s)", strings.Join(operands, " "))
+			return nil, fmt.Errorf("no file or library given, only patterns (%s); -a lists the files of all processes",
+				strings.Join(operands, " "))
 		}
-		return nil, errors.New("no file or library given")
+		return nil, errors.New("no file or library given; -p PID lists those of a process, -a those of all")
 	}
 	return o, nil
+}
+
+// addPID adds a process to those whose files are listed.
+func (o *options) addPID(s string) error {
+	pid, err := strconv.Atoi(s)
+	if err != nil || pid <= 0 {
+		return errors.New("want the number of a process")
+	}
+	if !slices.Contains(o.pids, pid) {
+		o.pids = append(o.pids, pid)
+	}
+	return nil
 }
 
 // parseInterspersed parses flags wherever they stand, as users of GNU programs
@@ -126,8 +161,9 @@ func parseInterspersed(flags *flag.FlagSet, args []string) ([]string, error) {
 }
 
 // isPattern tells the words that pick probes from those that name files. A
-// word that is a file is one, whatever it looks like.
-func isPattern(word string) bool {
+// word that is a file is one, whatever it looks like; but not to a process, of
+// which the current directory is another.
+func (o *options) isPattern(word string) bool {
 	if !strings.ContainsAny(word, ":*?[") {
 		return false
 	}
@@ -135,6 +171,9 @@ func isPattern(word string) bool {
 		if strings.HasPrefix(word, prefix) {
 			return false
 		}
+	}
+	if o.ofProcesses() {
+		return true
 	}
 	_, err := os.Stat(word)
 	return err != nil

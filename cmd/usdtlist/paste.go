@@ -46,7 +46,11 @@ func (p *pastePrinter) file(l *listing) (int, error) {
 		return 0, elfnote.ErrNoCode
 	}
 	// The line may be used from another directory.
-	path, err := filepath.Abs(l.path)
+	path := l.path
+	if l.mapped != nil {
+		path = l.mapped.here
+	}
+	path, err := filepath.Abs(path)
 	if err != nil {
 		return 0, err
 	}
@@ -74,8 +78,8 @@ func (p *pastePrinter) file(l *listing) (int, error) {
 	return printed, nil
 }
 
-func (p *pastePrinter) failed(string, error) {}
-func (p *pastePrinter) close()               {}
+func (p *pastePrinter) failed(failure) {}
+func (p *pastePrinter) close()         {}
 
 // isPlain tells whether a string has only letters, digits and what else is
 // allowed.

@@ -40,8 +40,8 @@ func (t *tablePrinter) file(l *listing) (int, error) {
 
 	var line []byte
 	if l.heading {
-		line = terminal.AppendEscaped(append(line, "File: "...), l.path)
-		t.out.Write(append(line, '\n'))
+		line = appendHeading(line, l)
+		t.out.Write(line)
 	}
 
 	var widths [columns]int
@@ -73,8 +73,8 @@ func (t *tablePrinter) file(l *listing) (int, error) {
 	return len(l.probes), nil
 }
 
-func (t *tablePrinter) failed(string, error) {}
-func (t *tablePrinter) close()               {}
+func (t *tablePrinter) failed(failure) {}
+func (t *tablePrinter) close()         {}
 
 // appendColumn appends a cell and the space up to the next one.
 func appendColumn(line, cell []byte, width, column int) []byte {

@@ -7,9 +7,12 @@ import (
 )
 
 const usage = `Usage: usdtlist [FLAGS] FILE|LIBRARY... [PATTERN...]
+       usdtlist [FLAGS] -p PID [FILE|LIBRARY...] [PATTERN...]
+       usdtlist [FLAGS] -a [FILE|LIBRARY...] [PATTERN...]
 
 Lists the USDT probes of executables, shared libraries, object files and
-separate debug files of any machine. Needs no privileges.
+separate debug files of any machine. Needs no privileges but to look into
+processes of other users.
 
 Words
   FILE            a path
@@ -18,6 +21,17 @@ Words
   PATTERN         PROVIDER:NAME with * ? [a-z] [!a-z] and \ to quote; picks the
                   probes to list. A word is a pattern if it holds ':', '*', '?'
                   or '[', does not start with / or ./ or ../, and is no file.
+
+Processes
+  -p, --pid PID           the files that a process executes: its program and the
+                          libraries it has mapped; can be repeated
+  -a, --all               those of every process, each file once, with its PIDs
+  FILE and LIBRARY then pick among these. They are what the process calls them,
+  in a container too: an absolute path, or a bare name (libc.so.6, c, python3)
+  for what is mapped by it, whatever further version its path has. With -p, what
+  is not mapped is looked for where the process would find it.
+  "Path here" is a path by which other tools reach a file that is deleted, or
+  elsewhere in the eyes of the process.
 
 Flags
   -m, --match PATTERN     a pattern, whatever it looks like; NAME alone means
@@ -44,15 +58,18 @@ Columns
   SEMAPHORE               address of its counter of tracers, - if it has none
   ARGUMENTS               where its arguments are: [-]SIZE@OPERAND, - for a signed one
 
-Exit status: 0 probes were listed, 1 there were none, 2 something failed. Files
-that can be read are listed also if others cannot.
+Exit status: 0 probes were listed, 1 there were none, 2 something failed or had
+to be left out. Files and processes that can be read are listed also if others
+cannot.
 
-Example
+Examples
   $ usdtlist libstdc++.so.6 'libstdcxx:*throw'
   File: /lib/x86_64-linux-gnu/libstdc++.so.6
   PROVIDER   NAME     SITES  LOCATION  SEMAPHORE  ARGUMENTS
   libstdcxx  throw        1  0xa90a1   -          8@%rdi 8@%rsi
   libstdcxx  rethrow      1  0xa9139   -          8@%rdx 8@%rax
+  $ usdtlist -p 812 'postgresql:query__*'
+  $ sudo usdtlist -a libstdc++.so.6
 `
 
 // version tells which build this is, as far as the build recorded it.

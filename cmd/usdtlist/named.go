@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path"
+	"strings"
+
+	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/ldso"
+	"github.com/gousdt/gousdt/proc"
+)
+
+// named is a FILE or LIBRARY of the command line, where files of processes are asked for.
+type named struct {
+	name     string
+	isMapped bool    // by one of the processes, whether or not it has probes
+	isFound  bool    // in the file system of one, though it is not mapped
+	unmapped *mapped // what was found so
+	err      error   // why nothing was found
+	pid      int     // by which process
+}
+
+// namedFile is what a name means to one process.
+type namedFile struct {
+	*named
+	byName bool          // mapped files are told by their paths
+	found  *os.File      // else, what is at that path
+	id     proc.Identity // of found
+}
+
+// isNamed tells whether a mapped file is one of those named.
+func isNamed(names []namedFile, m *proc.MappedFile) bool {
+	is := false
+	for _, n := range names {
+		if n.byName {
+			is = is || n.means(m.Path)
+		} else if n.found != nil {
+			id, err := m.Identity()
+			if err == nil && id == n.id {
+				n.isMapped, is = true, true
+			}
+		}
+	}
+	return is
+}
+
+// namesIn finds out what the names mean to a process.
+func (s *scan) namesIn(pid int, files []*proc.MappedFile) []namedFile {
+	var names []namedFile
+	for _, n := range s.names {
+		file := namedFile{named: n}
+		for _, m := range files {
+			file.byName = file.byName || n.means(m.Path)
+		}
+		n.isMapped = n.isMapped || file.byName
+		// A path may lead to a mapped file by symbolic links, as most do that people know a library by. What a bare
+		// name leads to is worth finding out only where it will be told.
+		if !file.byName && (s.resolve || strings.Contains(n.name, "/")) {
+			file.find(s.fs, pid)
+		}
+		names = append(names, file)
+	}
+	return names
+}
+
+// means tells whether the file at a path goes by the name: by its path, or by a bare name that the file may have more
+// version numbers than. Programs too have versions: python3 means python3.11.
+func (n *named) means(filePath string) bool {
+	if strings.Contains(n.name, "/") {
+		return filePath == n.name
+	}
+	base := path.Base(filePath)
+	is := func(name string) bool { return base == name || strings.HasPrefix(base, name+".") }
+	if is(n.name) {
+		return true
+	}
+	return !strings.HasPrefix(n.name, "lib") && is("lib"+n.name+".so") // as linkers are told: -lstdc++
+}
+
+// find opens what a process would find by the name.
+func (n *namedFile) find(fs *proc.FS, pid int) {
+	inside, err := n.name, error(nil)
+	if !strings.Contains(n.name, "/") {
+		inside, err = findIn(fs, pid, n.name)
+	}
+	if err == nil {
+		n.found, err = fs.OpenIn(pid, inside)
+	}
+	if err == nil {
+		n.id, err = proc.IdentifyFile(n.found)
+	}
+	var notFound *ldso.NotFoundError
+	if err != nil && (n.err == nil || !errors.As(err, &notFound)) {
+		n.err, n.pid = err, pid
+	}
+}
+
+// findIn searches a bare name in the directories of a process's file system, for the machine the process runs on.
+func findIn(fs *proc.FS, pid int, name string) (string, error) {
+	process := fmt.Sprintf("%s/%d", fs.Root(), pid)
+	options := ldso.Options{Root: process + "/root"}
+	program, err := elfnote.Open(process + "/exe")
+	if err == nil {
+		options.Machine, options.Class = program.Machine(), program.Class()
+		program.Close()
+	}
+	found, err := ldso.Find(name, &options)
+	if err != nil {
+		return "", fmt.Errorf("process %d: %w", pid, err)
+	}
+	return strings.TrimPrefix(found, options.Root), nil
+}
+
+// addUnmapped keeps what was found by names that mean nothing that is mapped, and closes what is not needed.
+func (s *scan) addUnmapped(pid int, names []namedFile) {
+	for _, n := range names {
+		if n.found == nil {
+			continue
+		}
+		if n.isMapped || !s.resolve || n.unmapped != nil {
+			n.found.Close()
+			continue
+		}
+		file, err := elfnote.NewFile(n.found)
+		if err != nil {
+			n.found.Close()
+			n.err, n.pid = err, pid
+			continue
+		}
+		here := n.found.Name()
+		n.unmapped = &mapped{
+			elf: file, id: n.id, pid: pid, path: strings.TrimPrefix(here, fmt.Sprintf("%s/%d/root", s.fs.Root(), pid)), here: here,
+			close: func() { n.found.Close() },
+		}
+	}
+}

@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+
+	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/proc"
+)
+
+// mapped is a file that processes map, or that one of them would find by a name of the command line.
+type mapped struct {
+	elf     *elfnote.File
+	id      proc.Identity
+	path    string // in the eyes of the process
+	pid     int    // the process, of those that map the file the first
+	here    string // a path by which the file can be opened from here
+	deleted bool   // nothing is at path any more, or another file
+	users   []user // in the order in which they were looked at; none if the file is not mapped
+	close   func()
+}
+
+// user is a process that maps a file.
+type user struct {
+	process proc.Process
+	path    string
+	deleted bool
+}
+
+// scan goes through processes and gathers the files with probes that they map, each file once.
+type scan struct {
+	fs       *proc.FS
+	self     int // our own process in the eyes of fs, 0 if it does not know us
+	cache    *proc.Cache
+	match    func(provider, name string) bool
+	names    []*named // if there are any, no other files are wanted
+	resolve  bool     // names that are not mapped are looked for as the process would
+	files    []*mapped
+	seen     int                    // files, of all kinds, each as often as it is mapped
+	looked   []proc.Process         // whose mappings have been read
+	left     []failure              // what was left out
+	reported map[proc.Identity]bool // files of which the contents are what is wrong
+}
+
+func newScan(l *lister) *scan {
+	s := &scan{
+		fs: l.proc, cache: proc.NewCache(nil), match: l.match(), resolve: !l.options.allProcesses,
+		reported: make(map[proc.Identity]bool),
+	}
+	if self, err := os.Readlink(s.fs.Root() + "/self"); err == nil {
+		s.self, _ = strconv.Atoi(self)
+	}
+	for _, name := range l.options.files {
+		s.names = append(s.names, &named{name: name})
+	}
+	return s
+}
+
+// process gathers the files of one process.
+func (s *scan) process(pid int) error {
+	process, err := s.fs.Process(pid)
+	if err != nil {
+		return err
+	}
+	for attempt := 0; ; attempt++ {
+		files, err := s.fs.Files(pid)
+		if err != nil && !errors.Is(err, proc.ErrMalformed) {
+			return err
+		}
+		left := s.gather(process, files)
+		changed := slices.ContainsFunc(left, func(err error) bool { return errors.Is(err, proc.ErrChanged) })
+		if changed && attempt == 0 {
+			continue // it was loading something just then
+		}
+		if err != nil {
+			left = append(left, err)
+		}
+		for _, err := range left {
+			s.leave(pid, err)
+		}
+		s.seen += len(files)
+		if len(files) > 0 || s.resolve { // else a thread of the kernel: no process that people count
+			s.looked = append(s.looked, process)
+		}
+		return nil
+	}
+}
+
+// leave notes what could not be looked at.
+func (s *scan) leave(pid int, err error) {
+	of := new(proc.Error)
+	errors.As(err, &of)
+	s.left = append(s.left, failure{name: of.Path, pid: pid, err: err})
+}
+
+// gather adds those of a process's files that are asked for and have probes to list, and returns what it had to leave
+// out. A file that has been added is not added again.
+func (s *scan) gather(process proc.Process, files []*proc.MappedFile) (left []error) {
+	names := s.namesIn(process.PID, files)
+	defer s.addUnmapped(process.PID, names)
+	for _, m := range files {
+		if len(s.names) > 0 && !isNamed(names, m) {
+			continue
+		}
+		err := s.add(process, m)
+		if errors.Is(err, proc.ErrGone) || errors.Is(err, proc.ErrNotRegular) {
+			continue // the process has ended, or it is a device: nothing is left out
+		}
+		if err != nil {
+			left = append(left, err)
+		}
+	}
+	return left
+}
+
+// add notes that a process maps a file.
+func (s *scan) add(process proc.Process, m *proc.MappedFile) error {
+	id, err := m.Identity()
+	if err != nil {
+		return err
+	}
+	file, ok, err := s.cache.Acquire(m, s.match)
+	if err != nil {
+		if s.reported[id] {
+			return nil
+		}
+		s.reported[id] = true
+		return err
+	}
+	if !ok {
+		return nil
+	}
+	u := user{process: process, path: m.Path, deleted: m.Deleted}
+	i := slices.IndexFunc(s.files, func(f *mapped) bool { return f.id == id })
+	if i < 0 {
+		s.files = append(s.files, &mapped{
+			elf: file.ELF(), id: id, path: m.Path, pid: m.PID, here: m.OpenedPath(), deleted: m.Deleted,
+			users: []user{u}, close: file.Release,
+		})
+		return nil
+	}
+	file.Release() // it is held already
+	f := s.files[i]
+	if !slices.ContainsFunc(f.users, func(u user) bool { return u.process.ID == process.ID }) {
+		f.users = append(f.users, u)
+	}
+	return nil
+}
+
+// finish adds what was named and is not mapped, and finds out how each file can be opened from here.
+func (s *scan) finish() {
+	for _, n := range s.names {
+		switch {
+		case n.isMapped:
+			continue
+		case n.unmapped != nil:
+			s.files = append(s.files, n.unmapped)
+			n.unmapped, n.isFound = nil, true
+		case s.resolve && n.err != nil:
+			s.leave(n.pid, n.err)
+		}
+	}
+	for _, f := range s.files {
+		s.findHere(f)
+	}
+}
+
+// findHere finds the best path to a file from here: its own, if it is the same file here, else that below the root
+// directory of the process. If it has none any more, that of its mapping has to do, which is good for as long as the
+// process has it.
+func (s *scan) findHere(f *mapped) {
+	switch {
+	case s.self != 0 && s.finds(s.self, f):
+		f.here = f.path
+	case s.finds(f.pid, f):
+		f.here = fmt.Sprintf("%s/%d/root%s", s.fs.Root(), f.pid, f.path)
+	}
+}
+
+// finds tells whether a process finds the file at its path.
+func (s *scan) finds(pid int, f *mapped) bool {
+	file, err := s.fs.OpenIn(pid, f.path)
+	if err != nil {
+		return false
+	}
+	defer file.Close()
+	id, err := proc.IdentifyFile(file)
+	return err == nil && id == f.id
+}
+
+// close lets go of the files.
+func (s *scan) close() {
+	for _, f := range s.files {
+		f.close()
+	}
+	for _, n := range s.names {
+		if n.unmapped != nil {
+			n.unmapped.close()
+		}
+	}
+}

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package main
+
+import (
+	"fmt"
+	"sync"
+
+	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/proc"
+)
+
+// mappings remembers what traced processes have mapped to execute, for when they have ended.
+type mappings struct {
+	fs *proc.FS
+
+	mu        sync.Mutex // each watch tells for itself
+	processes map[int]*process
+	files     map[proc.Identity]*file
+}
+
+// process is a traced process. Another one that gets its number takes its place: the sums in the kernel are by number.
+type process struct {
+	proc.Process
+	mapped []mapping // by address
+}
+
+// mapping is where a process executes a file.
+type mapping struct {
+	proc.Mapping
+	*file
+}
+
+// file is a file that some process maps.
+type file struct {
+	path    string
+	elf     *elfnote.File // nil if it could not be opened or is none
+	symbols *symbols      // nil until asked for
+}
+
+func newMappings() *mappings {
+	return &mappings{fs: proc.NewFS(""), processes: make(map[int]*process), files: make(map[proc.Identity]*file)}
+}
+
+// follow looks at what a process has mapped when it is first traced. It is the handler of the watches.
+func (m *mappings) follow(changes *proc.Changes) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, pair := range changes.Appeared {
+		m.look(pair.Process)
+	}
+}
+
+// refresh looks again: programs load libraries as they run.
+func (m *mappings) refresh() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, p := range m.processes {
+		if running, err := p.IsRunning(); err == nil && running {
+			m.look(p.Process)
+		}
+	}
+}
+
+func (m *mappings) look(p proc.Process) {
+	mapped, err := m.fs.Files(p.PID)
+	if err != nil || len(mapped) == 0 {
+		return // it has ended
+	}
+	known := &process{Process: p}
+	for _, f := range mapped {
+		for _, at := range f.Mappings {
+			known.mapped = append(known.mapped, mapping{at, m.file(f)})
+		}
+	}
+	m.processes[p.PID] = known
+}
+
+// file returns the file, opened when it is first seen: later it may be gone.
+func (m *mappings) file(mapped *proc.MappedFile) *file {
+	id, err := mapped.Identity()
+	if err != nil {
+		return &file{path: mapped.Path}
+	}
+	f := m.files[id]
+	if f != nil {
+		return f
+	}
+	f = &file{path: mapped.Path}
+	m.files[id] = f
+	if opened, err := mapped.Open(); err == nil {
+		if f.elf, err = elfnote.NewFile(opened); err != nil {
+			opened.Close()
+		}
+	}
+	return f
+}
+
+// find returns where an address of the process lies, nil if in no file.
+func (p *process) find(address uint64) *mapping {
+	for i := range p.mapped {
+		if at := &p.mapped[i]; at.Start <= address && address < at.End {
+			return at
+		}
+	}
+	return nil
+}
+
+func (m *mappings) close() {
+	for _, f := range m.files {
+		if f.elf != nil {
+			f.elf.OSFile().Close() // open since mapped.Open
+		}
+	}
+}
+
+// name is what people call the process.
+func (p *process) name() string { return fmt.Sprintf("%s (%d)", p.Command, p.PID) }

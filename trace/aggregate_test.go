@@ -1,0 +1,314 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+//go:build linux
+
+package trace_test
+
+import (
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/go-quicktest/qt"
+
+	"github.com/gousdt/gousdt/internal/testprog"
+	"github.com/gousdt/gousdt/trace"
+	"github.com/gousdt/gousdt/usdt"
+)
+
+// aggregate fires a group some times and returns what the aggregation came to.
+func aggregate(t *testing.T, mode usdt.Mode, a trace.Aggregation, group string, times int) *trace.Snapshot {
+	t.Helper()
+	process := start(t, "target-pie")
+	s := open(t, process, "gousdt_test:"+group, &trace.Options{Mode: mode, Aggregations: []trace.Aggregation{a}})
+	process.Fire(group, times)
+	snapshot, err := s.Snapshot(0)
+	qt.Assert(t, qt.IsNil(err))
+	losses, err := s.Losses()
+	qt.Assert(t, qt.IsNil(err))
+	qt.Assert(t, qt.Equals(losses, trace.Losses{}))
+	return snapshot
+}
+
+func TestFunctionsOfValues(t *testing.T) {
+	all := trace.Sum | trace.Min | trace.Max
+	for _, test := range []struct {
+		name, group, value, where string
+		functions                 trace.Functions
+		want                      string // count sum min max average
+	}{
+		{"count", "inlined", "", "", 0, "10 ? ? ? NaN"},
+		{"signed in registers and memory", "inlined", "arg1", "", all, "10 -1030 -105 -101 -103"},
+		{"unsigned constants", "specs", "arg0", "", all, "600 89700 0 299 149.5"},
+		{"condition", "specs", "arg0", "arg0 >= 290", all, "20 5890 290 299 294.5"},
+		{"signed 8 bits", "sizes", "arg0", "", all, "2 -200 -100 -100 -100"},
+		{"unsigned 16 bits", "sizes", "arg3", "", all, "2 120000 60000 60000 60000"},
+		{"signed 64 bits", "stack", "arg6", "", trace.Min | trace.Max, "2 ? -9000000000000000001 -9000000000000000001 NaN"},
+		{"unsigned 64 bits", "stack", "arg7", "", trace.Min | trace.Max, "2 ? 18000000000000000001 18000000000000000001 NaN"},
+		{"masked", "inlined", "arg0 & 3", "", all, "10 14 0 3 1.4"},
+		{"float of 4 bytes", "floats", "arg0", "", trace.Min | trace.Max, "2 ? 1.5 1.5 NaN"},
+		{"negative float of 8 bytes", "floats", "arg1", "", trace.Min | trace.Max, "2 ? -2.25 -2.25 NaN"},
+		{"large float", "floats", "arg3", "", trace.Max, "2 ? ? 9e+299 NaN"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			got := aggregate(t, usdt.ModeAuto, trace.Aggregation{
+				Value: test.value, Where: test.where, Functions: test.functions,
+			}, test.group, 2)
+			qt.Assert(t, qt.HasLen(got.Rows, 1))
+			row := got.Rows[0]
+			qt.Assert(t, qt.HasLen(row.Keys, 0))
+			qt.Assert(t, qt.Equals(fmt.Sprint(row.Count, row.Sum, row.Min, row.Max, row.Average()),
+				test.want))
+		})
+	}
+}
+
+// rows shows the keys of each row, its count and its sum.
+func rows(s *trace.Snapshot) []string {
+	var all []string
+	for _, row := range s.Rows {
+		all = append(all, fmt.Sprint(row.Keys, row.Count, row.Sum))
+	}
+	return all
+}
+
+func TestKeys(t *testing.T) {
+	for _, test := range []struct {
+		name, group string
+		by          []string
+		value       string
+		want        []string
+	}{
+		{"constant", "many", []string{"arg0"}, "arg0", []string{"[42] 800 33600"}},
+		{"argument", "inlined", []string{"arg0"}, "arg1",
+			[]string{"[1] 2 -202", "[2] 2 -204", "[3] 2 -206", "[4] 2 -208", "[5] 2 -210"}},
+		{"masked", "inlined", []string{"arg0 & 1"}, "", []string{"[1] 6 ?", "[0] 4 ?"}},
+		{"two", "inlined", []string{"arg0 & 1", "arg1 & 1"}, "arg0", []string{"[1 1] 6 18", "[0 0] 4 12"}},
+		{"command", "three", []string{"comm"}, "", []string{"[target-pie] 2 ?"}},
+		{"text", "strings", []string{"str(arg0)"}, "", []string{"[hello, gousdt] 2 ?"}},
+		{"cut text", "strings", []string{"str(arg0, 5)", "str(arg2)"}, "", []string{"[hello ] 2 ?"}},
+		{"long text", "strings", []string{"str(arg1, 128)", "str(arg0, 120)"}, "",
+			[]string{"[" + strings.Repeat("0123456789", 13)[:128] + " hello, gousdt] 2 ?"}},
+		{"probe", "[ts][hi]*e[es]", []string{"probe", "provider", "cookie"}, "",
+			[]string{"[gousdt_test:sizes gousdt_test 0] 2 ?", "[gousdt_test:three gousdt_test 0] 2 ?"}},
+		{"float", "floats", []string{"arg0", "arg1"}, "", []string{"[1.5 -2.25] 2 ?"}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			process := start(t, "target-pie")
+			a := trace.Aggregation{By: test.by, Value: test.value}
+			if test.value != "" {
+				a.Functions = trace.Sum
+			}
+			s := open(t, process, "gousdt_test:"+test.group, &trace.Options{Aggregations: []trace.Aggregation{a}})
+			groups := []string{test.group}
+			if test.name == "probe" {
+				groups = []string{"sizes", "three"}
+			}
+			for _, group := range groups {
+				process.Fire(group, 2)
+			}
+			snapshot, err := s.Snapshot(0)
+			qt.Assert(t, qt.IsNil(err))
+			qt.Assert(t, qt.DeepEquals(rows(snapshot), test.want))
+		})
+	}
+}
+
+func TestKeysOfTheProcess(t *testing.T) {
+	process := start(t, "target-pie")
+	s := open(t, process, "gousdt_test:three", &trace.Options{Aggregations: []trace.Aggregation{
+		{By: []string{"pid", "tid", "uid", "gid"}},
+		{By: []string{"stack"}},
+		{By: []string{"site"}},
+	}})
+	want := map[string]uint64{fmt.Sprint(process.PID, process.PID): 3}
+	process.Fire("three", 3)
+	for _, tid := range process.Thread("three", 4) {
+		want[fmt.Sprint(process.PID, tid)]++
+	}
+	snapshot, err := s.Snapshot(0)
+	qt.Assert(t, qt.IsNil(err))
+	got := make(map[string]uint64)
+	for _, row := range snapshot.Rows {
+		got[fmt.Sprint(row.Keys[0], row.Keys[1])] = row.Count
+	}
+	qt.Assert(t, qt.DeepEquals(got, want))
+
+	snapshot, err = s.Snapshot(1)
+	qt.Assert(t, qt.IsNil(err))
+	var hits uint64
+	for _, row := range snapshot.Rows {
+		hits += row.Count
+		qt.Check(t, qt.Equals(row.Keys[0].Uint(), uint64(process.PID)))
+		qt.Check(t, qt.Equals(row.Keys[0].State(), trace.Present))
+		qt.Check(t, qt.IsTrue(len(row.Stack) > 0))
+		qt.Check(t, qt.Equals(row.Stack[0]%4096, s.Attachments()[0].Sites()[0].Location%4096))
+	}
+	qt.Assert(t, qt.Equals(hits, 7))
+
+	snapshot, err = s.Snapshot(2)
+	qt.Assert(t, qt.IsNil(err))
+	qt.Assert(t, qt.HasLen(snapshot.Rows, 1))
+	qt.Assert(t, qt.Equals(snapshot.Rows[0].Count, 7))
+}
+
+// buckets shows the buckets of a row.
+func buckets(row trace.Row) []string {
+	var all []string
+	for _, b := range row.Buckets {
+		all = append(all, fmt.Sprintf("%v..%v %d %v", b.Low, b.High, b.Count, b.Sum))
+	}
+	return all
+}
+
+func TestHistograms(t *testing.T) {
+	for _, test := range []struct {
+		name, group, value string
+		histogram          trace.Histogram
+		by                 []string
+		want               []string
+	}{
+		{"powers of two", "specs", "arg0", trace.Histogram{}, nil, []string{
+			"0..0 1 0", "1..1 1 1", "2..3 2 5", "4..7 4 22", "8..15 8 92", "16..31 16 376", "32..63 32 1520",
+			"64..127 64 6112", "128..255 128 24512", "256..511 44 12210"}},
+		{"negative powers of two", "inlined", "arg1", trace.Histogram{}, nil, []string{"-127..-64 5 -515"}},
+		{"greatest powers of two", "stack", "arg7", trace.Histogram{}, nil,
+			[]string{"9223372036854775808..18446744073709551615 1 18000000000000000001"}},
+		{"least powers of two", "stack", "arg6", trace.Histogram{}, []string{"comm"},
+			[]string{"-9223372036854775807..-4611686018427387904 1 -9000000000000000001"}},
+		{"linear", "specs", "arg0", trace.Histogram{Low: 0, High: 300, Step: 100}, nil,
+			[]string{"0..99 100 4950", "100..199 100 14950", "200..299 100 24950"}},
+		{"linear with values outside", "specs", "arg0", trace.Histogram{Low: 100, High: 200, Step: 50}, []string{"probe"}, []string{
+			"-9223372036854775808..99 100 4950", "100..149 50 6225", "150..199 50 8725", "200..18446744073709551615 100 24950"}},
+		{"negative linear", "inlined", "arg1", trace.Histogram{Low: -105, High: -99, Step: 2}, nil,
+			[]string{"-105..-104 2 -209", "-103..-102 2 -205", "-101..-100 1 -101"}},
+		{"linear below all", "stack", "arg6", trace.Histogram{Low: -10, High: 10, Step: 5}, nil,
+			[]string{"-9223372036854775808..-11 1 -9000000000000000001"}},
+		{"linear above all", "stack", "arg7", trace.Histogram{Low: -10, High: 10, Step: 5}, nil,
+			[]string{"10..18446744073709551615 1 18000000000000000001"}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			got := aggregate(t, usdt.ModeAuto, trace.Aggregation{Value: test.value, Histogram: &test.histogram, By: test.by}, test.group, 1)
+			qt.Assert(t, qt.HasLen(got.Rows, 1))
+			qt.Assert(t, qt.DeepEquals(buckets(got.Rows[0]), test.want))
+		})
+	}
+}
+
+func TestAggregationsInEveryMode(t *testing.T) {
+	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
+		got := aggregate(t, mode, trace.Aggregation{Value: "arg1", Functions: trace.Average, By: []string{"arg0"}}, "inlined", 3)
+		qt.Assert(t, qt.DeepEquals(rows(got),
+			[]string{"[1] 3 -303", "[2] 3 -306", "[3] 3 -309", "[4] 3 -312", "[5] 3 -315"}))
+	})
+}
+
+func TestSnapshotsCanBeSubtractedAndCleared(t *testing.T) {
+	process := start(t, "target-pie")
+	s := open(t, process, "gousdt_test:inlined", &trace.Options{Aggregations: []trace.Aggregation{
+		{Value: "arg1", Functions: trace.Sum, By: []string{"arg0"}},
+		{Value: "arg0", Histogram: &trace.Histogram{}},
+	}})
+	snapshot := func(n int) *trace.Snapshot {
+		got, err := s.Snapshot(n)
+		qt.Assert(t, qt.IsNil(err))
+		return got
+	}
+	qt.Assert(t, qt.HasLen(snapshot(0).Rows, 0))
+	qt.Assert(t, qt.HasLen(snapshot(1).Rows, 0))
+	process.Fire("inlined", 3)
+	first, firstHistogram := snapshot(0), snapshot(1)
+	process.Fire("inlined", 2)
+	qt.Assert(t, qt.DeepEquals(rows(snapshot(0).Since(first)),
+		[]string{"[1] 2 -202", "[2] 2 -204", "[3] 2 -206", "[4] 2 -208", "[5] 2 -210"}))
+	qt.Assert(t, qt.HasLen(first.Since(first).Rows, 0))
+	difference := snapshot(1).Since(firstHistogram)
+	qt.Assert(t, qt.DeepEquals(buckets(difference.Rows[0]), []string{"1..1 2 2", "2..3 4 10", "4..7 4 18"}))
+	qt.Assert(t, qt.Equals(difference.Rows[0].Count, 10))
+
+	for n := range 2 {
+		qt.Assert(t, qt.IsNil(s.Clear(n)))
+		qt.Assert(t, qt.HasLen(snapshot(n).Rows, 0))
+	}
+	process.Fire("inlined", 1)
+	qt.Assert(t, qt.DeepEquals(rows(snapshot(0)), []string{"[1] 1 -101", "[2] 1 -102", "[3] 1 -103", "[4] 1 -104", "[5] 1 -105"}))
+	qt.Assert(t, qt.DeepEquals(buckets(snapshot(1).Rows[0]), []string{"1..1 1 1", "2..3 2 5", "4..7 2 9"}))
+	_, err := s.Snapshot(2)
+	qt.Assert(t, qt.ErrorMatches(err, ".*no aggregation 2, but 2 of them"))
+}
+
+func TestHitsThatCannotBeAggregatedAreCounted(t *testing.T) {
+	process := start(t, "target-pie")
+	s := open(t, process, "gousdt_test:*", &trace.Options{
+		Filter: `probe == "specs" || probe == "fault" || probe == "vector" || probe == "none"`,
+		Aggregations: []trace.Aggregation{
+			{Probes: "gousdt_test:specs", By: []string{"arg0"}, MaxKeys: 100},
+			{Probes: "gousdt_test:fault", Value: "arg1", Functions: trace.Sum}, // memory that is not there
+			{Probes: "gousdt_test:vector", By: []string{"arg1"}},               // a register that is not saved
+			{Probes: "gousdt_test:none", By: []string{"arg0"}},                 // no such argument
+		},
+	})
+	process.Fire("specs", 2)
+	process.Fire("fault", 3)
+	process.Fire("vector", 5)
+	process.Fire("none", 7)
+	losses, err := s.Losses()
+	qt.Assert(t, qt.IsNil(err))
+	snapshot, err := s.Snapshot(0)
+	qt.Assert(t, qt.IsNil(err))
+	var counted uint64
+	for _, row := range snapshot.Rows {
+		counted += row.Count
+	}
+	qt.Assert(t, qt.Equals(counted+losses.Keys, 600))
+	qt.Assert(t, qt.IsTrue(counted >= 200))
+	qt.Assert(t, qt.Equals(losses, trace.Losses{Keys: 600 - counted, Unreadable: 8}))
+}
+
+func TestAggregationsThatMakeNoSense(t *testing.T) {
+	testprog.RequireBPF(t)
+	for _, test := range []struct {
+		aggregation trace.Aggregation
+		want        string
+	}{
+		{trace.Aggregation{Functions: trace.Sum}, ".*functions need a Value.*"},
+		{trace.Aggregation{Histogram: &trace.Histogram{}}, ".*histogram needs a Value.*"},
+		{trace.Aggregation{Value: "arg0", Histogram: &trace.Histogram{Low: 1, High: 10, Step: 4}}, ".*Step must divide.*"},
+		{trace.Aggregation{Value: "arg0", Histogram: &trace.Histogram{Low: 10, High: 1, Step: 1}}, ".*Step must divide.*"},
+		{trace.Aggregation{Value: "arg0", Histogram: &trace.Histogram{High: 10}}, ".*bounds but no Step.*"},
+		{trace.Aggregation{Value: "arg0", Histogram: &trace.Histogram{High: math.MaxInt64, Step: 1}}, ".*more than 65536 buckets.*"},
+		{trace.Aggregation{Value: "arg0", Functions: trace.Sum, Histogram: &trace.Histogram{}}, ".*no functions beside it.*"},
+		{trace.Aggregation{Value: "arg0", Functions: 0x80}, ".*unknown functions.*"},
+		{trace.Aggregation{Value: "comm"}, `.*a number is wanted.*`},
+		{trace.Aggregation{Value: "arg"}, `.*expression "arg", at column 1: arg is not known.*`},
+		{trace.Aggregation{By: []string{"12"}}, ".*this is no key.*"},
+		{trace.Aggregation{By: []string{"str(arg0, 128)", "str(arg1, 128)", "str(arg2, 128)"}}, ".*the keys take 416 bytes.*"},
+		{trace.Aggregation{By: make16("pid")}, ".*16 keys are more than 15"},
+		{trace.Aggregation{MaxKeys: -1}, ".*MaxKeys and MaxStacks.*"},
+		{trace.Aggregation{Probes: "["}, ".*class.*has no end"},
+		{trace.Aggregation{Where: "arg0 =="}, ".*where: expression.*"},
+		{trace.Aggregation{Latency: &trace.Latency{Start: "a"}}, ".*both Start and Done.*"},
+		{trace.Aggregation{Latency: &trace.Latency{Start: "a", Done: "b", By: "comm"}}, ".*a number is wanted.*"},
+		{trace.Aggregation{Latency: &trace.Latency{Start: "a", Done: "b", MaxStarts: -1}}, ".*MaxStarts.*"},
+	} {
+		_, err := trace.New(&trace.Options{Aggregations: []trace.Aggregation{test.aggregation}})
+		qt.Check(t, qt.ErrorMatches(err, test.want))
+	}
+	for value, want := range map[string]string{
+		"arg0": ".*arg0 of gousdt_test:floats is a float.*",
+		"arg7": ".*no aggregation is about any of the 1 sites",
+	} {
+		_, err := trace.Open(usdt.Target{Path: testprog.Path(t, "target-pie")}, "gousdt_test:floats",
+			&trace.Options{Aggregations: []trace.Aggregation{{Value: value, Functions: trace.Sum}}})
+		qt.Check(t, qt.ErrorMatches(err, want))
+	}
+}
+
+func make16(key string) []string {
+	keys := make([]string, 16)
+	for i := range keys {
+		keys[i] = key
+	}
+	return keys
+}

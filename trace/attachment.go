@@ -1,0 +1,288 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package trace
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/gousdt/gousdt/argspec"
+	"github.com/gousdt/gousdt/trace/internal/code"
+	"github.com/gousdt/gousdt/usdt"
+)
+
+// AttachOptions belong to one attachment. Nil, or the zero value, is the common case.
+type AttachOptions struct {
+	// Cookie is a number of the caller's that comes back with each event, and that filters and aggregations can use.
+	Cookie uint64
+
+	// SiteCookie, if set, gives each site a cookie of its own in the place of Cookie.
+	SiteCookie func(usdt.Site) uint64
+}
+
+// Attachment is probes of one file that a session watches, until Close.
+type Attachment struct {
+	session  *Session
+	sites    []*Site
+	skipped  int
+	links    []*usdt.Link
+	programs []*program
+
+	closeOnce sync.Once
+	closed    chan struct{}
+	err       error // valid when closed is closed
+}
+
+// Sites returns the sites that are watched, in the order of the file's notes. The slice must not be changed.
+func (a *Attachment) Sites() []*Site { return a.sites }
+
+// Skipped returns how many sites are not attached since nothing would ever be done there: the filter cannot hold, or no
+// aggregation is about them.
+func (a *Attachment) Skipped() int { return a.skipped }
+
+// Links returns what is attached: one link, or in ModeSingleIPMap as many as there are programs.
+func (a *Attachment) Links() []*usdt.Link { return a.links }
+
+// Close detaches the probes. Events that have been sent already still come. It waits for the kernel, as usdt.Link.Close:
+// close several attachments by CloseAll. It is safe to call it again.
+func (a *Attachment) Close() error { return CloseAll(a) }
+
+// CloseAll closes attachments, of any sessions, waiting for the kernel for all of them at a time. Nil ones are skipped.
+func CloseAll(all ...*Attachment) error {
+	all = slices.DeleteFunc(slices.Clone(all), func(a *Attachment) bool { return a == nil })
+	var links []*usdt.Link
+	for _, a := range all {
+		links = append(links, a.links...)
+	}
+	// Links that somebody else is closing at this moment are waited for.
+	err := usdt.CloseAll(links...)
+	for _, a := range all {
+		a.closeOnce.Do(func() {
+			for _, p := range a.programs {
+				a.err = errors.Join(a.err, a.session.programs.release(p))
+			}
+			a.session.forget(a)
+			close(a.closed)
+		})
+		<-a.closed
+		err = errors.Join(err, a.err)
+	}
+	return err
+}
+
+// AttachSelection watches the sites of a selection, which may be closed afterwards. It is what to use for several
+// patterns at a time, or for files that something else has found, such as the watcher of package proc. Errors are as
+// for Attach.
+func (s *Session) AttachSelection(sel *usdt.Selection, opts *AttachOptions) (*Attachment, error) {
+	if opts == nil {
+		opts = &AttachOptions{}
+	}
+	// The maps must not be closed while programs are made that name them by their descriptors.
+	s.attaching.RLock()
+	defer s.attaching.RUnlock()
+	if s.detached.Load() {
+		return nil, s.errClosed()
+	}
+
+	a := &Attachment{session: s, closed: make(chan struct{})}
+	plan := *s.plan
+	plan.Kernel.Machine, plan.Kernel.Order = sel.Kernel(), binary.NativeEndian
+	w, err := newWork(&plan, sel, opts)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", sel.File().Name(), err)
+	}
+	a.skipped = len(sel.Sites()) - len(w.wanted)
+	if len(w.wanted) == 0 {
+		return nil, &NeverError{File: sel.File().Name(), Sites: len(sel.Sites()), Filter: s.opts.Filter}
+	}
+	if err := a.attach(w); err != nil {
+		a.Close()
+		return nil, err
+	}
+	s.keep(a)
+	return a, nil
+}
+
+func (a *Attachment) attach(w *work) error {
+	for _, site := range w.sites {
+		if err := a.session.sites.add(site); err != nil {
+			return err
+		}
+		a.sites = append(a.sites, site)
+	}
+	if a.session.mode.Cookie() {
+		return a.attachTogether(w)
+	}
+	return a.attachApart(w)
+}
+
+// work is what is to be attached.
+type work struct {
+	plan   *code.Plan
+	sel    *usdt.Selection
+	wanted []int   // indices of the sites in the selection
+	sites  []*Site // for each of them
+	which  []int   // for each of them: its block
+	blocks code.Blocks
+	block  []*code.Block // by number
+}
+
+// newWork generates the code for all sites of a selection. Most sites of a file share few argument strings, and
+// package usdt has equal ones share their parsed form: for these the code is generated once.
+func newWork(plan *code.Plan, sel *usdt.Selection, opts *AttachOptions) (*work, error) {
+	type key struct {
+		args           *argspec.Arg
+		provider, name string
+		cookie         uint64
+	}
+	w := &work{plan: plan, sel: sel}
+	type kind struct {
+		number int          // of the block, -1 for none
+		record *code.Record // sites with equal code may differ in what the code does not know: constants
+	}
+	known := make(map[key]kind)
+	probes := make(map[Probe]*Probe)
+	for i, found := range sel.Sites() {
+		site := &Site{Site: found, File: sel.File().Name(), PID: sel.PID(), Cookie: opts.Cookie}
+		if opts.SiteCookie != nil {
+			site.Cookie = opts.SiteCookie(found)
+		}
+		k := key{provider: found.Provider, name: found.Name, cookie: site.Cookie}
+		if len(found.Args) > 0 {
+			k.args = &found.Args[0]
+		}
+		this, ok := known[k]
+		if !ok {
+			block, err := plan.Block(site.toGenerate())
+			if err != nil {
+				return nil, err
+			}
+			this.number = -1
+			if block != nil {
+				this.record = block.Record
+				if this.number = w.blocks.Add(block); this.number == len(w.block) {
+					w.block = append(w.block, block)
+				}
+			}
+			known[k] = this
+		}
+		if this.number < 0 {
+			continue
+		}
+		probe := Probe{Provider: found.Provider, Name: found.Name}
+		if probes[probe] == nil {
+			probes[probe] = &probe
+		}
+		site.Probe = probes[probe]
+		if this.record != nil {
+			site.setRecord(this.record)
+		}
+		w.wanted = append(w.wanted, i)
+		w.sites = append(w.sites, site)
+		w.which = append(w.which, this.number)
+	}
+	return w, nil
+}
+
+func (s *Site) toGenerate() *code.Site {
+	return &code.Site{Provider: s.Provider, Name: s.Name, Cookie: s.Cookie, Args: s.Args}
+}
+
+// fixed returns the code for one site alone, which knows the site's number.
+func (w *work) fixed(n int) (*code.Blocks, error) {
+	site := w.sites[n].toGenerate()
+	site.Fixed, site.ID = true, w.sites[n].id
+	block, err := w.plan.Block(site)
+	if err != nil {
+		return nil, err
+	}
+	blocks := &code.Blocks{}
+	blocks.Add(block)
+	return blocks, nil
+}
+
+// selection returns some of the wanted sites.
+func (w *work) selection(some []int) *usdt.Selection {
+	if len(some) == len(w.sel.Sites()) {
+		return w.sel
+	}
+	return w.sel.Subset(some)
+}
+
+// attachTogether attaches one program to all sites. It tells them apart by the BPF cookie.
+func (a *Attachment) attachTogether(w *work) error {
+	blocks := &w.blocks
+	if len(w.sites) == 1 && w.sel.PID() == 0 {
+		// One site in all processes needs no cookie. With a PID there may be more of the kind to come, which can
+		// share a program that takes the number from the cookie.
+		var err error
+		if blocks, err = w.fixed(0); err != nil {
+			return err
+		}
+	}
+	p, err := a.session.programs.acquire(blocks, programName(w.sites))
+	if err != nil {
+		return err
+	}
+	a.programs = append(a.programs, p)
+	var cookies []uint64
+	if p.cookie {
+		cookies = make([]uint64, len(w.sites))
+		for n, site := range w.sites {
+			cookies[n] = uint64(site.id)<<32 | uint64(w.which[n])
+		}
+	}
+	return a.link(w.selection(w.wanted), p, cookies)
+}
+
+// attachApart attaches programs that need not know which site they were called from: there is no cookie.
+func (a *Attachment) attachApart(w *work) error {
+	shared := make(map[int][]int) // block: indices into w.sites
+	for n := range w.sites {
+		if !w.block[w.which[n]].UsesID {
+			shared[w.which[n]] = append(shared[w.which[n]], n)
+			continue
+		}
+		blocks, err := w.fixed(n)
+		if err != nil {
+			return err
+		}
+		if err := a.attachSome(w, blocks, []int{n}); err != nil {
+			return err
+		}
+	}
+	for number, some := range shared {
+		blocks := &code.Blocks{}
+		blocks.Add(w.block[number])
+		if err := a.attachSome(w, blocks, some); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (a *Attachment) attachSome(w *work, blocks *code.Blocks, some []int) error {
+	sites := make([]*Site, len(some))
+	indices := make([]int, len(some))
+	for i, n := range some {
+		sites[i], indices[i] = w.sites[n], w.wanted[n]
+	}
+	p, err := a.session.programs.acquire(blocks, programName(sites))
+	if err != nil {
+		return err
+	}
+	a.programs = append(a.programs, p)
+	return a.link(w.selection(indices), p, nil)
+}
+
+func (a *Attachment) link(sel *usdt.Selection, p *program, cookies []uint64) error {
+	lnk, err := sel.Attach(p.entry(), a.session.mode, cookies)
+	if err != nil {
+		return err
+	}
+	a.links = append(a.links, lnk)
+	return nil
+}

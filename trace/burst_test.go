@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+//go:build linux
+
+package trace_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/go-quicktest/qt"
+
+	"github.com/gousdt/gousdt/trace"
+)
+
+// burst is how often the group inlined, of five hits, is fired: five million hits.
+const burst = 1_000_000
+
+func TestBurstIsDeliveredOrCountedAsLost(t *testing.T) {
+	fires := burst
+	if testing.Short() || os.Getenv("GOUSDT_GUEST") != "" {
+		fires /= 100 // an emulated machine takes minutes for what is seconds here
+	}
+	hits := uint64(5 * fires)
+	for _, test := range []struct {
+		name string
+		opts trace.Options
+	}{
+		{"small ring buffer", trace.Options{RingSize: 1 << 16}},
+		{"large ring buffer", trace.Options{RingSize: 64 << 20}},
+		{"large ring buffer and delay", trace.Options{RingSize: 64 << 20, Delay: 10 * time.Millisecond}},
+		{"small ring buffer and delay", trace.Options{RingSize: 1 << 16, Delay: time.Millisecond}},
+		{"stop when full", trace.Options{RingSize: 1 << 16, WhenFull: trace.StopWhenFull}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			process := start(t, "target-pie")
+			opts := test.opts
+			opts.WithEvents = true
+			opts.Aggregations = []trace.Aggregation{{Value: "arg0", Functions: trace.Sum}}
+			s := open(t, process, "gousdt_test:inlined", &opts)
+
+			began := time.Now()
+			fired := make(chan error, 1)
+			go func() {
+				_, err := process.Command("fire inlined " + decimal(fires))
+				s.Detach()
+				fired <- err
+			}()
+			var delivered, sum, lost uint64
+			gap := false
+			for event, err := range s.Events(context.Background()) {
+				var l *trace.LostError
+				if errors.As(err, &l) {
+					lost += l.Events
+					continue
+				}
+				qt.Assert(t, qt.IsNil(err))
+				// The values come in order: 1 2 3 4 5 1 2 3 ...
+				gap = gap || event.Args[0].Uint() != delivered%5+1
+				delivered++
+				sum += event.Args[0].Uint()
+			}
+			if opts.WhenFull == trace.StopWhenFull {
+				qt.Assert(t, qt.IsTrue(lost > 0))
+				qt.Assert(t, qt.IsFalse(gap), qt.Commentf("events were delivered after the first loss"))
+			}
+			qt.Assert(t, qt.IsNil(<-fired))
+			took := time.Since(began)
+			losses, err := s.Losses()
+			qt.Assert(t, qt.IsNil(err))
+			t.Logf("%d delivered, %d lost, %v for each", delivered, losses.Events, took/time.Duration(hits))
+
+			qt.Assert(t, qt.Equals(delivered+losses.Events, hits))
+			if opts.WhenFull != trace.StopWhenFull {
+				qt.Assert(t, qt.Equals(lost, losses.Events))
+			}
+			if losses.Events == 0 {
+				qt.Assert(t, qt.Equals(sum, 3*hits))
+				qt.Assert(t, qt.IsFalse(gap))
+			}
+			snapshot, err := s.Snapshot(0)
+			qt.Assert(t, qt.IsNil(err))
+			qt.Assert(t, qt.Equals(snapshot.Rows[0].Count, hits))
+			qt.Assert(t, qt.Equals(snapshot.Rows[0].Sum.Uint(), 3*hits))
+		})
+	}
+}

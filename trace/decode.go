@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package trace
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"time"
+
+	"github.com/gousdt/gousdt/trace/internal/code"
+)
+
+// maxCommands bounds the names of threads that are kept as strings. A machine has hundreds; a program that renames its
+// threads at each request makes the decoder forget them all once in a while.
+const maxCommands = 4096
+
+// decoder turns records into events. It reuses everything it can, so that an event costs no allocation once the
+// commands and the sizes are known.
+type decoder struct {
+	sites    *siteTable
+	commands map[[commandSize]byte]string
+	event    Event
+	wall     int64 // nanoseconds to add to the monotonic clock
+}
+
+const commandSize = 16
+
+func newDecoder(sites *siteTable) *decoder {
+	return &decoder{sites: sites, commands: make(map[[commandSize]byte]string)}
+}
+
+// decode returns the event of a record. It is valid until the next call, and as long as the record is.
+func (d *decoder) decode(raw []byte) (*Event, error) {
+	order := binary.NativeEndian
+	if len(raw) < 8 {
+		return nil, fmt.Errorf("a record of %d bytes came from the kernel", len(raw))
+	}
+	site := d.sites.get(order.Uint32(raw))
+	if site == nil || site.record == nil || len(raw) < site.record.Size {
+		return nil, fmt.Errorf("a record of %d bytes came from the kernel for a site that is not known", len(raw))
+	}
+	r := site.record
+	e := &d.event
+	e.Probe, e.Site, e.Cookie = site.Probe, site, site.Cookie
+	if r.CPU != code.None {
+		e.CPU = int(order.Uint32(raw[r.CPU:]))
+	}
+	if r.Time != code.None {
+		monotonic := int64(order.Uint64(raw[r.Time:]))
+		e.Monotonic, e.Time = time.Duration(monotonic), time.Unix(0, monotonic+d.wall)
+	}
+	if r.Process != code.None {
+		both := order.Uint64(raw[r.Process:])
+		e.PID, e.TID = int(both>>32), int(uint32(both))
+	}
+	if r.Command != code.None {
+		e.Command = d.command(raw[r.Command:])
+	}
+	d.arguments(raw, site)
+	for i := range r.Captures {
+		capture(&e.Args[r.Captures[i].Arg], raw, &r.Captures[i])
+	}
+	if r.Stack != code.None {
+		d.stack(raw, r)
+	}
+	return e, nil
+}
+
+func (d *decoder) command(raw []byte) string {
+	key := [commandSize]byte(raw[:commandSize])
+	if command, ok := d.commands[key]; ok {
+		return command
+	}
+	if len(d.commands) == maxCommands {
+		clear(d.commands)
+	}
+	text := key[:]
+	if end := bytes.IndexByte(text, 0); end >= 0 {
+		text = text[:end]
+	}
+	command := string(text)
+	d.commands[key] = command
+	return command
+}
+
+func (d *decoder) arguments(raw []byte, site *Site) {
+	args := append(d.event.Args[:0], site.known...)
+	d.event.Args = args
+	for i := range site.record.Args {
+		p := &site.record.Args[i]
+		if p.Value == code.None {
+			continue
+		}
+		v := &args[i]
+		if p.Failed != code.None && raw[p.Failed] != 0 {
+			v.state = Unreadable
+			continue
+		}
+		at := raw[p.Value:]
+		size := uint8(8)
+		if p.Narrow {
+			size = v.size
+		}
+		order := binary.NativeEndian
+		switch size {
+		case 1:
+			v.bits = uint64(at[0])
+		case 2:
+			v.bits = uint64(order.Uint16(at))
+		case 4:
+			v.bits = uint64(order.Uint32(at))
+		default:
+			v.bits = order.Uint64(at)
+		}
+		if v.kind == Signed {
+			unused := 64 - 8*uint(v.size)
+			v.bits = uint64(int64(v.bits<<unused) >> unused)
+		}
+	}
+}
+
+// capture completes an argument by what is behind it.
+func capture(v *Value, raw []byte, c *code.CapturePlace) {
+	status := int64(binary.NativeEndian.Uint64(raw[c.Status:]))
+	v.text = c.Text
+	length := status
+	if c.Text {
+		length-- // without the zero at its end
+	}
+	switch {
+	case v.state != Present || length < 0:
+		v.dataState = DataUnreadable
+	case length > int64(c.Max):
+		v.dataState = DataTruncated
+		v.data = raw[c.Data : c.Data+c.Max]
+	default:
+		v.dataState = DataComplete
+		v.data = raw[c.Data : c.Data+int(length)]
+	}
+}
+
+func (d *decoder) stack(raw []byte, r *code.Record) {
+	e := &d.event
+	e.Stack = e.Stack[:0]
+	size := int64(binary.NativeEndian.Uint64(raw[r.Stack:]))
+	if size < 0 || size > int64(8*r.Frames) {
+		return
+	}
+	for at := r.Stack + code.StackData; at < r.Stack+code.StackData+int(size); at += 8 {
+		e.Stack = append(e.Stack, binary.NativeEndian.Uint64(raw[at:]))
+	}
+}

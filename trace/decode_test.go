@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+//go:build linux
+
+package trace
+
+import (
+	"debug/elf"
+	"encoding/binary"
+	"math"
+	"testing"
+
+	"github.com/go-quicktest/qt"
+
+	"github.com/gousdt/gousdt/argspec"
+	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/trace/internal/code"
+	"github.com/gousdt/gousdt/usdt"
+)
+
+// sample is a site with arguments of all kinds, and a record of it.
+func sample(t testing.TB) (*decoder, []byte) {
+	t.Helper()
+	args := argspec.Parse(argspec.Target{Machine: elf.EM_X86_64}, "-4@%ebx 8@%rax 2@$7 -2@8(%rsp) 8f@16(%rsp) 16@%rax 1@24(%rsp) 8@(%rbp)")
+	plan := &code.Plan{
+		Kernel: code.Kernel{Machine: elf.EM_X86_64, Order: binary.NativeEndian},
+		Events: &code.Events{
+			RingSize: 1 << 20, Frames: 4, Stop: code.None,
+			Fields: code.FieldTime | code.FieldProcess | code.FieldCommand | code.FieldCPU,
+			Captures: func(*code.Site) []code.Capture {
+				return []code.Capture{{Arg: 1, Text: true, Max: 8, Length: code.None}, {Arg: 7, Max: 4, Length: code.None}}
+			},
+		},
+	}
+	site := &Site{Site: usdt.Site{Site: elfnote.Site{Provider: "p", Name: "n"}, Args: args}, Cookie: 9, Probe: &Probe{"p", "n"}}
+	block, err := plan.Block(site.toGenerate())
+	qt.Assert(t, qt.IsNil(err))
+	site.setRecord(block.Record)
+	sites := &siteTable{}
+	qt.Assert(t, qt.IsNil(sites.add(&Site{})))
+	qt.Assert(t, qt.IsNil(sites.add(site)))
+
+	r := block.Record
+	raw := make([]byte, r.Size)
+	order := binary.NativeEndian
+	order.PutUint32(raw, site.id)
+	order.PutUint32(raw[r.CPU:], 3)
+	order.PutUint64(raw[r.Time:], 1_000_000_007)
+	order.PutUint64(raw[r.Process:], 12<<32|34)
+	copy(raw[r.Command:], "worker\x00junk")
+	order.PutUint64(raw[r.Args[0].Value:], 0xfffffffb) // as a load of 4 bytes leaves it
+	order.PutUint64(raw[r.Args[1].Value:], 0x7f0000001000)
+	order.PutUint16(raw[r.Args[3].Value:], 0x8000)
+	order.PutUint64(raw[r.Args[4].Value:], math.Float64bits(-0.5))
+	raw[r.Args[6].Failed] = 1
+	order.PutUint64(raw[r.Args[7].Value:], 0x1234)
+	order.PutUint64(raw[r.Captures[0].Status:], 3)
+	copy(raw[r.Captures[0].Data:], "hi\x00")
+	order.PutUint64(raw[r.Captures[1].Status:], 4)
+	copy(raw[r.Captures[1].Data:], "\x01\x02\x03\x04")
+	order.PutUint64(raw[r.Stack:], 16)
+	order.PutUint64(raw[r.Stack+code.StackData:], 0xaaaa)
+	order.PutUint64(raw[r.Stack+code.StackData+8:], 0xbbbb)
+	return newDecoder(sites), raw
+}
+
+func TestRecordBecomesEvent(t *testing.T) {
+	d, raw := sample(t)
+	d.wall = 1_000_000_000
+	for range 2 { // what is used again must not show
+		e, err := d.decode(raw)
+		qt.Assert(t, qt.IsNil(err))
+		qt.Check(t, qt.Equals(e.Time.UnixNano(), 2_000_000_007))
+		qt.Check(t, qt.Equals(e.Monotonic.Nanoseconds(), 1_000_000_007))
+		qt.Check(t, qt.Equals(e.PID, 12))
+		qt.Check(t, qt.Equals(e.TID, 34))
+		qt.Check(t, qt.Equals(e.Command, "worker"))
+		qt.Check(t, qt.Equals(e.CPU, 3))
+		qt.Check(t, qt.Equals(e.Probe.String(), "p:n"))
+		qt.Check(t, qt.Equals(e.Cookie, 9))
+		qt.Check(t, qt.DeepEquals(e.Stack, []uint64{0xaaaa, 0xbbbb}))
+		var shown []string
+		for _, arg := range e.Args {
+			shown = append(shown, arg.String())
+		}
+		qt.Check(t, qt.DeepEquals(shown, []string{"-5", `"hi"`, "7", "-32768", "-0.5", "?", "<unreadable>", "01 02 03 04"}))
+		qt.Check(t, qt.Equals(e.Args[1].Uint(), 0x7f0000001000))
+		qt.Check(t, qt.Equals(e.Args[0].Int(), -5))
+		qt.Check(t, qt.Equals(e.Args[4].Float(), -0.5))
+	}
+}
+
+func TestCloneDoesNotChange(t *testing.T) {
+	d, raw := sample(t)
+	e, err := d.decode(raw)
+	qt.Assert(t, qt.IsNil(err))
+	clone := e.Clone()
+	clear(raw[8:])
+	_, err = d.decode(raw)
+	qt.Assert(t, qt.IsNil(err))
+	qt.Check(t, qt.Equals(clone.Args[1].String(), `"hi"`))
+	qt.Check(t, qt.Equals(clone.Args[0].Int(), -5))
+	qt.Check(t, qt.Equals(clone.Stack[0], 0xaaaa))
+	qt.Check(t, qt.Equals(e.Args[0].Int(), 0))
+}
+
+func TestRecordsThatNoProgramWritesAreErrors(t *testing.T) {
+	d, raw := sample(t)
+	for _, n := range []int{0, 4, 7, 8, 24, len(raw) - 1} {
+		_, err := d.decode(raw[:n])
+		qt.Check(t, qt.IsNotNil(err))
+	}
+	for _, id := range []uint32{0, 2, 1023, 1024, math.MaxUint32} {
+		binary.NativeEndian.PutUint32(raw, id)
+		_, err := d.decode(raw)
+		qt.Check(t, qt.IsNotNil(err))
+	}
+}
+
+func TestNoAllocationForEachEvent(t *testing.T) {
+	d, raw := sample(t)
+	text := make([]byte, 0, 1024)
+	allocations := testing.AllocsPerRun(1000, func() {
+		e, err := d.decode(raw)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text = text[:0]
+		for _, arg := range e.Args {
+			text = arg.AppendTo(text)
+		}
+	})
+	qt.Assert(t, qt.Equals(allocations, 0))
+}
+
+// A stack that is longer than there is room for, a text longer than its limit: a kernel does not say so, but if it did
+// nothing may be read behind the record.
+func FuzzRecord(f *testing.F) {
+	_, raw := sample(f)
+	f.Add(raw)
+	f.Fuzz(func(t *testing.T, fuzzed []byte) {
+		d, _ := sample(t)
+		e, err := d.decode(fuzzed)
+		qt.Assert(t, qt.Equals(e == nil, err != nil))
+		if e == nil {
+			return
+		}
+		for _, arg := range e.Args {
+			_ = arg.String()
+		}
+		qt.Assert(t, qt.IsTrue(len(e.Stack) <= 4))
+	})
+}
+
+func BenchmarkDecode(b *testing.B) {
+	d, raw := sample(b)
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := d.decode(raw); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

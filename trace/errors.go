@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package trace
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/gousdt/gousdt/trace/internal/expr"
+	"github.com/gousdt/gousdt/usdt"
+)
+
+// ErrClosed is wrapped by errors of a Session that has been closed.
+var ErrClosed = errors.New("session is closed")
+
+// ErrNoEvents is wrapped by the error of Session.Events for a session that aggregates only.
+var ErrNoEvents = errors.New("the session sends no events: set Options.WithEvents")
+
+// ErrBusy is wrapped by the error of Session.Events where another iteration has not ended.
+var ErrBusy = errors.New("another iteration over the session's events is going on")
+
+// A SyntaxError says where an expression is wrong: its Expression, the Offset in bytes and a Message.
+type SyntaxError = expr.SyntaxError
+
+// A NeverError says that there is nothing to do at any of the sites: the filter cannot hold there, or no aggregation is
+// about them. Nothing was attached.
+type NeverError struct {
+	File   string
+	Sites  int // how many there are
+	Filter string
+}
+
+func (e *NeverError) Error() string {
+	if e.Filter == "" {
+		return fmt.Sprintf("%s: no aggregation is about any of the %d sites", e.File, e.Sites)
+	}
+	return fmt.Sprintf("%s: the condition %q can hold at none of the %d sites: does it name arguments that the probes "+
+		"do not have?", e.File, e.Filter, e.Sites)
+}
+
+// A LostError says how many events were lost since the last one was reported, because the ring buffer was full.
+type LostError struct {
+	Events uint64
+}
+
+func (e *LostError) Error() string {
+	return fmt.Sprintf("%d events lost: the ring buffer was full (set Options.RingSize, filter, or aggregate)", e.Events)
+}
+
+// explain makes a *usdt.PermissionError of an error for want of privilege, and wraps any other with what was tried.
+func explain(op string, err error) error {
+	if errors.Is(err, os.ErrPermission) {
+		return &usdt.PermissionError{Op: op, Err: err}
+	}
+	var refused *ebpf.VerifierError
+	if errors.As(err, &refused) {
+		// The whole of the log, for only this package can have made the mistake.
+		return fmt.Errorf("%s: the kernel refuses a generated program: %+v", op, refused)
+	}
+	return fmt.Errorf("%s: %w", op, err)
+}
+
+// ignoreMissing makes nothing of the error for a key that is not in a map.
+func ignoreMissing(err error) error {
+	if errors.Is(err, ebpf.ErrKeyNotExist) {
+		return nil
+	}
+	return err
+}

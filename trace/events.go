@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package trace
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"os"
+	"time"
+
+	"github.com/cilium/ebpf/ringbuf"
+	"golang.org/x/sys/unix"
+
+	"github.com/gousdt/gousdt/trace/internal/code"
+)
+
+const (
+	// lossInterval is how often the reader asks for losses while events come. Asking costs a few microseconds.
+	lossInterval = 50 * time.Millisecond
+
+	// eventsPerCheck is how many events are read before the time is looked at, while there are more to read.
+	eventsPerCheck = 1024
+
+	// clockInterval is how often the difference between the clocks is taken anew.
+	clockInterval = time.Second
+)
+
+// Events iterates over the hits, in the order in which they were recorded. An event is valid until the next one: Clone
+// it to keep it. Breaking out of the loop loses nothing, and a later iteration goes on there. One iteration can be going
+// on at a time.
+//
+// It ends without an error when the context is done (what has been sent by then waits for the next iteration), after
+// Session.Detach when all that was sent has come, and after Session.Close. An error comes without an event: *LostError
+// where events have been lost, after which the iteration goes on unless Options.WhenFull says otherwise; ErrNoEvents;
+// ErrBusy.
+func (s *Session) Events(ctx context.Context) iter.Seq2[*Event, error] {
+	return func(yield func(*Event, error) bool) {
+		if s.reader == nil {
+			yield(nil, ErrNoEvents)
+			return
+		}
+		if !s.reading.TryLock() {
+			yield(nil, ErrBusy)
+			return
+		}
+		defer s.reading.Unlock()
+		if ctx.Err() != nil {
+			return
+		}
+		// It fails only where the reader is closed, and then the loop ends by itself.
+		cancel := context.AfterFunc(ctx, func() { _ = s.reader.Flush() })
+		defer cancel()
+		r := &reading{Session: s, yield: yield, done: ctx.Done()}
+		r.setClock()
+		r.begin()
+		r.loop()
+	}
+}
+
+// reading is an iteration.
+type reading struct {
+	*Session
+	yield   func(*Event, error) bool
+	done    <-chan struct{}
+	record  ringbuf.Record
+	checked time.Time // when losses were asked for
+	clocks  time.Time // when the clocks were compared
+	unasked bool      // events have come since
+	ending  bool      // no event will come any more
+	count   uint      // of events
+}
+
+// begin says how long the first reading may wait: not at all where nothing will come any more.
+func (r *reading) begin() {
+	var deadline time.Time
+	if r.ending = r.silent.Load(); r.ending {
+		deadline = past
+	}
+	r.reader.SetDeadline(deadline)
+}
+
+// past is a deadline that has passed: what is there is read, nothing is waited for.
+var past = time.Unix(1, 0)
+
+func (r *reading) loop() {
+	for {
+		err := r.reader.ReadInto(&r.record)
+		switch {
+		case err == nil:
+			r.unasked = true
+			event, err := r.decoder.decode(r.record.RawSample)
+			if !r.yield(event, err) {
+				return
+			}
+			if r.record.Remaining > 0 {
+				if !r.behind() {
+					return
+				}
+				continue
+			}
+		case errors.Is(err, os.ErrClosed):
+			return
+		case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, ringbuf.ErrFlushed):
+		default:
+			r.yield(nil, err)
+			return
+		}
+		if !r.drained() {
+			return
+		}
+	}
+}
+
+// behind is called when there is more to read. It returns whether to go on.
+func (r *reading) behind() bool {
+	select {
+	case <-r.done:
+		return false
+	default:
+	}
+	// A reader that never catches up has to be told of losses too.
+	if r.count++; r.count%eventsPerCheck != 0 {
+		return true
+	}
+	return r.check(time.Now())
+}
+
+// check does what is to be done from time to time. It returns whether to go on.
+func (r *reading) check(now time.Time) bool {
+	if now.Sub(r.clocks) >= clockInterval {
+		r.setClock()
+	}
+	if !r.unasked || now.Sub(r.checked) < lossInterval {
+		return true
+	}
+	r.unasked, r.checked = false, now
+	return r.reportLosses()
+}
+
+// drained is called when the ring buffer was seen empty. It returns whether to go on.
+func (r *reading) drained() bool {
+	// Nobody sends for the sites that had been retired when the ring buffer was empty the last time.
+	r.freeSites()
+	select {
+	case <-r.done:
+		return false
+	default:
+	}
+	if r.ending {
+		r.unasked, r.checked = true, time.Time{}
+		r.check(time.Now())
+		return false
+	}
+	if r.silent.Load() {
+		// What was sent before may have come after the ring buffer was seen empty: look once more.
+		r.ending = true
+		r.reader.SetDeadline(past)
+		return true
+	}
+
+	now := time.Now()
+	if !r.check(now) {
+		return false
+	}
+	var deadline time.Time
+	if r.unasked {
+		deadline = r.checked.Add(lossInterval)
+	}
+	if r.opts.Delay > 0 && (deadline.IsZero() || r.opts.Delay < lossInterval) {
+		deadline = now.Add(r.opts.Delay)
+	}
+	r.reader.SetDeadline(deadline)
+	return true
+}
+
+// reportLosses returns whether to go on.
+func (r *reading) reportLosses() bool {
+	var lost uint64
+	err := r.use(func() (err error) {
+		lost, err = r.counter(code.CounterEvents)
+		return err
+	})
+	if errors.Is(err, ErrClosed) {
+		return false
+	}
+	if err != nil {
+		return r.yield(nil, err)
+	}
+	if lost == r.reported {
+		return true
+	}
+	new := lost - r.reported
+	r.reported = lost
+	return r.yield(nil, &LostError{Events: new}) && r.opts.WhenFull != StopWhenFull
+}
+
+func (r *reading) freeSites() {
+	r.mu.Lock()
+	retired := r.retired
+	r.retired = nil
+	r.mu.Unlock()
+	if len(r.leaving) > 0 {
+		r.sites.remove(r.leaving)
+	}
+	r.leaving = retired
+}
+
+// setClock takes the difference between the clocks.
+func (r *reading) setClock() {
+	r.clocks = time.Now()
+	var before, after, wall unix.Timespec
+	if unix.ClockGettime(unix.CLOCK_MONOTONIC, &before) == nil &&
+		unix.ClockGettime(unix.CLOCK_REALTIME, &wall) == nil &&
+		unix.ClockGettime(unix.CLOCK_MONOTONIC, &after) == nil {
+		r.decoder.wall = wall.Nano() - (before.Nano()+after.Nano())/2
+	}
+}
+
+// counter returns the sum of a counter over all processors. It is to be called within use.
+func (s *Session) counter(c code.Counter) (uint64, error) {
+	var each []uint64
+	if err := s.counters.Lookup(uint32(c), &each); err != nil {
+		return 0, explain("reading a counter", err)
+	}
+	var sum uint64
+	for _, n := range each {
+		sum += n
+	}
+	return sum, nil
+}

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+//go:build linux
+
+package trace_test
+
+import (
+	"context"
+	"debug/elf"
+	"errors"
+	"os"
+	"path/filepath"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/go-quicktest/qt"
+
+	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/testprog"
+	"github.com/gousdt/gousdt/trace"
+	"github.com/gousdt/gousdt/usdt"
+)
+
+// modes are all ways to attach. Each is tested wherever the kernel has it, by force.
+var modes = []usdt.Mode{usdt.ModeMulti, usdt.ModeSingle, usdt.ModeSingleIPMap}
+
+// forEachMode runs a test in every mode that this kernel has.
+func forEachMode(t *testing.T, test func(t *testing.T, mode usdt.Mode)) {
+	testprog.RequireBPF(t)
+	kernel, err := usdt.KernelFeatures()
+	qt.Assert(t, qt.IsNil(err))
+	for _, mode := range modes {
+		t.Run(mode.String(), func(t *testing.T) {
+			if err := kernel.Supports(mode); err != nil {
+				t.Skip(err)
+			}
+			test(t, mode)
+		})
+	}
+}
+
+// traced is a running program of which nobody else traces or runs a copy: tests of other packages use the same files,
+// and an attachment without a PID is to all processes.
+type traced struct {
+	*testprog.Process
+	path string
+}
+
+func start(t testing.TB, program string) *traced {
+	t.Helper()
+	path := copyOf(t, program)
+	return &traced{Process: testprog.Start(t, path), path: path}
+}
+
+// again starts another process of the same file.
+func (p *traced) again(t testing.TB) *traced {
+	t.Helper()
+	return &traced{Process: testprog.Start(t, p.path), path: p.path}
+}
+
+func copyOf(t testing.TB, program string) string {
+	t.Helper()
+	contents, err := os.ReadFile(testprog.Path(t, program))
+	qt.Assert(t, qt.IsNil(err))
+	path := filepath.Join(t.TempDir(), program)
+	qt.Assert(t, qt.IsNil(os.WriteFile(path, contents, 0o755)))
+	return path
+}
+
+// open opens a session on a traced program, and closes it at the end of the test, after which nothing may be left.
+func open(t testing.TB, p *traced, pattern string, opts *trace.Options) *trace.Session {
+	t.Helper()
+	s := newSession(t, opts)
+	attach(t, s, usdt.Target{Path: p.path}, pattern, nil)
+	return s
+}
+
+func newSession(t testing.TB, opts *trace.Options) *trace.Session {
+	t.Helper()
+	testprog.RequireBPF(t)
+	testprog.LeakCheck(t)
+	s, err := trace.New(opts)
+	qt.Assert(t, qt.IsNil(err))
+	t.Cleanup(func() { qt.Check(t, qt.IsNil(s.Close())) })
+	return s
+}
+
+func attach(t testing.TB, s *trace.Session, target usdt.Target, pattern string, opts *trace.AttachOptions) *trace.Attachment {
+	t.Helper()
+	a, err := s.Attach(target, pattern, opts)
+	qt.Assert(t, qt.IsNil(err))
+	return a
+}
+
+// patience is how long a test waits for events that must have been sent already: an emulated machine is slow.
+const patience = 30 * time.Second
+
+// next returns the next n events. A hit is reported before the traced program goes on, so what is to come is there.
+func next(t testing.TB, s *trace.Session, n int) []*trace.Event {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	var events []*trace.Event
+	if n == 0 {
+		return nil
+	}
+	for event, err := range s.Events(ctx) {
+		qt.Assert(t, qt.IsNil(err))
+		events = append(events, event.Clone())
+		if len(events) == n {
+			return events
+		}
+	}
+	t.Fatalf("%d events came, not %d", len(events), n)
+	return nil
+}
+
+// rest detaches and returns all events that are still to come, and how many were lost.
+func rest(t testing.TB, s *trace.Session) (events []*trace.Event, lost uint64) {
+	t.Helper()
+	qt.Assert(t, qt.IsNil(s.Detach()))
+	for event, err := range s.Events(context.Background()) {
+		var l *trace.LostError
+		if errors.As(err, &l) {
+			lost += l.Events
+			continue
+		}
+		qt.Assert(t, qt.IsNil(err))
+		events = append(events, event.Clone())
+	}
+	return events, lost
+}
+
+// silent asserts that no further event has been sent. The session is of no use afterwards.
+func silent(t testing.TB, s *trace.Session) {
+	t.Helper()
+	events, lost := rest(t, s)
+	qt.Assert(t, qt.HasLen(events, 0))
+	qt.Assert(t, qt.Equals(lost, 0))
+}
+
+// texts returns the arguments of an event as they are shown.
+func texts(event *trace.Event) []string {
+	var all []string
+	for _, arg := range event.Args {
+		all = append(all, arg.String())
+	}
+	return all
+}
+
+func machine(t testing.TB, path string) elf.Machine {
+	t.Helper()
+	file, err := elfnote.Open(path)
+	qt.Assert(t, qt.IsNil(err))
+	defer file.Close()
+	return file.Machine()
+}
+
+func decimal(n int) string { return strconv.Itoa(n) }

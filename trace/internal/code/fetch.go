@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package code
+
+import (
+	"maps"
+	"math/bits"
+
+	"github.com/cilium/ebpf/asm"
+
+	"github.com/gousdt/gousdt/argspec"
+)
+
+// fetcher emits what brings the arguments of one site into registers.
+type fetcher struct {
+	*assembler
+	kernel Kernel
+	args   []argspec.Arg
+
+	// stack tells where the bytes of an argument in memory lie on the stack, once something has loaded them, and
+	// loaded tells of which this is certain at this place of the code.
+	stack  map[int]int
+	loaded map[int]bool
+
+	// pageIn has memory that is not there read by a helper that may sleep until it is.
+	pageIn bool
+}
+
+func newFetcher(a *assembler, kernel Kernel, args []argspec.Arg) *fetcher {
+	return &fetcher{assembler: a, kernel: kernel, args: args, stack: make(map[int]int), loaded: make(map[int]bool)}
+}
+
+// readable tells whether this kernel can fetch an argument of the site.
+func (f *fetcher) readable(index int) bool {
+	return index < len(f.args) && f.args[index].CheckKernel(f.kernel.Machine) == nil
+}
+
+// inMemory tells whether an argument must be read by a helper, and so can fail.
+func (f *fetcher) inMemory(index int) bool { return f.args[index].Kind == argspec.Memory }
+
+// raw emits the value of an argument, extended by zeros. One in memory must be on the stack.
+func (f *fetcher) raw(dst asm.Register, index int) {
+	arg := &f.args[index]
+	switch arg.Kind {
+	case argspec.Constant:
+		f.set(dst, truncate(arg.Constant, arg.Size))
+	case argspec.InRegister:
+		f.register(dst, arg.Register, arg.Size)
+	case argspec.Memory:
+		f.emit(asm.LoadMem(dst, asm.R10, int16(f.stack[index]), sizeOf(arg.Size)))
+	}
+}
+
+// value emits the value of an argument, extended as its description says. One in memory must be on the stack.
+func (f *fetcher) value(dst asm.Register, index int) {
+	arg := &f.args[index]
+	if arg.Kind == argspec.Constant {
+		f.set(dst, arg.Constant)
+		return
+	}
+	f.raw(dst, index)
+	f.extend(dst, arg)
+}
+
+// extend emits what makes of a value extended by zeros one that is extended by its sign, if the argument has one.
+func (f *fetcher) extend(dst asm.Register, arg *argspec.Arg) {
+	if unused := int32(64 - 8*arg.Size); arg.Signed && unused > 0 {
+		f.emit(asm.LSh.Imm(dst, unused), asm.ArSh.Imm(dst, unused))
+	}
+}
+
+// register emits the low bytes of a saved register.
+func (f *fetcher) register(dst asm.Register, r argspec.Register, size int) {
+	slot, _ := r.Slot(f.kernel.Machine)
+	word := f.kernel.word()
+	size = min(size, word)
+	at := int(r.Shift) / 8
+	if f.kernel.bigEndian() {
+		at = word - at - size
+	}
+	if at >= 0 && at%size == 0 {
+		f.emit(asm.LoadMem(dst, asm.R6, int16(slot*word+at), sizeOf(size)))
+		return
+	}
+	// The kernel allows aligned loads only.
+	f.emit(asm.LoadMem(dst, asm.R6, int16(slot*word), sizeOf(word)), asm.RSh.Imm(dst, int32(r.Shift)))
+	if unused := int32(64 - 8*size); unused > 0 {
+		f.emit(asm.LSh.Imm(dst, unused), asm.RSh.Imm(dst, unused))
+	}
+}
+
+// address emits the address of memory that a group of arguments begins with.
+func (f *fetcher) address(dst asm.Register, g *group, displacement int64, scratch asm.Register) {
+	switch {
+	case g.base.IsZero() && g.index.IsZero():
+		value := uint64(displacement)
+		if g.wraps {
+			value = truncate(value, 4)
+		}
+		f.set(dst, value)
+		return
+	case g.base.IsZero():
+		f.register(dst, g.index, f.kernel.word())
+		f.scale(dst, g)
+	case g.index.IsZero():
+		f.register(dst, g.base, f.kernel.word())
+	default:
+		f.register(dst, g.index, f.kernel.word())
+		f.scale(dst, g)
+		f.register(scratch, g.base, f.kernel.word())
+		f.emit(asm.Add.Reg(dst, scratch))
+	}
+	f.add(dst, uint64(displacement), scratch)
+	if g.wraps {
+		f.emit(asm.Mov.Reg32(dst, dst))
+	}
+}
+
+func (f *fetcher) scale(dst asm.Register, g *group) {
+	if shift := bits.TrailingZeros8(g.scale | 0x80); shift > 0 {
+		f.emit(asm.LSh.Imm(dst, int32(shift)))
+	}
+}
+
+// load brings arguments in memory to the stack, and goes to fail if one cannot be read. Others are left as they are.
+func (f *fetcher) load(fail label, indices ...int) {
+	var wanted []int
+	for _, i := range indices {
+		at, placed := f.stack[i]
+		switch {
+		case !f.inMemory(i) || f.loaded[i]:
+		case placed:
+			// Another branch has loaded it. Where the branches meet it must be at one place.
+			f.loaded[i] = true
+			for _, g := range f.groups([]int{i}) {
+				f.read(&g, asm.R10, at, func(int) { f.jump(fail) })
+			}
+		default:
+			f.loaded[i] = true
+			wanted = append(wanted, i)
+		}
+	}
+	for _, g := range f.groups(wanted) {
+		lead := g.lead()
+		block := f.alloc(lead + g.span())
+		f.read(&g, asm.R10, block+lead, func(int) { f.jump(fail) })
+		for _, i := range g.args {
+			f.stack[i] = block + lead + g.distance(f.args, i)
+		}
+	}
+}
+
+// apart emits code that may be left before it has loaded what it loads.
+func (f *fetcher) apart(emit func()) {
+	before := maps.Clone(f.loaded)
+	emit()
+	f.loaded = before
+}
+
+// read reads the arguments of a group to a place relative to a register, their bytes as they lie in the traced
+// process. If that fails it reads them one by one, and emits what failed wants for each that still cannot be read.
+func (f *fetcher) read(g *group, base asm.Register, offset int, failed func(index int)) {
+	one, done := f.label(), f.label()
+	f.address(asm.R3, g, g.low, asm.R4)
+	if span := g.span(); len(g.args) > 1 && g.wraps {
+		// The bytes of one read do not wrap, so it must not cross the end of the 32-bit addresses.
+		f.jumpIfImm(asm.JGT, asm.R3, 1<<32-uint64(span), asm.R4, one)
+	}
+	f.readUser(asm.FnProbeReadUser, base, offset, g.span())
+	f.jumpIfImm(asm.JNE, asm.R0, 0, asm.R1, one)
+	f.place(done)
+	f.later(func() {
+		f.place(one)
+		f.readApart(g, base, offset, failed)
+		f.jump(done)
+	})
+}
+
+func (f *fetcher) readApart(g *group, base asm.Register, offset int, failed func(index int)) {
+	helper := asm.FnProbeReadUser
+	if f.pageIn {
+		helper = asm.FnCopyFromUser
+	} else if len(g.args) == 1 {
+		failed(g.args[0])
+		return
+	}
+	for _, i := range g.args {
+		next := f.label()
+		f.address(asm.R3, g, f.args[i].Displacement, asm.R4)
+		f.readUser(helper, base, offset+g.distance(f.args, i), f.args[i].Size)
+		f.jumpIfImm(asm.JEq, asm.R0, 0, asm.R1, next)
+		failed(i)
+		f.place(next)
+	}
+}
+
+// readUser reads from the address in R3 and leaves the helper's answer in R0.
+func (f *fetcher) readUser(helper asm.BuiltinFunc, base asm.Register, offset, size int) {
+	f.addressOf(asm.R1, base, offset)
+	f.emit(asm.Mov.Imm(asm.R2, int32(size)))
+	f.call(helper)
+}
+
+// readText reads a text, at most size bytes with the zero that ends it, from an address that pointer emits, and leaves
+// the helper's answer in R0: the number of bytes with the zero, or a negative error.
+func (f *fetcher) readText(base asm.Register, offset, size int, pointer func(dst asm.Register)) {
+	read := func() {
+		pointer(asm.R3)
+		f.readUser(asm.FnProbeReadUserStr, base, offset, size)
+	}
+	read()
+	if !f.pageIn {
+		return
+	}
+	missing, done := f.label(), f.label()
+	f.jumpIfImm(asm.JSLT, asm.R0, 0, asm.R1, missing)
+	f.place(done)
+	f.later(func() {
+		f.place(missing)
+		// There is no such helper that may sleep. Reading a byte brings its page; the text may reach into the next.
+		for _, nextPage := range []bool{false, true} {
+			pointer(asm.R3)
+			if nextPage {
+				f.emit(asm.Or.Imm(asm.R3, leastPage-1), asm.Add.Imm(asm.R3, 1))
+			}
+			f.readUser(asm.FnCopyFromUser, base, offset, 1)
+			f.jumpIfImm(asm.JSLT, asm.R0, 0, asm.R1, done)
+			read()
+			f.jumpIfImm(asm.JSGE, asm.R0, 0, asm.R1, done)
+		}
+		f.jump(done)
+	})
+}
+
+// leastPage is the size of a page where pages are smallest.
+const leastPage = 4096
+
+// truncate keeps the low bytes of a value.
+func truncate(value uint64, size int) uint64 {
+	if size >= 8 {
+		return value
+	}
+	return value & (1<<(8*size) - 1)
+}

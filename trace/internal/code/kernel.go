@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package code
+
+import (
+	"debug/elf"
+	"encoding/binary"
+
+	"github.com/cilium/ebpf/asm"
+)
+
+// Kernel is what the generated code must know of the kernel that runs it.
+type Kernel struct {
+	// Machine lays out the registers in the context.
+	Machine elf.Machine
+
+	// Order is the byte order of the kernel, which is this process's own.
+	Order binary.ByteOrder
+
+	// CompareExchange: BPF_CMPXCHG can be used (Linux 5.12, kernel commit 5ffa25502b5a). Without it minima and maxima are
+	// kept by a load and a store, which is right on those kernels since they do not preempt a program.
+	CompareExchange bool
+}
+
+// word returns the size of a saved register in bytes.
+func (k Kernel) word() int {
+	if k.Machine == elf.EM_ARM {
+		return 4
+	}
+	return 8
+}
+
+func (k Kernel) bigEndian() bool { return k.Order.Uint16([]byte{0, 1}) == 1 }
+
+// sizeOf returns the assembler's name of a size in bytes.
+func sizeOf(bytes int) asm.Size {
+	switch bytes {
+	case 1:
+		return asm.Byte
+	case 2:
+		return asm.Half
+	case 4:
+		return asm.Word
+	default:
+		return asm.DWord
+	}
+}

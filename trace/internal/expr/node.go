@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package expr
+
+// Op is what a Node does.
+type Op uint8
+
+// And, Or and Not combine conditions; the others compare two terms.
+const (
+	And Op = iota
+	Or
+	Not
+	Equal
+	NotEqual
+	Less
+	LessEqual
+	Greater
+	GreaterEqual
+)
+
+// String returns the operator as it is written.
+func (op Op) String() string {
+	return [...]string{"&&", "||", "!", "==", "!=", "<", "<=", ">", ">="}[op]
+}
+
+// Opposite returns the comparison that holds exactly where op does not.
+func (op Op) Opposite() Op {
+	return [...]Op{And, Or, Not, NotEqual, Equal, GreaterEqual, Greater, LessEqual, Less}[op]
+}
+
+// Mirrored returns the comparison that holds for b and a where op holds for a and b.
+func (op Op) Mirrored() Op {
+	return [...]Op{And, Or, Not, Equal, NotEqual, Greater, GreaterEqual, Less, LessEqual}[op]
+}
+
+// Node is a condition.
+type Node struct {
+	Op    Op
+	Nodes []*Node // of And and Or two or more, of Not one
+
+	Left, Right Term // of a comparison
+}
+
+// Source says where the value of a Term comes from.
+type Source uint8
+
+// The sources. Number and Text are literals, all others are known at a hit or at a site.
+const (
+	Number   Source = iota
+	Text            // "postgres"
+	Argument        // arg3
+	String          // str(arg3, 64): the text that arg3 points to
+	PID             // the process
+	TID             // the thread
+	UID             // the user
+	GID             // the group
+	CPU             // the processor
+	Command         // comm: the name of the thread
+	Cookie          // of the attachment
+	Provider        // of the probe
+	Probe           // the probe's name; as a key provider and name
+	Site            // the site
+	Stack           // the user's stack; a key only
+	Latency         // nanoseconds since the start probe; a value only
+)
+
+// words are the names of the sources that have one.
+var words = map[string]Source{
+	"pid": PID, "tid": TID, "uid": UID, "gid": GID, "cpu": CPU, "comm": Command, "cookie": Cookie,
+	"provider": Provider, "probe": Probe, "site": Site, "stack": Stack, "latency": Latency,
+}
+
+// Term is a value in an expression.
+type Term struct {
+	Source Source
+	Number Value  // of Number
+	Text   string // of Text
+	Index  int    // of Argument and String: which argument, from 0
+	Max    int    // of String: at most that many bytes, 0 for no own limit
+
+	HasMask bool
+	Mask    uint64 // the value is combined with it by a bitwise and
+
+	Offset int // where in the expression it begins, for messages
+}
+
+// IsText tells whether the value is a text rather than a number. An Argument can stand for either.
+func (t Term) IsText() bool {
+	switch t.Source {
+	case Text, String, Command, Provider, Probe:
+		return true
+	default:
+		return false
+	}
+}
+
+// Value is a number of an expression: an integer from -2^63 to 2^64-1, or a fraction.
+type Value struct {
+	IsFloat  bool
+	Float    float64
+	Negative bool   // of an integer: the value is below 0, and Bits is its two's complement
+	Bits     uint64 // of an integer
+}
+
+// Int returns an integer Value.
+func Int(v int64) Value { return Value{Negative: v < 0, Bits: uint64(v)} }
+
+// Uint returns an integer Value.
+func Uint(v uint64) Value { return Value{Bits: v} }
+
+// Fraction returns a Value that is not an integer.
+func Fraction(v float64) Value { return Value{IsFloat: true, Float: v} }
+
+// AsFloat returns the value, rounded where 64 bits of integer do not fit.
+func (v Value) AsFloat() float64 {
+	switch {
+	case v.IsFloat:
+		return v.Float
+	case v.Negative:
+		return float64(int64(v.Bits))
+	default:
+		return float64(v.Bits)
+	}
+}
+
+// Compare returns -1, 0 or 1 as v is less than, equal to or greater than w. It must not be asked about a NaN.
+func (v Value) Compare(w Value) int {
+	if v.IsFloat || w.IsFloat {
+		return order(v.AsFloat() < w.AsFloat(), v.AsFloat() > w.AsFloat())
+	}
+	if v.Negative != w.Negative {
+		return order(v.Negative, w.Negative)
+	}
+	// The two's complements of two negative numbers are ordered as the numbers are.
+	return order(v.Bits < w.Bits, v.Bits > w.Bits)
+}
+
+func order(less, greater bool) int {
+	switch {
+	case less:
+		return -1
+	case greater:
+		return 1
+	default:
+		return 0
+	}
+}
+
+// Holds tells whether a comparison holds between two values of which Compare said c.
+func (op Op) Holds(c int) bool {
+	switch op {
+	case Equal:
+		return c == 0
+	case NotEqual:
+		return c != 0
+	case Less:
+		return c < 0
+	case LessEqual:
+		return c <= 0
+	case Greater:
+		return c > 0
+	case GreaterEqual:
+		return c >= 0
+	default:
+		return false
+	}
+}

@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package expr
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/go-quicktest/qt"
+)
+
+// String writes a condition with all its brackets, so that it can be read back.
+func (n *Node) String() string {
+	switch n.Op {
+	case Not:
+		return "!(" + n.Nodes[0].String() + ")"
+	case And, Or:
+		var parts []string
+		for _, node := range n.Nodes {
+			parts = append(parts, "("+node.String()+")")
+		}
+		return strings.Join(parts, " "+n.Op.String()+" ")
+	default:
+		return n.Left.String() + " " + n.Op.String() + " " + n.Right.String()
+	}
+}
+
+func (t Term) String() string {
+	s := ""
+	switch t.Source {
+	case Number:
+		s = t.Number.String()
+	case Text:
+		s = strconv.Quote(t.Text)
+	case Argument:
+		s = fmt.Sprintf("arg%d", t.Index)
+	case String:
+		s = fmt.Sprintf("str(arg%d)", t.Index)
+		if t.Max > 0 {
+			s = fmt.Sprintf("str(arg%d, %d)", t.Index, t.Max)
+		}
+	default:
+		for word, source := range words {
+			if source == t.Source {
+				s = word
+			}
+		}
+	}
+	if t.HasMask {
+		s += fmt.Sprintf(" & %#x", t.Mask)
+	}
+	return s
+}
+
+func (v Value) String() string {
+	switch {
+	case v.IsFloat:
+		s := strconv.FormatFloat(v.Float, 'e', -1, 64)
+		return s
+	case v.Negative:
+		return strconv.FormatInt(int64(v.Bits), 10)
+	default:
+		return strconv.FormatUint(v.Bits, 10)
+	}
+}
+
+func TestConditionsAreUnderstood(t *testing.T) {
+	for source, want := range map[string]string{
+		`arg2 > 4096 && arg0 == "postgres"`:         `(arg2 > 4096) && (str(arg0) == "postgres")`,
+		`arg0==1||arg1==2&&arg2==3`:                 `(arg0 == 1) || ((arg1 == 2) && (arg2 == 3))`,
+		`(arg0 == 1 || arg1 == 2) && arg2 == 3`:     `((arg0 == 1) || (arg1 == 2)) && (arg2 == 3)`,
+		`!arg0`:                                     `!(arg0 != 0)`,
+		`!!(arg0 < -5)`:                             `!(!(arg0 < -5))`,
+		`arg0 & 0xf0 == 0x10`:                       `arg0 & 0xf0 == 16`,
+		`arg0 & 0xf0`:                               `arg0 & 0xf0 != 0`,
+		`-1 <= arg255`:                              `-1 <= arg255`,
+		`arg0 == 18446744073709551615`:              `arg0 == 18446744073709551615`,
+		`arg0 == -9223372036854775808`:              `arg0 == -9223372036854775808`,
+		`arg0 == 0x_ff`:                             `arg0 == 255`,
+		`arg0 == 0b101 && arg0 == 0o17`:             `(arg0 == 5) && (arg0 == 15)`,
+		`arg0 > 1.5 || arg0 < -2e-3 || arg0 == 1e3`: `(arg0 > 1.5e+00) || (arg0 < -2e-03) || (arg0 == 1e+03)`,
+		"\tpid==1\n&&\rtid!=2":                      `(pid == 1) && (tid != 2)`,
+		`comm == "a\"b\\\x01\n"`:                    `comm == "a\"b\\\x01\n"`,
+		`"x" != str(arg3, 12)`:                      `"x" != str(arg3, 12)`,
+		`"x" == arg3`:                               `"x" == str(arg3)`,
+		`provider == "p" && probe == "q"`:           `(provider == "p") && (probe == "q")`,
+		`uid == 0 && gid == 0 && cpu < 4 && cookie`: `(uid == 0) && (gid == 0) && (cpu < 4) && (cookie != 0)`,
+		`3 & 1 == arg0`:                             `1 == arg0`,
+		`arg0 < arg1`:                               `arg0 < arg1`,
+		`((((((((((arg0 >= pid))))))))))`:           `arg0 >= pid`,
+		strings.Repeat("!", 60) + "(arg0 == arg1)":  strings.Repeat("!(", 60) + "arg0 == arg1" + strings.Repeat(")", 60),
+	} {
+		node, err := ParseCondition(source)
+		qt.Assert(t, qt.IsNil(err), qt.Commentf("%s", source))
+		qt.Check(t, qt.Equals(node.String(), want))
+	}
+}
+
+func TestWhatIsWrongIsSaidAndWhere(t *testing.T) {
+	for source, want := range map[string]string{
+		``:                             "1: the expression ends where a number, a text.* is expected",
+		`arg0 ==`:                      "8: the expression ends where a number.* is expected",
+		`arg0 = 1`:                     "6: a comparison is written ==",
+		`arg0 | 1`:                     "6: an alternative is written \\|\\|",
+		`arg0 == 1 arg1`:               "11: &&, \\|\\| or the end is expected here",
+		`(arg0 == 1`:                   "11: the expression ends where \\) is expected",
+		`arg0 == 1)`:                   "10: &&, \\|\\| or the end is expected here",
+		`arg0 == "x`:                   "9: the text has no end.*",
+		`arg0 == "\q"`:                 "9: the text has no end, or an escape that Go does not know",
+		`arg0 == 'x'`:                  `9: unexpected '\\''`,
+		`arg0 == $1`:                   `9: unexpected '\$'`,
+		"arg0 == \xff":                 `9: unexpected '\x{FFFD}'`,
+		`arg0 == 12x`:                  "9: 12x is not a number",
+		`arg0 == 0x`:                   "9: 0x is not a number",
+		`arg0 == 012`:                  "9: 012 is not a number",
+		`arg0 == 1.2.3`:                "9: 1.2.3 is not a number",
+		`arg0 == 1e`:                   "9: 1e is not a number",
+		`arg0 == 18446744073709551616`: "9: 18446744073709551616 does not fit into 64 bits",
+		`arg0 == -9223372036854775809`: "9: the number does not fit into 64 bits",
+		`arg0 == - arg1`:               "11: a number, .* is expected here",
+		`arg == 1`:                     "1: arg is not known.*",
+		`arg01 == 1`:                   "1: arg01 is not known.*",
+		`arg256 == 1`:                  "1: arg256 is not known.*",
+		`ARG0 == 1`:                    "1: ARG0 is not known.*",
+		`comm`:                         `1: a text alone is no condition: compare it.*`,
+		`comm < "x"`:                   `8: texts can only be compared by == and !=`,
+		`comm == "0123456789abcdef"`:   `9: the kernel keeps 15 bytes of a command's name`,
+		`comm == provider`:             `9: a text can only be compared with a text in quotes`,
+		`"a" == "a"`:                   `1: two constant texts are compared`,
+		`pid == "x"`:                   `8: a number is compared with a text`,
+		`arg0 & 1 == "x"`:              `1: a text has no bits to mask`,
+		`comm & 1 == 1`:                `1: this has no bits to mask`,
+		`1.5 & 1 == arg0`:              `1: this has no bits to mask`,
+		`arg0 & arg1`:                  `8: an integer is expected here`,
+		`arg0 & -1`:                    `8: an integer is expected here`,
+		`arg0 == "` + strings.Repeat("x", 129) + `"`: `9: a text to compare with can have 128 bytes`,
+		`arg0 == "a\x00b"`:                           `9: a text to compare with cannot contain a zero byte`,
+		`str(arg0, 2) == "abc"`:                      `17: 2 bytes of a text cannot be equal to 3`,
+		`str(pid) == "x"`:                            `5: an argument \(arg0, arg1, ...\) is expected here`,
+		`str(arg0`:                                   `9: the expression ends where \) is expected`,
+		`str(arg0, 0) == "x"`:                        `11: the limit can be from 1 to 128 bytes`,
+		`str(arg0, 129) == "x"`:                      `11: the limit can be from 1 to 128 bytes`,
+		`str arg0 == "x"`:                            `5: \( is expected here`,
+		`stack == 1`:                                 `1: this can be a key or a value but not be compared`,
+		`1 == latency`:                               `6: this can be a key or a value but not be compared`,
+		strings.Repeat("(", 100) + "arg0" + strings.Repeat(")", 100): "66: more than 64 brackets inside each other",
+		strings.Repeat("!", 100) + "arg0":                            "66: more than 64 brackets inside each other",
+		strings.Repeat("arg0 || ", 64) + "arg0":                      "513: more than 64 comparisons",
+		strings.Repeat(" ", 5000):                                    "1: longer than 4096 bytes",
+	} {
+		node, err := ParseCondition(source)
+		qt.Check(t, qt.IsNil(node), qt.Commentf("%s", source))
+		qt.Check(t, qt.ErrorMatches(err, `expression ".*", at column `+want), qt.Commentf("%s", source))
+	}
+}
+
+func TestTermsAreUnderstood(t *testing.T) {
+	for source, want := range map[string]string{
+		"arg3": "arg3", " str( arg3 , 8 ) ": "str(arg3, 8)", "arg0 & 255": "arg0 & 0xff", "stack": "stack", "latency": "latency",
+		"site": "site", "comm": "comm", "7": "7", `"x"`: `"x"`,
+	} {
+		term, err := ParseTerm(source)
+		qt.Assert(t, qt.IsNil(err))
+		qt.Check(t, qt.Equals(term.String(), want))
+	}
+	_, err := ParseTerm("arg0 == 1")
+	qt.Check(t, qt.ErrorMatches(err, ".*at column 6: the end is expected here"))
+}
+
+func TestNumbersAreOrderedAsNumbers(t *testing.T) {
+	ascending := []Value{
+		Fraction(-1e30), Int(-1 << 63), Int(-2), Fraction(-1.5), Int(-1), Int(0), Fraction(0.5), Uint(1), Uint(1<<63 - 1), Uint(1<<64 - 1),
+		Fraction(1e30),
+	}
+	for i, a := range ascending {
+		for j, b := range ascending {
+			c := a.Compare(b)
+			qt.Check(t, qt.Equals(c < 0, i < j))
+			qt.Check(t, qt.Equals(c == 0, i == j))
+			for op := Equal; op <= GreaterEqual; op++ {
+				qt.Check(t, qt.Equals(op.Holds(c), !op.Opposite().Holds(c)))
+				qt.Check(t, qt.Equals(op.Holds(c), op.Mirrored().Holds(b.Compare(a))))
+			}
+		}
+	}
+}
+
+// What is understood can be written down and is understood in the same way again; what is not is told with a place
+// within the expression.
+func FuzzCondition(f *testing.F) {
+	for _, seed := range []string{
+		`arg2 > 4096 && arg0 == "postgres"`, `!(arg0 & 0xff == 1 || str(arg1, 4) != "abc")`, `-1.5e-3 < arg0 && comm == "x\n"`,
+		`(pid == 1) || cookie`, `arg0 == -9223372036854775808`, "\"", "((", "arg0 == 0x", "1e", "str(arg0,",
+	} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, source string) {
+		node, err := ParseCondition(source)
+		qt.Assert(t, qt.Equals(node == nil, err != nil))
+		if err != nil {
+			var wrong *SyntaxError
+			qt.Assert(t, qt.IsTrue(errors.As(err, &wrong)))
+			qt.Assert(t, qt.IsTrue(wrong.Offset >= 0 && wrong.Offset <= len(source)))
+			return
+		}
+		again, err := ParseCondition(node.String())
+		var wrong *SyntaxError
+		if errors.As(err, &wrong) && (strings.Contains(wrong.Message, "brackets") || strings.Contains(wrong.Message, "longer")) {
+			return
+		}
+		qt.Assert(t, qt.IsNil(err), qt.Commentf("%s", node))
+		qt.Assert(t, qt.Equals(again.String(), node.String()))
+	})
+}

@@ -1,0 +1,291 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package trace
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/ringbuf"
+	"golang.org/x/sys/unix"
+
+	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/trace/internal/code"
+	"github.com/gousdt/gousdt/usdt"
+)
+
+// Session watches probes: of one file or of many, that may be attached and detached while it runs. All methods are safe
+// for concurrent use.
+type Session struct {
+	opts Options
+	mode usdt.Mode
+	plan *code.Plan // all but the kernel's machine, which a selection tells
+
+	sites    siteTable
+	programs programCache
+
+	names nameTable
+
+	aggregations []*aggregation
+	latencies    []*latency
+
+	counters   *ebpf.Map
+	ring       *ebpf.Map // nil where no events are sent
+	stop       *ebpf.Map // nil but for StopWhenFull
+	statistics io.Closer // nil unless they are measured
+
+	reading  sync.Mutex // held by the iteration over events
+	reader   *ringbuf.Reader
+	decoder  *decoder
+	reported uint64      // losses that iterations have told of
+	leaving  []*Site     // retired before the ring buffer was last seen empty
+	silent   atomic.Bool // no event will come any more
+
+	attaching sync.RWMutex // held for reading while something is attached
+	detached  atomic.Bool  // nothing can be attached any more
+
+	using  sync.RWMutex // held for reading while something reads the maps
+	closed bool         // the maps are closed
+
+	mu          sync.Mutex
+	attachments map[*Attachment]struct{}
+	retired     []*Site // of closed attachments, whose last events may not have been read
+
+	closeOnce sync.Once
+	closeErr  error
+}
+
+// Open watches the probes of a file that match a pattern, as elfnote.ParsePattern reads it. It is New and Attach.
+//
+// Errors: as for New, Session.Attach and elfnote.ParsePattern.
+func Open(target usdt.Target, pattern string, opts *Options) (*Session, error) {
+	s, err := New(opts)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := s.Attach(target, pattern, nil); err != nil {
+		s.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+// New makes a session that watches nothing yet. Its maps are created, so it needs the privileges of BPF.
+//
+// Errors: a *SyntaxError for an expression; what is wrong with the options; *usdt.UnsupportedError for a mode that the
+// kernel lacks; *usdt.PermissionError, before Linux 5.11 also for a limit on locked memory (RLIMIT_MEMLOCK) that is too
+// low.
+func New(opts *Options) (*Session, error) {
+	s := &Session{attachments: make(map[*Attachment]struct{})}
+	if opts != nil {
+		s.opts = *opts
+	}
+	var err error
+	if s.plan, err = s.opts.plan(); err != nil {
+		return nil, err
+	}
+	if err := s.parseAggregations(); err != nil {
+		return nil, err
+	}
+	if s.mode, err = chooseMode(s.opts.Mode); err != nil {
+		return nil, err
+	}
+	s.programs.template = programTemplate(s.mode, s.opts.PageIn)
+	if s.opts.PageIn {
+		if err := s.checkSleepable(); err != nil {
+			return nil, err
+		}
+	}
+	if err := s.createMaps(); err != nil {
+		s.Close()
+		return nil, err
+	}
+	if s.opts.Statistics {
+		if s.statistics, err = enableStatistics(); err != nil {
+			s.Close()
+			return nil, err
+		}
+	}
+	return s, nil
+}
+
+func chooseMode(wanted usdt.Mode) (usdt.Mode, error) {
+	if wanted > usdt.ModeSingleIPMap {
+		return 0, fmt.Errorf("options: no such mode: %s", wanted)
+	}
+	kernel, err := usdt.KernelFeatures()
+	if err != nil {
+		return 0, err
+	}
+	if wanted == usdt.ModeAuto {
+		return kernel.Mode(), nil
+	}
+	return wanted, kernel.Supports(wanted)
+}
+
+// checkSleepable tells whether the kernel lets programs of uprobes sleep, by loading one.
+func (s *Session) checkSleepable() error {
+	for _, a := range s.aggregations {
+		if a.byStack() {
+			return errors.New(`options: aggregations cannot be by "stack" with PageIn: the kernel keeps no stacks for programs that sleep`)
+		}
+	}
+	spec := s.programs.template
+	spec.Name, spec.Instructions = "trace_sleepable", code.EmptyProgram()
+	prog, err := ebpf.NewProgramWithOptions(&spec, ebpf.ProgramOptions{LogDisabled: true})
+	if errors.Is(err, unix.EINVAL) {
+		return &usdt.UnsupportedError{Feature: "sleepable programs on uprobes", Since: "6.0", Hint: "leave Options.PageIn out"}
+	}
+	if err != nil {
+		return explain("asking for sleepable programs", err)
+	}
+	return prog.Close()
+}
+
+func (s *Session) createMaps() error {
+	var err error
+	if s.counters, err = ebpf.NewMap(&ebpf.MapSpec{
+		Name: "trace_counters", Type: ebpf.PerCPUArray, KeySize: 4, ValueSize: 8, MaxEntries: uint32(code.CounterCount),
+	}); err != nil {
+		return explain("creating the map of counters", err)
+	}
+	s.plan.Counters = s.counters.FD()
+	if err := s.createAggregations(); err != nil {
+		return err
+	}
+
+	events := s.plan.Events
+	if events == nil {
+		return nil
+	}
+	if s.ring, err = ebpf.NewMap(&ebpf.MapSpec{
+		Name: "trace_events", Type: ebpf.RingBuf, MaxEntries: uint32(events.RingSize),
+	}); err != nil {
+		return explain("creating the ring buffer", err)
+	}
+	events.Ring = s.ring.FD()
+	if s.opts.WhenFull == StopWhenFull {
+		if s.stop, err = ebpf.NewMap(&ebpf.MapSpec{
+			Name: "trace_stop", Type: ebpf.Array, KeySize: 4, ValueSize: 8, MaxEntries: 1,
+		}); err != nil {
+			return explain("creating the map that stops events", err)
+		}
+		events.Stop = s.stop.FD()
+	}
+	if s.reader, err = ringbuf.NewReader(s.ring); err != nil {
+		return explain("reading the ring buffer", err)
+	}
+	s.decoder = newDecoder(&s.sites)
+	return nil
+}
+
+// Attach watches the probes of a file that match a pattern, as elfnote.ParsePattern reads it. It is all or nothing.
+// nil options are the common case.
+//
+// Errors: those of elfnote.ParsePattern, of usdt.SelectMatching and usdt.Selection.Attach; *NeverError; ErrClosed.
+func (s *Session) Attach(target usdt.Target, pattern string, opts *AttachOptions) (*Attachment, error) {
+	p, err := elfnote.ParsePattern(pattern)
+	if err != nil {
+		return nil, err
+	}
+	sel, err := usdt.SelectMatching(target, p.Match)
+	if err != nil {
+		return nil, err
+	}
+	defer sel.Close()
+	return s.AttachSelection(sel, opts)
+}
+
+// Mode returns how the session attaches programs. It is never ModeAuto.
+func (s *Session) Mode() usdt.Mode { return s.mode }
+
+// Attachments returns what is attached now, in no particular order.
+func (s *Session) Attachments() []*Attachment {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Collect(maps.Keys(s.attachments))
+}
+
+// Detach closes all attachments, waiting for the kernel for all at a time, and lets the iteration over events end
+// after those that have been sent already. Events, Snapshot and Stats go on working until Close; nothing can be
+// attached any more.
+func (s *Session) Detach() error {
+	s.attaching.Lock()
+	s.detached.Store(true)
+	s.attaching.Unlock()
+
+	err := CloseAll(s.Attachments()...)
+	s.silent.Store(true)
+	if s.reader != nil {
+		// It fails only where the reader is closed, and then nobody is to be woken.
+		_ = s.reader.Flush()
+	}
+	return err
+}
+
+// Close detaches everything and releases all that the session holds in the kernel. An iteration over events ends. It is
+// safe to call it again.
+func (s *Session) Close() error {
+	s.closeOnce.Do(func() {
+		errs := []error{s.Detach()}
+		if s.reader != nil {
+			errs = append(errs, s.reader.Close())
+		}
+		s.using.Lock()
+		s.closed = true
+		for _, m := range s.maps() {
+			errs = append(errs, m.Close())
+		}
+		s.using.Unlock()
+		if s.statistics != nil {
+			errs = append(errs, s.statistics.Close())
+		}
+		s.closeErr = errors.Join(errs...)
+	})
+	return s.closeErr
+}
+
+// use calls a function that reads the maps, which are not closed meanwhile.
+func (s *Session) use(read func() error) error {
+	s.using.RLock()
+	defer s.using.RUnlock()
+	if s.closed {
+		return fmt.Errorf("read: %w", ErrClosed)
+	}
+	return read()
+}
+
+// maps returns all maps that the session has made.
+func (s *Session) maps() []*ebpf.Map {
+	all := []*ebpf.Map{s.counters, s.ring, s.stop}
+	for _, a := range s.aggregations {
+		all = append(all, a.accumulators, a.stacks)
+	}
+	for _, l := range s.latencies {
+		all = append(all, l.starts)
+	}
+	return slices.DeleteFunc(all, func(m *ebpf.Map) bool { return m == nil })
+}
+
+// keep remembers an attachment until it is closed.
+func (s *Session) keep(a *Attachment) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.attachments[a] = struct{}{}
+}
+
+// forget takes back what keep remembered. The numbers of its sites become free once its last events have been read.
+func (s *Session) forget(a *Attachment) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.attachments, a)
+	s.retired = append(s.retired, a.sites...)
+}
+
+func (s *Session) errClosed() error { return fmt.Errorf("attach: %w", ErrClosed) }

@@ -1,0 +1,399 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+//go:build linux
+
+package trace_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-quicktest/qt"
+
+	"github.com/gousdt/gousdt/internal/testprog"
+	"github.com/gousdt/gousdt/trace"
+	"github.com/gousdt/gousdt/usdt"
+)
+
+func TestAttachmentsComeAndGo(t *testing.T) {
+	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
+		one, other := start(t, "target-pie"), start(t, "target-static")
+		s := newSession(t, &trace.Options{Mode: mode})
+		qt.Assert(t, qt.Equals(s.Mode(), mode))
+		expect := func(want ...string) {
+			t.Helper()
+			one.Fire("three", 1)
+			other.Fire("three", 1)
+			one.Fire("sizes", 1)
+			var got []string
+			for _, event := range next(t, s, len(want)) {
+				got = append(got, fmt.Sprint(event.PID == one.PID, " ", event.Probe, " ", event.Cookie))
+			}
+			slices.Sort(got)
+			qt.Assert(t, qt.DeepEquals(got, want))
+		}
+		expect()
+		three := attach(t, s, usdt.Target{Path: one.path}, "gousdt_test:three", &trace.AttachOptions{Cookie: 1})
+		expect("true gousdt_test:three 1")
+		sizes := attach(t, s, usdt.Target{Path: one.path, PID: one.PID}, "sizes", &trace.AttachOptions{
+			SiteCookie: func(site usdt.Site) uint64 { return uint64(len(site.Args)) },
+		})
+		static := attach(t, s, usdt.Target{Path: other.path}, "three", nil)
+		expect("false gousdt_test:three 0", "true gousdt_test:sizes 8", "true gousdt_test:three 1")
+		qt.Assert(t, qt.HasLen(s.Attachments(), 3))
+		qt.Assert(t, qt.IsNil(three.Close()))
+		qt.Assert(t, qt.IsNil(three.Close()))
+		expect("false gousdt_test:three 0", "true gousdt_test:sizes 8")
+		again := attach(t, s, usdt.Target{Path: one.path}, "three", &trace.AttachOptions{Cookie: 2})
+		expect("false gousdt_test:three 0", "true gousdt_test:sizes 8", "true gousdt_test:three 2")
+		for _, a := range []*trace.Attachment{sizes, static, again} {
+			qt.Assert(t, qt.IsNil(a.Close()))
+		}
+		expect()
+		qt.Assert(t, qt.HasLen(s.Attachments(), 0))
+		silent(t, s)
+	})
+}
+
+func TestNumbersOfSitesAreUsedAgain(t *testing.T) {
+	process := start(t, "target-pie")
+	s := newSession(t, &trace.Options{Mode: usdt.ModeMulti})
+	// Events of sites that are gone come before those of the sites that take their numbers.
+	for round := range 20 {
+		a := attach(t, s, usdt.Target{Path: process.path, PID: process.PID}, "[it][nh][lr]*", &trace.AttachOptions{Cookie: uint64(round)})
+		process.Fire("inlined", 1)
+		process.Fire("three", 1)
+		qt.Assert(t, qt.IsNil(a.Close()))
+		if round%3 == 0 {
+			continue
+		}
+		want := 6
+		if round > 1 && round%3 == 1 {
+			want = 12
+		}
+		if round == 1 {
+			want = 12
+		}
+		events := next(t, s, want)
+		for i, event := range events {
+			qt.Assert(t, qt.Equals(event.Cookie, uint64(round-(want-1-i)/6)))
+			if i%6 < 5 {
+				qt.Assert(t, qt.Equals(event.Probe.Name, "inlined"))
+				qt.Assert(t, qt.Equals(event.Args[0].Int(), int64(i%6+1)))
+			} else {
+				qt.Assert(t, qt.Equals(event.Probe.Name, "three"))
+			}
+		}
+	}
+	silent(t, s)
+}
+
+func TestProcessesOfOneFileShareAProgram(t *testing.T) {
+	one := start(t, "target-pie")
+	other := one.again(t)
+	for _, mode := range []usdt.Mode{usdt.ModeMulti, usdt.ModeSingle} {
+		s := newSession(t, &trace.Options{Mode: mode})
+		a := attach(t, s, usdt.Target{Path: one.path, PID: one.PID}, "three", nil)
+		b := attach(t, s, usdt.Target{Path: other.path, PID: other.PID}, "three", nil)
+		stats, err := s.Stats()
+		qt.Assert(t, qt.IsNil(err))
+		qt.Assert(t, qt.HasLen(stats.Programs, 1))
+		other.Fire("three", 1)
+		one.Fire("three", 1)
+		events := next(t, s, 2)
+		qt.Assert(t, qt.Equals(events[0].Site.PID, other.PID))
+		qt.Assert(t, qt.Equals(events[1].Site.PID, one.PID))
+		qt.Assert(t, qt.IsNil(a.Close()))
+		other.Fire("three", 1)
+		one.Fire("three", 1)
+		qt.Assert(t, qt.Equals(next(t, s, 1)[0].Site.PID, other.PID))
+		qt.Assert(t, qt.IsNil(b.Close()))
+		stats, err = s.Stats()
+		qt.Assert(t, qt.IsNil(err))
+		qt.Assert(t, qt.HasLen(stats.Programs, 0))
+	}
+}
+
+// Without a cookie a program cannot tell where it was called from. A session gives each site its own, and so needs no
+// address: it works for a library or a position-independent program in processes that do not exist yet.
+func TestEveryProcessIsMeantWithoutPIDInEveryMode(t *testing.T) {
+	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
+		before := start(t, "target-pie")
+		s := open(t, before, "gousdt_test:inlined", &trace.Options{Mode: mode})
+		after := before.again(t)
+		before.Fire("inlined", 1)
+		after.Fire("inlined", 1)
+		child := after.Fork("inlined", 1)
+		after.Exec()
+		after.Fire("inlined", 1)
+		pids := []int{before.PID, after.PID, child, after.PID}
+		for i, event := range next(t, s, 20) {
+			qt.Assert(t, qt.Equals(event.PID, pids[i/5]))
+			qt.Assert(t, qt.DeepEquals(texts(event), []string{decimal(i%5 + 1), decimal(-101 - i%5)}))
+		}
+		silent(t, s)
+	})
+}
+
+func TestThreadsAreTold(t *testing.T) {
+	process := start(t, "target-pie")
+	s := open(t, process, "three", nil)
+	want := process.Thread("three", 5)
+	var got []int
+	for _, event := range next(t, s, 5) {
+		qt.Assert(t, qt.Equals(event.PID, process.PID))
+		got = append(got, event.TID)
+	}
+	slices.Sort(got)
+	slices.Sort(want)
+	qt.Assert(t, qt.DeepEquals(got, want))
+}
+
+func TestPartsOfAnEventCanBeLeftOut(t *testing.T) {
+	process := start(t, "target-pie")
+	for _, without := range []trace.Fields{
+		trace.FieldTime, trace.FieldProcess, trace.FieldCommand, trace.FieldCPU,
+		trace.FieldTime | trace.FieldProcess | trace.FieldCommand | trace.FieldCPU,
+	} {
+		s := open(t, process, "twelve", &trace.Options{Without: without})
+		process.Fire("twelve", 1)
+		event := next(t, s, 1)[0]
+		qt.Check(t, qt.Equals(event.Time.IsZero(), without&trace.FieldTime != 0))
+		qt.Check(t, qt.Equals(event.Monotonic == 0, without&trace.FieldTime != 0))
+		qt.Check(t, qt.Equals(event.PID == 0, without&trace.FieldProcess != 0))
+		qt.Check(t, qt.Equals(event.TID == 0, without&trace.FieldProcess != 0))
+		qt.Check(t, qt.Equals(event.Command == "", without&trace.FieldCommand != 0))
+		qt.Check(t, qt.Equals(event.Args[7].Uint(), 18000000000000000001))
+		silent(t, s)
+	}
+}
+
+func TestSemaphoresAreCounted(t *testing.T) {
+	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
+		process := start(t, "target-pie")
+		s := open(t, process, "gousdt_test:guarded", &trace.Options{Mode: mode})
+		qt.Assert(t, qt.Equals(process.Semaphore("guarded"), 1))
+		process.Fire("guarded", 1)
+		qt.Assert(t, qt.DeepEquals(texts(next(t, s, 1)[0]), []string{"-2000000000"}))
+		silent(t, s)
+		qt.Assert(t, qt.Equals(process.Semaphore("guarded"), 0))
+	})
+}
+
+func TestIterationEndsWithItsContext(t *testing.T) {
+	process := start(t, "target-pie")
+	s := open(t, process, "gousdt_test:inlined", nil)
+	ctx, cancel := context.WithCancel(context.Background())
+	process.Fire("inlined", 1)
+	n := 0
+	for event, err := range s.Events(ctx) {
+		qt.Assert(t, qt.IsNil(err))
+		qt.Assert(t, qt.Equals(event.Args[0].Int(), int64(n+1)))
+		if n++; n == 2 {
+			cancel()
+		}
+	}
+	qt.Assert(t, qt.Equals(n, 2))
+	// What has been sent waits for the next iteration, also for one that is left by break.
+	for event, err := range s.Events(context.Background()) {
+		qt.Assert(t, qt.IsNil(err))
+		qt.Assert(t, qt.Equals(event.Args[0].Int(), 3))
+		break
+	}
+	for range s.Events(ctx) {
+		t.Fatal("an event came though the context was done")
+	}
+	for i, event := range next(t, s, 2) {
+		qt.Assert(t, qt.Equals(event.Args[0].Int(), int64(i+4)))
+	}
+
+	// A reader that waits is woken.
+	ctx, cancel = context.WithTimeout(context.Background(), 10*time.Millisecond)
+	defer cancel()
+	for range s.Events(ctx) {
+		t.Fatal("an event came that nobody sent")
+	}
+	qt.Assert(t, qt.ErrorIs(ctx.Err(), context.DeadlineExceeded))
+	silent(t, s)
+}
+
+func TestIterationEndsWithTheSession(t *testing.T) {
+	for name, end := range map[string]func(*trace.Session) error{"Close": (*trace.Session).Close, "Detach": (*trace.Session).Detach} {
+		t.Run(name, func(t *testing.T) {
+			process := start(t, "target-pie")
+			s := open(t, process, "gousdt_test:inlined", nil)
+			process.Fire("inlined", 1)
+			ended := make(chan error)
+			var events int
+			for _, err := range s.Events(context.Background()) {
+				qt.Assert(t, qt.IsNil(err))
+				if events++; events == 5 {
+					// Now the loop waits.
+					go func() { ended <- end(s) }()
+				}
+			}
+			qt.Assert(t, qt.IsNil(<-ended))
+			qt.Assert(t, qt.Equals(events, 5))
+
+			_, err := s.Attach(usdt.Target{Path: process.path}, "gousdt_test:three", nil)
+			qt.Assert(t, qt.ErrorIs(err, trace.ErrClosed))
+			qt.Assert(t, qt.IsNil(s.Close()))
+			qt.Assert(t, qt.IsNil(s.Close()))
+			for range s.Events(context.Background()) {
+				t.Fatal("an event came after Close")
+			}
+		})
+	}
+}
+
+func TestOneIterationAtATime(t *testing.T) {
+	process := start(t, "target-pie")
+	s := open(t, process, "gousdt_test:inlined", nil)
+	process.Fire("inlined", 1)
+	for range s.Events(context.Background()) {
+		for event, err := range s.Events(context.Background()) {
+			qt.Assert(t, qt.IsNil(event))
+			qt.Assert(t, qt.ErrorIs(err, trace.ErrBusy))
+		}
+		break
+	}
+	aggregating := newSession(t, &trace.Options{Aggregations: []trace.Aggregation{{}}})
+	for event, err := range aggregating.Events(context.Background()) {
+		qt.Assert(t, qt.IsNil(event))
+		qt.Assert(t, qt.ErrorIs(err, trace.ErrNoEvents))
+	}
+}
+
+func TestSessionIsSafeForConcurrentUse(t *testing.T) {
+	process := start(t, "target-pie")
+	s := newSession(t, &trace.Options{Delay: time.Millisecond})
+	var work sync.WaitGroup
+	for i := range 4 {
+		work.Go(func() {
+			for range 5 {
+				a, err := s.Attach(usdt.Target{Path: process.path, PID: process.PID}, "gousdt_test:[it][nh][lr]*", &trace.AttachOptions{Cookie: uint64(i)})
+				if err != nil {
+					if !errors.Is(err, trace.ErrClosed) {
+						t.Error(err)
+					}
+					return
+				}
+				if _, err := s.Stats(); err != nil {
+					t.Error(err)
+				}
+				if err := a.Close(); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	read := make(chan int)
+	go func() {
+		n := 0
+		for event, err := range s.Events(context.Background()) {
+			if err != nil {
+				t.Error(err)
+				continue
+			}
+			if event.Probe.Name == "inlined" && event.Args[1].Int() != -100-event.Args[0].Int() {
+				t.Errorf("wrong arguments: %v", event.Args)
+			}
+			n++
+		}
+		read <- n
+	}()
+	done := make(chan struct{})
+	go func() { work.Wait(); close(done) }()
+	for running := true; running; {
+		process.Fire("inlined", 100)
+		select {
+		case <-done:
+			running = false
+		default:
+		}
+	}
+	qt.Assert(t, qt.IsNil(s.Detach()))
+	qt.Assert(t, qt.IsTrue(<-read > 0))
+}
+
+func TestErrorsSayWhatIsWrong(t *testing.T) {
+	testprog.RequireBPF(t)
+	testprog.LeakCheck(t)
+	path := testprog.Path(t, "target-pie")
+	for _, test := range []struct {
+		target  usdt.Target
+		pattern string
+		opts    trace.Options
+		want    string
+	}{
+		{usdt.Target{Path: path}, "[", trace.Options{}, ".*class.*has no end"},
+		{usdt.Target{Path: path}, "gousdt_test:thre", trace.Options{}, ".*no probe.*"},
+		{usdt.Target{Path: path}, "gousdt_broken:*", trace.Options{}, ".*no nop there.*"},
+		{usdt.Target{Path: "/nonexistent"}, "*", trace.Options{}, ".*no such file.*"},
+		{usdt.Target{Path: path}, "three", trace.Options{Filter: "arg3 == 1"}, `.*the condition "arg3 == 1" can hold at none of the 1 sites: does it name.*`},
+		{usdt.Target{Path: path}, "three", trace.Options{Filter: "arg0 == "}, `options: filter: expression "arg0 == ", at column 9: the expression ends where .* is expected`},
+		{usdt.Target{Path: path}, "floats", trace.Options{Filter: "arg0 == arg1"}, `.*arg0 of gousdt_test:floats and arg1 of .*: a float can only be compared with a number`},
+		{usdt.Target{Path: path}, "three", trace.Options{Mode: 77}, "options: no such mode: .*"},
+		{usdt.Target{Path: path}, "three", trace.Options{RingSize: -1}, ".*RingSize.*"},
+		{usdt.Target{Path: path}, "three", trace.Options{RingSize: 1<<30 + 1}, ".*RingSize.*"},
+		{usdt.Target{Path: path}, "three", trace.Options{StackDepth: 128}, ".*StackDepth is 128, not between 0 and 127"},
+		{usdt.Target{Path: path}, "three", trace.Options{WhenFull: 9}, ".*WhenFull is 9.*"},
+		{usdt.Target{Path: path}, "three", trace.Options{Delay: -1}, ".*Delay is -1ns.*"},
+		{usdt.Target{Path: path}, "none", trace.Options{Aggregations: []trace.Aggregation{{By: []string{"arg0"}}}}, ".*no aggregation is about any of the 1 sites"},
+	} {
+		_, err := trace.Open(test.target, test.pattern, &test.opts)
+		qt.Check(t, qt.ErrorMatches(err, test.want), qt.Commentf("%s %+v", test.pattern, test.opts))
+	}
+}
+
+func TestSitesThatAreNothingToDoAtAreNotAttached(t *testing.T) {
+	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
+		process := start(t, "target-pie")
+		s := newSession(t, &trace.Options{Mode: mode, Filter: "arg0 >= 290"})
+		a := attach(t, s, usdt.Target{Path: process.path}, "gousdt_test:specs", nil)
+		qt.Assert(t, qt.Equals(a.Skipped(), 290))
+		qt.Assert(t, qt.HasLen(a.Sites(), 10))
+		links := 1
+		if mode == usdt.ModeSingleIPMap {
+			links = 10
+		}
+		qt.Assert(t, qt.HasLen(a.Links(), links))
+		process.Fire("specs", 1)
+		for i, event := range next(t, s, 10) {
+			qt.Assert(t, qt.Equals(event.Args[0].Int(), int64(290+i)))
+			qt.Assert(t, qt.Equals(event.Site, a.Sites()[i]))
+		}
+		silent(t, s)
+	})
+}
+
+// Three aggregations with keys of their own for each of 300 sites: more instructions than a jump can reach over.
+func TestManySpecsBecomeSeveralPrograms(t *testing.T) {
+	process := start(t, "target-pie")
+	var opts trace.Options
+	for range 3 {
+		opts.Aggregations = append(opts.Aggregations, trace.Aggregation{
+			Value: "arg0", Functions: trace.Sum | trace.Min | trace.Max, By: []string{"arg0", "comm", "pid"},
+		})
+	}
+	s := open(t, process, "gousdt_test:specs", &opts)
+	stats, err := s.Stats()
+	qt.Assert(t, qt.IsNil(err))
+	qt.Assert(t, qt.IsTrue(len(stats.Programs) > 2), qt.Commentf("%d programs", len(stats.Programs)))
+	qt.Assert(t, qt.HasLen(s.Attachments()[0].Links(), 1))
+	process.Fire("specs", 2)
+	for n := range opts.Aggregations {
+		snapshot, err := s.Snapshot(n)
+		qt.Assert(t, qt.IsNil(err))
+		qt.Assert(t, qt.HasLen(snapshot.Rows, 300))
+		for i, row := range snapshot.Rows {
+			qt.Assert(t, qt.Equals(fmt.Sprint(row.Keys, row.Count, row.Sum, row.Min, row.Max),
+				fmt.Sprintf("[%d target-pie %d] 2 %d %d %d", i, process.PID, 2*i, i, i)))
+		}
+	}
+}

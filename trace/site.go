@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package trace
+
+import (
+	"errors"
+	"math"
+	"sync"
+	"sync/atomic"
+
+	"github.com/gousdt/gousdt/argspec"
+	"github.com/gousdt/gousdt/trace/internal/code"
+	"github.com/gousdt/gousdt/usdt"
+)
+
+// Probe is a probe that a session watches.
+type Probe struct {
+	Provider, Name string
+}
+
+// String returns PROVIDER:NAME. Names are arbitrary bytes: escape them before they reach a terminal.
+func (p *Probe) String() string { return p.Provider + ":" + p.Name }
+
+// Site is one of the places in a file where a probe is, as a session watches it.
+type Site struct {
+	usdt.Site
+
+	// Probe is shared by all sites of a probe in an attachment.
+	Probe *Probe
+	// File is the name of the file, as it was opened.
+	File string
+	// PID is the process that the attachment is restricted to, 0 for every process.
+	PID int
+	// Cookie is the number given with AttachOptions.
+	Cookie uint64
+
+	id     uint32
+	record *code.Record
+	known  []Value // the arguments as they are if the record says nothing else
+}
+
+// siteTable gives numbers to sites, by which the generated programs name them. Looking one up takes no lock, for it is
+// done at each event while sites come and go.
+type siteTable struct {
+	pages atomic.Pointer[[]*sitePage]
+
+	mu   sync.Mutex
+	next uint32
+	free []uint32
+}
+
+const sitesPerPage = 1024
+
+type sitePage [sitesPerPage]atomic.Pointer[Site]
+
+// get returns the site with a number, nil if there is none.
+func (t *siteTable) get(id uint32) *Site {
+	pages := t.pages.Load()
+	if pages == nil || int(id/sitesPerPage) >= len(*pages) {
+		return nil
+	}
+	return (*pages)[id/sitesPerPage][id%sitesPerPage].Load()
+}
+
+// add gives the site a number.
+func (t *siteTable) add(s *Site) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	switch n := len(t.free); {
+	case n > 0:
+		s.id, t.free = t.free[n-1], t.free[:n-1]
+	case t.next == math.MaxUint32:
+		return errors.New("the session has more sites than it can number")
+	default:
+		s.id = t.next
+		t.next++
+	}
+	var pages []*sitePage
+	if p := t.pages.Load(); p != nil {
+		pages = *p
+	}
+	if int(s.id/sitesPerPage) == len(pages) {
+		// A new slice: somebody may be reading the old one.
+		pages = append(pages[:len(pages):len(pages)], new(sitePage))
+		t.pages.Store(&pages)
+	}
+	pages[s.id/sitesPerPage][s.id%sitesPerPage].Store(s)
+	return nil
+}
+
+// remove takes numbers back. No event with one of them may come any more.
+func (t *siteTable) remove(sites []*Site) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	pages := *t.pages.Load()
+	for _, s := range sites {
+		pages[s.id/sitesPerPage][s.id%sitesPerPage].Store(nil)
+		t.free = append(t.free, s.id)
+	}
+}
+
+// setRecord says how the events of the site look.
+func (s *Site) setRecord(r *code.Record) {
+	s.record = r
+	s.known = make([]Value, len(s.Args))
+	for i := range s.known {
+		s.known[i] = valueOf(&s.Args[i])
+		if r.Args[i].Value != code.None {
+			s.known[i].state = Present
+		}
+	}
+}
+
+// valueOf returns what is known of an argument before any hit.
+func valueOf(arg *argspec.Arg) Value {
+	v := Value{kind: kindOf(arg)}
+	if arg.Size <= math.MaxUint8 {
+		v.size = uint8(arg.Size)
+	}
+	if arg.Kind == argspec.Constant {
+		v.bits, v.state = arg.Constant, Present
+	}
+	return v
+}
+
+func kindOf(arg *argspec.Arg) Kind {
+	switch {
+	case arg.Float:
+		return Float
+	case arg.Signed:
+		return Signed
+	default:
+		return Unsigned
+	}
+}

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+//go:build linux
+
+package trace_test
+
+import (
+	"testing"
+
+	"github.com/cilium/ebpf"
+	"github.com/go-quicktest/qt"
+
+	"github.com/gousdt/gousdt/trace"
+	"github.com/gousdt/gousdt/usdt"
+)
+
+func TestStatsTellWhatTracingCosts(t *testing.T) {
+	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
+		process := start(t, "target-pie")
+		s := open(t, process, "gousdt_test:three", &trace.Options{Mode: mode, Statistics: true, RingSize: 1 << 20})
+		process.Fire("three", 1000)
+		stats, err := s.Stats()
+		qt.Assert(t, qt.IsNil(err))
+		qt.Assert(t, qt.HasLen(stats.Programs, 1))
+		p := stats.Programs[0]
+		qt.Assert(t, qt.Equals(p.Name, "gousdt_te_three"))
+		qt.Assert(t, qt.Equals(p.Runs, 1000))
+		qt.Assert(t, qt.IsTrue(p.Time > 0))
+		qt.Assert(t, qt.Equals(p.Missed, 0))
+		qt.Assert(t, qt.IsTrue(p.Instructions > 10 && p.Instructions < 200), qt.Commentf("%d instructions", p.Instructions))
+		qt.Assert(t, qt.IsTrue(p.Memory > 0))
+		qt.Assert(t, qt.Equals(stats.Losses, trace.Losses{}))
+
+		memory := make(map[string]uint64)
+		for _, m := range stats.Maps {
+			memory[m.Name] = m.Memory
+			qt.Check(t, qt.IsTrue(m.ID > 0))
+			if m.Name == "trace_events" {
+				qt.Check(t, qt.Equals(m.Type, ebpf.RingBuf))
+				qt.Check(t, qt.Equals(m.MaxEntries, 1<<20))
+			}
+		}
+		qt.Assert(t, qt.HasLen(memory, 2))
+		qt.Assert(t, qt.IsTrue(memory["trace_events"] >= 1<<20))
+		qt.Assert(t, qt.IsTrue(memory["trace_counters"] > 0))
+
+		qt.Assert(t, qt.IsNil(s.Detach()))
+		stats, err = s.Stats()
+		qt.Assert(t, qt.IsNil(err))
+		qt.Assert(t, qt.HasLen(stats.Programs, 0))
+		qt.Assert(t, qt.IsNil(s.Close()))
+		_, err = s.Stats()
+		qt.Assert(t, qt.ErrorIs(err, trace.ErrClosed))
+		_, err = s.Losses()
+		qt.Assert(t, qt.ErrorIs(err, trace.ErrClosed))
+	})
+}
+
+func TestStatisticsStandStillUnlessAskedFor(t *testing.T) {
+	process := start(t, "target-pie")
+	s := open(t, process, "gousdt_test:three", nil)
+	process.Fire("three", 10)
+	stats, err := s.Stats()
+	qt.Assert(t, qt.IsNil(err))
+	if stats.Programs[0].Runs == 10 {
+		t.Skip("somebody else has BPF statistics switched on")
+	}
+	qt.Assert(t, qt.Equals(stats.Programs[0].Runs, 0))
+}

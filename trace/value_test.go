@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package trace
+
+import (
+	"math"
+	"strconv"
+	"testing"
+
+	"github.com/go-quicktest/qt"
+)
+
+func TestValuesAreShownAsWhatTheyAre(t *testing.T) {
+	number := func(kind Kind, size uint8, bits uint64) Value {
+		return Value{kind: kind, size: size, bits: bits, state: Present}
+	}
+	text := func(s string, state DataState) Value {
+		return Value{state: Present, size: 8, bits: 16, data: []byte(s), dataState: state, text: true}
+	}
+	for _, test := range []struct {
+		value Value
+		want  string
+	}{
+		{Value{}, "?"},
+		{Value{state: Unreadable}, "<unreadable>"},
+		{number(Signed, 1, math.MaxUint64), "-1"},
+		{number(Unsigned, 8, math.MaxUint64), "18446744073709551615"},
+		{number(Float, 4, uint64(math.Float32bits(0.1))), "0.1"},
+		{number(Float, 8, math.Float64bits(0.1)), "0.1"},
+		{number(Float, 8, math.Float64bits(math.Inf(-1))), "-Inf"},
+		{text("", DataComplete), `""`},
+		{text("a\tb\nc\"d\\e", DataComplete), `"a\tb\nc\"d\\e"`},
+		{text("\x1b[31mred\x00\x7f", DataComplete), `"\x1b[31mred\x00\x7f"`},
+		{text("日本 \u202e\u00ad", DataTruncated), `"日本 \u202e\u00ad"...`},
+		{text("\xff\xfe", DataComplete), `"\xff\xfe"`},
+		{text("", DataUnreadable), "16 <unreadable>"},
+		{textValue([]byte("a \"b\" \x1b")), `a \"b\" \x1b`},
+	} {
+		qt.Check(t, qt.Equals(test.value.String(), test.want))
+	}
+}
+
+func TestTextCanBeReadBack(t *testing.T) {
+	var all []byte
+	for b := range 256 {
+		all = append(all, byte(b))
+	}
+	for r := rune(0); r < 0x30000; r += 7 {
+		all = append(all, string(r)...)
+	}
+	v := Value{state: Present, data: all, dataState: DataComplete, text: true}
+	back, err := strconv.Unquote(v.String())
+	qt.Assert(t, qt.IsNil(err))
+	qt.Assert(t, qt.Equals(back, string(all)))
+}

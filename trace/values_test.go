@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+//go:build linux
+
+package trace_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/go-quicktest/qt"
+
+	"github.com/gousdt/gousdt/internal/testprog"
+	"github.com/gousdt/gousdt/trace"
+	"github.com/gousdt/gousdt/usdt"
+)
+
+// maxSingleSites bounds the probes that tests attach one by one: closing hundreds of single links takes the kernel minutes.
+const maxSingleSites = 40
+
+func TestEveryArgumentHasItsValue(t *testing.T) {
+	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
+		for _, program := range []string{"target-pie", "target-static", "target-shared"} {
+			t.Run(program, func(t *testing.T) { checkAllValues(t, mode, program) })
+		}
+	})
+}
+
+func checkAllValues(t *testing.T, mode usdt.Mode, program string) {
+	path := copyOf(t, program)
+	if program == "target-shared" {
+		// The library is found beside the program.
+		library := copyOf(t, "libtarget.so")
+		beside := filepath.Join(filepath.Dir(library), program)
+		qt.Assert(t, qt.IsNil(os.Rename(path, beside)))
+		path = beside
+	}
+	process := testprog.Start(t, path)
+	if program == "target-shared" {
+		path = filepath.Join(filepath.Dir(path), "libtarget.so")
+	}
+	probes := testprog.Expected(machine(t, path))
+	sel, err := usdt.SelectMatching(usdt.Target{Path: path}, func(provider, name string) bool {
+		for _, p := range probes {
+			if p.Provider == provider && p.Name == name {
+				return mode == usdt.ModeMulti || p.Sites <= maxSingleSites
+			}
+		}
+		return false
+	})
+	qt.Assert(t, qt.IsNil(err))
+	defer sel.Close()
+	// One link in ModeMulti; a session for each probe would close forty of them.
+	s := newSession(t, &trace.Options{Mode: mode, Captures: captureTexts(probes)})
+	_, err = s.AttachSelection(sel, &trace.AttachOptions{Cookie: 1<<64 - 1})
+	qt.Assert(t, qt.IsNil(err))
+
+	fired := make(map[string]bool)
+	for _, p := range probes {
+		if fired[p.Group] || mode != usdt.ModeMulti && p.Sites > maxSingleSites {
+			continue
+		}
+		fired[p.Group] = true
+		before := time.Now()
+		process.Fire(p.Group, 1)
+		after := time.Now()
+		want := hitsOf(probes, p.Group)
+		for i, event := range next(t, s, len(want)) {
+			w := want[i]
+			qt.Assert(t, qt.Equals(event.Probe.String(), w.probe.Provider+":"+w.probe.Name))
+			qt.Check(t, qt.Equals(event.PID, process.PID))
+			qt.Check(t, qt.Equals(event.TID, process.PID))
+			qt.Check(t, qt.Equals(event.Command, program[:min(len(program), 15)]))
+			qt.Check(t, qt.Equals(event.Cookie, uint64(1<<64-1)))
+			qt.Check(t, qt.Equals(event.Site.File, path))
+			// The clocks are compared once a second, and a clock may be slewed.
+			const tolerance = 100 * time.Millisecond
+			qt.Check(t, qt.IsTrue(event.Time.After(before.Add(-tolerance)) && event.Time.Before(after.Add(tolerance))),
+				qt.Commentf("%v is not between %v and %v", event.Time, before, after))
+			checkArgs(t, event, w)
+		}
+	}
+	silent(t, s)
+}
+
+type hit struct {
+	probe testprog.Probe
+	args  []testprog.Arg
+}
+
+// hitsOf returns all hits that firing a group makes. The probes of a group that has several are fired in the order of the
+// table.
+func hitsOf(probes []testprog.Probe, group string) []hit {
+	var hits []hit
+	for _, p := range probes {
+		if p.Group != group {
+			continue
+		}
+		for _, args := range p.Hits {
+			hits = append(hits, hit{p, args})
+		}
+	}
+	return hits
+}
+
+// captureTexts asks for all texts that the probes pass.
+func captureTexts(probes []testprog.Probe) []trace.Capture {
+	var captures []trace.Capture
+	seen := make(map[string]bool)
+	for _, p := range probes {
+		for _, args := range p.Hits {
+			for i, arg := range args {
+				key := fmt.Sprint(p.Name, " ", i)
+				if arg.Kind == testprog.Text && !seen[key] {
+					seen[key] = true
+					captures = append(captures, trace.Capture{Probes: p.Provider + ":" + p.Name, Arg: i, Max: 1000})
+				}
+			}
+		}
+	}
+	return captures
+}
+
+func checkArgs(t *testing.T, event *trace.Event, want hit) {
+	t.Helper()
+	qt.Assert(t, qt.HasLen(event.Args, len(want.args)), qt.Commentf("%s", event.Probe))
+	for i, w := range want.args {
+		comment := qt.Commentf("%s argument %d (%v)", event.Probe, i, event.Site.Args[i])
+		got := event.Args[i]
+		if w.Optional && got.State() == trace.Unavailable {
+			continue
+		}
+		qt.Check(t, qt.Equals(got.Size(), w.Size), comment)
+		qt.Check(t, qt.Equals(got.Kind() == trace.Float, w.Float), comment)
+		qt.Check(t, qt.Equals(got.Kind() == trace.Signed, w.Signed), comment)
+		data, state := got.Data()
+		switch w.Kind {
+		case testprog.Unavailable:
+			qt.Check(t, qt.Equals(got.State(), trace.Unavailable), comment)
+		case testprog.Fault:
+			qt.Check(t, qt.Equals(got.State(), trace.Unreadable), comment)
+			qt.Check(t, qt.Equals(got.Uint(), 0), comment)
+		case testprog.Text:
+			qt.Check(t, qt.Equals(got.State(), trace.Present), comment)
+			qt.Check(t, qt.Equals(state, trace.DataComplete), comment)
+			qt.Check(t, qt.Equals(string(data), w.Text), comment)
+		case testprog.Location:
+			qt.Check(t, qt.Equals(got.State(), trace.Present), comment)
+			qt.Check(t, qt.Equals(got.Uint()%4096, event.Site.Location%4096), comment)
+		default:
+			qt.Check(t, qt.Equals(got.State(), trace.Present), comment)
+			qt.Check(t, qt.Equals(got.Uint(), w.Value), comment)
+			qt.Check(t, qt.Equals(state, trace.NoData), comment)
+		}
+	}
+}
