@@ -79,10 +79,13 @@ lint:
 # go test fuzzes one target at a time.
 .PHONY: fuzz
 fuzz:
-	@set -e -o pipefail; for package in $$($(GO) list ./...); do \
-		for target in $$($(GO) test -list '^Fuzz' $$package | grep '^Fuzz' || true); do \
-			echo "$$package $$target"; \
-			$(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) -parallel 1 $$package; \
+	@set -e; for package in $$($(GO) list ./...); do \
+		targets=$$($(GO) test -list '^Fuzz' $$package); \
+		for target in $$targets; do \
+			case $$target in Fuzz*) \
+				echo "$$package $$target"; \
+				$(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) -parallel 1 $$package;; \
+			esac; \
 		done; \
 	done
 
