@@ -63,3 +63,5 @@
 //
 // Attaching needs root, or CAP_BPF and CAP_PERFMON, with CAP_SYS_PTRACE where a process of another user is looked at.
 package usdt
+
+import _ "github.com/gousdt/gousdt/bpf" // so that go mod vendor keeps the headers

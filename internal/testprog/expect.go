@@ -36,9 +36,6 @@ type Arg struct {
 	// Value is sign-extended to 64 bits where Signed, else zero-extended.
 	Value uint64
 	Text  string
-	// Optional marks a place that only a symbol table resolves, in a form that
-	// is rare: a tracer may call it unavailable, but may not get it wrong.
-	Optional bool
 }
 
 // Probe is what one probe of the traced programs passes.
@@ -80,8 +77,7 @@ type table struct {
 }
 
 // Expected returns all probes that may be fired in the programs built for a
-// machine, with what they pass. Of target-static some arguments are Optional that
-// are not so elsewhere, so every program of the machine has the same table.
+// machine, with what they pass.
 //
 // Not in it are two probes:
 //   - gousdt_broken:no_nop, whose location is not a nop. Nobody may attach to it.
@@ -147,11 +143,6 @@ func float64Arg(v float64) Arg {
 	return Arg{Size: 8, Float: true, Value: math.Float64bits(v)}
 }
 
-func optional(a Arg, when bool) Arg {
-	a.Optional = when
-	return a
-}
-
 // signedWord is a C long; a 32-bit machine keeps the low half.
 func (t *table) signedWord(v int64) Arg {
 	if t.word == 4 {
@@ -182,8 +173,6 @@ func eightSizes() []Arg {
 // header mirrors testdata/header.c.
 func (t *table) header() {
 	sizes := append(eightSizes()[:6], t.signedWord(s64), t.unsignedWord(u64))
-	i386 := t.machine == elf.EM_386
-	riscv := t.machine == elf.EM_RISCV
 
 	t.one("none")
 	t.one("three", signed(s32), t.text(text), t.unsignedWord(u64))
@@ -195,10 +184,9 @@ func (t *table) header() {
 	t.one("floats", float32Arg(f32), float64Arg(f64), float32Arg(0.5), float64Arg(9e299))
 	t.one("strings", t.text(text), t.text(strings.Repeat("0123456789", 40)), t.text(""))
 	t.one("globals",
-		optional(signed(s32), i386 || riscv), optional(unsigned(u8), i386 || riscv),
-		optional(signed(s16), i386 || riscv), optional(t.signedWord(s64), i386 || riscv))
+		signed(s32), unsigned(u8), signed(s16), t.signedWord(s64))
 	t.one("element", signed(s16), signed(int16(1234)))
-	t.one("table_element", optional(signed(s32), i386 || riscv || t.machine == elf.EM_X86_64))
+	t.one("table_element", signed(s32))
 }
 
 // places mirrors testdata/places.c.
