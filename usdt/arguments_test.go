@@ -249,3 +249,32 @@ func TestTypedParametersHaveTheSameValues(t *testing.T) {
 		}
 	})
 }
+
+// A stripped program has lost the symbols that some arguments name; its separate debug file has them.
+func TestSymbolsComeFromASeparateDebugFile(t *testing.T) {
+	c := newCollector(t, nil)
+	process := testprog.Start(t, "target-stripped")
+	target := usdt.Target{Path: testprog.Path(t, "target-stripped"), PID: process.PID}
+	want := testprog.ExpectedProbe(machineOf(t, "target-stripped"), "globals")
+
+	without := c.attach(t, c.Collect, target, "globals", nil)
+	unavailable := len(without.Unavailable())
+	qt.Assert(t, qt.IsNil(without.Close()))
+	if unavailable == 0 {
+		t.Skip("the compiler for this machine names no symbols in arguments")
+	}
+
+	target.DebugFile = testprog.Path(t, "target-stripped.debug")
+	with := c.attach(t, c.Collect, target, "globals", nil)
+	qt.Assert(t, qt.HasLen(with.Unavailable(), 0))
+	process.Fire("globals", 1)
+	memory, err := os.Open(fmt.Sprintf("/proc/%d/mem", process.PID))
+	qt.Assert(t, qt.IsNil(err))
+	defer memory.Close()
+	event := c.next(t, 1)[0]
+	checkArguments(t, "globals", memory, want.Hits[0], &event)
+
+	target.DebugFile = testprog.Path(t, "target-static")
+	_, err = c.Attach(c.Collect, target, provider, "globals", nil)
+	qt.Assert(t, qt.ErrorIs(err, elfnote.ErrOtherBuildID))
+}
