@@ -236,6 +236,9 @@ __bpf_usdt_lookup(struct pt_regs *ctx)
 			return 0;
 		id = *found;
 	}
+	/* IDs begin at 1: 0 is the cookie of a program attached without one. */
+	if (!id)
+		return 0;
 	return bpf_map_lookup_elem(&__bpf_usdt_specs, &id);
 }
 

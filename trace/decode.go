@@ -69,17 +69,18 @@ func (d *decoder) decode(raw []byte) (*Event, error) {
 
 func (d *decoder) command(raw []byte) string {
 	key := [commandSize]byte(raw[:commandSize])
+	end := bytes.IndexByte(key[:], 0)
+	if end < 0 {
+		end = len(key)
+	}
+	clear(key[end:]) // Linux 5.17 to 6.6 leave there what was in memory
 	if command, ok := d.commands[key]; ok {
 		return command
 	}
 	if len(d.commands) == maxCommands {
 		clear(d.commands)
 	}
-	text := key[:]
-	if end := bytes.IndexByte(text, 0); end >= 0 {
-		text = text[:end]
-	}
-	command := string(text)
+	command := string(key[:end])
 	d.commands[key] = command
 	return command
 }
@@ -125,8 +126,8 @@ func capture(v *Value, raw []byte, c *code.CapturePlace) {
 	status := int64(binary.NativeEndian.Uint64(raw[c.Status:]))
 	v.text = c.Text
 	length := status
-	if c.Text {
-		length-- // without the zero at its end
+	if c.Text && length > 0 {
+		length-- // without the zero at its end, which is not counted of an empty text by older kernels
 	}
 	switch {
 	case v.state != Present || length < 0:

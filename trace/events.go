@@ -71,10 +71,11 @@ type reading struct {
 	count   uint      // of events
 }
 
-// begin says how long the first reading may wait: not at all where nothing will come any more.
+// begin says how long the first reading may wait: not at all where nothing is to come any more.
 func (r *reading) begin() {
 	var deadline time.Time
-	if r.ending = r.silent.Load(); r.ending {
+	r.ending = r.silent.Load() || r.opts.WhenFull == StopWhenFull && r.reported > 0
+	if r.ending {
 		deadline = past
 	}
 	r.reader.SetDeadline(deadline)
@@ -119,22 +120,15 @@ func (r *reading) behind() bool {
 		return false
 	default:
 	}
-	// A reader that never catches up has to be told of losses too.
 	if r.count++; r.count%eventsPerCheck != 0 {
 		return true
 	}
-	return r.check(time.Now())
-}
-
-// check does what is to be done from time to time. It returns whether to go on.
-func (r *reading) check(now time.Time) bool {
-	if now.Sub(r.clocks) >= clockInterval {
-		r.setClock()
-	}
-	if !r.unasked || now.Sub(r.checked) < lossInterval {
+	now := time.Now()
+	r.checkClock(now)
+	// Losses that end the iteration do so when all has come that was sent before.
+	if r.opts.WhenFull == StopWhenFull || !r.isDue(now) {
 		return true
 	}
-	r.unasked, r.checked = false, now
 	return r.reportLosses()
 }
 
@@ -148,21 +142,27 @@ func (r *reading) drained() bool {
 	default:
 	}
 	if r.ending {
-		r.unasked, r.checked = true, time.Time{}
-		r.check(time.Now())
+		r.reportLosses()
 		return false
 	}
-	if r.silent.Load() {
+	now := time.Now()
+	r.checkClock(now)
+	ending := r.silent.Load()
+	if r.isDue(now) {
+		if r.opts.WhenFull == StopWhenFull {
+			lost, err := r.lost()
+			ending = ending || err != nil || lost > 0
+		} else if !r.reportLosses() {
+			return false
+		}
+	}
+	if ending {
 		// What was sent before may have come after the ring buffer was seen empty: look once more.
 		r.ending = true
 		r.reader.SetDeadline(past)
 		return true
 	}
 
-	now := time.Now()
-	if !r.check(now) {
-		return false
-	}
 	var deadline time.Time
 	if r.unasked {
 		deadline = r.checked.Add(lossInterval)
@@ -174,25 +174,37 @@ func (r *reading) drained() bool {
 	return true
 }
 
-// reportLosses returns whether to go on.
-func (r *reading) reportLosses() bool {
-	var lost uint64
-	err := r.use(func() (err error) {
-		lost, err = r.counter(code.CounterEvents)
-		return err
-	})
-	if errors.Is(err, ErrClosed) {
+// isDue tells, from time to time, to ask for losses: there can only be some where events have come.
+func (r *reading) isDue(now time.Time) bool {
+	if !r.unasked || now.Sub(r.checked) < lossInterval {
 		return false
 	}
-	if err != nil {
+	r.unasked, r.checked = false, now
+	return true
+}
+
+// reportLosses returns whether to go on.
+func (r *reading) reportLosses() bool {
+	lost, err := r.lost()
+	switch {
+	case errors.Is(err, ErrClosed):
+		return false
+	case err != nil:
 		return r.yield(nil, err)
-	}
-	if lost == r.reported {
+	case lost == r.reported:
 		return true
 	}
-	new := lost - r.reported
+	more := lost - r.reported
 	r.reported = lost
-	return r.yield(nil, &LostError{Events: new}) && r.opts.WhenFull != StopWhenFull
+	return r.yield(nil, &LostError{Events: more})
+}
+
+func (r *reading) lost() (n uint64, err error) {
+	err = r.use(func() (err error) {
+		n, err = r.counter(code.CounterEvents)
+		return err
+	})
+	return n, err
 }
 
 func (r *reading) freeSites() {
@@ -204,6 +216,12 @@ func (r *reading) freeSites() {
 		r.sites.remove(r.leaving)
 	}
 	r.leaving = retired
+}
+
+func (r *reading) checkClock(now time.Time) {
+	if now.Sub(r.clocks) >= clockInterval {
+		r.setClock()
+	}
 }
 
 // setClock takes the difference between the clocks.

@@ -8,9 +8,11 @@ import (
 	"context"
 	"debug/elf"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -50,13 +52,41 @@ type traced struct {
 func start(t testing.TB, program string) *traced {
 	t.Helper()
 	path := copyOf(t, program)
-	return &traced{Process: testprog.Start(t, path), path: path}
+	return startFile(t, path)
 }
 
 // again starts another process of the same file.
 func (p *traced) again(t testing.TB) *traced {
 	t.Helper()
-	return &traced{Process: testprog.Start(t, p.path), path: p.path}
+	return startFile(t, p.path)
+}
+
+func startFile(t testing.TB, path string) *traced {
+	t.Helper()
+	p := &traced{Process: testprog.Start(t, path), path: path}
+	warm(t, p.PID)
+	return p
+}
+
+// warm brings the files that a process maps into its memory: a program can only read what is there, and on some kernels
+// constants are not until the process has touched them.
+func warm(t testing.TB, pid int) {
+	t.Helper()
+	maps, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", pid))
+	qt.Assert(t, qt.IsNil(err))
+	memory, err := os.Open(fmt.Sprintf("/proc/%d/mem", pid))
+	qt.Assert(t, qt.IsNil(err))
+	defer memory.Close()
+	for line := range strings.Lines(string(maps)) {
+		var from, to int64
+		var mode string
+		if _, err := fmt.Sscanf(line, "%x-%x %s", &from, &to, &mode); err != nil || mode[0] != 'r' || !strings.Contains(line, "/") {
+			continue
+		}
+		for ; from < to; from += int64(os.Getpagesize()) {
+			_, _ = memory.ReadAt(make([]byte, 1), from) // what lies behind the end of the file cannot be read
+		}
+	}
 }
 
 func copyOf(t testing.TB, program string) string {

@@ -111,6 +111,10 @@ func (s *Session) Stats() (*Stats, error) {
 			}
 			id, _ := info.ID()
 			memory, _ := info.Memlock()
+			if info.Type == ebpf.RingBuf {
+				// From Linux 5.12 to 6.3 the kernel forgets the buffer itself.
+				memory = max(memory, uint64(info.MaxEntries))
+			}
 			stats.Maps = append(stats.Maps, MapStats{
 				Name: info.Name, ID: id, Type: info.Type, MaxEntries: info.MaxEntries, Memory: memory,
 			})

@@ -31,19 +31,15 @@ func TestEveryArgumentHasItsValue(t *testing.T) {
 
 func checkAllValues(t *testing.T, mode usdt.Mode, program string) {
 	path := copyOf(t, program)
+	file := path
 	if program == "target-shared" {
-		// The library is found beside the program.
-		library := copyOf(t, "libtarget.so")
-		beside := filepath.Join(filepath.Dir(library), program)
-		qt.Assert(t, qt.IsNil(os.Rename(path, beside)))
-		path = beside
+		// The program finds the library beside itself.
+		file = filepath.Join(filepath.Dir(path), "libtarget.so")
+		qt.Assert(t, qt.IsNil(os.Rename(copyOf(t, "libtarget.so"), file)))
 	}
-	process := testprog.Start(t, path)
-	if program == "target-shared" {
-		path = filepath.Join(filepath.Dir(path), "libtarget.so")
-	}
-	probes := testprog.Expected(machine(t, path))
-	sel, err := usdt.SelectMatching(usdt.Target{Path: path}, func(provider, name string) bool {
+	process := startFile(t, path)
+	probes := testprog.Expected(machine(t, file))
+	sel, err := usdt.SelectMatching(usdt.Target{Path: file}, func(provider, name string) bool {
 		for _, p := range probes {
 			if p.Provider == provider && p.Name == name {
 				return mode == usdt.ModeMulti || p.Sites <= maxSingleSites
@@ -75,7 +71,7 @@ func checkAllValues(t *testing.T, mode usdt.Mode, program string) {
 			qt.Check(t, qt.Equals(event.TID, process.PID))
 			qt.Check(t, qt.Equals(event.Command, program[:min(len(program), 15)]))
 			qt.Check(t, qt.Equals(event.Cookie, uint64(1<<64-1)))
-			qt.Check(t, qt.Equals(event.Site.File, path))
+			qt.Check(t, qt.Equals(event.Site.File, file))
 			// The clocks are compared once a second, and a clock may be slewed.
 			const tolerance = 100 * time.Millisecond
 			qt.Check(t, qt.IsTrue(event.Time.After(before.Add(-tolerance)) && event.Time.Before(after.Add(tolerance))),

@@ -5,7 +5,6 @@ package usdt
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/proc"
@@ -19,6 +18,11 @@ import (
 // Only a program attached in ModeSingleIPMap needs them. The error wraps ErrNotMapped where the process has not
 // mapped the file, and is an *UnsupportedError where there is no PID to look at.
 func (s *Selection) Addresses() ([][]uint64, error) {
+	s.opened.mu.RLock()
+	defer s.opened.mu.RUnlock()
+	if s.opened.closed {
+		return nil, fmt.Errorf("selection: %w", ErrClosed)
+	}
 	all := make([][]uint64, len(s.sites))
 	if s.opened.elf.Kind() == elfnote.Executable {
 		for i, site := range s.sites {
@@ -65,7 +69,7 @@ func (s *Selection) Addresses() ([][]uint64, error) {
 func explainProcess(pid int, err error) error {
 	switch {
 	case errors.Is(err, proc.ErrGone):
-		return &ProcessError{PID: pid, Err: fmt.Errorf("%w: %w", fs.ErrNotExist, err)}
+		return &ProcessError{PID: pid, Err: fmt.Errorf("%w: %w", ErrNoProcess, err)}
 	case errors.Is(err, proc.ErrAccess):
 		return &PermissionError{Op: "looking into a process", Err: err}
 	default:

@@ -5,6 +5,7 @@ package usdt
 import (
 	"encoding/binary"
 	"fmt"
+	"slices"
 
 	"github.com/cilium/ebpf"
 
@@ -13,7 +14,8 @@ import (
 
 // Options change how a program is attached. Nil, or the zero value, is the common case.
 type Options struct {
-	// Cookie is a number of the caller's that the program reads by bpf_usdt_cookie.
+	// Cookie is a number of the caller's that the program reads by bpf_usdt_cookie. A program that uses nothing of
+	// bpf/usdt.bpf.h gets it by bpf_get_attach_cookie, where the kernel has that.
 	Cookie uint64
 
 	// SiteCookie, if set, gives each site a cookie of its own in the place of Cookie: where a program is attached to
@@ -66,11 +68,12 @@ func (m *Manager) AttachSelection(prog *ebpf.Program, sel *Selection, opts *Opti
 			return nil, err
 		}
 	}
-	if err := m.checkProgram(prog); err != nil {
+	reads, err := m.checkProgram(prog)
+	if err != nil {
 		return nil, err
 	}
 
-	held, err := m.acquire(sel, opts)
+	held, err := m.acquire(sel, reads, opts)
 	if err != nil {
 		return nil, err
 	}
@@ -98,7 +101,8 @@ type holding struct {
 	cookies   []uint64 // for each site, what the kernel hands to the program
 }
 
-func (m *Manager) acquire(sel *Selection, opts *Options) (*holding, error) {
+// acquire takes what a program needs that reads arguments. One that does not has the BPF cookie to itself.
+func (m *Manager) acquire(sel *Selection, reads bool, opts *Options) (*holding, error) {
 	held := &holding{manager: m, cookies: make([]uint64, len(sel.sites))}
 	cookie := func(i int) uint64 {
 		if opts.SiteCookie != nil {
@@ -107,8 +111,7 @@ func (m *Manager) acquire(sel *Selection, opts *Options) (*holding, error) {
 		return opts.Cookie
 	}
 
-	if m.specs == nil {
-		// A program without the header has the BPF cookie to itself.
+	if !reads {
 		for i := range sel.sites {
 			held.cookies[i] = cookie(i)
 		}
@@ -201,43 +204,34 @@ func (s *Selection) requireArguments() error {
 	return nil
 }
 
-// checkProgram tells a program that would find nothing in its maps, since they are not the Manager's.
-func (m *Manager) checkProgram(prog *ebpf.Program) error {
+// checkProgram tells whether a program looks specs up, and fails for one that would find nothing in its maps, since they
+// are not the Manager's.
+func (m *Manager) checkProgram(prog *ebpf.Program) (reads bool, err error) {
 	if prog == nil {
-		return &ProgramError{Program: "nil", Reason: "there is no program to attach: was it loaded?"}
+		return false, &ProgramError{Program: "nil", Reason: "there is no program to attach: was it loaded?"}
 	}
 	if m.specs == nil {
-		return nil
+		return false, nil
 	}
 	info, err := prog.Info()
 	if err != nil {
-		return explain("asking the kernel for the program", err)
+		return false, explain("asking the kernel for the program", err)
 	}
 	ids, ok := info.MapIDs()
 	if !ok {
-		return nil
+		return m.readers[info.Name], nil
 	}
 	mine, err := m.specs.id()
 	if err != nil {
-		return err
+		return false, err
 	}
-	for _, id := range ids {
-		if id == mine {
-			return nil
-		}
+	switch {
+	case slices.Contains(ids, mine):
+		return true, nil
+	case m.readers[info.Name]:
+		return false, &ProgramError{Program: info.Name, Reason: "was loaded without this Manager's maps: pass " +
+			"Manager.CollectionOptions() to LoadAndAssign or NewCollectionWithOptions"}
+	default:
+		return false, nil
 	}
-	for _, id := range ids {
-		other, err := ebpf.NewMapFromID(id)
-		if err != nil {
-			continue
-		}
-		theirs, err := other.Info()
-		other.Close()
-		// The kernel keeps 15 bytes of a name.
-		if err == nil && theirs.Name == specMapName[:min(len(specMapName), 15)] {
-			return &ProgramError{Program: info.Name, Reason: "was loaded without this Manager's maps: pass " +
-				"Manager.CollectionOptions() to LoadAndAssign or NewCollectionWithOptions"}
-		}
-	}
-	return nil
 }

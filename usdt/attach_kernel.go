@@ -25,6 +25,8 @@ const maxMultiSites = 1 << 20
 //
 // It is all or nothing. Errors are as for Manager.Attach.
 func (s *Selection) Attach(prog *ebpf.Program, mode Mode, cookies []uint64) (*Link, error) {
+	s.opened.mu.RLock()
+	defer s.opened.mu.RUnlock()
 	if s.opened.closed {
 		return nil, fmt.Errorf("selection: %w", ErrClosed)
 	}
@@ -146,7 +148,7 @@ func (s *Selection) attachSingle(executable *link.Executable, prog *ebpf.Program
 // explainSingle finds out what the kernel meant by refusing a perf event or the program for it.
 func (s *Selection) explainSingle(executable *link.Executable, prog *ebpf.Program, site *Site, opts *link.UprobeOptions, err error) error {
 	if s.pid != 0 && (errors.Is(err, unix.ESRCH) || errors.Is(err, os.ErrNotExist)) {
-		return &ProcessError{PID: s.pid, Err: fmt.Errorf("%w: it has exited: %w", os.ErrNotExist, err)}
+		return &ProcessError{PID: s.pid, Err: fmt.Errorf("%w (it has exited): %w", ErrNoProcess, err)}
 	}
 	if errors.Is(err, os.ErrPermission) {
 		return siteError(s.opened.name, site, explain("attaching by a perf event", err))
@@ -183,7 +185,7 @@ func trialProgram(attachType ebpf.AttachType) (*ebpf.Program, error) {
 // explainMulti finds out what the kernel meant by refusing the link of many sites.
 func (s *Selection) explainMulti(executable *link.Executable, prog *ebpf.Program, from, to int, err error) error {
 	if s.pid != 0 && errors.Is(err, os.ErrNotExist) {
-		return &ProcessError{PID: s.pid, Err: fmt.Errorf("%w: it has exited: %w", os.ErrNotExist, err)}
+		return &ProcessError{PID: s.pid, Err: fmt.Errorf("%w (it has exited): %w", ErrNoProcess, err)}
 	}
 	if !errors.Is(err, unix.EINVAL) {
 		return fmt.Errorf("%s: %w", s.opened.name, explain("attaching by a uprobe_multi link", err))

@@ -20,18 +20,32 @@ var ErrClosed = errors.New("already closed")
 var ErrUnsafeNop = errors.New("a five-byte nop, which this kernel (Linux 6.18 to 7.1) replaces by a call that overwrites " +
 	"the program's red zone: build the program with a one-byte nop, or use another kernel")
 
+// ErrNoProcess is wrapped by the *ProcessError for a process that does not exist, or not any more. errors.Is tells it
+// to be an os.ErrNotExist, too.
+var ErrNoProcess error = noProcess{}
+
+type noProcess struct{}
+
+func (noProcess) Error() string { return "no such process" }
+
+// Is makes a process that is missing something that does not exist.
+func (noProcess) Is(target error) bool { return target == os.ErrNotExist }
+
 // ErrNotMapped is wrapped by the error for a file whose addresses are needed but which the process has not mapped.
 var ErrNotMapped = errors.New("the process has not mapped the file")
 
 // A NotFoundError says that a file has probes but none that was asked for.
 type NotFoundError struct {
 	File    string
-	Probe   string   // as asked for, PROVIDER:NAME
+	Probe   string   // as asked for, PROVIDER:NAME; "" where a function was to match
 	Nearest []string // up to three PROVIDER:NAME of the file that are spelled most alike
 }
 
 func (e *NotFoundError) Error() string {
-	s := fmt.Sprintf("%s: no probe %s", e.File, e.Probe)
+	s := e.File + ": no probe matches"
+	if e.Probe != "" {
+		s = fmt.Sprintf("%s: no probe %s", e.File, e.Probe)
+	}
 	if len(e.Nearest) > 0 {
 		s += " (nearest: " + strings.Join(e.Nearest, ", ") + ")"
 	}
@@ -63,8 +77,8 @@ type PermissionError struct {
 }
 
 func (e *PermissionError) Error() string {
-	return fmt.Sprintf("%s: %v (needs root, or CAP_BPF and CAP_PERFMON, and CAP_SYS_ADMIN for perf events of other "+
-		"users where perf_event_paranoid is high)", e.Op, e.Err)
+	return fmt.Sprintf("%s: %v (needs root, or CAP_BPF and CAP_PERFMON; CAP_SYS_PTRACE to look into processes of "+
+		"other users)", e.Op, e.Err)
 }
 
 // Unwrap returns the cause, so that errors.Is(err, os.ErrPermission) holds.
@@ -144,8 +158,11 @@ type SemaphoreClashError struct {
 }
 
 func (e *SemaphoreClashError) Error() string {
-	return fmt.Sprintf("another tracer holds this site with another semaphore than the one at file offset %#x: "+
-		"detach it first: %v", e.Semaphore, e.Err)
+	own := "no semaphore, as here"
+	if e.Semaphore != 0 {
+		own = fmt.Sprintf("the one at file offset %#x", e.Semaphore)
+	}
+	return fmt.Sprintf("another tracer holds this site with another semaphore than %s: detach it first: %v", own, e.Err)
 }
 
 // Unwrap returns the kernel's answer.
@@ -184,7 +201,7 @@ type ProcessError struct {
 
 func (e *ProcessError) Error() string { return fmt.Sprintf("process %d: %v", e.PID, e.Err) }
 
-// Unwrap returns the cause; errors.Is(err, os.ErrNotExist) holds where the process does not exist.
+// Unwrap returns the cause, ErrNoProcess where the process does not exist.
 func (e *ProcessError) Unwrap() error { return e.Err }
 
 // A ProgramError says that a program was not loaded as this Manager needs it.

@@ -64,11 +64,16 @@ func (k Kernel) Supports(m Mode) error {
 }
 
 // KernelFeatures asks the running kernel what it offers, by trying. It needs CAP_BPF and CAP_PERFMON (or
-// CAP_SYS_ADMIN); without them the error is a *PermissionError and the answer is incomplete.
+// CAP_SYS_ADMIN); without them the error is a *PermissionError. With an error the answer is zero.
 func KernelFeatures() (Kernel, error) {
-	var k Kernel
+	k, err := askKernel()
+	if err != nil {
+		return Kernel{}, err
+	}
+	return k, nil
+}
 
-	var err error
+func askKernel() (k Kernel, err error) {
 	if k.EventSource, err = exists(uprobePMU); err != nil {
 		return k, err
 	}

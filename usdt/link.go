@@ -15,7 +15,8 @@ import (
 // pass a quiet state, so many can wait together; each takes a thread while it does.
 const closersAtATime = 128
 
-// A Link is one program attached to all sites of a Selection. It is attached until Close, or until the process ends.
+// A Link is one program attached to all sites of a Selection, until Close. Keep a reference to it, or to the Manager that
+// made it: without any, the garbage collector detaches it. The kernel detaches it at the latest when this process ends.
 type Link struct {
 	mode   Mode
 	target string
@@ -53,7 +54,8 @@ type UnavailableArgument struct {
 	Index int // from 0: Site.Args[Index].Err says why
 }
 
-// Unavailable returns the arguments that cannot be read.
+// Unavailable returns the arguments that cannot be fetched. Those from the 13th on, which bpf/usdt.bpf.h does not read
+// either, are not among them.
 func (l *Link) Unavailable() []UnavailableArgument {
 	var all []UnavailableArgument
 	for i := range l.sites {

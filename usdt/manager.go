@@ -24,9 +24,9 @@ const (
 
 // ManagerOptions change how a Manager prepares programs. The zero value is the common case.
 type ManagerOptions struct {
-	// Mode forces how programs are attached; ModeAuto, the zero value, takes the best that the kernel has. From
-	// Linux 6.12 a program array refuses programs of mixed attach types (kernel commit 4540aed51b12), so a
-	// collection with tail calls to programs of other kinds needs ModeSingle.
+	// Mode forces how programs are attached; ModeAuto, the zero value, takes the best that the kernel has. A
+	// program array refuses programs of mixed attach types from kernel commit 4540aed51b12 on, which stable
+	// kernels have too, so a collection with tail calls to programs of other kinds needs ModeSingle.
 	Mode Mode
 
 	// MaxSpecs is the number of distinct specs that can be attached at a time, a spec being the resolved
@@ -45,9 +45,13 @@ type ManagerOptions struct {
 
 // A Manager attaches the programs of one collection to USDT probes, and keeps what they need to read arguments: the
 // maps of specs and addresses that bpf/usdt.bpf.h declares. All methods are safe for concurrent use.
+//
+// Keep a reference to it as long as programs are to be attached: what nothing refers to any more is detached by the
+// garbage collector.
 type Manager struct {
 	mode      Mode
 	sections  map[string]string // program's name in the collection: what its section says to attach to
+	readers   map[string]bool   // program's name in the kernel: whether it looks specs up
 	specs     *specTable        // nil where the object does not use the header
 	addresses *addressTable     // likewise
 
@@ -67,6 +71,8 @@ type Manager struct {
 //	mgr, err := usdt.NewManager(spec, nil)
 //	err = spec.LoadAndAssign(&objs, mgr.CollectionOptions())
 //
+// For two Managers of one object, give each its own spec.Copy().
+//
 // It creates the support maps, so it needs the privileges that loading needs. Errors: *UnsupportedError where a forced
 // mode is missing, *PermissionError, *ProgramError where the object does not fit.
 func NewManager(spec *ebpf.CollectionSpec, opts *ManagerOptions) (*Manager, error) {
@@ -78,7 +84,7 @@ func NewManager(spec *ebpf.CollectionSpec, opts *ManagerOptions) (*Manager, erro
 		return nil, err
 	}
 
-	m := &Manager{mode: mode, sections: make(map[string]string), links: make(map[*Link]struct{})}
+	m := &Manager{mode: mode, sections: make(map[string]string), readers: make(map[string]bool), links: make(map[*Link]struct{})}
 	if err := m.preparePrograms(spec, opts.Programs); err != nil {
 		return nil, err
 	}
@@ -128,6 +134,15 @@ func (m *Manager) preparePrograms(spec *ebpf.CollectionSpec, names []string) err
 		programs[name] = prog
 	}
 
+	for _, prog := range spec.Programs {
+		for _, ins := range prog.Instructions {
+			if ins.Reference() == specMapName {
+				m.readers[kernelName(prog.Name)] = true
+				break
+			}
+		}
+	}
+
 	for name, prog := range programs {
 		if prog.Type != ebpf.Kprobe {
 			return &ProgramError{Program: name, Reason: fmt.Sprintf("a program for USDT probes has type Kprobe, not %s", prog.Type)}
@@ -140,6 +155,9 @@ func (m *Manager) preparePrograms(spec *ebpf.CollectionSpec, names []string) err
 	return nil
 }
 
+// kernelName is what the kernel keeps of a name: 15 bytes.
+func kernelName(name string) string { return name[:min(len(name), 15)] }
+
 func (m *Manager) createMaps(spec *ebpf.CollectionSpec, opts *ManagerOptions) error {
 	if specs := spec.Maps[specMapName]; specs != nil {
 		if specs.Type != ebpf.Array || specs.KeySize != 4 || specs.ValueSize != argspec.SpecSize {
@@ -149,6 +167,7 @@ func (m *Manager) createMaps(spec *ebpf.CollectionSpec, opts *ManagerOptions) er
 		if opts.MaxSpecs != 0 {
 			specs.MaxEntries = opts.MaxSpecs
 		}
+		specs.MaxEntries += firstSpecID
 		created, err := ebpf.NewMap(specs)
 		if err != nil {
 			return explain("creating the map of specs", err)
@@ -194,7 +213,7 @@ func (m *Manager) SpecsInUse() (used, capacity int) {
 	if m.specs == nil {
 		return 0, 0
 	}
-	return m.specs.inUse(), int(m.specs.specs.MaxEntries())
+	return m.specs.inUse(), m.specs.capacity()
 }
 
 // Close closes all links that are still attached, all at a time, and releases the maps. It is safe to call it again.

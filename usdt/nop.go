@@ -19,6 +19,7 @@ const codeAtSite = 16
 
 // checkCode sees to it that each site holds a nop, and finds the instruction to attach to.
 func checkCode(file *elfnote.File, name string, sites []Site) error {
+	// Only 64-bit programs have these nops replaced; others have no answer to be asked for.
 	nops := optimisedNops{asked: file.Machine() != elf.EM_X86_64}
 	return readCode(file, sites, codeAtSite, func(site *Site, code []byte, err error) error {
 		if len(code) == 0 && err != nil && err != io.EOF {

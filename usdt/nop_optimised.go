@@ -31,9 +31,13 @@ type optimisedNops struct {
 	errno unix.Errno
 }
 
+// errUnknown stands for the answer where the kernel cannot be asked.
+const errUnknown = unix.EINVAL
+
 func (o *optimisedNops) ask() unix.Errno {
 	if !o.asked {
 		o.asked = true
+		o.errno = errUnknown
 		// The number means another call in a program of another machine, 32-bit x86 among them.
 		if runtime.GOOS == "linux" && runtime.GOARCH == "amd64" {
 			_, _, o.errno = unix.RawSyscall(sysUprobe, 0, 0, 0)
@@ -45,5 +49,5 @@ func (o *optimisedNops) ask() unix.Errno {
 // nop10 tells whether a breakpoint on a ten-byte nop becomes a call that is safe.
 func (o *optimisedNops) nop10() bool { return o.ask() == unix.EPROTO }
 
-// nop5 tells whether a breakpoint on a five-byte nop becomes a call that is not safe.
-func (o *optimisedNops) nop5() bool { return o.ask() == unix.ENXIO }
+// nop5 tells whether a breakpoint on a five-byte nop becomes a call that is not safe, or may do so for all that is known.
+func (o *optimisedNops) nop5() bool { return o.ask() == unix.ENXIO || o.ask() == errUnknown }

@@ -25,7 +25,7 @@ type SectionOptions struct {
 //
 // loaded is what the collection was loaded into: an *ebpf.Collection, or a pointer to a struct with fields tagged
 // `ebpf:"program_name"` as LoadAndAssign fills it and bpf2go generates it. Programs that are not in it are left
-// alone.
+// alone; it is an error if none is left.
 //
 // It is all or nothing: on an error no program stays attached. Errors are as for Attach, with the program's name.
 func (m *Manager) AttachSections(loaded any, opts *SectionOptions) ([]*Link, error) {
@@ -49,6 +49,9 @@ func (m *Manager) AttachSections(loaded any, opts *SectionOptions) ([]*Link, err
 			return nil, fmt.Errorf("program %s: %w", name, err)
 		}
 		links = append(links, lnk)
+	}
+	if len(links) == 0 {
+		return nil, fmt.Errorf("no loaded program says in its section where to attach: SEC(\"usdt/PATH:PROVIDER:NAME\")")
 	}
 	return links, nil
 }

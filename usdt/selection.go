@@ -30,12 +30,15 @@ type Site struct {
 //
 // Managers make and close their own. Make one yourself to see what an Attach would do, or to attach a program that
 // reads arguments by itself and needs no Manager.
+//
+// Its methods may be called by several goroutines at once.
 type Selection struct {
-	opened *opened
-	pid    int
-	kernel elf.Machine
-	sites  []Site
-	broken []*elfnote.NoteError
+	opened   *opened
+	borrowed bool // the file belongs to the selection that this was made from
+	pid      int
+	kernel   elf.Machine
+	sites    []Site
+	broken   []*elfnote.NoteError
 }
 
 // Select finds a probe by its exact provider and name.
@@ -46,10 +49,13 @@ func Select(target Target, provider, name string) (*Selection, error) {
 	return selectSites(target, provider+":"+name, func(p, n string) bool { return p == provider && n == name })
 }
 
-// SelectMatching finds all probes that a function accepts, for example an elfnote.Pattern's Match. Errors are as for
-// Select.
+// SelectMatching finds all probes that a function accepts, for example an elfnote.Pattern's Match; nil accepts all. Errors
+// are as for Select.
 func SelectMatching(target Target, match func(provider, name string) bool) (*Selection, error) {
-	return selectSites(target, "that matches", match)
+	if match == nil {
+		match = func(string, string) bool { return true }
+	}
+	return selectSites(target, "", match)
 }
 
 func selectSites(target Target, wanted string, match func(provider, name string) bool) (*Selection, error) {
@@ -98,7 +104,11 @@ func (s *Selection) find(target Target, wanted string, match func(provider, name
 	case !seen:
 		return fmt.Errorf("%s: %w", s.opened.name, ErrNoProbes)
 	default:
-		return &NotFoundError{File: s.opened.name, Probe: wanted, Nearest: nearest(file, wanted)}
+		notFound := &NotFoundError{File: s.opened.name, Probe: wanted}
+		if wanted != "" {
+			notFound.Nearest = nearest(file, wanted)
+		}
+		return notFound
 	}
 
 	if err := checkCode(file, s.opened.name, s.sites); err != nil {
@@ -129,7 +139,7 @@ func (s *Selection) Kernel() elf.Machine { return s.kernel }
 // is valid until s is closed, and closing it does nothing to s.
 func (s *Selection) ForPID(pid int) *Selection {
 	other := *s
-	other.opened = s.opened.shared()
+	other.borrowed = true
 	other.pid = pid
 	return &other
 }
@@ -138,7 +148,7 @@ func (s *Selection) ForPID(pid int) *Selection {
 // with s: it is valid until s is closed, and closing it does nothing to s.
 func (s *Selection) Subset(sites []int) *Selection {
 	subset := *s
-	subset.opened = s.opened.shared()
+	subset.borrowed = true
 	subset.sites = make([]Site, 0, len(sites))
 	for _, i := range sites {
 		subset.sites = append(subset.sites, s.sites[i])
@@ -147,7 +157,12 @@ func (s *Selection) Subset(sites []int) *Selection {
 }
 
 // Close releases the file. Links made from the selection stay attached. It is safe to call it again.
-func (s *Selection) Close() error { return s.opened.close() }
+func (s *Selection) Close() error {
+	if s.borrowed {
+		return nil
+	}
+	return s.opened.close()
+}
 
 func siteError(file string, site *Site, err error) error {
 	return &SiteError{

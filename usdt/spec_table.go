@@ -27,9 +27,16 @@ type sharedSpec struct {
 	refs int
 }
 
+// firstSpecID leaves out 0, which a program finds as its cookie where it has been attached without a Manager: the header
+// takes that for no spec at all.
+const firstSpecID = 1
+
 func newSpecTable(specs *ebpf.Map) *specTable {
-	return &specTable{specs: specs, used: make(map[argspec.Spec]*sharedSpec)}
+	return &specTable{specs: specs, used: make(map[argspec.Spec]*sharedSpec), next: firstSpecID}
 }
+
+// capacity is how many specs the map holds.
+func (t *specTable) capacity() int { return int(t.specs.MaxEntries()) - firstSpecID }
 
 // acquire returns the ID of each spec, after the map holds them all. On an error nothing is held. Each acquired spec
 // is to be released once.
@@ -46,7 +53,7 @@ func (t *specTable) acquire(specs []argspec.Spec) ([]uint32, error) {
 			needed[spec] = struct{}{}
 		}
 	}
-	if capacity := int(t.specs.MaxEntries()); len(t.used)+len(needed) > capacity {
+	if capacity := t.capacity(); len(t.used)+len(needed) > capacity {
 		return nil, &SpecsFullError{Capacity: capacity, InUse: len(t.used), Needed: len(needed)}
 	}
 

@@ -7,11 +7,14 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"path"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
+	"sync"
 
 	"golang.org/x/sys/unix"
 
@@ -33,7 +36,7 @@ type Target struct {
 	Path string
 
 	// File is an open file; its name does not matter, so it may have been deleted or belong to another mount
-	// namespace. It stays open and stays the caller's.
+	// namespace. It stays open and stays the caller's, who keeps it open until Attach or Select has returned.
 	File *os.File
 
 	// ELF is a file that has been parsed already. It must have been opened from a path or an *os.File. It stays
@@ -41,7 +44,8 @@ type Target struct {
 	ELF *elfnote.File
 
 	// PID restricts the attachment to a process, all its threads, as seen in the caller's PID namespace.
-	// 0 means every process that maps the file, now or later.
+	// 0 means every process that maps the file, now or later. To find the file through a process of another user
+	// takes CAP_SYS_PTRACE.
 	PID int
 
 	// DebugFile names a separate debug file, for the symbols that arguments like "8@counter(%rip)" refer to. If
@@ -50,16 +54,22 @@ type Target struct {
 	DebugFile string
 }
 
-// opened is a target's file, ready to be read and to be named to the kernel.
+// opened is a target's file, ready to be read and to be named to the kernel. Selections of the same file share it.
 type opened struct {
-	elf     *elfnote.File
-	path    string // what the kernel is told: it stands for the open file, whatever happens to its name
-	name    string // what a person is told
-	closers []func() error
+	elf  *elfnote.File
+	path string // what the kernel is told: it stands for the open file, whatever happens to its name
+	name string // what a person is told
+
+	// mu is held for reading while the file is used, so that closing does not give the descriptor, and with it the path,
+	// to another file in the middle of an attachment.
+	mu      sync.RWMutex
 	closed  bool
+	closers []func() error
 }
 
 func (o *opened) close() error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
 	o.closed = true
 	var errs []error
 	for _, c := range o.closers {
@@ -67,11 +77,6 @@ func (o *opened) close() error {
 	}
 	o.closers = nil
 	return errors.Join(errs...)
-}
-
-// shared is the same file, which closing it leaves open.
-func (o *opened) shared() *opened {
-	return &opened{elf: o.elf, path: o.path, name: o.name, closed: o.closed}
 }
 
 func (t Target) open() (*opened, error) {
@@ -84,13 +89,8 @@ func (t Target) open() (*opened, error) {
 	if given != 1 {
 		return nil, fmt.Errorf("a target needs exactly one of Path, File and ELF, not %d of them", given)
 	}
-	if t.PID < 0 {
-		return nil, fmt.Errorf("a target's PID cannot be negative (%d); 0 means every process", t.PID)
-	}
-	if t.PID > 0 {
-		if err := unix.Kill(t.PID, 0); errors.Is(err, unix.ESRCH) {
-			return nil, &ProcessError{PID: t.PID, Err: fmt.Errorf("%w: no such process", os.ErrNotExist)}
-		}
+	if err := t.checkPID(); err != nil {
+		return nil, err
 	}
 
 	o := &opened{elf: t.ELF}
@@ -114,15 +114,50 @@ func (t Target) open() (*opened, error) {
 		o.close()
 		return nil, fmt.Errorf("%s: only a file of the file system can be attached to, not a reader of bytes", o.name)
 	}
-	// The kernel takes a path. This one leads to the very file that was parsed, also when its name has been
-	// given to another file since, or means another file in this mount namespace.
-	o.path = "/proc/self/fd/" + strconv.Itoa(int(file.Fd()))
+	// The kernel takes a path. This one leads to the very file that was parsed, also when its name has been given to
+	// another file since, or means another file in this mount namespace. It is of a descriptor of our own, as the
+	// caller may close his.
+	fd, err := unix.FcntlInt(file.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		o.close()
+		return nil, fmt.Errorf("%s: %w", o.name, err)
+	}
+	o.closers = append(o.closers, func() error { return unix.Close(fd) })
+	o.path = "/proc/self/fd/" + strconv.Itoa(fd)
 
 	if err := attachable(o.elf); err != nil {
 		o.close()
 		return nil, fmt.Errorf("%s: %w", o.name, err)
 	}
 	return o, nil
+}
+
+// checkPID sees to it that the PID is that of a process which the kernel can attach to.
+func (t Target) checkPID() error {
+	switch {
+	case t.PID == 0:
+		return nil
+	case t.PID < 0 || t.PID > math.MaxInt32:
+		return fmt.Errorf("%d is no PID: want 1 to %d, or 0 for every process", t.PID, math.MaxInt32)
+	case errors.Is(unix.Kill(t.PID, 0), unix.ESRCH):
+		return &ProcessError{PID: t.PID, Err: ErrNoProcess}
+	}
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", t.PID))
+	if err != nil {
+		return nil // hidden: the kernel has the last word
+	}
+	for line := range strings.Lines(string(status)) {
+		name, value, _ := strings.Cut(line, ":")
+		value = strings.TrimSpace(value)
+		switch {
+		case name == "Tgid" && value != strconv.Itoa(t.PID):
+			return &ProcessError{PID: t.PID, Err: fmt.Errorf("this is a thread: give the PID of its process, %s", value)}
+		case name == "State" && strings.HasPrefix(value, "Z"):
+			return &ProcessError{PID: t.PID, Err: fmt.Errorf("its main thread has exited (%w), and by that the kernel "+
+				"knows a process: attach without PID", ErrNoProcess)}
+		}
+	}
+	return nil
 }
 
 // openPath opens the file that t.Path means.
@@ -139,6 +174,9 @@ func (o *opened) openPath(t Target) error {
 		name, err = ldso.Find(t.Path, nil)
 	case t.PID != 0 && filepath.IsAbs(t.Path) && !strings.HasPrefix(t.Path, "/proc/"):
 		file, err = proc.NewFS("").OpenIn(t.PID, t.Path)
+	}
+	if t.PID != 0 && (errors.Is(err, proc.ErrGone) || errors.Is(err, proc.ErrAccess)) {
+		return explainProcess(t.PID, err)
 	}
 	if err != nil {
 		return err
@@ -211,30 +249,35 @@ func runs(kernel, program elf.Machine) bool {
 	}
 }
 
-// kernelMachine asks the kernel for its machine. GOARCH would not do: a 32-bit program may run on a 64-bit kernel, and
-// it is the kernel that lays out the registers.
+// kernelMachine returns the machine of the kernel, which lays out the registers.
 func kernelMachine() (elf.Machine, error) {
+	// A 64-bit program needs a kernel of its own machine. What uname says depends on the personality of the process.
+	switch runtime.GOARCH {
+	case "amd64":
+		return elf.EM_X86_64, nil
+	case "arm64":
+		return elf.EM_AARCH64, nil
+	case "s390x":
+		return elf.EM_S390, nil
+	case "ppc64", "ppc64le":
+		return elf.EM_PPC64, nil
+	case "riscv64":
+		return elf.EM_RISCV, nil
+	case "loong64":
+		return elf.EM_LOONGARCH, nil
+	}
+
+	// A 32-bit program may run on a kernel of either width.
 	var name unix.Utsname
 	if err := unix.Uname(&name); err != nil {
 		return elf.EM_NONE, fmt.Errorf("asking for the kernel's machine: %w", err)
 	}
-	machine := unix.ByteSliceToString(name.Machine[:])
-	switch {
-	case machine == "x86_64":
+	switch machine := unix.ByteSliceToString(name.Machine[:]); machine {
+	case "x86_64":
 		return elf.EM_X86_64, nil
-	case machine == "aarch64":
+	case "aarch64", "armv8l":
 		return elf.EM_AARCH64, nil
-	case machine == "s390x":
-		return elf.EM_S390, nil
-	case machine == "ppc64" || machine == "ppc64le":
-		return elf.EM_PPC64, nil
-	case machine == "riscv64":
-		return elf.EM_RISCV, nil
-	case machine == "loongarch64":
-		return elf.EM_LOONGARCH, nil
-	case strings.HasPrefix(machine, "arm"):
-		return elf.EM_ARM, nil
 	default:
-		return elf.EM_NONE, fmt.Errorf("attaching on %q is not supported", machine)
+		return elf.EM_NONE, fmt.Errorf("attaching on a kernel for %q is not supported, only on 64-bit ones", machine)
 	}
 }

@@ -84,7 +84,7 @@ func (m *Manager) Watch(prog *ebpf.Program, patterns []elfnote.Pattern, opts *Wa
 	if opts == nil {
 		opts = &WatchOptions{}
 	}
-	if err := m.checkProgram(prog); err != nil {
+	if _, err := m.checkProgram(prog); err != nil {
 		return nil, err
 	}
 	w := &Watch{

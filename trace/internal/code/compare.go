@@ -195,7 +195,11 @@ func (f *fetcher) compareString(c *condition, literal []byte, differs, unreadabl
 	// An address of 32 bits has no sign, whatever the argument's description says.
 	f.readText(asm.R10, at, size, func(dst asm.Register) { f.raw(dst, c.left.term.Index) })
 	f.jumpIfImm(asm.JSLT, asm.R0, 0, asm.R1, unreadable)
-	f.jumpIfImm(asm.JNE, asm.R0, uint64(length), asm.R1, differs)
+	unlike := asm.JNE
+	if length == 1 {
+		unlike = asm.JGT // see Capture: an empty text may have no length at all
+	}
+	f.jumpIfImm(unlike, asm.R0, uint64(length), asm.R1, differs)
 	f.compareBytes(at, literal, differs)
 }
 

@@ -280,6 +280,7 @@ func TestConditionsHoldWhereTheyShould(t *testing.T) {
 			for range 2000 {
 				w := k.newWorld(random, 1+random.IntN(6))
 				w.pointIntoMemory(&k, random)
+				w.oldText = random.IntN(2) == 0
 				source := w.randomCondition(k.code(), random, random.IntN(4))
 				node, err := expr.ParseCondition(source)
 				if err != nil && strings.Contains(err.Error(), "text") {

@@ -12,12 +12,10 @@ import (
 func (b *builder) key(a *Aggregation, t *expr.Term, at, size int, unread label) class {
 	switch t.Source {
 	case expr.Command:
+		b.zero(at, size)
 		b.command(asm.R10, at)
 	case expr.String:
-		// Bytes behind the text would tell equal texts apart.
-		for i := 0; i < size; i += 8 {
-			b.setField(asm.R10, at+i, 0, asm.R1)
-		}
+		b.zero(at, size)
 		b.readText(asm.R10, at, t.Max+1, func(dst asm.Register) { b.raw(dst, t.Index) })
 		b.jumpIfImm(asm.JSLT, asm.R0, 0, asm.R1, unread)
 	case expr.Stack:
@@ -39,6 +37,14 @@ func (b *builder) key(a *Aggregation, t *expr.Term, at, size int, unread label) 
 		return c
 	}
 	return unsigned
+}
+
+// zero clears a part of the stack: bytes behind the end of a text would tell equal texts apart.
+func (b *builder) zero(at, size int) {
+	b.emit(asm.Mov.Imm(asm.R1, 0))
+	for i := 0; i < size; i += 8 {
+		b.emit(asm.StoreMem(asm.R10, int16(at+i), asm.R1, asm.DWord))
+	}
 }
 
 // term emits the value of a term that is a number, and returns its class. An argument in memory must be on the stack.

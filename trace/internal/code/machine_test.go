@@ -23,6 +23,7 @@ type bpfMachine struct {
 	command                 string
 	now, cookie             uint64
 	full                    bool // the ring buffer has no room
+	oldText                 bool // the kernel does not count the end of an empty text
 
 	records [][]byte
 	reads   int // calls that read the traced process's memory
@@ -318,8 +319,8 @@ func (m *bpfMachine) call(fn asm.BuiltinFunc, values [][]byte) ([][]byte, error)
 		if err != nil {
 			return values, err
 		}
-		clear(b)
-		copy(b[:len(b)-1], m.command)
+		n := copy(b[:len(b)-1], m.command) // some kernels leave alone what is behind
+		b[n] = 0
 		r[0] = 0
 	case asm.FnCopyFromUser:
 		for page := r[3] / leastPage; page <= (r[3]+r[2]-1)/leastPage; page++ {
@@ -379,6 +380,9 @@ func (m *bpfMachine) readUser(fn asm.BuiltinFunc, b []byte, address uint64) uint
 		}
 		if !m.user(b[i:i+1], address+uint64(i)) {
 			return minusEFAULT
+		}
+		if b[i] == 0 && i == 0 && m.oldText {
+			return 0
 		}
 		if b[i] == 0 {
 			return uint64(i + 1)

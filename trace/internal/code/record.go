@@ -55,7 +55,8 @@ type Capture struct {
 	Arg int
 
 	// Text: bytes up to the first zero. The status is their number with the zero; it is Max+2 for a text that is
-	// longer than Max, the last of the bytes then being a zero.
+	// longer than Max, the last of the bytes then being a zero. Of an empty text it is 1, or 0: older kernels do not
+	// count the zero then.
 	// Otherwise Max bytes, or as many as the argument Length says if that is less; the status is the number asked
 	// for, which can be more than Max.
 	Text   bool

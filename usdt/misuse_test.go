@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+//go:build linux
+
+package usdt_test
+
+import (
+	"os"
+	"testing"
+
+	"github.com/cilium/ebpf/link"
+	"github.com/go-quicktest/qt"
+	"golang.org/x/sys/unix"
+
+	"github.com/gousdt/gousdt/internal/testprog"
+	"github.com/gousdt/gousdt/usdt"
+	"github.com/gousdt/gousdt/usdt/internal/testbpf"
+)
+
+// A descriptor that has been closed may be that of another file by now.
+func TestClosedSelectionsAttachNothing(t *testing.T) {
+	c := newCollector(t, nil)
+	process := testprog.Start(t, "target-static")
+	sel, err := usdt.Select(usdt.Target{Path: testprog.Path(t, "target-static")}, provider, "three")
+	qt.Assert(t, qt.IsNil(err))
+	other := sel.ForPID(process.PID)
+	qt.Assert(t, qt.IsNil(other.Close()))
+	lnk, err := c.AttachSelection(c.Collect, other, nil)
+	qt.Assert(t, qt.IsNil(err)) // closing what was derived closes nothing
+	qt.Assert(t, qt.IsNil(lnk.Close()))
+
+	qt.Assert(t, qt.IsNil(sel.Close()))
+	for _, closed := range []*usdt.Selection{sel, other, sel.Subset([]int{0})} {
+		_, err = c.AttachSelection(c.Collect, closed, nil)
+		qt.Assert(t, qt.ErrorIs(err, usdt.ErrClosed))
+	}
+}
+
+func TestTheCallerMayCloseHisFileAfterSelecting(t *testing.T) {
+	c := newCollector(t, nil)
+	process := testprog.Start(t, "target-static")
+	file, err := os.Open(testprog.Path(t, "target-static"))
+	qt.Assert(t, qt.IsNil(err))
+	sel, err := usdt.Select(usdt.Target{File: file, PID: process.PID}, provider, "three")
+	qt.Assert(t, qt.IsNil(err))
+	defer sel.Close()
+	qt.Assert(t, qt.IsNil(file.Close()))
+	another, err := os.Open("/proc/self/exe") // gets the number of the one that was closed
+	qt.Assert(t, qt.IsNil(err))
+	defer another.Close()
+
+	lnk, err := c.AttachSelection(c.Collect, sel, nil)
+	qt.Assert(t, qt.IsNil(err))
+	process.Fire("three", 1)
+	c.next(t, 1)
+	qt.Assert(t, qt.IsNil(lnk.Close()))
+}
+
+// A program that is attached without the Manager finds no spec, above all not that of another link.
+func TestProgramsAttachedWithoutTheManagerFindNoSpec(t *testing.T) {
+	if older(t, 5, 15) {
+		t.Skip("about BPF cookies, which this kernel has not")
+	}
+	c := newCollector(t, &usdt.ManagerOptions{Mode: usdt.ModeSingle})
+	process := testprog.Start(t, "target-static")
+	path := testprog.Path(t, "target-static")
+	target := usdt.Target{Path: path, PID: process.PID}
+	c.attach(t, c.Collect, target, "three", &usdt.Options{Cookie: 77})
+
+	sel, err := usdt.Select(target, provider, "guarded")
+	qt.Assert(t, qt.IsNil(err))
+	defer sel.Close()
+	site := sel.Sites()[0]
+	executable, err := link.OpenExecutable(path)
+	qt.Assert(t, qt.IsNil(err))
+	plain, err := executable.Uprobe("x", c.Collect, &link.UprobeOptions{
+		Address: site.Offset, RefCtrOffset: site.SemaphoreOffset, PID: process.PID,
+	})
+	qt.Assert(t, qt.IsNil(err))
+	defer plain.Close()
+	process.Fire("guarded", 1)
+	event := c.next(t, 1)[0]
+	qt.Assert(t, qt.Equals(unix.Errno(-event.ArgCnt), unix.ESRCH))
+	qt.Assert(t, qt.Equals(unix.Errno(-event.Err[0]), unix.ESRCH))
+	qt.Assert(t, qt.Equals(event.Cookie, 0))
+}
+
+func TestSectionsThatSayNothingAreAnError(t *testing.T) {
+	testprog.RequireBPF(t)
+	spec, err := testbpf.LoadCounts()
+	qt.Assert(t, qt.IsNil(err))
+	mgr, err := usdt.NewManager(spec, nil)
+	qt.Assert(t, qt.IsNil(err))
+	defer mgr.Close()
+	_, err = mgr.AttachSections(&testbpf.CountsObjects{}, nil)
+	qt.Assert(t, qt.ErrorMatches(err, `no loaded program says in its section where to attach: .*`))
+}
+
+// Everybody's probes are meant where no function says which.
+func TestNoFunctionMatchesEverything(t *testing.T) {
+	sel, err := usdt.SelectMatching(usdt.Target{Path: testprog.Path(t, "throw")}, nil)
+	if err == nil {
+		sel.Close()
+	}
+	qt.Assert(t, qt.ErrorIs(err, usdt.ErrNoProbes)) // its probes are in the library
+
+	sel, err = usdt.SelectMatching(usdt.Target{Path: testprog.Path(t, "demo")}, nil)
+	qt.Assert(t, qt.IsNil(err))
+	defer sel.Close()
+	qt.Assert(t, qt.IsTrue(len(sel.Sites()) > 0))
+}
