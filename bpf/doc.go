@@ -14,7 +14,7 @@
 // finds this header and not libbpf's of the same name. With bpf2go, whose
 // -target also says which machine's registers the program will see:
 //
-//	//go:generate sh -c "bpf2go -target amd64,arm64 probe probe.bpf.c -- -I$(go list -m -f '{{.Dir}}' github.com/gousdt/gousdt)"
+//	//go:generate sh -c "bpf2go -target amd64,arm64 probe probe.bpf.c -- -I$(go list -f '{{.Dir}}' github.com/gousdt/gousdt/bpf)/.."
 //
 // The header itself includes <bpf/bpf_helpers.h> and <bpf/bpf_tracing.h> of
 // libbpf (Debian: libbpf-dev), and it offers what libbpf's header offers:

@@ -184,7 +184,7 @@ func (o *opened) openPath(t Target) error {
 
 	if file == nil {
 		if o.elf, err = elfnote.Open(name); err != nil {
-			return fmt.Errorf("%s: %w", name, err)
+			return err // which names the file
 		}
 		o.closers = append(o.closers, o.elf.Close)
 		return nil

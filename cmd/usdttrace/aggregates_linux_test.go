@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package main
+
+import (
+	"encoding/json"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/go-quicktest/qt"
+)
+
+func TestCountsAreATable(t *testing.T) {
+	p := startTarget(t, "target-pie")
+	r := watching(t, "--count", "--by", "probe,comm", p.path, "gousdt_test:three", "gousdt_test:twelve", "gousdt_test:none")
+	p.Fire("three", 30)
+	p.Fire("twelve", 10)
+	result := r.interrupt()
+	qt.Check(t, qt.DeepEquals(result.ok(), []string{
+		"count",
+		"PROBE               COMM        COUNT      %",
+		"gousdt_test:three   target-pie     30  75.0%  ################################",
+		"gousdt_test:twelve  target-pie     10  25.0%  ###########",
+	}))
+	qt.Check(t, qt.StringContains(result.stderr, "40 events, 0 lost; 3 sites; "))
+}
+
+func TestCountWithoutKeysIsANumber(t *testing.T) {
+	p := startTarget(t, "target-pie")
+	r := watching(t, "--count", p.path, "gousdt_test:three")
+	p.Fire("three", 30)
+	qt.Check(t, qt.DeepEquals(r.interrupt().ok(), []string{"count", "COUNT", "   30"}))
+	r = watching(t, "--count", p.path, "gousdt_test:three")
+	qt.Check(t, qt.DeepEquals(r.interrupt().ok(), []string{"count", "nothing"}))
+}
+
+func TestSums(t *testing.T) {
+	p := startTarget(t, "target-pie")
+	r := watching(t, "--sum", "arg0", "--by", "probe", p.path, "gousdt_test:three", "gousdt_test:split")
+	p.Fire("three", 3)
+	p.Fire("split", 2)
+	lines := r.interrupt().ok()
+	qt.Assert(t, qt.HasLen(lines, 4))
+	qt.Check(t, qt.DeepEquals(strings.Fields(lines[1]),
+		[]string{"PROBE", "COUNT", "SUM", "AVERAGE", "MIN", "MAX", "%"}))
+	for _, line := range lines[2:] {
+		if strings.HasPrefix(line, "gousdt_test:three") {
+			qt.Check(t, qt.DeepEquals(strings.Fields(line)[1:6],
+				[]string{"3", "-6000000000", "-2000000000", "-2000000000", "-2000000000"}))
+		}
+	}
+}
+
+func TestHistogramsAreDrawn(t *testing.T) {
+	p := startTarget(t, "target-pie")
+	// The probe specs passes 0, 1, 2... up to 299.
+	r := watching(t, "--hist", "arg0", p.path, "gousdt_test:specs")
+	p.Fire("specs", 1)
+	qt.Check(t, qt.DeepEquals(r.interrupt().ok(), []string{
+		"distribution of arg0",
+		"count 300, average 149.5",
+		"FROM   TO  COUNT      %",
+		"   0    0      1   0.3%  #",
+		"   1    1      1   0.3%  #",
+		"   2    3      2   0.7%  #",
+		"   4    7      4   1.3%  #",
+		"   8   15      8   2.7%  ##",
+		"  16   31     16   5.3%  ####",
+		"  32   63     32  10.7%  ########",
+		"  64  127     64  21.3%  ################",
+		" 128  255    128  42.7%  ################################",
+		" 256  511     44  14.7%  ###########",
+	}))
+	r = watching(t, "--hist", "arg0", "--linear", "20:260:80", p.path, "gousdt_test:specs")
+	p.Fire("specs", 1)
+	qt.Check(t, qt.DeepEquals(r.interrupt().ok(), []string{
+		"distribution of arg0",
+		"count 300, average 149.5",
+		"FROM    TO  COUNT      %",
+		"less    19     20   6.7%  ########",
+		"  20    99     80  26.7%  ################################",
+		" 100   179     80  26.7%  ################################",
+		" 180   259     80  26.7%  ################################",
+		" 260  more     40  13.3%  ################",
+	}))
+}
+
+func TestLatencyIsMeasuredBetweenTwoProbes(t *testing.T) {
+	p := startTarget(t, "target-pie")
+	r := watching(t, "--json", "--latency", "three..twelve", "--by", "comm", p.path)
+	for range 5 {
+		p.Fire("three", 1)
+		p.Fire("twelve", 1)
+	}
+	p.Fire("twelve", 1) // ends nothing
+	result := r.interrupt()
+	rows := result.objects("row")
+	qt.Assert(t, qt.HasLen(rows, 1))
+	qt.Check(t, qt.Equals(rows[0].Aggregation, "latency"))
+	qt.Check(t, qt.Equals(rows[0].Count, 5))
+	qt.Check(t, qt.DeepEquals(rows[0].Keys, map[string]any{"comm": "target-pie"}))
+	qt.Check(t, qt.IsTrue(rows[0].Average > 1000 && rows[0].Average < 60e9), qt.Commentf("%v ns", rows[0].Average))
+	qt.Check(t, qt.Equals(result.objects("summary")[0].Unmatched, 1))
+
+	r = watching(t, "--latency", "three..twelve", p.path)
+	p.Fire("three", 1)
+	p.Fire("twelve", 1)
+	lines := r.interrupt().ok()
+	qt.Check(t, qt.Equals(lines[0], "time from three to twelve"))
+	qt.Check(t, qt.Matches(lines[1], `count 1, average [\d.]+(us|ms|s)`))
+	qt.Check(t, qt.Matches(lines[3], ` *[\d.]+(us|ms|s) +[\d.]+(us|ms|s) +1 +100.0%  #{32}`))
+}
+
+func TestIntervalsStartAnew(t *testing.T) {
+	p := startTarget(t, "target-pie")
+	r := watching(t, "--json", "--count", "--interval", "50ms", p.path, "gousdt_test:three")
+	p.Fire("three", 7)
+	r.await(&r.stdout, `"count":7`)
+	p.Fire("three", 4)
+	r.await(&r.stdout, `"count":4`)
+	result := r.interrupt()
+	qt.Check(t, qt.HasLen(result.objects("row"), 2))
+	qt.Check(t, qt.Equals(result.objects("summary")[0].Events, 11))
+}
+
+func TestSeveralAggregationsAtATime(t *testing.T) {
+	p := startTarget(t, "target-pie")
+	r := watching(t, "--json", "--count", "--sum", "arg0", "--hist", "arg0", p.path, "gousdt_test:three")
+	p.Fire("three", 2)
+	var kinds []string
+	for _, row := range r.interrupt().objects("row") {
+		kinds = append(kinds, row.Aggregation)
+		qt.Check(t, qt.Equals(row.Count, 2))
+	}
+	qt.Check(t, qt.DeepEquals(kinds, []string{"count", "sum", "hist"}))
+}
+
+func TestStacksCanBeKeys(t *testing.T) {
+	p := startTarget(t, "target-pie")
+	r := watching(t, "--count", "--by", "stack,comm", p.path, "gousdt_test:three")
+	p.Fire("three", 2)
+	lines := r.interrupt().ok()
+	qt.Assert(t, qt.IsTrue(len(lines) >= 3))
+	qt.Check(t, qt.Equals(lines[1], "count 2, 100.0%, comm target-pie"))
+	qt.Check(t, qt.Matches(lines[2], `    fire_three\+0x.*`))
+
+	r = watching(t, "--json", "--count", "--by", "stack", p.path, "gousdt_test:three")
+	p.Fire("three", 2)
+	rows := r.interrupt().objects("row")
+	qt.Assert(t, qt.HasLen(rows, 1))
+	text, err := json.Marshal(rows[0].Keys["stack"])
+	qt.Assert(t, qt.IsNil(err))
+	qt.Check(t, qt.StringContains(string(text), `"function":"fire_three"`))
+}
+
+func TestProfileOpensInPprof(t *testing.T) {
+	p := startTarget(t, "target-pie")
+	file := filepath.Join(t.TempDir(), "stacks.pb.gz")
+	r := watching(t, "--pprof", file, "--sum", "arg2 & 255", p.path, "gousdt_test:three")
+	p.Fire("three", 5)
+	p.Stop() // the names are known after the end of the process
+	result := r.interrupt()
+	result.ok()
+	qt.Check(t, qt.StringContains(result.stderr, "usdttrace: wrote 1 stack to "+file))
+	hits := pprofTop(t, "-sample_index=hits", file)
+	qt.Check(t, qt.Matches(hits["fire_three"], `5 +100% .*`))
+	// 18000000000000000001 ends with the byte 1.
+	sums := pprofTop(t, file)
+	qt.Check(t, qt.Matches(sums["fire_three"], `5 +100% .*`))
+}
+
+// pprofTop returns the lines of go tool pprof -top by function.
+func pprofTop(t *testing.T, args ...string) map[string]string {
+	t.Helper()
+	out, err := exec.Command("go", append([]string{"tool", "pprof", "-top"}, args...)...).CombinedOutput()
+	if _, missing := exec.LookPath("go"); missing != nil {
+		t.Skip(missing)
+	}
+	qt.Assert(t, qt.IsNil(err), qt.Commentf("%s", out))
+	lines := make(map[string]string)
+	for _, line := range strings.Split(string(out), "\n") {
+		if fields := strings.Fields(line); len(fields) > 5 {
+			lines[strings.Join(fields[5:], " ")] = strings.TrimSpace(line)
+		}
+	}
+	return lines
+}
+
+func TestCostsAreTold(t *testing.T) {
+	p := startTarget(t, "target-pie")
+	r := watching(t, "--stats", "--count", p.path, "gousdt_test:three")
+	p.Fire("three", 20)
+	qt.Check(t, qt.Matches(r.interrupt().stderr,
+		`(?s).*PROGRAM +RUNS +NS/RUN +MISSED +INSTRUCTIONS\ngousdt_te_three +20 +\d+ +0 +\d+\nmemory in the kernel: .*`))
+
+	r = watching(t, "--stats", "--json", "-p", decimal(p.PID), "gousdt_test:three")
+	p.Fire("three", 20)
+	p.Stop() // what was attached to an ended process is told too
+	summary := r.wait().objects("summary")
+	qt.Assert(t, qt.HasLen(summary, 1))
+	qt.Assert(t, qt.HasLen(summary[0].Programs, 1))
+	qt.Check(t, qt.Equals(summary[0].Programs[0].Runs, 20))
+}

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package main
+
+import (
+	"slices"
+
+	"github.com/gousdt/gousdt/trace"
+)
+
+// The kinds of aggregation, as JSON names them.
+const (
+	kindCount   = "count"
+	kindSum     = "sum"
+	kindHist    = "hist"
+	kindLatency = "latency"
+	kindProfile = "pprof" // written into a file of its own
+)
+
+// aggregation is something that hits come to, computed in the kernel.
+type aggregation struct {
+	trace.Aggregation
+	kind     string
+	title    string
+	earlier  *trace.Snapshot // as it was printed last, with --interval
+	duration bool            // the values are nanoseconds
+}
+
+// aggregations returns what is asked for, in the order in which it is printed.
+func (o *options) aggregations() []*aggregation {
+	var all []*aggregation
+	histogram := &trace.Histogram{}
+	if o.linear != nil {
+		histogram = o.linear
+	}
+	if o.count {
+		all = append(all, &aggregation{kind: kindCount, title: "count", Aggregation: trace.Aggregation{By: o.by}})
+	}
+	if o.sum != "" {
+		functions := trace.Sum | trace.Min | trace.Max
+		if o.interval > 0 {
+			functions = trace.Sum // the others can be told of all time only
+		}
+		all = append(all, &aggregation{kind: kindSum, title: "sum of " + o.sum, Aggregation: trace.Aggregation{
+			By: o.by, Value: o.sum, Functions: functions,
+		}})
+	}
+	if o.hist != "" {
+		all = append(all, &aggregation{kind: kindHist, title: "distribution of " + o.hist, Aggregation: trace.Aggregation{
+			By: o.by, Value: o.hist, Histogram: histogram,
+		}})
+	}
+	if o.latency != nil {
+		all = append(all, &aggregation{
+			kind: kindLatency, title: "time from " + o.latency.Start + " to " + o.latency.Done, duration: true,
+			Aggregation: trace.Aggregation{By: o.by, Latency: o.latency, Histogram: histogram},
+		})
+	}
+	if o.pprofFile != "" {
+		all = append(all, o.profile())
+	}
+	return all
+}
+
+// profile returns what a profile is made of.
+func (o *options) profile() *aggregation {
+	a := &aggregation{kind: kindProfile, Aggregation: trace.Aggregation{By: []string{"stack"}}}
+	for _, by := range o.by {
+		if !slices.Contains(a.By, by) {
+			a.By = append(a.By, by)
+		}
+	}
+	switch {
+	case o.latency != nil:
+		a.Latency, a.Functions, a.duration = o.latency, trace.Sum, true
+	case o.sum != "":
+		a.Value, a.Functions = o.sum, trace.Sum
+	}
+	return a
+}
+
+// printed tells whether the rows of an aggregation are printed.
+func (a *aggregation) printed() bool { return a.kind != kindProfile }

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+//go:build !linux
+
+package main
+
+import "errors"
+
+// command is a program that is run to be watched, on Linux.
+type command struct {
+	argv   []string
+	pid    int
+	execed func(pid int) error
+	exits  func(pid int)
+	done   chan struct{}
+}
+
+func (c *command) start() error { return errors.ErrUnsupported }
+
+func (c *command) finish() {}
+
+func (c *command) trouble() string { return "" }

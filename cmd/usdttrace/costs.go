@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package main
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/gousdt/gousdt/trace"
+)
+
+// costs is what the tracing itself has cost. The kernel tells it of programs that are attached, so it has to be asked
+// before any is detached.
+type costs struct {
+	mu       sync.Mutex
+	programs map[ebpf.ProgramID]trace.ProgramStats
+	maps     []trace.MapStats
+}
+
+// ask asks the kernel, if costs are of interest.
+func (c *costs) ask(t *tracer) {
+	if !t.options.stats {
+		return
+	}
+	stats, err := t.session.Stats()
+	if err != nil {
+		t.warnFailed(err)
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.programs == nil {
+		c.programs = make(map[ebpf.ProgramID]trace.ProgramStats)
+	}
+	for _, p := range stats.Programs {
+		c.programs[p.ID] = p
+	}
+	c.maps = stats.Maps
+}
+
+// all returns the programs in the order in which they were loaded.
+func (c *costs) all() []trace.ProgramStats {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var all []trace.ProgramStats
+	for _, id := range slices.Sorted(maps.Keys(c.programs)) {
+		all = append(all, c.programs[id])
+	}
+	return all
+}
+
+// memory returns what programs and maps take in the kernel, in bytes.
+func (c *costs) memory() (programs, maps uint64) {
+	for _, p := range c.all() {
+		programs += p.Memory
+	}
+	for _, m := range c.maps {
+		maps += m.Memory
+	}
+	return programs, maps
+}
+
+// perRun returns how long a program runs, on average, in nanoseconds.
+func perRun(p *trace.ProgramStats) float64 {
+	if p.Runs == 0 {
+		return 0
+	}
+	return float64(p.Time/time.Nanosecond) / float64(p.Runs)
+}
+
+// text returns the costs for people.
+func (c *costs) text() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%-15s  %10s  %8s  %8s  %12s\n", "PROGRAM", "RUNS", "NS/RUN", "MISSED", "INSTRUCTIONS")
+	for _, p := range c.all() {
+		fmt.Fprintf(&b, "%-15s  %10d  %8.0f  %8d  %12d\n", p.Name, p.Runs, perRun(&p), p.Missed, p.Instructions)
+	}
+	programs, maps := c.memory()
+	fmt.Fprintf(&b, "memory in the kernel: programs %d kB, maps %d kB\n", (programs+1023)/1024, (maps+1023)/1024)
+	return b.String()
+}

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+// Command usdttrace watches USDT probes fire.
+//
+//	usdttrace [FLAGS] [-p PID | -a | -c COMMAND] [FILE|LIBRARY...] PATTERN...
+//
+// It prints one line for each hit, or with --count, --sum, --hist and --latency what the hits come to, computed in the
+// kernel. It needs no C compiler, no kernel headers and no BTF, but the privileges to load eBPF programs. `usdttrace -h`
+// explains the flags.
+//
+// # What is attached when
+//
+// A FILE is attached once for all processes, or for the one of -p, when usdttrace begins. With -p and -a, files are
+// attached as processes map them: a library that is loaded later some 20 milliseconds after it was mapped. With -c the
+// command waits before the first instruction of each program that it executes, until that and the libraries that it is
+// linked with are attached; what it loads by itself (dlopen), and what its descendants run, is attached some 20
+// milliseconds later. To miss nothing there, name the FILE: then it is attached before the command begins, but for the
+// command's own process only.
+//
+// The command is a tracee (ptrace) of usdttrace, so that it cannot be debugged at the same time, until it is suspended by
+// a signal for the first time. If the tracing ends before the command, by Ctrl-C, --duration or --max-events, the command
+// is ended by SIGTERM.
+//
+// # Stacks
+//
+// The kernel walks user stacks by frame pointers. Of code that was built without them (most distributions' libraries)
+// there is the innermost function and then, by chance, nothing or something that is not a caller.
+//
+// # JSON
+//
+// With --json there is one object on each line of standard output. An event is
+//
+//	{"type":"event","time":"2026-01-02T15:04:05.123456789Z","monotonic_ns":1,"pid":1,"tid":1,"command":"postgres",
+//	 "cpu":0,"provider":"postgresql","name":"query__start","file":"/usr/...","location":4096,
+//	 "args":[{"value":94,"text":"SELECT 1","truncated":false}],
+//	 "stack":[{"address":94,"function":"exec_simple_query","offset":12,"file":"/usr/...","file_offset":4096}]}
+//
+// where an argument has "value", a number (null where it is not to be had), "text" and "truncated" where --str asks for the
+// text behind a pointer, "bytes" in hexadecimal and "truncated" for --bytes, "data_unreadable" where the pointer leads
+// nowhere, "unavailable" or "unreadable" with true where there is no value. 64-bit integers are written in full: read
+// them with a parser that does not round. "location" is the address of the site in the file. "stack" is there with --stack
+// only, the innermost function first; "function" with "offset", and "file" with "file_offset", are left out where they are
+// not known.
+//
+// What hits come to is
+//
+//	{"type":"row","aggregation":"count","time":"...","keys":{"probe":"postgresql:query__start"},"count":3,
+//	 "sum":1,"average":1.0,"min":1,"max":1,"buckets":[{"low":1,"high":1,"count":3}]}
+//
+// with "sum", "average", "min", "max" and "buckets" where they were asked for. "aggregation" is "count", "sum", "hist" or
+// "latency"; the values of the latter are nanoseconds. A key "stack" is like that of an event. The bounds of buckets are
+// inclusive. The last line is
+//
+//	{"type":"summary","events":3,"lost":0,"lost_keys":0,"lost_unreadable":0,"lost_starts":0,"unmatched":0,"sites":12,
+//	 "mode":"multi+cookie","seconds":1.5,
+//	 "programs":[{"name":"postg_query","runs":3,"ns_per_run":1500,"missed":0,"instructions":70}],
+//	 "program_bytes":4096,"map_bytes":8388608}
+//
+// with the last three for --stats only. "events" is how many hits were printed, or aggregated.
+//
+// Texts that are not UTF-8 have U+FFFD in the place of what is not, and a second member whose name ends in "_hex" with all
+// bytes in hexadecimal.
+package main

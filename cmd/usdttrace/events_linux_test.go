@@ -1,0 +1,270 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package main
+
+import (
+	"debug/elf"
+	"fmt"
+	"math"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/go-quicktest/qt"
+
+	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/testprog"
+)
+
+func TestEachHitIsALine(t *testing.T) {
+	p := startTarget(t, "target-pie")
+	r := watching(t, "--str", "1", p.path, "gousdt_test:three")
+	p.Fire("three", 2)
+	r.await(&r.stdout, "arg2=18000000000000000001\n")
+	result := r.interrupt()
+	lines := result.ok()
+	qt.Assert(t, qt.HasLen(lines, 3))
+	qt.Check(t, qt.Equals(lines[0], "TIME                 PID      TID  COMMAND          PROBE              ARGS"))
+	text := testprog.ExpectedProbe(machine(t, p.path), "three").Hits[0][1].Text
+	for _, line := range lines[1:] {
+		qt.Check(t, qt.Matches(line, fmt.Sprintf(
+			`\d\d:\d\d:\d\d\.\d{6}  %7d  %7d  target-pie       gousdt_test:three  arg0=-2000000000 arg1=%q arg2=18000000000000000001`,
+			p.PID, p.PID, text)))
+	}
+	qt.Check(t, qt.Matches(result.stderr,
+		`usdttrace: watching 1 site \(Ctrl-C ends\)\n2 events, 0 lost; 1 site; (multi|single)\+(cookie|ip); .*\n`))
+}
+
+// Every value of every probe that the programs have.
+func TestJSONHasEveryArgument(t *testing.T) {
+	p := startTarget(t, "target-pie")
+	probes := testprog.Expected(machine(t, p.path))
+	args := []string{"--json", "-p", strconv.Itoa(p.PID)}
+	for n := range 14 {
+		args = append(args, "--str", strconv.Itoa(n))
+	}
+	var expected [][]testprog.Arg
+	groups := make(map[string]bool)
+	for _, probe := range probes {
+		if probe.Provider == "gousdt_test" && probe.Group == probe.Name && len(probe.Hits) == 1 && !probe.Semaphore {
+			args = append(args, "gousdt_test:"+probe.Name)
+		}
+	}
+	r := watching(t, args...)
+	var names []string
+	for _, probe := range probes {
+		if probe.Provider == "gousdt_test" && probe.Group == probe.Name && len(probe.Hits) == 1 && !probe.Semaphore && !groups[probe.Group] {
+			groups[probe.Group] = true
+			p.Fire(probe.Group, 1)
+			expected = append(expected, probe.Hits[0])
+			names = append(names, probe.Name)
+		}
+	}
+	result := r.interrupt()
+	events := result.objects("event")
+	qt.Assert(t, qt.HasLen(events, len(expected)))
+	for i, e := range events {
+		qt.Check(t, qt.Equals(e.Provider+":"+e.Name, "gousdt_test:"+names[i]))
+		qt.Check(t, qt.Equals(e.PID, p.PID))
+		qt.Check(t, qt.Equals(e.File, p.path))
+		qt.Check(t, qt.Equals(e.Command, "target-pie"))
+		qt.Assert(t, qt.HasLen(e.Args, len(expected[i])), qt.Commentf("%s", names[i]))
+		for n, want := range expected[i] {
+			checkArgument(t, fmt.Sprintf("%s arg%d", names[i], n), e.Args[n], want)
+		}
+	}
+	summary := result.objects("summary")
+	qt.Assert(t, qt.HasLen(summary, 1))
+	qt.Check(t, qt.Equals(summary[0].Events, uint64(len(expected))))
+	qt.Check(t, qt.Equals(summary[0].Lost, 0))
+}
+
+func checkArgument(t *testing.T, name string, got argument, want testprog.Arg) {
+	t.Helper()
+	comment := qt.Commentf("%s: %+v, not %+v", name, got, want)
+	switch want.Kind {
+	case testprog.Unavailable:
+		qt.Check(t, qt.IsTrue(got.Unavailable), comment)
+		qt.Check(t, qt.Equals(got.Value, ""), comment)
+	case testprog.Fault:
+		qt.Check(t, qt.IsTrue(got.Unreadable), comment)
+	case testprog.Text:
+		limit := min(len(want.Text), 128)
+		qt.Assert(t, qt.IsNotNil(got.Text), comment)
+		qt.Check(t, qt.Equals(*got.Text, want.Text[:limit]), comment)
+		qt.Check(t, qt.Equals(got.Truncated, len(want.Text) > 128), comment)
+	case testprog.Value:
+		switch {
+		case want.Float:
+			number, err := got.Value.Float64()
+			qt.Check(t, qt.IsNil(err), comment)
+			qt.Check(t, qt.Equals(number, floatOf(want)), comment)
+		case want.Signed:
+			qt.Check(t, qt.Equals(string(got.Value), strconv.FormatInt(int64(want.Value), 10)), comment)
+		default:
+			qt.Check(t, qt.Equals(string(got.Value), strconv.FormatUint(want.Value, 10)), comment)
+		}
+	}
+}
+
+func floatOf(a testprog.Arg) float64 {
+	if a.Size == 4 {
+		// As JSON has it: the shortest number that is this one in 32 bits.
+		x, _ := strconv.ParseFloat(strconv.FormatFloat(float64(math.Float32frombits(uint32(a.Value))), 'g', -1, 32), 64)
+		return x
+	}
+	return math.Float64frombits(a.Value)
+}
+
+func machine(t *testing.T, path string) elf.Machine {
+	t.Helper()
+	file, err := elfnote.Open(path)
+	qt.Assert(t, qt.IsNil(err))
+	defer file.Close()
+	return file.Machine()
+}
+
+// Names and texts of the traced program must not reach the terminal as they are.
+func TestStrangersCannotDriveTheTerminal(t *testing.T) {
+	p := startTarget(t, "target-pie")
+	r := watching(t, "--str", "0", p.path, "gousdt::names:*")
+	p.Fire("names", 1)
+	for _, c := range strings.TrimSpace(strings.ReplaceAll(r.interrupt().stdout, "\n", "")) {
+		qt.Assert(t, qt.IsTrue(strconv.IsPrint(c)), qt.Commentf("%q", c))
+	}
+}
+
+func TestConditionsAreDecidedInTheKernel(t *testing.T) {
+	p := startTarget(t, "target-pie")
+	r := watching(t, "--where", "arg0 == 17 || arg0 == -2000000000", p.path, "gousdt_test:three", "gousdt_test:constants")
+	p.Fire("constants", 3)
+	p.Fire("three", 1)
+	lines := r.interrupt().ok()
+	qt.Assert(t, qt.HasLen(lines, 2))
+	qt.Check(t, qt.StringContains(lines[1], "gousdt_test:three"))
+}
+
+func TestConditionThatCannotHoldIsAnError(t *testing.T) {
+	r := start(t, "--where", "arg77 == 1", copyOf(t, "target-pie"), "gousdt_test:three").wait()
+	qt.Check(t, qt.Equals(r.status, exitError))
+	qt.Check(t, qt.StringContains(r.stderr, `the condition "arg77 == 1" can hold at none of the 1 sites`))
+}
+
+func TestWrongConditionIsToldByItsFlag(t *testing.T) {
+	r := start(t, "--where", "arg0 >", copyOf(t, "target-pie"), "gousdt_test:three").wait()
+	qt.Check(t, qt.Equals(r.status, exitError))
+	qt.Check(t, qt.Matches(r.stderr, `usdttrace: --where: expression "arg0 >", at column 7: .*\n`))
+	r = start(t, "--hist", "nonsense", copyOf(t, "target-pie"), "gousdt_test:three").wait()
+	qt.Check(t, qt.Matches(r.stderr, `usdttrace: --hist: expression "nonsense", .*\n`))
+}
+
+func TestItEndsAfterSoManyEvents(t *testing.T) {
+	p := startTarget(t, "target-pie")
+	r := watching(t, "--max-events", "3", p.path, "gousdt_test:three")
+	p.Fire("three", 10)
+	result := r.wait()
+	qt.Check(t, qt.HasLen(result.ok(), 4))
+	qt.Check(t, qt.StringContains(result.stderr, "3 events, 0 lost"))
+}
+
+func TestItEndsAfterItsTime(t *testing.T) {
+	r := start(t, "--duration", "100ms", copyOf(t, "target-pie"), "gousdt_test:three").wait()
+	qt.Check(t, qt.Equals(r.status, exitWatched))
+	qt.Check(t, qt.StringContains(r.stderr, "0 events, 0 lost"))
+}
+
+func TestProcessIsWatchedWithWhatItLoadsUntilItEnds(t *testing.T) {
+	p := startTarget(t, "target-pie")
+	library := copyOf(t, "libtarget.so")
+	r := watching(t, "--json", "--max-events", "1000", "-p", strconv.Itoa(p.PID), "gousdt_test:three")
+	p.Fire("three", 1)
+	r.await(&r.stdout, "\n")
+	p.Load(library)
+	r.await(&r.stderr, "usdttrace: also watching 1 site in "+library+"\n")
+	p.Stop()
+	result := r.wait() // by itself
+	qt.Check(t, qt.HasLen(result.objects("event"), 1))
+	qt.Check(t, qt.Equals(result.objects("summary")[0].Sites, 2))
+}
+
+func TestOtherProcessesOfTheFileAreLeftAlone(t *testing.T) {
+	p := startTarget(t, "target-pie")
+	other := &traced{Process: testprog.Start(t, p.path), path: p.path}
+	r := watching(t, "--json", "-p", strconv.Itoa(p.PID), p.path, "gousdt_test:three")
+	other.Fire("three", 5)
+	p.Fire("three", 1)
+	events := r.interrupt().objects("event")
+	qt.Assert(t, qt.HasLen(events, 1))
+	qt.Check(t, qt.Equals(events[0].PID, p.PID))
+}
+
+func TestAllProcessesAreWatchedAlsoLaterOnes(t *testing.T) {
+	path := copyOf(t, "target-pie")
+	r := start(t, "--json", "--max-events", "2", "-a", "gousdt_test:t[h]ree")
+	r.await(&r.stderr, "(Ctrl-C ends)")
+	p := testprog.Start(t, path)
+	for range 2 {
+		// A new file is attached some 20 ms after a process has mapped it.
+		for before := r.stdout.String(); r.stdout.String() == before; {
+			p.Fire("three", 1)
+		}
+	}
+	ours := 0
+	for _, e := range r.wait().objects("event") {
+		if e.PID == p.PID {
+			ours++
+		}
+	}
+	qt.Check(t, qt.Not(qt.Equals(ours, 0)))
+}
+
+func TestNoSuchProbeInAProcess(t *testing.T) {
+	p := startTarget(t, "target-pie")
+	r := start(t, "-p", strconv.Itoa(p.PID), "gousdt_test:thre").wait()
+	qt.Check(t, qt.Equals(r.status, exitNothing))
+	qt.Check(t, qt.Matches(r.stderr, fmt.Sprintf(
+		`usdttrace: no probe matches gousdt_test:thre in process %d \(nearest: gousdt_test:three, .*\)\n`, p.PID)))
+	r = start(t, "-p", "4194304", "a:b").wait()
+	qt.Check(t, qt.Equals(r.status, exitError))
+	qt.Check(t, qt.StringContains(r.stderr, "process 4194304"))
+}
+
+func TestReaderWhoHasSeenEnoughEndsIt(t *testing.T) {
+	p := startTarget(t, "target-pie")
+	reader, writer, err := os.Pipe()
+	qt.Assert(t, qt.IsNil(err))
+	r := startPrepared(t, func(cmd *exec.Cmd) { cmd.Stdout = writer }, p.path, "gousdt_test:three")
+	writer.Close()
+	r.await(&r.stderr, "(Ctrl-C ends)")
+	reader.Close()
+	for running := true; running; {
+		p.Fire("three", 1)
+		select {
+		case <-r.ended:
+			running = false
+		default:
+		}
+	}
+	result := r.wait()
+	qt.Check(t, qt.Equals(result.status, exitError))
+	qt.Check(t, qt.Equals(result.stderr, "usdttrace: watching 1 site (Ctrl-C ends)\n"))
+}
+
+func TestStacksHaveNames(t *testing.T) {
+	p := startTarget(t, "target-pie")
+	r := watching(t, "--json", "--stack", "-p", strconv.Itoa(p.PID), "gousdt_test:three")
+	p.Fire("three", 1)
+	events := r.interrupt().objects("event")
+	qt.Assert(t, qt.HasLen(events, 1))
+	qt.Assert(t, qt.Not(qt.HasLen(events[0].Stack, 0)))
+	innermost := events[0].Stack[0]
+	qt.Check(t, qt.Equals(innermost.Function, "fire_three"))
+	qt.Check(t, qt.Equals(filepath.Base(innermost.File), "target-pie"))
+
+	r = watching(t, "--stack", "-p", strconv.Itoa(p.PID), "gousdt_test:three")
+	p.Fire("three", 1)
+	qt.Check(t, qt.Matches(r.interrupt().ok()[2], `    fire_three\+0x[0-9a-f]+ \(.*/target-pie\)`))
+}

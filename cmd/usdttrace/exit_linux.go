@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/gousdt/gousdt/usdt"
+)
+
+// watchExit returns a function that waits until a process has ended, or the context has.
+func watchExit(pid int) (wait func(context.Context), err error) {
+	fd, err := unix.PidfdOpen(pid, 0) // Linux 5.3
+	switch {
+	case errors.Is(err, unix.ESRCH), errors.Is(err, unix.EINVAL):
+		return nil, &usdt.ProcessError{PID: pid, Err: os.ErrNotExist}
+	case err != nil:
+		return nil, fmt.Errorf("process %d: %w", pid, err)
+	}
+	return func(ctx context.Context) {
+		defer unix.Close(fd)
+		for ctx.Err() == nil {
+			ready, _ := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, exitPatience)
+			if ready > 0 {
+				return
+			}
+		}
+	}, nil
+}
+
+// exitPatience is how many milliseconds may pass until it is noticed that the context has ended.
+const exitPatience = 100

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/gousdt/gousdt/trace"
+	"github.com/gousdt/gousdt/usdt"
+)
+
+// explain returns what to tell of an error: for want of a privilege which one it is, and how to run.
+func explain(err error) string {
+	var denied *usdt.PermissionError
+	var never *trace.NeverError
+	switch {
+	case errors.As(err, &denied):
+		return fmt.Sprintf("not permitted (%s): %s", denied.Op, advice(denied.Err))
+	case errors.As(err, &never):
+		return never.Error()
+	}
+	return err.Error()
+}
+
+// named names an error about the session's options by the flag that it is about.
+func (t *tracer) named(err error) error {
+	var syntax *trace.SyntaxError
+	text := err.Error()
+	if rest, ok := strings.CutPrefix(text, "options: filter: "); ok {
+		return errors.New("--where: " + rest)
+	}
+	for i, a := range t.asked {
+		if rest, ok := strings.CutPrefix(text, fmt.Sprintf("options: aggregation %d: ", i)); ok {
+			if by, ok := strings.CutPrefix(rest, "by: "); ok {
+				return errors.New("--by: " + by)
+			}
+			return fmt.Errorf("--%s: %s", a.kind, strings.TrimPrefix(rest, "value: "))
+		}
+	}
+	if errors.As(err, &syntax) {
+		return syntax
+	}
+	return err
+}
+
+// Numbers of capabilities, from linux/capability.h.
+const (
+	capSysAdmin = 21
+	capPerfmon  = 38
+	capBPF      = 39
+)
+
+// advice says which capability is missing.
+func advice(cause error) string {
+	status, _ := os.ReadFile("/proc/self/status") // without, all are said to be missing
+	switch missing := missingCapabilities(effectiveCapabilities(status)); len(missing) {
+	case 0:
+		return fmt.Sprintf("%v, although CAP_BPF and CAP_PERFMON are there: by the rules of a container, a kernel in lockdown "+
+			"mode, or before Linux 5.8 for want of CAP_SYS_ADMIN", cause)
+	case 1:
+		return missing[0] + " is missing; run it as root, for example with sudo"
+	default:
+		return strings.Join(missing, " and ") + " are missing; run it as root, for example with sudo"
+	}
+}
+
+// effectiveCapabilities reads the line CapEff of /proc/PID/status.
+func effectiveCapabilities(status []byte) uint64 {
+	_, after, _ := bytes.Cut(status, []byte("\nCapEff:"))
+	line, _, _ := bytes.Cut(after, []byte{'\n'})
+	set, _ := strconv.ParseUint(string(bytes.TrimSpace(line)), 16, 64)
+	return set
+}
+
+func missingCapabilities(have uint64) (missing []string) {
+	if have&(1<<capSysAdmin) != 0 {
+		return nil // it contains them
+	}
+	if have&(1<<capBPF) == 0 {
+		missing = append(missing, "CAP_BPF")
+	}
+	if have&(1<<capPerfmon) == 0 {
+		missing = append(missing, "CAP_PERFMON")
+	}
+	return missing
+}

@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/go-quicktest/qt"
+
+	"github.com/gousdt/gousdt/internal/testprog"
+)
+
+// deadline is how long one run of usdttrace may take: an emulated or busy machine is slow.
+const deadline = 60 * time.Second
+
+// running is usdttrace in a process of its own, as people run it.
+type running struct {
+	t      *testing.T
+	cmd    *exec.Cmd
+	stdout watched
+	stderr watched
+	ended  chan struct{}
+}
+
+// watched collects output, and tells when a text has come.
+type watched struct {
+	mu      sync.Mutex
+	text    bytes.Buffer
+	changed chan struct{}
+}
+
+func (w *watched) Write(b []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.text.Write(b)
+	select {
+	case w.changed <- struct{}{}:
+	default:
+	}
+	return len(b), nil
+}
+
+func (w *watched) String() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.text.String()
+}
+
+// start starts usdttrace. The end of the test ends it.
+func start(t *testing.T, args ...string) *running {
+	t.Helper()
+	return startPrepared(t, func(*exec.Cmd) {}, args...)
+}
+
+// startWith starts usdttrace with a standard input.
+func startWith(t *testing.T, stdin string, args ...string) *running {
+	t.Helper()
+	return startPrepared(t, func(cmd *exec.Cmd) { cmd.Stdin = strings.NewReader(stdin) }, args...)
+}
+
+// startPrepared starts usdttrace as a function prepares it.
+func startPrepared(t *testing.T, prepare func(*exec.Cmd), args ...string) *running {
+	t.Helper()
+	testprog.RequireBPF(t)
+	testprog.LeakCheck(t)
+	ctx, cancel := context.WithTimeout(context.Background(), deadline)
+	r := &running{t: t, ended: make(chan struct{})}
+	r.stdout.changed, r.stderr.changed = make(chan struct{}, 1), make(chan struct{}, 1)
+	r.cmd = exec.CommandContext(ctx, "/proc/self/exe", args...)
+	r.cmd.Env = append(os.Environ(), runVariable+"=1", "TERM=xterm")
+	r.cmd.Stdout, r.cmd.Stderr = &r.stdout, &r.stderr
+	prepare(r.cmd)
+	// What it has started and left behind may hold the pipes.
+	r.cmd.WaitDelay = 5 * time.Second
+	qt.Assert(t, qt.IsNil(r.cmd.Start()))
+	go func() {
+		defer close(r.ended)
+		r.cmd.Wait()
+	}()
+	t.Cleanup(func() {
+		cancel()
+		<-r.ended
+		if t.Failed() {
+			t.Logf("usdttrace %s\n%s\n%s", strings.Join(args, " "), &r.stdout, &r.stderr)
+		}
+	})
+	return r
+}
+
+// watching starts usdttrace and returns when nothing is missed any more.
+func watching(t *testing.T, args ...string) *running {
+	t.Helper()
+	r := start(t, args...)
+	r.await(&r.stderr, "(Ctrl-C ends)")
+	return r
+}
+
+// await waits until a text has come.
+func (r *running) await(w *watched, text string) {
+	r.t.Helper()
+	for !strings.Contains(w.String(), text) {
+		select {
+		case <-w.changed:
+		case <-r.ended:
+			if !strings.Contains(w.String(), text) {
+				r.t.Fatalf("it ended without %q", text)
+			}
+		}
+	}
+}
+
+// interrupt ends it as Ctrl-C does, and returns what it printed.
+func (r *running) interrupt() result {
+	r.t.Helper()
+	qt.Assert(r.t, qt.IsNil(r.cmd.Process.Signal(syscall.SIGINT)))
+	return r.wait()
+}
+
+// wait waits until it ends by itself.
+func (r *running) wait() result {
+	r.t.Helper()
+	<-r.ended
+	return result{r.t, r.cmd.ProcessState.ExitCode(), r.stdout.String(), r.stderr.String()}
+}
+
+type result struct {
+	t              *testing.T
+	status         int
+	stdout, stderr string
+}
+
+// ok asserts that it went well, and returns the lines.
+func (r result) ok() []string {
+	r.t.Helper()
+	qt.Assert(r.t, qt.Equals(r.status, exitWatched), qt.Commentf("%s", r.stderr))
+	return strings.Split(strings.TrimSuffix(r.stdout, "\n"), "\n")
+}
+
+// object is a line of JSON, of any kind.
+type object struct {
+	Type, Command, Provider, Name, File, Mode, Aggregation string
+
+	Time      time.Time
+	Monotonic int64 `json:"monotonic_ns"`
+	PID, TID  int
+	Location  uint64
+	Args      []argument
+	Stack     []frame
+
+	Keys     map[string]any
+	Count    uint64
+	Sum      json.Number
+	Min, Max json.Number
+	Average  float64
+	Buckets  []struct {
+		Low, High json.Number
+		Count     uint64
+	}
+
+	Events, Lost, Unmatched uint64
+	Sites                   int
+	Seconds                 float64
+	Programs                []struct {
+		Name string
+		Runs uint64
+	}
+}
+
+type argument struct {
+	Value                              json.Number
+	Text, Bytes                        *string
+	Truncated, Unavailable, Unreadable bool
+	DataUnreadable                     bool `json:"data_unreadable"`
+}
+
+type frame struct {
+	Address, Offset uint64
+	Function, File  string
+}
+
+// objects asserts that it went well, and returns the lines as JSON of one kind.
+func (r result) objects(kind string) []object {
+	r.t.Helper()
+	var all []object
+	for _, line := range r.ok() {
+		var o object
+		qt.Assert(r.t, qt.IsNil(json.Unmarshal([]byte(line), &o)), qt.Commentf("%s", line))
+		if o.Type == kind {
+			all = append(all, o)
+		}
+	}
+	return all
+}
+
+// traced is a running program of which nobody else traces or runs a copy.
+type traced struct {
+	*testprog.Process
+	path string
+}
+
+func startTarget(t *testing.T, name string) *traced {
+	t.Helper()
+	path := copyOf(t, name)
+	return &traced{Process: testprog.Start(t, path), path: path}
+}
+
+func copyOf(t *testing.T, name string) string {
+	t.Helper()
+	contents, err := os.ReadFile(testprog.Path(t, name))
+	qt.Assert(t, qt.IsNil(err))
+	path := filepath.Join(t.TempDir(), name)
+	qt.Assert(t, qt.IsNil(os.WriteFile(path, contents, 0o755)))
+	return path
+}
+
+// copyBeside puts a copy of a library where a program looks first, and returns the program.
+func copyBeside(t *testing.T, program, library string) string {
+	t.Helper()
+	contents, err := os.ReadFile(testprog.Path(t, library))
+	qt.Assert(t, qt.IsNil(err))
+	qt.Assert(t, qt.IsNil(os.WriteFile(filepath.Join(filepath.Dir(program), library), contents, 0o755)))
+	return program
+}

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package main
+
+import (
+	"errors"
+	"io"
+	"os"
+	"syscall"
+)
+
+// Exit statuses.
+const (
+	exitWatched = 0
+	exitNothing = 1 // no probe matched
+	exitError   = 2 // something could not be watched or written, or the command line was wrong
+)
+
+func main() {
+	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
+}
+
+// run is the command: events and what they come to go to stdout, all else to stderr. It returns the exit status.
+func run(args []string, stdout, stderr *os.File) int {
+	m := newMessages(stderr)
+	o, err := parseArguments(args)
+	if err != nil {
+		m.warn("%v (usdttrace -h shows how to use it)", err)
+		return exitError
+	}
+	switch {
+	case o.help:
+		io.WriteString(stdout, usage)
+		return exitWatched
+	case o.version:
+		io.WriteString(stdout, version()+"\n")
+		return exitWatched
+	}
+	t := &tracer{options: o, messages: m, out: newOutput(stdout)}
+	err = t.trace()
+	var nothing *nothingError
+	switch {
+	case errors.As(err, &nothing):
+		m.warn("%v", err)
+		return exitNothing
+	case errors.Is(err, syscall.EPIPE):
+		return exitError // who reads the output has seen enough
+	case err != nil:
+		m.warn("%s", explain(err))
+		return exitError
+	case t.failed.Load():
+		return exitError
+	}
+	return exitWatched
+}

@@ -1,0 +1,365 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/trace"
+	"github.com/gousdt/gousdt/usdt"
+)
+
+// options is the command line, understood.
+type options struct {
+	files    []string
+	patterns []elfnote.Pattern
+	pid      int
+	all      bool
+	command  []string // nil without -c
+
+	where     string
+	captures  []trace.Capture
+	stack     bool
+	maxEvents int
+	buffer    int
+
+	count     bool
+	sum       string
+	hist      string
+	linear    *trace.Histogram
+	latency   *trace.Latency
+	by        []string
+	interval  time.Duration
+	pprofFile string
+
+	json     bool
+	stats    bool
+	duration time.Duration
+	mode     usdt.Mode
+
+	help, version bool
+}
+
+// byStack tells whether rows are by user stack.
+func (o *options) byStack() bool { return slices.Contains(o.by, "stack") }
+
+// isBytes tells whether bytes, not a text, are brought from behind an argument.
+func (o *options) isBytes(arg int) bool {
+	return slices.ContainsFunc(o.captures, func(c trace.Capture) bool { return c.Arg == arg && c.Bytes })
+}
+
+// aggregates tells whether hits are counted in the kernel rather than shown.
+func (o *options) aggregates() bool {
+	return o.count || o.sum != "" || o.hist != "" || o.latency != nil || o.pprofFile != ""
+}
+
+func parseArguments(args []string) (*options, error) {
+	o := &options{}
+	flags := flag.NewFlagSet("usdttrace", flag.ContinueOnError)
+	flags.SetOutput(io.Discard)
+	flags.Usage = func() {}
+
+	var command, by, latency, match, linear, mode, buffer string
+	for _, name := range []string{"p", "pid"} {
+		flags.IntVar(&o.pid, name, 0, "")
+	}
+	for _, name := range []string{"a", "all"} {
+		flags.BoolVar(&o.all, name, false, "")
+	}
+	for _, name := range []string{"c", "command"} {
+		flags.StringVar(&command, name, "", "")
+	}
+	for _, name := range []string{"h", "help"} {
+		flags.BoolVar(&o.help, name, false, "")
+	}
+	flags.BoolVar(&o.version, "version", false, "")
+	flags.StringVar(&o.where, "where", "", "")
+	flags.Func("str", "", func(s string) error { return o.addCapture(s, false) })
+	flags.Func("bytes", "", func(s string) error { return o.addCapture(s, true) })
+	flags.BoolVar(&o.stack, "stack", false, "")
+	flags.IntVar(&o.maxEvents, "max-events", 0, "")
+	flags.StringVar(&buffer, "buffer", "", "")
+	flags.BoolVar(&o.count, "count", false, "")
+	flags.StringVar(&o.sum, "sum", "", "")
+	flags.StringVar(&o.hist, "hist", "", "")
+	flags.StringVar(&linear, "linear", "", "")
+	flags.StringVar(&latency, "latency", "", "")
+	flags.StringVar(&match, "match", "", "")
+	flags.StringVar(&by, "by", "", "")
+	flags.DurationVar(&o.interval, "interval", 0, "")
+	flags.StringVar(&o.pprofFile, "pprof", "", "")
+	flags.BoolVar(&o.json, "json", false, "")
+	flags.BoolVar(&o.stats, "stats", false, "")
+	flags.DurationVar(&o.duration, "duration", 0, "")
+	flags.StringVar(&mode, "mode", "", "")
+
+	operands, err := parseInterspersed(flags, args)
+	if err != nil || o.help || o.version {
+		return o, err
+	}
+	if command != "" {
+		if o.command, err = splitCommand(command); err != nil {
+			return nil, err
+		}
+	}
+	if by != "" {
+		o.by = splitKeys(by)
+	}
+	for _, parse := range []func() error{
+		func() error { return o.parseMode(mode) },
+		func() error { return o.parseBuffer(buffer) },
+		func() error { return o.parseLinear(linear) },
+		func() error { return o.parseLatency(latency, match) },
+		func() error { return o.parseOperands(operands) },
+		o.check,
+	} {
+		if err := parse(); err != nil {
+			return nil, err
+		}
+	}
+	return o, nil
+}
+
+// parseInterspersed parses flags wherever they stand, as users of GNU programs expect, and returns the other words.
+// After "--" there are no flags.
+func parseInterspersed(flags *flag.FlagSet, args []string) ([]string, error) {
+	var operands []string
+	for len(args) > 0 {
+		if err := flags.Parse(args); err != nil {
+			return nil, errors.New(strings.Replace(err.Error(), "flag provided but not defined: ", "no such flag: ", 1))
+		}
+		rest := flags.Args()
+		if parsed := len(args) - len(rest); parsed > 0 && args[parsed-1] == "--" {
+			return append(operands, rest...), nil
+		}
+		if len(rest) == 0 {
+			break
+		}
+		operands, args = append(operands, rest[0]), rest[1:]
+	}
+	return operands, nil
+}
+
+// parseOperands tells patterns from files: a word with a colon or a glob is a pattern, unless it is a path or a file.
+func (o *options) parseOperands(words []string) error {
+	for _, word := range words {
+		if !isPattern(word) {
+			o.files = append(o.files, word)
+			continue
+		}
+		p, err := elfnote.ParsePattern(word)
+		if err != nil {
+			return err
+		}
+		o.patterns = append(o.patterns, p)
+	}
+	return nil
+}
+
+func isPattern(word string) bool {
+	if !strings.ContainsAny(word, ":*?[") {
+		return false
+	}
+	for _, prefix := range []string{"/", "./", "../"} {
+		if strings.HasPrefix(word, prefix) {
+			return false
+		}
+	}
+	_, err := os.Stat(word)
+	return err != nil
+}
+
+func (o *options) check() error {
+	targets := 0
+	for _, given := range []bool{o.pid != 0, o.all, o.command != nil} {
+		if given {
+			targets++
+		}
+	}
+	switch {
+	case targets > 1:
+		return errors.New("-p, -a and -c exclude each other")
+	case targets == 0 && len(o.files) == 0:
+		return errors.New("nothing to watch: name a file or library, or use -p PID, -c COMMAND or -a")
+	case o.pid < 0:
+		return fmt.Errorf("-p %d: want the number of a process", o.pid)
+	case len(o.patterns) == 0 && o.latency == nil:
+		return errors.New("no PATTERN of probes given; '*' is all of them")
+	case o.maxEvents < 0:
+		return fmt.Errorf("--max-events %d: want a number above 0", o.maxEvents)
+	case o.duration < 0 || o.interval < 0:
+		return errors.New("--duration and --interval want a time above 0")
+	case len(o.by) > 0 && !o.aggregates():
+		return errors.New("--by goes with --count, --sum, --hist or --latency")
+	case o.linear != nil && o.hist == "" && o.latency == nil:
+		return errors.New("--linear goes with --hist or --latency")
+	case o.interval > 0 && !o.aggregates():
+		return errors.New("--interval goes with --count, --sum, --hist or --latency")
+	case o.aggregates() && (o.maxEvents > 0 || o.stack || len(o.captures) > 0):
+		return errors.New("--max-events, --stack, --str and --bytes are about events, but the other flags ask for what hits come to " +
+			"(as keys: --by stack, --by 'str(arg0)')")
+	}
+	return nil
+}
+
+// addCapture reads N or N:MAX.
+func (o *options) addCapture(s string, bytes bool) error {
+	number, length, limited := strings.Cut(s, ":")
+	arg, err := strconv.Atoi(strings.TrimPrefix(number, "arg"))
+	if err != nil || arg < 0 {
+		return errors.New("want the number of an argument, from 0")
+	}
+	c := trace.Capture{Arg: arg, Bytes: bytes}
+	if limited {
+		if c.Max, err = strconv.Atoi(length); err != nil || c.Max <= 0 {
+			return errors.New("want a number of bytes after the colon")
+		}
+	} else if bytes {
+		return errors.New("want N:LENGTH")
+	}
+	o.captures = append(o.captures, c)
+	return nil
+}
+
+func (o *options) parseMode(mode string) error {
+	modes := map[string]usdt.Mode{
+		"": usdt.ModeAuto, "multi": usdt.ModeMulti, "single": usdt.ModeSingle, "single-ip": usdt.ModeSingleIPMap,
+	}
+	m, ok := modes[mode]
+	if !ok {
+		return fmt.Errorf("--mode %q: want multi, single or single-ip", mode)
+	}
+	o.mode = m
+	return nil
+}
+
+func (o *options) parseBuffer(size string) error {
+	if size == "" {
+		return nil
+	}
+	units := map[byte]int{'k': 1 << 10, 'K': 1 << 10, 'M': 1 << 20, 'G': 1 << 30}
+	unit, number := units[size[len(size)-1]], size[:len(size)-1]
+	if unit == 0 {
+		unit, number = 1, size
+	}
+	n, err := strconv.Atoi(number)
+	if err != nil || n <= 0 || n > (1<<30)/unit {
+		return fmt.Errorf("--buffer %q: want bytes up to 1G, with k, M or G", size)
+	}
+	o.buffer = n * unit
+	return nil
+}
+
+func (o *options) parseLinear(s string) error {
+	if s == "" {
+		return nil
+	}
+	var h trace.Histogram
+	parts := strings.Split(s, ":")
+	var err error
+	if len(parts) == 3 {
+		var errs [3]error
+		h.Low, errs[0] = strconv.ParseInt(parts[0], 0, 64)
+		h.High, errs[1] = strconv.ParseInt(parts[1], 0, 64)
+		h.Step, errs[2] = strconv.ParseUint(parts[2], 0, 64)
+		err = errors.Join(errs[:]...)
+	}
+	if len(parts) != 3 || err != nil || h.Step == 0 {
+		return fmt.Errorf("--linear %q: want LOW:HIGH:STEP", s)
+	}
+	o.linear = &h
+	return nil
+}
+
+// parseLatency reads START..DONE and what is the same at both.
+func (o *options) parseLatency(s, match string) error {
+	if s == "" {
+		if match != "" {
+			return errors.New("--match goes with --latency")
+		}
+		return nil
+	}
+	start, done, ok := strings.Cut(s, "..")
+	if !ok {
+		return fmt.Errorf("--latency %q: want START..DONE", s)
+	}
+	o.latency = &trace.Latency{Start: start, Done: done}
+	o.latency.By, o.latency.DoneBy, _ = strings.Cut(match, "=")
+	// Both are watched, whatever else is.
+	return o.parseOperands([]string{patternWord(start), patternWord(done)})
+}
+
+// patternWord makes a word that is a pattern beyond doubt.
+func patternWord(s string) string {
+	if strings.Contains(s, ":") {
+		return s
+	}
+	return "*:" + s
+}
+
+// splitKeys splits at commas outside of parentheses.
+func splitKeys(s string) []string {
+	var keys []string
+	depth, from := 0, 0
+	for i := range len(s) {
+		switch s[i] {
+		case '(':
+			depth++
+		case ')':
+			depth--
+		case ',':
+			if depth == 0 {
+				keys, from = append(keys, strings.TrimSpace(s[from:i])), i+1
+			}
+		}
+	}
+	return append(keys, strings.TrimSpace(s[from:]))
+}
+
+// splitCommand splits at blanks; ' and " quote, \ quotes the next character outside of '.
+func splitCommand(s string) ([]string, error) {
+	var words []string
+	var word []byte
+	inWord, quote := false, byte(0)
+	for i := 0; i < len(s); i++ {
+		c := s[i]
+		switch {
+		case c == '\\' && quote != '\'' && i+1 < len(s):
+			i++
+			word, inWord = append(word, s[i]), true
+		case quote != 0:
+			if c == quote {
+				quote = 0
+			} else {
+				word = append(word, c)
+			}
+		case c == '\'' || c == '"':
+			quote, inWord = c, true
+		case c == ' ' || c == '\t' || c == '\n':
+			if inWord {
+				words, word, inWord = append(words, string(word)), nil, false
+			}
+		default:
+			word, inWord = append(word, c), true
+		}
+	}
+	if quote != 0 {
+		return nil, fmt.Errorf("-c: a %c is not closed", quote)
+	}
+	if inWord {
+		words = append(words, string(word))
+	}
+	if len(words) == 0 {
+		return nil, errors.New("-c: no command")
+	}
+	return words, nil
+}

@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+
+	"github.com/gousdt/gousdt/proc"
+	"github.com/gousdt/gousdt/trace"
+	"github.com/gousdt/gousdt/usdt"
+)
+
+// family is a process and its descendants.
+type family struct {
+	mu      sync.Mutex
+	members map[int]bool
+}
+
+func (f *family) add(pid int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.members[pid] = true
+}
+
+// has tells whether a process is one of them.
+func (f *family) has(p proc.Process) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.members[p.Parent] {
+		f.members[p.PID] = true
+	}
+	return f.members[p.PID]
+}
+
+// beginCommand starts the command. Its programs, and the libraries that they are linked with, are attached before they
+// run; what it loads later, and its descendants, when the watcher sees them.
+func (t *tracer) beginCommand() error {
+	descendants := &family{members: make(map[int]bool)}
+	f := newFollower(t, descendants.has)
+	t.follower = f
+	c := &command{argv: t.options.command}
+	f.keep = func(pid int) bool { return pid == c.pid }
+	first := true
+	c.execed = func(pid int) error {
+		descendants.add(pid)
+		err := t.attachProgram(pid, first)
+		if err != nil && !first {
+			t.warnFailed(err)
+		}
+		if first && err == nil && len(t.options.files) == 0 {
+			f.run()
+		}
+		first = false
+		return err
+	}
+	c.exits = func(pid int) {
+		if t.stacks != nil {
+			t.stacks.Look(pid)
+		}
+	}
+	if err := c.start(); err != nil {
+		return err
+	}
+	t.command = c
+	f.running.Go(func() {
+		select {
+		case <-c.done:
+			if trouble := c.trouble(); trouble != "" && t.ctx.Err() == nil {
+				t.messages.warn("%s", trouble)
+			}
+			t.end()
+		case <-t.ctx.Done():
+		}
+	})
+	return nil
+}
+
+// attachProgram attaches to the program that a process is about to run.
+func (t *tracer) attachProgram(pid int, first bool) error {
+	if len(t.options.files) > 0 {
+		if !first {
+			return nil // what is attached stays so
+		}
+		if err := t.targets.find(t.options.files, pid); err != nil {
+			return err
+		}
+		return t.attachFiles()
+	}
+	process, err := proc.NewFS("").Process(pid)
+	if err != nil {
+		return err
+	}
+	program, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid))
+	if err != nil {
+		return err
+	}
+	done := t.messages.during("attaching to %s and its libraries", program)
+	defer done()
+	files := linked(program, environment(pid))
+	for _, path := range files {
+		if err := t.follower.attachPath(path, process.ID); err != nil {
+			return err
+		}
+	}
+	if sites, _ := t.targets.watched(); sites == 0 {
+		for _, path := range files {
+			t.targets.addNearest(usdt.Target{Path: path})
+		}
+	}
+	return nil
+}
+
+// attachPath attaches to a file that a process has not mapped yet.
+func (f *follower) attachPath(path string, process proc.ID) error {
+	file, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	id, err := proc.IdentifyFile(file)
+	if err != nil {
+		return err
+	}
+	t := f.tracer
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	key := mapped{process, id}
+	if f.attached[key] != nil {
+		return nil
+	}
+	sel, err := usdt.SelectMatching(usdt.Target{File: file, PID: process.PID}, t.targets.match)
+	if isNothing(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer sel.Close()
+	a, err := t.session.AttachSelection(sel, nil)
+	var never *trace.NeverError
+	switch {
+	case errors.As(err, &never):
+		t.targets.setNever(never)
+		return nil
+	case errors.Is(err, trace.ErrClosed):
+		return nil // the tracing has ended meanwhile
+	case err != nil:
+		return err
+	}
+	t.targets.attached(a, path)
+	f.attached[key] = a
+	return nil
+}

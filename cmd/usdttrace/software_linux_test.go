@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/go-quicktest/qt"
+
+	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/testprog"
+)
+
+const pythonScript = `
+import sys
+def greet(name):
+    return "hello " + name
+def both():
+    return greet("a") + greet("b")
+sys.setprofile(lambda *arguments: None)
+both()
+sys.setprofile(None)
+print("done")
+`
+
+// Python passes function__entry while a profiler is set.
+func TestPythonFunctionsAsTheyAreCalled(t *testing.T) {
+	testprog.RequireBPF(t)
+	python := testprog.StartPython(t)
+	python.Stop()
+	script := filepath.Join(t.TempDir(), "script.py")
+	qt.Assert(t, qt.IsNil(os.WriteFile(script, []byte(pythonScript), 0o644)))
+	program, err := filepath.EvalSymlinks(python.File)
+	qt.Assert(t, qt.IsNil(err))
+	r := start(t, "--json", "--str", "0", "--str", "1", "-c", program+" "+script, "python:function__entry")
+	result := r.wait()
+	qt.Check(t, qt.StringContains(result.stdout, "done\n"))
+	result.stdout = strings.Replace(result.stdout, "done\n", "", 1)
+	var called []string
+	for _, e := range result.objects("event") {
+		if *e.Args[0].Text == script {
+			called = append(called, fmt.Sprint(*e.Args[1].Text, " ", e.Args[2].Value))
+		}
+	}
+	qt.Check(t, qt.DeepEquals(called, []string{"both 5", "greet 3", "greet 3"}))
+}
+
+func TestPostgresQueriesAreText(t *testing.T) {
+	testprog.RequireBPF(t)
+	server := testprog.StartPostgres(t)
+	r := watching(t, "--str", "0", server.File, "postgresql:query__start")
+	qt.Check(t, qt.Equals(server.Query("SELECT 'one' || 'two'"), "onetwo"))
+	lines := r.interrupt().ok()
+	qt.Assert(t, qt.HasLen(lines, 2))
+	qt.Check(t, qt.Matches(lines[1], `.* postgres +postgresql:query__start  arg0="SELECT 'one' \|\| 'two'"`))
+}
+
+// What is measured must agree with what pgbench says itself.
+func TestPostgresUnderPgbench(t *testing.T) {
+	testprog.RequireBPF(t)
+	server := testprog.StartPostgres(t)
+	r := watching(t, "--json", "--count", "--by", "probe", "--latency", "postgresql:query__start..postgresql:query__done",
+		server.File, "postgresql:query__start", "postgresql:transaction__commit")
+	bench := pgbench(t, server, "SELECT pg_sleep(0.002);\n", 200)
+	result := r.interrupt()
+	counts := make(map[string]uint64)
+	average := 0.0
+	for _, row := range result.objects("row") {
+		switch row.Aggregation {
+		case "count":
+			counts[row.Keys["probe"].(string)] = row.Count
+		case "latency":
+			average = row.Average / 1e6
+			qt.Check(t, qt.Equals(row.Count, counts["postgresql:query__done"]))
+		}
+	}
+	started := counts["postgresql:query__start"]
+	qt.Check(t, qt.Equals(started, bench.transactions))
+	qt.Check(t, qt.Equals(counts["postgresql:query__done"], started))
+	// Beginning a connection is a transaction or two, too.
+	committed := counts["postgresql:transaction__commit"]
+	qt.Check(t, qt.IsTrue(committed >= bench.transactions && committed <= bench.transactions+20),
+		qt.Commentf("%d commits, %d transactions", committed, bench.transactions))
+	// pgbench's mean also has the way to the server and back, and the time that its threads wait for a processor.
+	qt.Check(t, qt.IsTrue(average <= bench.milliseconds*1.05 && average >= 2 && average >= bench.milliseconds/4),
+		qt.Commentf("%.3f ms, but pgbench says %.3f ms", average, bench.milliseconds))
+	qt.Check(t, qt.Equals(result.objects("summary")[0].Lost, 0))
+}
+
+type benchResult struct {
+	transactions uint64
+	milliseconds float64 // mean of the latency
+}
+
+// pgbench runs a script some times and returns what it says.
+func pgbench(t *testing.T, server *testprog.Postgres, script string, transactions int) benchResult {
+	t.Helper()
+	program := filepath.Join(filepath.Dir(server.File), "pgbench")
+	if _, err := os.Stat(program); err != nil {
+		if program, err = exec.LookPath("pgbench"); err != nil {
+			t.Skip(err)
+		}
+	}
+	file := filepath.Join(t.TempDir(), "script.sql")
+	qt.Assert(t, qt.IsNil(os.WriteFile(file, []byte(script), 0o644)))
+	ctx, cancel := context.WithTimeout(context.Background(), deadline)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, program, "-n", "-c", "1", "-t", strconv.Itoa(transactions), "-f", file,
+		"-h", server.SocketDir, "-U", "gousdt", "postgres")
+	out, err := cmd.CombinedOutput()
+	qt.Assert(t, qt.IsNil(err), qt.Commentf("%s", out))
+	number := func(pattern string) string {
+		found := regexp.MustCompile(pattern).FindSubmatch(out)
+		qt.Assert(t, qt.HasLen(found, 2), qt.Commentf("%s", out))
+		return string(found[1])
+	}
+	var b benchResult
+	b.transactions, err = strconv.ParseUint(number(`actually processed: (\d+)/`), 10, 64)
+	qt.Assert(t, qt.IsNil(err))
+	b.milliseconds, err = strconv.ParseFloat(number(`latency average = ([\d.]+) ms`), 64)
+	qt.Assert(t, qt.IsNil(err))
+	qt.Assert(t, qt.Equals(b.transactions, uint64(transactions)))
+	return b
+}
+
+func TestThrowingStacksAreAProfile(t *testing.T) {
+	testprog.RequireBPF(t)
+	p := testprog.StartThrow(t)
+	file := filepath.Join(t.TempDir(), "throws.pb.gz")
+	r := watching(t, "--pprof", file, "-p", strconv.Itoa(p.PID), "libstdcxx:throw", "libstdcxx:rethrow")
+	for range 4 {
+		p.Throw()
+	}
+	r.interrupt().ok()
+	top := pprofTop(t, file)
+	qt.Check(t, qt.Matches(top["__cxa_throw"], `4 50.00% .*`))
+	qt.Check(t, qt.Matches(top["__cxa_rethrow"], `4 50.00% .*`))
+}
+
+// The library has hundreds of sites. The launcher loads it while it runs, and may have ended before that is noticed: so
+// it is named.
+func TestJavaVirtualMachine(t *testing.T) {
+	testprog.RequireBPF(t)
+	java, library := findJava(t)
+	file, err := elfnote.Open(library)
+	qt.Assert(t, qt.IsNil(err))
+	defer file.Close()
+	pattern, err := elfnote.ParsePattern("hotspot*:*")
+	qt.Assert(t, qt.IsNil(err))
+	listing, err := file.Probes(pattern.Match)
+	qt.Assert(t, qt.IsNil(err))
+	sites := 0
+	for _, probe := range listing.Probes {
+		sites += len(probe.Sites)
+	}
+	result := start(t, "--json", "--count", "--by", "probe", "-c", java+" -version", library, pattern.String()).wait()
+	counts := make(map[string]uint64)
+	for _, row := range result.objects("row") {
+		counts[row.Keys["probe"].(string)] = row.Count
+	}
+	qt.Check(t, qt.Equals(counts["hotspot:vm__shutdown"], 1), qt.Commentf("%v", counts))
+	qt.Check(t, qt.Equals(result.objects("summary")[0].Sites, sites))
+	qt.Check(t, qt.IsTrue(sites > 300))
+}
+
+// findJava returns a virtual machine with probes, and the library that has them.
+func findJava(t *testing.T) (java, library string) {
+	t.Helper()
+	libraries, _ := filepath.Glob("/usr/lib/jvm/*/lib/server/libjvm.so")
+	for _, library := range libraries {
+		if file, err := elfnote.Open(library); err == nil {
+			listing, err := file.Probes(nil)
+			file.Close()
+			if err == nil && len(listing.Probes) > 0 {
+				return filepath.Join(filepath.Dir(library), "../../bin/java"), library
+			}
+		}
+	}
+	t.Skip("no Java virtual machine with probes in /usr/lib/jvm (Debian: openjdk-17-jre-headless)")
+	return "", ""
+}

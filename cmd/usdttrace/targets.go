@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package main
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/terminal"
+	"github.com/gousdt/gousdt/trace"
+	"github.com/gousdt/gousdt/usdt"
+)
+
+// targets are the files named on the command line, and what is known of all files that are watched.
+type targets struct {
+	options    *options
+	selections []*usdt.Selection
+
+	mu      sync.Mutex
+	matched []bool            // which patterns have picked a site
+	sites   map[place]bool    // that are or were watched
+	names   map[string]string // of files, by the name that they were opened by
+	probes  []string          // PROVIDER:NAME, in order of appearance
+	never   error             // the last *trace.NeverError
+	late    string            // a file whose process ended before it was attached to
+	nearest []string          // probes that nearly match
+}
+
+// place is a site. A file that is attached for several processes has it once.
+type place struct {
+	file     string
+	location uint64
+}
+
+func newTargets(o *options) *targets {
+	return &targets{
+		options: o, matched: make([]bool, len(o.patterns)),
+		sites: make(map[place]bool), names: make(map[string]string),
+	}
+}
+
+func (t *targets) close() {
+	for _, sel := range t.selections {
+		sel.Close()
+	}
+}
+
+// match tells whether a probe is to be watched.
+func (t *targets) match(provider, name string) bool {
+	return slices.ContainsFunc(t.options.patterns, func(p elfnote.Pattern) bool { return p.Match(provider, name) })
+}
+
+// find finds the sites in the files, without privileges. A file without any is passed over if others have some.
+func (t *targets) find(files []string, pid int) error {
+	var missing error
+	for _, name := range files {
+		target := usdt.Target{Path: name, PID: pid}
+		sel, err := usdt.SelectMatching(target, t.match)
+		switch {
+		case isNothing(err):
+			missing = errors.Join(missing, t.noMatch(target, err))
+		case err != nil:
+			return err
+		default:
+			t.selections = append(t.selections, sel)
+		}
+	}
+	if len(t.selections) == 0 && missing != nil {
+		return &nothingError{missing}
+	}
+	return nil
+}
+
+// isNothing tells whether an error says that a file has none of the probes.
+func isNothing(err error) bool {
+	var notFound *usdt.NotFoundError
+	return errors.Is(err, usdt.ErrNoProbes) || errors.As(err, &notFound)
+}
+
+// noMatch says that no probe of a file matches, and which ones nearly do.
+func (t *targets) noMatch(target usdt.Target, err error) error {
+	if errors.Is(err, usdt.ErrNoProbes) {
+		return err
+	}
+	t.addNearest(target)
+	file := target.Path
+	if target.ELF != nil {
+		file = target.ELF.Name()
+	}
+	return fmt.Errorf("%s: %w", file, t.nothing(""))
+}
+
+// nothing says that no probe matches.
+func (t *targets) nothing(where string) error {
+	var patterns []string
+	for _, p := range t.options.patterns {
+		patterns = append(patterns, p.String())
+	}
+	text := "no probe matches " + strings.Join(patterns, " or ")
+	if where != "" {
+		text += " in " + where
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(t.nearest) > 0 {
+		text += " (nearest: " + strings.Join(t.nearest, ", ") + ")"
+	}
+	return errors.New(text)
+}
+
+// maxNearest is how many names are suggested.
+const maxNearest = 3
+
+// addNearest remembers the probes of a file that are spelled most like the patterns.
+func (t *targets) addNearest(target usdt.Target) {
+	for _, p := range t.options.patterns {
+		provider, name := splitPattern(p)
+		var notFound *usdt.NotFoundError
+		// There is no probe of that name, and the error tells which ones are nearest.
+		sel, err := usdt.Select(target, provider, name)
+		if err == nil {
+			sel.Close()
+		}
+		if !errors.As(err, &notFound) {
+			continue
+		}
+		t.mu.Lock()
+		for _, probe := range notFound.Nearest {
+			if len(t.nearest) < maxNearest && !slices.Contains(t.nearest, probe) {
+				t.nearest = append(t.nearest, probe)
+			}
+		}
+		t.mu.Unlock()
+	}
+}
+
+// splitPattern divides a pattern at its first single colon.
+func splitPattern(p elfnote.Pattern) (provider, name string) {
+	s := p.String()
+	for i := 0; i < len(s); i++ {
+		switch {
+		case strings.HasPrefix(s[i:], "::"):
+			i++
+		case s[i] == ':':
+			return s[:i], s[i+1:]
+		}
+	}
+	return "", s
+}
+
+// attached remembers what has been attached. The name is how people call the file.
+func (t *targets) attached(a *trace.Attachment, name string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, site := range a.Sites() {
+		if at := (place{name, site.Location}); !t.sites[at] {
+			t.sites[at] = true
+			if probe := site.Probe.String(); !slices.Contains(t.probes, probe) {
+				t.probes = append(t.probes, probe)
+			}
+		}
+		t.names[site.File] = name
+		for i, p := range t.options.patterns {
+			t.matched[i] = t.matched[i] || p.Match(site.Provider, site.Name)
+		}
+	}
+}
+
+// fileName returns how people call the file of a site.
+func (t *targets) fileName(site *trace.Site) string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if name, ok := t.names[site.File]; ok {
+		return name
+	}
+	return site.File
+}
+
+// watched returns how many sites are or were watched, and in how many files.
+func (t *targets) watched() (sites, files int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	each := make(map[string]bool)
+	for at := range t.sites {
+		each[at.file] = true
+	}
+	return len(t.sites), len(each)
+}
+
+// unmatched returns the patterns that have picked nothing.
+func (t *targets) unmatched() []elfnote.Pattern {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	var none []elfnote.Pattern
+	for i, p := range t.options.patterns {
+		if !t.matched[i] {
+			none = append(none, p)
+		}
+	}
+	return none
+}
+
+// attachFiles attaches to the files of the command line.
+func (t *tracer) attachFiles() error {
+	for _, sel := range t.targets.selections {
+		done := t.messages.during("attaching to %s of %s", plural(len(sel.Sites()), "site"), sel.File().Name())
+		a, err := t.session.AttachSelection(sel, nil)
+		done()
+		if err != nil {
+			return err
+		}
+		t.targets.attached(a, sel.File().Name())
+		for _, note := range sel.Broken() {
+			t.messages.warn("%s: skipped %v", sel.File().Name(), note)
+		}
+		if t.ctx.Err() != nil {
+			return errEnded
+		}
+	}
+	if len(t.targets.selections) > 0 {
+		t.warnUnmatched()
+	}
+	return nil
+}
+
+func (t *tracer) warnUnmatched() {
+	for _, p := range t.targets.unmatched() {
+		t.messages.warn("no probe matches %s", p)
+	}
+}
+
+// maxProbeWidth keeps one long name from pushing the arguments of all others to the right.
+const maxProbeWidth = 40
+
+// probeWidth returns how wide the column of probes is to be.
+func (t *targets) probeWidth() int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	width := len("PROBE")
+	for _, probe := range t.probes {
+		if n := terminal.Columns(terminal.Escape(probe)); n <= maxProbeWidth {
+			width = max(width, n)
+		}
+	}
+	return width
+}

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/go-quicktest/qt"
+	"golang.org/x/sys/unix"
+)
+
+// openTerminal returns both ends of a pseudo terminal.
+func openTerminal(t *testing.T) (master, slave *os.File) {
+	t.Helper()
+	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		t.Skip(err)
+	}
+	t.Cleanup(func() { master.Close() })
+	qt.Assert(t, qt.IsNil(unix.IoctlSetPointerInt(int(master.Fd()), unix.TIOCSPTLCK, 0)))
+	number, err := unix.IoctlGetInt(int(master.Fd()), unix.TIOCGPTN)
+	qt.Assert(t, qt.IsNil(err))
+	slave, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		t.Skip(err)
+	}
+	t.Cleanup(func() { slave.Close() })
+	return master, slave
+}
+
+func TestTerminalsGetColoursUnlessTheUserWantsNone(t *testing.T) {
+	p := startTarget(t, "target-pie")
+	for _, variable := range []string{"", "NO_COLOR=1", "TERM=dumb"} {
+		t.Run(variable, func(t *testing.T) {
+			master, slave := openTerminal(t)
+			r := startPrepared(t, func(cmd *exec.Cmd) {
+				cmd.Env = append(cmd.Env, "NO_COLOR="+strings.TrimPrefix(variable, "NO_COLOR="))
+				if variable == "TERM=dumb" {
+					cmd.Env = append(cmd.Env, variable, "NO_COLOR=")
+				}
+				if variable == "" {
+					cmd.Env = append(cmd.Env, "NO_COLOR=")
+				}
+				cmd.Stdout = slave
+			}, "--max-events", "1", p.path, "gousdt_test:three")
+			slave.Close()
+			r.await(&r.stderr, "(Ctrl-C ends)")
+			p.Fire("three", 1)
+			qt.Assert(t, qt.Equals(r.wait().status, exitWatched))
+			text, _ := io.ReadAll(master) // it ends with an error, since nobody has the other end
+			qt.Check(t, qt.StringContains(string(text), "gousdt_test:three"))
+			qt.Check(t, qt.Equals(strings.Contains(string(text), "\x1b["), variable == ""), qt.Commentf("%q", text))
+		})
+	}
+}

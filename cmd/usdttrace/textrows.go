@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/gousdt/gousdt/internal/terminal"
+	"github.com/gousdt/gousdt/trace"
+)
+
+// barWidth is how many characters the longest bar has.
+const barWidth = 32
+
+func (p *textPrinter) rows(a *aggregation, s *trace.Snapshot) {
+	var b strings.Builder
+	if p.begun {
+		b.WriteByte('\n')
+	}
+	p.begun = true
+	title := a.title
+	if p.tracer.options.interval > 0 {
+		title = s.Time.Format("15:04:05") + "  " + title
+	}
+	fmt.Fprintf(&b, "%s%s%s\n", p.style.header, terminal.Clean(title), p.style.reset)
+	switch {
+	case len(s.Rows) == 0:
+		b.WriteString("nothing\n")
+	case a.Histogram != nil:
+		p.histograms(&b, a, s)
+	case slices.Contains(s.By, "stack"):
+		p.stackRows(&b, a, s)
+	default:
+		p.table(&b, a, s)
+	}
+	p.out.Write([]byte(b.String())) // the output keeps the error
+}
+
+func (p *textPrinter) summary(*summary) {} // it is on standard error
+
+// cell is text in a column.
+type cell struct {
+	text  string
+	right bool
+}
+
+// table prints a line for each row, with the keys in columns.
+func (p *textPrinter) table(b *strings.Builder, a *aggregation, s *trace.Snapshot) {
+	var lines [][]cell
+	var header []cell
+	for _, key := range s.By {
+		header = append(header, cell{strings.ToUpper(terminal.Escape(key)), false})
+	}
+	for _, name := range valueNames(a) {
+		header = append(header, cell{name, true})
+	}
+	shares := sharesOf(a, s.Rows)
+	if len(s.By) > 0 {
+		header = append(header, cell{"%", true})
+	}
+	lines = append(lines, header)
+	for i := range s.Rows {
+		row := &s.Rows[i]
+		var line []cell
+		for _, key := range row.Keys {
+			line = append(line, keyCell(key))
+		}
+		for _, text := range valueTexts(a, row) {
+			line = append(line, cell{text, true})
+		}
+		if len(s.By) > 0 {
+			line = append(line, cell{percent(shares[i]), true}, cell{p.bar(shares[i] / max(1e-9, slices.Max(shares))), false})
+		}
+		lines = append(lines, line)
+	}
+	writeTable(b, lines)
+}
+
+// keyCell shows a key: numbers flush right.
+func keyCell(key trace.Value) cell {
+	text := key.String()
+	if text == "" {
+		text = `""`
+	}
+	_, data := key.Data()
+	return cell{text, key.Kind() != trace.Text && data == trace.NoData}
+}
+
+// valueNames names the columns of values.
+func valueNames(a *aggregation) []string {
+	names := []string{"COUNT"}
+	if a.Functions&trace.Sum != 0 {
+		names = append(names, "SUM", "AVERAGE")
+	}
+	if a.Functions&trace.Min != 0 {
+		names = append(names, "MIN", "MAX")
+	}
+	return names
+}
+
+func valueTexts(a *aggregation, row *trace.Row) []string {
+	texts := []string{fmt.Sprint(row.Count)}
+	if a.Functions&trace.Sum != 0 {
+		texts = append(texts, row.Sum.String(), formatAverage(row.Average()))
+	}
+	if a.Functions&trace.Min != 0 {
+		texts = append(texts, row.Min.String(), row.Max.String())
+	}
+	return texts
+}
+
+// sharesOf returns how much of the whole each row is: of the sum where there is one that can be divided, else of the
+// count.
+func sharesOf(a *aggregation, rows []trace.Row) []float64 {
+	each := make([]float64, len(rows))
+	ok, total := a.Functions&trace.Sum != 0, 0.0
+	for i := range rows {
+		each[i] = rows[i].Sum.Float()
+		total += each[i]
+		ok = ok && each[i] >= 0
+	}
+	if !ok || total == 0 {
+		total = 0
+		for i := range rows {
+			each[i] = float64(rows[i].Count)
+			total += each[i]
+		}
+	}
+	for i := range each {
+		each[i] /= total
+	}
+	return each
+}
+
+func percent(share float64) string { return fmt.Sprintf("%.1f%%", 100*share) }
+
+// bar draws a part of the longest bar, at least a stroke for what is there at all.
+func (p *textPrinter) bar(part float64) string {
+	n := int(part*barWidth + 0.5)
+	if part > 0 {
+		n = max(n, 1)
+	}
+	return p.style.bar + strings.Repeat("#", n) + p.style.reset
+}
+
+// writeTable writes cells in columns, two blanks apart. Bars, which may carry colours, are the last column only.
+func writeTable(b *strings.Builder, lines [][]cell) {
+	var widths []int
+	for _, line := range lines {
+		for i, c := range line {
+			if i == len(widths) {
+				widths = append(widths, 0)
+			}
+			widths[i] = max(widths[i], terminal.Columns(c.text))
+		}
+	}
+	for _, line := range lines {
+		for i, c := range line {
+			if i > 0 {
+				b.WriteString("  ")
+			}
+			blanks := strings.Repeat(" ", widths[i]-terminal.Columns(c.text))
+			switch {
+			case c.right:
+				b.WriteString(blanks + c.text)
+			case i == len(line)-1:
+				b.WriteString(c.text)
+			default:
+				b.WriteString(c.text + blanks)
+			}
+		}
+		b.WriteByte('\n')
+	}
+}
+
+// stackRows prints each row as a line, and the functions below it.
+func (p *textPrinter) stackRows(b *strings.Builder, a *aggregation, s *trace.Snapshot) {
+	shares := sharesOf(a, s.Rows)
+	names := valueNames(a)
+	for i := range s.Rows {
+		row := &s.Rows[i]
+		for n, text := range valueTexts(a, row) {
+			fmt.Fprintf(b, "%s %s, ", strings.ToLower(names[n]), text)
+		}
+		fmt.Fprintf(b, "%s%s\n", percent(shares[i]), keysText(s, row))
+		p.stack(b, s, row)
+	}
+}
+
+// keysText returns the keys of a row but the stack: ", comm postgres, pid 12".
+func keysText(s *trace.Snapshot, row *trace.Row) string {
+	var text string
+	for i, key := range row.Keys {
+		if s.By[i] != "stack" {
+			text += ", " + terminal.Escape(s.By[i]) + " " + keyCell(key).text
+		}
+	}
+	return text
+}
+
+// stack prints the stack of a row, if it has one.
+func (p *textPrinter) stack(b *strings.Builder, s *trace.Snapshot, row *trace.Row) {
+	pid, ok := stackOf(s, row)
+	if !ok {
+		return
+	}
+	var lines []byte
+	for _, frame := range p.tracer.stacks.Frames(pid, row.Stack) {
+		lines = appendFrame(lines, &frame)
+	}
+	if len(lines) == 0 {
+		lines = append(lines, "    (no stack)\n"...)
+	}
+	b.Write(lines)
+}
+
+// stackOf returns whose stack a row has; ok is false if stacks are no key.
+func stackOf(s *trace.Snapshot, row *trace.Row) (pid int, ok bool) {
+	i := slices.Index(s.By, "stack")
+	if i < 0 {
+		return 0, false
+	}
+	return int(row.Keys[i].Uint()), true
+}

@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package profile
+
+import (
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/proc"
+)
+
+const (
+	// lookInterval is how often a process is looked at again on its own account while stacks of it come: a look takes
+	// some 100 microseconds, and what a process maps seldom changes.
+	lookInterval = 100 * time.Millisecond
+
+	// maxMappings bounds what is remembered of a process that maps and unmaps code without end.
+	maxMappings = 1 << 14
+
+	// maxProcesses bounds the processes that are remembered. The dead go first.
+	maxProcesses = 1 << 14
+)
+
+// Frame is a function on a stack.
+type Frame struct {
+	Address    uint64 // as the kernel told it
+	Function   string // "" if it is not known; arbitrary bytes
+	Offset     uint64 // of the address in the function
+	File       string // the path as the process sees it, "" if the code is in no file; arbitrary bytes
+	FileOffset uint64 // of the address in the file
+}
+
+// Processes remembers what processes have mapped to execute. Its methods are safe for concurrent use.
+type Processes struct {
+	fs *proc.FS
+
+	mu    sync.Mutex
+	known map[int]*process
+	files map[proc.Identity]*file
+}
+
+// process is a process. Another one that gets its number takes its place.
+type process struct {
+	proc.Process
+	mapped []mapping
+	looked time.Time
+}
+
+// mapping is where a process executes, or executed, a file.
+type mapping struct {
+	proc.Mapping
+	*file
+}
+
+// file is a file that some process maps.
+type file struct {
+	path    string
+	elf     *elfnote.File // nil if it could not be opened or is none
+	symbols *symbols      // nil until asked for
+	buildID string
+}
+
+// NewProcesses returns an empty memory, to be filled from a proc file system.
+func NewProcesses(fs *proc.FS) *Processes {
+	return &Processes{fs: fs, known: make(map[int]*process), files: make(map[proc.Identity]*file)}
+}
+
+// Close closes the files of all processes.
+func (p *Processes) Close() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var errs []error
+	for _, f := range p.files {
+		if f.elf != nil {
+			errs = append(errs, f.elf.OSFile().Close()) // open since proc.MappedFile.Open
+			f.elf = nil
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Look remembers what a process has mapped now. What it had mapped before is not forgotten, unless something else has
+// taken its place. A process that has ended is remembered as it was.
+func (p *Processes) Look(pid int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.look(pid)
+}
+
+// Refresh looks at all processes again that still run: programs load libraries as they run.
+func (p *Processes) Refresh() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for pid, known := range p.known {
+		if time.Since(known.looked) >= lookInterval {
+			p.look(pid)
+		}
+	}
+}
+
+func (p *Processes) look(pid int) *process {
+	known := p.known[pid]
+	if known != nil {
+		known.looked = time.Now()
+	}
+	now, err := p.fs.Process(pid)
+	if err != nil {
+		return known
+	}
+	// Lines that are not understood are left out, and what has ended has none.
+	files, _ := p.fs.Files(pid)
+	if len(files) == 0 {
+		return known
+	}
+	if known == nil || known.ID != now.ID {
+		p.makeRoom()
+		known = &process{looked: time.Now()}
+		p.known[pid] = known
+	}
+	known.Process = now
+	var mapped []mapping
+	for _, f := range files {
+		file := p.file(f)
+		for _, at := range f.Mappings {
+			mapped = append(mapped, mapping{at, file})
+		}
+	}
+	for _, old := range known.mapped {
+		if len(mapped) < maxMappings && !slices.ContainsFunc(mapped, old.overlaps) {
+			mapped = append(mapped, old)
+		}
+	}
+	known.mapped = mapped
+	return known
+}
+
+func (m mapping) overlaps(other mapping) bool { return m.Start < other.End && other.Start < m.End }
+
+// makeRoom forgets processes that have ended, if there are too many.
+func (p *Processes) makeRoom() {
+	if len(p.known) < maxProcesses {
+		return
+	}
+	for pid, known := range p.known {
+		if running, err := known.IsRunning(); err != nil || !running || len(p.known) >= maxProcesses {
+			delete(p.known, pid)
+		}
+	}
+}
+
+// file returns the file, opened when it is first seen: later it may be gone.
+func (p *Processes) file(mapped *proc.MappedFile) *file {
+	id, err := mapped.Identity()
+	if err != nil {
+		return &file{path: mapped.Path}
+	}
+	if f := p.files[id]; f != nil {
+		return f
+	}
+	f := &file{path: mapped.Path}
+	p.files[id] = f
+	opened, err := mapped.Open()
+	if err != nil {
+		return f
+	}
+	if f.elf, err = elfnote.NewFile(opened); err != nil {
+		opened.Close()
+		return f
+	}
+	f.buildID, _ = f.elf.BuildID() // "" if there is none
+	return f
+}
+
+// Frames returns the functions of a stack, the innermost first as in the stack. All addresses but the first are taken
+// to be return addresses: the call is before them, perhaps the last instruction of its function.
+//
+// It looks at a process that is not known yet, and again at one of which an address is not known.
+func (p *Processes) Frames(pid int, stack []uint64) []Frame {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	frames := make([]Frame, 0, len(stack))
+	for i, address := range stack {
+		at, frame := p.find(pid, address, i > 0)
+		if at != nil {
+			frame.File = at.path
+		}
+		frames = append(frames, frame)
+	}
+	return frames
+}
+
+// find returns where an address lies, nil if in no file that is known.
+func (p *Processes) find(pid int, address uint64, isReturn bool) (*mapping, Frame) {
+	frame := Frame{Address: address}
+	lookup := address
+	if isReturn && lookup > 0 {
+		lookup--
+	}
+	known := p.known[pid]
+	at := known.find(lookup)
+	if at == nil && (known == nil || time.Since(known.looked) >= lookInterval) {
+		known = p.look(pid)
+		at = known.find(lookup)
+	}
+	if at == nil {
+		return nil, frame
+	}
+	offset := lookup - at.Start + at.Offset
+	frame.FileOffset = address - at.Start + at.Offset
+	if name, start, ok := at.function(offset); ok {
+		frame.Function, frame.Offset = name, frame.FileOffset-start
+	}
+	return at, frame
+}
+
+func (p *process) find(address uint64) *mapping {
+	if p == nil {
+		return nil
+	}
+	for i := range p.mapped {
+		if at := &p.mapped[i]; at.Start <= address && address < at.End {
+			return at
+		}
+	}
+	return nil
+}
