@@ -98,7 +98,7 @@ func (t Target) open() (*opened, error) {
 	case t.File != nil:
 		file, err := elfnote.NewFile(t.File)
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", t.File.Name(), err)
+			return nil, err // which names the file
 		}
 		o.elf = file
 		o.closers = append(o.closers, file.Close)
@@ -191,7 +191,7 @@ func (o *opened) openPath(t Target) error {
 	}
 	if o.elf, err = elfnote.NewFile(file); err != nil {
 		file.Close()
-		return fmt.Errorf("%s: %w", name, err)
+		return err
 	}
 	o.closers = append(o.closers, o.elf.Close, file.Close)
 	return nil
