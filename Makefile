@@ -7,6 +7,7 @@
 #   make generate   compile the BPF objects that are committed
 #   make lint       formatting, vet, staticcheck
 #   make test-kernels        integration tests on other kernels and machines
+#   make bench      measure, beside libbpf, bpftrace, bcc and readelf
 #   make fuzz       every fuzz target for FUZZTIME each (default 30s)
 #   make clean      remove what was built
 
@@ -93,5 +94,10 @@ fuzz:
 clean:
 	$(MAKE) -C testdata clean
 	$(GO) clean -testcache
+
+# Measures this module and its peers, as root, and rewrites docs/performance.md.
+.PHONY: bench
+bench:
+	$(MAKE) -C bench
 
 include kernels.mk

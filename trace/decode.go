@@ -73,7 +73,7 @@ func (d *decoder) command(raw []byte) string {
 	if end < 0 {
 		end = len(key)
 	}
-	clear(key[end:]) // Linux 5.17 to 6.6 leave there what was in memory
+	clear(key[end:]) // some kernels, 6.1 is one, leave there what was in memory
 	if command, ok := d.commands[key]; ok {
 		return command
 	}

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"iter"
+	"math"
 	"os"
 	"time"
 
@@ -24,6 +25,10 @@ const (
 
 	// clockInterval is how often the difference between the clocks is taken anew.
 	clockInterval = time.Second
+
+	// clockPrecision is how long it may take to read the clocks before that is tried again, at most clockTries times.
+	clockPrecision = 10 * time.Microsecond
+	clockTries     = 5
 )
 
 // Events iterates over the hits, in the order in which they were recorded. An event is valid until the next one: Clone
@@ -224,14 +229,26 @@ func (r *reading) checkClock(now time.Time) {
 	}
 }
 
-// setClock takes the difference between the clocks.
+// setClock takes the difference between the clocks. They are read one after the other, and the thread may be kept from
+// running in between: of a few tries the shortest is the best.
 func (r *reading) setClock() {
 	r.clocks = time.Now()
-	var before, after, wall unix.Timespec
-	if unix.ClockGettime(unix.CLOCK_MONOTONIC, &before) == nil &&
-		unix.ClockGettime(unix.CLOCK_REALTIME, &wall) == nil &&
-		unix.ClockGettime(unix.CLOCK_MONOTONIC, &after) == nil {
-		r.decoder.wall = wall.Nano() - (before.Nano()+after.Nano())/2
+	shortest := int64(math.MaxInt64)
+	for range clockTries {
+		var before, after, wall unix.Timespec
+		if unix.ClockGettime(unix.CLOCK_MONOTONIC, &before) != nil ||
+			unix.ClockGettime(unix.CLOCK_REALTIME, &wall) != nil ||
+			unix.ClockGettime(unix.CLOCK_MONOTONIC, &after) != nil {
+			return
+		}
+		took := after.Nano() - before.Nano()
+		if took < shortest {
+			shortest = took
+			r.decoder.wall = wall.Nano() - before.Nano() - took/2
+		}
+		if took < int64(clockPrecision) {
+			return
+		}
 	}
 }
 
