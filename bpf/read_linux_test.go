@@ -273,8 +273,8 @@ func TestEveryFormIsRead(t *testing.T) {
 func TestSizeThatIsNotKnownIsAnError(t *testing.T) {
 	collection := reader(t, true)
 	tgt := startTarget(t)
-	tgt.attach(t, collection, 0)
-	putSpec(t, collection, 0, spec{Count: 2, Arguments: [12]argument{{Size: 0}, {Size: 24}}})
+	tgt.attach(t, collection, 1)
+	putSpec(t, collection, 1, spec{Count: 2, Arguments: [12]argument{{Size: 0}, {Size: 24}}})
 	tgt.hit(t)
 	got := readResult(t, collection)
 	qt.Check(t, qt.Equals(got.sizes[0], notSupported))
@@ -284,9 +284,9 @@ func TestSizeThatIsNotKnownIsAnError(t *testing.T) {
 func TestParametersConvertAsInC(t *testing.T) {
 	collection := reader(t, true)
 	tgt := startTarget(t)
-	tgt.attach(t, collection, 0)
+	tgt.attach(t, collection, 1)
 	a := inRegister(rax, 8, 0)
-	putSpec(t, collection, 0, spec{Count: 5, Arguments: [12]argument{a, a, a, a, a}})
+	putSpec(t, collection, 1, spec{Count: 5, Arguments: [12]argument{a, a, a, a, a}})
 	tgt.hit(t)
 	qt.Check(t, qt.Equals(readResult(t, collection).narrowed,
 		[5]int64{-0x7a797878, -0x7878, 0x88, -0x7e7d7c7b7a797878, 1}))
@@ -312,10 +312,18 @@ func TestWithoutSpecEverythingIsAnError(t *testing.T) {
 		tgt.hit(t)
 		check(t, collection)
 	})
+	t.Run("attached without a cookie", func(t *testing.T) {
+		collection := reader(t, true)
+		tgt := startTarget(t)
+		tgt.attach(t, collection, 0)
+		putSpec(t, collection, 0, spec{Cookie: 55, Count: 1, Arguments: [12]argument{inRegister(rdi, 8, 0)}})
+		tgt.hit(t)
+		check(t, collection)
+	})
 	t.Run("by address", func(t *testing.T) {
 		collection := reader(t, false)
 		tgt := startTarget(t)
-		tgt.attach(t, collection, 0)
+		tgt.attach(t, collection, 1)
 		tgt.hit(t)
 		check(t, collection)
 	})
@@ -324,7 +332,7 @@ func TestWithoutSpecEverythingIsAnError(t *testing.T) {
 func TestSpecIsFoundByAddressWithoutCookies(t *testing.T) {
 	collection := reader(t, false)
 	tgt := startTarget(t)
-	tgt.attach(t, collection, 0)
+	tgt.attach(t, collection, 1)
 	putSpec(t, collection, 5, spec{Cookie: 55, Count: 1, Arguments: [12]argument{inRegister(rdi, 8, 0)}})
 	qt.Assert(t, qt.IsNil(collection.Maps["__bpf_usdt_ip_to_spec_id"].Put(tgt.site, uint32(5))))
 	tgt.hit(t)
@@ -338,7 +346,7 @@ func TestSpecIsFoundByAddressWithoutCookies(t *testing.T) {
 func TestWindowIsReadAtOnce(t *testing.T) {
 	collection := reader(t, true)
 	tgt := startTarget(t)
-	tgt.attach(t, collection, 0)
+	tgt.attach(t, collection, 1)
 
 	longs := spec{Count: 12, WindowBase: page, WindowSize: 96, WindowDisplacement: 0x40}
 	for i := range 12 {
@@ -374,7 +382,7 @@ func TestWindowIsReadAtOnce(t *testing.T) {
 		"longs": longs, "mixed": mixed, "not readable": broken, "too large": tooLarge,
 	} {
 		t.Run(name, func(t *testing.T) {
-			putSpec(t, collection, 0, s)
+			putSpec(t, collection, 1, s)
 			tgt.hit(t)
 			got := readResult(t, collection)
 			qt.Check(t, qt.DeepEquals(got.all[:], got.single[:12]))
@@ -384,7 +392,7 @@ func TestWindowIsReadAtOnce(t *testing.T) {
 
 	// The same window put elsewhere shows that it is what is read.
 	longs.WindowDisplacement = 0
-	putSpec(t, collection, 0, longs)
+	putSpec(t, collection, 1, longs)
 	tgt.hit(t)
 	got := readResult(t, collection)
 	qt.Check(t, qt.Equals(got.all[0], 0x0706050403020100))
@@ -417,11 +425,11 @@ func TestSleepableProgramsCanWaitForPages(t *testing.T) {
 					program.AttachType = ebpf.AttachTraceUprobeMulti
 				}
 			})
-			putSpec(t, collection, 0, untouched)
+			putSpec(t, collection, 1, untouched)
 			executable, err := link.OpenExecutable(tgt.path)
 			qt.Assert(t, qt.IsNil(err))
 			l, err := executable.UprobeMulti(nil, collection.Programs["read_single"], &link.UprobeMultiOptions{
-				Addresses: []uint64{tgt.offset}, Cookies: []uint64{0},
+				Addresses: []uint64{tgt.offset}, Cookies: []uint64{1},
 			})
 			qt.Assert(t, qt.IsNil(err))
 			defer l.Close()
