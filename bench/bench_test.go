@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+//go:build linux
+
+package main
+
+import (
+	"os"
+	"slices"
+	"testing"
+
+	"github.com/gousdt/gousdt/bench/internal/compare"
+)
+
+// BenchmarkRows has every contestant of every row do its work, one after the other, for profiles and for
+// -benchtime=1x, by which CI sees that all of this still works. To compare them, run the command.
+func BenchmarkRows(b *testing.B) {
+	whole := benchmarkEnv(b)
+	for _, r := range rows() {
+		b.Run(r.name, func(b *testing.B) {
+			e := whole.nested()
+			b.Cleanup(e.close)
+			contestants, err := r.prepare(e)
+			if isNotHere(err) {
+				b.Skip(err)
+			}
+			if err != nil {
+				b.Fatal(err)
+			}
+			checkGoals(b, r, contestants)
+			for _, c := range contestants {
+				b.Run(c.Name, func(b *testing.B) { benchmark(b, c, r.unit) })
+			}
+		})
+	}
+}
+
+// checkGoals fails if a goal is about somebody who is not there.
+func checkGoals(b *testing.B, r row, contestants []compare.Contestant) {
+	b.Helper()
+	for _, g := range r.goals {
+		for _, name := range []string{g.Of, g.Than} {
+			if name != "" && !slices.ContainsFunc(contestants, func(c compare.Contestant) bool { return c.Name == name }) {
+				b.Errorf("a goal of %s is about %q, who does not take part", r.name, name)
+			}
+		}
+	}
+}
+
+func benchmark(b *testing.B, c compare.Contestant, unit compare.Unit) {
+	if c.Missing != "" {
+		b.Skip(c.Missing)
+	}
+	// The contestants take the time themselves: some only of a part of what they do, and some in another process.
+	var total float64
+	for range b.N {
+		cost, err := c.Measure(1)
+		if err != nil {
+			b.Fatal(err)
+		}
+		total += cost
+	}
+	b.ReportMetric(total/float64(b.N), unit.String()+"/op")
+}
+
+// BenchmarkTables measures each table once, however often it is to be repeated.
+func BenchmarkTables(b *testing.B) {
+	e := benchmarkEnv(b)
+	for _, t := range tables() {
+		b.Run(t.name, func(b *testing.B) {
+			result := e.measureTable(t)
+			if isNotHere(result.err) {
+				b.Skip(result.err)
+			}
+			if result.err != nil {
+				b.Fatal(result.err)
+			}
+			for _, line := range append([][]string{t.head}, result.lines...) {
+				b.Logf("%q", line)
+			}
+		})
+	}
+}
+
+// benchmarkEnv does as little as possible, so that -benchtime=1x is quick.
+func benchmarkEnv(b *testing.B) *env {
+	b.Helper()
+	requireRoot(b)
+	e, err := newEnv(smoke)
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(e.close)
+	return e
+}
+
+func requireRoot(b *testing.B) {
+	if os.Geteuid() == 0 {
+		return
+	}
+	if os.Getenv("CI") == "true" {
+		b.Fatal("not root")
+	}
+	b.Skip("attaching needs root")
+}

@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+//go:build linux
+
+package main
+
+import (
+	"fmt"
+
+	"github.com/gousdt/gousdt/bench/internal/compare"
+	"github.com/gousdt/gousdt/bench/internal/synth"
+	"github.com/gousdt/gousdt/usdt"
+)
+
+// detachedLinks is how many attachments are closed together.
+const detachedLinks = 100
+
+func detachRows() []row {
+	return []row{
+		{
+			name:   "detach/together",
+			title:  fmt.Sprintf("close %d attachments (uprobe_multi links)", detachedLinks),
+			rounds: 15,
+			goals: []compare.Goal{
+				{Text: closeTogetherText, Of: oursTogether, Than: rawTogether, Times: 1.5},
+				{Text: closeTogetherText, Of: oursTogether, Than: byRawLink, Times: 1.5, Note: "a single one, which waits for one grace period"},
+			},
+			prepare: (*env).closeLinks,
+		},
+		{
+			name:   "detach/single",
+			title:  "close one attachment to 100 sites (10 in a quick run) by perf events, for kernels without uprobe_multi links",
+			rounds: 2,
+			goals: []compare.Goal{{
+				Text: "close one attachment to 100 sites by perf events", Of: ours, Than: rawEventsTogether, Times: 1.2,
+			}},
+			prepare: func(e *env) ([]compare.Contestant, error) {
+				return e.closeEvents(e.pick(100, 10, 2))
+			},
+		},
+	}
+}
+
+const (
+	oursTogether = "gousdt, together"
+	oursInTurn   = "gousdt, one after the other"
+	rawTogether  = "raw links, together"
+
+	rawEventsTogether = "raw perf events, together"
+	rawEventsInTurn   = "raw perf events, one after the other"
+)
+
+var closeTogetherText = fmt.Sprintf("close %d attachments together", detachedLinks)
+
+func (e *env) closeLinks() ([]compare.Contestant, error) {
+	count := e.pick(detachedLinks, detachedLinks, 3)
+	path, err := e.synthetic(synth.File{Sites: count, Probes: count})
+	if err != nil {
+		return nil, err
+	}
+	t, err := e.tracer(usdt.ManagerOptions{}, 0)
+	if err != nil {
+		return nil, err
+	}
+	raw, err := prepareRaw(path, everyProbe)
+	if err != nil {
+		return nil, err
+	}
+	var each []*rawSites
+	for i := range raw.offsets {
+		each = append(each, &rawSites{path: raw.path, offsets: raw.offsets[i : i+1], cookies: raw.cookies[i : i+1]})
+	}
+	attach := func() ([]*usdt.Link, error) {
+		var links []*usdt.Link
+		for i := range count {
+			lnk, err := t.Attach(t.programs["add3"], usdt.Target{Path: path}, synth.Provider, synth.Probe(i), nil)
+			if err != nil {
+				usdt.CloseAll(links...)
+				return nil, err
+			}
+			links = append(links, lnk)
+		}
+		return links, nil
+	}
+	closing := func(close func(links ...*usdt.Link) error) func(int) (float64, error) {
+		return func(int) (float64, error) {
+			links, err := attach()
+			if err != nil {
+				return 0, err
+			}
+			return timed(func() error { return close(links...) })
+		}
+	}
+	return []compare.Contestant{
+		{Name: oursTogether, Once: true, Measure: closing(usdt.CloseAll)},
+		{Name: byRawLink, Once: true, Measure: func(int) (float64, error) {
+			fd, err := each[0].linkMulti(t.programs["add3"])
+			if err != nil {
+				return 0, err
+			}
+			return timed(func() error { return closeTogether([]int{fd}, 1) })
+		}},
+		{Name: rawTogether, Once: true, Measure: func(int) (float64, error) {
+			undo, err := rawLinks(t.programs["add3"], each)()
+			if err != nil {
+				return 0, err
+			}
+			return timed(undo)
+		}},
+		{Name: oursInTurn, Once: true, MaxRounds: 1, Measure: closing(func(links ...*usdt.Link) error {
+			for _, lnk := range links {
+				if err := lnk.Close(); err != nil {
+					return err
+				}
+			}
+			return nil
+		})},
+	}, nil
+}
+
+func (e *env) closeEvents(sites int) ([]compare.Contestant, error) {
+	path, err := e.synthetic(synth.File{Sites: sites, Specs: specsFor(sites)})
+	if err != nil {
+		return nil, err
+	}
+	t, err := e.tracer(usdt.ManagerOptions{Mode: usdt.ModeSingle}, 0)
+	if err != nil {
+		return nil, err
+	}
+	raw, err := prepareRaw(path, everyProbe)
+	if err != nil {
+		return nil, err
+	}
+	byEvents := func(name string, atATime int) compare.Contestant {
+		return compare.Contestant{Name: name, Once: true, Measure: func(int) (float64, error) {
+			fds, err := raw.openEvents(t.programs["add3"])
+			if err != nil {
+				return 0, err
+			}
+			return timed(func() error { return closeTogether(fds, atATime) })
+		}}
+	}
+	contestants := []compare.Contestant{
+		{Name: ours, Once: true, Measure: func(int) (float64, error) {
+			lnk, err := t.Attach(t.programs["add3"], usdt.Target{Path: path}, synth.Provider, synth.Probe(0), nil)
+			if err != nil {
+				return 0, err
+			}
+			return timed(lnk.Close)
+		}},
+		byEvents(rawEventsTogether, sites),
+		byEvents(rawEventsInTurn, 1),
+		{Name: "one raw perf event of all sites, by tracefs", Once: true, Measure: func(int) (float64, error) {
+			closeGroup, err := raw.openGroup(t.programs["add3"])
+			if err != nil {
+				return 0, err
+			}
+			return timed(closeGroup)
+		}},
+	}
+	// The kernel detaches one perf event after the other, each for a tenth of a second.
+	for i := range contestants {
+		contestants[i].MaxRounds = e.pick(2, 1, 1)
+		if contestants[i].Name == rawEventsInTurn {
+			contestants[i].MaxRounds = 1
+		}
+	}
+	p, mode, err := e.libbpf()
+	switch {
+	case err != nil:
+		return append(contestants, missing(byLibbpf, err)), nil
+	case mode != modePerf:
+		return append(contestants, compare.Contestant{Name: byLibbpf, Missing: "this version does not use perf events here"}), nil
+	}
+	return append(contestants, compare.Contestant{Name: byLibbpf, Once: true, MaxRounds: 1, Measure: func(int) (float64, error) {
+		if _, err := p.Ask("attach", "add3", path, synth.Provider, synth.Probe(0)); err != nil {
+			return 0, err
+		}
+		return p.Number("close")
+	}}), nil
+}

@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+//go:build linux
+
+package main
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/gousdt/gousdt/bench/internal/compare"
+	"github.com/gousdt/gousdt/bench/internal/peer"
+	"github.com/gousdt/gousdt/bench/internal/synth"
+)
+
+// scale says how much is done.
+type scale uint8
+
+const (
+	full  scale = iota // for results to publish
+	quick              // for a look
+	smoke              // to see whether everything works
+)
+
+// env is what rows share.
+type env struct {
+	scale    scale
+	dir      string // for files, removed at the end
+	cleanups []func()
+	shared   *shared
+}
+
+// shared is what is prepared once for several rows, when the first of them needs it.
+type shared struct {
+	tracers func() (*tracers, error)
+}
+
+func newEnv(s scale) (*env, error) {
+	dir, err := os.MkdirTemp("", "gousdt-bench-")
+	if err != nil {
+		return nil, err
+	}
+	e := &env{scale: s, dir: dir}
+	e.shared = &shared{tracers: sync.OnceValues(func() (*tracers, error) { return newTracers(e) })}
+	e.cleanup(func() { os.RemoveAll(dir) })
+	return e, nil
+}
+
+// cleanup has a function called by close, the last one first.
+func (e *env) cleanup(f func()) { e.cleanups = append(e.cleanups, f) }
+
+func (e *env) close() {
+	for _, f := range slices.Backward(e.cleanups) {
+		f()
+	}
+	e.cleanups = nil
+}
+
+// nested returns an env for one row.
+func (e *env) nested() *env { return &env{scale: e.scale, dir: e.dir, shared: e.shared} }
+
+// pick returns the number for the scale.
+func (e *env) pick(forFull, forQuick, forSmoke int) int {
+	return [...]int{full: forFull, quick: forQuick, smoke: forSmoke}[e.scale]
+}
+
+// effort returns how long to measure a row.
+func (e *env) effort(r row) compare.Effort {
+	switch e.scale {
+	case full:
+		return compare.Effort{Rounds: r.rounds, Sample: r.sample}
+	case quick:
+		return compare.Effort{Rounds: max(3, r.rounds/5), Sample: r.sample / 2}
+	default:
+		return compare.Effort{Rounds: 1}
+	}
+}
+
+// synthetic writes a synthetic file.
+func (e *env) synthetic(f synth.File) (string, error) {
+	file, err := os.CreateTemp(e.dir, "synthetic-*.so")
+	if err != nil {
+		return "", err
+	}
+	file.Close()
+	e.cleanup(func() { os.Remove(file.Name()) })
+	return file.Name(), f.Write(file.Name())
+}
+
+// start starts a program of peers.
+func (e *env) start(name string) (*peer.Process, error) {
+	p, err := peer.Start(name)
+	if err != nil {
+		return nil, err
+	}
+	e.cleanup(func() { p.Close() })
+	return p, nil
+}
+
+// ask makes a Measure of a command that ends in the number of repetitions and whose answer begins with the nanoseconds.
+func ask(p *peer.Process, words ...any) func(n int) (float64, error) {
+	return func(n int) (float64, error) {
+		spent, err := p.Number(append(slices.Clone(words), n)...)
+		return spent / float64(n), err
+	}
+}
+
+// goBuild builds a command of this module.
+func (e *env) goBuild(name string) (string, error) {
+	folder, err := peer.Folder()
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(e.dir, name)
+	cmd := exec.Command("go", "build", "-o", path, "./cmd/"+name)
+	cmd.Dir = filepath.Dir(folder)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("go build ./cmd/%s: %w: %s", name, err, out)
+	}
+	e.cleanup(func() { os.Remove(path) })
+	return path, nil
+}
+
+// newest returns the file that matches one of the patterns, the last in order if there are several.
+func newest(what string, patterns ...string) (string, error) {
+	for _, pattern := range patterns {
+		if found, _ := filepath.Glob(pattern); len(found) > 0 {
+			return slices.Max(found), nil
+		}
+	}
+	return "", &notHereError{reason: fmt.Sprintf("no %s (looked for %s)", what, patterns[0])}
+}
+
+// libjvm prefers the distribution's.
+func libjvm() (string, error) {
+	return newest("libjvm.so", "/usr/lib/jvm/java-*-openjdk-*/lib/server/libjvm.so", "/usr/lib/jvm/*/lib/server/libjvm.so")
+}
+
+func postgres() (string, error) {
+	return newest("postgres", "/usr/lib/postgresql/*/bin/postgres", "/usr/bin/postgres", "/usr/local/pgsql/bin/postgres")
+}
+
+// since returns the nanoseconds since a moment.
+func since(start time.Time) float64 { return float64(time.Since(start).Nanoseconds()) }
+
+// timed returns how long something took.
+func timed(work func() error) (float64, error) {
+	start := time.Now()
+	err := work()
+	return since(start), err
+}

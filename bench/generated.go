@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"strings"
+
+	"github.com/gousdt/gousdt/trace"
+	"github.com/gousdt/gousdt/usdt"
+)
+
+// attachGenerated attaches programs of package trace that look at all arguments and find that there is nothing to do.
+func (t *tracers) attachGenerated(mode usdt.Mode, id tracerID) error {
+	sessions := make(map[int]*trace.Session)
+	for _, s := range shapes {
+		if unable(id, s) != "" {
+			continue
+		}
+		session := sessions[s.count]
+		if session == nil {
+			var terms []string
+			for i := range s.count {
+				terms = append(terms, fmt.Sprintf("arg%d == %s", i, neverThere))
+			}
+			var err error
+			if session, err = t.session(trace.Options{
+				Mode: mode, Filter: strings.Join(terms, " || "), RingSize: 64 << 10,
+			}); err != nil {
+				return err
+			}
+			sessions[s.count] = session
+		}
+		if _, err := session.Attach(usdt.Target{Path: t.path}, "bench:"+s.probe(id), nil); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// attachGeneratedSender attaches programs of package trace that send the arguments, as libbpf's do: nothing else, and
+// without waking anybody up for each event.
+func (t *tracers) attachGeneratedSender() error {
+	session, err := t.session(trace.Options{
+		Mode:     t.asLibbpf,
+		Without:  trace.FieldTime | trace.FieldProcess | trace.FieldCommand | trace.FieldCPU,
+		RingSize: 4 * ringSize,
+	})
+	if err != nil {
+		return err
+	}
+	for _, s := range shapes {
+		if _, err := session.Attach(usdt.Target{Path: t.path}, "bench:"+s.probe(generatedSends), nil); err != nil {
+			return err
+		}
+	}
+	next, stop := iter.Pull2(session.Events(context.Background()))
+	t.env.cleanup(stop)
+	t.drain[generatedSends] = func(sent int) error {
+		for i := range sent {
+			if _, err, ok := next(); err != nil || !ok {
+				return fmt.Errorf("%d of %d events came: %v", i, sent, err)
+			}
+		}
+		return nil
+	}
+	return nil
+}
+
+func (t *tracers) session(opts trace.Options) (*trace.Session, error) {
+	session, err := trace.New(&opts)
+	if err != nil {
+		return nil, err
+	}
+	t.env.cleanup(func() { session.Close() })
+	return session, nil
+}

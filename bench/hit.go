@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+//go:build linux
+
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/gousdt/gousdt/bench/internal/compare"
+)
+
+// shape is where the arguments of a probe of peers/target.c are.
+type shape struct {
+	name  string
+	count int
+	// The goals for BPF_USDT of bpf/usdt.bpf.h in relation to libbpf, and for a generated program in relation to an
+	// empty one; 0 for none.
+	header, generated float64
+}
+
+var shapes = []shape{
+	{"registers1", 1, 0, 0},
+	{"registers3", 3, 0.87, 0},
+	{"registers6", 6, 0.74, 0},
+	{"registers12", 12, 0.63, 1.04},
+	{"stack1", 1, 0, 0},
+	{"stack3", 3, 0, 0},
+	{"stack6", 6, 0, 0},
+	{"stack12", 12, 0.80, 1.25},
+	{"constants12", 12, 0, 0},
+}
+
+func (s shape) title() string {
+	where := strings.TrimRight(s.name, "0123456789")
+	switch {
+	case where == "stack":
+		where = "on the stack"
+	case s.count == 1:
+		where = strings.TrimSuffix(where, "s")
+	}
+	return fmt.Sprintf("one hit, %d %s", s.count, where)
+}
+
+// maxSent is what a generated program may take longer if it sends its arguments.
+const maxSent = 30 * time.Nanosecond
+
+func hitRows() []row {
+	var all []row
+	for _, s := range shapes {
+		var goals []compare.Goal
+		if s.header > 0 {
+			goals = append(goals, compare.Goal{
+				Text: s.title() + ", through bpf/usdt.bpf.h", Of: headerAdds.String(), Than: libbpfAdds.String(), Times: s.header,
+			})
+		}
+		text := s.title() + ", by a program that package trace generates"
+		if s.generated > 0 {
+			goals = append(goals, compare.Goal{Text: text, Of: generatedByLink.String(), Than: emptyByLink.String(), Times: s.generated})
+		}
+		for _, other := range []tracerID{bccAdds, bpftraceAdds} {
+			if unable(other, s) == "" && unable(generatedByEvent, s) == "" {
+				goals = append(goals, compare.Goal{Text: text, Of: generatedByEvent.String(), Than: other.String(), Times: 1})
+			}
+		}
+		text += ", sent through the ring buffer"
+		if unable(generatedByEvent, s) == "" {
+			goals = append(goals, compare.Goal{Text: text, Of: generatedSends.String(), Than: generatedByEvent.String(), More: float64(maxSent)})
+		}
+		goals = append(goals, compare.Goal{Text: text, Of: generatedSends.String(), Than: libbpfSends.String(), Times: 1})
+		all = append(all, row{
+			name:   "hit/" + s.name,
+			title:  s.title(),
+			rounds: 40,
+			sample: 8 * time.Millisecond,
+			goals:  goals,
+			prepare: func(e *env) ([]compare.Contestant, error) {
+				return e.hits(s)
+			},
+		})
+	}
+	return all
+}
+
+// maxHits bounds the hits in a round: the events of all have to fit a ring buffer.
+const maxHits = 60_000
+
+// hits returns the tracers, each at its own site.
+func (e *env) hits(s shape) ([]compare.Contestant, error) {
+	t, err := e.shared.tracers()
+	if err != nil {
+		return nil, err
+	}
+	var contestants []compare.Contestant
+	for id := range tracerCount {
+		c := compare.Contestant{Name: id.String(), Missing: t.missing[id]}
+		if reason := unable(id, s); c.Missing == "" {
+			c.Missing = reason
+		}
+		probe := s.probe(id)
+		c.Measure = func(n int) (float64, error) {
+			n = min(n, maxHits)
+			spent, err := t.target.Number("run", probe, n)
+			if err != nil {
+				return 0, err
+			}
+			if drain := t.drain[id]; drain != nil {
+				err = drain(n)
+			}
+			return spent / float64(n), err
+		}
+		contestants = append(contestants, c)
+	}
+	// The one that the others are seen against comes first.
+	slices.SortStableFunc(contestants, func(a, b compare.Contestant) int {
+		return boolOrder(a.Name == headerAdds.String(), b.Name == headerAdds.String())
+	})
+	return contestants, nil
+}
+
+func boolOrder(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case a:
+		return -1
+	default:
+		return 1
+	}
+}
+
+// probe returns the name of the twin that a tracer is attached to. It is another one in each shape: the kernel finds some
+// breakpoints a few nanoseconds faster than others.
+func (s shape) probe(id tracerID) string {
+	twin := (int(id) + slices.Index(shapes, s)) % int(tracerCount)
+	return fmt.Sprintf("%s_%d", s.name, twin)
+}
+
+// unable says why a tracer cannot do what is to be done.
+func unable(id tracerID, s shape) string {
+	switch {
+	case (id == generatedByLink || id == generatedByEvent) && s.name == "constants12":
+		return "a condition on constants is decided when it is attached"
+	case id == bpftraceAdds && s.count > bpftraceArguments:
+		return fmt.Sprintf("it reads %d arguments at most", bpftraceArguments)
+	default:
+		return ""
+	}
+}

@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+// Package peer builds, runs and talks to the programs in bench/peers.
+package peer
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Folder returns the folder bench of the module, from anywhere in the module.
+func Folder() (string, error) {
+	dir, err := os.Getwd()
+	if err != nil {
+		return "", err
+	}
+	for {
+		if _, err := os.Stat(filepath.Join(dir, "bench", "peers", "Makefile")); err == nil {
+			return filepath.Join(dir, "bench"), nil
+		}
+		parent := filepath.Dir(dir)
+		if parent == dir {
+			return "", errors.New("bench/peers is not above the working directory: run this in the module's folder")
+		}
+		dir = parent
+	}
+}
+
+// Build builds a file of bench/build and returns its path. The error is one line.
+func Build(name string) (string, error) {
+	folder, err := Folder()
+	if err != nil {
+		return "", err
+	}
+	cmd := exec.Command("make", "-s", "-C", filepath.Join(folder, "peers"), "../build/"+name)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("%s cannot be built (%s)", name, why(string(out), err))
+	}
+	return filepath.Join(folder, "build", name), nil
+}
+
+// why picks the line that says what is wrong.
+func why(output string, err error) string {
+	for line := range strings.Lines(output) {
+		for _, sign := range []string{"error:", "cannot find", "not found", "undefined reference"} {
+			if strings.Contains(line, sign) {
+				return strings.TrimSpace(line)
+			}
+		}
+	}
+	return err.Error()
+}
+
+// A Process is a running program that answers commands, one line each.
+type Process struct {
+	cmd *exec.Cmd
+	in  io.WriteCloser
+	out *bufio.Reader
+}
+
+// Start builds and starts a program of bench/peers.
+func Start(name string) (*Process, error) {
+	path, err := Build(name)
+	if err != nil {
+		return nil, err
+	}
+	return StartCommand(exec.Command(path))
+}
+
+// StartCommand starts any program that speaks their language.
+func StartCommand(cmd *exec.Cmd) (*Process, error) {
+	p := &Process{cmd: cmd}
+	var err error
+	if p.in, err = cmd.StdinPipe(); err != nil {
+		return nil, err
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	p.out = bufio.NewReader(out)
+	return p, cmd.Start()
+}
+
+// PID returns the process ID.
+func (p *Process) PID() int { return p.cmd.Process.Pid }
+
+// Line returns the next line that the program prints.
+func (p *Process) Line() (string, error) {
+	line, err := p.out.ReadString('\n')
+	if err != nil {
+		return "", fmt.Errorf("%s has ended: %w", filepath.Base(p.cmd.Path), err)
+	}
+	return strings.TrimSpace(line), nil
+}
+
+// Ask sends a command and returns the words of the answer after "ok".
+func (p *Process) Ask(words ...any) ([]string, error) {
+	var command strings.Builder
+	for i, word := range words {
+		if i > 0 {
+			command.WriteByte('\t')
+		}
+		fmt.Fprint(&command, word)
+	}
+	if _, err := fmt.Fprintln(p.in, &command); err != nil {
+		return nil, fmt.Errorf("%s has ended: %w", filepath.Base(p.cmd.Path), err)
+	}
+	line, err := p.Line()
+	if err != nil {
+		return nil, err
+	}
+	fields := strings.Fields(line)
+	if len(fields) == 0 || fields[0] != "ok" {
+		return nil, errors.New(strings.TrimPrefix(line, "error "))
+	}
+	return fields[1:], nil
+}
+
+// Number is Ask for a command whose answer begins with a number.
+func (p *Process) Number(words ...any) (float64, error) {
+	answer, err := p.Ask(words...)
+	if err != nil {
+		return 0, err
+	}
+	if len(answer) == 0 {
+		return 0, fmt.Errorf("%s: an answer without a number", filepath.Base(p.cmd.Path))
+	}
+	return strconv.ParseFloat(answer[0], 64)
+}
+
+// patience is how long a program may take to end. Some wait for the kernel to detach a hundred probes.
+const patience = 2 * time.Minute
+
+// Close ends the program by ending its input, and waits for it.
+func (p *Process) Close() error {
+	p.in.Close()
+	kill := time.AfterFunc(patience, func() { p.cmd.Process.Kill() })
+	defer kill.Stop()
+	io.Copy(io.Discard, p.out)
+	return p.cmd.Wait()
+}
+
+// Interrupt ends a program that does not read its input, and waits for it.
+func (p *Process) Interrupt() error {
+	p.cmd.Process.Signal(os.Interrupt)
+	return p.Close()
+}

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+//go:build linux
+
+package main
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"regexp"
+	"time"
+
+	"github.com/gousdt/gousdt/bench/internal/compare"
+)
+
+const usage = `Usage: go run . [-quick | -smoke] [-run PATTERN] [-o FILE]
+
+Measures this module and other tools in alternation and prints how they compare.
+Run it as root, in the folder bench.
+
+  -quick        a fifth of the rounds: for a look, not to be published
+  -smoke        everything once: to see whether it works
+  -run PATTERN  only rows whose name matches the regular expression
+  -list         print the names of the rows
+  -o FILE       write the results into this Markdown file, between its markers
+`
+
+func main() {
+	flag.Usage = func() { fmt.Fprint(os.Stderr, usage) }
+	var (
+		isQuick = flag.Bool("quick", false, "")
+		isSmoke = flag.Bool("smoke", false, "")
+		pattern = flag.String("run", "", "")
+		list    = flag.Bool("list", false, "")
+		output  = flag.String("o", "", "")
+	)
+	flag.Parse()
+	wanted, err := regexp.Compile(*pattern)
+	if err != nil || flag.NArg() > 0 {
+		flag.Usage()
+		os.Exit(2)
+	}
+	if *list {
+		for _, r := range rows() {
+			fmt.Println(r.name)
+		}
+		for _, t := range tables() {
+			fmt.Println(t.name)
+		}
+		return
+	}
+	s := full
+	switch {
+	case *isSmoke:
+		s = smoke
+	case *isQuick:
+		s = quick
+	}
+	if err := run(s, wanted, *output); err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+func run(s scale, wanted *regexp.Regexp, output string) error {
+	if os.Geteuid() != 0 {
+		return fmt.Errorf("attaching needs root")
+	}
+	e, err := newEnv(s)
+	if err != nil {
+		return err
+	}
+	defer e.close()
+
+	rep := report{machine: describeMachine()}
+	for _, line := range rep.machine {
+		fmt.Println(line)
+	}
+	fmt.Println()
+	start := time.Now()
+	for _, r := range rows() {
+		if wanted.MatchString(r.name) {
+			rep.addRow(e.measureRow(r))
+		}
+	}
+	for _, t := range tables() {
+		if wanted.MatchString(t.name) {
+			rep.addTable(e.measureTable(t))
+		}
+	}
+	rep.printGoals()
+	fmt.Printf("\nmeasured in %v\n", time.Since(start).Round(time.Second))
+	if output != "" {
+		return rep.writeInto(output)
+	}
+	return nil
+}
+
+// rowResult is a row with what came out.
+type rowResult struct {
+	row
+	series   []compare.Series
+	outcomes []compare.Outcome
+	missing  string // why it was not run
+}
+
+func (e *env) measureRow(r row) rowResult {
+	own := e.nested()
+	defer own.close()
+	result := rowResult{row: r}
+	contestants, err := r.prepare(own)
+	if err != nil {
+		result.missing = err.Error()
+		for _, g := range r.goals {
+			result.outcomes = append(result.outcomes, compare.Outcome{Goal: g, Verdict: compare.NotRun, Measured: result.missing})
+		}
+		return result
+	}
+	result.series = compare.Run(contestants, e.effort(r))
+	for _, g := range r.goals {
+		result.outcomes = append(result.outcomes, g.Judge(result.series, r.unit))
+	}
+	return result
+}
+
+// tableResult is a table with what came out.
+type tableResult struct {
+	table
+	lines [][]string
+	err   error // why it was not run
+}
+
+func (e *env) measureTable(t table) tableResult {
+	own := e.nested()
+	defer own.close()
+	lines, err := t.measure(own)
+	return tableResult{table: t, lines: lines, err: err}
+}

@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+
+/*
+ * What runs at the hits that are measured, compiled once with the header of this
+ * module and once with libbpf's: an empty program, programs that add up arguments,
+ * programs that send them through a ring buffer, and programs that send as much of
+ * nothing.
+ */
+#include <linux/bpf.h>
+#include <linux/ptrace.h>
+#include <stdbool.h>
+
+#include <bpf/usdt.bpf.h>
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";
+
+/* Room for the events of the longest measurement, which is drained after it. */
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 16 << 20);
+} events SEC(".maps");
+
+long sum;
+
+SEC("usdt")
+int empty(struct pt_regs *ctx)
+{
+	return 0;
+}
+
+SEC("usdt")
+int BPF_USDT(add1, long a)
+{
+	sum = a;
+	return 0;
+}
+
+SEC("usdt")
+int BPF_USDT(add3, long a, long b, long c)
+{
+	sum = a + b + c;
+	return 0;
+}
+
+SEC("usdt")
+int BPF_USDT(add6, long a, long b, long c, long d, long e, long f)
+{
+	sum = a + b + c + d + e + f;
+	return 0;
+}
+
+SEC("usdt")
+int BPF_USDT(add12, long a, long b, long c, long d, long e, long f, long g, long h, long i, long j, long k, long l)
+{
+	sum = a + b + c + d + e + f + g + h + i + j + k + l;
+	return 0;
+}
+
+/* The wake-up of a reader costs more than all else, and is nobody's merit. */
+#define SEND(count, values...)                                                 \
+	do {                                                                   \
+		long *event = bpf_ringbuf_reserve(&events, (count) * 8, 0);    \
+		long all[] = { values };                                       \
+                                                                               \
+		if (!event)                                                    \
+			break;                                                 \
+		_Pragma("unroll") for (int i = 0; i < (count); i++)            \
+			event[i] = all[i];                                     \
+		bpf_ringbuf_submit(event, BPF_RB_NO_WAKEUP);                   \
+	} while (0)
+
+SEC("usdt")
+int BPF_USDT(send1, long a)
+{
+	SEND(1, a);
+	return 0;
+}
+
+SEC("usdt")
+int BPF_USDT(send3, long a, long b, long c)
+{
+	SEND(3, a, b, c);
+	return 0;
+}
+
+SEC("usdt")
+int BPF_USDT(send6, long a, long b, long c, long d, long e, long f)
+{
+	SEND(6, a, b, c, d, e, f);
+	return 0;
+}
+
+SEC("usdt")
+int BPF_USDT(send12, long a, long b, long c, long d, long e, long f, long g, long h, long i, long j, long k, long l)
+{
+	SEND(12, a, b, c, d, e, f, g, h, i, j, k, l);
+	return 0;
+}
+
+#define RESERVE(count)                                                         \
+	SEC("usdt")                                                            \
+	int reserve##count(struct pt_regs *ctx)                                \
+	{                                                                      \
+		long *event = bpf_ringbuf_reserve(&events, (count) * 8, 0);    \
+                                                                               \
+		if (event)                                                     \
+			bpf_ringbuf_submit(event, BPF_RB_NO_WAKEUP);           \
+		return 0;                                                      \
+	}
+
+RESERVE(1)
+RESERVE(3)
+RESERVE(6)
+RESERVE(12)

@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+
+/*
+ * The traced program whose hits are measured. For each shape of arguments it has
+ * twin sites, so that several tracers can be attached at a time, each to its own:
+ * probe SHAPE_TRACER, for example registers12_3. All are the same three instructions.
+ *
+ *	run PROBE N	passes the probe N times; answers the nanoseconds of all
+ *
+ * All that happens at a hit happens on the thread that makes it, so its own time
+ * is measured: that of other programs does not count.
+ */
+#include "serve.h"
+
+#ifndef __x86_64__
+#error "the sites are written for x86-64"
+#endif
+
+/*
+ * A function that loops over a site, its note, and its entry in the table below. The
+ * stack arguments are in a frame of 128 bytes, all of it used.
+ */
+asm(".macro site shape, tracer, arguments\n"
+    "	.text\n"
+    "	.balign 64\n"
+    "10:	push %rbp\n"
+    "	mov %rsp, %rbp\n"
+    "	sub $128, %rsp\n"
+    "	.balign 16\n"
+    "11:	nop\n"
+    "	dec %rdi\n"
+    "	jnz 11b\n"
+    "	leave\n"
+    "	ret\n"
+    "	.pushsection .note.stapsdt, \"\", \"note\"\n"
+    "	.balign 4\n"
+    "	.4byte 8, 13f - 12f, 3\n"
+    "	.asciz \"stapsdt\"\n"
+    "12:	.8byte 11b, _.stapsdt.base, 0\n"
+    "	.asciz \"bench\"\n"
+    "	.asciz \"\\shape\\()_\\tracer\"\n"
+    "	.asciz \"\\arguments\"\n"
+    "13:	.balign 4\n"
+    "	.popsection\n"
+    "	.pushsection .rodata.names, \"a\"\n"
+    "14:	.asciz \"\\shape\\()_\\tracer\"\n"
+    "	.popsection\n"
+    "	.pushsection sites, \"a\"\n"
+    "	.8byte 14b, 10b\n"
+    "	.popsection\n"
+    ".endm\n"
+    ".macro twins shape, arguments\n"
+    "	.irp tracer, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12\n"
+    "	site \\shape, \\tracer, \"\\arguments\"\n"
+    "	.endr\n"
+    ".endm\n"
+    "	.pushsection .stapsdt.base, \"aG\", \"progbits\", .stapsdt.base, comdat\n"
+    "	.weak _.stapsdt.base\n"
+    "_.stapsdt.base: .space 1\n"
+    "	.size _.stapsdt.base, 1\n"
+    "	.popsection\n"
+    "	twins registers1, \"8@%rax\"\n"
+    "	twins registers3, \"8@%rax 8@%rbx 8@%rcx\"\n"
+    "	twins registers6, \"8@%rax 8@%rbx 8@%rcx 8@%rdx 8@%rsi 8@%rdi\"\n"
+    "	twins registers12, \"8@%rax 8@%rbx 8@%rcx 8@%rdx 8@%rsi 8@%rdi 8@%rbp 8@%r8 8@%r9 8@%r10 8@%r11 8@%r12\"\n"
+    "	twins stack1, \"8@8(%rsp)\"\n"
+    "	twins stack3, \"8@8(%rsp) 8@16(%rsp) 8@24(%rsp)\"\n"
+    "	twins stack6, \"8@8(%rsp) 8@16(%rsp) 8@24(%rsp) 8@32(%rsp) 8@40(%rsp) 8@48(%rsp)\"\n"
+    "	twins stack12, \"8@8(%rsp) 8@16(%rsp) 8@24(%rsp) 8@32(%rsp) 8@40(%rsp) 8@48(%rsp) "
+    "8@56(%rsp) 8@64(%rsp) 8@72(%rsp) 8@80(%rsp) 8@88(%rsp) 8@96(%rsp)\"\n"
+    "	twins constants12, \"8@$1 8@$2 8@$3 8@$4 8@$5 8@$6 8@$7 8@$8 8@$9 8@$10 8@$11 8@$12\"\n"
+    "	.text\n");
+
+struct site {
+	const char *probe;
+	void (*pass)(long times);
+};
+
+extern const struct site __start_sites[], __stop_sites[];
+
+static void handle(int count, char **words)
+{
+	if (count != 3 || strcmp(words[0], "run")) {
+		answer("error unknown command");
+		return;
+	}
+	long times = atol(words[2]);
+
+	for (const struct site *s = __start_sites; s < __stop_sites; s++)
+		if (!strcmp(s->probe, words[1])) {
+			long long start = clock_ns(CLOCK_THREAD_CPUTIME_ID);
+
+			s->pass(times);
+			answer("ok %lld", clock_ns(CLOCK_THREAD_CPUTIME_ID) - start);
+			return;
+		}
+	answer("error no probe %s", words[1]);
+}
+
+int main(void)
+{
+	return serve(handle);
+}

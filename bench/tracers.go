@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+//go:build linux
+
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/ringbuf"
+
+	"github.com/gousdt/gousdt/bench/internal/peer"
+	"github.com/gousdt/gousdt/usdt"
+)
+
+// A tracerID is who is attached to a site. Each has a twin of its own in peers/target.c.
+type tracerID int
+
+const (
+	emptyByEvent tracerID = iota
+	emptyByLink
+	libbpfAdds
+	headerAdds
+	headerByOther
+	generatedByLink
+	generatedByEvent
+	bccAdds
+	bpftraceAdds
+	libbpfSends
+	headerSends
+	generatedSends
+	emptySends
+	tracerCount
+)
+
+// String says what the tracer does at a hit.
+func (id tracerID) String() string {
+	return [...]string{
+		emptyByEvent:     "empty program, perf event",
+		emptyByLink:      "empty program, uprobe_multi link",
+		libbpfAdds:       "libbpf's header",
+		headerAdds:       "bpf/usdt.bpf.h, attached as libbpf does it",
+		headerByOther:    "bpf/usdt.bpf.h, attached the other way",
+		generatedByLink:  "generated, uprobe_multi link",
+		generatedByEvent: "generated, perf event",
+		bccAdds:          "bcc",
+		bpftraceAdds:     "bpftrace",
+		libbpfSends:      "libbpf's header, to the ring buffer",
+		headerSends:      "bpf/usdt.bpf.h, to the ring buffer",
+		generatedSends:   "generated, to the ring buffer",
+		emptySends:       "empty event, to the ring buffer",
+	}[id]
+}
+
+// bpftraceArguments is how many arguments bpftrace can name on x86-64.
+const bpftraceArguments = 6
+
+// neverThere is a value that no argument has, so that a sum can be looked at and nothing be done.
+const neverThere = "0x7eadbeef"
+
+// ringSize has room for maxHits events of twelve arguments, twice over.
+const ringSize = 16 << 20
+
+// tracers are attached all at a time, to the twins of peers/target.c, and stay so until the end of the run.
+type tracers struct {
+	env     *env
+	path    string        // of the target
+	target  *peer.Process // that passes the sites
+	missing [tracerCount]string
+	drain   [tracerCount]func(sent int) error // for those that send events
+
+	asLibbpf usdt.Mode // how libbpf attaches
+}
+
+func newTracers(e *env) (*tracers, error) {
+	t := &tracers{env: e, asLibbpf: usdt.ModeSingle}
+	var err error
+	if t.path, err = peer.Build("target"); err != nil {
+		return nil, &notHereError{reason: err.Error()}
+	}
+	if t.target, err = e.start("target"); err != nil {
+		return nil, err
+	}
+	// libbpf first, because it says how.
+	for _, attach := range []struct {
+		with func() error
+		ids  []tracerID
+	}{
+		{t.attachLibbpf, []tracerID{libbpfAdds, libbpfSends}},
+		{t.attachBcc, []tracerID{bccAdds}},
+		{t.attachBpftrace, []tracerID{bpftraceAdds}},
+	} {
+		if err := attach.with(); err != nil {
+			for _, id := range attach.ids {
+				t.missing[id] = err.Error()
+			}
+		}
+	}
+	other := usdt.ModeMulti
+	if t.asLibbpf == usdt.ModeMulti {
+		other = usdt.ModeSingle
+	}
+	return t, errors.Join(
+		t.attachObject(t.asLibbpf, map[tracerID]string{headerAdds: "add", headerSends: "send"}),
+		t.attachObject(t.asLibbpf, map[tracerID]string{emptySends: "reserve"}),
+		t.attachObject(other, map[tracerID]string{headerByOther: "add"}),
+		t.attachObject(usdt.ModeSingle, map[tracerID]string{emptyByEvent: ""}),
+		t.attachObject(usdt.ModeMulti, map[tracerID]string{emptyByLink: ""}),
+		t.attachGenerated(usdt.ModeMulti, generatedByLink),
+		t.attachGenerated(usdt.ModeSingle, generatedByEvent),
+		t.attachGeneratedSender(),
+	)
+}
+
+func (t *tracers) attachLibbpf() error {
+	p, mode, err := t.env.libbpf()
+	if err != nil {
+		return err
+	}
+	if mode == modeMulti {
+		t.asLibbpf = usdt.ModeMulti
+	}
+	for _, s := range shapes {
+		for id, program := range map[tracerID]string{libbpfAdds: "add", libbpfSends: "send"} {
+			if _, err := p.Ask("attach", fmt.Sprint(program, s.count), t.path, "bench", s.probe(id)); err != nil {
+				return err
+			}
+		}
+	}
+	t.drain[libbpfSends] = func(sent int) error {
+		drained, err := p.Number("drain")
+		if err == nil && int(drained) != sent {
+			err = fmt.Errorf("%.0f of %d events came", drained, sent)
+		}
+		return err
+	}
+	return nil
+}
+
+// attachObject attaches programs of our own object, named by what they do. Those that send share a ring buffer, so there
+// may be only one of them.
+func (t *tracers) attachObject(mode usdt.Mode, names map[tracerID]string) error {
+	tr, err := t.env.tracer(usdt.ManagerOptions{Mode: mode}, ringSize)
+	if err != nil {
+		return err
+	}
+	for id, name := range names {
+		for _, s := range shapes {
+			program := "empty"
+			if name != "" {
+				program = fmt.Sprint(name, s.count)
+			}
+			if _, err := tr.Attach(tr.programs[program], usdt.Target{Path: t.path}, "bench", s.probe(id), nil); err != nil {
+				return err
+			}
+		}
+		if name == "send" || name == "reserve" {
+			if t.drain[id], err = t.env.drainRing(tr.events); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// drainRing returns a function that reads the events that have been sent.
+func (e *env) drainRing(events *ebpf.Map) (func(sent int) error, error) {
+	reader, err := ringbuf.NewReader(events)
+	if err != nil {
+		return nil, err
+	}
+	e.cleanup(func() { reader.Close() })
+	// The program sends without waking anybody up: with a deadline in the past the reader looks for itself.
+	reader.SetDeadline(time.Unix(1, 0))
+	var record ringbuf.Record
+	return func(sent int) error {
+		for i := range sent {
+			if err := reader.ReadInto(&record); err != nil {
+				return fmt.Errorf("%d of %d events came: %w", i, sent, err)
+			}
+		}
+		return nil
+	}, nil
+}
+
+// ready is what peers print that need a while to attach.
+const ready = "ready"
+
+func (t *tracers) attachBcc() error {
+	python, ok := bccPython()
+	if !ok {
+		return errors.New("not installed")
+	}
+	folder, err := peer.Folder()
+	if err != nil {
+		return err
+	}
+	words := []string{filepath.Join(folder, "peers", "add_by_bcc.py"), t.path}
+	for _, s := range shapes {
+		words = append(words, fmt.Sprintf("%s:%d", s.probe(bccAdds), s.count))
+	}
+	p, err := peer.StartCommand(exec.Command(python, words...))
+	if err != nil {
+		return err
+	}
+	t.env.cleanup(func() { p.Close() })
+	if line, err := p.Line(); err != nil || line != ready {
+		return errors.New("it cannot compile its program (it needs the kernel's headers in /lib/modules)")
+	}
+	return nil
+}
+
+func (t *tracers) attachBpftrace() error {
+	var script strings.Builder
+	fmt.Fprintf(&script, `BEGIN { printf("%s\n"); }`, ready)
+	for _, s := range shapes {
+		var terms []string
+		for i := range min(s.count, bpftraceArguments) {
+			terms = append(terms, fmt.Sprint("arg", i))
+		}
+		fmt.Fprintf(&script, " usdt:%s:bench:%s /%s == %s/ { @ = 1; }",
+			t.path, s.probe(bpftraceAdds), strings.Join(terms, " + "), neverThere)
+	}
+	p, err := peer.StartCommand(exec.Command("bpftrace", "-e", script.String()))
+	if err != nil {
+		return err
+	}
+	t.env.cleanup(func() { p.Interrupt() })
+	for {
+		line, err := p.Line()
+		if err != nil {
+			return errors.New("it cannot attach")
+		}
+		if line == ready {
+			return nil
+		}
+	}
+}

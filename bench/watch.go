@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/gousdt/gousdt/bench/internal/compare"
+	"github.com/gousdt/gousdt/bench/internal/synth"
+	"github.com/gousdt/gousdt/proc"
+)
+
+const (
+	watchedProcesses = 2000
+	watchedMappings  = 200
+	watchInterval    = 10 * time.Second
+
+	byPasses = "gousdt, passes"
+	byEvents = "gousdt, running with kernel events"
+	byStat   = "reading /proc/PID/stat of all"
+
+	// passesForAll are as many as it takes until every kind of pass has come: each hundredth is thorough.
+	passesForAll = 100
+)
+
+func watchRows() []row {
+	goal := func(of string) compare.Goal {
+		return compare.Goal{Of: of, More: float64(watchInterval) / 100}
+	}
+	return []row{{
+		name: "watch/2000",
+		title: fmt.Sprintf("a watcher over %d processes with %d mappings each, nothing changing: processor time in %v",
+			watchedProcesses, watchedMappings, watchInterval),
+		rounds: 3,
+		goals:  []compare.Goal{goal(byPasses), goal(byEvents)},
+		prepare: func(e *env) ([]compare.Contestant, error) {
+			return e.watchers(e.pick(watchedProcesses, watchedProcesses, 20))
+		},
+	}}
+}
+
+func (e *env) watchers(processes int) ([]compare.Contestant, error) {
+	if err := e.crowd(processes); err != nil {
+		return nil, err
+	}
+	// A hundred passes of 100 ms, say, stand for 1,000 seconds.
+	passes := e.pick(passesForAll, passesForAll, 2)
+	running := time.Duration(e.pick(2, 1, 0)) * watchInterval
+	return []compare.Contestant{
+		{Name: byPasses, Once: true, Measure: func(int) (float64, error) { return passTime(passes) }},
+		{Name: byEvents, Once: true, MaxRounds: 1, Measure: func(int) (float64, error) { return runTime(running) }},
+		{Name: byStat, Once: true, Measure: func(int) (float64, error) { return processorTime(readAllStats) }},
+	}, nil
+}
+
+// crowd starts processes that have a file with probes mapped.
+func (e *env) crowd(processes int) error {
+	path, err := e.synthetic(synth.File{Sites: 100, Probes: 10})
+	if err != nil {
+		return err
+	}
+	p, err := e.start("crowd")
+	if err != nil {
+		return err
+	}
+	_, err = p.Ask("start", processes, watchedMappings, path)
+	return err
+}
+
+// passTime returns the processor time of one pass of a watcher that knows all processes already.
+func passTime(passes int) (float64, error) {
+	w := proc.NewWatcher(nil, nil)
+	defer w.Close()
+	if err := w.SyncAll(); err != nil {
+		return 0, err
+	}
+	spent, err := processorTime(func() error {
+		for range passes {
+			if err := w.SyncAll(); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return spent / float64(passes), err
+}
+
+// runTime returns the processor time that a watcher takes in an interval, averaged over some.
+func runTime(while time.Duration) (float64, error) {
+	w := proc.NewWatcher(nil, nil)
+	defer w.Close()
+	if err := w.SyncAll(); err != nil {
+		return 0, err
+	}
+	// It begins with a pass of its own, so that there are as many as intervals.
+	interval := watchInterval
+	if while == 0 {
+		while, interval = 200*time.Millisecond, 100*time.Millisecond
+	}
+	spent, err := processorTime(func() error {
+		ctx, cancel := context.WithTimeout(context.Background(), while-interval/2)
+		defer cancel()
+		return w.Run(ctx, interval)
+	})
+	return spent * float64(interval) / float64(while), err
+}
+
+// readAllStats is the least that a pass can do.
+func readAllStats() error {
+	root, err := os.Open("/proc")
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	names, err := root.Readdirnames(-1)
+	if err != nil {
+		return err
+	}
+	buf := make([]byte, 1024)
+	for _, name := range names {
+		if name[0] < '0' || name[0] > '9' {
+			continue
+		}
+		fd, err := unix.Open("/proc/"+name+"/stat", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+		if err != nil {
+			continue // it has ended
+		}
+		unix.Read(fd, buf)
+		unix.Close(fd)
+	}
+	return nil
+}
+
+// processorTime returns the nanoseconds that this process has computed, in user space and in the kernel.
+func processorTime(work func() error) (float64, error) {
+	var before, after unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_PROCESS_CPUTIME_ID, &before); err != nil {
+		return 0, os.NewSyscallError("clock_gettime", err)
+	}
+	err := work()
+	unix.ClockGettime(unix.CLOCK_PROCESS_CPUTIME_ID, &after)
+	return float64(after.Nano() - before.Nano()), err
+}
