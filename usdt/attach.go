@@ -125,16 +125,17 @@ func (m *Manager) acquire(sel *Selection, reads bool, opts *Options) (*holding, 
 	}
 	known := make(map[key]int)
 	which := make([]int, len(sel.sites))
-	for i, site := range sel.sites {
+	for i := range sel.sites {
+		args := sel.sites[i].Args
 		k := key{cookie: cookie(i)}
-		if len(site.Args) > 0 {
-			k.args = &site.Args[0]
+		if len(args) > 0 {
+			k.args = &args[0]
 		}
 		n, ok := known[k]
 		if !ok {
 			n = len(held.specs)
 			known[k] = n
-			held.specs = append(held.specs, argspec.Encode(sel.kernel, binary.NativeEndian, k.cookie, site.Args))
+			held.specs = append(held.specs, argspec.Encode(sel.kernel, binary.NativeEndian, k.cookie, args))
 		}
 		which[i] = n
 	}
@@ -213,6 +214,19 @@ func (m *Manager) checkProgram(prog *ebpf.Program) (reads bool, err error) {
 	if m.specs == nil {
 		return false, nil
 	}
+	m.mu.Lock()
+	reads, checked := m.checked[prog]
+	m.mu.Unlock()
+	if checked {
+		return reads, nil
+	}
+	defer func() {
+		if err == nil {
+			m.mu.Lock()
+			m.checked[prog] = reads
+			m.mu.Unlock()
+		}
+	}()
 	info, err := prog.Info()
 	if err != nil {
 		return false, explain("asking the kernel for the program", err)

@@ -8,6 +8,7 @@ import (
 	"io"
 	"math"
 	"os"
+	"slices"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
@@ -67,7 +68,10 @@ func (s *Selection) checkSemaphores(mode Mode) error {
 			return err
 		}
 	}
-	semaphores := make(map[uint64]uint64)
+	if !slices.ContainsFunc(s.sites, func(site Site) bool { return site.SemaphoreOffset != 0 }) {
+		return nil
+	}
+	semaphores := make(map[uint64]uint64, len(s.sites))
 	for i := range s.sites {
 		site := &s.sites[i]
 		if first, twice := semaphores[site.uprobeOffset()]; twice && first != site.SemaphoreOffset {
@@ -108,9 +112,9 @@ func (s *Selection) attachMulti(executable *link.Executable, prog *ebpf.Program,
 func (s *Selection) linkMulti(executable *link.Executable, prog *ebpf.Program, from, to int, cookies []uint64) (link.Link, error) {
 	opts := link.UprobeMultiOptions{PID: uint32(s.pid), Addresses: make([]uint64, 0, to-from)}
 	semaphores := false
-	for _, site := range s.sites[from:to] {
-		opts.Addresses = append(opts.Addresses, site.uprobeOffset())
-		semaphores = semaphores || site.SemaphoreOffset != 0
+	for i := from; i < to; i++ {
+		opts.Addresses = append(opts.Addresses, s.sites[i].uprobeOffset())
+		semaphores = semaphores || s.sites[i].SemaphoreOffset != 0
 	}
 	if semaphores {
 		opts.RefCtrOffsets = make([]uint64, 0, to-from)

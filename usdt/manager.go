@@ -55,9 +55,10 @@ type Manager struct {
 	specs     *specTable        // nil where the object does not use the header
 	addresses *addressTable     // likewise
 
-	mu     sync.Mutex
-	links  map[*Link]struct{}
-	closed bool
+	mu      sync.Mutex
+	links   map[*Link]struct{}
+	checked map[*ebpf.Program]bool // what checkProgram has found out: asking the kernel takes 100 µs
+	closed  bool
 
 	closeOnce sync.Once
 	closeErr  error
@@ -84,7 +85,8 @@ func NewManager(spec *ebpf.CollectionSpec, opts *ManagerOptions) (*Manager, erro
 		return nil, err
 	}
 
-	m := &Manager{mode: mode, sections: make(map[string]string), readers: make(map[string]bool), links: make(map[*Link]struct{})}
+	m := &Manager{mode: mode, sections: make(map[string]string), readers: make(map[string]bool), links: make(map[*Link]struct{}),
+		checked: make(map[*ebpf.Program]bool)}
 	if err := m.preparePrograms(spec, opts.Programs); err != nil {
 		return nil, err
 	}

@@ -91,6 +91,9 @@ func isNop(machine elf.Machine, order binary.ByteOrder, code []byte) bool {
 
 // isX86Nop knows the one-byte nop with any number of operand-size prefixes and the long nop (0f 1f) of all lengths.
 func isX86Nop(code []byte, mode int) bool {
+	if len(code) > 0 && code[0] == 0x90 {
+		return true // as nearly all are
+	}
 	inst, err := x86asm.Decode(code, mode)
 	return err == nil && inst.Op == x86asm.NOP
 }

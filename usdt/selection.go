@@ -6,6 +6,7 @@ import (
 	"debug/elf"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/gousdt/gousdt/argspec"
 	"github.com/gousdt/gousdt/elfnote"
@@ -93,6 +94,10 @@ func (s *Selection) find(target Target, wanted string, match func(provider, name
 		}
 		seen = true
 		if match(note.Provider, note.Name) {
+			if len(s.sites) == manySites {
+				// To count them takes less time than to move them again and again.
+				s.sites = slices.Grow(s.sites, countSites(file, match)-manySites)
+			}
 			s.sites = append(s.sites, Site{Site: note})
 		}
 	}
@@ -115,6 +120,19 @@ func (s *Selection) find(target Target, wanted string, match func(provider, name
 		return err
 	}
 	return parseArguments(file, target.DebugFile, s.sites)
+}
+
+// manySites is from when on it pays to count sites before they are collected.
+const manySites = 64
+
+func countSites(file *elfnote.File, match func(provider, name string) bool) int {
+	count := 0
+	for note, err := range file.Sites() {
+		if err == nil && match(note.Provider, note.Name) {
+			count++
+		}
+	}
+	return count
 }
 
 // uprobeOffset is the file offset of the instruction to attach to.
