@@ -306,13 +306,17 @@ __bpf_usdt_read(struct pt_regs *ctx, const struct __bpf_usdt_arg *arg,
  * Read the first count arguments; one that cannot be read is 0. A window that
  * cannot be read, because a part of it is in a page that is not there, leaves
  * its arguments to be read one by one.
+ *
+ * Returns 0, and its caller has to look at it: where nothing is returned, r0 may
+ * hold a pointer to the stack, with which the verifier lets no function end.
  */
-static __noinline __attribute__((unused)) void
+static __noinline __attribute__((unused)) long
 __bpf_usdt_read_many(struct pt_regs *ctx, const struct __bpf_usdt_spec *spec,
 		     __u64 *values, __u32 count)
 {
 	__u64 window[__BPF_USDT_WINDOW_WORDS], size = spec->window_size;
 	_Bool has_window = 0;
+	long nothing = 0;
 	__u32 i;
 
 	if (size <= sizeof(window)) {
@@ -332,6 +336,8 @@ __bpf_usdt_read_many(struct pt_regs *ctx, const struct __bpf_usdt_spec *spec,
 	for (i = 0; i < count; i++)
 		__bpf_usdt_read(ctx, &spec->args[i], window, has_window,
 				&values[i]);
+	__bpf_usdt_opaque(nothing);
+	return nothing;
 }
 
 /* The same, with the spec looked up. */
@@ -341,11 +347,14 @@ __bpf_usdt_read_all(struct pt_regs *ctx, __u64 *values, __u32 count)
 	const struct __bpf_usdt_spec *spec = __bpf_usdt_lookup(ctx);
 	__u32 i;
 
-	if (spec)
-		__bpf_usdt_read_many(ctx, spec, values, count);
-	else
+	if (spec) {
+		long nothing = __bpf_usdt_read_many(ctx, spec, values, count);
+
+		__bpf_usdt_opaque(nothing);
+	} else {
 		for (i = 0; i < count; i++)
 			values[i] = 0;
+	}
 }
 
 #endif /* GOUSDT_USDT_SPEC_BPF_H */
