@@ -7,6 +7,7 @@ package trace_test
 import (
 	"fmt"
 	"math"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -119,8 +120,8 @@ func TestKeysOfTheProcess(t *testing.T) {
 	process := start(t, "target-pie")
 	s := open(t, process, "gousdt_test:three", &trace.Options{Aggregations: []trace.Aggregation{
 		{By: []string{"pid", "tid", "uid", "gid"}},
-		{By: []string{"stack"}},
 		{By: []string{"site"}},
+		{By: []string{"stack"}},
 	}})
 	want := map[string]uint64{fmt.Sprint(process.PID, process.PID): 3}
 	process.Fire("three", 3)
@@ -137,20 +138,23 @@ func TestKeysOfTheProcess(t *testing.T) {
 
 	snapshot, err = s.Snapshot(1)
 	qt.Assert(t, qt.IsNil(err))
+	qt.Assert(t, qt.HasLen(snapshot.Rows, 1))
+	qt.Assert(t, qt.Equals(snapshot.Rows[0].Count, 7))
+
+	snapshot, err = s.Snapshot(2)
+	qt.Assert(t, qt.IsNil(err))
 	var hits uint64
 	for _, row := range snapshot.Rows {
 		hits += row.Count
 		qt.Check(t, qt.Equals(row.Keys[0].Uint(), uint64(process.PID)))
+		if len(row.Stack) == 0 && runtime.GOARCH == "s390x" {
+			t.Skip("not every kernel walks user stacks on s390x: 6.12 does, 6.1 does not")
+		}
 		qt.Check(t, qt.Equals(row.Keys[0].State(), trace.Present))
-		qt.Check(t, qt.IsTrue(len(row.Stack) > 0))
+		qt.Assert(t, qt.IsTrue(len(row.Stack) > 0))
 		qt.Check(t, qt.Equals(row.Stack[0]%4096, s.Attachments()[0].Sites()[0].Location%4096))
 	}
 	qt.Assert(t, qt.Equals(hits, 7))
-
-	snapshot, err = s.Snapshot(2)
-	qt.Assert(t, qt.IsNil(err))
-	qt.Assert(t, qt.HasLen(snapshot.Rows, 1))
-	qt.Assert(t, qt.Equals(snapshot.Rows[0].Count, 7))
 }
 
 // buckets shows the buckets of a row.

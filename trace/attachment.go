@@ -43,7 +43,8 @@ func (a *Attachment) Sites() []*Site { return a.sites }
 // aggregation is about them.
 func (a *Attachment) Skipped() int { return a.skipped }
 
-// Links returns what is attached: one link, or in ModeSingleIPMap as many as there are programs.
+// Links returns what is attached, a link for each program: one, unless there are so many kinds of sites that one program
+// were too large. In ModeSingleIPMap there are as many as sites that send events.
 func (a *Attachment) Links() []*usdt.Link { return a.links }
 
 // Close detaches the probes. Events that have been sent already still come. It waits for the kernel, as usdt.Link.Close:
@@ -212,7 +213,7 @@ func (w *work) selection(some []int) *usdt.Selection {
 	return w.sel.Subset(some)
 }
 
-// attachTogether attaches one program to all sites. It tells them apart by the BPF cookie.
+// attachTogether attaches one program to all sites, unless that were too large. It tells them apart by the BPF cookie.
 func (a *Attachment) attachTogether(w *work) error {
 	blocks := &w.blocks
 	if len(w.sites) == 1 && w.sel.PID() == 0 {
@@ -223,19 +224,18 @@ func (a *Attachment) attachTogether(w *work) error {
 			return err
 		}
 	}
-	p, err := a.session.programs.acquire(blocks, programName(w.sites))
-	if err != nil {
-		return err
-	}
-	a.programs = append(a.programs, p)
-	var cookies []uint64
-	if p.cookie {
-		cookies = make([]uint64, len(w.sites))
-		for n, site := range w.sites {
-			cookies[n] = uint64(site.id)<<32 | uint64(w.which[n])
+	for _, p := range blocks.Programs() {
+		var some []int
+		for n, block := range w.which {
+			if block >= p.First && block < p.First+p.Blocks {
+				some = append(some, n)
+			}
+		}
+		if err := a.attachSome(w, &p, some); err != nil {
+			return err
 		}
 	}
-	return a.link(w.selection(w.wanted), p, cookies)
+	return nil
 }
 
 // attachApart attaches programs that need not know which site they were called from: there is no cookie.
@@ -250,36 +250,37 @@ func (a *Attachment) attachApart(w *work) error {
 		if err != nil {
 			return err
 		}
-		if err := a.attachSome(w, blocks, []int{n}); err != nil {
+		if err := a.attachSome(w, &blocks.Programs()[0], []int{n}); err != nil {
 			return err
 		}
 	}
 	for number, some := range shared {
 		blocks := &code.Blocks{}
 		blocks.Add(w.block[number])
-		if err := a.attachSome(w, blocks, some); err != nil {
+		if err := a.attachSome(w, &blocks.Programs()[0], some); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (a *Attachment) attachSome(w *work, blocks *code.Blocks, some []int) error {
+// attachSome attaches a program to some of the wanted sites.
+func (a *Attachment) attachSome(w *work, generated *code.Program, some []int) error {
+	var cookies []uint64
 	sites := make([]*Site, len(some))
 	indices := make([]int, len(some))
 	for i, n := range some {
 		sites[i], indices[i] = w.sites[n], w.wanted[n]
+		if generated.Cookie {
+			cookies = append(cookies, uint64(sites[i].id)<<32|uint64(w.which[n]-generated.First))
+		}
 	}
-	p, err := a.session.programs.acquire(blocks, programName(sites))
+	p, err := a.session.programs.acquire(generated, programName(sites))
 	if err != nil {
 		return err
 	}
 	a.programs = append(a.programs, p)
-	return a.link(w.selection(indices), p, nil)
-}
-
-func (a *Attachment) link(sel *usdt.Selection, p *program, cookies []uint64) error {
-	lnk, err := sel.Attach(p.entry(), a.session.mode, cookies)
+	lnk, err := w.selection(indices).Attach(p.Program, a.session.mode, cookies)
 	if err != nil {
 		return err
 	}

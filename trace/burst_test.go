@@ -36,7 +36,6 @@ func TestBurstIsDeliveredOrCountedAsLost(t *testing.T) {
 		{"large ring buffer", smallBurst, trace.Options{RingSize: 64 << 20}},
 		{"large ring buffer and delay", burst, trace.Options{RingSize: 64 << 20, Delay: 10 * time.Millisecond}},
 		{"small ring buffer and delay", smallBurst, trace.Options{RingSize: 1 << 16, Delay: time.Millisecond}},
-		{"stop when full", smallBurst, trace.Options{RingSize: 1 << 16, WhenFull: trace.StopWhenFull}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			fires := test.fires / slower
@@ -68,10 +67,6 @@ func TestBurstIsDeliveredOrCountedAsLost(t *testing.T) {
 				delivered++
 				sum += event.Args[0].Uint()
 			}
-			if opts.WhenFull == trace.StopWhenFull {
-				qt.Assert(t, qt.IsTrue(lost > 0))
-				qt.Assert(t, qt.IsFalse(gap), qt.Commentf("events were delivered after the first loss"))
-			}
 			qt.Assert(t, qt.IsNil(<-fired))
 			took := time.Since(began)
 			losses, err := s.Losses()
@@ -79,9 +74,7 @@ func TestBurstIsDeliveredOrCountedAsLost(t *testing.T) {
 			t.Logf("%d delivered, %d lost, %v for each", delivered, losses.Events, took/time.Duration(hits))
 
 			qt.Assert(t, qt.Equals(delivered+losses.Events, hits))
-			if opts.WhenFull != trace.StopWhenFull {
-				qt.Assert(t, qt.Equals(lost, losses.Events))
-			}
+			qt.Assert(t, qt.Equals(lost, losses.Events))
 			if losses.Events == 0 {
 				qt.Assert(t, qt.Equals(sum, 3*hits))
 				qt.Assert(t, qt.IsFalse(gap))
@@ -92,4 +85,44 @@ func TestBurstIsDeliveredOrCountedAsLost(t *testing.T) {
 			qt.Assert(t, qt.Equals(snapshot.Rows[0].Sum.Uint(), 3*hits))
 		})
 	}
+}
+
+func TestNothingIsSentOnceTheRingBufferWasFull(t *testing.T) {
+	process := start(t, "target-pie")
+	s := open(t, process, "gousdt_test:inlined", &trace.Options{RingSize: 1 << 16, WhenFull: trace.StopWhenFull})
+	read := func() (delivered int, lost uint64) {
+		for event, err := range s.Events(context.Background()) {
+			var l *trace.LostError
+			if errors.As(err, &l) {
+				lost += l.Events
+				continue
+			}
+			qt.Assert(t, qt.IsNil(err))
+			qt.Assert(t, qt.Equals(lost, 0), qt.Commentf("an event came after a loss"))
+			qt.Assert(t, qt.Equals(event.Args[0].Int(), int64(delivered%5+1)))
+			delivered++
+		}
+		return delivered, lost
+	}
+	const hits = 10_000
+	process.Fire("inlined", hits/5)
+	delivered, lost := read()
+	qt.Assert(t, qt.IsTrue(delivered > 100))
+	qt.Assert(t, qt.IsTrue(lost > 100))
+	qt.Assert(t, qt.Equals(uint64(delivered)+lost, hits))
+	// There is room again, but what came now would come after a gap.
+	process.Fire("inlined", hits/5)
+	delivered, lost = read()
+	qt.Assert(t, qt.Equals(delivered, 0))
+	qt.Assert(t, qt.Equals(lost, hits))
+}
+
+func TestDelayedEventsComeInTime(t *testing.T) {
+	process := start(t, "target-pie")
+	s := open(t, process, "gousdt_test:inlined", &trace.Options{Delay: 5 * time.Millisecond})
+	for range 5 {
+		process.Fire("inlined", 1)
+		next(t, s, 5)
+	}
+	silent(t, s)
 }

@@ -80,8 +80,11 @@ type reading struct {
 func (r *reading) begin() {
 	var deadline time.Time
 	r.ending = r.silent.Load() || r.opts.WhenFull == StopWhenFull && r.reported > 0
-	if r.ending {
+	switch {
+	case r.ending:
 		deadline = past
+	case r.opts.Delay > 0:
+		deadline = time.Now().Add(r.opts.Delay)
 	}
 	r.reader.SetDeadline(deadline)
 }

@@ -105,17 +105,24 @@ type programWatch struct {
 	unloaded map[uint32]bool
 }
 
-const (
-	attrBPFEvent = 1 << 30 // bpf_event of struct perf_event_attr
-	ringPages    = 64
-)
+const ringPages = 64
+
+// attrBPFEvent returns bpf_event of struct perf_event_attr: bit number 30, counted from the end where C begins to fill a
+// word.
+func attrBPFEvent() uint64 {
+	const number = 30
+	if unix.PerfBitDisabled == 1 {
+		return 1 << number
+	}
+	return 1 << (63 - number)
+}
 
 func watchPrograms(t *testing.T) *programWatch {
 	t.Helper()
 	w := &programWatch{loaded: make(map[uint32]string), unloaded: make(map[uint32]bool)}
 	attr := &unix.PerfEventAttr{
 		Type: unix.PERF_TYPE_SOFTWARE, Config: unix.PERF_COUNT_SW_DUMMY, Size: uint32(unsafe.Sizeof(unix.PerfEventAttr{})),
-		Bits: attrBPFEvent | unix.PerfBitWatermark, Wakeup: 1,
+		Bits: attrBPFEvent() | unix.PerfBitWatermark, Wakeup: 1,
 	}
 	for cpu := range ebpf.MustPossibleCPU() {
 		fd, err := unix.PerfEventOpen(attr, -1, cpu, -1, unix.PERF_FLAG_FD_CLOEXEC)

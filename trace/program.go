@@ -3,7 +3,6 @@
 package trace
 
 import (
-	"errors"
 	"fmt"
 	"sync"
 
@@ -19,22 +18,9 @@ const license = "Dual BSD/GPL"
 
 // program is loaded code. Attachments that need the same code share it: those of one file in many processes.
 type program struct {
-	key    string
-	refs   int
-	cookie bool // it needs BPF cookies
-
-	programs []*ebpf.Program // the first one is what is attached
-	chunks   *ebpf.Map       // the others, nil if there are none
-}
-
-func (p *program) entry() *ebpf.Program { return p.programs[0] }
-
-func (p *program) close() error {
-	var errs []error
-	for _, prog := range p.programs {
-		errs = append(errs, prog.Close())
-	}
-	return errors.Join(append(errs, p.chunks.Close())...)
+	*ebpf.Program
+	key  string
+	refs int
 }
 
 // programCache keeps the programs of a session while something uses them.
@@ -46,22 +32,24 @@ type programCache struct {
 }
 
 // acquire loads a program, or returns one with the same code. Each is to be released once.
-func (c *programCache) acquire(blocks *code.Blocks, name string) (*program, error) {
+func (c *programCache) acquire(code *code.Program, name string) (*program, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	key := blocks.Fingerprint()
+	key := code.Fingerprint()
 	if p := c.loaded[key]; p != nil {
 		p.refs++
 		return p, nil
 	}
-	p := &program{key: key, refs: 1}
-	if err := p.load(c.template, blocks, name); err != nil {
-		p.close()
-		return nil, err
+	spec := c.template
+	spec.Name, spec.Instructions = name, code.Instructions
+	prog, err := ebpf.NewProgram(&spec)
+	if err != nil {
+		return nil, explain(fmt.Sprintf("loading the program %s", name), err)
 	}
 	if c.loaded == nil {
 		c.loaded = make(map[string]*program)
 	}
+	p := &program{Program: prog, key: key, refs: 1}
 	c.loaded[key] = p
 	return p, nil
 }
@@ -73,42 +61,7 @@ func (c *programCache) release(p *program) error {
 		return nil
 	}
 	delete(c.loaded, p.key)
-	return p.close()
-}
-
-func (p *program) load(template ebpf.ProgramSpec, blocks *code.Blocks, name string) error {
-	all, cookie, err := blocks.Programs(func(programs int) (int, error) {
-		if template.Flags&unix.BPF_F_SLEEPABLE != 0 {
-			return 0, errors.New("the sites need more than one program, which cannot be with Options.PageIn: attach fewer at a time")
-		}
-		var err error
-		p.chunks, err = ebpf.NewMap(&ebpf.MapSpec{
-			Name: "trace_programs", Type: ebpf.ProgramArray, KeySize: 4, ValueSize: 4, MaxEntries: uint32(programs),
-		})
-		if err != nil {
-			return 0, explain("creating the map of programs", err)
-		}
-		return p.chunks.FD(), nil
-	})
-	if err != nil {
-		return err
-	}
-	p.cookie = cookie
-	for i, instructions := range all {
-		spec := template
-		spec.Name, spec.Instructions = name, instructions
-		prog, err := ebpf.NewProgram(&spec)
-		if err != nil {
-			return explain(fmt.Sprintf("loading the program %s", name), err)
-		}
-		p.programs = append(p.programs, prog)
-		if i > 0 {
-			if err := p.chunks.Put(uint32(i-1), prog); err != nil {
-				return explain("writing the map of programs", err)
-			}
-		}
-	}
-	return nil
+	return p.Close()
 }
 
 // programTemplate is all of a program but its name and its instructions.
@@ -129,10 +82,8 @@ func (c *programCache) all() []*ebpf.Program {
 	defer c.mu.Unlock()
 	var all []*ebpf.Program
 	for _, p := range c.loaded {
-		for _, prog := range p.programs {
-			if clone, err := prog.Clone(); err == nil {
-				all = append(all, clone)
-			}
+		if clone, err := p.Clone(); err == nil {
+			all = append(all, clone)
 		}
 	}
 	return all

@@ -127,17 +127,18 @@ func TestProcessesOfOneFileShareAProgram(t *testing.T) {
 func TestEveryProcessIsMeantWithoutPIDInEveryMode(t *testing.T) {
 	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
 		before := start(t, "target-pie")
-		s := open(t, before, "gousdt_test:inlined", &trace.Options{Mode: mode})
+		// Values on the stack are in memory in any process, those of the file may not be yet.
+		s := open(t, before, "gousdt_test:stack", &trace.Options{Mode: mode})
 		after := before.again(t)
-		before.Fire("inlined", 1)
-		after.Fire("inlined", 1)
-		child := after.Fork("inlined", 1)
+		before.Fire("stack", 1)
+		after.Fire("stack", 1)
+		child := after.Fork("stack", 1)
 		after.Exec()
-		after.Fire("inlined", 1)
+		after.Fire("stack", 1)
 		pids := []int{before.PID, after.PID, child, after.PID}
-		for i, event := range next(t, s, 20) {
-			qt.Assert(t, qt.Equals(event.PID, pids[i/5]))
-			qt.Assert(t, qt.DeepEquals(texts(event), []string{decimal(i%5 + 1), decimal(-101 - i%5)}))
+		for i, event := range next(t, s, 4) {
+			qt.Assert(t, qt.Equals(event.PID, pids[i]))
+			qt.Assert(t, qt.Equals(event.Args[6].String(), "-9000000000000000001"))
 		}
 		silent(t, s)
 	})
@@ -387,9 +388,9 @@ func TestManySpecsBecomeSeveralPrograms(t *testing.T) {
 	s := open(t, process, "gousdt_test:specs", &opts)
 	stats, err := s.Stats()
 	qt.Assert(t, qt.IsNil(err))
-	qt.Assert(t, qt.IsTrue(len(stats.Programs) > 2), qt.Commentf("%d programs", len(stats.Programs)))
-	if s.Mode().Cookie() {
-		qt.Assert(t, qt.HasLen(s.Attachments()[0].Links(), 1))
+	if programs := len(stats.Programs); s.Mode().Cookie() {
+		qt.Assert(t, qt.IsTrue(programs > 1 && programs < 5), qt.Commentf("%d programs", programs))
+		qt.Assert(t, qt.HasLen(s.Attachments()[0].Links(), programs))
 	}
 	process.Fire("specs", 2)
 	for n := range opts.Aggregations {

@@ -12,7 +12,7 @@
 //	argspec.Arg  where values are     -> fetch.go       instructions that fetch them
 //	                                     record.go      where they lie in the record of an event
 //	Plan         what is wanted       -> block.go       the instructions for one kind of site
-//	[]Block                           -> program.go     a program that finds its block by the BPF cookie
+//	Blocks                            -> program.go     a program that finds its block by the BPF cookie
 //
 // # Conventions of the generated code
 //

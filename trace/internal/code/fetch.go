@@ -99,16 +99,14 @@ func (f *fetcher) address(dst asm.Register, g *group, displacement int64, scratc
 		}
 		f.set(dst, value)
 		return
-	case g.base.IsZero():
-		f.register(dst, g.index, f.kernel.word())
-		f.scale(dst, g)
 	case g.index.IsZero():
 		f.register(dst, g.base, f.kernel.word())
 	default:
-		f.register(dst, g.index, f.kernel.word())
-		f.scale(dst, g)
-		f.register(scratch, g.base, f.kernel.word())
-		f.emit(asm.Add.Reg(dst, scratch))
+		f.index(dst, g)
+		if !g.base.IsZero() {
+			f.register(scratch, g.base, f.kernel.word())
+			f.emit(asm.Add.Reg(dst, scratch))
+		}
 	}
 	f.add(dst, uint64(displacement), scratch)
 	if g.wraps {
@@ -116,7 +114,16 @@ func (f *fetcher) address(dst asm.Register, g *group, displacement int64, scratc
 	}
 }
 
-func (f *fetcher) scale(dst asm.Register, g *group) {
+// index emits the part of an address that is a scaled register.
+func (f *fetcher) index(dst asm.Register, g *group) {
+	size := f.kernel.word()
+	if g.extension != argspec.NoExtension {
+		size = 4
+	}
+	f.register(dst, g.index, size)
+	if g.extension == argspec.SignExtend32 {
+		f.emit(asm.LSh.Imm(dst, 32), asm.ArSh.Imm(dst, 32))
+	}
 	if shift := bits.TrailingZeros8(g.scale | 0x80); shift > 0 {
 		f.emit(asm.LSh.Imm(dst, int32(shift)))
 	}

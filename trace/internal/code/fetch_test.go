@@ -34,10 +34,10 @@ func TestEventsHaveTheArgumentsOfEveryMachine(t *testing.T) {
 				qt.Assert(t, qt.IsNil(err))
 				blocks := &Blocks{}
 				blocks.Add(block)
-				programs, cookie, err := blocks.Programs(nil)
-				qt.Assert(t, qt.IsNil(err))
-				qt.Assert(t, qt.IsFalse(cookie))
-				qt.Assert(t, qt.IsNil(w.run(programs[0])))
+				programs := blocks.Programs()
+				qt.Assert(t, qt.HasLen(programs, 1))
+				qt.Assert(t, qt.IsFalse(programs[0].Cookie))
+				qt.Assert(t, qt.IsNil(w.run(programs[0].Instructions)))
 				qt.Assert(t, qt.HasLen(w.records, 1))
 
 				r, raw := block.Record, w.records[0]

@@ -22,6 +22,7 @@ const (
 // group is arguments in memory that lie close together, at constant distances from the same base and index.
 type group struct {
 	base, index argspec.Register
+	extension   argspec.Extension
 	scale       uint8
 	wraps       bool  // addresses wrap at 32 bits
 	low, high   int64 // displacement of the first byte and of the one behind the last
@@ -53,6 +54,7 @@ func (f *fetcher) groups(indices []int) []group {
 			cmp.Compare(f.slot(x.Base), f.slot(y.Base)),
 			cmp.Compare(f.slot(x.Index), f.slot(y.Index)),
 			cmp.Compare(x.Scale, y.Scale),
+			cmp.Compare(x.IndexExtension, y.IndexExtension),
 			cmp.Compare(x.Displacement, y.Displacement),
 		)
 	})
@@ -68,7 +70,7 @@ func (f *fetcher) groups(indices []int) []group {
 			}
 		}
 		groups = append(groups, group{
-			base: arg.Base, index: arg.Index, scale: arg.Scale, wraps: arg.Address32,
+			base: arg.Base, index: arg.Index, extension: arg.IndexExtension, scale: arg.Scale, wraps: arg.Address32,
 			low: arg.Displacement, high: high, args: []int{i},
 		})
 	}
@@ -78,7 +80,7 @@ func (f *fetcher) groups(indices []int) []group {
 func (f *fetcher) joins(g *group, arg *argspec.Arg, high int64) bool {
 	first := &f.args[g.args[0]]
 	return f.slot(g.base) == f.slot(arg.Base) && f.slot(g.index) == f.slot(arg.Index) &&
-		g.scale == arg.Scale && g.wraps == arg.Address32 &&
+		g.scale == arg.Scale && g.extension == arg.IndexExtension && g.wraps == arg.Address32 &&
 		near(g.low) && near(arg.Displacement) &&
 		arg.Displacement-g.high <= maxGap && max(g.high, high)-g.low <= maxSpan &&
 		aligned(first) && aligned(arg)

@@ -9,7 +9,7 @@ import (
 )
 
 // maxProgram bounds the instructions of a program, because a jump reaches over 32,767 of them and the way to a block may
-// lead over all others. What needs more becomes several programs, of which the first calls the others.
+// lead over all others. What needs more becomes several programs.
 const maxProgram = 28_000
 
 // Blocks collects the code for the sites of a program. Sites with the same code share it.
@@ -35,16 +35,6 @@ func (bs *Blocks) Add(block *Block) int {
 // Len returns how many different blocks there are.
 func (bs *Blocks) Len() int { return len(bs.blocks) }
 
-// Fingerprint returns what is equal for programs with equal code.
-func (bs *Blocks) Fingerprint() string {
-	var b []byte
-	for _, block := range bs.blocks {
-		b = binary.NativeEndian.AppendUint64(b, uint64(len(block.Instructions)))
-		b = append(b, fingerprint(block.Instructions)...)
-	}
-	return string(b)
-}
-
 // fingerprint returns bytes that are equal for equal code.
 func fingerprint(ins asm.Instructions) []byte {
 	b := make([]byte, 0, 18*len(ins))
@@ -57,87 +47,64 @@ func fingerprint(ins asm.Instructions) []byte {
 	return b
 }
 
-// Programs returns the code of the programs: the first one is what to attach; if there are more, the first one calls
-// them as the entries 0, 1, ... of a map of programs. chunkMap returns the descriptor of that map for a number of
-// programs; it is called at most once. cookie tells whether the BPF cookie is needed.
-func (bs *Blocks) Programs(chunkMap func(programs int) (int, error)) (programs []asm.Instructions, cookie bool, err error) {
-	var bounds []int // the first block of each program
+// Program is the code for some kinds of sites.
+type Program struct {
+	Instructions asm.Instructions
+
+	// First is the number of the program's first block, Blocks how many it has. The program finds its block by the
+	// BPF cookie, the low half of which must be the block's number minus First.
+	First, Blocks int
+
+	// Cookie tells whether the program needs a BPF cookie at all.
+	Cookie bool
+}
+
+// Fingerprint returns what is equal for programs with equal code.
+func (p *Program) Fingerprint() string { return string(fingerprint(p.Instructions)) }
+
+// Programs returns the code of all blocks: one program, unless that were too large.
+func (bs *Blocks) Programs() []Program {
+	var programs []Program
 	size := maxProgram
 	for i, block := range bs.blocks {
 		n := 2 + int(block.Instructions.Size()/asm.InstructionSize) // with its part of the search
 		if size+n > maxProgram {
-			bounds = append(bounds, i)
+			programs = append(programs, Program{First: i})
 			size = 16
 		}
 		size += n
+		programs[len(programs)-1].Blocks++
 	}
-
-	if len(bounds) == 1 {
-		program, cookie := bs.program(0, len(bs.blocks))
-		return []asm.Instructions{program}, cookie, nil
+	for i := range programs {
+		programs[i].generate(bs.blocks[programs[i].First:][:programs[i].Blocks])
 	}
-	fd, err := chunkMap(len(bounds))
-	if err != nil {
-		return nil, false, err
-	}
-	programs = append(programs, dispatcher(fd, bounds))
-	for i, from := range bounds {
-		to := len(bs.blocks)
-		if i+1 < len(bounds) {
-			to = bounds[i+1]
-		}
-		program, _ := bs.program(from, to)
-		programs = append(programs, program)
-	}
-	return programs, true, nil
+	return programs
 }
 
-// program returns the code of a program of some blocks. The first one of others does not come to it.
-func (bs *Blocks) program(from, to int) (program asm.Instructions, cookie bool) {
-	several := to-from > 1
-	cookie = several || bs.blocks[from].UsesID || len(bs.blocks) > 1
-	program = append(program, asm.Mov.Reg(asm.R6, asm.R1))
-	if cookie {
-		program = append(program, asm.FnGetAttachCookie.Call(), asm.Mov.Reg(asm.R8, asm.R0))
+func (p *Program) generate(blocks []*Block) {
+	p.Cookie = len(blocks) > 1 || blocks[0].UsesID
+	p.Instructions = append(p.Instructions, asm.Mov.Reg(asm.R6, asm.R1))
+	if p.Cookie {
+		p.Instructions = append(p.Instructions, asm.FnGetAttachCookie.Call(), asm.Mov.Reg(asm.R8, asm.R0))
 	}
-	if several {
-		program = append(program, asm.Mov.Reg32(asm.R1, asm.R8))
-		bs.search(&program, from, to)
-		return program, cookie
+	if len(blocks) > 1 {
+		p.Instructions = append(p.Instructions, asm.Mov.Reg32(asm.R1, asm.R8))
 	}
-	return append(program, bs.blocks[from].Instructions...), cookie
+	p.search(blocks, 0)
 }
 
-// search emits the blocks behind a binary search for the number in R1.
-func (bs *Blocks) search(program *asm.Instructions, from, to int) {
-	if to-from == 1 {
-		*program = append(*program, bs.blocks[from].Instructions...)
+// search emits blocks, from the one with the given number on, behind a binary search for the number in R1.
+func (p *Program) search(blocks []*Block, first int) {
+	if len(blocks) == 1 {
+		p.Instructions = append(p.Instructions, blocks[0].Instructions...)
 		return
 	}
-	middle := from + (to-from)/2
-	at := len(*program)
-	*program = append(*program, asm.Instruction{
-		OpCode: asm.JGE.Op(asm.ImmSource), Dst: asm.R1, Constant: int64(middle),
+	half := len(blocks) / 2
+	at := len(p.Instructions)
+	p.Instructions = append(p.Instructions, asm.Instruction{
+		OpCode: asm.JGE.Op(asm.ImmSource), Dst: asm.R1, Constant: int64(first + half),
 	})
-	bs.search(program, from, middle)
-	distance := (*program)[at+1:].Size() / asm.InstructionSize
-	(*program)[at].Offset = int16(distance)
-	bs.search(program, middle, to)
-}
-
-// dispatcher returns the code that calls the program in which a block is.
-func dispatcher(fd int, bounds []int) asm.Instructions {
-	a := newAssembler()
-	call := a.label()
-	a.emit(asm.Mov.Reg(asm.R6, asm.R1), asm.FnGetAttachCookie.Call(), asm.Mov.Reg32(asm.R1, asm.R0))
-	for i := len(bounds) - 1; i > 0; i-- {
-		a.emit(asm.Mov.Imm(asm.R3, int32(i)))
-		a.jumpIfImm(asm.JGE, asm.R1, uint64(bounds[i]), asm.R2, call)
-	}
-	a.emit(asm.Mov.Imm(asm.R3, 0))
-	a.place(call)
-	a.emit(asm.Mov.Reg(asm.R1, asm.R6), asm.LoadMapPtr(asm.R2, fd), asm.FnTailCall.Call())
-	a.leave()
-	program, _ := a.finish()
-	return program
+	p.search(blocks[:half], first)
+	p.Instructions[at].Offset = int16(p.Instructions[at+1:].Size() / asm.InstructionSize)
+	p.search(blocks[half:], first+half)
 }

@@ -24,7 +24,7 @@ type testKernel struct {
 	narrow    []string // names of parts, where there are any
 	constant  string
 	memory    string
-	index     string // empty where the machine has none
+	indices   []string // forms with an index, if the machine has any
 	scales    []string
 }
 
@@ -33,22 +33,22 @@ var testKernels = []testKernel{
 		name: "x86-64", program: elf.EM_X86_64, kernel: elf.EM_X86_64, order: binary.LittleEndian,
 		registers: strings.Fields("%rax %rbx %rcx %rdx %rsi %rdi %rbp %rsp %r8 %r15"),
 		narrow:    strings.Fields("%ah %bh %ch %dh %al %r9d"),
-		constant:  "$%d", memory: "DISP(BASE)", index: "DISP(BASE,INDEX,SCALE)", scales: strings.Fields("1 2 4 8"),
+		constant:  "$%d", memory: "DISP(BASE)", indices: []string{"DISP(BASE,INDEX,SCALE)", "DISP(,INDEX,SCALE)"}, scales: strings.Fields("1 2 4 8"),
 	},
 	{
 		name: "i386 on x86-64", program: elf.EM_386, kernel: elf.EM_X86_64, order: binary.LittleEndian,
 		registers: strings.Fields("%eax %ebx %ecx %edx %esi %edi %ebp"), narrow: strings.Fields("%ah %dh"),
-		constant: "$%d", memory: "DISP(BASE)", index: "DISP(BASE,INDEX,SCALE)", scales: strings.Fields("1 2 4 8"),
+		constant: "$%d", memory: "DISP(BASE)", indices: []string{"DISP(BASE,INDEX,SCALE)", "DISP(,INDEX,SCALE)"}, scales: strings.Fields("1 2 4 8"),
 	},
 	{
 		name: "arm64", program: elf.EM_AARCH64, kernel: elf.EM_AARCH64, order: binary.LittleEndian,
 		registers: strings.Fields("x0 x1 x7 x19 x29 x30 sp"), narrow: strings.Fields("w3 w28"),
-		constant: "%d", memory: "[BASE, DISP]", index: "[BASE, INDEX, lsl SCALE]", scales: strings.Fields("0 1 2 3"),
+		constant: "%d", memory: "[BASE, DISP]", indices: []string{"[BASE, INDEX, lsl SCALE]", "[BASE, WIDE, uxtw SCALE]", "[BASE, WIDE, sxtw SCALE]"}, scales: strings.Fields("0 1 2 3"),
 	},
 	{
 		name: "s390x", program: elf.EM_S390, kernel: elf.EM_S390, order: binary.BigEndian,
 		registers: strings.Fields("%r1 %r2 %r7 %r11 %r15"),
-		constant:  "%d", memory: "DISP(BASE)", index: "DISP(INDEX,BASE)", scales: []string{"1"},
+		constant:  "%d", memory: "DISP(BASE)", indices: []string{"DISP(INDEX,BASE)"}, scales: []string{"1"},
 	},
 	{
 		name: "riscv64", program: elf.EM_RISCV, kernel: elf.EM_RISCV, order: binary.LittleEndian,
@@ -91,6 +91,10 @@ func (k *testKernel) newWorld(random *rand.Rand, count int) *world {
 	// Registers that memory is addressed by point into it, most of them far enough from its ends.
 	base, index := k.registers[random.IntN(len(k.registers))], k.registers[random.IntN(len(k.registers))]
 	k.setRegister(w.bpfMachine, index, uint64(random.IntN(64)))
+	if k.kernel == elf.EM_AARCH64 {
+		// Half a register counts in some forms: the other half is anything, and the half may be below zero.
+		k.setRegister(w.bpfMachine, index, random.Uint64()<<32|uint64(uint32(random.IntN(64)-32)))
+	}
 	k.setRegister(w.bpfMachine, base, userMemory+uint64(random.IntN(userMemorySize)))
 	var all []string
 	for range count {
@@ -117,15 +121,15 @@ func (k *testKernel) argument(random *rand.Rand, base, index string) string {
 		return size[:len(size)-len(strings.TrimLeft(size, "-"))] + "1@" + k.narrow[random.IntN(len(k.narrow))]
 	case choice <= 3:
 		return size + "@" + k.registers[random.IntN(len(k.registers))]
-	case choice <= 5 && k.index != "":
-		return size + "@" + fillIn(k.index, base, index, displacement, k.scales[random.IntN(len(k.scales))])
+	case choice <= 5 && len(k.indices) > 0:
+		return size + "@" + fillIn(k.indices[random.IntN(len(k.indices))], base, index, displacement, k.scales[random.IntN(len(k.scales))])
 	default:
 		return size + "@" + fillIn(k.memory, base, "", displacement, "")
 	}
 }
 
 func fillIn(form, base, index string, displacement int, scale string) string {
-	return strings.NewReplacer("BASE", base, "INDEX", index, "DISP", strconv.Itoa(displacement), "SCALE", scale).Replace(form)
+	return strings.NewReplacer("BASE", base, "INDEX", index, "WIDE", strings.Replace(index, "x", "w", 1), "DISP", strconv.Itoa(displacement), "SCALE", scale).Replace(form)
 }
 
 // setRegister gives a register its value in the context.
@@ -155,7 +159,14 @@ func (w *world) expect(kernel Kernel, index int) (value uint64, readable bool) {
 	case argspec.InRegister:
 		value = word(arg.Register) >> arg.Register.Shift
 	case argspec.Memory:
-		address := word(arg.Base) + word(arg.Index)<<bits.TrailingZeros8(arg.Scale) + uint64(arg.Displacement)
+		index := word(arg.Index)
+		switch arg.IndexExtension {
+		case argspec.ZeroExtend32:
+			index = uint64(uint32(index))
+		case argspec.SignExtend32:
+			index = uint64(int64(int32(index)))
+		}
+		address := word(arg.Base) + index<<bits.TrailingZeros8(arg.Scale) + uint64(arg.Displacement)
 		if arg.Address32 {
 			address = uint64(uint32(address))
 		}
