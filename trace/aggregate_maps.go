@@ -56,7 +56,7 @@ func (a *aggregation) create(number int) error {
 		return explain("creating the map of an aggregation", err)
 	}
 	a.Map = a.accumulators.FD()
-	if !a.byStack() {
+	if !a.by(expr.Stack) {
 		return nil
 	}
 	if a.stacks, err = ebpf.NewMap(&ebpf.MapSpec{
@@ -68,8 +68,9 @@ func (a *aggregation) create(number int) error {
 	return nil
 }
 
-func (a *aggregation) byStack() bool {
-	return slices.ContainsFunc(a.Keys, func(t expr.Term) bool { return t.Source == expr.Stack })
+// by tells whether something is a key.
+func (a *aggregation) by(source expr.Source) bool {
+	return slices.ContainsFunc(a.Keys, func(t expr.Term) bool { return t.Source == source })
 }
 
 // hasCompareExchange tells whether the kernel knows BPF_CMPXCHG, by trying.

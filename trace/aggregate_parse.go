@@ -67,6 +67,7 @@ func (s *Session) parseAggregations() error {
 			}
 			a.Latency = &known[*l].Latency
 		}
+		s.keepSites = s.keepSites || a.by(expr.Site)
 		s.aggregations = append(s.aggregations, a)
 		s.plan.Aggregations = append(s.plan.Aggregations, &a.Aggregation)
 	}

@@ -140,6 +140,9 @@ func TestKeysOfTheProcess(t *testing.T) {
 	qt.Assert(t, qt.IsNil(err))
 	qt.Assert(t, qt.HasLen(snapshot.Rows, 1))
 	qt.Assert(t, qt.Equals(snapshot.Rows[0].Count, 7))
+	site := s.Attachments()[0].Sites()[0]
+	qt.Assert(t, qt.Equals(snapshot.Rows[0].Site, site))
+	qt.Assert(t, qt.Equals(snapshot.Rows[0].Keys[0].Uint(), site.Location))
 
 	snapshot, err = s.Snapshot(2)
 	qt.Assert(t, qt.IsNil(err))

@@ -141,8 +141,8 @@ func newWork(plan *code.Plan, sel *usdt.Selection, opts *AttachOptions) (*work, 
 	}
 	w := &work{plan: plan, sel: sel}
 	type kind struct {
-		number int          // of the block, -1 for none
-		record *code.Record // sites with equal code may differ in what the code does not know: constants
+		number int // of the block, -1 for none
+		events events
 	}
 	known := make(map[key]kind)
 	probes := make(map[Probe]*Probe)
@@ -163,7 +163,8 @@ func newWork(plan *code.Plan, sel *usdt.Selection, opts *AttachOptions) (*work, 
 			}
 			this.number = -1
 			if block != nil {
-				this.record = block.Record
+				// Sites with equal code may differ in what the code does not know, such as constants.
+				this.events = newEvents(block.Record, found.Args)
 				if this.number = w.blocks.Add(block); this.number == len(w.block) {
 					w.block = append(w.block, block)
 				}
@@ -178,9 +179,7 @@ func newWork(plan *code.Plan, sel *usdt.Selection, opts *AttachOptions) (*work, 
 			probes[probe] = &probe
 		}
 		site.Probe = probes[probe]
-		if this.record != nil {
-			site.setRecord(this.record)
-		}
+		site.events = this.events
 		w.wanted = append(w.wanted, i)
 		w.sites = append(w.sites, site)
 		w.which = append(w.which, this.number)

@@ -37,10 +37,10 @@ func (d *decoder) decode(raw []byte) (*Event, error) {
 		return nil, fmt.Errorf("a record of %d bytes came from the kernel", len(raw))
 	}
 	site := d.sites.get(order.Uint32(raw))
-	if site == nil || site.record == nil || len(raw) < site.record.Size {
+	if site == nil || site.events.record == nil || len(raw) < site.events.record.Size {
 		return nil, fmt.Errorf("a record of %d bytes came from the kernel for a site that is not known", len(raw))
 	}
-	r := site.record
+	r := site.events.record
 	e := &d.event
 	e.Probe, e.Site, e.Cookie = site.Probe, site, site.Cookie
 	if r.CPU != code.None {
@@ -86,10 +86,10 @@ func (d *decoder) command(raw []byte) string {
 }
 
 func (d *decoder) arguments(raw []byte, site *Site) {
-	args := append(d.event.Args[:0], site.known...)
+	args := append(d.event.Args[:0], site.events.known...)
 	d.event.Args = args
-	for i := range site.record.Args {
-		p := &site.record.Args[i]
+	for i := range site.events.record.Args {
+		p := &site.events.record.Args[i]
 		if p.Value == code.None {
 			continue
 		}

@@ -35,7 +35,7 @@ func sample(t testing.TB) (*decoder, []byte) {
 	site := &Site{Site: usdt.Site{Site: elfnote.Site{Provider: "p", Name: "n"}, Args: args}, Cookie: 9, Probe: &Probe{"p", "n"}}
 	block, err := plan.Block(site.toGenerate())
 	qt.Assert(t, qt.IsNil(err))
-	site.setRecord(block.Record)
+	site.events = newEvents(block.Record, args)
 	sites := &siteTable{}
 	qt.Assert(t, qt.IsNil(sites.add(&Site{})))
 	qt.Assert(t, qt.IsNil(sites.add(site)))

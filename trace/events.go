@@ -220,7 +220,7 @@ func (r *reading) freeSites() {
 	retired := r.retired
 	r.retired = nil
 	r.mu.Unlock()
-	if len(r.leaving) > 0 {
+	if len(r.leaving) > 0 && !r.keepSites {
 		r.sites.remove(r.leaving)
 	}
 	r.leaving = retired

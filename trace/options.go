@@ -31,7 +31,8 @@ type Options struct {
 
 	// PageIn has memory that an argument leads to and that is not there brought in, as the program itself would by
 	// touching it. Otherwise it is unreadable: typically text that the program passes but has not looked at yet.
-	// It slows down no hit but those that need it. It needs Linux 6.0, and no aggregation can be by "stack" then.
+	// It slows down no hit but those that need it, behind which later events wait. It needs Linux 6.0, and no
+	// aggregation can be by "stack" then.
 	PageIn bool
 
 	// StackDepth is how many addresses of the user stack an event has at most, up to 127; 0 for no stack. The kernel
@@ -79,7 +80,7 @@ const (
 // Fields are parts of an event.
 type Fields uint8
 
-// The parts that can be left out: the time (about 15 ns), PID and TID, the command, the processor.
+// The parts that can be left out: the time (20 to 40 ns), PID and TID (5 ns), the command (20 ns), the processor (5 ns).
 const (
 	FieldTime    = Fields(code.FieldTime)
 	FieldProcess = Fields(code.FieldProcess)

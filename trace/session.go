@@ -17,6 +17,7 @@ import (
 
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/trace/internal/code"
+	"github.com/gousdt/gousdt/trace/internal/expr"
 	"github.com/gousdt/gousdt/usdt"
 )
 
@@ -27,10 +28,11 @@ type Session struct {
 	mode usdt.Mode
 	plan *code.Plan // all but the kernel's machine, which a selection tells
 
-	sites    siteTable
 	programs programCache
 
-	names nameTable
+	sites     siteTable
+	keepSites bool // for good: an aggregation has them as keys
+	names     nameTable
 
 	aggregations []*aggregation
 	latencies    []*latency
@@ -85,6 +87,7 @@ func New(opts *Options) (*Session, error) {
 	s := &Session{attachments: make(map[*Attachment]struct{})}
 	if opts != nil {
 		s.opts = *opts
+		s.opts.Captures, s.opts.Aggregations = slices.Clone(opts.Captures), slices.Clone(opts.Aggregations)
 	}
 	var err error
 	if s.plan, err = s.opts.plan(); err != nil {
@@ -132,7 +135,7 @@ func chooseMode(wanted usdt.Mode) (usdt.Mode, error) {
 // checkSleepable tells whether the kernel lets programs of uprobes sleep, by loading one.
 func (s *Session) checkSleepable() error {
 	for _, a := range s.aggregations {
-		if a.byStack() {
+		if a.by(expr.Stack) {
 			return errors.New(`options: aggregations cannot be by "stack" with PageIn: the kernel keeps no stacks for programs that sleep`)
 		}
 	}

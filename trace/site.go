@@ -35,8 +35,13 @@ type Site struct {
 	Cookie uint64
 
 	id     uint32
-	record *code.Record
-	known  []Value // the arguments as they are if the record says nothing else
+	events events
+}
+
+// events says how the records of sites look, and is shared by those where it is the same.
+type events struct {
+	record *code.Record // nil where none are sent
+	known  []Value      // the arguments as they are if the record says nothing else
 }
 
 // siteTable gives numbers to sites, by which the generated programs name them. Looking one up takes no lock, for it is
@@ -99,16 +104,18 @@ func (t *siteTable) remove(sites []*Site) {
 	}
 }
 
-// setRecord says how the events of the site look.
-func (s *Site) setRecord(r *code.Record) {
-	s.record = r
-	s.known = make([]Value, len(s.Args))
-	for i := range s.known {
-		s.known[i] = valueOf(&s.Args[i])
+func newEvents(r *code.Record, args []argspec.Arg) events {
+	if r == nil {
+		return events{}
+	}
+	e := events{record: r, known: make([]Value, len(args))}
+	for i := range args {
+		e.known[i] = valueOf(&args[i])
 		if r.Args[i].Value != code.None {
-			s.known[i].state = Present
+			e.known[i].state = Present
 		}
 	}
+	return e
 }
 
 // valueOf returns what is known of an argument before any hit.

@@ -36,6 +36,9 @@ type Row struct {
 	Keys  []Value
 	Stack []uint64 // the innermost address first
 
+	// Site is set if "site" is a key, whose value is the site's location in its file.
+	Site *Site
+
 	// Count is the number of hits, in a histogram of those in all buckets.
 	Count uint64
 
@@ -218,6 +221,12 @@ func (s *Session) keys(a *aggregation, row *Row, raw []byte, classes uint32) err
 			row.Keys = append(row.Keys, textValue(bytes.Clone(text)))
 		case expr.Provider, expr.Probe:
 			row.Keys = append(row.Keys, textValue([]byte(s.names.name(bits))))
+		case expr.Site:
+			key := Value{kind: Unsigned, size: 8}
+			if row.Site = s.sites.get(uint32(bits)); row.Site != nil {
+				key.bits, key.state = row.Site.Location, Present
+			}
+			row.Keys = append(row.Keys, key)
 		case expr.Stack:
 			key := Value{kind: Unsigned, size: 4, bits: binary.NativeEndian.Uint64(part[8:])}
 			if int64(bits) >= 0 {
@@ -291,6 +300,6 @@ func (r *Row) identity() string {
 	for _, k := range r.Keys {
 		fmt.Fprintf(&b, "%d %d %q\x00", k.kind, k.bits, k.data)
 	}
-	fmt.Fprint(&b, r.Stack)
+	fmt.Fprintf(&b, "%v %p", r.Stack, r.Site)
 	return b.String()
 }
