@@ -31,7 +31,7 @@
 //	printer.go    which printer:
 //	table.go        one line per probe,
 //	details.go      every site with its decoded arguments,
-//	json.go         a JSON document (jsontext.go knows JSON's syntax),
+//	json.go         a JSON document (internal/jsontext knows the syntax),
 //	paste.go        lines for other tools,
 //	users.go        and whose the file is, for table, details and JSON
 //

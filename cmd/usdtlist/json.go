@@ -7,6 +7,7 @@ import (
 
 	"github.com/gousdt/gousdt/argspec"
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/jsontext"
 	"github.com/gousdt/gousdt/internal/terminal"
 )
 
@@ -14,66 +15,65 @@ import (
 // on a line of its own, so that text tools can pick them.
 type jsonPrinter struct {
 	out    *bufio.Writer
-	json   jsonText
+	json   jsontext.Builder
 	errors []failure
 }
 
 func newJSONPrinter(out *bufio.Writer) *jsonPrinter {
 	p := &jsonPrinter{out: out}
-	p.json.begin('{')
-	p.json.key("files")
-	p.json.begin('[')
+	p.json.Begin('{')
+	p.json.Key("files")
+	p.json.Begin('[')
 	return p
 }
 
 // flush writes what has been built so far.
 func (p *jsonPrinter) flush() {
-	p.out.Write(p.json.b)
-	p.json.b = p.json.b[:0]
+	p.out.Write(p.json.Take())
 }
 
 func (p *jsonPrinter) file(l *listing) (int, error) {
 	j := &p.json
-	j.newLine(1)
-	j.begin('{')
+	j.NewLine(1)
+	j.Begin('{')
 	if l.mapped == nil {
-		j.text("file", l.path)
+		j.Text("file", l.path)
 	} else {
-		j.text("file", l.mapped.here)
+		j.Text("file", l.mapped.here)
 		p.users(l.mapped)
 	}
 	if id, err := l.elf.BuildID(); err == nil {
-		j.text("build_id", id)
+		j.Text("build_id", id)
 	} else {
-		j.null("build_id")
+		j.NullMember("build_id")
 	}
-	j.text("machine", machineName(l.elf))
-	j.unsigned("class", classBits(l.elf))
-	j.text("byte_order", byteOrderName(l.elf))
-	j.text("kind", kindName(l.elf.Kind()))
+	j.Text("machine", machineName(l.elf))
+	j.Unsigned("class", classBits(l.elf))
+	j.Text("byte_order", byteOrderName(l.elf))
+	j.Text("kind", kindName(l.elf.Kind()))
 
-	j.key("probes")
-	j.begin('[')
+	j.Key("probes")
+	j.Begin('[')
 	for i := range l.probes {
 		p.probe(l, &l.probes[i])
 		p.flush()
 	}
-	j.end(']')
+	j.End(']')
 
-	j.key("broken_notes")
-	j.begin('[')
+	j.Key("broken_notes")
+	j.Begin('[')
 	for _, note := range l.broken {
-		j.newLine(2)
-		j.begin('{')
-		j.unsigned("index", uint64(note.Index))
-		j.text("provider", note.Provider)
-		j.text("name", note.Name)
-		j.text("error", terminal.Clean(note.Err.Error()))
-		j.end('}')
+		j.NewLine(2)
+		j.Begin('{')
+		j.Unsigned("index", uint64(note.Index))
+		j.Text("provider", note.Provider)
+		j.Text("name", note.Name)
+		j.Text("error", terminal.Clean(note.Err.Error()))
+		j.End('}')
 		p.flush()
 	}
-	j.end(']')
-	j.end('}')
+	j.End(']')
+	j.End('}')
 	p.flush()
 	return len(l.probes), nil
 }
@@ -84,94 +84,94 @@ func (p *jsonPrinter) failed(f failure) {
 
 func (p *jsonPrinter) close() {
 	j := &p.json
-	j.end(']')
-	j.newLine(0)
-	j.key("errors")
-	j.begin('[')
+	j.End(']')
+	j.NewLine(0)
+	j.Key("errors")
+	j.Begin('[')
 	for _, e := range p.errors {
-		j.newLine(1)
-		j.begin('{')
-		j.text("file", e.name)
+		j.NewLine(1)
+		j.Begin('{')
+		j.Text("file", e.name)
 		if e.pid != 0 {
-			j.signed("pid", int64(e.pid))
+			j.Signed("pid", int64(e.pid))
 		}
-		j.text("error", terminal.Clean(e.err.Error()))
-		j.end('}')
+		j.Text("error", terminal.Clean(e.err.Error()))
+		j.End('}')
 	}
-	j.end(']')
-	j.end('}')
+	j.End(']')
+	j.End('}')
+	j.EndDocument()
 	p.flush()
-	p.out.WriteByte('\n')
 }
 
 func (p *jsonPrinter) probe(l *listing, probe *elfnote.Probe) {
 	j := &p.json
-	j.newLine(2)
-	j.begin('{')
-	j.text("provider", probe.Provider)
-	j.text("name", probe.Name)
-	j.key("sites")
-	j.begin('[')
+	j.NewLine(2)
+	j.Begin('{')
+	j.Text("provider", probe.Provider)
+	j.Text("name", probe.Name)
+	j.Key("sites")
+	j.Begin('[')
 	for i := range probe.Sites {
 		site := &probe.Sites[i]
 		if i > 0 {
-			j.newLine(3)
+			j.NewLine(3)
 		}
-		j.begin('{')
-		j.unsigned("location", site.Location)
-		j.unsignedOrNull("offset", site.Offset, !attachable(l.elf))
-		j.unsigned("base", site.Base)
-		j.unsignedOrNull("semaphore", site.Semaphore, site.Semaphore == 0)
-		j.unsignedOrNull("semaphore_offset", site.SemaphoreOffset, site.SemaphoreOffset == 0)
-		j.text("arguments", site.Arguments)
-		j.key("decoded")
-		j.begin('[')
+		j.Begin('{')
+		j.Unsigned("location", site.Location)
+		j.UnsignedOrNull("offset", site.Offset, !attachable(l.elf))
+		j.Unsigned("base", site.Base)
+		j.UnsignedOrNull("semaphore", site.Semaphore, site.Semaphore == 0)
+		j.UnsignedOrNull("semaphore_offset", site.SemaphoreOffset, site.SemaphoreOffset == 0)
+		j.Text("arguments", site.Arguments)
+		j.Key("decoded")
+		j.Begin('[')
 		args := l.args.decode(site)
 		for n := range args {
 			p.argument(&args[n])
 		}
-		j.end(']')
-		j.end('}')
+		j.End(']')
+		j.End('}')
 	}
-	j.end(']')
-	j.end('}')
+	j.End(']')
+	j.End('}')
 }
 
 func (p *jsonPrinter) argument(a *argspec.Arg) {
 	j := &p.json
-	j.begin('{')
-	j.text("raw", a.Raw)
-	j.text("kind", a.Kind.String())
-	j.unsigned("size", uint64(a.Size))
-	j.boolean("signed", a.Signed)
-	j.boolean("float", a.Float)
-	j.text("text", terminal.Clean(a.String()))
+	j.Begin('{')
+	j.Text("raw", a.Raw)
+	j.Text("kind", a.Kind.String())
+	j.Unsigned("size", uint64(a.Size))
+	j.Boolean("signed", a.Signed)
+	j.Boolean("float", a.Float)
+	j.Text("text", terminal.Clean(a.String()))
 	switch a.Kind {
 	case argspec.Constant:
 		if a.Signed {
-			j.signed("value", int64(a.Constant))
+			j.Signed("value", int64(a.Constant))
 		} else {
-			j.unsigned("value", a.Constant)
+			j.Unsigned("value", a.Constant)
 		}
 	case argspec.InRegister:
-		j.text("register", a.Register.Name)
-		j.unsigned("shift", uint64(a.Register.Shift))
+		j.Text("register", a.Register.Name)
+		j.Unsigned("shift", uint64(a.Register.Shift))
 	case argspec.Memory:
 		p.register("base", a.Base)
 		p.register("index", a.Index)
-		j.unsigned("scale", uint64(a.Scale))
-		j.signed("displacement", a.Displacement)
-		j.boolean("address_32", a.Address32)
+		j.Unsigned("scale", uint64(a.Scale))
+		j.Signed("displacement", a.Displacement)
+		j.Boolean("address_32", a.Address32)
 	default:
-		j.text("reason", terminal.Clean(a.Err.Error()))
+		j.Text("reason", terminal.Clean(a.Err.Error()))
 	}
-	j.end('}')
+	j.End('}')
 }
 
 func (p *jsonPrinter) register(key string, r argspec.Register) {
 	if r.IsZero() {
-		p.json.null(key)
+		p.json.NullMember(key)
 	} else {
-		p.json.text(key, r.Name)
+		p.json.Text(key, r.Name)
 	}
 }

@@ -65,25 +65,25 @@ func (m *mapped) usersText() string {
 // users adds the members that tell whose a file is.
 func (p *jsonPrinter) users(m *mapped) {
 	j := &p.json
-	j.text("path", m.path)
-	j.boolean("deleted", m.deleted)
-	j.key("pids")
-	j.begin('[')
+	j.Text("path", m.path)
+	j.Boolean("deleted", m.deleted)
+	j.Key("pids")
+	j.Begin('[')
 	for i := range m.users {
-		j.number(int64(m.users[i].process.PID))
+		j.Int(int64(m.users[i].process.PID))
 	}
-	j.end(']')
-	j.key("processes")
-	j.begin('[')
+	j.End(']')
+	j.Key("processes")
+	j.Begin('[')
 	for i := range m.users {
 		u := &m.users[i]
-		j.newLine(2)
-		j.begin('{')
-		j.signed("pid", int64(u.process.PID))
-		j.text("command", u.process.Command)
-		j.text("path", u.path)
-		j.boolean("deleted", u.deleted)
-		j.end('}')
+		j.NewLine(2)
+		j.Begin('{')
+		j.Signed("pid", int64(u.process.PID))
+		j.Text("command", u.process.Command)
+		j.Text("path", u.path)
+		j.Boolean("deleted", u.deleted)
+		j.End('}')
 	}
-	j.end(']')
+	j.End(']')
 }

@@ -4,10 +4,9 @@ package main
 
 import (
 	"io"
-	"math"
-	"strconv"
 	"time"
 
+	"github.com/gousdt/gousdt/internal/jsontext"
 	"github.com/gousdt/gousdt/internal/profile"
 	"github.com/gousdt/gousdt/trace"
 )
@@ -16,41 +15,41 @@ import (
 type jsonPrinter struct {
 	tracer *tracer
 	out    io.Writer
-	json   jsonText
+	json   jsontext.Builder
 }
 
-func (p *jsonPrinter) begin(kind string) *jsonText {
+func (p *jsonPrinter) begin(kind string) *jsontext.Builder {
 	j := &p.json
-	j.b, j.comma = j.b[:0], false
-	j.begin('{')
-	j.text("type", kind)
+	j.Reset()
+	j.Begin('{')
+	j.Text("type", kind)
 	return j
 }
 
 func (p *jsonPrinter) end() {
-	p.json.end('}')
-	p.json.b = append(p.json.b, '\n')
-	p.out.Write(p.json.b) // the output keeps the error
+	p.json.End('}')
+	p.json.EndDocument()
+	p.out.Write(p.json.Bytes()) // the output keeps the error
 }
 
 func (p *jsonPrinter) event(e *trace.Event) {
 	j := p.begin("event")
-	j.time("time", e.Time)
-	j.signed("monotonic_ns", int64(e.Monotonic))
-	j.signed("pid", int64(e.PID))
-	j.signed("tid", int64(e.TID))
-	j.text("command", e.Command)
-	j.signed("cpu", int64(e.CPU))
-	j.text("provider", e.Probe.Provider)
-	j.text("name", e.Probe.Name)
-	j.text("file", p.tracer.targets.fileName(e.Site))
-	j.unsigned("location", e.Site.Location)
-	j.key("args")
-	j.begin('[')
+	addTime(j, "time", e.Time)
+	j.Signed("monotonic_ns", int64(e.Monotonic))
+	j.Signed("pid", int64(e.PID))
+	j.Signed("tid", int64(e.TID))
+	j.Text("command", e.Command)
+	j.Signed("cpu", int64(e.CPU))
+	j.Text("provider", e.Probe.Provider)
+	j.Text("name", e.Probe.Name)
+	j.Text("file", p.tracer.targets.fileName(e.Site))
+	j.Unsigned("location", e.Site.Location)
+	j.Key("args")
+	j.Begin('[')
 	for i := range e.Args {
 		p.arg(&e.Args[i], p.tracer.options.isBytes(i))
 	}
-	j.end(']')
+	j.End(']')
 	if p.tracer.options.stack {
 		p.stack(e.PID, e.Stack)
 	}
@@ -60,53 +59,53 @@ func (p *jsonPrinter) event(e *trace.Event) {
 // arg adds an argument of an event.
 func (p *jsonPrinter) arg(v *trace.Value, isBytes bool) {
 	j := &p.json
-	j.begin('{')
-	j.key("value")
-	j.value(*v)
+	j.Begin('{')
+	j.Key("value")
+	addValue(j, *v)
 	switch v.State() {
 	case trace.Unavailable:
-		j.boolean("unavailable", true)
+		j.Boolean("unavailable", true)
 	case trace.Unreadable:
-		j.boolean("unreadable", true)
+		j.Boolean("unreadable", true)
 	}
 	data, state := v.Data()
 	switch state {
 	case trace.DataUnreadable:
-		j.boolean("data_unreadable", true)
+		j.Boolean("data_unreadable", true)
 	case trace.DataComplete, trace.DataTruncated:
 		if isBytes {
-			j.hex("bytes", string(data))
+			j.Hex("bytes", string(data))
 		} else {
-			j.text("text", string(data))
+			j.Text("text", string(data))
 		}
-		j.boolean("truncated", state == trace.DataTruncated)
+		j.Boolean("truncated", state == trace.DataTruncated)
 	}
-	j.end('}')
+	j.End('}')
 }
 
 func (p *jsonPrinter) stack(pid int, addresses []uint64) {
 	j := &p.json
-	j.key("stack")
-	j.begin('[')
+	j.Key("stack")
+	j.Begin('[')
 	for _, frame := range p.tracer.stacks.Frames(pid, addresses) {
 		p.frame(&frame)
 	}
-	j.end(']')
+	j.End(']')
 }
 
 func (p *jsonPrinter) frame(f *profile.Frame) {
 	j := &p.json
-	j.begin('{')
-	j.unsigned("address", f.Address)
+	j.Begin('{')
+	j.Unsigned("address", f.Address)
 	if f.Function != "" {
-		j.text("function", f.Function)
-		j.unsigned("offset", f.Offset)
+		j.Text("function", f.Function)
+		j.Unsigned("offset", f.Offset)
 	}
 	if f.File != "" {
-		j.text("file", f.File)
-		j.unsigned("file_offset", f.FileOffset)
+		j.Text("file", f.File)
+		j.Unsigned("file_offset", f.FileOffset)
 	}
-	j.end('}')
+	j.End('}')
 }
 
 func (p *jsonPrinter) rows(a *aggregation, s *trace.Snapshot) {
@@ -117,55 +116,55 @@ func (p *jsonPrinter) rows(a *aggregation, s *trace.Snapshot) {
 
 func (p *jsonPrinter) row(a *aggregation, s *trace.Snapshot, row *trace.Row) {
 	j := p.begin("row")
-	j.text("aggregation", a.kind)
-	j.time("time", s.Time)
-	j.key("keys")
-	j.begin('{')
+	j.Text("aggregation", a.kind)
+	addTime(j, "time", s.Time)
+	j.Key("keys")
+	j.Begin('{')
 	for i, key := range row.Keys {
 		if s.By[i] == "stack" {
 			p.stack(int(key.Uint()), row.Stack)
 			continue
 		}
-		j.key(s.By[i])
-		j.value(key)
+		j.Key(s.By[i])
+		addValue(j, key)
 	}
-	j.end('}')
-	j.unsigned("count", row.Count)
+	j.End('}')
+	j.Unsigned("count", row.Count)
 	if row.Sum.State() == trace.Present {
-		j.member("sum", row.Sum)
-		j.float("average", row.Average())
+		addMember(j, "sum", row.Sum)
+		j.FloatMember("average", row.Average())
 	}
 	if row.Min.State() == trace.Present {
-		j.member("min", row.Min)
-		j.member("max", row.Max)
+		addMember(j, "min", row.Min)
+		addMember(j, "max", row.Max)
 	}
 	if a.Histogram != nil {
-		j.key("buckets")
-		j.begin('[')
+		j.Key("buckets")
+		j.Begin('[')
 		for i := range row.Buckets {
 			b := &row.Buckets[i]
-			j.begin('{')
-			j.member("low", b.Low)
-			j.member("high", b.High)
-			j.unsigned("count", b.Count)
-			j.end('}')
+			j.Begin('{')
+			addMember(j, "low", b.Low)
+			addMember(j, "high", b.High)
+			j.Unsigned("count", b.Count)
+			j.End('}')
 		}
-		j.end(']')
+		j.End(']')
 	}
 	p.end()
 }
 
 func (p *jsonPrinter) summary(s *summary) {
 	j := p.begin("summary")
-	j.unsigned("events", s.events)
-	j.unsigned("lost", s.losses.Events)
-	j.unsigned("lost_keys", s.losses.Keys)
-	j.unsigned("lost_unreadable", s.losses.Unreadable)
-	j.unsigned("lost_starts", s.losses.Starts)
-	j.unsigned("unmatched", s.losses.Unmatched)
-	j.signed("sites", int64(s.sites))
-	j.text("mode", s.mode)
-	j.float("seconds", s.took.Seconds())
+	j.Unsigned("events", s.events)
+	j.Unsigned("lost", s.losses.Events)
+	j.Unsigned("lost_keys", s.losses.Keys)
+	j.Unsigned("lost_unreadable", s.losses.Unreadable)
+	j.Unsigned("lost_starts", s.losses.Starts)
+	j.Unsigned("unmatched", s.losses.Unmatched)
+	j.Signed("sites", int64(s.sites))
+	j.Text("mode", s.mode)
+	j.FloatMember("seconds", s.took.Seconds())
 	if s.costs != nil {
 		p.costs(s.costs)
 	}
@@ -174,64 +173,47 @@ func (p *jsonPrinter) summary(s *summary) {
 
 func (p *jsonPrinter) costs(c *costs) {
 	j := &p.json
-	j.key("programs")
-	j.begin('[')
+	j.Key("programs")
+	j.Begin('[')
 	for _, program := range c.all() {
-		j.begin('{')
-		j.text("name", program.Name)
-		j.unsigned("runs", program.Runs)
-		j.float("ns_per_run", perRun(&program))
-		j.unsigned("missed", program.Missed)
-		j.signed("instructions", int64(program.Instructions))
-		j.end('}')
+		j.Begin('{')
+		j.Text("name", program.Name)
+		j.Unsigned("runs", program.Runs)
+		j.FloatMember("ns_per_run", perRun(&program))
+		j.Unsigned("missed", program.Missed)
+		j.Signed("instructions", int64(program.Instructions))
+		j.End('}')
 	}
-	j.end(']')
+	j.End(']')
 	programs, maps := c.memory()
-	j.unsigned("program_bytes", programs)
-	j.unsigned("map_bytes", maps)
+	j.Unsigned("program_bytes", programs)
+	j.Unsigned("map_bytes", maps)
 }
 
-func (j *jsonText) time(key string, t time.Time) {
-	j.text(key, t.UTC().Format(time.RFC3339Nano))
+func addTime(j *jsontext.Builder, key string, t time.Time) {
+	j.Text(key, t.UTC().Format(time.RFC3339Nano))
 }
 
-func (j *jsonText) float(key string, x float64) {
-	j.key(key)
-	j.b = appendJSONFloat(j.b, x, 64)
-	j.comma = true
+func addMember(j *jsontext.Builder, key string, v trace.Value) {
+	j.Key(key)
+	addValue(j, v)
 }
 
-func (j *jsonText) member(key string, v trace.Value) {
-	j.key(key)
-	j.value(v)
-}
-
-// value adds a number, or null if there is none, or a text.
-func (j *jsonText) value(v trace.Value) {
-	j.separate()
+// addValue adds a number, or null if there is none, or a text.
+func addValue(j *jsontext.Builder, v trace.Value) {
 	switch {
 	case v.State() != trace.Present:
-		j.b = append(j.b, "null"...)
+		j.Null()
 	case v.Kind() == trace.Text:
 		data, _ := v.Data()
-		j.b = appendJSONString(j.b, string(data))
+		j.String(string(data))
+	case v.Kind() == trace.Float && v.Size() == 4:
+		j.Float(v.Float(), 32)
 	case v.Kind() == trace.Float:
-		j.b = appendJSONFloat(j.b, v.Float(), 8*v.Size())
+		j.Float(v.Float(), 64)
 	case v.Kind() == trace.Signed:
-		j.b = strconv.AppendInt(j.b, v.Int(), 10)
+		j.Int(v.Int())
 	default:
-		j.b = strconv.AppendUint(j.b, v.Uint(), 10)
+		j.Uint(v.Uint())
 	}
-	j.comma = true
-}
-
-// appendJSONFloat appends a number as JSON has them, null for those that it lacks.
-func appendJSONFloat(b []byte, x float64, bits int) []byte {
-	if math.IsNaN(x) || math.IsInf(x, 0) {
-		return append(b, "null"...)
-	}
-	if bits != 32 {
-		bits = 64
-	}
-	return strconv.AppendFloat(b, x, 'g', -1, bits)
 }

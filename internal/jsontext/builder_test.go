@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-package main
+package jsontext
 
 import (
 	"encoding/hex"
@@ -13,7 +13,7 @@ import (
 	"github.com/go-quicktest/qt"
 )
 
-func TestJSONStrings(t *testing.T) {
+func TestStrings(t *testing.T) {
 	for _, test := range []struct{ behaviour, in, want string }{
 		{"plain text", "query__start", `"query__start"`},
 		{"quotation marks and backslashes", `a"b\c`, `"a\"b\\c"`},
@@ -26,53 +26,53 @@ func TestJSONStrings(t *testing.T) {
 		{"bytes that are not UTF-8", "a\xff\xc3", "\"a\ufffd\ufffd\""},
 		{"HTML is not special", "<a>&", `"<a>&"`},
 	} {
-		qt.Check(t, qt.Equals(string(appendJSONString(nil, test.in)), test.want), qt.Commentf(test.behaviour))
+		qt.Check(t, qt.Equals(string(appendString(nil, test.in)), test.want), qt.Commentf(test.behaviour))
 	}
 }
 
-func TestJSONCommas(t *testing.T) {
-	var j jsonText
-	j.begin('{')
-	j.key("empty")
-	j.begin('[')
-	j.end(']')
-	j.key("list")
-	j.begin('[')
+func TestCommas(t *testing.T) {
+	var j Builder
+	j.Begin('{')
+	j.Key("empty")
+	j.Begin('[')
+	j.End(']')
+	j.Key("list")
+	j.Begin('[')
 	for range 2 {
-		j.newLine(1)
-		j.begin('{')
-		j.unsigned("u", 1<<64-1)
-		j.signed("s", -1)
-		j.null("n")
-		j.boolean("b", true)
-		j.text("t", "x")
-		j.end('}')
+		j.NewLine(1)
+		j.Begin('{')
+		j.Unsigned("u", 1<<64-1)
+		j.Signed("s", -1)
+		j.NullMember("n")
+		j.Boolean("b", true)
+		j.Text("t", "x")
+		j.End('}')
 	}
-	j.end(']')
-	j.end('}')
+	j.End(']')
+	j.End('}')
 	const element = "\n" + ` {"u":18446744073709551615,"s":-1,"n":null,"b":true,"t":"x"}`
-	qt.Assert(t, qt.Equals(string(j.b), `{"empty":[],"list":[`+element+`,`+element+`]}`))
+	qt.Assert(t, qt.Equals(string(j.Bytes()), `{"empty":[],"list":[`+element+`,`+element+`]}`))
 }
 
 // Whatever a file's strings hold, the JSON is valid, does not drive a terminal
 // and lets the exact bytes be had back.
-func FuzzJSONText(f *testing.F) {
+func FuzzText(f *testing.F) {
 	for _, seed := range []string{"", "query__start", "\x1b[2J", "a\xffb", "\"\\", "\u2028", "\U000e0041", "\xed\xa0\x80"} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
-		var j jsonText
-		j.begin('{')
-		j.text("name", s)
-		j.end('}')
+		var j Builder
+		j.Begin('{')
+		j.Text("name", s)
+		j.End('}')
 		var got struct {
 			Name string
 			Hex  string `json:"name_hex"`
 		}
-		if err := json.Unmarshal(j.b, &got); err != nil {
-			t.Fatalf("%q: %s: %v", s, j.b, err)
+		if err := json.Unmarshal(j.Bytes(), &got); err != nil {
+			t.Fatalf("%q: %s: %v", s, j.Bytes(), err)
 		}
-		for _, r := range string(j.b) {
+		for _, r := range string(j.Bytes()) {
 			if unicode.IsControl(r) {
 				t.Fatalf("%q: %U survived", s, r)
 			}

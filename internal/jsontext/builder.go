@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package jsontext
+
+import (
+	"math"
+	"strconv"
+	"unicode/utf8"
+)
+
+// Builder holds the text that has been built. It puts the commas; that brackets match and that members have keys is the
+// caller's. The zero value is ready for use.
+type Builder struct {
+	text  []byte
+	comma bool // the next value or key needs a comma before it
+}
+
+// Bytes returns the text since the last Take or Reset. It is valid until the next call.
+func (b *Builder) Bytes() []byte { return b.text }
+
+// Take returns the text like Bytes, and the builder goes on after it.
+func (b *Builder) Take() []byte {
+	text := b.text
+	b.text = b.text[:0]
+	return text
+}
+
+// Reset begins a new document.
+func (b *Builder) Reset() { b.text, b.comma = b.text[:0], false }
+
+// Begin starts an object '{' or an array '['.
+func (b *Builder) Begin(bracket byte) {
+	b.separate()
+	b.text = append(b.text, bracket)
+}
+
+// End ends what Begin started, with the bracket that belongs to it.
+func (b *Builder) End(bracket byte) {
+	b.text = append(b.text, bracket)
+	b.comma = true
+}
+
+// NewLine puts what follows on a line of its own, after some blanks.
+func (b *Builder) NewLine(indent int) {
+	b.separate()
+	b.text = append(b.text, '\n')
+	for range indent {
+		b.text = append(b.text, ' ')
+	}
+}
+
+// EndDocument ends the line after a whole document: what follows is another one.
+func (b *Builder) EndDocument() {
+	b.text = append(b.text, '\n')
+	b.comma = false
+}
+
+// Key starts a member of an object. The name is taken as it is; its value has to follow.
+func (b *Builder) Key(name string) {
+	b.separate()
+	b.text = append(append(append(b.text, '"'), name...), `":`...)
+}
+
+func (b *Builder) separate() {
+	if b.comma {
+		b.text = append(b.text, ',')
+		b.comma = false
+	}
+}
+
+// Text adds a member that holds any bytes: what is not UTF-8 is in a second member, named with "_hex".
+func (b *Builder) Text(key, s string) {
+	b.Key(key)
+	b.String(s)
+	if !utf8.ValidString(s) {
+		b.Hex(key+"_hex", s)
+	}
+}
+
+// Hex adds a member that holds bytes in hexadecimal.
+func (b *Builder) Hex(key, s string) {
+	b.Key(key)
+	b.text = append(b.text, '"')
+	for i := range len(s) {
+		b.text = append(b.text, hexDigits[s[i]>>4], hexDigits[s[i]&0xf])
+	}
+	b.text = append(b.text, '"')
+	b.comma = true
+}
+
+// Unsigned adds a member that is a number.
+func (b *Builder) Unsigned(key string, n uint64) {
+	b.Key(key)
+	b.Uint(n)
+}
+
+// UnsignedOrNull adds a member that is null where the number means that there is none.
+func (b *Builder) UnsignedOrNull(key string, n uint64, isNull bool) {
+	if isNull {
+		b.NullMember(key)
+	} else {
+		b.Unsigned(key, n)
+	}
+}
+
+// Signed adds a member that is a number.
+func (b *Builder) Signed(key string, n int64) {
+	b.Key(key)
+	b.Int(n)
+}
+
+// FloatMember adds a member that is a number, or null for those that JSON lacks.
+func (b *Builder) FloatMember(key string, x float64) {
+	b.Key(key)
+	b.Float(x, 64)
+}
+
+// Boolean adds a member that is true or false.
+func (b *Builder) Boolean(key string, value bool) {
+	b.Key(key)
+	b.text = strconv.AppendBool(b.text, value)
+	b.comma = true
+}
+
+// NullMember adds a member that is null.
+func (b *Builder) NullMember(key string) {
+	b.Key(key)
+	b.Null()
+}
+
+// Int adds a value: an element of an array, or what follows a key.
+func (b *Builder) Int(n int64) {
+	b.separate()
+	b.text = strconv.AppendInt(b.text, n, 10)
+	b.comma = true
+}
+
+// Uint adds a value as Int does.
+func (b *Builder) Uint(n uint64) {
+	b.separate()
+	b.text = strconv.AppendUint(b.text, n, 10)
+	b.comma = true
+}
+
+// Float adds a value as Int does, null for numbers that JSON lacks: in as few digits as tell it from its neighbours of
+// the same number of bits, 32 or 64.
+func (b *Builder) Float(x float64, bits int) {
+	if math.IsNaN(x) || math.IsInf(x, 0) {
+		b.Null()
+		return
+	}
+	b.separate()
+	b.text = strconv.AppendFloat(b.text, x, 'g', -1, bits)
+	b.comma = true
+}
+
+// Null adds a value as Int does.
+func (b *Builder) Null() {
+	b.separate()
+	b.text = append(b.text, "null"...)
+	b.comma = true
+}
+
+// String adds a value as Int does. A byte that is not UTF-8 becomes U+FFFD.
+func (b *Builder) String(s string) {
+	b.separate()
+	b.text = appendString(b.text, s)
+	b.comma = true
+}
