@@ -11,9 +11,11 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/go-quicktest/qt"
+	"golang.org/x/sys/unix"
 
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/testprog"
@@ -168,6 +170,35 @@ func TestItEndsAfterSoManyEvents(t *testing.T) {
 	result := r.wait()
 	qt.Check(t, qt.HasLen(result.ok(), 4))
 	qt.Check(t, qt.StringContains(result.stderr, "3 events, 0 lost"))
+}
+
+// While the reader stands still nothing can be delivered beyond what the ring buffer holds, and all else is counted.
+func TestLostEventsAreCounted(t *testing.T) {
+	p := startTarget(t, "target-pie")
+	r := watching(t, "--json", "--buffer", "4k", p.path, "gousdt_test:three")
+	stop(t, r.cmd.Process)
+	const hits = 2000
+	p.Fire("three", hits)
+	qt.Assert(t, qt.IsNil(r.cmd.Process.Signal(syscall.SIGCONT)))
+	result := r.interrupt()
+	events, summary := result.objects("event"), result.objects("summary")
+	qt.Assert(t, qt.HasLen(summary, 1))
+	qt.Check(t, qt.IsTrue(summary[0].Lost > hits/2), qt.Commentf("%d", summary[0].Lost))
+	qt.Check(t, qt.Equals(summary[0].Events, uint64(len(events))))
+	qt.Check(t, qt.Equals(summary[0].Events+summary[0].Lost, hits))
+	qt.Check(t, qt.StringContains(result.stderr, "events are being lost, because the ring buffer is full"))
+	qt.Check(t, qt.StringContains(result.stderr, fmt.Sprintf("%d events, %d lost; ", len(events), summary[0].Lost)))
+}
+
+// stop has a process stand still, and returns when it does.
+func stop(t *testing.T, process *os.Process) {
+	t.Helper()
+	qt.Assert(t, qt.IsNil(process.Signal(syscall.SIGSTOP)))
+	var status unix.WaitStatus
+	// The end of the process stays to be waited for.
+	_, err := unix.Wait4(process.Pid, &status, unix.WUNTRACED, nil)
+	qt.Assert(t, qt.IsNil(err))
+	qt.Assert(t, qt.IsTrue(status.Stopped()))
 }
 
 func TestItEndsAfterItsTime(t *testing.T) {
