@@ -5,14 +5,32 @@ package main
 import (
 	"io"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/go-quicktest/qt"
+
+	"github.com/gousdt/gousdt/internal/testprog"
 )
 
 func decimal(n int) string { return strconv.Itoa(n) }
+
+// launcher returns a command that does such things.
+func launcher(t *testing.T, words ...string) string {
+	t.Helper()
+	return testprog.Path(t, "launcher") + " " + strings.Join(words, " ")
+}
+
+// stdinOf returns the other end of a command's standard input.
+func stdinOf(t *testing.T, cmd *exec.Cmd) io.WriteCloser {
+	t.Helper()
+	stdin, err := cmd.StdinPipe()
+	qt.Assert(t, qt.IsNil(err))
+	return stdin
+}
 
 func TestCommandIsWatchedFromItsFirstInstruction(t *testing.T) {
 	for _, program := range []string{"target-pie", "target-static", "target-shared"} {
@@ -39,15 +57,11 @@ func TestCommandIsWatchedFromItsFirstInstruction(t *testing.T) {
 
 func TestCommandIsWatchedThroughExec(t *testing.T) {
 	path := copyOf(t, "target-pie")
-	r := startWith(t, "fire three 3\nquit\n", "--count", "-c", "sh -c 'exec "+path+"'", "gousdt_test:three").wait()
+	r := startWith(t, "fire three 3\nquit\n", "--count", "-c", launcher(t, "exec", path), "gousdt_test:three").wait()
 	qt.Check(t, qt.StringContains(r.stderr, "3 events, 0 lost"))
 	// The program executes itself anew: what is attached to it stays.
 	var stdin io.WriteCloser
-	running := startPrepared(t, func(cmd *exec.Cmd) {
-		var err error
-		stdin, err = cmd.StdinPipe()
-		qt.Assert(t, qt.IsNil(err))
-	}, "--count", "-c", path, "gousdt_test:three")
+	running := startPrepared(t, func(cmd *exec.Cmd) { stdin = stdinOf(t, cmd) }, "--count", "-c", path, "gousdt_test:three")
 	for _, command := range []string{"three 3", "exec", "three 2"} {
 		line := command
 		if line != "exec" {
@@ -68,18 +82,31 @@ func TestCommandsFilesCanBeNamed(t *testing.T) {
 
 func TestCommandsEndIsTold(t *testing.T) {
 	path := copyOf(t, "target-pie")
-	r := startWith(t, "quit\n", "-c", "sh -c '"+path+"; exit 3'", "gousdt_test:three").wait()
-	qt.Check(t, qt.StringContains(r.stderr, "usdttrace: sh ended with exit status 3\n"))
-	r = startWith(t, "", "-c", "sh -c 'kill -9 $$'", "gousdt_test:three").wait()
-	qt.Check(t, qt.StringContains(r.stderr, "usdttrace: sh ended by a signal: killed\n"))
+	r := startWith(t, "quit\n", "-c", launcher(t, "run", path, "exit", "3"), "gousdt_test:three").wait()
+	qt.Check(t, qt.StringContains(r.stderr, "/launcher ended with exit status 3\n"))
+	r = startWith(t, "", "-c", launcher(t, "kill", "9"), "gousdt_test:three").wait()
+	qt.Check(t, qt.StringContains(r.stderr, "/launcher ended by a signal: killed\n"))
 	qt.Check(t, qt.Equals(r.status, exitNothing))
 }
 
 func TestCommandEndsWithTheTracing(t *testing.T) {
 	path := copyOf(t, "target-pie")
-	r := startWith(t, "fire three 3\n", "--max-events", "2", "-c", "sh -c '"+path+" & exec "+path+"'", "gousdt_test:three")
-	lines := r.wait().ok()
-	qt.Check(t, qt.Not(qt.HasLen(lines, 0)))
+	var stdin io.WriteCloser
+	r := startPrepared(t, func(cmd *exec.Cmd) { stdin = stdinOf(t, cmd) }, "--max-events", "2", "-c", path, "gousdt_test:three")
+	io.WriteString(stdin, "fire three 3\n")
+	// The command's input stays open: it does not end by itself.
+	result := r.wait()
+	qt.Check(t, qt.Not(qt.HasLen(result.ok(), 0)))
+	qt.Check(t, qt.StringContains(result.stderr, "2 events, 0 lost"))
+}
+
+func TestCommandIsFoundAsAShellFindsIt(t *testing.T) {
+	program := testprog.Path(t, "launcher")
+	r := startPrepared(t, func(cmd *exec.Cmd) {
+		cmd.Env = append(cmd.Env, "PATH="+filepath.Dir(program))
+	}, "-c", "launcher say 'two words' exit 3", "a:b").wait()
+	qt.Check(t, qt.Equals(r.stdout, "two words\n"))
+	qt.Check(t, qt.StringContains(r.stderr, "usdttrace: launcher ended with exit status 3\n"))
 }
 
 func TestCommandWithoutTheProbe(t *testing.T) {
@@ -95,6 +122,7 @@ func TestCommandWithoutTheProbe(t *testing.T) {
 
 // The main thread's signals pass through the tracer.
 func TestCommandGetsItsSignals(t *testing.T) {
-	r := start(t, "-c", `sh -c 'trap "echo got it" USR1; kill -USR1 $$; echo end'`, "a:b").wait()
-	qt.Check(t, qt.Equals(r.stdout, "got it\nend\n"))
+	signal := decimal(int(syscall.SIGUSR1))
+	r := start(t, "-c", launcher(t, "catch", signal, "kill", signal, "say", "end"), "a:b").wait()
+	qt.Check(t, qt.Equals(r.stdout, "caught\nend\n"))
 }

@@ -119,6 +119,16 @@ func (r *running) await(w *watched, text string) {
 	}
 }
 
+// runs tells whether it still runs.
+func (r *running) runs() bool {
+	select {
+	case <-r.ended:
+		return false
+	default:
+		return true
+	}
+}
+
 // interrupt ends it as Ctrl-C does, and returns what it printed.
 func (r *running) interrupt() result {
 	r.t.Helper()

@@ -29,6 +29,7 @@ const prebuiltVariable = "GOUSDT_TESTDATA"
 //	libtarget.so     the probes; addresses are not file offsets, no .stapsdt.base
 //	target-stripped  as target-pie, without symbols; they are in target-stripped.debug
 //	target-clang     as target-pie, compiled by clang
+//	launcher         starts other programs, as a shell does
 //	demo             what `make demo` traces
 //	throw            throws C++ exceptions
 func Path(t testing.TB, name string) string {
