@@ -104,7 +104,7 @@ func (e *env) attachByLibbpf(path, other string, sites int) compare.Contestant {
 		if sites > manyPerfSites {
 			c.MaxRounds = 1
 			if sites > maxPerfSites || e.scale != full {
-				c.Missing = fmt.Sprintf("would take minutes to detach %d perf events", sites)
+				c.Missing = &unableError{fmt.Sprintf("would take minutes to detach %d perf events", sites)}
 			}
 		}
 	}

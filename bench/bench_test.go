@@ -5,6 +5,7 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"slices"
 	"testing"
@@ -21,8 +22,8 @@ func BenchmarkRows(b *testing.B) {
 			e := whole.nested()
 			b.Cleanup(e.close)
 			contestants, err := r.prepare(e)
-			if isNotHere(err) {
-				b.Skip(err)
+			if isNotHere(err) || isUnable(err) {
+				notRun(b, err)
 			}
 			if err != nil {
 				b.Fatal(err)
@@ -48,8 +49,8 @@ func checkGoals(b *testing.B, r row, contestants []compare.Contestant) {
 }
 
 func benchmark(b *testing.B, c compare.Contestant, unit compare.Unit) {
-	if c.Missing != "" {
-		b.Skip(c.Missing)
+	if c.Missing != nil {
+		notRun(b, c.Missing)
 	}
 	// The contestants take the time themselves: some only of a part of what they do, and some in another process.
 	var total float64
@@ -69,8 +70,8 @@ func BenchmarkTables(b *testing.B) {
 	for _, t := range tables() {
 		b.Run(t.name, func(b *testing.B) {
 			result := e.measureTable(t)
-			if isNotHere(result.err) {
-				b.Skip(result.err)
+			if isNotHere(result.err) || isUnable(result.err) {
+				notRun(b, result.err)
 			}
 			if result.err != nil {
 				b.Fatal(result.err)
@@ -82,11 +83,25 @@ func BenchmarkTables(b *testing.B) {
 	}
 }
 
+// notRun skips what cannot be run, and names it, which Go does not do for benchmarks. Where CI is "true" everything is
+// installed: then only what cannot be run in any case is skipped.
+func notRun(b *testing.B, err error) {
+	b.Helper()
+	if os.Getenv("CI") == "true" && !isUnable(err) {
+		b.Fatal(err)
+	}
+	fmt.Printf("not run: %s: %v\n", b.Name(), err)
+	b.SkipNow()
+}
+
 // benchmarkEnv does as little as possible, so that -benchtime=1x is quick.
 func benchmarkEnv(b *testing.B) *env {
 	b.Helper()
 	requireRoot(b)
 	e, err := newEnv(smoke)
+	if isUnable(err) {
+		notRun(b, err)
+	}
 	if err != nil {
 		b.Fatal(err)
 	}

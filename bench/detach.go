@@ -170,7 +170,7 @@ func (e *env) closeEvents(sites int) ([]compare.Contestant, error) {
 	case err != nil:
 		return append(contestants, missing(byLibbpf, err)), nil
 	case mode != modePerf:
-		return append(contestants, compare.Contestant{Name: byLibbpf, Missing: "this version does not use perf events here"}), nil
+		return append(contestants, missing(byLibbpf, &unableError{"this version does not use perf events here"})), nil
 	}
 	return append(contestants, compare.Contestant{Name: byLibbpf, Once: true, MaxRounds: 1, Measure: func(int) (float64, error) {
 		if _, err := p.Ask("attach", "add3", path, synth.Provider, synth.Probe(0)); err != nil {

@@ -16,6 +16,7 @@ import (
 	"github.com/gousdt/gousdt/bench/internal/compare"
 	"github.com/gousdt/gousdt/bench/internal/peer"
 	"github.com/gousdt/gousdt/bench/internal/synth"
+	"github.com/gousdt/gousdt/usdt"
 )
 
 // scale says how much is done.
@@ -41,6 +42,13 @@ type shared struct {
 }
 
 func newEnv(s scale) (*env, error) {
+	kernel, err := usdt.KernelFeatures()
+	if err != nil {
+		return nil, err
+	}
+	if kernel.Mode() != usdt.ModeMulti {
+		return nil, &unableError{"this kernel has no uprobe_multi links (Linux 6.6), of which the floors are made"}
+	}
 	dir, err := os.MkdirTemp("", "gousdt-bench-")
 	if err != nil {
 		return nil, err
@@ -92,14 +100,26 @@ func (e *env) synthetic(f synth.File) (string, error) {
 	return file.Name(), f.Write(file.Name())
 }
 
-// start starts a program of peers.
-func (e *env) start(name string) (*peer.Process, error) {
-	p, err := peer.Start(name)
+// copyOf makes a copy of a program, a file of its own.
+func (e *env) copyOf(program string) (string, error) {
+	text, err := os.ReadFile(program)
 	if err != nil {
-		return nil, err
+		return "", err
 	}
-	e.cleanup(func() { p.Close() })
-	return p, nil
+	path := filepath.Join(e.dir, filepath.Base(program))
+	e.cleanup(func() { os.Remove(path) })
+	return path, os.WriteFile(path, text, 0o755)
+}
+
+// start starts a program of peers.
+func (e *env) start(name string) (*peer.Process, error) { return e.untilClosed(peer.Start(name)) }
+
+// untilClosed has a program ended by close.
+func (e *env) untilClosed(p *peer.Process, err error) (*peer.Process, error) {
+	if err == nil {
+		e.cleanup(func() { p.Close() })
+	}
+	return p, err
 }
 
 // ask makes a Measure of a command that ends in the number of repetitions and whose answer begins with the nanoseconds.

@@ -17,8 +17,8 @@ import (
 // attachGenerated attaches programs of package trace that look at all arguments and find that there is nothing to do.
 func (t *tracers) attachGenerated(mode usdt.Mode, id tracerID) error {
 	sessions := make(map[int]*trace.Session)
-	for _, s := range shapes {
-		if unable(id, s) != "" {
+	for _, s := range t.shapes {
+		if unable(id, s) != nil {
 			continue
 		}
 		session := sessions[s.count]
@@ -53,7 +53,7 @@ func (t *tracers) attachGeneratedSender() error {
 	if err != nil {
 		return err
 	}
-	for _, s := range shapes {
+	for _, s := range t.shapes {
 		if _, err := session.Attach(usdt.Target{Path: t.path}, "bench:"+s.probe(generatedSends), nil); err != nil {
 			return err
 		}

@@ -24,8 +24,8 @@ type row struct {
 	rounds int
 	sample time.Duration
 	goals  []compare.Goal
-	// prepare is called once, and what it prepares is cleaned up after the row. An errNotHere means that the row
-	// cannot be run on this machine.
+	// prepare is called once, and what it prepares is cleaned up after the row. A notHereError means that something is
+	// not installed.
 	prepare func(e *env) ([]compare.Contestant, error)
 }
 
@@ -37,7 +37,7 @@ type table struct {
 	measure     func(e *env) ([][]string, error)
 }
 
-// notHereError says why a row cannot be run.
+// notHereError says what is not installed.
 type notHereError struct{ reason string }
 
 func (e *notHereError) Error() string { return e.reason }
@@ -47,9 +47,19 @@ func isNotHere(err error) bool {
 	return errors.As(err, &notHere)
 }
 
+// unableError says why something cannot be run, or is not worth while, whatever is installed.
+type unableError struct{ reason string }
+
+func (e *unableError) Error() string { return e.reason }
+
+func isUnable(err error) bool {
+	var unable *unableError
+	return errors.As(err, &unable)
+}
+
 // missing is a contestant that does not take part.
 func missing(name string, err error) compare.Contestant {
-	return compare.Contestant{Name: name, Missing: err.Error()}
+	return compare.Contestant{Name: name, Missing: err}
 }
 
 // repeated makes a Measure of a function that does the work once.

@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"os/exec"
 	"path/filepath"
+	"runtime"
+	"slices"
 	"strings"
 	"time"
 
@@ -70,21 +72,33 @@ const ringSize = 16 << 20
 // tracers are attached all at a time, to the twins of peers/target.c, and stay so until the end of the run.
 type tracers struct {
 	env     *env
+	shapes  []shape       // that they are attached to
 	path    string        // of the target
 	target  *peer.Process // that passes the sites
-	missing [tracerCount]string
+	missing [tracerCount]error
 	drain   [tracerCount]func(sent int) error // for those that send events
 
 	asLibbpf usdt.Mode // how libbpf attaches
 }
 
 func newTracers(e *env) (*tracers, error) {
-	t := &tracers{env: e, asLibbpf: usdt.ModeSingle}
-	var err error
-	if t.path, err = peer.Build("target"); err != nil {
+	t := &tracers{env: e, shapes: shapes, asLibbpf: usdt.ModeSingle}
+	if e.scale == smoke {
+		t.shapes = slices.DeleteFunc(slices.Clone(shapes), func(s shape) bool { return !s.smoke })
+	}
+	if runtime.GOARCH != "amd64" {
+		return nil, &unableError{"the sites in peers/target.c are written for x86-64"}
+	}
+	built, err := peer.Build("target")
+	if err != nil {
 		return nil, &notHereError{reason: err.Error()}
 	}
-	if t.target, err = e.start("target"); err != nil {
+	// The kernel attaches to a file, for every process that runs it: another run's hits of the same file would send
+	// events here, and cost more for each tracer that is attached to it.
+	if t.path, err = e.copyOf(built); err != nil {
+		return nil, err
+	}
+	if t.target, err = e.untilClosed(peer.StartCommand(exec.Command(t.path))); err != nil {
 		return nil, err
 	}
 	// libbpf first, because it says how.
@@ -98,7 +112,7 @@ func newTracers(e *env) (*tracers, error) {
 	} {
 		if err := attach.with(); err != nil {
 			for _, id := range attach.ids {
-				t.missing[id] = err.Error()
+				t.missing[id] = err
 			}
 		}
 	}
@@ -126,7 +140,7 @@ func (t *tracers) attachLibbpf() error {
 	if mode == modeMulti {
 		t.asLibbpf = usdt.ModeMulti
 	}
-	for _, s := range shapes {
+	for _, s := range t.shapes {
 		for id, program := range map[tracerID]string{libbpfAdds: "add", libbpfSends: "send"} {
 			if _, err := p.Ask("attach", fmt.Sprint(program, s.count), t.path, "bench", s.probe(id)); err != nil {
 				return err
@@ -151,7 +165,7 @@ func (t *tracers) attachObject(mode usdt.Mode, names map[tracerID]string) error 
 		return err
 	}
 	for id, name := range names {
-		for _, s := range shapes {
+		for _, s := range t.shapes {
 			program := "empty"
 			if name != "" {
 				program = fmt.Sprint(name, s.count)
@@ -202,16 +216,15 @@ func (t *tracers) attachBcc() error {
 		return err
 	}
 	words := []string{filepath.Join(folder, "peers", "add_by_bcc.py"), t.path}
-	for _, s := range shapes {
+	for _, s := range t.shapes {
 		words = append(words, fmt.Sprintf("%s:%d", s.probe(bccAdds), s.count))
 	}
-	p, err := peer.StartCommand(exec.Command(python, words...))
+	p, err := t.env.untilClosed(peer.StartCommand(exec.Command(python, words...)))
 	if err != nil {
 		return err
 	}
-	t.env.cleanup(func() { p.Close() })
 	if line, err := p.Line(); err != nil || line != ready {
-		return errors.New("it cannot compile its program (it needs the kernel's headers in /lib/modules)")
+		return &unableError{"it cannot compile its program (it needs the kernel's headers in /lib/modules)"}
 	}
 	return nil
 }
@@ -219,7 +232,7 @@ func (t *tracers) attachBcc() error {
 func (t *tracers) attachBpftrace() error {
 	var script strings.Builder
 	fmt.Fprintf(&script, `BEGIN { printf("%s\n"); }`, ready)
-	for _, s := range shapes {
+	for _, s := range t.shapes {
 		var terms []string
 		for i := range min(s.count, bpftraceArguments) {
 			terms = append(terms, fmt.Sprint("arg", i))

@@ -34,7 +34,7 @@ func TestOneThatFailsEndsAloneAndSaysWhy(t *testing.T) {
 	failing := compare.Contestant{Name: "failing", Once: true, Measure: func(int) (float64, error) {
 		return 0, errors.New("out of order")
 	}}
-	absent := compare.Contestant{Name: "absent", Missing: "not installed"}
+	absent := compare.Contestant{Name: "absent", Missing: errors.New("not installed")}
 	series := compare.Run([]compare.Contestant{failing, absent, costing("a", 1, 1)}, compare.Effort{Rounds: 2})
 	qt.Check(t, qt.StringContains(series[0].Missing, "out of order"))
 	qt.Check(t, qt.IsTrue(series[0].Failed))

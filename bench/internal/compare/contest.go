@@ -22,7 +22,7 @@ type Contestant struct {
 	// MaxRounds, if not 0, bounds the rounds that the contestant takes part in: its work is very long.
 	MaxRounds int
 	// Missing says why it cannot take part: then the rest does not matter.
-	Missing string
+	Missing error
 }
 
 // A Series is what a contestant's work cost, round by round.
@@ -57,9 +57,12 @@ func Run(contestants []Contestant, effort Effort) []Series {
 		return cost, err == nil
 	}
 	for i, c := range contestants {
-		series[i].Name, series[i].Missing = c.Name, c.Missing
+		series[i].Name = c.Name
+		if c.Missing != nil {
+			series[i].Missing = c.Missing.Error()
+		}
 		repeats[i] = 1
-		if c.Missing != "" || c.Once || effort.Sample == 0 {
+		if c.Missing != nil || c.Once || effort.Sample == 0 {
 			continue
 		}
 		repeats[i] = calibrate(effort.Sample, func(n int) (float64, bool) { return measure(i, n) })

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
+//go:build unix
+
 // Package peer builds, runs and talks to the programs in bench/peers.
 package peer
 
@@ -14,6 +16,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // Folder returns the folder bench of the module, from anywhere in the module.
@@ -40,11 +44,30 @@ func Build(name string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	cmd := exec.Command("make", "-s", "-C", filepath.Join(folder, "peers"), "../build/"+name)
+	peers := filepath.Join(folder, "peers")
+	unlock, err := lock(peers)
+	if err != nil {
+		return "", err
+	}
+	defer unlock()
+	cmd := exec.Command("make", "-s", "-C", peers, "../build/"+name)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("%s cannot be built (%s)", name, why(string(out), err))
 	}
 	return filepath.Join(folder, "build", name), nil
+}
+
+// lock waits until nobody else builds here: another run must not start what is half written.
+func lock(folder string) (unlock func() error, err error) {
+	f, err := os.Open(folder)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX); err != nil {
+		f.Close()
+		return nil, fmt.Errorf("lock %s: %w", folder, err)
+	}
+	return f.Close, nil
 }
 
 // why picks the line that says what is wrong.
