@@ -106,8 +106,12 @@ func (e *env) copyOf(program string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	path := filepath.Join(e.dir, filepath.Base(program))
-	e.cleanup(func() { os.Remove(path) })
+	dir, err := os.MkdirTemp(e.dir, "copy-")
+	if err != nil {
+		return "", err
+	}
+	e.cleanup(func() { os.RemoveAll(dir) })
+	path := filepath.Join(dir, filepath.Base(program))
 	return path, os.WriteFile(path, text, 0o755)
 }
 

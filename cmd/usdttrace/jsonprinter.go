@@ -4,7 +4,6 @@ package main
 
 import (
 	"io"
-	"time"
 
 	"github.com/gousdt/gousdt/internal/jsontext"
 	"github.com/gousdt/gousdt/internal/profile"
@@ -34,7 +33,7 @@ func (p *jsonPrinter) end() {
 
 func (p *jsonPrinter) event(e *trace.Event) {
 	j := p.begin("event")
-	addTime(j, "time", e.Time)
+	j.Time("time", e.Time)
 	j.Signed("monotonic_ns", int64(e.Monotonic))
 	j.Signed("pid", int64(e.PID))
 	j.Signed("tid", int64(e.TID))
@@ -117,7 +116,7 @@ func (p *jsonPrinter) rows(a *aggregation, s *trace.Snapshot) {
 func (p *jsonPrinter) row(a *aggregation, s *trace.Snapshot, row *trace.Row) {
 	j := p.begin("row")
 	j.Text("aggregation", a.kind)
-	addTime(j, "time", s.Time)
+	j.Time("time", s.Time)
 	j.Key("keys")
 	j.Begin('{')
 	for i, key := range row.Keys {
@@ -188,10 +187,6 @@ func (p *jsonPrinter) costs(c *costs) {
 	programs, maps := c.memory()
 	j.Unsigned("program_bytes", programs)
 	j.Unsigned("map_bytes", maps)
-}
-
-func addTime(j *jsontext.Builder, key string, t time.Time) {
-	j.Text(key, t.UTC().Format(time.RFC3339Nano))
 }
 
 func addMember(j *jsontext.Builder, key string, v trace.Value) {

@@ -122,6 +122,8 @@ func (t *tracer) open() error {
 	}
 	if o.stack {
 		opts.StackDepth = maxStack
+	} else {
+		opts.Delay = delay
 	}
 	for _, a := range t.asked {
 		opts.Aggregations = append(opts.Aggregations, a.Aggregation)
@@ -132,6 +134,10 @@ func (t *tracer) open() error {
 	}
 	return nil
 }
+
+// delay is what nobody sees, and spares the traced program waking this one up at each hit. With stacks, there is none:
+// the process has to be there while its addresses are named.
+const delay = 20 * time.Millisecond
 
 // maxStack is how deep stacks are. It is all that the kernel walks unless it was told otherwise.
 const maxStack = 127

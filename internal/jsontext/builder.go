@@ -5,6 +5,7 @@ package jsontext
 import (
 	"math"
 	"strconv"
+	"time"
 	"unicode/utf8"
 )
 
@@ -119,6 +120,15 @@ func (b *Builder) FloatMember(key string, x float64) {
 func (b *Builder) Boolean(key string, value bool) {
 	b.Key(key)
 	b.text = strconv.AppendBool(b.text, value)
+	b.comma = true
+}
+
+// Time adds a member that is a moment, in UTC and the form of RFC 3339 with as many digits of the second as it takes.
+func (b *Builder) Time(key string, t time.Time) {
+	b.Key(key)
+	b.text = append(b.text, '"')
+	b.text = t.UTC().AppendFormat(b.text, time.RFC3339Nano)
+	b.text = append(b.text, '"')
 	b.comma = true
 }
 

@@ -5,8 +5,10 @@ package jsontext
 import (
 	"encoding/hex"
 	"encoding/json"
+	"math"
 	"strings"
 	"testing"
+	"time"
 	"unicode"
 	"unicode/utf8"
 
@@ -46,12 +48,18 @@ func TestCommas(t *testing.T) {
 		j.NullMember("n")
 		j.Boolean("b", true)
 		j.Text("t", "x")
+		j.FloatMember("f", 0.1)
+		j.FloatMember("inf", math.Inf(1))
+		j.Hex("h", "\x00\xff")
+		j.UnsignedOrNull("o", 7, false)
+		j.Time("at", time.Date(2026, 1, 2, 3, 4, 5, 600, time.FixedZone("", 3600)))
 		j.End('}')
 	}
 	j.End(']')
 	j.End('}')
-	const element = "\n" + ` {"u":18446744073709551615,"s":-1,"n":null,"b":true,"t":"x"}`
-	qt.Assert(t, qt.Equals(string(j.Bytes()), `{"empty":[],"list":[`+element+`,`+element+`]}`))
+	j.EndDocument()
+	const element = "\n" + ` {"u":18446744073709551615,"s":-1,"n":null,"b":true,"t":"x","f":0.1,"inf":null,"h":"00ff","o":7,"at":"2026-01-02T02:04:05.0000006Z"}`
+	qt.Assert(t, qt.Equals(string(j.Bytes()), `{"empty":[],"list":[`+element+`,`+element+"]}\n"))
 }
 
 // Whatever a file's strings hold, the JSON is valid, does not drive a terminal

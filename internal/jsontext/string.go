@@ -15,6 +15,14 @@ const hexDigits = "0123456789abcdef"
 func appendString(b []byte, s string) []byte {
 	b = append(b, '"')
 	for i := 0; i < len(s); {
+		start := i
+		for i < len(s) && isPlain(s[i]) {
+			i++
+		}
+		b = append(b, s[start:i]...)
+		if i == len(s) {
+			break
+		}
 		if c := s[i]; c < utf8.RuneSelf {
 			i++
 			switch {
@@ -24,10 +32,8 @@ func appendString(b []byte, s string) []byte {
 				b = append(b, `\n`...)
 			case c == '\t':
 				b = append(b, `\t`...)
-			case c < ' ' || c == 0x7f:
-				b = appendUnit(b, uint16(c))
 			default:
-				b = append(b, c)
+				b = appendUnit(b, uint16(c))
 			}
 			continue
 		}
@@ -44,6 +50,9 @@ func appendString(b []byte, s string) []byte {
 	}
 	return append(b, '"')
 }
+
+// isPlain tells whether a byte stands for itself: what most strings are made of.
+func isPlain(c byte) bool { return ' ' <= c && c < 0x7f && c != '"' && c != '\\' }
 
 // appendUnit appends the escape of one UTF-16 code unit.
 func appendUnit(b []byte, u uint16) []byte {
