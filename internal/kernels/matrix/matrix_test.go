@@ -80,6 +80,18 @@ func TestSubtestsCountInsteadOfTheirParents(t *testing.T) {
 	qt.Check(t, qt.Equals(got.failures[1], failure{"TestC", "    c_test.go:1: the parent itself\n"}))
 }
 
+func TestHangingTestIsNamed(t *testing.T) {
+	cut := strings.Index(events, `{"Action":"run","Test":"TestC"}`)
+	got, err := readEvents(strings.NewReader(events[:cut] + `{"Action":"run","Test":"TestC"}
+{"Action":"run","Test":"TestC/hangs"}
+{"Action":"output","Test":"TestC/hangs","Output":"panic: test timed out\n"}
+{"Action":"fail"}
+`))
+	qt.Assert(t, qt.IsNil(err))
+	qt.Assert(t, qt.HasLen(got.failures, 2))
+	qt.Check(t, qt.Equals(got.failures[1], failure{"TestC/hangs", "panic: test timed out\nit did not come to an end\n"}))
+}
+
 func TestWhatNoTestTellsIsAFailure(t *testing.T) {
 	for _, tt := range []struct {
 		name     string

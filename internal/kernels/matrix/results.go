@@ -97,6 +97,7 @@ func readEvents(r io.Reader) (*tests, error) {
 	t := &tests{}
 	outputs := make(map[string]*strings.Builder)
 	results := make(map[string]string)
+	var began []string
 	var order []string // as the tests ended, subtests before their parents
 	for decoder := json.NewDecoder(r); ; {
 		var e event
@@ -110,6 +111,7 @@ func readEvents(r io.Reader) (*tests, error) {
 		switch e.Action {
 		case "run":
 			outputs[e.Test] = &strings.Builder{}
+			began = append(began, e.Test)
 		case "output":
 			if found := modePattern.FindStringSubmatch(e.Output); found != nil && !slices.Contains(t.modes, found[1]) {
 				t.modes = append(t.modes, found[1])
@@ -124,6 +126,14 @@ func readEvents(r io.Reader) (*tests, error) {
 				results[e.Test] = e.Action
 				order = append(order, e.Test)
 			}
+		}
+	}
+	// A test that hangs takes the rest with it, and is not to be hidden by those that failed before.
+	for _, test := range slices.Backward(began) {
+		if results[test] == "" {
+			results[test] = "fail"
+			order = append(order, test)
+			outputs[test].WriteString("it did not come to an end\n")
 		}
 	}
 
