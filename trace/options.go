@@ -36,7 +36,7 @@ type Options struct {
 	PageIn bool
 
 	// StackDepth is how many addresses of the user stack an event has at most, up to 127; 0 for no stack. The kernel
-	// walks it by frame pointers.
+	// walks it by frame pointers. On s390x it does so from Linux 6.7 on; stacks are empty before.
 	StackDepth int
 
 	// Without leaves parts of an event out, each of which costs some nanoseconds at each hit.

@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/go-quicktest/qt"
+
+	"github.com/gousdt/gousdt/internal/testprog"
 )
 
 func TestCountsAreATable(t *testing.T) {
@@ -138,6 +140,7 @@ func TestSeveralAggregationsAtATime(t *testing.T) {
 }
 
 func TestStacksCanBeKeys(t *testing.T) {
+	testprog.RequireStacks(t)
 	p := startTarget(t, "target-pie")
 	r := watching(t, "--count", "--by", "stack,comm", p.path, "gousdt_test:three")
 	p.Fire("three", 2)
@@ -156,6 +159,7 @@ func TestStacksCanBeKeys(t *testing.T) {
 }
 
 func TestProfileOpensInPprof(t *testing.T) {
+	testprog.RequireStacks(t)
 	p := startTarget(t, "target-pie")
 	file := filepath.Join(t.TempDir(), "stacks.pb.gz")
 	r := watching(t, "--pprof", file, "--sum", "arg2 & 255", p.path, "gousdt_test:three")

@@ -23,8 +23,9 @@
 //
 // # Stacks
 //
-// The kernel walks user stacks by frame pointers. Of code that was built without them (most distributions' libraries)
-// there is the innermost function and then, by chance, nothing or something that is not a caller.
+// The kernel walks user stacks by frame pointers, on s390x from Linux 6.7 on. Of code that was built without them (most
+// distributions' libraries) there is the innermost function and then, by chance, nothing or something that is not a
+// caller.
 //
 // # JSON
 //

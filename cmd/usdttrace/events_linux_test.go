@@ -278,6 +278,7 @@ func TestReaderWhoHasSeenEnoughEndsIt(t *testing.T) {
 }
 
 func TestStacksHaveNames(t *testing.T) {
+	testprog.RequireStacks(t)
 	p := startTarget(t, "target-pie")
 	r := watching(t, "--json", "--stack", "-p", strconv.Itoa(p.PID), "gousdt_test:three")
 	p.Fire("three", 1)

@@ -133,6 +133,7 @@ func pgbench(t *testing.T, server *testprog.Postgres, script string, transaction
 
 func TestThrowingStacksAreAProfile(t *testing.T) {
 	testprog.RequireBPF(t)
+	testprog.RequireStacks(t)
 	p := testprog.StartThrow(t)
 	file := filepath.Join(t.TempDir(), "throws.pb.gz")
 	r := watching(t, "--pprof", file, "-p", strconv.Itoa(p.PID), "libstdcxx:throw", "libstdcxx:rethrow")

@@ -3,13 +3,16 @@
 package testprog
 
 import (
+	"fmt"
 	"os"
+	"runtime"
 	"sync"
 	"testing"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/rlimit"
+	"golang.org/x/sys/unix"
 )
 
 // RequireRoot skips a test that does not run as root; where CI is "true" it fails
@@ -28,6 +31,27 @@ func RequireBPF(t testing.TB) {
 	t.Helper()
 	if err := canLoad(); err != nil {
 		skipOrFail(t, "needs to load BPF programs (root, or CAP_BPF and CAP_PERFMON): %v", err)
+	}
+}
+
+// RequireStacks skips a test where the kernel walks no user stacks: on s390x it does from Linux 6.7 on (its commit
+// 504b73d00a55).
+func RequireStacks(t testing.TB) {
+	t.Helper()
+	if runtime.GOARCH != "s390x" {
+		return
+	}
+	var name unix.Utsname
+	if err := unix.Uname(&name); err != nil {
+		t.Fatalf("uname: %v", err)
+	}
+	release := unix.ByteSliceToString(name.Release[:])
+	var major, minor int
+	if _, err := fmt.Sscanf(release, "%d.%d", &major, &minor); err != nil {
+		t.Fatalf("release %q of the kernel: %v", release, err)
+	}
+	if major < 6 || major == 6 && minor < 7 {
+		t.Skip("the kernel walks no user stacks (needs Linux 6.7 on s390x)")
 	}
 }
 
