@@ -7,7 +7,6 @@ import (
 	"sync"
 
 	"github.com/cilium/ebpf"
-	"golang.org/x/sys/unix"
 
 	"github.com/gousdt/gousdt/trace/internal/code"
 	"github.com/gousdt/gousdt/usdt"
@@ -64,6 +63,9 @@ func (c *programCache) release(p *program) error {
 	return p.Close()
 }
 
+// flagSleepable is BPF_F_SLEEPABLE of linux/bpf.h, which package unix has on Linux alone.
+const flagSleepable = 1 << 4
+
 // programTemplate is all of a program but its name and its instructions.
 func programTemplate(mode usdt.Mode, sleepable bool) ebpf.ProgramSpec {
 	spec := ebpf.ProgramSpec{Type: ebpf.Kprobe, License: license}
@@ -71,7 +73,7 @@ func programTemplate(mode usdt.Mode, sleepable bool) ebpf.ProgramSpec {
 		spec.AttachType = ebpf.AttachTraceUprobeMulti
 	}
 	if sleepable {
-		spec.Flags = unix.BPF_F_SLEEPABLE
+		spec.Flags = flagSleepable
 	}
 	return spec
 }

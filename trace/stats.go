@@ -143,8 +143,11 @@ func programStats(prog *ebpf.Program) (*ProgramStats, error) {
 	return p, nil
 }
 
+// statsRunTime is BPF_STATS_RUN_TIME of linux/bpf.h, which package unix has on Linux alone.
+const statsRunTime = 0
+
 func enableStatistics() (io.Closer, error) {
-	closer, err := ebpf.EnableStats(unix.BPF_STATS_RUN_TIME)
+	closer, err := ebpf.EnableStats(statsRunTime)
 	if errors.Is(err, ebpf.ErrNotSupported) || errors.Is(err, unix.EINVAL) {
 		return nil, &usdt.UnsupportedError{Feature: "BPF statistics", Since: "5.8"}
 	}

@@ -14,7 +14,6 @@ import (
 	"runtime"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/go-quicktest/qt"
@@ -214,17 +213,6 @@ func TestAScriptOnPathIsAnErrorAndNotReplacedByAnother(t *testing.T) {
 	_, err := tr.find("python3", nil)
 	qt.Assert(t, qt.ErrorIs(err, ErrScript))
 	qt.Assert(t, qt.ErrorMatches(err, `python3: .*/usr/local/bin/python3 is a script or wrapper.*`))
-}
-
-func TestAPipeInALibraryDirectoryDoesNotBlock(t *testing.T) {
-	tr := newTree(t)
-	tr.elf("/usr/lib/libx.so.1")
-	dir := filepath.Join(tr.root, "lib64")
-	qt.Assert(t, qt.IsNil(os.Mkdir(dir, 0o755)))
-	qt.Assert(t, qt.IsNil(syscall.Mkfifo(filepath.Join(dir, "libx.so.1"), 0o644)))
-	got, err := tr.find("libx.so.1", nil)
-	qt.Assert(t, qt.IsNil(err))
-	qt.Assert(t, qt.Equals(got, "/usr/lib/libx.so.1"))
 }
 
 func TestEmptyEntriesOfMuslsPathFileAreNotTheCurrentDirectory(t *testing.T) {
