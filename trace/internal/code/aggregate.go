@@ -154,17 +154,22 @@ func (a *Aggregation) role(kernel Kernel, site *Site) (role, error) {
 // aggregate emits an aggregation of this hit. A latency must be in the word of the stack at its place.
 func (b *builder) aggregate(a *Aggregation, r role, latency int) error {
 	done, unread := b.label(), b.label()
+	where := condition{kind: always}
 	if a.Where != nil {
-		c, err := b.site.resolve(b.plan.Kernel, a.Where, false)
-		if err != nil {
+		var err error
+		if where, err = b.site.resolve(b.plan.Kernel, a.Where, false); err != nil {
 			return err
 		}
-		b.condition(&c, done)
 	}
 	if r == unreadable {
+		b.together(where.arguments(nil), func() { b.condition(&where, done) })
 		b.jump(unread)
 	} else {
-		b.loadTerms(a, unread)
+		terms := a.arguments()
+		b.together(where.arguments(terms), func() {
+			b.condition(&where, done)
+			b.load(unread, terms...)
+		})
 		b.scratch(func() { b.accumulate(a, latency, unread) })
 	}
 	b.place(done)
@@ -176,8 +181,8 @@ func (b *builder) aggregate(a *Aggregation, r role, latency int) error {
 	return nil
 }
 
-func (b *builder) loadTerms(a *Aggregation, unread label) {
-	var indices []int
+// arguments returns the indices of the arguments that are keys and value.
+func (a *Aggregation) arguments() (indices []int) {
 	terms := a.Keys
 	if a.Value != nil && a.Latency == nil {
 		terms = append(terms[:len(terms):len(terms)], *a.Value)
@@ -187,7 +192,7 @@ func (b *builder) loadTerms(a *Aggregation, unread label) {
 			indices = append(indices, t.Index)
 		}
 	}
-	b.load(unread, indices...)
+	return indices[:len(indices):len(indices)]
 }
 
 // accumulate finds the accumulator and adds the value to it.

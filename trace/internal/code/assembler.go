@@ -5,6 +5,7 @@ package code
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/cilium/ebpf/asm"
 )
@@ -164,6 +165,7 @@ func (a *assembler) finish() (asm.Instructions, error) {
 	if a.err != nil {
 		return nil, a.err
 	}
+	a.invert()
 	reached, err := a.reach()
 	if err != nil {
 		return nil, err
@@ -199,6 +201,25 @@ func (a *assembler) finish() (asm.Instructions, error) {
 		kept = append(kept, ins)
 	}
 	return kept, nil
+}
+
+// invert has a conditional jump over a jump go where that goes, on the opposite condition.
+func (a *assembler) invert() {
+	for i, over := range a.jumps {
+		opposite, conditional := opposites[a.ins[i].OpCode.JumpOp()]
+		if !conditional || a.places[over] != i+2 || slices.Contains(a.places, i+1) {
+			continue
+		}
+		if to, jump := a.jumps[i+1]; jump && isJa(&a.ins[i+1]) {
+			a.ins[i].OpCode = a.ins[i].OpCode.SetJumpOp(opposite)
+			a.jumps[i], a.jumps[i+1] = to, over
+		}
+	}
+}
+
+var opposites = map[asm.JumpOp]asm.JumpOp{
+	asm.JEq: asm.JNE, asm.JGT: asm.JLE, asm.JGE: asm.JLT, asm.JSGT: asm.JSLE, asm.JSGE: asm.JSLT,
+	asm.JNE: asm.JEq, asm.JLE: asm.JGT, asm.JLT: asm.JGE, asm.JSLE: asm.JSGT, asm.JSLT: asm.JSGE,
 }
 
 // next returns the first instruction from an index on that stays.

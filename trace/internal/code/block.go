@@ -3,6 +3,7 @@
 package code
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/cilium/ebpf/asm"
@@ -67,8 +68,16 @@ type builder struct {
 
 // Block generates the code for a site. It returns nil where nothing ever is to be done there.
 func (p *Plan) Block(site *Site) (*Block, error) {
+	block, err := p.block(site, false)
+	if errors.Is(err, errStack) {
+		return p.block(site, true) // what is between neighbours takes room too
+	}
+	return block, err
+}
+
+func (p *Plan) block(site *Site, alone bool) (*Block, error) {
 	b := &builder{fetcher: newFetcher(newAssembler(), p.Kernel, site.Args), plan: p, site: site}
-	b.pageIn = p.PageIn
+	b.pageIn, b.alone = p.PageIn, alone
 	record, something, err := b.hit()
 	if err != nil {
 		return nil, fmt.Errorf("probe %s:%s: %w", site.Provider, site.Name, err)
@@ -105,7 +114,7 @@ func (b *builder) hit() (record *Record, something bool, err error) {
 		if err != nil || c.kind == never {
 			return nil, something, err
 		}
-		b.condition(&c, end)
+		b.together(c.arguments(nil), func() { b.condition(&c, end) })
 	}
 	for _, a := range b.plan.Aggregations {
 		if a.Latency != nil {

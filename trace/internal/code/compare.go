@@ -11,57 +11,79 @@ import (
 	"github.com/gousdt/gousdt/trace/internal/expr"
 )
 
-// condition emits what goes to ifFalse unless a condition holds.
-func (f *fetcher) condition(c *condition, ifFalse label) {
+// condition emits what goes to ifFalse unless a condition holds, and returns what is loaded there.
+func (f *fetcher) condition(c *condition, ifFalse label) (otherwise map[int]bool) {
 	switch c.kind {
 	case never:
 		f.jump(ifFalse)
-	case always:
 	case all:
-		for i := range c.parts {
-			f.condition(&c.parts[i], ifFalse)
-		}
+		return f.allOf(c.parts, ifFalse)
 	case any:
-		f.anyOf(c.parts, ifFalse)
-	case compareNumbers:
-		f.compareNumbers(c, ifFalse)
-	case compareText:
-		f.compareText(c, ifFalse)
-	case canBeRead:
-		f.load(ifFalse, c.left.term.Index)
+		return f.anyOf(c.parts, ifFalse)
+	case compareNumbers, compareText, canBeRead:
+		otherwise = f.load(ifFalse, c.arguments(nil)...)
+		switch c.kind {
+		case compareNumbers:
+			f.compareNumbers(c, ifFalse)
+		case compareText:
+			f.compareText(c, ifFalse)
+		}
+		return otherwise
 	}
+	return maps.Clone(f.loaded)
 }
 
-func (f *fetcher) anyOf(parts []condition, ifFalse label) {
-	holds := f.label()
-	before := maps.Clone(f.loaded)
-	var after map[int]bool // loaded whichever part it was that held
+func (f *fetcher) allOf(parts []condition, ifFalse label) (otherwise map[int]bool) {
 	for i := range parts {
-		f.loaded = maps.Clone(before)
+		failed := f.condition(&parts[i], ifFalse)
+		if i == 0 {
+			otherwise = failed
+		}
+		otherwise = common(otherwise, failed)
+	}
+	return otherwise
+}
+
+func (f *fetcher) anyOf(parts []condition, ifFalse label) (otherwise map[int]bool) {
+	holds := f.label()
+	var after map[int]bool // loaded whichever part it was that held
+	last := len(parts) - 1
+	for i := range parts {
 		next := ifFalse
-		if i < len(parts)-1 {
+		if i < last {
 			next = f.label()
 		}
-		f.condition(&parts[i], next)
-		if after == nil {
-			after = maps.Clone(f.loaded)
+		otherwise = f.condition(&parts[i], next)
+		if i == 0 {
+			after = f.loaded
 		}
-		maps.DeleteFunc(after, func(index int, _ bool) bool { return !f.loaded[index] })
-		if next != ifFalse {
+		after = common(after, f.loaded)
+		if i < last {
 			f.jump(holds)
 			f.place(next)
+			f.loaded = otherwise
 		}
 	}
 	f.place(holds)
 	f.loaded = after
+	return otherwise
 }
 
-func (f *fetcher) compareNumbers(c *condition, ifFalse label) {
+// arguments adds the indices of the arguments that a condition looks at.
+func (c *condition) arguments(to []int) []int {
+	for i := range c.parts {
+		to = c.parts[i].arguments(to)
+	}
 	for _, o := range []*operand{&c.left, &c.right} {
-		if o.term.Source == expr.Argument && !o.known {
-			f.load(ifFalse, o.term.Index)
+		if (o.term.Source == expr.Argument || o.term.Source == expr.String) && !o.known {
+			to = append(to, o.term.Index)
 		}
 	}
+	return to
+}
+
+// compareNumbers compares what has been loaded.
+func (f *fetcher) compareNumbers(c *condition, ifFalse label) {
 	switch {
 	case !c.right.known:
 		f.compareOperands(c, ifFalse)
@@ -158,7 +180,7 @@ func sortable(c class, value float64) uint64 {
 	return bits ^ uint64(int64(bits)>>63)>>1
 }
 
-// compareText compares what an argument points to, or the name of the command, with a text.
+// compareText compares what an argument that has been loaded points to, or the name of the command, with a text.
 func (f *fetcher) compareText(c *condition, ifFalse label) {
 	literal := []byte(c.right.term.Text)
 	differs, holds := ifFalse, f.label()
@@ -173,7 +195,6 @@ func (f *fetcher) compareText(c *condition, ifFalse label) {
 			f.compareBytes(at, append(literal, 0), differs)
 		})
 	} else {
-		f.load(ifFalse, c.left.term.Index)
 		f.scratch(func() { f.compareString(c, literal, differs, ifFalse) })
 	}
 	if c.op == expr.NotEqual {

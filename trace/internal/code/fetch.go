@@ -22,12 +22,18 @@ type fetcher struct {
 	stack  map[int]int
 	loaded map[int]bool
 
+	// merged tells what reads an argument together with others, while merging, and restart where to go if that fails.
+	merged  map[int]*placedGroup
+	merging bool
+	restart label
+	alone   bool // nothing is to be merged but what is loaded at once
+
 	// pageIn has memory that is not there read by a helper that may sleep until it is.
 	pageIn bool
 }
 
 func newFetcher(a *assembler, kernel Kernel, args []argspec.Arg) *fetcher {
-	return &fetcher{assembler: a, kernel: kernel, args: args, stack: make(map[int]int), loaded: make(map[int]bool)}
+	return &fetcher{assembler: a, kernel: kernel, args: args, stack: make(map[int]int), loaded: make(map[int]bool), merged: make(map[int]*placedGroup)}
 }
 
 // readable tells whether this kernel can fetch an argument of the site.
@@ -129,8 +135,18 @@ func (f *fetcher) index(dst asm.Register, g *group) {
 	}
 }
 
-// load brings arguments in memory to the stack, and goes to fail if one cannot be read. Others are left as they are.
-func (f *fetcher) load(fail label, indices ...int) {
+// load brings arguments in memory to the stack, and goes to fail if one cannot be read. Others are left as they are. It
+// returns what is loaded there.
+func (f *fetcher) load(fail label, indices ...int) (atFail map[int]bool) {
+	for _, i := range indices {
+		if g := f.merged[i]; f.merging && f.usable(g) {
+			f.readTogether(&g.group, asm.R10, g.at, f.restart)
+			for _, member := range g.args {
+				f.loaded[member] = true
+			}
+		}
+	}
+	atFail = maps.Clone(f.loaded)
 	var wanted []int
 	for _, i := range indices {
 		at, placed := f.stack[i]
@@ -155,6 +171,7 @@ func (f *fetcher) load(fail label, indices ...int) {
 			f.stack[i] = block + lead + g.distance(f.args, i)
 		}
 	}
+	return atFail
 }
 
 // apart emits code that may be left before it has loaded what it loads.
@@ -168,19 +185,24 @@ func (f *fetcher) apart(emit func()) {
 // process. If that fails it reads them one by one, and emits what failed wants for each that still cannot be read.
 func (f *fetcher) read(g *group, base asm.Register, offset int, failed func(index int)) {
 	one, done := f.label(), f.label()
-	f.address(asm.R3, g, g.low, asm.R4)
-	if span := g.span(); len(g.args) > 1 && g.wraps {
-		// The bytes of one read do not wrap, so it must not cross the end of the 32-bit addresses.
-		f.jumpIfImm(asm.JGT, asm.R3, 1<<32-uint64(span), asm.R4, one)
-	}
-	f.readUser(asm.FnProbeReadUser, base, offset, g.span())
-	f.jumpIfImm(asm.JNE, asm.R0, 0, asm.R1, one)
+	f.readTogether(g, base, offset, one)
 	f.place(done)
 	f.later(func() {
 		f.place(one)
 		f.readApart(g, base, offset, failed)
 		f.jump(done)
 	})
+}
+
+// readTogether reads the arguments of a group by one call, and goes to fail if that fails.
+func (f *fetcher) readTogether(g *group, base asm.Register, offset int, fail label) {
+	f.address(asm.R3, g, g.low, asm.R4)
+	if span := g.span(); len(g.args) > 1 && g.wraps {
+		// The bytes of one read do not wrap, so it must not cross the end of the 32-bit addresses.
+		f.jumpIfImm(asm.JGT, asm.R3, 1<<32-uint64(span), asm.R4, fail)
+	}
+	f.readUser(asm.FnProbeReadUser, base, offset, g.span())
+	f.jumpIfImm(asm.JNE, asm.R0, 0, asm.R1, fail)
 }
 
 func (f *fetcher) readApart(g *group, base asm.Register, offset int, failed func(index int)) {

@@ -57,7 +57,8 @@ func TestKernelAcceptsWhatIsGenerated(t *testing.T) {
 	loaded := 0
 	for range 300 {
 		// As many sites as a file may have, a few of which share their code.
-		w := k.newWorld(random, 1+random.IntN(14))
+		count := 1 + random.IntN(14)
+		w := k.newWorld(random, count)
 		plan := &Plan{Kernel: kernel, Counters: counters}
 		if random.IntN(2) == 0 {
 			node, err := expr.ParseCondition(w.randomCondition(kernel, random, random.IntN(4)))
@@ -81,6 +82,9 @@ func TestKernelAcceptsWhatIsGenerated(t *testing.T) {
 		}
 		for range random.IntN(3) {
 			a := randomAggregation(random, len(w.args), stacks)
+			if random.IntN(2) == 0 {
+				a.Where = parseCondition(t, w.comparisons(kernel, random, random.IntN(3)))
+			}
 			if plan.PageIn {
 				// There are no maps of stacks for programs that sleep.
 				a.Keys = slices.DeleteFunc(a.Keys, func(t expr.Term) bool { return t.Source == expr.Stack })
@@ -103,7 +107,11 @@ func TestKernelAcceptsWhatIsGenerated(t *testing.T) {
 
 		var blocks Blocks
 		for range 1 + random.IntN(20) {
-			site := &Site{Provider: "p", Name: "n", Args: k.newWorld(random, len(w.args)).args, ID: random.Uint32()}
+			other := k.newWorld(random, count)
+			if random.IntN(2) == 0 {
+				other = k.newNeighbours(random, count)
+			}
+			site := &Site{Provider: "p", Name: "n", Args: other.args, ID: random.Uint32()}
 			site.Fixed = !features.Cookie || random.IntN(4) == 0
 			block, err := plan.Block(site)
 			if errors.Is(err, errStack) || err != nil && plan.Filter != nil || err != nil && len(plan.Aggregations) > 0 {

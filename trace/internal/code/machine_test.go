@@ -27,6 +27,7 @@ type bpfMachine struct {
 
 	records [][]byte
 	reads   int // calls that read the traced process's memory
+	failed  int // those that could not
 	stackID int64
 
 	registers [11]uint64
@@ -333,7 +334,9 @@ func (m *bpfMachine) call(fn asm.BuiltinFunc, values [][]byte) ([][]byte, error)
 			return values, err
 		}
 		m.reads++
-		r[0] = m.readUser(fn, b, r[3])
+		if r[0] = m.readUser(fn, b, r[3]); int64(r[0]) < 0 {
+			m.failed++
+		}
 	case asm.FnRingbufReserve:
 		if r[0] = 0; !m.full {
 			m.record = make([]byte, r[2])
