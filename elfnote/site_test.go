@@ -276,3 +276,19 @@ func TestNoteErrorUnwrapsToItsCause(t *testing.T) {
 	qt.Assert(t, qt.IsTrue(errors.Is(err, ErrLocation)))
 	qt.Assert(t, qt.Equals(err.Error(), `note 3, probe "a\x1b[31m:b": location is not in the file part of an executable segment: 0x10`))
 }
+
+func TestSiteBoundCountsNotesOfProbes(t *testing.T) {
+	everyClass(t, func(t *testing.T, im *image) {
+		site := im.note(Site{Location: codeAddress, Provider: "p", Name: "n"})
+		other := im.note(Site{Location: codeAddress + 1, Provider: "p", Name: "n"})
+		nowhere := im.note(Site{Location: 1, Provider: "p", Name: "n"})
+		im.addNotes(site, site, im.rawNote("GNU\x00", probeType, []byte("not a probe's"), 4), nowhere, other)
+		f := im.open(t)
+		sites, errs := collect(f)
+		qt.Assert(t, qt.HasLen(sites, 2))
+		qt.Assert(t, qt.HasLen(errs, 1))
+		qt.Assert(t, qt.Equals(f.SiteBound(), 4))
+	})
+	none := newImage64()
+	qt.Assert(t, qt.Equals(none.open(t).SiteBound(), 0))
+}

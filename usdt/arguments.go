@@ -15,19 +15,21 @@ import (
 // on the site is parsed once.
 type arguments struct {
 	file   *elfnote.File
-	parsed map[string][]argspec.Arg
+	target argspec.Target
+	parsed map[string]int32 // number in lists
+	lists  [][]argspec.Arg
 
 	debug *elfnote.File // the one asked for, or opened when the file itself lacks a symbol
 	tried bool
 }
 
-// parseArguments fills in the arguments of sites, of which the instruction to attach to is known.
-func parseArguments(file *elfnote.File, debugPath string, sites []Site) error {
-	a := arguments{file: file, parsed: make(map[string][]argspec.Arg)}
+// parseArguments fills in the arguments of sites, of which the instruction to attach to is known. It returns for each
+// site the number of its list of arguments among the different ones.
+func parseArguments(file *elfnote.File, debugPath string, sites []Site) (which []int32, err error) {
+	a := arguments{file: file, parsed: make(map[string]int32)}
 	if debugPath != "" {
-		var err error
 		if a.debug, err = file.OpenDebugFile(debugPath); err != nil {
-			return fmt.Errorf("%s: debug file: %w", file.Name(), err)
+			return nil, fmt.Errorf("%s: debug file: %w", file.Name(), err)
 		}
 		a.tried = true
 	}
@@ -36,28 +38,34 @@ func parseArguments(file *elfnote.File, debugPath string, sites []Site) error {
 			a.debug.Close()
 		}
 	}()
-	for i := range sites {
-		sites[i].Args = a.parse(&sites[i])
+	a.target = argspec.Target{
+		Machine:  file.Machine(),
+		Class:    file.Class(),
+		Absolute: file.Kind() == elfnote.Executable,
+		Symbol:   a.symbol,
+		PLTGOT:   file.PLTGOT,
 	}
-	return nil
+	which = make([]int32, len(sites))
+	for i := range sites {
+		which[i] = a.parse(&sites[i])
+		sites[i].Args = a.lists[which[i]]
+	}
+	return which, nil
 }
 
-func (a *arguments) parse(site *Site) []argspec.Arg {
-	if args, ok := a.parsed[site.Arguments]; ok {
-		return args
+// parse returns the number of the site's list of arguments.
+func (a *arguments) parse(site *Site) int32 {
+	if list, ok := a.parsed[site.Arguments]; ok {
+		return list
 	}
-	args := argspec.Parse(argspec.Target{
-		Machine:  a.file.Machine(),
-		Class:    a.file.Class(),
-		Location: site.Instruction,
-		Absolute: a.file.Kind() == elfnote.Executable,
-		Symbol:   a.symbol,
-		PLTGOT:   a.file.PLTGOT,
-	}, site.Arguments)
+	a.target.Location = site.Instruction
+	args := argspec.Parse(a.target, site.Arguments)
+	list := int32(len(a.lists))
+	a.lists = append(a.lists, args)
 	if !slices.ContainsFunc(args, argspec.Arg.Relative) {
-		a.parsed[site.Arguments] = args
+		a.parsed[site.Arguments] = list
 	}
-	return args
+	return list
 }
 
 // symbol looks in the file, and then in its separate debug file.

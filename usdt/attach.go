@@ -96,7 +96,7 @@ func (m *Manager) AttachSelection(prog *ebpf.Program, sel *Selection, opts *Opti
 // holding is what an attachment takes from the Manager's maps.
 type holding struct {
 	manager   *Manager
-	specs     []argspec.Spec
+	specs     []*sharedSpec
 	addresses []siteAddress
 	cookies   []uint64 // for each site, what the kernel hands to the program
 }
@@ -104,62 +104,72 @@ type holding struct {
 // acquire takes what a program needs that reads arguments. One that does not has the BPF cookie to itself.
 func (m *Manager) acquire(sel *Selection, reads bool, opts *Options) (*holding, error) {
 	held := &holding{manager: m, cookies: make([]uint64, len(sel.sites))}
-	cookie := func(i int) uint64 {
+	for i := range held.cookies {
+		held.cookies[i] = opts.Cookie
 		if opts.SiteCookie != nil {
-			return opts.SiteCookie(sel.sites[i])
+			held.cookies[i] = opts.SiteCookie(sel.sites[i])
 		}
-		return opts.Cookie
 	}
-
 	if !reads {
-		for i := range sel.sites {
-			held.cookies[i] = cookie(i)
-		}
 		return held, nil
 	}
 
-	// Sites that share their arguments share the slice of them, so most specs need not be encoded to be known.
-	type key struct {
-		args   *argspec.Arg
-		cookie uint64
-	}
-	known := make(map[key]int)
-	which := make([]int, len(sel.sites))
-	for i := range sel.sites {
-		args := sel.sites[i].Args
-		k := key{cookie: cookie(i)}
-		if len(args) > 0 {
-			k.args = &args[0]
-		}
-		n, ok := known[k]
-		if !ok {
-			n = len(held.specs)
-			known[k] = n
-			held.specs = append(held.specs, argspec.Encode(sel.kernel, binary.NativeEndian, k.cookie, args))
-		}
-		which[i] = n
-	}
-
-	ids, err := m.specs.acquire(held.specs)
-	if err != nil {
-		held.specs = nil
+	specs, which := sel.encode(held.cookies)
+	var err error
+	if held.specs, err = m.specs.acquire(specs); err != nil {
 		return nil, err
 	}
 	for i, n := range which {
-		held.cookies[i] = uint64(ids[n])
+		held.cookies[i] = uint64(held.specs[n].id)
 	}
 	if m.mode != ModeSingleIPMap {
 		return held, nil
 	}
 
-	if err := held.acquireAddresses(sel, ids, which); err != nil {
+	if err := held.acquireAddresses(sel); err != nil {
 		held.release()
 		return nil, err
 	}
 	return held, nil
 }
 
-func (h *holding) acquireAddresses(sel *Selection, ids []uint32, which []int) error {
+// encode returns the specs of the sites with these cookies, and for each site which of them is its. Sites with equal
+// arguments and cookies share a spec, but equal specs may be there more than once.
+func (s *Selection) encode(cookies []uint64) (specs []argspec.Spec, which []int32) {
+	type key struct {
+		list   int32
+		cookie uint64
+	}
+	lists := 0
+	for _, list := range s.lists {
+		lists = max(lists, int(list)+1)
+	}
+	which = make([]int32, len(s.sites))
+	specs = make([]argspec.Spec, 0, min(lists, len(s.sites)))
+	common := make([]int32, lists) // of each list of arguments: the number of its spec with the first cookie, from 1
+	others := make(map[key]int32)  // of those with another cookie
+	for i := range s.sites {
+		k := key{s.lists[i], cookies[i]}
+		n := common[k.list]
+		if k.cookie != cookies[0] {
+			n = others[k]
+		}
+		if n == 0 {
+			specs = append(specs, argspec.Encode(s.kernel, binary.NativeEndian, k.cookie, s.sites[i].Args))
+			n = int32(len(specs))
+			if k.cookie != cookies[0] {
+				others[k] = n
+			} else {
+				common[k.list] = n
+			}
+		}
+		which[i] = n - 1
+	}
+	return specs, which
+}
+
+// acquireAddresses enters the addresses of sites whose spec IDs are in h.cookies.
+func (h *holding) acquireAddresses(sel *Selection) error {
 	if h.manager.addresses == nil {
 		return &ProgramError{Program: "the collection", Reason: fmt.Sprintf("has no map %s; compile it with bpf/usdt.bpf.h", addressMapName)}
 	}
@@ -170,7 +180,7 @@ func (h *holding) acquireAddresses(sel *Selection, ids []uint32, which []int) er
 	var wanted []siteAddress
 	for i, addresses := range bysite {
 		for _, a := range addresses {
-			wanted = append(wanted, siteAddress{address: a, spec: ids[which[i]]})
+			wanted = append(wanted, siteAddress{address: a, spec: uint32(h.cookies[i])})
 		}
 	}
 	if err := h.manager.addresses.acquire(wanted); err != nil {

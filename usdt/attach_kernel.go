@@ -8,7 +8,6 @@ import (
 	"io"
 	"math"
 	"os"
-	"slices"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
@@ -68,7 +67,7 @@ func (s *Selection) checkSemaphores(mode Mode) error {
 			return err
 		}
 	}
-	if !slices.ContainsFunc(s.sites, func(site Site) bool { return site.SemaphoreOffset != 0 }) {
+	if !s.hasSemaphores(0, len(s.sites)) {
 		return nil
 	}
 	semaphores := make(map[uint64]uint64, len(s.sites))
@@ -95,6 +94,15 @@ func (s *Selection) checkSemaphores(mode Mode) error {
 	return nil
 }
 
+func (s *Selection) hasSemaphores(from, to int) bool {
+	for i := from; i < to; i++ {
+		if s.sites[i].SemaphoreOffset != 0 {
+			return true
+		}
+	}
+	return false
+}
+
 func (s *Selection) attachMulti(executable *link.Executable, prog *ebpf.Program, cookies []uint64) ([]io.Closer, error) {
 	var links []io.Closer
 	for from := 0; from < len(s.sites); from += maxMultiSites {
@@ -110,16 +118,14 @@ func (s *Selection) attachMulti(executable *link.Executable, prog *ebpf.Program,
 }
 
 func (s *Selection) linkMulti(executable *link.Executable, prog *ebpf.Program, from, to int, cookies []uint64) (link.Link, error) {
-	opts := link.UprobeMultiOptions{PID: uint32(s.pid), Addresses: make([]uint64, 0, to-from)}
-	semaphores := false
+	opts := link.UprobeMultiOptions{PID: uint32(s.pid), Addresses: make([]uint64, to-from)}
 	for i := from; i < to; i++ {
-		opts.Addresses = append(opts.Addresses, s.sites[i].uprobeOffset())
-		semaphores = semaphores || s.sites[i].SemaphoreOffset != 0
+		opts.Addresses[i-from] = s.sites[i].uprobeOffset()
 	}
-	if semaphores {
-		opts.RefCtrOffsets = make([]uint64, 0, to-from)
-		for _, site := range s.sites[from:to] {
-			opts.RefCtrOffsets = append(opts.RefCtrOffsets, site.SemaphoreOffset)
+	if s.hasSemaphores(from, to) {
+		opts.RefCtrOffsets = make([]uint64, to-from)
+		for i := from; i < to; i++ {
+			opts.RefCtrOffsets[i-from] = s.sites[i].SemaphoreOffset
 		}
 	}
 	if cookies != nil {

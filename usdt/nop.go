@@ -30,13 +30,18 @@ func checkCode(file *elfnote.File, name string, sites []Site) error {
 		}
 		site.Instruction = site.Location
 		switch {
-		case bytes.HasPrefix(code, nopThenNop10) && nops.nop10():
+		case begins(code, nopThenNop10) && nops.nop10():
 			site.Instruction++
-		case bytes.HasPrefix(code, nop5) && nops.nop5():
+		case begins(code, nop5) && nops.nop5():
 			return siteError(name, site, ErrUnsafeNop)
 		}
 		return nil
 	})
+}
+
+// begins tells whether machine code begins with one of the nops above, of which nearly no code has the first two bytes.
+func begins(code, nop []byte) bool {
+	return len(code) >= len(nop) && code[0] == nop[0] && code[1] == nop[1] && bytes.Equal(code[:len(nop)], nop)
 }
 
 // isNop tells whether machine code begins with an instruction that does nothing. Only instructions that a probe site

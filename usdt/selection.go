@@ -39,6 +39,7 @@ type Selection struct {
 	pid      int
 	kernel   elf.Machine
 	sites    []Site
+	lists    []int32 // for each site the number of its Args among the different ones of the file
 	broken   []*elfnote.NoteError
 }
 
@@ -79,7 +80,8 @@ func selectSites(target Target, wanted string, match func(provider, name string)
 func (s *Selection) find(target Target, wanted string, match func(provider, name string) bool) error {
 	file := s.opened.elf
 
-	seen := false
+	var sites []Site
+	seen := 0
 	for note, err := range file.Sites() {
 		if err != nil {
 			var broken *elfnote.NoteError
@@ -92,21 +94,24 @@ func (s *Selection) find(target Target, wanted string, match func(provider, name
 			}
 			continue
 		}
-		seen = true
 		if match(note.Provider, note.Name) {
-			if len(s.sites) == manySites {
-				// To count them takes less time than to move them again and again.
-				s.sites = slices.Grow(s.sites, countSites(file, match)-manySites)
+			if len(sites) == cap(sites) {
+				sites = append(make([]Site, 0, roomFor(file, len(sites), seen)), sites...)
 			}
-			s.sites = append(s.sites, Site{Site: note})
+			sites = append(sites, Site{Site: note})
 		}
+		seen++
 	}
+	if cap(sites) > 2*len(sites)+manySites {
+		sites = slices.Clone(sites) // links hold it for long
+	}
+	s.sites = sites
 
 	switch {
 	case len(s.sites) > 0:
 	case len(s.broken) > 0:
 		return fmt.Errorf("%s: %w", s.opened.name, s.broken[0])
-	case !seen:
+	case seen == 0:
 		return fmt.Errorf("%s: %w", s.opened.name, ErrNoProbes)
 	default:
 		notFound := &NotFoundError{File: s.opened.name, Probe: wanted}
@@ -119,20 +124,23 @@ func (s *Selection) find(target Target, wanted string, match func(provider, name
 	if err := checkCode(file, s.opened.name, s.sites); err != nil {
 		return err
 	}
-	return parseArguments(file, target.DebugFile, s.sites)
+	var err error
+	s.lists, err = parseArguments(file, target.DebugFile, s.sites)
+	return err
 }
 
-// manySites is from when on it pays to count sites before they are collected.
-const manySites = 64
+// manySites is from when on the sites found so far say how many there will be. A slice that grew without that would move
+// them again and again, which takes longer than to find them.
+const manySites = 16
 
-func countSites(file *elfnote.File, match func(provider, name string) bool) int {
-	count := 0
-	for note, err := range file.Sites() {
-		if err == nil && match(note.Provider, note.Name) {
-			count++
-		}
+// roomFor estimates for how many sites to make room, when so many of those seen so far are wanted and another one is.
+func roomFor(file *elfnote.File, found, seen int) int {
+	if found < manySites {
+		return max(4, 4*found)
 	}
-	return count
+	most := file.SiteBound()
+	likely := uint64(found) * uint64(most) / uint64(seen)
+	return max(min(int(likely+likely/16), most), found+1)
 }
 
 // uprobeOffset is the file offset of the instruction to attach to.
@@ -168,8 +176,10 @@ func (s *Selection) Subset(sites []int) *Selection {
 	subset := *s
 	subset.borrowed = true
 	subset.sites = make([]Site, 0, len(sites))
+	subset.lists = make([]int32, 0, len(sites))
 	for _, i := range sites {
 		subset.sites = append(subset.sites, s.sites[i])
+		subset.lists = append(subset.lists, s.lists[i])
 	}
 	return &subset
 }

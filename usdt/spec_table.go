@@ -3,6 +3,7 @@
 package usdt
 
 import (
+	"errors"
 	"fmt"
 	"sync"
 
@@ -20,9 +21,12 @@ type specTable struct {
 	free   []uint32 // IDs given back
 	next   uint32   // the lowest ID never handed out
 	closed bool
+
+	oneByOne bool // the kernel cannot write several specs by one call
 }
 
 type sharedSpec struct {
+	spec *argspec.Spec
 	id   uint32
 	refs int
 }
@@ -38,57 +42,86 @@ func newSpecTable(specs *ebpf.Map) *specTable {
 // capacity is how many specs the map holds.
 func (t *specTable) capacity() int { return int(t.specs.MaxEntries()) - firstSpecID }
 
-// acquire returns the ID of each spec, after the map holds them all. On an error nothing is held. Each acquired spec
-// is to be released once.
-func (t *specTable) acquire(specs []argspec.Spec) ([]uint32, error) {
+// acquire returns each spec with its ID, after the map holds them all. On an error nothing is held. Each acquired spec
+// is to be released once. The specs given must not be changed any more.
+func (t *specTable) acquire(specs []argspec.Spec) ([]*sharedSpec, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.closed {
 		return nil, fmt.Errorf("spec map: %w", ErrClosed)
 	}
 
-	needed := make(map[argspec.Spec]struct{})
-	for _, spec := range specs {
-		if t.used[spec] == nil {
-			needed[spec] = struct{}{}
-		}
-	}
-	if capacity := t.capacity(); len(t.used)+len(needed) > capacity {
-		return nil, &SpecsFullError{Capacity: capacity, InUse: len(t.used), Needed: len(needed)}
-	}
-
-	ids := make([]uint32, 0, len(specs))
-	for _, spec := range specs {
-		shared := t.used[spec]
+	acquired := make([]*sharedSpec, len(specs))
+	fresh := make([]sharedSpec, 0, len(specs))
+	for i := range specs {
+		shared := t.used[specs[i]]
 		if shared == nil {
-			id := t.takeID()
-			if err := t.specs.Put(id, spec[:]); err != nil {
-				t.free = append(t.free, id)
-				t.releaseLocked(specs[:len(ids)])
-				return nil, explain("writing the spec map", err)
-			}
-			shared = &sharedSpec{id: id}
-			t.used[spec] = shared
+			fresh = append(fresh, sharedSpec{spec: &specs[i]})
+			shared = &fresh[len(fresh)-1]
+			t.used[specs[i]] = shared
 		}
 		shared.refs++
-		ids = append(ids, shared.id)
+		acquired[i] = shared
 	}
-	return ids, nil
+	if err := t.enter(fresh); err != nil {
+		t.releaseLocked(acquired)
+		return nil, err
+	}
+	return acquired, nil
+}
+
+// enter gives new specs their IDs and writes them into the map.
+func (t *specTable) enter(fresh []sharedSpec) error {
+	if len(fresh) == 0 {
+		return nil
+	}
+	if capacity := t.capacity(); len(t.used) > capacity {
+		return &SpecsFullError{Capacity: capacity, InUse: len(t.used) - len(fresh), Needed: len(fresh)}
+	}
+	ids := make([]uint32, len(fresh))
+	specs := make([]argspec.Spec, len(fresh))
+	for i := range fresh {
+		fresh[i].id = t.takeID()
+		ids[i], specs[i] = fresh[i].id, *fresh[i].spec
+	}
+	return t.write(ids, specs)
+}
+
+// write writes specs into the map: by one call where the kernel can (Linux 5.6, kernel commit c60f2d286177), for each
+// call takes a microsecond.
+func (t *specTable) write(ids []uint32, specs []argspec.Spec) error {
+	if !t.oneByOne {
+		_, err := t.specs.BatchUpdate(ids, specs, nil)
+		if err == nil {
+			return nil
+		}
+		if !errors.Is(err, ebpf.ErrNotSupported) {
+			return explain("writing the spec map", err)
+		}
+		t.oneByOne = true
+	}
+	for i, id := range ids {
+		if err := t.specs.Put(id, specs[i][:]); err != nil {
+			return explain("writing the spec map", err)
+		}
+	}
+	return nil
 }
 
 // release gives back what acquire took. No program may run with these IDs any more.
-func (t *specTable) release(specs []argspec.Spec) {
+func (t *specTable) release(acquired []*sharedSpec) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.releaseLocked(specs)
+	t.releaseLocked(acquired)
 }
 
-func (t *specTable) releaseLocked(specs []argspec.Spec) {
-	for _, spec := range specs {
-		shared := t.used[spec]
+func (t *specTable) releaseLocked(acquired []*sharedSpec) {
+	for _, shared := range acquired {
 		if shared.refs--; shared.refs == 0 {
-			delete(t.used, spec)
-			t.free = append(t.free, shared.id)
+			delete(t.used, *shared.spec)
+			if shared.id != 0 { // it may have got none
+				t.free = append(t.free, shared.id)
+			}
 		}
 	}
 }
@@ -124,12 +157,17 @@ type addressTable struct {
 	addresses *ebpf.Map
 
 	mu     sync.Mutex
-	used   map[uint64]*sharedSpec
+	used   map[uint64]*sharedAddress
 	closed bool
 }
 
 func newAddressTable(addresses *ebpf.Map) *addressTable {
-	return &addressTable{addresses: addresses, used: make(map[uint64]*sharedSpec)}
+	return &addressTable{addresses: addresses, used: make(map[uint64]*sharedAddress)}
+}
+
+type sharedAddress struct {
+	spec uint32
+	refs int
 }
 
 // A siteAddress says which spec a program is to find at an instruction pointer.
@@ -150,7 +188,7 @@ func (t *addressTable) acquire(wanted []siteAddress) error {
 	for _, w := range wanted {
 		id, taken := needed[w.address]
 		if shared := t.used[w.address]; shared != nil {
-			id, taken = shared.id, true
+			id, taken = shared.spec, true
 		}
 		if taken && id != w.spec {
 			return &AddressInUseError{Address: w.address}
@@ -170,7 +208,7 @@ func (t *addressTable) acquire(wanted []siteAddress) error {
 				t.releaseLocked(wanted[:i])
 				return explain(fmt.Sprintf("writing address %#x into the address map", w.address), err)
 			}
-			shared = &sharedSpec{id: w.spec}
+			shared = &sharedAddress{spec: w.spec}
 			t.used[w.address] = shared
 		}
 		shared.refs++

@@ -108,7 +108,10 @@ func (t Target) open() (*opened, error) {
 		}
 	}
 
-	o.name = strings.TrimPrefix(o.elf.Name(), t.root())
+	o.name = o.elf.Name()
+	if t.PID != 0 {
+		o.name = strings.TrimPrefix(o.name, t.root())
+	}
 	file := o.elf.OSFile()
 	if file == nil {
 		o.close()
