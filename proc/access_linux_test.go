@@ -64,7 +64,7 @@ func TestOpenWithoutThePrivilegeForMapFiles(t *testing.T) {
 	lib := traced(1).write(t, container, "lib/libtraced.so")
 	process := startHelper(t, unix.CLONE_NEWNS)
 	process.do("private")
-	process.do("pivot", container)
+	process.pivot(container)
 	process.do("map", "/lib/libtraced.so")
 
 	h := startHelper(t, 0)

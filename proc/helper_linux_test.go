@@ -54,6 +54,8 @@ func helperMain() {
 			continue
 		}
 		if words[0] == "leaderless" {
+			// The thread that ends takes with it its right to run Go code: on a single CPU, nobody else has one.
+			runtime.GOMAXPROCS(runtime.GOMAXPROCS(0) + 1)
 			go leaderless(input)
 			unix.RawSyscall(unix.SYS_EXIT, 0, 0, 0)
 		}
@@ -338,6 +340,37 @@ func (h *helper) do(words ...string) string {
 	result, ok := strings.CutPrefix(answer, "ok")
 	qt.Assert(h.t, qt.IsTrue(ok), qt.Commentf("%s: %s", words[0], answer))
 	return strings.TrimSpace(result)
+}
+
+// pivot gives the helper another root. The initramfs cannot be replaced as one.
+func (h *helper) pivot(root string) {
+	h.t.Helper()
+	mounts, err := os.ReadFile("/proc/self/mounts")
+	qt.Assert(h.t, qt.IsNil(err))
+	if strings.HasPrefix(string(mounts), "rootfs / ") {
+		h.t.Skip("needs a root file system other than the initramfs")
+	}
+	h.do("pivot", root)
+}
+
+// mountOverlay mounts an overlayfs at target. A small kernel has none.
+func (h *helper) mountOverlay(target, options string) {
+	h.t.Helper()
+	answer := h.try("mount", "overlay", "overlay", target, options)
+	if strings.HasSuffix(answer, unix.ENODEV.Error()) {
+		h.t.Skip("needs overlayfs in the kernel")
+	}
+	qt.Assert(h.t, qt.Matches(answer, "ok.*"))
+}
+
+// needBirthTime skips tests of a file system on which a deletion makes another file (see Identity).
+func needBirthTime(t testing.TB, path string) {
+	t.Helper()
+	var st unix.Statx_t
+	qt.Assert(t, qt.IsNil(unix.Statx(unix.AT_FDCWD, path, 0, unix.STATX_BTIME, &st)))
+	if st.Mask&unix.STATX_BTIME == 0 {
+		t.Skipf("needs a file system that keeps times of birth at %s", path)
+	}
 }
 
 // answer waits for a line that follows no command: the helper has started.

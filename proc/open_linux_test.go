@@ -197,6 +197,7 @@ func TestOpenIn(t *testing.T) {
 
 func TestIdentityTellsFilesApart(t *testing.T) {
 	dir := t.TempDir()
+	needBirthTime(t, dir)
 	lib := noProbes.write(t, dir, "lib.so")
 	id := identityOf(t, lib)
 	qt.Check(t, qt.Equals(identityOf(t, lib), id))

@@ -59,7 +59,11 @@ func TestProcessInItsOwnNamespaces(t *testing.T) {
 			lib := traced(1).write(t, container, "usr/lib/libtraced.so")
 			h := startHelper(t, unix.CLONE_NEWNS|unix.CLONE_NEWPID)
 			h.do("private")
-			h.do(enter, container)
+			if enter == "pivot" {
+				h.pivot(container)
+			} else {
+				h.do(enter, container)
+			}
 			h.do("map", "/usr/lib/libtraced.so")
 
 			w, _ := realWatch(t, Options{})
@@ -87,7 +91,7 @@ func TestContainersWithTheSamePathsAndDifferentFiles(t *testing.T) {
 		traced(tag+1).write(t, container, "usr/lib/libtraced.so")
 		h := startHelper(t, unix.CLONE_NEWNS|unix.CLONE_NEWPID)
 		h.do("private")
-		h.do("pivot", container)
+		h.pivot(container)
 		h.do("map", "/usr/lib/libtraced.so")
 		pairs = append(pairs, syncOne(t, w, h.pid))
 	}
@@ -110,7 +114,7 @@ func TestContainersOfOneImageShareAFileUntilItIsWritten(t *testing.T) {
 		merged := filepath.Join(dir, name, "merged")
 		h := startHelper(t, unix.CLONE_NEWNS)
 		h.do("private")
-		h.do("mount", "overlay", "overlay", merged, "lowerdir="+image+
+		h.mountOverlay(merged, "lowerdir="+image+
 			",upperdir="+filepath.Join(dir, name, "upper")+",workdir="+filepath.Join(dir, name, "work"))
 		lib := filepath.Join(merged, "libtraced.so")
 		if write {
@@ -129,6 +133,7 @@ func TestContainersOfOneImageShareAFileUntilItIsWritten(t *testing.T) {
 func TestLibraryDeletedAndReplacedWhileMapped(t *testing.T) {
 	needRoot(t)
 	lib := traced(1).write(t, t.TempDir(), "libtraced.so")
+	needBirthTime(t, lib)
 	id := identityOf(t, lib)
 	early, late := startHelper(t, 0), startHelper(t, 0)
 	early.do("map", lib)
