@@ -1,18 +1,42 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
 // Throws, catches and rethrows once per line on standard input, and answers it:
-// the probes that fire are libstdc++'s own.
+// the probes that fire are libstdc++'s own. A number in the line is how many calls
+// deep it throws.
 
 #include <cstdio>
+#include <cstdlib>
 #include <stdexcept>
 
-static void throw_again()
+// The names are not mangled, and each function has a frame of its own on the stack.
+extern "C" {
+
+[[gnu::noipa]] void throw_it()
+{
+	throw std::runtime_error("thrown");
+}
+
+[[gnu::noipa]] void descend(int levels)
+{
+	volatile char room[200];
+
+	room[0] = 1;
+	if (levels > 0)
+		descend(levels - 1);
+	else
+		throw_it();
+	room[1] = 1; // so that no call is the last thing to do
+}
+
+[[gnu::noipa]] void throw_again(int levels)
 {
 	try {
-		throw std::runtime_error("thrown");
+		descend(levels);
 	} catch (const std::runtime_error &) {
 		throw;
 	}
+}
+
 }
 
 int main()
@@ -21,7 +45,7 @@ int main()
 
 	while (std::fgets(line, sizeof(line), stdin)) {
 		try {
-			throw_again();
+			throw_again(std::atoi(line));
 		} catch (const std::exception &e) {
 			std::printf("ok %s\n", e.what());
 			std::fflush(stdout);

@@ -64,6 +64,9 @@ func (d *decoder) decode(raw []byte) (*Event, error) {
 	if r.Stack != code.None {
 		d.stack(raw, r)
 	}
+	if r.Registers != nil {
+		d.registers(raw, r)
+	}
 	return e, nil
 }
 
@@ -151,4 +154,24 @@ func (d *decoder) stack(raw []byte, r *code.Record) {
 	for at := r.Stack + code.StackData; at < r.Stack+code.StackData+int(size); at += 8 {
 		e.Stack = append(e.Stack, binary.NativeEndian.Uint64(raw[at:]))
 	}
+}
+
+func (d *decoder) registers(raw []byte, r *code.Record) {
+	e := &d.event
+	order := binary.NativeEndian
+	registers := &e.Registers
+	registers.Machine = r.Registers.Machine
+	registers.PC = order.Uint64(raw[r.Registers.PC:])
+	registers.SP = order.Uint64(raw[r.Registers.SP:])
+	registers.General = registers.General[:0]
+	for _, at := range r.Registers.General {
+		value := uint64(0)
+		if at != code.None {
+			value = order.Uint64(raw[at:])
+		}
+		registers.General = append(registers.General, value)
+	}
+	copied := min(order.Uint64(raw[r.Copied:]), uint64(r.CopySize))
+	below := min(registers.SP%code.CopyUnit, copied)
+	e.StackCopy = raw[r.Copy:][below:copied:copied]
 }

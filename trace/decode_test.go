@@ -25,7 +25,7 @@ func sample(t testing.TB) (*decoder, []byte) {
 	plan := &code.Plan{
 		Kernel: code.Kernel{Machine: elf.EM_X86_64, Order: binary.NativeEndian},
 		Events: &code.Events{
-			RingSize: 1 << 20, Frames: 4, Stop: code.None,
+			RingSize: 1 << 20, Frames: 4, Copy: code.CopyUnit, Stop: code.None,
 			Fields: code.FieldTime | code.FieldProcess | code.FieldCommand | code.FieldCPU,
 			Captures: func(*code.Site) []code.Capture {
 				return []code.Capture{{Arg: 1, Text: true, Max: 8, Length: code.None}, {Arg: 7, Max: 4, Length: code.None}}
@@ -61,6 +61,11 @@ func sample(t testing.TB) (*decoder, []byte) {
 	order.PutUint64(raw[r.Stack:], 16)
 	order.PutUint64(raw[r.Stack+code.StackData:], 0xaaaa)
 	order.PutUint64(raw[r.Stack+code.StackData+8:], 0xbbbb)
+	order.PutUint64(raw[r.Registers.PC:], 0xcccc)
+	order.PutUint64(raw[r.Registers.SP:], 0x7ffd_0000_1ff8)
+	order.PutUint64(raw[r.Registers.General[6]:], 0x7ffd_0000_2000) // rbp
+	order.PutUint64(raw[r.Copied:], code.CopyUnit)
+	copy(raw[r.Copy+0xff0:], "below....the top of it")
 	return newDecoder(sites), raw
 }
 
@@ -79,6 +84,11 @@ func TestRecordBecomesEvent(t *testing.T) {
 		qt.Check(t, qt.Equals(e.Probe.String(), "p:n"))
 		qt.Check(t, qt.Equals(e.Cookie, 9))
 		qt.Check(t, qt.DeepEquals(e.Stack, []uint64{0xaaaa, 0xbbbb}))
+		qt.Check(t, qt.Equals(e.Registers.PC, 0xcccc))
+		qt.Check(t, qt.Equals(e.Registers.SP, 0x7ffd_0000_1ff8))
+		qt.Check(t, qt.Equals(e.Registers.General[6], 0x7ffd_0000_2000))
+		qt.Check(t, qt.Equals(e.Registers.General[7], e.Registers.SP))
+		qt.Check(t, qt.Equals(string(e.StackCopy), ".the top"))
 		var shown []string
 		for _, arg := range e.Args {
 			shown = append(shown, arg.String())
@@ -149,6 +159,7 @@ func FuzzRecord(f *testing.F) {
 			_ = arg.String()
 		}
 		qt.Assert(t, qt.IsTrue(len(e.Stack) <= 4))
+		qt.Assert(t, qt.IsTrue(len(e.StackCopy) <= 2*code.CopyUnit))
 	})
 }
 

@@ -30,6 +30,11 @@
 //
 //	&trace.Options{Captures: []trace.Capture{{Probes: "postgresql:query__start", Arg: 0, Max: 500}}}
 //
+// # Stacks
+//
+// [Options.StackDepth] has the kernel walk the user stack, which needs frame pointers. Where programs have none,
+// [Options.StackCopy] brings what any other way to unwind it needs: the registers, and the memory of the stack.
+//
 // # Filters
 //
 // [Options.Filter] is decided in the kernel, before anything is sent:

@@ -4,6 +4,7 @@ package trace
 
 import (
 	"bytes"
+	"debug/elf"
 	"slices"
 	"time"
 )
@@ -33,6 +34,23 @@ type Event struct {
 	// Stack is the user stack, the innermost address first, if Options.StackDepth asks for it. It is empty where the
 	// kernel could not walk it.
 	Stack []uint64
+
+	// Registers and StackCopy are there if Options.StackCopy asks for them. The copy is of the user stack from the stack
+	// pointer up, as the bytes lie in the traced process. It ends early, and may be empty, where no memory follows or
+	// where some is paged out.
+	Registers Registers
+	StackCopy []byte
+}
+
+// Registers are those of the thread at a hit.
+type Registers struct {
+	// Machine is that of the kernel. A 32-bit program's registers are those of the 64-bit machine, too.
+	Machine elf.Machine
+	// PC is the address of the site in the process, SP the stack pointer.
+	PC, SP uint64
+	// General are by the numbers that DWARF gives them. x86-64: rax, rdx, rcx, rbx, rsi, rdi, rbp, rsp, r8 to r15;
+	// arm64: x0 to x30, sp; riscv64: x0 to x31; s390x: r0 to r15.
+	General []uint64
 }
 
 // Clone returns a copy that stays valid when the iteration goes on.
@@ -43,5 +61,6 @@ func (e *Event) Clone() *Event {
 		c.Args[i].data = bytes.Clone(c.Args[i].data)
 	}
 	c.Stack = slices.Clone(e.Stack)
+	c.Registers.General, c.StackCopy = slices.Clone(e.Registers.General), bytes.Clone(e.StackCopy)
 	return &c
 }

@@ -163,3 +163,10 @@ func (p *Throw) Throw() {
 	p.t.Helper()
 	p.must("throw")
 }
+
+// ThrowFrom is [Throw.Throw] from so many calls deep of the function descend, which
+// main has called through throw_again once already, and which calls throw_it.
+func (p *Throw) ThrowFrom(levels int) {
+	p.t.Helper()
+	p.must("%d", levels)
+}

@@ -16,6 +16,7 @@ type Events struct {
 	RingSize int // in bytes
 	Fields   Fields
 	Frames   int // of the user stack, 0 for none
+	Copy     int // bytes of the user stack, a multiple of CopyUnit, with the registers; 0 for none
 
 	// Captures returns what to bring from behind the arguments of a site, at most one for each.
 	Captures func(*Site) []Capture
@@ -37,9 +38,6 @@ const (
 	ringHeader = 8
 )
 
-// BPF_F_USER_STACK of bpf_get_stack and bpf_get_stackid.
-const userStack = 1 << 8
-
 var errRecord = errors.New("an event would be larger than half of the ring buffer: capture less, or make the ring buffer larger")
 
 // event emits what sends an event, and returns how its record looks.
@@ -60,7 +58,11 @@ func (b *builder) event(e *Events) *Record {
 			return !f.readable(c.Arg) || c.Length != None && !f.readable(c.Length)
 		})
 	}
-	record := f.layout(e, captures, groups)
+	record, err := f.layout(e, captures, groups)
+	if err != nil {
+		b.fail(err)
+		return nil
+	}
 	if record.Size > e.RingSize/2 || record.Size > math.MaxInt16 && !b.reachable(record) {
 		b.fail(errRecord)
 	}
@@ -82,6 +84,9 @@ func (b *builder) event(e *Events) *Record {
 	}
 	if record.Stack != None {
 		b.stackTo(record)
+	}
+	if record.CopySize > 0 {
+		b.stackCopy(record)
 	}
 	b.submit(e, record.Size)
 	b.place(done)
@@ -165,14 +170,6 @@ func (b *builder) fromRecord(dst asm.Register, r *Record, index int) {
 		base, offset = dst, 0
 	}
 	b.emit(asm.LoadMem(dst, base, int16(offset), sizeOf(b.args[index].Size)))
-}
-
-func (b *builder) stackTo(r *Record) {
-	b.emit(asm.Mov.Reg(asm.R1, asm.R6))
-	b.addressOf(asm.R2, asm.R7, r.Stack+StackData)
-	b.emit(asm.Mov.Imm(asm.R3, int32(8*r.Frames)), asm.Mov.Imm(asm.R4, userStack))
-	b.call(asm.FnGetStack)
-	b.emit(asm.StoreMem(asm.R7, int16(r.Stack), asm.R0, asm.DWord))
 }
 
 func (b *builder) submit(e *Events, size int) {

@@ -73,6 +73,9 @@ func TestKernelAcceptsWhatIsGenerated(t *testing.T) {
 				Batch: random.IntN(2) == 0, Captures: randomCaptures(random, len(w.args)),
 			}
 			if random.IntN(4) == 0 {
+				plan.Events.Copy = CopyUnit * (1 + random.IntN(16))
+			}
+			if random.IntN(4) == 0 {
 				plan.Events.Stop = stop
 			}
 		}

@@ -24,6 +24,11 @@ type Record struct {
 	Captures []CapturePlace // in the order of the arguments
 	Stack    int            // s64, length in bytes or a negative error, and from StackData on the addresses
 	Frames   int            // how many addresses there is room for
+
+	Registers *Registers // nil if they are not there
+	Copied    int        // u64, how many bytes are there of the user stack
+	Copy      int        // where they begin: with the unit of CopyUnit bytes that the stack pointer is in
+	CopySize  int        // how many there is room for, one unit more than are asked for; 0 if they are not there
 }
 
 // StackData is where the addresses of a user stack begin behind its length.
@@ -87,7 +92,7 @@ const (
 
 // layout places the parts of a record. groups are the arguments to be read from memory together; what has been read
 // before is copied like a register.
-func (f *fetcher) layout(e *Events, captures []Capture, groups []group) *Record {
+func (f *fetcher) layout(e *Events, captures []Capture, groups []group) (*Record, error) {
 	r := &Record{Size: 8, CPU: None, Time: None, Process: None, Command: None, Stack: None}
 	take := func(size int) int {
 		at := r.Size
@@ -112,6 +117,15 @@ func (f *fetcher) layout(e *Events, captures []Capture, groups []group) *Record 
 		r.Args[i] = Place{Value: None, Failed: None}
 	}
 	// Fields that are stored by an instruction come first: their offsets must fit into 16 bits.
+	if e.Copy > 0 {
+		registers, size, err := registersAt(f.kernel.Machine, r.Size)
+		if err != nil {
+			return nil, err
+		}
+		r.Registers, r.CopySize = registers, e.Copy+CopyUnit
+		take(size)
+		r.Copied = take(8)
+	}
 	failures := 0
 	for _, g := range groups {
 		failures += len(g.args)
@@ -143,7 +157,10 @@ func (f *fetcher) layout(e *Events, captures []Capture, groups []group) *Record 
 	for i := range r.Captures {
 		r.Captures[i].Data = take(r.Captures[i].room())
 	}
-	return r
+	if r.CopySize > 0 {
+		r.Copy = take(r.CopySize)
+	}
+	return r, nil
 }
 
 // varies tells whether an argument has another value at each hit.
