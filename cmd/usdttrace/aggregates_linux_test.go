@@ -4,12 +4,14 @@ package main
 
 import (
 	"encoding/json"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/go-quicktest/qt"
+	"github.com/google/pprof/profile"
 
 	"github.com/gousdt/gousdt/internal/testprog"
 )
@@ -175,6 +177,31 @@ func TestProfileOpensInPprof(t *testing.T) {
 	// 18000000000000000001 ends with the byte 1.
 	sums := pprofTop(t, file)
 	qt.Check(t, qt.Matches(sums["fire_three"], `5 +100% .*`))
+}
+
+// A profile is made from events, beside what the kernel counts.
+func TestProfileHasKeysAndSums(t *testing.T) {
+	p := startTarget(t, "target-pie")
+	path := filepath.Join(t.TempDir(), "stacks.pb.gz")
+	r := watching(t, "--json", "--count", "--pprof", path, "--by", "comm,probe,arg0", "--sum", "arg0", p.path, "gousdt_test:three")
+	p.Fire("three", 5)
+	result := r.interrupt()
+	rows := result.objects("row")
+	qt.Assert(t, qt.HasLen(rows, 2))
+	qt.Check(t, qt.Equals(rows[0].Count, 5))
+	qt.Check(t, qt.Equals(result.objects("summary")[0].Events, 5))
+
+	file, err := os.Open(path)
+	qt.Assert(t, qt.IsNil(err))
+	defer file.Close()
+	read, err := profile.Parse(file)
+	qt.Assert(t, qt.IsNil(err))
+	qt.Assert(t, qt.HasLen(read.Sample, 1))
+	sample := read.Sample[0]
+	qt.Check(t, qt.DeepEquals(sample.Value, []int64{5, -5 * 2_000_000_000}))
+	qt.Check(t, qt.DeepEquals(sample.Label["comm"], []string{"target-pie"}))
+	qt.Check(t, qt.DeepEquals(sample.Label["probe"], []string{"gousdt_test:three"}))
+	qt.Check(t, qt.DeepEquals(sample.Label["arg0"], []string{"-2000000000"}))
 }
 
 // pprofTop returns the lines of go tool pprof -top by function.

@@ -56,7 +56,7 @@ func (o *options) aggregations() []*aggregation {
 			Aggregation: trace.Aggregation{By: o.by, Latency: o.latency, Histogram: histogram},
 		})
 	}
-	if o.pprofFile != "" {
+	if o.pprofFile != "" && o.unwind == 0 {
 		all = append(all, o.profile())
 	}
 	return all

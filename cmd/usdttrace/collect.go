@@ -29,13 +29,24 @@ func newPrinter(t *tracer) printer {
 // collect prints what comes until everything is detached, and all that has been sent by then.
 func (t *tracer) collect() error {
 	defer t.end()
-	if t.options.aggregates() {
+	switch {
+	case !t.options.aggregates():
+		return t.collectEvents(t.printer.event)
+	case t.samples == nil:
 		return t.collectRows()
 	}
-	return t.collectEvents()
+	done := make(chan error, 1)
+	go func() {
+		defer t.end() // where it fails
+		done <- t.collectEvents(func(e *trace.Event) { t.samples.add(e, t.stackOf(e)) })
+	}()
+	err := t.collectRows()
+	t.end()
+	return errors.Join(err, <-done)
 }
 
-func (t *tracer) collectEvents() error {
+// collectEvents takes events until everything is detached.
+func (t *tracer) collectEvents(take func(*trace.Event)) error {
 	warned := false
 	// It ends when everything is detached and read.
 	for event, err := range t.session.Events(context.Background()) {
@@ -44,14 +55,18 @@ func (t *tracer) collectEvents() error {
 		case errors.As(err, &lost):
 			if !warned {
 				warned = true
-				t.messages.warn("events are being lost, because the ring buffer is full (see --buffer, --where and --count)")
+				advice := "--buffer, --where and --count"
+				if t.options.unwind > 0 {
+					advice = "--unwind fp, --buffer and --where"
+				}
+				t.messages.warn("events are being lost, because the ring buffer is full (see %s)", advice)
 			}
 			continue
 		case err != nil:
 			return err
 		}
 		n := t.events.Add(1)
-		t.printer.event(event)
+		take(event)
 		if t.out.failed() || n == uint64(t.options.maxEvents) {
 			return nil
 		}
@@ -129,6 +144,12 @@ func (t *tracer) report() error {
 	if t.options.aggregates() {
 		if err := t.printRows(); err != nil {
 			return err
+		}
+		s.events = t.events.Load() // of which a profile is made
+		if t.samples != nil {
+			if err := t.writeSamples(); err != nil {
+				return err
+			}
 		}
 		for i, a := range t.asked {
 			snapshot, err := t.session.Snapshot(i)

@@ -23,9 +23,21 @@
 //
 // # Stacks
 //
-// The kernel walks user stacks by frame pointers, on s390x from Linux 6.7 on. Of code that was built without them (most
-// distributions' libraries) there is the innermost function and then, by chance, nothing or something that is not a
-// caller.
+// With --stack and --pprof, each event brings the registers and a copy of the user stack, 16 kB of it or what there is,
+// and usdttrace finds the callers itself: by the tables that compilers write into programs for exceptions (.eh_frame), and
+// in code that has none by frame pointers. So there are the callers of code that was built without frame pointers, too, as
+// most distributions' is. The stack ends early where it is larger than the copy (--unwind dwarf:SIZE), where a process has
+// ended before it was looked at, and in code that is in no file and has no frame pointers. It is for x86-64, arm64,
+// riscv64 and s390x, and for 64-bit programs.
+//
+// That costs the traced program some microseconds more for each hit. Each event takes as much room in the ring buffer as
+// is to be copied at most, so that it has 32 MiB then, and events are lost where tens of thousands come in a second: the
+// summary says how many, and a profile is one of those that came.
+//
+// --unwind fp has the kernel walk the stack by frame pointers, and count stacks for --pprof, so that none is lost. Of code
+// that was built without frame pointers there is the innermost function and then, by chance, nothing or something that is
+// not a caller. On s390x that needs Linux 6.7. So it is in any case with --by stack, and for profiles with --latency, with
+// sums of more than an argument, and by other keys than arguments, comm, pid, tid, cpu and probe.
 //
 // # JSON
 //

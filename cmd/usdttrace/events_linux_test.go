@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -278,7 +279,6 @@ func TestReaderWhoHasSeenEnoughEndsIt(t *testing.T) {
 }
 
 func TestStacksHaveNames(t *testing.T) {
-	testprog.RequireStacks(t)
 	p := startTarget(t, "target-pie")
 	r := watching(t, "--json", "--stack", "-p", strconv.Itoa(p.PID), "gousdt_test:three")
 	p.Fire("three", 1)
@@ -288,8 +288,21 @@ func TestStacksHaveNames(t *testing.T) {
 	innermost := events[0].Stack[0]
 	qt.Check(t, qt.Equals(innermost.Function, "fire_three"))
 	qt.Check(t, qt.Equals(filepath.Base(innermost.File), "target-pie"))
+	// It was built without frame pointers.
+	qt.Check(t, qt.IsTrue(slices.ContainsFunc(events[0].Stack, func(f frame) bool { return f.Function == "main" })))
 
 	r = watching(t, "--stack", "-p", strconv.Itoa(p.PID), "gousdt_test:three")
 	p.Fire("three", 1)
 	qt.Check(t, qt.Matches(r.interrupt().ok()[2], `    fire_three\+0x[0-9a-f]+ \(.*/target-pie\)`))
+}
+
+func TestStacksThatTheKernelWalks(t *testing.T) {
+	testprog.RequireStacks(t)
+	p := startTarget(t, "target-pie")
+	r := watching(t, "--json", "--stack", "--unwind", "fp", "-p", strconv.Itoa(p.PID), "gousdt_test:three")
+	p.Fire("three", 1)
+	events := r.interrupt().objects("event")
+	qt.Assert(t, qt.HasLen(events, 1))
+	qt.Assert(t, qt.Not(qt.HasLen(events[0].Stack, 0)))
+	qt.Check(t, qt.Equals(events[0].Stack[0].Function, "fire_three"))
 }

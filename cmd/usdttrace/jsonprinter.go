@@ -50,7 +50,7 @@ func (p *jsonPrinter) event(e *trace.Event) {
 	}
 	j.End(']')
 	if p.tracer.options.stack {
-		p.stack(e.PID, e.Stack)
+		p.stack(e.PID, p.tracer.stackOf(e))
 	}
 	p.end()
 }

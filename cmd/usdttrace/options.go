@@ -29,6 +29,7 @@ type options struct {
 	where     string
 	captures  []trace.Capture
 	stack     bool
+	unwind    int // bytes of stacks that are copied to be unwound here; 0: the kernel walks them
 	maxEvents int
 	buffer    int
 
@@ -68,7 +69,7 @@ func parseArguments(args []string) (*options, error) {
 	flags.SetOutput(io.Discard)
 	flags.Usage = func() {}
 
-	var command, by, latency, match, linear, mode, buffer string
+	var command, by, latency, match, linear, mode, buffer, unwind string
 	for _, name := range []string{"p", "pid"} {
 		flags.IntVar(&o.pid, name, 0, "")
 	}
@@ -86,6 +87,7 @@ func parseArguments(args []string) (*options, error) {
 	flags.Func("str", "", func(s string) error { return o.addCapture(s, false) })
 	flags.Func("bytes", "", func(s string) error { return o.addCapture(s, true) })
 	flags.BoolVar(&o.stack, "stack", false, "")
+	flags.StringVar(&unwind, "unwind", "", "")
 	flags.IntVar(&o.maxEvents, "max-events", 0, "")
 	flags.StringVar(&buffer, "buffer", "", "")
 	flags.BoolVar(&o.count, "count", false, "")
@@ -119,6 +121,7 @@ func parseArguments(args []string) (*options, error) {
 		func() error { return o.parseBuffer(buffer) },
 		func() error { return o.parseLinear(linear) },
 		func() error { return o.parseLatency(latency, match) },
+		func() error { return o.parseUnwind(unwind) },
 		func() error { return o.parseOperands(operands) },
 		o.check,
 	} {
@@ -246,17 +249,29 @@ func (o *options) parseBuffer(size string) error {
 	if size == "" {
 		return nil
 	}
+	n, err := parseSize(size, 1<<30)
+	if err != nil {
+		return fmt.Errorf("--buffer %q: want bytes up to 1G, with k, M or G", size)
+	}
+	o.buffer = n
+	return nil
+}
+
+// parseSize reads bytes, with k, M or G.
+func parseSize(size string, limit int) (int, error) {
+	if size == "" {
+		return 0, strconv.ErrSyntax
+	}
 	units := map[byte]int{'k': 1 << 10, 'K': 1 << 10, 'M': 1 << 20, 'G': 1 << 30}
 	unit, number := units[size[len(size)-1]], size[:len(size)-1]
 	if unit == 0 {
 		unit, number = 1, size
 	}
 	n, err := strconv.Atoi(number)
-	if err != nil || n <= 0 || n > (1<<30)/unit {
-		return fmt.Errorf("--buffer %q: want bytes up to 1G, with k, M or G", size)
+	if err != nil || n <= 0 || n > limit/unit {
+		return 0, strconv.ErrRange
 	}
-	o.buffer = n * unit
-	return nil
+	return n * unit, nil
 }
 
 func (o *options) parseLinear(s string) error {

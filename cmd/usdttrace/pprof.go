@@ -38,6 +38,27 @@ func (t *tracer) writeProfile(a *aggregation, s *trace.Snapshot) error {
 		}
 		b.Add(pid, row.Stack, values, labels)
 	}
+	return t.writeFile(b, len(s.Rows))
+}
+
+// writeSamples writes the stacks of events for pprof.
+func (t *tracer) writeSamples() error {
+	types := []profile.ValueType{{Type: "hits", Unit: "count"}}
+	if t.samples.sum >= 0 {
+		types = append(types, profile.ValueType{Type: t.options.sum, Unit: "count"})
+	}
+	t.stacks.Refresh()
+	b := profile.NewBuilder(t.stacks, types...)
+	for _, s := range t.samples.all {
+		b.Add(s.pid, s.stack, []int64{s.count, s.sum}[:len(types)], s.labels)
+	}
+	if t.samples.leftOut > 0 {
+		t.messages.warn("%s left out of the profile: there are more than %d stacks", plural(int(t.samples.leftOut), "event"), maxSamples)
+	}
+	return t.writeFile(b, len(t.samples.all))
+}
+
+func (t *tracer) writeFile(b *profile.Builder, stacks int) error {
 	file, err := os.Create(t.options.pprofFile)
 	if err != nil {
 		return err
@@ -45,6 +66,6 @@ func (t *tracer) writeProfile(a *aggregation, s *trace.Snapshot) error {
 	if err := errors.Join(b.Write(file, time.Now().Add(-t.took), t.took), file.Close()); err != nil {
 		return fmt.Errorf("%s: %w", t.options.pprofFile, err)
 	}
-	t.messages.warn("wrote %s to %s (go tool pprof %s)", plural(len(s.Rows), "stack"), t.options.pprofFile, t.options.pprofFile)
+	t.messages.warn("wrote %s to %s (go tool pprof %s)", plural(stacks, "stack"), t.options.pprofFile, t.options.pprofFile)
 	return nil
 }

@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/go-quicktest/qt"
+	"github.com/google/pprof/profile"
 
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/testprog"
@@ -131,19 +132,61 @@ func pgbench(t *testing.T, server *testprog.Postgres, script string, transaction
 	return b
 }
 
+// Neither the program nor the library has frame pointers.
 func TestThrowingStacksAreAProfile(t *testing.T) {
 	testprog.RequireBPF(t)
-	testprog.RequireStacks(t)
 	p := testprog.StartThrow(t)
 	file := filepath.Join(t.TempDir(), "throws.pb.gz")
 	r := watching(t, "--pprof", file, "-p", strconv.Itoa(p.PID), "libstdcxx:throw", "libstdcxx:rethrow")
 	for range 4 {
 		p.Throw()
 	}
-	r.interrupt().ok()
-	top := pprofTop(t, file)
-	qt.Check(t, qt.Matches(top["__cxa_throw"], `4 50.00% .*`))
-	qt.Check(t, qt.Matches(top["__cxa_rethrow"], `4 50.00% .*`))
+	for range 3 {
+		p.ThrowFrom(2)
+	}
+	result := r.interrupt()
+	result.ok()
+	qt.Check(t, qt.StringContains(result.stderr, "14 events, 0 lost"))
+	qt.Check(t, qt.DeepEquals(chains(t, file), map[string]int64{
+		"__cxa_throw throw_it descend throw_again main":                 4,
+		"__cxa_throw throw_it descend descend descend throw_again main": 3,
+		"__cxa_rethrow throw_again main":                                7,
+	}))
+}
+
+func TestThrowingStacksOfACommand(t *testing.T) {
+	testprog.RequireBPF(t)
+	testprog.StartThrow(t).Stop() // the library has probes
+	file := filepath.Join(t.TempDir(), "throws.pb.gz")
+	r := startWith(t, strings.Repeat("1\n", 50), "--pprof", file, "-c", testprog.Path(t, "throw"), "libstdcxx:throw")
+	qt.Assert(t, qt.Equals(r.wait().status, exitWatched))
+	qt.Check(t, qt.DeepEquals(chains(t, file), map[string]int64{"__cxa_throw throw_it descend descend throw_again main": 50}))
+}
+
+// chains returns the stacks of a profile down to main, innermost function first, with their last values.
+func chains(t *testing.T, path string) map[string]int64 {
+	t.Helper()
+	file, err := os.Open(path)
+	qt.Assert(t, qt.IsNil(err))
+	defer file.Close()
+	read, err := profile.Parse(file)
+	qt.Assert(t, qt.IsNil(err))
+	all := make(map[string]int64)
+	for _, sample := range read.Sample {
+		var names []string
+		for _, location := range sample.Location {
+			name := "?"
+			if len(location.Line) > 0 {
+				// A part of a function that is seldom executed can have a name of its own.
+				name = strings.TrimSuffix(location.Line[0].Function.Name, ".cold")
+			}
+			if names = append(names, name); name == "main" {
+				break
+			}
+		}
+		all[strings.Join(names, " ")] += sample.Value[len(sample.Value)-1]
+	}
+	return all
 }
 
 // The library has hundreds of sites. The launcher loads it while it runs, and may have ended before that is noticed: so

@@ -83,7 +83,7 @@ func (p *textPrinter) event(e *trace.Event) {
 	}
 	b = append(b, '\n')
 	if p.tracer.stacks != nil {
-		for _, frame := range p.tracer.stacks.Frames(e.PID, e.Stack) {
+		for _, frame := range p.tracer.stacks.Frames(e.PID, p.tracer.stackOf(e)) {
 			b = appendFrame(b, &frame)
 		}
 	}

@@ -32,6 +32,7 @@ type tracer struct {
 	follower *follower          // nil for files without a process
 	command  *command           // nil without -c
 	stacks   *profile.Processes // nil where no stacks are asked for
+	samples  *samples           // nil where no profile is made from events
 	costs    costs
 	asked    []*aggregation
 
@@ -120,13 +121,22 @@ func (t *tracer) open() error {
 	opts := &trace.Options{
 		Mode: o.mode, Filter: o.where, Captures: o.captures, RingSize: o.buffer, Statistics: o.stats,
 	}
-	if o.stack {
+	if o.stack || o.unwind > 0 {
 		opts.StackDepth = maxStack
 	} else {
 		opts.Delay = delay
 	}
 	for _, a := range t.asked {
 		opts.Aggregations = append(opts.Aggregations, a.Aggregation)
+	}
+	if o.unwind > 0 {
+		opts.StackCopy, opts.WithEvents = o.unwind, true
+		if opts.RingSize == 0 {
+			opts.RingSize = unwindBuffer
+		}
+		if o.pprofFile != "" {
+			t.samples = newSamples(o)
+		}
 	}
 	var err error
 	if t.session, err = trace.New(opts); err != nil {
@@ -138,9 +148,6 @@ func (t *tracer) open() error {
 // delay is what nobody sees, and spares the traced program waking this one up at each hit. With stacks, there is none:
 // the process has to be there while its addresses are named.
 const delay = 20 * time.Millisecond
-
-// maxStack is how deep stacks are. It is all that the kernel walks unless it was told otherwise.
-const maxStack = 127
 
 // begin attaches, and starts the command if there is one.
 func (t *tracer) begin() error {

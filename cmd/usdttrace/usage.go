@@ -28,6 +28,10 @@ Events
       --str N[:MAX]     argument N is a pointer to text: show up to MAX (128) bytes
       --bytes N:LENGTH  argument N is a pointer to LENGTH bytes
       --stack           the user stack of each hit, with names of functions
+      --unwind HOW      dwarf (default), dwarf:SIZE: find the callers from a copy of
+                        SIZE (16k, up to 64k) bytes of the stack, also of code
+                        without frame pointers; fp: by frame pointers, in the
+                        kernel, which costs less. Also for --pprof
       --max-events N    stop after N events
       --buffer SIZE     of the ring buffer in bytes, with k, M or G (8M)
 

@@ -9,13 +9,14 @@ import (
 	"time"
 
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/unwind"
 	"github.com/gousdt/gousdt/proc"
 )
 
 const (
-	// lookInterval is how often a process is looked at again on its own account while stacks of it come: a look takes
-	// some 100 microseconds, and what a process maps seldom changes.
-	lookInterval = 100 * time.Millisecond
+	// lookShare is the part of the time that may be spent on looking at a process again on its own account, while stacks
+	// of it come that lead where nothing was mapped before: 1 in so many. A look takes some 100 microseconds.
+	lookShare = 20
 
 	// maxMappings bounds what is remembered of a process that maps and unmaps code without end.
 	maxMappings = 1 << 14
@@ -46,7 +47,7 @@ type Processes struct {
 type process struct {
 	proc.Process
 	mapped []mapping
-	looked time.Time
+	next   time.Time // when to look again, if there is a reason
 }
 
 // mapping is where a process executes, or executed, a file.
@@ -61,6 +62,9 @@ type file struct {
 	elf     *elfnote.File // nil if it could not be opened or is none
 	symbols *symbols      // nil until asked for
 	buildID string
+
+	table     *unwind.Table // nil if there is none, or not yet
+	tableRead bool
 }
 
 // NewProcesses returns an empty memory, to be filled from a proc file system.
@@ -95,7 +99,7 @@ func (p *Processes) Refresh() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for pid, known := range p.known {
-		if time.Since(known.looked) >= lookInterval {
+		if known.isDue() {
 			p.look(pid)
 		}
 	}
@@ -103,8 +107,9 @@ func (p *Processes) Refresh() {
 
 func (p *Processes) look(pid int) *process {
 	known := p.known[pid]
+	began := time.Now()
 	if known != nil {
-		known.looked = time.Now()
+		defer known.lookLater(began)
 	}
 	now, err := p.fs.Process(pid)
 	if err != nil {
@@ -117,7 +122,8 @@ func (p *Processes) look(pid int) *process {
 	}
 	if known == nil || known.ID != now.ID {
 		p.makeRoom()
-		known = &process{looked: time.Now()}
+		known = &process{}
+		defer known.lookLater(began)
 		p.known[pid] = known
 	}
 	known.Process = now
@@ -136,6 +142,14 @@ func (p *Processes) look(pid int) *process {
 	known.mapped = mapped
 	return known
 }
+
+// lookLater says when to look again after a look that has begun then.
+func (p *process) lookLater(began time.Time) {
+	now := time.Now()
+	p.next = now.Add(lookShare * now.Sub(began))
+}
+
+func (p *process) isDue() bool { return !time.Now().Before(p.next) }
 
 func (m mapping) overlaps(other mapping) bool { return m.Start < other.End && other.Start < m.End }
 
@@ -199,12 +213,7 @@ func (p *Processes) find(pid int, address uint64, isReturn bool) (*mapping, Fram
 	if isReturn && lookup > 0 {
 		lookup--
 	}
-	known := p.known[pid]
-	at := known.find(lookup)
-	if at == nil && (known == nil || time.Since(known.looked) >= lookInterval) {
-		known = p.look(pid)
-		at = known.find(lookup)
-	}
+	at := p.mapping(pid, lookup)
 	if at == nil {
 		return nil, frame
 	}
@@ -214,6 +223,16 @@ func (p *Processes) find(pid int, address uint64, isReturn bool) (*mapping, Fram
 		frame.Function, frame.Offset = name, frame.FileOffset-start
 	}
 	return at, frame
+}
+
+// mapping returns where an address lies, nil if in no file that is known.
+func (p *Processes) mapping(pid int, address uint64) *mapping {
+	known := p.known[pid]
+	at := known.find(address)
+	if at == nil && (known == nil || known.isDue()) {
+		at = p.look(pid).find(address)
+	}
+	return at
 }
 
 func (p *process) find(address uint64) *mapping {

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package main
+
+import (
+	"fmt"
+	"runtime"
+	"slices"
+	"strings"
+
+	"github.com/gousdt/gousdt/internal/unwind"
+	"github.com/gousdt/gousdt/trace"
+)
+
+const (
+	// maxStack is how deep stacks are that the kernel walks. It is all that it does unless it was told otherwise.
+	maxStack = 127
+
+	// stackCopy is how much of a stack is copied to be unwound unless it is given: a hundred functions of usual size.
+	// maxStackCopy is the most that can be.
+	stackCopy    = 16 << 10
+	maxStackCopy = 64 << 10
+
+	// unwindBuffer is the size of the ring buffer where each event has such a copy, unless it is
+	// given: of 1500 events with 16 kB.
+	unwindBuffer = 32 << 20
+)
+
+// The ways to find the callers of a function.
+const (
+	unwindDWARF = "dwarf" // here, from a copy of the stack
+	unwindFP    = "fp"    // in the kernel, by frame pointers
+)
+
+// parseUnwind decides how stacks are found.
+func (o *options) parseUnwind(way string) error {
+	asked := o.stack || o.pprofFile != ""
+	possible := slices.Contains([]string{"amd64", "arm64", "riscv64", "s390x"}, runtime.GOARCH)
+	method, size, sized := strings.Cut(way, ":")
+	switch {
+	case way == "":
+		if asked && possible && o.profileNeedsKernel() == "" {
+			o.unwind = stackCopy
+		}
+		return nil
+	case way == unwindFP:
+		return nil
+	case method != unwindDWARF:
+		return fmt.Errorf("--unwind %q: want %s, %s:SIZE or %s", way, unwindDWARF, unwindDWARF, unwindFP)
+	case !asked:
+		return fmt.Errorf("--unwind %s goes with --stack or --pprof", way)
+	case !possible:
+		return fmt.Errorf("--unwind %s: not on %s", way, runtime.GOARCH)
+	}
+	if reason := o.profileNeedsKernel(); reason != "" {
+		return fmt.Errorf("--unwind %s: a profile with %s is made in the kernel, which can walk stacks by frame pointers only", way, reason)
+	}
+	o.unwind = stackCopy
+	if sized {
+		var err error
+		if o.unwind, err = parseSize(size, maxStackCopy); err != nil {
+			return fmt.Errorf("--unwind %q: want bytes up to 64k", way)
+		}
+	}
+	return nil
+}
+
+// stackOf returns the user stack of an event, the innermost address first.
+func (t *tracer) stackOf(e *trace.Event) []uint64 {
+	if t.options.unwind == 0 {
+		return e.Stack
+	}
+	state := unwind.State{PC: e.Registers.PC}
+	copy(state.Registers[:], e.Registers.General)
+	memory := unwind.Memory{Address: e.Registers.SP, Bytes: e.StackCopy}
+	stack := t.stacks.Unwind(e.PID, e.Registers.Machine, state, memory)
+	if len(stack) == 1 && len(e.Stack) > 1 {
+		return e.Stack // such as that of a process that has ended before it could be looked at
+	}
+	return stack
+}

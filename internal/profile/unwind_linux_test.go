@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package profile_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/go-quicktest/qt"
+
+	"github.com/gousdt/gousdt/internal/profile"
+	"github.com/gousdt/gousdt/internal/testprog"
+	"github.com/gousdt/gousdt/internal/unwind"
+	"github.com/gousdt/gousdt/proc"
+	"github.com/gousdt/gousdt/trace"
+	"github.com/gousdt/gousdt/usdt"
+)
+
+// throwing is a program that throws exceptions, whose stacks are copied.
+type throwing struct {
+	*testprog.Throw
+	session *trace.Session
+}
+
+func startThrowing(t testing.TB, size int) *throwing {
+	t.Helper()
+	testprog.RequireBPF(t)
+	testprog.LeakCheck(t)
+	p := &throwing{Throw: testprog.StartThrow(t)}
+	var err error
+	p.session, err = trace.Open(usdt.Target{Path: p.File, PID: p.PID}, "libstdcxx:throw", &trace.Options{StackCopy: size})
+	var unsupported *usdt.UnsupportedError
+	if errors.As(err, &unsupported) {
+		t.Skip(err)
+	}
+	qt.Assert(t, qt.IsNil(err))
+	t.Cleanup(func() { p.session.Close() })
+	return p
+}
+
+// throwFrom throws so many calls deep and returns the event.
+func (p *throwing) throwFrom(t testing.TB, levels int) *trace.Event {
+	t.Helper()
+	p.Throw.ThrowFrom(levels)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	for event, err := range p.session.Events(ctx) {
+		qt.Assert(t, qt.IsNil(err))
+		return event.Clone()
+	}
+	t.Fatal("no event")
+	return nil
+}
+
+func unwound(p *profile.Processes, e *trace.Event) []uint64 {
+	state := unwind.State{PC: e.Registers.PC}
+	copy(state.Registers[:], e.Registers.General)
+	return p.Unwind(e.PID, e.Registers.Machine, state, unwind.Memory{Address: e.Registers.SP, Bytes: e.StackCopy})
+}
+
+// The functions were built without frame pointers. How many calls of descend there are is known.
+func TestStacksAreUnwoundAtEveryDepth(t *testing.T) {
+	p := startThrowing(t, 64<<10)
+	known := profile.NewProcesses(proc.NewFS(""))
+	defer known.Close()
+	for levels := range 100 {
+		want := []string{"__cxa_throw", "throw_it"}
+		want = append(want, slices.Repeat([]string{"descend"}, levels+1)...)
+		want = append(want, "throw_again", "main")
+		stack := unwound(known, p.throwFrom(t, levels))
+		qt.Check(t, qt.DeepEquals(names(known, p.PID, stack)[:len(want)], want))
+		qt.Check(t, qt.IsTrue(len(stack) <= len(want)+5), qt.Commentf("%d functions", len(stack)))
+	}
+}
+
+// A copy that is too short has the innermost functions.
+func TestStacksEndWithTheCopy(t *testing.T) {
+	p := startThrowing(t, 4<<10)
+	known := profile.NewProcesses(proc.NewFS(""))
+	defer known.Close()
+	all := names(known, p.PID, unwound(known, p.throwFrom(t, 100)))
+	qt.Assert(t, qt.IsTrue(len(all) > 3 && len(all) < 30), qt.Commentf("%d functions", len(all)))
+	qt.Check(t, qt.DeepEquals(all[:3], []string{"__cxa_throw", "throw_it", "descend"}))
+	qt.Check(t, qt.Equals(all[len(all)-1], "descend"))
+}
+
+func TestStacksOfEndedProcessesAreUnwound(t *testing.T) {
+	p := startThrowing(t, 16<<10)
+	known := profile.NewProcesses(proc.NewFS(""))
+	defer known.Close()
+	known.Look(p.PID)
+	event := p.throwFrom(t, 0)
+	p.Kill()
+	qt.Check(t, qt.DeepEquals(names(known, p.PID, unwound(known, event))[1:4], []string{"throw_it", "descend", "throw_again"}))
+	// Of one that nobody has looked at there is the instruction alone.
+	unknown := profile.NewProcesses(proc.NewFS(""))
+	defer unknown.Close()
+	qt.Check(t, qt.DeepEquals(unwound(unknown, event), []uint64{event.Registers.PC}))
+}
+
+func names(p *profile.Processes, pid int, stack []uint64) []string {
+	var all []string
+	for _, frame := range p.Frames(pid, stack) {
+		all = append(all, frame.Function)
+	}
+	return all
+}
+
+func BenchmarkUnwind(b *testing.B) {
+	p := startThrowing(b, 16<<10)
+	known := profile.NewProcesses(proc.NewFS(""))
+	defer known.Close()
+	for _, levels := range []int{0, 16, 48} {
+		event := p.throwFrom(b, levels)
+		b.Run(fmt.Sprintf("functions=%d", len(unwound(known, event))), func(b *testing.B) {
+			for b.Loop() {
+				unwound(known, event)
+			}
+		})
+	}
+}
