@@ -40,7 +40,11 @@ func BenchmarkRows(b *testing.B) {
 func checkGoals(b *testing.B, r row, contestants []compare.Contestant) {
 	b.Helper()
 	for _, g := range r.goals {
-		for _, name := range []string{g.Of, g.Than} {
+		names := []string{g.Of, g.Than}
+		if g.Floor != nil {
+			names = append(append(names, g.Floor.Of...), g.Floor.Than)
+		}
+		for _, name := range names {
 			if name != "" && !slices.ContainsFunc(contestants, func(c compare.Contestant) bool { return c.Name == name }) {
 				b.Errorf("a goal of %s is about %q, who does not take part", r.name, name)
 			}

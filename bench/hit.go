@@ -50,6 +50,16 @@ func (s shape) title() string {
 // maxSent is what a generated program may take longer if it sends its arguments.
 const maxSent = 30 * time.Nanosecond
 
+var (
+	// emptyProgram is what a hit costs whatever is done with it, attached in one way or the other.
+	emptyProgram = &compare.Floor{Name: "empty program", Of: []string{emptyByEvent.String(), emptyByLink.String()}}
+
+	// emptyEvent is what it costs to send anything.
+	emptyEvent = &compare.Floor{
+		Name: "empty event, to empty program", Of: []string{emptySends.String()}, Than: emptyByEvent.String(),
+	}
+)
+
 func hitRows() []row {
 	var all []row
 	for _, s := range shapes {
@@ -57,6 +67,7 @@ func hitRows() []row {
 		if s.header > 0 {
 			goals = append(goals, compare.Goal{
 				Text: s.title() + ", through bpf/usdt.bpf.h", Of: headerAdds.String(), Than: libbpfAdds.String(), Times: s.header,
+				Floor: emptyProgram,
 			})
 		}
 		text := s.title() + ", by a program that package trace generates"
@@ -65,12 +76,14 @@ func hitRows() []row {
 		}
 		for _, other := range []tracerID{bccAdds, bpftraceAdds} {
 			if unable(other, s) == nil && unable(generatedByEvent, s) == nil {
-				goals = append(goals, compare.Goal{Text: text, Of: generatedByEvent.String(), Than: other.String(), Times: 1})
+				goals = append(goals, compare.Goal{Text: text, Of: generatedByEvent.String(), Than: other.String(), Times: 1, Floor: emptyProgram})
 			}
 		}
 		text += ", sent through the ring buffer"
 		if unable(generatedByEvent, s) == nil {
-			goals = append(goals, compare.Goal{Text: text, Of: generatedSends.String(), Than: generatedByEvent.String(), More: float64(maxSent)})
+			goals = append(goals, compare.Goal{
+				Text: text, Of: generatedSends.String(), Than: generatedByEvent.String(), More: float64(maxSent), Floor: emptyEvent,
+			})
 		}
 		goals = append(goals, compare.Goal{Text: text, Of: generatedSends.String(), Than: libbpfSends.String(), Times: 1})
 		all = append(all, row{

@@ -45,7 +45,7 @@ func (rep *report) markdown() string {
 		fmt.Fprintf(&b, "- %s\n", line)
 	}
 	fmt.Fprintf(&b, "\n## The goals\n\n")
-	markdownTable(&b, []string{"work", "goal", "measured", ""}, rep.goalLines())
+	markdownTable(&b, goalHead, rep.goalLines())
 	fmt.Fprintf(&b, "\n## Who takes how long\n")
 	for _, r := range rep.rows {
 		fmt.Fprintf(&b, "\n**%s**\n\n", capital(r.title))

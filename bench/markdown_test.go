@@ -34,7 +34,10 @@ func TestReportNamesWhatWasNotRun(t *testing.T) {
 				series: []compare.Series{
 					{Name: ours, Samples: []float64{10, 10}}, {Name: "fast", Samples: []float64{5, 5}}, {Name: "absent", Missing: "not installed"},
 				},
-				outcomes: []compare.Outcome{{Goal: compare.Goal{Note: "a note"}, Verdict: compare.Missed, Limit: "1 × fast", Measured: "2"}},
+				outcomes: []compare.Outcome{
+					{Goal: compare.Goal{Note: "a note"}, Verdict: compare.Missed, Limit: "1 × fast", Measured: "2"},
+					{Verdict: compare.BelowFloor, Limit: "1 × fast", Measured: "2", AtFloor: "nothing: 1.5"},
+				},
 			},
 			{row: row{title: "other work"}, missing: "no libjvm.so"},
 		},
@@ -42,7 +45,8 @@ func TestReportNamesWhatWasNotRun(t *testing.T) {
 	text := rep.markdown()
 	for _, line := range []string{
 		"- a machine",
-		"| some work (a note) | 1 × fast | 2 | missed |",
+		"| some work (a note) | 1 × fast | 2 |  | missed |",
+		"| some work | 1 × fast | 2 | nothing: 1.5 | below the floor |",
 		"| fast | 5.00 ns (5.00 ns … 5.00 ns) | 2.00 (2.00 … 2.00) |",
 		"| absent | not run: not installed |  |",
 		"Not run: no libjvm.so.",

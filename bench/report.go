@@ -69,7 +69,10 @@ func (rep *report) addTable(t tableResult) {
 	fmt.Println()
 }
 
-// goalLines returns for each goal the work, the limit, what was measured and the verdict.
+// goalHead is over goalLines.
+var goalHead = []string{"work", "goal", "measured", "floor", ""}
+
+// goalLines returns for each goal the work, the limit, what was measured of it and of its floor, and the verdict.
 func (rep *report) goalLines() [][]string {
 	var lines [][]string
 	for _, r := range rep.rows {
@@ -81,7 +84,7 @@ func (rep *report) goalLines() [][]string {
 			if o.Note != "" {
 				text += " (" + o.Note + ")"
 			}
-			lines = append(lines, []string{text, o.Limit, o.Measured, string(o.Verdict)})
+			lines = append(lines, []string{text, o.Limit, o.Measured, o.AtFloor, string(o.Verdict)})
 		}
 	}
 	return lines
@@ -91,7 +94,8 @@ func (rep *report) printGoals() {
 	fmt.Println("goals:")
 	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
 	for _, line := range rep.goalLines() {
-		fmt.Fprintf(w, "  %s\n", strings.Join([]string{line[3], line[0], line[1], line[2]}, "\t"))
+		verdict, rest := line[len(line)-1], line[:len(line)-1]
+		fmt.Fprintf(w, "  %s\t%s\n", verdict, strings.Join(rest, "\t"))
 	}
 	w.Flush()
 }

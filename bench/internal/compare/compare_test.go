@@ -119,6 +119,48 @@ func TestGoals(t *testing.T) {
 	}
 }
 
+func TestGoalsThatTheFloorMissesAreBelowIt(t *testing.T) {
+	ratio := compare.Goal{Of: "a", Than: "b", Times: 0.8, Floor: &compare.Floor{Name: "nothing", Of: []string{"x", "y", "absent"}}}
+	difference := compare.Goal{Of: "a", Than: "b", More: 30, Floor: &compare.Floor{Name: "nothing", Of: []string{"x"}, Than: "y"}}
+	for _, test := range []struct {
+		name       string
+		goal       compare.Goal
+		a, b, x, y []float64
+		verdict    compare.Verdict
+		floor      string
+	}{
+		{
+			"the floor misses it", ratio, []float64{95, 95}, []float64{100, 100}, []float64{94, 94}, []float64{90, 90},
+			compare.BelowFloor, "nothing: 0.90 (0.90 … 0.90)",
+		},
+		{
+			"the floor is within it", ratio, []float64{95, 95}, []float64{100, 100}, []float64{94, 94}, []float64{80, 80},
+			compare.Missed, "nothing: 0.80 (0.80 … 0.80)",
+		},
+		{
+			"the floor is sometimes within it", ratio, []float64{95, 95}, []float64{100, 100}, []float64{94, 94}, []float64{70, 94},
+			compare.Missed, "nothing: 0.82 (0.72 … 0.92)",
+		},
+		{
+			"it is met", ratio, []float64{80, 80}, []float64{100, 100}, []float64{94, 94}, []float64{90, 90},
+			compare.Met, "nothing: 0.90 (0.90 … 0.90)",
+		},
+		{
+			"difference", difference, []float64{600, 600}, []float64{550, 550}, []float64{540, 540}, []float64{500, 500},
+			compare.BelowFloor, "nothing: +40 ns (+40 ns … +40 ns)",
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			outcome := test.goal.Judge([]compare.Series{
+				{Name: "a", Samples: test.a}, {Name: "b", Samples: test.b}, {Name: "x", Samples: test.x}, {Name: "y", Samples: test.y},
+				{Name: "absent", Missing: "not installed"},
+			}, compare.Nanoseconds)
+			qt.Check(t, qt.Equals(outcome.Verdict, test.verdict))
+			qt.Check(t, qt.Equals(outcome.AtFloor, test.floor))
+		})
+	}
+}
+
 func TestCostsAreWrittenInASuitableUnit(t *testing.T) {
 	for _, test := range []struct {
 		unit compare.Unit
