@@ -277,18 +277,17 @@ func TestNoteErrorUnwrapsToItsCause(t *testing.T) {
 	qt.Assert(t, qt.Equals(err.Error(), `note 3, probe "a\x1b[31m:b": location is not in the file part of an executable segment: 0x10`))
 }
 
-func TestSiteBoundCountsNotesOfProbes(t *testing.T) {
+func TestNoteSizeIsThatOfAllNoteSections(t *testing.T) {
 	everyClass(t, func(t *testing.T, im *image) {
-		site := im.note(Site{Location: codeAddress, Provider: "p", Name: "n"})
-		other := im.note(Site{Location: codeAddress + 1, Provider: "p", Name: "n"})
-		nowhere := im.note(Site{Location: 1, Provider: "p", Name: "n"})
-		im.addNotes(site, site, im.rawNote("GNU\x00", probeType, []byte("not a probe's"), 4), nowhere, other)
+		size := 0
+		for i := range 3 {
+			note := im.note(Site{Location: codeAddress + uint64(i), Provider: "p", Name: "n"})
+			im.addNotes(note)
+			size += len(note)
+		}
 		f := im.open(t)
-		sites, errs := collect(f)
-		qt.Assert(t, qt.HasLen(sites, 2))
-		qt.Assert(t, qt.HasLen(errs, 1))
-		qt.Assert(t, qt.Equals(f.SiteBound(), 4))
+		qt.Assert(t, qt.Equals(f.NoteSize(), size))
 	})
 	none := newImage64()
-	qt.Assert(t, qt.Equals(none.open(t).SiteBound(), 0))
+	qt.Assert(t, qt.Equals(none.open(t).NoteSize(), 0))
 }

@@ -67,7 +67,7 @@ func (s *Selection) checkSemaphores(mode Mode) error {
 			return err
 		}
 	}
-	if !s.hasSemaphores(0, len(s.sites)) {
+	if !s.semaphores {
 		return nil
 	}
 	semaphores := make(map[uint64]uint64, len(s.sites))
@@ -94,15 +94,6 @@ func (s *Selection) checkSemaphores(mode Mode) error {
 	return nil
 }
 
-func (s *Selection) hasSemaphores(from, to int) bool {
-	for i := from; i < to; i++ {
-		if s.sites[i].SemaphoreOffset != 0 {
-			return true
-		}
-	}
-	return false
-}
-
 func (s *Selection) attachMulti(executable *link.Executable, prog *ebpf.Program, cookies []uint64) ([]io.Closer, error) {
 	var links []io.Closer
 	for from := 0; from < len(s.sites); from += maxMultiSites {
@@ -122,7 +113,7 @@ func (s *Selection) linkMulti(executable *link.Executable, prog *ebpf.Program, f
 	for i := from; i < to; i++ {
 		opts.Addresses[i-from] = s.sites[i].uprobeOffset()
 	}
-	if s.hasSemaphores(from, to) {
+	if s.semaphores {
 		opts.RefCtrOffsets = make([]uint64, to-from)
 		for i := from; i < to; i++ {
 			opts.RefCtrOffsets[i-from] = s.sites[i].SemaphoreOffset

@@ -41,6 +41,8 @@ type Selection struct {
 	sites    []Site
 	lists    []int32 // for each site the number of its Args among the different ones of the file
 	broken   []*elfnote.NoteError
+
+	semaphores bool // some site has one
 }
 
 // Select finds a probe by its exact provider and name.
@@ -80,8 +82,7 @@ func selectSites(target Target, wanted string, match func(provider, name string)
 func (s *Selection) find(target Target, wanted string, match func(provider, name string) bool) error {
 	file := s.opened.elf
 
-	var sites []Site
-	seen := 0
+	seen := 0 // bytes of notes
 	for note, err := range file.Sites() {
 		if err != nil {
 			var broken *elfnote.NoteError
@@ -95,17 +96,17 @@ func (s *Selection) find(target Target, wanted string, match func(provider, name
 			continue
 		}
 		if match(note.Provider, note.Name) {
-			if len(sites) == cap(sites) {
-				sites = append(make([]Site, 0, roomFor(file, len(sites), seen)), sites...)
+			if len(s.sites) == cap(s.sites) {
+				s.grow(seen)
 			}
-			sites = append(sites, Site{Site: note})
+			s.sites = append(s.sites, Site{Site: note})
+			s.semaphores = s.semaphores || note.SemaphoreOffset != 0
 		}
-		seen++
+		seen += noteSize + len(note.Provider) + len(note.Name) + len(note.Arguments)
 	}
-	if cap(sites) > 2*len(sites)+manySites {
-		sites = slices.Clone(sites) // links hold it for long
+	if cap(s.sites) > 2*len(s.sites)+manySites {
+		s.sites = slices.Clone(s.sites) // links hold it for long
 	}
-	s.sites = sites
 
 	switch {
 	case len(s.sites) > 0:
@@ -129,18 +130,27 @@ func (s *Selection) find(target Target, wanted string, match func(provider, name
 	return err
 }
 
-// manySites is from when on the sites found so far say how many there will be. A slice that grew without that would move
-// them again and again, which takes longer than to find them.
-const manySites = 16
+const (
+	// noteSize is the size of a note without its strings, of which nearly all have some padding.
+	noteSize = 12 + 8 + 3*8 + 3
 
-// roomFor estimates for how many sites to make room, when so many of those seen so far are wanted and another one is.
-func roomFor(file *elfnote.File, found, seen int) int {
-	if found < manySites {
-		return max(4, 4*found)
+	// manySites is from when on the sites found so far say how many there will be. A slice that grew without that would
+	// move them again and again, which takes longer than to find them.
+	manySites = 16
+
+	// mostGrowth bounds what a note section that is not what it seems can make of a few sites.
+	mostGrowth = 100
+)
+
+// grow makes room for as many sites as there may be, as many bytes of notes having been seen.
+func (s *Selection) grow(seen int) {
+	found := len(s.sites)
+	room := max(4, 4*found)
+	if found >= manySites {
+		likely := uint64(found) * uint64(s.opened.elf.NoteSize()) / uint64(seen)
+		room = min(max(found+found/4, int(likely+likely/16)), mostGrowth*found)
 	}
-	most := file.SiteBound()
-	likely := uint64(found) * uint64(most) / uint64(seen)
-	return max(min(int(likely+likely/16), most), found+1)
+	s.sites = append(make([]Site, 0, room), s.sites...)
 }
 
 // uprobeOffset is the file offset of the instruction to attach to.
