@@ -2,10 +2,12 @@
 
 // Throws, catches and rethrows once per line on standard input, and answers it:
 // the probes that fire are libstdc++'s own. A number in the line is how many calls
-// deep it throws.
+// deep it throws; after "signal" it throws, and catches, in a signal's handler.
 
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <stdexcept>
 
 // The names are not mangled, and each function has a frame of its own on the stack.
@@ -37,13 +39,29 @@ extern "C" {
 	}
 }
 
+[[gnu::noipa]] void handle(int)
+{
+	try {
+		descend(0);
+	} catch (const std::runtime_error &) {
+	}
+}
+
+[[gnu::noipa]] int interrupted()
+{
+	return std::raise(SIGUSR1) + 1;
+}
+
 }
 
 int main()
 {
 	char line[256];
 
+	std::signal(SIGUSR1, handle);
 	while (std::fgets(line, sizeof(line), stdin)) {
+		if (std::strncmp(line, "signal", 6) == 0)
+			interrupted();
 		try {
 			throw_again(std::atoi(line));
 		} catch (const std::exception &e) {

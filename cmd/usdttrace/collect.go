@@ -174,6 +174,9 @@ func (t *tracer) report() error {
 	if s.losses, err = t.session.Losses(); err != nil {
 		return err
 	}
+	if t.samples != nil {
+		s.losses.Unreadable += t.samples.unreadable
+	}
 	if t.options.stats {
 		s.costs = &t.costs
 	}

@@ -17,12 +17,14 @@ const maxSamples = 1 << 18
 
 // samples are the stacks of a profile that is made from events.
 type samples struct {
-	by      []string
-	sum     int // the argument to add up, -1 for none
-	of      map[string]*sample
-	all     []*sample // in the order in which they came
-	key     []byte
-	leftOut uint64 // events with a stack for which there was no room
+	by  []string
+	sum int // the argument to add up, -1 for none
+	of  map[string]*sample
+	all []*sample // in the order in which they came
+	key []byte
+
+	leftOut    uint64 // events with a stack for which there was no room
+	unreadable uint64 // events without the value that is to be added up
 }
 
 // sample is a stack, and what hits with it come to.
@@ -78,7 +80,8 @@ func (s *samples) add(e *trace.Event, stack []uint64) {
 	value := int64(0)
 	if s.sum >= 0 {
 		if s.sum >= len(e.Args) || e.Args[s.sum].State() != trace.Present {
-			return // as the kernel leaves it out
+			s.unreadable++
+			return
 		}
 		value = e.Args[s.sum].Int()
 	}

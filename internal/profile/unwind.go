@@ -31,7 +31,10 @@ func (p *Processes) Unwind(pid int, kernel elf.Machine, s unwind.State, m unwind
 // step goes on to the caller, if it can be found.
 func (p *Processes) step(pid int, kernel elf.Machine, s *unwind.State, m unwind.Memory) bool {
 	at := p.mapping(pid, s.Executes())
-	if at != nil {
+	if at != nil && at.elf != nil {
+		if at.elf.Machine() != kernel {
+			return false // such as i386's on x86-64: what is on the stack is of another size
+		}
 		err := at.step(s, m)
 		if err == nil || !errors.Is(err, unwind.ErrNoEntry) {
 			return err == nil

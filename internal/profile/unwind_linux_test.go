@@ -45,6 +45,11 @@ func startThrowing(t testing.TB, size int) *throwing {
 func (p *throwing) throwFrom(t testing.TB, levels int) *trace.Event {
 	t.Helper()
 	p.Throw.ThrowFrom(levels)
+	return p.next(t)
+}
+
+func (p *throwing) next(t testing.TB) *trace.Event {
+	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	for event, err := range p.session.Events(ctx) {
@@ -74,6 +79,19 @@ func TestStacksAreUnwoundAtEveryDepth(t *testing.T) {
 		qt.Check(t, qt.DeepEquals(names(known, p.PID, stack)[:len(want)], want))
 		qt.Check(t, qt.IsTrue(len(stack) <= len(want)+5), qt.Commentf("%d functions", len(stack)))
 	}
+}
+
+// What a signal has interrupted is found through the frame that the kernel has made.
+func TestStacksAcrossSignals(t *testing.T) {
+	p := startThrowing(t, 16<<10)
+	known := profile.NewProcesses(proc.NewFS(""))
+	defer known.Close()
+	p.ThrowFromSignal()
+	all := names(known, p.PID, unwound(known, p.next(t)))
+	qt.Check(t, qt.DeepEquals(all[:4], []string{"__cxa_throw", "throw_it", "descend", "handle"}))
+	interrupted := slices.Index(all, "interrupted")
+	qt.Assert(t, qt.IsTrue(interrupted > 4), qt.Commentf("%v", all))
+	qt.Check(t, qt.Equals(all[interrupted+1], "main"))
 }
 
 // A copy that is too short has the innermost functions.

@@ -164,6 +164,13 @@ func (p *Throw) Throw() {
 	p.must("throw")
 }
 
+// ThrowFromSignal throws one exception and catches it within a signal's handler, handle,
+// that interrupts what the function interrupted has called. Then it is [Throw.Throw].
+func (p *Throw) ThrowFromSignal() {
+	p.t.Helper()
+	p.must("signal")
+}
+
 // ThrowFrom is [Throw.Throw] from so many calls deep of the function descend, which
 // main has called through throw_again once already, and which calls throw_it.
 func (p *Throw) ThrowFrom(levels int) {

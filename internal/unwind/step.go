@@ -67,13 +67,15 @@ func (m Memory) read(order binary.ByteOrder, address, size uint64) (uint64, bool
 // those of the process. After an error the state is as before.
 //
 // Errors: ErrOutermost; ErrNoEntry; ErrMemory; another one where the information is damaged.
-func (t *Table) Step(s *State, bias uint64, m Memory) error {
-	if i := t.machine.instruction; i >= 0 {
-		s.set(i, s.PC, true)
-	}
-	r, err := t.row(s.Executes() - bias)
+func (t *Table) Step(state *State, bias uint64, m Memory) error {
+	r, err := t.row(state.Executes() - bias)
 	if err != nil {
 		return err
+	}
+	callee := *state
+	s := &callee
+	if i := t.machine.instruction; i >= 0 {
+		s.set(i, s.PC, true)
 	}
 	frame, err := t.canonicalFrame(r, s, m)
 	if err != nil {
@@ -103,7 +105,7 @@ func (t *Table) Step(s *State, bias uint64, m Memory) error {
 	if caller.PC == s.PC && caller.Registers[t.stackPointer] == s.Registers[t.stackPointer] {
 		return fmt.Errorf("%w: a function is its own caller", errDamaged)
 	}
-	*s = caller
+	*state = caller
 	return nil
 }
 

@@ -222,8 +222,7 @@ func TestSteps(t *testing.T) {
 			err := table.Step(&s, bias, test.memory)
 			if test.want != nil {
 				qt.Assert(t, qt.ErrorIs(err, test.want))
-				qt.Check(t, qt.Equals(s.PC, before.PC))
-				qt.Check(t, qt.Equals(s.Registers[7], before.Registers[7]))
+				qt.Check(t, qt.Equals(s, before))
 				return
 			}
 			qt.Assert(t, qt.IsNil(err))
@@ -296,8 +295,7 @@ func FuzzTable(f *testing.F) {
 				}
 				before := s
 				err := table.Step(&s, 0, Memory{stackBase, stack})
-				if err != nil && s != before {
-					before.set(max(m.instruction, 0), s.Registers[max(m.instruction, 0)], true)
+				if err != nil {
 					qt.Assert(t, qt.Equals(s, before))
 				}
 				if r, rowErr := table.row(address); (r == nil) == (rowErr == nil) {
