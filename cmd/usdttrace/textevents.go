@@ -151,7 +151,7 @@ func appendFrame(b []byte, f *profile.Frame) []byte {
 	b = append(b, "    "...)
 	switch {
 	case f.Function != "":
-		b = terminal.AppendEscaped(b, f.Function)
+		b = terminal.AppendEscaped(b, readableName(f.Function))
 		b = append(b, "+0x"...)
 		b = strconv.AppendUint(b, f.Offset, 16)
 	default:
