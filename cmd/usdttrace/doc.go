@@ -25,11 +25,11 @@
 //
 // With --stack and --pprof, each event brings the registers and a copy of the user stack, 16 kB of it or what there is,
 // and usdttrace finds the callers itself: by the tables that compilers write into programs for exceptions (.eh_frame), and
-// in code that has none by frame pointers. So there are the callers of code that was built without frame pointers, too, as
-// most distributions' is. The stack ends early where it is larger than the copy (--unwind dwarf:SIZE), where a process has
-// ended before it was looked at, and in code that is in no file and has no frame pointers. It is for x86-64, arm64,
-// riscv64 and s390x, and for 64-bit programs. Functions of C++ and Rust are named as in their source, without parameters;
-// JSON and profiles have the symbols as they are.
+// in code that has none, as C on riscv64 often has, by frame pointers. So there are the callers of code that was built
+// without frame pointers, too, as most distributions' is. The stack ends early where it is larger than the copy (--unwind
+// dwarf:SIZE), where a process has ended before it was looked at, and in code that is in no file and has no frame pointers.
+// It is for x86-64, arm64, riscv64 and s390x. Stacks of 32-bit programs are always walked by the kernel. Functions of C++
+// and Rust are named as in their source, without parameters; JSON and profiles have the symbols as they are.
 //
 // That costs the traced program some microseconds more for each hit. Each event takes as much room in the ring buffer as
 // is to be copied at most, so that it has 32 MiB then, and events are lost where tens of thousands come in a second: the
