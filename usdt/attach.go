@@ -57,8 +57,8 @@ func (m *Manager) AttachMatching(prog *ebpf.Program, target Target, match func(p
 	return m.AttachSelection(prog, sel, opts)
 }
 
-// AttachSelection attaches a program to the sites of a selection, which may be closed afterwards. Errors are as for
-// Attach.
+// AttachSelection attaches a program of the Manager's collection to the sites of a selection, which may be closed
+// afterwards. (Selection.Attach is for programs without a Manager.) Errors are as for Attach.
 func (m *Manager) AttachSelection(prog *ebpf.Program, sel *Selection, opts *Options) (*Link, error) {
 	if opts == nil {
 		opts = &Options{}

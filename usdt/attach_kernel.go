@@ -18,10 +18,12 @@ import (
 // maxMultiSites is how many sites the kernel takes in one uprobe_multi link (MAX_UPROBE_MULTI_CNT).
 const maxMultiSites = 1 << 20
 
-// Attach attaches a program that needs no Manager to the sites of the selection. cookies is nil, or holds for each
-// site the BPF cookie that the program gets by bpf_get_attach_cookie; in ModeSingleIPMap there is none, and cookies
-// is not looked at. The program must have been loaded with ebpf.AttachTraceUprobeMulti for ModeMulti, and without
-// an attach type for the other modes.
+// Attach attaches a program that needs no Manager to the sites of the selection: one that reads arguments by itself, or
+// none. One that reads them by bpf/usdt.bpf.h would find nothing: Manager.AttachSelection gives it its specs.
+//
+// cookies is nil, or holds for each site the BPF cookie that the program gets by bpf_get_attach_cookie; in
+// ModeSingleIPMap there is none, and cookies is not looked at. The program must have been loaded with
+// ebpf.AttachTraceUprobeMulti for ModeMulti, and without an attach type for the other modes.
 //
 // It is all or nothing. Errors are as for Manager.Attach.
 func (s *Selection) Attach(prog *ebpf.Program, mode Mode, cookies []uint64) (*Link, error) {

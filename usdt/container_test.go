@@ -51,6 +51,7 @@ func TestContainersWithEqualPathsAreApart(t *testing.T) {
 
 		var attached []*usdt.Attachment
 		w, err := c.Watch(c.Collect, patterns(t, "gousdt_test:three"), &usdt.WatchOptions{
+			Linger:  -1,
 			Proc:    proc.Options{Filter: func(p proc.Process) bool { return p.PID == one.PID || p.PID == two.PID }},
 			Changed: func(changes *usdt.WatchChanges) { attached = append(attached, changes.Attached...) },
 		})

@@ -34,8 +34,14 @@ type WatchOptions struct {
 	// position-independent programs are always attached per process.
 	PerProcess bool
 
-	// Changed, if set, is told what was attached and detached, and what went wrong. It is called by the goroutine
-	// that looks, so by Sync, SyncAll, Run and Close, and must not call these.
+	// Linger is how long a file stays attached, and open, after the last process that maps it has gone, so that
+	// programs that are started again and again are not attached each time, and are not missed at their start.
+	// 0 means DefaultLinger; negative means not at all. What is attached to one process does not linger.
+	Linger time.Duration
+
+	// Changed, if set, is told what was attached and detached, and what went wrong. It is called by one goroutine at
+	// a time: the one that looks, so by Sync, SyncAll, Run and Close, and by another one when a file has lingered. It
+	// must not call these.
 	Changed func(*WatchChanges)
 }
 
@@ -70,8 +76,11 @@ type Watch struct {
 	watcher *proc.Watcher
 	opts    WatchOptions
 
-	// Only the handler uses these, which the watcher calls by one goroutine at a time.
+	// following is held while changes are followed. It guards what comes next.
+	following  sync.Mutex
 	selections map[*proc.File]*Selection
+	lingering  map[*proc.File]*time.Timer // held files without a process; the timers end that
+	ending     bool                       // nothing is to linger any more
 
 	mu       sync.Mutex
 	attached map[proc.PairKey]*Attachment // without a process where it is every process
@@ -90,7 +99,11 @@ func (m *Manager) Watch(prog *ebpf.Program, patterns []elfnote.Pattern, opts *Wa
 	w := &Watch{
 		manager: m, prog: prog, opts: *opts,
 		selections: make(map[*proc.File]*Selection),
+		lingering:  make(map[*proc.File]*time.Timer),
 		attached:   make(map[proc.PairKey]*Attachment),
+	}
+	if opts.Linger == 0 {
+		w.opts.Linger = DefaultLinger
 	}
 	options := opts.Proc
 	options.Handler = func(changes *proc.Changes) {
@@ -127,13 +140,24 @@ func (w *Watch) Attachments() []*Attachment {
 
 // Close detaches everything, all at a time, and waits until that is done. It is safe to call it again.
 func (w *Watch) Close() error {
+	w.following.Lock()
+	w.ending = true
+	w.following.Unlock()
 	err := w.watcher.Close()
+
+	w.following.Lock()
+	result := &WatchChanges{}
+	w.endAllLinger(result)
+	w.finish(result)
+	w.following.Unlock()
 	w.closing.Wait()
 	return err
 }
 
 // follow attaches to what has appeared and detaches from what has disappeared.
 func (w *Watch) follow(changes *proc.Changes) {
+	w.following.Lock()
+	defer w.following.Unlock()
 	result := &WatchChanges{Errors: slices.Clone(changes.Errors)}
 
 	first := make(map[*proc.File]*proc.Pair)
@@ -146,7 +170,9 @@ func (w *Watch) follow(changes *proc.Changes) {
 		}
 	}
 	for _, file := range changes.FilesAppeared {
-		if !w.perProcess(file) && first[file] != nil {
+		switch {
+		case w.back(file): // it is attached still
+		case !w.perProcess(file) && first[file] != nil:
 			w.attach(first[file], proc.PairKey{File: file}, result)
 		}
 	}
@@ -157,16 +183,27 @@ func (w *Watch) follow(changes *proc.Changes) {
 		w.detach(pair.Key(), result)
 	}
 	for _, file := range changes.FilesDisappeared {
-		w.detach(proc.PairKey{File: file}, result)
-		if sel := w.selections[file]; sel != nil {
-			sel.Close()
-			delete(w.selections, file)
+		if !w.linger(file) {
+			w.leave(file, result)
 		}
 	}
+	w.finish(result)
+}
 
+// finish detaches, and tells what has changed.
+func (w *Watch) finish(result *WatchChanges) {
 	w.close(result.Detached)
 	if w.opts.Changed != nil && len(result.Attached)+len(result.Detached)+len(result.Errors) > 0 {
 		w.opts.Changed(result)
+	}
+}
+
+// leave detaches from a file that no process has any more.
+func (w *Watch) leave(file *proc.File, result *WatchChanges) {
+	w.detach(proc.PairKey{File: file}, result)
+	if sel := w.selections[file]; sel != nil {
+		sel.Close()
+		delete(w.selections, file)
 	}
 }
 
@@ -194,7 +231,7 @@ func (w *Watch) attach(pair *proc.Pair, key proc.PairKey, result *WatchChanges) 
 	sel, err := w.selection(pair)
 	if err == nil {
 		var lnk *Link
-		lnk, err = w.manager.AttachSelection(w.prog, sel.ForPID(key.Process.PID), &w.opts.Options)
+		lnk, err = w.attachSelection(sel.ForPID(key.Process.PID), result)
 		if err == nil {
 			a := &Attachment{Link: lnk, File: pair.File, Path: pair.Path}
 			if key.Process != (proc.ID{}) {

@@ -66,6 +66,7 @@ func TestWatchFollowsProcesses(t *testing.T) {
 				var changes usdt.WatchChanges
 				w, err := c.Watch(c.Collect, patterns(t, "gousdt_test:three", "gousdt_test:guarded"), &usdt.WatchOptions{
 					PerProcess: perProcess,
+					Linger:     -1,
 					Proc:       proc.Options{Filter: only(one, two)},
 					Changed:    func(c *usdt.WatchChanges) { changes = *c },
 				})

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+//go:build linux
+
+package usdt_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/go-quicktest/qt"
+
+	"github.com/gousdt/gousdt/internal/testprog"
+	"github.com/gousdt/gousdt/proc"
+	"github.com/gousdt/gousdt/usdt"
+)
+
+// watchLingering watches a probe of two programs that are attached for every process in all modes. It returns channels
+// of what is attached and detached.
+func watchLingering(t *testing.T, c *collector, linger time.Duration, opts usdt.Options, programs ...string) (w *usdt.Watch, attached, detached chan *usdt.Attachment) {
+	t.Helper()
+	attached, detached = make(chan *usdt.Attachment, 100), make(chan *usdt.Attachment, 100)
+	w, err := c.Watch(c.Collect, patterns(t, "gousdt_test:three"), &usdt.WatchOptions{
+		Options: opts,
+		Linger:  linger,
+		Proc:    proc.Options{Filter: only(programs...)},
+		Changed: func(changes *usdt.WatchChanges) {
+			for _, a := range changes.Attached {
+				attached <- a
+			}
+			for _, a := range changes.Detached {
+				detached <- a
+			}
+			for _, err := range changes.Errors {
+				t.Error(err)
+			}
+		},
+	})
+	qt.Assert(t, qt.IsNil(err))
+	t.Cleanup(func() { w.Close() })
+	return w, attached, detached
+}
+
+func TestWatchLeavesAFileAttachedBetweenItsProcesses(t *testing.T) {
+	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
+		c := newCollector(t, &usdt.ManagerOptions{Mode: mode})
+		program, _ := copies(t, "target-static")
+		w, attached, detached := watchLingering(t, c, time.Hour, usdt.Options{}, program)
+		process := testprog.Start(t, program)
+		qt.Assert(t, qt.IsNil(w.Sync(process.PID)))
+		first := await(t, attached)
+
+		for range 2 {
+			process.Kill()
+			qt.Assert(t, qt.IsNil(w.SyncAll()))
+			qt.Assert(t, qt.Equals(w.Watcher().Stats().Files, 0))
+			qt.Assert(t, qt.HasLen(w.Attachments(), 1))
+
+			process = testprog.Start(t, program)
+			process.Fire("three", 1) // before anybody has looked at it
+			qt.Assert(t, qt.Equals(int(c.next(t, 1)[0].Pid), process.PID))
+			qt.Assert(t, qt.IsNil(w.Sync(process.PID)))
+			qt.Assert(t, qt.Equals(w.Attachments()[0], first))
+		}
+		qt.Assert(t, qt.HasLen(attached, 0))
+		qt.Assert(t, qt.HasLen(detached, 0))
+
+		process.Kill()
+		qt.Assert(t, qt.IsNil(w.SyncAll()))
+		qt.Assert(t, qt.IsNil(w.Close()))
+		qt.Assert(t, qt.Equals(await(t, detached), first))
+		qt.Assert(t, qt.HasLen(detached, 0))
+		used, _ := c.SpecsInUse()
+		qt.Assert(t, qt.Equals(used, 0))
+	})
+}
+
+func TestWatchDetachesAFileThatHasLingered(t *testing.T) {
+	c := newCollector(t, nil)
+	program, _ := copies(t, "target-static")
+	w, attached, detached := watchLingering(t, c, time.Millisecond, usdt.Options{}, program)
+	for range 2 {
+		process := testprog.Start(t, program)
+		qt.Assert(t, qt.IsNil(w.Sync(process.PID)))
+		a := await(t, attached)
+		process.Kill()
+		qt.Assert(t, qt.IsNil(w.SyncAll()))
+		qt.Assert(t, qt.Equals(await(t, detached), a))
+		qt.Assert(t, qt.HasLen(w.Attachments(), 0))
+	}
+}
+
+func TestWhatLingersMakesRoom(t *testing.T) {
+	c := newCollector(t, &usdt.ManagerOptions{MaxSpecs: 1})
+	one, two := copies(t, "target-static")
+	cookie := uint64(0) // other ones take other specs
+	w, attached, detached := watchLingering(t, c, time.Hour, usdt.Options{SiteCookie: func(usdt.Site) uint64 {
+		cookie++
+		return cookie
+	}}, one, two)
+	process := testprog.Start(t, one)
+	qt.Assert(t, qt.IsNil(w.Sync(process.PID)))
+	first := await(t, attached)
+	process.Kill()
+	qt.Assert(t, qt.IsNil(w.SyncAll()))
+	qt.Assert(t, qt.HasLen(w.Attachments(), 1))
+
+	process = testprog.Start(t, two)
+	qt.Assert(t, qt.IsNil(w.Sync(process.PID)))
+	qt.Assert(t, qt.Equals(await(t, attached).Path, two))
+	qt.Assert(t, qt.Equals(await(t, detached), first))
+	process.Fire("three", 1)
+	qt.Assert(t, qt.Equals(int(c.next(t, 1)[0].Pid), process.PID))
+}
