@@ -139,8 +139,8 @@ func checkSites(t *testing.T, f *File, size int) {
 			}
 		}
 	}
-	if listed != len(sites) || len(listing.Broken) != broken {
-		t.Errorf("%d sites and %d broken notes listed of %d and %d", listed, len(listing.Broken), len(sites), broken)
+	if listed != len(sites) || listing.BrokenCount != broken || len(listing.Broken) != min(broken, MaxBroken) {
+		t.Errorf("%d sites and %d broken notes listed of %d and %d", listed, listing.BrokenCount, len(sites), broken)
 	}
 	listing, err = f.Probes(func(provider, name string) bool { return false })
 	if err == nil && len(listing.Probes) != 0 {

@@ -14,10 +14,18 @@ type Probe struct {
 type Listing struct {
 	// Probes are in the order of their first sites.
 	Probes []Probe
-	// Broken are the notes that cannot be used, in the order of the file. They
-	// are listed whatever is asked for: the probe's name may be what is broken.
+	// Broken are the first [MaxBroken] of the notes that cannot be used, in the
+	// order of the file; [File.Sites] tells of all. They are listed whatever is
+	// asked for: the probe's name may be what is broken.
 	Broken []*NoteError
+	// BrokenCount is how many notes cannot be used altogether.
+	BrokenCount int
 }
+
+// MaxBroken is how many broken notes a [Listing] describes. A small file can have
+// millions of them, which a program that lists files of strangers and keeps that
+// should not pay for.
+const MaxBroken = 16
 
 // Probes returns the probes for which match returns true, grouped by provider
 // and name; nil stands for all. A file without probes has an empty Listing. An
@@ -34,7 +42,9 @@ func (f *File) Probes(match func(provider, name string) bool) (*Listing, error) 
 			if !errors.As(err, &broken) {
 				return nil, err
 			}
-			listing.Broken = append(listing.Broken, broken)
+			if listing.BrokenCount++; listing.BrokenCount <= MaxBroken {
+				listing.Broken = append(listing.Broken, broken)
+			}
 			continue
 		}
 		if match != nil && !match(site.Provider, site.Name) {

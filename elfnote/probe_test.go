@@ -54,6 +54,21 @@ func TestProbesAreSelected(t *testing.T) {
 	qt.Assert(t, qt.Equals(listing.Broken[0].Name, "broken"))
 }
 
+func TestTheFirstBrokenNotesAreListedAndAllCounted(t *testing.T) {
+	im := newImage64()
+	notes := [][]byte{im.note(at(1))}
+	for range 3 * MaxBroken {
+		notes = append(notes, im.note(Site{Provider: "p", Name: "broken"}))
+	}
+	im.addNotes(notes...)
+	listing, err := im.open(t).Probes(nil)
+	qt.Assert(t, qt.IsNil(err))
+	qt.Assert(t, qt.HasLen(listing.Probes, 1))
+	qt.Assert(t, qt.HasLen(listing.Broken, MaxBroken))
+	qt.Assert(t, qt.Equals(listing.Broken[MaxBroken-1].Index, MaxBroken))
+	qt.Assert(t, qt.Equals(listing.BrokenCount, 3*MaxBroken))
+}
+
 func TestFileIsUsedByManyAtOnce(t *testing.T) {
 	im := newImage64()
 	im.addNotes(im.note(at(1)), im.note(at(2)))

@@ -17,12 +17,12 @@ import (
 type Cache struct {
 	options CacheOptions
 
-	mu        sync.Mutex
-	entries   map[Identity]*File // in use, or in idle
-	idle      *list.List         // of *File, those not in use, most recently used first
-	idleSites int
-	without   verdicts
-	stats     CacheStats
+	mu       sync.Mutex
+	entries  map[Identity]*File // in use, or in idle
+	idle     *list.List         // of *File, those not in use, most recently used first
+	idleSize int                // of these, in sites
+	without  verdicts
+	stats    CacheStats
 }
 
 // CacheOptions say how much a cache keeps. A zero field means the default.
@@ -30,7 +30,9 @@ type CacheOptions struct {
 	// IdleFiles and IdleSites bound the files, and the sites in them together,
 	// whose probes are kept although nobody uses them at the moment. Negative
 	// means that none are kept. Files in use are not counted: they are as many as
-	// the processes map. The defaults are [DefaultIdleFiles] and
+	// the processes map. A file whose notes take more memory than so many sites
+	// usually do, since they are broken or have long strings, counts as more
+	// sites, one for each 100 bytes. The defaults are [DefaultIdleFiles] and
 	// [DefaultIdleSites].
 	IdleFiles, IdleSites int
 	// WithoutProbes is how many files without probes are remembered at least; it
@@ -145,7 +147,7 @@ func (c *Cache) hold(f *File) {
 		if f.place != nil {
 			c.idle.Remove(f.place)
 			f.place = nil
-			c.idleSites -= f.sites
+			c.idleSize -= f.size
 		}
 	}
 	f.references++
@@ -170,16 +172,17 @@ func (c *Cache) count(opened, parsed uint64, inUse int) {
 // rest makes room for a file that nobody uses any more, or forgets it if it was
 // never read. The caller holds the lock.
 func (c *Cache) rest(f *File) {
-	if f.listing == nil || len(f.listing.Probes) == 0 {
+	// What is too large alone must not drive out the others.
+	if f.listing == nil || len(f.listing.Probes) == 0 || f.size > c.options.IdleSites {
 		delete(c.entries, f.identity)
 		return
 	}
 	f.place = c.idle.PushFront(f)
-	c.idleSites += f.sites
-	for c.idle.Len() > c.options.IdleFiles || c.idleSites > c.options.IdleSites {
+	c.idleSize += f.size
+	for c.idle.Len() > c.options.IdleFiles || c.idleSize > c.options.IdleSites {
 		oldest := c.idle.Remove(c.idle.Back()).(*File)
 		oldest.place = nil
-		c.idleSites -= oldest.sites
+		c.idleSize -= oldest.size
 		delete(c.entries, oldest.identity)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -147,6 +148,60 @@ func TestCacheReportsWhatCannotBeRead(t *testing.T) {
 	qt.Check(t, qt.Equals(c.Stats(), CacheStats{WithoutProbes: 2, Opened: 2, Parsed: 2}), qt.Commentf("both remembered"))
 }
 
+// heap returns how much memory is in use.
+func heap() uint64 {
+	var stats runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&stats)
+	return stats.HeapAlloc
+}
+
+func TestCacheKeepsLittleOfFilesWithManyBrokenNotes(t *testing.T) {
+	const notes, files = 200_000, 8 // of 20 bytes
+	for _, test := range []struct {
+		name string
+		elf  testELF
+	}{
+		{"none usable", testELF{probes: [][2]string{{"p", "n"}}, broken: true, empty: notes}},
+		{"one usable", testELF{probes: [][2]string{{"p", "n"}}, empty: notes}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			f, c := newFixture(t), NewCache(&CacheOptions{IdleSites: 100_000})
+			lib := filepath.Join(t.TempDir(), "lib.so")
+			before := heap()
+			for i := range files {
+				test.elf.tag = byte(i)
+				test.elf.write(t, lib)
+				file, ok, _ := c.Acquire(mapped(t, f, 1, lib), nil)
+				if ok {
+					qt.Check(t, qt.Equals(file.Listing().BrokenCount, notes))
+					qt.Check(t, qt.HasLen(file.Listing().Broken, elfnote.MaxBroken))
+					file.Release()
+				}
+				qt.Assert(t, qt.IsNil(os.Rename(lib, lib+fmt.Sprint(i)))) // the next one has another identity
+			}
+			qt.Check(t, qt.Equals(c.Stats().Parsed, files))
+			// The notes of two files count as 80,000 sites.
+			qt.Check(t, qt.IsTrue(c.Stats().Idle <= 2))
+			kept := int64(heap()) - int64(before)
+			qt.Check(t, qt.IsTrue(kept < 3*notes*20), qt.Commentf("%d kB", kept>>10))
+			runtime.KeepAlive(c)
+		})
+	}
+}
+
+func TestCacheDoesNotForgetForAFileThatIsTooLarge(t *testing.T) {
+	f, c := newFixture(t), NewCache(&CacheOptions{IdleSites: 10})
+	dir := t.TempDir()
+	small := memoryProbes.write(t, dir, "small.so")
+	large := testELF{probes: [][2]string{{"p", "n"}}, empty: 1000}.write(t, dir, "large.so")
+	acquire(t, c, mapped(t, f, 1, small)).Release()
+	acquire(t, c, mapped(t, f, 1, large)).Release()
+	qt.Check(t, qt.Equals(c.Stats(), CacheStats{Idle: 1, Opened: 2, Parsed: 2}))
+	acquire(t, c, mapped(t, f, 1, small)).Release()
+	qt.Check(t, qt.Equals(c.Stats(), CacheStats{Idle: 1, Opened: 3, Parsed: 2}))
+}
+
 func TestCacheListsTheGoodProbesOfAFileWithABrokenOne(t *testing.T) {
 	f, c := newFixture(t), NewCache(nil)
 	lib := testELF{probes: [][2]string{{"p", "bad"}, {"p", "good"}}, broken: true}.write(t, t.TempDir(), "lib.so")
@@ -243,7 +298,7 @@ func TestCacheIsBounded(t *testing.T) {
 			}
 			qt.Check(t, qt.Equals(c.Stats(), CacheStats{Idle: test.idle, Opened: 6, Parsed: 6}))
 			qt.Check(t, qt.HasLen(c.entries, test.idle))
-			qt.Check(t, qt.Equals(c.idleSites, 2*test.idle))
+			qt.Check(t, qt.Equals(c.idleSize, 2*test.idle))
 
 			acquire(t, c, mapped(t, f, 1, path(5))).Release()
 			parsed := uint64(6)

@@ -35,7 +35,7 @@ type File struct {
 	// Guarded by the lock of the cache.
 	references int
 	place      *list.Element // in the list of idle files, nil while in use
-	sites      int
+	size       int           // in sites, see sizeOf
 
 	// loading is held while the file is read, so that only one does.
 	loading sync.Mutex
@@ -102,7 +102,7 @@ func (f *File) prepare(m *MappedFile, match func(provider, name string) bool) (o
 			return false, err
 		}
 		opened, closer = file, c
-		f.setListing(listing)
+		f.setListing(listing, sizeOf(listing, file))
 	}
 	if !anyProbe(f.listing, match) {
 		if closer != nil {
@@ -131,13 +131,23 @@ func (f *File) prepare(m *MappedFile, match func(provider, name string) bool) (o
 	return true, nil
 }
 
-func (f *File) setListing(listing *elfnote.Listing) {
+func (f *File) setListing(listing *elfnote.Listing, size int) {
 	f.cache.mu.Lock()
 	defer f.cache.mu.Unlock()
-	f.listing = listing
-	for i := range listing.Probes {
-		f.sites += len(listing.Probes[i].Sites)
+	f.listing, f.size = listing, size
+}
+
+// sizeOf returns what keeping a listing costs, in sites: by the sites and broken notes that it describes, or by the
+// notes themselves, to which the strings refer. A file without probes is nil, and is not kept.
+func sizeOf(listing *elfnote.Listing, file *elfnote.File) int {
+	if file == nil {
+		return 0
 	}
+	size := len(listing.Broken)
+	for i := range listing.Probes {
+		size += len(listing.Probes[i].Sites)
+	}
+	return max(size, file.NoteSize()/siteNotes)
 }
 
 func (f *File) open(m *MappedFile) (io.ReaderAt, io.Closer, error) {
@@ -168,8 +178,10 @@ func (f *File) load(m *MappedFile) (*elfnote.Listing, *elfnote.File, io.Closer, 
 	case errors.Is(err, elfnote.ErrNotELF):
 		// Code in a file that is not ELF: of a JIT compiler, or of Windows.
 		listing, err = new(elfnote.Listing), nil
-	case err == nil && len(listing.Broken) > 0:
-		err = fmt.Errorf("no usable probe, %d broken: %w", len(listing.Broken), listing.Broken[0])
+	case err == nil && listing.BrokenCount > 0:
+		// Without the names: they would keep all notes of the file in memory.
+		first := &elfnote.NoteError{Index: listing.Broken[0].Index, Err: listing.Broken[0].Err}
+		err = fmt.Errorf("no usable probe, %d broken: %w", listing.BrokenCount, first)
 	}
 	if err == nil || !isSystemError(err) {
 		f.cache.condemn(f.identity, err)

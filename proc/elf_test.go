@@ -21,6 +21,7 @@ import (
 type testELF struct {
 	probes [][2]string // provider, name
 	broken bool        // the first note's location is outside of the segment
+	empty  int         // so many notes without a descriptor follow
 	tag    byte        // makes contents differ that are of the same size
 }
 
@@ -77,6 +78,10 @@ func (e testELF) bytes() []byte {
 		notes.WriteString("stapsdt\x00")
 		notes.Write(desc.Bytes())
 		notes.Write(make([]byte, -desc.Len()&3))
+	}
+	for range e.empty {
+		put(&notes, uint32(8), uint32(0), uint32(3))
+		notes.WriteString("stapsdt\x00")
 	}
 	names := "\x00.note.stapsdt\x00.shstrtab\x00"
 	namesAt := notesAt + notes.Len()

@@ -29,6 +29,10 @@ const (
 	// an ordinary host has some thousands.
 	DefaultIdleSites = 1 << 18
 
+	// siteNotes is how many bytes of notes count as a site, and is more than real
+	// notes have: 100,000 sites have 9 MB of them.
+	siteNotes = 100
+
 	// DefaultWithoutProbes is how many files without probes a [Cache] remembers
 	// for certain (and up to twice as many). One takes about 100 bytes; a host
 	// with hundreds of different containers maps some 10,000 files.

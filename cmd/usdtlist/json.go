@@ -4,6 +4,7 @@ package main
 
 import (
 	"bufio"
+	"errors"
 
 	"github.com/gousdt/gousdt/argspec"
 	"github.com/gousdt/gousdt/elfnote"
@@ -62,7 +63,11 @@ func (p *jsonPrinter) file(l *listing) (int, error) {
 
 	j.Key("broken_notes")
 	j.Begin('[')
-	for _, note := range l.broken {
+	for _, err := range l.elf.Sites() {
+		var note *elfnote.NoteError
+		if !errors.As(err, &note) {
+			continue
+		}
 		j.NewLine(2)
 		j.Begin('{')
 		j.Unsigned("index", uint64(note.Index))

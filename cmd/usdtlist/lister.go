@@ -40,7 +40,6 @@ type listing struct {
 	tellUsers bool    // whose they are
 	elf       *elfnote.File
 	probes    []elfnote.Probe
-	broken    []*elfnote.NoteError
 	args      *arguments
 }
 
@@ -139,11 +138,11 @@ func (l *lister) listOpened(list *listing) (int, error) {
 	}
 	defer args.close()
 
-	l.warnBroken(path, all.Broken)
+	l.warnBroken(path, all)
 	if len(all.Probes) == 0 && !several {
 		l.warnNothing(path, file)
 	}
-	list.probes, list.broken, list.args = all.Probes, all.Broken, args
+	list.probes, list.args = all.Probes, args
 	printed, err := l.printer.file(list)
 	if err != nil {
 		return 0, fmt.Errorf("%s: %w", path, err)
@@ -191,13 +190,13 @@ func (l *lister) match() func(provider, name string) bool {
 	}
 }
 
-// maxWarnings is how many broken notes of a file are told one by one.
+// maxWarnings is how many broken notes of a file are told one by one. It is less than elfnote.MaxBroken.
 const maxWarnings = 10
 
-func (l *lister) warnBroken(path string, broken []*elfnote.NoteError) {
-	for i, note := range broken {
-		if i == maxWarnings && len(broken) > maxWarnings+1 {
-			l.warn("%s: %d more broken notes (--json lists them all)", path, len(broken)-i)
+func (l *lister) warnBroken(path string, all *elfnote.Listing) {
+	for i, note := range all.Broken {
+		if i == maxWarnings && all.BrokenCount > maxWarnings+1 {
+			l.warn("%s: %d more broken notes (--json lists them all)", path, all.BrokenCount-i)
 			return
 		}
 		l.warn("%s: skipped %v", path, note)
