@@ -62,15 +62,15 @@ func (s *Selection) Attach(prog *ebpf.Program, mode Mode, cookies []uint64) (*Li
 
 // checkSemaphores finds the sites whose semaphore the kernel could not count, before anything is attached.
 func (s *Selection) checkSemaphores(mode Mode) error {
+	if !s.semaphores {
+		return nil
+	}
 	counted := true
 	if mode != ModeMulti {
 		var err error
 		if counted, err = exists(uprobePMURefCtr); err != nil {
 			return err
 		}
-	}
-	if !s.semaphores {
-		return nil
 	}
 	semaphores := make(map[uint64]uint64, len(s.sites))
 	for i := range s.sites {
