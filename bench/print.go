@@ -30,7 +30,7 @@ const (
 	// printedAtATime are few enough for everybody's buffer.
 	printedAtATime = 1000
 
-	printPatience = 20 * time.Second
+	printPatience = time.Minute
 )
 
 func printRows() []row {
@@ -124,9 +124,13 @@ func (e *env) startPrinter(target *peer.Process, probe string, command *exec.Cmd
 	}
 	p := &printer{command: command, target: target, probe: probe, lines: make(chan struct{}, printedAtATime)}
 	e.cleanup(func() {
-		command.Process.Signal(os.Interrupt)
-		for range p.lines {
-		}
+		ended := make(chan struct{})
+		go func() {
+			for range p.lines {
+			}
+			close(ended)
+		}()
+		peer.Interrupt(command.Process, ended)
 		command.Wait()
 	})
 	go p.read(out)

@@ -174,6 +174,29 @@ func (p *Process) Close() error {
 
 // Interrupt ends a program that does not read its input, and waits for it.
 func (p *Process) Interrupt() error {
-	p.cmd.Process.Signal(os.Interrupt)
-	return p.Close()
+	var err error
+	ended := make(chan struct{})
+	go func() {
+		err = p.Close()
+		close(ended)
+	}()
+	Interrupt(p.cmd.Process, ended)
+	return err
+}
+
+// Interrupt interrupts a program until it has ended, and kills it if it does not. Once is not enough: bpftrace 0.17 looks
+// for an interrupt only where one ends its waiting for events, so it misses one that comes while it prints them.
+func Interrupt(process *os.Process, ended <-chan struct{}) {
+	kill := time.AfterFunc(patience, func() { process.Kill() })
+	defer kill.Stop()
+	again := time.NewTicker(time.Second)
+	defer again.Stop()
+	for {
+		process.Signal(os.Interrupt)
+		select {
+		case <-ended:
+			return
+		case <-again.C:
+		}
+	}
 }
