@@ -54,8 +54,7 @@ func (f *File) buildIDIn(offset, size uint64, align int) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("build ID: %w", err)
 	}
-	n := notes{data: data, parts: []notePart{{end: len(data), align: align}}}
-	for walk := n.walk(f.words); ; {
+	for walk := walkBytes(f.words, data, align); ; {
 		ok, err := walk.step()
 		if !ok {
 			return "", nil
@@ -63,7 +62,7 @@ func (f *File) buildIDIn(offset, size uint64, align int) (string, error) {
 		if err != nil || !walk.is(buildIDOwner, buildIDType) {
 			continue
 		}
-		if id := data[walk.start:walk.stop]; len(id) > 0 && len(id) <= maxBuildID {
+		if id := data[walk.descriptor:walk.descriptorEnd]; len(id) > 0 && len(id) <= maxBuildID {
 			return hex.EncodeToString(id), nil
 		}
 	}

@@ -41,7 +41,8 @@
 // The notes are not loaded into memory when a program runs, so they are found
 // through the section headers. A file whose section headers were removed has no
 // probes. Four ranges are read: the file header with the program headers, the
-// section headers, the section names, and the note sections. Nothing depends on
+// section headers, the section names, which are mostly right before them and come
+// by the same read, and the note sections, through a buffer. Nothing depends on
 // the size of the file. Symbols, the dynamic section and the build ID are read
 // when they are asked for.
 //

@@ -3,8 +3,8 @@
 package elfnote
 
 import (
-	"bytes"
 	"hash/maphash"
+	"math"
 	"math/bits"
 )
 
@@ -12,123 +12,94 @@ import (
 // optimisation may leave several for one site.
 //
 // A note with a higher location than all before it is new. In most files, whose
-// notes follow the order of the code, nothing else is ever done. The first note
-// that is not higher has those before it put into a hash table.
-//
-// The table holds places of descriptors and reads all else from the notes: four
-// bytes for a note, where a map of strings would take fifty. A slot is 0 or, in
-// the low bits, the place, and above it a few bits of the hash, so that notes
-// are seldom compared in vain. maphash's seed keeps a crafted file from
-// choosing notes that collide.
+// notes follow the order of the code, nothing else is ever done. At the first
+// note that is not higher those before it are read once more, into a hash table.
 type duplicates struct {
-	first   noteWalk // at the start of the notes
-	highest uint64   // the location
-	count   int      // of notes so far
-	table   []uint32 // of a length that is a power of two
+	highest uint64 // the location so far, then the highest there can be
+	count   int    // of notes so far
 	seed    maphash.Seed
+	table   []duplicate // of a length that is a power of two
 }
 
-const (
-	placeBits = 26 // enough for maxNoteBytes; no descriptor starts at 0
-	placeMask = 1<<placeBits - 1
-)
+// duplicate tells a note from others, in a quarter of the memory that it takes.
+// Only notes of one location could be taken for each other, if the 64 bits of
+// their hashes were the same. The seed is secret, so that nobody can craft such
+// notes, nor notes that collide in the table.
+type duplicate struct {
+	location uint64
+	hash     uint64 // of the descriptor up to its last string; odd, 0 is a free place
+}
 
-var _ [1<<placeBits - maxNoteBytes]struct{} // does not compile if it is not enough
+// add tells whether a note that is identical to the walk's current one has come
+// before; if not, it remembers it.
+func (d *duplicates) add(w *probeWalk) bool {
+	if w.location > d.highest {
+		d.highest = w.location
+		d.count++
+		return false
+	}
+	return d.addUnordered(w)
+}
 
-// add tells whether the descriptor data[start:end], which is that of a site at
-// location, has come before; if not, it remembers it.
-func (d *duplicates) add(location uint64, start, end int) bool {
+func (d *duplicates) addUnordered(w *probeWalk) bool {
 	if d.table == nil {
-		if location > d.highest || d.count == 0 {
-			d.highest = location
+		d.highest = math.MaxUint64
+		d.seed = maphash.MakeSeed()
+		// Likely the rest of the notes is like those so far.
+		d.resize(uint64(d.count) * w.total / (w.total - w.rest()))
+		d.addBefore(w)
+	}
+	return d.insert(d.note(w))
+}
+
+// addBefore remembers the notes before the walk's current one, as far as they
+// have all their strings. One that is broken in another way does no harm: only a
+// note broken in the same way can be identical to it.
+func (d *duplicates) addBefore(w *probeWalk) {
+	before := w.file.walkProbes()
+	defer before.close()
+	for {
+		ok, err := before.step()
+		if !ok || before.index >= w.index {
+			return
+		}
+		if err == nil {
+			d.insert(d.note(&before))
+		}
+	}
+}
+
+// note returns what is remembered of the walk's current note.
+func (d *duplicates) note(w *probeWalk) duplicate {
+	return duplicate{w.location, maphash.Bytes(d.seed, w.data[w.descriptor:w.stringsEnd]) | 1}
+}
+
+// insert tells whether a note is in the table, and puts it there if not.
+func (d *duplicates) insert(note duplicate) bool {
+	if d.count*5/4 >= len(d.table) {
+		d.resize(2 * uint64(d.count))
+	}
+	for i := note.hash >> 1; ; i++ {
+		switch place := &d.table[i&uint64(len(d.table)-1)]; *place {
+		case note:
+			return true
+		case duplicate{}:
+			*place = note
 			d.count++
 			return false
 		}
-		d.build(start)
 	}
-	return d.insert(start, end)
-}
-
-// build makes the table, with the notes that come before a place.
-func (d *duplicates) build(place int) {
-	d.seed = maphash.MakeSeed()
-	// Likely the rest of the notes is like those so far.
-	d.resize(int(int64(d.count) * int64(len(d.first.data)) / int64(place)))
-	for walk := d.first; ; {
-		ok, err := walk.step()
-		if !ok || err == nil && walk.start >= place {
-			return
-		}
-		if err == nil && walk.is(probeOwner, probeType) {
-			d.insertWhole(walk.start, walk.stop)
-		}
-	}
-}
-
-// insertWhole inserts the descriptor that starts at a place and ends before
-// stop, if it has all its strings. One that is broken in another way does no
-// harm: only a note broken in the same way can be identical to it.
-func (d *duplicates) insertWhole(start, stop int) {
-	end := start + 3*d.first.words.size()
-	for range 3 {
-		length := -1
-		if end < stop {
-			length = bytes.IndexByte(d.first.data[end:stop], 0)
-		}
-		if length < 0 {
-			return
-		}
-		end += length + 1
-	}
-	d.insert(start, end)
 }
 
 // resize makes a table with room for a number of notes and moves those of the
 // old one into it.
-func (d *duplicates) resize(count int) {
+func (d *duplicates) resize(count uint64) {
 	old := d.table
-	d.table = make([]uint32, max(64, 1<<bits.Len(uint(count+count/4))))
+	d.table = make([]duplicate, max(64, 1<<bits.Len64(count+count/4)))
 	d.count = 0
-	for _, slot := range old {
-		if slot != 0 {
-			d.insertWhole(int(slot&placeMask), len(d.first.data))
-		}
-	}
-}
-
-// insert tells whether a descriptor is in the table, and puts it there if not.
-//
-// It is looked for where the hash of its location says. If another one of the
-// same location is found instead, it is looked for where the hash of all of it
-// says: so even a file all of whose notes have one location is read in time in
-// proportion to its size.
-func (d *duplicates) insert(start, end int) bool {
-	if d.count*5/4 >= len(d.table) {
-		d.resize(2 * d.count)
-	}
-	data := d.first.data
-	descriptor := data[start:end]
-	location := descriptor[:d.first.words.size()]
-	hash := maphash.Bytes(d.seed, location)
-	whole := false
-	for i := hash; ; i++ {
-		slot := &d.table[i&uint64(len(d.table)-1)]
-		tag := uint32(hash >> 32 &^ placeMask)
-		if *slot == 0 {
-			*slot = tag | uint32(start)
-			d.count++
-			return false
-		}
-		if *slot&^placeMask != tag {
-			continue
-		}
-		other := data[*slot&placeMask:]
-		if bytes.HasPrefix(other, descriptor) {
-			return true
-		}
-		if !whole && bytes.HasPrefix(other, location) {
-			hash, whole = maphash.Bytes(d.seed, descriptor), true
-			i = hash - 1
+	for _, note := range old {
+		if note != (duplicate{}) {
+			d.insert(note)
 		}
 	}
 }

@@ -43,6 +43,7 @@ func (f *File) dynamicEntry(tag elf.DynTag) (value uint64, found bool, err error
 	word := f.words.size()
 	entries := table{offset: f.dynamic.Offset, size: 2 * word, count: f.dynamic.FileSize / uint64(2*word)}
 	w := newWindow(f)
+	defer w.close()
 	for i := range entries.count {
 		b, err := w.record(entries, i)
 		if err != nil {

@@ -12,7 +12,7 @@ import (
 )
 
 // File is an opened ELF file. Its headers are read and checked when it is
-// opened; notes, symbols and all else are read when they are first asked for.
+// opened; notes, symbols and all else are read when they are asked for.
 // Several goroutines may use a File at once.
 type File struct {
 	reader io.ReaderAt
@@ -26,6 +26,7 @@ type File struct {
 	kind     Kind
 
 	segments     []Segment // PT_LOAD, in file order
+	code         Segment   // see usualCode
 	noteSegments []noteSegment
 	dynamic      Segment // PT_DYNAMIC, of size 0 where there is none
 	sections     table
@@ -34,7 +35,8 @@ type File struct {
 	buildIDNotes section // .note.gnu.build-id, of size 0 where there is none
 	gotPLT       uint64  // address of .got.plt, 0 where there is none
 
-	notes   notes
+	noteSections []section // those named .note.stapsdt, in file order
+
 	symbols symbols
 }
 

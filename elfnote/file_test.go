@@ -74,7 +74,7 @@ func TestExtendedNumberingIsTakenFromSectionZero(t *testing.T) {
 
 func TestManySections(t *testing.T) {
 	// More sections than fit a window, and more than sixteen bits can count.
-	for _, count := range []int{windowSize / sectionSize64, 3 * windowSize / sectionSize64, 70000} {
+	for _, count := range []int{chunkSize / sectionSize64, 3 * chunkSize / sectionSize64, 70000} {
 		im := newImage64()
 		im.extended = true
 		im.segments[1].data = nil
@@ -90,7 +90,7 @@ func TestManySections(t *testing.T) {
 
 func TestManyProgramHeaders(t *testing.T) {
 	im := newImage64()
-	for range 3 * windowSize / programSize64 {
+	for range 3 * chunkSize / programSize64 {
 		im.segments = append(im.segments, imageSegment{kind: elf.PT_GNU_STACK})
 	}
 	im.segments = append(im.segments, imageSegment{kind: elf.PT_LOAD, address: 0x99000, data: make([]byte, 8)})

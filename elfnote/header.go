@@ -25,6 +25,7 @@ type header struct {
 // file header, the program headers, the section headers and the section names.
 func (f *File) readHeaders() error {
 	w := newWindow(f)
+	defer w.close()
 	// The program headers nearly always follow the file header: one read brings
 	// both. A file shorter than that is no error yet.
 	if err := w.start(); err != nil {

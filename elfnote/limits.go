@@ -7,8 +7,8 @@ package elfnote
 // or compute without end. Each is far above anything a tool chain produces.
 const (
 	// maxNoteBytes bounds the note sections of one file together. 100,000 sites
-	// take about 9 MB and the largest real file known to us, libjvm, 50 kB; the
-	// notes are held in memory as long as one of their strings is.
+	// take about 9 MB and the largest real file known to us, libjvm, 50 kB. They
+	// are read through a buffer, but their strings are the caller's to hold.
 	maxNoteBytes = 64 << 20
 
 	// maxSections bounds the section headers. Object files compiled with one
@@ -60,11 +60,12 @@ const (
 	// the pattern's length times the name's.
 	maxPattern = 1 << 12
 
-	// windowSize is how much of a table is read at once: 64 section headers of
-	// ELF64, more than most files have, so that one read is enough for them.
-	windowSize = 4096
+	// maxTextSize bounds the memory that the strings of sites share, which is held
+	// as long as one of them is. The strings of a hundred sites fit.
+	maxTextSize = 8 << 10
 
 	// chunkSize is how much of a large range is read at once, and the largest
-	// size that is allocated before the file has shown that it has the bytes.
+	// size that is allocated before the file has shown that it has the bytes. The
+	// notes of nearly all files fit.
 	chunkSize = 64 << 10
 )

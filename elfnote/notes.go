@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 )
 
 // A note is a header of three 32-bit words (size of the owner's name with its
@@ -20,60 +19,6 @@ const (
 	probeType      = 3
 )
 
-// notes is the content of a file's note sections.
-type notes struct {
-	sections []section // those named .note.stapsdt, in file order
-
-	once  sync.Once
-	data  []byte // of all sections, one after the other
-	text  string // the same memory
-	parts []notePart
-	err   error // why the sections that are not in data are not
-}
-
-// notePart is one section's part of the data.
-type notePart struct {
-	end   int // in the data
-	align int // 4 or 8
-}
-
-// loadNotes reads the note sections, once.
-func (f *File) loadNotes() *notes {
-	n := &f.notes
-	n.once.Do(func() {
-		var errs []error
-		for i, s := range n.sections {
-			data, err := f.noteSection(s, len(n.data))
-			if err != nil {
-				if len(errs) < maxSectionErrors {
-					errs = append(errs, fmt.Errorf("section .note.stapsdt at offset %#x: %w", s.offset, err))
-				}
-				continue
-			}
-			if i == 0 {
-				n.data = data
-			} else {
-				n.data = append(n.data, data...)
-			}
-			n.parts = append(n.parts, notePart{end: len(n.data), align: noteAlign(s.align)})
-		}
-		n.err = errors.Join(errs...)
-		n.text = text(n.data)
-	})
-	return n
-}
-
-// noteSection reads one section, after others with a total of bytes.
-func (f *File) noteSection(s section, total int) ([]byte, error) {
-	if s.flags&elf.SHF_COMPRESSED != 0 {
-		return nil, ErrCompressed
-	}
-	if s.size > maxNoteBytes-uint64(total) {
-		return nil, fmt.Errorf("%d bytes of notes: %w", s.size, ErrTooLarge)
-	}
-	return f.readRange(s.offset, s.size)
-}
-
 // noteAlign returns the alignment of owner and descriptor: 4, also in ELF64,
 // unless the section or segment says 8. Other values occur and mean 4.
 func noteAlign(align uint64) int {
@@ -83,67 +28,165 @@ func noteAlign(align uint64) int {
 	return 4
 }
 
-// noteWalk walks over notes in the order of the file.
+// noteWalk walks over notes in the order of the file. It reads them through a
+// buffer: so their number does not matter, and nobody has to keep them.
 type noteWalk struct {
-	words words
-	data  []byte
-	parts []notePart // those to come
-	next  int        // where the next note starts
-	end   int        // of the current part
-	pad   int        // the alignment of the current part less one
-	index int        // of the current note, from 0
+	file     *File
+	words    words
+	sections []section // those to come
+	total    uint64    // bytes of the sections so far
+	errs     []error   // why sections could not be read, or not to their end
+
+	pooled *buffer
+	buffer []byte // the same, or a larger one for a larger note
+	data   []byte // what the buffer holds: a piece of the current section
+	offset uint64 // of data in the file
+	start  uint64 // of the current section in the file
+	end    uint64 // of the current section in the file
+	pad    int    // the alignment of the current section less one
+	next   int    // where in data the next note starts
+	index  int    // of the current note, from 0
 
 	// The current note: its owner is data[owner:ownerEnd], its descriptor
-	// data[start:stop].
-	kind            uint32
-	owner, ownerEnd int
-	start, stop     int
+	// data[descriptor:descriptorEnd].
+	kind                      uint32
+	owner, ownerEnd           int
+	descriptor, descriptorEnd int
 }
 
-func (n *notes) walk(w words) noteWalk {
-	return noteWalk{words: w, data: n.data, parts: n.parts, index: -1}
+// walkNotes returns a walk over the notes of sections. It has to be closed.
+func (f *File) walkNotes(sections []section) noteWalk {
+	b := buffers.Get().(*buffer)
+	return noteWalk{file: f, words: f.words, sections: sections, pooled: b, buffer: b[:], index: -1}
+}
+
+// walkBytes returns a walk over notes that have been read.
+func walkBytes(w words, data []byte, align int) noteWalk {
+	return noteWalk{words: w, data: data, end: uint64(len(data)), pad: align - 1, index: -1}
+}
+
+// close gives the buffer back: nothing of it may be in use any more. It returns
+// why sections could not be read.
+func (w *noteWalk) close() error {
+	buffers.Put(w.pooled)
+	w.pooled, w.buffer, w.data = nil, nil, nil
+	return errors.Join(w.errs...)
 }
 
 // step moves to the next note and tells whether there is one. With ErrNoteSize
-// that note cannot be read, nor can the rest of its part: the next step goes to
-// the next part.
+// that note cannot be read, nor can the rest of its section: the next step goes
+// to the next section.
 func (w *noteWalk) step() (bool, error) {
-	note := w.data[w.next:w.end]
-	for len(note) < noteHeaderSize {
-		w.next = w.end
-		// A few zeroes are padding.
-		if slices.ContainsFunc(note, func(b byte) bool { return b != 0 }) {
-			w.index++
-			return true, ErrNoteSize
+	for {
+		rest := w.rest()
+		if rest < noteHeaderSize {
+			if !w.need(rest) {
+				continue
+			}
+			padding := w.data[w.next:]
+			w.skip()
+			// A few zeroes are padding.
+			if slices.ContainsFunc(padding, func(b byte) bool { return b != 0 }) {
+				w.index++
+				return true, ErrNoteSize
+			}
+			if !w.nextSection() {
+				return false, nil
+			}
+			continue
 		}
-		if len(w.parts) == 0 {
-			return false, nil
+		if !w.need(noteHeaderSize) {
+			continue
 		}
-		w.end, w.pad = w.parts[0].end, w.parts[0].align-1
-		w.parts = w.parts[1:]
-		note = w.data[w.next:w.end]
+		w.index++
+		header, pad := w.data[w.next:], uint64(w.pad)
+		w.kind = w.words.uint32(header[8:])
+		ownerEnd := noteHeaderSize + uint64(w.words.uint32(header))
+		start := (ownerEnd + pad) &^ pad
+		stop := start + uint64(w.words.uint32(header[4:]))
+		if stop > rest {
+			if stop > start || ownerEnd > rest {
+				w.skip()
+				return true, ErrNoteSize
+			}
+			// The last note, without a descriptor, lacks the padding of its owner.
+			start, stop = rest, rest
+		}
+		next := min((stop+pad)&^pad, rest)
+		if !w.need(next) {
+			continue
+		}
+		w.owner, w.ownerEnd = w.next+noteHeaderSize, w.next+int(ownerEnd)
+		w.descriptor, w.descriptorEnd = w.next+int(start), w.next+int(stop)
+		w.next += int(next)
+		return true, nil
 	}
-	w.index++
-	size, pad := uint64(len(note)), uint64(w.pad)
-	ownerEnd := noteHeaderSize + uint64(w.words.uint32(note))
-	start := (ownerEnd + pad) &^ pad
-	stop := start + uint64(w.words.uint32(note[4:]))
-	if stop > size {
-		if stop > start || ownerEnd > size {
-			w.next = w.end
-			return true, ErrNoteSize
-		}
-		// The last note, without a descriptor, lacks the padding of its owner.
-		start, stop = size, size
-	}
-	w.kind = w.words.uint32(note[8:])
-	w.owner, w.ownerEnd = w.next+noteHeaderSize, w.next+int(ownerEnd)
-	w.start, w.stop = w.next+int(start), w.next+int(stop)
-	w.next = min(w.next+int((stop+pad)&^pad), w.end)
-	return true, nil
 }
 
 // is tells whether the current note has an owner and a type.
 func (w *noteWalk) is(owner string, kind uint32) bool {
 	return w.kind == kind && string(w.data[w.owner:w.ownerEnd]) == owner
+}
+
+// rest returns how many bytes of the current section are still to come.
+func (w *noteWalk) rest() uint64 { return w.end - w.offset - uint64(w.next) }
+
+// need brings the next bytes of the section into data, a number that it has, and
+// more with them as the buffer has room. If they cannot be read, it keeps the
+// error and ends the section.
+func (w *noteWalk) need(size uint64) bool {
+	if size <= uint64(len(w.data)-w.next) {
+		return true
+	}
+	if size > uint64(len(w.buffer)) {
+		w.buffer = make([]byte, size)
+	}
+	offset := w.offset + uint64(w.next)
+	w.data = w.buffer[:min(uint64(len(w.buffer)), w.end-offset)]
+	w.offset, w.next = offset, 0
+	if err := w.file.readFull(w.data, offset); err != nil {
+		w.fail(err)
+		return false
+	}
+	return true
+}
+
+// skip ends the current section.
+func (w *noteWalk) skip() { w.data, w.next, w.end = nil, 0, w.offset }
+
+// nextSection moves to the start of the next section that can be read, and
+// tells whether there is one.
+func (w *noteWalk) nextSection() bool {
+	for len(w.sections) > 0 {
+		s := w.sections[0]
+		w.sections = w.sections[1:]
+		w.data, w.next, w.pad = nil, 0, noteAlign(s.align)-1
+		w.offset, w.start, w.end = s.offset, s.offset, s.offset+s.size
+		if err := w.check(s); err != nil {
+			w.fail(err)
+		} else if w.need(min(s.size, uint64(len(w.buffer)))) {
+			w.total += s.size
+			return true
+		}
+	}
+	return false
+}
+
+// check tells whether a section can be read, before anything of it is.
+func (w *noteWalk) check(s section) error {
+	if s.flags&elf.SHF_COMPRESSED != 0 {
+		return ErrCompressed
+	}
+	if s.size > maxNoteBytes-w.total {
+		return fmt.Errorf("%d bytes of notes: %w", s.size, ErrTooLarge)
+	}
+	return w.file.reaches(s.offset, s.size)
+}
+
+// fail ends the current section, which cannot be read.
+func (w *noteWalk) fail(err error) {
+	if len(w.errs) < maxSectionErrors {
+		w.errs = append(w.errs, fmt.Errorf("section .note.stapsdt at offset %#x: %w", w.start, err))
+	}
+	w.skip()
 }

@@ -196,7 +196,12 @@ func TestSectionsThatOverlapAreBoundedTogether(t *testing.T) {
 	f := im.open(t)
 	sites, errs := collect(f)
 	qt.Assert(t, qt.HasLen(sites, 0))
-	qt.Assert(t, qt.IsTrue(len(f.notes.data) <= maxNoteBytes))
+	walk := f.walkNotes(f.noteSections)
+	for ok := true; ok; {
+		ok, _ = walk.step()
+	}
+	qt.Assert(t, qt.Equals(walk.total, maxNoteBytes))
+	walk.close()
 	last := errs[len(errs)-1]
 	qt.Assert(t, qt.ErrorIs(last, ErrTooLarge))
 	qt.Assert(t, qt.Equals(bytes.Count([]byte(last.Error()), []byte("larger than")), maxSectionErrors))

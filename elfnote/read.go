@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"math"
+	"sync"
 	"unsafe"
 )
 
@@ -26,23 +27,30 @@ func (f *File) readFull(p []byte, offset uint64) error {
 }
 
 // readRange reads a range of the file. The caller has checked the size against a
-// limit; before more than a chunk is allocated, the file has to show that it is
-// as long as it claims.
+// limit.
 func (f *File) readRange(offset, size uint64) ([]byte, error) {
-	if size > chunkSize {
-		if offset+size < offset {
-			return nil, ErrTruncated
-		}
-		if err := f.readFull(make([]byte, 1), offset+size-1); err != nil {
-			return nil, err
-		}
+	if err := f.reaches(offset, size); err != nil {
+		return nil, err
 	}
 	p := make([]byte, size)
 	return p, f.readFull(p, offset)
 }
 
-// text returns b as a string that shares its memory, which is not written to
-// again.
+// reaches fails where a range is larger than a chunk and the file ends before it
+// does: a file has to show that it is as long as it claims, before more than a
+// chunk is allocated for it.
+func (f *File) reaches(offset, size uint64) error {
+	if size <= chunkSize {
+		return nil
+	}
+	if offset+size < offset {
+		return ErrTruncated
+	}
+	return f.readFull(make([]byte, 1), offset+size-1)
+}
+
+// text returns b as a string that shares its memory, which must not be written
+// to as long as the string is in use.
 func text(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
 
 // table is a sequence of records of one size.
@@ -52,17 +60,31 @@ type table struct {
 	count  uint64
 }
 
+// buffer is memory to read into, one chunk.
+type buffer [chunkSize]byte
+
+// buffers are those not in use. To allocate one, to zero it and to collect it as
+// garbage takes longer than most files take to be listed.
+var buffers = sync.Pool{New: func() any { return new(buffer) }}
+
 // window is the piece of the file that was read last. Tables are read through
 // it, so that their size does not matter.
 type window struct {
 	file   *File
-	buffer []byte
+	buffer *buffer
 	offset uint64
 	data   []byte // of buffer: what the file has at offset
 }
 
+// newWindow returns a window, which has to be closed.
 func newWindow(f *File) *window {
-	return &window{file: f, buffer: make([]byte, windowSize)}
+	return &window{file: f, buffer: buffers.Get().(*buffer)}
+}
+
+// close gives the buffer back: nothing of it may be in use any more.
+func (w *window) close() {
+	buffers.Put(w.buffer)
+	w.buffer, w.data = nil, nil
 }
 
 // start reads the beginning of the file, as far as file header and program
@@ -77,6 +99,30 @@ func (w *window) start() error {
 	return nil
 }
 
+// cover moves the window to a whole table and some bytes before it, and tells
+// whether there is room for that and the file has them.
+func (w *window) cover(t table, before uint64) bool {
+	before = min(before, t.offset)
+	if t.count > uint64(len(w.buffer)-int(before))/uint64(t.size) {
+		return false
+	}
+	data := w.buffer[:before+t.count*uint64(t.size)]
+	w.offset, w.data = t.offset-before, nil
+	if w.file.readFull(data, w.offset) != nil {
+		return false
+	}
+	w.data = data
+	return true
+}
+
+// at returns a range of the file if it is in the window, else nil.
+func (w *window) at(offset, size uint64) []byte {
+	if skip := offset - w.offset; skip < uint64(len(w.data)) && uint64(len(w.data))-skip >= size {
+		return w.data[skip : skip+size]
+	}
+	return nil
+}
+
 // record returns a record of the table, valid until the next call. Where it is
 // not in the window, the window moves to it and takes in those that follow.
 func (w *window) record(t table, index uint64) ([]byte, error) {
@@ -85,8 +131,8 @@ func (w *window) record(t table, index uint64) ([]byte, error) {
 	if offset < t.offset {
 		return nil, ErrTruncated
 	}
-	if skip := offset - w.offset; skip < uint64(len(w.data)) && uint64(len(w.data))-skip >= size {
-		return w.data[skip : skip+size], nil
+	if b := w.at(offset, size); b != nil {
+		return b, nil
 	}
 	fit := min(uint64(len(w.buffer))/size, t.count-index)
 	data := w.buffer[:fit*size]

@@ -77,7 +77,7 @@ func (f *File) sectionHeaders(w *window, h *header) error {
 		switch name := names[s.name:]; {
 		case strings.HasPrefix(name, ".note.stapsdt\x00"):
 			if s.kind != elf.SHT_NOBITS && s.kind != elf.SHT_NULL {
-				f.notes.sections = append(f.notes.sections, s)
+				f.noteSections = append(f.noteSections, s)
 			}
 		case strings.HasPrefix(name, ".stapsdt.base\x00"):
 			f.base, f.hasBase = s.address, true
@@ -93,13 +93,13 @@ func (f *File) sectionHeaders(w *window, h *header) error {
 	return nil
 }
 
-// sectionNames reads the table of section names.
+// sectionNames reads the table of section names. It is valid as long as the
+// window is used for nothing but section headers.
 func (f *File) sectionNames(w *window, h *header) (string, error) {
-	// The first record brings the following ones into the window, the one of the
-	// section names among them if there are not too many.
-	if _, err := w.record(h.sections, 0); err != nil {
-		return "", err
-	}
+	// Linkers put the names right before the headers. Where both are in the
+	// window, it need not move any more.
+	const usualNames = 1024
+	all := w.cover(h.sections, usualNames)
 	b, err := w.record(h.sections, uint64(h.sectionNames))
 	if err != nil {
 		return "", err
@@ -113,6 +113,9 @@ func (f *File) sectionNames(w *window, h *header) (string, error) {
 	}
 	if s.size > maxSectionNames {
 		return "", fmt.Errorf("%d bytes: %w", s.size, ErrTooLarge)
+	}
+	if b := w.at(s.offset, s.size); all && b != nil {
+		return text(b), nil
 	}
 	b, err = f.readRange(s.offset, s.size)
 	return text(b), err

@@ -67,6 +67,7 @@ func (f *File) segment(address, size uint64, rights elf.ProgFlag) *Segment {
 
 // programHeaders goes through the program headers and picks those that matter.
 func (f *File) programHeaders(w *window, t table) error {
+	f.segments = make([]Segment, 0, 4) // a usual number
 	for i := range t.count {
 		b, err := w.record(t, i)
 		if err != nil {
@@ -92,7 +93,25 @@ func (f *File) programHeaders(w *window, t table) error {
 			}
 		}
 	}
+	f.code = usualCode(f.segments)
 	return nil
+}
+
+// usualCode returns the part of the first executable segment in which a site has
+// a file offset that is not 0, or an empty segment. It does not wrap around.
+func usualCode(segments []Segment) Segment {
+	i := slices.IndexFunc(segments, func(s Segment) bool { return s.Flags&elf.PF_X != 0 })
+	if i < 0 {
+		return Segment{}
+	}
+	s := segments[i]
+	if s.FileSize == 0 || s.Address+s.FileSize < s.Address {
+		return Segment{}
+	}
+	if s.Offset == 0 {
+		s.Address, s.Offset, s.FileSize = s.Address+1, 1, s.FileSize-1
+	}
+	return s
 }
 
 func decodeSegment(w words, b []byte) Segment {

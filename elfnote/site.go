@@ -3,21 +3,19 @@
 package elfnote
 
 import (
-	"bytes"
 	"debug/elf"
 	"errors"
 	"fmt"
 	"io"
 	"iter"
-	"strings"
 )
 
 // Site is a place in the code at which a probe was compiled in. A probe has as
 // many sites as the compiler made copies of it.
 //
-// The strings are arbitrary bytes without NUL. They share one buffer with all
-// other strings of the file's notes: a string kept for long keeps that buffer,
-// a copy made by strings.Clone does not.
+// The strings are arbitrary bytes without NUL. They share memory with those of
+// the sites before and after: a string kept for long keeps 8 KiB of them (or as
+// much as one site's strings need), a copy made by strings.Clone does not.
 type Site struct {
 	Provider, Name string
 	// Arguments says where the arguments are found, in the syntax of the file's
@@ -58,141 +56,99 @@ const semaphoreSize = 2
 // writable one, in its file part; nothing of that is checked, and no offset is
 // known, in a DebugFile and a Relocatable.
 //
-// The notes are read from the file by the first call. Iterating allocates
-// nothing per site.
+// Each iteration reads the notes anew, so the file must be open: it holds some
+// 64 KiB of them at a time, and allocates what the strings need, in pieces.
 func (f *File) Sites() iter.Seq2[Site, error] {
 	return func(yield func(Site, error) bool) {
-		n := f.loadNotes()
-		walk := n.walk(f.words)
-		known := duplicates{first: walk}
+		walk := f.walkProbes()
+		attachable := f.kind == Executable || f.kind == PositionIndependent
+		var known duplicates
+		// Strings share memory. They are about half of the notes.
+		var room []byte
+		roomSize := min(f.NoteSize()/8*5, maxTextSize)
+		// No other function gets a pointer to the site: so it is on the stack, and
+		// its strings need no write barriers.
 		var site Site
 		for {
 			ok, err := walk.step()
 			if !ok {
 				break
 			}
-			end := 0
 			if err == nil {
-				if !walk.is(probeOwner, probeType) {
-					continue
+				site.Location, site.Base, site.Semaphore = walk.location, walk.base, walk.semaphore
+				if attachable {
+					site.Offset, err = f.codeOffset(site.Location)
+					site.SemaphoreOffset = 0
+					if site.Semaphore != 0 && err == nil {
+						site.SemaphoreOffset, err = f.semaphoreOffset(site.Semaphore)
+					}
 				}
-				end, err = f.site(&site, n, walk.start, walk.stop)
 			}
 			if err != nil {
-				if !yield(Site{}, n.broken(&walk, err)) {
-					return
+				site, err = Site{}, walk.broken(err)
+			} else {
+				if f.kind != Relocatable && known.add(&walk) {
+					continue
 				}
-				continue
+				strings := walk.data[walk.provider:walk.stringsEnd]
+				if len(room) < len(strings) {
+					room = make([]byte, max(len(strings), roomSize))
+				}
+				all := text(room[:copy(room, strings)])
+				room = room[len(all):]
+				site.Provider = all[:walk.name-walk.provider-1]
+				site.Name = all[walk.name-walk.provider : walk.arguments-walk.provider-1]
+				site.Arguments = all[walk.arguments-walk.provider : len(all)-1]
 			}
-			if f.kind != Relocatable && known.add(site.Location, walk.start, end) {
-				continue
-			}
-			if !yield(site, nil) {
+			if !yield(site, err) {
+				walk.close()
 				return
 			}
 		}
-		if n.err != nil {
-			yield(Site{}, n.err)
+		if err := walk.close(); err != nil {
+			yield(Site{}, err)
 		}
 	}
 }
 
-// site reads the descriptor between start and stop into s, which holds the site
-// before, and returns where the last of its strings ends.
-func (f *File) site(s *Site, n *notes, start, stop int) (end int, err error) {
-	w := f.words
-	at := start + 3*w.size()
-	if at+3 > stop {
-		return 0, ErrNoteTooShort
+// codeOffset returns the file offset of a location.
+func (f *File) codeOffset(location uint64) (uint64, error) {
+	// Nearly all sites are in the first executable segment.
+	if skip := location - f.code.Address; skip < f.code.FileSize {
+		return skip + f.code.Offset, nil
 	}
-	// Searching on past the descriptor's end costs nothing, and spares IndexByte
-	// its slower ways for short slices. Where one NUL is not found, the next is
-	// not either.
-	data := n.data[:min(stop+32, len(n.data))]
-	provider := at
-	// Nearly always the provider is that of the site before.
-	name := provider + len(s.Provider) + 1
-	if name > stop || data[name-1] != 0 || n.text[provider:name-1] != s.Provider {
-		name = provider + bytes.IndexByte(data[provider:], 0) + 1
-	}
-	arguments := name + bytes.IndexByte(data[name:], 0) + 1
-	end = arguments + bytes.IndexByte(data[arguments:], 0) + 1
-	if end == arguments || end > stop {
-		return 0, ErrNoteUnterminated
-	}
-	s.Provider = n.text[provider : name-1]
-	s.Name = n.text[name : arguments-1]
-	s.Arguments = n.text[arguments : end-1]
-
-	var location, base, semaphore uint64
-	if d := data[start:]; w.wide {
-		location, base, semaphore = w.uint64(d), w.uint64(d[8:]), w.uint64(d[16:])
-	} else {
-		location, base, semaphore = uint64(w.uint32(d)), uint64(w.uint32(d[4:])), uint64(w.uint32(d[8:]))
-	}
-	if f.hasBase && base != 0 {
-		location = w.moved(location, f.base-base)
-		if semaphore != 0 {
-			semaphore = w.moved(semaphore, f.base-base)
-		}
-	}
-	s.Location, s.Base, s.Semaphore = location, base, semaphore
-	if f.kind == DebugFile || f.kind == Relocatable {
-		return end, nil
-	}
-	s.Offset, s.SemaphoreOffset, err = f.place(location, semaphore)
-	return end, err
+	return f.otherCodeOffset(location)
 }
 
-// broken describes the current note, which cannot be used.
-func (n *notes) broken(walk *noteWalk, err error) *NoteError {
-	e := &NoteError{Index: walk.index, Err: err}
-	if errors.Is(err, ErrNoteSize) {
-		return e // there is no descriptor
-	}
-	descriptor := n.text[walk.start:walk.stop]
-	if addresses := 3 * walk.words.size(); len(descriptor) > addresses {
-		if provider, rest, ok := strings.Cut(descriptor[addresses:], "\x00"); ok {
-			e.Provider = provider
-			if name, _, ok := strings.Cut(rest, "\x00"); ok {
-				e.Name = name
-			}
-		}
-	}
-	return e
-}
-
-// place returns the file offsets of a location and a semaphore.
-func (f *File) place(location, semaphore uint64) (offset, semaphoreOffset uint64, err error) {
+// otherCodeOffset does the same for any location.
+func (f *File) otherCodeOffset(location uint64) (uint64, error) {
 	code := f.segment(location, 1, elf.PF_X)
-	if code == nil {
-		return 0, 0, &addressError{location, ErrLocation}
-	}
-	offset = location - code.Address + code.Offset
-	if offset == 0 {
+	if code == nil || location-code.Address+code.Offset == 0 {
 		// The file header is not code, and 0 would say that there is no offset.
-		return 0, 0, &addressError{location, ErrLocation}
+		return 0, &addressError{location, ErrLocation}
 	}
-	if semaphore == 0 {
-		return offset, 0, nil
-	}
+	return location - code.Address + code.Offset, nil
+}
+
+// semaphoreOffset returns the file offset of a semaphore.
+func (f *File) semaphoreOffset(semaphore uint64) (uint64, error) {
 	data := f.segment(semaphore, semaphoreSize, elf.PF_W)
 	if data == nil {
 		for i := range f.segments {
 			if g := &f.segments[i]; g.Flags&elf.PF_W != 0 && g.inMemory(semaphore, semaphoreSize) {
-				return 0, 0, &addressError{semaphore, ErrSemaphoreInBSS}
+				return 0, &addressError{semaphore, ErrSemaphoreInBSS}
 			}
 		}
-		return 0, 0, &addressError{semaphore, ErrSemaphore}
+		return 0, &addressError{semaphore, ErrSemaphore}
 	}
-	semaphoreOffset = semaphore - data.Address + data.Offset
-	if semaphoreOffset%semaphoreSize != 0 {
-		return 0, 0, &addressError{semaphore, ErrSemaphoreUnaligned}
+	offset := semaphore - data.Address + data.Offset
+	if offset%semaphoreSize != 0 {
+		return 0, &addressError{semaphore, ErrSemaphoreUnaligned}
 	}
-	if semaphoreOffset == 0 {
-		return 0, 0, &addressError{semaphore, ErrSemaphore}
+	if offset == 0 {
+		return 0, &addressError{semaphore, ErrSemaphore}
 	}
-	return offset, semaphoreOffset, nil
+	return offset, nil
 }
 
 // SiteBytes reads the machine code at a site into buf and returns the number of

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"debug/elf"
 	"errors"
+	"math/rand/v2"
 	"testing"
 
 	"github.com/go-quicktest/qt"
@@ -246,7 +247,7 @@ func TestSitesCanBeLeftAtAnyPoint(t *testing.T) {
 	}
 }
 
-func TestStringsShareOneBuffer(t *testing.T) {
+func TestStringsShareMemory(t *testing.T) {
 	im := newImage64()
 	for i := range 200 {
 		im.sections = append(im.sections, imageSection{name: ".note.stapsdt", kind: elf.SHT_NOTE, data: bytes.Join([][]byte{
@@ -254,7 +255,6 @@ func TestStringsShareOneBuffer(t *testing.T) {
 		}, nil)})
 	}
 	f := im.open(t)
-	collect(f) // reads the notes
 	allocations := testing.AllocsPerRun(10, func() {
 		count := 0
 		for _, err := range f.Sites() {
@@ -290,4 +290,29 @@ func TestNoteSizeIsThatOfAllNoteSections(t *testing.T) {
 	})
 	none := newImage64()
 	qt.Assert(t, qt.Equals(none.open(t).NoteSize(), 0))
+}
+
+// TestUsualCodeIsFoundAsAnyOther compares the quick way with the search of all
+// segments.
+func TestUsualCodeIsFoundAsAnyOther(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	number := func() uint64 { return []uint64{0, 1<<32 - 2, 1<<64 - 3}[random.IntN(3)] + random.Uint64N(6) }
+	for range 100_000 {
+		f := new(File)
+		for range random.IntN(4) {
+			s := Segment{Address: number(), Offset: number(), FileSize: number(), Flags: elf.PF_R}
+			if random.IntN(2) == 0 {
+				s.Flags |= elf.PF_X
+			}
+			if s.Offset+s.FileSize >= s.Offset {
+				f.segments = append(f.segments, s)
+			}
+		}
+		f.code = usualCode(f.segments)
+		location := number()
+		got, err := f.codeOffset(location)
+		want, wantErr := f.otherCodeOffset(location)
+		qt.Assert(t, qt.Equals(got, want), qt.Commentf("%+v: %#x", f.segments, location))
+		qt.Assert(t, qt.Equals(err == nil, wantErr == nil))
+	}
 }

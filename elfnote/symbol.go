@@ -90,7 +90,9 @@ func (f *File) lookUpIn(s section, name string) (address uint64, found bool, err
 	if uint64(s.link) >= f.sections.count {
 		return 0, false, fmt.Errorf("symbol names in section %d of %d: %w", s.link, f.sections.count, ErrMalformed)
 	}
-	b, err := newWindow(f).record(f.sections, uint64(s.link))
+	w := newWindow(f)
+	defer w.close()
+	b, err := w.record(f.sections, uint64(s.link))
 	if err != nil {
 		return 0, false, fmt.Errorf("section header %d: %w", s.link, err)
 	}

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package elfnote
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"math/bits"
+)
+
+// probeWalk walks over the notes of probes and finds what is in their
+// descriptors.
+type probeWalk struct {
+	noteWalk
+	base                uint64 // as in the note
+	location, semaphore uint64 // moved as prelink moved the file
+
+	// Where in data the strings start, each one after the NUL of the one before,
+	// and where the last one's NUL ends.
+	provider, name, arguments, stringsEnd int
+}
+
+// walkProbes returns a walk over the probes of the file. It has to be closed.
+func (f *File) walkProbes() probeWalk {
+	return probeWalk{noteWalk: f.walkNotes(f.noteSections)}
+}
+
+// step moves to the next note of a probe and tells whether there is one. With an
+// error that note cannot be used.
+//
+// It does itself, in a third of the time, what noteWalk.step does, where the
+// next note is like nearly all: a probe's, padded to four bytes, and not the last
+// one in data.
+func (w *probeWalk) step() (bool, error) {
+	const start = noteHeaderSize + len(probeOwner) // of the descriptor
+	note := w.data[w.next:]
+	if len(note) < start+3 || w.pad != 3 {
+		return w.stepOver()
+	}
+	header := (*[start]byte)(note)
+	size := uint64(w.words.uint32(header[4:]))
+	if w.words.uint32(header[0:]) != uint32(len(probeOwner)) || w.words.uint32(header[8:]) != probeType ||
+		string(header[noteHeaderSize:]) != probeOwner || size > uint64(len(note)-start-3) {
+		return w.stepOver()
+	}
+	w.index++
+	w.descriptor = w.next + start
+	w.descriptorEnd = w.descriptor + int(size)
+	w.next += (start + int(size) + 3) &^ 3
+	return true, w.readDescriptor()
+}
+
+// stepOver does the same as step, over all notes that are not a probe's.
+func (w *probeWalk) stepOver() (bool, error) {
+	for {
+		ok, err := w.noteWalk.step()
+		if !ok || err != nil {
+			return ok, err
+		}
+		if w.is(probeOwner, probeType) {
+			return true, w.readDescriptor()
+		}
+	}
+}
+
+// readDescriptor reads the descriptor of the current note.
+func (w *probeWalk) readDescriptor() error {
+	b, size := w.data[w.descriptor:], w.descriptorEnd-w.descriptor
+	addresses := 3 * w.words.size()
+	if size < addresses+3 {
+		return ErrNoteTooShort
+	}
+	if w.words.wide {
+		b := (*[24]byte)(b)
+		w.location, w.base, w.semaphore = w.words.uint64(b[0:]), w.words.uint64(b[8:]), w.words.uint64(b[16:])
+	} else {
+		b := (*[12]byte)(b)
+		w.location, w.base, w.semaphore = uint64(w.words.uint32(b[0:])), uint64(w.words.uint32(b[4:])), uint64(w.words.uint32(b[8:]))
+	}
+
+	if w.base != w.file.base && w.base != 0 && w.file.hasBase {
+		w.move(w.file.base - w.base)
+	}
+
+	// Most strings end within 64 bytes. Where one NUL is not found, the next is
+	// not either.
+	w.provider = w.descriptor + addresses
+	strings := b[addresses:]
+	var nuls uint64
+	if len(strings) >= 64 {
+		nuls = zeroes((*[64]byte)(strings))
+	}
+	w.name = w.provider + bits.TrailingZeros64(nuls) + 1
+	nuls &= nuls - 1
+	w.arguments = w.provider + bits.TrailingZeros64(nuls) + 1
+	if nuls == 0 {
+		w.name = w.after(w.provider)
+		w.arguments = w.after(w.name)
+	}
+	nuls &= nuls - 1
+	w.stringsEnd = w.provider + bits.TrailingZeros64(nuls) + 1
+	if nuls == 0 {
+		w.stringsEnd = w.after(w.arguments)
+	}
+	if w.stringsEnd == w.arguments || w.stringsEnd > w.descriptorEnd {
+		return ErrNoteUnterminated
+	}
+	return nil
+}
+
+// move moves location and semaphore by a distance.
+func (w *probeWalk) move(distance uint64) {
+	w.location = w.words.moved(w.location, distance)
+	if w.semaphore != 0 {
+		w.semaphore = w.words.moved(w.semaphore, distance)
+	}
+}
+
+// after returns where in data the next NUL after a place ends, or that place if
+// the descriptor has none.
+func (w *probeWalk) after(start int) int {
+	if start >= w.descriptorEnd {
+		return start
+	}
+	return start + bytes.IndexByte(w.data[start:w.descriptorEnd], 0) + 1
+}
+
+// zeroes returns a bit for each byte that is zero, the first byte's lowest.
+func zeroes(b *[64]byte) uint64 {
+	return ^(nonzero(b[0:]) | nonzero(b[8:])<<8 | nonzero(b[16:])<<16 | nonzero(b[24:])<<24 |
+		nonzero(b[32:])<<32 | nonzero(b[40:])<<40 | nonzero(b[48:])<<48 | nonzero(b[56:])<<56)
+}
+
+// nonzero returns a bit for each of the first eight bytes that is not zero, the
+// first byte's lowest. The sum carries into the high bit of each byte, and the
+// product gathers the high bits in the highest byte.
+func nonzero(b []byte) uint64 {
+	const low = 0x7f7f7f7f7f7f7f7f
+	v := binary.LittleEndian.Uint64(b)
+	return ((v&low + low) | v) &^ low * 0x0002040810204081 >> 56
+}
+
+// broken describes the current note, which cannot be used.
+func (w *probeWalk) broken(err error) *NoteError {
+	e := &NoteError{Index: w.index, Err: err}
+	if errors.Is(err, ErrNoteSize) {
+		return e // there is no descriptor
+	}
+	descriptor := w.data[w.descriptor:w.descriptorEnd]
+	if addresses := 3 * w.words.size(); len(descriptor) > addresses {
+		if provider, rest, ok := bytes.Cut(descriptor[addresses:], []byte{0}); ok {
+			e.Provider = string(provider)
+			if name, _, ok := bytes.Cut(rest, []byte{0}); ok {
+				e.Name = string(name)
+			}
+		}
+	}
+	return e
+}
