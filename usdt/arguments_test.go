@@ -88,6 +88,54 @@ func TestTheRedZoneIsLeftAlone(t *testing.T) {
 	})
 }
 
+// A nop that a kernel would replace without care is refused, in whatever form, and everything else does no harm.
+func TestTheRedZoneIsLeftAloneWhereTheSiteItselfIsALongNop(t *testing.T) {
+	if machineOf(t, "target-pie") != elf.EM_X86_64 {
+		t.Skip("only x86-64 kernels replace breakpoints by calls")
+	}
+	for _, tc := range []struct {
+		name string
+		code []byte
+	}{
+		{"plain", []byte{0x0f, 0x1f, 0x44, 0x00, 0x00}},
+		{"operand size", []byte{0x66, 0x0f, 0x1f, 0x40, 0x00}},
+		{"prefixes", []byte{0x66, 0x66, 0x66, 0x66, 0x90}},
+		{"displacement", []byte{0x0f, 0x1f, 0x44, 0x00, 0x08}},
+		{"index", []byte{0x0f, 0x1f, 0x44, 0x18, 0x00}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			forEachMode(t, func(t *testing.T, mode usdt.Mode) {
+				c := newCollector(t, &usdt.ManagerOptions{Mode: mode})
+				path, _ := copies(t, "target-pie")
+				patch(t, path, "nop5", append(tc.code, 0x90)) // as long as what is there
+				process := testprog.Start(t, path)
+				lnk, err := c.Manager.Attach(c.Collect3, usdt.Target{Path: path, PID: process.PID}, provider, "nop5", nil)
+				if uprobeAnswer() == unix.ENXIO {
+					qt.Assert(t, qt.ErrorIs(err, usdt.ErrUnsafeNop))
+					return
+				}
+				qt.Assert(t, qt.IsNil(err))
+				process.Fire("nop5", 1000)
+				c.next(t, 1000)
+				qt.Assert(t, qt.IsNil(lnk.Close()))
+			})
+		})
+	}
+}
+
+// patch writes other machine code where a file has a probe's first site.
+func patch(t *testing.T, path, probe string, code []byte) {
+	t.Helper()
+	sel, err := usdt.Select(usdt.Target{Path: path}, provider, probe)
+	qt.Assert(t, qt.IsNil(err))
+	defer sel.Close()
+	file, err := os.OpenFile(path, os.O_WRONLY, 0)
+	qt.Assert(t, qt.IsNil(err))
+	_, err = file.WriteAt(code, int64(sel.Sites()[0].Offset))
+	qt.Assert(t, qt.IsNil(err))
+	qt.Assert(t, qt.IsNil(file.Close()))
+}
+
 // uprobeAnswer is what the kernel answers to the system call of its trampolines: EPROTO means that it makes safe calls
 // of ten-byte nops.
 func uprobeAnswer() unix.Errno {

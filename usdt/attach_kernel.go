@@ -190,12 +190,13 @@ func (s *Selection) explainMulti(executable *link.Executable, prog *ebpf.Program
 	if s.pid != 0 && errors.Is(err, os.ErrNotExist) {
 		return &ProcessError{PID: s.pid, Err: fmt.Errorf("%w (it has exited): %w", ErrNoProcess, err)}
 	}
-	if !errors.Is(err, unix.EINVAL) {
+	instruction := refusesInstruction(err)
+	if !errors.Is(err, unix.EINVAL) && !instruction {
 		return fmt.Errorf("%s: %w", s.opened.name, explain("attaching by a uprobe_multi link", err))
 	}
 
-	// EINVAL is a program with another attach type, or a semaphore that clashes at one of the sites. A program
-	// of our own, attached for a moment, tells which.
+	// EINVAL is a program with another attach type, or a semaphore that clashes at one of the sites, and not supported
+	// is the instruction at one. A program of our own, attached for a moment, tells which.
 	trial, loadErr := trialProgram(ebpf.AttachTraceUprobeMulti)
 	if loadErr != nil {
 		return fmt.Errorf("%s: attaching by a uprobe_multi link: %w", s.opened.name, err)
@@ -221,5 +222,17 @@ func (s *Selection) explainMulti(executable *link.Executable, prog *ebpf.Program
 		}
 	}
 	site := &s.sites[from]
+	if instruction {
+		return siteError(s.opened.name, site, fmt.Errorf("the kernel refuses a breakpoint on this instruction: %w", err))
+	}
 	return siteError(s.opened.name, site, &SemaphoreClashError{Semaphore: site.SemaphoreOffset, Err: err})
+}
+
+// errNotSupported is ENOTSUPP, which the kernel calls its own but answers here all the same.
+const errNotSupported = unix.Errno(524)
+
+// refusesInstruction tells whether the kernel has answered that it cannot step over what it found at a site: machines differ
+// in how they say it.
+func refusesInstruction(err error) bool {
+	return errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, errNotSupported) || errors.Is(err, ebpf.ErrNotSupported)
 }

@@ -15,10 +15,15 @@ var ErrNoProbes = errors.New("no USDT probes in the file")
 // ErrClosed is wrapped by errors of a Manager or Selection that has been closed.
 var ErrClosed = errors.New("already closed")
 
-// ErrUnsafeNop is wrapped by the error for a site that is a five-byte nop, on a kernel that would turn the breakpoint
+// ErrUnsafeNop is wrapped by the error for a site that is a five-byte nop of any form, on a kernel that would turn the breakpoint
 // there into a call (x86-64, Linux 6.18 to 7.1): the call overwrites the red zone of the traced program.
 var ErrUnsafeNop = errors.New("a five-byte nop, which this kernel (Linux 6.18 to 7.1) replaces by a call that overwrites " +
 	"the program's red zone: build the program with a one-byte nop, or use another kernel")
+
+// ErrPrefixedNop is wrapped by the error for a site that is a nop with a prefix for a segment or for locking (x86): no kernel
+// takes a breakpoint there, and one without a process to tell by would silently never be hit.
+var ErrPrefixedNop = errors.New("a nop with a segment or lock prefix, at which the kernel refuses a breakpoint: " +
+	"build the program with a one-byte nop")
 
 // ErrNoProcess is wrapped by the *ProcessError for a process that does not exist, or not any more. errors.Is tells it
 // to be an os.ErrNotExist, too.

@@ -221,6 +221,37 @@ func TestSitesWithoutNopAreRefused(t *testing.T) {
 	qt.Assert(t, qt.IsTrue(len(noNop.Bytes) > 0))
 }
 
+// The kernel has the last word on what it can step over, and does not say which of many sites it means.
+func TestTheSiteIsNamedThatTheKernelRefuses(t *testing.T) {
+	if machineOf(t, "target-pie") != elf.EM_X86_64 {
+		t.Skip("about prefixes of x86")
+	}
+	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
+		c := newCollector(t, &usdt.ManagerOptions{Mode: mode})
+		library := filepath.Join(t.TempDir(), "libpatched.so")
+		copyFile(t, library, testprog.Path(t, "libtarget.so"))
+		process := testprog.Start(t, "target-pie")
+		process.Load(library)
+		target := usdt.Target{Path: library, PID: process.PID}
+		sel, err := usdt.SelectMatching(target, func(_, name string) bool {
+			return name == "three" || name == "nop5" || name == "nop10"
+		})
+		qt.Assert(t, qt.IsNil(err))
+		defer sel.Close()
+
+		patch(t, library, "nop5", []byte{0x2e, 0x0f, 0x1f, 0x40, 0x00, 0x90}) // after it was found to be fit
+		_, err = c.AttachSelection(c.Collect3, sel, nil)
+		var site *usdt.SiteError
+		qt.Assert(t, qt.ErrorAs(err, &site))
+		qt.Assert(t, qt.Equals(site.Name, "nop5"))
+
+		_, err = c.Attach(c.Collect3, target, provider, "nop5", nil)
+		qt.Assert(t, qt.ErrorIs(err, usdt.ErrPrefixedNop))
+		used, _ := c.SpecsInUse()
+		qt.Assert(t, qt.Equals(used, 0))
+	})
+}
+
 func TestFilesOfOtherMachinesAreRefused(t *testing.T) {
 	c := newCollector(t, nil)
 	arch := "s390x"

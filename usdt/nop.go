@@ -29,11 +29,13 @@ func checkCode(file *elfnote.File, name string, sites []Site) error {
 			return siteError(name, site, &NotNopError{Bytes: slices.Clone(code[:min(len(code), 8)])})
 		}
 		site.Instruction = site.Location
-		switch {
-		case begins(code, nopThenNop10) && nops.nop10():
-			site.Instruction++
-		case begins(code, nop5) && nops.nop5():
-			return siteError(name, site, ErrUnsafeNop)
+		switch machine := file.Machine(); machine {
+		case elf.EM_X86_64, elf.EM_386:
+			skip, err := nops.skip(code, x86Mode(machine))
+			if err != nil {
+				return siteError(name, site, err)
+			}
+			site.Instruction += skip
 		}
 		return nil
 	})
@@ -62,10 +64,8 @@ func isNop(machine elf.Machine, order binary.ByteOrder, code []byte) bool {
 	}
 
 	switch machine {
-	case elf.EM_X86_64:
-		return isX86Nop(code, 64)
-	case elf.EM_386:
-		return isX86Nop(code, 32)
+	case elf.EM_X86_64, elf.EM_386:
+		return isX86Nop(code, x86Mode(machine))
 	case elf.EM_AARCH64:
 		return word(binary.LittleEndian) == 0xd503201f // hint #0
 	case elf.EM_ARM:
@@ -101,4 +101,12 @@ func isX86Nop(code []byte, mode int) bool {
 	}
 	inst, err := x86asm.Decode(code, mode)
 	return err == nil && inst.Op == x86asm.NOP
+}
+
+// x86Mode is the width of a machine's instructions.
+func x86Mode(machine elf.Machine) int {
+	if machine == elf.EM_386 {
+		return 32
+	}
+	return 64
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/go-quicktest/qt"
+	"golang.org/x/sys/unix"
 )
 
 func TestIsNopKnowsTheNopsOfEachMachine(t *testing.T) {
@@ -55,6 +56,51 @@ func TestIsNopKnowsTheNopsOfEachMachine(t *testing.T) {
 	} {
 		t.Run(tc.machine.String()+" "+tc.name, func(t *testing.T) {
 			qt.Assert(t, qt.Equals(isNop(tc.machine, tc.order, tc.code), tc.want))
+		})
+	}
+}
+
+func TestOnlyPlainNopsTakeABreakpoint(t *testing.T) {
+	const (
+		none       = unix.ENOSYS // from kernels that replace nothing
+		callsNop5  = unix.ENXIO
+		callsNop10 = unix.EPROTO
+	)
+	for _, tc := range []struct {
+		name   string
+		code   []byte
+		answer unix.Errno
+		skip   uint64
+		want   error
+	}{
+		{"one byte", []byte{0x90, 0xc3}, callsNop5, 0, nil},
+		{"one byte, then five", []byte{0x90, 0x0f, 0x1f, 0x44, 0, 0}, callsNop5, 0, nil},
+		{"one byte, then ten", nopThenNop10, callsNop5, 0, nil},
+		{"one byte, then ten, replaced", nopThenNop10, callsNop10, 1, nil},
+		{"five bytes", []byte{0x0f, 0x1f, 0x44, 0, 0}, callsNop5, 0, ErrUnsafeNop},
+		{"five bytes, not replaced", []byte{0x0f, 0x1f, 0x44, 0, 0}, callsNop10, 0, nil},
+		{"five bytes, kernel unknown", []byte{0x0f, 0x1f, 0x44, 0, 0}, errUnknown, 0, ErrUnsafeNop},
+		{"five bytes, old kernel", []byte{0x0f, 0x1f, 0x44, 0, 0}, none, 0, nil},
+		{"five bytes, displacement", []byte{0x0f, 0x1f, 0x44, 0, 8}, callsNop5, 0, ErrUnsafeNop},
+		{"five bytes, index", []byte{0x0f, 0x1f, 0x44, 0x18, 0}, callsNop5, 0, ErrUnsafeNop},
+		{"five bytes, operand size", []byte{0x66, 0x0f, 0x1f, 0x40, 0}, callsNop5, 0, ErrUnsafeNop},
+		{"five bytes, all prefixes", []byte{0x66, 0x66, 0x66, 0x66, 0x90}, callsNop5, 0, ErrUnsafeNop},
+		{"four bytes", []byte{0x0f, 0x1f, 0x40, 0, 0x90}, callsNop5, 0, nil},
+		{"ten bytes", nop10, callsNop5, 0, ErrPrefixedNop},
+		{"ten bytes, replaced", nop10, callsNop10, 0, nil},
+		{"ten bytes of another form", []byte{0x66, 0x2e, 0x0f, 0x1f, 0x84, 1, 0, 0, 0, 0}, callsNop10, 0, ErrPrefixedNop},
+		{"ds", []byte{0x3e, 0x90}, none, 0, ErrPrefixedNop},
+		{"es", []byte{0x66, 0x26, 0x90}, none, 0, ErrPrefixedNop},
+		{"lock", []byte{0xf0, 0x90}, none, 0, ErrPrefixedNop},
+		{"fs, which kernels take", []byte{0x64, 0x90}, none, 0, nil},
+		{"a displacement that looks like a prefix", []byte{0x0f, 0x1f, 0x40, 0x2e}, none, 0, nil},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			nops := optimisedNops{asked: true, errno: tc.answer}
+			qt.Assert(t, qt.IsTrue(isX86Nop(tc.code, 64)))
+			skip, err := nops.skip(tc.code, 64)
+			qt.Assert(t, qt.Equals(skip, tc.skip))
+			qt.Assert(t, qt.ErrorIs(err, tc.want))
 		})
 	}
 }
