@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"slices"
+	"weak"
 
 	"github.com/cilium/ebpf"
 
@@ -224,8 +225,9 @@ func (m *Manager) checkProgram(prog *ebpf.Program) (reads bool, err error) {
 	if m.specs == nil {
 		return false, nil
 	}
+	key := weak.Make(prog)
 	m.mu.Lock()
-	reads, checked := m.checked[prog]
+	reads, checked := m.checked[key]
 	m.mu.Unlock()
 	if checked {
 		return reads, nil
@@ -233,7 +235,7 @@ func (m *Manager) checkProgram(prog *ebpf.Program) (reads bool, err error) {
 	defer func() {
 		if err == nil {
 			m.mu.Lock()
-			m.checked[prog] = reads
+			m.checked[key] = reads
 			m.mu.Unlock()
 		}
 	}()
@@ -241,10 +243,7 @@ func (m *Manager) checkProgram(prog *ebpf.Program) (reads bool, err error) {
 	if err != nil {
 		return false, explain("asking the kernel for the program", err)
 	}
-	ids, ok := info.MapIDs()
-	if !ok {
-		return m.readers[info.Name], nil
-	}
+	ids, _ := info.MapIDs()
 	mine, err := m.specs.id()
 	if err != nil {
 		return false, err
@@ -252,10 +251,27 @@ func (m *Manager) checkProgram(prog *ebpf.Program) (reads bool, err error) {
 	switch {
 	case slices.Contains(ids, mine):
 		return true, nil
-	case m.readers[info.Name]:
+	case m.readsOthers(info.Name, ids):
 		return false, &ProgramError{Program: info.Name, Reason: "was loaded without this Manager's maps: pass " +
 			"Manager.CollectionOptions() to LoadAndAssign or NewCollectionWithOptions"}
 	default:
 		return false, nil
 	}
+}
+
+// readsOthers tells whether one of a program's maps is a spec map. Where the caller may not look at them, which takes
+// CAP_SYS_ADMIN, the program's name has to tell: of a long one the kernel may have the beginning only.
+func (m *Manager) readsOthers(name string, ids []ebpf.MapID) bool {
+	for _, id := range ids {
+		other, err := ebpf.NewMapFromID(id)
+		if err != nil {
+			return m.readers[kernelName(name)]
+		}
+		info, err := other.Info()
+		other.Close()
+		if err == nil && info.Name == kernelName(specMapName) {
+			return true
+		}
+	}
+	return false
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/btf"
 	"github.com/cilium/ebpf/link"
 	"github.com/go-quicktest/qt"
 	"golang.org/x/sys/unix"
@@ -319,6 +320,35 @@ func TestProgramsLoadedWithoutTheManagerAreRefused(t *testing.T) {
 	_, err = c.Attach(wrongProgram(t), target, provider, "three", nil)
 	qt.Assert(t, qt.ErrorAs(err, new(*usdt.ProgramError)))
 	qt.Assert(t, qt.ErrorMatches(err, `program .*wrong.*: was not loaded for a (uprobe_multi link|perf event): make the Manager before .*`))
+}
+
+// The kernel keeps the beginning of a long name, cilium/ebpf finds the whole: neither matters.
+func TestLongNamedProgramsLoadedWithoutTheManagerAreRefused(t *testing.T) {
+	testprog.RequireBPF(t)
+	const name = "a_name_that_is_longer_than_the_kernel_keeps"
+	spec, err := testbpf.LoadArgs()
+	qt.Assert(t, qt.IsNil(err))
+	long := spec.Programs["collect"].Copy()
+	long.Name = name
+	btf.FuncMetadata(&long.Instructions[0]).Name = name
+	spec.Programs = map[string]*ebpf.ProgramSpec{name: long}
+	mgr, err := usdt.NewManager(spec, nil)
+	qt.Assert(t, qt.IsNil(err))
+	defer mgr.Close()
+	target := usdt.Target{Path: testprog.Path(t, "target-static")}
+
+	forgotten, err := ebpf.NewCollection(spec)
+	qt.Assert(t, qt.IsNil(err))
+	defer forgotten.Close()
+	_, err = mgr.Attach(forgotten.Programs[name], target, provider, "three", nil)
+	qt.Assert(t, qt.ErrorMatches(err, `program `+name+`: was loaded without this Manager's maps: .*`))
+
+	right, err := ebpf.NewCollectionWithOptions(spec, *mgr.CollectionOptions())
+	qt.Assert(t, qt.IsNil(err))
+	defer right.Close()
+	lnk, err := mgr.Attach(right.Programs[name], target, provider, "three", nil)
+	qt.Assert(t, qt.IsNil(err))
+	qt.Assert(t, qt.IsNil(lnk.Close()))
 }
 
 // wrongProgram is of a type that no mode attaches.

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"weak"
 
 	"github.com/cilium/ebpf"
 
@@ -51,13 +52,13 @@ type ManagerOptions struct {
 type Manager struct {
 	mode      Mode
 	sections  map[string]string // program's name in the collection: what its section says to attach to
-	readers   map[string]bool   // program's name in the kernel: whether it looks specs up
+	readers   map[string]bool   // by kernelName: whether the program looks specs up
 	specs     *specTable        // nil where the object does not use the header
 	addresses *addressTable     // likewise
 
 	mu      sync.Mutex
 	links   map[*Link]struct{}
-	checked map[*ebpf.Program]bool // what checkProgram has found out: asking the kernel takes 100 µs
+	checked map[weak.Pointer[ebpf.Program]]bool // what checkProgram has found out: asking the kernel takes 100 µs
 	closed  bool
 
 	closeOnce sync.Once
@@ -86,7 +87,7 @@ func NewManager(spec *ebpf.CollectionSpec, opts *ManagerOptions) (*Manager, erro
 	}
 
 	m := &Manager{mode: mode, sections: make(map[string]string), readers: make(map[string]bool), links: make(map[*Link]struct{}),
-		checked: make(map[*ebpf.Program]bool)}
+		checked: make(map[weak.Pointer[ebpf.Program]]bool)}
 	if err := m.preparePrograms(spec, opts.Programs); err != nil {
 		return nil, err
 	}
