@@ -35,6 +35,9 @@ const (
 // it to keep it. Breaking out of the loop loses nothing, and a later iteration goes on there. One iteration can be going
 // on at a time.
 //
+// The sites of a closed Attachment are remembered until its last events have been read. A session that runs for long
+// while attachments come and go should therefore be read, or have no events (see Options.WithEvents).
+//
 // It ends without an error when the context is done (what has been sent by then waits for the next iteration), after
 // Session.Detach when all that was sent has come, and after Session.Close. An error comes without an event: *LostError
 // where events have been lost, after which the iteration goes on unless Options.WhenFull says otherwise; ErrNoEvents;
@@ -220,9 +223,7 @@ func (r *reading) freeSites() {
 	retired := r.retired
 	r.retired = nil
 	r.mu.Unlock()
-	if len(r.leaving) > 0 && !r.keepSites {
-		r.sites.remove(r.leaving)
-	}
+	r.sites.remove(r.leaving)
 	r.leaving = retired
 }
 

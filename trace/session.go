@@ -283,12 +283,19 @@ func (s *Session) keep(a *Attachment) {
 	s.attachments[a] = struct{}{}
 }
 
-// forget takes back what keep remembered. The numbers of its sites become free once its last events have been read.
+// forget takes back what keep remembered. The numbers of its sites become free: at once if nothing is sent with them, else
+// when its last events have been read.
 func (s *Session) forget(a *Attachment) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.attachments, a)
-	s.retired = append(s.retired, a.sites...)
+	switch {
+	case s.keepSites:
+	case s.reader == nil:
+		s.sites.remove(a.sites)
+	default:
+		s.retired = append(s.retired, a.sites...)
+	}
 }
 
 func (s *Session) errClosed() error { return fmt.Errorf("attach: %w", ErrClosed) }

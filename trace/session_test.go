@@ -8,10 +8,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"sync"
 	"testing"
 	"time"
+	"weak"
 
 	"github.com/go-quicktest/qt"
 
@@ -91,6 +93,42 @@ func TestNumbersOfSitesAreUsedAgain(t *testing.T) {
 		}
 	}
 	silent(t, s)
+}
+
+// A session may outlive many attachments.
+func TestSitesOfClosedAttachmentsAreForgotten(t *testing.T) {
+	process := start(t, "target-pie")
+	closed := func(t *testing.T, s *trace.Session) weak.Pointer[trace.Site] {
+		a := attach(t, s, usdt.Target{Path: process.path}, "inlined", nil)
+		site := weak.Make(a.Sites()[0])
+		process.Fire("inlined", 1)
+		qt.Assert(t, qt.IsNil(a.Close()))
+		return site
+	}
+	remembered := func(site weak.Pointer[trace.Site]) bool {
+		runtime.GC()
+		return site.Value() != nil
+	}
+	t.Run("without events", func(t *testing.T) {
+		s := newSession(t, &trace.Options{Aggregations: []trace.Aggregation{{}}})
+		qt.Check(t, qt.IsFalse(remembered(closed(t, s))))
+		snapshot, err := s.Snapshot(0)
+		qt.Assert(t, qt.IsNil(err))
+		qt.Check(t, qt.Equals(snapshot.Rows[0].Count, 5))
+	})
+	t.Run("as keys", func(t *testing.T) {
+		s := newSession(t, &trace.Options{Aggregations: []trace.Aggregation{{By: []string{"site"}}}})
+		qt.Check(t, qt.IsTrue(remembered(closed(t, s))))
+		snapshot, err := s.Snapshot(0)
+		qt.Assert(t, qt.IsNil(err))
+		qt.Check(t, qt.HasLen(snapshot.Rows, 5))
+	})
+	t.Run("until events are read", func(t *testing.T) {
+		s := newSession(t, nil)
+		qt.Check(t, qt.IsTrue(remembered(closed(t, s))))
+		qt.Check(t, qt.Equals(next(t, s, 5)[4].Probe.Name, "inlined"))
+		silent(t, s)
+	})
 }
 
 func TestProcessesOfOneFileShareAProgram(t *testing.T) {

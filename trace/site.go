@@ -95,6 +95,9 @@ func (t *siteTable) add(s *Site) error {
 
 // remove takes numbers back. No event with one of them may come any more.
 func (t *siteTable) remove(sites []*Site) {
+	if len(sites) == 0 {
+		return // there may be no page yet
+	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	pages := *t.pages.Load()
