@@ -82,8 +82,8 @@ type PermissionError struct {
 }
 
 func (e *PermissionError) Error() string {
-	return fmt.Sprintf("%s: %v (needs root, or CAP_BPF and CAP_PERFMON; CAP_SYS_PTRACE to look into processes of "+
-		"other users)", e.Op, e.Err)
+	return fmt.Sprintf("%s: %v (needs root, or CAP_BPF and CAP_PERFMON; for perf events on programs, which is how kernels "+
+		"without uprobe_multi links attach, CAP_SYS_ADMIN; CAP_SYS_PTRACE to look into processes of other users)", e.Op, e.Err)
 }
 
 // Unwrap returns the cause, so that errors.Is(err, os.ErrPermission) holds.

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -90,6 +91,33 @@ func TestSemaphoresAreZeroAfterTheTracerIsKilled(t *testing.T) {
 			}
 		}
 		process.Fire("counted", 1)
+	})
+}
+
+// Without root: what the documentation says of capabilities is enough, and an error says which are not there.
+func TestCapabilitiesAreEnoughOrNamed(t *testing.T) {
+	setpriv, err := exec.LookPath("setpriv")
+	if err != nil {
+		t.Skip(err)
+	}
+	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
+		self, err := os.Executable()
+		qt.Assert(t, qt.IsNil(err))
+		tracer := exec.Command(setpriv, "--inh-caps=-all", "--bounding-set=-all,+bpf,+perfmon,+sys_resource", self)
+		tracer.Env = append(os.Environ(), fmt.Sprintf("%s=%d %s 0", tracerVariable, mode, testprog.Path(t, "target-static")))
+		var stderr strings.Builder
+		tracer.Stderr = &stderr
+		stdout, err := tracer.StdoutPipe()
+		qt.Assert(t, qt.IsNil(err))
+		qt.Assert(t, qt.IsNil(tracer.Start()))
+		line, _ := bufio.NewReader(stdout).ReadString('\n')
+		_ = tracer.Process.Kill()
+		_ = tracer.Wait()
+		if mode == usdt.ModeMulti || line != "" {
+			qt.Assert(t, qt.Equals(line, "attached\n"), qt.Commentf("%s", &stderr))
+			return
+		}
+		qt.Assert(t, qt.StringContains(stderr.String(), "CAP_SYS_ADMIN"))
 	})
 }
 

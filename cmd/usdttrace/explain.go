@@ -58,10 +58,15 @@ const (
 // advice says which capability is missing.
 func advice(cause error) string {
 	status, _ := os.ReadFile("/proc/self/status") // without, all are said to be missing
-	switch missing := missingCapabilities(effectiveCapabilities(status)); len(missing) {
+	have := effectiveCapabilities(status)
+	switch missing := missingCapabilities(have); len(missing) {
 	case 0:
-		return fmt.Sprintf("%v, although CAP_BPF and CAP_PERFMON are there: by the rules of a container, a kernel in lockdown "+
-			"mode, or before Linux 5.8 for want of CAP_SYS_ADMIN", cause)
+		if have&(1<<capSysAdmin) == 0 {
+			return fmt.Sprintf("%v, although CAP_BPF and CAP_PERFMON are there: CAP_SYS_ADMIN is what --stats needs, and "+
+				"attaching by perf events (kernels since July 2025 without uprobe_multi links, and before Linux 5.8); run it "+
+				"as root, for example with sudo", cause)
+		}
+		return fmt.Sprintf("%v, although CAP_SYS_ADMIN is there: by the rules of a container, or a kernel in lockdown mode", cause)
 	case 1:
 		return missing[0] + " is missing; run it as root, for example with sudo"
 	default:

@@ -96,7 +96,8 @@ program to them the kernel wants either root:
 
     sudo env PATH="$PATH" make demo
 
-or a binary with these capabilities (Linux 5.8 and later):
+or a binary with these capabilities (Linux 6.6 and later; older ones, brought up
+to date, want CAP_SYS_ADMIN instead):
 
     CAP_BPF       load BPF programs and maps
     CAP_PERFMON   attach them to other programs
