@@ -10,6 +10,7 @@
 //
 //	expr.Node    a condition          -> condition.go   what is left of it at this site
 //	argspec.Arg  where values are     -> fetch.go       instructions that fetch them
+//	                                     together.go    and where a condition is the first to need them, neighbours too
 //	                                     record.go      where they lie in the record of an event
 //	Plan         what is wanted       -> block.go       the instructions for one kind of site
 //	Blocks                            -> program.go     a program that finds its block by the BPF cookie
