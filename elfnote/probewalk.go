@@ -13,6 +13,8 @@ import (
 // descriptors.
 type probeWalk struct {
 	noteWalk
+	size uint64 // of all sections together, or as much as can be
+
 	base                uint64 // as in the note
 	location, semaphore uint64 // moved as prelink moved the file
 
@@ -23,7 +25,7 @@ type probeWalk struct {
 
 // walkProbes returns a walk over the probes of the file. It has to be closed.
 func (f *File) walkProbes() probeWalk {
-	return probeWalk{noteWalk: f.walkNotes(f.noteSections)}
+	return probeWalk{noteWalk: f.walkNotes(f.noteSections), size: uint64(f.NoteSize())}
 }
 
 // step moves to the next note of a probe and tells whether there is one. With an
@@ -139,6 +141,13 @@ func nonzero(b []byte) uint64 {
 	const low = 0x7f7f7f7f7f7f7f7f
 	v := binary.LittleEndian.Uint64(b)
 	return ((v&low + low) | v) &^ low * 0x0002040810204081 >> 56
+}
+
+// makeRoom returns memory for at least a number of bytes, and for the strings of
+// notes to come, which are about half of them.
+func (w *probeWalk) makeRoom(size int) []byte {
+	left := w.size - (w.total - w.rest())
+	return make([]byte, max(size, int(min(left/8*5, maxTextSize))))
 }
 
 // broken describes the current note, which cannot be used.

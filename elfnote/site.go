@@ -63,9 +63,7 @@ func (f *File) Sites() iter.Seq2[Site, error] {
 		walk := f.walkProbes()
 		attachable := f.kind == Executable || f.kind == PositionIndependent
 		var known duplicates
-		// Strings share memory. They are about half of the notes.
-		var room []byte
-		roomSize := min(f.NoteSize()/8*5, maxTextSize)
+		var room []byte // for strings, which share it
 		// No other function gets a pointer to the site: so it is on the stack, and
 		// its strings need no write barriers.
 		var site Site
@@ -92,7 +90,7 @@ func (f *File) Sites() iter.Seq2[Site, error] {
 				}
 				strings := walk.data[walk.provider:walk.stringsEnd]
 				if len(room) < len(strings) {
-					room = make([]byte, max(len(strings), roomSize))
+					room = walk.makeRoom(len(strings))
 				}
 				all := text(room[:copy(room, strings)])
 				room = room[len(all):]
