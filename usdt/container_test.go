@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"syscall"
 	"testing"
 
@@ -76,6 +77,53 @@ func TestContainersWithEqualPathsAreApart(t *testing.T) {
 		qt.Assert(t, qt.HasLen(w.Attachments(), 1))
 		two.Fire("three", 1)
 		qt.Assert(t, qt.Equals(int(c.next(t, 1)[0].Pid), two.PID))
+	})
+}
+
+// The PIDs of another namespace mean other processes here, or none.
+func TestWatchesByForeignPIDsAreRefused(t *testing.T) {
+	unshare, err := exec.LookPath("unshare")
+	if err != nil {
+		t.Skip(err)
+	}
+	container := exec.Command(unshare, "--pid", "--fork", "--mount-proc", "sh", "-c", "echo up; exec cat")
+	hold, err := container.StdinPipe()
+	qt.Assert(t, qt.IsNil(err))
+	stdout, err := container.StdoutPipe()
+	qt.Assert(t, qt.IsNil(err))
+	qt.Assert(t, qt.IsNil(container.Start()))
+	defer func() {
+		hold.Close()
+		qt.Check(t, qt.IsNil(container.Wait()))
+	}()
+	_, err = io.ReadFull(stdout, make([]byte, len("up\n")))
+	qt.Assert(t, qt.IsNil(err))
+	own := proc.NewFS("/proc/self/root/proc")
+	foreign := proc.NewFS(fmt.Sprintf("/proc/%d/root/proc", container.Process.Pid))
+
+	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
+		c := newCollector(t, &usdt.ManagerOptions{Mode: mode})
+		for _, tc := range []struct {
+			fs         *proc.FS
+			perProcess bool
+			refused    bool
+		}{
+			{nil, true, false},
+			{own, true, false},
+			{foreign, true, true},
+			{foreign, false, mode == usdt.ModeSingleIPMap},
+			{proc.NewFS(t.TempDir()), true, true},
+		} {
+			w, err := c.Watch(c.Collect, patterns(t, "gousdt_test:three"), &usdt.WatchOptions{
+				PerProcess: tc.perProcess, Proc: proc.Options{FS: tc.fs},
+			})
+			if tc.refused {
+				qt.Assert(t, qt.ErrorMatches(err, "a watch per process needs the PIDs of .* at "+regexp.QuoteMeta(tc.fs.Root())+": .*"))
+				continue
+			}
+			qt.Assert(t, qt.IsNil(err))
+			qt.Assert(t, qt.IsNil(w.Close()))
+		}
 	})
 }
 

@@ -72,7 +72,6 @@ func run(ctx context.Context, messages io.Writer, o *options) error {
 	}
 	start := time.Now()
 	mappings := newMappings()
-	defer mappings.close()
 	t, err := newTracer(o, mappings, messages)
 	if err != nil {
 		return err

@@ -34,8 +34,8 @@ type mapping struct {
 // file is a file that some process maps.
 type file struct {
 	path    string
-	elf     *elfnote.File // nil if it could not be opened or is none
-	symbols *symbols      // nil until asked for
+	buildID string
+	symbols *symbols // nil if it could not be read
 }
 
 func newMappings() *mappings {
@@ -76,7 +76,8 @@ func (m *mappings) look(p proc.Process) {
 	m.processes[p.PID] = known
 }
 
-// file returns the file, opened when it is first seen: later it may be gone.
+// file returns the file, read when it is first seen: later it may be gone, and programs that are made to run once must not
+// be held open, each by a descriptor.
 func (m *mappings) file(mapped *proc.MappedFile) *file {
 	id, err := mapped.Identity()
 	if err != nil {
@@ -88,10 +89,14 @@ func (m *mappings) file(mapped *proc.MappedFile) *file {
 	}
 	f = &file{path: mapped.Path}
 	m.files[id] = f
-	if opened, err := mapped.Open(); err == nil {
-		if f.elf, err = elfnote.NewFile(opened); err != nil {
-			opened.Close()
-		}
+	opened, err := mapped.Open()
+	if err != nil {
+		return f
+	}
+	defer opened.Close()
+	if elf, err := elfnote.NewFile(opened); err == nil {
+		f.buildID, _ = elf.BuildID() // "" if there is none
+		f.symbols = readSymbols(elf)
 	}
 	return f
 }
@@ -104,14 +109,6 @@ func (p *process) find(address uint64) *mapping {
 		}
 	}
 	return nil
-}
-
-func (m *mappings) close() {
-	for _, f := range m.files {
-		if f.elf != nil {
-			f.elf.OSFile().Close() // open since mapped.Open
-		}
-	}
 }
 
 // name is what people call the process.

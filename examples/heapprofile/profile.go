@@ -117,9 +117,7 @@ func (b *builder) mapping(m *mapping) *profile.Mapping {
 	}
 	mapping := &profile.Mapping{
 		ID: uint64(len(b.Mapping)) + 1, Start: m.Start, Limit: m.End, Offset: m.Offset, File: m.path,
-	}
-	if m.elf != nil {
-		mapping.BuildID, _ = m.elf.BuildID() // "" if there is none
+		BuildID: m.buildID,
 	}
 	b.mappings[m] = mapping
 	b.Profile.Mapping = append(b.Profile.Mapping, mapping)

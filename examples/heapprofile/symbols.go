@@ -18,13 +18,10 @@ type symbols struct {
 
 // function returns the name of the function at an offset in the file, "" if it is not known.
 func (f *file) function(offset uint64) string {
-	if f.elf == nil {
+	s := f.symbols
+	if s == nil {
 		return ""
 	}
-	if f.symbols == nil {
-		f.symbols = readSymbols(f.elf)
-	}
-	s := f.symbols
 	for _, segment := range s.segments {
 		if segment.Offset <= offset && offset-segment.Offset < segment.FileSize {
 			return s.at(segment.Address + offset - segment.Offset)
