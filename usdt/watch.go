@@ -9,6 +9,8 @@ import (
 	"maps"
 	"os"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -32,6 +34,8 @@ type WatchOptions struct {
 	// Without it a file is attached once, for every process that maps it now or later, whatever the filter says of
 	// those: that is cheaper, and no process is missed for a moment. In ModeSingleIPMap, libraries and
 	// position-independent programs are always attached per process.
+	//
+	// The kernel is told PIDs then, so Proc.FS has to be that of this process's own PID namespace.
 	PerProcess bool
 
 	// Linger is how long a file stays attached, and open, after the last process that maps it has gone, so that
@@ -96,6 +100,10 @@ func (m *Manager) Watch(prog *ebpf.Program, patterns []elfnote.Pattern, opts *Wa
 	if _, err := m.checkProgram(prog); err != nil {
 		return nil, err
 	}
+	if (opts.PerProcess || m.mode == ModeSingleIPMap) && !ownPIDs(opts.Proc.FS) {
+		return nil, fmt.Errorf("a watch per process needs the PIDs of the tracer's own PID namespace, which are not those of "+
+			"the proc file system at %s: watch without PerProcess, in a mode other than %s", procRoot(opts.Proc.FS), ModeSingleIPMap)
+	}
 	w := &Watch{
 		manager: m, prog: prog, opts: *opts,
 		selections: make(map[*proc.File]*Selection),
@@ -114,6 +122,28 @@ func (m *Manager) Watch(prog *ebpf.Program, patterns []elfnote.Pattern, opts *Wa
 	}
 	w.watcher = proc.NewWatcher(patterns, &options)
 	return w, nil
+}
+
+// ownPIDs tells whether the PIDs of a proc file system are those that system calls of this process take.
+func ownPIDs(fs *proc.FS) bool {
+	status, err := os.ReadFile(procRoot(fs) + "/self/status")
+	if err != nil {
+		return false // it knows nothing of this process
+	}
+	for line := range strings.Lines(string(status)) {
+		// The PIDs of this process, from the namespace of the file system to its own.
+		if pids, ok := strings.CutPrefix(line, "NSpid:"); ok {
+			return strings.TrimSpace(pids) == strconv.Itoa(os.Getpid())
+		}
+	}
+	return true // a kernel without PID namespaces
+}
+
+func procRoot(fs *proc.FS) string {
+	if fs == nil {
+		fs = proc.NewFS("")
+	}
+	return fs.Root()
 }
 
 // Run looks at all processes now and at each interval, and in between at those that the kernel reports to have started,

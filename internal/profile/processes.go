@@ -3,13 +3,10 @@
 package profile
 
 import (
-	"errors"
 	"slices"
 	"sync"
 	"time"
 
-	"github.com/gousdt/gousdt/elfnote"
-	"github.com/gousdt/gousdt/internal/unwind"
 	"github.com/gousdt/gousdt/proc"
 )
 
@@ -40,7 +37,7 @@ type Processes struct {
 
 	mu    sync.Mutex
 	known map[int]*process
-	files map[proc.Identity]*file
+	files files
 }
 
 // process is a process. Another one that gets its number takes its place.
@@ -56,34 +53,16 @@ type mapping struct {
 	*file
 }
 
-// file is a file that some process maps.
-type file struct {
-	path    string
-	elf     *elfnote.File // nil if it could not be opened or is none
-	symbols *symbols      // nil until asked for
-	buildID string
-
-	table     *unwind.Table // nil if there is none, or not yet
-	tableRead bool
-}
-
 // NewProcesses returns an empty memory, to be filled from a proc file system.
 func NewProcesses(fs *proc.FS) *Processes {
-	return &Processes{fs: fs, known: make(map[int]*process), files: make(map[proc.Identity]*file)}
+	return &Processes{fs: fs, known: make(map[int]*process), files: files{known: make(map[proc.Identity]*file)}}
 }
 
-// Close closes the files of all processes.
+// Close closes all files.
 func (p *Processes) Close() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	var errs []error
-	for _, f := range p.files {
-		if f.elf != nil {
-			errs = append(errs, f.elf.OSFile().Close()) // open since proc.MappedFile.Open
-			f.elf = nil
-		}
-	}
-	return errors.Join(errs...)
+	return p.files.close()
 }
 
 // Look remembers what a process has mapped now. What it had mapped before is not forgotten, unless something else has
@@ -121,7 +100,10 @@ func (p *Processes) look(pid int) *process {
 		return known
 	}
 	if known == nil || known.ID != now.ID {
-		p.makeRoom()
+		if len(p.known) >= maxProcesses || p.files.isFull() {
+			p.makeRoom()
+		}
+		p.forget(pid)
 		known = &process{}
 		defer known.lookLater(began)
 		p.known[pid] = known
@@ -129,7 +111,7 @@ func (p *Processes) look(pid int) *process {
 	known.Process = now
 	var mapped []mapping
 	for _, f := range files {
-		file := p.file(f)
+		file := p.files.get(f)
 		for _, at := range f.Mappings {
 			mapped = append(mapped, mapping{at, file})
 		}
@@ -139,6 +121,10 @@ func (p *Processes) look(pid int) *process {
 			mapped = append(mapped, old)
 		}
 	}
+	for _, m := range mapped {
+		m.users++
+	}
+	p.files.release(known.mapped)
 	known.mapped = mapped
 	return known
 }
@@ -153,39 +139,20 @@ func (p *process) isDue() bool { return !time.Now().Before(p.next) }
 
 func (m mapping) overlaps(other mapping) bool { return m.Start < other.End && other.Start < m.End }
 
-// makeRoom forgets processes that have ended, if there are too many.
+// makeRoom forgets the processes that have ended, and others if that is not enough.
 func (p *Processes) makeRoom() {
-	if len(p.known) < maxProcesses {
-		return
-	}
 	for pid, known := range p.known {
 		if running, err := known.IsRunning(); err != nil || !running || len(p.known) >= maxProcesses {
-			delete(p.known, pid)
+			p.forget(pid)
 		}
 	}
 }
 
-// file returns the file, opened when it is first seen: later it may be gone.
-func (p *Processes) file(mapped *proc.MappedFile) *file {
-	id, err := mapped.Identity()
-	if err != nil {
-		return &file{path: mapped.Path}
+func (p *Processes) forget(pid int) {
+	if known := p.known[pid]; known != nil {
+		delete(p.known, pid)
+		p.files.release(known.mapped)
 	}
-	if f := p.files[id]; f != nil {
-		return f
-	}
-	f := &file{path: mapped.Path}
-	p.files[id] = f
-	opened, err := mapped.Open()
-	if err != nil {
-		return f
-	}
-	if f.elf, err = elfnote.NewFile(opened); err != nil {
-		opened.Close()
-		return f
-	}
-	f.buildID, _ = f.elf.BuildID() // "" if there is none
-	return f
 }
 
 // Frames returns the functions of a stack, the innermost first as in the stack. All addresses but the first are taken

@@ -26,7 +26,12 @@ type target struct {
 
 func start(t *testing.T) target {
 	t.Helper()
-	p := target{Process: testprog.Start(t, "target-pie"), path: testprog.Path(t, "target-pie")}
+	return startFile(t, testprog.Path(t, "target-pie"))
+}
+
+func startFile(t *testing.T, path string) target {
+	t.Helper()
+	p := target{Process: testprog.Start(t, path), path: path}
 	p.Groups() // it runs
 	file, err := elfnote.Open(p.path)
 	qt.Assert(t, qt.IsNil(err))

@@ -16,57 +16,69 @@ const maxSymbolBytes = 256 << 20
 
 // symbols are the functions of a file by address.
 type symbols struct {
-	segments  []elfnote.Segment
-	functions []elf.Symbol
+	functions []symbol
+	size      int // in memory, in bytes
 }
+
+type symbol struct {
+	name        string
+	value, size uint64
+}
+
+// symbolSize is what a symbol takes besides its name.
+const symbolSize = 32
 
 // function returns the name of the function at an offset in the file, and the offset where it begins.
 func (f *file) function(offset uint64) (name string, start uint64, ok bool) {
-	if f.symbols == nil {
-		if f.elf == nil {
-			return "", 0, false
-		}
-		f.symbols = readSymbols(f.elf)
-	}
-	for _, s := range f.symbols.segments {
+	f.readSymbols()
+	for _, s := range f.segments {
 		if s.Offset <= offset && offset-s.Offset < s.FileSize {
 			function := f.symbols.at(s.Address + (offset - s.Offset))
 			if function == nil {
 				return "", 0, false
 			}
-			return function.Name, function.Value - s.Address + s.Offset, true
+			return function.name, function.value - s.Address + s.Offset, true
 		}
 	}
 	return "", 0, false
 }
 
 // at returns the function at an address, nil if there is none.
-func (s *symbols) at(address uint64) *elf.Symbol {
-	next, found := slices.BinarySearchFunc(s.functions, address, func(f elf.Symbol, address uint64) int {
-		return cmp.Compare(f.Value, address)
+func (s *symbols) at(address uint64) *symbol {
+	next, found := slices.BinarySearchFunc(s.functions, address, func(f symbol, address uint64) int {
+		return cmp.Compare(f.value, address)
 	})
 	if !found {
 		next--
 	}
 	// Hand-written functions often have no size: only their first byte is surely theirs.
-	if next < 0 || address-s.functions[next].Value >= max(s.functions[next].Size, 1) {
+	if next < 0 || address-s.functions[next].value >= max(s.functions[next].size, 1) {
 		return nil
 	}
 	return &s.functions[next]
 }
 
-// readSymbols reads the symbol tables of a file and of its separate debug file, if that is installed.
-func readSymbols(file *elfnote.File) *symbols {
-	s := &symbols{segments: slices.Collect(file.Segments())}
-	s.read(file)
-	if debug, err := file.OpenDebugFile(""); err == nil {
+// readSymbols reads the symbol tables of the file and of its separate debug file, if that is installed.
+func (f *file) readSymbols() {
+	if f.symbols != nil {
+		return
+	}
+	s := &symbols{}
+	f.symbols = s
+	if f.elf == nil {
+		return
+	}
+	s.read(f.elf)
+	if debug, err := f.elf.OpenDebugFile(""); err == nil {
 		s.read(debug)
 		debug.Close()
 	}
 	// Of several names for a function the first one in the file stays.
-	slices.SortStableFunc(s.functions, func(a, b elf.Symbol) int { return cmp.Compare(a.Value, b.Value) })
-	s.functions = slices.CompactFunc(s.functions, func(a, b elf.Symbol) bool { return a.Value == b.Value })
-	return s
+	slices.SortStableFunc(s.functions, func(a, b symbol) int { return cmp.Compare(a.value, b.value) })
+	s.functions = slices.Clip(slices.CompactFunc(s.functions, func(a, b symbol) bool { return a.value == b.value }))
+	for _, f := range s.functions {
+		s.size += symbolSize + len(f.name)
+	}
 }
 
 func (s *symbols) read(file *elfnote.File) {
@@ -87,9 +99,9 @@ func (s *symbols) read(file *elfnote.File) {
 		if err != nil {
 			continue // there is none
 		}
-		for _, symbol := range all {
-			if isFunction(symbol) && symbol.Section != elf.SHN_UNDEF {
-				s.functions = append(s.functions, symbol)
+		for _, found := range all {
+			if isFunction(found) && found.Section != elf.SHN_UNDEF {
+				s.functions = append(s.functions, symbol{found.Name, found.Value, found.Size})
 			}
 		}
 	}

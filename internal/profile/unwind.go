@@ -31,8 +31,8 @@ func (p *Processes) Unwind(pid int, kernel elf.Machine, s unwind.State, m unwind
 // step goes on to the caller, if it can be found.
 func (p *Processes) step(pid int, kernel elf.Machine, s *unwind.State, m unwind.Memory) bool {
 	at := p.mapping(pid, s.Executes())
-	if at != nil && at.elf != nil {
-		if at.elf.Machine() != kernel {
+	if at != nil && at.machine != elf.EM_NONE {
+		if at.machine != kernel {
 			return false // such as i386's on x86-64: what is on the stack is of another size
 		}
 		err := at.step(s, m)
@@ -55,24 +55,15 @@ func (p *Processes) step(pid int, kernel elf.Machine, s *unwind.State, m unwind.
 
 // step goes on to the caller by the call frame information of the file.
 func (m *mapping) step(s *unwind.State, memory unwind.Memory) error {
-	table := m.unwindTable()
-	if table == nil {
+	m.readTable()
+	if m.table == nil {
 		return unwind.ErrNoEntry
 	}
 	offset := s.Executes() - m.Start + m.Offset
-	for segment := range m.elf.Segments() {
+	for _, segment := range m.segments {
 		if segment.Offset <= offset && offset-segment.Offset < segment.FileSize {
-			return table.Step(s, m.Start-m.Offset+segment.Offset-segment.Address, memory)
+			return m.table.Step(s, m.Start-m.Offset+segment.Offset-segment.Address, memory)
 		}
 	}
 	return unwind.ErrNoEntry
-}
-
-// unwindTable returns the call frame information of a file, nil if it has none.
-func (f *file) unwindTable() *unwind.Table {
-	if !f.tableRead && f.elf != nil {
-		f.tableRead = true
-		f.table, _ = unwind.Read(f.elf)
-	}
-	return f.table
 }

@@ -97,6 +97,9 @@ func Read(file io.ReaderAt) (t *Table, err error) {
 	return t, nil
 }
 
+// Size returns what the table takes in memory, in bytes, without the rows that have been used.
+func (t *Table) Size() int { return len(t.frames.bytes) + len(t.header.bytes) + 16*len(t.index) }
+
 // prepare makes a table of its sections.
 func (t *Table) prepare() {
 	t.rows = make(map[uint64]*row)

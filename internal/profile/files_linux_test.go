@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package profile_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/go-quicktest/qt"
+	"golang.org/x/sys/unix"
+
+	"github.com/gousdt/gousdt/internal/profile"
+	"github.com/gousdt/gousdt/internal/testprog"
+	"github.com/gousdt/gousdt/proc"
+)
+
+// mostOpen is how many files may be held open.
+const mostOpen = 32
+
+// openFiles returns how many descriptors of files below a directory this process has.
+func openFiles(t *testing.T, dir string) int {
+	t.Helper()
+	all, err := os.ReadDir("/proc/self/fd")
+	qt.Assert(t, qt.IsNil(err))
+	n := 0
+	for _, entry := range all {
+		path, _ := os.Readlink("/proc/self/fd/" + entry.Name()) // the directory's own descriptor is gone
+		if strings.HasPrefix(path, dir) {
+			n++
+		}
+	}
+	return n
+}
+
+// Files are gone with their processes, as where something is compiled or unpacked to be run.
+func TestFewFilesAreHeldOpenAndAllAreRemembered(t *testing.T) {
+	testprog.LeakCheck(t)
+	contents, err := os.ReadFile(testprog.Path(t, "target-pie"))
+	qt.Assert(t, qt.IsNil(err))
+	dir := t.TempDir()
+	p := profile.NewProcesses(proc.NewFS(""))
+	defer p.Close()
+	var all []target
+	for i := range mostOpen + 10 {
+		path := filepath.Join(dir, fmt.Sprint("program", i))
+		qt.Assert(t, qt.IsNil(os.WriteFile(path, contents, 0o755)))
+		target := startFile(t, path)
+		p.Look(target.PID)
+		target.Kill()
+		qt.Assert(t, qt.IsNil(os.Remove(path)))
+		all = append(all, target)
+		qt.Assert(t, qt.IsTrue(openFiles(t, dir) <= mostOpen), qt.Commentf("%d files", i+1))
+	}
+	for _, target := range all {
+		frame := p.Frames(target.PID, []uint64{target.main})[0]
+		qt.Check(t, qt.Equals(frame.Function, "main"))
+		qt.Check(t, qt.Equals(frame.File, target.path))
+	}
+	qt.Assert(t, qt.IsNil(p.Close()))
+	qt.Check(t, qt.Equals(openFiles(t, dir), 0))
+}
+
+func TestFilesThatNobodyMapsAnyMoreAreForgotten(t *testing.T) {
+	testprog.LeakCheck(t)
+	contents, err := os.ReadFile(testprog.Path(t, "target-pie"))
+	qt.Assert(t, qt.IsNil(err))
+	dir := t.TempDir()
+	p := profile.NewProcesses(proc.NewFS(""))
+	defer p.Close()
+	pages, err := unix.MmapPtr(-1, 0, nil, uintptr(os.Getpagesize()), unix.PROT_NONE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
+	qt.Assert(t, qt.IsNil(err))
+	defer func() { qt.Check(t, qt.IsNil(unix.MunmapPtr(pages, uintptr(os.Getpagesize())))) }()
+	for i := range 5 {
+		path := filepath.Join(dir, fmt.Sprint("library", i))
+		qt.Assert(t, qt.IsNil(os.WriteFile(path, contents, 0o755)))
+		file, err := os.Open(path)
+		qt.Assert(t, qt.IsNil(err))
+		_, err = unix.MmapPtr(int(file.Fd()), 0, pages, uintptr(os.Getpagesize()), unix.PROT_READ|unix.PROT_EXEC, unix.MAP_PRIVATE|unix.MAP_FIXED)
+		qt.Check(t, qt.IsNil(file.Close()))
+		qt.Assert(t, qt.IsNil(err))
+		p.Look(os.Getpid())
+		qt.Check(t, qt.Equals(openFiles(t, dir), 1), qt.Commentf("what it has replaced is not known any more"))
+	}
+}
