@@ -35,7 +35,7 @@ type Options struct {
 //
 // Errors, wrapped or as they are: those of Select; *SpecsFullError, *AddressesFullError and *AddressInUseError for
 // want of room in the maps; *ProgramError for a program that was loaded otherwise; *UnsupportedError for a probe
-// with a semaphore on a kernel that cannot count it; *SemaphoreClashError, *OffsetOverflowError and *ArgumentError as
+// with a semaphore on a kernel that cannot count it, and for a PID in ModeMulti on one that would take it for a thread; *SemaphoreClashError, *OffsetOverflowError and *ArgumentError as
 // causes of a *SiteError; ErrNotMapped in ModeSingleIPMap; *PermissionError; ErrClosed.
 func (m *Manager) Attach(prog *ebpf.Program, target Target, provider, name string, opts *Options) (*Link, error) {
 	sel, err := Select(target, provider, name)

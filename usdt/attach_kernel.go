@@ -97,6 +97,11 @@ func (s *Selection) checkSemaphores(mode Mode) error {
 }
 
 func (s *Selection) attachMulti(executable *link.Executable, prog *ebpf.Program, cookies []uint64) ([]io.Closer, error) {
+	if s.pid != 0 {
+		if err := requirePIDFilter(); err != nil {
+			return nil, fmt.Errorf("%s: %w", s.opened.name, err)
+		}
+	}
 	var links []io.Closer
 	for from := 0; from < len(s.sites); from += maxMultiSites {
 		to := min(from+maxMultiSites, len(s.sites))

@@ -209,6 +209,9 @@ func TestTargetMayBeGivenInAllForms(t *testing.T) {
 				tc.target.PID = tc.process.PID // a library can be attached for everyone with a cookie only
 			}
 			lnk := c.attach(t, c.Collect, tc.target, "three", nil)
+			if tc.target.PID != 0 && !strings.Contains(tc.target.Path, "/") && tc.target.Path != "" {
+				qt.Check(t, qt.Equals(lnk.Target(), library)) // not how it was reached
+			}
 			tc.process.Fire("three", 1)
 			qt.Assert(t, qt.Equals(int(c.next(t, 1)[0].Pid), tc.process.PID))
 			qt.Assert(t, qt.IsNil(lnk.Close()))

@@ -260,7 +260,7 @@ func TestFilesOfOtherMachinesAreRefused(t *testing.T) {
 		arch = "amd64"
 	}
 	_, err := c.Attach(c.Collect, usdt.Target{Path: testprog.CrossPath(t, arch, "target-pie")}, provider, "three", nil)
-	qt.Assert(t, qt.ErrorMatches(err, `.*target-pie: the file is for EM_.*, this kernel runs EM_.*`))
+	qt.Assert(t, qt.ErrorMatches(err, `.*target-pie: the file is for EM_.*, this kernel attaches to programs for EM_.*`))
 }
 
 func TestAnotherTracersSemaphoreIsAClash(t *testing.T) {

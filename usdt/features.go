@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"sync"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
@@ -92,11 +93,43 @@ func askKernel() (k Kernel, err error) {
 	if k.Multi {
 		// The multi link counts semaphores by itself, with or without the perf event source.
 		k.Semaphore = true
-		if k.MultiPID, err = multiPIDFilter(); err != nil {
+		if k.MultiPID, err = rightPIDFilter(); err != nil {
 			return k, explain("asking for the PID filter of uprobe_multi links", err)
 		}
 	}
 	return k, nil
+}
+
+// pidFilter keeps what multiPIDFilter answered: a kernel does not change.
+var pidFilter struct {
+	sync.Mutex
+	known, right bool
+}
+
+func rightPIDFilter() (bool, error) {
+	pidFilter.Lock()
+	defer pidFilter.Unlock()
+	if !pidFilter.known {
+		right, err := multiPIDFilter()
+		if err != nil {
+			return false, err
+		}
+		pidFilter.known, pidFilter.right = true, right
+	}
+	return pidFilter.right, nil
+}
+
+// requirePIDFilter fails where a uprobe_multi link for a PID would be one for a single thread.
+func requirePIDFilter() error {
+	right, err := rightPIDFilter()
+	if err != nil {
+		return explain("asking for the PID filter of uprobe_multi links", err)
+	}
+	if !right {
+		return &UnsupportedError{Feature: "uprobe_multi links for a process with all its threads", Since: "6.10, or kernel commit " +
+			"46ba0e49b642", Hint: "attach in another mode, or without PID"}
+	}
+	return nil
 }
 
 // multiPIDFilter tells apart the kernels that take a PID for a thread from those that take it for a process.

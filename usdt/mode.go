@@ -16,7 +16,8 @@ const (
 
 	// ModeMulti attaches all sites of one Attach by one uprobe_multi link, each with a BPF cookie.
 	// Needs Linux 6.6 (kernel commit 89ae89f53d20), and 6.10 or a stable kernel that carries kernel
-	// commit 46ba0e49b642 for attaching to one process with all its threads.
+	// commit 46ba0e49b642 for attaching to one process with all its threads: without that, attaching for a PID is
+	// an *UnsupportedError.
 	ModeMulti
 
 	// ModeSingle attaches each site by its own perf event, with a BPF cookie. Needs Linux 5.15

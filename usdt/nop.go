@@ -48,14 +48,8 @@ func begins(code, nop []byte) bool {
 
 // isNop tells whether machine code begins with an instruction that does nothing. Only instructions that a probe site
 // may hold are known: those that compilers and sys/sdt.h write as a nop. Instructions are in the file's byte order on
-// Arm and PowerPC, and in little-endian order on the machines that have no other.
+// PowerPC, and in little-endian order on the machines that have no other.
 func isNop(machine elf.Machine, order binary.ByteOrder, code []byte) bool {
-	half := func() uint16 {
-		if len(code) < 2 {
-			return 0
-		}
-		return order.Uint16(code)
-	}
 	word := func(order binary.ByteOrder) uint32 {
 		if len(code) < 4 {
 			return 0
@@ -68,16 +62,6 @@ func isNop(machine elf.Machine, order binary.ByteOrder, code []byte) bool {
 		return isX86Nop(code, x86Mode(machine))
 	case elf.EM_AARCH64:
 		return word(binary.LittleEndian) == 0xd503201f // hint #0
-	case elf.EM_ARM:
-		switch half() {
-		case 0xbf00, 0x46c0: // Thumb: nop, mov r8, r8
-			return true
-		}
-		switch word(order) {
-		case 0xe320f000, 0xe1a00000: // Arm: nop, mov r0, r0
-			return true
-		}
-		return false
 	case elf.EM_S390:
 		// A branch on no condition, to anywhere: bcr 0 (2 bytes), bc 0 (4 bytes).
 		return len(code) >= 2 && code[0] == 0x07 && code[1]>>4 == 0 ||

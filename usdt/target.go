@@ -108,9 +108,11 @@ func (t Target) open() (*opened, error) {
 		}
 	}
 
-	o.name = o.elf.Name()
-	if t.PID != 0 {
-		o.name = strings.TrimPrefix(o.name, t.root())
+	if o.name == "" {
+		o.name = o.elf.Name()
+		if t.PID != 0 {
+			o.name = strings.TrimPrefix(o.name, t.root())
+		}
 	}
 	file := o.elf.OSFile()
 	if file == nil {
@@ -196,6 +198,7 @@ func (o *opened) openPath(t Target) error {
 		file.Close()
 		return err
 	}
+	o.name = name // not that of the link in /proc it was opened by
 	o.closers = append(o.closers, o.elf.Close, file.Close)
 	return nil
 }
@@ -232,21 +235,20 @@ func attachable(file *elfnote.File) error {
 	if err != nil {
 		return err
 	}
-	if !runs(kernel, file.Machine()) || file.ByteOrder().Uint16([]byte{1, 0}) != binary.NativeEndian.Uint16([]byte{1, 0}) {
-		return fmt.Errorf("the file is for %s (%s), this kernel runs %s", file.Machine(), file.ByteOrder(), kernel)
+	if !attaches(kernel, file.Machine()) || file.ByteOrder().Uint16([]byte{1, 0}) != binary.NativeEndian.Uint16([]byte{1, 0}) {
+		return fmt.Errorf("the file is for %s (%s), this kernel attaches to programs for %s", file.Machine(), file.ByteOrder(), kernel)
 	}
 	return nil
 }
 
-// runs tells whether a kernel of one machine runs programs of another.
-func runs(kernel, program elf.Machine) bool {
+// attaches tells whether a kernel of one machine takes uprobes in programs for another. That of arm64 runs 32-bit programs
+// but does not (arch_uprobe_analyze_insn).
+func attaches(kernel, program elf.Machine) bool {
 	switch {
 	case kernel == program:
 		return true
 	case kernel == elf.EM_X86_64:
 		return program == elf.EM_386
-	case kernel == elf.EM_AARCH64:
-		return program == elf.EM_ARM
 	default:
 		return false
 	}

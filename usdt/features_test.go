@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+//go:build linux
+
+package usdt
+
+import (
+	"os"
+	"testing"
+
+	"github.com/cilium/ebpf"
+	"github.com/go-quicktest/qt"
+
+	"github.com/gousdt/gousdt/internal/testprog"
+)
+
+// Linux 6.6 to 6.9 would attach to the main thread alone, without a word.
+func TestMultiLinksForAThreadAreRefused(t *testing.T) {
+	testprog.RequireBPF(t)
+	if kernel, err := KernelFeatures(); err != nil || !kernel.Multi {
+		t.Skipf("this kernel has no uprobe_multi links: %v", err)
+	}
+	was := pidFilter.right
+	pidFilter.right = false
+	defer func() { pidFilter.right = was }()
+	kernel, err := KernelFeatures()
+	qt.Assert(t, qt.IsNil(err))
+	qt.Assert(t, qt.IsTrue(kernel.Mode() != ModeMulti))
+
+	prog, err := trialProgram(ebpf.AttachTraceUprobeMulti)
+	qt.Assert(t, qt.IsNil(err))
+	defer prog.Close()
+	sel, err := Select(Target{Path: testprog.Path(t, "target-static")}, "gousdt_test", "three")
+	qt.Assert(t, qt.IsNil(err))
+	defer sel.Close()
+	_, err = sel.ForPID(os.Getpid()).Attach(prog, ModeMulti, nil)
+	qt.Assert(t, qt.ErrorAs(err, new(*UnsupportedError)))
+
+	lnk, err := sel.Attach(prog, ModeMulti, nil) // for everyone there is no such trouble
+	qt.Assert(t, qt.IsNil(err))
+	qt.Assert(t, qt.IsNil(lnk.Close()))
+}
