@@ -89,7 +89,7 @@ func (t Target) open() (*opened, error) {
 	if given != 1 {
 		return nil, fmt.Errorf("a target needs exactly one of Path, File and ELF, not %d of them", given)
 	}
-	if err := t.checkPID(); err != nil {
+	if err := CheckProcess(t.PID); err != nil {
 		return nil, err
 	}
 
@@ -137,17 +137,18 @@ func (t Target) open() (*opened, error) {
 	return o, nil
 }
 
-// checkPID sees to it that the PID is that of a process which the kernel can attach to.
-func (t Target) checkPID() error {
+// CheckProcess tells whether a PID is that of a process which the kernel can attach to, or 0. Else the error says why not:
+// a *ProcessError for what does not exist or is a thread.
+func CheckProcess(pid int) error {
 	switch {
-	case t.PID == 0:
+	case pid == 0:
 		return nil
-	case t.PID < 0 || t.PID > math.MaxInt32:
-		return fmt.Errorf("%d is no PID: want 1 to %d, or 0 for every process", t.PID, math.MaxInt32)
-	case errors.Is(unix.Kill(t.PID, 0), unix.ESRCH):
-		return &ProcessError{PID: t.PID, Err: ErrNoProcess}
+	case pid < 0 || pid > math.MaxInt32:
+		return fmt.Errorf("%d is no PID: want 1 to %d, or 0 for every process", pid, math.MaxInt32)
+	case errors.Is(unix.Kill(pid, 0), unix.ESRCH):
+		return &ProcessError{PID: pid, Err: ErrNoProcess}
 	}
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", t.PID))
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
 		return nil // hidden: the kernel has the last word
 	}
@@ -155,10 +156,10 @@ func (t Target) checkPID() error {
 		name, value, _ := strings.Cut(line, ":")
 		value = strings.TrimSpace(value)
 		switch {
-		case name == "Tgid" && value != strconv.Itoa(t.PID):
-			return &ProcessError{PID: t.PID, Err: fmt.Errorf("this is a thread: give the PID of its process, %s", value)}
+		case name == "Tgid" && value != strconv.Itoa(pid):
+			return &ProcessError{PID: pid, Err: fmt.Errorf("this is a thread: give the PID of its process, %s", value)}
 		case name == "State" && strings.HasPrefix(value, "Z"):
-			return &ProcessError{PID: t.PID, Err: fmt.Errorf("its main thread has exited (%w), and by that the kernel "+
+			return &ProcessError{PID: pid, Err: fmt.Errorf("its main thread has exited (%w), and by that the kernel "+
 				"knows a process: attach without PID", ErrNoProcess)}
 		}
 	}

@@ -179,6 +179,30 @@ func TestProfileOpensInPprof(t *testing.T) {
 	qt.Check(t, qt.Matches(sums["fire_three"], `5 +100% .*`))
 }
 
+func TestProfileReplacesTheFile(t *testing.T) {
+	p := startTarget(t, "target-pie")
+	path := filepath.Join(t.TempDir(), "stacks.pb.gz")
+	qt.Assert(t, qt.IsNil(os.WriteFile(path, make([]byte, 1<<20), 0o644)))
+	r := watching(t, "--pprof", path, p.path, "gousdt_test:three")
+	p.Fire("three", 1)
+	r.interrupt().ok()
+	qt.Check(t, qt.DeepEquals(hitsOf(t, path), []int64{1}))
+}
+
+// hitsOf returns how often each stack of a profile was hit.
+func hitsOf(t *testing.T, path string) (hits []int64) {
+	t.Helper()
+	file, err := os.Open(path)
+	qt.Assert(t, qt.IsNil(err))
+	defer file.Close()
+	read, err := profile.Parse(file)
+	qt.Assert(t, qt.IsNil(err))
+	for _, sample := range read.Sample {
+		hits = append(hits, sample.Value[0])
+	}
+	return hits
+}
+
 // A profile is made from events, beside what the kernel counts.
 func TestProfileHasKeysAndSums(t *testing.T) {
 	p := startTarget(t, "target-pie")

@@ -21,6 +21,10 @@
 // a signal for the first time. If the tracing ends before the command, by Ctrl-C, --duration or --max-events, the command
 // is ended by SIGTERM.
 //
+// SIGINT, SIGTERM and SIGHUP end the tracing: everything is detached, and what hits came to is printed. Further signals
+// within a second are taken to be the same one; a later one ends usdttrace as it is. What is measured, and --duration,
+// begin when everything that is there at first is attached.
+//
 // # Stacks
 //
 // With --stack and --pprof, each event brings the registers and a copy of the user stack, 16 kB of it or what there is,

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 
 	"golang.org/x/sys/unix"
 
@@ -18,7 +17,7 @@ func watchExit(pid int) (wait func(context.Context), err error) {
 	fd, err := unix.PidfdOpen(pid, 0) // Linux 5.3
 	switch {
 	case errors.Is(err, unix.ESRCH), errors.Is(err, unix.EINVAL):
-		return nil, &usdt.ProcessError{PID: pid, Err: os.ErrNotExist}
+		return nil, &usdt.ProcessError{PID: pid, Err: usdt.ErrNoProcess} // it has ended since it was checked
 	case err != nil:
 		return nil, fmt.Errorf("process %d: %w", pid, err)
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/gousdt/gousdt/internal/profile"
 	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/trace"
+	"github.com/gousdt/gousdt/usdt"
 )
 
 // tracer is one run of the command.
@@ -33,6 +34,7 @@ type tracer struct {
 	command  *command           // nil without -c
 	stacks   *profile.Processes // nil where no stacks are asked for
 	samples  *samples           // nil where no profile is made from events
+	profile  *profileFile       // nil without --pprof
 	costs    costs
 	asked    []*aggregation
 
@@ -41,9 +43,9 @@ type tracer struct {
 	ended  chan struct{} // closed when everything is detached
 	watch  sync.WaitGroup
 	events atomic.Uint64
-	start  time.Time
-	took   time.Duration
-	failed atomic.Bool // something that was asked for could not be watched
+	start  time.Time     // when everything was attached
+	took   time.Duration // from then on until the end
+	failed atomic.Bool   // something that was asked for could not be watched
 }
 
 // nothingError says that no probe matched.
@@ -59,11 +61,22 @@ func (t *tracer) trace() (err error) {
 	o := t.options
 	t.targets = newTargets(o)
 	defer t.targets.close()
+	// What is wrong with a process or a file can be told without privileges.
+	if o.pid != 0 {
+		if err := usdt.CheckProcess(o.pid); err != nil {
+			return err
+		}
+	}
 	if o.command == nil {
-		// What is wrong with a file can be told without privileges.
 		if err := t.targets.find(o.files, o.pid); err != nil {
 			return err
 		}
+	}
+	if o.pprofFile != "" {
+		if t.profile, err = createProfile(o.pprofFile); err != nil {
+			return fmt.Errorf("--pprof: %w", err)
+		}
+		defer t.profile.abandon()
 	}
 	if err := t.open(); err != nil {
 		return err
@@ -99,6 +112,7 @@ func (t *tracer) trace() (err error) {
 	if err := t.begin(); err != nil {
 		return err
 	}
+	t.start = time.Now()
 	t.watchEnd()
 	if err := t.collect(); err != nil {
 		return err
@@ -152,7 +166,6 @@ const delay = 20 * time.Millisecond
 // begin attaches, and starts the command if there is one.
 func (t *tracer) begin() error {
 	o := t.options
-	t.start = time.Now()
 	switch {
 	case o.command != nil:
 		return t.beginCommand()
@@ -203,7 +216,12 @@ func plural(n int, noun string) string {
 	return fmt.Sprintf("%d %ss", n, noun)
 }
 
-// handleSignals has the first signal end the tracing. The second one ends this process, as it always does.
+// signalPatience is how long after the first signal others are taken to be the same one: timeout(1) signals its child
+// and then the whole process group.
+const signalPatience = time.Second
+
+// handleSignals has the first signal end the tracing. One that comes after signalPatience ends this process, as it always
+// does.
 func (t *tracer) handleSignals() (stop func()) {
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
@@ -212,18 +230,19 @@ func (t *tracer) handleSignals() (stop func()) {
 	signal.Notify(pipe, syscall.SIGPIPE)
 	done := make(chan struct{})
 	go func() {
+		defer signal.Stop(signals)
 		select {
 		case <-signals:
-			signal.Stop(signals)
 			t.end()
+			// Not only until done: what has been printed counts for nothing if this process then ends by a signal.
+			time.Sleep(signalPatience)
 		case <-done:
 		}
 	}()
-	return sync.OnceFunc(func() {
-		signal.Stop(signals)
+	return func() {
 		signal.Stop(pipe)
 		close(done)
-	})
+	}
 }
 
 // watchEnd detaches when the tracing is to end.

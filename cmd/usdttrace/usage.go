@@ -54,13 +54,14 @@ Output
       --json            an object a line; go doc github.com/gousdt/gousdt/cmd/usdttrace
                         explains them
       --stats           what the tracing itself cost for each hit
-      --duration TIME   stop after 10s, 5m...
+      --duration TIME   stop after 10s, 5m... from when all is attached
       --mode MODE       force multi, single or single-ip
   -h, --help            this text
       --version         the version
 
-Ctrl-C stops, detaches at once and prints what the hits came to. A summary goes to
-standard error. Exit status: 0 something was watched, 1 no probe matched, 2 an error.
+Ctrl-C stops, detaches at once and prints what the hits came to; once more, after a
+second, ends without. A summary goes to standard error. Exit status: 0 something
+was watched, 1 no probe matched, 2 an error.
 
 Examples
   usdttrace -c 'python3 script.py' --str 0 --str 1 'python:function__entry'

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package main
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/go-quicktest/qt"
+	"golang.org/x/sys/unix"
+)
+
+// timeout(1) signals its child and then the process group.
+func TestSignalThatComesTwiceIsOne(t *testing.T) {
+	p := startTarget(t, "target-pie")
+	r := watching(t, "--count", p.path, "gousdt_test:three")
+	p.Fire("three", 3)
+	for range 20 {
+		if r.runs() {
+			_ = r.cmd.Process.Signal(syscall.SIGINT) // it may end this moment
+		}
+		for r.runs() && signalPending(r.cmd.Process.Pid, syscall.SIGINT) {
+		}
+	}
+	qt.Check(t, qt.DeepEquals(r.wait().ok(), []string{"count", "COUNT", "    3"}))
+}
+
+// signalPending tells whether a process has been sent a signal that it has not taken yet.
+func signalPending(pid int, signal syscall.Signal) bool {
+	status, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid)) // it may have ended
+	_, after, _ := strings.Cut(string(status), "\nShdPnd:")
+	line, _, _ := strings.Cut(after, "\n")
+	pending, _ := strconv.ParseUint(strings.TrimSpace(line), 16, 64)
+	return pending&(1<<(signal-1)) != 0
+}
+
+func TestItEndsAfterItsTime(t *testing.T) {
+	r := start(t, "--duration", "100ms", copyOf(t, "target-pie"), "gousdt_test:three").wait()
+	qt.Check(t, qt.Equals(r.status, exitWatched))
+	qt.Check(t, qt.StringContains(r.stderr, "0 events, 0 lost"))
+}
+
+// What is measured begins when everything is attached, which takes its time.
+func TestTimeToAttachDoesNotCount(t *testing.T) {
+	p := startTarget(t, "target-pie")
+	reader, writer, err := os.Pipe()
+	qt.Assert(t, qt.IsNil(err))
+	defer reader.Close()
+	// It stands still where it tells that everything is attached: nobody reads that yet.
+	fill(t, writer)
+	r := startPrepared(t, func(cmd *exec.Cmd) { cmd.Stderr = writer },
+		"--json", "--max-events", "1", "-p", decimal(p.PID), "gousdt_test:three")
+	writer.Close()
+	time.Sleep(time.Second) // much more than detaching takes
+	before := time.Now()
+	go func() {
+		buffer := make([]byte, 64<<10)
+		for {
+			if _, err := reader.Read(buffer); err != nil {
+				return
+			}
+		}
+	}()
+	for r.runs() {
+		p.Fire("three", 1)
+	}
+	seconds := r.wait().objects("summary")[0].Seconds
+	qt.Check(t, qt.IsTrue(seconds < time.Since(before).Seconds()), qt.Commentf("%v", seconds))
+}
+
+// fill writes into a pipe what it can hold.
+func fill(t *testing.T, pipe *os.File) {
+	t.Helper()
+	raw, err := pipe.SyscallConn()
+	qt.Assert(t, qt.IsNil(err))
+	qt.Assert(t, qt.IsNil(raw.Write(func(fd uintptr) bool {
+		for _, size := range []int{4096, 1} {
+			for err = nil; err == nil; {
+				_, err = unix.Write(int(fd), make([]byte, size))
+			}
+		}
+		return true
+	})))
+	qt.Assert(t, qt.ErrorIs(err, unix.EAGAIN))
+	qt.Assert(t, qt.IsNil(unix.SetNonblock(int(pipe.Fd()), false)))
+}
+
+func TestThreadIsNoProcess(t *testing.T) {
+	tasks, err := os.ReadDir("/proc/self/task") // the Go runtime has some
+	qt.Assert(t, qt.IsNil(err))
+	for _, task := range tasks {
+		if thread := task.Name(); thread != decimal(os.Getpid()) {
+			r := start(t, "-p", thread, "a:b").wait()
+			qt.Check(t, qt.Equals(r.status, exitError))
+			qt.Check(t, qt.Equals(r.stderr, fmt.Sprintf(
+				"usdttrace: process %s: this is a thread: give the PID of its process, %d\n", thread, os.Getpid())))
+			return
+		}
+	}
+	t.Fatal("no threads")
+}
