@@ -3,6 +3,8 @@
 package trace
 
 import (
+	"testing"
+
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/usdt"
 )
@@ -14,4 +16,11 @@ func ProgramName(probes ...Probe) string {
 		sites = append(sites, &Site{Site: usdt.Site{Site: elfnote.Site{Provider: p.Provider, Name: p.Name}}})
 	}
 	return programName(sites)
+}
+
+// WithoutProcessorID has sessions of a test do as on a kernel that does not tell programs their processor.
+func WithoutProcessorID(t testing.TB) {
+	before := hasProcessorID
+	hasProcessorID = func() (bool, error) { return false, nil }
+	t.Cleanup(func() { hasProcessorID = before })
 }

@@ -38,6 +38,7 @@ type Session struct {
 	latencies    []*latency
 
 	counters   *ebpf.Map
+	processors *ebpf.Map // nil where the kernel tells the processor
 	ring       *ebpf.Map // nil where no events are sent
 	stop       *ebpf.Map // nil but for StopWhenFull
 	statistics io.Closer // nil unless they are measured
@@ -159,6 +160,9 @@ func (s *Session) createMaps() error {
 		return explain("creating the map of counters", err)
 	}
 	s.plan.Counters = s.counters.FD()
+	if err := s.numberProcessors(); err != nil {
+		return explain("asking for the processor in a program", err)
+	}
 	if err := s.createAggregations(); err != nil {
 		return err
 	}
@@ -266,7 +270,7 @@ func (s *Session) use(read func() error) error {
 
 // maps returns all maps that the session has made.
 func (s *Session) maps() []*ebpf.Map {
-	all := []*ebpf.Map{s.counters, s.ring, s.stop}
+	all := []*ebpf.Map{s.counters, s.processors, s.ring, s.stop}
 	for _, a := range s.aggregations {
 		all = append(all, a.accumulators, a.stacks)
 	}

@@ -136,7 +136,7 @@ func (f *fetcher) operand(dst asm.Register, o *operand) {
 		f.call(asm.FnGetCurrentUidGid)
 		f.emit(asm.RSh.Imm(asm.R0, 32), asm.Mov.Reg(dst, asm.R0))
 	case expr.CPU:
-		f.call(asm.FnGetSmpProcessorId)
+		f.processorID()
 		f.emit(asm.Mov.Reg32(dst, asm.R0))
 	}
 	if o.term.HasMask {

@@ -118,7 +118,7 @@ func (b *builder) header(r *Record) {
 	b.siteID(asm.R1)
 	b.emit(asm.StoreMem(asm.R7, 0, asm.R1, asm.Word))
 	if r.CPU != None {
-		b.call(asm.FnGetSmpProcessorId)
+		b.processorID()
 		b.emit(asm.StoreMem(asm.R7, int16(r.CPU), asm.R0, asm.Word))
 	}
 	if r.Time != None {

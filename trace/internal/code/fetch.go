@@ -36,6 +36,25 @@ func newFetcher(a *assembler, kernel Kernel, args []argspec.Arg) *fetcher {
 	return &fetcher{assembler: a, kernel: kernel, args: args, stack: make(map[int]int), loaded: make(map[int]bool), merged: make(map[int]*placedGroup)}
 }
 
+// processorID emits the number of the processor in R0. It changes R1 to R5.
+func (f *fetcher) processorID() {
+	if f.kernel.Processors == 0 {
+		f.call(asm.FnGetSmpProcessorId)
+		return
+	}
+	unused := f.used
+	key := f.alloc(4)
+	f.used = unused
+	none := f.label()
+	f.emit(asm.StoreImm(asm.R10, int16(key), 0, asm.Word))
+	f.addressOf(asm.R2, asm.R10, key)
+	f.emit(asm.LoadMapPtr(asm.R1, f.kernel.Processors))
+	f.call(asm.FnMapLookupElem)
+	f.jumpIfImm(asm.JEq, asm.R0, 0, asm.R1, none)
+	f.emit(asm.LoadMem(asm.R0, asm.R0, 0, asm.DWord))
+	f.place(none)
+}
+
 // readable tells whether this kernel can fetch an argument of the site.
 func (f *fetcher) readable(index int) bool {
 	return index < len(f.args) && f.args[index].CheckKernel(f.kernel.Machine) == nil

@@ -20,6 +20,12 @@ type Kernel struct {
 	// CompareExchange: BPF_CMPXCHG can be used (Linux 5.12, kernel commit 5ffa25502b5a). Without it minima and maxima are
 	// kept by a load and a store, which is right on those kernels since they do not preempt a program.
 	CompareExchange bool
+
+	// Processors is the descriptor of a per-processor array of one u64, the processor's number, where
+	// bpf_get_smp_processor_id cannot be called; else 0. Some just-in-time compilers put code of their own in its place,
+	// and where they are switched off (net.core.bpf_jit_enable, as by default on riscv64) the kernel may refuse programs
+	// that call it: Linux 7.2 does, 6.12 does not.
+	Processors int
 }
 
 // word returns the size of a saved register in bytes.

@@ -52,6 +52,8 @@ func TestKernelAcceptsWhatIsGenerated(t *testing.T) {
 	ring := newMap(&ebpf.MapSpec{Type: ebpf.RingBuf, MaxEntries: 1 << 20})
 	stop := newMap(&ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: 8, MaxEntries: 1})
 	starts := newMap(&ebpf.MapSpec{Type: ebpf.LRUHash, KeySize: 16, ValueSize: 8, MaxEntries: 16})
+	processors := newMap(&ebpf.MapSpec{Type: ebpf.PerCPUArray, KeySize: 4, ValueSize: 8, MaxEntries: 1})
+	refused := load(ProcessorIDProbe(), 0) != nil
 	stacks := newMap(&ebpf.MapSpec{Type: ebpf.StackTrace, KeySize: 4, ValueSize: 8 * 127, MaxEntries: 16})
 
 	loaded := 0
@@ -59,6 +61,10 @@ func TestKernelAcceptsWhatIsGenerated(t *testing.T) {
 		// As many sites as a file may have, a few of which share their code.
 		count := 1 + random.IntN(14)
 		w := k.newWorld(random, count)
+		kernel.Processors = 0
+		if refused || random.IntN(2) == 0 {
+			kernel.Processors = processors
+		}
 		plan := &Plan{Kernel: kernel, Counters: counters}
 		if random.IntN(2) == 0 {
 			node, err := expr.ParseCondition(w.randomCondition(kernel, random, random.IntN(4)))

@@ -14,5 +14,10 @@ func CompareExchangeProbe() asm.Instructions {
 	return program
 }
 
+// ProcessorIDProbe returns a program that the kernel loads unless it takes Kernel.Processors.
+func ProcessorIDProbe() asm.Instructions {
+	return asm.Instructions{asm.FnGetSmpProcessorId.Call(), asm.Mov.Imm(asm.R0, 0), asm.Return()}
+}
+
 // EmptyProgram returns a program that does nothing.
 func EmptyProgram() asm.Instructions { return asm.Instructions{asm.Mov.Imm(asm.R0, 0), asm.Return()} }
