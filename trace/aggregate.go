@@ -67,7 +67,8 @@ type Histogram struct {
 // A start that comes again before its end replaces the first one. An end without a start is counted in
 // Losses.Unmatched.
 type Latency struct {
-	// Start and Done are patterns as in Open. The session must watch the probes of both.
+	// Start and Done are patterns as in Open. The session must watch the probes of both: Open sees to that, but with
+	// Attach they may come one after the other.
 	Start, Done string
 
 	// By is what is the same at both: "tid", which stands for empty too, or an argument such as "arg0" that says

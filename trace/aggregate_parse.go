@@ -6,12 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/cilium/ebpf"
 
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/trace/internal/code"
 	"github.com/gousdt/gousdt/trace/internal/expr"
+	"github.com/gousdt/gousdt/usdt"
 )
 
 const (
@@ -182,6 +184,41 @@ func (l *Latency) parse() (*latency, error) {
 	}
 	p.Done, err = parseNumber(doneBy)
 	return p, err
+}
+
+// checkLatencies tells whether both ends of each latency are watched. What is not measured for that goes unnoticed: it looks
+// as if nothing happened.
+func (s *Session) checkLatencies(a *Attachment, target usdt.Target) error {
+	for i := range s.opts.Aggregations {
+		l := s.opts.Aggregations[i].Latency
+		if l == nil {
+			continue
+		}
+		for _, end := range []struct{ name, pattern string }{{"start", l.Start}, {"done", l.Done}} {
+			if err := a.checkWatched(end.pattern, target); err != nil {
+				return fmt.Errorf("options: aggregation %d: latency: %s: %w", i, end.name, err)
+			}
+		}
+	}
+	return nil
+}
+
+// checkWatched tells whether a pattern picks any of the sites that are watched.
+func (a *Attachment) checkWatched(pattern string, target usdt.Target) error {
+	p, err := elfnote.ParsePattern(pattern)
+	if err != nil {
+		return err
+	}
+	if slices.ContainsFunc(a.sites, func(s *Site) bool { return p.Match(s.Provider, s.Name) }) {
+		return nil
+	}
+	sel, err := usdt.SelectPattern(target, p)
+	if err != nil {
+		return err
+	}
+	defer sel.Close()
+	return fmt.Errorf("no site of %s is watched: the pattern to open must pick it, and it must have the arguments that are named",
+		pattern)
 }
 
 func sitePattern(pattern string) (func(*code.Site) bool, error) {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/go-quicktest/qt"
 
+	"github.com/gousdt/gousdt/internal/testprog"
 	"github.com/gousdt/gousdt/trace"
 	"github.com/gousdt/gousdt/usdt"
 )
@@ -92,6 +93,35 @@ func TestLatencyByArgument(t *testing.T) {
 	losses, err := s.Losses()
 	qt.Assert(t, qt.IsNil(err))
 	qt.Assert(t, qt.Equals(losses, trace.Losses{Unmatched: 4*900 - 5 - 5 - 5 - 1}))
+}
+
+// An end that is never passed looks as if nothing happened.
+func TestLatencyWithoutOneEndIsAnError(t *testing.T) {
+	testprog.RequireBPF(t)
+	testprog.LeakCheck(t)
+	path := testprog.Path(t, "target-pie")
+	for _, test := range []struct {
+		latency trace.Latency
+		want    string
+	}{
+		{trace.Latency{Start: "thre", Done: "twelve"},
+			`options: aggregation 0: latency: start: .*no probe thre \(nearest: gousdt_test:three.*`},
+		{trace.Latency{Start: "three", Done: "gousdt_test:twelv"},
+			`options: aggregation 0: latency: done: .*no probe gousdt_test:twelv \(nearest: gousdt_test:twelve.*`},
+		{trace.Latency{Start: "three", Done: "sizes"},
+			`options: aggregation 0: latency: done: no site of sizes is watched: the pattern to open must pick it.*`},
+		{trace.Latency{Start: "three", Done: "twelve", By: "arg2", DoneBy: "arg99"},
+			`options: aggregation 0: latency: done: no site of twelve is watched: .*it must have the arguments.*`},
+	} {
+		_, err := trace.Open(usdt.Target{Path: path}, "gousdt_test:t[hw]*e", &trace.Options{
+			Aggregations: []trace.Aggregation{{Latency: &test.latency}},
+		})
+		qt.Check(t, qt.ErrorMatches(err, test.want))
+	}
+	// They may be attached one after the other.
+	s := newSession(t, &trace.Options{Aggregations: []trace.Aggregation{{Latency: &trace.Latency{Start: "three", Done: "twelve"}}}})
+	attach(t, s, usdt.Target{Path: path}, "three", nil)
+	attach(t, s, usdt.Target{Path: path}, "twelve", nil)
 }
 
 func TestFilterOfALatencyIsAboutItsStart(t *testing.T) {

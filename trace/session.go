@@ -64,15 +64,20 @@ type Session struct {
 	closeErr  error
 }
 
-// Open watches the probes of a file that match a pattern, as elfnote.ParsePattern reads it. It is New and Attach.
+// Open watches the probes of a file that match a pattern, as elfnote.ParsePattern reads it. It is New and Attach, but that
+// both ends of each latency must be among the probes watched.
 //
-// Errors: as for New, Session.Attach and elfnote.ParsePattern.
+// Errors: as for New and Session.Attach; *usdt.NotFoundError where the file has no probe that is an end of a latency.
 func Open(target usdt.Target, pattern string, opts *Options) (*Session, error) {
 	s, err := New(opts)
 	if err != nil {
 		return nil, err
 	}
-	if _, err := s.Attach(target, pattern, nil); err != nil {
+	a, err := s.Attach(target, pattern, nil)
+	if err == nil {
+		err = s.checkLatencies(a, target)
+	}
+	if err != nil {
 		s.Close()
 		return nil, err
 	}
@@ -195,13 +200,13 @@ func (s *Session) createMaps() error {
 // Attach watches the probes of a file that match a pattern, as elfnote.ParsePattern reads it. It is all or nothing.
 // nil options are the common case.
 //
-// Errors: those of elfnote.ParsePattern, of usdt.SelectMatching and usdt.Selection.Attach; *NeverError; ErrClosed.
+// Errors: those of elfnote.ParsePattern, of usdt.SelectPattern and usdt.Selection.Attach; *NeverError; ErrClosed.
 func (s *Session) Attach(target usdt.Target, pattern string, opts *AttachOptions) (*Attachment, error) {
 	p, err := elfnote.ParsePattern(pattern)
 	if err != nil {
 		return nil, err
 	}
-	sel, err := usdt.SelectMatching(target, p.Match)
+	sel, err := usdt.SelectPattern(target, p)
 	if err != nil {
 		return nil, err
 	}

@@ -378,7 +378,9 @@ func TestErrorsSayWhatIsWrong(t *testing.T) {
 		want    string
 	}{
 		{usdt.Target{Path: path}, "[", trace.Options{}, ".*class.*has no end"},
-		{usdt.Target{Path: path}, "gousdt_test:thre", trace.Options{}, ".*no probe.*"},
+		{usdt.Target{Path: path}, "gousdt_test:thre", trace.Options{}, `.*no probe gousdt_test:thre \(nearest: gousdt_test:three.*`},
+		{usdt.Target{Path: path}, "thre", trace.Options{}, `.*no probe thre \(nearest: gousdt_test:three.*`},
+		{usdt.Target{Path: path}, "*:t[hr]re", trace.Options{}, `.*no probe \*:t\[hr\]re \(nearest: gousdt_test:three.*`},
 		{usdt.Target{Path: path}, "gousdt_broken:*", trace.Options{}, ".*no nop there.*"},
 		{usdt.Target{Path: "/nonexistent"}, "*", trace.Options{}, ".*no such file.*"},
 		{usdt.Target{Path: path}, "three", trace.Options{Filter: "arg3 == 1"}, `.*the condition "arg3 == 1" can hold at none of the 1 sites: does it name.*`},

@@ -42,7 +42,7 @@ var ErrNotMapped = errors.New("the process has not mapped the file")
 // A NotFoundError says that a file has probes but none that was asked for.
 type NotFoundError struct {
 	File    string
-	Probe   string   // as asked for, PROVIDER:NAME; "" where a function was to match
+	Probe   string   // as asked for, PROVIDER:NAME or a pattern; "" where a function was to match
 	Nearest []string // up to three PROVIDER:NAME of the file that are spelled most alike
 }
 

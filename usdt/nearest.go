@@ -5,6 +5,7 @@ package usdt
 import (
 	"cmp"
 	"slices"
+	"strings"
 
 	"github.com/gousdt/gousdt/elfnote"
 )
@@ -12,7 +13,8 @@ import (
 // mostCompared bounds the work for a hint: a file may carry a million probes.
 const mostCompared = 10_000
 
-// nearest returns up to three probes of a file that are spelled most like the wanted one.
+// nearest returns up to three probes of a file that are spelled most like the wanted one: PROVIDER:NAME, or *:NAME or NAME
+// for any provider.
 func nearest(file *elfnote.File, wanted string) []string {
 	type candidate struct {
 		probe    string
@@ -20,6 +22,8 @@ func nearest(file *elfnote.File, wanted string) []string {
 	}
 	var candidates []candidate
 	seen := make(map[string]bool)
+	wanted, anyProvider := strings.CutPrefix(wanted, "*:")
+	anyProvider = anyProvider || !strings.Contains(wanted, ":")
 	for site, err := range file.Sites() {
 		probe := site.Provider + ":" + site.Name
 		if err != nil || seen[probe] {
@@ -30,7 +34,11 @@ func nearest(file *elfnote.File, wanted string) []string {
 		}
 		seen[probe] = true
 		// More than half of it spelled otherwise is another name, not a slip.
-		if d := editDistance(wanted, probe); d <= len(wanted)/2 {
+		compared := probe
+		if anyProvider {
+			compared = site.Name
+		}
+		if d := editDistance(wanted, compared); d <= len(wanted)/2 {
 			candidates = append(candidates, candidate{probe, d})
 		}
 	}

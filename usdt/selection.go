@@ -62,6 +62,12 @@ func SelectMatching(target Target, match func(provider, name string) bool) (*Sel
 	return selectSites(target, "", match)
 }
 
+// SelectPattern finds all probes that a pattern picks. Errors are as for Select: unlike that of SelectMatching, a
+// *NotFoundError says what is spelled most like the pattern.
+func SelectPattern(target Target, pattern elfnote.Pattern) (*Selection, error) {
+	return selectSites(target, pattern.String(), pattern.Match)
+}
+
 func selectSites(target Target, wanted string, match func(provider, name string) bool) (*Selection, error) {
 	kernel, err := kernelMachine()
 	if err != nil {

@@ -224,7 +224,7 @@ func (l *lister) warnNothing(path string, file *elfnote.File) {
 	case !hasProbes:
 		l.warn("%s: no probes", path)
 	case len(similar) > 0:
-		l.warn("%s: no probe matches; did you mean %s?", path, strings.Join(similar, " or "))
+		l.warn("%s: no probe matches (nearest: %s)", path, strings.Join(similar, ", "))
 	default:
 		l.warn("%s: no probe matches (without a pattern, all are listed)", path)
 	}

@@ -4,6 +4,7 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -115,6 +116,27 @@ func TestLatencyIsMeasuredBetweenTwoProbes(t *testing.T) {
 	qt.Check(t, qt.Equals(lines[0], "time from three to twelve"))
 	qt.Check(t, qt.Matches(lines[1], `count 1, average [\d.]+(us|ms|s)`))
 	qt.Check(t, qt.Matches(lines[3], ` *[\d.]+(us|ms|s) +[\d.]+(us|ms|s) +1 +100.0%  #{32}`))
+}
+
+func TestLatencyWithoutOneEndIsAnError(t *testing.T) {
+	path := copyOf(t, "target-pie")
+	r := start(t, "--latency", "thre..twelve", path).wait()
+	qt.Check(t, qt.Equals(r.status, exitNothing))
+	qt.Check(t, qt.StringContains(r.stderr, "no probe matches *:thre in "+path+" (nearest: gousdt_test:three"))
+	r = start(t, "--latency", "three..twelve", "--match", "arg2=arg99", path).wait()
+	qt.Check(t, qt.Equals(r.status, exitError))
+	qt.Check(t, qt.Equals(r.stderr, "usdttrace: --latency: no site of *:twelve has the arguments that are named\n"))
+	// The other end might be in a file that is still to come.
+	r = startWith(t, "quit\n", "--latency", "gousdt_test:thre..twelve", "-c", path).wait()
+	qt.Check(t, qt.Equals(r.status, exitNothing))
+	qt.Check(t, qt.StringContains(r.stderr, "usdttrace: no probe matches gousdt_test:thre in what the command has run"))
+	p := testprog.Start(t, path)
+	running := watching(t, "--latency", "gousdt_test:thre..twelve", "-p", decimal(p.PID))
+	qt.Check(t, qt.StringContains(running.stderr.String(), "usdttrace: no probe matches gousdt_test:thre\n"))
+	p.Stop()
+	r = running.wait()
+	qt.Check(t, qt.Equals(r.status, exitNothing))
+	qt.Check(t, qt.StringContains(r.stderr, fmt.Sprintf("usdttrace: no probe matches gousdt_test:thre in process %d", p.PID)))
 }
 
 func TestIntervalsStartAnew(t *testing.T) {

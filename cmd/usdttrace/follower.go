@@ -78,9 +78,14 @@ func (t *tracer) followProcess() error {
 	if err := f.begin(func() error { return f.watcher.Sync(pid) }); err != nil {
 		return err
 	}
-	if sites, _ := t.targets.watched(); sites == 0 && t.targets.never == nil && !t.failed.Load() {
+	sites, _ := t.targets.watched()
+	switch {
+	case sites > 0:
+		t.warnUnmatched()
+		return nil
+	case t.targets.never == nil && !t.failed.Load():
 		f.addNearest(pid)
-		return &nothingError{t.targets.nothing(fmt.Sprintf("process %d", pid))}
+		return &nothingError{t.targets.nothing(t.options.patterns, fmt.Sprintf("process %d", pid))}
 	}
 	return t.verdict()
 }
@@ -286,7 +291,7 @@ func (f *follower) addNearest(pid int) {
 	files, _ := proc.NewFS("").Files(pid) // what cannot be read has no names to offer
 	for _, m := range files {
 		if file, ok, err := cache.Acquire(m, nil); err == nil && ok {
-			f.tracer.targets.addNearest(usdt.Target{ELF: file.ELF()})
+			f.tracer.targets.addNearest(usdt.Target{ELF: file.ELF()}, f.tracer.options.patterns)
 			file.Release()
 		}
 	}

@@ -58,6 +58,14 @@ func (o *options) isBytes(arg int) bool {
 	return slices.ContainsFunc(o.captures, func(c trace.Capture) bool { return c.Arg == arg && c.Bytes })
 }
 
+// ends returns the patterns of both ends of a latency, none without --latency.
+func (o *options) ends() []elfnote.Pattern {
+	if o.latency == nil {
+		return nil
+	}
+	return o.patterns[:2] // see parseLatency
+}
+
 // aggregates tells whether hits are counted in the kernel rather than shown.
 func (o *options) aggregates() bool {
 	return o.count || o.sum != "" || o.hist != "" || o.latency != nil || o.pprofFile != ""
@@ -309,7 +317,7 @@ func (o *options) parseLatency(s, match string) error {
 	}
 	o.latency = &trace.Latency{Start: start, Done: done}
 	o.latency.By, o.latency.DoneBy, _ = strings.Cut(match, "=")
-	// Both are watched, whatever else is.
+	// Both are watched, whatever else is. They are the first patterns.
 	return o.parseOperands([]string{patternWord(start), patternWord(done)})
 }
 

@@ -107,7 +107,7 @@ func (t *tracer) attachProgram(pid int, first bool) error {
 	}
 	if sites, _ := t.targets.watched(); sites == 0 {
 		for _, path := range files {
-			t.targets.addNearest(usdt.Target{Path: path})
+			t.targets.addNearest(usdt.Target{Path: path}, t.options.patterns)
 		}
 	}
 	return nil

@@ -69,10 +69,33 @@ func (t *targets) find(files []string, pid int) error {
 			t.selections = append(t.selections, sel)
 		}
 	}
-	if len(t.selections) == 0 && missing != nil {
+	switch {
+	case len(t.selections) > 0:
+		return t.checkLatency()
+	case missing != nil:
 		return &nothingError{missing}
 	}
 	return nil
+}
+
+// checkLatency tells whether the files have both ends of a latency.
+func (t *targets) checkLatency() error {
+	var missing []elfnote.Pattern
+	for _, end := range t.options.ends() {
+		has := func(s usdt.Site) bool { return end.Match(s.Provider, s.Name) }
+		if !slices.ContainsFunc(t.selections, func(sel *usdt.Selection) bool { return slices.ContainsFunc(sel.Sites(), has) }) {
+			missing = append(missing, end)
+		}
+	}
+	if len(missing) == 0 {
+		return nil
+	}
+	var where []string
+	for _, sel := range t.selections {
+		where = append(where, sel.File().Name())
+		t.addNearest(usdt.Target{ELF: sel.File()}, missing)
+	}
+	return &nothingError{t.nothing(missing, strings.Join(where, " or "))}
 }
 
 // isNothing tells whether an error says that a file has none of the probes.
@@ -86,21 +109,21 @@ func (t *targets) noMatch(target usdt.Target, err error) error {
 	if errors.Is(err, usdt.ErrNoProbes) {
 		return err
 	}
-	t.addNearest(target)
+	t.addNearest(target, t.options.patterns)
 	file := target.Path
 	if target.ELF != nil {
 		file = target.ELF.Name()
 	}
-	return fmt.Errorf("%s: %w", file, t.nothing(""))
+	return fmt.Errorf("%s: %w", file, t.nothing(t.options.patterns, ""))
 }
 
-// nothing says that no probe matches.
-func (t *targets) nothing(where string) error {
-	var patterns []string
-	for _, p := range t.options.patterns {
-		patterns = append(patterns, p.String())
+// nothing says that no probe matches any of the patterns.
+func (t *targets) nothing(patterns []elfnote.Pattern, where string) error {
+	var texts []string
+	for _, p := range patterns {
+		texts = append(texts, p.String())
 	}
-	text := "no probe matches " + strings.Join(patterns, " or ")
+	text := "no probe matches " + strings.Join(texts, " or ")
 	if where != "" {
 		text += " in " + where
 	}
@@ -115,13 +138,11 @@ func (t *targets) nothing(where string) error {
 // maxNearest is how many names are suggested.
 const maxNearest = 3
 
-// addNearest remembers the probes of a file that are spelled most like the patterns.
-func (t *targets) addNearest(target usdt.Target) {
-	for _, p := range t.options.patterns {
-		provider, name := splitPattern(p)
+// addNearest remembers the probes of a file that are spelled most like the patterns, as far as these match none.
+func (t *targets) addNearest(target usdt.Target, patterns []elfnote.Pattern) {
+	for _, p := range patterns {
 		var notFound *usdt.NotFoundError
-		// There is no probe of that name, and the error tells which ones are nearest.
-		sel, err := usdt.Select(target, provider, name)
+		sel, err := usdt.SelectPattern(target, p)
 		if err == nil {
 			sel.Close()
 		}
@@ -136,20 +157,6 @@ func (t *targets) addNearest(target usdt.Target) {
 		}
 		t.mu.Unlock()
 	}
-}
-
-// splitPattern divides a pattern at its first single colon.
-func splitPattern(p elfnote.Pattern) (provider, name string) {
-	s := p.String()
-	for i := 0; i < len(s); i++ {
-		switch {
-		case strings.HasPrefix(s[i:], "::"):
-			i++
-		case s[i] == ':':
-			return s[:i], s[i+1:]
-		}
-	}
-	return "", s
 }
 
 // attached remembers what has been attached. The name is how people call the file.
@@ -204,6 +211,19 @@ func (t *targets) unmatched() []elfnote.Pattern {
 	return none
 }
 
+// unmatchedEnds returns the ends of a latency that have picked nothing.
+func (t *targets) unmatchedEnds() []elfnote.Pattern {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	var none []elfnote.Pattern
+	for i, p := range t.options.ends() {
+		if !t.matched[i] {
+			none = append(none, p)
+		}
+	}
+	return none
+}
+
 // attachFiles attaches to the files of the command line.
 func (t *tracer) attachFiles() error {
 	for _, sel := range t.targets.selections {
@@ -221,9 +241,10 @@ func (t *tracer) attachFiles() error {
 			return errEnded
 		}
 	}
-	if len(t.targets.selections) > 0 {
-		t.warnUnmatched()
+	if missing := t.targets.unmatchedEnds(); len(missing) > 0 { // they have sites, see checkLatency
+		return fmt.Errorf("--latency: no site of %s has the arguments that are named", missing[0])
 	}
+	t.warnUnmatched()
 	return nil
 }
 

@@ -273,9 +273,21 @@ func (t *tracer) warnFailed(err error) {
 	t.messages.warn("%s", explain(err))
 }
 
-// verdict returns the error for a run that has watched nothing.
+// verdict returns the error for a run that has watched nothing, or but one end of a latency.
 func (t *tracer) verdict() error {
-	if sites, _ := t.targets.watched(); sites > 0 || t.failed.Load() {
+	if t.failed.Load() {
+		return nil
+	}
+	where := "any process"
+	if t.command != nil {
+		where = "what the command has run"
+	} else if t.options.pid != 0 {
+		where = fmt.Sprintf("process %d", t.options.pid)
+	}
+	if sites, _ := t.targets.watched(); sites > 0 {
+		if missing := t.targets.unmatchedEnds(); len(missing) > 0 {
+			return &nothingError{t.targets.nothing(missing, where)}
+		}
 		return nil
 	}
 	if err := t.targets.never; err != nil {
@@ -285,9 +297,5 @@ func (t *tracer) verdict() error {
 		return &nothingError{fmt.Errorf("the process ended before %s was attached to: name that file on the command line "+
 			"to have it attached to from the start", late)}
 	}
-	where := "any process"
-	if t.command != nil {
-		where = "what the command has run"
-	}
-	return &nothingError{t.targets.nothing(where)}
+	return &nothingError{t.targets.nothing(t.options.patterns, where)}
 }
