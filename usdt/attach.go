@@ -48,7 +48,7 @@ func (m *Manager) Attach(prog *ebpf.Program, target Target, provider, name strin
 
 // AttachMatching attaches a program to all probes of a file that a function accepts, for example an elfnote.Pattern's
 // Match: in ModeMulti by one link, which closes as fast as that of one probe. Options.SiteCookie lets the program tell
-// the probes apart. Errors are as for Attach.
+// the probes apart. Sites that cannot be attached are left out, see Link.Unfit. Errors are as for Attach.
 func (m *Manager) AttachMatching(prog *ebpf.Program, target Target, match func(provider, name string) bool, opts *Options) (*Link, error) {
 	sel, err := SelectMatching(target, match)
 	if err != nil {

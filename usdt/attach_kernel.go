@@ -43,7 +43,7 @@ func (s *Selection) Attach(prog *ebpf.Program, mode Mode, cookies []uint64) (*Li
 		return nil, fmt.Errorf("%s: %w", s.opened.name, err)
 	}
 
-	lnk := &Link{mode: mode, target: s.opened.name, pid: s.pid, sites: s.sites, broken: s.broken, closed: make(chan struct{})}
+	lnk := &Link{mode: mode, target: s.opened.name, pid: s.pid, sites: s.sites, broken: s.broken, unfit: s.unfit, closed: make(chan struct{})}
 	switch mode {
 	case ModeMulti:
 		lnk.kernel, err = s.attachMulti(executable, prog, cookies)
@@ -72,15 +72,8 @@ func (s *Selection) checkSemaphores(mode Mode) error {
 			return err
 		}
 	}
-	semaphores := make(map[uint64]uint64, len(s.sites))
 	for i := range s.sites {
 		site := &s.sites[i]
-		if first, twice := semaphores[site.uprobeOffset()]; twice && first != site.SemaphoreOffset {
-			return siteError(s.opened.name, site, &SemaphoreClashError{Semaphore: site.SemaphoreOffset,
-				Err: errors.New("the file has another probe at the same instruction")})
-		}
-		semaphores[site.uprobeOffset()] = site.SemaphoreOffset
-
 		switch {
 		case site.SemaphoreOffset == 0:
 		case !counted:

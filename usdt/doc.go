@@ -46,7 +46,8 @@
 //
 // # What is guaranteed
 //
-// An Attach is all or nothing. Before anything is attached each site is checked: that it lies in executable code and
+// An Attach is all or nothing; where probes are chosen by a pattern, sites that are not fit for it are left out, and named by
+// [Link.Unfit]. Before anything is attached each site is checked: that it lies in executable code and
 // holds a nop, for a breakpoint anywhere else could kill the traced program. Semaphores, the counters by which a program
 // knows that a probe is watched, are counted by the kernel, so they are right also after the tracer has been killed; the
 // memory of the traced process is never written. The attachment ends with [Link.Close], and at the latest with the

@@ -23,6 +23,7 @@ type Link struct {
 	pid    int
 	sites  []Site
 	broken []*elfnote.NoteError
+	unfit  []*SiteError
 
 	kernel  []io.Closer // one uprobe_multi link, or a perf event per site
 	release func()      // gives back what belongs to the link, once nothing can hit it any more
@@ -46,6 +47,10 @@ func (l *Link) Sites() []Site { return l.sites }
 
 // Broken returns the notes of the attached probes that are damaged: these places of the program are not attached.
 func (l *Link) Broken() []*elfnote.NoteError { return l.broken }
+
+// Unfit returns the sites that cannot be attached, where the probes were chosen by a function or pattern: these places of the
+// program are not attached. See Selection.Unfit.
+func (l *Link) Unfit() []*SiteError { return l.unfit }
 
 // An UnavailableArgument is an argument that a program cannot read at one of the sites of a link; there it reads
 // as an error.

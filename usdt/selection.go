@@ -27,7 +27,7 @@ type Site struct {
 }
 
 // A Selection is the sites of some probes in one file, checked and ready to be attached: each lies in executable code
-// and holds a nop.
+// and holds a nop that the kernel can safely put a breakpoint on.
 //
 // Managers make and close their own. Make one yourself to see what an Attach would do, or to attach a program that
 // reads arguments by itself and needs no Manager.
@@ -41,6 +41,7 @@ type Selection struct {
 	sites    []Site
 	lists    []int32 // for each site the number of its Args among the different ones of the file
 	broken   []*elfnote.NoteError
+	unfit    []*SiteError
 
 	semaphores bool // some site has one
 }
@@ -53,8 +54,9 @@ func Select(target Target, provider, name string) (*Selection, error) {
 	return selectSites(target, provider+":"+name, func(p, n string) bool { return p == provider && n == name })
 }
 
-// SelectMatching finds all probes that a function accepts, for example an elfnote.Pattern's Match; nil accepts all. Errors
-// are as for Select.
+// SelectMatching finds all probes that a function accepts, for example an elfnote.Pattern's Match; nil accepts all. A site
+// that is not fit to be attached is left out, see Selection.Unfit. Errors are as for Select, a *SiteError where no site is
+// left.
 func SelectMatching(target Target, match func(provider, name string) bool) (*Selection, error) {
 	if match == nil {
 		match = func(string, string) bool { return true }
@@ -128,12 +130,72 @@ func (s *Selection) find(target Target, wanted string, match func(provider, name
 		return notFound
 	}
 
-	if err := checkCode(file, s.opened.name, s.sites); err != nil {
+	if err := s.check(wanted != ""); err != nil {
 		return err
 	}
 	var err error
 	s.lists, err = parseArguments(file, target.DebugFile, s.sites)
 	return err
+}
+
+// check finds the sites that cannot be attached. Where all are wanted the first is an error, else they are left out, and an
+// error if they are all there are.
+func (s *Selection) check(all bool) error {
+	unfit := make(map[*Site]*SiteError)
+	refuse := func(site *Site, err error) error {
+		refused := siteError(s.opened.name, site, err)
+		if all {
+			return refused
+		}
+		unfit[site] = refused
+		return nil
+	}
+	if err := checkCode(s.opened.elf, s.sites, refuse); err != nil {
+		return err
+	}
+	if err := s.checkClashes(unfit, refuse); err != nil {
+		return err
+	}
+	if len(unfit) == 0 {
+		return nil
+	}
+
+	fit := make([]Site, 0, len(s.sites)-len(unfit))
+	for i := range s.sites {
+		if refused := unfit[&s.sites[i]]; refused != nil {
+			s.unfit = append(s.unfit, refused)
+		} else {
+			fit = append(fit, s.sites[i])
+		}
+	}
+	s.sites = fit
+	if len(fit) == 0 {
+		return s.unfit[0]
+	}
+	return nil
+}
+
+// checkClashes finds probes at the same instruction with different semaphores, of which the kernel takes one alone.
+func (s *Selection) checkClashes(unfit map[*Site]*SiteError, refuse func(site *Site, err error) error) error {
+	if !s.semaphores {
+		return nil
+	}
+	semaphores := make(map[uint64]uint64, len(s.sites))
+	for i := range s.sites {
+		site := &s.sites[i]
+		if unfit[site] != nil {
+			continue
+		}
+		if first, twice := semaphores[site.uprobeOffset()]; !twice {
+			semaphores[site.uprobeOffset()] = site.SemaphoreOffset
+		} else if first != site.SemaphoreOffset {
+			if err := refuse(site, &SemaphoreClashError{Semaphore: site.SemaphoreOffset,
+				Err: errors.New("the file has another probe at the same instruction")}); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 const (
@@ -167,6 +229,11 @@ func (s *Selection) Sites() []Site { return s.sites }
 
 // Broken returns the notes of the selected probes that are damaged, and so are not among the sites.
 func (s *Selection) Broken() []*elfnote.NoteError { return s.broken }
+
+// Unfit returns the sites of the selected probes that cannot be attached, and so are not among the sites: without a nop, with
+// one that the kernel could not safely put a breakpoint on (ErrUnsafeNop, ErrPrefixedNop), or at the same instruction as
+// another probe with another semaphore. Only SelectMatching leaves such sites out.
+func (s *Selection) Unfit() []*SiteError { return s.unfit }
 
 // File returns the file. It is open until Close.
 func (s *Selection) File() *elfnote.File { return s.opened.elf }
@@ -208,7 +275,7 @@ func (s *Selection) Close() error {
 	return s.opened.close()
 }
 
-func siteError(file string, site *Site, err error) error {
+func siteError(file string, site *Site, err error) *SiteError {
 	return &SiteError{
 		File: file, Provider: site.Provider, Name: site.Name, Location: site.Location, Err: err,
 	}

@@ -92,7 +92,7 @@ type Watch struct {
 }
 
 // Watch attaches a program to the probes that match one of the patterns, wherever a process maps a file that has them.
-// It begins with the first Sync, SyncAll or Run, and ends with Close.
+// Sites that cannot be attached are left out, see Link.Unfit. It begins with the first Sync, SyncAll or Run, and ends with Close.
 func (m *Manager) Watch(prog *ebpf.Program, patterns []elfnote.Pattern, opts *WatchOptions) (*Watch, error) {
 	if opts == nil {
 		opts = &WatchOptions{}

@@ -242,6 +242,7 @@ func (f *follower) attach(pair *proc.Pair, process proc.ID) {
 			return
 		}
 		f.selections[pair.File] = sel
+		t.warnSkipped(sel, pair.Path)
 	}
 	a, err := t.session.AttachSelection(sel.ForPID(process.PID), nil)
 	if err != nil {

@@ -151,6 +151,7 @@ func (f *follower) attachPath(path string, process proc.ID) error {
 		return err
 	}
 	t.targets.attached(a, path)
+	t.warnSkipped(sel, path)
 	f.attached[key] = a
 	return nil
 }

@@ -234,9 +234,7 @@ func (t *tracer) attachFiles() error {
 			return err
 		}
 		t.targets.attached(a, sel.File().Name())
-		for _, note := range sel.Broken() {
-			t.messages.warn("%s: skipped %v", sel.File().Name(), note)
-		}
+		t.warnSkipped(sel, sel.File().Name())
 		if t.ctx.Err() != nil {
 			return errEnded
 		}
@@ -246,6 +244,16 @@ func (t *tracer) attachFiles() error {
 	}
 	t.warnUnmatched()
 	return nil
+}
+
+// warnSkipped names the places that match but are not watched.
+func (t *tracer) warnSkipped(sel *usdt.Selection, file string) {
+	for _, note := range sel.Broken() {
+		t.messages.warn("%s: skipped %v", file, note)
+	}
+	for _, site := range sel.Unfit() {
+		t.messages.warn("%s: skipped probe %s:%s at %#x: %v", file, site.Provider, site.Name, site.Location, site.Err)
+	}
 }
 
 func (t *tracer) warnUnmatched() {

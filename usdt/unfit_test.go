@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+//go:build linux
+
+package usdt_test
+
+import (
+	"bytes"
+	"os"
+	"testing"
+
+	"github.com/go-quicktest/qt"
+
+	"github.com/gousdt/gousdt/internal/testprog"
+	"github.com/gousdt/gousdt/proc"
+	"github.com/gousdt/gousdt/usdt"
+)
+
+// A site that nobody may attach to is no reason not to see the others, where a pattern means whatever there is.
+func TestPatternsLeaveOutSitesThatCannotBeAttached(t *testing.T) {
+	match := func(_, name string) bool { return name == "three" || name == "no_nop" }
+	check := func(t *testing.T, c *collector, lnk *usdt.Link, process *testprog.Process) {
+		t.Helper()
+		qt.Assert(t, qt.HasLen(lnk.Sites(), 1))
+		qt.Assert(t, qt.Equals(lnk.Sites()[0].Name, "three"))
+		qt.Assert(t, qt.HasLen(lnk.Unfit(), 1))
+		qt.Assert(t, qt.Equals(lnk.Unfit()[0].Name, "no_nop"))
+		qt.Assert(t, qt.ErrorAs(lnk.Unfit()[0], new(*usdt.NotNopError)))
+		process.Fire("three", 1)
+		qt.Assert(t, qt.Equals(int(c.next(t, 1)[0].Pid), process.PID))
+	}
+	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
+		c := newCollector(t, &usdt.ManagerOptions{Mode: mode})
+		path, _ := copies(t, "target-pie")
+		process := testprog.Start(t, path)
+
+		lnk, err := c.AttachMatching(c.Collect, usdt.Target{Path: path, PID: process.PID}, match, nil)
+		qt.Assert(t, qt.IsNil(err))
+		check(t, c, lnk, process)
+		qt.Assert(t, qt.IsNil(lnk.Close()))
+
+		w, err := c.Watch(c.Collect, patterns(t, "*:three", "*:no_nop"), &usdt.WatchOptions{
+			Proc: proc.Options{Filter: only(path)},
+		})
+		qt.Assert(t, qt.IsNil(err))
+		defer w.Close()
+		qt.Assert(t, qt.IsNil(w.Sync(process.PID)))
+		qt.Assert(t, qt.HasLen(w.Attachments(), 1))
+		check(t, c, w.Attachments()[0].Link, process)
+	})
+}
+
+// What is asked for by name is attached as a whole, and nothing is no attachment.
+func TestUnfitSitesAreErrorsOfWhatIsNamed(t *testing.T) {
+	path, _ := copies(t, "target-pie")
+	patch(t, path, "split", []byte{0xff, 0xff, 0xff, 0xff}) // the first of two
+	_, err := usdt.Select(usdt.Target{Path: path}, provider, "split")
+	qt.Assert(t, qt.ErrorAs(err, new(*usdt.SiteError)))
+	_, err = usdt.SelectMatching(usdt.Target{Path: path}, func(_, name string) bool { return name == "no_nop" })
+	qt.Assert(t, qt.ErrorAs(err, new(*usdt.NotNopError)))
+
+	sel, err := usdt.SelectMatching(usdt.Target{Path: path}, func(_, name string) bool { return name == "split" })
+	qt.Assert(t, qt.IsNil(err))
+	defer sel.Close()
+	qt.Assert(t, qt.HasLen(sel.Sites(), 1))
+	qt.Assert(t, qt.HasLen(sel.Unfit(), 1))
+}
+
+// The kernel takes one semaphore at an instruction.
+func TestProbesThatShareAnInstructionButNoSemaphoreAreApart(t *testing.T) {
+	path, _ := copies(t, "target-pie")
+	both := func(_, name string) bool { return name == "guarded" || name == "counted" }
+	sel, err := usdt.SelectMatching(usdt.Target{Path: path}, both)
+	qt.Assert(t, qt.IsNil(err))
+	defer sel.Close()
+	qt.Assert(t, qt.HasLen(sel.Sites(), 2))
+
+	// Its note says that the second is where the first is.
+	word := func(address uint64) []byte {
+		b := make([]byte, 8)
+		sel.File().ByteOrder().PutUint64(b, address)
+		return b
+	}
+	content, err := os.ReadFile(path)
+	qt.Assert(t, qt.IsNil(err))
+	first, second := sel.Sites()[0], sel.Sites()[1]
+	at := bytes.Index(content, append(word(second.Location), word(second.Base)...))
+	qt.Assert(t, qt.IsTrue(at > 0))
+	copy(content[at:], word(first.Location))
+	qt.Assert(t, qt.IsNil(os.WriteFile(path, content, 0o755)))
+
+	clash, err := usdt.SelectMatching(usdt.Target{Path: path}, both)
+	qt.Assert(t, qt.IsNil(err))
+	defer clash.Close()
+	qt.Assert(t, qt.HasLen(clash.Sites(), 1))
+	qt.Assert(t, qt.HasLen(clash.Unfit(), 1))
+	qt.Assert(t, qt.ErrorAs(clash.Unfit()[0], new(*usdt.SemaphoreClashError)))
+}
