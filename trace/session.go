@@ -200,6 +200,8 @@ func (s *Session) createMaps() error {
 // Attach watches the probes of a file that match a pattern, as elfnote.ParsePattern reads it. It is all or nothing.
 // nil options are the common case.
 //
+// Sites that are not fit to be attached are left out: usdt.Selection.Unfit names them.
+//
 // Errors: those of elfnote.ParsePattern, of usdt.SelectPattern and usdt.Selection.Attach; *NeverError; ErrClosed.
 func (s *Session) Attach(target usdt.Target, pattern string, opts *AttachOptions) (*Attachment, error) {
 	p, err := elfnote.ParsePattern(pattern)

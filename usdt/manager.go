@@ -224,6 +224,7 @@ func (m *Manager) Close() error {
 	m.closeOnce.Do(func() {
 		m.mu.Lock()
 		m.closed = true
+		clear(m.checked)
 		links := slices.Collect(maps.Keys(m.links))
 		m.mu.Unlock()
 

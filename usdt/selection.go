@@ -49,7 +49,11 @@ type Selection struct {
 // Select finds a probe by its exact provider and name.
 //
 // The error wraps ErrNoProbes for a file without any, is a *NotFoundError where the probe is not among them, a
-// *SiteError where a site is not fit to be attached, and a *ProcessError where the target's process does not exist.
+// *SiteError where a site is not fit to be attached (see Selection.Unfit), and wraps an *elfnote.NoteError where all notes of
+// the probe are damaged. It is a *ProcessError where the target's process does not exist, a *PermissionError where it may not be
+// looked at, and wraps fs.ErrNotExist where the file does not exist, fs.ErrPermission where it may not be read, and
+// elfnote.ErrNotELF and others of package elfnote where it is no ELF file or damaged. Other errors say that the target is not
+// complete, or that this kernel cannot attach to such a file.
 func Select(target Target, provider, name string) (*Selection, error) {
 	return selectSites(target, provider+":"+name, func(p, n string) bool { return p == provider && n == name })
 }
