@@ -55,7 +55,7 @@ type Selection struct {
 // elfnote.ErrNotELF and others of package elfnote where it is no ELF file or damaged. Other errors say that the target is not
 // complete, or that this kernel cannot attach to such a file.
 func Select(target Target, provider, name string) (*Selection, error) {
-	return selectSites(target, provider+":"+name, func(p, n string) bool { return p == provider && n == name })
+	return selectSites(target, provider+":"+name, true, func(p, n string) bool { return p == provider && n == name })
 }
 
 // SelectMatching finds all probes that a function accepts, for example an elfnote.Pattern's Match; nil accepts all. A site
@@ -65,16 +65,17 @@ func SelectMatching(target Target, match func(provider, name string) bool) (*Sel
 	if match == nil {
 		match = func(string, string) bool { return true }
 	}
-	return selectSites(target, "", match)
+	return selectSites(target, "", false, match)
 }
 
-// SelectPattern finds all probes that a pattern picks. Errors are as for Select: unlike that of SelectMatching, a
+// SelectPattern finds all probes that a pattern picks, as SelectMatching does. Unlike there a
 // *NotFoundError says what is spelled most like the pattern.
 func SelectPattern(target Target, pattern elfnote.Pattern) (*Selection, error) {
-	return selectSites(target, pattern.String(), pattern.Match)
+	return selectSites(target, pattern.String(), false, pattern.Match)
 }
 
-func selectSites(target Target, wanted string, match func(provider, name string) bool) (*Selection, error) {
+// selectSites finds the probes that match. all says that none of their sites may be left out.
+func selectSites(target Target, wanted string, all bool, match func(provider, name string) bool) (*Selection, error) {
 	kernel, err := kernelMachine()
 	if err != nil {
 		return nil, err
@@ -84,14 +85,14 @@ func selectSites(target Target, wanted string, match func(provider, name string)
 		return nil, err
 	}
 	s := &Selection{opened: o, pid: target.PID, kernel: kernel}
-	if err := s.find(target, wanted, match); err != nil {
+	if err := s.find(target, wanted, all, match); err != nil {
 		o.close()
 		return nil, err
 	}
 	return s, nil
 }
 
-func (s *Selection) find(target Target, wanted string, match func(provider, name string) bool) error {
+func (s *Selection) find(target Target, wanted string, all bool, match func(provider, name string) bool) error {
 	file := s.opened.elf
 
 	seen := 0 // bytes of notes
@@ -134,7 +135,7 @@ func (s *Selection) find(target Target, wanted string, match func(provider, name
 		return notFound
 	}
 
-	if err := s.check(wanted != ""); err != nil {
+	if err := s.check(all); err != nil {
 		return err
 	}
 	var err error
@@ -236,7 +237,7 @@ func (s *Selection) Broken() []*elfnote.NoteError { return s.broken }
 
 // Unfit returns the sites of the selected probes that cannot be attached, and so are not among the sites: without a nop, with
 // one that the kernel could not safely put a breakpoint on (ErrUnsafeNop, ErrPrefixedNop), or at the same instruction as
-// another probe with another semaphore. Only SelectMatching leaves such sites out.
+// another probe with another semaphore. Only SelectMatching and SelectPattern leave such sites out.
 func (s *Selection) Unfit() []*SiteError { return s.unfit }
 
 // File returns the file. It is open until Close.

@@ -59,7 +59,7 @@ func TestUnfitSitesAreErrorsOfWhatIsNamed(t *testing.T) {
 	_, err = usdt.SelectMatching(usdt.Target{Path: path}, func(_, name string) bool { return name == "no_nop" })
 	qt.Assert(t, qt.ErrorAs(err, new(*usdt.NotNopError)))
 
-	sel, err := usdt.SelectMatching(usdt.Target{Path: path}, func(_, name string) bool { return name == "split" })
+	sel, err := usdt.SelectPattern(usdt.Target{Path: path}, patterns(t, "*:split")[0])
 	qt.Assert(t, qt.IsNil(err))
 	defer sel.Close()
 	qt.Assert(t, qt.HasLen(sel.Sites(), 1))
