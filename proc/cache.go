@@ -173,7 +173,7 @@ func (c *Cache) count(opened, parsed uint64, inUse int) {
 // never read. The caller holds the lock.
 func (c *Cache) rest(f *File) {
 	// What is too large alone must not drive out the others.
-	if f.listing == nil || len(f.listing.Probes) == 0 || f.size > c.options.IdleSites {
+	if f.listing == nil || len(f.listing.Probes) == 0 || f.size > c.options.IdleSites || f.refused != nil {
 		delete(c.entries, f.identity)
 		return
 	}

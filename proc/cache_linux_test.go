@@ -190,6 +190,24 @@ func TestCacheKeepsLittleOfFilesWithManyBrokenNotes(t *testing.T) {
 	}
 }
 
+func TestCacheRemembersRefusedFiles(t *testing.T) {
+	f, c := newFixture(t), NewCache(nil)
+	lib := memoryProbes.write(t, t.TempDir(), "lib.so")
+	before := openDescriptors(t)
+	file := acquire(t, c, mapped(t, f, 1, lib))
+	qt.Check(t, qt.IsNil(file.Refused()))
+	file.Refuse(elfnote.ErrTooLarge)
+	qt.Check(t, qt.Equals(file.Refused(), error(elfnote.ErrTooLarge)))
+	for range 2 {
+		_, ok, err := c.Acquire(mapped(t, f, 2, lib), nil)
+		qt.Check(t, qt.IsFalse(ok))
+		qt.Check(t, qt.ErrorIs(err, elfnote.ErrTooLarge))
+	}
+	file.Release()
+	qt.Check(t, qt.Equals(openDescriptors(t), before))
+	qt.Check(t, qt.Equals(c.Stats(), CacheStats{WithoutProbes: 1, Opened: 1, Parsed: 1}))
+}
+
 func TestCacheDoesNotForgetForAFileThatIsTooLarge(t *testing.T) {
 	f, c := newFixture(t), NewCache(&CacheOptions{IdleSites: 10})
 	dir := t.TempDir()

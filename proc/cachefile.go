@@ -36,6 +36,7 @@ type File struct {
 	references int
 	place      *list.Element // in the list of idle files, nil while in use
 	size       int           // in sites, see sizeOf
+	refused    error
 
 	// loading is held while the file is read, so that only one does.
 	loading sync.Mutex
@@ -56,6 +57,24 @@ func (f *File) ELF() *elfnote.File { return f.elf }
 // that cannot be used. It is shared and not to be changed; it stays valid after
 // the file is released.
 func (f *File) Listing() *elfnote.Listing { return f.listing }
+
+// Refuse has the cache take the file for one whose probes cannot be read, for this reason: [Cache.Acquire] fails for it
+// from now on, without reading it, until the file has not been asked for in a long time. It is for those who find out, at
+// some expense, that the probes are of no use to anybody. The file stays open until it is released.
+func (f *File) Refuse(reason error) {
+	c := f.cache
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	f.refused = reason
+	c.without.put(f.identity, reason)
+}
+
+// Refused returns what Refuse was called with, nil if it was not.
+func (f *File) Refused() error {
+	f.cache.mu.Lock()
+	defer f.cache.mu.Unlock()
+	return f.refused
+}
 
 // Hold keeps the file for one more [File.Release]. Call it while the file is held.
 func (f *File) Hold() {

@@ -10,6 +10,7 @@ import (
 	"sync"
 
 	"github.com/gousdt/gousdt/argspec"
+	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/trace/internal/code"
 	"github.com/gousdt/gousdt/usdt"
 )
@@ -120,6 +121,10 @@ func (a *Attachment) attach(w *work) error {
 	return a.attachApart(w)
 }
 
+// maxArguments bounds the arguments for which code is generated, which are more than those of the selection where
+// different probes share them, or sites with different cookies. A site counts as one more.
+const maxArguments = 2 * usdt.MaxArguments
+
 // work is what is to be attached.
 type work struct {
 	plan   *code.Plan
@@ -145,6 +150,7 @@ func newWork(plan *code.Plan, sel *usdt.Selection, opts *AttachOptions) (*work, 
 		events events
 	}
 	known := make(map[key]kind)
+	args := 0 // of all kinds
 	probes := make(map[Probe]*Probe)
 	for i, found := range sel.Sites() {
 		site := &Site{Site: found, File: sel.File().Name(), PID: sel.PID(), Cookie: opts.Cookie}
@@ -157,6 +163,9 @@ func newWork(plan *code.Plan, sel *usdt.Selection, opts *AttachOptions) (*work, 
 		}
 		this, ok := known[k]
 		if !ok {
+			if args += 1 + len(found.Args); args > maxArguments {
+				return nil, fmt.Errorf("more than %d arguments and sites of different probes: %w", maxArguments, elfnote.ErrTooLarge)
+			}
 			block, err := plan.Block(site.toGenerate())
 			if err != nil {
 				return nil, err

@@ -202,7 +202,8 @@ func (s *Session) createMaps() error {
 //
 // Sites that are not fit to be attached are left out: usdt.Selection.Unfit names them.
 //
-// Errors: those of elfnote.ParsePattern, of usdt.SelectPattern and usdt.Selection.Attach; *NeverError; ErrClosed.
+// Errors: those of elfnote.ParsePattern, of usdt.SelectPattern and usdt.Selection.Attach; *NeverError; ErrClosed;
+// elfnote.ErrTooLarge for a file whose probes have more than about a million arguments, which no tool chain makes.
 func (s *Session) Attach(target usdt.Target, pattern string, opts *AttachOptions) (*Attachment, error) {
 	p, err := elfnote.ParsePattern(pattern)
 	if err != nil {

@@ -11,6 +11,11 @@ import (
 	"github.com/gousdt/gousdt/elfnote"
 )
 
+// MaxArguments is how many arguments the sites of a Selection may have, those with equal ones counted once. A file is data
+// from a stranger, and each argument of a few bytes in it takes some 150 in memory: these take 80 MB. Of real files libjvm
+// has the most, 750 sites with 2,000 arguments. What has more is refused with an error that wraps elfnote.ErrTooLarge.
+const MaxArguments = 1 << 19
+
 // arguments parses the argument strings of one file. Most sites of a file share few strings, so what does not depend
 // on the site is parsed once.
 type arguments struct {
@@ -18,6 +23,7 @@ type arguments struct {
 	target argspec.Target
 	parsed map[string]int32 // number in lists
 	lists  [][]argspec.Arg
+	count  int // of the arguments in lists
 
 	debug *elfnote.File // the one asked for, or opened when the file itself lacks a symbol
 	tried bool
@@ -48,6 +54,9 @@ func parseArguments(file *elfnote.File, debugPath string, sites []Site) (which [
 	which = make([]int32, len(sites))
 	for i := range sites {
 		which[i] = a.parse(&sites[i])
+		if a.count > MaxArguments {
+			return nil, fmt.Errorf("%s: more than %d arguments of probes: %w", file.Name(), MaxArguments, elfnote.ErrTooLarge)
+		}
 		sites[i].Args = a.lists[which[i]]
 	}
 	return which, nil
@@ -62,6 +71,7 @@ func (a *arguments) parse(site *Site) int32 {
 	args := argspec.Parse(a.target, site.Arguments)
 	list := int32(len(a.lists))
 	a.lists = append(a.lists, args)
+	a.count += len(args)
 	if !slices.ContainsFunc(args, argspec.Arg.Relative) {
 		a.parsed[site.Arguments] = list
 	}

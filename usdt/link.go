@@ -45,7 +45,8 @@ func (l *Link) PID() int { return l.pid }
 // Sites returns the sites that are attached, in the order of the file's notes. The slice must not be changed.
 func (l *Link) Sites() []Site { return l.sites }
 
-// Broken returns the notes of the attached probes that are damaged: these places of the program are not attached.
+// Broken returns the notes of the attached probes that are damaged, the first elfnote.MaxBroken of them: these places of
+// the program are not attached.
 func (l *Link) Broken() []*elfnote.NoteError { return l.broken }
 
 // Unfit returns the sites that cannot be attached, where the probes were chosen by a function or pattern: these places of the

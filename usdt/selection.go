@@ -52,7 +52,8 @@ type Selection struct {
 // *SiteError where a site is not fit to be attached (see Selection.Unfit), and wraps an *elfnote.NoteError where all notes of
 // the probe are damaged. It is a *ProcessError where the target's process does not exist, a *PermissionError where it may not be
 // looked at, and wraps fs.ErrNotExist where the file does not exist, fs.ErrPermission where it may not be read, and
-// elfnote.ErrNotELF and others of package elfnote where it is no ELF file or damaged. Other errors say that the target is not
+// elfnote.ErrNotELF and others of package elfnote where it is no ELF file or damaged; elfnote.ErrTooLarge also where it has
+// more arguments than MaxArguments. Other errors say that the target is not
 // complete, or that this kernel cannot attach to such a file.
 func Select(target Target, provider, name string) (*Selection, error) {
 	return selectSites(target, provider+":"+name, true, func(p, n string) bool { return p == provider && n == name })
@@ -103,7 +104,7 @@ func (s *Selection) find(target Target, wanted string, all bool, match func(prov
 				return fmt.Errorf("%s: %w", s.opened.name, err)
 			}
 			// Only a note that is broken past its names can be told to be of the probe.
-			if broken.Name != "" && match(broken.Provider, broken.Name) {
+			if len(s.broken) < elfnote.MaxBroken && broken.Name != "" && match(broken.Provider, broken.Name) {
 				s.broken = append(s.broken, broken)
 			}
 			continue
@@ -232,7 +233,8 @@ func (s *Site) uprobeOffset() uint64 { return s.Offset + (s.Instruction - s.Loca
 // Sites returns the sites in the order of the file's notes. The slice must not be changed.
 func (s *Selection) Sites() []Site { return s.sites }
 
-// Broken returns the notes of the selected probes that are damaged, and so are not among the sites.
+// Broken returns the notes of the selected probes that are damaged, and so are not among the sites: the first
+// elfnote.MaxBroken of them.
 func (s *Selection) Broken() []*elfnote.NoteError { return s.broken }
 
 // Unfit returns the sites of the selected probes that cannot be attached, and so are not among the sites: without a nop, with

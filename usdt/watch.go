@@ -287,6 +287,9 @@ func (w *Watch) selection(pair *proc.Pair) (*Selection, error) {
 	if sel := w.selections[pair.File]; sel != nil {
 		return sel, nil
 	}
+	if err := pair.File.Refused(); err != nil {
+		return nil, err
+	}
 	target := Target{ELF: pair.File.ELF()}
 	var own *os.File
 	if target.ELF.OSFile() == nil {
@@ -300,6 +303,9 @@ func (w *Watch) selection(pair *proc.Pair) (*Selection, error) {
 	sel, err := SelectMatching(target, w.watcher.Match)
 	if err != nil {
 		own.Close()
+		if errors.Is(err, elfnote.ErrTooLarge) {
+			pair.File.Refuse(err) // to find that out takes a second, and there may be many processes
+		}
 		return nil, err
 	}
 	if own != nil {

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/trace"
 	"github.com/gousdt/gousdt/usdt"
@@ -236,8 +237,11 @@ func (f *follower) attach(pair *proc.Pair, process proc.ID) {
 	}
 	sel := f.selections[pair.File]
 	if sel == nil {
-		var err error
-		if sel, err = usdt.SelectMatching(usdt.Target{ELF: pair.File.ELF()}, t.targets.match); err != nil {
+		err := pair.File.Refused()
+		if err == nil {
+			sel, err = usdt.SelectMatching(usdt.Target{ELF: pair.File.ELF()}, t.targets.match)
+		}
+		if err != nil {
 			f.attachFailed(pair, err)
 			return
 		}
@@ -257,6 +261,9 @@ func (f *follower) attach(pair *proc.Pair, process proc.ID) {
 }
 
 func (f *follower) attachFailed(pair *proc.Pair, err error) {
+	if errors.Is(err, elfnote.ErrTooLarge) {
+		pair.File.Refuse(err) // to find that out takes a second, and there may be many processes
+	}
 	var never *trace.NeverError
 	switch {
 	case errors.Is(err, trace.ErrClosed):

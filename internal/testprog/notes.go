@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package testprog
+
+import (
+	"bytes"
+	"debug/elf"
+	"encoding/binary"
+	"os"
+	"runtime"
+	"testing"
+)
+
+// Note is a probe of a file that WriteNotes writes.
+type Note struct {
+	Provider, Name, Arguments string
+	Broken                    bool // it leads to no code
+}
+
+// nops are what machines have at a site.
+var nops = map[string]struct {
+	machine elf.Machine
+	code    []byte
+}{
+	"amd64":   {elf.EM_X86_64, []byte{0x90}},
+	"arm64":   {elf.EM_AARCH64, []byte{0x1f, 0x20, 0x03, 0xd5}},
+	"riscv64": {elf.EM_RISCV, []byte{0x13, 0, 0, 0}},
+	"s390x":   {elf.EM_S390, []byte{0x47, 0, 0, 0}},
+}
+
+// WriteNotes writes a library with the notes of any probes, all of them at one place in the code, to be looked at,
+// attached to and mapped, but not to be run: a file as a stranger may make it.
+func WriteNotes(t testing.TB, path string, notes []Note) {
+	t.Helper()
+	native, ok := nops[runtime.GOARCH]
+	if !ok {
+		t.Skipf("no file is made for %s", runtime.GOARCH)
+	}
+	const page, location = 4096, 0x800
+	var b bytes.Buffer
+	put := func(values ...any) {
+		for _, v := range values {
+			_ = binary.Write(&b, binary.NativeEndian, v) // to a buffer: cannot fail
+		}
+	}
+	pad := func(align int) { b.Write(make([]byte, -b.Len()&(align-1))) }
+
+	b.Write(make([]byte, location))
+	b.Write(native.code)
+	pad(page)
+	notesAt := b.Len()
+	var four [4]byte
+	word := func(n int) { // faster than put
+		binary.NativeEndian.PutUint32(four[:], uint32(n))
+		b.Write(four[:])
+	}
+	for _, n := range notes {
+		word(len("stapsdt\x00"))
+		word(3*8 + len(n.Provider) + len(n.Name) + len(n.Arguments) + 3)
+		word(3)
+		b.WriteString("stapsdt\x00")
+		at := uint64(location)
+		if n.Broken {
+			at = 1 << 30
+		}
+		put(at, uint64(0), uint64(0))
+		for _, text := range []string{n.Provider, n.Name, n.Arguments} {
+			b.WriteString(text)
+			b.WriteByte(0)
+		}
+		pad(4)
+	}
+	namesAt := b.Len()
+	const names = "\x00.note.stapsdt\x00.shstrtab\x00"
+	b.WriteString(names)
+	pad(8)
+	sectionsAt := b.Len()
+	section := func(name uint32, kind elf.SectionType, at, size int) {
+		put(name, uint32(kind), uint64(0), uint64(0), uint64(at), uint64(size), uint32(0), uint32(0), uint64(4), uint64(0))
+	}
+	section(0, elf.SHT_NULL, 0, 0)
+	section(1, elf.SHT_NOTE, notesAt, namesAt-notesAt)
+	section(15, elf.SHT_STRTAB, namesAt, len(names))
+	file := bytes.Clone(b.Bytes())
+
+	b.Reset()
+	data := elf.ELFDATA2LSB
+	if binary.NativeEndian.Uint16([]byte{0, 1}) == 1 {
+		data = elf.ELFDATA2MSB
+	}
+	b.Write([]byte{0x7f, 'E', 'L', 'F', byte(elf.ELFCLASS64), byte(data), byte(elf.EV_CURRENT), 8: 0, 15: 0})
+	put(uint16(elf.ET_DYN), uint16(native.machine), uint32(1), uint64(0), uint64(64), uint64(sectionsAt),
+		uint32(0), uint16(64), uint16(56), uint16(1), uint16(64), uint16(3), uint16(2))
+	put(uint32(elf.PT_LOAD), uint32(elf.PF_R|elf.PF_X), uint64(0), uint64(0), uint64(0), uint64(page), uint64(page), uint64(page))
+	copy(file, b.Bytes())
+	if err := os.WriteFile(path, file, 0o755); err != nil {
+		t.Fatal(err)
+	}
+}

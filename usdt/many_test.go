@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+//go:build linux
+
+package usdt_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/go-quicktest/qt"
+	"golang.org/x/sys/unix"
+
+	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/testprog"
+	"github.com/gousdt/gousdt/proc"
+	"github.com/gousdt/gousdt/usdt"
+)
+
+// hostile writes a file whose notes, of some megabytes, have millions of arguments.
+func hostile(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "hostile.so")
+	var notes []testprog.Note
+	for i := range 10_000 {
+		notes = append(notes, testprog.Note{Provider: "p", Name: "n", Arguments: strings.Repeat("1 ", 255) + fmt.Sprint(i)})
+	}
+	testprog.WriteNotes(t, path, notes)
+	return path
+}
+
+func allocated() uint64 {
+	var stats runtime.MemStats
+	runtime.ReadMemStats(&stats)
+	return stats.TotalAlloc
+}
+
+func TestFilesWithTooManyArgumentsAreRefused(t *testing.T) {
+	path := hostile(t)
+	before := allocated()
+	_, err := usdt.Select(usdt.Target{Path: path}, "p", "n")
+	qt.Assert(t, qt.ErrorIs(err, elfnote.ErrTooLarge))
+	qt.Check(t, qt.ErrorMatches(err, `/.*/hostile.so: more than 524288 arguments of probes: .*`))
+	took := allocated() - before
+	qt.Check(t, qt.IsTrue(took < 400*usdt.MaxArguments), qt.Commentf("%d MB", took>>20))
+}
+
+func TestFilesWithManySitesAreNotRefused(t *testing.T) {
+	const sites = 100_000
+	path := filepath.Join(t.TempDir(), "many.so")
+	var notes []testprog.Note
+	for i := range sites {
+		// Equal strings count once, and some are different at each site.
+		args := strings.Repeat("1 ", 200)
+		if i%100 != 0 {
+			args = fmt.Sprintf("8@%d 4@%d 1 2", i, -i)
+		}
+		notes = append(notes, testprog.Note{Provider: "p", Name: fmt.Sprint(i), Arguments: args})
+	}
+	testprog.WriteNotes(t, path, notes)
+	sel, err := usdt.SelectMatching(usdt.Target{Path: path}, nil)
+	qt.Assert(t, qt.IsNil(err))
+	defer sel.Close()
+	qt.Check(t, qt.HasLen(sel.Sites(), sites))
+}
+
+func TestSelectionsDescribeTheFirstBrokenNotes(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "broken.so")
+	notes := []testprog.Note{{Provider: "p", Name: "n"}}
+	for range 3 * elfnote.MaxBroken {
+		notes = append(notes, testprog.Note{Provider: "p", Name: "n", Broken: true})
+	}
+	testprog.WriteNotes(t, path, notes)
+	sel, err := usdt.Select(usdt.Target{Path: path}, "p", "n")
+	qt.Assert(t, qt.IsNil(err))
+	defer sel.Close()
+	qt.Check(t, qt.HasLen(sel.Sites(), 1))
+	qt.Check(t, qt.HasLen(sel.Broken(), elfnote.MaxBroken))
+}
+
+// What has been refused once is not read again for each process that comes.
+func TestWatchesRememberRefusedFiles(t *testing.T) {
+	testprog.RequireBPF(t)
+	testprog.LeakCheck(t)
+	c := newCollector(t, nil)
+	path := hostile(t)
+	cache := proc.NewCache(nil)
+	var told []error
+	watch, err := c.Watch(c.Collect12, patterns(t, "p:n"), &usdt.WatchOptions{
+		Proc:    proc.Options{Cache: cache},
+		Changed: func(changes *usdt.WatchChanges) { told = append(told, changes.Errors...) },
+	})
+	qt.Assert(t, qt.IsNil(err))
+	defer watch.Close()
+
+	file, err := os.Open(path)
+	qt.Assert(t, qt.IsNil(err))
+	defer file.Close()
+	var parsed uint64 // this file, and others of this process
+	for round := range 3 {
+		code, err := unix.Mmap(int(file.Fd()), 0, os.Getpagesize(), unix.PROT_READ|unix.PROT_EXEC, unix.MAP_PRIVATE)
+		qt.Assert(t, qt.IsNil(err))
+		_ = watch.Sync(os.Getpid()) // its errors are told
+		if round == 0 {
+			parsed = cache.Stats().Parsed
+		}
+		qt.Assert(t, qt.IsNil(unix.Munmap(code)))
+		_ = watch.Sync(os.Getpid())
+	}
+	qt.Assert(t, qt.HasLen(told, 2), qt.Commentf("when it was refused, and that it cannot be read: %v", told))
+	qt.Check(t, qt.ErrorIs(told[0], elfnote.ErrTooLarge))
+	qt.Check(t, qt.ErrorIs(told[1], elfnote.ErrTooLarge))
+	qt.Check(t, qt.Equals(cache.Stats().Parsed, parsed))
+}
