@@ -301,7 +301,7 @@ func TestAggregationsThatMakeNoSense(t *testing.T) {
 	}
 	for value, want := range map[string]string{
 		"arg0": ".*arg0 of gousdt_test:floats is a float.*",
-		"arg7": ".*no aggregation is about any of the 1 sites",
+		"arg7": ".*no aggregation is about any of the 1 sites: do the probes have the arguments.*",
 	} {
 		_, err := trace.Open(usdt.Target{Path: testprog.Path(t, "target-pie")}, "gousdt_test:floats",
 			&trace.Options{Aggregations: []trace.Aggregation{{Value: value, Functions: trace.Sum}}})

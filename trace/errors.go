@@ -35,7 +35,8 @@ type NeverError struct {
 
 func (e *NeverError) Error() string {
 	if e.Filter == "" {
-		return fmt.Sprintf("%s: no aggregation is about any of the %d sites", e.File, e.Sites)
+		return fmt.Sprintf("%s: no aggregation is about any of the %d sites: do the probes have the arguments that "+
+			"it names?", e.File, e.Sites)
 	}
 	return fmt.Sprintf("%s: the condition %q can hold at none of the %d sites: does it name arguments that the probes "+
 		"do not have?", e.File, e.Filter, e.Sites)

@@ -392,7 +392,7 @@ func TestErrorsSayWhatIsWrong(t *testing.T) {
 		{usdt.Target{Path: path}, "three", trace.Options{StackDepth: 128}, ".*StackDepth is 128, not between 0 and 127"},
 		{usdt.Target{Path: path}, "three", trace.Options{WhenFull: 9}, ".*WhenFull is 9.*"},
 		{usdt.Target{Path: path}, "three", trace.Options{Delay: -1}, ".*Delay is -1ns.*"},
-		{usdt.Target{Path: path}, "none", trace.Options{Aggregations: []trace.Aggregation{{By: []string{"arg0"}}}}, ".*no aggregation is about any of the 1 sites"},
+		{usdt.Target{Path: path}, "none", trace.Options{Aggregations: []trace.Aggregation{{By: []string{"arg0"}}}}, ".*no aggregation is about any of the 1 sites: do the probes have the arguments.*"},
 	} {
 		_, err := trace.Open(test.target, test.pattern, &test.opts)
 		qt.Check(t, qt.ErrorMatches(err, test.want), qt.Commentf("%s %+v", test.pattern, test.opts))

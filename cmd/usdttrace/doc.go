@@ -14,8 +14,9 @@
 // attached as processes map them: a library that is loaded later some 20 milliseconds after it was mapped. With -c the
 // command waits before the first instruction of each program that it executes, until that and the libraries that it is
 // linked with are attached; what it loads by itself (dlopen), and what its descendants run, is attached some 20
-// milliseconds later. To miss nothing there, name the FILE: then it is attached before the command begins, but for the
-// command's own process only.
+// milliseconds later: descendants that live shorter are missed. To miss nothing of what the command's own process loads,
+// name the FILE: then it is attached before the command begins, but for that process only. To miss nothing of its
+// descendants, watch the FILE without -c, and run the command beside.
 //
 // The command is a tracee (ptrace) of usdttrace, so that it cannot be debugged at the same time, until it is suspended by
 // a signal for the first time. If the tracing ends before the command, by Ctrl-C, --duration or --max-events, the command

@@ -164,6 +164,31 @@ func TestWrongConditionIsToldByItsFlag(t *testing.T) {
 	qt.Check(t, qt.Matches(r.stderr, `usdttrace: --hist: expression "nonsense", .*\n`))
 }
 
+func TestArgumentsThatNoSiteHas(t *testing.T) {
+	path := copyOf(t, "target-pie")
+	for flag, want := range map[string]string{
+		"--by": "usdttrace: --by arg7: no site has arg7\n", "--sum": "usdttrace: --sum arg7: no site has arg7\n",
+	} {
+		r := start(t, "--count", flag, "arg7", path, "gousdt_test:three").wait()
+		qt.Check(t, qt.Equals(r.status, exitError))
+		qt.Check(t, qt.Equals(r.stderr, want))
+	}
+	r := start(t, "--count", "--by", "bogus", path, "gousdt_test:three").wait()
+	qt.Check(t, qt.StringContains(r.stderr, "--by: "))
+	qt.Check(t, qt.StringContains(r.stderr, "also site and stack"))
+	result := start(t, "--duration", "1ms", "--str", "1", "--str", "5", path, "gousdt_test:three").wait()
+	result.ok()
+	qt.Check(t, qt.Matches(result.stderr, `(?s).*\nusdttrace: --str 5: no site has arg5\n.*`))
+	qt.Check(t, qt.Not(qt.StringContains(result.stderr, "--str 1")))
+}
+
+func TestFileWithoutTheProbesIsTold(t *testing.T) {
+	path, other := copyOf(t, "target-pie"), testprog.Path(t, "launcher")
+	r := start(t, "--duration", "1ms", path, other, "gousdt_test:three").wait()
+	r.ok()
+	qt.Check(t, qt.StringContains(r.stderr, "usdttrace: "+other+": no USDT probes in the file\n"))
+}
+
 func TestItEndsAfterSoManyEvents(t *testing.T) {
 	p := startTarget(t, "target-pie")
 	r := watching(t, "--max-events", "3", p.path, "gousdt_test:three")

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/ldso"
 	"github.com/gousdt/gousdt/trace"
 	"github.com/gousdt/gousdt/usdt"
 )
@@ -77,7 +78,7 @@ func parseArguments(args []string) (*options, error) {
 	flags.SetOutput(io.Discard)
 	flags.Usage = func() {}
 
-	var command, by, latency, match, linear, mode, buffer, unwind string
+	var by, latency, match, linear, mode, buffer, unwind string
 	for _, name := range []string{"p", "pid"} {
 		flags.IntVar(&o.pid, name, 0, "")
 	}
@@ -85,7 +86,10 @@ func parseArguments(args []string) (*options, error) {
 		flags.BoolVar(&o.all, name, false, "")
 	}
 	for _, name := range []string{"c", "command"} {
-		flags.StringVar(&command, name, "", "")
+		flags.Func(name, "", func(s string) (err error) {
+			o.command, err = splitCommand(s)
+			return err
+		})
 	}
 	for _, name := range []string{"h", "help"} {
 		flags.BoolVar(&o.help, name, false, "")
@@ -105,21 +109,16 @@ func parseArguments(args []string) (*options, error) {
 	flags.StringVar(&latency, "latency", "", "")
 	flags.StringVar(&match, "match", "", "")
 	flags.StringVar(&by, "by", "", "")
-	flags.DurationVar(&o.interval, "interval", 0, "")
+	flags.Func("interval", "", func(s string) error { return parseTime(s, &o.interval) })
 	flags.StringVar(&o.pprofFile, "pprof", "", "")
 	flags.BoolVar(&o.json, "json", false, "")
 	flags.BoolVar(&o.stats, "stats", false, "")
-	flags.DurationVar(&o.duration, "duration", 0, "")
+	flags.Func("duration", "", func(s string) error { return parseTime(s, &o.duration) })
 	flags.StringVar(&mode, "mode", "", "")
 
 	operands, err := parseInterspersed(flags, args)
 	if err != nil || o.help || o.version {
 		return o, err
-	}
-	if command != "" {
-		if o.command, err = splitCommand(command); err != nil {
-			return nil, err
-		}
 	}
 	if by != "" {
 		o.by = splitKeys(by)
@@ -189,6 +188,16 @@ func isPattern(word string) bool {
 	return err != nil
 }
 
+// isMistaken tells whether a word that was taken for a file is none that can be found: it may have been meant for a probe.
+func isMistaken(word string) bool {
+	if strings.ContainsAny(word, "/.") {
+		return false
+	}
+	_, err := ldso.Find(word, nil)
+	var missing *ldso.NotFoundError
+	return errors.As(err, &missing)
+}
+
 func (o *options) check() error {
 	targets := 0
 	for _, given := range []bool{o.pid != 0, o.all, o.command != nil} {
@@ -203,12 +212,13 @@ func (o *options) check() error {
 		return errors.New("nothing to watch: name a file or library, or use -p PID, -c COMMAND or -a")
 	case o.pid < 0:
 		return fmt.Errorf("-p %d: want the number of a process", o.pid)
-	case len(o.patterns) == 0 && o.latency == nil:
+	case len(o.patterns) == 0 && slices.ContainsFunc(o.files, isMistaken):
+		name := o.files[slices.IndexFunc(o.files, isMistaken)]
+		return fmt.Errorf("no PATTERN of probes given: %s was taken for a file, a probe is written PROVIDER:NAME, as '*:%s'", name, name)
+	case len(o.patterns) == 0:
 		return errors.New("no PATTERN of probes given; '*' is all of them")
 	case o.maxEvents < 0:
 		return fmt.Errorf("--max-events %d: want a number above 0", o.maxEvents)
-	case o.duration < 0 || o.interval < 0:
-		return errors.New("--duration and --interval want a time above 0")
 	case len(o.by) > 0 && !o.aggregates():
 		return errors.New("--by goes with --count, --sum, --hist or --latency")
 	case o.linear != nil && o.hist == "" && o.latency == nil:
@@ -234,10 +244,25 @@ func (o *options) addCapture(s string, bytes bool) error {
 		if c.Max, err = strconv.Atoi(length); err != nil || c.Max <= 0 {
 			return errors.New("want a number of bytes after the colon")
 		}
+		if c.Max > maxCapture {
+			return fmt.Errorf("at most %d bytes can be brought", maxCapture)
+		}
 	} else if bytes {
 		return errors.New("want N:LENGTH")
 	}
 	o.captures = append(o.captures, c)
+	return nil
+}
+
+// maxCapture is what the kernel is asked for at most, see trace.Capture.
+const maxCapture = 32 << 10
+
+func parseTime(s string, to *time.Duration) error {
+	d, err := time.ParseDuration(s)
+	if err != nil || d <= 0 {
+		return errors.New("want a time above 0 with its unit, such as 5s, 500ms or 2m")
+	}
+	*to = d
 	return nil
 }
 
@@ -298,6 +323,12 @@ func (o *options) parseLinear(s string) error {
 	}
 	if len(parts) != 3 || err != nil || h.Step == 0 {
 		return fmt.Errorf("--linear %q: want LOW:HIGH:STEP", s)
+	}
+	switch {
+	case h.Low >= h.High:
+		return fmt.Errorf("--linear %q: LOW must be less than HIGH", s)
+	case (uint64(h.High)-uint64(h.Low))%h.Step != 0:
+		return fmt.Errorf("--linear %q: STEP must divide the distance from LOW to HIGH", s)
 	}
 	o.linear = &h
 	return nil
@@ -376,13 +407,13 @@ func splitCommand(s string) ([]string, error) {
 		}
 	}
 	if quote != 0 {
-		return nil, fmt.Errorf("-c: a %c is not closed", quote)
+		return nil, fmt.Errorf("a %c is not closed", quote)
 	}
 	if inWord {
 		words = append(words, string(word))
 	}
 	if len(words) == 0 {
-		return nil, errors.New("-c: no command")
+		return nil, errors.New("the command is empty")
 	}
 	return words, nil
 }

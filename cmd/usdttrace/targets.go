@@ -28,6 +28,8 @@ type targets struct {
 	never   error             // the last *trace.NeverError
 	late    string            // a file whose process ended before it was attached to
 	nearest []string          // probes that nearly match
+	most    int               // arguments of a site
+	without []error           // files that are named but have none of the probes
 }
 
 // place is a site. A file that is attached for several processes has it once.
@@ -62,7 +64,11 @@ func (t *targets) find(files []string, pid int) error {
 		sel, err := usdt.SelectMatching(target, t.match)
 		switch {
 		case isNothing(err):
-			missing = errors.Join(missing, t.noMatch(target, err))
+			err = t.noMatch(target, err)
+			missing = errors.Join(missing, err)
+			t.without = append(t.without, err)
+		case err != nil && isMistaken(name):
+			return fmt.Errorf("%w: %s was taken for a file, a probe is written PROVIDER:NAME, as '*:%s'", err, name, name)
 		case err != nil:
 			return err
 		default:
@@ -164,6 +170,7 @@ func (t *targets) attached(a *trace.Attachment, name string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, site := range a.Sites() {
+		t.most = max(t.most, len(site.Args))
 		if at := (place{name, site.Location}); !t.sites[at] {
 			t.sites[at] = true
 			if probe := site.Probe.String(); !slices.Contains(t.probes, probe) {
@@ -198,6 +205,13 @@ func (t *targets) watched() (sites, files int) {
 	return len(t.sites), len(each)
 }
 
+// mostArguments returns how many arguments the site has that has most.
+func (t *targets) mostArguments() int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.most
+}
+
 // unmatched returns the patterns that have picked nothing.
 func (t *targets) unmatched() []elfnote.Pattern {
 	t.mu.Lock()
@@ -226,6 +240,9 @@ func (t *targets) unmatchedEnds() []elfnote.Pattern {
 
 // attachFiles attaches to the files of the command line.
 func (t *tracer) attachFiles() error {
+	if err := t.checkArguments(); err != nil {
+		return err
+	}
 	for _, sel := range t.targets.selections {
 		done := t.messages.during("attaching to %s of %s", plural(len(sel.Sites()), "site"), sel.File().Name())
 		a, err := t.session.AttachSelection(sel, nil)
@@ -241,6 +258,9 @@ func (t *tracer) attachFiles() error {
 	}
 	if missing := t.targets.unmatchedEnds(); len(missing) > 0 { // they have sites, see checkLatency
 		return fmt.Errorf("--latency: no site of %s has the arguments that are named", missing[0])
+	}
+	for _, err := range t.targets.without {
+		t.messages.warn("%v", err)
 	}
 	t.warnUnmatched()
 	return nil

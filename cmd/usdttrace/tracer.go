@@ -112,6 +112,7 @@ func (t *tracer) trace() (err error) {
 	if err := t.begin(); err != nil {
 		return err
 	}
+	t.warnCaptures()
 	t.start = time.Now()
 	t.watchEnd()
 	if err := t.collect(); err != nil {
@@ -280,7 +281,8 @@ func (t *tracer) verdict() error {
 	}
 	where := "any process"
 	if t.command != nil {
-		where = "what the command has run"
+		where = "what the command has run (but for descendants that lived under 20 ms, which are missed: watch their file " +
+			"without -c, and run the command beside)"
 	} else if t.options.pid != 0 {
 		where = fmt.Sprintf("process %d", t.options.pid)
 	}

@@ -34,7 +34,7 @@ func TestCommandsAreSplitAsAShellDoes(t *testing.T) {
 		qt.Check(t, qt.DeepEquals(got, want), qt.Commentf("%s", text))
 	}
 	_, err := splitCommand(" ")
-	qt.Check(t, qt.ErrorMatches(err, "-c: no command"))
+	qt.Check(t, qt.ErrorMatches(err, "the command is empty"))
 }
 
 func TestKeysAreSplitAtCommasOutsideOfBrackets(t *testing.T) {

@@ -13,14 +13,15 @@ What is watched
   FILE, LIBRARY         these files, in every process that maps them, or in the
                         one of -p; a bare name is found as the dynamic linker
                         would, or along PATH
-  -p, --pid PID         all files that a process maps, also later ones
+  -p, --pid PID         all files that a process maps, also later ones; processes
+                        that it forks are others (name the FILE for all of them)
   -a, --all             all files that any process maps, also later ones
   -c, --command COMMAND run a command and watch it from its first instruction,
                         with the libraries that it is linked with; what it loads
-                        later, and its descendants, 20 ms after they appear. With
-                        FILE, only that, also from the first instruction. It ends
-                        with the command. COMMAND is split at blanks, ' and "
-                        quote
+                        later, and its descendants, 20 ms after they appear (those
+                        that live shorter are missed). With FILE, only that, also
+                        from the first instruction. It ends with the command.
+                        COMMAND is split at blanks, ' and " quote
       --where EXPR      only hits for which it holds, decided in the kernel:
                         arg2 > 4096 && arg0 == "postgres", pid, tid, comm, cpu
 

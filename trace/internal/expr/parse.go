@@ -304,7 +304,8 @@ func (p *parser) named(t Term) (Term, error) {
 		t.Source, t.Index = Argument, index
 		return t, nil
 	}
-	return t, p.fail(t.Offset, name+" is not known: argN, pid, tid, uid, gid, cpu, comm, cookie, provider, probe and str(argN) are")
+	return t, p.fail(t.Offset, name+" is not known: argN, str(argN), pid, tid, uid, gid, cpu, comm, cookie, provider and probe are, "+
+		"as keys of an aggregation also site and stack")
 }
 
 // str reads what follows the word: (argN) or (argN, MAX).

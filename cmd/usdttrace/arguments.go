@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package main
+
+import (
+	"fmt"
+	"regexp"
+	"strconv"
+)
+
+var argumentName = regexp.MustCompile(`\barg(\d+)\b`)
+
+// checkArguments tells whether the files that are named have the arguments that are to be added up or to be keys. Sites
+// without are left out, which would be all of them.
+func (t *tracer) checkArguments() error {
+	if len(t.targets.selections) == 0 {
+		return nil
+	}
+	most := 0
+	for _, sel := range t.targets.selections {
+		for _, site := range sel.Sites() {
+			most = max(most, len(site.Args))
+		}
+	}
+	o := t.options
+	for _, flag := range []struct {
+		name  string
+		terms []string
+	}{{"--by", o.by}, {"--sum", []string{o.sum}}, {"--hist", []string{o.hist}}} {
+		for _, term := range flag.terms {
+			for _, name := range argumentName.FindAllStringSubmatch(term, -1) {
+				if n, err := strconv.Atoi(name[1]); err != nil || n >= most {
+					return fmt.Errorf("%s %s: no site has %s", flag.name, term, name[0])
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// warnCaptures tells of arguments that are to be shown but that no site has.
+func (t *tracer) warnCaptures() {
+	sites, _ := t.targets.watched()
+	if sites == 0 {
+		return
+	}
+	for _, c := range t.options.captures {
+		name := "--str"
+		if c.Bytes {
+			name = "--bytes"
+		}
+		if c.Arg >= t.targets.mostArguments() {
+			t.messages.warn("%s %d: no site has arg%d", name, c.Arg, c.Arg)
+		}
+	}
+}
