@@ -46,7 +46,8 @@
 //
 //	arg0 arg1 ...          an argument, by its number
 //	str(arg0), str(arg0, 6)  the text that an argument points to, or its first bytes (at most 128)
-//	pid tid uid gid cpu    of the hit, numbered as in the initial namespaces
+//	pid tid                of the hit, numbered as in this process's PID namespace (see Event.PID)
+//	uid gid cpu            of the hit, users numbered as in the initial user namespace
 //	comm                   the name of the thread
 //	probe provider cookie  of the site
 //	12 -1 0xff 2.5 "text"  numbers and texts

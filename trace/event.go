@@ -16,7 +16,8 @@ type Event struct {
 	// Monotonic is the kernel's CLOCK_MONOTONIC, the time since boot without suspensions.
 	Monotonic time.Duration
 
-	// PID and TID are the process and the thread, as the initial PID namespace numbers them.
+	// PID and TID are the process and the thread, as the PID namespace of this process numbers them. They are 0 for those
+	// that are of another namespace, in containers within the own one, too. The initial namespace numbers all.
 	PID, TID int
 	// Command is the thread's name, at most 15 bytes. They are arbitrary: escape them before they reach a terminal.
 	Command string

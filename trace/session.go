@@ -165,6 +165,7 @@ func (s *Session) createMaps() error {
 		return explain("creating the map of counters", err)
 	}
 	s.plan.Counters = s.counters.FD()
+	s.plan.Kernel.PIDs = ownPIDs()
 	if err := s.numberProcessors(); err != nil {
 		return explain("asking for the processor in a program", err)
 	}

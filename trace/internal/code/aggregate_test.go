@@ -259,6 +259,38 @@ func TestRowsThatFindNoRoomAreCounted(t *testing.T) {
 	qt.Assert(t, qt.Equals(w.counter(counters, CounterKeys), 7))
 }
 
+func TestProcessesOfOtherNamespacesHaveNoNumber(t *testing.T) {
+	for _, k := range testKernels {
+		kernel := k.code()
+		w := k.newWorld(rand.New(rand.NewPCG(15, 16)), 0)
+		a := &Aggregation{
+			Map: testRows, Applies: func(*Site) bool { return true }, Keys: []expr.Term{{Source: expr.PID}, {Source: expr.TID}},
+		}
+		plan := &Plan{Kernel: kernel, Counters: testCounters, Aggregations: []*Aggregation{a}}
+		block, err := plan.Block(&Site{})
+		qt.Assert(t, qt.IsNil(err))
+		parts, size := a.KeyLayout()
+		rows := w.addMap(testRows, false, size, a.ValueSize(), 3)
+		w.addMap(testCounters, true, 4, 8, int(CounterCount))
+		hit := func(foreign bool) {
+			w.pid, w.tid, w.foreign = 7, 8, foreign
+			qt.Assert(t, qt.IsNil(w.run(append(asm.Instructions{asm.Mov.Reg(asm.R6, asm.R1)}, block.Instructions...))))
+		}
+		hit(false)
+		hit(true)
+		var got [][2]uint64
+		for key := range rows.values {
+			number := func(part int) uint64 { return w.load([]byte(key[parts[part].Offset:][:8])) }
+			got = append(got, [2]uint64{number(0), number(1)})
+		}
+		want := [][2]uint64{{7, 8}}
+		if kernel.PIDs != nil {
+			want = append(want, [2]uint64{0, 0})
+		}
+		qt.Check(t, qt.ContentEquals(got, want), qt.Commentf("%s", k.name))
+	}
+}
+
 func TestStartsAndEndsAreMatched(t *testing.T) {
 	k := testKernels[3]
 	w := k.newWorld(rand.New(rand.NewPCG(11, 12)), 0)
@@ -274,7 +306,7 @@ func TestStartsAndEndsAreMatched(t *testing.T) {
 	hit := func(name string, pid, tid uint32, now uint64) {
 		block, err := plan.Block(&Site{Name: name})
 		qt.Assert(t, qt.IsNil(err))
-		w.pid, w.tid, w.now = pid, tid, now
+		w.pid, w.tid, w.now, w.foreign = pid, tid, now, true // in a namespace of its own
 		qt.Assert(t, qt.IsNil(w.run(append(asm.Instructions{asm.Mov.Reg(asm.R6, asm.R1)}, block.Instructions...))))
 	}
 	hit("done", 1, 1, 5)

@@ -124,10 +124,10 @@ func (f *fetcher) operand(dst asm.Register, o *operand) {
 	case expr.Argument:
 		f.value(dst, o.term.Index)
 	case expr.PID:
-		f.call(asm.FnGetCurrentPidTgid)
+		f.numbers()
 		f.emit(asm.RSh.Imm(asm.R0, 32), asm.Mov.Reg(dst, asm.R0))
 	case expr.TID:
-		f.call(asm.FnGetCurrentPidTgid)
+		f.numbers()
 		f.emit(asm.Mov.Reg32(dst, asm.R0))
 	case expr.UID:
 		f.call(asm.FnGetCurrentUidGid)

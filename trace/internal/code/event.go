@@ -126,7 +126,7 @@ func (b *builder) header(r *Record) {
 		b.emit(asm.StoreMem(asm.R7, int16(r.Time), asm.R0, asm.DWord))
 	}
 	if r.Process != None {
-		b.call(asm.FnGetCurrentPidTgid)
+		b.numbers()
 		b.emit(asm.StoreMem(asm.R7, int16(r.Process), asm.R0, asm.DWord))
 	}
 	if r.Command != None {

@@ -55,6 +55,28 @@ func (f *fetcher) processorID() {
 	f.place(none)
 }
 
+// numbers emits the numbers of process and thread in R0, as bpf_get_current_pid_tgid gives them: process<<32 | thread. It
+// changes R1 to R5.
+func (f *fetcher) numbers() {
+	if f.kernel.PIDs == nil {
+		f.call(asm.FnGetCurrentPidTgid)
+		return
+	}
+	unused := f.used
+	at := f.alloc(8) // struct bpf_pidns_info: u32 thread, process
+	f.used = unused
+	f.set(asm.R1, f.kernel.PIDs.Device)
+	f.set(asm.R2, f.kernel.PIDs.Inode)
+	f.addressOf(asm.R3, asm.R10, at)
+	f.emit(asm.Mov.Imm(asm.R4, 8))
+	f.call(asm.FnGetNsCurrentPidTgid)
+	// Where it fails, with EINVAL for a task of another namespace, it has stored zeroes.
+	f.emit(asm.LoadMem(asm.R0, asm.R10, int16(at), asm.DWord))
+	if f.kernel.bigEndian() {
+		f.emit(asm.Mov.Reg(asm.R1, asm.R0), asm.RSh.Imm(asm.R1, 32), asm.LSh.Imm(asm.R0, 32), asm.Or.Reg(asm.R0, asm.R1))
+	}
+}
+
 // readable tells whether this kernel can fetch an argument of the site.
 func (f *fetcher) readable(index int) bool {
 	return index < len(f.args) && f.args[index].CheckKernel(f.kernel.Machine) == nil

@@ -26,6 +26,16 @@ type Kernel struct {
 	// and where they are switched off (net.core.bpf_jit_enable, as by default on riscv64) the kernel may refuse programs
 	// that call it: Linux 7.2 does, 6.12 does not.
 	Processors int
+
+	// PIDs is the PID namespace whose numbers are told, nil for the initial one. Processes and threads that are not
+	// themselves of that namespace have the number 0.
+	PIDs *Namespace
+}
+
+// Namespace names a PID namespace as bpf_get_ns_current_pid_tgid does (Linux 5.7, kernel commit b4490c5c4e02).
+type Namespace struct {
+	Device uint64 // of the nsfs, as the kernel has it: major<<20 | minor
+	Inode  uint64
 }
 
 // word returns the size of a saved register in bytes.

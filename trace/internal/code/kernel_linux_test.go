@@ -61,6 +61,10 @@ func TestKernelAcceptsWhatIsGenerated(t *testing.T) {
 		// As many sites as a file may have, a few of which share their code.
 		count := 1 + random.IntN(14)
 		w := k.newWorld(random, count)
+		kernel.PIDs = nil
+		if random.IntN(2) == 0 {
+			kernel.PIDs = &testNamespace
+		}
 		kernel.Processors = 0
 		if refused || random.IntN(2) == 0 {
 			kernel.Processors = processors

@@ -22,7 +22,7 @@ func (b *builder) key(a *Aggregation, t *expr.Term, at, size int, unread label) 
 		b.emit(asm.Mov.Reg(asm.R1, asm.R6), asm.LoadMapPtr(asm.R2, a.Stacks), asm.Mov.Imm(asm.R3, userStack))
 		b.call(asm.FnGetStackid)
 		b.emit(asm.StoreMem(asm.R10, int16(at), asm.R0, asm.DWord))
-		b.call(asm.FnGetCurrentPidTgid)
+		b.numbers()
 		b.emit(asm.RSh.Imm(asm.R0, 32), asm.StoreMem(asm.R10, int16(at+8), asm.R0, asm.DWord))
 	case expr.Provider:
 		b.setField(asm.R10, at, uint64(a.Names(b.site.Provider)), asm.R1)

@@ -95,7 +95,11 @@ func (b *builder) loadTerm(t *expr.Term, unread label) {
 // matchKey emits what starts and ends are matched by to the stack.
 func (b *builder) matchKey(l *Latency, t *expr.Term) int {
 	key := b.alloc(16)
+	// These are not told to anybody, and in another namespace than ours all had the number 0.
+	namespace := b.kernel.PIDs
+	b.kernel.PIDs = nil
 	b.term(asm.R9, t)
+	b.kernel.PIDs = namespace
 	b.emit(asm.StoreMem(asm.R10, int16(key), asm.R9, asm.DWord))
 	if l.AnyProcess {
 		b.setField(asm.R10, key+8, 0, asm.R1)

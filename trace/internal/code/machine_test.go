@@ -20,6 +20,7 @@ type bpfMachine struct {
 	maps    map[int]*bpfMap   // by descriptor
 
 	pid, tid, uid, gid, cpu uint32
+	foreign                 bool // in a PID namespace that is neither the initial nor the test's
 	command                 string
 	now, cookie             uint64
 	full                    bool // the ring buffer has no room
@@ -300,13 +301,31 @@ func (m *bpfMachine) user(to []byte, address uint64) bool {
 	return false
 }
 
-const minusEFAULT = ^uint64(14 - 1)
+const (
+	minusEFAULT = ^uint64(14 - 1)
+	minusEINVAL = ^uint64(22 - 1)
+)
+
+// testNamespace is a PID namespace that is not the initial one.
+var testNamespace = Namespace{Device: 4, Inode: 0xf0001234}
 
 func (m *bpfMachine) call(fn asm.BuiltinFunc, values [][]byte) ([][]byte, error) {
 	r := &m.registers
 	switch fn {
 	case asm.FnGetCurrentPidTgid:
 		r[0] = uint64(m.pid)<<32 | uint64(m.tid)
+	case asm.FnGetNsCurrentPidTgid:
+		b, err := m.at(r[3], int(r[4]), values, false)
+		if err != nil {
+			return values, err
+		}
+		clear(b)
+		r[0] = minusEINVAL
+		if (Namespace{r[1], r[2]}) == testNamespace && !m.foreign {
+			m.order.PutUint32(b, m.tid)
+			m.order.PutUint32(b[4:], m.pid)
+			r[0] = 0
+		}
 	case asm.FnGetCurrentUidGid:
 		r[0] = uint64(m.gid)<<32 | uint64(m.uid)
 	case asm.FnGetSmpProcessorId:

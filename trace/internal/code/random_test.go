@@ -60,8 +60,13 @@ var testKernels = []testKernel{
 	},
 }
 
+// code has some kernels number processes as in a namespace, of either byte order.
 func (k *testKernel) code() Kernel {
-	return Kernel{Machine: k.kernel, Order: k.order, CompareExchange: k.name != "arm64"}
+	kernel := Kernel{Machine: k.kernel, Order: k.order, CompareExchange: k.name != "arm64"}
+	if k.name == "s390x" || k.name == "riscv64" {
+		kernel.PIDs = &testNamespace
+	}
+	return kernel
 }
 
 // Where the traced process of the tests has memory. Addresses of 32 bits, so that they suit every machine.
