@@ -34,7 +34,7 @@ var (
 	// whose place is not in pt_regs.
 	ErrThreadLocal = errors.New("thread-local storage")
 	// ErrRelocation: the operand is half of an address computation of which
-	// the other half is lost, as in arm64's #:lo12: or x86's @GOTPCREL.
+	// the other half is lost, as in x86's @GOTPCREL or riscv's %pcrel_lo().
 	ErrRelocation = errors.New("relocation that cannot be undone")
 	// ErrLocalLabel: the assembler dropped the label (.L5, .LANCHOR0, 1f), so
 	// that no symbol table can tell its address.

@@ -128,7 +128,7 @@ func noRegister(name string, vector bool) error {
 	return unavailable(ErrRegister, quote(name))
 }
 
-// relocationFunction returns the error for :lo12:, %lo() and their kind.
+// relocationFunction returns the error for #:got_lo12:, %pcrel_lo() and their kind.
 func relocationFunction(name string) error {
 	if isThreadLocal(name) {
 		return unavailable(ErrThreadLocal, name)

@@ -88,7 +88,7 @@
 //
 // # Kernels
 //
-// Linux 5.8 and newer, on every machine that package usdt serves, uprobe_multi links and BPF cookies or not: without
+// Linux 5.10 and newer, on every machine that package usdt serves, uprobe_multi links and BPF cookies or not: without
 // cookies each site gets a program of its own. Before Linux 5.11 maps count against RLIMIT_MEMLOCK: lift it, for
 // example by rlimit.RemoveMemlock of github.com/cilium/ebpf. Privileges are those of package usdt.
 package trace

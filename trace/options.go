@@ -51,7 +51,7 @@ type Options struct {
 	Without Fields
 
 	// RingSize is the size of the ring buffer in bytes, rounded up to a power of two; 0 stands for 8 MiB. It is
-	// memory of the kernel that cannot be paged out. (Ring buffers need Linux 5.8.)
+	// memory of the kernel that cannot be paged out.
 	RingSize int
 
 	// WhenFull says what happens to events that find no room in the ring buffer.
@@ -68,7 +68,7 @@ type Options struct {
 	WithEvents   bool
 
 	// Statistics has the kernel measure how often and how long its BPF programs run, as long as the session is open.
-	// It measures all programs of the machine, which costs about 20 ns at each run of each. Linux 5.8.
+	// It measures all programs of the machine, which costs about 20 ns at each run of each.
 	Statistics bool
 }
 

@@ -65,7 +65,7 @@
 // Attaching needs root, or CAP_BPF and CAP_PERFMON, with CAP_SYS_PTRACE where a process of another user is looked at.
 //
 // Perf events, so all modes but [ModeMulti], need CAP_SYS_ADMIN instead since kernel commit ba677dbe77af (CVE-2025-38466,
-// in Linux 6.16, 6.15.7, 6.12.39, 6.6.99, 6.1.146, 5.15.189 and 5.10.240), and before Linux 5.8.
+// in Linux 6.16, 6.15.7, 6.12.39, 6.6.99, 6.1.146, 5.15.189 and 5.10.240).
 package usdt
 
 import _ "github.com/gousdt/gousdt/bpf" // so that go mod vendor keeps the headers

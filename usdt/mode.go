@@ -27,7 +27,7 @@ const (
 	// ModeSingleIPMap attaches each site by its own perf event; the program finds its site in a hash map by
 	// the instruction pointer. That address is only known for programs linked to a fixed address (ET_EXEC) and,
 	// for shared libraries and position-independent programs, for one process given by PID that has the
-	// file mapped already. Needs Linux 4.17, and 4.20 for probes with a semaphore.
+	// file mapped already. Works on all kernels that this package is for, from Linux 5.10 on.
 	ModeSingleIPMap
 )
 

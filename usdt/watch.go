@@ -63,6 +63,15 @@ type Attachment struct {
 	mappings []proc.Mapping // where the process had the file
 }
 
+// String returns what is attached to, as in "/usr/bin/python3 in process 7 (python3)" and "/usr/bin/python3 in every process".
+// Paths and the names of processes are arbitrary bytes: escape them before they reach a terminal.
+func (a *Attachment) String() string {
+	if a.Process.ID == (proc.ID{}) {
+		return a.Path + " in every process"
+	}
+	return fmt.Sprintf("%s in process %s", a.Path, a.Process)
+}
+
 // WatchChanges are what a look at the processes has changed.
 type WatchChanges struct {
 	Attached []*Attachment

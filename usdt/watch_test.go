@@ -55,6 +55,13 @@ func only(paths ...string) func(proc.Process) bool {
 	}
 }
 
+func TestAttachmentsSayWhereTheyAre(t *testing.T) {
+	a := usdt.Attachment{Path: "/bin/program"}
+	qt.Check(t, qt.Equals(a.String(), "/bin/program in every process"))
+	a.Process = proc.Process{ID: proc.ID{PID: 7, StartTime: 1}, Command: "worker"}
+	qt.Check(t, qt.Equals(a.String(), "/bin/program in process 7 (worker)"))
+}
+
 func TestWatchFollowsProcesses(t *testing.T) {
 	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
 		for name, perProcess := range map[string]bool{"per file": false, "per process": true} {
