@@ -137,6 +137,7 @@ func (p *jsonPrinter) probe(l *listing, probe *elfnote.Probe) {
 		}
 		j.End(']')
 		j.End('}')
+		p.flush() // a probe may have very many sites
 	}
 	j.End(']')
 	j.End('}')
