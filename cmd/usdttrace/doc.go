@@ -26,6 +26,12 @@
 // within a second are taken to be the same one; a later one ends usdttrace as it is. What is measured, and --duration,
 // begin when everything that is there at first is attached.
 //
+// PIDs and TIDs, that of -p, those shown and those compared, are of usdttrace's own PID namespace. Where that is not the
+// initial one, processes of other namespaces, also of containers within it, have 0, and their stacks have no names.
+//
+// --pprof opens its file first, so that a wrong path is told before anything is watched; what the file contained is
+// replaced at the end.
+//
 // # Stacks
 //
 // With --stack and --pprof, each event brings the registers and a copy of the user stack, 16 kB of it or what there is,

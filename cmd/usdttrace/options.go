@@ -7,14 +7,12 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/gousdt/gousdt/elfnote"
-	"github.com/gousdt/gousdt/internal/ldso"
 	"github.com/gousdt/gousdt/trace"
 	"github.com/gousdt/gousdt/usdt"
 )
@@ -139,26 +137,6 @@ func parseArguments(args []string) (*options, error) {
 	return o, nil
 }
 
-// parseInterspersed parses flags wherever they stand, as users of GNU programs expect, and returns the other words.
-// After "--" there are no flags.
-func parseInterspersed(flags *flag.FlagSet, args []string) ([]string, error) {
-	var operands []string
-	for len(args) > 0 {
-		if err := flags.Parse(args); err != nil {
-			return nil, errors.New(strings.Replace(err.Error(), "flag provided but not defined: ", "no such flag: ", 1))
-		}
-		rest := flags.Args()
-		if parsed := len(args) - len(rest); parsed > 0 && args[parsed-1] == "--" {
-			return append(operands, rest...), nil
-		}
-		if len(rest) == 0 {
-			break
-		}
-		operands, args = append(operands, rest[0]), rest[1:]
-	}
-	return operands, nil
-}
-
 // parseOperands tells patterns from files: a word with a colon or a glob is a pattern, unless it is a path or a file.
 func (o *options) parseOperands(words []string) error {
 	for _, word := range words {
@@ -173,29 +151,6 @@ func (o *options) parseOperands(words []string) error {
 		o.patterns = append(o.patterns, p)
 	}
 	return nil
-}
-
-func isPattern(word string) bool {
-	if !strings.ContainsAny(word, ":*?[") {
-		return false
-	}
-	for _, prefix := range []string{"/", "./", "../"} {
-		if strings.HasPrefix(word, prefix) {
-			return false
-		}
-	}
-	_, err := os.Stat(word)
-	return err != nil
-}
-
-// isMistaken tells whether a word that was taken for a file is none that can be found: it may have been meant for a probe.
-func isMistaken(word string) bool {
-	if strings.ContainsAny(word, "/.") {
-		return false
-	}
-	_, err := ldso.Find(word, nil)
-	var missing *ldso.NotFoundError
-	return errors.As(err, &missing)
 }
 
 func (o *options) check() error {
@@ -358,62 +313,4 @@ func patternWord(s string) string {
 		return s
 	}
 	return "*:" + s
-}
-
-// splitKeys splits at commas outside of parentheses.
-func splitKeys(s string) []string {
-	var keys []string
-	depth, from := 0, 0
-	for i := range len(s) {
-		switch s[i] {
-		case '(':
-			depth++
-		case ')':
-			depth--
-		case ',':
-			if depth == 0 {
-				keys, from = append(keys, strings.TrimSpace(s[from:i])), i+1
-			}
-		}
-	}
-	return append(keys, strings.TrimSpace(s[from:]))
-}
-
-// splitCommand splits at blanks; ' and " quote, \ quotes the next character outside of '.
-func splitCommand(s string) ([]string, error) {
-	var words []string
-	var word []byte
-	inWord, quote := false, byte(0)
-	for i := 0; i < len(s); i++ {
-		c := s[i]
-		switch {
-		case c == '\\' && quote != '\'' && i+1 < len(s):
-			i++
-			word, inWord = append(word, s[i]), true
-		case quote != 0:
-			if c == quote {
-				quote = 0
-			} else {
-				word = append(word, c)
-			}
-		case c == '\'' || c == '"':
-			quote, inWord = c, true
-		case c == ' ' || c == '\t' || c == '\n':
-			if inWord {
-				words, word, inWord = append(words, string(word)), nil, false
-			}
-		default:
-			word, inWord = append(word, c), true
-		}
-	}
-	if quote != 0 {
-		return nil, fmt.Errorf("a %c is not closed", quote)
-	}
-	if inWord {
-		words = append(words, string(word))
-	}
-	if len(words) == 0 {
-		return nil, errors.New("the command is empty")
-	}
-	return words, nil
 }

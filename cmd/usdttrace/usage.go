@@ -24,6 +24,8 @@ What is watched
                         COMMAND is split at blanks, ' and " quote
       --where EXPR      only hits for which it holds, decided in the kernel:
                         arg2 > 4096 && arg0 == "postgres", pid, tid, comm, cpu
+PIDs are those of the own PID namespace; in another one than the initial, processes
+of other namespaces have 0.
 
 Events
       --str N[:MAX]     argument N is a pointer to text: show up to MAX (128) bytes
