@@ -3,11 +3,15 @@
 package main
 
 import (
+	"fmt"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/go-quicktest/qt"
+
+	"github.com/gousdt/gousdt/internal/testprog"
 )
 
 func TestPlacesThatCannotBeWatchedAreNamed(t *testing.T) {
@@ -29,4 +33,17 @@ func TestNothingButPlacesThatCannotBeWatchedIsAnError(t *testing.T) {
 	p := startTarget(t, "target-pie")
 	result := start(t, p.path, "*:no_nop").wait()
 	qt.Check(t, qt.Matches(result.stderr, `(?s)usdttrace: .*target-pie: probe gousdt_broken:no_nop at 0x[0-9a-f]+: no nop there but .*`))
+}
+
+func TestTheFirstSkippedSitesAreNamed(t *testing.T) {
+	testprog.RequireBPF(t)
+	path := filepath.Join(t.TempDir(), "hostile.so")
+	notes := []testprog.Note{{Provider: "p", Name: "fit"}}
+	for i := range 100 {
+		notes = append(notes, testprog.Note{Provider: "p", Name: fmt.Sprint("n", i), Unfit: true})
+	}
+	testprog.WriteNotes(t, path, notes)
+	result := watching(t, path, "p:*").interrupt()
+	qt.Check(t, qt.Equals(strings.Count(result.stderr, "skipped probe p:n"), 16))
+	qt.Check(t, qt.StringContains(result.stderr, "hostile.so: skipped 84 more sites"))
 }

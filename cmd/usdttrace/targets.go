@@ -266,12 +266,19 @@ func (t *tracer) attachFiles() error {
 	return nil
 }
 
+// maxSkipped is how many sites of a file that cannot be watched are named: a stranger's may have very many.
+const maxSkipped = 16
+
 // warnSkipped names the places that match but are not watched.
 func (t *tracer) warnSkipped(sel *usdt.Selection, file string) {
 	for _, note := range sel.Broken() {
 		t.messages.warn("%s: skipped %v", file, note)
 	}
-	for _, site := range sel.Unfit() {
+	for i, site := range sel.Unfit() {
+		if i == maxSkipped {
+			t.messages.warn("%s: skipped %s", file, plural(len(sel.Unfit())-i, "more site"))
+			break
+		}
 		t.messages.warn("%s: skipped probe %s:%s at %#x: %v", file, site.Provider, site.Name, site.Location, site.Err)
 	}
 }

@@ -15,6 +15,7 @@ import (
 type Note struct {
 	Provider, Name, Arguments string
 	Broken                    bool // it leads to no code
+	Unfit                     bool // it leads to code that is no nop
 }
 
 // nops are what machines have at a site.
@@ -60,8 +61,11 @@ func WriteNotes(t testing.TB, path string, notes []Note) {
 		word(3)
 		b.WriteString("stapsdt\x00")
 		at := uint64(location)
-		if n.Broken {
+		switch {
+		case n.Broken:
 			at = 1 << 30
+		case n.Unfit:
+			at += 0x100
 		}
 		put(at, uint64(0), uint64(0))
 		for _, text := range []string{n.Provider, n.Name, n.Arguments} {
