@@ -198,6 +198,23 @@ func TestItEndsAfterSoManyEvents(t *testing.T) {
 	qt.Check(t, qt.StringContains(result.stderr, "3 events, 0 lost"))
 }
 
+func TestProcessThatMayNotBeLookedIntoIsAnError(t *testing.T) {
+	setpriv, err := exec.LookPath("setpriv")
+	if err != nil {
+		t.Skip(err)
+	}
+	self, err := os.Executable()
+	qt.Assert(t, qt.IsNil(err))
+	p := startTarget(t, "target-pie")
+	r := startPrepared(t, func(cmd *exec.Cmd) {
+		cmd.Args = append([]string{setpriv, "--inh-caps=-all", "--bounding-set=-all,+bpf,+perfmon,+sys_resource", self}, cmd.Args[1:]...)
+		cmd.Path = setpriv
+	}, "-p", strconv.Itoa(p.PID), "gousdt_test:three").wait()
+	qt.Check(t, qt.Equals(r.status, exitError))
+	qt.Check(t, qt.StringContains(r.stderr, "no access to the process"))
+	qt.Check(t, qt.Not(qt.StringContains(r.stderr, "Ctrl-C ends")))
+}
+
 // While the reader stands still nothing can be delivered beyond what the ring buffer holds, and all else is counted.
 func TestLostEventsAreCounted(t *testing.T) {
 	p := startTarget(t, "target-pie")

@@ -88,7 +88,10 @@ func (t *tracer) followProcess() error {
 		f.addNearest(pid)
 		return &nothingError{t.targets.nothing(t.options.patterns, fmt.Sprintf("process %d", pid))}
 	}
-	return t.verdict()
+	if err := t.verdict(); err != nil {
+		return err
+	}
+	return errTold
 }
 
 // endWith has the tracing end when a process ends.

@@ -45,6 +45,8 @@ func run(args []string, stdout, stderr *os.File) int {
 		return exitNothing
 	case errors.Is(err, syscall.EPIPE):
 		return exitError // who reads the output has seen enough
+	case errors.Is(err, errTold):
+		return exitError
 	case err != nil:
 		m.warn("%s", explain(err))
 		return exitError

@@ -53,6 +53,9 @@ type nothingError struct{ err error }
 
 func (e *nothingError) Error() string { return e.err.Error() }
 
+// errTold means that nothing can be watched, and that the user has been told why.
+var errTold = errors.New("nothing could be watched")
+
 // errEnded means that the user ended the tracing before it had begun.
 var errEnded = errors.New("interrupted")
 
