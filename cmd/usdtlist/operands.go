@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/commandline"
 	"github.com/gousdt/gousdt/internal/ldso"
 )
 
@@ -81,7 +82,7 @@ func parseArguments(args []string) (*options, error) {
 	flags.StringVar(&o.format, "format", "", "")
 	flags.StringVar(&o.debugFile, "debug-file", "", "")
 
-	operands, err := parseInterspersed(flags, args)
+	operands, err := commandline.ParseInterspersed(flags, args)
 	if err != nil {
 		return nil, err
 	}
@@ -138,26 +139,6 @@ func (o *options) addPID(s string) error {
 		o.pids = append(o.pids, pid)
 	}
 	return nil
-}
-
-// parseInterspersed parses flags wherever they stand, as users of GNU programs
-// expect, and returns the other words. After "--" there are no flags.
-func parseInterspersed(flags *flag.FlagSet, args []string) ([]string, error) {
-	var operands []string
-	for len(args) > 0 {
-		if err := flags.Parse(args); err != nil {
-			return nil, errors.New(strings.Replace(err.Error(), "flag provided but not defined: ", "no such flag: ", 1))
-		}
-		rest := flags.Args()
-		if parsed := len(args) - len(rest); parsed > 0 && args[parsed-1] == "--" {
-			return append(operands, rest...), nil
-		}
-		if len(rest) == 0 {
-			break
-		}
-		operands, args = append(operands, rest[0]), rest[1:]
-	}
-	return operands, nil
 }
 
 // isPattern tells the words that pick probes from those that name files. A

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/commandline"
 	"github.com/gousdt/gousdt/trace"
 	"github.com/gousdt/gousdt/usdt"
 )
@@ -114,7 +115,7 @@ func parseArguments(args []string) (*options, error) {
 	flags.Func("duration", "", func(s string) error { return parseTime(s, &o.duration) })
 	flags.StringVar(&mode, "mode", "", "")
 
-	operands, err := parseInterspersed(flags, args)
+	operands, err := commandline.ParseInterspersed(flags, args)
 	if err != nil || o.help || o.version {
 		return o, err
 	}

@@ -4,33 +4,12 @@ package main
 
 import (
 	"errors"
-	"flag"
 	"fmt"
 	"os"
 	"strings"
 
 	"github.com/gousdt/gousdt/internal/ldso"
 )
-
-// parseInterspersed parses flags wherever they stand, as users of GNU programs expect, and returns the other words.
-// After "--" there are no flags.
-func parseInterspersed(flags *flag.FlagSet, args []string) ([]string, error) {
-	var operands []string
-	for len(args) > 0 {
-		if err := flags.Parse(args); err != nil {
-			return nil, errors.New(strings.Replace(err.Error(), "flag provided but not defined: ", "no such flag: ", 1))
-		}
-		rest := flags.Args()
-		if parsed := len(args) - len(rest); parsed > 0 && args[parsed-1] == "--" {
-			return append(operands, rest...), nil
-		}
-		if len(rest) == 0 {
-			break
-		}
-		operands, args = append(operands, rest[0]), rest[1:]
-	}
-	return operands, nil
-}
 
 func isPattern(word string) bool {
 	if !strings.ContainsAny(word, ":*?[") {
