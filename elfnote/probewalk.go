@@ -21,6 +21,8 @@ type probeWalk struct {
 	// Where in data the strings start, each one after the NUL of the one before,
 	// and where the last one's NUL ends.
 	provider, name, arguments, stringsEnd int
+
+	shared *sharedStrings // nil where sharing strings does not pay
 }
 
 // walkProbes returns a walk over the probes of the file. It has to be closed.
@@ -50,7 +52,7 @@ func (w *probeWalk) step() (bool, error) {
 	w.descriptor = w.next + start
 	w.descriptorEnd = w.descriptor + int(size)
 	w.next += (start + int(size) + 3) &^ 3
-	return true, w.readDescriptor()
+	return true, w.readDescriptor(note[start:][:size])
 }
 
 // stepOver does the same as step, over all notes that are not a probe's.
@@ -61,21 +63,25 @@ func (w *probeWalk) stepOver() (bool, error) {
 			return ok, err
 		}
 		if w.is(probeOwner, probeType) {
-			return true, w.readDescriptor()
+			return true, w.readDescriptor(w.data[w.descriptor:w.descriptorEnd])
 		}
 	}
 }
 
-// readDescriptor reads the descriptor of the current note.
-func (w *probeWalk) readDescriptor() error {
-	b, size := w.data[w.descriptor:], w.descriptorEnd-w.descriptor
+// readDescriptor reads the descriptor of the current note, which is b.
+func (w *probeWalk) readDescriptor(b []byte) error {
+	size := len(b)
 	addresses := 3 * w.words.size()
 	if size < addresses+3 {
 		return ErrNoteTooShort
 	}
 	if w.words.wide {
 		b := (*[24]byte)(b)
-		w.location, w.base, w.semaphore = w.words.uint64(b[0:]), w.words.uint64(b[8:]), w.words.uint64(b[16:])
+		order := binary.LittleEndian
+		w.location, w.base, w.semaphore = order.Uint64(b[0:]), order.Uint64(b[8:]), order.Uint64(b[16:])
+		if w.words.big {
+			w.location, w.base, w.semaphore = bits.ReverseBytes64(w.location), bits.ReverseBytes64(w.base), bits.ReverseBytes64(w.semaphore)
+		}
 	} else {
 		b := (*[12]byte)(b)
 		w.location, w.base, w.semaphore = uint64(w.words.uint32(b[0:])), uint64(w.words.uint32(b[4:])), uint64(w.words.uint32(b[8:]))
@@ -85,10 +91,15 @@ func (w *probeWalk) readDescriptor() error {
 		w.move(w.file.base - w.base)
 	}
 
+	w.provider = w.descriptor + addresses
+	if w.shared != nil && w.shared.find(b[addresses:]) {
+		w.stringsEnd = w.descriptorEnd
+		return nil
+	}
+
 	// Most strings end within 64 bytes. Where one NUL is not found, the next is
 	// not either.
-	w.provider = w.descriptor + addresses
-	strings := b[addresses:]
+	strings := w.data[w.provider:]
 	var nuls uint64
 	if len(strings) >= 64 {
 		nuls = zeroes((*[64]byte)(strings))
@@ -150,8 +161,20 @@ func (w *probeWalk) makeRoom(size int) []byte {
 	return make([]byte, max(size, int(min(left/8*5, maxTextSize))))
 }
 
+// considerSharing lets sites share strings from now on if the current note is of
+// the same probe as the one before. It is asked once in a hundred sites, so that
+// files whose probes have few sites pay nothing for it.
+func (w *probeWalk) considerSharing(provider, name string) {
+	if string(w.data[w.provider:w.name-1]) == provider && string(w.data[w.name:w.arguments-1]) == name {
+		w.shared = new(sharedStrings)
+	}
+}
+
 // broken describes the current note, which cannot be used.
 func (w *probeWalk) broken(err error) *NoteError {
+	if w.shared != nil {
+		w.shared.names = ""
+	}
 	e := &NoteError{Index: w.index, Err: err}
 	if errors.Is(err, ErrNoteSize) {
 		return e // there is no descriptor

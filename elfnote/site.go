@@ -14,8 +14,8 @@ import (
 // many sites as the compiler made copies of it.
 //
 // The strings are arbitrary bytes without NUL. They share memory with those of
-// the sites before and after: a string kept for long keeps 8 KiB of them (or as
-// much as one site's strings need), a copy made by strings.Clone does not.
+// other sites: a string kept for long keeps 8 KiB of them (or as much as one
+// site's strings need), a copy made by strings.Clone does not.
 type Site struct {
 	Provider, Name string
 	// Arguments says where the arguments are found, in the syntax of the file's
@@ -58,10 +58,10 @@ const semaphoreSize = 2
 //
 // Each iteration reads the notes anew, so the file must be open: it holds some
 // 64 KiB of them at a time, and allocates what the strings need, in pieces.
+// Where probes have many sites each, equal strings are allocated once.
 func (f *File) Sites() iter.Seq2[Site, error] {
 	return func(yield func(Site, error) bool) {
 		walk := f.walkProbes()
-		attachable := f.kind == Executable || f.kind == PositionIndependent
 		var known duplicates
 		var room []byte // for strings, which share it
 		// No other function gets a pointer to the site: so it is on the stack, and
@@ -74,23 +74,20 @@ func (f *File) Sites() iter.Seq2[Site, error] {
 			}
 			if err == nil {
 				site.Location, site.Base, site.Semaphore = walk.location, walk.base, walk.semaphore
-				if attachable {
-					site.Offset, err = f.codeOffset(site.Location)
-					site.SemaphoreOffset = 0
-					if site.Semaphore != 0 && err == nil {
-						site.SemaphoreOffset, err = f.semaphoreOffset(site.Semaphore)
-					}
-				}
+				site.Offset, site.SemaphoreOffset, err = f.offsets(site.Location, site.Semaphore)
 			}
-			if err != nil {
+			switch {
+			case err != nil:
 				site, err = Site{}, walk.broken(err)
-			} else {
-				if f.kind != Relocatable && known.add(&walk) {
-					continue
-				}
+			case f.kind != Relocatable && known.add(&walk):
+				continue
+			case walk.shared != nil:
+				walk.shared.give(&walk, &site)
+			default:
 				strings := walk.data[walk.provider:walk.stringsEnd]
 				if len(room) < len(strings) {
 					room = walk.makeRoom(len(strings))
+					walk.considerSharing(site.Provider, site.Name)
 				}
 				all := text(room[:copy(room, strings)])
 				room = room[len(all):]
@@ -109,16 +106,24 @@ func (f *File) Sites() iter.Seq2[Site, error] {
 	}
 }
 
-// codeOffset returns the file offset of a location.
-func (f *File) codeOffset(location uint64) (uint64, error) {
+// offsets returns the file offsets of a location and of a semaphore.
+func (f *File) offsets(location, semaphore uint64) (code, data uint64, err error) {
+	if f.kind == DebugFile || f.kind == Relocatable {
+		return 0, 0, nil
+	}
 	// Nearly all sites are in the first executable segment.
 	if skip := location - f.code.Address; skip < f.code.FileSize {
-		return skip + f.code.Offset, nil
+		code = skip + f.code.Offset
+	} else if code, err = f.otherCodeOffset(location); err != nil {
+		return 0, 0, err
 	}
-	return f.otherCodeOffset(location)
+	if semaphore != 0 {
+		data, err = f.semaphoreOffset(semaphore)
+	}
+	return code, data, err
 }
 
-// otherCodeOffset does the same for any location.
+// otherCodeOffset returns the file offset of a location.
 func (f *File) otherCodeOffset(location uint64) (uint64, error) {
 	code := f.segment(location, 1, elf.PF_X)
 	if code == nil || location-code.Address+code.Offset == 0 {

@@ -310,7 +310,7 @@ func TestUsualCodeIsFoundAsAnyOther(t *testing.T) {
 		}
 		f.code = usualCode(f.segments)
 		location := number()
-		got, err := f.codeOffset(location)
+		got, _, err := f.offsets(location, 0)
 		want, wantErr := f.otherCodeOffset(location)
 		qt.Assert(t, qt.Equals(got, want), qt.Commentf("%+v: %#x", f.segments, location))
 		qt.Assert(t, qt.Equals(err == nil, wantErr == nil))

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package elfnote
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"unsafe"
+
+	"github.com/go-quicktest/qt"
+)
+
+// manySites returns notes of probes with many sites each, more than sites share
+// no strings in, with what is found in them; a zero Site stands for a broken note.
+func manySites(im *image, random *rand.Rand) (notes [][]byte, want []Site) {
+	unterminated := im.descriptor(Site{Location: codeAddress, Provider: "p", Name: "n"})
+	broken := im.rawNote(probeOwner, probeType, unterminated[:len(unterminated)-2], 4)
+	for probe := range 60 {
+		provider, name := strings.Repeat("p", probe%3), strings.Repeat("n", probe/2%40)
+		for range 1 + random.IntN(60) {
+			s := Site{
+				Location: codeAddress + uint64(len(want)), Provider: provider, Name: name,
+				Arguments: strings.Repeat("a", random.IntN(3)*random.IntN(60)) + fmt.Sprint(random.IntN(30)),
+			}
+			if random.IntN(4) == 0 {
+				s.Arguments = ""
+			}
+			descriptor := im.descriptor(s)
+			switch random.IntN(20) {
+			case 0:
+				notes, want = append(notes, broken), append(want, Site{})
+				continue
+			case 1: // another string, which has no meaning
+				descriptor = append(descriptor, "more\x00"...)
+			case 2: // a location nowhere
+				s.Location = 1
+				notes, want = append(notes, im.note(s)), append(want, Site{})
+				continue
+			}
+			notes, want = append(notes, im.rawNote(probeOwner, probeType, descriptor, 4)), append(want, s)
+		}
+	}
+	return notes, want
+}
+
+func TestProbesWithManySites(t *testing.T) {
+	everyClass(t, func(t *testing.T, im *image) {
+		notes, want := manySites(im, rand.New(rand.NewPCG(1, 2)))
+		im.segments[0].data = make([]byte, len(want))
+		im.addNotes(notes...)
+		i := 0
+		for site, err := range im.open(t).Sites() {
+			site.Offset = 0
+			qt.Assert(t, qt.Equals(site, want[i]), qt.Commentf("site %d", i))
+			qt.Assert(t, qt.Equals(err != nil, want[i] == Site{}), qt.Commentf("site %d", i))
+			i++
+		}
+		qt.Assert(t, qt.Equals(i, len(want)))
+	})
+}
+
+// TestSitesOfAProbeShareStrings: those of a file with many sites to a probe need
+// little memory.
+func TestSitesOfAProbeShareStrings(t *testing.T) {
+	const count, different = 10_000, 200
+	im := newImage64()
+	im.segments[0].data = make([]byte, count)
+	var notes bytes.Buffer
+	for i := range count {
+		notes.Write(im.note(Site{
+			Location: codeAddress + uint64(i), Provider: "provider", Name: fmt.Sprint("probe_", i/100),
+			Arguments: fmt.Sprintf("-4@%%edi 8@-%d(%%rbp)", i%different),
+		}))
+	}
+	im.addNotes(notes.Bytes())
+	sites, errs := collect(im.open(t))
+	qt.Assert(t, qt.HasLen(errs, 0))
+	qt.Assert(t, qt.HasLen(sites, count))
+
+	memory := make(map[*byte]bool)
+	for _, s := range sites {
+		memory[unsafe.StringData(s.Name)] = true
+		memory[unsafe.StringData(s.Arguments)] = true
+	}
+	// Before it is seen that sharing pays, nothing is shared; and the table of
+	// arguments may be too full in places.
+	qt.Assert(t, qt.IsTrue(len(memory) < count/100+different+count/10), qt.Commentf("%d strings", len(memory)))
+}
