@@ -96,9 +96,9 @@ func (s *Session) AttachSelection(sel *usdt.Selection, opts *AttachOptions) (*At
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", sel.File().Name(), err)
 	}
-	a.skipped = len(sel.Sites()) - len(w.wanted)
+	a.skipped = sel.Len() - len(w.wanted)
 	if len(w.wanted) == 0 {
-		return nil, &NeverError{File: sel.File().Name(), Sites: len(sel.Sites()), Filter: s.opts.Filter}
+		return nil, &NeverError{File: sel.File().Name(), Sites: sel.Len(), Filter: s.opts.Filter}
 	}
 	if err := a.attach(w); err != nil {
 		a.Close()
@@ -152,7 +152,8 @@ func newWork(plan *code.Plan, sel *usdt.Selection, opts *AttachOptions) (*work, 
 	known := make(map[key]kind)
 	args := 0 // of all kinds
 	probes := make(map[Probe]*Probe)
-	for i, found := range sel.Sites() {
+	for i := range sel.Len() {
+		found := sel.Site(i)
 		site := &Site{Site: found, File: sel.File().Name(), PID: sel.PID(), Cookie: opts.Cookie}
 		if opts.SiteCookie != nil {
 			site.Cookie = opts.SiteCookie(found)
@@ -215,7 +216,7 @@ func (w *work) fixed(n int) (*code.Blocks, error) {
 
 // selection returns some of the wanted sites.
 func (w *work) selection(some []int) *usdt.Selection {
-	if len(some) == len(w.sel.Sites()) {
+	if len(some) == w.sel.Len() {
 		return w.sel
 	}
 	return w.sel.Subset(some)

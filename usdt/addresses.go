@@ -23,10 +23,10 @@ func (s *Selection) Addresses() ([][]uint64, error) {
 	if s.opened.closed {
 		return nil, fmt.Errorf("selection: %w", ErrClosed)
 	}
-	all := make([][]uint64, len(s.sites))
+	all := make([][]uint64, s.Len())
 	if s.opened.elf.Kind() == elfnote.Executable {
-		for i, site := range s.sites {
-			all[i] = []uint64{site.Instruction}
+		for i := range s.sites.rows {
+			all[i] = []uint64{s.sites.rows[i].instruction()}
 		}
 		return all, nil
 	}
@@ -51,8 +51,8 @@ func (s *Selection) Addresses() ([][]uint64, error) {
 		}
 		mapped = true
 		for _, m := range file.Mappings {
-			for i, site := range s.sites {
-				offset := site.uprobeOffset()
+			for i := range s.sites.rows {
+				offset := s.sites.rows[i].uprobeOffset()
 				if offset >= m.Offset && offset-m.Offset < m.End-m.Start {
 					all[i] = append(all[i], m.Start+offset-m.Offset)
 				}

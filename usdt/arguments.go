@@ -21,21 +21,18 @@ const MaxArguments = 1 << 19
 type arguments struct {
 	file   *elfnote.File
 	target argspec.Target
-	parsed map[string]int32 // number in lists
-	lists  [][]argspec.Arg
-	count  int // of the arguments in lists
+	count  int // of the arguments parsed
 
 	debug *elfnote.File // the one asked for, or opened when the file itself lacks a symbol
 	tried bool
 }
 
-// parseArguments fills in the arguments of sites, of which the instruction to attach to is known. It returns for each
-// site the number of its list of arguments among the different ones.
-func parseArguments(file *elfnote.File, debugPath string, sites []Site) (which []int32, err error) {
-	a := arguments{file: file, parsed: make(map[string]int32)}
+// parseArguments parses the arguments of sites, of which the instruction to attach to is known.
+func parseArguments(file *elfnote.File, debugPath string, sites *siteTable) (err error) {
+	a := arguments{file: file}
 	if debugPath != "" {
 		if a.debug, err = file.OpenDebugFile(debugPath); err != nil {
-			return nil, fmt.Errorf("%s: debug file: %w", file.Name(), err)
+			return fmt.Errorf("%s: debug file: %w", file.Name(), err)
 		}
 		a.tried = true
 	}
@@ -51,31 +48,32 @@ func parseArguments(file *elfnote.File, debugPath string, sites []Site) (which [
 		Symbol:   a.symbol,
 		PLTGOT:   file.PLTGOT,
 	}
-	which = make([]int32, len(sites))
-	for i := range sites {
-		which[i] = a.parse(&sites[i])
-		if a.count > MaxArguments {
-			return nil, fmt.Errorf("%s: more than %d arguments of probes: %w", file.Name(), MaxArguments, elfnote.ErrTooLarge)
+	for i := range sites.rows {
+		row := &sites.rows[i]
+		list := &sites.lists[row.list]
+		if list.parsed && !list.relative {
+			continue
 		}
-		sites[i].Args = a.lists[which[i]]
+		if list.parsed {
+			row.list = int32(len(sites.lists))
+			sites.lists = append(sites.lists, argumentList{text: list.text})
+			list = &sites.lists[row.list]
+		}
+		a.parse(list, row.instruction())
+		if a.count > MaxArguments {
+			return fmt.Errorf("%s: more than %d arguments of probes: %w", file.Name(), MaxArguments, elfnote.ErrTooLarge)
+		}
 	}
-	return which, nil
+	return nil
 }
 
-// parse returns the number of the site's list of arguments.
-func (a *arguments) parse(site *Site) int32 {
-	if list, ok := a.parsed[site.Arguments]; ok {
-		return list
-	}
-	a.target.Location = site.Instruction
-	args := argspec.Parse(a.target, site.Arguments)
-	list := int32(len(a.lists))
-	a.lists = append(a.lists, args)
-	a.count += len(args)
-	if !slices.ContainsFunc(args, argspec.Arg.Relative) {
-		a.parsed[site.Arguments] = list
-	}
-	return list
+// parse parses a list for a site at an address.
+func (a *arguments) parse(list *argumentList, instruction uint64) {
+	a.target.Location = instruction
+	list.args = argspec.Parse(a.target, list.text)
+	list.parsed = true
+	list.relative = slices.ContainsFunc(list.args, argspec.Arg.Relative)
+	a.count += len(list.args)
 }
 
 // symbol looks in the file, and then in its separate debug file.

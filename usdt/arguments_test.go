@@ -71,7 +71,7 @@ func TestTheRedZoneIsLeftAlone(t *testing.T) {
 		target := usdt.Target{Path: testprog.Path(t, "target-pie"), PID: process.PID}
 		for _, probe := range []string{"nop", "nop10", "nop5"} {
 			lnk := c.attach(t, c.Collect3, target, probe, nil)
-			moved := lnk.Sites()[0].Instruction - lnk.Sites()[0].Location
+			moved := lnk.Site(0).Instruction - lnk.Site(0).Location
 			if probe == "nop10" && uprobeAnswer() == unix.EPROTO {
 				qt.Check(t, qt.Equals(moved, 1), qt.Commentf(probe))
 			} else {
@@ -131,7 +131,7 @@ func patch(t *testing.T, path, probe string, code []byte) {
 	defer sel.Close()
 	file, err := os.OpenFile(path, os.O_WRONLY, 0)
 	qt.Assert(t, qt.IsNil(err))
-	_, err = file.WriteAt(code, int64(sel.Sites()[0].Offset))
+	_, err = file.WriteAt(code, int64(sel.Site(0).Offset))
 	qt.Assert(t, qt.IsNil(err))
 	qt.Assert(t, qt.IsNil(file.Close()))
 }

@@ -104,11 +104,11 @@ type holding struct {
 
 // acquire takes what a program needs that reads arguments. One that does not has the BPF cookie to itself.
 func (m *Manager) acquire(sel *Selection, reads bool, opts *Options) (*holding, error) {
-	held := &holding{manager: m, cookies: make([]uint64, len(sel.sites))}
+	held := &holding{manager: m, cookies: make([]uint64, sel.Len())}
 	for i := range held.cookies {
 		held.cookies[i] = opts.Cookie
 		if opts.SiteCookie != nil {
-			held.cookies[i] = opts.SiteCookie(sel.sites[i])
+			held.cookies[i] = opts.SiteCookie(sel.Site(i))
 		}
 	}
 	if !reads {
@@ -141,22 +141,19 @@ func (s *Selection) encode(cookies []uint64) (specs []argspec.Spec, which []int3
 		list   int32
 		cookie uint64
 	}
-	lists := 0
-	for _, list := range s.lists {
-		lists = max(lists, int(list)+1)
-	}
-	which = make([]int32, len(s.sites))
-	specs = make([]argspec.Spec, 0, min(lists, len(s.sites)))
+	lists := len(s.sites.lists)
+	which = make([]int32, s.Len())
+	specs = make([]argspec.Spec, 0, min(lists, s.Len()))
 	common := make([]int32, lists) // of each list of arguments: the number of its spec with the first cookie, from 1
 	others := make(map[key]int32)  // of those with another cookie
-	for i := range s.sites {
-		k := key{s.lists[i], cookies[i]}
+	for i := range s.sites.rows {
+		k := key{s.sites.rows[i].list, cookies[i]}
 		n := common[k.list]
 		if k.cookie != cookies[0] {
 			n = others[k]
 		}
 		if n == 0 {
-			specs = append(specs, argspec.Encode(s.kernel, binary.NativeEndian, k.cookie, s.sites[i].Args))
+			specs = append(specs, argspec.Encode(s.kernel, binary.NativeEndian, k.cookie, s.sites.lists[k.list].args))
 			n = int32(len(specs))
 			if k.cookie != cookies[0] {
 				others[k] = n
@@ -202,14 +199,14 @@ func (h *holding) release() {
 
 // requireArguments fails for the first argument that cannot be fetched.
 func (s *Selection) requireArguments() error {
-	for i := range s.sites {
-		for n, arg := range s.sites[i].Args {
+	for i := range s.sites.rows {
+		for n, arg := range s.sites.lists[s.sites.rows[i].list].args {
 			err := arg.Err
 			if err == nil && n >= argspec.MaxArgs {
 				err = fmt.Errorf("a program reads at most %d arguments", argspec.MaxArgs)
 			}
 			if err != nil {
-				return siteError(s.opened.name, &s.sites[i], &ArgumentError{Index: n, Raw: arg.Raw, Err: err})
+				return s.siteError(i, &ArgumentError{Index: n, Raw: arg.Raw, Err: err})
 			}
 		}
 	}

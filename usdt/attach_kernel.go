@@ -32,8 +32,8 @@ func (s *Selection) Attach(prog *ebpf.Program, mode Mode, cookies []uint64) (*Li
 	if s.opened.closed {
 		return nil, fmt.Errorf("selection: %w", ErrClosed)
 	}
-	if cookies != nil && len(cookies) != len(s.sites) {
-		return nil, fmt.Errorf("%d cookies for %d sites", len(cookies), len(s.sites))
+	if cookies != nil && len(cookies) != s.Len() {
+		return nil, fmt.Errorf("%d cookies for %d sites", len(cookies), s.Len())
 	}
 	if err := s.checkSemaphores(mode); err != nil {
 		return nil, err
@@ -62,7 +62,7 @@ func (s *Selection) Attach(prog *ebpf.Program, mode Mode, cookies []uint64) (*Li
 
 // checkSemaphores finds the sites whose semaphore the kernel could not count, before anything is attached.
 func (s *Selection) checkSemaphores(mode Mode) error {
-	if !s.semaphores {
+	if !s.sites.semaphores {
 		return nil
 	}
 	counted := true
@@ -72,18 +72,18 @@ func (s *Selection) checkSemaphores(mode Mode) error {
 			return err
 		}
 	}
-	for i := range s.sites {
-		site := &s.sites[i]
+	for i := range s.sites.rows {
+		site := &s.sites.rows[i]
 		switch {
-		case site.SemaphoreOffset == 0:
+		case site.semaphoreOffset == 0:
 		case !counted:
-			return siteError(s.opened.name, site, &UnsupportedError{Feature: "counting of semaphores by uprobes", Since: "4.20",
+			return s.siteError(i, &UnsupportedError{Feature: "counting of semaphores by uprobes", Since: "4.20",
 				Hint: "it is missing too where " + uprobePMURefCtr + " cannot be seen"})
-		case site.SemaphoreOffset%2 != 0:
-			return siteError(s.opened.name, site, fmt.Errorf("the semaphore at file offset %#x is not aligned to 2 bytes, as the kernel needs it",
-				site.SemaphoreOffset))
-		case mode != ModeMulti && site.SemaphoreOffset > math.MaxUint32:
-			return siteError(s.opened.name, site, &OffsetOverflowError{Offset: site.SemaphoreOffset})
+		case site.semaphoreOffset%2 != 0:
+			return s.siteError(i, fmt.Errorf("the semaphore at file offset %#x is not aligned to 2 bytes, as the kernel needs it",
+				site.semaphoreOffset))
+		case mode != ModeMulti && site.semaphoreOffset > math.MaxUint32:
+			return s.siteError(i, &OffsetOverflowError{Offset: site.semaphoreOffset})
 		}
 	}
 	return nil
@@ -96,8 +96,8 @@ func (s *Selection) attachMulti(executable *link.Executable, prog *ebpf.Program,
 		}
 	}
 	var links []io.Closer
-	for from := 0; from < len(s.sites); from += maxMultiSites {
-		to := min(from+maxMultiSites, len(s.sites))
+	for from := 0; from < s.Len(); from += maxMultiSites {
+		to := min(from+maxMultiSites, s.Len())
 		lnk, err := s.linkMulti(executable, prog, from, to, cookies)
 		if err != nil {
 			closeTogether(links)
@@ -111,12 +111,12 @@ func (s *Selection) attachMulti(executable *link.Executable, prog *ebpf.Program,
 func (s *Selection) linkMulti(executable *link.Executable, prog *ebpf.Program, from, to int, cookies []uint64) (link.Link, error) {
 	opts := link.UprobeMultiOptions{PID: uint32(s.pid), Addresses: make([]uint64, to-from)}
 	for i := from; i < to; i++ {
-		opts.Addresses[i-from] = s.sites[i].uprobeOffset()
+		opts.Addresses[i-from] = s.sites.rows[i].uprobeOffset()
 	}
-	if s.semaphores {
+	if s.sites.semaphores {
 		opts.RefCtrOffsets = make([]uint64, to-from)
 		for i := from; i < to; i++ {
-			opts.RefCtrOffsets[i-from] = s.sites[i].SemaphoreOffset
+			opts.RefCtrOffsets[i-from] = s.sites.rows[i].semaphoreOffset
 		}
 	}
 	if cookies != nil {
@@ -126,10 +126,10 @@ func (s *Selection) linkMulti(executable *link.Executable, prog *ebpf.Program, f
 }
 
 func (s *Selection) attachSingle(executable *link.Executable, prog *ebpf.Program, cookies []uint64) ([]io.Closer, error) {
-	links := make([]io.Closer, 0, len(s.sites))
-	for i := range s.sites {
+	links := make([]io.Closer, 0, s.Len())
+	for i := range s.sites.rows {
 		opts := link.UprobeOptions{
-			Address: s.sites[i].uprobeOffset(), RefCtrOffset: s.sites[i].SemaphoreOffset, PID: s.pid,
+			Address: s.sites.rows[i].uprobeOffset(), RefCtrOffset: s.sites.rows[i].semaphoreOffset, PID: s.pid,
 		}
 		if cookies != nil {
 			opts.Cookie = cookies[i]
@@ -139,7 +139,7 @@ func (s *Selection) attachSingle(executable *link.Executable, prog *ebpf.Program
 		lnk, err := executable.Uprobe("usdt", prog, &opts)
 		if err != nil {
 			closeTogether(links)
-			return nil, s.explainSingle(executable, prog, &s.sites[i], &opts, err)
+			return nil, s.explainSingle(executable, prog, i, &opts, err)
 		}
 		links = append(links, lnk)
 	}
@@ -147,12 +147,12 @@ func (s *Selection) attachSingle(executable *link.Executable, prog *ebpf.Program
 }
 
 // explainSingle finds out what the kernel meant by refusing a perf event or the program for it.
-func (s *Selection) explainSingle(executable *link.Executable, prog *ebpf.Program, site *Site, opts *link.UprobeOptions, err error) error {
+func (s *Selection) explainSingle(executable *link.Executable, prog *ebpf.Program, i int, opts *link.UprobeOptions, err error) error {
 	if s.pid != 0 && (errors.Is(err, unix.ESRCH) || errors.Is(err, os.ErrNotExist)) {
 		return &ProcessError{PID: s.pid, Err: fmt.Errorf("%w (it has exited): %w", ErrNoProcess, err)}
 	}
 	if errors.Is(err, os.ErrPermission) {
-		return siteError(s.opened.name, site, explain("attaching by a perf event", err))
+		return s.siteError(i, explain("attaching by a perf event", err))
 	}
 
 	trial, trialErr := trialProgram(ebpf.AttachNone)
@@ -167,9 +167,9 @@ func (s *Selection) explainSingle(executable *link.Executable, prog *ebpf.Progra
 	}
 	if errors.Is(err, unix.EINVAL) {
 		// Offsets, alignment and the process have been checked before.
-		err = &SemaphoreClashError{Semaphore: site.SemaphoreOffset, Err: err}
+		err = &SemaphoreClashError{Semaphore: s.sites.rows[i].semaphoreOffset, Err: err}
 	}
-	return siteError(s.opened.name, site, explain("attaching by a perf event", err))
+	return s.siteError(i, explain("attaching by a perf event", err))
 }
 
 // trialProgram does nothing. Where it can be attached, the fault is with the caller's program.
@@ -219,11 +219,10 @@ func (s *Selection) explainMulti(executable *link.Executable, prog *ebpf.Program
 			from = middle
 		}
 	}
-	site := &s.sites[from]
 	if instruction {
-		return siteError(s.opened.name, site, fmt.Errorf("the kernel refuses a breakpoint on this instruction: %w", err))
+		return s.siteError(from, fmt.Errorf("the kernel refuses a breakpoint on this instruction: %w", err))
 	}
-	return siteError(s.opened.name, site, &SemaphoreClashError{Semaphore: site.SemaphoreOffset, Err: err})
+	return s.siteError(from, &SemaphoreClashError{Semaphore: s.sites.rows[from].semaphoreOffset, Err: err})
 }
 
 // errNotSupported is ENOTSUPP, which the kernel calls its own but answers here all the same.

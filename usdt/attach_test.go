@@ -150,7 +150,7 @@ func semaphoresWhenAttached(t *testing.T, process *testprog.Process, lnk *usdt.L
 	maps, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", process.PID))
 	qt.Assert(t, qt.IsNil(err))
 	file := filepath.Base(lnk.Target())
-	counts := make([]int, len(lnk.Sites()))
+	counts := make([]int, lnk.Len())
 	for line := range strings.Lines(string(maps)) {
 		var start, end, offset uint64
 		var permissions string
@@ -347,7 +347,7 @@ func TestManyProbesTakeOneLink(t *testing.T) {
 	lnk, err := c.AttachMatching(c.Collect3, usdt.Target{Path: testprog.Path(t, "target-pie"), PID: process.PID},
 		func(p, _ string) bool { return p == provider }, nil)
 	qt.Assert(t, qt.IsNil(err))
-	qt.Assert(t, qt.IsTrue(len(lnk.Sites()) > 700), qt.Commentf("%d sites", len(lnk.Sites())))
+	qt.Assert(t, qt.IsTrue(lnk.Len() > 700), qt.Commentf("%d sites", lnk.Len()))
 	process.Fire("many", 1)
 	for _, event := range c.next(t, 400) {
 		qt.Assert(t, qt.Equals(event.Val[0], 42))

@@ -16,17 +16,23 @@ const (
 	longestRead = 128 << 10
 )
 
-// readCode calls found with the machine code at each site, up to n bytes: fewer where the file ends, and then err
-// may say why. It reads neighbouring sites together, so it calls in the order of their offsets. The bytes are valid
-// during the call. It stops at the first error that found returns.
-func readCode(file *elfnote.File, sites []Site, n uint64, found func(site *Site, code []byte, err error) error) error {
-	site := inOrder(sites)
+// readCode calls found with the index of each site and the machine code there, up to n bytes: fewer where the file ends,
+// and then err may say why. It reads neighbouring sites together, so it calls in the order of their offsets. The bytes are
+// valid during the call. It stops at the first error that found returns.
+func readCode(file *elfnote.File, sites []siteRow, n uint64, found func(i int, code []byte, err error) error) error {
+	order := inOrder(sites)
+	index := func(i int) int {
+		if order == nil {
+			return i
+		}
+		return int(order[i])
+	}
 	var buf []byte
 	for from, to := 0, 0; from < len(sites); from = to {
-		first := site(from).Offset
+		first := sites[index(from)].offset
 		end := first + n
 		for to = from + 1; to < len(sites); to++ {
-			next := site(to).Offset
+			next := sites[index(to)].offset
 			if next > end+nearSites || next+n-first > longestRead {
 				break
 			}
@@ -36,9 +42,9 @@ func readCode(file *elfnote.File, sites []Site, n uint64, found func(site *Site,
 		buf = slices.Grow(buf[:0], int(end-first))[:end-first]
 		read, err := file.ReadAt(buf, int64(first))
 		for i := from; i < to; i++ {
-			s := site(i)
-			at := min(int(s.Offset-first), read)
-			if err := found(s, buf[at:min(at+int(n), read)], err); err != nil {
+			site := index(i)
+			at := min(int(sites[site].offset-first), read)
+			if err := found(site, buf[at:min(at+int(n), read)], err); err != nil {
 				return err
 			}
 		}
@@ -46,19 +52,17 @@ func readCode(file *elfnote.File, sites []Site, n uint64, found func(site *Site,
 	return nil
 }
 
-// inOrder returns what finds the sites in the order of their offsets, which nearly always is their order already.
-func inOrder(sites []Site) func(i int) *Site {
-	sorted := true
-	for i := 1; i < len(sites) && sorted; i++ {
-		sorted = sites[i-1].Offset <= sites[i].Offset
+// inOrder returns the indices of sites in the order of their offsets, nil where that is their order already, as nearly
+// always.
+func inOrder(sites []siteRow) []int32 {
+	byOffset := func(a, b siteRow) int { return cmp.Compare(a.offset, b.offset) }
+	if slices.IsSortedFunc(sites, byOffset) {
+		return nil
 	}
-	if sorted {
-		return func(i int) *Site { return &sites[i] }
+	order := make([]int32, len(sites))
+	for i := range order {
+		order[i] = int32(i)
 	}
-	order := make([]*Site, len(sites))
-	for i := range sites {
-		order[i] = &sites[i]
-	}
-	slices.SortFunc(order, func(a, b *Site) int { return cmp.Compare(a.Offset, b.Offset) })
-	return func(i int) *Site { return order[i] }
+	slices.SortFunc(order, func(a, b int32) int { return byOffset(sites[a], sites[b]) })
+	return order
 }

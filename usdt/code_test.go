@@ -6,22 +6,21 @@ import (
 	"testing"
 
 	"github.com/go-quicktest/qt"
-
-	"github.com/gousdt/gousdt/elfnote"
 )
 
 func TestSitesAreReadInTheOrderOfTheirOffsets(t *testing.T) {
-	for _, offsets := range [][]uint64{{1, 2, 2, 3}, {3, 1, 2, 1}, {7}} {
-		var sites []Site
-		for _, offset := range offsets {
-			sites = append(sites, Site{Site: elfnote.Site{Offset: offset}})
+	for _, test := range []struct {
+		offsets []uint64
+		want    []int32
+	}{
+		{[]uint64{7}, nil},
+		{[]uint64{1, 2, 2, 3}, nil},
+		{[]uint64{3, 1, 4, 2}, []int32{1, 3, 0, 2}},
+	} {
+		var sites []siteRow
+		for _, offset := range test.offsets {
+			sites = append(sites, siteRow{offset: offset})
 		}
-		site := inOrder(sites)
-		seen := make(map[*Site]bool)
-		for i := range sites {
-			seen[site(i)] = true
-			qt.Assert(t, qt.IsTrue(i == 0 || site(i-1).Offset <= site(i).Offset), qt.Commentf("%v", offsets))
-		}
-		qt.Assert(t, qt.HasLen(seen, len(sites)))
+		qt.Assert(t, qt.DeepEquals(inOrder(sites), test.want))
 	}
 }

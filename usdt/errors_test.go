@@ -274,7 +274,7 @@ func TestAnotherTracersSemaphoreIsAClash(t *testing.T) {
 		sel, err := usdt.Select(target, provider, "split")
 		qt.Assert(t, qt.IsNil(err))
 		defer sel.Close()
-		second := sel.Sites()[1]
+		second := sel.Site(1)
 		counts, err := testbpf.LoadCounts()
 		qt.Assert(t, qt.IsNil(err))
 		other, err := usdt.NewManager(counts, &usdt.ManagerOptions{Mode: usdt.ModeSingleIPMap})

@@ -21,7 +21,7 @@ type Link struct {
 	mode   Mode
 	target string
 	pid    int
-	sites  []Site
+	sites  siteTable
 	broken []*elfnote.NoteError
 	unfit  []*SiteError
 
@@ -42,8 +42,14 @@ func (l *Link) Target() string { return l.target }
 // PID returns the process that the link is restricted to, 0 for every process.
 func (l *Link) PID() int { return l.pid }
 
-// Sites returns the sites that are attached, in the order of the file's notes. The slice must not be changed.
-func (l *Link) Sites() []Site { return l.sites }
+// Len returns the number of sites that are attached.
+func (l *Link) Len() int { return len(l.sites.rows) }
+
+// Site returns the site with an index, from 0 to Len()-1, in the order of the file's notes.
+func (l *Link) Site(i int) Site { return l.sites.site(i) }
+
+// Sites returns all sites that are attached, in the order of the file's notes. It makes the slice, 120 bytes for each.
+func (l *Link) Sites() []Site { return l.sites.all() }
 
 // Broken returns the notes of the attached probes that are damaged, the first elfnote.MaxBroken of them: these places of
 // the program are not attached.
@@ -56,7 +62,7 @@ func (l *Link) Unfit() []*SiteError { return l.unfit }
 // An UnavailableArgument is an argument that a program cannot read at one of the sites of a link; there it reads
 // as an error.
 type UnavailableArgument struct {
-	Site  *Site
+	Site  Site
 	Index int // from 0: Site.Args[Index].Err says why
 }
 
@@ -64,10 +70,10 @@ type UnavailableArgument struct {
 // either, are not among them.
 func (l *Link) Unavailable() []UnavailableArgument {
 	var all []UnavailableArgument
-	for i := range l.sites {
-		for n, arg := range l.sites[i].Args {
+	for i := range l.sites.rows {
+		for n, arg := range l.sites.lists[l.sites.rows[i].list].args {
 			if arg.Err != nil {
-				all = append(all, UnavailableArgument{Site: &l.sites[i], Index: n})
+				all = append(all, UnavailableArgument{Site: l.Site(i), Index: n})
 			}
 		}
 	}

@@ -70,7 +70,7 @@ func TestProgramsAttachedWithoutTheManagerFindNoSpec(t *testing.T) {
 	sel, err := usdt.Select(target, provider, "guarded")
 	qt.Assert(t, qt.IsNil(err))
 	defer sel.Close()
-	site := sel.Sites()[0]
+	site := sel.Site(0)
 	executable, err := link.OpenExecutable(path)
 	qt.Assert(t, qt.IsNil(err))
 	plain, err := executable.Uprobe("x", c.Collect, &link.UprobeOptions{
@@ -107,5 +107,5 @@ func TestNoFunctionMatchesEverything(t *testing.T) {
 	sel, err = usdt.SelectMatching(usdt.Target{Path: testprog.Path(t, "demo")}, nil)
 	qt.Assert(t, qt.IsNil(err))
 	defer sel.Close()
-	qt.Assert(t, qt.IsTrue(len(sel.Sites()) > 0))
+	qt.Assert(t, qt.IsTrue(sel.Len() > 0))
 }

@@ -17,26 +17,25 @@ import (
 // codeAtSite is how many bytes decide whether and where a site can be attached: a nop and the longest one after it.
 const codeAtSite = 16
 
-// checkCode sees to it that each site holds a nop, and finds the instruction to attach to. It calls refuse with a site that
-// cannot be attached, and stops at the first error that refuse returns.
-func checkCode(file *elfnote.File, sites []Site, refuse func(site *Site, err error) error) error {
+// checkCode sees to it that each site holds a nop, and finds the instruction to attach to. It calls refuse with the index of
+// a site that cannot be attached, and stops at the first error that refuse returns.
+func checkCode(file *elfnote.File, sites []siteRow, refuse func(i int, err error) error) error {
+	machine, order := file.Machine(), file.ByteOrder()
 	// Only 64-bit programs have these nops replaced; others have no answer to be asked for.
-	nops := optimisedNops{asked: file.Machine() != elf.EM_X86_64}
-	return readCode(file, sites, codeAtSite, func(site *Site, code []byte, err error) error {
+	nops := optimisedNops{asked: machine != elf.EM_X86_64}
+	return readCode(file, sites, codeAtSite, func(i int, code []byte, err error) error {
 		if len(code) == 0 && err != nil && err != io.EOF {
-			return refuse(site, err)
+			return refuse(i, err)
 		}
-		if !isNop(file.Machine(), file.ByteOrder(), code) {
-			return refuse(site, &NotNopError{Bytes: slices.Clone(code[:min(len(code), 8)])})
+		if !isNop(machine, order, code) {
+			return refuse(i, &NotNopError{Bytes: slices.Clone(code[:min(len(code), 8)])})
 		}
-		site.Instruction = site.Location
-		switch machine := file.Machine(); machine {
-		case elf.EM_X86_64, elf.EM_386:
+		if machine == elf.EM_X86_64 || machine == elf.EM_386 {
 			skip, err := nops.skip(code, x86Mode(machine))
 			if err != nil {
-				return refuse(site, err)
+				return refuse(i, err)
 			}
-			site.Instruction += skip
+			sites[i].skip = skip
 		}
 		return nil
 	})

@@ -60,7 +60,7 @@ func (o *optimisedNops) nop10() bool { return o.ask() == unix.EPROTO }
 func (o *optimisedNops) nop5() bool { return o.ask() == unix.ENXIO || o.ask() == errUnknown }
 
 // skip returns how many bytes after the beginning of a nop the breakpoint has to be, and an error where it may be nowhere.
-func (o *optimisedNops) skip(nop []byte, mode int) (uint64, error) {
+func (o *optimisedNops) skip(nop []byte, mode int) (uint8, error) {
 	if nop[0] == 0x90 { // as nearly all
 		if begins(nop, nopThenNop10) && o.nop10() {
 			return 1, nil

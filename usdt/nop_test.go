@@ -65,7 +65,7 @@ func TestOnlyPlainNopsTakeABreakpoint(t *testing.T) {
 		name   string
 		code   []byte
 		answer unix.Errno
-		skip   uint64
+		skip   uint8
 		want   error
 	}{
 		{"one byte", []byte{0x90, 0xc3}, callsNop5, 0, nil},

@@ -6,7 +6,6 @@ import (
 	"debug/elf"
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/gousdt/gousdt/argspec"
 	"github.com/gousdt/gousdt/elfnote"
@@ -38,12 +37,9 @@ type Selection struct {
 	borrowed bool // the file belongs to the selection that this was made from
 	pid      int
 	kernel   elf.Machine
-	sites    []Site
-	lists    []int32 // for each site the number of its Args among the different ones of the file
+	sites    siteTable
 	broken   []*elfnote.NoteError
 	unfit    []*SiteError
-
-	semaphores bool // some site has one
 }
 
 // Select finds a probe by its exact provider and name.
@@ -96,8 +92,8 @@ func selectSites(target Target, wanted string, all bool, match func(provider, na
 func (s *Selection) find(target Target, wanted string, all bool, match func(provider, name string) bool) error {
 	file := s.opened.elf
 
-	seen := 0 // bytes of notes
-	for note, err := range file.Sites() {
+	found := newSiteCollector(file)
+	for site, err := range file.Sites() {
 		if err != nil {
 			var broken *elfnote.NoteError
 			if !errors.As(err, &broken) {
@@ -109,24 +105,15 @@ func (s *Selection) find(target Target, wanted string, all bool, match func(prov
 			}
 			continue
 		}
-		if match(note.Provider, note.Name) {
-			if len(s.sites) == cap(s.sites) {
-				s.grow(seen)
-			}
-			s.sites = append(s.sites, Site{Site: note})
-			s.semaphores = s.semaphores || note.SemaphoreOffset != 0
-		}
-		seen += noteSize + len(note.Provider) + len(note.Name) + len(note.Arguments)
+		found.look(&site, match(site.Provider, site.Name))
 	}
-	if cap(s.sites) > 2*len(s.sites)+manySites {
-		s.sites = slices.Clone(s.sites) // links hold it for long
-	}
+	s.sites = found.table()
 
 	switch {
-	case len(s.sites) > 0:
+	case len(s.sites.rows) > 0:
 	case len(s.broken) > 0:
 		return fmt.Errorf("%s: %w", s.opened.name, s.broken[0])
-	case seen == 0:
+	case found.seen == 0:
 		return fmt.Errorf("%s: %w", s.opened.name, ErrNoProbes)
 	default:
 		notFound := &NotFoundError{File: s.opened.name, Probe: wanted}
@@ -139,24 +126,22 @@ func (s *Selection) find(target Target, wanted string, all bool, match func(prov
 	if err := s.check(all); err != nil {
 		return err
 	}
-	var err error
-	s.lists, err = parseArguments(file, target.DebugFile, s.sites)
-	return err
+	return parseArguments(file, target.DebugFile, &s.sites)
 }
 
 // check finds the sites that cannot be attached. Where all are wanted the first is an error, else they are left out, and an
 // error if they are all there are.
 func (s *Selection) check(all bool) error {
-	unfit := make(map[*Site]*SiteError)
-	refuse := func(site *Site, err error) error {
-		refused := siteError(s.opened.name, site, err)
+	unfit := make(map[int]*SiteError)
+	refuse := func(i int, err error) error {
+		refused := s.siteError(i, err)
 		if all {
 			return refused
 		}
-		unfit[site] = refused
+		unfit[i] = refused
 		return nil
 	}
-	if err := checkCode(s.opened.elf, s.sites, refuse); err != nil {
+	if err := checkCode(s.opened.elf, s.sites.rows, refuse); err != nil {
 		return err
 	}
 	if err := s.checkClashes(unfit, refuse); err != nil {
@@ -166,15 +151,15 @@ func (s *Selection) check(all bool) error {
 		return nil
 	}
 
-	fit := make([]Site, 0, len(s.sites)-len(unfit))
-	for i := range s.sites {
-		if refused := unfit[&s.sites[i]]; refused != nil {
+	fit := make([]siteRow, 0, len(s.sites.rows)-len(unfit))
+	for i, row := range s.sites.rows {
+		if refused := unfit[i]; refused != nil {
 			s.unfit = append(s.unfit, refused)
 		} else {
-			fit = append(fit, s.sites[i])
+			fit = append(fit, row)
 		}
 	}
-	s.sites = fit
+	s.sites.rows = fit
 	if len(fit) == 0 {
 		return s.unfit[0]
 	}
@@ -182,20 +167,20 @@ func (s *Selection) check(all bool) error {
 }
 
 // checkClashes finds probes at the same instruction with different semaphores, of which the kernel takes one alone.
-func (s *Selection) checkClashes(unfit map[*Site]*SiteError, refuse func(site *Site, err error) error) error {
-	if !s.semaphores {
+func (s *Selection) checkClashes(unfit map[int]*SiteError, refuse func(i int, err error) error) error {
+	if !s.sites.semaphores {
 		return nil
 	}
-	semaphores := make(map[uint64]uint64, len(s.sites))
-	for i := range s.sites {
-		site := &s.sites[i]
-		if unfit[site] != nil {
+	semaphores := make(map[uint64]uint64, len(s.sites.rows))
+	for i := range s.sites.rows {
+		site := &s.sites.rows[i]
+		if unfit[i] != nil {
 			continue
 		}
 		if first, twice := semaphores[site.uprobeOffset()]; !twice {
-			semaphores[site.uprobeOffset()] = site.SemaphoreOffset
-		} else if first != site.SemaphoreOffset {
-			if err := refuse(site, &SemaphoreClashError{Semaphore: site.SemaphoreOffset,
+			semaphores[site.uprobeOffset()] = site.semaphoreOffset
+		} else if first != site.semaphoreOffset {
+			if err := refuse(i, &SemaphoreClashError{Semaphore: site.semaphoreOffset,
 				Err: errors.New("the file has another probe at the same instruction")}); err != nil {
 				return err
 			}
@@ -204,34 +189,14 @@ func (s *Selection) checkClashes(unfit map[*Site]*SiteError, refuse func(site *S
 	return nil
 }
 
-const (
-	// noteSize is the size of a note without its strings, of which nearly all have some padding.
-	noteSize = 12 + 8 + 3*8 + 3
+// Len returns the number of sites.
+func (s *Selection) Len() int { return len(s.sites.rows) }
 
-	// manySites is from when on the sites found so far say how many there will be. A slice that grew without that would
-	// move them again and again, which takes longer than to find them.
-	manySites = 16
+// Site returns the site with an index, from 0 to Len()-1, in the order of the file's notes.
+func (s *Selection) Site(i int) Site { return s.sites.site(i) }
 
-	// mostGrowth bounds what a note section that is not what it seems can make of a few sites.
-	mostGrowth = 100
-)
-
-// grow makes room for as many sites as there may be, as many bytes of notes having been seen.
-func (s *Selection) grow(seen int) {
-	found := len(s.sites)
-	room := max(4, 4*found)
-	if found >= manySites {
-		likely := uint64(found) * uint64(s.opened.elf.NoteSize()) / uint64(seen)
-		room = min(max(found+found/4, int(likely+likely/16)), mostGrowth*found)
-	}
-	s.sites = append(make([]Site, 0, room), s.sites...)
-}
-
-// uprobeOffset is the file offset of the instruction to attach to.
-func (s *Site) uprobeOffset() uint64 { return s.Offset + (s.Instruction - s.Location) }
-
-// Sites returns the sites in the order of the file's notes. The slice must not be changed.
-func (s *Selection) Sites() []Site { return s.sites }
+// Sites returns all sites, in the order of the file's notes. It makes the slice, 120 bytes for each.
+func (s *Selection) Sites() []Site { return s.sites.all() }
 
 // Broken returns the notes of the selected probes that are damaged, and so are not among the sites: the first
 // elfnote.MaxBroken of them.
@@ -265,11 +230,9 @@ func (s *Selection) ForPID(pid int) *Selection {
 func (s *Selection) Subset(sites []int) *Selection {
 	subset := *s
 	subset.borrowed = true
-	subset.sites = make([]Site, 0, len(sites))
-	subset.lists = make([]int32, 0, len(sites))
+	subset.sites.rows = make([]siteRow, 0, len(sites))
 	for _, i := range sites {
-		subset.sites = append(subset.sites, s.sites[i])
-		subset.lists = append(subset.lists, s.lists[i])
+		subset.sites.rows = append(subset.sites.rows, s.sites.rows[i])
 	}
 	return &subset
 }
@@ -282,8 +245,9 @@ func (s *Selection) Close() error {
 	return s.opened.close()
 }
 
-func siteError(file string, site *Site, err error) *SiteError {
-	return &SiteError{
-		File: file, Provider: site.Provider, Name: site.Name, Location: site.Location, Err: err,
-	}
+// siteError returns the error for a site.
+func (s *Selection) siteError(i int, err error) *SiteError {
+	row := &s.sites.rows[i]
+	probe := &s.sites.probes[row.probe]
+	return &SiteError{File: s.opened.name, Provider: probe.provider, Name: probe.name, Location: row.location, Err: err}
 }

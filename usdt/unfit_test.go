@@ -22,7 +22,7 @@ func TestPatternsLeaveOutSitesThatCannotBeAttached(t *testing.T) {
 	check := func(t *testing.T, c *collector, lnk *usdt.Link, process *testprog.Process) {
 		t.Helper()
 		qt.Assert(t, qt.HasLen(lnk.Sites(), 1))
-		qt.Assert(t, qt.Equals(lnk.Sites()[0].Name, "three"))
+		qt.Assert(t, qt.Equals(lnk.Site(0).Name, "three"))
 		qt.Assert(t, qt.HasLen(lnk.Unfit(), 1))
 		qt.Assert(t, qt.Equals(lnk.Unfit()[0].Name, "no_nop"))
 		qt.Assert(t, qt.ErrorAs(lnk.Unfit()[0], new(*usdt.NotNopError)))
@@ -83,7 +83,7 @@ func TestProbesThatShareAnInstructionButNoSemaphoreAreApart(t *testing.T) {
 	}
 	content, err := os.ReadFile(path)
 	qt.Assert(t, qt.IsNil(err))
-	first, second := sel.Sites()[0], sel.Sites()[1]
+	first, second := sel.Site(0), sel.Site(1)
 	at := bytes.Index(content, append(word(second.Location), word(second.Base)...))
 	qt.Assert(t, qt.IsTrue(at > 0))
 	copy(content[at:], word(first.Location))

@@ -244,7 +244,7 @@ func (t *tracer) attachFiles() error {
 		return err
 	}
 	for _, sel := range t.targets.selections {
-		done := t.messages.during("attaching to %s of %s", plural(len(sel.Sites()), "site"), sel.File().Name())
+		done := t.messages.during("attaching to %s of %s", plural(sel.Len(), "site"), sel.File().Name())
 		a, err := t.session.AttachSelection(sel, nil)
 		done()
 		if err != nil {
