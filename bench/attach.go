@@ -53,11 +53,7 @@ func (e *env) attachers(file synth.File) ([]compare.Contestant, error) {
 	if err != nil {
 		return nil, err
 	}
-	a, err := e.attacher(usdt.ManagerOptions{})
-	if err != nil {
-		return nil, err
-	}
-	raw, err := prepareRaw(path, everyProbe)
+	a, raw, err := e.prepare(path)
 	if err != nil {
 		return nil, err
 	}
@@ -66,6 +62,16 @@ func (e *env) attachers(file synth.File) ([]compare.Contestant, error) {
 		{Name: byRawLink, Once: true, Measure: a.raw.attaching(raw.attaching(a.programs["add3"]))},
 		e.attachByLibbpf(path, a.other, len(raw.offsets)),
 	}, nil
+}
+
+// prepare returns what attaches to all sites of a file, and the sites as the kernel wants them.
+func (e *env) prepare(path string) (*attacher, *rawSites, error) {
+	a, err := e.attacher(usdt.ManagerOptions{})
+	if err != nil {
+		return nil, nil, err
+	}
+	raw, err := prepareRaw(path, everyProbe)
+	return a, raw, err
 }
 
 // Attaching by perf events is fast, but it takes a tenth of a second for each to detach.

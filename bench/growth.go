@@ -87,11 +87,7 @@ func (e *env) growSites() ([][]string, error) {
 		if err != nil {
 			return nil, err
 		}
-		a, err := e.attacher(usdt.ManagerOptions{})
-		if err != nil {
-			return nil, err
-		}
-		raw, err := prepareRaw(path, everyProbe)
+		a, raw, err := e.prepare(path)
 		if err != nil {
 			return nil, err
 		}

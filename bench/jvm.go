@@ -67,11 +67,7 @@ func (e *env) jvm(measure func(*primer, attachFunc) func(int) (float64, error)) 
 	if err != nil {
 		return nil, err
 	}
-	a, err := e.attacher(usdt.ManagerOptions{})
-	if err != nil {
-		return nil, err
-	}
-	raw, err := prepareRaw(path, everyProbe)
+	a, raw, err := e.prepare(path)
 	if err != nil {
 		return nil, err
 	}
