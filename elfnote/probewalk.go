@@ -22,7 +22,8 @@ type probeWalk struct {
 	// and where the last one's NUL ends.
 	provider, name, arguments, stringsEnd int
 
-	shared *sharedStrings // nil where sharing strings does not pay
+	shared        *sharedStrings // nil where sharing strings does not pay
+	sharesNothing bool           // it has been tried
 }
 
 // walkProbes returns a walk over the probes of the file. It has to be closed.
@@ -161,13 +162,16 @@ func (w *probeWalk) makeRoom(size int) []byte {
 	return make([]byte, max(size, int(min(left/8*5, maxTextSize))))
 }
 
-// considerSharing lets sites share strings from now on if the current note is of
-// the same probe as the one before. It is asked once in a hundred sites, so that
-// files whose probes have few sites pay nothing for it.
-func (w *probeWalk) considerSharing(provider, name string) {
-	if string(w.data[w.provider:w.name-1]) == provider && string(w.data[w.name:w.arguments-1]) == name {
-		w.shared = new(sharedStrings)
+// roomOrSharing returns such memory too. It lets sites share strings from then on
+// if the current note is of the same probe as the one before, whose names are
+// given. So that is asked once in a hundred sites: files whose probes have few
+// sites pay nothing for it.
+func (w *probeWalk) roomOrSharing(size int, provider, name string) []byte {
+	same := string(w.data[w.provider:w.name-1]) == provider && string(w.data[w.name:w.arguments-1]) == name
+	if same && !w.sharesNothing {
+		w.shared = &sharedStrings{start: w.index}
 	}
+	return w.makeRoom(size)
 }
 
 // broken describes the current note, which cannot be used.

@@ -16,6 +16,8 @@ type sharedStrings struct {
 	// arguments is a hash table of arguments, each with its NUL.
 	arguments [1 << argumentsBits]string
 
+	start, fresh int // the first note, and how many since then had new arguments
+
 	// Of the current note:
 	sameNames bool
 	known     bool // whether its arguments are in the table
@@ -25,6 +27,9 @@ type sharedStrings struct {
 const (
 	// argumentsBits makes a table of 16 KiB. libjvm has 128 different arguments.
 	argumentsBits = 10
+
+	// manyFresh is from how many new arguments on it is asked whether sharing pays.
+	manyFresh = 1024
 
 	// tailSize is how much of arguments, counted from the end, is hashed.
 	tailSize = 24
@@ -87,6 +92,9 @@ func (s *sharedStrings) give(w *probeWalk, site *Site) {
 		arguments = s.copy(w, w.data[w.arguments:w.stringsEnd])
 		if s.place >= 0 {
 			s.arguments[s.place] = arguments
+		}
+		if s.fresh++; s.fresh >= manyFresh && s.fresh > (w.index-s.start)/2 {
+			w.shared, w.sharesNothing = nil, true
 		}
 	}
 	site.Arguments = arguments[:len(arguments)-1]

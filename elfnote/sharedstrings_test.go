@@ -89,3 +89,25 @@ func TestSitesOfAProbeShareStrings(t *testing.T) {
 	// arguments may be too full in places.
 	qt.Assert(t, qt.IsTrue(len(memory) < count/100+different+count/10), qt.Commentf("%d strings", len(memory)))
 }
+
+// TestSitesWithoutAnythingToShare: all arguments are different, and then some are
+// not.
+func TestSitesWithoutAnythingToShare(t *testing.T) {
+	const count = 5 * manyFresh
+	im := newImage64()
+	im.segments[0].data = make([]byte, count)
+	var notes bytes.Buffer
+	var want []Site
+	for i := range count {
+		s := Site{Location: codeAddress + uint64(i), Provider: "provider", Name: "name", Arguments: fmt.Sprintf("8@$%d", min(i, 4*manyFresh))}
+		notes.Write(im.note(s))
+		want = append(want, s)
+	}
+	im.addNotes(notes.Bytes())
+	sites, errs := collect(im.open(t))
+	qt.Assert(t, qt.HasLen(errs, 0))
+	for i := range sites {
+		sites[i].Offset = 0
+	}
+	qt.Assert(t, qt.DeepEquals(sites, want))
+}

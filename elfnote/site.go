@@ -86,8 +86,7 @@ func (f *File) Sites() iter.Seq2[Site, error] {
 			default:
 				strings := walk.data[walk.provider:walk.stringsEnd]
 				if len(room) < len(strings) {
-					room = walk.makeRoom(len(strings))
-					walk.considerSharing(site.Provider, site.Name)
+					room = walk.roomOrSharing(len(strings), site.Provider, site.Name)
 				}
 				all := text(room[:copy(room, strings)])
 				room = room[len(all):]
