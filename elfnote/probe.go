@@ -36,6 +36,7 @@ func (f *File) Probes(match func(provider, name string) bool) (*Listing, error) 
 	type key struct{ provider, name string }
 	listing := new(Listing)
 	index := make(map[key]int) // of the probe in the listing
+	var last *Probe
 	for site, err := range f.Sites() {
 		if err != nil {
 			var broken *NoteError
@@ -50,15 +51,18 @@ func (f *File) Probes(match func(provider, name string) bool) (*Listing, error) 
 		if match != nil && !match(site.Provider, site.Name) {
 			continue
 		}
-		k := key{site.Provider, site.Name}
-		i, known := index[k]
-		if !known {
-			i = len(listing.Probes)
-			index[k] = i
-			listing.Probes = append(listing.Probes, Probe{Provider: site.Provider, Name: site.Name})
+		// The sites of a probe most often come one after the other.
+		if last == nil || last.Name != site.Name || last.Provider != site.Provider {
+			k := key{site.Provider, site.Name}
+			i, known := index[k]
+			if !known {
+				i = len(listing.Probes)
+				index[k] = i
+				listing.Probes = append(listing.Probes, Probe{Provider: site.Provider, Name: site.Name})
+			}
+			last = &listing.Probes[i]
 		}
-		p := &listing.Probes[i]
-		p.Sites = append(p.Sites, site)
+		last.Sites = append(last.Sites, site)
 	}
 	return listing, nil
 }
