@@ -51,7 +51,7 @@ func TestContainersWithEqualPathsAreApart(t *testing.T) {
 		qt.Assert(t, qt.IsNil(first.Close()))
 
 		var attached []*usdt.Attachment
-		w, err := c.Watch(c.Collect, patterns(t, "gousdt_test:three"), &usdt.WatchOptions{
+		w, err := c.Watch(watching(t, c.Collect, "gousdt_test:three"), &usdt.WatchOptions{
 			Linger:  -1,
 			Proc:    proc.Options{Filter: func(p proc.Process) bool { return p.PID == one.PID || p.PID == two.PID }},
 			Changed: func(changes *usdt.WatchChanges) { attached = append(attached, changes.Attached...) },
@@ -114,7 +114,7 @@ func TestWatchesByForeignPIDsAreRefused(t *testing.T) {
 			{foreign, false, mode == usdt.ModeSingleIPMap},
 			{proc.NewFS(t.TempDir()), true, true},
 		} {
-			w, err := c.Watch(c.Collect, patterns(t, "gousdt_test:three"), &usdt.WatchOptions{
+			w, err := c.Watch(watching(t, c.Collect, "gousdt_test:three"), &usdt.WatchOptions{
 				PerProcess: tc.perProcess, Proc: proc.Options{FS: tc.fs},
 			})
 			if tc.refused {
@@ -147,7 +147,7 @@ func TestProgramsInMemoryFilesAreAttached(t *testing.T) {
 	qt.Assert(t, qt.Equals(int(c.next(t, 1)[0].Pid), process.PID))
 	qt.Assert(t, qt.IsNil(lnk.Close()))
 
-	w, err := c.Watch(c.Collect, patterns(t, "gousdt_test:three"), &usdt.WatchOptions{
+	w, err := c.Watch(watching(t, c.Collect, "gousdt_test:three"), &usdt.WatchOptions{
 		Proc: proc.Options{Filter: func(p proc.Process) bool { return p.PID == process.PID }},
 	})
 	qt.Assert(t, qt.IsNil(err))

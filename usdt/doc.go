@@ -38,6 +38,18 @@
 // An argument that cannot be fetched, such as one in a vector register, hinders nothing else: it reads as an
 // error in the program. [Link.Unavailable] lists these, and [Options.Strict] refuses them.
 //
+// # Processes that come and go
+//
+// [Manager.Watch] keeps a program attached to the probes that match a pattern, wherever a process maps a file that has them:
+//
+//	query, err := elfnote.ParsePattern("postgresql:query__*")
+//	watch, err := mgr.Watch([]usdt.WatchProgram{{Program: objs.OnQuery, Patterns: []elfnote.Pattern{query}}}, nil)
+//	defer watch.Close()
+//	err = watch.Run(ctx, 5*time.Second)
+//
+// Several programs, each with its patterns, share one look at the processes. [WatchProgram.OptionsFor] gives the files or
+// processes cookies by which a program tells them apart.
+//
 // # Modes
 //
 // There are three ways to attach, see [Mode]; a Manager picks the best that the kernel has, and [KernelFeatures] tells

@@ -7,6 +7,10 @@ import (
 	"fmt"
 	"os"
 	"strings"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/gousdt/gousdt/proc"
 )
 
 // ErrNoProbes is wrapped by the error for a file that carries no USDT probe at all.
@@ -216,6 +220,37 @@ type ProgramError struct {
 }
 
 func (e *ProgramError) Error() string { return fmt.Sprintf("program %s: %s", e.Program, e.Reason) }
+
+// A WatchError says what a Watch could not attach to.
+type WatchError struct {
+	Program *ebpf.Program // nil where it is of the file as a whole, as one that cannot be read: no program is attached to it
+	Name    string        // of the program
+	Path    string        // of the file, as the process sees it
+	Process proc.Process  // the one that was to be attached, or where it is every process the first one found with the file
+	Err     error         // as of Attach
+}
+
+func (e *WatchError) Error() string {
+	program := ""
+	if e.Name != "" {
+		program = e.Name + " "
+	}
+	return fmt.Sprintf("attaching %sto %s in process %s: %v", program, e.Path, e.Process, e.Err)
+}
+
+// Unwrap returns the cause.
+func (e *WatchError) Unwrap() error { return e.Err }
+
+// programName returns what people call a program, "" for none.
+func programName(prog *ebpf.Program) string {
+	if prog == nil {
+		return ""
+	}
+	if info, err := prog.Info(); err == nil && info.Name != "" {
+		return info.Name
+	}
+	return prog.String()
+}
 
 // explain makes a PermissionError of an error for want of privilege, and wraps any other with what was tried.
 func explain(op string, err error) error {

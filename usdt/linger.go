@@ -6,6 +6,8 @@ import (
 	"errors"
 	"time"
 
+	"github.com/cilium/ebpf"
+
 	"github.com/gousdt/gousdt/proc"
 )
 
@@ -15,10 +17,7 @@ const DefaultLinger = time.Second
 
 // linger leaves a file attached for a while that no process has any more, if it is attached for every process.
 func (w *Watch) linger(file *proc.File) bool {
-	w.mu.Lock()
-	a := w.attached[proc.PairKey{File: file}]
-	w.mu.Unlock()
-	if a == nil || w.ending || w.opts.Linger < 0 {
+	if w.attached[proc.PairKey{File: file}] == nil || w.ending || w.opts.Linger < 0 {
 		return false
 	}
 	file.Hold()
@@ -29,23 +28,21 @@ func (w *Watch) linger(file *proc.File) bool {
 		if w.lingering[file] == timer { // else it could not be stopped any more
 			result := &WatchChanges{}
 			w.endLinger(file, result)
-			w.finish(result)
+			w.close(result.Detached)
+			w.tell(result)
 		}
 	})
 	w.lingering[file] = timer
 	return true
 }
 
-// back tells whether a file has lingered until a process came that has it.
-func (w *Watch) back(file *proc.File) bool {
-	timer := w.lingering[file]
-	if timer == nil {
-		return false
+// back ends the lingering of a file that a process has again, and leaves it attached.
+func (w *Watch) back(file *proc.File) {
+	if timer := w.lingering[file]; timer != nil {
+		timer.Stop()
+		delete(w.lingering, file)
+		file.Release() // the watcher holds it again
 	}
-	timer.Stop()
-	delete(w.lingering, file)
-	file.Release() // the watcher holds it again
-	return true
 }
 
 func (w *Watch) endLinger(file *proc.File, result *WatchChanges) {
@@ -62,17 +59,13 @@ func (w *Watch) endAllLinger(result *WatchChanges) {
 }
 
 // attachSelection attaches to what a process has, in the place of what lingers if there is no room for both.
-func (w *Watch) attachSelection(sel *Selection, result *WatchChanges) (*Link, error) {
-	lnk, err := w.manager.AttachSelection(w.prog, sel, &w.opts.Options)
+func (w *Watch) attachSelection(prog *ebpf.Program, sel *Selection, opts *Options, result *WatchChanges) (*Link, error) {
+	lnk, err := w.manager.AttachSelection(prog, sel, opts)
 	if len(w.lingering) == 0 || !errors.As(err, new(*SpecsFullError)) && !errors.As(err, new(*AddressesFullError)) {
 		return lnk, err
 	}
 	before := len(result.Detached)
 	w.endAllLinger(result)
-	var links []*Link
-	for _, a := range result.Detached[before:] {
-		links = append(links, a.Link)
-	}
-	_ = CloseAll(links...) // their room is free once nothing can hit them any more
-	return w.manager.AttachSelection(w.prog, sel, &w.opts.Options)
+	_ = CloseAll(linksOf(result.Detached[before:])...) // their room is free once nothing can hit them any more
+	return w.manager.AttachSelection(prog, sel, opts)
 }

@@ -20,10 +20,11 @@ import (
 func watchLingering(t *testing.T, c *collector, linger time.Duration, opts usdt.Options, programs ...string) (w *usdt.Watch, attached, detached chan *usdt.Attachment) {
 	t.Helper()
 	attached, detached = make(chan *usdt.Attachment, 100), make(chan *usdt.Attachment, 100)
-	w, err := c.Watch(c.Collect, patterns(t, "gousdt_test:three"), &usdt.WatchOptions{
-		Options: opts,
-		Linger:  linger,
-		Proc:    proc.Options{Filter: only(programs...)},
+	watched := watching(t, c.Collect, "gousdt_test:three")
+	watched[0].Options = opts
+	w, err := c.Watch(watched, &usdt.WatchOptions{
+		Linger: linger,
+		Proc:   proc.Options{Filter: only(programs...)},
 		Changed: func(changes *usdt.WatchChanges) {
 			for _, a := range changes.Attached {
 				attached <- a

@@ -90,7 +90,7 @@ func TestWatchesRememberRefusedFiles(t *testing.T) {
 	path := hostile(t)
 	cache := proc.NewCache(nil)
 	var told []error
-	watch, err := c.Watch(c.Collect12, patterns(t, "p:n"), &usdt.WatchOptions{
+	watch, err := c.Watch(watching(t, c.Collect12, "p:n"), &usdt.WatchOptions{
 		Proc:    proc.Options{Cache: cache},
 		Changed: func(changes *usdt.WatchChanges) { told = append(told, changes.Errors...) },
 	})

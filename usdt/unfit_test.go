@@ -39,7 +39,7 @@ func TestPatternsLeaveOutSitesThatCannotBeAttached(t *testing.T) {
 		check(t, c, lnk, process)
 		qt.Assert(t, qt.IsNil(lnk.Close()))
 
-		w, err := c.Watch(c.Collect, patterns(t, "*:three", "*:no_nop"), &usdt.WatchOptions{
+		w, err := c.Watch(watching(t, c.Collect, "*:three", "*:no_nop"), &usdt.WatchOptions{
 			Proc: proc.Options{Filter: only(path)},
 		})
 		qt.Assert(t, qt.IsNil(err))

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"os"
 	"slices"
 	"strconv"
@@ -20,14 +19,44 @@ import (
 	"github.com/gousdt/gousdt/proc"
 )
 
-// WatchOptions say which processes a Watch is about, and how to attach. The zero value, and nil, are all processes of
-// the system.
-type WatchOptions struct {
+// A WatchProgram is a program that a Watch keeps attached, and the probes that it is for.
+type WatchProgram struct {
+	// Program belongs to the Manager's collection.
+	Program *ebpf.Program
+
+	// Patterns pick the probes: those that match one of them. None are all probes.
+	Patterns []elfnote.Pattern
+
 	// Options apply to each attachment.
 	Options
 
+	// OptionsFor, if set, is asked for the options of an attachment, in the place of Options: a Cookie, or SiteCookie, for
+	// each file or process lets the program tell them apart. Each cookie takes specs of its own, see
+	// ManagerOptions.MaxSpecs.
+	//
+	// The pair is the file and the process to be attached; where that is every process, the first one found with the
+	// file. OptionsFor is called before the program is attached, which may still fail, and again where a pair is attached
+	// anew. It must not call the Watch.
+	OptionsFor func(*proc.Pair) Options
+}
+
+func (p *WatchProgram) match(provider, name string) bool {
+	return len(p.Patterns) == 0 || slices.ContainsFunc(p.Patterns, func(pattern elfnote.Pattern) bool {
+		return pattern.Match(provider, name)
+	})
+}
+
+func (p *WatchProgram) options(pair *proc.Pair) Options {
+	if p.OptionsFor == nil {
+		return p.Options
+	}
+	return p.OptionsFor(pair)
+}
+
+// WatchOptions say which processes a Watch is about. The zero value, and nil, are all processes of the system.
+type WatchOptions struct {
 	// Proc says which processes are looked at, and how: its Filter, its Cache to share with other watches, its FS.
-	// The Handler in it is called too, after programs have been attached.
+	// The Handler in it is called too, after programs have been attached and before Changed is.
 	Proc proc.Options
 
 	// PerProcess attaches to each process that the filter lets through by itself, so that no other process is hit.
@@ -53,6 +82,10 @@ type WatchOptions struct {
 type Attachment struct {
 	// Link is the attachment itself. The Watch closes it.
 	Link *Link
+	// Program is what is attached.
+	Program *ebpf.Program
+	// Options are what it was attached with.
+	Options Options
 	// File is the file.
 	File *proc.File
 	// Path is the file's path as the process sees it, without PerProcess the first process found with it.
@@ -77,58 +110,72 @@ type WatchChanges struct {
 	Attached []*Attachment
 	// Detached are closed at the moment, together. A Close of one's Link waits until that is done.
 	Detached []*Attachment
-	// Errors are what could not be looked at (of type *proc.Error) or attached (of the types that Attach returns). That
-	// a process has exited meanwhile is not among them.
+	// Errors are what could not be looked at (of type *proc.Error) or attached (*WatchError). That a process has exited
+	// meanwhile is not among them, nor that a file has no probes for some of the programs.
 	Errors []error
 }
 
-// A Watch keeps a program attached to the probes that match a pattern, in whatever processes come and go.
+// A Watch keeps programs attached to the probes that match their patterns, in whatever processes come and go.
 type Watch struct {
-	manager *Manager
-	prog    *ebpf.Program
-	watcher *proc.Watcher
-	opts    WatchOptions
+	manager  *Manager
+	programs []WatchProgram
+	watcher  *proc.Watcher
+	opts     WatchOptions
 
 	// following is held while changes are followed. It guards what comes next.
-	following  sync.Mutex
-	selections map[*proc.File]*Selection
-	lingering  map[*proc.File]*time.Timer // held files without a process; the timers end that
-	ending     bool                       // nothing is to linger any more
+	following sync.Mutex
+	files     map[*proc.File]*watchedFile
+	lingering map[*proc.File]*time.Timer // held files without a process; the timers end that
+	ending    bool                       // nothing is to linger any more
 
+	// mu is held, beside following, to change what comes next: either is enough to read it.
 	mu       sync.Mutex
-	attached map[proc.PairKey]*Attachment // without a process where it is every process
+	attached map[proc.PairKey][]*Attachment // without a process where it is every process; by program, nil where it is not attached
 	closing  sync.WaitGroup
 }
 
-// Watch attaches a program to the probes that match one of the patterns, wherever a process maps a file that has them.
-// Sites that cannot be attached are left out, see Link.Unfit. It begins with the first Sync, SyncAll or Run, and ends with Close.
-func (m *Manager) Watch(prog *ebpf.Program, patterns []elfnote.Pattern, opts *WatchOptions) (*Watch, error) {
+// Watch attaches programs to the probes that match their patterns, wherever a process maps a file that has them. The
+// processes are looked at once for all programs, and files read once. Sites that cannot be attached are left out, see
+// Link.Unfit. It begins with the first Sync, SyncAll or Run, and ends with Close.
+//
+// What a look finds to attach is attached program by program, in their order, so that a program can count on those before it;
+// what it finds to detach is detached together. A program that cannot be attached somewhere does not keep the others from it.
+//
+// Errors: *ProgramError for a program that was loaded otherwise than for this Manager; others say that there is none, or that
+// processes of this proc file system cannot be attached to.
+func (m *Manager) Watch(programs []WatchProgram, opts *WatchOptions) (*Watch, error) {
 	if opts == nil {
 		opts = &WatchOptions{}
 	}
-	if _, err := m.checkProgram(prog); err != nil {
-		return nil, err
+	if len(programs) == 0 {
+		return nil, errors.New("there is no program to watch with: give one WatchProgram or more")
+	}
+	patterns, all := []elfnote.Pattern(nil), false
+	for _, program := range programs {
+		if _, err := m.checkProgram(program.Program); err != nil {
+			return nil, err
+		}
+		patterns = append(patterns, program.Patterns...)
+		all = all || len(program.Patterns) == 0
+	}
+	if all {
+		patterns = nil
 	}
 	if (opts.PerProcess || m.mode == ModeSingleIPMap) && !ownPIDs(opts.Proc.FS) {
 		return nil, fmt.Errorf("a watch per process needs the PIDs of the tracer's own PID namespace, which are not those of "+
 			"the proc file system at %s: watch without PerProcess, in a mode other than %s", procRoot(opts.Proc.FS), ModeSingleIPMap)
 	}
 	w := &Watch{
-		manager: m, prog: prog, opts: *opts,
-		selections: make(map[*proc.File]*Selection),
-		lingering:  make(map[*proc.File]*time.Timer),
-		attached:   make(map[proc.PairKey]*Attachment),
+		manager: m, programs: slices.Clone(programs), opts: *opts,
+		files:     make(map[*proc.File]*watchedFile),
+		lingering: make(map[*proc.File]*time.Timer),
+		attached:  make(map[proc.PairKey][]*Attachment),
 	}
 	if opts.Linger == 0 {
 		w.opts.Linger = DefaultLinger
 	}
 	options := opts.Proc
-	options.Handler = func(changes *proc.Changes) {
-		w.follow(changes)
-		if opts.Proc.Handler != nil {
-			opts.Proc.Handler(changes)
-		}
-	}
+	options.Handler = w.follow
 	w.watcher = proc.NewWatcher(patterns, &options)
 	return w, nil
 }
@@ -174,7 +221,11 @@ func (w *Watch) Watcher() *proc.Watcher { return w.watcher }
 func (w *Watch) Attachments() []*Attachment {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return slices.Collect(maps.Values(w.attached))
+	var all []*Attachment
+	for _, attachments := range w.attached {
+		all = appendAttached(all, attachments)
+	}
+	return all
 }
 
 // Close detaches everything, all at a time, and waits until that is done. It is safe to call it again.
@@ -187,176 +238,9 @@ func (w *Watch) Close() error {
 	w.following.Lock()
 	result := &WatchChanges{}
 	w.endAllLinger(result)
-	w.finish(result)
+	w.close(result.Detached)
+	w.tell(result)
 	w.following.Unlock()
 	w.closing.Wait()
 	return err
-}
-
-// follow attaches to what has appeared and detaches from what has disappeared.
-func (w *Watch) follow(changes *proc.Changes) {
-	w.following.Lock()
-	defer w.following.Unlock()
-	result := &WatchChanges{Errors: slices.Clone(changes.Errors)}
-
-	first := make(map[*proc.File]*proc.Pair)
-	for _, pair := range changes.Appeared {
-		if first[pair.File] == nil {
-			first[pair.File] = pair
-		}
-		if w.perProcess(pair.File) {
-			w.attach(pair, pair.Key(), result)
-		}
-	}
-	for _, file := range changes.FilesAppeared {
-		switch {
-		case w.back(file): // it is attached still
-		case !w.perProcess(file) && first[file] != nil:
-			w.attach(first[file], proc.PairKey{File: file}, result)
-		}
-	}
-	for _, pair := range changes.Moved {
-		w.moved(pair, result)
-	}
-	for _, pair := range changes.Disappeared {
-		w.detach(pair.Key(), result)
-	}
-	for _, file := range changes.FilesDisappeared {
-		if !w.linger(file) {
-			w.leave(file, result)
-		}
-	}
-	w.finish(result)
-}
-
-// finish detaches, and tells what has changed.
-func (w *Watch) finish(result *WatchChanges) {
-	w.close(result.Detached)
-	if w.opts.Changed != nil && len(result.Attached)+len(result.Detached)+len(result.Errors) > 0 {
-		w.opts.Changed(result)
-	}
-}
-
-// leave detaches from a file that no process has any more.
-func (w *Watch) leave(file *proc.File, result *WatchChanges) {
-	w.detach(proc.PairKey{File: file}, result)
-	if sel := w.selections[file]; sel != nil {
-		sel.Close()
-		delete(w.selections, file)
-	}
-}
-
-// moved attaches a pair anew whose addresses have changed, where the program knows its site by these.
-func (w *Watch) moved(pair *proc.Pair, result *WatchChanges) {
-	w.mu.Lock()
-	a := w.attached[pair.Key()]
-	w.mu.Unlock()
-	if w.manager.mode != ModeSingleIPMap || !w.perProcess(pair.File) || a != nil && slices.Equal(a.mappings, pair.Mappings) {
-		return
-	}
-	before := len(result.Detached)
-	w.detach(pair.Key(), result)
-	for _, old := range result.Detached[before:] {
-		_ = old.Link.Close() // first, so that no hit is seen by both
-	}
-	w.attach(pair, pair.Key(), result)
-}
-
-func (w *Watch) perProcess(file *proc.File) bool {
-	return w.opts.PerProcess || w.manager.mode == ModeSingleIPMap && file.ELF().Kind() != elfnote.Executable
-}
-
-func (w *Watch) attach(pair *proc.Pair, key proc.PairKey, result *WatchChanges) {
-	sel, err := w.selection(pair)
-	if err == nil {
-		var lnk *Link
-		lnk, err = w.attachSelection(sel.ForPID(key.Process.PID), result)
-		if err == nil {
-			a := &Attachment{Link: lnk, File: pair.File, Path: pair.Path}
-			if key.Process != (proc.ID{}) {
-				a.Process, a.mappings = pair.Process, pair.Mappings
-			}
-			w.mu.Lock()
-			w.attached[key] = a
-			w.mu.Unlock()
-			result.Attached = append(result.Attached, a)
-			return
-		}
-	}
-	if gone := new(ProcessError); errors.As(err, &gone) && key.Process != (proc.ID{}) {
-		if running, err := pair.Process.IsRunning(); err == nil && !running {
-			return
-		}
-	}
-	result.Errors = append(result.Errors, fmt.Errorf("attaching to %s in process %s: %w", pair.Path, pair.Process, err))
-}
-
-// selection returns the sites of a file, checked once for all its processes.
-func (w *Watch) selection(pair *proc.Pair) (*Selection, error) {
-	if sel := w.selections[pair.File]; sel != nil {
-		return sel, nil
-	}
-	if err := pair.File.Refused(); err != nil {
-		return nil, err
-	}
-	target := Target{ELF: pair.File.ELF()}
-	var own *os.File
-	if target.ELF.OSFile() == nil {
-		// The caller reads files by other means, but the kernel wants a file.
-		var err error
-		if own, err = openSame(pair); err != nil {
-			return nil, err
-		}
-		target = Target{File: own}
-	}
-	sel, err := SelectMatching(target, w.watcher.Match)
-	if err != nil {
-		own.Close()
-		if errors.Is(err, elfnote.ErrTooLarge) {
-			pair.File.Refuse(err) // to find that out takes a second, and there may be many processes
-		}
-		return nil, err
-	}
-	if own != nil {
-		sel.opened.closers = append(sel.opened.closers, own.Close)
-	}
-	w.selections[pair.File] = sel
-	return sel, nil
-}
-
-// openSame opens a pair's file by its path, if that still leads there.
-func openSame(pair *proc.Pair) (*os.File, error) {
-	file, err := os.Open(pair.OpenedPath)
-	if err != nil {
-		return nil, err
-	}
-	if id, err := proc.IdentifyFile(file); err != nil || id != pair.File.Identity() {
-		file.Close()
-		return nil, fmt.Errorf("%s: %w", pair.Path, errors.Join(proc.ErrChanged, err))
-	}
-	return file, nil
-}
-
-func (w *Watch) detach(key proc.PairKey, result *WatchChanges) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if a := w.attached[key]; a != nil {
-		delete(w.attached, key)
-		result.Detached = append(result.Detached, a)
-	}
-}
-
-// close detaches in the background: the kernel takes its time, and other processes are waiting to be attached.
-func (w *Watch) close(attachments []*Attachment) {
-	if len(attachments) == 0 {
-		return
-	}
-	links := make([]*Link, 0, len(attachments))
-	for _, a := range attachments {
-		links = append(links, a.Link)
-	}
-	w.closing.Go(func() {
-		// What closing a link may fail with has no consequence: the kernel detaches it all the same.
-		_ = CloseAll(links...)
-	})
 }

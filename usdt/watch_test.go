@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cilium/ebpf"
 	"github.com/go-quicktest/qt"
 
 	"github.com/gousdt/gousdt/elfnote"
@@ -31,6 +32,12 @@ func patterns(t *testing.T, all ...string) []elfnote.Pattern {
 		parsed = append(parsed, p)
 	}
 	return parsed
+}
+
+// watching has one program watch for probes.
+func watching(t *testing.T, prog *ebpf.Program, probes ...string) []usdt.WatchProgram {
+	t.Helper()
+	return []usdt.WatchProgram{{Program: prog, Patterns: patterns(t, probes...)}}
 }
 
 // copies makes two programs of their own from one, so that nobody else runs them.
@@ -71,7 +78,7 @@ func TestWatchFollowsProcesses(t *testing.T) {
 				process := testprog.Start(t, one)
 
 				var changes usdt.WatchChanges
-				w, err := c.Watch(c.Collect, patterns(t, "gousdt_test:three", "gousdt_test:guarded"), &usdt.WatchOptions{
+				w, err := c.Watch(watching(t, c.Collect, "gousdt_test:three", "gousdt_test:guarded"), &usdt.WatchOptions{
 					PerProcess: perProcess,
 					Linger:     -1,
 					Proc:       proc.Options{Filter: only(one, two)},
@@ -135,7 +142,7 @@ func TestWatchSeesLibrariesComeAndGo(t *testing.T) {
 
 	attached := make(chan *usdt.Attachment, 100)
 	detached := make(chan *usdt.Attachment, 100)
-	w, err := c.Watch(c.Collect, patterns(t, "gousdt_test:three"), &usdt.WatchOptions{
+	w, err := c.Watch(watching(t, c.Collect, "gousdt_test:three"), &usdt.WatchOptions{
 		Proc: proc.Options{Filter: only(loader)},
 		Changed: func(changes *usdt.WatchChanges) {
 			for _, a := range changes.Attached {
@@ -208,7 +215,7 @@ func TestWatchWithTheCallersOwnReader(t *testing.T) {
 	program, _ := copies(t, "target-static")
 	process := testprog.Start(t, program)
 	opened := 0
-	w, err := c.Watch(c.Collect, patterns(t, "gousdt_test:three"), &usdt.WatchOptions{Proc: proc.Options{
+	w, err := c.Watch(watching(t, c.Collect, "gousdt_test:three"), &usdt.WatchOptions{Proc: proc.Options{
 		Filter: only(program),
 		Cache: proc.NewCache(&proc.CacheOptions{Open: func(m *proc.MappedFile) (io.ReaderAt, error) {
 			opened++

@@ -10,8 +10,8 @@
 //	$ make -C testdata build/amd64/heap
 //	$ testdata/build/amd64/heap forever &
 //	$ go build ./examples/heapprofile && sudo ./heapprofile -for 10s -o heap.pb.gz $!
-//	attached to otel_memory:alloc in /.../libheap.so of process 3817 (heap)
 //	attached to otel_memory:free in /.../libheap.so of process 3817 (heap)
+//	attached to otel_memory:alloc in /.../libheap.so of process 3817 (heap)
 //	$ go tool pprof -top -sample_index=alloc_space heap.pb.gz
 //	      flat  flat%   sum%        cum   cum%
 //	   39.50MB 87.78% 87.78%    39.50MB 87.78%  load_picture
@@ -34,7 +34,7 @@
 // # In a profiler that exists
 //
 // A profiler has its own unwinder, its own symbolizer and its own view of the processes. What it takes from here is
-// tracer.go: [usdt.NewManager] between reading its object and loading it, and [usdt.Manager.Watch], which keeps a program
+// tracer.go: [usdt.NewManager] between reading its object and loading it, and [usdt.Manager.Watch], which keeps programs
 // attached as processes and libraries come and go.
 //
 //   - Its BPF program has BPF_USDT in the place of these, and calls its unwinder where this one calls bpf_get_stackid. If
@@ -42,6 +42,8 @@
 //   - Where it knows of new processes and mappings already, it calls watch.Sync(pid) for each in the place of watch.Run.
 //     Watch.SyncAll now and then makes up for what was missed.
 //   - Where it reads files by its own means, proc.CacheOptions.Open takes its reader.
+//   - Where its BPF program must tell processes or files apart otherwise than by the PID, usdt.WatchProgram.OptionsFor gives
+//     each a cookie.
 //   - Which processes are profiled is for proc.Options.Filter to say. Without usdt.WatchOptions.PerProcess a file is
 //     attached to once for all processes that map it, however many there are: let the program ask whether it cares for
 //     the process that it runs in.

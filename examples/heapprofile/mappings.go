@@ -4,7 +4,6 @@ package main
 
 import (
 	"fmt"
-	"sync"
 
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/proc"
@@ -12,9 +11,7 @@ import (
 
 // mappings remembers what traced processes have mapped to execute, for when they have ended.
 type mappings struct {
-	fs *proc.FS
-
-	mu        sync.Mutex // each watch tells for itself
+	fs        *proc.FS
 	processes map[int]*process
 	files     map[proc.Identity]*file
 }
@@ -42,10 +39,8 @@ func newMappings() *mappings {
 	return &mappings{fs: proc.NewFS(""), processes: make(map[int]*process), files: make(map[proc.Identity]*file)}
 }
 
-// follow looks at what a process has mapped when it is first traced. It is the handler of the watches.
+// follow looks at what a process has mapped when it is first traced. It is the handler of the watch.
 func (m *mappings) follow(changes *proc.Changes) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
 	for _, pair := range changes.Appeared {
 		m.look(pair.Process)
 	}
@@ -53,8 +48,6 @@ func (m *mappings) follow(changes *proc.Changes) {
 
 // refresh looks again: programs load libraries as they run.
 func (m *mappings) refresh() {
-	m.mu.Lock()
-	defer m.mu.Unlock()
 	for _, p := range m.processes {
 		if running, err := p.IsRunning(); err == nil && running {
 			m.look(p.Process)

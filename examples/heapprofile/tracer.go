@@ -8,10 +8,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"sync"
 	"time"
-
-	"github.com/cilium/ebpf"
 
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/proc"
@@ -25,10 +22,10 @@ const interval = 5 * time.Second
 type tracer struct {
 	heapObjects
 	manager *usdt.Manager
-	watches []*usdt.Watch
+	watch   *usdt.Watch
 }
 
-func newTracer(o *options, mappings *mappings, messages io.Writer) (t *tracer, err error) {
+func newTracer(o *options, mappings *mappings, messages io.Writer) (_ *tracer, err error) {
 	spec, err := loadHeap()
 	if err != nil {
 		return nil, err
@@ -36,7 +33,7 @@ func newTracer(o *options, mappings *mappings, messages io.Writer) (t *tracer, e
 	if err := spec.Variables[heapVarPeriod].Set(o.period); err != nil {
 		return nil, err
 	}
-	t = new(tracer)
+	t := new(tracer)
 	defer func() {
 		if err != nil {
 			t.close()
@@ -49,66 +46,55 @@ func newTracer(o *options, mappings *mappings, messages io.Writer) (t *tracer, e
 		return nil, err
 	}
 
+	watched, err := t.watched()
+	if err != nil {
+		return nil, err
+	}
 	watchOptions := &usdt.WatchOptions{
-		Proc: proc.Options{
-			Cache:   proc.NewCache(nil), // files are read once for both watches
-			Handler: mappings.follow,
-		},
+		Proc:    proc.Options{Handler: mappings.follow},
 		Changed: report(messages),
 	}
 	if len(o.pids) > 0 {
 		watchOptions.PerProcess = true // others that map the same files are left alone
 		watchOptions.Proc.Filter = func(p proc.Process) bool { return slices.Contains(o.pids, p.PID) }
 	}
-	// Those that free come first: what is seen to be allocated must be seen to be freed.
-	if err := t.watch(t.OnFree, "otel_memory:free", watchOptions); err != nil {
+	if t.watch, err = t.manager.Watch(watched, watchOptions); err != nil {
 		return nil, err
 	}
-	if err := t.watch(t.OnAlloc, "otel_memory:alloc", watchOptions); err != nil {
+	if err := t.watch.SyncAll(); err != nil {
 		return nil, err
 	}
-	if len(t.watches[1].Attachments()) == 0 {
+	if len(t.watch.Attachments()) == 0 {
 		fmt.Fprintln(messages, "no process has the probes yet: waiting for one")
 	}
 	return t, nil
 }
 
-// watch attaches a program wherever the probe is now.
-func (t *tracer) watch(program *ebpf.Program, probe string, o *usdt.WatchOptions) error {
-	pattern, err := elfnote.ParsePattern(probe)
+// watched returns the programs, each with its probe.
+func (t *tracer) watched() ([]usdt.WatchProgram, error) {
+	free, err := elfnote.ParsePattern("otel_memory:free")
 	if err != nil {
-		return err
+		return nil, err
 	}
-	w, err := t.manager.Watch(program, []elfnote.Pattern{pattern}, o)
+	alloc, err := elfnote.ParsePattern("otel_memory:alloc")
 	if err != nil {
-		return err
+		return nil, err
 	}
-	t.watches = append(t.watches, w)
-	return w.SyncAll()
+	return []usdt.WatchProgram{
+		// First, so that what is seen to be allocated is seen to be freed.
+		{Program: t.OnFree, Patterns: []elfnote.Pattern{free}},
+		{Program: t.OnAlloc, Patterns: []elfnote.Pattern{alloc}},
+	}, nil
 }
 
 // run keeps the programs attached as processes come and go, until the context ends. Then it detaches them.
 func (t *tracer) run(ctx context.Context) error {
-	ctx, stop := context.WithCancel(ctx)
-	defer stop()
-	errs := make([]error, len(t.watches))
-	var running sync.WaitGroup
-	for i, w := range t.watches {
-		running.Go(func() {
-			errs[i] = w.Run(ctx, interval)
-			stop() // one alone makes no profile
-		})
-	}
-	running.Wait()
-	for _, w := range t.watches {
-		errs = append(errs, w.Close())
-	}
-	return errors.Join(errs...)
+	return errors.Join(t.watch.Run(ctx, interval), t.watch.Close())
 }
 
 func (t *tracer) close() {
-	for _, w := range t.watches {
-		w.Close()
+	if t.watch != nil {
+		t.watch.Close()
 	}
 	if t.manager != nil {
 		t.manager.Close()
@@ -118,10 +104,7 @@ func (t *tracer) close() {
 
 // report tells what has been attached, and what went wrong.
 func report(messages io.Writer) func(*usdt.WatchChanges) {
-	var mu sync.Mutex // each watch reports for itself
 	return func(changes *usdt.WatchChanges) {
-		mu.Lock()
-		defer mu.Unlock()
 		for _, a := range changes.Attached {
 			whose := "every process"
 			if a.Process.PID != 0 {

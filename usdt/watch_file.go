@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package usdt
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/proc"
+)
+
+// A watchedFile is a file whose sites have been checked, once for all its processes and all programs of a Watch.
+type watchedFile struct {
+	selection *Selection
+	parts     []filePart // by program
+}
+
+// A filePart is what one program is attached to in a file: nothing without a selection.
+type filePart struct {
+	selection *Selection // shares the file's
+	err       error      // the file has probes for the program, but none that can be attached
+}
+
+// file returns the sites of a pair's file.
+func (w *Watch) file(pair *proc.Pair) (*watchedFile, error) {
+	if known := w.files[pair.File]; known != nil {
+		return known, nil
+	}
+	sel, err := w.selection(pair)
+	if err != nil {
+		return nil, err
+	}
+	known := &watchedFile{selection: sel, parts: []filePart{{selection: sel}}}
+	if len(w.programs) > 1 {
+		known.parts = make([]filePart, len(w.programs))
+		for n := range w.programs {
+			known.parts[n].selection, known.parts[n].err = sel.part(w.programs[n].match)
+		}
+	}
+	w.files[pair.File] = known
+	return known, nil
+}
+
+// part returns what of a selection is of the probes that match, as if they alone had been selected; nil where there is nothing.
+func (s *Selection) part(match func(provider, name string) bool) (*Selection, error) {
+	var which []int
+	for i := range s.Len() {
+		if site := s.Site(i); match(site.Provider, site.Name) {
+			which = append(which, i)
+		}
+	}
+	part := s.Subset(which)
+	part.unfit, part.broken = nil, nil
+	for _, unfit := range s.unfit {
+		if match(unfit.Provider, unfit.Name) {
+			part.unfit = append(part.unfit, unfit)
+		}
+	}
+	for _, broken := range s.broken {
+		if match(broken.Provider, broken.Name) {
+			part.broken = append(part.broken, broken)
+		}
+	}
+	switch {
+	case len(which) > 0:
+		return part, nil
+	case len(part.unfit) > 0:
+		return nil, part.unfit[0]
+	case len(part.broken) > 0:
+		return nil, fmt.Errorf("%s: %w", s.opened.name, part.broken[0])
+	default:
+		return nil, nil
+	}
+}
+
+// selection selects the probes of all programs in a pair's file.
+func (w *Watch) selection(pair *proc.Pair) (*Selection, error) {
+	if err := pair.File.Refused(); err != nil {
+		return nil, err
+	}
+	target := Target{ELF: pair.File.ELF()}
+	var own *os.File
+	if target.ELF.OSFile() == nil {
+		// The caller reads files by other means, but the kernel wants a file.
+		var err error
+		if own, err = openSame(pair); err != nil {
+			return nil, err
+		}
+		target = Target{File: own}
+	}
+	sel, err := SelectMatching(target, w.watcher.Match)
+	if err != nil {
+		own.Close()
+		if errors.Is(err, elfnote.ErrTooLarge) {
+			pair.File.Refuse(err) // to find that out takes a second, and there may be many processes
+		}
+		return nil, err
+	}
+	if own != nil {
+		sel.opened.closers = append(sel.opened.closers, own.Close)
+	}
+	return sel, nil
+}
+
+// openSame opens a pair's file by its path, if that still leads there.
+func openSame(pair *proc.Pair) (*os.File, error) {
+	file, err := os.Open(pair.OpenedPath)
+	if err != nil {
+		return nil, err
+	}
+	if id, err := proc.IdentifyFile(file); err != nil || id != pair.File.Identity() {
+		file.Close()
+		return nil, fmt.Errorf("%s: %w", pair.Path, errors.Join(proc.ErrChanged, err))
+	}
+	return file, nil
+}

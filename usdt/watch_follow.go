@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package usdt
+
+import (
+	"errors"
+	"slices"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/proc"
+)
+
+// A place is where programs are to be attached: in the process of a pair or, with a key without process, in every process.
+type place struct {
+	pair *proc.Pair
+	key  proc.PairKey
+}
+
+// follow attaches to what has appeared and detaches from what has disappeared.
+func (w *Watch) follow(changes *proc.Changes) {
+	w.following.Lock()
+	defer w.following.Unlock()
+	result := &WatchChanges{Errors: slices.Clone(changes.Errors)}
+
+	var places []place
+	first := make(map[*proc.File]*proc.Pair)
+	for _, pair := range changes.Appeared {
+		if first[pair.File] == nil {
+			first[pair.File] = pair
+		}
+		if w.perProcess(pair.File) {
+			places = append(places, place{pair, pair.Key()})
+		}
+	}
+	for _, file := range changes.FilesAppeared {
+		w.back(file)
+		if !w.perProcess(file) && first[file] != nil {
+			places = append(places, place{first[file], proc.PairKey{File: file}})
+		}
+	}
+	places = append(places, w.moved(changes.Moved, result)...)
+	w.attach(places, result)
+
+	for _, pair := range changes.Disappeared {
+		w.detach(pair.Key(), result)
+	}
+	for _, file := range changes.FilesDisappeared {
+		if !w.linger(file) {
+			w.leave(file, result)
+		}
+	}
+	w.close(result.Detached)
+	if w.opts.Proc.Handler != nil {
+		w.opts.Proc.Handler(changes)
+	}
+	w.tell(result)
+}
+
+// tell tells what has changed.
+func (w *Watch) tell(result *WatchChanges) {
+	if w.opts.Changed != nil && len(result.Attached)+len(result.Detached)+len(result.Errors) > 0 {
+		w.opts.Changed(result)
+	}
+}
+
+// leave detaches from a file that no process has any more.
+func (w *Watch) leave(file *proc.File, result *WatchChanges) {
+	w.detach(proc.PairKey{File: file}, result)
+	if known := w.files[file]; known != nil {
+		known.selection.Close()
+		delete(w.files, file)
+	}
+}
+
+// moved returns the pairs to be attached anew since their addresses have changed, where programs know their sites by these.
+func (w *Watch) moved(pairs []*proc.Pair, result *WatchChanges) []place {
+	if w.manager.mode != ModeSingleIPMap {
+		return nil
+	}
+	var places []place
+	before := len(result.Detached)
+	for _, pair := range pairs {
+		attached := appendAttached(nil, w.attached[pair.Key()])
+		if !w.perProcess(pair.File) || len(attached) > 0 && slices.Equal(attached[0].mappings, pair.Mappings) {
+			continue
+		}
+		w.detach(pair.Key(), result)
+		places = append(places, place{pair, pair.Key()})
+	}
+	_ = CloseAll(linksOf(result.Detached[before:])...) // first, so that no hit is seen by both
+	return places
+}
+
+func (w *Watch) perProcess(file *proc.File) bool {
+	return w.opts.PerProcess || w.manager.mode == ModeSingleIPMap && file.ELF().Kind() != elfnote.Executable
+}
+
+// attach attaches to places what is not attached there already, one program after the other.
+func (w *Watch) attach(places []place, result *WatchChanges) {
+	files := make([]*watchedFile, len(places))
+	for i, at := range places {
+		var err error
+		if files[i], err = w.file(at.pair); err != nil {
+			w.fail(at, nil, err, result)
+		}
+	}
+	for n := range w.programs {
+		for i, at := range places {
+			if files[i] != nil {
+				w.attachProgram(n, at, &files[i].parts[n], result)
+			}
+		}
+	}
+}
+
+// attachProgram attaches a program, given by its number, to its part of a file.
+func (w *Watch) attachProgram(n int, at place, part *filePart, result *WatchChanges) {
+	program := &w.programs[n]
+	switch {
+	case part.err != nil:
+		w.fail(at, program.Program, part.err, result)
+		return
+	case part.selection == nil, w.attached[at.key] != nil && w.attached[at.key][n] != nil:
+		return
+	}
+	options := program.options(at.pair)
+	lnk, err := w.attachSelection(program.Program, part.selection.ForPID(at.key.Process.PID), &options, result)
+	if err != nil {
+		w.fail(at, program.Program, err, result)
+		return
+	}
+	a := &Attachment{Link: lnk, Program: program.Program, Options: options, File: at.pair.File, Path: at.pair.Path}
+	if at.key.Process != (proc.ID{}) {
+		a.Process, a.mappings = at.pair.Process, at.pair.Mappings
+	}
+	w.mu.Lock()
+	if w.attached[at.key] == nil {
+		w.attached[at.key] = make([]*Attachment, len(w.programs))
+	}
+	w.attached[at.key][n] = a
+	w.mu.Unlock()
+	result.Attached = append(result.Attached, a)
+}
+
+// fail reports what could not be attached, unless that is because the process has gone.
+func (w *Watch) fail(at place, program *ebpf.Program, err error, result *WatchChanges) {
+	if gone := new(ProcessError); errors.As(err, &gone) && at.key.Process != (proc.ID{}) {
+		if running, err := at.pair.Process.IsRunning(); err == nil && !running {
+			return
+		}
+	}
+	result.Errors = append(result.Errors, &WatchError{
+		Program: program, Name: programName(program), Path: at.pair.Path, Process: at.pair.Process, Err: err,
+	})
+}
+
+// detach has all programs closed that are attached there.
+func (w *Watch) detach(key proc.PairKey, result *WatchChanges) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	result.Detached = appendAttached(result.Detached, w.attached[key])
+	delete(w.attached, key)
+}
+
+// close detaches in the background: the kernel takes its time, and other processes are waiting to be attached.
+func (w *Watch) close(attachments []*Attachment) {
+	if len(attachments) == 0 {
+		return
+	}
+	w.closing.Go(func() {
+		// What closing a link may fail with has no consequence: the kernel detaches it all the same.
+		_ = CloseAll(linksOf(attachments)...)
+	})
+}
+
+// appendAttached appends the attachments of those programs that are attached.
+func appendAttached(all, attachments []*Attachment) []*Attachment {
+	for _, a := range attachments {
+		if a != nil {
+			all = append(all, a)
+		}
+	}
+	return all
+}
+
+func linksOf(attachments []*Attachment) []*Link {
+	links := make([]*Link, 0, len(attachments))
+	for _, a := range attachments {
+		links = append(links, a.Link)
+	}
+	return links
+}

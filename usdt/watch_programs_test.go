@@ -1,0 +1,330 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+//go:build linux
+
+package usdt_test
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/go-quicktest/qt"
+
+	"github.com/gousdt/gousdt/internal/testprog"
+	"github.com/gousdt/gousdt/proc"
+	"github.com/gousdt/gousdt/usdt"
+	"github.com/gousdt/gousdt/usdt/internal/testbpf"
+)
+
+// hide gives the notes of a probe another name of the same length.
+func hide(t *testing.T, path, probe string) {
+	t.Helper()
+	content, err := os.ReadFile(path)
+	qt.Assert(t, qt.IsNil(err))
+	note := []byte(provider + "\x00" + probe + "\x00")
+	hidden := bytes.ReplaceAll(note, []byte(probe), bytes.Repeat([]byte("x"), len(probe)))
+	qt.Assert(t, qt.IsTrue(bytes.Contains(content, note)))
+	qt.Assert(t, qt.IsNil(os.WriteFile(path, bytes.ReplaceAll(content, note, hidden), 0o755)))
+}
+
+// watchTold starts a watch that looks at these programs alone. What it tells last is in told.
+func watchTold(t *testing.T, c *collector, programs []usdt.WatchProgram, opts usdt.WatchOptions, paths ...string) (w *usdt.Watch, told *usdt.WatchChanges) {
+	t.Helper()
+	told = &usdt.WatchChanges{}
+	opts.Proc.Filter = only(paths...)
+	opts.Changed = func(changes *usdt.WatchChanges) { *told = *changes }
+	w, err := c.Watch(programs, &opts)
+	qt.Assert(t, qt.IsNil(err))
+	t.Cleanup(func() { w.Close() })
+	return w, told
+}
+
+// fires passes a probe and asserts which program of the collector sees it, with what cookie.
+func (c *collector) fires(t *testing.T, process *testprog.Process, probe string, program testbpf.ArgsProgram, cookie uint64) {
+	t.Helper()
+	process.Fire(probe, 1)
+	event := c.next(t, 1)[0]
+	qt.Assert(t, qt.Equals(int(event.Pid), process.PID))
+	qt.Assert(t, qt.Equals(testbpf.ArgsProgram(event.Program), program))
+	qt.Assert(t, qt.Equals(event.Cookie, cookie))
+	c.silent(t)
+}
+
+func programsOf(attachments []*usdt.Attachment) []*ebpf.Program {
+	var programs []*ebpf.Program
+	for _, a := range attachments {
+		programs = append(programs, a.Program)
+	}
+	return programs
+}
+
+// same tells whether these are the same attachments, in any order.
+func same(a, b []*usdt.Attachment) bool {
+	return len(a) == len(b) && !slices.ContainsFunc(a, func(one *usdt.Attachment) bool { return !slices.Contains(b, one) })
+}
+
+func TestWatchAttachesSeveralProgramsEachToItsProbes(t *testing.T) {
+	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
+		for name, perProcess := range map[string]bool{"per file": false, "per process": true} {
+			t.Run(name, func(t *testing.T) {
+				c := newCollector(t, &usdt.ManagerOptions{Mode: mode})
+				both, lacking := copies(t, "target-pie")
+				hide(t, lacking, "guarded")
+				one, two := testprog.Start(t, both), testprog.Start(t, lacking)
+				programs := append(watching(t, c.Collect3, "*:guarded"), watching(t, c.Collect, "*:three", "*:no_nop")...)
+				cache := proc.NewCache(nil)
+				w, told := watchTold(t, c, programs, usdt.WatchOptions{
+					PerProcess: perProcess, Linger: -1, Proc: proc.Options{Cache: cache},
+				}, both, lacking)
+				qt.Assert(t, qt.IsNil(w.SyncAll()))
+				qt.Assert(t, qt.HasLen(told.Errors, 0))
+				qt.Assert(t, qt.IsTrue(slices.Equal(programsOf(told.Attached), []*ebpf.Program{c.Collect3, c.Collect, c.Collect})),
+					qt.Commentf("in the order of the programs, whatever that of the processes"))
+				qt.Assert(t, qt.Equals(told.Attached[0].Path, both))
+				qt.Assert(t, qt.Equals(w.Watcher().Stats().Files, 2))
+				for _, a := range told.Attached {
+					names := map[*ebpf.Program]string{c.Collect3: "guarded", c.Collect: "three"}
+					qt.Assert(t, qt.Equals(a.Link.Len(), 1))
+					qt.Assert(t, qt.Equals(a.Link.Site(0).Name, names[a.Program]))
+					unfit := map[*ebpf.Program]int{c.Collect: 1} // no_nop is of this program alone
+					qt.Assert(t, qt.HasLen(a.Link.Unfit(), unfit[a.Program]))
+				}
+				c.fires(t, one, "three", testbpf.ArgsProgramCOLLECT, 0)
+				c.fires(t, two, "three", testbpf.ArgsProgramCOLLECT, 0)
+				c.fires(t, one, "guarded", testbpf.ArgsProgramCOLLECT3, 0)
+				two.Fire("guarded", 1)
+				c.silent(t)
+
+				one.Exec() // to other addresses
+				qt.Assert(t, qt.IsNil(w.Sync(one.PID)))
+				c.fires(t, one, "three", testbpf.ArgsProgramCOLLECT, 0)
+				c.fires(t, one, "guarded", testbpf.ArgsProgramCOLLECT3, 0)
+
+				two.Kill()
+				qt.Assert(t, qt.IsNil(w.SyncAll()))
+				qt.Assert(t, qt.HasLen(told.Detached, 1))
+				qt.Assert(t, qt.IsNil(w.Close()))
+				qt.Assert(t, qt.HasLen(told.Detached, 2), qt.Commentf("what is of a file is detached together"))
+				qt.Assert(t, qt.HasLen(w.Attachments(), 0))
+				one.Fire("three", 1)
+				c.silent(t)
+				qt.Assert(t, qt.Equals(one.Semaphore("guarded"), 0))
+				used, _ := c.SpecsInUse()
+				qt.Assert(t, qt.Equals(used, 0))
+			})
+		}
+	})
+}
+
+func TestWatchTellsAttachmentsApartByCookies(t *testing.T) {
+	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
+		c := newCollector(t, &usdt.ManagerOptions{Mode: mode})
+		first, second := copies(t, "target-pie")
+		one, two := testprog.Start(t, first), testprog.Start(t, second)
+		numbers := map[string]uint64{first: 1 << 40, second: 2 << 40}
+
+		for _, perProcess := range []bool{false, true} {
+			programs := append(watching(t, c.Collect, "*:three"), watching(t, c.Collect3, "*:none")...)
+			programs[0].OptionsFor = func(pair *proc.Pair) usdt.Options {
+				if perProcess {
+					return usdt.Options{Cookie: uint64(pair.Process.PID)}
+				}
+				return usdt.Options{Cookie: numbers[pair.Path]}
+			}
+			programs[1].Cookie = 7
+			w, told := watchTold(t, c, programs, usdt.WatchOptions{PerProcess: perProcess}, first, second)
+			qt.Assert(t, qt.IsNil(w.SyncAll()))
+			qt.Assert(t, qt.HasLen(told.Errors, 0))
+			qt.Assert(t, qt.HasLen(told.Attached, 4))
+			want := map[*testprog.Process]uint64{one: numbers[first], two: numbers[second]}
+			if perProcess {
+				want = map[*testprog.Process]uint64{one: uint64(one.PID), two: uint64(two.PID)}
+			}
+			for process, cookie := range want {
+				c.fires(t, process, "three", testbpf.ArgsProgramCOLLECT, cookie)
+				c.fires(t, process, "none", testbpf.ArgsProgramCOLLECT3, 7)
+			}
+			var cookies []uint64
+			for _, a := range w.Attachments() {
+				cookies = append(cookies, a.Options.Cookie)
+			}
+			qt.Assert(t, qt.ContentEquals(cookies, []uint64{want[one], want[two], 7, 7}))
+			qt.Assert(t, qt.IsNil(w.Close()))
+		}
+	})
+}
+
+// One program may be there more than once, each time for other probes and with other options.
+func TestWatchTellsProbesOfOneProgramApart(t *testing.T) {
+	c := newCollector(t, nil)
+	path, _ := copies(t, "target-static")
+	process := testprog.Start(t, path)
+	programs := append(watching(t, c.Collect, "*:three"), watching(t, c.Collect, "*:none")...)
+	programs[0].Cookie, programs[1].Cookie = 3, 4
+	w, _ := watchTold(t, c, programs, usdt.WatchOptions{}, path)
+	qt.Assert(t, qt.IsNil(w.Sync(process.PID)))
+	qt.Assert(t, qt.HasLen(w.Attachments(), 2))
+	c.fires(t, process, "three", testbpf.ArgsProgramCOLLECT, 3)
+	c.fires(t, process, "none", testbpf.ArgsProgramCOLLECT, 4)
+}
+
+func is[E error](err error) bool { return errors.As(err, new(E)) }
+
+func TestAProgramThatCannotBeAttachedKeepsNoOtherAway(t *testing.T) {
+	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
+		c := newCollector(t, &usdt.ManagerOptions{Mode: mode, MaxSpecs: 1})
+		path, _ := copies(t, "target-pie")
+		process := testprog.Start(t, path)
+		for name, tc := range map[string]struct {
+			probe  string
+			strict bool
+			want   func(error) bool
+		}{
+			"no site fit":   {"gousdt_broken:no_nop", false, is[*usdt.NotNopError]},
+			"no room":       {"gousdt_test:twelve", false, is[*usdt.SpecsFullError]},
+			"not its terms": {"gousdt_test:structure", true, is[*usdt.ArgumentError]},
+		} {
+			t.Run(name, func(t *testing.T) {
+				programs := append(watching(t, c.Collect, "*:three"), watching(t, c.Collect12, tc.probe)...)
+				programs[1].Strict = tc.strict
+				programs = append(programs, watching(t, c.Collect3, "*:three")...)
+				w, told := watchTold(t, c, programs, usdt.WatchOptions{}, path)
+				qt.Assert(t, qt.IsNil(w.Sync(process.PID)))
+				qt.Assert(t, qt.IsTrue(slices.Equal(programsOf(told.Attached), []*ebpf.Program{c.Collect, c.Collect3})))
+				qt.Assert(t, qt.HasLen(told.Errors, 1))
+				var failed *usdt.WatchError
+				qt.Assert(t, qt.ErrorAs(told.Errors[0], &failed))
+				qt.Assert(t, qt.Equals(failed.Program, c.Collect12))
+				qt.Assert(t, qt.Equals(failed.Path, path))
+				qt.Assert(t, qt.Equals(failed.Process.PID, process.PID))
+				qt.Assert(t, qt.ErrorMatches(failed, `attaching collect12 to .* in process \d+ \(.*\): .*`))
+				qt.Assert(t, qt.IsTrue(tc.want(failed)))
+
+				process.Fire("three", 1)
+				events := c.next(t, 2)
+				qt.Assert(t, qt.Equals(events[0].Program+events[1].Program, int32(testbpf.ArgsProgramCOLLECT3)))
+				qt.Assert(t, qt.IsNil(w.Close()))
+			})
+		}
+	})
+}
+
+func TestProgramsLingerTogether(t *testing.T) {
+	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
+		c := newCollector(t, &usdt.ManagerOptions{Mode: mode, MaxSpecs: 2})
+		first, second := copies(t, "target-static")
+		programs := append(watching(t, c.Collect, "*:three"), watching(t, c.Collect3, "*:none")...)
+		for i := range programs {
+			programs[i].OptionsFor = func(pair *proc.Pair) usdt.Options {
+				return usdt.Options{Cookie: uint64(len(pair.Path)<<8 + i)} // other ones take other specs
+			}
+		}
+		second += "-of-another-length"
+		copyFile(t, second, first)
+		w, told := watchTold(t, c, programs, usdt.WatchOptions{Linger: time.Hour}, first, second)
+		process := testprog.Start(t, first)
+		qt.Assert(t, qt.IsNil(w.Sync(process.PID)))
+		qt.Assert(t, qt.HasLen(told.Attached, 2))
+		attached := told.Attached
+		process.Kill()
+		qt.Assert(t, qt.IsNil(w.SyncAll()))
+
+		process = testprog.Start(t, first)
+		cookie := uint64(len(first) << 8)
+		c.fires(t, process, "three", testbpf.ArgsProgramCOLLECT, cookie) // before anybody has looked at it
+		c.fires(t, process, "none", testbpf.ArgsProgramCOLLECT3, cookie+1)
+		qt.Assert(t, qt.IsNil(w.Sync(process.PID)))
+		qt.Assert(t, qt.IsTrue(same(w.Attachments(), attached)))
+		process.Kill()
+		qt.Assert(t, qt.IsNil(w.SyncAll()))
+
+		// The map is full: what lingers gives room.
+		process = testprog.Start(t, second)
+		qt.Assert(t, qt.IsNil(w.Sync(process.PID)))
+		qt.Assert(t, qt.HasLen(told.Errors, 0))
+		qt.Assert(t, qt.IsTrue(same(told.Detached, attached)))
+		qt.Assert(t, qt.HasLen(told.Attached, 2))
+		cookie = uint64(len(second) << 8)
+		c.fires(t, process, "three", testbpf.ArgsProgramCOLLECT, cookie)
+		c.fires(t, process, "none", testbpf.ArgsProgramCOLLECT3, cookie+1)
+	})
+}
+
+// What could not be attached to a file that lingers is tried again with its next process.
+func TestWatchTriesAgainWhatAFileLacks(t *testing.T) {
+	c := newCollector(t, nil)
+	path, _ := copies(t, "target-static")
+	programs := append(watching(t, c.Collect, "*:three"), watching(t, c.Collect3, "*:structure")...)
+	strict := true
+	programs[1].OptionsFor = func(*proc.Pair) usdt.Options { return usdt.Options{Strict: strict} }
+	w, told := watchTold(t, c, programs, usdt.WatchOptions{Linger: time.Hour}, path)
+	process := testprog.Start(t, path)
+	qt.Assert(t, qt.IsNil(w.Sync(process.PID)))
+	qt.Assert(t, qt.HasLen(told.Errors, 1))
+	qt.Assert(t, qt.HasLen(told.Attached, 1))
+	first := told.Attached[0]
+	process.Kill()
+	qt.Assert(t, qt.IsNil(w.SyncAll()))
+
+	strict = false
+	process = testprog.Start(t, path)
+	qt.Assert(t, qt.IsNil(w.Sync(process.PID)))
+	qt.Assert(t, qt.HasLen(told.Errors, 0))
+	qt.Assert(t, qt.HasLen(told.Attached, 1))
+	qt.Assert(t, qt.IsTrue(same(w.Attachments(), []*usdt.Attachment{first, told.Attached[0]})))
+}
+
+func TestAWatchProgramWithoutPatternsIsForAllProbes(t *testing.T) {
+	c := newCollector(t, &usdt.ManagerOptions{MaxSpecs: 2000})
+	if c.Mode() != usdt.ModeMulti {
+		t.Skip("without uprobe_multi links it takes a minute to detach from as many sites")
+	}
+	path, _ := copies(t, "target-static")
+	process := testprog.Start(t, path)
+	all, err := usdt.SelectMatching(usdt.Target{Path: path}, nil)
+	qt.Assert(t, qt.IsNil(err))
+	defer all.Close()
+	programs := append(watching(t, c.Collect, "*:three"), usdt.WatchProgram{Program: c.Collect3})
+	w, told := watchTold(t, c, programs, usdt.WatchOptions{}, path)
+	qt.Assert(t, qt.IsNil(w.Sync(process.PID)))
+	qt.Assert(t, qt.HasLen(told.Errors, 0))
+	qt.Assert(t, qt.HasLen(told.Attached, 2))
+	qt.Assert(t, qt.Equals(told.Attached[0].Link.Len(), 1))
+	qt.Assert(t, qt.Equals(told.Attached[1].Link.Len(), all.Len()))
+}
+
+func TestWatchesWithoutAProgramAreRefused(t *testing.T) {
+	c, other := newCollector(t, nil), newCollector(t, nil)
+	_, err := c.Watch(nil, nil)
+	qt.Assert(t, qt.ErrorMatches(err, "there is no program .*"))
+	for _, program := range []*ebpf.Program{nil, other.Collect} {
+		_, err = c.Watch(append(watching(t, c.Collect, "*"), watching(t, program, "*")...), nil)
+		qt.Assert(t, qt.ErrorAs(err, new(*usdt.ProgramError)))
+	}
+}
+
+// Who is told of an attachment can count on what the handler of the processes has done.
+func TestWatchCallsTheHandlerBetweenAttachingAndTelling(t *testing.T) {
+	c := newCollector(t, nil)
+	path, _ := copies(t, "target-static")
+	process := testprog.Start(t, path)
+	var order []string
+	var w *usdt.Watch
+	w, err := c.Watch(watching(t, c.Collect, "*:three"), &usdt.WatchOptions{
+		Proc: proc.Options{Filter: only(path), Handler: func(changes *proc.Changes) {
+			if len(changes.Appeared) > 0 && len(w.Attachments()) > 0 {
+				order = append(order, "handler")
+			}
+		}},
+		Changed: func(*usdt.WatchChanges) { order = append(order, "changed") },
+	})
+	qt.Assert(t, qt.IsNil(err))
+	defer w.Close()
+	qt.Assert(t, qt.IsNil(w.Sync(process.PID)))
+	qt.Assert(t, qt.DeepEquals(order, []string{"handler", "changed"}))
+}
