@@ -102,12 +102,8 @@ func (d *decoder) arguments(raw []byte, site *Site) {
 			continue
 		}
 		at := raw[p.Value:]
-		size := uint8(8)
-		if p.Narrow {
-			size = v.size
-		}
 		order := binary.NativeEndian
-		switch size {
+		switch v.size {
 		case 1:
 			v.bits = uint64(at[0])
 		case 2:

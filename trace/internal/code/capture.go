@@ -49,7 +49,7 @@ func (b *builder) captureLength(r *Record, c *CapturePlace, failed label) {
 		b.set(asm.R9, uint64(c.Max))
 		return
 	}
-	if p := r.Args[c.Length]; p.Narrow {
+	if p := r.Args[c.Length]; p.Failed != None {
 		// A length that could not be read is not 0.
 		b.emit(asm.LoadMem(asm.R1, asm.R7, int16(p.Failed), asm.Byte))
 		b.jumpIfImm(asm.JNE, asm.R1, 0, asm.R2, failed)

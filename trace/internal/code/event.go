@@ -107,7 +107,7 @@ func (b *builder) event(e *Events) *Record {
 // reachable tells whether all that is stored by an instruction lies within the reach of its offset.
 func (b *builder) reachable(r *Record) bool {
 	for _, p := range r.Args {
-		if p.Value > math.MaxInt16 && !p.Narrow {
+		if p.Value > math.MaxInt16 && p.Failed == None {
 			return false
 		}
 	}
@@ -143,7 +143,7 @@ func (b *builder) arguments(r *Record, groups []group) {
 		}
 		if p.Value != None {
 			b.raw(asm.R1, i)
-			b.emit(asm.StoreMem(asm.R7, int16(p.Value), asm.R1, asm.DWord))
+			b.emit(asm.StoreMem(asm.R7, int16(p.Value), asm.R1, sizeOf(b.args[i].Size)))
 		}
 	}
 	for at := first; at <= last; at += 8 {
@@ -160,7 +160,7 @@ func (b *builder) arguments(r *Record, groups []group) {
 // One that could not be read is 0.
 func (b *builder) fromRecord(dst asm.Register, r *Record, index int) {
 	p := r.Args[index]
-	if !p.Narrow {
+	if p.Failed == None {
 		b.raw(dst, index)
 		return
 	}

@@ -57,14 +57,10 @@ func TestEventsHaveTheArgumentsOfEveryMachine(t *testing.T) {
 						unreadable++
 						qt.Assert(t, qt.Equals(raw[place.Failed], 1), comment)
 					default:
-						size := 8
-						if place.Narrow {
-							size = arg.Size
-						}
 						if place.Failed != None {
 							qt.Assert(t, qt.Equals(raw[place.Failed], 0), comment)
 						}
-						got := w.load(raw[place.Value:][:size])
+						got := w.load(raw[place.Value:][:arg.Size])
 						qt.Assert(t, qt.Equals(got, truncate(want, arg.Size)), comment)
 					}
 				}
@@ -107,6 +103,28 @@ func TestNeighboursAreReadTogether(t *testing.T) {
 		qt.Assert(t, qt.IsNil(err))
 		qt.Assert(t, qt.IsNil(m.run(append(asm.Instructions{asm.Mov.Reg(asm.R6, asm.R1)}, block.Instructions...))))
 		qt.Check(t, qt.Equals(m.reads, test.reads), qt.Commentf("%s", test.args))
+	}
+}
+
+// Arguments take as many bytes of the ring buffer as they have in the program.
+func TestRecordsHaveNoMoreRoomThanArgumentsNeed(t *testing.T) {
+	for _, test := range []struct {
+		args string
+		size int // beside the site and what may be left out
+	}{
+		{"", 0},
+		{"8@$1 -4@$2", 0},
+		{"-4@%edi", 8},
+		{"-4@%edi -4@%esi", 8},
+		{"-1@%dil 8@%rsi -2@%dx -4@%ecx", 16},
+		{"1@%dil 1@%sil 1@%dl 1@%cl 1@%al", 8},
+		{"8@%rdi -4@%esi 8@%rdx", 24},
+	} {
+		args := argspec.Parse(argspec.Target{Machine: elf.EM_X86_64}, test.args)
+		plan := &Plan{Kernel: testKernels[0].code(), Events: &Events{Ring: testRing, RingSize: 1 << 20, Stop: None}}
+		block, err := plan.Block(&Site{Args: args, Fixed: true})
+		qt.Assert(t, qt.IsNil(err))
+		qt.Check(t, qt.Equals(block.Record.Size, 8+test.size), qt.Commentf("%s", test.args))
 	}
 }
 

@@ -11,7 +11,7 @@ const commandSize = 16
 // of the record; None stands for a part that is not there. Everything is in the kernel's byte order.
 //
 // A record begins with the ID of the site in four bytes. Offsets are multiples of 8 but for the processor's and those
-// of memory arguments.
+// of arguments.
 type Record struct {
 	Size int
 
@@ -39,10 +39,9 @@ const None = -1
 
 // Place is where an argument lies in a record.
 type Place struct {
-	// Value is the offset of the argument: a word of 8 bytes extended by zeros, or, with Narrow, as many bytes as it
-	// has. None: it is the same at each hit, or cannot be fetched.
-	Value  int
-	Narrow bool
+	// Value is the offset of the argument, which takes as many bytes as it has in the program. None: it is the same at
+	// each hit, or cannot be fetched.
+	Value int
 
 	// Failed is the offset of a byte that is not 0 where the argument could not be read, or None.
 	Failed int
@@ -137,11 +136,16 @@ func (f *fetcher) layout(e *Events, captures []Capture, groups []group) (*Record
 			failure++
 		}
 	}
-	for i := range f.args {
-		if r.Args[i].Failed == None && f.varies(i) {
-			r.Args[i].Value = take(8)
+	// The largest come first, so that each is aligned.
+	for _, size := range []int{8, 4, 2, 1} {
+		for i := range f.args {
+			if r.Args[i].Failed == None && f.varies(i) && f.args[i].Size == size {
+				r.Args[i].Value = r.Size
+				r.Size += size
+			}
 		}
 	}
+	r.Size = align8(r.Size)
 	for _, c := range captures {
 		r.Captures = append(r.Captures, CapturePlace{Capture: c, Status: take(8)})
 	}
@@ -151,7 +155,7 @@ func (f *fetcher) layout(e *Events, captures []Capture, groups []group) (*Record
 	for _, g := range groups {
 		block := take(g.lead() + g.span())
 		for _, i := range g.args {
-			r.Args[i].Value, r.Args[i].Narrow = block+g.lead()+g.distance(f.args, i), true
+			r.Args[i].Value = block + g.lead() + g.distance(f.args, i)
 		}
 	}
 	for i := range r.Captures {
