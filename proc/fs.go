@@ -211,9 +211,9 @@ func (f *FS) liveThread(pid int, buf []byte) (int, stat, error) {
 	}
 }
 
-// isOwn tells whether the PIDs of the file system are those that system calls of
+// IsOwn tells whether the PIDs of the file system are those that system calls of
 // the caller take and return.
-func (f *FS) isOwn() bool {
+func (f *FS) IsOwn() bool {
 	self, err := os.Readlink(f.root + "/self")
 	return err == nil && self == strconv.Itoa(os.Getpid())
 }

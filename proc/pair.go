@@ -2,7 +2,11 @@
 
 package proc
 
-import "github.com/gousdt/gousdt/elfnote"
+import (
+	"os"
+
+	"github.com/gousdt/gousdt/elfnote"
+)
 
 // Pair is a file with wanted probes in a process that maps it. It does not change
 // once it has been delivered.
@@ -36,6 +40,26 @@ type PairKey struct {
 // Key returns what the pair is known by: of all pairs of a watcher at one time no
 // two have the same.
 func (p *Pair) Key() PairKey { return PairKey{Process: p.Process.ID, File: p.File} }
+
+// Open opens the file for reading, apart from File: for those whose
+// [CacheOptions].Open returns no file of the system. The caller closes it.
+//
+// The error is an [*Error]. It wraps [ErrChanged] if OpenedPath does not lead to
+// the file any more, and that of opening it.
+func (p *Pair) Open() (*os.File, error) {
+	file, err := os.Open(p.OpenedPath)
+	if err == nil {
+		var id Identity
+		if id, err = IdentifyFile(file); err == nil && id == p.File.Identity() {
+			return file, nil
+		}
+		file.Close()
+		if err == nil {
+			err = ErrChanged
+		}
+	}
+	return nil, &Error{PID: p.Process.PID, Path: p.Path, Op: "open", Err: err}
+}
 
 // Changes are what a look at one or at all processes found to be new. They take a
 // watcher's user from one set of pairs to the next as a whole: do what appeared

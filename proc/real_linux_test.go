@@ -163,6 +163,29 @@ func TestLibraryDeletedAndReplacedWhileMapped(t *testing.T) {
 	qt.Check(t, qt.Equals(p.Path, lib))
 }
 
+func TestPairOpensItsFileAndNoOther(t *testing.T) {
+	needRoot(t)
+	lib, other := traced(1).write(t, t.TempDir(), "libtraced.so"), traced(2).write(t, t.TempDir(), "libtraced.so")
+	h := startHelper(t, 0)
+	h.do("map", lib)
+	w, _ := realWatch(t, Options{})
+	p := syncOne(t, w, h.pid)
+	file, err := p.Open()
+	qt.Assert(t, qt.IsNil(err))
+	defer file.Close()
+	id, err := IdentifyFile(file)
+	qt.Assert(t, qt.IsNil(err))
+	qt.Check(t, qt.Equals(id, p.File.Identity()))
+
+	replaced := *p
+	replaced.OpenedPath = other
+	_, err = replaced.Open()
+	qt.Check(t, qt.ErrorIs(err, ErrChanged))
+	h.stop()
+	_, err = p.Open()
+	qt.Check(t, qt.ErrorIs(err, os.ErrNotExist))
+}
+
 func TestLibraryInAMemfd(t *testing.T) {
 	needRoot(t)
 	lib := traced(3).write(t, t.TempDir(), "libtraced.so")

@@ -69,7 +69,7 @@ func (w *Watcher) openEvents() (*eventSource, error) {
 	if !w.events {
 		return nil, fmt.Errorf("%w: switched off", ErrNoKernelEvents)
 	}
-	if !w.fs.isOwn() {
+	if !w.fs.IsOwn() {
 		return nil, fmt.Errorf("%w: %s is not the proc file system of the caller's PID namespace", ErrNoKernelEvents, w.fs.root)
 	}
 	source, err := openEventSource()
