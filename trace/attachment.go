@@ -48,6 +48,15 @@ func (a *Attachment) Skipped() int { return a.skipped }
 // were too large. In ModeSingleIPMap there are as many as sites that send events.
 func (a *Attachment) Links() []*usdt.Link { return a.links }
 
+func (a *Attachment) isClosed() bool {
+	select {
+	case <-a.closed:
+		return true
+	default:
+		return false
+	}
+}
+
 // Close detaches the probes. Events that have been sent already still come. It waits for the kernel, as usdt.Link.Close:
 // close several attachments by CloseAll. It is safe to call it again.
 func (a *Attachment) Close() error { return CloseAll(a) }
@@ -76,9 +85,13 @@ func CloseAll(all ...*Attachment) error {
 }
 
 // AttachSelection watches the sites of a selection, which may be closed afterwards. It is what to use for several
-// patterns at a time, or for files that something else has found, such as the watcher of package proc. Errors are as
-// for Attach.
+// patterns at a time, or for files that something else has found. Errors are as for Attach.
 func (s *Session) AttachSelection(sel *usdt.Selection, opts *AttachOptions) (*Attachment, error) {
+	return s.attachSelection(sel, sel.File().Name(), opts)
+}
+
+// attachSelection is AttachSelection with the name that the file is to have.
+func (s *Session) attachSelection(sel *usdt.Selection, file string, opts *AttachOptions) (*Attachment, error) {
 	if opts == nil {
 		opts = &AttachOptions{}
 	}
@@ -92,13 +105,13 @@ func (s *Session) AttachSelection(sel *usdt.Selection, opts *AttachOptions) (*At
 	a := &Attachment{session: s, closed: make(chan struct{})}
 	plan := *s.plan
 	plan.Kernel.Machine, plan.Kernel.Order = sel.Kernel(), binary.NativeEndian
-	w, err := newWork(&plan, sel, opts)
+	w, err := newWork(&plan, sel, file, opts)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", sel.File().Name(), err)
+		return nil, fmt.Errorf("%s: %w", file, err)
 	}
 	a.skipped = sel.Len() - len(w.wanted)
 	if len(w.wanted) == 0 {
-		return nil, &NeverError{File: sel.File().Name(), Sites: sel.Len(), Filter: s.opts.Filter}
+		return nil, &NeverError{File: file, Sites: sel.Len(), Filter: s.opts.Filter}
 	}
 	if err := a.attach(w); err != nil {
 		a.Close()
@@ -138,7 +151,7 @@ type work struct {
 
 // newWork generates the code for all sites of a selection. Most sites of a file share few argument strings, and
 // package usdt has equal ones share their parsed form: for these the code is generated once.
-func newWork(plan *code.Plan, sel *usdt.Selection, opts *AttachOptions) (*work, error) {
+func newWork(plan *code.Plan, sel *usdt.Selection, file string, opts *AttachOptions) (*work, error) {
 	type key struct {
 		args           *argspec.Arg
 		provider, name string
@@ -154,7 +167,7 @@ func newWork(plan *code.Plan, sel *usdt.Selection, opts *AttachOptions) (*work, 
 	probes := make(map[Probe]*Probe)
 	for i := range sel.Len() {
 		found := sel.Site(i)
-		site := &Site{Site: found, File: sel.File().Name(), PID: sel.PID(), Cookie: opts.Cookie}
+		site := &Site{Site: found, File: file, PID: sel.PID(), Cookie: opts.Cookie}
 		if opts.SiteCookie != nil {
 			site.Cookie = opts.SiteCookie(found)
 		}

@@ -78,8 +78,18 @@
 // # Many files, many processes
 //
 // [Session.Attach] adds probes of another file, or of a process, to a session that runs; [Attachment.Close] removes them.
-// [Session.AttachSelection] takes what package usdt selected, so that something that watches processes come and go can
-// feed a session. Attachments of the same file in several processes share a program.
+// [Session.Watch] does so by itself as processes come and go, wherever they map a file with probes that match:
+//
+//	w, err := s.Watch(patterns, &trace.WatchOptions{Changed: func(c *trace.WatchChanges) { ... }})
+//	if err != nil {
+//		return err
+//	}
+//	defer w.Close()
+//	go w.Run(ctx, 10*time.Second)
+//
+// A file is attached once for all processes, or with [WatchOptions.PerProcess] for those alone that a filter lets through.
+// What is noticed, and how soon, is told in package proc. [Session.AttachSelection] takes what package usdt selected, for
+// those who find files by other means. Attachments of the same file in several processes share a program.
 //
 // # What is lost
 //

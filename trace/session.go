@@ -58,6 +58,7 @@ type Session struct {
 
 	mu          sync.Mutex
 	attachments map[*Attachment]struct{}
+	watches     map[*Watch]struct{}
 	retired     []*Site // of closed attachments, whose last events may not have been read
 
 	closeOnce sync.Once
@@ -90,7 +91,7 @@ func Open(target usdt.Target, pattern string, opts *Options) (*Session, error) {
 // kernel lacks; *usdt.PermissionError, before Linux 5.11 also for a limit on locked memory (RLIMIT_MEMLOCK) that is too
 // low.
 func New(opts *Options) (*Session, error) {
-	s := &Session{attachments: make(map[*Attachment]struct{})}
+	s := &Session{attachments: make(map[*Attachment]struct{}), watches: make(map[*Watch]struct{})}
 	if opts != nil {
 		s.opts = *opts
 		s.opts.Captures, s.opts.Aggregations = slices.Clone(opts.Captures), slices.Clone(opts.Aggregations)
@@ -230,12 +231,15 @@ func (s *Session) Attachments() []*Attachment {
 
 // Detach closes all attachments, waiting for the kernel for all at a time, and lets the iteration over events end
 // after those that have been sent already. Events, Snapshot and Stats go on working until Close; nothing can be
-// attached any more.
+// attached any more. Watches of processes end, but for what they hold in user space, see Watch.Close.
 func (s *Session) Detach() error {
 	s.attaching.Lock()
 	s.detached.Store(true)
 	s.attaching.Unlock()
 
+	for _, w := range s.allWatches() {
+		w.Stop()
+	}
 	err := CloseAll(s.Attachments()...)
 	s.silent.Store(true)
 	if s.reader != nil {
@@ -245,11 +249,14 @@ func (s *Session) Detach() error {
 	return err
 }
 
-// Close detaches everything and releases all that the session holds in the kernel. An iteration over events ends. It is
-// safe to call it again.
+// Close detaches everything, closes all watches and releases all that the session holds in the kernel. An iteration over
+// events ends. It is safe to call it again.
 func (s *Session) Close() error {
 	s.closeOnce.Do(func() {
 		errs := []error{s.Detach()}
+		for _, w := range s.allWatches() {
+			_ = w.Close() // Detach has told what it may fail with
+		}
 		if s.reader != nil {
 			errs = append(errs, s.reader.Close())
 		}
@@ -309,6 +316,31 @@ func (s *Session) forget(a *Attachment) {
 	default:
 		s.retired = append(s.retired, a.sites...)
 	}
+}
+
+// keepWatch remembers a watch until it is closed.
+func (s *Session) keepWatch(w *Watch) error {
+	s.attaching.RLock()
+	defer s.attaching.RUnlock()
+	if s.detached.Load() {
+		return fmt.Errorf("watch: %w", ErrClosed)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.watches[w] = struct{}{}
+	return nil
+}
+
+func (s *Session) forgetWatch(w *Watch) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.watches, w)
+}
+
+func (s *Session) allWatches() []*Watch {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Collect(maps.Keys(s.watches))
 }
 
 func (s *Session) errClosed() error { return fmt.Errorf("attach: %w", ErrClosed) }

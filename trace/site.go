@@ -27,7 +27,7 @@ type Site struct {
 
 	// Probe is shared by all sites of a probe in an attachment.
 	Probe *Probe
-	// File is the name of the file, as it was opened.
+	// File is the name of the file, as it was opened; of a Watch, its path as the process sees it.
 	File string
 	// PID is the process that the attachment is restricted to, 0 for every process.
 	PID int

@@ -1,0 +1,394 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+//go:build linux
+
+package trace_test
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/go-quicktest/qt"
+
+	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/testprog"
+	"github.com/gousdt/gousdt/proc"
+	"github.com/gousdt/gousdt/trace"
+	"github.com/gousdt/gousdt/usdt"
+)
+
+// only lets these programs through, by the file that they run.
+func only(paths ...string) proc.Options {
+	return proc.Options{Filter: func(p proc.Process) bool {
+		executable, err := p.Executable()
+		for _, path := range paths {
+			if err == nil && executable == path {
+				return true
+			}
+		}
+		return false
+	}}
+}
+
+// watch watches probes until the end of the test.
+func watch(t *testing.T, s *trace.Session, opts *trace.WatchOptions, patterns ...string) *trace.Watch {
+	t.Helper()
+	var parsed []elfnote.Pattern
+	for _, text := range patterns {
+		p, err := elfnote.ParsePattern(text)
+		qt.Assert(t, qt.IsNil(err))
+		parsed = append(parsed, p)
+	}
+	w, err := s.Watch(parsed, opts)
+	qt.Assert(t, qt.IsNil(err))
+	t.Cleanup(func() { qt.Check(t, qt.IsNil(w.Close())) })
+	return w
+}
+
+// changed are channels of what a watch tells of. Errors fail the test.
+type changed struct {
+	attached, detached chan *trace.WatchAttachment
+}
+
+func (c *changed) tell(t *testing.T) func(*trace.WatchChanges) {
+	c.attached, c.detached = make(chan *trace.WatchAttachment, 100), make(chan *trace.WatchAttachment, 100)
+	return func(changes *trace.WatchChanges) {
+		for _, a := range changes.Attached {
+			c.attached <- a
+		}
+		for _, a := range changes.Detached {
+			c.detached <- a
+		}
+		for _, err := range changes.Errors {
+			t.Error(err)
+		}
+	}
+}
+
+func await[T any](t *testing.T, c <-chan T) T {
+	t.Helper()
+	select {
+	case v := <-c:
+		return v
+	case <-time.After(patience):
+		t.Fatal("nothing happened")
+		panic("unreachable")
+	}
+}
+
+func awaitThat(t *testing.T, c <-chan *trace.WatchAttachment, is func(*trace.WatchAttachment) bool) *trace.WatchAttachment {
+	t.Helper()
+	for {
+		if a := await(t, c); is(a) {
+			return a
+		}
+	}
+}
+
+// fires asserts that a process is watched, and the file that its hits are said to be of.
+func (p *traced) fires(t *testing.T, s *trace.Session) {
+	t.Helper()
+	p.Fire("three", 1)
+	event := next(t, s, 1)[0]
+	qt.Assert(t, qt.Equals(event.PID, p.PID))
+	qt.Assert(t, qt.Equals(event.Site.File, p.path))
+}
+
+func TestWatchedAttachmentsSayWhereTheyAre(t *testing.T) {
+	a := trace.WatchAttachment{Path: "/bin/program"}
+	qt.Check(t, qt.Equals(a.String(), "/bin/program in every process"))
+	a.Process = proc.Process{ID: proc.ID{PID: 7, StartTime: 1}, Command: "worker"}
+	qt.Check(t, qt.Equals(a.String(), "/bin/program in process 7 (worker)"))
+}
+
+func TestWatchFollowsProcesses(t *testing.T) {
+	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
+		for name, perProcess := range map[string]bool{"per file": false, "per process": true} {
+			t.Run(name, func(t *testing.T) {
+				s := newSession(t, &trace.Options{Mode: mode})
+				process, another := start(t, "target-pie"), copyOf(t, "target-pie")
+				var changes trace.WatchChanges
+				w := watch(t, s, &trace.WatchOptions{
+					AttachOptions: trace.AttachOptions{Cookie: 5},
+					Proc:          only(process.path, another),
+					PerProcess:    perProcess,
+					Linger:        -1,
+					Changed:       func(c *trace.WatchChanges) { changes = *c },
+				}, "gousdt_test:three", "gousdt_test:guarded")
+				qt.Assert(t, qt.IsNil(w.SyncAll()))
+				qt.Assert(t, qt.HasLen(changes.Errors, 0))
+				qt.Assert(t, qt.HasLen(changes.Attached, 1))
+				qt.Assert(t, qt.Equals(changes.Attached[0].Path, process.path))
+				process.fires(t, s)
+				qt.Assert(t, qt.Equals(process.Semaphore("guarded"), 1))
+
+				// Another process of the same file, and one of another.
+				same, other := process.again(t), startFile(t, another)
+				qt.Assert(t, qt.IsNil(w.Sync(same.PID)))
+				qt.Assert(t, qt.IsNil(w.Sync(other.PID)))
+				want := 2
+				if perProcess {
+					want = 3
+				}
+				qt.Assert(t, qt.HasLen(w.Attachments(), want))
+				for _, p := range []*traced{process, same, other} {
+					p.fires(t, s)
+				}
+
+				same.Exec()
+				qt.Assert(t, qt.IsNil(w.Sync(same.PID)))
+				same.fires(t, s)
+
+				// Hits that have not been read when the process has gone.
+				other.Fire("three", 1)
+				other.Kill()
+				same.Kill()
+				qt.Assert(t, qt.IsNil(w.SyncAll()))
+				qt.Assert(t, qt.HasLen(w.Attachments(), 1))
+				qt.Assert(t, qt.HasLen(changes.Detached, want-1))
+				qt.Assert(t, qt.IsNil(trace.CloseAll(changes.Detached[0].Attachment, changes.Detached[want-2].Attachment)))
+				event := next(t, s, 1)[0]
+				qt.Assert(t, qt.Equals(event.Site.File, another))
+				qt.Assert(t, qt.Equals(event.Site.Cookie, 5))
+				qt.Assert(t, qt.Equals(event.Probe.Name, "three"))
+
+				qt.Assert(t, qt.IsNil(w.Close()))
+				qt.Assert(t, qt.HasLen(w.Attachments(), 0))
+				qt.Assert(t, qt.HasLen(changes.Detached, 1))
+				qt.Assert(t, qt.HasLen(s.Attachments(), 0))
+				qt.Assert(t, qt.ErrorIs(w.SyncAll(), proc.ErrClosed))
+				qt.Assert(t, qt.Equals(process.Semaphore("guarded"), 0))
+				process.Fire("three", 1)
+				silent(t, s)
+			})
+		}
+	})
+}
+
+// A library that is loaded after the watch has begun, by another program than the one that it was begun with.
+func TestWatchSeesProcessesAndLibrariesComeAndGo(t *testing.T) {
+	s := newSession(t, nil)
+	program, library := copyOf(t, "target-pie"), copyOf(t, "libtarget.so")
+	var c changed
+	w := watch(t, s, &trace.WatchOptions{Proc: only(program), Linger: time.Millisecond, Changed: c.tell(t)}, "gousdt_test:three")
+	ran := make(chan error, 1)
+	go func() { ran <- w.Run(t.Context(), 50*time.Millisecond) }()
+
+	process := startFile(t, program)
+	first := await(t, c.attached)
+	qt.Assert(t, qt.Equals(first.Path, program))
+	process.fires(t, s)
+
+	process.Load(library)
+	second := await(t, c.attached)
+	qt.Assert(t, qt.Equals(second.Path, library))
+	qt.Assert(t, qt.Equals(second.Sites()[0].File, library))
+	process.Unload()
+	awaitThat(t, c.detached, func(a *trace.WatchAttachment) bool { return a == second })
+
+	process.Kill()
+	awaitThat(t, c.detached, func(a *trace.WatchAttachment) bool { return a == first })
+	qt.Assert(t, qt.IsNil(w.Close()))
+	qt.Assert(t, qt.IsNil(await(t, ran)))
+}
+
+func TestWatchLeavesAFileAttachedBetweenItsProcesses(t *testing.T) {
+	s := newSession(t, nil)
+	process := start(t, "target-static")
+	var c changed
+	w := watch(t, s, &trace.WatchOptions{Proc: only(process.path), Linger: time.Hour, Changed: c.tell(t)}, "gousdt_test:three")
+	qt.Assert(t, qt.IsNil(w.Sync(process.PID)))
+	first := await(t, c.attached)
+	for range 2 {
+		process.Kill()
+		qt.Assert(t, qt.IsNil(w.SyncAll()))
+		qt.Assert(t, qt.Equals(w.Watcher().Stats().Files, 0))
+		qt.Assert(t, qt.HasLen(w.Attachments(), 1))
+
+		process = process.again(t)
+		process.fires(t, s) // before anybody has looked at it
+		qt.Assert(t, qt.IsNil(w.Sync(process.PID)))
+		qt.Assert(t, qt.Equals(w.Attachments()[0], first))
+	}
+	process.Kill()
+	qt.Assert(t, qt.IsNil(w.SyncAll()))
+	qt.Assert(t, qt.HasLen(c.detached, 0))
+	qt.Assert(t, qt.IsNil(w.Close()))
+	qt.Assert(t, qt.Equals(await(t, c.detached), first))
+	qt.Assert(t, qt.HasLen(c.attached, 0))
+}
+
+// spoil makes a copy of a program whose probe cannot be attached to.
+func spoil(t *testing.T, program, probe string) string {
+	t.Helper()
+	path := copyOf(t, program)
+	file, err := elfnote.Open(path)
+	qt.Assert(t, qt.IsNil(err))
+	defer file.Close()
+	writer, err := os.OpenFile(path, os.O_WRONLY, 0)
+	qt.Assert(t, qt.IsNil(err))
+	defer writer.Close()
+	for site, err := range file.Sites() {
+		if err == nil && site.Name == probe {
+			_, err := writer.WriteAt([]byte{0, 0, 0, 0}, int64(site.Offset)) // no nop on any machine
+			qt.Assert(t, qt.IsNil(err))
+		}
+	}
+	return path
+}
+
+func TestWatchGoesOnWhereAFileCannotBeAttached(t *testing.T) {
+	for name, perProcess := range map[string]bool{"per file": false, "per process": true} {
+		t.Run(name, func(t *testing.T) {
+			s := newSession(t, nil)
+			unfit := startFile(t, spoil(t, "target-pie", "three"))
+			fit := start(t, "target-pie")
+			var changes trace.WatchChanges
+			w := watch(t, s, &trace.WatchOptions{
+				Proc: only(unfit.path, fit.path), PerProcess: perProcess,
+				Changed: func(c *trace.WatchChanges) { changes = *c },
+			}, "gousdt_test:three")
+			qt.Assert(t, qt.IsNil(w.SyncAll()))
+			qt.Assert(t, qt.HasLen(changes.Attached, 1))
+			qt.Assert(t, qt.HasLen(changes.Errors, 1))
+			var failed *trace.WatchError
+			qt.Assert(t, qt.ErrorAs(changes.Errors[0], &failed))
+			qt.Check(t, qt.Equals(failed.Path, unfit.path))
+			qt.Check(t, qt.Equals(failed.Process.PID, unfit.PID))
+			var site *usdt.SiteError
+			qt.Check(t, qt.ErrorAs(changes.Errors[0], &site))
+			fit.fires(t, s)
+		})
+	}
+}
+
+func TestWatchTellsWhichProcessesItMissed(t *testing.T) {
+	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
+		s := newSession(t, &trace.Options{Mode: mode})
+		process := start(t, "target-pie")
+		var changes trace.WatchChanges
+		opts := &trace.WatchOptions{
+			Proc: only(process.path), PerProcess: true,
+			Changed: func(c *trace.WatchChanges) { changes = *c },
+		}
+		opts.Proc.Handler = func(*proc.Changes) { process.Kill() } // called before anything is attached
+		w := watch(t, s, opts, "gousdt_test:three")
+		qt.Assert(t, qt.IsNil(w.Sync(process.PID)))
+		qt.Assert(t, qt.HasLen(changes.Errors, 0))
+		qt.Assert(t, qt.HasLen(changes.Missed, 1))
+		qt.Check(t, qt.Equals(changes.Missed[0].Path, process.path))
+		qt.Check(t, qt.Equals(changes.Missed[0].Process.PID, process.PID))
+	})
+}
+
+func attachAhead(t *testing.T, w *trace.Watch, p *traced, path string) {
+	t.Helper()
+	process, err := proc.NewFS("").Process(p.PID)
+	qt.Assert(t, qt.IsNil(err))
+	file, err := os.Open(path)
+	qt.Assert(t, qt.IsNil(err))
+	defer file.Close()
+	qt.Assert(t, qt.IsNil(w.AttachAhead(process, file)))
+}
+
+func TestWhatIsAttachedAheadStaysUntilTheProcessEnds(t *testing.T) {
+	s := newSession(t, nil)
+	process, library := start(t, "target-pie"), copyOf(t, "libtarget.so")
+	var c changed
+	w := watch(t, s, &trace.WatchOptions{Proc: only(process.path), PerProcess: true, Changed: c.tell(t)}, "gousdt_test:three")
+	attachAhead(t, w, process, library)
+	attachAhead(t, w, process, process.path)
+	process.fires(t, s)
+	qt.Assert(t, qt.HasLen(c.attached, 2))
+
+	// It is not attached once more, nor detached with the mapping.
+	for _, change := range []func(){func() {}, process.Exec, func() { process.Load(library) }, process.Unload} {
+		change()
+		qt.Assert(t, qt.IsNil(w.Sync(process.PID)))
+		process.fires(t, s)
+	}
+	attachAhead(t, w, process, library)
+	qt.Assert(t, qt.HasLen(c.attached, 2))
+	qt.Assert(t, qt.HasLen(c.detached, 0))
+
+	process.Kill()
+	qt.Assert(t, qt.IsNil(w.SyncAll()))
+	qt.Assert(t, qt.HasLen(c.detached, 2))
+	qt.Assert(t, qt.HasLen(w.Attachments(), 0))
+	silent(t, s)
+}
+
+func TestAttachingAheadIsForOneProcess(t *testing.T) {
+	s := newSession(t, nil)
+	w := watch(t, s, nil)
+	file, err := os.Open(testprog.Path(t, "target-pie"))
+	qt.Assert(t, qt.IsNil(err))
+	defer file.Close()
+	qt.Assert(t, qt.ErrorMatches(w.AttachAhead(proc.Process{}, file), ".*/target-pie: attaching ahead needs WatchOptions.PerProcess: .*"))
+}
+
+func TestTheEndOfTheSessionEndsItsWatches(t *testing.T) {
+	for name, end := range map[string]func(*trace.Session) error{
+		"detach": (*trace.Session).Detach, "close": (*trace.Session).Close,
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSession(t, nil)
+			process := start(t, "target-pie")
+			var c changed
+			w, err := s.Watch(nil, &trace.WatchOptions{Proc: only(process.path), Linger: time.Hour, Changed: c.tell(t)})
+			qt.Assert(t, qt.IsNil(err)) // and not closed but by the session
+			ran := make(chan error, 1)
+			go func() { ran <- w.Run(context.Background(), time.Hour) }()
+			await(t, c.attached)
+
+			qt.Assert(t, qt.IsNil(end(s)))
+			qt.Assert(t, qt.IsNil(await(t, ran)))
+			qt.Assert(t, qt.HasLen(w.Attachments(), 0))
+			qt.Assert(t, qt.ErrorIs(w.Sync(process.PID), proc.ErrClosed))
+			_, err = s.Watch(nil, nil)
+			qt.Assert(t, qt.ErrorIs(err, trace.ErrClosed))
+		})
+	}
+}
+
+func TestStoppedWatchAttachesNothingMore(t *testing.T) {
+	s := newSession(t, nil)
+	process := start(t, "target-pie")
+	w := watch(t, s, &trace.WatchOptions{Proc: only(process.path), PerProcess: true}, "gousdt_test:three")
+	qt.Assert(t, qt.IsNil(w.SyncAll()))
+	w.Stop()
+	other := process.again(t)
+	qt.Assert(t, qt.ErrorIs(w.Sync(other.PID), proc.ErrClosed))
+	qt.Assert(t, qt.IsNil(w.Run(t.Context(), time.Hour)))
+	other.Fire("three", 1)
+	process.fires(t, s)
+}
+
+// Files that the caller reads by other means are attached as well.
+func TestWatchWithTheCallersOwnReader(t *testing.T) {
+	s := newSession(t, nil)
+	process := start(t, "target-static")
+	opts := &trace.WatchOptions{Proc: only(process.path)}
+	opts.Proc.Cache = proc.NewCache(&proc.CacheOptions{Open: func(m *proc.MappedFile) (io.ReaderAt, error) {
+		file, err := m.Open()
+		if err != nil {
+			return nil, err
+		}
+		defer file.Close()
+		content, err := io.ReadAll(file)
+		return bytes.NewReader(content), err
+	}})
+	w := watch(t, s, opts, "gousdt_test:three")
+	qt.Assert(t, qt.IsNil(w.Sync(process.PID)))
+	process.fires(t, s)
+}
+
+func TestWatchPerProcessNeedsTheOwnPIDs(t *testing.T) {
+	s := newSession(t, nil)
+	_, err := s.Watch(nil, &trace.WatchOptions{PerProcess: true, Proc: proc.Options{FS: proc.NewFS(t.TempDir())}})
+	qt.Assert(t, qt.ErrorMatches(err, "watch: PerProcess needs the PIDs of .*: watch without PerProcess"))
+}
