@@ -9,7 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/trace"
 	"github.com/gousdt/gousdt/usdt"
@@ -18,54 +17,47 @@ import (
 // interval is how often all processes are looked at. What the kernel tells of is seen within 20 ms.
 const interval = time.Second
 
-// follower attaches to files as processes map them, and detaches when they are no more.
+// follower follows processes: it attaches to files as these map them, and detaches when they are no more.
 type follower struct {
-	tracer  *tracer
-	watcher *proc.Watcher
+	tracer *tracer
+	watch  *trace.Watch  // nil where the files are attached already
+	looker *proc.Watcher // then, if what processes have mapped is of interest
 
-	// wanted, if set, says which processes are watched, each by itself. Else a file is attached once, for all.
-	wanted func(proc.Process) bool
-	// onlyLook: the files are attached already, only what processes have mapped is of interest.
-	onlyLook bool
-	// keep: what is attached to a process remains so until that ends.
-	keep func(pid int) bool
-
+	// one: one process, or what descends from it, was asked for, rather than all.
+	one     bool
 	leftOut int // warnings so far
 
 	// tellMore: files are found later than those that were there at first.
 	tellMore bool
+	skipped  map[proc.Identity]bool // files whose skipped sites are not to be named again
 
-	mu         sync.Mutex
-	attached   map[mapped]*trace.Attachment
-	selections map[*proc.File]*usdt.Selection
-
-	stop    context.CancelFunc
 	running sync.WaitGroup
 }
 
-// mapped is a file in a process, or in all where the process is zero.
-type mapped struct {
-	process proc.ID
-	file    proc.Identity
-}
-
-func newFollower(t *tracer, wanted func(proc.Process) bool) *follower {
-	f := &follower{
-		tracer: t, wanted: wanted,
-		attached:   make(map[mapped]*trace.Attachment),
-		selections: make(map[*proc.File]*usdt.Selection),
+// newFollower makes a follower of the processes that are wanted, each by itself; nil stands for all together.
+func newFollower(t *tracer, wanted func(proc.Process) bool) (*follower, error) {
+	f := &follower{tracer: t, one: wanted != nil, skipped: make(map[proc.Identity]bool)}
+	options := proc.Options{Filter: wanted, Handler: f.look}
+	if len(t.options.files) > 0 {
+		f.looker = proc.NewWatcher(t.options.patterns, &options)
+		return f, nil
 	}
-	f.watcher = proc.NewWatcher(t.options.patterns, &proc.Options{Filter: wanted, Handler: f.handle})
-	return f
+	var err error
+	f.watch, err = t.session.Watch(t.options.patterns, &trace.WatchOptions{
+		Proc: options, PerProcess: f.one, Linger: -1, Changed: f.changed,
+	})
+	return f, err
 }
 
-// follow watches the processes that are wanted, nil for all, from now on until the tracing ends. It returns when all
-// that there are have been looked at.
-func (t *tracer) follow(wanted func(proc.Process) bool) error {
-	f := newFollower(t, wanted)
-	f.onlyLook = len(t.options.files) > 0
-	t.follower = f
-	return f.begin(f.watcher.SyncAll)
+// follow watches all processes from now on until the tracing ends. It returns when all that there are have been looked at.
+func (t *tracer) follow() (err error) {
+	if t.follower, err = newFollower(t, nil); err != nil {
+		return err
+	}
+	if t.follower.looker != nil {
+		return t.follower.begin(t.follower.looker.SyncAll, t.follower.looker.Run)
+	}
+	return t.follower.begin(t.follower.watch.SyncAll, t.follower.watch.Run)
 }
 
 // followProcess watches one process, and ends the tracing with it.
@@ -74,9 +66,12 @@ func (t *tracer) followProcess() error {
 	if err := t.endWith(pid); err != nil {
 		return err
 	}
-	f := newFollower(t, func(p proc.Process) bool { return p.PID == pid })
+	f, err := newFollower(t, func(p proc.Process) bool { return p.PID == pid })
+	if err != nil {
+		return err
+	}
 	t.follower = f
-	if err := f.begin(func() error { return f.watcher.Sync(pid) }); err != nil {
+	if err := f.begin(func() error { return f.watch.Sync(pid) }, f.watch.Run); err != nil {
 		return err
 	}
 	sites, _ := t.targets.watched()
@@ -85,7 +80,7 @@ func (t *tracer) followProcess() error {
 		t.warnUnmatched()
 		return nil
 	case t.targets.never == nil && !t.failed.Load():
-		f.addNearest(pid)
+		t.addNearest(pid)
 		return &nothingError{t.targets.nothing(t.options.patterns, fmt.Sprintf("process %d", pid))}
 	}
 	if err := t.verdict(); err != nil {
@@ -107,181 +102,110 @@ func (t *tracer) endWith(pid int) error {
 	return nil
 }
 
-// begin looks for the first time, and then has the watcher run.
-func (f *follower) begin(look func() error) error {
+// begin looks for the first time, and then goes on.
+func (f *follower) begin(look func() error, run func(context.Context, time.Duration) error) error {
+	f.stopAtEnd()
 	done := f.tracer.messages.during("looking for probes and attaching")
 	err := look()
 	done()
-	var reported *proc.Error
-	if err != nil && !errors.As(err, &reported) { // else the handler was told
+	var reported *proc.Error // of which the user was told
+	if err != nil && !errors.As(err, &reported) && !errors.Is(err, proc.ErrClosed) {
 		return err
 	}
 	f.tellMore = true
-	f.run()
+	f.run(run)
 	return nil
 }
 
-func (f *follower) run() {
-	var ctx context.Context
-	ctx, f.stop = context.WithCancel(f.tracer.ctx)
+// stopAtEnd has nothing more attached when the tracing is to end.
+func (f *follower) stopAtEnd() {
+	if f.watch != nil {
+		context.AfterFunc(f.tracer.ctx, f.watch.Stop)
+	}
+}
+
+func (f *follower) run(run func(context.Context, time.Duration) error) {
 	f.running.Go(func() {
-		if err := f.watcher.Run(ctx, interval); err != nil {
+		if err := run(f.tracer.ctx, interval); err != nil {
 			f.tracer.warnFailed(err)
 			f.tracer.end()
 		}
 	})
 }
 
-// close ends the watching of processes. Attachments are left to the session.
+// close ends the following of processes, when the tracing is to end.
 func (f *follower) close() {
-	if f.stop != nil {
-		f.stop()
-	}
 	f.running.Wait()
-	f.onlyLook = true
-	f.watcher.Close()
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for _, sel := range f.selections {
-		sel.Close()
+	if f.looker != nil {
+		f.looker.Close()
+	}
+	if f.watch != nil {
+		_ = f.watch.Close() // what detaching may fail with has no consequence
 	}
 }
 
-// handle is told by the watcher what has changed.
-func (f *follower) handle(changes *proc.Changes) {
-	t := f.tracer
-	if t.stacks != nil {
-		for _, pair := range changes.Appeared {
-			t.stacks.Look(pair.Process.PID)
-		}
-	}
-	if f.onlyLook {
+// look looks at what processes have mapped, while they are there.
+func (f *follower) look(changes *proc.Changes) {
+	if f.tracer.stacks == nil {
 		return
 	}
+	for _, pair := range changes.Appeared {
+		f.tracer.stacks.Look(pair.Process.PID)
+	}
+}
+
+// changed is told what has been attached and is to be detached.
+func (f *follower) changed(changes *trace.WatchChanges) {
+	t := f.tracer
 	for _, err := range changes.Errors {
 		f.warn(err)
 	}
-	first := make(map[*proc.File]*proc.Pair)
-	for _, pair := range changes.Appeared {
-		if first[pair.File] == nil {
-			first[pair.File] = pair
+	for _, pair := range changes.Missed {
+		t.targets.setLate(pair.Path)
+	}
+	for _, a := range changes.Attached {
+		t.targets.attached(a.Attachment)
+		if !f.skipped[a.File] {
+			f.skipped[a.File] = f.one // not again for each process
+			t.warnSkipped(a.Attachment, a.Path)
 		}
-		if f.wanted != nil {
-			f.attach(pair, pair.Process.ID)
+		if f.tellMore {
+			t.messages.warn("also watching %s in %s", plural(len(a.Sites()), "site"), a.Path)
 		}
 	}
-	for _, file := range changes.FilesAppeared {
-		if f.wanted == nil && first[file] != nil {
-			f.attach(first[file], proc.ID{})
-		}
-	}
-	var gone []*trace.Attachment
-	for _, pair := range changes.Disappeared {
-		if running, err := pair.Process.IsRunning(); err == nil && running && f.keep != nil && f.keep(pair.Process.PID) {
-			continue
-		}
-		gone = f.take(gone, mapped{pair.Process.ID, pair.File.Identity()})
-	}
-	for _, file := range changes.FilesDisappeared {
-		gone = f.take(gone, mapped{proc.ID{}, file.Identity()})
-		f.mu.Lock()
-		if sel := f.selections[file]; sel != nil {
-			sel.Close()
-			delete(f.selections, file)
-		}
-		f.mu.Unlock()
-	}
-	if len(gone) == 0 {
-		return
-	}
-	t.costs.ask(t)
-	// In the background: the kernel takes its time, and other processes are waiting to be attached.
-	for _, a := range gone {
-		f.running.Go(func() { _ = a.Close() }) // what closing may fail with has no consequence
+	if len(changes.Detached) > 0 && t.ctx.Err() == nil {
+		t.costs.ask(t)
 	}
 }
 
-// warn tells of what could not be looked at. That is a failure only where one process was asked for: among all there
-// are always some that cannot be read.
+// warn tells of what could not be attached or looked at.
 func (f *follower) warn(err error) {
-	if f.wanted != nil {
-		f.tracer.warnFailed(err)
-		return
-	}
-	switch f.leftOut++; {
-	case f.leftOut <= maxLeftOut:
-		f.tracer.messages.warn("left out: %v", err)
-	case f.leftOut == maxLeftOut+1:
-		f.tracer.messages.warn("left out: and more (usdtlist -a tells)")
+	t := f.tracer
+	var failed *trace.WatchError
+	var never *trace.NeverError
+	switch {
+	case errors.As(err, &never):
+		t.targets.setNever(never)
+	case errors.As(err, &failed):
+		if running, e := failed.Process.IsRunning(); e == nil && !running {
+			t.targets.setLate(failed.Path)
+			return
+		}
+		t.warnFailed(fmt.Errorf("process %s: %s: %w", failed.Process, failed.Path, failed.Err))
+	case f.one:
+		t.warnFailed(err)
+	default: // among all processes there are always some that cannot be read
+		switch f.leftOut++; {
+		case f.leftOut <= maxLeftOut:
+			t.messages.warn("left out: %v", err)
+		case f.leftOut == maxLeftOut+1:
+			t.messages.warn("left out: and more (usdtlist -a tells)")
+		}
 	}
 }
 
 // maxLeftOut is how many processes and files that cannot be read are told of.
 const maxLeftOut = 3
-
-// take takes an attachment out of the table.
-func (f *follower) take(gone []*trace.Attachment, key mapped) []*trace.Attachment {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if a := f.attached[key]; a != nil {
-		delete(f.attached, key)
-		gone = append(gone, a)
-	}
-	return gone
-}
-
-func (f *follower) attach(pair *proc.Pair, process proc.ID) {
-	t := f.tracer
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	key := mapped{process, pair.File.Identity()}
-	if f.attached[key] != nil || t.ctx.Err() != nil {
-		return
-	}
-	sel := f.selections[pair.File]
-	if sel == nil {
-		err := pair.File.Refused()
-		if err == nil {
-			sel, err = usdt.SelectMatching(usdt.Target{ELF: pair.File.ELF()}, t.targets.match)
-		}
-		if err != nil {
-			f.attachFailed(pair, err)
-			return
-		}
-		f.selections[pair.File] = sel
-		t.warnSkipped(sel, pair.Path)
-	}
-	a, err := t.session.AttachSelection(sel.ForPID(process.PID), nil)
-	if err != nil {
-		f.attachFailed(pair, err)
-		return
-	}
-	t.targets.attached(a, pair.Path)
-	f.attached[key] = a
-	if f.tellMore {
-		t.messages.warn("also watching %s in %s", plural(len(a.Sites()), "site"), pair.Path)
-	}
-}
-
-func (f *follower) attachFailed(pair *proc.Pair, err error) {
-	if errors.Is(err, elfnote.ErrTooLarge) {
-		pair.File.Refuse(err) // to find that out takes a second, and there may be many processes
-	}
-	var never *trace.NeverError
-	switch {
-	case errors.Is(err, trace.ErrClosed):
-		return // the tracing has ended meanwhile
-	case errors.As(err, &never):
-		never.File = pair.Path
-		f.tracer.targets.setNever(never)
-		return
-	}
-	if running, e := pair.Process.IsRunning(); e == nil && !running {
-		f.tracer.targets.setLate(pair.Path)
-		return
-	}
-	f.tracer.warnFailed(fmt.Errorf("process %s: %s: %w", pair.Process, pair.Path, err))
-}
 
 // setLate remembers a file that could not be attached to because the process ended before.
 func (t *targets) setLate(path string) {
@@ -297,12 +221,12 @@ func (t *targets) setNever(err error) {
 }
 
 // addNearest looks in the files of a process for probes that nearly match.
-func (f *follower) addNearest(pid int) {
+func (t *tracer) addNearest(pid int) {
 	cache := proc.NewCache(nil)
 	files, _ := proc.NewFS("").Files(pid) // what cannot be read has no names to offer
 	for _, m := range files {
 		if file, ok, err := cache.Acquire(m, nil); err == nil && ok {
-			f.tracer.targets.addNearest(usdt.Target{ELF: file.ELF()}, f.tracer.options.patterns)
+			t.targets.addNearest(usdt.Target{ELF: file.ELF()}, t.options.patterns)
 			file.Release()
 		}
 	}

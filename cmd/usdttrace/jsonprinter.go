@@ -41,7 +41,7 @@ func (p *jsonPrinter) event(e *trace.Event) {
 	j.Signed("cpu", int64(e.CPU))
 	j.Text("provider", e.Probe.Provider)
 	j.Text("name", e.Probe.Name)
-	j.Text("file", p.tracer.targets.fileName(e.Site))
+	j.Text("file", e.Site.File)
 	j.Unsigned("location", e.Site.Location)
 	j.Key("args")
 	j.Begin('[')

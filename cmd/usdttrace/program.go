@@ -39,10 +39,12 @@ func (f *family) has(p proc.Process) bool {
 // run; what it loads later, and its descendants, when the watcher sees them.
 func (t *tracer) beginCommand() error {
 	descendants := &family{members: make(map[int]bool)}
-	f := newFollower(t, descendants.has)
+	f, err := newFollower(t, descendants.has)
+	if err != nil {
+		return err
+	}
 	t.follower = f
 	c := &command{argv: t.options.command}
-	f.keep = func(pid int) bool { return pid == c.pid }
 	first := true
 	c.execed = func(pid int) error {
 		descendants.add(pid)
@@ -51,7 +53,8 @@ func (t *tracer) beginCommand() error {
 			t.warnFailed(err)
 		}
 		if first && err == nil && len(t.options.files) == 0 {
-			f.run()
+			f.stopAtEnd()
+			f.run(f.watch.Run)
 		}
 		first = false
 		return err
@@ -101,7 +104,7 @@ func (t *tracer) attachProgram(pid int, first bool) error {
 	defer done()
 	files := linked(program, environment(pid))
 	for _, path := range files {
-		if err := t.follower.attachPath(path, process.ID); err != nil {
+		if err := t.follower.attachPath(path, process); err != nil {
 			return err
 		}
 	}
@@ -114,44 +117,20 @@ func (t *tracer) attachProgram(pid int, first bool) error {
 }
 
 // attachPath attaches to a file that a process has not mapped yet.
-func (f *follower) attachPath(path string, process proc.ID) error {
+func (f *follower) attachPath(path string, process proc.Process) error {
 	file, err := os.Open(path)
 	if err != nil {
 		return err
 	}
 	defer file.Close()
-	id, err := proc.IdentifyFile(file)
-	if err != nil {
-		return err
-	}
-	t := f.tracer
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	key := mapped{process, id}
-	if f.attached[key] != nil {
-		return nil
-	}
-	sel, err := usdt.SelectMatching(usdt.Target{File: file, PID: process.PID}, t.targets.match)
-	if isNothing(err) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	defer sel.Close()
-	a, err := t.session.AttachSelection(sel, nil)
+	err = f.watch.AttachAhead(process, file)
 	var never *trace.NeverError
 	switch {
 	case errors.As(err, &never):
-		t.targets.setNever(never)
+		f.tracer.targets.setNever(never)
 		return nil
-	case errors.Is(err, trace.ErrClosed):
-		return nil // the tracing has ended meanwhile
-	case err != nil:
-		return err
+	case isNothing(err), errors.Is(err, proc.ErrClosed): // the tracing has ended meanwhile
+		return nil
 	}
-	t.targets.attached(a, path)
-	t.warnSkipped(sel, path)
-	f.attached[key] = a
-	return nil
+	return err
 }

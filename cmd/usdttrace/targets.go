@@ -21,15 +21,14 @@ type targets struct {
 	selections []*usdt.Selection
 
 	mu      sync.Mutex
-	matched []bool            // which patterns have picked a site
-	sites   map[place]bool    // that are or were watched
-	names   map[string]string // of files, by the name that they were opened by
-	probes  []string          // PROVIDER:NAME, in order of appearance
-	never   error             // the last *trace.NeverError
-	late    string            // a file whose process ended before it was attached to
-	nearest []string          // probes that nearly match
-	most    int               // arguments of a site
-	without []error           // files that are named but have none of the probes
+	matched []bool         // which patterns have picked a site
+	sites   map[place]bool // that are or were watched
+	probes  []string       // PROVIDER:NAME, in order of appearance
+	never   error          // the last *trace.NeverError
+	late    string         // a file whose process ended before it was attached to
+	nearest []string       // probes that nearly match
+	most    int            // arguments of a site
+	without []error        // files that are named but have none of the probes
 }
 
 // place is a site. A file that is attached for several processes has it once.
@@ -41,7 +40,7 @@ type place struct {
 func newTargets(o *options) *targets {
 	return &targets{
 		options: o, matched: make([]bool, len(o.patterns)),
-		sites: make(map[place]bool), names: make(map[string]string),
+		sites: make(map[place]bool),
 	}
 }
 
@@ -165,33 +164,22 @@ func (t *targets) addNearest(target usdt.Target, patterns []elfnote.Pattern) {
 	}
 }
 
-// attached remembers what has been attached. The name is how people call the file.
-func (t *targets) attached(a *trace.Attachment, name string) {
+// attached remembers what has been attached.
+func (t *targets) attached(a *trace.Attachment) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, site := range a.Sites() {
 		t.most = max(t.most, len(site.Args))
-		if at := (place{name, site.Location}); !t.sites[at] {
+		if at := (place{site.File, site.Location}); !t.sites[at] {
 			t.sites[at] = true
 			if probe := site.Probe.String(); !slices.Contains(t.probes, probe) {
 				t.probes = append(t.probes, probe)
 			}
 		}
-		t.names[site.File] = name
 		for i, p := range t.options.patterns {
 			t.matched[i] = t.matched[i] || p.Match(site.Provider, site.Name)
 		}
 	}
-}
-
-// fileName returns how people call the file of a site.
-func (t *targets) fileName(site *trace.Site) string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if name, ok := t.names[site.File]; ok {
-		return name
-	}
-	return site.File
 }
 
 // watched returns how many sites are or were watched, and in how many files.
@@ -250,8 +238,8 @@ func (t *tracer) attachFiles() error {
 		if err != nil {
 			return err
 		}
-		t.targets.attached(a, sel.File().Name())
-		t.warnSkipped(sel, sel.File().Name())
+		t.targets.attached(a)
+		t.warnSkipped(a, sel.File().Name())
 		if t.ctx.Err() != nil {
 			return errEnded
 		}
@@ -270,13 +258,14 @@ func (t *tracer) attachFiles() error {
 const maxSkipped = 16
 
 // warnSkipped names the places that match but are not watched.
-func (t *tracer) warnSkipped(sel *usdt.Selection, file string) {
-	for _, note := range sel.Broken() {
+func (t *tracer) warnSkipped(a *trace.Attachment, file string) {
+	lnk := a.Links()[0] // as any of them
+	for _, note := range lnk.Broken() {
 		t.messages.warn("%s: skipped %v", file, note)
 	}
-	for i, site := range sel.Unfit() {
+	for i, site := range lnk.Unfit() {
 		if i == maxSkipped {
-			t.messages.warn("%s: skipped %s", file, plural(len(sel.Unfit())-i, "more site"))
+			t.messages.warn("%s: skipped %s", file, plural(len(lnk.Unfit())-i, "more site"))
 			break
 		}
 		t.messages.warn("%s: skipped probe %s:%s at %#x: %v", file, site.Provider, site.Name, site.Location, site.Err)

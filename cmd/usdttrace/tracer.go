@@ -182,7 +182,7 @@ func (t *tracer) begin() error {
 				return err
 			}
 		} else if t.stacks != nil {
-			if err := t.follow(nil); err != nil { // for what the processes have mapped
+			if err := t.follow(); err != nil { // for what the processes have mapped
 				return err
 			}
 		}
@@ -191,7 +191,7 @@ func (t *tracer) begin() error {
 			return err
 		}
 	default:
-		if err := t.follow(nil); err != nil {
+		if err := t.follow(); err != nil {
 			return err
 		}
 	}
