@@ -34,8 +34,14 @@ func NewFS(root string) *FS {
 	return &FS{root: root}
 }
 
-// Root returns the directory of the file system.
-func (f *FS) Root() string { return f.root }
+// Root returns the directory of the file system. A nil FS is the default one, as in
+// [Options].
+func (f *FS) Root() string {
+	if f == nil {
+		f = NewFS("")
+	}
+	return f.root
+}
 
 // path returns the path of something in a process's directory.
 func (f *FS) path(pid int, name string) string {
@@ -212,8 +218,20 @@ func (f *FS) liveThread(pid int, buf []byte) (int, stat, error) {
 }
 
 // IsOwn tells whether the PIDs of the file system are those that system calls of
-// the caller take and return.
+// the caller take and return. A nil FS is the default one, as in [Options].
+//
+// It is told by the line NSpid of self/status (Linux 4.1, see proc(5)), and so not
+// deceived by PIDs that are equal by chance in two namespaces.
 func (f *FS) IsOwn() bool {
-	self, err := os.Readlink(f.root + "/self")
-	return err == nil && self == strconv.Itoa(os.Getpid())
+	status, err := os.ReadFile(f.Root() + "/self/status")
+	if err != nil {
+		return false // it knows nothing of the caller
+	}
+	for line := range strings.Lines(string(status)) {
+		// The PIDs of the caller, from the namespace of the file system to its own.
+		if pids, ok := strings.CutPrefix(line, "NSpid:"); ok {
+			return strings.TrimSpace(pids) == strconv.Itoa(os.Getpid())
+		}
+	}
+	return true // a kernel without PID namespaces
 }

@@ -36,6 +36,7 @@ func TestNewFSRoot(t *testing.T) {
 	for root, want := range map[string]string{"": "/proc", "/proc": "/proc", "/host/proc/": "/host/proc", "/": "/"} {
 		qt.Check(t, qt.Equals(NewFS(root).Root(), want))
 	}
+	qt.Check(t, qt.Equals((*FS)(nil).Root(), "/proc"))
 }
 
 func TestProcess(t *testing.T) {
@@ -212,4 +213,21 @@ func TestHidePID(t *testing.T) {
 	hide, err := f.fs().HidePID()
 	qt.Check(t, qt.IsNil(err))
 	qt.Check(t, qt.Equals(hide, "ptraceable"))
+}
+
+func TestWhetherPIDsAreTheCallersOwn(t *testing.T) {
+	own := strconv.Itoa(os.Getpid())
+	for status, want := range map[string]bool{
+		"Name:\ta\nNSpid:\t" + own + "\nNSpgid:\t1\n": true,
+		"NSpid:\t1" + own + "\t" + own + "\n":         false, // a host's
+		"NSpid:\t" + own + "\t" + own + "\n":          false, // a host's, equal by chance
+		"NSpid:\t1" + own + "\n":                      false, // of another process: a copy
+		"Name:\ta\nPid:\t" + own + "\n":               true,  // no PID namespaces
+	} {
+		f := newFixture(t)
+		qt.Check(t, qt.IsFalse(f.fs().IsOwn()), qt.Commentf("it does not know this process"))
+		qt.Assert(t, qt.IsNil(os.Mkdir(filepath.Join(f.root, "self"), 0o755)))
+		qt.Assert(t, qt.IsNil(os.WriteFile(filepath.Join(f.root, "self", "status"), []byte(status), 0o644)))
+		qt.Check(t, qt.Equals(f.fs().IsOwn(), want), qt.Commentf("%q", status))
+	}
 }

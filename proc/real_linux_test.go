@@ -82,6 +82,21 @@ func TestProcessInItsOwnNamespaces(t *testing.T) {
 	}
 }
 
+func TestPIDsOfAContainerAreNotTheCallersOwn(t *testing.T) {
+	qt.Check(t, qt.IsTrue((*FS)(nil).IsOwn()))
+	qt.Check(t, qt.IsTrue(NewFS("/proc/self/root/proc").IsOwn()))
+	needRoot(t)
+	mounted := t.TempDir()
+	h := startHelper(t, unix.CLONE_NEWNS|unix.CLONE_NEWPID)
+	h.do("private")
+	h.do("mount", "proc", "proc", mounted, "")
+	foreign := NewFS(fmt.Sprintf("/proc/%d/root%s", h.pid, mounted))
+	pids, err := foreign.PIDs()
+	qt.Assert(t, qt.IsNil(err))
+	qt.Check(t, qt.DeepEquals(pids, []int{1}))
+	qt.Check(t, qt.IsFalse(foreign.IsOwn()))
+}
+
 func TestContainersWithTheSamePathsAndDifferentFiles(t *testing.T) {
 	needRoot(t)
 	w, told := realWatch(t, Options{})
