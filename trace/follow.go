@@ -4,27 +4,12 @@ package trace
 
 import (
 	"errors"
-	"os"
 	"slices"
-	"time"
 
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/usdt"
 )
-
-// selectedFile is the sites of a file, checked once for all its processes.
-type selectedFile struct {
-	*usdt.Selection
-	own *os.File // nil where the cache has a file that the kernel takes
-}
-
-func (s *selectedFile) close() {
-	s.Selection.Close()
-	if s.own != nil {
-		s.own.Close()
-	}
-}
 
 // follow attaches to what has appeared and detaches from what has disappeared.
 func (w *Watch) follow(changes *proc.Changes) {
@@ -40,7 +25,9 @@ func (w *Watch) follow(changes *proc.Changes) {
 		w.followFiles(changes, result)
 	}
 	for _, file := range changes.FilesDisappeared {
-		if !w.linger(file) {
+		if w.lingers(file) {
+			w.lingering.Leave(file, w.opts.Linger)
+		} else {
 			w.leave(file, result)
 		}
 	}
@@ -77,7 +64,7 @@ func (w *Watch) followFiles(changes *proc.Changes, result *WatchChanges) {
 		}
 	}
 	for _, file := range changes.FilesAppeared {
-		if !w.back(file) && first[file] != nil {
+		if !w.lingering.Back(file) && first[file] != nil {
 			w.attach(first[file], proc.Process{}, result)
 		}
 	}
@@ -109,45 +96,22 @@ func (w *Watch) attach(pair *proc.Pair, process proc.Process, result *WatchChang
 }
 
 func (w *Watch) attachPair(pair *proc.Pair, pid int) (*Attachment, error) {
-	sel, err := w.selection(pair)
-	if err != nil {
-		return nil, err
-	}
-	return w.session.attachSelection(sel.ForPID(pid), pair.Path, &w.opts.AttachOptions)
-}
-
-func (w *Watch) selection(pair *proc.Pair) (*selectedFile, error) {
-	if sel := w.selections[pair.File]; sel != nil {
-		return sel, nil
-	}
-	if err := pair.File.Refused(); err != nil {
-		return nil, err
-	}
-	selected := &selectedFile{}
-	target := usdt.Target{ELF: pair.File.ELF()}
-	var err error
-	if target.ELF.OSFile() == nil {
-		// The caller reads files by other means, but the kernel wants a file.
-		if selected.own, err = pair.Open(); err != nil {
+	sel := w.selections[pair.File]
+	if sel == nil {
+		var err error
+		if sel, err = usdt.SelectPair(pair, w.watcher.Match); err != nil {
 			return nil, err
 		}
-		target = usdt.Target{File: selected.own}
+		w.selections[pair.File] = sel
 	}
-	if selected.Selection, err = usdt.SelectMatching(target, w.watcher.Match); err != nil {
-		if selected.own != nil {
-			selected.own.Close()
-		}
-		return nil, err
-	}
-	w.selections[pair.File] = selected
-	return selected, nil
+	return w.session.attachSelection(sel.ForPID(pid), pair.Path, &w.opts.AttachOptions)
 }
 
 // leave detaches from a file that no process has any more.
 func (w *Watch) leave(file *proc.File, result *WatchChanges) {
 	w.detach(watchKey{file: file.Identity()}, result)
 	if sel := w.selections[file]; sel != nil {
-		sel.close()
+		sel.Close()
 		delete(w.selections, file)
 	}
 }
@@ -198,16 +162,12 @@ func (w *Watch) finish(result *WatchChanges) {
 
 // endAll detaches everything.
 func (w *Watch) endAll() error {
-	for file, timer := range w.lingering {
-		timer.Stop()
-		delete(w.lingering, file)
-		file.Release()
-	}
+	result := &WatchChanges{}
+	w.lingering.EndAll(func(file *proc.File) { w.leave(file, result) })
 	for file, sel := range w.selections {
-		sel.close()
+		sel.Close()
 		delete(w.selections, file)
 	}
-	result := &WatchChanges{}
 	w.mu.Lock()
 	for key, a := range w.attached {
 		delete(w.attached, key)
@@ -217,37 +177,15 @@ func (w *Watch) endAll() error {
 	return CloseAll(w.tell(result)...)
 }
 
-// linger leaves a file attached for a while that no process has any more, if it is attached for every process.
-func (w *Watch) linger(file *proc.File) bool {
-	if w.opts.Linger < 0 || !w.has(watchKey{file: file.Identity()}) {
-		return false
-	}
-	file.Hold()
-	var timer *time.Timer
-	timer = time.AfterFunc(w.opts.Linger, func() {
-		w.following.Lock()
-		defer w.following.Unlock()
-		if w.lingering[file] != timer {
-			return // it could not be stopped any more
-		}
-		delete(w.lingering, file)
-		result := &WatchChanges{}
-		w.leave(file, result)
-		w.finish(result)
-		file.Release()
-	})
-	w.lingering[file] = timer
-	return true
+// lingers tells whether a file stays attached for a while that no process has any more, as what is attached for every
+// process does.
+func (w *Watch) lingers(file *proc.File) bool {
+	return w.opts.Linger >= 0 && w.has(watchKey{file: file.Identity()})
 }
 
-// back tells whether a file has lingered until a process came that has it.
-func (w *Watch) back(file *proc.File) bool {
-	timer := w.lingering[file]
-	if timer == nil {
-		return false
-	}
-	timer.Stop()
-	delete(w.lingering, file)
-	file.Release() // the watcher holds it again
-	return true
+// endLinger detaches from a file that has lingered.
+func (w *Watch) endLinger(file *proc.File) {
+	result := &WatchChanges{}
+	w.leave(file, result)
+	w.finish(result)
 }

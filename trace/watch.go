@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/linger"
 	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/usdt"
 )
@@ -93,9 +94,9 @@ type Watch struct {
 
 	// following is held while changes are followed. It guards what comes next.
 	following  sync.Mutex
-	selections map[*proc.File]*selectedFile
-	lingering  map[*proc.File]*time.Timer // held files without a process; the timers end that
-	ahead      map[proc.ID]proc.Process   // that something was attached to ahead, until they end
+	selections map[*proc.File]*usdt.Selection // checked once for all processes
+	lingering  *linger.Files
+	ahead      map[proc.ID]proc.Process // that something was attached to ahead, until they end
 
 	mu       sync.Mutex
 	attached map[watchKey]*WatchAttachment
@@ -119,17 +120,17 @@ func (s *Session) Watch(patterns []elfnote.Pattern, opts *WatchOptions) (*Watch,
 	if opts == nil {
 		opts = &WatchOptions{}
 	}
-	if fs := opts.Proc.FS; opts.PerProcess && fs != nil && !fs.IsOwn() {
+	if opts.PerProcess && !opts.Proc.FS.IsOwn() {
 		return nil, fmt.Errorf("watch: PerProcess needs the PIDs of the tracer's own PID namespace, which are not those of the "+
-			"proc file system at %s: watch without PerProcess", fs.Root())
+			"proc file system at %s: watch without PerProcess", opts.Proc.FS.Root())
 	}
 	w := &Watch{
 		session: s, opts: *opts,
-		selections: make(map[*proc.File]*selectedFile),
-		lingering:  make(map[*proc.File]*time.Timer),
+		selections: make(map[*proc.File]*usdt.Selection),
 		ahead:      make(map[proc.ID]proc.Process),
 		attached:   make(map[watchKey]*WatchAttachment),
 	}
+	w.lingering = linger.New(&w.following, w.endLinger)
 	if opts.Linger == 0 {
 		w.opts.Linger = usdt.DefaultLinger
 	}

@@ -48,7 +48,8 @@
 //	err = watch.Run(ctx, 5*time.Second)
 //
 // Several programs, each with its patterns, share one look at the processes. [WatchProgram.OptionsFor] gives the files or
-// processes cookies by which a program tells them apart.
+// processes cookies by which a program tells them apart. [SelectPair] is for those who follow processes by a
+// proc.Watcher of their own.
 //
 // # Modes
 //

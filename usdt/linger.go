@@ -15,53 +15,29 @@ import (
 // file is attached anew once in a second at most, and nothing is held for long in vain.
 const DefaultLinger = time.Second
 
-// linger leaves a file attached for a while that no process has any more, if it is attached for every process.
-func (w *Watch) linger(file *proc.File) bool {
-	if w.attached[proc.PairKey{File: file}] == nil || w.ending || w.opts.Linger < 0 {
-		return false
-	}
-	file.Hold()
-	var timer *time.Timer
-	timer = time.AfterFunc(w.opts.Linger, func() {
-		w.following.Lock()
-		defer w.following.Unlock()
-		if w.lingering[file] == timer { // else it could not be stopped any more
-			result := &WatchChanges{}
-			w.endLinger(file, result)
-			w.close(result.Detached)
-			w.tell(result)
-		}
-	})
-	w.lingering[file] = timer
-	return true
+// lingers tells whether a file stays attached for a while that no process has any more, as what is attached for every
+// process does.
+func (w *Watch) lingers(file *proc.File) bool {
+	return w.attached[proc.PairKey{File: file}] != nil && !w.ending && w.opts.Linger >= 0
 }
 
-// back ends the lingering of a file that a process has again, and leaves it attached.
-func (w *Watch) back(file *proc.File) {
-	if timer := w.lingering[file]; timer != nil {
-		timer.Stop()
-		delete(w.lingering, file)
-		file.Release() // the watcher holds it again
-	}
-}
-
-func (w *Watch) endLinger(file *proc.File, result *WatchChanges) {
-	w.lingering[file].Stop()
-	delete(w.lingering, file)
+// endLinger detaches from a file that has lingered.
+func (w *Watch) endLinger(file *proc.File) {
+	result := &WatchChanges{}
 	w.leave(file, result)
-	file.Release()
+	w.close(result.Detached)
+	w.tell(result)
 }
 
+// endAllLinger detaches from all files that linger.
 func (w *Watch) endAllLinger(result *WatchChanges) {
-	for file := range w.lingering {
-		w.endLinger(file, result)
-	}
+	w.lingering.EndAll(func(file *proc.File) { w.leave(file, result) })
 }
 
 // attachSelection attaches to what a process has, in the place of what lingers if there is no room for both.
 func (w *Watch) attachSelection(prog *ebpf.Program, sel *Selection, opts *Options, result *WatchChanges) (*Link, error) {
 	lnk, err := w.manager.AttachSelection(prog, sel, opts)
-	if len(w.lingering) == 0 || !errors.As(err, new(*SpecsFullError)) && !errors.As(err, new(*AddressesFullError)) {
+	if w.lingering.Len() == 0 || !errors.As(err, new(*SpecsFullError)) && !errors.As(err, new(*AddressesFullError)) {
 		return lnk, err
 	}
 	before := len(result.Detached)

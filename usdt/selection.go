@@ -9,6 +9,7 @@ import (
 
 	"github.com/gousdt/gousdt/argspec"
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/proc"
 )
 
 // A Site is one place in a file where a probe is, with its arguments.
@@ -69,6 +70,39 @@ func SelectMatching(target Target, match func(provider, name string) bool) (*Sel
 // *NotFoundError says what is spelled most like the pattern.
 func SelectPattern(target Target, pattern elfnote.Pattern) (*Selection, error) {
 	return selectSites(target, pattern.String(), false, pattern.Match)
+}
+
+// SelectPair finds the probes that a function accepts in a file that a proc.Watcher has found, as SelectMatching does; nil
+// accepts all. It is also for files that the watcher's cache reads by other means than the file system, see
+// proc.CacheOptions.Open. The selection is for every process that maps the file, see Selection.ForPID, and valid while the
+// pair's File is held.
+//
+// Errors are as for SelectMatching, those of proc.Pair.Open, and that of proc.File.Refused. A file with more arguments than
+// MaxArguments is refused, so that it is not read again for each process that maps it.
+func SelectPair(pair *proc.Pair, match func(provider, name string) bool) (*Selection, error) {
+	if err := pair.File.Refused(); err != nil {
+		return nil, err
+	}
+	target := Target{ELF: pair.File.ELF()}
+	closeFile := func() error { return nil }
+	if target.ELF.OSFile() == nil {
+		// The kernel wants a file.
+		file, err := pair.Open()
+		if err != nil {
+			return nil, err
+		}
+		target, closeFile = Target{File: file}, file.Close
+	}
+	sel, err := SelectMatching(target, match)
+	if err != nil {
+		closeFile()
+		if errors.Is(err, elfnote.ErrTooLarge) {
+			pair.File.Refuse(err) // to find that out takes a second, and there may be many processes
+		}
+		return nil, err
+	}
+	sel.opened.closers = append(sel.opened.closers, closeFile)
+	return sel, nil
 }
 
 // selectSites finds the probes that match. all says that none of their sites may be left out.

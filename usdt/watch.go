@@ -6,16 +6,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
-	"strconv"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/cilium/ebpf"
 
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/linger"
 	"github.com/gousdt/gousdt/proc"
 )
 
@@ -125,8 +123,8 @@ type Watch struct {
 	// following is held while changes are followed. It guards what comes next.
 	following sync.Mutex
 	files     map[*proc.File]*watchedFile
-	lingering map[*proc.File]*time.Timer // held files without a process; the timers end that
-	ending    bool                       // nothing is to linger any more
+	lingering *linger.Files
+	ending    bool // nothing is to linger any more
 
 	// mu is held, beside following, to change what comes next: either is enough to read it.
 	mu       sync.Mutex
@@ -161,16 +159,16 @@ func (m *Manager) Watch(programs []WatchProgram, opts *WatchOptions) (*Watch, er
 	if all {
 		patterns = nil
 	}
-	if (opts.PerProcess || m.mode == ModeSingleIPMap) && !ownPIDs(opts.Proc.FS) {
+	if (opts.PerProcess || m.mode == ModeSingleIPMap) && !opts.Proc.FS.IsOwn() {
 		return nil, fmt.Errorf("a watch per process needs the PIDs of the tracer's own PID namespace, which are not those of "+
-			"the proc file system at %s: watch without PerProcess, in a mode other than %s", procRoot(opts.Proc.FS), ModeSingleIPMap)
+			"the proc file system at %s: watch without PerProcess, in a mode other than %s", opts.Proc.FS.Root(), ModeSingleIPMap)
 	}
 	w := &Watch{
 		manager: m, programs: slices.Clone(programs), opts: *opts,
-		files:     make(map[*proc.File]*watchedFile),
-		lingering: make(map[*proc.File]*time.Timer),
-		attached:  make(map[proc.PairKey][]*Attachment),
+		files:    make(map[*proc.File]*watchedFile),
+		attached: make(map[proc.PairKey][]*Attachment),
 	}
+	w.lingering = linger.New(&w.following, w.endLinger)
 	if opts.Linger == 0 {
 		w.opts.Linger = DefaultLinger
 	}
@@ -178,28 +176,6 @@ func (m *Manager) Watch(programs []WatchProgram, opts *WatchOptions) (*Watch, er
 	options.Handler = w.follow
 	w.watcher = proc.NewWatcher(patterns, &options)
 	return w, nil
-}
-
-// ownPIDs tells whether the PIDs of a proc file system are those that system calls of this process take.
-func ownPIDs(fs *proc.FS) bool {
-	status, err := os.ReadFile(procRoot(fs) + "/self/status")
-	if err != nil {
-		return false // it knows nothing of this process
-	}
-	for line := range strings.Lines(string(status)) {
-		// The PIDs of this process, from the namespace of the file system to its own.
-		if pids, ok := strings.CutPrefix(line, "NSpid:"); ok {
-			return strings.TrimSpace(pids) == strconv.Itoa(os.Getpid())
-		}
-	}
-	return true // a kernel without PID namespaces
-}
-
-func procRoot(fs *proc.FS) string {
-	if fs == nil {
-		fs = proc.NewFS("")
-	}
-	return fs.Root()
 }
 
 // Run looks at all processes now and at each interval, and in between at those that the kernel reports to have started,

@@ -3,11 +3,8 @@
 package usdt
 
 import (
-	"errors"
 	"fmt"
-	"os"
 
-	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/proc"
 )
 
@@ -28,7 +25,7 @@ func (w *Watch) file(pair *proc.Pair) (*watchedFile, error) {
 	if known := w.files[pair.File]; known != nil {
 		return known, nil
 	}
-	sel, err := w.selection(pair)
+	sel, err := SelectPair(pair, w.watcher.Match)
 	if err != nil {
 		return nil, err
 	}
@@ -73,46 +70,4 @@ func (s *Selection) part(match func(provider, name string) bool) (*Selection, er
 	default:
 		return nil, nil
 	}
-}
-
-// selection selects the probes of all programs in a pair's file.
-func (w *Watch) selection(pair *proc.Pair) (*Selection, error) {
-	if err := pair.File.Refused(); err != nil {
-		return nil, err
-	}
-	target := Target{ELF: pair.File.ELF()}
-	var own *os.File
-	if target.ELF.OSFile() == nil {
-		// The caller reads files by other means, but the kernel wants a file.
-		var err error
-		if own, err = openSame(pair); err != nil {
-			return nil, err
-		}
-		target = Target{File: own}
-	}
-	sel, err := SelectMatching(target, w.watcher.Match)
-	if err != nil {
-		own.Close()
-		if errors.Is(err, elfnote.ErrTooLarge) {
-			pair.File.Refuse(err) // to find that out takes a second, and there may be many processes
-		}
-		return nil, err
-	}
-	if own != nil {
-		sel.opened.closers = append(sel.opened.closers, own.Close)
-	}
-	return sel, nil
-}
-
-// openSame opens a pair's file by its path, if that still leads there.
-func openSame(pair *proc.Pair) (*os.File, error) {
-	file, err := os.Open(pair.OpenedPath)
-	if err != nil {
-		return nil, err
-	}
-	if id, err := proc.IdentifyFile(file); err != nil || id != pair.File.Identity() {
-		file.Close()
-		return nil, fmt.Errorf("%s: %w", pair.Path, errors.Join(proc.ErrChanged, err))
-	}
-	return file, nil
 }

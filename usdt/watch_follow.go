@@ -35,7 +35,7 @@ func (w *Watch) follow(changes *proc.Changes) {
 		}
 	}
 	for _, file := range changes.FilesAppeared {
-		w.back(file)
+		w.lingering.Back(file)
 		if !w.perProcess(file) && first[file] != nil {
 			places = append(places, place{first[file], proc.PairKey{File: file}})
 		}
@@ -47,7 +47,9 @@ func (w *Watch) follow(changes *proc.Changes) {
 		w.detach(pair.Key(), result)
 	}
 	for _, file := range changes.FilesDisappeared {
-		if !w.linger(file) {
+		if w.lingers(file) {
+			w.lingering.Leave(file, w.opts.Linger)
+		} else {
 			w.leave(file, result)
 		}
 	}

@@ -5,9 +5,7 @@
 package usdt_test
 
 import (
-	"bytes"
 	"context"
-	"io"
 	"os"
 	"path/filepath"
 	"sync"
@@ -209,29 +207,19 @@ func await[T any](t *testing.T, c <-chan T) T {
 	}
 }
 
-// Files that the caller reads by other means, as a profiler does that has them in its own cache, are attached as well.
+// Files that the caller reads by other means are attached as well.
 func TestWatchWithTheCallersOwnReader(t *testing.T) {
 	c := newCollector(t, nil)
 	program, _ := copies(t, "target-static")
 	process := testprog.Start(t, program)
-	opened := 0
-	w, err := c.Watch(watching(t, c.Collect, "gousdt_test:three"), &usdt.WatchOptions{Proc: proc.Options{
-		Filter: only(program),
-		Cache: proc.NewCache(&proc.CacheOptions{Open: func(m *proc.MappedFile) (io.ReaderAt, error) {
-			opened++
-			file, err := m.Open()
-			if err != nil {
-				return nil, err
-			}
-			defer file.Close()
-			content, err := io.ReadAll(file)
-			return bytes.NewReader(content), err
-		}}),
-	}})
+	cache := readByOtherMeans()
+	w, err := c.Watch(watching(t, c.Collect, "gousdt_test:three"), &usdt.WatchOptions{
+		Proc: proc.Options{Filter: only(program), Cache: cache},
+	})
 	qt.Assert(t, qt.IsNil(err))
 	defer w.Close()
 	qt.Assert(t, qt.IsNil(w.Sync(process.PID)))
-	qt.Assert(t, qt.Equals(opened, 1))
+	qt.Assert(t, qt.Equals(cache.Stats().Opened, 1))
 	process.Fire("three", 1)
 	qt.Assert(t, qt.Equals(int(c.next(t, 1)[0].Pid), process.PID))
 }

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+//go:build linux
+
+package usdt_test
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"testing"
+
+	"github.com/go-quicktest/qt"
+
+	"github.com/gousdt/gousdt/internal/testprog"
+	"github.com/gousdt/gousdt/proc"
+	"github.com/gousdt/gousdt/usdt"
+)
+
+// readByOtherMeans makes a cache that reads files as a profiler does that has them in its own cache.
+func readByOtherMeans() *proc.Cache {
+	return proc.NewCache(&proc.CacheOptions{Open: func(m *proc.MappedFile) (io.ReaderAt, error) {
+		file, err := m.Open()
+		if err != nil {
+			return nil, err
+		}
+		defer file.Close()
+		content, err := io.ReadAll(file)
+		return bytes.NewReader(content), err
+	}})
+}
+
+// Those who have a watcher of their own select in what it finds.
+func TestSelectionsOfPairs(t *testing.T) {
+	for name, cache := range map[string]*proc.Cache{"files": proc.NewCache(nil), "read by other means": readByOtherMeans()} {
+		t.Run(name, func(t *testing.T) {
+			c := newCollector(t, nil)
+			program, _ := copies(t, "target-static")
+			process := testprog.Start(t, program)
+			w := proc.NewWatcher(patterns(t, "gousdt_test:three"), &proc.Options{Filter: only(program), Cache: cache})
+			defer w.Close()
+			qt.Assert(t, qt.IsNil(w.Sync(process.PID)))
+			pair := w.Pairs()[0]
+
+			all, err := usdt.SelectPair(pair, nil)
+			qt.Assert(t, qt.IsNil(err))
+			defer all.Close()
+			sel, err := usdt.SelectPair(pair, w.Match)
+			qt.Assert(t, qt.IsNil(err))
+			qt.Check(t, qt.IsTrue(all.Len() > sel.Len()))
+			qt.Check(t, qt.Equals(sel.Site(0).Name, "three"))
+			qt.Check(t, qt.Equals(sel.PID(), 0))
+			lnk, err := c.AttachSelection(c.Collect, sel, nil)
+			qt.Assert(t, qt.IsNil(err))
+			defer lnk.Close()
+			qt.Check(t, qt.IsNil(sel.Close()))
+			process.Fire("three", 1)
+			qt.Check(t, qt.Equals(int(c.next(t, 1)[0].Pid), process.PID))
+
+			_, err = usdt.SelectPair(pair, func(string, string) bool { return false })
+			qt.Check(t, qt.ErrorAs(err, new(*usdt.NotFoundError)))
+			reason := errors.New("of no use")
+			pair.File.Refuse(reason)
+			_, err = usdt.SelectPair(pair, w.Match)
+			qt.Check(t, qt.Equals(err, reason))
+		})
+	}
+}
+
+func TestSelectionsOfPairsWhoseFileHasGone(t *testing.T) {
+	testprog.RequireRoot(t)
+	program, _ := copies(t, "target-static")
+	process := testprog.Start(t, program)
+	w := proc.NewWatcher(patterns(t, "gousdt_test:three"), &proc.Options{Filter: only(program), Cache: readByOtherMeans()})
+	defer w.Close()
+	qt.Assert(t, qt.IsNil(w.Sync(process.PID)))
+	pair := w.Pairs()[0]
+	process.Kill() // only by it there is a way to the file
+	_, err := usdt.SelectPair(pair, w.Match)
+	var failed *proc.Error
+	qt.Assert(t, qt.ErrorAs(err, &failed))
+	qt.Check(t, qt.Equals(failed.Path, program))
+}
