@@ -87,7 +87,8 @@
 //	defer w.Close()
 //	go w.Run(ctx, 10*time.Second)
 //
-// A file is attached once for all processes, or with [WatchOptions.PerProcess] for those alone that a filter lets through.
+// A file is attached once for all processes, or with [WatchOptions.PerProcess] for those alone that a filter lets through;
+// [WatchOptions.OptionsFor] gives files or processes cookies by which events, filters and aggregations tell them apart.
 // What is noticed, and how soon, is told in package proc. [Session.AttachSelection] takes what package usdt selected, for
 // those who find files by other means. Attachments of the same file in several processes share a program.
 //

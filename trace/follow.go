@@ -104,7 +104,7 @@ func (w *Watch) attachPair(pair *proc.Pair, pid int) (*Attachment, error) {
 		}
 		w.selections[pair.File] = sel
 	}
-	return w.session.attachSelection(sel.ForPID(pid), pair.Path, &w.opts.AttachOptions)
+	return w.session.attachSelection(sel.ForPID(pid), pair.Path, w.options(pair))
 }
 
 // leave detaches from a file that no process has any more.

@@ -24,6 +24,14 @@ type WatchOptions struct {
 	// AttachOptions apply to each attachment.
 	AttachOptions
 
+	// OptionsFor, if set, is asked for the options of an attachment, in the place of AttachOptions: a Cookie, or SiteCookie,
+	// for each file or process tells them apart, also in filters and aggregations.
+	//
+	// The pair is the file and the process to be attached; where that is every process, the first one found with the
+	// file. OptionsFor is called before anything is attached, which may still fail, and again where a pair is attached
+	// anew. It must not call the Watch. For AttachAhead the pair has Process, Path and OpenedPath alone: there is no File.
+	OptionsFor func(*proc.Pair) AttachOptions
+
 	// Proc says which processes are looked at, and how: its Filter, its Cache to share with other watches, its FS.
 	// The Handler in it is called too, before what it is told of is attached.
 	Proc proc.Options
@@ -207,7 +215,8 @@ func (w *Watch) AttachAhead(process proc.Process, file *os.File) error {
 		return err
 	}
 	defer sel.Close()
-	a, err := w.session.attachSelection(sel, file.Name(), &w.opts.AttachOptions)
+	pair := &proc.Pair{Process: process, Path: file.Name(), OpenedPath: file.Name()}
+	a, err := w.session.attachSelection(sel, file.Name(), w.options(pair))
 	if errors.Is(err, ErrClosed) {
 		return proc.ErrClosed
 	}
@@ -244,6 +253,15 @@ func (w *Watch) Close() error {
 	err = errors.Join(err, w.watcher.Close())
 	w.session.forgetWatch(w)
 	return err
+}
+
+// options returns what to attach a pair with.
+func (w *Watch) options(pair *proc.Pair) *AttachOptions {
+	options := w.opts.AttachOptions
+	if w.opts.OptionsFor != nil {
+		options = w.opts.OptionsFor(pair)
+	}
+	return &options
 }
 
 func (w *Watch) ended() bool { return w.stopped.Err() != nil }

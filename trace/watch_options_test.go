@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+//go:build linux
+
+package trace_test
+
+import (
+	"testing"
+
+	"github.com/go-quicktest/qt"
+
+	"github.com/gousdt/gousdt/proc"
+	"github.com/gousdt/gousdt/trace"
+	"github.com/gousdt/gousdt/usdt"
+)
+
+func TestWatchTellsAttachmentsApartByCookies(t *testing.T) {
+	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
+		for name, perProcess := range map[string]bool{"per file": false, "per process": true} {
+			t.Run(name, func(t *testing.T) {
+				s := newSession(t, &trace.Options{Mode: mode})
+				one, other := start(t, "target-pie"), start(t, "target-pie")
+				same := one.again(t)
+				numbers := map[string]uint64{one.path: 1 << 40, other.path: 2 << 40}
+				asked := 0
+				w := watch(t, s, &trace.WatchOptions{
+					AttachOptions: trace.AttachOptions{Cookie: 5}, // OptionsFor is in its place
+					OptionsFor: func(pair *proc.Pair) trace.AttachOptions {
+						asked++
+						if perProcess {
+							return trace.AttachOptions{Cookie: uint64(pair.Process.PID)}
+						}
+						return trace.AttachOptions{Cookie: numbers[pair.Path]}
+					},
+					Proc: only(one.path, other.path), PerProcess: perProcess,
+				}, "gousdt_test:three")
+				qt.Assert(t, qt.IsNil(w.SyncAll()))
+				qt.Assert(t, qt.Equals(asked, len(w.Attachments())))
+				for _, process := range []*traced{one, same, other} {
+					want := numbers[process.path]
+					if perProcess {
+						want = uint64(process.PID)
+					}
+					process.Fire("three", 1)
+					event := next(t, s, 1)[0]
+					qt.Assert(t, qt.Equals(event.PID, process.PID))
+					qt.Assert(t, qt.Equals(event.Site.Cookie, want))
+				}
+			})
+		}
+	})
+}
+
+func TestWatchAsksForTheOptionsOfWhatIsAttachedAhead(t *testing.T) {
+	s := newSession(t, nil)
+	process := start(t, "target-pie")
+	w := watch(t, s, &trace.WatchOptions{
+		OptionsFor: func(pair *proc.Pair) trace.AttachOptions {
+			qt.Check(t, qt.Equals(pair.Path, process.path))
+			return trace.AttachOptions{Cookie: uint64(pair.Process.PID)}
+		},
+		Proc: only(process.path), PerProcess: true,
+	}, "gousdt_test:three")
+	attachAhead(t, w, process, process.path)
+	process.Fire("three", 1)
+	qt.Assert(t, qt.Equals(next(t, s, 1)[0].Site.Cookie, uint64(process.PID)))
+}
