@@ -19,7 +19,8 @@ type probeWalk struct {
 	location, semaphore uint64 // moved as prelink moved the file
 
 	// Where in data the strings start, each one after the NUL of the one before,
-	// and where the last one's NUL ends.
+	// and where the last one's NUL ends. Where shared has found them, name and
+	// arguments are not set.
 	provider, name, arguments, stringsEnd int
 
 	shared        *sharedStrings // nil where sharing strings does not pay
@@ -95,7 +96,7 @@ func (w *probeWalk) readDescriptor(b []byte) error {
 	w.provider = w.descriptor + addresses
 	if w.shared != nil && w.shared.find(b[addresses:]) {
 		w.stringsEnd = w.descriptorEnd
-		return nil
+		return nil // name and arguments are not needed then
 	}
 
 	// Most strings end within 64 bytes. Where one NUL is not found, the next is
@@ -163,12 +164,12 @@ func (w *probeWalk) makeRoom(size int) []byte {
 }
 
 // roomOrSharing returns such memory too. It lets sites share strings from then on
-// if the current note is of the same probe as the one before, whose names are
-// given. So that is asked once in a hundred sites: files whose probes have few
-// sites pay nothing for it.
+// if there are many, or the current note is of the same probe as the one before,
+// whose names are given. That is asked once in a hundred sites: files with few
+// pay nothing for it.
 func (w *probeWalk) roomOrSharing(size int, provider, name string) []byte {
 	same := string(w.data[w.provider:w.name-1]) == provider && string(w.data[w.name:w.arguments-1]) == name
-	if same && !w.sharesNothing {
+	if (same || w.index >= manyNotes) && !w.sharesNothing {
 		w.shared = &sharedStrings{start: w.index}
 	}
 	return w.makeRoom(size)
@@ -176,9 +177,6 @@ func (w *probeWalk) roomOrSharing(size int, provider, name string) []byte {
 
 // broken describes the current note, which cannot be used.
 func (w *probeWalk) broken(err error) *NoteError {
-	if w.shared != nil {
-		w.shared.names = ""
-	}
 	e := &NoteError{Index: w.index, Err: err}
 	if errors.Is(err, ErrNoteSize) {
 		return e // there is no descriptor

@@ -58,7 +58,7 @@ const semaphoreSize = 2
 //
 // Each iteration reads the notes anew, so the file must be open: it holds some
 // 64 KiB of them at a time, and allocates what the strings need, in pieces.
-// Where probes have many sites each, equal strings are allocated once.
+// Where there are many sites, most equal strings are allocated once.
 func (f *File) Sites() iter.Seq2[Site, error] {
 	return func(yield func(Site, error) bool) {
 		walk := f.walkProbes()

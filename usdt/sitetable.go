@@ -79,8 +79,8 @@ type siteCollector struct {
 	seen  int              // bytes of notes
 	known map[string]int32 // numbers of lists, by their text
 
-	// recent are lists by where their text is in memory: package elfnote has equal ones in one place.
-	recent [256]int32
+	// Lists and probes by where their text or name is in memory: package elfnote has most equal ones in one place.
+	recentLists, recentProbes [1 << recentBits]int32
 }
 
 func newSiteCollector(file *elfnote.File) *siteCollector {
@@ -102,21 +102,22 @@ func (c *siteCollector) look(site *elfnote.Site, wanted bool) {
 	c.seen += noteSize + len(site.Provider) + len(site.Name) + len(site.Arguments)
 }
 
-// probe returns the number of a site's probe. The sites of a probe most often come one after the other.
+// probe returns the number of a site's probe, or makes one: it does no harm if a probe has several.
 func (c *siteCollector) probe(site *elfnote.Site) int32 {
-	if n := len(c.probes); n > 0 {
-		last := &c.probes[n-1]
-		if last.name == site.Name && last.provider == site.Provider && last.base == site.Base {
-			return int32(n - 1)
+	recent := &c.recentProbes[hashOfPlace(site.Name)]
+	if n := int(*recent); n < len(c.probes) {
+		if p := &c.probes[n]; p.name == site.Name && p.provider == site.Provider && p.base == site.Base {
+			return *recent
 		}
 	}
+	*recent = int32(len(c.probes))
 	c.probes = append(c.probes, siteProbe{site.Provider, site.Name, site.Base})
-	return int32(len(c.probes) - 1)
+	return *recent
 }
 
 // list returns the number of the list with a text.
 func (c *siteCollector) list(text string) int32 {
-	recent := &c.recent[uintptr(unsafe.Pointer(unsafe.StringData(text)))/8%uintptr(len(c.recent))]
+	recent := &c.recentLists[hashOfPlace(text)]
 	if n := int(*recent); n < len(c.lists) && c.lists[n].text == text {
 		return *recent
 	}
@@ -130,7 +131,15 @@ func (c *siteCollector) list(text string) int32 {
 	return list
 }
 
+// hashOfPlace returns a hash of where in memory a text is, of recentBits.
+func hashOfPlace(text string) uint32 {
+	return uint32(uintptr(unsafe.Pointer(unsafe.StringData(text)))) * 0x9e3779b1 >> (32 - recentBits)
+}
+
 const (
+	// recentBits makes a hit likely for hundreds of lists. libjvm has 128.
+	recentBits = 10
+
 	// noteSize is the size of a note without its strings, of which nearly all have some padding.
 	noteSize = 12 + 8 + 3*8 + 3
 
