@@ -10,6 +10,7 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -157,6 +158,8 @@ static void command_load(const char *path)
 #endif
 }
 
+static void command_leave(char **arguments);
+
 static void command(char *line, char **arguments)
 {
 	char *place;
@@ -175,6 +178,8 @@ static void command(char *line, char **arguments)
 		exit(0);
 	} else if (!strcmp(verb, "pid")) {
 		printf("ok pid %ld\n", (long)getpid());
+	} else if (!strcmp(verb, "leave")) {
+		command_leave(arguments);
 	} else if (!strcmp(verb, "list")) {
 		command_list();
 	} else if (!strcmp(verb, "exec")) {
@@ -208,17 +213,60 @@ static void command(char *line, char **arguments)
 	fflush(stdout);
 }
 
-int main(int count, char **arguments)
+static void read_commands(char **arguments)
 {
 	char line[4096];
 
+	while (fgets(line, sizeof(line), stdin))
+		command(line, arguments);
+}
+
+/* Tells whether the main thread is a zombie. */
+static int main_has_ended(void)
+{
+	char stat[512];
+	FILE *file = fopen("/proc/self/stat", "r");
+	size_t size = file ? fread(stat, 1, sizeof(stat) - 1, file) : 0;
+	const char *state;
+
+	if (file)
+		fclose(file);
+	stat[size] = 0;
+	state = strrchr(stat, ')');
+	return !state || !strncmp(state, ") Z", 3);
+}
+
+static void *go_on(void *arguments)
+{
+	while (!main_has_ended())
+		sched_yield();
+	printf("ok leave\n");
+	fflush(stdout);
+	read_commands(arguments);
+	exit(0);
+}
+
+/* The main thread ends, and another one takes the commands. */
+static void command_leave(char **arguments)
+{
+	pthread_t other;
+
+	if (pthread_create(&other, 0, go_on, arguments)) {
+		printf("error pthread_create failed\n");
+		fflush(stdout);
+		return;
+	}
+	syscall(SYS_exit, 0);
+}
+
+int main(int count, char **arguments)
+{
 	(void)count;
 	/* Bring every page into memory that the probes' arguments are in: what the
 	   program has not touched yet, a tracer cannot read. If there is not enough
 	   memory that may be locked, most are in by what the program does. */
 	if (!mlockall(MCL_CURRENT))
 		munlockall();
-	while (fgets(line, sizeof(line), stdin))
-		command(line, arguments);
+	read_commands(arguments);
 	return 0;
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/cilium/ebpf"
 
 	"github.com/gousdt/gousdt/argspec"
+	"github.com/gousdt/gousdt/elfnote"
 )
 
 // Options change how a program is attached. Nil, or the zero value, is the common case.
@@ -20,7 +21,8 @@ type Options struct {
 	Cookie uint64
 
 	// SiteCookie, if set, gives each site a cookie of its own in the place of Cookie: where a program is attached to
-	// many probes at a time it tells them apart. Sites with equal arguments and equal cookies share a spec.
+	// many probes at a time it tells them apart. Only sites with equal arguments and equal cookies share a spec, so each
+	// cookie takes one at least, and more than 256 cookies need ManagerOptions.MaxSpecs.
 	SiteCookie func(Site) uint64
 
 	// Strict makes the attachment fail with an *ArgumentError where an argument cannot be fetched. Otherwise that
@@ -46,11 +48,21 @@ func (m *Manager) Attach(prog *ebpf.Program, target Target, provider, name strin
 	return m.AttachSelection(prog, sel, opts)
 }
 
-// AttachMatching attaches a program to all probes of a file that a function accepts, for example an elfnote.Pattern's
-// Match: in ModeMulti by one link, which closes as fast as that of one probe. Options.SiteCookie lets the program tell
-// the probes apart. Sites that cannot be attached are left out, see Link.Unfit. Errors are as for Attach.
+// AttachMatching attaches a program to all probes of a file that a function accepts: in ModeMulti by one link, which closes
+// as fast as that of one probe. Options.SiteCookie lets the program tell the probes apart. Sites that cannot be attached are left out, see Link.Unfit. Errors are as for Attach.
 func (m *Manager) AttachMatching(prog *ebpf.Program, target Target, match func(provider, name string) bool, opts *Options) (*Link, error) {
 	sel, err := SelectMatching(target, match)
+	if err != nil {
+		return nil, err
+	}
+	defer sel.Close()
+	return m.AttachSelection(prog, sel, opts)
+}
+
+// AttachPattern attaches a program to all probes of a file that a pattern picks, as AttachMatching does. Unlike there a
+// *NotFoundError says what is spelled most like the pattern.
+func (m *Manager) AttachPattern(prog *ebpf.Program, target Target, pattern elfnote.Pattern, opts *Options) (*Link, error) {
+	sel, err := SelectPattern(target, pattern)
 	if err != nil {
 		return nil, err
 	}
@@ -217,7 +229,7 @@ func (s *Selection) requireArguments() error {
 // are not the Manager's.
 func (m *Manager) checkProgram(prog *ebpf.Program) (reads bool, err error) {
 	if prog == nil {
-		return false, &ProgramError{Program: "nil", Reason: "there is no program to attach: was it loaded?"}
+		return false, errNoProgram
 	}
 	if m.specs == nil {
 		return false, nil

@@ -32,6 +32,15 @@ func (s *Selection) Attach(prog *ebpf.Program, mode Mode, cookies []uint64) (*Li
 	if s.opened.closed {
 		return nil, fmt.Errorf("selection: %w", ErrClosed)
 	}
+	switch {
+	case prog == nil:
+		return nil, errNoProgram
+	case s.Len() == 0:
+		return nil, fmt.Errorf("%s: there is no site to attach to in the selection", s.opened.name)
+	}
+	if err := CheckProcess(s.pid); err != nil {
+		return nil, err
+	}
 	if cookies != nil && len(cookies) != s.Len() {
 		return nil, fmt.Errorf("%d cookies for %d sites", len(cookies), s.Len())
 	}
@@ -43,7 +52,7 @@ func (s *Selection) Attach(prog *ebpf.Program, mode Mode, cookies []uint64) (*Li
 		return nil, fmt.Errorf("%s: %w", s.opened.name, err)
 	}
 
-	lnk := &Link{mode: mode, target: s.opened.name, pid: s.pid, sites: s.sites, broken: s.broken, unfit: s.unfit, closed: make(chan struct{})}
+	lnk := &Link{mode: mode, target: s.opened.name, pid: s.pid, sites: s.sites, broken: s.broken, unfit: s.unfit, unfitCount: s.unfitCount, closed: make(chan struct{})}
 	switch mode {
 	case ModeMulti:
 		lnk.kernel, err = s.attachMulti(executable, prog, cookies)

@@ -72,6 +72,8 @@
 //     let the first and last page of the code share a page of the file with data, which is then mapped twice or more; a
 //     semaphore of a site there counts higher. It is 0 again after Close all the same.
 //   - An attachment without a PID covers a child after fork; one with a PID does not.
+//   - With a PID, in all modes but [ModeMulti], an attachment is silent from when the process's main thread exits, though
+//     others go on: a perf event belongs to that thread.
 //
 // # Privileges
 //

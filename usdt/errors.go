@@ -40,6 +40,10 @@ func (noProcess) Error() string { return "no such process" }
 // Is makes a process that is missing something that does not exist.
 func (noProcess) Is(target error) bool { return target == os.ErrNotExist }
 
+// ErrMainThreadExited is wrapped by the *ProcessError for a process whose main thread has exited before others: by that thread
+// the kernel knows a process. Its probes can be attached for every process, without PID.
+var ErrMainThreadExited = errors.New("its main thread has exited, and by that the kernel knows a process: attach without PID")
+
 // ErrNotMapped is wrapped by the error for a file whose addresses are needed but which the process has not mapped.
 var ErrNotMapped = errors.New("the process has not mapped the file")
 
@@ -218,6 +222,8 @@ type ProgramError struct {
 	Program string
 	Reason  string
 }
+
+var errNoProgram = &ProgramError{Program: "nil", Reason: "there is no program to attach: was it loaded?"}
 
 func (e *ProgramError) Error() string { return fmt.Sprintf("program %s: %s", e.Program, e.Reason) }
 

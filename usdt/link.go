@@ -8,6 +8,8 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/cilium/ebpf/link"
+
 	"github.com/gousdt/gousdt/elfnote"
 )
 
@@ -18,12 +20,13 @@ const closersAtATime = 128
 // A Link is one program attached to all sites of a Selection, until Close. Keep a reference to it, or to the Manager that
 // made it: without any, the garbage collector detaches it. The kernel detaches it at the latest when this process ends.
 type Link struct {
-	mode   Mode
-	target string
-	pid    int
-	sites  siteTable
-	broken []*elfnote.NoteError
-	unfit  []*SiteError
+	mode       Mode
+	target     string
+	pid        int
+	sites      siteTable
+	broken     []*elfnote.NoteError
+	unfit      []*SiteError
+	unfitCount int
 
 	kernel  []io.Closer // one uprobe_multi link, or a perf event per site
 	release func()      // gives back what belongs to the link, once nothing can hit it any more
@@ -51,13 +54,28 @@ func (l *Link) Site(i int) Site { return l.sites.site(i) }
 // Sites returns all sites that are attached, in the order of the file's notes. It makes the slice, 120 bytes for each.
 func (l *Link) Sites() []Site { return l.sites.all() }
 
+// KernelLinks returns what the kernel knows the attachment by, to ask for its ID and the like: one uprobe_multi link, or a
+// perf event for each site. Close the Link, not these.
+func (l *Link) KernelLinks() []link.Link {
+	links := make([]link.Link, 0, len(l.kernel))
+	for _, c := range l.kernel {
+		if lnk, ok := c.(link.Link); ok {
+			links = append(links, lnk)
+		}
+	}
+	return links
+}
+
 // Broken returns the notes of the attached probes that are damaged, the first elfnote.MaxBroken of them: these places of
 // the program are not attached.
 func (l *Link) Broken() []*elfnote.NoteError { return l.broken }
 
-// Unfit returns the sites that cannot be attached, where the probes were chosen by a function or pattern: these places of the
-// program are not attached. See Selection.Unfit.
+// Unfit returns the sites that cannot be attached, where the probes were chosen by a function or pattern, the first MaxUnfit
+// of them: these places of the program are not attached. See Selection.Unfit.
 func (l *Link) Unfit() []*SiteError { return l.unfit }
+
+// UnfitCount returns how many there are of them altogether.
+func (l *Link) UnfitCount() int { return l.unfitCount }
 
 // An UnavailableArgument is an argument that a program cannot read at one of the sites of a link; there it reads
 // as an error.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -170,7 +171,7 @@ func (m *Manager) createMaps(spec *ebpf.CollectionSpec, opts *ManagerOptions) er
 		if opts.MaxSpecs != 0 {
 			specs.MaxEntries = opts.MaxSpecs
 		}
-		specs.MaxEntries += firstSpecID
+		specs.MaxEntries = min(specs.MaxEntries, math.MaxUint32-firstSpecID) + firstSpecID
 		created, err := ebpf.NewMap(specs)
 		if err != nil {
 			return explain("creating the map of specs", err)

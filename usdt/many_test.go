@@ -68,6 +68,33 @@ func TestFilesWithManySitesAreNotRefused(t *testing.T) {
 	qt.Check(t, qt.HasLen(sel.Sites(), sites))
 }
 
+func TestSelectionsDescribeTheFirstUnfitSites(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "unfit.so")
+	notes := []testprog.Note{{Provider: "p", Name: "fit"}}
+	for i := range 3 * usdt.MaxUnfit {
+		notes = append(notes, testprog.Note{Provider: "p", Name: fmt.Sprint("unfit", i), Unfit: true})
+	}
+	testprog.WriteNotes(t, path, notes)
+	sel, err := usdt.SelectMatching(usdt.Target{Path: path}, nil)
+	qt.Assert(t, qt.IsNil(err))
+	defer sel.Close()
+	qt.Check(t, qt.Equals(sel.Len(), 1))
+	qt.Check(t, qt.Equals(sel.Site(0).Name, "fit"))
+	qt.Check(t, qt.HasLen(sel.Unfit(), usdt.MaxUnfit))
+	qt.Check(t, qt.Equals(sel.UnfitCount(), 3*usdt.MaxUnfit))
+}
+
+// Where no probe can be used it is not said that there is none.
+func TestFilesWithNothingButBrokenNotes(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "broken.so")
+	testprog.WriteNotes(t, path, []testprog.Note{{Provider: "p", Name: "n", Broken: true}})
+	for _, name := range []string{"n", "another"} {
+		_, err := usdt.Select(usdt.Target{Path: path}, "p", name)
+		qt.Check(t, qt.ErrorAs(err, new(*elfnote.NoteError)))
+		qt.Check(t, qt.Not(qt.ErrorIs(err, usdt.ErrNoProbes)))
+	}
+}
+
 func TestSelectionsDescribeTheFirstBrokenNotes(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "broken.so")
 	notes := []testprog.Note{{Provider: "p", Name: "n"}}

@@ -36,6 +36,58 @@ func TestClosedSelectionsAttachNothing(t *testing.T) {
 	}
 }
 
+// Nothing is attached more widely than was meant, nor in vain.
+func TestSelectionsAreAttachedToProcessesAlone(t *testing.T) {
+	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
+		c := newCollector(t, &usdt.ManagerOptions{Mode: mode})
+		process := testprog.Start(t, "target-static")
+		sel, err := usdt.Select(usdt.Target{Path: testprog.Path(t, "target-static")}, provider, "three")
+		qt.Assert(t, qt.IsNil(err))
+		defer sel.Close()
+		for _, pid := range []int{-1, 1 << 33, 1<<32 + process.PID} {
+			_, err := c.AttachSelection(c.Collect, sel.ForPID(pid), nil)
+			qt.Check(t, qt.ErrorMatches(err, `-?\d+ is no PID: .*`))
+		}
+		_, err = c.AttachSelection(c.Collect, sel.Subset(nil), nil)
+		qt.Check(t, qt.ErrorMatches(err, `.*target-static: there is no site to attach to in the selection`))
+		_, err = sel.Attach(nil, mode, nil)
+		qt.Check(t, qt.ErrorAs(err, new(*usdt.ProgramError)))
+	})
+}
+
+func TestProcessesWithoutMainThread(t *testing.T) {
+	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
+		c := newCollector(t, &usdt.ManagerOptions{Mode: mode})
+		process := testprog.Start(t, "target-static")
+		target := usdt.Target{Path: testprog.Path(t, "target-static"), PID: process.PID}
+		if mode == usdt.ModeMulti { // others are silent then
+			lnk := c.attach(t, c.Collect, target, "three", nil)
+			process.Leave()
+			process.Fire("three", 1)
+			c.next(t, 1)
+			qt.Assert(t, qt.IsNil(lnk.Close()))
+		} else {
+			process.Leave()
+		}
+
+		_, err := c.Attach(c.Collect, target, provider, "three", nil)
+		qt.Check(t, qt.ErrorIs(err, usdt.ErrMainThreadExited))
+		qt.Check(t, qt.Not(qt.ErrorIs(err, usdt.ErrNoProcess)))
+		target.PID = 0
+		sel, err := usdt.Select(target, provider, "three")
+		qt.Assert(t, qt.IsNil(err))
+		defer sel.Close()
+		_, err = c.AttachSelection(c.Collect, sel.ForPID(process.PID), nil)
+		qt.Check(t, qt.ErrorIs(err, usdt.ErrMainThreadExited))
+
+		lnk, err := c.AttachSelection(c.Collect, sel, nil)
+		qt.Assert(t, qt.IsNil(err))
+		process.Fire("three", 1)
+		qt.Check(t, qt.Equals(int(c.next(t, 1)[0].Pid), process.PID))
+		qt.Assert(t, qt.IsNil(lnk.Close()))
+	})
+}
+
 func TestTheCallerMayCloseHisFileAfterSelecting(t *testing.T) {
 	c := newCollector(t, nil)
 	process := testprog.Start(t, "target-static")

@@ -6,6 +6,7 @@ import (
 	"debug/elf"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/gousdt/gousdt/argspec"
 	"github.com/gousdt/gousdt/elfnote"
@@ -34,13 +35,14 @@ type Site struct {
 //
 // Its methods may be called by several goroutines at once.
 type Selection struct {
-	opened   *opened
-	borrowed bool // the file belongs to the selection that this was made from
-	pid      int
-	kernel   elf.Machine
-	sites    siteTable
-	broken   []*elfnote.NoteError
-	unfit    []*SiteError
+	opened     *opened
+	borrowed   bool // the file belongs to the selection that this was made from
+	pid        int
+	kernel     elf.Machine
+	sites      siteTable
+	broken     []*elfnote.NoteError
+	unfit      []*SiteError
+	unfitCount int
 }
 
 // Select finds a probe by its exact provider and name.
@@ -127,11 +129,15 @@ func (s *Selection) find(target Target, wanted string, all bool, match func(prov
 	file := s.opened.elf
 
 	found := newSiteCollector(file)
+	var damaged *elfnote.NoteError // the first one, of whatever probe
 	for site, err := range file.Sites() {
 		if err != nil {
 			var broken *elfnote.NoteError
 			if !errors.As(err, &broken) {
 				return fmt.Errorf("%s: %w", s.opened.name, err)
+			}
+			if damaged == nil {
+				damaged = broken
 			}
 			// Only a note that is broken past its names can be told to be of the probe.
 			if len(s.broken) < elfnote.MaxBroken && broken.Name != "" && match(broken.Provider, broken.Name) {
@@ -147,6 +153,8 @@ func (s *Selection) find(target Target, wanted string, all bool, match func(prov
 	case len(s.sites.rows) > 0:
 	case len(s.broken) > 0:
 		return fmt.Errorf("%s: %w", s.opened.name, s.broken[0])
+	case found.seen == 0 && damaged != nil:
+		return fmt.Errorf("%s: none of its probes can be used: %w", s.opened.name, damaged)
 	case found.seen == 0:
 		return fmt.Errorf("%s: %w", s.opened.name, ErrNoProbes)
 	default:
@@ -166,49 +174,41 @@ func (s *Selection) find(target Target, wanted string, all bool, match func(prov
 // check finds the sites that cannot be attached. Where all are wanted the first is an error, else they are left out, and an
 // error if they are all there are.
 func (s *Selection) check(all bool) error {
-	unfit := make(map[int]*SiteError)
 	refuse := func(i int, err error) error {
-		refused := s.siteError(i, err)
 		if all {
-			return refused
+			return s.siteError(i, err)
 		}
-		unfit[i] = refused
+		if s.unfitCount++; s.unfitCount <= MaxUnfit {
+			s.unfit = append(s.unfit, s.siteError(i, err))
+		}
+		s.sites.rows[i].unfit = true
 		return nil
 	}
 	if err := checkCode(s.opened.elf, s.sites.rows, refuse); err != nil {
 		return err
 	}
-	if err := s.checkClashes(unfit, refuse); err != nil {
+	if err := s.checkClashes(refuse); err != nil {
 		return err
 	}
-	if len(unfit) == 0 {
+	if s.unfitCount == 0 {
 		return nil
 	}
-
-	fit := make([]siteRow, 0, len(s.sites.rows)-len(unfit))
-	for i, row := range s.sites.rows {
-		if refused := unfit[i]; refused != nil {
-			s.unfit = append(s.unfit, refused)
-		} else {
-			fit = append(fit, row)
-		}
-	}
-	s.sites.rows = fit
-	if len(fit) == 0 {
+	s.sites.rows = slices.Clone(slices.DeleteFunc(s.sites.rows, func(row siteRow) bool { return row.unfit }))
+	if s.Len() == 0 {
 		return s.unfit[0]
 	}
 	return nil
 }
 
 // checkClashes finds probes at the same instruction with different semaphores, of which the kernel takes one alone.
-func (s *Selection) checkClashes(unfit map[int]*SiteError, refuse func(i int, err error) error) error {
+func (s *Selection) checkClashes(refuse func(i int, err error) error) error {
 	if !s.sites.semaphores {
 		return nil
 	}
-	semaphores := make(map[uint64]uint64, len(s.sites.rows))
+	semaphores := make(map[uint64]uint64, s.Len())
 	for i := range s.sites.rows {
 		site := &s.sites.rows[i]
-		if unfit[i] != nil {
+		if site.unfit {
 			continue
 		}
 		if first, twice := semaphores[site.uprobeOffset()]; !twice {
@@ -236,10 +236,17 @@ func (s *Selection) Sites() []Site { return s.sites.all() }
 // elfnote.MaxBroken of them.
 func (s *Selection) Broken() []*elfnote.NoteError { return s.broken }
 
-// Unfit returns the sites of the selected probes that cannot be attached, and so are not among the sites: without a nop, with
-// one that the kernel could not safely put a breakpoint on (ErrUnsafeNop, ErrPrefixedNop), or at the same instruction as
-// another probe with another semaphore. Only SelectMatching and SelectPattern leave such sites out.
+// MaxUnfit is how many sites that cannot be attached a Selection or Link describes. A small file can have a million of them.
+const MaxUnfit = 1024
+
+// Unfit returns the sites of the selected probes that cannot be attached, and so are not among the sites, the first MaxUnfit
+// of them: without a nop, with one that the kernel could not safely put a breakpoint on (ErrUnsafeNop, ErrPrefixedNop), or at
+// the same instruction as another probe with another semaphore. Only SelectMatching, SelectPattern and SelectPair leave such
+// sites out.
 func (s *Selection) Unfit() []*SiteError { return s.unfit }
+
+// UnfitCount returns how many sites of the selected probes cannot be attached altogether.
+func (s *Selection) UnfitCount() int { return s.unfitCount }
 
 // File returns the file. It is open until Close.
 func (s *Selection) File() *elfnote.File { return s.opened.elf }
@@ -251,7 +258,8 @@ func (s *Selection) PID() int { return s.pid }
 func (s *Selection) Kernel() elf.Machine { return s.kernel }
 
 // ForPID returns the same selection restricted to another process, or to none for PID 0. It shares the file with s: it
-// is valid until s is closed, and closing it does nothing to s.
+// is valid until s is closed, and closing it does nothing to s. Whether the PID is that of a process is found out when
+// it is attached.
 func (s *Selection) ForPID(pid int) *Selection {
 	other := *s
 	other.borrowed = true

@@ -27,6 +27,7 @@ type siteRow struct {
 
 	probe, list int32 // numbers of what is shared
 	skip        uint8 // bytes from the location to the instruction to attach to
+	unfit       bool  // it cannot be attached: only until the selection has been made
 }
 
 type siteProbe struct {

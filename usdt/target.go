@@ -138,7 +138,7 @@ func (t Target) open() (*opened, error) {
 }
 
 // CheckProcess tells whether a PID is that of a process which the kernel can attach to, or 0. Else the error says why not:
-// a *ProcessError for what does not exist or is a thread.
+// a *ProcessError for what does not exist (ErrNoProcess), is a thread, or has lost its main thread (ErrMainThreadExited).
 func CheckProcess(pid int) error {
 	switch {
 	case pid == 0:
@@ -152,16 +152,21 @@ func CheckProcess(pid int) error {
 	if err != nil {
 		return nil // hidden: the kernel has the last word
 	}
+	ended := false
 	for line := range strings.Lines(string(status)) {
 		name, value, _ := strings.Cut(line, ":")
 		value = strings.TrimSpace(value)
 		switch {
 		case name == "Tgid" && value != strconv.Itoa(pid):
 			return &ProcessError{PID: pid, Err: fmt.Errorf("this is a thread: give the PID of its process, %s", value)}
-		case name == "State" && strings.HasPrefix(value, "Z"):
-			return &ProcessError{PID: pid, Err: fmt.Errorf("its main thread has exited (%w), and by that the kernel "+
-				"knows a process: attach without PID", ErrNoProcess)}
+		case name == "State":
+			ended = strings.HasPrefix(value, "Z")
+		case name == "Threads" && ended && value != "1":
+			return &ProcessError{PID: pid, Err: ErrMainThreadExited}
 		}
+	}
+	if ended {
+		return &ProcessError{PID: pid, Err: ErrNoProcess}
 	}
 	return nil
 }

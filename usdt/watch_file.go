@@ -49,10 +49,11 @@ func (s *Selection) part(match func(provider, name string) bool) (*Selection, er
 		}
 	}
 	part := s.Subset(which)
-	part.unfit, part.broken = nil, nil
+	part.unfit, part.unfitCount, part.broken = nil, 0, nil
 	for _, unfit := range s.unfit {
 		if match(unfit.Provider, unfit.Name) {
 			part.unfit = append(part.unfit, unfit)
+			part.unfitCount++
 		}
 	}
 	for _, broken := range s.broken {

@@ -265,7 +265,7 @@ func (t *tracer) warnSkipped(a *trace.Attachment, file string) {
 	}
 	for i, site := range lnk.Unfit() {
 		if i == maxSkipped {
-			t.messages.warn("%s: skipped %s", file, plural(len(lnk.Unfit())-i, "more site"))
+			t.messages.warn("%s: skipped %s", file, plural(lnk.UnfitCount()-i, "more site"))
 			break
 		}
 		t.messages.warn("%s: skipped probe %s:%s at %#x: %v", file, site.Provider, site.Name, site.Location, site.Err)

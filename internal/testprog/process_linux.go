@@ -218,6 +218,12 @@ func (p *Process) Exec() {
 	p.must("pid")
 }
 
+// Leave ends the program's main thread. Another one takes the commands from then on, and the process looks like a zombie.
+func (p *Process) Leave() {
+	p.t.Helper()
+	p.must("leave")
+}
+
 // Stop ends the program by closing its input, and waits for it. It fails the test
 // if the program ends with an error: then something has damaged it.
 func (p *Process) Stop() {
