@@ -20,8 +20,11 @@ import (
 func (f *File) PLTGOT() (uint64, error) {
 	if f.kind == Executable || f.kind == PositionIndependent {
 		address, found, err := f.dynamicEntry(elf.DT_PLTGOT)
-		if found || err != nil {
-			return address, err
+		if err != nil {
+			return 0, err
+		}
+		if found {
+			return f.words.moved(address, f.symbols.moved), nil
 		}
 	}
 	address, err := f.Symbol("_GLOBAL_OFFSET_TABLE_")
@@ -29,7 +32,7 @@ func (f *File) PLTGOT() (uint64, error) {
 		return address, err
 	}
 	if f.gotPLT != 0 {
-		return f.gotPLT, nil
+		return f.words.moved(f.gotPLT, f.symbols.moved), nil
 	}
 	return 0, ErrNoPLTGOT
 }

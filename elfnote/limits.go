@@ -30,15 +30,31 @@ const (
 	// looked up in them. Real files have two to ten.
 	maxSegments = 1024
 
-	// maxSymbolWork bounds what all look-ups of symbols in one file read. The
-	// tables are streamed, not held, so that this limits time: to about a second.
-	// A hundred look-ups in a program of half a million symbols need as much.
+	// maxSymbolWork bounds what all look-ups of symbols in one file take, counted in
+	// bytes of string tables, of which a processor looks through some four billion
+	// a second. The tables are streamed, not held, so that this limits time: to
+	// about a second. Fifty look-ups one by one in a program of half a million
+	// symbols need as much; of thousands at once that takes half of it.
 	maxSymbolWork = 4 << 30
 
-	// maxSymbolNames bounds the places of the string table at which a name
-	// looked up may start. Linkers let a name share the end of a longer one, so
-	// there are as many as there are strings that end in the name.
+	// What else a look-up takes, in the same unit: a name in a table however small
+	// that is, each string that ends, and each look whether a string ends in a
+	// name of some length.
+	workOfName   = 3 << 10
+	workOfString = 32
+	workOfProbe  = 64
+
+	// maxSymbolNames bounds the places of the string table at which names looked
+	// up may start. Linkers let a name share the end of a longer one, so there are
+	// as many as there are strings that end in the name.
 	maxSymbolNames = 1 << 20
+
+	// maxSymbolName bounds a name that is looked up: it has to fit the buffer of a
+	// chunk, together with what is read next. Compilers' reach a few kilobytes.
+	maxSymbolName = chunkSize / 2
+
+	// maxSymbolOffset is the last place of a string table that a symbol can name.
+	maxSymbolOffset = 1<<32 - 1
 
 	// maxSectionErrors bounds the errors kept of note sections that cannot be read,
 	// of which a crafted file can have as many as sections.

@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package elfnote
+
+import (
+	"bytes"
+	"cmp"
+	"debug/elf"
+	"fmt"
+	"math/bits"
+	"slices"
+)
+
+// symbolSearch looks names up in one symbol table. It finds them in the string table first, so that no name of any other
+// symbol need be read: both tables are read once, through a buffer.
+type symbolSearch struct {
+	file  *File
+	names []string
+	found []foundSymbol // for each name
+
+	numbers map[string]int32 // of names
+	lengths []int            // of names, each one once, in ascending order
+	last    [256]bool        // the bytes that a name ends with
+	places  []namePlace
+}
+
+// foundSymbol is what a symbol table has of a name.
+type foundSymbol struct {
+	address            uint64
+	defined, ambiguous bool
+}
+
+// namePlace is where a name is in the string table. There are several where strings end in it.
+type namePlace struct {
+	offset uint32 // from the start of the table, as symbols have it
+	name   int32
+}
+
+// The sizes of a symbol.
+const (
+	symbolSize32 = 16
+	symbolSize64 = 24
+)
+
+// search searches a symbol table.
+func (s *symbolSearch) search(table section) error {
+	size := uint64(symbolSize32)
+	if s.file.words.wide {
+		size = symbolSize64
+	}
+	if table.kind == elf.SHT_NULL || table.size < size {
+		return nil
+	}
+	if table.record != size || table.offset+table.size < table.offset {
+		return fmt.Errorf("symbol table: %w", ErrMalformed)
+	}
+	strings, err := s.file.linkedSection(table)
+	if err != nil {
+		return err
+	}
+	if (table.flags|strings.flags)&elf.SHF_COMPRESSED != 0 {
+		return fmt.Errorf("symbol table: %w", ErrCompressed)
+	}
+	if err := s.charge(workOfName, uint64(len(s.names))); err != nil {
+		return err
+	}
+
+	buffer := buffers.Get().(*buffer)
+	defer buffers.Put(buffer)
+	if err := s.findNames(strings, buffer); err != nil {
+		return fmt.Errorf("symbol names: %w", err)
+	}
+	if len(s.places) == 0 {
+		return nil
+	}
+	if err := s.findDefinitions(table, size, buffer); err != nil {
+		return fmt.Errorf("symbol table: %w", err)
+	}
+	return nil
+}
+
+// linkedSection returns the section that another one refers to.
+func (f *File) linkedSection(s section) (section, error) {
+	if uint64(s.link) >= f.sections.count {
+		return section{}, fmt.Errorf("symbol names in section %d of %d: %w", s.link, f.sections.count, ErrMalformed)
+	}
+	b := make([]byte, f.sections.size)
+	if err := f.readFull(b, f.sections.offset+uint64(s.link)*uint64(f.sections.size)); err != nil {
+		return section{}, fmt.Errorf("section header %d: %w", s.link, err)
+	}
+	return decodeSection(f.words, b), nil
+}
+
+// charge adds to the file's account what a number of steps take, or fails. Sizes that a file claims to have are charged
+// before anything is read.
+func (s *symbolSearch) charge(work, steps uint64) error {
+	left := maxSymbolWork - s.file.symbols.work
+	if steps > left/work {
+		return fmt.Errorf("work of all look-ups together: %w", ErrTooLarge)
+	}
+	s.file.symbols.work += work * steps
+	return nil
+}
+
+// findNames finds the places of a string table at which names start.
+func (s *symbolSearch) findNames(table section, buffer *buffer) error {
+	if table.kind == elf.SHT_NOBITS {
+		return nil
+	}
+	if err := s.charge(1, table.size); err != nil {
+		return err
+	}
+	s.numbers = make(map[string]int32, len(s.names))
+	for i, name := range s.names {
+		s.numbers[name] = int32(i)
+		s.last[name[len(name)-1]] = true
+		if n, ok := slices.BinarySearch(s.lengths, len(name)); !ok {
+			s.lengths = slices.Insert(s.lengths, n, len(name))
+		}
+	}
+	longest := s.lengths[len(s.lengths)-1]
+
+	kept := 0 // bytes at the start of buffer that are from before: of a string that is not complete
+	for at := uint64(0); at < table.size; {
+		b := buffer[:kept+int(min(uint64(len(buffer)-kept), table.size-at))]
+		if err := s.file.readFull(b[kept:], table.offset+at); err != nil {
+			return err
+		}
+		start := at - uint64(kept)
+		at += uint64(len(b) - kept)
+
+		from, ends := 0, uint64(0)
+		for {
+			length := bytes.IndexByte(b[from:], 0)
+			if length < 0 {
+				break
+			}
+			ends++
+			if length > 0 && s.last[b[from+length-1]] {
+				if err := s.endsIn(b[from:from+length], start+uint64(from+length)); err != nil {
+					return err
+				}
+			}
+			from += length + 1
+		}
+		if err := s.charge(workOfString, ends); err != nil {
+			return err
+		}
+		kept = copy(buffer[:], b[max(from, len(b)-longest):])
+	}
+	return nil
+}
+
+// endsIn notes the names that a string of the string table ends in.
+func (s *symbolSearch) endsIn(text []byte, end uint64) error {
+	var probes, hashed uint64
+	for _, length := range s.lengths {
+		if length > len(text) {
+			break
+		}
+		probes++
+		hashed += uint64(length)
+		name, ok := s.numbers[string(text[len(text)-length:])]
+		offset := end - uint64(length)
+		if !ok || offset > maxSymbolOffset {
+			continue
+		}
+		if len(s.places) == maxSymbolNames {
+			return ErrTooLarge
+		}
+		s.places = append(s.places, namePlace{uint32(offset), name})
+	}
+	if err := s.charge(workOfProbe, probes); err != nil {
+		return err
+	}
+	return s.charge(1, hashed)
+}
+
+// findDefinitions goes through the symbol table for symbols that have their name at one of the places.
+func (s *symbolSearch) findDefinitions(table section, size uint64, buffer *buffer) error {
+	// To find a place takes one step for each time their number can be halved.
+	if err := s.charge(2*uint64(bits.Len(uint(len(s.places)))), table.size); err != nil {
+		return err
+	}
+	slices.SortFunc(s.places, func(a, b namePlace) int { return cmp.Compare(a.offset, b.offset) })
+	w := s.file.words
+	whole := buffer[:chunkSize/size*size]
+	for at := uint64(0); table.size-at >= size; {
+		b := whole[:min(uint64(len(whole)), (table.size-at)/size*size)]
+		if err := s.file.readFull(b, table.offset+at); err != nil {
+			return err
+		}
+		at += uint64(len(b))
+		for ; len(b) > 0; b = b[size:] {
+			i, ok := slices.BinarySearchFunc(s.places, w.uint32(b), func(p namePlace, offset uint32) int { return cmp.Compare(p.offset, offset) })
+			if !ok {
+				continue
+			}
+			address, ok := s.file.definition(b)
+			switch found := &s.found[s.places[i].name]; {
+			case !ok:
+			case !found.defined:
+				found.address, found.defined = address, true
+			case found.address != address:
+				found.ambiguous = true
+			}
+		}
+	}
+	return nil
+}
+
+// definition returns the address of a symbol if it defines one.
+func (f *File) definition(b []byte) (address uint64, ok bool) {
+	var info byte
+	var in elf.SectionIndex
+	w := f.words
+	if w.wide {
+		info, in, address = b[4], elf.SectionIndex(w.uint16(b[6:])), w.uint64(b[8:])
+	} else {
+		address, info, in = uint64(w.uint32(b[4:])), b[12], elf.SectionIndex(w.uint16(b[14:]))
+	}
+	if in == elf.SHN_UNDEF || in == elf.SHN_COMMON {
+		return 0, false
+	}
+	switch elf.ST_TYPE(info) {
+	case elf.STT_SECTION, elf.STT_FILE, elf.STT_TLS:
+		return 0, false
+	}
+	if in == elf.SHN_ABS {
+		return address, true // is no place in the file, and stays
+	}
+	return w.moved(address, f.symbols.moved), true
+}
