@@ -143,3 +143,29 @@ func TestWatchesRememberRefusedFiles(t *testing.T) {
 	qt.Check(t, qt.ErrorIs(told[1], elfnote.ErrTooLarge))
 	qt.Check(t, qt.Equals(cache.Stats().Parsed, parsed))
 }
+
+// Symbols are found all at once: one by one, each would take a search through the file.
+func TestManySymbolsAreFoundAtOnce(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "symbols.so")
+	var notes []testprog.Note
+	const count = 100_000
+	for i := 0; i < count; i += 200 {
+		var arguments strings.Builder
+		for j := range 200 {
+			fmt.Fprintf(&arguments, "8@symbol_%d ", i+j)
+		}
+		notes = append(notes, testprog.Note{Provider: "p", Name: "n", Arguments: arguments.String()})
+	}
+	testprog.WriteNotes(t, path, notes)
+	before := allocated()
+	sel, err := usdt.Select(usdt.Target{Path: path}, "p", "n")
+	qt.Assert(t, qt.IsNil(err))
+	defer sel.Close()
+	took := allocated() - before
+	qt.Check(t, qt.IsTrue(took < 2000*count), qt.Commentf("%d MB", took>>20))
+	for _, site := range sel.Sites() {
+		for _, arg := range site.Args {
+			qt.Assert(t, qt.ErrorIs(arg.Err, elfnote.ErrSymbolNotFound))
+		}
+	}
+}

@@ -67,6 +67,15 @@ func (t *siteTable) all() []Site {
 	return sites
 }
 
+// texts yields the argument strings, each one once.
+func (t *siteTable) texts(yield func(string) bool) {
+	for i := range t.lists {
+		if !yield(t.lists[i].text) {
+			return
+		}
+	}
+}
+
 // instruction is the address of the instruction to attach to.
 func (r *siteRow) instruction() uint64 { return r.location + uint64(r.skip) }
 

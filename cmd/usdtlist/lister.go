@@ -129,9 +129,9 @@ func (l *lister) listOpened(list *listing) (int, error) {
 		return 0, fmt.Errorf("%s: %w", path, err)
 	}
 	several := l.several()
-	args, err := newArguments(file, l.options.debugFile)
+	args, err := newArguments(file, l.options.debugFile, all.Probes)
 	if several && errors.Is(err, elfnote.ErrOtherBuildID) {
-		args, err = newArguments(file, "") // the debug file is another one's
+		args, err = newArguments(file, "", all.Probes) // the debug file is another one's
 	}
 	if err != nil {
 		return 0, fmt.Errorf("%s: %w", path, err)
@@ -147,9 +147,9 @@ func (l *lister) listOpened(list *listing) (int, error) {
 	if err != nil {
 		return 0, fmt.Errorf("%s: %w", path, err)
 	}
-	if args.missing != "" {
+	if missing := args.missing(); missing != "" {
 		l.warn("%s: no symbol %s; if the file was stripped, its debug file has it (--debug-file, or a -dbgsym package)",
-			path, args.missing)
+			path, missing)
 	}
 	return printed, nil
 }
