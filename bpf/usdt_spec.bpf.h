@@ -125,8 +125,9 @@ const volatile _Bool __bpf_usdt_has_cookie = 1;
 #define __BPF_USDT_WORD_SIZE 8
 
 /*
- * The program counter's slot, and the slots from 16 that hold registers which
- * an argument can name; the first 16 are the same for all.
+ * The program counter's slot, and what loads the slots from 16: all that hold
+ * registers which an argument can name (argspec has the names), and some that
+ * nobody asks for. Slots below 16 are loaded on every machine.
  */
 #if defined(__TARGET_ARCH_x86) || defined(__x86_64__)
 /* r15 .. rdi, orig_rax, rip, cs, eflags, rsp, ss */
@@ -149,8 +150,14 @@ const volatile _Bool __bpf_usdt_has_cookie = 1;
 /* pc, then x1 .. x31 */
 #define __BPF_USDT_IP_SLOT 0
 #elif defined(__TARGET_ARCH_powerpc) || defined(__powerpc64__)
-/* r0 .. r31, nip */
+/* r0 .. r31, nip, msr, orig_gpr3, ctr, lr, xer, ccr, softe */
 #define __BPF_USDT_IP_SLOT 32
+#define __BPF_USDT_LOAD_FROM_16                                                \
+	if (slot < 32) {                                                       \
+		__BPF_USDT_LOAD16(16)                                          \
+	} else if (slot < 40) {                                                \
+		__BPF_USDT_LOAD8(32)                                           \
+	}
 #elif defined(__TARGET_ARCH_loongarch) || defined(__loongarch64)
 /* r0 .. r31; then a word of the kernel's own, and era */
 #define __BPF_USDT_IP_SLOT 33

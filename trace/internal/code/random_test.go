@@ -21,7 +21,7 @@ type testKernel struct {
 	kernel    elf.Machine
 	order     binary.ByteOrder
 	registers []string // of the width of a word
-	narrow    []string // names of parts, where there are any
+	narrow    []string // of which a byte is read: parts, and registers that no address is made of
 	constant  string
 	memory    string
 	indices   []string // forms with an index, if the machine has any
@@ -53,6 +53,16 @@ var testKernels = []testKernel{
 	{
 		name: "riscv64", program: elf.EM_RISCV, kernel: elf.EM_RISCV, order: binary.LittleEndian,
 		registers: strings.Fields("a0 a7 s0 s11 t0 t6 sp ra"), constant: "%d", memory: "DISP(BASE)",
+	},
+	{
+		name: "ppc64", program: elf.EM_PPC64, kernel: elf.EM_PPC64, order: binary.BigEndian,
+		registers: strings.Fields("r1 r3 r12 r31"), narrow: strings.Fields("lr ctr xer"),
+		constant: "i%d", memory: "DISP(BASE)", indices: []string{"BASE,INDEX"}, scales: []string{"1"},
+	},
+	{
+		name: "loongarch64", program: elf.EM_LOONGARCH, kernel: elf.EM_LOONGARCH, order: binary.LittleEndian,
+		registers: strings.Fields("$a0 $t8 $s8 $fp $sp $ra"),
+		constant:  "%d", memory: "BASE,DISP", indices: []string{"BASE,INDEX"}, scales: []string{"1"},
 	},
 	{
 		name: "arm", program: elf.EM_ARM, kernel: elf.EM_ARM, order: binary.LittleEndian,
