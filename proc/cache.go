@@ -103,7 +103,8 @@ func (c *Cache) Stats() CacheStats {
 // be read as ELF has no probes if it is no ELF file at all, and otherwise gives an
 // [*Error] that wraps an error of package elfnote, each time again but without
 // reading the file again. Errors of opening are those of [MappedFile.Open] or of
-// [CacheOptions].Open, and are not remembered.
+// [CacheOptions].Open; an error of reading is an [*Error] that wraps what the reader
+// returned. Neither is remembered.
 func (c *Cache) Acquire(m *MappedFile, match func(provider, name string) bool) (f *File, ok bool, err error) {
 	id, err := m.Identity()
 	if err != nil {

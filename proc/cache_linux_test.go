@@ -4,6 +4,7 @@ package proc
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -254,22 +255,47 @@ func TestCacheDoesNotRememberThatOpeningFailed(t *testing.T) {
 	qt.Check(t, qt.Equals(c.Stats().Idle, 1))
 }
 
-// failingReader is a file on a disk that is going.
-type failingReader struct{ closed *int }
+// failingReader is a file on a disk that is going, or on a host that does not answer any more.
+type failingReader struct {
+	io.ReaderAt
+	err    error
+	good   int // how many reads succeed first
+	closed *int
+}
 
-func (failingReader) ReadAt([]byte, int64) (int, error) { return 0, syscall.EIO }
-func (r failingReader) Close() error                    { *r.closed++; return nil }
+func (r *failingReader) ReadAt(p []byte, offset int64) (int, error) {
+	if r.good == 0 {
+		return 0, r.err
+	}
+	r.good--
+	return r.ReaderAt.ReadAt(p, offset)
+}
 
+func (r *failingReader) Close() error { *r.closed++; return nil }
+
+// Whichever read it is that fails, the next caller finds the probes.
 func TestCacheDoesNotRememberThatReadingFailed(t *testing.T) {
-	f := newFixture(t)
-	closed := 0
-	c := NewCache(&CacheOptions{Open: func(*MappedFile) (io.ReaderAt, error) { return failingReader{&closed}, nil }})
-	lib := memoryProbes.write(t, t.TempDir(), "lib.so")
-	for i := range 2 {
-		_, _, err := c.Acquire(mapped(t, f, 1, lib), nil)
-		qt.Check(t, qt.ErrorIs(err, error(syscall.EIO)))
-		qt.Check(t, qt.Equals(closed, i+1))
-		qt.Check(t, qt.Equals(c.Stats().Opened, uint64(i+1)))
+	for _, failure := range []error{syscall.EIO, errors.New("remote: deadline exceeded"), io.ErrUnexpectedEOF} {
+		f := newFixture(t)
+		opened, closed := 0, 0
+		c := NewCache(&CacheOptions{Open: func(*MappedFile) (io.ReaderAt, error) {
+			opened++
+			return &failingReader{bytes.NewReader(memoryProbes.bytes()), failure, opened - 1, &closed}, nil
+		}})
+		lib := memoryProbes.write(t, t.TempDir(), "lib.so")
+		for {
+			file, ok, err := c.Acquire(mapped(t, f, 1, lib), nil)
+			if err == nil {
+				qt.Check(t, qt.IsTrue(ok))
+				file.Release()
+				break
+			}
+			qt.Assert(t, qt.ErrorIs(err, failure))
+			qt.Assert(t, qt.ErrorMatches(err, `process 1: read probes ".*/lib.so": .*`))
+			qt.Assert(t, qt.Equals(closed, opened))
+			qt.Assert(t, qt.Equals(c.Stats(), CacheStats{Opened: uint64(opened), Parsed: uint64(opened)}))
+		}
+		qt.Check(t, qt.IsTrue(opened > 2), qt.Commentf("opened %d times", opened))
 	}
 }
 

@@ -7,9 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"sync"
-	"syscall"
 
 	"github.com/gousdt/gousdt/elfnote"
 )
@@ -193,6 +191,7 @@ func (f *File) load(m *MappedFile) (*elfnote.Listing, *elfnote.File, io.Closer, 
 	if closer != nil {
 		closer.Close()
 	}
+	lasting := err == nil || isOfContents(err)
 	switch {
 	case errors.Is(err, elfnote.ErrNotELF):
 		// Code in a file that is not ELF: of a JIT compiler, or of Windows.
@@ -202,7 +201,7 @@ func (f *File) load(m *MappedFile) (*elfnote.Listing, *elfnote.File, io.Closer, 
 		first := &elfnote.NoteError{Index: listing.Broken[0].Index, Err: listing.Broken[0].Err}
 		err = fmt.Errorf("no usable probe, %d broken: %w", listing.BrokenCount, first)
 	}
-	if err == nil || !isSystemError(err) {
+	if lasting {
 		f.cache.condemn(f.identity, err)
 	}
 	if err != nil {
@@ -220,12 +219,18 @@ func parse(r io.ReaderAt) (*elfnote.Listing, *elfnote.File, error) {
 	return listing, file, err
 }
 
-// isSystemError tells an error of reading the file from one of its contents, which
-// will be the same next time.
-func isSystemError(err error) bool {
-	var errno syscall.Errno
-	var path *fs.PathError
-	return errors.As(err, &errno) || errors.As(err, &path)
+// isOfContents tells an error of the file's contents, which will be the same next
+// time, from one of reading it, which is anything that the reader makes up.
+func isOfContents(err error) bool {
+	for _, reason := range [...]error{
+		elfnote.ErrNotELF, elfnote.ErrFileType, elfnote.ErrTruncated, elfnote.ErrMalformed,
+		elfnote.ErrTooLarge, elfnote.ErrCompressed,
+	} {
+		if errors.Is(err, reason) {
+			return true
+		}
+	}
+	return false
 }
 
 func anyProbe(listing *elfnote.Listing, match func(provider, name string) bool) bool {
