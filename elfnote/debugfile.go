@@ -25,7 +25,7 @@ var ErrUnknownDistance = errors.New("cannot tell by how much prelink moved the f
 //
 // Prelink moves a file, but not its debug file. Symbol and PLTGOT of the debug file return the addresses that things have in
 // f: moved by as much as the section .stapsdt.base, or the first PT_LOAD segment where one of the files has no such section.
-// What else is asked of the debug file has its own addresses.
+// What else is asked of the debug file has its own addresses, see Moved.
 //
 // Where both files have a build ID it must be the same, else the error wraps ErrOtherBuildID. It wraps ErrUnknownDistance
 // where there is nothing to compare. Without a path, the error wraps ErrNoBuildID where f has none, and fs.ErrNotExist where
@@ -58,6 +58,10 @@ func (f *File) OpenDebugFile(path string) (*File, error) {
 	debug.symbols.moved = distance
 	return debug, nil
 }
+
+// Moved returns what to add to addresses in f, which OpenDebugFile opened, to get those in the file it belongs to. They wrap
+// around: that file may be below. It is 0 of other files, and of nearly all debug files: prelink is rare by now.
+func (f *File) Moved() uint64 { return f.symbols.moved }
 
 // distance returns by how much the addresses of f are above those of its debug file.
 func (f *File) distance(debug *File) (uint64, error) {

@@ -68,6 +68,7 @@ func TestSymbolsOfADebugFileHaveTheAddressesOfTheFile(t *testing.T) {
 				got, err := f.Symbol("counter")
 				qt.Assert(t, qt.IsNil(err))
 				qt.Assert(t, qt.Equals(got, address(0x40)))
+				qt.Assert(t, qt.Equals(f.Moved(), test.moved))
 				got, err = f.Symbol("absolute")
 				qt.Assert(t, qt.IsNil(err))
 				qt.Assert(t, qt.Equals(got, 0x50))

@@ -69,6 +69,7 @@ func (s *symbols) read(file *elfnote.File) {
 		}
 		for _, symbol := range all {
 			if elf.ST_TYPE(symbol.Info) == elf.STT_FUNC && symbol.Section != elf.SHN_UNDEF {
+				symbol.Value += file.Moved()
 				s.functions = append(s.functions, symbol)
 			}
 		}

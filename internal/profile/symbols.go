@@ -101,7 +101,7 @@ func (s *symbols) read(file *elfnote.File) {
 		}
 		for _, found := range all {
 			if isFunction(found) && found.Section != elf.SHN_UNDEF {
-				s.functions = append(s.functions, symbol{found.Name, found.Value, found.Size})
+				s.functions = append(s.functions, symbol{found.Name, found.Value + file.Moved(), found.Size})
 			}
 		}
 	}
