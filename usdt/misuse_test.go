@@ -6,6 +6,7 @@ package usdt_test
 
 import (
 	"os"
+	"strconv"
 	"testing"
 
 	"github.com/cilium/ebpf/link"
@@ -44,7 +45,11 @@ func TestSelectionsAreAttachedToProcessesAlone(t *testing.T) {
 		sel, err := usdt.Select(usdt.Target{Path: testprog.Path(t, "target-static")}, provider, "three")
 		qt.Assert(t, qt.IsNil(err))
 		defer sel.Close()
-		for _, pid := range []int{-1, 1 << 33, 1<<32 + process.PID} {
+		pids := []int{-1}
+		if beyond := 32; strconv.IntSize > beyond { // where it would be lost
+			pids = append(pids, process.PID+1<<beyond, 1<<beyond)
+		}
+		for _, pid := range pids {
 			_, err := c.AttachSelection(c.Collect, sel.ForPID(pid), nil)
 			qt.Check(t, qt.ErrorMatches(err, `-?\d+ is no PID: .*`))
 		}
