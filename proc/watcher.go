@@ -27,6 +27,10 @@ type Options struct {
 	// before they return. It may take its time, and call Pairs and Stats, but not
 	// the functions by which it is called.
 	Handler func(*Changes)
+	// BeforePass, if set, is called before each look at all processes, by SyncAll
+	// and Run: for those who try again now and then what the Handler could not do.
+	// What is said of Handler is true of it, too.
+	BeforePass func()
 	// NoKernelEvents has Run poll only.
 	NoKernelEvents bool
 }
@@ -41,6 +45,7 @@ type Watcher struct {
 	cache    *Cache
 	filter   func(Process) bool
 	handler  func(*Changes)
+	before   func() // a pass
 	patterns []elfnote.Pattern
 	events   bool
 
@@ -101,6 +106,7 @@ func NewWatcher(patterns []elfnote.Pattern, options *Options) *Watcher {
 		cache:     options.Cache,
 		filter:    options.Filter,
 		handler:   options.Handler,
+		before:    options.BeforePass,
 		patterns:  slices.Clone(patterns),
 		events:    !options.NoKernelEvents,
 		seed:      maphash.MakeSeed(),
@@ -195,6 +201,9 @@ func (w *Watcher) SyncAll() error {
 	defer w.looking.Unlock()
 	if w.closed {
 		return ErrClosed
+	}
+	if w.before != nil {
+		w.before()
 	}
 	pids, err := w.fs.PIDs()
 	if err != nil {

@@ -388,3 +388,14 @@ func TestWatchersShareACache(t *testing.T) {
 	qt.Assert(t, qt.IsNil(one.Close()))
 	qt.Check(t, qt.Equals(c.Stats().InUse, 1))
 }
+
+func TestWatcherTellsBeforeEachPass(t *testing.T) {
+	passes := 0
+	w := newWatch(t, Options{BeforePass: func() { passes++ }})
+	w.put(fakeProcess{pid: 7, size: 1})
+	w.pass()
+	w.pass()
+	qt.Assert(t, qt.Equals(passes, 2))
+	qt.Assert(t, qt.IsNil(w.Sync(7)))
+	qt.Assert(t, qt.Equals(passes, 2))
+}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"github.com/gousdt/gousdt/internal/retry"
 	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/trace/internal/expr"
 	"github.com/gousdt/gousdt/usdt"
@@ -75,7 +76,11 @@ func explain(op string, err error) error {
 		return &usdt.PermissionError{Op: op, Err: err}
 	}
 	var refused *ebpf.VerifierError
-	if errors.As(err, &refused) {
+	switch {
+	case !errors.As(err, &refused):
+	case retry.Classify(err) == retry.WithRoom:
+		err = refused.Unwrap() // the log has nothing to say to that
+	default:
 		// The whole of the log, for only this package can have made the mistake.
 		return fmt.Errorf("%s: the kernel refuses a generated program: %+v", op, refused)
 	}

@@ -7,9 +7,16 @@ import (
 	"slices"
 
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/retry"
 	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/usdt"
 )
+
+// A look is what comes of a look at the processes.
+type look struct {
+	WatchChanges
+	gone *proc.Changes // what has disappeared of these is still attached; nil once it is not
+}
 
 // follow attaches to what has appeared and detaches from what has disappeared.
 func (w *Watch) follow(changes *proc.Changes) {
@@ -18,29 +25,42 @@ func (w *Watch) follow(changes *proc.Changes) {
 	if w.ended() {
 		return // what is attached is for Close
 	}
-	result := &WatchChanges{Errors: slices.Clone(changes.Errors)}
+	l := &look{gone: changes}
+	l.Errors = slices.Clone(changes.Errors)
 	if w.opts.PerProcess {
-		w.followProcesses(changes, result)
+		for _, pair := range changes.Appeared {
+			w.attach(pair, pair.Process, l)
+		}
 	} else {
-		w.followFiles(changes, result)
+		w.followFiles(changes, l)
 	}
-	for _, file := range changes.FilesDisappeared {
+	w.detachGone(l)
+	w.finish(l)
+}
+
+// detachGone detaches from what has disappeared, unless that has been done.
+func (w *Watch) detachGone(l *look) {
+	if l.gone == nil {
+		return
+	}
+	if w.opts.PerProcess {
+		w.detachProcesses(l.gone.Disappeared, l)
+	}
+	for _, file := range l.gone.FilesDisappeared {
 		if w.lingers(file) {
 			w.lingering.Leave(file, w.opts.Linger)
 		} else {
-			w.leave(file, result)
+			w.leave(file, l)
 		}
 	}
-	w.finish(result)
+	l.gone = nil
 }
 
-func (w *Watch) followProcesses(changes *proc.Changes, result *WatchChanges) {
-	for _, pair := range changes.Appeared {
-		w.attach(pair, pair.Process, result)
-	}
-	for _, pair := range changes.Disappeared {
+// detachProcesses detaches from pairs that have disappeared, and from what was attached ahead in processes that have ended.
+func (w *Watch) detachProcesses(disappeared []*proc.Pair, l *look) {
+	for _, pair := range disappeared {
 		if _, stays := w.ahead[pair.Process.ID]; !stays {
-			w.detach(watchKey{pair.Process.ID, pair.File.Identity()}, result)
+			w.detach(watchKey{pair.Process.ID, pair.File.Identity()}, l)
 		}
 	}
 	for id, process := range w.ahead {
@@ -50,36 +70,41 @@ func (w *Watch) followProcesses(changes *proc.Changes, result *WatchChanges) {
 		delete(w.ahead, id)
 		for _, a := range w.Attachments() {
 			if a.Process.ID == id {
-				w.detach(watchKey{id, a.File}, result)
+				w.detach(watchKey{id, a.File}, l)
 			}
 		}
 	}
 }
 
-func (w *Watch) followFiles(changes *proc.Changes, result *WatchChanges) {
+func (w *Watch) followFiles(changes *proc.Changes, l *look) {
 	first := make(map[*proc.File]*proc.Pair)
 	for _, pair := range changes.Appeared {
 		if first[pair.File] == nil {
 			first[pair.File] = pair
 		}
 	}
-	for _, file := range changes.FilesAppeared {
-		if !w.lingering.Back(file) && first[file] != nil {
-			w.attach(first[file], proc.Process{}, result)
+	// What is back first: it is not to make room for the others.
+	appeared := slices.DeleteFunc(slices.Clone(changes.FilesAppeared), w.lingering.Back)
+	for _, file := range appeared {
+		if first[file] != nil {
+			w.attach(first[file], proc.Process{}, l)
 		}
 	}
 }
 
 // attach attaches to a file in a process, or in all where that is zero.
-func (w *Watch) attach(pair *proc.Pair, process proc.Process, result *WatchChanges) {
+func (w *Watch) attach(pair *proc.Pair, process proc.Process, l *look) {
 	key := watchKey{process.ID, pair.File.Identity()}
 	if w.ended() || w.has(key) {
 		return
 	}
 	a, err := w.attachPair(pair, process.PID)
+	if err != nil && retry.Classify(err) == retry.WithRoom && w.makeRoom(l) {
+		a, err = w.attachPair(pair, process.PID)
+	}
 	switch {
 	case err == nil:
-		w.add(key, &WatchAttachment{Attachment: a, Path: pair.Path, File: key.file, Process: process}, result)
+		w.add(key, &WatchAttachment{Attachment: a, Path: pair.Path, File: key.file, Process: process}, l)
 		return
 	case errors.Is(err, ErrClosed):
 		return
@@ -88,11 +113,13 @@ func (w *Watch) attach(pair *proc.Pair, process proc.Process, result *WatchChang
 	}
 	if key.process != (proc.ID{}) {
 		if running, err := process.IsRunning(); err == nil && !running {
-			result.Missed = append(result.Missed, pair)
+			l.Missed = append(l.Missed, pair)
 			return
 		}
 	}
-	result.Errors = append(result.Errors, &WatchError{Path: pair.Path, Process: pair.Process, Err: err})
+	if w.failed.Fail(retry.Key{PairKey: proc.PairKey{Process: process.ID, File: pair.File}}, err, retry.Classify(err)) {
+		l.Errors = append(l.Errors, &WatchError{Path: pair.Path, Process: pair.Process, Err: err})
+	}
 }
 
 func (w *Watch) attachPair(pair *proc.Pair, pid int) (*Attachment, error) {
@@ -108,8 +135,8 @@ func (w *Watch) attachPair(pair *proc.Pair, pid int) (*Attachment, error) {
 }
 
 // leave detaches from a file that no process has any more.
-func (w *Watch) leave(file *proc.File, result *WatchChanges) {
-	w.detach(watchKey{file: file.Identity()}, result)
+func (w *Watch) leave(file *proc.File, l *look) {
+	w.detach(watchKey{file: file.Identity()}, l)
 	if sel := w.selections[file]; sel != nil {
 		sel.Close()
 		delete(w.selections, file)
@@ -122,48 +149,49 @@ func (w *Watch) has(key watchKey) bool {
 	return w.attached[key] != nil
 }
 
-func (w *Watch) add(key watchKey, a *WatchAttachment, result *WatchChanges) {
+func (w *Watch) add(key watchKey, a *WatchAttachment, l *look) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.attached[key] = a
-	result.Attached = append(result.Attached, a)
+	l.Attached = append(l.Attached, a)
 }
 
-func (w *Watch) detach(key watchKey, result *WatchChanges) {
+func (w *Watch) detach(key watchKey, l *look) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if a := w.attached[key]; a != nil {
 		delete(w.attached, key)
-		result.Detached = append(result.Detached, a)
+		l.Detached = append(l.Detached, a)
 	}
 }
 
 // tell tells what has changed, and returns what is to be closed.
-func (w *Watch) tell(result *WatchChanges) []*Attachment {
-	if w.opts.Changed != nil && len(result.Attached)+len(result.Detached)+len(result.Missed)+len(result.Errors) > 0 {
-		w.opts.Changed(result)
+func (w *Watch) tell(l *look) []*Attachment {
+	if w.opts.Changed != nil && len(l.Attached)+len(l.Detached)+len(l.Missed)+len(l.Errors) > 0 {
+		w.opts.Changed(&l.WatchChanges)
 	}
 	var closed []*Attachment
-	for _, a := range result.Detached {
+	for _, a := range l.Detached {
 		closed = append(closed, a.Attachment)
 	}
 	return closed
 }
 
 // finish tells what has changed, and detaches in the background: the kernel takes its time, and other processes are
-// waiting to be attached.
-func (w *Watch) finish(result *WatchChanges) {
-	if closed := w.tell(result); len(closed) > 0 {
+// waiting to be attached. What lacked room is tried again then.
+func (w *Watch) finish(l *look) {
+	if closed := w.tell(l); len(closed) > 0 {
 		w.closing.Go(func() {
 			_ = CloseAll(closed...) // what it may fail with has no consequence: the kernel detaches all the same
+			w.tryAgain(retry.WithRoom)
 		})
 	}
 }
 
 // endAll detaches everything.
 func (w *Watch) endAll() error {
-	result := &WatchChanges{}
-	w.lingering.EndAll(func(file *proc.File) { w.leave(file, result) })
+	l := &look{}
+	w.endAllLinger(l)
 	for file, sel := range w.selections {
 		sel.Close()
 		delete(w.selections, file)
@@ -171,10 +199,10 @@ func (w *Watch) endAll() error {
 	w.mu.Lock()
 	for key, a := range w.attached {
 		delete(w.attached, key)
-		result.Detached = append(result.Detached, a)
+		l.Detached = append(l.Detached, a)
 	}
 	w.mu.Unlock()
-	return CloseAll(w.tell(result)...)
+	return CloseAll(w.tell(l)...)
 }
 
 // lingers tells whether a file stays attached for a while that no process has any more, as what is attached for every
@@ -183,9 +211,14 @@ func (w *Watch) lingers(file *proc.File) bool {
 	return w.opts.Linger >= 0 && w.has(watchKey{file: file.Identity()})
 }
 
+// endAllLinger detaches from all files that linger.
+func (w *Watch) endAllLinger(l *look) {
+	w.lingering.EndAll(func(file *proc.File) { w.leave(file, l) })
+}
+
 // endLinger detaches from a file that has lingered.
 func (w *Watch) endLinger(file *proc.File) {
-	result := &WatchChanges{}
-	w.leave(file, result)
-	w.finish(result)
+	l := &look{}
+	w.leave(file, l)
+	w.finish(l)
 }

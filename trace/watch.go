@@ -14,6 +14,7 @@ import (
 
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/linger"
+	"github.com/gousdt/gousdt/internal/retry"
 	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/usdt"
 )
@@ -33,7 +34,7 @@ type WatchOptions struct {
 	OptionsFor func(*proc.Pair) AttachOptions
 
 	// Proc says which processes are looked at, and how: its Filter, its Cache to share with other watches, its FS.
-	// The Handler in it is called too, before what it is told of is attached.
+	// The Handler in it is called too, before what it is told of is attached, and so is BeforePass.
 	Proc proc.Options
 
 	// PerProcess attaches to each process that the filter lets through by itself, so that no other process is hit.
@@ -50,7 +51,7 @@ type WatchOptions struct {
 
 	// Changed, if set, is told what was attached and detached, and what went wrong. It is called by one goroutine at
 	// a time: the one that calls Sync, SyncAll, Run, AttachAhead, Close or Session.Close, and by another one when a file
-	// has lingered. It must not call these.
+	// has lingered, or when there is room for what could not be attached. It must not call these.
 	Changed func(*WatchChanges)
 }
 
@@ -85,7 +86,7 @@ type WatchChanges struct {
 	// Missed are what processes had mapped that ended before it was attached, with PerProcess.
 	Missed []*proc.Pair
 	// Errors are what could not be looked at (of type *proc.Error) or attached (of type *WatchError). They hinder
-	// nothing else.
+	// nothing else. What is tried again and fails again is not among them, unless the text of the error is another one.
 	Errors []error
 }
 
@@ -104,6 +105,7 @@ type Watch struct {
 	following  sync.Mutex
 	selections map[*proc.File]*usdt.Selection // checked once for all processes
 	lingering  *linger.Files
+	failed     retry.Attempts
 	ahead      map[proc.ID]proc.Process // that something was attached to ahead, until they end
 
 	mu       sync.Mutex
@@ -122,6 +124,11 @@ type watchKey struct {
 // the session.
 //
 // Sites that are not fit to be attached are left out: usdt.Link.Unfit of the links of an attachment names them.
+//
+// Where the system's limits on open files or memory leave no room, what no process has any more is detached first. What the
+// system still refuses, though neither the file nor the session is to blame, is tried again before each look at all
+// processes, by SyncAll and Run, and what lacked room also as soon as the Watch has detached something. That takes no more
+// than about 100 ms at a time: of more, the rest has its turn next time.
 //
 // Errors: ErrClosed; that PerProcess cannot be had with the PIDs of Proc.FS.
 func (s *Session) Watch(patterns []elfnote.Pattern, opts *WatchOptions) (*Watch, error) {
@@ -150,6 +157,7 @@ func (s *Session) Watch(patterns []elfnote.Pattern, opts *WatchOptions) (*Watch,
 		}
 		w.follow(changes)
 	}
+	options.BeforePass = w.beforePass
 	w.watcher = proc.NewWatcher(patterns, &options)
 	if err := s.keepWatch(w); err != nil {
 		return nil, err
@@ -223,9 +231,9 @@ func (w *Watch) AttachAhead(process proc.Process, file *os.File) error {
 	if err != nil {
 		return err
 	}
-	result := &WatchChanges{}
-	w.add(key, &WatchAttachment{Attachment: a, Path: file.Name(), File: id, Process: process}, result)
-	w.finish(result)
+	l := &look{}
+	w.add(key, &WatchAttachment{Attachment: a, Path: file.Name(), File: id, Process: process}, l)
+	w.finish(l)
 	return nil
 }
 

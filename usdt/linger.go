@@ -3,11 +3,11 @@
 package usdt
 
 import (
-	"errors"
 	"time"
 
 	"github.com/cilium/ebpf"
 
+	"github.com/gousdt/gousdt/internal/retry"
 	"github.com/gousdt/gousdt/proc"
 )
 
@@ -23,25 +23,31 @@ func (w *Watch) lingers(file *proc.File) bool {
 
 // endLinger detaches from a file that has lingered.
 func (w *Watch) endLinger(file *proc.File) {
-	result := &WatchChanges{}
-	w.leave(file, result)
-	w.close(result.Detached)
-	w.tell(result)
+	l := &look{}
+	w.leave(file, l)
+	w.close(l.Detached)
+	w.tell(l)
 }
 
 // endAllLinger detaches from all files that linger.
-func (w *Watch) endAllLinger(result *WatchChanges) {
-	w.lingering.EndAll(func(file *proc.File) { w.leave(file, result) })
+func (w *Watch) endAllLinger(l *look) {
+	w.lingering.EndAll(func(file *proc.File) { w.leave(file, l) })
 }
 
-// attachSelection attaches to what a process has, in the place of what lingers if there is no room for both.
-func (w *Watch) attachSelection(prog *ebpf.Program, sel *Selection, opts *Options, result *WatchChanges) (*Link, error) {
+// attachSelection attaches to what a process has, in the place of what no process has any more if there is no room for both.
+func (w *Watch) attachSelection(prog *ebpf.Program, sel *Selection, opts *Options, l *look) (*Link, error) {
 	lnk, err := w.manager.AttachSelection(prog, sel, opts)
-	if w.lingering.Len() == 0 || !errors.As(err, new(*SpecsFullError)) && !errors.As(err, new(*AddressesFullError)) {
+	if err == nil || whenAgain(err) != retry.WithRoom || !w.makeRoom(l) {
 		return lnk, err
 	}
-	before := len(result.Detached)
-	w.endAllLinger(result)
-	_ = CloseAll(linksOf(result.Detached[before:])...) // their room is free once nothing can hit them any more
 	return w.manager.AttachSelection(prog, sel, opts)
+}
+
+// makeRoom detaches from what has disappeared and from what lingers. It tells whether there was anything.
+func (w *Watch) makeRoom(l *look) bool {
+	before := len(l.Detached)
+	w.detachGone(l)
+	w.endAllLinger(l)
+	_ = CloseAll(linksOf(l.Detached[before:])...) // their room is free once nothing can hit them any more
+	return len(l.Detached) > before
 }

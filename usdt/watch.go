@@ -14,6 +14,7 @@ import (
 
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/linger"
+	"github.com/gousdt/gousdt/internal/retry"
 	"github.com/gousdt/gousdt/proc"
 )
 
@@ -54,7 +55,7 @@ func (p *WatchProgram) options(pair *proc.Pair) Options {
 // WatchOptions say which processes a Watch is about. The zero value, and nil, are all processes of the system.
 type WatchOptions struct {
 	// Proc says which processes are looked at, and how: its Filter, its Cache to share with other watches, its FS.
-	// The Handler in it is called too, after programs have been attached and before Changed is.
+	// The Handler in it is called too, after programs have been attached and before Changed is, and so is BeforePass.
 	Proc proc.Options
 
 	// PerProcess attaches to each process that the filter lets through by itself, so that no other process is hit.
@@ -71,8 +72,8 @@ type WatchOptions struct {
 	Linger time.Duration
 
 	// Changed, if set, is told what was attached and detached, and what went wrong. It is called by one goroutine at
-	// a time: the one that looks, so by Sync, SyncAll, Run and Close, and by another one when a file has lingered. It
-	// must not call these.
+	// a time: the one that looks, so by Sync, SyncAll, Run and Close, and by another one when a file has lingered, or when
+	// there is room for what could not be attached. It must not call these.
 	Changed func(*WatchChanges)
 }
 
@@ -109,7 +110,8 @@ type WatchChanges struct {
 	// Detached are closed at the moment, together. A Close of one's Link waits until that is done.
 	Detached []*Attachment
 	// Errors are what could not be looked at (of type *proc.Error) or attached (*WatchError). That a process has exited
-	// meanwhile is not among them, nor that a file has no probes for some of the programs.
+	// meanwhile is not among them, nor that a file has no probes for some of the programs. What is tried again and fails
+	// again is not, unless the text of the error is another one.
 	Errors []error
 }
 
@@ -124,7 +126,8 @@ type Watch struct {
 	following sync.Mutex
 	files     map[*proc.File]*watchedFile
 	lingering *linger.Files
-	ending    bool // nothing is to linger any more
+	failed    retry.Attempts
+	ending    bool // nothing is to linger any more, nor to be tried again
 
 	// mu is held, beside following, to change what comes next: either is enough to read it.
 	mu       sync.Mutex
@@ -138,6 +141,11 @@ type Watch struct {
 //
 // What a look finds to attach is attached program by program, in their order, so that a program can count on those before it;
 // what it finds to detach is detached together. A program that cannot be attached somewhere does not keep the others from it.
+//
+// Where the maps of the Manager, or the system's limits on open files or memory, leave no room, what no process has any
+// more is detached first. What could still not be attached, though neither the file nor the program is to blame, is tried
+// again before each look at all processes, by SyncAll and Run, and what lacked room also as soon as the Watch has detached
+// something. That takes no more than about 100 ms at a time: of more, the rest has its turn next time.
 //
 // Errors: *ProgramError for a program that was loaded otherwise than for this Manager; others say that there is none, or that
 // processes of this proc file system cannot be attached to.
@@ -173,7 +181,7 @@ func (m *Manager) Watch(programs []WatchProgram, opts *WatchOptions) (*Watch, er
 		w.opts.Linger = DefaultLinger
 	}
 	options := opts.Proc
-	options.Handler = w.follow
+	options.Handler, options.BeforePass = w.follow, w.beforePass
 	w.watcher = proc.NewWatcher(patterns, &options)
 	return w, nil
 }
@@ -212,10 +220,10 @@ func (w *Watch) Close() error {
 	err := w.watcher.Close()
 
 	w.following.Lock()
-	result := &WatchChanges{}
-	w.endAllLinger(result)
-	w.close(result.Detached)
-	w.tell(result)
+	l := &look{}
+	w.endAllLinger(l)
+	w.close(l.Detached)
+	w.tell(l)
 	w.following.Unlock()
 	w.closing.Wait()
 	return err

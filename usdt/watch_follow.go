@@ -9,6 +9,7 @@ import (
 	"github.com/cilium/ebpf"
 
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/retry"
 	"github.com/gousdt/gousdt/proc"
 )
 
@@ -18,11 +19,18 @@ type place struct {
 	key  proc.PairKey
 }
 
+// A look is what comes of a look at the processes.
+type look struct {
+	WatchChanges
+	gone *proc.Changes // what has disappeared of these is still attached; nil once it is not
+}
+
 // follow attaches to what has appeared and detaches from what has disappeared.
 func (w *Watch) follow(changes *proc.Changes) {
 	w.following.Lock()
 	defer w.following.Unlock()
-	result := &WatchChanges{Errors: slices.Clone(changes.Errors)}
+	l := &look{gone: changes}
+	l.Errors = slices.Clone(changes.Errors)
 
 	var places []place
 	first := make(map[*proc.File]*proc.Pair)
@@ -40,36 +48,44 @@ func (w *Watch) follow(changes *proc.Changes) {
 			places = append(places, place{first[file], proc.PairKey{File: file}})
 		}
 	}
-	places = append(places, w.moved(changes.Moved, result)...)
-	w.attach(places, result)
-
-	for _, pair := range changes.Disappeared {
-		w.detach(pair.Key(), result)
-	}
-	for _, file := range changes.FilesDisappeared {
-		if w.lingers(file) {
-			w.lingering.Leave(file, w.opts.Linger)
-		} else {
-			w.leave(file, result)
-		}
-	}
-	w.close(result.Detached)
+	places = append(places, w.moved(changes.Moved, l)...)
+	w.attach(places, l)
+	w.detachGone(l)
+	w.close(l.Detached)
 	if w.opts.Proc.Handler != nil {
 		w.opts.Proc.Handler(changes)
 	}
-	w.tell(result)
+	w.tell(l)
+}
+
+// detachGone detaches from what has disappeared, unless that has been done.
+func (w *Watch) detachGone(l *look) {
+	if l.gone == nil {
+		return
+	}
+	for _, pair := range l.gone.Disappeared {
+		w.detach(pair.Key(), l)
+	}
+	for _, file := range l.gone.FilesDisappeared {
+		if w.lingers(file) {
+			w.lingering.Leave(file, w.opts.Linger)
+		} else {
+			w.leave(file, l)
+		}
+	}
+	l.gone = nil
 }
 
 // tell tells what has changed.
-func (w *Watch) tell(result *WatchChanges) {
-	if w.opts.Changed != nil && len(result.Attached)+len(result.Detached)+len(result.Errors) > 0 {
-		w.opts.Changed(result)
+func (w *Watch) tell(l *look) {
+	if w.opts.Changed != nil && len(l.Attached)+len(l.Detached)+len(l.Errors) > 0 {
+		w.opts.Changed(&l.WatchChanges)
 	}
 }
 
 // leave detaches from a file that no process has any more.
-func (w *Watch) leave(file *proc.File, result *WatchChanges) {
-	w.detach(proc.PairKey{File: file}, result)
+func (w *Watch) leave(file *proc.File, l *look) {
+	w.detach(proc.PairKey{File: file}, l)
 	if known := w.files[file]; known != nil {
 		known.selection.Close()
 		delete(w.files, file)
@@ -77,21 +93,21 @@ func (w *Watch) leave(file *proc.File, result *WatchChanges) {
 }
 
 // moved returns the pairs to be attached anew since their addresses have changed, where programs know their sites by these.
-func (w *Watch) moved(pairs []*proc.Pair, result *WatchChanges) []place {
+func (w *Watch) moved(pairs []*proc.Pair, l *look) []place {
 	if w.manager.mode != ModeSingleIPMap {
 		return nil
 	}
 	var places []place
-	before := len(result.Detached)
+	before := len(l.Detached)
 	for _, pair := range pairs {
 		attached := appendAttached(nil, w.attached[pair.Key()])
 		if !w.perProcess(pair.File) || len(attached) > 0 && slices.Equal(attached[0].mappings, pair.Mappings) {
 			continue
 		}
-		w.detach(pair.Key(), result)
+		w.detach(pair.Key(), l)
 		places = append(places, place{pair, pair.Key()})
 	}
-	_ = CloseAll(linksOf(result.Detached[before:])...) // first, so that no hit is seen by both
+	_ = CloseAll(linksOf(l.Detached[before:])...) // first, so that no hit is seen by both
 	return places
 }
 
@@ -100,37 +116,37 @@ func (w *Watch) perProcess(file *proc.File) bool {
 }
 
 // attach attaches to places what is not attached there already, one program after the other.
-func (w *Watch) attach(places []place, result *WatchChanges) {
+func (w *Watch) attach(places []place, l *look) {
 	files := make([]*watchedFile, len(places))
 	for i, at := range places {
 		var err error
 		if files[i], err = w.file(at.pair); err != nil {
-			w.fail(at, nil, err, result)
+			w.fail(at, wholeFile, err, l)
 		}
 	}
 	for n := range w.programs {
 		for i, at := range places {
 			if files[i] != nil {
-				w.attachProgram(n, at, &files[i].parts[n], result)
+				w.attachProgram(n, at, &files[i].parts[n], l)
 			}
 		}
 	}
 }
 
 // attachProgram attaches a program, given by its number, to its part of a file.
-func (w *Watch) attachProgram(n int, at place, part *filePart, result *WatchChanges) {
+func (w *Watch) attachProgram(n int, at place, part *filePart, l *look) {
 	program := &w.programs[n]
 	switch {
 	case part.err != nil:
-		w.fail(at, program.Program, part.err, result)
+		w.fail(at, n, part.err, l)
 		return
 	case part.selection == nil, w.attached[at.key] != nil && w.attached[at.key][n] != nil:
 		return
 	}
 	options := program.options(at.pair)
-	lnk, err := w.attachSelection(program.Program, part.selection.ForPID(at.key.Process.PID), &options, result)
+	lnk, err := w.attachSelection(program.Program, part.selection.ForPID(at.key.Process.PID), &options, l)
 	if err != nil {
-		w.fail(at, program.Program, err, result)
+		w.fail(at, n, err, l)
 		return
 	}
 	a := &Attachment{Link: lnk, Program: program.Program, Options: options, File: at.pair.File, Path: at.pair.Path}
@@ -143,30 +159,39 @@ func (w *Watch) attachProgram(n int, at place, part *filePart, result *WatchChan
 	}
 	w.attached[at.key][n] = a
 	w.mu.Unlock()
-	result.Attached = append(result.Attached, a)
+	l.Attached = append(l.Attached, a)
 }
 
-// fail reports what could not be attached, unless that is because the process has gone.
-func (w *Watch) fail(at place, program *ebpf.Program, err error, result *WatchChanges) {
+// fail reports that a program could not be attached, given by its number or wholeFile, unless that is because the process
+// has gone, or has been reported. It is tried again if it may succeed.
+func (w *Watch) fail(at place, n int, err error, l *look) {
 	if gone := new(ProcessError); errors.As(err, &gone) && at.key.Process != (proc.ID{}) {
 		if running, err := at.pair.Process.IsRunning(); err == nil && !running {
 			return
 		}
 	}
-	result.Errors = append(result.Errors, &WatchError{
+	if !w.failed.Fail(retry.Key{PairKey: at.key, Program: n}, err, whenAgain(err)) {
+		return
+	}
+	var program *ebpf.Program
+	if n != wholeFile {
+		program = w.programs[n].Program
+	}
+	l.Errors = append(l.Errors, &WatchError{
 		Program: program, Name: programName(program), Path: at.pair.Path, Process: at.pair.Process, Err: err,
 	})
 }
 
 // detach has all programs closed that are attached there.
-func (w *Watch) detach(key proc.PairKey, result *WatchChanges) {
+func (w *Watch) detach(key proc.PairKey, l *look) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	result.Detached = appendAttached(result.Detached, w.attached[key])
+	l.Detached = appendAttached(l.Detached, w.attached[key])
 	delete(w.attached, key)
 }
 
-// close detaches in the background: the kernel takes its time, and other processes are waiting to be attached.
+// close detaches in the background: the kernel takes its time, and other processes are waiting to be attached. What lacked
+// room is tried again then.
 func (w *Watch) close(attachments []*Attachment) {
 	if len(attachments) == 0 {
 		return
@@ -174,6 +199,7 @@ func (w *Watch) close(attachments []*Attachment) {
 	w.closing.Go(func() {
 		// What closing a link may fail with has no consequence: the kernel detaches it all the same.
 		_ = CloseAll(linksOf(attachments)...)
+		w.tryAgain(retry.WithRoom)
 	})
 }
 

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+//go:build linux
+
+package trace_test
+
+import (
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/go-quicktest/qt"
+
+	"github.com/gousdt/gousdt/proc"
+	"github.com/gousdt/gousdt/trace"
+)
+
+// noDescriptors has this process get no descriptor any more until what it returns is called.
+func noDescriptors(t *testing.T) (restore func()) {
+	t.Helper()
+	var limit syscall.Rlimit
+	qt.Assert(t, qt.IsNil(syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit)))
+	restore = func() { qt.Check(t, qt.IsNil(syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit))) }
+	t.Cleanup(restore)
+	qt.Assert(t, qt.IsNil(syscall.Setrlimit(syscall.RLIMIT_NOFILE, &syscall.Rlimit{Cur: 0, Max: limit.Max})))
+	return restore
+}
+
+func TestWatchTriesAgainWhatTheSystemRefused(t *testing.T) {
+	for name, perProcess := range map[string]bool{"per file": false, "per process": true} {
+		t.Run(name, func(t *testing.T) {
+			s := newSession(t, nil)
+			process := start(t, "target-pie")
+			var attached []*trace.WatchAttachment
+			var failed []error
+			tries := 0
+			opts := &trace.WatchOptions{
+				Proc: only(process.path), PerProcess: perProcess,
+				Changed: func(changes *trace.WatchChanges) {
+					attached = append(attached, changes.Attached...)
+					failed = append(failed, changes.Errors...)
+				},
+			}
+			var restore func()
+			opts.OptionsFor = func(*proc.Pair) trace.AttachOptions { // called before the attachment
+				if tries++; tries <= 3 {
+					restore = noDescriptors(t)
+				}
+				return trace.AttachOptions{}
+			}
+			w := watch(t, s, opts, "gousdt_test:three")
+			for range 3 {
+				_ = w.SyncAll() // it may lack descriptors, too
+				restore()
+			}
+			qt.Assert(t, qt.Equals(tries, 3))
+			qt.Assert(t, qt.HasLen(failed, 1), qt.Commentf("told once"))
+			qt.Assert(t, qt.ErrorIs(failed[0], syscall.EMFILE))
+			qt.Assert(t, qt.HasLen(attached, 0))
+
+			qt.Assert(t, qt.IsNil(w.SyncAll()))
+			qt.Assert(t, qt.HasLen(attached, 1))
+			process.fires(t, s)
+			qt.Assert(t, qt.IsNil(w.SyncAll()))
+			qt.Assert(t, qt.Equals(tries, 4))
+			qt.Assert(t, qt.HasLen(failed, 1))
+		})
+	}
+}
+
+func TestWhatLingersMakesRoom(t *testing.T) {
+	s := newSession(t, nil)
+	process, another := start(t, "target-static"), copyOf(t, "target-static")
+	var c changed
+	opts := &trace.WatchOptions{Proc: only(process.path, another), Linger: time.Hour}
+	tell := c.tell(t)
+	restore := func() {}
+	opts.Changed = func(changes *trace.WatchChanges) {
+		if len(changes.Detached) > 0 {
+			restore() // as if those of what is detached were enough
+		}
+		tell(changes)
+	}
+	lacking := false
+	opts.OptionsFor = func(*proc.Pair) trace.AttachOptions {
+		if lacking {
+			lacking, restore = false, noDescriptors(t)
+		}
+		return trace.AttachOptions{}
+	}
+	w := watch(t, s, opts, "gousdt_test:three")
+	qt.Assert(t, qt.IsNil(w.SyncAll()))
+	first := await(t, c.attached)
+	lacking = true
+	process.Kill()
+	other := startFile(t, another)
+	qt.Assert(t, qt.IsNil(w.SyncAll()))
+	qt.Assert(t, qt.Equals(await(t, c.detached), first))
+	qt.Assert(t, qt.Equals(await(t, c.attached).Path, another))
+	other.fires(t, s)
+}
+
+func TestWatchDoesNotTryAgainInVain(t *testing.T) {
+	s := newSession(t, &trace.Options{Filter: "arg0 == 1 && arg0 == 2"})
+	process := start(t, "target-static")
+	tries, failed := 0, 0
+	w := watch(t, s, &trace.WatchOptions{
+		OptionsFor: func(*proc.Pair) trace.AttachOptions { tries++; return trace.AttachOptions{} },
+		Proc:       only(process.path),
+		Changed:    func(changes *trace.WatchChanges) { failed += len(changes.Errors) },
+	}, "gousdt_test:none")
+	for range 3 {
+		qt.Assert(t, qt.IsNil(w.SyncAll()))
+	}
+	qt.Assert(t, qt.Equals(tries, 1))
+	qt.Assert(t, qt.Equals(failed, 1))
+}

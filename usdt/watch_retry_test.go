@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+//go:build linux
+
+package usdt_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/go-quicktest/qt"
+
+	"github.com/gousdt/gousdt/internal/testprog"
+	"github.com/gousdt/gousdt/proc"
+	"github.com/gousdt/gousdt/usdt"
+)
+
+// withoutRoom watches a probe of programs, with cookies that have each file take a spec of its own, of which there is one.
+// What is attached and detached, and what fails, is sent to the channels.
+func withoutRoom(t *testing.T, c *collector, opts usdt.WatchOptions, paths ...string) (w *usdt.Watch, attached chan *usdt.Attachment, failed chan error) {
+	t.Helper()
+	attached, failed = make(chan *usdt.Attachment, 100), make(chan error, 100)
+	programs := watching(t, c.Collect, "*:three")
+	programs[0].OptionsFor = func(pair *proc.Pair) usdt.Options {
+		for i, path := range paths {
+			if path == pair.Path {
+				return usdt.Options{Cookie: uint64(i + 1)}
+			}
+		}
+		t.Errorf("no cookie for %s", pair.Path)
+		return usdt.Options{}
+	}
+	opts.Proc.Filter = only(paths...)
+	opts.Changed = func(changes *usdt.WatchChanges) {
+		for _, a := range changes.Attached {
+			attached <- a
+		}
+		for _, err := range changes.Errors {
+			failed <- err
+		}
+	}
+	w, err := c.Watch(programs, &opts)
+	qt.Assert(t, qt.IsNil(err))
+	t.Cleanup(func() { w.Close() })
+	return w, attached, failed
+}
+
+func TestWatchAttachesWhatLackedRoomWhenThereIsSome(t *testing.T) {
+	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
+		for name, perProcess := range map[string]bool{"per file": false, "per process": true} {
+			t.Run(name, func(t *testing.T) {
+				c := newCollector(t, &usdt.ManagerOptions{Mode: mode, MaxSpecs: 1})
+				one, two := copies(t, "target-pie")
+				w, attached, failed := withoutRoom(t, c, usdt.WatchOptions{PerProcess: perProcess, Linger: -1}, one, two)
+				first := testprog.Start(t, one)
+				qt.Assert(t, qt.IsNil(w.SyncAll()))
+				qt.Assert(t, qt.Equals(await(t, attached).Path, one))
+
+				found, other := testprog.Start(t, two), testprog.Start(t, two)
+				qt.Assert(t, qt.IsNil(w.Sync(found.PID)))
+				var full *usdt.SpecsFullError
+				qt.Assert(t, qt.ErrorAs(await(t, failed), &full))
+				found.Kill() // the one that the file was found in is not the one that it will be attached with
+				qt.Assert(t, qt.IsNil(w.Sync(other.PID)))
+				if perProcess || mode == usdt.ModeSingleIPMap {
+					qt.Assert(t, qt.ErrorAs(await(t, failed), &full))
+				}
+				for range 3 {
+					qt.Assert(t, qt.IsNil(w.SyncAll()))
+				}
+				qt.Assert(t, qt.HasLen(w.Attachments(), 1))
+				qt.Assert(t, qt.HasLen(failed, 0), qt.Commentf("it has been told"))
+
+				first.Kill()
+				qt.Assert(t, qt.IsNil(w.SyncAll()))
+				qt.Assert(t, qt.Equals(await(t, attached).Path, two), qt.Commentf("without another look"))
+				c.fires(t, other, "three", 0, 2)
+				qt.Assert(t, qt.HasLen(failed, 0))
+			})
+		}
+	})
+}
+
+func TestWatchDetachesWhatHasGoneWhereThereIsNoRoomForBoth(t *testing.T) {
+	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
+		for name, linger := range map[string]time.Duration{"lingering": time.Hour, "at once": -1} {
+			t.Run(name, func(t *testing.T) {
+				c := newCollector(t, &usdt.ManagerOptions{Mode: mode, MaxSpecs: 1})
+				one, two := copies(t, "target-pie")
+				w, attached, failed := withoutRoom(t, c, usdt.WatchOptions{Linger: linger}, one, two)
+				process := testprog.Start(t, one)
+				qt.Assert(t, qt.IsNil(w.SyncAll()))
+				qt.Assert(t, qt.Equals(await(t, attached).Path, one))
+
+				process.Kill()
+				process = testprog.Start(t, two)
+				qt.Assert(t, qt.IsNil(w.SyncAll()))
+				qt.Assert(t, qt.HasLen(attached, 1), qt.Commentf("within the same look"))
+				qt.Assert(t, qt.Equals(await(t, attached).Path, two))
+				qt.Assert(t, qt.HasLen(failed, 0))
+				qt.Assert(t, qt.HasLen(w.Attachments(), 1))
+				c.fires(t, process, "three", 0, 2)
+			})
+		}
+	})
+}
+
+// Somebody else makes the room, of which the watch does not know.
+func TestWatchTriesAgainBeforeEachPass(t *testing.T) {
+	c := newCollector(t, &usdt.ManagerOptions{MaxSpecs: 1})
+	path, other := copies(t, "target-static")
+	link := c.attach(t, c.Collect, usdt.Target{Path: other}, "three", &usdt.Options{Cookie: 7})
+	called := 0
+	w, attached, failed := withoutRoom(t, c, usdt.WatchOptions{
+		Proc: proc.Options{BeforePass: func() { called++ }},
+	}, path)
+	process := testprog.Start(t, path)
+	for range 3 {
+		qt.Assert(t, qt.IsNil(w.SyncAll()))
+	}
+	qt.Assert(t, qt.HasLen(failed, 1))
+	qt.Assert(t, qt.HasLen(attached, 0))
+
+	qt.Assert(t, qt.IsNil(link.Close()))
+	qt.Assert(t, qt.IsNil(w.SyncAll()))
+	qt.Assert(t, qt.HasLen(attached, 1))
+	c.fires(t, process, "three", 0, 1)
+	qt.Assert(t, qt.Equals(called, 4))
+}
+
+func TestWatchDoesNotTryAgainInVain(t *testing.T) {
+	c := newCollector(t, &usdt.ManagerOptions{MaxSpecs: 1})
+	path, _ := copies(t, "target-static")
+	tries := make([]int, 3)
+	programs := append(watching(t, c.Collect3, "*:structure"), watching(t, c.Collect12, "*:three", "*:twelve")...)
+	programs = append(programs, watching(t, c.Collect, "gousdt_broken:no_nop")...)
+	for n := range programs {
+		programs[n].OptionsFor = func(*proc.Pair) usdt.Options {
+			tries[n]++
+			return usdt.Options{Strict: n == 0}
+		}
+	}
+	w, told := watchTold(t, c, programs, usdt.WatchOptions{}, path)
+	process := testprog.Start(t, path)
+	qt.Assert(t, qt.IsNil(w.Sync(process.PID)))
+	qt.Assert(t, qt.HasLen(told.Errors, 3))
+	for i, is := range []func(error) bool{is[*usdt.ArgumentError], is[*usdt.SpecsFullError], is[*usdt.NotNopError]} {
+		qt.Assert(t, qt.IsTrue(is(told.Errors[i])), qt.Commentf("%v", told.Errors[i]))
+	}
+	*told = usdt.WatchChanges{}
+	for range 3 {
+		qt.Assert(t, qt.IsNil(w.SyncAll()))
+	}
+	qt.Assert(t, qt.HasLen(told.Errors, 0))
+	qt.Assert(t, qt.DeepEquals(tries, []int{1, 1, 0}))
+}
