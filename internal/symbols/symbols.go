@@ -71,6 +71,9 @@ func (r *Resolver) Find(strings iter.Seq[string]) {
 	var args []argspec.Arg
 	count := 0
 	for text := range strings {
+		if !mayName(text) {
+			continue
+		}
 		args = argspec.AppendParse(args[:0], &target, text)
 		if count += len(args); count >= maxFound {
 			break
@@ -90,6 +93,25 @@ func (r *Resolver) Find(strings iter.Seq[string]) {
 	if len(missing) > 0 && r.openDebug() {
 		r.debug.FindSymbols(missing)
 	}
+}
+
+// mayName tells whether there may be a symbol in an argument string, far faster than by parsing it: a word begins with a letter
+// where there is no percent sign, which registers of x86 have.
+func mayName(text string) bool {
+	before := byte(0)
+	for i := range len(text) {
+		c := text[i]
+		if isLetter(c) && before != '%' && !isLetter(before) && (before < '0' || before > '9') {
+			return true
+		}
+		before = c
+	}
+	return false
+}
+
+// isLetter tells what a symbol may begin with.
+func isLetter(c byte) bool {
+	return 'a' <= c|0x20 && c|0x20 <= 'z' || c == '_' || c == '.' || c >= 0x80
 }
 
 // symbol looks in the file, and then in its debug file.

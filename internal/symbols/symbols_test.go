@@ -130,3 +130,20 @@ func TestFindingIsBounded(t *testing.T) {
 	_, err = r.Target().Symbol("a")
 	qt.Check(t, qt.ErrorIs(err, elfnote.ErrSymbolNotFound))
 }
+
+func TestTextsThatMayNameSymbols(t *testing.T) {
+	for text, want := range map[string]bool{
+		"":                             false,
+		"8@%rdi -4@%esi 4@-1608(%rbp)": false,
+		"-4f@%xmm0 8@$-1 8@8(%rax,%r8d,4) 4@%r10d": false,
+		"8@counter(%rip)":                          true,
+		"8@-8+_x(%rip)":                            true,
+		"8@$.data":                                 true,
+		"8@$\xc3\xa4":                              true,
+		"4@%lo(x)(a4)":                             true,
+		"8@x0":                                     true, // a register of arm64
+		"8@%rax 8@table(,%rdi,4)":                  true,
+	} {
+		qt.Check(t, qt.Equals(mayName(text), want), qt.Commentf("%s", text))
+	}
+}
