@@ -5,8 +5,11 @@ package trace
 import (
 	"bytes"
 	"debug/elf"
+	"fmt"
 	"slices"
 	"time"
+
+	"github.com/gousdt/gousdt/internal/terminal"
 )
 
 // Event is one hit of a probe.
@@ -52,6 +55,26 @@ type Registers struct {
 	// General are by the numbers that DWARF gives them. x86-64: rax, rdx, rcx, rbx, rsi, rdi, rbp, rsp, r8 to r15;
 	// arm64: x0 to x30, sp; riscv64: x0 to x31; s390x: r0 to r15.
 	General []uint64
+}
+
+// String returns the probe, the process and the arguments in one line, as in
+//
+//	postgresql:query__start in process 7 (postgres): "SELECT 1"
+//
+// for a person: what it looks like may change. Bytes that would do something to a terminal are escaped.
+func (e *Event) String() string {
+	b := fmt.Appendf(nil, "%s in process %d", terminal.Escape(e.Probe.String()), e.PID)
+	if e.Command != "" {
+		b = fmt.Appendf(b, " (%s)", terminal.Escape(e.Command))
+	}
+	for i, arg := range e.Args {
+		separator := ", "
+		if i == 0 {
+			separator = ": "
+		}
+		b = arg.AppendTo(append(b, separator...))
+	}
+	return string(b)
 }
 
 // Clone returns a copy that stays valid when the iteration goes on.

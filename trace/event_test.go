@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package trace
+
+import (
+	"testing"
+
+	"github.com/go-quicktest/qt"
+)
+
+func TestEventInWords(t *testing.T) {
+	e := &Event{Probe: &Probe{Provider: "postgresql", Name: "query__start"}, PID: 7}
+	qt.Assert(t, qt.Equals(e.String(), "postgresql:query__start in process 7"))
+
+	e.Command = "a\x1b[31m"
+	e.Args = []Value{{kind: Signed, size: 4, bits: ^uint64(0), state: Present}, {state: Unreadable}}
+	qt.Assert(t, qt.Equals(e.String(), `postgresql:query__start in process 7 (a\x1b[31m): -1, <unreadable>`))
+}
