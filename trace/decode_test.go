@@ -48,7 +48,7 @@ func sample(t testing.TB) (*decoder, []byte) {
 	order.PutUint64(raw[r.Time:], 1_000_000_007)
 	order.PutUint64(raw[r.Process:], 12<<32|34)
 	copy(raw[r.Command:], "worker\x00junk")
-	order.PutUint64(raw[r.Args[0].Value:], 0xfffffffb) // as a load of 4 bytes leaves it
+	order.PutUint32(raw[r.Args[0].Value:], 0xfffffffb)
 	order.PutUint64(raw[r.Args[1].Value:], 0x7f0000001000)
 	order.PutUint16(raw[r.Args[3].Value:], 0x8000)
 	order.PutUint64(raw[r.Args[4].Value:], math.Float64bits(-0.5))
