@@ -39,7 +39,8 @@ type Extension uint8
 const (
 	// NoExtension: all bits of the register count.
 	NoExtension Extension = iota
-	// ZeroExtend32: the low 32 bits count, as an unsigned number (arm64's uxtw).
+	// ZeroExtend32: the low 32 bits count, as an unsigned number (arm64's
+	// uxtw).
 	ZeroExtend32
 	// SignExtend32: the low 32 bits count, as a signed number (arm64's sxtw).
 	SignExtend32
@@ -153,8 +154,8 @@ func (a Arg) Type() string {
 }
 
 // Location returns where the value is: a number ("17", "-1"), a register
-// ("eax"), an address in brackets ("[rbp-20]", "[rax+rcx*8+16]", "[x2+sxtw(w9)*4]",
-// "[0x404010]"), or "unavailable: reason (raw)".
+// ("eax"), an address in brackets ("[rbp-20]", "[rax+rcx*8+16]",
+// "[x2+sxtw(w9)*4]", "[0x404010]"), or "unavailable: reason (raw)".
 func (a Arg) Location() string {
 	switch a.Kind {
 	case Constant:

@@ -13,10 +13,11 @@
 // constant, a register or an address in memory. The same argument on arm64 may
 // be "-4@[sp, 12]", on s390x "-4@164(%r15)", on ppc64 "-4@28(1)".
 //
-// [Parse] turns such a string into one [Arg] per argument, by the machine of the
-// file and not of the host, so that the files of any machine can be listed on
-// any other. [Encode] turns the result into the [Spec] that a BPF program reads
-// at a hit, which names registers by their place in the kernel's struct pt_regs.
+// [Parse] turns such a string into one [Arg] per argument, by the machine of
+// the file and not of the host, so that the files of any machine can be listed
+// on any other. [Encode] turns the result into the [Spec] that a BPF program
+// reads at a hit, which names registers by their place in the kernel's struct
+// pt_regs.
 //
 // # What cannot be read
 //

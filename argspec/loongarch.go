@@ -79,8 +79,8 @@ func (p *parser) loongArchSigil() (Register, error) {
 	return p.loongArchNamed(lower(p.word()))
 }
 
-// loongArchNamed returns the register of a name in lower case, the zero Register
-// for r0. Register N is word N of struct user_pt_regs in
+// loongArchNamed returns the register of a name in lower case, the zero
+// Register for r0. Register N is word N of struct user_pt_regs in
 // arch/loongarch/include/uapi/asm/ptrace.h, with which struct pt_regs begins:
 // regs[32], orig_a0, csr_era.
 func (p *parser) loongArchNamed(name string) (Register, error) {

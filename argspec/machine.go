@@ -59,8 +59,8 @@ func (p *parser) parseSyntax() error {
 	return unavailable(ErrMachine, p.target.Machine.String())
 }
 
-// named returns the register of a name in lower case, without sigils. A register
-// that always reads as 0 is the zero Register.
+// named returns the register of a name in lower case, without sigils. A
+// register that always reads as 0 is the zero Register.
 func (p *parser) named(name string) (Register, error) {
 	switch p.target.Machine {
 	case elf.EM_X86_64, elf.EM_386:
@@ -128,7 +128,8 @@ func noRegister(name string, vector bool) error {
 	return unavailable(ErrRegister, quote(name))
 }
 
-// relocationFunction returns the error for #:got_lo12:, %pcrel_lo() and their kind.
+// relocationFunction returns the error for #:got_lo12:, %pcrel_lo() and their
+// kind.
 func relocationFunction(name string) error {
 	if isThreadLocal(name) {
 		return unavailable(ErrThreadLocal, name)

@@ -74,8 +74,8 @@ func (p *parser) riscvLow() error {
 
 // riscvNamed returns the register of a name in lower case, the zero Register
 // for zero and x0. Register xN is word N of struct user_regs_struct in
-// arch/riscv/include/uapi/asm/ptrace.h, with which struct pt_regs begins; pc has
-// the place of x0.
+// arch/riscv/include/uapi/asm/ptrace.h, with which struct pt_regs begins; pc
+// has the place of x0.
 func (p *parser) riscvNamed(name string) (Register, error) {
 	n := riscvNumber(name)
 	switch {

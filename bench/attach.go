@@ -21,7 +21,8 @@ const (
 // attachedSpecs bounds how many specs the sites of a synthetic file share.
 const attachedSpecs = 100
 
-// specsFor returns how many specs the sites of a probe have: more than most real ones, which have one.
+// specsFor returns how many specs the sites of a probe have: more than most
+// real ones, which have one.
 func specsFor(sites int) int { return max(1, min(attachedSpecs, sites/10)) }
 
 func attachRows() []row {
@@ -47,7 +48,8 @@ func attachRows() []row {
 	}
 }
 
-// attachers returns who attaches a program to all sites of the first probe of a file.
+// attachers returns who attaches a program to all sites of the first probe of a
+// file.
 func (e *env) attachers(file synth.File) ([]compare.Contestant, error) {
 	path, err := e.synthetic(file)
 	if err != nil {
@@ -64,7 +66,8 @@ func (e *env) attachers(file synth.File) ([]compare.Contestant, error) {
 	}, nil
 }
 
-// prepare returns what attaches to all sites of a file, and the sites as the kernel wants them.
+// prepare returns what attaches to all sites of a file, and the sites as the
+// kernel wants them.
 func (e *env) prepare(path string) (*attacher, *rawSites, error) {
 	a, err := e.attacher(usdt.ManagerOptions{})
 	if err != nil {
@@ -74,13 +77,15 @@ func (e *env) prepare(path string) (*attacher, *rawSites, error) {
 	return a, raw, err
 }
 
-// Attaching by perf events is fast, but it takes a tenth of a second for each to detach.
+// Attaching by perf events is fast, but it takes a tenth of a second for each
+// to detach.
 const (
 	maxPerfSites  = 100
 	manyPerfSites = 10
 )
 
-// attachByLibbpf attaches to the first probe of a file, primed by that of another one.
+// attachByLibbpf attaches to the first probe of a file, primed by that of
+// another one.
 func (e *env) attachByLibbpf(path, other string, sites int) compare.Contestant {
 	p, mode, err := e.libbpf()
 	if err != nil {

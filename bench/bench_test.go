@@ -13,8 +13,9 @@ import (
 	"github.com/gousdt/gousdt/bench/internal/compare"
 )
 
-// BenchmarkRows has every contestant of every row do its work, one after the other, for profiles and for
-// -benchtime=1x, by which CI sees that all of this still works. To compare them, run the command.
+// BenchmarkRows has every contestant of every row do its work, one after the
+// other, for profiles and for -benchtime=1x, by which CI sees that all of this
+// still works. To compare them, run the command.
 func BenchmarkRows(b *testing.B) {
 	whole := benchmarkEnv(b)
 	for _, r := range rows() {
@@ -56,7 +57,8 @@ func benchmark(b *testing.B, c compare.Contestant, unit compare.Unit) {
 	if c.Missing != nil {
 		notRun(b, c.Missing)
 	}
-	// The contestants take the time themselves: some only of a part of what they do, and some in another process.
+	// The contestants take the time themselves: some only of a part of what
+	// they do, and some in another process.
 	var total float64
 	for range b.N {
 		cost, err := c.Measure(1)
@@ -87,8 +89,9 @@ func BenchmarkTables(b *testing.B) {
 	}
 }
 
-// notRun skips what cannot be run, and names it, which Go does not do for benchmarks. Where CI is "true" everything is
-// installed: then only what cannot be run in any case is skipped.
+// notRun skips what cannot be run, and names it, which Go does not do for
+// benchmarks. Where CI is "true" everything is installed: then only what cannot
+// be run in any case is skipped.
 func notRun(b *testing.B, err error) {
 	b.Helper()
 	if os.Getenv("CI") == "true" && !isUnable(err) {

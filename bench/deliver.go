@@ -59,7 +59,8 @@ func deliverRows() []row {
 // eventsAtATime are delivered in each round.
 const eventsAtATime = 20_000
 
-// deliveries returns readers of the events of some tracers, with what is measured of their work.
+// deliveries returns readers of the events of some tracers, with what is
+// measured of their work.
 func (e *env) deliveries(names map[tracerID]string, measure func(sent int, drain func() error) (float64, error)) ([]compare.Contestant, error) {
 	t, err := e.shared.tracers()
 	if err != nil {

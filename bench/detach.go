@@ -16,8 +16,9 @@ const (
 	// detachedLinks is how many attachments are closed together.
 	detachedLinks = 100
 
-	// gracePeriods is how many links that are closed together wait for, where a single one waits for one: while the first
-	// one's runs, the others come too late for it and share the next.
+	// gracePeriods is how many links that are closed together wait for, where a
+	// single one waits for one: while the first one's runs, the others come too
+	// late for it and share the next.
 	gracePeriods = 2
 )
 
@@ -170,7 +171,8 @@ func (e *env) closeEvents(sites int) ([]compare.Contestant, error) {
 			return timed(closeGroup)
 		}},
 	}
-	// The kernel detaches one perf event after the other, each for a tenth of a second.
+	// The kernel detaches one perf event after the other, each for a tenth of a
+	// second.
 	for i := range contestants {
 		contestants[i].MaxRounds = e.pick(2, 1, 1)
 		if contestants[i].Name == rawEventsInTurn {

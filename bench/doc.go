@@ -2,7 +2,8 @@
 
 //go:build linux
 
-// Bench measures this module and other tools that do the same work, on the same machine in the same run.
+// Bench measures this module and other tools that do the same work, on the same
+// machine in the same run.
 //
 //	make -C bench          # as root: everything, and writes the results into docs/performance.md
 //	make -C bench quick    # the same in a tenth of the time, printed only
@@ -10,8 +11,9 @@
 //
 //	cd bench && go run . -run 'attach/|list/'    # some of it
 //
-// Compared with: libbpf, libelf, debug/elf, readelf, bpftrace, bcc, and the floors: the system calls that nobody can do
-// without, made with everything prepared. What is not installed is named as not run.
+// Compared with: libbpf, libelf, debug/elf, readelf, bpftrace, bcc, and the
+// floors: the system calls that nobody can do without, made with everything
+// prepared. What is not installed is named as not run.
 //
 // docs/performance.md tells how to read the results.
 //
@@ -37,6 +39,7 @@
 //	growth.go      how all of these grow
 //	memory.go      what is held in memory
 //
-// internal/compare takes the turns and computes the ratios, internal/synth writes the files, internal/peer runs the
-// programs of peers/, which are in C and Python.
+// internal/compare takes the turns and computes the ratios, internal/synth
+// writes the files, internal/peer runs the programs of peers/, which are in C
+// and Python.
 package main

@@ -36,7 +36,8 @@ type env struct {
 	shared   *shared
 }
 
-// shared is what is prepared once for several rows, when the first of them needs it.
+// shared is what is prepared once for several rows, when the first of them
+// needs it.
 type shared struct {
 	tracers func() (*tracers, error)
 }
@@ -126,7 +127,8 @@ func (e *env) untilClosed(p *peer.Process, err error) (*peer.Process, error) {
 	return p, err
 }
 
-// ask makes a Measure of a command that ends in the number of repetitions and whose answer begins with the nanoseconds.
+// ask makes a Measure of a command that ends in the number of repetitions and
+// whose answer begins with the nanoseconds.
 func ask(p *peer.Process, words ...any) func(n int) (float64, error) {
 	return func(n int) (float64, error) {
 		spent, err := p.Number(append(slices.Clone(words), n)...)
@@ -150,7 +152,8 @@ func (e *env) goBuild(name string) (string, error) {
 	return path, nil
 }
 
-// newest returns the file that matches one of the patterns, the last in order if there are several.
+// newest returns the file that matches one of the patterns, the last in order
+// if there are several.
 func newest(what string, patterns ...string) (string, error) {
 	for _, pattern := range patterns {
 		if found, _ := filepath.Glob(pattern); len(found) > 0 {

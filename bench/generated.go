@@ -14,7 +14,8 @@ import (
 	"github.com/gousdt/gousdt/usdt"
 )
 
-// attachGenerated attaches programs of package trace that look at all arguments and find that there is nothing to do.
+// attachGenerated attaches programs of package trace that look at all arguments
+// and find that there is nothing to do.
 func (t *tracers) attachGenerated(mode usdt.Mode, id tracerID) error {
 	sessions := make(map[int]*trace.Session)
 	for _, s := range t.shapes {
@@ -42,8 +43,9 @@ func (t *tracers) attachGenerated(mode usdt.Mode, id tracerID) error {
 	return nil
 }
 
-// attachGeneratedSender attaches programs of package trace that send the arguments, as libbpf's do: nothing else, and
-// without waking anybody up for each event.
+// attachGeneratedSender attaches programs of package trace that send the
+// arguments, as libbpf's do: nothing else, and without waking anybody up for
+// each event.
 func (t *tracers) attachGeneratedSender() error {
 	session, err := t.session(trace.Options{
 		Mode:     t.asLibbpf,

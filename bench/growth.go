@@ -58,7 +58,8 @@ func growthTables() []table {
 	}
 }
 
-// medians measures several costs at once, some times, and returns the median of each in words.
+// medians measures several costs at once, some times, and returns the median of
+// each in words.
 func (e *env) medians(measure func() ([]float64, error)) ([]string, error) {
 	var columns [][]float64
 	for range e.pick(7, 3, 1) {
@@ -121,7 +122,8 @@ func (e *env) growSites() ([][]string, error) {
 	return lines, nil
 }
 
-// each returns what attaches to several selections of probes, by a link each, and closes them together.
+// each returns what attaches to several selections of probes, by a link each,
+// and closes them together.
 func (a *attacher) each(links int, attach func(i int) (*usdt.Link, error)) attachFunc {
 	return func() (func() error, error) {
 		var all []*usdt.Link

@@ -17,10 +17,11 @@ import (
 type shape struct {
 	name  string
 	count int
-	// The goals for BPF_USDT of bpf/usdt.bpf.h in relation to libbpf, and for a generated program in relation to an
-	// empty one; 0 for none.
+	// The goals for BPF_USDT of bpf/usdt.bpf.h in relation to libbpf, and for a
+	// generated program in relation to an empty one; 0 for none.
 	header, generated float64
-	// smoke: it is one of the few in a smoke run. It takes a second to detach all tracers of one.
+	// smoke: it is one of the few in a smoke run. It takes a second to detach
+	// all tracers of one.
 	smoke bool
 }
 
@@ -47,11 +48,13 @@ func (s shape) title() string {
 	return fmt.Sprintf("one hit, %d %s", s.count, where)
 }
 
-// maxSent is what a generated program may take longer if it sends its arguments.
+// maxSent is what a generated program may take longer if it sends its
+// arguments.
 const maxSent = 30 * time.Nanosecond
 
 var (
-	// emptyProgram is what a hit costs whatever is done with it, attached in one way or the other.
+	// emptyProgram is what a hit costs whatever is done with it, attached in
+	// one way or the other.
 	emptyProgram = &compare.Floor{Name: "empty program", Of: []string{emptyByEvent.String(), emptyByLink.String()}}
 
 	// emptyEvent is what it costs to send anything.
@@ -100,7 +103,8 @@ func hitRows() []row {
 	return all
 }
 
-// maxHits bounds the hits in a round: the events of all have to fit a ring buffer.
+// maxHits bounds the hits in a round: the events of all have to fit a ring
+// buffer.
 const maxHits = 60_000
 
 // hits returns the tracers, each at its own site.
@@ -150,8 +154,9 @@ func boolOrder(a, b bool) int {
 	}
 }
 
-// probe returns the name of the twin that a tracer is attached to. It is another one in each shape: the kernel finds some
-// breakpoints a few nanoseconds faster than others.
+// probe returns the name of the twin that a tracer is attached to. It is
+// another one in each shape: the kernel finds some breakpoints a few
+// nanoseconds faster than others.
 func (s shape) probe(id tracerID) string {
 	twin := (int(id) + slices.Index(shapes, s)) % int(tracerCount)
 	return fmt.Sprintf("%s_%d", s.name, twin)

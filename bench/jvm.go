@@ -61,7 +61,8 @@ func jvmRows() []row {
 	}
 }
 
-// jvm returns who attaches to all probes of libjvm by one link. measure is a method of a primer.
+// jvm returns who attaches to all probes of libjvm by one link. measure is a
+// method of a primer.
 func (e *env) jvm(measure func(*primer, attachFunc) func(int) (float64, error)) ([]compare.Contestant, error) {
 	path, err := libjvm()
 	if err != nil {
@@ -77,7 +78,8 @@ func (e *env) jvm(measure func(*primer, attachFunc) func(int) (float64, error)) 
 	}, nil
 }
 
-// jvmTables have libbpf attach to one probe after the other, as it can, until one fails.
+// jvmTables have libbpf attach to one probe after the other, as it can, until
+// one fails.
 func jvmTables() []table {
 	return []table{{
 		name:    "jvm/libbpf",

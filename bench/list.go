@@ -134,7 +134,8 @@ func listByDebugELF(path string) error {
 	return err
 }
 
-// allocatedBeyondNotes returns a Measure of what some work allocates, without the notes themselves.
+// allocatedBeyondNotes returns a Measure of what some work allocates, without
+// the notes themselves.
 func allocatedBeyondNotes(path string, work func(string) error) func(int) (float64, error) {
 	return func(int) (float64, error) {
 		notes, err := noteBytes(path)

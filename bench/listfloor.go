@@ -16,9 +16,10 @@ import (
 
 const withoutStrings = "sites without strings"
 
-// stringless does the least that a listing in Go needs: it opens a file, reads what has to be read, and gives a loop a
-// site for each note, of which it does not look for the strings. Where everything is it knows before, and it reads into
-// memory that it has.
+// stringless does the least that a listing in Go needs: it opens a file, reads
+// what has to be read, and gives a loop a site for each note, of which it does
+// not look for the strings. Where everything is it knows before, and it reads
+// into memory that it has.
 type stringless struct {
 	path                   string
 	header, sections, text []byte // read into; text is for the notes

@@ -14,8 +14,10 @@ import (
 // attachFunc attaches something and returns how to undo it.
 type attachFunc func() (undo func() error, err error)
 
-// A primer measures how long it takes to attach and to detach, just after something else was attached in the same way.
-// The first attachment after a while waits for 8 ms, whoever makes it, and finds all caches cold: it would hide all else.
+// A primer measures how long it takes to attach and to detach, just after
+// something else was attached in the same way. The first attachment after a
+// while waits for 8 ms, whoever makes it, and finds all caches cold: it would
+// hide all else.
 type primer struct {
 	other attachFunc // its undo may be nil
 }
@@ -48,7 +50,8 @@ func (p *primer) measure(attach attachFunc) (attached, detached float64, err err
 	return attached, detached, err
 }
 
-// attaching makes a contestant's Measure of the first of the two times, detaching of the second.
+// attaching makes a contestant's Measure of the first of the two times,
+// detaching of the second.
 func (p *primer) attaching(attach attachFunc) func(int) (float64, error) {
 	return func(int) (float64, error) {
 		attached, _, err := p.measure(attach)
@@ -63,7 +66,8 @@ func (p *primer) detaching(attach attachFunc) func(int) (float64, error) {
 	}
 }
 
-// attacher is a tracer with primers for its own way to attach and for raw links.
+// attacher is a tracer with primers for its own way to attach and for raw
+// links.
 type attacher struct {
 	*tracer
 	ours, raw *primer

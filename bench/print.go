@@ -46,7 +46,8 @@ func printRows() []row {
 	}}
 }
 
-// printers are commands that print each hit of a site that nobody else is attached to.
+// printers are commands that print each hit of a site that nobody else is
+// attached to.
 func (e *env) printers() ([]compare.Contestant, error) {
 	if runtime.GOARCH != "amd64" {
 		return nil, &unableError{"the sites in peers/target.c are written for x86-64"}
@@ -113,7 +114,8 @@ type printer struct {
 	lines   chan struct{} // one for each event; closed at its end
 }
 
-// startPrinter starts a command and returns when it prints the events of the probe.
+// startPrinter starts a command and returns when it prints the events of the
+// probe.
 func (e *env) startPrinter(target *peer.Process, probe string, command *exec.Cmd) (*printer, error) {
 	out, err := command.StdoutPipe()
 	if err != nil {
@@ -135,7 +137,8 @@ func (e *env) startPrinter(target *peer.Process, probe string, command *exec.Cmd
 	})
 	go p.read(out)
 
-	// None tells all others in the same way when it has attached: so it is asked until it answers.
+	// None tells all others in the same way when it has attached: so it is
+	// asked until it answers.
 	for end := time.Now().Add(printPatience); time.Now().Before(end); {
 		if _, err := target.Ask("run", probe, 1); err != nil {
 			return nil, err
@@ -176,7 +179,8 @@ func (p *printer) read(out io.Reader) {
 	}
 }
 
-// measure returns the processor time of one event, over several times printedAtATime.
+// measure returns the processor time of one event, over several times
+// printedAtATime.
 func (p *printer) measure(rounds int) (float64, error) {
 	before, err := p.spent()
 	if err != nil {
@@ -202,7 +206,8 @@ func (p *printer) measure(rounds int) (float64, error) {
 	return (after - before) / float64(rounds*printedAtATime), err
 }
 
-// spent returns the nanoseconds that all threads of the command have been running.
+// spent returns the nanoseconds that all threads of the command have been
+// running.
 func (p *printer) spent() (float64, error) {
 	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", p.command.Process.Pid))
 	if err != nil {

@@ -20,7 +20,8 @@ type tracer struct {
 	memory   map[string]*ebpf.Map // the support maps
 }
 
-// tracer loads the programs. ring is the size of the ring buffer, 0 if nothing will be sent.
+// tracer loads the programs. ring is the size of the ring buffer, 0 if nothing
+// will be sent.
 func (e *env) tracer(opts usdt.ManagerOptions, ring uint32) (*tracer, error) {
 	if err := rlimit.RemoveMemlock(); err != nil {
 		return nil, err

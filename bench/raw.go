@@ -20,7 +20,8 @@ import (
 	"github.com/gousdt/gousdt/elfnote"
 )
 
-// rawSites are sites prepared for the kernel: attaching them by system calls alone is what no library can beat.
+// rawSites are sites prepared for the kernel: attaching them by system calls
+// alone is what no library can beat.
 type rawSites struct {
 	path    *byte
 	offsets []uint64
@@ -97,7 +98,8 @@ func rawLinks(prog *ebpf.Program, sites []*rawSites) attachFunc {
 	}
 }
 
-// openEvents makes a perf event with the program for each site and returns the descriptors.
+// openEvents makes a perf event with the program for each site and returns the
+// descriptors.
 func (s *rawSites) openEvents(prog *ebpf.Program) ([]int, error) {
 	text, err := os.ReadFile("/sys/bus/event_source/devices/uprobe/type")
 	if err != nil {

@@ -38,7 +38,8 @@ func (rep *report) addRow(r rowResult) {
 	fmt.Println()
 }
 
-// lines returns for each contestant its name, its cost, and how much of it the first contestant's is.
+// lines returns for each contestant its name, its cost, and how much of it the
+// first contestant's is.
 func (r *rowResult) lines() [][]string {
 	var lines [][]string
 	for i, s := range r.series {
@@ -72,7 +73,8 @@ func (rep *report) addTable(t tableResult) {
 // goalHead is over goalLines.
 var goalHead = []string{"work", "goal", "measured", "floor", ""}
 
-// goalLines returns for each goal the work, the limit, what was measured of it and of its floor, and the verdict.
+// goalLines returns for each goal the work, the limit, what was measured of it
+// and of its floor, and the verdict.
 func (rep *report) goalLines() [][]string {
 	var lines [][]string
 	for _, r := range rep.rows {

@@ -20,16 +20,18 @@ type row struct {
 	name  string // what -run matches
 	title string
 	unit  compare.Unit
-	// rounds of a full run, and how long a contestant works in each, for short work that is repeated.
+	// rounds of a full run, and how long a contestant works in each, for short
+	// work that is repeated.
 	rounds int
 	sample time.Duration
 	goals  []compare.Goal
-	// prepare is called once, and what it prepares is cleaned up after the row. A notHereError means that something is
-	// not installed.
+	// prepare is called once, and what it prepares is cleaned up after the row.
+	// A notHereError means that something is not installed.
 	prepare func(e *env) ([]compare.Contestant, error)
 }
 
-// A table shows how something grows, or what it consists of. It is measured by its own code.
+// A table shows how something grows, or what it consists of. It is measured by
+// its own code.
 type table struct {
 	name, title string
 	head        []string
@@ -47,7 +49,8 @@ func isNotHere(err error) bool {
 	return errors.As(err, &notHere)
 }
 
-// unableError says why something cannot be run, or is not worth while, whatever is installed.
+// unableError says why something cannot be run, or is not worth while, whatever
+// is installed.
 type unableError struct{ reason string }
 
 func (e *unableError) Error() string { return e.reason }

@@ -46,7 +46,8 @@ func toolRows() []row {
 	}
 }
 
-// tools returns the tools that list. Each run has two costs: nanoseconds and bytes.
+// tools returns the tools that list. Each run has two costs: nanoseconds and
+// bytes.
 func (e *env) tools(cost int) ([]compare.Contestant, error) {
 	path, err := libjvm()
 	if err != nil {
@@ -88,7 +89,8 @@ func tplist() string {
 	return "tplist"
 }
 
-// launched runs a command and returns its time in nanoseconds and its peak of memory in bytes.
+// launched runs a command and returns its time in nanoseconds and its peak of
+// memory in bytes.
 func launched(launcher *peer.Process, command ...any) ([2]float64, error) {
 	answer, err := launcher.Ask(append([]any{"run"}, command...)...)
 	if err != nil {
@@ -109,7 +111,8 @@ func launched(launcher *peer.Process, command ...any) ([2]float64, error) {
 	return [2]float64{numbers[0], numbers[1] * 1024}, nil
 }
 
-// bccPython returns a Python that has bcc: the system's, where another one comes first in PATH.
+// bccPython returns a Python that has bcc: the system's, where another one
+// comes first in PATH.
 func bccPython() (string, bool) {
 	for _, python := range []string{"/usr/bin/python3", "python3"} {
 		if exec.Command(python, "-c", "import bcc").Run() == nil {

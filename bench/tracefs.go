@@ -17,13 +17,15 @@ import (
 
 const (
 	tracefs = "/sys/kernel/tracing"
-	// traceGroup is the first part of the names of our events there, which are for the whole machine.
+	// traceGroup is the first part of the names of our events there, which are
+	// for the whole machine.
 	traceGroup = "gousdt_bench"
 )
 
-// openGroup makes one event of all sites, by name in tracefs, and one perf event of that, with the program. So it is
-// closed by one wait. All sites have one cookie then, and the name outlives a process that is killed: a library cannot
-// do it in general.
+// openGroup makes one event of all sites, by name in tracefs, and one perf
+// event of that, with the program. So it is closed by one wait. All sites have
+// one cookie then, and the name outlives a process that is killed: a library
+// cannot do it in general.
 func (s *rawSites) openGroup(prog *ebpf.Program) (close func() error, err error) {
 	name := fmt.Sprintf("%s/sites_%d", traceGroup, os.Getpid())
 	var definition strings.Builder

@@ -21,7 +21,8 @@ import (
 	"github.com/gousdt/gousdt/usdt"
 )
 
-// A tracerID is who is attached to a site. Each has a twin of its own in peers/target.c.
+// A tracerID is who is attached to a site. Each has a twin of its own in
+// peers/target.c.
 type tracerID int
 
 const (
@@ -63,13 +64,15 @@ func (id tracerID) String() string {
 // bpftraceArguments is how many arguments bpftrace can name on x86-64.
 const bpftraceArguments = 6
 
-// neverThere is a value that no argument has, so that a sum can be looked at and nothing be done.
+// neverThere is a value that no argument has, so that a sum can be looked at
+// and nothing be done.
 const neverThere = "0x7eadbeef"
 
 // ringSize has room for maxHits events of twelve arguments, twice over.
 const ringSize = 16 << 20
 
-// tracers are attached all at a time, to the twins of peers/target.c, and stay so until the end of the run.
+// tracers are attached all at a time, to the twins of peers/target.c, and stay
+// so until the end of the run.
 type tracers struct {
 	env     *env
 	shapes  []shape       // that they are attached to
@@ -93,8 +96,9 @@ func newTracers(e *env) (*tracers, error) {
 	if err != nil {
 		return nil, &notHereError{reason: err.Error()}
 	}
-	// The kernel attaches to a file, for every process that runs it: another run's hits of the same file would send
-	// events here, and cost more for each tracer that is attached to it.
+	// The kernel attaches to a file, for every process that runs it: another
+	// run's hits of the same file would send events here, and cost more for
+	// each tracer that is attached to it.
 	if t.path, err = e.copyOf(built); err != nil {
 		return nil, err
 	}
@@ -157,8 +161,8 @@ func (t *tracers) attachLibbpf() error {
 	return nil
 }
 
-// attachObject attaches programs of our own object, named by what they do. Those that send share a ring buffer, so there
-// may be only one of them.
+// attachObject attaches programs of our own object, named by what they do.
+// Those that send share a ring buffer, so there may be only one of them.
 func (t *tracers) attachObject(mode usdt.Mode, names map[tracerID]string) error {
 	tr, err := t.env.tracer(usdt.ManagerOptions{Mode: mode}, ringSize)
 	if err != nil {
@@ -190,7 +194,8 @@ func (e *env) drainRing(events *ebpf.Map) (func(sent int) error, error) {
 		return nil, err
 	}
 	e.cleanup(func() { reader.Close() })
-	// The program sends without waking anybody up: with a deadline in the past the reader looks for itself.
+	// The program sends without waking anybody up: with a deadline in the past
+	// the reader looks for itself.
 	reader.SetDeadline(time.Unix(1, 0))
 	var record ringbuf.Record
 	return func(sent int) error {

@@ -26,7 +26,8 @@ const (
 	byEvents = "gousdt, running with kernel events"
 	byStat   = "reading /proc/PID/stat of all"
 
-	// passesForAll are as many as it takes until every kind of pass has come: each hundredth is thorough.
+	// passesForAll are as many as it takes until every kind of pass has come:
+	// each hundredth is thorough.
 	passesForAll = 100
 )
 
@@ -74,7 +75,8 @@ func (e *env) crowd(processes int) error {
 	return err
 }
 
-// passTime returns the processor time of one pass of a watcher that knows all processes already.
+// passTime returns the processor time of one pass of a watcher that knows all
+// processes already.
 func passTime(passes int) (float64, error) {
 	w := proc.NewWatcher(nil, nil)
 	defer w.Close()
@@ -92,7 +94,8 @@ func passTime(passes int) (float64, error) {
 	return spent / float64(passes), err
 }
 
-// runTime returns the processor time that a watcher takes in an interval, averaged over some.
+// runTime returns the processor time that a watcher takes in an interval,
+// averaged over some.
 func runTime(while time.Duration) (float64, error) {
 	w := proc.NewWatcher(nil, nil)
 	defer w.Close()
@@ -138,7 +141,8 @@ func readAllStats() error {
 	return nil
 }
 
-// processorTime returns the nanoseconds that this process has computed, in user space and in the kernel.
+// processorTime returns the nanoseconds that this process has computed, in user
+// space and in the kernel.
 func processorTime(work func() error) (float64, error) {
 	var before, after unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_PROCESS_CPUTIME_ID, &before); err != nil {

@@ -14,7 +14,8 @@ import (
 	"github.com/gousdt/gousdt/internal/testprog"
 )
 
-// registerSyntax is how a program's argument strings name registers, by the kernel that the program runs on.
+// registerSyntax is how a program's argument strings name registers, by the
+// kernel that the program runs on.
 var registerSyntax = []struct {
 	machine         string // as in machines
 	program, kernel elf.Machine
@@ -31,8 +32,9 @@ var registerSyntax = []struct {
 	{"arm", elf.EM_ARM, elf.EM_ARM, ""},
 }
 
-// namedSlots returns the slots of a kernel that a program's argument strings can name, each with one of its names. It tries
-// every word of three letters and digits; longer names are second ones (rtoc, zero, r15d).
+// namedSlots returns the slots of a kernel that a program's argument strings
+// can name, each with one of its names. It tries every word of three letters
+// and digits; longer names are second ones (rtoc, zero, r15d).
 func namedSlots(program, kernel elf.Machine, sigil string) map[int]string {
 	const characters = "abcdefghijklmnopqrstuvwxyz0123456789"
 	slots := make(map[int]string)
@@ -53,7 +55,8 @@ func namedSlots(program, kernel elf.Machine, sigil string) map[int]string {
 	return slots
 }
 
-// The header of any machine runs on this one, since it reads registers by their slots alone.
+// The header of any machine runs on this one, since it reads registers by their
+// slots alone.
 func TestEveryRegisterThatAnArgumentCanNameIsLoaded(t *testing.T) {
 	testprog.RequireBPF(t)
 	tested := make(map[string]bool)

@@ -13,7 +13,8 @@ import (
 //
 // A note with a higher location than all before it is new. In most files, whose
 // notes follow the order of the code, nothing else is ever done. At the first
-// note that is not higher those before it are read once more, into a hash table.
+// note that is not higher those before it are read once more, into a hash
+// table.
 type duplicates struct {
 	highest uint64 // the location so far, then the highest there can be
 	count   int    // of notes so far
@@ -53,8 +54,8 @@ func (d *duplicates) addUnordered(w *probeWalk) bool {
 }
 
 // addBefore remembers the notes before the walk's current one, as far as they
-// have all their strings. One that is broken in another way does no harm: only a
-// note broken in the same way can be identical to it.
+// have all their strings. One that is broken in another way does no harm: only
+// a note broken in the same way can be identical to it.
 func (d *duplicates) addBefore(w *probeWalk) {
 	before := w.file.walkProbes()
 	defer before.close()

@@ -15,8 +15,8 @@ import (
 // whose start i386 linkers put it.
 //
 // It fails with ErrNoPLTGOT where none of these exists, with ErrTruncated or
-// ErrTooLarge where the dynamic section is unreadable, with the errors of Symbol
-// other than ErrSymbolNotFound, or with an error of the reader.
+// ErrTooLarge where the dynamic section is unreadable, with the errors of
+// Symbol other than ErrSymbolNotFound, or with an error of the reader.
 func (f *File) PLTGOT() (uint64, error) {
 	if f.kind == Executable || f.kind == PositionIndependent {
 		address, found, err := f.dynamicEntry(elf.DT_PLTGOT)

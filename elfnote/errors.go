@@ -16,7 +16,8 @@ var (
 	// ErrFileType means that the ELF file is of a type that holds no probes: a
 	// core dump, say. Executables, libraries and object files do.
 	ErrFileType = errors.New("not an executable, a library or an object file")
-	// ErrTruncated means that the file ends before a range its headers speak of.
+	// ErrTruncated means that the file ends before a range its headers speak
+	// of.
 	ErrTruncated = errors.New("file is truncated")
 	// ErrMalformed means that the ELF headers contradict themselves.
 	ErrMalformed = errors.New("malformed ELF file")
@@ -32,7 +33,8 @@ var (
 	ErrNotMapped = errors.New("address is not in the file part of a segment")
 	// ErrNoCode means that the file is a separate debug file or an object file,
 	// which has the probes but not the code that runs: nothing can be attached
-	// to it and addresses have no offsets. Use the executable or library itself.
+	// to it and addresses have no offsets. Use the executable or library
+	// itself.
 	ErrNoCode = errors.New("file holds no code to run (use the executable or library itself)")
 	// ErrSymbolNotFound means that neither symbol table defines the symbol.
 	ErrSymbolNotFound = errors.New("not defined in the file")
@@ -68,9 +70,9 @@ var (
 	// writable segment, which the file does not hold: it has no file offset, by
 	// which alone the kernel knows it.
 	ErrSemaphoreInBSS = errors.New("semaphore is in the zeroed tail (bss) of its segment and has no file offset")
-	// ErrSemaphoreUnaligned means that the semaphore's file offset is odd, which
-	// the kernel refuses (uprobe_register in kernel/events/uprobes.c wants it
-	// aligned for its two bytes).
+	// ErrSemaphoreUnaligned means that the semaphore's file offset is odd,
+	// which the kernel refuses (uprobe_register in kernel/events/uprobes.c
+	// wants it aligned for its two bytes).
 	ErrSemaphoreUnaligned = errors.New("semaphore is at an odd file offset, which the kernel refuses")
 )
 

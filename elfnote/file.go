@@ -46,13 +46,14 @@ type Kind uint8
 const (
 	// Executable is an ET_EXEC: it runs at the addresses it was linked for.
 	Executable Kind = iota + 1
-	// PositionIndependent is an ET_DYN: a shared library or a PIE, which runs at
-	// an address chosen when it is loaded.
+	// PositionIndependent is an ET_DYN: a shared library or a PIE, which runs
+	// at an address chosen when it is loaded.
 	PositionIndependent
 	// DebugFile is what strip or objcopy --only-keep-debug split off an
 	// executable or library: it has the notes and all addresses, but not the
 	// code. Its program headers are those of the original file, whose offsets
-	// mean nothing in this one. Its probes can be listed; nothing can be attached.
+	// mean nothing in this one. Its probes can be listed; nothing can be
+	// attached.
 	DebugFile
 	// Relocatable is an object file (ET_REL). It has no segments, and the
 	// locations in its notes are what the assembler left for the linker to fill

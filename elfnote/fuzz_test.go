@@ -76,7 +76,8 @@ func FuzzFile(f *testing.F) {
 	})
 }
 
-// checkFoundTogether checks that a symbol that was found alone is the same when found among others.
+// checkFoundTogether checks that a symbol that was found alone is the same when
+// found among others.
 func checkFoundTogether(t *testing.T, b []byte, f *File, symbol string) {
 	other, err := NewFile(bytes.NewReader(b))
 	if err != nil {

@@ -109,7 +109,8 @@ func (w *noteWalk) step() (bool, error) {
 				w.skip()
 				return true, ErrNoteSize
 			}
-			// The last note, without a descriptor, lacks the padding of its owner.
+			// The last note, without a descriptor, lacks the padding of its
+			// owner.
 			start, stop = rest, rest
 		}
 		next := min((stop+pad)&^pad, rest)
@@ -131,9 +132,9 @@ func (w *noteWalk) is(owner string, kind uint32) bool {
 // rest returns how many bytes of the current section are still to come.
 func (w *noteWalk) rest() uint64 { return w.end - w.offset - uint64(w.next) }
 
-// need brings the next bytes of the section into data, a number that it has, and
-// more with them as the buffer has room. If they cannot be read, it keeps the
-// error and ends the section.
+// need brings the next bytes of the section into data, a number that it has,
+// and more with them as the buffer has room. If they cannot be read, it keeps
+// the error and ends the section.
 func (w *noteWalk) need(size uint64) bool {
 	if size <= uint64(len(w.data)-w.next) {
 		return true

@@ -191,7 +191,8 @@ func FuzzPattern(f *testing.F) {
 				t.Errorf("%q matches %q: %v, not %v", pattern, name, got, want)
 			}
 		}
-		// The probe's own names, each byte escaped, match that probe and no other.
+		// The probe's own names, each byte escaped, match that probe and no
+		// other.
 		if exact, err := ParsePattern(escape(provider) + ":" + escape(name)); err == nil {
 			if !exact.Match(provider, name) || exact.Match(provider+"x", name) || exact.Match(provider, "x"+name) {
 				t.Errorf("%q is not exact", exact)

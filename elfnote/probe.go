@@ -22,9 +22,9 @@ type Listing struct {
 	BrokenCount int
 }
 
-// MaxBroken is how many broken notes a [Listing] describes. A small file can have
-// millions of them, which a program that lists files of strangers and keeps that
-// should not pay for.
+// MaxBroken is how many broken notes a [Listing] describes. A small file can
+// have millions of them, which a program that lists files of strangers and
+// keeps that should not pay for.
 const MaxBroken = 16
 
 // Probes returns the probes for which match returns true, grouped by provider

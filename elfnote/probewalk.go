@@ -18,9 +18,9 @@ type probeWalk struct {
 	base                uint64 // as in the note
 	location, semaphore uint64 // moved as prelink moved the file
 
-	// Where in data the strings start, each one after the NUL of the one before,
-	// and where the last one's NUL ends. Where shared has found them, name and
-	// arguments are not set.
+	// Where in data the strings start, each one after the NUL of the one
+	// before, and where the last one's NUL ends. Where shared has found them,
+	// name and arguments are not set.
 	provider, name, arguments, stringsEnd int
 
 	shared        *sharedStrings // nil where sharing strings does not pay
@@ -32,12 +32,12 @@ func (f *File) walkProbes() probeWalk {
 	return probeWalk{noteWalk: f.walkNotes(f.noteSections), size: uint64(f.NoteSize())}
 }
 
-// step moves to the next note of a probe and tells whether there is one. With an
-// error that note cannot be used.
+// step moves to the next note of a probe and tells whether there is one. With
+// an error that note cannot be used.
 //
 // It does itself, in a third of the time, what noteWalk.step does, where the
-// next note is like nearly all: a probe's, padded to four bytes, and not the last
-// one in data.
+// next note is like nearly all: a probe's, padded to four bytes, and not the
+// last one in data.
 func (w *probeWalk) step() (bool, error) {
 	const start = noteHeaderSize + len(probeOwner) // of the descriptor
 	note := w.data[w.next:]
@@ -156,17 +156,17 @@ func nonzero(b []byte) uint64 {
 	return ((v&low + low) | v) &^ low * 0x0002040810204081 >> 56
 }
 
-// makeRoom returns memory for at least a number of bytes, and for the strings of
-// notes to come, which are about half of them.
+// makeRoom returns memory for at least a number of bytes, and for the strings
+// of notes to come, which are about half of them.
 func (w *probeWalk) makeRoom(size int) []byte {
 	left := w.size - (w.total - w.rest())
 	return make([]byte, max(size, int(min(left/8*5, maxTextSize))))
 }
 
-// roomOrSharing returns such memory too. It lets sites share strings from then on
-// if there are many, or the current note is of the same probe as the one before,
-// whose names are given. That is asked once in a hundred sites: files with few
-// pay nothing for it.
+// roomOrSharing returns such memory too. It lets sites share strings from then
+// on if there are many, or the current note is of the same probe as the one
+// before, whose names are given. That is asked once in a hundred sites: files
+// with few pay nothing for it.
 func (w *probeWalk) roomOrSharing(size int, provider, name string) []byte {
 	same := string(w.data[w.provider:w.name-1]) == provider && string(w.data[w.name:w.arguments-1]) == name
 	if (same || w.index >= manyNotes) && !w.sharesNothing {

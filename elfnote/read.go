@@ -26,8 +26,8 @@ func (f *File) readFull(p []byte, offset uint64) error {
 	return err
 }
 
-// readRange reads a range of the file. The caller has checked the size against a
-// limit.
+// readRange reads a range of the file. The caller has checked the size against
+// a limit.
 func (f *File) readRange(offset, size uint64) ([]byte, error) {
 	if err := f.reaches(offset, size); err != nil {
 		return nil, err
@@ -36,9 +36,9 @@ func (f *File) readRange(offset, size uint64) ([]byte, error) {
 	return p, f.readFull(p, offset)
 }
 
-// reaches fails where a range is larger than a chunk and the file ends before it
-// does: a file has to show that it is as long as it claims, before more than a
-// chunk is allocated for it.
+// reaches fails where a range is larger than a chunk and the file ends before
+// it does: a file has to show that it is as long as it claims, before more than
+// a chunk is allocated for it.
 func (f *File) reaches(offset, size uint64) error {
 	if size <= chunkSize {
 		return nil
@@ -63,8 +63,8 @@ type table struct {
 // buffer is memory to read into, one chunk.
 type buffer [chunkSize]byte
 
-// buffers are those not in use. To allocate one, to zero it and to collect it as
-// garbage takes longer than most files take to be listed.
+// buffers are those not in use. To allocate one, to zero it and to collect it
+// as garbage takes longer than most files take to be listed.
 var buffers = sync.Pool{New: func() any { return new(buffer) }}
 
 // window is the piece of the file that was read last. Tables are read through

@@ -97,8 +97,9 @@ func (f *File) programHeaders(w *window, t table) error {
 	return nil
 }
 
-// usualCode returns the part of the first executable segment in which a site has
-// a file offset that is not 0, or an empty segment. It does not wrap around.
+// usualCode returns the part of the first executable segment in which a site
+// has a file offset that is not 0, or an empty segment. It does not wrap
+// around.
 func usualCode(segments []Segment) Segment {
 	i := slices.IndexFunc(segments, func(s Segment) bool { return s.Flags&elf.PF_X != 0 })
 	if i < 0 {

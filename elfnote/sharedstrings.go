@@ -4,22 +4,22 @@ package elfnote
 
 import "encoding/binary"
 
-// sharedStrings spares copies of strings, and the search for their ends, in files
-// with many sites. Those of a probe in a function that is inlined everywhere have
-// few different arguments, and often come one after the other.
+// sharedStrings spares copies of strings, and the search for their ends, in
+// files with many sites. Those of a probe in a function that is inlined
+// everywhere have few different arguments, and often come one after the other.
 type sharedStrings struct {
-	// names is provider and name of the last site that was given strings, each with
-	// its NUL; name is where in it the name starts.
+	// names is provider and name of the last site that was given strings, each
+	// with its NUL; name is where in it the name starts.
 	names string
 	name  int
 
-	// known is a hash table of names and of arguments. These end with a NUL, and have
-	// no other one.
+	// known is a hash table of names and of arguments. These end with a NUL,
+	// and have no other one.
 	known [1 << knownBits]string
 	room  []byte // for strings to come
 
-	// What find has found of the current note: all its strings, the names being names
-	// and the arguments in known at this place.
+	// What find has found of the current note: all its strings, the names being
+	// names and the arguments in known at this place.
 	found bool
 	place int
 
@@ -33,8 +33,8 @@ const (
 	// tailSize is how much of a string, counted from the end, is hashed.
 	tailSize = 24
 
-	// manyNotes is how many a file must have before strings are shared whatever they
-	// are; fewer, if the notes of a probe come one after the other.
+	// manyNotes is how many a file must have before strings are shared whatever
+	// they are; fewer, if the notes of a probe come one after the other.
 	manyNotes = 1000
 
 	// manyFresh is from how many notes with new strings on it is asked whether
@@ -42,8 +42,8 @@ const (
 	manyFresh = 1000
 )
 
-// find finds strings, which go to the end of a note, if their names are those of
-// the last site and their arguments are known.
+// find finds strings, which go to the end of a note, if their names are those
+// of the last site and their arguments are known.
 func (s *sharedStrings) find(strings []byte) bool {
 	s.found = false
 	n := len(s.names)

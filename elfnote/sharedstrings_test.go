@@ -14,7 +14,8 @@ import (
 )
 
 // manySites returns notes of probes with many sites each, more than sites share
-// no strings in, with what is found in them; a zero Site stands for a broken note.
+// no strings in, with what is found in them; a zero Site stands for a broken
+// note.
 func manySites(im *image, random *rand.Rand) (notes [][]byte, want []Site) {
 	unterminated := im.descriptor(Site{Location: codeAddress, Provider: "p", Name: "n"})
 	broken := im.rawNote(probeOwner, probeType, unterminated[:len(unterminated)-2], 4)
@@ -62,8 +63,8 @@ func TestProbesWithManySites(t *testing.T) {
 	})
 }
 
-// TestManySitesShareStrings: those of a file whose probes have many sites each need
-// little memory, whatever the order.
+// TestManySitesShareStrings: those of a file whose probes have many sites each
+// need little memory, whatever the order.
 func TestManySitesShareStrings(t *testing.T) {
 	const count, probes, arguments = 10_000, 50, 200
 	for _, test := range []struct {
@@ -105,8 +106,8 @@ func TestManySitesShareStrings(t *testing.T) {
 	}
 }
 
-// TestSitesWithoutAnythingToShare: all arguments are different, and then some are
-// not.
+// TestSitesWithoutAnythingToShare: all arguments are different, and then some
+// are not.
 func TestSitesWithoutAnythingToShare(t *testing.T) {
 	const count = 5 * manyFresh
 	im := newImage64()

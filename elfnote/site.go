@@ -64,8 +64,8 @@ func (f *File) Sites() iter.Seq2[Site, error] {
 		walk := f.walkProbes()
 		var known duplicates
 		var room []byte // for strings, which share it
-		// No other function gets a pointer to the site: so it is on the stack, and
-		// its strings need no write barriers.
+		// No other function gets a pointer to the site: so it is on the stack,
+		// and its strings need no write barriers.
 		var site Site
 		for {
 			ok, err := walk.step()
@@ -154,8 +154,8 @@ func (f *File) semaphoreOffset(semaphore uint64) (uint64, error) {
 }
 
 // SiteBytes reads the machine code at a site into buf and returns the number of
-// bytes read: fewer than len(buf) where the segment's file part or the file ends
-// before, without an error. It fails with ErrNotMapped where no executable
+// bytes read: fewer than len(buf) where the segment's file part or the file
+// ends before, without an error. It fails with ErrNotMapped where no executable
 // segment has the site, with ErrNoCode for a DebugFile or a Relocatable, with
 // ErrTruncated where the file has no byte at all there, or with an error of the
 // reader.

@@ -24,7 +24,8 @@ type symbol struct {
 	err     error
 }
 
-// symbolError is why a symbol has no address. It is a type of its own to be small: a crafted file has very many of them.
+// symbolError is why a symbol has no address. It is a type of its own to be
+// small: a crafted file has very many of them.
 type symbolError struct {
 	name string
 	err  error
@@ -41,9 +42,9 @@ func (e *symbolError) Unwrap() error { return e.err }
 //
 // It fails with ErrSymbolNotFound, with ErrSymbolAmbiguous where definitions
 // have different addresses, with ErrTruncated, ErrMalformed, ErrTooLarge or
-// ErrCompressed where the tables are unreadable, or with an error of the reader.
-// ErrTooLarge is also the answer when look-ups in this file have taken more than
-// about a second altogether.
+// ErrCompressed where the tables are unreadable, or with an error of the
+// reader. ErrTooLarge is also the answer when look-ups in this file have taken
+// more than about a second altogether.
 //
 // The tables are searched when a name is first asked for, without being held in
 // memory; the outcome is remembered. FindSymbols does that for many names.
@@ -106,7 +107,8 @@ func (f *File) know(name string, address uint64, err error) {
 	f.symbols.known[name] = s
 }
 
-// searchTable looks names up in one symbol table. It returns those that another table may define.
+// searchTable looks names up in one symbol table. It returns those that another
+// table may define.
 func (f *File) searchTable(table section, names []string) []string {
 	search := &symbolSearch{file: f, names: names, found: make([]foundSymbol, len(names))}
 	err := search.search(table)

@@ -208,7 +208,8 @@ func TestLookUpsAreBoundedTogether(t *testing.T) {
 	}
 }
 
-// What a stranger's file makes many look-ups take is little for each, one by one and at once.
+// What a stranger's file makes many look-ups take is little for each, one by
+// one and at once.
 func TestManyLookUpsAreCheap(t *testing.T) {
 	const count = 1 << 16
 	im := newImage64()

@@ -11,8 +11,9 @@ import (
 	"slices"
 )
 
-// symbolSearch looks names up in one symbol table. It finds them in the string table first, so that no name of any other
-// symbol need be read: both tables are read once, through a buffer.
+// symbolSearch looks names up in one symbol table. It finds them in the string
+// table first, so that no name of any other symbol need be read: both tables
+// are read once, through a buffer.
 type symbolSearch struct {
 	file  *File
 	names []string
@@ -30,7 +31,8 @@ type foundSymbol struct {
 	defined, ambiguous bool
 }
 
-// namePlace is where a name is in the string table. There are several where strings end in it.
+// namePlace is where a name is in the string table. There are several where
+// strings end in it.
 type namePlace struct {
 	offset uint32 // from the start of the table, as symbols have it
 	name   int32
@@ -91,8 +93,8 @@ func (f *File) linkedSection(s section) (section, error) {
 	return decodeSection(f.words, b), nil
 }
 
-// charge adds to the file's account what a number of steps take, or fails. Sizes that a file claims to have are charged
-// before anything is read.
+// charge adds to the file's account what a number of steps take, or fails.
+// Sizes that a file claims to have are charged before anything is read.
 func (s *symbolSearch) charge(work, steps uint64) error {
 	left := maxSymbolWork - s.file.symbols.work
 	if steps > left/work {
@@ -176,7 +178,8 @@ func (s *symbolSearch) endsIn(text []byte, end uint64) error {
 	return s.charge(1, hashed)
 }
 
-// findDefinitions goes through the symbol table for symbols that have their name at one of the places.
+// findDefinitions goes through the symbol table for symbols that have their
+// name at one of the places.
 func (s *symbolSearch) findDefinitions(table section, size uint64, buffer *buffer) error {
 	// To find a place takes one step for each time their number can be halved.
 	if err := s.charge(2*uint64(bits.Len(uint(len(s.places)))), table.size); err != nil {

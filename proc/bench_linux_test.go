@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// crowd is a fixture of many processes with many mappings each, of which one in four
-// is executable: what a large host looks like.
+// crowd is a fixture of many processes with many mappings each, of which one in
+// four is executable: what a large host looks like.
 type crowd struct {
 	*fixture
 	processes []fakeProcess
@@ -51,8 +51,9 @@ func newCrowd(t testing.TB) *crowd {
 	return c
 }
 
-// BenchmarkWatcher measures passes over 2,000 processes with 200 mappings each, of a
-// fixture on the disk: files of the real /proc cost about the same to read.
+// BenchmarkWatcher measures passes over 2,000 processes with 200 mappings each,
+// of a fixture on the disk: files of the real /proc cost about the same to
+// read.
 func BenchmarkWatcher(b *testing.B) {
 	crowd := newCrowd(b)
 	started := func(b *testing.B) *Watcher {
@@ -64,8 +65,8 @@ func BenchmarkWatcher(b *testing.B) {
 		b.ResetTimer()
 		return w
 	}
-	// perPass has passes measured by the processor time that they take, which other
-	// work on the machine changes less than the time on the clock.
+	// perPass has passes measured by the processor time that they take, which
+	// other work on the machine changes less than the time on the clock.
 	perPass := func(b *testing.B) func() {
 		before := processorTime(b)
 		return func() {
@@ -104,7 +105,8 @@ func BenchmarkWatcher(b *testing.B) {
 			qt.Assert(b, qt.IsNil(w.SyncAll()))
 		}
 	})
-	// The address space of every process has another size than in the last pass.
+	// The address space of every process has another size than in the last
+	// pass.
 	b.Run("growing", func(b *testing.B) {
 		w := started(b)
 		defer perPass(b)()
@@ -125,8 +127,8 @@ func processorTime(b *testing.B) time.Duration {
 	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 }
 
-// BenchmarkRealProc measures the parts of a pass on a real process with 200 mappings:
-// the kernel writes what a fixture only holds.
+// BenchmarkRealProc measures the parts of a pass on a real process with 200
+// mappings: the kernel writes what a fixture only holds.
 func BenchmarkRealProc(b *testing.B) {
 	h := startHelper(b, 0)
 	lib := noProbes.write(b, b.TempDir(), "lib.so")
@@ -169,8 +171,8 @@ func BenchmarkRealProc(b *testing.B) {
 	})
 }
 
-// BenchmarkRealProcesses measures a pass over many processes of the real /proc, most
-// of which do nothing.
+// BenchmarkRealProcesses measures a pass over many processes of the real /proc,
+// most of which do nothing.
 func BenchmarkRealProcesses(b *testing.B) {
 	if _, ok := waitCode[runtime.GOARCH]; !ok {
 		b.Skipf("no program for %s", runtime.GOARCH)

@@ -7,9 +7,9 @@ import (
 	"sync"
 )
 
-// Cache holds the probes of files, so that a file that thousands of processes map
-// is read once. It also remembers which files have none. It may be shared by
-// several watchers and used by several goroutines at once.
+// Cache holds the probes of files, so that a file that thousands of processes
+// map is read once. It also remembers which files have none. It may be shared
+// by several watchers and used by several goroutines at once.
 //
 // A file is held open while somebody has it acquired, by one descriptor however
 // many have. Afterwards only its probes are kept, until other files need the
@@ -29,20 +29,20 @@ type Cache struct {
 type CacheOptions struct {
 	// IdleFiles and IdleSites bound the files, and the sites in them together,
 	// whose probes are kept although nobody uses them at the moment. Negative
-	// means that none are kept. Files in use are not counted: they are as many as
-	// the processes map. A file whose notes take more memory than so many sites
-	// usually do, since they are broken or have long strings, counts as more
-	// sites, one for each 100 bytes. The defaults are [DefaultIdleFiles] and
-	// [DefaultIdleSites].
+	// means that none are kept. Files in use are not counted: they are as many
+	// as the processes map. A file whose notes take more memory than so many
+	// sites usually do, since they are broken or have long strings, counts as
+	// more sites, one for each 100 bytes. The defaults are [DefaultIdleFiles]
+	// and [DefaultIdleSites].
 	IdleFiles, IdleSites int
-	// WithoutProbes is how many files without probes are remembered at least; it
-	// may be twice as many. The default is [DefaultWithoutProbes].
+	// WithoutProbes is how many files without probes are remembered at least;
+	// it may be twice as many. The default is [DefaultWithoutProbes].
 	WithoutProbes int
 	// Open, if not nil, opens a file in place of [MappedFile.Open], for callers
 	// that have its bytes already or read them by other means. The reader is
 	// closed, if it is an io.Closer, when nobody uses the file any more. It is
-	// called by the goroutine that acquires the file and may call the methods of
-	// the MappedFile, which is only valid during the call.
+	// called by the goroutine that acquires the file and may call the methods
+	// of the MappedFile, which is only valid during the call.
 	Open OpenFunc
 }
 
@@ -94,17 +94,17 @@ func (c *Cache) Stats() CacheStats {
 	return stats
 }
 
-// Acquire returns the file that a process maps, open, if it has a probe for which
-// match returns true; nil stands for any. ok is false if it has none. The caller
-// calls [File.Release] when it is done. Whoever acquires the same file gets the
-// same *File, as long as anybody has it.
+// Acquire returns the file that a process maps, open, if it has a probe for
+// which match returns true; nil stands for any. ok is false if it has none. The
+// caller calls [File.Release] when it is done. Whoever acquires the same file
+// gets the same *File, as long as anybody has it.
 //
-// A file is read by one caller while the others wait for the outcome. What cannot
-// be read as ELF has no probes if it is no ELF file at all, and otherwise gives an
-// [*Error] that wraps an error of package elfnote, each time again but without
-// reading the file again. Errors of opening are those of [MappedFile.Open] or of
-// [CacheOptions].Open; an error of reading is an [*Error] that wraps what the reader
-// returned. Neither is remembered.
+// A file is read by one caller while the others wait for the outcome. What
+// cannot be read as ELF has no probes if it is no ELF file at all, and
+// otherwise gives an [*Error] that wraps an error of package elfnote, each time
+// again but without reading the file again. Errors of opening are those of
+// [MappedFile.Open] or of [CacheOptions].Open; an error of reading is an
+// [*Error] that wraps what the reader returned. Neither is remembered.
 func (c *Cache) Acquire(m *MappedFile, match func(provider, name string) bool) (f *File, ok bool, err error) {
 	id, err := m.Identity()
 	if err != nil {
@@ -188,8 +188,9 @@ func (c *Cache) rest(f *File) {
 	}
 }
 
-// verdicts remembers files without probes. Those asked for recently survive: when
-// limit new ones have come, the ones not asked for meanwhile are forgotten.
+// verdicts remembers files without probes. Those asked for recently survive:
+// when limit new ones have come, the ones not asked for meanwhile are
+// forgotten.
 type verdicts struct {
 	limit          int
 	recent, former map[Identity]error // nil: no probes; else why they cannot be read

@@ -255,7 +255,8 @@ func TestCacheDoesNotRememberThatOpeningFailed(t *testing.T) {
 	qt.Check(t, qt.Equals(c.Stats().Idle, 1))
 }
 
-// failingReader is a file on a disk that is going, or on a host that does not answer any more.
+// failingReader is a file on a disk that is going, or on a host that does not
+// answer any more.
 type failingReader struct {
 	io.ReaderAt
 	err    error

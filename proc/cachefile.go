@@ -23,9 +23,9 @@ func openMapped(m *MappedFile) (io.ReaderAt, error) {
 	return file, nil
 }
 
-// File is a file with probes, held open. It is the same value for all who acquired
-// it, so that the pointer tells files apart while it is held. Its methods may be
-// called by several goroutines at once, until it is released.
+// File is a file with probes, held open. It is the same value for all who
+// acquired it, so that the pointer tells files apart while it is held. Its
+// methods may be called by several goroutines at once, until it is released.
 type File struct {
 	cache    *Cache
 	identity Identity
@@ -46,19 +46,21 @@ type File struct {
 // Identity tells the file from others.
 func (f *File) Identity() Identity { return f.identity }
 
-// ELF returns the open file. It is valid until the file is released, and is not to
-// be closed. Its OSFile is nil if [CacheOptions].Open returned something else than
-// an *os.File.
+// ELF returns the open file. It is valid until the file is released, and is not
+// to be closed. Its OSFile is nil if [CacheOptions].Open returned something
+// else than an *os.File.
 func (f *File) ELF() *elfnote.File { return f.elf }
 
-// Listing returns all probes of the file, whatever was looked for, and the notes
-// that cannot be used. It is shared and not to be changed; it stays valid after
-// the file is released.
+// Listing returns all probes of the file, whatever was looked for, and the
+// notes that cannot be used. It is shared and not to be changed; it stays valid
+// after the file is released.
 func (f *File) Listing() *elfnote.Listing { return f.listing }
 
-// Refuse has the cache take the file for one whose probes cannot be read, for this reason: [Cache.Acquire] fails for it
-// from now on, without reading it, until the file has not been asked for in a long time. It is for those who find out, at
-// some expense, that the probes are of no use to anybody. The file stays open until it is released.
+// Refuse has the cache take the file for one whose probes cannot be read, for
+// this reason: [Cache.Acquire] fails for it from now on, without reading it,
+// until the file has not been asked for in a long time. It is for those who
+// find out, at some expense, that the probes are of no use to anybody. The file
+// stays open until it is released.
 func (f *File) Refuse(reason error) {
 	c := f.cache
 	c.mu.Lock()
@@ -74,15 +76,16 @@ func (f *File) Refused() error {
 	return f.refused
 }
 
-// Hold keeps the file for one more [File.Release]. Call it while the file is held.
+// Hold keeps the file for one more [File.Release]. Call it while the file is
+// held.
 func (f *File) Hold() {
 	f.cache.mu.Lock()
 	defer f.cache.mu.Unlock()
 	f.cache.hold(f)
 }
 
-// Release gives back what was acquired or held, once for each. The last one closes
-// the file.
+// Release gives back what was acquired or held, once for each. The last one
+// closes the file.
 func (f *File) Release() {
 	c := f.cache
 	c.mu.Lock()
@@ -154,8 +157,9 @@ func (f *File) setListing(listing *elfnote.Listing, size int) {
 	f.listing, f.size = listing, size
 }
 
-// sizeOf returns what keeping a listing costs, in sites: by the sites and broken notes that it describes, or by the
-// notes themselves, to which the strings refer. A file without probes is nil, and is not kept.
+// sizeOf returns what keeping a listing costs, in sites: by the sites and
+// broken notes that it describes, or by the notes themselves, to which the
+// strings refer. A file without probes is nil, and is not kept.
 func sizeOf(listing *elfnote.Listing, file *elfnote.File) int {
 	if file == nil {
 		return 0
@@ -177,7 +181,8 @@ func (f *File) open(m *MappedFile) (io.ReaderAt, io.Closer, error) {
 	return r, closer, nil
 }
 
-// load opens the file and lists its probes. A file without any is closed at once.
+// load opens the file and lists its probes. A file without any is closed at
+// once.
 func (f *File) load(m *MappedFile) (*elfnote.Listing, *elfnote.File, io.Closer, error) {
 	r, closer, err := f.open(m)
 	if err != nil {
@@ -219,8 +224,9 @@ func parse(r io.ReaderAt) (*elfnote.Listing, *elfnote.File, error) {
 	return listing, file, err
 }
 
-// isOfContents tells an error of the file's contents, which will be the same next
-// time, from one of reading it, which is anything that the reader makes up.
+// isOfContents tells an error of the file's contents, which will be the same
+// next time, from one of reading it, which is anything that the reader makes
+// up.
 func isOfContents(err error) bool {
 	for _, reason := range [...]error{
 		elfnote.ErrNotELF, elfnote.ErrFileType, elfnote.ErrTruncated, elfnote.ErrMalformed,

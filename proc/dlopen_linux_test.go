@@ -15,8 +15,8 @@ import (
 	"github.com/go-quicktest/qt"
 )
 
-// A library as compilers and linkers make it, and a program that loads, unloads and
-// forks as it is told by single letters.
+// A library as compilers and linkers make it, and a program that loads, unloads
+// and forks as it is told by single letters.
 const (
 	librarySource = `
 #include <sys/sdt.h>

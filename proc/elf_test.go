@@ -16,8 +16,8 @@ import (
 	"github.com/gousdt/gousdt/elfnote"
 )
 
-// testELF describes a file for tests: one segment, readable and executable, with
-// code and the notes of probes.
+// testELF describes a file for tests: one segment, readable and executable,
+// with code and the notes of probes.
 type testELF struct {
 	probes [][2]string // provider, name
 	broken bool        // the first note's location is outside of the segment
@@ -30,8 +30,8 @@ const (
 	elfCode = 0x1000 // where the code is, in the file and from elfBase
 )
 
-// waitCode is a program that writes a byte to its standard output, reads one from its
-// standard input, or waits for its end, and exits.
+// waitCode is a program that writes a byte to its standard output, reads one
+// from its standard input, or waits for its end, and exits.
 var waitCode = map[string]struct {
 	machine elf.Machine
 	code    []byte
@@ -58,7 +58,8 @@ var waitCode = map[string]struct {
 	}},
 }
 
-// bytes returns the file, which runs on this machine if waitCode has code for it.
+// bytes returns the file, which runs on this machine if waitCode has code for
+// it.
 func (e testELF) bytes() []byte {
 	machine, code := elf.EM_X86_64, waitCode["amd64"].code
 	if native, ok := waitCode[runtime.GOARCH]; ok {

@@ -27,17 +27,17 @@ var (
 	// map_files, which needs CAP_CHECKPOINT_RESTORE or, before Linux 5.9,
 	// CAP_SYS_ADMIN in the initial user namespace.
 	ErrUnreachable = errors.New("the mapped file is not at its path (to open it through map_files run with CAP_CHECKPOINT_RESTORE or CAP_SYS_ADMIN)")
-	// ErrChanged means that the mapping or the file changed between two looks at
-	// it. Look again.
+	// ErrChanged means that the mapping or the file changed between two looks
+	// at it. Look again.
 	ErrChanged = errors.New("mapping or file changed while it was looked at (try again)")
-	// ErrNotRegular means that a device or the like is mapped. It is not opened,
-	// because opening a device may do something.
+	// ErrNotRegular means that a device or the like is mapped. It is not
+	// opened, because opening a device may do something.
 	ErrNotRegular = errors.New("not a regular file")
-	// ErrTooManyFiles means that a process maps more files with wanted probes than
-	// anything but an attack on the watcher would. The others are watched.
+	// ErrTooManyFiles means that a process maps more files with wanted probes
+	// than anything but an attack on the watcher would. The others are watched.
 	ErrTooManyFiles = fmt.Errorf("process maps more than %d files with wanted probes", maxPairs)
-	// ErrNoSuchMount means that the directory given as a proc file system has no
-	// processes in it.
+	// ErrNoSuchMount means that the directory given as a proc file system has
+	// no processes in it.
 	ErrNoSuchMount = errors.New("not a proc file system (no directory of a process in it)")
 	// ErrClosed means that the watcher has been closed.
 	ErrClosed = errors.New("watcher is closed")
@@ -60,8 +60,8 @@ type Error struct {
 	Err error
 }
 
-// Error says what was tried and why it failed. The path is quoted, because it is
-// whatever the process chose.
+// Error says what was tried and why it failed. The path is quoted, because it
+// is whatever the process chose.
 func (e *Error) Error() string {
 	text := e.Op
 	if e.Path != "" {
@@ -96,6 +96,6 @@ func passing(err error) bool {
 		errors.Is(err, syscall.ENOMEM) || errors.Is(err, syscall.EAGAIN)
 }
 
-// opReadProbes is the Op of errors that are about the contents of a file, and so
-// the same whichever process maps it.
+// opReadProbes is the Op of errors that are about the contents of a file, and
+// so the same whichever process maps it.
 const opReadProbes = "read probes"

@@ -13,9 +13,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// eventSource gathers what the kernel tells of processes: perf events of the kind
-// that counts nothing (PERF_COUNT_SW_DUMMY), one per CPU, whose buffers get a
-// record of each fork, exec and exit and of each executable mapping.
+// eventSource gathers what the kernel tells of processes: perf events of the
+// kind that counts nothing (PERF_COUNT_SW_DUMMY), one per CPU, whose buffers
+// get a record of each fork, exec and exit and of each executable mapping.
 type eventSource struct {
 	rings   []*ring
 	epoll   int
@@ -81,8 +81,8 @@ func (s *eventSource) wait(fd int) error {
 	return nil
 }
 
-// run gathers records until the source is closed. It holds a thread, which sleeps
-// in the kernel nearly all of the time.
+// run gathers records until the source is closed. It holds a thread, which
+// sleeps in the kernel nearly all of the time.
 func (s *eventSource) run() {
 	defer close(s.done)
 	for {
@@ -150,8 +150,8 @@ func (s *eventSource) free() {
 	}
 }
 
-// ring is the buffer of one CPU's records, which the kernel writes and we read. It
-// is made of a page of control data and a power of two of pages of records.
+// ring is the buffer of one CPU's records, which the kernel writes and we read.
+// It is made of a page of control data and a power of two of pages of records.
 type ring struct {
 	fd      int
 	memory  []byte
@@ -165,8 +165,8 @@ func openRing(cpu int) (*ring, error) {
 		Type:   unix.PERF_TYPE_SOFTWARE,
 		Size:   uint32(unsafe.Sizeof(unix.PerfEventAttr{})),
 		Config: unix.PERF_COUNT_SW_DUMMY,
-		// Without the watermark these records, which are not samples, would wake
-		// nobody before half of the buffer is full.
+		// Without the watermark these records, which are not samples, would
+		// wake nobody before half of the buffer is full.
 		Bits: unix.PerfBitMmap | unix.PerfBitMmap2 | unix.PerfBitComm | unix.PerfBitCommExec |
 			unix.PerfBitTask | unix.PerfBitWatermark,
 		Wakeup: 1,

@@ -16,8 +16,9 @@ type Mapping struct {
 	Offset uint64
 }
 
-// Address returns where in the memory of the process a place of the file is, given
-// by its offset in the file. ok is false if this is not the mapping that has it.
+// Address returns where in the memory of the process a place of the file is,
+// given by its offset in the file. ok is false if this is not the mapping that
+// has it.
 func (m Mapping) Address(offset uint64) (address uint64, ok bool) {
 	if offset < m.Offset || offset-m.Offset >= m.End-m.Start {
 		return 0, false
@@ -32,12 +33,14 @@ type MappedFile struct {
 	// PID is the process.
 	PID int
 	// Path is the path in the eyes of the process, that is below its root
-	// directory and in its mount namespace, as it was when the file was opened by
-	// it and as renames have changed it since. Other things than paths occur:
-	// "/memfd:name", "/SYSV00000000". A file that lies outside of the process's
-	// root directory has a path that the process itself could not use.
+	// directory and in its mount namespace, as it was when the file was opened
+	// by it and as renames have changed it since. Other things than paths
+	// occur: "/memfd:name", "/SYSV00000000". A file that lies outside of the
+	// process's root directory has a path that the process itself could not
+	// use.
 	Path string
-	// Deleted means that there is nothing at that path any more, or another file.
+	// Deleted means that there is nothing at that path any more, or another
+	// file.
 	Deleted bool
 	// Mappings are the executable ones, by address.
 	Mappings []Mapping
@@ -46,7 +49,8 @@ type MappedFile struct {
 	// reader is the number to read the process's directory by: the PID, or that
 	// of a thread where the first one has ended.
 	reader int
-	// inode is the number in maps, by which a file found by its path is verified.
+	// inode is the number in maps, by which a file found by its path is
+	// verified.
 	inode uint64
 	// rawPath is the path below the process's root, with " (deleted)" if maps
 	// says so: for a file that is really named like that, it is the way to it.
@@ -64,9 +68,9 @@ type fileKey struct {
 	path         string
 }
 
-// Files returns the files of which the process has executable mappings, by their
-// first address. The error is an [*Error]; if it wraps [ErrMalformed], some lines
-// were not understood and the files of all others are returned.
+// Files returns the files of which the process has executable mappings, by
+// their first address. The error is an [*Error]; if it wraps [ErrMalformed],
+// some lines were not understood and the files of all others are returned.
 func (f *FS) Files(pid int) ([]*MappedFile, error) {
 	buf := make([]byte, maxStat)
 	s, err := f.readStat(pid, buf)
@@ -125,10 +129,10 @@ func (f *FS) rootOf(reader int) string {
 	return root
 }
 
-// insideRoot turns a path that the kernel made for the caller into the process's
-// own. The kernel writes paths from the root of the mount namespace that the file
-// is in, or from the caller's root if that is on the way: for a process after
-// chroot, both differ from its own root.
+// insideRoot turns a path that the kernel made for the caller into the
+// process's own. The kernel writes paths from the root of the mount namespace
+// that the file is in, or from the caller's root if that is on the way: for a
+// process after chroot, both differ from its own root.
 func (f *FS) insideRoot(reader int, path string) string {
 	return cutRoot(path, f.rootOf(reader))
 }
@@ -144,9 +148,9 @@ func cutRoot(path, root string) string {
 }
 
 // OpenedPath returns the path by which the file was reached in the eyes of the
-// caller: <proc>/PID/map_files/START-END, or <proc>/PID/root/PATH. It is "" before
-// [MappedFile.Identity] or [MappedFile.Open] was called. It is good for as long as
-// the process has the mapping; an open descriptor is good for ever.
+// caller: <proc>/PID/map_files/START-END, or <proc>/PID/root/PATH. It is ""
+// before [MappedFile.Identity] or [MappedFile.Open] was called. It is good for
+// as long as the process has the mapping; an open descriptor is good for ever.
 func (m *MappedFile) OpenedPath() string { return m.openedPath }
 
 // mapFilesPath returns the link of a mapping, whose name has no leading zeros.

@@ -33,7 +33,8 @@ type fakeProcess struct {
 	maps                         []fakeMap
 }
 
-// fakeMap is a line of maps and, if file is not "", where its link in map_files leads.
+// fakeMap is a line of maps and, if file is not "", where its link in map_files
+// leads.
 type fakeMap struct {
 	start, end   uint64
 	permissions  string

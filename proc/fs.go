@@ -15,9 +15,9 @@ import (
 // FS is a proc file system. It holds nothing open and may be used by several
 // goroutines at once.
 //
-// PIDs are those of the PID namespace for which the file system was mounted: with
-// the /proc of a host mounted elsewhere in a container they are the host's, and
-// mean nothing to system calls of the caller.
+// PIDs are those of the PID namespace for which the file system was mounted:
+// with the /proc of a host mounted elsewhere in a container they are the
+// host's, and mean nothing to system calls of the caller.
 type FS struct {
 	root string
 }
@@ -34,8 +34,8 @@ func NewFS(root string) *FS {
 	return &FS{root: root}
 }
 
-// Root returns the directory of the file system. A nil FS is the default one, as in
-// [Options].
+// Root returns the directory of the file system. A nil FS is the default one,
+// as in [Options].
 func (f *FS) Root() string {
 	if f == nil {
 		f = NewFS("")
@@ -73,10 +73,11 @@ func (f *FS) PIDs() ([]int, error) {
 	return pids, nil
 }
 
-// HidePID returns how the file system at its root hides processes: "noaccess" (1), "invisible"
-// (2) or "ptraceable" (4), as mount options spell it, and "" if it does not. It
-// tells why PIDs may be fewer than there are; who has CAP_SYS_PTRACE, or is in
-// the group that the mount option gid= names, sees all the same.
+// HidePID returns how the file system at its root hides processes: "noaccess"
+// (1), "invisible" (2) or "ptraceable" (4), as mount options spell it, and ""
+// if it does not. It tells why PIDs may be fewer than there are; who has
+// CAP_SYS_PTRACE, or is in the group that the mount option gid= names, sees all
+// the same.
 func (f *FS) HidePID() (string, error) {
 	file, err := openRaw(f.root + "/self/mounts")
 	if err != nil {
@@ -90,7 +91,8 @@ func (f *FS) HidePID() (string, error) {
 	return hidePID(text, f.root), nil
 }
 
-// hidePID finds the option in a mount table, whose later lines cover the earlier.
+// hidePID finds the option in a mount table, whose later lines cover the
+// earlier.
 func hidePID(mounts []byte, root string) string {
 	// Blanks and the like are octal there.
 	root = strings.NewReplacer(`\`, `\134`, " ", `\040`, "\t", `\011`, "\n", `\012`).Replace(root)
@@ -191,9 +193,9 @@ func (f *FS) readMaps(pid int, lines *lineReader, line func(*mapLine)) error {
 	}
 }
 
-// liveThread returns a thread of the process that has not ended, by whose number
-// proc shows what it can no longer show by the process's. It is asked for
-// processes whose first thread has ended.
+// liveThread returns a thread of the process that has not ended, by whose
+// number proc shows what it can no longer show by the process's. It is asked
+// for processes whose first thread has ended.
 func (f *FS) liveThread(pid int, buf []byte) (int, stat, error) {
 	dir, err := os.Open(f.path(pid, "task"))
 	if err != nil {
@@ -217,18 +219,19 @@ func (f *FS) liveThread(pid int, buf []byte) (int, stat, error) {
 	}
 }
 
-// IsOwn tells whether the PIDs of the file system are those that system calls of
-// the caller take and return. A nil FS is the default one, as in [Options].
+// IsOwn tells whether the PIDs of the file system are those that system calls
+// of the caller take and return. A nil FS is the default one, as in [Options].
 //
-// It is told by the line NSpid of self/status (Linux 4.1, see proc(5)), and so not
-// deceived by PIDs that are equal by chance in two namespaces.
+// It is told by the line NSpid of self/status (Linux 4.1, see proc(5)), and so
+// not deceived by PIDs that are equal by chance in two namespaces.
 func (f *FS) IsOwn() bool {
 	status, err := os.ReadFile(f.Root() + "/self/status")
 	if err != nil {
 		return false // it knows nothing of the caller
 	}
 	for line := range strings.Lines(string(status)) {
-		// The PIDs of the caller, from the namespace of the file system to its own.
+		// The PIDs of the caller, from the namespace of the file system to its
+		// own.
 		if pids, ok := strings.CutPrefix(line, "NSpid:"); ok {
 			return strings.TrimSpace(pids) == strconv.Itoa(os.Getpid())
 		}

@@ -20,14 +20,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The test binary run with this variable is the helper: a process that does what
-// it is told, one command per line, its words separated by tabs, and answers with a
-// line: "ok" and a result, or what went wrong.
+// The test binary run with this variable is the helper: a process that does
+// what it is told, one command per line, its words separated by tabs, and
+// answers with a line: "ok" and a result, or what went wrong.
 const helperVariable = "PROC_TEST_HELPER"
 
-// The helper's first thread runs its commands, so that it can end (see leaderless),
-// and so that privileges, which threads have each for themselves, are the same for
-// all commands.
+// The helper's first thread runs its commands, so that it can end (see
+// leaderless), and so that privileges, which threads have each for themselves,
+// are the same for all commands.
 var _ = func() struct{} {
 	if os.Getenv(helperVariable) != "" {
 		runtime.LockOSThread()
@@ -54,7 +54,8 @@ func helperMain() {
 			continue
 		}
 		if words[0] == "leaderless" {
-			// The thread that ends takes with it its right to run Go code: on a single CPU, nobody else has one.
+			// The thread that ends takes with it its right to run Go code: on a
+			// single CPU, nobody else has one.
 			runtime.GOMAXPROCS(runtime.GOMAXPROCS(0) + 1)
 			go leaderless(input)
 			unix.RawSyscall(unix.SYS_EXIT, 0, 0, 0)
@@ -69,7 +70,8 @@ func helperMain() {
 	}
 }
 
-// leaderless waits until the first thread has ended, and then for the end of input.
+// leaderless waits until the first thread has ended, and then for the end of
+// input.
 func leaderless(input *bufio.Scanner) {
 	for {
 		s, err := NewFS("").readStat(os.Getpid(), make([]byte, maxStat))
@@ -161,8 +163,8 @@ var helperCommands = map[string]func(args []string) (string, error){
 			unix.Unmount(".", unix.MNT_DETACH),
 			os.Chdir("/"))
 	},
-	// start PATH runs waitCode, with a pipe for its input, and answers its PID in
-	// the helper's namespace.
+	// start PATH runs waitCode, with a pipe for its input, and answers its PID
+	// in the helper's namespace.
 	"start": func(args []string) (string, error) {
 		p, err := startProgram(args[0])
 		if err != nil {
@@ -265,8 +267,8 @@ type program struct {
 	input io.Closer
 }
 
-// startProgram runs a file with waitCode and returns when it does: exec is known to
-// have succeeded before anything is mapped.
+// startProgram runs a file with waitCode and returns when it does: exec is
+// known to have succeeded before anything is mapped.
 func startProgram(path string) (*program, error) {
 	cmd := exec.Command(path)
 	input, err := cmd.StdinPipe()
@@ -363,7 +365,8 @@ func (h *helper) mountOverlay(target, options string) {
 	qt.Assert(h.t, qt.Matches(answer, "ok.*"))
 }
 
-// needBirthTime skips tests of a file system on which a deletion makes another file (see Identity).
+// needBirthTime skips tests of a file system on which a deletion makes another
+// file (see Identity).
 func needBirthTime(t testing.TB, path string) {
 	t.Helper()
 	var st unix.Statx_t
@@ -380,8 +383,8 @@ func (h *helper) answer() {
 	qt.Assert(h.t, qt.Equals(h.output.Text(), "ok"))
 }
 
-// needRoot skips tests that take privileges, but never in continuous integration,
-// where they are to be had.
+// needRoot skips tests that take privileges, but never in continuous
+// integration, where they are to be had.
 func needRoot(t testing.TB) {
 	t.Helper()
 	if os.Geteuid() == 0 {
@@ -393,8 +396,8 @@ func needRoot(t testing.TB) {
 	t.Skip("needs root")
 }
 
-// traced is a library with probes of a provider that no other process has, so that
-// tests on the real /proc see nothing but their own processes.
+// traced is a library with probes of a provider that no other process has, so
+// that tests on the real /proc see nothing but their own processes.
 func traced(tag byte) testELF {
 	return testELF{probes: [][2]string{{tracedProvider(), "alloc"}}, tag: tag}
 }

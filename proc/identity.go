@@ -4,8 +4,8 @@ package proc
 
 import "fmt"
 
-// Identity tells a file from every other, whatever its path, and from itself with
-// other contents. It can be compared and be a map key.
+// Identity tells a file from every other, whatever its path, and from itself
+// with other contents. It can be compared and be a map key.
 //
 // The device and inode that maps shows will not do. On btrfs they are the same
 // for files of different subvolumes; on overlayfs they are, by kernel version,
@@ -24,18 +24,19 @@ type Identity struct {
 	Inode uint64
 	// Size is in bytes.
 	Size int64
-	// Modified is when the contents were changed last, in nanoseconds after 1970.
+	// Modified is when the contents were changed last, in nanoseconds after
+	// 1970.
 	Modified int64
 	// Born is when the inode was made, in nanoseconds after 1970: what tells a
 	// file from an earlier one of the same number. It is the time of the last
 	// change of the inode (ctime) on file systems that do not keep the former.
 	Born int64
 	// Overlay means that the file was reached through overlayfs, where every
-	// mount has device numbers of its own. Containers that were started from the
-	// same image share a file until one writes to it, and a breakpoint set in it
-	// for one of them is set for all. So the device does not count there. The
-	// other fields are those of the file in the layer below. That file itself,
-	// looked at where the layers are stored, has another Identity.
+	// mount has device numbers of its own. Containers that were started from
+	// the same image share a file until one writes to it, and a breakpoint set
+	// in it for one of them is set for all. So the device does not count there.
+	// The other fields are those of the file in the layer below. That file
+	// itself, looked at where the layers are stored, has another Identity.
 	Overlay bool
 }
 

@@ -4,8 +4,8 @@ package proc
 
 import "time"
 
-// Limits and sizes. What a process has mapped is up to the process, so that none
-// of these may grow with what it says.
+// Limits and sizes. What a process has mapped is up to the process, so that
+// none of these may grow with what it says.
 const (
 	// maxLine bounds a line of maps, and is the size of the buffer that maps is
 	// read through. The kernel shows paths of up to a page; a longer line is
@@ -20,17 +20,18 @@ const (
 	// Container hosts have thousands of mounts of 200 bytes.
 	maxMounts = 8 << 20
 
-	// DefaultIdleFiles is how many parsed files a [Cache] keeps that nobody uses
-	// at the moment. A large host has a few hundred distinct files with probes.
+	// DefaultIdleFiles is how many parsed files a [Cache] keeps that nobody
+	// uses at the moment. A large host has a few hundred distinct files with
+	// probes.
 	DefaultIdleFiles = 1024
 
 	// DefaultIdleSites bounds the sites of those files together. A site takes
-	// about 200 bytes with its strings, so that this is 50 MB at the very worst;
-	// an ordinary host has some thousands.
+	// about 200 bytes with its strings, so that this is 50 MB at the very
+	// worst; an ordinary host has some thousands.
 	DefaultIdleSites = 1 << 18
 
-	// siteNotes is how many bytes of notes count as a site, and is more than real
-	// notes have: 100,000 sites have 9 MB of them.
+	// siteNotes is how many bytes of notes count as a site, and is more than
+	// real notes have: 100,000 sites have 9 MB of them.
 	siteNotes = 100
 
 	// DefaultWithoutProbes is how many files without probes a [Cache] remembers
@@ -38,8 +39,9 @@ const (
 	// with hundreds of different containers maps some 10,000 files.
 	DefaultWithoutProbes = 1 << 15
 
-	// maxPairs bounds the files with wanted probes of one process, each of which
-	// takes a descriptor. Large programs map some hundred files altogether.
+	// maxPairs bounds the files with wanted probes of one process, each of
+	// which takes a descriptor. Large programs map some hundred files
+	// altogether.
 	maxPairs = 1024
 
 	// maxReportedFiles bounds the memory of which files have been reported as
@@ -51,9 +53,9 @@ const (
 // its size nor its image changed, in passes over all processes. See the package
 // documentation for what is guaranteed.
 const (
-	// busyPasses is for processes that had page faults since. It is a compromise
-	// between how late an exotic change may be noticed and the 0.2 ms that
-	// reading the mappings of a large process takes.
+	// busyPasses is for processes that had page faults since. It is a
+	// compromise between how late an exotic change may be noticed and the 0.2
+	// ms that reading the mappings of a large process takes.
 	busyPasses = 10
 	// idlePasses is for processes that did not even fault, which therefore can
 	// hardly have run code of a new mapping.

@@ -13,8 +13,8 @@ import (
 type look struct {
 	changes Changes
 	errors  []error // all, also those reported before
-	// before is how many pairs a file had at the beginning, of those that got or
-	// lost one; touched has these files in order.
+	// before is how many pairs a file had at the beginning, of those that got
+	// or lost one; touched has these files in order.
 	before  map[*File]int
 	touched []*File
 }
@@ -68,8 +68,8 @@ func (w *Watcher) sync(pids []int) error {
 	return errors.Join(w.deliver()...)
 }
 
-// visit looks at a process; thoroughly means that its mappings are read whatever
-// its stat says.
+// visit looks at a process; thoroughly means that its mappings are read
+// whatever its stat says.
 func (w *Watcher) visit(pid int, thoroughly bool) {
 	s, err := w.fs.readStat(pid, w.statText)
 	reader, leaderless := pid, err == nil && s.isLeaderless()
@@ -123,8 +123,8 @@ func (w *Watcher) visit(pid int, thoroughly bool) {
 	}
 }
 
-// isDue tells whether it is the process's turn to have its mappings read although
-// there is no sign of a change. PIDs spread the work over the passes.
+// isDue tells whether it is the process's turn to have its mappings read
+// although there is no sign of a change. PIDs spread the work over the passes.
 func (w *Watcher) isDue(p *watched, s *stat) bool {
 	turn := w.stats.Passes + uint64(p.process.PID)
 	if turn%busyPasses != 0 {
@@ -134,8 +134,8 @@ func (w *Watcher) isDue(p *watched, s *stat) bool {
 	return faulted || p.denied || len(p.failures) > 0 || turn%idlePasses == 0
 }
 
-// compare reads the mappings if they are not those known, or if that is not to be
-// relied on.
+// compare reads the mappings if they are not those known, or if that is not to
+// be relied on.
 func (w *Watcher) compare(p *watched, reader int, s *stat, thoroughly bool) {
 	w.stats.Checked++
 	if !thoroughly {
@@ -189,8 +189,8 @@ func (w *Watcher) compare(p *watched, reader int, s *stat, thoroughly bool) {
 	w.setPairs(p, pairs)
 }
 
-// pair returns the pair of a file, the one there is if it has not changed, and nil
-// if the file has no wanted probes or is among the pairs found already.
+// pair returns the pair of a file, the one there is if it has not changed, and
+// nil if the file has no wanted probes or is among the pairs found already.
 func (w *Watcher) pair(p *watched, m *MappedFile, found []*Pair) (*Pair, error) {
 	id, err := m.Identity()
 	if err != nil {
@@ -226,8 +226,8 @@ func (w *Watcher) pair(p *watched, m *MappedFile, found []*Pair) (*Pair, error) 
 	return pair, nil
 }
 
-// pairOf returns the pair, if there is one, of a file that cannot be looked at now:
-// what is mapped at the same places by the same path is still the same.
+// pairOf returns the pair, if there is one, of a file that cannot be looked at
+// now: what is mapped at the same places by the same path is still the same.
 func (p *watched) pairOf(m *MappedFile) *Pair {
 	i := slices.IndexFunc(p.pairs, func(pair *Pair) bool {
 		return pair.Path == m.Path && slices.Equal(pair.Mappings, m.Mappings)
@@ -259,8 +259,8 @@ func (w *Watcher) use(file *File) *fileUse {
 	return use
 }
 
-// setPairs makes these the pairs of the process and notes what changed. A pair of
-// a file that the process had before is the same in all but where it is.
+// setPairs makes these the pairs of the process and notes what changed. A pair
+// of a file that the process had before is the same in all but where it is.
 func (w *Watcher) setPairs(p *watched, pairs []*Pair) {
 	c := &w.look.changes
 	for i, pair := range pairs {

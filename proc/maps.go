@@ -70,15 +70,15 @@ func parseMapLine(text []byte, l *mapLine) error {
 	return nil
 }
 
-// isOther tells lines of mappings that are not executable, which are three of four,
-// without parsing more of them.
+// isOther tells lines of mappings that are not executable, which are three of
+// four, without parsing more of them.
 func isOther(text []byte) bool {
 	n := bytes.IndexByte(text, ' ')
 	return n > 0 && len(text) > n+5 && text[n+5] == ' ' && text[n+3] == '-'
 }
 
-// parseHex reads a hexadecimal number up to a separator and returns what follows
-// that.
+// parseHex reads a hexadecimal number up to a separator and returns what
+// follows that.
 func parseHex(text []byte, separator byte) (uint64, []byte, bool) {
 	var v uint64
 	for i, c := range text {

@@ -13,8 +13,9 @@ import (
 
 // Identity finds out which file it is, without opening it, and remembers the
 // answer. It goes by the mapping itself where the kernel allows, which cannot
-// miss, else by the path in the process's mount namespace, where the inode number
-// must be that of maps (but on overlayfs, where these numbers mean nothing).
+// miss, else by the path in the process's mount namespace, where the inode
+// number must be that of maps (but on overlayfs, where these numbers mean
+// nothing).
 //
 // The error is an [*Error]. It wraps [ErrChanged] if the mapping has gone
 // meanwhile, [ErrUnreachable] if the file has no path and the caller lacks the
@@ -32,11 +33,11 @@ func (m *MappedFile) Identity() (Identity, error) {
 }
 
 // Open opens the file for reading. The descriptor stays good when the file is
-// deleted, the mapping removed, or the process ended; its name, by which it could
-// be opened again, does not. The caller closes it.
+// deleted, the mapping removed, or the process ended; its name, by which it
+// could be opened again, does not. The caller closes it.
 //
-// The errors are those of [MappedFile.Identity]. A file that is not the one that
-// Identity saw is [ErrChanged].
+// The errors are those of [MappedFile.Identity]. A file that is not the one
+// that Identity saw is [ErrChanged].
 func (m *MappedFile) Open() (*os.File, error) {
 	var fd int
 	id, path, err := m.find(func(path string) (Identity, error) {
@@ -67,7 +68,8 @@ func (m *MappedFile) Open() (*os.File, error) {
 
 func openFile(path string) (int, error) {
 	for {
-		// Whatever it is by now, opening it must not wait or give us a terminal.
+		// Whatever it is by now, opening it must not wait or give us a
+		// terminal.
 		fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
 		if !errors.Is(err, unix.EINTR) {
 			return fd, err
@@ -144,16 +146,18 @@ func (m *MappedFile) findByPath(look func(path string) (Identity, error)) (Ident
 	return id, root + m.rawPath, err
 }
 
-// descriptorPath is the path by which a descriptor of the caller's is opened anew.
+// descriptorPath is the path by which a descriptor of the caller's is opened
+// anew.
 func descriptorPath(fd int) string { return fmt.Sprintf("/proc/self/fd/%d", fd) }
 
 func openDirectory(path string) (int, error) {
 	return unix.Open(path, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 }
 
-// openInRoot finds a path as a process whose root directory is root would resolve
-// it: symbolic links, which a container may make as it likes, lead nowhere else.
-// The descriptor refers to the file without having opened it (O_PATH).
+// openInRoot finds a path as a process whose root directory is root would
+// resolve it: symbolic links, which a container may make as it likes, lead
+// nowhere else. The descriptor refers to the file without having opened it
+// (O_PATH).
 func openInRoot(root int, path string) (int, error) {
 	how := unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_IN_ROOT}
 	for range 16 { // "..", when anything is renamed meanwhile, is EAGAIN

@@ -216,7 +216,8 @@ func TestIdentityTellsFilesApart(t *testing.T) {
 
 	qt.Check(t, qt.Not(qt.Equals(identityOf(t, noProbes.write(t, dir, "copy.so")), id)), qt.Commentf("a copy"))
 	link := filepath.Join(dir, "link.so")
-	// Time stamps can be as coarse as a clock tick: the size differs for certain.
+	// Time stamps can be as coarse as a clock tick: the size differs for
+	// certain.
 	qt.Assert(t, qt.IsNil(os.WriteFile(link, append(noProbes.bytes(), 0), 0o755)))
 	qt.Check(t, qt.Not(qt.Equals(identityOf(t, link), id)), qt.Commentf("other contents"))
 }

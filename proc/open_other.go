@@ -20,7 +20,8 @@ func (m *MappedFile) Open() (*os.File, error) {
 	return nil, m.wrap("open", errors.ErrUnsupported)
 }
 
-// OpenIn is available on Linux only; here the error wraps errors.ErrUnsupported.
+// OpenIn is available on Linux only; here the error wraps
+// errors.ErrUnsupported.
 func (f *FS) OpenIn(pid int, path string) (*os.File, error) {
 	return nil, &Error{PID: pid, Path: path, Op: "open", Err: errors.ErrUnsupported}
 }

@@ -8,13 +8,14 @@ import (
 	"github.com/gousdt/gousdt/elfnote"
 )
 
-// Pair is a file with wanted probes in a process that maps it. It does not change
-// once it has been delivered.
+// Pair is a file with wanted probes in a process that maps it. It does not
+// change once it has been delivered.
 type Pair struct {
 	// Process is the process, as it was when the pair appeared.
 	Process Process
 	// File is the file, held open until the handler has returned for the
-	// [Changes] in which the pair disappears. See [File.Hold] to keep it longer.
+	// [Changes] in which the pair disappears. See [File.Hold] to keep it
+	// longer.
 	File *File
 	// Path is the file's path in the eyes of the process, see [MappedFile].
 	Path string
@@ -37,15 +38,15 @@ type PairKey struct {
 	File    *File
 }
 
-// Key returns what the pair is known by: of all pairs of a watcher at one time no
-// two have the same.
+// Key returns what the pair is known by: of all pairs of a watcher at one time
+// no two have the same.
 func (p *Pair) Key() PairKey { return PairKey{Process: p.Process.ID, File: p.File} }
 
 // Open opens the file for reading, apart from File: for those whose
 // [CacheOptions].Open returns no file of the system. The caller closes it.
 //
-// The error is an [*Error]. It wraps [ErrChanged] if OpenedPath does not lead to
-// the file any more, and that of opening it.
+// The error is an [*Error]. It wraps [ErrChanged] if OpenedPath does not lead
+// to the file any more, and that of opening it.
 func (p *Pair) Open() (*os.File, error) {
 	file, err := os.Open(p.OpenedPath)
 	if err == nil {
@@ -61,25 +62,25 @@ func (p *Pair) Open() (*os.File, error) {
 	return nil, &Error{PID: p.Process.PID, Path: p.Path, Op: "open", Err: err}
 }
 
-// Changes are what a look at one or at all processes found to be new. They take a
-// watcher's user from one set of pairs to the next as a whole: do what appeared
-// first, then undo what disappeared.
+// Changes are what a look at one or at all processes found to be new. They take
+// a watcher's user from one set of pairs to the next as a whole: do what
+// appeared first, then undo what disappeared.
 type Changes struct {
 	// FilesAppeared are the files that a watched process maps now and none did
 	// before: to be attached to, if that is done for all processes at once.
 	FilesAppeared []*File
 	// Appeared are the new pairs.
 	Appeared []*Pair
-	// Moved are pairs that were there before, with what has changed of Mappings,
-	// Path or Deleted. They replace the Pair of the same Key. Only who computes
-	// with addresses needs to care.
+	// Moved are pairs that were there before, with what has changed of
+	// Mappings, Path or Deleted. They replace the Pair of the same Key. Only
+	// who computes with addresses needs to care.
 	Moved []*Pair
 	// Disappeared are the pairs that are no more: the process ended, executed
-	// another program, unmapped the file or is not wanted any more. They are the
-	// values delivered last for their keys.
+	// another program, unmapped the file or is not wanted any more. They are
+	// the values delivered last for their keys.
 	Disappeared []*Pair
-	// FilesDisappeared are the files that no watched process maps any more. They
-	// are closed when the handler returns, unless held.
+	// FilesDisappeared are the files that no watched process maps any more.
+	// They are closed when the handler returns, unless held.
 	FilesDisappeared []*File
 	// Errors are what could not be looked at: of type [*Error]. An error is
 	// reported once, not again in every pass, and again if it is another one.
@@ -95,8 +96,8 @@ func (c *Changes) isEmpty() bool {
 // Stats are numbers of a watcher since it was made.
 type Stats struct {
 	// Processes is how many there were in the last pass, threads of the kernel
-	// included; Wanted how many of them the filter lets through, Denied how many
-	// could not be looked into.
+	// included; Wanted how many of them the filter lets through, Denied how
+	// many could not be looked into.
 	Processes, Wanted, Denied int
 	// Pairs and Files are how many there are now.
 	Pairs, Files int

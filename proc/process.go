@@ -13,8 +13,9 @@ import (
 // whose paths are at most 4,096 bytes long each.
 const maxCgroup = 64 << 10
 
-// ID tells a process from every other, as long as the machine runs: PIDs are used
-// again, but not with the same start time. It can be compared and be a map key.
+// ID tells a process from every other, as long as the machine runs: PIDs are
+// used again, but not with the same start time. It can be compared and be a map
+// key.
 type ID struct {
 	// PID is the number of the process in the namespace of the [FS].
 	PID int
@@ -35,8 +36,8 @@ type Process struct {
 	fs *FS
 }
 
-// Process returns what stat tells about a process. The error is an [*Error] that
-// wraps [ErrGone] or [ErrAccess] where it is one of these.
+// Process returns what stat tells about a process. The error is an [*Error]
+// that wraps [ErrGone] or [ErrAccess] where it is one of these.
 func (f *FS) Process(pid int) (Process, error) {
 	s, err := f.readStat(pid, make([]byte, maxStat))
 	if err != nil {

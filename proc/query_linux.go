@@ -11,9 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Facts of include/uapi/linux/fs.h, Linux 6.11: the ioctl on /proc/PID/maps that
-// finds the next mapping of a kind. It answers in 0.6 microseconds what the text
-// takes 0.7 per line for, and only for the mappings that matter.
+// Facts of include/uapi/linux/fs.h, Linux 6.11: the ioctl on /proc/PID/maps
+// that finds the next mapping of a kind. It answers in 0.6 microseconds what
+// the text takes 0.7 per line for, and only for the mappings that matter.
 const (
 	procmapQuery = 0xc068_6611 // _IOWR('f', 17, struct procmap_query)
 
@@ -31,12 +31,12 @@ type mapQuery struct {
 	nameAddress, buildIDAddress               uint64
 }
 
-// errNoQuery means that the kernel has no such ioctl, or that what was opened is
-// no real maps.
+// errNoQuery means that the kernel has no such ioctl, or that what was opened
+// is no real maps.
 var errNoQuery = errors.New("no PROCMAP_QUERY")
 
-// queryMaps calls line for every executable mapping of a file, without its path.
-// It is readMaps by other means.
+// queryMaps calls line for every executable mapping of a file, without its
+// path. It is readMaps by other means.
 func (f *FS) queryMaps(pid int, line func(*mapLine)) error {
 	file, err := openRaw(f.path(pid, "maps"))
 	if err != nil {

@@ -306,8 +306,8 @@ func TestPIDUsedAgain(t *testing.T) {
 	qt.Check(t, qt.ErrorMatches(err, `no kernel events, polling only: .* is not the proc file system of the caller's PID namespace`))
 }
 
-// startAs has the helper start a program until it gets the PID: threads that the
-// helper starts meanwhile take numbers, too.
+// startAs has the helper start a program until it gets the PID: threads that
+// the helper starts meanwhile take numbers, too.
 func startAs(h *helper, pid, path string) {
 	h.t.Helper()
 	wanted, err := strconv.Atoi(pid)

@@ -4,7 +4,8 @@ package proc
 
 import "encoding/binary"
 
-// Types of records, and a bit of their headers, from include/uapi/linux/perf_event.h.
+// Types of records, and a bit of their headers, from
+// include/uapi/linux/perf_event.h.
 const (
 	recordLost  = 2  // u64 id, u64 lost
 	recordComm  = 3  // u32 pid, tid; char name[]
@@ -18,15 +19,15 @@ const (
 
 // happenings is what records of the kernel tell.
 type happenings struct {
-	// pids are processes to look at: true if whatever is known about them, false
-	// if only those whose first thread has ended.
+	// pids are processes to look at: true if whatever is known about them,
+	// false if only those whose first thread has ended.
 	pids    map[int]bool
 	records uint64
 	lost    uint64
 }
 
-// add notes what a record tells. It begins with its header. Records that are too
-// short for their type tell nothing.
+// add notes what a record tells. It begins with its header. Records that are
+// too short for their type tell nothing.
 func (h *happenings) add(record []byte) {
 	if len(record) < recordHeader {
 		return
@@ -54,8 +55,8 @@ func (h *happenings) add(record []byte) {
 			h.addPID(word(0), true)
 		}
 	case recordExit:
-		// A process ends with its last thread, which is not always the first: of
-		// those killed, any may be.
+		// A process ends with its last thread, which is not always the first:
+		// of those killed, any may be.
 		h.addPID(word(0), word(0) == word(8))
 	case recordMmap2:
 		// Only executable memory is reported. Anonymous memory has no file.
@@ -76,9 +77,9 @@ func (h *happenings) addPID(pid uint32, always bool) {
 	h.pids[int(pid)] = h.pids[int(pid)] || always
 }
 
-// drainRecords shows each record between tail and head of a ring of a power of two
-// bytes, and returns the new tail. Positions only ever grow. scratch is for records
-// that go around the end.
+// drainRecords shows each record between tail and head of a ring of a power of
+// two bytes, and returns the new tail. Positions only ever grow. scratch is for
+// records that go around the end.
 func drainRecords(data []byte, head, tail uint64, scratch *[]byte, each func(record []byte)) uint64 {
 	mask := uint64(len(data) - 1)
 	for head-tail >= recordHeader {

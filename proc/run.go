@@ -9,18 +9,18 @@ import (
 	"time"
 )
 
-// ErrNoKernelEvents means that the kernel cannot be had to tell what happens, so
-// that changes are found by polling alone.
+// ErrNoKernelEvents means that the kernel cannot be had to tell what happens,
+// so that changes are found by polling alone.
 var ErrNoKernelEvents = errors.New("no kernel events, polling only")
 
-// Run looks at all processes, now and at each interval, and if kernel events are to
-// be had also at single ones within some 20 ms of their start, exec, exit or
-// mapping of a file. It returns nil when the context ends or the watcher is closed;
-// an error, if the processes cannot be listed at the first time. Later, that is
-// reported to the handler.
+// Run looks at all processes, now and at each interval, and if kernel events
+// are to be had also at single ones within some 20 ms of their start, exec,
+// exit or mapping of a file. It returns nil when the context ends or the
+// watcher is closed; an error, if the processes cannot be listed at the first
+// time. Later, that is reported to the handler.
 //
-// An interval must be positive; ten seconds are a good one. With kernel events it
-// may be longer: passes then only find what is described in the package
+// An interval must be positive; ten seconds are a good one. With kernel events
+// it may be longer: passes then only find what is described in the package
 // documentation as not reported by the kernel.
 func (w *Watcher) Run(ctx context.Context, interval time.Duration) error {
 	if interval <= 0 {
@@ -63,8 +63,8 @@ func unlessClosed(err error) error {
 	return err
 }
 
-// openEvents opens the kernel's source of events if that is wanted and it speaks of
-// the processes of this proc file system.
+// openEvents opens the kernel's source of events if that is wanted and it
+// speaks of the processes of this proc file system.
 func (w *Watcher) openEvents() (*eventSource, error) {
 	if !w.events {
 		return nil, fmt.Errorf("%w: switched off", ErrNoKernelEvents)
@@ -85,8 +85,8 @@ func (w *Watcher) setEvents(on bool, err error) {
 	w.stats.KernelEvents, w.stats.EventsError = on, err
 }
 
-// syncEvents looks at the processes of which the kernel told, or at all if it told
-// that it could not tell everything.
+// syncEvents looks at the processes of which the kernel told, or at all if it
+// told that it could not tell everything.
 func (w *Watcher) syncEvents(source *eventSource) error {
 	told := source.take()
 	w.mu.Lock()

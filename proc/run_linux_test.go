@@ -14,7 +14,8 @@ import (
 	"github.com/go-quicktest/qt"
 )
 
-// running is a watcher of the real /proc that runs, and what it has told so far.
+// running is a watcher of the real /proc that runs, and what it has told so
+// far.
 type running struct {
 	*Watcher
 	t      *testing.T
@@ -91,7 +92,8 @@ var modes = []struct {
 	{"kernel events", time.Hour, Options{}},
 }
 
-// needEvents fails where kernel events are not to be had although they should be.
+// needEvents fails where kernel events are not to be had although they should
+// be.
 func needEvents(t *testing.T, r *running) {
 	t.Helper()
 	if r.Stats().EventsError != nil && r.events {

@@ -113,8 +113,8 @@ func parseDecimal[T string | []byte](text T) (uint64, bool) {
 // parsePID reads the name of a process's directory.
 func parsePID[T string | []byte](name T) (int, bool) {
 	v, ok := parseDecimal(name)
-	// A PID fits 22 bits (PID_MAX_LIMIT); a leading zero would make two names of
-	// one process.
+	// A PID fits 22 bits (PID_MAX_LIMIT); a leading zero would make two names
+	// of one process.
 	if !ok || v == 0 || v > 1<<30 || name[0] == '0' {
 		return 0, false
 	}

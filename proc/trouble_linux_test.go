@@ -128,7 +128,8 @@ func TestWatcherBoundsTheFilesOfAProcess(t *testing.T) {
 		path := memoryProbes.write(t, dir, fmt.Sprint(i))
 		p.maps = append(p.maps, code(uint64(i+1)*0x1000, path))
 	}
-	// The bytes come from memory, so that the test needs no thousand descriptors.
+	// The bytes come from memory, so that the test needs no thousand
+	// descriptors.
 	w.cache.options.Open = func(*MappedFile) (io.ReaderAt, error) { return bytes.NewReader(memoryProbes.bytes()), nil }
 	w.put(p)
 	err := w.Sync(1)

@@ -17,26 +17,26 @@ type Options struct {
 	FS *FS
 	// Cache may be shared with other watchers; nil makes one.
 	Cache *Cache
-	// Filter tells which processes are wanted; nil wants all. It is asked when a
-	// process is found, and again when it runs another program or changes its
-	// name. Processes that have no memory, as the threads of the kernel, are not
-	// asked about. It must not call the watcher.
+	// Filter tells which processes are wanted; nil wants all. It is asked when
+	// a process is found, and again when it runs another program or changes its
+	// name. Processes that have no memory, as the threads of the kernel, are
+	// not asked about. It must not call the watcher.
 	Filter func(Process) bool
 	// Handler is told of what appears and disappears. It is called by one
 	// goroutine at a time, the one that looks: by Sync, SyncAll, Run or Close
-	// before they return. It may take its time, and call Pairs and Stats, but not
-	// the functions by which it is called.
+	// before they return. It may take its time, and call Pairs and Stats, but
+	// not the functions by which it is called.
 	Handler func(*Changes)
-	// BeforePass, if set, is called before each look at all processes, by SyncAll
-	// and Run: for those who try again now and then what the Handler could not do.
-	// What is said of Handler is true of it, too.
+	// BeforePass, if set, is called before each look at all processes, by
+	// SyncAll and Run: for those who try again now and then what the Handler
+	// could not do. What is said of Handler is true of it, too.
 	BeforePass func()
 	// NoKernelEvents has Run poll only.
 	NoKernelEvents bool
 }
 
-// Watcher finds out which processes map files with certain probes, and tells when
-// that changes. See the package documentation for how, and how soon.
+// Watcher finds out which processes map files with certain probes, and tells
+// when that changes. See the package documentation for how, and how soon.
 //
 // Its methods may be called by several goroutines at once. They look one after
 // the other.
@@ -94,9 +94,9 @@ type fileUse struct {
 	probes []elfnote.Probe // those that match
 }
 
-// NewWatcher returns a watcher for the probes that match one of the patterns; none
-// are all probes. It has not looked yet: call Sync, SyncAll or Run, and Close in
-// the end.
+// NewWatcher returns a watcher for the probes that match one of the patterns;
+// none are all probes. It has not looked yet: call Sync, SyncAll or Run, and
+// Close in the end.
 func NewWatcher(patterns []elfnote.Pattern, options *Options) *Watcher {
 	if options == nil {
 		options = new(Options)
@@ -137,8 +137,8 @@ func (w *Watcher) Match(provider, name string) bool {
 	return false
 }
 
-// Pairs returns the pairs there are, by PID and then by address. During a call of
-// the handler it is what will be when the handler has returned.
+// Pairs returns the pairs there are, by PID and then by address. During a call
+// of the handler it is what will be when the handler has returned.
 func (w *Watcher) Pairs() []*Pair {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -187,15 +187,16 @@ func (w *Watcher) Close() error {
 	return nil
 }
 
-// Sync looks at one process, thoroughly whatever is known about it: call it when
-// something is known to have happened. That the process does not exist is not an
-// error. What went wrong with it, or with files of it, is returned, even if the
-// handler was told of it before; errors are of type [*Error], joined if there are
-// several.
+// Sync looks at one process, thoroughly whatever is known about it: call it
+// when something is known to have happened. That the process does not exist is
+// not an error. What went wrong with it, or with files of it, is returned, even
+// if the handler was told of it before; errors are of type [*Error], joined if
+// there are several.
 func (w *Watcher) Sync(pid int) error { return w.sync([]int{pid}) }
 
-// SyncAll looks at all processes, as thoroughly as each needs. The error is that
-// of listing the processes; what is wrong with single ones is for the handler.
+// SyncAll looks at all processes, as thoroughly as each needs. The error is
+// that of listing the processes; what is wrong with single ones is for the
+// handler.
 func (w *Watcher) SyncAll() error {
 	w.looking.Lock()
 	defer w.looking.Unlock()

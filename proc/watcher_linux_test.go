@@ -13,9 +13,9 @@ import (
 	"github.com/go-quicktest/qt"
 )
 
-// watch is a watcher of a fixture that writes down what the handler is told, one
-// string each: "+7 lib.so", "-7 lib.so", "~7 lib.so" for pairs, "+lib.so" and
-// "-lib.so" for files, "!" and the text of errors.
+// watch is a watcher of a fixture that writes down what the handler is told,
+// one string each: "+7 lib.so", "-7 lib.so", "~7 lib.so" for pairs, "+lib.so"
+// and "-lib.so" for files, "!" and the text of errors.
 type watch struct {
 	*fixture
 	*Watcher

@@ -46,7 +46,8 @@ func (a *aggregation) add(row *Row, bucket int, class code.Class, processors [][
 	}
 }
 
-// addBucket adds to a bucket of a row that has a place for each. Whether a sum has a sign is told by its bucket.
+// addBucket adds to a bucket of a row that has a place for each. Whether a sum
+// has a sign is told by its bucket.
 func (a *aggregation) addBucket(row *Row, bucket int, count, sum uint64) {
 	if row.Buckets == nil {
 		row.Buckets = make([]Bucket, a.Histogram.Buckets())
@@ -64,7 +65,8 @@ func (a *aggregation) addBucket(row *Row, bucket int, count, sum uint64) {
 	row.Sum = plus(row.Sum, numberValue(class, sum))
 }
 
-// trim cuts the empty buckets at both ends, and gives those between their bounds.
+// trim cuts the empty buckets at both ends, and gives those between their
+// bounds.
 func (a *aggregation) trim(row *Row) {
 	first, last := -1, 0
 	for i := range row.Buckets {
@@ -112,8 +114,8 @@ func plus(a, b Value) Value {
 	return a
 }
 
-// extreme returns the lesser one of two numbers for a sign of -1, the greater one for 1. One that is not Present does
-// not count.
+// extreme returns the lesser one of two numbers for a sign of -1, the greater
+// one for 1. One that is not Present does not count.
 func extreme(a, b Value, sign int) Value {
 	if a.state != Present || number(b).Compare(number(a)) == sign {
 		return b

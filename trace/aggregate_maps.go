@@ -27,7 +27,8 @@ func (s *Session) createAggregations() error {
 	for _, l := range s.latencies {
 		var err error
 		if l.starts, err = ebpf.NewMap(&ebpf.MapSpec{
-			// The oldest starts make room for new ones: threads and objects end without a probe.
+			// The oldest starts make room for new ones: threads and objects end
+			// without a probe.
 			Name: "trace_starts", Type: ebpf.LRUHash, KeySize: 16, ValueSize: 8, MaxEntries: uint32(l.maxStarts),
 		}); err != nil {
 			return explain("creating the map of starts", err)
@@ -80,7 +81,8 @@ func hasCompareExchange() (bool, error) {
 		Instructions: code.CompareExchangeProbe(),
 	}, ebpf.ProgramOptions{LogDisabled: true})
 	if err != nil {
-		// An older kernel answers EINVAL, or for want of a just-in-time compiler's support ENOTSUPP (524).
+		// An older kernel answers EINVAL, or for want of a just-in-time
+		// compiler's support ENOTSUPP (524).
 		if errors.Is(err, unix.EINVAL) || errors.Is(err, errNotSupported) {
 			return false, nil
 		}
@@ -89,10 +91,12 @@ func hasCompareExchange() (bool, error) {
 	return true, prog.Close()
 }
 
-// errNotSupported is the kernel's ENOTSUPP, which is no error of POSIX and has no name in user space.
+// errNotSupported is the kernel's ENOTSUPP, which is no error of POSIX and has
+// no name in user space.
 const errNotSupported = unix.Errno(524)
 
-// nameTable gives numbers to texts that are keys. Numbers are never taken back: a map may hold them.
+// nameTable gives numbers to texts that are keys. Numbers are never taken back:
+// a map may hold them.
 type nameTable struct {
 	mu      sync.Mutex
 	numbers map[string]uint32

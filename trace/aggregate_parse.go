@@ -22,13 +22,16 @@ const (
 	defaultMaxStarts = 10_240
 	defaultKeyText   = 64
 
-	// maxEntries keeps a slip of the pen from taking all memory: the kernel allocates maps at once.
+	// maxEntries keeps a slip of the pen from taking all memory: the kernel
+	// allocates maps at once.
 	maxEntries = 1 << 24
 
-	// maxKeySize leaves room on a program's stack for arguments and for an accumulator.
+	// maxKeySize leaves room on a program's stack for arguments and for an
+	// accumulator.
 	maxKeySize = 320
 
-	// maxBuckets bounds a linear histogram, which is drawn or listed in the end.
+	// maxBuckets bounds a linear histogram, which is drawn or listed in the
+	// end.
 	maxBuckets = 1 << 16
 )
 
@@ -48,7 +51,8 @@ type latency struct {
 	starts    *ebpf.Map
 }
 
-// parseAggregations parses all aggregations. Latencies that are equal become one.
+// parseAggregations parses all aggregations. Latencies that are equal become
+// one.
 func (s *Session) parseAggregations() error {
 	known := make(map[Latency]*latency)
 	for i := range s.opts.Aggregations {
@@ -186,8 +190,8 @@ func (l *Latency) parse() (*latency, error) {
 	return p, err
 }
 
-// checkLatencies tells whether both ends of each latency are watched. What is not measured for that goes unnoticed: it looks
-// as if nothing happened.
+// checkLatencies tells whether both ends of each latency are watched. What is
+// not measured for that goes unnoticed: it looks as if nothing happened.
 func (s *Session) checkLatencies(a *Attachment, target usdt.Target) error {
 	for i := range s.opts.Aggregations {
 		l := s.opts.Aggregations[i].Latency

@@ -15,12 +15,15 @@ import (
 	"github.com/gousdt/gousdt/usdt"
 )
 
-// AttachOptions belong to one attachment. Nil, or the zero value, is the common case.
+// AttachOptions belong to one attachment. Nil, or the zero value, is the common
+// case.
 type AttachOptions struct {
-	// Cookie is a number of the caller's that comes back with each event, and that filters and aggregations can use.
+	// Cookie is a number of the caller's that comes back with each event, and
+	// that filters and aggregations can use.
 	Cookie uint64
 
-	// SiteCookie, if set, gives each site a cookie of its own in the place of Cookie.
+	// SiteCookie, if set, gives each site a cookie of its own in the place of
+	// Cookie.
 	SiteCookie func(usdt.Site) uint64
 }
 
@@ -37,15 +40,17 @@ type Attachment struct {
 	err       error // valid when closed is closed
 }
 
-// Sites returns the sites that are watched, in the order of the file's notes. The slice must not be changed.
+// Sites returns the sites that are watched, in the order of the file's notes.
+// The slice must not be changed.
 func (a *Attachment) Sites() []*Site { return a.sites }
 
-// Skipped returns how many sites are not attached since nothing would ever be done there: the filter cannot hold, or no
-// aggregation is about them.
+// Skipped returns how many sites are not attached since nothing would ever be
+// done there: the filter cannot hold, or no aggregation is about them.
 func (a *Attachment) Skipped() int { return a.skipped }
 
-// Links returns what is attached, a link for each program: one, unless there are so many kinds of sites that one program
-// were too large. In ModeSingleIPMap there are as many as sites that send events.
+// Links returns what is attached, a link for each program: one, unless there
+// are so many kinds of sites that one program were too large. In
+// ModeSingleIPMap there are as many as sites that send events.
 func (a *Attachment) Links() []*usdt.Link { return a.links }
 
 func (a *Attachment) isClosed() bool {
@@ -57,11 +62,13 @@ func (a *Attachment) isClosed() bool {
 	}
 }
 
-// Close detaches the probes. Events that have been sent already still come. It waits for the kernel, as usdt.Link.Close:
-// close several attachments by CloseAll. It is safe to call it again.
+// Close detaches the probes. Events that have been sent already still come. It
+// waits for the kernel, as usdt.Link.Close: close several attachments by
+// CloseAll. It is safe to call it again.
 func (a *Attachment) Close() error { return CloseAll(a) }
 
-// CloseAll closes attachments, of any sessions, waiting for the kernel for all of them at a time. Nil ones are skipped.
+// CloseAll closes attachments, of any sessions, waiting for the kernel for all
+// of them at a time. Nil ones are skipped.
 func CloseAll(all ...*Attachment) error {
 	all = slices.DeleteFunc(slices.Clone(all), func(a *Attachment) bool { return a == nil })
 	var links []*usdt.Link
@@ -84,8 +91,9 @@ func CloseAll(all ...*Attachment) error {
 	return err
 }
 
-// AttachSelection watches the sites of a selection, which may be closed afterwards. It is what to use for several
-// patterns at a time, or for files that something else has found. Errors are as for Attach.
+// AttachSelection watches the sites of a selection, which may be closed
+// afterwards. It is what to use for several patterns at a time, or for files
+// that something else has found. Errors are as for Attach.
 func (s *Session) AttachSelection(sel *usdt.Selection, opts *AttachOptions) (*Attachment, error) {
 	return s.attachSelection(sel, sel.File().Name(), opts)
 }
@@ -95,7 +103,8 @@ func (s *Session) attachSelection(sel *usdt.Selection, file string, opts *Attach
 	if opts == nil {
 		opts = &AttachOptions{}
 	}
-	// The maps must not be closed while programs are made that name them by their descriptors.
+	// The maps must not be closed while programs are made that name them by
+	// their descriptors.
 	s.attaching.RLock()
 	defer s.attaching.RUnlock()
 	if s.detached.Load() {
@@ -134,8 +143,9 @@ func (a *Attachment) attach(w *work) error {
 	return a.attachApart(w)
 }
 
-// maxArguments bounds the arguments for which code is generated, which are more than those of the selection where
-// different probes share them, or sites with different cookies. A site counts as one more.
+// maxArguments bounds the arguments for which code is generated, which are more
+// than those of the selection where different probes share them, or sites with
+// different cookies. A site counts as one more.
 const maxArguments = 2 * usdt.MaxArguments
 
 // work is what is to be attached.
@@ -149,8 +159,9 @@ type work struct {
 	block  []*code.Block // by number
 }
 
-// newWork generates the code for all sites of a selection. Most sites of a file share few argument strings, and
-// package usdt has equal ones share their parsed form: for these the code is generated once.
+// newWork generates the code for all sites of a selection. Most sites of a file
+// share few argument strings, and package usdt has equal ones share their
+// parsed form: for these the code is generated once.
 func newWork(plan *code.Plan, sel *usdt.Selection, file string, opts *AttachOptions) (*work, error) {
 	type key struct {
 		args           *argspec.Arg
@@ -186,7 +197,8 @@ func newWork(plan *code.Plan, sel *usdt.Selection, file string, opts *AttachOpti
 			}
 			this.number = -1
 			if block != nil {
-				// Sites with equal code may differ in what the code does not know, such as constants.
+				// Sites with equal code may differ in what the code does not
+				// know, such as constants.
 				this.events = newEvents(block.Record, found.Args)
 				if this.number = w.blocks.Add(block); this.number == len(w.block) {
 					w.block = append(w.block, block)
@@ -235,12 +247,14 @@ func (w *work) selection(some []int) *usdt.Selection {
 	return w.sel.Subset(some)
 }
 
-// attachTogether attaches one program to all sites, unless that were too large. It tells them apart by the BPF cookie.
+// attachTogether attaches one program to all sites, unless that were too large.
+// It tells them apart by the BPF cookie.
 func (a *Attachment) attachTogether(w *work) error {
 	blocks := &w.blocks
 	if len(w.sites) == 1 && w.sel.PID() == 0 {
-		// One site in all processes needs no cookie. With a PID there may be more of the kind to come, which can
-		// share a program that takes the number from the cookie.
+		// One site in all processes needs no cookie. With a PID there may be
+		// more of the kind to come, which can share a program that takes the
+		// number from the cookie.
 		var err error
 		if blocks, err = w.fixed(0); err != nil {
 			return err
@@ -260,7 +274,8 @@ func (a *Attachment) attachTogether(w *work) error {
 	return nil
 }
 
-// attachApart attaches programs that need not know which site they were called from: there is no cookie.
+// attachApart attaches programs that need not know which site they were called
+// from: there is no cookie.
 func (a *Attachment) attachApart(w *work) error {
 	shared := make(map[int][]int) // block: indices into w.sites
 	for n := range w.sites {

@@ -16,7 +16,8 @@ import (
 	"github.com/gousdt/gousdt/trace"
 )
 
-// burst is how often the group inlined, of five hits, is fired: five million hits. Most variants do with less.
+// burst is how often the group inlined, of five hits, is fired: five million
+// hits. Most variants do with less.
 const (
 	burst      = 1_000_000
 	smallBurst = burst / 10

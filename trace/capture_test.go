@@ -39,7 +39,8 @@ func TestWhatPointersPointTo(t *testing.T) {
 		{"no such argument", "three", trace.Capture{Arg: 77}, trace.NoData, "", ""},
 		{"pointer that is unreadable", "fault", trace.Capture{Arg: 1}, trace.DataUnreadable, "", "<unreadable>"},
 		{"small constant", "fault", trace.Capture{Arg: 2, Bytes: true, Max: 5}, trace.DataUnreadable, "", "17 <unreadable>"},
-		// The last argument of twelve but two is a pointer; others serve as lengths.
+		// The last argument of twelve but two is a pointer; others serve as
+		// lengths.
 		{"length in a constant", "twelve", trace.Capture{Arg: 9, Bytes: true, LengthArg: 1 + 10, Max: 5},
 			trace.DataTruncated, "hello", "68 65 6c 6c 6f..."},
 		{"length in a register", "twelve", trace.Capture{Arg: 9, Bytes: true, LengthArg: 1 + 1, Max: 2},

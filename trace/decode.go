@@ -11,12 +11,13 @@ import (
 	"github.com/gousdt/gousdt/trace/internal/code"
 )
 
-// maxCommands bounds the names of threads that are kept as strings. A machine has hundreds; a program that renames its
-// threads at each request makes the decoder forget them all once in a while.
+// maxCommands bounds the names of threads that are kept as strings. A machine
+// has hundreds; a program that renames its threads at each request makes the
+// decoder forget them all once in a while.
 const maxCommands = 4096
 
-// decoder turns records into events. It reuses everything it can, so that an event costs no allocation once the
-// commands and the sizes are known.
+// decoder turns records into events. It reuses everything it can, so that an
+// event costs no allocation once the commands and the sizes are known.
 type decoder struct {
 	sites    *siteTable
 	commands map[[commandSize]byte]string
@@ -30,7 +31,8 @@ func newDecoder(sites *siteTable) *decoder {
 	return &decoder{sites: sites, commands: make(map[[commandSize]byte]string)}
 }
 
-// decode returns the event of a record. It is valid until the next call, and as long as the record is.
+// decode returns the event of a record. It is valid until the next call, and as
+// long as the record is.
 func (d *decoder) decode(raw []byte) (*Event, error) {
 	order := binary.NativeEndian
 	if len(raw) < 8 {

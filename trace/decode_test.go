@@ -143,8 +143,9 @@ func TestNoAllocationForEachEvent(t *testing.T) {
 	qt.Assert(t, qt.Equals(allocations, 0))
 }
 
-// A stack that is longer than there is room for, a text longer than its limit: a kernel does not say so, but if it did
-// nothing may be read behind the record.
+// A stack that is longer than there is room for, a text longer than its limit:
+// a kernel does not say so, but if it did nothing may be read behind the
+// record.
 func FuzzRecord(f *testing.F) {
 	_, raw := sample(f)
 	f.Add(raw)

@@ -18,17 +18,20 @@ import (
 // ErrClosed is wrapped by errors of a Session that has been closed.
 var ErrClosed = errors.New("session is closed")
 
-// ErrNoEvents is wrapped by the error of Session.Events for a session that aggregates only.
+// ErrNoEvents is wrapped by the error of Session.Events for a session that
+// aggregates only.
 var ErrNoEvents = errors.New("the session sends no events: set Options.WithEvents")
 
-// ErrBusy is wrapped by the error of Session.Events where another iteration has not ended.
+// ErrBusy is wrapped by the error of Session.Events where another iteration has
+// not ended.
 var ErrBusy = errors.New("another iteration over the session's events is going on")
 
-// A SyntaxError says where an expression is wrong: its Expression, the Offset in bytes and a Message.
+// A SyntaxError says where an expression is wrong: its Expression, the Offset
+// in bytes and a Message.
 type SyntaxError = expr.SyntaxError
 
-// A NeverError says that there is nothing to do at any of the sites: the filter cannot hold there, or no aggregation is
-// about them. Nothing was attached.
+// A NeverError says that there is nothing to do at any of the sites: the filter
+// cannot hold there, or no aggregation is about them. Nothing was attached.
 type NeverError struct {
 	File   string
 	Sites  int // how many there are
@@ -44,7 +47,8 @@ func (e *NeverError) Error() string {
 		"do not have?", e.File, e.Filter, e.Sites)
 }
 
-// A WatchError says why a file that a Watch has found was not attached. The others are.
+// A WatchError says why a file that a Watch has found was not attached. The
+// others are.
 type WatchError struct {
 	// Path is the file as the process sees it.
 	Path string
@@ -61,7 +65,8 @@ func (e *WatchError) Error() string {
 // Unwrap returns Err.
 func (e *WatchError) Unwrap() error { return e.Err }
 
-// A LostError says how many events were lost since the last one was reported, because the ring buffer was full.
+// A LostError says how many events were lost since the last one was reported,
+// because the ring buffer was full.
 type LostError struct {
 	Events uint64
 }
@@ -70,7 +75,8 @@ func (e *LostError) Error() string {
 	return fmt.Sprintf("%d events lost: the ring buffer was full (set Options.RingSize, filter, or aggregate)", e.Events)
 }
 
-// explain makes a *usdt.PermissionError of an error for want of privilege, and wraps any other with what was tried.
+// explain makes a *usdt.PermissionError of an error for want of privilege, and
+// wraps any other with what was tried.
 func explain(op string, err error) error {
 	if errors.Is(err, os.ErrPermission) {
 		return &usdt.PermissionError{Op: op, Err: err}
@@ -81,7 +87,8 @@ func explain(op string, err error) error {
 	case retry.Classify(err) == retry.WithRoom:
 		err = refused.Unwrap() // the log has nothing to say to that
 	default:
-		// The whole of the log, for only this package can have made the mistake.
+		// The whole of the log, for only this package can have made the
+		// mistake.
 		return fmt.Errorf("%s: the kernel refuses a generated program: %+v", op, refused)
 	}
 	return fmt.Errorf("%s: %w", op, err)

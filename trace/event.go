@@ -14,15 +14,19 @@ import (
 
 // Event is one hit of a probe.
 type Event struct {
-	// Time is the wall clock's, from the monotonic clock and the difference of both as it was about that time.
+	// Time is the wall clock's, from the monotonic clock and the difference of
+	// both as it was about that time.
 	Time time.Time
-	// Monotonic is the kernel's CLOCK_MONOTONIC, the time since boot without suspensions.
+	// Monotonic is the kernel's CLOCK_MONOTONIC, the time since boot without
+	// suspensions.
 	Monotonic time.Duration
 
-	// PID and TID are the process and the thread, as the PID namespace of this process numbers them. They are 0 for those
-	// that are of another namespace, in containers within the own one, too. The initial namespace numbers all.
+	// PID and TID are the process and the thread, as the PID namespace of this
+	// process numbers them. They are 0 for those that are of another namespace,
+	// in containers within the own one, too. The initial namespace numbers all.
 	PID, TID int
-	// Command is the thread's name, at most 15 bytes. They are arbitrary: escape them before they reach a terminal.
+	// Command is the thread's name, at most 15 bytes. They are arbitrary:
+	// escape them before they reach a terminal.
 	Command string
 	// CPU is the processor that the thread ran on.
 	CPU int
@@ -35,25 +39,29 @@ type Event struct {
 	// Args are the arguments, all that the probe has.
 	Args []Value
 
-	// Stack is the user stack, the innermost address first, if Options.StackDepth asks for it. It is empty where the
-	// kernel could not walk it.
+	// Stack is the user stack, the innermost address first, if
+	// Options.StackDepth asks for it. It is empty where the kernel could not
+	// walk it.
 	Stack []uint64
 
-	// Registers and StackCopy are there if Options.StackCopy asks for them. The copy is of the user stack from the stack
-	// pointer up, as the bytes lie in the traced process. It ends early, and may be empty, where no memory follows or
-	// where some is paged out.
+	// Registers and StackCopy are there if Options.StackCopy asks for them. The
+	// copy is of the user stack from the stack pointer up, as the bytes lie in
+	// the traced process. It ends early, and may be empty, where no memory
+	// follows or where some is paged out.
 	Registers Registers
 	StackCopy []byte
 }
 
 // Registers are those of the thread at a hit.
 type Registers struct {
-	// Machine is that of the kernel. A 32-bit program's registers are those of the 64-bit machine, too.
+	// Machine is that of the kernel. A 32-bit program's registers are those of
+	// the 64-bit machine, too.
 	Machine elf.Machine
 	// PC is the address of the site in the process, SP the stack pointer.
 	PC, SP uint64
-	// General are by the numbers that DWARF gives them. x86-64: rax, rdx, rcx, rbx, rsi, rdi, rbp, rsp, r8 to r15;
-	// arm64: x0 to x30, sp; riscv64: x0 to x31; s390x: r0 to r15.
+	// General are by the numbers that DWARF gives them. x86-64: rax, rdx, rcx,
+	// rbx, rsi, rdi, rbp, rsp, r8 to r15; arm64: x0 to x30, sp; riscv64: x0 to
+	// x31; s390x: r0 to r15.
 	General []uint64
 }
 
@@ -61,7 +69,8 @@ type Registers struct {
 //
 //	postgresql:query__start in process 7 (postgres): "SELECT 1"
 //
-// for a person: what it looks like may change. Bytes that would do something to a terminal are escaped.
+// for a person: what it looks like may change. Bytes that would do something to
+// a terminal are escaped.
 func (e *Event) String() string {
 	b := fmt.Appendf(nil, "%s in process %d", terminal.Escape(e.Probe.String()), e.PID)
 	if e.Command != "" {

@@ -17,31 +17,38 @@ import (
 )
 
 const (
-	// lossInterval is how often the reader asks for losses while events come. Asking costs a few microseconds.
+	// lossInterval is how often the reader asks for losses while events come.
+	// Asking costs a few microseconds.
 	lossInterval = 50 * time.Millisecond
 
-	// eventsPerCheck is how many events are read before the time is looked at, while there are more to read.
+	// eventsPerCheck is how many events are read before the time is looked at,
+	// while there are more to read.
 	eventsPerCheck = 1024
 
-	// clockInterval is how often the difference between the clocks is taken anew.
+	// clockInterval is how often the difference between the clocks is taken
+	// anew.
 	clockInterval = time.Second
 
-	// clockPrecision is how long it may take to read the clocks before that is tried again, at most clockTries times.
+	// clockPrecision is how long it may take to read the clocks before that is
+	// tried again, at most clockTries times.
 	clockPrecision = 10 * time.Microsecond
 	clockTries     = 5
 )
 
-// Events iterates over the hits, in the order in which they were recorded. An event is valid until the next one: Clone
-// it to keep it. Breaking out of the loop loses nothing, and a later iteration goes on there. One iteration can be going
-// on at a time.
+// Events iterates over the hits, in the order in which they were recorded. An
+// event is valid until the next one: Clone it to keep it. Breaking out of the
+// loop loses nothing, and a later iteration goes on there. One iteration can be
+// going on at a time.
 //
-// The sites of a closed Attachment are remembered until its last events have been read. A session that runs for long
-// while attachments come and go should therefore be read, or have no events (see Options.WithEvents).
+// The sites of a closed Attachment are remembered until its last events have
+// been read. A session that runs for long while attachments come and go should
+// therefore be read, or have no events (see Options.WithEvents).
 //
-// It ends without an error when the context is done (what has been sent by then waits for the next iteration), after
-// Session.Detach when all that was sent has come, and after Session.Close. An error comes without an event: *LostError
-// where events have been lost, after which the iteration goes on unless Options.WhenFull says otherwise; ErrNoEvents;
-// ErrBusy.
+// It ends without an error when the context is done (what has been sent by then
+// waits for the next iteration), after Session.Detach when all that was sent
+// has come, and after Session.Close. An error comes without an event:
+// *LostError where events have been lost, after which the iteration goes on
+// unless Options.WhenFull says otherwise; ErrNoEvents; ErrBusy.
 func (s *Session) Events(ctx context.Context) iter.Seq2[*Event, error] {
 	return func(yield func(*Event, error) bool) {
 		if s.reader == nil {
@@ -56,7 +63,8 @@ func (s *Session) Events(ctx context.Context) iter.Seq2[*Event, error] {
 		if ctx.Err() != nil {
 			return
 		}
-		// It fails only where the reader is closed, and then the loop ends by itself.
+		// It fails only where the reader is closed, and then the loop ends by
+		// itself.
 		cancel := context.AfterFunc(ctx, func() { _ = s.reader.Flush() })
 		defer cancel()
 		r := &reading{Session: s, yield: yield, done: ctx.Done()}
@@ -79,7 +87,8 @@ type reading struct {
 	count   uint      // of events
 }
 
-// begin says how long the first reading may wait: not at all where nothing is to come any more.
+// begin says how long the first reading may wait: not at all where nothing is
+// to come any more.
 func (r *reading) begin() {
 	var deadline time.Time
 	r.ending = r.silent.Load() || r.opts.WhenFull == StopWhenFull && r.reported > 0
@@ -92,7 +101,8 @@ func (r *reading) begin() {
 	r.reader.SetDeadline(deadline)
 }
 
-// past is a deadline that has passed: what is there is read, nothing is waited for.
+// past is a deadline that has passed: what is there is read, nothing is waited
+// for.
 var past = time.Unix(1, 0)
 
 func (r *reading) loop() {
@@ -136,16 +146,19 @@ func (r *reading) behind() bool {
 	}
 	now := time.Now()
 	r.checkClock(now)
-	// Losses that end the iteration do so when all has come that was sent before.
+	// Losses that end the iteration do so when all has come that was sent
+	// before.
 	if r.opts.WhenFull == StopWhenFull || !r.isDue(now) {
 		return true
 	}
 	return r.reportLosses()
 }
 
-// drained is called when the ring buffer was seen empty. It returns whether to go on.
+// drained is called when the ring buffer was seen empty. It returns whether to
+// go on.
 func (r *reading) drained() bool {
-	// Nobody sends for the sites that had been retired when the ring buffer was empty the last time.
+	// Nobody sends for the sites that had been retired when the ring buffer was
+	// empty the last time.
 	r.freeSites()
 	select {
 	case <-r.done:
@@ -168,7 +181,8 @@ func (r *reading) drained() bool {
 		}
 	}
 	if ending {
-		// What was sent before may have come after the ring buffer was seen empty: look once more.
+		// What was sent before may have come after the ring buffer was seen
+		// empty: look once more.
 		r.ending = true
 		r.reader.SetDeadline(past)
 		return true
@@ -185,7 +199,8 @@ func (r *reading) drained() bool {
 	return true
 }
 
-// isDue tells, from time to time, to ask for losses: there can only be some where events have come.
+// isDue tells, from time to time, to ask for losses: there can only be some
+// where events have come.
 func (r *reading) isDue(now time.Time) bool {
 	if !r.unasked || now.Sub(r.checked) < lossInterval {
 		return false
@@ -233,8 +248,9 @@ func (r *reading) checkClock(now time.Time) {
 	}
 }
 
-// setClock takes the difference between the clocks. They are read one after the other, and the thread may be kept from
-// running in between: of a few tries the shortest is the best.
+// setClock takes the difference between the clocks. They are read one after the
+// other, and the thread may be kept from running in between: of a few tries the
+// shortest is the best.
 func (r *reading) setClock() {
 	r.clocks = time.Now()
 	shortest := int64(math.MaxInt64)
@@ -256,7 +272,8 @@ func (r *reading) setClock() {
 	}
 }
 
-// counter returns the sum of a counter over all processors. It is to be called within use.
+// counter returns the sum of a counter over all processors. It is to be called
+// within use.
 func (s *Session) counter(c code.Counter) (uint64, error) {
 	var each []uint64
 	if err := s.counters.Lookup(uint32(c), &each); err != nil {

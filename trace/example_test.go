@@ -75,7 +75,8 @@ func ExampleSession_Snapshot() {
 	}
 }
 
-// Several patterns in one attachment, so that they share one link, in one process.
+// Several patterns in one attachment, so that they share one link, in one
+// process.
 func ExampleSession_AttachSelection() {
 	s, err := trace.New(nil)
 	if err != nil {
@@ -108,7 +109,8 @@ func ExampleSession_AttachSelection() {
 	}
 }
 
-// The garbage collections of every Python interpreter, in containers too, whether it runs already or starts later.
+// The garbage collections of every Python interpreter, in containers too,
+// whether it runs already or starts later.
 func ExampleSession_Watch() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()

@@ -18,7 +18,8 @@ func ProgramName(probes ...Probe) string {
 	return programName(sites)
 }
 
-// WithoutProcessorID has sessions of a test do as on a kernel that does not tell programs their processor.
+// WithoutProcessorID has sessions of a test do as on a kernel that does not
+// tell programs their processor.
 func WithoutProcessorID(t testing.TB) {
 	before := hasProcessorID
 	hasProcessorID = func() (bool, error) { return false, nil }

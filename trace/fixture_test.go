@@ -24,7 +24,8 @@ import (
 	"github.com/gousdt/gousdt/usdt"
 )
 
-// modes are all ways to attach. Each is tested wherever the kernel has it, by force.
+// modes are all ways to attach. Each is tested wherever the kernel has it, by
+// force.
 var modes = []usdt.Mode{usdt.ModeMulti, usdt.ModeSingle, usdt.ModeSingleIPMap}
 
 // forEachMode runs a test in every mode that this kernel has.
@@ -42,8 +43,9 @@ func forEachMode(t *testing.T, test func(t *testing.T, mode usdt.Mode)) {
 	}
 }
 
-// traced is a running program of which nobody else traces or runs a copy: tests of other packages use the same files,
-// and an attachment without a PID is to all processes.
+// traced is a running program of which nobody else traces or runs a copy: tests
+// of other packages use the same files, and an attachment without a PID is to
+// all processes.
 type traced struct {
 	*testprog.Process
 	path string
@@ -68,8 +70,9 @@ func startFile(t testing.TB, path string) *traced {
 	return p
 }
 
-// warm brings the files that a process maps into its memory: a program can only read what is there, and on some kernels
-// constants are not until the process has touched them.
+// warm brings the files that a process maps into its memory: a program can only
+// read what is there, and on some kernels constants are not until the process
+// has touched them.
 func warm(t testing.TB, pid int) {
 	t.Helper()
 	maps, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", pid))
@@ -98,7 +101,8 @@ func copyOf(t testing.TB, program string) string {
 	return path
 }
 
-// open opens a session on a traced program, and closes it at the end of the test, after which nothing may be left.
+// open opens a session on a traced program, and closes it at the end of the
+// test, after which nothing may be left.
 func open(t testing.TB, p *traced, pattern string, opts *trace.Options) *trace.Session {
 	t.Helper()
 	s := newSession(t, opts)
@@ -123,10 +127,12 @@ func attach(t testing.TB, s *trace.Session, target usdt.Target, pattern string, 
 	return a
 }
 
-// patience is how long a test waits for events that must have been sent already: an emulated machine is slow.
+// patience is how long a test waits for events that must have been sent
+// already: an emulated machine is slow.
 const patience = 30 * time.Second
 
-// next returns the next n events. A hit is reported before the traced program goes on, so what is to come is there.
+// next returns the next n events. A hit is reported before the traced program
+// goes on, so what is to come is there.
 func next(t testing.TB, s *trace.Session, n int) []*trace.Event {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -146,7 +152,8 @@ func next(t testing.TB, s *trace.Session, n int) []*trace.Event {
 	return nil
 }
 
-// rest detaches and returns all events that are still to come, and how many were lost.
+// rest detaches and returns all events that are still to come, and how many
+// were lost.
 func rest(t testing.TB, s *trace.Session) (events []*trace.Event, lost uint64) {
 	t.Helper()
 	qt.Assert(t, qt.IsNil(s.Detach()))
@@ -162,7 +169,8 @@ func rest(t testing.TB, s *trace.Session) (events []*trace.Event, lost uint64) {
 	return events, lost
 }
 
-// silent asserts that no further event has been sent. The session is of no use afterwards.
+// silent asserts that no further event has been sent. The session is of no use
+// afterwards.
 func silent(t testing.TB, s *trace.Session) {
 	t.Helper()
 	events, lost := rest(t, s)

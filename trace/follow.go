@@ -56,7 +56,8 @@ func (w *Watch) detachGone(l *look) {
 	l.gone = nil
 }
 
-// detachProcesses detaches from pairs that have disappeared, and from what was attached ahead in processes that have ended.
+// detachProcesses detaches from pairs that have disappeared, and from what was
+// attached ahead in processes that have ended.
 func (w *Watch) detachProcesses(disappeared []*proc.Pair, l *look) {
 	for _, pair := range disappeared {
 		if _, stays := w.ahead[pair.Process.ID]; !stays {
@@ -177,8 +178,9 @@ func (w *Watch) tell(l *look) []*Attachment {
 	return closed
 }
 
-// finish tells what has changed, and detaches in the background: the kernel takes its time, and other processes are
-// waiting to be attached. What lacked room is tried again then.
+// finish tells what has changed, and detaches in the background: the kernel
+// takes its time, and other processes are waiting to be attached. What lacked
+// room is tried again then.
 func (w *Watch) finish(l *look) {
 	if closed := w.tell(l); len(closed) > 0 {
 		w.closing.Go(func() {
@@ -205,8 +207,8 @@ func (w *Watch) endAll() error {
 	return CloseAll(w.tell(l)...)
 }
 
-// lingers tells whether a file stays attached for a while that no process has any more, as what is attached for every
-// process does.
+// lingers tells whether a file stays attached for a while that no process has
+// any more, as what is attached for every process does.
 func (w *Watch) lingers(file *proc.File) bool {
 	return w.opts.Linger >= 0 && w.has(watchKey{file: file.Identity()})
 }

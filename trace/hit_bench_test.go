@@ -25,12 +25,14 @@ import (
 	"github.com/gousdt/gousdt/usdt"
 )
 
-// hitsPerRound is how many hits are timed together: some 2 ms, less than the scheduler gives a process at a time, so that
-// the best of many rounds has not been disturbed.
+// hitsPerRound is how many hits are timed together: some 2 ms, less than the
+// scheduler gives a process at a time, so that the best of many rounds has not
+// been disturbed.
 const hitsPerRound = 4_000
 
-// subject is a traced process whose probe costs something to be passed. Each has a file of its own, so that several can
-// be attached at the same time and fired in turn.
+// subject is a traced process whose probe costs something to be passed. Each
+// has a file of its own, so that several can be attached at the same time and
+// fired in turn.
 type subject struct {
 	*traced
 	best time.Duration // for a hit
@@ -77,7 +79,8 @@ func (s *subject) round(b *testing.B) {
 	s.best = min(s.best, time.Since(began)/hitsPerRound)
 }
 
-// compare fires the subjects in turn and reports the cost of a hit, and how it compares with that of the first one.
+// compare fires the subjects in turn and reports the cost of a hit, and how it
+// compares with that of the first one.
 func compare(b *testing.B, empty, subject *subject) {
 	b.Helper()
 	const warmUp = 2
@@ -130,7 +133,8 @@ func arguments(b *testing.B, place string, count int) []argspec.Arg {
 	return args
 }
 
-// BenchmarkHit measures what a hit costs whose arguments are fetched and added up, beside an empty program.
+// BenchmarkHit measures what a hit costs whose arguments are fetched and added
+// up, beside an empty program.
 func BenchmarkHit(b *testing.B) {
 	testprog.RequireBPF(b)
 	for _, place := range []string{"register", "stack", "constant"} {
@@ -143,8 +147,8 @@ func BenchmarkHit(b *testing.B) {
 	}
 }
 
-// BenchmarkSession measures what a hit costs of a probe without arguments that a session watches, beside an empty
-// program.
+// BenchmarkSession measures what a hit costs of a probe without arguments that
+// a session watches, beside an empty program.
 func BenchmarkSession(b *testing.B) {
 	testprog.RequireBPF(b)
 	everything := trace.FieldTime | trace.FieldProcess | trace.FieldCommand | trace.FieldCPU

@@ -23,8 +23,8 @@ import (
 	"github.com/gousdt/gousdt/usdt"
 )
 
-// The kernel tells of each program that is loaded and unloaded. For each program of a session it must tell of both,
-// however the session ends.
+// The kernel tells of each program that is loaded and unloaded. For each
+// program of a session it must tell of both, however the session ends.
 func TestNothingIsLeftBehind(t *testing.T) {
 	testprog.RequireBPF(t)
 	testprog.RequireRoot(t)
@@ -64,7 +64,8 @@ func TestNothingIsLeftBehind(t *testing.T) {
 			qt.Assert(t, qt.IsTrue(loaded >= len(stats.Programs)), qt.Commentf("%s: %d programs loaded", name, loaded))
 		}
 
-		// The process ends before its probes are attached: the programs have been loaded then.
+		// The process ends before its probes are attached: the programs have
+		// been loaded then.
 		gone := process.again(t)
 		sel, err := usdt.SelectMatching(usdt.Target{Path: process.path, PID: gone.PID}, func(provider, name string) bool {
 			return provider == "gousdt_test" && (name == "three" || name == "twelve")
@@ -94,21 +95,22 @@ func tagOf(t *testing.T, id ebpf.ProgramID) string {
 	return info.Tag
 }
 
-// programWatch reads the records that the kernel writes for each program on each processor.
+// programWatch reads the records that the kernel writes for each program on
+// each processor.
 type programWatch struct {
 	rings  [][]byte
 	polled []unix.PollFd
 
-	// The records of one processor are in order, those of several are not: a program may be seen to be unloaded
-	// before it is seen to be loaded.
+	// The records of one processor are in order, those of several are not: a
+	// program may be seen to be unloaded before it is seen to be loaded.
 	loaded   map[uint32]string // with their tags
 	unloaded map[uint32]bool
 }
 
 const ringPages = 64
 
-// attrBPFEvent returns bpf_event of struct perf_event_attr: bit number 30, counted from the end where C begins to fill a
-// word.
+// attrBPFEvent returns bpf_event of struct perf_event_attr: bit number 30,
+// counted from the end where C begins to fill a word.
 func attrBPFEvent() uint64 {
 	const number = 30
 	if unix.PerfBitDisabled == 1 {
@@ -142,8 +144,8 @@ func watchPrograms(t *testing.T) *programWatch {
 	return w
 }
 
-// expectUnloaded waits until every program with one of the tags has been unloaded, and returns how many such programs
-// were loaded since the last call.
+// expectUnloaded waits until every program with one of the tags has been
+// unloaded, and returns how many such programs were loaded since the last call.
 func (w *programWatch) expectUnloaded(t *testing.T, tags map[string]bool) (loads int) {
 	t.Helper()
 	deadline := time.Now().Add(patience)
@@ -165,7 +167,8 @@ func (w *programWatch) expectUnloaded(t *testing.T, tags map[string]bool) (loads
 			return loads
 		}
 		if left == 0 {
-			// Nothing of ours was loaded, which some callers do not expect: what was told is here by now.
+			// Nothing of ours was loaded, which some callers do not expect:
+			// what was told is here by now.
 			return loads
 		}
 		_, err := unix.Poll(w.polled, 100)

@@ -17,7 +17,8 @@ import (
 	"github.com/gousdt/gousdt/usdt"
 )
 
-// Probes of a hostile file may share a long string of arguments, for each of which code is generated.
+// Probes of a hostile file may share a long string of arguments, for each of
+// which code is generated.
 func TestFilesWithTooManyArgumentsOfAllProbesAreRefused(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "hostile.so")
 	var notes []testprog.Note

@@ -5,16 +5,17 @@ package trace
 import "strings"
 
 const (
-	// maxProgramName is what the kernel keeps of a program's name (BPF_OBJ_NAME_LEN without the terminator).
+	// maxProgramName is what the kernel keeps of a program's name
+	// (BPF_OBJ_NAME_LEN without the terminator).
 	maxProgramName = 15
 
-	// shortProvider is what a provider is cut to where provider and probe do not fit together: the probe's name says
-	// more.
+	// shortProvider is what a provider is cut to where provider and probe do
+	// not fit together: the probe's name says more.
 	shortProvider = 5
 )
 
-// programName returns a name by which a system profiler, or bpftool, shows what a program is for: PROVIDER_PROBE, cut to
-// what the kernel keeps.
+// programName returns a name by which a system profiler, or bpftool, shows what
+// a program is for: PROVIDER_PROBE, cut to what the kernel keeps.
 func programName(sites []*Site) string {
 	provider, name := sites[0].Provider, sites[0].Name
 	for _, s := range sites[1:] {
@@ -40,7 +41,8 @@ func commonPrefix(a, b string) string {
 	return a[:n]
 }
 
-// legalName replaces what the kernel does not allow in a name: it keeps letters, digits and underscores.
+// legalName replaces what the kernel does not allow in a name: it keeps
+// letters, digits and underscores.
 func legalName(s string) string {
 	return strings.Map(func(r rune) rune {
 		switch {

@@ -8,10 +8,12 @@ import (
 	"github.com/gousdt/gousdt/trace/internal/code"
 )
 
-// initialPIDs is the inode of the initial PID namespace (PROC_PID_INIT_INO in include/linux/proc_ns.h).
+// initialPIDs is the inode of the initial PID namespace (PROC_PID_INIT_INO in
+// include/linux/proc_ns.h).
 const initialPIDs = 0xeffffffc
 
-// ownPIDs returns the PID namespace of this process, nil for the initial one, or if that is not known.
+// ownPIDs returns the PID namespace of this process, nil for the initial one,
+// or if that is not known.
 func ownPIDs() *code.Namespace {
 	var stat unix.Stat_t
 	if err := unix.Stat("/proc/self/ns/pid", &stat); err != nil || stat.Ino == initialPIDs {

@@ -11,7 +11,8 @@ import (
 	"github.com/gousdt/gousdt/trace/internal/code"
 )
 
-// numberProcessors makes the map by which programs know their processor, on a kernel where they cannot ask.
+// numberProcessors makes the map by which programs know their processor, on a
+// kernel where they cannot ask.
 func (s *Session) numberProcessors() error {
 	known, err := hasProcessorID()
 	if known || err != nil {
@@ -34,7 +35,8 @@ func (s *Session) numberProcessors() error {
 	return s.processors.Put(uint32(0), numbers)
 }
 
-// hasProcessorID tells whether programs may call bpf_get_smp_processor_id, by trying. It is a variable for tests.
+// hasProcessorID tells whether programs may call bpf_get_smp_processor_id, by
+// trying. It is a variable for tests.
 var hasProcessorID = func() (bool, error) {
 	prog, err := ebpf.NewProgramWithOptions(&ebpf.ProgramSpec{
 		Name: "trace_processor", Type: ebpf.Kprobe, License: license, Instructions: code.ProcessorIDProbe(),

@@ -13,7 +13,8 @@ import (
 	"github.com/gousdt/gousdt/trace"
 )
 
-// Events and filters know the processor also where programs cannot ask the kernel for it.
+// Events and filters know the processor also where programs cannot ask the
+// kernel for it.
 func TestProcessorIsKnownInEveryWay(t *testing.T) {
 	var allowed unix.CPUSet
 	qt.Assert(t, qt.IsNil(unix.SchedGetaffinity(0, &allowed)))

@@ -12,10 +12,12 @@ import (
 	"github.com/gousdt/gousdt/usdt"
 )
 
-// license is what the kernel requires of programs that read the memory of processes.
+// license is what the kernel requires of programs that read the memory of
+// processes.
 const license = "Dual BSD/GPL"
 
-// program is loaded code. Attachments that need the same code share it: those of one file in many processes.
+// program is loaded code. Attachments that need the same code share it: those
+// of one file in many processes.
 type program struct {
 	*ebpf.Program
 	key  string
@@ -30,7 +32,8 @@ type programCache struct {
 	loaded map[string]*program
 }
 
-// acquire loads a program, or returns one with the same code. Each is to be released once.
+// acquire loads a program, or returns one with the same code. Each is to be
+// released once.
 func (c *programCache) acquire(code *code.Program, name string) (*program, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -63,7 +66,8 @@ func (c *programCache) release(p *program) error {
 	return p.Close()
 }
 
-// flagSleepable is BPF_F_SLEEPABLE of linux/bpf.h, which package unix has on Linux alone.
+// flagSleepable is BPF_F_SLEEPABLE of linux/bpf.h, which package unix has on
+// Linux alone.
 const flagSleepable = 1 << 4
 
 // programTemplate is all of a program but its name and its instructions.
@@ -78,7 +82,8 @@ func programTemplate(mode usdt.Mode, sleepable bool) ebpf.ProgramSpec {
 	return spec
 }
 
-// all returns clones of the programs that are loaded, which the caller is to close.
+// all returns clones of the programs that are loaded, which the caller is to
+// close.
 func (c *programCache) all() []*ebpf.Program {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -15,7 +15,8 @@ func (w *Watch) beforePass() {
 	w.tryAgain(retry.Later)
 }
 
-// tryAgain tries to attach what could not be attached, with retry.WithRoom only what lacked room.
+// tryAgain tries to attach what could not be attached, with retry.WithRoom only
+// what lacked room.
 func (w *Watch) tryAgain(when retry.When) {
 	w.following.Lock()
 	defer w.following.Unlock()
@@ -33,7 +34,8 @@ func (w *Watch) tryAgain(when retry.When) {
 	w.finish(l)
 }
 
-// makeRoom detaches from what has disappeared and from what lingers. It tells whether there was anything.
+// makeRoom detaches from what has disappeared and from what lingers. It tells
+// whether there was anything.
 func (w *Watch) makeRoom(l *look) bool {
 	room := &look{gone: l.gone}
 	l.gone = nil

@@ -21,8 +21,8 @@ import (
 	"github.com/gousdt/gousdt/usdt"
 )
 
-// Session watches probes: of one file or of many, that may be attached and detached while it runs. All methods are safe
-// for concurrent use.
+// Session watches probes: of one file or of many, that may be attached and
+// detached while it runs. All methods are safe for concurrent use.
 type Session struct {
 	opts Options
 	mode usdt.Mode
@@ -65,10 +65,12 @@ type Session struct {
 	closeErr  error
 }
 
-// Open watches the probes of a file that match a pattern, as elfnote.ParsePattern reads it. It is New and Attach, but that
-// both ends of each latency must be among the probes watched.
+// Open watches the probes of a file that match a pattern, as
+// elfnote.ParsePattern reads it. It is New and Attach, but that both ends of
+// each latency must be among the probes watched.
 //
-// Errors: as for New and Session.Attach; *usdt.NotFoundError where the file has no probe that is an end of a latency.
+// Errors: as for New and Session.Attach; *usdt.NotFoundError where the file has
+// no probe that is an end of a latency.
 func Open(target usdt.Target, pattern string, opts *Options) (*Session, error) {
 	s, err := New(opts)
 	if err != nil {
@@ -85,11 +87,13 @@ func Open(target usdt.Target, pattern string, opts *Options) (*Session, error) {
 	return s, nil
 }
 
-// New makes a session that watches nothing yet. Its maps are created, so it needs the privileges of BPF.
+// New makes a session that watches nothing yet. Its maps are created, so it
+// needs the privileges of BPF.
 //
-// Errors: a *SyntaxError for an expression; what is wrong with the options; *usdt.UnsupportedError for a mode that the
-// kernel lacks; *usdt.PermissionError, before Linux 5.11 also for a limit on locked memory (RLIMIT_MEMLOCK) that is too
-// low.
+// Errors: a *SyntaxError for an expression; what is wrong with the options;
+// *usdt.UnsupportedError for a mode that the kernel lacks;
+// *usdt.PermissionError, before Linux 5.11 also for a limit on locked memory
+// (RLIMIT_MEMLOCK) that is too low.
 func New(opts *Options) (*Session, error) {
 	s := &Session{attachments: make(map[*Attachment]struct{}), watches: make(map[*Watch]struct{})}
 	if opts != nil {
@@ -139,7 +143,8 @@ func chooseMode(wanted usdt.Mode) (usdt.Mode, error) {
 	return wanted, kernel.Supports(wanted)
 }
 
-// checkSleepable tells whether the kernel lets programs of uprobes sleep, by loading one.
+// checkSleepable tells whether the kernel lets programs of uprobes sleep, by
+// loading one.
 func (s *Session) checkSleepable() error {
 	for _, a := range s.aggregations {
 		if a.by(expr.Stack) {
@@ -199,13 +204,17 @@ func (s *Session) createMaps() error {
 	return nil
 }
 
-// Attach watches the probes of a file that match a pattern, as elfnote.ParsePattern reads it. It is all or nothing.
-// nil options are the common case.
+// Attach watches the probes of a file that match a pattern, as
+// elfnote.ParsePattern reads it. It is all or nothing. nil options are the
+// common case.
 //
-// Sites that are not fit to be attached are left out: usdt.Selection.Unfit names them.
+// Sites that are not fit to be attached are left out: usdt.Selection.Unfit
+// names them.
 //
-// Errors: those of elfnote.ParsePattern, of usdt.SelectPattern and usdt.Selection.Attach; *NeverError; ErrClosed;
-// elfnote.ErrTooLarge for a file whose probes have more than about a million arguments, which no tool chain makes.
+// Errors: those of elfnote.ParsePattern, of usdt.SelectPattern and
+// usdt.Selection.Attach; *NeverError; ErrClosed; elfnote.ErrTooLarge for a file
+// whose probes have more than about a million arguments, which no tool chain
+// makes.
 func (s *Session) Attach(target usdt.Target, pattern string, opts *AttachOptions) (*Attachment, error) {
 	p, err := elfnote.ParsePattern(pattern)
 	if err != nil {
@@ -229,9 +238,11 @@ func (s *Session) Attachments() []*Attachment {
 	return slices.Collect(maps.Keys(s.attachments))
 }
 
-// Detach closes all attachments, waiting for the kernel for all at a time, and lets the iteration over events end
-// after those that have been sent already. Events, Snapshot and Stats go on working until Close; nothing can be
-// attached any more. Watches of processes end, but for what they hold in user space, see Watch.Close.
+// Detach closes all attachments, waiting for the kernel for all at a time, and
+// lets the iteration over events end after those that have been sent already.
+// Events, Snapshot and Stats go on working until Close; nothing can be attached
+// any more. Watches of processes end, but for what they hold in user space, see
+// Watch.Close.
 func (s *Session) Detach() error {
 	s.attaching.Lock()
 	s.detached.Store(true)
@@ -243,14 +254,16 @@ func (s *Session) Detach() error {
 	err := CloseAll(s.Attachments()...)
 	s.silent.Store(true)
 	if s.reader != nil {
-		// It fails only where the reader is closed, and then nobody is to be woken.
+		// It fails only where the reader is closed, and then nobody is to be
+		// woken.
 		_ = s.reader.Flush()
 	}
 	return err
 }
 
-// Close detaches everything, closes all watches and releases all that the session holds in the kernel. An iteration over
-// events ends. It is safe to call it again.
+// Close detaches everything, closes all watches and releases all that the
+// session holds in the kernel. An iteration over events ends. It is safe to
+// call it again.
 func (s *Session) Close() error {
 	s.closeOnce.Do(func() {
 		errs := []error{s.Detach()}
@@ -303,8 +316,9 @@ func (s *Session) keep(a *Attachment) {
 	s.attachments[a] = struct{}{}
 }
 
-// forget takes back what keep remembered. The numbers of its sites become free: at once if nothing is sent with them, else
-// when its last events have been read.
+// forget takes back what keep remembered. The numbers of its sites become free:
+// at once if nothing is sent with them, else when its last events have been
+// read.
 func (s *Session) forget(a *Attachment) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

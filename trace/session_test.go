@@ -65,7 +65,8 @@ func TestAttachmentsComeAndGo(t *testing.T) {
 func TestNumbersOfSitesAreUsedAgain(t *testing.T) {
 	process := start(t, "target-pie")
 	s := newSession(t, nil)
-	// Events of sites that are gone come before those of the sites that take their numbers.
+	// Events of sites that are gone come before those of the sites that take
+	// their numbers.
 	for round := range 20 {
 		a := attach(t, s, usdt.Target{Path: process.path, PID: process.PID}, "[it][nh][lr]*", &trace.AttachOptions{Cookie: uint64(round)})
 		process.Fire("inlined", 1)
@@ -160,12 +161,14 @@ func TestProcessesOfOneFileShareAProgram(t *testing.T) {
 	})
 }
 
-// Without a cookie a program cannot tell where it was called from. A session gives each site its own, and so needs no
-// address: it works for a library or a position-independent program in processes that do not exist yet.
+// Without a cookie a program cannot tell where it was called from. A session
+// gives each site its own, and so needs no address: it works for a library or a
+// position-independent program in processes that do not exist yet.
 func TestEveryProcessIsMeantWithoutPIDInEveryMode(t *testing.T) {
 	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
 		before := start(t, "target-pie")
-		// Values on the stack are in memory in any process, those of the file may not be yet.
+		// Values on the stack are in memory in any process, those of the file
+		// may not be yet.
 		s := open(t, before, "gousdt_test:stack", &trace.Options{Mode: mode})
 		after := before.again(t)
 		before.Fire("stack", 1)
@@ -241,7 +244,8 @@ func TestIterationEndsWithItsContext(t *testing.T) {
 		}
 	}
 	qt.Assert(t, qt.Equals(n, 2))
-	// What has been sent waits for the next iteration, also for one that is left by break.
+	// What has been sent waits for the next iteration, also for one that is
+	// left by break.
 	for event, err := range s.Events(context.Background()) {
 		qt.Assert(t, qt.IsNil(err))
 		qt.Assert(t, qt.Equals(event.Args[0].Int(), 3))
@@ -420,7 +424,8 @@ func TestSitesThatAreNothingToDoAtAreNotAttached(t *testing.T) {
 	})
 }
 
-// Three aggregations with keys of their own for each of 300 sites: more instructions than a jump can reach over.
+// Three aggregations with keys of their own for each of 300 sites: more
+// instructions than a jump can reach over.
 func TestManySpecsBecomeSeveralPrograms(t *testing.T) {
 	process := start(t, "target-pie")
 	var opts trace.Options

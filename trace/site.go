@@ -18,18 +18,22 @@ type Probe struct {
 	Provider, Name string
 }
 
-// String returns PROVIDER:NAME. Names are arbitrary bytes: escape them before they reach a terminal.
+// String returns PROVIDER:NAME. Names are arbitrary bytes: escape them before
+// they reach a terminal.
 func (p *Probe) String() string { return p.Provider + ":" + p.Name }
 
-// Site is one of the places in a file where a probe is, as a session watches it.
+// Site is one of the places in a file where a probe is, as a session watches
+// it.
 type Site struct {
 	usdt.Site
 
 	// Probe is shared by all sites of a probe in an attachment.
 	Probe *Probe
-	// File is the name of the file, as it was opened; of a Watch, its path as the process sees it.
+	// File is the name of the file, as it was opened; of a Watch, its path as
+	// the process sees it.
 	File string
-	// PID is the process that the attachment is restricted to, 0 for every process.
+	// PID is the process that the attachment is restricted to, 0 for every
+	// process.
 	PID int
 	// Cookie is the number given with AttachOptions.
 	Cookie uint64
@@ -38,14 +42,16 @@ type Site struct {
 	events events
 }
 
-// events says how the records of sites look, and is shared by those where it is the same.
+// events says how the records of sites look, and is shared by those where it is
+// the same.
 type events struct {
 	record *code.Record // nil where none are sent
 	known  []Value      // the arguments as they are if the record says nothing else
 }
 
-// siteTable gives numbers to sites, by which the generated programs name them. Looking one up takes no lock, for it is
-// done at each event while sites come and go.
+// siteTable gives numbers to sites, by which the generated programs name them.
+// Looking one up takes no lock, for it is done at each event while sites come
+// and go.
 type siteTable struct {
 	pages atomic.Pointer[[]*sitePage]
 

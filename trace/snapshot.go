@@ -24,28 +24,32 @@ type Snapshot struct {
 	Time time.Time
 	// By names the keys, as the aggregation does.
 	By []string
-	// Rows are sorted by their count, the greatest first, and where that is equal by their keys. Without keys
-	// there is one row, or none if nothing has been counted.
+	// Rows are sorted by their count, the greatest first, and where that is
+	// equal by their keys. Without keys there is one row, or none if nothing
+	// has been counted.
 	Rows []Row
 }
 
 // Row is an aggregation's result for one combination of keys.
 type Row struct {
-	// Keys are the values of the keys. That of "stack" is Present if there is one, and its number is the process
-	// whose addresses Stack has.
+	// Keys are the values of the keys. That of "stack" is Present if there is
+	// one, and its number is the process whose addresses Stack has.
 	Keys  []Value
 	Stack []uint64 // the innermost address first
 
-	// Site is set if "site" is a key, whose value is the site's location in its file.
+	// Site is set if "site" is a key, whose value is the site's location in its
+	// file.
 	Site *Site
 
 	// Count is the number of hits, in a histogram of those in all buckets.
 	Count uint64
 
-	// Sum, Min and Max are Present where they were asked for. Sum is also there for a histogram.
+	// Sum, Min and Max are Present where they were asked for. Sum is also there
+	// for a histogram.
 	Sum, Min, Max Value
 
-	// Buckets are those of a histogram, in order, without empty ones at either end.
+	// Buckets are those of a histogram, in order, without empty ones at either
+	// end.
 	Buckets []Bucket
 }
 
@@ -54,18 +58,20 @@ func (r *Row) Average() float64 {
 	return r.Sum.Float() / float64(r.Count) * presence(r.Sum)
 }
 
-// Bucket is a part of a histogram. Low and High, both inclusive, are Signed where they are below 0.
+// Bucket is a part of a histogram. Low and High, both inclusive, are Signed
+// where they are below 0.
 type Bucket struct {
 	Low, High Value
 	Count     uint64
 	Sum       Value
 }
 
-// Snapshot reads an aggregation, by its index in Options.Aggregations. Hits go on meanwhile: one that happens while
-// it is read may be in its count and not yet in its sum. It works until Close.
+// Snapshot reads an aggregation, by its index in Options.Aggregations. Hits go
+// on meanwhile: one that happens while it is read may be in its count and not
+// yet in its sum. It works until Close.
 //
-// To see what has come between two moments, take the difference of two snapshots (Snapshot.Since), or call Clear
-// after reading.
+// To see what has come between two moments, take the difference of two
+// snapshots (Snapshot.Since), or call Clear after reading.
 func (s *Session) Snapshot(aggregation int) (*Snapshot, error) {
 	a, err := s.aggregation(aggregation)
 	if err != nil {
@@ -91,7 +97,8 @@ func (s *Session) Snapshot(aggregation int) (*Snapshot, error) {
 	return snapshot, nil
 }
 
-// Clear forgets what an aggregation has counted so far. A hit that happens at the same moment may be forgotten too.
+// Clear forgets what an aggregation has counted so far. A hit that happens at
+// the same moment may be forgotten too.
 func (s *Session) Clear(aggregation int) error {
 	a, err := s.aggregation(aggregation)
 	if err != nil {
@@ -152,7 +159,8 @@ func number(v Value) expr.Value {
 	}
 }
 
-// each calls a function for every accumulator that is in use: with the bytes of its key, and those of each processor.
+// each calls a function for every accumulator that is in use: with the bytes of
+// its key, and those of each processor.
 func (a *aggregation) each(do func(key []byte, processors [][]byte) error) error {
 	var key []byte
 	var processors [][]byte
@@ -273,9 +281,10 @@ func numberValue(c code.Class, bits uint64) Value {
 	return v
 }
 
-// Since returns what has been counted since an earlier snapshot of the same aggregation: counts, sums and buckets are
-// subtracted, and rows that have not changed are left out. Minima and maxima remain those of all time. It is not to be
-// used over a Clear.
+// Since returns what has been counted since an earlier snapshot of the same
+// aggregation: counts, sums and buckets are subtracted, and rows that have not
+// changed are left out. Minima and maxima remain those of all time. It is not
+// to be used over a Clear.
 func (s *Snapshot) Since(earlier *Snapshot) *Snapshot {
 	before := make(map[string]*Row)
 	for i := range earlier.Rows {

@@ -18,7 +18,8 @@ import (
 	"github.com/gousdt/gousdt/trace"
 )
 
-// The copy reaches from the stack pointer to the end of the stack, which is near enough in a small program.
+// The copy reaches from the stack pointer to the end of the stack, which is
+// near enough in a small program.
 func TestStacksAreCopied(t *testing.T) {
 	testprog.RequireBPF(t)
 	const size = 64 << 10

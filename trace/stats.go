@@ -25,21 +25,24 @@ type Stats struct {
 
 // ProgramStats is what the kernel says of a generated program that is attached.
 type ProgramStats struct {
-	// Name is that of the program, as a system profiler shows it (bpf_prog_TAG_NAME).
+	// Name is that of the program, as a system profiler shows it
+	// (bpf_prog_TAG_NAME).
 	Name string
 	ID   ebpf.ProgramID
-	// Instructions is the length of the program, in instructions of 8 bytes, as the verifier left it. 0 where the
-	// kernel does not say.
+	// Instructions is the length of the program, in instructions of 8 bytes, as
+	// the verifier left it. 0 where the kernel does not say.
 	Instructions int
 	// Memory is what the program takes in the kernel, in bytes.
 	Memory uint64
 
-	// Runs and Time are how often the program has run, and how long altogether, since Options.Statistics was set by
-	// this or another process; without it they stand still. The time includes about 20 ns of measuring for each run.
+	// Runs and Time are how often the program has run, and how long altogether,
+	// since Options.Statistics was set by this or another process; without it
+	// they stand still. The time includes about 20 ns of measuring for each
+	// run.
 	Runs uint64
 	Time time.Duration
-	// Missed are hits at which the program did not run because it, or another BPF program, was running already on
-	// the processor. Linux 5.12.
+	// Missed are hits at which the program did not run because it, or another
+	// BPF program, was running already on the processor. Linux 5.12.
 	Missed uint64
 }
 
@@ -49,7 +52,8 @@ type MapStats struct {
 	ID         ebpf.MapID
 	Type       ebpf.MapType
 	MaxEntries uint32
-	// Memory is what the map takes in the kernel, in bytes: an estimate before Linux 6.4.
+	// Memory is what the map takes in the kernel, in bytes: an estimate before
+	// Linux 6.4.
 	Memory uint64
 }
 
@@ -57,14 +61,16 @@ type MapStats struct {
 type Losses struct {
 	// Events found no room in the ring buffer.
 	Events uint64
-	// Keys were not aggregated since there was no room for another key: see Aggregation.MaxKeys.
+	// Keys were not aggregated since there was no room for another key: see
+	// Aggregation.MaxKeys.
 	Keys uint64
-	// Unreadable were not aggregated since a value or a key was in memory that was not there, or cannot be fetched
-	// at the site.
+	// Unreadable were not aggregated since a value or a key was in memory that
+	// was not there, or cannot be fetched at the site.
 	Unreadable uint64
 	// Starts of a latency found no room.
 	Starts uint64
-	// Unmatched ended something of which no start was seen: it began before the session or was forgotten.
+	// Unmatched ended something of which no start was seen: it began before the
+	// session or was forgotten.
 	Unmatched uint64
 }
 
@@ -89,8 +95,8 @@ func (s *Session) losses() (l Losses, err error) {
 	return l, nil
 }
 
-// Stats asks the kernel for what the session costs. It works until Close; programs that have been detached are not in
-// it.
+// Stats asks the kernel for what the session costs. It works until Close;
+// programs that have been detached are not in it.
 func (s *Session) Stats() (*Stats, error) {
 	stats := &Stats{}
 	for _, prog := range s.programs.all() {
@@ -143,7 +149,8 @@ func programStats(prog *ebpf.Program) (*ProgramStats, error) {
 	return p, nil
 }
 
-// statsRunTime is BPF_STATS_RUN_TIME of linux/bpf.h, which package unix has on Linux alone.
+// statsRunTime is BPF_STATS_RUN_TIME of linux/bpf.h, which package unix has on
+// Linux alone.
 const statsRunTime = 0
 
 func enableStatistics() (io.Closer, error) {

@@ -18,8 +18,9 @@ const (
 	Signed
 	// Float is a floating point number of 4 or 8 bytes.
 	Float
-	// Text is a text: a key of an aggregation such as the name of a command. Arguments are never of this kind: what
-	// is behind a pointer is in Value.Data.
+	// Text is a text: a key of an aggregation such as the name of a command.
+	// Arguments are never of this kind: what is behind a pointer is in
+	// Value.Data.
 	Text
 )
 
@@ -27,9 +28,11 @@ const (
 type State uint8
 
 const (
-	// Unavailable: the value cannot be fetched at this site; Site.Args says why.
+	// Unavailable: the value cannot be fetched at this site; Site.Args says
+	// why.
 	Unavailable State = iota
-	// Unreadable: the value is in memory that was not there at this hit, for example since it was paged out.
+	// Unreadable: the value is in memory that was not there at this hit, for
+	// example since it was paged out.
 	Unreadable
 	// Present: the value is what the program passed.
 	Present
@@ -41,7 +44,8 @@ type DataState uint8
 const (
 	// NoData: none were asked for.
 	NoData DataState = iota
-	// DataUnreadable: the pointer leads to memory that was not there at this hit, or nowhere.
+	// DataUnreadable: the pointer leads to memory that was not there at this
+	// hit, or nowhere.
 	DataUnreadable
 	// DataTruncated: there are more bytes than the capture's limit.
 	DataTruncated
@@ -60,22 +64,28 @@ type Value struct {
 	text      bool // data is text
 }
 
-// Kind returns how the value is to be understood, by the probe's own description.
+// Kind returns how the value is to be understood, by the probe's own
+// description.
 func (v Value) Kind() Kind { return v.kind }
 
-// Size returns the size of the value in bytes in the traced program, 0 where that is not known.
+// Size returns the size of the value in bytes in the traced program, 0 where
+// that is not known.
 func (v Value) Size() int { return int(v.size) }
 
-// State tells whether there is a value. If it is not Present, the numbers below are 0.
+// State tells whether there is a value. If it is not Present, the numbers below
+// are 0.
 func (v Value) State() State { return v.state }
 
-// Uint returns the value, extended to 64 bits by its sign. Of a Float it is the bits.
+// Uint returns the value, extended to 64 bits by its sign. Of a Float it is the
+// bits.
 func (v Value) Uint() uint64 { return v.bits }
 
-// Int returns the value as a signed integer. An Unsigned one from 2^63 on becomes negative.
+// Int returns the value as a signed integer. An Unsigned one from 2^63 on
+// becomes negative.
 func (v Value) Int() int64 { return int64(v.bits) }
 
-// Float returns the value as a floating point number, rounded where 64 bits of integer do not fit.
+// Float returns the value as a floating point number, rounded where 64 bits of
+// integer do not fit.
 func (v Value) Float() float64 {
 	switch {
 	case v.kind == Float && v.size == 4:
@@ -89,17 +99,19 @@ func (v Value) Float() float64 {
 	}
 }
 
-// Data returns the bytes behind the pointer, without the zero that ends a text, and whether they are all. Within an
-// Event they are valid until the next one. Of a Text they are the text itself.
+// Data returns the bytes behind the pointer, without the zero that ends a text,
+// and whether they are all. Within an Event they are valid until the next one.
+// Of a Text they are the text itself.
 func (v Value) Data() ([]byte, DataState) { return v.data, v.dataState }
 
 // String returns the value for people, see AppendTo.
 func (v Value) String() string { return string(v.AppendTo(nil)) }
 
-// AppendTo appends the value as people want to see it, and allocates nothing if there is room: a number in decimal; for
-// a pointer with bytes behind it those, a text in double quotes with escapes and others in hexadecimal, with "..."
-// behind where they are truncated; "?" for a value that is unavailable; "<unreadable>". A text of kind Text has no quotes,
-// but escapes.
+// AppendTo appends the value as people want to see it, and allocates nothing if
+// there is room: a number in decimal; for a pointer with bytes behind it those,
+// a text in double quotes with escapes and others in hexadecimal, with "..."
+// behind where they are truncated; "?" for a value that is unavailable;
+// "<unreadable>". A text of kind Text has no quotes, but escapes.
 func (v Value) AppendTo(b []byte) []byte {
 	switch v.state {
 	case Unavailable:
@@ -153,8 +165,9 @@ func (v Value) appendData(b []byte) []byte {
 
 const hexDigits = "0123456789abcdef"
 
-// appendEscaped appends text so that it cannot drive a terminal, and so that it can be read back: quotes, backslashes
-// and all that is not printable UTF-8 is escaped as in Go.
+// appendEscaped appends text so that it cannot drive a terminal, and so that it
+// can be read back: quotes, backslashes and all that is not printable UTF-8 is
+// escaped as in Go.
 func appendEscaped(b, text []byte) []byte {
 	for len(text) > 0 {
 		r, size := utf8.DecodeRune(text)

@@ -18,7 +18,8 @@ import (
 	"github.com/gousdt/gousdt/usdt"
 )
 
-// maxSingleSites bounds the probes that tests attach one by one: closing hundreds of single links takes the kernel minutes.
+// maxSingleSites bounds the probes that tests attach one by one: closing
+// hundreds of single links takes the kernel minutes.
 const maxSingleSites = 40
 
 func TestEveryArgumentHasItsValue(t *testing.T) {
@@ -49,7 +50,8 @@ func checkAllValues(t *testing.T, mode usdt.Mode, program string) {
 	})
 	qt.Assert(t, qt.IsNil(err))
 	defer sel.Close()
-	// One link in ModeMulti; a session for each probe would close forty of them.
+	// One link in ModeMulti; a session for each probe would close forty of
+	// them.
 	s := newSession(t, &trace.Options{Mode: mode, Captures: captureTexts(probes)})
 	_, err = s.AttachSelection(sel, &trace.AttachOptions{Cookie: 1<<64 - 1})
 	qt.Assert(t, qt.IsNil(err))
@@ -87,8 +89,8 @@ type hit struct {
 	args  []testprog.Arg
 }
 
-// hitsOf returns all hits that firing a group makes. The probes of a group that has several are fired in the order of the
-// table.
+// hitsOf returns all hits that firing a group makes. The probes of a group that
+// has several are fired in the order of the table.
 func hitsOf(probes []testprog.Probe, group string) []hit {
 	var hits []hit
 	for _, p := range probes {

@@ -15,7 +15,8 @@ import (
 	"github.com/gousdt/gousdt/trace"
 )
 
-// noDescriptors has this process get no descriptor any more until what it returns is called.
+// noDescriptors has this process get no descriptor any more until what it
+// returns is called.
 func noDescriptors(t *testing.T) (restore func()) {
 	t.Helper()
 	var limit syscall.Rlimit

@@ -89,7 +89,8 @@ func awaitThat(t *testing.T, c <-chan *trace.WatchAttachment, is func(*trace.Wat
 	}
 }
 
-// fires asserts that a process is watched, and the file that its hits are said to be of.
+// fires asserts that a process is watched, and the file that its hits are said
+// to be of.
 func (p *traced) fires(t *testing.T, s *trace.Session) {
 	t.Helper()
 	p.Fire("three", 1)
@@ -169,7 +170,8 @@ func TestWatchFollowsProcesses(t *testing.T) {
 	})
 }
 
-// A library that is loaded after the watch has begun, by another program than the one that it was begun with.
+// A library that is loaded after the watch has begun, by another program than
+// the one that it was begun with.
 func TestWatchSeesProcessesAndLibrariesComeAndGo(t *testing.T) {
 	s := newSession(t, nil)
 	program, library := copyOf(t, "target-pie"), copyOf(t, "libtarget.so")

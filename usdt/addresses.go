@@ -10,13 +10,15 @@ import (
 	"github.com/gousdt/gousdt/proc"
 )
 
-// Addresses returns for each site the addresses at which the selection's process, or every process, passes it: what a
-// program finds in the instruction pointer. There is one for an ET_EXEC, which runs where it was linked for. A
-// library or position-independent program needs a PID; there may be several addresses where the process has mapped it
-// more than once.
+// Addresses returns for each site the addresses at which the selection's
+// process, or every process, passes it: what a program finds in the instruction
+// pointer. There is one for an ET_EXEC, which runs where it was linked for. A
+// library or position-independent program needs a PID; there may be several
+// addresses where the process has mapped it more than once.
 //
-// Only a program attached in ModeSingleIPMap needs them. The error wraps ErrNotMapped where the process has not
-// mapped the file, and is an *UnsupportedError where there is no PID to look at.
+// Only a program attached in ModeSingleIPMap needs them. The error wraps
+// ErrNotMapped where the process has not mapped the file, and is an
+// *UnsupportedError where there is no PID to look at.
 func (s *Selection) Addresses() ([][]uint64, error) {
 	s.opened.mu.RLock()
 	defer s.opened.mu.RUnlock()
@@ -65,7 +67,8 @@ func (s *Selection) Addresses() ([][]uint64, error) {
 	return all, nil
 }
 
-// explainProcess tells a process that has gone from one that may not be looked at.
+// explainProcess tells a process that has gone from one that may not be looked
+// at.
 func explainProcess(pid int, err error) error {
 	switch {
 	case errors.Is(err, proc.ErrGone):

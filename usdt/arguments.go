@@ -11,20 +11,23 @@ import (
 	"github.com/gousdt/gousdt/internal/symbols"
 )
 
-// MaxArguments is how many arguments the sites of a Selection may have, those with equal ones counted once. A file is data
-// from a stranger, and each argument of a few bytes in it takes some 150 in memory: these take 80 MB, or 240 MB where each
-// names another symbol. Of real files libjvm has the most, 750 sites with 2,000 arguments. What has more is refused with an
-// error that wraps elfnote.ErrTooLarge.
+// MaxArguments is how many arguments the sites of a Selection may have, those
+// with equal ones counted once. A file is data from a stranger, and each
+// argument of a few bytes in it takes some 150 in memory: these take 80 MB, or
+// 240 MB where each names another symbol. Of real files libjvm has the most,
+// 750 sites with 2,000 arguments. What has more is refused with an error that
+// wraps elfnote.ErrTooLarge.
 const MaxArguments = 1 << 19
 
-// arguments parses the argument strings of one file. Most sites of a file share few strings, so what does not depend
-// on the site is parsed once.
+// arguments parses the argument strings of one file. Most sites of a file share
+// few strings, so what does not depend on the site is parsed once.
 type arguments struct {
 	target argspec.Target
 	count  int // of the arguments parsed
 }
 
-// parseArguments parses the arguments of sites, of which the instruction to attach to is known.
+// parseArguments parses the arguments of sites, of which the instruction to
+// attach to is known.
 func parseArguments(file *elfnote.File, debugPath string, sites *siteTable) error {
 	resolver, err := symbols.New(file, debugPath)
 	if err != nil {

@@ -22,7 +22,8 @@ import (
 	"github.com/gousdt/gousdt/usdt/internal/testbpf"
 )
 
-// programs are the kinds of file that probes live in: the file that has them, and the program to run.
+// programs are the kinds of file that probes live in: the file that has them,
+// and the program to run.
 var programs = []struct{ name, file, run string }{
 	{"position-independent", "target-pie", "target-pie"},
 	{"static", "target-static", "target-static"},
@@ -43,7 +44,8 @@ func TestArgumentsHaveTheValuesThatTheProgramPasses(t *testing.T) {
 	}
 }
 
-// 32-bit programs on a 64-bit kernel: the registers are those of the kernel, addresses wrap at 32 bits.
+// 32-bit programs on a 64-bit kernel: the registers are those of the kernel,
+// addresses wrap at 32 bits.
 func TestArgumentsOf32BitPrograms(t *testing.T) {
 	if machineOf(t, "target-pie") != elf.EM_X86_64 {
 		t.Skip("about i386 programs on an x86-64 kernel")
@@ -59,8 +61,9 @@ func TestArgumentsOf32BitPrograms(t *testing.T) {
 	}
 }
 
-// Whatever nop a site holds, and whatever the kernel makes of the breakpoint, the traced program keeps the data below
-// its stack pointer: the program checks that itself and answers with an error.
+// Whatever nop a site holds, and whatever the kernel makes of the breakpoint,
+// the traced program keeps the data below its stack pointer: the program checks
+// that itself and answers with an error.
 func TestTheRedZoneIsLeftAlone(t *testing.T) {
 	if machineOf(t, "target-pie") != elf.EM_X86_64 {
 		t.Skip("only x86-64 kernels replace breakpoints by calls")
@@ -88,7 +91,8 @@ func TestTheRedZoneIsLeftAlone(t *testing.T) {
 	})
 }
 
-// A nop that a kernel would replace without care is refused, in whatever form, and everything else does no harm.
+// A nop that a kernel would replace without care is refused, in whatever form,
+// and everything else does no harm.
 func TestTheRedZoneIsLeftAloneWhereTheSiteItselfIsALongNop(t *testing.T) {
 	if machineOf(t, "target-pie") != elf.EM_X86_64 {
 		t.Skip("only x86-64 kernels replace breakpoints by calls")
@@ -136,8 +140,8 @@ func patch(t *testing.T, path, probe string, code []byte) {
 	qt.Assert(t, qt.IsNil(file.Close()))
 }
 
-// uprobeAnswer is what the kernel answers to the system call of its trampolines: EPROTO means that it makes safe calls
-// of ten-byte nops.
+// uprobeAnswer is what the kernel answers to the system call of its
+// trampolines: EPROTO means that it makes safe calls of ten-byte nops.
 func uprobeAnswer() unix.Errno {
 	const uprobe = 336
 	_, _, errno := unix.RawSyscall(uprobe, 0, 0, 0)
@@ -150,7 +154,8 @@ func checkAllArguments(t *testing.T, mode usdt.Mode, path string, process *testp
 	defer file.Close()
 	expected := expectedIn(t, file, mode)
 
-	// One attachment for all of them; the cookie says which probe an event is of.
+	// One attachment for all of them; the cookie says which probe an event is
+	// of.
 	numbers := make(map[string]uint64)
 	for i, probe := range expected {
 		numbers[probe.Provider+":"+probe.Name] = uint64(i)
@@ -298,7 +303,8 @@ func TestTypedParametersHaveTheSameValues(t *testing.T) {
 	})
 }
 
-// A stripped program has lost the symbols that some arguments name; its separate debug file has them.
+// A stripped program has lost the symbols that some arguments name; its
+// separate debug file has them.
 func TestSymbolsComeFromASeparateDebugFile(t *testing.T) {
 	c := newCollector(t, nil)
 	process := testprog.Start(t, "target-stripped")

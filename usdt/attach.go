@@ -14,31 +14,41 @@ import (
 	"github.com/gousdt/gousdt/elfnote"
 )
 
-// Options change how a program is attached. Nil, or the zero value, is the common case.
+// Options change how a program is attached. Nil, or the zero value, is the
+// common case.
 type Options struct {
-	// Cookie is a number of the caller's that the program reads by bpf_usdt_cookie. A program that uses nothing of
-	// bpf/usdt.bpf.h gets it by bpf_get_attach_cookie, where the kernel has that.
+	// Cookie is a number of the caller's that the program reads by
+	// bpf_usdt_cookie. A program that uses nothing of bpf/usdt.bpf.h gets it by
+	// bpf_get_attach_cookie, where the kernel has that.
 	Cookie uint64
 
-	// SiteCookie, if set, gives each site a cookie of its own in the place of Cookie: where a program is attached to
-	// many probes at a time it tells them apart. Only sites with equal arguments and equal cookies share a spec, so each
-	// cookie takes one at least, and more than 256 cookies need ManagerOptions.MaxSpecs.
+	// SiteCookie, if set, gives each site a cookie of its own in the place of
+	// Cookie: where a program is attached to many probes at a time it tells
+	// them apart. Only sites with equal arguments and equal cookies share a
+	// spec, so each cookie takes one at least, and more than 256 cookies need
+	// ManagerOptions.MaxSpecs.
 	SiteCookie func(Site) uint64
 
-	// Strict makes the attachment fail with an *ArgumentError where an argument cannot be fetched. Otherwise that
-	// argument reads as an error (EOPNOTSUPP) in the program, and Link.Unavailable lists it.
+	// Strict makes the attachment fail with an *ArgumentError where an argument
+	// cannot be fetched. Otherwise that argument reads as an error (EOPNOTSUPP)
+	// in the program, and Link.Unavailable lists it.
 	Strict bool
 }
 
-// Attach attaches a program to all sites of a probe, named by its exact provider and name.
+// Attach attaches a program to all sites of a probe, named by its exact
+// provider and name.
 //
-// The program must belong to the collection that the Manager was made from, loaded with CollectionOptions. Attach is
-// all or nothing: on an error nothing stays attached and nothing is held.
+// The program must belong to the collection that the Manager was made from,
+// loaded with CollectionOptions. Attach is all or nothing: on an error nothing
+// stays attached and nothing is held.
 //
-// Errors, wrapped or as they are: those of Select; *SpecsFullError, *AddressesFullError and *AddressInUseError for
-// want of room in the maps; *ProgramError for a program that was loaded otherwise; *UnsupportedError for a probe
-// with a semaphore on a kernel that cannot count it, and for a PID in ModeMulti on one that would take it for a thread; *SemaphoreClashError, *OffsetOverflowError and *ArgumentError as
-// causes of a *SiteError; ErrNotMapped in ModeSingleIPMap; *PermissionError; ErrClosed.
+// Errors, wrapped or as they are: those of Select; *SpecsFullError,
+// *AddressesFullError and *AddressInUseError for want of room in the maps;
+// *ProgramError for a program that was loaded otherwise; *UnsupportedError for
+// a probe with a semaphore on a kernel that cannot count it, and for a PID in
+// ModeMulti on one that would take it for a thread; *SemaphoreClashError,
+// *OffsetOverflowError and *ArgumentError as causes of a *SiteError;
+// ErrNotMapped in ModeSingleIPMap; *PermissionError; ErrClosed.
 func (m *Manager) Attach(prog *ebpf.Program, target Target, provider, name string, opts *Options) (*Link, error) {
 	sel, err := Select(target, provider, name)
 	if err != nil {
@@ -48,8 +58,10 @@ func (m *Manager) Attach(prog *ebpf.Program, target Target, provider, name strin
 	return m.AttachSelection(prog, sel, opts)
 }
 
-// AttachMatching attaches a program to all probes of a file that a function accepts: in ModeMulti by one link, which closes
-// as fast as that of one probe. Options.SiteCookie lets the program tell the probes apart. Sites that cannot be attached are left out, see Link.Unfit. Errors are as for Attach.
+// AttachMatching attaches a program to all probes of a file that a function
+// accepts: in ModeMulti by one link, which closes as fast as that of one probe.
+// Options.SiteCookie lets the program tell the probes apart. Sites that cannot
+// be attached are left out, see Link.Unfit. Errors are as for Attach.
 func (m *Manager) AttachMatching(prog *ebpf.Program, target Target, match func(provider, name string) bool, opts *Options) (*Link, error) {
 	sel, err := SelectMatching(target, match)
 	if err != nil {
@@ -59,8 +71,9 @@ func (m *Manager) AttachMatching(prog *ebpf.Program, target Target, match func(p
 	return m.AttachSelection(prog, sel, opts)
 }
 
-// AttachPattern attaches a program to all probes of a file that a pattern picks, as AttachMatching does. Unlike there a
-// *NotFoundError says what is spelled most like the pattern.
+// AttachPattern attaches a program to all probes of a file that a pattern
+// picks, as AttachMatching does. Unlike there a *NotFoundError says what is
+// spelled most like the pattern.
 func (m *Manager) AttachPattern(prog *ebpf.Program, target Target, pattern elfnote.Pattern, opts *Options) (*Link, error) {
 	sel, err := SelectPattern(target, pattern)
 	if err != nil {
@@ -70,8 +83,9 @@ func (m *Manager) AttachPattern(prog *ebpf.Program, target Target, pattern elfno
 	return m.AttachSelection(prog, sel, opts)
 }
 
-// AttachSelection attaches a program of the Manager's collection to the sites of a selection, which may be closed
-// afterwards. (Selection.Attach is for programs without a Manager.) Errors are as for Attach.
+// AttachSelection attaches a program of the Manager's collection to the sites
+// of a selection, which may be closed afterwards. (Selection.Attach is for
+// programs without a Manager.) Errors are as for Attach.
 func (m *Manager) AttachSelection(prog *ebpf.Program, sel *Selection, opts *Options) (*Link, error) {
 	if opts == nil {
 		opts = &Options{}
@@ -114,7 +128,8 @@ type holding struct {
 	cookies   []uint64 // for each site, what the kernel hands to the program
 }
 
-// acquire takes what a program needs that reads arguments. One that does not has the BPF cookie to itself.
+// acquire takes what a program needs that reads arguments. One that does not
+// has the BPF cookie to itself.
 func (m *Manager) acquire(sel *Selection, reads bool, opts *Options) (*holding, error) {
 	held := &holding{manager: m, cookies: make([]uint64, sel.Len())}
 	for i := range held.cookies {
@@ -146,8 +161,9 @@ func (m *Manager) acquire(sel *Selection, reads bool, opts *Options) (*holding, 
 	return held, nil
 }
 
-// encode returns the specs of the sites with these cookies, and for each site which of them is its. Sites with equal
-// arguments and cookies share a spec, but equal specs may be there more than once.
+// encode returns the specs of the sites with these cookies, and for each site
+// which of them is its. Sites with equal arguments and cookies share a spec,
+// but equal specs may be there more than once.
 func (s *Selection) encode(cookies []uint64) (specs []argspec.Spec, which []int32) {
 	type key struct {
 		list   int32
@@ -178,7 +194,8 @@ func (s *Selection) encode(cookies []uint64) (specs []argspec.Spec, which []int3
 	return specs, which
 }
 
-// acquireAddresses enters the addresses of sites whose spec IDs are in h.cookies.
+// acquireAddresses enters the addresses of sites whose spec IDs are in
+// h.cookies.
 func (h *holding) acquireAddresses(sel *Selection) error {
 	if h.manager.addresses == nil {
 		return &ProgramError{Program: "the collection", Reason: fmt.Sprintf("has no map %s; compile it with bpf/usdt.bpf.h", addressMapName)}
@@ -225,8 +242,8 @@ func (s *Selection) requireArguments() error {
 	return nil
 }
 
-// checkProgram tells whether a program looks specs up, and fails for one that would find nothing in its maps, since they
-// are not the Manager's.
+// checkProgram tells whether a program looks specs up, and fails for one that
+// would find nothing in its maps, since they are not the Manager's.
 func (m *Manager) checkProgram(prog *ebpf.Program) (reads bool, err error) {
 	if prog == nil {
 		return false, errNoProgram
@@ -268,8 +285,9 @@ func (m *Manager) checkProgram(prog *ebpf.Program) (reads bool, err error) {
 	}
 }
 
-// readsOthers tells whether one of a program's maps is a spec map. Where the caller may not look at them, which takes
-// CAP_SYS_ADMIN, the program's name has to tell: of a long one the kernel may have the beginning only.
+// readsOthers tells whether one of a program's maps is a spec map. Where the
+// caller may not look at them, which takes CAP_SYS_ADMIN, the program's name
+// has to tell: of a long one the kernel may have the beginning only.
 func (m *Manager) readsOthers(name string, ids []ebpf.MapID) bool {
 	for _, id := range ids {
 		other, err := ebpf.NewMapFromID(id)

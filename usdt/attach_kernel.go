@@ -15,15 +15,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxMultiSites is how many sites the kernel takes in one uprobe_multi link (MAX_UPROBE_MULTI_CNT).
+// maxMultiSites is how many sites the kernel takes in one uprobe_multi link
+// (MAX_UPROBE_MULTI_CNT).
 const maxMultiSites = 1 << 20
 
-// Attach attaches a program that needs no Manager to the sites of the selection: one that reads arguments by itself, or
-// none. One that reads them by bpf/usdt.bpf.h would find nothing: Manager.AttachSelection gives it its specs.
+// Attach attaches a program that needs no Manager to the sites of the
+// selection: one that reads arguments by itself, or none. One that reads them
+// by bpf/usdt.bpf.h would find nothing: Manager.AttachSelection gives it its
+// specs.
 //
-// cookies is nil, or holds for each site the BPF cookie that the program gets by bpf_get_attach_cookie; in
-// ModeSingleIPMap there is none, and cookies is not looked at. The program must have been loaded with
-// ebpf.AttachTraceUprobeMulti for ModeMulti, and without an attach type for the other modes.
+// cookies is nil, or holds for each site the BPF cookie that the program gets
+// by bpf_get_attach_cookie; in ModeSingleIPMap there is none, and cookies is
+// not looked at. The program must have been loaded with
+// ebpf.AttachTraceUprobeMulti for ModeMulti, and without an attach type for the
+// other modes.
 //
 // It is all or nothing. Errors are as for Manager.Attach.
 func (s *Selection) Attach(prog *ebpf.Program, mode Mode, cookies []uint64) (*Link, error) {
@@ -69,7 +74,8 @@ func (s *Selection) Attach(prog *ebpf.Program, mode Mode, cookies []uint64) (*Li
 	return lnk, nil
 }
 
-// checkSemaphores finds the sites whose semaphore the kernel could not count, before anything is attached.
+// checkSemaphores finds the sites whose semaphore the kernel could not count,
+// before anything is attached.
 func (s *Selection) checkSemaphores(mode Mode) error {
 	if !s.sites.semaphores {
 		return nil
@@ -143,8 +149,9 @@ func (s *Selection) attachSingle(executable *link.Executable, prog *ebpf.Program
 		if cookies != nil {
 			opts.Cookie = cookies[i]
 		}
-		// The symbol is not looked up beside an address, but where uprobes are made through tracefs it
-		// becomes part of the event's name, which must not be empty.
+		// The symbol is not looked up beside an address, but where uprobes are
+		// made through tracefs it becomes part of the event's name, which must
+		// not be empty.
 		lnk, err := executable.Uprobe("usdt", prog, &opts)
 		if err != nil {
 			closeTogether(links)
@@ -155,7 +162,8 @@ func (s *Selection) attachSingle(executable *link.Executable, prog *ebpf.Program
 	return links, nil
 }
 
-// explainSingle finds out what the kernel meant by refusing a perf event or the program for it.
+// explainSingle finds out what the kernel meant by refusing a perf event or the
+// program for it.
 func (s *Selection) explainSingle(executable *link.Executable, prog *ebpf.Program, i int, opts *link.UprobeOptions, err error) error {
 	if s.pid != 0 && (errors.Is(err, unix.ESRCH) || errors.Is(err, os.ErrNotExist)) {
 		return &ProcessError{PID: s.pid, Err: fmt.Errorf("%w (it has exited): %w", ErrNoProcess, err)}
@@ -181,7 +189,8 @@ func (s *Selection) explainSingle(executable *link.Executable, prog *ebpf.Progra
 	return s.siteError(i, explain("attaching by a perf event", err))
 }
 
-// trialProgram does nothing. Where it can be attached, the fault is with the caller's program.
+// trialProgram does nothing. Where it can be attached, the fault is with the
+// caller's program.
 func trialProgram(attachType ebpf.AttachType) (*ebpf.Program, error) {
 	return ebpf.NewProgram(&ebpf.ProgramSpec{
 		Name:         "usdt_trial",
@@ -192,7 +201,8 @@ func trialProgram(attachType ebpf.AttachType) (*ebpf.Program, error) {
 	})
 }
 
-// explainMulti finds out what the kernel meant by refusing the link of many sites.
+// explainMulti finds out what the kernel meant by refusing the link of many
+// sites.
 func (s *Selection) explainMulti(executable *link.Executable, prog *ebpf.Program, from, to int, err error) error {
 	if s.pid != 0 && errors.Is(err, os.ErrNotExist) {
 		return &ProcessError{PID: s.pid, Err: fmt.Errorf("%w (it has exited): %w", ErrNoProcess, err)}
@@ -202,8 +212,9 @@ func (s *Selection) explainMulti(executable *link.Executable, prog *ebpf.Program
 		return fmt.Errorf("%s: %w", s.opened.name, explain("attaching by a uprobe_multi link", err))
 	}
 
-	// EINVAL is a program with another attach type, or a semaphore that clashes at one of the sites, and not supported
-	// is the instruction at one. A program of our own, attached for a moment, tells which.
+	// EINVAL is a program with another attach type, or a semaphore that clashes
+	// at one of the sites, and not supported is the instruction at one. A
+	// program of our own, attached for a moment, tells which.
 	trial, loadErr := trialProgram(ebpf.AttachTraceUprobeMulti)
 	if loadErr != nil {
 		return fmt.Errorf("%s: attaching by a uprobe_multi link: %w", s.opened.name, err)
@@ -234,11 +245,12 @@ func (s *Selection) explainMulti(executable *link.Executable, prog *ebpf.Program
 	return s.siteError(from, &SemaphoreClashError{Semaphore: s.sites.rows[from].semaphoreOffset, Err: err})
 }
 
-// errNotSupported is ENOTSUPP, which the kernel calls its own but answers here all the same.
+// errNotSupported is ENOTSUPP, which the kernel calls its own but answers here
+// all the same.
 const errNotSupported = unix.Errno(524)
 
-// refusesInstruction tells whether the kernel has answered that it cannot step over what it found at a site: machines differ
-// in how they say it.
+// refusesInstruction tells whether the kernel has answered that it cannot step
+// over what it found at a site: machines differ in how they say it.
 func refusesInstruction(err error) bool {
 	return errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, errNotSupported) || errors.Is(err, ebpf.ErrNotSupported)
 }

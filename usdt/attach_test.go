@@ -48,7 +48,8 @@ func TestDetachedProbesAreSilentAndCanBeAttachedAgain(t *testing.T) {
 }
 
 func TestCookiesHave64BitsAndBelongToTheirLink(t *testing.T) {
-	// With the address alone a site can have one cookie only, see TestAddressTakesOneSpec.
+	// With the address alone a site can have one cookie only, see
+	// TestAddressTakesOneSpec.
 	forEach(t, []usdt.Mode{usdt.ModeMulti, usdt.ModeSingle}, func(t *testing.T, mode usdt.Mode) {
 		c := newCollector(t, &usdt.ManagerOptions{Mode: mode})
 		process := testprog.Start(t, "target-pie")
@@ -142,9 +143,10 @@ func TestSemaphoresAreOneWhileAttached(t *testing.T) {
 	}
 }
 
-// semaphoresWhenAttached returns what one attachment makes of the semaphores of its sites: 1, but for sites on a page
-// of the file that the linker let two segments share. The kernel counts once for each mapping of that page that could
-// be made executable (VM_MAYEXEC) and is not writable.
+// semaphoresWhenAttached returns what one attachment makes of the semaphores of
+// its sites: 1, but for sites on a page of the file that the linker let two
+// segments share. The kernel counts once for each mapping of that page that
+// could be made executable (VM_MAYEXEC) and is not writable.
 func semaphoresWhenAttached(t *testing.T, process *testprog.Process, lnk *usdt.Link) []int {
 	t.Helper()
 	maps, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", process.PID))
@@ -336,7 +338,8 @@ func TestUnavailableArgumentsAreListedAndHinderNothing(t *testing.T) {
 	qt.Assert(t, qt.ErrorMatches(err, `.*target-pie: probe gousdt_test:structure at 0x[0-9a-f]+: argument 1 \(16@.*\) cannot be fetched: .*size.*`))
 }
 
-// The whole of a libjvm is 500 probes; here one program is attached to all probes of a file by one link.
+// The whole of a libjvm is 500 probes; here one program is attached to all
+// probes of a file by one link.
 func TestManyProbesTakeOneLink(t *testing.T) {
 	testprog.RequireBPF(t)
 	c := newCollector(t, &usdt.ManagerOptions{MaxSpecs: 1024})

@@ -9,16 +9,19 @@ import (
 	"github.com/gousdt/gousdt/elfnote"
 )
 
-// Sites closer together than nearSites are read by one call: copying that much costs less than another call.
-// No read is longer than longestRead, so that the buffer stays in the processor's second-level cache.
+// Sites closer together than nearSites are read by one call: copying that much
+// costs less than another call. No read is longer than longestRead, so that the
+// buffer stays in the processor's second-level cache.
 const (
 	nearSites   = 4 << 10
 	longestRead = 128 << 10
 )
 
-// readCode calls found with the index of each site and the machine code there, up to n bytes: fewer where the file ends,
-// and then err may say why. It reads neighbouring sites together, so it calls in the order of their offsets. The bytes are
-// valid during the call. It stops at the first error that found returns.
+// readCode calls found with the index of each site and the machine code there,
+// up to n bytes: fewer where the file ends, and then err may say why. It reads
+// neighbouring sites together, so it calls in the order of their offsets. The
+// bytes are valid during the call. It stops at the first error that found
+// returns.
 func readCode(file *elfnote.File, sites []siteRow, n uint64, found func(i int, code []byte, err error) error) error {
 	order := inOrder(sites)
 	index := func(i int) int {
@@ -52,8 +55,8 @@ func readCode(file *elfnote.File, sites []siteRow, n uint64, found func(i int, c
 	return nil
 }
 
-// inOrder returns the indices of sites in the order of their offsets, nil where that is their order already, as nearly
-// always.
+// inOrder returns the indices of sites in the order of their offsets, nil where
+// that is their order already, as nearly always.
 func inOrder(sites []siteRow) []int32 {
 	byOffset := func(a, b siteRow) int { return cmp.Compare(a.offset, b.offset) }
 	if slices.IsSortedFunc(sites, byOffset) {

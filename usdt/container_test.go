@@ -22,7 +22,8 @@ import (
 	"github.com/gousdt/gousdt/usdt"
 )
 
-// startContained runs a copy of target-static as /bin/target in mount, PID and root directories of its own.
+// startContained runs a copy of target-static as /bin/target in mount, PID and
+// root directories of its own.
 func startContained(t *testing.T) (process *testprog.Process, file string) {
 	t.Helper()
 	testprog.RequireRoot(t)

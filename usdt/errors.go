@@ -13,24 +13,29 @@ import (
 	"github.com/gousdt/gousdt/proc"
 )
 
-// ErrNoProbes is wrapped by the error for a file that carries no USDT probe at all.
+// ErrNoProbes is wrapped by the error for a file that carries no USDT probe at
+// all.
 var ErrNoProbes = errors.New("no USDT probes in the file")
 
-// ErrClosed is wrapped by errors of a Manager or Selection that has been closed.
+// ErrClosed is wrapped by errors of a Manager or Selection that has been
+// closed.
 var ErrClosed = errors.New("already closed")
 
-// ErrUnsafeNop is wrapped by the error for a site that is a five-byte nop of any form, on a kernel that would turn the breakpoint
-// there into a call (x86-64, Linux 6.18 to 7.1): the call overwrites the red zone of the traced program.
+// ErrUnsafeNop is wrapped by the error for a site that is a five-byte nop of
+// any form, on a kernel that would turn the breakpoint there into a call
+// (x86-64, Linux 6.18 to 7.1): the call overwrites the red zone of the traced
+// program.
 var ErrUnsafeNop = errors.New("a five-byte nop, which this kernel (Linux 6.18 to 7.1) replaces by a call that overwrites " +
 	"the program's red zone: build the program with a one-byte nop, or use another kernel")
 
-// ErrPrefixedNop is wrapped by the error for a site that is a nop with a prefix for a segment or for locking (x86): no kernel
-// takes a breakpoint there, and one without a process to tell by would silently never be hit.
+// ErrPrefixedNop is wrapped by the error for a site that is a nop with a prefix
+// for a segment or for locking (x86): no kernel takes a breakpoint there, and
+// one without a process to tell by would silently never be hit.
 var ErrPrefixedNop = errors.New("a nop with a segment or lock prefix, at which the kernel refuses a breakpoint: " +
 	"build the program with a one-byte nop")
 
-// ErrNoProcess is wrapped by the *ProcessError for a process that does not exist, or not any more. errors.Is tells it
-// to be an os.ErrNotExist, too.
+// ErrNoProcess is wrapped by the *ProcessError for a process that does not
+// exist, or not any more. errors.Is tells it to be an os.ErrNotExist, too.
 var ErrNoProcess error = noProcess{}
 
 type noProcess struct{}
@@ -40,11 +45,13 @@ func (noProcess) Error() string { return "no such process" }
 // Is makes a process that is missing something that does not exist.
 func (noProcess) Is(target error) bool { return target == os.ErrNotExist }
 
-// ErrMainThreadExited is wrapped by the *ProcessError for a process whose main thread has exited before others: by that thread
-// the kernel knows a process. Its probes can be attached for every process, without PID.
+// ErrMainThreadExited is wrapped by the *ProcessError for a process whose main
+// thread has exited before others: by that thread the kernel knows a process.
+// Its probes can be attached for every process, without PID.
 var ErrMainThreadExited = errors.New("its main thread has exited, and by that the kernel knows a process: attach without PID")
 
-// ErrNotMapped is wrapped by the error for a file whose addresses are needed but which the process has not mapped.
+// ErrNotMapped is wrapped by the error for a file whose addresses are needed
+// but which the process has not mapped.
 var ErrNotMapped = errors.New("the process has not mapped the file")
 
 // A NotFoundError says that a file has probes but none that was asked for.
@@ -97,7 +104,8 @@ func (e *PermissionError) Error() string {
 // Unwrap returns the cause, so that errors.Is(err, os.ErrPermission) holds.
 func (e *PermissionError) Unwrap() error { return e.Err }
 
-// A SpecsFullError says that the map of specs has no room for the specs of an Attach. Nothing was attached.
+// A SpecsFullError says that the map of specs has no room for the specs of an
+// Attach. Nothing was attached.
 type SpecsFullError struct {
 	Capacity int // what the map holds
 	InUse    int // taken before the Attach
@@ -109,8 +117,9 @@ func (e *SpecsFullError) Error() string {
 		e.Capacity, e.InUse, e.Needed, e.InUse+e.Needed)
 }
 
-// An AddressesFullError says that the map from instruction pointers to specs has no room for the sites of an Attach
-// in ModeSingleIPMap. Nothing was attached.
+// An AddressesFullError says that the map from instruction pointers to specs
+// has no room for the sites of an Attach in ModeSingleIPMap. Nothing was
+// attached.
 type AddressesFullError struct {
 	Capacity int // what the map holds
 	InUse    int // taken before the Attach
@@ -122,9 +131,10 @@ func (e *AddressesFullError) Error() string {
 		e.Capacity, e.InUse, e.Needed, e.InUse+e.Needed)
 }
 
-// An AddressInUseError says that in ModeSingleIPMap one address would have to stand for two specs: the same site
-// attached twice with different cookies, or sites of two programs that are linked to the same address. A kernel with
-// BPF cookies knows no such limit.
+// An AddressInUseError says that in ModeSingleIPMap one address would have to
+// stand for two specs: the same site attached twice with different cookies, or
+// sites of two programs that are linked to the same address. A kernel with BPF
+// cookies knows no such limit.
 type AddressInUseError struct {
 	Address uint64
 }
@@ -150,8 +160,9 @@ func (e *SiteError) Error() string {
 // Unwrap returns the cause.
 func (e *SiteError) Unwrap() error { return e.Err }
 
-// A NotNopError says that a site does not hold a no-operation instruction. A breakpoint there could land inside
-// another instruction and kill the traced program, so the site is refused. It is the cause in a SiteError.
+// A NotNopError says that a site does not hold a no-operation instruction. A
+// breakpoint there could land inside another instruction and kill the traced
+// program, so the site is refused. It is the cause in a SiteError.
 type NotNopError struct {
 	Bytes []byte // the machine code found
 }
@@ -163,8 +174,9 @@ func (e *NotNopError) Error() string {
 	return fmt.Sprintf("no nop there but % x (is the file damaged, or another version than its notes?)", e.Bytes)
 }
 
-// A SemaphoreClashError says that the kernel refused a site since another tracer has attached the same instruction
-// with another semaphore, or none. It is the cause in a SiteError.
+// A SemaphoreClashError says that the kernel refused a site since another
+// tracer has attached the same instruction with another semaphore, or none. It
+// is the cause in a SiteError.
 type SemaphoreClashError struct {
 	Semaphore uint64 // file offset of the semaphore, 0 if the site has none
 	Err       error
@@ -181,8 +193,8 @@ func (e *SemaphoreClashError) Error() string {
 // Unwrap returns the kernel's answer.
 func (e *SemaphoreClashError) Unwrap() error { return e.Err }
 
-// An OffsetOverflowError says that an offset does not fit where the kernel wants it in 32 bits. It is the cause in a
-// SiteError.
+// An OffsetOverflowError says that an offset does not fit where the kernel
+// wants it in 32 bits. It is the cause in a SiteError.
 type OffsetOverflowError struct {
 	Offset uint64
 }
@@ -192,7 +204,8 @@ func (e *OffsetOverflowError) Error() string {
 		"(a uprobe_multi link, Linux 6.6, takes 64)", e.Offset)
 }
 
-// An ArgumentError says which argument made a strict Attach fail. It is the cause in a SiteError.
+// An ArgumentError says which argument made a strict Attach fail. It is the
+// cause in a SiteError.
 type ArgumentError struct {
 	Index int    // from 0
 	Raw   string // as in the note
@@ -206,7 +219,8 @@ func (e *ArgumentError) Error() string {
 // Unwrap returns the reason.
 func (e *ArgumentError) Unwrap() error { return e.Err }
 
-// A ProcessError says that a process cannot be traced, since it does not exist or has gone.
+// A ProcessError says that a process cannot be traced, since it does not exist
+// or has gone.
 type ProcessError struct {
 	PID int
 	Err error
@@ -258,7 +272,8 @@ func programName(prog *ebpf.Program) string {
 	return prog.String()
 }
 
-// explain makes a PermissionError of an error for want of privilege, and wraps any other with what was tried.
+// explain makes a PermissionError of an error for want of privilege, and wraps
+// any other with what was tried.
 func explain(op string, err error) error {
 	if errors.Is(err, os.ErrPermission) {
 		return &PermissionError{Op: op, Err: err}

@@ -98,7 +98,8 @@ func TestSpecsAreSharedAndRecycled(t *testing.T) {
 		qt.Assert(t, qt.Equals(inUse(), 2))
 		qt.Assert(t, qt.IsNil(same.Close()))
 		qt.Assert(t, qt.Equals(inUse(), 1))
-		// An attachment that fails after it has taken its specs gives them back.
+		// An attachment that fails after it has taken its specs gives them
+		// back.
 		_, err = c.Attach(wrongProgram(t), target, provider, "sizes", nil)
 		qt.Assert(t, qt.IsNotNil(err))
 		qt.Assert(t, qt.Equals(inUse(), 1))
@@ -222,7 +223,8 @@ func TestSitesWithoutNopAreRefused(t *testing.T) {
 	qt.Assert(t, qt.IsTrue(len(noNop.Bytes) > 0))
 }
 
-// The kernel has the last word on what it can step over, and does not say which of many sites it means.
+// The kernel has the last word on what it can step over, and does not say which
+// of many sites it means.
 func TestTheSiteIsNamedThatTheKernelRefuses(t *testing.T) {
 	if machineOf(t, "target-pie") != elf.EM_X86_64 {
 		t.Skip("about prefixes of x86")
@@ -322,7 +324,8 @@ func TestProgramsLoadedWithoutTheManagerAreRefused(t *testing.T) {
 	qt.Assert(t, qt.ErrorMatches(err, `program .*wrong.*: was not loaded for a (uprobe_multi link|perf event): make the Manager before .*`))
 }
 
-// The kernel keeps the beginning of a long name, cilium/ebpf finds the whole: neither matters.
+// The kernel keeps the beginning of a long name, cilium/ebpf finds the whole:
+// neither matters.
 func TestLongNamedProgramsLoadedWithoutTheManagerAreRefused(t *testing.T) {
 	testprog.RequireBPF(t)
 	const name = "a_name_that_is_longer_than_the_kernel_keeps"

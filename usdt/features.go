@@ -23,24 +23,27 @@ const (
 
 // Kernel says what the running kernel offers to USDT probes.
 type Kernel struct {
-	// Cookie: a program attached to a perf event can be given a number, its BPF cookie (Linux 5.15).
+	// Cookie: a program attached to a perf event can be given a number, its BPF
+	// cookie (Linux 5.15).
 	Cookie bool
 	// Multi: many sites can be attached by one uprobe_multi link (Linux 6.6).
 	Multi bool
-	// MultiPID: a uprobe_multi link restricted to a PID means the whole process. Linux 6.6 to 6.9 without
-	// kernel commit 46ba0e49b642 mean one thread. Always false without Multi.
+	// MultiPID: a uprobe_multi link restricted to a PID means the whole
+	// process. Linux 6.6 to 6.9 without kernel commit 46ba0e49b642 mean one
+	// thread. Always false without Multi.
 	MultiPID bool
-	// EventSource: uprobes are perf events of their own (Linux 4.17). Without it single links are made
-	// through tracefs, which cannot count semaphores.
+	// EventSource: uprobes are perf events of their own (Linux 4.17). Without
+	// it single links are made through tracefs, which cannot count semaphores.
 	EventSource bool
-	// Semaphore: the kernel counts the semaphore of a probe up and down as it is attached and detached
-	// (ref_ctr_offset, Linux 4.20, kernel commit 1cc33161a83d). Without it a probe with a semaphore cannot
-	// be attached.
+	// Semaphore: the kernel counts the semaphore of a probe up and down as it
+	// is attached and detached (ref_ctr_offset, Linux 4.20, kernel commit
+	// 1cc33161a83d). Without it a probe with a semaphore cannot be attached.
 	Semaphore bool
 }
 
-// Mode returns what ModeAuto stands for on this kernel: ModeMulti where it is there with a right PID filter, else
-// ModeSingle where there is a BPF cookie, else ModeSingleIPMap.
+// Mode returns what ModeAuto stands for on this kernel: ModeMulti where it is
+// there with a right PID filter, else ModeSingle where there is a BPF cookie,
+// else ModeSingleIPMap.
 func (k Kernel) Mode() Mode {
 	switch {
 	case k.Multi && k.MultiPID:
@@ -52,7 +55,8 @@ func (k Kernel) Mode() Mode {
 	}
 }
 
-// Supports tells whether a program can be attached in a mode. The error is an *UnsupportedError.
+// Supports tells whether a program can be attached in a mode. The error is an
+// *UnsupportedError.
 func (k Kernel) Supports(m Mode) error {
 	switch {
 	case m == ModeMulti && !k.Multi:
@@ -64,8 +68,9 @@ func (k Kernel) Supports(m Mode) error {
 	}
 }
 
-// KernelFeatures asks the running kernel what it offers, by trying. It needs CAP_BPF and CAP_PERFMON (or
-// CAP_SYS_ADMIN); without them the error is a *PermissionError. With an error the answer is zero.
+// KernelFeatures asks the running kernel what it offers, by trying. It needs
+// CAP_BPF and CAP_PERFMON (or CAP_SYS_ADMIN); without them the error is a
+// *PermissionError. With an error the answer is zero.
 func KernelFeatures() (Kernel, error) {
 	k, err := askKernel()
 	if err != nil {
@@ -86,12 +91,14 @@ func askKernel() (k Kernel, err error) {
 		return k, explain("asking for BPF cookies", err)
 	}
 
-	// This must be asked before any multi link is tried: an older kernel answers EINVAL to the link.
+	// This must be asked before any multi link is tried: an older kernel
+	// answers EINVAL to the link.
 	if k.Multi, err = supported(features.HaveBPFLinkUprobeMulti()); err != nil {
 		return k, explain("asking for uprobe_multi links", err)
 	}
 	if k.Multi {
-		// The multi link counts semaphores by itself, with or without the perf event source.
+		// The multi link counts semaphores by itself, with or without the perf
+		// event source.
 		k.Semaphore = true
 		if k.MultiPID, err = rightPIDFilter(); err != nil {
 			return k, explain("asking for the PID filter of uprobe_multi links", err)
@@ -119,7 +126,8 @@ func rightPIDFilter() (bool, error) {
 	return pidFilter.right, nil
 }
 
-// requirePIDFilter fails where a uprobe_multi link for a PID would be one for a single thread.
+// requirePIDFilter fails where a uprobe_multi link for a PID would be one for a
+// single thread.
 func requirePIDFilter() error {
 	right, err := rightPIDFilter()
 	if err != nil {
@@ -132,10 +140,12 @@ func requirePIDFilter() error {
 	return nil
 }
 
-// multiPIDFilter tells apart the kernels that take a PID for a thread from those that take it for a process.
+// multiPIDFilter tells apart the kernels that take a PID for a thread from
+// those that take it for a process.
 //
-// The latter also check it before the path: a negative PID is EINVAL there, where the former go on and find that
-// the path is no regular file. Nothing is attached either way.
+// The latter also check it before the path: a negative PID is EINVAL there,
+// where the former go on and find that the path is no regular file. Nothing is
+// attached either way.
 func multiPIDFilter() (bool, error) {
 	prog, err := ebpf.NewProgram(&ebpf.ProgramSpec{
 		Name:         "usdt_pid_filter",

@@ -24,11 +24,13 @@ import (
 
 const provider = "gousdt_test"
 
-// modes are all ways to attach. Each is tested wherever the kernel has it, by force.
+// modes are all ways to attach. Each is tested wherever the kernel has it, by
+// force.
 var modes = []usdt.Mode{usdt.ModeMulti, usdt.ModeSingle, usdt.ModeSingleIPMap}
 
-// forEachMode runs a test in every mode that this kernel has. TestKernelHasWhatItsVersionPromises sees to it that
-// none is skipped by mistake.
+// forEachMode runs a test in every mode that this kernel has.
+// TestKernelHasWhatItsVersionPromises sees to it that none is skipped by
+// mistake.
 func forEachMode(t *testing.T, test func(t *testing.T, mode usdt.Mode)) { forEach(t, modes, test) }
 
 func forEach(t *testing.T, modes []usdt.Mode, test func(t *testing.T, mode usdt.Mode)) {
@@ -83,7 +85,8 @@ func load(t *testing.T, spec *ebpf.CollectionSpec, objects any, opts *ebpf.Colle
 	qt.Assert(t, qt.IsNil(err))
 }
 
-// attach attaches the collector's program and closes the link at the end of the test.
+// attach attaches the collector's program and closes the link at the end of the
+// test.
 func (c *collector) attach(t *testing.T, prog *ebpf.Program, target usdt.Target, name string, opts *usdt.Options) *usdt.Link {
 	t.Helper()
 	lnk, err := c.Manager.Attach(prog, target, provider, name, opts)
@@ -93,8 +96,8 @@ func (c *collector) attach(t *testing.T, prog *ebpf.Program, target usdt.Target,
 	return lnk
 }
 
-// next returns the next n events. Since a hit is reported before the traced program goes on, events that are to come
-// are there already.
+// next returns the next n events. Since a hit is reported before the traced
+// program goes on, events that are to come are there already.
 func (c *collector) next(t *testing.T, n int) []testbpf.ArgsEvent {
 	t.Helper()
 	events := make([]testbpf.ArgsEvent, n)

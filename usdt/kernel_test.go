@@ -24,8 +24,9 @@ func kernelVersion(t *testing.T) (major, minor int) {
 	return major, minor
 }
 
-// What the documentation says of kernel versions is true of this one: a feature that is missing where it should be
-// is a failure, so that no other test is skipped for it unnoticed.
+// What the documentation says of kernel versions is true of this one: a feature
+// that is missing where it should be is a failure, so that no other test is
+// skipped for it unnoticed.
 func TestKernelHasWhatItsVersionPromises(t *testing.T) {
 	testprog.RequireBPF(t)
 	kernel, err := usdt.KernelFeatures()

@@ -24,7 +24,8 @@ import (
 	"github.com/gousdt/gousdt/usdt/internal/testbpf"
 )
 
-// tracerVariable makes the test binary a tracer that attaches and waits to be killed: "mode file pid".
+// tracerVariable makes the test binary a tracer that attaches and waits to be
+// killed: "mode file pid".
 const tracerVariable = "GOUSDT_TEST_TRACER"
 
 func TestMain(m *testing.M) {
@@ -84,7 +85,8 @@ func TestSemaphoresAreZeroAfterTheTracerIsKilled(t *testing.T) {
 
 		qt.Assert(t, qt.IsNil(tracer.Process.Kill()))
 		qt.Assert(t, qt.IsNotNil(tracer.Wait()))
-		// The kernel detaches after the process has been reaped, some grace periods later.
+		// The kernel detaches after the process has been reaped, some grace
+		// periods later.
 		for deadline := time.Now().Add(20 * time.Second); process.Semaphore("counted") != 0; {
 			if time.Now().After(deadline) {
 				t.Fatal("the semaphore still counts a tracer that is dead")
@@ -94,7 +96,8 @@ func TestSemaphoresAreZeroAfterTheTracerIsKilled(t *testing.T) {
 	})
 }
 
-// Without root: what the documentation says of capabilities is enough, and an error says which are not there.
+// Without root: what the documentation says of capabilities is enough, and an
+// error says which are not there.
 func TestCapabilitiesAreEnoughOrNamed(t *testing.T) {
 	setpriv, err := exec.LookPath("setpriv")
 	if err != nil {
@@ -170,7 +173,8 @@ func TestManagersAreSafeForConcurrentUse(t *testing.T) {
 	})
 }
 
-// A target that is killed, or that runs another program, while it is attached to is no trouble to anybody.
+// A target that is killed, or that runs another program, while it is attached
+// to is no trouble to anybody.
 func TestTargetsMayDieInTheMiddleOfAttaching(t *testing.T) {
 	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
 		c := newCollector(t, &usdt.ManagerOptions{Mode: mode})

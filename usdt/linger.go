@@ -11,12 +11,13 @@ import (
 	"github.com/gousdt/gousdt/proc"
 )
 
-// DefaultLinger is how long a Watch that does not say otherwise leaves a file attached after its last process. By that a
-// file is attached anew once in a second at most, and nothing is held for long in vain.
+// DefaultLinger is how long a Watch that does not say otherwise leaves a file
+// attached after its last process. By that a file is attached anew once in a
+// second at most, and nothing is held for long in vain.
 const DefaultLinger = time.Second
 
-// lingers tells whether a file stays attached for a while that no process has any more, as what is attached for every
-// process does.
+// lingers tells whether a file stays attached for a while that no process has
+// any more, as what is attached for every process does.
 func (w *Watch) lingers(file *proc.File) bool {
 	return w.attached[proc.PairKey{File: file}] != nil && !w.ending && w.opts.Linger >= 0
 }
@@ -34,7 +35,8 @@ func (w *Watch) endAllLinger(l *look) {
 	w.lingering.EndAll(func(file *proc.File) { w.leave(file, l) })
 }
 
-// attachSelection attaches to what a process has, in the place of what no process has any more if there is no room for both.
+// attachSelection attaches to what a process has, in the place of what no
+// process has any more if there is no room for both.
 func (w *Watch) attachSelection(prog *ebpf.Program, sel *Selection, opts *Options, l *look) (*Link, error) {
 	lnk, err := w.manager.AttachSelection(prog, sel, opts)
 	if err == nil || whenAgain(err) != retry.WithRoom || !w.makeRoom(l) {
@@ -43,7 +45,8 @@ func (w *Watch) attachSelection(prog *ebpf.Program, sel *Selection, opts *Option
 	return w.manager.AttachSelection(prog, sel, opts)
 }
 
-// makeRoom detaches from what has disappeared and from what lingers. It tells whether there was anything.
+// makeRoom detaches from what has disappeared and from what lingers. It tells
+// whether there was anything.
 func (w *Watch) makeRoom(l *look) bool {
 	before := len(l.Detached)
 	w.detachGone(l)

@@ -15,8 +15,8 @@ import (
 	"github.com/gousdt/gousdt/usdt"
 )
 
-// watchLingering watches a probe of two programs that are attached for every process in all modes. It returns channels
-// of what is attached and detached.
+// watchLingering watches a probe of two programs that are attached for every
+// process in all modes. It returns channels of what is attached and detached.
 func watchLingering(t *testing.T, c *collector, linger time.Duration, opts usdt.Options, programs ...string) (w *usdt.Watch, attached, detached chan *usdt.Attachment) {
 	t.Helper()
 	attached, detached = make(chan *usdt.Attachment, 100), make(chan *usdt.Attachment, 100)

@@ -13,12 +13,15 @@ import (
 	"github.com/gousdt/gousdt/elfnote"
 )
 
-// closersAtATime bounds how many kernel links are closed at a time. Closing one mostly waits for all processors to
-// pass a quiet state, so many can wait together; each takes a thread while it does.
+// closersAtATime bounds how many kernel links are closed at a time. Closing one
+// mostly waits for all processors to pass a quiet state, so many can wait
+// together; each takes a thread while it does.
 const closersAtATime = 128
 
-// A Link is one program attached to all sites of a Selection, until Close. Keep a reference to it, or to the Manager that
-// made it: without any, the garbage collector detaches it. The kernel detaches it at the latest when this process ends.
+// A Link is one program attached to all sites of a Selection, until Close. Keep
+// a reference to it, or to the Manager that made it: without any, the garbage
+// collector detaches it. The kernel detaches it at the latest when this process
+// ends.
 type Link struct {
 	mode       Mode
 	target     string
@@ -48,14 +51,17 @@ func (l *Link) PID() int { return l.pid }
 // Len returns the number of sites that are attached.
 func (l *Link) Len() int { return len(l.sites.rows) }
 
-// Site returns the site with an index, from 0 to Len()-1, in the order of the file's notes.
+// Site returns the site with an index, from 0 to Len()-1, in the order of the
+// file's notes.
 func (l *Link) Site(i int) Site { return l.sites.site(i) }
 
-// Sites returns all sites that are attached, in the order of the file's notes. It makes the slice, 120 bytes for each.
+// Sites returns all sites that are attached, in the order of the file's notes.
+// It makes the slice, 120 bytes for each.
 func (l *Link) Sites() []Site { return l.sites.all() }
 
-// KernelLinks returns what the kernel knows the attachment by, to ask for its ID and the like: one uprobe_multi link, or a
-// perf event for each site. Close the Link, not these.
+// KernelLinks returns what the kernel knows the attachment by, to ask for its
+// ID and the like: one uprobe_multi link, or a perf event for each site. Close
+// the Link, not these.
 func (l *Link) KernelLinks() []link.Link {
 	links := make([]link.Link, 0, len(l.kernel))
 	for _, c := range l.kernel {
@@ -66,26 +72,27 @@ func (l *Link) KernelLinks() []link.Link {
 	return links
 }
 
-// Broken returns the notes of the attached probes that are damaged, the first elfnote.MaxBroken of them: these places of
-// the program are not attached.
+// Broken returns the notes of the attached probes that are damaged, the first
+// elfnote.MaxBroken of them: these places of the program are not attached.
 func (l *Link) Broken() []*elfnote.NoteError { return l.broken }
 
-// Unfit returns the sites that cannot be attached, where the probes were chosen by a function or pattern, the first MaxUnfit
-// of them: these places of the program are not attached. See Selection.Unfit.
+// Unfit returns the sites that cannot be attached, where the probes were chosen
+// by a function or pattern, the first MaxUnfit of them: these places of the
+// program are not attached. See Selection.Unfit.
 func (l *Link) Unfit() []*SiteError { return l.unfit }
 
 // UnfitCount returns how many there are of them altogether.
 func (l *Link) UnfitCount() int { return l.unfitCount }
 
-// An UnavailableArgument is an argument that a program cannot read at one of the sites of a link; there it reads
-// as an error.
+// An UnavailableArgument is an argument that a program cannot read at one of
+// the sites of a link; there it reads as an error.
 type UnavailableArgument struct {
 	Site  Site
 	Index int // from 0: Site.Args[Index].Err says why
 }
 
-// Unavailable returns the arguments that cannot be fetched. Those from the 13th on, which bpf/usdt.bpf.h does not read
-// either, are not among them.
+// Unavailable returns the arguments that cannot be fetched. Those from the 13th
+// on, which bpf/usdt.bpf.h does not read either, are not among them.
 func (l *Link) Unavailable() []UnavailableArgument {
 	var all []UnavailableArgument
 	for i := range l.sites.rows {
@@ -98,12 +105,15 @@ func (l *Link) Unavailable() []UnavailableArgument {
 	return all
 }
 
-// Close detaches the program. When it returns the program runs no more for this link, and the semaphores are as they
-// were. It waits for the kernel, some 10 to 200 ms for each uprobe_multi link or perf event: close several links by
-// CloseAll or Manager.Close, which wait for all at a time. It is safe to call it again.
+// Close detaches the program. When it returns the program runs no more for this
+// link, and the semaphores are as they were. It waits for the kernel, some 10
+// to 200 ms for each uprobe_multi link or perf event: close several links by
+// CloseAll or Manager.Close, which wait for all at a time. It is safe to call
+// it again.
 func (l *Link) Close() error { return CloseAll(l) }
 
-// CloseAll closes links, waiting for the kernel for all of them at a time. Nil links are skipped.
+// CloseAll closes links, waiting for the kernel for all of them at a time. Nil
+// links are skipped.
 func CloseAll(links ...*Link) error {
 	var mine, others []*Link
 	for _, l := range links {

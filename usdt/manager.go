@@ -24,32 +24,39 @@ const (
 	cookieVariableName = "__bpf_usdt_has_cookie"
 )
 
-// ManagerOptions change how a Manager prepares programs. The zero value is the common case.
+// ManagerOptions change how a Manager prepares programs. The zero value is the
+// common case.
 type ManagerOptions struct {
-	// Mode forces how programs are attached; ModeAuto, the zero value, takes the best that the kernel has. A
-	// program array refuses programs of mixed attach types from kernel commit 4540aed51b12 on, which stable
-	// kernels have too, so a collection with tail calls to programs of other kinds needs ModeSingle.
+	// Mode forces how programs are attached; ModeAuto, the zero value, takes
+	// the best that the kernel has. A program array refuses programs of mixed
+	// attach types from kernel commit 4540aed51b12 on, which stable kernels
+	// have too, so a collection with tail calls to programs of other kinds
+	// needs ModeSingle.
 	Mode Mode
 
-	// MaxSpecs is the number of distinct specs that can be attached at a time, a spec being the resolved
-	// arguments of a site together with the cookie. One takes 208 bytes of kernel memory. 0 keeps what the
-	// object says: 256, or its own BPF_USDT_MAX_SPEC_CNT.
+	// MaxSpecs is the number of distinct specs that can be attached at a time,
+	// a spec being the resolved arguments of a site together with the cookie.
+	// One takes 208 bytes of kernel memory. 0 keeps what the object says: 256,
+	// or its own BPF_USDT_MAX_SPEC_CNT.
 	MaxSpecs uint32
 
-	// MaxAddresses is the number of addresses that can be attached at a time in ModeSingleIPMap. 0 keeps what the
-	// object says: four times the number of specs, or its own BPF_USDT_MAX_IP_CNT. The other modes need none.
+	// MaxAddresses is the number of addresses that can be attached at a time in
+	// ModeSingleIPMap. 0 keeps what the object says: four times the number of
+	// specs, or its own BPF_USDT_MAX_IP_CNT. The other modes need none.
 	MaxAddresses uint32
 
-	// Programs names further programs of the collection that are going to be attached to USDT probes, beside
-	// those whose section is "usdt" or begins with "usdt/", "usdt.s" or "usdt.s/".
+	// Programs names further programs of the collection that are going to be
+	// attached to USDT probes, beside those whose section is "usdt" or begins
+	// with "usdt/", "usdt.s" or "usdt.s/".
 	Programs []string
 }
 
-// A Manager attaches the programs of one collection to USDT probes, and keeps what they need to read arguments: the
-// maps of specs and addresses that bpf/usdt.bpf.h declares. All methods are safe for concurrent use.
+// A Manager attaches the programs of one collection to USDT probes, and keeps
+// what they need to read arguments: the maps of specs and addresses that
+// bpf/usdt.bpf.h declares. All methods are safe for concurrent use.
 //
-// Keep a reference to it as long as programs are to be attached: what nothing refers to any more is detached by the
-// garbage collector.
+// Keep a reference to it as long as programs are to be attached: what nothing
+// refers to any more is detached by the garbage collector.
 type Manager struct {
 	mode      Mode
 	sections  map[string]string // program's name in the collection: what its section says to attach to
@@ -66,8 +73,9 @@ type Manager struct {
 	closeErr  error
 }
 
-// NewManager prepares a collection for USDT probes, before it is loaded. It changes spec: the attach type of USDT
-// programs, the size of the support maps, and the variable that tells the programs whether there is a BPF cookie. Then
+// NewManager prepares a collection for USDT probes, before it is loaded. It
+// changes spec: the attach type of USDT programs, the size of the support maps,
+// and the variable that tells the programs whether there is a BPF cookie. Then
 // load the collection with CollectionOptions:
 //
 //	spec, err := loadProbes() // by bpf2go, or ebpf.LoadCollectionSpec
@@ -76,8 +84,9 @@ type Manager struct {
 //
 // For two Managers of one object, give each its own spec.Copy().
 //
-// It creates the support maps, so it needs the privileges that loading needs. Errors: *UnsupportedError where a forced
-// mode is missing, *PermissionError, *ProgramError where the object does not fit.
+// It creates the support maps, so it needs the privileges that loading needs.
+// Errors: *UnsupportedError where a forced mode is missing, *PermissionError,
+// *ProgramError where the object does not fit.
 func NewManager(spec *ebpf.CollectionSpec, opts *ManagerOptions) (*Manager, error) {
 	if opts == nil {
 		opts = &ManagerOptions{}
@@ -119,7 +128,8 @@ func chooseMode(wanted Mode) (Mode, error) {
 	return wanted, kernel.Supports(wanted)
 }
 
-// preparePrograms sets the attach type of USDT programs, which the kernel fixes as it loads them.
+// preparePrograms sets the attach type of USDT programs, which the kernel fixes
+// as it loads them.
 func (m *Manager) preparePrograms(spec *ebpf.CollectionSpec, names []string) error {
 	programs := make(map[string]*ebpf.ProgramSpec)
 	for name, prog := range spec.Programs {
@@ -196,8 +206,9 @@ func (m *Manager) createMaps(spec *ebpf.CollectionSpec, opts *ManagerOptions) er
 	return nil
 }
 
-// CollectionOptions returns what to load the collection with: the Manager's maps in the place of those that the object
-// declares. The result is the caller's to extend.
+// CollectionOptions returns what to load the collection with: the Manager's
+// maps in the place of those that the object declares. The result is the
+// caller's to extend.
 func (m *Manager) CollectionOptions() *ebpf.CollectionOptions {
 	replacements := make(map[string]*ebpf.Map)
 	if m.specs != nil {
@@ -212,7 +223,8 @@ func (m *Manager) CollectionOptions() *ebpf.CollectionOptions {
 // Mode returns how this Manager attaches programs. It is never ModeAuto.
 func (m *Manager) Mode() Mode { return m.mode }
 
-// SpecsInUse returns how many entries of the spec map the links of this Manager hold, and how many there are.
+// SpecsInUse returns how many entries of the spec map the links of this Manager
+// hold, and how many there are.
 func (m *Manager) SpecsInUse() (used, capacity int) {
 	if m.specs == nil {
 		return 0, 0
@@ -220,7 +232,8 @@ func (m *Manager) SpecsInUse() (used, capacity int) {
 	return m.specs.inUse(), m.specs.capacity()
 }
 
-// Close closes all links that are still attached, all at a time, and releases the maps. It is safe to call it again.
+// Close closes all links that are still attached, all at a time, and releases
+// the maps. It is safe to call it again.
 func (m *Manager) Close() error {
 	m.closeOnce.Do(func() {
 		m.mu.Lock()
@@ -241,7 +254,8 @@ func (m *Manager) Close() error {
 	return m.closeErr
 }
 
-// keep remembers a link until it is closed, unless the Manager has been closed in the meantime.
+// keep remembers a link until it is closed, unless the Manager has been closed
+// in the meantime.
 func (m *Manager) keep(lnk *Link) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()

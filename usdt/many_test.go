@@ -21,7 +21,8 @@ import (
 	"github.com/gousdt/gousdt/usdt"
 )
 
-// hostile writes a file whose notes, of some megabytes, have millions of arguments.
+// hostile writes a file whose notes, of some megabytes, have millions of
+// arguments.
 func hostile(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "hostile.so")
@@ -144,7 +145,8 @@ func TestWatchesRememberRefusedFiles(t *testing.T) {
 	qt.Check(t, qt.Equals(cache.Stats().Parsed, parsed))
 }
 
-// Symbols are found all at once: one by one, each would take a search through the file.
+// Symbols are found all at once: one by one, each would take a search through
+// the file.
 func TestManySymbolsAreFoundAtOnce(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "symbols.so")
 	var notes []testprog.Note

@@ -113,7 +113,8 @@ func TestTheCallerMayCloseHisFileAfterSelecting(t *testing.T) {
 	qt.Assert(t, qt.IsNil(lnk.Close()))
 }
 
-// A program that is attached without the Manager finds no spec, above all not that of another link.
+// A program that is attached without the Manager finds no spec, above all not
+// that of another link.
 func TestProgramsAttachedWithoutTheManagerFindNoSpec(t *testing.T) {
 	if older(t, 5, 15) {
 		t.Skip("about BPF cookies, which this kernel has not")

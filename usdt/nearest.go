@@ -13,8 +13,8 @@ import (
 // mostCompared bounds the work for a hint: a file may carry a million probes.
 const mostCompared = 10_000
 
-// nearest returns up to three probes of a file that are spelled most like the wanted one: PROVIDER:NAME, or *:NAME or NAME
-// for any provider.
+// nearest returns up to three probes of a file that are spelled most like the
+// wanted one: PROVIDER:NAME, or *:NAME or NAME for any provider.
 func nearest(file *elfnote.File, wanted string) []string {
 	type candidate struct {
 		probe    string
@@ -51,7 +51,8 @@ func nearest(file *elfnote.File, wanted string) []string {
 	return probes
 }
 
-// editDistance counts the bytes to insert, delete or change to make b of a (Levenshtein).
+// editDistance counts the bytes to insert, delete or change to make b of a
+// (Levenshtein).
 func editDistance(a, b string) int {
 	const longest = 128 // beyond that the difference is large anyway, and the work quadratic
 	a, b = a[:min(len(a), longest)], b[:min(len(b), longest)]

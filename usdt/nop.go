@@ -14,14 +14,17 @@ import (
 	"github.com/gousdt/gousdt/elfnote"
 )
 
-// codeAtSite is how many bytes decide whether and where a site can be attached: a nop and the longest one after it.
+// codeAtSite is how many bytes decide whether and where a site can be attached:
+// a nop and the longest one after it.
 const codeAtSite = 16
 
-// checkCode sees to it that each site holds a nop, and finds the instruction to attach to. It calls refuse with the index of
-// a site that cannot be attached, and stops at the first error that refuse returns.
+// checkCode sees to it that each site holds a nop, and finds the instruction to
+// attach to. It calls refuse with the index of a site that cannot be attached,
+// and stops at the first error that refuse returns.
 func checkCode(file *elfnote.File, sites []siteRow, refuse func(i int, err error) error) error {
 	machine, order := file.Machine(), file.ByteOrder()
-	// Only 64-bit programs have these nops replaced; others have no answer to be asked for.
+	// Only 64-bit programs have these nops replaced; others have no answer to
+	// be asked for.
 	nops := optimisedNops{asked: machine != elf.EM_X86_64}
 	return readCode(file, sites, codeAtSite, func(i int, code []byte, err error) error {
 		if len(code) == 0 && err != nil && err != io.EOF {
@@ -41,14 +44,17 @@ func checkCode(file *elfnote.File, sites []siteRow, refuse func(i int, err error
 	})
 }
 
-// begins tells whether machine code begins with one of the nops above, of which nearly no code has the first two bytes.
+// begins tells whether machine code begins with one of the nops above, of which
+// nearly no code has the first two bytes.
 func begins(code, nop []byte) bool {
 	return len(code) >= len(nop) && code[0] == nop[0] && code[1] == nop[1] && bytes.Equal(code[:len(nop)], nop)
 }
 
-// isNop tells whether machine code begins with an instruction that does nothing. Only instructions that a probe site
-// may hold are known: those that compilers and sys/sdt.h write as a nop. Instructions are in the file's byte order on
-// PowerPC, and in little-endian order on the machines that have no other.
+// isNop tells whether machine code begins with an instruction that does
+// nothing. Only instructions that a probe site may hold are known: those that
+// compilers and sys/sdt.h write as a nop. Instructions are in the file's byte
+// order on PowerPC, and in little-endian order on the machines that have no
+// other.
 func isNop(machine elf.Machine, order binary.ByteOrder, code []byte) bool {
 	word := func(order binary.ByteOrder) uint32 {
 		if len(code) < 4 {
@@ -63,7 +69,8 @@ func isNop(machine elf.Machine, order binary.ByteOrder, code []byte) bool {
 	case elf.EM_AARCH64:
 		return word(binary.LittleEndian) == 0xd503201f // hint #0
 	case elf.EM_S390:
-		// A branch on no condition, to anywhere: bcr 0 (2 bytes), bc 0 (4 bytes).
+		// A branch on no condition, to anywhere: bcr 0 (2 bytes), bc 0 (4
+		// bytes).
 		return len(code) >= 2 && code[0] == 0x07 && code[1]>>4 == 0 ||
 			len(code) >= 4 && code[0] == 0x47 && code[1]>>4 == 0
 	case elf.EM_PPC64:
@@ -78,7 +85,8 @@ func isNop(machine elf.Machine, order binary.ByteOrder, code []byte) bool {
 	}
 }
 
-// isX86Nop knows the one-byte nop with any number of operand-size prefixes and the long nop (0f 1f) of all lengths.
+// isX86Nop knows the one-byte nop with any number of operand-size prefixes and
+// the long nop (0f 1f) of all lengths.
 func isX86Nop(code []byte, mode int) bool {
 	if len(code) > 0 && code[0] == 0x90 {
 		return true // as nearly all are

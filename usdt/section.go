@@ -20,14 +20,17 @@ type SectionOptions struct {
 	Options
 }
 
-// AttachSections attaches all programs whose section says where to: SEC("usdt/PATH:PROVIDER:NAME"), or "usdt.s/..."
-// for sleepable ones. PATH is as in Target.Path: absolute, relative or a bare library name.
+// AttachSections attaches all programs whose section says where to:
+// SEC("usdt/PATH:PROVIDER:NAME"), or "usdt.s/..." for sleepable ones. PATH is
+// as in Target.Path: absolute, relative or a bare library name.
 //
-// loaded is what the collection was loaded into: an *ebpf.Collection, or a pointer to a struct with fields tagged
-// `ebpf:"program_name"` as LoadAndAssign fills it and bpf2go generates it. Programs that are not in it are left
-// alone; it is an error if none is left.
+// loaded is what the collection was loaded into: an *ebpf.Collection, or a
+// pointer to a struct with fields tagged `ebpf:"program_name"` as LoadAndAssign
+// fills it and bpf2go generates it. Programs that are not in it are left alone;
+// it is an error if none is left.
 //
-// It is all or nothing: on an error no program stays attached. Errors are as for Attach, with the program's name.
+// It is all or nothing: on an error no program stays attached. Errors are as
+// for Attach, with the program's name.
 func (m *Manager) AttachSections(loaded any, opts *SectionOptions) ([]*Link, error) {
 	if opts == nil {
 		opts = &SectionOptions{}
@@ -64,8 +67,8 @@ func (m *Manager) attachSection(prog *ebpf.Program, at string, opts *SectionOpti
 	return m.Attach(prog, Target{Path: path, PID: opts.PID}, provider, name, &opts.Options)
 }
 
-// splitSection takes PATH:PROVIDER:NAME apart. A colon may be part of a provider or a name only where it is doubled, as
-// in a C++ or Rust name.
+// splitSection takes PATH:PROVIDER:NAME apart. A colon may be part of a
+// provider or a name only where it is doubled, as in a C++ or Rust name.
 func splitSection(at string) (path, provider, name string, err error) {
 	path, probe, ok := strings.Cut(at, ":")
 	if ok {
@@ -77,7 +80,8 @@ func splitSection(at string) (path, provider, name string, err error) {
 	return path, provider, name, nil
 }
 
-// cutProbe splits PROVIDER:NAME at the first single colon, pairs counted from the left as in elfnote.ParsePattern.
+// cutProbe splits PROVIDER:NAME at the first single colon, pairs counted from
+// the left as in elfnote.ParsePattern.
 func cutProbe(s string) (provider, name string, ok bool) {
 	for i := 0; i < len(s); i++ {
 		switch {
@@ -105,7 +109,8 @@ func programsOf(loaded any) (map[string]*ebpf.Program, error) {
 	return programs, nil
 }
 
-// collectPrograms looks at the fields of a struct and of the structs embedded in it.
+// collectPrograms looks at the fields of a struct and of the structs embedded
+// in it.
 func collectPrograms(v reflect.Value, programs map[string]*ebpf.Program) {
 	for i := range v.NumField() {
 		field := v.Type().Field(i)

@@ -17,21 +17,26 @@ import (
 type Site struct {
 	elfnote.Site
 
-	// Instruction is the address of the instruction that gets the breakpoint, and so what the instruction pointer
-	// holds at a hit. It is the Location, but for sites that hold a one-byte nop followed by a ten-byte one: there it
-	// is the ten-byte nop on kernels that make a fast call of it, without a trap (x86-64, Linux 7.2).
+	// Instruction is the address of the instruction that gets the breakpoint,
+	// and so what the instruction pointer holds at a hit. It is the Location,
+	// but for sites that hold a one-byte nop followed by a ten-byte one: there
+	// it is the ten-byte nop on kernels that make a fast call of it, without a
+	// trap (x86-64, Linux 7.2).
 	Instruction uint64
 
-	// Args are the arguments, in their order. One that cannot be fetched is among them, with the reason. The slice is
-	// shared with other sites and must not be changed.
+	// Args are the arguments, in their order. One that cannot be fetched is
+	// among them, with the reason. The slice is shared with other sites and
+	// must not be changed.
 	Args []argspec.Arg
 }
 
-// A Selection is the sites of some probes in one file, checked and ready to be attached: each lies in executable code
-// and holds a nop that the kernel can safely put a breakpoint on.
+// A Selection is the sites of some probes in one file, checked and ready to be
+// attached: each lies in executable code and holds a nop that the kernel can
+// safely put a breakpoint on.
 //
-// Managers make and close their own. Make one yourself to see what an Attach would do, or to attach a program that
-// reads arguments by itself and needs no Manager.
+// Managers make and close their own. Make one yourself to see what an Attach
+// would do, or to attach a program that reads arguments by itself and needs no
+// Manager.
 //
 // Its methods may be called by several goroutines at once.
 type Selection struct {
@@ -47,20 +52,24 @@ type Selection struct {
 
 // Select finds a probe by its exact provider and name.
 //
-// The error wraps ErrNoProbes for a file without any, is a *NotFoundError where the probe is not among them, a
-// *SiteError where a site is not fit to be attached (see Selection.Unfit), and wraps an *elfnote.NoteError where all notes of
-// the probe are damaged. It is a *ProcessError where the target's process does not exist, a *PermissionError where it may not be
-// looked at, and wraps fs.ErrNotExist where the file does not exist, fs.ErrPermission where it may not be read, and
-// elfnote.ErrNotELF and others of package elfnote where it is no ELF file or damaged; elfnote.ErrTooLarge also where it has
-// more arguments than MaxArguments. Other errors say that the target is not
+// The error wraps ErrNoProbes for a file without any, is a *NotFoundError where
+// the probe is not among them, a *SiteError where a site is not fit to be
+// attached (see Selection.Unfit), and wraps an *elfnote.NoteError where all
+// notes of the probe are damaged. It is a *ProcessError where the target's
+// process does not exist, a *PermissionError where it may not be looked at, and
+// wraps fs.ErrNotExist where the file does not exist, fs.ErrPermission where it
+// may not be read, and elfnote.ErrNotELF and others of package elfnote where it
+// is no ELF file or damaged; elfnote.ErrTooLarge also where it has more
+// arguments than MaxArguments. Other errors say that the target is not
 // complete, or that this kernel cannot attach to such a file.
 func Select(target Target, provider, name string) (*Selection, error) {
 	return selectSites(target, provider+":"+name, true, func(p, n string) bool { return p == provider && n == name })
 }
 
-// SelectMatching finds all probes that a function accepts, for example an elfnote.Pattern's Match; nil accepts all. A site
-// that is not fit to be attached is left out, see Selection.Unfit. Errors are as for Select, a *SiteError where no site is
-// left.
+// SelectMatching finds all probes that a function accepts, for example an
+// elfnote.Pattern's Match; nil accepts all. A site that is not fit to be
+// attached is left out, see Selection.Unfit. Errors are as for Select, a
+// *SiteError where no site is left.
 func SelectMatching(target Target, match func(provider, name string) bool) (*Selection, error) {
 	if match == nil {
 		match = func(string, string) bool { return true }
@@ -68,19 +77,21 @@ func SelectMatching(target Target, match func(provider, name string) bool) (*Sel
 	return selectSites(target, "", false, match)
 }
 
-// SelectPattern finds all probes that a pattern picks, as SelectMatching does. Unlike there a
-// *NotFoundError says what is spelled most like the pattern.
+// SelectPattern finds all probes that a pattern picks, as SelectMatching does.
+// Unlike there a *NotFoundError says what is spelled most like the pattern.
 func SelectPattern(target Target, pattern elfnote.Pattern) (*Selection, error) {
 	return selectSites(target, pattern.String(), false, pattern.Match)
 }
 
-// SelectPair finds the probes that a function accepts in a file that a proc.Watcher has found, as SelectMatching does; nil
-// accepts all. It is also for files that the watcher's cache reads by other means than the file system, see
-// proc.CacheOptions.Open. The selection is for every process that maps the file, see Selection.ForPID, and valid while the
-// pair's File is held.
+// SelectPair finds the probes that a function accepts in a file that a
+// proc.Watcher has found, as SelectMatching does; nil accepts all. It is also
+// for files that the watcher's cache reads by other means than the file system,
+// see proc.CacheOptions.Open. The selection is for every process that maps the
+// file, see Selection.ForPID, and valid while the pair's File is held.
 //
-// Errors are as for SelectMatching, those of proc.Pair.Open, and that of proc.File.Refused. A file with more arguments than
-// MaxArguments is refused, so that it is not read again for each process that maps it.
+// Errors are as for SelectMatching, those of proc.Pair.Open, and that of
+// proc.File.Refused. A file with more arguments than MaxArguments is refused,
+// so that it is not read again for each process that maps it.
 func SelectPair(pair *proc.Pair, match func(provider, name string) bool) (*Selection, error) {
 	if err := pair.File.Refused(); err != nil {
 		return nil, err
@@ -107,7 +118,8 @@ func SelectPair(pair *proc.Pair, match func(provider, name string) bool) (*Selec
 	return sel, nil
 }
 
-// selectSites finds the probes that match. all says that none of their sites may be left out.
+// selectSites finds the probes that match. all says that none of their sites
+// may be left out.
 func selectSites(target Target, wanted string, all bool, match func(provider, name string) bool) (*Selection, error) {
 	kernel, err := kernelMachine()
 	if err != nil {
@@ -139,7 +151,8 @@ func (s *Selection) find(target Target, wanted string, all bool, match func(prov
 			if damaged == nil {
 				damaged = broken
 			}
-			// Only a note that is broken past its names can be told to be of the probe.
+			// Only a note that is broken past its names can be told to be of
+			// the probe.
 			if len(s.broken) < elfnote.MaxBroken && broken.Name != "" && match(broken.Provider, broken.Name) {
 				s.broken = append(s.broken, broken)
 			}
@@ -171,8 +184,8 @@ func (s *Selection) find(target Target, wanted string, all bool, match func(prov
 	return parseArguments(file, target.DebugFile, &s.sites)
 }
 
-// check finds the sites that cannot be attached. Where all are wanted the first is an error, else they are left out, and an
-// error if they are all there are.
+// check finds the sites that cannot be attached. Where all are wanted the first
+// is an error, else they are left out, and an error if they are all there are.
 func (s *Selection) check(all bool) error {
 	refuse := func(i int, err error) error {
 		if all {
@@ -200,7 +213,8 @@ func (s *Selection) check(all bool) error {
 	return nil
 }
 
-// checkClashes finds probes at the same instruction with different semaphores, of which the kernel takes one alone.
+// checkClashes finds probes at the same instruction with different semaphores,
+// of which the kernel takes one alone.
 func (s *Selection) checkClashes(refuse func(i int, err error) error) error {
 	if !s.sites.semaphores {
 		return nil
@@ -226,40 +240,49 @@ func (s *Selection) checkClashes(refuse func(i int, err error) error) error {
 // Len returns the number of sites.
 func (s *Selection) Len() int { return len(s.sites.rows) }
 
-// Site returns the site with an index, from 0 to Len()-1, in the order of the file's notes.
+// Site returns the site with an index, from 0 to Len()-1, in the order of the
+// file's notes.
 func (s *Selection) Site(i int) Site { return s.sites.site(i) }
 
-// Sites returns all sites, in the order of the file's notes. It makes the slice, 120 bytes for each.
+// Sites returns all sites, in the order of the file's notes. It makes the
+// slice, 120 bytes for each.
 func (s *Selection) Sites() []Site { return s.sites.all() }
 
-// Broken returns the notes of the selected probes that are damaged, and so are not among the sites: the first
-// elfnote.MaxBroken of them.
+// Broken returns the notes of the selected probes that are damaged, and so are
+// not among the sites: the first elfnote.MaxBroken of them.
 func (s *Selection) Broken() []*elfnote.NoteError { return s.broken }
 
-// MaxUnfit is how many sites that cannot be attached a Selection or Link describes. A small file can have a million of them.
+// MaxUnfit is how many sites that cannot be attached a Selection or Link
+// describes. A small file can have a million of them.
 const MaxUnfit = 1024
 
-// Unfit returns the sites of the selected probes that cannot be attached, and so are not among the sites, the first MaxUnfit
-// of them: without a nop, with one that the kernel could not safely put a breakpoint on (ErrUnsafeNop, ErrPrefixedNop), or at
-// the same instruction as another probe with another semaphore. Only SelectMatching, SelectPattern and SelectPair leave such
-// sites out.
+// Unfit returns the sites of the selected probes that cannot be attached, and
+// so are not among the sites, the first MaxUnfit of them: without a nop, with
+// one that the kernel could not safely put a breakpoint on (ErrUnsafeNop,
+// ErrPrefixedNop), or at the same instruction as another probe with another
+// semaphore. Only SelectMatching, SelectPattern and SelectPair leave such sites
+// out.
 func (s *Selection) Unfit() []*SiteError { return s.unfit }
 
-// UnfitCount returns how many sites of the selected probes cannot be attached altogether.
+// UnfitCount returns how many sites of the selected probes cannot be attached
+// altogether.
 func (s *Selection) UnfitCount() int { return s.unfitCount }
 
 // File returns the file. It is open until Close.
 func (s *Selection) File() *elfnote.File { return s.opened.elf }
 
-// PID returns the process that the selection is restricted to, 0 for every process.
+// PID returns the process that the selection is restricted to, 0 for every
+// process.
 func (s *Selection) PID() int { return s.pid }
 
-// Kernel returns the machine of the running kernel, which lays out the registers that argspec.Register.Slot is about.
+// Kernel returns the machine of the running kernel, which lays out the
+// registers that argspec.Register.Slot is about.
 func (s *Selection) Kernel() elf.Machine { return s.kernel }
 
-// ForPID returns the same selection restricted to another process, or to none for PID 0. It shares the file with s: it
-// is valid until s is closed, and closing it does nothing to s. Whether the PID is that of a process is found out when
-// it is attached.
+// ForPID returns the same selection restricted to another process, or to none
+// for PID 0. It shares the file with s: it is valid until s is closed, and
+// closing it does nothing to s. Whether the PID is that of a process is found
+// out when it is attached.
 func (s *Selection) ForPID(pid int) *Selection {
 	other := *s
 	other.borrowed = true
@@ -267,8 +290,9 @@ func (s *Selection) ForPID(pid int) *Selection {
 	return &other
 }
 
-// Subset returns a selection of some of the sites, given by their index in Sites, in that order. It shares the file
-// with s: it is valid until s is closed, and closing it does nothing to s.
+// Subset returns a selection of some of the sites, given by their index in
+// Sites, in that order. It shares the file with s: it is valid until s is
+// closed, and closing it does nothing to s.
 func (s *Selection) Subset(sites []int) *Selection {
 	subset := *s
 	subset.borrowed = true
@@ -279,7 +303,8 @@ func (s *Selection) Subset(sites []int) *Selection {
 	return &subset
 }
 
-// Close releases the file. Links made from the selection stay attached. It is safe to call it again.
+// Close releases the file. Links made from the selection stay attached. It is
+// safe to call it again.
 func (s *Selection) Close() error {
 	if s.borrowed {
 		return nil

@@ -17,7 +17,8 @@ import (
 	"github.com/gousdt/gousdt/usdt"
 )
 
-// readByOtherMeans makes a cache that reads files as a profiler does that has them in its own cache.
+// readByOtherMeans makes a cache that reads files as a profiler does that has
+// them in its own cache.
 func readByOtherMeans() *proc.Cache {
 	return proc.NewCache(&proc.CacheOptions{Open: func(m *proc.MappedFile) (io.ReaderAt, error) {
 		file, err := m.Open()

@@ -10,8 +10,9 @@ import (
 	"github.com/gousdt/gousdt/elfnote"
 )
 
-// A siteTable holds sites. Ten thousand of them, each a Site, would take 1.2 MB that the garbage collector looks through
-// again and again, as long as they are attached. A row takes 48 bytes, without a pointer.
+// A siteTable holds sites. Ten thousand of them, each a Site, would take 1.2 MB
+// that the garbage collector looks through again and again, as long as they are
+// attached. A row takes 48 bytes, without a pointer.
 type siteTable struct {
 	rows   []siteRow
 	probes []siteProbe    // that rows share
@@ -89,7 +90,8 @@ type siteCollector struct {
 	seen  int              // bytes of notes
 	known map[string]int32 // numbers of lists, by their text
 
-	// Lists and probes by where their text or name is in memory: package elfnote has most equal ones in one place.
+	// Lists and probes by where their text or name is in memory: package
+	// elfnote has most equal ones in one place.
 	recentLists, recentProbes [1 << recentBits]int32
 }
 
@@ -112,7 +114,8 @@ func (c *siteCollector) look(site *elfnote.Site, wanted bool) {
 	c.seen += noteSize + len(site.Provider) + len(site.Name) + len(site.Arguments)
 }
 
-// probe returns the number of a site's probe, or makes one: it does no harm if a probe has several.
+// probe returns the number of a site's probe, or makes one: it does no harm if
+// a probe has several.
 func (c *siteCollector) probe(site *elfnote.Site) int32 {
 	recent := &c.recentProbes[hashOfPlace(site.Name)]
 	if n := int(*recent); n < len(c.probes) {
@@ -150,18 +153,22 @@ const (
 	// recentBits makes a hit likely for hundreds of lists. libjvm has 128.
 	recentBits = 10
 
-	// noteSize is the size of a note without its strings, of which nearly all have some padding.
+	// noteSize is the size of a note without its strings, of which nearly all
+	// have some padding.
 	noteSize = 12 + 8 + 3*8 + 3
 
-	// manySites is from when on the sites found so far say how many there will be. A slice that grew without that would
-	// move them again and again, which takes longer than to find them.
+	// manySites is from when on the sites found so far say how many there will
+	// be. A slice that grew without that would move them again and again, which
+	// takes longer than to find them.
 	manySites = 16
 
-	// mostGrowth bounds what a note section that is not what it seems can make of a few sites.
+	// mostGrowth bounds what a note section that is not what it seems can make
+	// of a few sites.
 	mostGrowth = 100
 )
 
-// grow makes room for as many sites as there may be, by the notes that have been seen.
+// grow makes room for as many sites as there may be, by the notes that have
+// been seen.
 func (c *siteCollector) grow() {
 	found := len(c.rows)
 	room := max(4, 4*found)

@@ -13,7 +13,8 @@ import (
 	"github.com/gousdt/gousdt/elfnote"
 )
 
-// randomSite returns a site with few different strings, some of which are at the same place in memory, or empty.
+// randomSite returns a site with few different strings, some of which are at
+// the same place in memory, or empty.
 func randomSite(random *rand.Rand) elfnote.Site {
 	text := func(different int) string {
 		if n := random.IntN(different); n > 0 {

@@ -12,7 +12,8 @@ import (
 	"github.com/gousdt/gousdt/argspec"
 )
 
-// A specTable hands out the entries of the spec map. Equal specs share an entry, for as long as any link uses it.
+// A specTable hands out the entries of the spec map. Equal specs share an
+// entry, for as long as any link uses it.
 type specTable struct {
 	specs *ebpf.Map
 
@@ -31,8 +32,8 @@ type sharedSpec struct {
 	refs int
 }
 
-// firstSpecID leaves out 0, which a program finds as its cookie where it has been attached without a Manager: the header
-// takes that for no spec at all.
+// firstSpecID leaves out 0, which a program finds as its cookie where it has
+// been attached without a Manager: the header takes that for no spec at all.
 const firstSpecID = 1
 
 func newSpecTable(specs *ebpf.Map) *specTable {
@@ -42,8 +43,9 @@ func newSpecTable(specs *ebpf.Map) *specTable {
 // capacity is how many specs the map holds.
 func (t *specTable) capacity() int { return int(t.specs.MaxEntries()) - firstSpecID }
 
-// acquire returns each spec with its ID, after the map holds them all. On an error nothing is held. Each acquired spec
-// is to be released once. The specs given must not be changed any more.
+// acquire returns each spec with its ID, after the map holds them all. On an
+// error nothing is held. Each acquired spec is to be released once. The specs
+// given must not be changed any more.
 func (t *specTable) acquire(specs []argspec.Spec) ([]*sharedSpec, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -87,8 +89,8 @@ func (t *specTable) enter(fresh []sharedSpec) error {
 	return t.write(ids, specs)
 }
 
-// write writes specs into the map: by one call where the kernel can (Linux 5.6, kernel commit c60f2d286177), for each
-// call takes a microsecond.
+// write writes specs into the map: by one call where the kernel can (Linux 5.6,
+// kernel commit c60f2d286177), for each call takes a microsecond.
 func (t *specTable) write(ids []uint32, specs []argspec.Spec) error {
 	if !t.oneByOne {
 		_, err := t.specs.BatchUpdate(ids, specs, nil)
@@ -108,7 +110,8 @@ func (t *specTable) write(ids []uint32, specs []argspec.Spec) error {
 	return nil
 }
 
-// release gives back what acquire took. No program may run with these IDs any more.
+// release gives back what acquire took. No program may run with these IDs any
+// more.
 func (t *specTable) release(acquired []*sharedSpec) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -152,7 +155,8 @@ func (t *specTable) inUse() int {
 	return len(t.used)
 }
 
-// An addressTable keeps the map from instruction pointers to spec IDs, which a program uses that has no BPF cookie.
+// An addressTable keeps the map from instruction pointers to spec IDs, which a
+// program uses that has no BPF cookie.
 type addressTable struct {
 	addresses *ebpf.Map
 
@@ -230,7 +234,8 @@ func (t *addressTable) releaseLocked(given []siteAddress) {
 			if t.closed {
 				continue
 			}
-			// It can only fail where the entry has gone already, and then there is nothing left to do.
+			// It can only fail where the entry has gone already, and then there
+			// is nothing left to do.
 			_ = t.addresses.Delete(g.address)
 		}
 	}

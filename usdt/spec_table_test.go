@@ -14,7 +14,8 @@ import (
 	"github.com/gousdt/gousdt/internal/testprog"
 )
 
-// forEachWrite runs a test with a table of four places, written by one call, if the kernel can, and one by one.
+// forEachWrite runs a test with a table of four places, written by one call, if
+// the kernel can, and one by one.
 func forEachWrite(t *testing.T, test func(t *testing.T, table *specTable)) {
 	testprog.RequireBPF(t)
 	for name, oneByOne := range map[string]bool{"by one call": false, "one by one": true} {

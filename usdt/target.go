@@ -27,41 +27,48 @@ import (
 //
 // Exactly one of Path, File and ELF is set.
 type Target struct {
-	// Path is the path of an executable or shared library, or a bare name without a slash, which is looked up
-	// as the dynamic linker would ("libc.so.6") and then in $PATH ("python3").
+	// Path is the path of an executable or shared library, or a bare name
+	// without a slash, which is looked up as the dynamic linker would
+	// ("libc.so.6") and then in $PATH ("python3").
 	//
-	// With a PID, an absolute path and a bare name are taken as that process sees them: under its root
-	// directory, and a bare name first among the files that it has mapped. A relative path is always
-	// relative to the working directory of the caller.
+	// With a PID, an absolute path and a bare name are taken as that process
+	// sees them: under its root directory, and a bare name first among the
+	// files that it has mapped. A relative path is always relative to the
+	// working directory of the caller.
 	Path string
 
-	// File is an open file; its name does not matter, so it may have been deleted or belong to another mount
-	// namespace. It stays open and stays the caller's, who keeps it open until Attach or Select has returned.
+	// File is an open file; its name does not matter, so it may have been
+	// deleted or belong to another mount namespace. It stays open and stays the
+	// caller's, who keeps it open until Attach or Select has returned.
 	File *os.File
 
-	// ELF is a file that has been parsed already. It must have been opened from a path or an *os.File. It stays
-	// open and stays the caller's.
+	// ELF is a file that has been parsed already. It must have been opened from
+	// a path or an *os.File. It stays open and stays the caller's.
 	ELF *elfnote.File
 
-	// PID restricts the attachment to a process, all its threads, as seen in the caller's PID namespace.
-	// 0 means every process that maps the file, now or later. To find the file through a process of another user
-	// takes CAP_SYS_PTRACE.
+	// PID restricts the attachment to a process, all its threads, as seen in
+	// the caller's PID namespace. 0 means every process that maps the file, now
+	// or later. To find the file through a process of another user takes
+	// CAP_SYS_PTRACE.
 	PID int
 
-	// DebugFile names a separate debug file, for the symbols that arguments like "8@counter(%rip)" refer to. If
-	// empty, such arguments are resolved from the file itself and, where that is stripped, from the debug file
+	// DebugFile names a separate debug file, for the symbols that arguments
+	// like "8@counter(%rip)" refer to. If empty, such arguments are resolved
+	// from the file itself and, where that is stripped, from the debug file
 	// that carries the same build ID under /usr/lib/debug.
 	DebugFile string
 }
 
-// opened is a target's file, ready to be read and to be named to the kernel. Selections of the same file share it.
+// opened is a target's file, ready to be read and to be named to the kernel.
+// Selections of the same file share it.
 type opened struct {
 	elf  *elfnote.File
 	path string // what the kernel is told: it stands for the open file, whatever happens to its name
 	name string // what a person is told
 
-	// mu is held for reading while the file is used, so that closing does not give the descriptor, and with it the path,
-	// to another file in the middle of an attachment.
+	// mu is held for reading while the file is used, so that closing does not
+	// give the descriptor, and with it the path, to another file in the middle
+	// of an attachment.
 	mu      sync.RWMutex
 	closed  bool
 	closers []func() error
@@ -119,8 +126,9 @@ func (t Target) open() (*opened, error) {
 		o.close()
 		return nil, fmt.Errorf("%s: only a file of the file system can be attached to, not a reader of bytes", o.name)
 	}
-	// The kernel takes a path. This one leads to the very file that was parsed, also when its name has been given to
-	// another file since, or means another file in this mount namespace. It is of a descriptor of our own, as the
+	// The kernel takes a path. This one leads to the very file that was parsed,
+	// also when its name has been given to another file since, or means another
+	// file in this mount namespace. It is of a descriptor of our own, as the
 	// caller may close his.
 	fd, err := unix.FcntlInt(file.Fd(), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
@@ -137,8 +145,10 @@ func (t Target) open() (*opened, error) {
 	return o, nil
 }
 
-// CheckProcess tells whether a PID is that of a process which the kernel can attach to, or 0. Else the error says why not:
-// a *ProcessError for what does not exist (ErrNoProcess), is a thread, or has lost its main thread (ErrMainThreadExited).
+// CheckProcess tells whether a PID is that of a process which the kernel can
+// attach to, or 0. Else the error says why not: a *ProcessError for what does
+// not exist (ErrNoProcess), is a thread, or has lost its main thread
+// (ErrMainThreadExited).
 func CheckProcess(pid int) error {
 	switch {
 	case pid == 0:
@@ -209,8 +219,8 @@ func (o *opened) openPath(t Target) error {
 	return nil
 }
 
-// findInProcess finds a file by its name alone, first among those that the process has mapped. It is a path, or open
-// already.
+// findInProcess finds a file by its name alone, first among those that the
+// process has mapped. It is a path, or open already.
 func (t Target) findInProcess() (*os.File, string, error) {
 	files, err := proc.NewFS("").Files(t.PID)
 	if err != nil && len(files) == 0 {
@@ -247,8 +257,9 @@ func attachable(file *elfnote.File) error {
 	return nil
 }
 
-// attaches tells whether a kernel of one machine takes uprobes in programs for another. That of arm64 runs 32-bit programs
-// but does not (arch_uprobe_analyze_insn).
+// attaches tells whether a kernel of one machine takes uprobes in programs for
+// another. That of arm64 runs 32-bit programs but does not
+// (arch_uprobe_analyze_insn).
 func attaches(kernel, program elf.Machine) bool {
 	switch {
 	case kernel == program:
@@ -260,9 +271,11 @@ func attaches(kernel, program elf.Machine) bool {
 	}
 }
 
-// kernelMachine returns the machine of the kernel, which lays out the registers.
+// kernelMachine returns the machine of the kernel, which lays out the
+// registers.
 func kernelMachine() (elf.Machine, error) {
-	// A 64-bit program needs a kernel of its own machine. What uname says depends on the personality of the process.
+	// A 64-bit program needs a kernel of its own machine. What uname says
+	// depends on the personality of the process.
 	switch runtime.GOARCH {
 	case "amd64":
 		return elf.EM_X86_64, nil

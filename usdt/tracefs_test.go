@@ -18,11 +18,12 @@ import (
 	"github.com/gousdt/gousdt/usdt"
 )
 
-// withoutEventSource marks a test process whose mount namespace hides the kernel's event sources.
+// withoutEventSource marks a test process whose mount namespace hides the
+// kernel's event sources.
 const withoutEventSource = "GOUSDT_TEST_WITHOUT_EVENT_SOURCE"
 
-// Where uprobes are no perf events of their own, they are made through tracefs. This kernel has them, so a private mount
-// namespace hides it.
+// Where uprobes are no perf events of their own, they are made through tracefs.
+// This kernel has them, so a private mount namespace hides it.
 func TestAttachThroughTracefs(t *testing.T) {
 	testprog.RequireBPF(t)
 	testprog.RequireRoot(t)

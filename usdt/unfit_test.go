@@ -16,7 +16,8 @@ import (
 	"github.com/gousdt/gousdt/usdt"
 )
 
-// A site that nobody may attach to is no reason not to see the others, where a pattern means whatever there is.
+// A site that nobody may attach to is no reason not to see the others, where a
+// pattern means whatever there is.
 func TestPatternsLeaveOutSitesThatCannotBeAttached(t *testing.T) {
 	match := func(_, name string) bool { return name == "three" || name == "no_nop" }
 	check := func(t *testing.T, c *collector, lnk *usdt.Link, process *testprog.Process) {
@@ -50,7 +51,8 @@ func TestPatternsLeaveOutSitesThatCannotBeAttached(t *testing.T) {
 	})
 }
 
-// What is asked for by name is attached as a whole, and nothing is no attachment.
+// What is asked for by name is attached as a whole, and nothing is no
+// attachment.
 func TestUnfitSitesAreErrorsOfWhatIsNamed(t *testing.T) {
 	path, _ := copies(t, "target-pie")
 	patch(t, path, "split", []byte{0xff, 0xff, 0xff, 0xff}) // the first of two

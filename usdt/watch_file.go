@@ -8,13 +8,15 @@ import (
 	"github.com/gousdt/gousdt/proc"
 )
 
-// A watchedFile is a file whose sites have been checked, once for all its processes and all programs of a Watch.
+// A watchedFile is a file whose sites have been checked, once for all its
+// processes and all programs of a Watch.
 type watchedFile struct {
 	selection *Selection
 	parts     []filePart // by program
 }
 
-// A filePart is what one program is attached to in a file: nothing without a selection.
+// A filePart is what one program is attached to in a file: nothing without a
+// selection.
 type filePart struct {
 	selection *Selection // shares the file's
 	err       error      // the file has probes for the program, but none that can be attached
@@ -40,7 +42,8 @@ func (w *Watch) file(pair *proc.Pair) (*watchedFile, error) {
 	return known, nil
 }
 
-// part returns what of a selection is of the probes that match, as if they alone had been selected; nil where there is nothing.
+// part returns what of a selection is of the probes that match, as if they
+// alone had been selected; nil where there is nothing.
 func (s *Selection) part(match func(provider, name string) bool) (*Selection, error) {
 	var which []int
 	for i := range s.Len() {

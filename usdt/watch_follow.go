@@ -13,7 +13,8 @@ import (
 	"github.com/gousdt/gousdt/proc"
 )
 
-// A place is where programs are to be attached: in the process of a pair or, with a key without process, in every process.
+// A place is where programs are to be attached: in the process of a pair or,
+// with a key without process, in every process.
 type place struct {
 	pair *proc.Pair
 	key  proc.PairKey
@@ -92,7 +93,8 @@ func (w *Watch) leave(file *proc.File, l *look) {
 	}
 }
 
-// moved returns the pairs to be attached anew since their addresses have changed, where programs know their sites by these.
+// moved returns the pairs to be attached anew since their addresses have
+// changed, where programs know their sites by these.
 func (w *Watch) moved(pairs []*proc.Pair, l *look) []place {
 	if w.manager.mode != ModeSingleIPMap {
 		return nil
@@ -115,7 +117,8 @@ func (w *Watch) perProcess(file *proc.File) bool {
 	return w.opts.PerProcess || w.manager.mode == ModeSingleIPMap && file.ELF().Kind() != elfnote.Executable
 }
 
-// attach attaches to places what is not attached there already, one program after the other.
+// attach attaches to places what is not attached there already, one program
+// after the other.
 func (w *Watch) attach(places []place, l *look) {
 	files := make([]*watchedFile, len(places))
 	for i, at := range places {
@@ -162,8 +165,9 @@ func (w *Watch) attachProgram(n int, at place, part *filePart, l *look) {
 	l.Attached = append(l.Attached, a)
 }
 
-// fail reports that a program could not be attached, given by its number or wholeFile, unless that is because the process
-// has gone, or has been reported. It is tried again if it may succeed.
+// fail reports that a program could not be attached, given by its number or
+// wholeFile, unless that is because the process has gone, or has been reported.
+// It is tried again if it may succeed.
 func (w *Watch) fail(at place, n int, err error, l *look) {
 	if gone := new(ProcessError); errors.As(err, &gone) && at.key.Process != (proc.ID{}) {
 		if running, err := at.pair.Process.IsRunning(); err == nil && !running {
@@ -190,14 +194,15 @@ func (w *Watch) detach(key proc.PairKey, l *look) {
 	delete(w.attached, key)
 }
 
-// close detaches in the background: the kernel takes its time, and other processes are waiting to be attached. What lacked
-// room is tried again then.
+// close detaches in the background: the kernel takes its time, and other
+// processes are waiting to be attached. What lacked room is tried again then.
 func (w *Watch) close(attachments []*Attachment) {
 	if len(attachments) == 0 {
 		return
 	}
 	w.closing.Go(func() {
-		// What closing a link may fail with has no consequence: the kernel detaches it all the same.
+		// What closing a link may fail with has no consequence: the kernel
+		// detaches it all the same.
 		_ = CloseAll(linksOf(attachments)...)
 		w.tryAgain(retry.WithRoom)
 	})

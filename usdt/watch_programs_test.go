@@ -32,7 +32,8 @@ func hide(t *testing.T, path, probe string) {
 	qt.Assert(t, qt.IsNil(os.WriteFile(path, bytes.ReplaceAll(content, note, hidden), 0o755)))
 }
 
-// watchTold starts a watch that looks at these programs alone. What it tells last is in told.
+// watchTold starts a watch that looks at these programs alone. What it tells
+// last is in told.
 func watchTold(t *testing.T, c *collector, programs []usdt.WatchProgram, opts usdt.WatchOptions, paths ...string) (w *usdt.Watch, told *usdt.WatchChanges) {
 	t.Helper()
 	told = &usdt.WatchChanges{}
@@ -44,7 +45,8 @@ func watchTold(t *testing.T, c *collector, programs []usdt.WatchProgram, opts us
 	return w, told
 }
 
-// fires passes a probe and asserts which program of the collector sees it, with what cookie.
+// fires passes a probe and asserts which program of the collector sees it, with
+// what cookie.
 func (c *collector) fires(t *testing.T, process *testprog.Process, probe string, program testbpf.ArgsProgram, cookie uint64) {
 	t.Helper()
 	process.Fire(probe, 1)
@@ -159,7 +161,8 @@ func TestWatchTellsAttachmentsApartByCookies(t *testing.T) {
 	})
 }
 
-// One program may be there more than once, each time for other probes and with other options.
+// One program may be there more than once, each time for other probes and with
+// other options.
 func TestWatchTellsProbesOfOneProgramApart(t *testing.T) {
 	c := newCollector(t, nil)
 	path, _ := copies(t, "target-static")
@@ -255,7 +258,8 @@ func TestProgramsLingerTogether(t *testing.T) {
 	})
 }
 
-// What could not be attached to a file that lingers is tried again with its next process.
+// What could not be attached to a file that lingers is tried again with its
+// next process.
 func TestWatchTriesAgainWhatAFileLacks(t *testing.T) {
 	c := newCollector(t, nil)
 	path, _ := copies(t, "target-static")
@@ -308,7 +312,8 @@ func TestWatchesWithoutAProgramAreRefused(t *testing.T) {
 	}
 }
 
-// Who is told of an attachment can count on what the handler of the processes has done.
+// Who is told of an attachment can count on what the handler of the processes
+// has done.
 func TestWatchCallsTheHandlerBetweenAttachingAndTelling(t *testing.T) {
 	c := newCollector(t, nil)
 	path, _ := copies(t, "target-static")

@@ -9,7 +9,8 @@ import (
 	"github.com/gousdt/gousdt/proc"
 )
 
-// wholeFile is in the place of a program's number where a file could not be made ready for any.
+// wholeFile is in the place of a program's number where a file could not be
+// made ready for any.
 const wholeFile = -1
 
 // whenAgain says when what failed is to be tried again.
@@ -41,7 +42,8 @@ func (w *Watch) beforePass() {
 	w.tryAgain(retry.Later)
 }
 
-// tryAgain tries to attach what could not be attached, with retry.WithRoom only what lacked room.
+// tryAgain tries to attach what could not be attached, with retry.WithRoom only
+// what lacked room.
 func (w *Watch) tryAgain(when retry.When) {
 	w.following.Lock()
 	defer w.following.Unlock()

@@ -15,8 +15,9 @@ import (
 	"github.com/gousdt/gousdt/usdt"
 )
 
-// withoutRoom watches a probe of programs, with cookies that have each file take a spec of its own, of which there is one.
-// What is attached and detached, and what fails, is sent to the channels.
+// withoutRoom watches a probe of programs, with cookies that have each file
+// take a spec of its own, of which there is one. What is attached and detached,
+// and what fails, is sent to the channels.
 func withoutRoom(t *testing.T, c *collector, opts usdt.WatchOptions, paths ...string) (w *usdt.Watch, attached chan *usdt.Attachment, failed chan error) {
 	t.Helper()
 	attached, failed = make(chan *usdt.Attachment, 100), make(chan error, 100)

@@ -38,7 +38,8 @@ func watching(t *testing.T, prog *ebpf.Program, probes ...string) []usdt.WatchPr
 	return []usdt.WatchProgram{{Program: prog, Patterns: patterns(t, probes...)}}
 }
 
-// copies makes two programs of their own from one, so that nobody else runs them.
+// copies makes two programs of their own from one, so that nobody else runs
+// them.
 func copies(t *testing.T, program string) (one, two string) {
 	t.Helper()
 	one, two = filepath.Join(t.TempDir(), program), filepath.Join(t.TempDir(), program)
@@ -130,7 +131,8 @@ func TestWatchFollowsProcesses(t *testing.T) {
 	})
 }
 
-// A library that is loaded after the watch has begun, deleted, and replaced by another file of the same name.
+// A library that is loaded after the watch has begun, deleted, and replaced by
+// another file of the same name.
 func TestWatchSeesLibrariesComeAndGo(t *testing.T) {
 	c := newCollector(t, nil)
 	loader, _ := copies(t, "target-pie")
@@ -173,11 +175,13 @@ func TestWatchSeesLibrariesComeAndGo(t *testing.T) {
 	first := await(t, attached)
 	qt.Assert(t, qt.Equals(first.Path, library))
 
-	// Deleted, replaced and loaded again: another file, and the old one still in use.
+	// Deleted, replaced and loaded again: another file, and the old one still
+	// in use.
 	qt.Assert(t, qt.IsNil(os.Remove(library)))
 	copyFile(t, library, testprog.Path(t, "libtarget.so"))
 	process.Load(filepath.Dir(library) + "/./libcome.so") // spelled otherwise, or the loader takes it for the same
-	// Where a file system has no time of birth, a file that is deleted counts as another one and is attached anew.
+	// Where a file system has no time of birth, a file that is deleted counts
+	// as another one and is attached anew.
 	second := awaitThat(t, attached, func(a *usdt.Attachment) bool { return a.File.Identity().Inode != first.File.Identity().Inode })
 	qt.Assert(t, qt.Equals(second.Path, library))
 

@@ -40,7 +40,8 @@ func (a *arguments) decode(site *elfnote.Site) []argspec.Arg {
 	return a.buffer
 }
 
-// texts yields the argument strings, of which many sites in a row may have the same.
+// texts yields the argument strings, of which many sites in a row may have the
+// same.
 func (a *arguments) texts(yield func(string) bool) {
 	last := ""
 	for i := range a.probes {

@@ -76,8 +76,9 @@ func (l *lister) list() int {
 // several tells whether more than one file may be listed.
 func (l *lister) several() bool { return len(l.options.files) > 1 || l.options.ofProcesses() }
 
-// warnUnmatched tells which patterns picked nothing, and where there was nothing at all to pick. Of a single file that
-// has nothing to list, more has been told already.
+// warnUnmatched tells which patterns picked nothing, and where there was
+// nothing at all to pick. Of a single file that has nothing to list, more has
+// been told already.
 func (l *lister) warnUnmatched(found int, where string) {
 	if found == 0 && (!l.several() || where == "") {
 		return
@@ -190,7 +191,8 @@ func (l *lister) match() func(provider, name string) bool {
 	}
 }
 
-// maxWarnings is how many broken notes of a file are told one by one. It is less than elfnote.MaxBroken.
+// maxWarnings is how many broken notes of a file are told one by one. It is
+// less than elfnote.MaxBroken.
 const maxWarnings = 10
 
 func (l *lister) warnBroken(path string, all *elfnote.Listing) {

@@ -58,7 +58,8 @@ func shorten(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Check(os.Truncate(ts.MkAbs(args[0]), size))
 }
 
-// status N COMMAND ARGUMENT... runs a command that has to end with that exit status.
+// status N COMMAND ARGUMENT... runs a command that has to end with that exit
+// status.
 func status(ts *testscript.TestScript, _ bool, args []string) {
 	if len(args) < 2 {
 		ts.Fatalf("usage: status n command [argument...]")

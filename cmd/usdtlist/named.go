@@ -14,7 +14,8 @@ import (
 	"github.com/gousdt/gousdt/proc"
 )
 
-// named is a FILE or LIBRARY of the command line, where files of processes are asked for.
+// named is a FILE or LIBRARY of the command line, where files of processes are
+// asked for.
 type named struct {
 	name     string
 	isMapped bool    // by one of the processes, whether or not it has probes
@@ -57,8 +58,9 @@ func (s *scan) namesIn(pid int, files []*proc.MappedFile) []namedFile {
 			file.byName = file.byName || n.means(m.Path)
 		}
 		n.isMapped = n.isMapped || file.byName
-		// A path may lead to a mapped file by symbolic links, as most do that people know a library by. What a bare
-		// name leads to is worth finding out only where it will be told.
+		// A path may lead to a mapped file by symbolic links, as most do that
+		// people know a library by. What a bare name leads to is worth finding
+		// out only where it will be told.
 		if !file.byName && (s.resolve || strings.Contains(n.name, "/")) {
 			file.find(s.fs, pid)
 		}
@@ -67,8 +69,9 @@ func (s *scan) namesIn(pid int, files []*proc.MappedFile) []namedFile {
 	return names
 }
 
-// means tells whether the file at a path goes by the name: by its path, or by a bare name that the file may have more
-// version numbers than. Programs too have versions: python3 means python3.11.
+// means tells whether the file at a path goes by the name: by its path, or by a
+// bare name that the file may have more version numbers than. Programs too have
+// versions: python3 means python3.11.
 func (n *named) means(filePath string) bool {
 	if strings.Contains(n.name, "/") {
 		return filePath == n.name
@@ -99,7 +102,8 @@ func (n *namedFile) find(fs *proc.FS, pid int) {
 	}
 }
 
-// findIn searches a bare name in the directories of a process's file system, for the machine the process runs on.
+// findIn searches a bare name in the directories of a process's file system,
+// for the machine the process runs on.
 func findIn(fs *proc.FS, pid int, name string) (string, error) {
 	process := fmt.Sprintf("%s/%d", fs.Root(), pid)
 	options := ldso.Options{Root: process + "/root"}
@@ -115,7 +119,8 @@ func findIn(fs *proc.FS, pid int, name string) (string, error) {
 	return strings.TrimPrefix(found, options.Root), nil
 }
 
-// addUnmapped keeps what was found by names that mean nothing that is mapped, and closes what is not needed.
+// addUnmapped keeps what was found by names that mean nothing that is mapped,
+// and closes what is not needed.
 func (s *scan) addUnmapped(pid int, names []namedFile) {
 	for _, n := range names {
 		if n.found == nil {

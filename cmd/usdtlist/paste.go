@@ -159,7 +159,8 @@ func libbpfLine(path string, p *elfnote.Probe, _ bool) (string, error) {
 			case c == '"' || c == '\\':
 				line = append(line, '\\', c)
 			case c < ' ' || c > '~':
-				// Octal escapes end after three digits, hexadecimal ones do not.
+				// Octal escapes end after three digits, hexadecimal ones do
+				// not.
 				line = append(line, '\\', '0'+c>>6, '0'+c>>3&7, '0'+c&7)
 			default:
 				line = append(line, c)

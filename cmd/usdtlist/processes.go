@@ -13,8 +13,9 @@ import (
 	"github.com/gousdt/gousdt/proc"
 )
 
-// listProcesses lists the files that processes map. It tells how many probes it listed, whether something had to be
-// left out, and what has been looked at, "" if nothing was.
+// listProcesses lists the files that processes map. It tells how many probes it
+// listed, whether something had to be left out, and what has been looked at, ""
+// if nothing was.
 func (l *lister) listProcesses() (found int, failed bool, where string) {
 	s := newScan(l)
 	defer s.close()
@@ -118,7 +119,8 @@ func (s *scan) where() string {
 // maxPIDs is how many of the processes left out are told by number.
 const maxPIDs = 10
 
-// warnLeft tells what was left out. Without privileges those are most processes, for one reason.
+// warnLeft tells what was left out. Without privileges those are most
+// processes, for one reason.
 func (l *lister) warnLeft(left []failure) {
 	var denied []string
 	var others []error

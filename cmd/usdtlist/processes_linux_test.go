@@ -62,7 +62,8 @@ func firstLine(s string) string {
 	return line
 }
 
-// startShared runs a program whose probes are in a library, both in a directory of their own.
+// startShared runs a program whose probes are in a library, both in a directory
+// of their own.
 func startShared(t *testing.T) (p *testprog.Process, program, library string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -200,7 +201,8 @@ func TestLibraryInAMemfdIsListed(t *testing.T) {
 	qt.Check(t, qt.Equals(firstLine(r.stdout), "File: /memfd:made-up (deleted)"))
 }
 
-// Two processes with a file of the same name, each in its own mount namespace and with its own root directory.
+// Two processes with a file of the same name, each in its own mount namespace
+// and with its own root directory.
 func TestNamesAreThoseOfTheProcess(t *testing.T) {
 	testprog.RequireRoot(t)
 	var pids []string

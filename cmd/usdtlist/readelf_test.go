@@ -78,7 +78,8 @@ func TestAgreesWithReadelf(t *testing.T) {
 		})
 	}
 
-	// The traced programs of this repository, for the machines they were built for.
+	// The traced programs of this repository, for the machines they were built
+	// for.
 	t.Run("traced programs", func(t *testing.T) {
 		files, err := filepath.Glob("../../testdata/build/*/*")
 		qt.Assert(t, qt.IsNil(err))

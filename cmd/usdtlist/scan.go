@@ -13,7 +13,8 @@ import (
 	"github.com/gousdt/gousdt/proc"
 )
 
-// mapped is a file that processes map, or that one of them would find by a name of the command line.
+// mapped is a file that processes map, or that one of them would find by a name
+// of the command line.
 type mapped struct {
 	elf     *elfnote.File
 	id      proc.Identity
@@ -32,7 +33,8 @@ type user struct {
 	deleted bool
 }
 
-// scan goes through processes and gathers the files with probes that they map, each file once.
+// scan goes through processes and gathers the files with probes that they map,
+// each file once.
 type scan struct {
 	fs       *proc.FS
 	self     int // our own process in the eyes of fs, 0 if it does not know us
@@ -98,8 +100,9 @@ func (s *scan) leave(pid int, err error) {
 	s.left = append(s.left, failure{name: of.Path, pid: pid, err: err})
 }
 
-// gather adds those of a process's files that are asked for and have probes to list, and returns what it had to leave
-// out. A file that has been added is not added again.
+// gather adds those of a process's files that are asked for and have probes to
+// list, and returns what it had to leave out. A file that has been added is not
+// added again.
 func (s *scan) gather(process proc.Process, files []*proc.MappedFile) (left []error) {
 	names := s.namesIn(process.PID, files)
 	defer s.addUnmapped(process.PID, names)
@@ -152,7 +155,8 @@ func (s *scan) add(process proc.Process, m *proc.MappedFile) error {
 	return nil
 }
 
-// finish adds what was named and is not mapped, and finds out how each file can be opened from here.
+// finish adds what was named and is not mapped, and finds out how each file can
+// be opened from here.
 func (s *scan) finish() {
 	for _, n := range s.names {
 		switch {
@@ -170,8 +174,9 @@ func (s *scan) finish() {
 	}
 }
 
-// findHere finds the best path to a file from here: its own, if it is the same file here, else that below the root
-// directory of the process. If it has none any more, that of its mapping has to do, which is good for as long as the
+// findHere finds the best path to a file from here: its own, if it is the same
+// file here, else that below the root directory of the process. If it has none
+// any more, that of its mapping has to do, which is good for as long as the
 // process has it.
 func (s *scan) findHere(f *mapped) {
 	switch {

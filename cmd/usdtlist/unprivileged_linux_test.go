@@ -22,8 +22,8 @@ import (
 // userID has no processes but those of these tests.
 const userID = 54321
 
-// runUnprivileged is usdtlist as a user without privileges, who sees /proc mounted with the option in the variable, if it
-// is one.
+// runUnprivileged is usdtlist as a user without privileges, who sees /proc
+// mounted with the option in the variable, if it is one.
 func runUnprivileged(args []string) int {
 	if option := os.Getenv(unprivilegedVariable); strings.HasPrefix(option, "hidepid=") {
 		err := errors.Join(

@@ -11,7 +11,8 @@ import (
 	"github.com/gousdt/gousdt/internal/terminal"
 )
 
-// appendHeading appends the lines above the probes of a file: which it is, and whose.
+// appendHeading appends the lines above the probes of a file: which it is, and
+// whose.
 func appendHeading(line []byte, l *listing) []byte {
 	line = terminal.AppendEscaped(append(line, "File: "...), l.path)
 	m := l.mapped
@@ -34,8 +35,8 @@ func appendHeading(line []byte, l *listing) []byte {
 	return line
 }
 
-// usersText tells the processes by what they run: "postgres 812 813, python3 99". A process that sees the file at another
-// path, or deleted, stands apart.
+// usersText tells the processes by what they run: "postgres 812 813, python3
+// 99". A process that sees the file at another path, or deleted, stands apart.
 func (m *mapped) usersText() string {
 	var programs []string
 	var pids [][]string

@@ -10,8 +10,9 @@ import (
 
 var argumentName = regexp.MustCompile(`\barg(\d+)\b`)
 
-// checkArguments tells whether the files that are named have the arguments that are to be added up or to be keys. Sites
-// without are left out, which would be all of them.
+// checkArguments tells whether the files that are named have the arguments that
+// are to be added up or to be keys. Sites without are left out, which would be
+// all of them.
 func (t *tracer) checkArguments() error {
 	if len(t.targets.selections) == 0 {
 		return nil

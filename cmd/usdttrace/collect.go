@@ -12,7 +12,8 @@ import (
 	"github.com/gousdt/gousdt/trace"
 )
 
-// printer prints on standard output, for people or for programs. Errors of writing are told by the output.
+// printer prints on standard output, for people or for programs. Errors of
+// writing are told by the output.
 type printer interface {
 	event(*trace.Event)
 	rows(*aggregation, *trace.Snapshot)
@@ -26,7 +27,8 @@ func newPrinter(t *tracer) printer {
 	return &textPrinter{tracer: t, out: t.out, style: newStyle(t.out.colours)}
 }
 
-// collect prints what comes until everything is detached, and all that has been sent by then.
+// collect prints what comes until everything is detached, and all that has been
+// sent by then.
 func (t *tracer) collect() error {
 	defer t.end()
 	switch {
@@ -96,7 +98,8 @@ func (t *tracer) collectRows() error {
 	}
 }
 
-// printRows prints what hits have come to, since it was called last if that is at intervals.
+// printRows prints what hits have come to, since it was called last if that is
+// at intervals.
 func (t *tracer) printRows() error {
 	for i, a := range t.asked {
 		if !a.printed() {

@@ -14,12 +14,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// command is a program that is run to be watched. It is a tracee of ours (ptrace) as long as it runs, so that it waits
-// at each exec until the new program is attached to, and at its end until what it has mapped has been looked at.
+// command is a program that is run to be watched. It is a tracee of ours
+// (ptrace) as long as it runs, so that it waits at each exec until the new
+// program is attached to, and at its end until what it has mapped has been
+// looked at.
 type command struct {
 	argv []string
 	pid  int
-	// execed is called while the process waits before the first instruction of a program.
+	// execed is called while the process waits before the first instruction of
+	// a program.
 	execed func(pid int) error
 	// exits is called while the process waits at its end.
 	exits func(pid int)
@@ -28,7 +31,8 @@ type command struct {
 	status syscall.WaitStatus
 }
 
-// start starts the command. It returns when the first program has been attached to; if that fails the process is ended.
+// start starts the command. It returns when the first program has been attached
+// to; if that fails the process is ended.
 func (c *command) start() error {
 	path, err := exec.LookPath(c.argv[0])
 	if err != nil && !errors.Is(err, exec.ErrDot) {
@@ -91,7 +95,8 @@ func (c *command) wait() error {
 	}
 }
 
-// loop has the stopped process go on, and does so whenever it stops, until it has ended.
+// loop has the stopped process go on, and does so whenever it stops, until it
+// has ended.
 func (c *command) loop() {
 	signal := 0
 	for {
@@ -107,7 +112,8 @@ func (c *command) loop() {
 		case c.status.TrapCause() == unix.PTRACE_EVENT_EXIT:
 			c.exits(c.pid)
 		case isStop(stopped) && c.inGroupStop():
-			// The user has suspended it, and a tracee would not go on at SIGCONT. Let it be an ordinary process.
+			// The user has suspended it, and a tracee would not go on at
+			// SIGCONT. Let it be an ordinary process.
 			_ = detach(c.pid, stopped)
 			_ = c.wait()
 			return
@@ -121,7 +127,8 @@ func isStop(s syscall.Signal) bool {
 	return s == syscall.SIGSTOP || s == syscall.SIGTSTP || s == syscall.SIGTTIN || s == syscall.SIGTTOU
 }
 
-// inGroupStop tells a process that has been suspended from one that is about to get a signal.
+// inGroupStop tells a process that has been suspended from one that is about to
+// get a signal.
 func (c *command) inGroupStop() bool {
 	var info [128]byte // siginfo_t
 	_, _, errno := unix.Syscall6(unix.SYS_PTRACE, unix.PTRACE_GETSIGINFO, uintptr(c.pid), 0, uintptr(unsafe.Pointer(&info)), 0, 0)

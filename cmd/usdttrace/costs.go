@@ -15,8 +15,8 @@ import (
 	"github.com/gousdt/gousdt/trace"
 )
 
-// costs is what the tracing itself has cost. The kernel tells it of programs that are attached, so it has to be asked
-// before any is detached.
+// costs is what the tracing itself has cost. The kernel tells it of programs
+// that are attached, so it has to be asked before any is detached.
 type costs struct {
 	mu       sync.Mutex
 	programs map[ebpf.ProgramID]trace.ProgramStats

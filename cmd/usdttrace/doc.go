@@ -4,52 +4,69 @@
 //
 //	usdttrace [FLAGS] [-p PID | -a | -c COMMAND] [FILE|LIBRARY...] PATTERN...
 //
-// It prints one line for each hit, or with --count, --sum, --hist and --latency what the hits come to, computed in the
-// kernel. It needs no C compiler, no kernel headers and no BTF, but the privileges to load eBPF programs. `usdttrace -h`
-// explains the flags.
+// It prints one line for each hit, or with --count, --sum, --hist and --latency
+// what the hits come to, computed in the kernel. It needs no C compiler, no
+// kernel headers and no BTF, but the privileges to load eBPF programs.
+// `usdttrace -h` explains the flags.
 //
 // # What is attached when
 //
-// A FILE is attached once for all processes, or for the one of -p, when usdttrace begins. With -p and -a, files are
-// attached as processes map them: a library that is loaded later some 20 milliseconds after it was mapped. With -c the
-// command waits before the first instruction of each program that it executes, until that and the libraries that it is
-// linked with are attached; what it loads by itself (dlopen), and what its descendants run, is attached some 20
-// milliseconds later: descendants that live shorter are missed. To miss nothing of what the command's own process loads,
-// name the FILE: then it is attached before the command begins, but for that process only. To miss nothing of its
-// descendants, watch the FILE without -c, and run the command beside.
+// A FILE is attached once for all processes, or for the one of -p, when
+// usdttrace begins. With -p and -a, files are attached as processes map them: a
+// library that is loaded later some 20 milliseconds after it was mapped. With
+// -c the command waits before the first instruction of each program that it
+// executes, until that and the libraries that it is linked with are attached;
+// what it loads by itself (dlopen), and what its descendants run, is attached
+// some 20 milliseconds later: descendants that live shorter are missed. To miss
+// nothing of what the command's own process loads, name the FILE: then it is
+// attached before the command begins, but for that process only. To miss
+// nothing of its descendants, watch the FILE without -c, and run the command
+// beside.
 //
-// The command is a tracee (ptrace) of usdttrace, so that it cannot be debugged at the same time, until it is suspended by
-// a signal for the first time. If the tracing ends before the command, by Ctrl-C, --duration or --max-events, the command
-// is ended by SIGTERM.
+// The command is a tracee (ptrace) of usdttrace, so that it cannot be debugged
+// at the same time, until it is suspended by a signal for the first time. If
+// the tracing ends before the command, by Ctrl-C, --duration or --max-events,
+// the command is ended by SIGTERM.
 //
-// SIGINT, SIGTERM and SIGHUP end the tracing: everything is detached, and what hits came to is printed. Further signals
-// within a second are taken to be the same one; a later one ends usdttrace as it is. What is measured, and --duration,
-// begin when everything that is there at first is attached.
+// SIGINT, SIGTERM and SIGHUP end the tracing: everything is detached, and what
+// hits came to is printed. Further signals within a second are taken to be the
+// same one; a later one ends usdttrace as it is. What is measured, and
+// --duration, begin when everything that is there at first is attached.
 //
-// PIDs and TIDs, that of -p, those shown and those compared, are of usdttrace's own PID namespace. Where that is not the
-// initial one, processes of other namespaces, also of containers within it, have 0, and their stacks have no names.
+// PIDs and TIDs, that of -p, those shown and those compared, are of usdttrace's
+// own PID namespace. Where that is not the initial one, processes of other
+// namespaces, also of containers within it, have 0, and their stacks have no
+// names.
 //
-// --pprof opens its file first, so that a wrong path is told before anything is watched; what the file contained is
-// replaced at the end.
+// --pprof opens its file first, so that a wrong path is told before anything is
+// watched; what the file contained is replaced at the end.
 //
 // # Stacks
 //
-// With --stack and --pprof, each event brings the registers and a copy of the user stack, 16 kB of it or what there is,
-// and usdttrace finds the callers itself: by the tables that compilers write into programs for exceptions (.eh_frame), and
-// in code that has none, as C on riscv64 often has, by frame pointers. So there are the callers of code that was built
-// without frame pointers, too, as most distributions' is. The stack ends early where it is larger than the copy (--unwind
-// dwarf:SIZE), where a process has ended before it was looked at, and in code that is in no file and has no frame pointers.
-// It is for x86-64, arm64, riscv64 and s390x. Stacks of 32-bit programs are always walked by the kernel. Functions of C++
-// and Rust are named as in their source, without parameters; JSON and profiles have the symbols as they are.
+// With --stack and --pprof, each event brings the registers and a copy of the
+// user stack, 16 kB of it or what there is, and usdttrace finds the callers
+// itself: by the tables that compilers write into programs for exceptions
+// (.eh_frame), and in code that has none, as C on riscv64 often has, by frame
+// pointers. So there are the callers of code that was built without frame
+// pointers, too, as most distributions' is. The stack ends early where it is
+// larger than the copy (--unwind dwarf:SIZE), where a process has ended before
+// it was looked at, and in code that is in no file and has no frame pointers.
+// It is for x86-64, arm64, riscv64 and s390x. Stacks of 32-bit programs are
+// always walked by the kernel. Functions of C++ and Rust are named as in their
+// source, without parameters; JSON and profiles have the symbols as they are.
 //
-// That costs the traced program some microseconds more for each hit. Each event takes as much room in the ring buffer as
-// is to be copied at most, so that it has 32 MiB then, and events are lost where tens of thousands come in a second: the
-// summary says how many, and a profile is one of those that came.
+// That costs the traced program some microseconds more for each hit. Each event
+// takes as much room in the ring buffer as is to be copied at most, so that it
+// has 32 MiB then, and events are lost where tens of thousands come in a
+// second: the summary says how many, and a profile is one of those that came.
 //
-// --unwind fp has the kernel walk the stack by frame pointers, and count stacks for --pprof, so that none is lost. Of code
-// that was built without frame pointers there is the innermost function and then, by chance, nothing or something that is
-// not a caller. On s390x that needs Linux 6.7. So it is in any case with --by stack, and for profiles with --latency, with
-// sums of more than an argument, and by other keys than arguments, comm, pid, tid, cpu and probe.
+// --unwind fp has the kernel walk the stack by frame pointers, and count stacks
+// for --pprof, so that none is lost. Of code that was built without frame
+// pointers there is the innermost function and then, by chance, nothing or
+// something that is not a caller. On s390x that needs Linux 6.7. So it is in
+// any case with --by stack, and for profiles with --latency, with sums of more
+// than an argument, and by other keys than arguments, comm, pid, tid, cpu and
+// probe.
 //
 // # JSON
 //
@@ -60,29 +77,34 @@
 //	 "args":[{"value":94,"text":"SELECT 1","truncated":false}],
 //	 "stack":[{"address":94,"function":"exec_simple_query","offset":12,"file":"/usr/...","file_offset":4096}]}
 //
-// where an argument has "value", a number (null where it is not to be had), "text" and "truncated" where --str asks for the
-// text behind a pointer, "bytes" in hexadecimal and "truncated" for --bytes, "data_unreadable" where the pointer leads
-// nowhere, "unavailable" or "unreadable" with true where there is no value. 64-bit integers are written in full: read
-// them with a parser that does not round. "location" is the address of the site in the file. "stack" is there with --stack
-// only, the innermost function first; "function" with "offset", and "file" with "file_offset", are left out where they are
-// not known.
+// where an argument has "value", a number (null where it is not to be had),
+// "text" and "truncated" where --str asks for the text behind a pointer,
+// "bytes" in hexadecimal and "truncated" for --bytes, "data_unreadable" where
+// the pointer leads nowhere, "unavailable" or "unreadable" with true where
+// there is no value. 64-bit integers are written in full: read them with a
+// parser that does not round. "location" is the address of the site in the
+// file. "stack" is there with --stack only, the innermost function first;
+// "function" with "offset", and "file" with "file_offset", are left out where
+// they are not known.
 //
 // What hits come to is
 //
 //	{"type":"row","aggregation":"count","time":"...","keys":{"probe":"postgresql:query__start"},"count":3,
 //	 "sum":1,"average":1.0,"min":1,"max":1,"buckets":[{"low":1,"high":1,"count":3}]}
 //
-// with "sum", "average", "min", "max" and "buckets" where they were asked for. "aggregation" is "count", "sum", "hist" or
-// "latency"; the values of the latter are nanoseconds. A key "stack" is like that of an event. The bounds of buckets are
-// inclusive. The last line is
+// with "sum", "average", "min", "max" and "buckets" where they were asked for.
+// "aggregation" is "count", "sum", "hist" or "latency"; the values of the
+// latter are nanoseconds. A key "stack" is like that of an event. The bounds of
+// buckets are inclusive. The last line is
 //
 //	{"type":"summary","events":3,"lost":0,"lost_keys":0,"lost_unreadable":0,"lost_starts":0,"unmatched":0,"sites":12,
 //	 "mode":"multi+cookie","seconds":1.5,
 //	 "programs":[{"name":"postg_query","runs":3,"ns_per_run":1500,"missed":0,"instructions":70}],
 //	 "program_bytes":4096,"map_bytes":8388608}
 //
-// with the last three for --stats only. "events" is how many hits were printed, or aggregated.
+// with the last three for --stats only. "events" is how many hits were printed,
+// or aggregated.
 //
-// Texts that are not UTF-8 have U+FFFD in the place of what is not, and a second member whose name ends in "_hex" with all
-// bytes in hexadecimal.
+// Texts that are not UTF-8 have U+FFFD in the place of what is not, and a
+// second member whose name ends in "_hex" with all bytes in hexadecimal.
 package main

@@ -130,7 +130,8 @@ func machine(t *testing.T, path string) elf.Machine {
 	return file.Machine()
 }
 
-// Names and texts of the traced program must not reach the terminal as they are.
+// Names and texts of the traced program must not reach the terminal as they
+// are.
 func TestStrangersCannotDriveTheTerminal(t *testing.T) {
 	p := startTarget(t, "target-pie")
 	r := watching(t, "--str", "0", p.path, "gousdt::names:*")
@@ -215,7 +216,8 @@ func TestProcessThatMayNotBeLookedIntoIsAnError(t *testing.T) {
 	qt.Check(t, qt.Not(qt.StringContains(r.stderr, "Ctrl-C ends")))
 }
 
-// While the reader stands still nothing can be delivered beyond what the ring buffer holds, and all else is counted.
+// While the reader stands still nothing can be delivered beyond what the ring
+// buffer holds, and all else is counted.
 func TestLostEventsAreCounted(t *testing.T) {
 	p := startTarget(t, "target-pie")
 	r := watching(t, "--json", "--buffer", "4k", p.path, "gousdt_test:three")
@@ -274,7 +276,8 @@ func TestAllProcessesAreWatchedAlsoLaterOnes(t *testing.T) {
 	r := start(t, "--json", "-a", "gousdt_test:t[h]ree")
 	r.await(&r.stderr, "(Ctrl-C ends)")
 	p := testprog.Start(t, path)
-	// A new file is attached some 20 ms after a process has mapped it. Others may be running the program, too.
+	// A new file is attached some 20 ms after a process has mapped it. Others
+	// may be running the program, too.
 	for ours := fmt.Sprintf(`"pid":%d,`, p.PID); r.runs() && !strings.Contains(r.stdout.String(), ours); {
 		p.Fire("three", 1)
 	}

@@ -12,7 +12,8 @@ import (
 	"github.com/gousdt/gousdt/usdt"
 )
 
-// watchExit returns a function that waits until a process has ended, or the context has.
+// watchExit returns a function that waits until a process has ended, or the
+// context has.
 func watchExit(pid int) (wait func(context.Context), err error) {
 	fd, err := unix.PidfdOpen(pid, 0) // Linux 5.3
 	switch {
@@ -32,5 +33,6 @@ func watchExit(pid int) (wait func(context.Context), err error) {
 	}, nil
 }
 
-// exitPatience is how many milliseconds may pass until it is noticed that the context has ended.
+// exitPatience is how many milliseconds may pass until it is noticed that the
+// context has ended.
 const exitPatience = 100

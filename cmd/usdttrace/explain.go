@@ -14,7 +14,8 @@ import (
 	"github.com/gousdt/gousdt/usdt"
 )
 
-// explain returns what to tell of an error: for want of a privilege which one it is, and how to run.
+// explain returns what to tell of an error: for want of a privilege which one
+// it is, and how to run.
 func explain(err error) string {
 	var denied *usdt.PermissionError
 	var never *trace.NeverError
@@ -27,7 +28,8 @@ func explain(err error) string {
 	return err.Error()
 }
 
-// named names an error about the session's options by the flag that it is about.
+// named names an error about the session's options by the flag that it is
+// about.
 func (t *tracer) named(err error) error {
 	var syntax *trace.SyntaxError
 	text := err.Error()

@@ -20,7 +20,8 @@ import (
 	"github.com/gousdt/gousdt/internal/testprog"
 )
 
-// deadline is how long one run of usdttrace may take: an emulated or busy machine is slow.
+// deadline is how long one run of usdttrace may take: an emulated or busy
+// machine is slow.
 const deadline = 60 * time.Second
 
 // running is usdttrace in a process of its own, as people run it.
@@ -233,7 +234,8 @@ func copyOf(t *testing.T, name string) string {
 	return path
 }
 
-// copyBeside puts a copy of a library where a program looks first, and returns the program.
+// copyBeside puts a copy of a library where a program looks first, and returns
+// the program.
 func copyBeside(t *testing.T, program, library string) string {
 	t.Helper()
 	contents, err := os.ReadFile(testprog.Path(t, library))

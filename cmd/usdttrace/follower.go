@@ -14,16 +14,19 @@ import (
 	"github.com/gousdt/gousdt/usdt"
 )
 
-// interval is how often all processes are looked at. What the kernel tells of is seen within 20 ms.
+// interval is how often all processes are looked at. What the kernel tells of
+// is seen within 20 ms.
 const interval = time.Second
 
-// follower follows processes: it attaches to files as these map them, and detaches when they are no more.
+// follower follows processes: it attaches to files as these map them, and
+// detaches when they are no more.
 type follower struct {
 	tracer *tracer
 	watch  *trace.Watch  // nil where the files are attached already
 	looker *proc.Watcher // then, if what processes have mapped is of interest
 
-	// one: one process, or what descends from it, was asked for, rather than all.
+	// one: one process, or what descends from it, was asked for, rather than
+	// all.
 	one     bool
 	leftOut int // warnings so far
 
@@ -34,7 +37,8 @@ type follower struct {
 	running sync.WaitGroup
 }
 
-// newFollower makes a follower of the processes that are wanted, each by itself; nil stands for all together.
+// newFollower makes a follower of the processes that are wanted, each by
+// itself; nil stands for all together.
 func newFollower(t *tracer, wanted func(proc.Process) bool) (*follower, error) {
 	f := &follower{tracer: t, one: wanted != nil, skipped: make(map[proc.Identity]bool)}
 	options := proc.Options{Filter: wanted, Handler: f.look}
@@ -49,7 +53,8 @@ func newFollower(t *tracer, wanted func(proc.Process) bool) (*follower, error) {
 	return f, err
 }
 
-// follow watches all processes from now on until the tracing ends. It returns when all that there are have been looked at.
+// follow watches all processes from now on until the tracing ends. It returns
+// when all that there are have been looked at.
 func (t *tracer) follow() (err error) {
 	if t.follower, err = newFollower(t, nil); err != nil {
 		return err
@@ -207,7 +212,8 @@ func (f *follower) warn(err error) {
 // maxLeftOut is how many processes and files that cannot be read are told of.
 const maxLeftOut = 3
 
-// setLate remembers a file that could not be attached to because the process ended before.
+// setLate remembers a file that could not be attached to because the process
+// ended before.
 func (t *targets) setLate(path string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

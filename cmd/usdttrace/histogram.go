@@ -69,7 +69,8 @@ func emptyFrom(buckets []trace.Bucket) int {
 	return len(buckets)
 }
 
-// plainBound shows an end of a bucket, inclusive. Buckets without an end are of linear histograms.
+// plainBound shows an end of a bucket, inclusive. Buckets without an end are of
+// linear histograms.
 func plainBound(v trace.Value, high bool) string {
 	switch {
 	case high && isGreatest(v):
@@ -80,7 +81,8 @@ func plainBound(v trace.Value, high bool) string {
 	return v.String()
 }
 
-// durationBound shows an end of a bucket in nanoseconds; the upper one is that of the next bucket.
+// durationBound shows an end of a bucket in nanoseconds; the upper one is that
+// of the next bucket.
 func durationBound(v trace.Value, high bool) string {
 	switch {
 	case high && isGreatest(v):

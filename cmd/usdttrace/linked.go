@@ -13,11 +13,12 @@ import (
 	"github.com/gousdt/gousdt/internal/ldso"
 )
 
-// maxLinked bounds the files that a program is linked with. Large desktop programs have some hundreds.
+// maxLinked bounds the files that a program is linked with. Large desktop
+// programs have some hundreds.
 const maxLinked = 4096
 
-// linked returns a program and the libraries that the dynamic linker will map with it, as far as that can be told: the
-// rest is seen when it is mapped.
+// linked returns a program and the libraries that the dynamic linker will map
+// with it, as far as that can be told: the rest is seen when it is mapped.
 func linked(program string, getenv func(string) string) []string {
 	files := []string{program}
 	known := map[string]bool{program: true}

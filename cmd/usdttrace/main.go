@@ -20,7 +20,8 @@ func main() {
 	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
 }
 
-// run is the command: events and what they come to go to stdout, all else to stderr. It returns the exit status.
+// run is the command: events and what they come to go to stdout, all else to
+// stderr. It returns the exit status.
 func run(args []string, stdout, stderr *os.File) int {
 	m := newMessages(stderr)
 	o, err := parseArguments(args)

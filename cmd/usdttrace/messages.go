@@ -11,7 +11,8 @@ import (
 	"github.com/gousdt/gousdt/internal/terminal"
 )
 
-// messages is standard error: warnings, the summary, and while something takes long what it is.
+// messages is standard error: warnings, the summary, and while something takes
+// long what it is.
 type messages struct {
 	file       *os.File
 	isTerminal bool
@@ -24,8 +25,8 @@ func newMessages(file *os.File) *messages {
 	return &messages{file: file, isTerminal: isTerminal(file)}
 }
 
-// warn prints a line that begins with the name of the command. What came from files and processes cannot drive the
-// terminal.
+// warn prints a line that begins with the name of the command. What came from
+// files and processes cannot drive the terminal.
 func (m *messages) warn(format string, args ...any) {
 	m.print("usdttrace: " + terminal.Clean(fmt.Sprintf(format, args...)) + "\n")
 }
@@ -57,8 +58,8 @@ func (m *messages) show(progress string) {
 // patience is how long something takes before a person wonders.
 const patience = 300 * time.Millisecond
 
-// during shows what is going on, if that takes long and somebody looks at a terminal, until the function returned is
-// called.
+// during shows what is going on, if that takes long and somebody looks at a
+// terminal, until the function returned is called.
 func (m *messages) during(format string, args ...any) (done func()) {
 	if !m.isTerminal {
 		return func() {}

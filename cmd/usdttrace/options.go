@@ -138,7 +138,8 @@ func parseArguments(args []string) (*options, error) {
 	return o, nil
 }
 
-// parseOperands tells patterns from files: a word with a colon or a glob is a pattern, unless it is a path or a file.
+// parseOperands tells patterns from files: a word with a colon or a glob is a
+// pattern, unless it is a path or a file.
 func (o *options) parseOperands(words []string) error {
 	for _, word := range words {
 		if !isPattern(word) {

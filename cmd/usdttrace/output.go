@@ -17,7 +17,8 @@ const (
 	idleDelay = 20 * time.Millisecond
 )
 
-// output is standard output: buffered where much is written, and flushed a moment after nothing more comes.
+// output is standard output: buffered where much is written, and flushed a
+// moment after nothing more comes.
 type output struct {
 	file    *os.File
 	colours bool
@@ -55,7 +56,8 @@ func (o *output) Write(text []byte) (int, error) {
 
 func (o *output) flushIdle() { _ = o.flush() }
 
-// flush writes what is still to be written, and returns the error of any write so far.
+// flush writes what is still to be written, and returns the error of any write
+// so far.
 func (o *output) flush() error {
 	o.mu.Lock()
 	defer o.mu.Unlock()

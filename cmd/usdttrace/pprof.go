@@ -66,8 +66,9 @@ func (t *tracer) writeFile(b *profile.Builder, stacks int) error {
 	return nil
 }
 
-// profileFile is the file that a profile is to be written into. It is opened before there is anything to write, since a
-// path that is wrong is better told then, and keeps its contents until it is written.
+// profileFile is the file that a profile is to be written into. It is opened
+// before there is anything to write, since a path that is wrong is better told
+// then, and keeps its contents until it is written.
 type profileFile struct {
 	*os.File
 	created bool // it was not there before
@@ -94,7 +95,8 @@ func (p *profileFile) write(write func(*os.File) error) error {
 	return errors.Join(write(p.File), p.Close())
 }
 
-// abandon closes the file. One that is there for want of a profile only is removed.
+// abandon closes the file. One that is there for want of a profile only is
+// removed.
 func (p *profileFile) abandon() {
 	p.Close() // once more if it has been written
 	if p.created {

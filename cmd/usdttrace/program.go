@@ -35,8 +35,9 @@ func (f *family) has(p proc.Process) bool {
 	return f.members[p.PID]
 }
 
-// beginCommand starts the command. Its programs, and the libraries that they are linked with, are attached before they
-// run; what it loads later, and its descendants, when the watcher sees them.
+// beginCommand starts the command. Its programs, and the libraries that they
+// are linked with, are attached before they run; what it loads later, and its
+// descendants, when the watcher sees them.
 func (t *tracer) beginCommand() error {
 	descendants := &family{members: make(map[int]bool)}
 	f, err := newFollower(t, descendants.has)

@@ -12,7 +12,8 @@ import (
 	"github.com/gousdt/gousdt/trace"
 )
 
-// maxSamples bounds the different stacks that are kept, each of which takes a kilobyte or two.
+// maxSamples bounds the different stacks that are kept, each of which takes a
+// kilobyte or two.
 const maxSamples = 1 << 18
 
 // samples are the stacks of a profile that is made from events.
@@ -36,7 +37,8 @@ type sample struct {
 	sum    int64
 }
 
-// profileNeedsKernel returns what of a profile cannot be made from events, "" if all can.
+// profileNeedsKernel returns what of a profile cannot be made from events, ""
+// if all can.
 func (o *options) profileNeedsKernel() string {
 	if o.pprofFile == "" {
 		return ""

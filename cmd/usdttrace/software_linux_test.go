@@ -90,7 +90,8 @@ func TestPostgresUnderPgbench(t *testing.T) {
 	committed := counts["postgresql:transaction__commit"]
 	qt.Check(t, qt.IsTrue(committed >= bench.transactions && committed <= bench.transactions+20),
 		qt.Commentf("%d commits, %d transactions", committed, bench.transactions))
-	// pgbench's mean also has the way to the server and back, and the time that its threads wait for a processor.
+	// pgbench's mean also has the way to the server and back, and the time that
+	// its threads wait for a processor.
 	qt.Check(t, qt.IsTrue(average <= bench.milliseconds*1.05 && average >= 2 && average >= bench.milliseconds/4),
 		qt.Commentf("%.3f ms, but pgbench says %.3f ms", average, bench.milliseconds))
 	qt.Check(t, qt.Equals(result.objects("summary")[0].Lost, 0))
@@ -163,7 +164,8 @@ func TestThrowingStacksOfACommand(t *testing.T) {
 	qt.Check(t, qt.DeepEquals(chains(t, file), map[string]int64{"__cxa_throw throw_it descend descend throw_again main": 50}))
 }
 
-// chains returns the stacks of a profile down to main, innermost function first, with their last values.
+// chains returns the stacks of a profile down to main, innermost function
+// first, with their last values.
 func chains(t *testing.T, path string) map[string]int64 {
 	t.Helper()
 	file, err := os.Open(path)
@@ -177,7 +179,8 @@ func chains(t *testing.T, path string) map[string]int64 {
 		for _, location := range sample.Location {
 			name := "?"
 			if len(location.Line) > 0 {
-				// A part of a function that is seldom executed can have a name of its own.
+				// A part of a function that is seldom executed can have a name
+				// of its own.
 				name = strings.TrimSuffix(location.Line[0].Function.Name, ".cold")
 			}
 			if names = append(names, name); name == "main" {
@@ -189,8 +192,8 @@ func chains(t *testing.T, path string) map[string]int64 {
 	return all
 }
 
-// The library has hundreds of sites. The launcher loads it while it runs, and may have ended before that is noticed: so
-// it is named.
+// The library has hundreds of sites. The launcher loads it while it runs, and
+// may have ended before that is noticed: so it is named.
 func TestJavaVirtualMachine(t *testing.T) {
 	testprog.RequireBPF(t)
 	java, library := findJava(t)
@@ -215,7 +218,8 @@ func TestJavaVirtualMachine(t *testing.T) {
 	qt.Check(t, qt.IsTrue(sites > 300))
 }
 
-// findJava returns a virtual machine with probes, and the library that has them.
+// findJava returns a virtual machine with probes, and the library that has
+// them.
 func findJava(t *testing.T) (java, library string) {
 	t.Helper()
 	libraries, _ := filepath.Glob("/usr/lib/jvm/*/lib/server/libjvm.so")

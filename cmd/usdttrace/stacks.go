@@ -13,16 +13,18 @@ import (
 )
 
 const (
-	// maxStack is how deep stacks are that the kernel walks. It is all that it does unless it was told otherwise.
+	// maxStack is how deep stacks are that the kernel walks. It is all that it
+	// does unless it was told otherwise.
 	maxStack = 127
 
-	// stackCopy is how much of a stack is copied to be unwound unless it is given: a hundred functions of usual size.
-	// maxStackCopy is the most that can be.
+	// stackCopy is how much of a stack is copied to be unwound unless it is
+	// given: a hundred functions of usual size. maxStackCopy is the most that
+	// can be.
 	stackCopy    = 16 << 10
 	maxStackCopy = 64 << 10
 
-	// unwindBuffer is the size of the ring buffer where each event has such a copy, unless it is
-	// given: of 1500 events with 16 kB.
+	// unwindBuffer is the size of the ring buffer where each event has such a
+	// copy, unless it is given: of 1500 events with 16 kB.
 	unwindBuffer = 32 << 20
 )
 

@@ -15,7 +15,8 @@ import (
 	"github.com/gousdt/gousdt/usdt"
 )
 
-// targets are the files named on the command line, and what is known of all files that are watched.
+// targets are the files named on the command line, and what is known of all
+// files that are watched.
 type targets struct {
 	options    *options
 	selections []*usdt.Selection
@@ -55,7 +56,8 @@ func (t *targets) match(provider, name string) bool {
 	return slices.ContainsFunc(t.options.patterns, func(p elfnote.Pattern) bool { return p.Match(provider, name) })
 }
 
-// find finds the sites in the files, without privileges. A file without any is passed over if others have some.
+// find finds the sites in the files, without privileges. A file without any is
+// passed over if others have some.
 func (t *targets) find(files []string, pid int) error {
 	var missing error
 	for _, name := range files {
@@ -143,7 +145,8 @@ func (t *targets) nothing(patterns []elfnote.Pattern, where string) error {
 // maxNearest is how many names are suggested.
 const maxNearest = 3
 
-// addNearest remembers the probes of a file that are spelled most like the patterns, as far as these match none.
+// addNearest remembers the probes of a file that are spelled most like the
+// patterns, as far as these match none.
 func (t *targets) addNearest(target usdt.Target, patterns []elfnote.Pattern) {
 	for _, p := range patterns {
 		var notFound *usdt.NotFoundError
@@ -254,7 +257,8 @@ func (t *tracer) attachFiles() error {
 	return nil
 }
 
-// maxSkipped is how many sites of a file that cannot be watched are named: a stranger's may have very many.
+// maxSkipped is how many sites of a file that cannot be watched are named: a
+// stranger's may have very many.
 const maxSkipped = 16
 
 // warnSkipped names the places that match but are not watched.
@@ -278,7 +282,8 @@ func (t *tracer) warnUnmatched() {
 	}
 }
 
-// maxProbeWidth keeps one long name from pushing the arguments of all others to the right.
+// maxProbeWidth keeps one long name from pushing the arguments of all others to
+// the right.
 const maxProbeWidth = 40
 
 // probeWidth returns how wide the column of probes is to be.

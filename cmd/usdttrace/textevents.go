@@ -12,7 +12,8 @@ import (
 	"github.com/gousdt/gousdt/trace"
 )
 
-// style is how parts of the text are coloured: not at all, or by the escape sequences that all terminals know.
+// style is how parts of the text are coloured: not at all, or by the escape
+// sequences that all terminals know.
 type style struct {
 	header, time, probe, arg, bar, reset string
 }

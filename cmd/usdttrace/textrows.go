@@ -111,8 +111,8 @@ func valueTexts(a *aggregation, row *trace.Row) []string {
 	return texts
 }
 
-// sharesOf returns how much of the whole each row is: of the sum where there is one that can be divided, else of the
-// count.
+// sharesOf returns how much of the whole each row is: of the sum where there is
+// one that can be divided, else of the count.
 func sharesOf(a *aggregation, rows []trace.Row) []float64 {
 	each := make([]float64, len(rows))
 	ok, total := a.Functions&trace.Sum != 0, 0.0
@@ -136,7 +136,8 @@ func sharesOf(a *aggregation, rows []trace.Row) []float64 {
 
 func percent(share float64) string { return fmt.Sprintf("%.1f%%", 100*share) }
 
-// bar draws a part of the longest bar, at least a stroke for what is there at all.
+// bar draws a part of the longest bar, at least a stroke for what is there at
+// all.
 func (p *textPrinter) bar(part float64) string {
 	n := int(part*barWidth + 0.5)
 	if part > 0 {
@@ -145,7 +146,8 @@ func (p *textPrinter) bar(part float64) string {
 	return p.style.bar + strings.Repeat("#", n) + p.style.reset
 }
 
-// writeTable writes cells in columns, two blanks apart. Bars, which may carry colours, are the last column only.
+// writeTable writes cells in columns, two blanks apart. Bars, which may carry
+// colours, are the last column only.
 func writeTable(b *strings.Builder, lines [][]cell) {
 	var widths []int
 	for _, line := range lines {

@@ -53,7 +53,8 @@ type nothingError struct{ err error }
 
 func (e *nothingError) Error() string { return e.err.Error() }
 
-// errTold means that nothing can be watched, and that the user has been told why.
+// errTold means that nothing can be watched, and that the user has been told
+// why.
 var errTold = errors.New("nothing could be watched")
 
 // errEnded means that the user ended the tracing before it had begun.
@@ -130,7 +131,8 @@ func (t *tracer) trace() (err error) {
 
 // open makes the session.
 func (t *tracer) open() error {
-	// Needed before 5.11. Who may not do that may not trace either, and the session says so better.
+	// Needed before 5.11. Who may not do that may not trace either, and the
+	// session says so better.
 	if err := rlimit.RemoveMemlock(); err != nil && !errors.Is(err, os.ErrPermission) {
 		return err
 	}
@@ -163,8 +165,9 @@ func (t *tracer) open() error {
 	return nil
 }
 
-// delay is what nobody sees, and spares the traced program waking this one up at each hit. With stacks, there is none:
-// the process has to be there while its addresses are named.
+// delay is what nobody sees, and spares the traced program waking this one up
+// at each hit. With stacks, there is none: the process has to be there while
+// its addresses are named.
 const delay = 20 * time.Millisecond
 
 // begin attaches, and starts the command if there is one.
@@ -220,16 +223,17 @@ func plural(n int, noun string) string {
 	return fmt.Sprintf("%d %ss", n, noun)
 }
 
-// signalPatience is how long after the first signal others are taken to be the same one: timeout(1) signals its child
-// and then the whole process group.
+// signalPatience is how long after the first signal others are taken to be the
+// same one: timeout(1) signals its child and then the whole process group.
 const signalPatience = time.Second
 
-// handleSignals has the first signal end the tracing. One that comes after signalPatience ends this process, as it always
-// does.
+// handleSignals has the first signal end the tracing. One that comes after
+// signalPatience ends this process, as it always does.
 func (t *tracer) handleSignals() (stop func()) {
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
-	// Without this, writing into a pipe that nobody reads would end this process. Now it is an error.
+	// Without this, writing into a pipe that nobody reads would end this
+	// process. Now it is an error.
 	pipe := make(chan os.Signal, 1)
 	signal.Notify(pipe, syscall.SIGPIPE)
 	done := make(chan struct{})
@@ -238,7 +242,8 @@ func (t *tracer) handleSignals() (stop func()) {
 		select {
 		case <-signals:
 			t.end()
-			// Not only until done: what has been printed counts for nothing if this process then ends by a signal.
+			// Not only until done: what has been printed counts for nothing if
+			// this process then ends by a signal.
 			time.Sleep(signalPatience)
 		case <-done:
 		}
@@ -277,7 +282,8 @@ func (t *tracer) warnFailed(err error) {
 	t.messages.warn("%s", explain(err))
 }
 
-// verdict returns the error for a run that has watched nothing, or but one end of a latency.
+// verdict returns the error for a run that has watched nothing, or but one end
+// of a latency.
 func (t *tracer) verdict() error {
 	if t.failed.Load() {
 		return nil

@@ -7,7 +7,8 @@ import (
 	"strconv"
 )
 
-// formatDuration returns a time in nanoseconds with three digits and the unit that suits it: "512ns", "1.02us".
+// formatDuration returns a time in nanoseconds with three digits and the unit
+// that suits it: "512ns", "1.02us".
 func formatDuration(ns float64) string {
 	units := []struct {
 		name string
@@ -20,10 +21,12 @@ func formatDuration(ns float64) string {
 	return formatNumber(ns/units[n].size, 3) + units[n].name
 }
 
-// formatAverage returns a number with four digits, or all that stand before the point.
+// formatAverage returns a number with four digits, or all that stand before the
+// point.
 func formatAverage(x float64) string { return formatNumber(x, 4) }
 
-// formatNumber returns a number with so many digits, or all that stand before the point.
+// formatNumber returns a number with so many digits, or all that stand before
+// the point.
 func formatNumber(x float64, digits int) string {
 	if x == math.Trunc(x) {
 		return strconv.FormatFloat(x, 'f', 0, 64)

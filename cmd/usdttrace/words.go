@@ -24,7 +24,8 @@ func isPattern(word string) bool {
 	return err != nil
 }
 
-// isMistaken tells whether a word that was taken for a file is none that can be found: it may have been meant for a probe.
+// isMistaken tells whether a word that was taken for a file is none that can be
+// found: it may have been meant for a probe.
 func isMistaken(word string) bool {
 	if strings.ContainsAny(word, "/.") {
 		return false
@@ -53,7 +54,8 @@ func splitKeys(s string) []string {
 	return append(keys, strings.TrimSpace(s[from:]))
 }
 
-// splitCommand splits at blanks; ' and " quote, \ quotes the next character outside of '.
+// splitCommand splits at blanks; ' and " quote, \ quotes the next character
+// outside of '.
 func splitCommand(s string) ([]string, error) {
 	var words []string
 	var word []byte

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Command bpf2go prints the functions that Python programs call. It is the shape that tutorials of eBPF in Go teach,
-// with a USDT probe in the place of a tracepoint.
+// Command bpf2go prints the functions that Python programs call. It is the
+// shape that tutorials of eBPF in Go teach, with a USDT probe in the place of a
+// tracepoint.
 package main
 
 import (

@@ -16,7 +16,8 @@ import (
 	"github.com/gousdt/gousdt/usdt"
 )
 
-// withPerfBuffer is the variant for old kernels. It loads only its own program, since they know no ring buffer.
+// withPerfBuffer is the variant for old kernels. It loads only its own program,
+// since they know no ring buffer.
 func withPerfBuffer(ctx context.Context, out io.Writer, target usdt.Target) error {
 	if err := rlimit.RemoveMemlock(); err != nil {
 		return err

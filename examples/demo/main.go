@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Command demo shows the whole way once, on a small program that it starts itself: it lists the program's probes,
-// attaches to one of them and prints what the program passes. Run it by make demo, or by go run ./examples/demo.
+// Command demo shows the whole way once, on a small program that it starts
+// itself: it lists the program's probes, attaches to one of them and prints
+// what the program passes. Run it by make demo, or by go run ./examples/demo.
 package main
 
 import (

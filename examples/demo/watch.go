@@ -22,7 +22,8 @@ import (
 
 // watch starts the program, attaches to its probe and prints so many events.
 func watch(ctx context.Context, out io.Writer, path string, events int) error {
-	// Needed before 5.11. Who may not do that may not attach either, and NewManager says so better.
+	// Needed before 5.11. Who may not do that may not attach either, and
+	// NewManager says so better.
 	if err := rlimit.RemoveMemlock(); err != nil && !errors.Is(err, os.ErrPermission) {
 		return err
 	}

@@ -56,7 +56,8 @@ func startProfiling(t *testing.T, period uint64, pids ...int) *profiling {
 	return p
 }
 
-// awaitAttached waits until both probes of a library are attached, first that of what must not be missed.
+// awaitAttached waits until both probes of a library are attached, first that
+// of what must not be missed.
 func (p *profiling) awaitAttached(library string) {
 	p.t.Helper()
 	for probes := []string{"free", "alloc"}; len(probes) > 0; {
@@ -70,7 +71,8 @@ func (p *profiling) awaitAttached(library string) {
 	}
 }
 
-// finish ends the run and returns the profile of a process: the whole of it, if processes were asked for.
+// finish ends the run and returns the profile of a process: the whole of it, if
+// processes were asked for.
 func (p *profiling) finish(pid int) *profile.Profile {
 	p.t.Helper()
 	p.stop()
@@ -174,7 +176,8 @@ func TestEveryAllocationIsCountedWhereItWasMade(t *testing.T) {
 	checkTop(t, running.output)
 }
 
-// checkNotOpen looks for descriptors of a file: there would be more and more where programs are made to run once.
+// checkNotOpen looks for descriptors of a file: there would be more and more
+// where programs are made to run once.
 func checkNotOpen(t *testing.T, file string) {
 	t.Helper()
 	all, err := filepath.Glob("/proc/self/fd/*")
@@ -200,7 +203,8 @@ func checkTop(t *testing.T, path string) {
 	qt.Check(t, qt.Equals(top[2], "load_picture"))
 }
 
-// One process that is there already, and one that comes and goes while the profiler runs.
+// One process that is there already, and one that comes and goes while the
+// profiler runs.
 func TestProcessesOfTheWholeSystemComeAndGo(t *testing.T) {
 	testprog.RequireBPF(t)
 	testprog.LeakCheck(t)

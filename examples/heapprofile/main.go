@@ -66,7 +66,8 @@ func main() {
 
 // run profiles until the context ends.
 func run(ctx context.Context, messages io.Writer, o *options) error {
-	// Needed before 5.11. Who may not do that may not attach either, and the tracer says so better.
+	// Needed before 5.11. Who may not do that may not attach either, and the
+	// tracer says so better.
 	if err := rlimit.RemoveMemlock(); err != nil && !errors.Is(err, os.ErrPermission) {
 		return err
 	}

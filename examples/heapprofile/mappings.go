@@ -9,14 +9,16 @@ import (
 	"github.com/gousdt/gousdt/proc"
 )
 
-// mappings remembers what traced processes have mapped to execute, for when they have ended.
+// mappings remembers what traced processes have mapped to execute, for when
+// they have ended.
 type mappings struct {
 	fs        *proc.FS
 	processes map[int]*process
 	files     map[proc.Identity]*file
 }
 
-// process is a traced process. Another one that gets its number takes its place: the sums in the kernel are by number.
+// process is a traced process. Another one that gets its number takes its
+// place: the sums in the kernel are by number.
 type process struct {
 	proc.Process
 	mapped []mapping // by address
@@ -39,7 +41,8 @@ func newMappings() *mappings {
 	return &mappings{fs: proc.NewFS(""), processes: make(map[int]*process), files: make(map[proc.Identity]*file)}
 }
 
-// follow looks at what a process has mapped when it is first traced. It is the handler of the watch.
+// follow looks at what a process has mapped when it is first traced. It is the
+// handler of the watch.
 func (m *mappings) follow(changes *proc.Changes) {
 	for _, pair := range changes.Appeared {
 		m.look(pair.Process)
@@ -69,8 +72,9 @@ func (m *mappings) look(p proc.Process) {
 	m.processes[p.PID] = known
 }
 
-// file returns the file, read when it is first seen: later it may be gone, and programs that are made to run once must not
-// be held open, each by a descriptor.
+// file returns the file, read when it is first seen: later it may be gone, and
+// programs that are made to run once must not be held open, each by a
+// descriptor.
 func (m *mappings) file(mapped *proc.MappedFile) *file {
 	id, err := mapped.Identity()
 	if err != nil {

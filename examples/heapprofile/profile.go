@@ -9,7 +9,8 @@ import (
 	"github.com/google/pprof/profile"
 )
 
-// newProfile turns what the kernel has added up into a profile of the kinds of value that Go's heap profiles have.
+// newProfile turns what the kernel has added up into a profile of the kinds of
+// value that Go's heap profiles have.
 func newProfile(t *tracer, mappings *mappings) (*profile.Profile, error) {
 	b := &builder{
 		Profile: &profile.Profile{
@@ -61,7 +62,8 @@ type builder struct {
 	functions map[named]*profile.Function
 }
 
-// place is an instruction. The same address means another one in another process.
+// place is an instruction. The same address means another one in another
+// process.
 type place struct {
 	process *process
 	address uint64
@@ -85,7 +87,8 @@ func (b *builder) add(p *process, stack []uint64, totals *heapTotals) {
 		if address == 0 {
 			break
 		}
-		// These are addresses to return to. The call is before them, perhaps the last instruction of its function.
+		// These are addresses to return to. The call is before them, perhaps
+		// the last instruction of its function.
 		sample.Location = append(sample.Location, b.location(p, address-1))
 	}
 	b.Sample = append(b.Sample, sample)

@@ -16,7 +16,8 @@ type symbols struct {
 	functions []elf.Symbol
 }
 
-// function returns the name of the function at an offset in the file, "" if it is not known.
+// function returns the name of the function at an offset in the file, "" if it
+// is not known.
 func (f *file) function(offset uint64) string {
 	s := f.symbols
 	if s == nil {
@@ -43,8 +44,9 @@ func (s *symbols) at(address uint64) string {
 	return s.functions[next].Name
 }
 
-// readSymbols reads the symbol tables of a file and of its separate debug file, if that is installed. A profiler of
-// strangers' files should not use debug/elf, which trusts them.
+// readSymbols reads the symbol tables of a file and of its separate debug file,
+// if that is installed. A profiler of strangers' files should not use
+// debug/elf, which trusts them.
 func readSymbols(file *elfnote.File) *symbols {
 	s := &symbols{segments: slices.Collect(file.Segments())}
 	s.read(file)

@@ -15,7 +15,8 @@ import (
 	"github.com/gousdt/gousdt/usdt"
 )
 
-// interval is how often all processes are looked at. What the kernel tells of is seen at once.
+// interval is how often all processes are looked at. What the kernel tells of
+// is seen at once.
 const interval = 5 * time.Second
 
 // tracer is the BPF side, attached to whatever processes have the probes.
@@ -87,7 +88,8 @@ func (t *tracer) watched() ([]usdt.WatchProgram, error) {
 	}, nil
 }
 
-// run keeps the programs attached as processes come and go, until the context ends. Then it detaches them.
+// run keeps the programs attached as processes come and go, until the context
+// ends. Then it detaches them.
 func (t *tracer) run(ctx context.Context) error {
 	return errors.Join(t.watch.Run(ctx, interval), t.watch.Close())
 }

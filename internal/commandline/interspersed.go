@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// ParseInterspersed parses flags wherever they stand, as users of GNU programs expect, and returns the other words.
-// After "--" there are no flags.
+// ParseInterspersed parses flags wherever they stand, as users of GNU programs
+// expect, and returns the other words. After "--" there are no flags.
 func ParseInterspersed(flags *flag.FlagSet, args []string) ([]string, error) {
 	var operands []string
 	for len(args) > 0 {

@@ -9,14 +9,16 @@ import (
 	"unicode/utf8"
 )
 
-// Builder holds the text that has been built. It puts the commas; that brackets match and that members have keys is the
-// caller's. The zero value is ready for use.
+// Builder holds the text that has been built. It puts the commas; that brackets
+// match and that members have keys is the caller's. The zero value is ready for
+// use.
 type Builder struct {
 	text  []byte
 	comma bool // the next value or key needs a comma before it
 }
 
-// Bytes returns the text since the last Take or Reset. It is valid until the next call.
+// Bytes returns the text since the last Take or Reset. It is valid until the
+// next call.
 func (b *Builder) Bytes() []byte { return b.text }
 
 // Take returns the text like Bytes, and the builder goes on after it.
@@ -50,13 +52,15 @@ func (b *Builder) NewLine(indent int) {
 	}
 }
 
-// EndDocument ends the line after a whole document: what follows is another one.
+// EndDocument ends the line after a whole document: what follows is another
+// one.
 func (b *Builder) EndDocument() {
 	b.text = append(b.text, '\n')
 	b.comma = false
 }
 
-// Key starts a member of an object. The name is taken as it is; its value has to follow.
+// Key starts a member of an object. The name is taken as it is; its value has
+// to follow.
 func (b *Builder) Key(name string) {
 	b.separate()
 	b.text = append(append(append(b.text, '"'), name...), `":`...)
@@ -69,7 +73,8 @@ func (b *Builder) separate() {
 	}
 }
 
-// Text adds a member that holds any bytes: what is not UTF-8 is in a second member, named with "_hex".
+// Text adds a member that holds any bytes: what is not UTF-8 is in a second
+// member, named with "_hex".
 func (b *Builder) Text(key, s string) {
 	b.Key(key)
 	b.String(s)
@@ -95,7 +100,8 @@ func (b *Builder) Unsigned(key string, n uint64) {
 	b.Uint(n)
 }
 
-// UnsignedOrNull adds a member that is null where the number means that there is none.
+// UnsignedOrNull adds a member that is null where the number means that there
+// is none.
 func (b *Builder) UnsignedOrNull(key string, n uint64, isNull bool) {
 	if isNull {
 		b.NullMember(key)
@@ -110,7 +116,8 @@ func (b *Builder) Signed(key string, n int64) {
 	b.Int(n)
 }
 
-// FloatMember adds a member that is a number, or null for those that JSON lacks.
+// FloatMember adds a member that is a number, or null for those that JSON
+// lacks.
 func (b *Builder) FloatMember(key string, x float64) {
 	b.Key(key)
 	b.Float(x, 64)
@@ -123,7 +130,8 @@ func (b *Builder) Boolean(key string, value bool) {
 	b.comma = true
 }
 
-// Time adds a member that is a moment, in UTC and the form of RFC 3339 with as many digits of the second as it takes.
+// Time adds a member that is a moment, in UTC and the form of RFC 3339 with as
+// many digits of the second as it takes.
 func (b *Builder) Time(key string, t time.Time) {
 	b.Key(key)
 	b.text = append(b.text, '"')
@@ -152,8 +160,8 @@ func (b *Builder) Uint(n uint64) {
 	b.comma = true
 }
 
-// Float adds a value as Int does, null for numbers that JSON lacks: in as few digits as tell it from its neighbours of
-// the same number of bits, 32 or 64.
+// Float adds a value as Int does, null for numbers that JSON lacks: in as few
+// digits as tell it from its neighbours of the same number of bits, 32 or 64.
 func (b *Builder) Float(x float64, bits int) {
 	if math.IsNaN(x) || math.IsInf(x, 0) {
 		b.Null()

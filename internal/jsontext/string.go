@@ -51,7 +51,8 @@ func appendString(b []byte, s string) []byte {
 	return append(b, '"')
 }
 
-// isPlain tells whether a byte stands for itself: what most strings are made of.
+// isPlain tells whether a byte stands for itself: what most strings are made
+// of.
 func isPlain(c byte) bool { return ' ' <= c && c < 0x7f && c != '"' && c != '\\' }
 
 // appendUnit appends the escape of one UTF-16 code unit.

@@ -14,8 +14,8 @@ type Release struct {
 	Major, Minor, Patch int
 }
 
-// ParseRelease reads a kernel version. What follows the numbers ("-cloud-amd64",
-// "+deb13") is ignored; a missing patch number is 0.
+// ParseRelease reads a kernel version. What follows the numbers
+// ("-cloud-amd64", "+deb13") is ignored; a missing patch number is 0.
 func ParseRelease(s string) (Release, error) {
 	var numbers [3]int
 	rest := s

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package linger keeps files of processes for a while after the last process that maps them has gone, so that programs
-// that are started again and again are not attached each time.
+// Package linger keeps files of processes for a while after the last process
+// that maps them has gone, so that programs that are started again and again
+// are not attached each time.
 package linger
 
 import (
@@ -11,15 +12,16 @@ import (
 	"github.com/gousdt/gousdt/proc"
 )
 
-// Files are files that linger: held, though no process has them. The lock given to New is held to call its methods.
+// Files are files that linger: held, though no process has them. The lock given
+// to New is held to call its methods.
 type Files struct {
 	lock   sync.Locker
 	end    func(*proc.File)
 	timers map[*proc.File]*time.Timer // they end it
 }
 
-// New returns none. When a file has lingered, end is called for it, by another goroutine with the lock held, and then the
-// file is released.
+// New returns none. When a file has lingered, end is called for it, by another
+// goroutine with the lock held, and then the file is released.
 func New(lock sync.Locker, end func(*proc.File)) *Files {
 	return &Files{lock: lock, end: end, timers: make(map[*proc.File]*time.Timer)}
 }
@@ -41,7 +43,8 @@ func (f *Files) Leave(file *proc.File, after time.Duration) {
 	f.timers[file] = timer
 }
 
-// Back ends the lingering of a file that a process has again, and so somebody else holds. It tells whether it lingered.
+// Back ends the lingering of a file that a process has again, and so somebody
+// else holds. It tells whether it lingered.
 func (f *Files) Back(file *proc.File) bool {
 	if f.timers[file] == nil {
 		return false
@@ -50,7 +53,8 @@ func (f *Files) Back(file *proc.File) bool {
 	return true
 }
 
-// EndAll ends the lingering of all files, with a call of end for each before it is released.
+// EndAll ends the lingering of all files, with a call of end for each before it
+// is released.
 func (f *Files) EndAll(end func(*proc.File)) {
 	for file := range f.timers {
 		f.finish(file, end)

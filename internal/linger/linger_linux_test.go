@@ -18,7 +18,8 @@ import (
 	"github.com/gousdt/gousdt/proc"
 )
 
-// channelLock is a mutex for which the clock of a synctest bubble goes on while somebody waits.
+// channelLock is a mutex for which the clock of a synctest bubble goes on while
+// somebody waits.
 type channelLock chan struct{}
 
 func (c channelLock) Lock()   { c <- struct{}{} }
@@ -116,7 +117,8 @@ func TestFilesThatAProcessHasAgainLingerNoMore(t *testing.T) {
 	})
 }
 
-// The time is over while somebody has the lock, who then finds the file in a process.
+// The time is over while somebody has the lock, who then finds the file in a
+// process.
 func TestTimersThatComeTooLateEndNothing(t *testing.T) {
 	run(t, func(l *lingering) {
 		file := l.acquire(l.cache)

@@ -10,7 +10,8 @@ import (
 	"github.com/google/pprof/profile"
 )
 
-// ValueType names what is counted, and its unit: "count", "nanoseconds", "bytes".
+// ValueType names what is counted, and its unit: "count", "nanoseconds",
+// "bytes".
 type ValueType struct{ Type, Unit string }
 
 // Builder makes a profile of stacks. It is not safe for concurrent use.
@@ -29,7 +30,8 @@ type mappingKey struct {
 	file  *file
 }
 
-// place is an instruction. The same address means another one in another process.
+// place is an instruction. The same address means another one in another
+// process.
 type place struct {
 	pid     int
 	address uint64
@@ -41,8 +43,8 @@ type function struct {
 	name string
 }
 
-// NewBuilder returns an empty profile of one or more values for each stack. The last one is what pprof shows unless
-// asked for another.
+// NewBuilder returns an empty profile of one or more values for each stack. The
+// last one is what pprof shows unless asked for another.
 func NewBuilder(processes *Processes, types ...ValueType) *Builder {
 	b := &Builder{
 		processes: processes,
@@ -58,8 +60,9 @@ func NewBuilder(processes *Processes, types ...ValueType) *Builder {
 	return b
 }
 
-// Add adds a stack of a process, the innermost address first, with a value for each type. Labels may be nil; the process
-// becomes one. A stack without addresses becomes one of an unknown function.
+// Add adds a stack of a process, the innermost address first, with a value for
+// each type. Labels may be nil; the process becomes one. A stack without
+// addresses becomes one of an unknown function.
 func (b *Builder) Add(pid int, stack []uint64, values []int64, labels map[string]string) {
 	p := b.processes
 	p.mu.Lock()
@@ -133,7 +136,8 @@ func (b *Builder) function(f *file, name string) *profile.Function {
 	return known
 }
 
-// Write writes the profile, compressed, with the time when it began and how long it took.
+// Write writes the profile, compressed, with the time when it began and how
+// long it took.
 func (b *Builder) Write(w io.Writer, start time.Time, took time.Duration) error {
 	b.profile.TimeNanos, b.profile.DurationNanos = start.UnixNano(), int64(took)
 	if err := b.profile.CheckValid(); err != nil {

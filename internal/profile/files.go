@@ -13,14 +13,16 @@ import (
 )
 
 const (
-	// maxOpen bounds the files that are held open. Of others is remembered what they may be asked for, which takes time to
-	// read and memory, and may be for nothing.
+	// maxOpen bounds the files that are held open. Of others is remembered what
+	// they may be asked for, which takes time to read and memory, and may be
+	// for nothing.
 	maxOpen = 32
 
 	// maxFiles bounds the files that are known. A large host has some hundreds.
 	maxFiles = 4096
 
-	// maxRemembered bounds what is remembered of files that are not open, in bytes.
+	// maxRemembered bounds what is remembered of files that are not open, in
+	// bytes.
 	maxRemembered = 256 << 20
 )
 

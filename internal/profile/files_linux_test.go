@@ -20,7 +20,8 @@ import (
 // mostOpen is how many files may be held open.
 const mostOpen = 32
 
-// openFiles returns how many descriptors of files below a directory this process has.
+// openFiles returns how many descriptors of files below a directory this
+// process has.
 func openFiles(t *testing.T, dir string) int {
 	t.Helper()
 	all, err := os.ReadDir("/proc/self/fd")
@@ -35,7 +36,8 @@ func openFiles(t *testing.T, dir string) int {
 	return n
 }
 
-// Files are gone with their processes, as where something is compiled or unpacked to be run.
+// Files are gone with their processes, as where something is compiled or
+// unpacked to be run.
 func TestFewFilesAreHeldOpenAndAllAreRemembered(t *testing.T) {
 	testprog.LeakCheck(t)
 	contents, err := os.ReadFile(testprog.Path(t, "target-pie"))

@@ -11,11 +11,14 @@ import (
 )
 
 const (
-	// lookShare is the part of the time that may be spent on looking at a process again on its own account, while stacks
-	// of it come that lead where nothing was mapped before: 1 in so many. A look takes some 100 microseconds.
+	// lookShare is the part of the time that may be spent on looking at a
+	// process again on its own account, while stacks of it come that lead where
+	// nothing was mapped before: 1 in so many. A look takes some 100
+	// microseconds.
 	lookShare = 20
 
-	// maxMappings bounds what is remembered of a process that maps and unmaps code without end.
+	// maxMappings bounds what is remembered of a process that maps and unmaps
+	// code without end.
 	maxMappings = 1 << 14
 
 	// maxProcesses bounds the processes that are remembered. The dead go first.
@@ -31,7 +34,8 @@ type Frame struct {
 	FileOffset uint64 // of the address in the file
 }
 
-// Processes remembers what processes have mapped to execute. Its methods are safe for concurrent use.
+// Processes remembers what processes have mapped to execute. Its methods are
+// safe for concurrent use.
 type Processes struct {
 	fs *proc.FS
 
@@ -65,15 +69,17 @@ func (p *Processes) Close() error {
 	return p.files.close()
 }
 
-// Look remembers what a process has mapped now. What it had mapped before is not forgotten, unless something else has
-// taken its place. A process that has ended is remembered as it was.
+// Look remembers what a process has mapped now. What it had mapped before is
+// not forgotten, unless something else has taken its place. A process that has
+// ended is remembered as it was.
 func (p *Processes) Look(pid int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.look(pid)
 }
 
-// Refresh looks at all processes again that still run: programs load libraries as they run.
+// Refresh looks at all processes again that still run: programs load libraries
+// as they run.
 func (p *Processes) Refresh() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -139,7 +145,8 @@ func (p *process) isDue() bool { return !time.Now().Before(p.next) }
 
 func (m mapping) overlaps(other mapping) bool { return m.Start < other.End && other.Start < m.End }
 
-// makeRoom forgets the processes that have ended, and others if that is not enough.
+// makeRoom forgets the processes that have ended, and others if that is not
+// enough.
 func (p *Processes) makeRoom() {
 	for pid, known := range p.known {
 		if running, err := known.IsRunning(); err != nil || !running || len(p.known) >= maxProcesses {
@@ -155,10 +162,12 @@ func (p *Processes) forget(pid int) {
 	}
 }
 
-// Frames returns the functions of a stack, the innermost first as in the stack. All addresses but the first are taken
-// to be return addresses: the call is before them, perhaps the last instruction of its function.
+// Frames returns the functions of a stack, the innermost first as in the stack.
+// All addresses but the first are taken to be return addresses: the call is
+// before them, perhaps the last instruction of its function.
 //
-// It looks at a process that is not known yet, and again at one of which an address is not known.
+// It looks at a process that is not known yet, and again at one of which an
+// address is not known.
 func (p *Processes) Frames(pid int, stack []uint64) []Frame {
 	p.mu.Lock()
 	defer p.mu.Unlock()

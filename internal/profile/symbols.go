@@ -10,8 +10,8 @@ import (
 	"github.com/gousdt/gousdt/elfnote"
 )
 
-// maxSymbolBytes bounds the symbol table that is read of a file, which is a stranger's. A browser with debug information
-// has some 50 MB of symbols.
+// maxSymbolBytes bounds the symbol table that is read of a file, which is a
+// stranger's. A browser with debug information has some 50 MB of symbols.
 const maxSymbolBytes = 256 << 20
 
 // symbols are the functions of a file by address.
@@ -28,7 +28,8 @@ type symbol struct {
 // symbolSize is what a symbol takes besides its name.
 const symbolSize = 32
 
-// function returns the name of the function at an offset in the file, and the offset where it begins.
+// function returns the name of the function at an offset in the file, and the
+// offset where it begins.
 func (f *file) function(offset uint64) (name string, start uint64, ok bool) {
 	f.readSymbols()
 	for _, s := range f.segments {
@@ -51,14 +52,16 @@ func (s *symbols) at(address uint64) *symbol {
 	if !found {
 		next--
 	}
-	// Hand-written functions often have no size: only their first byte is surely theirs.
+	// Hand-written functions often have no size: only their first byte is
+	// surely theirs.
 	if next < 0 || address-s.functions[next].value >= max(s.functions[next].size, 1) {
 		return nil
 	}
 	return &s.functions[next]
 }
 
-// readSymbols reads the symbol tables of the file and of its separate debug file, if that is installed.
+// readSymbols reads the symbol tables of the file and of its separate debug
+// file, if that is installed.
 func (f *file) readSymbols() {
 	if f.symbols != nil {
 		return
@@ -82,7 +85,8 @@ func (f *file) readSymbols() {
 }
 
 func (s *symbols) read(file *elfnote.File) {
-	// debug/elf is made for files that one trusts: what a damaged one does to it is to have no names.
+	// debug/elf is made for files that one trusts: what a damaged one does to
+	// it is to have no names.
 	defer func() { _ = recover() }()
 	tables, err := elf.NewFile(file)
 	if err != nil {

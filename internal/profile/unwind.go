@@ -13,9 +13,11 @@ import (
 // maxDepth bounds an unwound stack: a damaged one may have no end.
 const maxDepth = 512
 
-// Unwind returns the addresses of a stack, the innermost first, as the kernel would if all code had frame pointers: from
-// the registers and a copy of the memory, by the call frame information of the mapped files. Code that has none is taken
-// to have frame pointers. The stack ends where that fails, or where the copy ends.
+// Unwind returns the addresses of a stack, the innermost first, as the kernel
+// would if all code had frame pointers: from the registers and a copy of the
+// memory, by the call frame information of the mapped files. Code that has none
+// is taken to have frame pointers. The stack ends where that fails, or where
+// the copy ends.
 //
 // It looks at processes as Frames does. Byte order is that of this machine.
 func (p *Processes) Unwind(pid int, kernel elf.Machine, s unwind.State, m unwind.Memory) []uint64 {

@@ -66,7 +66,8 @@ func unwound(p *profile.Processes, e *trace.Event) []uint64 {
 	return p.Unwind(e.PID, e.Registers.Machine, state, unwind.Memory{Address: e.Registers.SP, Bytes: e.StackCopy})
 }
 
-// The functions were built without frame pointers. How many calls of descend there are is known.
+// The functions were built without frame pointers. How many calls of descend
+// there are is known.
 func TestStacksAreUnwoundAtEveryDepth(t *testing.T) {
 	p := startThrowing(t, 64<<10)
 	known := profile.NewProcesses(proc.NewFS(""))
@@ -81,7 +82,8 @@ func TestStacksAreUnwoundAtEveryDepth(t *testing.T) {
 	}
 }
 
-// What a signal has interrupted is found through the frame that the kernel has made.
+// What a signal has interrupted is found through the frame that the kernel has
+// made.
 func TestStacksAcrossSignals(t *testing.T) {
 	p := startThrowing(t, 16<<10)
 	known := profile.NewProcesses(proc.NewFS(""))

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package retry remembers what a watch could not attach to and may be able to later, so that it tries again.
+// Package retry remembers what a watch could not attach to and may be able to
+// later, so that it tries again.
 package retry
 
 import (
@@ -13,7 +14,8 @@ import (
 	"github.com/gousdt/gousdt/proc"
 )
 
-// maxRound is after how long a round of attempts leaves the rest to the next one: processes are waiting to be looked at.
+// maxRound is after how long a round of attempts leaves the rest to the next
+// one: processes are waiting to be looked at.
 const maxRound = 100 * time.Millisecond
 
 // When says when what has failed may succeed.
@@ -31,7 +33,8 @@ const (
 // errNotSupported is ENOTSUPP, by which kernels refuse some instructions.
 const errNotSupported = syscall.Errno(524)
 
-// Classify takes what the system answered for something that may pass, and all else for something that will not.
+// Classify takes what the system answered for something that may pass, and all
+// else for something that will not.
 func Classify(err error) When {
 	var errno syscall.Errno
 	if !errors.As(err, &errno) {
@@ -50,7 +53,8 @@ func Classify(err error) When {
 	}
 }
 
-// A Key is one attempt: what is to be attached where, without a process where it is to every process.
+// A Key is one attempt: what is to be attached where, without a process where
+// it is to every process.
 type Key struct {
 	proc.PairKey
 	Program int // the caller's number
@@ -71,7 +75,8 @@ type failure struct {
 // Len returns how many there are.
 func (a *Attempts) Len() int { return len(a.failed) }
 
-// Fail notes that an attempt has failed. It tells whether that is news, and not what it failed with before.
+// Fail notes that an attempt has failed. It tells whether that is news, and not
+// what it failed with before.
 func (a *Attempts) Fail(key Key, err error, when When) (news bool) {
 	if when == Never {
 		delete(a.failed, key)
@@ -87,9 +92,11 @@ func (a *Attempts) Fail(key Key, err error, when When) (news bool) {
 	return before == nil || before.text != now.text
 }
 
-// Again calls try for attempts that have failed, those that did it first before others; with WithRoom only for those that
-// need that. It ends after a time, so that a call takes not long and later ones come to the rest. An attempt that does not
-// Fail again is forgotten, and so is one for what is not among the pairs.
+// Again calls try for attempts that have failed, those that did it first before
+// others; with WithRoom only for those that need that. It ends after a time, so
+// that a call takes not long and later ones come to the rest. An attempt that
+// does not Fail again is forgotten, and so is one for what is not among the
+// pairs.
 func (a *Attempts) Again(pairs []*proc.Pair, when When, try func(Key, *proc.Pair)) {
 	current := make(map[proc.PairKey]*proc.Pair, 2*len(pairs))
 	for _, pair := range slices.Backward(pairs) {
@@ -122,7 +129,8 @@ func (a *Attempts) Again(pairs []*proc.Pair, when When, try func(Key, *proc.Pair
 	}
 }
 
-// isOver tells whether the attempt is for a process that has ended, whose PID may be that of another one already.
+// isOver tells whether the attempt is for a process that has ended, whose PID
+// may be that of another one already.
 func isOver(key Key, pair *proc.Pair) bool {
 	if key.Process == (proc.ID{}) {
 		return false

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package symbols finds the symbols that the argument strings of a file name, as in "8@counter(%rip)": in the file itself, or
-// in its separate debug file where the file was stripped of them.
+// Package symbols finds the symbols that the argument strings of a file name,
+// as in "8@counter(%rip)": in the file itself, or in its separate debug file
+// where the file was stripped of them.
 package symbols
 
 import (
@@ -22,8 +23,8 @@ type Resolver struct {
 	tried bool          // whether there is a debug file is known
 }
 
-// New returns a Resolver, which has to be closed. The debug file, if one is given, must belong to the file: errors are those of
-// elfnote's OpenDebugFile.
+// New returns a Resolver, which has to be closed. The debug file, if one is
+// given, must belong to the file: errors are those of elfnote's OpenDebugFile.
 func New(file *elfnote.File, debugPath string) (*Resolver, error) {
 	r := &Resolver{file: file}
 	if debugPath != "" {
@@ -43,7 +44,8 @@ func (r *Resolver) Close() {
 	}
 }
 
-// Target returns what argument strings of the file refer to, but for the Location.
+// Target returns what argument strings of the file refer to, but for the
+// Location.
 func (r *Resolver) Target() argspec.Target {
 	return argspec.Target{
 		Machine:  r.file.Machine(),
@@ -54,10 +56,12 @@ func (r *Resolver) Target() argspec.Target {
 	}
 }
 
-// maxFound bounds the arguments that Find looks at, and the symbols. More are found one by one.
+// maxFound bounds the arguments that Find looks at, and the symbols. More are
+// found one by one.
 const maxFound = 1 << 19
 
-// Find finds all symbols that argument strings name at once, which takes far less time than one by one.
+// Find finds all symbols that argument strings name at once, which takes far
+// less time than one by one.
 func (r *Resolver) Find(strings iter.Seq[string]) {
 	var names []string
 	target := r.Target()
@@ -95,8 +99,9 @@ func (r *Resolver) Find(strings iter.Seq[string]) {
 	}
 }
 
-// mayName tells whether there may be a symbol in an argument string, far faster than by parsing it: a word begins with a letter
-// where there is no percent sign, which registers of x86 have.
+// mayName tells whether there may be a symbol in an argument string, far faster
+// than by parsing it: a word begins with a letter where there is no percent
+// sign, which registers of x86 have.
 func mayName(text string) bool {
 	before := byte(0)
 	for i := range len(text) {
@@ -127,8 +132,8 @@ func (r *Resolver) symbol(name string) (uint64, error) {
 	return 0, err
 }
 
-// openDebug tells whether there is a debug file. One that is not installed or unfit is no reason to fail: the argument says
-// which symbol is missing.
+// openDebug tells whether there is a debug file. One that is not installed or
+// unfit is no reason to fail: the argument says which symbol is missing.
 func (r *Resolver) openDebug() bool {
 	if !r.tried {
 		r.tried = true

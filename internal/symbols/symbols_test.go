@@ -20,7 +20,8 @@ import (
 // fixtures are a stripped program and its debug file.
 const fixtures = "../../cmd/usdtlist/testdata/shop-amd64"
 
-// linkedElsewhere writes a copy of an ELF64 file that is linked for other addresses, as the debug file of a prelinked file is.
+// linkedElsewhere writes a copy of an ELF64 file that is linked for other
+// addresses, as the debug file of a prelinked file is.
 func linkedElsewhere(t *testing.T, path string, distance uint64) string {
 	t.Helper()
 	b, err := os.ReadFile(path)

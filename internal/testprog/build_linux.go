@@ -37,8 +37,8 @@ func Path(t testing.TB, name string) string {
 	return CrossPath(t, runtime.GOARCH, name)
 }
 
-// CrossPath is [Path] for another machine, by Go's name of it: 386, amd64, arm64,
-// riscv64, s390x.
+// CrossPath is [Path] for another machine, by Go's name of it: 386, amd64,
+// arm64, riscv64, s390x.
 func CrossPath(t testing.TB, arch, name string) string {
 	t.Helper()
 	if dir := os.Getenv(prebuiltVariable); dir != "" {
@@ -142,8 +142,8 @@ func makeIn(dir string, arguments ...string) (string, error) {
 	return out.String(), nil
 }
 
-// testdata finds the folder from anywhere in the module: tests run in the folder
-// of their package.
+// testdata finds the folder from anywhere in the module: tests run in the
+// folder of their package.
 func testdata() (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {

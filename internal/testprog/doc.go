@@ -4,7 +4,8 @@
 //
 // The traced programs are the C sources in testdata/. [Path] builds them with
 // make, once for a test process however many tests ask, and returns where they
-// are; [CrossPath] does so for another machine. [Start] runs one and talks to it:
+// are; [CrossPath] does so for another machine. [Start] runs one and talks to
+// it:
 //
 //	p := testprog.Start(t, "target-pie")
 //	p.Fire("three", 2)         // passes the probe three twice
@@ -28,6 +29,6 @@
 //
 // In a guest that has neither make nor gcc, the environment variable
 // GOUSDT_TESTDATA names a folder with programs built elsewhere, laid out as
-// testdata/build is: a folder per machine, by Go's name of it, with the programs
-// in it.
+// testdata/build is: a folder per machine, by Go's name of it, with the
+// programs in it.
 package testprog

@@ -48,8 +48,8 @@ type Probe struct {
 	Sites int
 	// Semaphore says that every site has a semaphore, each its own.
 	Semaphore bool
-	// Hits are the arguments of each hit, in the order in which firing the group
-	// once makes them.
+	// Hits are the arguments of each hit, in the order in which firing the
+	// group once makes them.
 	Hits [][]Arg
 }
 
@@ -80,10 +80,11 @@ type table struct {
 // machine, with what they pass.
 //
 // Not in it are two probes:
-//   - gousdt_broken:no_nop, whose location is not a nop. Nobody may attach to it.
-//   - gousdt_test:cold, with one argument, a pointer to "\x7fELF" (and bytes up to the
-//     next 0) in a page that is not in memory when the probe is passed: only a
-//     sleepable program can read it.
+//   - gousdt_broken:no_nop, whose location is not a nop. Nobody may attach to
+//     it.
+//   - gousdt_test:cold, with one argument, a pointer to "\x7fELF" (and bytes up
+//     to the next 0) in a page that is not in memory when the probe is passed:
+//     only a sleepable program can read it.
 func Expected(machine elf.Machine) []Probe {
 	t := &table{machine: machine, word: 8}
 	if machine == elf.EM_386 || machine == elf.EM_ARM {
@@ -98,8 +99,8 @@ func Expected(machine elf.Machine) []Probe {
 	return t.probes
 }
 
-// ExpectedProbe returns the probe of that name. It panics if the programs of the
-// machine have none: that is a mistake in the test.
+// ExpectedProbe returns the probe of that name. It panics if the programs of
+// the machine have none: that is a mistake in the test.
 func ExpectedProbe(machine elf.Machine, name string) Probe {
 	for _, p := range Expected(machine) {
 		if p.Name == name {

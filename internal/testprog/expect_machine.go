@@ -10,8 +10,8 @@ import (
 // registerValue is what register number i holds in machine_*_registers.S.
 func registerValue(i int) uint64 { return 0xf1e2d3c4b5a69700 + uint64(i)*0x0101 }
 
-// registers mirrors the machine_*_registers.S: all registers, in probes of twelve
-// arguments each, by each width that the machine can name.
+// registers mirrors the machine_*_registers.S: all registers, in probes of
+// twelve arguments each, by each width that the machine can name.
 func (t *table) registers() {
 	// How many registers have a name of 8, 4, 2 and 1 bytes.
 	counts, ok := map[elf.Machine][4]int{

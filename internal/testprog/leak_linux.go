@@ -19,19 +19,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// leakDeadline is how long the kernel may take to free what was closed. It frees
-// uprobes and programs after one or more RCU grace periods, which take a fraction
-// of a second when the machine is busy.
+// leakDeadline is how long the kernel may take to free what was closed. It
+// frees uprobes and programs after one or more RCU grace periods, which take a
+// fraction of a second when the machine is busy.
 const leakDeadline = 10 * time.Second
 
 // leakInterval is the time between two looks: nothing tells when the kernel has
 // freed an object.
 const leakInterval = 20 * time.Millisecond
 
-// LeakCheck fails the test if at its end something is left that was not there when
-// LeakCheck was called: a descriptor or a goroutine of this process, a BPF program,
-// map or link in the kernel that no other process holds, a line in tracefs'
-// uprobe_events.
+// LeakCheck fails the test if at its end something is left that was not there
+// when LeakCheck was called: a descriptor or a goroutine of this process, a BPF
+// program, map or link in the kernel that no other process holds, a line in
+// tracefs' uprobe_events.
 //
 // Call it first in the test, so that it looks last, and not in a test that runs
 // in parallel with others of its package.
@@ -46,8 +46,8 @@ func LeakCheck(t testing.TB) {
 	})
 }
 
-// nameOf asks the kernel for the name of a map or program, which tells more than its
-// number.
+// nameOf asks the kernel for the name of a map or program, which tells more
+// than its number.
 func nameOf(item string) string {
 	var kind string
 	var id uint32
@@ -73,12 +73,12 @@ func nameOf(item string) string {
 	return ""
 }
 
-// leftSince returns what is there now and was not before, as soon as it is nothing
-// or when patience has ended.
+// leftSince returns what is there now and was not before, as soon as it is
+// nothing or when patience has ended.
 func leftSince(before inventory, patience time.Duration) []string {
 	deadline := time.Now().Add(patience)
-	// Only what is there at once can be of this test. Objects that appear later are
-	// those of other processes, which come and go all the time.
+	// Only what is there at once can be of this test. Objects that appear later
+	// are those of other processes, which come and go all the time.
 	suspects := takeInventory().since(before)
 	for {
 		left := suspects
@@ -98,8 +98,8 @@ func leftSince(before inventory, patience time.Duration) []string {
 // inventory counts things by a description of them.
 type inventory map[string]int
 
-// mappedMaps counts the maps that this process has in its memory. The kernel does not
-// say which they are.
+// mappedMaps counts the maps that this process has in its memory. The kernel
+// does not say which they are.
 const mappedMaps = "map in memory"
 
 func countMappedMaps(process string) int {
@@ -159,16 +159,16 @@ func (inv inventory) addDescriptors() {
 }
 
 // The commands of bpf(2) that find the next object after an ID. They take no
-// reference: an object looked at in passing is freed as soon as its owner closes
-// it.
+// reference: an object looked at in passing is freed as soon as its owner
+// closes it.
 var objectKinds = map[string]uintptr{
 	"prog": unix.BPF_PROG_GET_NEXT_ID,
 	"map":  unix.BPF_MAP_GET_NEXT_ID,
 	"link": unix.BPF_LINK_GET_NEXT_ID,
 }
 
-// addObjects adds every object of a kind in the kernel. Without the privilege to
-// enumerate them, or on a kernel without that kind, it adds none.
+// addObjects adds every object of a kind in the kernel. Without the privilege
+// to enumerate them, or on a kernel without that kind, it adds none.
 func (inv inventory) addObjects(kind string, command uintptr) {
 	attribute := struct{ start, next, flags uint32 }{}
 	for {
@@ -218,10 +218,10 @@ func withoutForeign(left []string) []string {
 	})
 }
 
-// withoutMapped removes as many maps as this process has in its memory more than
-// before. That is how a test gets at the global variables of a BPF program, and it
-// lasts for as long as the test's own variables refer to them, which may be until
-// after the test: no matter of what is tested.
+// withoutMapped removes as many maps as this process has in its memory more
+// than before. That is how a test gets at the global variables of a BPF
+// program, and it lasts for as long as the test's own variables refer to them,
+// which may be until after the test: no matter of what is tested.
 func withoutMapped(left []string, before inventory) []string {
 	more := countMappedMaps("/proc/self") - before[mappedMaps]
 	return slices.DeleteFunc(left, func(item string) bool {
@@ -233,8 +233,8 @@ func withoutMapped(left []string, before inventory) []string {
 	})
 }
 
-// objectsOf returns what a process holds: what its descriptors are open on, and the
-// maps of its programs.
+// objectsOf returns what a process holds: what its descriptors are open on, and
+// the maps of its programs.
 func objectsOf(process string) []string {
 	var objects []string
 	infos, _ := filepath.Glob(filepath.Join(process, "fdinfo", "*"))

@@ -29,8 +29,9 @@ var nops = map[string]struct {
 	"s390x":   {elf.EM_S390, []byte{0x47, 0, 0, 0}},
 }
 
-// WriteNotes writes a library with the notes of any probes, all of them at one place in the code, to be looked at,
-// attached to and mapped, but not to be run: a file as a stranger may make it.
+// WriteNotes writes a library with the notes of any probes, all of them at one
+// place in the code, to be looked at, attached to and mapped, but not to be
+// run: a file as a stranger may make it.
 func WriteNotes(t testing.TB, path string, notes []Note) {
 	t.Helper()
 	native, ok := nops[runtime.GOARCH]

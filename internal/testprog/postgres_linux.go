@@ -20,8 +20,8 @@ import (
 	"time"
 )
 
-// postgresDeadline is how long the server may take to be made, to start, to answer
-// one query and to stop. Making it writes some forty megabytes.
+// postgresDeadline is how long the server may take to be made, to start, to
+// answer one query and to stop. Making it writes some forty megabytes.
 const postgresDeadline = 60 * time.Second
 
 // Postgres is a running PostgreSQL server of the test's own.
@@ -29,8 +29,8 @@ type Postgres struct {
 	// File is the server's program: it has the probes query__start,
 	// transaction__start and about seventy others, each with a semaphore.
 	File string
-	// PID of the server. Each connection, and so each Query, is served by a child
-	// process of it: trace all processes, or those of the file.
+	// PID of the server. Each connection, and so each Query, is served by a
+	// child process of it: trace all processes, or those of the file.
 	PID int
 	// SocketDir is the folder of the Unix socket, the only way in.
 	SocketDir string
@@ -39,10 +39,10 @@ type Postgres struct {
 	bin string
 }
 
-// StartPostgres makes an empty database cluster in a temporary folder and starts a
-// server on it: on a Unix socket only, as an unprivileged user if the test runs as
-// root. The end of the test stops the server, also if the test process is killed.
-// It does not touch clusters that the machine has.
+// StartPostgres makes an empty database cluster in a temporary folder and
+// starts a server on it: on a Unix socket only, as an unprivileged user if the
+// test runs as root. The end of the test stops the server, also if the test
+// process is killed. It does not touch clusters that the machine has.
 func StartPostgres(t testing.TB) *Postgres {
 	t.Helper()
 	bin, err := findPostgres()
@@ -136,8 +136,9 @@ func (p *Postgres) start(data string, owner *syscall.Credential) {
 	}
 }
 
-// watchLog sends true on ready when the server says that it is, false if it ends
-// before that, and on log everything that the server wrote when it has ended.
+// watchLog sends true on ready when the server says that it is, false if it
+// ends before that, and on log everything that the server wrote when it has
+// ended.
 func watchLog(stderr io.Reader, ready chan<- bool, log chan<- []byte) {
 	var text bytes.Buffer
 	for lines := bufio.NewScanner(stderr); lines.Scan(); {
@@ -153,8 +154,8 @@ func watchLog(stderr io.Reader, ready chan<- bool, log chan<- []byte) {
 	log <- text.Bytes()
 }
 
-// Query sends one query on a connection of its own and returns what psql prints:
-// a line per row, columns divided by |.
+// Query sends one query on a connection of its own and returns what psql
+// prints: a line per row, columns divided by |.
 func (p *Postgres) Query(sql string) string {
 	p.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), postgresDeadline)
@@ -171,8 +172,8 @@ func (p *Postgres) Query(sql string) string {
 	return strings.TrimSuffix(string(out), "\n")
 }
 
-// unprivileged makes a command run as owner in a folder that owner may enter, with
-// nothing in its environment that could lead it to another server.
+// unprivileged makes a command run as owner in a folder that owner may enter,
+// with nothing in its environment that could lead it to another server.
 func (p *Postgres) unprivileged(cmd *exec.Cmd, owner *syscall.Credential) {
 	cmd.Dir = p.SocketDir
 	cmd.Env = []string{"PATH=/usr/bin:/bin", "LC_ALL=C"}

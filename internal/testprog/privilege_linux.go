@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// RequireRoot skips a test that does not run as root; where CI is "true" it fails
-// the test.
+// RequireRoot skips a test that does not run as root; where CI is "true" it
+// fails the test.
 func RequireRoot(t testing.TB) {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -24,9 +24,9 @@ func RequireRoot(t testing.TB) {
 	}
 }
 
-// RequireBPF skips a test where this process may not load a tracing program, and
-// says why; where CI is "true" it fails the test. Below Linux 5.11 it lifts the
-// limit on locked memory that BPF maps count against.
+// RequireBPF skips a test where this process may not load a tracing program,
+// and says why; where CI is "true" it fails the test. Below Linux 5.11 it lifts
+// the limit on locked memory that BPF maps count against.
 func RequireBPF(t testing.TB) {
 	t.Helper()
 	if err := canLoad(); err != nil {
@@ -34,8 +34,8 @@ func RequireBPF(t testing.TB) {
 	}
 }
 
-// RequireStacks skips a test where the kernel walks no user stacks: on s390x it does from Linux 6.7 on (its commit
-// 504b73d00a55).
+// RequireStacks skips a test where the kernel walks no user stacks: on s390x it
+// does from Linux 6.7 on (its commit 504b73d00a55).
 func RequireStacks(t testing.TB) {
 	t.Helper()
 	if runtime.GOARCH != "s390x" {

@@ -16,13 +16,13 @@ import (
 	"time"
 )
 
-// answerDeadline is how long a program may take to answer one command. It is long
-// enough for an emulated machine that passes a probe thousands of times.
+// answerDeadline is how long a program may take to answer one command. It is
+// long enough for an emulated machine that passes a probe thousands of times.
 const answerDeadline = 60 * time.Second
 
-// Process is a running traced program. Its methods end the test when the program
-// does not do what it is told, so they belong on the test's own goroutine;
-// [Process.Command] may be called from any, one at a time.
+// Process is a running traced program. Its methods end the test when the
+// program does not do what it is told, so they belong on the test's own
+// goroutine; [Process.Command] may be called from any, one at a time.
 type Process struct {
 	// PID as this process sees it.
 	PID int
@@ -67,8 +67,8 @@ func StartCommand(t testing.TB, cmd *exec.Cmd) *Process {
 	p.PID = cmd.Process.Pid
 	go p.read(stdout)
 	t.Cleanup(p.Kill)
-	// Until the program answers it may still be loaded: os/exec returns before its files are mapped. What it answers
-	// does not matter.
+	// Until the program answers it may still be loaded: os/exec returns before
+	// its files are mapped. What it answers does not matter.
 	_, _ = p.Command("pid")
 	return p
 }
@@ -175,8 +175,8 @@ func (p *Process) Fork(group string, n int) int {
 	return p.numbers(2, "fork %s %d", group, n)[0]
 }
 
-// Semaphores returns what the program finds in the semaphores of a group, in the
-// order of its sites; nothing if it has none.
+// Semaphores returns what the program finds in the semaphores of a group, in
+// the order of its sites; nothing if it has none.
 func (p *Process) Semaphores(group string) []int {
 	p.t.Helper()
 	return p.numbers(1, "sem %s", group)
@@ -210,22 +210,24 @@ func (p *Process) Unload() {
 	p.must("unload")
 }
 
-// Exec makes the process execute its program anew: the PID stays, everything that
-// was mapped is mapped again elsewhere. It returns when the new program runs.
+// Exec makes the process execute its program anew: the PID stays, everything
+// that was mapped is mapped again elsewhere. It returns when the new program
+// runs.
 func (p *Process) Exec() {
 	p.t.Helper()
 	p.must("exec")
 	p.must("pid")
 }
 
-// Leave ends the program's main thread. Another one takes the commands from then on, and the process looks like a zombie.
+// Leave ends the program's main thread. Another one takes the commands from
+// then on, and the process looks like a zombie.
 func (p *Process) Leave() {
 	p.t.Helper()
 	p.must("leave")
 }
 
-// Stop ends the program by closing its input, and waits for it. It fails the test
-// if the program ends with an error: then something has damaged it.
+// Stop ends the program by closing its input, and waits for it. It fails the
+// test if the program ends with an error: then something has damaged it.
 func (p *Process) Stop() {
 	p.t.Helper()
 	if p.stopped {

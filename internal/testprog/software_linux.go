@@ -91,8 +91,8 @@ func (p *Python) Collect() {
 }
 
 // findPython returns an interpreter and the file with its probes, which is the
-// interpreter itself or its library. Not the first python3 in PATH: that may be a
-// script that starts another.
+// interpreter itself or its library. Not the first python3 in PATH: that may be
+// a script that starts another.
 func findPython() (interpreter, file string, err error) {
 	interpreters, _ := filepath.Glob("/usr/bin/python3.[0-9]*")
 	slices.Reverse(interpreters)
@@ -164,15 +164,17 @@ func (p *Throw) Throw() {
 	p.must("throw")
 }
 
-// ThrowFromSignal throws one exception and catches it within a signal's handler, handle,
-// that interrupts what the function interrupted has called. Then it is [Throw.Throw].
+// ThrowFromSignal throws one exception and catches it within a signal's
+// handler, handle, that interrupts what the function interrupted has called.
+// Then it is [Throw.Throw].
 func (p *Throw) ThrowFromSignal() {
 	p.t.Helper()
 	p.must("signal")
 }
 
-// ThrowFrom is [Throw.Throw] from so many calls deep of the function descend, which
-// main has called through throw_again once already, and which calls throw_it.
+// ThrowFrom is [Throw.Throw] from so many calls deep of the function descend,
+// which main has called through throw_again once already, and which calls
+// throw_it.
 func (p *Throw) ThrowFrom(levels int) {
 	p.t.Helper()
 	p.must("%d", levels)

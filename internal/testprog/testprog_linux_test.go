@@ -197,7 +197,8 @@ func TestProbesWithManySitesHaveTheSpecsTheyClaim(t *testing.T) {
 			qt.Check(t, qt.HasLen(probes["specs"], 300))
 			qt.Check(t, qt.Equals(distinct(probes["specs"]), 300))
 			qt.Check(t, qt.HasLen(probes["inlined"], 5))
-			// clang keeps two of the callers' arguments in the same stack slots.
+			// clang keeps two of the callers' arguments in the same stack
+			// slots.
 			qt.Check(t, qt.IsTrue(distinct(probes["inlined"]) >= 4))
 			qt.Check(t, qt.HasLen(probes["duplicate"], 2))
 		})
@@ -231,8 +232,8 @@ func TestEveryExpectedProbeIsInEveryProgram(t *testing.T) {
 	}
 }
 
-// notesByName returns the argument strings of each probe's sites as binutils sees
-// them.
+// notesByName returns the argument strings of each probe's sites as binutils
+// sees them.
 func notesByName(t *testing.T, path string) map[string][]string {
 	if _, err := exec.LookPath("readelf"); err != nil {
 		skipOrFail(t, "needs readelf (Debian: binutils): %v", err)

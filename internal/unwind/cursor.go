@@ -57,14 +57,16 @@ func (c *cursor) signed(size uint64) uint64 {
 }
 
 const (
-	// maxLEB bounds the bits of a number in base 128, which may have zeros in front.
+	// maxLEB bounds the bits of a number in base 128, which may have zeros in
+	// front.
 	maxLEB = 16 * 7
 
 	// maxText bounds a text. Compilers write up to 7 letters.
 	maxText = 32
 )
 
-// leb reads a number in base 128 and tells how many bits it has. Bits beyond 64 are dropped.
+// leb reads a number in base 128 and tells how many bits it has. Bits beyond 64
+// are dropped.
 func (c *cursor) leb() (value uint64, bits uint) {
 	for {
 		b := c.u8()
@@ -108,7 +110,8 @@ func (c *cursor) text() string {
 	return string(c.bytes[start : c.at-1])
 }
 
-// The encodings of pointers (DW_EH_PE_*): a format, what the number is relative to, and a flag.
+// The encodings of pointers (DW_EH_PE_*): a format, what the number is relative
+// to, and a flag.
 const (
 	formatWord   = 0x00
 	formatULEB   = 0x01
@@ -156,8 +159,8 @@ func (c *cursor) number(encoding uint8, word uint64) uint64 {
 	return 0
 }
 
-// pointer reads the address of something. here is the address of the cursor's first byte, data what relativeData is
-// about.
+// pointer reads the address of something. here is the address of the cursor's
+// first byte, data what relativeData is about.
 func (c *cursor) pointer(encoding uint8, word, here, data uint64) uint64 {
 	at := here + uint64(c.at)
 	value := c.number(encoding, word)

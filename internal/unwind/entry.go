@@ -59,7 +59,8 @@ func (t *Table) record(at int) record {
 	return r
 }
 
-// entry returns the entry at a place in the section, and the place behind. A common part is an entry of no size.
+// entry returns the entry at a place in the section, and the place behind. A
+// common part is an entry of no size.
 func (t *Table) entry(at int) (*entry, int, error) {
 	c := t.record(at)
 	e := &entry{}
@@ -122,7 +123,8 @@ func (t *Table) readCommon(at int, common *common) error {
 	return nil
 }
 
-// augmented reads what the letters of an augmentation stand for, and returns whether they are all known.
+// augmented reads what the letters of an augmentation stand for, and returns
+// whether they are all known.
 func (c *cursor) augmented(common *common, letters string) bool {
 	for _, letter := range letters {
 		switch letter {

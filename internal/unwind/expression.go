@@ -5,7 +5,8 @@ package unwind
 import "fmt"
 
 const (
-	// maxOperations bounds the steps of an expression, which can jump back. Those of compilers and linkers take ten.
+	// maxOperations bounds the steps of an expression, which can jump back.
+	// Those of compilers and linkers take ten.
 	maxOperations = 1000
 
 	// maxOperands bounds the stack of an expression.
@@ -66,7 +67,8 @@ type evaluation struct {
 	err      error
 }
 
-// evaluate returns what an expression comes to. Its stack begins with the given operands.
+// evaluate returns what an expression comes to. Its stack begins with the given
+// operands.
 func (t *Table) evaluate(expression code, s *State, m Memory, operands ...uint64) (uint64, error) {
 	// Its offsets are relative, and it may not leave itself.
 	bytes := t.frames.bytes[expression.start:expression.end]

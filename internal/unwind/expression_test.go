@@ -63,7 +63,8 @@ func TestExpressions(t *testing.T) {
 		{"branch", "\x31\x30\x28\x01\x00\x32", 2},
 		{"loop", "\x3a\x31\x1c\x12\x28\xfa\xff", 0},
 		{"nothing", "\x35\x96", 5},
-		// What linkers write for the entries of the procedure linkage table of x86-64.
+		// What linkers write for the entries of the procedure linkage table of
+		// x86-64.
 		{"linkage table", "\x77\x08\x80\x00\x3f\x1a\x3b\x2a\x33\x24\x22", stackBase + 8 + 8},
 	} {
 		value, err := evaluateText(test.expression)

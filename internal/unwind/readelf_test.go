@@ -17,7 +17,8 @@ import (
 	"github.com/go-quicktest/qt"
 )
 
-// registerNames are what readelf calls the registers, for those that functions save.
+// registerNames are what readelf calls the registers, for those that functions
+// save.
 var registerNames = map[elf.Machine]func(n int) string{
 	elf.EM_X86_64: func(n int) string {
 		return strings.Fields("rax rdx rcx rbx rsi rdi rbp rsp r8 r9 r10 r11 r12 r13 r14 r15 ra")[n]
@@ -39,7 +40,8 @@ var entryPattern = regexp.MustCompile(`FDE cie=\S+ pc=([0-9a-f]+)\.\.([0-9a-f]+)
 // alias is another name of the register in front.
 var alias = regexp.MustCompile(` \(\w+\)`)
 
-// readelf prints the rows of all functions: each must be the same here, at its beginning and to its end.
+// readelf prints the rows of all functions: each must be the same here, at its
+// beginning and to its end.
 func TestRowsAreThoseOfReadelf(t *testing.T) {
 	readelf, err := exec.LookPath("readelf")
 	if err != nil {
@@ -167,8 +169,9 @@ func compareRows(t *testing.T, readelf, path string) int {
 	return rows
 }
 
-// normal returns a cell as far as it can be told from others here: registers that are the same, and what is in registers
-// that the kernel does not give, are like those that nothing is known about.
+// normal returns a cell as far as it can be told from others here: registers
+// that are the same, and what is in registers that the kernel does not give,
+// are like those that nothing is known about.
 func (t *Table) normal(cell string) string {
 	if number, ok := strings.CutPrefix(cell, "r"); ok {
 		if n, err := strconv.Atoi(number); err == nil && n >= t.registers {

@@ -17,7 +17,8 @@ const (
 	isExpression             // it is what an expression comes to
 )
 
-// rule says how to find one value. Of the canonical frame address it is isRegister, with an offset, or isExpression.
+// rule says how to find one value. Of the canonical frame address it is
+// isRegister, with an offset, or isExpression.
 type rule struct {
 	kind       kind
 	register   uint8
@@ -45,7 +46,8 @@ type registerRule struct {
 	rule
 }
 
-// The instructions (DW_CFA_*). The first three have an operand in their lower six bits.
+// The instructions (DW_CFA_*). The first three have an operand in their lower
+// six bits.
 const (
 	opAdvance  = 0x40
 	opOffset   = 0x80
@@ -81,7 +83,8 @@ const (
 	opNegativeOffset         = 0x2f
 )
 
-// maxRemembered bounds the states that are remembered at a time. Compilers remember one or two.
+// maxRemembered bounds the states that are remembered at a time. Compilers
+// remember one or two.
 const maxRemembered = 64
 
 // interpreter executes instructions up to an address.
@@ -148,7 +151,8 @@ func (i *interpreter) execute(instructions code) error {
 	return nil
 }
 
-// advance executes an instruction that goes on to a later place of the function.
+// advance executes an instruction that goes on to a later place of the
+// function.
 func (i *interpreter) advance(c *cursor, op uint8) bool {
 	switch op {
 	case opSetLocation:
@@ -256,7 +260,8 @@ func (i *interpreter) state(c *cursor, op uint8) bool {
 	return true
 }
 
-// set gives a register a rule. Those of vector registers and the like are not kept.
+// set gives a register a rule. Those of vector registers and the like are not
+// kept.
 func (i *interpreter) set(number uint64, r rule) {
 	if number < MaxRegisters {
 		i.registers[number] = r

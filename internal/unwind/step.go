@@ -10,18 +10,19 @@ import (
 
 // State is what is known of the registers in a function on the stack.
 type State struct {
-	// PC is the instruction that is executed, or in all frames but the innermost one that will be when the called
-	// function returns.
+	// PC is the instruction that is executed, or in all frames but the
+	// innermost one that will be when the called function returns.
 	PC uint64
 
-	// Registers are by the numbers of DWARF. Those that a called function has overwritten without saving them are as it
-	// has left them.
+	// Registers are by the numbers of DWARF. Those that a called function has
+	// overwritten without saving them are as it has left them.
 	Registers [MaxRegisters]uint64
 
 	// lost are the registers whose value is not known, a bit for each.
 	lost uint64
 
-	// returned: PC is where a call returns to, so that the call, perhaps of another function's last line, is before it.
+	// returned: PC is where a call returns to, so that the call, perhaps of
+	// another function's last line, is before it.
 	returned bool
 }
 
@@ -40,7 +41,8 @@ func (s *State) set(number int, value uint64, ok bool) {
 	}
 }
 
-// Executes returns an address within the instruction that is executed: PC, or where a call returns to the byte before.
+// Executes returns an address within the instruction that is executed: PC, or
+// where a call returns to the byte before.
 func (s *State) Executes() uint64 {
 	if s.returned {
 		return s.PC - 1
@@ -63,10 +65,12 @@ func (m Memory) read(order binary.ByteOrder, address, size uint64) (uint64, bool
 	return c.unsigned(size), true
 }
 
-// Step makes of the state in a function that in its caller. The bias is what is to be added to addresses of the file for
-// those of the process. After an error the state is as before.
+// Step makes of the state in a function that in its caller. The bias is what is
+// to be added to addresses of the file for those of the process. After an error
+// the state is as before.
 //
-// Errors: ErrOutermost; ErrNoEntry; ErrMemory; another one where the information is damaged.
+// Errors: ErrOutermost; ErrNoEntry; ErrMemory; another one where the
+// information is damaged.
 func (t *Table) Step(state *State, bias uint64, m Memory) error {
 	r, err := t.row(state.Executes() - bias)
 	if err != nil {
@@ -150,9 +154,10 @@ func (t *Table) value(r *registerRule, s *State, frame uint64, m Memory) (uint64
 	return value, nil
 }
 
-// StepByFramePointer is [Table.Step] for code without call frame information: it takes the register that holds the frame
-// pointer on the machine to do so. It tells whether that can be: the frame is on the stack, above that of the function
-// called.
+// StepByFramePointer is [Table.Step] for code without call frame information:
+// it takes the register that holds the frame pointer on the machine to do so.
+// It tells whether that can be: the frame is on the stack, above that of the
+// function called.
 func StepByFramePointer(kernel elf.Machine, order binary.ByteOrder, s *State, m Memory) bool {
 	t := machines[kernel]
 	if t == nil || t.savedReturn == 0 {

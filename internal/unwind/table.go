@@ -19,16 +19,18 @@ const (
 	// maxEntries bounds the index that is made where the file has none.
 	maxEntries = 1 << 20
 
-	// maxRows bounds the rows that are kept, of some 200 bytes. A program calls from fewer places on its hot paths.
+	// maxRows bounds the rows that are kept, of some 200 bytes. A program calls
+	// from fewer places on its hot paths.
 	maxRows = 1 << 14
 
-	// maxInstructions bounds the bytes of the instructions for a function. The longest in a system with several compilers
-	// are 20,000 bytes.
+	// maxInstructions bounds the bytes of the instructions for a function. The
+	// longest in a system with several compilers are 20,000 bytes.
 	maxInstructions = 128 << 10
 )
 
 var (
-	// ErrNoTable: the file has no call frame information, or it is for a machine that this package does not know.
+	// ErrNoTable: the file has no call frame information, or it is for a
+	// machine that this package does not know.
 	ErrNoTable = errors.New("no call frame information")
 
 	// ErrNoEntry: there is none for this address.
@@ -43,14 +45,16 @@ var (
 	errDamaged = errors.New("damaged call frame information")
 )
 
-// Table is the call frame information of a file. It is not safe for concurrent use.
+// Table is the call frame information of a file. It is not safe for concurrent
+// use.
 type Table struct {
 	*machine
 	order  binary.ByteOrder
 	frames section // .eh_frame
 	header section // .eh_frame_hdr
 
-	// sorted is the index in the header: pairs of four bytes, where a function begins and where its entry is.
+	// sorted is the index in the header: pairs of four bytes, where a function
+	// begins and where its entry is.
 	sorted cursor
 	count  int
 
@@ -97,7 +101,8 @@ func Read(file io.ReaderAt) (t *Table, err error) {
 	return t, nil
 }
 
-// Size returns what the table takes in memory, in bytes, without the rows that have been used.
+// Size returns what the table takes in memory, in bytes, without the rows that
+// have been used.
 func (t *Table) Size() int { return len(t.frames.bytes) + len(t.header.bytes) + 16*len(t.index) }
 
 // prepare makes a table of its sections.
@@ -122,7 +127,8 @@ func (t *Table) find(f *elf.File) error {
 		t.frames, err = read(s, s.Addr, s.FileSize)
 		return err
 	}
-	// Without section headers the program headers lead there, but do not tell where it ends.
+	// Without section headers the program headers lead there, but do not tell
+	// where it ends.
 	c := t.headerCursor()
 	c.at = 1
 	encoding := c.u8()
@@ -223,7 +229,8 @@ func (t *Table) lookup(address uint64) (int, bool) {
 	return int(entry - t.frames.address), true
 }
 
-// row returns how to find the caller of the instruction at an address in the file.
+// row returns how to find the caller of the instruction at an address in the
+// file.
 func (t *Table) row(address uint64) (*row, error) {
 	if r, ok := t.rows[address]; ok {
 		if r == nil {

@@ -19,11 +19,13 @@ const (
 	framesAddress = 0x10000
 	codeAddress   = 0x4000
 	codeSize      = 0x100
-	// initial is what functions of x86-64 begin with: the canonical frame address is rsp+8, the return address below it.
+	// initial is what functions of x86-64 begin with: the canonical frame
+	// address is rsp+8, the return address below it.
 	initial = "\x0c\x07\x08\x90\x01"
 )
 
-// framesOf returns a section with one function of x86-64, whose addresses are absolute.
+// framesOf returns a section with one function of x86-64, whose addresses are
+// absolute.
 func framesOf(augmentation, data, common, instructions string) []byte {
 	order := binary.LittleEndian
 	record := func(b []byte, text string) []byte {
@@ -234,7 +236,8 @@ func TestSteps(t *testing.T) {
 	}
 }
 
-// A register that was saved where nothing has been copied is lost, but its function's caller is not.
+// A register that was saved where nothing has been copied is lost, but its
+// function's caller is not.
 func TestLostRegisters(t *testing.T) {
 	table := tableOf(framesOf("zR", "\x00", initial, "\x11\x06\x70"))
 	s := State{PC: codeAddress}
@@ -269,7 +272,8 @@ func TestStepsByFramePointer(t *testing.T) {
 	qt.Check(t, qt.IsFalse(StepByFramePointer(elf.EM_386, binary.LittleEndian, &State{}, words(1, 2))))
 }
 
-// Whatever a file says: no panic, an end, and all that is read lies in the sections.
+// Whatever a file says: no panic, an end, and all that is read lies in the
+// sections.
 func FuzzTable(f *testing.F) {
 	f.Add(framesOf("zR", "\x00", initial, "\x50\x0e\x10\x0a\x86\x02\x0b"), []byte("\x01\x00\x03\x3b\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00"), []byte{1, 2}, false)
 	f.Add(framesOf("zPLR", "\x9b\x01\x02\x03\x04\x1b\x00", initial, "\x0f\x0b\x77\x08\x80\x00\x3f\x1a\x3b\x2a\x33\x24\x22"), []byte{}, []byte{1, 2, 3, 4, 5, 6, 7, 8}, false)

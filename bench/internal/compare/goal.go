@@ -8,8 +8,8 @@ import (
 	"math"
 )
 
-// A Goal says what a contestant's work may cost: at most Times what Than costs, plus More. Without Than it is at most
-// More.
+// A Goal says what a contestant's work may cost: at most Times what Than costs,
+// plus More. Without Than it is at most More.
 type Goal struct {
 	// Text names the work where the contest's own title would not tell it.
 	Text string
@@ -23,7 +23,8 @@ type Goal struct {
 	Floor *Floor
 }
 
-// A Floor is who does the least that the work of a goal needs. Where even that is beyond the goal, nobody can meet it.
+// A Floor is who does the least that the work of a goal needs. Where even that
+// is beyond the goal, nobody can meet it.
 type Floor struct {
 	// Name is what a report calls it.
 	Name string
@@ -36,8 +37,9 @@ type Floor struct {
 // Verdict says whether a goal was met.
 type Verdict string
 
-// The verdicts. Unclear is a median beyond the limit with a spread that reaches to where the goal would be met. BelowFloor
-// is a goal that was not met and that the floor misses, too.
+// The verdicts. Unclear is a median beyond the limit with a spread that reaches
+// to where the goal would be met. BelowFloor is a goal that was not met and
+// that the floor misses, too.
 const (
 	Met        Verdict = "met"
 	Missed     Verdict = "missed"
@@ -50,7 +52,8 @@ const (
 type Outcome struct {
 	Goal
 	Verdict Verdict
-	// Limit, Measured and AtFloor are in words, the last one empty for a goal without a floor.
+	// Limit, Measured and AtFloor are in words, the last one empty for a goal
+	// without a floor.
 	Limit, Measured, AtFloor string
 }
 

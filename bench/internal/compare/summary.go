@@ -8,7 +8,8 @@ import (
 	"slices"
 )
 
-// A Summary is the median of some numbers, and the bounds within which eight of ten of them are.
+// A Summary is the median of some numbers, and the bounds within which eight of
+// ten of them are.
 type Summary struct{ Median, Low, High float64 }
 
 // Summarize returns NaNs for no numbers.

@@ -38,7 +38,8 @@ func Folder() (string, error) {
 	}
 }
 
-// Build builds a file of bench/build and returns its path. The error is one line.
+// Build builds a file of bench/build and returns its path. The error is one
+// line.
 func Build(name string) (string, error) {
 	folder, err := Folder()
 	if err != nil {
@@ -57,7 +58,8 @@ func Build(name string) (string, error) {
 	return filepath.Join(folder, "build", name), nil
 }
 
-// lock waits until nobody else builds here: another run must not start what is half written.
+// lock waits until nobody else builds here: another run must not start what is
+// half written.
 func lock(folder string) (unlock func() error, err error) {
 	f, err := os.Open(folder)
 	if err != nil {
@@ -160,7 +162,8 @@ func (p *Process) Number(words ...any) (float64, error) {
 	return strconv.ParseFloat(answer[0], 64)
 }
 
-// patience is how long a program may take to end. Some wait for the kernel to detach a hundred probes.
+// patience is how long a program may take to end. Some wait for the kernel to
+// detach a hundred probes.
 const patience = 2 * time.Minute
 
 // Close ends the program by ending its input, and waits for it.
@@ -184,8 +187,10 @@ func (p *Process) Interrupt() error {
 	return err
 }
 
-// Interrupt interrupts a program until it has ended, and kills it if it does not. Once is not enough: bpftrace 0.17 looks
-// for an interrupt only where one ends its waiting for events, so it misses one that comes while it prints them.
+// Interrupt interrupts a program until it has ended, and kills it if it does
+// not. Once is not enough: bpftrace 0.17 looks for an interrupt only where one
+// ends its waiting for events, so it misses one that comes while it prints
+// them.
 func Interrupt(process *os.Process, ended <-chan struct{}) {
 	kill := time.AfterFunc(patience, func() { process.Kill() })
 	defer kill.Stop()

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package synth writes ELF files with any number of probes, to be listed and attached to. A uprobe needs a file and not
-// a process, so nobody ever runs them.
+// Package synth writes ELF files with any number of probes, to be listed and
+// attached to. A uprobe needs a file and not a process, so nobody ever runs
+// them.
 package synth
 
 import (
@@ -15,12 +16,15 @@ import (
 	"runtime"
 )
 
-// File says what is in a file. Zero fields mean one of each, without semaphores.
+// File says what is in a file. Zero fields mean one of each, without
+// semaphores.
 type File struct {
 	Sites int
-	// Probes share the sites equally: probe_0 has the first of them. The provider is Provider.
+	// Probes share the sites equally: probe_0 has the first of them. The
+	// provider is Provider.
 	Probes int
-	// Specs is how many different argument strings there are. Sites take them in turn.
+	// Specs is how many different argument strings there are. Sites take them
+	// in turn.
 	Specs int
 	// Distance is the number of bytes from one site to the next, 64 if it is 0.
 	Distance int
@@ -40,7 +44,8 @@ const (
 	semaphoreSize   = 2
 )
 
-// Write writes the file, an ELF64 shared library for the machine that this program was built for.
+// Write writes the file, an ELF64 shared library for the machine that this
+// program was built for.
 func (f File) Write(path string) error {
 	f.Sites, f.Probes, f.Specs = max(f.Sites, 1), max(f.Probes, 1), max(f.Specs, 1)
 	if f.Distance == 0 {

@@ -18,11 +18,12 @@ import (
 )
 
 // AddLibraries adds what the archive's dynamic programs of that kind need to
-// start: the dynamic loader they name and, in the directory where it looks,
-// the shared libraries they ask for, and those that the libraries ask for. A
+// start: the dynamic loader they name and, in the directory where it looks, the
+// shared libraries they ask for, and those that the libraries ask for. A
 // library for such programs that is in the archive already, in any directory,
-// is not looked for. All others come from the first of the host's directories that has a
-// library of that name for such programs: dirs, then the program's own.
+// is not looked for. All others come from the first of the host's directories
+// that has a library of that name for such programs: dirs, then the program's
+// own.
 //
 // The result names the libraries that were not found, with a file that asks
 // for each. That is no error: the archive may hold files that nobody runs.

@@ -128,7 +128,8 @@ func readEvents(r io.Reader) (*tests, error) {
 			}
 		}
 	}
-	// A test that hangs takes the rest with it, and is not to be hidden by those that failed before.
+	// A test that hangs takes the rest with it, and is not to be hidden by
+	// those that failed before.
 	for _, test := range slices.Backward(began) {
 		if results[test] == "" {
 			results[test] = "fail"

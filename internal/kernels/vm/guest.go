@@ -37,7 +37,8 @@ const (
 // NewGuest returns a guest with the testdata of the module in the host's
 // directory module, and with them the traced programs, as far as they are
 // built. (Also those for other machines, which are small: there are tests of
-// what cannot be traced.) env is added to the environment of all tests ("NAME=value").
+// what cannot be traced.) env is added to the environment of all tests
+// ("NAME=value").
 func NewGuest(machine kernels.Machine, module string, env []string) (*Guest, error) {
 	g := &Guest{machine: machine, module: module}
 	g.env = append([]string{

@@ -8,8 +8,9 @@ import (
 	"github.com/gousdt/gousdt/argspec"
 )
 
-// Adder returns a program that fetches arguments, adds them up, and does nothing with the sum: what benchmarks of fetching
-// measure. Without arguments it is the empty program.
+// Adder returns a program that fetches arguments, adds them up, and does
+// nothing with the sum: what benchmarks of fetching measure. Without arguments
+// it is the empty program.
 func Adder(kernel Kernel, args []argspec.Arg) (asm.Instructions, error) {
 	f := newFetcher(newAssembler(), kernel, args)
 	end := f.label()

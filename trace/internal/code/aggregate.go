@@ -13,9 +13,11 @@ import (
 
 // Aggregation says what to compute in the kernel over many hits.
 //
-// Its map holds accumulators: for each processor a count and, as wanted, a sum, a minimum and a maximum, in this order,
-// 8 bytes each. Without keys it is an array, with an accumulator for each bucket of a histogram, or for each class of
-// the value. With keys it is a hash map, whose keys are laid out by KeyLayout.
+// Its map holds accumulators: for each processor a count and, as wanted, a sum,
+// a minimum and a maximum, in this order, 8 bytes each. Without keys it is an
+// array, with an accumulator for each bucket of a histogram, or for each class
+// of the value. With keys it is a hash map, whose keys are laid out by
+// KeyLayout.
 type Aggregation struct {
 	Map       int                      // descriptor
 	Applies   func(site *Site) bool    // whether it is about a site
@@ -30,7 +32,8 @@ type Aggregation struct {
 	Names     func(name string) uint32 // gives providers and probes a number, for keys that are one
 }
 
-// Latency says how the start and the end of something are matched. Aggregations with the same Latency share it.
+// Latency says how the start and the end of something are matched. Aggregations
+// with the same Latency share it.
 type Latency struct {
 	Starts     int // descriptor of the map: two words to the time of the start in nanoseconds
 	IsStart    func(site *Site) bool
@@ -45,8 +48,8 @@ type KeyPart struct {
 	Offset, Size int
 }
 
-// KeyLayout returns where the keys lie, and the size of all. Behind them stand the bucket of a histogram and the
-// classes of keys and value, each in 4 bytes.
+// KeyLayout returns where the keys lie, and the size of all. Behind them stand
+// the bucket of a histogram and the classes of keys and value, each in 4 bytes.
 func (a *Aggregation) KeyLayout() (parts []KeyPart, size int) {
 	for i := range a.Keys {
 		part := KeyPart{Offset: size, Size: 8}
@@ -94,13 +97,15 @@ const (
 	ClassFloat64  = float64bits
 )
 
-// ValueClass returns the class of the value from the classes in a key, KeyClass that of a key.
+// ValueClass returns the class of the value from the classes in a key, KeyClass
+// that of a key.
 func ValueClass(classes uint32) Class { return class(classes & 3) }
 
 // KeyClass returns the class of a key by its number.
 func KeyClass(classes uint32, key int) Class { return class(classes >> (2 * (key + 1)) & 3) }
 
-// MaxKeys is how many keys an aggregation can have: their classes share 32 bits with that of the value.
+// MaxKeys is how many keys an aggregation can have: their classes share 32 bits
+// with that of the value.
 const MaxKeys = 15
 
 // role is what a site has to do with an aggregation.
@@ -151,7 +156,8 @@ func (a *Aggregation) role(kernel Kernel, site *Site) (role, error) {
 	return r, nil
 }
 
-// aggregate emits an aggregation of this hit. A latency must be in the word of the stack at its place.
+// aggregate emits an aggregation of this hit. A latency must be in the word of
+// the stack at its place.
 func (b *builder) aggregate(a *Aggregation, r role, latency int) error {
 	done, unread := b.label(), b.label()
 	where := condition{kind: always}
@@ -225,7 +231,8 @@ func (b *builder) accumulate(a *Aggregation, latency int, unread label) {
 		if a.Histogram == nil {
 			b.emit(asm.Mov.Imm(asm.R3, 0))
 		} else {
-			// Buckets have no class: there is one row, whether an argument has a sign or not.
+			// Buckets have no class: there is one row, whether an argument has
+			// a sign or not.
 			valueClass = unsigned
 		}
 		b.emit(asm.StoreMem(asm.R10, int16(tail), asm.R3, asm.Word))
@@ -237,7 +244,8 @@ func (b *builder) accumulate(a *Aggregation, latency int, unread label) {
 	b.place(full)
 }
 
-// find sets R7 to the accumulator, and makes one where there is none. It returns where it goes if there is no room.
+// find sets R7 to the accumulator, and makes one where there is none. It
+// returns where it goes if there is no room.
 func (b *builder) find(a *Aggregation, key int) (full label) {
 	missing, found := b.label(), b.label()
 	full = b.label()
@@ -263,7 +271,8 @@ func (b *builder) find(a *Aggregation, key int) (full label) {
 			b.emit(asm.LoadMapPtr(asm.R1, a.Map), asm.Mov.Imm(asm.R4, updateNoExist))
 			b.call(asm.FnMapUpdateElem)
 			look()
-			// Another processor may have made it: then the update failed and the look-up does not.
+			// Another processor may have made it: then the update failed and
+			// the look-up does not.
 			b.jumpIfImm(asm.JNE, asm.R0, 0, asm.R1, found)
 		}
 		b.count(CounterKeys)
@@ -290,7 +299,8 @@ func (b *builder) addValue(a *Aggregation, c class) {
 		b.emit(asm.Mov.Reg(asm.R1, asm.R2))
 	}
 	if a.Min {
-		// A minimum is the maximum of the complements, so that 0 is what a new accumulator begins with.
+		// A minimum is the maximum of the complements, so that 0 is what a new
+		// accumulator begins with.
 		b.emit(asm.Xor.Imm(asm.R2, -1))
 		b.raise(at)
 		at += 8
@@ -313,13 +323,15 @@ func (b *builder) sortable(c class) {
 		if c == float32bits {
 			b.emit(asm.LSh.Imm(asm.R2, 32))
 		}
-		// Of a negative number all bits are turned over, of another one the sign.
+		// Of a negative number all bits are turned over, of another one the
+		// sign.
 		b.emit(asm.Mov.Reg(asm.R4, asm.R2), asm.ArSh.Imm(asm.R4, 63), asm.LoadImm(asm.R3, math.MinInt64, asm.DWord),
 			asm.Or.Reg(asm.R4, asm.R3), asm.Xor.Reg(asm.R2, asm.R4))
 	}
 }
 
-// Unsortable undoes for a number of the given class what accumulators keep of a maximum, or with min of a minimum.
+// Unsortable undoes for a number of the given class what accumulators keep of a
+// maximum, or with min of a minimum.
 func Unsortable(c Class, kept uint64, min bool) uint64 {
 	if min {
 		kept = ^kept
@@ -340,8 +352,9 @@ func Unsortable(c Class, kept uint64, min bool) uint64 {
 	return kept
 }
 
-// exchanges is how often raise tries. A try fails only where this hit was preempted, within three instructions, by
-// another one that raised the same number.
+// exchanges is how often raise tries. A try fails only where this hit was
+// preempted, within three instructions, by another one that raised the same
+// number.
 const exchanges = 4
 
 // raise sets a word of the accumulator to R2 if that is greater.

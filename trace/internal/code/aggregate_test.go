@@ -50,7 +50,8 @@ func valueIn(c Class, bits uint64) expr.Value {
 	}
 }
 
-// Hits with random arguments, aggregated by one of them and by the command, come to what they should.
+// Hits with random arguments, aggregated by one of them and by the command,
+// come to what they should.
 func TestAccumulatorsHoldWhatHasBeenAdded(t *testing.T) {
 	for _, k := range testKernels {
 		t.Run(k.name, func(t *testing.T) {

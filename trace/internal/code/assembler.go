@@ -13,14 +13,16 @@ import (
 // stackSize is what the kernel gives a BPF program (MAX_BPF_STACK).
 const stackSize = 512
 
-// errStack is the reason why a block cannot be built that needs more stack than there is.
+// errStack is the reason why a block cannot be built that needs more stack than
+// there is.
 var errStack = errors.New("needs more than the 512 bytes of a BPF program's stack: use fewer or shorter keys and texts")
 
 // label names a place in the code, to be jumped to.
 type label int
 
-// assembler collects the instructions of a block. What cannot be reached is left out in the end, since the kernel refuses
-// it, so that those who emit need not care.
+// assembler collects the instructions of a block. What cannot be reached is
+// left out in the end, since the kernel refuses it, so that those who emit need
+// not care.
 type assembler struct {
 	ins    []asm.Instruction
 	jumps  map[int]label // index of a jump: where it goes
@@ -58,7 +60,8 @@ func (a *assembler) jumpIf(op asm.JumpOp, dst, src asm.Register, to label) {
 	a.jumpTo(asm.Instruction{OpCode: op.Op(asm.RegSource), Dst: dst, Src: src}, to)
 }
 
-// jumpIfImm compares a register with 64 bits, which takes another register if they are not 32 bits extended by sign.
+// jumpIfImm compares a register with 64 bits, which takes another register if
+// they are not 32 bits extended by sign.
 func (a *assembler) jumpIfImm(op asm.JumpOp, dst asm.Register, value uint64, scratch asm.Register, to label) {
 	if fits32(value) {
 		a.jumpTo(asm.Instruction{OpCode: op.Op(asm.ImmSource), Dst: dst, Constant: int64(value)}, to)
@@ -84,16 +87,19 @@ func (a *assembler) set(dst asm.Register, value uint64) {
 	a.emit(asm.LoadImm(dst, int64(value), asm.DWord))
 }
 
-// compareExchange sets a word of memory to src if it is R0, and R0 to what the word was.
+// compareExchange sets a word of memory to src if it is R0, and R0 to what the
+// word was.
 //
-// cilium/ebpf v0.22.0 encodes each atomic operation as an addition unless its immediate is given beside it.
+// cilium/ebpf v0.22.0 encodes each atomic operation as an addition unless its
+// immediate is given beside it.
 func (a *assembler) compareExchange(base asm.Register, offset int16, src asm.Register) {
 	ins := asm.CmpXchg.Mem(base, src, asm.DWord, offset)
 	ins.Constant = bpfCmpXchg
 	a.emit(ins)
 }
 
-// bpfCmpXchg is the immediate of an atomic compare and exchange (BPF_CMPXCHG | BPF_FETCH).
+// bpfCmpXchg is the immediate of an atomic compare and exchange (BPF_CMPXCHG |
+// BPF_FETCH).
 const bpfCmpXchg = 0xf1
 
 // add adds 64 bits, which takes another register as in jumpIfImm.
@@ -130,7 +136,8 @@ func (a *assembler) setField(base asm.Register, offset int, value uint64, scratc
 	a.emit(asm.StoreMem(base, int16(offset), scratch, asm.DWord))
 }
 
-// alloc takes bytes of the stack, aligned to 8, and returns their offset from R10.
+// alloc takes bytes of the stack, aligned to 8, and returns their offset from
+// R10.
 func (a *assembler) alloc(size int) int {
 	a.used += (size + 7) &^ 7
 	if a.used > stackSize {
@@ -139,7 +146,8 @@ func (a *assembler) alloc(size int) int {
 	return -a.used
 }
 
-// scratch emits code whose own part of the stack can be used for something else behind it.
+// scratch emits code whose own part of the stack can be used for something else
+// behind it.
 func (a *assembler) scratch(emit func()) {
 	used := a.used
 	emit()
@@ -155,7 +163,8 @@ func (a *assembler) fail(err error) {
 // later has code emitted behind everything else.
 func (a *assembler) later(emit func()) { a.deferred = append(a.deferred, emit) }
 
-// finish emits the deferred code, leaves out what cannot be reached, and resolves all jumps.
+// finish emits the deferred code, leaves out what cannot be reached, and
+// resolves all jumps.
 func (a *assembler) finish() (asm.Instructions, error) {
 	for len(a.deferred) > 0 {
 		emit := a.deferred[0]
@@ -171,8 +180,9 @@ func (a *assembler) finish() (asm.Instructions, error) {
 		return nil, err
 	}
 
-	// at is where an instruction comes to stand, counted as the kernel does: in 8 bytes, of which a load of 64 bits
-	// takes two. One that is left out has the place of the next one.
+	// at is where an instruction comes to stand, counted as the kernel does: in
+	// 8 bytes, of which a load of 64 bits takes two. One that is left out has
+	// the place of the next one.
 	at := make([]int, len(a.ins)+1)
 	for i := len(a.ins) - 1; i >= 0; i-- {
 		// A jump to what follows it is none.
@@ -203,7 +213,8 @@ func (a *assembler) finish() (asm.Instructions, error) {
 	return kept, nil
 }
 
-// invert has a conditional jump over a jump go where that goes, on the opposite condition.
+// invert has a conditional jump over a jump go where that goes, on the opposite
+// condition.
 func (a *assembler) invert() {
 	for i, over := range a.jumps {
 		opposite, conditional := opposites[a.ins[i].OpCode.JumpOp()]

@@ -18,8 +18,8 @@ type Site struct {
 	Cookie         uint64 // of the attachment, as expressions see it
 	Args           []argspec.Arg
 
-	// Fixed: the code is for this site alone and knows its ID. Otherwise the ID is in the BPF cookie, and equal
-	// sites can share the code.
+	// Fixed: the code is for this site alone and knows its ID. Otherwise the ID
+	// is in the BPF cookie, and equal sites can share the code.
 	Fixed bool
 	ID    uint32
 }
@@ -31,7 +31,8 @@ type Plan struct {
 	Events   *Events    // nil: none are sent
 	Counters int        // descriptor of the map of counters
 
-	// PageIn: the program may sleep, and memory that is not there is paged in (Linux 6.0).
+	// PageIn: the program may sleep, and memory that is not there is paged in
+	// (Linux 6.0).
 	PageIn bool
 
 	Aggregations []*Aggregation
@@ -66,7 +67,8 @@ type builder struct {
 	usesID bool
 }
 
-// Block generates the code for a site. It returns nil where nothing ever is to be done there.
+// Block generates the code for a site. It returns nil where nothing ever is to
+// be done there.
 func (p *Plan) Block(site *Site) (*Block, error) {
 	block, err := p.block(site, false)
 	if errors.Is(err, errStack) {
@@ -93,9 +95,11 @@ func (p *Plan) block(site *Site, alone bool) (*Block, error) {
 	return &Block{Instructions: instructions, Record: record, UsesID: b.usesID}, nil
 }
 
-// hit emits all that is to be done at a hit, and tells whether there is something.
+// hit emits all that is to be done at a hit, and tells whether there is
+// something.
 func (b *builder) hit() (record *Record, something bool, err error) {
-	// Ends come first, so that a probe can be the end of one interval and the start of the next.
+	// Ends come first, so that a probe can be the end of one interval and the
+	// start of the next.
 	for _, l := range b.plan.Latencies {
 		if !l.IsDone(b.site) {
 			continue

@@ -60,11 +60,13 @@ func (b *builder) captureLength(r *Record, c *CapturePlace, failed label) {
 		b.fromRecord(asm.R9, r, c.Length)
 		b.extend(asm.R9, arg)
 	}
-	// The status has no room for lengths that a signed number has not, and a negative length is none.
+	// The status has no room for lengths that a signed number has not, and a
+	// negative length is none.
 	b.jumpIfImm(asm.JSLT, asm.R9, 0, asm.R1, failed)
 }
 
-// setCaptureSize sets R2 to as many of the bytes asked for as there is room for.
+// setCaptureSize sets R2 to as many of the bytes asked for as there is room
+// for.
 func (b *builder) setCaptureSize(c *CapturePlace) {
 	if c.Length == None {
 		b.emit(asm.Mov.Imm(asm.R2, int32(c.Max)))

@@ -11,7 +11,8 @@ import (
 	"github.com/gousdt/gousdt/trace/internal/expr"
 )
 
-// condition emits what goes to ifFalse unless a condition holds, and returns what is loaded there.
+// condition emits what goes to ifFalse unless a condition holds, and returns
+// what is loaded there.
 func (f *fetcher) condition(c *condition, ifFalse label) (otherwise map[int]bool) {
 	switch c.kind {
 	case never:
@@ -95,8 +96,9 @@ func (f *fetcher) compareNumbers(c *condition, ifFalse label) {
 	}
 }
 
-// compareOperands compares two values of the hit, as the numbers they are: where only one has a sign and is below zero
-// the bits alone would compare wrongly.
+// compareOperands compares two values of the hit, as the numbers they are:
+// where only one has a sign and is below zero the bits alone would compare
+// wrongly.
 func (f *fetcher) compareOperands(c *condition, ifFalse label) {
 	f.operand(asm.R9, &c.left)
 	f.operand(asm.R1, &c.right)
@@ -118,7 +120,8 @@ func (f *fetcher) compareOperands(c *condition, ifFalse label) {
 	f.place(holds)
 }
 
-// operand emits the value of an operand. An argument in memory must be on the stack.
+// operand emits the value of an operand. An argument in memory must be on the
+// stack.
 func (f *fetcher) operand(dst asm.Register, o *operand) {
 	switch o.term.Source {
 	case expr.Argument:
@@ -144,8 +147,8 @@ func (f *fetcher) operand(dst asm.Register, o *operand) {
 	}
 }
 
-// compareFloat compares floats as integers: the bits of positive ones are ordered as the numbers are, those of negative
-// ones the other way round.
+// compareFloat compares floats as integers: the bits of positive ones are
+// ordered as the numbers are, those of negative ones the other way round.
 func (f *fetcher) compareFloat(c *condition, ifFalse label) {
 	holds, number := f.label(), f.label()
 	f.operand(asm.R1, &c.left)
@@ -180,7 +183,8 @@ func sortable(c class, value float64) uint64 {
 	return bits ^ uint64(int64(bits)>>63)>>1
 }
 
-// compareText compares what an argument that has been loaded points to, or the name of the command, with a text.
+// compareText compares what an argument that has been loaded points to, or the
+// name of the command, with a text.
 func (f *fetcher) compareText(c *condition, ifFalse label) {
 	literal := []byte(c.right.term.Text)
 	differs, holds := ifFalse, f.label()
@@ -204,8 +208,8 @@ func (f *fetcher) compareText(c *condition, ifFalse label) {
 }
 
 func (f *fetcher) compareString(c *condition, literal []byte, differs, unreadable label) {
-	// One byte more than the text and its terminator tells a longer string; a string that is cut to the text's own
-	// length need not end there.
+	// One byte more than the text and its terminator tells a longer string; a
+	// string that is cut to the text's own length need not end there.
 	length, size := len(literal)+1, len(literal)+2
 	if limit := c.left.term.Max; limit > 0 && limit == len(literal) {
 		size = length
@@ -213,7 +217,8 @@ func (f *fetcher) compareString(c *condition, literal []byte, differs, unreadabl
 		literal = append(literal, 0)
 	}
 	at := f.alloc(size)
-	// An address of 32 bits has no sign, whatever the argument's description says.
+	// An address of 32 bits has no sign, whatever the argument's description
+	// says.
 	f.readText(asm.R10, at, size, func(dst asm.Register) { f.raw(dst, c.left.term.Index) })
 	f.jumpIfImm(asm.JSLT, asm.R0, 0, asm.R1, unreadable)
 	unlike := asm.JNE
@@ -224,7 +229,8 @@ func (f *fetcher) compareString(c *condition, literal []byte, differs, unreadabl
 	f.compareBytes(at, literal, differs)
 }
 
-// compareBytes compares the stack with bytes, eight at a time. The stack there must be aligned to 8.
+// compareBytes compares the stack with bytes, eight at a time. The stack there
+// must be aligned to 8.
 func (f *fetcher) compareBytes(at int, want []byte, differs label) {
 	for len(want) > 0 {
 		size := 8

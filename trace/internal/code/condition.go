@@ -12,11 +12,13 @@ import (
 	"github.com/gousdt/gousdt/trace/internal/expr"
 )
 
-// condition is what is left of an expr.Node at a site: what is known there has been decided, negations have been moved
-// into the comparisons.
+// condition is what is left of an expr.Node at a site: what is known there has
+// been decided, negations have been moved into the comparisons.
 //
-// A comparison holds only if its values can be read, and so does its negation: that of a value which cannot be read is
-// neither true nor false. As no negation is left above the comparisons, "does not hold" is all that must be told.
+// A comparison holds only if its values can be read, and so does its negation:
+// that of a value which cannot be read is neither true nor false. As no
+// negation is left above the comparisons, "does not hold" is all that must be
+// told.
 type condition struct {
 	kind  conditionKind
 	parts []condition // of all and any
@@ -26,7 +28,8 @@ type condition struct {
 	left  operand
 	right operand
 
-	// unordered tells whether it holds where one of the two is a float that is not a number.
+	// unordered tells whether it holds where one of the two is a float that is
+	// not a number.
 	unordered bool
 }
 
@@ -88,13 +91,15 @@ func (s *Site) resolve(kernel Kernel, node *expr.Node, negated bool) (condition,
 	if node.Left.IsText() || node.Right.IsText() {
 		return s.resolveText(kernel, op, node.Left, node.Right), nil
 	}
-	// What is not a number is unequal to everything, and neither less nor greater.
+	// What is not a number is unequal to everything, and neither less nor
+	// greater.
 	unordered := (node.Op == expr.NotEqual) != negated
 	return s.resolveNumbers(kernel, op, node.Left, node.Right, unordered)
 }
 
 func (s *Site) resolveList(kernel Kernel, node *expr.Node, negated bool) (condition, error) {
-	// In a conjunction one part that never holds decides, in a disjunction one that always does.
+	// In a conjunction one part that never holds decides, in a disjunction one
+	// that always does.
 	c := condition{kind: all}
 	deciding, neutral := never, always
 	if (node.Op == expr.Or) != negated {
@@ -124,13 +129,15 @@ func (s *Site) resolveList(kernel Kernel, node *expr.Node, negated bool) (condit
 	case len(c.parts) == 1:
 		return c.parts[0], nil
 	default:
-		// What needs no memory of the traced process is asked first: a read costs as much as fifty comparisons.
+		// What needs no memory of the traced process is asked first: a read
+		// costs as much as fifty comparisons.
 		slices.SortStableFunc(c.parts, func(a, b condition) int { return cmp.Compare(s.reads(&a), s.reads(&b)) })
 		return c, nil
 	}
 }
 
-// reads returns how many values a condition may have to read from the memory of the traced process.
+// reads returns how many values a condition may have to read from the memory of
+// the traced process.
 func (s *Site) reads(c *condition) (n int) {
 	for i := range c.parts {
 		n += s.reads(&c.parts[i])
@@ -193,7 +200,8 @@ func (s *Site) resolveNumbers(kernel Kernel, op expr.Op, a, b expr.Term, unorder
 	return s.compareInteger(op, left, right)
 }
 
-// operand returns what is known of a term; ok is false where the value cannot be fetched at the site.
+// operand returns what is known of a term; ok is false where the value cannot
+// be fetched at the site.
 func (s *Site) operand(kernel Kernel, t expr.Term) (o operand, ok bool) {
 	o.term = t
 	switch t.Source {
@@ -243,7 +251,8 @@ func (s *Site) compareInteger(op expr.Op, left, right operand) (condition, error
 			return condition{}, fmt.Errorf("%s is an integer: it cannot be compared with %g", s.describe(left.term), right.value.Float)
 		}
 		if whole != right.value.Float {
-			// No integer is equal to it: what is not above the integer below it is less.
+			// No integer is equal to it: what is not above the integer below it
+			// is less.
 			switch op {
 			case expr.Equal, expr.NotEqual:
 				return s.whatever(left, op == expr.NotEqual), nil
@@ -307,7 +316,8 @@ func (s *Site) readable(kernel Kernel, index int) bool {
 	return index < len(s.Args) && s.Args[index].CheckKernel(kernel.Machine) == nil
 }
 
-// whatever decides a comparison whose outcome does not depend on the value. It still holds only if that can be read.
+// whatever decides a comparison whose outcome does not depend on the value. It
+// still holds only if that can be read.
 func (s *Site) whatever(o operand, holds bool) condition {
 	if holds && o.term.Source == expr.Argument && s.Args[o.term.Index].Kind == argspec.Memory {
 		return condition{kind: canBeRead, left: o}

@@ -28,7 +28,8 @@ const (
 	isTrue
 )
 
-// evaluate says what a condition is at a hit, by exact arithmetic and the rules of logic with three values.
+// evaluate says what a condition is at a hit, by exact arithmetic and the rules
+// of logic with three values.
 func (w *world) evaluate(k Kernel, node *expr.Node) truth {
 	switch node.Op {
 	case expr.Not:
@@ -66,8 +67,8 @@ func truthOf(holds bool) truth {
 	return isFalse
 }
 
-// number returns the exact value of a term, nil for what is not a number. A literal is rounded to the precision of
-// what it is compared with.
+// number returns the exact value of a term, nil for what is not a number. A
+// literal is rounded to the precision of what it is compared with.
 func (w *world) number(k Kernel, t, other expr.Term) (*big.Float, bool) {
 	exact := func() *big.Float { return new(big.Float).SetPrec(500) }
 	integer := func(v uint64) (*big.Float, bool) {
@@ -181,7 +182,8 @@ func (w *world) text(address uint64, limit int) ([]byte, bool) {
 	return text, true
 }
 
-// randomCondition makes up a condition over the arguments of a hit, with numbers that are close to them.
+// randomCondition makes up a condition over the arguments of a hit, with
+// numbers that are close to them.
 func (w *world) randomCondition(k Kernel, random *rand.Rand, depth int) string {
 	if depth > 0 {
 		switch a, b := w.randomCondition(k, random, depth-1), w.randomCondition(k, random, depth-1); random.IntN(5) {
@@ -219,7 +221,8 @@ func (w *world) randomCondition(k Kernel, random *rand.Rand, depth int) string {
 	return fmt.Sprintf("%s %s %s", argument, op, w.randomNumber(k, random, index))
 }
 
-// randomNumber returns a number that an argument is likely to be equal to, or close.
+// randomNumber returns a number that an argument is likely to be equal to, or
+// close.
 func (w *world) randomNumber(k Kernel, random *rand.Rand, index int) string {
 	if index >= len(w.args) {
 		return "1"
@@ -271,7 +274,8 @@ func (w *world) randomText(k Kernel, random *rand.Rand, index int, op string) st
 	return term + " " + op + " " + strconv.Quote(string(literal))
 }
 
-// Whatever the condition and the arguments, the program finds what exact arithmetic finds.
+// Whatever the condition and the arguments, the program finds what exact
+// arithmetic finds.
 func TestConditionsHoldWhereTheyShould(t *testing.T) {
 	for _, k := range testKernels {
 		t.Run(k.name, func(t *testing.T) {

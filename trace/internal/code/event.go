@@ -18,13 +18,16 @@ type Events struct {
 	Frames   int // of the user stack, 0 for none
 	Copy     int // bytes of the user stack, a multiple of CopyUnit, with the registers; 0 for none
 
-	// Captures returns what to bring from behind the arguments of a site, at most one for each.
+	// Captures returns what to bring from behind the arguments of a site, at
+	// most one for each.
 	Captures func(*Site) []Capture
 
-	// Batch: the reader looks by itself from time to time and is woken only when the ring buffer fills.
+	// Batch: the reader looks by itself from time to time and is woken only
+	// when the ring buffer fills.
 	Batch bool
 
-	// Stop is the descriptor of an array map of one u64, or None. Once a record is lost, nothing is sent any more.
+	// Stop is the descriptor of an array map of one u64, or None. Once a record
+	// is lost, nothing is sent any more.
 	Stop int
 }
 
@@ -34,7 +37,8 @@ const (
 	ringForceWakeup = 2
 	ringAvailable   = 0 // BPF_RB_AVAIL_DATA
 
-	// ringHeader is what a record takes beside its own size (BPF_RINGBUF_HDR_SZ).
+	// ringHeader is what a record takes beside its own size
+	// (BPF_RINGBUF_HDR_SZ).
 	ringHeader = 8
 )
 
@@ -104,7 +108,8 @@ func (b *builder) event(e *Events) *Record {
 	return record
 }
 
-// reachable tells whether all that is stored by an instruction lies within the reach of its offset.
+// reachable tells whether all that is stored by an instruction lies within the
+// reach of its offset.
 func (b *builder) reachable(r *Record) bool {
 	for _, p := range r.Args {
 		if p.Value > math.MaxInt16 && p.Failed == None {
@@ -156,8 +161,8 @@ func (b *builder) arguments(r *Record, groups []group) {
 	}
 }
 
-// fromRecord emits the value of an argument, extended by zeros, that is on the stack or has been read to the record.
-// One that could not be read is 0.
+// fromRecord emits the value of an argument, extended by zeros, that is on the
+// stack or has been read to the record. One that could not be read is 0.
 func (b *builder) fromRecord(dst asm.Register, r *Record, index int) {
 	p := r.Args[index]
 	if p.Failed == None {
@@ -181,8 +186,10 @@ func (b *builder) submit(e *Events, size int) {
 	b.call(asm.FnRingbufSubmit)
 }
 
-// wakeSeldom sets R2 so that the reader is woken only where this record fills another quarter of the ring buffer. Should
-// records of several processors jump over that point at the same moment, the reader comes by itself a little later.
+// wakeSeldom sets R2 so that the reader is woken only where this record fills
+// another quarter of the ring buffer. Should records of several processors jump
+// over that point at the same moment, the reader comes by itself a little
+// later.
 func (b *builder) wakeSeldom(e *Events, size int) {
 	quiet := b.label()
 	b.emit(asm.LoadMapPtr(asm.R1, e.Ring), asm.Mov.Imm(asm.R2, ringAvailable))

@@ -17,18 +17,21 @@ type fetcher struct {
 	kernel Kernel
 	args   []argspec.Arg
 
-	// stack tells where the bytes of an argument in memory lie on the stack, once something has loaded them, and
-	// loaded tells of which this is certain at this place of the code.
+	// stack tells where the bytes of an argument in memory lie on the stack,
+	// once something has loaded them, and loaded tells of which this is certain
+	// at this place of the code.
 	stack  map[int]int
 	loaded map[int]bool
 
-	// merged tells what reads an argument together with others, while merging, and restart where to go if that fails.
+	// merged tells what reads an argument together with others, while merging,
+	// and restart where to go if that fails.
 	merged  map[int]*placedGroup
 	merging bool
 	restart label
 	alone   bool // nothing is to be merged but what is loaded at once
 
-	// pageIn has memory that is not there read by a helper that may sleep until it is.
+	// pageIn has memory that is not there read by a helper that may sleep until
+	// it is.
 	pageIn bool
 }
 
@@ -55,8 +58,9 @@ func (f *fetcher) processorID() {
 	f.place(none)
 }
 
-// numbers emits the numbers of process and thread in R0, as bpf_get_current_pid_tgid gives them: process<<32 | thread. It
-// changes R1 to R5.
+// numbers emits the numbers of process and thread in R0, as
+// bpf_get_current_pid_tgid gives them: process<<32 | thread. It changes R1 to
+// R5.
 func (f *fetcher) numbers() {
 	if f.kernel.PIDs == nil {
 		f.call(asm.FnGetCurrentPidTgid)
@@ -70,7 +74,8 @@ func (f *fetcher) numbers() {
 	f.addressOf(asm.R3, asm.R10, at)
 	f.emit(asm.Mov.Imm(asm.R4, 8))
 	f.call(asm.FnGetNsCurrentPidTgid)
-	// Where it fails, with EINVAL for a task of another namespace, it has stored zeroes.
+	// Where it fails, with EINVAL for a task of another namespace, it has
+	// stored zeroes.
 	f.emit(asm.LoadMem(asm.R0, asm.R10, int16(at), asm.DWord))
 	if f.kernel.bigEndian() {
 		f.emit(asm.Mov.Reg(asm.R1, asm.R0), asm.RSh.Imm(asm.R1, 32), asm.LSh.Imm(asm.R0, 32), asm.Or.Reg(asm.R0, asm.R1))
@@ -85,7 +90,8 @@ func (f *fetcher) readable(index int) bool {
 // inMemory tells whether an argument must be read by a helper, and so can fail.
 func (f *fetcher) inMemory(index int) bool { return f.args[index].Kind == argspec.Memory }
 
-// raw emits the value of an argument, extended by zeros. One in memory must be on the stack.
+// raw emits the value of an argument, extended by zeros. One in memory must be
+// on the stack.
 func (f *fetcher) raw(dst asm.Register, index int) {
 	arg := &f.args[index]
 	switch arg.Kind {
@@ -98,7 +104,8 @@ func (f *fetcher) raw(dst asm.Register, index int) {
 	}
 }
 
-// value emits the value of an argument, extended as its description says. One in memory must be on the stack.
+// value emits the value of an argument, extended as its description says. One
+// in memory must be on the stack.
 func (f *fetcher) value(dst asm.Register, index int) {
 	arg := &f.args[index]
 	if arg.Kind == argspec.Constant {
@@ -109,7 +116,8 @@ func (f *fetcher) value(dst asm.Register, index int) {
 	f.extend(dst, arg)
 }
 
-// extend emits what makes of a value extended by zeros one that is extended by its sign, if the argument has one.
+// extend emits what makes of a value extended by zeros one that is extended by
+// its sign, if the argument has one.
 func (f *fetcher) extend(dst asm.Register, arg *argspec.Arg) {
 	if unused := int32(64 - 8*arg.Size); arg.Signed && unused > 0 {
 		f.emit(asm.LSh.Imm(dst, unused), asm.ArSh.Imm(dst, unused))
@@ -176,8 +184,8 @@ func (f *fetcher) index(dst asm.Register, g *group) {
 	}
 }
 
-// load brings arguments in memory to the stack, and goes to fail if one cannot be read. Others are left as they are. It
-// returns what is loaded there.
+// load brings arguments in memory to the stack, and goes to fail if one cannot
+// be read. Others are left as they are. It returns what is loaded there.
 func (f *fetcher) load(fail label, indices ...int) (atFail map[int]bool) {
 	for _, i := range indices {
 		if g := f.merged[i]; f.merging && f.usable(g) {
@@ -194,7 +202,8 @@ func (f *fetcher) load(fail label, indices ...int) (atFail map[int]bool) {
 		switch {
 		case !f.inMemory(i) || f.loaded[i]:
 		case placed:
-			// Another branch has loaded it. Where the branches meet it must be at one place.
+			// Another branch has loaded it. Where the branches meet it must be
+			// at one place.
 			f.loaded[i] = true
 			for _, g := range f.groups([]int{i}) {
 				f.read(&g, asm.R10, at, func(int) { f.jump(fail) })
@@ -222,8 +231,9 @@ func (f *fetcher) apart(emit func()) {
 	f.loaded = before
 }
 
-// read reads the arguments of a group to a place relative to a register, their bytes as they lie in the traced
-// process. If that fails it reads them one by one, and emits what failed wants for each that still cannot be read.
+// read reads the arguments of a group to a place relative to a register, their
+// bytes as they lie in the traced process. If that fails it reads them one by
+// one, and emits what failed wants for each that still cannot be read.
 func (f *fetcher) read(g *group, base asm.Register, offset int, failed func(index int)) {
 	one, done := f.label(), f.label()
 	f.readTogether(g, base, offset, one)
@@ -235,11 +245,13 @@ func (f *fetcher) read(g *group, base asm.Register, offset int, failed func(inde
 	})
 }
 
-// readTogether reads the arguments of a group by one call, and goes to fail if that fails.
+// readTogether reads the arguments of a group by one call, and goes to fail if
+// that fails.
 func (f *fetcher) readTogether(g *group, base asm.Register, offset int, fail label) {
 	f.address(asm.R3, g, g.low, asm.R4)
 	if span := g.span(); len(g.args) > 1 && g.wraps {
-		// The bytes of one read do not wrap, so it must not cross the end of the 32-bit addresses.
+		// The bytes of one read do not wrap, so it must not cross the end of
+		// the 32-bit addresses.
 		f.jumpIfImm(asm.JGT, asm.R3, 1<<32-uint64(span), asm.R4, fail)
 	}
 	f.readUser(asm.FnProbeReadUser, base, offset, g.span())
@@ -271,8 +283,9 @@ func (f *fetcher) readUser(helper asm.BuiltinFunc, base asm.Register, offset, si
 	f.call(helper)
 }
 
-// readText reads a text, at most size bytes with the zero that ends it, from an address that pointer emits, and leaves
-// the helper's answer in R0: the number of bytes with the zero, or a negative error.
+// readText reads a text, at most size bytes with the zero that ends it, from an
+// address that pointer emits, and leaves the helper's answer in R0: the number
+// of bytes with the zero, or a negative error.
 func (f *fetcher) readText(base asm.Register, offset, size int, pointer func(dst asm.Register)) {
 	read := func() {
 		pointer(asm.R3)
@@ -287,7 +300,8 @@ func (f *fetcher) readText(base asm.Register, offset, size int, pointer func(dst
 	f.place(done)
 	f.later(func() {
 		f.place(missing)
-		// There is no such helper that may sleep. Reading a byte brings its page; the text may reach into the next.
+		// There is no such helper that may sleep. Reading a byte brings its
+		// page; the text may reach into the next.
 		for _, nextPage := range []bool{false, true} {
 			pointer(asm.R3)
 			if nextPage {

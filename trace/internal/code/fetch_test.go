@@ -148,7 +148,8 @@ func TestNeighboursAreReadApartWhereOneIsMissing(t *testing.T) {
 	}
 }
 
-// A 32-bit program's address wraps at 4 GiB, and so do the addresses of neighbours on both sides of it.
+// A 32-bit program's address wraps at 4 GiB, and so do the addresses of
+// neighbours on both sides of it.
 func TestAddressesOf32BitProgramsWrap(t *testing.T) {
 	m := newBPFMachine(binary.LittleEndian)
 	k := testKernels[1]
@@ -170,7 +171,8 @@ func TestAddressesOf32BitProgramsWrap(t *testing.T) {
 	}
 }
 
-// What is not in memory is paged in where that is wanted: arguments, texts over the end of a page, and bytes.
+// What is not in memory is paged in where that is wanted: arguments, texts over
+// the end of a page, and bytes.
 func TestWhatIsNotInMemoryIsPagedIn(t *testing.T) {
 	for _, pageIn := range []bool{true, false} {
 		m := newBPFMachine(binary.LittleEndian)

@@ -12,7 +12,8 @@ import (
 	"github.com/gousdt/gousdt/trace/internal/expr"
 )
 
-// Any condition over any arguments becomes a program that finds what exact arithmetic finds.
+// Any condition over any arguments becomes a program that finds what exact
+// arithmetic finds.
 func FuzzCondition(f *testing.F) {
 	f.Add(`arg0 > 4096 && arg1 == "postgres"`, uint64(1))
 	f.Add(`!(arg0 & 0xff == 1 || str(arg1, 4) != "abc") || arg2 < -1.5e300`, uint64(2))
@@ -44,7 +45,8 @@ func FuzzCondition(f *testing.F) {
 	})
 }
 
-// hasSiteTerms tells whether a condition asks for what the reference does not know.
+// hasSiteTerms tells whether a condition asks for what the reference does not
+// know.
 func hasSiteTerms(node *expr.Node) bool {
 	for _, n := range node.Nodes {
 		if hasSiteTerms(n) {

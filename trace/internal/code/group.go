@@ -10,16 +10,19 @@ import (
 )
 
 const (
-	// maxSpan bounds what one read brings for several arguments. A read costs the same for any size up to about
-	// this one, and the bytes between the arguments take room in the record or on the stack.
+	// maxSpan bounds what one read brings for several arguments. A read costs
+	// the same for any size up to about this one, and the bytes between the
+	// arguments take room in the record or on the stack.
 	maxSpan = 128
 
-	// maxGap bounds the bytes between two arguments that are read together: more of them cost more, in room and in
-	// copying, than the call that is saved.
+	// maxGap bounds the bytes between two arguments that are read together:
+	// more of them cost more, in room and in copying, than the call that is
+	// saved.
 	maxGap = 48
 )
 
-// group is arguments in memory that lie close together, at constant distances from the same base and index.
+// group is arguments in memory that lie close together, at constant distances
+// from the same base and index.
 type group struct {
 	base, index argspec.Register
 	extension   argspec.Extension
@@ -31,8 +34,8 @@ type group struct {
 
 func (g *group) span() int { return int(g.high - g.low) }
 
-// lead is how many bytes to leave free in front of a group so that an argument that is aligned in the traced process
-// is so in the copy.
+// lead is how many bytes to leave free in front of a group so that an argument
+// that is aligned in the traced process is so in the copy.
 func (g *group) lead() int {
 	if len(g.args) == 1 {
 		return 0
@@ -86,10 +89,12 @@ func (f *fetcher) joins(g *group, arg *argspec.Arg, high int64) bool {
 		aligned(first) && aligned(arg)
 }
 
-// near tells whether a displacement is one that can be calculated with: no code has others.
+// near tells whether a displacement is one that can be calculated with: no code
+// has others.
 func near(displacement int64) bool { return fits32(uint64(displacement)) }
 
-// aligned tells whether the copy of an argument can be loaded by one instruction, which the kernel wants aligned.
+// aligned tells whether the copy of an argument can be loaded by one
+// instruction, which the kernel wants aligned.
 func aligned(arg *argspec.Arg) bool { return uint64(arg.Displacement)%uint64(arg.Size) == 0 }
 
 func (f *fetcher) slot(r argspec.Register) int {

@@ -10,14 +10,16 @@ import (
 
 // Histogram says how values are distributed.
 type Histogram struct {
-	// Step is the width of a bucket, from Low on up to High: buckets 1 to (High-Low)/Step. Bucket 0 has what is less,
-	// the last one what is not less than High. With a Step of 0 buckets are powers of two, see powerBuckets.
+	// Step is the width of a bucket, from Low on up to High: buckets 1 to
+	// (High-Low)/Step. Bucket 0 has what is less, the last one what is not less
+	// than High. With a Step of 0 buckets are powers of two, see powerBuckets.
 	Low, High int64
 	Step      uint64
 }
 
-// A bucket of powers of two has the values from 2^k to 2^(k+1)-1: bucket 65+k, so that 64 has 0 alone. For the negative
-// numbers -2^k to -(2^(k+1)-1) it is bucket 63-k.
+// A bucket of powers of two has the values from 2^k to 2^(k+1)-1: bucket 65+k,
+// so that 64 has 0 alone. For the negative numbers -2^k to -(2^(k+1)-1) it is
+// bucket 63-k.
 const (
 	powerZero    = 64
 	powerBuckets = 2*64 + 1
@@ -31,7 +33,8 @@ func (h *Histogram) Buckets() int {
 	return int((uint64(h.High)-uint64(h.Low))/h.Step) + 2
 }
 
-// Bounds returns the least and the greatest value of a bucket, of which a value below 0 is a two's complement.
+// Bounds returns the least and the greatest value of a bucket, of which a value
+// below 0 is a two's complement.
 func (h *Histogram) Bounds(bucket int) (low, high uint64, lowNegative, highNegative bool) {
 	if h.Step == 0 {
 		switch k := bucket - powerZero; {

@@ -39,7 +39,8 @@ func (b *builder) key(a *Aggregation, t *expr.Term, at, size int, unread label) 
 	return unsigned
 }
 
-// zero clears a part of the stack: bytes behind the end of a text would tell equal texts apart.
+// zero clears a part of the stack: bytes behind the end of a text would tell
+// equal texts apart.
 func (b *builder) zero(at, size int) {
 	b.emit(asm.Mov.Imm(asm.R1, 0))
 	for i := 0; i < size; i += 8 {
@@ -47,7 +48,8 @@ func (b *builder) zero(at, size int) {
 	}
 }
 
-// term emits the value of a term that is a number, and returns its class. An argument in memory must be on the stack.
+// term emits the value of a term that is a number, and returns its class. An
+// argument in memory must be on the stack.
 func (b *builder) term(dst asm.Register, t *expr.Term) class {
 	o, _ := b.site.operand(b.plan.Kernel, *t)
 	switch {

@@ -41,8 +41,9 @@ func (b *builder) start(l *Latency) {
 	})
 }
 
-// done emits what finds the start of something that ends, and returns where on the stack it leaves the nanoseconds
-// between. It goes to none where there was no start.
+// done emits what finds the start of something that ends, and returns where on
+// the stack it leaves the nanoseconds between. It goes to none where there was
+// no start.
 func (b *builder) done(l *Latency, none label) int {
 	unread, unmatched := b.label(), b.label()
 	at := b.alloc(8)
@@ -95,7 +96,8 @@ func (b *builder) loadTerm(t *expr.Term, unread label) {
 // matchKey emits what starts and ends are matched by to the stack.
 func (b *builder) matchKey(l *Latency, t *expr.Term) int {
 	key := b.alloc(16)
-	// These are not told to anybody, and in another namespace than ours all had the number 0.
+	// These are not told to anybody, and in another namespace than ours all had
+	// the number 0.
 	namespace := b.kernel.PIDs
 	b.kernel.PIDs = nil
 	b.term(asm.R9, t)

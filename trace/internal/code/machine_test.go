@@ -9,9 +9,10 @@ import (
 	"github.com/cilium/ebpf/asm"
 )
 
-// bpfMachine interprets generated programs, so that they can be tested for every machine's registers and both byte orders
-// on any host. It knows the instructions and helpers that are generated, and fails for what a kernel would not accept of
-// memory.
+// bpfMachine interprets generated programs, so that they can be tested for
+// every machine's registers and both byte orders on any host. It knows the
+// instructions and helpers that are generated, and fails for what a kernel
+// would not accept of memory.
 type bpfMachine struct {
 	order   binary.ByteOrder
 	context []byte            // struct pt_regs
@@ -256,7 +257,8 @@ func (m *bpfMachine) storeInstruction(ins *asm.Instruction, b []byte) {
 	}
 }
 
-// at returns the memory at an address. Loads and stores must be aligned; what helpers do need not be.
+// at returns the memory at an address. Loads and stores must be aligned; what
+// helpers do need not be.
 func (m *bpfMachine) at(address uint64, size int, values [][]byte, aligned bool) ([]byte, error) {
 	if aligned && address%uint64(size) != 0 {
 		return nil, fmt.Errorf("%d bytes at %#x are not aligned", size, address)

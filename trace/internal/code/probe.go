@@ -4,7 +4,8 @@ package code
 
 import "github.com/cilium/ebpf/asm"
 
-// CompareExchangeProbe returns a program that the kernel loads if it knows what Kernel.CompareExchange is about.
+// CompareExchangeProbe returns a program that the kernel loads if it knows what
+// Kernel.CompareExchange is about.
 func CompareExchangeProbe() asm.Instructions {
 	a := newAssembler()
 	a.emit(asm.Mov.Imm(asm.R0, 0), asm.Mov.Imm(asm.R1, 0), asm.StoreMem(asm.R10, -8, asm.R0, asm.DWord))
@@ -14,7 +15,8 @@ func CompareExchangeProbe() asm.Instructions {
 	return program
 }
 
-// ProcessorIDProbe returns a program that the kernel loads unless it takes Kernel.Processors.
+// ProcessorIDProbe returns a program that the kernel loads unless it takes
+// Kernel.Processors.
 func ProcessorIDProbe() asm.Instructions {
 	return asm.Instructions{asm.FnGetSmpProcessorId.Call(), asm.Mov.Imm(asm.R0, 0), asm.Return()}
 }

@@ -8,11 +8,13 @@ import (
 	"github.com/cilium/ebpf/asm"
 )
 
-// maxProgram bounds the instructions of a program, because a jump reaches over 32,767 of them and the way to a block may
-// lead over all others. What needs more becomes several programs.
+// maxProgram bounds the instructions of a program, because a jump reaches over
+// 32,767 of them and the way to a block may lead over all others. What needs
+// more becomes several programs.
 const maxProgram = 28_000
 
-// Blocks collects the code for the sites of a program. Sites with the same code share it.
+// Blocks collects the code for the sites of a program. Sites with the same code
+// share it.
 type Blocks struct {
 	blocks []*Block
 	known  map[string]int
@@ -51,8 +53,9 @@ func fingerprint(ins asm.Instructions) []byte {
 type Program struct {
 	Instructions asm.Instructions
 
-	// First is the number of the program's first block, Blocks how many it has. The program finds its block by the
-	// BPF cookie, the low half of which must be the block's number minus First.
+	// First is the number of the program's first block, Blocks how many it has.
+	// The program finds its block by the BPF cookie, the low half of which must
+	// be the block's number minus First.
 	First, Blocks int
 
 	// Cookie tells whether the program needs a BPF cookie at all.
@@ -62,7 +65,8 @@ type Program struct {
 // Fingerprint returns what is equal for programs with equal code.
 func (p *Program) Fingerprint() string { return string(fingerprint(p.Instructions)) }
 
-// Programs returns the code of all blocks: one program, unless that were too large.
+// Programs returns the code of all blocks: one program, unless that were too
+// large.
 func (bs *Blocks) Programs() []Program {
 	var programs []Program
 	size := maxProgram
@@ -93,7 +97,8 @@ func (p *Program) generate(blocks []*Block) {
 	p.search(blocks, 0)
 }
 
-// search emits blocks, from the one with the given number on, behind a binary search for the number in R1.
+// search emits blocks, from the one with the given number on, behind a binary
+// search for the number in R1.
 func (p *Program) search(blocks []*Block, first int) {
 	if len(blocks) == 1 {
 		p.Instructions = append(p.Instructions, blocks[0].Instructions...)

@@ -14,7 +14,8 @@ import (
 	"github.com/gousdt/gousdt/argspec"
 )
 
-// testKernel is a machine to generate code for, with what its argument strings are made of.
+// testKernel is a machine to generate code for, with what its argument strings
+// are made of.
 type testKernel struct {
 	name      string
 	program   elf.Machine
@@ -70,7 +71,8 @@ var testKernels = []testKernel{
 	},
 }
 
-// code has some kernels number processes as in a namespace, of either byte order.
+// code has some kernels number processes as in a namespace, of either byte
+// order.
 func (k *testKernel) code() Kernel {
 	kernel := Kernel{Machine: k.kernel, Order: k.order, CompareExchange: k.name != "arm64"}
 	if k.name == "s390x" || k.name == "riscv64" {
@@ -79,7 +81,8 @@ func (k *testKernel) code() Kernel {
 	return kernel
 }
 
-// Where the traced process of the tests has memory. Addresses of 32 bits, so that they suit every machine.
+// Where the traced process of the tests has memory. Addresses of 32 bits, so
+// that they suit every machine.
 const (
 	userMemory     = 0x4000_0000
 	userMemorySize = 0x1000
@@ -103,11 +106,13 @@ func (k *testKernel) newWorld(random *rand.Rand, count int) *world {
 	}
 	w.memory[userMemory] = memory
 
-	// Registers that memory is addressed by point into it, most of them far enough from its ends.
+	// Registers that memory is addressed by point into it, most of them far
+	// enough from its ends.
 	base, index := k.registers[random.IntN(len(k.registers))], k.registers[random.IntN(len(k.registers))]
 	k.setRegister(w.bpfMachine, index, uint64(random.IntN(64)))
 	if k.kernel == elf.EM_AARCH64 {
-		// Half a register counts in some forms: the other half is anything, and the half may be below zero.
+		// Half a register counts in some forms: the other half is anything, and
+		// the half may be below zero.
 		k.setRegister(w.bpfMachine, index, random.Uint64()<<32|uint64(uint32(random.IntN(64)-32)))
 	}
 	k.setRegister(w.bpfMachine, base, userMemory+uint64(random.IntN(userMemorySize)))

@@ -4,14 +4,16 @@ package code
 
 import "github.com/gousdt/gousdt/argspec"
 
-// commandSize is how many bytes the kernel has for a thread's name, with the terminator (TASK_COMM_LEN).
+// commandSize is how many bytes the kernel has for a thread's name, with the
+// terminator (TASK_COMM_LEN).
 const commandSize = 16
 
-// Record says where the parts of an event lie in the ring buffer. All numbers are offsets in bytes from the beginning
-// of the record; None stands for a part that is not there. Everything is in the kernel's byte order.
+// Record says where the parts of an event lie in the ring buffer. All numbers
+// are offsets in bytes from the beginning of the record; None stands for a part
+// that is not there. Everything is in the kernel's byte order.
 //
-// A record begins with the ID of the site in four bytes. Offsets are multiples of 8 but for the processor's and those
-// of arguments.
+// A record begins with the ID of the site in four bytes. Offsets are multiples
+// of 8 but for the processor's and those of arguments.
 type Record struct {
 	Size int
 
@@ -39,11 +41,12 @@ const None = -1
 
 // Place is where an argument lies in a record.
 type Place struct {
-	// Value is the offset of the argument, which takes as many bytes as it has in the program. None: it is the same at
-	// each hit, or cannot be fetched.
+	// Value is the offset of the argument, which takes as many bytes as it has
+	// in the program. None: it is the same at each hit, or cannot be fetched.
 	Value int
 
-	// Failed is the offset of a byte that is not 0 where the argument could not be read, or None.
+	// Failed is the offset of a byte that is not 0 where the argument could not
+	// be read, or None.
 	Failed int
 }
 
@@ -58,11 +61,12 @@ type CapturePlace struct {
 type Capture struct {
 	Arg int
 
-	// Text: bytes up to the first zero. The status is their number with the zero; it is Max+2 for a text that is
-	// longer than Max, the last of the bytes then being a zero. Of an empty text it is 1, or 0: older kernels do not
-	// count the zero then.
-	// Otherwise Max bytes, or as many as the argument Length says if that is less; the status is the number asked
-	// for, which can be more than Max.
+	// Text: bytes up to the first zero. The status is their number with the
+	// zero; it is Max+2 for a text that is longer than Max, the last of the
+	// bytes then being a zero. Of an empty text it is 1, or 0: older kernels do
+	// not count the zero then. Otherwise Max bytes, or as many as the argument
+	// Length says if that is less; the status is the number asked for, which
+	// can be more than Max.
 	Text   bool
 	Max    int
 	Length int // None: Max bytes
@@ -89,8 +93,8 @@ const (
 	FieldCPU
 )
 
-// layout places the parts of a record. groups are the arguments to be read from memory together; what has been read
-// before is copied like a register.
+// layout places the parts of a record. groups are the arguments to be read from
+// memory together; what has been read before is copied like a register.
 func (f *fetcher) layout(e *Events, captures []Capture, groups []group) (*Record, error) {
 	r := &Record{Size: 8, CPU: None, Time: None, Process: None, Command: None, Stack: None}
 	take := func(size int) int {
@@ -115,7 +119,8 @@ func (f *fetcher) layout(e *Events, captures []Capture, groups []group) (*Record
 	for i := range r.Args {
 		r.Args[i] = Place{Value: None, Failed: None}
 	}
-	// Fields that are stored by an instruction come first: their offsets must fit into 16 bits.
+	// Fields that are stored by an instruction come first: their offsets must
+	// fit into 16 bits.
 	if e.Copy > 0 {
 		registers, size, err := registersAt(f.kernel.Machine, r.Size)
 		if err != nil {

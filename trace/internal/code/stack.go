@@ -12,16 +12,19 @@ import (
 // BPF_F_USER_STACK of bpf_get_stack and bpf_get_stackid.
 const userStack = 1 << 8
 
-// CopyUnit is what copies of stacks are multiples of. It divides the size of a page on every machine.
+// CopyUnit is what copies of stacks are multiples of. It divides the size of a
+// page on every machine.
 const CopyUnit = leastPage
 
-// savedRegisters tells where the context has the registers: words of struct pt_regs.
+// savedRegisters tells where the context has the registers: words of struct
+// pt_regs.
 type savedRegisters struct {
 	pc, sp  int
 	general []int // by the numbers that DWARF gives them; None for one that is always 0
 }
 
-// registersOf returns the places for a kernel. What the words are is told in argspec, too.
+// registersOf returns the places for a kernel. What the words are is told in
+// argspec, too.
 func registersOf(machine elf.Machine) (savedRegisters, error) {
 	sequence := func(from, count int) (words []int) {
 		for i := range count {
@@ -51,7 +54,8 @@ type Registers struct {
 	General []int // by the numbers that DWARF gives them; None for one that is always 0
 }
 
-// registersAt places the registers in a record from an offset on, and returns how many bytes they take.
+// registersAt places the registers in a record from an offset on, and returns
+// how many bytes they take.
 func registersAt(machine elf.Machine, at int) (*Registers, int, error) {
 	saved, err := registersOf(machine)
 	if err != nil {
@@ -82,7 +86,8 @@ func (b *builder) stackTo(record *Record) {
 	b.emit(asm.StoreMem(asm.R7, int16(record.Stack), asm.R0, asm.DWord))
 }
 
-// stackCopy emits what saves the registers, and copies the stack unit by unit, up to one that is not there.
+// stackCopy emits what saves the registers, and copies the stack unit by unit,
+// up to one that is not there.
 func (b *builder) stackCopy(record *Record) {
 	saved, err := registersOf(b.kernel.Machine)
 	if err != nil {
@@ -99,8 +104,9 @@ func (b *builder) stackCopy(record *Record) {
 		}
 	}
 
-	// R9 is the beginning of the unit that the stack pointer is in, R8 how much of it is below. As much
-	// is copied at the end, so that all sizes but the last are constant and no read crosses into a page that may not be there.
+	// R9 is the beginning of the unit that the stack pointer is in, R8 how much
+	// of it is below. As much is copied at the end, so that all sizes but the
+	// last are constant and no read crosses into a page that may not be there.
 	done := b.label()
 	word(asm.R9, saved.sp)
 	b.emit(asm.Mov.Reg(asm.R8, asm.R9), asm.And.Imm(asm.R8, CopyUnit-1), asm.And.Imm(asm.R9, -CopyUnit))

@@ -10,7 +10,8 @@ import (
 	"github.com/go-quicktest/qt"
 )
 
-// generalRegisters are the names of registers in the order of DWARF's numbers; "-" is one that is always 0.
+// generalRegisters are the names of registers in the order of DWARF's numbers;
+// "-" is one that is always 0.
 var generalRegisters = map[string]string{
 	"x86-64": "%rax %rdx %rcx %rbx %rsi %rdi %rbp %rsp %r8 %r9 %r10 %r11 %r12 %r13 %r14 %r15",
 	"arm64": "x0 x1 x2 x3 x4 x5 x6 x7 x8 x9 x10 x11 x12 x13 x14 x15 x16 x17 x18 x19 x20 x21 x22 x23 x24 x25 x26 x27 x28 x29 " +

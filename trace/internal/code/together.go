@@ -13,9 +13,11 @@ type placedGroup struct {
 	at int // of its first byte
 }
 
-// together emits code that looks at arguments and changes nothing, in which neighbours are read by one call where the
-// first of them is needed. One that cannot be read matters only to who needs it, so if such a call fails the code begins
-// again, as emitted once more with a call for each argument that it comes to.
+// together emits code that looks at arguments and changes nothing, in which
+// neighbours are read by one call where the first of them is needed. One that
+// cannot be read matters only to who needs it, so if such a call fails the code
+// begins again, as emitted once more with a call for each argument that it
+// comes to.
 func (f *fetcher) together(indices []int, emit func()) {
 	if !f.merge(indices) {
 		emit()
@@ -35,7 +37,8 @@ func (f *fetcher) together(indices []int, emit func()) {
 	f.loaded = common(f.loaded, merged)
 }
 
-// merge finds groups among arguments, gives them a place, and tells whether there are any.
+// merge finds groups among arguments, gives them a place, and tells whether
+// there are any.
 func (f *fetcher) merge(indices []int) bool {
 	var wanted []int
 	found := false
@@ -63,7 +66,8 @@ func (f *fetcher) merge(indices []int) bool {
 	return found
 }
 
-// usable tells whether a group is to be read: not what has been read already and may have changed since.
+// usable tells whether a group is to be read: not what has been read already
+// and may have changed since.
 func (f *fetcher) usable(g *placedGroup) bool {
 	return g != nil && !slices.ContainsFunc(g.args, func(i int) bool { return f.loaded[i] })
 }

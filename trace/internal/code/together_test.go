@@ -17,8 +17,9 @@ import (
 	"github.com/gousdt/gousdt/trace/internal/expr"
 )
 
-// stackMachine is a hit on x86-64 whose stack has so many words, which count from 1, and the register that points to it.
-// RDI is 5, RSI points to the end of the stack.
+// stackMachine is a hit on x86-64 whose stack has so many words, which count
+// from 1, and the register that points to it. RDI is 5, RSI points to the end
+// of the stack.
 func stackMachine(words int) *bpfMachine {
 	m := newBPFMachine(binary.LittleEndian)
 	memory := make([]byte, 8*words)
@@ -48,7 +49,8 @@ func parseCondition(t *testing.T, source string) *expr.Node {
 	return node
 }
 
-// A condition reads neighbours by one call, and only where it comes to one of them.
+// A condition reads neighbours by one call, and only where it comes to one of
+// them.
 func TestConditionsReadNeighboursTogether(t *testing.T) {
 	for _, test := range []struct {
 		condition string
@@ -68,7 +70,8 @@ func TestConditionsReadNeighboursTogether(t *testing.T) {
 		{"(arg4 == 9 && arg0 == 1) || (arg4 == 9 && arg1 == 2)", false, 0},
 		{"(arg4 == 9 && arg0 == 1) || (arg4 == 5 && arg1 == 2)", true, 1},
 		{"(arg4 == 5 || arg0 == 9) && arg1 == 2", true, 1},
-		// Where it depends on a register whether they have been read, they are read again.
+		// Where it depends on a register whether they have been read, they are
+		// read again.
 		{"(arg4 == 9 || arg0 == 1) && arg1 == 2", true, 2},
 		{"(arg4 == 5 && arg0 == 9) || (arg4 == 5 && arg1 == 9) || arg2 == 3", true, 3},
 		// Another place is another call.
@@ -90,7 +93,8 @@ func TestConditionsReadNeighboursTogether(t *testing.T) {
 	}
 }
 
-// An aggregation reads what its condition, its keys and its value need by one call, unless the filter has.
+// An aggregation reads what its condition, its keys and its value need by one
+// call, unless the filter has.
 func TestAggregationsReadNeighboursTogether(t *testing.T) {
 	argument := func(i int) expr.Term { return expr.Term{Source: expr.Argument, Index: i} }
 	value := argument(3)
@@ -127,7 +131,8 @@ func TestAggregationsReadNeighboursTogether(t *testing.T) {
 	}
 }
 
-// Where memory ends between neighbours, a condition finds what it would if it read each alone.
+// Where memory ends between neighbours, a condition finds what it would if it
+// read each alone.
 func TestConditionsReadNeighboursApartWhereOneIsMissing(t *testing.T) {
 	for condition, holds := range map[string]bool{
 		"arg0 == 1 || arg3 == 4":                     true,
@@ -149,7 +154,8 @@ func TestConditionsReadNeighboursApartWhereOneIsMissing(t *testing.T) {
 	}
 }
 
-// newNeighbours makes up a hit with arguments that are close together, often where memory ends.
+// newNeighbours makes up a hit with arguments that are close together, often
+// where memory ends.
 func (k *testKernel) newNeighbours(random *rand.Rand, count int) *world {
 	const reach = 40
 	w := k.newWorld(random, 0)
@@ -184,7 +190,8 @@ func (w *world) comparisons(k Kernel, random *rand.Rand, depth int) string {
 	return fmt.Sprintf("arg%d %s %d", index, op, int64(value))
 }
 
-// Whatever can be read of neighbours, a filter and the condition of an aggregation find what they should.
+// Whatever can be read of neighbours, a filter and the condition of an
+// aggregation find what they should.
 func TestConditionsHoldWhereTheyShouldThoughNeighboursAreMissing(t *testing.T) {
 	for _, k := range testKernels {
 		t.Run(k.name, func(t *testing.T) {
@@ -239,7 +246,8 @@ func TestConditionsHoldWhereTheyShouldThoughNeighboursAreMissing(t *testing.T) {
 	}
 }
 
-// What is between neighbours may be too much for the stack: then they are read one by one.
+// What is between neighbours may be too much for the stack: then they are read
+// one by one.
 func TestNeighboursAreReadApartWhereTheStackIsFull(t *testing.T) {
 	var args, terms []string
 	for i := range 12 {
@@ -258,7 +266,8 @@ func TestNeighboursAreReadApartWhereTheStackIsFull(t *testing.T) {
 	qt.Check(t, qt.Equals(m.reads, 13))
 }
 
-// Of alternatives each takes one jump: to the end where it holds, and none where it does not.
+// Of alternatives each takes one jump: to the end where it holds, and none
+// where it does not.
 func TestAlternativesJumpOnlyWhereOneHolds(t *testing.T) {
 	plan := &Plan{
 		Kernel: testKernels[0].code(), Filter: parseCondition(t, "arg0 == 1 || arg0 < -5 || arg0 > 100"),

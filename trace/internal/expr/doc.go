@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package expr reads the expressions of package trace: conditions, which filter hits, and terms, which name a value.
+// Package expr reads the expressions of package trace: conditions, which filter
+// hits, and terms, which name a value.
 //
 // The grammar, in the usual order of precedence:
 //
@@ -12,8 +13,11 @@
 //	operand    = number | text | name | "str" "(" name [ "," integer ] ")"
 //	name       = "argN" | "pid" | "tid" | "uid" | "gid" | "cpu" | "comm" | "cookie" | "provider" | "probe" | ...
 //
-// A number is decimal, hexadecimal (0x), octal (0o) or binary (0b), with an optional minus, or a decimal fraction. A text
-// stands in double quotes with the escapes of Go. A term alone is a condition that holds where the value is not 0.
+// A number is decimal, hexadecimal (0x), octal (0o) or binary (0b), with an
+// optional minus, or a decimal fraction. A text stands in double quotes with
+// the escapes of Go. A term alone is a condition that holds where the value is
+// not 0.
 //
-// The package knows nothing of probes, machines or BPF: it turns text into a tree and tells what can never be right.
+// The package knows nothing of probes, machines or BPF: it turns text into a
+// tree and tells what can never be right.
 package expr

@@ -39,7 +39,8 @@ type token struct {
 	offset int
 }
 
-// lexer cuts an expression into tokens. Each call of next either advances or is at the end.
+// lexer cuts an expression into tokens. Each call of next either advances or is
+// at the end.
 type lexer struct {
 	source string
 	at     int

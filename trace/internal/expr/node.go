@@ -28,7 +28,8 @@ func (op Op) Opposite() Op {
 	return [...]Op{And, Or, Not, NotEqual, Equal, GreaterEqual, Greater, LessEqual, Less}[op]
 }
 
-// Mirrored returns the comparison that holds for b and a where op holds for a and b.
+// Mirrored returns the comparison that holds for b and a where op holds for a
+// and b.
 func (op Op) Mirrored() Op {
 	return [...]Op{And, Or, Not, Equal, NotEqual, Greater, GreaterEqual, Less, LessEqual}[op]
 }
@@ -44,7 +45,8 @@ type Node struct {
 // Source says where the value of a Term comes from.
 type Source uint8
 
-// The sources. Number and Text are literals, all others are known at a hit or at a site.
+// The sources. Number and Text are literals, all others are known at a hit or
+// at a site.
 const (
 	Number   Source = iota
 	Text            // "postgres"
@@ -84,7 +86,8 @@ type Term struct {
 	Offset int // where in the expression it begins, for messages
 }
 
-// IsText tells whether the value is a text rather than a number. An Argument can stand for either.
+// IsText tells whether the value is a text rather than a number. An Argument
+// can stand for either.
 func (t Term) IsText() bool {
 	switch t.Source {
 	case Text, String, Command, Provider, Probe:
@@ -94,7 +97,8 @@ func (t Term) IsText() bool {
 	}
 }
 
-// Value is a number of an expression: an integer from -2^63 to 2^64-1, or a fraction.
+// Value is a number of an expression: an integer from -2^63 to 2^64-1, or a
+// fraction.
 type Value struct {
 	IsFloat  bool
 	Float    float64
@@ -123,7 +127,8 @@ func (v Value) AsFloat() float64 {
 	}
 }
 
-// Compare returns -1, 0 or 1 as v is less than, equal to or greater than w. It must not be asked about a NaN.
+// Compare returns -1, 0 or 1 as v is less than, equal to or greater than w. It
+// must not be asked about a NaN.
 func (v Value) Compare(w Value) int {
 	if v.IsFloat || w.IsFloat {
 		return order(v.AsFloat() < w.AsFloat(), v.AsFloat() > w.AsFloat())
@@ -131,7 +136,8 @@ func (v Value) Compare(w Value) int {
 	if v.Negative != w.Negative {
 		return order(v.Negative, w.Negative)
 	}
-	// The two's complements of two negative numbers are ordered as the numbers are.
+	// The two's complements of two negative numbers are ordered as the numbers
+	// are.
 	return order(v.Bits < w.Bits, v.Bits > w.Bits)
 }
 
@@ -146,7 +152,8 @@ func order(less, greater bool) int {
 	}
 }
 
-// Holds tells whether a comparison holds between two values of which Compare said c.
+// Holds tells whether a comparison holds between two values of which Compare
+// said c.
 func (op Op) Holds(c int) bool {
 	switch op {
 	case Equal:

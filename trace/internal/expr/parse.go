@@ -10,24 +10,29 @@ import (
 )
 
 const (
-	// maxLength bounds an expression. People write a line; a program that writes one for each of many values should
-	// use several sessions.
+	// maxLength bounds an expression. People write a line; a program that
+	// writes one for each of many values should use several sessions.
 	maxLength = 4096
 
-	// maxDepth bounds brackets and negations inside each other, which the parser handles by recursion.
+	// maxDepth bounds brackets and negations inside each other, which the
+	// parser handles by recursion.
 	maxDepth = 64
 
-	// maxComparisons bounds the comparisons of a condition, for each becomes machine code at each kind of site.
+	// maxComparisons bounds the comparisons of a condition, for each becomes
+	// machine code at each kind of site.
 	maxComparisons = 64
 
-	// maxIndex is the last argument that can be named. No probe known to us has more than a few dozen.
+	// maxIndex is the last argument that can be named. No probe known to us has
+	// more than a few dozen.
 	maxIndex = 255
 
-	// MaxText is how many bytes a text to compare with may have, and how many of a string can be a key: both are
-	// built on the 512 bytes of a BPF program's stack.
+	// MaxText is how many bytes a text to compare with may have, and how many
+	// of a string can be a key: both are built on the 512 bytes of a BPF
+	// program's stack.
 	MaxText = 128
 
-	// maxCommand is how much of a thread's name the kernel keeps (TASK_COMM_LEN without the terminator).
+	// maxCommand is how much of a thread's name the kernel keeps (TASK_COMM_LEN
+	// without the terminator).
 	maxCommand = 15
 )
 
@@ -47,7 +52,8 @@ func ParseCondition(source string) (*Node, error) {
 	return node, nil
 }
 
-// ParseTerm reads a single term, which names a value or a key. The error is a *SyntaxError.
+// ParseTerm reads a single term, which names a value or a key. The error is a
+// *SyntaxError.
 func ParseTerm(source string) (Term, error) {
 	p, err := newParser(source)
 	if err != nil {

@@ -188,8 +188,8 @@ func TestNumbersAreOrderedAsNumbers(t *testing.T) {
 	}
 }
 
-// What is understood can be written down and is understood in the same way again; what is not is told with a place
-// within the expression.
+// What is understood can be written down and is understood in the same way
+// again; what is not is told with a place within the expression.
 func FuzzCondition(f *testing.F) {
 	for _, seed := range []string{
 		`arg2 > 4096 && arg0 == "postgres"`, `!(arg0 & 0xff == 1 || str(arg1, 4) != "abc")`, `-1.5e-3 < arg0 && comm == "x\n"`,
