@@ -29,7 +29,7 @@ func (t *tracers) attachGenerated(mode usdt.Mode, id tracerID) error {
 				terms = append(terms, fmt.Sprintf("arg%d == %s", i, neverThere))
 			}
 			var err error
-			if session, err = t.session(trace.Options{
+			if session, err = t.session(trace.SessionOptions{
 				Mode: mode, Filter: strings.Join(terms, " || "), RingSize: 64 << 10,
 			}); err != nil {
 				return err
@@ -47,7 +47,7 @@ func (t *tracers) attachGenerated(mode usdt.Mode, id tracerID) error {
 // arguments, as libbpf's do: nothing else, and without waking anybody up for
 // each event.
 func (t *tracers) attachGeneratedSender() error {
-	session, err := t.session(trace.Options{
+	session, err := t.session(trace.SessionOptions{
 		Mode:     t.asLibbpf,
 		Without:  trace.FieldTime | trace.FieldProcess | trace.FieldCommand | trace.FieldCPU,
 		RingSize: 4 * ringSize,
@@ -73,7 +73,7 @@ func (t *tracers) attachGeneratedSender() error {
 	return nil
 }
 
-func (t *tracers) session(opts trace.Options) (*trace.Session, error) {
+func (t *tracers) session(opts trace.SessionOptions) (*trace.Session, error) {
 	session, err := trace.New(&opts)
 	if err != nil {
 		return nil, err

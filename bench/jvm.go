@@ -99,7 +99,7 @@ func (e *env) attachJVM() ([][]string, error) {
 		return nil, err
 	}
 	defer f.Close()
-	listing, err := f.Probes(nil)
+	listing, err := f.Probes()
 	if err != nil {
 		return nil, err
 	}

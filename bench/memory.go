@@ -136,7 +136,7 @@ func (e *env) holdFile(t *tracer, path string) ([]string, error) {
 		return nil, err
 	}
 	listed, err := heldBy(func() (err error) {
-		listing, err = file.Probes(nil)
+		listing, err = file.Probes()
 		return err
 	})
 	if err != nil {

@@ -86,7 +86,7 @@ func BenchmarkList(b *testing.B) {
 				return err
 			}
 			defer f.Close()
-			_, err = f.Probes(nil)
+			_, err = f.Probes()
 			return err
 		})
 	}

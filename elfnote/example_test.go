@@ -46,7 +46,7 @@ func ExampleFile_Probes() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	listing, err := f.Probes(pattern.Match)
+	listing, err := f.Probes(pattern)
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -139,7 +139,7 @@ func checkSites(t *testing.T, f *File, size int) {
 		t.Error("other notes through a smaller buffer")
 	}
 
-	listing, err := f.Probes(nil)
+	listing, err := f.Probes()
 	if (err != nil) != (broken < len(errs)) || (err != nil) != (listing == nil) {
 		t.Errorf("listing %v with %v", listing, err)
 	}
@@ -160,10 +160,10 @@ func checkSites(t *testing.T, f *File, size int) {
 			}
 		}
 	}
-	if listed != len(sites) || listing.BrokenCount != broken || len(listing.Broken) != min(broken, MaxBroken) {
-		t.Errorf("%d sites and %d broken notes listed of %d and %d", listed, listing.BrokenCount, len(sites), broken)
+	if listed != len(sites) || listing.MalformedCount != broken || len(listing.Malformed) != min(broken, MaxMalformed) {
+		t.Errorf("%d sites and %d broken notes listed of %d and %d", listed, listing.MalformedCount, len(sites), broken)
 	}
-	listing, err = f.Probes(func(provider, name string) bool { return false })
+	listing, err = f.Probes(Exact("", ""))
 	if err == nil && len(listing.Probes) != 0 {
 		t.Errorf("selected %v", listing.Probes)
 	}

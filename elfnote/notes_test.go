@@ -178,7 +178,7 @@ func TestSectionsThatCannotBeReadHideNoOther(t *testing.T) {
 			qt.Assert(t, qt.ErrorIs(errs[0], test.want))
 			qt.Assert(t, qt.ErrorMatches(errs[0], test.text))
 
-			listing, err := f.Probes(nil)
+			listing, err := f.Probes()
 			qt.Assert(t, qt.IsNil(listing))
 			qt.Assert(t, qt.ErrorIs(err, test.want))
 		})

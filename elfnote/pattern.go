@@ -5,12 +5,65 @@ package elfnote
 import (
 	"errors"
 	"fmt"
+	"strings"
 )
 
-// Pattern selects probes by globs over provider and name.
+// Pattern selects probes by their provider and name: all that match a glob, see
+// [ParsePattern], or the one with exactly these names, see [Exact].
+//
+// Functions that take several patterns want the probes that match any of them,
+// and all probes if there is no pattern.
 type Pattern struct {
 	source         string
 	provider, name glob
+
+	// exact is set by Exact: the globs are empty, and these are the names.
+	exact                    bool
+	exactProvider, exactName string
+}
+
+// Exact returns the pattern that matches the probe with this provider and this
+// name, whatever bytes are in them, and no other probe.
+func Exact(provider, name string) Pattern {
+	return Pattern{
+		source:        escape(provider, `*?[\:`) + ":" + escape(name, `*?[\`),
+		exact:         true,
+		exactProvider: provider,
+		exactName:     name,
+	}
+}
+
+// escape puts a backslash before the bytes of s that mean something in a glob.
+func escape(s, special string) string {
+	var b strings.Builder
+	for i := range len(s) {
+		if strings.IndexByte(special, s[i]) >= 0 {
+			b.WriteByte('\\')
+		}
+		b.WriteByte(s[i])
+	}
+	return b.String()
+}
+
+// MustParsePattern is [ParsePattern] for patterns that are part of a program's
+// text. It panics if the pattern is malformed.
+func MustParsePattern(s string) Pattern {
+	p, err := ParsePattern(s)
+	if err != nil {
+		panic(err)
+	}
+	return p
+}
+
+// MatchAny reports whether a probe matches any of the patterns. Without
+// patterns every probe matches.
+func MatchAny(patterns []Pattern, provider, name string) bool {
+	for i := range patterns {
+		if patterns[i].Match(provider, name) {
+			return true
+		}
+	}
+	return len(patterns) == 0
 }
 
 // ParsePattern reads a pattern of the form PROVIDER:NAME, or NAME for any
@@ -54,13 +107,18 @@ func ParsePattern(s string) (Pattern, error) {
 	return p, nil
 }
 
-// String returns the pattern as it was given to ParsePattern.
+// String returns the pattern as it was given to ParsePattern. For a pattern
+// made by Exact it returns PROVIDER:NAME with a backslash before each byte that
+// ParsePattern would not take literally.
 func (p Pattern) String() string { return p.source }
 
-// Match tells whether the pattern matches a probe. The zero Pattern matches
-// none but the probe without provider and name. It takes time in proportion to
+// Match reports whether the pattern matches a probe. The zero Pattern matches
+// only the probe without provider and name. Match takes time in proportion to
 // the length of the pattern times that of the names, and allocates nothing.
 func (p Pattern) Match(provider, name string) bool {
+	if p.exact {
+		return name == p.exactName && provider == p.exactProvider
+	}
 	return p.name.match(name) && p.provider.match(provider)
 }
 

@@ -191,9 +191,19 @@ func FuzzPattern(f *testing.F) {
 				t.Errorf("%q matches %q: %v, not %v", pattern, name, got, want)
 			}
 		}
+		if exact := Exact(provider, name); !exact.Match(provider, name) ||
+			exact.Match(provider+"x", name) || exact.Match(provider, "x"+name) {
+			t.Errorf("%q is not exact", exact)
+		} else if parsed, err := ParsePattern(exact.String()); err == nil {
+			if !parsed.Match(provider, name) || parsed.Match(provider+"x", name) || parsed.Match(provider, "x"+name) {
+				t.Errorf("%q means something else when it is parsed", exact)
+			}
+		} else if provider != "" && name != "" && len(provider)+len(name) < maxPattern/2 {
+			t.Error(err)
+		}
 		// The probe's own names, each byte escaped, match that probe and no
 		// other.
-		if exact, err := ParsePattern(escape(provider) + ":" + escape(name)); err == nil {
+		if exact, err := ParsePattern(escapeAll(provider) + ":" + escapeAll(name)); err == nil {
 			if !exact.Match(provider, name) || exact.Match(provider+"x", name) || exact.Match(provider, "x"+name) {
 				t.Errorf("%q is not exact", exact)
 			}
@@ -203,12 +213,22 @@ func FuzzPattern(f *testing.F) {
 	})
 }
 
-func escape(s string) string {
+func escapeAll(s string) string {
 	var b strings.Builder
 	for i := range len(s) {
 		fmt.Fprintf(&b, `\%s`, s[i:i+1])
 	}
 	return b.String()
+}
+
+func TestExact(t *testing.T) {
+	p := Exact("ns::p", "a*b")
+	qt.Assert(t, qt.Equals(p.String(), `ns\:\:p:a\*b`))
+	qt.Assert(t, qt.IsTrue(p.Match("ns::p", "a*b")))
+	qt.Assert(t, qt.IsFalse(p.Match("ns::p", "aXb")))
+	qt.Assert(t, qt.IsTrue(MatchAny(nil, "p", "n")))
+	qt.Assert(t, qt.IsTrue(MatchAny([]Pattern{p, MustParsePattern("p:*")}, "p", "n")))
+	qt.Assert(t, qt.IsFalse(MatchAny([]Pattern{p}, "p", "n")))
 }
 
 func BenchmarkMatch(b *testing.B) {

@@ -14,25 +14,24 @@ type Probe struct {
 type Listing struct {
 	// Probes are in the order of their first sites.
 	Probes []Probe
-	// Broken are the first [MaxBroken] of the notes that cannot be used, in the
-	// order of the file; [File.Sites] tells of all. They are listed whatever is
-	// asked for: the probe's name may be what is broken.
-	Broken []*NoteError
-	// BrokenCount is how many notes cannot be used altogether.
-	BrokenCount int
+	// Malformed are the first [MaxMalformed] of the notes that cannot be used,
+	// in the order of the file; [File.Sites] tells of all. They are listed
+	// whatever is asked for: the probe's name may be what is broken.
+	Malformed []*NoteError
+	// MalformedCount is how many notes cannot be used altogether.
+	MalformedCount int
 }
 
-// MaxBroken is how many broken notes a [Listing] describes. A small file can
+// MaxMalformed is how many broken notes a [Listing] describes. A small file can
 // have millions of them, which a program that lists files of strangers and
 // keeps that should not pay for.
-const MaxBroken = 16
+const MaxMalformed = 16
 
-// Probes returns the probes for which match returns true, grouped by provider
-// and name; nil stands for all. A file without probes has an empty Listing. An
-// error means that a note section could not be read, see Sites.
-//
-// match may be called several times for one probe.
-func (f *File) Probes(match func(provider, name string) bool) (*Listing, error) {
+// Probes returns the probes that match any of the patterns, or all probes if
+// there is no pattern. Their sites are grouped by provider and name. A file
+// without probes has an empty Listing. An error means that a note section could
+// not be read, see [File.Sites].
+func (f *File) Probes(patterns ...Pattern) (*Listing, error) {
 	type key struct{ provider, name string }
 	listing := new(Listing)
 	index := make(map[key]int) // of the probe in the listing
@@ -43,12 +42,12 @@ func (f *File) Probes(match func(provider, name string) bool) (*Listing, error) 
 			if !errors.As(err, &broken) {
 				return nil, err
 			}
-			if listing.BrokenCount++; listing.BrokenCount <= MaxBroken {
-				listing.Broken = append(listing.Broken, broken)
+			if listing.MalformedCount++; listing.MalformedCount <= MaxMalformed {
+				listing.Malformed = append(listing.Malformed, broken)
 			}
 			continue
 		}
-		if match != nil && !match(site.Provider, site.Name) {
+		if !MatchAny(patterns, site.Provider, site.Name) {
 			continue
 		}
 		// The sites of a probe most often come one after the other.

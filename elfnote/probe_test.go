@@ -24,7 +24,7 @@ func TestProbesAreGroupedInOrderOfFirstAppearance(t *testing.T) {
 		notes = append(notes, im.note(s))
 	}
 	im.addNotes(notes...)
-	listing, err := im.open(t).Probes(nil)
+	listing, err := im.open(t).Probes()
 	qt.Assert(t, qt.IsNil(err))
 	qt.Assert(t, qt.DeepEquals(listing.Probes, []Probe{
 		{Provider: "z", Name: "last", Sites: []Site{sites[0], sites[2]}},
@@ -45,28 +45,28 @@ func TestProbesAreSelected(t *testing.T) {
 	f := im.open(t)
 	pattern, err := ParsePattern("p:t*")
 	qt.Assert(t, qt.IsNil(err))
-	listing, err := f.Probes(pattern.Match)
+	listing, err := f.Probes(pattern)
 	qt.Assert(t, qt.IsNil(err))
 	qt.Assert(t, qt.HasLen(listing.Probes, 1))
 	qt.Assert(t, qt.Equals(listing.Probes[0].Name, "two"))
 	// Broken notes are listed whatever is selected.
-	qt.Assert(t, qt.HasLen(listing.Broken, 1))
-	qt.Assert(t, qt.Equals(listing.Broken[0].Name, "broken"))
+	qt.Assert(t, qt.HasLen(listing.Malformed, 1))
+	qt.Assert(t, qt.Equals(listing.Malformed[0].Name, "broken"))
 }
 
 func TestTheFirstBrokenNotesAreListedAndAllCounted(t *testing.T) {
 	im := newImage64()
 	notes := [][]byte{im.note(at(1))}
-	for range 3 * MaxBroken {
+	for range 3 * MaxMalformed {
 		notes = append(notes, im.note(Site{Provider: "p", Name: "broken"}))
 	}
 	im.addNotes(notes...)
-	listing, err := im.open(t).Probes(nil)
+	listing, err := im.open(t).Probes()
 	qt.Assert(t, qt.IsNil(err))
 	qt.Assert(t, qt.HasLen(listing.Probes, 1))
-	qt.Assert(t, qt.HasLen(listing.Broken, MaxBroken))
-	qt.Assert(t, qt.Equals(listing.Broken[MaxBroken-1].Index, MaxBroken))
-	qt.Assert(t, qt.Equals(listing.BrokenCount, 3*MaxBroken))
+	qt.Assert(t, qt.HasLen(listing.Malformed, MaxMalformed))
+	qt.Assert(t, qt.Equals(listing.Malformed[MaxMalformed-1].Index, MaxMalformed))
+	qt.Assert(t, qt.Equals(listing.MalformedCount, 3*MaxMalformed))
 }
 
 func TestFileIsUsedByManyAtOnce(t *testing.T) {

@@ -121,11 +121,11 @@ func TestBrokenNotes(t *testing.T) {
 				qt.Assert(t, qt.Equals(broken.Provider, test.provider))
 				qt.Assert(t, qt.ErrorMatches(errs[0], test.text))
 
-				listing, err := f.Probes(nil)
+				listing, err := f.Probes()
 				qt.Assert(t, qt.IsNil(err))
 				qt.Assert(t, qt.HasLen(listing.Probes, 1))
 				qt.Assert(t, qt.HasLen(listing.Probes[0].Sites, 2))
-				qt.Assert(t, qt.CmpEquals(listing.Broken, []*NoteError{broken}, cmpErrors))
+				qt.Assert(t, qt.CmpEquals(listing.Malformed, []*NoteError{broken}, cmpErrors))
 			})
 		})
 	}

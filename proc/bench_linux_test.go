@@ -57,7 +57,7 @@ func newCrowd(t testing.TB) *crowd {
 func BenchmarkWatcher(b *testing.B) {
 	crowd := newCrowd(b)
 	started := func(b *testing.B) *Watcher {
-		w := NewWatcher(patterns(b, "otel_memory:*"), &Options{FS: crowd.fs()})
+		w := NewWatcher(patterns(b, "otel_memory:*"), &WatcherOptions{FS: crowd.fs()})
 		b.Cleanup(func() { qt.Check(b, qt.IsNil(w.Close())) })
 		qt.Assert(b, qt.IsNil(w.SyncAll()))
 		qt.Assert(b, qt.HasLen(w.Pairs(), crowdProcesses))
@@ -81,7 +81,7 @@ func BenchmarkWatcher(b *testing.B) {
 		b.ReportAllocs()
 		defer perPass(b)()
 		for b.Loop() {
-			w := NewWatcher(patterns(b, "otel_memory:*"), &Options{FS: crowd.fs()})
+			w := NewWatcher(patterns(b, "otel_memory:*"), &WatcherOptions{FS: crowd.fs()})
 			qt.Assert(b, qt.IsNil(w.SyncAll()))
 			qt.Check(b, qt.IsNil(w.Close()))
 		}

@@ -18,9 +18,9 @@ type Cache struct {
 	options CacheOptions
 
 	mu       sync.Mutex
-	entries  map[Identity]*File // in use, or in idle
-	idle     *list.List         // of *File, those not in use, most recently used first
-	idleSize int                // of these, in sites
+	entries  map[FileID]*CachedFile // in use, or in idle
+	idle     *list.List             // of *File, those not in use, most recently used first
+	idleSize int                    // of these, in sites
 	without  verdicts
 	stats    CacheStats
 }
@@ -62,7 +62,7 @@ type CacheStats struct {
 
 // NewCache returns an empty cache. nil stands for the defaults.
 func NewCache(options *CacheOptions) *Cache {
-	c := &Cache{entries: make(map[Identity]*File), idle: list.New()}
+	c := &Cache{entries: make(map[FileID]*CachedFile), idle: list.New()}
 	if options != nil {
 		c.options = *options
 	}
@@ -96,8 +96,8 @@ func (c *Cache) Stats() CacheStats {
 
 // Acquire returns the file that a process maps, open, if it has a probe for
 // which match returns true; nil stands for any. ok is false if it has none. The
-// caller calls [File.Release] when it is done. Whoever acquires the same file
-// gets the same *File, as long as anybody has it.
+// caller calls [CachedFile.Release] when it is done. Whoever acquires the same
+// file gets the same *File, as long as anybody has it.
 //
 // A file is read by one caller while the others wait for the outcome. What
 // cannot be read as ELF has no probes if it is no ELF file at all, and
@@ -105,8 +105,8 @@ func (c *Cache) Stats() CacheStats {
 // again but without reading the file again. Errors of opening are those of
 // [MappedFile.Open] or of [CacheOptions].Open; an error of reading is an
 // [*Error] that wraps what the reader returned. Neither is remembered.
-func (c *Cache) Acquire(m *MappedFile, match func(provider, name string) bool) (f *File, ok bool, err error) {
-	id, err := m.Identity()
+func (c *Cache) Acquire(m *MappedFile, match func(provider, name string) bool) (f *CachedFile, ok bool, err error) {
+	id, err := m.ID()
 	if err != nil {
 		return nil, false, err
 	}
@@ -127,7 +127,7 @@ func (c *Cache) Acquire(m *MappedFile, match func(provider, name string) bool) (
 
 // enter returns the entry of a file with a reference for the caller, or what is
 // known about a file that has none.
-func (c *Cache) enter(id Identity) (f *File, verdict error, known bool) {
+func (c *Cache) enter(id FileID) (f *CachedFile, verdict error, known bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if verdict, known = c.without.get(id); known {
@@ -135,7 +135,7 @@ func (c *Cache) enter(id Identity) (f *File, verdict error, known bool) {
 	}
 	f = c.entries[id]
 	if f == nil {
-		f = &File{cache: c, identity: id}
+		f = &CachedFile{cache: c, identity: id}
 		c.entries[id] = f
 	}
 	c.hold(f)
@@ -143,7 +143,7 @@ func (c *Cache) enter(id Identity) (f *File, verdict error, known bool) {
 }
 
 // hold counts a reference. The caller holds the lock.
-func (c *Cache) hold(f *File) {
+func (c *Cache) hold(f *CachedFile) {
 	if f.references == 0 {
 		if f.place != nil {
 			c.idle.Remove(f.place)
@@ -155,7 +155,7 @@ func (c *Cache) hold(f *File) {
 }
 
 // condemn remembers that a file has no probes, or why they cannot be read.
-func (c *Cache) condemn(id Identity, verdict error) {
+func (c *Cache) condemn(id FileID, verdict error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.without.put(id, verdict)
@@ -172,7 +172,7 @@ func (c *Cache) count(opened, parsed uint64, inUse int) {
 
 // rest makes room for a file that nobody uses any more, or forgets it if it was
 // never read. The caller holds the lock.
-func (c *Cache) rest(f *File) {
+func (c *Cache) rest(f *CachedFile) {
 	// What is too large alone must not drive out the others.
 	if f.listing == nil || len(f.listing.Probes) == 0 || f.size > c.options.IdleSites || f.refused != nil {
 		delete(c.entries, f.identity)
@@ -181,7 +181,7 @@ func (c *Cache) rest(f *File) {
 	f.place = c.idle.PushFront(f)
 	c.idleSize += f.size
 	for c.idle.Len() > c.options.IdleFiles || c.idleSize > c.options.IdleSites {
-		oldest := c.idle.Remove(c.idle.Back()).(*File)
+		oldest := c.idle.Remove(c.idle.Back()).(*CachedFile)
 		oldest.place = nil
 		c.idleSize -= oldest.size
 		delete(c.entries, oldest.identity)
@@ -193,10 +193,10 @@ func (c *Cache) rest(f *File) {
 // forgotten.
 type verdicts struct {
 	limit          int
-	recent, former map[Identity]error // nil: no probes; else why they cannot be read
+	recent, former map[FileID]error // nil: no probes; else why they cannot be read
 }
 
-func (v *verdicts) get(id Identity) (verdict error, known bool) {
+func (v *verdicts) get(id FileID) (verdict error, known bool) {
 	if verdict, known = v.recent[id]; known {
 		return verdict, true
 	}
@@ -206,12 +206,12 @@ func (v *verdicts) get(id Identity) (verdict error, known bool) {
 	return verdict, known
 }
 
-func (v *verdicts) put(id Identity, verdict error) {
+func (v *verdicts) put(id FileID, verdict error) {
 	if len(v.recent) >= v.limit {
 		v.former, v.recent = v.recent, nil
 	}
 	if v.recent == nil {
-		v.recent = make(map[Identity]error)
+		v.recent = make(map[FileID]error)
 	}
 	v.recent[id] = verdict
 }

@@ -27,7 +27,7 @@ func mapped(t testing.TB, f *fixture, pid int, path string) *MappedFile {
 	return theFile(t, f, pid)
 }
 
-func acquire(t testing.TB, c *Cache, m *MappedFile) *File {
+func acquire(t testing.TB, c *Cache, m *MappedFile) *CachedFile {
 	t.Helper()
 	file, ok, err := c.Acquire(m, nil)
 	qt.Assert(t, qt.IsNil(err))
@@ -47,7 +47,7 @@ func TestCacheReadsAFileOnceForAllProcesses(t *testing.T) {
 	qt.Check(t, qt.Equals(c.Stats(), CacheStats{InUse: 1, Opened: 1, Parsed: 1}))
 	qt.Check(t, qt.HasLen(first.Listing().Probes, 2))
 	qt.Check(t, qt.IsNotNil(first.ELF().OSFile()))
-	qt.Check(t, qt.Equals(first.Identity(), identityOf(t, lib)))
+	qt.Check(t, qt.Equals(first.ID(), identityOf(t, lib)))
 
 	first.Release()
 	qt.Check(t, qt.Equals(openDescriptors(t), before+1), qt.Commentf("the second is still there"))
@@ -175,8 +175,8 @@ func TestCacheKeepsLittleOfFilesWithManyBrokenNotes(t *testing.T) {
 				test.elf.write(t, lib)
 				file, ok, _ := c.Acquire(mapped(t, f, 1, lib), nil)
 				if ok {
-					qt.Check(t, qt.Equals(file.Listing().BrokenCount, notes))
-					qt.Check(t, qt.HasLen(file.Listing().Broken, elfnote.MaxBroken))
+					qt.Check(t, qt.Equals(file.Listing().MalformedCount, notes))
+					qt.Check(t, qt.HasLen(file.Listing().Malformed, elfnote.MaxMalformed))
 					file.Release()
 				}
 				qt.Assert(t, qt.IsNil(os.Rename(lib, lib+fmt.Sprint(i)))) // the next one has another identity
@@ -226,7 +226,7 @@ func TestCacheListsTheGoodProbesOfAFileWithABrokenOne(t *testing.T) {
 	lib := testELF{probes: [][2]string{{"p", "bad"}, {"p", "good"}}, broken: true}.write(t, t.TempDir(), "lib.so")
 	file := acquire(t, c, mapped(t, f, 1, lib))
 	defer file.Release()
-	qt.Check(t, qt.HasLen(file.Listing().Broken, 1))
+	qt.Check(t, qt.HasLen(file.Listing().Malformed, 1))
 	qt.Check(t, qt.Equals(file.Listing().Probes[0].Name, "good"))
 }
 
@@ -331,7 +331,7 @@ func TestCacheIsBounded(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			f, c := newFixture(t), NewCache(&test.options)
 			dir := t.TempDir()
-			var files []*File
+			var files []*CachedFile
 			path := func(i int) string { return filepath.Join(dir, fmt.Sprint(i)) }
 			for i := range 6 {
 				memoryProbes.write(t, path(i))
@@ -369,7 +369,7 @@ func TestCacheHasAFileReadByOneCallerWhileOthersWait(t *testing.T) {
 		return openMapped(m)
 	}})
 	lib := memoryProbes.write(t, t.TempDir(), "lib.so")
-	var files [callers]*File
+	var files [callers]*CachedFile
 	var group sync.WaitGroup
 	start := func(i int) {
 		m := mapped(t, f, i+1, lib)

@@ -23,12 +23,12 @@ func openMapped(m *MappedFile) (io.ReaderAt, error) {
 	return file, nil
 }
 
-// File is a file with probes, held open. It is the same value for all who
+// CachedFile is a file with probes, held open. It is the same value for all who
 // acquired it, so that the pointer tells files apart while it is held. Its
 // methods may be called by several goroutines at once, until it is released.
-type File struct {
+type CachedFile struct {
 	cache    *Cache
-	identity Identity
+	identity FileID
 
 	// Guarded by the lock of the cache.
 	references int
@@ -43,25 +43,25 @@ type File struct {
 	closer  io.Closer        // of what is behind elf, may be nil
 }
 
-// Identity tells the file from others.
-func (f *File) Identity() Identity { return f.identity }
+// ID tells the file from others.
+func (f *CachedFile) ID() FileID { return f.identity }
 
 // ELF returns the open file. It is valid until the file is released, and is not
 // to be closed. Its OSFile is nil if [CacheOptions].Open returned something
 // else than an *os.File.
-func (f *File) ELF() *elfnote.File { return f.elf }
+func (f *CachedFile) ELF() *elfnote.File { return f.elf }
 
 // Listing returns all probes of the file, whatever was looked for, and the
 // notes that cannot be used. It is shared and not to be changed; it stays valid
 // after the file is released.
-func (f *File) Listing() *elfnote.Listing { return f.listing }
+func (f *CachedFile) Listing() *elfnote.Listing { return f.listing }
 
 // Refuse has the cache take the file for one whose probes cannot be read, for
 // this reason: [Cache.Acquire] fails for it from now on, without reading it,
 // until the file has not been asked for in a long time. It is for those who
 // find out, at some expense, that the probes are of no use to anybody. The file
 // stays open until it is released.
-func (f *File) Refuse(reason error) {
+func (f *CachedFile) Refuse(reason error) {
 	c := f.cache
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -70,15 +70,15 @@ func (f *File) Refuse(reason error) {
 }
 
 // Refused returns what Refuse was called with, nil if it was not.
-func (f *File) Refused() error {
+func (f *CachedFile) Refused() error {
 	f.cache.mu.Lock()
 	defer f.cache.mu.Unlock()
 	return f.refused
 }
 
-// Hold keeps the file for one more [File.Release]. Call it while the file is
-// held.
-func (f *File) Hold() {
+// Hold keeps the file for one more [CachedFile.Release]. Call it while the file
+// is held.
+func (f *CachedFile) Hold() {
 	f.cache.mu.Lock()
 	defer f.cache.mu.Unlock()
 	f.cache.hold(f)
@@ -86,7 +86,7 @@ func (f *File) Hold() {
 
 // Release gives back what was acquired or held, once for each. The last one
 // closes the file.
-func (f *File) Release() {
+func (f *CachedFile) Release() {
 	c := f.cache
 	c.mu.Lock()
 	if f.references == 0 { // one too many
@@ -110,7 +110,7 @@ func (f *File) Release() {
 
 // prepare reads the file unless that has been done, and opens it if there are
 // probes wanted. The caller holds a reference.
-func (f *File) prepare(m *MappedFile, match func(provider, name string) bool) (ok bool, err error) {
+func (f *CachedFile) prepare(m *MappedFile, match func(provider, name string) bool) (ok bool, err error) {
 	f.loading.Lock()
 	defer f.loading.Unlock()
 
@@ -151,7 +151,7 @@ func (f *File) prepare(m *MappedFile, match func(provider, name string) bool) (o
 	return true, nil
 }
 
-func (f *File) setListing(listing *elfnote.Listing, size int) {
+func (f *CachedFile) setListing(listing *elfnote.Listing, size int) {
 	f.cache.mu.Lock()
 	defer f.cache.mu.Unlock()
 	f.listing, f.size = listing, size
@@ -164,14 +164,14 @@ func sizeOf(listing *elfnote.Listing, file *elfnote.File) int {
 	if file == nil {
 		return 0
 	}
-	size := len(listing.Broken)
+	size := len(listing.Malformed)
 	for i := range listing.Probes {
 		size += len(listing.Probes[i].Sites)
 	}
 	return max(size, file.NoteSize()/siteNotes)
 }
 
-func (f *File) open(m *MappedFile) (io.ReaderAt, io.Closer, error) {
+func (f *CachedFile) open(m *MappedFile) (io.ReaderAt, io.Closer, error) {
 	r, err := f.cache.options.Open(m)
 	if err != nil {
 		return nil, nil, err
@@ -183,7 +183,7 @@ func (f *File) open(m *MappedFile) (io.ReaderAt, io.Closer, error) {
 
 // load opens the file and lists its probes. A file without any is closed at
 // once.
-func (f *File) load(m *MappedFile) (*elfnote.Listing, *elfnote.File, io.Closer, error) {
+func (f *CachedFile) load(m *MappedFile) (*elfnote.Listing, *elfnote.File, io.Closer, error) {
 	r, closer, err := f.open(m)
 	if err != nil {
 		return nil, nil, nil, err
@@ -201,10 +201,10 @@ func (f *File) load(m *MappedFile) (*elfnote.Listing, *elfnote.File, io.Closer, 
 	case errors.Is(err, elfnote.ErrNotELF):
 		// Code in a file that is not ELF: of a JIT compiler, or of Windows.
 		listing, err = new(elfnote.Listing), nil
-	case err == nil && listing.BrokenCount > 0:
+	case err == nil && listing.MalformedCount > 0:
 		// Without the names: they would keep all notes of the file in memory.
-		first := &elfnote.NoteError{Index: listing.Broken[0].Index, Err: listing.Broken[0].Err}
-		err = fmt.Errorf("no usable probe, %d broken: %w", listing.BrokenCount, first)
+		first := &elfnote.NoteError{Index: listing.Malformed[0].Index, Err: listing.Malformed[0].Err}
+		err = fmt.Errorf("no usable probe, %d broken: %w", listing.MalformedCount, first)
 	}
 	if lasting {
 		f.cache.condemn(f.identity, err)
@@ -220,7 +220,7 @@ func parse(r io.ReaderAt) (*elfnote.Listing, *elfnote.File, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	listing, err := file.Probes(nil)
+	listing, err := file.Probes()
 	return listing, file, err
 }
 

@@ -21,7 +21,7 @@
 // takes (CAP_CHECKPOINT_RESTORE or CAP_SYS_ADMIN), and else below
 // /proc/PID/root, if the file there is the one that is mapped.
 //
-// Whether two mappings are of the same file is told by their [Identity]. Files
+// Whether two mappings are of the same file is told by their [FileID]. Files
 // are held by a [Cache], open only while somebody wants them and parsed once.
 //
 // # Watching
@@ -29,7 +29,7 @@
 // A [Watcher] tells which pairs of a process and a file with wanted probes
 // appear and disappear:
 //
-//	w := proc.NewWatcher(patterns, &proc.Options{Handler: func(c *proc.Changes) {
+//	w := proc.NewWatcher(patterns, &proc.WatcherOptions{Handler: func(c *proc.Changes) {
 //		for _, pair := range c.Appeared { ... }
 //		for _, pair := range c.Disappeared { ... }
 //	}})

@@ -135,9 +135,9 @@ var (
 func TestTestELFHasTheProbesItIsMadeWith(t *testing.T) {
 	f, err := elfnote.NewFile(bytes.NewReader(memoryProbes.bytes()))
 	qt.Assert(t, qt.IsNil(err))
-	listing, err := f.Probes(nil)
+	listing, err := f.Probes()
 	qt.Assert(t, qt.IsNil(err))
-	qt.Assert(t, qt.HasLen(listing.Broken, 0))
+	qt.Assert(t, qt.HasLen(listing.Malformed, 0))
 	qt.Assert(t, qt.HasLen(listing.Probes, 2))
 	qt.Assert(t, qt.Equals(listing.Probes[1].Name, "free"))
 }

@@ -56,12 +56,12 @@ type MappedFile struct {
 	// says so: for a file that is really named like that, it is the way to it.
 	rawPath string
 
-	identity   Identity
+	identity   FileID
 	openedPath string // how the file was reached, "" before it was
 }
 
 // fileKey is by what mappings of one process are grouped. The path is in it
-// because device and inode alone may mean two files, see Identity.
+// because device and inode alone may mean two files, see FileID.
 type fileKey struct {
 	major, minor uint32
 	inode        uint64
@@ -149,7 +149,7 @@ func cutRoot(path, root string) string {
 
 // OpenedPath returns the path by which the file was reached in the eyes of the
 // caller: <proc>/PID/map_files/START-END, or <proc>/PID/root/PATH. It is ""
-// before [MappedFile.Identity] or [MappedFile.Open] was called. It is good for
+// before [MappedFile.ID] or [MappedFile.Open] was called. It is good for
 // as long as the process has the mapping; an open descriptor is good for ever.
 func (m *MappedFile) OpenedPath() string { return m.openedPath }
 

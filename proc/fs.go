@@ -35,7 +35,7 @@ func NewFS(root string) *FS {
 }
 
 // Root returns the directory of the file system. A nil FS is the default one,
-// as in [Options].
+// as in [WatcherOptions].
 func (f *FS) Root() string {
 	if f == nil {
 		f = NewFS("")
@@ -220,7 +220,8 @@ func (f *FS) liveThread(pid int, buf []byte) (int, stat, error) {
 }
 
 // IsOwn tells whether the PIDs of the file system are those that system calls
-// of the caller take and return. A nil FS is the default one, as in [Options].
+// of the caller take and return. A nil FS is the default one, as in
+// [WatcherOptions].
 //
 // It is told by the line NSpid of self/status (Linux 4.1, see proc(5)), and so
 // not deceived by PIDs that are equal by chance in two namespaces.

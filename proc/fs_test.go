@@ -44,7 +44,7 @@ func TestProcess(t *testing.T) {
 	f.put(fakeProcess{pid: 7, command: "a (b) c", startTime: 42, size: 1})
 	p, err := f.fs().Process(7)
 	qt.Assert(t, qt.IsNil(err))
-	qt.Check(t, qt.Equals(p.ID, ID{PID: 7, StartTime: 42}))
+	qt.Check(t, qt.Equals(p.ProcessID, ProcessID{PID: 7, StartTime: 42}))
 	qt.Check(t, qt.Equals(p.String(), "7 (a (b) c)"))
 	qt.Check(t, qt.Equals(p.Parent, 1))
 

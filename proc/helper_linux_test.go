@@ -240,7 +240,7 @@ var helperCommands = map[string]func(args []string) (string, error){
 	// pass ROOT looks at all processes as a watcher does.
 	"pass": func(args []string) (string, error) {
 		access, other := 0, 0
-		w := NewWatcher(nil, &Options{FS: NewFS(args[0]), Handler: func(c *Changes) {
+		w := NewWatcher(nil, &WatcherOptions{FS: NewFS(args[0]), Handler: func(c *Changes) {
 			for _, err := range c.Errors {
 				if errors.Is(err, ErrAccess) && (errors.Is(err, unix.EACCES) || errors.Is(err, unix.EPERM)) {
 					access++
@@ -366,7 +366,7 @@ func (h *helper) mountOverlay(target, options string) {
 }
 
 // needBirthTime skips tests of a file system on which a deletion makes another
-// file (see Identity).
+// file (see FileID).
 func needBirthTime(t testing.TB, path string) {
 	t.Helper()
 	var st unix.Statx_t

@@ -4,7 +4,7 @@ package proc
 
 import "fmt"
 
-// Identity tells a file from every other, whatever its path, and from itself
+// FileID tells a file from every other, whatever its path, and from itself
 // with other contents. It can be compared and be a map key.
 //
 // The device and inode that maps shows will not do. On btrfs they are the same
@@ -16,7 +16,7 @@ import "fmt"
 // A change of the link count or the mode does not make another file, so that a
 // library that is deleted while it is mapped remains what it was (only on file
 // systems that keep no time of birth, which are few, it becomes another).
-type Identity struct {
+type FileID struct {
 	// Device is the number of the file system as statx tells it, major in the
 	// upper 32 bits; 0 on overlayfs, see Overlay.
 	Device uint64
@@ -36,12 +36,12 @@ type Identity struct {
 	// the same image share a file until one writes to it, and a breakpoint set
 	// in it for one of them is set for all. So the device does not count there.
 	// The other fields are those of the file in the layer below. That file
-	// itself, looked at where the layers are stored, has another Identity.
+	// itself, looked at where the layers are stored, has another FileID.
 	Overlay bool
 }
 
 // String returns the identity for people: "fe:00 inode 326789, 2190440 bytes".
-func (id Identity) String() string {
+func (id FileID) String() string {
 	device := "overlay"
 	if !id.Overlay {
 		device = fmt.Sprintf("%02x:%02x", id.Device>>32, id.Device&(1<<32-1))

@@ -12,7 +12,7 @@ import (
 
 // identify returns the identity of the file at a path, following symbolic links
 // and opening nothing, or of a descriptor if the path is "".
-func identify(fd int, path string) (Identity, error) {
+func identify(fd int, path string) (FileID, error) {
 	flags := unix.AT_STATX_SYNC_AS_STAT
 	if path == "" {
 		flags |= unix.AT_EMPTY_PATH
@@ -26,14 +26,14 @@ func identify(fd int, path string) (Identity, error) {
 			continue
 		}
 		if err != nil {
-			return Identity{}, err
+			return FileID{}, err
 		}
 		break
 	}
 	if st.Mode&unix.S_IFMT != unix.S_IFREG {
-		return Identity{}, ErrNotRegular
+		return FileID{}, ErrNotRegular
 	}
-	id := Identity{
+	id := FileID{
 		Device:   uint64(st.Dev_major)<<32 | uint64(st.Dev_minor),
 		Inode:    st.Ino,
 		Size:     int64(min(st.Size, 1<<63-1)),
@@ -48,7 +48,7 @@ func identify(fd int, path string) (Identity, error) {
 	if st.Dev_major == 0 {
 		overlay, err := isOverlay(fd, path)
 		if err != nil {
-			return Identity{}, err
+			return FileID{}, err
 		}
 		if overlay {
 			id.Device, id.Overlay = 0, true
@@ -72,16 +72,16 @@ func isOverlay(fd int, path string) (bool, error) {
 
 // IdentifyFile returns the identity of an open file. It is available on Linux
 // only; elsewhere the error wraps errors.ErrUnsupported.
-func IdentifyFile(file *os.File) (Identity, error) {
+func IdentifyFile(file *os.File) (FileID, error) {
 	conn, err := file.SyscallConn()
 	if err != nil {
-		return Identity{}, fmt.Errorf("identify %s: %w", file.Name(), err)
+		return FileID{}, fmt.Errorf("identify %s: %w", file.Name(), err)
 	}
-	var id Identity
+	var id FileID
 	var failed error
 	err = conn.Control(func(fd uintptr) { id, failed = identify(int(fd), "") })
 	if err = errors.Join(err, failed); err != nil {
-		return Identity{}, fmt.Errorf("identify %s: %w", file.Name(), err)
+		return FileID{}, fmt.Errorf("identify %s: %w", file.Name(), err)
 	}
 	return id, nil
 }

@@ -12,6 +12,6 @@ import (
 
 // IdentifyFile returns the identity of an open file. It is available on Linux
 // only; elsewhere the error wraps errors.ErrUnsupported.
-func IdentifyFile(file *os.File) (Identity, error) {
-	return Identity{}, fmt.Errorf("identify %s: %w", file.Name(), errors.ErrUnsupported)
+func IdentifyFile(file *os.File) (FileID, error) {
+	return FileID{}, fmt.Errorf("identify %s: %w", file.Name(), errors.ErrUnsupported)
 }

@@ -15,14 +15,14 @@ type look struct {
 	errors  []error // all, also those reported before
 	// before is how many pairs a file had at the beginning, of those that got
 	// or lost one; touched has these files in order.
-	before  map[*File]int
-	touched []*File
+	before  map[*CachedFile]int
+	touched []*CachedFile
 }
 
 // begin starts a look. The caller holds looking.
 func (w *Watcher) begin() {
 	w.mu.Lock()
-	w.look = &look{before: make(map[*File]int)}
+	w.look = &look{before: make(map[*CachedFile]int)}
 }
 
 // deliver ends a look, tells the handler and lets go of what disappeared. It
@@ -86,7 +86,7 @@ func (w *Watcher) visit(pid int, thoroughly bool) {
 	p := w.processes[pid]
 	if err != nil {
 		if p == nil {
-			p = &watched{process: Process{ID: ID{PID: pid}, fs: w.fs}}
+			p = &watched{process: Process{ProcessID: ProcessID{PID: pid}, fs: w.fs}}
 			w.processes[pid] = p
 		}
 		p.pass = w.stats.Passes
@@ -192,7 +192,7 @@ func (w *Watcher) compare(p *watched, reader int, s *stat, thoroughly bool) {
 // pair returns the pair of a file, the one there is if it has not changed, and
 // nil if the file has no wanted probes or is among the pairs found already.
 func (w *Watcher) pair(p *watched, m *MappedFile, found []*Pair) (*Pair, error) {
-	id, err := m.Identity()
+	id, err := m.ID()
 	if err != nil {
 		return nil, err
 	}
@@ -241,7 +241,7 @@ func (p *watched) pairOf(m *MappedFile) *Pair {
 func (p *Pair) isOfSameFile(other *Pair) bool { return p.File == other.File }
 
 // use returns what is known about a file that gets or loses a pair.
-func (w *Watcher) use(file *File) *fileUse {
+func (w *Watcher) use(file *CachedFile) *fileUse {
 	use := w.files[file]
 	if use == nil {
 		use = new(fileUse)

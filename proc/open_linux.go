@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Identity finds out which file it is, without opening it, and remembers the
+// ID finds out which file it is, without opening it, and remembers the
 // answer. It goes by the mapping itself where the kernel allows, which cannot
 // miss, else by the path in the process's mount namespace, where the inode
 // number must be that of maps (but on overlayfs, where these numbers mean
@@ -20,13 +20,13 @@ import (
 // The error is an [*Error]. It wraps [ErrChanged] if the mapping has gone
 // meanwhile, [ErrUnreachable] if the file has no path and the caller lacks the
 // privilege to do without, [ErrNotRegular], [ErrAccess] or [ErrGone].
-func (m *MappedFile) Identity() (Identity, error) {
+func (m *MappedFile) ID() (FileID, error) {
 	if m.openedPath != "" {
 		return m.identity, nil
 	}
-	id, path, err := m.find(func(path string) (Identity, error) { return identify(0, path) })
+	id, path, err := m.find(func(path string) (FileID, error) { return identify(0, path) })
 	if err != nil {
-		return Identity{}, m.wrap("identify", err)
+		return FileID{}, m.wrap("identify", err)
 	}
 	m.identity, m.openedPath = id, path
 	return id, nil
@@ -36,18 +36,18 @@ func (m *MappedFile) Identity() (Identity, error) {
 // deleted, the mapping removed, or the process ended; its name, by which it
 // could be opened again, does not. The caller closes it.
 //
-// The errors are those of [MappedFile.Identity]. A file that is not the one
-// that Identity saw is [ErrChanged].
+// The errors are those of [MappedFile.ID]. A file that is not the one
+// that ID saw is [ErrChanged].
 func (m *MappedFile) Open() (*os.File, error) {
 	var fd int
-	id, path, err := m.find(func(path string) (Identity, error) {
+	id, path, err := m.find(func(path string) (FileID, error) {
 		// Devices are told from files before anything is opened.
 		if _, err := identify(0, path); err != nil {
-			return Identity{}, err
+			return FileID{}, err
 		}
 		var err error
 		if fd, err = openFile(path); err != nil {
-			return Identity{}, err
+			return FileID{}, err
 		}
 		id, err := identify(fd, "")
 		if err != nil {
@@ -78,7 +78,7 @@ func openFile(path string) (int, error) {
 }
 
 // find leads look to the file, by one path after another until it succeeds.
-func (m *MappedFile) find(look func(path string) (Identity, error)) (Identity, string, error) {
+func (m *MappedFile) find(look func(path string) (FileID, error)) (FileID, string, error) {
 	var direct error
 	for _, mapping := range m.Mappings {
 		path := m.mapFilesPath(mapping)
@@ -95,7 +95,7 @@ func (m *MappedFile) find(look func(path string) (Identity, error)) (Identity, s
 	}
 	if isLack(direct) {
 		// Too few descriptors, or memory: it would be so by the path, too.
-		return Identity{}, "", direct
+		return FileID{}, "", direct
 	}
 	id, path, err := m.findByPath(look)
 	switch {
@@ -103,11 +103,11 @@ func (m *MappedFile) find(look func(path string) (Identity, error)) (Identity, s
 		return id, path, err
 	case errors.Is(direct, unix.ENOENT) || errors.Is(direct, unix.ESRCH):
 		// map_files works here, only the mapping is not there.
-		return Identity{}, "", fmt.Errorf("%w: %w", ErrChanged, direct)
+		return FileID{}, "", fmt.Errorf("%w: %w", ErrChanged, direct)
 	case errors.Is(err, ErrUnreachable):
-		return Identity{}, "", fmt.Errorf("%w: %w", err, direct)
+		return FileID{}, "", fmt.Errorf("%w: %w", err, direct)
 	}
-	return Identity{}, "", err
+	return FileID{}, "", err
 }
 
 // isLack tells errors that come from the caller's own limits.
@@ -116,31 +116,31 @@ func isLack(err error) bool {
 }
 
 // findByPath looks by the path that maps shows, below the process's root.
-func (m *MappedFile) findByPath(look func(path string) (Identity, error)) (Identity, string, error) {
+func (m *MappedFile) findByPath(look func(path string) (FileID, error)) (FileID, string, error) {
 	if !m.isPath() {
-		return Identity{}, "", ErrUnreachable
+		return FileID{}, "", ErrUnreachable
 	}
 	root := m.fs.path(m.reader, "root")
 	dir, err := openDirectory(root)
 	if err != nil {
-		return Identity{}, "", classify(err)
+		return FileID{}, "", classify(err)
 	}
 	defer unix.Close(dir)
 	fd, err := openInRoot(dir, m.rawPath)
 	switch {
 	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENOTDIR), errors.Is(err, unix.ELOOP):
-		return Identity{}, "", ErrUnreachable
+		return FileID{}, "", ErrUnreachable
 	case err != nil:
-		return Identity{}, "", err
+		return FileID{}, "", err
 	}
 	defer unix.Close(fd)
 	// What the descriptor holds cannot be exchanged while it is looked at.
 	id, err := identify(fd, "")
 	switch {
 	case err != nil:
-		return Identity{}, "", err
+		return FileID{}, "", err
 	case !id.Overlay && id.Inode != m.inode:
-		return Identity{}, "", ErrUnreachable
+		return FileID{}, "", ErrUnreachable
 	}
 	id, err = look(descriptorPath(fd))
 	return id, root + m.rawPath, err

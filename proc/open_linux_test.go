@@ -21,7 +21,7 @@ func inodeOf(t testing.TB, path string) uint64 {
 	return info.Sys().(*syscall.Stat_t).Ino
 }
 
-func identityOf(t testing.TB, path string) Identity {
+func identityOf(t testing.TB, path string) FileID {
 	t.Helper()
 	file, err := os.Open(path)
 	qt.Assert(t, qt.IsNil(err))
@@ -49,7 +49,7 @@ func TestOpenThroughMapFiles(t *testing.T) {
 
 	file := theFile(t, f, 7)
 	qt.Check(t, qt.Equals(file.OpenedPath(), ""))
-	id, err := file.Identity()
+	id, err := file.ID()
 	qt.Assert(t, qt.IsNil(err))
 	qt.Check(t, qt.Equals(id, identityOf(t, lib)))
 	qt.Check(t, qt.Equals(file.OpenedPath(), f.root+"/7/map_files/1000-2000"))
@@ -70,7 +70,7 @@ func TestOpenThroughTheSecondMappingIfTheFirstIsGone(t *testing.T) {
 	first.file = ""
 	f.put(fakeProcess{pid: 7, size: 1, maps: []fakeMap{first, second}})
 	file := theFile(t, f, 7)
-	_, err := file.Identity()
+	_, err := file.ID()
 	qt.Assert(t, qt.IsNil(err))
 	qt.Check(t, qt.Equals(file.OpenedPath(), f.root+"/7/map_files/3000-4000"))
 }
@@ -102,7 +102,7 @@ func TestOpenByPathBelowTheRootOfTheProcess(t *testing.T) {
 			opened, err := file.Open()
 			qt.Assert(t, qt.IsNil(err))
 			defer opened.Close()
-			id, err := file.Identity()
+			id, err := file.ID()
 			qt.Assert(t, qt.IsNil(err))
 			qt.Check(t, qt.Equals(id, identityOf(t, lib)))
 			qt.Check(t, qt.Equals(file.OpenedPath(), f.root+"/7/root"+path))
@@ -118,7 +118,7 @@ func TestOpenByPathRefusesAnotherFile(t *testing.T) {
 	_, err := theFile(t, f, 7).Open()
 	// map_files works in the fixture, so that it is the mapping that is gone.
 	qt.Check(t, qt.ErrorIs(err, ErrChanged))
-	_, err = theFile(t, f, 7).Identity()
+	_, err = theFile(t, f, 7).ID()
 	qt.Check(t, qt.ErrorIs(err, ErrChanged))
 	qt.Check(t, qt.Equals(openDescriptors(t), before))
 }
@@ -161,7 +161,7 @@ func TestOpenNoticesThatTheFileWasReplacedMeanwhile(t *testing.T) {
 	lib := noProbes.write(t, t.TempDir(), "lib.so")
 	f.put(fakeProcess{pid: 7, size: 1, maps: []fakeMap{code(0x1000, lib)}})
 	file := theFile(t, f, 7)
-	_, err := file.Identity()
+	_, err := file.ID()
 	qt.Assert(t, qt.IsNil(err))
 	testELF{tag: 1}.write(t, lib+".new")
 	qt.Assert(t, qt.IsNil(os.Rename(lib+".new", lib)))
@@ -225,7 +225,7 @@ func TestIdentityTellsFilesApart(t *testing.T) {
 func TestIdentityTellsAFileFromTheNextOneOfItsInode(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "lib.so")
 	modified := unix.NsecToTimespec(1e18)
-	var last Identity
+	var last FileID
 	reused := false
 	for range 20 { // file systems give out a free number soon, but not all at once
 		noProbes.write(t, path)
@@ -249,6 +249,6 @@ func openDescriptors(t testing.TB) int {
 }
 
 func TestIdentityString(t *testing.T) {
-	qt.Check(t, qt.Equals(fmt.Sprint(Identity{Device: 0xfe<<32 | 1, Inode: 5, Size: 9}), "fe:01 inode 5, 9 bytes"))
-	qt.Check(t, qt.Equals(fmt.Sprint(Identity{Overlay: true, Inode: 5, Size: 9}), "overlay inode 5, 9 bytes"))
+	qt.Check(t, qt.Equals(fmt.Sprint(FileID{Device: 0xfe<<32 | 1, Inode: 5, Size: 9}), "fe:01 inode 5, 9 bytes"))
+	qt.Check(t, qt.Equals(fmt.Sprint(FileID{Overlay: true, Inode: 5, Size: 9}), "overlay inode 5, 9 bytes"))
 }

@@ -9,10 +9,10 @@ import (
 	"os"
 )
 
-// Identity is available on Linux only; here the error wraps
+// ID is available on Linux only; here the error wraps
 // errors.ErrUnsupported.
-func (m *MappedFile) Identity() (Identity, error) {
-	return Identity{}, m.wrap("identify", errors.ErrUnsupported)
+func (m *MappedFile) ID() (FileID, error) {
+	return FileID{}, m.wrap("identify", errors.ErrUnsupported)
 }
 
 // Open is available on Linux only; here the error wraps errors.ErrUnsupported.

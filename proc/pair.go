@@ -16,7 +16,7 @@ type Pair struct {
 	// File is the file, held open until the handler has returned for the
 	// [Changes] in which the pair disappears. See [File.Hold] to keep it
 	// longer.
-	File *File
+	File *CachedFile
 	// Path is the file's path in the eyes of the process, see [MappedFile].
 	Path string
 	// OpenedPath is the path by which the file was reached in the eyes of the
@@ -34,13 +34,13 @@ type Pair struct {
 
 // PairKey is what makes a pair: it can be compared and be a map key.
 type PairKey struct {
-	Process ID
-	File    *File
+	Process ProcessID
+	File    *CachedFile
 }
 
 // Key returns what the pair is known by: of all pairs of a watcher at one time
 // no two have the same.
-func (p *Pair) Key() PairKey { return PairKey{Process: p.Process.ID, File: p.File} }
+func (p *Pair) Key() PairKey { return PairKey{Process: p.Process.ProcessID, File: p.File} }
 
 // Open opens the file for reading, apart from File: for those whose
 // [CacheOptions].Open returns no file of the system. The caller closes it.
@@ -50,8 +50,8 @@ func (p *Pair) Key() PairKey { return PairKey{Process: p.Process.ID, File: p.Fil
 func (p *Pair) Open() (*os.File, error) {
 	file, err := os.Open(p.OpenedPath)
 	if err == nil {
-		var id Identity
-		if id, err = IdentifyFile(file); err == nil && id == p.File.Identity() {
+		var id FileID
+		if id, err = IdentifyFile(file); err == nil && id == p.File.ID() {
 			return file, nil
 		}
 		file.Close()
@@ -68,7 +68,7 @@ func (p *Pair) Open() (*os.File, error) {
 type Changes struct {
 	// FilesAppeared are the files that a watched process maps now and none did
 	// before: to be attached to, if that is done for all processes at once.
-	FilesAppeared []*File
+	FilesAppeared []*CachedFile
 	// Appeared are the new pairs.
 	Appeared []*Pair
 	// Moved are pairs that were there before, with what has changed of
@@ -81,7 +81,7 @@ type Changes struct {
 	Disappeared []*Pair
 	// FilesDisappeared are the files that no watched process maps any more.
 	// They are closed when the handler returns, unless held.
-	FilesDisappeared []*File
+	FilesDisappeared []*CachedFile
 	// Errors are what could not be looked at: of type [*Error]. An error is
 	// reported once, not again in every pass, and again if it is another one.
 	// What could not be read is tried again in later passes.

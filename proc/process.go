@@ -13,10 +13,10 @@ import (
 // whose paths are at most 4,096 bytes long each.
 const maxCgroup = 64 << 10
 
-// ID tells a process from every other, as long as the machine runs: PIDs are
-// used again, but not with the same start time. It can be compared and be a map
-// key.
-type ID struct {
+// ProcessID tells a process from every other, as long as the machine runs: PIDs
+// are used again, but not with the same start time. It can be compared and be a
+// map key.
+type ProcessID struct {
 	// PID is the number of the process in the namespace of the [FS].
 	PID int
 	// StartTime is when the process was forked, in clock ticks (100 a second)
@@ -26,7 +26,7 @@ type ID struct {
 
 // Process is a process as it was when it was looked at.
 type Process struct {
-	ID
+	ProcessID
 	// Parent is the PID of the parent, 0 if that is not in the namespace.
 	Parent int
 	// Command is the name of the first thread, of at most 15 bytes: that of the
@@ -48,10 +48,10 @@ func (f *FS) Process(pid int) (Process, error) {
 
 func (f *FS) process(pid int, s *stat) Process {
 	return Process{
-		ID:      ID{PID: pid, StartTime: s.startTime},
-		Parent:  int(s.parent),
-		Command: string(s.command),
-		fs:      f,
+		ProcessID: ProcessID{PID: pid, StartTime: s.startTime},
+		Parent:    int(s.parent),
+		Command:   string(s.command),
+		fs:        f,
 	}
 }
 

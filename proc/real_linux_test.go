@@ -17,7 +17,7 @@ import (
 
 // realWatch watches for the library that traced makes, on the real /proc, and
 // writes down what the handler is told, as watch does.
-func realWatch(t testing.TB, options Options) (*Watcher, *[]string) {
+func realWatch(t testing.TB, options WatcherOptions) (*Watcher, *[]string) {
 	told := new([]string)
 	options.Handler = func(c *Changes) { *told = append(*told, describe(c)...) }
 	// What is wrong with the other processes of the machine is not of interest.
@@ -43,7 +43,7 @@ func syncOne(t testing.TB, w *Watcher, pid int) *Pair {
 }
 
 // tagOf reads which of the files that traced makes it is.
-func tagOf(t testing.TB, f *File) byte {
+func tagOf(t testing.TB, f *CachedFile) byte {
 	t.Helper()
 	var b [1]byte
 	_, err := f.ELF().ReadAt(b[:], 64+56) // behind the headers
@@ -66,18 +66,18 @@ func TestProcessInItsOwnNamespaces(t *testing.T) {
 			}
 			h.do("map", "/usr/lib/libtraced.so")
 
-			w, _ := realWatch(t, Options{})
+			w, _ := realWatch(t, WatcherOptions{})
 			p := syncOne(t, w, h.pid)
 			qt.Check(t, qt.Equals(p.Path, "/usr/lib/libtraced.so"))
 			qt.Check(t, qt.IsTrue(strings.Contains(p.OpenedPath, "/map_files/")), qt.Commentf(p.OpenedPath))
-			qt.Check(t, qt.Equals(p.File.Identity(), identityOf(t, lib)))
+			qt.Check(t, qt.Equals(p.File.ID(), identityOf(t, lib)))
 
 			file, err := NewFS("").OpenIn(h.pid, p.Path)
 			qt.Assert(t, qt.IsNil(err))
 			defer file.Close()
 			id, err := IdentifyFile(file)
 			qt.Assert(t, qt.IsNil(err))
-			qt.Check(t, qt.Equals(id, p.File.Identity()))
+			qt.Check(t, qt.Equals(id, p.File.ID()))
 		})
 	}
 }
@@ -99,7 +99,7 @@ func TestPIDsOfAContainerAreNotTheCallersOwn(t *testing.T) {
 
 func TestContainersWithTheSamePathsAndDifferentFiles(t *testing.T) {
 	needRoot(t)
-	w, told := realWatch(t, Options{})
+	w, told := realWatch(t, WatcherOptions{})
 	var pairs []*Pair
 	for tag := range byte(2) {
 		container := t.TempDir()
@@ -121,7 +121,7 @@ func TestContainersOfOneImageShareAFileUntilItIsWritten(t *testing.T) {
 	dir := t.TempDir()
 	image := filepath.Join(dir, "image")
 	traced(1).write(t, image, "libtraced.so")
-	w, told := realWatch(t, Options{})
+	w, told := realWatch(t, WatcherOptions{})
 	container := func(name string, write bool) *Pair {
 		for _, sub := range []string{"upper", "work", "merged"} {
 			qt.Assert(t, qt.IsNil(os.MkdirAll(filepath.Join(dir, name, sub), 0o755)))
@@ -139,7 +139,7 @@ func TestContainersOfOneImageShareAFileUntilItIsWritten(t *testing.T) {
 		return syncOne(t, w, h.pid)
 	}
 	one, two, three := container("one", false), container("two", false), container("three", true)
-	qt.Check(t, qt.IsTrue(one.File.Identity().Overlay))
+	qt.Check(t, qt.IsTrue(one.File.ID().Overlay))
 	qt.Check(t, qt.Equals(one.File, two.File))
 	qt.Check(t, qt.Not(qt.Equals(three.File, one.File)))
 	qt.Check(t, qt.HasLen(*told, 5), qt.Commentf("two files, three pairs: %q", *told))
@@ -152,7 +152,7 @@ func TestLibraryDeletedAndReplacedWhileMapped(t *testing.T) {
 	id := identityOf(t, lib)
 	early, late := startHelper(t, 0), startHelper(t, 0)
 	early.do("map", lib)
-	w, told := realWatch(t, Options{})
+	w, told := realWatch(t, WatcherOptions{})
 	p := syncOne(t, w, early.pid)
 
 	qt.Assert(t, qt.IsNil(os.Remove(lib)))
@@ -171,9 +171,9 @@ func TestLibraryDeletedAndReplacedWhileMapped(t *testing.T) {
 		provider, fmt.Sprintf("+%d libtraced.so", late.pid),
 	}))
 
-	after, _ := realWatch(t, Options{}) // one that starts when the file is gone
+	after, _ := realWatch(t, WatcherOptions{}) // one that starts when the file is gone
 	p = syncOne(t, after, early.pid)
-	qt.Check(t, qt.Equals(p.File.Identity(), id))
+	qt.Check(t, qt.Equals(p.File.ID(), id))
 	qt.Check(t, qt.Equals(tagOf(t, p.File), 1))
 	qt.Check(t, qt.Equals(p.Path, lib))
 }
@@ -183,14 +183,14 @@ func TestPairOpensItsFileAndNoOther(t *testing.T) {
 	lib, other := traced(1).write(t, t.TempDir(), "libtraced.so"), traced(2).write(t, t.TempDir(), "libtraced.so")
 	h := startHelper(t, 0)
 	h.do("map", lib)
-	w, _ := realWatch(t, Options{})
+	w, _ := realWatch(t, WatcherOptions{})
 	p := syncOne(t, w, h.pid)
 	file, err := p.Open()
 	qt.Assert(t, qt.IsNil(err))
 	defer file.Close()
 	id, err := IdentifyFile(file)
 	qt.Assert(t, qt.IsNil(err))
-	qt.Check(t, qt.Equals(id, p.File.Identity()))
+	qt.Check(t, qt.Equals(id, p.File.ID()))
 
 	replaced := *p
 	replaced.OpenedPath = other
@@ -207,7 +207,7 @@ func TestLibraryInAMemfd(t *testing.T) {
 	one, two := startHelper(t, 0), startHelper(t, 0)
 	one.do("memfd", lib)
 	two.do("memfd", lib)
-	w, _ := realWatch(t, Options{})
+	w, _ := realWatch(t, WatcherOptions{})
 	p, q := syncOne(t, w, one.pid), syncOne(t, w, two.pid)
 	qt.Check(t, qt.Equals(p.Path, "/memfd:provider"))
 	qt.Check(t, qt.IsTrue(p.Deleted))
@@ -228,7 +228,7 @@ func TestProcessesThatGoOnWithoutTheFileOrEnd(t *testing.T) {
 	}
 	for name, end := range ends {
 		t.Run(name, func(t *testing.T) {
-			w, told := realWatch(t, Options{})
+			w, told := realWatch(t, WatcherOptions{})
 			h := startHelper(t, 0)
 			h.do("map", lib)
 			qt.Assert(t, qt.IsNil(w.SyncAll()))
@@ -250,14 +250,14 @@ func TestProcessWhoseFirstThreadHasEnded(t *testing.T) {
 	lib := traced(1).write(t, t.TempDir(), "libtraced.so")
 	h := startHelper(t, 0)
 	h.do("map", lib)
-	w, told := realWatch(t, Options{})
+	w, told := realWatch(t, WatcherOptions{})
 	p := syncOne(t, w, h.pid)
 	h.do("leaderless")
 	qt.Assert(t, qt.IsNil(w.SyncAll()))
 	qt.Check(t, qt.Equals(syncOne(t, w, h.pid).Key(), p.Key()))
 	qt.Check(t, qt.HasLen(*told, 2), qt.Commentf("%q", *told))
 
-	after, _ := realWatch(t, Options{})
+	after, _ := realWatch(t, WatcherOptions{})
 	p = syncOne(t, after, h.pid)
 	qt.Check(t, qt.IsTrue(strings.Contains(p.OpenedPath, "/map_files/")))
 	files, err := NewFS("").Files(h.pid)
@@ -283,7 +283,7 @@ func TestPIDUsedAgain(t *testing.T) {
 	h.do("mount", "proc", "proc", proc, "")
 	fs := NewFS(fmt.Sprintf("/proc/%d/root%s", h.pid, proc))
 	told := []string{}
-	w := NewWatcher(patterns(t, tracedProvider()+":*"), &Options{FS: fs, Handler: func(c *Changes) { told = append(told, describe(c)...) }})
+	w := NewWatcher(patterns(t, tracedProvider()+":*"), &WatcherOptions{FS: fs, Handler: func(c *Changes) { told = append(told, describe(c)...) }})
 	defer w.Close()
 
 	pid := h.do("start", lib)

@@ -27,7 +27,7 @@ type running struct {
 	news  chan struct{} // gets a value when pairs has changed
 }
 
-func startRunning(t *testing.T, interval time.Duration, options Options) *running {
+func startRunning(t *testing.T, interval time.Duration, options WatcherOptions) *running {
 	r := &running{t: t, pairs: map[int]*Pair{}, news: make(chan struct{}, 1), ended: make(chan error, 1)}
 	options.Handler = func(c *Changes) {
 		r.mu.Lock()
@@ -86,10 +86,10 @@ func (r *running) await(pid int, has bool) {
 var modes = []struct {
 	name     string
 	interval time.Duration
-	options  Options
+	options  WatcherOptions
 }{
-	{"polling", 20 * time.Millisecond, Options{NoKernelEvents: true}},
-	{"kernel events", time.Hour, Options{}},
+	{"polling", 20 * time.Millisecond, WatcherOptions{NoKernelEvents: true}},
+	{"kernel events", time.Hour, WatcherOptions{}},
 }
 
 // needEvents fails where kernel events are not to be had although they should
@@ -239,7 +239,7 @@ func TestRunMissesNothingAmongProcessesThatVanish(t *testing.T) {
 func TestRunMakesUpForLostRecords(t *testing.T) {
 	needRoot(t)
 	lib := traced(1).write(t, t.TempDir(), "libtraced.so")
-	w, told := realWatch(t, Options{})
+	w, told := realWatch(t, WatcherOptions{})
 	h := startHelper(t, 0)
 	h.do("map", lib)
 	source := &eventSource{taken: happenings{lost: 1}}
@@ -250,13 +250,13 @@ func TestRunMakesUpForLostRecords(t *testing.T) {
 
 func TestRunEndsWhenTheWatcherIsClosed(t *testing.T) {
 	needRoot(t)
-	r := startRunning(t, time.Millisecond, Options{NoKernelEvents: true})
+	r := startRunning(t, time.Millisecond, WatcherOptions{NoKernelEvents: true})
 	qt.Check(t, qt.IsNil(r.Close()))
 	qt.Check(t, qt.IsNil(<-r.ended))
 }
 
 func TestRunNeedsAnIntervalAndProcesses(t *testing.T) {
-	w := NewWatcher(nil, &Options{FS: NewFS(t.TempDir())})
+	w := NewWatcher(nil, &WatcherOptions{FS: NewFS(t.TempDir())})
 	defer w.Close()
 	qt.Check(t, qt.ErrorMatches(w.Run(t.Context(), 0), `run watcher: interval 0s is not positive`))
 	qt.Check(t, qt.ErrorIs(w.Run(t.Context(), time.Hour), ErrNoSuchMount))
@@ -266,7 +266,7 @@ func TestRunReportsThatProcessesCannotBeListedAnyMore(t *testing.T) {
 	f := newFixture(t)
 	f.put(fakeProcess{pid: 1, size: 1})
 	reported := make(chan error, 1)
-	w := NewWatcher(nil, &Options{FS: f.fs(), Handler: func(c *Changes) {
+	w := NewWatcher(nil, &WatcherOptions{FS: f.fs(), Handler: func(c *Changes) {
 		for _, err := range c.Errors {
 			select {
 			case reported <- err:

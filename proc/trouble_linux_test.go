@@ -19,7 +19,7 @@ import (
 )
 
 func TestWatcherIsNotStoppedByWhatIsWrongWithOne(t *testing.T) {
-	w := newWatch(t, Options{}, "*:*")
+	w := newWatch(t, WatcherOptions{}, "*:*")
 	truncated := filepath.Join(t.TempDir(), "truncated.so")
 	qt.Assert(t, qt.IsNil(os.WriteFile(truncated, memoryProbes.bytes()[:0x1010], 0o755)))
 	for pid := 1; pid <= 3; pid++ {
@@ -72,7 +72,7 @@ func TestWatcherIsNotStoppedByWhatIsWrongWithOne(t *testing.T) {
 }
 
 func TestWatcherKeepsPairsThroughTroubleThatPasses(t *testing.T) {
-	w := newWatch(t, Options{}, "*:*")
+	w := newWatch(t, WatcherOptions{}, "*:*")
 	m := w.at(0x1000, "memory.so")
 	w.put(fakeProcess{pid: 1, size: 1, maps: []fakeMap{m}})
 	w.pass("+otel_memory", "+1 memory.so")
@@ -90,7 +90,7 @@ func TestWatcherKeepsPairsThroughTroubleThatPasses(t *testing.T) {
 }
 
 func TestWatcherTriesAgainInTheNextPassWhatMayPass(t *testing.T) {
-	w := newWatch(t, Options{}, "*:*")
+	w := newWatch(t, WatcherOptions{}, "*:*")
 	p := fakeProcess{pid: 1, size: 1, maps: []fakeMap{w.at(0x1000, "memory.so")}}
 	p.maps[0].file = ""
 	w.put(p)
@@ -105,7 +105,7 @@ func TestWatcherTriesAgainInTheNextPassWhatMayPass(t *testing.T) {
 }
 
 func TestWatcherTriesAgainLaterWhatIsNotLikelyToPass(t *testing.T) {
-	w := newWatch(t, Options{}, "*:*")
+	w := newWatch(t, WatcherOptions{}, "*:*")
 	p := fakeProcess{pid: 1, size: 1, maps: []fakeMap{w.at(0x1000, "memory.so")}}
 	p.maps[0].file = "/dev/null"
 	w.put(p)
@@ -121,7 +121,7 @@ func TestWatcherTriesAgainLaterWhatIsNotLikelyToPass(t *testing.T) {
 }
 
 func TestWatcherBoundsTheFilesOfAProcess(t *testing.T) {
-	w := newWatch(t, Options{}, "*:*")
+	w := newWatch(t, WatcherOptions{}, "*:*")
 	dir := t.TempDir()
 	p := fakeProcess{pid: 1, size: 1}
 	for i := range maxPairs + 2 {

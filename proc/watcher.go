@@ -10,9 +10,9 @@ import (
 	"github.com/gousdt/gousdt/elfnote"
 )
 
-// Options say what a [Watcher] looks at and whom it tells. The zero value, and
-// nil, are all processes of /proc, and nobody.
-type Options struct {
+// WatcherOptions say what a [Watcher] looks at and whom it tells. The zero
+// value, and nil, are all processes of /proc, and nobody.
+type WatcherOptions struct {
 	// FS is the proc file system; nil is /proc.
 	FS *FS
 	// Cache may be shared with other watchers; nil makes one.
@@ -56,13 +56,13 @@ type Watcher struct {
 	statText []byte
 	lines    lineReader
 	noQuery  bool // PROCMAP_QUERY is not to be had
-	reported map[Identity]bool
+	reported map[FileID]bool
 
 	// mu guards what Pairs and Stats read; the goroutine that looks holds it
 	// while it looks, but not while the handler runs.
 	mu        sync.Mutex
 	processes map[int]*watched
-	files     map[*File]*fileUse
+	files     map[*CachedFile]*fileUse
 	stats     Stats
 	look      *look // what has been found so far
 }
@@ -97,9 +97,9 @@ type fileUse struct {
 // NewWatcher returns a watcher for the probes that match one of the patterns;
 // none are all probes. It has not looked yet: call Sync, SyncAll or Run, and
 // Close in the end.
-func NewWatcher(patterns []elfnote.Pattern, options *Options) *Watcher {
+func NewWatcher(patterns []elfnote.Pattern, options *WatcherOptions) *Watcher {
 	if options == nil {
-		options = new(Options)
+		options = new(WatcherOptions)
 	}
 	w := &Watcher{
 		fs:        options.FS,
@@ -111,9 +111,9 @@ func NewWatcher(patterns []elfnote.Pattern, options *Options) *Watcher {
 		events:    !options.NoKernelEvents,
 		seed:      maphash.MakeSeed(),
 		statText:  make([]byte, maxStat),
-		reported:  make(map[Identity]bool),
+		reported:  make(map[FileID]bool),
 		processes: make(map[int]*watched),
-		files:     make(map[*File]*fileUse),
+		files:     make(map[*CachedFile]*fileUse),
 	}
 	if w.fs == nil {
 		w.fs = NewFS("")

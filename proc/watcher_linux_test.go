@@ -23,7 +23,7 @@ type watch struct {
 	told []string
 }
 
-func newWatch(t *testing.T, options Options, wanted ...string) *watch {
+func newWatch(t *testing.T, options WatcherOptions, wanted ...string) *watch {
 	f := newFixture(t)
 	dir := t.TempDir()
 	w := &watch{fixture: f, libs: map[string]string{
@@ -45,7 +45,7 @@ func newWatch(t *testing.T, options Options, wanted ...string) *watch {
 
 func describe(c *Changes) []string {
 	var lines []string
-	file := func(sign string, f *File) { lines = append(lines, sign+filepath.Base(nameOf(f))) }
+	file := func(sign string, f *CachedFile) { lines = append(lines, sign+filepath.Base(nameOf(f))) }
 	pair := func(sign string, p *Pair) {
 		lines = append(lines, fmt.Sprintf("%s%d %s", sign, p.Process.PID, filepath.Base(p.Path)))
 	}
@@ -71,7 +71,7 @@ func describe(c *Changes) []string {
 }
 
 // nameOf finds the name of an open file: that of its probes' provider.
-func nameOf(f *File) string {
+func nameOf(f *CachedFile) string {
 	if f.ELF() == nil {
 		return "closed"
 	}
@@ -90,7 +90,7 @@ func (w *watch) pass(want ...string) {
 }
 
 func TestWatcherTellsPairsAndFiles(t *testing.T) {
-	w := newWatch(t, Options{}, "otel_memory:*")
+	w := newWatch(t, WatcherOptions{}, "otel_memory:*")
 	w.put(fakeProcess{pid: 1, size: 1, maps: []fakeMap{w.at(0x1000, "memory.so"), w.at(0x2000, "other.so"), w.at(0x3000, "plain.so")}})
 	w.put(fakeProcess{pid: 2, size: 1, maps: []fakeMap{w.at(0x1000, "plain.so"), w.at(0x2000, "memory.so")}})
 	w.put(fakeProcess{pid: 3, size: 1, maps: []fakeMap{w.at(0x1000, "plain.so")}})
@@ -122,13 +122,13 @@ func TestWatcherTellsPairsAndFiles(t *testing.T) {
 }
 
 func TestWatcherWithoutPatternsWantsAllProbes(t *testing.T) {
-	w := newWatch(t, Options{})
+	w := newWatch(t, WatcherOptions{})
 	w.put(fakeProcess{pid: 1, size: 1, maps: []fakeMap{w.at(0x1000, "memory.so"), w.at(0x2000, "other.so"), w.at(0x3000, "plain.so")}})
 	w.pass("+otel_memory", "+libstdcxx", "+1 memory.so", "+1 other.so")
 }
 
 func TestWatcherTellsOnlyTheProbesWanted(t *testing.T) {
-	w := newWatch(t, Options{}, "nothing:*", "*:free")
+	w := newWatch(t, WatcherOptions{}, "nothing:*", "*:free")
 	w.put(fakeProcess{pid: 1, size: 1, maps: []fakeMap{w.at(0x1000, "memory.so"), w.at(0x2000, "other.so")}})
 	w.pass("+otel_memory", "+1 memory.so")
 	qt.Check(t, qt.HasLen(w.Pairs()[0].Probes, 1))
@@ -138,7 +138,7 @@ func TestWatcherTellsOnlyTheProbesWanted(t *testing.T) {
 }
 
 func TestWatcherReadsNothingAgainWhenNothingChanged(t *testing.T) {
-	w := newWatch(t, Options{}, "otel_memory:*")
+	w := newWatch(t, WatcherOptions{}, "otel_memory:*")
 	for pid := 1; pid <= 20; pid++ {
 		w.put(fakeProcess{pid: pid, size: 1, maps: []fakeMap{w.at(0x1000, "memory.so")}})
 	}
@@ -155,7 +155,7 @@ func TestWatcherReadsNothingAgainWhenNothingChanged(t *testing.T) {
 }
 
 func TestWatcherComparesTheMappingsOfAProcessWhoseSizeChanged(t *testing.T) {
-	w := newWatch(t, Options{}, "otel_memory:*")
+	w := newWatch(t, WatcherOptions{}, "otel_memory:*")
 	p := fakeProcess{pid: 1, size: 1, maps: []fakeMap{w.at(0x1000, "memory.so")}}
 	w.put(p)
 	w.pass("+otel_memory", "+1 memory.so")
@@ -168,7 +168,7 @@ func TestWatcherComparesTheMappingsOfAProcessWhoseSizeChanged(t *testing.T) {
 }
 
 func TestWatcherFindsWhatIsLoadedAndUnloaded(t *testing.T) {
-	w := newWatch(t, Options{}, "otel_memory:*", "libstdcxx:*")
+	w := newWatch(t, WatcherOptions{}, "otel_memory:*", "libstdcxx:*")
 	p := fakeProcess{pid: 1, size: 1, maps: []fakeMap{w.at(0x1000, "plain.so")}}
 	w.put(p)
 	w.pass()
@@ -184,7 +184,7 @@ func TestWatcherFindsWhatIsLoadedAndUnloaded(t *testing.T) {
 }
 
 func TestWatcherFindsWhatReplacedAMappingOfTheSameSize(t *testing.T) {
-	w := newWatch(t, Options{}, "otel_memory:*", "libstdcxx:*")
+	w := newWatch(t, WatcherOptions{}, "otel_memory:*", "libstdcxx:*")
 	p := fakeProcess{pid: 1, size: 1, maps: []fakeMap{w.at(0x1000, "memory.so")}}
 	w.put(p)
 	w.pass("+otel_memory", "+1 memory.so")
@@ -207,7 +207,7 @@ func TestWatcherFindsWhatReplacedAMappingOfTheSameSize(t *testing.T) {
 }
 
 func TestWatcherFindsANewFileOfTheSameInodeNumber(t *testing.T) {
-	w := newWatch(t, Options{}, "*:*")
+	w := newWatch(t, WatcherOptions{}, "*:*")
 	m := w.at(0x1000, "memory.so")
 	w.put(fakeProcess{pid: 1, size: 1, maps: []fakeMap{m}})
 	w.pass("+otel_memory", "+1 memory.so")
@@ -222,7 +222,7 @@ func TestWatcherFindsANewFileOfTheSameInodeNumber(t *testing.T) {
 }
 
 func TestWatcherFindsExec(t *testing.T) {
-	w := newWatch(t, Options{}, "*:*")
+	w := newWatch(t, WatcherOptions{}, "*:*")
 	w.put(fakeProcess{pid: 1, startTime: 5, size: 1, img: 1000, maps: []fakeMap{w.at(0x1000, "memory.so")}})
 	w.pass("+otel_memory", "+1 memory.so")
 	w.put(fakeProcess{pid: 1, startTime: 5, size: 1, img: 2000, maps: []fakeMap{w.at(0x1000, "other.so")}})
@@ -230,7 +230,7 @@ func TestWatcherFindsExec(t *testing.T) {
 }
 
 func TestWatcherFindsThatAPIDWasUsedAgain(t *testing.T) {
-	w := newWatch(t, Options{}, "*:*")
+	w := newWatch(t, WatcherOptions{}, "*:*")
 	w.put(fakeProcess{pid: 1, startTime: 5, size: 1, maps: []fakeMap{w.at(0x1000, "memory.so")}})
 	w.pass("+otel_memory", "+1 memory.so")
 	old := w.Pairs()[0]
@@ -238,13 +238,13 @@ func TestWatcherFindsThatAPIDWasUsedAgain(t *testing.T) {
 	w.pass("+1 memory.so", "-1 memory.so") // the file stays attached to
 	new := w.Pairs()[0]
 	qt.Check(t, qt.Equals(old.File, new.File))
-	qt.Check(t, qt.Equals(old.Key(), PairKey{ID{1, 5}, old.File}))
-	qt.Check(t, qt.Equals(new.Key(), PairKey{ID{1, 6}, old.File}))
+	qt.Check(t, qt.Equals(old.Key(), PairKey{ProcessID{1, 5}, old.File}))
+	qt.Check(t, qt.Equals(new.Key(), PairKey{ProcessID{1, 6}, old.File}))
 	qt.Check(t, qt.Equals(w.cache.Stats(), CacheStats{InUse: 1, Opened: 1, Parsed: 1}))
 }
 
 func TestWatcherFindsThatAProcessEndedButWasNotWaitedFor(t *testing.T) {
-	w := newWatch(t, Options{}, "*:*")
+	w := newWatch(t, WatcherOptions{}, "*:*")
 	w.put(fakeProcess{pid: 1, size: 1, img: 7, maps: []fakeMap{w.at(0x1000, "memory.so")}})
 	w.pass("+otel_memory", "+1 memory.so")
 	w.put(fakeProcess{pid: 1, state: 'Z'})
@@ -252,7 +252,7 @@ func TestWatcherFindsThatAProcessEndedButWasNotWaitedFor(t *testing.T) {
 }
 
 func TestWatcherSeesAProcessWhoseFirstThreadHasEnded(t *testing.T) {
-	w := newWatch(t, Options{}, "*:*")
+	w := newWatch(t, WatcherOptions{}, "*:*")
 	p := fakeProcess{pid: 1, threads: 2, size: 5, startTime: 9, img: 7, maps: []fakeMap{w.at(0x1000, "memory.so")}}
 	w.put(p)
 	w.pass("+otel_memory", "+1 memory.so")
@@ -272,7 +272,7 @@ func TestWatcherSeesAProcessWhoseFirstThreadHasEnded(t *testing.T) {
 }
 
 func TestWatcherTellsWhenAFileIsMappedElsewhere(t *testing.T) {
-	w := newWatch(t, Options{}, "*:*")
+	w := newWatch(t, WatcherOptions{}, "*:*")
 	w.put(fakeProcess{pid: 1, size: 1, maps: []fakeMap{w.at(0x1000, "memory.so")}})
 	w.pass("+otel_memory", "+1 memory.so")
 	key := w.Pairs()[0].Key()
@@ -284,7 +284,7 @@ func TestWatcherTellsWhenAFileIsMappedElsewhere(t *testing.T) {
 }
 
 func TestWatcherTakesTwoPathsOfOneFileForOne(t *testing.T) {
-	w := newWatch(t, Options{}, "*:*")
+	w := newWatch(t, WatcherOptions{}, "*:*")
 	link := filepath.Join(t.TempDir(), "link.so")
 	qt.Assert(t, qt.IsNil(os.Link(w.libs["memory.so"], link)))
 	w.put(fakeProcess{pid: 1, size: 1, maps: []fakeMap{code(0x5000, link), w.at(0x1000, "memory.so")}})
@@ -296,7 +296,7 @@ func TestWatcherTakesTwoPathsOfOneFileForOne(t *testing.T) {
 
 func TestWatcherAsksTheFilterAboutProcessesAndNewImages(t *testing.T) {
 	asked := 0
-	w := newWatch(t, Options{Filter: func(p Process) bool { asked++; return p.Command == "wanted" }}, "*:*")
+	w := newWatch(t, WatcherOptions{Filter: func(p Process) bool { asked++; return p.Command == "wanted" }}, "*:*")
 	p := fakeProcess{pid: 1, size: 1, command: "shell", maps: []fakeMap{w.at(0x1000, "memory.so")}}
 	w.put(p)
 	w.put(fakeProcess{pid: 2, command: "wanted"}) // of the kernel
@@ -321,7 +321,7 @@ func TestWatcherAsksTheFilterAboutProcessesAndNewImages(t *testing.T) {
 }
 
 func TestWatcherSyncLooksAtOneProcess(t *testing.T) {
-	w := newWatch(t, Options{}, "*:*")
+	w := newWatch(t, WatcherOptions{}, "*:*")
 	w.put(fakeProcess{pid: 1, size: 1, maps: []fakeMap{w.at(0x1000, "memory.so")}})
 	w.put(fakeProcess{pid: 2, size: 1, maps: []fakeMap{w.at(0x1000, "memory.so")}})
 	qt.Assert(t, qt.IsNil(w.Sync(2)))
@@ -337,7 +337,7 @@ func TestWatcherSyncLooksAtOneProcess(t *testing.T) {
 }
 
 func TestWatcherCloseUndoesEverything(t *testing.T) {
-	w := newWatch(t, Options{}, "*:*")
+	w := newWatch(t, WatcherOptions{}, "*:*")
 	w.put(fakeProcess{pid: 1, size: 1, maps: []fakeMap{w.at(0x1000, "memory.so")}})
 	w.put(fakeProcess{pid: 2, size: 1, maps: []fakeMap{w.at(0x1000, "memory.so"), w.at(0x2000, "other.so")}})
 	qt.Assert(t, qt.IsNil(w.SyncAll()))
@@ -354,8 +354,8 @@ func TestWatcherCloseUndoesEverything(t *testing.T) {
 }
 
 func TestWatcherHandlerMayAskAndHold(t *testing.T) {
-	w := newWatch(t, Options{}, "*:*")
-	var held *File
+	w := newWatch(t, WatcherOptions{}, "*:*")
+	var held *CachedFile
 	counts := map[string]int{}
 	w.handler = func(c *Changes) {
 		counts[fmt.Sprint(len(w.Pairs()), w.Stats().Pairs)]++
@@ -377,7 +377,7 @@ func TestWatcherHandlerMayAskAndHold(t *testing.T) {
 
 func TestWatchersShareACache(t *testing.T) {
 	c := NewCache(nil)
-	one, two := newWatch(t, Options{Cache: c}, "*:*"), newWatch(t, Options{Cache: c}, "*:*")
+	one, two := newWatch(t, WatcherOptions{Cache: c}, "*:*"), newWatch(t, WatcherOptions{Cache: c}, "*:*")
 	two.libs = one.libs
 	for _, w := range []*watch{one, two} {
 		w.put(fakeProcess{pid: 1, size: 1, maps: []fakeMap{w.at(0x1000, "memory.so"), w.at(0x2000, "plain.so")}})
@@ -391,7 +391,7 @@ func TestWatchersShareACache(t *testing.T) {
 
 func TestWatcherTellsBeforeEachPass(t *testing.T) {
 	passes := 0
-	w := newWatch(t, Options{BeforePass: func() { passes++ }})
+	w := newWatch(t, WatcherOptions{BeforePass: func() { passes++ }})
 	w.put(fakeProcess{pid: 7, size: 1})
 	w.pass()
 	w.pass()

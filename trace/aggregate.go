@@ -17,8 +17,8 @@ type Aggregation struct {
 
 	// Latency, if set, makes the time between two probes the value, in
 	// nanoseconds. Then Probes and Value are not looked at; By and Where are
-	// about the hit that ends it, and Options.Filter about the one that starts
-	// it. Aggregations with equal latencies share the measurement.
+	// about the hit that ends it, and SessionOptions.Filter about the one that
+	// starts it. Aggregations with equal latencies share the measurement.
 	Latency *Latency
 
 	// By are the keys, for each combination of which there is a row: terms such
@@ -29,7 +29,8 @@ type Aggregation struct {
 	// stack.
 	By []string
 
-	// Where is a condition as Options.Filter, for this aggregation alone.
+	// Where is a condition as SessionOptions.Filter, for this aggregation
+	// alone.
 	Where string
 
 	// Functions are kept for each row beside the count.

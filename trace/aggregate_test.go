@@ -21,7 +21,7 @@ import (
 func aggregate(t *testing.T, mode usdt.Mode, a trace.Aggregation, group string, times int) *trace.Snapshot {
 	t.Helper()
 	process := start(t, "target-pie")
-	s := open(t, process, "gousdt_test:"+group, &trace.Options{Mode: mode, Aggregations: []trace.Aggregation{a}})
+	s := open(t, process, "gousdt_test:"+group, &trace.SessionOptions{Mode: mode, Aggregations: []trace.Aggregation{a}})
 	process.Fire(group, times)
 	snapshot, err := s.Snapshot(0)
 	qt.Assert(t, qt.IsNil(err))
@@ -100,7 +100,7 @@ func TestKeys(t *testing.T) {
 			if test.value != "" {
 				a.Functions = trace.Sum
 			}
-			s := open(t, process, "gousdt_test:"+test.group, &trace.Options{Aggregations: []trace.Aggregation{a}})
+			s := open(t, process, "gousdt_test:"+test.group, &trace.SessionOptions{Aggregations: []trace.Aggregation{a}})
 			groups := []string{test.group}
 			if test.name == "probe" {
 				groups = []string{"sizes", "three"}
@@ -117,7 +117,7 @@ func TestKeys(t *testing.T) {
 
 func TestKeysOfTheProcess(t *testing.T) {
 	process := start(t, "target-pie")
-	s := open(t, process, "gousdt_test:three", &trace.Options{Aggregations: []trace.Aggregation{
+	s := open(t, process, "gousdt_test:three", &trace.SessionOptions{Aggregations: []trace.Aggregation{
 		{By: []string{"pid", "tid", "uid", "gid"}},
 		{By: []string{"site"}},
 		{By: []string{"stack"}},
@@ -210,7 +210,7 @@ func TestAggregationsInEveryMode(t *testing.T) {
 
 func TestSnapshotsCanBeSubtractedAndCleared(t *testing.T) {
 	process := start(t, "target-pie")
-	s := open(t, process, "gousdt_test:inlined", &trace.Options{Aggregations: []trace.Aggregation{
+	s := open(t, process, "gousdt_test:inlined", &trace.SessionOptions{Aggregations: []trace.Aggregation{
 		{Value: "arg1", Functions: trace.Sum, By: []string{"arg0"}},
 		{Value: "arg0", Histogram: &trace.Histogram{}},
 	}})
@@ -244,7 +244,7 @@ func TestSnapshotsCanBeSubtractedAndCleared(t *testing.T) {
 
 func TestHitsThatCannotBeAggregatedAreCounted(t *testing.T) {
 	process := start(t, "target-pie")
-	s := open(t, process, "gousdt_test:*", &trace.Options{
+	s := open(t, process, "gousdt_test:*", &trace.SessionOptions{
 		Filter: `probe == "specs" || probe == "fault" || probe == "vector" || probe == "none"`,
 		Aggregations: []trace.Aggregation{
 			{Probes: "gousdt_test:specs", By: []string{"arg0"}, MaxKeys: 100},
@@ -296,7 +296,7 @@ func TestAggregationsThatMakeNoSense(t *testing.T) {
 		{trace.Aggregation{Latency: &trace.Latency{Start: "a", Done: "b", By: "comm"}}, ".*a number is wanted.*"},
 		{trace.Aggregation{Latency: &trace.Latency{Start: "a", Done: "b", MaxStarts: -1}}, ".*MaxStarts.*"},
 	} {
-		_, err := trace.New(&trace.Options{Aggregations: []trace.Aggregation{test.aggregation}})
+		_, err := trace.New(&trace.SessionOptions{Aggregations: []trace.Aggregation{test.aggregation}})
 		qt.Check(t, qt.ErrorMatches(err, test.want))
 	}
 	for value, want := range map[string]string{
@@ -304,7 +304,7 @@ func TestAggregationsThatMakeNoSense(t *testing.T) {
 		"arg7": ".*no aggregation is about any of the 1 sites: do the probes have the arguments.*",
 	} {
 		_, err := trace.Open(usdt.Target{Path: testprog.Path(t, "target-pie")}, "gousdt_test:floats",
-			&trace.Options{Aggregations: []trace.Aggregation{{Value: value, Functions: trace.Sum}}})
+			&trace.SessionOptions{Aggregations: []trace.Aggregation{{Value: value, Functions: trace.Sum}}})
 		qt.Check(t, qt.ErrorMatches(err, want))
 	}
 }

@@ -44,9 +44,9 @@ type Attachment struct {
 // The slice must not be changed.
 func (a *Attachment) Sites() []*Site { return a.sites }
 
-// Skipped returns how many sites are not attached since nothing would ever be
+// Filtered returns how many sites are not attached since nothing would ever be
 // done there: the filter cannot hold, or no aggregation is about them.
-func (a *Attachment) Skipped() int { return a.skipped }
+func (a *Attachment) Filtered() int { return a.skipped }
 
 // Links returns what is attached, a link for each program: one, unless there
 // are so many kinds of sites that one program were too large. In

@@ -31,12 +31,12 @@ func TestBurstIsDeliveredOrCountedAsLost(t *testing.T) {
 	for _, test := range []struct {
 		name  string
 		fires int
-		opts  trace.Options
+		opts  trace.SessionOptions
 	}{
-		{"small ring buffer", burst, trace.Options{RingSize: 1 << 16}},
-		{"large ring buffer", smallBurst, trace.Options{RingSize: 64 << 20}},
-		{"large ring buffer and delay", burst, trace.Options{RingSize: 64 << 20, Delay: 10 * time.Millisecond}},
-		{"small ring buffer and delay", smallBurst, trace.Options{RingSize: 1 << 16, Delay: time.Millisecond}},
+		{"small ring buffer", burst, trace.SessionOptions{RingSize: 1 << 16}},
+		{"large ring buffer", smallBurst, trace.SessionOptions{RingSize: 64 << 20}},
+		{"large ring buffer and delay", burst, trace.SessionOptions{RingSize: 64 << 20, Delay: 10 * time.Millisecond}},
+		{"small ring buffer and delay", smallBurst, trace.SessionOptions{RingSize: 1 << 16, Delay: time.Millisecond}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			fires := test.fires / slower
@@ -90,7 +90,7 @@ func TestBurstIsDeliveredOrCountedAsLost(t *testing.T) {
 
 func TestNothingIsSentOnceTheRingBufferWasFull(t *testing.T) {
 	process := start(t, "target-pie")
-	s := open(t, process, "gousdt_test:inlined", &trace.Options{RingSize: 1 << 16, WhenFull: trace.StopWhenFull})
+	s := open(t, process, "gousdt_test:inlined", &trace.SessionOptions{RingSize: 1 << 16, WhenFull: trace.StopWhenFull})
 	read := func() (delivered int, lost uint64) {
 		for event, err := range s.Events(context.Background()) {
 			var l *trace.LostError
@@ -120,7 +120,7 @@ func TestNothingIsSentOnceTheRingBufferWasFull(t *testing.T) {
 
 func TestDelayedEventsComeInTime(t *testing.T) {
 	process := start(t, "target-pie")
-	s := open(t, process, "gousdt_test:inlined", &trace.Options{Delay: 5 * time.Millisecond})
+	s := open(t, process, "gousdt_test:inlined", &trace.SessionOptions{Delay: 5 * time.Millisecond})
 	for range 5 {
 		process.Fire("inlined", 1)
 		next(t, s, 5)

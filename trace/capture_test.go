@@ -55,7 +55,7 @@ func TestWhatPointersPointTo(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			process := start(t, "target-pie")
-			s := open(t, process, "gousdt_test:"+test.group, &trace.Options{Captures: []trace.Capture{test.capture}})
+			s := open(t, process, "gousdt_test:"+test.group, &trace.SessionOptions{Captures: []trace.Capture{test.capture}})
 			process.Fire(test.group, 1)
 			event := next(t, s, 1)[0]
 			if test.capture.Arg >= len(event.Args) {
@@ -76,7 +76,7 @@ func TestWhatPointersPointTo(t *testing.T) {
 func TestCapturesInEveryMode(t *testing.T) {
 	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
 		process := start(t, "target-static")
-		s := open(t, process, "gousdt_test:strings", &trace.Options{Mode: mode, StackDepth: 5, Captures: []trace.Capture{
+		s := open(t, process, "gousdt_test:strings", &trace.SessionOptions{Mode: mode, StackDepth: 5, Captures: []trace.Capture{
 			{Arg: 2}, {Arg: 0, Max: 4}, {Arg: 0, Max: 100}, {Probes: "*", Arg: 1, Max: 10},
 		}})
 		process.Fire("strings", 1)
@@ -101,11 +101,11 @@ func TestCapturesThatMakeNoSense(t *testing.T) {
 		{trace.Capture{LengthArg: 1}, "options: capture 0: only with Bytes an argument says the length"},
 		{trace.Capture{Probes: "["}, ".*class.*"},
 	} {
-		_, err := trace.New(&trace.Options{Captures: []trace.Capture{test.capture}})
+		_, err := trace.New(&trace.SessionOptions{Captures: []trace.Capture{test.capture}})
 		qt.Check(t, qt.ErrorMatches(err, test.want))
 	}
 	_, err := trace.Open(usdt.Target{Path: testprog.Path(t, "target-pie")}, "gousdt_test:strings",
-		&trace.Options{RingSize: 4096, Captures: []trace.Capture{{Arg: 0, Max: 4000}}})
+		&trace.SessionOptions{RingSize: 4096, Captures: []trace.Capture{{Arg: 0, Max: 4000}}})
 	qt.Check(t, qt.ErrorMatches(err, ".*an event would be larger than half of the ring buffer.*"))
 }
 
@@ -114,7 +114,7 @@ func TestTextThatIsNotInMemoryIsPagedIn(t *testing.T) {
 	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
 		for _, pageIn := range []bool{false, true} {
 			process := start(t, "target-pie")
-			opts := &trace.Options{Mode: mode, PageIn: pageIn, StackDepth: 5, Captures: []trace.Capture{{Arg: 0}}}
+			opts := &trace.SessionOptions{Mode: mode, PageIn: pageIn, StackDepth: 5, Captures: []trace.Capture{{Arg: 0}}}
 			_, err := trace.New(opts)
 			var unsupported *usdt.UnsupportedError
 			if pageIn && errors.As(err, &unsupported) {

@@ -29,20 +29,21 @@
 // the probe's author described them. One that cannot be fetched at a site, or
 // that was in memory which was not there at a hit, says so.
 //
-// A pointer is a number too. What is behind it is brought if [Options.Captures]
-// asks for it, as a text or as bytes:
+// A pointer is a number too. What is behind it is brought if
+// [SessionOptions.Captures] asks for it, as a text or as bytes:
 //
-//	&trace.Options{Captures: []trace.Capture{{Probes: "postgresql:query__start", Arg: 0, Max: 500}}}
+//	&trace.SessionOptions{Captures: []trace.Capture{{Probes: "postgresql:query__start", Arg: 0, Max: 500}}}
 //
 // # Stacks
 //
-// [Options.StackDepth] has the kernel walk the user stack, which needs frame
-// pointers. Where programs have none, [Options.StackCopy] brings what any other
-// way to unwind it needs: the registers, and the memory of the stack.
+// [SessionOptions.StackDepth] has the kernel walk the user stack, which needs
+// frame pointers. Where programs have none, [SessionOptions.StackCopy] brings
+// what any other way to unwind it needs: the registers, and the memory of the
+// stack.
 //
 // # Filters
 //
-// [Options.Filter] is decided in the kernel, before anything is sent:
+// [SessionOptions.Filter] is decided in the kernel, before anything is sent:
 //
 //	arg2 > 4096 && arg0 == "postgres"
 //	(comm == "worker" || uid != 0) && arg1 & 0x10 && !(arg3 < -1.5)
@@ -74,7 +75,7 @@
 // hit. An [Aggregation] counts hits, adds values up, keeps their extremes or
 // their distribution, by any keys, in the kernel; [Session.Snapshot] reads it:
 //
-//	s, err := trace.Open(target, "gc__*", &trace.Options{Aggregations: []trace.Aggregation{{
+//	s, err := trace.Open(target, "gc__*", &trace.SessionOptions{Aggregations: []trace.Aggregation{{
 //		Value: "arg0", Functions: trace.Sum | trace.Max, By: []string{"comm", "arg1"},
 //	}}})
 //

@@ -20,7 +20,7 @@ var ErrClosed = errors.New("session is closed")
 
 // ErrNoEvents is wrapped by the error of Session.Events for a session that
 // aggregates only.
-var ErrNoEvents = errors.New("the session sends no events: set Options.WithEvents")
+var ErrNoEvents = errors.New("the session sends no events: set SessionOptions.WithEvents")
 
 // ErrBusy is wrapped by the error of Session.Events where another iteration has
 // not ended.
@@ -72,7 +72,7 @@ type LostError struct {
 }
 
 func (e *LostError) Error() string {
-	return fmt.Sprintf("%d events lost: the ring buffer was full (set Options.RingSize, filter, or aggregate)", e.Events)
+	return fmt.Sprintf("%d events lost: the ring buffer was full (set SessionOptions.RingSize, filter, or aggregate)", e.Events)
 }
 
 // explain makes a *usdt.PermissionError of an error for want of privilege, and

@@ -40,14 +40,14 @@ type Event struct {
 	Args []Value
 
 	// Stack is the user stack, the innermost address first, if
-	// Options.StackDepth asks for it. It is empty where the kernel could not
-	// walk it.
+	// SessionOptions.StackDepth asks for it. It is empty where the kernel could
+	// not walk it.
 	Stack []uint64
 
-	// Registers and StackCopy are there if Options.StackCopy asks for them. The
-	// copy is of the user stack from the stack pointer up, as the bytes lie in
-	// the traced process. It ends early, and may be empty, where no memory
-	// follows or where some is paged out.
+	// Registers and StackCopy are there if SessionOptions.StackCopy asks for
+	// them. The copy is of the user stack from the stack pointer up, as the
+	// bytes lie in the traced process. It ends early, and may be empty, where
+	// no memory follows or where some is paged out.
 	Registers Registers
 	StackCopy []byte
 }

@@ -42,13 +42,13 @@ const (
 //
 // The sites of a closed Attachment are remembered until its last events have
 // been read. A session that runs for long while attachments come and go should
-// therefore be read, or have no events (see Options.WithEvents).
+// therefore be read, or have no events (see SessionOptions.WithEvents).
 //
 // It ends without an error when the context is done (what has been sent by then
 // waits for the next iteration), after Session.Detach when all that was sent
 // has come, and after Session.Close. An error comes without an event:
 // *LostError where events have been lost, after which the iteration goes on
-// unless Options.WhenFull says otherwise; ErrNoEvents; ErrBusy.
+// unless SessionOptions.WhenFull says otherwise; ErrNoEvents; ErrBusy.
 func (s *Session) Events(ctx context.Context) iter.Seq2[*Event, error] {
 	return func(yield func(*Event, error) bool) {
 		if s.reader == nil {

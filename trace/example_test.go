@@ -24,7 +24,7 @@ func Example() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 
-	s, err := trace.Open(usdt.Target{Path: "/usr/lib/postgresql/15/bin/postgres"}, "postgresql:query__start", &trace.Options{
+	s, err := trace.Open(usdt.Target{Path: "/usr/lib/postgresql/15/bin/postgres"}, "postgresql:query__start", &trace.SessionOptions{
 		Captures: []trace.Capture{{Arg: 0, Max: 1000}},
 		Filter:   `str(arg0, 6) == "SELECT"`,
 	})
@@ -48,7 +48,7 @@ func Example() {
 
 // How long queries take, every second.
 func ExampleSession_Snapshot() {
-	s, err := trace.Open(usdt.Target{Path: "/usr/lib/postgresql/15/bin/postgres"}, "postgresql:query__*", &trace.Options{
+	s, err := trace.Open(usdt.Target{Path: "/usr/lib/postgresql/15/bin/postgres"}, "postgresql:query__*", &trace.SessionOptions{
 		Aggregations: []trace.Aggregation{{
 			Latency:   &trace.Latency{Start: "postgresql:query__start", Done: "postgresql:query__done"},
 			Histogram: &trace.Histogram{},

@@ -107,7 +107,7 @@ func TestFilterLetsThroughWhatItSays(t *testing.T) {
 	} {
 		t.Run(test.group+" "+test.filter, func(t *testing.T) {
 			s, err := trace.Open(usdt.Target{Path: process.path}, "gousdt_test:"+test.group,
-				&trace.Options{Filter: test.filter, RingSize: 1 << 16})
+				&trace.SessionOptions{Filter: test.filter, RingSize: 1 << 16})
 			var never *trace.NeverError
 			if test.hits == 0 && errors.As(err, &never) {
 				return

@@ -103,14 +103,14 @@ func copyOf(t testing.TB, program string) string {
 
 // open opens a session on a traced program, and closes it at the end of the
 // test, after which nothing may be left.
-func open(t testing.TB, p *traced, pattern string, opts *trace.Options) *trace.Session {
+func open(t testing.TB, p *traced, pattern string, opts *trace.SessionOptions) *trace.Session {
 	t.Helper()
 	s := newSession(t, opts)
 	attach(t, s, usdt.Target{Path: p.path}, pattern, nil)
 	return s
 }
 
-func newSession(t testing.TB, opts *trace.Options) *trace.Session {
+func newSession(t testing.TB, opts *trace.SessionOptions) *trace.Session {
 	t.Helper()
 	testprog.RequireBPF(t)
 	testprog.LeakCheck(t)

@@ -60,8 +60,8 @@ func (w *Watch) detachGone(l *look) {
 // attached ahead in processes that have ended.
 func (w *Watch) detachProcesses(disappeared []*proc.Pair, l *look) {
 	for _, pair := range disappeared {
-		if _, stays := w.ahead[pair.Process.ID]; !stays {
-			w.detach(watchKey{pair.Process.ID, pair.File.Identity()}, l)
+		if _, stays := w.ahead[pair.Process.ProcessID]; !stays {
+			w.detach(watchKey{pair.Process.ProcessID, pair.File.ID()}, l)
 		}
 	}
 	for id, process := range w.ahead {
@@ -70,7 +70,7 @@ func (w *Watch) detachProcesses(disappeared []*proc.Pair, l *look) {
 		}
 		delete(w.ahead, id)
 		for _, a := range w.Attachments() {
-			if a.Process.ID == id {
+			if a.Process.ProcessID == id {
 				w.detach(watchKey{id, a.File}, l)
 			}
 		}
@@ -78,7 +78,7 @@ func (w *Watch) detachProcesses(disappeared []*proc.Pair, l *look) {
 }
 
 func (w *Watch) followFiles(changes *proc.Changes, l *look) {
-	first := make(map[*proc.File]*proc.Pair)
+	first := make(map[*proc.CachedFile]*proc.Pair)
 	for _, pair := range changes.Appeared {
 		if first[pair.File] == nil {
 			first[pair.File] = pair
@@ -95,7 +95,7 @@ func (w *Watch) followFiles(changes *proc.Changes, l *look) {
 
 // attach attaches to a file in a process, or in all where that is zero.
 func (w *Watch) attach(pair *proc.Pair, process proc.Process, l *look) {
-	key := watchKey{process.ID, pair.File.Identity()}
+	key := watchKey{process.ProcessID, pair.File.ID()}
 	if w.ended() || w.has(key) {
 		return
 	}
@@ -112,13 +112,13 @@ func (w *Watch) attach(pair *proc.Pair, process proc.Process, l *look) {
 	case errors.Is(err, elfnote.ErrTooLarge):
 		pair.File.Refuse(err) // to find that out takes a second, and there may be many processes
 	}
-	if key.process != (proc.ID{}) {
+	if key.process != (proc.ProcessID{}) {
 		if running, err := process.IsRunning(); err == nil && !running {
 			l.Missed = append(l.Missed, pair)
 			return
 		}
 	}
-	if w.failed.Fail(retry.Key{PairKey: proc.PairKey{Process: process.ID, File: pair.File}}, err, retry.Classify(err)) {
+	if w.failed.Fail(retry.Key{PairKey: proc.PairKey{Process: process.ProcessID, File: pair.File}}, err, retry.Classify(err)) {
 		l.Errors = append(l.Errors, &WatchError{Path: pair.Path, Process: pair.Process, Err: err})
 	}
 }
@@ -136,8 +136,8 @@ func (w *Watch) attachPair(pair *proc.Pair, pid int) (*Attachment, error) {
 }
 
 // leave detaches from a file that no process has any more.
-func (w *Watch) leave(file *proc.File, l *look) {
-	w.detach(watchKey{file: file.Identity()}, l)
+func (w *Watch) leave(file *proc.CachedFile, l *look) {
+	w.detach(watchKey{file: file.ID()}, l)
 	if sel := w.selections[file]; sel != nil {
 		sel.Close()
 		delete(w.selections, file)
@@ -209,17 +209,17 @@ func (w *Watch) endAll() error {
 
 // lingers tells whether a file stays attached for a while that no process has
 // any more, as what is attached for every process does.
-func (w *Watch) lingers(file *proc.File) bool {
-	return w.opts.Linger >= 0 && w.has(watchKey{file: file.Identity()})
+func (w *Watch) lingers(file *proc.CachedFile) bool {
+	return w.opts.Linger >= 0 && w.has(watchKey{file: file.ID()})
 }
 
 // endAllLinger detaches from all files that linger.
 func (w *Watch) endAllLinger(l *look) {
-	w.lingering.EndAll(func(file *proc.File) { w.leave(file, l) })
+	w.lingering.EndAll(func(file *proc.CachedFile) { w.leave(file, l) })
 }
 
 // endLinger detaches from a file that has lingered.
-func (w *Watch) endLinger(file *proc.File) {
+func (w *Watch) endLinger(file *proc.CachedFile) {
 	l := &look{}
 	w.leave(file, l)
 	w.finish(l)

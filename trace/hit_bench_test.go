@@ -38,7 +38,7 @@ type subject struct {
 	best time.Duration // for a hit
 }
 
-func newSubject(b *testing.B, opts *trace.Options) *subject {
+func newSubject(b *testing.B, opts *trace.SessionOptions) *subject {
 	s := &subject{traced: start(b, "target-pie"), best: math.MaxInt64}
 	if opts != nil {
 		open(b, s.traced, "gousdt_test:none", opts)
@@ -154,25 +154,25 @@ func BenchmarkSession(b *testing.B) {
 	everything := trace.FieldTime | trace.FieldProcess | trace.FieldCommand | trace.FieldCPU
 	for _, test := range []struct {
 		name string
-		opts trace.Options
+		opts trace.SessionOptions
 	}{
-		{"event", trace.Options{Delay: 10 * time.Millisecond}},
-		{"event=at-once", trace.Options{}},
-		{"event=bare", trace.Options{Without: everything, Delay: 10 * time.Millisecond}},
-		{"event=time", trace.Options{Without: everything &^ trace.FieldTime, Delay: 10 * time.Millisecond}},
-		{"event=process", trace.Options{Without: everything &^ trace.FieldProcess, Delay: 10 * time.Millisecond}},
-		{"event=command", trace.Options{Without: everything &^ trace.FieldCommand, Delay: 10 * time.Millisecond}},
-		{"event=cpu", trace.Options{Without: everything &^ trace.FieldCPU, Delay: 10 * time.Millisecond}},
-		{"event=stack", trace.Options{Without: everything, StackDepth: 127, Delay: 10 * time.Millisecond}},
-		{"event=copy-4k", trace.Options{Without: everything, StackCopy: 4 << 10, Delay: 10 * time.Millisecond}},
-		{"event=copy-16k", trace.Options{Without: everything, StackCopy: 16 << 10, Delay: 10 * time.Millisecond}},
-		{"event=copy-64k", trace.Options{Without: everything, StackCopy: 64 << 10, Delay: 10 * time.Millisecond}},
-		{"filtered", trace.Options{Filter: "pid == 1"}},
-		{"count", trace.Options{Aggregations: []trace.Aggregation{{}}}},
-		{"count=by-pid", trace.Options{Aggregations: []trace.Aggregation{{By: []string{"pid"}}}}},
-		{"count=by-command", trace.Options{Aggregations: []trace.Aggregation{{By: []string{"comm"}}}}},
-		{"count=by-stack", trace.Options{Aggregations: []trace.Aggregation{{By: []string{"stack"}}}}},
-		{"latency", trace.Options{Aggregations: []trace.Aggregation{{
+		{"event", trace.SessionOptions{Delay: 10 * time.Millisecond}},
+		{"event=at-once", trace.SessionOptions{}},
+		{"event=bare", trace.SessionOptions{Without: everything, Delay: 10 * time.Millisecond}},
+		{"event=time", trace.SessionOptions{Without: everything &^ trace.FieldTime, Delay: 10 * time.Millisecond}},
+		{"event=process", trace.SessionOptions{Without: everything &^ trace.FieldProcess, Delay: 10 * time.Millisecond}},
+		{"event=command", trace.SessionOptions{Without: everything &^ trace.FieldCommand, Delay: 10 * time.Millisecond}},
+		{"event=cpu", trace.SessionOptions{Without: everything &^ trace.FieldCPU, Delay: 10 * time.Millisecond}},
+		{"event=stack", trace.SessionOptions{Without: everything, StackDepth: 127, Delay: 10 * time.Millisecond}},
+		{"event=copy-4k", trace.SessionOptions{Without: everything, StackCopy: 4 << 10, Delay: 10 * time.Millisecond}},
+		{"event=copy-16k", trace.SessionOptions{Without: everything, StackCopy: 16 << 10, Delay: 10 * time.Millisecond}},
+		{"event=copy-64k", trace.SessionOptions{Without: everything, StackCopy: 64 << 10, Delay: 10 * time.Millisecond}},
+		{"filtered", trace.SessionOptions{Filter: "pid == 1"}},
+		{"count", trace.SessionOptions{Aggregations: []trace.Aggregation{{}}}},
+		{"count=by-pid", trace.SessionOptions{Aggregations: []trace.Aggregation{{By: []string{"pid"}}}}},
+		{"count=by-command", trace.SessionOptions{Aggregations: []trace.Aggregation{{By: []string{"comm"}}}}},
+		{"count=by-stack", trace.SessionOptions{Aggregations: []trace.Aggregation{{By: []string{"stack"}}}}},
+		{"latency", trace.SessionOptions{Aggregations: []trace.Aggregation{{
 			Latency: &trace.Latency{Start: "none", Done: "none"}, Histogram: &trace.Histogram{},
 		}}}},
 	} {

@@ -20,7 +20,7 @@ func TestLatencyByThreadIsTheTimeBetween(t *testing.T) {
 	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
 		process := start(t, "target-pie")
 		latency := &trace.Latency{Start: "gousdt_test:three", Done: "gousdt_test:twelve"}
-		s := open(t, process, "gousdt_test:t[hw]*e", &trace.Options{Mode: mode, Aggregations: []trace.Aggregation{
+		s := open(t, process, "gousdt_test:t[hw]*e", &trace.SessionOptions{Mode: mode, Aggregations: []trace.Aggregation{
 			{Latency: latency, Functions: trace.Sum | trace.Min | trace.Max},
 			{Latency: latency, Histogram: &trace.Histogram{}, By: []string{"comm", "arg0"}},
 		}})
@@ -72,7 +72,7 @@ func TestLatencyByArgument(t *testing.T) {
 		{Start: "inlined", Done: "specs", By: "arg0", AnyProcess: true},
 		{Start: "inlined", Done: "specs"},
 	}
-	opts := &trace.Options{}
+	opts := &trace.SessionOptions{}
 	for _, l := range latencies {
 		opts.Aggregations = append(opts.Aggregations, trace.Aggregation{Latency: l, By: []string{"arg0"}})
 	}
@@ -113,20 +113,20 @@ func TestLatencyWithoutOneEndIsAnError(t *testing.T) {
 		{trace.Latency{Start: "three", Done: "twelve", By: "arg2", DoneBy: "arg99"},
 			`options: aggregation 0: latency: done: no site of twelve is watched: .*it must have the arguments.*`},
 	} {
-		_, err := trace.Open(usdt.Target{Path: path}, "gousdt_test:t[hw]*e", &trace.Options{
+		_, err := trace.Open(usdt.Target{Path: path}, "gousdt_test:t[hw]*e", &trace.SessionOptions{
 			Aggregations: []trace.Aggregation{{Latency: &test.latency}},
 		})
 		qt.Check(t, qt.ErrorMatches(err, test.want))
 	}
 	// They may be attached one after the other.
-	s := newSession(t, &trace.Options{Aggregations: []trace.Aggregation{{Latency: &trace.Latency{Start: "three", Done: "twelve"}}}})
+	s := newSession(t, &trace.SessionOptions{Aggregations: []trace.Aggregation{{Latency: &trace.Latency{Start: "three", Done: "twelve"}}}})
 	attach(t, s, usdt.Target{Path: path}, "three", nil)
 	attach(t, s, usdt.Target{Path: path}, "twelve", nil)
 }
 
 func TestFilterOfALatencyIsAboutItsStart(t *testing.T) {
 	process := start(t, "target-pie")
-	s := open(t, process, "gousdt_test:*[np]e[dc]*", &trace.Options{
+	s := open(t, process, "gousdt_test:*[np]e[dc]*", &trace.SessionOptions{
 		Filter: "arg1 > -104", // specs has no arg1
 		Aggregations: []trace.Aggregation{{
 			Latency: &trace.Latency{Start: "inlined", Done: "specs", By: "arg0"}, By: []string{"arg0"}, Where: "arg0 != 2",

@@ -33,7 +33,7 @@ func TestNothingIsLeftBehind(t *testing.T) {
 	kernel := watchPrograms(t)
 
 	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
-		opts := &trace.Options{Mode: mode, StackDepth: 10, Statistics: true, WithEvents: true, Aggregations: []trace.Aggregation{
+		opts := &trace.SessionOptions{Mode: mode, StackDepth: 10, Statistics: true, WithEvents: true, Aggregations: []trace.Aggregation{
 			{Value: "arg0", Functions: trace.Min}, {By: []string{"stack"}},
 			{Latency: &trace.Latency{Start: "three", Done: "twelve"}},
 		}}

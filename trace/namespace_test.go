@@ -58,9 +58,9 @@ const attached = "attached"
 func testInNamespace(t *testing.T, path string) {
 	process := startFile(t, path)
 	qt.Assert(t, qt.IsTrue(os.Getpid() < 100), qt.Commentf("PID %d", os.Getpid()))
-	filtered := open(t, process, "three", &trace.Options{Filter: fmt.Sprintf("pid == %d && tid == %[1]d", process.PID)})
+	filtered := open(t, process, "three", &trace.SessionOptions{Filter: fmt.Sprintf("pid == %d && tid == %[1]d", process.PID)})
 	all := open(t, process, "three", nil)
-	rows := open(t, process, "three", &trace.Options{Aggregations: []trace.Aggregation{{By: []string{"pid"}}}})
+	rows := open(t, process, "three", &trace.SessionOptions{Aggregations: []trace.Aggregation{{By: []string{"pid"}}}})
 	fmt.Println(attached)
 	_, err := os.Stdin.Read(make([]byte, 1)) // the process outside has hit the probe
 	qt.Assert(t, qt.IsNil(err))

@@ -14,9 +14,9 @@ import (
 	"github.com/gousdt/gousdt/usdt"
 )
 
-// Options change what a session does. Nil, or the zero value, is the common
-// case: every hit becomes an event with all that costs little.
-type Options struct {
+// SessionOptions change what a session does. Nil, or the zero value, is the
+// common case: every hit becomes an event with all that costs little.
+type SessionOptions struct {
 	// Mode forces how programs are attached; ModeAuto takes the best that the
 	// kernel has. In ModeSingleIPMap a session needs no address and so has not
 	// the limits that package usdt has there: each site gets a program of its
@@ -154,7 +154,7 @@ const (
 
 // ringSize returns the size of the ring buffer as the kernel wants it: a power
 // of two, and whole pages.
-func (o *Options) ringSize() (int, error) {
+func (o *SessionOptions) ringSize() (int, error) {
 	size := o.RingSize
 	if size == 0 {
 		size = defaultRingSize
@@ -166,7 +166,7 @@ func (o *Options) ringSize() (int, error) {
 	return 1 << bits.Len(uint(size-1)), nil
 }
 
-// captures is Options.Captures with its patterns parsed.
+// captures is SessionOptions.Captures with its patterns parsed.
 type captures []parsedCapture
 
 type parsedCapture struct {
@@ -175,7 +175,7 @@ type parsedCapture struct {
 	code.Capture
 }
 
-func (o *Options) captures() (captures, error) {
+func (o *SessionOptions) captures() (captures, error) {
 	var parsed captures
 	for i, c := range o.Captures {
 		p := parsedCapture{all: c.Probes == "", Capture: code.Capture{
@@ -218,7 +218,7 @@ func (cs captures) of(site *code.Site) []code.Capture {
 }
 
 // plan returns what to generate code for, but for the descriptors of the maps.
-func (o *Options) plan() (*code.Plan, error) {
+func (o *SessionOptions) plan() (*code.Plan, error) {
 	plan := &code.Plan{Counters: code.None, PageIn: o.PageIn}
 	var err error
 	if o.Filter != "" {

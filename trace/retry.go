@@ -26,7 +26,7 @@ func (w *Watch) tryAgain(when retry.When) {
 	l := &look{}
 	w.failed.Again(w.watcher.Pairs(), when, func(key retry.Key, pair *proc.Pair) {
 		process := proc.Process{}
-		if key.Process != (proc.ID{}) {
+		if key.Process != (proc.ProcessID{}) {
 			process = pair.Process
 		}
 		w.attach(pair, process, l)

@@ -24,7 +24,7 @@ import (
 // Session watches probes: of one file or of many, that may be attached and
 // detached while it runs. All methods are safe for concurrent use.
 type Session struct {
-	opts Options
+	opts SessionOptions
 	mode usdt.Mode
 	plan *code.Plan // all but the kernel's machine, which a selection tells
 
@@ -71,7 +71,7 @@ type Session struct {
 //
 // Errors: as for New and Session.Attach; *usdt.NotFoundError where the file has
 // no probe that is an end of a latency.
-func Open(target usdt.Target, pattern string, opts *Options) (*Session, error) {
+func Open(target usdt.Target, pattern string, opts *SessionOptions) (*Session, error) {
 	s, err := New(opts)
 	if err != nil {
 		return nil, err
@@ -94,7 +94,7 @@ func Open(target usdt.Target, pattern string, opts *Options) (*Session, error) {
 // *usdt.UnsupportedError for a mode that the kernel lacks;
 // *usdt.PermissionError, before Linux 5.11 also for a limit on locked memory
 // (RLIMIT_MEMLOCK) that is too low.
-func New(opts *Options) (*Session, error) {
+func New(opts *SessionOptions) (*Session, error) {
 	s := &Session{attachments: make(map[*Attachment]struct{}), watches: make(map[*Watch]struct{})}
 	if opts != nil {
 		s.opts = *opts
@@ -155,7 +155,7 @@ func (s *Session) checkSleepable() error {
 	spec.Name, spec.Instructions = "trace_sleepable", code.EmptyProgram()
 	prog, err := ebpf.NewProgramWithOptions(&spec, ebpf.ProgramOptions{LogDisabled: true})
 	if errors.Is(err, unix.EINVAL) {
-		return &usdt.UnsupportedError{Feature: "sleepable programs on uprobes", Since: "6.0", Hint: "leave Options.PageIn out"}
+		return &usdt.UnsupportedError{Feature: "sleepable programs on uprobes", Since: "6.0", Hint: "leave SessionOptions.PageIn out"}
 	}
 	if err != nil {
 		return explain("asking for sleepable programs", err)
@@ -208,7 +208,7 @@ func (s *Session) createMaps() error {
 // elfnote.ParsePattern reads it. It is all or nothing. nil options are the
 // common case.
 //
-// Sites that are not fit to be attached are left out: usdt.Selection.Unfit
+// Sites that are not fit to be attached are left out: usdt.Selection.Skipped
 // names them.
 //
 // Errors: those of elfnote.ParsePattern, of usdt.SelectPattern and

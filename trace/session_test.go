@@ -25,7 +25,7 @@ import (
 func TestAttachmentsComeAndGo(t *testing.T) {
 	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
 		one, other := start(t, "target-pie"), start(t, "target-static")
-		s := newSession(t, &trace.Options{Mode: mode})
+		s := newSession(t, &trace.SessionOptions{Mode: mode})
 		qt.Assert(t, qt.Equals(s.Mode(), mode))
 		expect := func(want ...string) {
 			t.Helper()
@@ -111,14 +111,14 @@ func TestSitesOfClosedAttachmentsAreForgotten(t *testing.T) {
 		return site.Value() != nil
 	}
 	t.Run("without events", func(t *testing.T) {
-		s := newSession(t, &trace.Options{Aggregations: []trace.Aggregation{{}}})
+		s := newSession(t, &trace.SessionOptions{Aggregations: []trace.Aggregation{{}}})
 		qt.Check(t, qt.IsFalse(remembered(closed(t, s))))
 		snapshot, err := s.Snapshot(0)
 		qt.Assert(t, qt.IsNil(err))
 		qt.Check(t, qt.Equals(snapshot.Rows[0].Count, 5))
 	})
 	t.Run("as keys", func(t *testing.T) {
-		s := newSession(t, &trace.Options{Aggregations: []trace.Aggregation{{By: []string{"site"}}}})
+		s := newSession(t, &trace.SessionOptions{Aggregations: []trace.Aggregation{{By: []string{"site"}}}})
 		qt.Check(t, qt.IsTrue(remembered(closed(t, s))))
 		snapshot, err := s.Snapshot(0)
 		qt.Assert(t, qt.IsNil(err))
@@ -139,7 +139,7 @@ func TestProcessesOfOneFileShareAProgram(t *testing.T) {
 		if !mode.Cookie() {
 			t.Skip("without a cookie each site has a program of its own")
 		}
-		s := newSession(t, &trace.Options{Mode: mode})
+		s := newSession(t, &trace.SessionOptions{Mode: mode})
 		a := attach(t, s, usdt.Target{Path: one.path, PID: one.PID}, "three", nil)
 		b := attach(t, s, usdt.Target{Path: other.path, PID: other.PID}, "three", nil)
 		stats, err := s.Stats()
@@ -169,7 +169,7 @@ func TestEveryProcessIsMeantWithoutPIDInEveryMode(t *testing.T) {
 		before := start(t, "target-pie")
 		// Values on the stack are in memory in any process, those of the file
 		// may not be yet.
-		s := open(t, before, "gousdt_test:stack", &trace.Options{Mode: mode})
+		s := open(t, before, "gousdt_test:stack", &trace.SessionOptions{Mode: mode})
 		after := before.again(t)
 		before.Fire("stack", 1)
 		after.Fire("stack", 1)
@@ -205,7 +205,7 @@ func TestPartsOfAnEventCanBeLeftOut(t *testing.T) {
 		trace.FieldTime, trace.FieldProcess, trace.FieldCommand, trace.FieldCPU,
 		trace.FieldTime | trace.FieldProcess | trace.FieldCommand | trace.FieldCPU,
 	} {
-		s := open(t, process, "twelve", &trace.Options{Without: without})
+		s := open(t, process, "twelve", &trace.SessionOptions{Without: without})
 		process.Fire("twelve", 1)
 		event := next(t, s, 1)[0]
 		qt.Check(t, qt.Equals(event.Time.IsZero(), without&trace.FieldTime != 0))
@@ -221,7 +221,7 @@ func TestPartsOfAnEventCanBeLeftOut(t *testing.T) {
 func TestSemaphoresAreCounted(t *testing.T) {
 	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
 		process := start(t, "target-pie")
-		s := open(t, process, "gousdt_test:guarded", &trace.Options{Mode: mode})
+		s := open(t, process, "gousdt_test:guarded", &trace.SessionOptions{Mode: mode})
 		qt.Assert(t, qt.Equals(process.Semaphore("guarded"), 1))
 		process.Fire("guarded", 1)
 		qt.Assert(t, qt.DeepEquals(texts(next(t, s, 1)[0]), []string{"-2000000000"}))
@@ -308,7 +308,7 @@ func TestOneIterationAtATime(t *testing.T) {
 		}
 		break
 	}
-	aggregating := newSession(t, &trace.Options{Aggregations: []trace.Aggregation{{}}})
+	aggregating := newSession(t, &trace.SessionOptions{Aggregations: []trace.Aggregation{{}}})
 	for event, err := range aggregating.Events(context.Background()) {
 		qt.Assert(t, qt.IsNil(event))
 		qt.Assert(t, qt.ErrorIs(err, trace.ErrNoEvents))
@@ -317,7 +317,7 @@ func TestOneIterationAtATime(t *testing.T) {
 
 func TestSessionIsSafeForConcurrentUse(t *testing.T) {
 	process := start(t, "target-pie")
-	s := newSession(t, &trace.Options{Delay: time.Millisecond})
+	s := newSession(t, &trace.SessionOptions{Delay: time.Millisecond})
 	var work sync.WaitGroup
 	for i := range 4 {
 		work.Go(func() {
@@ -378,25 +378,25 @@ func TestErrorsSayWhatIsWrong(t *testing.T) {
 	for _, test := range []struct {
 		target  usdt.Target
 		pattern string
-		opts    trace.Options
+		opts    trace.SessionOptions
 		want    string
 	}{
-		{usdt.Target{Path: path}, "[", trace.Options{}, ".*class.*has no end"},
-		{usdt.Target{Path: path}, "gousdt_test:thre", trace.Options{}, `.*no probe gousdt_test:thre \(nearest: gousdt_test:three.*`},
-		{usdt.Target{Path: path}, "thre", trace.Options{}, `.*no probe thre \(nearest: gousdt_test:three.*`},
-		{usdt.Target{Path: path}, "*:t[hr]re", trace.Options{}, `.*no probe \*:t\[hr\]re \(nearest: gousdt_test:three.*`},
-		{usdt.Target{Path: path}, "gousdt_broken:*", trace.Options{}, ".*no nop there.*"},
-		{usdt.Target{Path: "/nonexistent"}, "*", trace.Options{}, ".*no such file.*"},
-		{usdt.Target{Path: path}, "three", trace.Options{Filter: "arg3 == 1"}, `.*the condition "arg3 == 1" can hold at none of the 1 sites: does it name.*`},
-		{usdt.Target{Path: path}, "three", trace.Options{Filter: "arg0 == "}, `options: filter: expression "arg0 == ", at column 9: the expression ends where .* is expected`},
-		{usdt.Target{Path: path}, "floats", trace.Options{Filter: "arg0 == arg1"}, `.*arg0 of gousdt_test:floats and arg1 of .*: a float can only be compared with a number`},
-		{usdt.Target{Path: path}, "three", trace.Options{Mode: 77}, "options: no such mode: .*"},
-		{usdt.Target{Path: path}, "three", trace.Options{RingSize: -1}, ".*RingSize.*"},
-		{usdt.Target{Path: path}, "three", trace.Options{RingSize: 1<<30 + 1}, ".*RingSize.*"},
-		{usdt.Target{Path: path}, "three", trace.Options{StackDepth: 128}, ".*StackDepth is 128, not between 0 and 127"},
-		{usdt.Target{Path: path}, "three", trace.Options{WhenFull: 9}, ".*WhenFull is 9.*"},
-		{usdt.Target{Path: path}, "three", trace.Options{Delay: -1}, ".*Delay is -1ns.*"},
-		{usdt.Target{Path: path}, "none", trace.Options{Aggregations: []trace.Aggregation{{By: []string{"arg0"}}}}, ".*no aggregation is about any of the 1 sites: do the probes have the arguments.*"},
+		{usdt.Target{Path: path}, "[", trace.SessionOptions{}, ".*class.*has no end"},
+		{usdt.Target{Path: path}, "gousdt_test:thre", trace.SessionOptions{}, `.*no probe gousdt_test:thre \(nearest: gousdt_test:three.*`},
+		{usdt.Target{Path: path}, "thre", trace.SessionOptions{}, `.*no probe thre \(nearest: gousdt_test:three.*`},
+		{usdt.Target{Path: path}, "*:t[hr]re", trace.SessionOptions{}, `.*no probe \*:t\[hr\]re \(nearest: gousdt_test:three.*`},
+		{usdt.Target{Path: path}, "gousdt_broken:*", trace.SessionOptions{}, ".*no nop there.*"},
+		{usdt.Target{Path: "/nonexistent"}, "*", trace.SessionOptions{}, ".*no such file.*"},
+		{usdt.Target{Path: path}, "three", trace.SessionOptions{Filter: "arg3 == 1"}, `.*the condition "arg3 == 1" can hold at none of the 1 sites: does it name.*`},
+		{usdt.Target{Path: path}, "three", trace.SessionOptions{Filter: "arg0 == "}, `options: filter: expression "arg0 == ", at column 9: the expression ends where .* is expected`},
+		{usdt.Target{Path: path}, "floats", trace.SessionOptions{Filter: "arg0 == arg1"}, `.*arg0 of gousdt_test:floats and arg1 of .*: a float can only be compared with a number`},
+		{usdt.Target{Path: path}, "three", trace.SessionOptions{Mode: 77}, "options: no such mode: .*"},
+		{usdt.Target{Path: path}, "three", trace.SessionOptions{RingSize: -1}, ".*RingSize.*"},
+		{usdt.Target{Path: path}, "three", trace.SessionOptions{RingSize: 1<<30 + 1}, ".*RingSize.*"},
+		{usdt.Target{Path: path}, "three", trace.SessionOptions{StackDepth: 128}, ".*StackDepth is 128, not between 0 and 127"},
+		{usdt.Target{Path: path}, "three", trace.SessionOptions{WhenFull: 9}, ".*WhenFull is 9.*"},
+		{usdt.Target{Path: path}, "three", trace.SessionOptions{Delay: -1}, ".*Delay is -1ns.*"},
+		{usdt.Target{Path: path}, "none", trace.SessionOptions{Aggregations: []trace.Aggregation{{By: []string{"arg0"}}}}, ".*no aggregation is about any of the 1 sites: do the probes have the arguments.*"},
 	} {
 		_, err := trace.Open(test.target, test.pattern, &test.opts)
 		qt.Check(t, qt.ErrorMatches(err, test.want), qt.Commentf("%s %+v", test.pattern, test.opts))
@@ -406,9 +406,9 @@ func TestErrorsSayWhatIsWrong(t *testing.T) {
 func TestSitesThatAreNothingToDoAtAreNotAttached(t *testing.T) {
 	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
 		process := start(t, "target-pie")
-		s := newSession(t, &trace.Options{Mode: mode, Filter: "arg0 >= 290"})
+		s := newSession(t, &trace.SessionOptions{Mode: mode, Filter: "arg0 >= 290"})
 		a := attach(t, s, usdt.Target{Path: process.path}, "gousdt_test:specs", nil)
-		qt.Assert(t, qt.Equals(a.Skipped(), 290))
+		qt.Assert(t, qt.Equals(a.Filtered(), 290))
 		qt.Assert(t, qt.HasLen(a.Sites(), 10))
 		links := 1
 		if mode == usdt.ModeSingleIPMap {
@@ -428,7 +428,7 @@ func TestSitesThatAreNothingToDoAtAreNotAttached(t *testing.T) {
 // instructions than a jump can reach over.
 func TestManySpecsBecomeSeveralPrograms(t *testing.T) {
 	process := start(t, "target-pie")
-	var opts trace.Options
+	var opts trace.SessionOptions
 	for range 3 {
 		opts.Aggregations = append(opts.Aggregations, trace.Aggregation{
 			Value: "arg0", Functions: trace.Sum | trace.Min | trace.Max, By: []string{"arg0", "comm", "pid"},

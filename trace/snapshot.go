@@ -66,9 +66,9 @@ type Bucket struct {
 	Sum       Value
 }
 
-// Snapshot reads an aggregation, by its index in Options.Aggregations. Hits go
-// on meanwhile: one that happens while it is read may be in its count and not
-// yet in its sum. It works until Close.
+// Snapshot reads an aggregation, by its index in SessionOptions.Aggregations.
+// Hits go on meanwhile: one that happens while it is read may be in its count
+// and not yet in its sum. It works until Close.
 //
 // To see what has come between two moments, take the difference of two
 // snapshots (Snapshot.Since), or call Clear after reading.

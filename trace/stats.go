@@ -36,9 +36,9 @@ type ProgramStats struct {
 	Memory uint64
 
 	// Runs and Time are how often the program has run, and how long altogether,
-	// since Options.Statistics was set by this or another process; without it
-	// they stand still. The time includes about 20 ns of measuring for each
-	// run.
+	// since SessionOptions.Statistics was set by this or another process;
+	// without it they stand still. The time includes about 20 ns of measuring
+	// for each run.
 	Runs uint64
 	Time time.Duration
 	// Missed are hits at which the program did not run because it, or another

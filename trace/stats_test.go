@@ -17,7 +17,7 @@ import (
 func TestStatsTellWhatTracingCosts(t *testing.T) {
 	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
 		process := start(t, "target-pie")
-		s := open(t, process, "gousdt_test:three", &trace.Options{Mode: mode, Statistics: true, RingSize: 1 << 20})
+		s := open(t, process, "gousdt_test:three", &trace.SessionOptions{Mode: mode, Statistics: true, RingSize: 1 << 20})
 		process.Fire("three", 1000)
 		stats, err := s.Stats()
 		qt.Assert(t, qt.IsNil(err))

@@ -52,7 +52,7 @@ func checkAllValues(t *testing.T, mode usdt.Mode, program string) {
 	defer sel.Close()
 	// One link in ModeMulti; a session for each probe would close forty of
 	// them.
-	s := newSession(t, &trace.Options{Mode: mode, Captures: captureTexts(probes)})
+	s := newSession(t, &trace.SessionOptions{Mode: mode, Captures: captureTexts(probes)})
 	_, err = s.AttachSelection(sel, &trace.AttachOptions{Cookie: 1<<64 - 1})
 	qt.Assert(t, qt.IsNil(err))
 

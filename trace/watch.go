@@ -39,7 +39,7 @@ type WatchOptions struct {
 	// Proc says which processes are looked at, and how: its Filter, its Cache
 	// to share with other watches, its FS. The Handler in it is called too,
 	// before what it is told of is attached, and so is BeforePass.
-	Proc proc.Options
+	Proc proc.WatcherOptions
 
 	// PerProcess attaches to each process that the filter lets through by
 	// itself, so that no other process is hit. Without it a file is attached
@@ -75,7 +75,7 @@ type WatchAttachment struct {
 	// given there.
 	Path string
 	// File tells the file from others.
-	File proc.Identity
+	File proc.FileID
 	// Process is the process that is attached; the zero value where it is every
 	// process.
 	Process proc.Process
@@ -85,7 +85,7 @@ type WatchAttachment struct {
 // (python3)" and "/usr/bin/python3 in every process". Paths and the names of
 // processes are arbitrary bytes: escape them before they reach a terminal.
 func (a *WatchAttachment) String() string {
-	if a.Process.ID == (proc.ID{}) {
+	if a.Process.ProcessID == (proc.ProcessID{}) {
 		return a.Path + " in every process"
 	}
 	return fmt.Sprintf("%s in process %s", a.Path, a.Process)
@@ -121,10 +121,10 @@ type Watch struct {
 
 	// following is held while changes are followed. It guards what comes next.
 	following  sync.Mutex
-	selections map[*proc.File]*usdt.Selection // checked once for all processes
+	selections map[*proc.CachedFile]*usdt.Selection // checked once for all processes
 	lingering  *linger.Files
 	failed     retry.Attempts
-	ahead      map[proc.ID]proc.Process // that something was attached to ahead, until they end
+	ahead      map[proc.ProcessID]proc.Process // that something was attached to ahead, until they end
 
 	mu       sync.Mutex
 	attached map[watchKey]*WatchAttachment
@@ -133,8 +133,8 @@ type Watch struct {
 
 // watchKey is a file in a process, or in all where the process is zero.
 type watchKey struct {
-	process proc.ID
-	file    proc.Identity
+	process proc.ProcessID
+	file    proc.FileID
 }
 
 // Watch watches the probes that match one of the patterns, wherever a process
@@ -142,7 +142,7 @@ type watchKey struct {
 // first Sync, SyncAll or Run. It ends with Close, and with Detach or Close of
 // the session.
 //
-// Sites that are not fit to be attached are left out: usdt.Link.Unfit of the
+// Sites that are not fit to be attached are left out: usdt.Link.Skipped of the
 // links of an attachment names them.
 //
 // Where the system's limits on open files or memory leave no room, what no
@@ -163,8 +163,8 @@ func (s *Session) Watch(patterns []elfnote.Pattern, opts *WatchOptions) (*Watch,
 	}
 	w := &Watch{
 		session: s, opts: *opts,
-		selections: make(map[*proc.File]*usdt.Selection),
-		ahead:      make(map[proc.ID]proc.Process),
+		selections: make(map[*proc.CachedFile]*usdt.Selection),
+		ahead:      make(map[proc.ProcessID]proc.Process),
 		attached:   make(map[watchKey]*WatchAttachment),
 	}
 	w.lingering = linger.New(&w.following, w.endLinger)
@@ -241,8 +241,8 @@ func (w *Watch) AttachAhead(process proc.Process, file *os.File) error {
 	if w.ended() {
 		return proc.ErrClosed
 	}
-	w.ahead[process.ID] = process
-	key := watchKey{process.ID, id}
+	w.ahead[process.ProcessID] = process
+	key := watchKey{process.ProcessID, id}
 	if w.has(key) {
 		return nil
 	}

@@ -18,7 +18,7 @@ func TestWatchTellsAttachmentsApartByCookies(t *testing.T) {
 	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
 		for name, perProcess := range map[string]bool{"per file": false, "per process": true} {
 			t.Run(name, func(t *testing.T) {
-				s := newSession(t, &trace.Options{Mode: mode})
+				s := newSession(t, &trace.SessionOptions{Mode: mode})
 				one, other := start(t, "target-pie"), start(t, "target-pie")
 				same := one.again(t)
 				numbers := map[string]uint64{one.path: 1 << 40, other.path: 2 << 40}

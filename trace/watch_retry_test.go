@@ -102,7 +102,7 @@ func TestWhatLingersMakesRoom(t *testing.T) {
 }
 
 func TestWatchDoesNotTryAgainInVain(t *testing.T) {
-	s := newSession(t, &trace.Options{Filter: "arg0 == 1 && arg0 == 2"})
+	s := newSession(t, &trace.SessionOptions{Filter: "arg0 == 1 && arg0 == 2"})
 	process := start(t, "target-static")
 	tries, failed := 0, 0
 	w := watch(t, s, &trace.WatchOptions{

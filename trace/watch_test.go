@@ -22,8 +22,8 @@ import (
 )
 
 // only lets these programs through, by the file that they run.
-func only(paths ...string) proc.Options {
-	return proc.Options{Filter: func(p proc.Process) bool {
+func only(paths ...string) proc.WatcherOptions {
+	return proc.WatcherOptions{Filter: func(p proc.Process) bool {
 		executable, err := p.Executable()
 		for _, path := range paths {
 			if err == nil && executable == path {
@@ -102,7 +102,7 @@ func (p *traced) fires(t *testing.T, s *trace.Session) {
 func TestWatchedAttachmentsSayWhereTheyAre(t *testing.T) {
 	a := trace.WatchAttachment{Path: "/bin/program"}
 	qt.Check(t, qt.Equals(a.String(), "/bin/program in every process"))
-	a.Process = proc.Process{ID: proc.ID{PID: 7, StartTime: 1}, Command: "worker"}
+	a.Process = proc.Process{ProcessID: proc.ProcessID{PID: 7, StartTime: 1}, Command: "worker"}
 	qt.Check(t, qt.Equals(a.String(), "/bin/program in process 7 (worker)"))
 }
 
@@ -110,7 +110,7 @@ func TestWatchFollowsProcesses(t *testing.T) {
 	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
 		for name, perProcess := range map[string]bool{"per file": false, "per process": true} {
 			t.Run(name, func(t *testing.T) {
-				s := newSession(t, &trace.Options{Mode: mode})
+				s := newSession(t, &trace.SessionOptions{Mode: mode})
 				process, another := start(t, "target-pie"), copyOf(t, "target-pie")
 				var changes trace.WatchChanges
 				w := watch(t, s, &trace.WatchOptions{
@@ -270,7 +270,7 @@ func TestWatchGoesOnWhereAFileCannotBeAttached(t *testing.T) {
 
 func TestWatchTellsWhichProcessesItMissed(t *testing.T) {
 	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
-		s := newSession(t, &trace.Options{Mode: mode})
+		s := newSession(t, &trace.SessionOptions{Mode: mode})
 		process := start(t, "target-pie")
 		var changes trace.WatchChanges
 		opts := &trace.WatchOptions{
@@ -391,6 +391,6 @@ func TestWatchWithTheCallersOwnReader(t *testing.T) {
 
 func TestWatchPerProcessNeedsTheOwnPIDs(t *testing.T) {
 	s := newSession(t, nil)
-	_, err := s.Watch(nil, &trace.WatchOptions{PerProcess: true, Proc: proc.Options{FS: proc.NewFS(t.TempDir())}})
+	_, err := s.Watch(nil, &trace.WatchOptions{PerProcess: true, Proc: proc.WatcherOptions{FS: proc.NewFS(t.TempDir())}})
 	qt.Assert(t, qt.ErrorMatches(err, "watch: PerProcess needs the PIDs of .*: watch without PerProcess"))
 }

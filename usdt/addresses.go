@@ -48,7 +48,7 @@ func (s *Selection) Addresses() ([][]uint64, error) {
 	}
 	mapped := false
 	for _, file := range files {
-		if got, err := file.Identity(); err != nil || got != want {
+		if got, err := file.ID(); err != nil || got != want {
 			continue
 		}
 		mapped = true

@@ -163,7 +163,7 @@ func checkAllArguments(t *testing.T, mode usdt.Mode, path string, process *testp
 	c := newCollector(t, &usdt.ManagerOptions{Mode: mode, MaxSpecs: 1024})
 	lnk, err := c.AttachMatching(c.Collect, usdt.Target{ELF: file, PID: process.PID},
 		func(provider, name string) bool { _, ok := numbers[provider+":"+name]; return ok },
-		&usdt.Options{SiteCookie: func(site usdt.Site) uint64 { return numbers[site.Provider+":"+site.Name] }})
+		&usdt.AttachOptions{SiteCookie: func(site usdt.Site) uint64 { return numbers[site.Provider+":"+site.Name] }})
 	qt.Assert(t, qt.IsNil(err))
 	qt.Assert(t, qt.Equals(lnk.Mode(), mode))
 

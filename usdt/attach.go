@@ -14,9 +14,9 @@ import (
 	"github.com/gousdt/gousdt/elfnote"
 )
 
-// Options change how a program is attached. Nil, or the zero value, is the
-// common case.
-type Options struct {
+// AttachOptions change how a program is attached. Nil, or the zero value, is
+// the common case.
+type AttachOptions struct {
 	// Cookie is a number of the caller's that the program reads by
 	// bpf_usdt_cookie. A program that uses nothing of bpf/usdt.bpf.h gets it by
 	// bpf_get_attach_cookie, where the kernel has that.
@@ -49,7 +49,7 @@ type Options struct {
 // ModeMulti on one that would take it for a thread; *SemaphoreClashError,
 // *OffsetOverflowError and *ArgumentError as causes of a *SiteError;
 // ErrNotMapped in ModeSingleIPMap; *PermissionError; ErrClosed.
-func (m *Manager) Attach(prog *ebpf.Program, target Target, provider, name string, opts *Options) (*Link, error) {
+func (m *Manager) Attach(prog *ebpf.Program, target Target, provider, name string, opts *AttachOptions) (*Link, error) {
 	sel, err := Select(target, provider, name)
 	if err != nil {
 		return nil, err
@@ -60,9 +60,9 @@ func (m *Manager) Attach(prog *ebpf.Program, target Target, provider, name strin
 
 // AttachMatching attaches a program to all probes of a file that a function
 // accepts: in ModeMulti by one link, which closes as fast as that of one probe.
-// Options.SiteCookie lets the program tell the probes apart. Sites that cannot
-// be attached are left out, see Link.Unfit. Errors are as for Attach.
-func (m *Manager) AttachMatching(prog *ebpf.Program, target Target, match func(provider, name string) bool, opts *Options) (*Link, error) {
+// AttachOptions.SiteCookie lets the program tell the probes apart. Sites that
+// cannot be attached are left out, see Link.Skipped. Errors are as for Attach.
+func (m *Manager) AttachMatching(prog *ebpf.Program, target Target, match func(provider, name string) bool, opts *AttachOptions) (*Link, error) {
 	sel, err := SelectMatching(target, match)
 	if err != nil {
 		return nil, err
@@ -74,7 +74,7 @@ func (m *Manager) AttachMatching(prog *ebpf.Program, target Target, match func(p
 // AttachPattern attaches a program to all probes of a file that a pattern
 // picks, as AttachMatching does. Unlike there a *NotFoundError says what is
 // spelled most like the pattern.
-func (m *Manager) AttachPattern(prog *ebpf.Program, target Target, pattern elfnote.Pattern, opts *Options) (*Link, error) {
+func (m *Manager) AttachPattern(prog *ebpf.Program, target Target, pattern elfnote.Pattern, opts *AttachOptions) (*Link, error) {
 	sel, err := SelectPattern(target, pattern)
 	if err != nil {
 		return nil, err
@@ -86,9 +86,9 @@ func (m *Manager) AttachPattern(prog *ebpf.Program, target Target, pattern elfno
 // AttachSelection attaches a program of the Manager's collection to the sites
 // of a selection, which may be closed afterwards. (Selection.Attach is for
 // programs without a Manager.) Errors are as for Attach.
-func (m *Manager) AttachSelection(prog *ebpf.Program, sel *Selection, opts *Options) (*Link, error) {
+func (m *Manager) AttachSelection(prog *ebpf.Program, sel *Selection, opts *AttachOptions) (*Link, error) {
 	if opts == nil {
-		opts = &Options{}
+		opts = &AttachOptions{}
 	}
 	if opts.Strict {
 		if err := sel.requireArguments(); err != nil {
@@ -130,7 +130,7 @@ type holding struct {
 
 // acquire takes what a program needs that reads arguments. One that does not
 // has the BPF cookie to itself.
-func (m *Manager) acquire(sel *Selection, reads bool, opts *Options) (*holding, error) {
+func (m *Manager) acquire(sel *Selection, reads bool, opts *AttachOptions) (*holding, error) {
 	held := &holding{manager: m, cookies: make([]uint64, sel.Len())}
 	for i := range held.cookies {
 		held.cookies[i] = opts.Cookie

@@ -34,7 +34,7 @@ func TestDetachedProbesAreSilentAndCanBeAttachedAgain(t *testing.T) {
 		process.Fire("three", 1)
 		c.silent(t)
 		for round := range 3 {
-			lnk := c.attach(t, c.Collect, target, "three", &usdt.Options{Cookie: uint64(1 + round)})
+			lnk := c.attach(t, c.Collect, target, "three", &usdt.AttachOptions{Cookie: uint64(1 + round)})
 			process.Fire("three", 2)
 			for _, event := range c.next(t, 2) {
 				qt.Assert(t, qt.Equals(event.Cookie, uint64(1+round)))
@@ -56,7 +56,7 @@ func TestCookiesHave64BitsAndBelongToTheirLink(t *testing.T) {
 		target := usdt.Target{Path: testprog.Path(t, "target-pie")}
 		cookies := []uint64{0, 7, 1<<64 - 1}
 		for _, cookie := range cookies {
-			c.attach(t, c.Collect, target, "three", &usdt.Options{Cookie: cookie})
+			c.attach(t, c.Collect, target, "three", &usdt.AttachOptions{Cookie: cookie})
 		}
 		process.Fire("three", 1)
 		var got []uint64
@@ -331,7 +331,7 @@ func TestUnavailableArgumentsAreListedAndHinderNothing(t *testing.T) {
 	process.Fire("structure", 1)
 	c.next(t, 1)
 
-	_, err := c.Attach(c.Collect, target, provider, "structure", &usdt.Options{Strict: true})
+	_, err := c.Attach(c.Collect, target, provider, "structure", &usdt.AttachOptions{Strict: true})
 	var argument *usdt.ArgumentError
 	qt.Assert(t, qt.ErrorAs(err, &argument))
 	qt.Assert(t, qt.Equals(argument.Index, 1))

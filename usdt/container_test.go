@@ -51,10 +51,10 @@ func TestContainersWithEqualPathsAreApart(t *testing.T) {
 		qt.Assert(t, qt.Equals(int(c.next(t, 1)[0].Pid), one.PID))
 		qt.Assert(t, qt.IsNil(first.Close()))
 
-		var attached []*usdt.Attachment
+		var attached []*usdt.WatchAttachment
 		w, err := c.Watch(watching(t, c.Collect, "gousdt_test:three"), &usdt.WatchOptions{
 			Linger:  -1,
-			Proc:    proc.Options{Filter: func(p proc.Process) bool { return p.PID == one.PID || p.PID == two.PID }},
+			Proc:    proc.WatcherOptions{Filter: func(p proc.Process) bool { return p.PID == one.PID || p.PID == two.PID }},
 			Changed: func(changes *usdt.WatchChanges) { attached = append(attached, changes.Attached...) },
 		})
 		qt.Assert(t, qt.IsNil(err))
@@ -64,7 +64,7 @@ func TestContainersWithEqualPathsAreApart(t *testing.T) {
 		for _, a := range attached {
 			qt.Check(t, qt.Equals(a.Path, "/bin/target"))
 		}
-		qt.Assert(t, qt.IsTrue(attached[0].File.Identity() != attached[1].File.Identity()))
+		qt.Assert(t, qt.IsTrue(attached[0].File.ID() != attached[1].File.ID()))
 
 		// A container whose image is gone goes on.
 		qt.Assert(t, qt.IsNil(os.Remove(fileOfTwo)))
@@ -116,7 +116,7 @@ func TestWatchesByForeignPIDsAreRefused(t *testing.T) {
 			{proc.NewFS(t.TempDir()), true, true},
 		} {
 			w, err := c.Watch(watching(t, c.Collect, "gousdt_test:three"), &usdt.WatchOptions{
-				PerProcess: tc.perProcess, Proc: proc.Options{FS: tc.fs},
+				PerProcess: tc.perProcess, Proc: proc.WatcherOptions{FS: tc.fs},
 			})
 			if tc.refused {
 				qt.Assert(t, qt.ErrorMatches(err, "a watch per process needs the PIDs of .* at "+regexp.QuoteMeta(tc.fs.Root())+": .*"))
@@ -149,7 +149,7 @@ func TestProgramsInMemoryFilesAreAttached(t *testing.T) {
 	qt.Assert(t, qt.IsNil(lnk.Close()))
 
 	w, err := c.Watch(watching(t, c.Collect, "gousdt_test:three"), &usdt.WatchOptions{
-		Proc: proc.Options{Filter: func(p proc.Process) bool { return p.PID == process.PID }},
+		Proc: proc.WatcherOptions{Filter: func(p proc.Process) bool { return p.PID == process.PID }},
 	})
 	qt.Assert(t, qt.IsNil(err))
 	defer w.Close()

@@ -40,7 +40,7 @@
 //
 // An argument that cannot be fetched, such as one in a vector register, hinders
 // nothing else: it reads as an error in the program. [Link.Unavailable] lists
-// these, and [Options.Strict] refuses them.
+// these, and [AttachOptions.Strict] refuses them.
 //
 // # Processes that come and go
 //
@@ -68,7 +68,7 @@
 // # What is guaranteed
 //
 // An Attach is all or nothing; where probes are chosen by a pattern, sites that
-// are not fit for it are left out, and named by [Link.Unfit]. Before anything
+// are not fit for it are left out, and named by [Link.Skipped]. Before anything
 // is attached each site is checked: that it lies in executable code and holds a
 // nop, for a breakpoint anywhere else could kill the traced program.
 // Semaphores, the counters by which a program knows that a probe is watched,

@@ -87,7 +87,7 @@ func load(t *testing.T, spec *ebpf.CollectionSpec, objects any, opts *ebpf.Colle
 
 // attach attaches the collector's program and closes the link at the end of the
 // test.
-func (c *collector) attach(t *testing.T, prog *ebpf.Program, target usdt.Target, name string, opts *usdt.Options) *usdt.Link {
+func (c *collector) attach(t *testing.T, prog *ebpf.Program, target usdt.Target, name string, opts *usdt.AttachOptions) *usdt.Link {
 	t.Helper()
 	lnk, err := c.Manager.Attach(prog, target, provider, name, opts)
 	qt.Assert(t, qt.IsNil(err))

@@ -18,12 +18,12 @@ const DefaultLinger = time.Second
 
 // lingers tells whether a file stays attached for a while that no process has
 // any more, as what is attached for every process does.
-func (w *Watch) lingers(file *proc.File) bool {
+func (w *Watch) lingers(file *proc.CachedFile) bool {
 	return w.attached[proc.PairKey{File: file}] != nil && !w.ending && w.opts.Linger >= 0
 }
 
 // endLinger detaches from a file that has lingered.
-func (w *Watch) endLinger(file *proc.File) {
+func (w *Watch) endLinger(file *proc.CachedFile) {
 	l := &look{}
 	w.leave(file, l)
 	w.close(l.Detached)
@@ -32,12 +32,12 @@ func (w *Watch) endLinger(file *proc.File) {
 
 // endAllLinger detaches from all files that linger.
 func (w *Watch) endAllLinger(l *look) {
-	w.lingering.EndAll(func(file *proc.File) { w.leave(file, l) })
+	w.lingering.EndAll(func(file *proc.CachedFile) { w.leave(file, l) })
 }
 
 // attachSelection attaches to what a process has, in the place of what no
 // process has any more if there is no room for both.
-func (w *Watch) attachSelection(prog *ebpf.Program, sel *Selection, opts *Options, l *look) (*Link, error) {
+func (w *Watch) attachSelection(prog *ebpf.Program, sel *Selection, opts *AttachOptions, l *look) (*Link, error) {
 	lnk, err := w.manager.AttachSelection(prog, sel, opts)
 	if err == nil || whenAgain(err) != retry.WithRoom || !w.makeRoom(l) {
 		return lnk, err

@@ -17,14 +17,14 @@ import (
 
 // watchLingering watches a probe of two programs that are attached for every
 // process in all modes. It returns channels of what is attached and detached.
-func watchLingering(t *testing.T, c *collector, linger time.Duration, opts usdt.Options, programs ...string) (w *usdt.Watch, attached, detached chan *usdt.Attachment) {
+func watchLingering(t *testing.T, c *collector, linger time.Duration, opts usdt.AttachOptions, programs ...string) (w *usdt.Watch, attached, detached chan *usdt.WatchAttachment) {
 	t.Helper()
-	attached, detached = make(chan *usdt.Attachment, 100), make(chan *usdt.Attachment, 100)
+	attached, detached = make(chan *usdt.WatchAttachment, 100), make(chan *usdt.WatchAttachment, 100)
 	watched := watching(t, c.Collect, "gousdt_test:three")
-	watched[0].Options = opts
+	watched[0].AttachOptions = opts
 	w, err := c.Watch(watched, &usdt.WatchOptions{
 		Linger: linger,
-		Proc:   proc.Options{Filter: only(programs...)},
+		Proc:   proc.WatcherOptions{Filter: only(programs...)},
 		Changed: func(changes *usdt.WatchChanges) {
 			for _, a := range changes.Attached {
 				attached <- a
@@ -46,7 +46,7 @@ func TestWatchLeavesAFileAttachedBetweenItsProcesses(t *testing.T) {
 	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
 		c := newCollector(t, &usdt.ManagerOptions{Mode: mode})
 		program, _ := copies(t, "target-static")
-		w, attached, detached := watchLingering(t, c, time.Hour, usdt.Options{}, program)
+		w, attached, detached := watchLingering(t, c, time.Hour, usdt.AttachOptions{}, program)
 		process := testprog.Start(t, program)
 		qt.Assert(t, qt.IsNil(w.Sync(process.PID)))
 		first := await(t, attached)
@@ -79,7 +79,7 @@ func TestWatchLeavesAFileAttachedBetweenItsProcesses(t *testing.T) {
 func TestWatchDetachesAFileThatHasLingered(t *testing.T) {
 	c := newCollector(t, nil)
 	program, _ := copies(t, "target-static")
-	w, attached, detached := watchLingering(t, c, time.Millisecond, usdt.Options{}, program)
+	w, attached, detached := watchLingering(t, c, time.Millisecond, usdt.AttachOptions{}, program)
 	for range 2 {
 		process := testprog.Start(t, program)
 		qt.Assert(t, qt.IsNil(w.Sync(process.PID)))
@@ -95,7 +95,7 @@ func TestWhatLingersMakesRoom(t *testing.T) {
 	c := newCollector(t, &usdt.ManagerOptions{MaxSpecs: 1})
 	one, two := copies(t, "target-static")
 	cookie := uint64(0) // other ones take other specs
-	w, attached, detached := watchLingering(t, c, time.Hour, usdt.Options{SiteCookie: func(usdt.Site) uint64 {
+	w, attached, detached := watchLingering(t, c, time.Hour, usdt.AttachOptions{SiteCookie: func(usdt.Site) uint64 {
 		cookie++
 		return cookie
 	}}, one, two)

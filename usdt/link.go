@@ -72,17 +72,18 @@ func (l *Link) KernelLinks() []link.Link {
 	return links
 }
 
-// Broken returns the notes of the attached probes that are damaged, the first
-// elfnote.MaxBroken of them: these places of the program are not attached.
-func (l *Link) Broken() []*elfnote.NoteError { return l.broken }
+// Malformed returns the notes of the attached probes that are damaged, the
+// first elfnote.MaxMalformed of them: these places of the program are not
+// attached.
+func (l *Link) Malformed() []*elfnote.NoteError { return l.broken }
 
-// Unfit returns the sites that cannot be attached, where the probes were chosen
-// by a function or pattern, the first MaxUnfit of them: these places of the
-// program are not attached. See Selection.Unfit.
-func (l *Link) Unfit() []*SiteError { return l.unfit }
+// Skipped returns the sites that cannot be attached, where the probes were
+// chosen by a function or pattern, the first MaxSkipped of them: these places
+// of the program are not attached. See Selection.Skipped.
+func (l *Link) Skipped() []*SiteError { return l.unfit }
 
-// UnfitCount returns how many there are of them altogether.
-func (l *Link) UnfitCount() int { return l.unfitCount }
+// SkippedCount returns how many there are of them altogether.
+func (l *Link) SkippedCount() int { return l.unfitCount }
 
 // An UnavailableArgument is an argument that a program cannot read at one of
 // the sites of a link; there it reads as an error.

@@ -72,7 +72,7 @@ func TestFilesWithManySitesAreNotRefused(t *testing.T) {
 func TestSelectionsDescribeTheFirstUnfitSites(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "unfit.so")
 	notes := []testprog.Note{{Provider: "p", Name: "fit"}}
-	for i := range 3 * usdt.MaxUnfit {
+	for i := range 3 * usdt.MaxSkipped {
 		notes = append(notes, testprog.Note{Provider: "p", Name: fmt.Sprint("unfit", i), Unfit: true})
 	}
 	testprog.WriteNotes(t, path, notes)
@@ -81,8 +81,8 @@ func TestSelectionsDescribeTheFirstUnfitSites(t *testing.T) {
 	defer sel.Close()
 	qt.Check(t, qt.Equals(sel.Len(), 1))
 	qt.Check(t, qt.Equals(sel.Site(0).Name, "fit"))
-	qt.Check(t, qt.HasLen(sel.Unfit(), usdt.MaxUnfit))
-	qt.Check(t, qt.Equals(sel.UnfitCount(), 3*usdt.MaxUnfit))
+	qt.Check(t, qt.HasLen(sel.Skipped(), usdt.MaxSkipped))
+	qt.Check(t, qt.Equals(sel.SkippedCount(), 3*usdt.MaxSkipped))
 }
 
 // Where no probe can be used it is not said that there is none.
@@ -99,7 +99,7 @@ func TestFilesWithNothingButBrokenNotes(t *testing.T) {
 func TestSelectionsDescribeTheFirstBrokenNotes(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "broken.so")
 	notes := []testprog.Note{{Provider: "p", Name: "n"}}
-	for range 3 * elfnote.MaxBroken {
+	for range 3 * elfnote.MaxMalformed {
 		notes = append(notes, testprog.Note{Provider: "p", Name: "n", Broken: true})
 	}
 	testprog.WriteNotes(t, path, notes)
@@ -107,7 +107,7 @@ func TestSelectionsDescribeTheFirstBrokenNotes(t *testing.T) {
 	qt.Assert(t, qt.IsNil(err))
 	defer sel.Close()
 	qt.Check(t, qt.HasLen(sel.Sites(), 1))
-	qt.Check(t, qt.HasLen(sel.Broken(), elfnote.MaxBroken))
+	qt.Check(t, qt.HasLen(sel.Malformed(), elfnote.MaxMalformed))
 }
 
 // What has been refused once is not read again for each process that comes.
@@ -119,7 +119,7 @@ func TestWatchesRememberRefusedFiles(t *testing.T) {
 	cache := proc.NewCache(nil)
 	var told []error
 	watch, err := c.Watch(watching(t, c.Collect12, "p:n"), &usdt.WatchOptions{
-		Proc:    proc.Options{Cache: cache},
+		Proc:    proc.WatcherOptions{Cache: cache},
 		Changed: func(changes *usdt.WatchChanges) { told = append(told, changes.Errors...) },
 	})
 	qt.Assert(t, qt.IsNil(err))

@@ -123,7 +123,7 @@ func TestProgramsAttachedWithoutTheManagerFindNoSpec(t *testing.T) {
 	process := testprog.Start(t, "target-static")
 	path := testprog.Path(t, "target-static")
 	target := usdt.Target{Path: path, PID: process.PID}
-	c.attach(t, c.Collect, target, "three", &usdt.Options{Cookie: 77})
+	c.attach(t, c.Collect, target, "three", &usdt.AttachOptions{Cookie: 77})
 
 	sel, err := usdt.Select(target, provider, "guarded")
 	qt.Assert(t, qt.IsNil(err))

@@ -16,8 +16,8 @@ import (
 type SectionOptions struct {
 	// PID restricts all attachments to a process; 0 means every process.
 	PID int
-	// Options apply to each attachment.
-	Options
+	// AttachOptions apply to each attachment.
+	AttachOptions
 }
 
 // AttachSections attaches all programs whose section says where to:
@@ -64,7 +64,7 @@ func (m *Manager) attachSection(prog *ebpf.Program, at string, opts *SectionOpti
 	if err != nil {
 		return nil, err
 	}
-	return m.Attach(prog, Target{Path: path, PID: opts.PID}, provider, name, &opts.Options)
+	return m.Attach(prog, Target{Path: path, PID: opts.PID}, provider, name, &opts.AttachOptions)
 }
 
 // splitSection takes PATH:PROVIDER:NAME apart. A colon may be part of a

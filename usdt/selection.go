@@ -54,7 +54,7 @@ type Selection struct {
 //
 // The error wraps ErrNoProbes for a file without any, is a *NotFoundError where
 // the probe is not among them, a *SiteError where a site is not fit to be
-// attached (see Selection.Unfit), and wraps an *elfnote.NoteError where all
+// attached (see Selection.Skipped), and wraps an *elfnote.NoteError where all
 // notes of the probe are damaged. It is a *ProcessError where the target's
 // process does not exist, a *PermissionError where it may not be looked at, and
 // wraps fs.ErrNotExist where the file does not exist, fs.ErrPermission where it
@@ -68,7 +68,7 @@ func Select(target Target, provider, name string) (*Selection, error) {
 
 // SelectMatching finds all probes that a function accepts, for example an
 // elfnote.Pattern's Match; nil accepts all. A site that is not fit to be
-// attached is left out, see Selection.Unfit. Errors are as for Select, a
+// attached is left out, see Selection.Skipped. Errors are as for Select, a
 // *SiteError where no site is left.
 func SelectMatching(target Target, match func(provider, name string) bool) (*Selection, error) {
 	if match == nil {
@@ -90,8 +90,8 @@ func SelectPattern(target Target, pattern elfnote.Pattern) (*Selection, error) {
 // file, see Selection.ForPID, and valid while the pair's File is held.
 //
 // Errors are as for SelectMatching, those of proc.Pair.Open, and that of
-// proc.File.Refused. A file with more arguments than MaxArguments is refused,
-// so that it is not read again for each process that maps it.
+// proc.CachedFile.Refused. A file with more arguments than MaxArguments is
+// refused, so that it is not read again for each process that maps it.
 func SelectPair(pair *proc.Pair, match func(provider, name string) bool) (*Selection, error) {
 	if err := pair.File.Refused(); err != nil {
 		return nil, err
@@ -153,7 +153,7 @@ func (s *Selection) find(target Target, wanted string, all bool, match func(prov
 			}
 			// Only a note that is broken past its names can be told to be of
 			// the probe.
-			if len(s.broken) < elfnote.MaxBroken && broken.Name != "" && match(broken.Provider, broken.Name) {
+			if len(s.broken) < elfnote.MaxMalformed && broken.Name != "" && match(broken.Provider, broken.Name) {
 				s.broken = append(s.broken, broken)
 			}
 			continue
@@ -191,7 +191,7 @@ func (s *Selection) check(all bool) error {
 		if all {
 			return s.siteError(i, err)
 		}
-		if s.unfitCount++; s.unfitCount <= MaxUnfit {
+		if s.unfitCount++; s.unfitCount <= MaxSkipped {
 			s.unfit = append(s.unfit, s.siteError(i, err))
 		}
 		s.sites.rows[i].unfit = true
@@ -248,25 +248,25 @@ func (s *Selection) Site(i int) Site { return s.sites.site(i) }
 // slice, 120 bytes for each.
 func (s *Selection) Sites() []Site { return s.sites.all() }
 
-// Broken returns the notes of the selected probes that are damaged, and so are
-// not among the sites: the first elfnote.MaxBroken of them.
-func (s *Selection) Broken() []*elfnote.NoteError { return s.broken }
+// Malformed returns the notes of the selected probes that are damaged, and so
+// are not among the sites: the first elfnote.MaxMalformed of them.
+func (s *Selection) Malformed() []*elfnote.NoteError { return s.broken }
 
-// MaxUnfit is how many sites that cannot be attached a Selection or Link
+// MaxSkipped is how many sites that cannot be attached a Selection or Link
 // describes. A small file can have a million of them.
-const MaxUnfit = 1024
+const MaxSkipped = 1024
 
-// Unfit returns the sites of the selected probes that cannot be attached, and
-// so are not among the sites, the first MaxUnfit of them: without a nop, with
+// Skipped returns the sites of the selected probes that cannot be attached, and
+// so are not among the sites, the first MaxSkipped of them: without a nop, with
 // one that the kernel could not safely put a breakpoint on (ErrUnsafeNop,
 // ErrPrefixedNop), or at the same instruction as another probe with another
 // semaphore. Only SelectMatching, SelectPattern and SelectPair leave such sites
 // out.
-func (s *Selection) Unfit() []*SiteError { return s.unfit }
+func (s *Selection) Skipped() []*SiteError { return s.unfit }
 
-// UnfitCount returns how many sites of the selected probes cannot be attached
+// SkippedCount returns how many sites of the selected probes cannot be attached
 // altogether.
-func (s *Selection) UnfitCount() int { return s.unfitCount }
+func (s *Selection) SkippedCount() int { return s.unfitCount }
 
 // File returns the file. It is open until Close.
 func (s *Selection) File() *elfnote.File { return s.opened.elf }

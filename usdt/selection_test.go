@@ -38,7 +38,7 @@ func TestSelectionsOfPairs(t *testing.T) {
 			c := newCollector(t, nil)
 			program, _ := copies(t, "target-static")
 			process := testprog.Start(t, program)
-			w := proc.NewWatcher(patterns(t, "gousdt_test:three"), &proc.Options{Filter: only(program), Cache: cache})
+			w := proc.NewWatcher(patterns(t, "gousdt_test:three"), &proc.WatcherOptions{Filter: only(program), Cache: cache})
 			defer w.Close()
 			qt.Assert(t, qt.IsNil(w.Sync(process.PID)))
 			pair := w.Pairs()[0]
@@ -72,7 +72,7 @@ func TestSelectionsOfPairsWhoseFileHasGone(t *testing.T) {
 	testprog.RequireRoot(t)
 	program, _ := copies(t, "target-static")
 	process := testprog.Start(t, program)
-	w := proc.NewWatcher(patterns(t, "gousdt_test:three"), &proc.Options{Filter: only(program), Cache: readByOtherMeans()})
+	w := proc.NewWatcher(patterns(t, "gousdt_test:three"), &proc.WatcherOptions{Filter: only(program), Cache: readByOtherMeans()})
 	defer w.Close()
 	qt.Assert(t, qt.IsNil(w.Sync(process.PID)))
 	pair := w.Pairs()[0]

@@ -43,7 +43,7 @@ func TestExceptionsOfTheCppLibrary(t *testing.T) {
 		target := usdt.Target{Path: throw.File, PID: throw.PID}
 		names := []string{"throw", "catch", "rethrow"}
 		for i, name := range names {
-			lnk, err := c.Manager.Attach(c.Collect, target, "libstdcxx", name, &usdt.Options{Cookie: uint64(i)})
+			lnk, err := c.Manager.Attach(c.Collect, target, "libstdcxx", name, &usdt.AttachOptions{Cookie: uint64(i)})
 			qt.Assert(t, qt.IsNil(err))
 			qt.Assert(t, qt.HasLen(lnk.Unavailable(), 0))
 		}

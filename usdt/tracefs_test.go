@@ -57,7 +57,7 @@ func TestAttachThroughTracefs(t *testing.T) {
 			continue
 		}
 		c := newCollector(t, &usdt.ManagerOptions{Mode: mode})
-		lnk := c.attach(t, c.Collect, target, "three", &usdt.Options{Cookie: 5})
+		lnk := c.attach(t, c.Collect, target, "three", &usdt.AttachOptions{Cookie: 5})
 		process.Fire("three", 1)
 		qt.Assert(t, qt.Equals(c.next(t, 1)[0].Cookie, 5))
 		qt.Assert(t, qt.IsNil(lnk.Close()))

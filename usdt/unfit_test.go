@@ -24,9 +24,9 @@ func TestPatternsLeaveOutSitesThatCannotBeAttached(t *testing.T) {
 		t.Helper()
 		qt.Assert(t, qt.HasLen(lnk.Sites(), 1))
 		qt.Assert(t, qt.Equals(lnk.Site(0).Name, "three"))
-		qt.Assert(t, qt.HasLen(lnk.Unfit(), 1))
-		qt.Assert(t, qt.Equals(lnk.Unfit()[0].Name, "no_nop"))
-		qt.Assert(t, qt.ErrorAs(lnk.Unfit()[0], new(*usdt.NotNopError)))
+		qt.Assert(t, qt.HasLen(lnk.Skipped(), 1))
+		qt.Assert(t, qt.Equals(lnk.Skipped()[0].Name, "no_nop"))
+		qt.Assert(t, qt.ErrorAs(lnk.Skipped()[0], new(*usdt.NotNopError)))
 		process.Fire("three", 1)
 		qt.Assert(t, qt.Equals(int(c.next(t, 1)[0].Pid), process.PID))
 	}
@@ -41,7 +41,7 @@ func TestPatternsLeaveOutSitesThatCannotBeAttached(t *testing.T) {
 		qt.Assert(t, qt.IsNil(lnk.Close()))
 
 		w, err := c.Watch(watching(t, c.Collect, "*:three", "*:no_nop"), &usdt.WatchOptions{
-			Proc: proc.Options{Filter: only(path)},
+			Proc: proc.WatcherOptions{Filter: only(path)},
 		})
 		qt.Assert(t, qt.IsNil(err))
 		defer w.Close()
@@ -65,7 +65,7 @@ func TestUnfitSitesAreErrorsOfWhatIsNamed(t *testing.T) {
 	qt.Assert(t, qt.IsNil(err))
 	defer sel.Close()
 	qt.Assert(t, qt.HasLen(sel.Sites(), 1))
-	qt.Assert(t, qt.HasLen(sel.Unfit(), 1))
+	qt.Assert(t, qt.HasLen(sel.Skipped(), 1))
 }
 
 // The kernel takes one semaphore at an instruction.
@@ -95,6 +95,6 @@ func TestProbesThatShareAnInstructionButNoSemaphoreAreApart(t *testing.T) {
 	qt.Assert(t, qt.IsNil(err))
 	defer clash.Close()
 	qt.Assert(t, qt.HasLen(clash.Sites(), 1))
-	qt.Assert(t, qt.HasLen(clash.Unfit(), 1))
-	qt.Assert(t, qt.ErrorAs(clash.Unfit()[0], new(*usdt.SemaphoreClashError)))
+	qt.Assert(t, qt.HasLen(clash.Skipped(), 1))
+	qt.Assert(t, qt.ErrorAs(clash.Skipped()[0], new(*usdt.SemaphoreClashError)))
 }

@@ -28,8 +28,8 @@ type WatchProgram struct {
 	// probes.
 	Patterns []elfnote.Pattern
 
-	// Options apply to each attachment.
-	Options
+	// AttachOptions apply to each attachment.
+	AttachOptions
 
 	// OptionsFor, if set, is asked for the options of an attachment, in the
 	// place of Options: a Cookie, or SiteCookie, for each file or process lets
@@ -40,7 +40,7 @@ type WatchProgram struct {
 	// process, the first one found with the file. OptionsFor is called before
 	// the program is attached, which may still fail, and again where a pair is
 	// attached anew. It must not call the Watch.
-	OptionsFor func(*proc.Pair) Options
+	OptionsFor func(*proc.Pair) AttachOptions
 }
 
 func (p *WatchProgram) match(provider, name string) bool {
@@ -49,9 +49,9 @@ func (p *WatchProgram) match(provider, name string) bool {
 	})
 }
 
-func (p *WatchProgram) options(pair *proc.Pair) Options {
+func (p *WatchProgram) options(pair *proc.Pair) AttachOptions {
 	if p.OptionsFor == nil {
-		return p.Options
+		return p.AttachOptions
 	}
 	return p.OptionsFor(pair)
 }
@@ -63,7 +63,7 @@ type WatchOptions struct {
 	// to share with other watches, its FS. The Handler in it is called too,
 	// after programs have been attached and before Changed is, and so is
 	// BeforePass.
-	Proc proc.Options
+	Proc proc.WatcherOptions
 
 	// PerProcess attaches to each process that the filter lets through by
 	// itself, so that no other process is hit. Without it a file is attached
@@ -91,16 +91,16 @@ type WatchOptions struct {
 	Changed func(*WatchChanges)
 }
 
-// An Attachment is a program attached to a file by a Watch.
-type Attachment struct {
+// An WatchAttachment is a program attached to a file by a Watch.
+type WatchAttachment struct {
 	// Link is the attachment itself. The Watch closes it.
 	Link *Link
 	// Program is what is attached.
 	Program *ebpf.Program
 	// Options are what it was attached with.
-	Options Options
+	Options AttachOptions
 	// File is the file.
-	File *proc.File
+	File *proc.CachedFile
 	// Path is the file's path as the process sees it, without PerProcess the
 	// first process found with it.
 	Path string
@@ -114,8 +114,8 @@ type Attachment struct {
 // String returns what is attached to, as in "/usr/bin/python3 in process 7
 // (python3)" and "/usr/bin/python3 in every process". Paths and the names of
 // processes are arbitrary bytes: escape them before they reach a terminal.
-func (a *Attachment) String() string {
-	if a.Process.ID == (proc.ID{}) {
+func (a *WatchAttachment) String() string {
+	if a.Process.ProcessID == (proc.ProcessID{}) {
 		return a.Path + " in every process"
 	}
 	return fmt.Sprintf("%s in process %s", a.Path, a.Process)
@@ -123,10 +123,10 @@ func (a *Attachment) String() string {
 
 // WatchChanges are what a look at the processes has changed.
 type WatchChanges struct {
-	Attached []*Attachment
+	Attached []*WatchAttachment
 	// Detached are closed at the moment, together. A Close of one's Link waits
 	// until that is done.
-	Detached []*Attachment
+	Detached []*WatchAttachment
 	// Errors are what could not be looked at (of type *proc.Error) or attached
 	// (*WatchError). That a process has exited meanwhile is not among them, nor
 	// that a file has no probes for some of the programs. What is tried again
@@ -144,7 +144,7 @@ type Watch struct {
 
 	// following is held while changes are followed. It guards what comes next.
 	following sync.Mutex
-	files     map[*proc.File]*watchedFile
+	files     map[*proc.CachedFile]*watchedFile
 	lingering *linger.Files
 	failed    retry.Attempts
 	ending    bool // nothing is to linger any more, nor to be tried again
@@ -152,15 +152,15 @@ type Watch struct {
 	// mu is held, beside following, to change what comes next: either is enough
 	// to read it.
 	mu       sync.Mutex
-	attached map[proc.PairKey][]*Attachment // without a process where it is every process; by program, nil where it is not attached
+	attached map[proc.PairKey][]*WatchAttachment // without a process where it is every process; by program, nil where it is not attached
 	closing  sync.WaitGroup
 }
 
 // Watch attaches programs to the probes that match their patterns, wherever a
 // process maps a file that has them. The processes are looked at once for all
 // programs, and files read once. Sites that cannot be attached are left out,
-// see Link.Unfit. It begins with the first Sync, SyncAll or Run, and ends with
-// Close.
+// see Link.Skipped. It begins with the first Sync, SyncAll or Run, and ends
+// with Close.
 //
 // What a look finds to attach is attached program by program, in their order,
 // so that a program can count on those before it; what it finds to detach is
@@ -202,8 +202,8 @@ func (m *Manager) Watch(programs []WatchProgram, opts *WatchOptions) (*Watch, er
 	}
 	w := &Watch{
 		manager: m, programs: slices.Clone(programs), opts: *opts,
-		files:    make(map[*proc.File]*watchedFile),
-		attached: make(map[proc.PairKey][]*Attachment),
+		files:    make(map[*proc.CachedFile]*watchedFile),
+		attached: make(map[proc.PairKey][]*WatchAttachment),
 	}
 	w.lingering = linger.New(&w.following, w.endLinger)
 	if opts.Linger == 0 {
@@ -232,10 +232,10 @@ func (w *Watch) SyncAll() error { return w.watcher.SyncAll() }
 func (w *Watch) Watcher() *proc.Watcher { return w.watcher }
 
 // Attachments returns what is attached at the moment, in no order.
-func (w *Watch) Attachments() []*Attachment {
+func (w *Watch) Attachments() []*WatchAttachment {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	var all []*Attachment
+	var all []*WatchAttachment
 	for _, attachments := range w.attached {
 		all = appendAttached(all, attachments)
 	}

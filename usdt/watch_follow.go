@@ -34,7 +34,7 @@ func (w *Watch) follow(changes *proc.Changes) {
 	l.Errors = slices.Clone(changes.Errors)
 
 	var places []place
-	first := make(map[*proc.File]*proc.Pair)
+	first := make(map[*proc.CachedFile]*proc.Pair)
 	for _, pair := range changes.Appeared {
 		if first[pair.File] == nil {
 			first[pair.File] = pair
@@ -85,7 +85,7 @@ func (w *Watch) tell(l *look) {
 }
 
 // leave detaches from a file that no process has any more.
-func (w *Watch) leave(file *proc.File, l *look) {
+func (w *Watch) leave(file *proc.CachedFile, l *look) {
 	w.detach(proc.PairKey{File: file}, l)
 	if known := w.files[file]; known != nil {
 		known.selection.Close()
@@ -113,7 +113,7 @@ func (w *Watch) moved(pairs []*proc.Pair, l *look) []place {
 	return places
 }
 
-func (w *Watch) perProcess(file *proc.File) bool {
+func (w *Watch) perProcess(file *proc.CachedFile) bool {
 	return w.opts.PerProcess || w.manager.mode == ModeSingleIPMap && file.ELF().Kind() != elfnote.Executable
 }
 
@@ -152,13 +152,13 @@ func (w *Watch) attachProgram(n int, at place, part *filePart, l *look) {
 		w.fail(at, n, err, l)
 		return
 	}
-	a := &Attachment{Link: lnk, Program: program.Program, Options: options, File: at.pair.File, Path: at.pair.Path}
-	if at.key.Process != (proc.ID{}) {
+	a := &WatchAttachment{Link: lnk, Program: program.Program, Options: options, File: at.pair.File, Path: at.pair.Path}
+	if at.key.Process != (proc.ProcessID{}) {
 		a.Process, a.mappings = at.pair.Process, at.pair.Mappings
 	}
 	w.mu.Lock()
 	if w.attached[at.key] == nil {
-		w.attached[at.key] = make([]*Attachment, len(w.programs))
+		w.attached[at.key] = make([]*WatchAttachment, len(w.programs))
 	}
 	w.attached[at.key][n] = a
 	w.mu.Unlock()
@@ -169,7 +169,7 @@ func (w *Watch) attachProgram(n int, at place, part *filePart, l *look) {
 // wholeFile, unless that is because the process has gone, or has been reported.
 // It is tried again if it may succeed.
 func (w *Watch) fail(at place, n int, err error, l *look) {
-	if gone := new(ProcessError); errors.As(err, &gone) && at.key.Process != (proc.ID{}) {
+	if gone := new(ProcessError); errors.As(err, &gone) && at.key.Process != (proc.ProcessID{}) {
 		if running, err := at.pair.Process.IsRunning(); err == nil && !running {
 			return
 		}
@@ -196,7 +196,7 @@ func (w *Watch) detach(key proc.PairKey, l *look) {
 
 // close detaches in the background: the kernel takes its time, and other
 // processes are waiting to be attached. What lacked room is tried again then.
-func (w *Watch) close(attachments []*Attachment) {
+func (w *Watch) close(attachments []*WatchAttachment) {
 	if len(attachments) == 0 {
 		return
 	}
@@ -209,7 +209,7 @@ func (w *Watch) close(attachments []*Attachment) {
 }
 
 // appendAttached appends the attachments of those programs that are attached.
-func appendAttached(all, attachments []*Attachment) []*Attachment {
+func appendAttached(all, attachments []*WatchAttachment) []*WatchAttachment {
 	for _, a := range attachments {
 		if a != nil {
 			all = append(all, a)
@@ -218,7 +218,7 @@ func appendAttached(all, attachments []*Attachment) []*Attachment {
 	return all
 }
 
-func linksOf(attachments []*Attachment) []*Link {
+func linksOf(attachments []*WatchAttachment) []*Link {
 	links := make([]*Link, 0, len(attachments))
 	for _, a := range attachments {
 		links = append(links, a.Link)

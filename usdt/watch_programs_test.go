@@ -57,7 +57,7 @@ func (c *collector) fires(t *testing.T, process *testprog.Process, probe string,
 	c.silent(t)
 }
 
-func programsOf(attachments []*usdt.Attachment) []*ebpf.Program {
+func programsOf(attachments []*usdt.WatchAttachment) []*ebpf.Program {
 	var programs []*ebpf.Program
 	for _, a := range attachments {
 		programs = append(programs, a.Program)
@@ -66,8 +66,8 @@ func programsOf(attachments []*usdt.Attachment) []*ebpf.Program {
 }
 
 // same tells whether these are the same attachments, in any order.
-func same(a, b []*usdt.Attachment) bool {
-	return len(a) == len(b) && !slices.ContainsFunc(a, func(one *usdt.Attachment) bool { return !slices.Contains(b, one) })
+func same(a, b []*usdt.WatchAttachment) bool {
+	return len(a) == len(b) && !slices.ContainsFunc(a, func(one *usdt.WatchAttachment) bool { return !slices.Contains(b, one) })
 }
 
 func TestWatchAttachesSeveralProgramsEachToItsProbes(t *testing.T) {
@@ -81,7 +81,7 @@ func TestWatchAttachesSeveralProgramsEachToItsProbes(t *testing.T) {
 				programs := append(watching(t, c.Collect3, "*:guarded"), watching(t, c.Collect, "*:three", "*:no_nop")...)
 				cache := proc.NewCache(nil)
 				w, told := watchTold(t, c, programs, usdt.WatchOptions{
-					PerProcess: perProcess, Linger: -1, Proc: proc.Options{Cache: cache},
+					PerProcess: perProcess, Linger: -1, Proc: proc.WatcherOptions{Cache: cache},
 				}, both, lacking)
 				qt.Assert(t, qt.IsNil(w.SyncAll()))
 				qt.Assert(t, qt.HasLen(told.Errors, 0))
@@ -94,7 +94,7 @@ func TestWatchAttachesSeveralProgramsEachToItsProbes(t *testing.T) {
 					qt.Assert(t, qt.Equals(a.Link.Len(), 1))
 					qt.Assert(t, qt.Equals(a.Link.Site(0).Name, names[a.Program]))
 					unfit := map[*ebpf.Program]int{c.Collect: 1} // no_nop is of this program alone
-					qt.Assert(t, qt.HasLen(a.Link.Unfit(), unfit[a.Program]))
+					qt.Assert(t, qt.HasLen(a.Link.Skipped(), unfit[a.Program]))
 				}
 				c.fires(t, one, "three", testbpf.ArgsProgramCOLLECT, 0)
 				c.fires(t, two, "three", testbpf.ArgsProgramCOLLECT, 0)
@@ -132,11 +132,11 @@ func TestWatchTellsAttachmentsApartByCookies(t *testing.T) {
 
 		for _, perProcess := range []bool{false, true} {
 			programs := append(watching(t, c.Collect, "*:three"), watching(t, c.Collect3, "*:none")...)
-			programs[0].OptionsFor = func(pair *proc.Pair) usdt.Options {
+			programs[0].OptionsFor = func(pair *proc.Pair) usdt.AttachOptions {
 				if perProcess {
-					return usdt.Options{Cookie: uint64(pair.Process.PID)}
+					return usdt.AttachOptions{Cookie: uint64(pair.Process.PID)}
 				}
-				return usdt.Options{Cookie: numbers[pair.Path]}
+				return usdt.AttachOptions{Cookie: numbers[pair.Path]}
 			}
 			programs[1].Cookie = 7
 			w, told := watchTold(t, c, programs, usdt.WatchOptions{PerProcess: perProcess}, first, second)
@@ -223,8 +223,8 @@ func TestProgramsLingerTogether(t *testing.T) {
 		first, second := copies(t, "target-static")
 		programs := append(watching(t, c.Collect, "*:three"), watching(t, c.Collect3, "*:none")...)
 		for i := range programs {
-			programs[i].OptionsFor = func(pair *proc.Pair) usdt.Options {
-				return usdt.Options{Cookie: uint64(len(pair.Path)<<8 + i)} // other ones take other specs
+			programs[i].OptionsFor = func(pair *proc.Pair) usdt.AttachOptions {
+				return usdt.AttachOptions{Cookie: uint64(len(pair.Path)<<8 + i)} // other ones take other specs
 			}
 		}
 		second += "-of-another-length"
@@ -265,7 +265,7 @@ func TestWatchTriesAgainWhatAFileLacks(t *testing.T) {
 	path, _ := copies(t, "target-static")
 	programs := append(watching(t, c.Collect, "*:three"), watching(t, c.Collect3, "*:structure")...)
 	strict := true
-	programs[1].OptionsFor = func(*proc.Pair) usdt.Options { return usdt.Options{Strict: strict} }
+	programs[1].OptionsFor = func(*proc.Pair) usdt.AttachOptions { return usdt.AttachOptions{Strict: strict} }
 	w, told := watchTold(t, c, programs, usdt.WatchOptions{Linger: time.Hour}, path)
 	process := testprog.Start(t, path)
 	qt.Assert(t, qt.IsNil(w.Sync(process.PID)))
@@ -280,7 +280,7 @@ func TestWatchTriesAgainWhatAFileLacks(t *testing.T) {
 	qt.Assert(t, qt.IsNil(w.Sync(process.PID)))
 	qt.Assert(t, qt.HasLen(told.Errors, 0))
 	qt.Assert(t, qt.HasLen(told.Attached, 1))
-	qt.Assert(t, qt.IsTrue(same(w.Attachments(), []*usdt.Attachment{first, told.Attached[0]})))
+	qt.Assert(t, qt.IsTrue(same(w.Attachments(), []*usdt.WatchAttachment{first, told.Attached[0]})))
 }
 
 func TestAWatchProgramWithoutPatternsIsForAllProbes(t *testing.T) {
@@ -321,7 +321,7 @@ func TestWatchCallsTheHandlerBetweenAttachingAndTelling(t *testing.T) {
 	var order []string
 	var w *usdt.Watch
 	w, err := c.Watch(watching(t, c.Collect, "*:three"), &usdt.WatchOptions{
-		Proc: proc.Options{Filter: only(path), Handler: func(changes *proc.Changes) {
+		Proc: proc.WatcherOptions{Filter: only(path), Handler: func(changes *proc.Changes) {
 			if len(changes.Appeared) > 0 && len(w.Attachments()) > 0 {
 				order = append(order, "handler")
 			}

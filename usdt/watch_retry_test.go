@@ -18,18 +18,18 @@ import (
 // withoutRoom watches a probe of programs, with cookies that have each file
 // take a spec of its own, of which there is one. What is attached and detached,
 // and what fails, is sent to the channels.
-func withoutRoom(t *testing.T, c *collector, opts usdt.WatchOptions, paths ...string) (w *usdt.Watch, attached chan *usdt.Attachment, failed chan error) {
+func withoutRoom(t *testing.T, c *collector, opts usdt.WatchOptions, paths ...string) (w *usdt.Watch, attached chan *usdt.WatchAttachment, failed chan error) {
 	t.Helper()
-	attached, failed = make(chan *usdt.Attachment, 100), make(chan error, 100)
+	attached, failed = make(chan *usdt.WatchAttachment, 100), make(chan error, 100)
 	programs := watching(t, c.Collect, "*:three")
-	programs[0].OptionsFor = func(pair *proc.Pair) usdt.Options {
+	programs[0].OptionsFor = func(pair *proc.Pair) usdt.AttachOptions {
 		for i, path := range paths {
 			if path == pair.Path {
-				return usdt.Options{Cookie: uint64(i + 1)}
+				return usdt.AttachOptions{Cookie: uint64(i + 1)}
 			}
 		}
 		t.Errorf("no cookie for %s", pair.Path)
-		return usdt.Options{}
+		return usdt.AttachOptions{}
 	}
 	opts.Proc.Filter = only(paths...)
 	opts.Changed = func(changes *usdt.WatchChanges) {
@@ -110,10 +110,10 @@ func TestWatchDetachesWhatHasGoneWhereThereIsNoRoomForBoth(t *testing.T) {
 func TestWatchTriesAgainBeforeEachPass(t *testing.T) {
 	c := newCollector(t, &usdt.ManagerOptions{MaxSpecs: 1})
 	path, other := copies(t, "target-static")
-	link := c.attach(t, c.Collect, usdt.Target{Path: other}, "three", &usdt.Options{Cookie: 7})
+	link := c.attach(t, c.Collect, usdt.Target{Path: other}, "three", &usdt.AttachOptions{Cookie: 7})
 	called := 0
 	w, attached, failed := withoutRoom(t, c, usdt.WatchOptions{
-		Proc: proc.Options{BeforePass: func() { called++ }},
+		Proc: proc.WatcherOptions{BeforePass: func() { called++ }},
 	}, path)
 	process := testprog.Start(t, path)
 	for range 3 {
@@ -136,9 +136,9 @@ func TestWatchDoesNotTryAgainInVain(t *testing.T) {
 	programs := append(watching(t, c.Collect3, "*:structure"), watching(t, c.Collect12, "*:three", "*:twelve")...)
 	programs = append(programs, watching(t, c.Collect, "gousdt_broken:no_nop")...)
 	for n := range programs {
-		programs[n].OptionsFor = func(*proc.Pair) usdt.Options {
+		programs[n].OptionsFor = func(*proc.Pair) usdt.AttachOptions {
 			tries[n]++
-			return usdt.Options{Strict: n == 0}
+			return usdt.AttachOptions{Strict: n == 0}
 		}
 	}
 	w, told := watchTold(t, c, programs, usdt.WatchOptions{}, path)

@@ -62,9 +62,9 @@ func only(paths ...string) func(proc.Process) bool {
 }
 
 func TestAttachmentsSayWhereTheyAre(t *testing.T) {
-	a := usdt.Attachment{Path: "/bin/program"}
+	a := usdt.WatchAttachment{Path: "/bin/program"}
 	qt.Check(t, qt.Equals(a.String(), "/bin/program in every process"))
-	a.Process = proc.Process{ID: proc.ID{PID: 7, StartTime: 1}, Command: "worker"}
+	a.Process = proc.Process{ProcessID: proc.ProcessID{PID: 7, StartTime: 1}, Command: "worker"}
 	qt.Check(t, qt.Equals(a.String(), "/bin/program in process 7 (worker)"))
 }
 
@@ -80,7 +80,7 @@ func TestWatchFollowsProcesses(t *testing.T) {
 				w, err := c.Watch(watching(t, c.Collect, "gousdt_test:three", "gousdt_test:guarded"), &usdt.WatchOptions{
 					PerProcess: perProcess,
 					Linger:     -1,
-					Proc:       proc.Options{Filter: only(one, two)},
+					Proc:       proc.WatcherOptions{Filter: only(one, two)},
 					Changed:    func(c *usdt.WatchChanges) { changes = *c },
 				})
 				qt.Assert(t, qt.IsNil(err))
@@ -140,10 +140,10 @@ func TestWatchSeesLibrariesComeAndGo(t *testing.T) {
 	library := filepath.Join(t.TempDir(), "libcome.so")
 	copyFile(t, library, testprog.Path(t, "libtarget.so"))
 
-	attached := make(chan *usdt.Attachment, 100)
-	detached := make(chan *usdt.Attachment, 100)
+	attached := make(chan *usdt.WatchAttachment, 100)
+	detached := make(chan *usdt.WatchAttachment, 100)
 	w, err := c.Watch(watching(t, c.Collect, "gousdt_test:three"), &usdt.WatchOptions{
-		Proc: proc.Options{Filter: only(loader)},
+		Proc: proc.WatcherOptions{Filter: only(loader)},
 		Changed: func(changes *usdt.WatchChanges) {
 			for _, a := range changes.Attached {
 				attached <- a
@@ -182,13 +182,13 @@ func TestWatchSeesLibrariesComeAndGo(t *testing.T) {
 	process.Load(filepath.Dir(library) + "/./libcome.so") // spelled otherwise, or the loader takes it for the same
 	// Where a file system has no time of birth, a file that is deleted counts
 	// as another one and is attached anew.
-	second := awaitThat(t, attached, func(a *usdt.Attachment) bool { return a.File.Identity().Inode != first.File.Identity().Inode })
+	second := awaitThat(t, attached, func(a *usdt.WatchAttachment) bool { return a.File.ID().Inode != first.File.ID().Inode })
 	qt.Assert(t, qt.Equals(second.Path, library))
 
 	process.Unload()
-	awaitThat(t, detached, func(a *usdt.Attachment) bool { return a == second })
+	awaitThat(t, detached, func(a *usdt.WatchAttachment) bool { return a == second })
 	process.Kill()
-	awaitThat(t, detached, func(*usdt.Attachment) bool { return len(w.Attachments()) == 0 })
+	awaitThat(t, detached, func(*usdt.WatchAttachment) bool { return len(w.Attachments()) == 0 })
 }
 
 func awaitThat[T any](t *testing.T, c <-chan T, is func(T) bool) T {
@@ -218,7 +218,7 @@ func TestWatchWithTheCallersOwnReader(t *testing.T) {
 	process := testprog.Start(t, program)
 	cache := readByOtherMeans()
 	w, err := c.Watch(watching(t, c.Collect, "gousdt_test:three"), &usdt.WatchOptions{
-		Proc: proc.Options{Filter: only(program), Cache: cache},
+		Proc: proc.WatcherOptions{Filter: only(program), Cache: cache},
 	})
 	qt.Assert(t, qt.IsNil(err))
 	defer w.Close()

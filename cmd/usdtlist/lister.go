@@ -125,10 +125,11 @@ func (l *lister) listFile(name string) (int, error) {
 // listOpened lists an opened file: the listing lacks but what is in it.
 func (l *lister) listOpened(list *listing) (int, error) {
 	path, file := list.path, list.elf
-	all, err := file.Probes(l.match())
+	all, err := file.Probes(l.options.patterns...)
 	if err != nil {
 		return 0, fmt.Errorf("%s: %w", path, err)
 	}
+	l.mark(all.Probes)
 	several := l.several()
 	args, err := newArguments(file, l.options.debugFile, all.Probes)
 	if several && errors.Is(err, elfnote.ErrOtherBuildID) {
@@ -175,6 +176,15 @@ func open(path string) (*elfnote.File, error) {
 	return elfnote.Open(path)
 }
 
+// mark remembers which patterns picked a probe.
+func (l *lister) mark(probes []elfnote.Probe) {
+	for i, p := range l.options.patterns {
+		l.matched[i] = l.matched[i] || slices.ContainsFunc(probes, func(probe elfnote.Probe) bool {
+			return p.Match(probe.Provider, probe.Name)
+		})
+	}
+}
+
 // match returns the function that picks probes, nil for all.
 func (l *lister) match() func(provider, name string) bool {
 	if len(l.options.patterns) == 0 {
@@ -192,13 +202,13 @@ func (l *lister) match() func(provider, name string) bool {
 }
 
 // maxWarnings is how many broken notes of a file are told one by one. It is
-// less than elfnote.MaxBroken.
+// less than elfnote.MaxMalformed.
 const maxWarnings = 10
 
 func (l *lister) warnBroken(path string, all *elfnote.Listing) {
-	for i, note := range all.Broken {
-		if i == maxWarnings && all.BrokenCount > maxWarnings+1 {
-			l.warn("%s: %d more broken notes (--json lists them all)", path, all.BrokenCount-i)
+	for i, note := range all.Malformed {
+		if i == maxWarnings && all.MalformedCount > maxWarnings+1 {
+			l.warn("%s: %d more broken notes (--json lists them all)", path, all.MalformedCount-i)
 			return
 		}
 		l.warn("%s: skipped %v", path, note)

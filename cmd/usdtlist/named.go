@@ -28,9 +28,9 @@ type named struct {
 // namedFile is what a name means to one process.
 type namedFile struct {
 	*named
-	byName bool          // mapped files are told by their paths
-	found  *os.File      // else, what is at that path
-	id     proc.Identity // of found
+	byName bool        // mapped files are told by their paths
+	found  *os.File    // else, what is at that path
+	id     proc.FileID // of found
 }
 
 // isNamed tells whether a mapped file is one of those named.
@@ -40,7 +40,7 @@ func isNamed(names []namedFile, m *proc.MappedFile) bool {
 		if n.byName {
 			is = is || n.means(m.Path)
 		} else if n.found != nil {
-			id, err := m.Identity()
+			id, err := m.ID()
 			if err == nil && id == n.id {
 				n.isMapped, is = true, true
 			}

@@ -17,7 +17,7 @@ import (
 // of the command line.
 type mapped struct {
 	elf     *elfnote.File
-	id      proc.Identity
+	id      proc.FileID
 	path    string // in the eyes of the process
 	pid     int    // the process, of those that map the file the first
 	here    string // a path by which the file can be opened from here
@@ -43,16 +43,16 @@ type scan struct {
 	names    []*named // if there are any, no other files are wanted
 	resolve  bool     // names that are not mapped are looked for as the process would
 	files    []*mapped
-	seen     int                    // files, of all kinds, each as often as it is mapped
-	looked   []proc.Process         // whose mappings have been read
-	left     []failure              // what was left out
-	reported map[proc.Identity]bool // files of which the contents are what is wrong
+	seen     int                  // files, of all kinds, each as often as it is mapped
+	looked   []proc.Process       // whose mappings have been read
+	left     []failure            // what was left out
+	reported map[proc.FileID]bool // files of which the contents are what is wrong
 }
 
 func newScan(l *lister) *scan {
 	s := &scan{
 		fs: l.proc, cache: proc.NewCache(nil), match: l.match(), resolve: !l.options.allProcesses,
-		reported: make(map[proc.Identity]bool),
+		reported: make(map[proc.FileID]bool),
 	}
 	if self, err := os.Readlink(s.fs.Root() + "/self"); err == nil {
 		s.self, _ = strconv.Atoi(self)
@@ -123,7 +123,7 @@ func (s *scan) gather(process proc.Process, files []*proc.MappedFile) (left []er
 
 // add notes that a process maps a file.
 func (s *scan) add(process proc.Process, m *proc.MappedFile) error {
-	id, err := m.Identity()
+	id, err := m.ID()
 	if err != nil {
 		return err
 	}
@@ -149,7 +149,7 @@ func (s *scan) add(process proc.Process, m *proc.MappedFile) error {
 	}
 	file.Release() // it is held already
 	f := s.files[i]
-	if !slices.ContainsFunc(f.users, func(u user) bool { return u.process.ID == process.ID }) {
+	if !slices.ContainsFunc(f.users, func(u user) bool { return u.process.ProcessID == process.ProcessID }) {
 		f.users = append(f.users, u)
 	}
 	return nil

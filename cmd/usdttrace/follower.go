@@ -32,7 +32,7 @@ type follower struct {
 
 	// tellMore: files are found later than those that were there at first.
 	tellMore bool
-	skipped  map[proc.Identity]bool // files whose skipped sites are not to be named again
+	skipped  map[proc.FileID]bool // files whose skipped sites are not to be named again
 
 	running sync.WaitGroup
 }
@@ -40,8 +40,8 @@ type follower struct {
 // newFollower makes a follower of the processes that are wanted, each by
 // itself; nil stands for all together.
 func newFollower(t *tracer, wanted func(proc.Process) bool) (*follower, error) {
-	f := &follower{tracer: t, one: wanted != nil, skipped: make(map[proc.Identity]bool)}
-	options := proc.Options{Filter: wanted, Handler: f.look}
+	f := &follower{tracer: t, one: wanted != nil, skipped: make(map[proc.FileID]bool)}
+	options := proc.WatcherOptions{Filter: wanted, Handler: f.look}
 	if len(t.options.files) > 0 {
 		f.looker = proc.NewWatcher(t.options.patterns, &options)
 		return f, nil

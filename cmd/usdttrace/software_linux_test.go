@@ -202,7 +202,7 @@ func TestJavaVirtualMachine(t *testing.T) {
 	defer file.Close()
 	pattern, err := elfnote.ParsePattern("hotspot*:*")
 	qt.Assert(t, qt.IsNil(err))
-	listing, err := file.Probes(pattern.Match)
+	listing, err := file.Probes(pattern)
 	qt.Assert(t, qt.IsNil(err))
 	sites := 0
 	for _, probe := range listing.Probes {
@@ -225,7 +225,7 @@ func findJava(t *testing.T) (java, library string) {
 	libraries, _ := filepath.Glob("/usr/lib/jvm/*/lib/server/libjvm.so")
 	for _, library := range libraries {
 		if file, err := elfnote.Open(library); err == nil {
-			listing, err := file.Probes(nil)
+			listing, err := file.Probes()
 			file.Close()
 			if err == nil && len(listing.Probes) > 0 {
 				return filepath.Join(filepath.Dir(library), "../../bin/java"), library

@@ -264,12 +264,12 @@ const maxSkipped = 16
 // warnSkipped names the places that match but are not watched.
 func (t *tracer) warnSkipped(a *trace.Attachment, file string) {
 	lnk := a.Links()[0] // as any of them
-	for _, note := range lnk.Broken() {
+	for _, note := range lnk.Malformed() {
 		t.messages.warn("%s: skipped %v", file, note)
 	}
-	for i, site := range lnk.Unfit() {
+	for i, site := range lnk.Skipped() {
 		if i == maxSkipped {
-			t.messages.warn("%s: skipped %s", file, plural(lnk.UnfitCount()-i, "more site"))
+			t.messages.warn("%s: skipped %s", file, plural(lnk.SkippedCount()-i, "more site"))
 			break
 		}
 		t.messages.warn("%s: skipped probe %s:%s at %#x: %v", file, site.Provider, site.Name, site.Location, site.Err)

@@ -138,7 +138,7 @@ func (t *tracer) open() error {
 	}
 	o := t.options
 	t.asked = o.aggregations()
-	opts := &trace.Options{
+	opts := &trace.SessionOptions{
 		Mode: o.mode, Filter: o.where, Captures: o.captures, RingSize: o.buffer, Statistics: o.stats,
 	}
 	if o.stack || o.unwind > 0 {

@@ -52,8 +52,8 @@
 //     reader.
 //   - Where its BPF program must tell processes or files apart otherwise than
 //     by the PID, usdt.WatchProgram.OptionsFor gives each a cookie.
-//   - Which processes are profiled is for proc.Options.Filter to say. Without
-//     usdt.WatchOptions.PerProcess a file is attached to once for all processes
-//     that map it, however many there are: let the program ask whether it cares
-//     for the process that it runs in.
+//   - Which processes are profiled is for proc.WatcherOptions.Filter to say.
+//     Without usdt.WatchOptions.PerProcess a file is attached to once for all
+//     processes that map it, however many there are: let the program ask
+//     whether it cares for the process that it runs in.
 package main

@@ -14,7 +14,7 @@ import (
 type mappings struct {
 	fs        *proc.FS
 	processes map[int]*process
-	files     map[proc.Identity]*file
+	files     map[proc.FileID]*file
 }
 
 // process is a traced process. Another one that gets its number takes its
@@ -38,7 +38,7 @@ type file struct {
 }
 
 func newMappings() *mappings {
-	return &mappings{fs: proc.NewFS(""), processes: make(map[int]*process), files: make(map[proc.Identity]*file)}
+	return &mappings{fs: proc.NewFS(""), processes: make(map[int]*process), files: make(map[proc.FileID]*file)}
 }
 
 // follow looks at what a process has mapped when it is first traced. It is the
@@ -76,7 +76,7 @@ func (m *mappings) look(p proc.Process) {
 // programs that are made to run once must not be held open, each by a
 // descriptor.
 func (m *mappings) file(mapped *proc.MappedFile) *file {
-	id, err := mapped.Identity()
+	id, err := mapped.ID()
 	if err != nil {
 		return &file{path: mapped.Path}
 	}

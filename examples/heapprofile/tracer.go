@@ -52,7 +52,7 @@ func newTracer(o *options, mappings *mappings, messages io.Writer) (_ *tracer, e
 		return nil, err
 	}
 	watchOptions := &usdt.WatchOptions{
-		Proc:    proc.Options{Handler: mappings.follow},
+		Proc:    proc.WatcherOptions{Handler: mappings.follow},
 		Changed: report(messages),
 	}
 	if len(o.pids) > 0 {

@@ -16,21 +16,21 @@ import (
 // to New is held to call its methods.
 type Files struct {
 	lock   sync.Locker
-	end    func(*proc.File)
-	timers map[*proc.File]*time.Timer // they end it
+	end    func(*proc.CachedFile)
+	timers map[*proc.CachedFile]*time.Timer // they end it
 }
 
 // New returns none. When a file has lingered, end is called for it, by another
 // goroutine with the lock held, and then the file is released.
-func New(lock sync.Locker, end func(*proc.File)) *Files {
-	return &Files{lock: lock, end: end, timers: make(map[*proc.File]*time.Timer)}
+func New(lock sync.Locker, end func(*proc.CachedFile)) *Files {
+	return &Files{lock: lock, end: end, timers: make(map[*proc.CachedFile]*time.Timer)}
 }
 
 // Len returns how many files linger.
 func (f *Files) Len() int { return len(f.timers) }
 
 // Leave has a file linger that does not, and is held at the moment.
-func (f *Files) Leave(file *proc.File, after time.Duration) {
+func (f *Files) Leave(file *proc.CachedFile, after time.Duration) {
 	file.Hold()
 	var timer *time.Timer
 	timer = time.AfterFunc(after, func() {
@@ -45,23 +45,23 @@ func (f *Files) Leave(file *proc.File, after time.Duration) {
 
 // Back ends the lingering of a file that a process has again, and so somebody
 // else holds. It tells whether it lingered.
-func (f *Files) Back(file *proc.File) bool {
+func (f *Files) Back(file *proc.CachedFile) bool {
 	if f.timers[file] == nil {
 		return false
 	}
-	f.finish(file, func(*proc.File) {})
+	f.finish(file, func(*proc.CachedFile) {})
 	return true
 }
 
 // EndAll ends the lingering of all files, with a call of end for each before it
 // is released.
-func (f *Files) EndAll(end func(*proc.File)) {
+func (f *Files) EndAll(end func(*proc.CachedFile)) {
 	for file := range f.timers {
 		f.finish(file, end)
 	}
 }
 
-func (f *Files) finish(file *proc.File, end func(*proc.File)) {
+func (f *Files) finish(file *proc.CachedFile, end func(*proc.CachedFile)) {
 	f.timers[file].Stop()
 	delete(f.timers, file)
 	end(file)

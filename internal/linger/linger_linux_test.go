@@ -32,7 +32,7 @@ type lingering struct {
 	lock  channelLock
 	path  string
 	cache *proc.Cache
-	ended []*proc.File
+	ended []*proc.CachedFile
 }
 
 // run runs a test in a bubble, with the lock held.
@@ -57,7 +57,7 @@ func (l *lingering) newCache() *proc.Cache {
 }
 
 // acquire holds the file that the test runs.
-func (l *lingering) acquire(cache *proc.Cache) *proc.File {
+func (l *lingering) acquire(cache *proc.Cache) *proc.CachedFile {
 	l.t.Helper()
 	mapped, err := proc.NewFS("").Files(os.Getpid())
 	qt.Assert(l.t, qt.IsNil(err))
@@ -69,7 +69,7 @@ func (l *lingering) acquire(cache *proc.Cache) *proc.File {
 
 func (l *lingering) held() int { return l.cache.Stats().InUse }
 
-func (l *lingering) end(file *proc.File) {
+func (l *lingering) end(file *proc.CachedFile) {
 	qt.Check(l.t, qt.HasLen(l.lock, 1))
 	qt.Check(l.t, qt.IsNotNil(file.ELF()), qt.Commentf("it is still held"))
 	l.ended = append(l.ended, file)
@@ -139,7 +139,7 @@ func TestAllLingeringCanBeEnded(t *testing.T) {
 	run(t, func(l *lingering) {
 		another := l.newCache()
 		one, two := l.acquire(l.cache), l.acquire(another)
-		for _, file := range []*proc.File{one, two} {
+		for _, file := range []*proc.CachedFile{one, two} {
 			l.Leave(file, time.Second)
 			file.Release()
 		}

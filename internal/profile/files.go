@@ -28,7 +28,7 @@ const (
 
 // files are those that the remembered processes map.
 type files struct {
-	known      map[proc.Identity]*file
+	known      map[proc.FileID]*file
 	open       []*file // the first opened first
 	remembered []*file // those that are not open any more, the first closed first
 	size       int     // of what is remembered of these
@@ -37,7 +37,7 @@ type files struct {
 // file is a file that some process maps, or mapped.
 type file struct {
 	path     string
-	identity proc.Identity
+	identity proc.FileID
 	users    int // mappings
 
 	machine  elf.Machine // EM_NONE if it could not be opened or is no ELF file
@@ -54,7 +54,7 @@ func (f *files) isFull() bool { return len(f.known) >= maxFiles }
 
 // get returns the file, opened when it is first seen: later it may be gone.
 func (f *files) get(mapped *proc.MappedFile) *file {
-	id, err := mapped.Identity()
+	id, err := mapped.ID()
 	if known := f.known[id]; err == nil && known != nil {
 		return known
 	}

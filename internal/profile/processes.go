@@ -59,7 +59,7 @@ type mapping struct {
 
 // NewProcesses returns an empty memory, to be filled from a proc file system.
 func NewProcesses(fs *proc.FS) *Processes {
-	return &Processes{fs: fs, known: make(map[int]*process), files: files{known: make(map[proc.Identity]*file)}}
+	return &Processes{fs: fs, known: make(map[int]*process), files: files{known: make(map[proc.FileID]*file)}}
 }
 
 // Close closes all files.
@@ -105,7 +105,7 @@ func (p *Processes) look(pid int) *process {
 	if len(files) == 0 {
 		return known
 	}
-	if known == nil || known.ID != now.ID {
+	if known == nil || known.ProcessID != now.ProcessID {
 		if len(p.known) >= maxProcesses || p.files.isFull() {
 			p.makeRoom()
 		}

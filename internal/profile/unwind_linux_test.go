@@ -31,7 +31,7 @@ func startThrowing(t testing.TB, size int) *throwing {
 	testprog.LeakCheck(t)
 	p := &throwing{Throw: testprog.StartThrow(t)}
 	var err error
-	p.session, err = trace.Open(usdt.Target{Path: p.File, PID: p.PID}, "libstdcxx:throw", &trace.Options{StackCopy: size})
+	p.session, err = trace.Open(usdt.Target{Path: p.File, PID: p.PID}, "libstdcxx:throw", &trace.SessionOptions{StackCopy: size})
 	var unsupported *usdt.UnsupportedError
 	if errors.As(err, &unsupported) {
 		t.Skip(err)

@@ -132,7 +132,7 @@ func (a *Attempts) Again(pairs []*proc.Pair, when When, try func(Key, *proc.Pair
 // isOver tells whether the attempt is for a process that has ended, whose PID
 // may be that of another one already.
 func isOver(key Key, pair *proc.Pair) bool {
-	if key.Process == (proc.ID{}) {
+	if key.Process == (proc.ProcessID{}) {
 		return false
 	}
 	running, err := pair.Process.IsRunning()

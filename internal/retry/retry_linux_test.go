@@ -45,7 +45,7 @@ func pairs(t *testing.T, n int) []*proc.Pair {
 	qt.Assert(t, qt.IsNil(err))
 	all := make([]*proc.Pair, n)
 	for i := range all {
-		all[i] = &proc.Pair{Process: process, File: new(proc.File)}
+		all[i] = &proc.Pair{Process: process, File: new(proc.CachedFile)}
 	}
 	return all
 }
@@ -107,7 +107,7 @@ func TestAgainLeavesOutProcessesThatHaveEnded(t *testing.T) {
 	qt.Assert(t, qt.IsNil(err))
 	qt.Assert(t, qt.IsNil(cmd.Wait()))
 
-	pair := &proc.Pair{Process: process, File: new(proc.File)}
+	pair := &proc.Pair{Process: process, File: new(proc.CachedFile)}
 	var attempts retry.Attempts
 	attempts.Fail(retry.Key{PairKey: pair.Key()}, errors.New("failure"), retry.Later)
 	attempts.Again([]*proc.Pair{pair}, retry.Later, func(retry.Key, *proc.Pair) { t.Error("it has ended") })

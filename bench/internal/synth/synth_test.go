@@ -20,9 +20,9 @@ func list(t *testing.T, f synth.File) (*elfnote.File, *elfnote.Listing) {
 	file, err := elfnote.Open(path)
 	qt.Assert(t, qt.IsNil(err))
 	t.Cleanup(func() { file.Close() })
-	listing, err := file.Probes(nil)
+	listing, err := file.Probes()
 	qt.Assert(t, qt.IsNil(err))
-	qt.Assert(t, qt.HasLen(listing.Broken, 0))
+	qt.Assert(t, qt.HasLen(listing.Malformed, 0))
 	return file, listing
 }
 
