@@ -22,18 +22,19 @@
 //
 // # From the arguments to the list
 //
-//	operands.go   what the command line's words mean: files, libraries, patterns
-//	lister.go     each file: opened, its probes picked, handed to a printer
-//	processes.go  -p and -a: which processes, what could not be looked at
-//	scan.go         their files, each once
-//	named.go        what the command line's words mean to a process
-//	arguments.go  argument strings decoded, with the symbols of debug files
-//	printer.go    which printer:
-//	table.go        one line per probe,
-//	details.go      every site with its decoded arguments,
-//	json.go         a JSON document (internal/jsontext knows the syntax),
-//	paste.go        lines for other tools,
-//	users.go        and whose the file is, for table, details and JSON
+//	flags.go            what the command line's words mean: files, libraries, patterns
+//	list.go             each file: opened, its probes picked, handed to a printer
+//	list_processes.go   -p and -a: which processes, what could not be looked at
+//	process_files.go      their files, each once
+//	process_names.go      what the command line's words mean to a process
+//	arguments.go        argument strings decoded, with the symbols of debug files
+//	print.go            which printer:
+//	print_table.go        one line per probe,
+//	print_details.go      every site with its decoded arguments,
+//	print_json.go         a JSON document (internal/jsontext knows the syntax),
+//	print_paste.go        lines for other tools,
+//	print_users.go        and whose the file is, for table, details and JSON
+//	elfnames.go         machine, byte order and kind of a file, in words
 //
 // # The JSON document
 //
