@@ -67,7 +67,7 @@ type Arg struct {
 	// Size is the width of the value in bytes. It is 1, 2, 4 or 8 in every
 	// argument that is not Unavailable. In an Unavailable one it is what the
 	// string says (16 for a struct of that size), or 0 where the string says
-	// nothing or more than MaxSize.
+	// nothing or more than 65,535.
 	Size int
 
 	// Signed tells to sign-extend the value from Size, else it is
@@ -114,8 +114,9 @@ type Arg struct {
 	// relative is behind Relative.
 	relative bool
 
-	// Err is nil unless Kind is Unavailable. It is an *UnavailableError, which
-	// wraps one of the Err variables of this package.
+	// Err says why the argument is Unavailable, and ends with Raw in
+	// parentheses; else it is nil. It wraps the error of Target.Symbol or
+	// Target.PLTGOT where that is the cause.
 	Err error
 }
 

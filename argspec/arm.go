@@ -48,7 +48,7 @@ func parseARM(p *parser) error {
 func (p *parser) armFloat() error {
 	bits := 8 * p.arg.Size
 	if bits != 32 && bits != 64 {
-		return unavailable(ErrSize, "")
+		return unavailable(errSize, "")
 	}
 	f, err := strconv.ParseFloat(p.rest(), bits)
 	if err != nil {
@@ -74,7 +74,7 @@ func (p *parser) armMemory() error {
 	if base.slot == armPC {
 		// The instruction's own pc is 8 ahead in ARM code, 4 and rounded down
 		// in Thumb code, and the note does not tell which the site is.
-		return unavailable(ErrRegister, "address of pc")
+		return unavailable(errRegister, "address of pc")
 	}
 	var index Register
 	var displacement value
@@ -84,7 +84,7 @@ func (p *parser) armMemory() error {
 		sign := p.peek() == '-' || p.peek() == '+'
 		switch {
 		case p.peek() == '-' && isLetter(p.peekAt(1)):
-			return unavailable(ErrIndex, quote(p.rest()))
+			return unavailable(errIndex, quote(p.rest()))
 		case isLetter(p.peek()) || sign && isLetter(p.peekAt(1)):
 			p.accept('+')
 			index, scale, err = p.armIndex()
@@ -119,7 +119,7 @@ func (p *parser) armIndex() (Register, uint8, error) {
 		}
 	}
 	if operation != "lsl" || amount > 7 {
-		return r, 1, unavailable(ErrIndex, r.Name+" "+operation)
+		return r, 1, unavailable(errIndex, r.Name+" "+operation)
 	}
 	return r, 1 << amount, nil
 }

@@ -43,7 +43,7 @@ func (p *parser) arm64Memory() error {
 		return err
 	}
 	if base.Size != 8 || base.slot > arm64SP {
-		return unavailable(ErrRegister, "address of "+quote(name))
+		return unavailable(errRegister, "address of "+quote(name))
 	}
 	var index Register
 	var extension Extension
@@ -114,10 +114,10 @@ func (p *parser) arm64Index() (r Register, extension Extension, scale uint8, err
 	case "sxtw":
 		extension, width = SignExtend32, 4
 	default:
-		return Register{}, 0, 0, unavailable(ErrIndex, r.Name+" "+operation)
+		return Register{}, 0, 0, unavailable(errIndex, r.Name+" "+operation)
 	}
 	if r.Size != width && !r.IsZero() || amount > 4 {
-		return Register{}, 0, 0, unavailable(ErrIndex, strings.TrimSpace(r.Name+" "+operation))
+		return Register{}, 0, 0, unavailable(errIndex, strings.TrimSpace(r.Name+" "+operation))
 	}
 	return r, extension, 1 << amount, nil
 }

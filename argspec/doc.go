@@ -24,7 +24,7 @@
 // An operand may be beyond reach at a hit: a vector register is not in pt_regs,
 // a structure of 24 bytes is not one value, the label .LC0 was known to the
 // assembler alone. Such an argument is an [Arg] like others, of Kind
-// [Unavailable] with an [UnavailableError] that says why. It hides no other
+// [Unavailable] with an error that says why. It hides no other
 // argument: neither listing nor attaching fails because of it. A string that
 // nobody's assembler would take ends the same way; [Parse] itself never fails.
 //

@@ -76,7 +76,7 @@ func combine(operator byte, a, b value) (value, error) {
 		return value{a.number - b.number, a.addresses - b.addresses}, nil
 	}
 	if a.addresses != 0 || b.addresses != 0 {
-		return value{}, unavailable(ErrSyntax, addressArithmetic)
+		return value{}, unavailable(errSyntax, addressArithmetic)
 	}
 	switch operator {
 	case '|':
@@ -89,7 +89,7 @@ func combine(operator byte, a, b value) (value, error) {
 		a.number *= b.number
 	case '/':
 		if b.number == 0 {
-			return value{}, unavailable(ErrSyntax, "division by zero")
+			return value{}, unavailable(errSyntax, "division by zero")
 		}
 		a.number = uint64(int64(a.number) / int64(b.number))
 	case '<':
@@ -109,7 +109,7 @@ func (p *parser) unary() (value, error) {
 		return value{number: number}, err
 	case c == '(' || c == '-' || c == '+' || c == '~':
 		if p.depth == maxDepth {
-			return value{}, unavailable(ErrSyntax, "nested too deep")
+			return value{}, unavailable(errSyntax, "nested too deep")
 		}
 		p.pos++
 		p.depth++
@@ -138,7 +138,7 @@ func (p *parser) nested(operator byte) (value, error) {
 	case operator == '-':
 		return value{-v.number, -v.addresses}, nil
 	case v.addresses != 0:
-		return value{}, unavailable(ErrSyntax, addressArithmetic)
+		return value{}, unavailable(errSyntax, addressArithmetic)
 	}
 	return value{number: ^v.number}, nil
 }
@@ -180,14 +180,14 @@ func (p *parser) number() (uint64, error) {
 	c := p.peek()
 	if base == 10 && (c == 'b' || c == 'f') && !isNamePart(p.peekAt(1)) {
 		p.pos++
-		return 0, unavailable(ErrLocalLabel, p.text[start:p.pos])
+		return 0, unavailable(errLocalLabel, p.text[start:p.pos])
 	}
 	switch {
 	case p.pos == first || isNamePart(c):
 		p.pos = start
 		return 0, p.malformed()
 	case overflow:
-		return 0, unavailable(ErrNumber, quote(p.text[start:p.pos]))
+		return 0, unavailable(errNumber, quote(p.text[start:p.pos]))
 	}
 	return number, nil
 }
@@ -229,13 +229,13 @@ func (p *parser) symbol() (value, error) {
 		relocation = p.word()
 	}
 	if strings.HasPrefix(name, ".L") {
-		return value{}, unavailable(ErrLocalLabel, name)
+		return value{}, unavailable(errLocalLabel, name)
 	}
 	offset := strings.EqualFold(relocation, "GOTOFF")
 	if relocation != "" && !offset {
-		reason := ErrRelocation
+		reason := errRelocation
 		if isThreadLocal(relocation) {
-			reason = ErrThreadLocal
+			reason = errThreadLocal
 		}
 		return value{}, unavailable(reason, name+"@"+relocation)
 	}
@@ -247,11 +247,11 @@ func (p *parser) symbol() (value, error) {
 		return value{number: address, addresses: 1}, nil
 	}
 	if p.target.PLTGOT == nil {
-		return value{}, unavailable(ErrNoSymbols, "DT_PLTGOT")
+		return value{}, unavailable(errNoSymbols, "DT_PLTGOT")
 	}
 	table, err := p.target.PLTGOT()
 	if err != nil {
-		return value{}, &UnavailableError{Detail: "DT_PLTGOT", Reason: ErrSymbol, Err: err}
+		return value{}, &unavailableError{detail: "DT_PLTGOT", reason: errSymbol, cause: err}
 	}
 	return value{number: address - table}, nil
 }
@@ -259,11 +259,11 @@ func (p *parser) symbol() (value, error) {
 // lookup asks the target for a symbol's address.
 func (p *parser) lookup(name string) (uint64, error) {
 	if p.target.Symbol == nil {
-		return 0, unavailable(ErrNoSymbols, name)
+		return 0, unavailable(errNoSymbols, name)
 	}
 	address, err := p.target.Symbol(name)
 	if err != nil {
-		return 0, &UnavailableError{Detail: name, Reason: ErrSymbol, Err: err}
+		return 0, &unavailableError{detail: name, reason: errSymbol, cause: err}
 	}
 	return address, nil
 }
@@ -299,9 +299,9 @@ func (p *parser) absolute(v value) (uint64, error) {
 		return v.number, nil
 	case 1:
 		if !p.target.Absolute {
-			return 0, unavailable(ErrPositionIndependent, "")
+			return 0, unavailable(errPositionIndependent, "")
 		}
 		return v.number, nil
 	}
-	return 0, unavailable(ErrSyntax, "sum of several addresses")
+	return 0, unavailable(errSyntax, "sum of several addresses")
 }

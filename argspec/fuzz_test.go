@@ -58,14 +58,14 @@ func FuzzParse(f *testing.F) {
 		target := fuzzTarget(machine, narrow, absolute)
 		args := Parse(target, text)
 		checkInvariants(t, text, args)
-		if len(args) > MaxListed+1 {
+		if len(args) > maxListed+1 {
 			t.Fatalf("%d arguments", len(args))
 		}
 		for i, a := range args {
 			if a.String() == "" || a.Type() == "" {
 				t.Fatal("no text")
 			}
-			if i == MaxListed {
+			if i == maxListed {
 				break
 			}
 			alone := Parse(target, a.Raw)

@@ -56,7 +56,7 @@ func (p *parser) parseSyntax() error {
 	case elf.EM_LOONGARCH:
 		return parseLoongArch(p)
 	}
-	return unavailable(ErrMachine, p.target.Machine.String())
+	return unavailable(errMachine, p.target.Machine.String())
 }
 
 // named returns the register of a name in lower case, without sigils. A
@@ -98,7 +98,7 @@ func (p *parser) registerOrSymbol() (bool, error) {
 			p.register(r)
 			return true, nil
 		}
-		if !errors.Is(err, ErrRegister) {
+		if !errors.Is(err, errRegister) {
 			return true, err
 		}
 	}
@@ -121,18 +121,18 @@ func (p *parser) address(base, index Register, scale uint8, displacement value) 
 func noRegister(name string, vector bool) error {
 	switch {
 	case vector:
-		return unavailable(ErrNotSaved, "vector or floating point register "+name)
+		return unavailable(errNotSaved, "vector or floating point register "+name)
 	case name == "":
-		return unavailable(ErrSyntax, "a register is missing")
+		return unavailable(errSyntax, "a register is missing")
 	}
-	return unavailable(ErrRegister, quote(name))
+	return unavailable(errRegister, quote(name))
 }
 
 // relocationFunction returns the error for #:got_lo12:, %pcrel_lo() and their
 // kind.
 func relocationFunction(name string) error {
 	if isThreadLocal(name) {
-		return unavailable(ErrThreadLocal, name)
+		return unavailable(errThreadLocal, name)
 	}
-	return unavailable(ErrRelocation, name)
+	return unavailable(errRelocation, name)
 }

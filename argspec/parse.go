@@ -4,15 +4,15 @@ package argspec
 
 import "strings"
 
-// MaxListed is how many arguments of one string are told apart. Real probes
+// maxListed is how many arguments of one string are told apart. Real probes
 // have up to 12, hand-written ones somewhat more; an Arg is many times larger
 // than the two bytes that can make one, so a hostile string needs a limit. What
 // follows after it is one Unavailable argument more.
-const MaxListed = 256
+const maxListed = 256
 
-// MaxSize is the largest size before an @ that is kept: enough for any
+// maxSize is the largest size before an @ that is kept: enough for any
 // structure passed by value, and no arithmetic on it can overflow.
-const MaxSize = 1<<16 - 1
+const maxSize = 1<<16 - 1
 
 // Parse decodes the argument string of a probe site, in order. It never fails:
 // an argument that cannot be decoded or fetched is in the result with Kind
@@ -36,10 +36,10 @@ func AppendParse(args []Arg, t *Target, arguments string) []Arg {
 		if raw == "" {
 			return args
 		}
-		if listed == MaxListed {
+		if listed == maxListed {
 			rest = strings.TrimLeft(arguments, blanks)
 			rest = strings.TrimRight(rest, blanks)
-			return append(args, Arg{Raw: rest, Err: &UnavailableError{Raw: rest, Reason: ErrTooMany}})
+			return append(args, Arg{Raw: rest, Err: &unavailableError{raw: rest, reason: errTooMany}})
 		}
 		args = append(args, Arg{Raw: raw})
 		p.argument(&args[len(args)-1])
@@ -69,8 +69,8 @@ func (p *parser) argument(a *Arg) {
 		return
 	}
 	*a = Arg{Raw: a.Raw, Size: a.Size, Signed: a.Signed, Float: a.Float}
-	reason := err.(*UnavailableError)
-	reason.Raw = a.Raw
+	reason := err.(*unavailableError)
+	reason.raw = a.Raw
 	a.Err = reason
 }
 
@@ -90,19 +90,19 @@ func (p *parser) operand(sized bool) error {
 		}
 	}
 	if a.Size != 1 && a.Size != 2 && a.Size != 4 && a.Size != 8 {
-		return unavailable(ErrSize, "")
+		return unavailable(errSize, "")
 	}
 	switch a.Kind {
 	case Constant:
 		a.Constant = extend(a.Constant, a.Size, a.Signed)
 	case InRegister:
 		if a.Size > p.machine.register {
-			return unavailable(ErrRegisterPair, a.Register.Name)
+			return unavailable(errRegisterPair, a.Register.Name)
 		}
 		if a.Register.Shift != 0 && a.Size > int(a.Register.Size) {
 			// The second byte of a register is the end of its names: no wider
 			// one begins there.
-			return unavailable(ErrRegister, a.Register.Name)
+			return unavailable(errRegister, a.Register.Name)
 		}
 	}
 	return nil
@@ -157,17 +157,17 @@ func (p *parser) memory(base, index Register, scale uint8, displacement uint64) 
 // malformed is the error of an operand whose syntax is not the machine's.
 func (p *parser) malformed() error {
 	if p.text == "" {
-		return unavailable(ErrSyntax, "nothing after the size")
+		return unavailable(errSyntax, "nothing after the size")
 	}
 	if p.done() {
-		return unavailable(ErrSyntax, "unexpected end")
+		return unavailable(errSyntax, "unexpected end")
 	}
-	return unavailable(ErrSyntax, "unexpected "+quote(p.rest()))
+	return unavailable(errSyntax, "unexpected "+quote(p.rest()))
 }
 
 // unavailable makes an error that lacks only the argument's text.
 func unavailable(reason error, detail string) error {
-	return &UnavailableError{Reason: reason, Detail: detail}
+	return &unavailableError{reason: reason, detail: detail}
 }
 
 // quote returns the start of a text for an error message.

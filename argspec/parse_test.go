@@ -112,14 +112,14 @@ func TestUnavailableErrorsTellReasonAndCause(t *testing.T) {
 	target := x86
 	target.Symbol = func(string) (uint64, error) { return 0, cause }
 	args := Parse(target, "4@twice(%rip) 8@%xmm1")
-	qt.Assert(t, qt.ErrorIs(args[0].Err, ErrSymbol))
+	qt.Assert(t, qt.ErrorIs(args[0].Err, errSymbol))
 	qt.Assert(t, qt.ErrorIs(args[0].Err, cause))
-	var unavailable *UnavailableError
+	var unavailable *unavailableError
 	qt.Assert(t, qt.ErrorAs(args[0].Err, &unavailable))
-	qt.Check(t, qt.Equals(unavailable.Raw, "4@twice(%rip)"))
-	qt.Check(t, qt.Equals(unavailable.Detail, "twice"))
-	qt.Check(t, qt.ErrorIs(args[1].Err, ErrNotSaved))
-	qt.Check(t, qt.IsFalse(errors.Is(args[1].Err, ErrSymbol)))
+	qt.Check(t, qt.Equals(unavailable.raw, "4@twice(%rip)"))
+	qt.Check(t, qt.Equals(unavailable.detail, "twice"))
+	qt.Check(t, qt.ErrorIs(args[1].Err, errNotSaved))
+	qt.Check(t, qt.IsFalse(errors.Is(args[1].Err, errSymbol)))
 	// What could be told is kept.
 	qt.Check(t, qt.Equals(args[1].Size, 8))
 }
@@ -167,14 +167,14 @@ func TestAClassOfNoneIsTheUsualOne(t *testing.T) {
 
 func TestTooManyArgumentsAreOneMore(t *testing.T) {
 	one := "4@%eax "
-	args := Parse(x86, strings.Repeat(one, MaxListed))
-	qt.Assert(t, qt.HasLen(args, MaxListed))
-	qt.Assert(t, qt.IsTrue(args[MaxListed-1].Readable()))
-	text := strings.Repeat(one, MaxListed+1000)
+	args := Parse(x86, strings.Repeat(one, maxListed))
+	qt.Assert(t, qt.HasLen(args, maxListed))
+	qt.Assert(t, qt.IsTrue(args[maxListed-1].Readable()))
+	text := strings.Repeat(one, maxListed+1000)
 	args = Parse(x86, text)
-	qt.Assert(t, qt.HasLen(args, MaxListed+1))
-	last := args[MaxListed]
-	qt.Assert(t, qt.ErrorIs(last.Err, ErrTooMany))
+	qt.Assert(t, qt.HasLen(args, maxListed+1))
+	last := args[maxListed]
+	qt.Assert(t, qt.ErrorIs(last.Err, errTooMany))
 	qt.Assert(t, qt.Equals(last.Raw, strings.TrimRight(strings.Repeat(one, 1000), " ")))
 	checkInvariants(t, text, args)
 }

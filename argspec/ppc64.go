@@ -83,7 +83,7 @@ func (p *parser) ppc64Operand() (Register, error) {
 	p.skipBlanks()
 	r, err := p.ppc64Named(lower(p.word()))
 	if err == nil && r.slot > 31 {
-		return r, unavailable(ErrRegister, "address of "+r.Name)
+		return r, unavailable(errRegister, "address of "+r.Name)
 	}
 	return r, err
 }

@@ -66,10 +66,10 @@ func TestCheckKernelTellsWhatTheKernelCannotRun(t *testing.T) {
 		case 2:
 			qt.Check(t, qt.IsNil(a.CheckKernel(elf.EM_S390)), qt.Commentf("a constant needs no register"))
 		case 3:
-			qt.Check(t, qt.ErrorIs(a.CheckKernel(elf.EM_S390), ErrNotSaved))
-			qt.Check(t, qt.ErrorIs(a.CheckKernel(elf.EM_X86_64), ErrNotSaved))
+			qt.Check(t, qt.ErrorIs(a.CheckKernel(elf.EM_S390), errNotSaved))
+			qt.Check(t, qt.ErrorIs(a.CheckKernel(elf.EM_X86_64), errNotSaved))
 		default:
-			qt.Check(t, qt.ErrorIs(a.CheckKernel(elf.EM_S390), ErrKernel))
+			qt.Check(t, qt.ErrorIs(a.CheckKernel(elf.EM_S390), errKernel))
 			qt.Check(t, qt.IsNil(a.CheckKernel(elf.EM_X86_64)))
 		}
 	}

@@ -32,7 +32,7 @@ func parseS390X(p *parser) error {
 	if !p.accept('(') {
 		if displacement.addresses != 0 {
 			// The compiler writes an address so, and also the memory there.
-			return unavailable(ErrSyntax, "a symbol alone")
+			return unavailable(errSyntax, "a symbol alone")
 		}
 		p.constant(displacement.number)
 		return nil
@@ -86,7 +86,7 @@ func (p *parser) s390xNamed(name string) (Register, error) {
 	}
 	for _, prefix := range [...]string{"a", "c"} {
 		if _, ok := numbered(name, prefix, 15); ok {
-			return Register{}, unavailable(ErrNotSaved, "access or control register "+name)
+			return Register{}, unavailable(errNotSaved, "access or control register "+name)
 		}
 	}
 	return Register{}, noRegister(name, false)

@@ -119,10 +119,10 @@ func putUint32(b []byte, big bool, value uint32) {
 
 // CheckKernel returns nil if a BPF program on a kernel of the given machine can
 // read the argument, a.Err if it is Unavailable, and an error wrapping
-// ErrKernel if that kernel does not run programs of the argument's machine.
+// errKernel if that kernel does not run programs of the argument's machine.
 func (a Arg) CheckKernel(kernel elf.Machine) error {
 	if !a.slotted(kernel) {
-		return &UnavailableError{Raw: a.Raw, Detail: kernel.String(), Reason: ErrKernel}
+		return &unavailableError{raw: a.Raw, detail: kernel.String(), reason: errKernel}
 	}
 	return a.Err
 }

@@ -78,7 +78,7 @@ func continues(before, next string) bool {
 
 // sizePrefix is what stands before the @ of an argument.
 type sizePrefix struct {
-	size   int // 0 where larger than MaxSize
+	size   int // 0 where larger than maxSize
 	signed bool
 	float  bool
 }
@@ -93,14 +93,14 @@ func parseSize(text string) (prefix sizePrefix, length int) {
 	}
 	first := i
 	for ; i < len(text) && isDigit(text[i]); i++ {
-		if prefix.size <= MaxSize {
+		if prefix.size <= maxSize {
 			prefix.size = prefix.size*10 + int(text[i]-'0')
 		}
 	}
 	if i == first {
 		return sizePrefix{}, 0
 	}
-	if prefix.size > MaxSize {
+	if prefix.size > maxSize {
 		prefix.size = 0
 	}
 	if i < len(text) && text[i] == 'f' {

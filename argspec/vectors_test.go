@@ -28,21 +28,21 @@ type vector struct {
 
 // reasonWords are the words that the vectors have for the reasons.
 var reasonWords = map[string]error{
-	"machine":              ErrMachine,
-	"syntax":               ErrSyntax,
-	"number":               ErrNumber,
-	"size":                 ErrSize,
-	"register":             ErrRegister,
-	"not-saved":            ErrNotSaved,
-	"register-pair":        ErrRegisterPair,
-	"index":                ErrIndex,
-	"thread-local":         ErrThreadLocal,
-	"relocation":           ErrRelocation,
-	"local-label":          ErrLocalLabel,
-	"no-symbols":           ErrNoSymbols,
-	"symbol":               ErrSymbol,
-	"position-independent": ErrPositionIndependent,
-	"indirect":             ErrIndirect,
+	"machine":              errMachine,
+	"syntax":               errSyntax,
+	"number":               errNumber,
+	"size":                 errSize,
+	"register":             errRegister,
+	"not-saved":            errNotSaved,
+	"register-pair":        errRegisterPair,
+	"index":                errIndex,
+	"thread-local":         errThreadLocal,
+	"relocation":           errRelocation,
+	"local-label":          errLocalLabel,
+	"no-symbols":           errNoSymbols,
+	"symbol":               errSymbol,
+	"position-independent": errPositionIndependent,
+	"indirect":             errIndirect,
 }
 
 var (
@@ -255,12 +255,12 @@ func checkArg(tb testing.TB, a Arg) {
 	if a.Signed && a.Float {
 		fail("signed and float")
 	}
-	if a.Size < 0 || a.Size > MaxSize {
+	if a.Size < 0 || a.Size > maxSize {
 		fail("size out of range")
 	}
 	if a.Kind == Unavailable {
-		unavailable, ok := a.Err.(*UnavailableError)
-		if !ok || unavailable.Raw != a.Raw || unavailable.Reason == nil {
+		unavailable, ok := a.Err.(*unavailableError)
+		if !ok || unavailable.raw != a.Raw || unavailable.reason == nil {
 			fail("bad error")
 		}
 		if a.Readable() || !a.Register.IsZero() || !a.Base.IsZero() || !a.Index.IsZero() ||

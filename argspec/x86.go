@@ -22,7 +22,7 @@ func parseX86(p *parser) error {
 		p.pos++
 		return p.constantExpression()
 	case '*':
-		return unavailable(ErrIndirect, "")
+		return unavailable(errIndirect, "")
 	case '%':
 		return p.x86Register()
 	}
@@ -64,9 +64,9 @@ func x86Segment(name string) error {
 	case "cs", "ds", "es", "ss":
 		return nil
 	case "fs", "gs":
-		return unavailable(ErrThreadLocal, "segment "+name)
+		return unavailable(errThreadLocal, "segment "+name)
 	}
-	return unavailable(ErrRegister, quote(name))
+	return unavailable(errRegister, quote(name))
 }
 
 // x86Memory parses DISPLACEMENT(BASE,INDEX,SCALE), of which a part may be
@@ -156,14 +156,14 @@ func (p *parser) x86Scale() (uint8, error) {
 			return uint8(v.number), nil
 		}
 	}
-	return 0, unavailable(ErrSyntax, "scale is not 1, 2, 4 or 8")
+	return 0, unavailable(errSyntax, "scale is not 1, 2, 4 or 8")
 }
 
 // x86Address makes the argument a value at the sum. A symbol is relative to the
 // instruction pointer where that is the base, else it has to be absolute.
 func (p *parser) x86Address(displacement value, base, index Register, scale uint8) error {
 	if !isX86Address(base, index) {
-		return unavailable(ErrRegister, "address of "+base.Name+" and "+index.Name)
+		return unavailable(errRegister, "address of "+base.Name+" and "+index.Name)
 	}
 	if displacement.addresses == 1 && isX86IP(base) {
 		p.memory(base, index, scale, displacement.number-p.target.Location)
@@ -193,7 +193,7 @@ func (p *parser) x86Named(name string) (Register, error) {
 	slot, size, shift := x86Lookup(name)
 	if size == 0 {
 		if isX86Special(name) {
-			return Register{}, unavailable(ErrNotSaved, "register "+name)
+			return Register{}, unavailable(errNotSaved, "register "+name)
 		}
 		return Register{}, noRegister(name, isX86Vector(name))
 	}

@@ -206,10 +206,10 @@ func (p *parser) intelTerm(sum *intelSum) error {
 		case 1, 2, 4, 8:
 			sum.scale = uint8(scale)
 		default:
-			return unavailable(ErrSyntax, "scale is not 1, 2, 4 or 8")
+			return unavailable(errSyntax, "scale is not 1, 2, 4 or 8")
 		}
 	default:
-		return unavailable(ErrSyntax, "three registers")
+		return unavailable(errSyntax, "three registers")
 	}
 	return nil
 }
