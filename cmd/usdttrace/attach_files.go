@@ -7,54 +7,10 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 
 	"github.com/gousdt/gousdt/elfnote"
-	"github.com/gousdt/gousdt/internal/terminal"
-	"github.com/gousdt/gousdt/trace"
 	"github.com/gousdt/gousdt/usdt"
 )
-
-// targets are the files named on the command line, and what is known of all
-// files that are watched.
-type targets struct {
-	options    *options
-	selections []*usdt.Selection
-
-	mu      sync.Mutex
-	matched []bool         // which patterns have picked a site
-	sites   map[place]bool // that are or were watched
-	probes  []string       // PROVIDER:NAME, in order of appearance
-	never   error          // the last *trace.NeverError
-	late    string         // a file whose process ended before it was attached to
-	nearest []string       // probes that nearly match
-	most    int            // arguments of a site
-	without []error        // files that are named but have none of the probes
-}
-
-// place is a site. A file that is attached for several processes has it once.
-type place struct {
-	file     string
-	location uint64
-}
-
-func newTargets(o *options) *targets {
-	return &targets{
-		options: o, matched: make([]bool, len(o.patterns)),
-		sites: make(map[place]bool),
-	}
-}
-
-func (t *targets) close() {
-	for _, sel := range t.selections {
-		sel.Close()
-	}
-}
-
-// match tells whether a probe is to be watched.
-func (t *targets) match(provider, name string) bool {
-	return slices.ContainsFunc(t.options.patterns, func(p elfnote.Pattern) bool { return p.Match(provider, name) })
-}
 
 // find finds the sites in the files, without privileges. A file without any is
 // passed over if others have some.
@@ -85,26 +41,6 @@ func (t *targets) find(files []string, pid int) error {
 	return nil
 }
 
-// checkLatency tells whether the files have both ends of a latency.
-func (t *targets) checkLatency() error {
-	var missing []elfnote.Pattern
-	for _, end := range t.options.ends() {
-		has := func(s usdt.Site) bool { return end.Match(s.Provider, s.Name) }
-		if !slices.ContainsFunc(t.selections, func(sel *usdt.Selection) bool { return slices.ContainsFunc(sel.Sites(), has) }) {
-			missing = append(missing, end)
-		}
-	}
-	if len(missing) == 0 {
-		return nil
-	}
-	var where []string
-	for _, sel := range t.selections {
-		where = append(where, sel.File().Name())
-		t.addNearest(usdt.Target{ELF: sel.File()}, missing)
-	}
-	return &nothingError{t.nothing(missing, strings.Join(where, " or "))}
-}
-
 // isNothing tells whether an error says that a file has none of the probes.
 func isNothing(err error) bool {
 	var notFound *usdt.NotFoundError
@@ -124,109 +60,24 @@ func (t *targets) noMatch(target usdt.Target, err error) error {
 	return fmt.Errorf("%s: %w", file, t.nothing(t.options.patterns, ""))
 }
 
-// nothing says that no probe matches any of the patterns.
-func (t *targets) nothing(patterns []elfnote.Pattern, where string) error {
-	var texts []string
-	for _, p := range patterns {
-		texts = append(texts, p.String())
-	}
-	text := "no probe matches " + strings.Join(texts, " or ")
-	if where != "" {
-		text += " in " + where
-	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if len(t.nearest) > 0 {
-		text += " (nearest: " + strings.Join(t.nearest, ", ") + ")"
-	}
-	return errors.New(text)
-}
-
-// maxNearest is how many names are suggested.
-const maxNearest = 3
-
-// addNearest remembers the probes of a file that are spelled most like the
-// patterns, as far as these match none.
-func (t *targets) addNearest(target usdt.Target, patterns []elfnote.Pattern) {
-	for _, p := range patterns {
-		var notFound *usdt.NotFoundError
-		sel, err := usdt.SelectPattern(target, p)
-		if err == nil {
-			sel.Close()
-		}
-		if !errors.As(err, &notFound) {
-			continue
-		}
-		t.mu.Lock()
-		for _, probe := range notFound.Nearest {
-			if len(t.nearest) < maxNearest && !slices.Contains(t.nearest, probe) {
-				t.nearest = append(t.nearest, probe)
-			}
-		}
-		t.mu.Unlock()
-	}
-}
-
-// attached remembers what has been attached.
-func (t *targets) attached(a *trace.Attachment) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for _, site := range a.Sites() {
-		t.most = max(t.most, len(site.Args))
-		if at := (place{site.File, site.Location}); !t.sites[at] {
-			t.sites[at] = true
-			if probe := site.Probe.String(); !slices.Contains(t.probes, probe) {
-				t.probes = append(t.probes, probe)
-			}
-		}
-		for i, p := range t.options.patterns {
-			t.matched[i] = t.matched[i] || p.Match(site.Provider, site.Name)
+// checkLatency tells whether the files have both ends of a latency.
+func (t *targets) checkLatency() error {
+	var missing []elfnote.Pattern
+	for _, end := range t.options.ends() {
+		has := func(s usdt.Site) bool { return end.Match(s.Provider, s.Name) }
+		if !slices.ContainsFunc(t.selections, func(sel *usdt.Selection) bool { return slices.ContainsFunc(sel.Sites(), has) }) {
+			missing = append(missing, end)
 		}
 	}
-}
-
-// watched returns how many sites are or were watched, and in how many files.
-func (t *targets) watched() (sites, files int) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	each := make(map[string]bool)
-	for at := range t.sites {
-		each[at.file] = true
+	if len(missing) == 0 {
+		return nil
 	}
-	return len(t.sites), len(each)
-}
-
-// mostArguments returns how many arguments the site has that has most.
-func (t *targets) mostArguments() int {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.most
-}
-
-// unmatched returns the patterns that have picked nothing.
-func (t *targets) unmatched() []elfnote.Pattern {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	var none []elfnote.Pattern
-	for i, p := range t.options.patterns {
-		if !t.matched[i] {
-			none = append(none, p)
-		}
+	var where []string
+	for _, sel := range t.selections {
+		where = append(where, sel.File().Name())
+		t.addNearest(usdt.Target{ELF: sel.File()}, missing)
 	}
-	return none
-}
-
-// unmatchedEnds returns the ends of a latency that have picked nothing.
-func (t *targets) unmatchedEnds() []elfnote.Pattern {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	var none []elfnote.Pattern
-	for i, p := range t.options.ends() {
-		if !t.matched[i] {
-			none = append(none, p)
-		}
-	}
-	return none
+	return &nothingError{t.nothing(missing, strings.Join(where, " or "))}
 }
 
 // attachFiles attaches to the files of the command line.
@@ -255,46 +106,4 @@ func (t *tracer) attachFiles() error {
 	}
 	t.warnUnmatched()
 	return nil
-}
-
-// maxSkipped is how many sites of a file that cannot be watched are named: a
-// stranger's may have very many.
-const maxSkipped = 16
-
-// warnSkipped names the places that match but are not watched.
-func (t *tracer) warnSkipped(a *trace.Attachment, file string) {
-	lnk := a.Links()[0] // as any of them
-	for _, note := range lnk.Malformed() {
-		t.messages.warn("%s: skipped %v", file, note)
-	}
-	for i, site := range lnk.Skipped() {
-		if i == maxSkipped {
-			t.messages.warn("%s: skipped %s", file, plural(lnk.SkippedCount()-i, "more site"))
-			break
-		}
-		t.messages.warn("%s: skipped probe %s:%s at %#x: %v", file, site.Provider, site.Name, site.Location, site.Err)
-	}
-}
-
-func (t *tracer) warnUnmatched() {
-	for _, p := range t.targets.unmatched() {
-		t.messages.warn("no probe matches %s", p)
-	}
-}
-
-// maxProbeWidth keeps one long name from pushing the arguments of all others to
-// the right.
-const maxProbeWidth = 40
-
-// probeWidth returns how wide the column of probes is to be.
-func (t *targets) probeWidth() int {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	width := len("PROBE")
-	for _, probe := range t.probes {
-		if n := terminal.Columns(terminal.Escape(probe)); n <= maxProbeWidth {
-			width = max(width, n)
-		}
-	}
-	return width
 }

@@ -11,7 +11,6 @@ import (
 
 	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/trace"
-	"github.com/gousdt/gousdt/usdt"
 )
 
 // interval is how often all processes are looked at. What the kernel tells of
@@ -92,19 +91,6 @@ func (t *tracer) followProcess() error {
 		return err
 	}
 	return errTold
-}
-
-// endWith has the tracing end when a process ends.
-func (t *tracer) endWith(pid int) error {
-	exit, err := watchExit(pid)
-	if err != nil {
-		return err
-	}
-	t.watch.Go(func() {
-		exit(t.ctx)
-		t.end()
-	})
-	return nil
 }
 
 // begin looks for the first time, and then goes on.
@@ -211,29 +197,3 @@ func (f *follower) warn(err error) {
 
 // maxLeftOut is how many processes and files that cannot be read are told of.
 const maxLeftOut = 3
-
-// setLate remembers a file that could not be attached to because the process
-// ended before.
-func (t *targets) setLate(path string) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.late = path
-}
-
-func (t *targets) setNever(err error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.never = err
-}
-
-// addNearest looks in the files of a process for probes that nearly match.
-func (t *tracer) addNearest(pid int) {
-	cache := proc.NewCache(nil)
-	files, _ := proc.NewFS("").Files(pid) // what cannot be read has no names to offer
-	for _, m := range files {
-		if file, ok, err := cache.Acquire(m, nil); err == nil && ok {
-			t.targets.addNearest(usdt.Target{ELF: file.ELF()}, t.options.patterns)
-			file.Release()
-		}
-	}
-}

@@ -68,6 +68,29 @@
 // than an argument, and by other keys than arguments, comm, pid, tid, cpu and
 // probe.
 //
+// # From the flags to what is printed
+//
+//	flags.go              the command line
+//	run.go                one run, from its beginning to its end
+//	session.go              the trace.Session that the flags ask for,
+//	aggregations.go         and what it computes in the kernel
+//	attach_files.go       what is attached: files that are named,
+//	attach_processes.go     what processes map, as they come and go,
+//	attach_command.go       what a command runs, linked_libraries.go,
+//	command_linux.go        and the command, which waits meanwhile
+//	watched.go            what is or was watched,
+//	not_watched.go          and what matched nothing or was skipped
+//	collect.go            events and rows are taken as they come, and
+//	print.go                printed:
+//	print_events.go           a line for each hit,
+//	print_rows.go             a table of what hits come to,
+//	print_histogram.go        or distributions,
+//	print_json.go             or all as JSON
+//	stacks.go             where stacks come from, and pprof.go, samples.go
+//	ending.go             what ends the tracing, and with which error
+//	summary.go            what it all came to, with costs.go
+//	stdout.go, stderr.go  where all that goes
+//
 // # JSON
 //
 // With --json there is one object on each line of standard output. An event is

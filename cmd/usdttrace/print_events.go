@@ -105,6 +105,23 @@ func (p *textPrinter) header(b []byte) []byte {
 	return append(b, '\n')
 }
 
+// maxProbeWidth keeps one long name from pushing the arguments of all others to
+// the right.
+const maxProbeWidth = 40
+
+// probeWidth returns how wide the column of probes is to be.
+func (t *targets) probeWidth() int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	width := len("PROBE")
+	for _, probe := range t.probes {
+		if n := terminal.Columns(terminal.Escape(probe)); n <= maxProbeWidth {
+			width = max(width, n)
+		}
+	}
+	return width
+}
+
 // probeName returns the name as it may be printed.
 func (p *textPrinter) probeName(probe *trace.Probe) string {
 	if name, ok := p.rendered[probe]; ok {

@@ -6,14 +6,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"os/signal"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
-
-	"github.com/cilium/ebpf/rlimit"
 
 	"github.com/gousdt/gousdt/internal/profile"
 	"github.com/gousdt/gousdt/proc"
@@ -47,11 +42,6 @@ type tracer struct {
 	took   time.Duration // from then on until the end
 	failed atomic.Bool   // something that was asked for could not be watched
 }
-
-// nothingError says that no probe matched.
-type nothingError struct{ err error }
-
-func (e *nothingError) Error() string { return e.err.Error() }
 
 // errTold means that nothing can be watched, and that the user has been told
 // why.
@@ -129,47 +119,6 @@ func (t *tracer) trace() (err error) {
 	return t.verdict()
 }
 
-// open makes the session.
-func (t *tracer) open() error {
-	// Needed before 5.11. Who may not do that may not trace either, and the
-	// session says so better.
-	if err := rlimit.RemoveMemlock(); err != nil && !errors.Is(err, os.ErrPermission) {
-		return err
-	}
-	o := t.options
-	t.asked = o.aggregations()
-	opts := &trace.SessionOptions{
-		Mode: o.mode, Filter: o.where, Captures: o.captures, RingSize: o.buffer, Statistics: o.stats,
-	}
-	if o.stack || o.unwind > 0 {
-		opts.StackDepth = maxStack
-	} else {
-		opts.Delay = delay
-	}
-	for _, a := range t.asked {
-		opts.Aggregations = append(opts.Aggregations, a.Aggregation)
-	}
-	if o.unwind > 0 {
-		opts.StackCopy, opts.WithEvents = o.unwind, true
-		if opts.RingSize == 0 {
-			opts.RingSize = unwindBuffer
-		}
-		if o.pprofFile != "" {
-			t.samples = newSamples(o)
-		}
-	}
-	var err error
-	if t.session, err = trace.New(opts); err != nil {
-		return t.named(err)
-	}
-	return nil
-}
-
-// delay is what nobody sees, and spares the traced program waking this one up
-// at each hit. With stacks, there is none: the process has to be there while
-// its addresses are named.
-const delay = 20 * time.Millisecond
-
 // begin attaches, and starts the command if there is one.
 func (t *tracer) begin() error {
 	o := t.options
@@ -215,98 +164,16 @@ func (t *tracer) sayBegun() {
 	}
 }
 
-// plural returns "1 site", "2 sites".
-func plural(n int, noun string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	return fmt.Sprintf("%d %ss", n, noun)
-}
-
-// signalPatience is how long after the first signal others are taken to be the
-// same one: timeout(1) signals its child and then the whole process group.
-const signalPatience = time.Second
-
-// handleSignals has the first signal end the tracing. One that comes after
-// signalPatience ends this process, as it always does.
-func (t *tracer) handleSignals() (stop func()) {
-	signals := make(chan os.Signal, 1)
-	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
-	// Without this, writing into a pipe that nobody reads would end this
-	// process. Now it is an error.
-	pipe := make(chan os.Signal, 1)
-	signal.Notify(pipe, syscall.SIGPIPE)
-	done := make(chan struct{})
-	go func() {
-		defer signal.Stop(signals)
-		select {
-		case <-signals:
-			t.end()
-			// Not only until done: what has been printed counts for nothing if
-			// this process then ends by a signal.
-			time.Sleep(signalPatience)
-		case <-done:
-		}
-	}()
-	return func() {
-		signal.Stop(pipe)
-		close(done)
-	}
-}
-
-// watchEnd detaches when the tracing is to end.
-func (t *tracer) watchEnd() {
-	var limit *time.Timer
-	if t.options.duration > 0 {
-		limit = time.AfterFunc(t.options.duration, t.end)
-	}
-	go func() {
-		<-t.ctx.Done()
-		if limit != nil {
-			limit.Stop()
-		}
-		t.took = time.Since(t.start)
-		done := t.messages.during("detaching")
-		t.costs.ask(t)
-		if err := t.session.Detach(); err != nil {
-			t.warnFailed(err)
-		}
-		done()
-		close(t.ended)
-	}()
-}
-
 // warnFailed tells of something that went wrong while the rest goes on.
 func (t *tracer) warnFailed(err error) {
 	t.failed.Store(true)
 	t.messages.warn("%s", explain(err))
 }
 
-// verdict returns the error for a run that has watched nothing, or but one end
-// of a latency.
-func (t *tracer) verdict() error {
-	if t.failed.Load() {
-		return nil
+// plural returns "1 site", "2 sites".
+func plural(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
 	}
-	where := "any process"
-	if t.command != nil {
-		where = "what the command has run (but for descendants that lived under 20 ms, which are missed: watch their file " +
-			"without -c, and run the command beside)"
-	} else if t.options.pid != 0 {
-		where = fmt.Sprintf("process %d", t.options.pid)
-	}
-	if sites, _ := t.targets.watched(); sites > 0 {
-		if missing := t.targets.unmatchedEnds(); len(missing) > 0 {
-			return &nothingError{t.targets.nothing(missing, where)}
-		}
-		return nil
-	}
-	if err := t.targets.never; err != nil {
-		return err
-	}
-	if late := t.targets.late; late != "" {
-		return &nothingError{fmt.Errorf("the process ended before %s was attached to: name that file on the command line "+
-			"to have it attached to from the start", late)}
-	}
-	return &nothingError{t.targets.nothing(t.options.patterns, where)}
+	return fmt.Sprintf("%d %ss", n, noun)
 }

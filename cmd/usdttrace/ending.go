@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package main
+
+import (
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+)
+
+// signalPatience is how long after the first signal others are taken to be the
+// same one: timeout(1) signals its child and then the whole process group.
+const signalPatience = time.Second
+
+// handleSignals has the first signal end the tracing. One that comes after
+// signalPatience ends this process, as it always does.
+func (t *tracer) handleSignals() (stop func()) {
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	// Without this, writing into a pipe that nobody reads would end this
+	// process. Now it is an error.
+	pipe := make(chan os.Signal, 1)
+	signal.Notify(pipe, syscall.SIGPIPE)
+	done := make(chan struct{})
+	go func() {
+		defer signal.Stop(signals)
+		select {
+		case <-signals:
+			t.end()
+			// Not only until done: what has been printed counts for nothing if
+			// this process then ends by a signal.
+			time.Sleep(signalPatience)
+		case <-done:
+		}
+	}()
+	return func() {
+		signal.Stop(pipe)
+		close(done)
+	}
+}
+
+// watchEnd detaches when the tracing is to end.
+func (t *tracer) watchEnd() {
+	var limit *time.Timer
+	if t.options.duration > 0 {
+		limit = time.AfterFunc(t.options.duration, t.end)
+	}
+	go func() {
+		<-t.ctx.Done()
+		if limit != nil {
+			limit.Stop()
+		}
+		t.took = time.Since(t.start)
+		done := t.messages.during("detaching")
+		t.costs.ask(t)
+		if err := t.session.Detach(); err != nil {
+			t.warnFailed(err)
+		}
+		done()
+		close(t.ended)
+	}()
+}
+
+// endWith has the tracing end when a process ends.
+func (t *tracer) endWith(pid int) error {
+	exit, err := watchExit(pid)
+	if err != nil {
+		return err
+	}
+	t.watch.Go(func() {
+		exit(t.ctx)
+		t.end()
+	})
+	return nil
+}
+
+// nothingError says that no probe matched.
+type nothingError struct{ err error }
+
+func (e *nothingError) Error() string { return e.err.Error() }
+
+// verdict returns the error for a run that has watched nothing, or but one end
+// of a latency.
+func (t *tracer) verdict() error {
+	if t.failed.Load() {
+		return nil
+	}
+	where := "any process"
+	if t.command != nil {
+		where = "what the command has run (but for descendants that lived under 20 ms, which are missed: watch their file " +
+			"without -c, and run the command beside)"
+	} else if t.options.pid != 0 {
+		where = fmt.Sprintf("process %d", t.options.pid)
+	}
+	if sites, _ := t.targets.watched(); sites > 0 {
+		if missing := t.targets.unmatchedEnds(); len(missing) > 0 {
+			return &nothingError{t.targets.nothing(missing, where)}
+		}
+		return nil
+	}
+	if err := t.targets.never; err != nil {
+		return err
+	}
+	if late := t.targets.late; late != "" {
+		return &nothingError{fmt.Errorf("the process ended before %s was attached to: name that file on the command line "+
+			"to have it attached to from the start", late)}
+	}
+	return &nothingError{t.targets.nothing(t.options.patterns, where)}
+}

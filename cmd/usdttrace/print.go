@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package main
+
+import (
+	"github.com/gousdt/gousdt/trace"
+)
+
+// printer prints on standard output, for people or for programs. Errors of
+// writing are told by the output.
+type printer interface {
+	event(*trace.Event)
+	rows(*aggregation, *trace.Snapshot)
+	summary(*summary)
+}
+
+func newPrinter(t *tracer) printer {
+	if t.options.json {
+		return &jsonPrinter{tracer: t, out: t.out}
+	}
+	return &textPrinter{tracer: t, out: t.out, style: newStyle(t.out.colours)}
+}

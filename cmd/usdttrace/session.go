@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package main
+
+import (
+	"errors"
+	"os"
+	"time"
+
+	"github.com/cilium/ebpf/rlimit"
+
+	"github.com/gousdt/gousdt/trace"
+)
+
+// open makes the session.
+func (t *tracer) open() error {
+	// Needed before 5.11. Who may not do that may not trace either, and the
+	// session says so better.
+	if err := rlimit.RemoveMemlock(); err != nil && !errors.Is(err, os.ErrPermission) {
+		return err
+	}
+	o := t.options
+	t.asked = o.aggregations()
+	opts := &trace.SessionOptions{
+		Mode: o.mode, Filter: o.where, Captures: o.captures, RingSize: o.buffer, Statistics: o.stats,
+	}
+	if o.stack || o.unwind > 0 {
+		opts.StackDepth = maxStack
+	} else {
+		opts.Delay = delay
+	}
+	for _, a := range t.asked {
+		opts.Aggregations = append(opts.Aggregations, a.Aggregation)
+	}
+	if o.unwind > 0 {
+		opts.StackCopy, opts.WithEvents = o.unwind, true
+		if opts.RingSize == 0 {
+			opts.RingSize = unwindBuffer
+		}
+		if o.pprofFile != "" {
+			t.samples = newSamples(o)
+		}
+	}
+	var err error
+	if t.session, err = trace.New(opts); err != nil {
+		return t.named(err)
+	}
+	return nil
+}
+
+// delay is what nobody sees, and spares the traced program waking this one up
+// at each hit. With stacks, there is none: the process has to be there while
+// its addresses are named.
+const delay = 20 * time.Millisecond
