@@ -11,7 +11,7 @@ import (
 
 	"github.com/gousdt/gousdt/argspec"
 	"github.com/gousdt/gousdt/elfnote"
-	"github.com/gousdt/gousdt/trace/internal/code"
+	"github.com/gousdt/gousdt/trace/internal/bpfgen"
 	"github.com/gousdt/gousdt/usdt"
 )
 
@@ -150,19 +150,19 @@ const maxArguments = 2 * usdt.MaxArguments
 
 // work is what is to be attached.
 type work struct {
-	plan   *code.Plan
+	plan   *bpfgen.Plan
 	sel    *usdt.Selection
 	wanted []int   // indices of the sites in the selection
 	sites  []*Site // for each of them
 	which  []int   // for each of them: its block
-	blocks code.Blocks
-	block  []*code.Block // by number
+	blocks bpfgen.Blocks
+	block  []*bpfgen.Block // by number
 }
 
 // newWork generates the code for all sites of a selection. Most sites of a file
 // share few argument strings, and package usdt has equal ones share their
 // parsed form: for these the code is generated once.
-func newWork(plan *code.Plan, sel *usdt.Selection, file string, opts *AttachOptions) (*work, error) {
+func newWork(plan *bpfgen.Plan, sel *usdt.Selection, file string, opts *AttachOptions) (*work, error) {
 	type key struct {
 		args           *argspec.Arg
 		provider, name string
@@ -222,19 +222,19 @@ func newWork(plan *code.Plan, sel *usdt.Selection, file string, opts *AttachOpti
 	return w, nil
 }
 
-func (s *Site) toGenerate() *code.Site {
-	return &code.Site{Provider: s.Provider, Name: s.Name, Cookie: s.Cookie, Args: s.Args}
+func (s *Site) toGenerate() *bpfgen.Site {
+	return &bpfgen.Site{Provider: s.Provider, Name: s.Name, Cookie: s.Cookie, Args: s.Args}
 }
 
 // fixed returns the code for one site alone, which knows the site's number.
-func (w *work) fixed(n int) (*code.Blocks, error) {
+func (w *work) fixed(n int) (*bpfgen.Blocks, error) {
 	site := w.sites[n].toGenerate()
 	site.Fixed, site.ID = true, w.sites[n].id
 	block, err := w.plan.Block(site)
 	if err != nil {
 		return nil, err
 	}
-	blocks := &code.Blocks{}
+	blocks := &bpfgen.Blocks{}
 	blocks.Add(block)
 	return blocks, nil
 }
@@ -292,7 +292,7 @@ func (a *Attachment) attachApart(w *work) error {
 		}
 	}
 	for number, some := range shared {
-		blocks := &code.Blocks{}
+		blocks := &bpfgen.Blocks{}
 		blocks.Add(w.block[number])
 		if err := a.attachSome(w, &blocks.Programs()[0], some); err != nil {
 			return err
@@ -302,7 +302,7 @@ func (a *Attachment) attachApart(w *work) error {
 }
 
 // attachSome attaches a program to some of the wanted sites.
-func (a *Attachment) attachSome(w *work, generated *code.Program, some []int) error {
+func (a *Attachment) attachSome(w *work, generated *bpfgen.Program, some []int) error {
 	var cookies []uint64
 	sites := make([]*Site, len(some))
 	indices := make([]int, len(some))

@@ -8,7 +8,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/gousdt/gousdt/trace/internal/code"
+	"github.com/gousdt/gousdt/trace/internal/bpfgen"
 )
 
 // maxCommands bounds the names of threads that are kept as strings. A machine
@@ -45,25 +45,25 @@ func (d *decoder) decode(raw []byte) (*Event, error) {
 	r := site.events.record
 	e := &d.event
 	e.Probe, e.Site, e.Cookie = site.Probe, site, site.Cookie
-	if r.CPU != code.None {
+	if r.CPU != bpfgen.None {
 		e.CPU = int(order.Uint32(raw[r.CPU:]))
 	}
-	if r.Time != code.None {
+	if r.Time != bpfgen.None {
 		monotonic := int64(order.Uint64(raw[r.Time:]))
 		e.Monotonic, e.Time = time.Duration(monotonic), time.Unix(0, monotonic+d.wall)
 	}
-	if r.Process != code.None {
+	if r.Process != bpfgen.None {
 		both := order.Uint64(raw[r.Process:])
 		e.PID, e.TID = int(both>>32), int(uint32(both))
 	}
-	if r.Command != code.None {
+	if r.Command != bpfgen.None {
 		e.Command = d.command(raw[r.Command:])
 	}
 	d.arguments(raw, site)
 	for i := range r.Captures {
 		capture(&e.Args[r.Captures[i].Arg], raw, &r.Captures[i])
 	}
-	if r.Stack != code.None {
+	if r.Stack != bpfgen.None {
 		d.stack(raw, r)
 	}
 	if r.Registers != nil {
@@ -95,11 +95,11 @@ func (d *decoder) arguments(raw []byte, site *Site) {
 	d.event.Args = args
 	for i := range site.events.record.Args {
 		p := &site.events.record.Args[i]
-		if p.Value == code.None {
+		if p.Value == bpfgen.None {
 			continue
 		}
 		v := &args[i]
-		if p.Failed != code.None && raw[p.Failed] != 0 {
+		if p.Failed != bpfgen.None && raw[p.Failed] != 0 {
 			v.state = Unreadable
 			continue
 		}
@@ -123,7 +123,7 @@ func (d *decoder) arguments(raw []byte, site *Site) {
 }
 
 // capture completes an argument by what is behind it.
-func capture(v *Value, raw []byte, c *code.CapturePlace) {
+func capture(v *Value, raw []byte, c *bpfgen.CapturePlace) {
 	status := int64(binary.NativeEndian.Uint64(raw[c.Status:]))
 	v.text = c.Text
 	length := status
@@ -142,19 +142,19 @@ func capture(v *Value, raw []byte, c *code.CapturePlace) {
 	}
 }
 
-func (d *decoder) stack(raw []byte, r *code.Record) {
+func (d *decoder) stack(raw []byte, r *bpfgen.Record) {
 	e := &d.event
 	e.Stack = e.Stack[:0]
 	size := int64(binary.NativeEndian.Uint64(raw[r.Stack:]))
 	if size < 0 || size > int64(8*r.Frames) {
 		return
 	}
-	for at := r.Stack + code.StackData; at < r.Stack+code.StackData+int(size); at += 8 {
+	for at := r.Stack + bpfgen.StackData; at < r.Stack+bpfgen.StackData+int(size); at += 8 {
 		e.Stack = append(e.Stack, binary.NativeEndian.Uint64(raw[at:]))
 	}
 }
 
-func (d *decoder) registers(raw []byte, r *code.Record) {
+func (d *decoder) registers(raw []byte, r *bpfgen.Record) {
 	e := &d.event
 	order := binary.NativeEndian
 	registers := &e.Registers
@@ -164,12 +164,12 @@ func (d *decoder) registers(raw []byte, r *code.Record) {
 	registers.General = registers.General[:0]
 	for _, at := range r.Registers.General {
 		value := uint64(0)
-		if at != code.None {
+		if at != bpfgen.None {
 			value = order.Uint64(raw[at:])
 		}
 		registers.General = append(registers.General, value)
 	}
 	copied := min(order.Uint64(raw[r.Copied:]), uint64(r.CopySize))
-	below := min(registers.SP%code.CopyUnit, copied)
+	below := min(registers.SP%bpfgen.CopyUnit, copied)
 	e.StackCopy = raw[r.Copy:][below:copied:copied]
 }

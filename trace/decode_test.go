@@ -14,7 +14,7 @@ import (
 
 	"github.com/gousdt/gousdt/argspec"
 	"github.com/gousdt/gousdt/elfnote"
-	"github.com/gousdt/gousdt/trace/internal/code"
+	"github.com/gousdt/gousdt/trace/internal/bpfgen"
 	"github.com/gousdt/gousdt/usdt"
 )
 
@@ -22,13 +22,13 @@ import (
 func sample(t testing.TB) (*decoder, []byte) {
 	t.Helper()
 	args := argspec.Parse(argspec.Target{Machine: elf.EM_X86_64}, "-4@%ebx 8@%rax 2@$7 -2@8(%rsp) 8f@16(%rsp) 16@%rax 1@24(%rsp) 8@(%rbp)")
-	plan := &code.Plan{
-		Kernel: code.Kernel{Machine: elf.EM_X86_64, Order: binary.NativeEndian},
-		Events: &code.Events{
-			RingSize: 1 << 20, Frames: 4, Copy: code.CopyUnit, Stop: code.None,
-			Fields: code.FieldTime | code.FieldProcess | code.FieldCommand | code.FieldCPU,
-			Captures: func(*code.Site) []code.Capture {
-				return []code.Capture{{Arg: 1, Text: true, Max: 8, Length: code.None}, {Arg: 7, Max: 4, Length: code.None}}
+	plan := &bpfgen.Plan{
+		Kernel: bpfgen.Kernel{Machine: elf.EM_X86_64, Order: binary.NativeEndian},
+		Events: &bpfgen.Events{
+			RingSize: 1 << 20, Frames: 4, Copy: bpfgen.CopyUnit, Stop: bpfgen.None,
+			Fields: bpfgen.FieldTime | bpfgen.FieldProcess | bpfgen.FieldCommand | bpfgen.FieldCPU,
+			Captures: func(*bpfgen.Site) []bpfgen.Capture {
+				return []bpfgen.Capture{{Arg: 1, Text: true, Max: 8, Length: bpfgen.None}, {Arg: 7, Max: 4, Length: bpfgen.None}}
 			},
 		},
 	}
@@ -59,12 +59,12 @@ func sample(t testing.TB) (*decoder, []byte) {
 	order.PutUint64(raw[r.Captures[1].Status:], 4)
 	copy(raw[r.Captures[1].Data:], "\x01\x02\x03\x04")
 	order.PutUint64(raw[r.Stack:], 16)
-	order.PutUint64(raw[r.Stack+code.StackData:], 0xaaaa)
-	order.PutUint64(raw[r.Stack+code.StackData+8:], 0xbbbb)
+	order.PutUint64(raw[r.Stack+bpfgen.StackData:], 0xaaaa)
+	order.PutUint64(raw[r.Stack+bpfgen.StackData+8:], 0xbbbb)
 	order.PutUint64(raw[r.Registers.PC:], 0xcccc)
 	order.PutUint64(raw[r.Registers.SP:], 0x7ffd_0000_1ff8)
 	order.PutUint64(raw[r.Registers.General[6]:], 0x7ffd_0000_2000) // rbp
-	order.PutUint64(raw[r.Copied:], code.CopyUnit)
+	order.PutUint64(raw[r.Copied:], bpfgen.CopyUnit)
 	copy(raw[r.Copy+0xff0:], "below....the top of it")
 	return newDecoder(sites), raw
 }
@@ -160,7 +160,7 @@ func FuzzRecord(f *testing.F) {
 			_ = arg.String()
 		}
 		qt.Assert(t, qt.IsTrue(len(e.Stack) <= 4))
-		qt.Assert(t, qt.IsTrue(len(e.StackCopy) <= 2*code.CopyUnit))
+		qt.Assert(t, qt.IsTrue(len(e.StackCopy) <= 2*bpfgen.CopyUnit))
 	})
 }
 

@@ -13,7 +13,7 @@ import (
 	"github.com/cilium/ebpf/ringbuf"
 	"golang.org/x/sys/unix"
 
-	"github.com/gousdt/gousdt/trace/internal/code"
+	"github.com/gousdt/gousdt/trace/internal/bpfgen"
 )
 
 const (
@@ -227,7 +227,7 @@ func (r *reading) reportLosses() bool {
 
 func (r *reading) lost() (n uint64, err error) {
 	err = r.use(func() (err error) {
-		n, err = r.counter(code.CounterEvents)
+		n, err = r.counter(bpfgen.CounterEvents)
 		return err
 	})
 	return n, err
@@ -274,7 +274,7 @@ func (r *reading) setClock() {
 
 // counter returns the sum of a counter over all processors. It is to be called
 // within use.
-func (s *Session) counter(c code.Counter) (uint64, error) {
+func (s *Session) counter(c bpfgen.Counter) (uint64, error) {
 	var each []uint64
 	if err := s.counters.Lookup(uint32(c), &each); err != nil {
 		return 0, explain("reading a counter", err)

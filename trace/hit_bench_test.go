@@ -21,7 +21,7 @@ import (
 	"github.com/gousdt/gousdt/argspec"
 	"github.com/gousdt/gousdt/internal/testprog"
 	"github.com/gousdt/gousdt/trace"
-	"github.com/gousdt/gousdt/trace/internal/code"
+	"github.com/gousdt/gousdt/trace/internal/bpfgen"
 	"github.com/gousdt/gousdt/usdt"
 )
 
@@ -54,7 +54,7 @@ func (s *subject) withProgram(b *testing.B, args []argspec.Arg) *subject {
 	sel, err := usdt.Select(usdt.Target{Path: s.path}, "gousdt_test", "none")
 	qt.Assert(b, qt.IsNil(err))
 	defer sel.Close()
-	instructions, err := code.Adder(code.Kernel{Machine: sel.Kernel(), Order: binary.NativeEndian}, args)
+	instructions, err := bpfgen.SumArguments(bpfgen.Kernel{Machine: sel.Kernel(), Order: binary.NativeEndian}, args)
 	qt.Assert(b, qt.IsNil(err))
 	spec := &ebpf.ProgramSpec{Name: "benchmark", Type: ebpf.Kprobe, Instructions: instructions, License: "Dual BSD/GPL"}
 	if kernel.Mode() == usdt.ModeMulti {

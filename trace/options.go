@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/gousdt/gousdt/elfnote"
-	"github.com/gousdt/gousdt/trace/internal/code"
+	"github.com/gousdt/gousdt/trace/internal/bpfgen"
 	"github.com/gousdt/gousdt/trace/internal/expr"
 	"github.com/gousdt/gousdt/usdt"
 )
@@ -104,10 +104,10 @@ type Fields uint8
 // The parts that can be left out: the time (20 to 40 ns), PID and TID (5 ns),
 // the command (20 ns), the processor (5 ns).
 const (
-	FieldTime    = Fields(code.FieldTime)
-	FieldProcess = Fields(code.FieldProcess)
-	FieldCommand = Fields(code.FieldCommand)
-	FieldCPU     = Fields(code.FieldCPU)
+	FieldTime    = Fields(bpfgen.FieldTime)
+	FieldProcess = Fields(bpfgen.FieldProcess)
+	FieldCommand = Fields(bpfgen.FieldCommand)
+	FieldCPU     = Fields(bpfgen.FieldCPU)
 
 	allFields = FieldTime | FieldProcess | FieldCommand | FieldCPU
 )
@@ -172,13 +172,13 @@ type captures []parsedCapture
 type parsedCapture struct {
 	probes elfnote.Pattern
 	all    bool
-	code.Capture
+	bpfgen.Capture
 }
 
 func (o *SessionOptions) captures() (captures, error) {
 	var parsed captures
 	for i, c := range o.Captures {
-		p := parsedCapture{all: c.Probes == "", Capture: code.Capture{
+		p := parsedCapture{all: c.Probes == "", Capture: bpfgen.Capture{
 			Arg: c.Arg, Text: !c.Bytes, Max: c.Max, Length: c.LengthArg - 1,
 		}}
 		if p.Max == 0 {
@@ -204,8 +204,8 @@ func (o *SessionOptions) captures() (captures, error) {
 }
 
 // of returns the captures for a site.
-func (cs captures) of(site *code.Site) []code.Capture {
-	var found []code.Capture
+func (cs captures) of(site *bpfgen.Site) []bpfgen.Capture {
+	var found []bpfgen.Capture
 	taken := make(map[int]bool)
 	for i := range cs {
 		c := &cs[i]
@@ -218,8 +218,8 @@ func (cs captures) of(site *code.Site) []code.Capture {
 }
 
 // plan returns what to generate code for, but for the descriptors of the maps.
-func (o *SessionOptions) plan() (*code.Plan, error) {
-	plan := &code.Plan{Counters: code.None, PageIn: o.PageIn}
+func (o *SessionOptions) plan() (*bpfgen.Plan, error) {
+	plan := &bpfgen.Plan{Counters: bpfgen.None, PageIn: o.PageIn}
 	var err error
 	if o.Filter != "" {
 		if plan.Filter, err = expr.ParseCondition(o.Filter); err != nil {
@@ -248,14 +248,14 @@ func (o *SessionOptions) plan() (*code.Plan, error) {
 	case o.Delay < 0:
 		return nil, fmt.Errorf("options: Delay is %v, which is negative", o.Delay)
 	}
-	plan.Events = &code.Events{
+	plan.Events = &bpfgen.Events{
 		RingSize: size,
-		Fields:   code.Fields(allFields &^ o.Without),
+		Fields:   bpfgen.Fields(allFields &^ o.Without),
 		Frames:   o.StackDepth,
-		Copy:     (o.StackCopy + code.CopyUnit - 1) &^ (code.CopyUnit - 1),
+		Copy:     (o.StackCopy + bpfgen.CopyUnit - 1) &^ (bpfgen.CopyUnit - 1),
 		Captures: captures.of,
 		Batch:    o.Delay > 0,
-		Stop:     code.None,
+		Stop:     bpfgen.None,
 	}
 	return plan, nil
 }

@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gousdt/gousdt/elfnote"
-	"github.com/gousdt/gousdt/trace/internal/code"
+	"github.com/gousdt/gousdt/trace/internal/bpfgen"
 	"github.com/gousdt/gousdt/trace/internal/expr"
 	"github.com/gousdt/gousdt/usdt"
 )
@@ -26,7 +26,7 @@ import (
 type Session struct {
 	opts SessionOptions
 	mode usdt.Mode
-	plan *code.Plan // all but the kernel's machine, which a selection tells
+	plan *bpfgen.Plan // all but the kernel's machine, which a selection tells
 
 	programs programCache
 
@@ -152,7 +152,7 @@ func (s *Session) checkSleepable() error {
 		}
 	}
 	spec := s.programs.template
-	spec.Name, spec.Instructions = "trace_sleepable", code.EmptyProgram()
+	spec.Name, spec.Instructions = "trace_sleepable", bpfgen.EmptyProgram()
 	prog, err := ebpf.NewProgramWithOptions(&spec, ebpf.ProgramOptions{LogDisabled: true})
 	if errors.Is(err, unix.EINVAL) {
 		return &usdt.UnsupportedError{Feature: "sleepable programs on uprobes", Since: "6.0", Hint: "leave SessionOptions.PageIn out"}
@@ -166,7 +166,7 @@ func (s *Session) checkSleepable() error {
 func (s *Session) createMaps() error {
 	var err error
 	if s.counters, err = ebpf.NewMap(&ebpf.MapSpec{
-		Name: "trace_counters", Type: ebpf.PerCPUArray, KeySize: 4, ValueSize: 8, MaxEntries: uint32(code.CounterCount),
+		Name: "trace_counters", Type: ebpf.PerCPUArray, KeySize: 4, ValueSize: 8, MaxEntries: uint32(bpfgen.CounterCount),
 	}); err != nil {
 		return explain("creating the map of counters", err)
 	}

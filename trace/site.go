@@ -9,7 +9,7 @@ import (
 	"sync/atomic"
 
 	"github.com/gousdt/gousdt/argspec"
-	"github.com/gousdt/gousdt/trace/internal/code"
+	"github.com/gousdt/gousdt/trace/internal/bpfgen"
 	"github.com/gousdt/gousdt/usdt"
 )
 
@@ -45,8 +45,8 @@ type Site struct {
 // events says how the records of sites look, and is shared by those where it is
 // the same.
 type events struct {
-	record *code.Record // nil where none are sent
-	known  []Value      // the arguments as they are if the record says nothing else
+	record *bpfgen.Record // nil where none are sent
+	known  []Value        // the arguments as they are if the record says nothing else
 }
 
 // siteTable gives numbers to sites, by which the generated programs name them.
@@ -113,14 +113,14 @@ func (t *siteTable) remove(sites []*Site) {
 	}
 }
 
-func newEvents(r *code.Record, args []argspec.Arg) events {
+func newEvents(r *bpfgen.Record, args []argspec.Arg) events {
 	if r == nil {
 		return events{}
 	}
 	e := events{record: r, known: make([]Value, len(args))}
 	for i := range args {
 		e.known[i] = valueOf(&args[i])
-		if r.Args[i].Value != code.None {
+		if r.Args[i].Value != bpfgen.None {
 			e.known[i].state = Present
 		}
 	}

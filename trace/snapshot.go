@@ -14,7 +14,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
-	"github.com/gousdt/gousdt/trace/internal/code"
+	"github.com/gousdt/gousdt/trace/internal/bpfgen"
 	"github.com/gousdt/gousdt/trace/internal/expr"
 )
 
@@ -213,7 +213,7 @@ func (s *Session) collect(a *aggregation, rows map[string]*Row, key []byte, proc
 		}
 		rows[identity] = row
 	}
-	a.add(row, bucket, code.ValueClass(classes), processors)
+	a.add(row, bucket, bpfgen.ValueClass(classes), processors)
 	return nil
 }
 
@@ -246,7 +246,7 @@ func (s *Session) keys(a *aggregation, row *Row, raw []byte, classes uint32) err
 			}
 			row.Keys = append(row.Keys, key)
 		default:
-			row.Keys = append(row.Keys, numberValue(code.KeyClass(classes, i), bits))
+			row.Keys = append(row.Keys, numberValue(bpfgen.KeyClass(classes, i), bits))
 		}
 	}
 	return nil
@@ -268,14 +268,14 @@ func textValue(text []byte) Value {
 	return Value{kind: Text, state: Present, data: text, dataState: DataComplete, text: true}
 }
 
-func numberValue(c code.Class, bits uint64) Value {
+func numberValue(c bpfgen.Class, bits uint64) Value {
 	v := Value{state: Present, size: 8, bits: bits}
 	switch c {
-	case code.ClassSigned:
+	case bpfgen.ClassSigned:
 		v.kind = Signed
-	case code.ClassFloat32:
+	case bpfgen.ClassFloat32:
 		v.kind, v.size = Float, 4
-	case code.ClassFloat64:
+	case bpfgen.ClassFloat64:
 		v.kind = Float
 	}
 	return v

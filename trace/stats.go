@@ -12,7 +12,7 @@ import (
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
-	"github.com/gousdt/gousdt/trace/internal/code"
+	"github.com/gousdt/gousdt/trace/internal/bpfgen"
 	"github.com/gousdt/gousdt/usdt"
 )
 
@@ -84,9 +84,9 @@ func (s *Session) Losses() (l Losses, err error) {
 }
 
 func (s *Session) losses() (l Losses, err error) {
-	for c, to := range map[code.Counter]*uint64{
-		code.CounterEvents: &l.Events, code.CounterKeys: &l.Keys, code.CounterUnreadable: &l.Unreadable,
-		code.CounterStarts: &l.Starts, code.CounterUnmatched: &l.Unmatched,
+	for c, to := range map[bpfgen.Counter]*uint64{
+		bpfgen.CounterEvents: &l.Events, bpfgen.CounterKeys: &l.Keys, bpfgen.CounterUnreadable: &l.Unreadable,
+		bpfgen.CounterStarts: &l.Starts, bpfgen.CounterUnmatched: &l.Unmatched,
 	} {
 		if *to, err = s.counter(c); err != nil {
 			return l, err

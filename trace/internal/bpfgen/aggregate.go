@@ -1,0 +1,375 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package bpfgen
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/cilium/ebpf/asm"
+
+	"github.com/gousdt/gousdt/trace/internal/expr"
+)
+
+// Aggregation says what to compute in the kernel over many hits.
+//
+// Its map holds accumulators: for each processor a count and, as wanted, a sum,
+// a minimum and a maximum, in this order, 8 bytes each. Without keys it is an
+// array, with an accumulator for each bucket of a histogram, or for each class
+// of the value. With keys it is a hash map, whose keys are laid out by
+// KeyLayout.
+type Aggregation struct {
+	Map       int                      // descriptor
+	Applies   func(site *Site) bool    // whether it is about a site
+	Where     *expr.Node               // nil: every hit
+	Value     *expr.Term               // nil: hits are counted
+	Latency   *Latency                 // if set, the value is the time since its start
+	Keys      []expr.Term              // of String with their limit
+	Sum       bool                     // what is kept beside the count
+	Min, Max  bool                     //
+	Histogram *Histogram               // nil: none
+	Stacks    int                      // descriptor of the map of user stacks, for a key that is one
+	Names     func(name string) uint32 // gives providers and probes a number, for keys that are one
+}
+
+// Latency says how the start and the end of something are matched. Aggregations
+// with the same Latency share it.
+type Latency struct {
+	Starts     int // descriptor of the map: two words to the time of the start in nanoseconds
+	IsStart    func(site *Site) bool
+	IsDone     func(site *Site) bool
+	Start      expr.Term // what must be equal: TID for the same thread, or another number
+	Done       expr.Term
+	AnyProcess bool // the start may have been in another process
+}
+
+// KeyPart is a part of a key in a hash map.
+type KeyPart struct {
+	Offset, Size int
+}
+
+// KeyLayout returns where the keys lie, and the size of all. Behind them stand
+// the bucket of a histogram and the classes of keys and value, each in 4 bytes.
+func (a *Aggregation) KeyLayout() (parts []KeyPart, size int) {
+	for i := range a.Keys {
+		part := KeyPart{Offset: size, Size: 8}
+		switch k := &a.Keys[i]; k.Source {
+		case expr.String:
+			part.Size = align8(k.Max + 1)
+		case expr.Command:
+			part.Size = commandSize
+		case expr.Stack:
+			part.Size = 16 // the ID of the stack, and the process whose addresses it has
+		}
+		parts = append(parts, part)
+		size += part.Size
+	}
+	return parts, size + 8
+}
+
+// ValueSize returns the size of an accumulator.
+func (a *Aggregation) ValueSize() int {
+	size := 8
+	for _, wanted := range []bool{a.Sum, a.Min, a.Max} {
+		if wanted {
+			size += 8
+		}
+	}
+	return size
+}
+
+// Entries returns how many accumulators an array has, where there are no keys.
+func (a *Aggregation) Entries() int {
+	if a.Histogram != nil {
+		return a.Histogram.Buckets()
+	}
+	return int(float64bits) + 1
+}
+
+// Class says how a number in a key or an accumulator is to be understood.
+type Class = class
+
+// The classes.
+const (
+	ClassUnsigned = unsigned
+	ClassSigned   = signed
+	ClassFloat32  = float32bits
+	ClassFloat64  = float64bits
+)
+
+// ValueClass returns the class of the value from the classes in a key, KeyClass
+// that of a key.
+func ValueClass(classes uint32) Class { return class(classes & 3) }
+
+// KeyClass returns the class of a key by its number.
+func KeyClass(classes uint32, key int) Class { return class(classes >> (2 * (key + 1)) & 3) }
+
+// MaxKeys is how many keys an aggregation can have: their classes share 32 bits
+// with that of the value.
+const MaxKeys = 15
+
+// role is what a site has to do with an aggregation.
+type role uint8
+
+const (
+	unconcerned role = iota
+	concerned
+	unreadable // it should be aggregated, but what is needed cannot be fetched at this site
+)
+
+// role returns what a site has to do with an aggregation.
+func (a *Aggregation) role(kernel Kernel, site *Site) (role, error) {
+	if a.Latency != nil && !a.Latency.IsDone(site) || a.Latency == nil && !a.Applies(site) {
+		return unconcerned, nil
+	}
+	r := concerned
+	terms := a.Keys
+	if a.Value != nil {
+		terms = append(terms[:len(terms):len(terms)], *a.Value)
+	}
+	if a.Latency != nil {
+		terms = append(terms[:len(terms):len(terms)], a.Latency.Done)
+	}
+	for _, t := range terms {
+		if t.Source != expr.Argument && t.Source != expr.String {
+			continue
+		}
+		if t.Index >= len(site.Args) {
+			return unconcerned, nil
+		}
+		if !site.readable(kernel, t.Index) {
+			r = unreadable
+		}
+	}
+	if a.Where != nil {
+		c, err := site.resolve(kernel, a.Where, false)
+		if err != nil || c.kind == never {
+			return unconcerned, err
+		}
+	}
+	if r == concerned && a.Value != nil && (a.Sum || a.Histogram != nil) && a.Latency == nil {
+		if o, _ := site.operand(kernel, *a.Value); o.class >= float32bits {
+			return r, fmt.Errorf("%s is a float: the kernel can keep its minimum and maximum, but not add or distribute it",
+				site.describe(*a.Value))
+		}
+	}
+	return r, nil
+}
+
+// aggregate emits an aggregation of this hit. A latency must be in the word of
+// the stack at its place.
+func (b *builder) aggregate(a *Aggregation, r role, latency int) error {
+	done, unread := b.label(), b.label()
+	where := condition{kind: always}
+	if a.Where != nil {
+		var err error
+		if where, err = b.site.resolve(b.plan.Kernel, a.Where, false); err != nil {
+			return err
+		}
+	}
+	if r == unreadable {
+		b.together(where.arguments(nil), func() { b.condition(&where, done) })
+		b.jump(unread)
+	} else {
+		terms := a.arguments()
+		b.together(where.arguments(terms), func() {
+			b.condition(&where, done)
+			b.load(unread, terms...)
+		})
+		b.scratch(func() { b.accumulate(a, latency, unread) })
+	}
+	b.place(done)
+	b.later(func() {
+		b.place(unread)
+		b.count(CounterUnreadable)
+		b.jump(done)
+	})
+	return nil
+}
+
+// arguments returns the indices of the arguments that are keys and value.
+func (a *Aggregation) arguments() (indices []int) {
+	terms := a.Keys
+	if a.Value != nil && a.Latency == nil {
+		terms = append(terms[:len(terms):len(terms)], *a.Value)
+	}
+	for _, t := range terms {
+		if t.Source == expr.Argument || t.Source == expr.String {
+			indices = append(indices, t.Index)
+		}
+	}
+	return indices[:len(indices):len(indices)]
+}
+
+// accumulate finds the accumulator and adds the value to it.
+func (b *builder) accumulate(a *Aggregation, latency int, unread label) {
+	parts, size := a.KeyLayout()
+	key := b.alloc(size)
+	tail := key + size - 8
+	classes := uint32(0)
+	for i := range a.Keys {
+		classes |= uint32(b.key(a, &a.Keys[i], key+parts[i].Offset, parts[i].Size, unread)) << (2 * (i + 1))
+	}
+	valueClass := unsigned
+	switch {
+	case a.Latency != nil:
+		b.emit(asm.LoadMem(asm.R9, asm.R10, int16(latency), asm.DWord))
+	case a.Value != nil:
+		valueClass = b.term(asm.R9, a.Value)
+	}
+	if a.Histogram != nil {
+		b.bucket(asm.R3, a.Histogram, valueClass)
+	}
+
+	lookup := tail
+	if len(a.Keys) == 0 {
+		if a.Histogram == nil {
+			b.emit(asm.Mov.Imm(asm.R3, int32(valueClass)))
+		}
+		b.emit(asm.StoreMem(asm.R10, int16(tail), asm.R3, asm.Word))
+	} else {
+		if a.Histogram == nil {
+			b.emit(asm.Mov.Imm(asm.R3, 0))
+		} else {
+			// Buckets have no class: there is one row, whether an argument has
+			// a sign or not.
+			valueClass = unsigned
+		}
+		b.emit(asm.StoreMem(asm.R10, int16(tail), asm.R3, asm.Word))
+		b.emit(asm.StoreImm(asm.R10, int16(tail+4), int64(int32(classes|uint32(valueClass))), asm.Word))
+		lookup = key
+	}
+	full := b.find(a, lookup)
+	b.addValue(a, valueClass)
+	b.place(full)
+}
+
+// find sets R7 to the accumulator, and makes one where there is none. It
+// returns where it goes if there is no room.
+func (b *builder) find(a *Aggregation, key int) (full label) {
+	missing, found := b.label(), b.label()
+	full = b.label()
+	fresh := b.alloc(a.ValueSize())
+	look := func() {
+		b.addressOf(asm.R2, asm.R10, key)
+		b.emit(asm.LoadMapPtr(asm.R1, a.Map))
+		b.call(asm.FnMapLookupElem)
+	}
+	look()
+	b.jumpIfImm(asm.JEq, asm.R0, 0, asm.R1, missing)
+	b.place(found)
+	b.emit(asm.Mov.Reg(asm.R7, asm.R0))
+	b.later(func() {
+		b.place(missing)
+		if len(a.Keys) > 0 {
+			b.emit(asm.Mov.Imm(asm.R1, 0))
+			for at := 0; at < a.ValueSize(); at += 8 {
+				b.emit(asm.StoreMem(asm.R10, int16(fresh+at), asm.R1, asm.DWord))
+			}
+			b.addressOf(asm.R2, asm.R10, key)
+			b.addressOf(asm.R3, asm.R10, fresh)
+			b.emit(asm.LoadMapPtr(asm.R1, a.Map), asm.Mov.Imm(asm.R4, updateNoExist))
+			b.call(asm.FnMapUpdateElem)
+			look()
+			// Another processor may have made it: then the update failed and
+			// the look-up does not.
+			b.jumpIfImm(asm.JNE, asm.R0, 0, asm.R1, found)
+		}
+		b.count(CounterKeys)
+		b.jump(full)
+	})
+	return full
+}
+
+// updateNoExist is BPF_NOEXIST of bpf_map_update_elem.
+const updateNoExist = 1
+
+// addValue adds R9 to the accumulator in R7.
+func (b *builder) addValue(a *Aggregation, c class) {
+	b.emit(asm.Mov.Imm(asm.R1, 1), asm.AddAtomic.Mem(asm.R7, asm.R1, asm.DWord, 0))
+	at := int16(8)
+	if a.Sum {
+		b.emit(asm.AddAtomic.Mem(asm.R7, asm.R9, asm.DWord, at))
+		at += 8
+	}
+	if a.Min || a.Max {
+		b.sortable(c)
+	}
+	if a.Max && a.Min {
+		b.emit(asm.Mov.Reg(asm.R1, asm.R2))
+	}
+	if a.Min {
+		// A minimum is the maximum of the complements, so that 0 is what a new
+		// accumulator begins with.
+		b.emit(asm.Xor.Imm(asm.R2, -1))
+		b.raise(at)
+		at += 8
+	}
+	if a.Max {
+		if a.Min {
+			b.emit(asm.Mov.Reg(asm.R2, asm.R1))
+		}
+		b.raise(at)
+	}
+}
+
+// sortable sets R2 to R9 changed so that unsigned comparison orders it.
+func (b *builder) sortable(c class) {
+	b.emit(asm.Mov.Reg(asm.R2, asm.R9))
+	switch c {
+	case signed:
+		b.emit(asm.LoadImm(asm.R3, math.MinInt64, asm.DWord), asm.Xor.Reg(asm.R2, asm.R3))
+	case float32bits, float64bits:
+		if c == float32bits {
+			b.emit(asm.LSh.Imm(asm.R2, 32))
+		}
+		// Of a negative number all bits are turned over, of another one the
+		// sign.
+		b.emit(asm.Mov.Reg(asm.R4, asm.R2), asm.ArSh.Imm(asm.R4, 63), asm.LoadImm(asm.R3, math.MinInt64, asm.DWord),
+			asm.Or.Reg(asm.R4, asm.R3), asm.Xor.Reg(asm.R2, asm.R4))
+	}
+}
+
+// Unsortable undoes for a number of the given class what accumulators keep of a
+// maximum, or with min of a minimum.
+func Unsortable(c Class, kept uint64, min bool) uint64 {
+	if min {
+		kept = ^kept
+	}
+	switch c {
+	case signed:
+		return kept ^ 1<<63
+	case float32bits, float64bits:
+		if kept>>63 == 1 {
+			kept ^= 1 << 63
+		} else {
+			kept = ^kept
+		}
+		if c == float32bits {
+			kept >>= 32
+		}
+	}
+	return kept
+}
+
+// exchanges is how often raise tries. A try fails only where this hit was
+// preempted, within three instructions, by another one that raised the same
+// number.
+const exchanges = 4
+
+// raise sets a word of the accumulator to R2 if that is greater.
+func (b *builder) raise(at int16) {
+	done := b.label()
+	b.emit(asm.LoadMem(asm.R0, asm.R7, at, asm.DWord))
+	if b.plan.Kernel.CompareExchange {
+		for range exchanges {
+			b.jumpIf(asm.JGE, asm.R0, asm.R2, done)
+			b.emit(asm.Mov.Reg(asm.R3, asm.R0))
+			b.compareExchange(asm.R7, at, asm.R2)
+			b.jumpIf(asm.JEq, asm.R0, asm.R3, done)
+		}
+	}
+	b.jumpIf(asm.JGE, asm.R0, asm.R2, done)
+	b.emit(asm.StoreMem(asm.R7, at, asm.R2, asm.DWord))
+	b.place(done)
+}

@@ -1,0 +1,330 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package bpfgen
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/cilium/ebpf/asm"
+	"github.com/go-quicktest/qt"
+
+	"github.com/gousdt/gousdt/argspec"
+	"github.com/gousdt/gousdt/trace/internal/expr"
+)
+
+const (
+	testCounters = 70 + iota // descriptors
+	testRows
+	testStarts
+)
+
+// expected is what an accumulator should come to.
+type expected struct {
+	count, sum uint64
+	low, high  expr.Value
+}
+
+func (e *expected) add(bits uint64, v expr.Value) {
+	if e.count++; e.count == 1 || v.Compare(e.low) < 0 {
+		e.low = v
+	}
+	if e.count == 1 || v.Compare(e.high) > 0 {
+		e.high = v
+	}
+	e.sum += bits
+}
+
+func valueIn(c Class, bits uint64) expr.Value {
+	switch c {
+	case signed:
+		return expr.Int(int64(bits))
+	case float32bits:
+		return expr.Fraction(float64(math.Float32frombits(uint32(bits))))
+	case float64bits:
+		return expr.Fraction(math.Float64frombits(bits))
+	default:
+		return expr.Uint(bits)
+	}
+}
+
+// Hits with random arguments, aggregated by one of them and by the command,
+// come to what they should.
+func TestAccumulatorsHoldWhatHasBeenAdded(t *testing.T) {
+	for _, k := range testKernels {
+		t.Run(k.name, func(t *testing.T) {
+			random := rand.New(rand.NewPCG(5, 6))
+			for range 100 {
+				w := k.newWorld(random, 2)
+				value, key := expr.Term{Source: expr.Argument}, expr.Term{Source: expr.Argument, Index: 1}
+				a := &Aggregation{
+					Map: testRows, Applies: func(*Site) bool { return true }, Value: &value,
+					Keys: []expr.Term{key, {Source: expr.Command}},
+					Sum:  !w.args[0].Float, Min: random.IntN(2) == 0, Max: random.IntN(2) == 0,
+				}
+				if random.IntN(2) == 0 {
+					a.Keys = nil
+				}
+				plan := &Plan{Kernel: k.forPlan(), Counters: testCounters, Aggregations: []*Aggregation{a}}
+				block, err := plan.Block(&Site{Args: w.args})
+				qt.Assert(t, qt.IsNil(err))
+				qt.Assert(t, qt.IsFalse(block.UsesID))
+				program := append(asm.Instructions{asm.Mov.Reg(asm.R6, asm.R1)}, block.Instructions...)
+
+				parts, keySize := a.KeyLayout()
+				rows := w.addMap(testRows, false, keySize, a.ValueSize(), 100)
+				if a.Keys == nil {
+					rows = w.addMap(testRows, true, 4, a.ValueSize(), a.Entries())
+				}
+				counters := w.addMap(testCounters, true, 4, 8, int(CounterCount))
+				want := make(map[string]*expected)
+				unreadable := uint64(0)
+				valueClass, keyClass := classOf(&w.args[0]), classOf(&w.args[1])
+				for range 20 {
+					// Another hit: values change, what is pointed to stays.
+					for i := range w.memory[userMemory] {
+						w.memory[userMemory][i] = byte(random.Uint32() & 0x81)
+					}
+					w.command = []string{"a", "bb"}[random.IntN(2)]
+					qt.Assert(t, qt.IsNil(w.run(program)))
+					bits, ok := w.expect(plan.Kernel, 0)
+					by, ok2 := w.expect(plan.Kernel, 1)
+					if !ok || a.Keys != nil && !ok2 {
+						unreadable++
+						continue
+					}
+					v := valueIn(valueClass, bits)
+					if v.IsFloat && math.IsNaN(v.Float) {
+						v.Float = math.Inf(1) // above everything
+					}
+					row := ""
+					if a.Keys != nil {
+						row = fmt.Sprint(by, w.command)
+					}
+					if want[row] == nil {
+						want[row] = &expected{}
+					}
+					want[row].add(bits, v)
+				}
+
+				qt.Assert(t, qt.Equals(w.counter(counters, CounterUnreadable), unreadable))
+				found := 0
+				for raw, value := range rows.values {
+					count := w.load(value[:8])
+					if count == 0 {
+						continue
+					}
+					found++
+					row := ""
+					class := Class(w.load([]byte(raw)[:4]))
+					if a.Keys != nil {
+						part := []byte(raw)[parts[1].Offset:][:parts[1].Size]
+						row = fmt.Sprint(w.load([]byte(raw)[:8]), string(part[:textEnd(part)]))
+						classes := uint32(w.load([]byte(raw)[keySize-4:]))
+						class = ValueClass(classes)
+						qt.Assert(t, qt.Equals(KeyClass(classes, 0), keyClass))
+						qt.Assert(t, qt.Equals(KeyClass(classes, 1), unsigned))
+					}
+					qt.Assert(t, qt.Equals(class, valueClass))
+					w.checkRow(t, a, class, want[row], value)
+				}
+				qt.Assert(t, qt.Equals(found, len(want)))
+			}
+		})
+	}
+}
+
+func (w *world) checkRow(t *testing.T, a *Aggregation, c Class, want *expected, value []byte) {
+	t.Helper()
+	qt.Assert(t, qt.IsNotNil(want))
+	words := func() uint64 {
+		word := w.load(value[:8])
+		value = value[8:]
+		return word
+	}
+	qt.Assert(t, qt.Equals(words(), want.count))
+	if a.Sum {
+		qt.Assert(t, qt.Equals(words(), want.sum))
+	}
+	for _, extreme := range []struct {
+		wanted, min bool
+		value       expr.Value
+	}{{a.Min, true, want.low}, {a.Max, false, want.high}} {
+		if extreme.wanted {
+			got := valueIn(c, Unsortable(c, words(), extreme.min))
+			if got.IsFloat && math.IsNaN(got.Float) {
+				got.Float = math.Inf(1)
+			}
+			qt.Assert(t, qt.Equals(got.Compare(extreme.value), 0), qt.Commentf("got %v want %v", got, extreme.value))
+		}
+	}
+}
+
+func (m *bpfMachine) counter(counters *bpfMap, c Counter) uint64 {
+	key := make([]byte, 4)
+	m.order.PutUint32(key, uint32(c))
+	return m.load(counters.values[string(key)])
+}
+
+func textEnd(b []byte) int {
+	for i, c := range b {
+		if c == 0 {
+			return i
+		}
+	}
+	return len(b)
+}
+
+// Every value lands in the bucket whose bounds it is between.
+func TestValuesLandBetweenTheBoundsOfTheirBucket(t *testing.T) {
+	k := testKernels[0]
+	random := rand.New(rand.NewPCG(7, 8))
+	for _, h := range []Histogram{
+		{}, {Low: 0, High: 100, Step: 10}, {Low: -50, High: 50, Step: 1}, {Low: 7, High: 10, Step: 3},
+		{Low: -20, High: -10, Step: 5}, {Low: math.MinInt64, High: math.MaxInt64, Step: math.MaxUint64 / 5},
+		{Low: math.MinInt64 + 1, High: math.MaxInt64, Step: 1<<63 - 1}, {Low: 1 << 40, High: 1<<40 + 1<<45, Step: 1 << 35},
+	} {
+		for _, size := range []string{"-8", "8"} {
+			args := argspec.Parse(argspec.Target{Machine: k.program}, size+"@%rax")
+			a := &Aggregation{
+				Map: testRows, Applies: func(*Site) bool { return true }, Value: &expr.Term{Source: expr.Argument},
+				Sum: true, Histogram: &h,
+			}
+			plan := &Plan{Kernel: k.forPlan(), Counters: testCounters, Aggregations: []*Aggregation{a}}
+			block, err := plan.Block(&Site{Args: args})
+			qt.Assert(t, qt.IsNil(err))
+			program := append(asm.Instructions{asm.Mov.Reg(asm.R6, asm.R1)}, block.Instructions...)
+			for i := range 1000 {
+				value := random.Uint64() >> random.IntN(64)
+				if i%3 == 0 {
+					value = -value
+				}
+				if i%5 == 0 {
+					value = uint64(h.Low) + uint64(random.IntN(200)-100)
+				}
+				if i < 130 {
+					value = 1<<(i/2) - uint64(i%2)
+				}
+				m := newBPFMachine(k.order)
+				k.setRegister(m, "%rax", value)
+				rows := m.addMap(testRows, true, 4, a.ValueSize(), a.Entries())
+				qt.Assert(t, qt.IsNil(m.run(program)))
+				v := valueIn(classOf(&args[0]), value)
+				hits := 0
+				for key, accumulator := range rows.values {
+					if m.load(accumulator[:8]) == 0 {
+						continue
+					}
+					hits++
+					low, high, lowNegative, highNegative := h.Bounds(int(m.load([]byte(key))))
+					least, greatest := expr.Value{Bits: low, Negative: lowNegative}, expr.Value{Bits: high, Negative: highNegative}
+					qt.Assert(t, qt.IsTrue(least.Compare(v) <= 0 && v.Compare(greatest) <= 0),
+						qt.Commentf("%+v of %+v is not between %+v and %+v", v, h, least, greatest))
+				}
+				qt.Assert(t, qt.Equals(hits, 1), qt.Commentf("%+v of %+v", v, h))
+			}
+		}
+	}
+}
+
+func TestBucketsFollowEachOther(t *testing.T) {
+	for _, h := range []Histogram{{}, {Low: 0, High: 100, Step: 10}, {Low: -50, High: 50, Step: 5}, {Low: -20, High: -10, Step: 5}} {
+		for bucket := 1; bucket < h.Buckets(); bucket++ {
+			_, before, _, beforeNegative := h.Bounds(bucket - 1)
+			low, high, lowNegative, highNegative := h.Bounds(bucket)
+			qt.Check(t, qt.Equals(low, before+1), qt.Commentf("bucket %d of %+v", bucket, h))
+			qt.Check(t, qt.IsTrue(expr.Value{Bits: before, Negative: beforeNegative}.Compare(expr.Value{Bits: low, Negative: lowNegative}) < 0))
+			qt.Check(t, qt.IsTrue(expr.Value{Bits: low, Negative: lowNegative}.Compare(expr.Value{Bits: high, Negative: highNegative}) <= 0))
+		}
+	}
+}
+
+func TestRowsThatFindNoRoomAreCounted(t *testing.T) {
+	k := testKernels[3]
+	random := rand.New(rand.NewPCG(9, 10))
+	w := k.newWorld(random, 0)
+	a := &Aggregation{Map: testRows, Applies: func(*Site) bool { return true }, Keys: []expr.Term{{Source: expr.TID}}}
+	plan := &Plan{Kernel: k.forPlan(), Counters: testCounters, Aggregations: []*Aggregation{a}}
+	block, err := plan.Block(&Site{})
+	qt.Assert(t, qt.IsNil(err))
+	_, size := a.KeyLayout()
+	rows := w.addMap(testRows, false, size, a.ValueSize(), 3)
+	counters := w.addMap(testCounters, true, 4, 8, int(CounterCount))
+	for i := range 10 {
+		w.tid = uint32(i)
+		qt.Assert(t, qt.IsNil(w.run(append(asm.Instructions{asm.Mov.Reg(asm.R6, asm.R1)}, block.Instructions...))))
+	}
+	qt.Assert(t, qt.HasLen(rows.values, 3))
+	qt.Assert(t, qt.Equals(w.counter(counters, CounterKeys), 7))
+}
+
+func TestProcessesOfOtherNamespacesHaveNoNumber(t *testing.T) {
+	for _, k := range testKernels {
+		kernel := k.forPlan()
+		w := k.newWorld(rand.New(rand.NewPCG(15, 16)), 0)
+		a := &Aggregation{
+			Map: testRows, Applies: func(*Site) bool { return true }, Keys: []expr.Term{{Source: expr.PID}, {Source: expr.TID}},
+		}
+		plan := &Plan{Kernel: kernel, Counters: testCounters, Aggregations: []*Aggregation{a}}
+		block, err := plan.Block(&Site{})
+		qt.Assert(t, qt.IsNil(err))
+		parts, size := a.KeyLayout()
+		rows := w.addMap(testRows, false, size, a.ValueSize(), 3)
+		w.addMap(testCounters, true, 4, 8, int(CounterCount))
+		hit := func(foreign bool) {
+			w.pid, w.tid, w.foreign = 7, 8, foreign
+			qt.Assert(t, qt.IsNil(w.run(append(asm.Instructions{asm.Mov.Reg(asm.R6, asm.R1)}, block.Instructions...))))
+		}
+		hit(false)
+		hit(true)
+		var got [][2]uint64
+		for key := range rows.values {
+			number := func(part int) uint64 { return w.load([]byte(key[parts[part].Offset:][:8])) }
+			got = append(got, [2]uint64{number(0), number(1)})
+		}
+		want := [][2]uint64{{7, 8}}
+		if kernel.PIDs != nil {
+			want = append(want, [2]uint64{0, 0})
+		}
+		qt.Check(t, qt.ContentEquals(got, want), qt.Commentf("%s", k.name))
+	}
+}
+
+func TestStartsAndEndsAreMatched(t *testing.T) {
+	k := testKernels[3]
+	w := k.newWorld(rand.New(rand.NewPCG(11, 12)), 0)
+	l := &Latency{
+		Starts: testStarts, IsStart: func(s *Site) bool { return s.Name == "start" }, IsDone: func(s *Site) bool { return s.Name == "done" },
+		Start: expr.Term{Source: expr.TID}, Done: expr.Term{Source: expr.TID},
+	}
+	a := &Aggregation{Map: testRows, Latency: l, Sum: true, Max: true}
+	plan := &Plan{Kernel: k.forPlan(), Counters: testCounters, Aggregations: []*Aggregation{a}, Latencies: []*Latency{l}}
+	w.addMap(testStarts, false, 16, 8, 2)
+	rows := w.addMap(testRows, true, 4, a.ValueSize(), a.Entries())
+	counters := w.addMap(testCounters, true, 4, 8, int(CounterCount))
+	hit := func(name string, pid, tid uint32, now uint64) {
+		block, err := plan.Block(&Site{Name: name})
+		qt.Assert(t, qt.IsNil(err))
+		w.pid, w.tid, w.now, w.foreign = pid, tid, now, true // in a namespace of its own
+		qt.Assert(t, qt.IsNil(w.run(append(asm.Instructions{asm.Mov.Reg(asm.R6, asm.R1)}, block.Instructions...))))
+	}
+	hit("done", 1, 1, 5)
+	hit("start", 1, 1, 10)
+	hit("start", 1, 2, 20)
+	hit("start", 1, 3, 21) // no room
+	hit("done", 1, 2, 23)
+	hit("done", 2, 1, 24) // another process
+	hit("done", 1, 1, 110)
+	hit("done", 1, 1, 111)
+	value := rows.values["\x00\x00\x00\x00"]
+	qt.Assert(t, qt.Equals(w.load(value[:8]), 2))
+	qt.Assert(t, qt.Equals(w.load(value[8:16]), 103))
+	qt.Assert(t, qt.Equals(Unsortable(unsigned, w.load(value[16:24]), false), 100))
+	qt.Assert(t, qt.Equals(w.counter(counters, CounterUnmatched), 3))
+	qt.Assert(t, qt.Equals(w.counter(counters, CounterStarts), 1))
+	block, err := plan.Block(&Site{Name: "other"})
+	qt.Assert(t, qt.IsNil(err))
+	qt.Assert(t, qt.IsNil(block))
+}

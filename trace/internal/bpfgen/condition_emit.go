@@ -1,0 +1,276 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package bpfgen
+
+import (
+	"maps"
+	"math"
+
+	"github.com/cilium/ebpf/asm"
+
+	"github.com/gousdt/gousdt/trace/internal/expr"
+)
+
+// condition emits what goes to ifFalse unless a condition holds, and returns
+// what is loaded there.
+func (f *fetcher) condition(c *condition, ifFalse label) (otherwise map[int]bool) {
+	switch c.kind {
+	case never:
+		f.jump(ifFalse)
+	case all:
+		return f.allOf(c.parts, ifFalse)
+	case any:
+		return f.anyOf(c.parts, ifFalse)
+	case compareNumbers, compareText, canBeRead:
+		otherwise = f.load(ifFalse, c.arguments(nil)...)
+		switch c.kind {
+		case compareNumbers:
+			f.compareNumbers(c, ifFalse)
+		case compareText:
+			f.compareText(c, ifFalse)
+		}
+		return otherwise
+	}
+	return maps.Clone(f.loaded)
+}
+
+func (f *fetcher) allOf(parts []condition, ifFalse label) (otherwise map[int]bool) {
+	for i := range parts {
+		failed := f.condition(&parts[i], ifFalse)
+		if i == 0 {
+			otherwise = failed
+		}
+		otherwise = common(otherwise, failed)
+	}
+	return otherwise
+}
+
+func (f *fetcher) anyOf(parts []condition, ifFalse label) (otherwise map[int]bool) {
+	holds := f.label()
+	var after map[int]bool // loaded whichever part it was that held
+	last := len(parts) - 1
+	for i := range parts {
+		next := ifFalse
+		if i < last {
+			next = f.label()
+		}
+		otherwise = f.condition(&parts[i], next)
+		if i == 0 {
+			after = f.loaded
+		}
+		after = common(after, f.loaded)
+		if i < last {
+			f.jump(holds)
+			f.place(next)
+			f.loaded = otherwise
+		}
+	}
+	f.place(holds)
+	f.loaded = after
+	return otherwise
+}
+
+// arguments adds the indices of the arguments that a condition looks at.
+func (c *condition) arguments(to []int) []int {
+	for i := range c.parts {
+		to = c.parts[i].arguments(to)
+	}
+	for _, o := range []*operand{&c.left, &c.right} {
+		if (o.term.Source == expr.Argument || o.term.Source == expr.String) && !o.known {
+			to = append(to, o.term.Index)
+		}
+	}
+	return to
+}
+
+// compareNumbers compares what has been loaded.
+func (f *fetcher) compareNumbers(c *condition, ifFalse label) {
+	switch {
+	case !c.right.known:
+		f.compareOperands(c, ifFalse)
+	case c.left.class >= float32bits:
+		f.compareFloat(c, ifFalse)
+	default:
+		f.operand(asm.R1, &c.left)
+		f.jumpIfImm(jumpUnless(c.op, c.left.class), asm.R1, c.right.value.Bits, asm.R2, ifFalse)
+	}
+}
+
+// compareOperands compares two values of the hit, as the numbers they are:
+// where only one has a sign and is below zero the bits alone would compare
+// wrongly.
+func (f *fetcher) compareOperands(c *condition, ifFalse label) {
+	f.operand(asm.R9, &c.left)
+	f.operand(asm.R1, &c.right)
+	holds := f.label()
+	compared := c.left.class
+	if c.left.class != c.right.class {
+		compared = unsigned
+		below, order := asm.R9, -1
+		if c.right.class == signed {
+			below, order = asm.R1, 1
+		}
+		if c.op.Holds(order) {
+			f.jumpIfImm(asm.JSLT, below, 0, asm.R2, holds)
+		} else {
+			f.jumpIfImm(asm.JSLT, below, 0, asm.R2, ifFalse)
+		}
+	}
+	f.jumpIf(jumpUnless(c.op, compared), asm.R9, asm.R1, ifFalse)
+	f.place(holds)
+}
+
+// operand emits the value of an operand. An argument in memory must be on the
+// stack.
+func (f *fetcher) operand(dst asm.Register, o *operand) {
+	switch o.term.Source {
+	case expr.Argument:
+		f.value(dst, o.term.Index)
+	case expr.PID:
+		f.numbers()
+		f.emit(asm.RSh.Imm(asm.R0, 32), asm.Mov.Reg(dst, asm.R0))
+	case expr.TID:
+		f.numbers()
+		f.emit(asm.Mov.Reg32(dst, asm.R0))
+	case expr.UID:
+		f.call(asm.FnGetCurrentUidGid)
+		f.emit(asm.Mov.Reg32(dst, asm.R0))
+	case expr.GID:
+		f.call(asm.FnGetCurrentUidGid)
+		f.emit(asm.RSh.Imm(asm.R0, 32), asm.Mov.Reg(dst, asm.R0))
+	case expr.CPU:
+		f.processorID()
+		f.emit(asm.Mov.Reg32(dst, asm.R0))
+	}
+	if o.term.HasMask {
+		f.and(dst, o.term.Mask, asm.R3)
+	}
+}
+
+// compareFloat compares floats as integers: the bits of positive ones are
+// ordered as the numbers are, those of negative ones the other way round.
+func (f *fetcher) compareFloat(c *condition, ifFalse label) {
+	holds, number := f.label(), f.label()
+	f.operand(asm.R1, &c.left)
+	infinity := uint64(0x7ff) << 52
+	if c.left.class == float32bits {
+		f.emit(asm.LSh.Imm(asm.R1, 32))
+		infinity = 0xff << 55
+	}
+	unordered := ifFalse
+	if c.unordered {
+		unordered = holds
+	}
+	f.emit(asm.Mov.Reg(asm.R2, asm.R1), asm.LSh.Imm(asm.R2, 1))
+	f.jumpIfImm(asm.JGT, asm.R2, infinity<<1, asm.R3, unordered)
+	f.jumpIfImm(asm.JNE, asm.R2, 0, asm.R3, number)
+	f.emit(asm.Mov.Imm(asm.R1, 0)) // so that the two zeros are equal
+	f.place(number)
+	f.emit(asm.Mov.Reg(asm.R2, asm.R1), asm.ArSh.Imm(asm.R2, 63), asm.RSh.Imm(asm.R2, 1), asm.Xor.Reg(asm.R1, asm.R2))
+	f.jumpIfImm(jumpUnless(c.op, signed), asm.R1, sortable(c.left.class, c.right.value.Float), asm.R3, ifFalse)
+	f.place(holds)
+}
+
+// sortable returns what compareFloat makes of a number.
+func sortable(c class, value float64) uint64 {
+	bits := math.Float64bits(value)
+	if c == float32bits {
+		bits = uint64(math.Float32bits(float32(value))) << 32
+	}
+	if value == 0 {
+		bits = 0
+	}
+	return bits ^ uint64(int64(bits)>>63)>>1
+}
+
+// compareText compares what an argument that has been loaded points to, or the
+// name of the command, with a text.
+func (f *fetcher) compareText(c *condition, ifFalse label) {
+	literal := []byte(c.right.term.Text)
+	differs, holds := ifFalse, f.label()
+	if c.op == expr.NotEqual {
+		differs = holds
+	}
+
+	if c.left.term.Source == expr.Command {
+		f.scratch(func() {
+			at := f.alloc(commandSize)
+			f.command(asm.R10, at)
+			f.compareBytes(at, append(literal, 0), differs)
+		})
+	} else {
+		f.scratch(func() { f.compareString(c, literal, differs, ifFalse) })
+	}
+	if c.op == expr.NotEqual {
+		f.jump(ifFalse)
+	}
+	f.place(holds)
+}
+
+func (f *fetcher) compareString(c *condition, literal []byte, differs, unreadable label) {
+	// One byte more than the text and its terminator tells a longer string; a
+	// string that is cut to the text's own length need not end there.
+	length, size := len(literal)+1, len(literal)+2
+	if limit := c.left.term.Max; limit > 0 && limit == len(literal) {
+		size = length
+	} else {
+		literal = append(literal, 0)
+	}
+	at := f.alloc(size)
+	// An address of 32 bits has no sign, whatever the argument's description
+	// says.
+	f.readText(asm.R10, at, size, func(dst asm.Register) { f.raw(dst, c.left.term.Index) })
+	f.jumpIfImm(asm.JSLT, asm.R0, 0, asm.R1, unreadable)
+	unlike := asm.JNE
+	if length == 1 {
+		unlike = asm.JGT // see Capture: an empty text may have no length at all
+	}
+	f.jumpIfImm(unlike, asm.R0, uint64(length), asm.R1, differs)
+	f.compareBytes(at, literal, differs)
+}
+
+// compareBytes compares the stack with bytes, eight at a time. The stack there
+// must be aligned to 8.
+func (f *fetcher) compareBytes(at int, want []byte, differs label) {
+	for len(want) > 0 {
+		size := 8
+		for size > len(want) {
+			size /= 2
+		}
+		var value uint64
+		switch size {
+		case 8:
+			value = f.kernel.Order.Uint64(want)
+		case 4:
+			value = uint64(f.kernel.Order.Uint32(want))
+		case 2:
+			value = uint64(f.kernel.Order.Uint16(want))
+		default:
+			value = uint64(want[0])
+		}
+		f.emit(asm.LoadMem(asm.R1, asm.R10, int16(at), sizeOf(size)))
+		f.jumpIfImm(asm.JNE, asm.R1, value, asm.R2, differs)
+		at += size
+		want = want[size:]
+	}
+}
+
+// command emits the name of the thread to a place relative to a register.
+func (f *fetcher) command(base asm.Register, offset int) {
+	f.addressOf(asm.R1, base, offset)
+	f.emit(asm.Mov.Imm(asm.R2, commandSize))
+	f.call(asm.FnGetCurrentComm)
+}
+
+// jumpUnless returns the jump that is taken where a comparison does not hold.
+func jumpUnless(op expr.Op, c class) asm.JumpOp {
+	jumps := map[expr.Op]asm.JumpOp{
+		expr.Equal: asm.JNE, expr.NotEqual: asm.JEq,
+		expr.Less: asm.JGE, expr.LessEqual: asm.JGT, expr.Greater: asm.JLE, expr.GreaterEqual: asm.JLT,
+	}
+	if c == signed {
+		jumps[expr.Less], jumps[expr.LessEqual] = asm.JSGE, asm.JSGT
+		jumps[expr.Greater], jumps[expr.GreaterEqual] = asm.JSLE, asm.JSLT
+	}
+	return jumps[op]
+}

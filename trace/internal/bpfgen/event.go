@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package bpfgen
+
+import (
+	"errors"
+	"math"
+	"slices"
+
+	"github.com/cilium/ebpf/asm"
+)
+
+// Events says what to send for each hit.
+type Events struct {
+	Ring     int // descriptor of the ring buffer
+	RingSize int // in bytes
+	Fields   Fields
+	Frames   int // of the user stack, 0 for none
+	Copy     int // bytes of the user stack, a multiple of CopyUnit, with the registers; 0 for none
+
+	// Captures returns what to bring from behind the arguments of a site, at
+	// most one for each.
+	Captures func(*Site) []Capture
+
+	// Batch: the reader looks by itself from time to time and is woken only
+	// when the ring buffer fills.
+	Batch bool
+
+	// Stop is the descriptor of an array map of one u64, or None. Once a record
+	// is lost, nothing is sent any more.
+	Stop int
+}
+
+// The flags of bpf_ringbuf_submit and bpf_ringbuf_query.
+const (
+	ringNoWakeup    = 1
+	ringForceWakeup = 2
+	ringAvailable   = 0 // BPF_RB_AVAIL_DATA
+
+	// ringHeader is what a record takes beside its own size
+	// (BPF_RINGBUF_HDR_SZ).
+	ringHeader = 8
+)
+
+var errRecord = errors.New("an event would be larger than half of the ring buffer: capture less, or make the ring buffer larger")
+
+// event emits what sends an event, and returns how its record looks.
+func (b *builder) event(e *Events) *Record {
+	lost, done := b.label(), b.label()
+	f := b.fetcher
+
+	var unread []int
+	for i := range f.args {
+		if f.readable(i) && f.inMemory(i) && !f.loaded[i] {
+			unread = append(unread, i)
+		}
+	}
+	groups := f.groups(unread)
+	var captures []Capture
+	if e.Captures != nil {
+		captures = slices.DeleteFunc(e.Captures(b.site), func(c Capture) bool {
+			return !f.readable(c.Arg) || c.Length != None && !f.readable(c.Length)
+		})
+	}
+	record, err := f.layout(e, captures, groups)
+	if err != nil {
+		b.fail(err)
+		return nil
+	}
+	if record.Size > e.RingSize/2 || record.Size > math.MaxInt16 && !b.reachable(record) {
+		b.fail(errRecord)
+	}
+
+	if e.Stop != None {
+		b.emit(asm.LoadMapValue(asm.R1, e.Stop, 0), asm.LoadMem(asm.R1, asm.R1, 0, asm.DWord))
+		b.jumpIfImm(asm.JNE, asm.R1, 0, asm.R2, lost)
+	}
+	b.emit(asm.LoadMapPtr(asm.R1, e.Ring), asm.Mov.Imm(asm.R2, int32(record.Size)), asm.Mov.Imm(asm.R3, 0))
+	b.call(asm.FnRingbufReserve)
+	full := b.label()
+	b.jumpIfImm(asm.JEq, asm.R0, 0, asm.R1, full)
+	b.emit(asm.Mov.Reg(asm.R7, asm.R0))
+
+	b.header(record)
+	b.arguments(record, groups)
+	for i := range record.Captures {
+		b.capture(record, &record.Captures[i])
+	}
+	if record.Stack != None {
+		b.stackTo(record)
+	}
+	if record.CopySize > 0 {
+		b.stackCopy(record)
+	}
+	b.submit(e, record.Size)
+	b.place(done)
+
+	b.later(func() {
+		b.place(full)
+		if e.Stop != None {
+			b.emit(asm.LoadMapValue(asm.R1, e.Stop, 0))
+			b.setField(asm.R1, 0, 1, asm.R2)
+		}
+		b.place(lost)
+		b.count(CounterEvents)
+		b.jump(done)
+	})
+	return record
+}
+
+// reachable tells whether all that is stored by an instruction lies within the
+// reach of its offset.
+func (b *builder) reachable(r *Record) bool {
+	for _, p := range r.Args {
+		if p.Value > math.MaxInt16 && p.Failed == None {
+			return false
+		}
+	}
+	return r.Stack <= math.MaxInt16 && (len(r.Captures) == 0 || r.Captures[len(r.Captures)-1].Status <= math.MaxInt16)
+}
+
+func (b *builder) header(r *Record) {
+	b.siteID(asm.R1)
+	b.emit(asm.StoreMem(asm.R7, 0, asm.R1, asm.Word))
+	if r.CPU != None {
+		b.processorID()
+		b.emit(asm.StoreMem(asm.R7, int16(r.CPU), asm.R0, asm.Word))
+	}
+	if r.Time != None {
+		b.call(asm.FnKtimeGetNs)
+		b.emit(asm.StoreMem(asm.R7, int16(r.Time), asm.R0, asm.DWord))
+	}
+	if r.Process != None {
+		b.numbers()
+		b.emit(asm.StoreMem(asm.R7, int16(r.Process), asm.R0, asm.DWord))
+	}
+	if r.Command != None {
+		b.command(asm.R7, r.Command)
+	}
+}
+
+func (b *builder) arguments(r *Record, groups []group) {
+	first, last := r.Size, 0
+	for i, p := range r.Args {
+		if p.Failed != None {
+			first, last = min(first, p.Failed&^7), max(last, p.Failed)
+			continue
+		}
+		if p.Value != None {
+			b.raw(asm.R1, i)
+			b.emit(asm.StoreMem(asm.R7, int16(p.Value), asm.R1, sizeOf(b.args[i].Size)))
+		}
+	}
+	for at := first; at <= last; at += 8 {
+		b.setField(asm.R7, at, 0, asm.R1)
+	}
+	for _, g := range groups {
+		b.read(&g, asm.R7, r.Args[g.args[0]].Value, func(index int) {
+			b.emit(asm.StoreImm(asm.R7, int16(r.Args[index].Failed), 1, asm.Byte))
+		})
+	}
+}
+
+// fromRecord emits the value of an argument, extended by zeros, that is on the
+// stack or has been read to the record. One that could not be read is 0.
+func (b *builder) fromRecord(dst asm.Register, r *Record, index int) {
+	p := r.Args[index]
+	if p.Failed == None {
+		b.raw(dst, index)
+		return
+	}
+	base, offset := asm.R7, p.Value
+	if offset > math.MaxInt16 {
+		b.addressOf(dst, base, offset)
+		base, offset = dst, 0
+	}
+	b.emit(asm.LoadMem(dst, base, int16(offset), sizeOf(b.args[index].Size)))
+}
+
+func (b *builder) submit(e *Events, size int) {
+	b.emit(asm.Mov.Imm(asm.R2, 0))
+	if e.Batch {
+		b.wakeSeldom(e, size)
+	}
+	b.emit(asm.Mov.Reg(asm.R1, asm.R7))
+	b.call(asm.FnRingbufSubmit)
+}
+
+// wakeSeldom sets R2 so that the reader is woken only where this record fills
+// another quarter of the ring buffer. Should records of several processors jump
+// over that point at the same moment, the reader comes by itself a little
+// later.
+func (b *builder) wakeSeldom(e *Events, size int) {
+	quiet := b.label()
+	b.emit(asm.LoadMapPtr(asm.R1, e.Ring), asm.Mov.Imm(asm.R2, ringAvailable))
+	b.call(asm.FnRingbufQuery)
+	b.emit(asm.And.Imm(asm.R0, int32(e.RingSize/4-1)), asm.Mov.Imm(asm.R2, ringNoWakeup))
+	b.jumpIfImm(asm.JGE, asm.R0, uint64(size+ringHeader), asm.R1, quiet)
+	b.emit(asm.Mov.Imm(asm.R2, ringForceWakeup))
+	b.place(quiet)
+}

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package bpfgen
+
+import (
+	"maps"
+	"slices"
+)
+
+// placedGroup is a group that has a place on the stack.
+type placedGroup struct {
+	group
+	at int // of its first byte
+}
+
+// together emits code that looks at arguments and changes nothing, in which
+// neighbours are read by one call where the first of them is needed. One that
+// cannot be read matters only to who needs it, so if such a call fails the code
+// begins again, as emitted once more with a call for each argument that it
+// comes to.
+func (f *fetcher) together(indices []int, emit func()) {
+	if !f.merge(indices) {
+		emit()
+		return
+	}
+	before := maps.Clone(f.loaded)
+	done := f.label()
+	f.merging, f.restart = true, f.label()
+	emit()
+	f.jump(done)
+	merged := f.loaded
+
+	f.place(f.restart)
+	f.merging, f.loaded = false, before
+	emit()
+	f.place(done)
+	f.loaded = common(f.loaded, merged)
+}
+
+// merge finds groups among arguments, gives them a place, and tells whether
+// there are any.
+func (f *fetcher) merge(indices []int) bool {
+	var wanted []int
+	found := false
+	for _, i := range indices {
+		switch {
+		case f.alone || !f.inMemory(i) || f.loaded[i] || slices.Contains(wanted, i):
+		case f.merged[i] != nil:
+			found = found || f.usable(f.merged[i])
+		default:
+			wanted = append(wanted, i)
+		}
+	}
+	for _, g := range f.groups(wanted) {
+		if len(g.args) == 1 {
+			continue
+		}
+		found = true
+		lead := g.lead()
+		placed := &placedGroup{group: g, at: f.alloc(lead+g.span()) + lead}
+		for _, i := range g.args {
+			f.merged[i] = placed
+			f.stack[i] = placed.at + g.distance(f.args, i)
+		}
+	}
+	return found
+}
+
+// usable tells whether a group is to be read: not what has been read already
+// and may have changed since.
+func (f *fetcher) usable(g *placedGroup) bool {
+	return g != nil && !slices.ContainsFunc(g.args, func(i int) bool { return f.loaded[i] })
+}
+
+// common returns what is loaded on both of two ways.
+func common(a, b map[int]bool) map[int]bool {
+	both := maps.Clone(a)
+	maps.DeleteFunc(both, func(index int, _ bool) bool { return !b[index] })
+	return both
+}

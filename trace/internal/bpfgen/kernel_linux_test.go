@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package bpfgen
+
+import (
+	"encoding/binary"
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/go-quicktest/qt"
+	"golang.org/x/sys/unix"
+
+	"github.com/gousdt/gousdt/internal/testprog"
+	"github.com/gousdt/gousdt/trace/internal/expr"
+	"github.com/gousdt/gousdt/usdt"
+)
+
+// The kernel accepts every program, whatever is asked for at once.
+func TestKernelAcceptsWhatIsGenerated(t *testing.T) {
+	testprog.RequireBPF(t)
+	var name unix.Utsname
+	qt.Assert(t, qt.IsNil(unix.Uname(&name)))
+	machines := map[string]string{"x86_64": "x86-64", "aarch64": "arm64", "s390x": "s390x", "riscv64": "riscv64"}
+	var k *testKernel
+	for i := range testKernels {
+		if testKernels[i].name == machines[unix.ByteSliceToString(name.Machine[:])] {
+			k = &testKernels[i]
+		}
+	}
+	if k == nil {
+		t.Skip("no arguments are known for this machine")
+	}
+
+	kernel := k.forPlan()
+	kernel.Order = binary.NativeEndian
+	kernel.CompareExchange = load(CompareExchangeProbe(), 0) == nil
+	sleepable := load(EmptyProgram(), unix.BPF_F_SLEEPABLE) == nil
+	features, err := usdt.KernelFeatures()
+	qt.Assert(t, qt.IsNil(err))
+	random := rand.New(rand.NewPCG(13, 14))
+	newMap := func(spec *ebpf.MapSpec) int {
+		m, err := ebpf.NewMap(spec)
+		qt.Assert(t, qt.IsNil(err))
+		t.Cleanup(func() { m.Close() })
+		return m.FD()
+	}
+	counters := newMap(&ebpf.MapSpec{Type: ebpf.PerCPUArray, KeySize: 4, ValueSize: 8, MaxEntries: uint32(CounterCount)})
+	ring := newMap(&ebpf.MapSpec{Type: ebpf.RingBuf, MaxEntries: 1 << 20})
+	stop := newMap(&ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: 8, MaxEntries: 1})
+	starts := newMap(&ebpf.MapSpec{Type: ebpf.LRUHash, KeySize: 16, ValueSize: 8, MaxEntries: 16})
+	processors := newMap(&ebpf.MapSpec{Type: ebpf.PerCPUArray, KeySize: 4, ValueSize: 8, MaxEntries: 1})
+	refused := load(ProcessorIDProbe(), 0) != nil
+	stacks := newMap(&ebpf.MapSpec{Type: ebpf.StackTrace, KeySize: 4, ValueSize: 8 * 127, MaxEntries: 16})
+
+	loaded := 0
+	for range 300 {
+		// As many sites as a file may have, a few of which share their code.
+		count := 1 + random.IntN(14)
+		w := k.newWorld(random, count)
+		kernel.PIDs = nil
+		if random.IntN(2) == 0 {
+			kernel.PIDs = &testNamespace
+		}
+		kernel.Processors = 0
+		if refused || random.IntN(2) == 0 {
+			kernel.Processors = processors
+		}
+		plan := &Plan{Kernel: kernel, Counters: counters}
+		if random.IntN(2) == 0 {
+			node, err := expr.ParseCondition(w.randomCondition(kernel, random, random.IntN(4)))
+			if err != nil {
+				continue
+			}
+			plan.Filter = node
+		}
+		if random.IntN(3) > 0 {
+			plan.Events = &Events{
+				Ring: ring, RingSize: 1 << 20, Stop: None, Fields: Fields(random.Uint32()), Frames: random.IntN(2) * random.IntN(128),
+				Batch: random.IntN(2) == 0, Captures: randomCaptures(random, len(w.args)),
+			}
+			if random.IntN(4) == 0 {
+				plan.Events.Copy = CopyUnit * (1 + random.IntN(16))
+			}
+			if random.IntN(4) == 0 {
+				plan.Events.Stop = stop
+			}
+		}
+		flags := uint32(0)
+		if sleepable && random.IntN(3) == 0 {
+			plan.PageIn, flags = true, unix.BPF_F_SLEEPABLE
+		}
+		for range random.IntN(3) {
+			a := randomAggregation(random, len(w.args), stacks)
+			if random.IntN(2) == 0 {
+				a.Where = parseCondition(t, w.comparisons(kernel, random, random.IntN(3)))
+			}
+			if plan.PageIn {
+				// There are no maps of stacks for programs that sleep.
+				a.Keys = slices.DeleteFunc(a.Keys, func(t expr.Term) bool { return t.Source == expr.Stack })
+			}
+			spec := &ebpf.MapSpec{Type: ebpf.PerCPUArray, KeySize: 4, ValueSize: uint32(a.ValueSize()), MaxEntries: uint32(a.Entries())}
+			if len(a.Keys) > 0 {
+				_, size := a.KeyLayout()
+				spec.Type, spec.KeySize, spec.MaxEntries = ebpf.PerCPUHash, uint32(size), 16
+			}
+			a.Map = newMap(spec)
+			if random.IntN(3) == 0 {
+				a.Latency = &Latency{
+					Starts: starts, IsStart: a.Applies, IsDone: a.Applies,
+					Start: expr.Term{Source: expr.TID}, Done: expr.Term{Source: expr.Argument, Index: random.IntN(3)},
+				}
+				plan.Latencies = append(plan.Latencies, a.Latency)
+			}
+			plan.Aggregations = append(plan.Aggregations, a)
+		}
+
+		var blocks Blocks
+		for range 1 + random.IntN(20) {
+			other := k.newWorld(random, count)
+			if random.IntN(2) == 0 {
+				other = k.newNeighbours(random, count)
+			}
+			site := &Site{Provider: "p", Name: "n", Args: other.args, ID: random.Uint32()}
+			site.Fixed = !features.Cookie || random.IntN(4) == 0
+			block, err := plan.Block(site)
+			if errors.Is(err, errStack) || err != nil && plan.Filter != nil || err != nil && len(plan.Aggregations) > 0 {
+				continue // too much, or a float where none can be
+			}
+			qt.Assert(t, qt.IsNil(err))
+			if block != nil && (features.Cookie || blocks.Len() == 0) {
+				blocks.Add(block)
+			}
+		}
+		if blocks.Len() == 0 {
+			continue
+		}
+		programs := blocks.Programs()
+		qt.Assert(t, qt.HasLen(programs, 1))
+		var refused *ebpf.VerifierError
+		if err := load(programs[0].Instructions, flags); errors.As(err, &refused) {
+			t.Fatalf("%+v\n%v", refused, w.args)
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		loaded++
+	}
+	qt.Assert(t, qt.IsTrue(loaded > 100), qt.Commentf("%d", loaded))
+}
+
+func load(program asm.Instructions, flags uint32) error {
+	prog, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.Kprobe, Instructions: program, License: "Dual BSD/GPL", Flags: flags})
+	if err == nil {
+		prog.Close()
+	}
+	return err
+}
+
+func randomCaptures(random *rand.Rand, args int) func(*Site) []Capture {
+	var captures []Capture
+	for i := range args {
+		if random.IntN(4) > 0 {
+			continue
+		}
+		c := Capture{Arg: i, Text: random.IntN(2) == 0, Max: 1 + random.IntN(5000), Length: None}
+		if !c.Text && random.IntN(2) == 0 {
+			c.Length = random.IntN(args)
+		}
+		captures = append(captures, c)
+	}
+	return func(*Site) []Capture { return append([]Capture(nil), captures...) }
+}
+
+func randomAggregation(random *rand.Rand, args, stacks int) *Aggregation {
+	a := &Aggregation{
+		Applies: func(*Site) bool { return true }, Stacks: stacks, Names: func(string) uint32 { return 7 },
+		Sum: random.IntN(2) == 0, Min: random.IntN(2) == 0, Max: random.IntN(2) == 0,
+		Value: &expr.Term{Source: expr.Argument, Index: random.IntN(args)},
+	}
+	switch random.IntN(3) {
+	case 0:
+		a.Histogram = &Histogram{}
+	case 1:
+		a.Histogram = &Histogram{Low: -100, High: 100, Step: uint64(1 + random.IntN(2))}
+	}
+	if a.Histogram != nil {
+		a.Min, a.Max = false, false
+	}
+	for range random.IntN(5) {
+		sources := []expr.Source{
+			expr.Argument, expr.String, expr.PID, expr.TID, expr.UID, expr.GID, expr.CPU, expr.Command, expr.Cookie, expr.Provider,
+			expr.Probe, expr.Site, expr.Stack,
+		}
+		a.Keys = append(a.Keys, expr.Term{
+			Source: sources[random.IntN(len(sources))], Index: random.IntN(args), Max: 1 + random.IntN(60),
+		})
+	}
+	return a
+}

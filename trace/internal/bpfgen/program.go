@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package bpfgen
+
+import (
+	"encoding/binary"
+
+	"github.com/cilium/ebpf/asm"
+)
+
+// maxProgram bounds the instructions of a program, because a jump reaches over
+// 32,767 of them and the way to a block may lead over all others. What needs
+// more becomes several programs.
+const maxProgram = 28_000
+
+// Blocks collects the code for the sites of a program. Sites with the same code
+// share it.
+type Blocks struct {
+	blocks []*Block
+	known  map[string]int
+}
+
+// Add adds the code for a site and returns its number.
+func (bs *Blocks) Add(block *Block) int {
+	key := string(fingerprint(block.Instructions))
+	if n, ok := bs.known[key]; ok {
+		return n
+	}
+	if bs.known == nil {
+		bs.known = make(map[string]int)
+	}
+	bs.known[key] = len(bs.blocks)
+	bs.blocks = append(bs.blocks, block)
+	return len(bs.blocks) - 1
+}
+
+// Len returns how many different blocks there are.
+func (bs *Blocks) Len() int { return len(bs.blocks) }
+
+// fingerprint returns bytes that are equal for equal code.
+func fingerprint(ins asm.Instructions) []byte {
+	b := make([]byte, 0, 18*len(ins))
+	for i := range ins {
+		b = binary.NativeEndian.AppendUint32(b, uint32(ins[i].OpCode))
+		b = append(b, byte(ins[i].Dst), byte(ins[i].Src))
+		b = binary.NativeEndian.AppendUint16(b, uint16(ins[i].Offset))
+		b = binary.NativeEndian.AppendUint64(b, uint64(ins[i].Constant))
+	}
+	return b
+}
+
+// Program is the code for some kinds of sites.
+type Program struct {
+	Instructions asm.Instructions
+
+	// First is the number of the program's first block, Blocks how many it has.
+	// The program finds its block by the BPF cookie, the low half of which must
+	// be the block's number minus First.
+	First, Blocks int
+
+	// Cookie tells whether the program needs a BPF cookie at all.
+	Cookie bool
+}
+
+// Fingerprint returns what is equal for programs with equal code.
+func (p *Program) Fingerprint() string { return string(fingerprint(p.Instructions)) }
+
+// Programs returns the code of all blocks: one program, unless that were too
+// large.
+func (bs *Blocks) Programs() []Program {
+	var programs []Program
+	size := maxProgram
+	for i, block := range bs.blocks {
+		n := 2 + int(block.Instructions.Size()/asm.InstructionSize) // with its part of the search
+		if size+n > maxProgram {
+			programs = append(programs, Program{First: i})
+			size = 16
+		}
+		size += n
+		programs[len(programs)-1].Blocks++
+	}
+	for i := range programs {
+		programs[i].generate(bs.blocks[programs[i].First:][:programs[i].Blocks])
+	}
+	return programs
+}
+
+func (p *Program) generate(blocks []*Block) {
+	p.Cookie = len(blocks) > 1 || blocks[0].UsesID
+	p.Instructions = append(p.Instructions, asm.Mov.Reg(asm.R6, asm.R1))
+	if p.Cookie {
+		p.Instructions = append(p.Instructions, asm.FnGetAttachCookie.Call(), asm.Mov.Reg(asm.R8, asm.R0))
+	}
+	if len(blocks) > 1 {
+		p.Instructions = append(p.Instructions, asm.Mov.Reg32(asm.R1, asm.R8))
+	}
+	p.search(blocks, 0)
+}
+
+// search emits blocks, from the one with the given number on, behind a binary
+// search for the number in R1.
+func (p *Program) search(blocks []*Block, first int) {
+	if len(blocks) == 1 {
+		p.Instructions = append(p.Instructions, blocks[0].Instructions...)
+		return
+	}
+	half := len(blocks) / 2
+	at := len(p.Instructions)
+	p.Instructions = append(p.Instructions, asm.Instruction{
+		OpCode: asm.JGE.Op(asm.ImmSource), Dst: asm.R1, Constant: int64(first + half),
+	})
+	p.search(blocks[:half], first)
+	p.Instructions[at].Offset = int16(p.Instructions[at+1:].Size() / asm.InstructionSize)
+	p.search(blocks[half:], first+half)
+}

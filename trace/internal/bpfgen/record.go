@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package bpfgen
+
+import "github.com/gousdt/gousdt/argspec"
+
+// commandSize is how many bytes the kernel has for a thread's name, with the
+// terminator (TASK_COMM_LEN).
+const commandSize = 16
+
+// Record says where the parts of an event lie in the ring buffer. All numbers
+// are offsets in bytes from the beginning of the record; None stands for a part
+// that is not there. Everything is in the kernel's byte order.
+//
+// A record begins with the ID of the site in four bytes. Offsets are multiples
+// of 8 but for the processor's and those of arguments.
+type Record struct {
+	Size int
+
+	CPU     int // u32
+	Time    int // u64, nanoseconds of the monotonic clock
+	Process int // u64, the process in the high half, the thread in the low one
+	Command int // 16 bytes, ends with a zero byte
+
+	Args     []Place
+	Captures []CapturePlace // in the order of the arguments
+	Stack    int            // s64, length in bytes or a negative error, and from StackData on the addresses
+	Frames   int            // how many addresses there is room for
+
+	Registers *Registers // nil if they are not there
+	Copied    int        // u64, how many bytes are there of the user stack
+	Copy      int        // where they begin: with the unit of CopyUnit bytes that the stack pointer is in
+	CopySize  int        // how many there is room for, one unit more than are asked for; 0 if they are not there
+}
+
+// StackData is where the addresses of a user stack begin behind its length.
+const StackData = 8
+
+// None is the offset of what a record has not.
+const None = -1
+
+// Place is where an argument lies in a record.
+type Place struct {
+	// Value is the offset of the argument, which takes as many bytes as it has
+	// in the program. None: it is the same at each hit, or cannot be fetched.
+	Value int
+
+	// Failed is the offset of a byte that is not 0 where the argument could not
+	// be read, or None.
+	Failed int
+}
+
+// CapturePlace is where the bytes behind a pointer lie in a record.
+type CapturePlace struct {
+	Capture
+	Status int // s64: what Capture says, or a negative error
+	Data   int
+}
+
+// Capture is what to bring from behind an argument that is a pointer.
+type Capture struct {
+	Arg int
+
+	// Text: bytes up to the first zero. The status is their number with the
+	// zero; it is Max+2 for a text that is longer than Max, the last of the
+	// bytes then being a zero. Of an empty text it is 1, or 0: older kernels do
+	// not count the zero then. Otherwise Max bytes, or as many as the argument
+	// Length says if that is less; the status is the number asked for, which
+	// can be more than Max.
+	Text   bool
+	Max    int
+	Length int // None: Max bytes
+}
+
+// room returns how many bytes of a record a capture takes, with its terminator.
+func (c *Capture) room() int {
+	if c.Text {
+		return align8(c.Max + 2)
+	}
+	return align8(c.Max)
+}
+
+func align8(n int) int { return (n + 7) &^ 7 }
+
+// Fields are the parts of an event that can be left out.
+type Fields uint8
+
+// The parts.
+const (
+	FieldTime Fields = 1 << iota
+	FieldProcess
+	FieldCommand
+	FieldCPU
+)
+
+// layout places the parts of a record. groups are the arguments to be read from
+// memory together; what has been read before is copied like a register.
+func (f *fetcher) layout(e *Events, captures []Capture, groups []group) (*Record, error) {
+	r := &Record{Size: 8, CPU: None, Time: None, Process: None, Command: None, Stack: None}
+	take := func(size int) int {
+		at := r.Size
+		r.Size += align8(size)
+		return at
+	}
+	if e.Fields&FieldCPU != 0 {
+		r.CPU = 4
+	}
+	if e.Fields&FieldTime != 0 {
+		r.Time = take(8)
+	}
+	if e.Fields&FieldProcess != 0 {
+		r.Process = take(8)
+	}
+	if e.Fields&FieldCommand != 0 {
+		r.Command = take(commandSize)
+	}
+
+	r.Args = make([]Place, len(f.args))
+	for i := range r.Args {
+		r.Args[i] = Place{Value: None, Failed: None}
+	}
+	// Fields that are stored by an instruction come first: their offsets must
+	// fit into 16 bits.
+	if e.Copy > 0 {
+		registers, size, err := registersAt(f.kernel.Machine, r.Size)
+		if err != nil {
+			return nil, err
+		}
+		r.Registers, r.CopySize = registers, e.Copy+CopyUnit
+		take(size)
+		r.Copied = take(8)
+	}
+	failures := 0
+	for _, g := range groups {
+		failures += len(g.args)
+	}
+	failure := take(failures)
+	for _, g := range groups {
+		for _, i := range g.args {
+			r.Args[i].Failed = failure
+			failure++
+		}
+	}
+	// The largest come first, so that each is aligned.
+	for _, size := range []int{8, 4, 2, 1} {
+		for i := range f.args {
+			if r.Args[i].Failed == None && f.varies(i) && f.args[i].Size == size {
+				r.Args[i].Value = r.Size
+				r.Size += size
+			}
+		}
+	}
+	r.Size = align8(r.Size)
+	for _, c := range captures {
+		r.Captures = append(r.Captures, CapturePlace{Capture: c, Status: take(8)})
+	}
+	if e.Frames > 0 {
+		r.Stack, r.Frames = take(StackData+8*e.Frames), e.Frames
+	}
+	for _, g := range groups {
+		block := take(g.lead() + g.span())
+		for _, i := range g.args {
+			r.Args[i].Value = block + g.lead() + g.distance(f.args, i)
+		}
+	}
+	for i := range r.Captures {
+		r.Captures[i].Data = take(r.Captures[i].room())
+	}
+	if r.CopySize > 0 {
+		r.Copy = take(r.CopySize)
+	}
+	return r, nil
+}
+
+// varies tells whether an argument has another value at each hit.
+func (f *fetcher) varies(index int) bool {
+	return f.readable(index) && f.args[index].Kind != argspec.Constant
+}
