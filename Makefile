@@ -24,6 +24,9 @@ attaching := $(addprefix ./,$(foreach dir,bpf cmd examples internal/testprog pro
 # Packages that know no operating system.
 pure := ./argspec/... ./elfnote/...
 
+# The modules of this repository, as directories.
+modules := $(patsubst %/,%,$(dir $(shell git ls-files go.mod '*/go.mod')))
+
 user := $(shell id -u)
 export GO
 
@@ -44,6 +47,8 @@ test: setup test-unit test-attach test-race
 test-unit:
 ifeq ($(user),0)
 	$(GO) test $(TESTFLAGS) $$($(GO) list ./... | grep -vxF "$$($(GO) list $(attaching))")
+	cd bench && $(GO) test $(TESTFLAGS) ./...
+	cd kernels && $(GO) test $(TESTFLAGS) ./...
 else
 	env -u CI $(GO) test $(TESTFLAGS) ./...
 endif
@@ -69,10 +74,11 @@ generate:
 
 .PHONY: lint
 lint:
-	@unformatted=$$(gofmt -l $$($(GO) list -f '{{.Dir}}' ./...)) && \
+	@unformatted=$$(gofmt -l $$(git ls-files '*.go')) && \
 		if [ -n "$$unformatted" ]; then echo "not formatted: $$unformatted" >&2; exit 1; fi
-	$(GO) vet ./...
-	$(GO) run $(STATICCHECK) ./...
+	set -e; for module in $(modules); do \
+		(cd $$module && $(GO) mod tidy -diff && $(GO) vet ./... && $(GO) run $(STATICCHECK) ./...); \
+	done
 	# what is not for Linux alone, or for 64 bits alone
 	GOOS=darwin $(GO) vet $(pure) ./cmd/usdtlist/...
 	GOOS=darwin $(GO) build ./...

@@ -3,7 +3,6 @@ module github.com/gousdt/gousdt
 go 1.25.0
 
 require (
-	github.com/cavaliergopher/cpio v1.0.1
 	github.com/cilium/ebpf v0.22.0
 	github.com/go-quicktest/qt v1.102.0
 	github.com/google/go-cmp v0.7.0

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
 #
-# Tests on other kernels and machines, emulated: internal/kernels/doc.go.
+# Tests on other kernels and machines, emulated: kernels/doc.go.
 #
 #   make test-kernels                              all kernels, default packages
 #   make test-kernels KERNELS='-only s390x -v' KERNEL_PACKAGES=./usdt
@@ -16,10 +16,10 @@ KERNEL_PACKAGES ?=
 .PHONY: test-kernels test-kernels-quick kernels-setup
 
 test-kernels: kernels-setup
-	$(GO) run ./internal/kernels/matrix $(KERNELS) $(KERNEL_PACKAGES)
+	$(GO) -C kernels run . matrix $(KERNELS) $(KERNEL_PACKAGES)
 
 test-kernels-quick: kernels-setup
-	$(GO) run ./internal/kernels/matrix -quick $(KERNELS) $(KERNEL_PACKAGES)
+	$(GO) -C kernels run . matrix -quick $(KERNELS) $(KERNEL_PACKAGES)
 
 kernels-setup:
-	$(GO) run ./internal/kernels/fetch -setup
+	$(GO) -C kernels run . setup

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+// Kernels runs the tests of this repository on kernels of other versions and on
+// machines of other kinds.
+//
+// What this module does depends on the kernel: on 5.10 a program cannot be
+// given a cookie, on 6.1 there is no link to many sites, and s390x has its
+// bytes the other way round. So its tests run on kernels of Debian under QEMU's
+// software emulation, which works on any host, also in a container:
+//
+//	make test-kernels
+//
+// prints, after some minutes, a table of all kernels and machines: which way
+// of attaching was used, how many tests passed, failed, and were skipped and
+// why. A kernel that cannot be fetched is reported as not run.
+//
+// # One kernel by hand
+//
+// kernels boot is made for go test's option -exec:
+//
+//	go -C kernels build -o /tmp/kernels .
+//	GOARCH=s390x CGO_ENABLED=0 go test -exec '/tmp/kernels boot -kernel 6.12' ./usdt
+//	GOARCH=arm64 CGO_ENABLED=0 go test -v -run Attach -exec '/tmp/kernels boot -kernel newest' ./usdt
+//	CGO_ENABLED=0 go test -exec '/tmp/kernels boot -v -kernel /boot/vmlinuz' ./usdt
+//
+// It reads the machine from the test binary. The traced programs must be
+// built before, for that machine: make -C testdata ARCH=s390x. (The command
+// is built first because go run, with GOARCH set, would build it for the wrong
+// machine.) A kernel of one's own needs what Debian's have built in: uprobes,
+// BPF, tracefs, devtmpfs, tmpfs, cgroup2, an initramfs and the console of the
+// board.
+//
+// # How it works
+//
+//	fetch            the suite's index -> the newest kernel of a series, in the cache
+//	  debian         ... through the machine's apt, with a state of its own
+//	boot, matrix     tests -> a verdict
+//	  platform       which kernels and machines there are
+//	  vm             tests -> a guest, booted, its console followed
+//	    initramfs    files -> the archive that is the guest's file system
+//	    guest        the guest's first process: mounts, runs the tests, turns off
+//	    protocol     what the two say to each other over the console
+//	  selftest       does the guest, does the kernel have what the tests rely on?
+//
+// In the guest, the directory /src stands for the checkout: tests run in their
+// package's directory, with its testdata, and find the traced programs through
+// GOUSDT_TESTDATA. Dynamic loaders and libraries come from the cross compilers.
+// The environment variable GOUSDT_GUEST names the kernel that was asked for;
+// others that start with GOUSDT_ are passed on.
+//
+// # What it needs
+//
+// A host with Debian, or something like it, whose apt reaches Debian's archive;
+// Go; and cross compilers with their C libraries, which make kernels-setup
+// installs, as root. QEMU 10 or newer is taken from the host, or is unpacked in
+// the cache from the host's own suite or its backports; nothing is installed
+// for that. (With QEMU 7.2, traced programs on s390x die at random.)
+//
+// All is in "gousdt/kernels" in the user's cache directory, about 700 MB:
+// kernels, QEMU, apt's indexes, and in logs/ what each machine last printed.
+// The archive is asked once a day. What is in the cache is used when it cannot
+// be reached. The directory may be deleted.
+//
+// # Limits
+//
+// One processor, no network but the loopback interface, no disk, no modules;
+// 1 GB of memory unless said otherwise. There is no compiler, no shell and no
+// other program in the guest but the tests and the traced programs: tests that
+// need a database, an interpreter or go itself are skipped. A guest leaves
+// nothing behind but what it prints: no profiles, no coverage. Emulation is
+// many times slower than the host, so tests that measure time mean nothing
+// there. On s390x, BPF programs are interpreted.
+package main

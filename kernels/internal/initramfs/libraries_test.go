@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package initramfs
+
+import (
+	"debug/elf"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"testing"
+
+	"github.com/go-quicktest/qt"
+
+	"github.com/gousdt/gousdt/kernels/internal/platform"
+)
+
+// A dynamic program that every machine has. Its libraries are read, so that
+// the test knows what to expect without knowing the machine.
+func dynamicProgram(t *testing.T) (string, platform.Program) {
+	t.Helper()
+	if runtime.GOOS != "linux" {
+		t.Skip("needs a dynamic program of Linux")
+	}
+	machine, err := platform.MachineByName(runtime.GOARCH)
+	if err != nil {
+		t.Skip(err)
+	}
+	const shell = "/bin/sh"
+	f, err := elf.Open(shell)
+	if errors.Is(err, fs.ErrNotExist) {
+		t.Skip("needs a dynamic program, " + shell)
+	}
+	qt.Assert(t, qt.IsNil(err))
+	defer f.Close()
+	libraries, err := f.ImportedLibraries()
+	qt.Assert(t, qt.IsNil(err))
+	if len(libraries) == 0 {
+		t.Skip("/bin/sh is a static program here")
+	}
+	return shell, machine.Programs[0]
+}
+
+func TestDynamicProgramGetsItsLoaderAndLibraries(t *testing.T) {
+	shell, program := dynamicProgram(t)
+	var a Archive
+	qt.Assert(t, qt.IsNil(a.AddFile("/bin/sh", shell)))
+	missing, err := a.AddLibraries(program)
+	qt.Assert(t, qt.IsNil(err))
+	qt.Assert(t, qt.HasLen(missing, 0))
+	qt.Assert(t, qt.IsTrue(a.Has(program.GuestLibraries+"/libc.so.6")))
+	// The C library names its loader in the form in which programs do.
+	runs, needs, err := a.needs(program, "/bin/sh")
+	qt.Assert(t, qt.IsNil(err))
+	qt.Assert(t, qt.IsTrue(runs))
+	qt.Assert(t, qt.IsTrue(filepath.IsAbs(needs[0].name)))
+	qt.Assert(t, qt.IsTrue(a.Has(needs[0].name)), qt.Commentf("loader %s", needs[0].name))
+}
+
+func TestLibraryThatIsNowhereIsNamed(t *testing.T) {
+	shell, program := dynamicProgram(t)
+	program.Libraries = []string{t.TempDir()}
+	var a Archive
+	qt.Assert(t, qt.IsNil(a.AddFile("/bin/sh", shell)))
+	missing, err := a.AddLibraries(program)
+	qt.Assert(t, qt.IsNil(err))
+	qt.Assert(t, qt.SliceContains(missing, "libc.so.6 (for /bin/sh)"))
+}
+
+func TestFilesOfOtherMachinesAndNoProgramsAskForNothing(t *testing.T) {
+	shell, program := dynamicProgram(t)
+	text := filepath.Join(t.TempDir(), "text")
+	qt.Assert(t, qt.IsNil(os.WriteFile(text, []byte("\x7fELF, says the text"), 0o644)))
+	empty := filepath.Join(t.TempDir(), "empty")
+	qt.Assert(t, qt.IsNil(os.WriteFile(empty, nil, 0o644)))
+
+	var a Archive
+	qt.Assert(t, qt.IsNil(a.AddFile("/bin/sh", shell)))
+	qt.Assert(t, qt.IsNil(a.AddFile("/text", text)))
+	qt.Assert(t, qt.IsNil(a.AddFile("/empty", empty)))
+	other := program
+	other.Type = elf.EM_68K
+	missing, err := a.AddLibraries(other)
+	qt.Assert(t, qt.IsNil(err))
+	qt.Assert(t, qt.HasLen(missing, 0))
+	qt.Assert(t, qt.IsFalse(a.Has(program.GuestLibraries)))
+}
+
+func TestLibraryOfAnotherKindDoesNotCount(t *testing.T) {
+	shell, program := dynamicProgram(t)
+	other := filepath.Join(t.TempDir(), "libc.so.6")
+	qt.Assert(t, qt.IsNil(os.WriteFile(other, []byte("of another machine"), 0o644)))
+
+	var a Archive
+	qt.Assert(t, qt.IsNil(a.AddFile("/lib/other/libc.so.6", other)))
+	qt.Assert(t, qt.IsNil(a.AddFile("/bin/sh", shell)))
+	missing, err := a.AddLibraries(program)
+	qt.Assert(t, qt.IsNil(err))
+	qt.Assert(t, qt.HasLen(missing, 0))
+	qt.Assert(t, qt.IsTrue(a.Has(program.GuestLibraries+"/libc.so.6")))
+}

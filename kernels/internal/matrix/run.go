@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package matrix
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/gousdt/gousdt/kernels/internal/checkout"
+	"github.com/gousdt/gousdt/kernels/internal/debian"
+	"github.com/gousdt/gousdt/kernels/internal/platform"
+	"github.com/gousdt/gousdt/kernels/internal/vm"
+)
+
+// matrix is one run of the command.
+type matrix struct {
+	options    Options
+	repository string // directory
+	work       string // temporary directory
+	logs       string // directory
+	cache      *debian.Cache
+	// untraced builds the traced programs, once, and says for which machines
+	// that failed.
+	untraced func() map[string]error
+}
+
+func newMatrix(ctx context.Context, o Options) (*matrix, error) {
+	repository, err := checkout.Find()
+	if err != nil {
+		return nil, err
+	}
+	dir, err := debian.CacheDir()
+	if err != nil {
+		return nil, err
+	}
+	logs := filepath.Join(dir, "logs")
+	if err := os.MkdirAll(logs, 0o755); err != nil {
+		return nil, err
+	}
+	work, err := os.MkdirTemp("", "gousdt-matrix-")
+	if err != nil {
+		return nil, err
+	}
+	return &matrix{
+		options: o, repository: repository, work: work, logs: logs,
+		cache:    &debian.Cache{Dir: dir},
+		untraced: sync.OnceValue(func() map[string]error { return buildAllTraced(ctx, repository) }),
+	}, nil
+}
+
+func (m *matrix) close() { os.RemoveAll(m.work) }
+
+// runAll fetches, builds, and then runs several machines at once.
+func (m *matrix) runAll(ctx context.Context, list []platform.Kernel) []row {
+	rows := make([]row, len(list))
+	builds := make(map[string]func() (*machineBuild, error))
+	var running sync.WaitGroup
+	slots := make(chan struct{}, max(m.options.Parallel, 1))
+	for i, k := range list {
+		r := &rows[i]
+		r.kernel = k
+		image, err := m.cache.Kernel(ctx, k)
+		if err != nil {
+			r.notRun = err
+			m.progress("%v: not run: %v", k, err)
+			continue
+		}
+		if image.Stale != nil {
+			m.progress("%v: an earlier kernel from the cache: %v", k, image.Stale)
+		}
+		r.version = image.Version
+		if builds[k.Machine] == nil {
+			builds[k.Machine] = sync.OnceValues(func() (*machineBuild, error) {
+				start := time.Now()
+				b, err := m.build(ctx, k.Machine)
+				m.progress("%s: tests and traced programs built in %.0f s", k.Machine, time.Since(start).Seconds())
+				return b, err
+			})
+		}
+		b, err := builds[k.Machine]()
+		if err != nil {
+			r.trouble = err
+			continue
+		}
+		slots <- struct{}{}
+		running.Go(func() {
+			defer func() { <-slots }()
+			m.runOne(ctx, b, image, r)
+			m.progress("%v: %s", k, r.summary())
+		})
+	}
+	running.Wait()
+	return rows
+}
+
+func (m *matrix) progress(format string, arguments ...any) {
+	fmt.Fprintf(os.Stderr, format+"\n", arguments...)
+}
+
+// runOne boots a kernel and fills in its row.
+func (m *matrix) runOne(ctx context.Context, b *machineBuild, image debian.Image, r *row) {
+	emulator, err := m.cache.Emulator(ctx, b.machine)
+	if err != nil {
+		r.notRun = err
+		return
+	}
+	guest, err := m.guest(b, r.kernel)
+	if err != nil {
+		r.trouble = err
+		return
+	}
+	r.log = filepath.Join(m.logs, strings.ReplaceAll(r.kernel.String(), "/", "-")+".log")
+	log, err := os.Create(r.log)
+	if err != nil {
+		r.trouble = err
+		return
+	}
+	defer log.Close()
+
+	outputs := make([]bytes.Buffer, len(b.suites))
+	result, err := guest.Run(ctx, vm.Options{
+		Emulator: emulator, Kernel: image.Path, Init: b.first, Memory: m.options.Memory,
+		Output: func(job int, line string) {
+			// The mark that tells test2json where a test's own output ends.
+			fmt.Fprintln(log, strings.ReplaceAll(line, "\x16", ""))
+			if job >= 0 && job < len(outputs) {
+				fmt.Fprintln(&outputs[job], line)
+				if m.options.Verbose {
+					fmt.Printf("%v| %s\n", r.kernel, strings.ReplaceAll(line, "\x16", ""))
+				}
+			}
+		},
+	})
+	if result.Attempts > 1 {
+		m.progress("%v: booted %d times", r.kernel, result.Attempts)
+	}
+	r.trouble = err
+	r.release, r.boot, r.total = result.Release, result.Boot, result.Total
+	for i, s := range b.suites {
+		status, ended := result.Statuses[i]
+		if !ended && outputs[i].Len() == 0 {
+			continue // never started; trouble says why
+		}
+		tests, err := readTests(ctx, &outputs[i])
+		if err != nil {
+			r.trouble = errors.Join(r.trouble, err)
+			continue
+		}
+		tests.close(ended, status, m.options.Pattern != "")
+		r.add(s.ImportPath, tests)
+	}
+}
+
+// guest puts a guest together.
+func (m *matrix) guest(b *machineBuild, k platform.Kernel) (*vm.Guest, error) {
+	// CI is not passed on: it promises that everything is there, and a guest
+	// has neither a compiler nor a database. What is skipped, and why, is
+	// printed instead.
+	g, err := vm.NewGuest(b.machine, m.repository, vm.Environment(k.String(), os.Environ(), nil))
+	if err != nil {
+		return nil, err
+	}
+	for _, s := range b.suites {
+		arguments := []string{"-test.v=test2json", "-test.paniconexit0", "-test.timeout=" + m.options.Timeout.String()}
+		if m.options.Pattern != "" {
+			arguments = append(arguments, "-test.run="+m.options.Pattern)
+		}
+		if m.options.Short {
+			arguments = append(arguments, "-test.short")
+		}
+		arguments, timeout, err := vm.TestArguments(arguments, m.options.Timeout)
+		if err != nil {
+			return nil, err
+		}
+		if err := g.AddTest(s.binary, s.Dir, timeout, arguments...); err != nil {
+			return nil, err
+		}
+	}
+	_, err = g.AddLibraries()
+	return g, err
+}
+
+// readTests lets go tool test2json make sense of a test binary's output.
+func readTests(ctx context.Context, output io.Reader) (*tests, error) {
+	cmd := exec.CommandContext(ctx, "go", "tool", "test2json")
+	cmd.Stdin = output
+	events, err := cmd.Output()
+	if err != nil {
+		return nil, commandError("go tool test2json", nil, err)
+	}
+	return readEvents(bytes.NewReader(events))
+}

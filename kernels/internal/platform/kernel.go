@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package platform
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Newest is the series that stands for the newest kernel there is.
+const Newest = "newest"
+
+// Kernel is one line of the matrix: a series of kernels on a machine.
+type Kernel struct {
+	// Machine is the name of the machine.
+	Machine string
+	// Series is the first two numbers of the version, or Newest.
+	Series string
+	// Suites are Debian's suites that may hold the series, in the order in
+	// which they are asked; the first that has it is taken. Those with
+	// security updates come first: their index is small, and their kernels are
+	// the ones that machines out there run.
+	Suites []string
+	// Quick kernels are the ones worth their time in every run of the tests.
+	Quick bool
+}
+
+// String is the form that ParseKernel reads: "amd64/6.12".
+func (k Kernel) String() string { return k.Machine + "/" + k.Series }
+
+// suites names the suites that hold a series, nil for one that is not known.
+// What each series stands for:
+//
+//	5.10    no BPF cookie, and perf events instead of BPF links
+//	6.1     a cookie, but no uprobe_multi link
+//	6.12    uprobe_multi
+//	6.18    the uprobe trampolines that overwrite the stack's red zone
+//	newest  those that do not
+func suites(series string) []string {
+	switch series {
+	case "5.10":
+		return []string{"bullseye-security", "bullseye"}
+	case "6.1":
+		return []string{"bookworm-security", "bookworm"}
+	case "6.12":
+		return []string{"trixie-security", "trixie"}
+	case "6.18":
+		// Backports keep the packages of a series for a while after they have
+		// moved on.
+		return []string{"trixie-backports"}
+	case Newest:
+		return []string{"sid"}
+	}
+	return nil
+}
+
+// All lists every kernel of the matrix. Debian has no s390x and no riscv64
+// kernel that is older than these.
+func All() []Kernel {
+	list := []Kernel{
+		{Machine: "amd64", Series: "5.10", Quick: true},
+		{Machine: "amd64", Series: "6.1"},
+		{Machine: "amd64", Series: "6.12"},
+		{Machine: "amd64", Series: "6.18"},
+		{Machine: "amd64", Series: Newest, Quick: true},
+		{Machine: "arm64", Series: "5.10"},
+		{Machine: "arm64", Series: "6.12"},
+		{Machine: "arm64", Series: Newest, Quick: true},
+		{Machine: "s390x", Series: "6.1"},
+		{Machine: "s390x", Series: "6.12"},
+		{Machine: "s390x", Series: Newest, Quick: true},
+		{Machine: "riscv64", Series: "6.12"},
+		{Machine: "riscv64", Series: Newest},
+	}
+	for i := range list {
+		list[i].Suites = suites(list[i].Series)
+	}
+	return list
+}
+
+// ParseKernel reads "MACHINE/SERIES", also for pairs that are not part of the
+// matrix, such as arm64/6.18. A series that Debian's suites are not known to
+// hold is looked for among the backports.
+func ParseKernel(s string) (Kernel, error) {
+	machine, series, ok := strings.Cut(s, "/")
+	if !ok {
+		return Kernel{}, fmt.Errorf("kernel %q: want MACHINE/SERIES, as in amd64/6.12 or s390x/%s", s, Newest)
+	}
+	if _, err := MachineByName(machine); err != nil {
+		return Kernel{}, fmt.Errorf("kernel %q: %w", s, err)
+	}
+	for _, k := range All() {
+		if k.Machine == machine && k.Series == series {
+			return k, nil
+		}
+	}
+	k := Kernel{Machine: machine, Series: series, Suites: suites(series)}
+	if k.Suites == nil {
+		if _, err := ParseRelease(series); err != nil {
+			return Kernel{}, err
+		}
+		k.Suites = []string{"trixie-backports", "bookworm-backports"}
+	}
+	return k, nil
+}
+
+// Has reports whether a kernel of that version belongs to k's series.
+func (k Kernel) Has(r Release) bool {
+	return k.Series == Newest || k.Series == r.Series()
+}

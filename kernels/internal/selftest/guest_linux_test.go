@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package selftest
+
+import (
+	"bytes"
+	"debug/elf"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-quicktest/qt"
+	"golang.org/x/sys/unix"
+
+	"github.com/gousdt/gousdt/kernels/internal/platform"
+)
+
+func requireGuest(t *testing.T) {
+	t.Helper()
+	if guest() == "" {
+		t.Skip("this is no guest")
+	}
+}
+
+func TestGuestHasItsFileSystems(t *testing.T) {
+	requireGuest(t)
+	for _, fs := range []struct {
+		at    string
+		magic int64
+	}{
+		{"/proc", unix.PROC_SUPER_MAGIC},
+		{"/sys", unix.SYSFS_MAGIC},
+		{"/sys/kernel/tracing", unix.TRACEFS_MAGIC},
+		{"/sys/kernel/debug", unix.DEBUGFS_MAGIC},
+		{"/sys/fs/bpf", unix.BPF_FS_MAGIC},
+		{"/sys/fs/cgroup", unix.CGROUP2_SUPER_MAGIC},
+		{"/tmp", unix.TMPFS_MAGIC},
+		{"/dev/shm", unix.TMPFS_MAGIC},
+	} {
+		var s unix.Statfs_t
+		qt.Assert(t, qt.IsNil(unix.Statfs(fs.at, &s)))
+		qt.Check(t, qt.Equals(uint32(s.Type), uint32(fs.magic)), qt.Commentf("%s", fs.at))
+	}
+}
+
+func TestGuestHasALoopbackInterface(t *testing.T) {
+	requireGuest(t)
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	qt.Assert(t, qt.IsNil(err))
+	defer listener.Close()
+	conn, err := net.Dial("tcp", listener.Addr().String())
+	qt.Assert(t, qt.IsNil(err))
+	conn.Close()
+}
+
+func TestTestdataCameAlong(t *testing.T) {
+	text, err := os.ReadFile("testdata/packed.txt")
+	qt.Assert(t, qt.IsNil(err))
+	qt.Assert(t, qt.Equals(string(text), "packed with the test\n"))
+}
+
+// What the traced programs need, loader and libraries, must have come along
+// with them. They end when their input does.
+func TestTracedProgramsStart(t *testing.T) {
+	requireGuest(t)
+	machine, err := platform.MachineByName(strings.Split(guest(), "/")[0])
+	qt.Assert(t, qt.IsNil(err))
+	found := 0
+	for _, kind := range machine.Programs {
+		files, err := filepath.Glob(filepath.Join(os.Getenv("GOUSDT_TESTDATA"), kind.Name, "*"))
+		qt.Assert(t, qt.IsNil(err))
+		for _, file := range files {
+			if !isProgram(t, file, kind) {
+				continue
+			}
+			found++
+			t.Run(kind.Name+"/"+filepath.Base(file), func(t *testing.T) { startAndEnd(t, file) })
+		}
+	}
+	if found == 0 {
+		t.Skip("no traced programs were built")
+	}
+}
+
+// isProgram tells programs from libraries and files of debug information.
+func isProgram(t *testing.T, file string, kind platform.Program) bool {
+	t.Helper()
+	f, err := elf.Open(file)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	return kind.Runs(f) && f.Entry != 0 && !strings.HasSuffix(file, ".debug") && !strings.Contains(filepath.Base(file), ".so")
+}
+
+func startAndEnd(t *testing.T, file string) {
+	t.Helper()
+	var output bytes.Buffer
+	cmd := exec.Command(file)
+	cmd.Stdout, cmd.Stderr = &output, &output
+	qt.Assert(t, qt.IsNil(cmd.Start()))
+	timeout := time.AfterFunc(20*time.Second, func() { cmd.Process.Kill() })
+	err := cmd.Wait()
+	// A program that goes on forever has started, too.
+	if !timeout.Stop() {
+		return
+	}
+	qt.Assert(t, qt.IsNil(err), qt.Commentf("%s", output.String()))
+}
+
+// orphanVariable makes this test binary a process that leaves a child behind
+// ("parent"), or that child ("child").
+const orphanVariable = "SELFTEST_ORPHAN"
+
+func TestMain(m *testing.M) {
+	switch os.Getenv(orphanVariable) {
+	case "parent":
+		child := exec.Command("/proc/self/exe")
+		child.Env = append(os.Environ(), orphanVariable+"=child")
+		child.Stdin = os.Stdin
+		if err := child.Start(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		fmt.Println(child.Process.Pid)
+		os.Exit(0)
+	case "child":
+		io.Copy(io.Discard, os.Stdin)
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+func TestFirstProcessReapsOrphans(t *testing.T) {
+	requireGuest(t)
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Env = append(os.Environ(), orphanVariable+"=parent")
+	hold, err := cmd.StdinPipe()
+	qt.Assert(t, qt.IsNil(err))
+	out, err := cmd.Output()
+	qt.Assert(t, qt.IsNil(err))
+	pid, err := strconv.Atoi(strings.TrimSpace(string(out)))
+	qt.Assert(t, qt.IsNil(err))
+
+	hold.Close()
+	// A process that has ended but was not waited for can still be signalled.
+	deadline := time.Now().Add(20 * time.Second)
+	for !errors.Is(unix.Kill(pid, 0), unix.ESRCH) {
+		if time.Now().After(deadline) {
+			t.Fatalf("process %d, an orphan, was not waited for", pid)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
