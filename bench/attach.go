@@ -60,7 +60,7 @@ func (e *env) attachers(file synth.File) ([]compare.Contestant, error) {
 		return nil, err
 	}
 	return []compare.Contestant{
-		{Name: ours, Once: true, Measure: a.ours.attaching(a.attaching(path, everyProbe))},
+		{Name: ours, Once: true, Measure: a.ours.attaching(a.attaching(path))},
 		{Name: byRawLink, Once: true, Measure: a.raw.attaching(raw.attaching(a.programs["add3"]))},
 		e.attachByLibbpf(path, a.other, len(raw.offsets)),
 	}, nil
@@ -73,7 +73,7 @@ func (e *env) prepare(path string) (*attacher, *rawSites, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	raw, err := prepareRaw(path, everyProbe)
+	raw, err := prepareRaw(path)
 	return a, raw, err
 }
 

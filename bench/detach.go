@@ -9,6 +9,7 @@ import (
 
 	"github.com/gousdt/gousdt/bench/internal/compare"
 	"github.com/gousdt/gousdt/bench/internal/synth"
+	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/usdt"
 )
 
@@ -75,7 +76,7 @@ func (e *env) closeLinks() ([]compare.Contestant, error) {
 	if err != nil {
 		return nil, err
 	}
-	raw, err := prepareRaw(path, everyProbe)
+	raw, err := prepareRaw(path)
 	if err != nil {
 		return nil, err
 	}
@@ -86,7 +87,7 @@ func (e *env) closeLinks() ([]compare.Contestant, error) {
 	attach := func() ([]*usdt.Link, error) {
 		var links []*usdt.Link
 		for i := range count {
-			lnk, err := t.Attach(t.programs["add3"], usdt.Target{Path: path}, synth.Provider, synth.Probe(i), nil)
+			lnk, err := t.Attach(t.programs["add3"], usdt.Target{Path: path}, nil, elfnote.Exact(synth.Provider, synth.Probe(i)))
 			if err != nil {
 				usdt.CloseAll(links...)
 				return nil, err
@@ -140,7 +141,7 @@ func (e *env) closeEvents(sites int) ([]compare.Contestant, error) {
 	if err != nil {
 		return nil, err
 	}
-	raw, err := prepareRaw(path, everyProbe)
+	raw, err := prepareRaw(path)
 	if err != nil {
 		return nil, err
 	}
@@ -155,7 +156,7 @@ func (e *env) closeEvents(sites int) ([]compare.Contestant, error) {
 	}
 	contestants := []compare.Contestant{
 		{Name: ours, Once: true, Measure: func(int) (float64, error) {
-			lnk, err := t.Attach(t.programs["add3"], usdt.Target{Path: path}, synth.Provider, synth.Probe(0), nil)
+			lnk, err := t.Attach(t.programs["add3"], usdt.Target{Path: path}, nil, elfnote.Exact(synth.Provider, synth.Probe(0)))
 			if err != nil {
 				return 0, err
 			}

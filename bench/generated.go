@@ -10,6 +10,7 @@ import (
 	"iter"
 	"strings"
 
+	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/trace"
 	"github.com/gousdt/gousdt/usdt"
 )
@@ -36,7 +37,7 @@ func (t *tracers) attachGenerated(mode usdt.Mode, id tracerID) error {
 			}
 			sessions[s.count] = session
 		}
-		if _, err := session.Attach(usdt.Target{Path: t.path}, "bench:"+s.probe(id), nil); err != nil {
+		if _, err := session.Attach(usdt.Target{Path: t.path}, nil, elfnote.Exact("bench", s.probe(id))); err != nil {
 			return err
 		}
 	}
@@ -56,7 +57,7 @@ func (t *tracers) attachGeneratedSender() error {
 		return err
 	}
 	for _, s := range t.shapes {
-		if _, err := session.Attach(usdt.Target{Path: t.path}, "bench:"+s.probe(generatedSends), nil); err != nil {
+		if _, err := session.Attach(usdt.Target{Path: t.path}, nil, elfnote.Exact("bench", s.probe(generatedSends))); err != nil {
 			return err
 		}
 	}

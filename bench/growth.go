@@ -10,6 +10,7 @@ import (
 
 	"github.com/gousdt/gousdt/bench/internal/compare"
 	"github.com/gousdt/gousdt/bench/internal/synth"
+	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/usdt"
 )
 
@@ -98,7 +99,7 @@ func (e *env) growSites() ([][]string, error) {
 				return nil, err
 			}
 			selected, err := timed(func() error {
-				selection, err := usdt.SelectMatching(usdt.Target{Path: path}, everyProbe)
+				selection, err := usdt.Select(usdt.Target{Path: path}, nil)
 				if err != nil {
 					return err
 				}
@@ -107,7 +108,7 @@ func (e *env) growSites() ([][]string, error) {
 			if err != nil {
 				return nil, err
 			}
-			attached, detached, err := a.ours.measure(a.attaching(path, everyProbe))
+			attached, detached, err := a.ours.measure(a.attaching(path))
 			if err != nil {
 				return nil, err
 			}
@@ -151,7 +152,7 @@ func (e *env) growSpecs() ([][]string, error) {
 			return nil, err
 		}
 		words, err := e.medians(func() ([]float64, error) {
-			attached, detached, err := a.ours.measure(a.attaching(path, everyProbe))
+			attached, detached, err := a.ours.measure(a.attaching(path))
 			return []float64{attached, detached}, err
 		})
 		if err != nil {
@@ -178,12 +179,12 @@ func (e *env) growProbes() ([][]string, error) {
 			return nil, err
 		}
 		words, err := e.medians(func() ([]float64, error) {
-			attached, detached, err := a.ours.measure(a.attaching(path, everyProbe))
+			attached, detached, err := a.ours.measure(a.attaching(path))
 			if err != nil {
 				return nil, err
 			}
 			attachedEach, detachedEach, err := a.ours.measure(a.each(probes, func(i int) (*usdt.Link, error) {
-				return a.Attach(a.programs["add3"], usdt.Target{Path: path}, synth.Provider, synth.Probe(i), nil)
+				return a.Attach(a.programs["add3"], usdt.Target{Path: path}, nil, elfnote.Exact(synth.Provider, synth.Probe(i)))
 			}))
 			return []float64{attached, detached, attachedEach, detachedEach}, err
 		})
@@ -209,7 +210,7 @@ func (e *env) growFiles() ([][]string, error) {
 			if err != nil {
 				return nil, err
 			}
-			raw, err := prepareRaw(path, everyProbe)
+			raw, err := prepareRaw(path)
 			if err != nil {
 				return nil, err
 			}
@@ -217,7 +218,7 @@ func (e *env) growFiles() ([][]string, error) {
 		}
 		words, err := e.medians(func() ([]float64, error) {
 			attached, detached, err := a.ours.measure(a.each(files, func(i int) (*usdt.Link, error) {
-				return a.AttachMatching(a.programs["add3"], usdt.Target{Path: paths[i]}, everyProbe, nil)
+				return a.Attach(a.programs["add3"], usdt.Target{Path: paths[i]}, nil)
 			}))
 			if err != nil {
 				return nil, err

@@ -12,8 +12,6 @@ import (
 	"github.com/gousdt/gousdt/usdt"
 )
 
-func everyProbe(provider, name string) bool { return true }
-
 func jvmRows() []row {
 	return []row{
 		{
@@ -49,7 +47,7 @@ func jvmRows() []row {
 					return nil, err
 				}
 				return []compare.Contestant{{Name: ours, Once: true, Measure: func(int) (float64, error) {
-					lnk, err := t.AttachMatching(t.programs["add3"], usdt.Target{Path: path}, everyProbe, nil)
+					lnk, err := t.Attach(t.programs["add3"], usdt.Target{Path: path}, nil)
 					if err != nil {
 						return 0, err
 					}
@@ -73,7 +71,7 @@ func (e *env) jvm(measure func(*primer, attachFunc) func(int) (float64, error)) 
 		return nil, err
 	}
 	return []compare.Contestant{
-		{Name: ours, Once: true, Measure: measure(a.ours, a.attaching(path, everyProbe))},
+		{Name: ours, Once: true, Measure: measure(a.ours, a.attaching(path))},
 		{Name: byRawLink, Once: true, Measure: measure(a.raw, raw.attaching(a.programs["add3"]))},
 	}, nil
 }
@@ -112,7 +110,7 @@ func (e *env) attachJVM() ([][]string, error) {
 	var used int
 	attached, closed, err := a.ours.measure(func() (func() error, error) {
 		others, _ := a.SpecsInUse()
-		undo, err := a.attaching(path, everyProbe)()
+		undo, err := a.attaching(path)()
 		used, _ = a.SpecsInUse()
 		used -= others
 		return undo, err

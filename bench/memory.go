@@ -143,7 +143,7 @@ func (e *env) holdFile(t *tracer, path string) ([]string, error) {
 		return nil, err
 	}
 	linked, err := heldBy(func() (err error) {
-		lnk, err = t.AttachMatching(t.programs["add3"], usdt.Target{Path: path}, everyProbe, nil)
+		lnk, err = t.Attach(t.programs["add3"], usdt.Target{Path: path}, nil)
 		return err
 	})
 	if err != nil {

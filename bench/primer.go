@@ -86,13 +86,13 @@ func (e *env) attacher(opts usdt.ManagerOptions) (*attacher, error) {
 	if err != nil {
 		return nil, err
 	}
-	raw, err := prepareRaw(other, everyProbe)
+	raw, err := prepareRaw(other)
 	if err != nil {
 		return nil, err
 	}
 	return &attacher{
 		tracer: t,
-		ours:   &primer{other: t.attaching(other, everyProbe)},
+		ours:   &primer{other: t.attaching(other)},
 		raw:    &primer{other: raw.attaching(t.programs["add3"])},
 		other:  other,
 	}, nil

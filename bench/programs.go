@@ -9,6 +9,7 @@ import (
 	"github.com/cilium/ebpf/rlimit"
 
 	"github.com/gousdt/gousdt/bench/internal/peer"
+	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/usdt"
 )
 
@@ -52,9 +53,9 @@ func (e *env) tracer(opts usdt.ManagerOptions, ring uint32) (*tracer, error) {
 }
 
 // attaching returns what attaches one program to the probes that match.
-func (t *tracer) attaching(path string, match func(provider, name string) bool) attachFunc {
+func (t *tracer) attaching(path string, patterns ...elfnote.Pattern) attachFunc {
 	return func() (func() error, error) {
-		lnk, err := t.AttachMatching(t.programs["add3"], usdt.Target{Path: path}, match, nil)
+		lnk, err := t.Attach(t.programs["add3"], usdt.Target{Path: path}, nil, patterns...)
 		if err != nil {
 			return nil, err
 		}

@@ -37,7 +37,7 @@ func newRawSites(path string, offsets []uint64) (*rawSites, error) {
 }
 
 // prepareRaw finds the sites of the probes that match.
-func prepareRaw(path string, match func(provider, name string) bool) (*rawSites, error) {
+func prepareRaw(path string, patterns ...elfnote.Pattern) (*rawSites, error) {
 	f, err := elfnote.Open(path)
 	if err != nil {
 		return nil, err
@@ -48,7 +48,7 @@ func prepareRaw(path string, match func(provider, name string) bool) (*rawSites,
 		if err != nil {
 			return nil, err
 		}
-		if match(site.Provider, site.Name) {
+		if elfnote.MatchAny(patterns, site.Provider, site.Name) {
 			offsets = append(offsets, site.Offset)
 		}
 	}

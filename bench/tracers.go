@@ -18,6 +18,7 @@ import (
 	"github.com/cilium/ebpf/ringbuf"
 
 	"github.com/gousdt/gousdt/bench/internal/peer"
+	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/usdt"
 )
 
@@ -174,7 +175,7 @@ func (t *tracers) attachObject(mode usdt.Mode, names map[tracerID]string) error 
 			if name != "" {
 				program = fmt.Sprint(name, s.count)
 			}
-			if _, err := tr.Attach(tr.programs[program], usdt.Target{Path: t.path}, "bench", s.probe(id), nil); err != nil {
+			if _, err := tr.Attach(tr.programs[program], usdt.Target{Path: t.path}, nil, elfnote.Exact("bench", s.probe(id))); err != nil {
 				return err
 			}
 		}

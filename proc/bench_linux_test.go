@@ -57,7 +57,7 @@ func newCrowd(t testing.TB) *crowd {
 func BenchmarkWatcher(b *testing.B) {
 	crowd := newCrowd(b)
 	started := func(b *testing.B) *Watcher {
-		w := NewWatcher(patterns(b, "otel_memory:*"), &WatcherOptions{FS: crowd.fs()})
+		w := NewWatcher(&WatcherOptions{FS: crowd.fs()}, patterns(b, "otel_memory:*")...)
 		b.Cleanup(func() { qt.Check(b, qt.IsNil(w.Close())) })
 		qt.Assert(b, qt.IsNil(w.SyncAll()))
 		qt.Assert(b, qt.HasLen(w.Pairs(), crowdProcesses))
@@ -81,7 +81,7 @@ func BenchmarkWatcher(b *testing.B) {
 		b.ReportAllocs()
 		defer perPass(b)()
 		for b.Loop() {
-			w := NewWatcher(patterns(b, "otel_memory:*"), &WatcherOptions{FS: crowd.fs()})
+			w := NewWatcher(&WatcherOptions{FS: crowd.fs()}, patterns(b, "otel_memory:*")...)
 			qt.Assert(b, qt.IsNil(w.SyncAll()))
 			qt.Check(b, qt.IsNil(w.Close()))
 		}
@@ -139,7 +139,7 @@ func BenchmarkRealProc(b *testing.B) {
 	for range crowdMappings * 3 / 4 {
 		h.do("maps", lib)
 	}
-	w := NewWatcher(nil, nil)
+	w := NewWatcher(nil)
 	defer w.Close()
 	qt.Assert(b, qt.IsNil(w.Sync(h.pid)))
 	b.Run("stat", func(b *testing.B) {
@@ -183,7 +183,7 @@ func BenchmarkRealProcesses(b *testing.B) {
 		qt.Assert(b, qt.IsNil(err))
 		b.Cleanup(func() { qt.Check(b, qt.IsNil(p.Close())) })
 	}
-	w := NewWatcher(patterns(b, tracedProvider()+":*"), nil)
+	w := NewWatcher(nil, patterns(b, tracedProvider()+":*")...)
 	defer w.Close()
 	qt.Assert(b, qt.IsNil(w.SyncAll()))
 	before := processorTime(b)

@@ -5,6 +5,8 @@ package proc
 import (
 	"container/list"
 	"sync"
+
+	"github.com/gousdt/gousdt/elfnote"
 )
 
 // Cache holds the probes of files, so that a file that thousands of processes
@@ -94,8 +96,9 @@ func (c *Cache) Stats() CacheStats {
 	return stats
 }
 
-// Acquire returns the file that a process maps, open, if it has a probe for
-// which match returns true; nil stands for any. ok is false if it has none. The
+// Acquire returns the file that a process maps, open, if it has a probe that
+// matches any of the patterns; without patterns, if it has any probe at all. ok
+// is false if it has none. The
 // caller calls [CachedFile.Release] when it is done. Whoever acquires the same
 // file gets the same *File, as long as anybody has it.
 //
@@ -105,7 +108,7 @@ func (c *Cache) Stats() CacheStats {
 // again but without reading the file again. Errors of opening are those of
 // [MappedFile.Open] or of [CacheOptions].Open; an error of reading is an
 // [*Error] that wraps what the reader returned. Neither is remembered.
-func (c *Cache) Acquire(m *MappedFile, match func(provider, name string) bool) (f *CachedFile, ok bool, err error) {
+func (c *Cache) Acquire(m *MappedFile, patterns ...elfnote.Pattern) (f *CachedFile, ok bool, err error) {
 	id, err := m.ID()
 	if err != nil {
 		return nil, false, err
@@ -117,7 +120,7 @@ func (c *Cache) Acquire(m *MappedFile, match func(provider, name string) bool) (
 		}
 		return nil, false, nil
 	}
-	ok, err = f.prepare(m, match)
+	ok, err = f.prepare(m, patterns)
 	if !ok || err != nil {
 		f.Release()
 		return nil, false, err

@@ -29,7 +29,7 @@ func mapped(t testing.TB, f *fixture, pid int, path string) *MappedFile {
 
 func acquire(t testing.TB, c *Cache, m *MappedFile) *CachedFile {
 	t.Helper()
-	file, ok, err := c.Acquire(m, nil)
+	file, ok, err := c.Acquire(m)
 	qt.Assert(t, qt.IsNil(err))
 	qt.Assert(t, qt.IsTrue(ok))
 	return file
@@ -75,12 +75,12 @@ func TestCacheDoesNotOpenWhatIsNotWanted(t *testing.T) {
 	lib := memoryProbes.write(t, t.TempDir(), "lib.so")
 	before := openDescriptors(t)
 	for range 3 {
-		_, ok, err := c.Acquire(mapped(t, f, 1, lib), func(provider, name string) bool { return name == "nothing" })
+		_, ok, err := c.Acquire(mapped(t, f, 1, lib), elfnote.MustParsePattern("nothing"))
 		qt.Assert(t, qt.IsNil(err))
 		qt.Assert(t, qt.IsFalse(ok))
 	}
 	qt.Check(t, qt.Equals(c.Stats(), CacheStats{Idle: 1, Opened: 1, Parsed: 1}))
-	file, ok, err := c.Acquire(mapped(t, f, 1, lib), func(provider, name string) bool { return name == "free" })
+	file, ok, err := c.Acquire(mapped(t, f, 1, lib), elfnote.MustParsePattern("free"))
 	qt.Assert(t, qt.IsNil(err))
 	qt.Assert(t, qt.IsTrue(ok))
 	qt.Check(t, qt.HasLen(file.Listing().Probes, 2), qt.Commentf("all that there are"))
@@ -98,7 +98,7 @@ func TestCacheRemembersFilesWithoutProbes(t *testing.T) {
 	before := openDescriptors(t)
 	for i, path := range []string{noProbes.write(t, dir, "lib.so"), script, empty} {
 		for range 3 {
-			_, ok, err := c.Acquire(mapped(t, f, 1, path), nil)
+			_, ok, err := c.Acquire(mapped(t, f, 1, path))
 			qt.Assert(t, qt.IsNil(err))
 			qt.Assert(t, qt.IsFalse(ok))
 		}
@@ -116,7 +116,7 @@ func TestCacheForgetsFilesWithoutProbesThatAreNotAskedFor(t *testing.T) {
 		if _, err := os.Stat(path); err != nil {
 			noProbes.write(t, path)
 		}
-		_, _, err := c.Acquire(mapped(t, f, 1, path), nil)
+		_, _, err := c.Acquire(mapped(t, f, 1, path))
 		qt.Assert(t, qt.IsNil(err))
 		qt.Assert(t, qt.IsTrue(c.Stats().WithoutProbes <= 4))
 		return c.Stats().Opened > before
@@ -136,12 +136,12 @@ func TestCacheReportsWhatCannotBeRead(t *testing.T) {
 	qt.Assert(t, qt.IsNil(os.WriteFile(truncated, memoryProbes.bytes()[:0x1010], 0o755)))
 	broken := testELF{probes: [][2]string{{"p", "n"}}, broken: true}.write(t, dir, "broken.so")
 	for range 2 {
-		_, ok, err := c.Acquire(mapped(t, f, 1, truncated), nil)
+		_, ok, err := c.Acquire(mapped(t, f, 1, truncated))
 		qt.Check(t, qt.IsFalse(ok))
 		qt.Check(t, qt.ErrorIs(err, elfnote.ErrTruncated))
 		qt.Check(t, qt.ErrorMatches(err, `process 1: read probes ".*/truncated.so": .*`))
 
-		_, ok, err = c.Acquire(mapped(t, f, 2, broken), nil)
+		_, ok, err = c.Acquire(mapped(t, f, 2, broken))
 		qt.Check(t, qt.IsFalse(ok))
 		qt.Check(t, qt.ErrorIs(err, elfnote.ErrLocation))
 		qt.Check(t, qt.ErrorMatches(err, `process 2: read probes ".*/broken.so": no usable probe, 1 broken: note 0.*`))
@@ -173,7 +173,7 @@ func TestCacheKeepsLittleOfFilesWithManyBrokenNotes(t *testing.T) {
 			for i := range files {
 				test.elf.tag = byte(i)
 				test.elf.write(t, lib)
-				file, ok, _ := c.Acquire(mapped(t, f, 1, lib), nil)
+				file, ok, _ := c.Acquire(mapped(t, f, 1, lib))
 				if ok {
 					qt.Check(t, qt.Equals(file.Listing().MalformedCount, notes))
 					qt.Check(t, qt.HasLen(file.Listing().Malformed, elfnote.MaxMalformed))
@@ -200,7 +200,7 @@ func TestCacheRemembersRefusedFiles(t *testing.T) {
 	file.Refuse(elfnote.ErrTooLarge)
 	qt.Check(t, qt.Equals(file.Refused(), error(elfnote.ErrTooLarge)))
 	for range 2 {
-		_, ok, err := c.Acquire(mapped(t, f, 2, lib), nil)
+		_, ok, err := c.Acquire(mapped(t, f, 2, lib))
 		qt.Check(t, qt.IsFalse(ok))
 		qt.Check(t, qt.ErrorIs(err, elfnote.ErrTooLarge))
 	}
@@ -240,7 +240,7 @@ func TestCacheDoesNotRememberThatOpeningFailed(t *testing.T) {
 		return openMapped(m)
 	}})
 	lib := memoryProbes.write(t, t.TempDir(), "lib.so")
-	_, ok, err := c.Acquire(mapped(t, f, 1, lib), nil)
+	_, ok, err := c.Acquire(mapped(t, f, 1, lib))
 	qt.Check(t, qt.ErrorIs(err, fail))
 	qt.Check(t, qt.IsFalse(ok))
 	qt.Check(t, qt.Equals(c.Stats(), CacheStats{}))
@@ -250,7 +250,7 @@ func TestCacheDoesNotRememberThatOpeningFailed(t *testing.T) {
 	acquire(t, c, mapped(t, f, 1, lib)).Release()
 
 	fail = syscall.ENFILE // at the second opening, of a file whose probes are known
-	_, _, err = c.Acquire(mapped(t, f, 1, lib), nil)
+	_, _, err = c.Acquire(mapped(t, f, 1, lib))
 	qt.Check(t, qt.ErrorIs(err, fail))
 	qt.Check(t, qt.Equals(c.Stats().Idle, 1))
 }
@@ -285,7 +285,7 @@ func TestCacheDoesNotRememberThatReadingFailed(t *testing.T) {
 		}})
 		lib := memoryProbes.write(t, t.TempDir(), "lib.so")
 		for {
-			file, ok, err := c.Acquire(mapped(t, f, 1, lib), nil)
+			file, ok, err := c.Acquire(mapped(t, f, 1, lib))
 			if err == nil {
 				qt.Check(t, qt.IsTrue(ok))
 				file.Release()
@@ -374,7 +374,7 @@ func TestCacheHasAFileReadByOneCallerWhileOthersWait(t *testing.T) {
 	start := func(i int) {
 		m := mapped(t, f, i+1, lib)
 		group.Go(func() {
-			file, _, err := c.Acquire(m, nil)
+			file, _, err := c.Acquire(m)
 			qt.Check(t, qt.IsNil(err))
 			files[i] = file
 		})
@@ -415,7 +415,7 @@ func TestCacheUsedByManyAtOnce(t *testing.T) {
 		group.Go(func() {
 			for n := range 200 {
 				i := (n*7 + worker) % len(files)
-				file, ok, err := c.Acquire(files[i], nil)
+				file, ok, err := c.Acquire(files[i])
 				if err != nil || ok != (i%2 == 0) {
 					t.Errorf("acquire file %d: %v, %v", i, ok, err)
 					return

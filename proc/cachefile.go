@@ -110,7 +110,7 @@ func (f *CachedFile) Release() {
 
 // prepare reads the file unless that has been done, and opens it if there are
 // probes wanted. The caller holds a reference.
-func (f *CachedFile) prepare(m *MappedFile, match func(provider, name string) bool) (ok bool, err error) {
+func (f *CachedFile) prepare(m *MappedFile, patterns []elfnote.Pattern) (ok bool, err error) {
 	f.loading.Lock()
 	defer f.loading.Unlock()
 
@@ -124,7 +124,7 @@ func (f *CachedFile) prepare(m *MappedFile, match func(provider, name string) bo
 		opened, closer = file, c
 		f.setListing(listing, sizeOf(listing, file))
 	}
-	if !anyProbe(f.listing, match) {
+	if !anyProbe(f.listing, patterns) {
 		if closer != nil {
 			closer.Close()
 		}
@@ -239,9 +239,9 @@ func isOfContents(err error) bool {
 	return false
 }
 
-func anyProbe(listing *elfnote.Listing, match func(provider, name string) bool) bool {
+func anyProbe(listing *elfnote.Listing, patterns []elfnote.Pattern) bool {
 	for i := range listing.Probes {
-		if match == nil || match(listing.Probes[i].Provider, listing.Probes[i].Name) {
+		if elfnote.MatchAny(patterns, listing.Probes[i].Provider, listing.Probes[i].Name) {
 			return true
 		}
 	}

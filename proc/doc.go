@@ -29,10 +29,10 @@
 // A [Watcher] tells which pairs of a process and a file with wanted probes
 // appear and disappear:
 //
-//	w := proc.NewWatcher(patterns, &proc.WatcherOptions{Handler: func(c *proc.Changes) {
+//	w := proc.NewWatcher(&proc.WatcherOptions{Handler: func(c *proc.Changes) {
 //		for _, pair := range c.Appeared { ... }
 //		for _, pair := range c.Disappeared { ... }
-//	}})
+//	}}, elfnote.MustParsePattern("postgresql:query__*"))
 //	defer w.Close()
 //	err := w.Run(ctx, 10*time.Second)
 //

@@ -240,7 +240,7 @@ var helperCommands = map[string]func(args []string) (string, error){
 	// pass ROOT looks at all processes as a watcher does.
 	"pass": func(args []string) (string, error) {
 		access, other := 0, 0
-		w := NewWatcher(nil, &WatcherOptions{FS: NewFS(args[0]), Handler: func(c *Changes) {
+		w := NewWatcher(&WatcherOptions{FS: NewFS(args[0]), Handler: func(c *Changes) {
 			for _, err := range c.Errors {
 				if errors.Is(err, ErrAccess) && (errors.Is(err, unix.EACCES) || errors.Is(err, unix.EPERM)) {
 					access++

@@ -7,6 +7,8 @@ import (
 	"errors"
 	"hash/maphash"
 	"slices"
+
+	"github.com/gousdt/gousdt/elfnote"
 )
 
 // look gathers what is found between begin and deliver.
@@ -217,7 +219,7 @@ func (w *Watcher) pair(p *watched, m *MappedFile, found []*Pair) (*Pair, error) 
 		pair.File, pair.Probes = p.pairs[i].File, p.pairs[i].Probes
 		return pair, nil
 	}
-	file, ok, err := w.cache.Acquire(m, w.Match)
+	file, ok, err := w.cache.Acquire(m, w.patterns...)
 	if err != nil || !ok {
 		return nil, err
 	}
@@ -246,7 +248,7 @@ func (w *Watcher) use(file *CachedFile) *fileUse {
 	if use == nil {
 		use = new(fileUse)
 		for _, probe := range file.listing.Probes {
-			if w.Match(probe.Provider, probe.Name) {
+			if elfnote.MatchAny(w.patterns, probe.Provider, probe.Name) {
 				use.probes = append(use.probes, probe)
 			}
 		}

@@ -48,7 +48,7 @@ func TestQueryAndTextOfMapsAgree(t *testing.T) {
 	qt.Check(t, qt.DeepEquals(queried, read))
 	qt.Check(t, qt.IsTrue(len(read) >= 7))
 
-	w := NewWatcher(nil, nil)
+	w := NewWatcher(nil)
 	defer w.Close()
 	byQuery, err := w.fingerprint(h.pid)
 	qt.Assert(t, qt.IsNil(err))

@@ -24,7 +24,7 @@ func realWatch(t testing.TB, options WatcherOptions) (*Watcher, *[]string) {
 	options.Filter = func(p Process) bool {
 		return strings.HasPrefix(p.Command, "exe") || strings.HasPrefix(p.Command, "proc.test")
 	}
-	w := NewWatcher(patterns(t, tracedProvider()+":*"), &options)
+	w := NewWatcher(&options, patterns(t, tracedProvider()+":*")...)
 	t.Cleanup(func() { qt.Check(t, qt.IsNil(w.Close())) })
 	return w, told
 }
@@ -283,7 +283,7 @@ func TestPIDUsedAgain(t *testing.T) {
 	h.do("mount", "proc", "proc", proc, "")
 	fs := NewFS(fmt.Sprintf("/proc/%d/root%s", h.pid, proc))
 	told := []string{}
-	w := NewWatcher(patterns(t, tracedProvider()+":*"), &WatcherOptions{FS: fs, Handler: func(c *Changes) { told = append(told, describe(c)...) }})
+	w := NewWatcher(&WatcherOptions{FS: fs, Handler: func(c *Changes) { told = append(told, describe(c)...) }}, patterns(t, tracedProvider()+":*")...)
 	defer w.Close()
 
 	pid := h.do("start", lib)

@@ -45,7 +45,7 @@ func startRunning(t *testing.T, interval time.Duration, options WatcherOptions) 
 		default:
 		}
 	}
-	r.Watcher = NewWatcher(patterns(t, tracedProvider()+":*"), &options)
+	r.Watcher = NewWatcher(&options, patterns(t, tracedProvider()+":*")...)
 	ctx, cancel := context.WithCancel(t.Context())
 	r.cancel = cancel
 	go func() { r.ended <- r.Run(ctx, interval) }()
@@ -256,7 +256,7 @@ func TestRunEndsWhenTheWatcherIsClosed(t *testing.T) {
 }
 
 func TestRunNeedsAnIntervalAndProcesses(t *testing.T) {
-	w := NewWatcher(nil, &WatcherOptions{FS: NewFS(t.TempDir())})
+	w := NewWatcher(&WatcherOptions{FS: NewFS(t.TempDir())})
 	defer w.Close()
 	qt.Check(t, qt.ErrorMatches(w.Run(t.Context(), 0), `run watcher: interval 0s is not positive`))
 	qt.Check(t, qt.ErrorIs(w.Run(t.Context(), time.Hour), ErrNoSuchMount))
@@ -266,7 +266,7 @@ func TestRunReportsThatProcessesCannotBeListedAnyMore(t *testing.T) {
 	f := newFixture(t)
 	f.put(fakeProcess{pid: 1, size: 1})
 	reported := make(chan error, 1)
-	w := NewWatcher(nil, &WatcherOptions{FS: f.fs(), Handler: func(c *Changes) {
+	w := NewWatcher(&WatcherOptions{FS: f.fs(), Handler: func(c *Changes) {
 		for _, err := range c.Errors {
 			select {
 			case reported <- err:

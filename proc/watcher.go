@@ -94,10 +94,10 @@ type fileUse struct {
 	probes []elfnote.Probe // those that match
 }
 
-// NewWatcher returns a watcher for the probes that match one of the patterns;
-// none are all probes. It has not looked yet: call Sync, SyncAll or Run, and
+// NewWatcher returns a watcher for the probes that match any of the patterns;
+// without patterns, for all probes. It has not looked yet: call Sync, SyncAll or Run, and
 // Close in the end.
-func NewWatcher(patterns []elfnote.Pattern, options *WatcherOptions) *Watcher {
+func NewWatcher(options *WatcherOptions, patterns ...elfnote.Pattern) *Watcher {
 	if options == nil {
 		options = new(WatcherOptions)
 	}
@@ -122,19 +122,6 @@ func NewWatcher(patterns []elfnote.Pattern, options *WatcherOptions) *Watcher {
 		w.cache = NewCache(nil)
 	}
 	return w
-}
-
-// Match tells whether a probe is among those watched for.
-func (w *Watcher) Match(provider, name string) bool {
-	if len(w.patterns) == 0 {
-		return true
-	}
-	for i := range w.patterns {
-		if w.patterns[i].Match(provider, name) {
-			return true
-		}
-	}
-	return false
 }
 
 // Pairs returns the pairs there are, by PID and then by address. During a call

@@ -216,7 +216,7 @@ func (a *Attachment) checkWatched(pattern string, target usdt.Target) error {
 	if slices.ContainsFunc(a.sites, func(s *Site) bool { return p.Match(s.Provider, s.Name) }) {
 		return nil
 	}
-	sel, err := usdt.SelectPattern(target, p)
+	sel, err := usdt.Select(target, nil, p)
 	if err != nil {
 		return err
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/go-quicktest/qt"
 
+	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/testprog"
 	"github.com/gousdt/gousdt/trace"
 	"github.com/gousdt/gousdt/usdt"
@@ -303,8 +304,9 @@ func TestAggregationsThatMakeNoSense(t *testing.T) {
 		"arg0": ".*arg0 of gousdt_test:floats is a float.*",
 		"arg7": ".*no aggregation is about any of the 1 sites: do the probes have the arguments.*",
 	} {
-		_, err := trace.Open(usdt.Target{Path: testprog.Path(t, "target-pie")}, "gousdt_test:floats",
-			&trace.SessionOptions{Aggregations: []trace.Aggregation{{Value: value, Functions: trace.Sum}}})
+		_, err := trace.Open(usdt.Target{Path: testprog.Path(t, "target-pie")},
+			&trace.SessionOptions{Aggregations: []trace.Aggregation{{Value: value, Functions: trace.Sum}}},
+			elfnote.Exact("gousdt_test", "floats"))
 		qt.Check(t, qt.ErrorMatches(err, want))
 	}
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/go-quicktest/qt"
 
+	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/testprog"
 	"github.com/gousdt/gousdt/trace"
 	"github.com/gousdt/gousdt/usdt"
@@ -40,14 +41,13 @@ func checkAllValues(t *testing.T, mode usdt.Mode, program string) {
 	}
 	process := startFile(t, path)
 	probes := testprog.Expected(machine(t, file))
-	sel, err := usdt.SelectMatching(usdt.Target{Path: file}, func(provider, name string) bool {
-		for _, p := range probes {
-			if p.Provider == provider && p.Name == name {
-				return mode == usdt.ModeMulti || p.Sites <= maxSingleSites
-			}
+	var patterns []elfnote.Pattern
+	for _, p := range probes {
+		if mode == usdt.ModeMulti || p.Sites <= maxSingleSites {
+			patterns = append(patterns, elfnote.Exact(p.Provider, p.Name))
 		}
-		return false
-	})
+	}
+	sel, err := usdt.Select(usdt.Target{Path: file}, nil, patterns...)
 	qt.Assert(t, qt.IsNil(err))
 	defer sel.Close()
 	// One link in ModeMulti; a session for each probe would close forty of

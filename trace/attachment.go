@@ -317,7 +317,7 @@ func (a *Attachment) attachSome(w *work, generated *bpfgen.Program, some []int) 
 		return err
 	}
 	a.programs = append(a.programs, p)
-	lnk, err := w.selection(indices).Attach(p.Program, a.session.mode, cookies)
+	lnk, err := w.selection(indices).AttachRaw(p.Program, a.session.mode, cookies)
 	if err != nil {
 		return err
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/go-quicktest/qt"
 
+	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/testprog"
 	"github.com/gousdt/gousdt/trace"
 	"github.com/gousdt/gousdt/usdt"
@@ -104,8 +105,9 @@ func TestCapturesThatMakeNoSense(t *testing.T) {
 		_, err := trace.New(&trace.SessionOptions{Captures: []trace.Capture{test.capture}})
 		qt.Check(t, qt.ErrorMatches(err, test.want))
 	}
-	_, err := trace.Open(usdt.Target{Path: testprog.Path(t, "target-pie")}, "gousdt_test:strings",
-		&trace.SessionOptions{RingSize: 4096, Captures: []trace.Capture{{Arg: 0, Max: 4000}}})
+	_, err := trace.Open(usdt.Target{Path: testprog.Path(t, "target-pie")},
+		&trace.SessionOptions{RingSize: 4096, Captures: []trace.Capture{{Arg: 0, Max: 4000}}},
+		elfnote.Exact("gousdt_test", "strings"))
 	qt.Check(t, qt.ErrorMatches(err, ".*an event would be larger than half of the ring buffer.*"))
 }
 

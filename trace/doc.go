@@ -12,7 +12,8 @@
 //
 // A [Session] watches probes and delivers an [Event] for each hit:
 //
-//	s, err := trace.Open(usdt.Target{Path: "/usr/lib/postgresql/15/bin/postgres"}, "postgresql:query__*", nil)
+//	s, err := trace.Open(usdt.Target{Path: "/usr/lib/postgresql/15/bin/postgres"}, nil,
+//		elfnote.MustParsePattern("postgresql:query__*"))
 //	if err != nil {
 //		return err
 //	}
@@ -75,9 +76,9 @@
 // hit. An [Aggregation] counts hits, adds values up, keeps their extremes or
 // their distribution, by any keys, in the kernel; [Session.Snapshot] reads it:
 //
-//	s, err := trace.Open(target, "gc__*", &trace.SessionOptions{Aggregations: []trace.Aggregation{{
+//	s, err := trace.Open(target, &trace.SessionOptions{Aggregations: []trace.Aggregation{{
 //		Value: "arg0", Functions: trace.Sum | trace.Max, By: []string{"comm", "arg1"},
-//	}}})
+//	}}}, elfnote.MustParsePattern("gc__*"))
 //
 // The time between two probes is a value too:
 //
@@ -92,7 +93,7 @@
 // that runs; [Attachment.Close] removes them. [Session.Watch] does so by itself
 // as processes come and go, wherever they map a file with probes that match:
 //
-//	w, err := s.Watch(patterns, &trace.WatchOptions{Changed: func(c *trace.WatchChanges) { ... }})
+//	w, err := s.Watch(&trace.WatchOptions{Changed: func(c *trace.WatchChanges) { ... }}, patterns...)
 //	if err != nil {
 //		return err
 //	}

@@ -24,10 +24,10 @@ func Example() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 
-	s, err := trace.Open(usdt.Target{Path: "/usr/lib/postgresql/15/bin/postgres"}, "postgresql:query__start", &trace.SessionOptions{
+	s, err := trace.Open(usdt.Target{Path: "/usr/lib/postgresql/15/bin/postgres"}, &trace.SessionOptions{
 		Captures: []trace.Capture{{Arg: 0, Max: 1000}},
 		Filter:   `str(arg0, 6) == "SELECT"`,
-	})
+	}, elfnote.Exact("postgresql", "query__start"))
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -48,12 +48,12 @@ func Example() {
 
 // How long queries take, every second.
 func ExampleSession_Snapshot() {
-	s, err := trace.Open(usdt.Target{Path: "/usr/lib/postgresql/15/bin/postgres"}, "postgresql:query__*", &trace.SessionOptions{
+	s, err := trace.Open(usdt.Target{Path: "/usr/lib/postgresql/15/bin/postgres"}, &trace.SessionOptions{
 		Aggregations: []trace.Aggregation{{
 			Latency:   &trace.Latency{Start: "postgresql:query__start", Done: "postgresql:query__done"},
 			Histogram: &trace.Histogram{},
 		}},
-	})
+	}, elfnote.MustParsePattern("postgresql:query__*"))
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -84,22 +84,8 @@ func ExampleSession_AttachSelection() {
 	}
 	defer s.Close()
 
-	var patterns []elfnote.Pattern
-	for _, text := range []string{"python:function__*", "python:gc__*"} {
-		p, err := elfnote.ParsePattern(text)
-		if err != nil {
-			log.Fatal(err)
-		}
-		patterns = append(patterns, p)
-	}
-	sel, err := usdt.SelectMatching(usdt.Target{Path: "python3", PID: 1234}, func(provider, name string) bool {
-		for _, p := range patterns {
-			if p.Match(provider, name) {
-				return true
-			}
-		}
-		return false
-	})
+	sel, err := usdt.Select(usdt.Target{Path: "python3", PID: 1234}, nil,
+		elfnote.MustParsePattern("python:function__*"), elfnote.MustParsePattern("python:gc__*"))
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -114,17 +100,12 @@ func ExampleSession_AttachSelection() {
 func ExampleSession_Watch() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	pattern, err := elfnote.ParsePattern("python:gc__start")
-	if err != nil {
-		log.Fatal(err)
-	}
-
 	s, err := trace.New(nil)
 	if err != nil {
 		log.Fatal(err)
 	}
 	defer s.Close()
-	w, err := s.Watch([]elfnote.Pattern{pattern}, &trace.WatchOptions{
+	w, err := s.Watch(&trace.WatchOptions{
 		Changed: func(changes *trace.WatchChanges) {
 			for _, a := range changes.Attached {
 				log.Printf("watching %d sites of %q", len(a.Sites()), a)

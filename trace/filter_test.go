@@ -13,6 +13,7 @@ import (
 
 	"github.com/go-quicktest/qt"
 
+	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/trace"
 	"github.com/gousdt/gousdt/usdt"
 )
@@ -106,8 +107,9 @@ func TestFilterLetsThroughWhatItSays(t *testing.T) {
 		{"fault", `arg2 != "text"`, 0},
 	} {
 		t.Run(test.group+" "+test.filter, func(t *testing.T) {
-			s, err := trace.Open(usdt.Target{Path: process.path}, "gousdt_test:"+test.group,
-				&trace.SessionOptions{Filter: test.filter, RingSize: 1 << 16})
+			s, err := trace.Open(usdt.Target{Path: process.path},
+				&trace.SessionOptions{Filter: test.filter, RingSize: 1 << 16},
+				elfnote.MustParsePattern("gousdt_test:"+test.group))
 			var never *trace.NeverError
 			if test.hits == 0 && errors.As(err, &never) {
 				return

@@ -127,7 +127,7 @@ func (w *Watch) attachPair(pair *proc.Pair, pid int) (*Attachment, error) {
 	sel := w.selections[pair.File]
 	if sel == nil {
 		var err error
-		if sel, err = usdt.SelectPair(pair, w.watcher.Match); err != nil {
+		if sel, err = usdt.Select(usdt.Target{Pair: pair}, nil, w.patterns...); err != nil {
 			return nil, err
 		}
 		w.selections[pair.File] = sel

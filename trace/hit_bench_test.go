@@ -19,6 +19,7 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"github.com/gousdt/gousdt/argspec"
+	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/testprog"
 	"github.com/gousdt/gousdt/trace"
 	"github.com/gousdt/gousdt/trace/internal/bpfgen"
@@ -51,7 +52,7 @@ func (s *subject) withProgram(b *testing.B, args []argspec.Arg) *subject {
 	b.Helper()
 	kernel, err := usdt.KernelFeatures()
 	qt.Assert(b, qt.IsNil(err))
-	sel, err := usdt.Select(usdt.Target{Path: s.path}, "gousdt_test", "none")
+	sel, err := usdt.Select(usdt.Target{Path: s.path}, nil, elfnote.Exact("gousdt_test", "none"))
 	qt.Assert(b, qt.IsNil(err))
 	defer sel.Close()
 	instructions, err := bpfgen.SumArguments(bpfgen.Kernel{Machine: sel.Kernel(), Order: binary.NativeEndian}, args)
@@ -62,7 +63,7 @@ func (s *subject) withProgram(b *testing.B, args []argspec.Arg) *subject {
 	}
 	prog, err := ebpf.NewProgram(spec)
 	qt.Assert(b, qt.IsNil(err))
-	lnk, err := sel.Attach(prog, kernel.Mode(), nil)
+	lnk, err := sel.AttachRaw(prog, kernel.Mode(), nil)
 	qt.Assert(b, qt.IsNil(err))
 	b.Cleanup(func() {
 		lnk.Close()

@@ -11,6 +11,7 @@ import (
 
 	"github.com/go-quicktest/qt"
 
+	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/testprog"
 	"github.com/gousdt/gousdt/trace"
 	"github.com/gousdt/gousdt/usdt"
@@ -113,9 +114,9 @@ func TestLatencyWithoutOneEndIsAnError(t *testing.T) {
 		{trace.Latency{Start: "three", Done: "twelve", By: "arg2", DoneBy: "arg99"},
 			`options: aggregation 0: latency: done: no site of twelve is watched: .*it must have the arguments.*`},
 	} {
-		_, err := trace.Open(usdt.Target{Path: path}, "gousdt_test:t[hw]*e", &trace.SessionOptions{
+		_, err := trace.Open(usdt.Target{Path: path}, &trace.SessionOptions{
 			Aggregations: []trace.Aggregation{{Latency: &test.latency}},
-		})
+		}, elfnote.MustParsePattern("gousdt_test:t[hw]*e"))
 		qt.Check(t, qt.ErrorMatches(err, test.want))
 	}
 	// They may be attached one after the other.

@@ -18,6 +18,7 @@ import (
 	"github.com/go-quicktest/qt"
 	"golang.org/x/sys/unix"
 
+	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/testprog"
 	"github.com/gousdt/gousdt/trace"
 	"github.com/gousdt/gousdt/usdt"
@@ -51,7 +52,7 @@ func TestNothingIsLeftBehind(t *testing.T) {
 				}
 			},
 		} {
-			s, err := trace.Open(target, "gousdt_test:t[hw]*", opts)
+			s, err := trace.Open(target, opts, elfnote.MustParsePattern("gousdt_test:t[hw]*"))
 			qt.Assert(t, qt.IsNil(err))
 			stats, err := s.Stats()
 			qt.Assert(t, qt.IsNil(err))
@@ -67,9 +68,8 @@ func TestNothingIsLeftBehind(t *testing.T) {
 		// The process ends before its probes are attached: the programs have
 		// been loaded then.
 		gone := process.again(t)
-		sel, err := usdt.SelectMatching(usdt.Target{Path: process.path, PID: gone.PID}, func(provider, name string) bool {
-			return provider == "gousdt_test" && (name == "three" || name == "twelve")
-		})
+		sel, err := usdt.Select(usdt.Target{Path: process.path, PID: gone.PID}, nil,
+			elfnote.Exact("gousdt_test", "three"), elfnote.Exact("gousdt_test", "twelve"))
 		qt.Assert(t, qt.IsNil(err))
 		gone.Kill()
 		s, err := trace.New(opts)

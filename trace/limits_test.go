@@ -27,7 +27,7 @@ func TestFilesWithTooManyArgumentsOfAllProbesAreRefused(t *testing.T) {
 	}
 	testprog.WriteNotes(t, path, notes)
 	s := newSession(t, nil)
-	_, err := s.Attach(usdt.Target{Path: path}, "p:*", nil)
+	_, err := s.Attach(usdt.Target{Path: path}, nil, elfnote.MustParsePattern("p:*"))
 	qt.Assert(t, qt.ErrorIs(err, elfnote.ErrTooLarge))
 	qt.Check(t, qt.ErrorMatches(err, `/.*/hostile.so: more than .* arguments and sites of different probes: .*`))
 	qt.Check(t, qt.HasLen(s.Attachments(), 0))

@@ -65,18 +65,18 @@ type Session struct {
 	closeErr  error
 }
 
-// Open watches the probes of a file that match a pattern, as
-// elfnote.ParsePattern reads it. It is New and Attach, but that both ends of
-// each latency must be among the probes watched.
+// Open watches the probes of a file that match any of the patterns; without
+// patterns, all its probes. It is New and Attach, but that both ends of each
+// latency must be among the probes watched.
 //
 // Errors: as for New and Session.Attach; *usdt.NotFoundError where the file has
 // no probe that is an end of a latency.
-func Open(target usdt.Target, pattern string, opts *SessionOptions) (*Session, error) {
+func Open(target usdt.Target, opts *SessionOptions, patterns ...elfnote.Pattern) (*Session, error) {
 	s, err := New(opts)
 	if err != nil {
 		return nil, err
 	}
-	a, err := s.Attach(target, pattern, nil)
+	a, err := s.Attach(target, nil, patterns...)
 	if err == nil {
 		err = s.checkLatencies(a, target)
 	}
@@ -204,23 +204,17 @@ func (s *Session) createMaps() error {
 	return nil
 }
 
-// Attach watches the probes of a file that match a pattern, as
-// elfnote.ParsePattern reads it. It is all or nothing. nil options are the
-// common case.
+// Attach watches the probes of a file that match any of the patterns; without
+// patterns, all its probes. It is all or nothing. nil options are the common
+// case.
 //
-// Sites that are not fit to be attached are left out: usdt.Selection.Skipped
-// names them.
+// Sites that cannot be attached are skipped: usdt.Selection.Skipped lists them.
 //
-// Errors: those of elfnote.ParsePattern, of usdt.SelectPattern and
-// usdt.Selection.Attach; *NeverError; ErrClosed; elfnote.ErrTooLarge for a file
+// Errors: those of usdt.Select and usdt.Selection.AttachRaw; *NeverError; ErrClosed; elfnote.ErrTooLarge for a file
 // whose probes have more than about a million arguments, which no tool chain
 // makes.
-func (s *Session) Attach(target usdt.Target, pattern string, opts *AttachOptions) (*Attachment, error) {
-	p, err := elfnote.ParsePattern(pattern)
-	if err != nil {
-		return nil, err
-	}
-	sel, err := usdt.SelectPattern(target, p)
+func (s *Session) Attach(target usdt.Target, opts *AttachOptions, patterns ...elfnote.Pattern) (*Attachment, error) {
+	sel, err := usdt.Select(target, nil, patterns...)
 	if err != nil {
 		return nil, err
 	}

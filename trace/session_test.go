@@ -17,6 +17,7 @@ import (
 
 	"github.com/go-quicktest/qt"
 
+	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/testprog"
 	"github.com/gousdt/gousdt/trace"
 	"github.com/gousdt/gousdt/usdt"
@@ -286,7 +287,7 @@ func TestIterationEndsWithTheSession(t *testing.T) {
 			qt.Assert(t, qt.IsNil(<-ended))
 			qt.Assert(t, qt.Equals(events, 5))
 
-			_, err := s.Attach(usdt.Target{Path: process.path}, "gousdt_test:three", nil)
+			_, err := s.Attach(usdt.Target{Path: process.path}, nil, elfnote.Exact("gousdt_test", "three"))
 			qt.Assert(t, qt.ErrorIs(err, trace.ErrClosed))
 			qt.Assert(t, qt.IsNil(s.Close()))
 			qt.Assert(t, qt.IsNil(s.Close()))
@@ -322,7 +323,8 @@ func TestSessionIsSafeForConcurrentUse(t *testing.T) {
 	for i := range 4 {
 		work.Go(func() {
 			for range 5 {
-				a, err := s.Attach(usdt.Target{Path: process.path, PID: process.PID}, "gousdt_test:[it][nh][lr]*", &trace.AttachOptions{Cookie: uint64(i)})
+				a, err := s.Attach(usdt.Target{Path: process.path, PID: process.PID}, &trace.AttachOptions{Cookie: uint64(i)},
+					elfnote.MustParsePattern("gousdt_test:[it][nh][lr]*"))
 				if err != nil {
 					if !errors.Is(err, trace.ErrClosed) {
 						t.Error(err)
@@ -364,7 +366,7 @@ func TestSessionIsSafeForConcurrentUse(t *testing.T) {
 		}
 	}
 	// On one processor, none of the hits may have met with an attachment.
-	_, err := s.Attach(usdt.Target{Path: process.path, PID: process.PID}, "gousdt_test:inlined", nil)
+	_, err := s.Attach(usdt.Target{Path: process.path, PID: process.PID}, nil, elfnote.Exact("gousdt_test", "inlined"))
 	qt.Assert(t, qt.IsNil(err))
 	process.Fire("inlined", 1)
 	qt.Assert(t, qt.IsNil(s.Detach()))
@@ -381,7 +383,6 @@ func TestErrorsSayWhatIsWrong(t *testing.T) {
 		opts    trace.SessionOptions
 		want    string
 	}{
-		{usdt.Target{Path: path}, "[", trace.SessionOptions{}, ".*class.*has no end"},
 		{usdt.Target{Path: path}, "gousdt_test:thre", trace.SessionOptions{}, `.*no probe gousdt_test:thre \(nearest: gousdt_test:three.*`},
 		{usdt.Target{Path: path}, "thre", trace.SessionOptions{}, `.*no probe thre \(nearest: gousdt_test:three.*`},
 		{usdt.Target{Path: path}, "*:t[hr]re", trace.SessionOptions{}, `.*no probe \*:t\[hr\]re \(nearest: gousdt_test:three.*`},
@@ -398,7 +399,7 @@ func TestErrorsSayWhatIsWrong(t *testing.T) {
 		{usdt.Target{Path: path}, "three", trace.SessionOptions{Delay: -1}, ".*Delay is -1ns.*"},
 		{usdt.Target{Path: path}, "none", trace.SessionOptions{Aggregations: []trace.Aggregation{{By: []string{"arg0"}}}}, ".*no aggregation is about any of the 1 sites: do the probes have the arguments.*"},
 	} {
-		_, err := trace.Open(test.target, test.pattern, &test.opts)
+		_, err := trace.Open(test.target, &test.opts, elfnote.MustParsePattern(test.pattern))
 		qt.Check(t, qt.ErrorMatches(err, test.want), qt.Commentf("%s %+v", test.pattern, test.opts))
 	}
 }

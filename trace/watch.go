@@ -111,9 +111,10 @@ type WatchChanges struct {
 // A Watch feeds a session with the probes that match a pattern, in whatever
 // processes come and go. Its methods are safe for concurrent use.
 type Watch struct {
-	session *Session
-	watcher *proc.Watcher
-	opts    WatchOptions
+	session  *Session
+	watcher  *proc.Watcher
+	opts     WatchOptions
+	patterns []elfnote.Pattern
 
 	// stopped ends when nothing is to be attached any more.
 	stopped context.Context
@@ -137,7 +138,7 @@ type watchKey struct {
 	file    proc.FileID
 }
 
-// Watch watches the probes that match one of the patterns, wherever a process
+// Watch watches the probes that match any of the patterns, wherever a process
 // maps a file that has them; without patterns, all probes. It begins with the
 // first Sync, SyncAll or Run. It ends with Close, and with Detach or Close of
 // the session.
@@ -153,7 +154,7 @@ type watchKey struct {
 // time: of more, the rest has its turn next time.
 //
 // Errors: ErrClosed; that PerProcess cannot be had with the PIDs of Proc.FS.
-func (s *Session) Watch(patterns []elfnote.Pattern, opts *WatchOptions) (*Watch, error) {
+func (s *Session) Watch(opts *WatchOptions, patterns ...elfnote.Pattern) (*Watch, error) {
 	if opts == nil {
 		opts = &WatchOptions{}
 	}
@@ -162,7 +163,7 @@ func (s *Session) Watch(patterns []elfnote.Pattern, opts *WatchOptions) (*Watch,
 			"proc file system at %s: watch without PerProcess", opts.Proc.FS.Root())
 	}
 	w := &Watch{
-		session: s, opts: *opts,
+		session: s, opts: *opts, patterns: slices.Clone(patterns),
 		selections: make(map[*proc.CachedFile]*usdt.Selection),
 		ahead:      make(map[proc.ProcessID]proc.Process),
 		attached:   make(map[watchKey]*WatchAttachment),
@@ -180,7 +181,7 @@ func (s *Session) Watch(patterns []elfnote.Pattern, opts *WatchOptions) (*Watch,
 		w.follow(changes)
 	}
 	options.BeforePass = w.beforePass
-	w.watcher = proc.NewWatcher(patterns, &options)
+	w.watcher = proc.NewWatcher(&options, patterns...)
 	if err := s.keepWatch(w); err != nil {
 		return nil, err
 	}
@@ -226,7 +227,7 @@ func (w *Watch) SyncAll() error {
 // A file that is attached to the process already is left as it is. The file may
 // be closed afterwards.
 //
-// Errors: those of usdt.SelectMatching and usdt.Selection.Attach; *NeverError;
+// Errors: those of usdt.Select and usdt.Selection.AttachRaw; *NeverError;
 // proc.ErrClosed when the watch has ended.
 func (w *Watch) AttachAhead(process proc.Process, file *os.File) error {
 	if !w.opts.PerProcess {
@@ -246,7 +247,7 @@ func (w *Watch) AttachAhead(process proc.Process, file *os.File) error {
 	if w.has(key) {
 		return nil
 	}
-	sel, err := usdt.SelectMatching(usdt.Target{File: file, PID: process.PID}, w.watcher.Match)
+	sel, err := usdt.Select(usdt.Target{File: file, PID: process.PID}, nil, w.patterns...)
 	if err != nil {
 		return err
 	}

@@ -43,7 +43,7 @@ func watch(t *testing.T, s *trace.Session, opts *trace.WatchOptions, patterns ..
 		qt.Assert(t, qt.IsNil(err))
 		parsed = append(parsed, p)
 	}
-	w, err := s.Watch(parsed, opts)
+	w, err := s.Watch(opts, parsed...)
 	qt.Assert(t, qt.IsNil(err))
 	t.Cleanup(func() { qt.Check(t, qt.IsNil(w.Close())) })
 	return w
@@ -341,7 +341,7 @@ func TestTheEndOfTheSessionEndsItsWatches(t *testing.T) {
 			s := newSession(t, nil)
 			process := start(t, "target-pie")
 			var c changed
-			w, err := s.Watch(nil, &trace.WatchOptions{Proc: only(process.path), Linger: time.Hour, Changed: c.tell(t)})
+			w, err := s.Watch(&trace.WatchOptions{Proc: only(process.path), Linger: time.Hour, Changed: c.tell(t)})
 			qt.Assert(t, qt.IsNil(err)) // and not closed but by the session
 			ran := make(chan error, 1)
 			go func() { ran <- w.Run(context.Background(), time.Hour) }()
@@ -351,7 +351,7 @@ func TestTheEndOfTheSessionEndsItsWatches(t *testing.T) {
 			qt.Assert(t, qt.IsNil(await(t, ran)))
 			qt.Assert(t, qt.HasLen(w.Attachments(), 0))
 			qt.Assert(t, qt.ErrorIs(w.Sync(process.PID), proc.ErrClosed))
-			_, err = s.Watch(nil, nil)
+			_, err = s.Watch(nil)
 			qt.Assert(t, qt.ErrorIs(err, trace.ErrClosed))
 		})
 	}
@@ -391,6 +391,6 @@ func TestWatchWithTheCallersOwnReader(t *testing.T) {
 
 func TestWatchPerProcessNeedsTheOwnPIDs(t *testing.T) {
 	s := newSession(t, nil)
-	_, err := s.Watch(nil, &trace.WatchOptions{PerProcess: true, Proc: proc.WatcherOptions{FS: proc.NewFS(t.TempDir())}})
+	_, err := s.Watch(&trace.WatchOptions{PerProcess: true, Proc: proc.WatcherOptions{FS: proc.NewFS(t.TempDir())}})
 	qt.Assert(t, qt.ErrorMatches(err, "watch: PerProcess needs the PIDs of .*: watch without PerProcess"))
 }

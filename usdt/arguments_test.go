@@ -113,7 +113,7 @@ func TestTheRedZoneIsLeftAloneWhereTheSiteItselfIsALongNop(t *testing.T) {
 				path, _ := copies(t, "target-pie")
 				patch(t, path, "nop5", append(tc.code, 0x90)) // as long as what is there
 				process := testprog.Start(t, path)
-				lnk, err := c.Manager.Attach(c.Collect3, usdt.Target{Path: path, PID: process.PID}, provider, "nop5", nil)
+				lnk, err := c.Manager.Attach(c.Collect3, usdt.Target{Path: path, PID: process.PID}, nil, elfnote.Exact(provider, "nop5"))
 				if uprobeAnswer() == unix.ENXIO {
 					qt.Assert(t, qt.ErrorIs(err, usdt.ErrUnsafeNop))
 					return
@@ -130,7 +130,7 @@ func TestTheRedZoneIsLeftAloneWhereTheSiteItselfIsALongNop(t *testing.T) {
 // patch writes other machine code where a file has a probe's first site.
 func patch(t *testing.T, path, probe string, code []byte) {
 	t.Helper()
-	sel, err := usdt.Select(usdt.Target{Path: path}, provider, probe)
+	sel, err := usdt.Select(usdt.Target{Path: path}, nil, elfnote.Exact(provider, probe))
 	qt.Assert(t, qt.IsNil(err))
 	defer sel.Close()
 	file, err := os.OpenFile(path, os.O_WRONLY, 0)
@@ -157,13 +157,15 @@ func checkAllArguments(t *testing.T, mode usdt.Mode, path string, process *testp
 	// One attachment for all of them; the cookie says which probe an event is
 	// of.
 	numbers := make(map[string]uint64)
+	var patterns []elfnote.Pattern
 	for i, probe := range expected {
 		numbers[probe.Provider+":"+probe.Name] = uint64(i)
+		patterns = append(patterns, elfnote.Exact(probe.Provider, probe.Name))
 	}
 	c := newCollector(t, &usdt.ManagerOptions{Mode: mode, MaxSpecs: 1024})
-	lnk, err := c.AttachMatching(c.Collect, usdt.Target{ELF: file, PID: process.PID},
-		func(provider, name string) bool { _, ok := numbers[provider+":"+name]; return ok },
-		&usdt.AttachOptions{SiteCookie: func(site usdt.Site) uint64 { return numbers[site.Provider+":"+site.Name] }})
+	lnk, err := c.Attach(c.Collect, usdt.Target{ELF: file, PID: process.PID},
+		&usdt.AttachOptions{SiteCookie: func(site usdt.Site) uint64 { return numbers[site.Provider+":"+site.Name] }},
+		patterns...)
 	qt.Assert(t, qt.IsNil(err))
 	qt.Assert(t, qt.Equals(lnk.Mode(), mode))
 
@@ -329,6 +331,6 @@ func TestSymbolsComeFromASeparateDebugFile(t *testing.T) {
 	checkArguments(t, "globals", memory, want.Hits[0], &event)
 
 	target.DebugFile = testprog.Path(t, "target-static")
-	_, err = c.Attach(c.Collect, target, provider, "globals", nil)
+	_, err = c.Attach(c.Collect, target, nil, elfnote.Exact(provider, "globals"))
 	qt.Assert(t, qt.ErrorIs(err, elfnote.ErrOtherBuildID))
 }

@@ -17,6 +17,9 @@ import (
 // AttachOptions change how a program is attached. Nil, or the zero value, is
 // the common case.
 type AttachOptions struct {
+	// SelectOptions say which sites may be skipped.
+	SelectOptions
+
 	// Cookie is a number of the caller's that the program reads by
 	// bpf_usdt_cookie. A program that uses nothing of bpf/usdt.bpf.h gets it by
 	// bpf_get_attach_cookie, where the kernel has that.
@@ -28,15 +31,14 @@ type AttachOptions struct {
 	// spec, so each cookie takes one at least, and more than 256 cookies need
 	// ManagerOptions.MaxSpecs.
 	SiteCookie func(Site) uint64
-
-	// Strict makes the attachment fail with an *ArgumentError where an argument
-	// cannot be fetched. Otherwise that argument reads as an error (EOPNOTSUPP)
-	// in the program, and Link.Unavailable lists it.
-	Strict bool
 }
 
-// Attach attaches a program to all sites of a probe, named by its exact
-// provider and name.
+// Attach attaches a program to all sites of the probes of a file that match any
+// of the patterns; without patterns, of all its probes. [elfnote.Exact] names
+// one probe. In ModeMulti all sites are attached by one link, which closes as
+// fast as that of one site. AttachOptions.SiteCookie lets the program tell the
+// probes apart. Sites that cannot be attached are skipped, see Link.Skipped,
+// unless SelectOptions.RequireAllSites is set.
 //
 // The program must belong to the collection that the Manager was made from,
 // loaded with CollectionOptions. Attach is all or nothing: on an error nothing
@@ -49,33 +51,11 @@ type AttachOptions struct {
 // ModeMulti on one that would take it for a thread; *SemaphoreClashError,
 // *OffsetOverflowError and *ArgumentError as causes of a *SiteError;
 // ErrNotMapped in ModeSingleIPMap; *PermissionError; ErrClosed.
-func (m *Manager) Attach(prog *ebpf.Program, target Target, provider, name string, opts *AttachOptions) (*Link, error) {
-	sel, err := Select(target, provider, name)
-	if err != nil {
-		return nil, err
+func (m *Manager) Attach(prog *ebpf.Program, target Target, opts *AttachOptions, patterns ...elfnote.Pattern) (*Link, error) {
+	if opts == nil {
+		opts = &AttachOptions{}
 	}
-	defer sel.Close()
-	return m.AttachSelection(prog, sel, opts)
-}
-
-// AttachMatching attaches a program to all probes of a file that a function
-// accepts: in ModeMulti by one link, which closes as fast as that of one probe.
-// AttachOptions.SiteCookie lets the program tell the probes apart. Sites that
-// cannot be attached are left out, see Link.Skipped. Errors are as for Attach.
-func (m *Manager) AttachMatching(prog *ebpf.Program, target Target, match func(provider, name string) bool, opts *AttachOptions) (*Link, error) {
-	sel, err := SelectMatching(target, match)
-	if err != nil {
-		return nil, err
-	}
-	defer sel.Close()
-	return m.AttachSelection(prog, sel, opts)
-}
-
-// AttachPattern attaches a program to all probes of a file that a pattern
-// picks, as AttachMatching does. Unlike there a *NotFoundError says what is
-// spelled most like the pattern.
-func (m *Manager) AttachPattern(prog *ebpf.Program, target Target, pattern elfnote.Pattern, opts *AttachOptions) (*Link, error) {
-	sel, err := SelectPattern(target, pattern)
+	sel, err := Select(target, &opts.SelectOptions, patterns...)
 	if err != nil {
 		return nil, err
 	}
@@ -84,13 +64,16 @@ func (m *Manager) AttachPattern(prog *ebpf.Program, target Target, pattern elfno
 }
 
 // AttachSelection attaches a program of the Manager's collection to the sites
-// of a selection, which may be closed afterwards. (Selection.Attach is for
+// of a selection, which may be closed afterwards. (Selection.AttachRaw is for
 // programs without a Manager.) Errors are as for Attach.
 func (m *Manager) AttachSelection(prog *ebpf.Program, sel *Selection, opts *AttachOptions) (*Link, error) {
 	if opts == nil {
 		opts = &AttachOptions{}
 	}
-	if opts.Strict {
+	if opts.RequireAllSites && len(sel.unfit) > 0 {
+		return nil, sel.unfit[0]
+	}
+	if opts.RequireArguments {
 		if err := sel.requireArguments(); err != nil {
 			return nil, err
 		}
@@ -104,7 +87,7 @@ func (m *Manager) AttachSelection(prog *ebpf.Program, sel *Selection, opts *Atta
 	if err != nil {
 		return nil, err
 	}
-	lnk, err := sel.Attach(prog, m.mode, held.cookies)
+	lnk, err := sel.AttachRaw(prog, m.mode, held.cookies)
 	if err != nil {
 		held.release()
 		return nil, err

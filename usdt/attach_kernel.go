@@ -19,19 +19,19 @@ import (
 // (MAX_UPROBE_MULTI_CNT).
 const maxMultiSites = 1 << 20
 
-// Attach attaches a program that needs no Manager to the sites of the
+// AttachRaw attaches a program that needs no Manager to the sites of the
 // selection: one that reads arguments by itself, or none. One that reads them
 // by bpf/usdt.bpf.h would find nothing: Manager.AttachSelection gives it its
 // specs.
 //
 // cookies is nil, or holds for each site the BPF cookie that the program gets
 // by bpf_get_attach_cookie; in ModeSingleIPMap there is none, and cookies is
-// not looked at. The program must have been loaded with
-// ebpf.AttachTraceUprobeMulti for ModeMulti, and without an attach type for the
-// other modes.
+// not looked at. ModeAuto is what Kernel.Mode says. The program must have been
+// loaded with ebpf.AttachTraceUprobeMulti for ModeMulti, and without an attach
+// type for the other modes.
 //
 // It is all or nothing. Errors are as for Manager.Attach.
-func (s *Selection) Attach(prog *ebpf.Program, mode Mode, cookies []uint64) (*Link, error) {
+func (s *Selection) AttachRaw(prog *ebpf.Program, mode Mode, cookies []uint64) (*Link, error) {
 	s.opened.mu.RLock()
 	defer s.opened.mu.RUnlock()
 	if s.opened.closed {
@@ -49,6 +49,12 @@ func (s *Selection) Attach(prog *ebpf.Program, mode Mode, cookies []uint64) (*Li
 	if cookies != nil && len(cookies) != s.Len() {
 		return nil, fmt.Errorf("%d cookies for %d sites", len(cookies), s.Len())
 	}
+	if mode == ModeAuto || mode > ModeSingleIPMap {
+		var err error
+		if mode, err = chooseMode(mode); err != nil {
+			return nil, err
+		}
+	}
 	if err := s.checkSemaphores(mode); err != nil {
 		return nil, err
 	}
@@ -65,8 +71,6 @@ func (s *Selection) Attach(prog *ebpf.Program, mode Mode, cookies []uint64) (*Li
 		lnk.kernel, err = s.attachSingle(executable, prog, cookies)
 	case ModeSingleIPMap:
 		lnk.kernel, err = s.attachSingle(executable, prog, nil)
-	default:
-		return nil, fmt.Errorf("a selection cannot be attached in mode %s: ask Kernel.Mode for the best one", mode)
 	}
 	if err != nil {
 		return nil, err

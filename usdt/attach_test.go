@@ -305,7 +305,7 @@ func TestSleepableProgramsReadArguments(t *testing.T) {
 
 		process := testprog.Start(t, "target-pie")
 		probe := testprog.ExpectedProbe(machineOf(t, "target-pie"), "strings")
-		_, err = mgr.Attach(objs.Sleeper, usdt.Target{Path: testprog.Path(t, "target-pie"), PID: process.PID}, provider, "strings", nil)
+		_, err = mgr.Attach(objs.Sleeper, usdt.Target{Path: testprog.Path(t, "target-pie"), PID: process.PID}, nil, elfnote.Exact(provider, "strings"))
 		qt.Assert(t, qt.IsNil(err))
 		process.Fire("strings", 1)
 
@@ -331,7 +331,7 @@ func TestUnavailableArgumentsAreListedAndHinderNothing(t *testing.T) {
 	process.Fire("structure", 1)
 	c.next(t, 1)
 
-	_, err := c.Attach(c.Collect, target, provider, "structure", &usdt.AttachOptions{Strict: true})
+	_, err := c.Attach(c.Collect, target, &usdt.AttachOptions{SelectOptions: usdt.SelectOptions{RequireArguments: true}}, elfnote.Exact(provider, "structure"))
 	var argument *usdt.ArgumentError
 	qt.Assert(t, qt.ErrorAs(err, &argument))
 	qt.Assert(t, qt.Equals(argument.Index, 1))
@@ -347,8 +347,8 @@ func TestManyProbesTakeOneLink(t *testing.T) {
 		t.Skip("this kernel has no uprobe_multi links")
 	}
 	process := testprog.Start(t, "target-pie")
-	lnk, err := c.AttachMatching(c.Collect3, usdt.Target{Path: testprog.Path(t, "target-pie"), PID: process.PID},
-		func(p, _ string) bool { return p == provider }, nil)
+	lnk, err := c.Attach(c.Collect3, usdt.Target{Path: testprog.Path(t, "target-pie"), PID: process.PID}, nil,
+		elfnote.MustParsePattern(provider+":*"))
 	qt.Assert(t, qt.IsNil(err))
 	qt.Assert(t, qt.IsTrue(lnk.Len() > 700), qt.Commentf("%d sites", lnk.Len()))
 	process.Fire("many", 1)
@@ -403,7 +403,7 @@ func newTexts(t *testing.T) *texts {
 
 func (x *texts) attach(t *testing.T, target usdt.Target, provider, name string) *usdt.Link {
 	t.Helper()
-	lnk, err := x.Manager.Attach(x.Text3, target, provider, name, nil)
+	lnk, err := x.Manager.Attach(x.Text3, target, nil, elfnote.Exact(provider, name))
 	qt.Assert(t, qt.IsNil(err))
 	return lnk
 }

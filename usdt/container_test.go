@@ -52,11 +52,11 @@ func TestContainersWithEqualPathsAreApart(t *testing.T) {
 		qt.Assert(t, qt.IsNil(first.Close()))
 
 		var attached []*usdt.WatchAttachment
-		w, err := c.Watch(watching(t, c.Collect, "gousdt_test:three"), &usdt.WatchOptions{
+		w, err := c.Watch(&usdt.WatchOptions{
 			Linger:  -1,
 			Proc:    proc.WatcherOptions{Filter: func(p proc.Process) bool { return p.PID == one.PID || p.PID == two.PID }},
 			Changed: func(changes *usdt.WatchChanges) { attached = append(attached, changes.Attached...) },
-		})
+		}, watching(t, c.Collect, "gousdt_test:three")...)
 		qt.Assert(t, qt.IsNil(err))
 		defer w.Close()
 		qt.Assert(t, qt.IsNil(w.SyncAll()))
@@ -115,9 +115,9 @@ func TestWatchesByForeignPIDsAreRefused(t *testing.T) {
 			{foreign, false, mode == usdt.ModeSingleIPMap},
 			{proc.NewFS(t.TempDir()), true, true},
 		} {
-			w, err := c.Watch(watching(t, c.Collect, "gousdt_test:three"), &usdt.WatchOptions{
+			w, err := c.Watch(&usdt.WatchOptions{
 				PerProcess: tc.perProcess, Proc: proc.WatcherOptions{FS: tc.fs},
-			})
+			}, watching(t, c.Collect, "gousdt_test:three")...)
 			if tc.refused {
 				qt.Assert(t, qt.ErrorMatches(err, "a watch per process needs the PIDs of .* at "+regexp.QuoteMeta(tc.fs.Root())+": .*"))
 				continue
@@ -148,9 +148,9 @@ func TestProgramsInMemoryFilesAreAttached(t *testing.T) {
 	qt.Assert(t, qt.Equals(int(c.next(t, 1)[0].Pid), process.PID))
 	qt.Assert(t, qt.IsNil(lnk.Close()))
 
-	w, err := c.Watch(watching(t, c.Collect, "gousdt_test:three"), &usdt.WatchOptions{
+	w, err := c.Watch(&usdt.WatchOptions{
 		Proc: proc.WatcherOptions{Filter: func(p proc.Process) bool { return p.PID == process.PID }},
-	})
+	}, watching(t, c.Collect, "gousdt_test:three")...)
 	qt.Assert(t, qt.IsNil(err))
 	defer w.Close()
 	qt.Assert(t, qt.IsNil(w.Sync(process.PID)))

@@ -27,8 +27,8 @@
 //	var objs tracerObjects
 //	err = spec.LoadAndAssign(&objs, mgr.CollectionOptions())
 //
-//	lnk, err := mgr.Attach(objs.OnQuery, usdt.Target{Path: "/usr/lib/postgresql/15/bin/postgres"},
-//		"postgresql", "query__start", nil)
+//	target := usdt.Target{Path: "/usr/lib/postgresql/15/bin/postgres"}
+//	lnk, err := mgr.Attach(objs.OnQuery, target, nil, elfnote.Exact("postgresql", "query__start"))
 //	defer lnk.Close()
 //
 // # Sites, specs and cookies
@@ -40,7 +40,7 @@
 //
 // An argument that cannot be fetched, such as one in a vector register, hinders
 // nothing else: it reads as an error in the program. [Link.Unavailable] lists
-// these, and [AttachOptions.Strict] refuses them.
+// these, and [SelectOptions.RequireArguments] refuses them.
 //
 // # Processes that come and go
 //
@@ -48,13 +48,13 @@
 // wherever a process maps a file that has them:
 //
 //	query, err := elfnote.ParsePattern("postgresql:query__*")
-//	watch, err := mgr.Watch([]usdt.WatchProgram{{Program: objs.OnQuery, Patterns: []elfnote.Pattern{query}}}, nil)
+//	watch, err := mgr.Watch(nil, usdt.WatchProgram{Program: objs.OnQuery, Patterns: []elfnote.Pattern{query}})
 //	defer watch.Close()
 //	err = watch.Run(ctx, 5*time.Second)
 //
 // Several programs, each with its patterns, share one look at the processes.
 // [WatchProgram.OptionsFor] gives the files or processes cookies by which a
-// program tells them apart. [SelectPair] is for those who follow processes by a
+// program tells them apart. [Target.Pair] is for those who follow processes by a
 // proc.Watcher of their own.
 //
 // # Modes
@@ -67,8 +67,8 @@
 //
 // # What is guaranteed
 //
-// An Attach is all or nothing; where probes are chosen by a pattern, sites that
-// are not fit for it are left out, and named by [Link.Skipped]. Before anything
+// An Attach is all or nothing, but that sites that cannot be attached are
+// skipped, and listed by [Link.Skipped]. Before anything
 // is attached each site is checked: that it lies in executable code and holds a
 // nop, for a breakpoint anywhere else could kill the traced program.
 // Semaphores, the counters by which a program knows that a probe is watched,

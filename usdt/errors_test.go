@@ -48,7 +48,7 @@ func TestAFullSpecMapAttachesNothing(t *testing.T) {
 	target := usdt.Target{Path: testprog.Path(t, "target-pie"), PID: process.PID}
 	c.attach(t, c.Collect, target, "three", nil)
 
-	_, err := c.Attach(c.Collect, target, provider, "specs", nil)
+	_, err := c.Attach(c.Collect, target, nil, elfnote.Exact(provider, "specs"))
 	var full *usdt.SpecsFullError
 	qt.Assert(t, qt.ErrorAs(err, &full))
 	qt.Assert(t, qt.Equals(*full, usdt.SpecsFullError{Capacity: 256, InUse: 1, Needed: 300}))
@@ -91,7 +91,7 @@ func TestSpecsAreSharedAndRecycled(t *testing.T) {
 		qt.Assert(t, qt.Equals(inUse(), 1))
 		other := c.attach(t, c.Collect, target, "guarded", &usdt.AttachOptions{Cookie: 1})
 		qt.Assert(t, qt.Equals(inUse(), 2))
-		_, err := c.Attach(c.Collect, target, provider, "sizes", nil)
+		_, err := c.Attach(c.Collect, target, nil, elfnote.Exact(provider, "sizes"))
 		qt.Assert(t, qt.ErrorAs(err, new(*usdt.SpecsFullError)))
 
 		qt.Assert(t, qt.IsNil(one.Close()))
@@ -100,7 +100,7 @@ func TestSpecsAreSharedAndRecycled(t *testing.T) {
 		qt.Assert(t, qt.Equals(inUse(), 1))
 		// An attachment that fails after it has taken its specs gives them
 		// back.
-		_, err = c.Attach(wrongProgram(t), target, provider, "sizes", nil)
+		_, err = c.Attach(wrongProgram(t), target, nil, elfnote.Exact(provider, "sizes"))
 		qt.Assert(t, qt.IsNotNil(err))
 		qt.Assert(t, qt.Equals(inUse(), 1))
 
@@ -117,7 +117,7 @@ func TestAddressTakesOneSpec(t *testing.T) {
 	process := testprog.Start(t, "target-pie")
 	target := usdt.Target{Path: testprog.Path(t, "target-pie"), PID: process.PID}
 	first := c.attach(t, c.Collect, target, "three", &usdt.AttachOptions{Cookie: 1})
-	_, err := c.Attach(c.Collect, target, provider, "three", &usdt.AttachOptions{Cookie: 2})
+	_, err := c.Attach(c.Collect, target, &usdt.AttachOptions{Cookie: 2}, elfnote.Exact(provider, "three"))
 	qt.Assert(t, qt.ErrorAs(err, new(*usdt.AddressInUseError)))
 	process.Fire("three", 1)
 	qt.Assert(t, qt.Equals(c.next(t, 1)[0].Cookie, 1))
@@ -132,14 +132,14 @@ func TestAddressMapLimits(t *testing.T) {
 	process := testprog.Start(t, "target-pie")
 	path := testprog.Path(t, "target-pie")
 
-	_, err := c.Attach(c.Collect, usdt.Target{Path: path}, provider, "three", nil)
+	_, err := c.Attach(c.Collect, usdt.Target{Path: path}, nil, elfnote.Exact(provider, "three"))
 	qt.Assert(t, qt.ErrorAs(err, new(*usdt.UnsupportedError)))
 	qt.Assert(t, qt.ErrorMatches(err, `.*target-pie: the kernel has no BPF cookies on uprobes \(needs Linux 5\.15\); .* for one PID only`))
 
-	_, err = c.Attach(c.Collect, usdt.Target{Path: testprog.Path(t, "libtarget.so"), PID: process.PID}, provider, "three", nil)
+	_, err = c.Attach(c.Collect, usdt.Target{Path: testprog.Path(t, "libtarget.so"), PID: process.PID}, nil, elfnote.Exact(provider, "three"))
 	qt.Assert(t, qt.ErrorIs(err, usdt.ErrNotMapped))
 
-	_, err = c.Attach(c.Collect, usdt.Target{Path: path, PID: process.PID}, provider, "inlined", nil)
+	_, err = c.Attach(c.Collect, usdt.Target{Path: path, PID: process.PID}, nil, elfnote.Exact(provider, "inlined"))
 	var full *usdt.AddressesFullError
 	qt.Assert(t, qt.ErrorAs(err, &full))
 	qt.Assert(t, qt.Equals(full.Needed, 5))
@@ -188,7 +188,7 @@ func TestWrongTargetsGiveClearErrors(t *testing.T) {
 		want            string
 		is              error
 	}{
-		{"nothing", usdt.Target{}, provider, "three", `a target needs exactly one of Path, File and ELF, not 0 of them`, nil},
+		{"nothing", usdt.Target{}, provider, "three", `a target needs exactly one of Path, File, ELF and Pair, not 0 of them`, nil},
 		{"missing", usdt.Target{Path: "/nowhere/at/all"}, provider, "three", `.*/nowhere/at/all.*no such file.*`, fs.ErrNotExist},
 		{"missing library", usdt.Target{Path: "libnowhere.so.9"}, provider, "three", `.*libnowhere\.so\.9.*`, fs.ErrNotExist},
 		{"directory", usdt.Target{Path: directory}, provider, "three", `.*`, nil},
@@ -203,7 +203,7 @@ func TestWrongTargetsGiveClearErrors(t *testing.T) {
 		{"no nop", usdt.Target{Path: pie}, "gousdt_broken", "no_nop", `.*target-pie: probe gousdt_broken:no_nop at 0x[0-9a-f]+: no nop there but .*`, nil},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			lnk, err := c.Attach(c.Collect, tc.target, tc.provider, tc.probe, nil)
+			lnk, err := c.Attach(c.Collect, tc.target, nil, elfnote.Exact(tc.provider, tc.probe))
 			qt.Assert(t, qt.IsNil(lnk))
 			qt.Assert(t, qt.ErrorMatches(err, tc.want))
 			if tc.is != nil {
@@ -217,7 +217,7 @@ func TestWrongTargetsGiveClearErrors(t *testing.T) {
 
 func TestSitesWithoutNopAreRefused(t *testing.T) {
 	c := newCollector(t, nil)
-	_, err := c.Attach(c.Collect, usdt.Target{Path: testprog.Path(t, "target-pie")}, "gousdt_broken", "no_nop", nil)
+	_, err := c.Attach(c.Collect, usdt.Target{Path: testprog.Path(t, "target-pie")}, nil, elfnote.Exact("gousdt_broken", "no_nop"))
 	var noNop *usdt.NotNopError
 	qt.Assert(t, qt.ErrorAs(err, &noNop))
 	qt.Assert(t, qt.IsTrue(len(noNop.Bytes) > 0))
@@ -236,9 +236,7 @@ func TestTheSiteIsNamedThatTheKernelRefuses(t *testing.T) {
 		process := testprog.Start(t, "target-pie")
 		process.Load(library)
 		target := usdt.Target{Path: library, PID: process.PID}
-		sel, err := usdt.SelectMatching(target, func(_, name string) bool {
-			return name == "three" || name == "nop5" || name == "nop10"
-		})
+		sel, err := usdt.Select(target, nil, patterns(t, "*:three", "*:nop5", "*:nop10")...)
 		qt.Assert(t, qt.IsNil(err))
 		defer sel.Close()
 
@@ -248,7 +246,7 @@ func TestTheSiteIsNamedThatTheKernelRefuses(t *testing.T) {
 		qt.Assert(t, qt.ErrorAs(err, &site))
 		qt.Assert(t, qt.Equals(site.Name, "nop5"))
 
-		_, err = c.Attach(c.Collect3, target, provider, "nop5", nil)
+		_, err = c.Attach(c.Collect3, target, nil, elfnote.Exact(provider, "nop5"))
 		qt.Assert(t, qt.ErrorIs(err, usdt.ErrPrefixedNop))
 		used, _ := c.SpecsInUse()
 		qt.Assert(t, qt.Equals(used, 0))
@@ -261,7 +259,7 @@ func TestFilesOfOtherMachinesAreRefused(t *testing.T) {
 	if machineOf(t, "target-pie") == elf.EM_S390 {
 		arch = "amd64"
 	}
-	_, err := c.Attach(c.Collect, usdt.Target{Path: testprog.CrossPath(t, arch, "target-pie")}, provider, "three", nil)
+	_, err := c.Attach(c.Collect, usdt.Target{Path: testprog.CrossPath(t, arch, "target-pie")}, nil, elfnote.Exact(provider, "three"))
 	qt.Assert(t, qt.ErrorMatches(err, `.*target-pie: the file is for EM_.*, this kernel attaches to programs for EM_.*`))
 }
 
@@ -273,7 +271,7 @@ func TestAnotherTracersSemaphoreIsAClash(t *testing.T) {
 		target := usdt.Target{Path: path, PID: process.PID}
 
 		// The other tracer knows of no semaphore.
-		sel, err := usdt.Select(target, provider, "split")
+		sel, err := usdt.Select(target, nil, elfnote.Exact(provider, "split"))
 		qt.Assert(t, qt.IsNil(err))
 		defer sel.Close()
 		second := sel.Site(1)
@@ -290,7 +288,7 @@ func TestAnotherTracersSemaphoreIsAClash(t *testing.T) {
 		held, err := executable.Uprobe("x", objs.CountBare, &link.UprobeOptions{Address: second.Offset, PID: process.PID})
 		qt.Assert(t, qt.IsNil(err))
 
-		_, err = c.Attach(c.Collect, target, provider, "split", nil)
+		_, err = c.Attach(c.Collect, target, nil, elfnote.Exact(provider, "split"))
 		var clash *usdt.SemaphoreClashError
 		var site *usdt.SiteError
 		qt.Assert(t, qt.ErrorAs(err, &clash))
@@ -312,14 +310,14 @@ func TestProgramsLoadedWithoutTheManagerAreRefused(t *testing.T) {
 	c := newCollector(t, nil)
 	target := usdt.Target{Path: testprog.Path(t, "target-static")}
 
-	_, err := c.Attach(nil, target, provider, "three", nil)
+	_, err := c.Attach(nil, target, nil, elfnote.Exact(provider, "three"))
 	qt.Assert(t, qt.ErrorAs(err, new(*usdt.ProgramError)))
 
 	other := newCollector(t, nil)
-	_, err = c.Attach(other.Collect, target, provider, "three", nil)
+	_, err = c.Attach(other.Collect, target, nil, elfnote.Exact(provider, "three"))
 	qt.Assert(t, qt.ErrorMatches(err, `program collect: was loaded without this Manager's maps: pass Manager\.CollectionOptions\(\).*`))
 
-	_, err = c.Attach(wrongProgram(t), target, provider, "three", nil)
+	_, err = c.Attach(wrongProgram(t), target, nil, elfnote.Exact(provider, "three"))
 	qt.Assert(t, qt.ErrorAs(err, new(*usdt.ProgramError)))
 	qt.Assert(t, qt.ErrorMatches(err, `program .*wrong.*: was not loaded for a (uprobe_multi link|perf event): make the Manager before .*`))
 }
@@ -343,13 +341,13 @@ func TestLongNamedProgramsLoadedWithoutTheManagerAreRefused(t *testing.T) {
 	forgotten, err := ebpf.NewCollection(spec)
 	qt.Assert(t, qt.IsNil(err))
 	defer forgotten.Close()
-	_, err = mgr.Attach(forgotten.Programs[name], target, provider, "three", nil)
+	_, err = mgr.Attach(forgotten.Programs[name], target, nil, elfnote.Exact(provider, "three"))
 	qt.Assert(t, qt.ErrorMatches(err, `program a_name_that_is_\w*: was loaded without this Manager's maps: .*`))
 
 	right, err := ebpf.NewCollectionWithOptions(spec, *mgr.CollectionOptions())
 	qt.Assert(t, qt.IsNil(err))
 	defer right.Close()
-	lnk, err := mgr.Attach(right.Programs[name], target, provider, "three", nil)
+	lnk, err := mgr.Attach(right.Programs[name], target, nil, elfnote.Exact(provider, "three"))
 	qt.Assert(t, qt.IsNil(err))
 	qt.Assert(t, qt.IsNil(lnk.Close()))
 }
@@ -377,7 +375,7 @@ func TestAClosedManagerAttachesNothing(t *testing.T) {
 	qt.Assert(t, qt.IsNil(c.Manager.Close()))
 	qt.Assert(t, qt.Equals(process.Semaphore("guarded"), 0))
 	qt.Assert(t, qt.IsNil(lnk.Close()))
-	_, err := c.Attach(c.Collect, target, provider, "guarded", nil)
+	_, err := c.Attach(c.Collect, target, nil, elfnote.Exact(provider, "guarded"))
 	qt.Assert(t, qt.ErrorIs(err, usdt.ErrClosed))
 	qt.Assert(t, qt.Equals(process.Semaphore("guarded"), 0))
 }
@@ -387,7 +385,7 @@ func TestAProcessThatHasExitedIsAProcessError(t *testing.T) {
 		c := newCollector(t, &usdt.ManagerOptions{Mode: mode})
 		process := testprog.Start(t, "target-static")
 		// Selected while it lived, attached when it is gone.
-		sel, err := usdt.Select(usdt.Target{Path: testprog.Path(t, "target-static"), PID: process.PID}, provider, "three")
+		sel, err := usdt.Select(usdt.Target{Path: testprog.Path(t, "target-static"), PID: process.PID}, nil, elfnote.Exact(provider, "three"))
 		qt.Assert(t, qt.IsNil(err))
 		defer sel.Close()
 		process.Kill()

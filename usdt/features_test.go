@@ -11,6 +11,7 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/go-quicktest/qt"
 
+	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/testprog"
 )
 
@@ -30,13 +31,13 @@ func TestMultiLinksForAThreadAreRefused(t *testing.T) {
 	prog, err := trialProgram(ebpf.AttachTraceUprobeMulti)
 	qt.Assert(t, qt.IsNil(err))
 	defer prog.Close()
-	sel, err := Select(Target{Path: testprog.Path(t, "target-static")}, "gousdt_test", "three")
+	sel, err := Select(Target{Path: testprog.Path(t, "target-static")}, nil, elfnote.Exact("gousdt_test", "three"))
 	qt.Assert(t, qt.IsNil(err))
 	defer sel.Close()
-	_, err = sel.ForPID(os.Getpid()).Attach(prog, ModeMulti, nil)
+	_, err = sel.ForPID(os.Getpid()).AttachRaw(prog, ModeMulti, nil)
 	qt.Assert(t, qt.ErrorAs(err, new(*UnsupportedError)))
 
-	lnk, err := sel.Attach(prog, ModeMulti, nil) // for everyone there is no such trouble
+	lnk, err := sel.AttachRaw(prog, ModeMulti, nil) // for everyone there is no such trouble
 	qt.Assert(t, qt.IsNil(err))
 	qt.Assert(t, qt.IsNil(lnk.Close()))
 }

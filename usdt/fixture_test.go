@@ -17,6 +17,7 @@ import (
 	"github.com/cilium/ebpf/ringbuf"
 	"github.com/go-quicktest/qt"
 
+	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/testprog"
 	"github.com/gousdt/gousdt/usdt"
 	"github.com/gousdt/gousdt/usdt/internal/testbpf"
@@ -89,7 +90,7 @@ func load(t *testing.T, spec *ebpf.CollectionSpec, objects any, opts *ebpf.Colle
 // test.
 func (c *collector) attach(t *testing.T, prog *ebpf.Program, target usdt.Target, name string, opts *usdt.AttachOptions) *usdt.Link {
 	t.Helper()
-	lnk, err := c.Manager.Attach(prog, target, provider, name, opts)
+	lnk, err := c.Manager.Attach(prog, target, opts, elfnote.Exact(provider, name))
 	qt.Assert(t, qt.IsNil(err))
 	qt.Assert(t, qt.Equals(lnk.Mode(), c.Mode()))
 	t.Cleanup(func() { qt.Check(t, qt.IsNil(lnk.Close())) })

@@ -19,6 +19,7 @@ import (
 	"github.com/cilium/ebpf/rlimit"
 	"github.com/go-quicktest/qt"
 
+	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/testprog"
 	"github.com/gousdt/gousdt/usdt"
 	"github.com/gousdt/gousdt/usdt/internal/testbpf"
@@ -60,7 +61,7 @@ func beTracer(order string) error {
 	if err := spec.LoadAndAssign(&objs, mgr.CollectionOptions()); err != nil {
 		return err
 	}
-	if _, err := mgr.Attach(objs.Collect, usdt.Target{Path: file, PID: pid}, provider, "counted", nil); err != nil {
+	if _, err := mgr.Attach(objs.Collect, usdt.Target{Path: file, PID: pid}, nil, elfnote.Exact(provider, "counted")); err != nil {
 		return err
 	}
 	fmt.Println("attached")
@@ -136,7 +137,7 @@ func TestManagersAreSafeForConcurrentUse(t *testing.T) {
 		for worker := range 4 {
 			wait.Go(func() {
 				for round := range 4 {
-					lnk, err := c.Manager.Attach(c.Collect3, target, provider, probes[(worker+round)%len(probes)], nil)
+					lnk, err := c.Manager.Attach(c.Collect3, target, nil, elfnote.Exact(provider, probes[(worker+round)%len(probes)]))
 					if err != nil {
 						t.Error(err)
 						return
@@ -183,7 +184,7 @@ func TestTargetsMayDieInTheMiddleOfAttaching(t *testing.T) {
 			process := testprog.Start(t, "target-static")
 			var wait sync.WaitGroup
 			wait.Go(process.Kill)
-			lnk, err := c.Manager.Attach(c.Collect, usdt.Target{Path: path, PID: process.PID}, provider, "three", nil)
+			lnk, err := c.Manager.Attach(c.Collect, usdt.Target{Path: path, PID: process.PID}, nil, elfnote.Exact(provider, "three"))
 			wait.Wait()
 			if err != nil {
 				qt.Assert(t, qt.ErrorAs(err, new(*usdt.ProcessError)), qt.Commentf("PID %s", strconv.Itoa(process.PID)))

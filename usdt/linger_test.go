@@ -22,7 +22,7 @@ func watchLingering(t *testing.T, c *collector, linger time.Duration, opts usdt.
 	attached, detached = make(chan *usdt.WatchAttachment, 100), make(chan *usdt.WatchAttachment, 100)
 	watched := watching(t, c.Collect, "gousdt_test:three")
 	watched[0].AttachOptions = opts
-	w, err := c.Watch(watched, &usdt.WatchOptions{
+	w, err := c.Watch(&usdt.WatchOptions{
 		Linger: linger,
 		Proc:   proc.WatcherOptions{Filter: only(programs...)},
 		Changed: func(changes *usdt.WatchChanges) {
@@ -36,7 +36,7 @@ func watchLingering(t *testing.T, c *collector, linger time.Duration, opts usdt.
 				t.Error(err)
 			}
 		},
-	})
+	}, watched...)
 	qt.Assert(t, qt.IsNil(err))
 	t.Cleanup(func() { w.Close() })
 	return w, attached, detached

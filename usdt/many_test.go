@@ -43,7 +43,7 @@ func allocated() uint64 {
 func TestFilesWithTooManyArgumentsAreRefused(t *testing.T) {
 	path := hostile(t)
 	before := allocated()
-	_, err := usdt.Select(usdt.Target{Path: path}, "p", "n")
+	_, err := usdt.Select(usdt.Target{Path: path}, nil, elfnote.Exact("p", "n"))
 	qt.Assert(t, qt.ErrorIs(err, elfnote.ErrTooLarge))
 	qt.Check(t, qt.ErrorMatches(err, `/.*/hostile.so: more than 524288 arguments of probes: .*`))
 	took := allocated() - before
@@ -63,7 +63,7 @@ func TestFilesWithManySitesAreNotRefused(t *testing.T) {
 		notes = append(notes, testprog.Note{Provider: "p", Name: fmt.Sprint(i), Arguments: args})
 	}
 	testprog.WriteNotes(t, path, notes)
-	sel, err := usdt.SelectMatching(usdt.Target{Path: path}, nil)
+	sel, err := usdt.Select(usdt.Target{Path: path}, nil)
 	qt.Assert(t, qt.IsNil(err))
 	defer sel.Close()
 	qt.Check(t, qt.HasLen(sel.Sites(), sites))
@@ -76,7 +76,7 @@ func TestSelectionsDescribeTheFirstUnfitSites(t *testing.T) {
 		notes = append(notes, testprog.Note{Provider: "p", Name: fmt.Sprint("unfit", i), Unfit: true})
 	}
 	testprog.WriteNotes(t, path, notes)
-	sel, err := usdt.SelectMatching(usdt.Target{Path: path}, nil)
+	sel, err := usdt.Select(usdt.Target{Path: path}, nil)
 	qt.Assert(t, qt.IsNil(err))
 	defer sel.Close()
 	qt.Check(t, qt.Equals(sel.Len(), 1))
@@ -90,7 +90,7 @@ func TestFilesWithNothingButBrokenNotes(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "broken.so")
 	testprog.WriteNotes(t, path, []testprog.Note{{Provider: "p", Name: "n", Broken: true}})
 	for _, name := range []string{"n", "another"} {
-		_, err := usdt.Select(usdt.Target{Path: path}, "p", name)
+		_, err := usdt.Select(usdt.Target{Path: path}, nil, elfnote.Exact("p", name))
 		qt.Check(t, qt.ErrorAs(err, new(*elfnote.NoteError)))
 		qt.Check(t, qt.Not(qt.ErrorIs(err, usdt.ErrNoProbes)))
 	}
@@ -103,7 +103,7 @@ func TestSelectionsDescribeTheFirstBrokenNotes(t *testing.T) {
 		notes = append(notes, testprog.Note{Provider: "p", Name: "n", Broken: true})
 	}
 	testprog.WriteNotes(t, path, notes)
-	sel, err := usdt.Select(usdt.Target{Path: path}, "p", "n")
+	sel, err := usdt.Select(usdt.Target{Path: path}, nil, elfnote.Exact("p", "n"))
 	qt.Assert(t, qt.IsNil(err))
 	defer sel.Close()
 	qt.Check(t, qt.HasLen(sel.Sites(), 1))
@@ -118,10 +118,10 @@ func TestWatchesRememberRefusedFiles(t *testing.T) {
 	path := hostile(t)
 	cache := proc.NewCache(nil)
 	var told []error
-	watch, err := c.Watch(watching(t, c.Collect12, "p:n"), &usdt.WatchOptions{
+	watch, err := c.Watch(&usdt.WatchOptions{
 		Proc:    proc.WatcherOptions{Cache: cache},
 		Changed: func(changes *usdt.WatchChanges) { told = append(told, changes.Errors...) },
-	})
+	}, watching(t, c.Collect12, "p:n")...)
 	qt.Assert(t, qt.IsNil(err))
 	defer watch.Close()
 
@@ -160,7 +160,7 @@ func TestManySymbolsAreFoundAtOnce(t *testing.T) {
 	}
 	testprog.WriteNotes(t, path, notes)
 	before := allocated()
-	sel, err := usdt.Select(usdt.Target{Path: path}, "p", "n")
+	sel, err := usdt.Select(usdt.Target{Path: path}, nil, elfnote.Exact("p", "n"))
 	qt.Assert(t, qt.IsNil(err))
 	defer sel.Close()
 	took := allocated() - before

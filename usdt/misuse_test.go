@@ -13,6 +13,7 @@ import (
 	"github.com/go-quicktest/qt"
 	"golang.org/x/sys/unix"
 
+	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/testprog"
 	"github.com/gousdt/gousdt/usdt"
 	"github.com/gousdt/gousdt/usdt/internal/testbpf"
@@ -22,7 +23,7 @@ import (
 func TestClosedSelectionsAttachNothing(t *testing.T) {
 	c := newCollector(t, nil)
 	process := testprog.Start(t, "target-static")
-	sel, err := usdt.Select(usdt.Target{Path: testprog.Path(t, "target-static")}, provider, "three")
+	sel, err := usdt.Select(usdt.Target{Path: testprog.Path(t, "target-static")}, nil, elfnote.Exact(provider, "three"))
 	qt.Assert(t, qt.IsNil(err))
 	other := sel.ForPID(process.PID)
 	qt.Assert(t, qt.IsNil(other.Close()))
@@ -42,7 +43,7 @@ func TestSelectionsAreAttachedToProcessesAlone(t *testing.T) {
 	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
 		c := newCollector(t, &usdt.ManagerOptions{Mode: mode})
 		process := testprog.Start(t, "target-static")
-		sel, err := usdt.Select(usdt.Target{Path: testprog.Path(t, "target-static")}, provider, "three")
+		sel, err := usdt.Select(usdt.Target{Path: testprog.Path(t, "target-static")}, nil, elfnote.Exact(provider, "three"))
 		qt.Assert(t, qt.IsNil(err))
 		defer sel.Close()
 		pids := []int{-1}
@@ -55,7 +56,7 @@ func TestSelectionsAreAttachedToProcessesAlone(t *testing.T) {
 		}
 		_, err = c.AttachSelection(c.Collect, sel.Subset(nil), nil)
 		qt.Check(t, qt.ErrorMatches(err, `.*target-static: there is no site to attach to in the selection`))
-		_, err = sel.Attach(nil, mode, nil)
+		_, err = sel.AttachRaw(nil, mode, nil)
 		qt.Check(t, qt.ErrorAs(err, new(*usdt.ProgramError)))
 	})
 }
@@ -75,11 +76,11 @@ func TestProcessesWithoutMainThread(t *testing.T) {
 			process.Leave()
 		}
 
-		_, err := c.Attach(c.Collect, target, provider, "three", nil)
+		_, err := c.Attach(c.Collect, target, nil, elfnote.Exact(provider, "three"))
 		qt.Check(t, qt.ErrorIs(err, usdt.ErrMainThreadExited))
 		qt.Check(t, qt.Not(qt.ErrorIs(err, usdt.ErrNoProcess)))
 		target.PID = 0
-		sel, err := usdt.Select(target, provider, "three")
+		sel, err := usdt.Select(target, nil, elfnote.Exact(provider, "three"))
 		qt.Assert(t, qt.IsNil(err))
 		defer sel.Close()
 		_, err = c.AttachSelection(c.Collect, sel.ForPID(process.PID), nil)
@@ -98,7 +99,7 @@ func TestTheCallerMayCloseHisFileAfterSelecting(t *testing.T) {
 	process := testprog.Start(t, "target-static")
 	file, err := os.Open(testprog.Path(t, "target-static"))
 	qt.Assert(t, qt.IsNil(err))
-	sel, err := usdt.Select(usdt.Target{File: file, PID: process.PID}, provider, "three")
+	sel, err := usdt.Select(usdt.Target{File: file, PID: process.PID}, nil, elfnote.Exact(provider, "three"))
 	qt.Assert(t, qt.IsNil(err))
 	defer sel.Close()
 	qt.Assert(t, qt.IsNil(file.Close()))
@@ -125,7 +126,7 @@ func TestProgramsAttachedWithoutTheManagerFindNoSpec(t *testing.T) {
 	target := usdt.Target{Path: path, PID: process.PID}
 	c.attach(t, c.Collect, target, "three", &usdt.AttachOptions{Cookie: 77})
 
-	sel, err := usdt.Select(target, provider, "guarded")
+	sel, err := usdt.Select(target, nil, elfnote.Exact(provider, "guarded"))
 	qt.Assert(t, qt.IsNil(err))
 	defer sel.Close()
 	site := sel.Site(0)
@@ -156,13 +157,13 @@ func TestSectionsThatSayNothingAreAnError(t *testing.T) {
 
 // Everybody's probes are meant where no function says which.
 func TestNoFunctionMatchesEverything(t *testing.T) {
-	sel, err := usdt.SelectMatching(usdt.Target{Path: testprog.Path(t, "throw")}, nil)
+	sel, err := usdt.Select(usdt.Target{Path: testprog.Path(t, "throw")}, nil)
 	if err == nil {
 		sel.Close()
 	}
 	qt.Assert(t, qt.ErrorIs(err, usdt.ErrNoProbes)) // its probes are in the library
 
-	sel, err = usdt.SelectMatching(usdt.Target{Path: testprog.Path(t, "demo")}, nil)
+	sel, err = usdt.Select(usdt.Target{Path: testprog.Path(t, "demo")}, nil)
 	qt.Assert(t, qt.IsNil(err))
 	defer sel.Close()
 	qt.Assert(t, qt.IsTrue(sel.Len() > 0))

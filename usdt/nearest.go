@@ -13,17 +13,15 @@ import (
 // mostCompared bounds the work for a hint: a file may carry a million probes.
 const mostCompared = 10_000
 
-// nearest returns up to three probes of a file that are spelled most like the
-// wanted one: PROVIDER:NAME, or *:NAME or NAME for any provider.
-func nearest(file *elfnote.File, wanted string) []string {
+// nearest returns up to three probes of a file that are spelled most like one
+// of the patterns.
+func nearest(file *elfnote.File, patterns []elfnote.Pattern) []string {
 	type candidate struct {
 		probe    string
 		distance int
 	}
 	var candidates []candidate
 	seen := make(map[string]bool)
-	wanted, anyProvider := strings.CutPrefix(wanted, "*:")
-	anyProvider = anyProvider || !strings.Contains(wanted, ":")
 	for site, err := range file.Sites() {
 		probe := site.Provider + ":" + site.Name
 		if err != nil || seen[probe] {
@@ -33,13 +31,20 @@ func nearest(file *elfnote.File, wanted string) []string {
 			break
 		}
 		seen[probe] = true
-		// More than half of it spelled otherwise is another name, not a slip.
-		compared := probe
-		if anyProvider {
-			compared = site.Name
+		best := -1
+		for _, pattern := range patterns {
+			// More than half of it spelled otherwise is another name, not a
+			// slip.
+			wanted, compared := pattern.String(), probe
+			if name, any := strings.CutPrefix(wanted, "*:"); any || !strings.Contains(wanted, ":") {
+				wanted, compared = name, site.Name
+			}
+			if d := editDistance(wanted, compared); d <= len(wanted)/2 && (best < 0 || d < best) {
+				best = d
+			}
 		}
-		if d := editDistance(wanted, compared); d <= len(wanted)/2 {
-			candidates = append(candidates, candidate{probe, d})
+		if best >= 0 {
+			candidates = append(candidates, candidate{probe, best})
 		}
 	}
 	slices.SortStableFunc(candidates, func(a, b candidate) int { return cmp.Compare(a.distance, b.distance) })
@@ -49,6 +54,15 @@ func nearest(file *elfnote.File, wanted string) []string {
 		probes = append(probes, c.probe)
 	}
 	return probes
+}
+
+// joinPatterns says what was asked for.
+func joinPatterns(patterns []elfnote.Pattern) string {
+	texts := make([]string, 0, len(patterns))
+	for _, pattern := range patterns {
+		texts = append(texts, pattern.String())
+	}
+	return strings.Join(texts, " or ")
 }
 
 // editDistance counts the bytes to insert, delete or change to make b of a

@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"github.com/cilium/ebpf"
+
+	"github.com/gousdt/gousdt/elfnote"
 )
 
 // SectionOptions change how AttachSections attaches.
@@ -64,7 +66,7 @@ func (m *Manager) attachSection(prog *ebpf.Program, at string, opts *SectionOpti
 	if err != nil {
 		return nil, err
 	}
-	return m.Attach(prog, Target{Path: path, PID: opts.PID}, provider, name, &opts.AttachOptions)
+	return m.Attach(prog, Target{Path: path, PID: opts.PID}, &opts.AttachOptions, elfnote.Exact(provider, name))
 }
 
 // splitSection takes PATH:PROVIDER:NAME apart. A colon may be part of a

@@ -10,7 +10,6 @@ import (
 
 	"github.com/gousdt/gousdt/argspec"
 	"github.com/gousdt/gousdt/elfnote"
-	"github.com/gousdt/gousdt/proc"
 )
 
 // A Site is one place in a file where a probe is, with its arguments.
@@ -50,11 +49,26 @@ type Selection struct {
 	unfitCount int
 }
 
-// Select finds a probe by its exact provider and name.
+// SelectOptions say what a selection must have. Nil, or the zero value, is the
+// common case: what cannot be attached or fetched is left out and listed.
+type SelectOptions struct {
+	// RequireAllSites makes a site that cannot be attached an error, a
+	// [*SiteError]. Otherwise such sites are skipped: Selection.Skipped and
+	// Link.Skipped list them.
+	RequireAllSites bool
+
+	// RequireArguments makes an argument that cannot be fetched an error, a
+	// [*SiteError]. Otherwise that argument reads as an error (EOPNOTSUPP) in
+	// the program, and Link.Unavailable lists it.
+	RequireArguments bool
+}
+
+// Select finds the sites of the probes that match any of the patterns; without
+// patterns, of all probes of the target's file.
 //
 // The error wraps ErrNoProbes for a file without any, is a *NotFoundError where
-// the probe is not among them, a *SiteError where a site is not fit to be
-// attached (see Selection.Skipped), and wraps an *elfnote.NoteError where all
+// none matches, a *SiteError where no site can be attached (see
+// Selection.Skipped), and wraps an *elfnote.NoteError where all
 // notes of the probe are damaged. It is a *ProcessError where the target's
 // process does not exist, a *PermissionError where it may not be looked at, and
 // wraps fs.ErrNotExist where the file does not exist, fs.ErrPermission where it
@@ -62,65 +76,10 @@ type Selection struct {
 // is no ELF file or damaged; elfnote.ErrTooLarge also where it has more
 // arguments than MaxArguments. Other errors say that the target is not
 // complete, or that this kernel cannot attach to such a file.
-func Select(target Target, provider, name string) (*Selection, error) {
-	return selectSites(target, provider+":"+name, true, func(p, n string) bool { return p == provider && n == name })
-}
-
-// SelectMatching finds all probes that a function accepts, for example an
-// elfnote.Pattern's Match; nil accepts all. A site that is not fit to be
-// attached is left out, see Selection.Skipped. Errors are as for Select, a
-// *SiteError where no site is left.
-func SelectMatching(target Target, match func(provider, name string) bool) (*Selection, error) {
-	if match == nil {
-		match = func(string, string) bool { return true }
+func Select(target Target, opts *SelectOptions, patterns ...elfnote.Pattern) (*Selection, error) {
+	if opts == nil {
+		opts = &SelectOptions{}
 	}
-	return selectSites(target, "", false, match)
-}
-
-// SelectPattern finds all probes that a pattern picks, as SelectMatching does.
-// Unlike there a *NotFoundError says what is spelled most like the pattern.
-func SelectPattern(target Target, pattern elfnote.Pattern) (*Selection, error) {
-	return selectSites(target, pattern.String(), false, pattern.Match)
-}
-
-// SelectPair finds the probes that a function accepts in a file that a
-// proc.Watcher has found, as SelectMatching does; nil accepts all. It is also
-// for files that the watcher's cache reads by other means than the file system,
-// see proc.CacheOptions.Open. The selection is for every process that maps the
-// file, see Selection.ForPID, and valid while the pair's File is held.
-//
-// Errors are as for SelectMatching, those of proc.Pair.Open, and that of
-// proc.CachedFile.Refused. A file with more arguments than MaxArguments is
-// refused, so that it is not read again for each process that maps it.
-func SelectPair(pair *proc.Pair, match func(provider, name string) bool) (*Selection, error) {
-	if err := pair.File.Refused(); err != nil {
-		return nil, err
-	}
-	target := Target{ELF: pair.File.ELF()}
-	closeFile := func() error { return nil }
-	if target.ELF.OSFile() == nil {
-		// The kernel wants a file.
-		file, err := pair.Open()
-		if err != nil {
-			return nil, err
-		}
-		target, closeFile = Target{File: file}, file.Close
-	}
-	sel, err := SelectMatching(target, match)
-	if err != nil {
-		closeFile()
-		if errors.Is(err, elfnote.ErrTooLarge) {
-			pair.File.Refuse(err) // to find that out takes a second, and there may be many processes
-		}
-		return nil, err
-	}
-	sel.opened.closers = append(sel.opened.closers, closeFile)
-	return sel, nil
-}
-
-// selectSites finds the probes that match. all says that none of their sites
-// may be left out.
-func selectSites(target Target, wanted string, all bool, match func(provider, name string) bool) (*Selection, error) {
 	kernel, err := kernelMachine()
 	if err != nil {
 		return nil, err
@@ -130,14 +89,17 @@ func selectSites(target Target, wanted string, all bool, match func(provider, na
 		return nil, err
 	}
 	s := &Selection{opened: o, pid: target.PID, kernel: kernel}
-	if err := s.find(target, wanted, all, match); err != nil {
+	if err := s.find(target, opts, patterns); err != nil {
 		o.close()
+		if target.Pair != nil && errors.Is(err, elfnote.ErrTooLarge) {
+			target.Pair.File.Refuse(err) // to find that out takes a second, and there may be many processes
+		}
 		return nil, err
 	}
 	return s, nil
 }
 
-func (s *Selection) find(target Target, wanted string, all bool, match func(provider, name string) bool) error {
+func (s *Selection) find(target Target, opts *SelectOptions, patterns []elfnote.Pattern) error {
 	file := s.opened.elf
 
 	found := newSiteCollector(file)
@@ -153,12 +115,12 @@ func (s *Selection) find(target Target, wanted string, all bool, match func(prov
 			}
 			// Only a note that is broken past its names can be told to be of
 			// the probe.
-			if len(s.broken) < elfnote.MaxMalformed && broken.Name != "" && match(broken.Provider, broken.Name) {
+			if len(s.broken) < elfnote.MaxMalformed && broken.Name != "" && elfnote.MatchAny(patterns, broken.Provider, broken.Name) {
 				s.broken = append(s.broken, broken)
 			}
 			continue
 		}
-		found.look(&site, match(site.Provider, site.Name))
+		found.look(&site, elfnote.MatchAny(patterns, site.Provider, site.Name))
 	}
 	s.sites = found.table()
 
@@ -171,17 +133,19 @@ func (s *Selection) find(target Target, wanted string, all bool, match func(prov
 	case found.seen == 0:
 		return fmt.Errorf("%s: %w", s.opened.name, ErrNoProbes)
 	default:
-		notFound := &NotFoundError{File: s.opened.name, Probe: wanted}
-		if wanted != "" {
-			notFound.Nearest = nearest(file, wanted)
-		}
-		return notFound
+		return &NotFoundError{File: s.opened.name, Probe: joinPatterns(patterns), Nearest: nearest(file, patterns)}
 	}
 
-	if err := s.check(all); err != nil {
+	if err := s.check(opts.RequireAllSites); err != nil {
 		return err
 	}
-	return parseArguments(file, target.DebugFile, &s.sites)
+	if err := parseArguments(file, target.DebugFile, &s.sites); err != nil {
+		return err
+	}
+	if opts.RequireArguments {
+		return s.requireArguments()
+	}
+	return nil
 }
 
 // check finds the sites that cannot be attached. Where all are wanted the first
@@ -260,8 +224,7 @@ const MaxSkipped = 1024
 // so are not among the sites, the first MaxSkipped of them: without a nop, with
 // one that the kernel could not safely put a breakpoint on (ErrUnsafeNop,
 // ErrPrefixedNop), or at the same instruction as another probe with another
-// semaphore. Only SelectMatching, SelectPattern and SelectPair leave such sites
-// out.
+// semaphore. With SelectOptions.RequireAllSites there are none.
 func (s *Selection) Skipped() []*SiteError { return s.unfit }
 
 // SkippedCount returns how many sites of the selected probes cannot be attached

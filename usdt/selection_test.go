@@ -12,6 +12,7 @@ import (
 
 	"github.com/go-quicktest/qt"
 
+	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/testprog"
 	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/usdt"
@@ -38,15 +39,15 @@ func TestSelectionsOfPairs(t *testing.T) {
 			c := newCollector(t, nil)
 			program, _ := copies(t, "target-static")
 			process := testprog.Start(t, program)
-			w := proc.NewWatcher(patterns(t, "gousdt_test:three"), &proc.WatcherOptions{Filter: only(program), Cache: cache})
+			w := proc.NewWatcher(&proc.WatcherOptions{Filter: only(program), Cache: cache}, patterns(t, "gousdt_test:three")...)
 			defer w.Close()
 			qt.Assert(t, qt.IsNil(w.Sync(process.PID)))
 			pair := w.Pairs()[0]
 
-			all, err := usdt.SelectPair(pair, nil)
+			all, err := usdt.Select(usdt.Target{Pair: pair}, nil)
 			qt.Assert(t, qt.IsNil(err))
 			defer all.Close()
-			sel, err := usdt.SelectPair(pair, w.Match)
+			sel, err := usdt.Select(usdt.Target{Pair: pair}, nil, elfnote.Exact("gousdt_test", "three"))
 			qt.Assert(t, qt.IsNil(err))
 			qt.Check(t, qt.IsTrue(all.Len() > sel.Len()))
 			qt.Check(t, qt.Equals(sel.Site(0).Name, "three"))
@@ -58,11 +59,11 @@ func TestSelectionsOfPairs(t *testing.T) {
 			process.Fire("three", 1)
 			qt.Check(t, qt.Equals(int(c.next(t, 1)[0].Pid), process.PID))
 
-			_, err = usdt.SelectPair(pair, func(string, string) bool { return false })
+			_, err = usdt.Select(usdt.Target{Pair: pair}, nil, elfnote.Exact("gousdt_test", "missing"))
 			qt.Check(t, qt.ErrorAs(err, new(*usdt.NotFoundError)))
 			reason := errors.New("of no use")
 			pair.File.Refuse(reason)
-			_, err = usdt.SelectPair(pair, w.Match)
+			_, err = usdt.Select(usdt.Target{Pair: pair}, nil, elfnote.Exact("gousdt_test", "three"))
 			qt.Check(t, qt.Equals(err, reason))
 		})
 	}
@@ -72,12 +73,12 @@ func TestSelectionsOfPairsWhoseFileHasGone(t *testing.T) {
 	testprog.RequireRoot(t)
 	program, _ := copies(t, "target-static")
 	process := testprog.Start(t, program)
-	w := proc.NewWatcher(patterns(t, "gousdt_test:three"), &proc.WatcherOptions{Filter: only(program), Cache: readByOtherMeans()})
+	w := proc.NewWatcher(&proc.WatcherOptions{Filter: only(program), Cache: readByOtherMeans()}, patterns(t, "gousdt_test:three")...)
 	defer w.Close()
 	qt.Assert(t, qt.IsNil(w.Sync(process.PID)))
 	pair := w.Pairs()[0]
 	process.Kill() // only by it there is a way to the file
-	_, err := usdt.SelectPair(pair, w.Match)
+	_, err := usdt.Select(usdt.Target{Pair: pair}, nil, elfnote.Exact("gousdt_test", "three"))
 	var failed *proc.Error
 	qt.Assert(t, qt.ErrorAs(err, &failed))
 	qt.Check(t, qt.Equals(failed.Path, program))

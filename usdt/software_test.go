@@ -10,6 +10,7 @@ import (
 
 	"github.com/go-quicktest/qt"
 
+	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/testprog"
 	"github.com/gousdt/gousdt/usdt"
 )
@@ -43,7 +44,7 @@ func TestExceptionsOfTheCppLibrary(t *testing.T) {
 		target := usdt.Target{Path: throw.File, PID: throw.PID}
 		names := []string{"throw", "catch", "rethrow"}
 		for i, name := range names {
-			lnk, err := c.Manager.Attach(c.Collect, target, "libstdcxx", name, &usdt.AttachOptions{Cookie: uint64(i)})
+			lnk, err := c.Manager.Attach(c.Collect, target, &usdt.AttachOptions{Cookie: uint64(i)}, elfnote.Exact("libstdcxx", name))
 			qt.Assert(t, qt.IsNil(err))
 			qt.Assert(t, qt.HasLen(lnk.Unavailable(), 0))
 		}

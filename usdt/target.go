@@ -25,7 +25,7 @@ import (
 
 // A Target says whose probes are meant: a file, and the processes that run it.
 //
-// Exactly one of Path, File and ELF is set.
+// Exactly one of Path, File, ELF and Pair is set.
 type Target struct {
 	// Path is the path of an executable or shared library, or a bare name
 	// without a slash, which is looked up as the dynamic linker would
@@ -45,6 +45,13 @@ type Target struct {
 	// ELF is a file that has been parsed already. It must have been opened from
 	// a path or an *os.File. It stays open and stays the caller's.
 	ELF *elfnote.File
+
+	// Pair is a file that a proc.Watcher has found in a process, also one that
+	// its cache reads by other means than the file system, see
+	// proc.CacheOptions.Open. It must be held until the selection is closed.
+	// The process is no restriction: give its PID, or Selection.ForPID, for
+	// that.
+	Pair *proc.Pair
 
 	// PID restricts the attachment to a process, all its threads, as seen in
 	// the caller's PID namespace. 0 means every process that maps the file, now
@@ -88,13 +95,13 @@ func (o *opened) close() error {
 
 func (t Target) open() (*opened, error) {
 	given := 0
-	for _, set := range []bool{t.Path != "", t.File != nil, t.ELF != nil} {
+	for _, set := range []bool{t.Path != "", t.File != nil, t.ELF != nil, t.Pair != nil} {
 		if set {
 			given++
 		}
 	}
 	if given != 1 {
-		return nil, fmt.Errorf("a target needs exactly one of Path, File and ELF, not %d of them", given)
+		return nil, fmt.Errorf("a target needs exactly one of Path, File, ELF and Pair, not %d of them", given)
 	}
 	if err := CheckProcess(t.PID); err != nil {
 		return nil, err
@@ -111,6 +118,10 @@ func (t Target) open() (*opened, error) {
 		o.closers = append(o.closers, file.Close)
 	case t.Path != "":
 		if err := o.openPath(t); err != nil {
+			return nil, err
+		}
+	case t.Pair != nil:
+		if err := o.openPair(t.Pair); err != nil {
 			return nil, err
 		}
 	}
@@ -215,6 +226,26 @@ func (o *opened) openPath(t Target) error {
 		return err
 	}
 	o.name = name // not that of the link in /proc it was opened by
+	o.closers = append(o.closers, o.elf.Close, file.Close)
+	return nil
+}
+
+// openPair opens the file of a pair, unless the pair's cache has it open.
+func (o *opened) openPair(pair *proc.Pair) error {
+	if err := pair.File.Refused(); err != nil {
+		return err
+	}
+	if o.elf = pair.File.ELF(); o.elf.OSFile() != nil {
+		return nil
+	}
+	file, err := pair.Open()
+	if err != nil {
+		return err
+	}
+	if o.elf, err = elfnote.NewFile(file); err != nil {
+		file.Close()
+		return err
+	}
 	o.closers = append(o.closers, o.elf.Close, file.Close)
 	return nil
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/go-quicktest/qt"
 	"golang.org/x/sys/unix"
 
+	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/testprog"
 	"github.com/gousdt/gousdt/usdt"
 )
@@ -65,7 +66,7 @@ func TestAttachThroughTracefs(t *testing.T) {
 		c.silent(t)
 
 		// Nobody could count the semaphore.
-		_, err = c.Attach(c.Collect, target, provider, "guarded", nil)
+		_, err = c.Attach(c.Collect, target, nil, elfnote.Exact(provider, "guarded"))
 		qt.Assert(t, qt.ErrorAs(err, new(*usdt.UnsupportedError)))
 		qt.Assert(t, qt.ErrorMatches(err, `.*probe gousdt_test:guarded at 0x[0-9a-f]+: the kernel has no counting of semaphores .*`))
 		qt.Assert(t, qt.Equals(process.Semaphore("guarded"), 0))

@@ -11,6 +11,7 @@ import (
 
 	"github.com/go-quicktest/qt"
 
+	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/testprog"
 	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/usdt"
@@ -19,7 +20,6 @@ import (
 // A site that nobody may attach to is no reason not to see the others, where a
 // pattern means whatever there is.
 func TestPatternsLeaveOutSitesThatCannotBeAttached(t *testing.T) {
-	match := func(_, name string) bool { return name == "three" || name == "no_nop" }
 	check := func(t *testing.T, c *collector, lnk *usdt.Link, process *testprog.Process) {
 		t.Helper()
 		qt.Assert(t, qt.HasLen(lnk.Sites(), 1))
@@ -35,14 +35,14 @@ func TestPatternsLeaveOutSitesThatCannotBeAttached(t *testing.T) {
 		path, _ := copies(t, "target-pie")
 		process := testprog.Start(t, path)
 
-		lnk, err := c.AttachMatching(c.Collect, usdt.Target{Path: path, PID: process.PID}, match, nil)
+		lnk, err := c.Attach(c.Collect, usdt.Target{Path: path, PID: process.PID}, nil, patterns(t, "*:three", "*:no_nop")...)
 		qt.Assert(t, qt.IsNil(err))
 		check(t, c, lnk, process)
 		qt.Assert(t, qt.IsNil(lnk.Close()))
 
-		w, err := c.Watch(watching(t, c.Collect, "*:three", "*:no_nop"), &usdt.WatchOptions{
+		w, err := c.Watch(&usdt.WatchOptions{
 			Proc: proc.WatcherOptions{Filter: only(path)},
-		})
+		}, watching(t, c.Collect, "*:three", "*:no_nop")...)
 		qt.Assert(t, qt.IsNil(err))
 		defer w.Close()
 		qt.Assert(t, qt.IsNil(w.Sync(process.PID)))
@@ -51,17 +51,15 @@ func TestPatternsLeaveOutSitesThatCannotBeAttached(t *testing.T) {
 	})
 }
 
-// What is asked for by name is attached as a whole, and nothing is no
-// attachment.
-func TestUnfitSitesAreErrorsOfWhatIsNamed(t *testing.T) {
+func TestSelectRequiresAllSitesOnRequest(t *testing.T) {
 	path, _ := copies(t, "target-pie")
 	patch(t, path, "split", []byte{0xff, 0xff, 0xff, 0xff}) // the first of two
-	_, err := usdt.Select(usdt.Target{Path: path}, provider, "split")
+	_, err := usdt.Select(usdt.Target{Path: path}, &usdt.SelectOptions{RequireAllSites: true}, elfnote.Exact(provider, "split"))
 	qt.Assert(t, qt.ErrorAs(err, new(*usdt.SiteError)))
-	_, err = usdt.SelectMatching(usdt.Target{Path: path}, func(_, name string) bool { return name == "no_nop" })
+	_, err = usdt.Select(usdt.Target{Path: path}, nil, patterns(t, "*:no_nop")...)
 	qt.Assert(t, qt.ErrorAs(err, new(*usdt.NotNopError)))
 
-	sel, err := usdt.SelectPattern(usdt.Target{Path: path}, patterns(t, "*:split")[0])
+	sel, err := usdt.Select(usdt.Target{Path: path}, nil, elfnote.Exact(provider, "split"))
 	qt.Assert(t, qt.IsNil(err))
 	defer sel.Close()
 	qt.Assert(t, qt.HasLen(sel.Sites(), 1))
@@ -71,8 +69,8 @@ func TestUnfitSitesAreErrorsOfWhatIsNamed(t *testing.T) {
 // The kernel takes one semaphore at an instruction.
 func TestProbesThatShareAnInstructionButNoSemaphoreAreApart(t *testing.T) {
 	path, _ := copies(t, "target-pie")
-	both := func(_, name string) bool { return name == "guarded" || name == "counted" }
-	sel, err := usdt.SelectMatching(usdt.Target{Path: path}, both)
+	both := patterns(t, "*:guarded", "*:counted")
+	sel, err := usdt.Select(usdt.Target{Path: path}, nil, both...)
 	qt.Assert(t, qt.IsNil(err))
 	defer sel.Close()
 	qt.Assert(t, qt.HasLen(sel.Sites(), 2))
@@ -91,7 +89,7 @@ func TestProbesThatShareAnInstructionButNoSemaphoreAreApart(t *testing.T) {
 	copy(content[at:], word(first.Location))
 	qt.Assert(t, qt.IsNil(os.WriteFile(path, content, 0o755)))
 
-	clash, err := usdt.SelectMatching(usdt.Target{Path: path}, both)
+	clash, err := usdt.Select(usdt.Target{Path: path}, nil, both...)
 	qt.Assert(t, qt.IsNil(err))
 	defer clash.Close()
 	qt.Assert(t, qt.HasLen(clash.Sites(), 1))

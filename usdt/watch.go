@@ -43,12 +43,6 @@ type WatchProgram struct {
 	OptionsFor func(*proc.Pair) AttachOptions
 }
 
-func (p *WatchProgram) match(provider, name string) bool {
-	return len(p.Patterns) == 0 || slices.ContainsFunc(p.Patterns, func(pattern elfnote.Pattern) bool {
-		return pattern.Match(provider, name)
-	})
-}
-
 func (p *WatchProgram) options(pair *proc.Pair) AttachOptions {
 	if p.OptionsFor == nil {
 		return p.AttachOptions
@@ -139,6 +133,7 @@ type WatchChanges struct {
 type Watch struct {
 	manager  *Manager
 	programs []WatchProgram
+	patterns []elfnote.Pattern // of all programs
 	watcher  *proc.Watcher
 	opts     WatchOptions
 
@@ -178,7 +173,7 @@ type Watch struct {
 // Errors: *ProgramError for a program that was loaded otherwise than for this
 // Manager; others say that there is none, or that processes of this proc file
 // system cannot be attached to.
-func (m *Manager) Watch(programs []WatchProgram, opts *WatchOptions) (*Watch, error) {
+func (m *Manager) Watch(opts *WatchOptions, programs ...WatchProgram) (*Watch, error) {
 	if opts == nil {
 		opts = &WatchOptions{}
 	}
@@ -201,7 +196,7 @@ func (m *Manager) Watch(programs []WatchProgram, opts *WatchOptions) (*Watch, er
 			"the proc file system at %s: watch without PerProcess, in a mode other than %s", opts.Proc.FS.Root(), ModeSingleIPMap)
 	}
 	w := &Watch{
-		manager: m, programs: slices.Clone(programs), opts: *opts,
+		manager: m, programs: slices.Clone(programs), patterns: patterns, opts: *opts,
 		files:    make(map[*proc.CachedFile]*watchedFile),
 		attached: make(map[proc.PairKey][]*WatchAttachment),
 	}
@@ -211,7 +206,7 @@ func (m *Manager) Watch(programs []WatchProgram, opts *WatchOptions) (*Watch, er
 	}
 	options := opts.Proc
 	options.Handler, options.BeforePass = w.follow, w.beforePass
-	w.watcher = proc.NewWatcher(patterns, &options)
+	w.watcher = proc.NewWatcher(&options, patterns...)
 	return w, nil
 }
 

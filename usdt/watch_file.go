@@ -5,6 +5,7 @@ package usdt
 import (
 	"fmt"
 
+	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/proc"
 )
 
@@ -27,7 +28,7 @@ func (w *Watch) file(pair *proc.Pair) (*watchedFile, error) {
 	if known := w.files[pair.File]; known != nil {
 		return known, nil
 	}
-	sel, err := SelectPair(pair, w.watcher.Match)
+	sel, err := Select(Target{Pair: pair}, nil, w.patterns...)
 	if err != nil {
 		return nil, err
 	}
@@ -35,7 +36,7 @@ func (w *Watch) file(pair *proc.Pair) (*watchedFile, error) {
 	if len(w.programs) > 1 {
 		known.parts = make([]filePart, len(w.programs))
 		for n := range w.programs {
-			known.parts[n].selection, known.parts[n].err = sel.part(w.programs[n].match)
+			known.parts[n].selection, known.parts[n].err = sel.part(w.programs[n].Patterns)
 		}
 	}
 	w.files[pair.File] = known
@@ -44,23 +45,23 @@ func (w *Watch) file(pair *proc.Pair) (*watchedFile, error) {
 
 // part returns what of a selection is of the probes that match, as if they
 // alone had been selected; nil where there is nothing.
-func (s *Selection) part(match func(provider, name string) bool) (*Selection, error) {
+func (s *Selection) part(patterns []elfnote.Pattern) (*Selection, error) {
 	var which []int
 	for i := range s.Len() {
-		if site := s.Site(i); match(site.Provider, site.Name) {
+		if site := s.Site(i); elfnote.MatchAny(patterns, site.Provider, site.Name) {
 			which = append(which, i)
 		}
 	}
 	part := s.Subset(which)
 	part.unfit, part.unfitCount, part.broken = nil, 0, nil
 	for _, unfit := range s.unfit {
-		if match(unfit.Provider, unfit.Name) {
+		if elfnote.MatchAny(patterns, unfit.Provider, unfit.Name) {
 			part.unfit = append(part.unfit, unfit)
 			part.unfitCount++
 		}
 	}
 	for _, broken := range s.broken {
-		if match(broken.Provider, broken.Name) {
+		if elfnote.MatchAny(patterns, broken.Provider, broken.Name) {
 			part.broken = append(part.broken, broken)
 		}
 	}

@@ -39,7 +39,7 @@ func watchTold(t *testing.T, c *collector, programs []usdt.WatchProgram, opts us
 	told = &usdt.WatchChanges{}
 	opts.Proc.Filter = only(paths...)
 	opts.Changed = func(changes *usdt.WatchChanges) { *told = *changes }
-	w, err := c.Watch(programs, &opts)
+	w, err := c.Watch(&opts, programs...)
 	qt.Assert(t, qt.IsNil(err))
 	t.Cleanup(func() { w.Close() })
 	return w, told
@@ -194,7 +194,7 @@ func TestAProgramThatCannotBeAttachedKeepsNoOtherAway(t *testing.T) {
 		} {
 			t.Run(name, func(t *testing.T) {
 				programs := append(watching(t, c.Collect, "*:three"), watching(t, c.Collect12, tc.probe)...)
-				programs[1].Strict = tc.strict
+				programs[1].RequireArguments = tc.strict
 				programs = append(programs, watching(t, c.Collect3, "*:three")...)
 				w, told := watchTold(t, c, programs, usdt.WatchOptions{}, path)
 				qt.Assert(t, qt.IsNil(w.Sync(process.PID)))
@@ -265,7 +265,9 @@ func TestWatchTriesAgainWhatAFileLacks(t *testing.T) {
 	path, _ := copies(t, "target-static")
 	programs := append(watching(t, c.Collect, "*:three"), watching(t, c.Collect3, "*:structure")...)
 	strict := true
-	programs[1].OptionsFor = func(*proc.Pair) usdt.AttachOptions { return usdt.AttachOptions{Strict: strict} }
+	programs[1].OptionsFor = func(*proc.Pair) usdt.AttachOptions {
+		return usdt.AttachOptions{SelectOptions: usdt.SelectOptions{RequireArguments: strict}}
+	}
 	w, told := watchTold(t, c, programs, usdt.WatchOptions{Linger: time.Hour}, path)
 	process := testprog.Start(t, path)
 	qt.Assert(t, qt.IsNil(w.Sync(process.PID)))
@@ -290,7 +292,7 @@ func TestAWatchProgramWithoutPatternsIsForAllProbes(t *testing.T) {
 	}
 	path, _ := copies(t, "target-static")
 	process := testprog.Start(t, path)
-	all, err := usdt.SelectMatching(usdt.Target{Path: path}, nil)
+	all, err := usdt.Select(usdt.Target{Path: path}, nil)
 	qt.Assert(t, qt.IsNil(err))
 	defer all.Close()
 	programs := append(watching(t, c.Collect, "*:three"), usdt.WatchProgram{Program: c.Collect3})
@@ -304,10 +306,10 @@ func TestAWatchProgramWithoutPatternsIsForAllProbes(t *testing.T) {
 
 func TestWatchesWithoutAProgramAreRefused(t *testing.T) {
 	c, other := newCollector(t, nil), newCollector(t, nil)
-	_, err := c.Watch(nil, nil)
+	_, err := c.Watch(nil)
 	qt.Assert(t, qt.ErrorMatches(err, "there is no program .*"))
 	for _, program := range []*ebpf.Program{nil, other.Collect} {
-		_, err = c.Watch(append(watching(t, c.Collect, "*"), watching(t, program, "*")...), nil)
+		_, err = c.Watch(nil, append(watching(t, c.Collect, "*"), watching(t, program, "*")...)...)
 		qt.Assert(t, qt.ErrorAs(err, new(*usdt.ProgramError)))
 	}
 }
@@ -320,14 +322,14 @@ func TestWatchCallsTheHandlerBetweenAttachingAndTelling(t *testing.T) {
 	process := testprog.Start(t, path)
 	var order []string
 	var w *usdt.Watch
-	w, err := c.Watch(watching(t, c.Collect, "*:three"), &usdt.WatchOptions{
+	w, err := c.Watch(&usdt.WatchOptions{
 		Proc: proc.WatcherOptions{Filter: only(path), Handler: func(changes *proc.Changes) {
 			if len(changes.Appeared) > 0 && len(w.Attachments()) > 0 {
 				order = append(order, "handler")
 			}
 		}},
 		Changed: func(*usdt.WatchChanges) { order = append(order, "changed") },
-	})
+	}, watching(t, c.Collect, "*:three")...)
 	qt.Assert(t, qt.IsNil(err))
 	defer w.Close()
 	qt.Assert(t, qt.IsNil(w.Sync(process.PID)))

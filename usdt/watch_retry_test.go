@@ -40,7 +40,7 @@ func withoutRoom(t *testing.T, c *collector, opts usdt.WatchOptions, paths ...st
 			failed <- err
 		}
 	}
-	w, err := c.Watch(programs, &opts)
+	w, err := c.Watch(&opts, programs...)
 	qt.Assert(t, qt.IsNil(err))
 	t.Cleanup(func() { w.Close() })
 	return w, attached, failed
@@ -138,7 +138,7 @@ func TestWatchDoesNotTryAgainInVain(t *testing.T) {
 	for n := range programs {
 		programs[n].OptionsFor = func(*proc.Pair) usdt.AttachOptions {
 			tries[n]++
-			return usdt.AttachOptions{Strict: n == 0}
+			return usdt.AttachOptions{SelectOptions: usdt.SelectOptions{RequireArguments: n == 0}}
 		}
 	}
 	w, told := watchTold(t, c, programs, usdt.WatchOptions{}, path)

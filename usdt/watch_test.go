@@ -77,12 +77,12 @@ func TestWatchFollowsProcesses(t *testing.T) {
 				process := testprog.Start(t, one)
 
 				var changes usdt.WatchChanges
-				w, err := c.Watch(watching(t, c.Collect, "gousdt_test:three", "gousdt_test:guarded"), &usdt.WatchOptions{
+				w, err := c.Watch(&usdt.WatchOptions{
 					PerProcess: perProcess,
 					Linger:     -1,
 					Proc:       proc.WatcherOptions{Filter: only(one, two)},
 					Changed:    func(c *usdt.WatchChanges) { changes = *c },
-				})
+				}, watching(t, c.Collect, "gousdt_test:three", "gousdt_test:guarded")...)
 				qt.Assert(t, qt.IsNil(err))
 				defer w.Close()
 				qt.Assert(t, qt.IsNil(w.SyncAll()))
@@ -142,7 +142,7 @@ func TestWatchSeesLibrariesComeAndGo(t *testing.T) {
 
 	attached := make(chan *usdt.WatchAttachment, 100)
 	detached := make(chan *usdt.WatchAttachment, 100)
-	w, err := c.Watch(watching(t, c.Collect, "gousdt_test:three"), &usdt.WatchOptions{
+	w, err := c.Watch(&usdt.WatchOptions{
 		Proc: proc.WatcherOptions{Filter: only(loader)},
 		Changed: func(changes *usdt.WatchChanges) {
 			for _, a := range changes.Attached {
@@ -155,7 +155,7 @@ func TestWatchSeesLibrariesComeAndGo(t *testing.T) {
 				t.Error(err)
 			}
 		},
-	})
+	}, watching(t, c.Collect, "gousdt_test:three")...)
 	qt.Assert(t, qt.IsNil(err))
 	ctx, stop := context.WithCancel(t.Context())
 	var running sync.WaitGroup
@@ -217,9 +217,9 @@ func TestWatchWithTheCallersOwnReader(t *testing.T) {
 	program, _ := copies(t, "target-static")
 	process := testprog.Start(t, program)
 	cache := readByOtherMeans()
-	w, err := c.Watch(watching(t, c.Collect, "gousdt_test:three"), &usdt.WatchOptions{
+	w, err := c.Watch(&usdt.WatchOptions{
 		Proc: proc.WatcherOptions{Filter: only(program), Cache: cache},
-	})
+	}, watching(t, c.Collect, "gousdt_test:three")...)
 	qt.Assert(t, qt.IsNil(err))
 	defer w.Close()
 	qt.Assert(t, qt.IsNil(w.Sync(process.PID)))

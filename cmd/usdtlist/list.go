@@ -185,22 +185,6 @@ func (l *lister) mark(probes []elfnote.Probe) {
 	}
 }
 
-// match returns the function that picks probes, nil for all.
-func (l *lister) match() func(provider, name string) bool {
-	if len(l.options.patterns) == 0 {
-		return nil
-	}
-	return func(provider, name string) bool {
-		picked := false
-		for i, p := range l.options.patterns {
-			if p.Match(provider, name) {
-				picked, l.matched[i] = true, true
-			}
-		}
-		return picked
-	}
-}
-
 // maxWarnings is how many broken notes of a file are told one by one. It is
 // less than elfnote.MaxMalformed.
 const maxWarnings = 10

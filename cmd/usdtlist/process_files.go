@@ -39,7 +39,7 @@ type scan struct {
 	fs       *proc.FS
 	self     int // our own process in the eyes of fs, 0 if it does not know us
 	cache    *proc.Cache
-	match    func(provider, name string) bool
+	patterns []elfnote.Pattern
 	names    []*named // if there are any, no other files are wanted
 	resolve  bool     // names that are not mapped are looked for as the process would
 	files    []*mapped
@@ -51,7 +51,7 @@ type scan struct {
 
 func newScan(l *lister) *scan {
 	s := &scan{
-		fs: l.proc, cache: proc.NewCache(nil), match: l.match(), resolve: !l.options.allProcesses,
+		fs: l.proc, cache: proc.NewCache(nil), patterns: l.options.patterns, resolve: !l.options.allProcesses,
 		reported: make(map[proc.FileID]bool),
 	}
 	if self, err := os.Readlink(s.fs.Root() + "/self"); err == nil {
@@ -127,7 +127,7 @@ func (s *scan) add(process proc.Process, m *proc.MappedFile) error {
 	if err != nil {
 		return err
 	}
-	file, ok, err := s.cache.Acquire(m, s.match)
+	file, ok, err := s.cache.Acquire(m, s.patterns...)
 	if err != nil {
 		if s.reported[id] {
 			return nil

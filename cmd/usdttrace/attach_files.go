@@ -18,7 +18,7 @@ func (t *targets) find(files []string, pid int) error {
 	var missing error
 	for _, name := range files {
 		target := usdt.Target{Path: name, PID: pid}
-		sel, err := usdt.SelectMatching(target, t.match)
+		sel, err := usdt.Select(target, nil, t.options.patterns...)
 		switch {
 		case isNothing(err):
 			err = t.noMatch(target, err)

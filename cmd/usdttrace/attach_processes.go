@@ -42,13 +42,13 @@ func newFollower(t *tracer, wanted func(proc.Process) bool) (*follower, error) {
 	f := &follower{tracer: t, one: wanted != nil, skipped: make(map[proc.FileID]bool)}
 	options := proc.WatcherOptions{Filter: wanted, Handler: f.look}
 	if len(t.options.files) > 0 {
-		f.looker = proc.NewWatcher(t.options.patterns, &options)
+		f.looker = proc.NewWatcher(&options, t.options.patterns...)
 		return f, nil
 	}
 	var err error
-	f.watch, err = t.session.Watch(t.options.patterns, &trace.WatchOptions{
+	f.watch, err = t.session.Watch(&trace.WatchOptions{
 		Proc: options, PerProcess: f.one, Linger: -1, Changed: f.changed,
-	})
+	}, t.options.patterns...)
 	return f, err
 }
 

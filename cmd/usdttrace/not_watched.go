@@ -39,7 +39,7 @@ const maxNearest = 3
 func (t *targets) addNearest(target usdt.Target, patterns []elfnote.Pattern) {
 	for _, p := range patterns {
 		var notFound *usdt.NotFoundError
-		sel, err := usdt.SelectPattern(target, p)
+		sel, err := usdt.Select(target, nil, p)
 		if err == nil {
 			sel.Close()
 		}
@@ -61,7 +61,7 @@ func (t *tracer) addNearest(pid int) {
 	cache := proc.NewCache(nil)
 	files, _ := proc.NewFS("").Files(pid) // what cannot be read has no names to offer
 	for _, m := range files {
-		if file, ok, err := cache.Acquire(m, nil); err == nil && ok {
+		if file, ok, err := cache.Acquire(m); err == nil && ok {
 			t.targets.addNearest(usdt.Target{ELF: file.ELF()}, t.options.patterns)
 			file.Release()
 		}

@@ -47,11 +47,6 @@ func (t *targets) close() {
 	}
 }
 
-// match tells whether a probe is to be watched.
-func (t *targets) match(provider, name string) bool {
-	return slices.ContainsFunc(t.options.patterns, func(p elfnote.Pattern) bool { return p.Match(provider, name) })
-}
-
 // attached remembers what has been attached.
 func (t *targets) attached(a *trace.Attachment) {
 	t.mu.Lock()

@@ -22,6 +22,7 @@ import (
 	"github.com/cilium/ebpf/rlimit"
 	"golang.org/x/sys/unix"
 
+	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/usdt"
 )
 
@@ -70,7 +71,7 @@ func withRingBuffer(ctx context.Context, out io.Writer, target usdt.Target) erro
 	}
 	defer context.AfterFunc(ctx, func() { events.Close() })()
 
-	if _, err := mgr.Attach(objs.ToRing, target, "python", "function__entry", nil); err != nil {
+	if _, err := mgr.Attach(objs.ToRing, target, nil, elfnote.Exact("python", "function__entry")); err != nil {
 		return err
 	}
 	fmt.Fprintln(out, "attached")

@@ -13,6 +13,7 @@ import (
 	"github.com/cilium/ebpf/perf"
 	"github.com/cilium/ebpf/rlimit"
 
+	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/usdt"
 )
 
@@ -49,7 +50,7 @@ func withPerfBuffer(ctx context.Context, out io.Writer, target usdt.Target) erro
 	defer events.Close()
 	defer context.AfterFunc(ctx, func() { events.Close() })()
 
-	if _, err := mgr.Attach(objs.ToPerf, target, "python", "function__entry", nil); err != nil {
+	if _, err := mgr.Attach(objs.ToPerf, target, nil, elfnote.Exact("python", "function__entry")); err != nil {
 		return err
 	}
 	fmt.Fprintln(out, "attached")

@@ -17,6 +17,7 @@ import (
 	"github.com/cilium/ebpf/rlimit"
 	"golang.org/x/sys/unix"
 
+	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/usdt"
 )
 
@@ -53,7 +54,8 @@ func watch(ctx context.Context, out io.Writer, path string, events int) error {
 	defer program.Wait()
 	defer stdin.Close()
 
-	link, err := mgr.Attach(objs.OnSale, usdt.Target{Path: path, PID: program.Process.Pid}, "gousdt_demo", "sale", nil)
+	link, err := mgr.Attach(objs.OnSale, usdt.Target{Path: path, PID: program.Process.Pid}, nil,
+		elfnote.Exact("gousdt_demo", "sale"))
 	if err != nil {
 		return err
 	}

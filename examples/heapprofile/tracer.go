@@ -59,7 +59,7 @@ func newTracer(o *options, mappings *mappings, messages io.Writer) (_ *tracer, e
 		watchOptions.PerProcess = true // others that map the same files are left alone
 		watchOptions.Proc.Filter = func(p proc.Process) bool { return slices.Contains(o.pids, p.PID) }
 	}
-	if t.watch, err = t.manager.Watch(watched, watchOptions); err != nil {
+	if t.watch, err = t.manager.Watch(watchOptions, watched...); err != nil {
 		return nil, err
 	}
 	if err := t.watch.SyncAll(); err != nil {

@@ -61,7 +61,7 @@ func (l *lingering) acquire(cache *proc.Cache) *proc.CachedFile {
 	l.t.Helper()
 	mapped, err := proc.NewFS("").Files(os.Getpid())
 	qt.Assert(l.t, qt.IsNil(err))
-	file, ok, err := cache.Acquire(mapped[0], nil)
+	file, ok, err := cache.Acquire(mapped[0])
 	qt.Assert(l.t, qt.IsNil(err))
 	qt.Assert(l.t, qt.IsTrue(ok))
 	return file

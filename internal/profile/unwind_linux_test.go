@@ -11,6 +11,7 @@ import (
 
 	"github.com/go-quicktest/qt"
 
+	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/profile"
 	"github.com/gousdt/gousdt/internal/testprog"
 	"github.com/gousdt/gousdt/internal/unwind"
@@ -31,7 +32,8 @@ func startThrowing(t testing.TB, size int) *throwing {
 	testprog.LeakCheck(t)
 	p := &throwing{Throw: testprog.StartThrow(t)}
 	var err error
-	p.session, err = trace.Open(usdt.Target{Path: p.File, PID: p.PID}, "libstdcxx:throw", &trace.SessionOptions{StackCopy: size})
+	p.session, err = trace.Open(usdt.Target{Path: p.File, PID: p.PID}, &trace.SessionOptions{StackCopy: size},
+		elfnote.Exact("libstdcxx", "throw"))
 	var unsupported *usdt.UnsupportedError
 	if errors.As(err, &unsupported) {
 		t.Skip(err)
