@@ -24,6 +24,7 @@
 //
 //	flags.go            what the command line's words mean: files, libraries, patterns
 //	list.go             each file: opened, its probes picked, handed to a printer
+//	list_files.go       files and libraries that are named
 //	list_processes.go   -p and -a: which processes, what could not be looked at
 //	process_files.go      their files, each once
 //	process_names.go      what the command line's words mean to a process
@@ -34,6 +35,7 @@
 //	print_json.go         a JSON document (internal/jsontext knows the syntax),
 //	print_paste.go        lines for other tools,
 //	print_users.go        and whose the file is, for table, details and JSON
+//	not_listed.go       why there was nothing to list, or some notes are missing
 //	elfnames.go         machine, byte order and kind of a file, in words
 //
 // # The JSON document

@@ -5,10 +5,7 @@ package main
 import (
 	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 	"slices"
-	"strings"
 
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/proc"
@@ -76,52 +73,6 @@ func (l *lister) list() int {
 // several tells whether more than one file may be listed.
 func (l *lister) several() bool { return len(l.options.files) > 1 || l.options.ofProcesses() }
 
-// warnUnmatched tells which patterns picked nothing, and where there was
-// nothing at all to pick. Of a single file that has nothing to list, more has
-// been told already.
-func (l *lister) warnUnmatched(found int, where string) {
-	if found == 0 && (!l.several() || where == "") {
-		return
-	}
-	if found == 0 && len(l.options.patterns) == 0 {
-		l.warn("no probes in %s", where)
-	}
-	for i, p := range l.options.patterns {
-		if !l.matched[i] {
-			l.warn("no probe matches %s", p)
-		}
-	}
-}
-
-// listFiles lists the files and libraries named on the command line.
-func (l *lister) listFiles() (found int, failed bool) {
-	for _, name := range l.options.files {
-		n, err := l.listFile(name)
-		found += n
-		if err != nil {
-			failed = true
-			l.warn("%v", err)
-			l.printer.failed(failure{name: name, err: err})
-		}
-	}
-	return found, failed
-}
-
-// listFile lists a file or library by its name and returns how many probes it
-// listed. The error names the file.
-func (l *lister) listFile(name string) (int, error) {
-	path, searched, err := findFile(name)
-	if err != nil {
-		return 0, err
-	}
-	file, err := open(path)
-	if err != nil {
-		return 0, err
-	}
-	defer file.Close()
-	return l.listOpened(&listing{path: path, heading: searched || l.several(), elf: file})
-}
-
 // listOpened lists an opened file: the listing lacks but what is in it.
 func (l *lister) listOpened(list *listing) (int, error) {
 	path, file := list.path, list.elf
@@ -156,26 +107,6 @@ func (l *lister) listOpened(list *listing) (int, error) {
 	return printed, nil
 }
 
-// open opens an ELF file. A pipe or device is refused before it is opened:
-// that could block, or do something.
-func open(path string) (*elfnote.File, error) {
-	info, err := os.Stat(path)
-	if err != nil {
-		var pathErr *fs.PathError
-		if errors.As(err, &pathErr) {
-			err = pathErr.Err
-		}
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	switch {
-	case info.IsDir():
-		return nil, fmt.Errorf("%s: is a directory", path)
-	case !info.Mode().IsRegular():
-		return nil, fmt.Errorf("%s: not a regular file", path)
-	}
-	return elfnote.Open(path)
-}
-
 // mark remembers which patterns picked a probe.
 func (l *lister) mark(probes []elfnote.Probe) {
 	for i, p := range l.options.patterns {
@@ -183,64 +114,4 @@ func (l *lister) mark(probes []elfnote.Probe) {
 			return p.Match(probe.Provider, probe.Name)
 		})
 	}
-}
-
-// maxWarnings is how many broken notes of a file are told one by one. It is
-// less than elfnote.MaxMalformed.
-const maxWarnings = 10
-
-func (l *lister) warnBroken(path string, all *elfnote.Listing) {
-	for i, note := range all.Malformed {
-		if i == maxWarnings && all.MalformedCount > maxWarnings+1 {
-			l.warn("%s: %d more broken notes (--json lists them all)", path, all.MalformedCount-i)
-			return
-		}
-		l.warn("%s: skipped %v", path, note)
-	}
-}
-
-// warnNothing says why the only file asked for has nothing to list.
-func (l *lister) warnNothing(path string, file *elfnote.File) {
-	hasProbes := false
-	var similar []string
-	for site, err := range file.Sites() {
-		if err != nil {
-			continue
-		}
-		hasProbes = true
-		name := site.Provider + ":" + site.Name
-		if l.similar(site) && !slices.Contains(similar, name) {
-			similar = append(similar, name)
-		}
-		if len(similar) == maxSimilar {
-			break
-		}
-	}
-	switch {
-	case !hasProbes:
-		l.warn("%s: no probes", path)
-	case len(similar) > 0:
-		l.warn("%s: no probe matches (nearest: %s)", path, strings.Join(similar, ", "))
-	default:
-		l.warn("%s: no probe matches (without a pattern, all are listed)", path)
-	}
-}
-
-// maxSimilar is how many names are suggested.
-const maxSimilar = 3
-
-// similar tells whether a site would be picked if the patterns were not so
-// exact: people write query-start, as DTrace does, for query__start.
-func (l *lister) similar(site elfnote.Site) bool {
-	for _, p := range l.options.patterns {
-		loose, err := elfnote.ParsePattern(simplify(p.String()))
-		if err == nil && loose.Match(simplify(site.Provider), simplify(site.Name)) {
-			return true
-		}
-	}
-	return false
-}
-
-func simplify(s string) string {
-	return strings.ToLower(strings.NewReplacer("_", "", "-", "").Replace(s))
 }

@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 
+	"github.com/gousdt/gousdt/internal/commandline"
 	"github.com/gousdt/gousdt/internal/terminal"
 	"github.com/gousdt/gousdt/proc"
 )
@@ -31,7 +32,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 		message := terminal.Clean(fmt.Sprintf(format, args...))
 		fmt.Fprintf(stderr, "usdtlist: %s\n", message)
 	}
-	o, err := parseArguments(args)
+	o, err := parseCommandLine(args)
 	if err != nil {
 		warn("%v (usdtlist -h shows how to use it)", err)
 		return exitError
@@ -41,7 +42,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 		io.WriteString(stdout, usage)
 		return exitFound
 	case o.version:
-		fmt.Fprintln(stdout, version())
+		io.WriteString(stdout, commandline.Version("usdtlist"))
 		return exitFound
 	}
 

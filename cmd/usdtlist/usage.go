@@ -2,10 +2,6 @@
 
 package main
 
-import (
-	"runtime/debug"
-)
-
 const usage = `Usage: usdtlist [FLAGS] FILE|LIBRARY... [PATTERN...]
        usdtlist [FLAGS] -p PID [FILE|LIBRARY...] [PATTERN...]
        usdtlist [FLAGS] -a [FILE|LIBRARY...] [PATTERN...]
@@ -71,21 +67,3 @@ Examples
   $ usdtlist -p 812 'postgresql:query__*'
   $ sudo usdtlist -a libstdc++.so.6
 `
-
-// version tells which build this is, as far as the build recorded it.
-func version() string {
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return "usdtlist (unknown version)"
-	}
-	v := info.Main.Version
-	if v == "" || v == "(devel)" {
-		v = "(devel)"
-		for _, setting := range info.Settings {
-			if setting.Key == "vcs.revision" {
-				v = "(devel) " + setting.Value
-			}
-		}
-	}
-	return "usdtlist " + v + " " + info.GoVersion
-}

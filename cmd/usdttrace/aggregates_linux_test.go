@@ -122,10 +122,10 @@ func TestLatencyWithoutOneEndIsAnError(t *testing.T) {
 	path := copyOf(t, "target-pie")
 	r := start(t, "--latency", "thre..twelve", path).wait()
 	qt.Check(t, qt.Equals(r.status, exitNothing))
-	qt.Check(t, qt.StringContains(r.stderr, "no probe matches *:thre in "+path+" (nearest: gousdt_test:three"))
+	qt.Check(t, qt.StringContains(r.stderr, "no probe matches thre in "+path+" (nearest: gousdt_test:three"))
 	r = start(t, "--latency", "three..twelve", "--match", "arg2=arg99", path).wait()
 	qt.Check(t, qt.Equals(r.status, exitError))
-	qt.Check(t, qt.Equals(r.stderr, "usdttrace: --latency: no site of *:twelve has the arguments that are named\n"))
+	qt.Check(t, qt.Equals(r.stderr, "usdttrace: --latency: no site of twelve has the arguments that are named\n"))
 	// The other end might be in a file that is still to come.
 	r = startWith(t, "quit\n", "--latency", "gousdt_test:thre..twelve", "-c", path).wait()
 	qt.Check(t, qt.Equals(r.status, exitNothing))

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/ldso"
 	"github.com/gousdt/gousdt/usdt"
 )
 
@@ -106,4 +107,15 @@ func (t *tracer) attachFiles() error {
 	}
 	t.warnUnmatched()
 	return nil
+}
+
+// isMistaken tells whether a word that was taken for a file is none that can be
+// found: it may have been meant for a probe.
+func isMistaken(word string) bool {
+	if strings.ContainsAny(word, "/.") {
+		return false
+	}
+	_, err := ldso.Find(word, nil)
+	var missing *ldso.NotFoundError
+	return errors.As(err, &missing)
 }

@@ -4,12 +4,8 @@ package main
 
 import (
 	"errors"
-	"flag"
 	"fmt"
-	"io"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/gousdt/gousdt/elfnote"
@@ -71,61 +67,43 @@ func (o *options) aggregates() bool {
 	return o.count || o.sum != "" || o.hist != "" || o.latency != nil || o.pprofFile != ""
 }
 
-func parseArguments(args []string) (*options, error) {
+func parseCommandLine(args []string) (*options, error) {
 	o := &options{}
-	flags := flag.NewFlagSet("usdttrace", flag.ContinueOnError)
-	flags.SetOutput(io.Discard)
-	flags.Usage = func() {}
+	var latency, match, unwind string
+	var flags commandline.Flags
+	flags.Func(o.setPID, "p", "pid")
+	flags.Switch(&o.all, "a", "all")
+	flags.Func(o.setCommand, "c", "command")
+	flags.Text(&o.where, "where")
 
-	var by, latency, match, linear, mode, buffer, unwind string
-	for _, name := range []string{"p", "pid"} {
-		flags.IntVar(&o.pid, name, 0, "")
-	}
-	for _, name := range []string{"a", "all"} {
-		flags.BoolVar(&o.all, name, false, "")
-	}
-	for _, name := range []string{"c", "command"} {
-		flags.Func(name, "", func(s string) (err error) {
-			o.command, err = splitCommand(s)
-			return err
-		})
-	}
-	for _, name := range []string{"h", "help"} {
-		flags.BoolVar(&o.help, name, false, "")
-	}
-	flags.BoolVar(&o.version, "version", false, "")
-	flags.StringVar(&o.where, "where", "", "")
-	flags.Func("str", "", func(s string) error { return o.addCapture(s, false) })
-	flags.Func("bytes", "", func(s string) error { return o.addCapture(s, true) })
-	flags.BoolVar(&o.stack, "stack", false, "")
-	flags.StringVar(&unwind, "unwind", "", "")
-	flags.IntVar(&o.maxEvents, "max-events", 0, "")
-	flags.StringVar(&buffer, "buffer", "", "")
-	flags.BoolVar(&o.count, "count", false, "")
-	flags.StringVar(&o.sum, "sum", "", "")
-	flags.StringVar(&o.hist, "hist", "", "")
-	flags.StringVar(&linear, "linear", "", "")
-	flags.StringVar(&latency, "latency", "", "")
-	flags.StringVar(&match, "match", "", "")
-	flags.StringVar(&by, "by", "", "")
-	flags.Func("interval", "", func(s string) error { return parseTime(s, &o.interval) })
-	flags.StringVar(&o.pprofFile, "pprof", "", "")
-	flags.BoolVar(&o.json, "json", false, "")
-	flags.BoolVar(&o.stats, "stats", false, "")
-	flags.Func("duration", "", func(s string) error { return parseTime(s, &o.duration) })
-	flags.StringVar(&mode, "mode", "", "")
+	flags.List(func(s string) error { return o.addCapture(s, false) }, "str")
+	flags.List(func(s string) error { return o.addCapture(s, true) }, "bytes")
+	flags.Switch(&o.stack, "stack")
+	flags.Text(&unwind, "unwind")
+	flags.Func(o.setMaxEvents, "max-events")
+	flags.Func(o.setBuffer, "buffer")
 
-	operands, err := commandline.ParseInterspersed(flags, args)
+	flags.Switch(&o.count, "count")
+	flags.Text(&o.sum, "sum")
+	flags.Text(&o.hist, "hist")
+	flags.Func(o.setLinear, "linear")
+	flags.Text(&latency, "latency")
+	flags.Text(&match, "match")
+	flags.List(o.addKey, "by")
+	flags.Func(setTime(&o.interval), "interval")
+	flags.Text(&o.pprofFile, "pprof")
+
+	flags.Switch(&o.json, "json")
+	flags.Switch(&o.stats, "stats")
+	flags.Func(setTime(&o.duration), "duration")
+	flags.Func(o.setMode, "mode")
+	flags.Switch(&o.help, "h", "help")
+	flags.Switch(&o.version, "version")
+	operands, err := flags.Parse(args)
 	if err != nil || o.help || o.version {
 		return o, err
 	}
-	if by != "" {
-		o.by = splitKeys(by)
-	}
 	for _, parse := range []func() error{
-		func() error { return o.parseMode(mode) },
-		func() error { return o.parseBuffer(buffer) },
-		func() error { return o.parseLinear(linear) },
 		func() error { return o.parseLatency(latency, match) },
 		func() error { return o.parseUnwind(unwind) },
 		func() error { return o.parseOperands(operands) },
@@ -142,15 +120,11 @@ func parseArguments(args []string) (*options, error) {
 // pattern, unless it is a path or a file.
 func (o *options) parseOperands(words []string) error {
 	for _, word := range words {
-		if !isPattern(word) {
+		if !commandline.IsPattern(word, o.pid != 0 || o.command != nil) {
 			o.files = append(o.files, word)
-			continue
-		}
-		p, err := elfnote.ParsePattern(word)
-		if err != nil {
+		} else if err := o.addPattern(word); err != nil {
 			return err
 		}
-		o.patterns = append(o.patterns, p)
 	}
 	return nil
 }
@@ -167,15 +141,11 @@ func (o *options) check() error {
 		return errors.New("-p, -a and -c exclude each other")
 	case targets == 0 && len(o.files) == 0:
 		return errors.New("nothing to watch: name a file or library, or use -p PID, -c COMMAND or -a")
-	case o.pid < 0:
-		return fmt.Errorf("-p %d: want the number of a process", o.pid)
 	case len(o.patterns) == 0 && slices.ContainsFunc(o.files, isMistaken):
 		name := o.files[slices.IndexFunc(o.files, isMistaken)]
 		return fmt.Errorf("no PATTERN of probes given: %s was taken for a file, a probe is written PROVIDER:NAME, as '*:%s'", name, name)
 	case len(o.patterns) == 0:
 		return errors.New("no PATTERN of probes given; '*' is all of them")
-	case o.maxEvents < 0:
-		return fmt.Errorf("--max-events %d: want a number above 0", o.maxEvents)
 	case len(o.by) > 0 && !o.aggregates():
 		return errors.New("--by goes with --count, --sum, --hist or --latency")
 	case o.linear != nil && o.hist == "" && o.latency == nil:
@@ -187,132 +157,4 @@ func (o *options) check() error {
 			"(as keys: --by stack, --by 'str(arg0)')")
 	}
 	return nil
-}
-
-// addCapture reads N or N:MAX.
-func (o *options) addCapture(s string, bytes bool) error {
-	number, length, limited := strings.Cut(s, ":")
-	arg, err := strconv.Atoi(strings.TrimPrefix(number, "arg"))
-	if err != nil || arg < 0 {
-		return errors.New("want the number of an argument, from 0")
-	}
-	c := trace.Capture{Arg: arg, Bytes: bytes}
-	if limited {
-		if c.Max, err = strconv.Atoi(length); err != nil || c.Max <= 0 {
-			return errors.New("want a number of bytes after the colon")
-		}
-		if c.Max > maxCapture {
-			return fmt.Errorf("at most %d bytes can be brought", maxCapture)
-		}
-	} else if bytes {
-		return errors.New("want N:LENGTH")
-	}
-	o.captures = append(o.captures, c)
-	return nil
-}
-
-// maxCapture is what the kernel is asked for at most, see trace.Capture.
-const maxCapture = 32 << 10
-
-func parseTime(s string, to *time.Duration) error {
-	d, err := time.ParseDuration(s)
-	if err != nil || d <= 0 {
-		return errors.New("want a time above 0 with its unit, such as 5s, 500ms or 2m")
-	}
-	*to = d
-	return nil
-}
-
-func (o *options) parseMode(mode string) error {
-	modes := map[string]usdt.Mode{
-		"": usdt.ModeAuto, "multi": usdt.ModeMulti, "single": usdt.ModeSingle, "single-ip": usdt.ModeSingleIPMap,
-	}
-	m, ok := modes[mode]
-	if !ok {
-		return fmt.Errorf("--mode %q: want multi, single or single-ip", mode)
-	}
-	o.mode = m
-	return nil
-}
-
-func (o *options) parseBuffer(size string) error {
-	if size == "" {
-		return nil
-	}
-	n, err := parseSize(size, 1<<30)
-	if err != nil {
-		return fmt.Errorf("--buffer %q: want bytes up to 1G, with k, M or G", size)
-	}
-	o.buffer = n
-	return nil
-}
-
-// parseSize reads bytes, with k, M or G.
-func parseSize(size string, limit int) (int, error) {
-	if size == "" {
-		return 0, strconv.ErrSyntax
-	}
-	units := map[byte]int{'k': 1 << 10, 'K': 1 << 10, 'M': 1 << 20, 'G': 1 << 30}
-	unit, number := units[size[len(size)-1]], size[:len(size)-1]
-	if unit == 0 {
-		unit, number = 1, size
-	}
-	n, err := strconv.Atoi(number)
-	if err != nil || n <= 0 || n > limit/unit {
-		return 0, strconv.ErrRange
-	}
-	return n * unit, nil
-}
-
-func (o *options) parseLinear(s string) error {
-	if s == "" {
-		return nil
-	}
-	var h trace.Histogram
-	parts := strings.Split(s, ":")
-	var err error
-	if len(parts) == 3 {
-		var errs [3]error
-		h.Low, errs[0] = strconv.ParseInt(parts[0], 0, 64)
-		h.High, errs[1] = strconv.ParseInt(parts[1], 0, 64)
-		h.Step, errs[2] = strconv.ParseUint(parts[2], 0, 64)
-		err = errors.Join(errs[:]...)
-	}
-	if len(parts) != 3 || err != nil || h.Step == 0 {
-		return fmt.Errorf("--linear %q: want LOW:HIGH:STEP", s)
-	}
-	switch {
-	case h.Low >= h.High:
-		return fmt.Errorf("--linear %q: LOW must be less than HIGH", s)
-	case (uint64(h.High)-uint64(h.Low))%h.Step != 0:
-		return fmt.Errorf("--linear %q: STEP must divide the distance from LOW to HIGH", s)
-	}
-	o.linear = &h
-	return nil
-}
-
-// parseLatency reads START..DONE and what is the same at both.
-func (o *options) parseLatency(s, match string) error {
-	if s == "" {
-		if match != "" {
-			return errors.New("--match goes with --latency")
-		}
-		return nil
-	}
-	start, done, ok := strings.Cut(s, "..")
-	if !ok {
-		return fmt.Errorf("--latency %q: want START..DONE", s)
-	}
-	o.latency = &trace.Latency{Start: start, Done: done}
-	o.latency.By, o.latency.DoneBy, _ = strings.Cut(match, "=")
-	// Both are watched, whatever else is. They are the first patterns.
-	return o.parseOperands([]string{patternWord(start), patternWord(done)})
-}
-
-// patternWord makes a word that is a pattern beyond doubt.
-func patternWord(s string) string {
-	if strings.Contains(s, ":") {
-		return s
-	}
-	return "*:" + s
 }

@@ -7,6 +7,8 @@ import (
 	"io"
 	"os"
 	"syscall"
+
+	"github.com/gousdt/gousdt/internal/commandline"
 )
 
 // Exit statuses.
@@ -24,7 +26,7 @@ func main() {
 // stderr. It returns the exit status.
 func run(args []string, stdout, stderr *os.File) int {
 	m := newMessages(stderr)
-	o, err := parseArguments(args)
+	o, err := parseCommandLine(args)
 	if err != nil {
 		m.warn("%v (usdttrace -h shows how to use it)", err)
 		return exitError
@@ -34,7 +36,7 @@ func run(args []string, stdout, stderr *os.File) int {
 		io.WriteString(stdout, usage)
 		return exitWatched
 	case o.version:
-		io.WriteString(stdout, version()+"\n")
+		io.WriteString(stdout, commandline.Version("usdttrace"))
 		return exitWatched
 	}
 	t := &tracer{options: o, messages: m, out: newOutput(stdout)}

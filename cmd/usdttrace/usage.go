@@ -2,8 +2,6 @@
 
 package main
 
-import "runtime/debug"
-
 const usage = `Usage: usdttrace [FLAGS] [-p PID | -a | -c COMMAND] [FILE|LIBRARY...] PATTERN...
 
 Watches USDT probes fire: prints a line for each hit, or what the hits come to.
@@ -72,12 +70,3 @@ Examples
   usdttrace -a --latency postgresql:query__start..postgresql:query__done
   usdttrace -p 1234 --count --by comm,probe 'hotspot:*'
 `
-
-// version is that of the module, as far as the build knows it.
-func version() string {
-	info, ok := debug.ReadBuildInfo()
-	if !ok || info.Main.Version == "" {
-		return "usdttrace (unknown version)"
-	}
-	return "usdttrace " + info.Main.Version
-}

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
+
+	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/commandline"
+	"github.com/gousdt/gousdt/internal/ldso"
+)
+
+// listFiles lists the files and libraries named on the command line.
+func (l *lister) listFiles() (found int, failed bool) {
+	for _, name := range l.options.files {
+		n, err := l.listFile(name)
+		found += n
+		if err != nil {
+			failed = true
+			l.warn("%v", err)
+			l.printer.failed(failure{name: name, err: err})
+		}
+	}
+	return found, failed
+}
+
+// listFile lists a file or library by its name and returns how many probes it
+// listed. The error names the file.
+func (l *lister) listFile(name string) (int, error) {
+	path, searched, err := findFile(name)
+	if err != nil {
+		return 0, err
+	}
+	file, err := open(path)
+	if err != nil {
+		return 0, err
+	}
+	defer file.Close()
+	return l.listOpened(&listing{path: path, heading: searched || l.several(), elf: file})
+}
+
+// findFile returns the path of a file or library named on the command line, and
+// whether it was searched for.
+func findFile(name string) (path string, searched bool, err error) {
+	if strings.Contains(name, "/") || commandline.IsFileHere(name) {
+		return name, false, nil
+	}
+	path, err = ldso.Find(name, nil)
+	if errors.Is(err, fs.ErrNotExist) && !strings.Contains(name, ".so") {
+		// Perhaps it was meant to pick probes.
+		err = fmt.Errorf("%w; for the probes of that name, write -m %s", err, name)
+	}
+	return path, true, err
+}
+
+// open opens an ELF file. A pipe or device is refused before it is opened:
+// that could block, or do something.
+func open(path string) (*elfnote.File, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		var pathErr *fs.PathError
+		if errors.As(err, &pathErr) {
+			err = pathErr.Err
+		}
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	switch {
+	case info.IsDir():
+		return nil, fmt.Errorf("%s: is a directory", path)
+	case !info.Mode().IsRegular():
+		return nil, fmt.Errorf("%s: not a regular file", path)
+	}
+	return elfnote.Open(path)
+}

@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package main
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/commandline"
+	"github.com/gousdt/gousdt/trace"
+	"github.com/gousdt/gousdt/usdt"
+)
+
+func (o *options) setPID(s string) (err error) {
+	if o.pid != 0 {
+		return errors.New("one process can be given (-a watches all)")
+	}
+	o.pid, err = commandline.ParsePID(s)
+	return err
+}
+
+func (o *options) setCommand(s string) (err error) {
+	o.command, err = splitCommand(s)
+	return err
+}
+
+func (o *options) setMaxEvents(s string) (err error) {
+	if o.maxEvents, err = strconv.Atoi(s); err != nil || o.maxEvents <= 0 {
+		return errors.New("want a number above 0")
+	}
+	return nil
+}
+
+func (o *options) addKey(key string) error {
+	o.by = append(o.by, key)
+	return nil
+}
+
+// addCapture reads N or N:MAX.
+func (o *options) addCapture(s string, bytes bool) error {
+	number, length, limited := strings.Cut(s, ":")
+	arg, err := strconv.Atoi(strings.TrimPrefix(number, "arg"))
+	if err != nil || arg < 0 {
+		return errors.New("want the number of an argument, from 0")
+	}
+	c := trace.Capture{Arg: arg, Bytes: bytes}
+	if limited {
+		if c.Max, err = strconv.Atoi(length); err != nil || c.Max <= 0 {
+			return errors.New("want a number of bytes after the colon")
+		}
+		if c.Max > maxCapture {
+			return fmt.Errorf("at most %d bytes can be brought", maxCapture)
+		}
+	} else if bytes {
+		return errors.New("want N:LENGTH")
+	}
+	o.captures = append(o.captures, c)
+	return nil
+}
+
+// maxCapture is what the kernel is asked for at most, see trace.Capture.
+const maxCapture = 32 << 10
+
+// setTime returns a function that reads a time: seconds, or a number with its
+// unit.
+func setTime(to *time.Duration) func(string) error {
+	return func(s string) error {
+		if _, err := strconv.ParseFloat(s, 64); err == nil {
+			s += "s"
+		}
+		d, err := time.ParseDuration(s)
+		if err != nil || d <= 0 {
+			return errors.New("want seconds, or a number with its unit, such as 500ms or 2m")
+		}
+		*to = d
+		return nil
+	}
+}
+
+func (o *options) setMode(mode string) error {
+	switch mode {
+	case "multi":
+		o.mode = usdt.ModeMulti
+	case "single":
+		o.mode = usdt.ModeSingle
+	case "single-ip":
+		o.mode = usdt.ModeSingleIPMap
+	default:
+		return errors.New("want multi, single or single-ip")
+	}
+	return nil
+}
+
+func (o *options) setBuffer(size string) (err error) {
+	if o.buffer, err = parseSize(size, 1<<30); err != nil {
+		return errors.New("want bytes up to 1G, with k, M or G")
+	}
+	return nil
+}
+
+// parseSize reads bytes, with k, M or G.
+func parseSize(size string, limit int) (int, error) {
+	if size == "" {
+		return 0, strconv.ErrSyntax
+	}
+	units := map[byte]int{'k': 1 << 10, 'K': 1 << 10, 'M': 1 << 20, 'G': 1 << 30}
+	unit, number := units[size[len(size)-1]], size[:len(size)-1]
+	if unit == 0 {
+		unit, number = 1, size
+	}
+	n, err := strconv.Atoi(number)
+	if err != nil || n <= 0 || n > limit/unit {
+		return 0, strconv.ErrRange
+	}
+	return n * unit, nil
+}
+
+// setLinear reads LOW:HIGH:STEP.
+func (o *options) setLinear(s string) error {
+	var h trace.Histogram
+	parts := strings.Split(s, ":")
+	if len(parts) != 3 {
+		return errors.New("want LOW:HIGH:STEP")
+	}
+	var errs [3]error
+	h.Low, errs[0] = strconv.ParseInt(parts[0], 0, 64)
+	h.High, errs[1] = strconv.ParseInt(parts[1], 0, 64)
+	h.Step, errs[2] = strconv.ParseUint(parts[2], 0, 64)
+	switch {
+	case errors.Join(errs[:]...) != nil || h.Step == 0:
+		return errors.New("want LOW:HIGH:STEP")
+	case h.Low >= h.High:
+		return errors.New("LOW must be less than HIGH")
+	case (uint64(h.High)-uint64(h.Low))%h.Step != 0:
+		return errors.New("STEP must divide the distance from LOW to HIGH")
+	}
+	o.linear = &h
+	return nil
+}
+
+// parseLatency reads START..DONE and what is the same at both.
+func (o *options) parseLatency(s, match string) error {
+	if s == "" {
+		if match != "" {
+			return errors.New("--match goes with --latency")
+		}
+		return nil
+	}
+	start, done, ok := strings.Cut(s, "..")
+	if !ok {
+		return fmt.Errorf("--latency %q: want START..DONE", s)
+	}
+	o.latency = &trace.Latency{Start: start, Done: done}
+	o.latency.By, o.latency.DoneBy, _ = strings.Cut(match, "=")
+	// Both are watched, whatever else is. They are the first patterns.
+	return errors.Join(o.addPattern(start), o.addPattern(done))
+}
+
+func (o *options) addPattern(s string) error {
+	p, err := elfnote.ParsePattern(s)
+	if err == nil {
+		o.patterns = append(o.patterns, p)
+	}
+	return err
+}
+
+// splitCommand splits at blanks; ' and " quote, \ quotes the next character
+// outside of '.
+func splitCommand(s string) ([]string, error) {
+	var words []string
+	var word []byte
+	inWord, quote := false, byte(0)
+	for i := 0; i < len(s); i++ {
+		c := s[i]
+		switch {
+		case c == '\\' && quote != '\'' && i+1 < len(s):
+			i++
+			word, inWord = append(word, s[i]), true
+		case quote != 0:
+			if c == quote {
+				quote = 0
+			} else {
+				word = append(word, c)
+			}
+		case c == '\'' || c == '"':
+			quote, inWord = c, true
+		case c == ' ' || c == '\t' || c == '\n':
+			if inWord {
+				words, word, inWord = append(words, string(word)), nil, false
+			}
+		default:
+			word, inWord = append(word, c), true
+		}
+	}
+	if quote != 0 {
+		return nil, fmt.Errorf("a %c is not closed", quote)
+	}
+	if inWord {
+		words = append(words, string(word))
+	}
+	if len(words) == 0 {
+		return nil, errors.New("the command is empty")
+	}
+	return words, nil
+}

@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+// Package commandline reads the command lines of the commands as users of GNU
+// programs write them: "-vp 12", "-p12", "--pid=12" and "--pid 12" are known,
+// flags and operands may stand in any order, and "--" ends the flags.
+//
+// The packages that do this bring the net package with them, and with it a
+// binary that is linked dynamically: usdtlist and usdttrace can be copied into
+// any container.
+package commandline
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// Flags are the flags of a command. The zero value has none. A flag has one or
+// more names: those of one letter are written "-p", others "--pid".
+type Flags struct {
+	named map[string]flag
+}
+
+type flag struct {
+	set        func(value string) error
+	takesValue bool
+}
+
+func (f *Flags) add(names []string, added flag) {
+	if f.named == nil {
+		f.named = make(map[string]flag)
+	}
+	for _, name := range names {
+		f.named[name] = added
+	}
+}
+
+// Switch adds a flag that takes no value.
+func (f *Flags) Switch(to *bool, names ...string) {
+	f.add(names, flag{set: func(string) error { *to = true; return nil }})
+}
+
+// Text adds a flag whose value is kept as it is. If it is repeated, the last
+// value counts.
+func (f *Flags) Text(to *string, names ...string) {
+	f.Func(func(value string) error { *to = value; return nil }, names...)
+}
+
+// Func adds a flag whose value is given to a function, each time that it is
+// repeated.
+func (f *Flags) Func(set func(value string) error, names ...string) {
+	f.add(names, flag{set: set, takesValue: true})
+}
+
+// List adds a flag that can be repeated, and whose value is a list as [Split]
+// divides it. Each item is given to a function.
+func (f *Flags) List(add func(item string) error, names ...string) {
+	f.Func(func(value string) error {
+		for _, item := range Split(value) {
+			if err := add(item); err != nil {
+				return err
+			}
+		}
+		return nil
+	}, names...)
+}
+
+// Parse sets the flags of a command line and returns the other words.
+func (f *Flags) Parse(args []string) (operands []string, err error) {
+	for len(args) > 0 {
+		word := args[0]
+		args = args[1:]
+		switch {
+		case word == "--":
+			return append(operands, args...), nil
+		case strings.HasPrefix(word, "--"):
+			args, err = f.setLong(word, args)
+		case strings.HasPrefix(word, "-") && word != "-":
+			args, err = f.setShort(word, args)
+		default:
+			operands = append(operands, word)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return operands, nil
+}
+
+// setLong sets the flag of a word such as "--pid=12", or "--pid" with the value
+// in the next word. It returns the words after it.
+func (f *Flags) setLong(word string, next []string) ([]string, error) {
+	name, value, hasValue := strings.Cut(word, "=")
+	set, ok := f.named[name[2:]]
+	switch {
+	case !ok || len(name) == len("--p"):
+		return nil, fmt.Errorf("no such flag: %s", name)
+	case hasValue && !set.takesValue:
+		return nil, fmt.Errorf("%s takes no value", name)
+	case hasValue:
+		return next, set.with(name, value)
+	}
+	return set.withNext(name, next)
+}
+
+// setShort sets the flags of a word such as "-vp12". It returns the words after
+// it.
+func (f *Flags) setShort(word string, next []string) ([]string, error) {
+	for i := 1; i < len(word); i++ {
+		name, rest := "-"+word[i:i+1], word[i+1:]
+		set, ok := f.named[name[1:]]
+		switch {
+		case !ok:
+			long, _, _ := strings.Cut(word, "=")
+			if _, ok := f.named[long[1:]]; ok && i == 1 {
+				return nil, fmt.Errorf("no such flag: %s (it is written -%s)", long, long)
+			}
+			return nil, fmt.Errorf("no such flag: %s", name)
+		case !set.takesValue:
+			if err := set.with(name, ""); err != nil {
+				return nil, err
+			}
+		case rest == "":
+			return set.withNext(name, next)
+		default:
+			return next, set.with(name, strings.TrimPrefix(rest, "="))
+		}
+	}
+	return next, nil
+}
+
+// withNext sets a flag whose value, if it takes one, is the next word.
+func (f flag) withNext(name string, next []string) ([]string, error) {
+	switch {
+	case !f.takesValue:
+		return next, f.with(name, "")
+	case len(next) == 0:
+		return nil, fmt.Errorf("%s needs a value", name)
+	}
+	return next[1:], f.with(name, next[0])
+}
+
+func (f flag) with(name, value string) error {
+	if err := f.set(value); err != nil {
+		return fmt.Errorf("%s %q: %w", name, value, err)
+	}
+	return nil
+}
+
+// Split divides a list at its commas. Commas in parentheses and brackets, and
+// those after a backslash, do not divide.
+func Split(list string) []string {
+	var items []string
+	depth, from := 0, 0
+	for i := 0; i < len(list); i++ {
+		switch list[i] {
+		case '\\':
+			i++
+		case '(', '[':
+			depth++
+		case ')', ']':
+			depth--
+		case ',':
+			if depth <= 0 {
+				items, from = append(items, strings.TrimSpace(list[from:i])), i+1
+			}
+		}
+	}
+	return append(items, strings.TrimSpace(list[from:]))
+}
+
+// ParsePID reads the number of a process.
+func ParsePID(s string) (int, error) {
+	pid, err := strconv.ParseInt(s, 10, 32)
+	if err != nil || pid <= 0 {
+		return 0, errors.New("want the number of a process")
+	}
+	return int(pid), nil
+}
