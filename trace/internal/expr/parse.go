@@ -3,7 +3,9 @@
 package expr
 
 import (
+	"errors"
 	"fmt"
+	"go/token"
 	"math"
 	"strconv"
 	"strings"
@@ -43,11 +45,11 @@ func ParseCondition(source string) (*Node, error) {
 		return nil, err
 	}
 	node, err := p.condition(0)
+	if err == nil && p.next().token != token.EOF {
+		err = p.unexpected("&&, || or the end")
+	}
 	if err != nil {
 		return nil, err
-	}
-	if p.token.kind != end {
-		return nil, p.unexpected("&&, || or the end")
 	}
 	return node, nil
 }
@@ -60,62 +62,59 @@ func ParseTerm(source string) (Term, error) {
 		return Term{}, err
 	}
 	term, err := p.term()
-	if err != nil {
-		return Term{}, err
+	if err == nil && p.next().token != token.EOF {
+		err = p.unexpected("the end")
 	}
-	if p.token.kind != end {
-		return Term{}, p.unexpected("the end")
-	}
-	return term, nil
+	return term, err
 }
 
 type parser struct {
-	lexer
-	token       token // the next one
+	source      string
+	words       []word
 	comparisons int
 }
 
 func newParser(source string) (*parser, error) {
-	p := &parser{lexer: lexer{source: source}}
+	p := &parser{source: source}
 	if len(source) > maxLength {
-		return nil, &SyntaxError{Expression: source[:32] + "...", Message: fmt.Sprintf("longer than %d bytes", maxLength)}
+		p.source = source[:32] + "..."
+		return nil, p.fail(0, fmt.Sprintf("longer than %d bytes", maxLength))
 	}
-	return p, p.advance()
+	return p, p.cut()
 }
 
-func (p *parser) advance() (err error) {
-	p.token, err = p.next()
-	return err
-}
+// next returns the next word, which stays the next one.
+func (p *parser) next() *word { return &p.words[0] }
 
-// accept takes a symbol if it is next.
-func (p *parser) accept(s string) (bool, error) {
-	if p.token.kind != symbol || p.token.text != s {
-		return false, nil
+// accept takes the next word if it is this one.
+func (p *parser) accept(t token.Token) bool {
+	found := p.words[0].token == t
+	if found {
+		p.words = p.words[1:]
 	}
-	return true, p.advance()
+	return found
 }
 
-func (p *parser) expect(s string) error {
-	found, err := p.accept(s)
-	if err == nil && !found {
-		err = p.unexpected(s)
+func (p *parser) expect(t token.Token) error {
+	if !p.accept(t) {
+		return p.unexpected(t.String())
 	}
-	return err
+	return nil
 }
 
+// unexpected says what should stand in the place of the next word.
 func (p *parser) unexpected(wanted string) error {
-	if p.token.kind == end {
-		return p.fail(p.token.offset, "the expression ends where "+wanted+" is expected")
+	if p.next().token == token.EOF {
+		return p.fail(p.next().offset, "the expression ends where "+wanted+" is expected")
 	}
-	return p.fail(p.token.offset, wanted+" is expected here")
+	return p.fail(p.next().offset, wanted+" is expected here")
 }
 
 func (p *parser) condition(depth int) (*Node, error) {
-	return p.list(depth, Or, func(depth int) (*Node, error) { return p.list(depth, And, p.unary) })
+	return p.list(depth, Or, token.LOR, func(depth int) (*Node, error) { return p.list(depth, And, token.LAND, p.unary) })
 }
 
-func (p *parser) list(depth int, op Op, element func(depth int) (*Node, error)) (*Node, error) {
+func (p *parser) list(depth int, op Op, separator token.Token, element func(depth int) (*Node, error)) (*Node, error) {
 	var nodes []*Node
 	for {
 		node, err := element(depth)
@@ -123,11 +122,7 @@ func (p *parser) list(depth int, op Op, element func(depth int) (*Node, error)) 
 			return nil, err
 		}
 		nodes = append(nodes, node)
-		more, err := p.accept(op.String())
-		if err != nil {
-			return nil, err
-		}
-		if !more {
+		if !p.accept(separator) {
 			break
 		}
 	}
@@ -139,57 +134,54 @@ func (p *parser) list(depth int, op Op, element func(depth int) (*Node, error)) 
 
 func (p *parser) unary(depth int) (*Node, error) {
 	if depth > maxDepth {
-		return nil, p.fail(p.token.offset, fmt.Sprintf("more than %d brackets inside each other", maxDepth))
+		return nil, p.fail(p.next().offset, fmt.Sprintf("more than %d brackets inside each other", maxDepth))
 	}
-	if not, err := p.accept("!"); err != nil {
-		return nil, err
-	} else if not {
+	switch {
+	case p.accept(token.NOT):
 		node, err := p.unary(depth + 1)
 		if err != nil {
 			return nil, err
 		}
 		return &Node{Op: Not, Nodes: []*Node{node}}, nil
-	}
-	if open, err := p.accept("("); err != nil {
-		return nil, err
-	} else if open {
+	case p.accept(token.LPAREN):
 		node, err := p.condition(depth + 1)
-		if err != nil {
-			return nil, err
+		switch {
+		case err != nil || p.accept(token.RPAREN):
+			return node, err
+		case p.next().token == token.EOF:
+			return nil, p.unexpected(")")
 		}
-		return node, p.expect(")")
+		return nil, p.unexpected("&&, || or )")
 	}
 	return p.comparison()
 }
 
+var comparisons = map[token.Token]Op{
+	token.EQL: Equal, token.NEQ: NotEqual, token.LSS: Less, token.LEQ: LessEqual, token.GTR: Greater, token.GEQ: GreaterEqual,
+}
+
 func (p *parser) comparison() (*Node, error) {
 	if p.comparisons++; p.comparisons > maxComparisons {
-		return nil, p.fail(p.token.offset, fmt.Sprintf("more than %d comparisons", maxComparisons))
+		return nil, p.fail(p.next().offset, fmt.Sprintf("more than %d comparisons", maxComparisons))
 	}
 	left, err := p.term()
 	if err != nil {
 		return nil, err
 	}
-	for op := Equal; op <= GreaterEqual; op++ {
-		found, err := p.accept(op.String())
-		if err != nil {
-			return nil, err
-		}
-		if !found {
-			continue
-		}
-		right, err := p.term()
-		if err != nil {
-			return nil, err
-		}
-		node := &Node{Op: op, Left: left, Right: right}
-		return node, p.check(node)
-	}
 	node := &Node{Op: NotEqual, Left: left, Right: Term{Source: Number, Offset: left.Offset}}
-	if left.IsText() {
+	if op, ok := comparisons[p.next().token]; ok {
+		node.Op = op
+		p.accept(p.next().token)
+		if node.Right, err = p.term(); err != nil {
+			return nil, err
+		}
+	} else if left.IsText() {
 		return nil, p.fail(left.Offset, `a text alone is no condition: compare it, as in comm == "name"`)
 	}
-	return node, p.check(node)
+	if err := p.check(node); err != nil {
+		return nil, err
+	}
+	return node, nil
 }
 
 // check refuses comparisons that mean nothing whatever the probe is.
@@ -236,11 +228,7 @@ func (p *parser) check(node *Node) error {
 
 func (p *parser) term() (Term, error) {
 	t, err := p.operand()
-	if err != nil {
-		return t, err
-	}
-	masked, err := p.accept("&")
-	if err != nil || !masked {
+	if err != nil || !p.accept(token.AND) {
 		return t, err
 	}
 	if t.IsText() || t.Source == Stack || t.Source == Site || t.Number.IsFloat {
@@ -255,50 +243,67 @@ func (p *parser) term() (Term, error) {
 }
 
 func (p *parser) integer() (uint64, error) {
-	value := p.token.value
-	if p.token.kind != number || value.IsFloat {
+	if p.next().token != token.INT {
 		return 0, p.unexpected("an integer")
 	}
-	return value.Bits, p.advance()
+	v, err := p.number()
+	return v.Bits, err
 }
 
 func (p *parser) operand() (Term, error) {
-	t := Term{Offset: p.token.offset}
-	switch p.token.kind {
-	case number:
-		t.Number = p.token.value
-		return t, p.advance()
-	case text:
-		t.Source, t.Text = Text, p.token.text
-		return t, p.advance()
-	case word:
-		return p.named(t)
-	}
-	minus, err := p.accept("-")
-	if err != nil {
+	t := Term{Offset: p.next().offset}
+	var err error
+	switch w := *p.next(); {
+	case w.isNumber():
+		t.Number, err = p.number()
 		return t, err
+	case p.accept(token.STRING):
+		t.Source = Text
+		if t.Text, err = strconv.Unquote(w.text); err != nil {
+			err = p.fail(t.Offset, "the text is not as Go writes it")
+		}
+		return t, err
+	case p.accept(token.IDENT):
+		return p.named(t, w.text)
 	}
-	if !minus || p.token.kind != number {
+	if !p.accept(token.SUB) || !p.next().isNumber() {
 		return t, p.unexpected("a number, a text in quotes, argN, pid, tid, comm or another name")
 	}
-	value := p.token.value
+	value, err := p.number()
 	switch {
+	case err != nil:
 	case value.IsFloat:
 		value.Float = -value.Float
 	case value.Bits > -math.MinInt64:
-		return t, p.fail(t.Offset, "the number does not fit into 64 bits")
+		err = p.fail(t.Offset, "the number does not fit into 64 bits")
 	case value.Bits > 0:
 		value = Int(-int64(value.Bits))
 	}
 	t.Number = value
-	return t, p.advance()
+	return t, err
 }
 
-func (p *parser) named(t Term) (Term, error) {
-	name := p.token.text
-	if err := p.advance(); err != nil {
-		return t, err
+// number reads a number without a sign.
+func (p *parser) number() (Value, error) {
+	w := *p.next()
+	p.accept(w.token)
+	if w.token == token.INT {
+		integer, err := strconv.ParseUint(w.text, 0, 64)
+		if errors.Is(err, strconv.ErrRange) {
+			return Value{}, p.fail(w.offset, w.text+" does not fit into 64 bits")
+		}
+		// With a zero in front the digits are octal in Go, which nobody expects
+		// here.
+		if err == nil && (len(w.text) == 1 || w.text[0] != '0' || w.text[1] >= 'B' && w.text[1] != '_') {
+			return Uint(integer), nil
+		}
+	} else if float, err := strconv.ParseFloat(w.text, 64); err == nil && !strings.ContainsAny(w.text, "xX") {
+		return Fraction(float), nil
 	}
+	return Value{}, p.fail(w.offset, w.text+" is not a number")
+}
+
+func (p *parser) named(t Term, name string) (Term, error) {
 	if name == "str" {
 		return p.str(t)
 	}
@@ -310,30 +315,27 @@ func (p *parser) named(t Term) (Term, error) {
 		t.Source, t.Index = Argument, index
 		return t, nil
 	}
-	return t, p.fail(t.Offset, name+" is not known: argN, str(argN), pid, tid, uid, gid, cpu, comm, cookie, provider and probe are, "+
-		"as keys of an aggregation also site and stack")
+	return t, p.fail(t.Offset, unknown(name))
+}
+
+func unknown(name string) string {
+	return name + " is not known: argN, str(argN), pid, tid, uid, gid, cpu, comm, cookie, provider and probe are, " +
+		"as keys of an aggregation also site and stack"
 }
 
 // str reads what follows the word: (argN) or (argN, MAX).
 func (p *parser) str(t Term) (Term, error) {
 	t.Source = String
-	if err := p.expect("("); err != nil {
+	if err := p.expect(token.LPAREN); err != nil {
 		return t, err
 	}
-	index, ok := argument(p.token.text)
-	if p.token.kind != word || !ok {
+	index, ok := argument(p.next().text)
+	if !ok || !p.accept(token.IDENT) {
 		return t, p.unexpected("an argument (arg0, arg1, ...)")
 	}
 	t.Index = index
-	if err := p.advance(); err != nil {
-		return t, err
-	}
-	comma, err := p.accept(",")
-	if err != nil {
-		return t, err
-	}
-	if comma {
-		at := p.token.offset
+	if p.accept(token.COMMA) {
+		at := p.next().offset
 		limit, err := p.integer()
 		if err != nil {
 			return t, err
@@ -343,7 +345,7 @@ func (p *parser) str(t Term) (Term, error) {
 		}
 		t.Max = int(limit)
 	}
-	return t, p.expect(")")
+	return t, p.expect(token.RPAREN)
 }
 
 // argument returns N for "argN".
