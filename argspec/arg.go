@@ -8,19 +8,23 @@ import "strconv"
 type Kind uint8
 
 const (
-	// Unavailable: the value cannot be fetched; Arg.Err says why.
+	// Unavailable: the value cannot be fetched. Arg.Err says why.
 	Unavailable Kind = iota
 	// Constant: the argument string holds the value itself: Arg.Constant.
 	Constant
-	// InRegister: the value is in the register Arg.Register. (The plain word
-	// is taken: Register is the type of a register.)
+	// InRegister: the value is in the register Arg.Register. (The name
+	// Register is the type of a register.)
 	InRegister
-	// Memory: the value is in the traced process's memory, at
+	// Memory: the value is in the traced process's memory, at the address
 	// Arg.Base + Arg.Index*Arg.Scale + Arg.Displacement.
 	Memory
+	// Bytes: the argument is Arg.Size bytes of memory that are not a number of
+	// 1, 2, 4 or 8 bytes, such as a structure passed by value. The address is
+	// that of Memory. There is no single value to fetch: Arg.Err says so.
+	Bytes
 )
 
-// String returns "unavailable", "constant", "register" or "memory".
+// String returns "unavailable", "constant", "register", "memory" or "bytes".
 func (k Kind) String() string {
 	switch k {
 	case Constant:
@@ -29,6 +33,8 @@ func (k Kind) String() string {
 		return "register"
 	case Memory:
 		return "memory"
+	case Bytes:
+		return "bytes"
 	}
 	return "unavailable"
 }
@@ -57,28 +63,27 @@ func (e Extension) String() string {
 	return ""
 }
 
-// Arg is one argument of a probe site: how wide it is, how to extend it, and
-// where its value is when the site is hit.
+// Arg is one argument of a probe site: its size, its sign, and where its value
+// is when the site is hit.
 type Arg struct {
-	// Raw is the piece of the argument string this was decoded from, without
-	// the blanks around it.
+	// Raw is the part of the argument string that describes this argument,
+	// without the blanks around it.
 	Raw string
 
-	// Size is the width of the value in bytes. It is 1, 2, 4 or 8 in every
-	// argument that is not Unavailable. In an Unavailable one it is what the
-	// string says (16 for a struct of that size), or 0 where the string says
-	// nothing or more than 65,535.
+	// Size is the size of the value in bytes: 1, 2, 4 or 8, but for kinds
+	// Bytes and Unavailable. There it is the size in the string, 12 for a
+	// structure of 12 bytes; 0 if the string has no size or one above 65,535.
 	Size int
 
-	// Signed tells to sign-extend the value from Size, else it is
-	// zero-extended. Never set together with Float.
+	// Signed reports whether the value is sign-extended from Size to 64 bits.
+	// Otherwise it is zero-extended. Signed and Float are never both set.
 	Signed bool
 
-	// Float marks a floating point value whose raw IEEE 754 bits are at the
-	// location: 4 or 8 bytes to be taken as they are.
+	// Float reports whether the value is a floating point number. Its IEEE 754
+	// bits are at the location.
 	Float bool
 
-	// Kind says which of the fields below hold.
+	// Kind says which of the fields below are set.
 	Kind Kind
 
 	// Constant is the value itself, cut to Size and then extended to 64 bits
@@ -86,53 +91,54 @@ type Arg struct {
 	Constant uint64
 
 	// Register holds the value in its low Size bytes, after a shift to the
-	// right by Register.Shift. The width its name denotes does not matter: the
-	// size before the @ governs. Kind InRegister only.
+	// right by Register.Shift. Size governs, not the size that the register's
+	// name denotes. Kind InRegister only.
 	Register Register
 
-	// Base and Index are added for the address of the value; a zero Register
-	// is none and counts as 0. All bits of a register count, whatever the
-	// width its name denotes, unless Address32 is set. Kind Memory only.
+	// Base and Index are added to get the address. A zero Register counts as
+	// 0. All bits of a register count, whatever the size that its name
+	// denotes, unless Address32 is set. Kinds Memory and Bytes only, as are
+	// all fields up to Address32.
 	Base, Index Register
 
-	// Displacement is added to the registers, modulo 2^64. Where the operand
-	// named a symbol, its address is in here already.
+	// Displacement is added to the registers, modulo 2^64. It includes the
+	// address of the symbol that the operand names, if any.
 	Displacement int64
 
 	// Scale is what Index is multiplied by: a power of two up to 128, and 1
-	// where there is no Index.
+	// without an Index.
 	Scale uint8
 
-	// IndexExtension is done to Index before it is scaled. NoExtension where
-	// there is no Index.
+	// IndexExtension is applied to Index before it is scaled. It is
+	// NoExtension without an Index.
 	IndexExtension Extension
 
-	// Address32 tells to cut the address to its low 32 bits: in 32-bit
-	// programs, and where an x86-64 program addresses by 32-bit registers.
+	// Address32 reports whether the address is cut to its low 32 bits. It is in
+	// 32-bit programs, and where an x86-64 program uses 32-bit registers in an
+	// address.
 	Address32 bool
 
 	// relative is behind Relative.
 	relative bool
 
-	// Err says why the argument is Unavailable, and ends with Raw in
-	// parentheses; else it is nil. It wraps the error of Target.Symbol or
-	// Target.PLTGOT where that is the cause.
+	// Err says why there is no value to fetch, for kinds Unavailable and Bytes.
+	// Its text ends with Raw in parentheses. It wraps the error of
+	// Target.Symbol or Target.PLTGOT where that is the cause.
 	Err error
 }
 
 // Readable reports whether the argument has a value that can be fetched at the
-// site, that is, whether its Kind is not Unavailable. A kernel of another
+// site: whether its Kind is neither Unavailable nor Bytes. A kernel of another
 // machine than the file's may still not be able to: see CheckKernel.
-func (a Arg) Readable() bool { return a.Kind != Unavailable }
+func (a Arg) Readable() bool { return a.Kind != Unavailable && a.Kind != Bytes }
 
-// Relative reports whether Displacement was computed from Target.Location: the
+// Relative reports whether Displacement depends on Target.Location, because the
 // operand names a symbol relative to the instruction pointer. All other
-// arguments decode the same at every site of their file, so that a caller with
-// many sites needs to parse a string without Relative arguments only once.
+// arguments decode the same at every site of their file.
 func (a Arg) Relative() bool { return a.relative }
 
-// String returns the argument for people: "4 signed @ [rbp-20]",
-// "8 float @ [rsp+8]", "4 signed @ 17", "1 unsigned @ ah", or
+// String describes the argument: "4 signed @ [rbp-20]", "8 float @ [rsp+8]",
+// "4 signed @ 17", "1 unsigned @ ah", "12 bytes @ [rbp-60]", or
 // "unavailable: reason (raw)".
 func (a Arg) String() string {
 	if a.Kind == Unavailable {
@@ -141,11 +147,13 @@ func (a Arg) String() string {
 	return a.Type() + " @ " + a.Location()
 }
 
-// Type returns the size in bytes and how to take the value: "4 signed",
-// "8 float", "1 unsigned".
+// Type returns the size in bytes and how to interpret the value: "4 signed",
+// "8 float", "1 unsigned", "12 bytes".
 func (a Arg) Type() string {
 	size := strconv.Itoa(a.Size)
 	switch {
+	case a.Kind == Bytes:
+		return size + " bytes"
 	case a.Float:
 		return size + " float"
 	case a.Signed:
@@ -166,7 +174,7 @@ func (a Arg) Location() string {
 		return strconv.FormatUint(a.Constant, 10)
 	case InRegister:
 		return a.Register.Name
-	case Memory:
+	case Memory, Bytes:
 		return string(a.appendAddress(make([]byte, 0, 48)))
 	}
 	text := "unavailable"

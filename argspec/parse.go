@@ -68,10 +68,11 @@ func (p *parser) argument(a *Arg) {
 	if err == nil {
 		return
 	}
-	*a = Arg{Raw: a.Raw, Size: a.Size, Signed: a.Signed, Float: a.Float}
-	reason := err.(*unavailableError)
-	reason.raw = a.Raw
-	a.Err = reason
+	if a.Kind != Bytes {
+		*a = Arg{Raw: a.Raw, Size: a.Size, Signed: a.Signed, Float: a.Float}
+	}
+	a.Err = err
+	err.(*unavailableError).raw = a.Raw
 }
 
 func (p *parser) operand(sized bool) error {
@@ -90,6 +91,9 @@ func (p *parser) operand(sized bool) error {
 		}
 	}
 	if a.Size != 1 && a.Size != 2 && a.Size != 4 && a.Size != 8 {
+		if a.Kind == Memory && a.Size > 0 {
+			a.Kind = Bytes
+		}
 		return unavailable(errSize, "")
 	}
 	switch a.Kind {

@@ -79,7 +79,9 @@ func TestArgStringIsForPeople(t *testing.T) {
 		{"8@-8(,%rcx,4)", "8 unsigned @ [rcx*4-8]"},
 		{"8@counter", "8 unsigned @ [0x404010]"},
 		{"8@counter(%rip)", "8 unsigned @ [rip+4206608]"},
-		{"16@(%rsp)", "unavailable: size is not 1, 2, 4 or 8 bytes (16@(%rsp))"},
+		{"12@-60(%rbp)", "12 bytes @ [rbp-60]"},
+		{"16f@(%rsp)", "16 bytes @ [rsp]"},
+		{"16@%rax", "unavailable: size is not 1, 2, 4 or 8 bytes (16@%rax)"},
 		{"8f@%xmm0", "unavailable: vector or floating point register xmm0: not in pt_regs (8f@%xmm0)"},
 		{"8@gone(%rip)", "unavailable: gone: symbol lookup failed: no such symbol (8@gone(%rip))"},
 		{"8@8(%rbp", "unavailable: unexpected end: malformed operand (8@8(%rbp)"},
@@ -104,6 +106,7 @@ func TestKindsHaveNames(t *testing.T) {
 	qt.Check(t, qt.Equals(Constant.String(), "constant"))
 	qt.Check(t, qt.Equals(InRegister.String(), "register"))
 	qt.Check(t, qt.Equals(Memory.String(), "memory"))
+	qt.Check(t, qt.Equals(Bytes.String(), "bytes"))
 	qt.Check(t, qt.Equals(Kind(77).String(), "unavailable"))
 }
 

@@ -131,7 +131,7 @@ func (a Arg) CheckKernel(kernel elf.Machine) error {
 func (a *Arg) slotted(kernel elf.Machine) bool {
 	// All are of one machine, so that any one of them tells for the others.
 	r := &a.Register
-	if a.Kind == Memory {
+	if a.Kind == Memory || a.Kind == Bytes {
 		if r = &a.Base; r.IsZero() {
 			r = &a.Index
 		}
@@ -147,7 +147,7 @@ func (a *Arg) encode(b []byte, kernel elf.Machine) (value uint64) {
 		b[offsetSize] = uint8(a.Size)
 	}
 	b[offsetBase], b[offsetIndex] = noSlot, noSlot
-	if a.Kind == Unavailable || !a.slotted(kernel) {
+	if !a.Readable() || !a.slotted(kernel) {
 		return 0
 	}
 	b[offsetKind] = uint8(a.Kind)

@@ -162,7 +162,7 @@ func vectorText(args []Arg, kernel elf.Machine) string {
 	}
 	var results []string
 	for _, a := range args {
-		results = append(results, a.Type()+" "+vectorPlace(a, kernel))
+		results = append(results, a.Type()+vectorPlace(a, kernel))
 	}
 	return strings.Join(results, " ; ")
 }
@@ -177,15 +177,18 @@ func vectorPlace(a Arg, kernel elf.Machine) string {
 	}
 	switch a.Kind {
 	case Constant:
-		return fmt.Sprintf("constant %#x", a.Constant)
+		return fmt.Sprintf(" constant %#x", a.Constant)
 	case InRegister:
-		text := "register " + register(a.Register)
+		text := " register " + register(a.Register)
 		if a.Register.Shift != 0 {
 			text += fmt.Sprintf(" shift %d", a.Register.Shift)
 		}
 		return text
-	case Memory:
-		text := "memory"
+	case Memory, Bytes:
+		text := ""
+		if a.Kind == Memory {
+			text = " memory"
+		}
 		if !a.Base.IsZero() {
 			text += " base " + register(a.Base)
 		}
@@ -209,10 +212,10 @@ func vectorPlace(a Arg, kernel elf.Machine) string {
 	}
 	for word, reason := range reasonWords {
 		if errors.Is(a.Err, reason) {
-			return "unavailable " + word
+			return " unavailable " + word
 		}
 	}
-	return fmt.Sprint("unavailable ", a.Err)
+	return fmt.Sprint(" unavailable ", a.Err)
 }
 
 func TestParseDecodesTheConformanceVectors(t *testing.T) {
@@ -269,13 +272,14 @@ func checkArg(tb testing.TB, a Arg) {
 		}
 		return
 	}
-	if a.Err != nil || !a.Readable() {
-		fail("available with an error")
+	if (a.Err != nil) != (a.Kind == Bytes) || a.Readable() != (a.Err == nil) {
+		fail("an error of the wrong kind")
 	}
-	if a.Size != 1 && a.Size != 2 && a.Size != 4 && a.Size != 8 {
+	isNumber := a.Size == 1 || a.Size == 2 || a.Size == 4 || a.Size == 8
+	if isNumber == (a.Kind == Bytes) || a.Size == 0 {
 		fail("size")
 	}
-	isMemory := a.Kind == Memory
+	isMemory := a.Kind == Memory || a.Kind == Bytes
 	if (a.Kind == InRegister) == a.Register.IsZero() {
 		fail("register")
 	}

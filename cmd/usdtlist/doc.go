@@ -74,20 +74,23 @@
 //	      arguments        the argument string, as in the file
 //	      decoded          array, one object per argument:
 //	        raw              this argument's part of the string
-//	        kind             "constant", "register", "memory" or "unavailable"
-//	        size             width of the value in bytes: 1, 2, 4 or 8; others if unavailable, 0 if not known
+//	        kind             "constant", "register", "memory", "bytes" (memory that is not a number of 1, 2, 4 or 8
+//	                         bytes, such as a structure) or "unavailable"
+//	        size             size of the value in bytes: 1, 2, 4 or 8; others if bytes or unavailable, 0 if not known
 //	        signed           true for a signed integer
 //	        float            true for a floating point number
 //	        text             all of it for people: "4 signed @ [rbp-20]"
 //	        value            the constant (kind "constant" only)
 //	        register         its name (kind "register" only)
 //	        shift            bits to shift that register right (kind "register" only)
-//	        base             name of a register, or null (kind "memory" only)
-//	        index            name of a register, or null (kind "memory" only)
-//	        scale            what index is multiplied by (kind "memory" only)
-//	        displacement     what is added to base and index, signed (kind "memory" only)
-//	        address_32       whether the address is cut to 32 bits (kind "memory" only)
-//	        reason           why the value cannot be had (kind "unavailable" only)
+//	        base             name of a register, or null (kinds "memory" and "bytes" only, as are the next five)
+//	        index            name of a register, or null
+//	        index_extension  "uxtw" or "sxtw" if the low 32 bits of index count, as an unsigned or signed number,
+//	                         and null if all bits do
+//	        scale            what index is multiplied by, after its extension
+//	        displacement     what is added to base and index, signed
+//	        address_32       whether the address is cut to 32 bits
+//	        reason           why the value is not available (kind "unavailable" only)
 //	  broken_notes   array of the notes that could not be used:
 //	    index          number of the note in the file, from 0, as readelf -n prints them
 //	    provider       as far as it could be read, else ""

@@ -162,9 +162,14 @@ func (p *jsonPrinter) argument(a *argspec.Arg) {
 	case argspec.InRegister:
 		j.Text("register", a.Register.Name)
 		j.Unsigned("shift", uint64(a.Register.Shift))
-	case argspec.Memory:
+	case argspec.Memory, argspec.Bytes:
 		p.register("base", a.Base)
 		p.register("index", a.Index)
+		if a.IndexExtension == argspec.NoExtension {
+			j.NullMember("index_extension")
+		} else {
+			j.Text("index_extension", a.IndexExtension.String())
+		}
 		j.Unsigned("scale", uint64(a.Scale))
 		j.Signed("displacement", a.Displacement)
 		j.Boolean("address_32", a.Address32)
