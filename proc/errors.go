@@ -8,6 +8,8 @@ import (
 	"io/fs"
 	"strconv"
 	"syscall"
+
+	"github.com/gousdt/gousdt/internal/closed"
 )
 
 // Reasons for which a process, or a file that it maps, cannot be looked at.
@@ -39,12 +41,13 @@ var (
 	// ErrNoSuchMount means that the directory given as a proc file system has
 	// no processes in it.
 	ErrNoSuchMount = errors.New("not a proc file system (no directory of a process in it)")
-	// ErrClosed means that the watcher has been closed.
-	ErrClosed = errors.New("watcher is closed")
 	// ErrMalformed means that a line of maps or stat is not of the form that
 	// proc(5) describes.
 	ErrMalformed = errors.New("malformed")
 )
+
+// errClosed is what a closed watcher returns.
+var errClosed error = closed.Error("watcher")
 
 // Error is what went wrong with one process, or with one file of it. Nothing
 // else is affected.

@@ -60,7 +60,7 @@ func (w *Watcher) sync(pids []int) error {
 	w.looking.Lock()
 	defer w.looking.Unlock()
 	if w.closed {
-		return ErrClosed
+		return errClosed
 	}
 	w.begin()
 	for _, pid := range pids {

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"time"
 )
 
@@ -50,14 +51,14 @@ func (w *Watcher) Run(ctx context.Context, interval time.Duration) error {
 		case <-tick.C:
 			err = w.syncAllReporting()
 		}
-		if errors.Is(err, ErrClosed) {
+		if errors.Is(err, os.ErrClosed) {
 			return nil
 		}
 	}
 }
 
 func unlessClosed(err error) error {
-	if errors.Is(err, ErrClosed) {
+	if errors.Is(err, os.ErrClosed) {
 		return nil
 	}
 	return err
@@ -107,7 +108,7 @@ func (w *Watcher) syncEvents(source *eventSource) error {
 	if len(pids) == 0 {
 		return nil
 	}
-	if err := w.sync(pids); errors.Is(err, ErrClosed) {
+	if err := w.sync(pids); errors.Is(err, os.ErrClosed) {
 		return err
 	}
 	return nil // what is wrong with single ones has been reported
@@ -116,7 +117,7 @@ func (w *Watcher) syncEvents(source *eventSource) error {
 // syncAllReporting is SyncAll with the handler told of an error.
 func (w *Watcher) syncAllReporting() error {
 	err := w.SyncAll()
-	if err == nil || errors.Is(err, ErrClosed) {
+	if err == nil || errors.Is(err, os.ErrClosed) {
 		return err
 	}
 	w.looking.Lock()

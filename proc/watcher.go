@@ -95,8 +95,8 @@ type fileUse struct {
 }
 
 // NewWatcher returns a watcher for the probes that match any of the patterns;
-// without patterns, for all probes. It has not looked yet: call Sync, SyncAll or Run, and
-// Close in the end.
+// without patterns, for all probes. It has not looked yet: call Sync, SyncAll
+// or Run, and Close in the end.
 func NewWatcher(options *WatcherOptions, patterns ...elfnote.Pattern) *Watcher {
 	if options == nil {
 		options = new(WatcherOptions)
@@ -157,7 +157,7 @@ func (w *Watcher) Stats() Stats {
 }
 
 // Close has every pair disappear, so that the handler undoes what it did, and
-// releases all files. Looking afterwards is [ErrClosed]; closing again does
+// releases all files. Looking afterwards is os.ErrClosed; closing again does
 // nothing. A Run that is going on returns at its next look.
 func (w *Watcher) Close() error {
 	w.looking.Lock()
@@ -188,7 +188,7 @@ func (w *Watcher) SyncAll() error {
 	w.looking.Lock()
 	defer w.looking.Unlock()
 	if w.closed {
-		return ErrClosed
+		return errClosed
 	}
 	if w.before != nil {
 		w.before()

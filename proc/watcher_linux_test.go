@@ -346,8 +346,8 @@ func TestWatcherCloseUndoesEverything(t *testing.T) {
 	w.told = nil
 	qt.Check(t, qt.IsNil(w.Close()))
 	qt.Check(t, qt.HasLen(w.told, 0))
-	qt.Check(t, qt.ErrorIs(w.SyncAll(), ErrClosed))
-	qt.Check(t, qt.ErrorIs(w.Sync(1), ErrClosed))
+	qt.Check(t, qt.ErrorIs(w.SyncAll(), os.ErrClosed))
+	qt.Check(t, qt.ErrorIs(w.Sync(1), os.ErrClosed))
 	qt.Check(t, qt.IsNil(w.Run(t.Context(), 1)))
 }
 

@@ -15,9 +15,6 @@ import (
 	"github.com/gousdt/gousdt/usdt"
 )
 
-// ErrClosed is wrapped by errors of a Session that has been closed.
-var ErrClosed = errors.New("session is closed")
-
 // ErrNoEvents is wrapped by the error of Session.Events for a session that
 // aggregates only.
 var ErrNoEvents = errors.New("the session sends no events: set SessionOptions.WithEvents")

@@ -213,7 +213,7 @@ func (r *reading) isDue(now time.Time) bool {
 func (r *reading) reportLosses() bool {
 	lost, err := r.lost()
 	switch {
-	case errors.Is(err, ErrClosed):
+	case errors.Is(err, os.ErrClosed):
 		return false
 	case err != nil:
 		return r.yield(nil, err)

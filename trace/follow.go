@@ -4,6 +4,7 @@ package trace
 
 import (
 	"errors"
+	"os"
 	"slices"
 
 	"github.com/gousdt/gousdt/elfnote"
@@ -107,7 +108,7 @@ func (w *Watch) attach(pair *proc.Pair, process proc.Process, l *look) {
 	case err == nil:
 		w.add(key, &WatchAttachment{Attachment: a, Path: pair.Path, File: key.file, Process: process}, l)
 		return
-	case errors.Is(err, ErrClosed):
+	case errors.Is(err, os.ErrClosed):
 		return
 	case errors.Is(err, elfnote.ErrTooLarge):
 		pair.File.Refuse(err) // to find that out takes a second, and there may be many processes

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/closed"
 	"github.com/gousdt/gousdt/trace/internal/bpfgen"
 	"github.com/gousdt/gousdt/trace/internal/expr"
 	"github.com/gousdt/gousdt/usdt"
@@ -210,9 +211,9 @@ func (s *Session) createMaps() error {
 //
 // Sites that cannot be attached are skipped: usdt.Selection.Skipped lists them.
 //
-// Errors: those of usdt.Select and usdt.Selection.AttachRaw; *NeverError; ErrClosed; elfnote.ErrTooLarge for a file
-// whose probes have more than about a million arguments, which no tool chain
-// makes.
+// Errors: those of usdt.Select and usdt.Selection.AttachRaw; *NeverError;
+// os.ErrClosed; elfnote.ErrTooLarge for a file whose probes have more than
+// about a million arguments, which no tool chain makes.
 func (s *Session) Attach(target usdt.Target, opts *AttachOptions, patterns ...elfnote.Pattern) (*Attachment, error) {
 	sel, err := usdt.Select(target, nil, patterns...)
 	if err != nil {
@@ -286,7 +287,7 @@ func (s *Session) use(read func() error) error {
 	s.using.RLock()
 	defer s.using.RUnlock()
 	if s.closed {
-		return fmt.Errorf("read: %w", ErrClosed)
+		return closed.Error("session")
 	}
 	return read()
 }
@@ -331,7 +332,7 @@ func (s *Session) keepWatch(w *Watch) error {
 	s.attaching.RLock()
 	defer s.attaching.RUnlock()
 	if s.detached.Load() {
-		return fmt.Errorf("watch: %w", ErrClosed)
+		return closed.Error("session")
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -351,4 +352,4 @@ func (s *Session) allWatches() []*Watch {
 	return slices.Collect(maps.Keys(s.watches))
 }
 
-func (s *Session) errClosed() error { return fmt.Errorf("attach: %w", ErrClosed) }
+func (s *Session) errClosed() error { return closed.Error("session") }

@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"runtime"
 	"slices"
 	"sync"
@@ -288,7 +289,7 @@ func TestIterationEndsWithTheSession(t *testing.T) {
 			qt.Assert(t, qt.Equals(events, 5))
 
 			_, err := s.Attach(usdt.Target{Path: process.path}, nil, elfnote.Exact("gousdt_test", "three"))
-			qt.Assert(t, qt.ErrorIs(err, trace.ErrClosed))
+			qt.Assert(t, qt.ErrorIs(err, os.ErrClosed))
 			qt.Assert(t, qt.IsNil(s.Close()))
 			qt.Assert(t, qt.IsNil(s.Close()))
 			for range s.Events(context.Background()) {
@@ -326,7 +327,7 @@ func TestSessionIsSafeForConcurrentUse(t *testing.T) {
 				a, err := s.Attach(usdt.Target{Path: process.path, PID: process.PID}, &trace.AttachOptions{Cookie: uint64(i)},
 					elfnote.MustParsePattern("gousdt_test:[it][nh][lr]*"))
 				if err != nil {
-					if !errors.Is(err, trace.ErrClosed) {
+					if !errors.Is(err, os.ErrClosed) {
 						t.Error(err)
 					}
 					return

@@ -5,6 +5,7 @@
 package trace_test
 
 import (
+	"os"
 	"testing"
 
 	"github.com/cilium/ebpf"
@@ -51,9 +52,9 @@ func TestStatsTellWhatTracingCosts(t *testing.T) {
 		qt.Assert(t, qt.HasLen(stats.Programs, 0))
 		qt.Assert(t, qt.IsNil(s.Close()))
 		_, err = s.Stats()
-		qt.Assert(t, qt.ErrorIs(err, trace.ErrClosed))
+		qt.Assert(t, qt.ErrorIs(err, os.ErrClosed))
 		_, err = s.Losses()
-		qt.Assert(t, qt.ErrorIs(err, trace.ErrClosed))
+		qt.Assert(t, qt.ErrorIs(err, os.ErrClosed))
 	})
 }
 

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/closed"
 	"github.com/gousdt/gousdt/internal/linger"
 	"github.com/gousdt/gousdt/internal/retry"
 	"github.com/gousdt/gousdt/proc"
@@ -132,6 +133,9 @@ type Watch struct {
 	closing  sync.WaitGroup
 }
 
+// errWatchClosed is what a watch returns that has ended.
+var errWatchClosed error = closed.Error("watch")
+
 // watchKey is a file in a process, or in all where the process is zero.
 type watchKey struct {
 	process proc.ProcessID
@@ -153,7 +157,7 @@ type watchKey struct {
 // the Watch has detached something. That takes no more than about 100 ms at a
 // time: of more, the rest has its turn next time.
 //
-// Errors: ErrClosed; that PerProcess cannot be had with the PIDs of Proc.FS.
+// Errors: os.ErrClosed; that PerProcess cannot be had with the PIDs of Proc.FS.
 func (s *Session) Watch(opts *WatchOptions, patterns ...elfnote.Pattern) (*Watch, error) {
 	if opts == nil {
 		opts = &WatchOptions{}
@@ -200,20 +204,20 @@ func (w *Watch) Run(ctx context.Context, interval time.Duration) error {
 }
 
 // Sync looks at one process. See proc.Watcher.Sync, whose errors it returns:
-// proc.ErrClosed when the watch has ended. Errors of attaching are for Changed.
+// os.ErrClosed when the watch has ended. Errors of attaching are for Changed.
 func (w *Watch) Sync(pid int) error {
 	if w.ended() {
-		return proc.ErrClosed
+		return errWatchClosed
 	}
 	return w.watcher.Sync(pid)
 }
 
 // SyncAll looks at all processes. See proc.Watcher.SyncAll, whose errors it
-// returns: proc.ErrClosed when the watch has ended. Errors of attaching are for
+// returns: os.ErrClosed when the watch has ended. Errors of attaching are for
 // Changed.
 func (w *Watch) SyncAll() error {
 	if w.ended() {
-		return proc.ErrClosed
+		return errWatchClosed
 	}
 	return w.watcher.SyncAll()
 }
@@ -228,7 +232,7 @@ func (w *Watch) SyncAll() error {
 // be closed afterwards.
 //
 // Errors: those of usdt.Select and usdt.Selection.AttachRaw; *NeverError;
-// proc.ErrClosed when the watch has ended.
+// os.ErrClosed when the watch has ended.
 func (w *Watch) AttachAhead(process proc.Process, file *os.File) error {
 	if !w.opts.PerProcess {
 		return fmt.Errorf("%s: attaching ahead needs WatchOptions.PerProcess: otherwise attach it to the session", file.Name())
@@ -240,7 +244,7 @@ func (w *Watch) AttachAhead(process proc.Process, file *os.File) error {
 	w.following.Lock()
 	defer w.following.Unlock()
 	if w.ended() {
-		return proc.ErrClosed
+		return errWatchClosed
 	}
 	w.ahead[process.ProcessID] = process
 	key := watchKey{process.ProcessID, id}
@@ -254,8 +258,8 @@ func (w *Watch) AttachAhead(process proc.Process, file *os.File) error {
 	defer sel.Close()
 	pair := &proc.Pair{Process: process, Path: file.Name(), OpenedPath: file.Name()}
 	a, err := w.session.attachSelection(sel, file.Name(), w.options(pair))
-	if errors.Is(err, ErrClosed) {
-		return proc.ErrClosed
+	if errors.Is(err, os.ErrClosed) {
+		return errWatchClosed
 	}
 	if err != nil {
 		return err

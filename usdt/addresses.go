@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/closed"
 	"github.com/gousdt/gousdt/proc"
 )
 
@@ -23,7 +24,7 @@ func (s *Selection) Addresses() ([][]uint64, error) {
 	s.opened.mu.RLock()
 	defer s.opened.mu.RUnlock()
 	if s.opened.closed {
-		return nil, fmt.Errorf("selection: %w", ErrClosed)
+		return nil, closed.Error("selection")
 	}
 	all := make([][]uint64, s.Len())
 	if s.opened.elf.Kind() == elfnote.Executable {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/gousdt/gousdt/argspec"
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/closed"
 )
 
 // AttachOptions change how a program is attached. Nil, or the zero value, is
@@ -50,7 +51,7 @@ type AttachOptions struct {
 // a probe with a semaphore on a kernel that cannot count it, and for a PID in
 // ModeMulti on one that would take it for a thread; *SemaphoreClashError,
 // *OffsetOverflowError and *ArgumentError as causes of a *SiteError;
-// ErrNotMapped in ModeSingleIPMap; *PermissionError; ErrClosed.
+// ErrNotMapped in ModeSingleIPMap; *PermissionError; os.ErrClosed.
 func (m *Manager) Attach(prog *ebpf.Program, target Target, opts *AttachOptions, patterns ...elfnote.Pattern) (*Link, error) {
 	if opts == nil {
 		opts = &AttachOptions{}
@@ -98,7 +99,7 @@ func (m *Manager) AttachSelection(prog *ebpf.Program, sel *Selection, opts *Atta
 	}
 	if !m.keep(lnk) {
 		lnk.Close()
-		return nil, fmt.Errorf("manager: %w", ErrClosed)
+		return nil, closed.Error("manager")
 	}
 	return lnk, nil
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/link"
+	"github.com/gousdt/gousdt/internal/closed"
 	"golang.org/x/sys/unix"
 )
 
@@ -35,7 +36,7 @@ func (s *Selection) AttachRaw(prog *ebpf.Program, mode Mode, cookies []uint64) (
 	s.opened.mu.RLock()
 	defer s.opened.mu.RUnlock()
 	if s.opened.closed {
-		return nil, fmt.Errorf("selection: %w", ErrClosed)
+		return nil, closed.Error("selection")
 	}
 	switch {
 	case prog == nil:

@@ -17,10 +17,6 @@ import (
 // all.
 var ErrNoProbes = errors.New("no USDT probes in the file")
 
-// ErrClosed is wrapped by errors of a Manager or Selection that has been
-// closed.
-var ErrClosed = errors.New("already closed")
-
 // ErrUnsafeNop is wrapped by the error for a site that is a five-byte nop of
 // any form, on a kernel that would turn the breakpoint there into a call
 // (x86-64, Linux 6.18 to 7.1): the call overwrites the red zone of the traced

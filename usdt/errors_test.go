@@ -376,7 +376,7 @@ func TestAClosedManagerAttachesNothing(t *testing.T) {
 	qt.Assert(t, qt.Equals(process.Semaphore("guarded"), 0))
 	qt.Assert(t, qt.IsNil(lnk.Close()))
 	_, err := c.Attach(c.Collect, target, nil, elfnote.Exact(provider, "guarded"))
-	qt.Assert(t, qt.ErrorIs(err, usdt.ErrClosed))
+	qt.Assert(t, qt.ErrorIs(err, os.ErrClosed))
 	qt.Assert(t, qt.Equals(process.Semaphore("guarded"), 0))
 }
 

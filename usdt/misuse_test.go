@@ -34,7 +34,7 @@ func TestClosedSelectionsAttachNothing(t *testing.T) {
 	qt.Assert(t, qt.IsNil(sel.Close()))
 	for _, closed := range []*usdt.Selection{sel, other, sel.Subset([]int{0})} {
 		_, err = c.AttachSelection(c.Collect, closed, nil)
-		qt.Assert(t, qt.ErrorIs(err, usdt.ErrClosed))
+		qt.Assert(t, qt.ErrorIs(err, os.ErrClosed))
 	}
 }
 

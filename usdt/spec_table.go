@@ -10,6 +10,7 @@ import (
 	"github.com/cilium/ebpf"
 
 	"github.com/gousdt/gousdt/argspec"
+	"github.com/gousdt/gousdt/internal/closed"
 )
 
 // A specTable hands out the entries of the spec map. Equal specs share an
@@ -50,7 +51,7 @@ func (t *specTable) acquire(specs []argspec.Spec) ([]*sharedSpec, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.closed {
-		return nil, fmt.Errorf("spec map: %w", ErrClosed)
+		return nil, closed.Error("manager")
 	}
 
 	acquired := make([]*sharedSpec, len(specs))
@@ -185,7 +186,7 @@ func (t *addressTable) acquire(wanted []siteAddress) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.closed {
-		return fmt.Errorf("address map: %w", ErrClosed)
+		return closed.Error("manager")
 	}
 
 	needed := make(map[uint64]uint32)
@@ -254,7 +255,7 @@ func (t *specTable) id() (ebpf.MapID, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.closed {
-		return 0, fmt.Errorf("spec map: %w", ErrClosed)
+		return 0, closed.Error("manager")
 	}
 	info, err := t.specs.Info()
 	if err != nil {

@@ -130,7 +130,7 @@ func (f *follower) attachPath(path string, process proc.Process) error {
 	case errors.As(err, &never):
 		f.tracer.targets.setNever(never)
 		return nil
-	case isNothing(err), errors.Is(err, proc.ErrClosed): // the tracing has ended meanwhile
+	case isNothing(err), errors.Is(err, os.ErrClosed): // the tracing has ended meanwhile
 		return nil
 	}
 	return err

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"sync"
 	"time"
 
@@ -100,7 +101,7 @@ func (f *follower) begin(look func() error, run func(context.Context, time.Durat
 	err := look()
 	done()
 	var reported *proc.Error // of which the user was told
-	if err != nil && !errors.As(err, &reported) && !errors.Is(err, proc.ErrClosed) {
+	if err != nil && !errors.As(err, &reported) && !errors.Is(err, os.ErrClosed) {
 		return err
 	}
 	f.tellMore = true
