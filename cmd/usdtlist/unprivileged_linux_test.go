@@ -45,7 +45,9 @@ func runUnprivileged(args []string) int {
 func usdtlistAsUser(t *testing.T, option string, args ...string) result {
 	t.Helper()
 	cmd := exec.Command("/proc/self/exe", args...)
-	cmd.Env = append(os.Environ(), unprivilegedVariable+"="+option)
+	coverage := openDir(t) // that of go test -cover is not the user's to write into
+	qt.Assert(t, qt.IsNil(os.Chmod(coverage, 0o777)))
+	cmd.Env = append(os.Environ(), unprivilegedVariable+"="+option, "GOCOVERDIR="+coverage)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS}
 	var out, errs strings.Builder
 	cmd.Stdout, cmd.Stderr = &out, &errs
