@@ -97,9 +97,9 @@ const syntheticSites = 100_000
 // syntheticFile writes a file with many sites, four to a probe.
 func syntheticFile(t testing.TB, shuffled bool) string {
 	im := newImage64()
-	im.segments[0].data = make([]byte, 24*syntheticSites)
-	im.segments = im.segments[:1]
-	im.addBase()
+	im.Segments[0].Data = make([]byte, 24*syntheticSites)
+	im.Segments = im.Segments[:1]
+	im.AddBase()
 	var notes bytes.Buffer
 	for i := range syntheticSites {
 		place := i
@@ -111,9 +111,9 @@ func syntheticFile(t testing.TB, shuffled bool) string {
 			Arguments: fmt.Sprintf("-4@%%edi 8@-%d(%%rbp) 8@$%d", i%200*8, i),
 		}))
 	}
-	im.addNotes(notes.Bytes())
+	im.AddNotes(notes.Bytes())
 	path := filepath.Join(t.TempDir(), "synthetic")
-	qt.Assert(t, qt.IsNil(os.WriteFile(path, im.bytes(), 0o600)))
+	qt.Assert(t, qt.IsNil(os.WriteFile(path, im.Bytes(), 0o600)))
 	return path
 }
 
@@ -139,7 +139,7 @@ func TestListingAllocatesLittleBeyondTheNotes(t *testing.T) {
 				if count != syntheticSites {
 					b.Fatalf("%d sites", count)
 				}
-				b.ReportMetric(float64(f.noteSections[0].size), "note-bytes")
+				b.ReportMetric(float64(f.elf.ProbeNotes[0].Size), "note-bytes")
 				f.Close()
 			}
 		})

@@ -38,8 +38,8 @@ func TestIdenticalNotesAreOneSite(t *testing.T) {
 			}
 		}
 		// What follows the last string in a descriptor has no meaning.
-		notes = append(notes, im.rawNote(probeOwner, probeType, append(im.descriptor(a), "junk"...), 4))
-		im.addNotes(notes...)
+		notes = append(notes, im.RawNote(probeOwner, probeType, append(im.descriptor(a), "junk"...), 4))
+		im.AddNotes(notes...)
 		sites, errs := collect(im.open(t))
 		qt.Assert(t, qt.HasLen(errs, 0))
 		qt.Assert(t, qt.HasLen(sites, len(variants)))
@@ -53,15 +53,15 @@ func TestIdenticalNotesAreOneSite(t *testing.T) {
 func TestIdenticalNotesOfObjectFilesAreAllListed(t *testing.T) {
 	// Before linking all locations are 0.
 	im := newImage64()
-	im.fileType = elf.ET_REL
-	im.addNotes(im.note(Site{Name: "n"}), im.note(Site{Name: "n"}))
+	im.Type = elf.ET_REL
+	im.AddNotes(im.note(Site{Name: "n"}), im.note(Site{Name: "n"}))
 	sites, _ := collect(im.open(t))
 	qt.Assert(t, qt.HasLen(sites, 2))
 }
 
 func TestIdenticalBrokenNotesAreAllReported(t *testing.T) {
 	im := newImage64()
-	im.addNotes(im.note(at(2)), im.note(Site{Name: "n"}), im.note(at(1)), im.note(Site{Name: "n"}), im.note(at(1)), im.note(at(2)))
+	im.AddNotes(im.note(at(2)), im.note(Site{Name: "n"}), im.note(at(1)), im.note(Site{Name: "n"}), im.note(at(1)), im.note(at(2)))
 	sites, errs := collect(im.open(t))
 	qt.Assert(t, qt.DeepEquals(locations(sites), []int{2, 1}))
 	qt.Assert(t, qt.HasLen(errs, 2))
@@ -100,7 +100,7 @@ func TestDuplicatesAreFoundInAnyOrder(t *testing.T) {
 						want = append(want, s)
 					}
 				}
-				im.addNotes(notes.Bytes())
+				im.AddNotes(notes.Bytes())
 				sites, errs := collect(im.open(t))
 				qt.Assert(t, qt.HasLen(errs, 0))
 				for i := range sites {
@@ -120,7 +120,7 @@ func TestDuplicatesTakeTimeInProportion(t *testing.T) {
 	for i := range count {
 		notes.Write(im.note(Site{Location: codeAddress, Name: fmt.Sprint(i)}))
 	}
-	im.addNotes(notes.Bytes())
+	im.AddNotes(notes.Bytes())
 	sites, errs := collect(im.open(t))
 	qt.Assert(t, qt.HasLen(errs, 0))
 	qt.Assert(t, qt.HasLen(sites, count))

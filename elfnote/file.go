@@ -7,40 +7,27 @@ import (
 	"encoding/binary"
 	"fmt"
 	"io"
+	"iter"
 	"os"
-	"sync"
+	"slices"
+
+	"github.com/gousdt/gousdt/internal/elffile"
 )
 
 // File is an opened ELF file. Its headers are read and checked when it is
 // opened; notes, symbols and all else are read when they are asked for.
 // Several goroutines may use a File at once.
 type File struct {
-	reader io.ReaderAt
-	closer io.Closer // nil where the caller closes the reader
-	close  sync.Once
-	name   string
-
-	words    words
-	fileType elf.Type
-	machine  elf.Machine
-	kind     Kind
-
-	segments     []Segment // PT_LOAD, in file order
-	code         Segment   // see usualCode
-	noteSegments []noteSegment
-	dynamic      Segment // PT_DYNAMIC, of size 0 where there is none
-	sections     table
-	base         uint64 // address of .stapsdt.base
-	hasBase      bool
-	buildIDNotes section // .note.gnu.build-id, of size 0 where there is none
-	gotPLT       uint64  // address of .got.plt, 0 where there is none
-
-	noteSections []section // those named .note.stapsdt, in file order
-
-	symbols symbols
+	elf  elffile.File
+	kind Kind
+	code Segment // see usualCode
 }
 
-// Kind tells what can be done with a file's probes.
+// Segment is a PT_LOAD program header: a piece of the file that is mapped into
+// memory when the file runs.
+type Segment = elffile.Segment
+
+// Kind says what can be done with a file's probes.
 type Kind uint8
 
 const (
@@ -83,16 +70,11 @@ func (k Kind) String() string {
 // The error wraps ErrNotELF, ErrFileType, ErrTruncated, ErrMalformed,
 // ErrTooLarge or ErrCompressed, or is that of the operating system.
 func Open(path string) (*File, error) {
-	file, err := os.OpenFile(path, os.O_RDONLY|openFlags, 0)
-	if err != nil {
+	f := new(File)
+	if err := f.elf.Open(path); err != nil {
 		return nil, err
 	}
-	f, err := NewFile(file)
-	if err != nil {
-		file.Close()
-		return nil, err
-	}
-	f.closer = file
+	f.prepare()
 	return f, nil
 }
 
@@ -100,60 +82,135 @@ func Open(path string) (*File, error) {
 // descriptor does not matter and is not changed. Close does not close r. Errors
 // are those of Open.
 func NewFile(r io.ReaderAt) (*File, error) {
-	f := &File{reader: r}
-	if file, ok := r.(*os.File); ok {
-		f.name = file.Name()
-	}
-	if err := f.readHeaders(); err != nil {
-		if f.name != "" {
-			return nil, fmt.Errorf("%s: %w", f.name, err)
-		}
+	f := new(File)
+	if err := f.elf.Read(r); err != nil {
 		return nil, err
 	}
+	f.prepare()
 	return f, nil
+}
+
+// prepare finds what the headers say of all probes.
+func (f *File) prepare() {
+	switch {
+	case f.elf.Type == elf.ET_REL:
+		f.kind = Relocatable
+	case f.elf.IsDebugFile:
+		f.kind = DebugFile
+	case f.elf.Type == elf.ET_EXEC:
+		f.kind = Executable
+	default:
+		f.kind = PositionIndependent
+	}
+	f.code = usualCode(f.elf.Segments)
 }
 
 // Close closes the file if Open opened it. Sites and probes already read remain
 // valid. Only the first call does something.
-func (f *File) Close() (err error) {
-	f.close.Do(func() {
-		if f.closer != nil {
-			err = f.closer.Close()
-		}
-	})
-	return err
-}
+func (f *File) Close() error { return f.elf.Close() }
 
 // OSFile returns the open file that is read, or nil where NewFile was given
 // another kind of reader.
-func (f *File) OSFile() *os.File {
-	file, _ := f.reader.(*os.File)
-	return file
-}
+func (f *File) OSFile() *os.File { return f.elf.OSFile() }
 
 // Name returns the path given to Open, or the name of the *os.File given to
 // NewFile, or "".
-func (f *File) Name() string { return f.name }
+func (f *File) Name() string { return f.elf.Name() }
 
 // ReadAt reads bytes of the file, as io.ReaderAt says.
-func (f *File) ReadAt(p []byte, off int64) (int, error) { return f.reader.ReadAt(p, off) }
+func (f *File) ReadAt(p []byte, off int64) (int, error) { return f.elf.ReadAt(p, off) }
 
 // Machine returns the machine the file's code is for.
-func (f *File) Machine() elf.Machine { return f.machine }
+func (f *File) Machine() elf.Machine { return f.elf.Machine }
 
 // Class returns ELFCLASS32 or ELFCLASS64: whether addresses have 4 or 8 bytes.
-func (f *File) Class() elf.Class {
-	if f.words.wide {
-		return elf.ELFCLASS64
-	}
-	return elf.ELFCLASS32
-}
+func (f *File) Class() elf.Class { return f.elf.Class() }
 
 // ByteOrder returns binary.LittleEndian or binary.BigEndian.
-func (f *File) ByteOrder() binary.ByteOrder { return f.words.order() }
+func (f *File) ByteOrder() binary.ByteOrder { return f.elf.Words.Order() }
 
 // Type returns the type in the ELF header: ET_EXEC, ET_DYN or ET_REL.
-func (f *File) Type() elf.Type { return f.fileType }
+func (f *File) Type() elf.Type { return f.elf.Type }
 
 // Kind returns what the file is good for.
 func (f *File) Kind() Kind { return f.kind }
+
+// Segments returns the PT_LOAD segments in the order of the file. Those of a
+// DebugFile have the addresses of the original, but their offsets and file
+// sizes mean nothing.
+func (f *File) Segments() iter.Seq[Segment] { return slices.Values(f.elf.Segments) }
+
+// Offset returns the place in the file of the byte that is at a virtual address
+// when the file runs. It fails with ErrNotMapped where no segment has the
+// address in its part that comes from the file, and with ErrNoCode for a
+// DebugFile or a Relocatable.
+func (f *File) Offset(address uint64) (uint64, error) { return f.elf.Offset(address) }
+
+// BuildID returns the GNU build ID in lower-case hexadecimal, by which a file
+// and its separate debug file know each other. It fails with ErrNoBuildID,
+// ErrTruncated, ErrCompressed, or an error of the reader.
+func (f *File) BuildID() (string, error) { return f.elf.BuildID() }
+
+// Symbol returns the virtual address of the symbol that is defined under a
+// name, as linked: in .symtab, else in .dynsym. Definitions at the same address
+// are one. Undefined symbols, and the names of source files, sections and
+// thread-local variables, do not count. Of a file that OpenDebugFile opened the
+// addresses are those of the file it belongs to, which prelink may have moved.
+//
+// It fails with ErrSymbolNotFound, with ErrSymbolAmbiguous where definitions
+// have different addresses, with ErrTruncated, ErrMalformed, ErrTooLarge or
+// ErrCompressed where the tables are unreadable, or with an error of the
+// reader. ErrTooLarge is also the answer when look-ups in this file have taken
+// more than about a second altogether.
+//
+// The tables are searched when a name is first asked for, without being held in
+// memory; the outcome is remembered. FindSymbols does that for many names.
+func (f *File) Symbol(name string) (uint64, error) { return f.elf.Symbol(name) }
+
+// FindSymbols looks many names up at once, for Symbol to know what becomes of
+// them: one pass over the tables takes little longer than for one name.
+func (f *File) FindSymbols(names []string) { f.elf.FindSymbols(names) }
+
+// PLTGOT returns the virtual address of the global offset table, as linked:
+// what i386 code counts from where an argument says SYM@GOTOFF. It is DT_PLTGOT
+// of the dynamic section; where there is none (a static program, a separate
+// debug file) the symbol _GLOBAL_OFFSET_TABLE_, else the section .got.plt, at
+// whose start i386 linkers put it.
+//
+// It fails with ErrNoPLTGOT where none of these exists, with ErrTruncated or
+// ErrTooLarge where the dynamic section is unreadable, with the errors of
+// Symbol other than ErrSymbolNotFound, or with an error of the reader.
+func (f *File) PLTGOT() (uint64, error) { return f.elf.PLTGOT() }
+
+// DebugRoot is the directory under which distributions keep separate debug
+// files, named by build ID.
+const DebugRoot = elffile.DebugRoot
+
+// OpenDebugFile opens the separate debug file that belongs to f, for the
+// symbols that were stripped from it. An empty path means the file named by the
+// build ID under DebugRoot: .build-id/ab/cdef.debug for the build ID abcdef.
+//
+// Prelink moves a file, but not its debug file. Symbol and PLTGOT of the debug
+// file return the addresses that things have in f: moved by as much as the
+// section .stapsdt.base, or the first PT_LOAD segment where one of the files
+// has no such section. What else is asked of the debug file has its own
+// addresses, see Moved.
+//
+// Where both files have a build ID it must be the same, else the error wraps
+// ErrOtherBuildID. It wraps ErrUnknownDistance where there is nothing to
+// compare. Without a path, the error wraps ErrNoBuildID where f has none, and
+// fs.ErrNotExist where there is no debug file.
+func (f *File) OpenDebugFile(path string) (*File, error) {
+	debug := new(File)
+	if err := f.elf.OpenDebugFileInto(&debug.elf, path); err != nil {
+		return nil, err
+	}
+	debug.prepare()
+	return debug, nil
+}
+
+// Moved returns what to add to addresses in f, which OpenDebugFile opened, to
+// get those in the file it belongs to. They wrap around: that file may be
+// below. It is 0 of other files, and of nearly all debug files: prelink is rare
+// by now.
+func (f *File) Moved() uint64 { return f.elf.Moved() }

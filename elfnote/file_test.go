@@ -13,14 +13,16 @@ import (
 	"testing"
 
 	"github.com/go-quicktest/qt"
+
+	"github.com/gousdt/gousdt/internal/elffile/elfimage"
 )
 
 func TestHeaderIsReadInEveryClassAndByteOrder(t *testing.T) {
 	everyClass(t, func(t *testing.T, im *image) {
-		im.machine = elf.EM_S390
+		im.Machine = elf.EM_S390
 		f := im.open(t)
-		qt.Assert(t, qt.Equals(f.Class(), im.class))
-		qt.Assert(t, qt.Equals(f.ByteOrder().String(), im.order.String()))
+		qt.Assert(t, qt.Equals(f.Class(), im.Class))
+		qt.Assert(t, qt.Equals(f.ByteOrder().String(), im.Order.String()))
 		qt.Assert(t, qt.Equals(f.Machine(), elf.EM_S390))
 		qt.Assert(t, qt.Equals(f.Type(), elf.ET_DYN))
 		qt.Assert(t, qt.DeepEquals(slices.Collect(f.Segments()), []Segment{
@@ -31,24 +33,24 @@ func TestHeaderIsReadInEveryClassAndByteOrder(t *testing.T) {
 }
 
 func TestKind(t *testing.T) {
-	missing := func(im *image) { im.sections[0].kind = elf.SHT_NOBITS }
+	missing := func(im *image) { im.Sections[0].Kind = elf.SHT_NOBITS }
 	for _, test := range []struct {
 		name   string
 		change func(im *image)
 		want   Kind
 		text   string
 	}{
-		{"ET_EXEC is an executable", func(im *image) { im.fileType = elf.ET_EXEC }, Executable, "executable"},
+		{"ET_EXEC is an executable", func(im *image) { im.Type = elf.ET_EXEC }, Executable, "executable"},
 		{"ET_DYN is position-independent", func(im *image) {}, PositionIndependent, "position-independent file"},
-		{"ET_REL is relocatable", func(im *image) { im.fileType = elf.ET_REL }, Relocatable, "object file"},
+		{"ET_REL is relocatable", func(im *image) { im.Type = elf.ET_REL }, Relocatable, "object file"},
 		{"ET_DYN whose code is missing is a debug file", missing, DebugFile, "separate debug file"},
-		{"ET_EXEC whose code is missing is a debug file", func(im *image) { im.fileType = elf.ET_EXEC; missing(im) }, DebugFile, "separate debug file"},
-		{"ET_REL whose code is missing is relocatable", func(im *image) { im.fileType = elf.ET_REL; missing(im) }, Relocatable, "object file"},
+		{"ET_EXEC whose code is missing is a debug file", func(im *image) { im.Type = elf.ET_EXEC; missing(im) }, DebugFile, "separate debug file"},
+		{"ET_REL whose code is missing is relocatable", func(im *image) { im.Type = elf.ET_REL; missing(im) }, Relocatable, "object file"},
 		{"some code is enough", func(im *image) {
-			im.sections = append(im.sections, im.sections[0])
+			im.Sections = append(im.Sections, im.Sections[0])
 			missing(im)
 		}, PositionIndependent, "position-independent file"},
-		{"a file without sections has its code", func(im *image) { im.edit = func(b []byte) { clear(b[40:48]) } }, PositionIndependent, "position-independent file"},
+		{"a file without sections has its code", func(im *image) { im.Edit = func(b []byte) { clear(b[40:48]) } }, PositionIndependent, "position-independent file"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			im := newImage64()
@@ -62,8 +64,8 @@ func TestKind(t *testing.T) {
 
 func TestExtendedNumberingIsTakenFromSectionZero(t *testing.T) {
 	everyClass(t, func(t *testing.T, im *image) {
-		im.extended = true
-		im.addNotes(im.note(Site{Location: codeAddress, Provider: "p", Name: "n"}))
+		im.Extended = true
+		im.AddNotes(im.note(Site{Location: codeAddress, Provider: "p", Name: "n"}))
 		f := im.open(t)
 		qt.Assert(t, qt.HasLen(slices.Collect(f.Segments()), 2))
 		sites, errs := collect(f)
@@ -74,14 +76,14 @@ func TestExtendedNumberingIsTakenFromSectionZero(t *testing.T) {
 
 func TestManySections(t *testing.T) {
 	// More sections than fit a window, and more than sixteen bits can count.
-	for _, count := range []int{chunkSize / sectionSize64, 3 * chunkSize / sectionSize64, 70000} {
+	for _, count := range []int{chunkSize / elfimage.SectionSize64, 3 * chunkSize / elfimage.SectionSize64, 70000} {
 		im := newImage64()
-		im.extended = true
-		im.segments[1].data = nil
+		im.Extended = true
+		im.Segments[1].Data = nil
 		for range count {
-			im.sections = append(im.sections, imageSection{name: "x", kind: elf.SHT_PROGBITS})
+			im.Sections = append(im.Sections, elfimage.Section{Name: "x", Kind: elf.SHT_PROGBITS})
 		}
-		im.addNotes(im.note(Site{Location: codeAddress, Provider: "p", Name: "n"}))
+		im.AddNotes(im.note(Site{Location: codeAddress, Provider: "p", Name: "n"}))
 		sites, errs := collect(im.open(t))
 		qt.Assert(t, qt.HasLen(errs, 0))
 		qt.Assert(t, qt.HasLen(sites, 1))
@@ -90,10 +92,10 @@ func TestManySections(t *testing.T) {
 
 func TestManyProgramHeaders(t *testing.T) {
 	im := newImage64()
-	for range 3 * chunkSize / programSize64 {
-		im.segments = append(im.segments, imageSegment{kind: elf.PT_GNU_STACK})
+	for range 3 * chunkSize / elfimage.ProgramSize64 {
+		im.Segments = append(im.Segments, elfimage.Segment{Kind: elf.PT_GNU_STACK})
 	}
-	im.segments = append(im.segments, imageSegment{kind: elf.PT_LOAD, address: 0x99000, data: make([]byte, 8)})
+	im.Segments = append(im.Segments, elfimage.Segment{Kind: elf.PT_LOAD, Address: 0x99000, Data: make([]byte, 8)})
 	segments := slices.Collect(im.open(t).Segments())
 	qt.Assert(t, qt.HasLen(segments, 3))
 	qt.Assert(t, qt.Equals(segments[2].Address, 0x99000))
@@ -101,7 +103,7 @@ func TestManyProgramHeaders(t *testing.T) {
 
 func TestFilesThatAreRefused(t *testing.T) {
 	at := func(offset int, values ...byte) func(im *image) {
-		return func(im *image) { im.edit = func(b []byte) { copy(b[offset:], values) } }
+		return func(im *image) { im.Edit = func(b []byte) { copy(b[offset:], values) } }
 	}
 	const programs, sections = 32, 40 // offsets of the tables' offsets in the file header
 	for _, test := range []struct {
@@ -114,8 +116,8 @@ func TestFilesThatAreRefused(t *testing.T) {
 		{"class 3", at(elf.EI_CLASS, 3), ErrMalformed, "file header: unknown class 3: .*"},
 		{"byte order 0", at(elf.EI_DATA, 0), ErrMalformed, "file header: unknown byte order 0: .*"},
 		{"version 2", at(elf.EI_VERSION, 2), ErrMalformed, "file header: unknown ELF version 2: .*"},
-		{"core file", func(im *image) { im.fileType = elf.ET_CORE }, ErrFileType, "ET_CORE: .*"},
-		{"type 0", func(im *image) { im.fileType = elf.ET_NONE }, ErrFileType, "ET_NONE: .*"},
+		{"core file", func(im *image) { im.Type = elf.ET_CORE }, ErrFileType, "ET_CORE: .*"},
+		{"type 0", func(im *image) { im.Type = elf.ET_NONE }, ErrFileType, "ET_NONE: .*"},
 		{"size of program headers", at(54, 57), ErrMalformed, "program headers of 57 bytes: .*"},
 		{"size of section headers", at(58, 63), ErrMalformed, "section headers of 63 bytes: .*"},
 		{"program headers past the end", at(programs, 0, 0, 0, 1), ErrTruncated, "program header 0: .*"},
@@ -125,37 +127,37 @@ func TestFilesThatAreRefused(t *testing.T) {
 		{"section headers fewer than counted", at(60, 99), ErrTruncated, "section names: .*"},
 		{"section names in no section", at(62, 3), ErrMalformed, "section names in section 3 of 3: .*"},
 		{"segment that wraps around", func(im *image) {
-			im.segments[1].offset, im.segments[1].space = ptr[uint64](1<<63), ptr[uint64](1<<63)
+			im.Segments[1].Offset, im.Segments[1].Size = elfimage.Ptr[uint64](1<<63), elfimage.Ptr[uint64](1<<63)
 		}, ErrMalformed, "program header 1: .*"},
 		{"too many segments", func(im *image) {
-			for range maxSegments {
-				im.segments = append(im.segments, im.segments[1])
+			for range 1024 {
+				im.Segments = append(im.Segments, im.Segments[1])
 			}
-			for i := range im.segments {
-				im.segments[i].data = nil
+			for i := range im.Segments {
+				im.Segments[i].Data = nil
 			}
 		}, ErrTooLarge, "more than 1024 segments: .*"},
 		{"numbers in a section that does not exist", func(im *image) {
-			im.extended = true
+			im.Extended = true
 			at(sections, 0, 0, 0, 0, 0, 0, 0, 0)(im)
 		}, ErrMalformed, "numbers in a section header that does not exist: .*"},
 		{"too many sections", func(im *image) {
-			im.extended = true
-			im.edit = func(b []byte) { im.order.PutUint64(b[im.order.Uint64(b[sections:])+32:], 1<<32) }
+			im.Extended = true
+			im.Edit = func(b []byte) { im.Order.PutUint64(b[im.Order.Uint64(b[sections:])+32:], 1<<32) }
 		}, ErrTooLarge, "4294967296 section headers: .*"},
 		{"too many program headers", func(im *image) {
-			im.extended = true
-			im.edit = func(b []byte) { im.order.PutUint32(b[im.order.Uint64(b[sections:])+44:], 1<<31) }
+			im.Extended = true
+			im.Edit = func(b []byte) { im.Order.PutUint32(b[im.Order.Uint64(b[sections:])+44:], 1<<31) }
 		}, ErrTooLarge, "2147483648 program headers: .*"},
-		{"large section names", func(im *image) { im.editSection(2, 32, 4<<30) }, ErrTooLarge, "section names: 4294967296 bytes: .*"},
-		{"section names past the end", func(im *image) { im.editSection(2, 32, maxSectionNames) }, ErrTruncated, "section names: .*"},
-		{"section names past all files", func(im *image) { im.editSection(2, 24, 1<<64-1) }, ErrTruncated, "section names: .*"},
-		{"compressed section names", func(im *image) { im.editSection(2, 8, uint64(elf.SHF_COMPRESSED)) }, ErrCompressed, "section names: .*"},
+		{"large section names", func(im *image) { im.EditSection(2, 32, 4<<30) }, ErrTooLarge, "section names: 4294967296 bytes: .*"},
+		{"section names past the end", func(im *image) { im.EditSection(2, 32, 64<<20) }, ErrTruncated, "section names: .*"},
+		{"section names past all files", func(im *image) { im.EditSection(2, 24, 1<<64-1) }, ErrTruncated, "section names: .*"},
+		{"compressed section names", func(im *image) { im.EditSection(2, 8, uint64(elf.SHF_COMPRESSED)) }, ErrCompressed, "section names: .*"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			im := newImage64()
 			test.change(im)
-			f, err := NewFile(bytes.NewReader(im.bytes()))
+			f, err := NewFile(bytes.NewReader(im.Bytes()))
 			qt.Assert(t, qt.IsNil(f))
 			qt.Assert(t, qt.ErrorIs(err, test.want))
 			qt.Assert(t, qt.ErrorMatches(err, test.text))
@@ -163,22 +165,10 @@ func TestFilesThatAreRefused(t *testing.T) {
 	}
 }
 
-// editSection changes a 64-bit word in a section header.
-func (im *image) editSection(section, offset int, value uint64) {
-	before := im.edit
-	im.edit = func(b []byte) {
-		if before != nil {
-			before(b)
-		}
-		at := int(im.order.Uint64(b[40:])) + section*sectionSize64 + offset
-		im.order.PutUint64(b[at:], value)
-	}
-}
-
 func TestEveryTruncationIsAnErrorOrHasNoProbes(t *testing.T) {
 	everyClass(t, func(t *testing.T, im *image) {
-		im.addNotes(im.note(Site{Location: codeAddress, Provider: "p", Name: "n"}))
-		b := im.bytes()
+		im.AddNotes(im.note(Site{Location: codeAddress, Provider: "p", Name: "n"}))
+		b := im.Bytes()
 		for size := range b {
 			f, err := NewFile(bytes.NewReader(b[:size]))
 			// The section headers are at the end.
@@ -198,23 +188,23 @@ func TestFilesWithoutProbes(t *testing.T) {
 		change func(im *image)
 	}{
 		{"no note section", func(im *image) {}},
-		{"empty note section", func(im *image) { im.addNotes() }},
+		{"empty note section", func(im *image) { im.AddNotes() }},
 		{"note section without content", func(im *image) {
-			im.addNotes()
-			im.sections[1].kind, im.sections[1].size = elf.SHT_NOBITS, ptr[uint64](1<<40)
+			im.AddNotes()
+			im.Sections[1].Kind, im.Sections[1].Size = elf.SHT_NOBITS, elfimage.Ptr[uint64](1<<40)
 		}},
-		{"no section headers", func(im *image) { im.addNotes(im.note(Site{})); im.edit = func(b []byte) { clear(b[40:48]) } }},
-		{"no section headers but an offset", func(im *image) { im.edit = func(b []byte) { b[47] = 1; clear(b[58:64]) } }},
-		{"no section names", func(im *image) { im.addNotes(im.note(Site{})); im.edit = func(b []byte) { clear(b[62:64]) } }},
+		{"no section headers", func(im *image) { im.AddNotes(im.note(Site{})); im.Edit = func(b []byte) { clear(b[40:48]) } }},
+		{"no section headers but an offset", func(im *image) { im.Edit = func(b []byte) { b[47] = 1; clear(b[58:64]) } }},
+		{"no section names", func(im *image) { im.AddNotes(im.note(Site{})); im.Edit = func(b []byte) { clear(b[62:64]) } }},
 		{"section names without content", func(im *image) {
-			im.addNotes(im.note(Site{}))
-			im.edit = func(b []byte) { b[int(im.order.Uint64(b[40:]))+3*sectionSize64+4] = byte(elf.SHT_NOBITS) }
+			im.AddNotes(im.note(Site{}))
+			im.Edit = func(b []byte) { b[int(im.Order.Uint64(b[40:]))+3*elfimage.SectionSize64+4] = byte(elf.SHT_NOBITS) }
 		}},
 		{"names past the section names", func(im *image) {
-			im.addNotes(im.note(Site{}))
-			im.edit = func(b []byte) { b[int(im.order.Uint64(b[40:]))+2*sectionSize64+3] = 1 }
+			im.AddNotes(im.note(Site{}))
+			im.Edit = func(b []byte) { b[int(im.Order.Uint64(b[40:]))+2*elfimage.SectionSize64+3] = 1 }
 		}},
-		{"longer name", func(im *image) { im.addNotes(im.note(Site{})); im.sections[1].name += "x" }},
+		{"longer name", func(im *image) { im.AddNotes(im.note(Site{})); im.Sections[1].Name += "x" }},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			im := newImage64()
@@ -233,7 +223,7 @@ func TestFilesWithoutProbes(t *testing.T) {
 
 func TestOpenKeepsTheFileOpenUntilClose(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "file")
-	b := newImage64().bytes()
+	b := newImage64().Bytes()
 	qt.Assert(t, qt.IsNil(os.WriteFile(path, b, 0o600)))
 	f, err := Open(path)
 	qt.Assert(t, qt.IsNil(err))
@@ -254,7 +244,7 @@ func TestOpenKeepsTheFileOpenUntilClose(t *testing.T) {
 
 func TestNewFileLeavesTheFileOpen(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "file")
-	qt.Assert(t, qt.IsNil(os.WriteFile(path, newImage64().bytes(), 0o600)))
+	qt.Assert(t, qt.IsNil(os.WriteFile(path, newImage64().Bytes(), 0o600)))
 	file, err := os.Open(path)
 	qt.Assert(t, qt.IsNil(err))
 	defer file.Close()
@@ -311,9 +301,9 @@ func (r failingReader) ReadAt(p []byte, off int64) (int, error) {
 
 func TestErrorsOfTheReaderAreNotTruncation(t *testing.T) {
 	im := newImage64()
-	im.addNotes(im.note(Site{Location: codeAddress}))
-	b := im.bytes()
-	sections := int64(im.order.Uint64(b[40:]))
+	im.AddNotes(im.note(Site{Location: codeAddress}))
+	b := im.Bytes()
+	sections := int64(im.Order.Uint64(b[40:]))
 	for _, limit := range []int64{0, sections, sections + 64} {
 		_, err := NewFile(failingReader{b, limit})
 		qt.Assert(t, qt.ErrorIs(err, errFailing))
@@ -324,7 +314,7 @@ func TestErrorsOfTheReaderAreNotTruncation(t *testing.T) {
 func TestOffset(t *testing.T) {
 	everyClass(t, func(t *testing.T, im *image) {
 		const bssAddress = 0x90000 // a segment of which nothing is in the file
-		im.segments = append(im.segments, imageSegment{kind: elf.PT_LOAD, flags: elf.PF_R | elf.PF_W, address: bssAddress, bss: 0x100})
+		im.Segments = append(im.Segments, elfimage.Segment{Kind: elf.PT_LOAD, Flags: elf.PF_R | elf.PF_W, Address: bssAddress, BSS: 0x100})
 		f := im.open(t)
 		for _, test := range []struct{ address, want uint64 }{
 			{codeAddress, codeOffset},
@@ -341,7 +331,7 @@ func TestOffset(t *testing.T) {
 		}
 	})
 	im := newImage64()
-	im.fileType = elf.ET_REL
+	im.Type = elf.ET_REL
 	_, err := im.open(t).Offset(codeAddress)
 	qt.Assert(t, qt.ErrorIs(err, ErrNoCode))
 }

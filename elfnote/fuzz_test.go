@@ -13,6 +13,8 @@ import (
 	"testing"
 
 	"github.com/go-quicktest/qt"
+
+	"github.com/gousdt/gousdt/internal/elffile/elfimage"
 )
 
 // FuzzFile reads any file as an ELF file, through all that is exported.
@@ -23,17 +25,17 @@ func FuzzFile(f *testing.F) {
 		f.Add(b, "counter")
 	}
 	for _, class := range []elf.Class{elf.ELFCLASS32, elf.ELFCLASS64} {
-		for _, order := range []byteOrder{binary.LittleEndian, binary.BigEndian} {
+		for _, order := range []elfimage.ByteOrder{binary.LittleEndian, binary.BigEndian} {
 			im := newImage(class, order)
-			im.page = 0x180 // fuzzing small files is faster
-			im.addBase()
-			im.addDynamic(uint64(elf.DT_PLTGOT), 0x4000, 0, 0)
-			im.addNotes(im.note(at(1)), im.note(at(2)))
-			im.addNotes(im.note(at(1)), im.note(Site{}))
-			im.addSymbols(elf.SHT_SYMTAB, "", testSymbol{"counter", 0x10, elf.STT_OBJECT, 1})
-			f.Add(im.bytes(), "counter")
-			im.extended = true
-			f.Add(im.bytes(), "x")
+			im.Page = 0x180 // fuzzing small files is faster
+			im.AddBase()
+			im.AddDynamic(uint64(elf.DT_PLTGOT), 0x4000, 0, 0)
+			im.AddNotes(im.note(at(1)), im.note(at(2)))
+			im.AddNotes(im.note(at(1)), im.note(Site{}))
+			im.AddSymbols(elf.SHT_SYMTAB, "", elfimage.NewSymbol("counter", 0x10, elf.STT_OBJECT, 1))
+			f.Add(im.Bytes(), "counter")
+			im.Extended = true
+			f.Add(im.Bytes(), "x")
 		}
 	}
 	f.Fuzz(func(t *testing.T, b []byte, symbol string) {
@@ -175,18 +177,18 @@ func FuzzNotes(f *testing.F) {
 		for _, big := range []bool{false, true} {
 			im := fuzzImage(wide, big)
 			f.Add(wide, big, uint8(4), append(im.note(at(1)), im.note(at(1))...), im.note(at(2)))
-			f.Add(wide, big, uint8(8), im.rawNote(probeOwner, probeType, im.descriptor(at(3)), 8), []byte{})
-			f.Add(wide, big, uint8(0), append(im.rawNote("GNU\x00", 3, []byte{1, 2, 3}, 4), im.note(Site{})...), im.rawNote("", 0, nil, 4))
+			f.Add(wide, big, uint8(8), im.RawNote(probeOwner, probeType, im.descriptor(at(3)), 8), []byte{})
+			f.Add(wide, big, uint8(0), append(im.RawNote("GNU\x00", 3, []byte{1, 2, 3}, 4), im.note(Site{})...), im.RawNote("", 0, nil, 4))
 			f.Add(wide, big, uint8(4), im.note(Site{Location: codeAddress, Semaphore: dataAddress + dataSize}), []byte{0, 0, 0})
 			f.Add(wide, big, uint8(4), bytes.Repeat([]byte{0xff}, 40), im.note(at(5))[:30])
 		}
 	}
 	f.Fuzz(func(t *testing.T, wide, big bool, align uint8, first, second []byte) {
 		im := fuzzImage(wide, big)
-		im.addNotes(first)
-		im.sections[len(im.sections)-1].align = uint64(align)
-		im.addNotes(second)
-		b := im.bytes()
+		im.AddNotes(first)
+		im.Sections[len(im.Sections)-1].Align = uint64(align)
+		im.AddNotes(second)
+		b := im.Bytes()
 		file, err := NewFile(bytes.NewReader(b))
 		if err != nil {
 			t.Fatal(err)
@@ -219,7 +221,7 @@ func plainSites(im *image, f *File, sections []plainSection) (sites []Site, brok
 		if s.align == 8 {
 			align = 8
 		}
-		word := func(at uint64) uint64 { return uint64(im.order.Uint32(s.data[at:])) }
+		word := func(at uint64) uint64 { return uint64(im.Order.Uint32(s.data[at:])) }
 		up := func(at uint64) uint64 { return (at + align - 1) / align * align }
 		size := uint64(len(s.data))
 		for at := uint64(0); at < size; {
@@ -259,7 +261,7 @@ func plainSites(im *image, f *File, sections []plainSection) (sites []Site, brok
 
 func plainSite(im *image, f *File, descriptor string) (s Site, ok bool) {
 	word := 4
-	if im.wide() {
+	if im.Wide() {
 		word = 8
 	}
 	if len(descriptor) < 3*word {
@@ -267,10 +269,10 @@ func plainSite(im *image, f *File, descriptor string) (s Site, ok bool) {
 	}
 	var addresses [3]uint64
 	for i := range addresses {
-		if b := []byte(descriptor[i*word:]); im.wide() {
-			addresses[i] = im.order.Uint64(b)
+		if b := []byte(descriptor[i*word:]); im.Wide() {
+			addresses[i] = im.Order.Uint64(b)
 		} else {
-			addresses[i] = uint64(im.order.Uint32(b))
+			addresses[i] = uint64(im.Order.Uint32(b))
 		}
 	}
 	texts := strings.Split(descriptor[3*word:], "\x00")
@@ -298,7 +300,7 @@ func plainSite(im *image, f *File, descriptor string) (s Site, ok bool) {
 }
 
 func fuzzImage(wide, big bool) *image {
-	class, order := elf.ELFCLASS32, byteOrder(binary.LittleEndian)
+	class, order := elf.ELFCLASS32, elfimage.ByteOrder(binary.LittleEndian)
 	if wide {
 		class = elf.ELFCLASS64
 	}
@@ -306,7 +308,7 @@ func fuzzImage(wide, big bool) *image {
 		order = binary.BigEndian
 	}
 	im := newImage(class, order)
-	im.page = 0x180
-	im.addBase()
+	im.Page = 0x180
+	im.AddBase()
 	return im
 }

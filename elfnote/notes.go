@@ -7,37 +7,26 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+
+	"github.com/gousdt/gousdt/internal/elffile"
 )
 
-// A note is a header of three 32-bit words (size of the owner's name with its
-// NUL, size of the descriptor, type), the owner's name and the descriptor, each
-// of the two padded to the alignment of the section. A probe's note has the
-// owner "stapsdt" and the type 3.
+// A probe's note has this owner and this type, see [elffile.NoteHeaderSize].
 const (
-	noteHeaderSize = 12
-	probeOwner     = "stapsdt\x00"
-	probeType      = 3
+	probeOwner = "stapsdt\x00"
+	probeType  = 3
 )
-
-// noteAlign returns the alignment of owner and descriptor: 4, also in ELF64,
-// unless the section or segment says 8. Other values occur and mean 4.
-func noteAlign(align uint64) int {
-	if align == 8 {
-		return 8
-	}
-	return 4
-}
 
 // noteWalk walks over notes in the order of the file. It reads them through a
 // buffer: so their number does not matter, and nobody has to keep them.
 type noteWalk struct {
 	file     *File
-	words    words
-	sections []section // those to come
-	total    uint64    // bytes of the sections so far
-	errs     []error   // why sections could not be read, or not to their end
+	words    elffile.Words
+	sections []elffile.Section // those to come
+	total    uint64            // bytes of the sections so far
+	errs     []error           // why sections could not be read, or not to their end
 
-	pooled *buffer
+	pooled *elffile.Buffer
 	buffer []byte // the same, or a larger one for a larger note
 	data   []byte // what the buffer holds: a piece of the current section
 	offset uint64 // of data in the file
@@ -55,20 +44,15 @@ type noteWalk struct {
 }
 
 // walkNotes returns a walk over the notes of sections. It has to be closed.
-func (f *File) walkNotes(sections []section) noteWalk {
-	b := buffers.Get().(*buffer)
-	return noteWalk{file: f, words: f.words, sections: sections, pooled: b, buffer: b[:], index: -1}
-}
-
-// walkBytes returns a walk over notes that have been read.
-func walkBytes(w words, data []byte, align int) noteWalk {
-	return noteWalk{words: w, data: data, end: uint64(len(data)), pad: align - 1, index: -1}
+func (f *File) walkNotes(sections []elffile.Section) noteWalk {
+	b := elffile.NewBuffer()
+	return noteWalk{file: f, words: f.elf.Words, sections: sections, pooled: b, buffer: b[:], index: -1}
 }
 
 // close gives the buffer back: nothing of it may be in use any more. It returns
 // why sections could not be read.
 func (w *noteWalk) close() error {
-	buffers.Put(w.pooled)
+	w.pooled.Free()
 	w.pooled, w.buffer, w.data = nil, nil, nil
 	return errors.Join(w.errs...)
 }
@@ -79,7 +63,7 @@ func (w *noteWalk) close() error {
 func (w *noteWalk) step() (bool, error) {
 	for {
 		rest := w.rest()
-		if rest < noteHeaderSize {
+		if rest < elffile.NoteHeaderSize {
 			if !w.need(rest) {
 				continue
 			}
@@ -95,15 +79,15 @@ func (w *noteWalk) step() (bool, error) {
 			}
 			continue
 		}
-		if !w.need(noteHeaderSize) {
+		if !w.need(elffile.NoteHeaderSize) {
 			continue
 		}
 		w.index++
 		header, pad := w.data[w.next:], uint64(w.pad)
-		w.kind = w.words.uint32(header[8:])
-		ownerEnd := noteHeaderSize + uint64(w.words.uint32(header))
+		w.kind = w.words.Uint32(header[8:])
+		ownerEnd := elffile.NoteHeaderSize + uint64(w.words.Uint32(header))
 		start := (ownerEnd + pad) &^ pad
-		stop := start + uint64(w.words.uint32(header[4:]))
+		stop := start + uint64(w.words.Uint32(header[4:]))
 		if stop > rest {
 			if stop > start || ownerEnd > rest {
 				w.skip()
@@ -117,7 +101,7 @@ func (w *noteWalk) step() (bool, error) {
 		if !w.need(next) {
 			continue
 		}
-		w.owner, w.ownerEnd = w.next+noteHeaderSize, w.next+int(ownerEnd)
+		w.owner, w.ownerEnd = w.next+elffile.NoteHeaderSize, w.next+int(ownerEnd)
 		w.descriptor, w.descriptorEnd = w.next+int(start), w.next+int(stop)
 		w.next += int(next)
 		return true, nil
@@ -145,7 +129,7 @@ func (w *noteWalk) need(size uint64) bool {
 	offset := w.offset + uint64(w.next)
 	w.data = w.buffer[:min(uint64(len(w.buffer)), w.end-offset)]
 	w.offset, w.next = offset, 0
-	if err := w.file.readFull(w.data, offset); err != nil {
+	if err := w.file.elf.ReadFull(w.data, offset); err != nil {
 		w.fail(err)
 		return false
 	}
@@ -161,12 +145,12 @@ func (w *noteWalk) nextSection() bool {
 	for len(w.sections) > 0 {
 		s := w.sections[0]
 		w.sections = w.sections[1:]
-		w.data, w.next, w.pad = nil, 0, noteAlign(s.align)-1
-		w.offset, w.start, w.end = s.offset, s.offset, s.offset+s.size
+		w.data, w.next, w.pad = nil, 0, int(elffile.NoteAlign(s.Align))-1
+		w.offset, w.start, w.end = s.Offset, s.Offset, s.Offset+s.Size
 		if err := w.check(s); err != nil {
 			w.fail(err)
-		} else if w.need(min(s.size, uint64(len(w.buffer)))) {
-			w.total += s.size
+		} else if w.need(min(s.Size, uint64(len(w.buffer)))) {
+			w.total += s.Size
 			return true
 		}
 	}
@@ -174,14 +158,14 @@ func (w *noteWalk) nextSection() bool {
 }
 
 // check tells whether a section can be read, before anything of it is.
-func (w *noteWalk) check(s section) error {
-	if s.flags&elf.SHF_COMPRESSED != 0 {
+func (w *noteWalk) check(s elffile.Section) error {
+	if s.Flags&elf.SHF_COMPRESSED != 0 {
 		return ErrCompressed
 	}
-	if s.size > maxNoteBytes-w.total {
-		return fmt.Errorf("%d bytes of notes: %w", s.size, ErrTooLarge)
+	if s.Size > maxNoteBytes-w.total {
+		return fmt.Errorf("%d bytes of notes: %w", s.Size, ErrTooLarge)
 	}
-	return w.file.reaches(s.offset, s.size)
+	return w.file.elf.Reaches(s.Offset, s.Size)
 }
 
 // fail ends the current section, which cannot be read.

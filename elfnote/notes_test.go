@@ -9,6 +9,9 @@ import (
 
 	"github.com/go-quicktest/qt"
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/gousdt/gousdt/internal/elffile"
+	"github.com/gousdt/gousdt/internal/elffile/elfimage"
 )
 
 // cmpErrors compares errors by what they say.
@@ -29,14 +32,14 @@ func locations(sites []Site) []int {
 func TestNotesOfOthersAreSkippedButCounted(t *testing.T) {
 	everyClass(t, func(t *testing.T, im *image) {
 		d := im.descriptor(at(50))
-		im.addNotes(
-			im.rawNote("GNU\x00", 3, d, 4),
-			im.rawNote(probeOwner, 2, d, 4),
-			im.rawNote("stapsdt", 3, d, 4),         // without NUL
-			im.rawNote("stapsdt\x00\x00", 3, d, 4), // with two
-			im.rawNote("stapsdT\x00", 3, d, 4),
-			im.rawNote("", 3, nil, 4),
-			im.rawNote("a long owner's name\x00", 3, d[:5], 4),
+		im.AddNotes(
+			im.RawNote("GNU\x00", 3, d, 4),
+			im.RawNote(probeOwner, 2, d, 4),
+			im.RawNote("stapsdt", 3, d, 4),         // without NUL
+			im.RawNote("stapsdt\x00\x00", 3, d, 4), // with two
+			im.RawNote("stapsdT\x00", 3, d, 4),
+			im.RawNote("", 3, nil, 4),
+			im.RawNote("a long owner's name\x00", 3, d[:5], 4),
 			im.note(at(1)),
 			im.note(Site{}),
 		)
@@ -54,14 +57,14 @@ func TestNotesAreAlignedAsTheSectionSays(t *testing.T) {
 	}{{0, 4}, {1, 4}, {2, 4}, {4, 4}, {8, 8}, {16, 4}, {1 << 63, 4}} {
 		everyClass(t, func(t *testing.T, im *image) {
 			// An odd owner and descriptor make the difference visible.
-			im.addNotes(
-				im.rawNote("A\x00", 1, []byte{1}, test.want),
-				im.rawNote(probeOwner, probeType, im.descriptor(at(1)), test.want),
-				im.rawNote(probeOwner, probeType, im.descriptor(at(2)), test.want),
+			im.AddNotes(
+				im.RawNote("A\x00", 1, []byte{1}, test.want),
+				im.RawNote(probeOwner, probeType, im.descriptor(at(1)), test.want),
+				im.RawNote(probeOwner, probeType, im.descriptor(at(2)), test.want),
 			)
-			im.sections[1].align = test.align & (1<<32 - 1)
-			if im.wide() {
-				im.sections[1].align = test.align
+			im.Sections[1].Align = test.align & (1<<32 - 1)
+			if im.Wide() {
+				im.Sections[1].Align = test.align
 			}
 			sites, errs := collect(im.open(t))
 			qt.Assert(t, qt.HasLen(errs, 0))
@@ -73,15 +76,15 @@ func TestNotesAreAlignedAsTheSectionSays(t *testing.T) {
 func TestLastNoteNeedsNoPadding(t *testing.T) {
 	im := newImage64()
 	d := im.descriptor(at(1))
-	note := im.rawNote(probeOwner, probeType, d, 4)
-	im.addNotes(note[:noteHeaderSize+len(probeOwner)+len(d)])
+	note := im.RawNote(probeOwner, probeType, d, 4)
+	im.AddNotes(note[:elffile.NoteHeaderSize+len(probeOwner)+len(d)])
 	sites, errs := collect(im.open(t))
 	qt.Assert(t, qt.HasLen(errs, 0))
 	qt.Assert(t, qt.DeepEquals(locations(sites), []int{1}))
 
 	// Nor does an owner after which there is no descriptor.
 	im = newImage64()
-	im.addNotes(im.note(at(1)), im.rawNote("A\x00", 1, nil, 1))
+	im.AddNotes(im.note(at(1)), im.RawNote("A\x00", 1, nil, 1))
 	sites, errs = collect(im.open(t))
 	qt.Assert(t, qt.HasLen(errs, 0))
 	qt.Assert(t, qt.DeepEquals(locations(sites), []int{1}))
@@ -91,7 +94,7 @@ func TestSizesPastTheSectionEndItsNotesOnly(t *testing.T) {
 	everyClass(t, func(t *testing.T, im *image) {
 		large := func(word int, value uint32) []byte {
 			b := im.note(at(2))
-			im.order.PutUint32(b[4*word:], value)
+			im.Order.PutUint32(b[4*word:], value)
 			return b
 		}
 		for _, broken := range [][]byte{
@@ -99,13 +102,13 @@ func TestSizesPastTheSectionEndItsNotesOnly(t *testing.T) {
 			large(0, 1<<31), large(1, 1<<31), // negative, if they were
 			{0, 0, 0, 0, 1}, // not even a header
 		} {
-			im.sections = im.sections[:1]
-			im.addNotes(im.note(at(1)), broken)
+			im.Sections = im.Sections[:1]
+			im.AddNotes(im.note(at(1)), broken)
 			if len(broken) > 5 {
 				// What comes after it is lost, without more errors.
-				im.sections[1].data = append(im.sections[1].data, im.note(at(3))...)
+				im.Sections[1].Data = append(im.Sections[1].Data, im.note(at(3))...)
 			}
-			im.addNotes(im.note(at(4)))
+			im.AddNotes(im.note(at(4)))
 			sites, errs := collect(im.open(t))
 			qt.Assert(t, qt.DeepEquals(locations(sites), []int{1, 4}))
 			qt.Assert(t, qt.HasLen(errs, 1))
@@ -118,9 +121,9 @@ func TestSizesPastTheSectionEndItsNotesOnly(t *testing.T) {
 
 func TestOwnerPastTheEndIsNotRead(t *testing.T) {
 	im := newImage64()
-	broken := im.rawNote(probeOwner, probeType, nil, 4)
-	im.order.PutUint32(broken, 1<<20)
-	im.addNotes(im.note(at(1)), broken)
+	broken := im.RawNote(probeOwner, probeType, nil, 4)
+	im.Order.PutUint32(broken, 1<<20)
+	im.AddNotes(im.note(at(1)), broken)
 	sites, errs := collect(im.open(t))
 	qt.Assert(t, qt.DeepEquals(locations(sites), []int{1}))
 	qt.Assert(t, qt.HasLen(errs, 1))
@@ -129,8 +132,8 @@ func TestOwnerPastTheEndIsNotRead(t *testing.T) {
 
 func TestTrailingZeroesAreNoNote(t *testing.T) {
 	im := newImage64()
-	im.addNotes(im.note(at(1)), make([]byte, 11))
-	im.addNotes(im.note(at(2)))
+	im.AddNotes(im.note(at(1)), make([]byte, 11))
+	im.AddNotes(im.note(at(2)))
 	sites, errs := collect(im.open(t))
 	qt.Assert(t, qt.HasLen(errs, 0))
 	qt.Assert(t, qt.DeepEquals(locations(sites), []int{1, 2}))
@@ -138,10 +141,10 @@ func TestTrailingZeroesAreNoNote(t *testing.T) {
 
 func TestAllSectionsOfTheNameAreRead(t *testing.T) {
 	everyClass(t, func(t *testing.T, im *image) {
-		im.fileType = elf.ET_REL
+		im.Type = elf.ET_REL
 		for i := range 5 {
-			im.addNotes(im.note(at(2*i)), im.note(at(2*i+1)))
-			im.addNotes()
+			im.AddNotes(im.note(at(2*i)), im.note(at(2*i+1)))
+			im.AddNotes()
 		}
 		sites, errs := collect(im.open(t))
 		qt.Assert(t, qt.HasLen(errs, 0))
@@ -152,25 +155,27 @@ func TestAllSectionsOfTheNameAreRead(t *testing.T) {
 func TestSectionsThatCannotBeReadHideNoOther(t *testing.T) {
 	for _, test := range []struct {
 		name   string
-		change func(s *imageSection)
+		change func(s *elfimage.Section)
 		want   error
 		text   string
 	}{
-		{"compressed", func(s *imageSection) { s.flags = elf.SHF_COMPRESSED }, ErrCompressed, "section .note.stapsdt at offset 0x[0-9a-f]+: section is compressed .*"},
-		{"4 GB", func(s *imageSection) { s.size = ptr[uint64](4 << 30) }, ErrTooLarge, ".*: 4294967296 bytes of notes: .*"},
-		{"as large as can be, but not there", func(s *imageSection) { s.size = ptr[uint64](maxNoteBytes - 1000) }, ErrTruncated, ".*"},
-		{"a little larger than the file", func(s *imageSection) { s.size = ptr[uint64](5000) }, ErrTruncated, ".*"},
-		{"all of the address space", func(s *imageSection) { s.size = ptr[uint64](1<<64 - 1) }, ErrTooLarge, ".*"},
-		{"past the end", func(s *imageSection) { s.offset = ptr[uint64](1 << 40) }, ErrTruncated, ".*"},
-		{"past all files", func(s *imageSection) { s.offset = ptr[uint64](1<<64 - 8) }, ErrTruncated, ".*"},
-		{"wrapping around", func(s *imageSection) { s.offset, s.size = ptr[uint64](1<<64-8), ptr[uint64](chunkSize+8) }, ErrTruncated, ".*"},
+		{"compressed", func(s *elfimage.Section) { s.Flags = elf.SHF_COMPRESSED }, ErrCompressed, "section .note.stapsdt at offset 0x[0-9a-f]+: section is compressed .*"},
+		{"4 GB", func(s *elfimage.Section) { s.Size = elfimage.Ptr[uint64](4 << 30) }, ErrTooLarge, ".*: 4294967296 bytes of notes: .*"},
+		{"as large as can be, but not there", func(s *elfimage.Section) { s.Size = elfimage.Ptr[uint64](maxNoteBytes - 1000) }, ErrTruncated, ".*"},
+		{"a little larger than the file", func(s *elfimage.Section) { s.Size = elfimage.Ptr[uint64](5000) }, ErrTruncated, ".*"},
+		{"all of the address space", func(s *elfimage.Section) { s.Size = elfimage.Ptr[uint64](1<<64 - 1) }, ErrTooLarge, ".*"},
+		{"past the end", func(s *elfimage.Section) { s.Offset = elfimage.Ptr[uint64](1 << 40) }, ErrTruncated, ".*"},
+		{"past all files", func(s *elfimage.Section) { s.Offset = elfimage.Ptr[uint64](1<<64 - 8) }, ErrTruncated, ".*"},
+		{"wrapping around", func(s *elfimage.Section) {
+			s.Offset, s.Size = elfimage.Ptr[uint64](1<<64-8), elfimage.Ptr[uint64](chunkSize+8)
+		}, ErrTruncated, ".*"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			im := newImage64()
-			im.addNotes(im.note(at(1)))
-			im.addNotes(im.note(at(2)))
-			im.addNotes(im.note(at(3)))
-			test.change(&im.sections[2])
+			im.AddNotes(im.note(at(1)))
+			im.AddNotes(im.note(at(2)))
+			im.AddNotes(im.note(at(3)))
+			test.change(&im.Sections[2])
 			f := im.open(t)
 			sites, errs := collect(f)
 			qt.Assert(t, qt.DeepEquals(locations(sites), []int{1, 3}))
@@ -189,14 +194,14 @@ func TestSectionsThatOverlapAreBoundedTogether(t *testing.T) {
 	// Many sections that share a large range would otherwise multiply it.
 	const size = maxNoteBytes / 4
 	im := newImage64()
-	im.addNotes(make([]byte, size))
+	im.AddNotes(make([]byte, size))
 	for range 20 {
-		im.sections = append(im.sections, imageSection{name: ".note.stapsdt", kind: elf.SHT_NOTE, offset: ptr[uint64](dataOffset + dataSize), size: ptr[uint64](size)})
+		im.Sections = append(im.Sections, elfimage.Section{Name: ".note.stapsdt", Kind: elf.SHT_NOTE, Offset: elfimage.Ptr[uint64](dataOffset + dataSize), Size: elfimage.Ptr[uint64](size)})
 	}
 	f := im.open(t)
 	sites, errs := collect(f)
 	qt.Assert(t, qt.HasLen(sites, 0))
-	walk := f.walkNotes(f.noteSections)
+	walk := f.walkNotes(f.elf.ProbeNotes)
 	for ok := true; ok; {
 		ok, _ = walk.step()
 	}
@@ -210,13 +215,13 @@ func TestSectionsThatOverlapAreBoundedTogether(t *testing.T) {
 func TestMillionNotes(t *testing.T) {
 	const count = 1 << 20
 	im := newImage64()
-	im.segments[0].data = make([]byte, count)
-	im.segments = im.segments[:1]
+	im.Segments[0].Data = make([]byte, count)
+	im.Segments = im.Segments[:1]
 	var notes bytes.Buffer
 	for i := range count {
 		notes.Write(im.note(Site{Location: codeAddress + uint64(i)}))
 	}
-	im.addNotes(notes.Bytes())
+	im.AddNotes(notes.Bytes())
 	f := im.open(t)
 	found := 0
 	for site, err := range f.Sites() {

@@ -8,8 +8,8 @@ package elfnote
 // room for them. It is at most what this package reads of notes, 64 MiB.
 func (f *File) NoteSize() int {
 	total := uint64(0)
-	for _, s := range f.noteSections {
-		total = min(total+min(s.size, maxNoteBytes), maxNoteBytes)
+	for _, s := range f.elf.ProbeNotes {
+		total = min(total+min(s.Size, maxNoteBytes), maxNoteBytes)
 	}
 	return int(total)
 }

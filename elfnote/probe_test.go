@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/go-quicktest/qt"
+
+	"github.com/gousdt/gousdt/internal/elffile/elfimage"
 )
 
 func TestProbesAreGroupedInOrderOfFirstAppearance(t *testing.T) {
@@ -23,7 +25,7 @@ func TestProbesAreGroupedInOrderOfFirstAppearance(t *testing.T) {
 	for _, s := range sites {
 		notes = append(notes, im.note(s))
 	}
-	im.addNotes(notes...)
+	im.AddNotes(notes...)
 	listing, err := im.open(t).Probes()
 	qt.Assert(t, qt.IsNil(err))
 	qt.Assert(t, qt.DeepEquals(listing.Probes, []Probe{
@@ -37,7 +39,7 @@ func TestProbesAreGroupedInOrderOfFirstAppearance(t *testing.T) {
 
 func TestProbesAreSelected(t *testing.T) {
 	im := newImage64()
-	im.addNotes(
+	im.AddNotes(
 		im.note(Site{Location: codeAddress, Provider: "p", Name: "one"}),
 		im.note(Site{Location: codeAddress + 1, Provider: "p", Name: "two"}),
 		im.note(Site{Provider: "p", Name: "broken"}),
@@ -60,7 +62,7 @@ func TestTheFirstBrokenNotesAreListedAndAllCounted(t *testing.T) {
 	for range 3 * MaxMalformed {
 		notes = append(notes, im.note(Site{Provider: "p", Name: "broken"}))
 	}
-	im.addNotes(notes...)
+	im.AddNotes(notes...)
 	listing, err := im.open(t).Probes()
 	qt.Assert(t, qt.IsNil(err))
 	qt.Assert(t, qt.HasLen(listing.Probes, 1))
@@ -71,8 +73,8 @@ func TestTheFirstBrokenNotesAreListedAndAllCounted(t *testing.T) {
 
 func TestFileIsUsedByManyAtOnce(t *testing.T) {
 	im := newImage64()
-	im.addNotes(im.note(at(1)), im.note(at(2)))
-	im.addSymbols(elf.SHT_SYMTAB, "", testSymbol{"main", 0x10, elf.STT_FUNC, 1})
+	im.AddNotes(im.note(at(1)), im.note(at(2)))
+	im.AddSymbols(elf.SHT_SYMTAB, "", elfimage.NewSymbol("main", 0x10, elf.STT_FUNC, 1))
 	f := im.open(t)
 	done := make(chan int)
 	for range 8 {

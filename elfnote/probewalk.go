@@ -7,6 +7,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"math/bits"
+
+	"github.com/gousdt/gousdt/internal/elffile"
 )
 
 // probeWalk walks over the notes of probes and finds what is in their
@@ -29,7 +31,7 @@ type probeWalk struct {
 
 // walkProbes returns a walk over the probes of the file. It has to be closed.
 func (f *File) walkProbes() probeWalk {
-	return probeWalk{noteWalk: f.walkNotes(f.noteSections), size: uint64(f.NoteSize())}
+	return probeWalk{noteWalk: f.walkNotes(f.elf.ProbeNotes), size: uint64(f.NoteSize())}
 }
 
 // step moves to the next note of a probe and tells whether there is one. With
@@ -39,15 +41,15 @@ func (f *File) walkProbes() probeWalk {
 // next note is like nearly all: a probe's, padded to four bytes, and not the
 // last one in data.
 func (w *probeWalk) step() (bool, error) {
-	const start = noteHeaderSize + len(probeOwner) // of the descriptor
+	const start = elffile.NoteHeaderSize + len(probeOwner) // of the descriptor
 	note := w.data[w.next:]
 	if len(note) < start+3 || w.pad != 3 {
 		return w.stepOver()
 	}
 	header := (*[start]byte)(note)
-	size := uint64(w.words.uint32(header[4:]))
-	if w.words.uint32(header[0:]) != uint32(len(probeOwner)) || w.words.uint32(header[8:]) != probeType ||
-		string(header[noteHeaderSize:]) != probeOwner || size > uint64(len(note)-start-3) {
+	size := uint64(w.words.Uint32(header[4:]))
+	if w.words.Uint32(header[0:]) != uint32(len(probeOwner)) || w.words.Uint32(header[8:]) != probeType ||
+		string(header[elffile.NoteHeaderSize:]) != probeOwner || size > uint64(len(note)-start-3) {
 		return w.stepOver()
 	}
 	w.index++
@@ -73,24 +75,24 @@ func (w *probeWalk) stepOver() (bool, error) {
 // readDescriptor reads the descriptor of the current note, which is b.
 func (w *probeWalk) readDescriptor(b []byte) error {
 	size := len(b)
-	addresses := 3 * w.words.size()
+	addresses := 3 * w.words.Size()
 	if size < addresses+3 {
 		return ErrNoteTooShort
 	}
-	if w.words.wide {
+	if w.words.Wide {
 		b := (*[24]byte)(b)
 		order := binary.LittleEndian
 		w.location, w.base, w.semaphore = order.Uint64(b[0:]), order.Uint64(b[8:]), order.Uint64(b[16:])
-		if w.words.big {
+		if w.words.Big {
 			w.location, w.base, w.semaphore = bits.ReverseBytes64(w.location), bits.ReverseBytes64(w.base), bits.ReverseBytes64(w.semaphore)
 		}
 	} else {
 		b := (*[12]byte)(b)
-		w.location, w.base, w.semaphore = uint64(w.words.uint32(b[0:])), uint64(w.words.uint32(b[4:])), uint64(w.words.uint32(b[8:]))
+		w.location, w.base, w.semaphore = uint64(w.words.Uint32(b[0:])), uint64(w.words.Uint32(b[4:])), uint64(w.words.Uint32(b[8:]))
 	}
 
-	if w.base != w.file.base && w.base != 0 && w.file.hasBase {
-		w.move(w.file.base - w.base)
+	if w.base != w.file.elf.ProbeBase && w.base != 0 && w.file.elf.HasProbeBase {
+		w.move(w.file.elf.ProbeBase - w.base)
 	}
 
 	w.provider = w.descriptor + addresses
@@ -126,9 +128,9 @@ func (w *probeWalk) readDescriptor(b []byte) error {
 
 // move moves location and semaphore by a distance.
 func (w *probeWalk) move(distance uint64) {
-	w.location = w.words.moved(w.location, distance)
+	w.location = w.words.Moved(w.location, distance)
 	if w.semaphore != 0 {
-		w.semaphore = w.words.moved(w.semaphore, distance)
+		w.semaphore = w.words.Moved(w.semaphore, distance)
 	}
 }
 
@@ -182,7 +184,7 @@ func (w *probeWalk) broken(err error) *NoteError {
 		return e // there is no descriptor
 	}
 	descriptor := w.data[w.descriptor:w.descriptorEnd]
-	if addresses := 3 * w.words.size(); len(descriptor) > addresses {
+	if addresses := 3 * w.words.Size(); len(descriptor) > addresses {
 		if provider, rest, ok := bytes.Cut(descriptor[addresses:], []byte{0}); ok {
 			e.Provider = string(provider)
 			if name, _, ok := bytes.Cut(rest, []byte{0}); ok {

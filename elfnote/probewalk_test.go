@@ -25,7 +25,7 @@ func TestStringsOfAnyLength(t *testing.T) {
 				notes = append(notes, im.note(s))
 			}
 		}
-		im.addNotes(notes...)
+		im.AddNotes(notes...)
 		sites, errs := collect(im.open(t))
 		qt.Assert(t, qt.HasLen(errs, 0))
 		qt.Assert(t, qt.HasLen(sites, len(want)))
@@ -58,14 +58,14 @@ func notesThrough(f *File, size int) (notes []string) {
 func TestBufferOfAnySizeGivesTheSameNotes(t *testing.T) {
 	everyClass(t, func(t *testing.T, im *image) {
 		for _, align := range []int{4, 8} {
-			im.addNotes(
-				im.rawNote(probeOwner, probeType, im.descriptor(at(1)), align),
-				im.rawNote("A\x00", 1, []byte{1}, align),
-				im.rawNote(probeOwner, probeType, im.descriptor(Site{Name: strings.Repeat("n", 100), Arguments: strings.Repeat("a", 50)}), align),
-				im.rawNote(probeOwner, probeType, im.descriptor(at(2))[:20], align),
-				im.rawNote(probeOwner, probeType, im.descriptor(at(3)), align),
+			im.AddNotes(
+				im.RawNote(probeOwner, probeType, im.descriptor(at(1)), align),
+				im.RawNote("A\x00", 1, []byte{1}, align),
+				im.RawNote(probeOwner, probeType, im.descriptor(Site{Name: strings.Repeat("n", 100), Arguments: strings.Repeat("a", 50)}), align),
+				im.RawNote(probeOwner, probeType, im.descriptor(at(2))[:20], align),
+				im.RawNote(probeOwner, probeType, im.descriptor(at(3)), align),
 			)
-			im.sections[len(im.sections)-1].align = uint64(align)
+			im.Sections[len(im.Sections)-1].Align = uint64(align)
 		}
 		f := im.open(t)
 		want := notesThrough(f, chunkSize)
@@ -80,9 +80,9 @@ func TestStringsStayWhenOtherNotesAreRead(t *testing.T) {
 	open := func(name string) *File {
 		im := newImage64()
 		for i := range 3 * chunkSize / 100 {
-			im.addNotes(im.note(Site{Location: codeAddress + uint64(i%codeSize), Provider: "provider", Name: fmt.Sprint(name, i)}))
+			im.AddNotes(im.note(Site{Location: codeAddress + uint64(i%codeSize), Provider: "provider", Name: fmt.Sprint(name, i)}))
 		}
-		im.addNotes(im.note(Site{Provider: "broken", Name: name}))
+		im.AddNotes(im.note(Site{Provider: "broken", Name: name}))
 		return im.open(t)
 	}
 	sites, errs := collect(open("one"))
@@ -97,7 +97,7 @@ func TestStringsStayWhenOtherNotesAreRead(t *testing.T) {
 
 func TestIterationsMayBeNested(t *testing.T) {
 	im := newImage64()
-	im.addNotes(im.note(at(1)), im.note(at(2)), im.note(at(3)))
+	im.AddNotes(im.note(at(1)), im.note(at(2)), im.note(at(3)))
 	f := im.open(t)
 	var got []int
 	for outer := range f.Sites() {
@@ -127,9 +127,9 @@ func (r gapReader) ReadAt(p []byte, off int64) (int, error) {
 func TestReadErrorEndsOneSection(t *testing.T) {
 	im := newImage64()
 	note := im.note(at(1))
-	im.addNotes(bytes.Repeat(note, 2*chunkSize/len(note)))
-	im.addNotes(im.note(at(2)))
-	b := im.bytes()
+	im.AddNotes(bytes.Repeat(note, 2*chunkSize/len(note)))
+	im.AddNotes(im.note(at(2)))
+	b := im.Bytes()
 	start := int64(bytes.Index(b, note))
 	f, err := NewFile(gapReader{b, start + chunkSize + 100, start + chunkSize + 200})
 	qt.Assert(t, qt.IsNil(err))

@@ -47,7 +47,7 @@ func TestKeptFilesAreListedAsBefore(t *testing.T) {
 			qt.Assert(t, qt.Equals(f.Machine(), test.machine))
 			qt.Assert(t, qt.Equals(f.Kind(), test.kind))
 			qt.Assert(t, qt.Equals(f.Class(), test.class))
-			qt.Assert(t, qt.Equals(f.words.big, test.big))
+			qt.Assert(t, qt.Equals(f.elf.Words.Big, test.big))
 			id, err := f.BuildID()
 			if test.buildID == "" {
 				qt.Assert(t, qt.ErrorIs(err, ErrNoBuildID))

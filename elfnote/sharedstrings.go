@@ -2,7 +2,11 @@
 
 package elfnote
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+
+	"github.com/gousdt/gousdt/internal/elffile"
+)
 
 // sharedStrings spares copies of strings, and the search for their ends, in
 // files with many sites. Those of a probe in a function that is inlined
@@ -113,7 +117,7 @@ func (s *sharedStrings) share(w *probeWalk, b []byte) (shared string, fresh bool
 	if len(s.room) < len(b) {
 		s.room = w.makeRoom(len(b))
 	}
-	shared = text(s.room[:copy(s.room, b)])
+	shared = elffile.Text(s.room[:copy(s.room, b)])
 	s.room = s.room[len(b):]
 	if place >= 0 {
 		s.known[place] = shared

@@ -18,7 +18,7 @@ import (
 // note.
 func manySites(im *image, random *rand.Rand) (notes [][]byte, want []Site) {
 	unterminated := im.descriptor(Site{Location: codeAddress, Provider: "p", Name: "n"})
-	broken := im.rawNote(probeOwner, probeType, unterminated[:len(unterminated)-2], 4)
+	broken := im.RawNote(probeOwner, probeType, unterminated[:len(unterminated)-2], 4)
 	for probe := range 60 {
 		provider, name := strings.Repeat("p", probe%3), strings.Repeat("n", probe/2%40)
 		for range 1 + random.IntN(60) {
@@ -41,7 +41,7 @@ func manySites(im *image, random *rand.Rand) (notes [][]byte, want []Site) {
 				notes, want = append(notes, im.note(s)), append(want, Site{})
 				continue
 			}
-			notes, want = append(notes, im.rawNote(probeOwner, probeType, descriptor, 4)), append(want, s)
+			notes, want = append(notes, im.RawNote(probeOwner, probeType, descriptor, 4)), append(want, s)
 		}
 	}
 	return notes, want
@@ -50,8 +50,8 @@ func manySites(im *image, random *rand.Rand) (notes [][]byte, want []Site) {
 func TestProbesWithManySites(t *testing.T) {
 	everyClass(t, func(t *testing.T, im *image) {
 		notes, want := manySites(im, rand.New(rand.NewPCG(1, 2)))
-		im.segments[0].data = make([]byte, len(want))
-		im.addNotes(notes...)
+		im.Segments[0].Data = make([]byte, len(want))
+		im.AddNotes(notes...)
 		i := 0
 		for site, err := range im.open(t).Sites() {
 			site.Offset = 0
@@ -79,7 +79,7 @@ func TestManySitesShareStrings(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			im := newImage64()
-			im.segments[0].data = make([]byte, count)
+			im.Segments[0].Data = make([]byte, count)
 			var notes bytes.Buffer
 			var want []Site
 			for i := range count {
@@ -88,9 +88,9 @@ func TestManySitesShareStrings(t *testing.T) {
 					Arguments: fmt.Sprintf("-4@%%edi 8@-%d(%%rbp)", i%arguments),
 				}
 				want = append(want, s)
-				notes.Write(im.rawNote(probeOwner, probeType, append(im.descriptor(s), test.more...), 4))
+				notes.Write(im.RawNote(probeOwner, probeType, append(im.descriptor(s), test.more...), 4))
 			}
-			im.addNotes(notes.Bytes())
+			im.AddNotes(notes.Bytes())
 			sites, errs := collect(im.open(t))
 			qt.Assert(t, qt.HasLen(errs, 0))
 
@@ -111,7 +111,7 @@ func TestManySitesShareStrings(t *testing.T) {
 func TestSitesWithoutAnythingToShare(t *testing.T) {
 	const count = 5 * manyFresh
 	im := newImage64()
-	im.segments[0].data = make([]byte, count)
+	im.Segments[0].Data = make([]byte, count)
 	var notes bytes.Buffer
 	var want []Site
 	for i := range count {
@@ -119,7 +119,7 @@ func TestSitesWithoutAnythingToShare(t *testing.T) {
 		notes.Write(im.note(s))
 		want = append(want, s)
 	}
-	im.addNotes(notes.Bytes())
+	im.AddNotes(notes.Bytes())
 	sites, errs := collect(im.open(t))
 	qt.Assert(t, qt.HasLen(errs, 0))
 	for i := range sites {

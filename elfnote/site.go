@@ -8,6 +8,9 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"slices"
+
+	"github.com/gousdt/gousdt/internal/elffile"
 )
 
 // Site is a place in the code at which a probe was compiled in. A probe has as
@@ -88,7 +91,7 @@ func (f *File) Sites() iter.Seq2[Site, error] {
 				if len(room) < len(strings) {
 					room = walk.roomOrSharing(len(strings), site.Provider, site.Name)
 				}
-				all := text(room[:copy(room, strings)])
+				all := elffile.Text(room[:copy(room, strings)])
 				room = room[len(all):]
 				site.Provider = all[:walk.name-walk.provider-1]
 				site.Name = all[walk.name-walk.provider : walk.arguments-walk.provider-1]
@@ -124,7 +127,7 @@ func (f *File) offsets(location, semaphore uint64) (code, data uint64, err error
 
 // otherCodeOffset returns the file offset of a location.
 func (f *File) otherCodeOffset(location uint64) (uint64, error) {
-	code := f.segment(location, 1, elf.PF_X)
+	code := f.elf.Segment(location, 1, elf.PF_X)
 	if code == nil || location-code.Address+code.Offset == 0 {
 		// The file header is not code, and 0 would say that there is no offset.
 		return 0, &addressError{location, ErrLocation}
@@ -134,10 +137,10 @@ func (f *File) otherCodeOffset(location uint64) (uint64, error) {
 
 // semaphoreOffset returns the file offset of a semaphore.
 func (f *File) semaphoreOffset(semaphore uint64) (uint64, error) {
-	data := f.segment(semaphore, semaphoreSize, elf.PF_W)
+	data := f.elf.Segment(semaphore, semaphoreSize, elf.PF_W)
 	if data == nil {
-		for i := range f.segments {
-			if g := &f.segments[i]; g.Flags&elf.PF_W != 0 && g.inMemory(semaphore, semaphoreSize) {
+		for i := range f.elf.Segments {
+			if g := &f.elf.Segments[i]; g.Flags&elf.PF_W != 0 && g.InMemory(semaphore, semaphoreSize) {
 				return 0, &addressError{semaphore, ErrSemaphoreInBSS}
 			}
 		}
@@ -163,7 +166,7 @@ func (f *File) SiteBytes(s Site, buf []byte) (int, error) {
 	if f.kind == DebugFile || f.kind == Relocatable {
 		return 0, fmt.Errorf("code at %#x: %w", s.Location, ErrNoCode)
 	}
-	code := f.segment(s.Location, 1, elf.PF_X)
+	code := f.elf.Segment(s.Location, 1, elf.PF_X)
 	if code == nil {
 		return 0, fmt.Errorf("code at %#x: %w", s.Location, ErrNotMapped)
 	}
@@ -173,7 +176,7 @@ func (f *File) SiteBytes(s Site, buf []byte) (int, error) {
 	if offset < 0 {
 		return 0, fmt.Errorf("code at %#x: %w", s.Location, ErrTruncated)
 	}
-	n, err := f.reader.ReadAt(buf, offset)
+	n, err := f.elf.ReadAt(buf, offset)
 	switch {
 	case n > 0 || len(buf) == 0:
 		return n, nil
@@ -181,4 +184,22 @@ func (f *File) SiteBytes(s Site, buf []byte) (int, error) {
 		err = ErrTruncated
 	}
 	return 0, fmt.Errorf("code at %#x: %w", s.Location, err)
+}
+
+// usualCode returns the part of the first executable segment in which a site
+// has a file offset that is not 0, or an empty segment. It does not wrap
+// around.
+func usualCode(segments []Segment) Segment {
+	i := slices.IndexFunc(segments, func(s Segment) bool { return s.Flags&elf.PF_X != 0 })
+	if i < 0 {
+		return Segment{}
+	}
+	s := segments[i]
+	if s.FileSize == 0 || s.Address+s.FileSize < s.Address {
+		return Segment{}
+	}
+	if s.Offset == 0 {
+		s.Address, s.Offset, s.FileSize = s.Address+1, 1, s.FileSize-1
+	}
+	return s
 }

@@ -10,11 +10,13 @@ import (
 	"testing"
 
 	"github.com/go-quicktest/qt"
+
+	"github.com/gousdt/gousdt/internal/elffile/elfimage"
 )
 
 func TestSiteIsReadInEveryClassAndByteOrder(t *testing.T) {
 	everyClass(t, func(t *testing.T, im *image) {
-		im.addNotes(
+		im.AddNotes(
 			im.note(Site{Location: codeAddress + 1, Base: 0x777, Semaphore: dataAddress + 2, Provider: "app", Name: "start", Arguments: "-4@%eax 8@$1"}),
 			im.note(Site{Location: codeAddress + 2, Provider: "app", Name: "stop"}),
 			im.note(Site{Location: codeAddress + codeSize - 1, Semaphore: dataAddress + dataSize - 2, Provider: "a::b\x1b\"\xff", Name: "c:d", Arguments: " "}),
@@ -48,9 +50,9 @@ func TestPrelinkMovesLocationAndSemaphore(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			everyClass(t, func(t *testing.T, im *image) {
 				if test.base {
-					im.addBase()
+					im.AddBase()
 				}
-				im.addNotes(
+				im.AddNotes(
 					im.note(Site{Location: codeAddress - test.distance, Base: test.noteBase, Semaphore: dataAddress - test.distance, Name: "with"}),
 					im.note(Site{Location: codeAddress + 1 - test.distance, Base: test.noteBase, Name: "without"}),
 				)
@@ -78,7 +80,7 @@ func TestBrokenNotes(t *testing.T) {
 	cut := func(n int) func(im *image) []byte {
 		return func(im *image) []byte {
 			d := im.descriptor(Site{Location: codeAddress, Provider: "p", Name: "n", Arguments: "a"})
-			return im.rawNote(probeOwner, probeType, d[:len(d)-n], 4)
+			return im.RawNote(probeOwner, probeType, d[:len(d)-n], 4)
 		}
 	}
 	for _, test := range []struct {
@@ -87,14 +89,14 @@ func TestBrokenNotes(t *testing.T) {
 		want           error
 		provider, text string // provider is followed by the same name, n
 	}{
-		{"no descriptor", func(im *image) []byte { return im.rawNote(probeOwner, probeType, nil, 4) }, ErrNoteTooShort, "", "note 1: descriptor is too short.*"},
+		{"no descriptor", func(im *image) []byte { return im.RawNote(probeOwner, probeType, nil, 4) }, ErrNoteTooShort, "", "note 1: descriptor is too short.*"},
 		{"descriptor of addresses", cut(6), ErrNoteTooShort, "", "note 1: descriptor is too short.*"},
 		{"descriptor of two bytes more", cut(4), ErrNoteTooShort, "p", `note 1, probe "p:": descriptor is too short.*`},
 		{"arguments without end", cut(1), ErrNoteUnterminated, "p", `note 1, probe "p:n": string is not terminated.*`},
 		{"no arguments", cut(2), ErrNoteUnterminated, "p", `note 1, probe "p:n": string is not terminated.*`},
 		{"name without end", cut(3), ErrNoteUnterminated, "p", `note 1, probe "p:": string is not terminated.*`},
 		{"nothing but text", func(im *image) []byte {
-			return im.rawNote(probeOwner, probeType, bytes.Repeat([]byte{'x'}, 100), 4)
+			return im.RawNote(probeOwner, probeType, bytes.Repeat([]byte{'x'}, 100), 4)
 		}, ErrNoteUnterminated, "", "note 1: string is not terminated.*"},
 		{"location before the code", site(func(s *Site) { s.Location = codeAddress - 1 }), ErrLocation, "p", `note 1, probe "p:n": location is not in .*: 0x10fff`},
 		{"location after the code", site(func(s *Site) { s.Location = codeAddress + codeSize }), ErrLocation, "p", ".*: 0x11100"},
@@ -109,7 +111,7 @@ func TestBrokenNotes(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			everyClass(t, func(t *testing.T, im *image) {
-				im.addNotes(im.note(good), test.note(im), im.note(Site{Location: codeAddress + 9, Provider: "good", Name: "site"}))
+				im.AddNotes(im.note(good), test.note(im), im.note(Site{Location: codeAddress + 9, Provider: "good", Name: "site"}))
 				f := im.open(t)
 				sites, errs := collect(f)
 				qt.Assert(t, qt.HasLen(sites, 2))
@@ -135,11 +137,11 @@ func TestStringsWithoutEndAtTheEndOfTheNotes(t *testing.T) {
 	// Nothing follows in which an end could be found by mistake.
 	everyClass(t, func(t *testing.T, im *image) {
 		d := im.descriptor(Site{Location: codeAddress, Provider: "provider", Name: "name", Arguments: "8@%rax"})
-		addresses := 3 * len(im.words(nil, 0))
+		addresses := 3 * len(im.Words(nil, 0))
 		for end := addresses + 3; end < len(d); end++ {
-			im.sections = im.sections[:1]
-			note := im.rawNote(probeOwner, probeType, d[:end], 1)
-			im.addNotes(im.note(at(1)), note)
+			im.Sections = im.Sections[:1]
+			note := im.RawNote(probeOwner, probeType, d[:end], 1)
+			im.AddNotes(im.note(at(1)), note)
 			sites, errs := collect(im.open(t))
 			qt.Assert(t, qt.HasLen(sites, 1))
 			qt.Assert(t, qt.HasLen(errs, 1))
@@ -150,8 +152,8 @@ func TestStringsWithoutEndAtTheEndOfTheNotes(t *testing.T) {
 
 func TestSemaphoreInSegmentOfOneByte(t *testing.T) {
 	im := newImage64()
-	im.segments[1].data = im.segments[1].data[:1]
-	im.addNotes(im.note(Site{Location: codeAddress, Semaphore: dataAddress}))
+	im.Segments[1].Data = im.Segments[1].Data[:1]
+	im.AddNotes(im.note(Site{Location: codeAddress, Semaphore: dataAddress}))
 	_, errs := collect(im.open(t))
 	qt.Assert(t, qt.HasLen(errs, 1))
 	qt.Assert(t, qt.ErrorIs(errs[0], ErrSemaphoreInBSS))
@@ -160,8 +162,8 @@ func TestSemaphoreInSegmentOfOneByte(t *testing.T) {
 func TestLocationAtTheFileHeaderIsBroken(t *testing.T) {
 	// Offset 0 would stand for no offset.
 	im := newImage64()
-	im.segments[0].offset, im.segments[1].offset = new(uint64), new(uint64)
-	im.addNotes(
+	im.Segments[0].Offset, im.Segments[1].Offset = new(uint64), new(uint64)
+	im.AddNotes(
 		im.note(Site{Location: codeAddress}),
 		im.note(Site{Location: codeAddress + 1, Semaphore: dataAddress}),
 		im.note(Site{Location: codeAddress + 2, Semaphore: dataAddress + 2}),
@@ -178,15 +180,15 @@ func TestFilesToWhichNothingCanBeAttachedAreListedWithoutOffsets(t *testing.T) {
 		name   string
 		change func(im *image)
 	}{
-		{"debug file", func(im *image) { im.sections[0].kind = elf.SHT_NOBITS }},
-		{"object file", func(im *image) { im.fileType = elf.ET_REL; im.segments = nil }},
+		{"debug file", func(im *image) { im.Sections[0].Kind = elf.SHT_NOBITS }},
+		{"object file", func(im *image) { im.Type = elf.ET_REL; im.Segments = nil }},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			im := newImage64()
 			test.change(im)
 			site := Site{Location: codeAddress + 1, Semaphore: dataAddress + 2, Provider: "p", Name: "n", Arguments: "a"}
 			elsewhere := Site{Location: 0x123, Semaphore: 0x457, Provider: "p", Name: "n", Arguments: "a"}
-			im.addNotes(im.note(site), im.note(elsewhere))
+			im.AddNotes(im.note(site), im.note(elsewhere))
 			f := im.open(t)
 			sites, errs := collect(f)
 			qt.Assert(t, qt.HasLen(errs, 0))
@@ -226,7 +228,7 @@ func TestSiteBytes(t *testing.T) {
 func TestSiteBytesPastTheEndOfTheFile(t *testing.T) {
 	for _, offset := range []uint64{1 << 30, 1<<63 - 1, 1 << 63} {
 		im := newImage64()
-		im.segments[0].offset = &offset
+		im.Segments[0].Offset = &offset
 		_, err := im.open(t).SiteBytes(Site{Location: codeAddress}, make([]byte, 4))
 		qt.Assert(t, qt.ErrorIs(err, ErrTruncated))
 	}
@@ -234,7 +236,7 @@ func TestSiteBytesPastTheEndOfTheFile(t *testing.T) {
 
 func TestSitesCanBeLeftAtAnyPoint(t *testing.T) {
 	im := newImage64()
-	im.addNotes(im.note(Site{Location: codeAddress}), im.note(Site{}), im.note(Site{Location: codeAddress + 1}))
+	im.AddNotes(im.note(Site{Location: codeAddress}), im.note(Site{}), im.note(Site{Location: codeAddress + 1}))
 	f := im.open(t)
 	for stop := 1; stop <= 3; stop++ {
 		count := 0
@@ -250,7 +252,7 @@ func TestSitesCanBeLeftAtAnyPoint(t *testing.T) {
 func TestStringsShareMemory(t *testing.T) {
 	im := newImage64()
 	for i := range 200 {
-		im.sections = append(im.sections, imageSection{name: ".note.stapsdt", kind: elf.SHT_NOTE, data: bytes.Join([][]byte{
+		im.Sections = append(im.Sections, elfimage.Section{Name: ".note.stapsdt", Kind: elf.SHT_NOTE, Data: bytes.Join([][]byte{
 			im.note(Site{Location: codeAddress + uint64(i), Provider: "provider", Name: "name", Arguments: "8@%rax"}),
 		}, nil)})
 	}
@@ -282,7 +284,7 @@ func TestNoteSizeIsThatOfAllNoteSections(t *testing.T) {
 		size := 0
 		for i := range 3 {
 			note := im.note(Site{Location: codeAddress + uint64(i), Provider: "p", Name: "n"})
-			im.addNotes(note)
+			im.AddNotes(note)
 			size += len(note)
 		}
 		f := im.open(t)
@@ -305,14 +307,14 @@ func TestUsualCodeIsFoundAsAnyOther(t *testing.T) {
 				s.Flags |= elf.PF_X
 			}
 			if s.Offset+s.FileSize >= s.Offset {
-				f.segments = append(f.segments, s)
+				f.elf.Segments = append(f.elf.Segments, s)
 			}
 		}
-		f.code = usualCode(f.segments)
+		f.code = usualCode(f.elf.Segments)
 		location := number()
 		got, _, err := f.offsets(location, 0)
 		want, wantErr := f.otherCodeOffset(location)
-		qt.Assert(t, qt.Equals(got, want), qt.Commentf("%+v: %#x", f.segments, location))
+		qt.Assert(t, qt.Equals(got, want), qt.Commentf("%+v: %#x", f.elf.Segments, location))
 		qt.Assert(t, qt.Equals(err == nil, wantErr == nil))
 	}
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-package elfnote
+package elffile
 
 import (
 	"debug/elf"
@@ -18,13 +18,13 @@ import (
 // ErrTooLarge where the dynamic section is unreadable, with the errors of
 // Symbol other than ErrSymbolNotFound, or with an error of the reader.
 func (f *File) PLTGOT() (uint64, error) {
-	if f.kind == Executable || f.kind == PositionIndependent {
+	if f.HasCode() {
 		address, found, err := f.dynamicEntry(elf.DT_PLTGOT)
 		if err != nil {
 			return 0, err
 		}
 		if found {
-			return f.words.moved(address, f.symbols.moved), nil
+			return f.Words.Moved(address, f.symbols.moved), nil
 		}
 	}
 	address, err := f.Symbol("_GLOBAL_OFFSET_TABLE_")
@@ -32,7 +32,7 @@ func (f *File) PLTGOT() (uint64, error) {
 		return address, err
 	}
 	if f.gotPLT != 0 {
-		return f.words.moved(f.gotPLT, f.symbols.moved), nil
+		return f.Words.Moved(f.gotPLT, f.symbols.moved), nil
 	}
 	return 0, ErrNoPLTGOT
 }
@@ -43,7 +43,7 @@ func (f *File) dynamicEntry(tag elf.DynTag) (value uint64, found bool, err error
 	if f.dynamic.FileSize > maxDynamicBytes {
 		return 0, false, fmt.Errorf("dynamic section of %d bytes: %w", f.dynamic.FileSize, ErrTooLarge)
 	}
-	word := f.words.size()
+	word := f.Words.Size()
 	entries := table{offset: f.dynamic.Offset, size: 2 * word, count: f.dynamic.FileSize / uint64(2*word)}
 	w := newWindow(f)
 	defer w.close()
@@ -52,11 +52,11 @@ func (f *File) dynamicEntry(tag elf.DynTag) (value uint64, found bool, err error
 		if err != nil {
 			return 0, false, fmt.Errorf("dynamic section: %w", err)
 		}
-		switch t := f.words.address(b); t {
+		switch t := f.Words.Address(b); t {
 		case uint64(elf.DT_NULL):
 			return 0, false, nil
 		case uint64(tag):
-			return f.words.address(b[word:]), true, nil
+			return f.Words.Address(b[word:]), true, nil
 		}
 	}
 	return 0, false, nil

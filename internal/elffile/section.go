@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-package elfnote
+package elffile
 
 import (
 	"debug/elf"
@@ -8,36 +8,38 @@ import (
 	"strings"
 )
 
-// section is a decoded section header.
-type section struct {
+// Section is a decoded section header.
+type Section struct {
+	Kind         elf.SectionType // SHT_NULL if there is no such section
+	Flags        elf.SectionFlag
+	Address      uint64
+	Offset, Size uint64 // in the file
+	Align        uint64
+
 	name, link, info uint32
-	kind             elf.SectionType
-	flags            elf.SectionFlag
-	address          uint64
-	offset, size     uint64 // in the file
-	align, record    uint64
+	record           uint64 // the size of a record
 }
 
-func decodeSection(w words, b []byte) section {
-	word := w.size()
-	s := section{
-		name:    w.uint32(b),
-		kind:    elf.SectionType(w.uint32(b[4:])),
-		flags:   elf.SectionFlag(w.address(b[8:])),
-		address: w.address(b[8+word:]),
-		offset:  w.address(b[8+2*word:]),
-		size:    w.address(b[8+3*word:]),
+func decodeSection(w Words, b []byte) Section {
+	word := w.Size()
+	s := Section{
+		name:    w.Uint32(b),
+		Kind:    elf.SectionType(w.Uint32(b[4:])),
+		Flags:   elf.SectionFlag(w.Address(b[8:])),
+		Address: w.Address(b[8+word:]),
+		Offset:  w.Address(b[8+2*word:]),
+		Size:    w.Address(b[8+3*word:]),
 	}
 	b = b[8+4*word:]
-	s.link = w.uint32(b)
-	s.info = w.uint32(b[4:])
-	s.align = w.address(b[8:])
-	s.record = w.address(b[8+word:])
+	s.link = w.Uint32(b)
+	s.info = w.Uint32(b[4:])
+	s.Align = w.Address(b[8:])
+	s.record = w.Address(b[8+word:])
 	return s
 }
 
 // sectionHeaders goes through the section headers, picks those that matter, and
-// tells by them whether the file has its code.
+// finds by them whether the file has its code.
 func (f *File) sectionHeaders(w *window, h *header) error {
 	f.sections = h.sections
 	if h.sections.count == 0 || h.sectionNames == uint32(elf.SHN_UNDEF) {
@@ -57,18 +59,18 @@ func (f *File) sectionHeaders(w *window, h *header) error {
 		if err != nil {
 			return fmt.Errorf("section header %d: %w", i, err)
 		}
-		s := decodeSection(f.words, b)
-		if s.flags&(elf.SHF_ALLOC|elf.SHF_EXECINSTR) == elf.SHF_ALLOC|elf.SHF_EXECINSTR && s.size > 0 {
-			if s.kind == elf.SHT_NOBITS {
+		s := decodeSection(f.Words, b)
+		if s.Flags&(elf.SHF_ALLOC|elf.SHF_EXECINSTR) == elf.SHF_ALLOC|elf.SHF_EXECINSTR && s.Size > 0 {
+			if s.Kind == elf.SHT_NOBITS {
 				missingCode = true
 			} else {
 				code = true
 			}
 		}
 		switch {
-		case s.kind == elf.SHT_SYMTAB && f.symbols.static.kind == elf.SHT_NULL:
+		case s.Kind == elf.SHT_SYMTAB && f.symbols.static.Kind == elf.SHT_NULL:
 			f.symbols.static = s
-		case s.kind == elf.SHT_DYNSYM && f.symbols.dynamic.kind == elf.SHT_NULL:
+		case s.Kind == elf.SHT_DYNSYM && f.symbols.dynamic.Kind == elf.SHT_NULL:
 			f.symbols.dynamic = s
 		}
 		if uint64(s.name) >= uint64(len(names)) {
@@ -76,20 +78,18 @@ func (f *File) sectionHeaders(w *window, h *header) error {
 		}
 		switch name := names[s.name:]; {
 		case strings.HasPrefix(name, ".note.stapsdt\x00"):
-			if s.kind != elf.SHT_NOBITS && s.kind != elf.SHT_NULL {
-				f.noteSections = append(f.noteSections, s)
+			if s.Kind != elf.SHT_NOBITS && s.Kind != elf.SHT_NULL {
+				f.ProbeNotes = append(f.ProbeNotes, s)
 			}
 		case strings.HasPrefix(name, ".stapsdt.base\x00"):
-			f.base, f.hasBase = s.address, true
+			f.ProbeBase, f.HasProbeBase = s.Address, true
 		case strings.HasPrefix(name, ".note.gnu.build-id\x00"):
 			f.buildIDNotes = s
 		case strings.HasPrefix(name, ".got.plt\x00"):
-			f.gotPLT = s.address
+			f.gotPLT = s.Address
 		}
 	}
-	if missingCode && !code && f.kind != Relocatable {
-		f.kind = DebugFile
-	}
+	f.IsDebugFile = missingCode && !code && f.Type != elf.ET_REL
 	return nil
 }
 
@@ -104,19 +104,19 @@ func (f *File) sectionNames(w *window, h *header) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	s := decodeSection(f.words, b)
-	if s.kind == elf.SHT_NOBITS {
+	s := decodeSection(f.Words, b)
+	if s.Kind == elf.SHT_NOBITS {
 		return "", nil
 	}
-	if s.flags&elf.SHF_COMPRESSED != 0 {
+	if s.Flags&elf.SHF_COMPRESSED != 0 {
 		return "", ErrCompressed
 	}
-	if s.size > maxSectionNames {
-		return "", fmt.Errorf("%d bytes: %w", s.size, ErrTooLarge)
+	if s.Size > maxSectionNames {
+		return "", fmt.Errorf("%d bytes: %w", s.Size, ErrTooLarge)
 	}
-	if b := w.at(s.offset, s.size); all && b != nil {
-		return text(b), nil
+	if b := w.at(s.Offset, s.Size); all && b != nil {
+		return Text(b), nil
 	}
-	b, err = f.readRange(s.offset, s.size)
-	return text(b), err
+	b, err = f.readRange(s.Offset, s.Size)
+	return Text(b), err
 }

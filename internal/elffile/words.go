@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-package elfnote
+package elffile
 
 import (
 	"encoding/binary"
@@ -12,62 +12,62 @@ import (
 //
 // It stands in for binary.ByteOrder in the loop over the notes, where six calls
 // through that interface for every note would be a third of the time.
-type words struct {
-	big  bool // most significant byte first
-	wide bool // ELF64
+type Words struct {
+	Big  bool // most significant byte first
+	Wide bool // ELF64
 }
 
-func (w words) order() binary.ByteOrder {
-	if w.big {
+func (w Words) Order() binary.ByteOrder {
+	if w.Big {
 		return binary.BigEndian
 	}
 	return binary.LittleEndian
 }
 
 // size is the size of an address in bytes.
-func (w words) size() int {
-	if w.wide {
+func (w Words) Size() int {
+	if w.Wide {
 		return 8
 	}
 	return 4
 }
 
-func (w words) uint16(b []byte) uint16 {
+func (w Words) Uint16(b []byte) uint16 {
 	v := binary.LittleEndian.Uint16(b)
-	if w.big {
+	if w.Big {
 		v = bits.ReverseBytes16(v)
 	}
 	return v
 }
 
-func (w words) uint32(b []byte) uint32 {
+func (w Words) Uint32(b []byte) uint32 {
 	v := binary.LittleEndian.Uint32(b)
-	if w.big {
+	if w.Big {
 		v = bits.ReverseBytes32(v)
 	}
 	return v
 }
 
-func (w words) uint64(b []byte) uint64 {
+func (w Words) Uint64(b []byte) uint64 {
 	v := binary.LittleEndian.Uint64(b)
-	if w.big {
+	if w.Big {
 		v = bits.ReverseBytes64(v)
 	}
 	return v
 }
 
 // address reads a word of the file's class.
-func (w words) address(b []byte) uint64 {
-	if w.wide {
-		return w.uint64(b)
+func (w Words) Address(b []byte) uint64 {
+	if w.Wide {
+		return w.Uint64(b)
 	}
-	return uint64(w.uint32(b))
+	return uint64(w.Uint32(b))
 }
 
 // moved returns an address moved by a distance: addresses wrap around at the
 // word size of the class.
-func (w words) moved(address, distance uint64) uint64 {
-	if w.wide {
+func (w Words) Moved(address, distance uint64) uint64 {
+	if w.Wide {
 		return address + distance
 	}
 	return uint64(uint32(address + distance))

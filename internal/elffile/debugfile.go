@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-package elfnote
+package elffile
 
 import (
-	"errors"
+	"debug/elf"
 	"fmt"
 	"io/fs"
 	"path/filepath"
@@ -13,17 +13,17 @@ import (
 // files, named by build ID.
 const DebugRoot = "/usr/lib/debug"
 
-// ErrOtherBuildID is wrapped by the error for a debug file that was split off
-// another build.
-var ErrOtherBuildID = errors.New("the debug file belongs to another build")
+// OpenDebugFile opens the separate debug file that belongs to f, see
+// [File.OpenDebugFile].
+func (f *File) OpenDebugFile(path string) (*File, error) {
+	debug := new(File)
+	if err := f.OpenDebugFileInto(debug, path); err != nil {
+		return nil, err
+	}
+	return debug, nil
+}
 
-// ErrUnknownDistance is wrapped by the error for a debug file with neither a
-// section .stapsdt.base nor a PT_LOAD segment in common with the file it
-// belongs to.
-var ErrUnknownDistance = errors.New("cannot tell by how much prelink moved the file: " +
-	"its debug file has neither .stapsdt.base nor a PT_LOAD segment to compare")
-
-// OpenDebugFile opens the separate debug file that belongs to f, for the
+// OpenDebugFileInto opens the separate debug file that belongs to f, for the
 // symbols that were stripped from it. An empty path means the file named by the
 // build ID under DebugRoot: .build-id/ab/cdef.debug for the build ID abcdef.
 //
@@ -37,33 +37,30 @@ var ErrUnknownDistance = errors.New("cannot tell by how much prelink moved the f
 // ErrOtherBuildID. It wraps ErrUnknownDistance where there is nothing to
 // compare. Without a path, the error wraps ErrNoBuildID where f has none, and
 // fs.ErrNotExist where there is no debug file.
-func (f *File) OpenDebugFile(path string) (*File, error) {
+func (f *File) OpenDebugFileInto(debug *File, path string) error {
 	want, err := f.BuildID()
 	if path == "" {
 		if err != nil {
-			return nil, err
+			return err
 		}
 		if len(want) < 4 {
-			return nil, fmt.Errorf("debug file for build ID %q: %w", want, fs.ErrNotExist)
+			return fmt.Errorf("debug file for build ID %q: %w", want, fs.ErrNotExist)
 		}
 		path = filepath.Join(DebugRoot, ".build-id", want[:2], want[2:]+".debug")
 	}
 
-	debug, err := Open(path)
-	if err != nil {
-		return nil, err
+	if err := debug.Open(path); err != nil {
+		return err
 	}
 	if got, err := debug.BuildID(); err == nil && want != "" && got != want {
 		debug.Close()
-		return nil, fmt.Errorf("%s: %w: build ID %s, not %s", path, ErrOtherBuildID, got, want)
+		return fmt.Errorf("%s: %w: build ID %s, not %s", path, ErrOtherBuildID, got, want)
 	}
-	distance, err := f.distance(debug)
-	if err != nil {
+	if debug.symbols.moved, err = f.distance(debug); err != nil {
 		debug.Close()
-		return nil, fmt.Errorf("%s: %w", path, err)
+		return fmt.Errorf("%s: %w", path, err)
 	}
-	debug.symbols.moved = distance
-	return debug, nil
+	return nil
 }
 
 // Moved returns what to add to addresses in f, which OpenDebugFile opened, to
@@ -76,11 +73,11 @@ func (f *File) Moved() uint64 { return f.symbols.moved }
 // file.
 func (f *File) distance(debug *File) (uint64, error) {
 	switch {
-	case f.hasBase && debug.hasBase:
-		return f.base - debug.base, nil
-	case len(f.segments) > 0 && len(debug.segments) > 0:
-		return f.segments[0].Address - debug.segments[0].Address, nil
-	case f.kind == Relocatable:
+	case f.HasProbeBase && debug.HasProbeBase:
+		return f.ProbeBase - debug.ProbeBase, nil
+	case len(f.Segments) > 0 && len(debug.Segments) > 0:
+		return f.Segments[0].Address - debug.Segments[0].Address, nil
+	case f.Type == elf.ET_REL:
 		return 0, nil // is not prelinked
 	}
 	return 0, ErrUnknownDistance

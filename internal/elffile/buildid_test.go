@@ -1,26 +1,28 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-package elfnote
+package elffile
 
 import (
 	"debug/elf"
 	"testing"
 
 	"github.com/go-quicktest/qt"
+
+	"github.com/gousdt/gousdt/internal/elffile/elfimage"
 )
 
 func TestBuildID(t *testing.T) {
 	id := []byte{0xab, 0xcd, 0xef, 0x01, 0x02}
-	note := func(im *image) []byte { return im.rawNote(buildIDOwner, buildIDType, id, 4) }
+	note := func(im *image) []byte { return im.RawNote(buildIDOwner, buildIDType, id, 4) }
 	section := func(im *image, data []byte) {
-		im.sections = append(im.sections, imageSection{name: ".note.gnu.build-id", kind: elf.SHT_NOTE, flags: elf.SHF_ALLOC, align: 4, data: data})
+		im.Sections = append(im.Sections, elfimage.Section{Name: ".note.gnu.build-id", Kind: elf.SHT_NOTE, Flags: elf.SHF_ALLOC, Align: 4, Data: data})
 	}
 	segment := func(im *image, align int, notes ...[]byte) {
 		var data []byte
 		for _, n := range notes {
 			data = append(data, n...)
 		}
-		im.segments = append(im.segments, imageSegment{kind: elf.PT_NOTE, align: uint64(align), data: data})
+		im.Segments = append(im.Segments, elfimage.Segment{Kind: elf.PT_NOTE, Align: uint64(align), Data: data})
 	}
 	for _, test := range []struct {
 		name   string
@@ -30,45 +32,45 @@ func TestBuildID(t *testing.T) {
 	}{
 		{"in its section", func(im *image) { section(im, note(im)) }, "abcdef0102", nil},
 		{"in a segment", func(im *image) {
-			segment(im, 4, im.rawNote("Linux\x00", 1, []byte{1}, 4), im.rawNote(buildIDOwner, 1, id[:2], 4), note(im))
+			segment(im, 4, im.RawNote("Linux\x00", 1, []byte{1}, 4), im.RawNote(buildIDOwner, 1, id[:2], 4), note(im))
 		}, "abcdef0102", nil},
 		{"in the second of two segments", func(im *image) {
-			segment(im, 8, im.rawNote(buildIDOwner, 5, []byte{1}, 8))
+			segment(im, 8, im.RawNote(buildIDOwner, 5, []byte{1}, 8))
 			segment(im, 4, note(im))
 		}, "abcdef0102", nil},
 		{"in a segment aligned to 8", func(im *image) {
-			segment(im, 8, im.rawNote(buildIDOwner, 5, []byte{1}, 8), im.rawNote(buildIDOwner, buildIDType, id, 8))
+			segment(im, 8, im.RawNote(buildIDOwner, 5, []byte{1}, 8), im.RawNote(buildIDOwner, buildIDType, id, 8))
 		}, "abcdef0102", nil},
 		{"section of another type, then in a segment", func(im *image) {
 			section(im, note(im))
-			im.sections[1].kind = elf.SHT_NOBITS
+			im.Sections[1].Kind = elf.SHT_NOBITS
 			segment(im, 4, note(im))
 		}, "abcdef0102", nil},
 		{"in the section of a debug file", func(im *image) {
-			im.sections[0].kind = elf.SHT_NOBITS
+			im.Sections[0].Kind = elf.SHT_NOBITS
 			section(im, note(im))
 		}, "abcdef0102", nil},
 		{"segments of a debug file mean nothing", func(im *image) {
-			im.sections[0].kind = elf.SHT_NOBITS
+			im.Sections[0].Kind = elf.SHT_NOBITS
 			segment(im, 4, note(im))
 		}, "", ErrNoBuildID},
 		{"none", func(im *image) {}, "", ErrNoBuildID},
-		{"empty", func(im *image) { section(im, im.rawNote(buildIDOwner, buildIDType, nil, 4)) }, "", ErrNoBuildID},
+		{"empty", func(im *image) { section(im, im.RawNote(buildIDOwner, buildIDType, nil, 4)) }, "", ErrNoBuildID},
 		{"too long", func(im *image) {
-			section(im, im.rawNote(buildIDOwner, buildIDType, make([]byte, maxBuildID+1), 4))
+			section(im, im.RawNote(buildIDOwner, buildIDType, make([]byte, maxBuildID+1), 4))
 		}, "", ErrNoBuildID},
 		{"broken note", func(im *image) { section(im, note(im)[:20]) }, "", ErrNoBuildID},
 		{"large segment", func(im *image) {
 			segment(im, 4, note(im))
-			im.segments[2].space = ptr[uint64](maxBuildIDNotes + 1)
+			im.Segments[2].Size = elfimage.Ptr[uint64](maxBuildIDNotes + 1)
 		}, "", ErrNoBuildID},
 		{"segment past the end", func(im *image) {
 			segment(im, 4, note(im))
-			im.segments[2].offset = ptr[uint64](1 << 30)
+			im.Segments[2].Offset = elfimage.Ptr[uint64](1 << 30)
 		}, "", ErrTruncated},
 		{"compressed", func(im *image) {
 			section(im, note(im))
-			im.sections[1].flags |= elf.SHF_COMPRESSED
+			im.Sections[1].Flags |= elf.SHF_COMPRESSED
 		}, "", ErrCompressed},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-package elfnote
+package elffile
 
 import (
 	"debug/elf"
@@ -56,14 +56,14 @@ func (f *File) fileHeader(b []byte) (h header, err error) {
 	switch class := elf.Class(b[elf.EI_CLASS]); class {
 	case elf.ELFCLASS32:
 	case elf.ELFCLASS64:
-		size, f.words.wide = headerSize64, true
+		size, f.Words.Wide = headerSize64, true
 	default:
 		return h, fmt.Errorf("file header: unknown class %d: %w", class, ErrMalformed)
 	}
 	switch data := elf.Data(b[elf.EI_DATA]); data {
 	case elf.ELFDATA2LSB:
 	case elf.ELFDATA2MSB:
-		f.words.big = true
+		f.Words.Big = true
 	default:
 		return h, fmt.Errorf("file header: unknown byte order %d: %w", data, ErrMalformed)
 	}
@@ -73,33 +73,28 @@ func (f *File) fileHeader(b []byte) (h header, err error) {
 	if len(b) < size {
 		return h, fmt.Errorf("file header: %w", ErrTruncated)
 	}
-	f.fileType = elf.Type(f.words.uint16(b[16:]))
-	f.machine = elf.Machine(f.words.uint16(b[18:]))
-	switch f.fileType {
-	case elf.ET_EXEC:
-		f.kind = Executable
-	case elf.ET_DYN:
-		f.kind = PositionIndependent
-	case elf.ET_REL:
-		f.kind = Relocatable
+	f.Type = elf.Type(f.Words.Uint16(b[16:]))
+	f.Machine = elf.Machine(f.Words.Uint16(b[18:]))
+	switch f.Type {
+	case elf.ET_EXEC, elf.ET_DYN, elf.ET_REL:
 	default:
-		return h, fmt.Errorf("%v: %w", f.fileType, ErrFileType)
+		return h, fmt.Errorf("%v: %w", f.Type, ErrFileType)
 	}
 
 	// From the entry point on the words have the size of the class, until the
 	// counters, which are sixteen-bit in both.
-	word := f.words.size()
-	programs := f.words.address(b[24+word:])
-	sections := f.words.address(b[24+2*word:])
+	word := f.Words.Size()
+	programs := f.Words.Address(b[24+word:])
+	sections := f.Words.Address(b[24+2*word:])
 	counters := b[24+3*word+4+2:]
-	h.programs = table{offset: programs, size: int(f.words.uint16(counters)), count: uint64(f.words.uint16(counters[2:]))}
-	h.sections = table{offset: sections, size: int(f.words.uint16(counters[4:])), count: uint64(f.words.uint16(counters[6:]))}
-	h.sectionNames = uint32(f.words.uint16(counters[8:]))
+	h.programs = table{offset: programs, size: int(f.Words.Uint16(counters)), count: uint64(f.Words.Uint16(counters[2:]))}
+	h.sections = table{offset: sections, size: int(f.Words.Uint16(counters[4:])), count: uint64(f.Words.Uint16(counters[6:]))}
+	h.sectionNames = uint32(f.Words.Uint16(counters[8:]))
 
 	h.extendedPrograms = h.programs.count == 0xffff // PN_XNUM
 	h.extendedSections = h.sections.count == 0 && h.sections.offset != 0
 	wantProgram, wantSection := programSize32, sectionSize32
-	if f.words.wide {
+	if f.Words.Wide {
 		wantProgram, wantSection = programSize64, sectionSize64
 	}
 	if h.programs.count > 0 && h.programs.size != wantProgram {
@@ -127,12 +122,12 @@ func (f *File) extendedNumbering(w *window, h *header) error {
 		if err != nil {
 			return fmt.Errorf("section header 0: %w", err)
 		}
-		s := decodeSection(f.words, b)
+		s := decodeSection(f.Words, b)
 		if h.extendedPrograms && s.info > 0 {
 			h.programs.count = uint64(s.info)
 		}
 		if h.extendedSections {
-			h.sections.count = s.size
+			h.sections.count = s.Size
 		}
 		if extendedNames {
 			h.sectionNames = s.link

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-package elfnote
+package elffile
 
 import (
 	"bytes"
@@ -45,30 +45,30 @@ const (
 )
 
 // search searches a symbol table.
-func (s *symbolSearch) search(table section) error {
+func (s *symbolSearch) search(table Section) error {
 	size := uint64(symbolSize32)
-	if s.file.words.wide {
+	if s.file.Words.Wide {
 		size = symbolSize64
 	}
-	if table.kind == elf.SHT_NULL || table.size < size {
+	if table.Kind == elf.SHT_NULL || table.Size < size {
 		return nil
 	}
-	if table.record != size || table.offset+table.size < table.offset {
+	if table.record != size || table.Offset+table.Size < table.Offset {
 		return fmt.Errorf("symbol table: %w", ErrMalformed)
 	}
 	strings, err := s.file.linkedSection(table)
 	if err != nil {
 		return err
 	}
-	if (table.flags|strings.flags)&elf.SHF_COMPRESSED != 0 {
+	if (table.Flags|strings.Flags)&elf.SHF_COMPRESSED != 0 {
 		return fmt.Errorf("symbol table: %w", ErrCompressed)
 	}
 	if err := s.charge(workOfName, uint64(len(s.names))); err != nil {
 		return err
 	}
 
-	buffer := buffers.Get().(*buffer)
-	defer buffers.Put(buffer)
+	buffer := NewBuffer()
+	defer buffer.Free()
 	if err := s.findNames(strings, buffer); err != nil {
 		return fmt.Errorf("symbol names: %w", err)
 	}
@@ -82,15 +82,15 @@ func (s *symbolSearch) search(table section) error {
 }
 
 // linkedSection returns the section that another one refers to.
-func (f *File) linkedSection(s section) (section, error) {
+func (f *File) linkedSection(s Section) (Section, error) {
 	if uint64(s.link) >= f.sections.count {
-		return section{}, fmt.Errorf("symbol names in section %d of %d: %w", s.link, f.sections.count, ErrMalformed)
+		return Section{}, fmt.Errorf("symbol names in section %d of %d: %w", s.link, f.sections.count, ErrMalformed)
 	}
 	b := make([]byte, f.sections.size)
-	if err := f.readFull(b, f.sections.offset+uint64(s.link)*uint64(f.sections.size)); err != nil {
-		return section{}, fmt.Errorf("section header %d: %w", s.link, err)
+	if err := f.ReadFull(b, f.sections.offset+uint64(s.link)*uint64(f.sections.size)); err != nil {
+		return Section{}, fmt.Errorf("section header %d: %w", s.link, err)
 	}
-	return decodeSection(f.words, b), nil
+	return decodeSection(f.Words, b), nil
 }
 
 // charge adds to the file's account what a number of steps take, or fails.
@@ -105,11 +105,11 @@ func (s *symbolSearch) charge(work, steps uint64) error {
 }
 
 // findNames finds the places of a string table at which names start.
-func (s *symbolSearch) findNames(table section, buffer *buffer) error {
-	if table.kind == elf.SHT_NOBITS {
+func (s *symbolSearch) findNames(table Section, buffer *Buffer) error {
+	if table.Kind == elf.SHT_NOBITS {
 		return nil
 	}
-	if err := s.charge(1, table.size); err != nil {
+	if err := s.charge(1, table.Size); err != nil {
 		return err
 	}
 	s.numbers = make(map[string]int32, len(s.names))
@@ -123,9 +123,9 @@ func (s *symbolSearch) findNames(table section, buffer *buffer) error {
 	longest := s.lengths[len(s.lengths)-1]
 
 	kept := 0 // bytes at the start of buffer that are from before: of a string that is not complete
-	for at := uint64(0); at < table.size; {
-		b := buffer[:kept+int(min(uint64(len(buffer)-kept), table.size-at))]
-		if err := s.file.readFull(b[kept:], table.offset+at); err != nil {
+	for at := uint64(0); at < table.Size; {
+		b := buffer[:kept+int(min(uint64(len(buffer)-kept), table.Size-at))]
+		if err := s.file.ReadFull(b[kept:], table.Offset+at); err != nil {
 			return err
 		}
 		start := at - uint64(kept)
@@ -180,22 +180,22 @@ func (s *symbolSearch) endsIn(text []byte, end uint64) error {
 
 // findDefinitions goes through the symbol table for symbols that have their
 // name at one of the places.
-func (s *symbolSearch) findDefinitions(table section, size uint64, buffer *buffer) error {
+func (s *symbolSearch) findDefinitions(table Section, size uint64, buffer *Buffer) error {
 	// To find a place takes one step for each time their number can be halved.
-	if err := s.charge(2*uint64(bits.Len(uint(len(s.places)))), table.size); err != nil {
+	if err := s.charge(2*uint64(bits.Len(uint(len(s.places)))), table.Size); err != nil {
 		return err
 	}
 	slices.SortFunc(s.places, func(a, b namePlace) int { return cmp.Compare(a.offset, b.offset) })
-	w := s.file.words
-	whole := buffer[:chunkSize/size*size]
-	for at := uint64(0); table.size-at >= size; {
-		b := whole[:min(uint64(len(whole)), (table.size-at)/size*size)]
-		if err := s.file.readFull(b, table.offset+at); err != nil {
+	w := s.file.Words
+	whole := buffer[:ChunkSize/size*size]
+	for at := uint64(0); table.Size-at >= size; {
+		b := whole[:min(uint64(len(whole)), (table.Size-at)/size*size)]
+		if err := s.file.ReadFull(b, table.Offset+at); err != nil {
 			return err
 		}
 		at += uint64(len(b))
 		for ; len(b) > 0; b = b[size:] {
-			i, ok := slices.BinarySearchFunc(s.places, w.uint32(b), func(p namePlace, offset uint32) int { return cmp.Compare(p.offset, offset) })
+			i, ok := slices.BinarySearchFunc(s.places, w.Uint32(b), func(p namePlace, offset uint32) int { return cmp.Compare(p.offset, offset) })
 			if !ok {
 				continue
 			}
@@ -216,11 +216,11 @@ func (s *symbolSearch) findDefinitions(table section, size uint64, buffer *buffe
 func (f *File) definition(b []byte) (address uint64, ok bool) {
 	var info byte
 	var in elf.SectionIndex
-	w := f.words
-	if w.wide {
-		info, in, address = b[4], elf.SectionIndex(w.uint16(b[6:])), w.uint64(b[8:])
+	w := f.Words
+	if w.Wide {
+		info, in, address = b[4], elf.SectionIndex(w.Uint16(b[6:])), w.Uint64(b[8:])
 	} else {
-		address, info, in = uint64(w.uint32(b[4:])), b[12], elf.SectionIndex(w.uint16(b[14:]))
+		address, info, in = uint64(w.Uint32(b[4:])), b[12], elf.SectionIndex(w.Uint16(b[14:]))
 	}
 	if in == elf.SHN_UNDEF || in == elf.SHN_COMMON {
 		return 0, false
@@ -232,5 +232,5 @@ func (f *File) definition(b []byte) (address uint64, ok bool) {
 	if in == elf.SHN_ABS {
 		return address, true // is no place in the file, and stays
 	}
-	return w.moved(address, f.symbols.moved), true
+	return w.Moved(address, f.symbols.moved), true
 }

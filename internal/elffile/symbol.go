@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-package elfnote
+package elffile
 
 import (
 	"fmt"
@@ -10,7 +10,7 @@ import (
 
 // symbols is what is known of a file's symbols.
 type symbols struct {
-	static, dynamic section // .symtab and .dynsym, of type SHT_NULL if there is none
+	static, dynamic Section // .symtab and .dynsym, of type SHT_NULL if there is none
 	moved           uint64  // how much higher the addresses are in the file that this is the debug file of
 
 	mutex sync.Mutex
@@ -88,7 +88,7 @@ func (f *File) lookUp(names []string) {
 			wanted = append(wanted, name)
 		}
 	}
-	for _, table := range []section{f.symbols.static, f.symbols.dynamic} {
+	for _, table := range []Section{f.symbols.static, f.symbols.dynamic} {
 		if len(wanted) > 0 {
 			wanted = f.searchTable(table, wanted)
 		}
@@ -109,7 +109,7 @@ func (f *File) know(name string, address uint64, err error) {
 
 // searchTable looks names up in one symbol table. It returns those that another
 // table may define.
-func (f *File) searchTable(table section, names []string) []string {
+func (f *File) searchTable(table Section, names []string) []string {
 	search := &symbolSearch{file: f, names: names, found: make([]foundSymbol, len(names))}
 	err := search.search(table)
 	left := names[:0]

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-package elfnote
+package elffile
 
 import (
 	"debug/elf"
@@ -9,47 +9,49 @@ import (
 	"testing"
 
 	"github.com/go-quicktest/qt"
+
+	"github.com/gousdt/gousdt/internal/elffile/elfimage"
 )
 
 // Prelink moves a file and not its debug file.
 func TestSymbolsOfADebugFileHaveTheAddressesOfTheFile(t *testing.T) {
 	const distance = 0x10000
-	noSegments := func(im *image) { im.segments = nil }
+	noSegments := func(im *image) { im.Segments = nil }
 	for _, test := range []struct {
 		name        string
 		file, debug func(im *image)
 		moved       uint64
 		err         error
 	}{
-		{"same addresses", (*image).addBase, (*image).addBase, 0, nil},
-		{"other base", func(im *image) { im.addBase(); im.sections[1].address += distance }, (*image).addBase, distance, nil},
-		{"other base, below", (*image).addBase, func(im *image) { im.addBase(); im.sections[1].address += 0x20 }, ^uint64(0x20 - 1), nil},
+		{"same addresses", (*image).AddBase, (*image).AddBase, 0, nil},
+		{"other base", func(im *image) { im.AddBase(); im.Sections[1].Address += distance }, (*image).AddBase, distance, nil},
+		{"other base, below", (*image).AddBase, func(im *image) { im.AddBase(); im.Sections[1].Address += 0x20 }, ^uint64(0x20 - 1), nil},
 		{"other base counts before segments", func(im *image) {
-			im.addBase()
-			im.segments[0].address -= 0x1000 // made room for more headers
-		}, (*image).addBase, 0, nil},
+			im.AddBase()
+			im.Segments[0].Address -= 0x1000 // made room for more headers
+		}, (*image).AddBase, 0, nil},
 		{"base in one of them, other segments", func(im *image) {
-			im.addBase()
-			im.segments[0].address += distance
+			im.AddBase()
+			im.Segments[0].Address += distance
 		}, func(im *image) {}, distance, nil},
-		{"no base, other segments", func(im *image) { im.segments[0].address += distance }, func(im *image) {}, distance, nil},
+		{"no base, other segments", func(im *image) { im.Segments[0].Address += distance }, func(im *image) {}, distance, nil},
 		{"no base, no segments of one", func(im *image) {}, noSegments, 0, ErrUnknownDistance},
 		{"no base, no segments of the other", noSegments, func(im *image) {}, 0, ErrUnknownDistance},
-		{"no base in one, no segments of the other", (*image).addBase, noSegments, 0, ErrUnknownDistance},
-		{"object file", func(im *image) { noSegments(im); im.fileType = elf.ET_REL }, noSegments, 0, nil},
+		{"no base in one, no segments of the other", (*image).AddBase, noSegments, 0, ErrUnknownDistance},
+		{"object file", func(im *image) { noSegments(im); im.Type = elf.ET_REL }, noSegments, 0, nil},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			everyClass(t, func(t *testing.T, im *image) {
-				debug := newImage(im.class, im.order)
-				debug.sections[0].kind = elf.SHT_NOBITS // the code
+				debug := newImage(im.Class, im.Order)
+				debug.Sections[0].Kind = elf.SHT_NOBITS // the code
 				test.file(im)
 				test.debug(debug)
-				debug.sections = append(debug.sections, imageSection{name: ".got.plt", kind: elf.SHT_NOBITS, address: 0x5000})
-				debug.addSymbols(elf.SHT_SYMTAB, "",
-					testSymbol{"counter", 0x40, elf.STT_OBJECT, 1},
-					testSymbol{"absolute", 0x50, elf.STT_NOTYPE, elf.SHN_ABS})
+				debug.Sections = append(debug.Sections, elfimage.Section{Name: ".got.plt", Kind: elf.SHT_NOBITS, Address: 0x5000})
+				debug.AddSymbols(elf.SHT_SYMTAB, "",
+					elfimage.NewSymbol("counter", 0x40, elf.STT_OBJECT, 1),
+					elfimage.NewSymbol("absolute", 0x50, elf.STT_NOTYPE, elf.SHN_ABS))
 				path := filepath.Join(t.TempDir(), "debug")
-				qt.Assert(t, qt.IsNil(os.WriteFile(path, debug.bytes(), 0o600)))
+				qt.Assert(t, qt.IsNil(os.WriteFile(path, debug.Bytes(), 0o600)))
 
 				f, err := im.open(t).OpenDebugFile(path)
 				qt.Assert(t, qt.ErrorIs(err, test.err))
@@ -60,7 +62,7 @@ func TestSymbolsOfADebugFileHaveTheAddressesOfTheFile(t *testing.T) {
 				}
 				defer f.Close()
 				address := func(linked uint64) uint64 {
-					if !im.wide() {
+					if !im.Wide() {
 						return uint64(uint32(linked + test.moved))
 					}
 					return linked + test.moved

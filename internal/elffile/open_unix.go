@@ -2,7 +2,7 @@
 
 //go:build unix
 
-package elfnote
+package elffile
 
 import "syscall"
 

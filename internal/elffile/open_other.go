@@ -2,6 +2,6 @@
 
 //go:build !unix
 
-package elfnote
+package elffile
 
 const openFlags = 0

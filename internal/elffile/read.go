@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-package elfnote
+package elffile
 
 import (
 	"errors"
@@ -10,9 +10,9 @@ import (
 	"unsafe"
 )
 
-// readFull reads len(p) bytes at an offset, or fails: with ErrTruncated where
+// ReadFull reads len(p) bytes at an offset, or fails: with ErrTruncated where
 // the file ends before.
-func (f *File) readFull(p []byte, offset uint64) error {
+func (f *File) ReadFull(p []byte, offset uint64) error {
 	if offset > math.MaxInt64-uint64(len(p)) {
 		return ErrTruncated
 	}
@@ -29,29 +29,29 @@ func (f *File) readFull(p []byte, offset uint64) error {
 // readRange reads a range of the file. The caller has checked the size against
 // a limit.
 func (f *File) readRange(offset, size uint64) ([]byte, error) {
-	if err := f.reaches(offset, size); err != nil {
+	if err := f.Reaches(offset, size); err != nil {
 		return nil, err
 	}
 	p := make([]byte, size)
-	return p, f.readFull(p, offset)
+	return p, f.ReadFull(p, offset)
 }
 
-// reaches fails where a range is larger than a chunk and the file ends before
+// Reaches fails where a range is larger than a chunk and the file ends before
 // it does: a file has to show that it is as long as it claims, before more than
 // a chunk is allocated for it.
-func (f *File) reaches(offset, size uint64) error {
-	if size <= chunkSize {
+func (f *File) Reaches(offset, size uint64) error {
+	if size <= ChunkSize {
 		return nil
 	}
 	if offset+size < offset {
 		return ErrTruncated
 	}
-	return f.readFull(make([]byte, 1), offset+size-1)
+	return f.ReadFull(make([]byte, 1), offset+size-1)
 }
 
-// text returns b as a string that shares its memory, which must not be written
+// Text returns b as a string that shares its memory, which must not be written
 // to as long as the string is in use.
-func text(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
+func Text(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
 
 // table is a sequence of records of one size.
 type table struct {
@@ -60,30 +60,36 @@ type table struct {
 	count  uint64
 }
 
-// buffer is memory to read into, one chunk.
-type buffer [chunkSize]byte
+// Buffer is memory to read into, one chunk.
+type Buffer [ChunkSize]byte
 
 // buffers are those not in use. To allocate one, to zero it and to collect it
 // as garbage takes longer than most files take to be listed.
-var buffers = sync.Pool{New: func() any { return new(buffer) }}
+var buffers = sync.Pool{New: func() any { return new(Buffer) }}
+
+// NewBuffer returns a buffer, which has to be freed.
+func NewBuffer() *Buffer { return buffers.Get().(*Buffer) }
+
+// Free gives the buffer back: nothing of it may be in use any more.
+func (b *Buffer) Free() { buffers.Put(b) }
 
 // window is the piece of the file that was read last. Tables are read through
 // it, so that their size does not matter.
 type window struct {
 	file   *File
-	buffer *buffer
+	buffer *Buffer
 	offset uint64
 	data   []byte // of buffer: what the file has at offset
 }
 
 // newWindow returns a window, which has to be closed.
 func newWindow(f *File) *window {
-	return &window{file: f, buffer: buffers.Get().(*buffer)}
+	return &window{file: f, buffer: NewBuffer()}
 }
 
 // close gives the buffer back: nothing of it may be in use any more.
 func (w *window) close() {
-	buffers.Put(w.buffer)
+	w.buffer.Free()
 	w.buffer, w.data = nil, nil
 }
 
@@ -99,7 +105,7 @@ func (w *window) start() error {
 	return nil
 }
 
-// cover moves the window to a whole table and some bytes before it, and tells
+// cover moves the window to a whole table and some bytes before it, and reports
 // whether there is room for that and the file has them.
 func (w *window) cover(t table, before uint64) bool {
 	before = min(before, t.offset)
@@ -108,7 +114,7 @@ func (w *window) cover(t table, before uint64) bool {
 	}
 	data := w.buffer[:before+t.count*uint64(t.size)]
 	w.offset, w.data = t.offset-before, nil
-	if w.file.readFull(data, w.offset) != nil {
+	if w.file.ReadFull(data, w.offset) != nil {
 		return false
 	}
 	w.data = data
@@ -136,7 +142,7 @@ func (w *window) record(t table, index uint64) ([]byte, error) {
 	}
 	fit := min(uint64(len(w.buffer))/size, t.count-index)
 	data := w.buffer[:fit*size]
-	if err := w.file.readFull(data, offset); err != nil {
+	if err := w.file.ReadFull(data, offset); err != nil {
 		w.data = nil
 		return nil, err
 	}

@@ -1,0 +1,300 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+// Package elfimage makes ELF files for tests, also such as no tool chain
+// writes.
+package elfimage
+
+import (
+	"bytes"
+	"debug/elf"
+	"encoding/binary"
+)
+
+// ByteOrder reads and appends.
+type ByteOrder interface {
+	binary.ByteOrder
+	binary.AppendByteOrder
+}
+
+// Image is an ELF file in the making.
+type Image struct {
+	Class    elf.Class
+	Order    ByteOrder
+	Type     elf.Type
+	Machine  elf.Machine
+	Segments []Segment
+	Sections []Section      // without the null section and the section names
+	Extended bool           // have the numbers in section 0
+	Page     int            // where the first segment is in the file, and the distance to the next
+	Edit     func(b []byte) // changes the finished file
+}
+
+// Segment is a program header with what it is about.
+type Segment struct {
+	Kind         elf.ProgType
+	Flags        elf.ProgFlag
+	Address      uint64
+	Data         []byte
+	BSS          uint64 // bytes in memory past the data
+	Align        uint64
+	Offset, Size *uint64 // instead of the right offset and size in the file
+}
+
+// Section is a section header with what it is about.
+type Section struct {
+	Name          string
+	Kind          elf.SectionType
+	Flags         elf.SectionFlag
+	Address       uint64
+	Align, Record uint64
+	Link, Info    uint32
+	Data          []byte
+	Offset, Size  *uint64 // instead of the right ones
+}
+
+// The sizes of the file header, of a program header and of a section header.
+const (
+	HeaderSize32, ProgramSize32, SectionSize32 = 52, 32, 40
+	HeaderSize64, ProgramSize64, SectionSize64 = 64, 56, 64
+)
+
+// Where the parts of the usual image are. Each segment has its own page of the
+// file, so that offsets differ from addresses.
+const (
+	CodeAddress, CodeOffset, CodeSize = 0x11000, 0x1000, 0x100
+	DataAddress, DataOffset, DataSize = 0x35000, 0x2000, 0x40
+	BSSSize                           = 0x40
+	BaseAddress                       = 0x312345
+)
+
+// New makes a shared library with a code segment, and a data segment with a
+// bss.
+func New(class elf.Class, order ByteOrder) *Image {
+	code := bytes.Repeat([]byte{0x90}, CodeSize)
+	code[0] = 0xc3
+	return &Image{
+		Class: class, Order: order, Type: elf.ET_DYN, Machine: elf.EM_X86_64, Page: CodeOffset,
+		Segments: []Segment{
+			{Kind: elf.PT_LOAD, Flags: elf.PF_R | elf.PF_X, Address: CodeAddress, Data: code},
+			{Kind: elf.PT_LOAD, Flags: elf.PF_R | elf.PF_W, Address: DataAddress, Data: make([]byte, DataSize), BSS: BSSSize},
+		},
+		Sections: []Section{{
+			Name: ".text", Kind: elf.SHT_PROGBITS, Flags: elf.SHF_ALLOC | elf.SHF_EXECINSTR,
+			Address: CodeAddress, Offset: Ptr[uint64](CodeOffset), Size: Ptr[uint64](CodeSize),
+		}},
+	}
+}
+
+// New64 makes one of 64 bits, with the least significant byte first.
+func New64() *Image { return New(elf.ELFCLASS64, binary.LittleEndian) }
+
+// Ptr returns a pointer to a value.
+func Ptr[T any](v T) *T { return &v }
+
+// AddBase adds the section .stapsdt.base.
+func (im *Image) AddBase() {
+	im.Sections = append(im.Sections, Section{Name: ".stapsdt.base", Kind: elf.SHT_PROGBITS, Flags: elf.SHF_ALLOC, Address: BaseAddress, Data: []byte{0}})
+}
+
+// AddNotes adds a note section with notes.
+func (im *Image) AddNotes(notes ...[]byte) {
+	im.Sections = append(im.Sections, Section{Name: ".note.stapsdt", Kind: elf.SHT_NOTE, Align: 4, Data: bytes.Join(notes, nil)})
+}
+
+// RawNote makes a note.
+func (im *Image) RawNote(owner string, kind uint32, descriptor []byte, align int) []byte {
+	var b []byte
+	for _, v := range []uint32{uint32(len(owner)), uint32(len(descriptor)), kind} {
+		b = im.Order.AppendUint32(b, v)
+	}
+	pad := func() {
+		for len(b)%align != 0 {
+			b = append(b, 0)
+		}
+	}
+	b = append(b, owner...)
+	pad()
+	b = append(b, descriptor...)
+	pad()
+	return b
+}
+
+// Wide reports whether the class is ELFCLASS64.
+func (im *Image) Wide() bool { return im.Class == elf.ELFCLASS64 }
+
+// Words appends words of the class's size.
+func (im *Image) Words(b []byte, values ...uint64) []byte {
+	for _, v := range values {
+		if im.Wide() {
+			b = im.Order.AppendUint64(b, v)
+		} else {
+			b = im.Order.AppendUint32(b, uint32(v))
+		}
+	}
+	return b
+}
+
+// Bytes makes the file.
+func (im *Image) Bytes() []byte {
+	order := im.Order
+	headerSize, programSize, sectionSize := HeaderSize32, ProgramSize32, SectionSize32
+	if im.Wide() {
+		headerSize, programSize, sectionSize = HeaderSize64, ProgramSize64, SectionSize64
+	}
+
+	b := make([]byte, headerSize)
+	for i, s := range im.Segments {
+		offset, size := uint64(im.Page*(i+1)), uint64(len(s.Data))
+		memory := size + s.BSS
+		if s.Offset != nil {
+			offset = *s.Offset
+		}
+		if s.Size != nil {
+			size = *s.Size
+		}
+		b = order.AppendUint32(b, uint32(s.Kind))
+		if im.Wide() {
+			b = order.AppendUint32(b, uint32(s.Flags))
+			b = im.Words(b, offset, s.Address, s.Address, size, memory, s.Align)
+		} else {
+			b = im.Words(b, offset, s.Address, s.Address, size, memory)
+			b = order.AppendUint32(b, uint32(s.Flags))
+			b = im.Words(b, s.Align)
+		}
+	}
+	for i, s := range im.Segments {
+		b = append(b, make([]byte, max(0, im.Page*(i+1)-len(b)))...)
+		b = append(b, s.Data...)
+	}
+
+	sections := append([]Section{{}}, im.Sections...)
+	sections = append(sections, Section{Name: ".shstrtab", Kind: elf.SHT_STRTAB})
+	names := []byte{0}
+	var headers []byte
+	for i, s := range sections {
+		name := len(names)
+		names = append(append(names, s.Name...), 0)
+		if i == 0 {
+			name = 0
+		}
+		if i == len(sections)-1 {
+			s.Data = names
+		}
+		for len(b)%8 != 0 {
+			b = append(b, 0)
+		}
+		offset, size := uint64(len(b)), uint64(len(s.Data))
+		if s.Offset != nil {
+			offset = *s.Offset
+		}
+		if s.Size != nil {
+			size = *s.Size
+		}
+		b = append(b, s.Data...)
+		if i == 0 && im.Extended {
+			size, s.Link, s.Info = uint64(len(sections)), uint32(len(sections)-1), uint32(len(im.Segments))
+		}
+		headers = order.AppendUint32(headers, uint32(name))
+		headers = order.AppendUint32(headers, uint32(s.Kind))
+		headers = im.Words(headers, uint64(s.Flags), s.Address, offset, size)
+		headers = order.AppendUint32(headers, s.Link)
+		headers = order.AppendUint32(headers, s.Info)
+		headers = im.Words(headers, s.Align, s.Record)
+	}
+	for len(b)%8 != 0 {
+		b = append(b, 0)
+	}
+	sectionOffset := len(b)
+	b = append(b, headers...)
+
+	h := append([]byte(elf.ELFMAG), byte(im.Class), byte(elf.ELFDATA2LSB), byte(elf.EV_CURRENT))
+	if order.String() == binary.BigEndian.String() {
+		h[elf.EI_DATA] = byte(elf.ELFDATA2MSB)
+	}
+	h = append(h, make([]byte, elf.EI_NIDENT-len(h))...)
+	h = order.AppendUint16(h, uint16(im.Type))
+	h = order.AppendUint16(h, uint16(im.Machine))
+	h = order.AppendUint32(h, 1)
+	h = im.Words(h, 0, uint64(headerSize), uint64(sectionOffset))
+	h = order.AppendUint32(h, 0)
+	numbers := []int{headerSize, programSize, len(im.Segments), sectionSize, len(sections), len(sections) - 1}
+	if im.Extended {
+		numbers = []int{headerSize, programSize, 0xffff, sectionSize, 0, int(elf.SHN_XINDEX)}
+	}
+	for _, v := range numbers {
+		h = order.AppendUint16(h, uint16(v))
+	}
+	copy(b, h)
+	if im.Edit != nil {
+		im.Edit(b)
+	}
+	return b
+}
+
+// AddDynamic adds a dynamic segment with entries of tag and value.
+func (im *Image) AddDynamic(words ...uint64) {
+	im.Segments = append(im.Segments, Segment{Kind: elf.PT_DYNAMIC, Address: DataAddress, Data: im.Words(nil, words...)})
+}
+
+// The sizes of a symbol.
+const (
+	SymbolSize32 = 16
+	SymbolSize64 = 24
+)
+
+// Symbol is a symbol of an image. Its name is taken from the string table
+// where that has it, so that names share the end of longer ones.
+type Symbol struct {
+	Name    string
+	Address uint64
+	Kind    elf.SymType
+	In      elf.SectionIndex
+}
+
+// NewSymbol returns a symbol.
+func NewSymbol(name string, address uint64, kind elf.SymType, in elf.SectionIndex) Symbol {
+	return Symbol{name, address, kind, in}
+}
+
+// AddSymbols adds a symbol table with its strings, which start with more.
+func (im *Image) AddSymbols(kind elf.SectionType, more string, symbols ...Symbol) {
+	strings := []byte("\x00" + more)
+	data := make([]byte, SymbolSize32)
+	if im.Wide() {
+		data = make([]byte, SymbolSize64)
+	}
+	size := uint64(len(data))
+	for _, s := range symbols {
+		name := bytes.Index(strings, []byte(s.Name+"\x00"))
+		if name < 0 {
+			name = len(strings)
+			strings = append(strings, s.Name+"\x00"...)
+		}
+		info := elf.ST_INFO(elf.STB_LOCAL, s.Kind)
+		data = im.Order.AppendUint32(data, uint32(name))
+		if im.Wide() {
+			data = append(data, info, 0)
+			data = im.Order.AppendUint16(data, uint16(s.In))
+			data = im.Words(data, s.Address, 8)
+		} else {
+			data = im.Words(data, s.Address, 8)
+			data = append(data, info, 0)
+			data = im.Order.AppendUint16(data, uint16(s.In))
+		}
+	}
+	im.Sections = append(im.Sections,
+		Section{Name: ".symbols", Kind: kind, Record: size, Data: data, Link: uint32(len(im.Sections) + 2)},
+		Section{Name: ".strings", Kind: elf.SHT_STRTAB, Data: strings})
+}
+
+// EditSection changes a 64-bit word in a section header.
+func (im *Image) EditSection(section, offset int, value uint64) {
+	before := im.Edit
+	im.Edit = func(b []byte) {
+		if before != nil {
+			before(b)
+		}
+		at := int(im.Order.Uint64(b[40:])) + section*SectionSize64 + offset
+		im.Order.PutUint64(b[at:], value)
+	}
+}

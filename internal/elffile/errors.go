@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package elffile
+
+import "errors"
+
+// Reasons for which a file, or a part of it, cannot be read. They are wrapped
+// with the context in which they occurred: compare with errors.Is.
+var (
+	// ErrNotELF means that the file does not start with the ELF magic bytes.
+	ErrNotELF = errors.New("not an ELF file")
+	// ErrFileType means that the ELF file is of a type that holds no code, such
+	// as a core dump. Executables, libraries and object files do.
+	ErrFileType = errors.New("not an executable, a library or an object file")
+	// ErrTruncated means that the file ends before a range its headers speak
+	// of.
+	ErrTruncated = errors.New("file is truncated")
+	// ErrMalformed means that the ELF headers contradict themselves.
+	ErrMalformed = errors.New("malformed ELF file")
+	// ErrTooLarge means that a part of the file is larger than this package is
+	// willing to read, which is far above what tool chains produce.
+	ErrTooLarge = errors.New("larger than any real file's")
+	// ErrCompressed means that a section is compressed (SHF_COMPRESSED), which
+	// loaders and tracers do not support for notes and symbols; objcopy
+	// --decompress-debug-sections makes a copy without compression.
+	ErrCompressed = errors.New("section is compressed (try a copy made with objcopy --decompress-debug-sections)")
+	// ErrNotMapped means that no PT_LOAD segment has the address in its part
+	// that comes from the file.
+	ErrNotMapped = errors.New("address is not in the file part of a segment")
+	// ErrNoCode means that the file is a separate debug file or an object file,
+	// which has no code that runs: its addresses have no offsets.
+	ErrNoCode = errors.New("file holds no code to run (use the executable or library itself)")
+	// ErrSymbolNotFound means that neither symbol table defines the symbol.
+	ErrSymbolNotFound = errors.New("not defined in the file")
+	// ErrSymbolAmbiguous means that several symbols of the name have different
+	// addresses, so that nobody can tell which one is meant.
+	ErrSymbolAmbiguous = errors.New("defined at several addresses")
+	// ErrNoPLTGOT means that the file has no global offset table.
+	ErrNoPLTGOT = errors.New("no global offset table")
+	// ErrNoBuildID means that the file was linked without --build-id.
+	ErrNoBuildID = errors.New("no build ID")
+	// ErrOtherBuildID means that a debug file was split off another build.
+	ErrOtherBuildID = errors.New("the debug file belongs to another build")
+	// ErrUnknownDistance means that a debug file has neither a section
+	// .stapsdt.base nor a PT_LOAD segment in common with the file it belongs
+	// to.
+	ErrUnknownDistance = errors.New("cannot tell by how much prelink moved the file: " +
+		"its debug file has neither .stapsdt.base nor a PT_LOAD segment to compare")
+)

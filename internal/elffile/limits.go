@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package elffile
+
+// What this package refuses to read. A file is untrusted: without these limits
+// a small crafted file could make a long-running tracer allocate or compute
+// without end. Each is far above anything a tool chain produces.
+const (
+	// maxSections bounds the section headers. Object files compiled with one
+	// section per function reach a few hundred thousand; they are read through
+	// a small window, so that this limits time, not memory.
+	maxSections = 1 << 20
+
+	// maxSectionNames bounds the table of section names, which is held in
+	// memory while a file is opened. A million sections with names of sixty
+	// bytes would fill it.
+	maxSectionNames = 64 << 20
+
+	// maxProgramHeaders bounds the program headers. The kernel refuses to start
+	// a program with more than 64 KiB of them (1,170 headers); only core files
+	// have more than the header's sixteen-bit counter can say.
+	maxProgramHeaders = 1 << 16
+
+	// maxSegments bounds the PT_LOAD program headers, because every address is
+	// looked up in them. Real files have two to ten.
+	maxSegments = 1024
+
+	// maxSymbolWork bounds what all look-ups of symbols in one file take,
+	// counted in bytes of string tables, of which a processor looks through
+	// some four billion a second. The tables are streamed, not held, so that
+	// this limits time: to about a second. Fifty look-ups one by one in a
+	// program of half a million symbols need as much; of thousands at once that
+	// takes half of it.
+	maxSymbolWork = 4 << 30
+
+	// What else a look-up takes, in the same unit: a name in a table however
+	// small that is, each string that ends, and each look whether a string ends
+	// in a name of some length.
+	workOfName   = 3 << 10
+	workOfString = 32
+	workOfProbe  = 64
+
+	// maxSymbolNames bounds the places of the string table at which names
+	// looked up may start. Linkers let a name share the end of a longer one, so
+	// there are as many as there are strings that end in the name.
+	maxSymbolNames = 1 << 20
+
+	// maxSymbolName bounds a name that is looked up: it has to fit the buffer
+	// of a chunk, together with what is read next. Compilers' reach a few
+	// kilobytes.
+	maxSymbolName = ChunkSize / 2
+
+	// maxSymbolOffset is the last place of a string table that a symbol can
+	// name.
+	maxSymbolOffset = 1<<32 - 1
+
+	// maxDynamicBytes bounds the dynamic section, whose entries are 16 bytes;
+	// real ones have thirty entries.
+	maxDynamicBytes = 1 << 20
+
+	// maxBuildIDNotes bounds a section or segment in which the build ID is
+	// looked for. Those that linkers write have less than a kilobyte.
+	maxBuildIDNotes = 1 << 16
+
+	// maxBuildID bounds the build ID itself. The longest in use, SHA-256, has
+	// 32 bytes, but any hexadecimal string can be given to a linker.
+	maxBuildID = 1 << 10
+
+	// ChunkSize is how much of a large range is read at once, and the largest
+	// size that is allocated before the file has shown that it has the bytes.
+	ChunkSize = 64 << 10
+)
