@@ -38,6 +38,7 @@ demo:
 .PHONY: setup
 setup:
 	internal/setup/install demo generate test
+	internal/setup/libbpf-headers
 
 .PHONY: test
 test: setup test-unit test-attach test-race

@@ -32,6 +32,9 @@ const prebuiltVariable = "GOUSDT_TESTDATA"
 //	launcher         starts other programs, as a shell does
 //	demo             what `make demo` traces
 //	throw            throws C++ exceptions
+//
+// Objects for libbpf are libbpf-installed/NAME.bpf.o and
+// libbpf-newest/NAME.bpf.o, by the header that they are compiled with.
 func Path(t testing.TB, name string) string {
 	t.Helper()
 	return CrossPath(t, runtime.GOARCH, name)

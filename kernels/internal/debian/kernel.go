@@ -94,15 +94,12 @@ func (c *Cache) kernelOf(ctx context.Context, k platform.Kernel, suite string, f
 		return Image{}, err
 	}
 	defer os.RemoveAll(temporary)
-	if _, err := a.get(ctx, temporary, "download", p.Name+"="+p.Version); err != nil {
-		return Image{}, &goneError{fmt.Errorf("fetching %s: %w", p.Name, err)}
-	}
-	files, err := filepath.Glob(filepath.Join(temporary, "*.deb"))
-	if err != nil || len(files) != 1 {
-		return Image{}, fmt.Errorf("fetching %s: apt left %d files (%w)", p.Name, len(files), err)
+	deb, err := a.download(ctx, temporary, p.Name+"="+p.Version)
+	if err != nil {
+		return Image{}, err
 	}
 	unpacked := filepath.Join(temporary, "kernel")
-	if err := unpackKernel(ctx, files[0], unpacked); err != nil {
+	if err := unpackKernel(ctx, deb, unpacked); err != nil {
 		return Image{}, err
 	}
 	return image, replace(unpacked, image.Path)

@@ -92,8 +92,9 @@ func (m *matrix) buildTests(ctx context.Context, machine, dir string) ([]suite, 
 }
 
 // buildTraced builds the programs that tests trace, for all kinds of programs
-// that the machine runs, with the makefile in testdata. What only the host's
-// own compilers build is built for the host's machine, where they are there.
+// that the machine runs, with the makefile in testdata. What needs further tools
+// is built where they are there, and what only the host's own compilers build,
+// for the host's machine.
 func buildTraced(ctx context.Context, machine platform.Machine, repository string) error {
 	dir := filepath.Join(repository, "testdata")
 	if _, err := os.Stat(filepath.Join(dir, "Makefile")); errors.Is(err, os.ErrNotExist) {
@@ -117,15 +118,21 @@ func buildTraced(ctx context.Context, machine platform.Machine, repository strin
 			return err
 		}
 	}
-	if machine.Name != runtime.GOARCH {
-		return nil
+	optional := map[string]string{
+		"libbpf-installed": "libbpf-installed",
+		"libbpf-newest":    "libbpf-newest",
 	}
-	for _, name := range []string{"target-clang", "throw"} {
+	if machine.Name == runtime.GOARCH {
+		for _, name := range []string{"target-clang", "throw"} {
+			optional[name] = filepath.Join("build", machine.Name, name)
+		}
+	}
+	for name, goal := range optional {
 		missing, err := runMake(ctx, dir, "missing", "ARCH="+machine.Name, "PROGRAM="+name)
 		if err != nil || missing != "" {
 			continue
 		}
-		if _, err := runMake(ctx, dir, "ARCH="+machine.Name, filepath.Join("build", machine.Name, name)); err != nil {
+		if _, err := runMake(ctx, dir, "ARCH="+machine.Name, goal); err != nil {
 			return err
 		}
 	}

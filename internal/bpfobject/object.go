@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package bpfobject
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/btf"
+)
+
+// CookieVariable is the name of the variable, in the object and in the
+// collection, that says whether the kernel gives a program a BPF cookie. It is
+// one byte, and 0 unless the caller sets it.
+const CookieVariable = "LINUX_HAS_BPF_COOKIE"
+
+// cookieSection holds the variable. cilium/ebpf makes a read-only map of each
+// section whose name begins with .rodata.
+const cookieSection = ".rodata.usdt"
+
+// Load reads an object and returns its programs and maps.
+func Load(r io.ReaderAt) (*ebpf.CollectionSpec, error) {
+	o, err := read(r)
+	if err != nil {
+		return nil, fmt.Errorf("reading the object: %w", err)
+	}
+	return o.collection()
+}
+
+// object is an object file whose symbol table has been changed.
+type object struct {
+	data       []byte
+	hidden     map[string]bool // functions
+	overridden []string        // code that is not used
+}
+
+// read reads an object. A file of another kind stays as it is.
+func read(r io.ReaderAt) (*object, error) {
+	data, img, err := readImage(r)
+	if err != nil {
+		return nil, err
+	}
+	if img == nil || len(img.sections) == 0 {
+		return &object{data: data}, nil
+	}
+	symbols, err := readSymbols(img)
+	if err != nil {
+		return nil, err
+	}
+	o := &object{hidden: symbols.hiddenFunctions()}
+	symbols.makeStrong()
+	if err := symbols.defineCookieVariable(); err != nil {
+		return nil, err
+	}
+	if o.overridden, err = symbols.fillGaps(); err != nil {
+		return nil, err
+	}
+	if err := symbols.write(); err != nil {
+		return nil, err
+	}
+	o.data, err = img.finish()
+	return o, err
+}
+
+// collection has the object parsed, and changes what a symbol table cannot say.
+func (o *object) collection() (*ebpf.CollectionSpec, error) {
+	spec, err := ebpf.LoadCollectionSpecFromReader(bytes.NewReader(o.data))
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range o.overridden {
+		delete(spec.Programs, name)
+	}
+	for _, program := range spec.Programs {
+		for i := range program.Instructions {
+			if f := btf.FuncMetadata(&program.Instructions[i]); f != nil && o.hidden[f.Name] {
+				f.Linkage = btf.StaticFunc
+			}
+		}
+	}
+	if err := removeCookieVariable(spec); err != nil {
+		return nil, err
+	}
+	return spec, nil
+}
+
+// removeCookieVariable takes the variable, which has a section of its own now,
+// out of those that cilium/ebpf looks up in the kernel's configuration: it
+// looks all of them up, or none.
+func removeCookieVariable(spec *ebpf.CollectionSpec) error {
+	if spec.Types == nil {
+		return nil
+	}
+	var configuration *btf.Datasec
+	switch err := spec.Types.TypeByName(".kconfig", &configuration); {
+	case errors.Is(err, btf.ErrNotFound):
+		return nil
+	case err != nil:
+		return fmt.Errorf("variables of the kernel's configuration: %w", err)
+	}
+	configuration.Vars = slices.DeleteFunc(configuration.Vars, func(v btf.VarSecinfo) bool {
+		return v.Type.TypeName() == CookieVariable
+	})
+	return nil
+}

@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package bpfobject
+
+import (
+	"cmp"
+	"debug/elf"
+	"encoding/binary"
+	"fmt"
+	"slices"
+)
+
+// symbolSize is the size of a symbol in a file.
+const symbolSize = 24
+
+// symbolTable is the symbols of an object, to be changed.
+type symbolTable struct {
+	img     *image
+	section int
+	list    []elf.Sym64
+	names   []byte
+}
+
+// readSymbols reads the symbol table of an object. An object has one, or none:
+// then the table is empty.
+func readSymbols(img *image) (*symbolTable, error) {
+	section := slices.IndexFunc(img.sections, func(s elf.Section64) bool {
+		return elf.SectionType(s.Type) == elf.SHT_SYMTAB
+	})
+	if section < 0 {
+		return &symbolTable{img: img}, nil
+	}
+	t := &symbolTable{img: img, section: section}
+	b, err := img.contents(section)
+	if err != nil {
+		return nil, err
+	}
+	if t.names, err = img.contents(int(img.sections[section].Link)); err != nil {
+		return nil, err
+	}
+	t.list = make([]elf.Sym64, len(b)/symbolSize)
+	_, err = binary.Decode(b, img.order, t.list)
+	return t, err
+}
+
+// write puts the changed symbols into the object.
+func (t *symbolTable) write() error {
+	if len(t.list) == 0 {
+		return nil
+	}
+	b, err := binary.Append(nil, t.img.order, t.list)
+	if err == nil {
+		t.img.setContents(t.section, b)
+	}
+	return err
+}
+
+func (t *symbolTable) name(symbol *elf.Sym64) string { return stringAt(t.names, symbol.Name) }
+
+func isDefined(symbol *elf.Sym64) bool { return elf.SectionIndex(symbol.Shndx) != elf.SHN_UNDEF }
+
+// makeStrong makes global symbols of the weak ones that have a value. In a
+// complete object nothing is left that could override them. One without a value
+// stays weak: it may stay without.
+func (t *symbolTable) makeStrong() {
+	for i := range t.list {
+		if symbol := &t.list[i]; isDefined(symbol) && elf.ST_BIND(symbol.Info) == elf.STB_WEAK {
+			symbol.Info = elf.ST_INFO(elf.STB_GLOBAL, elf.ST_TYPE(symbol.Info))
+		}
+	}
+}
+
+// hiddenFunctions returns the names of functions that are not visible outside
+// of the object.
+func (t *symbolTable) hiddenFunctions() map[string]bool {
+	hidden := make(map[string]bool)
+	for i := range t.list {
+		symbol := &t.list[i]
+		if !isDefined(symbol) || elf.ST_TYPE(symbol.Info) != elf.STT_FUNC {
+			continue
+		}
+		switch elf.ST_VISIBILITY(symbol.Other) {
+		case elf.STV_HIDDEN, elf.STV_INTERNAL:
+			hidden[t.name(symbol)] = true
+		}
+	}
+	return hidden
+}
+
+// defineCookieVariable gives a value to the variable that says whether there is
+// a BPF cookie.
+func (t *symbolTable) defineCookieVariable() error {
+	for i := range t.list {
+		symbol := &t.list[i]
+		if isDefined(symbol) || t.name(symbol) != CookieVariable {
+			continue
+		}
+		section, err := t.img.addSection(cookieSection, []byte{0}, elf.Section64{
+			Type: uint32(elf.SHT_PROGBITS), Flags: uint64(elf.SHF_ALLOC), Addralign: 1,
+		})
+		if err != nil {
+			return err
+		}
+		symbol.Info = elf.ST_INFO(elf.STB_GLOBAL, elf.STT_OBJECT)
+		symbol.Other = uint8(elf.STV_DEFAULT)
+		symbol.Shndx, symbol.Value, symbol.Size = section, 0, 1
+		return nil
+	}
+	return nil
+}
+
+// fillGaps gives a symbol to code that has none, and returns the names.
+//
+// A linker of objects keeps the code of a weak function that another one
+// overrides, with what .BTF.ext says of it, but no symbol. cilium/ebpf does not
+// count code without a symbol, and takes what .BTF.ext says of the code behind
+// it, such as its CO-RE relocations, for that of other instructions.
+func (t *symbolTable) fillGaps() ([]string, error) {
+	var names []string
+	var fillers []elf.Sym64
+	for section := range t.img.sections {
+		s := &t.img.sections[section]
+		if elf.SectionType(s.Type) != elf.SHT_PROGBITS || elf.SectionFlag(s.Flags)&elf.SHF_EXECINSTR == 0 {
+			continue
+		}
+		end := uint64(0)
+		for _, function := range t.functions(section) {
+			if function.Value > end {
+				names = append(names, fmt.Sprintf("overridden.%d", len(names)))
+				fillers = append(fillers, elf.Sym64{
+					Info: elf.ST_INFO(elf.STB_LOCAL, elf.STT_FUNC), Shndx: uint16(section),
+					Value: end, Size: function.Value - end,
+				})
+			}
+			end = max(end, function.Value+function.Size)
+		}
+	}
+	if len(names) == 0 {
+		return nil, nil
+	}
+	offsets, err := t.img.addStrings(int(t.img.sections[t.section].Link), names...)
+	if err != nil {
+		return nil, err
+	}
+	for i := range fillers {
+		fillers[i].Name = offsets[i]
+	}
+	t.list = append(t.list, fillers...)
+	return names, nil
+}
+
+// functions returns the symbols of the functions in a section, in the order of
+// their places.
+func (t *symbolTable) functions(section int) []elf.Sym64 {
+	var functions []elf.Sym64
+	for _, symbol := range t.list {
+		if int(symbol.Shndx) == section && elf.ST_TYPE(symbol.Info) == elf.STT_FUNC {
+			functions = append(functions, symbol)
+		}
+	}
+	slices.SortFunc(functions, func(a, b elf.Sym64) int { return cmp.Compare(a.Value, b.Value) })
+	return functions
+}
