@@ -51,7 +51,7 @@ func (t *tracers) attachGeneratedSender() error {
 	session, err := t.session(trace.SessionOptions{
 		Mode:     t.asLibbpf,
 		Without:  trace.FieldTime | trace.FieldProcess | trace.FieldCommand | trace.FieldCPU,
-		RingSize: 4 * ringSize,
+		RingSize: 4 * ringSize, ReuseEvents: true,
 	})
 	if err != nil {
 		return err

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/gousdt/gousdt/trace/internal/bpfgen"
@@ -16,23 +17,30 @@ import (
 // decoder forget them all once in a while.
 const maxCommands = 4096
 
-// decoder turns records into events. It reuses everything it can, so that an
-// event costs no allocation once the commands and the sizes are known.
+// decoder turns records into events.
 type decoder struct {
 	sites    *siteTable
 	commands map[[commandSize]byte]string
-	event    Event
 	wall     int64 // nanoseconds to add to the monotonic clock
+
+	// reused is the one event that decode returns, so that an event costs no
+	// allocation once the commands and the sizes are known; nil if each event
+	// is to be the caller's own.
+	reused *Event
 }
 
 const commandSize = 16
 
-func newDecoder(sites *siteTable) *decoder {
-	return &decoder{sites: sites, commands: make(map[[commandSize]byte]string)}
+func newDecoder(sites *siteTable, reuse bool) *decoder {
+	d := &decoder{sites: sites, commands: make(map[[commandSize]byte]string)}
+	if reuse {
+		d.reused = new(Event)
+	}
+	return d
 }
 
-// decode returns the event of a record. It is valid until the next call, and as
-// long as the record is.
+// decode returns the event of a record. If the event is reused it is valid
+// until the next call, and as long as the record is.
 func (d *decoder) decode(raw []byte) (*Event, error) {
 	order := binary.NativeEndian
 	if len(raw) < 8 {
@@ -43,7 +51,10 @@ func (d *decoder) decode(raw []byte) (*Event, error) {
 		return nil, fmt.Errorf("a record of %d bytes came from the kernel for a site that is not known", len(raw))
 	}
 	r := site.events.record
-	e := &d.event
+	e := d.reused
+	if e == nil {
+		e = newEvent(len(site.events.known))
+	}
 	e.Probe, e.Site, e.Cookie = site.Probe, site, site.Cookie
 	if r.CPU != bpfgen.None {
 		e.CPU = int(order.Uint32(raw[r.CPU:]))
@@ -59,17 +70,71 @@ func (d *decoder) decode(raw []byte) (*Event, error) {
 	if r.Command != bpfgen.None {
 		e.Command = d.command(raw[r.Command:])
 	}
-	d.arguments(raw, site)
+	decodeArguments(e, raw, site)
 	for i := range r.Captures {
-		capture(&e.Args[r.Captures[i].Arg], raw, &r.Captures[i])
+		decodeCapture(&e.Args[r.Captures[i].Arg], raw, &r.Captures[i])
 	}
 	if r.Stack != bpfgen.None {
-		d.stack(raw, r)
+		decodeStack(e, raw, r)
 	}
 	if r.Registers != nil {
-		d.registers(raw, r)
+		decodeRegisters(e, raw, r)
+	}
+	if d.reused == nil && (len(r.Captures) > 0 || len(e.StackCopy) > 0) {
+		e.copyBytes()
 	}
 	return e, nil
+}
+
+// newEvent returns an event with room for so many arguments. Most probes have
+// few, and then event and arguments are one allocation.
+func newEvent(args int) *Event {
+	switch {
+	case args <= 2:
+		b := new(struct {
+			Event
+			args [2]Value
+		})
+		b.Args = b.args[:0]
+		return &b.Event
+	case args <= 4:
+		b := new(struct {
+			Event
+			args [4]Value
+		})
+		b.Args = b.args[:0]
+		return &b.Event
+	case args <= 8:
+		b := new(struct {
+			Event
+			args [8]Value
+		})
+		b.Args = b.args[:0]
+		return &b.Event
+	}
+	return &Event{Args: make([]Value, 0, args)}
+}
+
+// copyBytes copies what is still in the record, all into one block.
+func (e *Event) copyBytes() {
+	size := len(e.StackCopy)
+	for i := range e.Args {
+		size += len(e.Args[i].data)
+	}
+	block := make([]byte, 0, size)
+	own := func(b []byte) []byte {
+		start := len(block)
+		block = append(block, b...)
+		return block[start:len(block):len(block)]
+	}
+	for i := range e.Args {
+		if e.Args[i].data != nil {
+			e.Args[i].data = own(e.Args[i].data)
+		}
+	}
+	if e.StackCopy != nil {
+		e.StackCopy = own(e.StackCopy)
+	}
 }
 
 func (d *decoder) command(raw []byte) string {
@@ -90,9 +155,9 @@ func (d *decoder) command(raw []byte) string {
 	return command
 }
 
-func (d *decoder) arguments(raw []byte, site *Site) {
-	args := append(d.event.Args[:0], site.events.known...)
-	d.event.Args = args
+func decodeArguments(e *Event, raw []byte, site *Site) {
+	args := append(e.Args[:0], site.events.known...)
+	e.Args = args
 	for i := range site.events.record.Args {
 		p := &site.events.record.Args[i]
 		if p.Value == bpfgen.None {
@@ -122,8 +187,8 @@ func (d *decoder) arguments(raw []byte, site *Site) {
 	}
 }
 
-// capture completes an argument by what is behind it.
-func capture(v *Value, raw []byte, c *bpfgen.CapturePlace) {
+// decodeCapture completes an argument by what is behind it.
+func decodeCapture(v *Value, raw []byte, c *bpfgen.CapturePlace) {
 	status := int64(binary.NativeEndian.Uint64(raw[c.Status:]))
 	v.text = c.Text
 	length := status
@@ -142,26 +207,25 @@ func capture(v *Value, raw []byte, c *bpfgen.CapturePlace) {
 	}
 }
 
-func (d *decoder) stack(raw []byte, r *bpfgen.Record) {
-	e := &d.event
+func decodeStack(e *Event, raw []byte, r *bpfgen.Record) {
 	e.Stack = e.Stack[:0]
 	size := int64(binary.NativeEndian.Uint64(raw[r.Stack:]))
 	if size < 0 || size > int64(8*r.Frames) {
 		return
 	}
+	e.Stack = slices.Grow(e.Stack, int(size/8))
 	for at := r.Stack + bpfgen.StackData; at < r.Stack+bpfgen.StackData+int(size); at += 8 {
 		e.Stack = append(e.Stack, binary.NativeEndian.Uint64(raw[at:]))
 	}
 }
 
-func (d *decoder) registers(raw []byte, r *bpfgen.Record) {
-	e := &d.event
+func decodeRegisters(e *Event, raw []byte, r *bpfgen.Record) {
 	order := binary.NativeEndian
 	registers := &e.Registers
 	registers.Machine = r.Registers.Machine
 	registers.PC = order.Uint64(raw[r.Registers.PC:])
 	registers.SP = order.Uint64(raw[r.Registers.SP:])
-	registers.General = registers.General[:0]
+	registers.General = slices.Grow(registers.General[:0], len(r.Registers.General))
 	for _, at := range r.Registers.General {
 		value := uint64(0)
 		if at != bpfgen.None {

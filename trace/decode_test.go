@@ -7,7 +7,9 @@ package trace
 import (
 	"debug/elf"
 	"encoding/binary"
+	"fmt"
 	"math"
+	"runtime"
 	"testing"
 
 	"github.com/go-quicktest/qt"
@@ -19,7 +21,7 @@ import (
 )
 
 // sample is a site with arguments of all kinds, and a record of it.
-func sample(t testing.TB) (*decoder, []byte) {
+func sample(t testing.TB, reuse bool) (*decoder, []byte) {
 	t.Helper()
 	args := argspec.Parse(argspec.Target{Machine: elf.EM_X86_64}, "-4@%ebx 8@%rax 2@$7 -2@8(%rsp) 8f@16(%rsp) 16@%rax 1@24(%rsp) 8@(%rbp)")
 	plan := &bpfgen.Plan{
@@ -66,11 +68,11 @@ func sample(t testing.TB) (*decoder, []byte) {
 	order.PutUint64(raw[r.Registers.General[6]:], 0x7ffd_0000_2000) // rbp
 	order.PutUint64(raw[r.Copied:], bpfgen.CopyUnit)
 	copy(raw[r.Copy+0xff0:], "below....the top of it")
-	return newDecoder(sites), raw
+	return newDecoder(sites, reuse), raw
 }
 
 func TestRecordBecomesEvent(t *testing.T) {
-	d, raw := sample(t)
+	d, raw := sample(t, true)
 	d.wall = 1_000_000_000
 	for range 2 { // what is used again must not show
 		e, err := d.decode(raw)
@@ -100,22 +102,40 @@ func TestRecordBecomesEvent(t *testing.T) {
 	}
 }
 
-func TestCloneDoesNotChange(t *testing.T) {
-	d, raw := sample(t)
-	e, err := d.decode(raw)
-	qt.Assert(t, qt.IsNil(err))
-	clone := e.Clone()
-	clear(raw[8:])
-	_, err = d.decode(raw)
-	qt.Assert(t, qt.IsNil(err))
-	qt.Check(t, qt.Equals(clone.Args[1].String(), `"hi"`))
-	qt.Check(t, qt.Equals(clone.Args[0].Int(), -5))
-	qt.Check(t, qt.Equals(clone.Stack[0], 0xaaaa))
-	qt.Check(t, qt.Equals(e.Args[0].Int(), 0))
+// Everything that an event refers to is its own, or it is the next one's too.
+func TestDecodeReuse(t *testing.T) {
+	for _, reuse := range []bool{false, true} {
+		t.Run(fmt.Sprint(reuse), func(t *testing.T) {
+			d, raw := sample(t, reuse)
+			first, err := d.decode(raw)
+			qt.Assert(t, qt.IsNil(err))
+			stack, general, copied := first.Stack, first.Registers.General, first.StackCopy
+			clear(raw[8:])
+			second, err := d.decode(raw)
+			qt.Assert(t, qt.IsNil(err))
+			qt.Check(t, qt.Equals(first == second, reuse))
+			qt.Check(t, qt.Equals(second.Args[0].Int(), 0))
+			qt.Check(t, qt.Equals(second.Args[1].String(), `""`))
+			if reuse {
+				return
+			}
+			qt.Check(t, qt.Equals(first.Args[1].String(), `"hi"`))
+			qt.Check(t, qt.Equals(first.Args[7].String(), "01 02 03 04"))
+			qt.Check(t, qt.Equals(first.Args[0].Int(), -5))
+			qt.Check(t, qt.DeepEquals(stack, []uint64{0xaaaa, 0xbbbb}))
+			qt.Check(t, qt.Equals(general[6], 0x7ffd_0000_2000))
+			qt.Check(t, qt.Equals(string(copied), ".the top"))
+
+			// Bytes that are appended to one value are not another's.
+			data, _ := first.Args[1].Data()
+			_ = append(data, "overwritten"...)
+			qt.Check(t, qt.Equals(first.Args[7].String(), "01 02 03 04"))
+		})
+	}
 }
 
 func TestRecordsThatNoProgramWritesAreErrors(t *testing.T) {
-	d, raw := sample(t)
+	d, raw := sample(t, false)
 	for _, n := range []int{0, 4, 7, 8, 24, len(raw) - 1} {
 		_, err := d.decode(raw[:n])
 		qt.Check(t, qt.IsNotNil(err))
@@ -127,30 +147,54 @@ func TestRecordsThatNoProgramWritesAreErrors(t *testing.T) {
 	}
 }
 
-func TestNoAllocationForEachEvent(t *testing.T) {
-	d, raw := sample(t)
-	text := make([]byte, 0, 1024)
-	allocations := testing.AllocsPerRun(1000, func() {
-		e, err := d.decode(raw)
-		if err != nil {
-			t.Fatal(err)
+func TestDecodeAllocations(t *testing.T) {
+	for _, test := range []struct {
+		reuse bool
+		want  float64
+	}{
+		{true, 0},
+		{false, 4}, // the event with its arguments, all bytes, the stack, the registers
+	} {
+		d, raw := sample(t, test.reuse)
+		text := make([]byte, 0, 1024)
+		allocations := testing.AllocsPerRun(1000, func() {
+			e, err := d.decode(raw)
+			if err != nil {
+				t.Fatal(err)
+			}
+			text = text[:0]
+			for _, arg := range e.Args {
+				text = arg.AppendTo(text)
+			}
+		})
+		qt.Check(t, qt.Equals(allocations, test.want))
+	}
+}
+
+func TestNewEventAllocations(t *testing.T) {
+	for args := range 13 {
+		e := newEvent(args)
+		qt.Check(t, qt.HasLen(e.Args, 0))
+		qt.Check(t, qt.IsTrue(cap(e.Args) >= args))
+		var kept *Event
+		allocations := testing.AllocsPerRun(100, func() { kept = newEvent(args) })
+		runtime.KeepAlive(kept)
+		if args <= 8 {
+			qt.Check(t, qt.Equals(allocations, 1))
+		} else {
+			qt.Check(t, qt.Equals(allocations, 2))
 		}
-		text = text[:0]
-		for _, arg := range e.Args {
-			text = arg.AppendTo(text)
-		}
-	})
-	qt.Assert(t, qt.Equals(allocations, 0))
+	}
 }
 
 // A stack that is longer than there is room for, a text longer than its limit:
 // a kernel does not say so, but if it did nothing may be read behind the
 // record.
 func FuzzRecord(f *testing.F) {
-	_, raw := sample(f)
+	_, raw := sample(f, false)
 	f.Add(raw)
 	f.Fuzz(func(t *testing.T, fuzzed []byte) {
-		d, _ := sample(t)
+		d, _ := sample(t, false)
 		e, err := d.decode(fuzzed)
 		qt.Assert(t, qt.Equals(e == nil, err != nil))
 		if e == nil {
@@ -165,11 +209,18 @@ func FuzzRecord(f *testing.F) {
 }
 
 func BenchmarkDecode(b *testing.B) {
-	d, raw := sample(b)
-	b.ReportAllocs()
-	for b.Loop() {
-		if _, err := d.decode(raw); err != nil {
-			b.Fatal(err)
-		}
+	for _, test := range []struct {
+		name  string
+		reuse bool
+	}{{"reused", true}, {"own", false}} {
+		b.Run(test.name, func(b *testing.B) {
+			d, raw := sample(b, test.reuse)
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := d.decode(raw); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
 	}
 }

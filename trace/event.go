@@ -3,16 +3,16 @@
 package trace
 
 import (
-	"bytes"
 	"debug/elf"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/gousdt/gousdt/internal/terminal"
 )
 
-// Event is one hit of a probe.
+// Event is one hit of a probe. It is the caller's own, to keep and to change,
+// unless SessionOptions.ReuseEvents is set. Only Probe and Site are shared with
+// other events: they must not be changed.
 type Event struct {
 	// Time is the wall clock's, from the monotonic clock and the difference of
 	// both as it was about that time.
@@ -84,16 +84,4 @@ func (e *Event) String() string {
 		b = arg.AppendTo(append(b, separator...))
 	}
 	return string(b)
-}
-
-// Clone returns a copy that stays valid when the iteration goes on.
-func (e *Event) Clone() *Event {
-	c := *e
-	c.Args = slices.Clone(e.Args)
-	for i := range c.Args {
-		c.Args[i].data = bytes.Clone(c.Args[i].data)
-	}
-	c.Stack = slices.Clone(e.Stack)
-	c.Registers.General, c.StackCopy = slices.Clone(e.Registers.General), bytes.Clone(e.StackCopy)
-	return &c
 }

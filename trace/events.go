@@ -35,10 +35,12 @@ const (
 	clockTries     = 5
 )
 
-// Events iterates over the hits, in the order in which they were recorded. An
-// event is valid until the next one: Clone it to keep it. Breaking out of the
-// loop loses nothing, and a later iteration goes on there. One iteration can be
-// going on at a time.
+// Events iterates over the hits, in the order in which they were recorded.
+// Breaking out of the loop loses nothing: a later iteration goes on there. There
+// can be one iteration at a time.
+//
+// Each event is the caller's own, to keep or to pass on. With
+// [SessionOptions.ReuseEvents] an event is valid until the next one only.
 //
 // The sites of a closed Attachment are remembered until its last events have
 // been read. A session that runs for long while attachments come and go should

@@ -143,7 +143,7 @@ func next(t testing.TB, s *trace.Session, n int) []*trace.Event {
 	}
 	for event, err := range s.Events(ctx) {
 		qt.Assert(t, qt.IsNil(err))
-		events = append(events, event.Clone())
+		events = append(events, event)
 		if len(events) == n {
 			return events
 		}
@@ -164,7 +164,7 @@ func rest(t testing.TB, s *trace.Session) (events []*trace.Event, lost uint64) {
 			continue
 		}
 		qt.Assert(t, qt.IsNil(err))
-		events = append(events, event.Clone())
+		events = append(events, event)
 	}
 	return events, lost
 }

@@ -180,7 +180,7 @@ func BenchmarkSession(b *testing.B) {
 		b.Run(test.name, func(b *testing.B) {
 			empty := newSubject(b, nil).withProgram(b, nil)
 			process := start(b, "target-pie")
-			test.opts.RingSize = 64 << 20
+			test.opts.RingSize, test.opts.ReuseEvents = 64<<20, true
 			s := open(b, process, "gousdt_test:none", &test.opts)
 			read := make(chan struct{})
 			go func() {

@@ -73,6 +73,12 @@ type SessionOptions struct {
 	// else. 0 has each event delivered at once.
 	Delay time.Duration
 
+	// ReuseEvents has Session.Events hand out one Event again and again: an
+	// event, and all that its slices and values refer to, is valid until the
+	// next one comes. Then no event takes new memory. It is for those who are
+	// done with an event before they ask for the next.
+	ReuseEvents bool
+
 	// Aggregations are computed in the kernel and read by Session.Snapshot. If
 	// there are any, no events are sent, unless WithEvents is set.
 	Aggregations []Aggregation

@@ -201,7 +201,7 @@ func (s *Session) createMaps() error {
 	if s.reader, err = ringbuf.NewReader(s.ring); err != nil {
 		return explain("reading the ring buffer", err)
 	}
-	s.decoder = newDecoder(&s.sites)
+	s.decoder = newDecoder(&s.sites, s.opts.ReuseEvents)
 	return nil
 }
 

@@ -47,12 +47,7 @@ func TestStacksAreCopied(t *testing.T) {
 	qt.Assert(t, qt.IsNil(err))
 	unchanged := copied * 3 / 4
 	qt.Check(t, qt.DeepEquals(event.StackCopy[unchanged:], now[unchanged:]))
-
-	clone := event.Clone()
-	clear(event.StackCopy)
-	clear(event.Registers.General)
-	qt.Check(t, qt.DeepEquals(clone.StackCopy[unchanged:], now[unchanged:]))
-	qt.Check(t, qt.SliceContains(clone.Registers.General, registers.SP))
+	qt.Check(t, qt.SliceContains(registers.General, registers.SP))
 }
 
 // addressOf returns where an offset in the program's file is in the process.

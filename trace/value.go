@@ -100,8 +100,7 @@ func (v Value) Float() float64 {
 }
 
 // Data returns the bytes behind the pointer, without the zero that ends a text,
-// and whether they are all. Within an Event they are valid until the next one.
-// Of a Text they are the text itself.
+// and whether they are all. Of a Text they are the text itself.
 func (v Value) Data() ([]byte, DataState) { return v.data, v.dataState }
 
 // String returns the value for people, see AppendTo.

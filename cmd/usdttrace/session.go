@@ -23,6 +23,7 @@ func (t *tracer) open() error {
 	t.asked = o.aggregations()
 	opts := &trace.SessionOptions{
 		Mode: o.mode, Filter: o.where, Captures: o.captures, RingSize: o.buffer, Statistics: o.stats,
+		ReuseEvents: true, // each is printed, or added to a sample, before the next comes
 	}
 	if o.stack || o.unwind > 0 {
 		opts.StackDepth = maxStack
