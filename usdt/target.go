@@ -203,7 +203,7 @@ func (o *opened) openPath(t Target) error {
 	case bare && t.PID != 0:
 		file, name, err = t.findInProcess()
 	case bare:
-		name, err = ldso.Find(t.Path, nil)
+		name, err = ldso.Find(t.Path)
 	case t.PID != 0 && filepath.IsAbs(t.Path) && !strings.HasPrefix(t.Path, "/proc/"):
 		file, err = proc.NewFS("").OpenIn(t.PID, t.Path)
 	}
@@ -250,22 +250,32 @@ func (o *opened) openPair(pair *proc.Pair) error {
 	return nil
 }
 
-// findInProcess finds a file by its name alone, first among those that the
-// process has mapped. It is a path, or open already.
+// findInProcess finds a file by a bare name, first among those that the process
+// has mapped, then where the process would find it.
 func (t Target) findInProcess() (*os.File, string, error) {
-	files, err := proc.NewFS("").Files(t.PID)
+	fs := proc.NewFS("")
+	files, err := fs.Files(t.PID)
 	if err != nil && len(files) == 0 {
 		return nil, "", explainProcess(t.PID, err)
 	}
-	for _, mapped := range files {
-		if path.Base(mapped.Path) == t.Path {
-			file, err := mapped.Open()
-			return file, mapped.Path, err
+	for _, isNamed := range []func(file, name string) bool{isBase, ldso.IsNamed} {
+		for _, mapped := range files {
+			if isNamed(mapped.Path, t.Path) {
+				file, err := mapped.Open()
+				return file, mapped.Path, err
+			}
 		}
 	}
-	found, err := ldso.Find(t.Path, &ldso.Options{Root: t.root()})
-	return nil, found, err
+	found, err := ldso.FindInProcess(strings.TrimSuffix(t.root(), "/root"), t.Path)
+	if err != nil {
+		return nil, "", err
+	}
+	file, err := fs.OpenIn(t.PID, found)
+	return file, found, err
 }
+
+// isBase reports whether a name is the last element of a path, exactly.
+func isBase(file, name string) bool { return path.Base(file) == name }
 
 // root leads to the root directory of the target's process.
 func (t Target) root() string { return fmt.Sprintf("/proc/%d/root", t.PID) }

@@ -49,7 +49,7 @@ func findFile(name string) (path string, searched bool, err error) {
 	if strings.Contains(name, "/") || commandline.IsFileHere(name) {
 		return name, false, nil
 	}
-	path, err = ldso.Find(name, nil)
+	path, err = ldso.Find(name)
 	if errors.Is(err, fs.ErrNotExist) && !strings.Contains(name, ".so") {
 		// Perhaps it was meant to pick probes.
 		err = fmt.Errorf("%w; for the probes of that name, write -m %s", err, name)

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path"
 	"strings"
 
 	"github.com/gousdt/gousdt/elfnote"
@@ -69,26 +68,22 @@ func (s *scan) namesIn(pid int, files []*proc.MappedFile) []namedFile {
 	return names
 }
 
-// means tells whether the file at a path goes by the name: by its path, or by a
-// bare name that the file may have more version numbers than. Programs too have
-// versions: python3 means python3.11.
+// means reports whether the name is the path of a mapped file, or a bare name
+// that means it.
 func (n *named) means(filePath string) bool {
 	if strings.Contains(n.name, "/") {
 		return filePath == n.name
 	}
-	base := path.Base(filePath)
-	is := func(name string) bool { return base == name || strings.HasPrefix(base, name+".") }
-	if is(n.name) {
-		return true
-	}
-	return !strings.HasPrefix(n.name, "lib") && is("lib"+n.name+".so") // as linkers are told: -lstdc++
+	return ldso.IsNamed(filePath, n.name)
 }
 
 // find opens what a process would find by the name.
 func (n *namedFile) find(fs *proc.FS, pid int) {
 	inside, err := n.name, error(nil)
 	if !strings.Contains(n.name, "/") {
-		inside, err = findIn(fs, pid, n.name)
+		if inside, err = ldso.FindInProcess(fmt.Sprintf("%s/%d", fs.Root(), pid), n.name); err != nil {
+			err = fmt.Errorf("process %d: %w", pid, err)
+		}
 	}
 	if err == nil {
 		n.found, err = fs.OpenIn(pid, inside)
@@ -96,27 +91,9 @@ func (n *namedFile) find(fs *proc.FS, pid int) {
 	if err == nil {
 		n.id, err = proc.IdentifyFile(n.found)
 	}
-	var notFound *ldso.NotFoundError
-	if err != nil && (n.err == nil || !errors.As(err, &notFound)) {
+	if err != nil && (n.err == nil || !errors.Is(err, os.ErrNotExist)) {
 		n.err, n.pid = err, pid
 	}
-}
-
-// findIn searches a bare name in the directories of a process's file system,
-// for the machine the process runs on.
-func findIn(fs *proc.FS, pid int, name string) (string, error) {
-	process := fmt.Sprintf("%s/%d", fs.Root(), pid)
-	options := ldso.Options{Root: process + "/root"}
-	program, err := elfnote.Open(process + "/exe")
-	if err == nil {
-		options.Machine, options.Class = program.Machine(), program.Class()
-		program.Close()
-	}
-	found, err := ldso.Find(name, &options)
-	if err != nil {
-		return "", fmt.Errorf("process %d: %w", pid, err)
-	}
-	return strings.TrimPrefix(found, options.Root), nil
 }
 
 // addUnmapped keeps what was found by names that mean nothing that is mapped,

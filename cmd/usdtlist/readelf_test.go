@@ -62,7 +62,7 @@ func TestAgreesWithReadelf(t *testing.T) {
 			files, err := filepath.Glob(software.glob)
 			qt.Assert(t, qt.IsNil(err))
 			if software.glob == "" {
-				if path, err := ldso.Find(software.name, nil); err == nil {
+				if path, err := ldso.Find(software.name); err == nil {
 					files = []string{path}
 				}
 			}

@@ -8,6 +8,7 @@ import (
 	"os"
 	"sync"
 
+	"github.com/gousdt/gousdt/internal/ldso"
 	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/trace"
 	"github.com/gousdt/gousdt/usdt"
@@ -103,7 +104,7 @@ func (t *tracer) attachProgram(pid int, first bool) error {
 	}
 	done := t.messages.during("attaching to %s and its libraries", program)
 	defer done()
-	files := linked(program, environment(pid))
+	files := ldso.Linked(program, fmt.Sprintf("/proc/%d", pid))
 	for _, path := range files {
 		if err := t.follower.attachPath(path, process); err != nil {
 			return err

@@ -5,6 +5,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 
@@ -115,7 +116,6 @@ func isMistaken(word string) bool {
 	if strings.ContainsAny(word, "/.") {
 		return false
 	}
-	_, err := ldso.Find(word, nil)
-	var missing *ldso.NotFoundError
-	return errors.As(err, &missing)
+	_, err := ldso.Find(word)
+	return errors.Is(err, os.ErrNotExist)
 }

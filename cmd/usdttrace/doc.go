@@ -76,8 +76,8 @@
 //	aggregations.go         and what it computes in the kernel
 //	attach_files.go       what is attached: files that are named,
 //	attach_processes.go     what processes map, as they come and go,
-//	attach_command.go       what a command runs, linked_libraries.go,
-//	command_linux.go        and the command, which waits meanwhile
+//	attach_command.go       what a command runs,
+//	command_linux.go        which waits meanwhile
 //	watched.go            what is or was watched,
 //	not_watched.go          and what matched nothing or was skipped
 //	collect.go            events and rows are taken as they come, and

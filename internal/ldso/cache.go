@@ -12,13 +12,13 @@ import (
 
 // The file that ldconfig writes, as ldconfig(8) of glibc 2.2 and newer does
 // (sysdeps/generic/dl-cache.h describes it). All numbers are 32 bits wide in
-// the byte order of the machine it was written for, but the hwcap of 64:
+// the machine's byte order, but the hwcap of 64:
 //
 //	header, 48 bytes
 //	   0  "glibc-ld.so.cache" "1.1"
 //	  20  number of entries
 //	  24  length of the strings
-//	  28  byte order: 0 not told (before 2.33), 2 little, 3 big; 3 bytes unused
+//	  28  byte order (0 before 2.33), 3 bytes unused
 //	  32  where the extensions start, 0 for none
 //	entries, 24 bytes each
 //	   0  flags: for which machine
@@ -59,13 +59,15 @@ const (
 	maxCacheMatches = 1024
 )
 
+// order is that of this machine: the caches of processes that run here have it.
+var order = binary.NativeEndian
+
 var errCache = errors.New("not a cache of library names, or a damaged one")
 
 // cache is a parsed ld.so.cache. Its zero value is empty.
 type cache struct {
 	file   []byte // the whole file
 	data   []byte // from the header on
-	order  binary.ByteOrder
 	count  int    // entries, all of which lie within data
 	levels []byte // the extension's array of offsets of the levels' names
 }
@@ -103,20 +105,7 @@ func parseCache(file []byte) (*cache, error) {
 		return nil, errCache
 	}
 	c := &cache{file: file, data: data}
-	switch data[28] & 3 {
-	case 2:
-		c.order = binary.LittleEndian
-	case 3:
-		c.order = binary.BigEndian
-	default:
-		// Not told. The wrong order makes a number of entries that is too large
-		// for the file, unless there are none.
-		c.order = binary.LittleEndian
-		if !c.holds(c.order.Uint32(data[20:])) {
-			c.order = binary.BigEndian
-		}
-	}
-	count := c.order.Uint32(data[20:])
+	count := order.Uint32(data[20:])
 	if !c.holds(count) {
 		return nil, fmt.Errorf("%w: %d entries in %d bytes", errCache, count, len(data))
 	}
@@ -130,14 +119,12 @@ func skipOldCache(file []byte) []byte {
 	if len(file) < oldCacheHeaderSize || string(file[:len(oldCacheMagic)]) != oldCacheMagic {
 		return file
 	}
-	for _, order := range []binary.ByteOrder{binary.LittleEndian, binary.BigEndian} {
-		end := oldCacheHeaderSize + uint64(order.Uint32(file[12:]))*oldCacheEntrySize
-		// Aligned to 8, or to 4 where the C compiler aligns 64-bit numbers so.
-		for _, alignment := range []uint64{8, 4} {
-			start := (end + alignment - 1) &^ (alignment - 1)
-			if start < uint64(len(file)) && bytes.HasPrefix(file[start:], []byte(cacheMagic)) {
-				return file[start:]
-			}
+	end := oldCacheHeaderSize + uint64(order.Uint32(file[12:]))*oldCacheEntrySize
+	// Aligned to 8, or to 4 where the C compiler aligns 64-bit numbers so.
+	for _, alignment := range []uint64{8, 4} {
+		start := (end + alignment - 1) &^ (alignment - 1)
+		if start < uint64(len(file)) && bytes.HasPrefix(file[start:], []byte(cacheMagic)) {
+			return file[start:]
 		}
 	}
 	return nil
@@ -151,19 +138,19 @@ func (c *cache) holds(entries uint32) bool {
 // findLevels returns the extension's array of processor levels, nil where
 // there is none or it does not lie within the file.
 func (c *cache) findLevels() []byte {
-	start := uint64(c.order.Uint32(c.data[32:]))
+	start := uint64(order.Uint32(c.data[32:]))
 	if start == 0 || start+extensionHeaderSize > uint64(len(c.file)) {
 		return nil
 	}
 	extension := c.file[start:]
-	if c.order.Uint32(extension) != extensionMagic {
+	if order.Uint32(extension) != extensionMagic {
 		return nil
 	}
-	sections := uint64(c.order.Uint32(extension[4:]))
+	sections := uint64(order.Uint32(extension[4:]))
 	rest := extension[extensionHeaderSize:]
 	for ; sections > 0 && len(rest) >= extensionSectionSize; sections-- {
-		if c.order.Uint32(rest) == extensionTagLevels {
-			offset, size := uint64(c.order.Uint32(rest[8:])), uint64(c.order.Uint32(rest[12:]))
+		if order.Uint32(rest) == extensionTagLevels {
+			offset, size := uint64(order.Uint32(rest[8:])), uint64(order.Uint32(rest[12:]))
 			if offset+size > uint64(len(c.file)) {
 				return nil
 			}
@@ -183,15 +170,15 @@ func (c *cache) find(match func(name []byte) bool) []cacheEntry {
 			break
 		}
 		entry := c.data[cacheHeaderSize+i*cacheEntrySize:]
-		name, ok := c.text(c.order.Uint32(entry[4:]))
+		name, ok := c.text(order.Uint32(entry[4:]))
 		if !ok || !match(name) {
 			continue
 		}
-		path, ok := c.text(c.order.Uint32(entry[8:]))
+		path, ok := c.text(order.Uint32(entry[8:]))
 		if !ok {
 			continue
 		}
-		level, ok := c.level(c.order.Uint64(entry[16:]))
+		level, ok := c.level(order.Uint64(entry[16:]))
 		if !ok {
 			continue
 		}
@@ -213,7 +200,7 @@ func (c *cache) level(hwcap uint64) (level []byte, ok bool) {
 	if hwcap&hwcapIsLevel == 0 || index >= uint64(len(c.levels)/4) {
 		return nil, false
 	}
-	return c.text(c.order.Uint32(c.levels[index*4:]))
+	return c.text(order.Uint32(c.levels[index*4:]))
 }
 
 // text returns the string at an offset from the header, not empty.

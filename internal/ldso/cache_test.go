@@ -3,7 +3,6 @@
 package ldso
 
 import (
-	"encoding/binary"
 	"os"
 	"slices"
 	"testing"
@@ -24,12 +23,9 @@ func TestParseCache(t *testing.T) {
 		behaviour string
 		file      cacheFile
 	}{
-		{"little-endian", cacheFile{order: binary.LittleEndian, orderTold: true}},
-		{"big-endian", cacheFile{order: binary.BigEndian, orderTold: true}},
-		{"little-endian without saying so", cacheFile{order: binary.LittleEndian}},
-		{"big-endian without saying so", cacheFile{order: binary.BigEndian}},
-		{"after an older format", cacheFile{order: binary.LittleEndian, orderTold: true, afterOld: 3, alignment: 8}},
-		{"after an older big-endian format aligned to 4", cacheFile{order: binary.BigEndian, afterOld: 2, alignment: 4}},
+		{"alone", cacheFile{}},
+		{"after an older format", cacheFile{afterOld: 3, alignment: 8}},
+		{"after an older format aligned to 4", cacheFile{afterOld: 2, alignment: 4}},
 	} {
 		t.Run(test.behaviour, func(t *testing.T) {
 			test.file.entries = entries
@@ -41,7 +37,7 @@ func TestParseCache(t *testing.T) {
 }
 
 func TestParseCacheRefuses(t *testing.T) {
-	good := cacheFile{order: binary.LittleEndian, orderTold: true, entries: []cacheEntry{{name: "a.so", path: "/a.so"}}}.bytes()
+	good := cacheFile{entries: []cacheEntry{{name: "a.so", path: "/a.so"}}}.bytes()
 	for _, test := range []struct {
 		behaviour string
 		data      []byte
@@ -63,13 +59,13 @@ func TestParseCacheRefuses(t *testing.T) {
 
 func TestBadCacheEntriesAreLeftOut(t *testing.T) {
 	good := cacheEntry{name: "good.so", path: "/good.so"}
-	file := cacheFile{order: binary.LittleEndian, orderTold: true, entries: []cacheEntry{
+	file := cacheFile{entries: []cacheEntry{
 		{name: "a.so", path: "/a.so"}, {name: "b.so", path: "/b.so"}, {name: "c.so", path: "/c.so"}, good,
 	}}.bytes()
 	entry := func(i int) []byte { return file[cacheHeaderSize+i*cacheEntrySize:] }
-	binary.LittleEndian.PutUint32(entry(0)[4:], 0xfffffff0)        // a name outside the file
-	binary.LittleEndian.PutUint32(entry(1)[8:], uint32(len(file))) // a path just outside
-	binary.LittleEndian.PutUint64(entry(2)[16:], hwcapIsLevel|7)   // a level that is not listed
+	order.PutUint32(entry(0)[4:], 0xfffffff0)        // a name outside the file
+	order.PutUint32(entry(1)[8:], uint32(len(file))) // a path just outside
+	order.PutUint64(entry(2)[16:], hwcapIsLevel|7)   // a level that is not listed
 	file = append(file[:len(file)-1], "\x00unterminated"...)
 	c, err := parseCache(file)
 	qt.Assert(t, qt.IsNil(err))
@@ -105,9 +101,8 @@ func TestCompareVersions(t *testing.T) {
 // nor returns text from outside it.
 func FuzzParseCache(f *testing.F) {
 	entries := []cacheEntry{{name: "libx.so.1", path: "/v3/libx.so.1", level: "x86-64-v3"}, {name: "libx.so.1", path: "/lib/libx.so.1"}}
-	f.Add(cacheFile{order: binary.LittleEndian, orderTold: true, entries: entries}.bytes())
-	f.Add(cacheFile{order: binary.BigEndian, entries: entries}.bytes())
-	f.Add(cacheFile{order: binary.LittleEndian, afterOld: 2, alignment: 8, entries: entries}.bytes())
+	f.Add(cacheFile{entries: entries}.bytes())
+	f.Add(cacheFile{afterOld: 2, alignment: 8, entries: entries}.bytes())
 	f.Add([]byte(cacheMagic))
 	if host, err := os.ReadFile(cachePath); err == nil && len(host) < 1<<16 {
 		f.Add(host)

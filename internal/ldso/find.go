@@ -3,93 +3,49 @@
 package ldso
 
 import (
-	"debug/elf"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
-// Options says for whom to search. The zero value and nil mean this machine.
-type Options struct {
-	// Root is the directory to take as "/"; empty means "/".
-	Root string
-
-	// Machine and Class are what a library must be built for. EM_NONE means
-	// the machine this program was built for. Class is only looked at together
-	// with Machine; ELFCLASSNONE means the usual one for the machine.
-	Machine elf.Machine
-	Class   elf.Class
-
-	// Getenv answers for LD_LIBRARY_PATH and PATH. Nil means this process's
-	// environment where Root is "/" (without LD_LIBRARY_PATH when the process
-	// runs with changed privileges), and an empty one elsewhere: the host's
-	// variables say nothing about another tree.
-	Getenv func(name string) string
+// Find returns the path of the library or program called name, for this
+// process's machine and environment. The error wraps [fs.ErrNotExist] if there
+// is none; it says what was searched.
+func Find(name string) (path string, err error) {
+	return newSearch(name, "/", hostTarget(), hostEnvironment).find()
 }
 
-// NotFoundError says what was searched in vain. It unwraps to [fs.ErrNotExist].
-type NotFoundError struct {
-	Name     string     // as asked for
-	Machine  string     // what a library had to be built for, such as "x86-64"
-	Root     string     // the tree searched
-	Searched []string   // directories and files consulted, in order
-	Rejected []Rejected // what carried a matching name but would not do
+// FindInProcess returns the path of the library or program called name as a
+// process would find it: in its file system, for the machine of the program
+// that it runs, and with its environment variables. The process is given by its
+// directory in the proc file system, such as "/proc/12"; below "root" of that
+// directory, the path can be opened from here. Errors are as those of [Find].
+func FindInProcess(process, name string) (path string, err error) {
+	root := process + "/root"
+	wanted := hostTarget()
+	if program, err := readHeader(process + "/exe"); err == nil {
+		wanted = program.target()
+	}
+	path, err = newSearch(name, root, wanted, environment(process)).find()
+	return strings.TrimPrefix(path, root), err
 }
 
-// Rejected is a file that was passed over.
-type Rejected struct {
-	Path string
-	Err  error
-}
-
-func (e *NotFoundError) Error() string {
-	var b strings.Builder
-	what := "program or library"
-	if isLibraryName(e.Name) {
-		what = "library"
+// find finds what the search is for. The path starts with the root.
+func (s *search) find() (string, error) {
+	name := s.name
+	if name == "" || strings.ContainsAny(name, "/\x00") {
+		return "", fmt.Errorf("%q: %w: not the bare name of a library or program", name, fs.ErrInvalid)
 	}
-	fmt.Fprintf(&b, "%s: no such %s for %s", e.Name, what, e.Machine)
-	if e.Root != "/" {
-		fmt.Fprintf(&b, " under %s", e.Root)
-	}
-	for _, rejected := range e.Rejected {
-		fmt.Fprintf(&b, "; %s: %v", rejected.Path, rejected.Err)
-	}
-	fmt.Fprintf(&b, " (searched %s; give a path to name another file)", strings.Join(e.Searched, ", "))
-	return b.String()
-}
-
-// Unwrap makes errors.Is(err, fs.ErrNotExist) true.
-func (e *NotFoundError) Unwrap() error { return fs.ErrNotExist }
-
-// ErrPath is returned for a name with a slash: it is a path already.
-var ErrPath = errors.New("a path is not searched for, only a bare name")
-
-// ErrScript is returned when the first program of that name on PATH is not an
-// ELF file: another one further down the path is not the one that would run.
-var ErrScript = errors.New("a script or wrapper, not an ELF file (give the path of the program it starts)")
-
-// Find returns the path of the library or program called name. The path starts
-// with [Options.Root] and can be opened as it is. The error is a
-// [*NotFoundError], or wraps [ErrPath] or [ErrScript].
-func Find(name string, options *Options) (string, error) {
-	if name == "" || strings.ContainsRune(name, 0) {
-		return "", fmt.Errorf("library name %q: %w", name, fs.ErrInvalid)
-	}
-	if strings.Contains(name, "/") {
-		return "", fmt.Errorf("%s: %w", name, ErrPath)
-	}
-	s := newSearch(name, options)
 	if isLibraryName(name) {
 		if path := s.library(name); path != "" {
 			return path, nil
 		}
 		return "", s.notFound()
 	}
-
 	path, err := s.program(name)
 	if path != "" || err != nil {
 		return path, err
@@ -112,47 +68,47 @@ func isLibraryName(name string) bool {
 // search is one search and what it saw.
 type search struct {
 	name     string
-	root     string
+	root     string // what is "/" to whom the name means something
 	target   target
 	getenv   func(string) string
-	searched []string
-	rejected []Rejected
+	searched []string   // directories and files, in order
+	rejected []rejected // files of a matching name that are not what is wanted
 }
 
-func newSearch(name string, options *Options) *search {
-	if options == nil {
-		options = &Options{}
-	}
-	s := &search{name: name, root: "/", getenv: options.Getenv}
-	if options.Root != "" {
-		s.root = filepath.Clean(options.Root)
-	}
-	s.target = newTarget(options.Machine, options.Class)
-	if s.getenv == nil {
-		if s.root == "/" {
-			s.getenv = hostEnvironment
-		} else {
-			s.getenv = func(string) string { return "" }
-		}
-	}
-	return s
+// rejected is a file that was passed over.
+type rejected struct {
+	path string
+	err  error
 }
 
-// hostEnvironment is this process's environment as far as it may be trusted: a
-// set-user-ID program must not let its caller choose what it opens.
-func hostEnvironment(name string) string {
-	if name == "LD_LIBRARY_PATH" && (os.Getuid() != os.Geteuid() || os.Getgid() != os.Getegid()) {
-		return ""
-	}
-	return os.Getenv(name)
+func newSearch(name, root string, wanted target, getenv func(string) string) *search {
+	return &search{name: name, root: filepath.Clean(root), target: wanted, getenv: getenv}
 }
 
 func (s *search) notFound() error {
-	return &NotFoundError{
-		Name: s.name, Machine: s.target.name, Root: s.root,
-		Searched: s.searched, Rejected: s.rejected,
+	var b strings.Builder
+	what := "program or library"
+	if isLibraryName(s.name) {
+		what = "library"
 	}
+	fmt.Fprintf(&b, "no such %s for %s", what, s.target.name)
+	if s.root != "/" {
+		fmt.Fprintf(&b, " under %s", s.root)
+	}
+	for _, rejected := range s.rejected {
+		fmt.Fprintf(&b, "; %s: %v", rejected.path, rejected.err)
+	}
+	fmt.Fprintf(&b, " (searched %s; give a path to name another file)", strings.Join(s.searched, ", "))
+	return &notFoundError{name: s.name, text: b.String()}
 }
+
+// notFoundError says what was searched in vain.
+type notFoundError struct{ name, text string }
+
+func (e *notFoundError) Error() string { return e.name + ": " + e.text }
+
+// Unwrap makes errors.Is(err, fs.ErrNotExist) true.
+func (e *notFoundError) Unwrap() error { return fs.ErrNotExist }
 
 // library searches a library by its exact name and, where the name ends in
 // ".so", by its versions. glibc's places come before musl's: where both are
@@ -200,16 +156,14 @@ func (s *search) reject(found, path string, err error) {
 		found = path
 	}
 	// The same file often appears in the cache and in a directory.
-	for _, earlier := range s.rejected {
-		if earlier.Path == found {
-			return
-		}
+	if slices.ContainsFunc(s.rejected, func(r rejected) bool { return r.path == found }) {
+		return
 	}
 	var pathErr *fs.PathError
 	if errors.As(err, &pathErr) {
 		err = pathErr.Err // the path is told already
 	}
-	s.rejected = append(s.rejected, Rejected{Path: found, Err: err})
+	s.rejected = append(s.rejected, rejected{found, err})
 }
 
 // defaultPath is used where PATH is not set: what most systems log in with.
@@ -235,7 +189,9 @@ func (s *search) program(name string) (string, error) {
 		_, err = readHeader(found)
 		switch {
 		case errors.Is(err, errNotELF):
-			return "", fmt.Errorf("%s: %s is %w", name, found, ErrScript)
+			// Another one further down the path is not the one that would run.
+			return "", fmt.Errorf("%s: %s is a script or wrapper, not an ELF file (give the path of the program it starts)",
+				name, found)
 		case err != nil:
 			s.reject(found, found, err)
 		default:

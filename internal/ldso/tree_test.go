@@ -45,16 +45,12 @@ func (tr tree) link(name, to string) {
 // find searches for x86-64, so that tests mean the same on every host, and
 // returns the path without the root.
 func (tr tree) find(name string, env map[string]string) (string, error) {
-	path, err := Find(name, tr.options(env))
+	getenv := func(name string) string { return env[name] }
+	path, err := newSearch(name, tr.root, amd64, getenv).find()
 	return strings.TrimPrefix(path, tr.root), err
 }
 
-func (tr tree) options(env map[string]string) *Options {
-	return &Options{
-		Root: tr.root, Machine: elf.EM_X86_64,
-		Getenv: func(name string) string { return env[name] },
-	}
-}
+var amd64 = header{elf.EM_X86_64, elf.ELFCLASS64}.target()
 
 func elfHeader(machine elf.Machine, class elf.Class, data elf.Data) []byte {
 	b := make([]byte, 64)
@@ -71,20 +67,17 @@ func elfHeader(machine elf.Machine, class elf.Class, data elf.Data) []byte {
 
 // cacheFile is an ld.so.cache to be written.
 type cacheFile struct {
-	order     binary.AppendByteOrder
-	orderTold bool
 	afterOld  int // entries of an older format to put in front
 	alignment int // of what follows them
 	entries   []cacheEntry
 }
 
 func (f cacheFile) bytes() []byte {
-	get := f.order.(binary.ByteOrder)
 	var b []byte
 	if f.afterOld > 0 {
 		b = append(b, oldCacheMagic...)
 		b = append(b, 0)
-		b = f.order.AppendUint32(b, uint32(f.afterOld))
+		b = order.AppendUint32(b, uint32(f.afterOld))
 		b = append(b, make([]byte, f.afterOld*oldCacheEntrySize)...)
 		for len(b)%f.alignment != 0 {
 			b = append(b, 0)
@@ -92,14 +85,8 @@ func (f cacheFile) bytes() []byte {
 	}
 	start := len(b)
 	b = append(b, cacheMagic...)
-	b = f.order.AppendUint32(b, uint32(len(f.entries)))
+	b = order.AppendUint32(b, uint32(len(f.entries)))
 	b = append(b, make([]byte, cacheHeaderSize-24)...)
-	if f.orderTold {
-		b[start+28] = 2
-		if get.Uint16([]byte{0, 1}) == 1 {
-			b[start+28] = 3
-		}
-	}
 	first := len(b)
 	b = append(b, make([]byte, len(f.entries)*cacheEntrySize)...)
 	text := func(s string) uint32 {
@@ -111,11 +98,11 @@ func (f cacheFile) bytes() []byte {
 	for i, entry := range f.entries {
 		name, path := text(entry.name), text(entry.path)
 		e := b[first+i*cacheEntrySize:]
-		get.PutUint32(e, 0x303)
-		get.PutUint32(e[4:], name)
-		get.PutUint32(e[8:], path)
+		order.PutUint32(e, 0x303)
+		order.PutUint32(e[4:], name)
+		order.PutUint32(e[8:], path)
 		if entry.level != "" {
-			get.PutUint64(e[16:], hwcapIsLevel|3<<32|uint64(len(levels)))
+			order.PutUint64(e[16:], hwcapIsLevel|3<<32|uint64(len(levels)))
 			levels = append(levels, entry.level)
 		}
 	}
@@ -124,19 +111,19 @@ func (f cacheFile) bytes() []byte {
 	}
 	var offsets []byte
 	for _, level := range levels {
-		offsets = f.order.AppendUint32(offsets, text(level))
+		offsets = order.AppendUint32(offsets, text(level))
 	}
-	get.PutUint32(b[start+24:], uint32(len(b)-first-len(f.entries)*cacheEntrySize))
+	order.PutUint32(b[start+24:], uint32(len(b)-first-len(f.entries)*cacheEntrySize))
 	for len(b)%4 != 0 {
 		b = append(b, 0)
 	}
-	get.PutUint32(b[start+32:], uint32(len(b)))
-	b = f.order.AppendUint32(b, extensionMagic)
-	b = f.order.AppendUint32(b, 2)
+	order.PutUint32(b[start+32:], uint32(len(b)))
+	b = order.AppendUint32(b, extensionMagic)
+	b = order.AppendUint32(b, 2)
 	offset := uint32(len(b) + 2*extensionSectionSize)
 	for tag, size := range []uint32{0, uint32(len(offsets))} { // 0: who wrote the file
 		for _, number := range []uint32{uint32(tag), 0, offset, size} {
-			b = f.order.AppendUint32(b, number)
+			b = order.AppendUint32(b, number)
 		}
 	}
 	return append(b, offsets...)

@@ -30,8 +30,6 @@ type target struct {
 var targets = [...]target{
 	{machine: elf.EM_X86_64, class: elf.ELFCLASS64, goarch: "amd64", name: "x86-64",
 		multiarch: []string{"x86_64-linux-gnu"}, muslNames: []string{"x86_64"}},
-	{machine: elf.EM_X86_64, class: elf.ELFCLASS32, name: "x32",
-		multiarch: []string{"x86_64-linux-gnux32"}, muslNames: []string{"x32"}},
 	{machine: elf.EM_386, class: elf.ELFCLASS32, goarch: "386", name: "i386",
 		multiarch: []string{"i386-linux-gnu"}, muslNames: []string{"i386"}},
 	{machine: elf.EM_AARCH64, class: elf.ELFCLASS64, goarch: "arm64", name: "arm64",
@@ -48,23 +46,33 @@ var targets = [...]target{
 		multiarch: []string{"loongarch64-linux-gnu"}, muslNames: []string{"loongarch64"}},
 }
 
-// newTarget fills in what was left open. A machine without a row is searched in
-// the directories that are common to all.
-func newTarget(machine elf.Machine, class elf.Class) target {
+// hostTarget returns the target of this process.
+func hostTarget() target {
 	for _, t := range targets {
-		switch {
-		case machine == elf.EM_NONE && t.goarch == runtime.GOARCH,
-			machine == t.machine && (class == t.class || class == elf.ELFCLASSNONE):
-			if t.goarch == runtime.GOARCH {
-				t.levels = hostLevels()
-			}
-			return t
+		if t.goarch == runtime.GOARCH {
+			return t.withLevels()
 		}
 	}
-	if machine == elf.EM_NONE {
-		return target{name: runtime.GOARCH}
+	return target{name: runtime.GOARCH}
+}
+
+// target returns what the libraries of a file are built for. A machine without
+// a row is searched in the directories that are common to all.
+func (h header) target() target {
+	for _, t := range targets {
+		if t.machine == h.machine && t.class == h.class {
+			return t.withLevels()
+		}
 	}
-	return target{machine: machine, class: class, name: machine.String()}
+	return target{machine: h.machine, class: h.class, name: h.machine.String()}
+}
+
+// withLevels adds the processor levels of this machine to its own target.
+func (t target) withLevels() target {
+	if t.goarch == runtime.GOARCH {
+		t.levels = hostLevels()
+	}
+	return t
 }
 
 // directories returns the default directories: glibc's built-in list differs
@@ -149,9 +157,9 @@ func (t target) check(path string) error {
 		return err
 	}
 	if t.machine == elf.EM_NONE {
-		return nil
+		return nil // a host that is not in the table
 	}
-	if h.machine != t.machine || (t.class != elf.ELFCLASSNONE && h.class != t.class) {
+	if h.machine != t.machine || h.class != t.class {
 		return fmt.Errorf("%w (%v, %v)", errOtherMachine, h.machine, h.class)
 	}
 	return nil

@@ -1,25 +1,24 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-package main
+package ldso
 
 import (
-	"bytes"
 	"debug/elf"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
-
-	"github.com/gousdt/gousdt/internal/ldso"
 )
 
 // maxLinked bounds the files that a program is linked with. Large desktop
 // programs have some hundreds.
 const maxLinked = 4096
 
-// linked returns a program and the libraries that the dynamic linker will map
-// with it, as far as that can be told: the rest is seen when it is mapped.
-func linked(program string, getenv func(string) string) []string {
+// Linked returns the path of a program and those of the libraries that the
+// dynamic linker will map with it in a process that is about to run it, as far
+// as the files say so. The process is given as in [FindInProcess]; its root
+// directory is taken to be that of this process.
+func Linked(program, process string) []string {
+	getenv := environment(process)
 	files := []string{program}
 	known := map[string]bool{program: true}
 	add := func(path string) {
@@ -47,9 +46,9 @@ func linked(program string, getenv func(string) string) []string {
 
 // needed is what the dynamic section of a file asks for.
 type needed struct {
-	names   []string
-	folders []string // DT_RPATH or DT_RUNPATH
-	options ldso.Options
+	names       []string
+	directories []string // DT_RPATH or DT_RUNPATH
+	target      target
 }
 
 func readNeeded(path string) (*needed, error) {
@@ -58,7 +57,7 @@ func readNeeded(path string) (*needed, error) {
 		return nil, err
 	}
 	defer file.Close()
-	n := &needed{options: ldso.Options{Machine: file.Machine, Class: file.Class}}
+	n := &needed{target: header{file.Machine, file.Class}.target()}
 	if n.names, err = file.ImportedLibraries(); err != nil {
 		return nil, err
 	}
@@ -68,10 +67,10 @@ func readNeeded(path string) (*needed, error) {
 			continue // a static program
 		}
 		for _, list := range lists {
-			for _, folder := range strings.Split(list, ":") {
+			for directory := range strings.SplitSeq(list, ":") {
 				origin := filepath.Dir(path)
-				folder = strings.NewReplacer("${ORIGIN}", origin, "$ORIGIN", origin).Replace(folder)
-				n.folders = append(n.folders, folder)
+				directory = strings.NewReplacer("${ORIGIN}", origin, "$ORIGIN", origin).Replace(directory)
+				n.directories = append(n.directories, directory)
 			}
 		}
 	}
@@ -83,30 +82,11 @@ func (n *needed) find(name string, getenv func(string) string) string {
 	if strings.Contains(name, "/") {
 		return name
 	}
-	for _, folder := range n.folders {
-		path := filepath.Join(folder, name)
+	for _, directory := range n.directories {
+		path := filepath.Join(directory, name)
 		if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() {
 			return path
 		}
 	}
-	options := n.options
-	options.Getenv = getenv
-	path, err := ldso.Find(name, &options)
-	if err != nil {
-		return ""
-	}
-	return path
-}
-
-// environment returns the variables of a process as they were at its exec.
-func environment(pid int) func(name string) string {
-	all, _ := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid)) // without, libraries are found at the usual places
-	return func(name string) string {
-		for _, variable := range bytes.Split(all, []byte{0}) {
-			if value, ok := strings.CutPrefix(string(variable), name+"="); ok {
-				return value
-			}
-		}
-		return ""
-	}
+	return newSearch(name, "/", n.target, getenv).library(name)
 }
