@@ -47,7 +47,7 @@ func TestHiddenProcesses(t *testing.T) {
 			qt.Check(t, qt.IsTrue(strings.HasSuffix(seen, " "+option)), qt.Commentf(seen))
 			answer := h.try("look", mount, strconv.Itoa(os.Getpid()), "")
 			if option == "invisible" {
-				qt.Check(t, qt.Matches(answer, `process \d+: read stat: process is gone: .*`))
+				qt.Check(t, qt.Matches(answer, `process \d+: read stat: no such process: .*`))
 				// It sees itself.
 				qt.Check(t, qt.Equals(seen, "1 invisible"))
 			} else {

@@ -18,7 +18,7 @@ var (
 	// ErrGone means that there is no such process, or no longer. It is what
 	// happens to processes: a [Watcher] reports it as pairs that disappear, not
 	// as an error.
-	ErrGone = errors.New("process is gone")
+	ErrGone = errors.New("no such process")
 	// ErrAccess means that the kernel does not let the caller look into the
 	// process (PTRACE_MODE_READ_FSCREDS, see ptrace(2)). The errno, EACCES or
 	// EPERM, is wrapped too. hidepid=noaccess on the proc file system gives

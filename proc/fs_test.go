@@ -62,7 +62,7 @@ func TestProcess(t *testing.T) {
 
 	_, err = f.fs().Process(7)
 	qt.Check(t, qt.ErrorIs(err, ErrGone))
-	qt.Check(t, qt.ErrorMatches(err, `process 7: read stat: process is gone: .*`))
+	qt.Check(t, qt.ErrorMatches(err, `process 7: read stat: no such process: .*`))
 }
 
 func TestProcessTellsExecutableAndCgroup(t *testing.T) {

@@ -106,9 +106,9 @@ func TestLatencyWithoutOneEndIsAnError(t *testing.T) {
 		want    string
 	}{
 		{trace.Latency{Start: "thre", Done: "twelve"},
-			`options: aggregation 0: latency: start: .*no probe thre \(nearest: gousdt_test:three.*`},
+			`options: aggregation 0: latency: start: .*no probe matches thre \(nearest: gousdt_test:three.*`},
 		{trace.Latency{Start: "three", Done: "gousdt_test:twelv"},
-			`options: aggregation 0: latency: done: .*no probe gousdt_test:twelv \(nearest: gousdt_test:twelve.*`},
+			`options: aggregation 0: latency: done: .*no probe matches gousdt_test:twelv \(nearest: gousdt_test:twelve.*`},
 		{trace.Latency{Start: "three", Done: "sizes"},
 			`options: aggregation 0: latency: done: no site of sizes is watched: the pattern to open must pick it.*`},
 		{trace.Latency{Start: "three", Done: "twelve", By: "arg2", DoneBy: "arg99"},

@@ -384,9 +384,9 @@ func TestErrorsSayWhatIsWrong(t *testing.T) {
 		opts    trace.SessionOptions
 		want    string
 	}{
-		{usdt.Target{Path: path}, "gousdt_test:thre", trace.SessionOptions{}, `.*no probe gousdt_test:thre \(nearest: gousdt_test:three.*`},
-		{usdt.Target{Path: path}, "thre", trace.SessionOptions{}, `.*no probe thre \(nearest: gousdt_test:three.*`},
-		{usdt.Target{Path: path}, "*:t[hr]re", trace.SessionOptions{}, `.*no probe \*:t\[hr\]re \(nearest: gousdt_test:three.*`},
+		{usdt.Target{Path: path}, "gousdt_test:thre", trace.SessionOptions{}, `.*no probe matches gousdt_test:thre \(nearest: gousdt_test:three.*`},
+		{usdt.Target{Path: path}, "thre", trace.SessionOptions{}, `.*no probe matches thre \(nearest: gousdt_test:three.*`},
+		{usdt.Target{Path: path}, "*:t[hr]re", trace.SessionOptions{}, `.*no probe matches \*:t\[hr\]re \(nearest: gousdt_test:three.*`},
 		{usdt.Target{Path: path}, "gousdt_broken:*", trace.SessionOptions{}, ".*no nop there.*"},
 		{usdt.Target{Path: "/nonexistent"}, "*", trace.SessionOptions{}, ".*no such file.*"},
 		{usdt.Target{Path: path}, "three", trace.SessionOptions{Filter: "arg3 == 1"}, `.*the condition "arg3 == 1" can hold at none of the 1 sites: does it name.*`},

@@ -17,9 +17,9 @@ import (
 // library or position-independent program needs a PID; there may be several
 // addresses where the process has mapped it more than once.
 //
-// Only a program attached in ModeSingleIPMap needs them. The error wraps
-// ErrNotMapped where the process has not mapped the file, and is an
-// *UnsupportedError where there is no PID to look at.
+// Only a program attached in ModeSingleIPMap needs them. The error says that
+// the process has not mapped the file, or is an [*UnsupportedError] where there
+// is no PID to look at.
 func (s *Selection) Addresses() ([][]uint64, error) {
 	s.opened.mu.RLock()
 	defer s.opened.mu.RUnlock()
@@ -63,7 +63,10 @@ func (s *Selection) Addresses() ([][]uint64, error) {
 		}
 	}
 	if !mapped {
-		return nil, &ProcessError{PID: s.pid, Err: fmt.Errorf("%s: %w", s.opened.name, ErrNotMapped)}
+		if err := CheckProcess(s.pid); err != nil { // it has ended meanwhile
+			return nil, err
+		}
+		return nil, &processError{s.pid, fmt.Errorf("%s: the process has not mapped the file", s.opened.name)}
 	}
 	return all, nil
 }
@@ -73,10 +76,10 @@ func (s *Selection) Addresses() ([][]uint64, error) {
 func explainProcess(pid int, err error) error {
 	switch {
 	case errors.Is(err, proc.ErrGone):
-		return &ProcessError{PID: pid, Err: fmt.Errorf("%w: %w", ErrNoProcess, err)}
+		return noProcess(pid)
 	case errors.Is(err, proc.ErrAccess):
 		return &PermissionError{Op: "looking into a process", Err: err}
 	default:
-		return &ProcessError{PID: pid, Err: err}
+		return &processError{pid, err}
 	}
 }

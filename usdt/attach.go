@@ -45,13 +45,12 @@ type AttachOptions struct {
 // loaded with CollectionOptions. Attach is all or nothing: on an error nothing
 // stays attached and nothing is held.
 //
-// Errors, wrapped or as they are: those of Select; *SpecsFullError,
-// *AddressesFullError and *AddressInUseError for want of room in the maps;
-// *ProgramError for a program that was loaded otherwise; *UnsupportedError for
-// a probe with a semaphore on a kernel that cannot count it, and for a PID in
-// ModeMulti on one that would take it for a thread; *SemaphoreClashError,
-// *OffsetOverflowError and *ArgumentError as causes of a *SiteError;
-// ErrNotMapped in ModeSingleIPMap; *PermissionError; os.ErrClosed.
+// It returns the errors of [Select]; a [*SiteError] also for a site that the
+// kernel refuses; a [*LimitError] if the Manager's maps are full; an
+// [*UnsupportedError] for a probe with a semaphore on a kernel that cannot
+// count it, and for a PID in ModeMulti on a kernel that would take it for a
+// thread; a [*PermissionError]; and an error that wraps os.ErrClosed after
+// Close.
 func (m *Manager) Attach(prog *ebpf.Program, target Target, opts *AttachOptions, patterns ...elfnote.Pattern) (*Link, error) {
 	if opts == nil {
 		opts = &AttachOptions{}
@@ -182,7 +181,7 @@ func (s *Selection) encode(cookies []uint64) (specs []argspec.Spec, which []int3
 // h.cookies.
 func (h *holding) acquireAddresses(sel *Selection) error {
 	if h.manager.addresses == nil {
-		return &ProgramError{Program: "the collection", Reason: fmt.Sprintf("has no map %s; compile it with bpf/usdt.bpf.h", addressMapName)}
+		return fmt.Errorf("the collection has no map %s: compile it with bpf/usdt.bpf.h", addressMapName)
 	}
 	bysite, err := sel.Addresses()
 	if err != nil {
@@ -219,7 +218,7 @@ func (s *Selection) requireArguments() error {
 				err = fmt.Errorf("a program reads at most %d arguments", argspec.MaxArgs)
 			}
 			if err != nil {
-				return s.siteError(i, &ArgumentError{Index: n, Raw: arg.Raw, Err: err})
+				return s.siteError(i, fmt.Errorf("argument %d (%s) cannot be fetched: %w", n, arg.Raw, err))
 			}
 		}
 	}
@@ -262,8 +261,8 @@ func (m *Manager) checkProgram(prog *ebpf.Program) (reads bool, err error) {
 	case slices.Contains(ids, mine):
 		return true, nil
 	case m.readsOthers(info.Name, ids):
-		return false, &ProgramError{Program: info.Name, Reason: "was loaded without this Manager's maps: pass " +
-			"Manager.CollectionOptions() to LoadAndAssign or NewCollectionWithOptions"}
+		return false, programError(info.Name, "was loaded without this Manager's maps: pass "+
+			"Manager.CollectionOptions() to LoadAndAssign or NewCollectionWithOptions")
 	default:
 		return false, nil
 	}

@@ -103,7 +103,8 @@ func (s *Selection) checkSemaphores(mode Mode) error {
 			return s.siteError(i, fmt.Errorf("the semaphore at file offset %#x is not aligned to 2 bytes, as the kernel needs it",
 				site.semaphoreOffset))
 		case mode != ModeMulti && site.semaphoreOffset > math.MaxUint32:
-			return s.siteError(i, &OffsetOverflowError{Offset: site.semaphoreOffset})
+			return s.siteError(i, fmt.Errorf("the semaphore's file offset %#x does not fit into the 32 bits "+
+				"of a perf event (a uprobe_multi link, Linux 6.6, takes 64)", site.semaphoreOffset))
 		}
 	}
 	return nil
@@ -171,7 +172,7 @@ func (s *Selection) attachSingle(executable *link.Executable, prog *ebpf.Program
 // program for it.
 func (s *Selection) explainSingle(executable *link.Executable, prog *ebpf.Program, i int, opts *link.UprobeOptions, err error) error {
 	if s.pid != 0 && (errors.Is(err, unix.ESRCH) || errors.Is(err, os.ErrNotExist)) {
-		return &ProcessError{PID: s.pid, Err: fmt.Errorf("%w (it has exited): %w", ErrNoProcess, err)}
+		return noProcess(s.pid)
 	}
 	if errors.Is(err, os.ErrPermission) {
 		return s.siteError(i, explain("attaching by a perf event", err))
@@ -183,13 +184,13 @@ func (s *Selection) explainSingle(executable *link.Executable, prog *ebpf.Progra
 		var lnk link.Link
 		if lnk, trialErr = executable.Uprobe("usdt", trial, opts); trialErr == nil {
 			lnk.Close()
-			return &ProgramError{Program: prog.String(), Reason: "was not loaded for a perf event: make the Manager before " +
-				"the collection is loaded: " + err.Error()}
+			return fmt.Errorf("program %s was not loaded for a perf event: make the Manager before the collection is "+
+				"loaded: %w", prog, err)
 		}
 	}
 	if errors.Is(err, unix.EINVAL) {
 		// Offsets, alignment and the process have been checked before.
-		err = &SemaphoreClashError{Semaphore: s.sites.rows[i].semaphoreOffset, Err: err}
+		err = semaphoreClash(s.sites.rows[i].semaphoreOffset, err)
 	}
 	return s.siteError(i, explain("attaching by a perf event", err))
 }
@@ -210,7 +211,7 @@ func trialProgram(attachType ebpf.AttachType) (*ebpf.Program, error) {
 // sites.
 func (s *Selection) explainMulti(executable *link.Executable, prog *ebpf.Program, from, to int, err error) error {
 	if s.pid != 0 && errors.Is(err, os.ErrNotExist) {
-		return &ProcessError{PID: s.pid, Err: fmt.Errorf("%w (it has exited): %w", ErrNoProcess, err)}
+		return noProcess(s.pid)
 	}
 	instruction := refusesInstruction(err)
 	if !errors.Is(err, unix.EINVAL) && !instruction {
@@ -233,8 +234,8 @@ func (s *Selection) explainMulti(executable *link.Executable, prog *ebpf.Program
 		return err != nil
 	}
 	if !refused(from, to) {
-		return &ProgramError{Program: prog.String(), Reason: "was not loaded for a uprobe_multi link: make the Manager before " +
-			"the collection is loaded, and name programs outside a \"usdt\" section in ManagerOptions.Programs"}
+		return programError(prog.String(), "was not loaded for a uprobe_multi link: make the Manager before "+
+			"the collection is loaded, and name programs outside a \"usdt\" section in ManagerOptions.Programs")
 	}
 	for to-from > 1 {
 		middle := (from + to) / 2
@@ -247,7 +248,7 @@ func (s *Selection) explainMulti(executable *link.Executable, prog *ebpf.Program
 	if instruction {
 		return s.siteError(from, fmt.Errorf("the kernel refuses a breakpoint on this instruction: %w", err))
 	}
-	return s.siteError(from, &SemaphoreClashError{Semaphore: s.sites.rows[from].semaphoreOffset, Err: err})
+	return s.siteError(from, semaphoreClash(s.sites.rows[from].semaphoreOffset, err))
 }
 
 // errNotSupported is ENOTSUPP, which the kernel calls its own but answers here

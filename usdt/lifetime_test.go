@@ -21,6 +21,7 @@ import (
 
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/testprog"
+	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/usdt"
 	"github.com/gousdt/gousdt/usdt/internal/testbpf"
 )
@@ -187,7 +188,7 @@ func TestTargetsMayDieInTheMiddleOfAttaching(t *testing.T) {
 			lnk, err := c.Manager.Attach(c.Collect, usdt.Target{Path: path, PID: process.PID}, nil, elfnote.Exact(provider, "three"))
 			wait.Wait()
 			if err != nil {
-				qt.Assert(t, qt.ErrorAs(err, new(*usdt.ProcessError)), qt.Commentf("PID %s", strconv.Itoa(process.PID)))
+				qt.Assert(t, qt.ErrorIs(err, proc.ErrGone), qt.Commentf("PID %s", strconv.Itoa(process.PID)))
 				continue
 			}
 			qt.Assert(t, qt.IsNil(lnk.Close()))

@@ -85,8 +85,9 @@ type Manager struct {
 // For two Managers of one object, give each its own spec.Copy().
 //
 // It creates the support maps, so it needs the privileges that loading needs.
-// Errors: *UnsupportedError where a forced mode is missing, *PermissionError,
-// *ProgramError where the object does not fit.
+// It returns an [*UnsupportedError] where the kernel lacks a forced mode, and a
+// [*PermissionError] for want of privileges. Other errors say what is wrong
+// with the object.
 func NewManager(spec *ebpf.CollectionSpec, opts *ManagerOptions) (*Manager, error) {
 	if opts == nil {
 		opts = &ManagerOptions{}
@@ -143,7 +144,7 @@ func (m *Manager) preparePrograms(spec *ebpf.CollectionSpec, names []string) err
 	for _, name := range names {
 		prog := spec.Programs[name]
 		if prog == nil {
-			return &ProgramError{Program: name, Reason: "ManagerOptions.Programs names it, but the collection has no such program"}
+			return programError(name, "ManagerOptions.Programs names it, but the collection has no such program")
 		}
 		programs[name] = prog
 	}
@@ -159,7 +160,7 @@ func (m *Manager) preparePrograms(spec *ebpf.CollectionSpec, names []string) err
 
 	for name, prog := range programs {
 		if prog.Type != ebpf.Kprobe {
-			return &ProgramError{Program: name, Reason: fmt.Sprintf("a program for USDT probes has type Kprobe, not %s", prog.Type)}
+			return programError(name, fmt.Sprintf("a program for USDT probes has type Kprobe, not %s", prog.Type))
 		}
 		prog.AttachType = ebpf.AttachNone
 		if m.mode == ModeMulti {

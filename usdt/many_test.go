@@ -92,7 +92,7 @@ func TestFilesWithNothingButBrokenNotes(t *testing.T) {
 	for _, name := range []string{"n", "another"} {
 		_, err := usdt.Select(usdt.Target{Path: path}, nil, elfnote.Exact("p", name))
 		qt.Check(t, qt.ErrorAs(err, new(*elfnote.NoteError)))
-		qt.Check(t, qt.Not(qt.ErrorIs(err, usdt.ErrNoProbes)))
+		qt.Check(t, qt.Not(qt.ErrorAs(err, new(*usdt.NotFoundError))))
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/testprog"
+	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/usdt"
 	"github.com/gousdt/gousdt/usdt/internal/testbpf"
 )
@@ -57,7 +58,7 @@ func TestSelectionsAreAttachedToProcessesAlone(t *testing.T) {
 		_, err = c.AttachSelection(c.Collect, sel.Subset(nil), nil)
 		qt.Check(t, qt.ErrorMatches(err, `.*target-static: there is no site to attach to in the selection`))
 		_, err = sel.AttachRaw(nil, mode, nil)
-		qt.Check(t, qt.ErrorAs(err, new(*usdt.ProgramError)))
+		qt.Check(t, qt.ErrorMatches(err, "there is no program to attach: .*"))
 	})
 }
 
@@ -77,14 +78,14 @@ func TestProcessesWithoutMainThread(t *testing.T) {
 		}
 
 		_, err := c.Attach(c.Collect, target, nil, elfnote.Exact(provider, "three"))
-		qt.Check(t, qt.ErrorIs(err, usdt.ErrMainThreadExited))
-		qt.Check(t, qt.Not(qt.ErrorIs(err, usdt.ErrNoProcess)))
+		qt.Check(t, qt.ErrorMatches(err, `process \d+: its main thread has exited, .*`))
+		qt.Check(t, qt.Not(qt.ErrorIs(err, proc.ErrGone)))
 		target.PID = 0
 		sel, err := usdt.Select(target, nil, elfnote.Exact(provider, "three"))
 		qt.Assert(t, qt.IsNil(err))
 		defer sel.Close()
 		_, err = c.AttachSelection(c.Collect, sel.ForPID(process.PID), nil)
-		qt.Check(t, qt.ErrorIs(err, usdt.ErrMainThreadExited))
+		qt.Check(t, qt.ErrorMatches(err, `process \d+: its main thread has exited, .*`))
 
 		lnk, err := c.AttachSelection(c.Collect, sel, nil)
 		qt.Assert(t, qt.IsNil(err))
@@ -155,13 +156,14 @@ func TestSectionsThatSayNothingAreAnError(t *testing.T) {
 	qt.Assert(t, qt.ErrorMatches(err, `no loaded program says in its section where to attach: .*`))
 }
 
-// Everybody's probes are meant where no function says which.
-func TestNoFunctionMatchesEverything(t *testing.T) {
+func TestSelectWithoutPatternsFindsAllProbes(t *testing.T) {
 	sel, err := usdt.Select(usdt.Target{Path: testprog.Path(t, "throw")}, nil)
 	if err == nil {
 		sel.Close()
 	}
-	qt.Assert(t, qt.ErrorIs(err, usdt.ErrNoProbes)) // its probes are in the library
+	var notFound *usdt.NotFoundError
+	qt.Assert(t, qt.ErrorAs(err, &notFound)) // its probes are in the library
+	qt.Assert(t, qt.Equals(notFound.Patterns, ""))
 
 	sel, err = usdt.Select(usdt.Target{Path: testprog.Path(t, "demo")}, nil)
 	qt.Assert(t, qt.IsNil(err))

@@ -7,7 +7,6 @@ import (
 	"debug/elf"
 	"encoding/binary"
 	"io"
-	"slices"
 
 	"golang.org/x/arch/x86/x86asm"
 
@@ -31,7 +30,7 @@ func checkCode(file *elfnote.File, sites []siteRow, refuse func(i int, err error
 			return refuse(i, err)
 		}
 		if !isNop(machine, order, code) {
-			return refuse(i, &NotNopError{Bytes: slices.Clone(code[:min(len(code), 8)])})
+			return refuse(i, notNop(code))
 		}
 		if machine == elf.EM_X86_64 || machine == elf.EM_386 {
 			skip, err := nops.skip(code, x86Mode(machine))

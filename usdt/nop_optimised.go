@@ -80,9 +80,9 @@ func (o *optimisedNops) skip(nop []byte, mode int) (uint8, error) {
 	case err != nil:
 		return 0, err
 	case hasRefusedPrefix(nop) && !(begins(nop, nop10) && o.nop10()):
-		return 0, ErrPrefixedNop
+		return 0, errPrefixedNop
 	case inst.Len == 5 && o.nop5():
-		return 0, ErrUnsafeNop
+		return 0, errUnsafeNop
 	}
 	return 0, nil
 }

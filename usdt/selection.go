@@ -7,9 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/gousdt/gousdt/argspec"
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/nearest"
 )
 
 // A Site is one place in a file where a probe is, with its arguments.
@@ -66,16 +68,19 @@ type SelectOptions struct {
 // Select finds the sites of the probes that match any of the patterns; without
 // patterns, of all probes of the target's file.
 //
-// The error wraps ErrNoProbes for a file without any, is a *NotFoundError where
-// none matches, a *SiteError where no site can be attached (see
-// Selection.Skipped), and wraps an *elfnote.NoteError where all
-// notes of the probe are damaged. It is a *ProcessError where the target's
-// process does not exist, a *PermissionError where it may not be looked at, and
-// wraps fs.ErrNotExist where the file does not exist, fs.ErrPermission where it
-// may not be read, and elfnote.ErrNotELF and others of package elfnote where it
-// is no ELF file or damaged; elfnote.ErrTooLarge also where it has more
-// arguments than MaxArguments. Other errors say that the target is not
-// complete, or that this kernel cannot attach to such a file.
+// It returns a [*NotFoundError] if no probe matches, or the file has none; a
+// [*SiteError] if no site can be attached (see [Selection.Skipped]), or one
+// cannot and [SelectOptions] ask for all; a [*PermissionError] if the process
+// may not be looked into; and an error that wraps
+//
+//   - an [*elfnote.NoteError] if all notes of the probes are malformed,
+//   - [proc.ErrGone] if the target's process does not exist,
+//   - fs.ErrNotExist or fs.ErrPermission if the file cannot be opened,
+//   - elfnote.ErrNotELF and others of package elfnote if it cannot be read,
+//     among them elfnote.ErrTooLarge also for more than [MaxArguments].
+//
+// Other errors say what the target lacks, or that this kernel cannot attach to
+// such a file.
 func Select(target Target, opts *SelectOptions, patterns ...elfnote.Pattern) (*Selection, error) {
 	if opts == nil {
 		opts = &SelectOptions{}
@@ -131,9 +136,10 @@ func (s *Selection) find(target Target, opts *SelectOptions, patterns []elfnote.
 	case found.seen == 0 && damaged != nil:
 		return fmt.Errorf("%s: none of its probes can be used: %w", s.opened.name, damaged)
 	case found.seen == 0:
-		return fmt.Errorf("%s: %w", s.opened.name, ErrNoProbes)
+		return &NotFoundError{File: s.opened.name}
 	default:
-		return &NotFoundError{File: s.opened.name, Probe: joinPatterns(patterns), Nearest: nearest(file, patterns)}
+		return &NotFoundError{File: s.opened.name, Patterns: joinPatterns(patterns),
+			Nearest: nearest.Probes(file, patterns...)}
 	}
 
 	if err := s.check(opts.RequireAllSites); err != nil {
@@ -192,13 +198,24 @@ func (s *Selection) checkClashes(refuse func(i int, err error) error) error {
 		if first, twice := semaphores[site.uprobeOffset()]; !twice {
 			semaphores[site.uprobeOffset()] = site.semaphoreOffset
 		} else if first != site.semaphoreOffset {
-			if err := refuse(i, &SemaphoreClashError{Semaphore: site.semaphoreOffset,
-				Err: errors.New("the file has another probe at the same instruction")}); err != nil {
+			if err := refuse(i, errSharedInstruction); err != nil {
 				return err
 			}
 		}
 	}
 	return nil
+}
+
+var errSharedInstruction = errors.New("the file has another probe at the same instruction with another semaphore, " +
+	"and the kernel takes one: attach them by different tracers, one at a time")
+
+// joinPatterns says what was asked for.
+func joinPatterns(patterns []elfnote.Pattern) string {
+	texts := make([]string, 0, len(patterns))
+	for _, pattern := range patterns {
+		texts = append(texts, pattern.String())
+	}
+	return strings.Join(texts, " or ")
 }
 
 // Len returns the number of sites.
@@ -222,8 +239,7 @@ const MaxSkipped = 1024
 
 // Skipped returns the sites of the selected probes that cannot be attached, and
 // so are not among the sites, the first MaxSkipped of them: without a nop, with
-// one that the kernel could not safely put a breakpoint on (ErrUnsafeNop,
-// ErrPrefixedNop), or at the same instruction as another probe with another
+// one that the kernel could not safely put a breakpoint on, or at the same instruction as another probe with another
 // semaphore. With SelectOptions.RequireAllSites there are none.
 func (s *Selection) Skipped() []*SiteError { return s.unfit }
 

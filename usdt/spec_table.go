@@ -79,7 +79,8 @@ func (t *specTable) enter(fresh []sharedSpec) error {
 		return nil
 	}
 	if capacity := t.capacity(); len(t.used) > capacity {
-		return &SpecsFullError{Capacity: capacity, InUse: len(t.used) - len(fresh), Needed: len(fresh)}
+		return &LimitError{Limit: "specs", Option: "ManagerOptions.MaxSpecs",
+			Capacity: capacity, InUse: len(t.used) - len(fresh), Needed: len(fresh)}
 	}
 	ids := make([]uint32, len(fresh))
 	specs := make([]argspec.Spec, len(fresh))
@@ -196,14 +197,15 @@ func (t *addressTable) acquire(wanted []siteAddress) error {
 			id, taken = shared.spec, true
 		}
 		if taken && id != w.spec {
-			return &AddressInUseError{Address: w.address}
+			return fmt.Errorf("address %#x is %w", w.address, errAddressInUse)
 		}
 		if t.used[w.address] == nil {
 			needed[w.address] = w.spec
 		}
 	}
 	if capacity := int(t.addresses.MaxEntries()); len(t.used)+len(needed) > capacity {
-		return &AddressesFullError{Capacity: capacity, InUse: len(t.used), Needed: len(needed)}
+		return &LimitError{Limit: "addresses", Option: "ManagerOptions.MaxAddresses",
+			Capacity: capacity, InUse: len(t.used), Needed: len(needed)}
 	}
 
 	for i, w := range wanted {

@@ -156,10 +156,10 @@ func (t Target) open() (*opened, error) {
 	return o, nil
 }
 
-// CheckProcess tells whether a PID is that of a process which the kernel can
-// attach to, or 0. Else the error says why not: a *ProcessError for what does
-// not exist (ErrNoProcess), is a thread, or has lost its main thread
-// (ErrMainThreadExited).
+// CheckProcess returns nil if a PID is 0, or that of a process that the kernel
+// can attach to. Else the error says why not: it wraps [proc.ErrGone] if the
+// process does not exist, and otherwise the PID is that of a thread, or of a
+// process whose main thread has exited before others.
 func CheckProcess(pid int) error {
 	switch {
 	case pid == 0:
@@ -167,7 +167,7 @@ func CheckProcess(pid int) error {
 	case pid < 0 || pid > math.MaxInt32:
 		return fmt.Errorf("%d is no PID: want 1 to %d, or 0 for every process", pid, math.MaxInt32)
 	case errors.Is(unix.Kill(pid, 0), unix.ESRCH):
-		return &ProcessError{PID: pid, Err: ErrNoProcess}
+		return noProcess(pid)
 	}
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
@@ -179,15 +179,15 @@ func CheckProcess(pid int) error {
 		value = strings.TrimSpace(value)
 		switch {
 		case name == "Tgid" && value != strconv.Itoa(pid):
-			return &ProcessError{PID: pid, Err: fmt.Errorf("this is a thread: give the PID of its process, %s", value)}
+			return &processError{pid, fmt.Errorf("this is a thread: give the PID of its process, %s", value)}
 		case name == "State":
 			ended = strings.HasPrefix(value, "Z")
 		case name == "Threads" && ended && value != "1":
-			return &ProcessError{PID: pid, Err: ErrMainThreadExited}
+			return &processError{pid, errors.New("its main thread has exited, and by that the kernel knows a process: attach without PID")}
 		}
 	}
 	if ended {
-		return &ProcessError{PID: pid, Err: ErrNoProcess}
+		return noProcess(pid)
 	}
 	return nil
 }

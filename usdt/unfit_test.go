@@ -26,7 +26,7 @@ func TestPatternsLeaveOutSitesThatCannotBeAttached(t *testing.T) {
 		qt.Assert(t, qt.Equals(lnk.Site(0).Name, "three"))
 		qt.Assert(t, qt.HasLen(lnk.Skipped(), 1))
 		qt.Assert(t, qt.Equals(lnk.Skipped()[0].Name, "no_nop"))
-		qt.Assert(t, qt.ErrorAs(lnk.Skipped()[0], new(*usdt.NotNopError)))
+		qt.Assert(t, qt.ErrorMatches(lnk.Skipped()[0], ".*: no nop there but .*"))
 		process.Fire("three", 1)
 		qt.Assert(t, qt.Equals(int(c.next(t, 1)[0].Pid), process.PID))
 	}
@@ -57,7 +57,7 @@ func TestSelectRequiresAllSitesOnRequest(t *testing.T) {
 	_, err := usdt.Select(usdt.Target{Path: path}, &usdt.SelectOptions{RequireAllSites: true}, elfnote.Exact(provider, "split"))
 	qt.Assert(t, qt.ErrorAs(err, new(*usdt.SiteError)))
 	_, err = usdt.Select(usdt.Target{Path: path}, nil, patterns(t, "*:no_nop")...)
-	qt.Assert(t, qt.ErrorAs(err, new(*usdt.NotNopError)))
+	qt.Assert(t, qt.ErrorMatches(err, ".*: no nop there but .*"))
 
 	sel, err := usdt.Select(usdt.Target{Path: path}, nil, elfnote.Exact(provider, "split"))
 	qt.Assert(t, qt.IsNil(err))
@@ -94,5 +94,5 @@ func TestProbesThatShareAnInstructionButNoSemaphoreAreApart(t *testing.T) {
 	defer clash.Close()
 	qt.Assert(t, qt.HasLen(clash.Sites(), 1))
 	qt.Assert(t, qt.HasLen(clash.Skipped(), 1))
-	qt.Assert(t, qt.ErrorAs(clash.Skipped()[0], new(*usdt.SemaphoreClashError)))
+	qt.Assert(t, qt.ErrorMatches(clash.Skipped()[0], ".*: the file has another probe at the same instruction with another semaphore.*"))
 }

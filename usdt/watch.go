@@ -170,9 +170,8 @@ type Watch struct {
 // takes no more than about 100 ms at a time: of more, the rest has its turn
 // next time.
 //
-// Errors: *ProgramError for a program that was loaded otherwise than for this
-// Manager; others say that there is none, or that processes of this proc file
-// system cannot be attached to.
+// The error says that there is no program, or one that was not loaded for this
+// Manager, or that processes of this proc file system cannot be attached to.
 func (m *Manager) Watch(opts *WatchOptions, programs ...WatchProgram) (*Watch, error) {
 	if opts == nil {
 		opts = &WatchOptions{}

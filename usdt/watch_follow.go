@@ -169,7 +169,7 @@ func (w *Watch) attachProgram(n int, at place, part *filePart, l *look) {
 // wholeFile, unless that is because the process has gone, or has been reported.
 // It is tried again if it may succeed.
 func (w *Watch) fail(at place, n int, err error, l *look) {
-	if gone := new(ProcessError); errors.As(err, &gone) && at.key.Process != (proc.ProcessID{}) {
+	if gone := new(processError); errors.As(err, &gone) && at.key.Process != (proc.ProcessID{}) {
 		if running, err := at.pair.Process.IsRunning(); err == nil && !running {
 			return
 		}

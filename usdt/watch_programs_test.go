@@ -6,9 +6,9 @@ package usdt_test
 
 import (
 	"bytes"
-	"errors"
 	"os"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -176,7 +176,9 @@ func TestWatchTellsProbesOfOneProgramApart(t *testing.T) {
 	c.fires(t, process, "none", testbpf.ArgsProgramCOLLECT, 4)
 }
 
-func is[E error](err error) bool { return errors.As(err, new(E)) }
+func says(text string) func(error) bool {
+	return func(err error) bool { return strings.Contains(err.Error(), text) }
+}
 
 func TestAProgramThatCannotBeAttachedKeepsNoOtherAway(t *testing.T) {
 	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
@@ -188,9 +190,9 @@ func TestAProgramThatCannotBeAttachedKeepsNoOtherAway(t *testing.T) {
 			strict bool
 			want   func(error) bool
 		}{
-			"no site fit":   {"gousdt_broken:no_nop", false, is[*usdt.NotNopError]},
-			"no room":       {"gousdt_test:twelve", false, is[*usdt.SpecsFullError]},
-			"not its terms": {"gousdt_test:structure", true, is[*usdt.ArgumentError]},
+			"no site fit":   {"gousdt_broken:no_nop", false, says("no nop there")},
+			"no room":       {"gousdt_test:twelve", false, says("set ManagerOptions.MaxSpecs to")},
+			"not its terms": {"gousdt_test:structure", true, says("cannot be fetched")},
 		} {
 			t.Run(name, func(t *testing.T) {
 				programs := append(watching(t, c.Collect, "*:three"), watching(t, c.Collect12, tc.probe)...)
@@ -310,7 +312,7 @@ func TestWatchesWithoutAProgramAreRefused(t *testing.T) {
 	qt.Assert(t, qt.ErrorMatches(err, "there is no program .*"))
 	for _, program := range []*ebpf.Program{nil, other.Collect} {
 		_, err = c.Watch(nil, append(watching(t, c.Collect, "*"), watching(t, program, "*")...)...)
-		qt.Assert(t, qt.ErrorAs(err, new(*usdt.ProgramError)))
+		qt.Assert(t, qt.ErrorMatches(err, `there is no program to attach: .*|program .* was loaded without .*`))
 	}
 }
 

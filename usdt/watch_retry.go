@@ -15,19 +15,11 @@ const wholeFile = -1
 
 // whenAgain says when what failed is to be tried again.
 func whenAgain(err error) retry.When {
-	var specs *SpecsFullError
-	var addresses *AddressesFullError
-	lacksRoom, never := errors.As(err, new(*AddressInUseError)), false
+	var full *LimitError
 	switch {
-	case errors.As(err, &specs):
-		lacksRoom, never = true, specs.Needed > specs.Capacity
-	case errors.As(err, &addresses):
-		lacksRoom, never = true, addresses.Needed > addresses.Capacity
-	}
-	switch {
-	case never:
+	case errors.As(err, &full) && full.Needed > full.Capacity:
 		return retry.Never
-	case lacksRoom:
+	case full != nil, errors.Is(err, errAddressInUse):
 		return retry.WithRoom
 	default:
 		return retry.Classify(err)

@@ -59,7 +59,7 @@ func TestWatchAttachesWhatLackedRoomWhenThereIsSome(t *testing.T) {
 
 				found, other := testprog.Start(t, two), testprog.Start(t, two)
 				qt.Assert(t, qt.IsNil(w.Sync(found.PID)))
-				var full *usdt.SpecsFullError
+				var full *usdt.LimitError
 				qt.Assert(t, qt.ErrorAs(await(t, failed), &full))
 				found.Kill() // the one that the file was found in is not the one that it will be attached with
 				qt.Assert(t, qt.IsNil(w.Sync(other.PID)))
@@ -145,7 +145,7 @@ func TestWatchDoesNotTryAgainInVain(t *testing.T) {
 	process := testprog.Start(t, path)
 	qt.Assert(t, qt.IsNil(w.Sync(process.PID)))
 	qt.Assert(t, qt.HasLen(told.Errors, 3))
-	for i, is := range []func(error) bool{is[*usdt.ArgumentError], is[*usdt.SpecsFullError], is[*usdt.NotNopError]} {
+	for i, is := range []func(error) bool{says("cannot be fetched"), says("set ManagerOptions.MaxSpecs to"), says("no nop there")} {
 		qt.Assert(t, qt.IsTrue(is(told.Errors[i])), qt.Commentf("%v", told.Errors[i]))
 	}
 	*told = usdt.WatchChanges{}

@@ -3,10 +3,10 @@
 package main
 
 import (
-	"slices"
 	"strings"
 
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/nearest"
 )
 
 // warnUnmatched tells which patterns picked nothing, and where there was
@@ -42,46 +42,22 @@ func (l *lister) warnBroken(path string, all *elfnote.Listing) {
 
 // warnNothing says why the only file asked for has nothing to list.
 func (l *lister) warnNothing(path string, file *elfnote.File) {
-	hasProbes := false
-	var similar []string
-	for site, err := range file.Sites() {
-		if err != nil {
-			continue
-		}
-		hasProbes = true
-		name := site.Provider + ":" + site.Name
-		if l.similar(site) && !slices.Contains(similar, name) {
-			similar = append(similar, name)
-		}
-		if len(similar) == maxSimilar {
-			break
-		}
-	}
+	near := nearest.Probes(file, l.options.patterns...)
 	switch {
-	case !hasProbes:
+	case !hasProbes(file):
 		l.warn("%s: no probes", path)
-	case len(similar) > 0:
-		l.warn("%s: no probe matches (nearest: %s)", path, strings.Join(similar, ", "))
+	case len(near) > 0:
+		l.warn("%s: no probe matches (nearest: %s)", path, strings.Join(near, ", "))
 	default:
 		l.warn("%s: no probe matches (without a pattern, all are listed)", path)
 	}
 }
 
-// maxSimilar is how many names are suggested.
-const maxSimilar = 3
-
-// similar tells whether a site would be picked if the patterns were not so
-// exact: people write query-start, as DTrace does, for query__start.
-func (l *lister) similar(site elfnote.Site) bool {
-	for _, p := range l.options.patterns {
-		loose, err := elfnote.ParsePattern(simplify(p.String()))
-		if err == nil && loose.Match(simplify(site.Provider), simplify(site.Name)) {
+func hasProbes(file *elfnote.File) bool {
+	for _, err := range file.Sites() {
+		if err == nil {
 			return true
 		}
 	}
 	return false
-}
-
-func simplify(s string) string {
-	return strings.ToLower(strings.NewReplacer("_", "", "-", "").Replace(s))
 }

@@ -43,15 +43,13 @@ func (t *targets) find(files []string, pid int) error {
 	return nil
 }
 
-// isNothing tells whether an error says that a file has none of the probes.
-func isNothing(err error) bool {
-	var notFound *usdt.NotFoundError
-	return errors.Is(err, usdt.ErrNoProbes) || errors.As(err, &notFound)
-}
+// isNothing reports whether an error says that a file has none of the probes.
+func isNothing(err error) bool { return errors.As(err, new(*usdt.NotFoundError)) }
 
 // noMatch says that no probe of a file matches, and which ones nearly do.
 func (t *targets) noMatch(target usdt.Target, err error) error {
-	if errors.Is(err, usdt.ErrNoProbes) {
+	var notFound *usdt.NotFoundError
+	if errors.As(err, &notFound) && notFound.Patterns == "" { // it has no probes at all
 		return err
 	}
 	t.addNearest(target, t.options.patterns)

@@ -37,7 +37,7 @@ const maxNearest = 3
 // addNearest remembers the probes of a file that are spelled most like the
 // patterns, as far as these match none.
 func (t *targets) addNearest(target usdt.Target, patterns []elfnote.Pattern) {
-	for _, p := range patterns {
+	for _, p := range patterns { // one by one, for others may match
 		var notFound *usdt.NotFoundError
 		sel, err := usdt.Select(target, nil, p)
 		if err == nil {

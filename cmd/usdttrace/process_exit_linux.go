@@ -7,9 +7,8 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/gousdt/gousdt/proc"
 	"golang.org/x/sys/unix"
-
-	"github.com/gousdt/gousdt/usdt"
 )
 
 // watchExit returns a function that waits until a process has ended, or the
@@ -18,7 +17,7 @@ func watchExit(pid int) (wait func(context.Context), err error) {
 	fd, err := unix.PidfdOpen(pid, 0) // Linux 5.3
 	switch {
 	case errors.Is(err, unix.ESRCH), errors.Is(err, unix.EINVAL):
-		return nil, &usdt.ProcessError{PID: pid, Err: usdt.ErrNoProcess} // it has ended since it was checked
+		return nil, fmt.Errorf("process %d: %w", pid, proc.ErrGone) // it has ended since it was checked
 	case err != nil:
 		return nil, fmt.Errorf("process %d: %w", pid, err)
 	}

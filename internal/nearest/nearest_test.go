@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package nearest
+
+import (
+	"testing"
+
+	"github.com/go-quicktest/qt"
+
+	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/testprog"
+)
+
+func TestProbes(t *testing.T) {
+	file, err := elfnote.Open(testprog.Path(t, "target-pie"))
+	qt.Assert(t, qt.IsNil(err))
+	defer file.Close()
+	for _, tc := range []struct {
+		name     string
+		patterns []elfnote.Pattern
+		first    string // "" where nothing is near
+	}{
+		{"a letter less", []elfnote.Pattern{elfnote.MustParsePattern("gousdt_test:thre")}, "gousdt_test:three"},
+		{"any provider", []elfnote.Pattern{elfnote.MustParsePattern("thre")}, "gousdt_test:three"},
+		{"a glob", []elfnote.Pattern{elfnote.MustParsePattern("*:t[hr]re")}, "gousdt_test:three"},
+		{"case and hyphens", []elfnote.Pattern{elfnote.Exact("Gousdt-Test", "Th-ree")}, "gousdt_test:three"},
+		{"the provider is another", []elfnote.Pattern{elfnote.Exact("postgresql", "three")}, ""},
+		{"the best of several", []elfnote.Pattern{elfnote.Exact("zzz", "zzz"), elfnote.Exact("gousdt_test", "guarde")},
+			"gousdt_test:guarded"},
+		{"no pattern", nil, ""},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			names := Probes(file, tc.patterns...)
+			if tc.first == "" {
+				qt.Assert(t, qt.HasLen(names, 0))
+				return
+			}
+			qt.Assert(t, qt.IsTrue(len(names) > 0 && len(names) <= mostNamed))
+			qt.Assert(t, qt.Equals(names[0], tc.first))
+		})
+	}
+}
+
+func TestDistance(t *testing.T) {
+	for _, tc := range []struct {
+		pattern, provider, name string
+		want                    int // -1 where it is far
+	}{
+		{"query__start", "postgresql", "query__start", 0},
+		{"query-START", "postgresql", "query__start", 0},
+		{"*:Or-der", "shop", "order", 0},
+		{"shop:none", "shop", "open", -1}, // what the provider has in common makes no name near
+		{"shpo:order", "shop", "order", 2},
+		{"gc__*", "python", "gc__start", 0},
+		{"gx__*", "python", "gc__start", 1},
+		{"kitten", "", "sitting", 3},
+		{"q?ery__start", "", "query__star", 1},
+		{"[]x]ab", "", "ab", 1},
+		{"[", "", "ab", -1}, // no pattern, but no panic
+		{`a\*b`, "", "a*b", 0},
+		{"ns::class:method", "ns::class", "methd", 1},
+		{"", "", "abc", -1},
+	} {
+		var p probe
+		if pattern, err := elfnote.ParsePattern(tc.pattern); err == nil {
+			p = parse(pattern)
+		}
+		qt.Check(t, qt.Equals(closest([]probe{p}, plain(tc.provider), plain(tc.name)), tc.want), qt.Commentf("%q", tc.pattern))
+	}
+	exact := parse(elfnote.Exact("a:b", "[c]"))
+	qt.Check(t, qt.Equals(closest([]probe{exact}, "a:b", "[c]"), 0))
+}
