@@ -4,7 +4,6 @@ package bpf_test
 
 import (
 	"fmt"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -12,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/go-quicktest/qt"
+
+	"github.com/gousdt/gousdt/internal/testneeds"
 )
 
 // The machines that the header knows, as bpf2go names them to clang.
@@ -38,18 +39,9 @@ func compilers(t *testing.T) []string {
 		found = append(found, name)
 	}
 	if len(found) == 0 {
-		missing(t, "needs clang 14 or newer")
+		testneeds.Missing(t, "needs clang 14 or newer (Debian: clang-14)")
 	}
 	return found
-}
-
-// missing skips a test for want of a tool, but not where CI should have it.
-func missing(t *testing.T, reason string) {
-	t.Helper()
-	if os.Getenv("CI") == "true" {
-		t.Fatal(reason)
-	}
-	t.Skip(reason)
 }
 
 // clang compiles a file of testdata for a machine and returns the object. The

@@ -15,17 +15,15 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 	"github.com/go-quicktest/qt"
+	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
 )
 
 // thisMachine returns the machine of this kernel as clang is told it.
 func thisMachine(t *testing.T) string {
 	t.Helper()
-	machine, ok := map[string]string{"amd64": "x86", "arm64": "arm64", "s390x": "s390", "riscv64": "riscv"}[runtime.GOARCH]
-	if !ok {
-		t.Skipf("the header has no machine for %s", runtime.GOARCH)
-	}
-	return machine
+	testneeds.Only(t, "the header has no other machines", "amd64", "arm64", "s390x", "riscv64")
+	return map[string]string{"amd64": "x86", "arm64": "arm64", "s390x": "s390", "riscv64": "riscv"}[runtime.GOARCH]
 }
 
 // load loads an object as a kernel with or without cookies makes it necessary.

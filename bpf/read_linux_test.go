@@ -11,9 +11,9 @@ import (
 	"testing"
 
 	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/features"
 	"github.com/cilium/ebpf/link"
 	"github.com/go-quicktest/qt"
+	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
 )
 
@@ -402,9 +402,7 @@ func TestWindowIsReadAtOnce(t *testing.T) {
 
 func TestSleepableProgramsCanWaitForPages(t *testing.T) {
 	testprog.RequireBPF(t)
-	if err := features.HaveBPFLinkUprobeMulti(); err != nil {
-		t.Skipf("uprobe_multi, which sleepable programs here attach by: %v", err)
-	}
+	testneeds.Kernel(t, "6.6", "uprobe_multi links")
 	untouched := spec{
 		Count: 2, WindowBase: empty, WindowSize: 16,
 		Arguments: [12]argument{inMemory(empty, 0, 8, 0).at(0), inMemory(empty, 8, 8, 0).at(8)},

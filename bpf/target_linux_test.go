@@ -14,6 +14,7 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
 	"github.com/go-quicktest/qt"
+	"github.com/gousdt/gousdt/internal/testneeds"
 )
 
 // target is a process that passes the site when told to.
@@ -28,10 +29,9 @@ type target struct {
 func startTarget(t *testing.T) *target {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "target")
-	output, err := exec.Command("gcc", "-nostdlib", "-static", "-no-pie", "-o", path, "testdata/target_amd64.S").CombinedOutput()
-	if err != nil {
-		missing(t, "needs gcc: "+err.Error()+"\n"+string(output))
-	}
+	gcc := testneeds.Tool(t, "gcc", "gcc")
+	output, err := exec.Command(gcc, "-nostdlib", "-static", "-no-pie", "-o", path, "testdata/target_amd64.S").CombinedOutput()
+	qt.Assert(t, qt.IsNil(err), qt.Commentf("%s", output))
 
 	tgt := &target{path: path, command: exec.Command(path)}
 	file, err := elf.Open(path)

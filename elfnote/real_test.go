@@ -17,6 +17,8 @@ import (
 	"testing"
 
 	"github.com/go-quicktest/qt"
+
+	"github.com/gousdt/gousdt/internal/testneeds"
 )
 
 var update = flag.Bool("update", false, "write the listings in testdata anew")
@@ -161,24 +163,15 @@ func TestDebugFileHasTheSitesOfItsLibrary(t *testing.T) {
 	qt.Assert(t, qt.HasLen(inDebug, 7)) // with the one whose semaphore is in the bss
 }
 
-// installed returns the paths of files of Debian's packages, which a test run
-// of continuous integration must have.
+// installed returns the paths of files of Debian's packages.
 func installed(t testing.TB, pattern string) []string {
 	t.Helper()
 	paths, err := filepath.Glob(pattern)
 	qt.Assert(t, qt.IsNil(err))
 	if len(paths) == 0 {
-		missing(t, pattern)
+		testneeds.Missing(t, "needs %s (Debian: libstdc++6, postgresql, default-jre-headless)", pattern)
 	}
 	return paths
-}
-
-func missing(t testing.TB, what string) {
-	t.Helper()
-	if os.Getenv("CI") == "true" {
-		t.Fatalf("%s is not installed", what)
-	}
-	t.Skipf("%s is not installed", what)
 }
 
 // realFiles are libraries and programs with many probes, of Debian's packages
@@ -271,10 +264,7 @@ func peerOffset(t *testing.T, f *elf.File, address uint64, flag elf.ProgFlag) ui
 // readelfNotes returns the notes of probes that readelf -n prints.
 func readelfNotes(t *testing.T, path string) []Site {
 	t.Helper()
-	if _, err := exec.LookPath("readelf"); err != nil {
-		missing(t, "readelf")
-	}
-	command := exec.Command("readelf", "--notes", "--wide", path)
+	command := exec.Command(testneeds.Tool(t, "readelf", "binutils"), "--notes", "--wide", path)
 	command.Env = append(os.Environ(), "LC_ALL=C")
 	out, err := command.Output()
 	qt.Assert(t, qt.IsNil(err))

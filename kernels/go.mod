@@ -6,6 +6,7 @@ require (
 	github.com/cavaliergopher/cpio v1.0.1
 	github.com/cilium/ebpf v0.22.0
 	github.com/go-quicktest/qt v1.102.0
+	github.com/gousdt/gousdt v0.0.0
 	golang.org/x/sys v0.43.0
 )
 
@@ -15,3 +16,5 @@ require (
 	github.com/kr/text v0.2.0 // indirect
 	github.com/rogpeppe/go-internal v1.14.1 // indirect
 )
+
+replace github.com/gousdt/gousdt => ../

@@ -12,13 +12,15 @@ import (
 
 	"github.com/go-quicktest/qt"
 	"golang.org/x/sys/unix"
+
+	"github.com/gousdt/gousdt/internal/testneeds"
 )
 
 // nobody is a user that has no processes.
 const nobody = "54321"
 
 func TestWithoutAccessOneIsToldSo(t *testing.T) {
-	needRoot(t)
+	testneeds.Root(t)
 	h := startHelper(t, 0)
 	h.do("setuid", nobody)
 	answer := h.try("look", "/proc", strconv.Itoa(os.Getpid()), "")
@@ -33,7 +35,7 @@ func TestWithoutAccessOneIsToldSo(t *testing.T) {
 }
 
 func TestHiddenProcesses(t *testing.T) {
-	needRoot(t)
+	testneeds.Root(t)
 	for _, option := range []string{"noaccess", "invisible"} {
 		t.Run(option, func(t *testing.T) {
 			mount := t.TempDir()
@@ -58,7 +60,7 @@ func TestHiddenProcesses(t *testing.T) {
 }
 
 func TestOpenWithoutThePrivilegeForMapFiles(t *testing.T) {
-	needRoot(t)
+	testneeds.Root(t)
 	// By the path in the mount namespace of the process.
 	container := t.TempDir()
 	lib := traced(1).write(t, container, "lib/libtraced.so")

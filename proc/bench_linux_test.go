@@ -4,12 +4,13 @@ package proc
 
 import (
 	"fmt"
-	"runtime"
 	"testing"
 	"time"
 
 	"github.com/go-quicktest/qt"
 	"golang.org/x/sys/unix"
+
+	"github.com/gousdt/gousdt/internal/testneeds"
 )
 
 // crowd is a fixture of many processes with many mappings each, of which one in
@@ -149,9 +150,7 @@ func BenchmarkRealProc(b *testing.B) {
 		}
 	})
 	b.Run("query", func(b *testing.B) {
-		if err := w.fs.queryMaps(h.pid, func(*mapLine) {}); err != nil {
-			b.Skip(err)
-		}
+		testneeds.Kernel(b, "6.11", "a query of a process's mappings")
 		for b.Loop() {
 			_, err := w.fingerprint(h.pid)
 			qt.Assert(b, qt.IsNil(err))
@@ -174,9 +173,7 @@ func BenchmarkRealProc(b *testing.B) {
 // BenchmarkRealProcesses measures a pass over many processes of the real /proc,
 // most of which do nothing.
 func BenchmarkRealProcesses(b *testing.B) {
-	if _, ok := waitCode[runtime.GOARCH]; !ok {
-		b.Skipf("no program for %s", runtime.GOARCH)
-	}
+	needWaitCode(b)
 	path := traced(1).write(b, b.TempDir(), "program")
 	for range 500 {
 		p, err := startProgram(path)

@@ -8,11 +8,12 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"syscall"
 	"testing"
 
 	"github.com/go-quicktest/qt"
+
+	"github.com/gousdt/gousdt/internal/testneeds"
 )
 
 // A library as compilers and linkers make it, and a program that loads, unloads
@@ -58,21 +59,17 @@ func compile(t *testing.T, source, output string, flags ...string) string {
 	file := filepath.Join(dir, "source.c")
 	qt.Assert(t, qt.IsNil(os.WriteFile(file, []byte(source), 0o644)))
 	output = filepath.Join(dir, output)
-	text, err := exec.Command("cc", append([]string{"-O1", "-o", output, file}, flags...)...).CombinedOutput()
-	if err == nil {
-		return output
+	compiler := testneeds.Tool(t, "cc", "gcc, libc6-dev")
+	if err := exec.Command(compiler, "-E", "-include", "sys/sdt.h", "-x", "c", os.DevNull).Run(); err != nil {
+		testneeds.Missing(t, "needs sys/sdt.h (Debian: systemtap-sdt-dev): %v", err)
 	}
-	if os.Getenv("CI") != "true" {
-		if _, lookErr := exec.LookPath("cc"); lookErr != nil || strings.Contains(string(text), "sys/sdt.h") {
-			t.Skipf("needs a C compiler and sys/sdt.h (packages gcc, libc6-dev and systemtap-sdt-dev): %v\n%s", err, text)
-		}
-	}
-	t.Fatalf("cc: %v\n%s", err, text)
-	return ""
+	text, err := exec.Command(compiler, append([]string{"-O1", "-o", output, file}, flags...)...).CombinedOutput()
+	qt.Assert(t, qt.IsNil(err), qt.Commentf("%s", text))
+	return output
 }
 
 func TestRunFindsDlopenDlcloseAndFork(t *testing.T) {
-	needRoot(t)
+	testneeds.Root(t)
 	library := compile(t, librarySource, "libtraced.so", "-shared", "-fPIC", "-DPROVIDER="+tracedProvider())
 	loader := compile(t, loaderSource, "loader", "-ldl")
 	for _, mode := range modes {

@@ -6,14 +6,17 @@ import (
 	"bytes"
 	"debug/elf"
 	"encoding/binary"
+	"maps"
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"testing"
 
 	"github.com/go-quicktest/qt"
 
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/testneeds"
 )
 
 // testELF describes a file for tests: one segment, readable and executable,
@@ -56,6 +59,12 @@ var waitCode = map[string]struct {
 		0xa8, 0x0b, 0x80, 0xd2, // mov x8, 93 (exit)
 		0x01, 0x00, 0x00, 0xd4, // svc 0
 	}},
+}
+
+// needWaitCode skips a test on machines that waitCode has no code for.
+func needWaitCode(t testing.TB) {
+	t.Helper()
+	testneeds.Only(t, "the test's own program is for no other machine", slices.Sorted(maps.Keys(waitCode))...)
 }
 
 // bytes returns the file, which runs on this machine if waitCode has code for

@@ -18,6 +18,8 @@ import (
 
 	"github.com/go-quicktest/qt"
 	"golang.org/x/sys/unix"
+
+	"github.com/gousdt/gousdt/internal/testneeds"
 )
 
 // The test binary run with this variable is the helper: a process that does
@@ -350,7 +352,7 @@ func (h *helper) pivot(root string) {
 	mounts, err := os.ReadFile("/proc/self/mounts")
 	qt.Assert(h.t, qt.IsNil(err))
 	if strings.HasPrefix(string(mounts), "rootfs / ") {
-		h.t.Skip("needs a root file system other than the initramfs")
+		testneeds.Missing(h.t, "needs a root file system other than the initramfs")
 	}
 	h.do("pivot", root)
 }
@@ -360,7 +362,7 @@ func (h *helper) mountOverlay(target, options string) {
 	h.t.Helper()
 	answer := h.try("mount", "overlay", "overlay", target, options)
 	if strings.HasSuffix(answer, unix.ENODEV.Error()) {
-		h.t.Skip("needs overlayfs in the kernel")
+		testneeds.Missing(h.t, "needs overlayfs in the kernel")
 	}
 	qt.Assert(h.t, qt.Matches(answer, "ok.*"))
 }
@@ -372,7 +374,7 @@ func needBirthTime(t testing.TB, path string) {
 	var st unix.Statx_t
 	qt.Assert(t, qt.IsNil(unix.Statx(unix.AT_FDCWD, path, 0, unix.STATX_BTIME, &st)))
 	if st.Mask&unix.STATX_BTIME == 0 {
-		t.Skipf("needs a file system that keeps times of birth at %s", path)
+		testneeds.Missing(t, "needs a file system that keeps times of birth at %s", path)
 	}
 }
 
@@ -381,19 +383,6 @@ func (h *helper) answer() {
 	h.t.Helper()
 	qt.Assert(h.t, qt.IsTrue(h.output.Scan()), qt.Commentf("helper ended"))
 	qt.Assert(h.t, qt.Equals(h.output.Text(), "ok"))
-}
-
-// needRoot skips tests that take privileges, but never in continuous
-// integration, where they are to be had.
-func needRoot(t testing.TB) {
-	t.Helper()
-	if os.Geteuid() == 0 {
-		return
-	}
-	if os.Getenv("CI") == "true" {
-		t.Fatal("needs root, which CI has to provide")
-	}
-	t.Skip("needs root")
 }
 
 // traced is a library with probes of a provider that no other process has, so

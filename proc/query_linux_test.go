@@ -8,27 +8,9 @@ import (
 	"testing"
 
 	"github.com/go-quicktest/qt"
-	"golang.org/x/sys/unix"
-)
 
-// kernelIs tells whether the kernel is at least of a version.
-func kernelIs(t testing.TB, major, minor int) bool {
-	t.Helper()
-	var name unix.Utsname
-	qt.Assert(t, qt.IsNil(unix.Uname(&name)))
-	var got [2]int
-	i := 0
-	for _, c := range name.Release {
-		if c < '0' || c > '9' {
-			if i++; i == len(got) {
-				break
-			}
-			continue
-		}
-		got[i] = got[i]*10 + int(c-'0')
-	}
-	return got[0] > major || got[0] == major && got[1] >= minor
-}
+	"github.com/gousdt/gousdt/internal/testneeds"
+)
 
 func TestQueryAndTextOfMapsAgree(t *testing.T) {
 	lib := noProbes.write(t, t.TempDir(), "lib.so")
@@ -39,8 +21,8 @@ func TestQueryAndTextOfMapsAgree(t *testing.T) {
 	}
 	var queried, read [][7]any
 	err := NewFS("").queryMaps(h.pid, func(l *mapLine) { queried = append(queried, fields(*l)) })
-	if errors.Is(err, errNoQuery) && !kernelIs(t, 6, 11) {
-		t.Skipf("needs Linux 6.11: %v", err)
+	if errors.Is(err, errNoQuery) {
+		testneeds.Kernel(t, "6.11", "a query of a process's mappings")
 	}
 	qt.Assert(t, qt.IsNil(err))
 	var lines lineReader

@@ -6,13 +6,14 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/go-quicktest/qt"
 	"golang.org/x/sys/unix"
+
+	"github.com/gousdt/gousdt/internal/testneeds"
 )
 
 // realWatch watches for the library that traced makes, on the real /proc, and
@@ -52,7 +53,7 @@ func tagOf(t testing.TB, f *CachedFile) byte {
 }
 
 func TestProcessInItsOwnNamespaces(t *testing.T) {
-	needRoot(t)
+	testneeds.Root(t)
 	for _, enter := range []string{"chroot", "pivot"} {
 		t.Run(enter, func(t *testing.T) {
 			container := t.TempDir()
@@ -85,7 +86,7 @@ func TestProcessInItsOwnNamespaces(t *testing.T) {
 func TestPIDsOfAContainerAreNotTheCallersOwn(t *testing.T) {
 	qt.Check(t, qt.IsTrue((*FS)(nil).IsOwn()))
 	qt.Check(t, qt.IsTrue(NewFS("/proc/self/root/proc").IsOwn()))
-	needRoot(t)
+	testneeds.Root(t)
 	mounted := t.TempDir()
 	h := startHelper(t, unix.CLONE_NEWNS|unix.CLONE_NEWPID)
 	h.do("private")
@@ -98,7 +99,7 @@ func TestPIDsOfAContainerAreNotTheCallersOwn(t *testing.T) {
 }
 
 func TestContainersWithTheSamePathsAndDifferentFiles(t *testing.T) {
-	needRoot(t)
+	testneeds.Root(t)
 	w, told := realWatch(t, WatcherOptions{})
 	var pairs []*Pair
 	for tag := range byte(2) {
@@ -117,7 +118,7 @@ func TestContainersWithTheSamePathsAndDifferentFiles(t *testing.T) {
 }
 
 func TestContainersOfOneImageShareAFileUntilItIsWritten(t *testing.T) {
-	needRoot(t)
+	testneeds.Root(t)
 	dir := t.TempDir()
 	image := filepath.Join(dir, "image")
 	traced(1).write(t, image, "libtraced.so")
@@ -146,7 +147,7 @@ func TestContainersOfOneImageShareAFileUntilItIsWritten(t *testing.T) {
 }
 
 func TestLibraryDeletedAndReplacedWhileMapped(t *testing.T) {
-	needRoot(t)
+	testneeds.Root(t)
 	lib := traced(1).write(t, t.TempDir(), "libtraced.so")
 	needBirthTime(t, lib)
 	id := identityOf(t, lib)
@@ -179,7 +180,7 @@ func TestLibraryDeletedAndReplacedWhileMapped(t *testing.T) {
 }
 
 func TestPairOpensItsFileAndNoOther(t *testing.T) {
-	needRoot(t)
+	testneeds.Root(t)
 	lib, other := traced(1).write(t, t.TempDir(), "libtraced.so"), traced(2).write(t, t.TempDir(), "libtraced.so")
 	h := startHelper(t, 0)
 	h.do("map", lib)
@@ -202,7 +203,7 @@ func TestPairOpensItsFileAndNoOther(t *testing.T) {
 }
 
 func TestLibraryInAMemfd(t *testing.T) {
-	needRoot(t)
+	testneeds.Root(t)
 	lib := traced(3).write(t, t.TempDir(), "libtraced.so")
 	one, two := startHelper(t, 0), startHelper(t, 0)
 	one.do("memfd", lib)
@@ -218,7 +219,7 @@ func TestLibraryInAMemfd(t *testing.T) {
 }
 
 func TestProcessesThatGoOnWithoutTheFileOrEnd(t *testing.T) {
-	needRoot(t)
+	testneeds.Root(t)
 	lib := traced(1).write(t, t.TempDir(), "libtraced.so")
 	ends := map[string]func(h *helper){
 		"unmap": func(h *helper) { h.do("unmap") },
@@ -246,7 +247,7 @@ func TestProcessesThatGoOnWithoutTheFileOrEnd(t *testing.T) {
 }
 
 func TestProcessWhoseFirstThreadHasEnded(t *testing.T) {
-	needRoot(t)
+	testneeds.Root(t)
 	lib := traced(1).write(t, t.TempDir(), "libtraced.so")
 	h := startHelper(t, 0)
 	h.do("map", lib)
@@ -270,10 +271,8 @@ func TestProcessWhoseFirstThreadHasEnded(t *testing.T) {
 }
 
 func TestPIDUsedAgain(t *testing.T) {
-	needRoot(t)
-	if _, ok := waitCode[runtime.GOARCH]; !ok {
-		t.Skipf("no program for %s", runtime.GOARCH)
-	}
+	testneeds.Root(t)
+	needWaitCode(t)
 	// The helper is the first process of a PID namespace and has a /proc of it,
 	// which is read from here.
 	proc := t.TempDir()

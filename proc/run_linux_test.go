@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/go-quicktest/qt"
+
+	"github.com/gousdt/gousdt/internal/testneeds"
 )
 
 // running is a watcher of the real /proc that runs, and what it has told so
@@ -102,7 +104,7 @@ func needEvents(t *testing.T, r *running) {
 }
 
 func TestRunFindsWhatIsMappedLaterAndWhatEnds(t *testing.T) {
-	needRoot(t)
+	testneeds.Root(t)
 	lib := traced(1).write(t, t.TempDir(), "libtraced.so")
 	for _, mode := range modes {
 		t.Run(mode.name, func(t *testing.T) {
@@ -131,7 +133,7 @@ func TestRunFindsWhatIsMappedLaterAndWhatEnds(t *testing.T) {
 }
 
 func TestRunFindsTheEndOfAProcessWhoseFirstThreadEndedEarlier(t *testing.T) {
-	needRoot(t)
+	testneeds.Root(t)
 	lib := traced(1).write(t, t.TempDir(), "libtraced.so")
 	for _, mode := range modes {
 		t.Run(mode.name, func(t *testing.T) {
@@ -154,10 +156,8 @@ func TestRunFindsTheEndOfAProcessWhoseFirstThreadEndedEarlier(t *testing.T) {
 }
 
 func TestRunFindsForkedProcesses(t *testing.T) {
-	needRoot(t)
-	if _, ok := waitCode[runtime.GOARCH]; !ok {
-		t.Skipf("no program for %s", runtime.GOARCH)
-	}
+	testneeds.Root(t)
+	needWaitCode(t)
 	path := traced(1).write(t, t.TempDir(), "program")
 	for _, mode := range modes {
 		t.Run(mode.name, func(t *testing.T) {
@@ -193,10 +193,8 @@ func TestRunFindsForkedProcesses(t *testing.T) {
 }
 
 func TestRunMissesNothingAmongProcessesThatVanish(t *testing.T) {
-	needRoot(t)
-	if _, ok := waitCode[runtime.GOARCH]; !ok {
-		t.Skipf("no program for %s", runtime.GOARCH)
-	}
+	testneeds.Root(t)
+	needWaitCode(t)
 	path := traced(1).write(t, t.TempDir(), "program")
 	for _, mode := range modes {
 		t.Run(mode.name, func(t *testing.T) {
@@ -237,7 +235,7 @@ func TestRunMissesNothingAmongProcessesThatVanish(t *testing.T) {
 }
 
 func TestRunMakesUpForLostRecords(t *testing.T) {
-	needRoot(t)
+	testneeds.Root(t)
 	lib := traced(1).write(t, t.TempDir(), "libtraced.so")
 	w, told := realWatch(t, WatcherOptions{})
 	h := startHelper(t, 0)
@@ -249,7 +247,7 @@ func TestRunMakesUpForLostRecords(t *testing.T) {
 }
 
 func TestRunEndsWhenTheWatcherIsClosed(t *testing.T) {
-	needRoot(t)
+	testneeds.Root(t)
 	r := startRunning(t, time.Millisecond, WatcherOptions{NoKernelEvents: true})
 	qt.Check(t, qt.IsNil(r.Close()))
 	qt.Check(t, qt.IsNil(<-r.ended))

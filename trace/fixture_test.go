@@ -19,6 +19,7 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
 	"github.com/gousdt/gousdt/trace"
 	"github.com/gousdt/gousdt/usdt"
@@ -28,6 +29,11 @@ import (
 // force.
 var modes = []usdt.Mode{usdt.ModeMulti, usdt.ModeSingle, usdt.ModeSingleIPMap}
 
+// since has the version of Linux that has a mode.
+var since = map[usdt.Mode]string{
+	usdt.ModeMulti: "6.6", usdt.ModeSingle: "5.15", usdt.ModeSingleIPMap: "4.17",
+}
+
 // forEachMode runs a test in every mode that this kernel has.
 func forEachMode(t *testing.T, test func(t *testing.T, mode usdt.Mode)) {
 	testprog.RequireBPF(t)
@@ -35,9 +41,7 @@ func forEachMode(t *testing.T, test func(t *testing.T, mode usdt.Mode)) {
 	qt.Assert(t, qt.IsNil(err))
 	for _, mode := range modes {
 		t.Run(mode.String(), func(t *testing.T) {
-			if err := kernel.Supports(mode); err != nil {
-				t.Skip(err)
-			}
+			testneeds.Feature(t, since[mode], mode.String(), kernel.Supports(mode))
 			test(t, mode)
 		})
 	}

@@ -9,8 +9,10 @@ import (
 	"debug/elf"
 	"encoding/binary"
 	"fmt"
+	"maps"
 	"math"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -20,6 +22,7 @@ import (
 
 	"github.com/gousdt/gousdt/argspec"
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
 	"github.com/gousdt/gousdt/trace"
 	"github.com/gousdt/gousdt/trace/internal/bpfgen"
@@ -111,10 +114,8 @@ func arguments(b *testing.B, place string, count int) []argspec.Arg {
 		"amd64": {elf.EM_X86_64, strings.Fields("%rax %rbx %rcx %rdx %rsi %rdi %rbp %rsp %r8 %r9 %r10 %r12"), "%d(%%rsp)", "$%d"},
 		"arm64": {elf.EM_AARCH64, strings.Fields("x0 x1 x2 x3 x4 x5 x6 x7 x8 x19 x20 x21"), "[sp, %d]", "%d"},
 	}
-	m, ok := machines[runtime.GOARCH]
-	if !ok {
-		b.Skip("registers are known for amd64 and arm64")
-	}
+	testneeds.Only(b, "registers of other machines are not known", slices.Sorted(maps.Keys(machines))...)
+	m := machines[runtime.GOARCH]
 	var all []string
 	for i := range count {
 		switch place {

@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
 	"github.com/gousdt/gousdt/trace"
 	"github.com/gousdt/gousdt/usdt"
@@ -28,7 +29,7 @@ import (
 // program of a session it must tell of both, however the session ends.
 func TestNothingIsLeftBehind(t *testing.T) {
 	testprog.RequireBPF(t)
-	testprog.RequireRoot(t)
+	testneeds.Root(t)
 	testprog.LeakCheck(t)
 	process := start(t, "target-pie")
 	kernel := watchPrograms(t)

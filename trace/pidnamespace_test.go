@@ -14,6 +14,7 @@ import (
 
 	"github.com/go-quicktest/qt"
 
+	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
 	"github.com/gousdt/gousdt/trace"
 )
@@ -27,9 +28,9 @@ func TestPIDsAreThoseOfTheOwnNamespace(t *testing.T) {
 		testInNamespace(t, path)
 		return
 	}
-	unshare := []string{"unshare", "--pid", "--fork", "--kill-child", "--mount-proc"}
+	unshare := []string{testneeds.Tool(t, "unshare", "util-linux"), "--pid", "--fork", "--kill-child", "--mount-proc"}
 	if out, err := exec.Command(unshare[0], append(unshare[1:], "true")...).CombinedOutput(); err != nil {
-		t.Skipf("no PID namespace can be made: %v: %s", err, out)
+		testneeds.Missing(t, "needs to make PID namespaces: %v: %s", err, out)
 	}
 	outside := start(t, "target-pie")
 	cmd := exec.Command(unshare[0], append(unshare[1:], os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v")...)

@@ -139,7 +139,7 @@ func TestProcessesOfOneFileShareAProgram(t *testing.T) {
 	other := one.again(t)
 	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
 		if !mode.Cookie() {
-			t.Skip("without a cookie each site has a program of its own")
+			return // each site has a program of its own
 		}
 		s := newSession(t, &trace.SessionOptions{Mode: mode})
 		a := attach(t, s, usdt.Target{Path: one.path, PID: one.PID}, "three", nil)

@@ -20,6 +20,7 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
 	"github.com/gousdt/gousdt/usdt"
 	"github.com/gousdt/gousdt/usdt/internal/testbpf"
@@ -288,6 +289,7 @@ func TestSectionsSayWhereToAttach(t *testing.T) {
 }
 
 func TestSleepableProgramsReadArguments(t *testing.T) {
+	testneeds.Kernel(t, "6.0", "sleepable programs on uprobes")
 	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
 		spec, err := testbpf.LoadSleepable()
 		qt.Assert(t, qt.IsNil(err))
@@ -295,12 +297,7 @@ func TestSleepableProgramsReadArguments(t *testing.T) {
 		qt.Assert(t, qt.IsNil(err))
 		defer mgr.Close()
 		var objs testbpf.SleepableObjects
-		if err := spec.LoadAndAssign(&objs, mgr.CollectionOptions()); err != nil {
-			if older(t, 6, 0) {
-				t.Skip("sleepable programs on uprobes need Linux 6.0: ", err)
-			}
-			t.Fatal(err)
-		}
+		qt.Assert(t, qt.IsNil(spec.LoadAndAssign(&objs, mgr.CollectionOptions())))
 		defer objs.Close()
 
 		process := testprog.Start(t, "target-pie")
@@ -339,11 +336,8 @@ func TestUnavailableArgumentsAreListedAndHinderNothing(t *testing.T) {
 // The whole of a libjvm is 500 probes; here one program is attached to all
 // probes of a file by one link.
 func TestManyProbesTakeOneLink(t *testing.T) {
-	testprog.RequireBPF(t)
+	testneeds.Kernel(t, "6.6", "uprobe_multi links")
 	c := newCollector(t, &usdt.ManagerOptions{MaxSpecs: 1024})
-	if c.Mode() != usdt.ModeMulti {
-		t.Skip("this kernel has no uprobe_multi links")
-	}
 	process := testprog.Start(t, "target-pie")
 	lnk, err := c.Attach(c.Collect3, usdt.Target{Path: testprog.Path(t, "target-pie"), PID: process.PID}, nil,
 		elfnote.MustParsePattern(provider+":*"))

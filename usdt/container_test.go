@@ -17,6 +17,7 @@ import (
 	"github.com/go-quicktest/qt"
 	"golang.org/x/sys/unix"
 
+	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
 	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/usdt"
@@ -26,7 +27,7 @@ import (
 // root directories of its own.
 func startContained(t *testing.T) (process *testprog.Process, file string) {
 	t.Helper()
-	testprog.RequireRoot(t)
+	testneeds.Root(t)
 	root := t.TempDir()
 	qt.Assert(t, qt.IsNil(os.Mkdir(filepath.Join(root, "bin"), 0o755)))
 	file = filepath.Join(root, "bin", "target")
@@ -83,10 +84,7 @@ func TestContainersWithEqualPathsAreApart(t *testing.T) {
 
 // The PIDs of another namespace mean other processes here, or none.
 func TestWatchesByForeignPIDsAreRefused(t *testing.T) {
-	unshare, err := exec.LookPath("unshare")
-	if err != nil {
-		t.Skip(err)
-	}
+	unshare := testneeds.Tool(t, "unshare", "util-linux")
 	container := exec.Command(unshare, "--pid", "--fork", "--mount-proc", "sh", "-c", "echo up; exec cat")
 	hold, err := container.StdinPipe()
 	qt.Assert(t, qt.IsNil(err))

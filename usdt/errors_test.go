@@ -22,6 +22,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
 	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/usdt"
@@ -34,13 +35,6 @@ func machineOf(t *testing.T, program string) elf.Machine {
 	qt.Assert(t, qt.IsNil(err))
 	defer file.Close()
 	return file.Machine()
-}
-
-// older tells whether this kernel is older than a version of Linux.
-func older(t *testing.T, major, minor int) bool {
-	t.Helper()
-	gotMajor, gotMinor := kernelVersion(t)
-	return gotMajor < major || gotMajor == major && gotMinor < minor
 }
 
 func TestAFullSpecMapAttachesNothing(t *testing.T) {
@@ -152,7 +146,7 @@ func TestAddressMapLimits(t *testing.T) {
 
 func TestAddressMapHasOneEntryWhereUnused(t *testing.T) {
 	for _, mode := range modes {
-		if mode == usdt.ModeMulti && older(t, 6, 6) || mode == usdt.ModeSingle && older(t, 5, 15) {
+		if !testneeds.KernelAtLeast(t, since[mode]) {
 			continue
 		}
 		c := newCollector(t, &usdt.ManagerOptions{Mode: mode})
@@ -228,9 +222,7 @@ func TestSitesWithoutNopAreRefused(t *testing.T) {
 // The kernel has the last word on what it can step over, and does not say which
 // of many sites it means.
 func TestTheSiteIsNamedThatTheKernelRefuses(t *testing.T) {
-	if machineOf(t, "target-pie") != elf.EM_X86_64 {
-		t.Skip("about prefixes of x86")
-	}
+	testneeds.Only(t, "no other machine has prefixes of instructions", "amd64")
 	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
 		c := newCollector(t, &usdt.ManagerOptions{Mode: mode})
 		library := filepath.Join(t.TempDir(), "libpatched.so")

@@ -12,15 +12,14 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
 )
 
 // Linux 6.6 to 6.9 would attach to the main thread alone, without a word.
 func TestMultiLinksForAThreadAreRefused(t *testing.T) {
 	testprog.RequireBPF(t)
-	if kernel, err := KernelFeatures(); err != nil || !kernel.Multi {
-		t.Skipf("this kernel has no uprobe_multi links: %v", err)
-	}
+	testneeds.Kernel(t, "6.6", "uprobe_multi links")
 	was := pidFilter.right
 	pidFilter.right = false
 	defer func() { pidFilter.right = was }()

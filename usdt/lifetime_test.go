@@ -20,6 +20,7 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
 	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/usdt"
@@ -101,10 +102,7 @@ func TestSemaphoresAreZeroAfterTheTracerIsKilled(t *testing.T) {
 // Without root: what the documentation says of capabilities is enough, and an
 // error says which are not there.
 func TestCapabilitiesAreEnoughOrNamed(t *testing.T) {
-	setpriv, err := exec.LookPath("setpriv")
-	if err != nil {
-		t.Skip(err)
-	}
+	setpriv := testneeds.Tool(t, "setpriv", "util-linux")
 	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
 		self, err := os.Executable()
 		qt.Assert(t, qt.IsNil(err))

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
 	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/usdt"
@@ -118,9 +119,7 @@ func TestTheCallerMayCloseHisFileAfterSelecting(t *testing.T) {
 // A program that is attached without the Manager finds no spec, above all not
 // that of another link.
 func TestProgramsAttachedWithoutTheManagerFindNoSpec(t *testing.T) {
-	if older(t, 5, 15) {
-		t.Skip("about BPF cookies, which this kernel has not")
-	}
+	testneeds.Kernel(t, "5.15", "BPF cookies")
 	c := newCollector(t, &usdt.ManagerOptions{Mode: usdt.ModeSingle})
 	process := testprog.Start(t, "target-static")
 	path := testprog.Path(t, "target-static")

@@ -13,6 +13,7 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
 	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/usdt"
@@ -70,7 +71,7 @@ func TestSelectionsOfPairs(t *testing.T) {
 }
 
 func TestSelectionsOfPairsWhoseFileHasGone(t *testing.T) {
-	testprog.RequireRoot(t)
+	testneeds.Root(t)
 	program, _ := copies(t, "target-static")
 	process := testprog.Start(t, program)
 	w := proc.NewWatcher(&proc.WatcherOptions{Filter: only(program), Cache: readByOtherMeans()}, patterns(t, "gousdt_test:three")...)

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
 	"github.com/gousdt/gousdt/usdt"
 )
@@ -27,7 +28,7 @@ const withoutEventSource = "GOUSDT_TEST_WITHOUT_EVENT_SOURCE"
 // This kernel has them, so a private mount namespace hides it.
 func TestAttachThroughTracefs(t *testing.T) {
 	testprog.RequireBPF(t)
-	testprog.RequireRoot(t)
+	testneeds.Root(t)
 	if os.Getenv(withoutEventSource) == "" {
 		self, err := os.Executable()
 		qt.Assert(t, qt.IsNil(err))

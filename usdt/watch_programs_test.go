@@ -15,6 +15,7 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/go-quicktest/qt"
 
+	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
 	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/usdt"
@@ -288,10 +289,8 @@ func TestWatchTriesAgainWhatAFileLacks(t *testing.T) {
 }
 
 func TestAWatchProgramWithoutPatternsIsForAllProbes(t *testing.T) {
+	testneeds.Kernel(t, "6.6", "uprobe_multi links, without which detaching takes a minute")
 	c := newCollector(t, &usdt.ManagerOptions{MaxSpecs: 2000})
-	if c.Mode() != usdt.ModeMulti {
-		t.Skip("without uprobe_multi links it takes a minute to detach from as many sites")
-	}
 	path, _ := copies(t, "target-static")
 	process := testprog.Start(t, path)
 	all, err := usdt.Select(usdt.Target{Path: path}, nil)

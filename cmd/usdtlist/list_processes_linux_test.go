@@ -16,6 +16,7 @@ import (
 	"github.com/go-quicktest/qt"
 	"golang.org/x/sys/unix"
 
+	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
 )
 
@@ -121,7 +122,7 @@ func TestFilesOfAProcess(t *testing.T) {
 }
 
 func TestProcessesThatMapAFileAreGroupedUnderIt(t *testing.T) {
-	testprog.RequireRoot(t)
+	testneeds.Root(t)
 	one, program, library := startShared(t)
 	two := testprog.Start(t, program)
 	two.Groups()
@@ -154,7 +155,7 @@ func TestProcessesThatMapAFileAreGroupedUnderIt(t *testing.T) {
 }
 
 func TestDeletedLibraryIsReadFromItsMapping(t *testing.T) {
-	testprog.RequireRoot(t)
+	testneeds.Root(t)
 	p, _, library := startShared(t)
 	qt.Assert(t, qt.IsNil(os.Remove(library)))
 	qt.Assert(t, qt.IsNil(os.WriteFile(library, []byte("another file"), 0o644)))
@@ -184,7 +185,7 @@ func TestDeletedLibraryIsReadFromItsMapping(t *testing.T) {
 }
 
 func TestLibraryInAMemfdIsListed(t *testing.T) {
-	testprog.RequireRoot(t)
+	testneeds.Root(t)
 	content, err := os.ReadFile(testprog.Path(t, "libtarget.so"))
 	qt.Assert(t, qt.IsNil(err))
 	fd, err := unix.MemfdCreate("made-up", unix.MFD_CLOEXEC)
@@ -204,7 +205,7 @@ func TestLibraryInAMemfdIsListed(t *testing.T) {
 // Two processes with a file of the same name, each in its own mount namespace
 // and with its own root directory.
 func TestNamesAreThoseOfTheProcess(t *testing.T) {
-	testprog.RequireRoot(t)
+	testneeds.Root(t)
 	var pids []string
 	for range 2 {
 		root := t.TempDir()
@@ -239,7 +240,7 @@ func TestThreadsOfTheKernelExecuteNoFiles(t *testing.T) {
 	const kthreadd = 2
 	command, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", kthreadd))
 	if err != nil || string(command) != "kthreadd\n" {
-		t.Skip("threads of the kernel are not seen from this PID namespace")
+		testneeds.Missing(t, "needs the first PID namespace, which sees threads of the kernel")
 	}
 	r := usdtlist("-p", strconv.Itoa(kthreadd))
 	qt.Check(t, qt.Equals(r, result{exitNothing, "", "usdtlist: no probes in process 2 (kthreadd), which maps no files\n"}))

@@ -16,6 +16,7 @@ import (
 	"github.com/go-quicktest/qt"
 	"golang.org/x/sys/unix"
 
+	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
 )
 
@@ -79,7 +80,7 @@ func startAsUser(t *testing.T, path string) *testprog.Process {
 }
 
 func TestUsersSeeTheirOwnProcessesAndAreToldWhatIsLeftOut(t *testing.T) {
-	testprog.RequireRoot(t)
+	testneeds.Root(t)
 	dir := openDir(t)
 	program := put(t, dir, "target-shared")
 	library := put(t, dir, "libtarget.so")
@@ -122,7 +123,7 @@ func TestUsersSeeTheirOwnProcessesAndAreToldWhatIsLeftOut(t *testing.T) {
 }
 
 func TestHiddenProcessesAreToldOf(t *testing.T) {
-	testprog.RequireRoot(t)
+	testneeds.Root(t)
 	own, other := startAsUser(t, put(t, openDir(t), "target-pie")), testprog.Start(t, "target-pie")
 	other.Groups()
 	pid := strconv.Itoa(other.PID)

@@ -14,6 +14,7 @@ import (
 	"github.com/go-quicktest/qt"
 	"github.com/google/pprof/profile"
 
+	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
 )
 
@@ -253,10 +254,8 @@ func TestProfileHasKeysAndSums(t *testing.T) {
 // pprofTop returns the lines of go tool pprof -top by function.
 func pprofTop(t *testing.T, args ...string) map[string]string {
 	t.Helper()
-	out, err := exec.Command("go", append([]string{"tool", "pprof", "-top"}, args...)...).CombinedOutput()
-	if _, missing := exec.LookPath("go"); missing != nil {
-		t.Skip(missing)
-	}
+	goCommand := testneeds.Tool(t, "go", "golang-go")
+	out, err := exec.Command(goCommand, append([]string{"tool", "pprof", "-top"}, args...)...).CombinedOutput()
 	qt.Assert(t, qt.IsNil(err), qt.Commentf("%s", out))
 	lines := make(map[string]string)
 	for _, line := range strings.Split(string(out), "\n") {

@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
 )
 
@@ -200,10 +201,7 @@ func TestItEndsAfterSoManyEvents(t *testing.T) {
 }
 
 func TestProcessThatMayNotBeLookedIntoIsAnError(t *testing.T) {
-	setpriv, err := exec.LookPath("setpriv")
-	if err != nil {
-		t.Skip(err)
-	}
+	setpriv := testneeds.Tool(t, "setpriv", "util-linux")
 	self, err := os.Executable()
 	qt.Assert(t, qt.IsNil(err))
 	p := startTarget(t, "target-pie")

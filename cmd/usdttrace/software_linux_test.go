@@ -17,6 +17,7 @@ import (
 	"github.com/google/pprof/profile"
 
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
 )
 
@@ -107,9 +108,7 @@ func pgbench(t *testing.T, server *testprog.Postgres, script string, transaction
 	t.Helper()
 	program := filepath.Join(filepath.Dir(server.File), "pgbench")
 	if _, err := os.Stat(program); err != nil {
-		if program, err = exec.LookPath("pgbench"); err != nil {
-			t.Skip(err)
-		}
+		program = testneeds.Tool(t, "pgbench", "postgresql")
 	}
 	file := filepath.Join(t.TempDir(), "script.sql")
 	qt.Assert(t, qt.IsNil(os.WriteFile(file, []byte(script), 0o644)))
@@ -232,6 +231,6 @@ func findJava(t *testing.T) (java, library string) {
 			}
 		}
 	}
-	t.Skip("no Java virtual machine with probes in /usr/lib/jvm (Debian: openjdk-17-jre-headless)")
+	testneeds.Missing(t, "needs a Java virtual machine with probes in /usr/lib/jvm (Debian: default-jre-headless)")
 	return "", ""
 }

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -12,23 +13,27 @@ import (
 
 	"github.com/go-quicktest/qt"
 	"golang.org/x/sys/unix"
+
+	"github.com/gousdt/gousdt/internal/testneeds"
 )
 
 // openTerminal returns both ends of a pseudo terminal.
 func openTerminal(t *testing.T) (master, slave *os.File) {
 	t.Helper()
 	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
-	if err != nil {
-		t.Skip(err)
+	if errors.Is(err, os.ErrNotExist) {
+		testneeds.Missing(t, "needs pseudo terminals: %v", err)
 	}
+	qt.Assert(t, qt.IsNil(err))
 	t.Cleanup(func() { master.Close() })
 	qt.Assert(t, qt.IsNil(unix.IoctlSetPointerInt(int(master.Fd()), unix.TIOCSPTLCK, 0)))
 	number, err := unix.IoctlGetInt(int(master.Fd()), unix.TIOCGPTN)
 	qt.Assert(t, qt.IsNil(err))
 	slave, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|unix.O_NOCTTY, 0)
-	if err != nil {
-		t.Skip(err)
+	if errors.Is(err, os.ErrNotExist) {
+		testneeds.Missing(t, "needs pseudo terminals: %v", err)
 	}
+	qt.Assert(t, qt.IsNil(err))
 	t.Cleanup(func() { slave.Close() })
 	return master, slave
 }

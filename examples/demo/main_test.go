@@ -5,12 +5,12 @@ package main
 import (
 	"bytes"
 	"os"
-	"os/exec"
 	"regexp"
 	"testing"
 
 	"github.com/go-quicktest/qt"
 
+	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
 	"github.com/gousdt/gousdt/usdt"
 )
@@ -18,9 +18,7 @@ import (
 func TestDemoListsAttachesAndPrintsTheArguments(t *testing.T) {
 	testprog.RequireBPF(t)
 	testprog.Path(t, "demo") // skips where it cannot be built
-	if _, err := exec.LookPath("go"); err != nil {
-		t.Skip(err) // in a guest, where nothing can be built
-	}
+	testneeds.Tool(t, "go", "golang-go")
 	testprog.LeakCheck(t)
 	var out bytes.Buffer
 	qt.Assert(t, qt.IsNil(run(t.Context(), &out, 4)))

@@ -14,6 +14,8 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+
+	"github.com/gousdt/gousdt/internal/testneeds"
 )
 
 // prebuiltVariable names a folder with programs that were built elsewhere.
@@ -47,14 +49,14 @@ func CrossPath(t testing.TB, arch, name string) string {
 	if dir := os.Getenv(prebuiltVariable); dir != "" {
 		path := filepath.Join(dir, arch, name)
 		if _, err := os.Stat(path); err != nil {
-			skipOrFail(t, "no prebuilt program: %v", err)
+			testneeds.Missing(t, "no prebuilt program: %v", err)
 		}
 		return path
 	}
 	path, err := builds.get(arch, name)
 	var missing *missingToolsError
 	if errors.As(err, &missing) {
-		skipOrFail(t, "%v", err)
+		testneeds.Missing(t, "%v", err)
 	}
 	if err != nil {
 		t.Fatalf("build %s for %s: %v", name, arch, err)

@@ -4,12 +4,16 @@
 
 package testprog
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/gousdt/gousdt/internal/testneeds"
+)
 
 // Path skips the test: the traced programs are built on Linux only.
 func Path(t testing.TB, name string) string {
 	t.Helper()
-	t.Skip("the traced programs are built on Linux only")
+	testneeds.Only(t, "the traced programs are built there", "linux")
 	return ""
 }
 

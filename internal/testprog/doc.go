@@ -20,10 +20,9 @@
 //
 // # What skips and what fails
 //
-// A test that needs a privilege or a tool asks for it ([RequireRoot],
-// [RequireBPF], [Path]) and is skipped, with the reason, where it is missing.
-// Where the environment variable CI is "true", nothing may be missing: the test
-// fails instead. So a set-up that rots is noticed.
+// A test that needs a privilege or a tool asks for it ([RequireBPF], [Path]) and
+// is skipped, with the reason, where it is missing, or fails where continuous
+// integration should have it: see package testneeds.
 //
 // # Without a compiler
 //

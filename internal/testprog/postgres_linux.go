@@ -18,6 +18,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/gousdt/gousdt/internal/testneeds"
 )
 
 // postgresDeadline is how long the server may take to be made, to start, to
@@ -47,7 +49,7 @@ func StartPostgres(t testing.TB) *Postgres {
 	t.Helper()
 	bin, err := findPostgres()
 	if err != nil {
-		skipOrFail(t, "%v", err)
+		testneeds.Missing(t, "%v", err)
 	}
 	owner, err := unprivileged()
 	if err != nil {

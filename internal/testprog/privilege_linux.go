@@ -3,8 +3,6 @@
 package testprog
 
 import (
-	"fmt"
-	"os"
 	"runtime"
 	"sync"
 	"testing"
@@ -12,17 +10,9 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/rlimit"
-	"golang.org/x/sys/unix"
-)
 
-// RequireRoot skips a test that does not run as root; where CI is "true" it
-// fails the test.
-func RequireRoot(t testing.TB) {
-	t.Helper()
-	if os.Geteuid() != 0 {
-		skipOrFail(t, "needs root: run make test, or go test -exec sudo")
-	}
-}
+	"github.com/gousdt/gousdt/internal/testneeds"
+)
 
 // RequireBPF skips a test where this process may not load a tracing program,
 // and says why; where CI is "true" it fails the test. Below Linux 5.11 it lifts
@@ -30,7 +20,7 @@ func RequireRoot(t testing.TB) {
 func RequireBPF(t testing.TB) {
 	t.Helper()
 	if err := canLoad(); err != nil {
-		skipOrFail(t, "needs to load BPF programs (root, or CAP_BPF and CAP_PERFMON): %v", err)
+		testneeds.Missing(t, "needs to load BPF programs (root, or CAP_BPF and CAP_PERFMON): %v", err)
 	}
 }
 
@@ -38,20 +28,8 @@ func RequireBPF(t testing.TB) {
 // does from Linux 6.7 on (its commit 504b73d00a55).
 func RequireStacks(t testing.TB) {
 	t.Helper()
-	if runtime.GOARCH != "s390x" {
-		return
-	}
-	var name unix.Utsname
-	if err := unix.Uname(&name); err != nil {
-		t.Fatalf("uname: %v", err)
-	}
-	release := unix.ByteSliceToString(name.Release[:])
-	var major, minor int
-	if _, err := fmt.Sscanf(release, "%d.%d", &major, &minor); err != nil {
-		t.Fatalf("release %q of the kernel: %v", release, err)
-	}
-	if major < 6 || major == 6 && minor < 7 {
-		t.Skip("the kernel walks no user stacks (needs Linux 6.7 on s390x)")
+	if runtime.GOARCH == "s390x" {
+		testneeds.Kernel(t, "6.7", "user stacks on s390x")
 	}
 }
 

@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/gousdt/gousdt/internal/testneeds"
 )
 
 // Software is a running program of somebody else's making. [Process.Command] is
@@ -59,7 +61,7 @@ func StartPython(t testing.TB) *Python {
 	t.Helper()
 	interpreter, file, err := findPython()
 	if err != nil {
-		skipOrFail(t, "%v", err)
+		testneeds.Missing(t, "%v", err)
 	}
 	script := filepath.Join(t.TempDir(), "traced.py")
 	if err := os.WriteFile(script, []byte(pythonScript), 0o644); err != nil {
@@ -148,7 +150,7 @@ func StartThrow(t testing.TB) *Throw {
 		if i := strings.Index(line, "/"); i >= 0 && strings.Contains(line, "/libstdc++.so") {
 			library := strings.TrimSpace(line[i:])
 			if !hasProbes(library) {
-				skipOrFail(t, "needs a libstdc++ with probes, %s has none", library)
+				testneeds.Missing(t, "needs a libstdc++ with probes, %s has none", library)
 			}
 			return &Throw{Software{Process: process, File: library}}
 		}

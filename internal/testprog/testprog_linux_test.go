@@ -15,6 +15,8 @@ import (
 	"testing"
 
 	"github.com/go-quicktest/qt"
+
+	"github.com/gousdt/gousdt/internal/testneeds"
 )
 
 var programs = []string{"target-pie", "target-static", "target-shared", "target-stripped", "target-clang"}
@@ -236,7 +238,7 @@ func TestEveryExpectedProbeIsInEveryProgram(t *testing.T) {
 // sees them.
 func notesByName(t *testing.T, path string) map[string][]string {
 	if _, err := exec.LookPath("readelf"); err != nil {
-		skipOrFail(t, "needs readelf (Debian: binutils): %v", err)
+		testneeds.Missing(t, "needs readelf (Debian: binutils): %v", err)
 	}
 	out, err := exec.Command("readelf", "-nW", path).Output()
 	qt.Assert(t, qt.IsNil(err))

@@ -15,6 +15,8 @@ import (
 	"testing"
 
 	"github.com/go-quicktest/qt"
+
+	"github.com/gousdt/gousdt/internal/testneeds"
 )
 
 // registerNames are what readelf calls the registers, for those that functions
@@ -43,10 +45,7 @@ var alias = regexp.MustCompile(` \(\w+\)`)
 // readelf prints the rows of all functions: each must be the same here, at its
 // beginning and to its end.
 func TestRowsAreThoseOfReadelf(t *testing.T) {
-	readelf, err := exec.LookPath("readelf")
-	if err != nil {
-		t.Skip("needs readelf (Debian: binutils)")
-	}
+	readelf := testneeds.Tool(t, "readelf", "binutils")
 	files := libraries()
 	qt.Assert(t, qt.Not(qt.HasLen(files, 0)))
 	for _, path := range files {

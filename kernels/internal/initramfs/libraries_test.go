@@ -13,6 +13,7 @@ import (
 
 	"github.com/go-quicktest/qt"
 
+	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/kernels/internal/platform"
 )
 
@@ -20,24 +21,20 @@ import (
 // the test knows what to expect without knowing the machine.
 func dynamicProgram(t *testing.T) (string, platform.Program) {
 	t.Helper()
-	if runtime.GOOS != "linux" {
-		t.Skip("needs a dynamic program of Linux")
-	}
+	testneeds.Only(t, "others have other programs", "linux")
 	machine, err := platform.MachineByName(runtime.GOARCH)
-	if err != nil {
-		t.Skip(err)
-	}
+	qt.Assert(t, qt.IsNil(err))
 	const shell = "/bin/sh"
 	f, err := elf.Open(shell)
 	if errors.Is(err, fs.ErrNotExist) {
-		t.Skip("needs a dynamic program, " + shell)
+		testneeds.Missing(t, "needs a dynamic program, %s", shell)
 	}
 	qt.Assert(t, qt.IsNil(err))
 	defer f.Close()
 	libraries, err := f.ImportedLibraries()
 	qt.Assert(t, qt.IsNil(err))
 	if len(libraries) == 0 {
-		t.Skip("/bin/sh is a static program here")
+		testneeds.Missing(t, "needs a dynamic program: %s is static here", shell)
 	}
 	return shell, machine.Programs[0]
 }

@@ -20,18 +20,12 @@ import (
 	"github.com/go-quicktest/qt"
 	"golang.org/x/sys/unix"
 
+	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/kernels/internal/platform"
 )
 
-func requireGuest(t *testing.T) {
-	t.Helper()
-	if guest() == "" {
-		t.Skip("this is no guest")
-	}
-}
-
 func TestGuestHasItsFileSystems(t *testing.T) {
-	requireGuest(t)
+	testneeds.Guest(t)
 	for _, fs := range []struct {
 		at    string
 		magic int64
@@ -52,7 +46,7 @@ func TestGuestHasItsFileSystems(t *testing.T) {
 }
 
 func TestGuestHasALoopbackInterface(t *testing.T) {
-	requireGuest(t)
+	testneeds.Guest(t)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	qt.Assert(t, qt.IsNil(err))
 	defer listener.Close()
@@ -70,8 +64,8 @@ func TestTestdataCameAlong(t *testing.T) {
 // What the traced programs need, loader and libraries, must have come along
 // with them. They end when their input does.
 func TestTracedProgramsStart(t *testing.T) {
-	requireGuest(t)
-	machine, err := platform.MachineByName(strings.Split(guest(), "/")[0])
+	guest := testneeds.Guest(t)
+	machine, err := platform.MachineByName(strings.Split(guest, "/")[0])
 	qt.Assert(t, qt.IsNil(err))
 	found := 0
 	for _, kind := range machine.Programs {
@@ -85,9 +79,7 @@ func TestTracedProgramsStart(t *testing.T) {
 			t.Run(kind.Name+"/"+filepath.Base(file), func(t *testing.T) { startAndEnd(t, file) })
 		}
 	}
-	if found == 0 {
-		t.Skip("no traced programs were built")
-	}
+	qt.Assert(t, qt.IsTrue(found > 0), qt.Commentf("no traced programs were built"))
 }
 
 // isProgram tells programs from libraries and files of debug information.
@@ -140,7 +132,7 @@ func TestMain(m *testing.M) {
 }
 
 func TestFirstProcessReapsOrphans(t *testing.T) {
-	requireGuest(t)
+	testneeds.Guest(t)
 	cmd := exec.Command("/proc/self/exe")
 	cmd.Env = append(os.Environ(), orphanVariable+"=parent")
 	hold, err := cmd.StdinPipe()

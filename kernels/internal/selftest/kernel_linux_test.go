@@ -18,6 +18,7 @@ import (
 	"github.com/go-quicktest/qt"
 	"golang.org/x/sys/unix"
 
+	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/kernels/internal/platform"
 	"github.com/gousdt/gousdt/kernels/internal/vm"
 )
@@ -28,9 +29,7 @@ func guest() string { return os.Getenv(vm.GuestVariable) }
 // requireBPF skips a test that may not load programs; in a guest it may.
 func requireBPF(t *testing.T) {
 	t.Helper()
-	if os.Geteuid() != 0 && guest() == "" && os.Getenv("CI") != "true" {
-		t.Skip("loading BPF programs needs root")
-	}
+	testneeds.Root(t)
 	qt.Assert(t, qt.IsNil(rlimit.RemoveMemlock()))
 }
 
@@ -44,10 +43,11 @@ func release(t *testing.T) platform.Release {
 }
 
 func TestKernelIsTheOneAskedFor(t *testing.T) {
-	if !strings.Contains(guest(), "/") {
-		t.Skip("no kernel was asked for by its version")
+	guest := testneeds.Guest(t)
+	if !strings.Contains(guest, "/") {
+		return // a kernel of one's own, of whatever version
 	}
-	asked, err := platform.ParseKernel(guest())
+	asked, err := platform.ParseKernel(guest)
 	qt.Assert(t, qt.IsNil(err))
 	running := release(t)
 	qt.Check(t, qt.Equals(runtime.GOARCH, asked.Machine))
@@ -133,9 +133,7 @@ func processFilter(t *testing.T) (bool, error) {
 const uprobeSystemCall = 336
 
 func TestUprobeSystemCallTellsTheTrampoline(t *testing.T) {
-	if runtime.GOARCH != "amd64" {
-		t.Skip("only x86-64 has uprobe trampolines")
-	}
+	testneeds.Only(t, "no other machine has uprobe trampolines", "amd64")
 	want, trampoline := unix.ENOSYS, "none"
 	switch r := release(t); {
 	case r.AtLeast(7, 2):

@@ -13,6 +13,8 @@ import (
 	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/link"
 	"github.com/go-quicktest/qt"
+
+	"github.com/gousdt/gousdt/internal/testneeds"
 )
 
 // traced is what the probes are attached to.
@@ -110,35 +112,32 @@ func fileOffset(t *testing.T, address uintptr) uint64 {
 
 func TestUprobeFiresOncePerCall(t *testing.T) {
 	requireBPF(t)
-	running := release(t)
 	site := fileOffset(t, reflect.ValueOf(traced).Pointer())
 	self, err := link.OpenExecutable("/proc/self/exe")
 	qt.Assert(t, qt.IsNil(err))
 
 	best := true // the modes below are in the order of preference
 	for _, m := range []struct {
-		mode         string
-		major, minor int // since
-		how          loading
-		attach       func(*ebpf.Program) (link.Link, error)
-		cookie       uint64
+		mode   string
+		since  string // version of Linux
+		how    loading
+		attach func(*ebpf.Program) (link.Link, error)
+		cookie uint64
 	}{
-		{"multi+cookie", 6, 6, loadMulti, func(p *ebpf.Program) (link.Link, error) {
+		{"multi+cookie", "6.6", loadMulti, func(p *ebpf.Program) (link.Link, error) {
 			return self.UprobeMulti(nil, p, &link.UprobeMultiOptions{
 				Addresses: []uint64{site}, Cookies: []uint64{cookie},
 			})
 		}, cookie},
-		{"single+cookie", 5, 15, loadCookie, func(p *ebpf.Program) (link.Link, error) {
+		{"single+cookie", "5.15", loadCookie, func(p *ebpf.Program) (link.Link, error) {
 			return self.Uprobe("traced", p, &link.UprobeOptions{Address: site, Cookie: cookie})
 		}, cookie},
-		{"single+ip", 4, 17, loadPlain, func(p *ebpf.Program) (link.Link, error) {
+		{"single+ip", "4.17", loadPlain, func(p *ebpf.Program) (link.Link, error) {
 			return self.Uprobe("traced", p, &link.UprobeOptions{Address: site})
 		}, 0},
 	} {
 		t.Run(m.mode, func(t *testing.T) {
-			if !running.AtLeast(m.major, m.minor) {
-				t.Skipf("needs Linux %d.%d", m.major, m.minor)
-			}
+			testneeds.Kernel(t, m.since, m.mode)
 			if best {
 				t.Logf("gousdt-mode: %s", m.mode)
 				best = false
@@ -172,7 +171,6 @@ func load(p *uint16) uint16 { return *p }
 
 func TestReferenceCounterIsOneWhileAttached(t *testing.T) {
 	requireBPF(t)
-	running := release(t)
 	site := fileOffset(t, reflect.ValueOf(traced).Pointer())
 	counter := fileOffset(t, reflect.ValueOf(&counted.counter).Pointer())
 	self, err := link.OpenExecutable("/proc/self/exe")
@@ -192,9 +190,7 @@ func TestReferenceCounterIsOneWhileAttached(t *testing.T) {
 		check(t, l, err)
 	})
 	t.Run("multi", func(t *testing.T) {
-		if !running.AtLeast(6, 6) {
-			t.Skip("needs Linux 6.6")
-		}
+		testneeds.Kernel(t, "6.6", "uprobe_multi links")
 		l, err := self.UprobeMulti(nil, loadCounter(t, loadMulti, newHits(t)),
 			&link.UprobeMultiOptions{Addresses: []uint64{site}, RefCtrOffsets: []uint64{counter}})
 		check(t, l, err)

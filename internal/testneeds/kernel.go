@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package testneeds
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+)
+
+// Kernel skips a test below the version of Linux that has the feature.
+func Kernel(t testing.TB, version, feature string) {
+	t.Helper()
+	if !KernelAtLeast(t, version) {
+		t.Skip(kernelReason(version, feature))
+	}
+}
+
+// Feature skips a test where err, from asking the kernel for a feature, says
+// that it is not supported, and the kernel is older than the version that has
+// it. Any other error fails the test. So a claim about a version cannot rot,
+// and a kernel into which the feature was ported back runs the test.
+func Feature(t testing.TB, version, feature string, err error) {
+	t.Helper()
+	switch {
+	case err == nil:
+	case !errors.Is(err, errors.ErrUnsupported):
+		t.Fatalf("asking for %s: %v", feature, err)
+	case KernelAtLeast(t, version):
+		t.Fatalf("this kernel is not older than Linux %s, which has %s, but: %v", version, feature, err)
+	default:
+		t.Skip(kernelReason(version, feature))
+	}
+}
+
+// KernelAtLeast reports whether the running kernel is of that version
+// ("MAJOR.MINOR") or newer. A system other than Linux is of none.
+func KernelAtLeast(t testing.TB, version string) bool {
+	t.Helper()
+	least, err := parseVersion(version)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := kernelRelease()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if text == "" {
+		return false
+	}
+	running, err := parseVersion(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return !running.less(least)
+}
+
+func kernelReason(version, feature string) string {
+	return NeedsKernel + version + ": " + feature
+}
+
+// version is the first two numbers of a kernel's version.
+type version struct{ major, minor int }
+
+// parseVersion reads "6.12" and what uname -r prints ("6.12.48+deb13-amd64").
+func parseVersion(text string) (version, error) {
+	var v version
+	if _, err := fmt.Sscanf(text, "%d.%d", &v.major, &v.minor); err != nil {
+		return version{}, fmt.Errorf("kernel version %q: %w", text, err)
+	}
+	return v, nil
+}
+
+func (v version) less(other version) bool {
+	return v.major < other.major || v.major == other.major && v.minor < other.minor
+}

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package testneeds
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// CI reports whether everything that tests need is said to be there.
+func CI() bool { return os.Getenv("CI") == "true" }
+
+// Missing ends a test that lacks something of this machine, which the text
+// names: "needs a Python 3 with probes (Debian: python3)". It skips the test,
+// or fails it in CI. The caller has found out that the thing is missing, by
+// other means than what the test is about.
+func Missing(t testing.TB, format string, args ...any) {
+	t.Helper()
+	if CI() {
+		t.Fatalf(format, args...)
+	}
+	t.Skipf(format, args...)
+}
+
+// Tool returns the path of a program, and skips a test where it is not
+// installed, or fails it in CI. The Debian package that has it is part of the
+// reason.
+func Tool(t testing.TB, name, debian string) string {
+	t.Helper()
+	path, err := exec.LookPath(name)
+	if err != nil {
+		Missing(t, "needs %s (Debian: %s): %v", name, debian, err)
+	}
+	return path
+}
+
+// Root skips a test that does not run as root, or fails it in CI.
+func Root(t testing.TB) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		Missing(t, "needs root: run make test, or go test -exec sudo")
+	}
+}
+
+// Only skips a test on machines and systems other than the named ones, by
+// GOARCH or by GOOS. The reason says why there is nothing to test elsewhere.
+func Only(t testing.TB, reason string, names ...string) {
+	t.Helper()
+	if !slices.Contains(names, runtime.GOARCH) && !slices.Contains(names, runtime.GOOS) {
+		t.Skip(fmt.Sprintf("%s%s: %s", ForOthers, strings.Join(names, ", "), reason))
+	}
+}
+
+// guestVariable is set in the emulated machines of the module kernels.
+const guestVariable = "GOUSDT_GUEST"
+
+// Guest skips a test outside of an emulated machine, and returns the kernel
+// that was asked for: MACHINE/SERIES, or MACHINE alone for a kernel of one's
+// own.
+func Guest(t testing.TB) string {
+	t.Helper()
+	guest := os.Getenv(guestVariable)
+	if guest == "" {
+		t.Skip(ForOthers + "an emulated machine: make test-kernels")
+	}
+	return guest
+}
