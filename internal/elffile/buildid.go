@@ -50,7 +50,7 @@ func (f *File) buildIDIn(offset, size, align uint64) (string, error) {
 	if size > maxBuildIDNotes {
 		return "", nil
 	}
-	data, err := f.readRange(offset, size)
+	data, err := f.ReadRange(offset, size)
 	if err != nil {
 		return "", fmt.Errorf("build ID: %w", err)
 	}

@@ -38,8 +38,8 @@ func (f *File) OpenDebugFile(path string) (*File, error) {
 // compare. Without a path, the error wraps ErrNoBuildID where f has none, and
 // fs.ErrNotExist where there is no debug file.
 func (f *File) OpenDebugFileInto(debug *File, path string) error {
-	want, err := f.BuildID()
 	if path == "" {
+		want, err := f.BuildID()
 		if err != nil {
 			return err
 		}
@@ -52,15 +52,21 @@ func (f *File) OpenDebugFileInto(debug *File, path string) error {
 	if err := debug.Open(path); err != nil {
 		return err
 	}
-	if got, err := debug.BuildID(); err == nil && want != "" && got != want {
-		debug.Close()
-		return fmt.Errorf("%s: %w: build ID %s, not %s", path, ErrOtherBuildID, got, want)
-	}
-	if debug.symbols.moved, err = f.distance(debug); err != nil {
+	if err := f.adopt(debug); err != nil {
 		debug.Close()
 		return fmt.Errorf("%s: %w", path, err)
 	}
 	return nil
+}
+
+// adopt makes an opened file the debug file of f, if it is.
+func (f *File) adopt(debug *File) (err error) {
+	want, _ := f.BuildID() // "" if there is none
+	if got, err := debug.BuildID(); err == nil && want != "" && got != want {
+		return fmt.Errorf("%w: build ID %s, not %s", ErrOtherBuildID, got, want)
+	}
+	debug.symbols.moved, err = f.distance(debug)
+	return err
 }
 
 // Moved returns what to add to addresses in f, which OpenDebugFile opened, to

@@ -3,6 +3,7 @@
 package elffile
 
 import (
+	"bytes"
 	"debug/elf"
 	"errors"
 	"fmt"
@@ -40,8 +41,21 @@ func (f *File) PLTGOT() (uint64, error) {
 // dynamicEntry returns the value of the first entry of the dynamic section that
 // has the tag.
 func (f *File) dynamicEntry(tag elf.DynTag) (value uint64, found bool, err error) {
+	err = f.dynamicEntries(func(t elf.DynTag, v uint64) bool {
+		value, found = v, t == tag
+		return !found
+	})
+	if !found {
+		value = 0
+	}
+	return value, found, err
+}
+
+// dynamicEntries goes through the entries of the dynamic section as long as
+// they are wanted.
+func (f *File) dynamicEntries(yield func(tag elf.DynTag, value uint64) bool) error {
 	if f.dynamic.FileSize > maxDynamicBytes {
-		return 0, false, fmt.Errorf("dynamic section of %d bytes: %w", f.dynamic.FileSize, ErrTooLarge)
+		return fmt.Errorf("dynamic section of %d bytes: %w", f.dynamic.FileSize, ErrTooLarge)
 	}
 	word := f.Words.Size()
 	entries := table{offset: f.dynamic.Offset, size: 2 * word, count: f.dynamic.FileSize / uint64(2*word)}
@@ -50,14 +64,70 @@ func (f *File) dynamicEntry(tag elf.DynTag) (value uint64, found bool, err error
 	for i := range entries.count {
 		b, err := w.record(entries, i)
 		if err != nil {
-			return 0, false, fmt.Errorf("dynamic section: %w", err)
+			return fmt.Errorf("dynamic section: %w", err)
 		}
-		switch t := f.Words.Address(b); t {
-		case uint64(elf.DT_NULL):
-			return 0, false, nil
-		case uint64(tag):
-			return f.Words.Address(b[word:]), true, nil
+		tag := f.Words.Address(b)
+		if tag == uint64(elf.DT_NULL) || !yield(elf.DynTag(tag), f.Words.Address(b[word:])) {
+			return nil
 		}
 	}
-	return 0, false, nil
+	return nil
+}
+
+// DynamicStrings returns the strings of all entries of the dynamic section that
+// have a tag, such as DT_NEEDED: none if the file has no dynamic section. A
+// separate debug file and an object file have none.
+//
+// It fails with ErrTruncated, ErrMalformed or ErrTooLarge where they cannot be
+// read, or with an error of the reader.
+func (f *File) DynamicStrings(tag elf.DynTag) ([]string, error) {
+	if !f.HasCode() {
+		return nil, nil
+	}
+	var places []uint64
+	var table, size uint64
+	err := f.dynamicEntries(func(t elf.DynTag, value uint64) bool {
+		switch {
+		case t == elf.DT_STRTAB:
+			table = value
+		case t == elf.DT_STRSZ:
+			size = value
+		case t == tag && len(places) <= maxDynamicStrings:
+			places = append(places, value)
+		}
+		return true
+	})
+	switch {
+	case err != nil || len(places) == 0:
+		return nil, err
+	case len(places) > maxDynamicStrings:
+		return nil, fmt.Errorf("more than %d entries of %v: %w", maxDynamicStrings, tag, ErrTooLarge)
+	}
+	offset, err := f.Offset(table)
+	if err != nil {
+		return nil, fmt.Errorf("strings of the dynamic section: %w", err)
+	}
+	buffer := NewBuffer()
+	defer buffer.Free()
+	var all []string
+	for _, place := range places {
+		if place >= size || offset+place < offset {
+			return nil, fmt.Errorf("%v at %d of %d bytes of strings: %w", tag, place, size, ErrMalformed)
+		}
+		b := buffer[:min(size-place, maxDynamicString+1)]
+		n, err := f.readUpTo(b, offset+place)
+		if err != nil {
+			return nil, fmt.Errorf("%v: %w", tag, err)
+		}
+		end := bytes.IndexByte(b[:n], 0)
+		switch {
+		case end >= 0:
+			all = append(all, string(b[:end]))
+		case n > maxDynamicString:
+			return nil, fmt.Errorf("%v of more than %d bytes: %w", tag, maxDynamicString, ErrTooLarge)
+		default:
+			return nil, fmt.Errorf("%v: %w", tag, ErrTruncated)
+		}
+	}
+	return all, nil
 }

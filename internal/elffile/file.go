@@ -34,6 +34,11 @@ type File struct {
 	ProbeBase    uint64
 	HasProbeBase bool
 
+	// Frames is the section .eh_frame, FramesIndex the segment
+	// PT_GNU_EH_FRAME: of no size where there is none.
+	Frames      Section
+	FramesIndex Segment
+
 	reader io.ReaderAt
 	closer io.Closer // nil where the caller closes the reader
 	close  sync.Once

@@ -58,6 +58,32 @@ const (
 	// real ones have thirty entries.
 	maxDynamicBytes = 1 << 20
 
+	// maxDynamicStrings bounds the strings of one tag, such as the libraries
+	// that a file is linked with: large programs have some hundreds.
+	maxDynamicStrings = 4096
+
+	// maxDynamicString bounds such a string: the kernel's limit for a path.
+	maxDynamicString = 4096
+
+	// maxFunctions bounds the functions of a symbol table. A browser with all
+	// its symbols has about a million.
+	maxFunctions = 2 << 20
+
+	// maxFunctionSymbols bounds the symbols among which they are: a sparse file
+	// can claim any number, at no cost.
+	maxFunctionSymbols = 16 << 20
+
+	// maxFunctionNames bounds the string table that is held for the names of
+	// functions. That of a browser with all its symbols has some 50 MB.
+	maxFunctionNames = 128 << 20
+
+	// maxFunctionName bounds the name of a function that is returned, as a
+	// profile holds many. Compilers' reach a few kilobytes.
+	maxFunctionName = 16 << 10
+
+	// maxGiven bounds the names that are kept to be returned again.
+	maxGiven = 1 << 12
+
 	// maxBuildIDNotes bounds a section or segment in which the build ID is
 	// looked for. Those that linkers write have less than a kilobyte.
 	maxBuildIDNotes = 1 << 16

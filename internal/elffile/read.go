@@ -26,14 +26,29 @@ func (f *File) ReadFull(p []byte, offset uint64) error {
 	return err
 }
 
-// readRange reads a range of the file. The caller has checked the size against
+// readUpTo reads at an offset what the file has of len(p) bytes.
+func (f *File) readUpTo(p []byte, offset uint64) (int, error) {
+	if offset > math.MaxInt64-uint64(len(p)) {
+		return 0, ErrTruncated
+	}
+	n, err := f.reader.ReadAt(p, int64(offset))
+	if errors.Is(err, io.EOF) {
+		err = nil
+	}
+	return n, err
+}
+
+// ReadRange reads a range of the file. The caller has checked the size against
 // a limit.
-func (f *File) readRange(offset, size uint64) ([]byte, error) {
+func (f *File) ReadRange(offset, size uint64) ([]byte, error) {
 	if err := f.Reaches(offset, size); err != nil {
 		return nil, err
 	}
 	p := make([]byte, size)
-	return p, f.ReadFull(p, offset)
+	if err := f.ReadFull(p, offset); err != nil {
+		return nil, err
+	}
+	return p, nil
 }
 
 // Reaches fails where a range is larger than a chunk and the file ends before

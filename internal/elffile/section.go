@@ -85,6 +85,10 @@ func (f *File) sectionHeaders(w *window, h *header) error {
 			f.ProbeBase, f.HasProbeBase = s.Address, true
 		case strings.HasPrefix(name, ".note.gnu.build-id\x00"):
 			f.buildIDNotes = s
+		case strings.HasPrefix(name, ".eh_frame\x00"):
+			if s.Kind != elf.SHT_NOBITS {
+				f.Frames = s
+			}
 		case strings.HasPrefix(name, ".got.plt\x00"):
 			f.gotPLT = s.Address
 		}
@@ -117,6 +121,6 @@ func (f *File) sectionNames(w *window, h *header) (string, error) {
 	if b := w.at(s.Offset, s.Size); all && b != nil {
 		return Text(b), nil
 	}
-	b, err = f.readRange(s.Offset, s.Size)
+	b, err = f.ReadRange(s.Offset, s.Size)
 	return Text(b), err
 }

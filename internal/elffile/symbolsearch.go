@@ -46,22 +46,9 @@ const (
 
 // search searches a symbol table.
 func (s *symbolSearch) search(table Section) error {
-	size := uint64(symbolSize32)
-	if s.file.Words.Wide {
-		size = symbolSize64
-	}
-	if table.Kind == elf.SHT_NULL || table.Size < size {
-		return nil
-	}
-	if table.record != size || table.Offset+table.Size < table.Offset {
-		return fmt.Errorf("symbol table: %w", ErrMalformed)
-	}
-	strings, err := s.file.linkedSection(table)
-	if err != nil {
+	size, strings, err := s.file.symbolTable(table)
+	if err != nil || size == 0 {
 		return err
-	}
-	if (table.Flags|strings.Flags)&elf.SHF_COMPRESSED != 0 {
-		return fmt.Errorf("symbol table: %w", ErrCompressed)
 	}
 	if err := s.charge(workOfName, uint64(len(s.names))); err != nil {
 		return err
@@ -79,6 +66,28 @@ func (s *symbolSearch) search(table Section) error {
 		return fmt.Errorf("symbol table: %w", err)
 	}
 	return nil
+}
+
+// symbolTable returns the size of a symbol, which is 0 if there is no table, and
+// the section of the symbols' names.
+func (f *File) symbolTable(table Section) (size uint64, strings Section, err error) {
+	size = symbolSize32
+	if f.Words.Wide {
+		size = symbolSize64
+	}
+	if table.Kind == elf.SHT_NULL || table.Size < size {
+		return 0, Section{}, nil
+	}
+	if table.record != size || table.Offset+table.Size < table.Offset {
+		return 0, Section{}, fmt.Errorf("symbol table: %w", ErrMalformed)
+	}
+	if strings, err = f.linkedSection(table); err != nil {
+		return 0, Section{}, err
+	}
+	if (table.Flags|strings.Flags)&elf.SHF_COMPRESSED != 0 {
+		return 0, Section{}, fmt.Errorf("symbol table: %w", ErrCompressed)
+	}
+	return size, strings, nil
 }
 
 // linkedSection returns the section that another one refers to.

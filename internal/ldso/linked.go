@@ -7,6 +7,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/gousdt/gousdt/internal/elffile"
 )
 
 // maxLinked bounds the files that a program is linked with. Large desktop
@@ -52,19 +54,19 @@ type needed struct {
 }
 
 func readNeeded(path string) (*needed, error) {
-	file, err := elf.Open(path)
+	file, err := elffile.Open(path)
 	if err != nil {
 		return nil, err
 	}
 	defer file.Close()
-	n := &needed{target: header{file.Machine, file.Class}.target()}
-	if n.names, err = file.ImportedLibraries(); err != nil {
+	n := &needed{target: header{file.Machine, file.Class()}.target()}
+	if n.names, err = file.DynamicStrings(elf.DT_NEEDED); err != nil {
 		return nil, err
 	}
 	for _, tag := range []elf.DynTag{elf.DT_RPATH, elf.DT_RUNPATH} {
-		lists, err := file.DynString(tag)
+		lists, err := file.DynamicStrings(tag)
 		if err != nil {
-			continue // a static program
+			return nil, err
 		}
 		for _, list := range lists {
 			for directory := range strings.SplitSeq(list, ":") {

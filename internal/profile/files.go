@@ -7,7 +7,7 @@ import (
 	"errors"
 	"slices"
 
-	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/elffile"
 	"github.com/gousdt/gousdt/internal/unwind"
 	"github.com/gousdt/gousdt/proc"
 )
@@ -41,12 +41,12 @@ type file struct {
 	users    int // mappings
 
 	machine  elf.Machine // EM_NONE if it could not be opened or is no ELF file
-	segments []elfnote.Segment
+	segments []elffile.Segment
 	buildID  string
 
-	elf       *elfnote.File // while it is open
-	symbols   *symbols      // nil until asked for
-	table     *unwind.Table // nil if there is none, or not yet
+	elf       *elffile.File      // while it is open
+	functions *elffile.Functions // nil until asked for
+	table     *unwind.Table      // nil if there is none, or not yet
 	tableRead bool
 }
 
@@ -67,12 +67,12 @@ func (f *files) get(mapped *proc.MappedFile) *file {
 	if err != nil {
 		return this
 	}
-	if this.elf, err = elfnote.NewFile(opened); err != nil {
+	if this.elf, err = elffile.New(opened); err != nil {
 		opened.Close()
 		return this
 	}
-	this.machine = this.elf.Machine()
-	this.segments = slices.Collect(this.elf.Segments())
+	this.machine = this.elf.Machine
+	this.segments = this.elf.Segments
 	this.buildID, _ = this.elf.BuildID() // "" if there is none
 	f.open = append(f.open, this)
 	if len(f.open) > maxOpen {
@@ -83,7 +83,7 @@ func (f *files) get(mapped *proc.MappedFile) *file {
 
 // remember reads what a file may be asked for and closes it.
 func (f *files) remember(this *file) {
-	this.readSymbols()
+	this.readFunctions()
 	this.readTable()
 	_ = this.close() // it was only read
 	f.open = without(f.open, this)
@@ -92,7 +92,7 @@ func (f *files) remember(this *file) {
 	for f.size > maxRemembered {
 		oldest := f.remembered[0]
 		f.drop(oldest)
-		oldest.symbols, oldest.table = &symbols{}, nil
+		oldest.functions, oldest.table = new(elffile.Functions), nil
 	}
 }
 
@@ -143,8 +143,8 @@ func (f *file) close() error {
 // size is what the file takes in memory, in bytes.
 func (f *file) size() int {
 	size := 0
-	if f.symbols != nil {
-		size += f.symbols.size
+	if f.functions != nil {
+		size += f.functions.Size()
 	}
 	if f.table != nil {
 		size += f.table.Size()

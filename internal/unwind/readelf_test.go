@@ -16,6 +16,7 @@ import (
 
 	"github.com/go-quicktest/qt"
 
+	"github.com/gousdt/gousdt/internal/elffile"
 	"github.com/gousdt/gousdt/internal/testneeds"
 )
 
@@ -65,11 +66,11 @@ func libraries() []string {
 	} {
 		paths, _ := filepath.Glob(pattern)
 		for _, path := range paths {
-			file, err := elf.Open(path)
+			file, err := elffile.Open(path)
 			if err != nil {
 				continue
 			}
-			if file.Class == elf.ELFCLASS64 && registerNames[file.Machine] != nil {
+			if file.Words.Wide && registerNames[file.Machine] != nil {
 				found = append(found, path)
 			}
 			file.Close()
@@ -80,11 +81,9 @@ func libraries() []string {
 
 // compareRows returns how many rows it has compared.
 func compareRows(t *testing.T, readelf, path string) int {
-	file, err := os.Open(path)
+	file, err := elffile.Open(path)
 	qt.Assert(t, qt.IsNil(err))
 	defer file.Close()
-	machine, err := elf.NewFile(file)
-	qt.Assert(t, qt.IsNil(err))
 	table, err := Read(file)
 	qt.Assert(t, qt.IsNil(err))
 	qt.Assert(t, qt.IsTrue(table.count > 100), qt.Commentf("the index of the header"))
@@ -109,7 +108,7 @@ func compareRows(t *testing.T, readelf, path string) int {
 
 	known := map[string]bool{"CFA": true, "ra": true}
 	for n := range table.registers {
-		known[registerNames[machine.Machine](n)] = true
+		known[registerNames[file.Machine](n)] = true
 	}
 	rows := 0
 	var columns []string
@@ -125,7 +124,7 @@ func compareRows(t *testing.T, readelf, path string) int {
 			if err != nil {
 				t.Fatalf("%#x: %v, not %v", address, err, pending)
 			}
-			if text := got.texts(machine.Machine, known, columns); fmt.Sprint(text) != fmt.Sprint(pending) {
+			if text := got.texts(file.Machine, known, columns); fmt.Sprint(text) != fmt.Sprint(pending) {
 				t.Fatalf("%#x: %v, not %v", address, text, pending)
 			}
 		}

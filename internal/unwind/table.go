@@ -8,8 +8,9 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
+
+	"github.com/gousdt/gousdt/internal/elffile"
 )
 
 const (
@@ -78,22 +79,12 @@ type function struct {
 // Read reads the call frame information of a file.
 //
 // Errors: ErrNoTable, or what reading fails with.
-func Read(file io.ReaderAt) (t *Table, err error) {
-	// debug/elf is made for files that one trusts.
-	defer func() {
-		if trouble := recover(); trouble != nil {
-			t, err = nil, fmt.Errorf("%w: %v", errDamaged, trouble)
-		}
-	}()
-	f, err := elf.NewFile(file)
-	if err != nil {
-		return nil, err
-	}
+func Read(f *elffile.File) (*Table, error) {
 	m := machines[f.Machine]
-	if m == nil || f.Class != elf.ELFCLASS64 {
+	if m == nil || !f.Words.Wide {
 		return nil, ErrNoTable
 	}
-	t = &Table{machine: m, order: f.ByteOrder}
+	t := &Table{machine: m, order: f.Words.Order()}
 	if err := t.find(f); err != nil {
 		return nil, err
 	}
@@ -114,17 +105,17 @@ func (t *Table) prepare() {
 }
 
 // find reads the sections.
-func (t *Table) find(f *elf.File) error {
-	var err error
-	for _, p := range f.Progs {
-		if p.Type == elf.PT_GNU_EH_FRAME {
-			if t.header, err = read(p, p.Vaddr, p.Filesz); err != nil {
-				return err
-			}
+func (t *Table) find(f *elffile.File) (err error) {
+	if index := f.FramesIndex; index.FileSize > 0 {
+		if t.header, err = read(f, index.Address, index.Offset, index.FileSize); err != nil {
+			return err
 		}
 	}
-	if s := f.Section(".eh_frame"); s != nil && s.Type != elf.SHT_NOBITS {
-		t.frames, err = read(s, s.Addr, s.FileSize)
+	if s := f.Frames; s.Size > 0 {
+		if s.Flags&elf.SHF_COMPRESSED != 0 {
+			return fmt.Errorf("section .eh_frame: %w", elffile.ErrCompressed)
+		}
+		t.frames, err = read(f, s.Address, s.Offset, s.Size)
 		return err
 	}
 	// Without section headers the program headers lead there, but do not tell
@@ -137,23 +128,19 @@ func (t *Table) find(f *elf.File) error {
 	if c.short {
 		return ErrNoTable
 	}
-	for _, p := range f.Progs {
-		if p.Type == elf.PT_LOAD && p.Vaddr <= start && start-p.Vaddr < p.Filesz {
-			skip := start - p.Vaddr
-			from := io.NewSectionReader(p, int64(skip), int64(p.Filesz-skip))
-			t.frames, err = read(from, start, min(p.Filesz-skip, maxFrames))
-			return err
-		}
+	if s := f.Segment(start, 1, 0); s != nil {
+		skip := start - s.Address
+		t.frames, err = read(f, start, s.Offset+skip, min(s.FileSize-skip, maxFrames))
+		return err
 	}
 	return ErrNoTable
 }
 
-func read(from io.ReaderAt, address, size uint64) (section, error) {
+func read(f *elffile.File, address, offset, size uint64) (section, error) {
 	if size > maxFrames {
-		return section{}, fmt.Errorf("%w: %d bytes are too many", ErrNoTable, size)
+		return section{}, fmt.Errorf("%d bytes of call frame information: %w", size, elffile.ErrTooLarge)
 	}
-	// What a file claims to have and has not is not allocated.
-	bytes, err := io.ReadAll(io.NewSectionReader(from, 0, int64(size)))
+	bytes, err := f.ReadRange(offset, size)
 	return section{bytes, address}, err
 }
 

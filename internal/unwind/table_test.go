@@ -8,12 +8,15 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"strings"
 	"testing"
 
 	"github.com/go-quicktest/qt"
 
+	"github.com/gousdt/gousdt/internal/elffile"
+	"github.com/gousdt/gousdt/internal/elffile/elfimage"
 	"github.com/gousdt/gousdt/internal/testneeds"
 )
 
@@ -159,11 +162,11 @@ func TestFilesWithoutSectionHeaders(t *testing.T) {
 	qt.Assert(t, qt.Not(qt.HasLen(files, 0)))
 	contents, err := os.ReadFile(files[0])
 	qt.Assert(t, qt.IsNil(err))
-	whole, err := Read(bytes.NewReader(contents))
+	whole, err := readTable(bytes.NewReader(contents))
 	qt.Assert(t, qt.IsNil(err))
 	clear(contents[0x28:0x30]) // e_shoff
 	clear(contents[0x3c:0x40]) // e_shnum, e_shstrndx
-	stripped, err := Read(bytes.NewReader(contents))
+	stripped, err := readTable(bytes.NewReader(contents))
 	qt.Assert(t, qt.IsNil(err))
 	for i := range whole.count {
 		address, _ := whole.indexed(i)
@@ -173,16 +176,58 @@ func TestFilesWithoutSectionHeaders(t *testing.T) {
 	}
 }
 
+// readTable reads the table of a file.
+func readTable(r io.ReaderAt) (*Table, error) {
+	f, err := elffile.New(r)
+	if err != nil {
+		return nil, err
+	}
+	return Read(f)
+}
+
 func TestFilesThatCannotBeRead(t *testing.T) {
-	_, err := Read(strings.NewReader("not an ELF file"))
-	qt.Check(t, qt.IsNotNil(err))
 	// Programs of Go have no call frame information of this kind.
-	testneeds.Only(t, "the executable of a process has a name in /proc there", "linux")
-	self, err := os.Open("/proc/self/exe")
+	testneeds.Only(t, "programs of other systems are in other formats", "linux")
+	self, err := elffile.Open("/proc/self/exe")
 	qt.Assert(t, qt.IsNil(err))
 	defer self.Close()
 	_, err = Read(self)
 	qt.Check(t, qt.ErrorIs(err, ErrNoTable))
+
+	frames := framesOf("zR", "\x00", initial, "")
+	for _, test := range []struct {
+		name   string
+		change func(im *elfimage.Image)
+		want   error
+	}{
+		{"usual", func(im *elfimage.Image) {}, nil},
+		{"other machine", func(im *elfimage.Image) { im.Machine = elf.EM_386 }, ErrNoTable},
+		{"no section", func(im *elfimage.Image) { im.Sections = im.Sections[:1] }, ErrNoTable},
+		{"no contents", func(im *elfimage.Image) { im.Sections[1].Kind = elf.SHT_NOBITS }, ErrNoTable},
+		{"compressed", func(im *elfimage.Image) { im.Sections[1].Flags = elf.SHF_COMPRESSED }, elffile.ErrCompressed},
+		{"large", func(im *elfimage.Image) { im.Sections[1].Size = elfimage.Ptr[uint64](maxFrames + 1) }, elffile.ErrTooLarge},
+		{"past the end", func(im *elfimage.Image) { im.Sections[1].Size = elfimage.Ptr[uint64](maxFrames) }, elffile.ErrTruncated},
+		{"large index", func(im *elfimage.Image) {
+			im.Segments = append(im.Segments, elfimage.Segment{Kind: elf.PT_GNU_EH_FRAME, Size: elfimage.Ptr[uint64](maxFrames + 1)})
+		}, elffile.ErrTooLarge},
+		{"index past the end", func(im *elfimage.Image) {
+			im.Segments = append(im.Segments, elfimage.Segment{Kind: elf.PT_GNU_EH_FRAME, Size: elfimage.Ptr[uint64](maxFrames)})
+		}, elffile.ErrTruncated},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			im := elfimage.New64()
+			im.Sections = append(im.Sections, elfimage.Section{
+				Name: ".eh_frame", Kind: elf.SHT_PROGBITS, Flags: elf.SHF_ALLOC, Address: framesAddress, Data: frames,
+			})
+			test.change(im)
+			table, err := readTable(bytes.NewReader(im.Bytes()))
+			qt.Assert(t, qt.ErrorIs(err, test.want))
+			if err == nil {
+				_, err = table.row(codeAddress)
+				qt.Check(t, qt.IsNil(err))
+			}
+		})
+	}
 }
 
 // stackBase is where the stack of the tests begins.
