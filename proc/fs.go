@@ -219,13 +219,13 @@ func (f *FS) liveThread(pid int, buf []byte) (int, stat, error) {
 	}
 }
 
-// IsOwn tells whether the PIDs of the file system are those that system calls
+// OwnPIDs tells whether the PIDs of the file system are those that system calls
 // of the caller take and return. A nil FS is the default one, as in
 // [WatcherOptions].
 //
 // It is told by the line NSpid of self/status (Linux 4.1, see proc(5)), and so
 // not deceived by PIDs that are equal by chance in two namespaces.
-func (f *FS) IsOwn() bool {
+func (f *FS) OwnPIDs() bool {
 	status, err := os.ReadFile(f.Root() + "/self/status")
 	if err != nil {
 		return false // it knows nothing of the caller

@@ -225,9 +225,9 @@ func TestWhetherPIDsAreTheCallersOwn(t *testing.T) {
 		"Name:\ta\nPid:\t" + own + "\n":               true,  // no PID namespaces
 	} {
 		f := newFixture(t)
-		qt.Check(t, qt.IsFalse(f.fs().IsOwn()), qt.Commentf("it does not know this process"))
+		qt.Check(t, qt.IsFalse(f.fs().OwnPIDs()), qt.Commentf("it does not know this process"))
 		qt.Assert(t, qt.IsNil(os.Mkdir(filepath.Join(f.root, "self"), 0o755)))
 		qt.Assert(t, qt.IsNil(os.WriteFile(filepath.Join(f.root, "self", "status"), []byte(status), 0o644)))
-		qt.Check(t, qt.Equals(f.fs().IsOwn(), want), qt.Commentf("%q", status))
+		qt.Check(t, qt.Equals(f.fs().OwnPIDs(), want), qt.Commentf("%q", status))
 	}
 }

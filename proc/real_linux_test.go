@@ -84,8 +84,8 @@ func TestProcessInItsOwnNamespaces(t *testing.T) {
 }
 
 func TestPIDsOfAContainerAreNotTheCallersOwn(t *testing.T) {
-	qt.Check(t, qt.IsTrue((*FS)(nil).IsOwn()))
-	qt.Check(t, qt.IsTrue(NewFS("/proc/self/root/proc").IsOwn()))
+	qt.Check(t, qt.IsTrue((*FS)(nil).OwnPIDs()))
+	qt.Check(t, qt.IsTrue(NewFS("/proc/self/root/proc").OwnPIDs()))
 	testneeds.Root(t)
 	mounted := t.TempDir()
 	h := startHelper(t, unix.CLONE_NEWNS|unix.CLONE_NEWPID)
@@ -95,7 +95,7 @@ func TestPIDsOfAContainerAreNotTheCallersOwn(t *testing.T) {
 	pids, err := foreign.PIDs()
 	qt.Assert(t, qt.IsNil(err))
 	qt.Check(t, qt.DeepEquals(pids, []int{1}))
-	qt.Check(t, qt.IsFalse(foreign.IsOwn()))
+	qt.Check(t, qt.IsFalse(foreign.OwnPIDs()))
 }
 
 func TestContainersWithTheSamePathsAndDifferentFiles(t *testing.T) {

@@ -70,7 +70,7 @@ func (w *Watcher) openEvents() (*eventSource, error) {
 	if !w.events {
 		return nil, fmt.Errorf("%w: switched off", ErrNoKernelEvents)
 	}
-	if !w.fs.IsOwn() {
+	if !w.fs.OwnPIDs() {
 		return nil, fmt.Errorf("%w: %s is not the proc file system of the caller's PID namespace", ErrNoKernelEvents, w.fs.root)
 	}
 	source, err := openEventSource()

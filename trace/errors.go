@@ -9,7 +9,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
-	"github.com/gousdt/gousdt/internal/retry"
+	"github.com/gousdt/gousdt/internal/follow"
 	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/trace/internal/expr"
 	"github.com/gousdt/gousdt/usdt"
@@ -81,7 +81,7 @@ func explain(op string, err error) error {
 	var refused *ebpf.VerifierError
 	switch {
 	case !errors.As(err, &refused):
-	case retry.Classify(err) == retry.WithRoom:
+	case follow.Classify(err) == follow.WithRoom:
 		err = refused.Unwrap() // the log has nothing to say to that
 	default:
 		// The whole of the log, for only this package can have made the

@@ -327,17 +327,18 @@ func (s *Session) forget(a *Attachment) {
 	}
 }
 
-// keepWatch remembers a watch until it is closed.
-func (s *Session) keepWatch(w *Watch) error {
+// keepWatch remembers a watch until it is closed, unless the session has been
+// detached in the meantime.
+func (s *Session) keepWatch(w *Watch) bool {
 	s.attaching.RLock()
 	defer s.attaching.RUnlock()
 	if s.detached.Load() {
-		return closed.Error("session")
+		return false
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.watches[w] = struct{}{}
-	return nil
+	return true
 }
 
 func (s *Session) forgetWatch(w *Watch) {

@@ -4,18 +4,14 @@ package trace
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"maps"
 	"os"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/closed"
-	"github.com/gousdt/gousdt/internal/linger"
-	"github.com/gousdt/gousdt/internal/retry"
+	"github.com/gousdt/gousdt/internal/follow"
 	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/usdt"
 )
@@ -30,38 +26,39 @@ type WatchOptions struct {
 	// place of AttachOptions: a Cookie, or SiteCookie, for each file or process
 	// tells them apart, also in filters and aggregations.
 	//
-	// The pair is the file and the process to be attached; where that is every
-	// process, the first one found with the file. OptionsFor is called before
-	// anything is attached, which may still fail, and again where a pair is
-	// attached anew. It must not call the Watch. For AttachAhead the pair has
-	// Process, Path and OpenedPath alone: there is no File.
+	// The pair is the file and the process to be attached. If that is every
+	// process, it is the first one found with the file. OptionsFor is called
+	// before anything is attached, which may still fail, and again each time
+	// that is tried. It must not call the Watch. For AttachAhead the pair has
+	// Process and Path alone: there is no File.
 	OptionsFor func(*proc.Pair) AttachOptions
 
-	// Proc says which processes are looked at, and how: its Filter, its Cache
-	// to share with other watches, its FS. The Handler in it is called too,
-	// before what it is told of is attached, and so is BeforePass.
+	// Proc says which processes there are and which of them are wanted: its
+	// Filter, its FS, its Cache to share with other watches. Its Handler is
+	// called after everything has been attached, before Changed.
 	Proc proc.WatcherOptions
 
 	// PerProcess attaches to each process that the filter lets through by
 	// itself, so that no other process is hit. Without it a file is attached
 	// once, for every process that maps it now or later, whatever the filter
-	// says of those: that is cheaper, and no process is missed for a moment.
+	// says of the others. That is cheaper, and a new process is hit from its
+	// start.
 	//
 	// The kernel is told PIDs then, so Proc.FS has to be that of this process's
 	// own PID namespace.
 	PerProcess bool
 
 	// Linger is how long a file stays attached, and open, after the last
-	// process that maps it has gone, so that programs that are started again
-	// and again are not attached each time, and are not missed at their start.
-	// 0 means usdt.DefaultLinger; negative means not at all. What is attached
-	// to one process does not linger.
+	// process that maps it has gone. So programs that are started again and
+	// again are not attached each time, and are hit from their start. 0 means a
+	// second; negative means not at all. What is attached to one process does
+	// not linger.
 	Linger time.Duration
 
 	// Changed, if set, is told what was attached and detached, and what went
-	// wrong. It is called by one goroutine at a time: the one that calls Sync,
-	// SyncAll, Run, AttachAhead, Close or Session.Close, and by another one
-	// when a file has lingered, or when there is room for what could not be
+	// wrong. It is called by one goroutine at a time: by the one that calls
+	// Sync, SyncAll, Run, AttachAhead, Close or Session.Close, and by another
+	// one if a file has lingered or if there is room for what could not be
 	// attached. It must not call these.
 	Changed func(*WatchChanges)
 }
@@ -71,14 +68,14 @@ type WatchOptions struct {
 type WatchAttachment struct {
 	*Attachment
 
+	// File tells the file from others.
+	File proc.FileID
 	// Path is the file's path as the process sees it, without PerProcess the
 	// first process found with it. After AttachAhead it is the name of the file
 	// given there.
 	Path string
-	// File tells the file from others.
-	File proc.FileID
-	// Process is the process that is attached; the zero value where it is every
-	// process.
+	// Process is the process that is attached. It is the zero value if it is
+	// every process.
 	Process proc.Process
 }
 
@@ -92,20 +89,20 @@ func (a *WatchAttachment) String() string {
 	return fmt.Sprintf("%s in process %s", a.Path, a.Process)
 }
 
-// WatchChanges are what a look at the processes has changed.
+// WatchChanges are what a Watch has changed, and what it could not.
 type WatchChanges struct {
 	Attached []*WatchAttachment
-	// Detached are closed together once Changed has returned, if the session
-	// has not been detached as a whole. A Close of one waits until that is
+	// Detached are closed together as soon as Changed has returned, unless the
+	// session has been detached as a whole. A Close of one waits until that is
 	// done.
 	Detached []*WatchAttachment
 	// Missed are what processes had mapped that ended before it was attached,
 	// with PerProcess.
 	Missed []*proc.Pair
-	// Errors are what could not be looked at (of type *proc.Error) or attached
-	// (of type *WatchError). They hinder nothing else. What is tried again and
-	// fails again is not among them, unless the text of the error is another
-	// one.
+	// Errors say which processes and files could not be read (*proc.Error) and
+	// which files could not be attached (*WatchError). They affect nothing
+	// else. What is tried again and fails again is told only if the text of the
+	// error is another one.
 	Errors []error
 }
 
@@ -113,114 +110,60 @@ type WatchChanges struct {
 // processes come and go. Its methods are safe for concurrent use.
 type Watch struct {
 	session  *Session
-	watcher  *proc.Watcher
-	opts     WatchOptions
-	patterns []elfnote.Pattern
-
-	// stopped ends when nothing is to be attached any more.
-	stopped context.Context
-	stop    context.CancelFunc
-
-	// following is held while changes are followed. It guards what comes next.
-	following  sync.Mutex
-	selections map[*proc.CachedFile]*usdt.Selection // checked once for all processes
-	lingering  *linger.Files
-	failed     retry.Attempts
-	ahead      map[proc.ProcessID]proc.Process // that something was attached to ahead, until they end
-
-	mu       sync.Mutex
-	attached map[watchKey]*WatchAttachment
-	closing  sync.WaitGroup
+	driver   *watchDriver
+	follower *follow.Follower[*usdt.Selection, *WatchAttachment]
 }
 
-// errWatchClosed is what a watch returns that has ended.
-var errWatchClosed error = closed.Error("watch")
-
-// watchKey is a file in a process, or in all where the process is zero.
-type watchKey struct {
-	process proc.ProcessID
-	file    proc.FileID
-}
-
-// Watch watches the probes that match any of the patterns, wherever a process
-// maps a file that has them; without patterns, all probes. It begins with the
-// first Sync, SyncAll or Run. It ends with Close, and with Detach or Close of
-// the session.
+// Watch watches the probes that match any of the patterns, or all probes if
+// there is no pattern, wherever a process maps a file that has such probes. It
+// begins with the first Sync, SyncAll or Run. It ends with Close, and with
+// Detach or Close of the session.
 //
-// Sites that are not fit to be attached are left out: usdt.Link.Skipped of the
-// links of an attachment names them.
+// Sites that cannot be attached are left out: usdt.Link.Skipped of the links of
+// an attachment names them.
 //
-// Where the system's limits on open files or memory leave no room, what no
-// process has any more is detached first. What the system still refuses, though
-// neither the file nor the session is to blame, is tried again before each look
-// at all processes, by SyncAll and Run, and what lacked room also as soon as
-// the Watch has detached something. That takes no more than about 100 ms at a
-// time: of more, the rest has its turn next time.
+// If the system's limits on open files or memory leave no room, what no process
+// maps any more is detached first. What the system still refuses, though
+// neither the file nor the session is to blame, is tried again before each scan
+// of all processes, by SyncAll and Run. What lacked room is tried again also as
+// soon as the Watch has detached something. That takes no more than about 100
+// ms at a time: the rest is tried next time.
 //
-// Errors: os.ErrClosed; that PerProcess cannot be had with the PIDs of Proc.FS.
+// Errors: os.ErrClosed; that PerProcess needs other PIDs than those of Proc.FS.
 func (s *Session) Watch(opts *WatchOptions, patterns ...elfnote.Pattern) (*Watch, error) {
 	if opts == nil {
 		opts = &WatchOptions{}
 	}
-	if opts.PerProcess && !opts.Proc.FS.IsOwn() {
-		return nil, fmt.Errorf("watch: PerProcess needs the PIDs of the tracer's own PID namespace, which are not those of the "+
-			"proc file system at %s: watch without PerProcess", opts.Proc.FS.Root())
+	d := &watchDriver{session: s, patterns: slices.Clone(patterns), opts: *opts}
+	follower, err := follow.New(d, follow.Options{
+		Proc: opts.Proc, Parts: 1, NeedsPIDs: opts.PerProcess, Linger: opts.Linger,
+	}, d.patterns...)
+	if err != nil {
+		return nil, fmt.Errorf("watch: %w: watch without PerProcess", err)
 	}
-	w := &Watch{
-		session: s, opts: *opts, patterns: slices.Clone(patterns),
-		selections: make(map[*proc.CachedFile]*usdt.Selection),
-		ahead:      make(map[proc.ProcessID]proc.Process),
-		attached:   make(map[watchKey]*WatchAttachment),
-	}
-	w.lingering = linger.New(&w.following, w.endLinger)
-	if opts.Linger == 0 {
-		w.opts.Linger = usdt.DefaultLinger
-	}
-	w.stopped, w.stop = context.WithCancel(context.Background())
-	options := opts.Proc
-	options.Handler = func(changes *proc.Changes) {
-		if opts.Proc.Handler != nil {
-			opts.Proc.Handler(changes)
-		}
-		w.follow(changes)
-	}
-	options.BeforePass = w.beforePass
-	w.watcher = proc.NewWatcher(&options, patterns...)
-	if err := s.keepWatch(w); err != nil {
-		return nil, err
+	w := &Watch{session: s, driver: d, follower: follower}
+	if !s.keepWatch(w) {
+		return nil, closed.Error("session")
 	}
 	return w, nil
 }
 
-// Run looks at all processes now and at each interval, and in between at those
-// that the kernel reports to have started, executed or mapped something, until
-// the context or the watch ends. It returns nil then. See proc.Watcher.Run,
-// whose errors it returns.
+// Run scans all processes now and at each interval, and in between those that
+// the kernel reports to have started, executed or mapped something, until the
+// context or the Watch ends. It returns nil then. See proc.Watcher.Run, whose
+// errors it returns.
 func (w *Watch) Run(ctx context.Context, interval time.Duration) error {
-	ctx, stop := context.WithCancel(ctx)
-	defer stop()
-	defer context.AfterFunc(w.stopped, stop)()
-	return w.watcher.Run(ctx, interval)
+	return w.follower.Run(ctx, interval)
 }
 
-// Sync looks at one process. See proc.Watcher.Sync, whose errors it returns:
-// os.ErrClosed when the watch has ended. Errors of attaching are for Changed.
-func (w *Watch) Sync(pid int) error {
-	if w.ended() {
-		return errWatchClosed
-	}
-	return w.watcher.Sync(pid)
-}
+// Sync scans one process. See proc.Watcher.Sync, whose errors it returns:
+// os.ErrClosed when the Watch has ended. Errors of attaching are for Changed.
+func (w *Watch) Sync(pid int) error { return w.follower.Sync(pid) }
 
-// SyncAll looks at all processes. See proc.Watcher.SyncAll, whose errors it
-// returns: os.ErrClosed when the watch has ended. Errors of attaching are for
+// SyncAll scans all processes. See proc.Watcher.SyncAll, whose errors it
+// returns: os.ErrClosed when the Watch has ended. Errors of attaching are for
 // Changed.
-func (w *Watch) SyncAll() error {
-	if w.ended() {
-		return errWatchClosed
-	}
-	return w.watcher.SyncAll()
-}
+func (w *Watch) SyncAll() error { return w.follower.SyncAll() }
 
 // AttachAhead attaches to a file that a process is about to execute or to map,
 // so that its first probes are not missed either. It is for those who have the
@@ -232,79 +175,42 @@ func (w *Watch) SyncAll() error {
 // be closed afterwards.
 //
 // Errors: those of usdt.Select and usdt.Selection.AttachRaw; *NeverError;
-// os.ErrClosed when the watch has ended.
+// os.ErrClosed when the Watch has ended.
 func (w *Watch) AttachAhead(process proc.Process, file *os.File) error {
-	if !w.opts.PerProcess {
+	if !w.driver.opts.PerProcess {
 		return fmt.Errorf("%s: attaching ahead needs WatchOptions.PerProcess: otherwise attach it to the session", file.Name())
 	}
 	id, err := proc.IdentifyFile(file)
 	if err != nil {
 		return err
 	}
-	w.following.Lock()
-	defer w.following.Unlock()
-	if w.ended() {
-		return errWatchClosed
-	}
-	w.ahead[process.ProcessID] = process
-	key := watchKey{process.ProcessID, id}
-	if w.has(key) {
-		return nil
-	}
-	sel, err := usdt.Select(usdt.Target{File: file, PID: process.PID}, nil, w.patterns...)
-	if err != nil {
-		return err
-	}
-	defer sel.Close()
-	pair := &proc.Pair{Process: process, Path: file.Name(), OpenedPath: file.Name()}
-	a, err := w.session.attachSelection(sel, file.Name(), w.options(pair))
-	if errors.Is(err, os.ErrClosed) {
-		return errWatchClosed
-	}
-	if err != nil {
-		return err
-	}
-	l := &look{}
-	w.add(key, &WatchAttachment{Attachment: a, Path: file.Name(), File: id, Process: process}, l)
-	w.finish(l)
-	return nil
+	return w.follower.AttachAhead(process, id, func() (*WatchAttachment, error) {
+		sel, err := usdt.Select(usdt.Target{File: file, PID: process.PID}, nil, w.driver.patterns...)
+		if err != nil {
+			return nil, err
+		}
+		defer sel.Close()
+		return w.driver.attach(sel, &proc.Pair{Process: process, Path: file.Name()}, id)
+	})
 }
 
 // Watcher returns what finds the processes, for its Pairs and Stats.
-func (w *Watch) Watcher() *proc.Watcher { return w.watcher }
+func (w *Watch) Watcher() *proc.Watcher { return w.follower.Watcher() }
 
-// Attachments returns what is attached at the moment, in no order.
+// Attachments returns what is attached now, in no order.
 func (w *Watch) Attachments() []*WatchAttachment {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return slices.DeleteFunc(slices.Collect(maps.Values(w.attached)), func(a *WatchAttachment) bool { return a.isClosed() })
+	return slices.DeleteFunc(w.follower.Attachments(), func(a *WatchAttachment) bool { return a.isClosed() })
 }
 
 // Stop has nothing more attached, and Run return. It does not wait for these.
 // What is attached stays so until Close.
-func (w *Watch) Stop() { w.stop() }
+func (w *Watch) Stop() { w.follower.Stop() }
 
-// Close detaches everything, all at a time, and waits until that is done, and
-// until nobody looks any more. It is safe to call it again. Errors are those of
-// Attachment.Close.
+// Close detaches everything, all at a time, and waits until that is done and
+// until no process is scanned any more. Errors are those of Attachment.Close.
+// It is safe to call it again.
 func (w *Watch) Close() error {
-	w.stop()
-	w.following.Lock()
-	err := w.endAll()
-	w.following.Unlock()
-	w.closing.Wait()
-	err = errors.Join(err, w.watcher.Close())
+	err := w.follower.Close()
 	w.session.forgetWatch(w)
 	return err
 }
-
-// options returns what to attach a pair with.
-func (w *Watch) options(pair *proc.Pair) *AttachOptions {
-	options := w.opts.AttachOptions
-	if w.opts.OptionsFor != nil {
-		options = w.opts.OptionsFor(pair)
-	}
-	return &options
-}
-
-func (w *Watch) ended() bool { return w.stopped.Err() != nil }

@@ -277,7 +277,10 @@ func TestWatchTellsWhichProcessesItMissed(t *testing.T) {
 			Proc: only(process.path), PerProcess: true,
 			Changed: func(c *trace.WatchChanges) { changes = *c },
 		}
-		opts.Proc.Handler = func(*proc.Changes) { process.Kill() } // called before anything is attached
+		opts.OptionsFor = func(*proc.Pair) trace.AttachOptions { // called before anything is attached
+			process.Kill()
+			return trace.AttachOptions{}
+		}
 		w := watch(t, s, opts, "gousdt_test:three")
 		qt.Assert(t, qt.IsNil(w.Sync(process.PID)))
 		qt.Assert(t, qt.HasLen(changes.Errors, 0))
@@ -392,5 +395,5 @@ func TestWatchWithTheCallersOwnReader(t *testing.T) {
 func TestWatchPerProcessNeedsTheOwnPIDs(t *testing.T) {
 	s := newSession(t, nil)
 	_, err := s.Watch(&trace.WatchOptions{PerProcess: true, Proc: proc.WatcherOptions{FS: proc.NewFS(t.TempDir())}})
-	qt.Assert(t, qt.ErrorMatches(err, "watch: PerProcess needs the PIDs of .*: watch without PerProcess"))
+	qt.Assert(t, qt.ErrorMatches(err, "watch: attaching to single processes needs the PIDs of .*: watch without PerProcess"))
 }

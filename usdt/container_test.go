@@ -65,7 +65,7 @@ func TestContainersWithEqualPathsAreApart(t *testing.T) {
 		for _, a := range attached {
 			qt.Check(t, qt.Equals(a.Path, "/bin/target"))
 		}
-		qt.Assert(t, qt.IsTrue(attached[0].File.ID() != attached[1].File.ID()))
+		qt.Assert(t, qt.IsTrue(attached[0].File != attached[1].File))
 
 		// A container whose image is gone goes on.
 		qt.Assert(t, qt.IsNil(os.Remove(fileOfTwo)))
@@ -117,7 +117,7 @@ func TestWatchesByForeignPIDsAreRefused(t *testing.T) {
 				PerProcess: tc.perProcess, Proc: proc.WatcherOptions{FS: tc.fs},
 			}, watching(t, c.Collect, "gousdt_test:three")...)
 			if tc.refused {
-				qt.Assert(t, qt.ErrorMatches(err, "a watch per process needs the PIDs of .* at "+regexp.QuoteMeta(tc.fs.Root())+": .*"))
+				qt.Assert(t, qt.ErrorMatches(err, "watch: attaching to single processes needs the PIDs of .* at "+regexp.QuoteMeta(tc.fs.Root())+": .*"))
 				continue
 			}
 			qt.Assert(t, qt.IsNil(err))

@@ -66,6 +66,7 @@ type Manager struct {
 
 	mu      sync.Mutex
 	links   map[*Link]struct{}
+	watches map[*Watch]struct{}
 	checked map[weak.Pointer[ebpf.Program]]bool // what checkProgram has found out: asking the kernel takes 100 µs
 	closed  bool
 
@@ -97,8 +98,11 @@ func NewManager(spec *ebpf.CollectionSpec, opts *ManagerOptions) (*Manager, erro
 		return nil, err
 	}
 
-	m := &Manager{mode: mode, sections: make(map[string]string), readers: make(map[string]bool), links: make(map[*Link]struct{}),
-		checked: make(map[weak.Pointer[ebpf.Program]]bool)}
+	m := &Manager{
+		mode: mode, sections: make(map[string]string), readers: make(map[string]bool),
+		links: make(map[*Link]struct{}), watches: make(map[*Watch]struct{}),
+		checked: make(map[weak.Pointer[ebpf.Program]]bool),
+	}
 	if err := m.preparePrograms(spec, opts.Programs); err != nil {
 		return nil, err
 	}
@@ -233,17 +237,24 @@ func (m *Manager) SpecsInUse() (used, capacity int) {
 	return m.specs.inUse(), m.specs.capacity()
 }
 
-// Close closes all links that are still attached, all at a time, and releases
-// the maps. It is safe to call it again.
+// Close closes all links that are still attached, all at a time, closes all
+// watches, and releases the maps. It is safe to call it again.
 func (m *Manager) Close() error {
 	m.closeOnce.Do(func() {
 		m.mu.Lock()
 		m.closed = true
 		clear(m.checked)
 		links := slices.Collect(maps.Keys(m.links))
+		watches := slices.Collect(maps.Keys(m.watches))
 		m.mu.Unlock()
 
+		for _, w := range watches {
+			w.follower.Stop()
+		}
 		errs := []error{CloseAll(links...)}
+		for _, w := range watches {
+			_ = w.Close() // closing the links has told what it may fail with
+		}
 		if m.specs != nil {
 			errs = append(errs, m.specs.close())
 		}
@@ -271,4 +282,22 @@ func (m *Manager) forget(lnk *Link) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	delete(m.links, lnk)
+}
+
+// keepWatch remembers a watch until it is closed, unless the Manager has been
+// closed in the meantime.
+func (m *Manager) keepWatch(w *Watch) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.closed {
+		return false
+	}
+	m.watches[w] = struct{}{}
+	return true
+}
+
+func (m *Manager) forgetWatch(w *Watch) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.watches, w)
 }

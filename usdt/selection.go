@@ -96,9 +96,6 @@ func Select(target Target, opts *SelectOptions, patterns ...elfnote.Pattern) (*S
 	s := &Selection{opened: o, pid: target.PID, kernel: kernel}
 	if err := s.find(target, opts, patterns); err != nil {
 		o.close()
-		if target.Pair != nil && errors.Is(err, elfnote.ErrTooLarge) {
-			target.Pair.File.Refuse(err) // to find that out takes a second, and there may be many processes
-		}
 		return nil, err
 	}
 	return s, nil

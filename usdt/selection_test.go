@@ -6,7 +6,6 @@ package usdt_test
 
 import (
 	"bytes"
-	"errors"
 	"io"
 	"testing"
 
@@ -62,10 +61,6 @@ func TestSelectionsOfPairs(t *testing.T) {
 
 			_, err = usdt.Select(usdt.Target{Pair: pair}, nil, elfnote.Exact("gousdt_test", "missing"))
 			qt.Check(t, qt.ErrorAs(err, new(*usdt.NotFoundError)))
-			reason := errors.New("of no use")
-			pair.File.Refuse(reason)
-			_, err = usdt.Select(usdt.Target{Pair: pair}, nil, elfnote.Exact("gousdt_test", "three"))
-			qt.Check(t, qt.Equals(err, reason))
 		})
 	}
 }

@@ -48,9 +48,9 @@ type Target struct {
 
 	// Pair is a file that a proc.Watcher has found in a process, also one that
 	// its cache reads by other means than the file system, see
-	// proc.CacheOptions.Open. It must be held until the selection is closed.
-	// The process is no restriction: give its PID, or Selection.ForPID, for
-	// that.
+	// proc.CacheOptions.Open. A selection holds it until the selection is
+	// closed. The process is no restriction: give its PID, or
+	// Selection.ForPID, for that.
 	Pair *proc.Pair
 
 	// PID restricts the attachment to a process, all its threads, as seen in
@@ -122,6 +122,7 @@ func (t Target) open() (*opened, error) {
 		}
 	case t.Pair != nil:
 		if err := o.openPair(t.Pair); err != nil {
+			o.close()
 			return nil, err
 		}
 	}
@@ -232,9 +233,8 @@ func (o *opened) openPath(t Target) error {
 
 // openPair opens the file of a pair, unless the pair's cache has it open.
 func (o *opened) openPair(pair *proc.Pair) error {
-	if err := pair.File.Refused(); err != nil {
-		return err
-	}
+	pair.File.Hold()
+	o.closers = append(o.closers, func() error { pair.File.Release(); return nil })
 	if o.elf = pair.File.ELF(); o.elf.OSFile() != nil {
 		return nil
 	}

@@ -7,14 +7,13 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/cilium/ebpf"
 
 	"github.com/gousdt/gousdt/elfnote"
-	"github.com/gousdt/gousdt/internal/linger"
-	"github.com/gousdt/gousdt/internal/retry"
+	"github.com/gousdt/gousdt/internal/closed"
+	"github.com/gousdt/gousdt/internal/follow"
 	"github.com/gousdt/gousdt/proc"
 )
 
@@ -24,22 +23,22 @@ type WatchProgram struct {
 	// Program belongs to the Manager's collection.
 	Program *ebpf.Program
 
-	// Patterns pick the probes: those that match one of them. None are all
-	// probes.
+	// Patterns pick the probes: those that match any of them, or all probes if
+	// there is no pattern.
 	Patterns []elfnote.Pattern
 
 	// AttachOptions apply to each attachment.
 	AttachOptions
 
 	// OptionsFor, if set, is asked for the options of an attachment, in the
-	// place of Options: a Cookie, or SiteCookie, for each file or process lets
-	// the program tell them apart. Each cookie takes specs of its own, see
+	// place of AttachOptions: a Cookie, or SiteCookie, for each file or process
+	// lets the program tell them apart. Each cookie takes specs of its own, see
 	// ManagerOptions.MaxSpecs.
 	//
-	// The pair is the file and the process to be attached; where that is every
-	// process, the first one found with the file. OptionsFor is called before
-	// the program is attached, which may still fail, and again where a pair is
-	// attached anew. It must not call the Watch.
+	// The pair is the file and the process to be attached. If that is every
+	// process, it is the first one found with the file. OptionsFor is called
+	// before the program is attached, which may still fail, and again each time
+	// that is tried. It must not call the Watch.
 	OptionsFor func(*proc.Pair) AttachOptions
 }
 
@@ -53,39 +52,37 @@ func (p *WatchProgram) options(pair *proc.Pair) AttachOptions {
 // WatchOptions say which processes a Watch is about. The zero value, and nil,
 // are all processes of the system.
 type WatchOptions struct {
-	// Proc says which processes are looked at, and how: its Filter, its Cache
-	// to share with other watches, its FS. The Handler in it is called too,
-	// after programs have been attached and before Changed is, and so is
-	// BeforePass.
+	// Proc says which processes there are and which of them are wanted: its
+	// Filter, its FS, its Cache to share with other watches. Its Handler is
+	// called after programs have been attached, before Changed.
 	Proc proc.WatcherOptions
 
 	// PerProcess attaches to each process that the filter lets through by
 	// itself, so that no other process is hit. Without it a file is attached
 	// once, for every process that maps it now or later, whatever the filter
-	// says of those: that is cheaper, and no process is missed for a moment. In
-	// ModeSingleIPMap, libraries and position-independent programs are always
-	// attached per process.
+	// says of the others. That is cheaper, and a new process is hit from its
+	// start. In ModeSingleIPMap, libraries and position-independent programs
+	// are always attached per process.
 	//
 	// The kernel is told PIDs then, so Proc.FS has to be that of this process's
 	// own PID namespace.
 	PerProcess bool
 
 	// Linger is how long a file stays attached, and open, after the last
-	// process that maps it has gone, so that programs that are started again
-	// and again are not attached each time, and are not missed at their start.
-	// 0 means DefaultLinger; negative means not at all. What is attached to one
-	// process does not linger.
+	// process that maps it has gone. So programs that are started again and
+	// again are not attached each time, and are hit from their start. 0 means a
+	// second; negative means not at all. What is attached to one process does
+	// not linger.
 	Linger time.Duration
 
 	// Changed, if set, is told what was attached and detached, and what went
-	// wrong. It is called by one goroutine at a time: the one that looks, so by
-	// Sync, SyncAll, Run and Close, and by another one when a file has
-	// lingered, or when there is room for what could not be attached. It must
-	// not call these.
+	// wrong. It is called by one goroutine at a time: by the one that calls
+	// Sync, SyncAll, Run or Close, and by another one if a file has lingered or
+	// if there is room for what could not be attached. It must not call these.
 	Changed func(*WatchChanges)
 }
 
-// An WatchAttachment is a program attached to a file by a Watch.
+// A WatchAttachment is a program that a Watch has attached to a file.
 type WatchAttachment struct {
 	// Link is the attachment itself. The Watch closes it.
 	Link *Link
@@ -93,16 +90,14 @@ type WatchAttachment struct {
 	Program *ebpf.Program
 	// Options are what it was attached with.
 	Options AttachOptions
-	// File is the file.
-	File *proc.CachedFile
+	// File tells the file from others.
+	File proc.FileID
 	// Path is the file's path as the process sees it, without PerProcess the
 	// first process found with it.
 	Path string
-	// Process is the process that is attached; the zero value where it is every
-	// process.
+	// Process is the process that is attached. It is the zero value if it is
+	// every process.
 	Process proc.Process
-
-	mappings []proc.Mapping // where the process had the file
 }
 
 // String returns what is attached to, as in "/usr/bin/python3 in process 7
@@ -115,63 +110,49 @@ func (a *WatchAttachment) String() string {
 	return fmt.Sprintf("%s in process %s", a.Path, a.Process)
 }
 
-// WatchChanges are what a look at the processes has changed.
+// WatchChanges are what a Watch has changed, and what it could not.
 type WatchChanges struct {
 	Attached []*WatchAttachment
-	// Detached are closed at the moment, together. A Close of one's Link waits
-	// until that is done.
+	// Detached are closed together as soon as Changed has returned, unless
+	// Manager.Close has closed them. A Close of a Link waits until that is
+	// done.
 	Detached []*WatchAttachment
-	// Errors are what could not be looked at (of type *proc.Error) or attached
-	// (*WatchError). That a process has exited meanwhile is not among them, nor
-	// that a file has no probes for some of the programs. What is tried again
-	// and fails again is not, unless the text of the error is another one.
+	// Errors say which processes and files could not be read (*proc.Error) and
+	// which files could not be attached (*WatchError). A process that has
+	// exited meanwhile is no error, nor is a file without probes for some of
+	// the programs. What is tried again and fails again is told only if the
+	// text of the error is another one.
 	Errors []error
 }
 
 // A Watch keeps programs attached to the probes that match their patterns, in
-// whatever processes come and go.
+// whatever processes come and go. Its methods are safe for concurrent use.
 type Watch struct {
 	manager  *Manager
-	programs []WatchProgram
-	patterns []elfnote.Pattern // of all programs
-	watcher  *proc.Watcher
-	opts     WatchOptions
-
-	// following is held while changes are followed. It guards what comes next.
-	following sync.Mutex
-	files     map[*proc.CachedFile]*watchedFile
-	lingering *linger.Files
-	failed    retry.Attempts
-	ending    bool // nothing is to linger any more, nor to be tried again
-
-	// mu is held, beside following, to change what comes next: either is enough
-	// to read it.
-	mu       sync.Mutex
-	attached map[proc.PairKey][]*WatchAttachment // without a process where it is every process; by program, nil where it is not attached
-	closing  sync.WaitGroup
+	follower *follow.Follower[*watchedFile, *WatchAttachment]
 }
 
 // Watch attaches programs to the probes that match their patterns, wherever a
-// process maps a file that has them. The processes are looked at once for all
-// programs, and files read once. Sites that cannot be attached are left out,
-// see Link.Skipped. It begins with the first Sync, SyncAll or Run, and ends
-// with Close.
+// process maps a file that has such probes. The processes are scanned once for
+// all programs, and files are read once. Sites that cannot be attached are left
+// out, see Link.Skipped. A Watch begins with the first Sync, SyncAll or Run. It
+// ends with Close, and with Manager.Close.
 //
-// What a look finds to attach is attached program by program, in their order,
-// so that a program can count on those before it; what it finds to detach is
+// What a scan finds to attach is attached program by program, in their order,
+// so that a program can count on those before it. What it finds to detach is
 // detached together. A program that cannot be attached somewhere does not keep
 // the others from it.
 //
-// Where the maps of the Manager, or the system's limits on open files or
-// memory, leave no room, what no process has any more is detached first. What
-// could still not be attached, though neither the file nor the program is to
-// blame, is tried again before each look at all processes, by SyncAll and Run,
-// and what lacked room also as soon as the Watch has detached something. That
-// takes no more than about 100 ms at a time: of more, the rest has its turn
-// next time.
+// If the maps of the Manager, or the system's limits on open files or memory,
+// leave no room, what no process maps any more is detached first. What could
+// still not be attached, though neither the file nor the program is to blame,
+// is tried again before each scan of all processes, by SyncAll and Run. What
+// lacked room is tried again also as soon as the Watch has detached something.
+// That takes no more than about 100 ms at a time: the rest is tried next time.
 //
-// The error says that there is no program, or one that was not loaded for this
-// Manager, or that processes of this proc file system cannot be attached to.
+// The error is os.ErrClosed, or says that there is no program, or one that was
+// not loaded for this Manager, or that processes of this proc file system
+// cannot be attached to.
 func (m *Manager) Watch(opts *WatchOptions, programs ...WatchProgram) (*Watch, error) {
 	if opts == nil {
 		opts = &WatchOptions{}
@@ -179,77 +160,55 @@ func (m *Manager) Watch(opts *WatchOptions, programs ...WatchProgram) (*Watch, e
 	if len(programs) == 0 {
 		return nil, errors.New("there is no program to watch with: give one WatchProgram or more")
 	}
-	patterns, all := []elfnote.Pattern(nil), false
 	for _, program := range programs {
 		if _, err := m.checkProgram(program.Program); err != nil {
 			return nil, err
 		}
-		patterns = append(patterns, program.Patterns...)
-		all = all || len(program.Patterns) == 0
 	}
-	if all {
-		patterns = nil
+	d := &watchDriver{manager: m, programs: slices.Clone(programs), patterns: patternsOf(programs), opts: *opts}
+	follower, err := follow.New(d, follow.Options{
+		Proc:         opts.Proc,
+		Parts:        len(programs),
+		NeedsPIDs:    opts.PerProcess || m.mode == ModeSingleIPMap,
+		FollowsMoves: m.mode == ModeSingleIPMap, // the addresses of the sites change with it
+		Linger:       opts.Linger,
+	}, d.patterns...)
+	if err != nil {
+		return nil, fmt.Errorf("watch: %w: watch without PerProcess, in a mode other than %s", err, ModeSingleIPMap)
 	}
-	if (opts.PerProcess || m.mode == ModeSingleIPMap) && !opts.Proc.FS.IsOwn() {
-		return nil, fmt.Errorf("a watch per process needs the PIDs of the tracer's own PID namespace, which are not those of "+
-			"the proc file system at %s: watch without PerProcess, in a mode other than %s", opts.Proc.FS.Root(), ModeSingleIPMap)
+	w := &Watch{manager: m, follower: follower}
+	if !m.keepWatch(w) {
+		return nil, closed.Error("manager")
 	}
-	w := &Watch{
-		manager: m, programs: slices.Clone(programs), patterns: patterns, opts: *opts,
-		files:    make(map[*proc.CachedFile]*watchedFile),
-		attached: make(map[proc.PairKey][]*WatchAttachment),
-	}
-	w.lingering = linger.New(&w.following, w.endLinger)
-	if opts.Linger == 0 {
-		w.opts.Linger = DefaultLinger
-	}
-	options := opts.Proc
-	options.Handler, options.BeforePass = w.follow, w.beforePass
-	w.watcher = proc.NewWatcher(&options, patterns...)
 	return w, nil
 }
 
-// Run looks at all processes now and at each interval, and in between at those
-// that the kernel reports to have started, executed or mapped something, until
-// the context ends. See proc.Watcher.Run.
+// Run scans all processes now and at each interval, and in between those that
+// the kernel reports to have started, executed or mapped something, until the
+// context or the Watch ends. See proc.Watcher.Run.
 func (w *Watch) Run(ctx context.Context, interval time.Duration) error {
-	return w.watcher.Run(ctx, interval)
+	return w.follower.Run(ctx, interval)
 }
 
-// Sync looks at one process. See proc.Watcher.Sync.
-func (w *Watch) Sync(pid int) error { return w.watcher.Sync(pid) }
+// Sync scans one process. See proc.Watcher.Sync, whose errors it returns:
+// os.ErrClosed after Close. Errors of attaching are for Changed.
+func (w *Watch) Sync(pid int) error { return w.follower.Sync(pid) }
 
-// SyncAll looks at all processes. See proc.Watcher.SyncAll.
-func (w *Watch) SyncAll() error { return w.watcher.SyncAll() }
+// SyncAll scans all processes. See proc.Watcher.SyncAll, whose errors it
+// returns: os.ErrClosed after Close. Errors of attaching are for Changed.
+func (w *Watch) SyncAll() error { return w.follower.SyncAll() }
 
 // Watcher returns what finds the processes, for its Pairs and Stats.
-func (w *Watch) Watcher() *proc.Watcher { return w.watcher }
+func (w *Watch) Watcher() *proc.Watcher { return w.follower.Watcher() }
 
-// Attachments returns what is attached at the moment, in no order.
-func (w *Watch) Attachments() []*WatchAttachment {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	var all []*WatchAttachment
-	for _, attachments := range w.attached {
-		all = appendAttached(all, attachments)
-	}
-	return all
-}
+// Attachments returns what is attached now, in no order.
+func (w *Watch) Attachments() []*WatchAttachment { return w.follower.Attachments() }
 
-// Close detaches everything, all at a time, and waits until that is done. It is
+// Close detaches everything, all at a time, and waits until that is done and
+// until no process is scanned any more. Errors are those of Link.Close. It is
 // safe to call it again.
 func (w *Watch) Close() error {
-	w.following.Lock()
-	w.ending = true
-	w.following.Unlock()
-	err := w.watcher.Close()
-
-	w.following.Lock()
-	l := &look{}
-	w.endAllLinger(l)
-	w.close(l.Detached)
-	w.tell(l)
-	w.following.Unlock()
-	w.closing.Wait()
+	err := w.follower.Close()
+	w.manager.forgetWatch(w)
 	return err
 }

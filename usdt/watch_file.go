@@ -6,7 +6,6 @@ import (
 	"fmt"
 
 	"github.com/gousdt/gousdt/elfnote"
-	"github.com/gousdt/gousdt/proc"
 )
 
 // A watchedFile is a file whose sites have been checked, once for all its
@@ -16,31 +15,22 @@ type watchedFile struct {
 	parts     []filePart // by program
 }
 
-// A filePart is what one program is attached to in a file: nothing without a
-// selection.
+// A filePart is the sites of a file for one program. Without a selection there
+// are none.
 type filePart struct {
 	selection *Selection // shares the file's
 	err       error      // the file has probes for the program, but none that can be attached
 }
 
-// file returns the sites of a pair's file.
-func (w *Watch) file(pair *proc.Pair) (*watchedFile, error) {
-	if known := w.files[pair.File]; known != nil {
-		return known, nil
+func newWatchedFile(sel *Selection, programs []WatchProgram) *watchedFile {
+	if len(programs) == 1 {
+		return &watchedFile{selection: sel, parts: []filePart{{selection: sel}}}
 	}
-	sel, err := Select(Target{Pair: pair}, nil, w.patterns...)
-	if err != nil {
-		return nil, err
+	file := &watchedFile{selection: sel, parts: make([]filePart, len(programs))}
+	for n := range programs {
+		file.parts[n].selection, file.parts[n].err = sel.part(programs[n].Patterns)
 	}
-	known := &watchedFile{selection: sel, parts: []filePart{{selection: sel}}}
-	if len(w.programs) > 1 {
-		known.parts = make([]filePart, len(w.programs))
-		for n := range w.programs {
-			known.parts[n].selection, known.parts[n].err = sel.part(w.programs[n].Patterns)
-		}
-	}
-	w.files[pair.File] = known
-	return known, nil
+	return file
 }
 
 // part returns what of a selection is of the probes that match, as if they

@@ -39,7 +39,13 @@ func watchTold(t *testing.T, c *collector, programs []usdt.WatchProgram, opts us
 	t.Helper()
 	told = &usdt.WatchChanges{}
 	opts.Proc.Filter = only(paths...)
-	opts.Changed = func(changes *usdt.WatchChanges) { *told = *changes }
+	changed := opts.Changed
+	opts.Changed = func(changes *usdt.WatchChanges) {
+		*told = *changes
+		if changed != nil {
+			changed(changes)
+		}
+	}
 	w, err := c.Watch(&opts, programs...)
 	qt.Assert(t, qt.IsNil(err))
 	t.Cleanup(func() { w.Close() })
@@ -232,7 +238,11 @@ func TestProgramsLingerTogether(t *testing.T) {
 		}
 		second += "-of-another-length"
 		copyFile(t, second, first)
-		w, told := watchTold(t, c, programs, usdt.WatchOptions{Linger: time.Hour}, first, second)
+		var detached []*usdt.WatchAttachment
+		w, told := watchTold(t, c, programs, usdt.WatchOptions{
+			Linger:  time.Hour,
+			Changed: func(changes *usdt.WatchChanges) { detached = append(detached, changes.Detached...) },
+		}, first, second)
 		process := testprog.Start(t, first)
 		qt.Assert(t, qt.IsNil(w.Sync(process.PID)))
 		qt.Assert(t, qt.HasLen(told.Attached, 2))
@@ -253,7 +263,7 @@ func TestProgramsLingerTogether(t *testing.T) {
 		process = testprog.Start(t, second)
 		qt.Assert(t, qt.IsNil(w.Sync(process.PID)))
 		qt.Assert(t, qt.HasLen(told.Errors, 0))
-		qt.Assert(t, qt.IsTrue(same(told.Detached, attached)))
+		qt.Assert(t, qt.IsTrue(same(detached, attached)))
 		qt.Assert(t, qt.HasLen(told.Attached, 2))
 		cookie = uint64(len(second) << 8)
 		c.fires(t, process, "three", testbpf.ArgsProgramCOLLECT, cookie)

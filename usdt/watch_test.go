@@ -8,6 +8,7 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -172,8 +173,7 @@ func TestWatchSeesLibrariesComeAndGo(t *testing.T) {
 
 	qt.Assert(t, qt.Equals(await(t, attached).Path, loader))
 	process.Load(library)
-	first := await(t, attached)
-	qt.Assert(t, qt.Equals(first.Path, library))
+	qt.Assert(t, qt.Equals(await(t, attached).Path, library))
 
 	// Deleted, replaced and loaded again: another file, and the old one still
 	// in use.
@@ -182,13 +182,24 @@ func TestWatchSeesLibrariesComeAndGo(t *testing.T) {
 	process.Load(filepath.Dir(library) + "/./libcome.so") // spelled otherwise, or the loader takes it for the same
 	// Where a file system has no time of birth, a file that is deleted counts
 	// as another one and is attached anew.
-	second := awaitThat(t, attached, func(a *usdt.WatchAttachment) bool { return a.File.ID().Inode != first.File.ID().Inode })
+	replaced := fileID(t, library)
+	second := awaitThat(t, attached, func(a *usdt.WatchAttachment) bool { return a.File == replaced })
 	qt.Assert(t, qt.Equals(second.Path, library))
 
 	process.Unload()
 	awaitThat(t, detached, func(a *usdt.WatchAttachment) bool { return a == second })
 	process.Kill()
 	awaitThat(t, detached, func(*usdt.WatchAttachment) bool { return len(w.Attachments()) == 0 })
+}
+
+func fileID(t *testing.T, path string) proc.FileID {
+	t.Helper()
+	file, err := os.Open(path)
+	qt.Assert(t, qt.IsNil(err))
+	defer file.Close()
+	id, err := proc.IdentifyFile(file)
+	qt.Assert(t, qt.IsNil(err))
+	return id
 }
 
 func awaitThat[T any](t *testing.T, c <-chan T, is func(T) bool) T {
@@ -226,4 +237,36 @@ func TestWatchWithTheCallersOwnReader(t *testing.T) {
 	qt.Assert(t, qt.Equals(cache.Stats().Opened, 1))
 	process.Fire("three", 1)
 	qt.Assert(t, qt.Equals(int(c.next(t, 1)[0].Pid), process.PID))
+}
+
+func TestTheEndOfTheManagerEndsItsWatches(t *testing.T) {
+	c := newCollector(t, nil)
+	program, _ := copies(t, "target-static")
+	process := testprog.Start(t, program)
+	var told []*usdt.WatchAttachment
+	attached := make(chan *usdt.WatchAttachment, 1)
+	w, err := c.Watch(&usdt.WatchOptions{
+		Linger: time.Hour,
+		Proc:   proc.WatcherOptions{Filter: only(program)},
+		Changed: func(changes *usdt.WatchChanges) {
+			for _, a := range changes.Attached {
+				attached <- a
+			}
+			told = append(told, changes.Detached...)
+		},
+	}, watching(t, c.Collect, "gousdt_test:three", "gousdt_test:guarded")...)
+	qt.Assert(t, qt.IsNil(err)) // and not closed but by the manager
+	ran := make(chan error, 1)
+	go func() { ran <- w.Run(context.Background(), time.Hour) }()
+	a := await(t, attached)
+
+	qt.Assert(t, qt.IsNil(c.Manager.Close()))
+	qt.Assert(t, qt.IsNil(await(t, ran)))
+	qt.Assert(t, qt.HasLen(w.Attachments(), 0))
+	qt.Assert(t, qt.IsTrue(slices.Equal(told, []*usdt.WatchAttachment{a})))
+	qt.Assert(t, qt.Equals(process.Semaphore("guarded"), 0))
+	qt.Assert(t, qt.ErrorIs(w.Sync(process.PID), os.ErrClosed))
+	qt.Assert(t, qt.IsNil(w.Close()))
+	_, err = c.Watch(nil, watching(t, c.Collect, "gousdt_test:three")...)
+	qt.Assert(t, qt.ErrorIs(err, os.ErrClosed))
 }

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package retry remembers what a watch could not attach to and may be able to
-// later, so that it tries again.
-package retry
+package follow
 
 import (
 	"cmp"
@@ -15,7 +13,7 @@ import (
 )
 
 // maxRound is after how long a round of attempts leaves the rest to the next
-// one: processes are waiting to be looked at.
+// one: processes are waiting to be scanned.
 const maxRound = 100 * time.Millisecond
 
 // When says when what has failed may succeed.
@@ -53,16 +51,15 @@ func Classify(err error) When {
 	}
 }
 
-// A Key is one attempt: what is to be attached where, without a process where
-// it is to every process.
-type Key struct {
-	proc.PairKey
-	Program int // the caller's number
+// An attempt is what is to be attached where.
+type attempt struct {
+	Place
+	part int
 }
 
-// Attempts are those that have failed and may succeed. The zero value is none.
-type Attempts struct {
-	failed map[Key]*failure
+// attempts are those that have failed and may succeed. The zero value is none.
+type attempts struct {
+	failed map[attempt]*failure
 	turn   uint64 // counts failures
 }
 
@@ -72,18 +69,17 @@ type failure struct {
 	turn uint64
 }
 
-// Len returns how many there are.
-func (a *Attempts) Len() int { return len(a.failed) }
+func (a *attempts) len() int { return len(a.failed) }
 
-// Fail notes that an attempt has failed. It tells whether that is news, and not
-// what it failed with before.
-func (a *Attempts) Fail(key Key, err error, when When) (news bool) {
+// fail notes that an attempt has failed. It reports whether that is news, and
+// not what it failed with before.
+func (a *attempts) fail(key attempt, err error, when When) (news bool) {
 	if when == Never {
 		delete(a.failed, key)
 		return true
 	}
 	if a.failed == nil {
-		a.failed = make(map[Key]*failure)
+		a.failed = make(map[attempt]*failure)
 	}
 	before := a.failed[key]
 	a.turn++
@@ -92,32 +88,31 @@ func (a *Attempts) Fail(key Key, err error, when When) (news bool) {
 	return before == nil || before.text != now.text
 }
 
-// Again calls try for attempts that have failed, those that did it first before
-// others; with WithRoom only for those that need that. It ends after a time, so
-// that a call takes not long and later ones come to the rest. An attempt that
-// does not Fail again is forgotten, and so is one for what is not among the
-// pairs.
-func (a *Attempts) Again(pairs []*proc.Pair, when When, try func(Key, *proc.Pair)) {
-	current := make(map[proc.PairKey]*proc.Pair, 2*len(pairs))
+// again calls try for attempts that have failed, those first that did so first,
+// with WithRoom only for those that need it. It ends after a time, so that a
+// call does not take long and later ones come to the rest. It forgets an
+// attempt that does not fail again, and one for what is not among the pairs.
+func (a *attempts) again(pairs []*proc.Pair, when When, try func(attempt, *proc.Pair)) {
+	current := make(map[Place]*proc.Pair, 2*len(pairs))
 	for _, pair := range slices.Backward(pairs) {
-		current[pair.Key()] = pair
-		current[proc.PairKey{File: pair.File}] = pair
+		current[inProcess(pair)] = pair
+		current[inEveryProcess(pair)] = pair
 	}
-	var keys []Key
-	for key, f := range a.failed {
+	var keys []attempt
+	for key, failed := range a.failed {
 		switch {
-		case current[key.PairKey] == nil:
+		case current[key.Place] == nil:
 			delete(a.failed, key)
-		case f.when >= when:
+		case failed.when >= when:
 			keys = append(keys, key)
 		}
 	}
-	slices.SortFunc(keys, func(x, y Key) int { return cmp.Compare(a.failed[x].turn, a.failed[y].turn) })
+	slices.SortFunc(keys, func(x, y attempt) int { return cmp.Compare(a.failed[x].turn, a.failed[y].turn) })
 
 	start := time.Now()
 	for _, key := range keys {
 		before := a.failed[key]
-		if pair := current[key.PairKey]; !isOver(key, pair) {
+		if pair := current[key.Place]; !isOver(key.Place, pair) {
 			try(key, pair)
 		}
 		if a.failed[key] == before {
@@ -129,10 +124,10 @@ func (a *Attempts) Again(pairs []*proc.Pair, when When, try func(Key, *proc.Pair
 	}
 }
 
-// isOver tells whether the attempt is for a process that has ended, whose PID
+// isOver reports whether the place is in a process that has ended, whose PID
 // may be that of another one already.
-func isOver(key Key, pair *proc.Pair) bool {
-	if key.Process == (proc.ProcessID{}) {
+func isOver(place Place, pair *proc.Pair) bool {
+	if place.isInEveryProcess() {
 		return false
 	}
 	running, err := pair.Process.IsRunning()

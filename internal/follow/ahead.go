@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package follow
+
+import (
+	"github.com/gousdt/gousdt/proc"
+)
+
+// AttachAhead attaches a file that a process is about to execute or to map,
+// unless it is attached in the process already. Once this has been called for a
+// process, even in vain, what is attached in it stays so until it ends.
+//
+// It is for followers of files with one part. The error is that of attach, or
+// os.ErrClosed.
+func (f *Follower[F, A]) AttachAhead(process proc.Process, file proc.FileID, attach func() (A, error)) error {
+	f.following.Lock()
+	defer f.following.Unlock()
+	if f.isStopped() {
+		return errClosed
+	}
+	f.ahead[process.ProcessID] = process
+	place := Place{Process: process.ProcessID, File: file}
+	if f.isAttached(0, place) {
+		return nil
+	}
+	attached, err := attach()
+	if err != nil {
+		return err
+	}
+	r := &round[A]{}
+	f.add(0, place, &attachment[A]{attached: attached}, r)
+	f.tell(r)
+	return nil
+}
+
+// detachAhead detaches what was attached ahead in processes that have ended.
+func (f *Follower[F, A]) detachAhead(r *round[A]) {
+	for id, process := range f.ahead {
+		if running, err := process.IsRunning(); err != nil || running {
+			continue
+		}
+		delete(f.ahead, id)
+		for place := range f.attached {
+			if place.Process == id {
+				f.detach(place, r)
+			}
+		}
+	}
+}

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package follow
+
+import (
+	"errors"
+	"os"
+
+	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/proc"
+)
+
+// maxRefused bounds the memory of files that are too large to be opened again
+// and again. No tool chain makes such a file.
+const maxRefused = 4096
+
+// attach attaches what is not attached yet, one part after the other.
+func (f *Follower[F, A]) attach(targets []target, r *round[A]) {
+	files := make([]F, 0, len(targets))
+	opened := targets[:0:0]
+	for _, at := range targets {
+		if file, ok := f.open(at, r); ok {
+			files, opened = append(files, file), append(opened, at)
+		}
+	}
+	for part := range f.opts.Parts {
+		for i, at := range opened {
+			f.attachPart(part, files[i], at, r)
+		}
+	}
+}
+
+// open returns the file of a target, opened once for all its processes.
+func (f *Follower[F, A]) open(at target, r *round[A]) (file F, ok bool) {
+	if f.isStopped() {
+		return file, false
+	}
+	if file, ok = f.files[at.File]; ok {
+		return file, true
+	}
+	if _, ok := f.refused[at.File]; ok {
+		return file, false
+	}
+	file, err := f.driver.Open(at.pair)
+	if f.lacksRoom(err) && f.makeRoom(r) {
+		file, err = f.driver.Open(at.pair)
+	}
+	if err != nil {
+		f.fail(WholeFile, at, err, r)
+		return file, false
+	}
+	f.files[at.File] = file
+	return file, true
+}
+
+func (f *Follower[F, A]) attachPart(part int, file F, at target, r *round[A]) {
+	if f.isStopped() || f.isAttached(part, at.Place) {
+		return
+	}
+	attached, ok, err := f.driver.Attach(part, file, at.pair, at.Process.PID)
+	if f.lacksRoom(err) && f.makeRoom(r) {
+		attached, ok, err = f.driver.Attach(part, file, at.pair, at.Process.PID)
+	}
+	switch {
+	case err != nil:
+		f.fail(part, at, err, r)
+	case ok:
+		f.add(part, at.Place, &attachment[A]{attached, at.pair.Mappings}, r)
+	}
+}
+
+func (f *Follower[F, A]) isAttached(part int, place Place) bool {
+	parts := f.attached[place]
+	return parts != nil && parts[part] != nil
+}
+
+func (f *Follower[F, A]) add(part int, place Place, a *attachment[A], r *round[A]) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.attached[place] == nil {
+		f.attached[place] = make([]*attachment[A], f.opts.Parts)
+	}
+	f.attached[place][part] = a
+	r.Attached = append(r.Attached, a.attached)
+}
+
+func (f *Follower[F, A]) lacksRoom(err error) bool {
+	return err != nil && f.driver.Retry(err) == WithRoom
+}
+
+// makeRoom detaches what has disappeared and what lingers. It reports whether
+// there was anything.
+func (f *Follower[F, A]) makeRoom(r *round[A]) bool {
+	room := &round[A]{gone: r.gone}
+	r.gone = nil
+	f.detachGone(room)
+	f.lingering.endAll(func(file proc.FileID) { f.leave(file, room) })
+	return f.detachNow(room)
+}
+
+// fail notes that a part of a target could not be attached, or the file not be
+// opened. It is told unless the process has ended or it has been told before,
+// and tried again if it may succeed.
+func (f *Follower[F, A]) fail(part int, at target, err error, r *round[A]) {
+	if errors.Is(err, os.ErrClosed) {
+		return // who closes the follower soon, or has closed it
+	}
+	if errors.Is(err, elfnote.ErrTooLarge) {
+		f.refuse(at.File) // to find that out takes a second, and there may be many processes
+	}
+	if !at.isInEveryProcess() {
+		if running, err := at.pair.Process.IsRunning(); err == nil && !running {
+			if n := len(r.Missed); n == 0 || r.Missed[n-1] != at.pair {
+				r.Missed = append(r.Missed, at.pair)
+			}
+			return
+		}
+	}
+	if f.failed.fail(attempt{at.Place, part}, err, f.driver.Retry(err)) {
+		r.Errors = append(r.Errors, f.driver.Explain(part, at.pair, err))
+	}
+}
+
+// refuse has a file not opened again.
+func (f *Follower[F, A]) refuse(file proc.FileID) {
+	if len(f.refused) >= maxRefused {
+		clear(f.refused)
+	}
+	f.refused[file] = struct{}{}
+}
+
+// beforePass tries again whatever has failed.
+func (f *Follower[F, A]) beforePass() {
+	if f.opts.Proc.BeforePass != nil {
+		f.opts.Proc.BeforePass()
+	}
+	f.tryAgain(Later)
+}
+
+// tryAgain tries to attach what could not be attached, with WithRoom only what
+// lacked room.
+func (f *Follower[F, A]) tryAgain(when When) {
+	f.following.Lock()
+	defer f.following.Unlock()
+	if f.isStopped() || f.failed.len() == 0 {
+		return
+	}
+	r := &round[A]{}
+	f.failed.again(f.watcher.Pairs(), when, func(again attempt, pair *proc.Pair) {
+		at := target{again.Place, pair}
+		if again.part == WholeFile {
+			f.attach([]target{at}, r)
+		} else if file, ok := f.files[at.File]; ok {
+			f.attachPart(again.part, file, at, r)
+		}
+	})
+	f.finish(r)
+}

@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package follow
+
+import (
+	"slices"
+
+	"github.com/gousdt/gousdt/proc"
+)
+
+// A round is what comes of one set of changes of the processes.
+type round[A any] struct {
+	Changes[A]
+	// gone are changes of which what has disappeared is still attached. It is
+	// nil once that is detached.
+	gone *proc.Changes
+}
+
+// A target is a place to attach, and the pair by which it was found.
+type target struct {
+	Place
+	pair *proc.Pair
+}
+
+// inProcess returns the place of a pair's file in its process.
+func inProcess(pair *proc.Pair) Place {
+	return Place{Process: pair.Process.ProcessID, File: pair.File.ID()}
+}
+
+// inEveryProcess returns the place of a pair's file in every process.
+func inEveryProcess(pair *proc.Pair) Place { return Place{File: pair.File.ID()} }
+
+// follow attaches what has appeared and detaches what has disappeared.
+func (f *Follower[F, A]) follow(changes *proc.Changes) {
+	f.following.Lock()
+	defer f.following.Unlock()
+	r := &round[A]{gone: changes}
+	if !f.isStopped() { // else what is attached is for Close
+		r.Errors = slices.Clone(changes.Errors)
+		f.attach(f.targets(changes, r), r)
+		f.detachGone(r)
+	}
+	if f.opts.Proc.Handler != nil {
+		f.opts.Proc.Handler(changes)
+	}
+	f.finish(r)
+}
+
+// targets returns what is to be attached.
+func (f *Follower[F, A]) targets(changes *proc.Changes, r *round[A]) []target {
+	var targets []target
+	first := make(map[*proc.CachedFile]*proc.Pair)
+	for _, pair := range changes.Appeared {
+		if first[pair.File] == nil {
+			first[pair.File] = pair
+		}
+		if f.driver.PerProcess(pair.File) {
+			targets = append(targets, target{inProcess(pair), pair})
+		}
+	}
+	for _, file := range changes.FilesAppeared {
+		f.lingering.back(file.ID()) // before anything needs room
+		if pair := first[file]; pair != nil && !f.driver.PerProcess(file) {
+			targets = append(targets, target{inEveryProcess(pair), pair})
+		}
+	}
+	return append(targets, f.moved(changes.Moved, r)...)
+}
+
+// moved detaches pairs that are mapped elsewhere now, and returns them to be
+// attached anew.
+func (f *Follower[F, A]) moved(pairs []*proc.Pair, r *round[A]) []target {
+	if !f.opts.FollowsMoves {
+		return nil
+	}
+	var targets []target
+	old := &round[A]{}
+	for _, pair := range pairs {
+		place := inProcess(pair)
+		if !f.driver.PerProcess(pair.File) || f.isAttachedAt(place, pair.Mappings) {
+			continue
+		}
+		f.detach(place, old)
+		targets = append(targets, target{place, pair})
+	}
+	f.detachNow(old) // first, so that no hit is seen by both
+	return targets
+}
+
+// isAttachedAt reports whether a file is attached as it is mapped.
+func (f *Follower[F, A]) isAttachedAt(place Place, mappings []proc.Mapping) bool {
+	return slices.ContainsFunc(f.attached[place], func(a *attachment[A]) bool {
+		return a != nil && slices.Equal(a.mappings, mappings)
+	})
+}
+
+// detachGone detaches what has disappeared, unless that has been done.
+func (f *Follower[F, A]) detachGone(r *round[A]) {
+	if r.gone == nil {
+		return
+	}
+	for _, pair := range r.gone.Disappeared {
+		if _, stays := f.ahead[pair.Process.ProcessID]; !stays {
+			f.detach(inProcess(pair), r)
+		}
+	}
+	f.detachAhead(r)
+	for _, file := range r.gone.FilesDisappeared {
+		if f.lingers(file.ID()) {
+			f.lingering.leave(file.ID(), f.opts.Linger)
+		} else {
+			f.leave(file.ID(), r)
+		}
+	}
+	r.gone = nil
+}
+
+// lingers reports whether a file stays attached for a while that no process
+// maps any more. What is attached in every process does.
+func (f *Follower[F, A]) lingers(file proc.FileID) bool {
+	return f.opts.Linger >= 0 && f.attached[Place{File: file}] != nil
+}
+
+// endLinger detaches a file that has lingered.
+func (f *Follower[F, A]) endLinger(file proc.FileID) {
+	r := &round[A]{}
+	f.leave(file, r)
+	f.finish(r)
+}
+
+// leave detaches and closes a file that no process maps any more.
+func (f *Follower[F, A]) leave(id proc.FileID, r *round[A]) {
+	f.detach(Place{File: id}, r)
+	if file, ok := f.files[id]; ok {
+		f.driver.Release(file)
+		delete(f.files, id)
+	}
+}
+
+// detach has all parts of a place detached.
+func (f *Follower[F, A]) detach(place Place, r *round[A]) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	r.Detached = appendAttached(r.Detached, f.attached[place])
+	delete(f.attached, place)
+}
+
+// detachNow tells what is detached and detaches it at once. It reports whether
+// there was anything to detach.
+func (f *Follower[F, A]) detachNow(r *round[A]) bool {
+	if len(r.Detached) == 0 {
+		return false
+	}
+	f.tell(r)
+	_ = f.driver.Detach(r.Detached) // the kernel detaches whatever it says
+	f.closing.Go(func() { f.tryAgain(WithRoom) })
+	return true
+}
+
+// finish tells what has changed and detaches in the background: the kernel
+// takes its time, and other processes are waiting to be attached. What lacked
+// room is tried again then.
+func (f *Follower[F, A]) finish(r *round[A]) {
+	f.tell(r)
+	if len(r.Detached) > 0 {
+		f.closing.Go(func() {
+			_ = f.driver.Detach(r.Detached) // the kernel detaches whatever it says
+			f.tryAgain(WithRoom)
+		})
+	}
+}
+
+func (f *Follower[F, A]) tell(r *round[A]) {
+	if !r.isEmpty() {
+		f.driver.Changed(&r.Changes)
+	}
+}
+
+// appendAttached appends the parts that are attached.
+func appendAttached[A any](all []A, parts []*attachment[A]) []A {
+	for _, part := range parts {
+		if part != nil {
+			all = append(all, part.attached)
+		}
+	}
+	return all
+}

@@ -1,0 +1,272 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+//go:build linux
+
+package follow
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-quicktest/qt"
+
+	"github.com/gousdt/gousdt/internal/testprog"
+	"github.com/gousdt/gousdt/proc"
+)
+
+// world is a directory tree that looks like /proc, of processes that map files
+// with probes, and a driver that attaches nothing but keeps the books.
+type world struct {
+	t     *testing.T
+	root  string // of the file system of processes
+	files string // the directory of the files
+	names map[proc.FileID]string
+
+	mu       sync.Mutex
+	attached map[*fake]bool
+	room     int // how much can be attached at a time
+	opened   int // files
+	perFile  func(file string) bool
+	fail     func(part int, file string) error
+
+	told     []string // "+0 a 7" and "-0 a" for part 0 of file a in process 7 and in every process, "!" and errors
+	detached chan string
+}
+
+// fake is an attachment.
+type fake struct {
+	part int
+	file string
+	pid  int
+}
+
+func (a *fake) String() string {
+	if a.pid == 0 {
+		return fmt.Sprintf("%d %s", a.part, a.file)
+	}
+	return fmt.Sprintf("%d %s %d", a.part, a.file, a.pid)
+}
+
+var errFull = errors.New("no room")
+
+func newWorld(t *testing.T) *world {
+	w := &world{
+		t: t, root: t.TempDir(), files: t.TempDir(), names: make(map[proc.FileID]string),
+		attached: make(map[*fake]bool), room: 1000,
+		perFile: func(string) bool { return true }, fail: func(int, string) error { return nil },
+		detached: make(chan string, 100),
+	}
+	w.write("self/status", fmt.Sprintf("NSpid:\t%d\n", os.Getpid()))
+	return w
+}
+
+func (w *world) write(name, text string) {
+	w.t.Helper()
+	path := filepath.Join(w.root, name)
+	qt.Assert(w.t, qt.IsNil(os.MkdirAll(filepath.Dir(path), 0o755)))
+	qt.Assert(w.t, qt.IsNil(os.WriteFile(path, []byte(text), 0o644)))
+}
+
+// start has a process map files, given by their names, and no others.
+func (w *world) start(pid int, files ...string) { w.startAt(pid, 0x1000, files...) }
+
+// startAt is start with the address of the first mapping.
+func (w *world) startAt(pid, address int, files ...string) {
+	w.t.Helper()
+	dir := strconv.Itoa(pid)
+	qt.Assert(w.t, qt.IsNil(os.RemoveAll(filepath.Join(w.root, dir))))
+	var maps strings.Builder
+	for _, name := range files {
+		path := filepath.Join(w.files, name)
+		if _, err := os.Stat(path); err != nil {
+			testprog.WriteNotes(w.t, path, []testprog.Note{{Provider: "p", Name: name}})
+			w.names[fileID(w.t, path)] = name
+		}
+		fmt.Fprintf(&maps, "%08x-%08x r-xp 00000000 08:01 1 %s\n", address, address+0x1000, path)
+		link := filepath.Join(w.root, dir, "map_files", fmt.Sprintf("%x-%x", address, address+0x1000))
+		qt.Assert(w.t, qt.IsNil(os.MkdirAll(filepath.Dir(link), 0o755)))
+		qt.Assert(w.t, qt.IsNil(os.Symlink(path, link)))
+		address += 0x1000
+	}
+	w.write(dir+"/maps", maps.String())
+	w.write(dir+"/stat", fmt.Sprintf("%d (program) S 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 %d %d 1 0 1 0 1 0 0\n", pid, pid, 1+len(files)))
+}
+
+// end ends a process.
+func (w *world) end(pid int) {
+	w.t.Helper()
+	qt.Assert(w.t, qt.IsNil(os.RemoveAll(filepath.Join(w.root, strconv.Itoa(pid)))))
+}
+
+// pairs returns pairs of a process and a file, with processes and files of
+// their own.
+func (w *world) pairs(n int) []*proc.Pair {
+	w.t.Helper()
+	for i := range n {
+		w.start(100+i, fmt.Sprint("file-", i))
+	}
+	watcher := proc.NewWatcher(&proc.WatcherOptions{FS: proc.NewFS(w.root)})
+	w.t.Cleanup(func() { watcher.Close() })
+	qt.Assert(w.t, qt.IsNil(watcher.SyncAll()))
+	pairs := watcher.Pairs()
+	qt.Assert(w.t, qt.HasLen(pairs, n))
+	return pairs
+}
+
+// fileIDs returns the IDs of some files.
+func fileIDs(t *testing.T, n int) []proc.FileID {
+	t.Helper()
+	ids := make([]proc.FileID, n)
+	for i := range ids {
+		path := filepath.Join(t.TempDir(), "file")
+		qt.Assert(t, qt.IsNil(os.WriteFile(path, nil, 0o644)))
+		ids[i] = fileID(t, path)
+	}
+	return ids
+}
+
+func fileID(t *testing.T, path string) proc.FileID {
+	t.Helper()
+	file, err := os.Open(path)
+	qt.Assert(t, qt.IsNil(err))
+	defer file.Close()
+	id, err := proc.IdentifyFile(file)
+	qt.Assert(t, qt.IsNil(err))
+	return id
+}
+
+// Open, and what follows, is the driver.
+func (w *world) Open(pair *proc.Pair) (string, error) {
+	name := filepath.Base(pair.Path)
+	if err := w.fail(WholeFile, name); err != nil {
+		return "", err
+	}
+	w.opened++
+	return name, nil
+}
+
+func (w *world) Release(string) { w.opened-- }
+
+func (w *world) PerProcess(file *proc.CachedFile) bool {
+	return w.perFile(w.names[file.ID()])
+}
+
+func (w *world) Attach(part int, file string, pair *proc.Pair, pid int) (*fake, bool, error) {
+	if err := w.fail(part, file); err != nil {
+		return nil, false, err
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.attached) == w.room {
+		return nil, false, errFull
+	}
+	a := &fake{part, file, pid}
+	w.attached[a] = true
+	return a, true, nil
+}
+
+func (w *world) Detach(attachments []*fake) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, a := range attachments {
+		if !w.attached[a] {
+			w.t.Errorf("%v is detached and was not attached", a)
+		}
+		delete(w.attached, a)
+		w.detached <- a.String()
+	}
+	return nil
+}
+
+func (w *world) Retry(err error) When {
+	if errors.Is(err, errFull) {
+		return WithRoom
+	}
+	return Classify(err)
+}
+
+func (w *world) Explain(part int, pair *proc.Pair, err error) error {
+	return fmt.Errorf("%d %s %d: %w", part, filepath.Base(pair.Path), pair.Process.PID, err)
+}
+
+func (w *world) Changed(changes *Changes[*fake]) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, a := range changes.Attached {
+		w.told = append(w.told, "+"+a.String())
+	}
+	for _, a := range changes.Detached {
+		if !w.attached[a] {
+			w.t.Errorf("%v was detached before it was told", a)
+		}
+		w.told = append(w.told, "-"+a.String())
+	}
+	for _, pair := range changes.Missed {
+		w.told = append(w.told, fmt.Sprintf("missed %s %d", filepath.Base(pair.Path), pair.Process.PID))
+	}
+	for _, err := range changes.Errors {
+		w.told = append(w.told, "!"+err.Error())
+	}
+}
+
+// tells asserts what has been told since it was called last, in any order: that
+// of processes is the directory's.
+func (w *world) tells(want ...string) {
+	w.t.Helper()
+	qt.Assert(w.t, qt.ContentEquals(w.takeTold(), want))
+}
+
+// tellsInOrder is tells where the order matters.
+func (w *world) tellsInOrder(want ...string) {
+	w.t.Helper()
+	qt.Assert(w.t, qt.DeepEquals(w.takeTold(), want))
+}
+
+func (w *world) takeTold() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	told := w.told
+	w.told = nil
+	return told
+}
+
+// awaitDetached waits until so many attachments have been detached.
+func (w *world) awaitDetached(n int) {
+	w.t.Helper()
+	for range n {
+		select {
+		case <-w.detached:
+		case <-time.After(20 * time.Second):
+			w.t.Fatal("nothing was detached")
+		}
+	}
+}
+
+// follower returns a follower of all processes of the world.
+func (w *world) follower(opts Options) *Follower[string, *fake] {
+	w.t.Helper()
+	opts.Proc.FS = proc.NewFS(w.root)
+	opts.Parts = max(opts.Parts, 1)
+	f, err := New[string, *fake](w, opts)
+	qt.Assert(w.t, qt.IsNil(err))
+	w.t.Cleanup(func() {
+		qt.Check(w.t, qt.IsNil(f.Close()))
+		qt.Check(w.t, qt.HasLen(f.Attachments(), 0))
+		qt.Check(w.t, qt.HasLen(w.attached, 0))
+		qt.Check(w.t, qt.Equals(w.opened, 0))
+	})
+	return f
+}
+
+// everywhere has the driver attach files in every process.
+func (w *world) everywhere() *world {
+	w.perFile = func(string) bool { return false }
+	return w
+}

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package trace
+
+import (
+	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/follow"
+	"github.com/gousdt/gousdt/proc"
+	"github.com/gousdt/gousdt/usdt"
+)
+
+// watchDriver attaches files to a session where a follow.Follower finds a place
+// for them.
+type watchDriver struct {
+	session  *Session
+	patterns []elfnote.Pattern
+	opts     WatchOptions
+}
+
+// Open checks the sites of a file, once for all processes.
+func (d *watchDriver) Open(pair *proc.Pair) (*usdt.Selection, error) {
+	return usdt.Select(usdt.Target{Pair: pair}, nil, d.patterns...)
+}
+
+func (d *watchDriver) Release(sel *usdt.Selection) { sel.Close() }
+
+func (d *watchDriver) PerProcess(*proc.CachedFile) bool { return d.opts.PerProcess }
+
+func (d *watchDriver) Attach(_ int, sel *usdt.Selection, pair *proc.Pair, pid int) (*WatchAttachment, bool, error) {
+	a, err := d.attach(sel.ForPID(pid), pair, pair.File.ID())
+	if err != nil {
+		return nil, false, err
+	}
+	if pid == 0 {
+		a.Process = proc.Process{}
+	}
+	return a, true, nil
+}
+
+func (d *watchDriver) attach(sel *usdt.Selection, pair *proc.Pair, file proc.FileID) (*WatchAttachment, error) {
+	options := d.opts.AttachOptions
+	if d.opts.OptionsFor != nil {
+		options = d.opts.OptionsFor(pair)
+	}
+	a, err := d.session.attachSelection(sel, pair.Path, &options)
+	if err != nil {
+		return nil, err
+	}
+	return &WatchAttachment{Attachment: a, Path: pair.Path, File: file, Process: pair.Process}, nil
+}
+
+func (d *watchDriver) Detach(attachments []*WatchAttachment) error {
+	all := make([]*Attachment, 0, len(attachments))
+	for _, a := range attachments {
+		all = append(all, a.Attachment)
+	}
+	return CloseAll(all...)
+}
+
+func (d *watchDriver) Retry(err error) follow.When { return follow.Classify(err) }
+
+func (d *watchDriver) Explain(_ int, pair *proc.Pair, err error) error {
+	return &WatchError{Path: pair.Path, Process: pair.Process, Err: err}
+}
+
+func (d *watchDriver) Changed(c *follow.Changes[*WatchAttachment]) {
+	if d.opts.Changed != nil {
+		d.opts.Changed(&WatchChanges{Attached: c.Attached, Detached: c.Detached, Missed: c.Missed, Errors: c.Errors})
+	}
+}

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package usdt
+
+import (
+	"errors"
+	"slices"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/follow"
+	"github.com/gousdt/gousdt/proc"
+)
+
+// watchDriver attaches the programs of a Watch where a follow.Follower finds a
+// place for them. The parts of a file are its probes for each program.
+type watchDriver struct {
+	manager  *Manager
+	programs []WatchProgram
+	patterns []elfnote.Pattern // of all programs together
+	opts     WatchOptions
+}
+
+// Open checks the sites of a file, once for all processes and all programs.
+func (d *watchDriver) Open(pair *proc.Pair) (*watchedFile, error) {
+	sel, err := Select(Target{Pair: pair}, nil, d.patterns...)
+	if err != nil {
+		return nil, err
+	}
+	return newWatchedFile(sel, d.programs), nil
+}
+
+func (d *watchDriver) Release(file *watchedFile) { file.selection.Close() }
+
+// PerProcess reports whether a file is attached in each process by itself. In
+// ModeSingleIPMap the programs know a site by its address, which is the same
+// everywhere only for an executable that is not position-independent.
+func (d *watchDriver) PerProcess(file *proc.CachedFile) bool {
+	return d.opts.PerProcess || d.manager.mode == ModeSingleIPMap && file.ELF().Kind() != elfnote.Executable
+}
+
+func (d *watchDriver) Attach(n int, file *watchedFile, pair *proc.Pair, pid int) (*WatchAttachment, bool, error) {
+	program, part := &d.programs[n], &file.parts[n]
+	if part.selection == nil {
+		return nil, false, part.err
+	}
+	options := program.options(pair)
+	lnk, err := d.manager.AttachSelection(program.Program, part.selection.ForPID(pid), &options)
+	if err != nil {
+		return nil, false, err
+	}
+	a := &WatchAttachment{Link: lnk, Program: program.Program, Options: options, File: pair.File.ID(), Path: pair.Path}
+	if pid != 0 {
+		a.Process = pair.Process
+	}
+	return a, true, nil
+}
+
+func (d *watchDriver) Detach(attachments []*WatchAttachment) error {
+	links := make([]*Link, 0, len(attachments))
+	for _, a := range attachments {
+		links = append(links, a.Link)
+	}
+	return CloseAll(links...)
+}
+
+// Retry says when what failed is to be tried again. The maps of the Manager
+// have room for what needs no more than they hold altogether.
+func (d *watchDriver) Retry(err error) follow.When {
+	var full *LimitError
+	switch {
+	case errors.As(err, &full) && full.Needed > full.Capacity:
+		return follow.Never
+	case full != nil, errors.Is(err, errAddressInUse):
+		return follow.WithRoom
+	default:
+		return follow.Classify(err)
+	}
+}
+
+func (d *watchDriver) Explain(n int, pair *proc.Pair, err error) error {
+	var program *ebpf.Program
+	if n != follow.WholeFile {
+		program = d.programs[n].Program
+	}
+	return &WatchError{Program: program, Name: programName(program), Path: pair.Path, Process: pair.Process, Err: err}
+}
+
+func (d *watchDriver) Changed(c *follow.Changes[*WatchAttachment]) {
+	if d.opts.Changed != nil && len(c.Attached)+len(c.Detached)+len(c.Errors) > 0 {
+		d.opts.Changed(&WatchChanges{Attached: c.Attached, Detached: c.Detached, Errors: c.Errors})
+	}
+}
+
+// patternsOf returns the patterns of all programs, none if one of the programs
+// is for all probes.
+func patternsOf(programs []WatchProgram) []elfnote.Pattern {
+	var all []elfnote.Pattern
+	for i := range programs {
+		if len(programs[i].Patterns) == 0 {
+			return nil
+		}
+		all = slices.Concat(all, programs[i].Patterns)
+	}
+	return all
+}
