@@ -4,7 +4,6 @@ package proc
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -120,103 +119,6 @@ func hidePID(mounts []byte, root string) string {
 		return "ptraceable"
 	}
 	return hide
-}
-
-// readStat reads and parses stat into buf, which is of maxStat bytes and holds
-// the command afterwards.
-func (f *FS) readStat(pid int, buf []byte) (stat, error) {
-	file, err := openRaw(f.path(pid, "stat"))
-	if err != nil {
-		return stat{}, &Error{PID: pid, Op: "read stat", Err: classify(err)}
-	}
-	defer file.Close()
-	n := 0
-	for n < len(buf) {
-		m, err := file.Read(buf[n:])
-		n += m
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
-			return stat{}, &Error{PID: pid, Op: "read stat", Err: classify(err)}
-		}
-		if n > 0 && buf[n-1] == '\n' { // saves the read that tells the end
-			break
-		}
-	}
-	s, err := parseStat(buf[:n])
-	if err != nil {
-		return stat{}, &Error{PID: pid, Op: "read stat", Err: err}
-	}
-	return s, nil
-}
-
-// readMaps calls line for each line of maps that shows executable memory from a
-// file. A malformed line hides no other: the first error of that kind is
-// returned when everything else has been read.
-func (f *FS) readMaps(pid int, lines *lineReader, line func(*mapLine)) error {
-	file, err := openRaw(f.path(pid, "maps"))
-	if err != nil {
-		return &Error{PID: pid, Op: "read maps", Err: classify(err)}
-	}
-	defer file.Close()
-	lines.reset(file)
-	var malformed error
-	var l mapLine // not one per line: it escapes
-	for {
-		text, whole, err := lines.next()
-		switch {
-		case errors.Is(err, io.EOF):
-			if malformed != nil {
-				return &Error{PID: pid, Op: "read maps", Err: malformed}
-			}
-			return nil
-		case err != nil:
-			return &Error{PID: pid, Op: "read maps", Err: classify(err)}
-		}
-		if whole && isOther(text) {
-			continue
-		}
-		err = parseMapLine(text, &l)
-		if err == nil && !whole {
-			err = fmt.Errorf("%w line of maps: longer than %d bytes", ErrMalformed, maxLine)
-		}
-		if err != nil {
-			if malformed == nil {
-				malformed = err
-			}
-			continue
-		}
-		if l.executable && l.isFile() {
-			line(&l)
-		}
-	}
-}
-
-// liveThread returns a thread of the process that has not ended, by whose
-// number proc shows what it can no longer show by the process's. It is asked
-// for processes whose first thread has ended.
-func (f *FS) liveThread(pid int, buf []byte) (int, stat, error) {
-	dir, err := os.Open(f.path(pid, "task"))
-	if err != nil {
-		return 0, stat{}, &Error{PID: pid, Op: "list threads", Err: classify(err)}
-	}
-	defer dir.Close()
-	for {
-		names, err := dir.Readdirnames(64)
-		for _, name := range names {
-			tid, ok := parsePID(name)
-			if !ok || tid == pid {
-				continue
-			}
-			if s, err := f.readStat(tid, buf); err == nil && s.size != 0 {
-				return tid, s, nil
-			}
-		}
-		if err != nil {
-			return 0, stat{}, &Error{PID: pid, Op: "list threads", Err: fmt.Errorf("%w: no thread runs", ErrGone)}
-		}
-	}
 }
 
 // OwnPIDs tells whether the PIDs of the file system are those that system calls

@@ -4,6 +4,7 @@ package proc
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 )
@@ -108,76 +109,44 @@ func unescapePath(path []byte) string {
 	return string(bytes.ReplaceAll(path, []byte(`\012`), []byte("\n")))
 }
 
-// lineReader cuts a stream into lines through one buffer, which it does not
-// grow: the lines of maps are short, but there may be a million of them.
-type lineReader struct {
-	r          io.Reader
-	buf        []byte // of maxLine bytes
-	start, end int    // what of buf is yet to be handed out
-	err        error  // of the reader, io.EOF included
-}
-
-func (lr *lineReader) reset(r io.Reader) {
-	if lr.buf == nil {
-		lr.buf = make([]byte, maxLine)
+// readMaps calls line for each line of maps that shows executable memory from a
+// file. A malformed line hides no other: the first error of that kind is
+// returned when everything else has been read.
+func (f *FS) readMaps(pid int, lines *lineReader, line func(*mapLine)) error {
+	file, err := openRaw(f.path(pid, "maps"))
+	if err != nil {
+		return &Error{PID: pid, Op: "read maps", Err: classify(err)}
 	}
-	lr.r, lr.start, lr.end, lr.err = r, 0, 0, nil
-}
-
-// next returns the next line without its newline, valid until the next call.
-// whole is false for a line that is longer than the buffer, of which only the
-// beginning is returned. The error is io.EOF at the end.
-func (lr *lineReader) next() (line []byte, whole bool, err error) {
-	searched := 0
+	defer file.Close()
+	lines.reset(file)
+	var malformed error
+	var l mapLine // not one per line: it escapes
 	for {
-		if n := bytes.IndexByte(lr.buf[lr.start+searched:lr.end], '\n'); n >= 0 {
-			line = lr.buf[lr.start : lr.start+searched+n]
-			lr.start += searched + n + 1
-			return line, true, nil
-		}
-		searched = lr.end - lr.start
-		if lr.err != nil {
-			if searched > 0 { // a last line without a newline
-				line = lr.buf[lr.start:lr.end]
-				lr.start = lr.end
-				return line, true, nil
+		text, whole, err := lines.next()
+		switch {
+		case errors.Is(err, io.EOF):
+			if malformed != nil {
+				return &Error{PID: pid, Op: "read maps", Err: malformed}
 			}
-			return nil, false, lr.err
+			return nil
+		case err != nil:
+			return &Error{PID: pid, Op: "read maps", Err: classify(err)}
 		}
-		if lr.start > 0 {
-			copy(lr.buf, lr.buf[lr.start:lr.end])
-			lr.start, lr.end = 0, searched
+		if whole && isOther(text) {
+			continue
 		}
-		if lr.end == len(lr.buf) {
-			return lr.skipLong()
+		err = parseMapLine(text, &l)
+		if err == nil && !whole {
+			err = fmt.Errorf("%w line of maps: longer than %d bytes", ErrMalformed, maxLine)
 		}
-		lr.fill()
-	}
-}
-
-// fill reads more into the free end of the buffer.
-func (lr *lineReader) fill() {
-	n, err := lr.r.Read(lr.buf[lr.end:])
-	lr.end += n
-	if n == 0 && err == nil {
-		// A reader that keeps doing this would have us spin.
-		err = io.ErrNoProgress
-	}
-	lr.err = err
-}
-
-// skipLong drops what remains of a line that fills the buffer.
-func (lr *lineReader) skipLong() ([]byte, bool, error) {
-	// The first bytes tell which line it was; the rest of the buffer is reused.
-	const kept = 128
-	for lr.err == nil {
-		lr.end = kept
-		lr.fill()
-		if n := bytes.IndexByte(lr.buf[kept:lr.end], '\n'); n >= 0 {
-			lr.start = kept + n + 1
-			return lr.buf[:kept], false, nil
+		if err != nil {
+			if malformed == nil {
+				malformed = err
+			}
+			continue
+		}
+		if l.executable && l.isFile() {
+			line(&l)
 		}
 	}
-	lr.start = lr.end
-	return lr.buf[:kept], false, nil
 }

@@ -97,3 +97,29 @@ func (p Process) Cgroup() (string, error) {
 
 // String returns PID and command: "1234 (postgres)".
 func (p Process) String() string { return fmt.Sprintf("%d (%s)", p.PID, p.Command) }
+
+// liveThread returns a thread of the process that has not ended, by whose
+// number proc shows what it can no longer show by the process's. It is asked
+// for processes whose first thread has ended.
+func (f *FS) liveThread(pid int, buf []byte) (int, stat, error) {
+	dir, err := os.Open(f.path(pid, "task"))
+	if err != nil {
+		return 0, stat{}, &Error{PID: pid, Op: "list threads", Err: classify(err)}
+	}
+	defer dir.Close()
+	for {
+		names, err := dir.Readdirnames(64)
+		for _, name := range names {
+			tid, ok := parsePID(name)
+			if !ok || tid == pid {
+				continue
+			}
+			if s, err := f.readStat(tid, buf); err == nil && s.size != 0 {
+				return tid, s, nil
+			}
+		}
+		if err != nil {
+			return 0, stat{}, &Error{PID: pid, Op: "list threads", Err: fmt.Errorf("%w: no thread runs", ErrGone)}
+		}
+	}
+}

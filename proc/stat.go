@@ -4,7 +4,9 @@ package proc
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
+	"io"
 )
 
 // stat is what this package wants from /proc/PID/stat, numbered as in proc(5).
@@ -119,4 +121,33 @@ func parsePID[T string | []byte](name T) (int, bool) {
 		return 0, false
 	}
 	return int(v), true
+}
+
+// readStat reads and parses stat into buf, which is of maxStat bytes and holds
+// the command afterwards.
+func (f *FS) readStat(pid int, buf []byte) (stat, error) {
+	file, err := openRaw(f.path(pid, "stat"))
+	if err != nil {
+		return stat{}, &Error{PID: pid, Op: "read stat", Err: classify(err)}
+	}
+	defer file.Close()
+	n := 0
+	for n < len(buf) {
+		m, err := file.Read(buf[n:])
+		n += m
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return stat{}, &Error{PID: pid, Op: "read stat", Err: classify(err)}
+		}
+		if n > 0 && buf[n-1] == '\n' { // saves the read that tells the end
+			break
+		}
+	}
+	s, err := parseStat(buf[:n])
+	if err != nil {
+		return stat{}, &Error{PID: pid, Op: "read stat", Err: err}
+	}
+	return s, nil
 }

@@ -137,25 +137,6 @@ func (w *Watcher) Pairs() []*Pair {
 	return pairs
 }
 
-// Stats returns the numbers of the watcher.
-func (w *Watcher) Stats() Stats {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	stats := w.stats
-	stats.Files = len(w.files)
-	for _, p := range w.processes {
-		stats.Pairs += len(p.pairs)
-		if p.wanted {
-			stats.Wanted++
-		}
-		if p.denied {
-			stats.Denied++
-		}
-	}
-	stats.Processes = len(w.processes)
-	return stats
-}
-
 // Close has every pair disappear, so that the handler undoes what it did, and
 // releases all files. Looking afterwards is os.ErrClosed; closing again does
 // nothing. A Run that is going on returns at its next look.

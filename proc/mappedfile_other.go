@@ -19,9 +19,3 @@ func (m *MappedFile) ID() (FileID, error) {
 func (m *MappedFile) Open() (*os.File, error) {
 	return nil, m.wrap("open", errors.ErrUnsupported)
 }
-
-// OpenIn is available on Linux only; here the error wraps
-// errors.ErrUnsupported.
-func (f *FS) OpenIn(pid int, path string) (*os.File, error) {
-	return nil, &Error{PID: pid, Path: path, Op: "open", Err: errors.ErrUnsupported}
-}
