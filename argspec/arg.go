@@ -12,19 +12,25 @@ const (
 	Unavailable Kind = iota
 	// Constant: the argument string holds the value itself: Arg.Constant.
 	Constant
-	// InRegister: the value is in the register Arg.Register. (The name
-	// Register is the type of a register.)
+	// InRegister: the value is in the register Arg.Register, or in the two
+	// registers Arg.High and Arg.Register. (The name Register is the type of a
+	// register.)
 	InRegister
 	// Memory: the value is in the traced process's memory, at the address
 	// Arg.Base + Arg.Index*Arg.Scale + Arg.Displacement.
 	Memory
+	// Address: the value is that address itself. Nothing is read from memory.
+	// It is the address of a symbol in a position-independent file, counted
+	// from the instruction pointer.
+	Address
 	// Bytes: the argument is Arg.Size bytes of memory that are not a number of
 	// 1, 2, 4 or 8 bytes, such as a structure passed by value. The address is
 	// that of Memory. There is no single value to fetch: Arg.Err says so.
 	Bytes
 )
 
-// String returns "unavailable", "constant", "register", "memory" or "bytes".
+// String returns "unavailable", "constant", "register", "memory", "address" or
+// "bytes".
 func (k Kind) String() string {
 	switch k {
 	case Constant:
@@ -33,6 +39,8 @@ func (k Kind) String() string {
 		return "register"
 	case Memory:
 		return "memory"
+	case Address:
+		return "address"
 	case Bytes:
 		return "bytes"
 	}
@@ -95,10 +103,15 @@ type Arg struct {
 	// name denotes. Kind InRegister only.
 	Register Register
 
+	// High holds the high 4 bytes of a value of 8 bytes in a 32-bit program,
+	// and Register the low 4. It is the zero Register for all other values.
+	// Kind InRegister only.
+	High Register
+
 	// Base and Index are added to get the address. A zero Register counts as
 	// 0. All bits of a register count, whatever the size that its name
-	// denotes, unless Address32 is set. Kinds Memory and Bytes only, as are
-	// all fields up to Address32.
+	// denotes, unless Address32 is set. Kinds Memory, Address and Bytes
+	// only, as are all fields up to Address32.
 	Base, Index Register
 
 	// Displacement is added to the registers, modulo 2^64. It includes the
@@ -163,8 +176,9 @@ func (a Arg) Type() string {
 }
 
 // Location returns where the value is: a number ("17", "-1"), a register
-// ("eax"), an address in brackets ("[rbp-20]", "[rax+rcx*8+16]",
-// "[x2+sxtw(w9)*4]", "[0x404010]"), or "unavailable: reason (raw)".
+// ("eax"), two registers ("edx:eax"), an address in brackets ("[rbp-20]",
+// "[rax+rcx*8+16]", "[x2+sxtw(w9)*4]", "[0x404010]"), an address that is the
+// value ("rip+11994"), or "unavailable: reason (raw)".
 func (a Arg) Location() string {
 	switch a.Kind {
 	case Constant:
@@ -173,8 +187,14 @@ func (a Arg) Location() string {
 		}
 		return strconv.FormatUint(a.Constant, 10)
 	case InRegister:
+		if !a.High.IsZero() {
+			return a.High.Name + ":" + a.Register.Name
+		}
 		return a.Register.Name
 	case Memory, Bytes:
+		b := a.appendAddress(append(make([]byte, 0, 48), '['))
+		return string(append(b, ']'))
+	case Address:
 		return string(a.appendAddress(make([]byte, 0, 48)))
 	}
 	text := "unavailable"
@@ -185,7 +205,6 @@ func (a Arg) Location() string {
 }
 
 func (a Arg) appendAddress(b []byte) []byte {
-	b = append(b, '[')
 	if !a.Base.IsZero() {
 		b = append(b, a.Base.Name...)
 	}
@@ -220,5 +239,5 @@ func (a Arg) appendAddress(b []byte) []byte {
 	case a.Displacement < 0:
 		b = strconv.AppendInt(b, a.Displacement, 10)
 	}
-	return append(b, ']')
+	return b
 }

@@ -124,6 +124,16 @@ func (p *parser) armIndex() (Register, uint8, error) {
 	return r, 1 << amount, nil
 }
 
+// armHigh returns the register after r. Values in two registers end before the
+// stack pointer.
+func (p *parser) armHigh(r Register) Register {
+	n := int(r.slot) + 1
+	if n >= armSP {
+		return Register{}
+	}
+	return p.general("r"+strconv.Itoa(n), 4, n)
+}
+
 // armNamed returns the register of a name in lower case. Beside rN it knows the
 // names of the procedure call standard.
 func (p *parser) armNamed(name string) (Register, error) {

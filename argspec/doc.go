@@ -41,11 +41,11 @@
 //
 // The size before the @ governs, not the name of the register: "1@%eax" is the
 // low byte of rax, and "8@%eax" all of it, as probes of some libraries name a
-// register by 16 or 32 bits whatever they put in. Only where a general register
-// is narrower than the value (8 bytes on i386 and arm) is the argument
-// unavailable, since the string names one of two registers. Operands without a
-// size, which hand-written assembly has, take that of the register, else the
-// machine's word.
+// register by 16 or 32 bits whatever they put in. In 32-bit programs, where a
+// value of 8 bytes is in two registers, the string names that of the low half,
+// and the compiler's order of registers says which the other is. Operands
+// without a size, which hand-written assembly has, take that of the register,
+// else the machine's word.
 //
 // testdata/vectors holds some 1,400 strings with their meaning, as plain data
 // for any implementation; the tests of this package run from them.

@@ -26,8 +26,9 @@ var (
 	// errNotSaved: the register exists, but the kernel does not save it where
 	// a uprobe's program could read it.
 	errNotSaved = errors.New("not in pt_regs")
-	// errRegisterPair: the value fills two registers and the string names one.
-	errRegisterPair = errors.New("value in two registers of which only one is named")
+	// errRegisterPair: the value fills two registers, the string names one, and
+	// compilers do not use this one together with another.
+	errRegisterPair = errors.New("value in two registers of which only one is known")
 	// errIndex: the index register is negated, or extended or scaled in a way
 	// that Arg cannot say.
 	errIndex = errors.New("index register is modified")

@@ -276,8 +276,8 @@ func isThreadLocal(relocation string) bool {
 		strings.Contains(upper, "TPREL")
 }
 
-// constantExpression makes the argument the constant that comes next: a number,
-// or the address of a symbol.
+// constantExpression makes the argument what comes next: a number, or the
+// address of a symbol.
 func (p *parser) constantExpression() error {
 	v, err := p.expression()
 	if err != nil {
@@ -286,9 +286,30 @@ func (p *parser) constantExpression() error {
 	if p.skipBlanks(); !p.done() {
 		return p.malformed()
 	}
+	return p.numberOrAddress(v)
+}
+
+// numberOrAddress makes the argument a number, or an address. That of a symbol in a
+// position-independent file is as far from the instruction pointer as the
+// symbol is from the site.
+func (p *parser) numberOrAddress(v value) error {
+	if v.addresses == 1 && !p.target.Absolute {
+		p.relativeMemory(p.instructionPointer(), v)
+		p.arg.Kind = Address
+		return nil
+	}
 	number, err := p.absolute(v)
-	p.constant(number)
+	if err == nil {
+		p.constant(number)
+	}
 	return err
+}
+
+// relativeMemory makes the argument the memory at an address in the file. ip is
+// the instruction pointer, which holds the site's address at a hit.
+func (p *parser) relativeMemory(ip Register, address value) {
+	p.memory(ip, Register{}, 1, address.number-p.target.Location)
+	p.arg.relative = true
 }
 
 // absolute returns the number of a value that stands alone, without a register

@@ -128,19 +128,28 @@ func checkEncoded(t *testing.T, a Arg, kernel elf.Machine, b []byte, order binar
 		qt.Assert(t, qt.Equals(order.Uint64(b), 0))
 		return
 	}
-	qt.Assert(t, qt.Equals(Kind(b[8]), a.Kind))
 	qt.Assert(t, qt.Equals(b[10]&1 != 0, a.Signed))
 	qt.Assert(t, qt.Equals(b[10]&2 != 0, a.Address32))
 	qt.Assert(t, qt.Equals(b[10]&4 != 0, a.IndexExtension == ZeroExtend32))
 	qt.Assert(t, qt.Equals(b[10]&8 != 0, a.IndexExtension == SignExtend32))
+	qt.Assert(t, qt.Equals(b[10]&16 != 0, !a.High.IsZero()))
 	switch a.Kind {
 	case Constant:
+		qt.Assert(t, qt.Equals(b[8], 1))
 		qt.Assert(t, qt.Equals(order.Uint64(b), a.Constant))
 	case InRegister:
 		qt.Assert(t, qt.Equals(b[12], slot(a.Register)))
 		qt.Assert(t, qt.Equals(b[11], a.Register.Shift))
 		qt.Assert(t, qt.Not(qt.Equals(b[12], 0xff)))
-	case Memory:
+		qt.Assert(t, qt.Equals(b[13], slot(a.High)))
+		if a.High.IsZero() {
+			qt.Assert(t, qt.Equals(b[8], 2))
+		} else {
+			qt.Assert(t, qt.Equals(b[8], 4))
+			qt.Assert(t, qt.Equals(b[14], 32))
+		}
+	case Memory, Address:
+		qt.Assert(t, qt.Equals(b[8], map[Kind]uint8{Memory: 3, Address: 4}[a.Kind]))
 		qt.Assert(t, qt.Equals(int64(order.Uint64(b)), a.Displacement))
 		qt.Assert(t, qt.Equals(b[12], slot(a.Base)))
 		qt.Assert(t, qt.Equals(b[13], slot(a.Index)))

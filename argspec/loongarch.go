@@ -2,6 +2,9 @@
 
 package argspec
 
+// loongArchPC is the word of csr_era, see loongArchNamed.
+const loongArchPC = 33
+
 // parseLoongArch parses an operand of LoongArch:
 //
 //	$rN or ABI name  N  $rN,N  $rN,$rN  [$rN]  [$rN, N]  [sp, N]

@@ -81,6 +81,42 @@ func (p *parser) named(name string) (Register, error) {
 	return Register{}, noRegister(name, false)
 }
 
+// high returns the register that holds the high half of a value in two
+// registers of which r holds the low half, or the zero Register.
+func (p *parser) high(r Register) Register {
+	switch p.target.Machine {
+	case elf.EM_386:
+		return p.i386High(r)
+	case elf.EM_ARM:
+		return p.armHigh(r)
+	}
+	return Register{}
+}
+
+// instructionPointer returns the register that holds the address of the site at
+// a hit.
+func (p *parser) instructionPointer() Register {
+	switch p.target.Machine {
+	case elf.EM_X86_64:
+		return p.general("rip", 8, x86IP)
+	case elf.EM_386:
+		return p.general("eip", 4, x86IP)
+	case elf.EM_AARCH64:
+		return p.general("pc", 8, arm64PC)
+	case elf.EM_ARM:
+		return p.general("pc", 4, armPC)
+	case elf.EM_S390:
+		return p.general("pc", 8, s390xPC)
+	case elf.EM_PPC64:
+		return p.general("pc", 8, ppc64PC)
+	case elf.EM_RISCV:
+		return p.general("pc", p.machine.register, riscvPC)
+	case elf.EM_LOONGARCH:
+		return p.general("pc", p.machine.register, loongArchPC)
+	}
+	return Register{}
+}
+
 // general returns a general register of the target's machine.
 func (p *parser) general(name string, size, slot int) Register {
 	return Register{Name: name, Size: uint8(size), slot: uint8(slot), machine: p.target.Machine}

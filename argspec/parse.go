@@ -101,7 +101,9 @@ func (p *parser) operand(sized bool) error {
 		a.Constant = extend(a.Constant, a.Size, a.Signed)
 	case InRegister:
 		if a.Size > p.machine.register {
-			return unavailable(errRegisterPair, a.Register.Name)
+			if a.High = p.high(a.Register); a.High.IsZero() {
+				return unavailable(errRegisterPair, a.Register.Name)
+			}
 		}
 		if a.Register.Shift != 0 && a.Size > int(a.Register.Size) {
 			// The second byte of a register is the end of its names: no wider

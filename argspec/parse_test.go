@@ -91,10 +91,17 @@ func TestArgStringIsForPeople(t *testing.T) {
 		qt.Assert(t, qt.HasLen(args, 1))
 		qt.Check(t, qt.Equals(args[0].String(), test.want))
 	}
+	// The address of a symbol, which a position-independent file does not know.
+	target.Absolute = false
+	qt.Check(t, qt.Equals(Parse(target, "8@$counter")[0].String(), "8 unsigned @ rip+4206608"))
+	target.Absolute = true
+	qt.Check(t, qt.Equals(Parse(target, "8@$counter")[0].String(), "8 unsigned @ 4210704"))
 	// A wrapped address is shown as the program sees it.
 	target.Machine = elf.EM_386
 	target.Symbol = func(string) (uint64, error) { return 0xf0000000, nil }
 	qt.Check(t, qt.Equals(Parse(target, "4@high")[0].String(), "4 unsigned @ [0xf0000000]"))
+	// Two registers.
+	qt.Check(t, qt.Equals(Parse(target, "-8@%eax")[0].String(), "8 signed @ edx:eax"))
 	// Bare register numbers get a letter.
 	target.Machine = elf.EM_PPC64
 	qt.Check(t, qt.Equals(Parse(target, "8@16(9)")[0].String(), "8 unsigned @ [r9+16]"))
@@ -106,6 +113,7 @@ func TestKindsHaveNames(t *testing.T) {
 	qt.Check(t, qt.Equals(Constant.String(), "constant"))
 	qt.Check(t, qt.Equals(InRegister.String(), "register"))
 	qt.Check(t, qt.Equals(Memory.String(), "memory"))
+	qt.Check(t, qt.Equals(Address.String(), "address"))
 	qt.Check(t, qt.Equals(Bytes.String(), "bytes"))
 	qt.Check(t, qt.Equals(Kind(77).String(), "unavailable"))
 }

@@ -5,6 +5,7 @@ package argspec
 // Words of struct pt_regs in arch/powerpc/include/uapi/asm/ptrace.h: gpr[32],
 // nip, msr, orig_gpr3, ctr, link, xer, ccr.
 const (
+	ppc64PC   = 32
 	ppc64CTR  = 35
 	ppc64Link = 36
 	ppc64XER  = 37

@@ -2,6 +2,9 @@
 
 package argspec
 
+// riscvPC is the word of the pc, see riscvNamed.
+const riscvPC = 0
+
 // parseRISCV parses an operand of RISC-V, 64 or 32 bits wide:
 //
 //	R (ABI name or xN)  N  N(R)  %lo(SYM+N)(R)
@@ -27,9 +30,7 @@ func parseRISCV(p *parser) error {
 		if p.skipBlanks(); !p.done() {
 			return p.malformed()
 		}
-		number, err := p.absolute(displacement)
-		p.constant(number)
-		return err
+		return p.numberOrAddress(displacement)
 	}
 	p.skipBlanks()
 	base, err := p.riscvNamed(lower(p.word()))
@@ -84,7 +85,7 @@ func (p *parser) riscvNamed(name string) (Register, error) {
 	case n > 0:
 		return p.general(name, p.machine.register, n), nil
 	case name == "pc":
-		return p.general(name, p.machine.register, 0), nil
+		return p.general(name, p.machine.register, riscvPC), nil
 	}
 	for _, prefix := range [...]string{"f", "v", "ft", "fs", "fa"} {
 		if _, ok := numbered(name, prefix, 31); ok {

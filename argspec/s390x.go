@@ -2,10 +2,12 @@
 
 package argspec
 
-// The first word of gprs in struct user_pt_regs in
-// arch/s390/include/uapi/asm/ptrace.h, with which struct pt_regs begins:
-// args[1], psw (mask, address), gprs[16].
-const s390xGPR = 3
+// Words of struct user_pt_regs in arch/s390/include/uapi/asm/ptrace.h, with
+// which struct pt_regs begins: args[1], psw (mask, address), gprs[16].
+const (
+	s390xPC  = 2
+	s390xGPR = 3
+)
 
 // parseS390X parses an operand of s390x:
 //

@@ -29,15 +29,20 @@ const SpecSize = 208
 // One argument:
 //
 //	0   u64 value: the constant, already extended, or the displacement
-//	8   u8  kind: 0 unavailable, 1 constant, 2 register, 3 memory
+//	8   u8  kind: 0 unavailable, 1 constant, 2 register, 3 memory, 4 sum
 //	9   u8  size in bytes: 1, 2, 4, 8; other sizes, up to 255, if unavailable
 //	10  u8  flags: bit 0 signed, bit 1 the address wraps at 32 bits, bit 2 the
-//	        index is zero-extended from 32 bits, bit 3 it is sign-extended
+//	        index is zero-extended from 32 bits, bit 3 it is sign-extended, bit
+//	        4 the base is zero-extended from 32 bits
 //	11  u8  how many bits to shift a register to the right first
 //	12  u8  slot of the register, or of the base; 0xff none
 //	13  u8  slot of the index; 0xff none
-//	14  u8  logarithm to base 2 of the scale
+//	14  u8  how many bits to shift the index to the left
 //	15  u8  offset in the window plus 1; 0 for not in it
+//
+// A sum is what memory has as its address. It is the value of an Address, and
+// of two registers: the low one as the base, the high one as an index that is
+// shifted by 32 bits.
 //
 // The window is memory that holds several arguments, so that one read fetches
 // them; they can be read alone as well.
@@ -67,10 +72,16 @@ const (
 	offsetWindowSize         = offsetCount + 3
 	offsetWindowDisplacement = offsetCount + 4
 
+	kindConstant = 1
+	kindRegister = 2
+	kindMemory   = 3
+	kindSum      = 4
+
 	flagSigned            = 1 << 0
 	flagAddress32         = 1 << 1
 	flagIndexZeroExtended = 1 << 2
 	flagIndexSignExtended = 1 << 3
+	flagBaseZeroExtended  = 1 << 4
 
 	noSlot = 0xff
 )
@@ -131,7 +142,7 @@ func (a Arg) CheckKernel(kernel elf.Machine) error {
 func (a *Arg) slotted(kernel elf.Machine) bool {
 	// All are of one machine, so that any one of them tells for the others.
 	r := &a.Register
-	if a.Kind == Memory || a.Kind == Bytes {
+	if a.Kind != InRegister {
 		if r = &a.Base; r.IsZero() {
 			r = &a.Index
 		}
@@ -150,32 +161,46 @@ func (a *Arg) encode(b []byte, kernel elf.Machine) (value uint64) {
 	if !a.Readable() || !a.slotted(kernel) {
 		return 0
 	}
-	b[offsetKind] = uint8(a.Kind)
 	if a.Signed {
 		b[offsetFlags] |= flagSigned
 	}
 	switch a.Kind {
 	case Constant:
-		value = a.Constant
+		b[offsetKind] = kindConstant
+		return a.Constant
 	case InRegister:
-		b[offsetBase] = slotByte(a.Register, kernel)
-		b[offsetShift] = a.Register.Shift
-	case Memory:
-		value = uint64(a.Displacement)
-		b[offsetBase] = slotByte(a.Base, kernel)
-		b[offsetIndex] = slotByte(a.Index, kernel)
-		b[offsetScale] = uint8(max(bits.Len8(a.Scale), 1) - 1)
-		if a.Address32 {
-			b[offsetFlags] |= flagAddress32
-		}
-		switch a.IndexExtension {
-		case ZeroExtend32:
-			b[offsetFlags] |= flagIndexZeroExtended
-		case SignExtend32:
-			b[offsetFlags] |= flagIndexSignExtended
-		}
+		a.encodeRegister(b, kernel)
+		return 0
 	}
-	return value
+	b[offsetKind] = kindMemory
+	if a.Kind == Address {
+		b[offsetKind] = kindSum
+	}
+	b[offsetBase] = slotByte(a.Base, kernel)
+	b[offsetIndex] = slotByte(a.Index, kernel)
+	b[offsetScale] = uint8(max(bits.Len8(a.Scale), 1) - 1)
+	if a.Address32 {
+		b[offsetFlags] |= flagAddress32
+	}
+	switch a.IndexExtension {
+	case ZeroExtend32:
+		b[offsetFlags] |= flagIndexZeroExtended
+	case SignExtend32:
+		b[offsetFlags] |= flagIndexSignExtended
+	}
+	return uint64(a.Displacement)
+}
+
+// encodeRegister fills in the bytes of a value in one register or two.
+func (a *Arg) encodeRegister(b []byte, kernel elf.Machine) {
+	b[offsetKind] = kindRegister
+	b[offsetBase] = slotByte(a.Register, kernel)
+	b[offsetShift] = a.Register.Shift
+	if !a.High.IsZero() {
+		b[offsetKind] = kindSum
+		b[offsetFlags] |= flagBaseZeroExtended
+		b[offsetIndex], b[offsetScale] = slotByte(a.High, kernel), 32
+	}
 }
 
 func slotByte(r Register, kernel elf.Machine) uint8 {

@@ -35,13 +35,15 @@ var golden = []struct {
 			{"0000000000000000", "03 08 00 00 ff 0c 02 00"},
 		}},
 	{elf.EM_386, elf.EM_X86_64,
-		"4@%eax 1@%bh -4@-8(%ebp,%esi,2) 8@%edx -1@$200",
+		"4@%eax 1@%bh -4@-8(%ebp,%esi,2) 8@%ebp -1@$200 -8@%edx 4@$start",
 		[][2]string{
 			{"0000000000000000", "02 04 00 00 0a ff 00 00"},
 			{"0000000000000000", "02 01 00 08 05 ff 00 00"},
 			{"f8ffffffffffffff", "03 04 03 00 04 0d 01 00"},
 			{"0000000000000000", "00 08 00 00 ff ff 00 00"},
 			{"c8ffffffffffffff", "01 01 01 00 ff ff 00 00"},
+			{"0000000000000000", "04 08 11 00 0c 0b 20 00"},
+			{"00f0ffffffffffff", "04 04 02 00 10 ff 00 00"},
 		}},
 	{elf.EM_AARCH64, elf.EM_AARCH64,
 		"8@x30 -4@[sp, 12] 1@w3 8@[x0, x1, lsl 4] 65535@[x0]",
@@ -124,7 +126,7 @@ func unhex(t *testing.T, text string) []byte {
 func TestEncodeWritesTheBytesThatTheHeaderReads(t *testing.T) {
 	const cookie = 0x1122334455667788
 	for _, test := range golden {
-		args := Parse(Target{Machine: test.program}, test.text)
+		args := Parse(Target{Machine: test.program, Location: 0x1000, Symbol: func(string) (uint64, error) { return 0, nil }}, test.text)
 		for _, order := range []interface {
 			binary.ByteOrder
 			binary.AppendByteOrder

@@ -183,11 +183,14 @@ func vectorPlace(a Arg, kernel elf.Machine) string {
 		if a.Register.Shift != 0 {
 			text += fmt.Sprintf(" shift %d", a.Register.Shift)
 		}
+		if !a.High.IsZero() {
+			text += " high " + register(a.High)
+		}
 		return text
-	case Memory, Bytes:
+	case Memory, Address, Bytes:
 		text := ""
-		if a.Kind == Memory {
-			text = " memory"
+		if a.Kind != Bytes {
+			text = " " + a.Kind.String()
 		}
 		if !a.Base.IsZero() {
 			text += " base " + register(a.Base)
@@ -266,7 +269,7 @@ func checkArg(tb testing.TB, a Arg) {
 		if !ok || unavailable.raw != a.Raw || unavailable.reason == nil {
 			fail("bad error")
 		}
-		if a.Readable() || !a.Register.IsZero() || !a.Base.IsZero() || !a.Index.IsZero() ||
+		if a.Readable() || !a.Register.IsZero() || !a.High.IsZero() || !a.Base.IsZero() || !a.Index.IsZero() ||
 			a.Scale != 0 || a.Displacement != 0 || a.Constant != 0 || a.Address32 || a.Relative() {
 			fail("unavailable with remains")
 		}
@@ -279,9 +282,12 @@ func checkArg(tb testing.TB, a Arg) {
 	if isNumber == (a.Kind == Bytes) || a.Size == 0 {
 		fail("size")
 	}
-	isMemory := a.Kind == Memory || a.Kind == Bytes
+	isMemory := a.Kind == Memory || a.Kind == Address || a.Kind == Bytes
 	if (a.Kind == InRegister) == a.Register.IsZero() {
 		fail("register")
+	}
+	if !a.High.IsZero() && (a.Kind != InRegister || a.Size != 8 || a.Register.Shift != 0 || a.High.slot == a.Register.slot) {
+		fail("two registers")
 	}
 	if !isMemory && (!a.Base.IsZero() || !a.Index.IsZero() || a.Scale != 0 || a.Displacement != 0 || a.Address32) {
 		fail("address of what is not in memory")
@@ -295,7 +301,7 @@ func checkArg(tb testing.TB, a Arg) {
 	if a.Kind != Constant && a.Constant != 0 {
 		fail("constant elsewhere")
 	}
-	for _, r := range []Register{a.Register, a.Base, a.Index} {
+	for _, r := range []Register{a.Register, a.High, a.Base, a.Index} {
 		if !r.IsZero() && (r.Name == "" || r.slot > 40 || r.Size == 0 || r.Size > 8) {
 			fail("illegal register")
 		}

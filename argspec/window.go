@@ -66,7 +66,7 @@ func (s *Spec) operands(operands []operand, args []Arg) []operand {
 	for i := range args {
 		encoded := s[i*argumentSize:][:argumentSize]
 		displacement, size := args[i].Displacement, int64(encoded[offsetSize])
-		if Kind(encoded[offsetKind]) != Memory || encoded[offsetFlags]&flagAddress32 != 0 ||
+		if encoded[offsetKind] != kindMemory || encoded[offsetFlags]&flagAddress32 != 0 ||
 			encoded[offsetBase] == noSlot || encoded[offsetIndex] != noSlot ||
 			displacement < math.MinInt32 || displacement > math.MaxInt32-8 || displacement&7+size > 8 {
 			continue

@@ -166,8 +166,7 @@ func (p *parser) x86Address(displacement value, base, index Register, scale uint
 		return unavailable(errRegister, "address of "+base.Name+" and "+index.Name)
 	}
 	if displacement.addresses == 1 && isX86IP(base) {
-		p.memory(base, index, scale, displacement.number-p.target.Location)
-		p.arg.relative = true
+		p.relativeMemory(base, displacement)
 		return nil
 	}
 	return p.address(base, index, scale, displacement)

@@ -139,6 +139,26 @@ func x86Numbered(name string) (slot, size uint8) {
 	return slots[n-8], size
 }
 
+// i386Pairs are the registers of i386 in the order of the compilers: a value in
+// two registers is in neighbours, with its low half in the first.
+var i386Pairs = [...]struct {
+	name string
+	slot uint8
+}{
+	{"eax", x86AX}, {"edx", x86DX}, {"ecx", x86CX}, {"ebx", x86BX},
+	{"esi", x86SI}, {"edi", x86DI}, {"ebp", x86BP},
+}
+
+// i386High returns the register after r.
+func (p *parser) i386High(r Register) Register {
+	for i, next := range i386Pairs[1:] {
+		if i386Pairs[i].slot == r.slot {
+			return p.general(next.name, 4, int(next.slot))
+		}
+	}
+	return Register{}
+}
+
 // isI386 reports whether 32-bit code can name the register.
 func isI386(slot, size uint8) bool {
 	switch slot {

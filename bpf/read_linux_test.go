@@ -42,12 +42,14 @@ const (
 	constant    = 1
 	register    = 2
 	memory      = 3
+	sum         = 4
 
 	signed    = 1
 	address32 = 2
 
 	zeroExtendedIndex = 4
 	signExtendedIndex = 8
+	zeroExtendedBase  = 16
 
 	none = 0xff
 )
@@ -82,6 +84,17 @@ func indexed(base, index, scale uint8, displacement int64, size, flags uint8) ar
 func (a argument) shifted(bits uint8) argument {
 	a.Shift = bits
 	return a
+}
+
+// summed is the address that it was, without the memory there.
+func (a argument) summed() argument {
+	a.Kind = sum
+	return a
+}
+
+// pair is a value in two registers of 32 bits.
+func pair(high, low uint8) argument {
+	return indexed(low, high, 32, 0, 8, zeroExtendedBase).summed()
 }
 
 // at says where in the window the argument is.
@@ -233,6 +246,22 @@ func TestEveryFormIsRead(t *testing.T) {
 			{inMemory(r9, 0x10000040, 1, address32), 0x30, 0},
 			{indexed(r9, rdi, 0, 0x10000040, 1, signed|address32), 0x35, 0},
 		}},
+		{"addresses as values", []expected{
+			{inMemory(rip, 0x1000, 8, 0).summed(), hex(tgt.site + 0x1000), 0},
+			{inMemory(rip, -0x1000, 8, signed).summed(), hex(tgt.site - 0x1000), 0},
+			{inMemory(rdi, -6, 8, 0).summed(), -1, 0},
+			{inMemory(rdi, -6, 4, 0).summed(), 0xffffffff, 0},
+			{inMemory(rdi, -6, 2, signed).summed(), -1, 0},
+			{inMemory(rdi, -6, 8, address32).summed(), 0xffffffff, 0},
+			{inMemory(empty, 0x123, 8, 0).summed(), 0x20000123, 0},
+			{inMemory(rdi, 1, 16, 0).summed(), 0, notSupported},
+			{indexed(rax, rdi, 3, 1, 1, 0).summed(), 0xb1, 0},
+		}},
+		{"values in two registers", []expected{
+			{pair(rdi, r8), 5<<32 | 0x10000000, 0}, // r8 has more than 32 bits
+			{pair(rbp, r9), -5<<32 | 0xfffffff0, 0},
+			{pair(r8, rbp), 0x10000000<<32 | 0xfffffffb, 0},
+		}},
 		{"unavailable", []expected{
 			{argument{Kind: unavailable, Size: 16}, 0, notSupported},
 			{argument{Kind: unavailable, Size: 8}, 0, notSupported},
@@ -267,7 +296,7 @@ func TestEveryFormIsRead(t *testing.T) {
 			}
 		})
 	}
-	qt.Check(t, qt.Equals(readResult(t, collection).bareHits, 11))
+	qt.Check(t, qt.Equals(readResult(t, collection).bareHits, 13))
 }
 
 func TestSizeThatIsNotKnownIsAnError(t *testing.T) {

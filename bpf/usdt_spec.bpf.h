@@ -16,12 +16,14 @@ enum __bpf_usdt_kind {
 	__BPF_USDT_CONSTANT = 1,
 	__BPF_USDT_REGISTER = 2,
 	__BPF_USDT_MEMORY = 3,
+	__BPF_USDT_SUM = 4, /* what memory has as its address is the value */
 };
 
 #define __BPF_USDT_SIGNED 1
 #define __BPF_USDT_ADDRESS32 2 /* a 32-bit program: addresses wrap */
 #define __BPF_USDT_INDEX_ZERO_EXTENDED 4 /* from its lower 32 bits */
 #define __BPF_USDT_INDEX_SIGN_EXTENDED 8
+#define __BPF_USDT_BASE_ZERO_EXTENDED 16 /* from its lower 32 bits */
 #define __BPF_USDT_NO_SLOT 0xff
 
 struct __bpf_usdt_arg {
@@ -32,7 +34,7 @@ struct __bpf_usdt_arg {
 	__u8 shift;  /* bits to shift the register right: 8 for %ah */
 	__u8 base;   /* slot of the register, or of the base of the address */
 	__u8 index;  /* slot of the index of the address */
-	__u8 scale;  /* bits to shift the index left */
+	__u8 scale;  /* bits to shift the index left: 32 for edx of edx:eax */
 	__u8 window; /* offset in the window plus 1; 0 for not in it */
 };
 
@@ -281,11 +283,15 @@ __bpf_usdt_read(struct pt_regs *ctx, const struct __bpf_usdt_arg *arg,
 		word <<= (unused - before) & 63;
 #endif
 	} else {
-		__u64 address = __bpf_usdt_word(ctx, arg->base) + arg->value;
+		__u64 address = __bpf_usdt_word(ctx, arg->base);
 		long err;
 
-		if (arg->index != __BPF_USDT_NO_SLOT)
+		if (arg->index != __BPF_USDT_NO_SLOT) {
+			if (arg->flags & __BPF_USDT_BASE_ZERO_EXTENDED)
+				address = (__u32)address;
 			address += __bpf_usdt_index(ctx, arg);
+		}
+		address += arg->value;
 		if (arg->flags & __BPF_USDT_ADDRESS32)
 			address = (__u32)address;
 		if (size > sizeof(word))
@@ -293,13 +299,17 @@ __bpf_usdt_read(struct pt_regs *ctx, const struct __bpf_usdt_arg *arg,
 		__bpf_usdt_opaque(size);
 		if (size == 0)
 			return -EOPNOTSUPP;
-		/* Never more than the operand: a page may end behind it. */
-		err = __bpf_usdt_read_user(&word, size, (void *)address);
-		if (err)
-			return err;
+		if (kind == __BPF_USDT_SUM) {
+			word = address << unused;
+		} else {
+			/* Never more than the operand: a page may end behind it. */
+			err = __bpf_usdt_read_user(&word, size, (void *)address);
+			if (err)
+				return err;
 #if __BYTE_ORDER__ != __ORDER_BIG_ENDIAN__
-		word <<= unused;
+			word <<= unused;
 #endif
+		}
 	}
 
 	if (arg->flags & __BPF_USDT_SIGNED)

@@ -93,6 +93,19 @@ ONCE static const char *fire_index(void)
 	return 0;
 }
 
+/* 64 bits in two registers, of which the text names one. */
+ONCE static const char *fire_pairs(void)
+{
+	IN_REGISTER(int64_t, s64, S64);
+	IN_REGISTER(uint64_t, u64, U64);
+
+	__asm__ volatile(SITE("gousdt_test", "pairs", "0", "-8@%k0 8@%k1 -4@$17")
+			 :: "r"(s64), "r"(u64));
+	__asm__ volatile(SITE("gousdt_test", "pairs", "0", "-8@%%eax 8@%%ecx -4@$18")
+			 :: "A"(s64), "b"((uint32_t)(U64 >> 32)), "c"((uint32_t)U64));
+	return 0;
+}
+
 #elif defined(__s390x__)
 
 /* A register 0 in an address counts as 0. */
@@ -141,6 +154,9 @@ const struct group groups_machine[] = {
 #endif
 #if defined(__x86_64__) || defined(__i386__) || defined(__s390x__) || defined(__aarch64__)
 	{"index", fire_index, {0}},
+#endif
+#if defined(__i386__)
+	{"pairs", fire_pairs, {0}},
 #endif
 	{0, 0, {0}},
 };

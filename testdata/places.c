@@ -190,6 +190,21 @@ ONCE static const char *fire_cold(void)
 	return 0;
 }
 
+/* Addresses of symbols: of a text, and of the site itself. In a program that is
+   loaded anywhere, they follow from the instruction pointer. */
+__attribute__((used)) static const char gousdt_text[] = TEXT;
+
+ONCE static const char *fire_address(void)
+{
+	__asm__ volatile(".type gousdt_here, %%function\n"
+			 "gousdt_here:\n"
+			 SITE("gousdt_test", "address", "0",
+			      POINTER_SIZE "@" CONSTANT "gousdt_text "
+			      POINTER_SIZE "@" CONSTANT "gousdt_here"
+			      " -4@" CONSTANT "17") ::);
+	return 0;
+}
+
 /* A base of 0 says nothing: the location must be taken as it is, in a program
    whose other notes have a base. */
 ONCE static const char *fire_zero_base(void)
@@ -242,6 +257,7 @@ const struct group groups_places[] = {
 	{"page_end", fire_page_end, {0}},
 	{"fault", fire_fault, {0}},
 	{"cold", fire_cold, {0}},
+	{"address", fire_address, {0}},
 	{"zero_base", fire_zero_base, {0}},
 	{"duplicate", fire_duplicate, {0}},
 	{"names", fire_names, {0}},

@@ -74,16 +74,19 @@
 //	      arguments        the argument string, as in the file
 //	      decoded          array, one object per argument:
 //	        raw              this argument's part of the string
-//	        kind             "constant", "register", "memory", "bytes" (memory that is not a number of 1, 2, 4 or 8
-//	                         bytes, such as a structure) or "unavailable"
+//	        kind             "constant", "register", "memory", "address" (the value is an address, that of a symbol),
+//	                         "bytes" (memory that is not a number of 1, 2, 4 or 8 bytes, such as a structure) or
+//	                         "unavailable"
 //	        size             size of the value in bytes: 1, 2, 4 or 8; others if bytes or unavailable, 0 if not known
 //	        signed           true for a signed integer
 //	        float            true for a floating point number
 //	        text             all of it for people: "4 signed @ [rbp-20]"
 //	        value            the constant (kind "constant" only)
 //	        register         its name (kind "register" only)
+//	        high             name of the register with the high half of a value in two registers, or null (kind
+//	                         "register" only)
 //	        shift            bits to shift that register right (kind "register" only)
-//	        base             name of a register, or null (kinds "memory" and "bytes" only, as are the next five)
+//	        base             name of a register, or null (kinds "memory", "address" and "bytes" only, as are the next five)
 //	        index            name of a register, or null
 //	        index_extension  "uxtw" or "sxtw" if the low 32 bits of index count, as an unsigned or signed number,
 //	                         and null if all bits do

@@ -161,8 +161,9 @@ func (p *jsonPrinter) argument(a *argspec.Arg) {
 		}
 	case argspec.InRegister:
 		j.Text("register", a.Register.Name)
+		p.register("high", a.High)
 		j.Unsigned("shift", uint64(a.Register.Shift))
-	case argspec.Memory, argspec.Bytes:
+	case argspec.Memory, argspec.Address, argspec.Bytes:
 		p.register("base", a.Base)
 		p.register("index", a.Index)
 		if a.IndexExtension == argspec.NoExtension {

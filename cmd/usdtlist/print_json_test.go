@@ -14,8 +14,8 @@ import (
 	"github.com/gousdt/gousdt/argspec"
 )
 
-// A reader of the JSON document computes addresses from these fields.
-func TestJSONHasAllPartsOfAnAddress(t *testing.T) {
+// A reader of the JSON document computes values from these fields.
+func TestJSONHasAllPartsOfALocation(t *testing.T) {
 	for _, test := range []struct {
 		machine    elf.Machine
 		text, want string
@@ -25,6 +25,7 @@ func TestJSONHasAllPartsOfAnAddress(t *testing.T) {
 		{elf.EM_AARCH64, "8@[x2, x9]", `"base":"x2","index":"x9","index_extension":null,"scale":1,"displacement":0,"address_32":false`},
 		{elf.EM_386, "12@-60(%ebp)", `"kind":"bytes","size":12,"signed":false,"float":false,"text":"12 bytes @ [ebp-60]",` +
 			`"base":"ebp","index":null,"index_extension":null,"scale":1,"displacement":-60,"address_32":true`},
+		{elf.EM_386, "-8@%eax", `"text":"8 signed @ edx:eax","register":"eax","high":"edx","shift":0`},
 	} {
 		var out bytes.Buffer
 		p := newJSONPrinter(bufio.NewWriter(&out))

@@ -225,6 +225,13 @@ func (t *table) places() {
 
 	t.add(Probe{Name: "page_end", Hits: [][]Arg{{unsigned(u32)}, {signed(s16)}, {unsigned(u8)}}})
 	t.one("fault", signed(s32), Arg{Kind: Fault, Size: 8}, unsigned(uint32(17)))
+	address := []Arg{t.text(text), {Kind: Location, Size: t.word}, seventeen}
+	if t.machine == elf.EM_S390 {
+		// A symbol alone may also be the memory there.
+		address[0] = Arg{Kind: Unavailable, Size: t.word}
+		address[1] = address[0]
+	}
+	t.one("address", address...)
 	t.add(Probe{Provider: "gousdt_zero_base", Name: "zero_base", Hits: [][]Arg{{seventeen}}})
 	t.one("duplicate", seventeen)
 	for i, name := range []string{"with::colons", `a "quoted" name`, "\x1b[31mred"} {

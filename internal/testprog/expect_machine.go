@@ -77,6 +77,10 @@ func (t *table) machineOnly() {
 			number(100), signed(int16(-200)), number(-200), number(100))
 	case elf.EM_386:
 		t.one("index", number(300), number(-400), number(-200), number(-200), number(100))
+		t.add(Probe{Name: "pairs", Hits: [][]Arg{
+			{signed(s64), unsigned(u64), number(17)},
+			{signed(s64), unsigned(u64), number(18)},
+		}})
 	case elf.EM_S390:
 		t.one("index", number(300), number(-400), number(-200), number(-200))
 	case elf.EM_AARCH64:

@@ -159,6 +159,7 @@ func TestNotesHoldEveryForm(t *testing.T) {
 		},
 		"386": {
 			`-1@%e[abcd]x`, `1@%[abcd]h`, `-8@[0-9]+\(%esp\)`, `8f@[0-9]+\(%esp\)`,
+			`-8@%[a-z]+ 8@%[a-z]+ -4@`, // pairs
 			`@global_s32@GOTOFF\(%e`, `@6\+global_array@GOTOFF\(%e`, `@\(%e[a-z]+,%e[a-z]+,4\)`,
 		},
 		"s390x": {

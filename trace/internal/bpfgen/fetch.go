@@ -91,14 +91,23 @@ func (f *fetcher) readable(index int) bool {
 func (f *fetcher) inMemory(index int) bool { return f.args[index].Kind == argspec.Memory }
 
 // raw emits the value of an argument, extended by zeros. One in memory must be
-// on the stack.
+// on the stack. It may change R0.
 func (f *fetcher) raw(dst asm.Register, index int) {
 	arg := &f.args[index]
 	switch arg.Kind {
 	case argspec.Constant:
 		f.set(dst, truncate(arg.Constant, arg.Size))
 	case argspec.InRegister:
-		f.register(dst, arg.Register, arg.Size)
+		if arg.High.IsZero() {
+			f.register(dst, arg.Register, arg.Size)
+			break
+		}
+		f.register(dst, arg.High, 4)
+		f.register(asm.R0, arg.Register, 4)
+		f.emit(asm.LSh.Imm(dst, 32), asm.Or.Reg(dst, asm.R0))
+	case argspec.Address:
+		f.address(dst, newGroup(index, arg), arg.Displacement, asm.R0)
+		f.truncate(dst, arg.Size)
 	case argspec.Memory:
 		f.emit(asm.LoadMem(dst, asm.R10, int16(f.stack[index]), sizeOf(arg.Size)))
 	}
@@ -139,6 +148,11 @@ func (f *fetcher) register(dst asm.Register, r argspec.Register, size int) {
 	}
 	// The kernel allows aligned loads only.
 	f.emit(asm.LoadMem(dst, asm.R6, int16(slot*word), sizeOf(word)), asm.RSh.Imm(dst, int32(r.Shift)))
+	f.truncate(dst, size)
+}
+
+// truncate emits what keeps the low bytes of a value.
+func (f *fetcher) truncate(dst asm.Register, size int) {
 	if unused := int32(64 - 8*size); unused > 0 {
 		f.emit(asm.LSh.Imm(dst, unused), asm.RSh.Imm(dst, unused))
 	}

@@ -72,12 +72,17 @@ func (f *fetcher) groups(indices []int) []group {
 				continue
 			}
 		}
-		groups = append(groups, group{
-			base: arg.Base, index: arg.Index, extension: arg.IndexExtension, scale: arg.Scale, wraps: arg.Address32,
-			low: arg.Displacement, high: high, args: []int{i},
-		})
+		groups = append(groups, *newGroup(i, arg))
 	}
 	return groups
+}
+
+// newGroup returns the group of one argument alone.
+func newGroup(index int, arg *argspec.Arg) *group {
+	return &group{
+		base: arg.Base, index: arg.Index, extension: arg.IndexExtension, scale: arg.Scale, wraps: arg.Address32,
+		low: arg.Displacement, high: arg.Displacement + int64(arg.Size), args: []int{index},
+	}
 }
 
 func (f *fetcher) joins(g *group, arg *argspec.Arg, high int64) bool {

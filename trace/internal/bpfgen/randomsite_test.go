@@ -6,6 +6,7 @@ import (
 	"debug/elf"
 	"encoding/binary"
 	"fmt"
+	"math"
 	"math/bits"
 	"math/rand/v2"
 	"strconv"
@@ -24,6 +25,7 @@ type testKernel struct {
 	registers []string // of the width of a word
 	narrow    []string // of which a byte is read: parts, and registers that no address is made of
 	constant  string
+	symbols   bool // a constant may be the address of a symbol
 	memory    string
 	indices   []string // forms with an index, if the machine has any
 	scales    []string
@@ -31,18 +33,18 @@ type testKernel struct {
 
 var testKernels = []testKernel{
 	{
-		name: "x86-64", program: elf.EM_X86_64, kernel: elf.EM_X86_64, order: binary.LittleEndian,
+		name: "x86-64", program: elf.EM_X86_64, kernel: elf.EM_X86_64, order: binary.LittleEndian, symbols: true,
 		registers: strings.Fields("%rax %rbx %rcx %rdx %rsi %rdi %rbp %rsp %r8 %r15"),
 		narrow:    strings.Fields("%ah %bh %ch %dh %al %r9d"),
 		constant:  "$%d", memory: "DISP(BASE)", indices: []string{"DISP(BASE,INDEX,SCALE)", "DISP(,INDEX,SCALE)"}, scales: strings.Fields("1 2 4 8"),
 	},
 	{
-		name: "i386 on x86-64", program: elf.EM_386, kernel: elf.EM_X86_64, order: binary.LittleEndian,
+		name: "i386 on x86-64", program: elf.EM_386, kernel: elf.EM_X86_64, order: binary.LittleEndian, symbols: true,
 		registers: strings.Fields("%eax %ebx %ecx %edx %esi %edi %ebp"), narrow: strings.Fields("%ah %dh"),
 		constant: "$%d", memory: "DISP(BASE)", indices: []string{"DISP(BASE,INDEX,SCALE)", "DISP(,INDEX,SCALE)"}, scales: strings.Fields("1 2 4 8"),
 	},
 	{
-		name: "arm64", program: elf.EM_AARCH64, kernel: elf.EM_AARCH64, order: binary.LittleEndian,
+		name: "arm64", program: elf.EM_AARCH64, kernel: elf.EM_AARCH64, order: binary.LittleEndian, symbols: true,
 		registers: strings.Fields("x0 x1 x7 x19 x29 x30 sp"), narrow: strings.Fields("w3 w28"),
 		constant: "%d", memory: "[BASE, DISP]", indices: []string{"[BASE, INDEX, lsl SCALE]", "[BASE, WIDE, uxtw SCALE]", "[BASE, WIDE, sxtw SCALE]"}, scales: strings.Fields("0 1 2 3"),
 	},
@@ -52,21 +54,21 @@ var testKernels = []testKernel{
 		constant:  "%d", memory: "DISP(BASE)", indices: []string{"DISP(INDEX,BASE)"}, scales: []string{"1"},
 	},
 	{
-		name: "riscv64", program: elf.EM_RISCV, kernel: elf.EM_RISCV, order: binary.LittleEndian,
+		name: "riscv64", program: elf.EM_RISCV, kernel: elf.EM_RISCV, order: binary.LittleEndian, symbols: true,
 		registers: strings.Fields("a0 a7 s0 s11 t0 t6 sp ra"), constant: "%d", memory: "DISP(BASE)",
 	},
 	{
-		name: "ppc64", program: elf.EM_PPC64, kernel: elf.EM_PPC64, order: binary.BigEndian,
+		name: "ppc64", program: elf.EM_PPC64, kernel: elf.EM_PPC64, order: binary.BigEndian, symbols: true,
 		registers: strings.Fields("r1 r3 r12 r31"), narrow: strings.Fields("lr ctr xer"),
 		constant: "i%d", memory: "DISP(BASE)", indices: []string{"BASE,INDEX"}, scales: []string{"1"},
 	},
 	{
-		name: "loongarch64", program: elf.EM_LOONGARCH, kernel: elf.EM_LOONGARCH, order: binary.LittleEndian,
+		name: "loongarch64", program: elf.EM_LOONGARCH, kernel: elf.EM_LOONGARCH, order: binary.LittleEndian, symbols: true,
 		registers: strings.Fields("$a0 $t8 $s8 $fp $sp $ra"),
 		constant:  "%d", memory: "BASE,DISP", indices: []string{"BASE,INDEX"}, scales: []string{"1"},
 	},
 	{
-		name: "arm", program: elf.EM_ARM, kernel: elf.EM_ARM, order: binary.LittleEndian,
+		name: "arm", program: elf.EM_ARM, kernel: elf.EM_ARM, order: binary.LittleEndian, symbols: true,
 		registers: strings.Fields("r0 r3 r7 r11 sp"), constant: "#%d", memory: "[BASE, #DISP]",
 	},
 }
@@ -120,21 +122,24 @@ func (k *testKernel) newWorld(random *rand.Rand, count int) *world {
 	for range count {
 		all = append(all, k.argument(random, base, index))
 	}
-	w.args = argspec.Parse(argspec.Target{Machine: k.program, Absolute: true}, strings.Join(all, " "))
+	symbol := random.Uint64() >> random.IntN(64)
+	w.args = argspec.Parse(argspec.Target{
+		Machine: k.program,
+		Symbol:  func(string) (uint64, error) { return symbol, nil },
+	}, strings.Join(all, " "))
 	return w
 }
 
 func (k *testKernel) argument(random *rand.Rand, base, index string) string {
 	sizes := []string{"1", "-1", "2", "-2", "4", "-4", "8", "-8", "4f", "8f"}
 	size := sizes[random.IntN(len(sizes))]
-	if k.program == elf.EM_386 || k.program == elf.EM_ARM {
-		size = sizes[random.IntN(6)]
-	}
 	displacement := random.IntN(400) - 200
 	if random.IntN(3) > 0 {
 		displacement &^= 7 // as compilers do
 	}
 	switch choice := random.IntN(10); {
+	case choice == 0 && k.symbols && random.IntN(2) == 0:
+		return size + "@" + strings.Replace(k.constant, "%d", "symbol", 1)
 	case choice == 0:
 		return size + "@" + fmt.Sprintf(k.constant, random.IntN(1<<16)-1<<15)
 	case choice == 1 && len(k.narrow) > 0:
@@ -178,7 +183,10 @@ func (w *world) expect(kernel Kernel, index int) (value uint64, readable bool) {
 		return arg.Constant, true
 	case argspec.InRegister:
 		value = word(arg.Register) >> arg.Register.Shift
-	case argspec.Memory:
+		if !arg.High.IsZero() {
+			value = value&math.MaxUint32 | word(arg.High)<<32
+		}
+	case argspec.Memory, argspec.Address:
 		index := word(arg.Index)
 		switch arg.IndexExtension {
 		case argspec.ZeroExtend32:
@@ -189,6 +197,9 @@ func (w *world) expect(kernel Kernel, index int) (value uint64, readable bool) {
 		address := word(arg.Base) + index<<bits.TrailingZeros8(arg.Scale) + uint64(arg.Displacement)
 		if arg.Address32 {
 			address = uint64(uint32(address))
+		}
+		if value = address; arg.Kind == argspec.Address {
+			break
 		}
 		b := make([]byte, arg.Size)
 		if !w.user(b, address) {
