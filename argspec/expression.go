@@ -28,6 +28,16 @@ const (
 	precedenceNone = 0
 )
 
+// C's precedence, which calculations with several immediates have.
+const (
+	precedenceOr = iota + 1
+	precedenceXor
+	precedenceAnd
+	precedenceShift
+	precedenceAdd
+	precedenceMultiply
+)
+
 // expression evaluates the sum, product or single number that comes next, as
 // the assembler does, with the symbols in it looked up.
 func (p *parser) expression() (value, error) { return p.binary(precedenceSum) }
@@ -50,22 +60,31 @@ func (p *parser) binary(precedence int) (value, error) {
 	return value{}, err
 }
 
-// operator looks at the binary operator that comes next. % is missing: it is
-// the sigil of registers on most machines, and no compiler writes it.
+// operator returns the binary operator that comes next. % is missing: it is the
+// sigil of registers on most machines, and no compiler writes it.
 func (p *parser) operator() (operator byte, length, strength int) {
-	switch c := p.peek(); c {
+	as, c := precedenceNone, precedenceNone
+	operator, length = p.peek(), 1
+	switch operator {
 	case '+', '-':
-		return c, 1, precedenceSum
-	case '|', '&', '^':
-		return c, 1, precedenceBits
+		as, c = precedenceSum, precedenceAdd
+	case '|':
+		as, c = precedenceBits, precedenceOr
+	case '^':
+		as, c = precedenceBits, precedenceXor
+	case '&':
+		as, c = precedenceBits, precedenceAnd
 	case '*', '/':
-		return c, 1, precedenceProduct
+		as, c = precedenceProduct, precedenceMultiply
 	case '<', '>':
-		if p.peekAt(1) == c {
-			return c, 2, precedenceProduct
+		if length = 2; p.peekAt(1) == operator {
+			as, c = precedenceProduct, precedenceShift
 		}
 	}
-	return 0, 0, precedenceNone
+	if p.immediates {
+		return operator, length, c
+	}
+	return operator, length, as
 }
 
 func combine(operator byte, a, b value) (value, error) {
@@ -107,7 +126,7 @@ func (p *parser) unary() (value, error) {
 	case isDigit(c):
 		number, err := p.number()
 		return value{number: number}, err
-	case c == '(' || c == '-' || c == '+' || c == '~':
+	case c == '(' || c == '-' || c == '+' || c == '~' || c == '!' || c == '$' && p.immediates:
 		if p.depth == maxDepth {
 			return value{}, unavailable(errSyntax, "nested too deep")
 		}
@@ -133,14 +152,18 @@ func (p *parser) nested(operator byte) (value, error) {
 	}
 	v, err := p.unary()
 	switch {
-	case err != nil || operator == '+':
+	case err != nil || operator == '+' || operator == '$':
 		return v, err
 	case operator == '-':
 		return value{-v.number, -v.addresses}, nil
 	case v.addresses != 0:
 		return value{}, unavailable(errSyntax, addressArithmetic)
+	case operator == '~':
+		return value{number: ^v.number}, nil
+	case v.number == 0: // !
+		return value{number: 1}, nil
 	}
-	return value{number: ^v.number}, nil
+	return value{}, nil
 }
 
 // addressArithmetic is what the assembler refuses too.
@@ -224,7 +247,7 @@ func (p *parser) symbol() (value, error) {
 		return value{}, p.malformed()
 	}
 	relocation := ""
-	if p.peek() == '@' {
+	if p.peek() == '@' && !p.isTOCRelative() {
 		p.pos++
 		relocation = p.word()
 	}
@@ -303,6 +326,19 @@ func (p *parser) numberOrAddress(v value) error {
 		p.constant(number)
 	}
 	return err
+}
+
+// symbolMemory makes the argument the memory at a symbol, wherever the file is
+// loaded.
+func (p *parser) symbolMemory(v value) error {
+	switch {
+	case v.addresses == 0:
+		return unavailable(errSyntax, "a symbol is missing")
+	case v.addresses == 1 && !p.target.Absolute:
+		p.relativeMemory(p.instructionPointer(), v)
+		return nil
+	}
+	return p.address(Register{}, Register{}, 1, v)
 }
 
 // relativeMemory makes the argument the memory at an address in the file. ip is

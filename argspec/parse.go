@@ -55,6 +55,9 @@ type parser struct {
 	arg     *Arg
 	// depth counts parentheses and unary operators around the scanner.
 	depth int
+	// immediates reports whether the operand calculates with several
+	// immediates, see isCalculation.
+	immediates bool
 }
 
 // argument decodes a.Raw into the other fields.
@@ -63,7 +66,7 @@ func (p *parser) argument(a *Arg) {
 	a.Size, a.Signed, a.Float = prefix.size, prefix.signed, prefix.float
 	p.scanner = scanner{text: a.Raw[length:]}
 	p.arg = a
-	p.depth = 0
+	p.depth, p.immediates = 0, false
 	err := p.operand(length > 0)
 	if err == nil {
 		return

@@ -2,6 +2,11 @@
 
 package argspec
 
+import (
+	"debug/elf"
+	"strings"
+)
+
 // Words of struct pt_regs in arch/powerpc/include/uapi/asm/ptrace.h: gpr[32],
 // nip, msr, orig_gpr3, ctr, link, xer, ccr.
 const (
@@ -14,6 +19,7 @@ const (
 // parsePPC64 parses an operand of 64-bit PowerPC, of either byte order:
 //
 //	N or %rN (register N)  iN (constant)  N(R)  R,R (memory at the sum)
+//	SYM+N@toc@l(R)
 //
 // As the base of an address, register 0 counts as 0; as the second of two
 // registers it counts as itself.
@@ -39,6 +45,10 @@ func parsePPC64(p *parser) error {
 			return err
 		}
 	}
+	tocRelative := p.isTOCRelative()
+	if tocRelative {
+		p.pos += len(tocRelocation)
+	}
 	if !p.accept('(') {
 		return p.malformed()
 	}
@@ -49,7 +59,21 @@ func parsePPC64(p *parser) error {
 	if !p.accept(')') {
 		return p.malformed()
 	}
+	if tocRelative {
+		return p.symbolMemory(displacement)
+	}
 	return p.address(ppc64Base(base), Register{}, 1, displacement)
+}
+
+// tocRelocation marks the second half of an access to a symbol, of which the
+// register has the first, SYM@toc@ha. The register cannot be relied on: where
+// the linker found the symbol near the TOC, it deleted the instruction that
+// sets it. So the symbol itself is taken.
+const tocRelocation = "@toc@l"
+
+// isTOCRelative reports whether tocRelocation comes next.
+func (p *parser) isTOCRelative() bool {
+	return p.target.Machine == elf.EM_PPC64 && strings.HasPrefix(p.rest(), tocRelocation+"(")
 }
 
 // ppc64Registers finishes a register, or an address of two of which the first

@@ -11,12 +11,17 @@ import (
 //
 //	%R  $N  N(%R)  N(%R,%R,S)  N(,%R,S)  SYM+N(%rip)  SYM+N@GOTOFF(%R)
 //
-// N is any expression, or missing. What cannot be AT&T is left to parseIntel.
+// N is any expression, or missing. $N can be a calculation, $N*$N-($N+$N), which
+// no compiler writes. What cannot be AT&T is left to parseIntel.
 // A number alone is a constant, as all readers of probes take it, though to the
 // assembler it would be an address, and after a segment it is one. A symbol
 // alone is the memory there.
 func parseX86(p *parser) error {
 	p.skipBlanks()
+	if p.isCalculation() {
+		p.immediates = true
+		return p.constantExpression()
+	}
 	switch p.peek() {
 	case '$':
 		p.pos++
@@ -30,6 +35,22 @@ func parseX86(p *parser) error {
 		return parseIntel(p)
 	}
 	return p.x86Memory()
+}
+
+// isCalculation reports whether an operand without registers has an immediate
+// that is not at its start: "$3+($10-$8)", "-($3+$4)". Debuggers calculate so,
+// with C's precedence.
+func (p *parser) isCalculation() bool {
+	if strings.IndexByte(p.text, '%') >= 0 {
+		return false
+	}
+	rest := p.rest()
+	for i := 1; i < len(rest); i++ {
+		if rest[i] == '$' && !isNamePart(rest[i-1]) {
+			return true
+		}
+	}
+	return false
 }
 
 // x86Register parses an operand that begins with a register: the register, or
