@@ -1,11 +1,15 @@
 # SPDX-License-Identifier: BSD-2-Clause
 #
 #   make demo       watch a program's probes fire: list them, attach, print events
-#   make test       install what is missing and run all tests
+#   make test       install what is missing and run all tests that need no more
+#                   than common packages; says what was skipped, and why
+#   make test-all   the same with PostgreSQL, Java and compilers for other
+#                   machines; fails if a test is skipped that could run here
 #
-#   make setup      install what is missing, and nothing else
+#   make setup      install what test-all needs, and nothing else
 #   make generate   compile the BPF objects that are committed
-#   make lint       formatting, vet, staticcheck
+#   make api        list the exported identifiers in api/v1.txt
+#   make lint       formatting, vet, staticcheck, the rules of this repository
 #   make test-kernels        integration tests on other kernels and machines
 #   make bench      measure, beside libbpf, bpftrace, bcc and readelf
 #   make fuzz       every fuzz target for FUZZTIME each (default 30s)
@@ -14,20 +18,18 @@
 SHELL := /bin/bash
 GO ?= go
 FUZZTIME ?= 30s
-TESTFLAGS ?= -timeout 15m
+TESTFLAGS ?= -timeout 20m
+# empty on machines that have no race detector
+RACE ?= -race
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.7.0
 
-# Packages whose tests attach to programs. They want root, and they run one after
-# the other: a semaphore counts the tracers of all of them.
-attaching := $(addprefix ./,$(foreach dir,bpf cmd examples internal/testprog proc trace usdt,$(if $(wildcard $(dir)),$(dir)/...)))
-
 # Packages that know no operating system.
-pure := ./argspec/... ./elfnote/...
+pure := ./argspec/... ./elfnote/... ./internal/elffile/...
 
 # The modules of this repository, as directories.
 modules := $(patsubst %/,%,$(dir $(shell git ls-files go.mod '*/go.mod')))
 
-user := $(shell id -u)
+tool := $(GO) -C tools run
 export GO
 
 .PHONY: demo
@@ -35,38 +37,32 @@ demo:
 	internal/setup/install demo
 	$(GO) run ./examples/demo
 
+.PHONY: test
+test:
+	internal/setup/install demo generate test
+	CI= $(MAKE) --no-print-directory run-tests
+
 .PHONY: setup
 setup:
-	internal/setup/install demo generate test
+	internal/setup/install demo generate test test-all
 	internal/setup/libbpf-headers
 
-.PHONY: test
-test: setup test-unit test-attach test-race
+.PHONY: test-all
+test-all: export CI := true
+test-all: setup
+	$(MAKE) --no-print-directory run-tests
 
-# As a user without CI, which makes tests fail that lack a privilege.
-.PHONY: test-unit
-test-unit:
-ifeq ($(user),0)
-	$(GO) test $(TESTFLAGS) $$($(GO) list ./... | grep -vxF "$$($(GO) list $(attaching))")
-	cd bench && $(GO) test $(TESTFLAGS) ./...
-	cd kernels && $(GO) test $(TESTFLAGS) ./...
-else
-	env -u CI $(GO) test $(TESTFLAGS) ./...
-endif
+# All tests of all modules, once. Packages come one after the other: several
+# attach to the same programs, and a semaphore counts the tracers of all.
+.PHONY: run-tests
+run-tests:
+	set -e; for module in $(modules); do \
+		CGO_ENABLED=1 $(tool) ./gotest -C ../$$module $(RACE) -count=1 -p 1 $(TESTFLAGS) ./...; \
+	done
 ifeq ($(shell $(GO) env GOOS GOARCH | tr '\n' /),linux/amd64/)
 	# an int of 32 bits, which lengths in a file overflow
 	GOARCH=386 CGO_ENABLED=0 $(GO) test $(TESTFLAGS) $(pure)
 endif
-
-.PHONY: test-attach
-test-attach:
-	internal/setup/go-test-as-root -count=1 -p 1 $(TESTFLAGS) $(attaching)
-
-# Tests with Concurrent or Race in their name, under the race detector.
-racing = $(sort $(dir $(shell grep -rlE --include='*_test.go' '^func Test\w*(Concurrent|Race)' .)))
-.PHONY: test-race
-test-race:
-	CGO_ENABLED=1 internal/setup/go-test-as-root -race -count=1 -p 1 $(TESTFLAGS) -run 'Concurrent|Race' $(racing)
 
 .PHONY: generate
 generate:
@@ -80,10 +76,16 @@ lint:
 	set -e; for module in $(modules); do \
 		(cd $$module && $(GO) mod tidy -diff && $(GO) vet ./... && $(GO) run $(STATICCHECK) ./...); \
 	done
+	$(tool) ./lint ..
+	$(tool) ./api ..
 	# what is not for Linux alone, or for 64 bits alone
 	GOOS=darwin $(GO) vet $(pure) ./cmd/usdtlist/...
 	GOOS=darwin $(GO) build ./...
 	GOARCH=386 $(GO) vet ./...
+
+.PHONY: api
+api:
+	$(tool) ./api -w ..
 
 # go test fuzzes one target at a time.
 .PHONY: fuzz

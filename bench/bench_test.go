@@ -5,7 +5,6 @@
 package main
 
 import (
-	"fmt"
 	"slices"
 	"testing"
 
@@ -89,16 +88,14 @@ func BenchmarkTables(b *testing.B) {
 	}
 }
 
-// notRun skips what cannot be run, and names it, which Go does not do for
-// benchmarks. Where CI is "true" everything is installed: then only what cannot
-// be run in any case is skipped.
+// notRun skips what cannot be run. In CI everything is installed: then only what
+// cannot be run in any case is skipped.
 func notRun(b *testing.B, err error) {
 	b.Helper()
-	fmt.Printf("not run: %s: %v\n", b.Name(), err)
-	if !isUnable(err) {
-		testneeds.Missing(b, "%v", err)
+	if isUnable(err) {
+		b.Skip(err)
 	}
-	b.SkipNow()
+	testneeds.Missing(b, "%v", err)
 }
 
 // benchmarkEnv does as little as possible, so that -benchtime=1x is quick.

@@ -22,6 +22,14 @@ const (
 	traceGroup = "gousdt_bench"
 )
 
+// tracefsMissing says so where the machine has no tracefs mounted.
+func tracefsMissing() error {
+	if _, err := os.Stat(filepath.Join(tracefs, "uprobe_events")); err != nil {
+		return &unableError{fmt.Sprintf("no tracefs is mounted: %v", err)}
+	}
+	return nil
+}
+
 // openGroup makes one event of all sites, by name in tracefs, and one perf
 // event of that, with the program. So it is closed by one wait. All sites have
 // one cookie then, and the name outlives a process that is killed: a library

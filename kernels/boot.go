@@ -28,8 +28,8 @@ at the top come along, and the traced programs that are built for the machine.
   -dir SRC:DST     repeated); DST is absolute or relative to the checkout
   -libs DIR        look here first for shared libraries of dynamic programs (may
                    be repeated)
-  -env NAME        pass an environment variable on (may be repeated); CI and
-                   those that start with GOUSDT_ always are
+  -env NAME        pass an environment variable on (may be repeated); those that
+                   start with GOUSDT_ always are
   -append WORDS    add to the kernel's command line
   -memory MB       memory of the guest, 1024 by default
   -timeout TIME    end the test after this time where it has no -timeout of its
@@ -162,7 +162,7 @@ func (o bootOptions) assemble(machine platform.Machine, repository, name, binary
 	if err != nil {
 		return nil, err
 	}
-	guest, err := vm.NewGuest(machine, repository, vm.Environment(name, os.Environ(), append(o.env, "CI")))
+	guest, err := vm.NewGuest(machine, repository, vm.Environment(name, os.Environ(), o.env))
 	if err != nil {
 		return nil, err
 	}

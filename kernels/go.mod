@@ -7,6 +7,7 @@ require (
 	github.com/cilium/ebpf v0.22.0
 	github.com/go-quicktest/qt v1.102.0
 	github.com/gousdt/gousdt v0.0.0
+	github.com/gousdt/gousdt/tools v0.0.0
 	golang.org/x/sys v0.43.0
 )
 
@@ -17,4 +18,7 @@ require (
 	github.com/rogpeppe/go-internal v1.14.1 // indirect
 )
 
-replace github.com/gousdt/gousdt => ../
+replace (
+	github.com/gousdt/gousdt => ../
+	github.com/gousdt/gousdt/tools => ../tools
+)

@@ -36,8 +36,8 @@ const (
 )
 
 // Events iterates over the hits, in the order in which they were recorded.
-// Breaking out of the loop loses nothing: a later iteration goes on there. There
-// can be one iteration at a time.
+// Breaking out of the loop loses nothing: a later iteration goes on there.
+// There can be one iteration at a time.
 //
 // Each event is the caller's own, to keep or to pass on. With
 // [SessionOptions.ReuseEvents] an event is valid until the next one only.

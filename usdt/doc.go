@@ -54,8 +54,8 @@
 //
 // Several programs, each with its patterns, share one look at the processes.
 // [WatchProgram.OptionsFor] gives the files or processes cookies by which a
-// program tells them apart. [Target.Pair] is for those who follow processes by a
-// proc.Watcher of their own.
+// program tells them apart. [Target.Pair] is for those who follow processes by
+// a proc.Watcher of their own.
 //
 // # Modes
 //

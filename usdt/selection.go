@@ -236,8 +236,9 @@ const MaxSkipped = 1024
 
 // Skipped returns the sites of the selected probes that cannot be attached, and
 // so are not among the sites, the first MaxSkipped of them: without a nop, with
-// one that the kernel could not safely put a breakpoint on, or at the same instruction as another probe with another
-// semaphore. With SelectOptions.RequireAllSites there are none.
+// one that the kernel could not safely put a breakpoint on, or at the same
+// instruction as another probe with another semaphore. With
+// SelectOptions.RequireAllSites there are none.
 func (s *Selection) Skipped() []*SiteError { return s.unfit }
 
 // SkippedCount returns how many sites of the selected probes cannot be attached

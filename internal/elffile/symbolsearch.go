@@ -68,8 +68,8 @@ func (s *symbolSearch) search(table Section) error {
 	return nil
 }
 
-// symbolTable returns the size of a symbol, which is 0 if there is no table, and
-// the section of the symbols' names.
+// symbolTable returns the size of a symbol, which is 0 if there is no table,
+// and the section of the symbols' names.
 func (f *File) symbolTable(table Section) (size uint64, strings Section, err error) {
 	size = symbolSize32
 	if f.Words.Wide {

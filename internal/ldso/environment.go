@@ -22,8 +22,8 @@ func hostEnvironment(name string) string {
 // allows some megabytes, of which kilobytes are used.
 const maxEnvironment = 4 << 20
 
-// environment returns the variables of a process as they were at its exec. Those
-// that cannot be read are empty.
+// environment returns the variables of a process as they were at its exec.
+// Those that cannot be read are empty.
 func environment(process string) func(name string) string {
 	var all []byte
 	if file, err := os.Open(process + "/environ"); err == nil {

@@ -20,9 +20,9 @@
 //
 // # What skips and what fails
 //
-// A test that needs a privilege or a tool asks for it ([RequireBPF], [Path]) and
-// is skipped, with the reason, where it is missing, or fails where continuous
-// integration should have it: see package testneeds.
+// A test that needs a privilege or a tool asks for it ([RequireBPF], [Path])
+// and is skipped, with the reason, where it is missing, or fails where
+// continuous integration should have it: see package testneeds.
 //
 // # Without a compiler
 //

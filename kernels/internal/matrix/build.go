@@ -92,9 +92,9 @@ func (m *matrix) buildTests(ctx context.Context, machine, dir string) ([]suite, 
 }
 
 // buildTraced builds the programs that tests trace, for all kinds of programs
-// that the machine runs, with the makefile in testdata. What needs further tools
-// is built where they are there, and what only the host's own compilers build,
-// for the host's machine.
+// that the machine runs, with the makefile in testdata. What needs further
+// tools is built where they are there, and what only the host's own compilers
+// build, for the host's machine.
 func buildTraced(ctx context.Context, machine platform.Machine, repository string) error {
 	dir := filepath.Join(repository, "testdata")
 	if _, err := os.Stat(filepath.Join(dir, "Makefile")); errors.Is(err, os.ErrNotExist) {

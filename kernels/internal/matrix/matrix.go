@@ -105,7 +105,7 @@ func verdict(rows []row) error {
 		if r.notRun == nil {
 			ran++
 		}
-		if r.failed() {
+		if r.hasFailed() {
 			failed++
 		}
 	}

@@ -3,16 +3,14 @@
 package matrix
 
 import (
-	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"regexp"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/gousdt/gousdt/kernels/internal/platform"
+	"github.com/gousdt/gousdt/tools/testresults"
 )
 
 // row is one kernel of the table.
@@ -25,31 +23,26 @@ type row struct {
 	notRun  error // why it was not run
 	trouble error // why it came to no good end
 
-	modes    []string
-	passed   int
-	failures []failure
-	skips    []skip
+	modes           []string
+	passed          int
+	failed, skipped []testresults.Test // with the names of their packages
 
 	boot, total time.Duration
 }
 
-type failure struct{ test, output string }
-
-type skip struct{ test, reason string }
-
-func (r *row) failed() bool { return r.trouble != nil || len(r.failures) > 0 }
+func (r *row) hasFailed() bool { return r.trouble != nil || len(r.failed) > 0 }
 
 // add takes in the tests of a package.
-func (r *row) add(importPath string, t *tests) {
+func (r *row) add(importPath string, p *testresults.Package, modes []string) {
 	prefix := importPath[strings.LastIndexByte(importPath, '/')+1:] + "."
-	r.passed += t.passed
-	for _, f := range t.failures {
-		r.failures = append(r.failures, failure{prefix + f.test, f.output})
+	r.passed += p.Passed
+	for _, t := range p.Failed {
+		r.failed = append(r.failed, testresults.Test{Name: prefix + t.Name, Output: t.Output})
 	}
-	for _, s := range t.skips {
-		r.skips = append(r.skips, skip{prefix + s.test, s.reason})
+	for _, t := range p.Skipped {
+		r.skipped = append(r.skipped, testresults.Test{Name: prefix + t.Name, Output: t.Output})
 	}
-	for _, mode := range t.modes {
+	for _, mode := range modes {
 		if !slices.Contains(r.modes, mode) {
 			r.modes = append(r.modes, mode)
 		}
@@ -66,135 +59,40 @@ func (r *row) summary() string {
 		return "FAILED: " + text
 	}
 	word := "ok"
-	if r.failed() {
+	if r.hasFailed() {
 		word = "FAILED"
 	}
 	return fmt.Sprintf("%s: Linux %s, %d passed, %d failed, %d skipped, %.1f s",
-		word, r.release, r.passed, len(r.failures), len(r.skips), r.total.Seconds())
-}
-
-// tests are the results of one test binary. A test that has subtests counts
-// only where it failed by itself: its subtests count.
-type tests struct {
-	modes    []string
-	passed   int
-	failures []failure
-	skips    []skip
-	last     string // what the binary printed outside of any test
-}
-
-// event is one line of test2json.
-type event struct {
-	Action, Test, Output string
+		word, r.release, r.passed, len(r.failed), len(r.skipped), r.total.Seconds())
 }
 
 // modePattern finds the line that a test logs to tell which way of attaching
 // it used.
 var modePattern = regexp.MustCompile(`gousdt-mode: (\S+)`)
 
-// readEvents reads the output of test2json.
-func readEvents(r io.Reader) (*tests, error) {
-	t := &tests{}
-	outputs := make(map[string]*strings.Builder)
-	results := make(map[string]string)
-	var began []string
-	var order []string // as the tests ended, subtests before their parents
-	for decoder := json.NewDecoder(r); ; {
-		var e event
-		err := decoder.Decode(&e)
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
-			return nil, fmt.Errorf("reading test results: %w", err)
-		}
-		switch e.Action {
-		case "run":
-			outputs[e.Test] = &strings.Builder{}
-			began = append(began, e.Test)
-		case "output":
-			if found := modePattern.FindStringSubmatch(e.Output); found != nil && !slices.Contains(t.modes, found[1]) {
-				t.modes = append(t.modes, found[1])
-			}
-			if output := outputs[e.Test]; output != nil {
-				output.WriteString(e.Output)
-			} else {
-				t.last += e.Output
-			}
-		case "pass", "fail", "skip":
-			if e.Test != "" {
-				results[e.Test] = e.Action
-				order = append(order, e.Test)
-			}
-		}
+// findModes returns the ways of attaching that tests say they used.
+func findModes(output []byte) []string {
+	var modes []string
+	for _, found := range modePattern.FindAllSubmatch(output, -1) {
+		modes = append(modes, string(found[1]))
 	}
-	// A test that hangs takes the rest with it, and is not to be hidden by
-	// those that failed before.
-	for _, test := range slices.Backward(began) {
-		if results[test] == "" {
-			results[test] = "fail"
-			order = append(order, test)
-			outputs[test].WriteString("it did not come to an end\n")
-		}
-	}
-
-	failedBelow := make(map[string]bool)
-	parent := make(map[string]bool)
-	for _, test := range order {
-		for above := test; ; {
-			i := strings.LastIndexByte(above, '/')
-			if i < 0 {
-				break
-			}
-			above = above[:i]
-			parent[above] = true
-			if results[test] == "fail" {
-				failedBelow[above] = true
-			}
-		}
-	}
-	for _, test := range order {
-		output := outputs[test].String()
-		switch result := results[test]; {
-		case result == "fail" && !failedBelow[test]:
-			t.failures = append(t.failures, failure{test, output})
-		case parent[test]:
-		case result == "pass":
-			t.passed++
-		case result == "skip":
-			t.skips = append(t.skips, skip{test, skipReason(output)})
-		}
-	}
-	return t, nil
+	slices.Sort(modes)
+	return slices.Compact(modes)
 }
 
-// close makes a failure of what no test tells: a binary that ended badly or
+// verdictOf adds a failure that no test tells: of a binary that ended badly or
 // not at all, or in which nothing passed though nothing was selected.
-func (t *tests) close(ended bool, status int, selected bool) {
+func verdictOf(p *testresults.Package, ended bool, status int, selected bool) {
+	reason := ""
 	switch {
 	case !ended:
-		t.failures = append(t.failures, failure{"(all)", "the tests did not come to an end\n" + t.last})
-	case status != 0 && len(t.failures) == 0:
-		t.failures = append(t.failures, failure{"(all)", fmt.Sprintf("the tests ended with status %d\n%s", status, t.last)})
-	case t.passed == 0 && len(t.failures) == 0 && !selected:
-		t.failures = append(t.failures, failure{"(all)", "no test passed\n" + t.last})
+		reason = "the tests did not come to an end"
+	case status != 0 && len(p.Failed) == 0:
+		reason = fmt.Sprintf("the tests ended with status %d", status)
+	case p.Passed == 0 && len(p.Failed) == 0 && !selected:
+		reason = "no test passed"
+	default:
+		return
 	}
-}
-
-// logPosition is the file and line in front of what a test logs.
-var logPosition = regexp.MustCompile(`^\s*[\w.-]+\.go:\d+: `)
-
-// skipReason is the last thing that a skipped test said.
-func skipReason(output string) string {
-	reason := ""
-	for line := range strings.Lines(output) {
-		text := strings.TrimSpace(logPosition.ReplaceAllString(line, ""))
-		if text != "" && !strings.HasPrefix(text, "=== ") && !strings.HasPrefix(text, "--- ") {
-			reason = text
-		}
-	}
-	if reason == "" {
-		return "no reason given"
-	}
-	return reason
+	p.Failed = append(p.Failed, testresults.Test{Name: "(all)", Output: reason + "\n" + p.Output})
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/gousdt/gousdt/kernels/internal/debian"
 	"github.com/gousdt/gousdt/kernels/internal/platform"
 	"github.com/gousdt/gousdt/kernels/internal/vm"
+	"github.com/gousdt/gousdt/tools/testresults"
 )
 
 // matrix is one run of the command.
@@ -150,13 +151,14 @@ func (m *matrix) runOne(ctx context.Context, b *machineBuild, image debian.Image
 		if !ended && outputs[i].Len() == 0 {
 			continue // never started; trouble says why
 		}
-		tests, err := readTests(ctx, &outputs[i])
+		modes := findModes(outputs[i].Bytes())
+		p, err := readTests(ctx, &outputs[i])
 		if err != nil {
 			r.trouble = errors.Join(r.trouble, err)
 			continue
 		}
-		tests.close(ended, status, m.options.Pattern != "")
-		r.add(s.ImportPath, tests)
+		verdictOf(p, ended, status, m.options.Pattern != "")
+		r.add(s.ImportPath, p, modes)
 	}
 }
 
@@ -190,12 +192,14 @@ func (m *matrix) guest(b *machineBuild, k platform.Kernel) (*vm.Guest, error) {
 }
 
 // readTests lets go tool test2json make sense of a test binary's output.
-func readTests(ctx context.Context, output io.Reader) (*tests, error) {
+func readTests(ctx context.Context, output io.Reader) (*testresults.Package, error) {
 	cmd := exec.CommandContext(ctx, "go", "tool", "test2json")
 	cmd.Stdin = output
 	events, err := cmd.Output()
 	if err != nil {
 		return nil, commandError("go tool test2json", nil, err)
 	}
-	return readEvents(bytes.NewReader(events))
+	result := new(testresults.Package)
+	err = testresults.Read(bytes.NewReader(events), func(p *testresults.Package) { result = p })
+	return result, err
 }

@@ -5,9 +5,10 @@ package matrix
 import (
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 	"text/tabwriter"
+
+	"github.com/gousdt/gousdt/tools/testresults"
 )
 
 var columns = []string{"kernel", "version", "machine", "mode", "passed", "failed", "skipped", "time"}
@@ -25,11 +26,11 @@ func (r *row) cells() []string {
 	case r.release == "":
 		return append(cells, "did not start", "", "FAILED", "", "")
 	}
-	failed := fmt.Sprint(len(r.failures))
+	failed := fmt.Sprint(len(r.failed))
 	if r.trouble != nil {
 		failed += " and did not end"
 	}
-	return append(cells, mode, fmt.Sprint(r.passed), failed, fmt.Sprint(len(r.skips)), fmt.Sprintf("%.0f s", r.total.Seconds()))
+	return append(cells, mode, fmt.Sprint(r.passed), failed, fmt.Sprint(len(r.skipped)), fmt.Sprintf("%.0f s", r.total.Seconds()))
 }
 
 func printTable(w io.Writer, rows []row) {
@@ -51,13 +52,13 @@ func printMarkdown(w io.Writer, rows []row) {
 // printFailures prints what failed tests printed.
 func printFailures(w io.Writer, rows []row) {
 	for _, r := range rows {
-		for _, f := range r.failures {
-			fmt.Fprintf(w, "FAILED on %v: %s\n%s\n", r.kernel, f.test, indent(f.output))
+		for _, f := range r.failed {
+			fmt.Fprintf(w, "FAILED on %v: %s\n%s\n", r.kernel, f.Name, indent(f.Output))
 		}
 		if r.trouble != nil {
 			fmt.Fprintf(w, "FAILED on %v:\n%s\n", r.kernel, indent(r.trouble.Error()))
 		}
-		if r.failed() && r.log != "" {
+		if r.hasFailed() && r.log != "" {
 			fmt.Fprintf(w, "The console of %v is in %s\n\n", r.kernel, r.log)
 		}
 	}
@@ -67,36 +68,15 @@ func indent(text string) string {
 	return "\t" + strings.ReplaceAll(strings.TrimRight(text, "\n"), "\n", "\n\t")
 }
 
-// printReasons prints why tests were skipped, and kernels not run. Tests that
-// were skipped for one reason on the same kernels share a line.
+// printReasons prints why tests were skipped, and kernels not run.
 func printReasons(w io.Writer, rows []row) {
-	on := make(map[skip][]string)
-	var skips []skip
+	var skips []testresults.Skip
 	for _, r := range rows {
-		for _, s := range r.skips {
-			if on[s] == nil {
-				skips = append(skips, s)
-			}
-			on[s] = append(on[s], r.kernel.String())
+		for _, t := range r.skipped {
+			skips = append(skips, testresults.Skip{Test: t.Name, Reason: t.SkipReason(), Where: r.kernel.String()})
 		}
 	}
-	type cause struct{ reason, kernels string }
-	tests := make(map[cause][]string)
-	var causes []cause
-	for _, s := range skips {
-		c := cause{s.reason, strings.Join(on[s], " ")}
-		if tests[c] == nil {
-			causes = append(causes, c)
-		}
-		tests[c] = append(tests[c], s.test)
-	}
-	if len(causes) > 0 {
-		fmt.Fprintln(w, "\nSkipped:")
-	}
-	for _, c := range causes {
-		slices.Sort(tests[c])
-		fmt.Fprintf(w, "  %s\n    on     %s\n    tests  %s\n", c.reason, c.kernels, strings.Join(tests[c], " "))
-	}
+	testresults.PrintSkips(w, skips)
 	for _, r := range rows {
 		if r.notRun != nil {
 			fmt.Fprintf(w, "\nNot run: %v\n%s\n", r.kernel, indent(r.notRun.Error()))

@@ -7,12 +7,15 @@ import (
 	"fmt"
 	"os"
 	"reflect"
+	"runtime"
 	"testing"
+	"unsafe"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/link"
 	"github.com/go-quicktest/qt"
+	"golang.org/x/sys/unix"
 
 	"github.com/gousdt/gousdt/internal/testneeds"
 )
@@ -110,6 +113,21 @@ func fileOffset(t *testing.T, address uintptr) uint64 {
 	return 0
 }
 
+// blockPreemption blocks the signal by which Go preempts this test. Where it
+// comes between a breakpoint and the step over its instruction, the kernel
+// starts again at the breakpoint, and counts twice.
+func blockPreemption(t *testing.T) {
+	t.Helper()
+	runtime.LockOSThread()
+	t.Cleanup(runtime.UnlockOSThread)
+	var urgent, before unix.Sigset_t
+	number := uint(unix.SIGURG - 1)
+	bits := uint(unsafe.Sizeof(urgent.Val[0])) * 8
+	urgent.Val[number/bits] = 1 << (number % bits)
+	qt.Assert(t, qt.IsNil(unix.PthreadSigmask(unix.SIG_BLOCK, &urgent, &before)))
+	t.Cleanup(func() { unix.PthreadSigmask(unix.SIG_SETMASK, &before, nil) })
+}
+
 func TestUprobeFiresOncePerCall(t *testing.T) {
 	requireBPF(t)
 	site := fileOffset(t, reflect.ValueOf(traced).Pointer())
@@ -147,6 +165,7 @@ func TestUprobeFiresOncePerCall(t *testing.T) {
 			qt.Assert(t, qt.IsNil(err))
 			defer l.Close()
 			const calls = 7
+			blockPreemption(t)
 			for i := range calls {
 				qt.Assert(t, qt.Equals(traced(i), i*i+1))
 			}

@@ -4,10 +4,10 @@
 // it.
 //
 // A [Guest] is put together on the host: [Guest.AddTest] adds a test binary
-// with its package's testdata, in the place that the package has in the checkout,
-// so that a test finds "testdata/x" and "../testdata/x" as it does on the host.
-// [Guest.Run] packs it all into an initramfs with a first process of our own,
-// boots, and returns how each test went.
+// with its package's testdata, in the place that the package has in the
+// checkout, so that a test finds "testdata/x" and "../testdata/x" as it does on
+// the host. [Guest.Run] packs it all into an initramfs with a first process of
+// our own, boots, and returns how each test went.
 //
 // Some rules make this reliable:
 //

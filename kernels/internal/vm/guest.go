@@ -27,8 +27,8 @@ type Guest struct {
 	jobs     []protocol.Job
 }
 
-// The guest's directory that stands for the checkout, and in it the directory of
-// the traced programs.
+// The guest's directory that stands for the checkout, and in it the directory
+// of the traced programs.
 const (
 	guestCheckout = "/src"
 	guestBuild    = guestCheckout + "/testdata/build"

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/go-quicktest/qt"
+)
+
+func parseText(t *testing.T, name, text string) *file {
+	t.Helper()
+	dir := t.TempDir()
+	qt.Assert(t, qt.IsNil(os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644)))
+	f, err := parse(dir, name)
+	qt.Assert(t, qt.IsNil(err))
+	return f
+}
+
+func TestWideComments(t *testing.T) {
+	words := strings.Repeat("word ", 20)
+	word := strings.Repeat("word", 20)
+	for _, tc := range []struct {
+		name, text string
+		want       []string
+	}{
+		{"narrow", "// " + words[:76] + "\n", nil},
+		{"81 columns", "// " + words[:77] + "x\n", []string{"a_test.go:3: comment is 81 columns wide, not 80 at most"}},
+		{"a tab counts as four", "func f() {\n\t// " + words[:73] + "x\n}\n", []string{"a_test.go:4: comment is 81 columns wide, not 80 at most"}},
+		{"one word", "// " + word + "\n", nil},
+		{"beside code", "var x = 1 // " + words + "\n", nil},
+		{"directive", "//go:generate " + words + "\n", nil},
+		{"directive in documentation", "//\t//go:generate " + words + words + "\n", nil},
+		{"preformatted", "//\t" + words + "\n", nil},
+		{"wide and preformatted", "//\t" + words + words + "\n", []string{"a_test.go:3: comment is 206 columns wide, not 120 at most"}},
+		{"output", "func f() {\n\t// Output:\n\t// " + words + "\n}\n", nil},
+		{"in a raw string", "var x = `\n// " + words + "\n`\n", nil},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			f := parseText(t, "a_test.go", "package a\n\n"+tc.text)
+			qt.Assert(t, qt.DeepEquals(f.wideComments(), tc.want))
+		})
+	}
+}
+
+func TestSkips(t *testing.T) {
+	f := parseText(t, "a_test.go", `package a
+
+func TestX(t *testing.T) {
+	t.Skip("I do not like this kernel")
+	h.t.Skipf("nor %s", "that")
+	b.SkipNow()
+	lines.Skip(3)
+	testneeds.Root(t)
+}
+`)
+	qt.Assert(t, qt.DeepEquals(f.skips(), []string{
+		"a_test.go:4: a test is skipped by Skip: let internal/testneeds decide",
+		"a_test.go:5: a test is skipped by Skipf: let internal/testneeds decide",
+		"a_test.go:6: a test is skipped by SkipNow: let internal/testneeds decide",
+	}))
+	f.name = "internal/testneeds/needs.go"
+	qt.Assert(t, qt.HasLen(f.skips(), 0))
+}
+
+func TestDependenciesAreRead(t *testing.T) {
+	modules, packages := parseDependencies("usdt", strings.Join([]string{
+		" unsafe", " internal/cpu", "golang.org/x/sys golang.org/x/sys/unix",
+		this + " " + this + "/elfnote", this + " " + this + "/internal/elffile",
+		this + " " + this + "/usdt", this + " " + this + "/usdt/internal/specs",
+		"golang.org/x/sys golang.org/x/sys/windows",
+	}, "\n"))
+	qt.Check(t, qt.DeepEquals(modules, []string{sys}))
+	qt.Check(t, qt.DeepEquals(packages, []string{"elfnote"}))
+}
+
+func TestDifferences(t *testing.T) {
+	qt.Check(t, qt.HasLen(differences("usdt", "the module", []string{sys}, []string{sys}), 0))
+	qt.Check(t, qt.DeepEquals(differences("elfnote", "the module", []string{sys}, []string{ebpf}), []string{
+		"package elfnote must not depend on the module github.com/cilium/ebpf (tools/lint/imports.go)",
+		"package elfnote does not depend on the module golang.org/x/sys any more: delete it from tools/lint/imports.go",
+	}))
+}

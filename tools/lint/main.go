@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+// Lint checks rules of this repository that no other tool knows: comments wrap
+// at 80 columns, tests are skipped by package testneeds alone, and packages
+// import no more than what they are to import.
+package main
+
+import (
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+)
+
+const usage = `Usage: lint DIR
+
+Checks the repository in the directory and prints what is wrong, a line each.
+`
+
+func main() {
+	if len(os.Args) != 2 || strings.HasPrefix(os.Args[1], "-") {
+		fmt.Fprint(os.Stderr, usage)
+		os.Exit(2)
+	}
+	problems, err := lint(os.Args[1])
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "lint:", err)
+		os.Exit(2)
+	}
+	for _, p := range problems {
+		fmt.Println(p)
+	}
+	if len(problems) > 0 {
+		os.Exit(1)
+	}
+}
+
+// lint returns the problems of the repository in dir.
+func lint(dir string) ([]string, error) {
+	files, err := goFiles(dir)
+	if err != nil {
+		return nil, err
+	}
+	var problems []string
+	for _, name := range files {
+		f, err := parse(dir, name)
+		if err != nil {
+			return nil, err
+		}
+		if ast.IsGenerated(f.syntax) {
+			continue
+		}
+		problems = append(problems, f.wideComments()...)
+		problems = append(problems, f.skips()...)
+	}
+	more, err := importProblems(dir)
+	return append(problems, more...), err
+}
+
+// goFiles returns the names of the Go files that git knows, below dir.
+func goFiles(dir string) ([]string, error) {
+	cmd := exec.Command("git", "ls-files", "-z", "--", "*.go")
+	cmd.Dir = dir
+	cmd.Stderr = os.Stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return nil, fmt.Errorf("git ls-files: %w", err)
+	}
+	return strings.FieldsFunc(string(out), func(r rune) bool { return r == 0 }), nil
+}
+
+// file is a Go file.
+type file struct {
+	name   string // below the directory of the repository
+	lines  []string
+	set    *token.FileSet
+	syntax *ast.File
+}
+
+func parse(dir, name string) (*file, error) {
+	text, err := os.ReadFile(filepath.Join(dir, name))
+	if err != nil {
+		return nil, err
+	}
+	f := &file{name: name, lines: strings.Split(string(text), "\n"), set: token.NewFileSet()}
+	f.syntax, err = parser.ParseFile(f.set, name, text, parser.ParseComments)
+	return f, err
+}
+
+// problem describes what is wrong at a place.
+func (f *file) problem(line int, format string, args ...any) string {
+	return fmt.Sprintf("%s:%d: %s", f.name, line, fmt.Sprintf(format, args...))
+}
