@@ -88,8 +88,8 @@ func BenchmarkTables(b *testing.B) {
 	}
 }
 
-// notRun skips what cannot be run. In CI everything is installed: then only what
-// cannot be run in any case is skipped.
+// notRun skips what cannot be run. In CI everything is installed: then only
+// what cannot be run in any case is skipped.
 func notRun(b *testing.B, err error) {
 	b.Helper()
 	if isUnable(err) {

@@ -15,8 +15,8 @@ import (
 	"strings"
 )
 
-// load returns the packages of the module in dir that others can import, as they
-// are on a system, in the order of their names.
+// load returns the packages of the module in dir that others can import, as
+// they are on a system, in the order of their names.
 func load(dir, system string) ([]exported, error) {
 	compiled, err := goList(dir, system)
 	if err != nil {
