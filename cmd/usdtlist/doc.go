@@ -20,6 +20,14 @@
 //
 // usdtlist -h shows the flags.
 //
+// # Exit status
+//
+// The exit status is that of grep: 0 if probes were listed, 1 if there were
+// none, 2 if something that was asked for could not be read. What can be read
+// is listed in any case. With -a, nobody has asked for one of the processes:
+// those that may not be read, and files that cannot be opened for want of a
+// privilege, are counted on standard error and leave the exit status as it is.
+//
 // # From the arguments to the list
 //
 //	flags.go            what the command line's words mean: files, libraries, patterns
@@ -94,7 +102,7 @@
 //	        displacement     what is added to base and index, signed
 //	        address_32       whether the address is cut to 32 bits
 //	        reason           why the value is not available (kind "unavailable" only)
-//	  broken_notes   array of the notes that could not be used:
+//	  malformed_notes  array of the notes that cannot be used:
 //	    index          number of the note in the file, from 0, as readelf -n prints them
 //	    provider       as far as it could be read, else ""
 //	    name           likewise

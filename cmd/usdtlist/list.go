@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/messages"
 	"github.com/gousdt/gousdt/proc"
 )
 
@@ -16,7 +17,7 @@ type printer interface {
 	// file prints the probes of a file, which may be none, and returns how many
 	// it printed.
 	file(*listing) (int, error)
-	// failed tells of what could not be read. That is on stderr already.
+	// failed takes what could not be read. It is on stderr already.
 	failed(failure)
 	// close ends the output.
 	close()
@@ -24,9 +25,10 @@ type printer interface {
 
 // failure is a file, or a process, that could not be read.
 type failure struct {
-	name string // of the file, "" for a process as a whole
-	pid  int    // 0 if it is not about a process
-	err  error
+	name    string // of the file, "" for a process as a whole
+	pid     int    // 0 if it is not about a process
+	err     error
+	leftOut bool // it was not asked for by itself, and may not be read: no error
 }
 
 // listing is what is listed of a file.
@@ -45,7 +47,7 @@ type lister struct {
 	options *options
 	proc    *proc.FS
 	printer printer
-	warn    func(format string, args ...any)
+	*messages.Messages
 
 	matched []bool // which patterns picked a probe
 }
@@ -61,6 +63,11 @@ func (l *lister) list() int {
 	}
 	l.printer.close()
 	l.warnUnmatched(found, where)
+	hint := " (--json lists them all)"
+	if l.options.format == formatJSON {
+		hint = ""
+	}
+	l.Rest(hint)
 	switch {
 	case failed:
 		return exitError
@@ -91,7 +98,7 @@ func (l *lister) listOpened(list *listing) (int, error) {
 	}
 	defer args.close()
 
-	l.warnBroken(path, all)
+	l.warnMalformed(path, all)
 	if len(all.Probes) == 0 && !several {
 		l.warnNothing(path, file)
 	}
@@ -101,7 +108,7 @@ func (l *lister) listOpened(list *listing) (int, error) {
 		return 0, fmt.Errorf("%s: %w", path, err)
 	}
 	if missing := args.missing(); missing != "" {
-		l.warn("%s: no symbol %s; if the file was stripped, its debug file has it (--debug-file, or a -dbgsym package)",
+		l.Warn("%s: no symbol %s; if the file was stripped, its debug file has it (--debug-file, or a -dbgsym package)",
 			path, missing)
 	}
 	return printed, nil

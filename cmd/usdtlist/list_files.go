@@ -21,7 +21,7 @@ func (l *lister) listFiles() (found int, failed bool) {
 		found += n
 		if err != nil {
 			failed = true
-			l.warn("%v", err)
+			l.Warn("%v", err)
 			l.printer.failed(failure{name: name, err: err})
 		}
 	}

@@ -7,15 +7,15 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 
+	"github.com/gousdt/gousdt/internal/messages"
 	"github.com/gousdt/gousdt/proc"
 )
 
-// listProcesses lists the files that processes map. It tells how many probes it
-// listed, whether something had to be left out, and what has been looked at, ""
-// if nothing was.
+// listProcesses lists the files that processes map. It returns how many probes
+// it listed, whether something could not be read, and what has been read, "" if
+// nothing was.
 func (l *lister) listProcesses() (found int, failed bool, where string) {
 	s := newScan(l)
 	defer s.close()
@@ -33,23 +33,24 @@ func (l *lister) listProcesses() (found int, failed bool, where string) {
 		n, err := l.listOpened(&listing{path: f.path, heading: true, mapped: f, tellUsers: tellUsers, elf: f.elf})
 		found += n
 		if err != nil {
-			s.left = append(s.left, failure{name: f.path, pid: f.pid, err: err})
+			s.fail(f.path, f.pid, err)
 		}
 	}
-	l.warnLeft(s.left)
+	l.warnFailures(s.failures)
 	for _, n := range s.names {
-		if !n.isMapped && !n.isFound && !s.resolve {
-			l.warn("no process maps %s", n.name)
+		if !n.isMapped && !n.isFound && s.ofAll {
+			l.Warn("no process maps %s", n.name)
 		}
 	}
-	return found, len(s.left) > 0, s.where()
+	isError := func(f failure) bool { return !f.leftOut }
+	return found, slices.ContainsFunc(s.failures, isError), s.where()
 }
 
-// all looks into every process there is.
+// all scans every process there is.
 func (s *scan) all() {
 	pids, err := s.fs.PIDs()
 	if err != nil {
-		s.leave(0, err)
+		s.fail("", 0, err)
 		return
 	}
 	slices.Sort(pids)
@@ -58,16 +59,16 @@ func (s *scan) all() {
 			continue // nobody asks for this command's own files
 		}
 		if err := s.process(pid); err != nil && !errors.Is(err, proc.ErrGone) {
-			s.leave(pid, err)
+			s.failProcess(pid, err)
 		}
 	}
 	// Every PID namespace has a process 1.
 	if hidden := s.hidden(); hidden != "" && pids[0] != 1 {
-		s.leave(0, fmt.Errorf("left out: processes that are %s", hidden))
+		s.failures = append(s.failures, failure{err: fmt.Errorf("processes that are %s", hidden), leftOut: true})
 	}
 }
 
-// some looks into the processes asked for.
+// some scans the processes that are asked for.
 func (s *scan) some(pids []int) {
 	for _, pid := range pids {
 		err := s.process(pid)
@@ -79,7 +80,7 @@ func (s *scan) some(pids []int) {
 			err = fmt.Errorf("process %d: no such process%s", pid, or)
 		}
 		if err != nil {
-			s.leave(pid, err)
+			s.failProcess(pid, err)
 		}
 	}
 }
@@ -95,9 +96,9 @@ func (s *scan) hidden() string {
 
 // where says where there were no probes, for the case that there were none.
 func (s *scan) where() string {
-	whose := fmt.Sprintf("%d processes", len(s.looked))
-	if len(s.looked) == 1 {
-		whose = "process " + s.looked[0].String()
+	whose := fmt.Sprintf("%d processes", len(s.processes))
+	if len(s.processes) == 1 {
+		whose = "process " + s.processes[0].String()
 	}
 	var names []string
 	for _, n := range s.names {
@@ -106,48 +107,36 @@ func (s *scan) where() string {
 		}
 	}
 	switch {
-	case len(s.looked) == 0 || len(s.names) > 0 && len(names) == 0:
+	case len(s.processes) == 0 || len(s.names) > 0 && len(names) == 0:
 		return ""
 	case len(names) > 0:
 		return fmt.Sprintf("%s of %s", strings.Join(names, ", "), whose)
-	case s.seen == 0:
+	case s.mappings == 0:
 		return whose + ", which maps no files" // threads of the kernel, say
 	}
 	return "the files of " + whose
 }
 
-// maxPIDs is how many of the processes left out are told by number.
-const maxPIDs = 10
-
-// warnLeft tells what was left out. Without privileges those are most
+// warnFailures says what could not be read. Without privileges those are most
 // processes, for one reason.
-func (l *lister) warnLeft(left []failure) {
-	var denied []string
-	var others []error
-	for _, f := range left {
+func (l *lister) warnFailures(failures []failure) {
+	var denied []failure
+	for _, f := range failures {
 		l.printer.failed(f)
-		if l.options.allProcesses && f.pid != 0 && f.name == "" && errors.Is(f.err, proc.ErrAccess) {
-			denied = append(denied, strconv.Itoa(f.pid))
-		} else {
-			others = append(others, f.err)
+		switch {
+		case f.leftOut && f.name == "" && errors.Is(f.err, proc.ErrAccess):
+			denied = append(denied, f)
+		case f.leftOut:
+			l.WarnOf("left out: "+messages.Cause(f.err), "left out: %v", f.err)
+		default:
+			l.WarnOf("not listed: "+messages.Cause(f.err), "%v", f.err)
 		}
 	}
-	for i, err := range others {
-		if i == maxWarnings && len(others) > maxWarnings+1 {
-			l.warn("%d more that could not be looked at (--json lists them all)", len(others)-i)
-			break
-		}
-		l.warn("%v", err)
-	}
-	if len(denied) > 0 {
-		numbers := strings.Join(denied, " ")
-		if more := len(denied) - maxPIDs; more > 1 {
-			numbers = fmt.Sprintf("%s and %d more (--json lists them all)", strings.Join(denied[:maxPIDs], " "), more)
-		}
-		what := "process"
-		if len(denied) > 1 {
-			what = "processes"
-		}
-		l.warn("left out: %s %s: %v", what, numbers, proc.ErrAccess)
+	switch len(denied) {
+	case 0:
+	case 1:
+		l.Warn("left out: %v", denied[0].err)
+	default:
+		l.Warn("left out: %d processes: %v", len(denied), proc.ErrAccess)
 	}
 }

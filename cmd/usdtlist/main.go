@@ -5,12 +5,11 @@ package main
 import (
 	"bufio"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 
 	"github.com/gousdt/gousdt/internal/commandline"
-	"github.com/gousdt/gousdt/internal/terminal"
+	"github.com/gousdt/gousdt/internal/messages"
 	"github.com/gousdt/gousdt/proc"
 )
 
@@ -28,13 +27,10 @@ func main() {
 // run is the command: it lists on stdout, warns on stderr and returns the exit
 // status.
 func run(args []string, stdout, stderr io.Writer) int {
-	warn := func(format string, args ...any) {
-		message := terminal.Clean(fmt.Sprintf(format, args...))
-		fmt.Fprintf(stderr, "usdtlist: %s\n", message)
-	}
+	m := messages.New("usdtlist", stderr)
 	o, err := parseCommandLine(args)
 	if err != nil {
-		warn("%v (usdtlist -h shows how to use it)", err)
+		m.Warn("%v (usdtlist -h shows how to use it)", err)
 		return exitError
 	}
 	switch {
@@ -47,14 +43,14 @@ func run(args []string, stdout, stderr io.Writer) int {
 	}
 
 	out := bufio.NewWriterSize(stdout, 32<<10)
-	l := lister{options: o, proc: proc.NewFS(""), printer: newPrinter(o, out, warn), warn: warn}
+	l := lister{options: o, proc: proc.NewFS(""), printer: newPrinter(o, out, m), Messages: m}
 	status := l.list()
 	if err := out.Flush(); err != nil {
 		var pathErr *os.PathError
 		if errors.As(err, &pathErr) {
 			err = pathErr.Err
 		}
-		warn("writing the list: %v", err)
+		m.Warn("writing the list: %v", err)
 		return exitError
 	}
 	return status

@@ -17,27 +17,22 @@ func (l *lister) warnUnmatched(found int, where string) {
 		return
 	}
 	if found == 0 && len(l.options.patterns) == 0 {
-		l.warn("no probes in %s", where)
+		l.Warn("no probes in %s", where)
 	}
 	for i, p := range l.options.patterns {
 		if !l.matched[i] {
-			l.warn("no probe matches %s", p)
+			l.Warn("no probe matches %s", p)
 		}
 	}
 }
 
-// maxWarnings is how many broken notes of a file are told one by one. It is
-// less than elfnote.MaxMalformed.
-const maxWarnings = 10
-
-func (l *lister) warnBroken(path string, all *elfnote.Listing) {
-	for i, note := range all.Malformed {
-		if i == maxWarnings && all.MalformedCount > maxWarnings+1 {
-			l.warn("%s: %d more broken notes (--json lists them all)", path, all.MalformedCount-i)
-			return
-		}
-		l.warn("%s: skipped %v", path, note)
+// warnMalformed names the notes of a file that cannot be used.
+func (l *lister) warnMalformed(path string, all *elfnote.Listing) {
+	const kind = "skipped notes"
+	for _, note := range all.Malformed {
+		l.WarnOf(kind, "%s: skipped %v", path, note)
 	}
+	l.More(kind, all.MalformedCount-len(all.Malformed))
 }
 
 // warnNothing says why the only file asked for has nothing to list.
@@ -45,11 +40,11 @@ func (l *lister) warnNothing(path string, file *elfnote.File) {
 	near := nearest.Probes(file, l.options.patterns...)
 	switch {
 	case !hasProbes(file):
-		l.warn("%s: no probes", path)
+		l.Warn("%s: no probes", path)
 	case len(near) > 0:
-		l.warn("%s: no probe matches (nearest: %s)", path, strings.Join(near, ", "))
+		l.Warn("%s: no probe matches (nearest: %s)", path, strings.Join(near, ", "))
 	default:
-		l.warn("%s: no probe matches (without a pattern, all are listed)", path)
+		l.Warn("%s: no probe matches (without a pattern, all are listed)", path)
 	}
 }
 

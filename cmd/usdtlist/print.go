@@ -5,10 +5,12 @@ package main
 import (
 	"bufio"
 	"strconv"
+
+	"github.com/gousdt/gousdt/internal/messages"
 )
 
 // newPrinter returns the printer for what the options ask.
-func newPrinter(o *options, out *bufio.Writer, warn func(string, ...any)) printer {
+func newPrinter(o *options, out *bufio.Writer, m *messages.Messages) printer {
 	switch o.format {
 	case formatTable:
 		if o.verbose {
@@ -18,7 +20,7 @@ func newPrinter(o *options, out *bufio.Writer, warn func(string, ...any)) printe
 	case formatJSON:
 		return newJSONPrinter(out)
 	}
-	return &pastePrinter{out: out, warn: warn, line: pasteLineFor(o.format)}
+	return &pastePrinter{out: out, messages: m, line: pasteLineFor(o.format)}
 }
 
 // appendHex appends an address as 0x....

@@ -61,7 +61,7 @@ func (p *jsonPrinter) file(l *listing) (int, error) {
 	}
 	j.End(']')
 
-	j.Key("broken_notes")
+	j.Key("malformed_notes")
 	j.Begin('[')
 	for _, err := range l.elf.Sites() {
 		var note *elfnote.NoteError

@@ -9,14 +9,15 @@ import (
 	"strings"
 
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/messages"
 	"github.com/gousdt/gousdt/internal/terminal"
 )
 
 // pastePrinter prints a line per probe in another tool's words.
 type pastePrinter struct {
-	out  *bufio.Writer
-	warn func(format string, args ...any)
-	line pasteLine
+	out      *bufio.Writer
+	messages *messages.Messages
+	line     pasteLine
 }
 
 // pasteLine returns the line for a probe. A tool that has no way to write a
@@ -68,7 +69,7 @@ func (p *pastePrinter) file(l *listing) (int, error) {
 		probe := &l.probes[i]
 		line, err := p.line(path, probe, providers[probe.Name] != probe.Provider)
 		if err != nil {
-			p.warn("%s: left out %s:%s: %v", l.path, probe.Provider, probe.Name, err)
+			p.messages.WarnOf("probes left out", "%s: left out %s:%s: %v", l.path, probe.Provider, probe.Name, err)
 			continue
 		}
 		p.out.WriteString(line)

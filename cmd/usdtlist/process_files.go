@@ -36,22 +36,22 @@ type user struct {
 // scan goes through processes and gathers the files with probes that they map,
 // each file once.
 type scan struct {
-	fs       *proc.FS
-	self     int // our own process in the eyes of fs, 0 if it does not know us
-	cache    *proc.Cache
-	patterns []elfnote.Pattern
-	names    []*named // if there are any, no other files are wanted
-	resolve  bool     // names that are not mapped are looked for as the process would
-	files    []*mapped
-	seen     int                  // files, of all kinds, each as often as it is mapped
-	looked   []proc.Process       // whose mappings have been read
-	left     []failure            // what was left out
-	reported map[proc.FileID]bool // files of which the contents are what is wrong
+	fs        *proc.FS
+	self      int // our own process in the eyes of fs, 0 if it does not know us
+	cache     *proc.Cache
+	patterns  []elfnote.Pattern
+	names     []*named // if there are any, no other files are wanted
+	ofAll     bool     // processes: then names that are not mapped are not searched for
+	files     []*mapped
+	mappings  int                  // of files of all kinds
+	processes []proc.Process       // whose mappings have been read
+	failures  []failure            // what could not be read
+	reported  map[proc.FileID]bool // files whose contents are what is wrong
 }
 
 func newScan(l *lister) *scan {
 	s := &scan{
-		fs: l.proc, cache: proc.NewCache(nil), patterns: l.options.patterns, resolve: !l.options.allProcesses,
+		fs: l.proc, cache: proc.NewCache(nil), patterns: l.options.patterns, ofAll: l.options.allProcesses,
 		reported: make(map[proc.FileID]bool),
 	}
 	if self, err := os.Readlink(s.fs.Root() + "/self"); err == nil {
@@ -74,36 +74,46 @@ func (s *scan) process(pid int) error {
 		if err != nil && !errors.Is(err, proc.ErrMalformed) {
 			return err
 		}
-		left := s.gather(process, files)
-		changed := slices.ContainsFunc(left, func(err error) bool { return errors.Is(err, proc.ErrChanged) })
+		failed := s.gather(process, files)
+		changed := slices.ContainsFunc(failed, func(err error) bool { return errors.Is(err, proc.ErrChanged) })
 		if changed && attempt == 0 {
 			continue // it was loading something just then
 		}
 		if err != nil {
-			left = append(left, err)
+			failed = append(failed, err)
 		}
-		for _, err := range left {
-			s.leave(pid, err)
+		for _, err := range failed {
+			s.failProcess(pid, err)
 		}
-		s.seen += len(files)
-		if len(files) > 0 || s.resolve { // else a thread of the kernel: no process that people count
-			s.looked = append(s.looked, process)
+		s.mappings += len(files)
+		if len(files) > 0 || !s.ofAll { // else a thread of the kernel: no process that people count
+			s.processes = append(s.processes, process)
 		}
 		return nil
 	}
 }
 
-// leave notes what could not be looked at.
-func (s *scan) leave(pid int, err error) {
+// failProcess notes an error of a process, or of a file that the error names.
+func (s *scan) failProcess(pid int, err error) {
 	of := new(proc.Error)
 	errors.As(err, &of)
-	s.left = append(s.left, failure{name: of.Path, pid: pid, err: err})
+	s.fail(of.Path, pid, err)
+}
+
+// fail notes what could not be read. With -a, nobody has asked for this process
+// or file: that it may not be read is no error.
+func (s *scan) fail(path string, pid int, err error) {
+	leftOut := false
+	for _, reason := range []error{proc.ErrAccess, proc.ErrUnreachable, proc.ErrChanged, os.ErrPermission} {
+		leftOut = leftOut || s.ofAll && errors.Is(err, reason)
+	}
+	s.failures = append(s.failures, failure{name: path, pid: pid, err: err, leftOut: leftOut})
 }
 
 // gather adds those of a process's files that are asked for and have probes to
-// list, and returns what it had to leave out. A file that has been added is not
+// list, and returns what could not be read. A file that has been added is not
 // added again.
-func (s *scan) gather(process proc.Process, files []*proc.MappedFile) (left []error) {
+func (s *scan) gather(process proc.Process, files []*proc.MappedFile) (failed []error) {
 	names := s.namesIn(process.PID, files)
 	defer s.addUnmapped(process.PID, names)
 	for _, m := range files {
@@ -115,10 +125,10 @@ func (s *scan) gather(process proc.Process, files []*proc.MappedFile) (left []er
 			continue // the process has ended, or it is a device: nothing is left out
 		}
 		if err != nil {
-			left = append(left, err)
+			failed = append(failed, err)
 		}
 	}
-	return left
+	return failed
 }
 
 // add notes that a process maps a file.
@@ -165,8 +175,8 @@ func (s *scan) finish() {
 		case n.unmapped != nil:
 			s.files = append(s.files, n.unmapped)
 			n.unmapped, n.isFound = nil, true
-		case s.resolve && n.err != nil:
-			s.leave(n.pid, n.err)
+		case !s.ofAll && n.err != nil:
+			s.failProcess(n.pid, n.err)
 		}
 	}
 	for _, f := range s.files {

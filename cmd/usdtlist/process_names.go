@@ -60,7 +60,7 @@ func (s *scan) namesIn(pid int, files []*proc.MappedFile) []namedFile {
 		// A path may lead to a mapped file by symbolic links, as most do that
 		// people know a library by. What a bare name leads to is worth finding
 		// out only where it will be told.
-		if !file.byName && (s.resolve || strings.Contains(n.name, "/")) {
+		if !file.byName && (!s.ofAll || strings.Contains(n.name, "/")) {
 			file.find(s.fs, pid)
 		}
 		names = append(names, file)
@@ -103,7 +103,7 @@ func (s *scan) addUnmapped(pid int, names []namedFile) {
 		if n.found == nil {
 			continue
 		}
-		if n.isMapped || !s.resolve || n.unmapped != nil {
+		if n.isMapped || s.ofAll || n.unmapped != nil {
 			n.found.Close()
 			continue
 		}

@@ -111,12 +111,12 @@ func usdtlistSites(t *testing.T, file string) []seenSite {
 				Provider, Name string
 				Sites          []seenSite
 			}
-			Broken []struct{} `json:"broken_notes"`
+			Malformed []struct{} `json:"malformed_notes"`
 		}
 	}
 	qt.Assert(t, qt.IsNil(json.Unmarshal(stdout.Bytes(), &document)))
 	qt.Assert(t, qt.Equals(len(document.Files), 1))
-	qt.Assert(t, qt.Equals(len(document.Files[0].Broken), 0), qt.Commentf("%s: %s", file, &stderr))
+	qt.Assert(t, qt.Equals(len(document.Files[0].Malformed), 0), qt.Commentf("%s: %s", file, &stderr))
 	var sites []seenSite
 	for _, probe := range document.Files[0].Probes {
 		for _, site := range probe.Sites {

@@ -54,9 +54,9 @@ Columns
   SEMAPHORE               address of its counter of tracers, - if it has none
   ARGUMENTS               where its arguments are: [-]SIZE@OPERAND, - for a signed one
 
-Exit status: 0 probes were listed, 1 there were none, 2 something failed or had
-to be left out. Files and processes that can be read are listed also if others
-cannot.
+Exit status: 0 probes were listed, 1 there were none, 2 something that was asked
+for could not be read; the rest is listed. With -a, processes that may not be
+read are counted, and leave the exit status as it is.
 
 Examples
   $ usdtlist libstdc++.so.6 'libstdcxx:*throw'

@@ -74,7 +74,7 @@ func (t *tracer) beginCommand() error {
 		select {
 		case <-c.done:
 			if trouble := c.trouble(); trouble != "" && t.ctx.Err() == nil {
-				t.messages.warn("%s", trouble)
+				t.messages.Warn("%s", trouble)
 			}
 			t.end()
 		case <-t.ctx.Done():
@@ -102,7 +102,7 @@ func (t *tracer) attachProgram(pid int, first bool) error {
 	if err != nil {
 		return err
 	}
-	done := t.messages.during("attaching to %s and its libraries", program)
+	done := t.messages.During("attaching to %s and its libraries", program)
 	defer done()
 	files := ldso.Linked(program, fmt.Sprintf("/proc/%d", pid))
 	for _, path := range files {

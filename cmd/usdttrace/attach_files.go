@@ -86,7 +86,7 @@ func (t *tracer) attachFiles() error {
 		return err
 	}
 	for _, sel := range t.targets.selections {
-		done := t.messages.during("attaching to %s of %s", plural(sel.Len(), "site"), sel.File().Name())
+		done := t.messages.During("attaching to %s of %s", plural(sel.Len(), "site"), sel.File().Name())
 		a, err := t.session.AttachSelection(sel, nil)
 		done()
 		if err != nil {
@@ -102,7 +102,7 @@ func (t *tracer) attachFiles() error {
 		return fmt.Errorf("--latency: no site of %s has the arguments that are named", missing[0])
 	}
 	for _, err := range t.targets.without {
-		t.messages.warn("%v", err)
+		t.messages.Warn("%v", err)
 	}
 	t.warnUnmatched()
 	return nil

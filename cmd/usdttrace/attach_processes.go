@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/gousdt/gousdt/internal/messages"
 	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/trace"
 )
@@ -27,8 +28,7 @@ type follower struct {
 
 	// one: one process, or what descends from it, was asked for, rather than
 	// all.
-	one     bool
-	leftOut int // warnings so far
+	one bool
 
 	// tellMore: files are found later than those that were there at first.
 	tellMore bool
@@ -97,7 +97,7 @@ func (t *tracer) followProcess() error {
 // begin looks for the first time, and then goes on.
 func (f *follower) begin(look func() error, run func(context.Context, time.Duration) error) error {
 	f.stopAtEnd()
-	done := f.tracer.messages.during("looking for probes and attaching")
+	done := f.tracer.messages.During("looking for probes and attaching")
 	err := look()
 	done()
 	var reported *proc.Error // of which the user was told
@@ -162,7 +162,7 @@ func (f *follower) changed(changes *trace.WatchChanges) {
 			t.warnSkipped(a.Attachment, a.Path)
 		}
 		if f.tellMore {
-			t.messages.warn("also watching %s in %s", plural(len(a.Sites()), "site"), a.Path)
+			t.messages.NoteOf("files that are also watched", "also watching %s in %s", plural(len(a.Sites()), "site"), a.Path)
 		}
 	}
 	if len(changes.Detached) > 0 && t.ctx.Err() == nil {
@@ -187,14 +187,6 @@ func (f *follower) warn(err error) {
 	case f.one:
 		t.warnFailed(err)
 	default: // among all processes there are always some that cannot be read
-		switch f.leftOut++; {
-		case f.leftOut <= maxLeftOut:
-			t.messages.warn("left out: %v", err)
-		case f.leftOut == maxLeftOut+1:
-			t.messages.warn("left out: and more (usdtlist -a tells)")
-		}
+		t.messages.WarnOf("left out: "+messages.Cause(err), "left out: %v", err)
 	}
 }
-
-// maxLeftOut is how many processes and files that cannot be read are told of.
-const maxLeftOut = 3

@@ -44,7 +44,7 @@ func (t *tracer) collectEvents(take func(*trace.Event)) error {
 				if t.options.unwind > 0 {
 					advice = "--unwind fp, --buffer and --where"
 				}
-				t.messages.warn("events are being lost, because the ring buffer is full (see %s)", advice)
+				t.messages.Warn("events are being lost, because the ring buffer is full (see %s)", advice)
 			}
 			continue
 		case err != nil:
@@ -52,7 +52,7 @@ func (t *tracer) collectEvents(take func(*trace.Event)) error {
 		}
 		n := t.events.Add(1)
 		take(event)
-		if t.out.failed() || n == uint64(t.options.maxEvents) {
+		if t.out.Err() != nil || n == uint64(t.options.maxEvents) {
 			return nil
 		}
 	}
@@ -72,7 +72,7 @@ func (t *tracer) collectRows() error {
 			if err := t.printRows(); err != nil {
 				return err
 			}
-			if t.out.failed() {
+			if t.out.Err() != nil {
 				return nil
 			}
 		case <-t.ended:

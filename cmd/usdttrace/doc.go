@@ -89,7 +89,7 @@
 //	stacks.go             where stacks come from, and pprof.go, samples.go
 //	ending.go             what ends the tracing, and with which error
 //	summary.go            what it all came to, with costs.go
-//	stdout.go, stderr.go  where all that goes
+//	output_file.go        where that goes with --output and --pprof
 //
 // # JSON
 //

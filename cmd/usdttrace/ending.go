@@ -14,6 +14,9 @@ import (
 // same one: timeout(1) signals its child and then the whole process group.
 const signalPatience = time.Second
 
+// hurry is how long a write may take after SIGTERM.
+const hurry = 200 * time.Millisecond
+
 // handleSignals has the first signal end the tracing. One that comes after
 // signalPatience ends this process, as it always does.
 func (t *tracer) handleSignals() (stop func()) {
@@ -27,8 +30,13 @@ func (t *tracer) handleSignals() (stop func()) {
 	go func() {
 		defer signal.Stop(signals)
 		select {
-		case <-signals:
+		case s := <-signals:
 			t.end()
+			if s == syscall.SIGTERM {
+				// Who sends it does not want to wait for who reads the output.
+				t.out.Hurry(hurry)
+				t.messages.Hurry(hurry)
+			}
 			// Not only until done: what has been printed counts for nothing if
 			// this process then ends by a signal.
 			time.Sleep(signalPatience)
@@ -53,7 +61,7 @@ func (t *tracer) watchEnd() {
 			limit.Stop()
 		}
 		t.took = time.Since(t.start)
-		done := t.messages.during("detaching")
+		done := t.messages.During("detaching")
 		t.costs.ask(t)
 		if err := t.session.Detach(); err != nil {
 			t.warnFailed(err)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -91,6 +92,55 @@ func fill(t *testing.T, pipe *os.File) {
 	})))
 	qt.Assert(t, qt.ErrorIs(err, unix.EAGAIN))
 	qt.Assert(t, qt.IsNil(unix.SetNonblock(int(pipe.Fd()), false)))
+}
+
+// It may be blocked in a write, of events or of messages, for as long as nobody
+// reads them.
+func TestSIGTERMEndsItWithAFullPipe(t *testing.T) {
+	p := startTarget(t, "target-pie")
+	for _, stream := range []string{"stdout", "stderr"} {
+		t.Run(stream, func(t *testing.T) {
+			reader, writer, err := os.Pipe()
+			qt.Assert(t, qt.IsNil(err))
+			defer reader.Close()
+			fill(t, writer)
+			r := startPrepared(t, func(cmd *exec.Cmd) {
+				if stream == "stdout" {
+					cmd.Stdout = writer
+				} else {
+					cmd.Stderr = writer
+				}
+			}, p.path, "gousdt_test:three")
+			writer.Close()
+			if stream == "stdout" {
+				r.await(&r.stderr, "(Ctrl-C ends)")
+				p.Fire("three", 10_000) // more than it keeps
+			}
+			for r.runs() && !blocked(t, r.cmd.Process.Pid) {
+				time.Sleep(time.Millisecond)
+			}
+			qt.Assert(t, qt.IsNil(r.cmd.Process.Signal(syscall.SIGTERM)))
+			result := r.wait()
+			qt.Check(t, qt.IsTrue(r.cmd.ProcessState.Exited()), qt.Commentf("%v", r.cmd.ProcessState))
+			if stream == "stdout" {
+				qt.Check(t, qt.Equals(result.status, exitError))
+				qt.Check(t, qt.StringContains(result.stderr, "usdttrace: writing the output: nobody reads the output\n"))
+			}
+		})
+	}
+}
+
+// blocked reports whether a thread of a process is writing into a pipe.
+func blocked(t *testing.T, pid int) bool {
+	t.Helper()
+	tasks, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/wchan", pid))
+	qt.Assert(t, qt.IsNil(err))
+	for _, task := range tasks {
+		if wchan, _ := os.ReadFile(task); strings.Contains(string(wchan), "pipe_write") {
+			return true
+		}
+	}
+	return false
 }
 
 func TestThreadIsNoProcess(t *testing.T) {

@@ -38,10 +38,12 @@ type options struct {
 	interval  time.Duration
 	pprofFile string
 
-	json     bool
-	stats    bool
-	duration time.Duration
-	mode     usdt.Mode
+	outputFile string // "" for standard output
+	json       bool
+	quiet      bool
+	stats      bool
+	duration   time.Duration
+	mode       usdt.Mode
 
 	help, version bool
 }
@@ -93,7 +95,9 @@ func parseCommandLine(args []string) (*options, error) {
 	flags.Func(setTime(&o.interval), "interval")
 	flags.Text(&o.pprofFile, "pprof")
 
+	flags.Text(&o.outputFile, "o", "output")
 	flags.Switch(&o.json, "json")
+	flags.Switch(&o.quiet, "q", "quiet")
 	flags.Switch(&o.stats, "stats")
 	flags.Func(setTime(&o.duration), "duration")
 	flags.Func(o.setMode, "mode")

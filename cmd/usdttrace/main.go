@@ -9,6 +9,7 @@ import (
 	"syscall"
 
 	"github.com/gousdt/gousdt/internal/commandline"
+	"github.com/gousdt/gousdt/internal/messages"
 )
 
 // Exit statuses.
@@ -25,10 +26,10 @@ func main() {
 // run is the command: events and what they come to go to stdout, all else to
 // stderr. It returns the exit status.
 func run(args []string, stdout, stderr *os.File) int {
-	m := newMessages(stderr)
+	m := messages.New("usdttrace", stderr)
 	o, err := parseCommandLine(args)
 	if err != nil {
-		m.warn("%v (usdttrace -h shows how to use it)", err)
+		m.Warn("%v (usdttrace -h shows how to use it)", err)
 		return exitError
 	}
 	switch {
@@ -39,19 +40,23 @@ func run(args []string, stdout, stderr *os.File) int {
 		io.WriteString(stdout, commandline.Version("usdttrace"))
 		return exitWatched
 	}
-	t := &tracer{options: o, messages: m, out: newOutput(stdout)}
+	t := &tracer{options: o, messages: m, stdout: stdout}
+	if o.quiet {
+		m.SetQuiet()
+	}
 	err = t.trace()
+	m.Rest("")
 	var nothing *nothingError
 	switch {
 	case errors.As(err, &nothing):
-		m.warn("%v", err)
+		m.Warn("%v", err)
 		return exitNothing
 	case errors.Is(err, syscall.EPIPE):
 		return exitError // who reads the output has seen enough
 	case errors.Is(err, errTold):
 		return exitError
 	case err != nil:
-		m.warn("%s", explain(err))
+		m.Warn("%s", explain(err))
 		return exitError
 	case t.failed.Load():
 		return exitError

@@ -51,7 +51,7 @@ func (t *tracer) warnCaptures() {
 			name = "--bytes"
 		}
 		if c.Arg >= t.targets.mostArguments() {
-			t.messages.warn("%s %d: no site has arg%d", name, c.Arg, c.Arg)
+			t.messages.Warn("%s %d: no site has arg%d", name, c.Arg, c.Arg)
 		}
 	}
 }

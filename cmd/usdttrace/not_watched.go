@@ -68,27 +68,22 @@ func (t *tracer) addNearest(pid int) {
 	}
 }
 
-// maxSkipped is how many sites of a file that cannot be watched are named: a
-// stranger's may have very many.
-const maxSkipped = 16
-
 // warnSkipped names the places that match but are not watched.
 func (t *tracer) warnSkipped(a *trace.Attachment, file string) {
 	lnk := a.Links()[0] // as any of them
 	for _, note := range lnk.Malformed() {
-		t.messages.warn("%s: skipped %v", file, note)
+		t.messages.WarnOf("skipped notes", "%s: skipped %v", file, note)
 	}
-	for i, site := range lnk.Skipped() {
-		if i == maxSkipped {
-			t.messages.warn("%s: skipped %s", file, plural(lnk.SkippedCount()-i, "more site"))
-			break
-		}
-		t.messages.warn("%s: skipped probe %s:%s at %#x: %v", file, site.Provider, site.Name, site.Location, site.Err)
+	skipped := lnk.Skipped()
+	for _, site := range skipped {
+		t.messages.WarnOf("skipped sites", "%s: skipped probe %s:%s at %#x: %v",
+			file, site.Provider, site.Name, site.Location, site.Err)
 	}
+	t.messages.More("skipped sites", lnk.SkippedCount()-len(skipped))
 }
 
 func (t *tracer) warnUnmatched() {
 	for _, p := range t.targets.unmatched() {
-		t.messages.warn("no probe matches %s", p)
+		t.messages.Warn("no probe matches %s", p)
 	}
 }

@@ -3,7 +3,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"time"
@@ -53,7 +52,7 @@ func (t *tracer) writeSamples() error {
 		b.Add(s.pid, s.stack, []int64{s.count, s.sum}[:len(types)], s.labels)
 	}
 	if t.samples.leftOut > 0 {
-		t.messages.warn("%s left out of the profile: there are more than %d stacks", plural(int(t.samples.leftOut), "event"), maxSamples)
+		t.messages.Warn("%s left out of the profile: there are more than %d stacks", plural(int(t.samples.leftOut), "event"), maxSamples)
 	}
 	return t.writeFile(b, len(t.samples.all))
 }
@@ -62,44 +61,6 @@ func (t *tracer) writeFile(b *profile.Builder, stacks int) error {
 	if err := t.profile.write(func(file *os.File) error { return b.Write(file, time.Now().Add(-t.took), t.took) }); err != nil {
 		return fmt.Errorf("%s: %w", t.options.pprofFile, err)
 	}
-	t.messages.warn("wrote %s to %s (go tool pprof %s)", plural(stacks, "stack"), t.options.pprofFile, t.options.pprofFile)
+	t.messages.Note("wrote %s to %s (go tool pprof %s)", plural(stacks, "stack"), t.options.pprofFile, t.options.pprofFile)
 	return nil
-}
-
-// profileFile is the file that a profile is to be written into. It is opened
-// before there is anything to write, since a path that is wrong is better told
-// then, and keeps its contents until it is written.
-type profileFile struct {
-	*os.File
-	created bool // it was not there before
-}
-
-func createProfile(path string) (*profileFile, error) {
-	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
-	if err == nil {
-		return &profileFile{file, true}, nil
-	}
-	if !errors.Is(err, os.ErrExist) {
-		return nil, err
-	}
-	if file, err = os.OpenFile(path, os.O_WRONLY|os.O_CREATE, 0o666); err != nil {
-		return nil, err
-	}
-	return &profileFile{file, false}, nil
-}
-
-// write replaces what the file contains, and closes it.
-func (p *profileFile) write(write func(*os.File) error) error {
-	p.created = false
-	_ = p.Truncate(0) // a pipe or a terminal has no size
-	return errors.Join(write(p.File), p.Close())
-}
-
-// abandon closes the file. One that is there for want of a profile only is
-// removed.
-func (p *profileFile) abandon() {
-	p.Close() // once more if it has been written
-	if p.created {
-		os.Remove(p.Name())
-	}
 }

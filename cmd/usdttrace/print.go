@@ -3,6 +3,9 @@
 package main
 
 import (
+	"os"
+
+	"github.com/gousdt/gousdt/internal/terminal"
 	"github.com/gousdt/gousdt/trace"
 )
 
@@ -18,5 +21,6 @@ func newPrinter(t *tracer) printer {
 	if t.options.json {
 		return &jsonPrinter{tracer: t, out: t.out}
 	}
-	return &textPrinter{tracer: t, out: t.out, style: newStyle(t.out.colours)}
+	colours := t.file == nil && terminal.IsTerminal(t.stdout) && os.Getenv("NO_COLOR") == ""
+	return &textPrinter{tracer: t, out: t.out, style: newStyle(colours)}
 }

@@ -7,11 +7,8 @@ package main
 import (
 	"context"
 	"errors"
-	"os"
 )
 
 // Only Linux has eBPF: elsewhere, sessions cannot be opened.
 
 func watchExit(int) (func(context.Context), error) { return nil, errors.ErrUnsupported }
-
-func isATTY(*os.File) bool { return false }

@@ -6,10 +6,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/gousdt/gousdt/internal/messages"
 	"github.com/gousdt/gousdt/internal/profile"
 	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/trace"
@@ -19,8 +21,9 @@ import (
 // tracer is one run of the command.
 type tracer struct {
 	options  *options
-	messages *messages
-	out      *output
+	messages *messages.Messages
+	stdout   *os.File
+	out      *messages.Writer // stdout, or the file of --output
 
 	session  *trace.Session
 	printer  printer
@@ -29,7 +32,8 @@ type tracer struct {
 	command  *command           // nil without -c
 	stacks   *profile.Processes // nil where no stacks are asked for
 	samples  *samples           // nil where no profile is made from events
-	profile  *profileFile       // nil without --pprof
+	profile  *outputFile        // nil without --pprof
+	file     *outputFile        // nil without --output
 	costs    costs
 	asked    []*aggregation
 
@@ -67,17 +71,25 @@ func (t *tracer) trace() (err error) {
 		}
 	}
 	if o.pprofFile != "" {
-		if t.profile, err = createProfile(o.pprofFile); err != nil {
+		if t.profile, err = createFile(o.pprofFile); err != nil {
 			return fmt.Errorf("--pprof: %w", err)
 		}
 		defer t.profile.abandon()
+	}
+	t.out = messages.NewWriter(t.stdout)
+	if o.outputFile != "" {
+		if t.file, err = createFile(o.outputFile); err != nil {
+			return fmt.Errorf("--output: %w", err)
+		}
+		defer t.file.abandon()
+		t.out = messages.NewWriter(t.file)
 	}
 	if err := t.open(); err != nil {
 		return err
 	}
 	defer func() {
 		// Where it is not detached yet, as after an error, that takes its time.
-		defer t.messages.during("detaching")()
+		defer t.messages.During("detaching")()
 		t.session.Close()
 	}()
 	if o.stack || o.pprofFile != "" || o.byStack() {
@@ -98,8 +110,12 @@ func (t *tracer) trace() (err error) {
 			t.command.finish()
 		}
 		// Writing has failed for good, so that one error tells it.
-		if e := t.out.close(); e != nil && err == nil {
-			err = fmt.Errorf("writing: %w", e)
+		e := t.out.Flush()
+		if t.file != nil {
+			e = errors.Join(e, t.file.Close())
+		}
+		if e != nil && err == nil {
+			err = fmt.Errorf("writing the output: %w", e)
 		}
 	}()
 	t.printer = newPrinter(t)
@@ -107,6 +123,9 @@ func (t *tracer) trace() (err error) {
 		return err
 	}
 	t.warnCaptures()
+	if t.file != nil {
+		t.file.replace()
+	}
 	t.start = time.Now()
 	t.watchEnd()
 	if err := t.collect(); err != nil {
@@ -156,18 +175,18 @@ func (t *tracer) sayBegun() {
 	sites, files := t.targets.watched()
 	switch {
 	case sites == 0:
-		t.messages.warn("no process has a matching probe yet; those that come are watched (Ctrl-C ends)")
+		t.messages.Note("no process has a matching probe yet; those that come are watched (Ctrl-C ends)")
 	case files == 1:
-		t.messages.warn("watching %s (Ctrl-C ends)", plural(sites, "site"))
+		t.messages.Note("watching %s (Ctrl-C ends)", plural(sites, "site"))
 	default:
-		t.messages.warn("watching %s in %s (Ctrl-C ends)", plural(sites, "site"), plural(files, "file"))
+		t.messages.Note("watching %s in %s (Ctrl-C ends)", plural(sites, "site"), plural(files, "file"))
 	}
 }
 
 // warnFailed tells of something that went wrong while the rest goes on.
 func (t *tracer) warnFailed(err error) {
 	t.failed.Store(true)
-	t.messages.warn("%s", explain(err))
+	t.messages.WarnOf("failures: "+messages.Cause(err), "%s", explain(err))
 }
 
 // plural returns "1 site", "2 sites".

@@ -45,5 +45,5 @@ func TestTheFirstSkippedSitesAreNamed(t *testing.T) {
 	testprog.WriteNotes(t, path, notes)
 	result := watching(t, path, "p:*").interrupt()
 	qt.Check(t, qt.Equals(strings.Count(result.stderr, "skipped probe p:n"), 16))
-	qt.Check(t, qt.StringContains(result.stderr, "hostile.so: skipped 84 more sites"))
+	qt.Check(t, qt.StringContains(result.stderr, "usdttrace: skipped sites: 84 more\n"))
 }

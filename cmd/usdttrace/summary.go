@@ -67,10 +67,12 @@ func (t *tracer) report() error {
 		s.costs = &t.costs
 	}
 	t.printer.summary(s)
-	if t.out.flush() != nil {
+	if t.out.Flush() != nil {
 		return nil // it is told at the end
 	}
-	t.messages.print(s.text())
+	if !t.options.quiet {
+		t.messages.Print(s.text())
+	}
 	return nil
 }
 

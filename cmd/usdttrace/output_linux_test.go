@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/go-quicktest/qt"
+
+	"github.com/gousdt/gousdt/internal/messages"
+	"github.com/gousdt/gousdt/internal/testprog"
+)
+
+func TestOutputFile(t *testing.T) {
+	p := startTarget(t, "target-pie")
+	path := filepath.Join(t.TempDir(), "events")
+	qt.Assert(t, qt.IsNil(os.WriteFile(path, []byte(strings.Repeat("what was there before\n", 1000)), 0o644)))
+	r := watching(t, "-o", path, "--max-events", "1", p.path, "gousdt_test:three")
+	p.Fire("three", 1)
+	result := r.wait()
+	result.ok()
+	qt.Check(t, qt.Equals(result.stdout, ""))
+	content, err := os.ReadFile(path)
+	qt.Assert(t, qt.IsNil(err))
+	qt.Check(t, qt.Matches(string(content), `TIME .*\n.* gousdt_test:three .*\n`))
+}
+
+func TestQuiet(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "events")
+	r := start(t, "-qo", path, "--duration", "0.1", copyOf(t, "target-pie"), "gousdt_test:three", "gousdt_test:nonesuch").wait()
+	r.ok()
+	qt.Check(t, qt.Equals(r.stderr, "usdttrace: no probe matches gousdt_test:nonesuch\n"))
+}
+
+// A process may map as many files with odd probes as it likes.
+func TestMessagesAreBounded(t *testing.T) {
+	p := startTarget(t, "target-pie")
+	library, err := os.ReadFile(testprog.Path(t, "libtarget.so"))
+	qt.Assert(t, qt.IsNil(err))
+	dir := t.TempDir()
+	for i := range messages.MaxOfKind + 3 {
+		path := filepath.Join(dir, fmt.Sprintf("lib%d.so", i))
+		qt.Assert(t, qt.IsNil(os.WriteFile(path, library, 0o755)))
+		p.Load(path)
+	}
+	r := watching(t, "-p", decimal(p.PID), "*:three", "*:no_nop").interrupt()
+	r.ok()
+	qt.Check(t, qt.Equals(strings.Count(r.stderr, "skipped probe gousdt_broken:no_nop"), messages.MaxOfKind))
+	qt.Check(t, qt.StringContains(r.stderr, "usdttrace: skipped sites: 4 more\n"))
+}

@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+// Package messages prints what the commands have to say beside their output:
+// warnings, and while something takes long what it is. What comes from files
+// and processes, which are untrusted, cannot drive the terminal, and cannot
+// flood it: messages are cut, and of each kind the first ones are printed and
+// the others counted.
+package messages
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/gousdt/gousdt/internal/terminal"
+)
+
+const (
+	// MaxOfKind is how many messages of one kind are printed.
+	MaxOfKind = 16
+
+	// maxKinds bounds the kinds, which untrusted files may have a hand in. The
+	// others are one kind.
+	maxKinds = 64
+	others   = "other messages"
+
+	// maxLength is how many bytes of a message are printed: a name may have
+	// megabytes.
+	maxLength = 4 << 10
+)
+
+// Messages prints on standard error. The methods may be called concurrently.
+type Messages struct {
+	command    string
+	out        *Writer
+	isTerminal bool
+
+	mu       sync.Mutex
+	quiet    bool
+	progress string // what stands on the last line, "" for nothing
+	kinds    []kind // in the order of their first messages
+}
+
+// kind is how many messages of a kind there have been.
+type kind struct {
+	name    string
+	printed int
+	more    int
+}
+
+// New returns the messages of a command. Each line begins with its name.
+func New(command string, file io.Writer) *Messages {
+	f, ok := file.(*os.File)
+	return &Messages{command: command, out: NewWriter(file), isTerminal: ok && terminal.IsTerminal(f)}
+}
+
+// SetQuiet has notes left out.
+func (m *Messages) SetQuiet() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.quiet = true
+}
+
+// Hurry gives up messages that nobody reads, see [Writer.Hurry].
+func (m *Messages) Hurry(patience time.Duration) { m.out.Hurry(patience) }
+
+// Warn prints a message about something that is wrong.
+func (m *Messages) Warn(format string, args ...any) { m.line(fmt.Sprintf(format, args...)) }
+
+// Note prints a message about what is going on.
+func (m *Messages) Note(format string, args ...any) {
+	if !m.isQuiet() {
+		m.Warn(format, args...)
+	}
+}
+
+// WarnOf prints a message as [Messages.Warn] does, if there have not been
+// [MaxOfKind] of its kind. [Messages.Rest] names the kind, a noun in the plural.
+func (m *Messages) WarnOf(kind, format string, args ...any) {
+	if m.count(kind, 1) {
+		m.Warn(format, args...)
+	}
+}
+
+// NoteOf does for [Messages.Note] what WarnOf does for Warn.
+func (m *Messages) NoteOf(kind, format string, args ...any) {
+	if !m.isQuiet() {
+		m.WarnOf(kind, format, args...)
+	}
+}
+
+// More counts messages of a kind that are not printed.
+func (m *Messages) More(kind string, n int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if n > 0 {
+		m.kind(kind).more += n
+	}
+}
+
+// Rest prints for each kind how many messages were not printed, and what is
+// worth knowing of that, such as how to see them all.
+func (m *Messages) Rest(hint string) {
+	m.mu.Lock()
+	kinds := slices.Clone(m.kinds)
+	m.mu.Unlock()
+	for _, k := range kinds {
+		if k.more > 0 {
+			m.Warn("%s: %d more%s", k.name, k.more, hint)
+		}
+	}
+}
+
+func (m *Messages) isQuiet() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.quiet
+}
+
+// count counts a message, and reports whether it is to be printed.
+func (m *Messages) count(name string, n int) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	k := m.kind(name)
+	if k.printed == MaxOfKind {
+		k.more += n
+		return false
+	}
+	k.printed += n
+	return true
+}
+
+func (m *Messages) kind(name string) *kind {
+	i := slices.IndexFunc(m.kinds, func(k kind) bool { return k.name == name })
+	switch {
+	case i >= 0:
+		return &m.kinds[i]
+	case len(m.kinds) >= maxKinds && name != others:
+		return m.kind(others)
+	}
+	m.kinds = append(m.kinds, kind{name: name})
+	return &m.kinds[len(m.kinds)-1]
+}
+
+// Cause returns the text of an error without what it is about: that of the
+// innermost error. It makes kinds of errors.
+func Cause(err error) string {
+	for {
+		var next error
+		switch e := err.(type) {
+		case interface{ Unwrap() error }:
+			next = e.Unwrap()
+		case interface{ Unwrap() []error }:
+			if all := e.Unwrap(); len(all) > 0 {
+				next = all[0]
+			}
+		}
+		if next == nil {
+			return terminal.Cut(err.Error(), maxCause)
+		}
+		err = next
+	}
+}
+
+// maxCause is how many bytes of a cause are kept.
+const maxCause = 200
+
+func (m *Messages) line(text string) {
+	m.Print(m.command + ": " + terminal.Clean(terminal.Cut(text, maxLength)) + "\n")
+}
+
+// Print prints text that is fit for a terminal.
+func (m *Messages) Print(text string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.write(m.erased() + text + m.progress)
+}
+
+// write returns when the text is written. Nobody is left to be told of an
+// error.
+func (m *Messages) write(text string) {
+	_, _ = io.WriteString(m.out, text)
+	_ = m.out.Flush()
+}
+
+const eraseLine = "\r\x1b[K"
+
+func (m *Messages) erased() string {
+	if m.progress == "" {
+		return ""
+	}
+	return eraseLine
+}
+
+func (m *Messages) show(progress string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.write(m.erased() + progress)
+	m.progress = progress
+}
+
+// progressDelay is how long something takes before a person wonders.
+const progressDelay = 300 * time.Millisecond
+
+// During shows what is going on, if that takes long and somebody looks at a
+// terminal, until the function returned is called.
+func (m *Messages) During(format string, args ...any) (done func()) {
+	if !m.isTerminal || m.isQuiet() {
+		return func() {}
+	}
+	text := terminal.Clean(fmt.Sprintf(format, args...))
+	start := time.Now()
+	stop, stopped := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(stopped)
+		ticks := time.NewTicker(progressDelay)
+		defer ticks.Stop()
+		for {
+			select {
+			case <-ticks.C:
+				m.show(fmt.Sprintf("%s %.1f s", text, time.Since(start).Seconds()))
+			case <-stop:
+				m.show("")
+				return
+			}
+		}
+	}()
+	var once sync.Once
+	return func() {
+		once.Do(func() { close(stop) })
+		<-stopped
+	}
+}
