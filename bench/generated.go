@@ -49,9 +49,9 @@ func (t *tracers) attachGenerated(mode usdt.Mode, id tracerID) error {
 // each event.
 func (t *tracers) attachGeneratedSender() error {
 	session, err := t.session(trace.SessionOptions{
-		Mode:     t.asLibbpf,
-		Without:  trace.FieldTime | trace.FieldProcess | trace.FieldCommand | trace.FieldCPU,
-		RingSize: 4 * ringSize, ReuseEvents: true,
+		Mode:          t.asLibbpf,
+		ArgumentsOnly: true,
+		RingSize:      4 * ringSize, ReuseEvents: true,
 	})
 	if err != nil {
 		return err

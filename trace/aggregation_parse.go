@@ -3,6 +3,7 @@
 package trace
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -35,15 +36,6 @@ const (
 	maxBuckets = 1 << 16
 )
 
-// aggregation is an Aggregation with its expressions parsed, and its maps.
-type aggregation struct {
-	bpfgen.Aggregation
-	functions          Functions
-	maxKeys, maxStacks int
-	accumulators       *ebpf.Map
-	stacks             *ebpf.Map // nil unless a key is a stack
-}
-
 // latency is a Latency with its expressions parsed, and its map.
 type latency struct {
 	bpfgen.Latency
@@ -51,67 +43,88 @@ type latency struct {
 	starts    *ebpf.Map
 }
 
+// latencyKey is equal for latencies that are measured together. Patterns with
+// equal texts match the same probes.
+type latencyKey struct {
+	start, done, by, doneBy string
+	anyProcess              bool
+	maxStarts               int
+}
+
 // parseAggregations parses all aggregations. Latencies that are equal become
 // one.
 func (s *Session) parseAggregations() error {
-	known := make(map[Latency]*latency)
-	for i := range s.opts.Aggregations {
-		a, err := s.opts.Aggregations[i].parse()
+	known := make(map[latencyKey]*latency)
+	for i, a := range s.opts.Aggregators {
+		if a == nil {
+			return &OptionError{Field: "Aggregators", Index: i, Err: errors.New("there is none")}
+		}
+		parsed, err := s.parseAggregation(&a.definition, known)
 		if err != nil {
-			return fmt.Errorf("options: aggregation %d: %w", i, err)
+			return &OptionError{Field: "Aggregators", Index: i, Err: err}
 		}
-		a.Names = s.names.number
-		if l := s.opts.Aggregations[i].Latency; l != nil {
-			if known[*l] == nil {
-				parsed, err := l.parse()
-				if err != nil {
-					return fmt.Errorf("options: aggregation %d: latency: %w", i, err)
-				}
-				known[*l] = parsed
-				s.latencies = append(s.latencies, parsed)
-				s.plan.Latencies = append(s.plan.Latencies, &parsed.Latency)
-			}
-			a.Latency = &known[*l].Latency
-		}
-		s.keepSites = s.keepSites || a.by(expr.Site)
-		s.aggregations = append(s.aggregations, a)
-		s.plan.Aggregations = append(s.plan.Aggregations, &a.Aggregation)
+		s.aggregations = append(s.aggregations, parsed)
+		s.plan.Aggregations = append(s.plan.Aggregations, &parsed.Aggregation)
 	}
 	return nil
 }
 
+func (s *Session) parseAggregation(definition *Aggregation, known map[latencyKey]*latency) (*aggregation, error) {
+	a, err := definition.parse()
+	if err != nil {
+		return nil, err
+	}
+	a.session, a.Names = s, s.names.number
+	s.keepSites = s.keepSites || a.by(expr.Site)
+	l := definition.Latency
+	if l == nil {
+		return a, nil
+	}
+	key := latencyKey{l.Start.String(), l.Done.String(), l.By, l.DoneBy, l.AnyProcess, l.MaxStarts}
+	if known[key] == nil {
+		parsed, err := l.parse()
+		if err != nil {
+			return nil, optionError("Latency", err)
+		}
+		known[key] = parsed
+		s.latencies = append(s.latencies, parsed)
+		s.plan.Latencies = append(s.plan.Latencies, &parsed.Latency)
+	}
+	a.Latency = &known[key].Latency
+	return a, nil
+}
+
 func (a *Aggregation) parse() (*aggregation, error) {
-	p := &aggregation{functions: a.Functions, maxKeys: a.MaxKeys, maxStacks: a.MaxStacks}
+	p := &aggregation{names: slices.Clone(a.By), maxKeys: a.MaxKeys, maxStacks: a.MaxStacks}
 	if p.maxKeys == 0 {
 		p.maxKeys = defaultMaxKeys
 	}
 	if p.maxStacks == 0 {
 		p.maxStacks = defaultMaxStacks
 	}
+	probes := slices.Clone(a.Probes)
+	p.Applies = func(s *bpfgen.Site) bool { return elfnote.MatchAny(probes, s.Provider, s.Name) }
 	var err error
-	if p.Applies, err = sitePattern(a.Probes); err != nil {
-		return nil, err
-	}
 	if a.Where != "" {
-		if p.Where, err = expr.ParseCondition(a.Where); err != nil {
-			return nil, fmt.Errorf("where: %w", err)
+		if p.Where, err = parseCondition(a.Where); err != nil {
+			return nil, optionError("Where", err)
 		}
 	}
 	if a.Value != "" && a.Latency == nil {
 		value, err := parseNumber(a.Value)
 		if err != nil {
-			return nil, fmt.Errorf("value: %w", err)
+			return nil, optionError("Value", err)
 		}
 		p.Value = &value
 	}
-	for _, by := range a.By {
+	for i, by := range a.By {
 		key, err := parseKey(by)
 		if err != nil {
-			return nil, fmt.Errorf("by: %w", err)
+			return nil, &OptionError{Field: "By", Index: i, Err: err}
 		}
 		p.Keys = append(p.Keys, key)
 	}
-	p.Sum, p.Min, p.Max = a.Functions&Sum != 0, a.Functions&Min != 0, a.Functions&Max != 0
+	p.Sum, p.Min, p.Max = a.Sum, a.Min, a.Max
 	if a.Histogram != nil {
 		p.Histogram = &bpfgen.Histogram{Low: a.Histogram.Low, High: a.Histogram.High, Step: a.Histogram.Step}
 		p.Sum = true
@@ -122,97 +135,98 @@ func (a *Aggregation) parse() (*aggregation, error) {
 func (p *aggregation) check(a *Aggregation) error {
 	valued := a.Value != "" || a.Latency != nil
 	switch {
-	case a.Functions > Sum|Min|Max:
-		return fmt.Errorf("unknown functions in %#x", a.Functions)
-	case a.Functions != 0 && !valued:
-		return errors.New("functions need a Value or a Latency")
-	case a.MaxKeys < 0 || a.MaxKeys > maxEntries || a.MaxStacks < 0 || a.MaxStacks > maxEntries:
-		return fmt.Errorf("MaxKeys and MaxStacks must be between 0 and %d", maxEntries)
+	case !valued && (a.Sum || a.Min || a.Max || a.Histogram != nil):
+		return optionError("Value", errors.New("is not given, nor is Latency: there is nothing to add up, compare or distribute"))
+	case a.MaxKeys < 0 || a.MaxKeys > maxEntries:
+		return notBetween("MaxKeys", a.MaxKeys, 0, maxEntries)
+	case a.MaxStacks < 0 || a.MaxStacks > maxEntries:
+		return notBetween("MaxStacks", a.MaxStacks, 0, maxEntries)
 	case len(p.Keys) > bpfgen.MaxKeys:
-		return fmt.Errorf("%d keys are more than %d", len(p.Keys), bpfgen.MaxKeys)
+		return optionError("By", fmt.Errorf("%d keys are more than %d", len(p.Keys), bpfgen.MaxKeys))
 	}
 	if _, size := p.KeyLayout(); size > maxKeySize {
-		return fmt.Errorf("the keys take %d bytes together, more than %d: give texts a smaller limit, as in str(arg0, 32)",
-			size, maxKeySize)
+		return optionError("By", fmt.Errorf("the keys take %d bytes together, more than %d: give texts a smaller limit, "+
+			"as in str(arg0, 32)", size, maxKeySize))
 	}
-	h := p.Histogram
-	if h == nil {
+	if p.Histogram == nil {
 		return nil
 	}
+	if a.Sum || a.Min || a.Max {
+		return optionError("Histogram", errors.New("Sum, Min and Max are not kept beside a histogram: make them an aggregation of their own"))
+	}
+	if err := checkHistogram(a.Histogram); err != nil {
+		return optionError("Histogram", err)
+	}
+	return nil
+}
+
+func checkHistogram(h *Histogram) error {
 	width := uint64(h.High) - uint64(h.Low)
 	switch {
-	case a.Functions != 0:
-		return errors.New("a histogram has no functions beside it: make it an aggregation of its own")
-	case !valued:
-		return errors.New("a histogram needs a Value or a Latency")
 	case h.Step == 0 && (h.Low != 0 || h.High != 0):
-		return errors.New("the histogram has bounds but no Step")
+		return errors.New("there are bounds but no Step")
 	case h.Step == 0:
 		return nil
 	case h.High <= h.Low || h.Step > math.MaxInt64 || width%h.Step != 0:
-		return errors.New("the histogram's Step must divide the distance from Low up to High")
+		return errors.New("Step must divide the distance from Low up to High")
 	case width/h.Step > maxBuckets:
-		return fmt.Errorf("the histogram has more than %d buckets: take a larger Step", maxBuckets)
+		return fmt.Errorf("there are more than %d buckets: take a larger Step", maxBuckets)
 	}
 	return nil
 }
 
 func (l *Latency) parse() (*latency, error) {
-	if l.Start == "" || l.Done == "" {
-		return nil, errors.New("both Start and Done must be given")
-	}
 	p := &latency{maxStarts: l.MaxStarts}
 	p.AnyProcess = l.AnyProcess
 	if p.maxStarts == 0 {
 		p.maxStarts = defaultMaxStarts
 	}
-	if p.maxStarts < 0 || p.maxStarts > maxEntries {
-		return nil, fmt.Errorf("MaxStarts is %d, not between 0 and %d", l.MaxStarts, maxEntries)
+	start, done := l.Start, l.Done
+	switch {
+	case start.String() == "":
+		return nil, optionError("Start", errors.New("is not given"))
+	case done.String() == "":
+		return nil, optionError("Done", errors.New("is not given"))
+	case p.maxStarts < 0 || p.maxStarts > maxEntries:
+		return nil, notBetween("MaxStarts", l.MaxStarts, 0, maxEntries)
 	}
+	p.IsStart = func(s *bpfgen.Site) bool { return start.Match(s.Provider, s.Name) }
+	p.IsDone = func(s *bpfgen.Site) bool { return done.Match(s.Provider, s.Name) }
+	by := cmp.Or(l.By, "tid")
 	var err error
-	if p.IsStart, err = sitePattern(l.Start); err != nil {
-		return nil, err
-	}
-	if p.IsDone, err = sitePattern(l.Done); err != nil {
-		return nil, err
-	}
-	by, doneBy := l.By, l.DoneBy
-	if by == "" {
-		by = "tid"
-	}
-	if doneBy == "" {
-		doneBy = by
-	}
 	if p.Start, err = parseNumber(by); err != nil {
-		return nil, err
+		return nil, optionError("By", err)
 	}
-	p.Done, err = parseNumber(doneBy)
-	return p, err
+	if p.Done, err = parseNumber(cmp.Or(l.DoneBy, by)); err != nil {
+		return nil, optionError("DoneBy", err)
+	}
+	return p, nil
 }
 
-// checkLatencies tells whether both ends of each latency are watched. What is
-// not measured for that goes unnoticed: it looks as if nothing happened.
+// checkLatencies returns an error unless both ends of each latency are watched.
+// A latency of which one end is not watched would look as if nothing happened.
 func (s *Session) checkLatencies(a *Attachment, target usdt.Target) error {
-	for i := range s.opts.Aggregations {
-		l := s.opts.Aggregations[i].Latency
+	for i, aggregator := range s.opts.Aggregators {
+		l := aggregator.definition.Latency
 		if l == nil {
 			continue
 		}
-		for _, end := range []struct{ name, pattern string }{{"start", l.Start}, {"done", l.Done}} {
+		for _, end := range []struct {
+			field   string
+			pattern elfnote.Pattern
+		}{{"Start", l.Start}, {"Done", l.Done}} {
 			if err := a.checkWatched(end.pattern, target); err != nil {
-				return fmt.Errorf("options: aggregation %d: latency: %s: %w", i, end.name, err)
+				err = optionError("Latency", optionError(end.field, err))
+				return fmt.Errorf("option %w", &OptionError{Field: "Aggregators", Index: i, Err: err})
 			}
 		}
 	}
 	return nil
 }
 
-// checkWatched tells whether a pattern picks any of the sites that are watched.
-func (a *Attachment) checkWatched(pattern string, target usdt.Target) error {
-	p, err := elfnote.ParsePattern(pattern)
-	if err != nil {
-		return err
-	}
+// checkWatched returns an error unless a pattern matches one of the sites that
+// are watched.
+func (a *Attachment) checkWatched(p elfnote.Pattern, target usdt.Target) error {
 	if slices.ContainsFunc(a.sites, func(s *Site) bool { return p.Match(s.Provider, s.Name) }) {
 		return nil
 	}
@@ -221,21 +235,13 @@ func (a *Attachment) checkWatched(pattern string, target usdt.Target) error {
 		return err
 	}
 	defer sel.Close()
-	return fmt.Errorf("no site of %s is watched: the pattern to open must pick it, and it must have the arguments that are named",
-		pattern)
-}
-
-func sitePattern(pattern string) (func(*bpfgen.Site) bool, error) {
-	if pattern == "" {
-		return func(*bpfgen.Site) bool { return true }, nil
-	}
-	p, err := elfnote.ParsePattern(pattern)
-	return func(s *bpfgen.Site) bool { return p.Match(s.Provider, s.Name) }, err
+	return fmt.Errorf("no site of %s is watched: one of the patterns given to Open must match it, and it must have the arguments "+
+		"that are named", p)
 }
 
 // parseNumber reads a term that is a number at each hit.
 func parseNumber(source string) (expr.Term, error) {
-	t, err := expr.ParseTerm(source)
+	t, err := parseTerm(source)
 	if err != nil {
 		return t, err
 	}
@@ -243,13 +249,13 @@ func parseNumber(source string) (expr.Term, error) {
 	case expr.Argument, expr.PID, expr.TID, expr.UID, expr.GID, expr.CPU, expr.Cookie:
 		return t, nil
 	default:
-		return t, &SyntaxError{Expression: source, Message: "a number is wanted: argN, pid, tid, uid, gid, cpu or cookie"}
+		return t, &SyntaxError{Expression: source, Message: "a number is expected: argN, pid, tid, uid, gid, cpu or cookie"}
 	}
 }
 
 // parseKey reads a term that can be a key.
 func parseKey(source string) (expr.Term, error) {
-	t, err := expr.ParseTerm(source)
+	t, err := parseTerm(source)
 	if err != nil {
 		return t, err
 	}

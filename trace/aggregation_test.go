@@ -7,6 +7,7 @@ package trace_test
 import (
 	"fmt"
 	"math"
+	"os"
 	"strings"
 	"testing"
 
@@ -22,39 +23,42 @@ import (
 func aggregate(t *testing.T, mode usdt.Mode, a trace.Aggregation, group string, times int) *trace.Snapshot {
 	t.Helper()
 	process := start(t, "target-pie")
-	s := open(t, process, "gousdt_test:"+group, &trace.SessionOptions{Mode: mode, Aggregations: []trace.Aggregation{a}})
+	aggregator := trace.NewAggregator(a)
+	opts := aggregating(aggregator)
+	opts.Mode = mode
+	s := open(t, process, "gousdt_test:"+group, opts)
 	process.Fire(group, times)
-	snapshot, err := s.Snapshot(0)
-	qt.Assert(t, qt.IsNil(err))
+	got := snapshot(t, aggregator)
 	losses, err := s.Losses()
 	qt.Assert(t, qt.IsNil(err))
 	qt.Assert(t, qt.Equals(losses, trace.Losses{}))
-	return snapshot
+	return got
 }
 
 func TestFunctionsOfValues(t *testing.T) {
-	all := trace.Sum | trace.Min | trace.Max
+	const all = "sum min max"
 	for _, test := range []struct {
 		name, group, value, where string
-		functions                 trace.Functions
+		functions                 string
 		want                      string // count sum min max average
 	}{
-		{"count", "inlined", "", "", 0, "10 ? ? ? NaN"},
+		{"count", "inlined", "", "", "", "10 ? ? ? NaN"},
 		{"signed in registers and memory", "inlined", "arg1", "", all, "10 -1030 -105 -101 -103"},
 		{"unsigned constants", "specs", "arg0", "", all, "600 89700 0 299 149.5"},
 		{"condition", "specs", "arg0", "arg0 >= 290", all, "20 5890 290 299 294.5"},
 		{"signed 8 bits", "sizes", "arg0", "", all, "2 -200 -100 -100 -100"},
 		{"unsigned 16 bits", "sizes", "arg3", "", all, "2 120000 60000 60000 60000"},
-		{"signed 64 bits", "stack", "arg6", "", trace.Min | trace.Max, "2 ? -9000000000000000001 -9000000000000000001 NaN"},
-		{"unsigned 64 bits", "stack", "arg7", "", trace.Min | trace.Max, "2 ? 18000000000000000001 18000000000000000001 NaN"},
+		{"signed 64 bits", "stack", "arg6", "", "min max", "2 ? -9000000000000000001 -9000000000000000001 NaN"},
+		{"unsigned 64 bits", "stack", "arg7", "", "min max", "2 ? 18000000000000000001 18000000000000000001 NaN"},
 		{"masked", "inlined", "arg0 & 3", "", all, "10 14 0 3 1.4"},
-		{"float of 4 bytes", "floats", "arg0", "", trace.Min | trace.Max, "2 ? 1.5 1.5 NaN"},
-		{"negative float of 8 bytes", "floats", "arg1", "", trace.Min | trace.Max, "2 ? -2.25 -2.25 NaN"},
-		{"large float", "floats", "arg3", "", trace.Max, "2 ? ? 9e+299 NaN"},
+		{"float of 4 bytes", "floats", "arg0", "", "min max", "2 ? 1.5 1.5 NaN"},
+		{"negative float of 8 bytes", "floats", "arg1", "", "min max", "2 ? -2.25 -2.25 NaN"},
+		{"large float", "floats", "arg3", "", "max", "2 ? ? 9e+299 NaN"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			got := aggregate(t, usdt.ModeAuto, trace.Aggregation{
-				Value: test.value, Where: test.where, Functions: test.functions,
+				Value: test.value, Where: test.where, Sum: strings.Contains(test.functions, "sum"),
+				Min: strings.Contains(test.functions, "min"), Max: strings.Contains(test.functions, "max"),
 			}, test.group, 2)
 			qt.Assert(t, qt.HasLen(got.Rows, 1))
 			row := got.Rows[0]
@@ -97,11 +101,8 @@ func TestKeys(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			process := start(t, "target-pie")
-			a := trace.Aggregation{By: test.by, Value: test.value}
-			if test.value != "" {
-				a.Functions = trace.Sum
-			}
-			s := open(t, process, "gousdt_test:"+test.group, &trace.SessionOptions{Aggregations: []trace.Aggregation{a}})
+			a := trace.NewAggregator(trace.Aggregation{By: test.by, Value: test.value, Sum: test.value != ""})
+			open(t, process, "gousdt_test:"+test.group, aggregating(a))
 			groups := []string{test.group}
 			if test.name == "probe" {
 				groups = []string{"sizes", "three"}
@@ -109,45 +110,37 @@ func TestKeys(t *testing.T) {
 			for _, group := range groups {
 				process.Fire(group, 2)
 			}
-			snapshot, err := s.Snapshot(0)
-			qt.Assert(t, qt.IsNil(err))
-			qt.Assert(t, qt.DeepEquals(rows(snapshot), test.want))
+			qt.Assert(t, qt.DeepEquals(rows(snapshot(t, a)), test.want))
 		})
 	}
 }
 
 func TestKeysOfTheProcess(t *testing.T) {
 	process := start(t, "target-pie")
-	s := open(t, process, "gousdt_test:three", &trace.SessionOptions{Aggregations: []trace.Aggregation{
-		{By: []string{"pid", "tid", "uid", "gid"}},
-		{By: []string{"site"}},
-		{By: []string{"stack"}},
-	}})
+	ids := trace.NewAggregator(trace.Aggregation{By: []string{"pid", "tid", "uid", "gid"}})
+	sites := trace.NewAggregator(trace.Aggregation{By: []string{"site"}})
+	stacks := trace.NewAggregator(trace.Aggregation{By: []string{"stack"}})
+	s := open(t, process, "gousdt_test:three", aggregating(ids, sites, stacks))
 	want := map[string]uint64{fmt.Sprint(process.PID, process.PID): 3}
 	process.Fire("three", 3)
 	for _, tid := range process.Thread("three", 4) {
 		want[fmt.Sprint(process.PID, tid)]++
 	}
-	snapshot, err := s.Snapshot(0)
-	qt.Assert(t, qt.IsNil(err))
 	got := make(map[string]uint64)
-	for _, row := range snapshot.Rows {
+	for _, row := range snapshot(t, ids).Rows {
 		got[fmt.Sprint(row.Keys[0], row.Keys[1])] = row.Count
 	}
 	qt.Assert(t, qt.DeepEquals(got, want))
 
-	snapshot, err = s.Snapshot(1)
-	qt.Assert(t, qt.IsNil(err))
-	qt.Assert(t, qt.HasLen(snapshot.Rows, 1))
-	qt.Assert(t, qt.Equals(snapshot.Rows[0].Count, 7))
+	bySite := snapshot(t, sites).Rows
+	qt.Assert(t, qt.HasLen(bySite, 1))
+	qt.Assert(t, qt.Equals(bySite[0].Count, 7))
 	site := s.Attachments()[0].Sites()[0]
-	qt.Assert(t, qt.Equals(snapshot.Rows[0].Site, site))
-	qt.Assert(t, qt.Equals(snapshot.Rows[0].Keys[0].Uint(), site.Location))
+	qt.Assert(t, qt.Equals(bySite[0].Site, site))
+	qt.Assert(t, qt.Equals(bySite[0].Keys[0].Uint(), site.Location))
 
-	snapshot, err = s.Snapshot(2)
-	qt.Assert(t, qt.IsNil(err))
 	var hits uint64
-	for _, row := range snapshot.Rows {
+	for _, row := range snapshot(t, stacks).Rows {
 		hits += row.Count
 		qt.Check(t, qt.Equals(row.Keys[0].Uint(), uint64(process.PID)))
 		testprog.RequireStacks(t)
@@ -203,7 +196,7 @@ func TestHistograms(t *testing.T) {
 
 func TestAggregationsInEveryMode(t *testing.T) {
 	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
-		got := aggregate(t, mode, trace.Aggregation{Value: "arg1", Functions: trace.Average, By: []string{"arg0"}}, "inlined", 3)
+		got := aggregate(t, mode, trace.Aggregation{Value: "arg1", Sum: true, By: []string{"arg0"}}, "inlined", 3)
 		qt.Assert(t, qt.DeepEquals(rows(got),
 			[]string{"[1] 3 -303", "[2] 3 -306", "[3] 3 -309", "[4] 3 -312", "[5] 3 -315"}))
 	})
@@ -211,59 +204,67 @@ func TestAggregationsInEveryMode(t *testing.T) {
 
 func TestSnapshotsCanBeSubtractedAndCleared(t *testing.T) {
 	process := start(t, "target-pie")
-	s := open(t, process, "gousdt_test:inlined", &trace.SessionOptions{Aggregations: []trace.Aggregation{
-		{Value: "arg1", Functions: trace.Sum, By: []string{"arg0"}},
-		{Value: "arg0", Histogram: &trace.Histogram{}},
-	}})
-	snapshot := func(n int) *trace.Snapshot {
-		got, err := s.Snapshot(n)
-		qt.Assert(t, qt.IsNil(err))
-		return got
-	}
-	qt.Assert(t, qt.HasLen(snapshot(0).Rows, 0))
-	qt.Assert(t, qt.HasLen(snapshot(1).Rows, 0))
+	sums := trace.NewAggregator(trace.Aggregation{Value: "arg1", Sum: true, By: []string{"arg0"}})
+	histogram := trace.NewAggregator(trace.Aggregation{Value: "arg0", Histogram: &trace.Histogram{}})
+	open(t, process, "gousdt_test:inlined", aggregating(sums, histogram))
+	qt.Assert(t, qt.HasLen(snapshot(t, sums).Rows, 0))
+	qt.Assert(t, qt.HasLen(snapshot(t, histogram).Rows, 0))
 	process.Fire("inlined", 3)
-	first, firstHistogram := snapshot(0), snapshot(1)
+	first, firstHistogram := snapshot(t, sums), snapshot(t, histogram)
 	process.Fire("inlined", 2)
-	qt.Assert(t, qt.DeepEquals(rows(snapshot(0).Since(first)),
+	qt.Assert(t, qt.DeepEquals(rows(snapshot(t, sums).Since(first)),
 		[]string{"[1] 2 -202", "[2] 2 -204", "[3] 2 -206", "[4] 2 -208", "[5] 2 -210"}))
 	qt.Assert(t, qt.HasLen(first.Since(first).Rows, 0))
-	difference := snapshot(1).Since(firstHistogram)
+	difference := snapshot(t, histogram).Since(firstHistogram)
 	qt.Assert(t, qt.DeepEquals(buckets(difference.Rows[0]), []string{"1..1 2 2", "2..3 4 10", "4..7 4 18"}))
 	qt.Assert(t, qt.Equals(difference.Rows[0].Count, 10))
 
-	for n := range 2 {
-		qt.Assert(t, qt.IsNil(s.Clear(n)))
-		qt.Assert(t, qt.HasLen(snapshot(n).Rows, 0))
+	for _, a := range []*trace.Aggregator{sums, histogram} {
+		qt.Assert(t, qt.IsNil(a.Clear()))
+		qt.Assert(t, qt.HasLen(snapshot(t, a).Rows, 0))
 	}
 	process.Fire("inlined", 1)
-	qt.Assert(t, qt.DeepEquals(rows(snapshot(0)), []string{"[1] 1 -101", "[2] 1 -102", "[3] 1 -103", "[4] 1 -104", "[5] 1 -105"}))
-	qt.Assert(t, qt.DeepEquals(buckets(snapshot(1).Rows[0]), []string{"1..1 1 1", "2..3 2 5", "4..7 2 9"}))
-	_, err := s.Snapshot(2)
-	qt.Assert(t, qt.ErrorMatches(err, ".*no aggregation 2, but 2 of them"))
+	qt.Assert(t, qt.DeepEquals(rows(snapshot(t, sums)), []string{"[1] 1 -101", "[2] 1 -102", "[3] 1 -103", "[4] 1 -104", "[5] 1 -105"}))
+	qt.Assert(t, qt.DeepEquals(buckets(snapshot(t, histogram).Rows[0]), []string{"1..1 1 1", "2..3 2 5", "4..7 2 9"}))
+}
+
+func TestAggregatorBelongsToOneSession(t *testing.T) {
+	a := trace.NewAggregator(trace.Aggregation{})
+	_, err := a.Snapshot()
+	qt.Assert(t, qt.ErrorMatches(err, "snapshot: the aggregator has no session: .*"))
+	qt.Assert(t, qt.ErrorMatches(a.Clear(), "clear: the aggregator has no session: .*"))
+
+	s := newSession(t, aggregating(a))
+	_, err = trace.New(aggregating(trace.NewAggregator(trace.Aggregation{}), a))
+	qt.Assert(t, qt.ErrorMatches(err, `option Aggregators\[1\]: another session has this aggregator`))
+	qt.Assert(t, qt.HasLen(snapshot(t, a).Rows, 0))
+	qt.Assert(t, qt.IsNil(s.Close()))
+	_, err = a.Snapshot()
+	qt.Assert(t, qt.ErrorIs(err, os.ErrClosed))
+	qt.Assert(t, qt.ErrorIs(a.Clear(), os.ErrClosed))
+
+	newSession(t, aggregating(a)) // when the one before is closed
+	qt.Assert(t, qt.HasLen(snapshot(t, a).Rows, 0))
 }
 
 func TestHitsThatCannotBeAggregatedAreCounted(t *testing.T) {
 	process := start(t, "target-pie")
-	s := open(t, process, "gousdt_test:*", &trace.SessionOptions{
-		Filter: `probe == "specs" || probe == "fault" || probe == "vector" || probe == "none"`,
-		Aggregations: []trace.Aggregation{
-			{Probes: "gousdt_test:specs", By: []string{"arg0"}, MaxKeys: 100},
-			{Probes: "gousdt_test:fault", Value: "arg1", Functions: trace.Sum}, // memory that is not there
-			{Probes: "gousdt_test:vector", By: []string{"arg1"}},               // a register that is not saved
-			{Probes: "gousdt_test:none", By: []string{"arg0"}},                 // no such argument
-		},
-	})
+	probe := func(name string) []elfnote.Pattern { return []elfnote.Pattern{elfnote.Exact("gousdt_test", name)} }
+	keys := trace.NewAggregator(trace.Aggregation{Probes: probe("specs"), By: []string{"arg0"}, MaxKeys: 100})
+	s := open(t, process, "gousdt_test:*", aggregating(
+		keys,
+		trace.NewAggregator(trace.Aggregation{Probes: probe("fault"), Value: "arg1", Sum: true}), // memory that is not there
+		trace.NewAggregator(trace.Aggregation{Probes: probe("vector"), By: []string{"arg1"}}),    // a register that is not saved
+		trace.NewAggregator(trace.Aggregation{Probes: probe("none"), By: []string{"arg0"}}),      // no such argument
+	))
 	process.Fire("specs", 2)
 	process.Fire("fault", 3)
 	process.Fire("vector", 5)
 	process.Fire("none", 7)
 	losses, err := s.Losses()
 	qt.Assert(t, qt.IsNil(err))
-	snapshot, err := s.Snapshot(0)
-	qt.Assert(t, qt.IsNil(err))
 	var counted uint64
-	for _, row := range snapshot.Rows {
+	for _, row := range snapshot(t, keys).Rows {
 		counted += row.Count
 	}
 	qt.Assert(t, qt.Equals(counted+losses.Keys, 600))
@@ -273,39 +274,49 @@ func TestHitsThatCannotBeAggregatedAreCounted(t *testing.T) {
 
 func TestAggregationsThatMakeNoSense(t *testing.T) {
 	testprog.RequireBPF(t)
+	a, b := elfnote.MustParsePattern("a"), elfnote.MustParsePattern("b")
 	for _, test := range []struct {
 		aggregation trace.Aggregation
-		want        string
+		want        string // after the aggregator
 	}{
-		{trace.Aggregation{Functions: trace.Sum}, ".*functions need a Value.*"},
-		{trace.Aggregation{Histogram: &trace.Histogram{}}, ".*histogram needs a Value.*"},
-		{trace.Aggregation{Value: "arg0", Histogram: &trace.Histogram{Low: 1, High: 10, Step: 4}}, ".*Step must divide.*"},
-		{trace.Aggregation{Value: "arg0", Histogram: &trace.Histogram{Low: 10, High: 1, Step: 1}}, ".*Step must divide.*"},
-		{trace.Aggregation{Value: "arg0", Histogram: &trace.Histogram{High: 10}}, ".*bounds but no Step.*"},
-		{trace.Aggregation{Value: "arg0", Histogram: &trace.Histogram{High: math.MaxInt64, Step: 1}}, ".*more than 65536 buckets.*"},
-		{trace.Aggregation{Value: "arg0", Functions: trace.Sum, Histogram: &trace.Histogram{}}, ".*no functions beside it.*"},
-		{trace.Aggregation{Value: "arg0", Functions: 0x80}, ".*unknown functions.*"},
-		{trace.Aggregation{Value: "comm"}, `.*a number is wanted.*`},
-		{trace.Aggregation{Value: "arg"}, `.*expression "arg", at column 1: arg is not known.*`},
-		{trace.Aggregation{By: []string{"12"}}, ".*this is no key.*"},
-		{trace.Aggregation{By: []string{"str(arg0, 128)", "str(arg1, 128)", "str(arg2, 128)"}}, ".*the keys take 416 bytes.*"},
-		{trace.Aggregation{By: make16("pid")}, ".*16 keys are more than 15"},
-		{trace.Aggregation{MaxKeys: -1}, ".*MaxKeys and MaxStacks.*"},
-		{trace.Aggregation{Probes: "["}, ".*class.*has no end"},
-		{trace.Aggregation{Where: "arg0 =="}, ".*where: expression.*"},
-		{trace.Aggregation{Latency: &trace.Latency{Start: "a"}}, ".*both Start and Done.*"},
-		{trace.Aggregation{Latency: &trace.Latency{Start: "a", Done: "b", By: "comm"}}, ".*a number is wanted.*"},
-		{trace.Aggregation{Latency: &trace.Latency{Start: "a", Done: "b", MaxStarts: -1}}, ".*MaxStarts.*"},
+		{trace.Aggregation{Sum: true}, "Value: is not given, nor is Latency: .*"},
+		{trace.Aggregation{Histogram: &trace.Histogram{}}, "Value: is not given, nor is Latency: .*"},
+		{trace.Aggregation{Value: "arg0", Histogram: &trace.Histogram{Low: 1, High: 10, Step: 4}}, "Histogram: Step must divide.*"},
+		{trace.Aggregation{Value: "arg0", Histogram: &trace.Histogram{Low: 10, High: 1, Step: 1}}, "Histogram: Step must divide.*"},
+		{trace.Aggregation{Value: "arg0", Histogram: &trace.Histogram{High: 10}}, "Histogram: there are bounds but no Step"},
+		{trace.Aggregation{Value: "arg0", Histogram: &trace.Histogram{High: math.MaxInt64, Step: 1}}, "Histogram: there are more than 65536 buckets.*"},
+		{trace.Aggregation{Value: "arg0", Max: true, Histogram: &trace.Histogram{}}, "Histogram: Sum, Min and Max are not kept.*"},
+		{trace.Aggregation{Value: "comm"}, `Value: expression "comm", at column 1: a number is expected: .*`},
+		{trace.Aggregation{Value: "arg"}, `Value: expression "arg", at column 1: arg is not known.*`},
+		{trace.Aggregation{By: []string{"pid", "12"}}, `By\[1\]: expression "12", at column 1: this is no key.*`},
+		{trace.Aggregation{By: []string{"str(arg0, 128)", "str(arg1, 128)", "str(arg2, 128)"}}, "By: the keys take 416 bytes.*"},
+		{trace.Aggregation{By: make16("pid")}, "By: 16 keys are more than 15"},
+		{trace.Aggregation{MaxKeys: -1}, "MaxKeys: -1 is not between 0 and .*"},
+		{trace.Aggregation{MaxStacks: 1 << 25}, "MaxStacks: .* is not between 0 and .*"},
+		{trace.Aggregation{Where: "arg0 =="}, `Where: expression "arg0 ==", at column 8: .*`},
+		{trace.Aggregation{Latency: &trace.Latency{Start: a}}, "Latency: Done: is not given"},
+		{trace.Aggregation{Latency: &trace.Latency{Done: b}}, "Latency: Start: is not given"},
+		{trace.Aggregation{Latency: &trace.Latency{Start: a, Done: b, By: "comm"}}, "Latency: By: .*a number is expected.*"},
+		{trace.Aggregation{Latency: &trace.Latency{Start: a, Done: b, DoneBy: "("}}, "Latency: DoneBy: expression .*"},
+		{trace.Aggregation{Latency: &trace.Latency{Start: a, Done: b, MaxStarts: -1}}, "Latency: MaxStarts: .*"},
 	} {
-		_, err := trace.New(&trace.SessionOptions{Aggregations: []trace.Aggregation{test.aggregation}})
-		qt.Check(t, qt.ErrorMatches(err, test.want))
+		_, err := trace.New(aggregating(trace.NewAggregator(trace.Aggregation{}), trace.NewAggregator(test.aggregation)))
+		qt.Check(t, qt.ErrorMatches(err, `option Aggregators\[1\]: `+test.want))
+		var outer, inner *trace.OptionError
+		qt.Assert(t, qt.ErrorAs(err, &outer))
+		qt.Check(t, qt.Equals(outer.Field, "Aggregators"))
+		qt.Check(t, qt.Equals(outer.Index, 1))
+		qt.Assert(t, qt.ErrorAs(outer.Err, &inner))
+		qt.Check(t, qt.Equals(strings.HasPrefix(inner.Error(), inner.Field), true))
 	}
+	_, err := trace.New(&trace.SessionOptions{Aggregators: []*trace.Aggregator{nil}})
+	qt.Check(t, qt.ErrorMatches(err, `option Aggregators\[0\]: there is none`))
 	for value, want := range map[string]string{
 		"arg0": ".*arg0 of gousdt_test:floats is a float.*",
 		"arg7": ".*no aggregation is about any of the 1 sites: do the probes have the arguments.*",
 	} {
 		_, err := trace.Open(usdt.Target{Path: testprog.Path(t, "target-pie")},
-			&trace.SessionOptions{Aggregations: []trace.Aggregation{{Value: value, Functions: trace.Sum}}},
+			aggregating(trace.NewAggregator(trace.Aggregation{Value: value, Sum: true})),
 			elfnote.Exact("gousdt_test", "floats"))
 		qt.Check(t, qt.ErrorMatches(err, want))
 	}

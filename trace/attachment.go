@@ -48,10 +48,18 @@ func (a *Attachment) Sites() []*Site { return a.sites }
 // done there: the filter cannot hold, or no aggregation is about them.
 func (a *Attachment) Filtered() int { return a.skipped }
 
-// Links returns what is attached, a link for each program: one, unless there
-// are so many kinds of sites that one program were too large. In
-// ModeSingleIPMap there are as many as sites that send events.
-func (a *Attachment) Links() []*usdt.Link { return a.links }
+// Skipped returns the sites of the chosen probes that cannot be attached, each
+// with the reason, and Malformed the notes that could not be read: these places
+// of the program are not watched. Both lists are limited, see
+// [usdt.Selection.Skipped]; SkippedCount returns how many sites there are.
+func (a *Attachment) Skipped() []*usdt.SiteError { return a.links[0].Skipped() }
+
+// SkippedCount returns how many sites cannot be attached, see
+// [Attachment.Skipped].
+func (a *Attachment) SkippedCount() int { return a.links[0].SkippedCount() }
+
+// Malformed returns the malformed notes, see [Attachment.Skipped].
+func (a *Attachment) Malformed() []*elfnote.NoteError { return a.links[0].Malformed() }
 
 func (a *Attachment) isClosed() bool {
 	select {
@@ -120,7 +128,7 @@ func (s *Session) attachSelection(sel *usdt.Selection, file string, opts *Attach
 	}
 	a.skipped = sel.Len() - len(w.wanted)
 	if len(w.wanted) == 0 {
-		return nil, &NeverError{File: file, Sites: sel.Len(), Filter: s.opts.Filter}
+		return nil, &FilteredError{File: file, sites: sel.Len(), filter: s.opts.Filter}
 	}
 	if err := a.attach(w); err != nil {
 		a.Close()
@@ -174,8 +182,8 @@ func newWork(plan *bpfgen.Plan, sel *usdt.Selection, file string, opts *AttachOp
 		events events
 	}
 	known := make(map[key]kind)
-	args := 0 // of all kinds
-	probes := make(map[Probe]*Probe)
+	args := 0                         // of all kinds
+	probes := make(map[string]string) // one string for all sites of a probe
 	for i := range sel.Len() {
 		found := sel.Site(i)
 		site := &Site{Site: found, File: file, PID: sel.PID(), Cookie: opts.Cookie}
@@ -209,11 +217,11 @@ func newWork(plan *bpfgen.Plan, sel *usdt.Selection, file string, opts *AttachOp
 		if this.number < 0 {
 			continue
 		}
-		probe := Probe{Provider: found.Provider, Name: found.Name}
-		if probes[probe] == nil {
-			probes[probe] = &probe
+		probe := found.Provider + ":" + found.Name
+		if probes[probe] == "" {
+			probes[probe] = probe
 		}
-		site.Probe = probes[probe]
+		site.probe = probes[probe]
 		site.events = this.events
 		w.wanted = append(w.wanted, i)
 		w.sites = append(w.sites, site)

@@ -43,8 +43,8 @@ func TestBurstIsDeliveredOrCountedAsLost(t *testing.T) {
 			hits := uint64(5 * fires)
 			process := start(t, "target-pie")
 			opts := test.opts
-			opts.WithEvents = true
-			opts.Aggregations = []trace.Aggregation{{Value: "arg0", Functions: trace.Sum}}
+			sums := trace.NewAggregator(trace.Aggregation{Value: "arg0", Sum: true})
+			opts.Aggregators = []*trace.Aggregator{sums}
 			s := open(t, process, "gousdt_test:inlined", &opts)
 
 			began := time.Now()
@@ -80,42 +80,11 @@ func TestBurstIsDeliveredOrCountedAsLost(t *testing.T) {
 				qt.Assert(t, qt.Equals(sum, 3*hits))
 				qt.Assert(t, qt.IsFalse(gap))
 			}
-			snapshot, err := s.Snapshot(0)
-			qt.Assert(t, qt.IsNil(err))
-			qt.Assert(t, qt.Equals(snapshot.Rows[0].Count, hits))
-			qt.Assert(t, qt.Equals(snapshot.Rows[0].Sum.Uint(), 3*hits))
+			row := snapshot(t, sums).Rows[0]
+			qt.Assert(t, qt.Equals(row.Count, hits))
+			qt.Assert(t, qt.Equals(row.Sum.Uint(), 3*hits))
 		})
 	}
-}
-
-func TestNothingIsSentOnceTheRingBufferWasFull(t *testing.T) {
-	process := start(t, "target-pie")
-	s := open(t, process, "gousdt_test:inlined", &trace.SessionOptions{RingSize: 1 << 16, WhenFull: trace.StopWhenFull})
-	read := func() (delivered int, lost uint64) {
-		for event, err := range s.Events(context.Background()) {
-			var l *trace.LostError
-			if errors.As(err, &l) {
-				lost += l.Events
-				continue
-			}
-			qt.Assert(t, qt.IsNil(err))
-			qt.Assert(t, qt.Equals(lost, 0), qt.Commentf("an event came after a loss"))
-			qt.Assert(t, qt.Equals(event.Args[0].Int(), int64(delivered%5+1)))
-			delivered++
-		}
-		return delivered, lost
-	}
-	const hits = 10_000
-	process.Fire("inlined", hits/5)
-	delivered, lost := read()
-	qt.Assert(t, qt.IsTrue(delivered > 100))
-	qt.Assert(t, qt.IsTrue(lost > 100))
-	qt.Assert(t, qt.Equals(uint64(delivered)+lost, hits))
-	// There is room again, but what came now would come after a gap.
-	process.Fire("inlined", hits/5)
-	delivered, lost = read()
-	qt.Assert(t, qt.Equals(delivered, 0))
-	qt.Assert(t, qt.Equals(lost, hits))
 }
 
 func TestDelayedEventsComeInTime(t *testing.T) {

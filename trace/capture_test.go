@@ -5,6 +5,7 @@
 package trace_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -17,54 +18,70 @@ import (
 	"github.com/gousdt/gousdt/usdt"
 )
 
+// state is what a capture has brought.
+type state int
+
+const (
+	missing state = iota
+	truncated
+	complete
+)
+
 func TestWhatPointersPointTo(t *testing.T) {
 	digits := strings.Repeat("0123456789", 40)
 	for _, test := range []struct {
 		name, group string
 		capture     trace.Capture
-		state       trace.DataState
+		state       state
 		data, shown string
 	}{
-		{"text", "strings", trace.Capture{Arg: 0}, trace.DataComplete, "hello, gousdt", `"hello, gousdt"`},
-		{"empty text", "strings", trace.Capture{Arg: 2}, trace.DataComplete, "", `""`},
-		{"text longer than usual", "strings", trace.Capture{Arg: 1}, trace.DataTruncated, digits[:128], `"` + digits[:128] + `"...`},
-		{"long text", "strings", trace.Capture{Arg: 1, Max: 32 << 10}, trace.DataComplete, digits, `"` + digits + `"`},
-		{"text as long as its limit", "strings", trace.Capture{Arg: 1, Max: 400}, trace.DataComplete, digits, `"` + digits + `"`},
-		{"text one longer than its limit", "strings", trace.Capture{Arg: 1, Max: 399}, trace.DataTruncated, digits[:399], `"` + digits[:399] + `"...`},
-		{"text of one byte", "strings", trace.Capture{Arg: 0, Max: 1}, trace.DataTruncated, "h", `"h"...`},
-		{"bytes", "strings", trace.Capture{Arg: 0, Bytes: true, Max: 3}, trace.DataComplete, "hel", "68 65 6c"},
-		{"no pointer", "three", trace.Capture{Arg: 0}, trace.DataUnreadable, "", "-2000000000 <unreadable>"},
-		{"no pointer to bytes", "three", trace.Capture{Arg: 2, Bytes: true, Max: 8}, trace.DataUnreadable, "",
+		{"text", "strings", trace.Capture{Arg: "arg0"}, complete, "hello, gousdt", `"hello, gousdt"`},
+		{"empty text", "strings", trace.Capture{Arg: "arg2"}, complete, "", `""`},
+		{"text longer than usual", "strings", trace.Capture{Arg: "arg1"}, truncated, digits[:128], `"` + digits[:128] + `"...`},
+		{"long text", "strings", trace.Capture{Arg: "arg1", Max: 32 << 10}, complete, digits, `"` + digits + `"`},
+		{"text as long as its limit", "strings", trace.Capture{Arg: "arg1", Max: 400}, complete, digits, `"` + digits + `"`},
+		{"text one longer than its limit", "strings", trace.Capture{Arg: "arg1", Max: 399}, truncated, digits[:399], `"` + digits[:399] + `"...`},
+		{"text of one byte", "strings", trace.Capture{Arg: "arg0", Max: 1}, truncated, "h", `"h"...`},
+		{"bytes", "strings", trace.Capture{Arg: "arg0", Bytes: true, Max: 3}, complete, "hel", "68 65 6c"},
+		{"no pointer", "three", trace.Capture{Arg: "arg0"}, missing, "", "-2000000000 <unreadable>"},
+		{"no pointer to bytes", "three", trace.Capture{Arg: "arg2", Bytes: true, Max: 8}, missing, "",
 			"18000000000000000001 <unreadable>"},
-		{"another probe", "three", trace.Capture{Probes: "gousdt_test:strings", Arg: 1, Max: 8}, trace.NoData, "", ""},
-		{"no such argument", "three", trace.Capture{Arg: 77}, trace.NoData, "", ""},
-		{"pointer that is unreadable", "fault", trace.Capture{Arg: 1}, trace.DataUnreadable, "", "<unreadable>"},
-		{"small constant", "fault", trace.Capture{Arg: 2, Bytes: true, Max: 5}, trace.DataUnreadable, "", "17 <unreadable>"},
+		{"another probe", "three", trace.Capture{Probes: []elfnote.Pattern{elfnote.Exact("gousdt_test", "strings")}, Arg: "arg1", Max: 8}, missing, "", ""},
+		{"no such argument", "three", trace.Capture{Arg: "arg77"}, missing, "", ""},
+		{"pointer that is unreadable", "fault", trace.Capture{Arg: "arg1"}, missing, "", "<unreadable>"},
+		{"small constant", "fault", trace.Capture{Arg: "arg2", Bytes: true, Max: 5}, missing, "", "17 <unreadable>"},
 		// The last argument of twelve but two is a pointer; others serve as
 		// lengths.
-		{"length in a constant", "twelve", trace.Capture{Arg: 9, Bytes: true, LengthArg: 1 + 10, Max: 5},
-			trace.DataTruncated, "hello", "68 65 6c 6c 6f..."},
-		{"length in a register", "twelve", trace.Capture{Arg: 9, Bytes: true, LengthArg: 1 + 1, Max: 2},
-			trace.DataTruncated, "he", "68 65..."},
-		{"length in memory", "twelve", trace.Capture{Arg: 9, Bytes: true, LengthArg: 1 + 3, Max: 7},
-			trace.DataTruncated, "hello, ", "68 65 6c 6c 6f 2c 20..."},
-		{"exact length", "twelve", trace.Capture{Arg: 9, Bytes: true, LengthArg: 1 + 8, Max: 17},
-			trace.DataComplete, "hello, gousdt\x00", ""},
-		{"negative length in a register", "twelve", trace.Capture{Arg: 9, Bytes: true, LengthArg: 1 + 0}, trace.DataUnreadable, "", ""},
-		{"negative length in memory", "twelve", trace.Capture{Arg: 9, Bytes: true, LengthArg: 1 + 4}, trace.DataUnreadable, "", ""},
-		{"negative constant length", "twelve", trace.Capture{Arg: 9, Bytes: true, LengthArg: 1 + 11}, trace.DataUnreadable, "", ""},
+		{"length in a constant", "twelve", trace.Capture{Arg: "arg9", Bytes: true, Length: "arg10", Max: 5},
+			truncated, "hello", "68 65 6c 6c 6f..."},
+		{"length in a register", "twelve", trace.Capture{Arg: "arg9", Bytes: true, Length: "arg1", Max: 2},
+			truncated, "he", "68 65..."},
+		{"length in memory", "twelve", trace.Capture{Arg: "arg9", Bytes: true, Length: "arg3", Max: 7},
+			truncated, "hello, ", "68 65 6c 6c 6f 2c 20..."},
+		{"exact length", "twelve", trace.Capture{Arg: "arg9", Bytes: true, Length: "arg8", Max: 17},
+			complete, "hello, gousdt\x00", ""},
+		{"text with a length in a register", "twelve", trace.Capture{Arg: "arg9", Length: "arg1", Max: 2}, truncated, "he", `"he"...`},
+		{"text with its length", "twelve", trace.Capture{Arg: "arg9", Length: "arg8", Max: 17}, complete, "hello, gousdt", ""},
+		{"text with a negative length", "twelve", trace.Capture{Arg: "arg9", Length: "arg0"}, missing, "", ""},
+		{"negative length in a register", "twelve", trace.Capture{Arg: "arg9", Bytes: true, Length: "arg0"}, missing, "", ""},
+		{"negative length in memory", "twelve", trace.Capture{Arg: "arg9", Bytes: true, Length: "arg4"}, missing, "", ""},
+		{"negative constant length", "twelve", trace.Capture{Arg: "arg9", Bytes: true, Length: "arg11"}, missing, "", ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			process := start(t, "target-pie")
 			s := open(t, process, "gousdt_test:"+test.group, &trace.SessionOptions{Captures: []trace.Capture{test.capture}})
 			process.Fire(test.group, 1)
 			event := next(t, s, 1)[0]
-			if test.capture.Arg >= len(event.Args) {
+			var index int
+			_, err := fmt.Sscanf(test.capture.Arg, "arg%d", &index)
+			qt.Assert(t, qt.IsNil(err))
+			if index >= len(event.Args) {
 				return
 			}
-			arg := event.Args[test.capture.Arg]
-			data, state := arg.Data()
-			qt.Check(t, qt.Equals(state, test.state))
+			arg := event.Args[index]
+			data, all := arg.Data()
+			qt.Check(t, qt.Equals(data == nil, test.state == missing))
+			qt.Check(t, qt.Equals(all, test.state == complete))
 			// A length may lead behind the text.
 			qt.Check(t, qt.Equals(string(data[:min(len(data), len(test.data))]), test.data))
 			if test.shown != "" {
@@ -78,7 +95,7 @@ func TestCapturesInEveryMode(t *testing.T) {
 	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
 		process := start(t, "target-static")
 		s := open(t, process, "gousdt_test:strings", &trace.SessionOptions{Mode: mode, StackDepth: 5, Captures: []trace.Capture{
-			{Arg: 2}, {Arg: 0, Max: 4}, {Arg: 0, Max: 100}, {Probes: "*", Arg: 1, Max: 10},
+			{Arg: "arg2"}, {Arg: "arg0", Max: 4}, {Arg: "arg0", Max: 100}, {Probes: []elfnote.Pattern{elfnote.MustParsePattern("*")}, Arg: "arg1", Max: 10},
 		}})
 		process.Fire("strings", 1)
 		event := next(t, s, 1)[0]
@@ -95,18 +112,18 @@ func TestCapturesThatMakeNoSense(t *testing.T) {
 		capture trace.Capture
 		want    string
 	}{
-		{trace.Capture{Arg: -1}, "options: capture 0: arguments are numbered from 0"},
-		{trace.Capture{LengthArg: -1, Bytes: true}, "options: capture 0: arguments are numbered from 0"},
-		{trace.Capture{Max: -1}, "options: capture 0: Max is -1, not between 1 and 32768"},
-		{trace.Capture{Max: 32769}, "options: capture 0: Max is 32769, not between 1 and 32768"},
-		{trace.Capture{LengthArg: 1}, "options: capture 0: only with Bytes an argument says the length"},
-		{trace.Capture{Probes: "["}, ".*class.*"},
+		{trace.Capture{}, `Arg: expression "", at column 1: .*`},
+		{trace.Capture{Arg: "0"}, `Arg: expression "0", at column 1: an argument is expected.*`},
+		{trace.Capture{Arg: "arg0 & 1"}, `Arg: expression "arg0 & 1", at column 1: an argument is expected.*`},
+		{trace.Capture{Arg: "arg0", Length: "pid"}, `Length: expression "pid", at column 1: an argument is expected.*`},
+		{trace.Capture{Arg: "arg0", Max: -1}, "Max: -1 is not between 0 and 32768"},
+		{trace.Capture{Arg: "arg0", Max: 32769}, "Max: 32769 is not between 0 and 32768"},
 	} {
-		_, err := trace.New(&trace.SessionOptions{Captures: []trace.Capture{test.capture}})
-		qt.Check(t, qt.ErrorMatches(err, test.want))
+		_, err := trace.New(&trace.SessionOptions{Captures: []trace.Capture{{Arg: "arg0"}, test.capture}})
+		qt.Check(t, qt.ErrorMatches(err, `option Captures\[1\]: `+test.want))
 	}
 	_, err := trace.Open(usdt.Target{Path: testprog.Path(t, "target-pie")},
-		&trace.SessionOptions{RingSize: 4096, Captures: []trace.Capture{{Arg: 0, Max: 4000}}},
+		&trace.SessionOptions{RingSize: 4096, Captures: []trace.Capture{{Arg: "arg0", Max: 4000}}},
 		elfnote.Exact("gousdt_test", "strings"))
 	qt.Check(t, qt.ErrorMatches(err, ".*an event would be larger than half of the ring buffer.*"))
 }
@@ -116,18 +133,18 @@ func TestTextThatIsNotInMemoryIsPagedIn(t *testing.T) {
 	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
 		for _, pageIn := range []bool{false, true} {
 			process := start(t, "target-pie")
-			opts := &trace.SessionOptions{Mode: mode, PageIn: pageIn, StackDepth: 5, Captures: []trace.Capture{{Arg: 0}}}
+			opts := &trace.SessionOptions{Mode: mode, PageIn: pageIn, StackDepth: 5, Captures: []trace.Capture{{Arg: "arg0"}}}
 			if pageIn {
 				testneeds.Kernel(t, "6.0", "sleepable programs on uprobes")
 			}
 			s := open(t, process, "gousdt_test:cold", opts)
 			process.Fire("cold", 1)
-			data, state := next(t, s, 1)[0].Args[0].Data()
+			data, all := next(t, s, 1)[0].Args[0].Data()
 			if pageIn {
-				qt.Assert(t, qt.Equals(state, trace.DataComplete))
+				qt.Assert(t, qt.IsTrue(all))
 				qt.Assert(t, qt.Equals(string(data[:4]), "\x7fELF"))
 			} else {
-				qt.Assert(t, qt.Equals(state, trace.DataUnreadable))
+				qt.Assert(t, qt.IsNil(data))
 			}
 			qt.Assert(t, qt.IsNil(s.Close()))
 		}

@@ -55,7 +55,7 @@ func (d *decoder) decode(raw []byte) (*Event, error) {
 	if e == nil {
 		e = newEvent(len(site.events.known))
 	}
-	e.Probe, e.Site, e.Cookie = site.Probe, site, site.Cookie
+	e.Probe, e.Site = site.probe, site
 	if r.CPU != bpfgen.None {
 		e.CPU = int(order.Uint32(raw[r.CPU:]))
 	}
@@ -192,17 +192,17 @@ func decodeCapture(v *Value, raw []byte, c *bpfgen.CapturePlace) {
 	status := int64(binary.NativeEndian.Uint64(raw[c.Status:]))
 	v.text = c.Text
 	length := status
-	if c.Text && length > 0 {
+	if c.Terminated() && length > 0 {
 		length-- // without the zero at its end, which is not counted of an empty text by older kernels
 	}
 	switch {
 	case v.state != Present || length < 0:
-		v.dataState = DataUnreadable
+		v.dataState = dataUnreadable
 	case length > int64(c.Max):
-		v.dataState = DataTruncated
+		v.dataState = dataTruncated
 		v.data = raw[c.Data : c.Data+c.Max]
 	default:
-		v.dataState = DataComplete
+		v.dataState = dataComplete
 		v.data = raw[c.Data : c.Data+int(length)]
 	}
 }

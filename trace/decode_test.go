@@ -27,14 +27,14 @@ func sample(t testing.TB, reuse bool) (*decoder, []byte) {
 	plan := &bpfgen.Plan{
 		Kernel: bpfgen.Kernel{Machine: elf.EM_X86_64, Order: binary.NativeEndian},
 		Events: &bpfgen.Events{
-			RingSize: 1 << 20, Frames: 4, Copy: bpfgen.CopyUnit, Stop: bpfgen.None,
-			Fields: bpfgen.FieldTime | bpfgen.FieldProcess | bpfgen.FieldCommand | bpfgen.FieldCPU,
+			RingSize: 1 << 20, Frames: 4, Copy: bpfgen.CopyUnit,
+			Header: true,
 			Captures: func(*bpfgen.Site) []bpfgen.Capture {
 				return []bpfgen.Capture{{Arg: 1, Text: true, Max: 8, Length: bpfgen.None}, {Arg: 7, Max: 4, Length: bpfgen.None}}
 			},
 		},
 	}
-	site := &Site{Site: usdt.Site{Site: elfnote.Site{Provider: "p", Name: "n"}, Args: args}, Cookie: 9, Probe: &Probe{"p", "n"}}
+	site := &Site{Site: usdt.Site{Site: elfnote.Site{Provider: "p", Name: "n"}, Args: args}, Cookie: 9, probe: "p:n"}
 	block, err := plan.Block(site.toGenerate())
 	qt.Assert(t, qt.IsNil(err))
 	site.events = newEvents(block.Record, args)
@@ -83,8 +83,8 @@ func TestRecordBecomesEvent(t *testing.T) {
 		qt.Check(t, qt.Equals(e.TID, 34))
 		qt.Check(t, qt.Equals(e.Command, "worker"))
 		qt.Check(t, qt.Equals(e.CPU, 3))
-		qt.Check(t, qt.Equals(e.Probe.String(), "p:n"))
-		qt.Check(t, qt.Equals(e.Cookie, 9))
+		qt.Check(t, qt.Equals(e.Probe, "p:n"))
+		qt.Check(t, qt.Equals(e.Site.Cookie, 9))
 		qt.Check(t, qt.DeepEquals(e.Stack, []uint64{0xaaaa, 0xbbbb}))
 		qt.Check(t, qt.Equals(e.Registers.PC, 0xcccc))
 		qt.Check(t, qt.Equals(e.Registers.SP, 0x7ffd_0000_1ff8))

@@ -15,33 +15,84 @@ import (
 	"github.com/gousdt/gousdt/usdt"
 )
 
-// ErrNoEvents is wrapped by the error of Session.Events for a session that
-// aggregates only.
-var ErrNoEvents = errors.New("the session sends no events: set SessionOptions.WithEvents")
-
-// ErrBusy is wrapped by the error of Session.Events where another iteration has
-// not ended.
-var ErrBusy = errors.New("another iteration over the session's events is going on")
-
-// A SyntaxError says where an expression is wrong: its Expression, the Offset
-// in bytes and a Message.
-type SyntaxError = expr.SyntaxError
-
-// A NeverError says that there is nothing to do at any of the sites: the filter
-// cannot hold there, or no aggregation is about them. Nothing was attached.
-type NeverError struct {
-	File   string
-	Sites  int // how many there are
-	Filter string
+// An OptionError says which option of a session, or of what its options have,
+// is wrong.
+type OptionError struct {
+	// Field is the field of SessionOptions, or within another OptionError that
+	// of Aggregation, Latency or Capture.
+	Field string
+	// Index is that of the element if the field is a slice, and -1 otherwise.
+	Index int
+	// Err says what is wrong with the field. It is a [*SyntaxError] for an
+	// expression, and an *OptionError where only a field of the field is wrong.
+	Err error
 }
 
-func (e *NeverError) Error() string {
-	if e.Filter == "" {
+func (e *OptionError) Error() string {
+	if e.Index >= 0 {
+		return fmt.Sprintf("%s[%d]: %v", e.Field, e.Index, e.Err)
+	}
+	return fmt.Sprintf("%s: %v", e.Field, e.Err)
+}
+
+// Unwrap returns Err.
+func (e *OptionError) Unwrap() error { return e.Err }
+
+func optionError(field string, err error) error {
+	return &OptionError{Field: field, Index: -1, Err: err}
+}
+
+func notBetween(field string, value, low, high int) error {
+	return optionError(field, fmt.Errorf("%d is not between %d and %d", value, low, high))
+}
+
+// A SyntaxError says where an expression is wrong.
+type SyntaxError struct {
+	Expression string
+	// Offset is where in the expression, in bytes from 0.
+	Offset  int
+	Message string
+}
+
+func (e *SyntaxError) Error() string { return (*expr.SyntaxError)(e).Error() }
+
+// parseCondition is expr.ParseCondition with errors of this package.
+func parseCondition(source string) (*expr.Node, error) {
+	node, err := expr.ParseCondition(source)
+	return node, syntaxError(err)
+}
+
+// parseTerm is expr.ParseTerm with errors of this package.
+func parseTerm(source string) (expr.Term, error) {
+	term, err := expr.ParseTerm(source)
+	return term, syntaxError(err)
+}
+
+func syntaxError(err error) error {
+	var wrong *expr.SyntaxError
+	if errors.As(err, &wrong) {
+		return (*SyntaxError)(wrong)
+	}
+	return err
+}
+
+// A FilteredError says that nothing would ever be done at any of a file's
+// sites: the filter cannot hold there, or they have not the arguments that the
+// aggregations name. Nothing was attached.
+type FilteredError struct {
+	File string
+
+	sites  int
+	filter string
+}
+
+func (e *FilteredError) Error() string {
+	if e.filter == "" {
 		return fmt.Sprintf("%s: no aggregation is about any of the %d sites: do the probes have the arguments that "+
-			"it names?", e.File, e.Sites)
+			"it names?", e.File, e.sites)
 	}
 	return fmt.Sprintf("%s: the condition %q can hold at none of the %d sites: does it name arguments that the probes "+
-		"do not have?", e.File, e.Filter, e.Sites)
+		"do not have?", e.File, e.filter, e.sites)
 }
 
 // A WatchError says why a file that a Watch has found was not attached. The

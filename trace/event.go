@@ -11,8 +11,8 @@ import (
 )
 
 // Event is one hit of a probe. It is the caller's own, to keep and to change,
-// unless SessionOptions.ReuseEvents is set. Only Probe and Site are shared with
-// other events: they must not be changed.
+// unless SessionOptions.ReuseEvents is set. Only its Site is shared with other
+// events, and must not be changed.
 type Event struct {
 	// Time is the wall clock's, from the monotonic clock and the difference of
 	// both as it was about that time.
@@ -31,10 +31,11 @@ type Event struct {
 	// CPU is the processor that the thread ran on.
 	CPU int
 
-	Probe *Probe
-	Site  *Site
-	// Cookie is that of the site.
-	Cookie uint64
+	// Probe is PROVIDER:NAME. Names are arbitrary bytes: escape them before they
+	// reach a terminal. Site.Provider and Site.Name are the parts.
+	Probe string
+	// Site is the place that was hit. Attachment.Sites has the same one.
+	Site *Site
 
 	// Args are the arguments, all that the probe has.
 	Args []Value
@@ -72,7 +73,7 @@ type Registers struct {
 // for a person: what it looks like may change. Bytes that would do something to
 // a terminal are escaped.
 func (e *Event) String() string {
-	b := fmt.Appendf(nil, "%s in process %d", terminal.Escape(e.Probe.String()), e.PID)
+	b := fmt.Appendf(nil, "%s in process %d", terminal.Escape(e.Probe), e.PID)
 	if e.Command != "" {
 		b = fmt.Appendf(b, " (%s)", terminal.Escape(e.Command))
 	}

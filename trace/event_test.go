@@ -9,7 +9,7 @@ import (
 )
 
 func TestEventInWords(t *testing.T) {
-	e := &Event{Probe: &Probe{Provider: "postgresql", Name: "query__start"}, PID: 7}
+	e := &Event{Probe: "postgresql:query__start", PID: 7}
 	qt.Assert(t, qt.Equals(e.String(), "postgresql:query__start in process 7"))
 
 	e.Command = "a\x1b[31m"

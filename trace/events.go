@@ -42,23 +42,26 @@ const (
 // Each event is the caller's own, to keep or to pass on. With
 // [SessionOptions.ReuseEvents] an event is valid until the next one only.
 //
-// The sites of a closed Attachment are remembered until its last events have
-// been read. A session that runs for long while attachments come and go should
-// therefore be read, or have no events (see SessionOptions.WithEvents).
+// The iteration ends without an error when the context is done (what has been
+// sent by then waits for the next iteration), after [Session.Detach] when all
+// that was sent has come, and after [Session.Close].
 //
-// It ends without an error when the context is done (what has been sent by then
-// waits for the next iteration), after Session.Detach when all that was sent
-// has come, and after Session.Close. An error comes without an event:
-// *LostError where events have been lost, after which the iteration goes on
-// unless SessionOptions.WhenFull says otherwise; ErrNoEvents; ErrBusy.
+// An error comes without an event. A [*LostError] says that events were lost;
+// the iteration goes on. Other errors end it: the session has
+// SessionOptions.NoEvents set, another iteration is going on, or the ring buffer
+// cannot be read.
+//
+// The sites of a closed [Attachment] are kept until its last events have been
+// read. So where attachments come and go, the events should be read, or
+// SessionOptions.NoEvents be set.
 func (s *Session) Events(ctx context.Context) iter.Seq2[*Event, error] {
 	return func(yield func(*Event, error) bool) {
 		if s.reader == nil {
-			yield(nil, ErrNoEvents)
+			yield(nil, errors.New("the session has SessionOptions.NoEvents set: it sends none"))
 			return
 		}
 		if !s.reading.TryLock() {
-			yield(nil, ErrBusy)
+			yield(nil, errors.New("another iteration over the session's events is going on"))
 			return
 		}
 		defer s.reading.Unlock()
@@ -93,7 +96,7 @@ type reading struct {
 // to come any more.
 func (r *reading) begin() {
 	var deadline time.Time
-	r.ending = r.silent.Load() || r.opts.WhenFull == StopWhenFull && r.reported > 0
+	r.ending = r.silent.Load()
 	switch {
 	case r.ending:
 		deadline = past
@@ -148,12 +151,7 @@ func (r *reading) behind() bool {
 	}
 	now := time.Now()
 	r.checkClock(now)
-	// Losses that end the iteration do so when all has come that was sent
-	// before.
-	if r.opts.WhenFull == StopWhenFull || !r.isDue(now) {
-		return true
-	}
-	return r.reportLosses()
+	return !r.isDue(now) || r.reportLosses()
 }
 
 // drained is called when the ring buffer was seen empty. It returns whether to
@@ -174,13 +172,8 @@ func (r *reading) drained() bool {
 	now := time.Now()
 	r.checkClock(now)
 	ending := r.silent.Load()
-	if r.isDue(now) {
-		if r.opts.WhenFull == StopWhenFull {
-			lost, err := r.lost()
-			ending = ending || err != nil || lost > 0
-		} else if !r.reportLosses() {
-			return false
-		}
+	if r.isDue(now) && !r.reportLosses() {
+		return false
 	}
 	if ending {
 		// What was sent before may have come after the ring buffer was seen

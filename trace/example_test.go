@@ -25,7 +25,7 @@ func Example() {
 	defer stop()
 
 	s, err := trace.Open(usdt.Target{Path: "/usr/lib/postgresql/15/bin/postgres"}, &trace.SessionOptions{
-		Captures: []trace.Capture{{Arg: 0, Max: 1000}},
+		Captures: []trace.Capture{{Arg: "arg0", Max: 1000}},
 		Filter:   `str(arg0, 6) == "SELECT"`,
 	}, elfnote.Exact("postgresql", "query__start"))
 	if err != nil {
@@ -47,13 +47,18 @@ func Example() {
 }
 
 // How long queries take, every second.
-func ExampleSession_Snapshot() {
+func ExampleAggregator_Snapshot() {
+	latency := trace.NewAggregator(trace.Aggregation{
+		Latency: &trace.Latency{
+			Start: elfnote.Exact("postgresql", "query__start"),
+			Done:  elfnote.Exact("postgresql", "query__done"),
+		},
+		Histogram: &trace.Histogram{},
+	})
 	s, err := trace.Open(usdt.Target{Path: "/usr/lib/postgresql/15/bin/postgres"}, &trace.SessionOptions{
-		Aggregations: []trace.Aggregation{{
-			Latency:   &trace.Latency{Start: "postgresql:query__start", Done: "postgresql:query__done"},
-			Histogram: &trace.Histogram{},
-		}},
-	}, elfnote.MustParsePattern("postgresql:query__*"))
+		Aggregators: []*trace.Aggregator{latency},
+		NoEvents:    true,
+	})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -61,7 +66,7 @@ func ExampleSession_Snapshot() {
 
 	earlier := &trace.Snapshot{}
 	for range time.Tick(time.Second) {
-		now, err := s.Snapshot(0)
+		now, err := latency.Snapshot()
 		if err != nil {
 			log.Fatal(err)
 		}

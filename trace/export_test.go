@@ -10,10 +10,10 @@ import (
 )
 
 // ProgramName names the program of some probes.
-func ProgramName(probes ...Probe) string {
+func ProgramName(probes ...[2]string) string {
 	var sites []*Site
 	for _, p := range probes {
-		sites = append(sites, &Site{Site: usdt.Site{Site: elfnote.Site{Provider: p.Provider, Name: p.Name}}})
+		sites = append(sites, &Site{Site: usdt.Site{Site: elfnote.Site{Provider: p[0], Name: p[1]}}})
 	}
 	return programName(sites)
 }
@@ -25,3 +25,6 @@ func WithoutProcessorID(t testing.TB) {
 	hasProcessorID = func() (bool, error) { return false, nil }
 	t.Cleanup(func() { hasProcessorID = before })
 }
+
+// LinkCount returns how many links the attachment has.
+func (a *Attachment) LinkCount() int { return len(a.links) }

@@ -114,6 +114,19 @@ func open(t testing.TB, p *traced, pattern string, opts *trace.SessionOptions) *
 	return s
 }
 
+// aggregating are options of a session that only aggregates.
+func aggregating(all ...*trace.Aggregator) *trace.SessionOptions {
+	return &trace.SessionOptions{Aggregators: all, NoEvents: true}
+}
+
+// snapshot returns what has been aggregated so far.
+func snapshot(t testing.TB, a *trace.Aggregator) *trace.Snapshot {
+	t.Helper()
+	s, err := a.Snapshot()
+	qt.Assert(t, qt.IsNil(err))
+	return s
+}
+
 func newSession(t testing.TB, opts *trace.SessionOptions) *trace.Session {
 	t.Helper()
 	testprog.RequireBPF(t)

@@ -153,30 +153,26 @@ func BenchmarkHit(b *testing.B) {
 // a session watches, beside an empty program.
 func BenchmarkSession(b *testing.B) {
 	testprog.RequireBPF(b)
-	everything := trace.FieldTime | trace.FieldProcess | trace.FieldCommand | trace.FieldCPU
 	for _, test := range []struct {
 		name string
 		opts trace.SessionOptions
 	}{
 		{"event", trace.SessionOptions{Delay: 10 * time.Millisecond}},
 		{"event=at-once", trace.SessionOptions{}},
-		{"event=bare", trace.SessionOptions{Without: everything, Delay: 10 * time.Millisecond}},
-		{"event=time", trace.SessionOptions{Without: everything &^ trace.FieldTime, Delay: 10 * time.Millisecond}},
-		{"event=process", trace.SessionOptions{Without: everything &^ trace.FieldProcess, Delay: 10 * time.Millisecond}},
-		{"event=command", trace.SessionOptions{Without: everything &^ trace.FieldCommand, Delay: 10 * time.Millisecond}},
-		{"event=cpu", trace.SessionOptions{Without: everything &^ trace.FieldCPU, Delay: 10 * time.Millisecond}},
-		{"event=stack", trace.SessionOptions{Without: everything, StackDepth: 127, Delay: 10 * time.Millisecond}},
-		{"event=copy-4k", trace.SessionOptions{Without: everything, StackCopy: 4 << 10, Delay: 10 * time.Millisecond}},
-		{"event=copy-16k", trace.SessionOptions{Without: everything, StackCopy: 16 << 10, Delay: 10 * time.Millisecond}},
-		{"event=copy-64k", trace.SessionOptions{Without: everything, StackCopy: 64 << 10, Delay: 10 * time.Millisecond}},
+		{"event=arguments", trace.SessionOptions{ArgumentsOnly: true, Delay: 10 * time.Millisecond}},
+		{"event=stack", trace.SessionOptions{ArgumentsOnly: true, StackDepth: 127, Delay: 10 * time.Millisecond}},
+		{"event=copy-4k", trace.SessionOptions{ArgumentsOnly: true, StackCopy: 4 << 10, Delay: 10 * time.Millisecond}},
+		{"event=copy-16k", trace.SessionOptions{ArgumentsOnly: true, StackCopy: 16 << 10, Delay: 10 * time.Millisecond}},
+		{"event=copy-64k", trace.SessionOptions{ArgumentsOnly: true, StackCopy: 64 << 10, Delay: 10 * time.Millisecond}},
 		{"filtered", trace.SessionOptions{Filter: "pid == 1"}},
-		{"count", trace.SessionOptions{Aggregations: []trace.Aggregation{{}}}},
-		{"count=by-pid", trace.SessionOptions{Aggregations: []trace.Aggregation{{By: []string{"pid"}}}}},
-		{"count=by-command", trace.SessionOptions{Aggregations: []trace.Aggregation{{By: []string{"comm"}}}}},
-		{"count=by-stack", trace.SessionOptions{Aggregations: []trace.Aggregation{{By: []string{"stack"}}}}},
-		{"latency", trace.SessionOptions{Aggregations: []trace.Aggregation{{
-			Latency: &trace.Latency{Start: "none", Done: "none"}, Histogram: &trace.Histogram{},
-		}}}},
+		{"count", *aggregating(trace.NewAggregator(trace.Aggregation{}))},
+		{"count=by-pid", *aggregating(trace.NewAggregator(trace.Aggregation{By: []string{"pid"}}))},
+		{"count=by-command", *aggregating(trace.NewAggregator(trace.Aggregation{By: []string{"comm"}}))},
+		{"count=by-stack", *aggregating(trace.NewAggregator(trace.Aggregation{By: []string{"stack"}}))},
+		{"latency", *aggregating(trace.NewAggregator(trace.Aggregation{
+			Latency:   &trace.Latency{Start: elfnote.MustParsePattern("none"), Done: elfnote.MustParsePattern("none")},
+			Histogram: &trace.Histogram{},
+		}))},
 	} {
 		b.Run(test.name, func(b *testing.B) {
 			empty := newSubject(b, nil).withProgram(b, nil)

@@ -35,9 +35,12 @@ func TestNothingIsLeftBehind(t *testing.T) {
 	kernel := watchPrograms(t)
 
 	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
-		opts := &trace.SessionOptions{Mode: mode, StackDepth: 10, Statistics: true, WithEvents: true, Aggregations: []trace.Aggregation{
-			{Value: "arg0", Functions: trace.Min}, {By: []string{"stack"}},
-			{Latency: &trace.Latency{Start: "three", Done: "twelve"}},
+		opts := &trace.SessionOptions{Mode: mode, StackDepth: 10, Statistics: true, Aggregators: []*trace.Aggregator{
+			trace.NewAggregator(trace.Aggregation{Value: "arg0", Min: true}),
+			trace.NewAggregator(trace.Aggregation{By: []string{"stack"}}),
+			trace.NewAggregator(trace.Aggregation{Latency: &trace.Latency{
+				Start: elfnote.MustParsePattern("three"), Done: elfnote.MustParsePattern("twelve"),
+			}}),
 		}}
 		target := usdt.Target{Path: process.path, PID: process.PID}
 		ours := make(map[string]bool) // tags of the programs: equal for equal code

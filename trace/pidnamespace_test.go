@@ -61,7 +61,8 @@ func testInNamespace(t *testing.T, path string) {
 	qt.Assert(t, qt.IsTrue(os.Getpid() < 100), qt.Commentf("PID %d", os.Getpid()))
 	filtered := open(t, process, "three", &trace.SessionOptions{Filter: fmt.Sprintf("pid == %d && tid == %[1]d", process.PID)})
 	all := open(t, process, "three", nil)
-	rows := open(t, process, "three", &trace.SessionOptions{Aggregations: []trace.Aggregation{{By: []string{"pid"}}}})
+	byPID := trace.NewAggregator(trace.Aggregation{By: []string{"pid"}})
+	open(t, process, "three", aggregating(byPID))
 	fmt.Println(attached)
 	_, err := os.Stdin.Read(make([]byte, 1)) // the process outside has hit the probe
 	qt.Assert(t, qt.IsNil(err))
@@ -74,10 +75,8 @@ func testInNamespace(t *testing.T, path string) {
 	}
 	qt.Check(t, qt.Equals(next(t, filtered, 1)[0].PID, process.PID))
 	silent(t, filtered)
-	snapshot, err := rows.Snapshot(0)
-	qt.Assert(t, qt.IsNil(err))
 	pids := map[string]uint64{}
-	for _, row := range snapshot.Rows {
+	for _, row := range snapshot(t, byPID).Rows {
 		pids[row.Keys[0].String()] = row.Count
 	}
 	qt.Check(t, qt.DeepEquals(pids, map[string]uint64{"0": 1, decimal(process.PID): 1}))

@@ -12,20 +12,20 @@ import (
 
 func TestProgramsAreNamedForTheirProbes(t *testing.T) {
 	for _, test := range []struct {
-		probes []trace.Probe
+		probes [][2]string
 		want   string
 	}{
-		{[]trace.Probe{{"postgresql", "query__start"}}, "postg_query__st"},
-		{[]trace.Probe{{"postgresql", "sort"}}, "postgresql_sort"},
-		{[]trace.Probe{{"python", "gc__start"}}, "pytho_gc__start"},
-		{[]trace.Probe{{"libstdcxx", "throw"}}, "libstdcxx_throw"},
-		{[]trace.Probe{{"a", "b"}}, "a_b"},
-		{[]trace.Probe{{"postgresql", "query__start"}, {"postgresql", "query__done"}}, "postgresq_query"},
-		{[]trace.Probe{{"hotspot", "gc__begin"}, {"hotspot", "thread__start"}}, "hotspot"},
-		{[]trace.Probe{{"one", "x"}, {"two", "y"}}, "usdt"},
-		{[]trace.Probe{{"gousdt::names", "a \"quoted\" name"}}, "gousd_a__quoted"},
-		{[]trace.Probe{{"日本", "語"}}, "usdt"},
-		{[]trace.Probe{{"", "averyveryverylongname"}}, "averyveryverylo"},
+		{[][2]string{{"postgresql", "query__start"}}, "postg_query__st"},
+		{[][2]string{{"postgresql", "sort"}}, "postgresql_sort"},
+		{[][2]string{{"python", "gc__start"}}, "pytho_gc__start"},
+		{[][2]string{{"libstdcxx", "throw"}}, "libstdcxx_throw"},
+		{[][2]string{{"a", "b"}}, "a_b"},
+		{[][2]string{{"postgresql", "query__start"}, {"postgresql", "query__done"}}, "postgresq_query"},
+		{[][2]string{{"hotspot", "gc__begin"}, {"hotspot", "thread__start"}}, "hotspot"},
+		{[][2]string{{"one", "x"}, {"two", "y"}}, "usdt"},
+		{[][2]string{{"gousdt::names", "a \"quoted\" name"}}, "gousd_a__quoted"},
+		{[][2]string{{"日本", "語"}}, "usdt"},
+		{[][2]string{{"", "averyveryverylongname"}}, "averyveryverylo"},
 	} {
 		qt.Check(t, qt.Equals(trace.ProgramName(test.probes...), test.want))
 	}

@@ -41,7 +41,6 @@ type Session struct {
 	counters   *ebpf.Map
 	processors *ebpf.Map // nil where the kernel tells the processor
 	ring       *ebpf.Map // nil where no events are sent
-	stop       *ebpf.Map // nil but for StopWhenFull
 	statistics io.Closer // nil unless they are measured
 
 	reading  sync.Mutex // held by the iteration over events
@@ -99,15 +98,12 @@ func New(opts *SessionOptions) (*Session, error) {
 	s := &Session{attachments: make(map[*Attachment]struct{}), watches: make(map[*Watch]struct{})}
 	if opts != nil {
 		s.opts = *opts
-		s.opts.Captures, s.opts.Aggregations = slices.Clone(opts.Captures), slices.Clone(opts.Aggregations)
+		s.opts.Aggregators = slices.Clone(opts.Aggregators)
+	}
+	if err := s.parseOptions(); err != nil {
+		return nil, fmt.Errorf("option %w", err)
 	}
 	var err error
-	if s.plan, err = s.opts.plan(); err != nil {
-		return nil, err
-	}
-	if err := s.parseAggregations(); err != nil {
-		return nil, err
-	}
 	if s.mode, err = chooseMode(s.opts.Mode); err != nil {
 		return nil, err
 	}
@@ -127,13 +123,32 @@ func New(opts *SessionOptions) (*Session, error) {
 			return nil, err
 		}
 	}
+	if err := s.bindAggregators(); err != nil {
+		s.Close()
+		return nil, fmt.Errorf("option %w", err)
+	}
 	return s, nil
 }
 
-func chooseMode(wanted usdt.Mode) (usdt.Mode, error) {
-	if wanted > usdt.ModeSingleIPMap {
-		return 0, fmt.Errorf("options: no such mode: %s", wanted)
+// parseOptions returns an *OptionError where options are wrong, whatever the
+// kernel is.
+func (s *Session) parseOptions() (err error) {
+	if s.opts.Mode > usdt.ModeSingleIPMap {
+		return optionError("Mode", fmt.Errorf("there is no %s", s.opts.Mode))
 	}
+	if s.plan, err = s.opts.plan(); err != nil {
+		return err
+	}
+	if err := s.parseAggregations(); err != nil {
+		return err
+	}
+	if s.opts.PageIn && slices.ContainsFunc(s.aggregations, func(a *aggregation) bool { return a.by(expr.Stack) }) {
+		return optionError("PageIn", errors.New(`an aggregation is by "stack", but the kernel keeps no stacks for programs that sleep`))
+	}
+	return nil
+}
+
+func chooseMode(wanted usdt.Mode) (usdt.Mode, error) {
 	kernel, err := usdt.KernelFeatures()
 	if err != nil {
 		return 0, err
@@ -147,11 +162,6 @@ func chooseMode(wanted usdt.Mode) (usdt.Mode, error) {
 // checkSleepable tells whether the kernel lets programs of uprobes sleep, by
 // loading one.
 func (s *Session) checkSleepable() error {
-	for _, a := range s.aggregations {
-		if a.by(expr.Stack) {
-			return errors.New(`options: aggregations cannot be by "stack" with PageIn: the kernel keeps no stacks for programs that sleep`)
-		}
-	}
 	spec := s.programs.template
 	spec.Name, spec.Instructions = "trace_sleepable", bpfgen.EmptyProgram()
 	prog, err := ebpf.NewProgramWithOptions(&spec, ebpf.ProgramOptions{LogDisabled: true})
@@ -190,14 +200,6 @@ func (s *Session) createMaps() error {
 		return explain("creating the ring buffer", err)
 	}
 	events.Ring = s.ring.FD()
-	if s.opts.WhenFull == StopWhenFull {
-		if s.stop, err = ebpf.NewMap(&ebpf.MapSpec{
-			Name: "trace_stop", Type: ebpf.Array, KeySize: 4, ValueSize: 8, MaxEntries: 1,
-		}); err != nil {
-			return explain("creating the map that stops events", err)
-		}
-		events.Stop = s.stop.FD()
-	}
 	if s.reader, err = ringbuf.NewReader(s.ring); err != nil {
 		return explain("reading the ring buffer", err)
 	}
@@ -211,7 +213,7 @@ func (s *Session) createMaps() error {
 //
 // Sites that cannot be attached are skipped: usdt.Selection.Skipped lists them.
 //
-// Errors: those of usdt.Select and usdt.Selection.AttachRaw; *NeverError;
+// Errors: those of usdt.Select and usdt.Selection.AttachRaw; [*FilteredError];
 // os.ErrClosed; elfnote.ErrTooLarge for a file whose probes have more than
 // about a million arguments, which no tool chain makes.
 func (s *Session) Attach(target usdt.Target, opts *AttachOptions, patterns ...elfnote.Pattern) (*Attachment, error) {
@@ -282,6 +284,12 @@ func (s *Session) Close() error {
 	return s.closeErr
 }
 
+func (s *Session) isClosed() bool {
+	s.using.RLock()
+	defer s.using.RUnlock()
+	return s.closed
+}
+
 // use calls a function that reads the maps, which are not closed meanwhile.
 func (s *Session) use(read func() error) error {
 	s.using.RLock()
@@ -294,7 +302,7 @@ func (s *Session) use(read func() error) error {
 
 // maps returns all maps that the session has made.
 func (s *Session) maps() []*ebpf.Map {
-	all := []*ebpf.Map{s.counters, s.processors, s.ring, s.stop}
+	all := []*ebpf.Map{s.counters, s.processors, s.ring}
 	for _, a := range s.aggregations {
 		all = append(all, a.accumulators, a.stacks)
 	}

@@ -36,7 +36,7 @@ func TestAttachmentsComeAndGo(t *testing.T) {
 			one.Fire("sizes", 1)
 			var got []string
 			for _, event := range next(t, s, len(want)) {
-				got = append(got, fmt.Sprint(event.PID == one.PID, " ", event.Probe, " ", event.Cookie))
+				got = append(got, fmt.Sprint(event.PID == one.PID, " ", event.Probe, " ", event.Site.Cookie))
 			}
 			slices.Sort(got)
 			qt.Assert(t, qt.DeepEquals(got, want))
@@ -86,12 +86,12 @@ func TestNumbersOfSitesAreUsedAgain(t *testing.T) {
 		}
 		events := next(t, s, want)
 		for i, event := range events {
-			qt.Assert(t, qt.Equals(event.Cookie, uint64(round-(want-1-i)/6)))
+			qt.Assert(t, qt.Equals(event.Site.Cookie, uint64(round-(want-1-i)/6)))
 			if i%6 < 5 {
-				qt.Assert(t, qt.Equals(event.Probe.Name, "inlined"))
+				qt.Assert(t, qt.Equals(event.Site.Name, "inlined"))
 				qt.Assert(t, qt.Equals(event.Args[0].Int(), int64(i%6+1)))
 			} else {
-				qt.Assert(t, qt.Equals(event.Probe.Name, "three"))
+				qt.Assert(t, qt.Equals(event.Site.Name, "three"))
 			}
 		}
 	}
@@ -113,23 +113,21 @@ func TestSitesOfClosedAttachmentsAreForgotten(t *testing.T) {
 		return site.Value() != nil
 	}
 	t.Run("without events", func(t *testing.T) {
-		s := newSession(t, &trace.SessionOptions{Aggregations: []trace.Aggregation{{}}})
+		a := trace.NewAggregator(trace.Aggregation{})
+		s := newSession(t, aggregating(a))
 		qt.Check(t, qt.IsFalse(remembered(closed(t, s))))
-		snapshot, err := s.Snapshot(0)
-		qt.Assert(t, qt.IsNil(err))
-		qt.Check(t, qt.Equals(snapshot.Rows[0].Count, 5))
+		qt.Check(t, qt.Equals(snapshot(t, a).Rows[0].Count, 5))
 	})
 	t.Run("as keys", func(t *testing.T) {
-		s := newSession(t, &trace.SessionOptions{Aggregations: []trace.Aggregation{{By: []string{"site"}}}})
+		a := trace.NewAggregator(trace.Aggregation{By: []string{"site"}})
+		s := newSession(t, aggregating(a))
 		qt.Check(t, qt.IsTrue(remembered(closed(t, s))))
-		snapshot, err := s.Snapshot(0)
-		qt.Assert(t, qt.IsNil(err))
-		qt.Check(t, qt.HasLen(snapshot.Rows, 5))
+		qt.Check(t, qt.HasLen(snapshot(t, a).Rows, 5))
 	})
 	t.Run("until events are read", func(t *testing.T) {
 		s := newSession(t, nil)
 		qt.Check(t, qt.IsTrue(remembered(closed(t, s))))
-		qt.Check(t, qt.Equals(next(t, s, 5)[4].Probe.Name, "inlined"))
+		qt.Check(t, qt.Equals(next(t, s, 5)[4].Site.Name, "inlined"))
 		silent(t, s)
 	})
 }
@@ -203,21 +201,17 @@ func TestThreadsAreTold(t *testing.T) {
 
 func TestPartsOfAnEventCanBeLeftOut(t *testing.T) {
 	process := start(t, "target-pie")
-	for _, without := range []trace.Fields{
-		trace.FieldTime, trace.FieldProcess, trace.FieldCommand, trace.FieldCPU,
-		trace.FieldTime | trace.FieldProcess | trace.FieldCommand | trace.FieldCPU,
-	} {
-		s := open(t, process, "twelve", &trace.SessionOptions{Without: without})
-		process.Fire("twelve", 1)
-		event := next(t, s, 1)[0]
-		qt.Check(t, qt.Equals(event.Time.IsZero(), without&trace.FieldTime != 0))
-		qt.Check(t, qt.Equals(event.Monotonic == 0, without&trace.FieldTime != 0))
-		qt.Check(t, qt.Equals(event.PID == 0, without&trace.FieldProcess != 0))
-		qt.Check(t, qt.Equals(event.TID == 0, without&trace.FieldProcess != 0))
-		qt.Check(t, qt.Equals(event.Command == "", without&trace.FieldCommand != 0))
-		qt.Check(t, qt.Equals(event.Args[7].Uint(), 18000000000000000001))
-		silent(t, s)
-	}
+	s := open(t, process, "twelve", &trace.SessionOptions{ArgumentsOnly: true})
+	process.Fire("twelve", 1)
+	event := next(t, s, 1)[0]
+	qt.Check(t, qt.IsTrue(event.Time.IsZero()))
+	qt.Check(t, qt.Equals(event.Monotonic, 0))
+	qt.Check(t, qt.Equals(event.PID, 0))
+	qt.Check(t, qt.Equals(event.TID, 0))
+	qt.Check(t, qt.Equals(event.Command, ""))
+	qt.Check(t, qt.Equals(event.Probe, "gousdt_test:twelve"))
+	qt.Check(t, qt.Equals(event.Args[7].Uint(), 18000000000000000001))
+	silent(t, s)
 }
 
 func TestSemaphoresAreCounted(t *testing.T) {
@@ -306,14 +300,14 @@ func TestOneIterationAtATime(t *testing.T) {
 	for range s.Events(context.Background()) {
 		for event, err := range s.Events(context.Background()) {
 			qt.Assert(t, qt.IsNil(event))
-			qt.Assert(t, qt.ErrorIs(err, trace.ErrBusy))
+			qt.Assert(t, qt.ErrorMatches(err, "another iteration .* is going on"))
 		}
 		break
 	}
-	aggregating := newSession(t, &trace.SessionOptions{Aggregations: []trace.Aggregation{{}}})
-	for event, err := range aggregating.Events(context.Background()) {
+	silent := newSession(t, aggregating())
+	for event, err := range silent.Events(context.Background()) {
 		qt.Assert(t, qt.IsNil(event))
-		qt.Assert(t, qt.ErrorIs(err, trace.ErrNoEvents))
+		qt.Assert(t, qt.ErrorMatches(err, ".*SessionOptions.NoEvents.*"))
 	}
 }
 
@@ -349,7 +343,7 @@ func TestSessionIsSafeForConcurrentUse(t *testing.T) {
 				t.Error(err)
 				continue
 			}
-			if event.Probe.Name == "inlined" && event.Args[1].Int() != -100-event.Args[0].Int() {
+			if event.Site.Name == "inlined" && event.Args[1].Int() != -100-event.Args[0].Int() {
 				t.Errorf("wrong arguments: %v", event.Args)
 			}
 			n++
@@ -390,15 +384,14 @@ func TestErrorsSayWhatIsWrong(t *testing.T) {
 		{usdt.Target{Path: path}, "gousdt_broken:*", trace.SessionOptions{}, ".*no nop there.*"},
 		{usdt.Target{Path: "/nonexistent"}, "*", trace.SessionOptions{}, ".*no such file.*"},
 		{usdt.Target{Path: path}, "three", trace.SessionOptions{Filter: "arg3 == 1"}, `.*the condition "arg3 == 1" can hold at none of the 1 sites: does it name.*`},
-		{usdt.Target{Path: path}, "three", trace.SessionOptions{Filter: "arg0 == "}, `options: filter: expression "arg0 == ", at column 9: the expression ends where .* is expected`},
+		{usdt.Target{Path: path}, "three", trace.SessionOptions{Filter: "arg0 == "}, `option Filter: expression "arg0 == ", at column 9: the expression ends where .* is expected`},
 		{usdt.Target{Path: path}, "floats", trace.SessionOptions{Filter: "arg0 == arg1"}, `.*arg0 of gousdt_test:floats and arg1 of .*: a float can only be compared with a number`},
-		{usdt.Target{Path: path}, "three", trace.SessionOptions{Mode: 77}, "options: no such mode: .*"},
-		{usdt.Target{Path: path}, "three", trace.SessionOptions{RingSize: -1}, ".*RingSize.*"},
-		{usdt.Target{Path: path}, "three", trace.SessionOptions{RingSize: 1<<30 + 1}, ".*RingSize.*"},
-		{usdt.Target{Path: path}, "three", trace.SessionOptions{StackDepth: 128}, ".*StackDepth is 128, not between 0 and 127"},
-		{usdt.Target{Path: path}, "three", trace.SessionOptions{WhenFull: 9}, ".*WhenFull is 9.*"},
-		{usdt.Target{Path: path}, "three", trace.SessionOptions{Delay: -1}, ".*Delay is -1ns.*"},
-		{usdt.Target{Path: path}, "none", trace.SessionOptions{Aggregations: []trace.Aggregation{{By: []string{"arg0"}}}}, ".*no aggregation is about any of the 1 sites: do the probes have the arguments.*"},
+		{usdt.Target{Path: path}, "three", trace.SessionOptions{Mode: 77}, "option Mode: there is no .*"},
+		{usdt.Target{Path: path}, "three", trace.SessionOptions{RingSize: -1}, "option RingSize: -1 is not between 0 and .*"},
+		{usdt.Target{Path: path}, "three", trace.SessionOptions{RingSize: 1<<30 + 1}, "option RingSize: .*"},
+		{usdt.Target{Path: path}, "three", trace.SessionOptions{StackDepth: 128}, "option StackDepth: 128 is not between 0 and 127"},
+		{usdt.Target{Path: path}, "three", trace.SessionOptions{Delay: -1}, "option Delay: -1ns is negative"},
+		{usdt.Target{Path: path}, "none", *aggregating(trace.NewAggregator(trace.Aggregation{By: []string{"arg0"}})), ".*no aggregation is about any of the 1 sites: do the probes have the arguments.*"},
 	} {
 		_, err := trace.Open(test.target, &test.opts, elfnote.MustParsePattern(test.pattern))
 		qt.Check(t, qt.ErrorMatches(err, test.want), qt.Commentf("%s %+v", test.pattern, test.opts))
@@ -416,7 +409,7 @@ func TestSitesThatAreNothingToDoAtAreNotAttached(t *testing.T) {
 		if mode == usdt.ModeSingleIPMap {
 			links = 10
 		}
-		qt.Assert(t, qt.HasLen(a.Links(), links))
+		qt.Assert(t, qt.Equals(a.LinkCount(), links))
 		process.Fire("specs", 1)
 		for i, event := range next(t, s, 10) {
 			qt.Assert(t, qt.Equals(event.Args[0].Int(), int64(290+i)))
@@ -430,25 +423,24 @@ func TestSitesThatAreNothingToDoAtAreNotAttached(t *testing.T) {
 // instructions than a jump can reach over.
 func TestManySpecsBecomeSeveralPrograms(t *testing.T) {
 	process := start(t, "target-pie")
-	var opts trace.SessionOptions
+	var all []*trace.Aggregator
 	for range 3 {
-		opts.Aggregations = append(opts.Aggregations, trace.Aggregation{
-			Value: "arg0", Functions: trace.Sum | trace.Min | trace.Max, By: []string{"arg0", "comm", "pid"},
-		})
+		all = append(all, trace.NewAggregator(trace.Aggregation{
+			Value: "arg0", Sum: true, Min: true, Max: true, By: []string{"arg0", "comm", "pid"},
+		}))
 	}
-	s := open(t, process, "gousdt_test:specs", &opts)
+	s := open(t, process, "gousdt_test:specs", aggregating(all...))
 	stats, err := s.Stats()
 	qt.Assert(t, qt.IsNil(err))
 	if programs := len(stats.Programs); s.Mode().Cookie() {
 		qt.Assert(t, qt.IsTrue(programs > 1 && programs < 5), qt.Commentf("%d programs", programs))
-		qt.Assert(t, qt.HasLen(s.Attachments()[0].Links(), programs))
+		qt.Assert(t, qt.Equals(s.Attachments()[0].LinkCount(), programs))
 	}
 	process.Fire("specs", 2)
-	for n := range opts.Aggregations {
-		snapshot, err := s.Snapshot(n)
-		qt.Assert(t, qt.IsNil(err))
-		qt.Assert(t, qt.HasLen(snapshot.Rows, 300))
-		for i, row := range snapshot.Rows {
+	for _, a := range all {
+		got := snapshot(t, a).Rows
+		qt.Assert(t, qt.HasLen(got, 300))
+		for i, row := range got {
 			qt.Assert(t, qt.Equals(fmt.Sprint(row.Keys, row.Count, row.Sum, row.Min, row.Max),
 				fmt.Sprintf("[%d target-pie %d] 2 %d %d %d", i, process.PID, 2*i, i, i)))
 		}

@@ -13,22 +13,11 @@ import (
 	"github.com/gousdt/gousdt/usdt"
 )
 
-// Probe is a probe that a session watches.
-type Probe struct {
-	Provider, Name string
-}
-
-// String returns PROVIDER:NAME. Names are arbitrary bytes: escape them before
-// they reach a terminal.
-func (p *Probe) String() string { return p.Provider + ":" + p.Name }
-
 // Site is one of the places in a file where a probe is, as a session watches
 // it.
 type Site struct {
 	usdt.Site
 
-	// Probe is shared by all sites of a probe in an attachment.
-	Probe *Probe
 	// File is the name of the file, as it was opened; of a Watch, its path as
 	// the process sees it.
 	File string
@@ -39,6 +28,7 @@ type Site struct {
 	Cookie uint64
 
 	id     uint32
+	probe  string // PROVIDER:NAME
 	events events
 }
 

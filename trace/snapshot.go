@@ -22,7 +22,7 @@ import (
 type Snapshot struct {
 	// Time is when it was read.
 	Time time.Time
-	// By names the keys, as the aggregation does.
+	// By names the keys, as Aggregation.By does.
 	By []string
 	// Rows are sorted by their count, the greatest first, and where that is
 	// equal by their keys. Without keys there is one row, or none if nothing
@@ -66,20 +66,25 @@ type Bucket struct {
 	Sum       Value
 }
 
-// Snapshot reads an aggregation, by its index in SessionOptions.Aggregations.
-// Hits go on meanwhile: one that happens while it is read may be in its count
-// and not yet in its sum. It works until Close.
+// Snapshot reads what has been computed so far. Hits go on meanwhile: one that
+// happens while it is read may be in its count and not yet in its sum. Snapshot
+// works until the session is closed; then it returns os.ErrClosed.
 //
 // To see what has come between two moments, take the difference of two
-// snapshots (Snapshot.Since), or call Clear after reading.
-func (s *Session) Snapshot(aggregation int) (*Snapshot, error) {
-	a, err := s.aggregation(aggregation)
+// snapshots ([Snapshot.Since]), or call [Aggregator.Clear] after reading.
+func (a *Aggregator) Snapshot() (*Snapshot, error) {
+	bound, err := a.aggregation()
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("snapshot: %w", err)
 	}
-	snapshot := &Snapshot{Time: time.Now(), By: s.opts.Aggregations[aggregation].By}
+	return bound.snapshot()
+}
+
+func (a *aggregation) snapshot() (*Snapshot, error) {
+	s := a.session
+	snapshot := &Snapshot{Time: time.Now(), By: a.names}
 	collected := make(map[string]*Row)
-	err = s.use(func() error {
+	err := s.use(func() error {
 		return a.each(func(key []byte, processors [][]byte) error {
 			return s.collect(a, collected, key, processors)
 		})
@@ -97,14 +102,18 @@ func (s *Session) Snapshot(aggregation int) (*Snapshot, error) {
 	return snapshot, nil
 }
 
-// Clear forgets what an aggregation has counted so far. A hit that happens at
-// the same moment may be forgotten too.
-func (s *Session) Clear(aggregation int) error {
-	a, err := s.aggregation(aggregation)
+// Clear forgets what has been computed so far. A hit that happens at the same
+// moment may be forgotten too.
+func (a *Aggregator) Clear() error {
+	bound, err := a.aggregation()
 	if err != nil {
-		return err
+		return fmt.Errorf("clear: %w", err)
 	}
-	err = s.use(func() error {
+	return bound.clearAll()
+}
+
+func (a *aggregation) clearAll() error {
+	err := a.session.use(func() error {
 		var keys [][]byte
 		err := a.each(func(key []byte, _ [][]byte) error {
 			keys = append(keys, key)
@@ -119,13 +128,6 @@ func (s *Session) Clear(aggregation int) error {
 		return explain("clearing an aggregation", err)
 	}
 	return nil
-}
-
-func (s *Session) aggregation(number int) (*aggregation, error) {
-	if number < 0 || number >= len(s.aggregations) {
-		return nil, fmt.Errorf("the session has no aggregation %d, but %d of them", number, len(s.aggregations))
-	}
-	return s.aggregations[number], nil
 }
 
 // compareRows orders rows by count, then by key.
@@ -265,7 +267,7 @@ func (a *aggregation) stack(id uint32) ([]uint64, error) {
 }
 
 func textValue(text []byte) Value {
-	return Value{kind: Text, state: Present, data: text, dataState: DataComplete, text: true}
+	return Value{kind: Text, state: Present, data: text, dataState: dataComplete, text: true}
 }
 
 func numberValue(c bpfgen.Class, bits uint64) Value {
@@ -282,7 +284,7 @@ func numberValue(c bpfgen.Class, bits uint64) Value {
 }
 
 // Since returns what has been counted since an earlier snapshot of the same
-// aggregation: counts, sums and buckets are subtracted, and rows that have not
+// aggregator: counts, sums and buckets are subtracted, and rows that have not
 // changed are left out. Minima and maxima remain those of all time. It is not
 // to be used over a Clear.
 func (s *Snapshot) Since(earlier *Snapshot) *Snapshot {

@@ -85,6 +85,6 @@ func stackEnd(t *testing.T, pid int) uint64 {
 func TestStackCopiesThatCannotBe(t *testing.T) {
 	for _, size := range []int{-1, 64<<10 + 1} {
 		_, err := trace.New(&trace.SessionOptions{StackCopy: size})
-		qt.Check(t, qt.ErrorMatches(err, "options: StackCopy is .*, not between 0 and 65536"))
+		qt.Check(t, qt.ErrorMatches(err, "option StackCopy: .* is not between 0 and 65536"))
 	}
 }

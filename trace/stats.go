@@ -19,8 +19,9 @@ import (
 // Stats is what a session costs, from the kernel's own account.
 type Stats struct {
 	Programs []ProgramStats
-	Maps     []MapStats
-	Losses   Losses
+	// MapMemory is what all maps of the session take in the kernel, in bytes: an
+	// estimate before Linux 6.4.
+	MapMemory uint64
 }
 
 // ProgramStats is what the kernel says of a generated program that is attached.
@@ -46,17 +47,6 @@ type ProgramStats struct {
 	Missed uint64
 }
 
-// MapStats is what the kernel says of a map of the session.
-type MapStats struct {
-	Name       string
-	ID         ebpf.MapID
-	Type       ebpf.MapType
-	MaxEntries uint32
-	// Memory is what the map takes in the kernel, in bytes: an estimate before
-	// Linux 6.4.
-	Memory uint64
-}
-
 // Losses are hits that have not become what they should. Nothing else is lost.
 type Losses struct {
 	// Events found no room in the ring buffer.
@@ -76,23 +66,20 @@ type Losses struct {
 
 // Losses returns what has been lost so far. It works until Close.
 func (s *Session) Losses() (l Losses, err error) {
-	err = s.use(func() (err error) {
-		l, err = s.losses()
-		return err
-	})
+	err = s.use(func() error { return s.readLosses(&l) })
 	return l, err
 }
 
-func (s *Session) losses() (l Losses, err error) {
+func (s *Session) readLosses(l *Losses) (err error) {
 	for c, to := range map[bpfgen.Counter]*uint64{
 		bpfgen.CounterEvents: &l.Events, bpfgen.CounterKeys: &l.Keys, bpfgen.CounterUnreadable: &l.Unreadable,
 		bpfgen.CounterStarts: &l.Starts, bpfgen.CounterUnmatched: &l.Unmatched,
 	} {
 		if *to, err = s.counter(c); err != nil {
-			return l, err
+			return err
 		}
 	}
-	return l, nil
+	return nil
 }
 
 // Stats asks the kernel for what the session costs. It works until Close;
@@ -109,24 +96,20 @@ func (s *Session) Stats() (*Stats, error) {
 	}
 	slices.SortFunc(stats.Programs, func(a, b ProgramStats) int { return cmp.Compare(a.ID, b.ID) })
 
-	err := s.use(func() (err error) {
+	err := s.use(func() error {
 		for _, m := range s.maps() {
 			info, err := m.Info()
 			if err != nil {
 				return explain("asking the kernel for a map", err)
 			}
-			id, _ := info.ID()
 			memory, _ := info.Memlock()
 			if info.Type == ebpf.RingBuf {
 				// From Linux 5.12 to 6.3 the kernel forgets the buffer itself.
 				memory = max(memory, uint64(info.MaxEntries))
 			}
-			stats.Maps = append(stats.Maps, MapStats{
-				Name: info.Name, ID: id, Type: info.Type, MaxEntries: info.MaxEntries, Memory: memory,
-			})
+			stats.MapMemory += memory
 		}
-		stats.Losses, err = s.losses()
-		return err
+		return nil
 	})
 	return stats, err
 }

@@ -33,21 +33,7 @@ func TestStatsTellWhatTracingCosts(t *testing.T) {
 		qt.Assert(t, qt.Equals(p.Missed, 0))
 		qt.Assert(t, qt.IsTrue(p.Instructions > 10 && p.Instructions < 200), qt.Commentf("%d instructions", p.Instructions))
 		qt.Assert(t, qt.IsTrue(p.Memory > 0))
-		qt.Assert(t, qt.Equals(stats.Losses, trace.Losses{}))
-
-		memory := make(map[string]uint64)
-		for _, m := range stats.Maps {
-			memory[m.Name] = m.Memory
-			qt.Check(t, qt.IsTrue(m.ID > 0))
-			if m.Name == "trace_events" {
-				qt.Check(t, qt.Equals(m.Type, ebpf.RingBuf))
-				qt.Check(t, qt.Equals(m.MaxEntries, 1<<20))
-			}
-		}
-		delete(memory, "trace_processor") // only on some kernels
-		qt.Assert(t, qt.HasLen(memory, 2))
-		qt.Assert(t, qt.IsTrue(memory["trace_events"] >= 1<<20))
-		qt.Assert(t, qt.IsTrue(memory["trace_counters"] > 0))
+		qt.Assert(t, qt.IsTrue(stats.MapMemory > 1<<20 && stats.MapMemory < 2<<20), qt.Commentf("%d", stats.MapMemory))
 
 		qt.Assert(t, qt.IsNil(s.Detach()))
 		stats, err = s.Stats()

@@ -38,19 +38,14 @@ const (
 	Present
 )
 
-// DataState says how much of the bytes behind a pointer a Value has.
-type DataState uint8
+// dataState says how much of the bytes behind a pointer a Value has.
+type dataState uint8
 
 const (
-	// NoData: none were asked for.
-	NoData DataState = iota
-	// DataUnreadable: the pointer leads to memory that was not there at this
-	// hit, or nowhere.
-	DataUnreadable
-	// DataTruncated: there are more bytes than the capture's limit.
-	DataTruncated
-	// DataComplete: all bytes are there.
-	DataComplete
+	noData         dataState = iota // none were asked for
+	dataUnreadable                  // the pointer leads to memory that was not there, or nowhere
+	dataTruncated                   // there are more bytes than the capture's limit
+	dataComplete
 )
 
 // Value is an argument of a probe at a hit, or a key of an aggregation.
@@ -60,7 +55,7 @@ type Value struct {
 	kind      Kind
 	size      uint8
 	state     State
-	dataState DataState
+	dataState dataState
 	text      bool // data is text
 }
 
@@ -100,8 +95,12 @@ func (v Value) Float() float64 {
 }
 
 // Data returns the bytes behind the pointer, without the zero that ends a text,
-// and whether they are all. Of a Text they are the text itself.
-func (v Value) Data() ([]byte, DataState) { return v.data, v.dataState }
+// and reports whether they are all: there may be more than the limit of the
+// [Capture] allows. It returns nil if no bytes were asked for, or if they could
+// not be read. Of a Text they are the text itself.
+func (v Value) Data() (data []byte, complete bool) {
+	return v.data, v.dataState == dataComplete
+}
 
 // String returns the value for people, see AppendTo.
 func (v Value) String() string { return string(v.AppendTo(nil)) }
@@ -122,11 +121,11 @@ func (v Value) AppendTo(b []byte) []byte {
 		return appendEscaped(b, v.data)
 	}
 	switch v.dataState {
-	case DataComplete, DataTruncated:
+	case dataComplete, dataTruncated:
 		return v.appendData(b)
 	}
 	b = v.appendNumber(b)
-	if v.dataState == DataUnreadable {
+	if v.dataState == dataUnreadable {
 		b = append(b, " <unreadable>"...)
 	}
 	return b
@@ -156,7 +155,7 @@ func (v Value) appendData(b []byte) []byte {
 			b = append(b, hexDigits[c>>4], hexDigits[c&15])
 		}
 	}
-	if v.dataState == DataTruncated {
+	if v.dataState == dataTruncated {
 		b = append(b, "..."...)
 	}
 	return b

@@ -14,7 +14,7 @@ func TestValuesAreShownAsWhatTheyAre(t *testing.T) {
 	number := func(kind Kind, size uint8, bits uint64) Value {
 		return Value{kind: kind, size: size, bits: bits, state: Present}
 	}
-	text := func(s string, state DataState) Value {
+	text := func(s string, state dataState) Value {
 		return Value{state: Present, size: 8, bits: 16, data: []byte(s), dataState: state, text: true}
 	}
 	for _, test := range []struct {
@@ -28,12 +28,12 @@ func TestValuesAreShownAsWhatTheyAre(t *testing.T) {
 		{number(Float, 4, uint64(math.Float32bits(0.1))), "0.1"},
 		{number(Float, 8, math.Float64bits(0.1)), "0.1"},
 		{number(Float, 8, math.Float64bits(math.Inf(-1))), "-Inf"},
-		{text("", DataComplete), `""`},
-		{text("a\tb\nc\"d\\e", DataComplete), `"a\tb\nc\"d\\e"`},
-		{text("\x1b[31mred\x00\x7f", DataComplete), `"\x1b[31mred\x00\x7f"`},
-		{text("日本 \u202e\u00ad", DataTruncated), `"日本 \u202e\u00ad"...`},
-		{text("\xff\xfe", DataComplete), `"\xff\xfe"`},
-		{text("", DataUnreadable), "16 <unreadable>"},
+		{text("", dataComplete), `""`},
+		{text("a\tb\nc\"d\\e", dataComplete), `"a\tb\nc\"d\\e"`},
+		{text("\x1b[31mred\x00\x7f", dataComplete), `"\x1b[31mred\x00\x7f"`},
+		{text("日本 \u202e\u00ad", dataTruncated), `"日本 \u202e\u00ad"...`},
+		{text("\xff\xfe", dataComplete), `"\xff\xfe"`},
+		{text("", dataUnreadable), "16 <unreadable>"},
 		{textValue([]byte("a \"b\" \x1b")), `a \"b\" \x1b`},
 	} {
 		qt.Check(t, qt.Equals(test.value.String(), test.want))
@@ -48,7 +48,7 @@ func TestTextCanBeReadBack(t *testing.T) {
 	for r := rune(0); r < 0x30000; r += 7 {
 		all = append(all, string(r)...)
 	}
-	v := Value{state: Present, data: all, dataState: DataComplete, text: true}
+	v := Value{state: Present, data: all, dataState: dataComplete, text: true}
 	back, err := strconv.Unquote(v.String())
 	qt.Assert(t, qt.IsNil(err))
 	qt.Assert(t, qt.Equals(back, string(all)))

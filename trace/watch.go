@@ -174,7 +174,7 @@ func (w *Watch) SyncAll() error { return w.follower.SyncAll() }
 // A file that is attached to the process already is left as it is. The file may
 // be closed afterwards.
 //
-// Errors: those of usdt.Select and usdt.Selection.AttachRaw; *NeverError;
+// Errors: those of usdt.Select and usdt.Selection.AttachRaw; [*FilteredError];
 // os.ErrClosed when the Watch has ended.
 func (w *Watch) AttachAhead(process proc.Process, file *os.File) error {
 	if !w.driver.opts.PerProcess {

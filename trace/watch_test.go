@@ -155,7 +155,7 @@ func TestWatchFollowsProcesses(t *testing.T) {
 				event := next(t, s, 1)[0]
 				qt.Assert(t, qt.Equals(event.Site.File, another))
 				qt.Assert(t, qt.Equals(event.Site.Cookie, 5))
-				qt.Assert(t, qt.Equals(event.Probe.Name, "three"))
+				qt.Assert(t, qt.Equals(event.Site.Name, "three"))
 
 				qt.Assert(t, qt.IsNil(w.Close()))
 				qt.Assert(t, qt.HasLen(w.Attachments(), 0))

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"fmt"
 	"slices"
 
 	"github.com/gousdt/gousdt/trace"
@@ -20,10 +21,11 @@ const (
 // aggregation is something that hits come to, computed in the kernel.
 type aggregation struct {
 	trace.Aggregation
-	kind     string
-	title    string
-	earlier  *trace.Snapshot // as it was printed last, with --interval
-	duration bool            // the values are nanoseconds
+	aggregator *trace.Aggregator
+	kind       string
+	title      string
+	earlier    *trace.Snapshot // as it was printed last, with --interval
+	duration   bool            // the values are nanoseconds
 }
 
 // aggregations returns what is asked for, in the order in which it is printed.
@@ -37,12 +39,9 @@ func (o *options) aggregations() []*aggregation {
 		all = append(all, &aggregation{kind: kindCount, title: "count", Aggregation: trace.Aggregation{By: o.by}})
 	}
 	if o.sum != "" {
-		functions := trace.Sum | trace.Min | trace.Max
-		if o.interval > 0 {
-			functions = trace.Sum // the others can be told of all time only
-		}
+		extremes := o.interval == 0 // they can be told of all time only
 		all = append(all, &aggregation{kind: kindSum, title: "sum of " + o.sum, Aggregation: trace.Aggregation{
-			By: o.by, Value: o.sum, Functions: functions,
+			By: o.by, Value: o.sum, Sum: true, Min: extremes, Max: extremes,
 		}})
 	}
 	if o.hist != "" {
@@ -52,12 +51,15 @@ func (o *options) aggregations() []*aggregation {
 	}
 	if o.latency != nil {
 		all = append(all, &aggregation{
-			kind: kindLatency, title: "time from " + o.latency.Start + " to " + o.latency.Done, duration: true,
+			kind: kindLatency, title: fmt.Sprintf("time from %s to %s", o.latency.Start, o.latency.Done), duration: true,
 			Aggregation: trace.Aggregation{By: o.by, Latency: o.latency, Histogram: histogram},
 		})
 	}
 	if o.pprofFile != "" && o.unwind == 0 {
 		all = append(all, o.profile())
+	}
+	for _, a := range all {
+		a.aggregator = trace.NewAggregator(a.Aggregation)
 	}
 	return all
 }
@@ -72,9 +74,9 @@ func (o *options) profile() *aggregation {
 	}
 	switch {
 	case o.latency != nil:
-		a.Latency, a.Functions, a.duration = o.latency, trace.Sum, true
+		a.Latency, a.Sum, a.duration = o.latency, true, true
 	case o.sum != "":
-		a.Value, a.Functions = o.sum, trace.Sum
+		a.Value, a.Sum = o.sum, true
 	}
 	return a
 }

@@ -126,7 +126,7 @@ func (f *follower) attachPath(path string, process proc.Process) error {
 	}
 	defer file.Close()
 	err = f.watch.AttachAhead(process, file)
-	var never *trace.NeverError
+	var never *trace.FilteredError
 	switch {
 	case errors.As(err, &never):
 		f.tracer.targets.setNever(never)

@@ -174,7 +174,7 @@ func (f *follower) changed(changes *trace.WatchChanges) {
 func (f *follower) warn(err error) {
 	t := f.tracer
 	var failed *trace.WatchError
-	var never *trace.NeverError
+	var never *trace.FilteredError
 	switch {
 	case errors.As(err, &never):
 		t.targets.setNever(never)

@@ -84,11 +84,11 @@ func (t *tracer) collectRows() error {
 // printRows prints what hits have come to, since it was called last if that is
 // at intervals.
 func (t *tracer) printRows() error {
-	for i, a := range t.asked {
+	for _, a := range t.asked {
 		if !a.printed() {
 			continue
 		}
-		snapshot, err := t.session.Snapshot(i)
+		snapshot, err := a.aggregator.Snapshot()
 		if err != nil {
 			return err
 		}

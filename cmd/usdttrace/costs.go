@@ -20,7 +20,7 @@ import (
 type costs struct {
 	mu       sync.Mutex
 	programs map[ebpf.ProgramID]trace.ProgramStats
-	maps     []trace.MapStats
+	maps     uint64 // memory of all maps, in bytes
 }
 
 // ask asks the kernel, if costs are of interest.
@@ -41,7 +41,7 @@ func (c *costs) ask(t *tracer) {
 	for _, p := range stats.Programs {
 		c.programs[p.ID] = p
 	}
-	c.maps = stats.Maps
+	c.maps = stats.MapMemory
 }
 
 // all returns the programs in the order in which they were loaded.
@@ -60,10 +60,7 @@ func (c *costs) memory() (programs, maps uint64) {
 	for _, p := range c.all() {
 		programs += p.Memory
 	}
-	for _, m := range c.maps {
-		maps += m.Memory
-	}
-	return programs, maps
+	return programs, c.maps
 }
 
 // perRun returns how long a program runs, on average, in nanoseconds.

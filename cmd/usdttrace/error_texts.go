@@ -18,12 +18,12 @@ import (
 // it is, and how to run.
 func explain(err error) string {
 	var denied *usdt.PermissionError
-	var never *trace.NeverError
+	var filtered *trace.FilteredError
 	switch {
 	case errors.As(err, &denied):
 		return fmt.Sprintf("not permitted (%s): %s", denied.Op, advice(denied.Err))
-	case errors.As(err, &never):
-		return never.Error()
+	case errors.As(err, &filtered):
+		return filtered.Error()
 	}
 	return err.Error()
 }
@@ -31,23 +31,30 @@ func explain(err error) string {
 // named names an error about the session's options by the flag that it is
 // about.
 func (t *tracer) named(err error) error {
-	var syntax *trace.SyntaxError
-	text := err.Error()
-	if rest, ok := strings.CutPrefix(text, "options: filter: "); ok {
-		return errors.New("--where: " + rest)
+	var option *trace.OptionError
+	if !errors.As(err, &option) {
+		return err
 	}
-	for i, a := range t.asked {
-		if rest, ok := strings.CutPrefix(text, fmt.Sprintf("options: aggregation %d: ", i)); ok {
-			if by, ok := strings.CutPrefix(rest, "by: "); ok {
-				return errors.New("--by: " + by)
-			}
-			return fmt.Errorf("--%s: %s", a.kind, strings.TrimPrefix(rest, "value: "))
+	flag := map[string]string{"Filter": "where", "RingSize": "buffer", "StackCopy": "unwind"}[option.Field]
+	switch option.Field {
+	case "Captures":
+		flag = t.options.captures[option.Index].flag()
+	case "Aggregators":
+		flag = t.asked[option.Index].kind
+	}
+	// An aggregator has fields, and so has a latency.
+	for depth := 1; errors.As(option.Err, &option); depth++ {
+		switch {
+		case depth == 1 && option.Field == "By":
+			flag = "by"
+		case depth == 2:
+			flag = "match"
 		}
 	}
-	if errors.As(err, &syntax) {
-		return syntax
+	if flag == "" {
+		return err
 	}
-	return err
+	return fmt.Errorf("--%s: %w", flag, option.Err)
 }
 
 // Numbers of capabilities, from linux/capability.h.

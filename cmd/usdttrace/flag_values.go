@@ -47,7 +47,7 @@ func (o *options) addCapture(s string, bytes bool) error {
 	if err != nil || arg < 0 {
 		return errors.New("want the number of an argument, from 0")
 	}
-	c := trace.Capture{Arg: arg, Bytes: bytes}
+	c := capture{trace.Capture{Arg: fmt.Sprintf("arg%d", arg), Bytes: bytes}, arg}
 	if limited {
 		if c.Max, err = strconv.Atoi(length); err != nil || c.Max <= 0 {
 			return errors.New("want a number of bytes after the colon")
@@ -154,10 +154,13 @@ func (o *options) parseLatency(s, match string) error {
 	if !ok {
 		return fmt.Errorf("--latency %q: want START..DONE", s)
 	}
-	o.latency = &trace.Latency{Start: start, Done: done}
-	o.latency.By, o.latency.DoneBy, _ = strings.Cut(match, "=")
 	// Both are watched, whatever else is. They are the first patterns.
-	return errors.Join(o.addPattern(start), o.addPattern(done))
+	if err := errors.Join(o.addPattern(start), o.addPattern(done)); err != nil {
+		return err
+	}
+	o.latency = &trace.Latency{Start: o.patterns[0], Done: o.patterns[1]}
+	o.latency.By, o.latency.DoneBy, _ = strings.Cut(match, "=")
+	return nil
 }
 
 func (o *options) addPattern(s string) error {

@@ -23,7 +23,7 @@ type options struct {
 	command  []string // nil without -c
 
 	where     string
-	captures  []trace.Capture
+	captures  []capture
 	stack     bool
 	unwind    int // bytes of stacks that are copied to be unwound here; 0: the kernel walks them
 	maxEvents int
@@ -51,9 +51,28 @@ type options struct {
 // byStack tells whether rows are by user stack.
 func (o *options) byStack() bool { return slices.Contains(o.by, "stack") }
 
-// isBytes tells whether bytes, not a text, are brought from behind an argument.
-func (o *options) isBytes(arg int) bool {
-	return slices.ContainsFunc(o.captures, func(c trace.Capture) bool { return c.Arg == arg && c.Bytes })
+// capture is what is to be brought from behind an argument.
+type capture struct {
+	trace.Capture
+	number int // of the argument
+}
+
+// flag returns the flag that asks for the capture.
+func (c *capture) flag() string {
+	if c.Bytes {
+		return "bytes"
+	}
+	return "str"
+}
+
+// capture returns what is to be brought from behind an argument, nil for
+// nothing.
+func (o *options) capture(arg int) *capture {
+	i := slices.IndexFunc(o.captures, func(c capture) bool { return c.number == arg })
+	if i < 0 {
+		return nil
+	}
+	return &o.captures[i]
 }
 
 // ends returns the patterns of both ends of a latency, none without --latency.

@@ -46,12 +46,8 @@ func (t *tracer) warnCaptures() {
 		return
 	}
 	for _, c := range t.options.captures {
-		name := "--str"
-		if c.Bytes {
-			name = "--bytes"
-		}
-		if c.Arg >= t.targets.mostArguments() {
-			t.messages.Warn("%s %d: no site has arg%d", name, c.Arg, c.Arg)
+		if c.number >= t.targets.mostArguments() {
+			t.messages.Warn("--%s %d: no site has %s", c.flag(), c.number, c.Arg)
 		}
 	}
 }

@@ -70,16 +70,15 @@ func (t *tracer) addNearest(pid int) {
 
 // warnSkipped names the places that match but are not watched.
 func (t *tracer) warnSkipped(a *trace.Attachment, file string) {
-	lnk := a.Links()[0] // as any of them
-	for _, note := range lnk.Malformed() {
+	for _, note := range a.Malformed() {
 		t.messages.WarnOf("skipped notes", "%s: skipped %v", file, note)
 	}
-	skipped := lnk.Skipped()
+	skipped := a.Skipped()
 	for _, site := range skipped {
 		t.messages.WarnOf("skipped sites", "%s: skipped probe %s:%s at %#x: %v",
 			file, site.Provider, site.Name, site.Location, site.Err)
 	}
-	t.messages.More("skipped sites", lnk.SkippedCount()-len(skipped))
+	t.messages.More("skipped sites", a.SkippedCount()-len(skipped))
 }
 
 func (t *tracer) warnUnmatched() {

@@ -17,7 +17,7 @@ func (t *tracer) writeProfile(a *aggregation, s *trace.Snapshot) error {
 	switch {
 	case a.duration:
 		types = append(types, profile.ValueType{Type: "latency", Unit: "nanoseconds"})
-	case a.Functions != 0:
+	case a.Sum:
 		types = append(types, profile.ValueType{Type: a.Value, Unit: "count"})
 	}
 	t.stacks.Refresh()

@@ -36,7 +36,7 @@ type textPrinter struct {
 	line     []byte
 	begun    bool
 	probe    int // width of the column
-	rendered map[*trace.Probe]string
+	rendered map[string]string
 	second   int64  // for which clock was rendered
 	clock    []byte // HH:MM:SS
 }
@@ -93,7 +93,7 @@ func (p *textPrinter) event(e *trace.Event) {
 }
 
 func (p *textPrinter) header(b []byte) []byte {
-	p.rendered = make(map[*trace.Probe]string)
+	p.rendered = make(map[string]string)
 	p.probe = p.tracer.targets.probeWidth()
 	b = append(b, p.style.header...)
 	b = append(b, "TIME             "...)
@@ -123,14 +123,14 @@ func (t *targets) probeWidth() int {
 }
 
 // probeName returns the name as it may be printed.
-func (p *textPrinter) probeName(probe *trace.Probe) string {
+func (p *textPrinter) probeName(probe string) string {
 	if name, ok := p.rendered[probe]; ok {
 		return name
 	}
 	if len(p.rendered) == maxRendered {
 		clear(p.rendered) // of attachments that are no more
 	}
-	name := terminal.Escape(probe.String())
+	name := terminal.Escape(probe)
 	p.rendered[probe] = name
 	return name
 }

@@ -39,14 +39,14 @@ func (p *jsonPrinter) event(e *trace.Event) {
 	j.Signed("tid", int64(e.TID))
 	j.Text("command", e.Command)
 	j.Signed("cpu", int64(e.CPU))
-	j.Text("provider", e.Probe.Provider)
-	j.Text("name", e.Probe.Name)
+	j.Text("provider", e.Site.Provider)
+	j.Text("name", e.Site.Name)
 	j.Text("file", e.Site.File)
 	j.Unsigned("location", e.Site.Location)
 	j.Key("args")
 	j.Begin('[')
 	for i := range e.Args {
-		p.arg(&e.Args[i], p.tracer.options.isBytes(i))
+		p.arg(&e.Args[i], p.tracer.options.capture(i))
 	}
 	j.End(']')
 	if p.tracer.options.stack {
@@ -55,8 +55,9 @@ func (p *jsonPrinter) event(e *trace.Event) {
 	p.end()
 }
 
-// arg adds an argument of an event.
-func (p *jsonPrinter) arg(v *trace.Value, isBytes bool) {
+// arg adds an argument of an event, with what was to be brought from behind it
+// unless that is nil.
+func (p *jsonPrinter) arg(v *trace.Value, behind *capture) {
 	j := &p.json
 	j.Begin('{')
 	j.Key("value")
@@ -67,17 +68,18 @@ func (p *jsonPrinter) arg(v *trace.Value, isBytes bool) {
 	case trace.Unreadable:
 		j.Boolean("unreadable", true)
 	}
-	data, state := v.Data()
-	switch state {
-	case trace.DataUnreadable:
+	data, complete := v.Data()
+	switch {
+	case behind == nil:
+	case data == nil:
 		j.Boolean("data_unreadable", true)
-	case trace.DataComplete, trace.DataTruncated:
-		if isBytes {
+	default:
+		if behind.Bytes {
 			j.Hex("bytes", string(data))
 		} else {
 			j.Text("text", string(data))
 		}
-		j.Boolean("truncated", state == trace.DataTruncated)
+		j.Boolean("truncated", !complete)
 	}
 	j.End('}')
 }

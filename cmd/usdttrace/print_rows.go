@@ -84,17 +84,16 @@ func keyCell(key trace.Value) cell {
 	if text == "" {
 		text = `""`
 	}
-	_, data := key.Data()
-	return cell{text, key.Kind() != trace.Text && data == trace.NoData}
+	return cell{text, key.Kind() != trace.Text}
 }
 
 // valueNames names the columns of values.
 func valueNames(a *aggregation) []string {
 	names := []string{"COUNT"}
-	if a.Functions&trace.Sum != 0 {
+	if a.Sum {
 		names = append(names, "SUM", "AVERAGE")
 	}
-	if a.Functions&trace.Min != 0 {
+	if a.Min {
 		names = append(names, "MIN", "MAX")
 	}
 	return names
@@ -102,10 +101,10 @@ func valueNames(a *aggregation) []string {
 
 func valueTexts(a *aggregation, row *trace.Row) []string {
 	texts := []string{fmt.Sprint(row.Count)}
-	if a.Functions&trace.Sum != 0 {
+	if a.Sum {
 		texts = append(texts, row.Sum.String(), formatAverage(row.Average()))
 	}
-	if a.Functions&trace.Min != 0 {
+	if a.Min {
 		texts = append(texts, row.Min.String(), row.Max.String())
 	}
 	return texts
@@ -115,7 +114,7 @@ func valueTexts(a *aggregation, row *trace.Row) []string {
 // one that can be divided, else of the count.
 func sharesOf(a *aggregation, rows []trace.Row) []float64 {
 	each := make([]float64, len(rows))
-	ok, total := a.Functions&trace.Sum != 0, 0.0
+	ok, total := a.Sum, 0.0
 	for i := range rows {
 		each[i] = rows[i].Sum.Float()
 		total += each[i]

@@ -22,8 +22,11 @@ func (t *tracer) open() error {
 	o := t.options
 	t.asked = o.aggregations()
 	opts := &trace.SessionOptions{
-		Mode: o.mode, Filter: o.where, Captures: o.captures, RingSize: o.buffer, Statistics: o.stats,
+		Mode: o.mode, Filter: o.where, RingSize: o.buffer, Statistics: o.stats,
 		ReuseEvents: true, // each is printed, or added to a sample, before the next comes
+	}
+	for _, c := range o.captures {
+		opts.Captures = append(opts.Captures, c.Capture)
 	}
 	if o.stack || o.unwind > 0 {
 		opts.StackDepth = maxStack
@@ -31,10 +34,11 @@ func (t *tracer) open() error {
 		opts.Delay = delay
 	}
 	for _, a := range t.asked {
-		opts.Aggregations = append(opts.Aggregations, a.Aggregation)
+		opts.Aggregators = append(opts.Aggregators, a.aggregator)
 	}
+	opts.NoEvents = o.aggregates() && o.unwind == 0
 	if o.unwind > 0 {
-		opts.StackCopy, opts.WithEvents = o.unwind, true
+		opts.StackCopy = o.unwind
 		if opts.RingSize == 0 {
 			opts.RingSize = unwindBuffer
 		}

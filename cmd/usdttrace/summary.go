@@ -37,8 +37,8 @@ func (t *tracer) report() error {
 				return err
 			}
 		}
-		for i, a := range t.asked {
-			snapshot, err := t.session.Snapshot(i)
+		for _, a := range t.asked {
+			snapshot, err := a.aggregator.Snapshot()
 			if err != nil {
 				return err
 			}

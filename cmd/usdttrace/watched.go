@@ -21,7 +21,7 @@ type targets struct {
 	matched []bool         // which patterns have picked a site
 	sites   map[place]bool // that are or were watched
 	probes  []string       // PROVIDER:NAME, in order of appearance
-	never   error          // the last *trace.NeverError
+	never   error          // the last *trace.FilteredError
 	late    string         // a file whose process ended before it was attached to
 	nearest []string       // probes that nearly match
 	most    int            // arguments of a site
@@ -55,7 +55,7 @@ func (t *targets) attached(a *trace.Attachment) {
 		t.most = max(t.most, len(site.Args))
 		if at := (place{site.File, site.Location}); !t.sites[at] {
 			t.sites[at] = true
-			if probe := site.Probe.String(); !slices.Contains(t.probes, probe) {
+			if probe := site.Provider + ":" + site.Name; !slices.Contains(t.probes, probe) {
 				t.probes = append(t.probes, probe)
 			}
 		}

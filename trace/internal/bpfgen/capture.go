@@ -12,7 +12,7 @@ import (
 // capture emits what brings the bytes behind a pointer into the record.
 func (b *builder) capture(r *Record, c *CapturePlace) {
 	pointer := func(dst asm.Register) { b.fromRecord(dst, r, c.Arg) }
-	if c.Text {
+	if c.Terminated() {
 		b.readText(asm.R7, c.Data, c.Max+2, pointer)
 		b.emit(asm.StoreMem(asm.R7, int16(c.Status), asm.R0, asm.DWord))
 		return

@@ -291,7 +291,7 @@ func TestConditionsHoldWhereTheyShould(t *testing.T) {
 					continue // a text that cannot be written
 				}
 				qt.Assert(t, qt.IsNil(err), qt.Commentf("%s", source))
-				plan := &Plan{Kernel: k.forPlan(), Filter: node, Events: &Events{Ring: testRing, RingSize: 1 << 20, Stop: None}}
+				plan := &Plan{Kernel: k.forPlan(), Filter: node, Events: &Events{Ring: testRing, RingSize: 1 << 20}}
 				block, err := plan.Block(&Site{Args: w.args, Fixed: true})
 				if err != nil {
 					qt.Assert(t, qt.ErrorMatches(err, ".*a float can only be compared.*|.*it cannot be compared with.*"))

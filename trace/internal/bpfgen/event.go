@@ -12,11 +12,11 @@ import (
 
 // Events says what to send for each hit.
 type Events struct {
-	Ring     int // descriptor of the ring buffer
-	RingSize int // in bytes
-	Fields   Fields
-	Frames   int // of the user stack, 0 for none
-	Copy     int // bytes of the user stack, a multiple of CopyUnit, with the registers; 0 for none
+	Ring     int  // descriptor of the ring buffer
+	RingSize int  // in bytes
+	Header   bool // with the time, the process, the thread, its name and the processor
+	Frames   int  // of the user stack, 0 for none
+	Copy     int  // bytes of the user stack, a multiple of CopyUnit, with the registers; 0 for none
 
 	// Captures returns what to bring from behind the arguments of a site, at
 	// most one for each.
@@ -25,10 +25,6 @@ type Events struct {
 	// Batch: the reader looks by itself from time to time and is woken only
 	// when the ring buffer fills.
 	Batch bool
-
-	// Stop is the descriptor of an array map of one u64, or None. Once a record
-	// is lost, nothing is sent any more.
-	Stop int
 }
 
 // The flags of bpf_ringbuf_submit and bpf_ringbuf_query.
@@ -46,7 +42,7 @@ var errRecord = errors.New("an event would be larger than half of the ring buffe
 
 // event emits what sends an event, and returns how its record looks.
 func (b *builder) event(e *Events) *Record {
-	lost, done := b.label(), b.label()
+	full, done := b.label(), b.label()
 	f := b.fetcher
 
 	var unread []int
@@ -71,13 +67,8 @@ func (b *builder) event(e *Events) *Record {
 		b.fail(errRecord)
 	}
 
-	if e.Stop != None {
-		b.emit(asm.LoadMapValue(asm.R1, e.Stop, 0), asm.LoadMem(asm.R1, asm.R1, 0, asm.DWord))
-		b.jumpIfImm(asm.JNE, asm.R1, 0, asm.R2, lost)
-	}
 	b.emit(asm.LoadMapPtr(asm.R1, e.Ring), asm.Mov.Imm(asm.R2, int32(record.Size)), asm.Mov.Imm(asm.R3, 0))
 	b.call(asm.FnRingbufReserve)
-	full := b.label()
 	b.jumpIfImm(asm.JEq, asm.R0, 0, asm.R1, full)
 	b.emit(asm.Mov.Reg(asm.R7, asm.R0))
 
@@ -97,11 +88,6 @@ func (b *builder) event(e *Events) *Record {
 
 	b.later(func() {
 		b.place(full)
-		if e.Stop != None {
-			b.emit(asm.LoadMapValue(asm.R1, e.Stop, 0))
-			b.setField(asm.R1, 0, 1, asm.R2)
-		}
-		b.place(lost)
 		b.count(CounterEvents)
 		b.jump(done)
 	})

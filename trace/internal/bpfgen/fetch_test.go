@@ -27,7 +27,7 @@ func TestEventsHaveTheArgumentsOfEveryMachine(t *testing.T) {
 			for range 800 {
 				w := k.newWorld(random, 1+random.IntN(20))
 				plan := &Plan{Kernel: k.forPlan(), Events: &Events{
-					Ring: testRing, RingSize: 1 << 20, Stop: None, Fields: FieldTime | FieldProcess | FieldCommand | FieldCPU,
+					Ring: testRing, RingSize: 1 << 20, Header: true,
 				}}
 				site := &Site{Provider: "p", Name: "n", Args: w.args, Fixed: true, ID: 0xfedcba98}
 				block, err := plan.Block(site)
@@ -98,7 +98,7 @@ func TestNeighboursAreReadTogether(t *testing.T) {
 		k.setRegister(m, "%rax", 2)
 		m.memory[userMemory] = make([]byte, userMemorySize)
 		args := argspec.Parse(argspec.Target{Machine: elf.EM_X86_64}, test.args)
-		plan := &Plan{Kernel: k.forPlan(), Events: &Events{Ring: testRing, RingSize: 1 << 20, Stop: None}}
+		plan := &Plan{Kernel: k.forPlan(), Events: &Events{Ring: testRing, RingSize: 1 << 20}}
 		block, err := plan.Block(&Site{Args: args, Fixed: true})
 		qt.Assert(t, qt.IsNil(err))
 		qt.Assert(t, qt.IsNil(m.run(append(asm.Instructions{asm.Mov.Reg(asm.R6, asm.R1)}, block.Instructions...))))
@@ -121,7 +121,7 @@ func TestRecordsHaveNoMoreRoomThanArgumentsNeed(t *testing.T) {
 		{"8@%rdi -4@%esi 8@%rdx", 24},
 	} {
 		args := argspec.Parse(argspec.Target{Machine: elf.EM_X86_64}, test.args)
-		plan := &Plan{Kernel: testKernels[0].forPlan(), Events: &Events{Ring: testRing, RingSize: 1 << 20, Stop: None}}
+		plan := &Plan{Kernel: testKernels[0].forPlan(), Events: &Events{Ring: testRing, RingSize: 1 << 20}}
 		block, err := plan.Block(&Site{Args: args, Fixed: true})
 		qt.Assert(t, qt.IsNil(err))
 		qt.Check(t, qt.Equals(block.Record.Size, 8+test.size), qt.Commentf("%s", test.args))
@@ -134,7 +134,7 @@ func TestNeighboursAreReadApartWhereOneIsMissing(t *testing.T) {
 	testKernels[0].setRegister(m, "%rsp", userMemory)
 	m.memory[userMemory] = []byte{1, 2, 3, 4, 5, 6, 7, 8}
 	args := argspec.Parse(argspec.Target{Machine: elf.EM_X86_64}, "8@8(%rsp) 4@4(%rsp) 2@(%rsp) 8@16(%rsp)")
-	plan := &Plan{Kernel: testKernels[0].forPlan(), Events: &Events{Ring: testRing, RingSize: 1 << 20, Stop: None}}
+	plan := &Plan{Kernel: testKernels[0].forPlan(), Events: &Events{Ring: testRing, RingSize: 1 << 20}}
 	block, err := plan.Block(&Site{Args: args, Fixed: true})
 	qt.Assert(t, qt.IsNil(err))
 	qt.Assert(t, qt.IsNil(m.run(append(asm.Instructions{asm.Mov.Reg(asm.R6, asm.R1)}, block.Instructions...))))
@@ -160,7 +160,7 @@ func TestAddressesOf32BitProgramsWrap(t *testing.T) {
 	m.memory[0x1_0000_0000] = []byte{99, 99, 99, 99, 99, 99, 99, 99} // must not be read
 	m.memory[0] = []byte{11, 12, 13, 14, 15, 16, 17, 18}
 	args := argspec.Parse(argspec.Target{Machine: elf.EM_386}, "4@(%ebp) 4@4(%ebp) 4@8(%ebp) 4@12(%ebp) 4@16(%ebp,%eax,1)")
-	plan := &Plan{Kernel: k.forPlan(), Events: &Events{Ring: testRing, RingSize: 1 << 20, Stop: None}}
+	plan := &Plan{Kernel: k.forPlan(), Events: &Events{Ring: testRing, RingSize: 1 << 20}}
 	block, err := plan.Block(&Site{Args: args, Fixed: true})
 	qt.Assert(t, qt.IsNil(err))
 	qt.Assert(t, qt.IsNil(m.run(append(asm.Instructions{asm.Mov.Reg(asm.R6, asm.R1)}, block.Instructions...))))
@@ -188,7 +188,7 @@ func TestWhatIsNotInMemoryIsPagedIn(t *testing.T) {
 		qt.Assert(t, qt.IsNil(err))
 
 		args := argspec.Parse(argspec.Target{Machine: elf.EM_X86_64}, "8@(%rsp) 8@8(%rsp) 8@%rdi")
-		plan := &Plan{Kernel: k.forPlan(), PageIn: pageIn, Events: &Events{Ring: testRing, RingSize: 1 << 20, Stop: None,
+		plan := &Plan{Kernel: k.forPlan(), PageIn: pageIn, Events: &Events{Ring: testRing, RingSize: 1 << 20,
 			Captures: func(*Site) []Capture { return []Capture{{Arg: 2, Text: true, Max: 10, Length: None}} }}}
 		for _, filtered := range []bool{false, true} {
 			cold := maps.Clone(m.cold)

@@ -146,7 +146,7 @@ func TestConditionsReadNeighboursApartWhereOneIsMissing(t *testing.T) {
 		"arg0 < arg3 || arg1 < arg2 || arg0 == arg0": true,
 	} {
 		m := stackMachine(2)
-		plan := &Plan{Kernel: testKernels[0].forPlan(), Filter: parseCondition(t, condition), Events: &Events{Ring: testRing, RingSize: 1 << 20, Stop: None}}
+		plan := &Plan{Kernel: testKernels[0].forPlan(), Filter: parseCondition(t, condition), Events: &Events{Ring: testRing, RingSize: 1 << 20}}
 		block, err := plan.Block(&Site{Args: stackArguments(4), Fixed: true})
 		qt.Assert(t, qt.IsNil(err))
 		qt.Assert(t, qt.IsNil(m.run(append(asm.Instructions{asm.Mov.Reg(asm.R6, asm.R1)}, block.Instructions...))))
@@ -212,7 +212,7 @@ func TestConditionsHoldWhereTheyShouldThoughNeighboursAreMissing(t *testing.T) {
 				counters := w.addMap(testCounters, true, 4, 8, int(CounterCount))
 				plan := &Plan{
 					Kernel: k.forPlan(), Filter: filter, Counters: testCounters, Aggregations: []*Aggregation{a},
-					Events: &Events{Ring: testRing, RingSize: 1 << 20, Stop: None},
+					Events: &Events{Ring: testRing, RingSize: 1 << 20},
 				}
 				block, err := plan.Block(&Site{Args: w.args, Fixed: true})
 				qt.Assert(t, qt.IsNil(err))
@@ -258,7 +258,7 @@ func TestNeighboursAreReadApartWhereTheStackIsFull(t *testing.T) {
 	condition := strings.Join(terms, " && ") + ` && str(arg0, 120) != "` + text + `"`
 	m := stackMachine(100)
 	m.memory[1] = append([]byte(text[1:]), 0)
-	plan := &Plan{Kernel: testKernels[0].forPlan(), Filter: parseCondition(t, condition), Events: &Events{Ring: testRing, RingSize: 1 << 20, Stop: None}}
+	plan := &Plan{Kernel: testKernels[0].forPlan(), Filter: parseCondition(t, condition), Events: &Events{Ring: testRing, RingSize: 1 << 20}}
 	block, err := plan.Block(&Site{Args: argspec.Parse(argspec.Target{Machine: elf.EM_X86_64}, strings.Join(args, " ")), Fixed: true})
 	qt.Assert(t, qt.IsNil(err))
 	qt.Assert(t, qt.IsNil(m.run(append(asm.Instructions{asm.Mov.Reg(asm.R6, asm.R1)}, block.Instructions...))))
@@ -271,7 +271,7 @@ func TestNeighboursAreReadApartWhereTheStackIsFull(t *testing.T) {
 func TestAlternativesJumpOnlyWhereOneHolds(t *testing.T) {
 	plan := &Plan{
 		Kernel: testKernels[0].forPlan(), Filter: parseCondition(t, "arg0 == 1 || arg0 < -5 || arg0 > 100"),
-		Events: &Events{Ring: testRing, RingSize: 1 << 20, Stop: None},
+		Events: &Events{Ring: testRing, RingSize: 1 << 20},
 	}
 	block, err := plan.Block(&Site{Args: argspec.Parse(argspec.Target{Machine: elf.EM_X86_64}, "-8@%rax"), Fixed: true})
 	qt.Assert(t, qt.IsNil(err))

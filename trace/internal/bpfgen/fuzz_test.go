@@ -29,7 +29,7 @@ func FuzzCondition(f *testing.F) {
 			random := rand.New(rand.NewPCG(seed, uint64(i)))
 			w := k.newWorld(random, 1+random.IntN(6))
 			w.pointIntoMemory(k, random)
-			plan := &Plan{Kernel: k.forPlan(), Filter: node, Events: &Events{Ring: testRing, RingSize: 1 << 20, Stop: None}}
+			plan := &Plan{Kernel: k.forPlan(), Filter: node, Events: &Events{Ring: testRing, RingSize: 1 << 20}}
 			block, err := plan.Block(&Site{Provider: "p", Name: "n", Cookie: seed, Args: w.args, Fixed: true})
 			if err != nil {
 				continue

@@ -48,7 +48,6 @@ func TestKernelAcceptsWhatIsGenerated(t *testing.T) {
 	}
 	counters := newMap(&ebpf.MapSpec{Type: ebpf.PerCPUArray, KeySize: 4, ValueSize: 8, MaxEntries: uint32(CounterCount)})
 	ring := newMap(&ebpf.MapSpec{Type: ebpf.RingBuf, MaxEntries: 1 << 20})
-	stop := newMap(&ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: 8, MaxEntries: 1})
 	starts := newMap(&ebpf.MapSpec{Type: ebpf.LRUHash, KeySize: 16, ValueSize: 8, MaxEntries: 16})
 	processors := newMap(&ebpf.MapSpec{Type: ebpf.PerCPUArray, KeySize: 4, ValueSize: 8, MaxEntries: 1})
 	refused := load(ProcessorIDProbe(), 0) != nil
@@ -77,14 +76,11 @@ func TestKernelAcceptsWhatIsGenerated(t *testing.T) {
 		}
 		if random.IntN(3) > 0 {
 			plan.Events = &Events{
-				Ring: ring, RingSize: 1 << 20, Stop: None, Fields: Fields(random.Uint32()), Frames: random.IntN(2) * random.IntN(128),
+				Ring: ring, RingSize: 1 << 20, Header: random.IntN(2) == 1, Frames: random.IntN(2) * random.IntN(128),
 				Batch: random.IntN(2) == 0, Captures: randomCaptures(random, len(w.args)),
 			}
 			if random.IntN(4) == 0 {
 				plan.Events.Copy = CopyUnit * (1 + random.IntN(16))
-			}
-			if random.IntN(4) == 0 {
-				plan.Events.Stop = stop
 			}
 		}
 		flags := uint32(0)
@@ -164,7 +160,7 @@ func randomCaptures(random *rand.Rand, args int) func(*Site) []Capture {
 			continue
 		}
 		c := Capture{Arg: i, Text: random.IntN(2) == 0, Max: 1 + random.IntN(5000), Length: None}
-		if !c.Text && random.IntN(2) == 0 {
+		if random.IntN(2) == 0 {
 			c.Length = random.IntN(args)
 		}
 		captures = append(captures, c)

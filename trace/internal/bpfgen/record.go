@@ -61,37 +61,32 @@ type CapturePlace struct {
 type Capture struct {
 	Arg int
 
-	// Text: bytes up to the first zero. The status is their number with the
+	// Text: the bytes are a text. Without a Length it is terminated, and the
+	// bytes are those up to the first zero. The status is their number with the
 	// zero; it is Max+2 for a text that is longer than Max, the last of the
 	// bytes then being a zero. Of an empty text it is 1, or 0: older kernels do
-	// not count the zero then. Otherwise Max bytes, or as many as the argument
-	// Length says if that is less; the status is the number asked for, which
-	// can be more than Max.
+	// not count the zero then.
+	//
+	// Otherwise there are Max bytes, or as many as the argument Length says if
+	// that is less; the status is the number asked for, which can be more than
+	// Max.
 	Text   bool
 	Max    int
-	Length int // None: Max bytes
+	Length int // None: there is no such argument
 }
+
+// Terminated reports whether a zero byte ends the capture.
+func (c *Capture) Terminated() bool { return c.Text && c.Length == None }
 
 // room returns how many bytes of a record a capture takes, with its terminator.
 func (c *Capture) room() int {
-	if c.Text {
+	if c.Terminated() {
 		return align8(c.Max + 2)
 	}
 	return align8(c.Max)
 }
 
 func align8(n int) int { return (n + 7) &^ 7 }
-
-// Fields are the parts of an event that can be left out.
-type Fields uint8
-
-// The parts.
-const (
-	FieldTime Fields = 1 << iota
-	FieldProcess
-	FieldCommand
-	FieldCPU
-)
 
 // layout places the parts of a record. groups are the arguments to be read from
 // memory together; what has been read before is copied like a register.
@@ -102,17 +97,9 @@ func (f *fetcher) layout(e *Events, captures []Capture, groups []group) (*Record
 		r.Size += align8(size)
 		return at
 	}
-	if e.Fields&FieldCPU != 0 {
+	if e.Header {
 		r.CPU = 4
-	}
-	if e.Fields&FieldTime != 0 {
-		r.Time = take(8)
-	}
-	if e.Fields&FieldProcess != 0 {
-		r.Process = take(8)
-	}
-	if e.Fields&FieldCommand != 0 {
-		r.Command = take(commandSize)
+		r.Time, r.Process, r.Command = take(8), take(8), take(commandSize)
 	}
 
 	r.Args = make([]Place, len(f.args))

@@ -52,7 +52,7 @@ func TestRegistersAndStackAreCopied(t *testing.T) {
 					k.setRegister(m, name, want[n])
 				}
 
-				plan := &Plan{Kernel: k.forPlan(), Events: &Events{Ring: testRing, RingSize: 1 << 20, Stop: None, Copy: test.units * CopyUnit}}
+				plan := &Plan{Kernel: k.forPlan(), Events: &Events{Ring: testRing, RingSize: 1 << 20, Copy: test.units * CopyUnit}}
 				block, err := plan.Block(&Site{Provider: "p", Name: "n", Fixed: true})
 				qt.Assert(t, qt.IsNil(err))
 				blocks := &Blocks{}
@@ -83,7 +83,7 @@ func TestRegistersAndStackAreCopied(t *testing.T) {
 func TestStacksOfUnknownMachinesAreErrors(t *testing.T) {
 	k := testKernels[len(testKernels)-1]
 	qt.Assert(t, qt.Equals(k.name, "arm"))
-	plan := &Plan{Kernel: k.forPlan(), Events: &Events{Ring: testRing, RingSize: 1 << 20, Stop: None, Copy: CopyUnit}}
+	plan := &Plan{Kernel: k.forPlan(), Events: &Events{Ring: testRing, RingSize: 1 << 20, Copy: CopyUnit}}
 	_, err := plan.Block(&Site{Provider: "p", Name: "n", Fixed: true})
 	qt.Check(t, qt.ErrorMatches(err, "probe p:n: stacks cannot be copied: .* EM_ARM saves the registers"))
 }
