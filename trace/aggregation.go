@@ -11,9 +11,9 @@ import "github.com/gousdt/gousdt/elfnote"
 // The zero Aggregation counts the hits of all probes.
 type Aggregation struct {
 	// Probes are the probes whose hits are aggregated; none stands for all
-	// probes of the session. Hits of probes without an argument that Value or By
-	// name are not aggregated. Hits at which such an argument cannot be read are
-	// counted in [Losses.Unreadable].
+	// probes of the session. Hits of probes without an argument that Value or
+	// By name are not aggregated. Hits at which such an argument cannot be read
+	// are counted in [Losses.Unreadable].
 	Probes []elfnote.Pattern
 
 	// Value is a term of the expression language that is a number, such as
@@ -42,8 +42,8 @@ type Aggregation struct {
 	// Sums are modulo 2^64. Averages follow from the sum, see [Row.Average].
 	Sum, Min, Max bool
 
-	// Histogram, if set, distributes the values over buckets, with a count and a
-	// sum for each bucket. Then Sum, Min and Max must not be set.
+	// Histogram, if set, distributes the values over buckets, with a count and
+	// a sum for each bucket. Then Sum, Min and Max must not be set.
 	Histogram *Histogram
 
 	// MaxKeys is how many rows there can be, or with a histogram how many

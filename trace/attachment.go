@@ -15,19 +15,19 @@ import (
 	"github.com/gousdt/gousdt/usdt"
 )
 
-// AttachOptions belong to one attachment. Nil, or the zero value, is the common
-// case.
+// AttachOptions are the options of one attachment. Nil, or the zero value, is
+// the common case.
 type AttachOptions struct {
-	// Cookie is a number of the caller's that comes back with each event, and
-	// that filters and aggregations can use.
+	// Cookie is any number. It comes back in Site.Cookie of each event, and
+	// filters and aggregations can use it.
 	Cookie uint64
 
-	// SiteCookie, if set, gives each site a cookie of its own in the place of
-	// Cookie.
+	// SiteCookie, if set, returns the cookie of a site, and Cookie is not used.
 	SiteCookie func(usdt.Site) uint64
 }
 
-// Attachment is probes of one file that a session watches, until Close.
+// An Attachment is the probes of one file that a session watches. It ends with
+// [Attachment.Close].
 type Attachment struct {
 	session  *Session
 	sites    []*Site
@@ -41,11 +41,12 @@ type Attachment struct {
 }
 
 // Sites returns the sites that are watched, in the order of the file's notes.
-// The slice must not be changed.
+// The caller must not change the slice.
 func (a *Attachment) Sites() []*Site { return a.sites }
 
-// Filtered returns how many sites are not attached since nothing would ever be
-// done there: the filter cannot hold, or no aggregation is about them.
+// Filtered returns how many sites are not attached because nothing would ever
+// be done there: the filter cannot hold, or with [SessionOptions.NoEvents] no
+// aggregation is about them.
 func (a *Attachment) Filtered() int { return a.skipped }
 
 // Skipped returns the sites of the chosen probes that cannot be attached, each
@@ -70,13 +71,13 @@ func (a *Attachment) isClosed() bool {
 	}
 }
 
-// Close detaches the probes. Events that have been sent already still come. It
-// waits for the kernel, as usdt.Link.Close: close several attachments by
-// CloseAll. It is safe to call it again.
+// Close detaches the probes. Events that have been sent already still come.
+// Close waits for the kernel, as [usdt.Link.Close] does: [CloseAll] closes
+// several attachments in the time of one. Close can be called again.
 func (a *Attachment) Close() error { return CloseAll(a) }
 
-// CloseAll closes attachments, of any sessions, waiting for the kernel for all
-// of them at a time. Nil ones are skipped.
+// CloseAll closes attachments, of any sessions. It waits for the kernel once
+// for all of them. Nil attachments are skipped.
 func CloseAll(all ...*Attachment) error {
 	all = slices.DeleteFunc(slices.Clone(all), func(a *Attachment) bool { return a == nil })
 	var links []*usdt.Link
@@ -100,8 +101,8 @@ func CloseAll(all ...*Attachment) error {
 }
 
 // AttachSelection watches the sites of a selection, which may be closed
-// afterwards. It is what to use for several patterns at a time, or for files
-// that something else has found. Errors are as for Attach.
+// afterwards. It is for files that were found by other means, or whose sites
+// are looked at first. Errors are as for [Session.Attach].
 func (s *Session) AttachSelection(sel *usdt.Selection, opts *AttachOptions) (*Attachment, error) {
 	return s.attachSelection(sel, sel.File().Name(), opts)
 }

@@ -22,7 +22,7 @@ import (
 	"github.com/gousdt/gousdt/usdt"
 )
 
-// Session watches probes: of one file or of many, that may be attached and
+// A Session watches probes, of one file or of many. Files can be attached and
 // detached while it runs. All methods are safe for concurrent use.
 type Session struct {
 	opts SessionOptions
@@ -65,12 +65,14 @@ type Session struct {
 	closeErr  error
 }
 
-// Open watches the probes of a file that match any of the patterns; without
-// patterns, all its probes. It is New and Attach, but that both ends of each
-// latency must be among the probes watched.
+// Open returns a session that watches the probes of a file that match any of
+// the patterns; without patterns, all its probes. Nil options are the common
+// case.
 //
-// Errors: as for New and Session.Attach; *usdt.NotFoundError where the file has
-// no probe that is an end of a latency.
+// Open does what [New] and [Session.Attach] do, and returns their errors. In
+// addition both ends of each [Latency] must be among the probes that it
+// watches. The error is an [*OptionError] otherwise, which wraps a
+// [*usdt.NotFoundError] if the file has no such probe.
 func Open(target usdt.Target, opts *SessionOptions, patterns ...elfnote.Pattern) (*Session, error) {
 	s, err := New(opts)
 	if err != nil {
@@ -87,13 +89,16 @@ func Open(target usdt.Target, opts *SessionOptions, patterns ...elfnote.Pattern)
 	return s, nil
 }
 
-// New makes a session that watches nothing yet. Its maps are created, so it
-// needs the privileges of BPF.
+// New returns a session that watches nothing yet. It creates the session's
+// maps, so it needs the privileges of BPF. Nil options are the common case.
 //
-// Errors: a *SyntaxError for an expression; what is wrong with the options;
-// *usdt.UnsupportedError for a mode that the kernel lacks;
-// *usdt.PermissionError, before Linux 5.11 also for a limit on locked memory
-// (RLIMIT_MEMLOCK) that is too low.
+// Errors that a caller can tell apart:
+//   - [*OptionError]: an option is wrong. It wraps a [*SyntaxError] if that is
+//     an expression.
+//   - [*usdt.UnsupportedError]: the kernel does not support what an option asks
+//     for.
+//   - [*usdt.PermissionError]: a privilege is missing, or before Linux 5.11 the
+//     limit on locked memory (RLIMIT_MEMLOCK) is too low.
 func New(opts *SessionOptions) (*Session, error) {
 	s := &Session{attachments: make(map[*Attachment]struct{}), watches: make(map[*Watch]struct{})}
 	if opts != nil {
@@ -159,8 +164,8 @@ func chooseMode(wanted usdt.Mode) (usdt.Mode, error) {
 	return wanted, kernel.Supports(wanted)
 }
 
-// checkSleepable tells whether the kernel lets programs of uprobes sleep, by
-// loading one.
+// checkSleepable returns an error unless the kernel lets programs of uprobes
+// sleep. It loads one.
 func (s *Session) checkSleepable() error {
 	spec := s.programs.template
 	spec.Name, spec.Instructions = "trace_sleepable", bpfgen.EmptyProgram()
@@ -208,14 +213,19 @@ func (s *Session) createMaps() error {
 }
 
 // Attach watches the probes of a file that match any of the patterns; without
-// patterns, all its probes. It is all or nothing. nil options are the common
-// case.
+// patterns, all its probes. Nil options are the common case.
 //
-// Sites that cannot be attached are skipped: usdt.Selection.Skipped lists them.
+// Attach is all or nothing, except that sites that cannot be attached are
+// skipped: [Attachment.Skipped] lists them. Sites at which there is nothing to
+// do are left out, see [Attachment.Filtered].
 //
-// Errors: those of usdt.Select and usdt.Selection.AttachRaw; [*FilteredError];
-// os.ErrClosed; elfnote.ErrTooLarge for a file whose probes have more than
-// about a million arguments, which no tool chain makes.
+// Errors that a caller can tell apart:
+//   - those of [usdt.Select], such as [*usdt.NotFoundError]
+//   - [*FilteredError]: there is nothing to do at any of the sites
+//   - [*usdt.PermissionError]
+//   - [elfnote.ErrTooLarge]: the probes have more than about a million
+//     arguments, which no tool chain makes
+//   - [os.ErrClosed]: the session is closed or detached
 func (s *Session) Attach(target usdt.Target, opts *AttachOptions, patterns ...elfnote.Pattern) (*Attachment, error) {
 	sel, err := usdt.Select(target, nil, patterns...)
 	if err != nil {
@@ -225,21 +235,21 @@ func (s *Session) Attach(target usdt.Target, opts *AttachOptions, patterns ...el
 	return s.AttachSelection(sel, opts)
 }
 
-// Mode returns how the session attaches programs. It is never ModeAuto.
+// Mode returns how the session attaches programs. It is never [usdt.ModeAuto].
 func (s *Session) Mode() usdt.Mode { return s.mode }
 
-// Attachments returns what is attached now, in no particular order.
+// Attachments returns the attachments that are not closed, in no particular
+// order.
 func (s *Session) Attachments() []*Attachment {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Collect(maps.Keys(s.attachments))
 }
 
-// Detach closes all attachments, waiting for the kernel for all at a time, and
-// lets the iteration over events end after those that have been sent already.
-// Events, Snapshot and Stats go on working until Close; nothing can be attached
-// any more. Watches of processes end, but for what they hold in user space, see
-// Watch.Close.
+// Detach closes all attachments at once, ends all watches, and lets the
+// iteration over events end after those that have been sent already. Nothing
+// can be attached any more. Events, Losses and Stats, and the snapshots of
+// aggregators, work until [Session.Close].
 func (s *Session) Detach() error {
 	s.attaching.Lock()
 	s.detached.Store(true)
@@ -259,8 +269,8 @@ func (s *Session) Detach() error {
 }
 
 // Close detaches everything, closes all watches and releases all that the
-// session holds in the kernel. An iteration over events ends. It is safe to
-// call it again.
+// session holds in the kernel. An iteration over events ends. Close can be
+// called again.
 func (s *Session) Close() error {
 	s.closeOnce.Do(func() {
 		errs := []error{s.Detach()}

@@ -13,18 +13,18 @@ import (
 	"github.com/gousdt/gousdt/usdt"
 )
 
-// Site is one of the places in a file where a probe is, as a session watches
+// A Site is one of the places in a file where a probe is, as a session watches
 // it.
 type Site struct {
 	usdt.Site
 
-	// File is the name of the file, as it was opened; of a Watch, its path as
-	// the process sees it.
+	// File is the name by which the file was opened. For a [Watch] it is the
+	// file's path as the process sees it.
 	File string
-	// PID is the process that the attachment is restricted to, 0 for every
-	// process.
+	// PID is the process that the attachment is restricted to, or 0 if it is
+	// for every process.
 	PID int
-	// Cookie is the number given with AttachOptions.
+	// Cookie is what AttachOptions gave the site.
 	Cookie uint64
 
 	id     uint32

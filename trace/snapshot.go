@@ -18,48 +18,51 @@ import (
 	"github.com/gousdt/gousdt/trace/internal/expr"
 )
 
-// Snapshot is what an aggregation has come to.
+// A Snapshot is what an [Aggregator] has computed up to a moment.
 type Snapshot struct {
 	// Time is when it was read.
 	Time time.Time
 	// By names the keys, as Aggregation.By does.
 	By []string
-	// Rows are sorted by their count, the greatest first, and where that is
-	// equal by their keys. Without keys there is one row, or none if nothing
-	// has been counted.
+	// Rows are sorted by their count, the greatest first, and rows with equal
+	// counts by their keys. Without keys there is one row, or none if there was
+	// no hit.
 	Rows []Row
 }
 
-// Row is an aggregation's result for one combination of keys.
+// A Row is the result for one combination of keys.
 type Row struct {
-	// Keys are the values of the keys. That of "stack" is Present if there is
-	// one, and its number is the process whose addresses Stack has.
-	Keys  []Value
-	Stack []uint64 // the innermost address first
+	// Keys are the values of the keys.
+	Keys []Value
 
-	// Site is set if "site" is a key, whose value is the site's location in its
-	// file.
+	// Stack is set if "stack" is a key: the addresses, the innermost first. The
+	// key's value is then the process whose addresses they are, and Present if
+	// the kernel could walk the stack.
+	Stack []uint64
+
+	// Site is set if "site" is a key. The key's value is then the site's
+	// location in its file.
 	Site *Site
 
-	// Count is the number of hits, in a histogram of those in all buckets.
+	// Count is the number of hits.
 	Count uint64
 
-	// Sum, Min and Max are Present where they were asked for. Sum is also there
-	// for a histogram.
+	// Sum, Min and Max are Present if the aggregation keeps them. A histogram
+	// has a Sum, too.
 	Sum, Min, Max Value
 
-	// Buckets are those of a histogram, in order, without empty ones at either
-	// end.
+	// Buckets are the buckets of a histogram, in order, without the empty ones
+	// at either end.
 	Buckets []Bucket
 }
 
-// Average returns the sum divided by the count, NaN where there is no sum.
+// Average returns the sum divided by the count, or NaN if there is no sum.
 func (r *Row) Average() float64 {
 	return r.Sum.Float() / float64(r.Count) * presence(r.Sum)
 }
 
-// Bucket is a part of a histogram. Low and High, both inclusive, are Signed
-// where they are below 0.
+// A Bucket of a histogram has the hits whose value is from Low to High, both
+// inclusive.
 type Bucket struct {
 	Low, High Value
 	Count     uint64
@@ -283,10 +286,10 @@ func numberValue(c bpfgen.Class, bits uint64) Value {
 	return v
 }
 
-// Since returns what has been counted since an earlier snapshot of the same
-// aggregator: counts, sums and buckets are subtracted, and rows that have not
-// changed are left out. Minima and maxima remain those of all time. It is not
-// to be used over a Clear.
+// Since returns what has been computed since an earlier snapshot of the same
+// aggregator. Counts, sums and buckets are subtracted, and rows that have not
+// changed are left out. Minima and maxima remain those of all time. There must
+// be no [Aggregator.Clear] between the two snapshots.
 func (s *Snapshot) Since(earlier *Snapshot) *Snapshot {
 	before := make(map[string]*Row)
 	for i := range earlier.Rows {

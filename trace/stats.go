@@ -16,55 +16,58 @@ import (
 	"github.com/gousdt/gousdt/usdt"
 )
 
-// Stats is what a session costs, from the kernel's own account.
+// Stats is what a session costs, as the kernel accounts for it.
 type Stats struct {
+	// Programs are the programs that are attached.
 	Programs []ProgramStats
-	// MapMemory is what all maps of the session take in the kernel, in bytes: an
-	// estimate before Linux 6.4.
+	// MapMemory is how much memory of the kernel all maps of the session take,
+	// in bytes. It is an estimate before Linux 6.4.
 	MapMemory uint64
 }
 
-// ProgramStats is what the kernel says of a generated program that is attached.
+// ProgramStats is what the kernel says of a generated program.
 type ProgramStats struct {
-	// Name is that of the program, as a system profiler shows it
-	// (bpf_prog_TAG_NAME).
+	// Name is the name of the program: a system profiler shows it as
+	// bpf_prog_TAG_NAME.
 	Name string
 	ID   ebpf.ProgramID
-	// Instructions is the length of the program, in instructions of 8 bytes, as
-	// the verifier left it. 0 where the kernel does not say.
+	// Instructions is how many instructions of 8 bytes the verifier left. It is
+	// 0 if the kernel does not say.
 	Instructions int
-	// Memory is what the program takes in the kernel, in bytes.
+	// Memory is how much memory of the kernel the program takes, in bytes.
 	Memory uint64
 
-	// Runs and Time are how often the program has run, and how long altogether,
-	// since SessionOptions.Statistics was set by this or another process;
-	// without it they stand still. The time includes about 20 ns of measuring
-	// for each run.
+	// Runs and Time are how often and how long the program has run while
+	// SessionOptions.Statistics was set, by this process or by another one.
+	// Time includes about 20 ns of measuring for each run.
 	Runs uint64
 	Time time.Duration
-	// Missed are hits at which the program did not run because it, or another
-	// BPF program, was running already on the processor. Linux 5.12.
+	// Missed is at how many hits the program did not run because it, or another
+	// BPF program, was running on the processor already. The kernel counts them
+	// from Linux 5.12 on.
 	Missed uint64
 }
 
-// Losses are hits that have not become what they should. Nothing else is lost.
+// Losses counts hits that are not in the events or aggregations of a session.
+// No other hits are missing.
 type Losses struct {
-	// Events found no room in the ring buffer.
+	// Events is how many events found no room in the ring buffer.
 	Events uint64
-	// Keys were not aggregated since there was no room for another key: see
-	// Aggregation.MaxKeys.
+	// Keys is how many hits were not aggregated because there was no room for
+	// another key, see Aggregation.MaxKeys.
 	Keys uint64
-	// Unreadable were not aggregated since a value or a key was in memory that
-	// was not there, or cannot be fetched at the site.
+	// Unreadable is how many hits were not aggregated because a value or a key
+	// could not be read: it was in memory that was not there, or cannot be
+	// fetched at the site.
 	Unreadable uint64
-	// Starts of a latency found no room.
+	// Starts is how many starts of a latency found no room.
 	Starts uint64
-	// Unmatched ended something of which no start was seen: it began before the
-	// session or was forgotten.
+	// Unmatched is how many ends of a latency had no start: it came before the
+	// session, or was forgotten, see Latency.MaxStarts.
 	Unmatched uint64
 }
 
-// Losses returns what has been lost so far. It works until Close.
+// Losses returns what has been lost so far. It works until [Session.Close].
 func (s *Session) Losses() (l Losses, err error) {
 	err = s.use(func() error { return s.readLosses(&l) })
 	return l, err
@@ -82,8 +85,8 @@ func (s *Session) readLosses(l *Losses) (err error) {
 	return nil
 }
 
-// Stats asks the kernel for what the session costs. It works until Close;
-// programs that have been detached are not in it.
+// Stats asks the kernel what the session costs. It works until
+// [Session.Close].
 func (s *Session) Stats() (*Stats, error) {
 	stats := &Stats{}
 	for _, prog := range s.programs.all() {

@@ -8,7 +8,7 @@ import (
 	"unicode/utf8"
 )
 
-// Kind says how a Value is to be understood.
+// Kind says what a Value is.
 type Kind uint8
 
 const (
@@ -18,23 +18,24 @@ const (
 	Signed
 	// Float is a floating point number of 4 or 8 bytes.
 	Float
-	// Text is a text: a key of an aggregation such as the name of a command.
-	// Arguments are never of this kind: what is behind a pointer is in
-	// Value.Data.
+	// Text is a text: a key of an aggregation, such as the name of a thread.
+	// Arguments are never of this kind: a pointer is Unsigned, and Value.Data
+	// returns what is behind it.
 	Text
 )
 
-// State says whether a Value could be had.
+// State says whether there is a value.
 type State uint8
 
 const (
-	// Unavailable: the value cannot be fetched at this site; Site.Args says
-	// why.
+	// Unavailable means that the value cannot be fetched at this site.
+	// Site.Args says why. For a sum, minimum or maximum it means that there is
+	// none.
 	Unavailable State = iota
-	// Unreadable: the value is in memory that was not there at this hit, for
-	// example since it was paged out.
+	// Unreadable means that the value is in memory that was not there at this
+	// hit, for example because it was paged out.
 	Unreadable
-	// Present: the value is what the program passed.
+	// Present means that the value is what the program passed.
 	Present
 )
 
@@ -48,7 +49,8 @@ const (
 	dataComplete
 )
 
-// Value is an argument of a probe at a hit, or a key of an aggregation.
+// A Value is an argument of a probe at a hit, or a key or a result of an
+// aggregation.
 type Value struct {
 	bits      uint64
 	data      []byte
@@ -59,28 +61,27 @@ type Value struct {
 	text      bool // data is text
 }
 
-// Kind returns how the value is to be understood, by the probe's own
-// description.
+// Kind returns what the value is, as the probe describes it.
 func (v Value) Kind() Kind { return v.kind }
 
-// Size returns the size of the value in bytes in the traced program, 0 where
-// that is not known.
+// Size returns the size of the value in the traced program, in bytes, or 0 if
+// it is not known.
 func (v Value) Size() int { return int(v.size) }
 
-// State tells whether there is a value. If it is not Present, the numbers below
-// are 0.
+// State returns whether there is a value. If it is not [Present], Uint, Int and
+// Float return 0.
 func (v Value) State() State { return v.state }
 
-// Uint returns the value, extended to 64 bits by its sign. Of a Float it is the
-// bits.
+// Uint returns the value, extended to 64 bits by its sign. For a [Float] it
+// returns the bits.
 func (v Value) Uint() uint64 { return v.bits }
 
-// Int returns the value as a signed integer. An Unsigned one from 2^63 on
-// becomes negative.
+// Int returns the value as a signed integer. An [Unsigned] value of 2^63 or
+// more becomes negative.
 func (v Value) Int() int64 { return int64(v.bits) }
 
-// Float returns the value as a floating point number, rounded where 64 bits of
-// integer do not fit.
+// Float returns the value as a floating point number. Large integers are
+// rounded.
 func (v Value) Float() float64 {
 	switch {
 	case v.kind == Float && v.size == 4:
@@ -95,21 +96,21 @@ func (v Value) Float() float64 {
 }
 
 // Data returns the bytes behind the pointer, without the zero that ends a text,
-// and reports whether they are all: there may be more than the limit of the
-// [Capture] allows. It returns nil if no bytes were asked for, or if they could
-// not be read. Of a Text they are the text itself.
+// and reports whether they are complete: [Capture.Max] limits them. It returns
+// nil if there is no [Capture] for the argument, or if the bytes could not be
+// read. For a [Text] it returns the text.
 func (v Value) Data() (data []byte, complete bool) {
 	return v.data, v.dataState == dataComplete
 }
 
-// String returns the value for people, see AppendTo.
+// String returns the value for people, see [Value.AppendTo].
 func (v Value) String() string { return string(v.AppendTo(nil)) }
 
-// AppendTo appends the value as people want to see it, and allocates nothing if
-// there is room: a number in decimal; for a pointer with bytes behind it those,
-// a text in double quotes with escapes and others in hexadecimal, with "..."
-// behind where they are truncated; "?" for a value that is unavailable;
-// "<unreadable>". A text of kind Text has no quotes, but escapes.
+// AppendTo appends the value in a form for people, and allocates nothing if
+// there is room. A number is decimal. A captured text is in double quotes, with
+// escapes; captured bytes are hexadecimal; "..." follows if there are more. A
+// value that is unavailable is "?", one that is unreadable "<unreadable>". A
+// value of kind [Text] has escapes but no quotes.
 func (v Value) AppendTo(b []byte) []byte {
 	switch v.state {
 	case Unavailable:
