@@ -63,7 +63,7 @@ func (t *tracer) beginCommand() error {
 	}
 	c.exits = func(pid int) {
 		if t.stacks != nil {
-			t.stacks.Look(pid)
+			t.stacks.Remember(pid)
 		}
 	}
 	if err := c.start(); err != nil {

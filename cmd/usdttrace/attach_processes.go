@@ -142,7 +142,7 @@ func (f *follower) look(changes *proc.Changes) {
 		return
 	}
 	for _, pair := range changes.Appeared {
-		f.tracer.stacks.Look(pair.Process.PID)
+		f.tracer.stacks.Remember(pair.Process.PID)
 	}
 }
 

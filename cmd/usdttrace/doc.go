@@ -121,12 +121,13 @@
 // buckets are inclusive. The last line is
 //
 //	{"type":"summary","events":3,"lost":0,"lost_keys":0,"lost_unreadable":0,"lost_starts":0,"unmatched":0,"sites":12,
-//	 "mode":"multi+cookie","seconds":1.5,
+//	 "mode":"multi+cookie","seconds":1.5,"frames":9,"unnamed_frames":1,
 //	 "programs":[{"name":"postg_query","runs":3,"ns_per_run":1500,"missed":0,"instructions":70}],
 //	 "program_bytes":4096,"map_bytes":8388608}
 //
 // with the last three for --stats only. "events" is how many hits were printed,
-// or aggregated.
+// or aggregated; "frames" is how many functions on stacks were to be named, and
+// is there with stacks only.
 //
 // Texts that are not UTF-8 have U+FFFD in the place of what is not, and a
 // second member whose name ends in "_hex" with all bytes in hexadecimal.

@@ -3,25 +3,26 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"time"
 
-	"github.com/gousdt/gousdt/internal/profile"
+	"github.com/gousdt/gousdt/stack"
 	"github.com/gousdt/gousdt/trace"
 )
 
 // writeProfile writes user stacks for pprof.
 func (t *tracer) writeProfile(a *aggregation, s *trace.Snapshot) error {
-	types := []profile.ValueType{{Type: "hits", Unit: "count"}}
+	types := []stack.ValueType{{Type: "hits", Unit: "count"}}
 	switch {
 	case a.duration:
-		types = append(types, profile.ValueType{Type: "latency", Unit: "nanoseconds"})
+		types = append(types, stack.ValueType{Type: "latency", Unit: "nanoseconds"})
 	case a.Sum:
-		types = append(types, profile.ValueType{Type: a.Value, Unit: "count"})
+		types = append(types, stack.ValueType{Type: a.Value, Unit: "count"})
 	}
 	t.stacks.Refresh()
-	b := profile.NewBuilder(t.stacks, types...)
+	p := stack.NewProfile(t.stacks, types...)
 	for i := range s.Rows {
 		row := &s.Rows[i]
 		pid, _ := stackOf(s, row)
@@ -35,30 +36,31 @@ func (t *tracer) writeProfile(a *aggregation, s *trace.Snapshot) error {
 				labels[s.By[n]] = key.String()
 			}
 		}
-		b.Add(pid, row.Stack, values, labels)
+		p.Add(context.Background(), pid, row.Stack, values, labels)
 	}
-	return t.writeFile(b, len(s.Rows))
+	return t.writeFile(p, len(s.Rows))
 }
 
 // writeSamples writes the stacks of events for pprof.
 func (t *tracer) writeSamples() error {
-	types := []profile.ValueType{{Type: "hits", Unit: "count"}}
+	types := []stack.ValueType{{Type: "hits", Unit: "count"}}
 	if t.samples.sum >= 0 {
-		types = append(types, profile.ValueType{Type: t.options.sum, Unit: "count"})
+		types = append(types, stack.ValueType{Type: t.options.sum, Unit: "count"})
 	}
 	t.stacks.Refresh()
-	b := profile.NewBuilder(t.stacks, types...)
+	p := stack.NewProfile(t.stacks, types...)
 	for _, s := range t.samples.all {
-		b.Add(s.pid, s.stack, []int64{s.count, s.sum}[:len(types)], s.labels)
+		p.Add(context.Background(), s.pid, s.stack, []int64{s.count, s.sum}[:len(types)], s.labels)
 	}
 	if t.samples.leftOut > 0 {
 		t.messages.Warn("%s left out of the profile: there are more than %d stacks", plural(int(t.samples.leftOut), "event"), maxSamples)
 	}
-	return t.writeFile(b, len(t.samples.all))
+	return t.writeFile(p, len(t.samples.all))
 }
 
-func (t *tracer) writeFile(b *profile.Builder, stacks int) error {
-	if err := t.profile.write(func(file *os.File) error { return b.Write(file, time.Now().Add(-t.took), t.took) }); err != nil {
+func (t *tracer) writeFile(p *stack.Profile, stacks int) error {
+	p.Start, p.Duration = time.Now().Add(-t.took), t.took
+	if err := t.profile.write(func(file *os.File) error { return p.Write(file) }); err != nil {
 		return fmt.Errorf("%s: %w", t.options.pprofFile, err)
 	}
 	t.messages.Note("wrote %s to %s (go tool pprof %s)", plural(stacks, "stack"), t.options.pprofFile, t.options.pprofFile)

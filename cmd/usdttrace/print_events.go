@@ -3,12 +3,13 @@
 package main
 
 import (
+	"context"
 	"io"
 	"strconv"
 	"time"
 
-	"github.com/gousdt/gousdt/internal/profile"
 	"github.com/gousdt/gousdt/internal/terminal"
+	"github.com/gousdt/gousdt/stack"
 	"github.com/gousdt/gousdt/trace"
 )
 
@@ -84,7 +85,7 @@ func (p *textPrinter) event(e *trace.Event) {
 	}
 	b = append(b, '\n')
 	if p.tracer.stacks != nil {
-		for _, frame := range p.tracer.stacks.Frames(e.PID, p.tracer.stackOf(e)) {
+		for _, frame := range p.tracer.stacks.Frames(context.Background(), e.PID, p.tracer.stackOf(e)) {
 			b = appendFrame(b, &frame)
 		}
 	}
@@ -165,7 +166,7 @@ func pad(b []byte, n int) []byte {
 }
 
 // appendFrame appends a line for a function on a stack.
-func appendFrame(b []byte, f *profile.Frame) []byte {
+func appendFrame(b []byte, f *stack.Frame) []byte {
 	b = append(b, "    "...)
 	switch {
 	case f.Function != "":

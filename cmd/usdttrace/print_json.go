@@ -3,10 +3,11 @@
 package main
 
 import (
+	"context"
 	"io"
 
 	"github.com/gousdt/gousdt/internal/jsontext"
-	"github.com/gousdt/gousdt/internal/profile"
+	"github.com/gousdt/gousdt/stack"
 	"github.com/gousdt/gousdt/trace"
 )
 
@@ -88,13 +89,13 @@ func (p *jsonPrinter) stack(pid int, addresses []uint64) {
 	j := &p.json
 	j.Key("stack")
 	j.Begin('[')
-	for _, frame := range p.tracer.stacks.Frames(pid, addresses) {
+	for _, frame := range p.tracer.stacks.Frames(context.Background(), pid, addresses) {
 		p.frame(&frame)
 	}
 	j.End(']')
 }
 
-func (p *jsonPrinter) frame(f *profile.Frame) {
+func (p *jsonPrinter) frame(f *stack.Frame) {
 	j := &p.json
 	j.Begin('{')
 	j.Unsigned("address", f.Address)
@@ -166,6 +167,10 @@ func (p *jsonPrinter) summary(s *summary) {
 	j.Signed("sites", int64(s.sites))
 	j.Text("mode", s.mode)
 	j.FloatMember("seconds", s.took.Seconds())
+	if s.frames != nil {
+		j.Unsigned("frames", s.frames.Frames)
+		j.Unsigned("unnamed_frames", s.frames.Unnamed())
+	}
 	if s.costs != nil {
 		p.costs(s.costs)
 	}

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -208,7 +209,7 @@ func (p *textPrinter) stack(b *strings.Builder, s *trace.Snapshot, row *trace.Ro
 		return
 	}
 	var lines []byte
-	for _, frame := range p.tracer.stacks.Frames(pid, row.Stack) {
+	for _, frame := range p.tracer.stacks.Frames(context.Background(), pid, row.Stack) {
 		lines = appendFrame(lines, &frame)
 	}
 	if len(lines) == 0 {

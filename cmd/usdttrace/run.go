@@ -12,8 +12,7 @@ import (
 	"time"
 
 	"github.com/gousdt/gousdt/internal/messages"
-	"github.com/gousdt/gousdt/internal/profile"
-	"github.com/gousdt/gousdt/proc"
+	"github.com/gousdt/gousdt/stack"
 	"github.com/gousdt/gousdt/trace"
 	"github.com/gousdt/gousdt/usdt"
 )
@@ -28,12 +27,12 @@ type tracer struct {
 	session  *trace.Session
 	printer  printer
 	targets  *targets
-	follower *follower          // nil for files without a process
-	command  *command           // nil without -c
-	stacks   *profile.Processes // nil where no stacks are asked for
-	samples  *samples           // nil where no profile is made from events
-	profile  *outputFile        // nil without --pprof
-	file     *outputFile        // nil without --output
+	follower *follower         // nil for files without a process
+	command  *command          // nil without -c
+	stacks   *stack.Symbolizer // nil where no stacks are asked for
+	samples  *samples          // nil where no profile is made from events
+	profile  *outputFile       // nil without --pprof
+	file     *outputFile       // nil without --output
 	costs    costs
 	asked    []*aggregation
 
@@ -93,7 +92,7 @@ func (t *tracer) trace() (err error) {
 		t.session.Close()
 	}()
 	if o.stack || o.pprofFile != "" || o.byStack() {
-		t.stacks = profile.NewProcesses(proc.NewFS(""))
+		t.stacks = stack.NewSymbolizer(nil)
 		defer t.stacks.Close()
 	}
 

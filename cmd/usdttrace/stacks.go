@@ -3,12 +3,13 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"runtime"
 	"slices"
 	"strings"
 
-	"github.com/gousdt/gousdt/internal/unwind"
+	"github.com/gousdt/gousdt/stack"
 	"github.com/gousdt/gousdt/trace"
 )
 
@@ -72,12 +73,9 @@ func (t *tracer) stackOf(e *trace.Event) []uint64 {
 	if t.options.unwind == 0 {
 		return e.Stack
 	}
-	state := unwind.State{PC: e.Registers.PC}
-	copy(state.Registers[:], e.Registers.General)
-	memory := unwind.Memory{Address: e.Registers.SP, Bytes: e.StackCopy}
-	stack := t.stacks.Unwind(e.PID, e.Registers.Machine, state, memory)
-	if len(stack) == 1 && len(e.Stack) > 1 {
+	addresses := t.stacks.Unwind(context.Background(), e.PID, stack.Registers(e.Registers), e.StackCopy)
+	if len(addresses) == 1 && len(e.Stack) > 1 {
 		return e.Stack // such as that of a process that has ended before it could be looked at
 	}
-	return stack
+	return addresses
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/gousdt/gousdt/stack"
 	"github.com/gousdt/gousdt/trace"
 )
 
@@ -17,7 +18,8 @@ type summary struct {
 	files  int
 	mode   string
 	took   time.Duration
-	costs  *costs // nil unless asked for
+	frames *stack.Counts // nil where no stacks are asked for
+	costs  *costs        // nil unless asked for
 }
 
 // report prints what is known at the end.
@@ -63,6 +65,10 @@ func (t *tracer) report() error {
 	if t.samples != nil {
 		s.losses.Unreadable += t.samples.unreadable
 	}
+	if t.stacks != nil {
+		counts := t.stacks.Counts()
+		s.frames = &counts
+	}
 	if t.options.stats {
 		s.costs = &t.costs
 	}
@@ -95,6 +101,10 @@ func (s *summary) text() string {
 		if loss.n > 0 {
 			text += fmt.Sprintf("%d %s\n", loss.n, loss.what)
 		}
+	}
+	if s.frames != nil && s.frames.Unnamed() > 0 {
+		text += fmt.Sprintf("%d of %d functions on stacks have no name: %d in no file, %d in files without symbols for them\n",
+			s.frames.Unnamed(), s.frames.Frames, s.frames.NoFile, s.frames.NoFunction)
 	}
 	if s.costs != nil {
 		text += s.costs.text()

@@ -28,11 +28,9 @@
 //
 // # The parts
 //
-//	heap.bpf.c   samples allocations and adds them up by stack, in the kernel
-//	tracer.go    loads that and attaches it, wherever the probes are: the part that uses package usdt
-//	mappings.go  remembers what the processes have mapped, by package proc
-//	symbols.go   the functions in a file
-//	profile.go   sums and stacks -> profile.proto
+//	heap.bpf.c  samples allocations and adds them up by stack, in the kernel
+//	tracer.go   loads that and attaches it, wherever the probes are, by package usdt
+//	profile.go  makes a profile of sums and stacks, by package stack
 //
 // # In a profiler that exists
 //

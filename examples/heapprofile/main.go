@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf/rlimit"
+
+	"github.com/gousdt/gousdt/stack"
 )
 
 //go:generate go run github.com/cilium/ebpf/cmd/bpf2go -cc clang-14 -strip llvm-strip-14 -target amd64,arm64,s390x,riscv64 heap heap.bpf.c -- -Wall -Wextra -Werror -I../.. -idirafter /usr/include/x86_64-linux-gnu -idirafter /usr/include/aarch64-linux-gnu -idirafter /usr/include/s390x-linux-gnu
@@ -72,8 +74,9 @@ func run(ctx context.Context, messages io.Writer, o *options) error {
 		return err
 	}
 	start := time.Now()
-	mappings := newMappings()
-	t, err := newTracer(o, mappings, messages)
+	symbolizer := stack.NewSymbolizer(nil)
+	defer symbolizer.Close()
+	t, err := newTracer(o, symbolizer, messages)
 	if err != nil {
 		return err
 	}
@@ -82,12 +85,12 @@ func run(ctx context.Context, messages io.Writer, o *options) error {
 		return err
 	}
 
-	mappings.refresh()
-	p, err := newProfile(t, mappings)
+	symbolizer.Refresh()
+	p, err := newProfile(t, symbolizer)
 	if err != nil {
 		return err
 	}
-	p.Period, p.TimeNanos, p.DurationNanos = int64(o.period), start.UnixNano(), int64(time.Since(start))
+	p.Period, p.Start, p.Duration = int64(o.period), start, time.Since(start)
 	file, err := os.Create(o.output)
 	if err != nil {
 		return err

@@ -12,6 +12,7 @@ import (
 
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/proc"
+	"github.com/gousdt/gousdt/stack"
 	"github.com/gousdt/gousdt/usdt"
 )
 
@@ -26,7 +27,7 @@ type tracer struct {
 	watch   *usdt.Watch
 }
 
-func newTracer(o *options, mappings *mappings, messages io.Writer) (_ *tracer, err error) {
+func newTracer(o *options, symbolizer *stack.Symbolizer, messages io.Writer) (_ *tracer, err error) {
 	spec, err := loadHeap()
 	if err != nil {
 		return nil, err
@@ -47,19 +48,19 @@ func newTracer(o *options, mappings *mappings, messages io.Writer) (_ *tracer, e
 		return nil, err
 	}
 
-	watched, err := t.watched()
-	if err != nil {
-		return nil, err
-	}
 	watchOptions := &usdt.WatchOptions{
-		Proc:    proc.WatcherOptions{Handler: mappings.follow},
+		Proc:    proc.WatcherOptions{Handler: remember(symbolizer)},
 		Changed: report(messages),
 	}
 	if len(o.pids) > 0 {
 		watchOptions.PerProcess = true // others that map the same files are left alone
 		watchOptions.Proc.Filter = func(p proc.Process) bool { return slices.Contains(o.pids, p.PID) }
 	}
-	if t.watch, err = t.manager.Watch(watchOptions, watched...); err != nil {
+	if t.watch, err = t.manager.Watch(watchOptions,
+		// First, so that what is seen to be allocated is seen to be freed.
+		usdt.WatchProgram{Program: t.OnFree, Patterns: []elfnote.Pattern{elfnote.Exact("otel_memory", "free")}},
+		usdt.WatchProgram{Program: t.OnAlloc, Patterns: []elfnote.Pattern{elfnote.Exact("otel_memory", "alloc")}},
+	); err != nil {
 		return nil, err
 	}
 	if err := t.watch.SyncAll(); err != nil {
@@ -71,21 +72,14 @@ func newTracer(o *options, mappings *mappings, messages io.Writer) (_ *tracer, e
 	return t, nil
 }
 
-// watched returns the programs, each with its probe.
-func (t *tracer) watched() ([]usdt.WatchProgram, error) {
-	free, err := elfnote.ParsePattern("otel_memory:free")
-	if err != nil {
-		return nil, err
+// remember returns the handler of the watch: a process that has ended can still
+// be asked for the functions on its stacks.
+func remember(symbolizer *stack.Symbolizer) func(*proc.Changes) {
+	return func(changes *proc.Changes) {
+		for _, pair := range changes.Appeared {
+			symbolizer.Remember(pair.Process.PID)
+		}
 	}
-	alloc, err := elfnote.ParsePattern("otel_memory:alloc")
-	if err != nil {
-		return nil, err
-	}
-	return []usdt.WatchProgram{
-		// First, so that what is seen to be allocated is seen to be freed.
-		{Program: t.OnFree, Patterns: []elfnote.Pattern{free}},
-		{Program: t.OnAlloc, Patterns: []elfnote.Pattern{alloc}},
-	}, nil
 }
 
 // run keeps the programs attached as processes come and go, until the context

@@ -43,19 +43,19 @@ type Function struct {
 	Address uint64 // where it begins
 }
 
-// FunctionBytes returns how many bytes of the file Functions reads, by what the
-// section headers say.
-func (f *File) FunctionBytes() uint64 {
+// FunctionBytes returns how many bytes of the file Functions reads at most, by
+// what the section headers say: up to 2 GiB.
+func (f *File) FunctionBytes() int {
 	total := uint64(0)
 	for _, table := range []Section{f.symbols.static, f.symbols.dynamic} {
 		if table.Kind != elf.SHT_NULL {
-			total += min(table.Size, math.MaxInt32)
+			total += min(table.Size, math.MaxInt32/4)
 			if strings, err := f.linkedSection(table); err == nil {
-				total += min(strings.Size, math.MaxInt32)
+				total += min(strings.Size, math.MaxInt32/4)
 			}
 		}
 	}
-	return total
+	return int(total)
 }
 
 // Functions reads the functions that .symtab and .dynsym define. Those of a

@@ -74,6 +74,9 @@ func (t *Table) evaluate(expression code, s *State, m Memory, operands ...uint64
 	bytes := t.frames.bytes[expression.start:expression.end]
 	e := &evaluation{cursor: cursor{bytes: bytes, order: t.order}, state: s, memory: m, operands: operands}
 	for n := 0; !e.done(); n++ {
+		if !t.unwinder.spend(1) {
+			return 0, ErrWork
+		}
 		at := e.at
 		op := e.u8()
 		known := e.value(op) || e.arrange(op) || e.one(op) || e.two(op) || e.jump(op)

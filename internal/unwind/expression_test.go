@@ -3,7 +3,6 @@
 package unwind
 
 import (
-	"encoding/binary"
 	"strings"
 	"testing"
 
@@ -87,7 +86,7 @@ func TestDamagedExpressions(t *testing.T) {
 
 // evaluateText evaluates in a state with known registers and memory.
 func evaluateText(expression string) (uint64, error) {
-	table := &Table{order: binary.LittleEndian, frames: section{bytes: []byte(expression)}}
+	table := tableOf([]byte(expression))
 	s := &State{lost: 1 << 31}
 	s.Registers[6], s.Registers[7], s.Registers[16] = 77, stackBase, codeAddress+11
 	return table.evaluate(code{0, len(expression)}, s, words(0, 0x1122334455667788))

@@ -84,7 +84,7 @@ func compareRows(t *testing.T, readelf, path string) int {
 	file, err := elffile.Open(path)
 	qt.Assert(t, qt.IsNil(err))
 	defer file.Close()
-	table, err := Read(file)
+	table, err := newUnwinder().Read(file)
 	qt.Assert(t, qt.IsNil(err))
 	qt.Assert(t, qt.IsTrue(table.count > 100), qt.Commentf("the index of the header"))
 	// The index that is made where there is none is the same.

@@ -129,6 +129,9 @@ func (i *interpreter) execute(instructions code) error {
 	for !c.done() {
 		at := c.at
 		op := c.u8()
+		if !i.unwinder.spend(i.work(op)) {
+			return ErrWork
+		}
 		operand := uint64(op &^ opHighBits)
 		known := true
 		switch op & opHighBits {
@@ -149,6 +152,14 @@ func (i *interpreter) execute(instructions code) error {
 		}
 	}
 	return nil
+}
+
+// work returns how many steps an instruction takes.
+func (i *interpreter) work(op uint8) int {
+	if op == opRememberState || op == opRestoreState {
+		return workOfState
+	}
+	return 1
 }
 
 // advance executes an instruction that goes on to a later place of the

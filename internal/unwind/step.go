@@ -5,6 +5,7 @@ package unwind
 import (
 	"debug/elf"
 	"encoding/binary"
+	"errors"
 	"fmt"
 )
 
@@ -65,11 +66,11 @@ func (m Memory) read(order binary.ByteOrder, address, size uint64) (uint64, bool
 	return c.unsigned(size), true
 }
 
-// Step makes of the state in a function that in its caller. The bias is what is
-// to be added to addresses of the file for those of the process. After an error
-// the state is as before.
+// Step changes the state in a function into the state in its caller. The bias
+// is what is to be added to addresses of the file to get those of the process.
+// After an error the state is as before.
 //
-// Errors: ErrOutermost; ErrNoEntry; ErrMemory; another one where the
+// Errors: ErrOutermost; ErrNoEntry; ErrMemory; ErrWork; another one where the
 // information is damaged.
 func (t *Table) Step(state *State, bias uint64, m Memory) error {
 	r, err := t.row(state.Executes() - bias)
@@ -89,10 +90,13 @@ func (t *Table) Step(state *State, bias uint64, m Memory) error {
 	if !t.stackSaved {
 		caller.set(t.stackPointer, frame, true)
 	}
+	if !t.unwinder.spend(len(r.rules)) {
+		return ErrWork
+	}
 	for i := range r.rules {
 		rule := &r.rules[i]
 		value, err := t.value(rule, s, frame, m)
-		if rule.number == r.returns && err != nil {
+		if err != nil && (rule.number == r.returns || errors.Is(err, ErrWork)) {
 			return err
 		}
 		caller.set(rule.number, value, err == nil)
@@ -156,7 +160,7 @@ func (t *Table) value(r *registerRule, s *State, frame uint64, m Memory) (uint64
 
 // StepByFramePointer is [Table.Step] for code without call frame information:
 // it takes the register that holds the frame pointer on the machine to do so.
-// It tells whether that can be: the frame is on the stack, above that of the
+// It reports whether that can be: the frame is on the stack, above that of the
 // function called.
 func StepByFramePointer(kernel elf.Machine, order binary.ByteOrder, s *State, m Memory) bool {
 	t := machines[kernel]

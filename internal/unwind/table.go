@@ -17,12 +17,11 @@ const (
 	// maxFrames bounds the section that is read: a browser's has some 30 MB.
 	maxFrames = 64 << 20
 
-	// maxEntries bounds the index that is made where the file has none.
+	// maxEntries bounds the index that is made where the file has none, and
+	// maxRecords the records of the section that are read for it: some entries
+	// share each common part.
 	maxEntries = 1 << 20
-
-	// maxRows bounds the rows that are kept, of some 200 bytes. A program calls
-	// from fewer places on its hot paths.
-	maxRows = 1 << 14
+	maxRecords = 2 * maxEntries
 
 	// maxInstructions bounds the bytes of the instructions for a function. The
 	// longest in a system with several compilers are 20,000 bytes.
@@ -43,13 +42,19 @@ var (
 	// ErrMemory: the stack goes on where it has not been copied.
 	ErrMemory = errors.New("not in the copy of the stack")
 
+	// ErrWork: there is no work left to be done.
+	ErrWork = errors.New("call frame information that takes too much work")
+
 	errDamaged = errors.New("damaged call frame information")
 )
 
 // Table is the call frame information of a file. It is not safe for concurrent
-// use.
+// use, nor are several tables of one Unwinder.
 type Table struct {
 	*machine
+	unwinder *Unwinder
+	number   uint32 // of the table, for the rows that the unwinder holds
+
 	order  binary.ByteOrder
 	frames section // .eh_frame
 	header section // .eh_frame_hdr
@@ -61,8 +66,6 @@ type Table struct {
 
 	// index is made where the header has none.
 	index []function
-
-	rows map[uint64]*row
 }
 
 type section struct {
@@ -79,12 +82,12 @@ type function struct {
 // Read reads the call frame information of a file.
 //
 // Errors: ErrNoTable, or what reading fails with.
-func Read(f *elffile.File) (*Table, error) {
+func (u *Unwinder) Read(f *elffile.File) (*Table, error) {
 	m := machines[f.Machine]
 	if m == nil || !f.Words.Wide {
 		return nil, ErrNoTable
 	}
-	t := &Table{machine: m, order: f.Words.Order()}
+	t := u.newTable(m, f.Words.Order())
 	if err := t.find(f); err != nil {
 		return nil, err
 	}
@@ -92,13 +95,29 @@ func Read(f *elffile.File) (*Table, error) {
 	return t, nil
 }
 
+// Bytes returns how many bytes of a file Read reads at most, by what its
+// headers say.
+func Bytes(f *elffile.File) int {
+	if f.Frames.Size > 0 {
+		return int(min(f.Frames.Size, maxFrames) + min(f.FramesIndex.FileSize, maxFrames))
+	}
+	if f.FramesIndex.FileSize > 0 {
+		return 2 * maxFrames // where the section ends is not known
+	}
+	return 0
+}
+
+func (u *Unwinder) newTable(m *machine, order binary.ByteOrder) *Table {
+	u.tables++
+	return &Table{machine: m, unwinder: u, number: u.tables, order: order}
+}
+
 // Size returns what the table takes in memory, in bytes, without the rows that
-// have been used.
+// the unwinder holds.
 func (t *Table) Size() int { return len(t.frames.bytes) + len(t.header.bytes) + 16*len(t.index) }
 
 // prepare makes a table of its sections.
 func (t *Table) prepare() {
-	t.rows = make(map[uint64]*row)
 	if !t.useHeader() {
 		t.makeIndex()
 	}
@@ -172,7 +191,8 @@ func (t *Table) indexed(i int) (start, entry uint64) {
 
 // makeIndex goes through all entries. It leaves out what is damaged.
 func (t *Table) makeIndex() {
-	for at := 0; len(t.index) < maxEntries; {
+	at := 0
+	for n := 0; n < maxRecords && len(t.index) < maxEntries; n++ {
 		e, next, err := t.entry(at)
 		if next <= at {
 			break // the end
@@ -214,39 +234,4 @@ func (t *Table) lookup(address uint64) (int, bool) {
 		return 0, false
 	}
 	return int(entry - t.frames.address), true
-}
-
-// row returns how to find the caller of the instruction at an address in the
-// file.
-func (t *Table) row(address uint64) (*row, error) {
-	if r, ok := t.rows[address]; ok {
-		if r == nil {
-			return nil, ErrNoEntry
-		}
-		return r, nil
-	}
-	r, err := t.newRow(address)
-	if len(t.rows) >= maxRows {
-		clear(t.rows)
-	}
-	t.rows[address] = r
-	if err != nil {
-		return nil, fmt.Errorf("%w: %v", ErrNoEntry, err)
-	}
-	return r, nil
-}
-
-func (t *Table) newRow(address uint64) (*row, error) {
-	at, ok := t.lookup(address)
-	if !ok {
-		return nil, ErrNoEntry
-	}
-	e, _, err := t.entry(at)
-	if err != nil {
-		return nil, err
-	}
-	if address-e.start >= e.size {
-		return nil, ErrNoEntry
-	}
-	return t.interpret(e, address)
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-package profile_test
+package stack_test
 
 import (
 	"context"
@@ -11,10 +11,8 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"github.com/gousdt/gousdt/elfnote"
-	"github.com/gousdt/gousdt/internal/profile"
 	"github.com/gousdt/gousdt/internal/testprog"
-	"github.com/gousdt/gousdt/internal/unwind"
-	"github.com/gousdt/gousdt/proc"
+	"github.com/gousdt/gousdt/stack"
 	"github.com/gousdt/gousdt/trace"
 	"github.com/gousdt/gousdt/usdt"
 )
@@ -57,25 +55,23 @@ func (p *throwing) next(t testing.TB) *trace.Event {
 	return nil
 }
 
-func unwound(p *profile.Processes, e *trace.Event) []uint64 {
-	state := unwind.State{PC: e.Registers.PC}
-	copy(state.Registers[:], e.Registers.General)
-	return p.Unwind(e.PID, e.Registers.Machine, state, unwind.Memory{Address: e.Registers.SP, Bytes: e.StackCopy})
+func unwound(s *stack.Symbolizer, e *trace.Event) []uint64 {
+	return s.Unwind(context.Background(), e.PID, stack.Registers(e.Registers), e.StackCopy)
 }
 
 // The functions were built without frame pointers. How many calls of descend
 // there are is known.
 func TestStacksAreUnwoundAtEveryDepth(t *testing.T) {
 	p := startThrowing(t, 64<<10)
-	known := profile.NewProcesses(proc.NewFS(""))
+	known := stack.NewSymbolizer(nil)
 	defer known.Close()
 	for levels := range 100 {
 		want := []string{"__cxa_throw", "throw_it"}
 		want = append(want, slices.Repeat([]string{"descend"}, levels+1)...)
 		want = append(want, "throw_again", "main")
-		stack := unwound(known, p.throwFrom(t, levels))
-		qt.Check(t, qt.DeepEquals(names(known, p.PID, stack)[:len(want)], want))
-		qt.Check(t, qt.IsTrue(len(stack) <= len(want)+5), qt.Commentf("%d functions", len(stack)))
+		addresses := unwound(known, p.throwFrom(t, levels))
+		qt.Check(t, qt.DeepEquals(names(known, p.PID, addresses)[:len(want)], want))
+		qt.Check(t, qt.IsTrue(len(addresses) <= len(want)+5), qt.Commentf("%d functions", len(addresses)))
 	}
 }
 
@@ -83,7 +79,7 @@ func TestStacksAreUnwoundAtEveryDepth(t *testing.T) {
 // made.
 func TestStacksAcrossSignals(t *testing.T) {
 	p := startThrowing(t, 16<<10)
-	known := profile.NewProcesses(proc.NewFS(""))
+	known := stack.NewSymbolizer(nil)
 	defer known.Close()
 	p.ThrowFromSignal()
 	all := names(known, p.PID, unwound(known, p.next(t)))
@@ -96,7 +92,7 @@ func TestStacksAcrossSignals(t *testing.T) {
 // A copy that is too short has the innermost functions.
 func TestStacksEndWithTheCopy(t *testing.T) {
 	p := startThrowing(t, 4<<10)
-	known := profile.NewProcesses(proc.NewFS(""))
+	known := stack.NewSymbolizer(nil)
 	defer known.Close()
 	all := names(known, p.PID, unwound(known, p.throwFrom(t, 100)))
 	qt.Assert(t, qt.IsTrue(len(all) > 3 && len(all) < 30), qt.Commentf("%d functions", len(all)))
@@ -106,21 +102,25 @@ func TestStacksEndWithTheCopy(t *testing.T) {
 
 func TestStacksOfEndedProcessesAreUnwound(t *testing.T) {
 	p := startThrowing(t, 16<<10)
-	known := profile.NewProcesses(proc.NewFS(""))
+	known := stack.NewSymbolizer(nil)
 	defer known.Close()
-	known.Look(p.PID)
+	known.Remember(p.PID)
 	event := p.throwFrom(t, 0)
 	p.Kill()
 	qt.Check(t, qt.DeepEquals(names(known, p.PID, unwound(known, event))[1:4], []string{"throw_it", "descend", "throw_again"}))
+	qt.Check(t, qt.Equals(known.Counts().CutStacks, 0))
+	ended, end := context.WithCancel(t.Context())
+	end()
+	qt.Check(t, qt.HasLen(known.Unwind(ended, p.PID, stack.Registers(event.Registers), event.StackCopy), 1))
 	// Of one that nobody has looked at there is the instruction alone.
-	unknown := profile.NewProcesses(proc.NewFS(""))
+	unknown := stack.NewSymbolizer(nil)
 	defer unknown.Close()
 	qt.Check(t, qt.DeepEquals(unwound(unknown, event), []uint64{event.Registers.PC}))
 }
 
-func names(p *profile.Processes, pid int, stack []uint64) []string {
+func names(p *stack.Symbolizer, pid int, addresses []uint64) []string {
 	var all []string
-	for _, frame := range p.Frames(pid, stack) {
+	for _, frame := range p.Frames(context.Background(), pid, addresses) {
 		all = append(all, frame.Function)
 	}
 	return all
@@ -128,7 +128,7 @@ func names(p *profile.Processes, pid int, stack []uint64) []string {
 
 func BenchmarkUnwind(b *testing.B) {
 	p := startThrowing(b, 16<<10)
-	known := profile.NewProcesses(proc.NewFS(""))
+	known := stack.NewSymbolizer(nil)
 	defer known.Close()
 	for _, levels := range []int{0, 16, 48} {
 		event := p.throwFrom(b, levels)

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-package profile_test
+package stack_test
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -12,9 +13,8 @@ import (
 	"github.com/go-quicktest/qt"
 	"golang.org/x/sys/unix"
 
-	"github.com/gousdt/gousdt/internal/profile"
 	"github.com/gousdt/gousdt/internal/testprog"
-	"github.com/gousdt/gousdt/proc"
+	"github.com/gousdt/gousdt/stack"
 )
 
 // mostOpen is how many files may be held open.
@@ -43,21 +43,21 @@ func TestFewFilesAreHeldOpenAndAllAreRemembered(t *testing.T) {
 	contents, err := os.ReadFile(testprog.Path(t, "target-pie"))
 	qt.Assert(t, qt.IsNil(err))
 	dir := t.TempDir()
-	p := profile.NewProcesses(proc.NewFS(""))
+	p := stack.NewSymbolizer(nil)
 	defer p.Close()
 	var all []target
 	for i := range mostOpen + 10 {
 		path := filepath.Join(dir, fmt.Sprint("program", i))
 		qt.Assert(t, qt.IsNil(os.WriteFile(path, contents, 0o755)))
 		target := startFile(t, path)
-		p.Look(target.PID)
+		p.Remember(target.PID)
 		target.Kill()
 		qt.Assert(t, qt.IsNil(os.Remove(path)))
 		all = append(all, target)
 		qt.Assert(t, qt.IsTrue(openFiles(t, dir) <= mostOpen), qt.Commentf("%d files", i+1))
 	}
 	for _, target := range all {
-		frame := p.Frames(target.PID, []uint64{target.main})[0]
+		frame := p.Frames(context.Background(), target.PID, []uint64{target.main})[0]
 		qt.Check(t, qt.Equals(frame.Function, "main"))
 		qt.Check(t, qt.Equals(frame.File, target.path))
 	}
@@ -70,7 +70,7 @@ func TestFilesThatNobodyMapsAnyMoreAreForgotten(t *testing.T) {
 	contents, err := os.ReadFile(testprog.Path(t, "target-pie"))
 	qt.Assert(t, qt.IsNil(err))
 	dir := t.TempDir()
-	p := profile.NewProcesses(proc.NewFS(""))
+	p := stack.NewSymbolizer(nil)
 	defer p.Close()
 	pages, err := unix.MmapPtr(-1, 0, nil, uintptr(os.Getpagesize()), unix.PROT_NONE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
 	qt.Assert(t, qt.IsNil(err))
@@ -83,7 +83,7 @@ func TestFilesThatNobodyMapsAnyMoreAreForgotten(t *testing.T) {
 		_, err = unix.MmapPtr(int(file.Fd()), 0, pages, uintptr(os.Getpagesize()), unix.PROT_READ|unix.PROT_EXEC, unix.MAP_PRIVATE|unix.MAP_FIXED)
 		qt.Check(t, qt.IsNil(file.Close()))
 		qt.Assert(t, qt.IsNil(err))
-		p.Look(os.Getpid())
+		p.Remember(os.Getpid())
 		qt.Check(t, qt.Equals(openFiles(t, dir), 1), qt.Commentf("what it has replaced is not known any more"))
 	}
 }

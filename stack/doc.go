@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+// Package stack names the functions on the stacks of processes, finds the
+// callers of functions that were built without frame pointers, and writes
+// profiles for go tool pprof.
+//
+// A stack as the kernel gives it, in a [trace.Event] or in a BPF map, is a list
+// of addresses. They mean something only together with the files that the
+// process has mapped, and the process may end at any time. So a [Symbolizer]
+// remembers processes: tell it of them while they run, and ask it afterwards.
+//
+//	symbolizer := stack.NewSymbolizer(nil)
+//	defer symbolizer.Close()
+//	symbolizer.Remember(pid)
+//	...
+//	for _, frame := range symbolizer.Frames(ctx, pid, event.Stack) {
+//		fmt.Println(frame.Function, frame.File)
+//	}
+//
+// The names come from the symbol tables of the mapped files, and of their
+// separate debug files where these are installed. So they are known, too, when
+// the process has ended or the file was deleted. Names of C++ and Rust
+// functions are as they are in the file: pprof makes them readable. Frames
+// without a name are counted, see [Counts].
+//
+// # Programs without frame pointers
+//
+// The kernel walks user stacks by frame pointers. A program that was built
+// without them has a stack of one frame, or of chance. [Symbolizer.Unwind]
+// walks the stack afterwards, by the tables that compilers write for
+// exceptions: from the registers and a copy of the stack, which package trace
+// delivers for [trace.SessionOptions.StackCopy].
+//
+//	registers := stack.Registers(event.Registers)
+//	addresses := symbolizer.Unwind(ctx, event.PID, registers, event.StackCopy)
+//
+// # Profiles
+//
+// A [Profile] collects stacks with values, such as counts or bytes, and is
+// written in the format of go tool pprof.
+//
+// # Untrusted processes
+//
+// What a process has mapped is up to the process. Files that are damaged, or
+// made to cost time or memory, are not named; nothing here panics on them. The
+// work for each stack is bounded, and that for the stacks and the files of each
+// process; so is the memory for all together. limits.go has each limit with its
+// reason.
+//
+// [trace.Event]: https://pkg.go.dev/github.com/gousdt/gousdt/trace#Event
+// [trace.SessionOptions.StackCopy]: https://pkg.go.dev/github.com/gousdt/gousdt/trace#SessionOptions
+package stack

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package stack_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/proc"
+	"github.com/gousdt/gousdt/stack"
+	"github.com/gousdt/gousdt/trace"
+	"github.com/gousdt/gousdt/usdt"
+)
+
+// The stacks of events, as the kernel walks them.
+func ExampleSymbolizer_Frames() {
+	session, err := trace.Open(usdt.Target{Path: "/usr/bin/python3"}, &trace.SessionOptions{StackDepth: 127},
+		elfnote.MustParsePattern("python:gc__start"))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer session.Close()
+	symbolizer := stack.NewSymbolizer(nil)
+	defer symbolizer.Close()
+
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	for event, err := range session.Events(ctx) {
+		if err != nil {
+			fmt.Println(err)
+			continue
+		}
+		for _, frame := range symbolizer.Frames(ctx, event.PID, event.Stack) {
+			fmt.Printf("%#x %s+%#x in %s\n", frame.Address, frame.Function, frame.Offset, frame.File)
+		}
+	}
+	fmt.Println(symbolizer.Counts().Unnamed(), "functions have no name")
+}
+
+// Stacks of programs without frame pointers, from the registers and a copy of
+// the stack.
+func ExampleSymbolizer_Unwind() {
+	session, err := trace.Open(usdt.Target{Path: "/usr/lib/x86_64-linux-gnu/libstdc++.so.6"},
+		&trace.SessionOptions{StackCopy: 16 << 10}, elfnote.MustParsePattern("libstdcxx:throw"))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer session.Close()
+	symbolizer := stack.NewSymbolizer(nil)
+	defer symbolizer.Close()
+
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	for event, err := range session.Events(ctx) {
+		if err != nil {
+			fmt.Println(err)
+			continue
+		}
+		addresses := symbolizer.Unwind(ctx, event.PID, stack.Registers(event.Registers), event.StackCopy)
+		for _, frame := range symbolizer.Frames(ctx, event.PID, addresses) {
+			fmt.Println(frame.Function)
+		}
+	}
+}
+
+// A process is remembered when it is first seen, by the handler of a watch.
+func ExampleSymbolizer_Remember() {
+	symbolizer := stack.NewSymbolizer(nil)
+	defer symbolizer.Close()
+	watcher := proc.NewWatcher(&proc.WatcherOptions{Handler: func(changes *proc.Changes) {
+		for _, pair := range changes.Appeared {
+			symbolizer.Remember(pair.Process.PID)
+		}
+	}}, elfnote.MustParsePattern("postgresql:*"))
+	defer watcher.Close()
+	if err := watcher.SyncAll(); err != nil {
+		fmt.Println(err)
+	}
+}
+
+// A profile is made of stacks with values, such as the counts of a BPF map.
+func ExampleProfile() {
+	symbolizer := stack.NewSymbolizer(nil)
+	defer symbolizer.Close()
+	profile := stack.NewProfile(symbolizer, stack.ValueType{Type: "hits", Unit: "count"})
+	profile.Start = time.Now()
+	for range 10 {
+		pid, addresses := os.Getpid(), []uint64{0x401000, 0x402000} // in place of those that were sampled
+		profile.Add(context.Background(), pid, addresses, []int64{1}, nil)
+	}
+	profile.Duration = time.Since(profile.Start)
+	file, err := os.CreateTemp("", "hits.pb.gz")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer os.Remove(file.Name())
+	defer file.Close()
+	if err := profile.Write(file); err != nil {
+		fmt.Println(err)
+	}
+	// go tool pprof hits.pb.gz
+
+	// Output:
+}

@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package stack
+
+import (
+	"context"
+	"debug/elf"
+	"errors"
+	"slices"
+
+	"github.com/gousdt/gousdt/internal/elffile"
+	"github.com/gousdt/gousdt/internal/unwind"
+	"github.com/gousdt/gousdt/proc"
+)
+
+// files are those that the remembered processes map.
+type files struct {
+	known map[proc.FileID]*file
+	open  []*file // the first opened first
+	held  int     // bytes of the tables of all files
+}
+
+// file is a file that some process maps, or mapped.
+type file struct {
+	id    proc.FileID
+	users int // mappings
+	owner int // the process that mapped it first
+
+	machine  elf.Machine // EM_NONE if it could not be opened or is no ELF file
+	segments []elffile.Segment
+	buildID  string
+
+	elf       *elffile.File      // while it is open
+	functions *elffile.Functions // nil if they were not read
+	frames    *unwind.Table      // nil if there are none, or they were not read
+	hasRead   bool               // frames
+	size      int                // of both in memory, in bytes
+}
+
+func (fs *files) isFull() bool { return len(fs.known) >= maxFiles }
+
+// file returns a file that a process maps, opened when it is first seen: later
+// it may be gone.
+func (s *Symbolizer) file(p *process, mapped *proc.MappedFile) *file {
+	id, err := mapped.ID()
+	if known := s.files.known[id]; err == nil && known != nil {
+		return known
+	}
+	f := &file{id: id, owner: p.PID}
+	if err != nil || s.files.isFull() {
+		return f
+	}
+	s.files.known[id] = f
+	opened, err := mapped.Open()
+	if err != nil {
+		return f
+	}
+	if f.elf, err = elffile.New(opened); err != nil {
+		opened.Close()
+		return f
+	}
+	f.machine = f.elf.Machine
+	f.segments = slices.Clone(f.elf.Segments[:min(len(f.elf.Segments), maxSegments)])
+	f.buildID, _ = f.elf.BuildID() // "" if there is none
+	s.files.open = append(s.files.open, f)
+	if len(s.files.open) > maxOpen {
+		s.closeFirst(p)
+	}
+	return f
+}
+
+// closeFirst reads what the file that was opened first may be asked for, and
+// closes it. A process that maps it pays for that, or if there is none yet the
+// one that is being looked at.
+func (s *Symbolizer) closeFirst(looked *process) {
+	f := s.files.open[0]
+	for _, read := range []func(context.Context, *process, *file){s.readFunctions, s.readFrames} {
+		read(context.Background(), looked, f)
+		for _, p := range s.processes {
+			if slices.ContainsFunc(p.mapped, func(m mapping) bool { return m.file == f }) {
+				read(context.Background(), p, f)
+			}
+		}
+	}
+	_ = s.files.closeFile(f) // it was only read
+}
+
+// function returns the name of the function at an offset in a file, and the
+// offset where it begins. A process that maps the file pays for reading it.
+func (s *Symbolizer) function(ctx context.Context, p *process, f *file, offset uint64) (name string, start uint64, ok bool) {
+	s.readFunctions(ctx, p, f)
+	segment := f.segment(offset)
+	if f.functions == nil || segment == nil {
+		return "", 0, false
+	}
+	function, ok := f.functions.At(segment.Address + (offset - segment.Offset))
+	return function.Name, function.Address - segment.Address + segment.Offset, ok
+}
+
+// segment returns the segment that has an offset in the file, nil if none has.
+func (f *file) segment(offset uint64) *elffile.Segment {
+	for i := range f.segments {
+		if g := &f.segments[i]; g.Offset <= offset && offset-g.Offset < g.FileSize {
+			return g
+		}
+	}
+	return nil
+}
+
+// readFunctions reads the symbol tables of a file and of its separate debug
+// file, if that is installed, unless that has been done.
+func (s *Symbolizer) readFunctions(ctx context.Context, p *process, f *file) {
+	if f.functions != nil || f.elf == nil || ctx.Err() != nil || !p.bytes.take(f.elf.FunctionBytes()) {
+		return
+	}
+	f.functions, _ = f.elf.Functions() // without those of a damaged table
+	if debug, err := f.elf.OpenDebugFile(""); err == nil {
+		if p.bytes.take(debug.FunctionBytes()) {
+			more, _ := debug.Functions()
+			f.functions.Append(more)
+		}
+		_ = debug.Close() // it was only read
+	}
+	s.files.hold(f, f.functions.Size())
+}
+
+// readFrames reads the call frame information of a file, unless that has been
+// done.
+func (s *Symbolizer) readFrames(ctx context.Context, p *process, f *file) {
+	if f.hasRead || f.elf == nil || ctx.Err() != nil || !p.bytes.take(unwind.Bytes(f.elf)) {
+		return
+	}
+	f.hasRead = true
+	if f.frames, _ = s.unwinder.Read(f.elf); f.frames != nil { // nil also if they are damaged
+		s.files.hold(f, f.frames.Size())
+	}
+}
+
+// hold counts what a file holds now. If all files hold too much, it drops
+// tables of the processes that hold most.
+func (fs *files) hold(f *file, size int) {
+	f.size += size
+	fs.held += size
+	for fs.held > maxHeldBytes {
+		owners := make(map[int]int)
+		most := f.owner
+		for _, f := range fs.known {
+			if owners[f.owner] += f.size; owners[f.owner] > owners[most] {
+				most = f.owner
+			}
+		}
+		var largest *file
+		for _, f := range fs.known {
+			if f.owner == most && (largest == nil || f.size > largest.size) {
+				largest = f
+			}
+		}
+		if largest == nil || largest.size == 0 {
+			return // what is held belongs to a file that is not known any more
+		}
+		fs.drop(largest)
+	}
+}
+
+// drop forgets the tables of a file. They are not read again.
+func (fs *files) drop(f *file) {
+	fs.held -= f.size
+	f.size = 0
+	f.functions, f.frames, f.hasRead = new(elffile.Functions), nil, true
+}
+
+// release forgets the files that nobody maps any more but these mappings.
+func (fs *files) release(mapped []mapping) {
+	for _, m := range mapped {
+		if m.users--; m.users > 0 || fs.known[m.id] != m.file {
+			continue
+		}
+		delete(fs.known, m.id)
+		_ = fs.closeFile(m.file) // it was only read
+		fs.drop(m.file)
+	}
+}
+
+func (fs *files) close() error {
+	var errs []error
+	for len(fs.open) > 0 {
+		errs = append(errs, fs.closeFile(fs.open[0]))
+	}
+	fs.held = 0
+	return errors.Join(errs...)
+}
+
+// closeFile closes a file, if it is open.
+func (fs *files) closeFile(f *file) error {
+	if f.elf == nil {
+		return nil
+	}
+	opened := f.elf.OSFile() // since proc.MappedFile.Open
+	f.elf = nil
+	fs.open = slices.DeleteFunc(fs.open, func(other *file) bool { return other == f })
+	return opened.Close()
+}

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package stack_test
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/go-quicktest/qt"
+
+	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/testprog"
+	"github.com/gousdt/gousdt/proc"
+	"github.com/gousdt/gousdt/stack"
+)
+
+// target is a running program, and where its function main begins.
+type target struct {
+	*testprog.Process
+	path string
+	main uint64
+}
+
+func start(t *testing.T) target {
+	t.Helper()
+	return startFile(t, testprog.Path(t, "target-pie"))
+}
+
+func startFile(t *testing.T, path string) target {
+	t.Helper()
+	p := target{Process: testprog.Start(t, path), path: path}
+	p.Groups() // it runs
+	file, err := elfnote.Open(p.path)
+	qt.Assert(t, qt.IsNil(err))
+	defer file.Close()
+	address, err := file.Symbol("main")
+	qt.Assert(t, qt.IsNil(err))
+	offset, err := file.Offset(address)
+	qt.Assert(t, qt.IsNil(err))
+	files, err := proc.NewFS("").Files(p.PID)
+	qt.Assert(t, qt.IsNil(err))
+	for _, f := range files {
+		for _, m := range f.Mappings {
+			if at, ok := m.Address(offset); ok && f.Path == p.path {
+				p.main = at
+			}
+		}
+	}
+	qt.Assert(t, qt.Not(qt.Equals(p.main, 0)))
+	return p
+}
+
+func TestFunctionsAreNamed(t *testing.T) {
+	testprog.LeakCheck(t)
+	target := start(t)
+	p := stack.NewSymbolizer(nil)
+	defer p.Close()
+	frames := p.Frames(t.Context(), target.PID, []uint64{target.main, target.main + 1, target.main})
+	qt.Assert(t, qt.HasLen(frames, 3))
+	qt.Check(t, qt.Equals(frames[0].Function, "main"))
+	qt.Check(t, qt.Equals(frames[0].Offset, 0))
+	qt.Check(t, qt.Equals(frames[0].File, target.path))
+	qt.Check(t, qt.Equals(frames[1].Function, "main"))
+	qt.Check(t, qt.Equals(frames[1].Offset, 1))
+	qt.Check(t, qt.Equals(frames[1].Address, target.main+1))
+	qt.Check(t, qt.Not(qt.Equals(frames[2].Function, "main")), qt.Commentf("the call is before a return address"))
+}
+
+func TestAddressesInNoFileHaveNoName(t *testing.T) {
+	testprog.LeakCheck(t)
+	p := stack.NewSymbolizer(nil)
+	defer p.Close()
+	frames := p.Frames(t.Context(), os.Getpid(), []uint64{1, 0, 1 << 63})
+	qt.Check(t, qt.DeepEquals(frames, []stack.Frame{{Address: 1}, {Address: 0}, {Address: 1 << 63}}))
+	// No process can have that number.
+	qt.Check(t, qt.DeepEquals(p.Frames(t.Context(), 1<<30, []uint64{4096}), []stack.Frame{{Address: 4096}}))
+}
+
+func TestEndedProcessesAreRemembered(t *testing.T) {
+	testprog.LeakCheck(t)
+	target := start(t)
+	p := stack.NewSymbolizer(nil)
+	defer p.Close()
+	p.Remember(target.PID)
+	target.Kill()
+	p.Remember(target.PID)
+	p.Refresh()
+	qt.Check(t, qt.Equals(p.Frames(t.Context(), target.PID, []uint64{target.main})[0].Function, "main"))
+}
+
+func TestFramesAreCounted(t *testing.T) {
+	testprog.LeakCheck(t)
+	target := start(t)
+	s := stack.NewSymbolizer(nil)
+	defer s.Close()
+	beginning := target.main - target.main%4096 // of the program's code: before all functions
+	s.Frames(t.Context(), target.PID, []uint64{target.main, 1, 1})
+	qt.Check(t, qt.Equals(s.Counts(), stack.Counts{Frames: 3, NoFile: 2}))
+	s.Frames(t.Context(), target.PID, []uint64{beginning + 1})
+	qt.Check(t, qt.Equals(s.Counts(), stack.Counts{Frames: 4, NoFile: 2, NoFunction: 1}))
+	qt.Check(t, qt.Equals(s.Counts().Unnamed(), 3))
+}
+
+// A context that has ended keeps files from being read, but not what is known
+// from being told.
+func TestFramesEndWithTheContext(t *testing.T) {
+	testprog.LeakCheck(t)
+	target := start(t)
+	s := stack.NewSymbolizer(nil)
+	defer s.Close()
+	ended, end := context.WithCancel(t.Context())
+	end()
+	frame := s.Frames(ended, target.PID, []uint64{target.main})[0]
+	qt.Check(t, qt.Equals(frame.Function, ""))
+	qt.Check(t, qt.Equals(frame.File, target.path))
+	qt.Check(t, qt.Equals(s.Frames(t.Context(), target.PID, []uint64{target.main})[0].Function, "main"))
+	qt.Check(t, qt.Equals(s.Frames(ended, target.PID, []uint64{target.main})[0].Function, "main"))
+}
+
+// The names of a file that was deleted, of a process that has ended.
+func TestNamesComeFromTheFile(t *testing.T) {
+	testprog.LeakCheck(t)
+	contents, err := os.ReadFile(testprog.Path(t, "target-pie"))
+	qt.Assert(t, qt.IsNil(err))
+	path := filepath.Join(t.TempDir(), "program")
+	qt.Assert(t, qt.IsNil(os.WriteFile(path, contents, 0o755)))
+	target := startFile(t, path)
+	s := stack.NewSymbolizer(nil)
+	defer s.Close()
+	s.Remember(target.PID)
+	target.Kill()
+	qt.Assert(t, qt.IsNil(os.Remove(path)))
+	qt.Check(t, qt.Equals(s.Frames(t.Context(), target.PID, []uint64{target.main})[0].Function, "main"))
+}
+
+func TestCloseForgets(t *testing.T) {
+	testprog.LeakCheck(t)
+	target := start(t)
+	s := stack.NewSymbolizer(nil)
+	s.Remember(target.PID)
+	qt.Assert(t, qt.IsNil(s.Close()))
+	qt.Assert(t, qt.IsNil(s.Close()))
+	target.Kill()
+	qt.Check(t, qt.Equals(s.Frames(t.Context(), target.PID, []uint64{target.main})[0].File, ""))
+}

@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package stack
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/gousdt/gousdt/proc"
+)
+
+// process is a process that is remembered. Another one that gets its number
+// takes its place.
+type process struct {
+	proc.Process
+	mapped []mapping // by address; they do not overlap
+	next   time.Time // when to look again, if there is a reason
+
+	steps budget // for its stacks
+	bytes budget // for its files
+}
+
+// mapping is where a process executes, or executed, a file.
+type mapping struct {
+	proc.Mapping
+	*file
+	path string // as the process sees it
+}
+
+// look remembers what a process has mapped now, and returns what is known of
+// it, nil if nothing is.
+func (s *Symbolizer) look(pid int) *process {
+	known := s.processes[pid]
+	began := time.Now()
+	if known != nil {
+		defer known.lookLater(began)
+	}
+	now, err := s.fs.Process(pid)
+	if err != nil {
+		return known
+	}
+	// Lines that are not understood are left out, and what has ended has none.
+	files, _ := s.fs.Files(pid)
+	if len(files) == 0 {
+		return known
+	}
+	if known == nil || known.ProcessID != now.ProcessID {
+		s.forget(pid)
+		if s.isFull() {
+			s.makeRoom()
+		}
+		known = &process{steps: budget{processSteps}, bytes: budget{processBytes}}
+		defer known.lookLater(began)
+		s.processes[pid] = known
+	}
+	known.Process = now
+	s.setMapped(known, merge(s.mapped(known, files), known.mapped))
+	return known
+}
+
+// mapped returns the mappings of files, by address.
+func (s *Symbolizer) mapped(p *process, files []*proc.MappedFile) []mapping {
+	var mapped []mapping
+	for _, f := range files {
+		if len(mapped) == maxMappings {
+			break
+		}
+		file := s.file(p, f)
+		for _, at := range f.Mappings {
+			if len(mapped) < maxMappings {
+				mapped = append(mapped, mapping{at, file, f.Path})
+			}
+		}
+	}
+	slices.SortFunc(mapped, byStart)
+	return mapped
+}
+
+func byStart(a, b mapping) int { return cmp.Compare(a.Start, b.Start) }
+
+// merge adds to the mappings of now those of before, where nothing has taken
+// their place and as there is room.
+func merge(now, before []mapping) []mapping {
+	merged := slices.Clip(now)
+	for _, old := range before {
+		if len(merged) == maxMappings {
+			break
+		}
+		// The first one that ends behind the old one's start may overlap it.
+		i, _ := slices.BinarySearchFunc(now, old.Start, func(m mapping, start uint64) int {
+			if m.End > start {
+				return 1
+			}
+			return -1
+		})
+		if i == len(now) || now[i].Start >= old.End {
+			merged = append(merged, old)
+		}
+	}
+	slices.SortFunc(merged, byStart)
+	return merged
+}
+
+// setMapped sets the mappings of a process. Files that nobody maps any more are
+// forgotten.
+func (s *Symbolizer) setMapped(p *process, mapped []mapping) {
+	for _, m := range mapped {
+		m.users++
+	}
+	s.files.release(p.mapped)
+	s.mappings += len(mapped) - len(p.mapped)
+	p.mapped = mapped
+}
+
+// lookLater says when to look again after a look that has begun then.
+func (p *process) lookLater(began time.Time) {
+	now := time.Now()
+	p.next = now.Add(lookShare * now.Sub(began))
+}
+
+func (p *process) isDue() bool { return !time.Now().Before(p.next) }
+
+func (s *Symbolizer) isFull() bool {
+	return len(s.processes) >= maxProcesses || s.mappings >= maxAllMappings || s.files.isFull()
+}
+
+// makeRoom forgets the processes that have ended, and if that is not enough
+// those with the most mappings: until there is room for many.
+func (s *Symbolizer) makeRoom() {
+	var running []*process
+	for pid, p := range s.processes {
+		if runs, err := p.IsRunning(); err != nil || !runs {
+			s.forget(pid)
+		} else {
+			running = append(running, p)
+		}
+	}
+	slices.SortFunc(running, func(a, b *process) int { return cmp.Compare(len(b.mapped), len(a.mapped)) })
+	for _, p := range running {
+		if len(s.processes) <= maxProcesses*7/8 && s.mappings <= maxAllMappings*7/8 && len(s.files.known) <= maxFiles*7/8 {
+			return
+		}
+		s.forget(p.PID)
+	}
+}
+
+func (s *Symbolizer) forget(pid int) {
+	if p := s.processes[pid]; p != nil {
+		delete(s.processes, pid)
+		s.setMapped(p, nil)
+	}
+}
+
+// mapping returns where an address lies, nil if in no file that is known.
+func (s *Symbolizer) mapping(pid int, address uint64) *mapping {
+	known := s.processes[pid]
+	at := known.find(address)
+	if at == nil && (known == nil || known.isDue()) {
+		at = s.look(pid).find(address)
+	}
+	return at
+}
+
+func (p *process) find(address uint64) *mapping {
+	if p == nil {
+		return nil
+	}
+	i, _ := slices.BinarySearchFunc(p.mapped, address, func(m mapping, address uint64) int {
+		if m.End > address {
+			return 1
+		}
+		return -1
+	})
+	if i == len(p.mapped) || address < p.mapped[i].Start {
+		return nil
+	}
+	return &p.mapped[i]
+}

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package stack_test
+
+import (
+	"bytes"
+	"testing"
+	"time"
+
+	"github.com/go-quicktest/qt"
+	"github.com/google/pprof/profile"
+
+	"github.com/gousdt/gousdt/internal/testprog"
+	"github.com/gousdt/gousdt/stack"
+)
+
+func TestProfileHasStacksValuesAndLabels(t *testing.T) {
+	testprog.LeakCheck(t)
+	symbolizer := stack.NewSymbolizer(nil)
+	defer symbolizer.Close()
+	target := start(t)
+	addresses := []uint64{target.main, target.main + 8}
+	p := stack.NewProfile(symbolizer, stack.ValueType{Type: "hits", Unit: "count"}, stack.ValueType{Type: "time", Unit: "nanoseconds"})
+	p.Add(t.Context(), target.PID, addresses, []int64{3, 300}, map[string]string{"comm": "x"})
+	p.Add(t.Context(), target.PID, addresses[:1], []int64{1, 100}, nil)
+	p.Add(t.Context(), target.PID, nil, []int64{2, 200}, nil)
+
+	var file bytes.Buffer
+	p.Start, p.Duration = time.Unix(1000, 0), time.Minute
+	p.Period, p.PeriodType = 512, stack.ValueType{Type: "space", Unit: "bytes"}
+	qt.Assert(t, qt.IsNil(p.Write(&file)))
+	read, err := profile.Parse(&file)
+	qt.Assert(t, qt.IsNil(err))
+	qt.Check(t, qt.Equals(read.TimeNanos, p.Start.UnixNano()))
+	qt.Check(t, qt.Equals(read.DurationNanos, int64(time.Minute)))
+	qt.Check(t, qt.Equals(read.DefaultSampleType, "time"))
+	qt.Check(t, qt.Equals(read.Period, 512))
+	qt.Check(t, qt.Equals(read.PeriodType.Type, "space"))
+	qt.Check(t, qt.Equals(read.PeriodType.Unit, "bytes"))
+	qt.Assert(t, qt.HasLen(read.Sample, 3))
+	sample := read.Sample[0]
+	qt.Check(t, qt.DeepEquals(sample.Value, []int64{3, 300}))
+	qt.Check(t, qt.DeepEquals(sample.Label["comm"], []string{"x"}))
+	qt.Check(t, qt.HasLen(sample.Label["process"], 1))
+	qt.Assert(t, qt.HasLen(sample.Location, 2))
+	qt.Check(t, qt.Equals(sample.Location[0].Line[0].Function.Name, "main"))
+	qt.Check(t, qt.Equals(sample.Location[0].Line[0].Function, sample.Location[1].Line[0].Function))
+	qt.Check(t, qt.Equals(sample.Location[1].Address, addresses[1]-1))
+	qt.Check(t, qt.Equals(read.Sample[1].Location[0], sample.Location[0]), qt.Commentf("a place is there once"))
+	qt.Check(t, qt.Equals(symbolizer.Counts(), stack.Counts{Frames: 4, NoFile: 1}))
+}
+
+// The format has no room for other bytes.
+func TestProfileIsOfValidText(t *testing.T) {
+	p := stack.NewProfile(stack.NewSymbolizer(nil), stack.ValueType{Type: "hits", Unit: "count"})
+	p.Add(t.Context(), 1<<30, []uint64{1}, []int64{1}, map[string]string{"\xff": "a\xffb"})
+	var file bytes.Buffer
+	qt.Assert(t, qt.IsNil(p.Write(&file)))
+	read, err := profile.Parse(&file)
+	qt.Assert(t, qt.IsNil(err))
+	qt.Check(t, qt.DeepEquals(read.Sample[0].Label["\uFFFD"], []string{"a\uFFFDb"}))
+}
