@@ -3,6 +3,8 @@
 package testprog
 
 import (
+	"errors"
+	"os"
 	"runtime"
 	"sync"
 	"testing"
@@ -15,12 +17,16 @@ import (
 )
 
 // RequireBPF skips a test where this process may not load a tracing program,
-// and says why; where CI is "true" it fails the test. Below Linux 5.11 it lifts
-// the limit on locked memory that BPF maps count against.
+// and fails it in continuous integration. Any other error than a missing
+// permission fails it, too. Below Linux 5.11 it lifts the limit on locked memory
+// that BPF maps count against.
 func RequireBPF(t testing.TB) {
 	t.Helper()
-	if err := canLoad(); err != nil {
+	switch err := canLoad(); {
+	case errors.Is(err, os.ErrPermission):
 		testneeds.Missing(t, "needs to load BPF programs (root, or CAP_BPF and CAP_PERFMON): %v", err)
+	case err != nil:
+		t.Fatalf("loading a BPF program: %v", err)
 	}
 }
 
