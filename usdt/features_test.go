@@ -20,9 +20,9 @@ import (
 func TestMultiLinksForAThreadAreRefused(t *testing.T) {
 	testprog.RequireBPF(t)
 	testneeds.Kernel(t, "6.6", "uprobe_multi links")
-	was := pidFilter.right
-	pidFilter.right = false
-	defer func() { pidFilter.right = was }()
+	known, right := pidFilter.known, pidFilter.right
+	pidFilter.known, pidFilter.right = true, false
+	defer func() { pidFilter.known, pidFilter.right = known, right }()
 	kernel, err := KernelFeatures()
 	qt.Assert(t, qt.IsNil(err))
 	qt.Assert(t, qt.IsTrue(kernel.Mode() != ModeMulti))
