@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/gousdt/gousdt/trace/internal/bpfgen"
@@ -207,13 +206,21 @@ func decodeCapture(v *Value, raw []byte, c *bpfgen.CapturePlace) {
 	}
 }
 
+// emptied returns an empty slice with room for so many, the given one if it has.
+func emptied(s []uint64, room int) []uint64 {
+	if cap(s) < room {
+		return make([]uint64, 0, room)
+	}
+	return s[:0]
+}
+
 func decodeStack(e *Event, raw []byte, r *bpfgen.Record) {
 	e.Stack = e.Stack[:0]
 	size := int64(binary.NativeEndian.Uint64(raw[r.Stack:]))
 	if size < 0 || size > int64(8*r.Frames) {
 		return
 	}
-	e.Stack = slices.Grow(e.Stack, int(size/8))
+	e.Stack = emptied(e.Stack, int(size/8))
 	for at := r.Stack + bpfgen.StackData; at < r.Stack+bpfgen.StackData+int(size); at += 8 {
 		e.Stack = append(e.Stack, binary.NativeEndian.Uint64(raw[at:]))
 	}
@@ -225,7 +232,7 @@ func decodeRegisters(e *Event, raw []byte, r *bpfgen.Record) {
 	registers.Machine = r.Registers.Machine
 	registers.PC = order.Uint64(raw[r.Registers.PC:])
 	registers.SP = order.Uint64(raw[r.Registers.SP:])
-	registers.General = slices.Grow(registers.General[:0], len(r.Registers.General))
+	registers.General = emptied(registers.General, len(r.Registers.General))
 	for _, at := range r.Registers.General {
 		value := uint64(0)
 		if at != bpfgen.None {
