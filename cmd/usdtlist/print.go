@@ -7,6 +7,7 @@ import (
 	"strconv"
 
 	"github.com/gousdt/gousdt/internal/messages"
+	"github.com/gousdt/gousdt/internal/terminal"
 )
 
 // newPrinter returns the printer for what the options ask.
@@ -26,6 +27,14 @@ func newPrinter(o *options, out *bufio.Writer, m *messages.Messages) printer {
 // appendHex appends an address as 0x....
 func appendHex(b []byte, address uint64) []byte {
 	return strconv.AppendUint(append(b, "0x"...), address, 16)
+}
+
+// maxText is how many bytes of a text are shown where nothing stands behind it.
+const maxText = 4 << 10
+
+// appendCut appends a text, escaped and cut.
+func appendCut(b []byte, s string, max int) []byte {
+	return terminal.AppendEscaped(b, terminal.Cut(s, max))
 }
 
 // appendBlanks appends n blanks.

@@ -39,8 +39,8 @@ func (d *detailsPrinter) file(l *listing) (int, error) {
 
 	for i := range l.probes {
 		p := &l.probes[i]
-		d.line = terminal.AppendEscaped(d.line[:0], p.Provider)
-		d.line = terminal.AppendEscaped(append(d.line, ':'), p.Name)
+		d.line = appendCut(d.line[:0], p.Provider, maxText)
+		d.line = appendCut(append(d.line, ':'), p.Name, maxText)
 		d.line = append(d.line, '\n')
 		for j := range p.Sites {
 			d.appendSite(l, j, p)
@@ -80,14 +80,14 @@ func (d *detailsPrinter) appendSite(l *listing, number int, p *elfnote.Probe) {
 	if site.Arguments == "" {
 		line = append(line, "none"...)
 	} else {
-		line = terminal.AppendEscaped(line, site.Arguments)
+		line = appendCut(line, site.Arguments, maxText)
 	}
 	line = append(line, '\n')
 
 	for i, arg := range l.args.decode(site) {
 		line = strconv.AppendInt(append(line, "    "...), int64(i), 10)
 		line = append(line, ": "...)
-		line = append(line, terminal.Clean(arg.String())...)
+		line = append(line, terminal.Cut(terminal.Clean(arg.String()), maxText)...)
 		line = append(line, '\n')
 	}
 	d.line = line

@@ -6,7 +6,9 @@ import (
 	"bufio"
 	"errors"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/messages"
@@ -139,10 +141,36 @@ func perfLine(path string, p *elfnote.Probe, _ bool) (string, error) {
 	if !isPlain(p.Provider, "_") || !isPlain(p.Name, "_") {
 		return "", errors.New("perf's event names have only letters, digits and _")
 	}
-	if !isPlain(path, "_-./+,@%") {
-		path = "'" + strings.ReplaceAll(path, "'", `'\''`) + "'"
+	return "perf probe -x " + shellWord(path) + " %sdt_" + p.Provider + ":" + p.Name, nil
+}
+
+// shellWord returns a text as one word of a shell. Bytes that a terminal might
+// obey are escaped, as bash, zsh, ksh and POSIX of 2024 have it.
+func shellWord(s string) string {
+	switch {
+	case isPlain(s, "_-./+,@%"):
+		return s
+	case utf8.ValidString(s) && !strings.ContainsFunc(s, func(r rune) bool { return !strconv.IsPrint(r) }):
+		return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 	}
-	return "perf probe -x " + path + " %sdt_" + p.Provider + ":" + p.Name, nil
+	word := []byte("$'")
+	for i := range len(s) {
+		switch c := s[i]; {
+		case c == '\'' || c == '\\':
+			word = append(word, '\\', c)
+		case c < ' ' || c > '~':
+			word = appendOctal(word, c)
+		default:
+			word = append(word, c)
+		}
+	}
+	return string(append(word, '\''))
+}
+
+// appendOctal appends an escape of C and of shells. Octal ones end after three
+// digits, hexadecimal ones do not.
+func appendOctal(b []byte, c byte) []byte {
+	return append(b, '\\', '0'+c>>6, '0'+c>>3&7, '0'+c&7)
 }
 
 // libbpfLine: the section of a BPF program in C.
@@ -160,9 +188,7 @@ func libbpfLine(path string, p *elfnote.Probe, _ bool) (string, error) {
 			case c == '"' || c == '\\':
 				line = append(line, '\\', c)
 			case c < ' ' || c > '~':
-				// Octal escapes end after three digits, hexadecimal ones do
-				// not.
-				line = append(line, '\\', '0'+c>>6, '0'+c>>3&7, '0'+c&7)
+				line = appendOctal(line, c)
 			default:
 				line = append(line, c)
 			}

@@ -88,9 +88,9 @@ func appendColumn(line, cell []byte, width, column int) []byte {
 func appendCell(cell []byte, p *elfnote.Probe, column int) []byte {
 	switch column {
 	case columnProvider:
-		return terminal.AppendEscaped(cell, p.Provider)
+		return appendCut(cell, p.Provider, maxCell)
 	case columnName:
-		return terminal.AppendEscaped(cell, p.Name)
+		return appendCut(cell, p.Name, maxCell)
 	case columnSites:
 		return strconv.AppendInt(cell, int64(len(p.Sites)), 10)
 	case columnLocation:
@@ -103,6 +103,10 @@ func appendCell(cell []byte, p *elfnote.Probe, column int) []byte {
 	}
 }
 
+// maxCell is how many bytes of a name are shown in a column, each line of which
+// is as wide as the longest name: those of untrusted files may have megabytes.
+const maxCell = 100
+
 // appendArguments appends the first site's argument string, and tells if other
 // sites have others.
 func appendArguments(line []byte, p *elfnote.Probe) []byte {
@@ -110,7 +114,7 @@ func appendArguments(line []byte, p *elfnote.Probe) []byte {
 	if first == "" {
 		line = append(line, '-')
 	} else {
-		line = terminal.AppendEscaped(line, first)
+		line = appendCut(line, first, maxText)
 	}
 	different := 0
 	for i := range p.Sites {

@@ -37,7 +37,7 @@ type textPrinter struct {
 	line     []byte
 	begun    bool
 	probe    int // width of the column
-	rendered map[string]string
+	rendered map[*trace.Site]string
 	second   int64  // for which clock was rendered
 	clock    []byte // HH:MM:SS
 }
@@ -67,7 +67,7 @@ func (p *textPrinter) event(e *trace.Event) {
 	b = pad(b, commandWidth-terminal.Columns(string(b[start:])))
 	b = append(b, "  "...)
 	b = append(b, p.style.probe...)
-	name := p.probeName(e.Probe)
+	name := p.probeName(e.Site)
 	b = append(b, name...)
 	b = append(b, p.style.reset...)
 	if len(e.Args) > 0 {
@@ -94,8 +94,8 @@ func (p *textPrinter) event(e *trace.Event) {
 }
 
 func (p *textPrinter) header(b []byte) []byte {
-	p.rendered = make(map[string]string)
-	p.probe = p.tracer.targets.probeWidth()
+	p.rendered = make(map[*trace.Site]string)
+	p.probe = max(len("PROBE"), p.tracer.targets.probeWidth())
 	b = append(b, p.style.header...)
 	b = append(b, "TIME             "...)
 	b = append(b, "    PID      TID  COMMAND          "...)
@@ -106,33 +106,16 @@ func (p *textPrinter) header(b []byte) []byte {
 	return append(b, '\n')
 }
 
-// maxProbeWidth keeps one long name from pushing the arguments of all others to
-// the right.
-const maxProbeWidth = 40
-
-// probeWidth returns how wide the column of probes is to be.
-func (t *targets) probeWidth() int {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	width := len("PROBE")
-	for _, probe := range t.probes {
-		if n := terminal.Columns(terminal.Escape(probe)); n <= maxProbeWidth {
-			width = max(width, n)
-		}
-	}
-	return width
-}
-
 // probeName returns the name as it may be printed.
-func (p *textPrinter) probeName(probe string) string {
-	if name, ok := p.rendered[probe]; ok {
+func (p *textPrinter) probeName(site *trace.Site) string {
+	if name, ok := p.rendered[site]; ok {
 		return name
 	}
 	if len(p.rendered) == maxRendered {
 		clear(p.rendered) // of attachments that are no more
 	}
-	name := terminal.Escape(probe)
-	p.rendered[probe] = name
+	name := terminal.Escape(probeName(site))
+	p.rendered[site] = name
 	return name
 }
 

@@ -7,6 +7,7 @@ import (
 	"io"
 
 	"github.com/gousdt/gousdt/internal/jsontext"
+	"github.com/gousdt/gousdt/internal/terminal"
 	"github.com/gousdt/gousdt/stack"
 	"github.com/gousdt/gousdt/trace"
 )
@@ -40,8 +41,8 @@ func (p *jsonPrinter) event(e *trace.Event) {
 	j.Signed("tid", int64(e.TID))
 	j.Text("command", e.Command)
 	j.Signed("cpu", int64(e.CPU))
-	j.Text("provider", e.Site.Provider)
-	j.Text("name", e.Site.Name)
+	j.Text("provider", terminal.Cut(e.Site.Provider, maxNamePart))
+	j.Text("name", terminal.Cut(e.Site.Name, maxNamePart))
 	j.Text("file", e.Site.File)
 	j.Unsigned("location", e.Site.Location)
 	j.Key("args")
@@ -100,7 +101,7 @@ func (p *jsonPrinter) frame(f *stack.Frame) {
 	j.Begin('{')
 	j.Unsigned("address", f.Address)
 	if f.Function != "" {
-		j.Text("function", f.Function)
+		j.Text("function", terminal.Cut(f.Function, maxMangled))
 		j.Unsigned("offset", f.Offset)
 	}
 	if f.File != "" {
@@ -201,6 +202,10 @@ func addMember(j *jsontext.Builder, key string, v trace.Value) {
 	addValue(j, v)
 }
 
+// maxText is how many bytes are shown of a key that is a text: more than an
+// argument's text has, but not all of a probe's name.
+const maxText = 600
+
 // addValue adds a number, or null if there is none, or a text.
 func addValue(j *jsontext.Builder, v trace.Value) {
 	switch {
@@ -208,7 +213,7 @@ func addValue(j *jsontext.Builder, v trace.Value) {
 		j.Null()
 	case v.Kind() == trace.Text:
 		data, _ := v.Data()
-		j.String(string(data))
+		j.String(terminal.Cut(string(data), maxText))
 	case v.Kind() == trace.Float && v.Size() == 4:
 		j.Float(v.Float(), 32)
 	case v.Kind() == trace.Float:

@@ -81,7 +81,7 @@ func (p *textPrinter) table(b *strings.Builder, a *aggregation, s *trace.Snapsho
 
 // keyCell shows a key: numbers flush right.
 func keyCell(key trace.Value) cell {
-	text := key.String()
+	text := terminal.Cut(key.String(), maxText)
 	if text == "" {
 		text = `""`
 	}

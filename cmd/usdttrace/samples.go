@@ -124,7 +124,7 @@ func label(e *trace.Event, by string) string {
 	case "cpu":
 		return fmt.Sprint(e.CPU)
 	case "probe":
-		return e.Probe
+		return probeName(e.Site)
 	}
 	if n, ok := argumentNumber(by); ok && n < len(e.Args) {
 		return e.Args[n].String()

@@ -3,10 +3,10 @@
 package main
 
 import (
-	"slices"
 	"sync"
 
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/terminal"
 	"github.com/gousdt/gousdt/trace"
 	"github.com/gousdt/gousdt/usdt"
 )
@@ -20,7 +20,7 @@ type targets struct {
 	mu      sync.Mutex
 	matched []bool         // which patterns have picked a site
 	sites   map[place]bool // that are or were watched
-	probes  []string       // PROVIDER:NAME, in order of appearance
+	width   int            // of the longest probe's name, see maxProbeWidth
 	never   error          // the last *trace.FilteredError
 	late    string         // a file whose process ended before it was attached to
 	nearest []string       // probes that nearly match
@@ -55,8 +55,8 @@ func (t *targets) attached(a *trace.Attachment) {
 		t.most = max(t.most, len(site.Args))
 		if at := (place{site.File, site.Location}); !t.sites[at] {
 			t.sites[at] = true
-			if probe := site.Provider + ":" + site.Name; !slices.Contains(t.probes, probe) {
-				t.probes = append(t.probes, probe)
+			if n := terminal.Columns(terminal.Escape(probeName(site))); n <= maxProbeWidth {
+				t.width = max(t.width, n)
 			}
 		}
 		for i, p := range t.options.patterns {
@@ -121,4 +121,15 @@ func (t *targets) setNever(err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.never = err
+}
+
+// maxProbeWidth keeps one long name from pushing the arguments of all others to
+// the right.
+const maxProbeWidth = 40
+
+// probeWidth returns how wide the column of probes is to be.
+func (t *targets) probeWidth() int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.width
 }

@@ -34,3 +34,16 @@ func TestJSONIsPrintedAsItGoes(t *testing.T) {
 	qt.Assert(t, qt.Equals(run([]string{"--json", path}, &stdout, io.Discard), 0))
 	qt.Check(t, qt.IsTrue(stdout < 100_000), qt.Commentf("%d bytes at once", stdout))
 }
+
+// Each line of a table is as wide as the longest name.
+func TestLongNamesAreCut(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "hostile.so")
+	long := strings.Repeat("n", 1<<20)
+	testprog.WriteNotes(t, path, []testprog.Note{{Provider: long, Name: long, Arguments: long}, {Provider: "p", Name: "n"}})
+	for _, args := range [][]string{{path}, {"-v", path}} {
+		r := usdtlist(args...)
+		qt.Check(t, qt.Equals(r.status, exitFound))
+		qt.Check(t, qt.IsTrue(len(r.stdout) < 20_000), qt.Commentf("%d bytes", len(r.stdout)))
+		qt.Check(t, qt.StringContains(r.stdout, "nnn..."))
+	}
+}

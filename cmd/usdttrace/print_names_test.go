@@ -7,6 +7,9 @@ import (
 	"testing"
 
 	"github.com/go-quicktest/qt"
+	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/trace"
+	"github.com/gousdt/gousdt/usdt"
 )
 
 func TestFunctionsAreNamedAsInTheSource(t *testing.T) {
@@ -19,9 +22,24 @@ func TestFunctionsAreNamedAsInTheSource(t *testing.T) {
 		{"_RNvCs1234_7mycrate3foo", "mycrate::foo"},
 		{"_Z", "_Z"},
 		{"_ZN\xff", "_ZN\xff"},
-		{"_Z" + strings.Repeat("P", 5000), "_Z" + strings.Repeat("P", 5000)},
+		{"_Z" + strings.Repeat("P", 5000), "_Z" + strings.Repeat("P", maxMangled-5) + "..."},
 	} {
 		qt.Check(t, qt.Equals(readableName(test.symbol), test.want), qt.Commentf("%.100q", test.symbol))
+	}
+}
+
+// The names of probes are those of untrusted files, and are printed at each hit.
+func TestLongProbeNamesAreCut(t *testing.T) {
+	long := strings.Repeat("n", 1<<20)
+	event := &trace.Event{Probe: long + ":" + long, Site: &trace.Site{Site: usdt.Site{Site: elfnote.Site{Provider: long, Name: long}}}}
+	o := &options{}
+	tracer := &tracer{options: o, targets: newTargets(o)}
+	var out strings.Builder
+	for _, p := range []printer{&textPrinter{tracer: tracer, out: &out}, &jsonPrinter{tracer: tracer, out: &out}} {
+		out.Reset()
+		p.event(event)
+		qt.Check(t, qt.IsTrue(out.Len() < 1000), qt.Commentf("%d bytes", out.Len()))
+		qt.Check(t, qt.StringContains(out.String(), "nnn..."))
 	}
 }
 
@@ -31,7 +49,7 @@ func FuzzReadableName(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, symbol string) {
-		if got := readableName(symbol); len(got) > max(len(symbol), 2<<maxReadable) {
+		if got := readableName(symbol); len(got) > 2<<maxReadable {
 			t.Fatalf("%q became %d bytes", symbol, len(got))
 		}
 	})
