@@ -35,7 +35,7 @@ func aggregate(t *testing.T, mode usdt.Mode, a trace.Aggregation, group string, 
 	return got
 }
 
-func TestFunctionsOfValues(t *testing.T) {
+func TestAggregationSumMinMax(t *testing.T) {
 	const all = "sum min max"
 	for _, test := range []struct {
 		name, group, value, where string
@@ -78,7 +78,7 @@ func rows(s *trace.Snapshot) []string {
 	return all
 }
 
-func TestKeys(t *testing.T) {
+func TestAggregationKeys(t *testing.T) {
 	for _, test := range []struct {
 		name, group string
 		by          []string
@@ -115,7 +115,7 @@ func TestKeys(t *testing.T) {
 	}
 }
 
-func TestKeysOfTheProcess(t *testing.T) {
+func TestAggregationKeysOfTheProcess(t *testing.T) {
 	process := start(t, "target-pie")
 	ids := trace.NewAggregator(trace.Aggregation{By: []string{"pid", "tid", "uid", "gid"}})
 	sites := trace.NewAggregator(trace.Aggregation{By: []string{"site"}})
@@ -160,7 +160,7 @@ func buckets(row trace.Row) []string {
 	return all
 }
 
-func TestHistograms(t *testing.T) {
+func TestHistogram(t *testing.T) {
 	for _, test := range []struct {
 		name, group, value string
 		histogram          trace.Histogram
@@ -194,7 +194,7 @@ func TestHistograms(t *testing.T) {
 	}
 }
 
-func TestAggregationsInEveryMode(t *testing.T) {
+func TestAggregationInEveryMode(t *testing.T) {
 	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
 		got := aggregate(t, mode, trace.Aggregation{Value: "arg1", Sum: true, By: []string{"arg0"}}, "inlined", 3)
 		qt.Assert(t, qt.DeepEquals(rows(got),
@@ -202,7 +202,7 @@ func TestAggregationsInEveryMode(t *testing.T) {
 	})
 }
 
-func TestSnapshotsCanBeSubtractedAndCleared(t *testing.T) {
+func TestSnapshotSinceAndClear(t *testing.T) {
 	process := start(t, "target-pie")
 	sums := trace.NewAggregator(trace.Aggregation{Value: "arg1", Sum: true, By: []string{"arg0"}})
 	histogram := trace.NewAggregator(trace.Aggregation{Value: "arg0", Histogram: &trace.Histogram{}})
@@ -247,7 +247,7 @@ func TestAggregatorBelongsToOneSession(t *testing.T) {
 	qt.Assert(t, qt.HasLen(snapshot(t, a).Rows, 0))
 }
 
-func TestHitsThatCannotBeAggregatedAreCounted(t *testing.T) {
+func TestLossesOfAggregations(t *testing.T) {
 	process := start(t, "target-pie")
 	probe := func(name string) []elfnote.Pattern { return []elfnote.Pattern{elfnote.Exact("gousdt_test", name)} }
 	keys := trace.NewAggregator(trace.Aggregation{Probes: probe("specs"), By: []string{"arg0"}, MaxKeys: 100})
@@ -272,7 +272,7 @@ func TestHitsThatCannotBeAggregatedAreCounted(t *testing.T) {
 	qt.Assert(t, qt.Equals(losses, trace.Losses{Keys: 600 - counted, Unreadable: 8}))
 }
 
-func TestAggregationsThatMakeNoSense(t *testing.T) {
+func TestAggregationErrors(t *testing.T) {
 	testprog.RequireBPF(t)
 	a, b := elfnote.MustParsePattern("a"), elfnote.MustParsePattern("b")
 	for _, test := range []struct {

@@ -23,7 +23,7 @@ import (
 // hundreds of single links takes the kernel minutes.
 const maxSingleSites = 40
 
-func TestEveryArgumentHasItsValue(t *testing.T) {
+func TestArguments(t *testing.T) {
 	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
 		for _, program := range []string{"target-pie", "target-static", "target-shared"} {
 			t.Run(program, func(t *testing.T) { checkAllValues(t, mode, program) })

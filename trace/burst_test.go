@@ -23,7 +23,7 @@ const (
 	smallBurst = burst / 10
 )
 
-func TestBurstIsDeliveredOrCountedAsLost(t *testing.T) {
+func TestEventsAreDeliveredOrCountedAsLost(t *testing.T) {
 	slower := 1
 	if testing.Short() || os.Getenv("GOUSDT_GUEST") != "" {
 		slower = 100 // an emulated machine takes minutes for what is seconds here
@@ -87,7 +87,7 @@ func TestBurstIsDeliveredOrCountedAsLost(t *testing.T) {
 	}
 }
 
-func TestDelayedEventsComeInTime(t *testing.T) {
+func TestEventsWithDelay(t *testing.T) {
 	process := start(t, "target-pie")
 	s := open(t, process, "gousdt_test:inlined", &trace.SessionOptions{Delay: 5 * time.Millisecond})
 	for range 5 {

@@ -27,7 +27,7 @@ const (
 	complete
 )
 
-func TestWhatPointersPointTo(t *testing.T) {
+func TestCapture(t *testing.T) {
 	digits := strings.Repeat("0123456789", 40)
 	for _, test := range []struct {
 		name, group string
@@ -91,7 +91,7 @@ func TestWhatPointersPointTo(t *testing.T) {
 	}
 }
 
-func TestCapturesInEveryMode(t *testing.T) {
+func TestCaptureInEveryMode(t *testing.T) {
 	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
 		process := start(t, "target-static")
 		s := open(t, process, "gousdt_test:strings", &trace.SessionOptions{Mode: mode, StackDepth: 5, Captures: []trace.Capture{
@@ -106,7 +106,7 @@ func TestCapturesInEveryMode(t *testing.T) {
 	})
 }
 
-func TestCapturesThatMakeNoSense(t *testing.T) {
+func TestCaptureErrors(t *testing.T) {
 	testprog.RequireBPF(t)
 	for _, test := range []struct {
 		capture trace.Capture
@@ -129,7 +129,7 @@ func TestCapturesThatMakeNoSense(t *testing.T) {
 }
 
 // The probe cold passes a text in a page that is not in memory at that moment.
-func TestTextThatIsNotInMemoryIsPagedIn(t *testing.T) {
+func TestPageIn(t *testing.T) {
 	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
 		for _, pageIn := range []bool{false, true} {
 			process := start(t, "target-pie")

@@ -15,7 +15,7 @@ import (
 
 // Events and filters know the processor also where programs cannot ask the
 // kernel for it.
-func TestProcessorIsKnownInEveryWay(t *testing.T) {
+func TestCPU(t *testing.T) {
 	var allowed unix.CPUSet
 	qt.Assert(t, qt.IsNil(unix.SchedGetaffinity(0, &allowed)))
 	for _, way := range []string{"asked", "from a map"} {

@@ -71,7 +71,7 @@ func sample(t testing.TB, reuse bool) (*decoder, []byte) {
 	return newDecoder(sites, reuse), raw
 }
 
-func TestRecordBecomesEvent(t *testing.T) {
+func TestDecode(t *testing.T) {
 	d, raw := sample(t, true)
 	d.wall = 1_000_000_000
 	for range 2 { // what is used again must not show
@@ -134,7 +134,7 @@ func TestDecodeReuse(t *testing.T) {
 	}
 }
 
-func TestRecordsThatNoProgramWritesAreErrors(t *testing.T) {
+func TestDecodeErrors(t *testing.T) {
 	d, raw := sample(t, false)
 	for _, n := range []int{0, 4, 7, 8, 24, len(raw) - 1} {
 		_, err := d.decode(raw[:n])

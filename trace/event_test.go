@@ -8,7 +8,7 @@ import (
 	"github.com/go-quicktest/qt"
 )
 
-func TestEventInWords(t *testing.T) {
+func TestEventString(t *testing.T) {
 	e := &Event{Probe: "postgresql:query__start", PID: 7}
 	qt.Assert(t, qt.Equals(e.String(), "postgresql:query__start in process 7"))
 

@@ -21,7 +21,7 @@ import (
 // The probe inlined passes (1, -101) to (5, -105) from five sites: constants,
 // registers, and memory with an index. The probe specs passes 0 to 299,
 // constants all. Values of the others are in testdata/values.h.
-func TestFilterLetsThroughWhatItSays(t *testing.T) {
+func TestFilter(t *testing.T) {
 	process := start(t, "target-pie")
 	pid := fmt.Sprint(process.PID)
 	for _, test := range []struct {

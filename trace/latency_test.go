@@ -17,7 +17,7 @@ import (
 	"github.com/gousdt/gousdt/usdt"
 )
 
-func TestLatencyByThreadIsTheTimeBetween(t *testing.T) {
+func TestLatencyByThread(t *testing.T) {
 	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
 		process := start(t, "target-pie")
 		latency := &trace.Latency{Start: elfnote.Exact("gousdt_test", "three"), Done: elfnote.Exact("gousdt_test", "twelve")}
@@ -96,7 +96,7 @@ func TestLatencyByArgument(t *testing.T) {
 }
 
 // An end that is never passed looks as if nothing happened.
-func TestLatencyWithoutOneEndIsAnError(t *testing.T) {
+func TestLatencyEndsMustBeWatched(t *testing.T) {
 	testprog.RequireBPF(t)
 	testprog.LeakCheck(t)
 	path := testprog.Path(t, "target-pie")
@@ -127,7 +127,7 @@ func TestLatencyWithoutOneEndIsAnError(t *testing.T) {
 	attach(t, s, usdt.Target{Path: path}, "twelve", nil)
 }
 
-func TestFilterOfALatencyIsAboutItsStart(t *testing.T) {
+func TestLatencyFilterIsAboutTheStart(t *testing.T) {
 	process := start(t, "target-pie")
 	a := trace.NewAggregator(trace.Aggregation{
 		Latency: &trace.Latency{Start: elfnote.MustParsePattern("inlined"), Done: elfnote.MustParsePattern("specs"), By: "arg0"},

@@ -27,7 +27,7 @@ import (
 
 // The kernel tells of each program that is loaded and unloaded. For each
 // program of a session it must tell of both, however the session ends.
-func TestNothingIsLeftBehind(t *testing.T) {
+func TestCloseLeavesNothingBehind(t *testing.T) {
 	testprog.RequireBPF(t)
 	testneeds.Root(t)
 	testprog.LeakCheck(t)

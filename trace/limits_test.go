@@ -19,7 +19,7 @@ import (
 
 // Probes of a hostile file may share a long string of arguments, for each of
 // which code is generated.
-func TestFilesWithTooManyArgumentsOfAllProbesAreRefused(t *testing.T) {
+func TestAttachRefusesTooManyArguments(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "hostile.so")
 	var notes []testprog.Note
 	for i := range 10_000 {

@@ -22,7 +22,7 @@ import (
 const inNamespace = "GOUSDT_TEST_IN_PID_NAMESPACE"
 
 // The test runs itself in a namespace, where its numbers are small.
-func TestPIDsAreThoseOfTheOwnNamespace(t *testing.T) {
+func TestPIDNamespace(t *testing.T) {
 	testprog.RequireBPF(t)
 	if path := os.Getenv(inNamespace); path != "" {
 		testInNamespace(t, path)

@@ -10,7 +10,7 @@ import (
 	"github.com/gousdt/gousdt/trace"
 )
 
-func TestProgramsAreNamedForTheirProbes(t *testing.T) {
+func TestProgramName(t *testing.T) {
 	for _, test := range []struct {
 		probes [][2]string
 		want   string

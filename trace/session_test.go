@@ -24,7 +24,7 @@ import (
 	"github.com/gousdt/gousdt/usdt"
 )
 
-func TestAttachmentsComeAndGo(t *testing.T) {
+func TestAttachAndClose(t *testing.T) {
 	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
 		one, other := start(t, "target-pie"), start(t, "target-static")
 		s := newSession(t, &trace.SessionOptions{Mode: mode})
@@ -64,7 +64,7 @@ func TestAttachmentsComeAndGo(t *testing.T) {
 	})
 }
 
-func TestNumbersOfSitesAreUsedAgain(t *testing.T) {
+func TestAttachUsesNumbersOfSitesAgain(t *testing.T) {
 	process := start(t, "target-pie")
 	s := newSession(t, nil)
 	// Events of sites that are gone come before those of the sites that take
@@ -99,7 +99,7 @@ func TestNumbersOfSitesAreUsedAgain(t *testing.T) {
 }
 
 // A session may outlive many attachments.
-func TestSitesOfClosedAttachmentsAreForgotten(t *testing.T) {
+func TestCloseForgetsSites(t *testing.T) {
 	process := start(t, "target-pie")
 	closed := func(t *testing.T, s *trace.Session) weak.Pointer[trace.Site] {
 		a := attach(t, s, usdt.Target{Path: process.path}, "inlined", nil)
@@ -132,7 +132,7 @@ func TestSitesOfClosedAttachmentsAreForgotten(t *testing.T) {
 	})
 }
 
-func TestProcessesOfOneFileShareAProgram(t *testing.T) {
+func TestAttachSharesProgramsOfAFile(t *testing.T) {
 	one := start(t, "target-pie")
 	other := one.again(t)
 	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
@@ -164,7 +164,7 @@ func TestProcessesOfOneFileShareAProgram(t *testing.T) {
 // Without a cookie a program cannot tell where it was called from. A session
 // gives each site its own, and so needs no address: it works for a library or a
 // position-independent program in processes that do not exist yet.
-func TestEveryProcessIsMeantWithoutPIDInEveryMode(t *testing.T) {
+func TestAttachWithoutPID(t *testing.T) {
 	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
 		before := start(t, "target-pie")
 		// Values on the stack are in memory in any process, those of the file
@@ -185,7 +185,7 @@ func TestEveryProcessIsMeantWithoutPIDInEveryMode(t *testing.T) {
 	})
 }
 
-func TestThreadsAreTold(t *testing.T) {
+func TestEventsOfThreads(t *testing.T) {
 	process := start(t, "target-pie")
 	s := open(t, process, "three", nil)
 	want := process.Thread("three", 5)
@@ -199,7 +199,7 @@ func TestThreadsAreTold(t *testing.T) {
 	qt.Assert(t, qt.DeepEquals(got, want))
 }
 
-func TestPartsOfAnEventCanBeLeftOut(t *testing.T) {
+func TestArgumentsOnly(t *testing.T) {
 	process := start(t, "target-pie")
 	s := open(t, process, "twelve", &trace.SessionOptions{ArgumentsOnly: true})
 	process.Fire("twelve", 1)
@@ -214,7 +214,7 @@ func TestPartsOfAnEventCanBeLeftOut(t *testing.T) {
 	silent(t, s)
 }
 
-func TestSemaphoresAreCounted(t *testing.T) {
+func TestAttachCountsSemaphores(t *testing.T) {
 	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
 		process := start(t, "target-pie")
 		s := open(t, process, "gousdt_test:guarded", &trace.SessionOptions{Mode: mode})
@@ -226,7 +226,7 @@ func TestSemaphoresAreCounted(t *testing.T) {
 	})
 }
 
-func TestIterationEndsWithItsContext(t *testing.T) {
+func TestEventsEndsWithItsContext(t *testing.T) {
 	process := start(t, "target-pie")
 	s := open(t, process, "gousdt_test:inlined", nil)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -264,7 +264,7 @@ func TestIterationEndsWithItsContext(t *testing.T) {
 	silent(t, s)
 }
 
-func TestIterationEndsWithTheSession(t *testing.T) {
+func TestEventsEndsWithTheSession(t *testing.T) {
 	for name, end := range map[string]func(*trace.Session) error{"Close": (*trace.Session).Close, "Detach": (*trace.Session).Detach} {
 		t.Run(name, func(t *testing.T) {
 			process := start(t, "target-pie")
@@ -293,7 +293,7 @@ func TestIterationEndsWithTheSession(t *testing.T) {
 	}
 }
 
-func TestOneIterationAtATime(t *testing.T) {
+func TestEventsOnceAtATime(t *testing.T) {
 	process := start(t, "target-pie")
 	s := open(t, process, "gousdt_test:inlined", nil)
 	process.Fire("inlined", 1)
@@ -311,7 +311,7 @@ func TestOneIterationAtATime(t *testing.T) {
 	}
 }
 
-func TestSessionIsSafeForConcurrentUse(t *testing.T) {
+func TestSessionConcurrentUse(t *testing.T) {
 	process := start(t, "target-pie")
 	s := newSession(t, &trace.SessionOptions{Delay: time.Millisecond})
 	var work sync.WaitGroup
@@ -368,7 +368,7 @@ func TestSessionIsSafeForConcurrentUse(t *testing.T) {
 	qt.Assert(t, qt.IsTrue(<-read >= 5))
 }
 
-func TestErrorsSayWhatIsWrong(t *testing.T) {
+func TestOpenErrors(t *testing.T) {
 	testprog.RequireBPF(t)
 	testprog.LeakCheck(t)
 	path := testprog.Path(t, "target-pie")
@@ -398,7 +398,7 @@ func TestErrorsSayWhatIsWrong(t *testing.T) {
 	}
 }
 
-func TestSitesThatAreNothingToDoAtAreNotAttached(t *testing.T) {
+func TestAttachFiltersSites(t *testing.T) {
 	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
 		process := start(t, "target-pie")
 		s := newSession(t, &trace.SessionOptions{Mode: mode, Filter: "arg0 >= 290"})
@@ -421,7 +421,7 @@ func TestSitesThatAreNothingToDoAtAreNotAttached(t *testing.T) {
 
 // Three aggregations with keys of their own for each of 300 sites: more
 // instructions than a jump can reach over.
-func TestManySpecsBecomeSeveralPrograms(t *testing.T) {
+func TestAttachSeveralPrograms(t *testing.T) {
 	process := start(t, "target-pie")
 	var all []*trace.Aggregator
 	for range 3 {

@@ -20,7 +20,7 @@ import (
 
 // The copy reaches from the stack pointer to the end of the stack, which is
 // near enough in a small program.
-func TestStacksAreCopied(t *testing.T) {
+func TestStackCopy(t *testing.T) {
 	testprog.RequireBPF(t)
 	const size = 64 << 10
 	p := start(t, "target-pie")
@@ -82,7 +82,7 @@ func stackEnd(t *testing.T, pid int) uint64 {
 	return 0
 }
 
-func TestStackCopiesThatCannotBe(t *testing.T) {
+func TestStackCopyErrors(t *testing.T) {
 	for _, size := range []int{-1, 64<<10 + 1} {
 		_, err := trace.New(&trace.SessionOptions{StackCopy: size})
 		qt.Check(t, qt.ErrorMatches(err, "option StackCopy: .* is not between 0 and 65536"))

@@ -18,7 +18,7 @@ import (
 	"github.com/gousdt/gousdt/usdt"
 )
 
-func TestStatsTellWhatTracingCosts(t *testing.T) {
+func TestStats(t *testing.T) {
 	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
 		process := start(t, "target-pie")
 		s := open(t, process, "gousdt_test:three", &trace.SessionOptions{Mode: mode, Statistics: true, RingSize: 1 << 20})
@@ -47,7 +47,7 @@ func TestStatsTellWhatTracingCosts(t *testing.T) {
 	})
 }
 
-func TestStatisticsStandStillUnlessAskedFor(t *testing.T) {
+func TestStatsWithoutStatistics(t *testing.T) {
 	process := start(t, "target-pie")
 	s := open(t, process, "gousdt_test:three", nil)
 	needStatisticsOff(t)

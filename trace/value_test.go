@@ -10,7 +10,7 @@ import (
 	"github.com/go-quicktest/qt"
 )
 
-func TestValuesAreShownAsWhatTheyAre(t *testing.T) {
+func TestValueString(t *testing.T) {
 	number := func(kind Kind, size uint8, bits uint64) Value {
 		return Value{kind: kind, size: size, bits: bits, state: Present}
 	}
@@ -40,7 +40,7 @@ func TestValuesAreShownAsWhatTheyAre(t *testing.T) {
 	}
 }
 
-func TestTextCanBeReadBack(t *testing.T) {
+func TestValueStringCanBeReadBack(t *testing.T) {
 	var all []byte
 	for b := range 256 {
 		all = append(all, byte(b))

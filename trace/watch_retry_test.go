@@ -69,7 +69,7 @@ func TestWatchTriesAgainWhatTheSystemRefused(t *testing.T) {
 	}
 }
 
-func TestWhatLingersMakesRoom(t *testing.T) {
+func TestWatchLingeringFilesMakeRoom(t *testing.T) {
 	s := newSession(t, nil)
 	process, another := start(t, "target-static"), copyOf(t, "target-static")
 	var c changed

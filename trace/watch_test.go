@@ -99,7 +99,7 @@ func (p *traced) fires(t *testing.T, s *trace.Session) {
 	qt.Assert(t, qt.Equals(event.Site.File, p.path))
 }
 
-func TestWatchedAttachmentsSayWhereTheyAre(t *testing.T) {
+func TestWatchAttachmentString(t *testing.T) {
 	a := trace.WatchAttachment{Path: "/bin/program"}
 	qt.Check(t, qt.Equals(a.String(), "/bin/program in every process"))
 	a.Process = proc.Process{ProcessID: proc.ProcessID{PID: 7, StartTime: 1}, Command: "worker"}
@@ -300,7 +300,7 @@ func attachAhead(t *testing.T, w *trace.Watch, p *traced, path string) {
 	qt.Assert(t, qt.IsNil(w.AttachAhead(process, file)))
 }
 
-func TestWhatIsAttachedAheadStaysUntilTheProcessEnds(t *testing.T) {
+func TestAttachAheadStaysUntilTheProcessEnds(t *testing.T) {
 	s := newSession(t, nil)
 	process, library := start(t, "target-pie"), copyOf(t, "libtarget.so")
 	var c changed
@@ -327,7 +327,7 @@ func TestWhatIsAttachedAheadStaysUntilTheProcessEnds(t *testing.T) {
 	silent(t, s)
 }
 
-func TestAttachingAheadIsForOneProcess(t *testing.T) {
+func TestAttachAheadNeedsPerProcess(t *testing.T) {
 	s := newSession(t, nil)
 	w := watch(t, s, nil)
 	file, err := os.Open(testprog.Path(t, "target-pie"))
@@ -336,7 +336,7 @@ func TestAttachingAheadIsForOneProcess(t *testing.T) {
 	qt.Assert(t, qt.ErrorMatches(w.AttachAhead(proc.Process{}, file), ".*/target-pie: attaching ahead needs WatchOptions.PerProcess: .*"))
 }
 
-func TestTheEndOfTheSessionEndsItsWatches(t *testing.T) {
+func TestWatchEndsWithTheSession(t *testing.T) {
 	for name, end := range map[string]func(*trace.Session) error{
 		"detach": (*trace.Session).Detach, "close": (*trace.Session).Close,
 	} {
@@ -360,7 +360,7 @@ func TestTheEndOfTheSessionEndsItsWatches(t *testing.T) {
 	}
 }
 
-func TestStoppedWatchAttachesNothingMore(t *testing.T) {
+func TestWatchStop(t *testing.T) {
 	s := newSession(t, nil)
 	process := start(t, "target-pie")
 	w := watch(t, s, &trace.WatchOptions{Proc: only(process.path), PerProcess: true}, "gousdt_test:three")
