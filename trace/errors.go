@@ -10,7 +10,6 @@ import (
 	"github.com/cilium/ebpf"
 
 	"github.com/gousdt/gousdt/internal/follow"
-	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/trace/internal/expr"
 	"github.com/gousdt/gousdt/usdt"
 )
@@ -94,24 +93,6 @@ func (e *FilteredError) Error() string {
 	return fmt.Sprintf("%s: the condition %q can hold at none of the %d sites: does it name arguments that the probes "+
 		"do not have?", e.File, e.filter, e.sites)
 }
-
-// A WatchError says why a file that a Watch has found was not attached. The
-// others are.
-type WatchError struct {
-	// Path is the file as the process sees it.
-	Path string
-	// Process is the one in which it was found.
-	Process proc.Process
-	// Err is an error of those that Session.Attach returns.
-	Err error
-}
-
-func (e *WatchError) Error() string {
-	return fmt.Sprintf("attaching to %s in process %s: %v", e.Path, e.Process, e.Err)
-}
-
-// Unwrap returns Err.
-func (e *WatchError) Unwrap() error { return e.Err }
 
 // A LostError says how many events were lost since the last one was reported,
 // because the ring buffer was full.

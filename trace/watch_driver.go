@@ -60,7 +60,7 @@ func (d *watchDriver) Detach(attachments []*WatchAttachment) error {
 func (d *watchDriver) Retry(err error) follow.When { return follow.Classify(err) }
 
 func (d *watchDriver) Explain(_ int, pair *proc.Pair, err error) error {
-	return &WatchError{Path: pair.Path, Process: pair.Process, Err: err}
+	return &usdt.WatchError{Path: pair.Path, Process: pair.Process, Err: err}
 }
 
 func (d *watchDriver) Changed(c *follow.Changes[*WatchAttachment]) {

@@ -257,7 +257,7 @@ func TestWatchGoesOnWhereAFileCannotBeAttached(t *testing.T) {
 			qt.Assert(t, qt.IsNil(w.SyncAll()))
 			qt.Assert(t, qt.HasLen(changes.Attached, 1))
 			qt.Assert(t, qt.HasLen(changes.Errors, 1))
-			var failed *trace.WatchError
+			var failed *usdt.WatchError
 			qt.Assert(t, qt.ErrorAs(changes.Errors[0], &failed))
 			qt.Check(t, qt.Equals(failed.Path, unfit.path))
 			qt.Check(t, qt.Equals(failed.Process.PID, unfit.PID))

@@ -105,11 +105,17 @@ func (e *PermissionError) Unwrap() error { return e.Err }
 
 // A WatchError says what a Watch could not attach to.
 type WatchError struct {
-	Program *ebpf.Program // nil where it is of the file as a whole, as one that cannot be read: no program is attached to it
-	Name    string        // of the program
-	Path    string        // of the file, as the process sees it
-	Process proc.Process  // the one that was to be attached, or where it is every process the first one found with the file
-	Err     error         // as of Attach
+	// Program and Name say which program it is. They are not set if the error is
+	// about the file as a whole, such as a file that cannot be read.
+	Program *ebpf.Program
+	Name    string
+	// Path is the file's path as the process sees it.
+	Path string
+	// Process is the process that was to be attached. If that is every process,
+	// it is the first one found with the file.
+	Process proc.Process
+	// Err is an error of those that Attach returns.
+	Err error
 }
 
 func (e *WatchError) Error() string {

@@ -13,6 +13,7 @@ import (
 	"github.com/gousdt/gousdt/internal/messages"
 	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/trace"
+	"github.com/gousdt/gousdt/usdt"
 )
 
 // interval is how often all processes are looked at. What the kernel tells of
@@ -173,7 +174,7 @@ func (f *follower) changed(changes *trace.WatchChanges) {
 // warn tells of what could not be attached or looked at.
 func (f *follower) warn(err error) {
 	t := f.tracer
-	var failed *trace.WatchError
+	var failed *usdt.WatchError
 	var never *trace.FilteredError
 	switch {
 	case errors.As(err, &never):

@@ -40,7 +40,7 @@ func (o *options) addKey(key string) error {
 	return nil
 }
 
-// addCapture reads N or N:MAX.
+// addCapture reads N, N:MAX or N:argM.
 func (o *options) addCapture(s string, bytes bool) error {
 	number, length, limited := strings.Cut(s, ":")
 	arg, err := strconv.Atoi(strings.TrimPrefix(number, "arg"))
@@ -48,15 +48,19 @@ func (o *options) addCapture(s string, bytes bool) error {
 		return errors.New("want the number of an argument, from 0")
 	}
 	c := capture{trace.Capture{Arg: fmt.Sprintf("arg%d", arg), Bytes: bytes}, arg}
-	if limited {
+	switch {
+	case limited && strings.HasPrefix(length, "arg"):
+		c.Length = length
+		c.Max = maxCaptureByLength
+	case limited:
 		if c.Max, err = strconv.Atoi(length); err != nil || c.Max <= 0 {
 			return errors.New("want a number of bytes after the colon")
 		}
 		if c.Max > maxCapture {
 			return fmt.Errorf("at most %d bytes can be brought", maxCapture)
 		}
-	} else if bytes {
-		return errors.New("want N:LENGTH")
+	case bytes:
+		return errors.New("want N:LENGTH or N:argM")
 	}
 	o.captures = append(o.captures, c)
 	return nil
@@ -64,6 +68,10 @@ func (o *options) addCapture(s string, bytes bool) error {
 
 // maxCapture is what the kernel is asked for at most, see trace.Capture.
 const maxCapture = 32 << 10
+
+// maxCaptureByLength is how many bytes are brought at most where an argument
+// says how many there are: each event takes room for that many.
+const maxCaptureByLength = 256
 
 // setTime returns a function that reads a time: seconds, or a number with its
 // unit.

@@ -217,6 +217,23 @@ func TestJavaVirtualMachine(t *testing.T) {
 	qt.Check(t, qt.IsTrue(sites > 300))
 }
 
+// The virtual machine's texts do not end in a zero: the next argument says how
+// long they are.
+func TestJavaClassNames(t *testing.T) {
+	testprog.RequireBPF(t)
+	java, library := findJava(t)
+	result := start(t, "--json", "--str", "0:arg1", "-c", java+" -version", library, "hotspot:class__loaded").wait()
+	names := make(map[string]bool)
+	for _, event := range result.objects("event") {
+		if text := event.Args[0].Text; text != nil {
+			names[*text] = true
+		}
+	}
+	for _, name := range []string{"java/lang/Object", "java/lang/String"} {
+		qt.Check(t, qt.IsTrue(names[name]), qt.Commentf("%s is not among %d names", name, len(names)))
+	}
+}
+
 // findJava returns a virtual machine with probes, and the library that has
 // them.
 func findJava(t *testing.T) (java, library string) {

@@ -28,6 +28,8 @@ of other namespaces have 0.
 Events
       --str N[:MAX]     argument N is a pointer to text: show up to MAX (128) bytes
       --bytes N:LENGTH  argument N is a pointer to LENGTH bytes
+      --str N:argM, --bytes N:argM  argument M says how many bytes there are: show up
+                        to 256
       --stack           the user stack of each hit, with names of functions
       --unwind HOW      dwarf (default), dwarf:SIZE: find the callers from a copy of
                         SIZE (16k, up to 64k) bytes of the stack, also of code
