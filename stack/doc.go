@@ -41,11 +41,11 @@
 //
 // # Untrusted processes
 //
-// What a process has mapped is up to the process. Files that are damaged, or
-// made to cost time or memory, are not named; nothing here panics on them. The
-// work for each stack is bounded, and that for the stacks and the files of each
-// process; so is the memory for all together. limits.go has each limit with its
-// reason.
+// A process maps what it wants to. Functions of files that are malformed, or
+// made to cost time or memory, have no names; nothing panics on them. The work
+// for each stack is bounded, so is the work for all stacks and files of a
+// process, and so is the memory for all processes together. limits.go has each
+// limit with its reason.
 //
 // [trace.Event]: https://pkg.go.dev/github.com/gousdt/gousdt/trace#Event
 // [trace.SessionOptions.StackCopy]: https://pkg.go.dev/github.com/gousdt/gousdt/trace#SessionOptions

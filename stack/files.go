@@ -69,13 +69,13 @@ func (s *Symbolizer) file(p *process, mapped *proc.MappedFile) *file {
 	return f
 }
 
-// closeFirst reads what the file that was opened first may be asked for, and
-// closes it. A process that maps it pays for that, or if there is none yet the
-// one that is being looked at.
-func (s *Symbolizer) closeFirst(looked *process) {
+// closeFirst reads the tables of the file that was opened first, and closes it.
+// A process that maps the file pays for that. If none is known yet, it is the
+// one that is being scanned.
+func (s *Symbolizer) closeFirst(scanned *process) {
 	f := s.files.open[0]
 	for _, read := range []func(context.Context, *process, *file){s.readFunctions, s.readFrames} {
-		read(context.Background(), looked, f)
+		read(context.Background(), scanned, f)
 		for _, p := range s.processes {
 			if slices.ContainsFunc(p.mapped, func(m mapping) bool { return m.file == f }) {
 				read(context.Background(), p, f)
@@ -113,7 +113,7 @@ func (s *Symbolizer) readFunctions(ctx context.Context, p *process, f *file) {
 	if f.functions != nil || f.elf == nil || ctx.Err() != nil || !p.bytes.take(f.elf.FunctionBytes()) {
 		return
 	}
-	f.functions, _ = f.elf.Functions() // without those of a damaged table
+	f.functions, _ = f.elf.Functions() // without those of a malformed table
 	if debug, err := f.elf.OpenDebugFile(""); err == nil {
 		if p.bytes.take(debug.FunctionBytes()) {
 			more, _ := debug.Functions()
@@ -131,7 +131,7 @@ func (s *Symbolizer) readFrames(ctx context.Context, p *process, f *file) {
 		return
 	}
 	f.hasRead = true
-	if f.frames, _ = s.unwinder.Read(f.elf); f.frames != nil { // nil also if they are damaged
+	if f.frames, _ = s.unwinder.Read(f.elf); f.frames != nil { // nil also if they are malformed
 		s.files.hold(f, f.frames.Size())
 	}
 }

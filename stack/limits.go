@@ -6,7 +6,7 @@ package stack
 // what it wants, and its stacks are what it has written there. Each limit is
 // far above what programs come to that do not try to reach it.
 const (
-	// maxDepth bounds an unwound stack: a damaged one may have no end.
+	// maxDepth bounds an unwound stack: a corrupt one may have no end.
 	maxDepth = 512
 
 	// maxStackSteps bounds the work to unwind a stack, in steps of some
@@ -52,11 +52,10 @@ const (
 	maxMappings    = 1 << 14
 	maxAllMappings = 1 << 20
 
-	// lookShare is the part of the time that may be spent on looking at a
-	// process again on its own account, while stacks of it come that lead where
-	// nothing was mapped before: 1 in so many. A look takes some 100
-	// microseconds.
-	lookShare = 20
+	// scanShare is the part of the time that may be spent on scanning a process
+	// again, while its stacks lead to where nothing was mapped before: 1 in so
+	// many. A scan takes some 100 microseconds.
+	scanShare = 20
 
 	// maxProfileNames bounds the names of functions in a profile, in bytes.
 	maxProfileNames = 64 << 20

@@ -15,7 +15,7 @@ import (
 type process struct {
 	proc.Process
 	mapped []mapping // by address; they do not overlap
-	next   time.Time // when to look again, if there is a reason
+	next   time.Time // when it may be scanned again
 
 	steps budget // for its stacks
 	bytes budget // for its files
@@ -28,13 +28,13 @@ type mapping struct {
 	path string // as the process sees it
 }
 
-// look remembers what a process has mapped now, and returns what is known of
+// scan remembers what a process has mapped now, and returns what is known of
 // it, nil if nothing is.
-func (s *Symbolizer) look(pid int) *process {
+func (s *Symbolizer) scan(pid int) *process {
 	known := s.processes[pid]
 	began := time.Now()
 	if known != nil {
-		defer known.lookLater(began)
+		defer known.scanLater(began)
 	}
 	now, err := s.fs.Process(pid)
 	if err != nil {
@@ -51,7 +51,7 @@ func (s *Symbolizer) look(pid int) *process {
 			s.makeRoom()
 		}
 		known = &process{steps: budget{processSteps}, bytes: budget{processBytes}}
-		defer known.lookLater(began)
+		defer known.scanLater(began)
 		s.processes[pid] = known
 	}
 	known.Process = now
@@ -113,10 +113,11 @@ func (s *Symbolizer) setMapped(p *process, mapped []mapping) {
 	p.mapped = mapped
 }
 
-// lookLater says when to look again after a look that has begun then.
-func (p *process) lookLater(began time.Time) {
+// scanLater sets when the process may be scanned again, after a scan that began
+// then.
+func (p *process) scanLater(began time.Time) {
 	now := time.Now()
-	p.next = now.Add(lookShare * now.Sub(began))
+	p.next = now.Add(scanShare * now.Sub(began))
 }
 
 func (p *process) isDue() bool { return !time.Now().Before(p.next) }
@@ -157,7 +158,7 @@ func (s *Symbolizer) mapping(pid int, address uint64) *mapping {
 	known := s.processes[pid]
 	at := known.find(address)
 	if at == nil && (known == nil || known.isDue()) {
-		at = s.look(pid).find(address)
+		at = s.scan(pid).find(address)
 	}
 	return at
 }

@@ -33,7 +33,7 @@ type Counts struct {
 	// do, or in a process that ended before anything was known of it.
 	NoFile uint64
 	// NoFunction is how many of them have no name although the file is known:
-	// it was stripped, it is damaged, or its symbols exceed a limit.
+	// it was stripped, it is malformed, or its symbols exceed a limit.
 	NoFunction uint64
 	// CutStacks is how many stacks Unwind has cut at a limit: that of their
 	// depth, or that of the work to unwind them.
@@ -75,25 +75,24 @@ func (s *Symbolizer) Close() error {
 	return err
 }
 
-// Remember looks at what a process has mapped now. Call it when the process is
-// first seen: in the handler of a watch, for each pair that has appeared. What
-// it had mapped before is not forgotten, unless something else has taken its
-// place. A process that has ended is remembered as it was.
+// Remember scans what a process has mapped now. Call it when the process is
+// first seen: in the handler of a watch, for each pair that has appeared.
+// Earlier mappings of the process are not forgotten, unless something else has
+// taken their place. A process that has ended is remembered as it was.
 func (s *Symbolizer) Remember(pid int) {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
-	s.look(pid)
+	s.scan(pid)
 }
 
-// Refresh looks again at all processes that still run: programs load libraries
-// as they run. Call it before the stacks of some time are named at once, as
-// those of a profile are.
+// Refresh scans all remembered processes again: programs load libraries as they
+// run. Call it before many stacks are named at once, as those of a profile are.
 func (s *Symbolizer) Refresh() {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
 	for pid, p := range s.processes {
 		if p.isDue() {
-			s.look(pid)
+			s.scan(pid)
 		}
 	}
 }
@@ -110,9 +109,9 @@ func (s *Symbolizer) Counts() Counts {
 // addresses, where the call is the instruction before. Of a stack that has
 // callers only, subtract 1 from the first address.
 //
-// Frames looks at a process that is not known yet, and again at one of which an
-// address is not known. When the context ends it reads no more files: functions
-// of files that have not been read yet have no name.
+// Frames scans a process that is not known yet, and scans it again where an
+// address is in no known file. When the context ends, Frames reads no more
+// files: functions of files that have not been read yet have no name.
 func (s *Symbolizer) Frames(ctx context.Context, pid int, stack []uint64) []Frame {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()

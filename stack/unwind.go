@@ -33,9 +33,8 @@ type Registers struct {
 // where that fails, where the copy ends, at a limit (see [Counts.CutStacks]),
 // or with the context. It has at least the address of the instruction.
 //
-// Unwind looks at processes as Frames does. The processes are those of this
-// machine; those of another machine, such as i386 on x86-64, have stacks of one
-// address.
+// Unwind scans processes as Frames does. A process of another machine than the
+// kernel's, such as i386 on x86-64, has stacks of one address.
 func (s *Symbolizer) Unwind(ctx context.Context, pid int, registers Registers, memory []byte) []uint64 {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()

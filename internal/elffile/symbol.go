@@ -59,8 +59,8 @@ func (f *File) Symbol(name string) (uint64, error) {
 	return s.address, s.err
 }
 
-// FindSymbols looks many names up at once, for Symbol to know what becomes of
-// them: one pass over the tables takes little longer than for one name.
+// FindSymbols searches for many names at once, and remembers the outcome for
+// Symbol: one pass over the tables takes little longer than for one name.
 func (f *File) FindSymbols(names []string) {
 	f.symbols.mutex.Lock()
 	defer f.symbols.mutex.Unlock()

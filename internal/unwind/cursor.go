@@ -65,8 +65,8 @@ const (
 	maxText = 32
 )
 
-// leb reads a number in base 128 and tells how many bits it has. Bits beyond 64
-// are dropped.
+// leb reads a number in base 128, and how many bits it has. Bits beyond 64 are
+// dropped.
 func (c *cursor) leb() (value uint64, bits uint) {
 	for {
 		b := c.u8()

@@ -27,7 +27,7 @@ type code struct{ start, end int }
 
 // record is a length and what follows.
 type record struct {
-	cursor        // behind the number that tells what kind of record it is
+	cursor        // behind the number that says which kind of record it is
 	isCommon bool // else it is an entry
 	common   int  // of an entry: where its common part is
 	next     int  // where the next record is; not behind this one at the end of the section
@@ -76,7 +76,7 @@ func (t *Table) entry(at int) (*entry, int, error) {
 		c.take(c.uleb())
 	}
 	if c.short || c.next-c.at > maxInstructions {
-		return nil, c.next, errDamaged
+		return nil, c.next, errMalformed
 	}
 	e.instructions = code{c.at, c.next}
 	return e, c.next, nil
@@ -85,17 +85,17 @@ func (t *Table) entry(at int) (*entry, int, error) {
 func (t *Table) readCommon(at int, common *common) error {
 	c := t.record(at)
 	if c.short || !c.isCommon {
-		return errDamaged
+		return errMalformed
 	}
 	version, augmentation := c.u8(), c.text()
 	switch version {
 	case 1, 3:
 	case 4:
 		if addressSize, segmentSize := c.u8(), c.u8(); addressSize != 8 || segmentSize != 0 {
-			return errDamaged
+			return errMalformed
 		}
 	default:
-		return errDamaged
+		return errMalformed
 	}
 	if augmentation == "eh" {
 		c.unsigned(8) // of GCC before version 3
@@ -111,13 +111,13 @@ func (t *Table) readCommon(at int, common *common) error {
 		common.sized = true
 		data := cursor{bytes: c.take(c.uleb()), order: t.order}
 		if !data.augmented(common, rest) {
-			return errDamaged
+			return errMalformed
 		}
 	} else if augmentation != "" {
-		return errDamaged
+		return errMalformed
 	}
 	if c.short || c.next-c.at > maxInstructions {
-		return errDamaged
+		return errMalformed
 	}
 	common.instructions = code{c.at, c.next}
 	return nil

@@ -84,7 +84,7 @@ func (t *Table) evaluate(expression code, s *State, m Memory, operands ...uint64
 		case e.err != nil:
 			return 0, e.err
 		case !known || e.short || n == maxOperations || len(e.operands) > maxOperands:
-			return 0, fmt.Errorf("%w: operation %#x at %d of an expression", errDamaged, op, at)
+			return 0, fmt.Errorf("%w: operation %#x at %d of an expression", errMalformed, op, at)
 		}
 	}
 	return e.pop(), e.err
@@ -97,7 +97,7 @@ func (e *evaluation) pop() uint64 { return e.take1(len(e.operands) - 1) }
 // take1 removes an operand.
 func (e *evaluation) take1(i int) uint64 {
 	if i < 0 || i >= len(e.operands) {
-		e.err = errDamaged
+		e.err = errMalformed
 		return 0
 	}
 	value := e.operands[i]
@@ -145,7 +145,7 @@ func (e *evaluation) arrange(op uint8) bool {
 	last := len(e.operands) - 1
 	pick := func(i int) {
 		if i < 0 {
-			e.err = errDamaged
+			e.err = errMalformed
 			return
 		}
 		e.push(e.operands[i])
@@ -165,7 +165,7 @@ func (e *evaluation) arrange(op uint8) bool {
 		// The first of three becomes the third.
 		top := e.pop()
 		if last < 2 {
-			e.err = errDamaged
+			e.err = errMalformed
 			return true
 		}
 		e.operands = append(e.operands[:last-2], top, e.operands[last-2], e.operands[last-1])
@@ -234,7 +234,7 @@ func (e *evaluation) two(op uint8) bool {
 		e.push(a & b)
 	case exprDivide, exprModulo:
 		if b == 0 {
-			e.err = errDamaged
+			e.err = errMalformed
 		} else if op == exprDivide {
 			e.push(uint64(x / y))
 		} else {
@@ -283,7 +283,7 @@ func (e *evaluation) jump(op uint8) bool {
 	}
 	e.at += distance
 	if e.at < 0 || e.at > len(e.bytes) {
-		e.err = errDamaged
+		e.err = errMalformed
 	}
 	return true
 }

@@ -101,7 +101,7 @@ type interpreter struct {
 // interpret returns the row for an address within the function.
 func (t *Table) interpret(e *entry, address uint64) (*row, error) {
 	if e.returns >= uint64(t.machine.registers) {
-		return nil, fmt.Errorf("%w: the return address is in register %d", errDamaged, e.returns)
+		return nil, fmt.Errorf("%w: the return address is in register %d", errMalformed, e.returns)
 	}
 	i := &interpreter{Table: t, entry: e, location: e.start, address: address}
 	if err := i.execute(e.common.instructions); err != nil {
@@ -114,7 +114,7 @@ func (t *Table) interpret(e *entry, address uint64) (*row, error) {
 	}
 	r := &row{frame: i.frame, returns: int(e.returns), signal: e.signal}
 	if k := r.frame.kind; k != isRegister && k != isExpression {
-		return nil, fmt.Errorf("%w: no canonical frame address", errDamaged)
+		return nil, fmt.Errorf("%w: no canonical frame address", errMalformed)
 	}
 	for n, rule := range i.registers[:t.machine.registers] {
 		if rule.kind != isSame {
@@ -145,7 +145,7 @@ func (i *interpreter) execute(instructions code) error {
 			known = i.advance(&c, op) || i.define(&c, op) || i.save(&c, op) || i.state(&c, op)
 		}
 		if c.short || !known {
-			return fmt.Errorf("%w: instruction %#x at %#x", errDamaged, op, i.frames.address+uint64(at))
+			return fmt.Errorf("%w: instruction %#x at %#x", errMalformed, op, i.frames.address+uint64(at))
 		}
 		if i.location > i.address {
 			return nil

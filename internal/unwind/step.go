@@ -9,14 +9,14 @@ import (
 	"fmt"
 )
 
-// State is what is known of the registers in a function on the stack.
+// State has the registers in a function on the stack, as far as they are known.
 type State struct {
-	// PC is the instruction that is executed, or in all frames but the
-	// innermost one that will be when the called function returns.
+	// PC is the address of the instruction that is executed. In all frames but
+	// the innermost it is where the called function returns to.
 	PC uint64
 
-	// Registers are by the numbers of DWARF. Those that a called function has
-	// overwritten without saving them are as it has left them.
+	// Registers are by the numbers of DWARF. A register that a called function
+	// has overwritten without saving it has the value of that function.
 	Registers [MaxRegisters]uint64
 
 	// lost are the registers whose value is not known, a bit for each.
@@ -43,7 +43,7 @@ func (s *State) set(number int, value uint64, ok bool) {
 }
 
 // Executes returns an address within the instruction that is executed: PC, or
-// where a call returns to the byte before.
+// the byte before where PC is a return address.
 func (s *State) Executes() uint64 {
 	if s.returned {
 		return s.PC - 1
@@ -71,7 +71,7 @@ func (m Memory) read(order binary.ByteOrder, address, size uint64) (uint64, bool
 // After an error the state is as before.
 //
 // Errors: ErrOutermost; ErrNoEntry; ErrMemory; ErrWork; another one where the
-// information is damaged.
+// information is malformed.
 func (t *Table) Step(state *State, bias uint64, m Memory) error {
 	r, err := t.row(state.Executes() - bias)
 	if err != nil {
@@ -111,7 +111,7 @@ func (t *Table) Step(state *State, bias uint64, m Memory) error {
 		return ErrOutermost
 	}
 	if caller.PC == s.PC && caller.Registers[t.stackPointer] == s.Registers[t.stackPointer] {
-		return fmt.Errorf("%w: a function is its own caller", errDamaged)
+		return fmt.Errorf("%w: a function is its own caller", errMalformed)
 	}
 	*state = caller
 	return nil
@@ -158,9 +158,9 @@ func (t *Table) value(r *registerRule, s *State, frame uint64, m Memory) (uint64
 	return value, nil
 }
 
-// StepByFramePointer is [Table.Step] for code without call frame information:
-// it takes the register that holds the frame pointer on the machine to do so.
-// It reports whether that can be: the frame is on the stack, above that of the
+// StepByFramePointer is [Table.Step] for code without call frame information.
+// It assumes that the code has frame pointers, in the usual register. It
+// reports whether there is such a frame: on the stack, above that of the
 // function called.
 func StepByFramePointer(kernel elf.Machine, order binary.ByteOrder, s *State, m Memory) bool {
 	t := machines[kernel]

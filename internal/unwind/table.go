@@ -45,7 +45,7 @@ var (
 	// ErrWork: there is no work left to be done.
 	ErrWork = errors.New("call frame information that takes too much work")
 
-	errDamaged = errors.New("damaged call frame information")
+	errMalformed = errors.New("malformed call frame information")
 )
 
 // Table is the call frame information of a file. It is not safe for concurrent
@@ -189,7 +189,7 @@ func (t *Table) indexed(i int) (start, entry uint64) {
 	return t.header.address + c.signed(4), t.header.address + c.signed(4)
 }
 
-// makeIndex goes through all entries. It leaves out what is damaged.
+// makeIndex makes an index of all entries but malformed ones.
 func (t *Table) makeIndex() {
 	at := 0
 	for n := 0; n < maxRecords && len(t.index) < maxEntries; n++ {

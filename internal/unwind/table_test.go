@@ -268,7 +268,7 @@ func TestSteps(t *testing.T) {
 		{"returns to 0", "zR", "\x00", "", words(0), ErrOutermost, 0, 0, 0, false},
 		{"behind the copy", "zR", "\x00", "\x0e\x18", words(1, 2), ErrMemory, 0, 0, 0, false},
 		{"before the copy", "zR", "\x00", "\x13\x01", words(1, 2), ErrMemory, 0, 0, 0, false},
-		{"its own caller", "zR", "\x00", "\x0e\x00\x09\x10\x10", words(1), errDamaged, 0, 0, 0, false},
+		{"its own caller", "zR", "\x00", "\x0e\x00\x09\x10\x10", words(1), errMalformed, 0, 0, 0, false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			table := tableOf(framesOf(test.augmentation, test.data, initial, test.instructions))
