@@ -59,9 +59,14 @@ func startRunning(t *testing.T, interval time.Duration, options WatcherOptions) 
 
 // stop ends Run and the watcher.
 func (r *running) stop() {
+	r.endRun()
+	qt.Check(r.t, qt.IsNil(r.Close()))
+}
+
+// endRun ends Run, and so waits for what it does after the handler.
+func (r *running) endRun() {
 	r.cancel()
 	qt.Check(r.t, qt.IsNil(<-r.ended))
-	qt.Check(r.t, qt.IsNil(r.Close()))
 }
 
 // await waits until a process has a pair, or has none.
@@ -182,8 +187,9 @@ func TestRunFindsForkedProcesses(t *testing.T) {
 					r.await(p.Process.Pid, false)
 				}
 			}
+			r.endRun()
 			qt.Check(t, qt.Equals(r.cache.Stats().InUse, 0))
-			r.stop()
+			qt.Check(t, qt.IsNil(r.Close()))
 			qt.Check(t, qt.Equals(openDescriptors(t), descriptors))
 			for runtime.NumGoroutine() > goroutines { // they are ending
 				runtime.Gosched()
