@@ -4,6 +4,7 @@ package elfnote
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"strings"
@@ -110,6 +111,8 @@ func TestIterationsMayBeNested(t *testing.T) {
 	}
 	qt.Assert(t, qt.DeepEquals(got, []int{1, 1, 1, 2, 2, 1, 2, 2, 3, 1, 3, 2}))
 }
+
+var errFailing = errors.New("input/output error")
 
 // gapReader fails where it would read what is between two offsets.
 type gapReader struct {
