@@ -48,6 +48,12 @@ func compilers(t *testing.T) []string {
 // header is found as a user of this module finds it.
 func clang(t *testing.T, compiler, machine, source string, flags ...string) (object, output string, err error) {
 	t.Helper()
+	return compile(t, compiler, machine, source, append([]string{"-I", ".."}, flags...)...)
+}
+
+// compile compiles a file of testdata without this module's header.
+func compile(t *testing.T, compiler, machine, source string, flags ...string) (object, output string, err error) {
+	t.Helper()
 	object = filepath.Join(t.TempDir(), filepath.Base(source)+".o")
 	target := "bpfel"
 	if machine == "s390" {
@@ -55,7 +61,7 @@ func clang(t *testing.T, compiler, machine, source string, flags ...string) (obj
 	}
 	args := []string{
 		"-O2", "-g", "-target", target, "-Wall", "-Wextra", "-Wshadow", "-Wno-unused-parameter", "-Werror",
-		"-c", source, "-o", object, "-I", "..",
+		"-c", source, "-o", object,
 	}
 	if machine != "" {
 		args = append(args, "-D__TARGET_ARCH_"+machine)

@@ -5,8 +5,10 @@ package bpf_test
 import (
 	"debug/elf"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"runtime"
 	"strings"
@@ -15,8 +17,10 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 	"github.com/go-quicktest/qt"
+
 	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
+	"github.com/gousdt/gousdt/usdt"
 )
 
 // thisMachine returns the machine of this kernel as clang is told it.
@@ -29,7 +33,7 @@ func thisMachine(t *testing.T) string {
 // load loads an object as a kernel with or without cookies makes it necessary.
 func load(t *testing.T, object string, cookie bool, change func(*ebpf.CollectionSpec)) *ebpf.Collection {
 	t.Helper()
-	spec, err := ebpf.LoadCollectionSpec(object)
+	spec, err := usdt.LoadCollectionSpec(object)
 	qt.Assert(t, qt.IsNil(err))
 	qt.Assert(t, qt.IsNil(spec.Variables["__bpf_usdt_has_cookie"].Set(cookie)))
 	if change != nil {
@@ -82,7 +86,7 @@ func TestCookieHelperIsNotCalledWithoutCookies(t *testing.T) {
 	testprog.RequireBPF(t)
 	object := mustCompile(t, compilers(t)[0], thisMachine(t), "testdata/reader.bpf.c")
 	for _, cookie := range []bool{true, false} {
-		spec, err := ebpf.LoadCollectionSpec(object)
+		spec, err := usdt.LoadCollectionSpec(object)
 		qt.Assert(t, qt.IsNil(err))
 		qt.Assert(t, qt.IsNil(spec.Variables["__bpf_usdt_has_cookie"].Set(cookie)))
 		collection, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{
@@ -102,7 +106,7 @@ func TestCookieHelperIsNotCalledWithoutCookies(t *testing.T) {
 // look-up, without a helper for each register, with them.
 func TestBPF_USDTLooksTheSpecUpOnce(t *testing.T) {
 	object := mustCompile(t, compilers(t)[0], machines[0], "testdata/reader.bpf.c")
-	spec, err := ebpf.LoadCollectionSpec(object)
+	spec, err := usdt.LoadCollectionSpec(object)
 	qt.Assert(t, qt.IsNil(err))
 	helpers := func(name string) map[asm.BuiltinFunc]int {
 		calls := make(map[asm.BuiltinFunc]int)
@@ -139,15 +143,111 @@ func TestSupportMapsAreStrongAndUntyped(t *testing.T) {
 	qt.Check(t, qt.Equals(addresses.KeySize, 8))
 	qt.Check(t, qt.Equals(addresses.ValueSize, 4))
 	qt.Check(t, qt.Equals(addresses.MaxEntries, 2048))
+}
 
-	file, err := elf.Open(object)
+// A compiler may change what a static function is given, and an object has a
+// global one once.
+func TestFunctionsAreHiddenAndWeak(t *testing.T) {
+	file, err := elf.Open(mustCompile(t, compilers(t)[0], machines[0], "testdata/samples.bpf.c"))
 	qt.Assert(t, qt.IsNil(err))
 	defer file.Close()
 	symbols, err := file.Symbols()
 	qt.Assert(t, qt.IsNil(err))
 	for _, symbol := range symbols {
-		if elf.ST_BIND(symbol.Info) == elf.STB_WEAK {
-			t.Errorf("%s is weak", symbol.Name)
+		if elf.ST_TYPE(symbol.Info) != elf.STT_FUNC || !strings.Contains(symbol.Name, "bpf_usdt_") {
+			continue
+		}
+		qt.Check(t, qt.Equals(elf.ST_BIND(symbol.Info), elf.STB_WEAK), qt.Commentf("%s", symbol.Name))
+		qt.Check(t, qt.Equals(elf.ST_VISIBILITY(symbol.Other), elf.STV_HIDDEN), qt.Commentf("%s", symbol.Name))
+	}
+}
+
+// Two files that include the header, linked into one object.
+func TestSeveralFilesMakeOneObject(t *testing.T) {
+	testprog.RequireBPF(t)
+	linker, err := exec.LookPath("bpftool")
+	if err != nil {
+		if linker = "/usr/sbin/bpftool"; !exists(linker) {
+			testneeds.Missing(t, "needs bpftool (Debian: bpftool)")
 		}
 	}
+	for _, compiler := range compilers(t) {
+		t.Run(compiler, func(t *testing.T) {
+			linked := filepath.Join(t.TempDir(), "linked.bpf.o")
+			arguments := []string{"gen", "object", linked}
+			for _, source := range []string{"testdata/reader.bpf.c", "testdata/several.bpf.c"} {
+				object := mustCompile(t, compiler, thisMachine(t), source, "-DBPF_USDT_SEVERAL_FILES")
+				arguments = append(arguments, object)
+			}
+			output, err := exec.Command(linker, arguments...).CombinedOutput()
+			qt.Assert(t, qt.IsNil(err), qt.Commentf("%s", output))
+			for _, cookie := range []bool{true, false} {
+				collection := load(t, linked, cookie, nil)
+				qt.Check(t, qt.IsNotNil(collection.Programs["read_all"]))
+				qt.Check(t, qt.IsNotNil(collection.Programs["read_sum"]))
+			}
+		})
+	}
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
+// What is left of the stack to a program's own variables is at least what
+// libbpf's header leaves.
+func TestStackOfProgramsIsTheirs(t *testing.T) {
+	machine := thisMachine(t)
+	for _, compiler := range compilers(t) {
+		for _, parameters := range []int{1, 3, 6, 12} {
+			for _, use := range []string{"-DEARLY", "-DLATE"} {
+				t.Run(fmt.Sprintf("%s/%d%s", compiler, parameters, use), func(t *testing.T) {
+					flags := []string{fmt.Sprintf("-DPARAMETERS=%d", parameters), use}
+					ours := mustCompile(t, compiler, machine, "testdata/stack.bpf.c", flags...)
+					theirs, output, err := compile(t, compiler, machine, "testdata/stack.bpf.c",
+						append(flags, "-Wno-sign-compare", "-Wno-unused-parameter")...)
+					if err != nil {
+						testneeds.Missing(t, "needs libbpf's header (Debian: libbpf-dev): %s", output)
+					}
+					qt.Check(t, qt.IsTrue(stackOf(t, ours) <= stackOf(t, theirs)),
+						qt.Commentf("%d bytes, libbpf's %d", stackOf(t, ours), stackOf(t, theirs)))
+				})
+			}
+		}
+	}
+}
+
+// stackOf returns how many bytes of stack the program of an object takes, with
+// the functions that it calls, as a kernel counts them that is not newest.
+func stackOf(t *testing.T, object string) int {
+	t.Helper()
+	spec, err := usdt.LoadCollectionSpec(object)
+	qt.Assert(t, qt.IsNil(err))
+	var function string
+	own, called := make(map[string]int), make(map[string][]string)
+	for _, ins := range spec.Programs["program"].Instructions {
+		if ins.Symbol() != "" {
+			function = ins.Symbol()
+		}
+		if ins.IsFunctionCall() {
+			called[function] = append(called[function], ins.Reference())
+		}
+		class := ins.OpCode.Class()
+		switch {
+		case class.IsLoad() && ins.Src == asm.R10, class.IsStore() && ins.Dst == asm.R10:
+			own[function] = max(own[function], -int(ins.Offset))
+		case class.IsALU() && ins.OpCode.ALUOp() == asm.Add && ins.Constant < 0:
+			own[function] = max(own[function], -int(ins.Constant)) // of the frame pointer
+		}
+	}
+	var total func(function string) int
+	total = func(function string) int {
+		deepest := 0
+		for _, other := range called[function] {
+			deepest = max(deepest, total(other))
+		}
+		return (max(own[function], 1)+31)/32*32 + deepest
+	}
+	return total("program")
 }

@@ -43,6 +43,7 @@ const (
 	register    = 2
 	memory      = 3
 	sum         = 4
+	sequence    = 5 // bytes
 
 	signed    = 1
 	address32 = 2
@@ -113,6 +114,9 @@ type result struct {
 	cookie   int64
 	count    int32
 	bareHits uint64
+
+	addresses     [14]uint64
+	addressErrors [14]int32
 }
 
 func readResult(t *testing.T, collection *ebpf.Collection) (r result) {
@@ -120,6 +124,7 @@ func readResult(t *testing.T, collection *ebpf.Collection) (r result) {
 	for name, value := range map[string]any{
 		"single": &r.single, "errors": &r.errors, "sizes": &r.sizes, "all": &r.all,
 		"narrowed": &r.narrowed, "cookie": &r.cookie, "count": &r.count, "bare_hits": &r.bareHits,
+		"addresses": &r.addresses, "address_errors": &r.addressErrors,
 	} {
 		qt.Assert(t, qt.IsNil(collection.Variables[name].Get(value)))
 	}
@@ -297,6 +302,45 @@ func TestEveryFormIsRead(t *testing.T) {
 		})
 	}
 	qt.Check(t, qt.Equals(readResult(t, collection).bareHits, 13))
+}
+
+func TestAddressesOfArguments(t *testing.T) {
+	collection := reader(t, true)
+	tgt := startTarget(t)
+	tgt.attach(t, collection, 1)
+	tests := []struct {
+		argument argument
+		address  uint64
+		err      int32
+	}{
+		{inMemory(page, 0x80, 8, 0), 0x10000080, 0},
+		{inMemory(end, -1, 1, signed), 0x10000fff, 0},
+		{inMemory(end, 0, 8, 0), 0x10001000, 0}, // which cannot be read
+		{inMemory(rip, 0x10000010-int64(tgt.site), 1, 0), 0x10000010, 0},
+		{indexed(page, rdi, 3, 0x20, 1, 0), 0x10000020 + 5*8, 0},
+		{inMemory(r9, 0x10000040, 1, address32), 0x10000030, 0},
+		{argument{Kind: sequence, Size: 24, Base: page, Index: none, Value: 16}, 0x10000010, 0},
+		{argument{Kind: constant, Size: 8, Value: 5}, 0, notSupported},
+		{inRegister(rdi, 8, 0), 0, notSupported},
+		{inMemory(rdi, -6, 8, 0).summed(), 0, notSupported},
+		{argument{Kind: unavailable, Size: 8}, 0, notSupported},
+	}
+	s := spec{Count: int16(len(tests))}
+	for i, test := range tests {
+		s.Arguments[i] = test.argument
+	}
+	putSpec(t, collection, 1, s)
+	tgt.hit(t)
+	got := readResult(t, collection)
+	for i, test := range tests {
+		qt.Check(t, qt.Equals(got.addresses[i], test.address), qt.Commentf("argument %d", i))
+		qt.Check(t, qt.Equals(got.addressErrors[i], test.err), qt.Commentf("argument %d", i))
+	}
+	for i := len(tests); i < len(got.addressErrors); i++ {
+		qt.Check(t, qt.Equals(got.addressErrors[i], noSuchArgument), qt.Commentf("argument %d", i))
+	}
+	qt.Check(t, qt.Equals(got.errors[6], notSupported)) // bytes are no number
+	qt.Check(t, qt.Equals(got.sizes[6], 24))
 }
 
 func TestSizeThatIsNotKnownIsAnError(t *testing.T) {

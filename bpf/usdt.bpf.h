@@ -32,13 +32,22 @@
  *	bpf_usdt_arg_size(ctx, n)	how many bytes an argument has
  *	bpf_usdt_cookie(ctx)		the value given when attaching
  *
+ * and beyond it:
+ *
+ *	bpf_usdt_arg_address(ctx, n, &address)	where in memory an argument is
+ *
  * A probe's arguments are numbered from 0. The first 12 can be read.
  *
  * Everything works in programs of SEC("usdt"), SEC("usdt.s") and of the
  * uprobe sections, in subprograms that are given the context, and on kernels
  * from 5.10. Programs need a licence compatible with the GPL, because that is
- * what the helpers that read memory need. They are attached by package usdt
- * alone: libbpf knows the maps by these names, but writes something else.
+ * what the helpers that read memory need. They are prepared (usdt.NewManager)
+ * and attached by package usdt alone: libbpf knows the maps by these names, but
+ * writes something else.
+ *
+ * Several files that include this one can be linked into one object, by
+ * "bpftool gen object". Each of them defines BPF_USDT_SEVERAL_FILES first, and
+ * the object is loaded by usdt.LoadCollectionSpec.
  */
 #ifndef GOUSDT_USDT_BPF_H
 #define GOUSDT_USDT_BPF_H
@@ -113,7 +122,7 @@ static __always_inline int bpf_usdt_arg_cnt(struct pt_regs *ctx)
  *
  * Each call looks the site up anew: BPF_USDT is cheaper for several arguments.
  */
-static __noinline __attribute__((unused)) int
+__BPF_USDT_FUNCTION int
 bpf_usdt_arg(struct pt_regs *ctx, __u64 arg_num, long *res)
 {
 	struct __bpf_usdt_spec *spec = __bpf_usdt_lookup(ctx);
@@ -135,7 +144,7 @@ bpf_usdt_arg(struct pt_regs *ctx, __u64 arg_num, long *res)
  * Errors are those of bpf_usdt_arg; -EOPNOTSUPP stands for a size that is not
  * known or above 255.
  */
-static __noinline __attribute__((unused)) int
+__BPF_USDT_FUNCTION int
 bpf_usdt_arg_size(struct pt_regs *ctx, __u64 arg_num)
 {
 	struct __bpf_usdt_spec *spec = __bpf_usdt_lookup(ctx);
@@ -150,6 +159,33 @@ bpf_usdt_arg_size(struct pt_regs *ctx, __u64 arg_num)
 		return -ENOENT;
 	size = spec->args[arg_num].size;
 	return size ? size : -EOPNOTSUPP;
+}
+
+/*
+ * bpf_usdt_arg_address puts the address of argument number arg_num into
+ * *address, for an argument in the memory of the traced program: a number on
+ * its stack, a variable, or a structure of any size. -EOPNOTSUPP stands for an
+ * argument that is not in memory; the other errors are those of bpf_usdt_arg.
+ */
+__BPF_USDT_FUNCTION int
+bpf_usdt_arg_address(struct pt_regs *ctx, __u64 arg_num, __u64 *address)
+{
+	struct __bpf_usdt_spec *spec = __bpf_usdt_lookup(ctx);
+	__u8 kind;
+
+	*address = 0;
+	if (!spec)
+		return -ESRCH;
+	__bpf_usdt_opaque(arg_num);
+	if (arg_num >= BPF_USDT_MAX_ARG_CNT)
+		return -ENOENT;
+	if ((__s64)arg_num >= spec->count)
+		return -ENOENT;
+	kind = spec->args[arg_num].kind;
+	if (kind != __BPF_USDT_MEMORY && kind != __BPF_USDT_BYTES)
+		return -EOPNOTSUPP;
+	*address = __bpf_usdt_address(ctx, &spec->args[arg_num]);
+	return 0;
 }
 
 /*
@@ -176,6 +212,34 @@ static __always_inline long bpf_usdt_cookie(struct pt_regs *ctx)
 
 #define __BPF_USDT_CONCAT(a, b) a##b
 #define __BPF_USDT_APPLY(a, b) __BPF_USDT_CONCAT(a, b)
+
+/*
+ * The first arguments one by one, each by a call of bpf_usdt_arg, as a list of
+ * macro arguments after ctx: for macros of others that are like BPF_USDT and
+ * know this name from libbpf's header.
+ */
+#define ___bpf_usdt_args(args...)                                              \
+	ctx __BPF_USDT_APPLY(__BPF_USDT_READ_, __BPF_USDT_COUNT(args))
+
+#define __BPF_USDT_READ(n)                                                     \
+	({                                                                     \
+		long __usdt_value;                                             \
+		bpf_usdt_arg(ctx, n, &__usdt_value);                           \
+		(void *)__usdt_value;                                          \
+	})
+#define __BPF_USDT_READ_0
+#define __BPF_USDT_READ_1 , __BPF_USDT_READ(0)
+#define __BPF_USDT_READ_2 __BPF_USDT_READ_1, __BPF_USDT_READ(1)
+#define __BPF_USDT_READ_3 __BPF_USDT_READ_2, __BPF_USDT_READ(2)
+#define __BPF_USDT_READ_4 __BPF_USDT_READ_3, __BPF_USDT_READ(3)
+#define __BPF_USDT_READ_5 __BPF_USDT_READ_4, __BPF_USDT_READ(4)
+#define __BPF_USDT_READ_6 __BPF_USDT_READ_5, __BPF_USDT_READ(5)
+#define __BPF_USDT_READ_7 __BPF_USDT_READ_6, __BPF_USDT_READ(6)
+#define __BPF_USDT_READ_8 __BPF_USDT_READ_7, __BPF_USDT_READ(7)
+#define __BPF_USDT_READ_9 __BPF_USDT_READ_8, __BPF_USDT_READ(8)
+#define __BPF_USDT_READ_10 __BPF_USDT_READ_9, __BPF_USDT_READ(9)
+#define __BPF_USDT_READ_11 __BPF_USDT_READ_10, __BPF_USDT_READ(10)
+#define __BPF_USDT_READ_12 __BPF_USDT_READ_11, __BPF_USDT_READ(11)
 
 /* The values as a list of macro arguments, each led by a comma. */
 #define __BPF_USDT_VALUES_0
@@ -204,8 +268,10 @@ static __always_inline long bpf_usdt_cookie(struct pt_regs *ctx)
  * struct pt_regs *. All arguments together cost one look-up of the site, and a
  * program without parameters costs none.
  *
- * Of the 512 bytes of stack that a program has, 8 are taken for each parameter,
- * and about 150 for reading them all, which bpf_usdt_arg does not need.
+ * Of the 512 bytes of stack that a program has, 32 are taken for the call that
+ * reads the arguments. The body's variables are where the arguments have been
+ * before, 16 bytes for each and 16 bytes more: only what the body still needs of
+ * the arguments after a call takes place beside them.
  */
 #define BPF_USDT(name, args...)                                                \
 	name(struct pt_regs *ctx);                                             \
@@ -216,9 +282,19 @@ static __always_inline long bpf_usdt_cookie(struct pt_regs *ctx)
 	{                                                                      \
 		__u64 __usdt_values[__BPF_USDT_COUNT(args) + 1];               \
                                                                                \
-		if (__BPF_USDT_COUNT(args))                                    \
-			__bpf_usdt_read_all(ctx, __usdt_values,                \
+		if (__BPF_USDT_COUNT(args)) {                                  \
+			const struct __bpf_usdt_spec *__usdt_spec =            \
+				__bpf_usdt_lookup(ctx);                        \
+			union {                                                \
+				struct __bpf_usdt_reading reading;             \
+				__u64 size[2 + 2 * __BPF_USDT_COUNT(args)];    \
+			} __usdt;                                              \
+                                                                               \
+			__bpf_usdt_read_all(ctx, __usdt_spec, &__usdt.reading, \
 					    __BPF_USDT_COUNT(args));           \
+			__builtin_memcpy(__usdt_values, __usdt.reading.words,  \
+					 8 * __BPF_USDT_COUNT(args));          \
+		}                                                              \
 		_Pragma("GCC diagnostic push")                                 \
 		_Pragma("GCC diagnostic ignored \"-Wint-conversion\"")         \
 		return __bpf_usdt_body_##name(ctx __BPF_USDT_APPLY(            \

@@ -17,6 +17,7 @@ enum __bpf_usdt_kind {
 	__BPF_USDT_REGISTER = 2,
 	__BPF_USDT_MEMORY = 3,
 	__BPF_USDT_SUM = 4, /* what memory has as its address is the value */
+	__BPF_USDT_BYTES = 5, /* in memory, but not a number that can be read */
 };
 
 #define __BPF_USDT_SIGNED 1
@@ -59,16 +60,34 @@ _Static_assert(sizeof(struct __bpf_usdt_spec) == 208,
 	       "the Go side writes specs of 208 bytes");
 
 /*
+ * A function that is in the object once, however many files include it. The Go
+ * side makes it static for the verifier, which then knows what its arguments
+ * point to. Not static here: a compiler may change the parameters of a static
+ * function.
+ */
+#define __BPF_USDT_FUNCTION                                                    \
+	__attribute__((weak, visibility("hidden"), noinline))
+
+/*
+ * A map that is in the object once. cilium/ebpf refuses weak maps, and tools
+ * that generate Go from an object with it; usdt.LoadCollectionSpec takes them.
+ */
+#ifdef BPF_USDT_SEVERAL_FILES
+#define __BPF_USDT_MAP SEC(".maps") __attribute__((weak))
+#else
+#define __BPF_USDT_MAP SEC(".maps")
+#endif
+
+/*
  * The specs, by ID. Declared by sizes, so that tools that turn the types of
- * maps into Go leave the structures above alone. Strong symbols, because
- * cilium/ebpf refuses weak ones.
+ * maps into Go leave the structures above alone.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, BPF_USDT_MAX_SPEC_CNT);
 	__uint(key_size, sizeof(__u32));
 	__uint(value_size, sizeof(struct __bpf_usdt_spec));
-} __bpf_usdt_specs SEC(".maps");
+} __bpf_usdt_specs __BPF_USDT_MAP;
 
 /* The ID of the spec by the address of the site, where there is no cookie. */
 struct {
@@ -76,14 +95,14 @@ struct {
 	__uint(max_entries, BPF_USDT_MAX_IP_CNT);
 	__uint(key_size, sizeof(__u64));
 	__uint(value_size, sizeof(__u32));
-} __bpf_usdt_ip_to_spec_id SEC(".maps");
+} __bpf_usdt_ip_to_spec_id __BPF_USDT_MAP;
 
 /*
  * Whether the kernel gives a uprobe a cookie (5.15). Set by the Go side before
  * loading; the verifier removes the branch that is not taken, so that an old
  * kernel never sees a helper that it does not have.
  */
-const volatile _Bool __bpf_usdt_has_cookie = 1;
+const volatile _Bool __bpf_usdt_has_cookie __attribute__((weak)) = 1;
 
 /*
  * The context of a program is the kernel's struct pt_regs. It is read in
@@ -202,8 +221,8 @@ static __always_inline __u64 __bpf_usdt_word(struct pt_regs *words, __u64 slot)
 	return word;
 }
 
-/* What the index adds to an address. A call, because few arguments have one. */
-static __noinline __attribute__((unused)) __u64
+/* What the index adds to an address. */
+static __always_inline __u64
 __bpf_usdt_index(struct pt_regs *ctx, const struct __bpf_usdt_arg *arg)
 {
 	__u64 index = __bpf_usdt_word(ctx, arg->index);
@@ -213,6 +232,23 @@ __bpf_usdt_index(struct pt_regs *ctx, const struct __bpf_usdt_arg *arg)
 	if (arg->flags & __BPF_USDT_INDEX_SIGN_EXTENDED)
 		index = (__s64)(__s32)index;
 	return index << arg->scale;
+}
+
+/* Where an argument in memory is, or what the value of a sum is. */
+static __always_inline __u64
+__bpf_usdt_address(struct pt_regs *ctx, const struct __bpf_usdt_arg *arg)
+{
+	__u64 address = __bpf_usdt_word(ctx, arg->base);
+
+	if (arg->index != __BPF_USDT_NO_SLOT) {
+		if (arg->flags & __BPF_USDT_BASE_ZERO_EXTENDED)
+			address = (__u32)address;
+		address += __bpf_usdt_index(ctx, arg);
+	}
+	address += arg->value;
+	if (arg->flags & __BPF_USDT_ADDRESS32)
+		address = (__u32)address;
+	return address;
 }
 
 /* A word of the window. */
@@ -233,144 +269,170 @@ __bpf_usdt_window_word(const __u64 *words, __u64 slot)
 static __always_inline struct __bpf_usdt_spec *
 __bpf_usdt_lookup(struct pt_regs *ctx)
 {
-	__u32 id;
+	union {
+		__u64 ip;
+		__u32 id;
+	} key; /* one, for each takes its place in the stack */
 
 	if (__bpf_usdt_has_cookie) {
-		id = bpf_get_attach_cookie(ctx);
+		key.id = bpf_get_attach_cookie(ctx);
 	} else {
-		__u64 ip = __bpf_usdt_word(ctx, __BPF_USDT_IP_SLOT);
-		__u32 *found = bpf_map_lookup_elem(&__bpf_usdt_ip_to_spec_id, &ip);
+		__u32 *found;
 
+		key.ip = __bpf_usdt_word(ctx, __BPF_USDT_IP_SLOT);
+		found = bpf_map_lookup_elem(&__bpf_usdt_ip_to_spec_id, &key.ip);
 		if (!found)
 			return 0;
-		id = *found;
+		key.id = *found;
 	}
 	/* IDs begin at 1: 0 is the cookie of a program attached without one. */
-	if (!id)
+	if (!key.id)
 		return 0;
-	return bpf_map_lookup_elem(&__bpf_usdt_specs, &id);
+	return bpf_map_lookup_elem(&__bpf_usdt_specs, &key.id);
 }
 
 /*
- * Read one argument, out of the window if that was read. *value is 0 on every
- * error.
+ * Read one argument, out of the window if that was read and has it. *value is 0
+ * on every error.
+ *
+ * The stack of a program and of the functions that it calls is 512 bytes
+ * altogether. So what is read goes into *value, and there is no variable here
+ * that would need a place of its own.
  */
 static __always_inline long
 __bpf_usdt_read(struct pt_regs *ctx, const struct __bpf_usdt_arg *arg,
-		const __u64 *window, _Bool has_window, __u64 *value)
+		const __u64 *window, __u64 window_words, __u64 *value)
 {
-	__u64 word = 0, size = arg->size, unused = 64 - 8 * size;
 	__u8 kind = arg->kind;
+	__u8 place = arg->window - 1;
+	__u64 slot = place / 8; /* the word of the window that has it */
+	__u64 word;
 
+	*value = 0;
 	if (kind == __BPF_USDT_CONSTANT) {
 		*value = arg->value;
 		return 0;
 	}
-	*value = 0;
-	if (kind == __BPF_USDT_UNAVAILABLE)
+	if (kind == __BPF_USDT_UNAVAILABLE || kind == __BPF_USDT_BYTES)
 		return -EOPNOTSUPP;
+	__bpf_usdt_opaque(slot);
 
 	/* Put the operand into the upper bytes of word. */
 	if (kind == __BPF_USDT_REGISTER) {
-		word = __bpf_usdt_word(ctx, arg->base) >> arg->shift << unused;
-	} else if (has_window && arg->window) {
-		__u8 offset = arg->window - 1, before = 8 * (offset % 8);
+		word = __bpf_usdt_word(ctx, arg->base) >> arg->shift
+						       << (64 - 8 * arg->size);
+	} else if (slot < window_words) {
+		__u8 before = 8 * (place % 8);
 
-		word = __bpf_usdt_window_word(window, offset / 8);
+		word = __bpf_usdt_window_word(window, slot);
 #if __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
 		word <<= before;
 #else
-		word <<= (unused - before) & 63;
+		word <<= (64 - 8 * arg->size - before) & 63;
 #endif
 	} else {
-		__u64 address = __bpf_usdt_word(ctx, arg->base);
+		__u64 address = __bpf_usdt_address(ctx, arg);
+		__u64 size = arg->size;
 		long err;
 
-		if (arg->index != __BPF_USDT_NO_SLOT) {
-			if (arg->flags & __BPF_USDT_BASE_ZERO_EXTENDED)
-				address = (__u32)address;
-			address += __bpf_usdt_index(ctx, arg);
-		}
-		address += arg->value;
-		if (arg->flags & __BPF_USDT_ADDRESS32)
-			address = (__u32)address;
-		if (size > sizeof(word))
+		if (size > sizeof(*value))
 			return -EOPNOTSUPP;
 		__bpf_usdt_opaque(size);
 		if (size == 0)
 			return -EOPNOTSUPP;
 		if (kind == __BPF_USDT_SUM) {
-			word = address << unused;
+			word = address << (64 - 8 * arg->size);
 		} else {
 			/* Never more than the operand: a page may end behind it. */
-			err = __bpf_usdt_read_user(&word, size, (void *)address);
+			err = __bpf_usdt_read_user(value, size, (void *)address);
 			if (err)
 				return err;
+			word = *value;
 #if __BYTE_ORDER__ != __ORDER_BIG_ENDIAN__
-			word <<= unused;
+			word <<= 64 - 8 * arg->size;
 #endif
 		}
 	}
 
 	if (arg->flags & __BPF_USDT_SIGNED)
-		*value = (__s64)word >> unused;
+		*value = (__s64)word >> (64 - 8 * arg->size);
 	else
-		*value = word >> unused;
+		*value = word >> (64 - 8 * arg->size);
 	return 0;
 }
 
 /*
- * Read the first count arguments; one that cannot be read is 0. A window that
- * cannot be read, because a part of it is in a page that is not there, leaves
- * its arguments to be read one by one.
+ * What __bpf_usdt_read_many works with: in the stack of its caller, where the
+ * place is free for other variables when it is done.
+ */
+struct __bpf_usdt_reading {
+	const struct __bpf_usdt_spec *spec;
+	__u64 window_words; /* how many words of the window were read */
+	/* for count arguments: count words of values, count words of the window */
+	__u64 words[];
+};
+
+/*
+ * Read the first count arguments; one that cannot be read is 0. Of the window
+ * as many words are read, which mostly is all of it. A window that cannot be
+ * read, because a part of it is in a page that is not there, leaves its
+ * arguments to be read one by one.
  *
  * Returns 0, and its caller has to look at it: where nothing is returned, r0 may
  * hold a pointer to the stack, with which the verifier lets no function end.
  */
-static __noinline __attribute__((unused)) long
-__bpf_usdt_read_many(struct pt_regs *ctx, const struct __bpf_usdt_spec *spec,
-		     __u64 *values, __u32 count)
+__BPF_USDT_FUNCTION long
+__bpf_usdt_read_many(struct pt_regs *ctx, struct __bpf_usdt_reading *reading,
+		     __u64 count)
 {
-	__u64 window[__BPF_USDT_WINDOW_WORDS], size = spec->window_size;
-	_Bool has_window = 0;
+	__u64 size = reading->spec->window_size, i;
 	long nothing = 0;
-	__u32 i;
 
-	if (size <= sizeof(window)) {
-		__bpf_usdt_opaque(size);
-		if (size) {
-			__u64 address =
-				__bpf_usdt_word(ctx, spec->window_base) +
-				spec->window_displacement;
+	reading->window_words = 0;
+	if (size > 8 * count)
+		size = 8 * count;
+	__bpf_usdt_opaque(size);
+	if (size && size <= 8 * count) {
+		__u64 address =
+			__bpf_usdt_word(ctx, reading->spec->window_base) +
+			reading->spec->window_displacement;
 
-			/* The verifier asks for it: size is a variable. */
-			for (i = 0; i < __BPF_USDT_WINDOW_WORDS; i++)
-				window[i] = 0;
-			has_window = !__bpf_usdt_read_user(window, size,
-							   (void *)address);
-		}
+		/*
+		 * The verifier asks for it: size is a variable. Volatile, lest
+		 * the compiler call a function for it.
+		 */
+		for (i = 0; i < count; i++)
+			*(volatile __u64 *)&reading->words[count + i] = 0;
+		if (!__bpf_usdt_read_user(&reading->words[count], size,
+					  (void *)address))
+			reading->window_words = count;
 	}
-	for (i = 0; i < count; i++)
-		__bpf_usdt_read(ctx, &spec->args[i], window, has_window,
-				&values[i]);
+	for (i = 0; i < count; i++) {
+		/* One variable, not several that are counted up. */
+		__bpf_usdt_opaque(i);
+		__bpf_usdt_read(ctx, &reading->spec->args[i],
+				&reading->words[count], reading->window_words,
+				&reading->words[i]);
+	}
 	__bpf_usdt_opaque(nothing);
 	return nothing;
 }
 
-/* The same, with the spec looked up. */
+/* The same, for a spec that may be NULL. */
 static __always_inline void
-__bpf_usdt_read_all(struct pt_regs *ctx, __u64 *values, __u32 count)
+__bpf_usdt_read_all(struct pt_regs *ctx, const struct __bpf_usdt_spec *spec,
+		    struct __bpf_usdt_reading *reading, __u64 count)
 {
-	const struct __bpf_usdt_spec *spec = __bpf_usdt_lookup(ctx);
-	__u32 i;
+	__u64 i;
 
+	reading->spec = spec;
 	if (spec) {
-		long nothing = __bpf_usdt_read_many(ctx, spec, values, count);
+		long nothing = __bpf_usdt_read_many(ctx, reading, count);
 
 		__bpf_usdt_opaque(nothing);
 	} else {
 		for (i = 0; i < count; i++)
-			values[i] = 0;
+			reading->words[i] = 0;
 	}
 }
 

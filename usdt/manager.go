@@ -103,6 +103,7 @@ func NewManager(spec *ebpf.CollectionSpec, opts *ManagerOptions) (*Manager, erro
 		links: make(map[*Link]struct{}), watches: make(map[*Watch]struct{}),
 		checked: make(map[weak.Pointer[ebpf.Program]]bool),
 	}
+	makeHeaderFunctionsStatic(spec)
 	if err := m.preparePrograms(spec, opts.Programs); err != nil {
 		return nil, err
 	}

@@ -12,6 +12,8 @@ char LICENSE[] SEC("license") = "Dual BSD/GPL";
 __s64 single[ARGUMENTS];
 __s32 errors[ARGUMENTS];
 __s32 sizes[ARGUMENTS];
+__u64 addresses[ARGUMENTS];
+__s32 address_errors[ARGUMENTS];
 __s64 cookie;
 __s32 count;
 
@@ -31,6 +33,7 @@ int read_single(struct pt_regs *ctx)
 		errors[i] = bpf_usdt_arg(ctx, i, &value);
 		sizes[i] = bpf_usdt_arg_size(ctx, i);
 		single[i] = value;
+		address_errors[i] = bpf_usdt_arg_address(ctx, i, &addresses[i]);
 	}
 	/* A number that no signed or narrowed comparison lets pass. */
 	long value = 1;

@@ -104,6 +104,43 @@ int BPF_USDT(sleepy, const void *from)
 	return bpf_copy_from_user(&sums[0], sizeof(sums[0]), from);
 }
 
+/* A macro like BPF_USDT, as other headers have it. */
+#define TRACED(name, args...)                                                  \
+	name(struct pt_regs *ctx);                                             \
+	static __always_inline int ____##name(struct pt_regs *ctx, ##args);    \
+	int name(struct pt_regs *ctx)                                          \
+	{                                                                      \
+		_Pragma("GCC diagnostic push")                                 \
+		_Pragma("GCC diagnostic ignored \"-Wint-conversion\"")         \
+		return ____##name(___bpf_usdt_args(args));                     \
+		_Pragma("GCC diagnostic pop")                                  \
+	}                                                                      \
+	static __always_inline int ____##name(struct pt_regs *ctx, ##args)
+
+SEC("usdt")
+int TRACED(through_another_macro, int a, void *b, long c)
+{
+	sums[0] = a + c + (b != 0);
+	return 0;
+}
+
+SEC("?usdt/./target:test:none")
+int TRACED(without_parameters_through_another_macro)
+{
+	return 0;
+}
+
+/* Where an argument is. */
+SEC("usdt")
+int by_address(struct pt_regs *ctx)
+{
+	__u64 address;
+
+	if (bpf_usdt_arg_address(ctx, 0, &address))
+		return 1;
+	return bpf_probe_read_user(&sums[0], sizeof(sums[0]), (void *)address);
+}
+
 /* From a function of one's own, and from one that is a subprogram. */
 static __always_inline long first(struct pt_regs *ctx)
 {

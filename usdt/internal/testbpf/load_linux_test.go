@@ -7,23 +7,20 @@ import (
 	"testing"
 
 	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/asm"
-	"github.com/cilium/ebpf/features"
 	"github.com/go-quicktest/qt"
+
+	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
+	"github.com/gousdt/gousdt/usdt"
 	"github.com/gousdt/gousdt/usdt/internal/testbpf"
 )
 
-// Uprobes can be sleepable since Linux 6.0.
-const linux6_0 = 6 << 16
-
-// The committed objects load on whatever kernel this is, also as one without
-// cookies needs them.
+// The committed objects load on whatever kernel this is, as each way to attach
+// needs them.
 func TestProgramsLoad(t *testing.T) {
 	testprog.RequireBPF(t)
-	kernel, err := features.LinuxVersionCode()
+	features, err := usdt.KernelFeatures()
 	qt.Assert(t, qt.IsNil(err))
-	hasCookie := features.HaveProgramHelper(ebpf.Kprobe, asm.FnGetAttachCookie) == nil
 	for name, loadSpec := range map[string]func() (*ebpf.CollectionSpec, error){
 		"args":      testbpf.LoadArgs,
 		"counts":    testbpf.LoadCounts,
@@ -31,16 +28,18 @@ func TestProgramsLoad(t *testing.T) {
 		"sleepable": testbpf.LoadSleepable,
 		"strings":   testbpf.LoadStrings,
 	} {
-		for _, cookie := range []bool{true, false} {
-			if cookie && !hasCookie {
+		for _, mode := range []usdt.Mode{usdt.ModeMulti, usdt.ModeSingle, usdt.ModeSingleIPMap} {
+			if features.Supports(mode) != nil {
 				continue
 			}
-			t.Run(name, func(t *testing.T) {
+			t.Run(name+"/"+mode.String(), func(t *testing.T) {
 				spec, err := loadSpec()
 				qt.Assert(t, qt.IsNil(err))
-				qt.Assert(t, qt.IsNil(spec.Variables["__bpf_usdt_has_cookie"].Set(cookie)))
-				collection, err := ebpf.NewCollection(spec)
-				if name == "sleepable" && kernel < linux6_0 {
+				mgr, err := usdt.NewManager(spec, &usdt.ManagerOptions{Mode: mode})
+				qt.Assert(t, qt.IsNil(err))
+				defer mgr.Close()
+				collection, err := ebpf.NewCollectionWithOptions(spec, *mgr.CollectionOptions())
+				if name == "sleepable" && !testneeds.KernelAtLeast(t, "6.0") {
 					qt.Assert(t, qt.IsNotNil(err))
 					return
 				}

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package usdt
+
+import (
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/btf"
+)
+
+// headerFunctions are the functions of bpf/usdt.bpf.h and bpf/usdt_spec.bpf.h
+// that programs call. The header makes them hidden functions, of which an
+// object that is linked from several files has one each.
+var headerFunctions = map[string]bool{
+	"bpf_usdt_arg":         true,
+	"bpf_usdt_arg_address": true,
+	"bpf_usdt_arg_size":    true,
+	"__bpf_usdt_read_many": true,
+}
+
+// makeHeaderFunctionsStatic makes the verifier check these functions with what
+// they are given, such as a pointer into the stack of their caller. It refuses
+// them as global functions, which it checks by themselves.
+func makeHeaderFunctionsStatic(spec *ebpf.CollectionSpec) {
+	for _, prog := range spec.Programs {
+		for i := range prog.Instructions {
+			if f := btf.FuncMetadata(&prog.Instructions[i]); f != nil && headerFunctions[f.Name] {
+				f.Linkage = btf.StaticFunc
+			}
+		}
+	}
+}
