@@ -20,7 +20,8 @@ func probeName(site *trace.Site) string {
 
 const (
 	// maxMangled bounds what is shown of a function's name, and the work for
-	// it: the name is untrusted, and may refer to its own parts again and again.
+	// it: the name is untrusted, and may refer to its own parts again and
+	// again.
 	maxMangled = 512
 	// maxReadable is the power of two that bounds what it becomes.
 	maxReadable = 10

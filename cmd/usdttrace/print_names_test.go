@@ -28,7 +28,8 @@ func TestFunctionsAreNamedAsInTheSource(t *testing.T) {
 	}
 }
 
-// The names of probes are those of untrusted files, and are printed at each hit.
+// The names of probes are those of untrusted files, and are printed at each
+// hit.
 func TestLongProbeNamesAreCut(t *testing.T) {
 	long := strings.Repeat("n", 1<<20)
 	event := &trace.Event{Probe: long + ":" + long, Site: &trace.Site{Site: usdt.Site{Site: elfnote.Site{Provider: long, Name: long}}}}

@@ -22,18 +22,17 @@
 //  4. musl's directories: those of /etc/ld-musl-MACHINE.path where there is
 //     one, else its built-in ones.
 //
-// What only a program's own file says (its DT_RUNPATH, libraries it opens by
-// path) is out of reach here: look at the maps of a running process for that.
-//
 // A file counts only if it is an ELF file for the wanted machine and class, so
 // that linker scripts ("libc.so" of a -dev package) and the libraries of other
 // machines are passed over.
 //
-// # Other roots
+// [FindInProcess] searches as another process would: in its file system, which
+// may be that of a container, for the machine of its program, with its
+// LD_LIBRARY_PATH and PATH. Symbolic links are then followed inside that file
+// system. Its files are untrusted: sizes are bounded, nothing but regular files
+// is opened. Whoever owns them may exchange a file between the search and its
+// use.
 //
-// [Options.Root] points the search at another file system tree, such as
-// /proc/PID/root for a container. Symbolic links are then followed inside that
-// tree, as a process there would see them. The files of such a tree are data
-// from a stranger: sizes are bounded, nothing but regular files is opened.
-// Whoever owns the tree may exchange a file between the search and its use.
+// [Linked] goes from a program to the libraries that it is linked with, for
+// which its DT_RUNPATH counts, too.
 package ldso

@@ -32,7 +32,7 @@ func Linked(program, process string) []string {
 	for i := 0; i < len(files); i++ {
 		needed, err := readNeeded(files[i])
 		if err != nil {
-			continue // not an ELF file, or a damaged one: then it will not run, either
+			continue // not an ELF file, or a malformed one: then it will not run, either
 		}
 		if i == 0 {
 			for _, name := range strings.FieldsFunc(getenv("LD_PRELOAD"), func(r rune) bool { return r == ':' || r == ' ' }) {
@@ -54,7 +54,12 @@ type needed struct {
 }
 
 func readNeeded(path string) (*needed, error) {
-	file, err := elffile.Open(path)
+	opened, err := openRegular(path)
+	if err != nil {
+		return nil, err
+	}
+	defer opened.Close()
+	file, err := elffile.New(opened)
 	if err != nil {
 		return nil, err
 	}
@@ -63,6 +68,8 @@ func readNeeded(path string) (*needed, error) {
 	if n.names, err = file.DynamicStrings(elf.DT_NEEDED); err != nil {
 		return nil, err
 	}
+	origin := filepath.Dir(path)
+	withOrigin := strings.NewReplacer("${ORIGIN}", origin, "$ORIGIN", origin)
 	for _, tag := range []elf.DynTag{elf.DT_RPATH, elf.DT_RUNPATH} {
 		lists, err := file.DynamicStrings(tag)
 		if err != nil {
@@ -70,9 +77,7 @@ func readNeeded(path string) (*needed, error) {
 		}
 		for _, list := range lists {
 			for directory := range strings.SplitSeq(list, ":") {
-				origin := filepath.Dir(path)
-				directory = strings.NewReplacer("${ORIGIN}", origin, "$ORIGIN", origin).Replace(directory)
-				n.directories = append(n.directories, directory)
+				n.directories = append(n.directories, withOrigin.Replace(directory))
 			}
 		}
 	}

@@ -78,7 +78,8 @@ func (m *Messages) Note(format string, args ...any) {
 }
 
 // WarnOf prints a message as [Messages.Warn] does, if there have not been
-// [MaxOfKind] of its kind. [Messages.Rest] names the kind, a noun in the plural.
+// [MaxOfKind] of its kind. [Messages.Rest] names the kind, a noun in the
+// plural.
 func (m *Messages) WarnOf(kind, format string, args ...any) {
 	if m.count(kind, 1) {
 		m.Warn(format, args...)
