@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"log"
 	"os"
+	"os/exec"
 	"os/signal"
 	"time"
 
@@ -46,7 +47,163 @@ func Example() {
 	}
 }
 
-// How long queries take, every second.
+// Which of two modules does a Python program import?
+func ExampleOpen() {
+	s, err := trace.Open(usdt.Target{Path: "/usr/bin/python3"}, &trace.SessionOptions{
+		Captures: []trace.Capture{{Arg: "arg0"}}, // the name of the module
+		Filter:   `arg0 == "colorsys" || arg0 == "antigravity"`,
+	}, elfnote.Exact("python", "import__find__load__start"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer s.Close()
+
+	if err := exec.Command("/usr/bin/python3", "-c", "import colorsys").Run(); err != nil {
+		log.Fatal(err)
+	}
+	if err := s.Detach(); err != nil { // the iteration ends when all events have come
+		log.Print(err)
+	}
+	for event, err := range s.Events(context.Background()) {
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println(event.Probe, event.Args[0])
+	}
+	// It prints:
+	// python:import__find__load__start "colorsys"
+}
+
+// Why are some sites of a file not watched?
+func ExampleAttachment_Skipped() {
+	s, err := trace.New(nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer s.Close()
+	a, err := s.Attach(usdt.Target{Path: "/usr/bin/python3"}, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, site := range a.Skipped() {
+		fmt.Println(site)
+	}
+	fmt.Printf("%d sites are watched, %d are skipped\n", len(a.Sites()), a.SkippedCount())
+	// It prints:
+	// 8 sites are watched, 0 are skipped
+}
+
+// Which option is wrong, and where?
+func ExampleOptionError() {
+	_, err := trace.New(&trace.SessionOptions{Filter: "arg0 = 1"})
+	var option *trace.OptionError
+	var syntax *trace.SyntaxError
+	if errors.As(err, &option) && errors.As(err, &syntax) {
+		fmt.Printf("%s, at byte %d: %s\n", option.Field, syntax.Offset, syntax.Message)
+	}
+	// Output: Filter, at byte 5: a comparison is written ==
+}
+
+// The names of the classes that a Java virtual machine loads. They do not end
+// in a zero: the second argument is their length.
+func ExampleCapture() {
+	s, err := trace.Open(usdt.Target{Path: "/usr/lib/jvm/default-java/lib/server/libjvm.so"}, &trace.SessionOptions{
+		Captures: []trace.Capture{{Arg: "arg0", Length: "arg1", Max: 200}},
+		PageIn:   true, // also if the name has not been used yet
+	}, elfnote.Exact("hotspot", "class__loaded"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer s.Close()
+
+	for event, err := range s.Events(context.Background()) {
+		if err != nil {
+			log.Print(err)
+			continue
+		}
+		switch name, complete := event.Args[0].Data(); {
+		case name == nil:
+			fmt.Println("a class whose name could not be read")
+		case !complete:
+			fmt.Printf("%s...\n", name)
+		default:
+			fmt.Printf("%s\n", name)
+		}
+	}
+}
+
+// How often does a Python program try to import each module? Modules whose names
+// begin with an underscore do not count.
+func ExampleNewAggregator() {
+	imports := trace.NewAggregator(trace.Aggregation{
+		By:      []string{"str(arg0, 40)"},
+		Where:   `str(arg0, 1) != "_"`,
+		MaxKeys: 10_000,
+	})
+	s, err := trace.Open(usdt.Target{Path: "/usr/bin/python3"}, &trace.SessionOptions{
+		Aggregators: []*trace.Aggregator{imports},
+		NoEvents:    true,
+	}, elfnote.Exact("python", "import__find__load__start"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer s.Close()
+
+	if err := exec.Command("/usr/bin/python3", "-I", "-S", "-c", "import colorsys").Run(); err != nil {
+		log.Fatal(err)
+	}
+	snapshot, err := imports.Snapshot()
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, row := range snapshot.Rows {
+		fmt.Println(row.Keys[0], row.Count)
+	}
+	losses, err := s.Losses()
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(losses.Keys+losses.Unreadable, "imports are missing")
+	// It prints, among other modules:
+	// colorsys 1
+	// 0 imports are missing
+}
+
+// How long does a Python program take to import a module?
+func ExampleLatency() {
+	times := trace.NewAggregator(trace.Aggregation{
+		Latency: &trace.Latency{
+			Start: elfnote.Exact("python", "import__find__load__start"),
+			Done:  elfnote.Exact("python", "import__find__load__done"),
+			By:    "arg0", // the same name: a module that is imported may import others
+		},
+		Where: `arg0 == "colorsys"`,
+		Sum:   true, Max: true,
+	})
+	s, err := trace.Open(usdt.Target{Path: "/usr/bin/python3"}, &trace.SessionOptions{
+		Aggregators: []*trace.Aggregator{times},
+		NoEvents:    true, // so that only both ends of the latency are attached
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer s.Close()
+
+	if err := exec.Command("/usr/bin/python3", "-c", "import colorsys").Run(); err != nil {
+		log.Fatal(err)
+	}
+	snapshot, err := times.Snapshot()
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, row := range snapshot.Rows {
+		fmt.Printf("%d imports, %v on average, %v at most\n", row.Count, time.Duration(row.Average()), time.Duration(row.Max.Int()))
+	}
+	// It prints, with other times:
+	// 1 imports, 214.709µs on average, 214.709µs at most
+}
+
+// How long the queries of a PostgreSQL server take, every second.
 func ExampleAggregator_Snapshot() {
 	latency := trace.NewAggregator(trace.Aggregation{
 		Latency: &trace.Latency{
@@ -80,8 +237,8 @@ func ExampleAggregator_Snapshot() {
 	}
 }
 
-// Several patterns in one attachment, so that they share one link, in one
-// process.
+// Print the sites in one process before they are watched, and give their events
+// a cookie.
 func ExampleSession_AttachSelection() {
 	s, err := trace.New(nil)
 	if err != nil {
@@ -89,12 +246,15 @@ func ExampleSession_AttachSelection() {
 	}
 	defer s.Close()
 
-	sel, err := usdt.Select(usdt.Target{Path: "python3", PID: 1234}, nil,
+	sel, err := usdt.Select(usdt.Target{Path: "/usr/bin/python3", PID: 1234}, nil,
 		elfnote.MustParsePattern("python:function__*"), elfnote.MustParsePattern("python:gc__*"))
 	if err != nil {
 		log.Fatal(err)
 	}
 	defer sel.Close()
+	for i := range sel.Len() {
+		fmt.Println(sel.Site(i).Provider, sel.Site(i).Name)
+	}
 	if _, err := s.AttachSelection(sel, &trace.AttachOptions{Cookie: 1234}); err != nil {
 		log.Fatal(err)
 	}
@@ -105,6 +265,7 @@ func ExampleSession_AttachSelection() {
 func ExampleSession_Watch() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
+
 	s, err := trace.New(nil)
 	if err != nil {
 		log.Fatal(err)
@@ -122,7 +283,7 @@ func ExampleSession_Watch() {
 				log.Printf("%q", err)
 			}
 		},
-	})
+	}, elfnote.Exact("python", "gc__start"))
 	if err != nil {
 		log.Fatal(err)
 	}
