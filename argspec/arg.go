@@ -136,7 +136,7 @@ type Arg struct {
 
 	// Err says why there is no value to fetch, for kinds Unavailable and Bytes.
 	// Its text ends with Raw in parentheses. It wraps the error of
-	// Target.Symbol or Target.PLTGOT where that is the cause.
+	// File.Symbol or File.PLTGOT where that is the cause.
 	Err error
 }
 
@@ -145,7 +145,7 @@ type Arg struct {
 // machine than the file's may still not be able to: see CheckKernel.
 func (a Arg) Readable() bool { return a.Kind != Unavailable && a.Kind != Bytes }
 
-// Relative reports whether Displacement depends on Target.Location, because the
+// Relative reports whether Displacement depends on the location, because the
 // operand names a symbol relative to the instruction pointer. All other
 // arguments decode the same at every site of their file.
 func (a Arg) Relative() bool { return a.relative }

@@ -22,30 +22,31 @@ func realX86Strings(b *testing.B) []string {
 	return strings.Split(section, "\n")
 }
 
-// BenchmarkParse parses one string of a real program, three arguments on
+// BenchmarkDecode decodes one string of a real program, three arguments on
 // average, into memory of its own.
-func BenchmarkParse(b *testing.B) {
+func BenchmarkDecode(b *testing.B) {
 	texts := realX86Strings(b)
+	decoder := NewDecoder(&x86)
 	b.ReportAllocs()
 	for i := 0; b.Loop(); i++ {
-		Parse(x86, texts[i%len(texts)])
+		decoder.Decode(0x1000, texts[i%len(texts)])
 	}
 }
 
-// BenchmarkAppendParse does the same into memory that is used again.
-func BenchmarkAppendParse(b *testing.B) {
+// BenchmarkAppendDecode does the same into memory that is used again.
+func BenchmarkAppendDecode(b *testing.B) {
 	texts := realX86Strings(b)
-	target := x86
+	decoder := NewDecoder(&x86)
 	var args []Arg
 	b.ReportAllocs()
 	for i := 0; b.Loop(); i++ {
-		args = AppendParse(args[:0], &target, texts[i%len(texts)])
+		args = decoder.AppendDecode(args[:0], 0x1000, texts[i%len(texts)])
 	}
 }
 
 // BenchmarkEncode encodes six arguments.
 func BenchmarkEncode(b *testing.B) {
-	args := Parse(x86, "8@%rbx 8@8(%rbx) 2@%ax 1@%sil 8@%r13 -4@48(%rsp)")
+	args := Parse(elf.EM_X86_64, "8@%rbx 8@8(%rbx) 2@%ax 1@%sil 8@%r13 -4@48(%rsp)")
 	b.ReportAllocs()
 	for b.Loop() {
 		spec := Encode(elf.EM_X86_64, binary.LittleEndian, 1, args)

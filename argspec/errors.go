@@ -35,17 +35,22 @@ var (
 	// errThreadLocal: the address is relative to the thread's own storage,
 	// whose place is not in pt_regs.
 	errThreadLocal = errors.New("thread-local storage")
+	// errReplaceable: the symbol is one of a library that another file may
+	// define, too: which definition counts is known at run time.
+	errReplaceable = errors.New("symbol of a library that another file may replace")
+	// errNotLinked: the addresses in an object file are not known yet.
+	errNotLinked = errors.New("not linked yet: an object file has no addresses")
 	// errRelocation: the operand is half of an address computation of which
 	// the other half is lost, as in x86's @GOTPCREL or riscv's %pcrel_lo().
 	errRelocation = errors.New("relocation that cannot be undone")
 	// errLocalLabel: the assembler dropped the label (.L5, .LANCHOR0, 1f), so
 	// that no symbol table has its address.
 	errLocalLabel = errors.New("assembler-local label")
-	// errNoSymbols: the operand names a symbol, and the Target has no way to
-	// look one up.
-	errNoSymbols = errors.New("no symbols at hand")
-	// errSymbol: the symbol could not be looked up. The error of
-	// Target.Symbol or Target.PLTGOT is wrapped beside it.
+	// errNoSymbols: the operand names a symbol, and there is no file to look it
+	// up in.
+	errNoSymbols = errors.New("no file to find the symbol in")
+	// errSymbol: the symbol could not be looked up. The error of File.Symbol or
+	// File.PLTGOT, which is wrapped beside it, says more.
 	errSymbol = errors.New("symbol lookup failed")
 	// errPositionIndependent: the operand is an absolute address, but this
 	// program is loaded at an address that the file does not know.
@@ -60,14 +65,14 @@ var (
 	errKernel = errors.New("a kernel of this machine does not run such programs")
 )
 
-// unavailableError is why an argument's value cannot be fetched: "x: no symbols
-// at hand (8@x(%rip))". The argument and the detail can hold any bytes that are
-// in the file.
+// unavailableError is why an argument's value cannot be fetched: "register cr0:
+// not in pt_regs (8@%cr0)". The argument and the detail can hold any bytes that
+// are in the file.
 type unavailableError struct {
 	raw    string // the argument as the string has it
 	detail string // what in it the reason is about (a register, a symbol), or ""
 	reason error  // one of the variables above
-	cause  error  // what Target.Symbol or Target.PLTGOT answered, or nil
+	cause  error  // what File.Symbol or File.PLTGOT answered, or nil
 }
 
 func (e *unavailableError) Error() string {
@@ -76,7 +81,7 @@ func (e *unavailableError) Error() string {
 		text = e.detail + ": " + text
 	}
 	if e.cause != nil {
-		text += ": " + e.cause.Error()
+		text = e.cause.Error()
 	}
 	return text + " (" + e.raw + ")"
 }

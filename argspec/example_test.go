@@ -5,49 +5,65 @@ package argspec_test
 import (
 	"debug/elf"
 	"encoding/binary"
-	"errors"
 	"fmt"
+	"log"
 
 	"github.com/gousdt/gousdt/argspec"
+	"github.com/gousdt/gousdt/elfnote"
 )
 
-func ExampleParse() {
-	target := argspec.Target{
-		Machine:  elf.EM_X86_64,
-		Class:    elf.ELFCLASS64,
-		Location: 0x401136, // of the probe's site
-		Symbol: func(name string) (uint64, error) {
-			if name == "counter" {
-				return 0x404010, nil
-			}
-			return 0, errors.New("no such symbol")
-		},
+// The arguments of all probes of a file, of any machine.
+func ExampleNewDecoder() {
+	file, err := elfnote.Open("../elfnote/testdata/s390x.so")
+	if err != nil {
+		log.Fatal(err)
 	}
-	for _, arg := range argspec.Parse(target, "-4@-20(%rbp) 8@counter(%rip) 1@$200 8f@%xmm0") {
+	defer file.Close()
+	decoder := argspec.NewDecoder(file)
+	for site, err := range file.Sites() {
+		if err != nil {
+			continue // a malformed note hides no other
+		}
+		fmt.Printf("%s:%s", site.Provider, site.Name)
+		for _, arg := range decoder.Decode(site.Location, site.Arguments) {
+			fmt.Print(", ", arg)
+		}
+		fmt.Println()
+	}
+	// Output:
+	// elf:plain
+	// elf:places, 8 signed @ r1, 4 signed @ r3, 1 unsigned @ r4, 8 signed @ [r15+160], 8 signed @ [r5+r2]
+	// elf:copies, 8 signed @ r1
+	// elf:copies, 8 signed @ 17
+	// elf:guarded, 8 signed @ [r11], 4 signed @ -5
+	// other:plain, 2 signed @ r2
+}
+
+func ExampleParse() {
+	for _, arg := range argspec.Parse(elf.EM_X86_64, "-4@-20(%rbp) 1@$200 12@8(%rsp) 8f@%xmm0") {
 		fmt.Println(arg)
 	}
 	// Output:
 	// 4 signed @ [rbp-20]
-	// 8 unsigned @ [rip+11994]
 	// 1 unsigned @ 200
+	// 12 bytes @ [rsp+8]
 	// unavailable: vector or floating point register xmm0: not in pt_regs (8f@%xmm0)
 }
 
+// A 32-bit program on the 64-bit kernel that runs it.
 func ExampleRegister_Slot() {
-	// A 32-bit program on the 64-bit kernel that runs it.
-	arg := argspec.Parse(argspec.Target{Machine: elf.EM_386}, "4@%esp")[0]
+	arg := argspec.Parse(elf.EM_386, "4@%esp")[0]
 	slot, ok := arg.Register.Slot(elf.EM_X86_64)
 	fmt.Println(arg.Register.Name, slot*8, ok) // offset in struct pt_regs
 	// Output: esp 152 true
 }
 
 func ExampleEncode() {
-	target := argspec.Target{Machine: elf.EM_X86_64}
-	args := argspec.Parse(target, "8@%rdi")
+	args := argspec.Parse(elf.EM_X86_64, "8@%rdi")
 	spec := argspec.Encode(elf.EM_X86_64, binary.LittleEndian, 7, args)
 	fmt.Printf("% x\n", spec[:16])
 	// Equal specs can share one place in the map.
-	same := argspec.Encode(elf.EM_X86_64, binary.LittleEndian, 7, argspec.Parse(target, "8@%edi"))
+	same := argspec.Encode(elf.EM_X86_64, binary.LittleEndian, 7, argspec.Parse(elf.EM_X86_64, "8@%edi"))
 	fmt.Println(spec == same)
 	// Output:
 	// 00 00 00 00 00 00 00 00 02 08 00 00 0e ff 00 00

@@ -3,6 +3,7 @@
 package argspec
 
 import (
+	"debug/elf"
 	"math/bits"
 	"strings"
 )
@@ -13,6 +14,10 @@ type value struct {
 	// addresses is how many addresses were added less how many were
 	// subtracted: 0 makes number a plain number, 1 an address in the file.
 	addresses int
+	// isFunction reports whether the value is the address of a function, and
+	// inGOT whether it is the content of the global offset table. Calculations
+	// lose the one and cannot be done with the other.
+	isFunction, inGOT bool
 }
 
 // maxDepth limits how deep parentheses and unary operators nest, and with it
@@ -88,11 +93,17 @@ func (p *parser) operator() (operator byte, length, strength int) {
 }
 
 func combine(operator byte, a, b value) (value, error) {
+	if operator == '+' && a == (value{}) {
+		return b, nil
+	}
+	if a.inGOT || b.inGOT {
+		return value{}, unavailable(errRelocation, "@GOTPCREL in a sum")
+	}
 	switch operator {
 	case '+':
-		return value{a.number + b.number, a.addresses + b.addresses}, nil
+		return value{number: a.number + b.number, addresses: a.addresses + b.addresses}, nil
 	case '-':
-		return value{a.number - b.number, a.addresses - b.addresses}, nil
+		return value{number: a.number - b.number, addresses: a.addresses - b.addresses}, nil
 	}
 	if a.addresses != 0 || b.addresses != 0 {
 		return value{}, unavailable(errSyntax, addressArithmetic)
@@ -155,7 +166,7 @@ func (p *parser) nested(operator byte) (value, error) {
 	case err != nil || operator == '+' || operator == '$':
 		return v, err
 	case operator == '-':
-		return value{-v.number, -v.addresses}, nil
+		return combine('-', value{}, v)
 	case v.addresses != 0:
 		return value{}, unavailable(errSyntax, addressArithmetic)
 	case operator == '~':
@@ -254,42 +265,94 @@ func (p *parser) symbol() (value, error) {
 	if strings.HasPrefix(name, ".L") {
 		return value{}, unavailable(errLocalLabel, name)
 	}
-	offset := strings.EqualFold(relocation, "GOTOFF")
-	if relocation != "" && !offset {
-		reason := errRelocation
-		if isThreadLocal(relocation) {
-			reason = errThreadLocal
-		}
-		return value{}, unavailable(reason, name+"@"+relocation)
+	switch {
+	case relocation == "":
+		return p.symbolValue(name)
+	case strings.EqualFold(relocation, "GOTOFF"):
+		return p.fromPLTGOT(name)
+	case strings.EqualFold(relocation, "GOTPCREL") && p.target.machine == elf.EM_X86_64:
+		return p.inGOT(name)
+	case isThreadLocal(relocation):
+		return value{}, unavailable(errThreadLocal, name+"@"+relocation)
 	}
-	address, err := p.lookup(name)
+	return value{}, unavailable(errRelocation, name+"@"+relocation)
+}
+
+// symbolValue looks a symbol up and returns its address, or the offset of a
+// thread-local variable where one is expected.
+func (p *parser) symbolValue(name string) (value, error) {
+	symbol, err := p.lookup(name)
 	if err != nil {
 		return value{}, err
 	}
-	if !offset {
-		return value{number: address, addresses: 1}, nil
-	}
-	if p.target.PLTGOT == nil {
-		return value{}, unavailable(errNoSymbols, "DT_PLTGOT")
-	}
-	table, err := p.target.PLTGOT()
-	if err != nil {
-		return value{}, &unavailableError{detail: "DT_PLTGOT", reason: errSymbol, cause: err}
-	}
-	return value{number: address - table}, nil
+	return p.valueOf(symbol, name)
 }
 
-// lookup asks the target for a symbol's address.
-func (p *parser) lookup(name string) (uint64, error) {
-	if p.target.Symbol == nil {
-		return 0, unavailable(errNoSymbols, name)
+func (p *parser) valueOf(symbol elf.Symbol, name string) (value, error) {
+	kind := elf.ST_TYPE(symbol.Info)
+	switch {
+	case (kind == elf.STT_TLS) != p.threadLocal:
+		return value{}, unavailable(errThreadLocal, name)
+	case kind == elf.STT_GNU_IFUNC:
+		// Its address is that of the function which it chooses.
+		return value{}, unavailable(errIndirect, name)
+	case symbol.Section == elf.SHN_ABS && !p.isAbsolute():
+		return value{}, unavailable(errPositionIndependent, name)
 	}
-	address, err := p.target.Symbol(name)
-	if err != nil {
-		return 0, &unavailableError{detail: name, reason: errSymbol, cause: err}
-	}
-	return address, nil
+	return value{number: symbol.Value, addresses: 1, isFunction: kind == elf.STT_FUNC}, nil
 }
+
+// inGOT returns the content of a symbol's entry in the global offset table: the
+// symbol's address, if the symbol is not one that another file may replace.
+func (p *parser) inGOT(name string) (value, error) {
+	symbol, err := p.lookup(name)
+	if err != nil {
+		return value{}, err
+	}
+	if isReplaceable(symbol) && !p.target.file.IsProgram() {
+		return value{}, unavailable(errReplaceable, name)
+	}
+	v, err := p.valueOf(symbol, name)
+	v.inGOT = true
+	return v, err
+}
+
+// isReplaceable reports whether the dynamic loader may take the definition of
+// another file instead.
+func isReplaceable(symbol elf.Symbol) bool {
+	return elf.ST_BIND(symbol.Info) != elf.STB_LOCAL && elf.ST_VISIBILITY(symbol.Other) == elf.STV_DEFAULT
+}
+
+// fromPLTGOT returns how far a symbol is from DT_PLTGOT.
+func (p *parser) fromPLTGOT(name string) (value, error) {
+	v, err := p.symbolValue(name)
+	if err != nil {
+		return value{}, err
+	}
+	table, err := p.target.file.PLTGOT()
+	if err != nil {
+		return value{}, &unavailableError{reason: errSymbol, cause: err}
+	}
+	return value{number: v.number - table}, nil
+}
+
+// lookup asks the file for a symbol.
+func (p *parser) lookup(name string) (elf.Symbol, error) {
+	switch {
+	case p.target.file == nil:
+		return elf.Symbol{}, unavailable(errNoSymbols, name)
+	case p.target.kind == elf.ET_REL:
+		return elf.Symbol{}, unavailable(errNotLinked, name)
+	}
+	symbol, err := p.target.file.Symbol(name)
+	if err != nil {
+		return elf.Symbol{}, &unavailableError{reason: errSymbol, cause: err}
+	}
+	return symbol, nil
+}
+
+// isAbsolute reports whether the program runs at the addresses in its file.
+func (p *parser) isAbsolute() bool { return p.target.kind == elf.ET_EXEC }
 
 // isThreadLocal recognises the relocations of thread-local variables, on all
 // machines: TPOFF, NTPOFF, DTPOFF, GOTTPOFF, INDNTPOFF, TLSGD, TPREL...
@@ -316,7 +379,7 @@ func (p *parser) constantExpression() error {
 // position-independent file is as far from the instruction pointer as the
 // symbol is from the site.
 func (p *parser) numberOrAddress(v value) error {
-	if v.addresses == 1 && !p.target.Absolute {
+	if v.addresses == 1 && !v.inGOT && !p.isAbsolute() {
 		p.relativeMemory(p.instructionPointer(), v)
 		p.arg.Kind = Address
 		return nil
@@ -334,31 +397,65 @@ func (p *parser) symbolMemory(v value) error {
 	switch {
 	case v.addresses == 0:
 		return unavailable(errSyntax, "a symbol is missing")
-	case v.addresses == 1 && !p.target.Absolute:
+	case v.addresses == 1 && !p.isAbsolute():
 		p.relativeMemory(p.instructionPointer(), v)
 		return nil
 	}
 	return p.address(Register{}, Register{}, 1, v)
 }
 
+// functionAddress makes the argument the address of a function, whose name
+// stands alone. The name of a variable that does may be the memory there.
+func (p *parser) functionAddress(v value) error {
+	if !v.isFunction {
+		return unavailable(errSyntax, "a symbol alone that is no function")
+	}
+	return p.numberOrAddress(v)
+}
+
+// threadLocalMemory makes the argument the memory of a thread-local variable,
+// whose name is what comes next, in parentheses. tp is the thread pointer: in a
+// program, the variables are at a known distance from it.
+func (p *parser) threadLocalMemory(tp Register) error {
+	if !p.accept('(') {
+		return p.malformed()
+	}
+	p.threadLocal = true
+	v, err := p.expression()
+	p.threadLocal = false
+	switch {
+	case err != nil:
+		return err
+	case !p.accept(')'):
+		return p.malformed()
+	case v.addresses != 1:
+		return unavailable(errSyntax, "a symbol is missing")
+	case !p.target.file.IsProgram():
+		return unavailable(errThreadLocal, "of a library")
+	}
+	p.memory(tp, Register{}, 1, v.number)
+	return nil
+}
+
 // relativeMemory makes the argument the memory at an address in the file. ip is
 // the instruction pointer, which holds the site's address at a hit.
 func (p *parser) relativeMemory(ip Register, address value) {
-	p.memory(ip, Register{}, 1, address.number-p.target.Location)
+	p.memory(ip, Register{}, 1, address.number-p.location)
 	p.arg.relative = true
 }
 
 // absolute returns the number of a value that stands alone, without a register
 // that it would be relative to.
 func (p *parser) absolute(v value) (uint64, error) {
-	switch v.addresses {
-	case 0:
+	switch {
+	case v.inGOT:
+		return 0, unavailable(errRelocation, "@GOTPCREL")
+	case v.addresses == 0:
 		return v.number, nil
-	case 1:
-		if !p.target.Absolute {
-			return 0, unavailable(errPositionIndependent, "")
-		}
-		return v.number, nil
+	case v.addresses != 1:
+		return 0, unavailable(errSyntax, "sum of several addresses")
+	case !p.isAbsolute():
+		return 0, unavailable(errPositionIndependent, "")
 	}
-	return 0, unavailable(errSyntax, "sum of several addresses")
+	return v.number, nil
 }

@@ -17,34 +17,39 @@ var fuzzMachines = []elf.Machine{
 	elf.EM_PPC64, elf.EM_RISCV, elf.EM_LOONGARCH, elf.EM_MIPS,
 }
 
-// fuzzTarget has some symbols and lacks others.
-func fuzzTarget(machine uint8, narrow, absolute bool) Target {
-	t := Target{
-		Machine:  fuzzMachines[int(machine)%len(fuzzMachines)],
-		Class:    elf.ELFCLASS64,
-		Location: 0x401136,
-		Absolute: absolute,
-		Symbol: func(name string) (uint64, error) {
+// fuzzFile has some symbols and lacks others.
+func fuzzFile(machine uint8, narrow, absolute bool) testFile {
+	f := testFile{
+		machine: fuzzMachines[int(machine)%len(fuzzMachines)],
+		class:   elf.ELFCLASS64,
+		symbol: func(name string) (elf.Symbol, error) {
 			if len(name) > 8 {
-				return 0, errNoSuchSymbol
+				return elf.Symbol{}, errNoSuchSymbol
 			}
-			return 0x404000 + uint64(len(name)), nil
+			kinds := []elf.SymType{elf.STT_OBJECT, elf.STT_FUNC, elf.STT_TLS}
+			return newSymbol(kinds[len(name)%len(kinds)], 0x404000+uint64(len(name))), nil
 		},
-		PLTGOT: func() (uint64, error) { return 0x403ff4, nil },
+		pltgot: func() (uint64, error) { return 0x403ff4, nil },
 	}
 	if narrow {
-		t.Class = elf.ELFCLASS32
+		f.class = elf.ELFCLASS32
 	}
-	return t
+	if absolute {
+		f.kind = elf.ET_EXEC
+	}
+	return f
 }
+
+// fuzzLocation is where the sites of such files are.
+const fuzzLocation = 0x401136
 
 // FuzzParse checks what holds whatever the string: the parser ends, each byte
 // is in one argument or a blank between two, results are consistent, and an
 // argument means the same alone as among others.
 func FuzzParse(f *testing.F) {
 	for _, v := range loadVectors(f) {
-		machine := max(slices.Index(fuzzMachines, v.target.Machine), 0)
-		f.Add(uint8(machine), v.target.Class == elf.ELFCLASS32, v.target.Absolute, v.text)
+		machine := max(slices.Index(fuzzMachines, v.file.machine), 0)
+		f.Add(uint8(machine), v.file.class == elf.ELFCLASS32, v.file.kind == elf.ET_EXEC, v.text)
 	}
 	for _, text := range []string{
 		"4@i%ra+1r", "8@8(%rbp", "-", "@", "8@", "\x00", "8@\xff", "(((((((((", "8@[[[[", "8@%", "8@$-", "8@\"",
@@ -55,8 +60,8 @@ func FuzzParse(f *testing.F) {
 		}
 	}
 	f.Fuzz(func(t *testing.T, machine uint8, narrow, absolute bool, text string) {
-		target := fuzzTarget(machine, narrow, absolute)
-		args := Parse(target, text)
+		file := fuzzFile(machine, narrow, absolute)
+		args := file.decode(fuzzLocation, text)
 		checkInvariants(t, text, args)
 		if len(args) > maxListed+1 {
 			t.Fatalf("%d arguments", len(args))
@@ -68,7 +73,7 @@ func FuzzParse(f *testing.F) {
 			if i == maxListed {
 				break
 			}
-			alone := Parse(target, a.Raw)
+			alone := file.decode(fuzzLocation, a.Raw)
 			if len(alone) != 1 || !sameArg(alone[0], a) {
 				t.Fatalf("%q alone is %v, in %q it is %v", a.Raw, alone, text, a)
 			}
@@ -98,7 +103,7 @@ func FuzzEncode(f *testing.F) {
 		if big {
 			order = binary.BigEndian
 		}
-		args := Parse(fuzzTarget(machine, false, true), text)
+		args := fuzzFile(machine, false, true).decode(fuzzLocation, text)
 		spec := Encode(on, order, cookie, args)
 		qt.Assert(t, qt.Equals(spec, Encode(on, order, cookie, args)))
 		qt.Assert(t, qt.Equals(order.Uint64(spec[192:]), cookie))

@@ -2,12 +2,16 @@
 
 package argspec
 
-// loongArchPC is the word of csr_era, see loongArchNamed.
-const loongArchPC = 33
+// The words of the thread pointer and of csr_era, see loongArchNamed.
+const (
+	loongArchTP = 2
+	loongArchPC = 33
+)
 
 // parseLoongArch parses an operand of LoongArch:
 //
 //	$rN or ABI name  N  $rN,N  $rN,$rN  [$rN]  [$rN, N]  [sp, N]
+//	$rN,%le_lo12_r(SYM+N)
 func parseLoongArch(p *parser) error {
 	p.skipBlanks()
 	switch c := p.peek(); {
@@ -53,7 +57,13 @@ func (p *parser) loongArchOffset(base Register) error {
 	switch c := p.peek(); {
 	case c == '%':
 		p.pos++
-		return relocationFunction("%" + p.name())
+		function := p.name()
+		if function == "le_lo12_r" {
+			// The second half of the offset of a thread-local variable. The
+			// register cannot be relied on, as with RISC-V's %tprel_lo().
+			return p.threadLocalMemory(p.general("tp", p.machine.register, loongArchTP))
+		}
+		return relocationFunction("%" + function)
 	case c == '$':
 		index, err := p.loongArchSigil()
 		if err == nil {
@@ -122,7 +132,7 @@ func loongArchNumber(name string) int {
 	case "ra":
 		return 1
 	case "tp":
-		return 2
+		return loongArchTP
 	case "sp":
 		return 3
 	case "u0":

@@ -17,9 +17,9 @@ type machine struct {
 	address32 bool
 }
 
-func machineOf(t *Target) machine {
-	narrow := t.Class == elf.ELFCLASS32
-	switch t.Machine {
+func machineOf(t *target) machine {
+	narrow := t.class == elf.ELFCLASS32
+	switch t.machine {
 	case elf.EM_386, elf.EM_ARM:
 		return machine{word: 4, register: 4, address32: true}
 	case elf.EM_RISCV:
@@ -38,7 +38,7 @@ func machineOf(t *Target) machine {
 // parseSyntax parses the operand in the way of the target's machine. Everything
 // that is particular to one is in the file of its name.
 func (p *parser) parseSyntax() error {
-	switch p.target.Machine {
+	switch p.target.machine {
 	case elf.EM_X86_64, elf.EM_386:
 		return parseX86(p)
 	case elf.EM_AARCH64:
@@ -46,7 +46,7 @@ func (p *parser) parseSyntax() error {
 	case elf.EM_ARM:
 		return parseARM(p)
 	case elf.EM_S390:
-		if p.target.Class != elf.ELFCLASS32 { // 31-bit programs
+		if p.target.class != elf.ELFCLASS32 { // 31-bit programs
 			return parseS390X(p)
 		}
 	case elf.EM_PPC64:
@@ -56,13 +56,13 @@ func (p *parser) parseSyntax() error {
 	case elf.EM_LOONGARCH:
 		return parseLoongArch(p)
 	}
-	return unavailable(errMachine, p.target.Machine.String())
+	return unavailable(errMachine, p.target.machine.String())
 }
 
 // named returns the register of a name in lower case, without sigils. A
 // register that always reads as 0 is the zero Register.
 func (p *parser) named(name string) (Register, error) {
-	switch p.target.Machine {
+	switch p.target.machine {
 	case elf.EM_X86_64, elf.EM_386:
 		return p.x86Named(name)
 	case elf.EM_AARCH64:
@@ -84,7 +84,7 @@ func (p *parser) named(name string) (Register, error) {
 // high returns the register that holds the high half of a value in two
 // registers of which r holds the low half, or the zero Register.
 func (p *parser) high(r Register) Register {
-	switch p.target.Machine {
+	switch p.target.machine {
 	case elf.EM_386:
 		return p.i386High(r)
 	case elf.EM_ARM:
@@ -96,7 +96,7 @@ func (p *parser) high(r Register) Register {
 // instructionPointer returns the register that holds the address of the site at
 // a hit.
 func (p *parser) instructionPointer() Register {
-	switch p.target.Machine {
+	switch p.target.machine {
 	case elf.EM_X86_64:
 		return p.general("rip", 8, x86IP)
 	case elf.EM_386:
@@ -119,7 +119,7 @@ func (p *parser) instructionPointer() Register {
 
 // general returns a general register of the target's machine.
 func (p *parser) general(name string, size, slot int) Register {
-	return Register{Name: name, Size: uint8(size), slot: uint8(slot), machine: p.target.Machine}
+	return Register{Name: name, Size: uint8(size), slot: uint8(slot), machine: p.target.machine}
 }
 
 // registerOrSymbol parses the word that comes next as a register, and leaves it

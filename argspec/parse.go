@@ -2,8 +2,6 @@
 
 package argspec
 
-import "strings"
-
 // maxListed is how many arguments of one string are told apart. Real probes
 // have up to 12, hand-written ones somewhat more; an Arg is many times larger
 // than the two bytes that can make one, so a hostile string needs a limit. What
@@ -14,50 +12,20 @@ const maxListed = 256
 // structure passed by value, and no arithmetic on it can overflow.
 const maxSize = 1<<16 - 1
 
-// Parse decodes the argument string of a probe site, in order. It never fails:
-// an argument that cannot be decoded or fetched is in the result with Kind
-// Unavailable and its Err. The Raw fields and names in the result share the
-// string's memory. An empty string, or one of blanks, has no arguments.
-func Parse(t Target, arguments string) []Arg {
-	if arguments == "" {
-		return nil
-	}
-	// Nearly every argument has one @. What is without one is appended.
-	expected := min(strings.Count(arguments, "@"), MaxArgs)
-	return AppendParse(make([]Arg, 0, expected), &t, arguments)
-}
-
-// AppendParse is Parse for callers with many strings: it appends to args, whose
-// memory can so be used again.
-func AppendParse(args []Arg, t *Target, arguments string) []Arg {
-	p := parser{target: *t, machine: machineOf(t)}
-	for listed := 0; ; listed++ {
-		raw, rest := nextArgument(arguments)
-		if raw == "" {
-			return args
-		}
-		if listed == maxListed {
-			rest = strings.TrimLeft(arguments, blanks)
-			rest = strings.TrimRight(rest, blanks)
-			return append(args, Arg{Raw: rest, Err: &unavailableError{raw: rest, reason: errTooMany}})
-		}
-		args = append(args, Arg{Raw: raw})
-		p.argument(&args[len(args)-1])
-		arguments = rest
-	}
-}
-
 // parser decodes one operand after the other.
 type parser struct {
 	scanner
-	target  Target
-	machine machine
-	arg     *Arg
+	target   target
+	machine  machine
+	location uint64
+	arg      *Arg
 	// depth counts parentheses and unary operators around the scanner.
 	depth int
 	// immediates reports whether the operand calculates with several
 	// immediates, see isCalculation.
 	immediates bool
+	// threadLocal reports whether symbols are thread-local variables.
+	threadLocal bool
 }
 
 // argument decodes a.Raw into the other fields.
@@ -66,7 +34,7 @@ func (p *parser) argument(a *Arg) {
 	a.Size, a.Signed, a.Float = prefix.size, prefix.signed, prefix.float
 	p.scanner = scanner{text: a.Raw[length:]}
 	p.arg = a
-	p.depth, p.immediates = 0, false
+	p.depth, p.immediates, p.threadLocal = 0, false, false
 	err := p.operand(length > 0)
 	if err == nil {
 		return
@@ -106,6 +74,9 @@ func (p *parser) operand(sized bool) error {
 		if a.Size > p.machine.register {
 			if a.High = p.high(a.Register); a.High.IsZero() {
 				return unavailable(errRegisterPair, a.Register.Name)
+			}
+			if p.target.bigEndian {
+				a.Register, a.High = a.High, a.Register
 			}
 		}
 		if a.Register.Shift != 0 && a.Size > int(a.Register.Size) {

@@ -19,12 +19,15 @@ const (
 // parsePPC64 parses an operand of 64-bit PowerPC, of either byte order:
 //
 //	N or %rN (register N)  iN (constant)  N(R)  R,R (memory at the sum)
-//	SYM+N@toc@l(R)
+//	SYM+N@toc@l(R)  FUNCTION
 //
 // As the base of an address, register 0 counts as 0; as the second of two
 // registers it counts as itself.
 func parsePPC64(p *parser) error {
 	p.skipBlanks()
+	if v, ok := p.ppc64Function(); ok {
+		return p.functionAddress(v)
+	}
 	c := p.peek()
 	if c == 'i' {
 		p.pos++
@@ -65,6 +68,26 @@ func parsePPC64(p *parser) error {
 	return p.address(ppc64Base(base), Register{}, 1, displacement)
 }
 
+// ppc64Function returns the value of a function's name that stands alone. That
+// of a register is the register, and "init" is the constant nit if there is no
+// function of that name.
+func (p *parser) ppc64Function() (v value, ok bool) {
+	ahead := p.scanner
+	name := ahead.name()
+	if ahead.skipBlanks(); name == "" || !ahead.done() {
+		return value{}, false
+	}
+	if _, err := p.ppc64Named(lower(name)); err == nil {
+		return value{}, false
+	}
+	v, err := p.symbolValue(name)
+	if err != nil || !v.isFunction {
+		return value{}, false
+	}
+	p.scanner = ahead
+	return v, true
+}
+
 // tocRelocation marks the second half of an access to a symbol, of which the
 // register has the first, SYM@toc@ha. The register cannot be relied on: where
 // the linker found the symbol near the TOC, it deleted the instruction that
@@ -73,7 +96,7 @@ const tocRelocation = "@toc@l"
 
 // isTOCRelative reports whether tocRelocation comes next.
 func (p *parser) isTOCRelative() bool {
-	return p.target.Machine == elf.EM_PPC64 && strings.HasPrefix(p.rest(), tocRelocation+"(")
+	return p.target.machine == elf.EM_PPC64 && strings.HasPrefix(p.rest(), tocRelocation+"(")
 }
 
 // ppc64Registers finishes a register, or an address of two of which the first

@@ -38,7 +38,7 @@ func TestSlotsDependOnTheKernel(t *testing.T) {
 		{elf.EM_LOONGARCH, "$sp", elf.EM_LOONGARCH, 3},
 		{elf.EM_LOONGARCH, "$sp", elf.EM_NONE, none},
 	} {
-		args := Parse(Target{Machine: test.program}, test.text)
+		args := Parse(test.program, test.text)
 		qt.Assert(t, qt.HasLen(args, 1))
 		qt.Assert(t, qt.Equals(args[0].Kind, InRegister), qt.Commentf("%v", args[0]))
 		slot, ok := args[0].Register.Slot(test.kernel)
@@ -56,11 +56,11 @@ func TestTheZeroRegisterHasNoSlot(t *testing.T) {
 		qt.Check(t, qt.IsFalse(ok))
 	}
 	qt.Check(t, qt.IsTrue(Register{}.IsZero()))
-	qt.Check(t, qt.IsFalse(Parse(x86, "%r15")[0].Register.IsZero()))
+	qt.Check(t, qt.IsFalse(Parse(elf.EM_X86_64, "%r15")[0].Register.IsZero()))
 }
 
 func TestCheckKernelTellsWhatTheKernelCannotRun(t *testing.T) {
-	args := Parse(x86, "8@%rax 8@(,%rcx,8) 8@$5 8@%xmm0")
+	args := Parse(elf.EM_X86_64, "8@%rax 8@(,%rcx,8) 8@$5 8@%xmm0")
 	for i, a := range args {
 		switch i {
 		case 2:

@@ -2,12 +2,15 @@
 
 package argspec
 
-// riscvPC is the word of the pc, see riscvNamed.
-const riscvPC = 0
+// The words of the pc and of the thread pointer, see riscvNamed.
+const (
+	riscvPC = 0
+	riscvTP = 4
+)
 
 // parseRISCV parses an operand of RISC-V, 64 or 32 bits wide:
 //
-//	R (ABI name or xN)  N  N(R)  %lo(SYM+N)(R)
+//	R (ABI name or xN)  N  N(R)  %lo(SYM+N)(R)  %tprel_lo(SYM+N)(R)
 func parseRISCV(p *parser) error {
 	p.skipBlanks()
 	c := p.peek()
@@ -44,20 +47,26 @@ func parseRISCV(p *parser) error {
 }
 
 // riscvLow parses %lo(SYM+N)(R), the second half of an access to an absolute
-// address of which R holds the first, %hi(SYM+N). R cannot be relied on: where
-// the linker found the symbol near gp, it deleted the instruction that sets R
-// without knowing of this text. So the symbol itself is taken. Other functions
-// than %lo cannot be undone.
+// address of which R holds the first, %hi(SYM+N); or %tprel_lo(SYM+N)(R), the
+// same for a thread-local variable. R cannot be relied on: where the linker
+// found the symbol near gp or tp, it deleted the instruction that sets R without
+// knowing of this text. So the symbol itself is taken. Other functions cannot be
+// undone.
 func (p *parser) riscvLow() error {
 	p.pos++
-	if function := p.name(); function != "lo" || !p.accept('(') {
+	var err error
+	switch function := p.name(); function {
+	case "lo":
+		err = p.riscvAbsolute()
+	case "tprel_lo":
+		err = p.threadLocalMemory(p.general("tp", p.machine.register, riscvTP))
+	default:
 		return relocationFunction("%" + function)
 	}
-	address, err := p.expression()
 	if err != nil {
 		return err
 	}
-	if !p.accept(')') || !p.accept('(') {
+	if !p.accept('(') {
 		return p.malformed()
 	}
 	p.skipBlanks()
@@ -67,7 +76,21 @@ func (p *parser) riscvLow() error {
 	if !p.accept(')') {
 		return p.malformed()
 	}
-	if !p.target.Absolute {
+	return nil
+}
+
+// riscvAbsolute parses the parentheses of %lo(SYM+N).
+func (p *parser) riscvAbsolute() error {
+	if !p.accept('(') {
+		return p.malformed()
+	}
+	address, err := p.expression()
+	switch {
+	case err != nil:
+		return err
+	case !p.accept(')'):
+		return p.malformed()
+	case !p.isAbsolute():
 		return relocationFunction("%lo")
 	}
 	return p.address(Register{}, Register{}, 1, address)
@@ -125,7 +148,7 @@ func riscvNumber(name string) int {
 	case "gp":
 		return 3
 	case "tp":
-		return 4
+		return riscvTP
 	case "fp":
 		return 8
 	}

@@ -11,7 +11,7 @@ const (
 
 // parseS390X parses an operand of s390x:
 //
-//	%rN  N  N(%rN)  N(%rX,%rB)
+//	%rN  N  N(%rN)  N(%rX,%rB)  FUNCTION
 //
 // In an address, the general register 0 counts as 0.
 func parseS390X(p *parser) error {
@@ -34,7 +34,7 @@ func parseS390X(p *parser) error {
 	if !p.accept('(') {
 		if displacement.addresses != 0 {
 			// The compiler writes an address so, and also the memory there.
-			return unavailable(errSyntax, "a symbol alone")
+			return p.functionAddress(displacement)
 		}
 		p.constant(displacement.number)
 		return nil

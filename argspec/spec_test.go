@@ -126,7 +126,7 @@ func unhex(t *testing.T, text string) []byte {
 func TestEncodeWritesTheBytesThatTheHeaderReads(t *testing.T) {
 	const cookie = 0x1122334455667788
 	for _, test := range golden {
-		args := Parse(Target{Machine: test.program, Location: 0x1000, Symbol: func(string) (uint64, error) { return 0, nil }}, test.text)
+		args := testFile{machine: test.program, symbol: everySymbol(0)}.decode(0x1000, test.text)
 		for _, order := range []interface {
 			binary.ByteOrder
 			binary.AppendByteOrder
@@ -149,8 +149,8 @@ func TestEncodeWritesTheBytesThatTheHeaderReads(t *testing.T) {
 
 func TestEncodeTakesTheFirstTwelveArguments(t *testing.T) {
 	text := strings.Repeat("8@%rax ", 11) + "1@%bl"
-	twelve := Parse(x86, text)
-	more := Parse(x86, text+" 2@%cx 4@%edx")
+	twelve := Parse(elf.EM_X86_64, text)
+	more := Parse(elf.EM_X86_64, text+" 2@%cx 4@%edx")
 	qt.Assert(t, qt.HasLen(more, 14))
 	spec := Encode(elf.EM_X86_64, binary.LittleEndian, 0, more)
 	qt.Check(t, qt.Equals(spec, Encode(elf.EM_X86_64, binary.LittleEndian, 0, twelve)))
@@ -161,15 +161,15 @@ func TestEncodeTakesTheFirstTwelveArguments(t *testing.T) {
 }
 
 func TestEncodeTakesAnArgMadeByHand(t *testing.T) {
-	arg := Arg{Kind: Memory, Size: 8, Base: Parse(x86, "%rsp")[0].Register}
+	arg := Arg{Kind: Memory, Size: 8, Base: Parse(elf.EM_X86_64, "%rsp")[0].Register}
 	spec := Encode(elf.EM_X86_64, binary.LittleEndian, 0, []Arg{arg})
-	qt.Check(t, qt.Equals(spec, Encode(elf.EM_X86_64, binary.LittleEndian, 0, Parse(x86, "8@(%rsp)"))))
+	qt.Check(t, qt.Equals(spec, Encode(elf.EM_X86_64, binary.LittleEndian, 0, Parse(elf.EM_X86_64, "8@(%rsp)"))))
 	qt.Check(t, qt.Equals(Encode(elf.EM_X86_64, binary.LittleEndian, 0, []Arg{{Size: -1}})[9], 0))
 }
 
 func TestEqualPlacesGiveEqualSpecs(t *testing.T) {
 	encode := func(text string, cookie uint64) Spec {
-		return Encode(elf.EM_X86_64, binary.NativeEndian, cookie, Parse(x86, text))
+		return Encode(elf.EM_X86_64, binary.NativeEndian, cookie, Parse(elf.EM_X86_64, text))
 	}
 	qt.Check(t, qt.Equals(encode("8@%rax -4@-20(%rbp)", 1), encode("8@%eax  -4@-24+4(%rbp)", 1)))
 	qt.Check(t, qt.Not(qt.Equals(encode("8@%rax", 1), encode("8@%rax", 2))))
@@ -179,7 +179,7 @@ func TestEqualPlacesGiveEqualSpecs(t *testing.T) {
 }
 
 func TestEncodingAllocatesNothing(t *testing.T) {
-	args := Parse(x86, "8@%rax -4@-20(%rbp) 8@(%rax,%rcx,8) -4@$5")
+	args := Parse(elf.EM_X86_64, "8@%rax -4@-20(%rbp) 8@(%rax,%rcx,8) -4@$5")
 	var spec Spec
 	allocations := testing.AllocsPerRun(100, func() {
 		spec = Encode(elf.EM_X86_64, binary.NativeEndian, 1, args)

@@ -5,6 +5,7 @@ package argspec
 import (
 	"bufio"
 	"debug/elf"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -19,11 +20,22 @@ import (
 
 // vector is one line of testdata/vectors: see the README there.
 type vector struct {
-	place    string // file:line
-	target   Target
-	kernel   elf.Machine
-	text     string
-	expected string
+	place     string // line of a file
+	file      *testFile
+	noSymbols bool // only the machine is known
+	location  uint64
+	kernel    elf.Machine
+	text      string
+	expected  string
+}
+
+// decode decodes the string of the vector.
+func (v *vector) decode() []Arg {
+	decoder := NewDecoder(v.file)
+	if v.noSymbols {
+		decoder.target.file = nil
+	}
+	return decoder.Decode(v.location, v.text)
 }
 
 // reasonWords are the words that the vectors have for the reasons.
@@ -43,12 +55,9 @@ var reasonWords = map[string]error{
 	"symbol":               errSymbol,
 	"position-independent": errPositionIndependent,
 	"indirect":             errIndirect,
+	"replaceable":          errReplaceable,
+	"not-linked":           errNotLinked,
 }
-
-var (
-	errNoSuchSymbol = errors.New("no such symbol")
-	errAmbiguous    = errors.New("several symbols of that name")
-)
 
 // loadVectors reads all vector files.
 func loadVectors(tb testing.TB) []vector {
@@ -67,82 +76,120 @@ func loadVectors(tb testing.TB) []vector {
 	return vectors
 }
 
+// vectorReader reads a file of vectors.
+type vectorReader struct {
+	context vector
+	file    testFile // what context.file is a copy of
+	symbols map[string]elf.Symbol
+	unclear map[string]bool // names of several symbols
+	vectors []vector
+}
+
 func readVectors(file *os.File, name string) ([]vector, error) {
-	var vectors []vector
-	var context vector
-	symbols := map[string]uint64{}
-	ambiguous := map[string]bool{}
-	lookup := func(name string) (uint64, error) {
-		if ambiguous[name] {
-			return 0, errAmbiguous
-		}
-		if address, ok := symbols[name]; ok {
-			return address, nil
-		}
-		return 0, errNoSuchSymbol
-	}
-	context.target.Symbol = lookup
-	noTable := func() (uint64, error) { return 0, errNoSuchSymbol }
-	context.target.PLTGOT = noTable
+	r := vectorReader{symbols: make(map[string]elf.Symbol), unclear: make(map[string]bool)}
+	r.file.symbol = r.symbol
 	lines := bufio.NewScanner(file)
 	for number := 1; lines.Scan(); number++ {
 		line := lines.Text()
-		fail := func(err any) ([]vector, error) {
-			return nil, fmt.Errorf("%s:%d: %v: %s", name, number, err, line)
-		}
 		if line == "" || line[0] == '#' {
 			continue
 		}
+		r.context.place = fmt.Sprintf("%s:%d", name, number)
+		read := r.setContext
 		if line[0] == '"' {
-			decoder := json.NewDecoder(strings.NewReader(line))
-			if err := decoder.Decode(&context.text); err != nil {
-				return fail(err)
-			}
-			_, expected, ok := strings.Cut(line[decoder.InputOffset():], "-> ")
-			if !ok {
-				return fail("no result")
-			}
-			context.place = fmt.Sprintf("%s:%d", name, number)
-			context.expected = expected
-			vectors = append(vectors, context)
-			continue
+			read = r.vector
 		}
-		word, rest, _ := strings.Cut(line, " ")
-		var err error
-		switch word {
-		case "machine":
-			context.target.Machine, err = machineNamed(rest)
-		case "kernel":
-			context.kernel, err = machineNamed(rest)
-		case "class":
-			context.target.Class = map[string]elf.Class{"32": elf.ELFCLASS32, "64": elf.ELFCLASS64}[rest]
-		case "location":
-			context.target.Location, err = strconv.ParseUint(rest, 0, 64)
-		case "absolute":
-			context.target.Absolute = true
-		case "position-independent":
-			context.target.Absolute = false
-		case "symbol":
-			i := strings.LastIndexByte(rest, ' ')
-			symbols[strings.Trim(rest[:i], `"`)], err = strconv.ParseUint(rest[i+1:], 0, 64)
-		case "ambiguous":
-			ambiguous[rest] = true
-		case "pltgot":
-			var table uint64
-			table, err = strconv.ParseUint(rest, 0, 64)
-			context.target.PLTGOT = func() (uint64, error) { return table, nil }
-		case "no-pltgot":
-			context.target.PLTGOT = noTable
-		case "no-symbols":
-			context.target.Symbol, context.target.PLTGOT = nil, nil
-		default:
-			err = errors.New("unknown word")
-		}
-		if err != nil {
-			return fail(err)
+		if err := read(line); err != nil {
+			return nil, fmt.Errorf("%s: %w: %s", r.context.place, err, line)
 		}
 	}
-	return vectors, lines.Err()
+	return r.vectors, lines.Err()
+}
+
+func (r *vectorReader) symbol(name string) (elf.Symbol, error) {
+	if r.unclear[name] {
+		return elf.Symbol{}, errAmbiguous
+	}
+	if symbol, ok := r.symbols[name]; ok {
+		return symbol, nil
+	}
+	return elf.Symbol{}, errNoSuchSymbol
+}
+
+// vector reads a line with a string and what it means.
+func (r *vectorReader) vector(line string) error {
+	decoder := json.NewDecoder(strings.NewReader(line))
+	if err := decoder.Decode(&r.context.text); err != nil {
+		return err
+	}
+	_, expected, ok := strings.Cut(line[decoder.InputOffset():], "-> ")
+	if !ok {
+		return errors.New("no result")
+	}
+	r.context.expected = expected
+	file := r.file
+	r.context.file = &file
+	r.vectors = append(r.vectors, r.context)
+	return nil
+}
+
+// setContext reads a line that says something of the vectors after it.
+func (r *vectorReader) setContext(line string) (err error) {
+	word, rest, _ := strings.Cut(line, " ")
+	switch word {
+	case "machine":
+		r.file.machine, err = machineNamed(rest)
+	case "kernel":
+		r.context.kernel, err = machineNamed(rest)
+	case "class":
+		r.file.class = map[string]elf.Class{"32": elf.ELFCLASS32, "64": elf.ELFCLASS64}[rest]
+	case "big-endian":
+		r.file.order = binary.BigEndian
+	case "little-endian":
+		r.file.order = nil
+	case "location":
+		r.context.location, err = strconv.ParseUint(rest, 0, 64)
+	case "absolute":
+		r.file.kind = elf.ET_EXEC
+	case "position-independent":
+		r.file.kind = elf.ET_DYN
+	case "object-file":
+		r.file.kind = elf.ET_REL
+	case "library":
+		r.file.isLibrary = true
+	case "program":
+		r.file.isLibrary = false
+	case "symbol", "function", "thread-local", "hidden", "constant", "chooser":
+		i := strings.LastIndexByte(rest, ' ')
+		symbol := newSymbol(elf.STT_OBJECT, 0)
+		switch word {
+		case "function":
+			symbol.Info = elf.ST_INFO(elf.STB_GLOBAL, elf.STT_FUNC)
+		case "thread-local":
+			symbol.Info = elf.ST_INFO(elf.STB_GLOBAL, elf.STT_TLS)
+		case "chooser":
+			symbol.Info = elf.ST_INFO(elf.STB_GLOBAL, elf.STT_GNU_IFUNC)
+		case "hidden":
+			symbol.Other = byte(elf.STV_HIDDEN)
+		case "constant":
+			symbol.Section = elf.SHN_ABS
+		}
+		symbol.Value, err = strconv.ParseUint(rest[i+1:], 0, 64)
+		r.symbols[strings.Trim(rest[:i], `"`)] = symbol
+	case "ambiguous":
+		r.unclear[rest] = true
+	case "pltgot":
+		var table uint64
+		table, err = strconv.ParseUint(rest, 0, 64)
+		r.file.pltgot = func() (uint64, error) { return table, nil }
+	case "no-pltgot":
+		r.file.pltgot = nil
+	case "no-symbols":
+		r.context.noSymbols = true
+	default:
+		err = errors.New("unknown word")
+	}
+	return err
 }
 
 // machineNamed returns the machine of an e_machine name: "EM_X86_64".
@@ -224,7 +271,7 @@ func vectorPlace(a Arg, kernel elf.Machine) string {
 func TestParseDecodesTheConformanceVectors(t *testing.T) {
 	seen := map[string]bool{}
 	for _, v := range loadVectors(t) {
-		args := Parse(v.target, v.text)
+		args := v.decode()
 		if got := vectorText(args, v.kernel); got != v.expected {
 			t.Errorf("%s: %q\n got: %s\nwant: %s", v.place, v.text, got, v.expected)
 		}

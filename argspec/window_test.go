@@ -39,7 +39,7 @@ func TestWindowHoldsNeighboursInMemory(t *testing.T) {
 		{"none for structures", "16@(%rsp) 16@16(%rsp)", 0, 0, 0, none},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			args := argspec.Parse(argspec.Target{Machine: elf.EM_X86_64, Class: elf.ELFCLASS64}, test.arguments)
+			args := argspec.Parse(elf.EM_X86_64, test.arguments)
 			for _, order := range []binary.ByteOrder{binary.LittleEndian, binary.BigEndian} {
 				spec := argspec.Encode(elf.EM_X86_64, order, 0, args)
 				qt.Check(t, qt.Equals(spec[202], test.base))

@@ -186,6 +186,11 @@ func (p *parser) x86Address(displacement value, base, index Register, scale uint
 	if !isX86Address(base, index) {
 		return unavailable(errRegister, "address of "+base.Name+" and "+index.Name)
 	}
+	if displacement.inGOT && isX86IP(base) {
+		// The content of the table, which is an address, is the value.
+		displacement.inGOT = false
+		return p.numberOrAddress(displacement)
+	}
 	if displacement.addresses == 1 && isX86IP(base) {
 		p.relativeMemory(base, displacement)
 		return nil
@@ -217,8 +222,8 @@ func (p *parser) x86Named(name string) (Register, error) {
 		}
 		return Register{}, noRegister(name, isX86Vector(name))
 	}
-	if p.target.Machine == elf.EM_386 && !isI386(slot, size) {
+	if p.target.machine == elf.EM_386 && !isI386(slot, size) {
 		return Register{}, noRegister(name, false)
 	}
-	return Register{Name: name, Size: size, Shift: shift, slot: slot, machine: p.target.Machine}, nil
+	return Register{Name: name, Size: size, Shift: shift, slot: slot, machine: p.target.machine}, nil
 }

@@ -35,8 +35,8 @@ func (p *parser) isIntel() bool {
 	}
 	// i386's AT&T syntax writes a variable of that name just so; in the Intel
 	// syntax no variable can have it.
-	if p.target.Machine == elf.EM_386 && p.target.Symbol != nil {
-		_, err := p.target.Symbol(word)
+	if p.target.machine == elf.EM_386 && p.target.file != nil {
+		_, err := p.target.file.Symbol(word)
 		return err != nil
 	}
 	return true

@@ -42,7 +42,7 @@ func namedSlots(program, kernel elf.Machine, sigil string) map[int]string {
 	try = func(word string) {
 		for _, c := range characters {
 			longer := word + string(c)
-			arg := argspec.Parse(argspec.Target{Machine: program}, "1@"+sigil+longer)[0]
+			arg := argspec.Parse(program, "1@"+sigil+longer)[0]
 			if slot, ok := arg.Register.Slot(kernel); ok && arg.Kind == argspec.InRegister {
 				slots[slot] = longer
 			}

@@ -18,9 +18,10 @@ import (
 // opened; notes, symbols and all else are read when they are asked for.
 // Several goroutines may use a File at once.
 type File struct {
-	elf  elffile.File
-	kind Kind
-	code Segment // see usualCode
+	elf     elffile.File
+	kind    Kind
+	code    Segment // see usualCode
+	symbols symbols
 }
 
 // Segment is a PT_LOAD program header: a piece of the file that is mapped into
@@ -105,9 +106,12 @@ func (f *File) prepare() {
 	f.code = usualCode(f.elf.Segments)
 }
 
-// Close closes the file if Open opened it. Sites and probes already read remain
-// valid. Only the first call does something.
-func (f *File) Close() error { return f.elf.Close() }
+// Close closes the file if Open opened it, and its separate debug file. Sites
+// and probes already read remain valid. Only the first call does something.
+func (f *File) Close() error {
+	f.symbols.close()
+	return f.elf.Close()
+}
 
 // OSFile returns the open file that is read, or nil where NewFile was given
 // another kind of reader.
@@ -132,6 +136,12 @@ func (f *File) ByteOrder() binary.ByteOrder { return f.elf.Words.Order() }
 // Type returns the type in the ELF header: ET_EXEC, ET_DYN or ET_REL.
 func (f *File) Type() elf.Type { return f.elf.Type }
 
+// IsProgram reports whether the file is a program and not a library: whether it
+// is an ET_EXEC, or an ET_DYN that is marked as position-independent executable.
+// The symbols of a library can be replaced by those of another file that is
+// loaded with it.
+func (f *File) IsProgram() bool { return f.elf.IsProgram() }
+
 // Kind returns what the file is good for.
 func (f *File) Kind() Kind { return f.kind }
 
@@ -150,37 +160,6 @@ func (f *File) Offset(address uint64) (uint64, error) { return f.elf.Offset(addr
 // and its separate debug file know each other. It fails with ErrNoBuildID,
 // ErrTruncated, ErrCompressed, or an error of the reader.
 func (f *File) BuildID() (string, error) { return f.elf.BuildID() }
-
-// Symbol returns the virtual address of the symbol that is defined under a
-// name, as linked: in .symtab, else in .dynsym. Definitions at the same address
-// are one. Undefined symbols, and the names of source files, sections and
-// thread-local variables, do not count. Of a file that OpenDebugFile opened the
-// addresses are those of the file it belongs to, which prelink may have moved.
-//
-// It fails with ErrSymbolNotFound, with ErrSymbolAmbiguous where definitions
-// have different addresses, with ErrTruncated, ErrMalformed, ErrTooLarge or
-// ErrCompressed where the tables are unreadable, or with an error of the
-// reader. ErrTooLarge is also the answer when look-ups in this file have taken
-// more than about a second altogether.
-//
-// The tables are searched when a name is first asked for, without being held in
-// memory; the outcome is remembered. FindSymbols does that for many names.
-func (f *File) Symbol(name string) (uint64, error) { return f.elf.Symbol(name) }
-
-// FindSymbols looks many names up at once, for Symbol to know what becomes of
-// them: one pass over the tables takes little longer than for one name.
-func (f *File) FindSymbols(names []string) { f.elf.FindSymbols(names) }
-
-// PLTGOT returns the virtual address of the global offset table, as linked:
-// what i386 code counts from where an argument says SYM@GOTOFF. It is DT_PLTGOT
-// of the dynamic section; where there is none (a static program, a separate
-// debug file) the symbol _GLOBAL_OFFSET_TABLE_, else the section .got.plt, at
-// whose start i386 linkers put it.
-//
-// It fails with ErrNoPLTGOT where none of these exists, with ErrTruncated or
-// ErrTooLarge where the dynamic section is unreadable, with the errors of
-// Symbol other than ErrSymbolNotFound, or with an error of the reader.
-func (f *File) PLTGOT() (uint64, error) { return f.elf.PLTGOT() }
 
 // DebugRoot is the directory under which distributions keep separate debug
 // files, named by build ID.

@@ -81,7 +81,6 @@ func TestFileIsUsedByManyAtOnce(t *testing.T) {
 		go func() {
 			sites, _ := collect(f)
 			f.Symbol("main")
-			f.FindSymbols([]string{"nothing", "main"})
 			f.Symbol("nothing")
 			f.BuildID()
 			f.PLTGOT()

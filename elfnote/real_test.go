@@ -95,7 +95,7 @@ func TestSymbolsOfKeptFiles(t *testing.T) {
 		defer f.Close()
 		got, err := f.Symbol(test.symbol)
 		qt.Assert(t, qt.ErrorIs(err, test.err), qt.Commentf("%s in %s", test.symbol, test.file))
-		qt.Assert(t, qt.Equals(got, test.want), qt.Commentf("%s in %s", test.symbol, test.file))
+		qt.Assert(t, qt.Equals(got.Value, test.want), qt.Commentf("%s in %s", test.symbol, test.file))
 	}
 }
 

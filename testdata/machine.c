@@ -51,11 +51,12 @@ __attribute__((used)) static volatile int gousdt_ambiguous = 1;
 
 ONCE static const char *fire_relative(void)
 {
-	__asm__ volatile(SITE("gousdt_test", "relative", "0",
+	__asm__ volatile("gousdt_relative:\n"
+			 SITE("gousdt_test", "relative", "0",
 			      "-4@gousdt_array(%%rip) -4@gousdt_array+4(%%rip)"
 			      " -4@8+gousdt_array(%%rip) -4@12+gousdt_array-8(%%rip)"
 			      " 8@%%rip 4@no_such_symbol(%%rip) 4@gousdt_ambiguous(%%rip)"
-			      " 4f@.LC0(%%rip)"
+			      " 4f@.LC0(%%rip) 8@gousdt_relative@GOTPCREL(%%rip)"
 			      " -4@%0")
 			 :: "r"(gousdt_array[3]));
 	return 0;

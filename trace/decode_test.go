@@ -23,7 +23,7 @@ import (
 // sample is a site with arguments of all kinds, and a record of it.
 func sample(t testing.TB, reuse bool) (*decoder, []byte) {
 	t.Helper()
-	args := argspec.Parse(argspec.Target{Machine: elf.EM_X86_64}, "-4@%ebx 8@%rax 2@$7 -2@8(%rsp) 8f@16(%rsp) 16@%rax 1@24(%rsp) 8@(%rbp)")
+	args := argspec.Parse(elf.EM_X86_64, "-4@%ebx 8@%rax 2@$7 -2@8(%rsp) 8f@16(%rsp) 16@%rax 1@24(%rsp) 8@(%rbp)")
 	plan := &bpfgen.Plan{
 		Kernel: bpfgen.Kernel{Machine: elf.EM_X86_64, Order: binary.NativeEndian},
 		Events: &bpfgen.Events{

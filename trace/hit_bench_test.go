@@ -127,7 +127,7 @@ func arguments(b *testing.B, place string, count int) []argspec.Arg {
 			all = append(all, "8@"+fmt.Sprintf(m.constant, i))
 		}
 	}
-	args := argspec.Parse(argspec.Target{Machine: m.machine}, strings.Join(all, " "))
+	args := argspec.Parse(m.machine, strings.Join(all, " "))
 	qt.Assert(b, qt.HasLen(args, count))
 	for _, arg := range args {
 		qt.Assert(b, qt.IsNil(arg.Err))

@@ -142,7 +142,7 @@ func (s *Selection) find(target Target, opts *SelectOptions, patterns []elfnote.
 	if err := s.check(opts.RequireAllSites); err != nil {
 		return err
 	}
-	if err := parseArguments(file, target.DebugFile, &s.sites); err != nil {
+	if err := decodeArguments(file, target.DebugFile, &s.sites); err != nil {
 		return err
 	}
 	if opts.RequireArguments {

@@ -40,7 +40,7 @@ type siteProbe struct {
 type argumentList struct {
 	text     string
 	args     []argspec.Arg
-	parsed   bool
+	decoded  bool
 	relative bool // an argument depends on where the site is
 }
 
@@ -66,15 +66,6 @@ func (t *siteTable) all() []Site {
 		sites[i] = t.site(i)
 	}
 	return sites
-}
-
-// texts yields the argument strings, each one once.
-func (t *siteTable) texts(yield func(string) bool) {
-	for i := range t.lists {
-		if !yield(t.lists[i].text) {
-			return
-		}
-	}
 }
 
 // instruction is the address of the instruction to attach to.

@@ -89,14 +89,13 @@ func (l *lister) listOpened(list *listing) (int, error) {
 	}
 	l.mark(all.Probes)
 	several := l.several()
-	args, err := newArguments(file, l.options.debugFile, all.Probes)
-	if several && errors.Is(err, elfnote.ErrOtherBuildID) {
-		args, err = newArguments(file, "", all.Probes) // the debug file is another one's
+	if l.options.debugFile != "" {
+		err := file.UseDebugFile(l.options.debugFile)
+		if err != nil && !(several && errors.Is(err, elfnote.ErrOtherBuildID)) {
+			return 0, fmt.Errorf("%s: --debug-file: %w", path, err)
+		}
 	}
-	if err != nil {
-		return 0, fmt.Errorf("%s: %w", path, err)
-	}
-	defer args.close()
+	args := newArguments(file)
 
 	l.warnMalformed(path, all)
 	if len(all.Probes) == 0 && !several {
@@ -107,9 +106,9 @@ func (l *lister) listOpened(list *listing) (int, error) {
 	if err != nil {
 		return 0, fmt.Errorf("%s: %w", path, err)
 	}
-	if missing := args.missing(); missing != "" {
-		l.Warn("%s: no symbol %s; if the file was stripped, its debug file has it (--debug-file, or a -dbgsym package)",
-			path, missing)
+	if args.missing != "" {
+		l.Warn("%s: no symbol for %s; if the file was stripped, its debug file has it (--debug-file, or a -dbgsym package)",
+			path, args.missing)
 	}
 	return printed, nil
 }

@@ -19,6 +19,11 @@ import (
 // ErrTooLarge where the dynamic section is unreadable, with the errors of
 // Symbol other than ErrSymbolNotFound, or with an error of the reader.
 func (f *File) PLTGOT() (uint64, error) {
+	f.got.once.Do(func() { f.got.address, f.got.err = f.findPLTGOT() })
+	return f.got.address, f.got.err
+}
+
+func (f *File) findPLTGOT() (uint64, error) {
 	if f.HasCode() {
 		address, found, err := f.dynamicEntry(elf.DT_PLTGOT)
 		if err != nil {
@@ -28,14 +33,36 @@ func (f *File) PLTGOT() (uint64, error) {
 			return f.Words.Moved(address, f.symbols.moved), nil
 		}
 	}
-	address, err := f.Symbol("_GLOBAL_OFFSET_TABLE_")
+	symbol, err := f.Symbol("_GLOBAL_OFFSET_TABLE_")
 	if !errors.Is(err, ErrSymbolNotFound) {
-		return address, err
+		return symbol.Value, err
 	}
 	if f.gotPLT != 0 {
 		return f.Words.Moved(f.gotPLT, f.symbols.moved), nil
 	}
 	return 0, ErrNoPLTGOT
+}
+
+// IsProgram reports whether the file is a program and not a library: whether it
+// is an ET_EXEC, or an ET_DYN that is marked as position-independent executable
+// or, where the linker did not know that mark, names the loader and not itself.
+// It is false for the separate debug file of an ET_DYN, which has no marks.
+func (f *File) IsProgram() bool {
+	f.program.once.Do(func() { f.program.is = f.isProgram() })
+	return f.program.is
+}
+
+func (f *File) isProgram() bool {
+	if f.Type != elf.ET_DYN || f.IsDebugFile {
+		return f.Type == elf.ET_EXEC
+	}
+	marked, named := false, false
+	err := f.dynamicEntries(func(tag elf.DynTag, value uint64) bool {
+		marked = marked || tag == elf.DT_FLAGS_1 && elf.DynFlag1(value)&elf.DF_1_PIE != 0
+		named = named || tag == elf.DT_SONAME
+		return true
+	})
+	return err == nil && (marked || f.interpreted && !named)
 }
 
 // dynamicEntry returns the value of the first entry of the dynamic section that

@@ -58,6 +58,48 @@ func TestPLTGOT(t *testing.T) {
 	}
 }
 
+func TestIsProgram(t *testing.T) {
+	const flags, soname = uint64(elf.DT_FLAGS_1), uint64(elf.DT_SONAME)
+	const marked, now = uint64(elf.DF_1_PIE) | uint64(elf.DF_1_NOW), uint64(elf.DF_1_NOW)
+	interpreted := func(im *image) {
+		im.Segments = append(im.Segments, elfimage.Segment{Kind: elf.PT_INTERP, Data: []byte("/lib/ld.so\x00")})
+	}
+	for _, test := range []struct {
+		name   string
+		kind   elf.Type
+		change func(im *image)
+		want   bool
+	}{
+		{"executable", elf.ET_EXEC, func(im *image) {}, true},
+		{"object file", elf.ET_REL, func(im *image) { im.AddDynamic(flags, marked) }, false},
+		{"library", elf.ET_DYN, func(im *image) { im.AddDynamic(soname, 1, flags, now) }, false},
+		{"library without anything", elf.ET_DYN, func(im *image) {}, false},
+		{"position-independent program", elf.ET_DYN, func(im *image) { im.AddDynamic(flags, marked); interpreted(im) }, true},
+		{"static one", elf.ET_DYN, func(im *image) { im.AddDynamic(flags, marked) }, true},
+		{"one by an old linker", elf.ET_DYN, func(im *image) { im.AddDynamic(flags, now); interpreted(im) }, true},
+		{"library that can be run", elf.ET_DYN, func(im *image) { im.AddDynamic(soname, 1); interpreted(im) }, false},
+		{"debug file", elf.ET_DYN, func(im *image) {
+			im.Sections[0].Kind = elf.SHT_NOBITS
+			im.AddDynamic(flags, marked)
+		}, false},
+		{"unreadable", elf.ET_DYN, func(im *image) {
+			im.AddDynamic(flags, marked)
+			im.Segments[2].Offset = elfimage.Ptr[uint64](1 << 30)
+			interpreted(im)
+		}, false},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			everyClass(t, func(t *testing.T, im *image) {
+				im.Type = test.kind
+				test.change(im)
+				f := im.open(t)
+				qt.Check(t, qt.Equals(f.IsProgram(), test.want))
+				qt.Check(t, qt.Equals(f.IsProgram(), test.want)) // is remembered
+			})
+		})
+	}
+}
+
 func TestDynamicStrings(t *testing.T) {
 	const needed, null = uint64(elf.DT_NEEDED), uint64(elf.DT_NULL)
 	const table, size = uint64(elf.DT_STRTAB), uint64(elf.DT_STRSZ)

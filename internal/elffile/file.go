@@ -50,7 +50,21 @@ type File struct {
 	buildIDNotes Section // .note.gnu.build-id, of size 0 where there is none
 	gotPLT       uint64  // address of .got.plt, 0 where there is none
 
+	interpreted bool // has a PT_INTERP
+
 	symbols symbols
+
+	// What the dynamic section says is found once: a crafted file has a long one
+	// and asks very often.
+	got struct {
+		once    sync.Once
+		address uint64
+		err     error
+	}
+	program struct {
+		once sync.Once
+		is   bool
+	}
 }
 
 // Open opens the ELF file at path.

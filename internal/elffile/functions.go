@@ -209,16 +209,10 @@ func byAddress(found []orderedFunction) []function {
 
 // functionSymbol returns a symbol if it defines a function.
 func (f *File) functionSymbol(b []byte) (function, bool) {
-	address, ok := f.definition(b)
-	w, info, size := f.Words, byte(0), uint64(0)
-	if w.Wide {
-		info, size = b[4], w.Uint64(b[16:])
-	} else {
-		info, size = b[12], uint64(w.Uint32(b[8:]))
-	}
-	kind := elf.ST_TYPE(info)
+	symbol, ok := f.definition(b)
+	kind := elf.ST_TYPE(symbol.info)
 	if !ok || kind != elf.STT_FUNC && kind != elf.STT_GNU_IFUNC {
 		return function{}, false
 	}
-	return function{address, uint32(min(max(size, 1), math.MaxUint32)), w.Uint32(b)}, true
+	return function{symbol.value, uint32(min(max(symbol.size, 1), math.MaxUint32)), f.Words.Uint32(b)}, true
 }

@@ -78,8 +78,8 @@ func FuzzFile(f *testing.F) {
 // it is found among others.
 func checkSymbol(t *testing.T, f *File, contents []byte, symbol string) {
 	alone, err := f.Symbol(symbol)
-	if err != nil && alone != 0 {
-		t.Error("an error and an address")
+	if err != nil && alone != (elf.Symbol{}) {
+		t.Error("an error and a symbol")
 	}
 	other, openErr := New(bytes.NewReader(contents))
 	if openErr != nil {
@@ -88,7 +88,7 @@ func checkSymbol(t *testing.T, f *File, contents []byte, symbol string) {
 	other.FindSymbols([]string{"r", symbol, "x" + symbol, "counter", symbol})
 	together, errTogether := other.Symbol(symbol)
 	if err == nil && errTogether == nil && alone != together {
-		t.Errorf("%#x alone, %#x together", alone, together)
+		t.Errorf("%+v alone, %+v together", alone, together)
 	}
 }
 
@@ -135,7 +135,7 @@ func FuzzDebugFile(f *testing.F) {
 		if id != "" && other != "" && id != other {
 			t.Errorf("a debug file of build %s for one of %s", other, id)
 		}
-		address, err := debug.Symbol(symbol)
+		found, err := debug.Symbol(symbol)
 		if err != nil {
 			return
 		}
@@ -144,8 +144,8 @@ func FuzzDebugFile(f *testing.F) {
 			t.Fatal(err)
 		}
 		linked, err := alone.Symbol(symbol)
-		if err != nil || address != linked && address != debug.Words.Moved(linked, debug.Moved()) {
-			t.Errorf("%#x, not %#x (%v) moved by %#x", address, linked, err, debug.Moved())
+		if err != nil || found.Value != linked.Value && found.Value != debug.Words.Moved(linked.Value, debug.Moved()) {
+			t.Errorf("%#x, not %#x (%v) moved by %#x", found.Value, linked.Value, err, debug.Moved())
 		}
 	})
 }
@@ -180,13 +180,13 @@ func FuzzSymbolSearch(f *testing.F) {
 					defined = append(defined, uint64(place))
 				}
 			}
-			address, err := file.Symbol(name)
+			symbol, err := file.Symbol(name)
 			switch {
 			case len(name) > maxSymbolName:
-			case len(defined) == 1 && (err != nil || address != defined[0]):
-				t.Errorf("%q: %#x, %v, not %#x", name, address, err, defined[0])
+			case len(defined) == 1 && (err != nil || symbol.Value != defined[0]):
+				t.Errorf("%q: %#x, %v, not %#x", name, symbol.Value, err, defined[0])
 			case len(defined) != 1 && err == nil:
-				t.Errorf("%q: %#x, and is defined at %v", name, address, defined)
+				t.Errorf("%q: %#x, and is defined at %v", name, symbol.Value, defined)
 			}
 		}
 	})

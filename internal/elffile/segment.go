@@ -78,6 +78,8 @@ func (f *File) programHeaders(w *window, t table) error {
 			f.Segments = append(f.Segments, s)
 		case elf.PT_DYNAMIC:
 			f.dynamic = s
+		case elf.PT_INTERP:
+			f.interpreted = true
 		case elf.PT_GNU_EH_FRAME:
 			f.FramesIndex = s
 		case elf.PT_NOTE:

@@ -3,6 +3,7 @@
 package elffile
 
 import (
+	"debug/elf"
 	"fmt"
 	"strings"
 	"sync"
@@ -18,13 +19,18 @@ type symbols struct {
 	work  uint64            // what that took, see maxSymbolWork
 }
 
-// symbol is the outcome of a look-up.
+// symbol is the outcome of a look-up: what elf.Symbol has, in less memory.
 type symbol struct {
-	address uint64
-	err     error
+	value, size uint64
+	info, other byte
+	section     uint16
+	err         error
 }
 
-// symbolError is why a symbol has no address. It is a type of its own to be
+// isThreadLocal reports whether the symbol is a thread-local variable.
+func (s *symbol) isThreadLocal() bool { return elf.ST_TYPE(s.info) == elf.STT_TLS }
+
+// symbolError is why a symbol is not known. It is a type of its own to be
 // small: a crafted file has very many of them.
 type symbolError struct {
 	name string
@@ -34,11 +40,13 @@ type symbolError struct {
 func (e *symbolError) Error() string { return fmt.Sprintf("symbol %q: %v", e.name, e.err) }
 func (e *symbolError) Unwrap() error { return e.err }
 
-// Symbol returns the virtual address of the symbol that is defined under a
-// name, as linked: in .symtab, else in .dynsym. Definitions at the same address
-// are one. Undefined symbols, and the names of source files, sections and
-// thread-local variables, do not count. Of a file that OpenDebugFile opened the
-// addresses are those of the file it belongs to, which prelink may have moved.
+// Symbol returns the symbol that is defined under a name: in .symtab, else in
+// .dynsym. Its Value is a virtual address, as linked; that of a thread-local
+// variable, whose type is STT_TLS, is the offset in the memory of its file's
+// thread-local variables. Definitions at the same address are one. Undefined
+// symbols and the names of source files and sections do not count. Of a file
+// that OpenDebugFile opened the addresses are those of the file it belongs to,
+// which prelink may have moved.
 //
 // It fails with ErrSymbolNotFound, with ErrSymbolAmbiguous where definitions
 // have different addresses, with ErrTruncated, ErrMalformed, ErrTooLarge or
@@ -48,7 +56,7 @@ func (e *symbolError) Unwrap() error { return e.err }
 //
 // The tables are searched when a name is first asked for, without being held in
 // memory; the outcome is remembered. FindSymbols does that for many names.
-func (f *File) Symbol(name string) (uint64, error) {
+func (f *File) Symbol(name string) (elf.Symbol, error) {
 	f.symbols.mutex.Lock()
 	defer f.symbols.mutex.Unlock()
 	s, ok := f.symbols.known[name]
@@ -56,7 +64,13 @@ func (f *File) Symbol(name string) (uint64, error) {
 		f.lookUp([]string{name})
 		s = f.symbols.known[name]
 	}
-	return s.address, s.err
+	if s.err != nil {
+		return elf.Symbol{}, s.err
+	}
+	return elf.Symbol{
+		Name: name, Info: s.info, Other: s.other, Section: elf.SectionIndex(s.section),
+		Value: s.value, Size: s.size,
+	}, nil
 }
 
 // FindSymbols searches for many names at once, and remembers the outcome for
@@ -78,12 +92,12 @@ func (f *File) lookUp(names []string) {
 			continue
 		}
 		name = strings.Clone(name) // it may be a part of something large
-		f.know(name, 0, nil)
+		f.know(name, symbol{}, nil)
 		switch {
 		case name == "" || strings.Contains(name, "\x00"):
-			f.know(name, 0, ErrSymbolNotFound)
+			f.know(name, symbol{}, ErrSymbolNotFound)
 		case len(name) > maxSymbolName:
-			f.know(name, 0, ErrTooLarge)
+			f.know(name, symbol{}, ErrTooLarge)
 		default:
 			wanted = append(wanted, name)
 		}
@@ -94,13 +108,12 @@ func (f *File) lookUp(names []string) {
 		}
 	}
 	for _, name := range wanted {
-		f.know(name, 0, ErrSymbolNotFound)
+		f.know(name, symbol{}, ErrSymbolNotFound)
 	}
 }
 
 // know remembers what became of a name.
-func (f *File) know(name string, address uint64, err error) {
-	s := symbol{address: address}
+func (f *File) know(name string, s symbol, err error) {
 	if err != nil {
 		s.err = &symbolError{name, err}
 	}
@@ -116,11 +129,11 @@ func (f *File) searchTable(table Section, names []string) []string {
 	for i, name := range names {
 		switch found := &search.found[i]; {
 		case err != nil:
-			f.know(name, 0, err)
+			f.know(name, symbol{}, err)
 		case found.ambiguous:
-			f.know(name, 0, ErrSymbolAmbiguous)
+			f.know(name, symbol{}, ErrSymbolAmbiguous)
 		case found.defined:
-			f.know(name, found.address, nil)
+			f.know(name, found.symbol, nil)
 		default:
 			left = append(left, name)
 		}

@@ -48,9 +48,9 @@ func TestSymbol(t *testing.T) {
 		)
 		defined := map[string]uint64{
 			"large_counter": 0x10, "counter": 0x20, "unter": 0x30, "twice": 0x40, "defined_once": 0x60,
-			"dynamic": 0x50, "both": 0x52, "zero": 0, "absolute": 0x80, "function": 0x81, "ns::name\xff\x1b": 0x90,
+			"dynamic": 0x50, "both": 0x52, "zero": 0, "absolute": 0x80, "thread": 0x71, "function": 0x81, "ns::name\xff\x1b": 0x90,
 		}
-		undefined := []string{"", "nothing", "r", "ambig", "imported", "file", "section", "thread", "common", "counter\x00twice",
+		undefined := []string{"", "nothing", "r", "ambig", "imported", "file", "section", "common", "counter\x00twice",
 			"large_counter2", strings.Repeat("long", maxSymbolName/4)}
 		one, all := im.open(t), im.open(t)
 		names := append(slices.Collect(maps.Keys(defined)), undefined...)
@@ -60,7 +60,7 @@ func TestSymbol(t *testing.T) {
 			for name, want := range defined {
 				got, err := f.Symbol(name)
 				qt.Assert(t, qt.IsNil(err), qt.Commentf(name))
-				qt.Assert(t, qt.Equals(got, want), qt.Commentf(name))
+				qt.Assert(t, qt.Equals(got.Value, want), qt.Commentf(name))
 			}
 			for _, name := range undefined {
 				_, err := f.Symbol(name)
@@ -73,6 +73,35 @@ func TestSymbol(t *testing.T) {
 			qt.Assert(t, qt.ErrorIs(err, ErrTooLarge))
 		}
 		qt.Assert(t, qt.Equals(all.symbols.work, work), qt.Commentf("nothing was left to be searched for"))
+	})
+}
+
+func TestSymbolHasTypeAndVisibility(t *testing.T) {
+	everyClass(t, func(t *testing.T, im *image) {
+		info := func(bind elf.SymBind, kind elf.SymType) byte { return elf.ST_INFO(bind, kind) }
+		function := elfimage.NewSymbol("function", 0x10, elf.STT_FUNC, 1)
+		alias := function
+		alias.Bind, alias.Other = elf.STB_GLOBAL, byte(elf.STV_PROTECTED)
+		variable := elfimage.NewSymbol("variable", 0x18, elf.STT_TLS, 2)
+		clash := elfimage.NewSymbol("clash", 0x20, elf.STT_TLS, 2)
+		clashing := elfimage.NewSymbol("clash", 0x20, elf.STT_OBJECT, 2)
+		im.AddSymbols(elf.SHT_SYMTAB, "", function, alias, function, variable, clash, clashing)
+		f := im.open(t)
+
+		got, err := f.Symbol("function")
+		qt.Assert(t, qt.IsNil(err))
+		qt.Check(t, qt.Equals(got, elf.Symbol{
+			Name: "function", Info: info(elf.STB_GLOBAL, elf.STT_FUNC), Other: byte(elf.STV_PROTECTED),
+			Section: 1, Value: 0x10, Size: 8,
+		}))
+		f.symbols.moved = 0x1000
+		got, err = f.Symbol("variable")
+		qt.Assert(t, qt.IsNil(err))
+		qt.Check(t, qt.Equals(got, elf.Symbol{
+			Name: "variable", Info: info(elf.STB_LOCAL, elf.STT_TLS), Section: 2, Value: 0x18, Size: 8,
+		}))
+		_, err = f.Symbol("clash")
+		qt.Check(t, qt.ErrorIs(err, ErrSymbolAmbiguous))
 	})
 }
 
@@ -110,7 +139,7 @@ func TestSymbolNamesThatCrossChunks(t *testing.T) {
 		for i, name := range names {
 			got, err := f.Symbol(name)
 			qt.Assert(t, qt.IsNil(err))
-			qt.Assert(t, qt.Equals(got, uint64(i)))
+			qt.Assert(t, qt.Equals(got.Value, uint64(i)))
 		}
 	}
 }
@@ -224,9 +253,9 @@ func TestManySymbolsInALargeTable(t *testing.T) {
 	f := im.open(t)
 	f.FindSymbols(names)
 	for i, name := range names {
-		address, err := f.Symbol(name)
+		symbol, err := f.Symbol(name)
 		qt.Assert(t, qt.IsNil(err))
-		qt.Assert(t, qt.Equals(address, uint64(100*i)))
+		qt.Assert(t, qt.Equals(symbol.Value, uint64(100*i)))
 	}
 }
 

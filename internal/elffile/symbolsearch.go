@@ -27,7 +27,7 @@ type symbolSearch struct {
 
 // foundSymbol is what a symbol table has of a name.
 type foundSymbol struct {
-	address            uint64
+	symbol
 	defined, ambiguous bool
 }
 
@@ -208,38 +208,43 @@ func (s *symbolSearch) findDefinitions(table Section, size uint64, buffer *Buffe
 			if !ok {
 				continue
 			}
-			address, ok := s.file.definition(b)
+			symbol, ok := s.file.definition(b)
 			switch found := &s.found[s.places[i].name]; {
 			case !ok:
 			case !found.defined:
-				found.address, found.defined = address, true
-			case found.address != address:
+				found.symbol, found.defined = symbol, true
+			case found.value != symbol.value || found.isThreadLocal() != symbol.isThreadLocal():
 				found.ambiguous = true
+			case elf.ST_BIND(found.info) == elf.STB_LOCAL:
+				found.symbol = symbol // others may see this one
 			}
 		}
 	}
 	return nil
 }
 
-// definition returns the address of a symbol if it defines one.
-func (f *File) definition(b []byte) (address uint64, ok bool) {
-	var info byte
-	var in elf.SectionIndex
+// definition returns a symbol if it defines something that has a place.
+func (f *File) definition(b []byte) (s symbol, ok bool) {
 	w := f.Words
 	if w.Wide {
-		info, in, address = b[4], elf.SectionIndex(w.Uint16(b[6:])), w.Uint64(b[8:])
+		s.info, s.other, s.section = b[4], b[5], w.Uint16(b[6:])
+		s.value, s.size = w.Uint64(b[8:]), w.Uint64(b[16:])
 	} else {
-		address, info, in = uint64(w.Uint32(b[4:])), b[12], elf.SectionIndex(w.Uint16(b[14:]))
+		s.value, s.size = uint64(w.Uint32(b[4:])), uint64(w.Uint32(b[8:]))
+		s.info, s.other, s.section = b[12], b[13], w.Uint16(b[14:])
 	}
+	in := elf.SectionIndex(s.section)
 	if in == elf.SHN_UNDEF || in == elf.SHN_COMMON {
-		return 0, false
+		return s, false
 	}
-	switch elf.ST_TYPE(info) {
-	case elf.STT_SECTION, elf.STT_FILE, elf.STT_TLS:
-		return 0, false
+	switch elf.ST_TYPE(s.info) {
+	case elf.STT_SECTION, elf.STT_FILE:
+		return s, false
+	case elf.STT_TLS:
+		return s, true // is no address, and stays
 	}
-	if in == elf.SHN_ABS {
-		return address, true // is no place in the file, and stays
+	if in != elf.SHN_ABS { // which is no place in the file, and stays
+		s.value = w.Moved(s.value, f.symbols.moved)
 	}
-	return w.Moved(address, f.symbols.moved), true
+	return s, true
 }

@@ -227,9 +227,8 @@ func (t *table) places() {
 	t.one("fault", signed(s32), Arg{Kind: Fault, Size: 8}, unsigned(uint32(17)))
 	address := []Arg{t.text(text), {Kind: Location, Size: t.word}, seventeen}
 	if t.machine == elf.EM_S390 {
-		// A symbol alone may also be the memory there.
+		// The symbol of a variable alone may also be the memory there.
 		address[0] = Arg{Kind: Unavailable, Size: t.word}
-		address[1] = address[0]
 	}
 	t.one("address", address...)
 	t.add(Probe{Provider: "gousdt_zero_base", Name: "zero_base", Hits: [][]Arg{{seventeen}}})

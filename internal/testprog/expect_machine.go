@@ -69,7 +69,7 @@ func (t *table) machineOnly() {
 			number(11), number(-22), number(33), number(-22),
 			Arg{Kind: Location, Size: 8},
 			Arg{Kind: Unavailable, Size: 4}, Arg{Kind: Unavailable, Size: 4},
-			Arg{Kind: Unavailable, Size: 4, Float: true},
+			Arg{Kind: Unavailable, Size: 4, Float: true}, Arg{Kind: Location, Size: 8},
 			number(-44))
 		t.one("index",
 			number(300), number(-400), number(-200),

@@ -249,11 +249,13 @@ type Symbol struct {
 	Address uint64
 	Kind    elf.SymType
 	In      elf.SectionIndex
+	Bind    elf.SymBind
+	Other   byte
 }
 
 // NewSymbol returns a symbol.
 func NewSymbol(name string, address uint64, kind elf.SymType, in elf.SectionIndex) Symbol {
-	return Symbol{name, address, kind, in}
+	return Symbol{Name: name, Address: address, Kind: kind, In: in}
 }
 
 // AddSymbols adds a symbol table with its strings, which start with more.
@@ -270,15 +272,15 @@ func (im *Image) AddSymbols(kind elf.SectionType, more string, symbols ...Symbol
 			name = len(strings)
 			strings = append(strings, s.Name+"\x00"...)
 		}
-		info := elf.ST_INFO(elf.STB_LOCAL, s.Kind)
+		info := elf.ST_INFO(s.Bind, s.Kind)
 		data = im.Order.AppendUint32(data, uint32(name))
 		if im.Wide() {
-			data = append(data, info, 0)
+			data = append(data, info, s.Other)
 			data = im.Order.AppendUint16(data, uint16(s.In))
 			data = im.Words(data, s.Address, 8)
 		} else {
 			data = im.Words(data, s.Address, 8)
-			data = append(data, info, 0)
+			data = append(data, info, s.Other)
 			data = im.Order.AppendUint16(data, uint16(s.In))
 		}
 	}

@@ -187,7 +187,7 @@ func TestValuesLandBetweenTheBoundsOfTheirBucket(t *testing.T) {
 		{Low: math.MinInt64 + 1, High: math.MaxInt64, Step: 1<<63 - 1}, {Low: 1 << 40, High: 1<<40 + 1<<45, Step: 1 << 35},
 	} {
 		for _, size := range []string{"-8", "8"} {
-			args := argspec.Parse(argspec.Target{Machine: k.program}, size+"@%rax")
+			args := argspec.Parse(k.program, size+"@%rax")
 			a := &Aggregation{
 				Map: testRows, Applies: func(*Site) bool { return true }, Value: &expr.Term{Source: expr.Argument},
 				Sum: true, Histogram: &h,

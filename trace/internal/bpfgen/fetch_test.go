@@ -97,7 +97,7 @@ func TestNeighboursAreReadTogether(t *testing.T) {
 		}
 		k.setRegister(m, "%rax", 2)
 		m.memory[userMemory] = make([]byte, userMemorySize)
-		args := argspec.Parse(argspec.Target{Machine: elf.EM_X86_64}, test.args)
+		args := argspec.Parse(elf.EM_X86_64, test.args)
 		plan := &Plan{Kernel: k.forPlan(), Events: &Events{Ring: testRing, RingSize: 1 << 20}}
 		block, err := plan.Block(&Site{Args: args, Fixed: true})
 		qt.Assert(t, qt.IsNil(err))
@@ -120,7 +120,7 @@ func TestRecordsHaveNoMoreRoomThanArgumentsNeed(t *testing.T) {
 		{"1@%dil 1@%sil 1@%dl 1@%cl 1@%al", 8},
 		{"8@%rdi -4@%esi 8@%rdx", 24},
 	} {
-		args := argspec.Parse(argspec.Target{Machine: elf.EM_X86_64}, test.args)
+		args := argspec.Parse(elf.EM_X86_64, test.args)
 		plan := &Plan{Kernel: testKernels[0].forPlan(), Events: &Events{Ring: testRing, RingSize: 1 << 20}}
 		block, err := plan.Block(&Site{Args: args, Fixed: true})
 		qt.Assert(t, qt.IsNil(err))
@@ -133,7 +133,7 @@ func TestNeighboursAreReadApartWhereOneIsMissing(t *testing.T) {
 	m := newBPFMachine(binary.LittleEndian)
 	testKernels[0].setRegister(m, "%rsp", userMemory)
 	m.memory[userMemory] = []byte{1, 2, 3, 4, 5, 6, 7, 8}
-	args := argspec.Parse(argspec.Target{Machine: elf.EM_X86_64}, "8@8(%rsp) 4@4(%rsp) 2@(%rsp) 8@16(%rsp)")
+	args := argspec.Parse(elf.EM_X86_64, "8@8(%rsp) 4@4(%rsp) 2@(%rsp) 8@16(%rsp)")
 	plan := &Plan{Kernel: testKernels[0].forPlan(), Events: &Events{Ring: testRing, RingSize: 1 << 20}}
 	block, err := plan.Block(&Site{Args: args, Fixed: true})
 	qt.Assert(t, qt.IsNil(err))
@@ -159,7 +159,7 @@ func TestAddressesOf32BitProgramsWrap(t *testing.T) {
 	m.memory[0xffff_ffec] = []byte{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8}
 	m.memory[0x1_0000_0000] = []byte{99, 99, 99, 99, 99, 99, 99, 99} // must not be read
 	m.memory[0] = []byte{11, 12, 13, 14, 15, 16, 17, 18}
-	args := argspec.Parse(argspec.Target{Machine: elf.EM_386}, "4@(%ebp) 4@4(%ebp) 4@8(%ebp) 4@12(%ebp) 4@16(%ebp,%eax,1)")
+	args := argspec.Parse(elf.EM_386, "4@(%ebp) 4@4(%ebp) 4@8(%ebp) 4@12(%ebp) 4@16(%ebp,%eax,1)")
 	plan := &Plan{Kernel: k.forPlan(), Events: &Events{Ring: testRing, RingSize: 1 << 20}}
 	block, err := plan.Block(&Site{Args: args, Fixed: true})
 	qt.Assert(t, qt.IsNil(err))
@@ -187,7 +187,7 @@ func TestWhatIsNotInMemoryIsPagedIn(t *testing.T) {
 		node, err := expr.ParseCondition(`arg2 == "abcdef"`)
 		qt.Assert(t, qt.IsNil(err))
 
-		args := argspec.Parse(argspec.Target{Machine: elf.EM_X86_64}, "8@(%rsp) 8@8(%rsp) 8@%rdi")
+		args := argspec.Parse(elf.EM_X86_64, "8@(%rsp) 8@8(%rsp) 8@%rdi")
 		plan := &Plan{Kernel: k.forPlan(), PageIn: pageIn, Events: &Events{Ring: testRing, RingSize: 1 << 20,
 			Captures: func(*Site) []Capture { return []Capture{{Arg: 2, Text: true, Max: 10, Length: None}} }}}
 		for _, filtered := range []bool{false, true} {

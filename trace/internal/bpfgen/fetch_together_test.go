@@ -39,7 +39,7 @@ func stackArguments(words int) []argspec.Arg {
 	for i := range words {
 		all = append(all, fmt.Sprintf("8@%d(%%rsp)", 8*i))
 	}
-	return argspec.Parse(argspec.Target{Machine: elf.EM_X86_64}, strings.Join(append(all, "8@%rdi", "8@-8(%rsi)"), " "))
+	return argspec.Parse(elf.EM_X86_64, strings.Join(append(all, "8@%rdi", "8@-8(%rsi)"), " "))
 }
 
 func parseCondition(t *testing.T, source string) *expr.Node {
@@ -171,7 +171,7 @@ func (k *testKernel) newNeighbours(random *rand.Rand, count int) *world {
 		displacement := (random.IntN(2*reach) - reach) &^ (size - 1)
 		all = append(all, fmt.Sprintf("%s%d@%s", sign, size, fillIn(k.memory, base, "", displacement, "")))
 	}
-	w.args = argspec.Parse(argspec.Target{Machine: k.program, Absolute: true}, strings.Join(all, " "))
+	w.args = argspec.Parse(k.program, strings.Join(all, " "))
 	return w
 }
 
@@ -259,7 +259,7 @@ func TestNeighboursAreReadApartWhereTheStackIsFull(t *testing.T) {
 	m := stackMachine(100)
 	m.memory[1] = append([]byte(text[1:]), 0)
 	plan := &Plan{Kernel: testKernels[0].forPlan(), Filter: parseCondition(t, condition), Events: &Events{Ring: testRing, RingSize: 1 << 20}}
-	block, err := plan.Block(&Site{Args: argspec.Parse(argspec.Target{Machine: elf.EM_X86_64}, strings.Join(args, " ")), Fixed: true})
+	block, err := plan.Block(&Site{Args: argspec.Parse(elf.EM_X86_64, strings.Join(args, " ")), Fixed: true})
 	qt.Assert(t, qt.IsNil(err))
 	qt.Assert(t, qt.IsNil(m.run(append(asm.Instructions{asm.Mov.Reg(asm.R6, asm.R1)}, block.Instructions...))))
 	qt.Check(t, qt.HasLen(m.records, 1))
@@ -273,7 +273,7 @@ func TestAlternativesJumpOnlyWhereOneHolds(t *testing.T) {
 		Kernel: testKernels[0].forPlan(), Filter: parseCondition(t, "arg0 == 1 || arg0 < -5 || arg0 > 100"),
 		Events: &Events{Ring: testRing, RingSize: 1 << 20},
 	}
-	block, err := plan.Block(&Site{Args: argspec.Parse(argspec.Target{Machine: elf.EM_X86_64}, "-8@%rax"), Fixed: true})
+	block, err := plan.Block(&Site{Args: argspec.Parse(elf.EM_X86_64, "-8@%rax"), Fixed: true})
 	qt.Assert(t, qt.IsNil(err))
 	var jumps []asm.JumpOp
 	for _, ins := range block.Instructions {

@@ -49,7 +49,7 @@ var testKernels = []testKernel{
 		constant: "%d", memory: "[BASE, DISP]", indices: []string{"[BASE, INDEX, lsl SCALE]", "[BASE, WIDE, uxtw SCALE]", "[BASE, WIDE, sxtw SCALE]"}, scales: strings.Fields("0 1 2 3"),
 	},
 	{
-		name: "s390x", program: elf.EM_S390, kernel: elf.EM_S390, order: binary.BigEndian,
+		name: "s390x", program: elf.EM_S390, kernel: elf.EM_S390, order: binary.BigEndian, symbols: true,
 		registers: strings.Fields("%r1 %r2 %r7 %r11 %r15"),
 		constant:  "%d", memory: "DISP(BASE)", indices: []string{"DISP(INDEX,BASE)"}, scales: []string{"1"},
 	},
@@ -123,11 +123,26 @@ func (k *testKernel) newWorld(random *rand.Rand, count int) *world {
 		all = append(all, k.argument(random, base, index))
 	}
 	symbol := random.Uint64() >> random.IntN(64)
-	w.args = argspec.Parse(argspec.Target{
-		Machine: k.program,
-		Symbol:  func(string) (uint64, error) { return symbol, nil },
-	}, strings.Join(all, " "))
+	decoder := argspec.NewDecoder(&symbolFile{k, symbol})
+	w.args = decoder.Decode(0, strings.Join(all, " "))
 	return w
+}
+
+// symbolFile is a position-independent file with all symbols at one address.
+type symbolFile struct {
+	kernel *testKernel
+	symbol uint64
+}
+
+func (f *symbolFile) Machine() elf.Machine        { return f.kernel.program }
+func (f *symbolFile) Class() elf.Class            { return elf.ELFCLASSNONE }
+func (f *symbolFile) ByteOrder() binary.ByteOrder { return f.kernel.order }
+func (f *symbolFile) Type() elf.Type              { return elf.ET_DYN }
+func (f *symbolFile) IsProgram() bool             { return true }
+func (f *symbolFile) PLTGOT() (uint64, error)     { return f.symbol, nil }
+
+func (f *symbolFile) Symbol(name string) (elf.Symbol, error) {
+	return elf.Symbol{Name: name, Info: byte(elf.STT_FUNC), Section: 1, Value: f.symbol}, nil
 }
 
 func (k *testKernel) argument(random *rand.Rand, base, index string) string {
@@ -159,7 +174,7 @@ func fillIn(form, base, index string, displacement int, scale string) string {
 
 // setRegister gives a register its value in the context.
 func (k *testKernel) setRegister(m *bpfMachine, name string, value uint64) {
-	arg := argspec.Parse(argspec.Target{Machine: k.program}, "4@"+name)[0]
+	arg := argspec.Parse(k.program, "4@"+name)[0]
 	slot, _ := arg.Register.Slot(k.kernel)
 	word := k.forPlan().word()
 	m.store(m.context[slot*word:][:word], value)

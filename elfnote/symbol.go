@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package elfnote
+
+import (
+	"debug/elf"
+	"errors"
+	"os"
+	"sync"
+
+	"github.com/gousdt/gousdt/internal/elffile"
+)
+
+// symbols is where a file's symbols are.
+type symbols struct {
+	mutex  sync.Mutex
+	words  []string // that arguments have and that may be symbols, once listed
+	listed bool
+
+	debug     *elffile.File // the separate debug file
+	installed string        // what to open, "" for the one of the build ID; tests name another
+	searched  bool          // whether there is one is known
+	found     bool          // its symbols of the words are known
+	closed    bool
+}
+
+// Symbol returns the symbol that is defined under a name: in .symtab, else in
+// .dynsym, else in the separate debug file, which is the one that
+// [File.UseDebugFile] named or the one that is installed for the build ID. The
+// file that is installed is opened when a symbol is missing. It is ignored if it
+// cannot be used.
+//
+// The symbol's Value is a virtual address, as linked (and prelinked). That of a
+// thread-local variable, whose type is STT_TLS, is the offset in the memory of
+// its file's thread-local variables. Version and Library are not set.
+// Definitions at the same address are one. Undefined symbols, and the names of
+// source files and sections, do not count.
+//
+// It fails with ErrSymbolNotFound, with ErrSymbolAmbiguous where definitions
+// have different addresses, with ErrTruncated, ErrMalformed, ErrTooLarge or
+// ErrCompressed where the tables are unreadable, or with an error of the
+// reader. ErrTooLarge is also the answer when look-ups in this file have taken
+// more than about a second altogether.
+//
+// The first call finds all symbols that the arguments of the file's probes name,
+// because one search takes hardly longer for many names than for one. Other
+// names take a search each. What was found is remembered.
+func (f *File) Symbol(name string) (elf.Symbol, error) {
+	s := &f.symbols
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	if !s.listed {
+		s.words, s.listed = f.argumentWords(), true
+		f.elf.FindSymbols(s.words)
+	}
+	symbol, err := f.elf.Symbol(name)
+	if !errors.Is(err, ErrSymbolNotFound) || !f.openDebug() {
+		return symbol, err
+	}
+	if !s.found {
+		s.found = true
+		s.debug.FindSymbols(f.missing(s.words))
+	}
+	return s.debug.Symbol(name)
+}
+
+// missing returns the names that the file itself does not define.
+func (f *File) missing(names []string) []string {
+	var missing []string
+	for _, name := range names {
+		if _, err := f.elf.Symbol(name); errors.Is(err, ErrSymbolNotFound) {
+			missing = append(missing, name)
+		}
+	}
+	return missing
+}
+
+// PLTGOT returns the virtual address of the global offset table, as linked:
+// what i386 code counts from where an argument says SYM@GOTOFF. It is DT_PLTGOT
+// of the dynamic section; where there is none (a static program, a separate
+// debug file) the symbol _GLOBAL_OFFSET_TABLE_, else the section .got.plt, at
+// whose start i386 linkers put it. What the file itself lacks is taken from its
+// separate debug file, as by [File.Symbol].
+//
+// It fails with ErrNoPLTGOT where none of these exists, with ErrTruncated or
+// ErrTooLarge where the dynamic section is unreadable, with the errors of
+// Symbol other than ErrSymbolNotFound, or with an error of the reader.
+func (f *File) PLTGOT() (uint64, error) {
+	address, err := f.elf.PLTGOT()
+	if !errors.Is(err, ErrNoPLTGOT) {
+		return address, err
+	}
+	f.symbols.mutex.Lock()
+	defer f.symbols.mutex.Unlock()
+	if f.openDebug() {
+		return f.symbols.debug.PLTGOT()
+	}
+	return address, err
+}
+
+// UseDebugFile opens the separate debug file at path for [File.Symbol] and
+// [File.PLTGOT], instead of the one that is installed. Close closes it.
+//
+// Prelink moves a file, but not its debug file. Symbols of the debug file have
+// the addresses that they have in f: moved by as much as the section
+// .stapsdt.base, or the first PT_LOAD segment where one of the files has no such
+// section.
+//
+// Where both files have a build ID it must be the same, else the error wraps
+// ErrOtherBuildID. It wraps ErrUnknownDistance where there is nothing to
+// compare, os.ErrClosed where f is closed, and else an error of [Open].
+func (f *File) UseDebugFile(path string) error {
+	debug, err := f.elf.OpenDebugFile(path)
+	if err != nil {
+		return err
+	}
+	s := &f.symbols
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	if s.closed {
+		debug.Close()
+		return os.ErrClosed
+	}
+	if s.debug != nil {
+		s.debug.Close()
+	}
+	s.debug, s.searched, s.found = debug, true, false
+	return nil
+}
+
+// openDebug reports whether there is a debug file. One that is not installed or
+// cannot be used is no reason to fail: the symbol is missing then.
+func (f *File) openDebug() bool {
+	s := &f.symbols
+	if !s.searched && !s.closed && f.kind != DebugFile {
+		s.searched = true
+		s.debug, _ = f.elf.OpenDebugFile(s.installed)
+	}
+	return s.debug != nil
+}
+
+// close closes the debug file. What was found in it stays known.
+func (s *symbols) close() {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	s.closed = true
+	if s.debug != nil {
+		s.debug.Close()
+	}
+}
