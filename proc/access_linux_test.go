@@ -7,7 +7,6 @@ import (
 	"os"
 	"regexp"
 	"strconv"
-	"strings"
 	"testing"
 
 	"github.com/go-quicktest/qt"
@@ -46,12 +45,11 @@ func TestHiddenProcesses(t *testing.T) {
 			h.do("mount", "proc", "proc", mount, "hidepid="+option)
 			h.do("setuid", nobody)
 			seen := h.do("pids", mount)
-			qt.Check(t, qt.IsTrue(strings.HasSuffix(seen, " "+option)), qt.Commentf(seen))
 			answer := h.try("look", mount, strconv.Itoa(os.Getpid()), "")
 			if option == "invisible" {
 				qt.Check(t, qt.Matches(answer, `process \d+: read stat: no such process: .*`))
 				// It sees itself.
-				qt.Check(t, qt.Equals(seen, "1 invisible"))
+				qt.Check(t, qt.Equals(seen, "1"))
 			} else {
 				qt.Check(t, qt.Matches(answer, `process \d+: read stat: no access to the process .*hidepid.*`))
 			}

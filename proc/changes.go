@@ -2,27 +2,27 @@
 
 package proc
 
-// Changes are what a look at one or at all processes found to be new. They take
-// a watcher's user from one set of pairs to the next as a whole: do what
+// Changes are what the scan of one or of all processes found to be new. They
+// take a watcher's user from one set of pairs to the next as a whole: do what
 // appeared first, then undo what disappeared.
 type Changes struct {
 	// FilesAppeared are the files that a watched process maps now and none did
-	// before: to be attached to, if that is done for all processes at once.
+	// before: to be attached, if that is done for all processes at once.
 	FilesAppeared []*CachedFile
 	// Appeared are the new pairs.
 	Appeared []*Pair
 	// Moved are pairs that were there before, with what has changed of
-	// Mappings, Path or Deleted. They replace the Pair of the same Key. Only
-	// who computes with addresses needs to care.
+	// Mappings, Path or Deleted. Each replaces the Pair of the same Process and
+	// File. They matter only to those who compute with addresses.
 	Moved []*Pair
 	// Disappeared are the pairs that are no more: the process ended, executed
 	// another program, unmapped the file or is not wanted any more. They are
-	// the values delivered last for their keys.
+	// the values delivered last.
 	Disappeared []*Pair
 	// FilesDisappeared are the files that no watched process maps any more.
 	// They are closed when the handler returns, unless held.
 	FilesDisappeared []*CachedFile
-	// Errors are what could not be looked at: of type [*Error]. An error is
+	// Errors are what could not be scanned, of type [*Error]. An error is
 	// reported once, not again in every pass, and again if it is another one.
 	// What could not be read is tried again in later passes.
 	Errors []error

@@ -72,9 +72,9 @@ func TestRunFindsDlopenDlcloseAndFork(t *testing.T) {
 	testneeds.Root(t)
 	library := compile(t, librarySource, "libtraced.so", "-shared", "-fPIC", "-DPROVIDER="+tracedProvider())
 	loader := compile(t, loaderSource, "loader", "-ldl")
-	for _, mode := range modes {
+	for _, mode := range runModes {
 		t.Run(mode.name, func(t *testing.T) {
-			r := startRunning(t, mode.interval, mode.options)
+			r := startRunning(t, mode, WatcherOptions{})
 			defer r.stop()
 			needEvents(t, r)
 
@@ -101,7 +101,7 @@ func TestRunFindsDlopenDlcloseAndFork(t *testing.T) {
 			r.await(child, true)
 
 			qt.Assert(t, qt.Equals(do("u"), 0))
-			if r.Stats().KernelEvents { // which do not tell of unmapping
+			if mode.events { // which do not tell of unmapping
 				qt.Assert(t, qt.IsNil(r.SyncAll()))
 			}
 			r.await(pid, false)

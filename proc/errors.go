@@ -12,49 +12,48 @@ import (
 	"github.com/gousdt/gousdt/internal/closed"
 )
 
-// Reasons for which a process, or a file that it maps, cannot be looked at.
-// They are wrapped in an [Error]: compare with errors.Is.
+// Reasons why a process, or a file that it maps, cannot be read. They are
+// wrapped in an [Error]: compare with errors.Is.
 var (
-	// ErrGone means that there is no such process, or no longer. It is what
-	// happens to processes: a [Watcher] reports it as pairs that disappear, not
-	// as an error.
+	// ErrGone means that the process does not exist, or not any more. A
+	// [Watcher] reports that as pairs that disappear, not as an error.
 	ErrGone = errors.New("no such process")
-	// ErrAccess means that the kernel does not let the caller look into the
-	// process (PTRACE_MODE_READ_FSCREDS, see ptrace(2)). The errno, EACCES or
-	// EPERM, is wrapped too. hidepid=noaccess on the proc file system gives
-	// EPERM even for what everybody may read otherwise.
+	// ErrAccess means that the kernel does not let the caller read the memory
+	// maps of the process (PTRACE_MODE_READ_FSCREDS, see ptrace(2)). The errno,
+	// EACCES or EPERM, is wrapped too. hidepid=noaccess on the proc file system
+	// gives EPERM even for what everybody may read otherwise.
 	ErrAccess = errors.New("no access to the process (run as its user or with CAP_SYS_PTRACE; hidepid on the proc file system denies it too)")
 	// ErrUnreachable means that the mapped file has no path any more, or that
 	// another file has taken its path, and that it could not be opened through
 	// map_files, which needs CAP_CHECKPOINT_RESTORE or, before Linux 5.9,
 	// CAP_SYS_ADMIN in the initial user namespace.
 	ErrUnreachable = errors.New("the mapped file is not at its path (to open it through map_files run with CAP_CHECKPOINT_RESTORE or CAP_SYS_ADMIN)")
-	// ErrChanged means that the mapping or the file changed between two looks
-	// at it. Look again.
-	ErrChanged = errors.New("mapping or file changed while it was looked at (try again)")
+	// ErrChanged means that the mapping or the file has changed since it was
+	// found. Try again.
+	ErrChanged = errors.New("mapping or file changed while it was read (try again)")
 	// ErrNotRegular means that a device or the like is mapped. It is not
 	// opened, because opening a device may do something.
 	ErrNotRegular = errors.New("not a regular file")
-	// ErrTooManyFiles means that a process maps more files with wanted probes
+)
+
+var (
+	// errTooManyFiles means that a process maps more files with wanted probes
 	// than anything but an attack on the watcher would. The others are watched.
-	ErrTooManyFiles = fmt.Errorf("process maps more than %d files with wanted probes", maxPairs)
-	// ErrNoSuchMount means that the directory given as a proc file system has
-	// no processes in it.
-	ErrNoSuchMount = errors.New("not a proc file system (no directory of a process in it)")
-	// ErrMalformed means that a line of maps or stat is not of the form that
+	errTooManyFiles = fmt.Errorf("process maps more than %d files with wanted probes", maxPairs)
+	// errMalformed means that a line of maps or stat is not of the form that
 	// proc(5) describes.
-	ErrMalformed = errors.New("malformed")
+	errMalformed = errors.New("malformed")
 )
 
 // errClosed is what a closed watcher returns.
 var errClosed error = closed.Error("watcher")
 
-// Error is what went wrong with one process, or with one file of it. Nothing
-// else is affected.
+// Error is what went wrong with one process, or with one file that it maps.
+// Nothing else is affected.
 type Error struct {
-	// PID is the process, 0 where the trouble is with a file that several map.
+	// PID is the process.
 	PID int
-	// Path is the file as the process sees it, "" where the trouble is with the
+	// Path is the file as the process sees it, "" if the error is of the
 	// process as a whole.
 	Path string
 	// Op says what was tried: "read stat", "read maps", "open", "read probes".
@@ -91,7 +90,7 @@ func classify(err error) error {
 	return err
 }
 
-// passing tells errors that may be over at the next look from those that will
+// passing tells errors that may be over at the next scan from those that will
 // not go away by themselves.
 func passing(err error) bool {
 	return errors.Is(err, ErrChanged) || errors.Is(err, ErrGone) ||

@@ -4,8 +4,9 @@ package proc
 
 import "fmt"
 
-// FileID tells a file from every other, whatever its path, and from itself
-// with other contents. It can be compared and be a map key.
+// FileID tells a file from every other, whatever its path, and from itself with
+// other contents. It can be compared and be a map key. The zero value is no
+// file's.
 //
 // The device and inode that maps shows will not do. On btrfs they are the same
 // for files of different subvolumes; on overlayfs they are, by kernel version,
@@ -13,38 +14,34 @@ import "fmt"
 // given to a new one, on ext4 at once. So all of this comes from statx of the
 // file itself.
 //
-// A change of the link count or the mode does not make another file, so that a
-// library that is deleted while it is mapped remains what it was (only on file
-// systems that keep no time of birth, which are few, it becomes another).
+// A change of the link count or the mode does not make another file: a library
+// that is deleted while it is mapped remains what it was. Only on file systems
+// that keep no time of birth, which are few, it becomes another.
 type FileID struct {
-	// Device is the number of the file system as statx tells it, major in the
-	// upper 32 bits; 0 on overlayfs, see Overlay.
-	Device uint64
-	// Inode is the number of the file in it.
-	Inode uint64
-	// Size is in bytes.
-	Size int64
-	// Modified is when the contents were changed last, in nanoseconds after
-	// 1970.
-	Modified int64
-	// Born is when the inode was made, in nanoseconds after 1970: what tells a
-	// file from an earlier one of the same number. It is the time of the last
-	// change of the inode (ctime) on file systems that do not keep the former.
-	Born int64
-	// Overlay means that the file was reached through overlayfs, where every
+	device   uint64 // as statx tells it, major in the upper 32 bits; 0 on overlayfs
+	inode    uint64
+	size     int64
+	modified int64 // when the contents were changed last, in nanoseconds after 1970
+
+	// born is when the inode was made: what tells a file from an earlier one of
+	// the same number. It is the time of the last change of the inode (ctime)
+	// on file systems that do not keep the former.
+	born int64
+
+	// overlay means that the file was reached through overlayfs, where every
 	// mount has device numbers of its own. Containers that were started from
 	// the same image share a file until one writes to it, and a breakpoint set
 	// in it for one of them is set for all. So the device does not count there.
 	// The other fields are those of the file in the layer below. That file
-	// itself, looked at where the layers are stored, has another FileID.
-	Overlay bool
+	// itself, reached where the layers are stored, has another FileID.
+	overlay bool
 }
 
-// String returns the identity for people: "fe:00 inode 326789, 2190440 bytes".
+// String describes the file for people: "fe:00 inode 326789, 2190440 bytes".
 func (id FileID) String() string {
 	device := "overlay"
-	if !id.Overlay {
-		device = fmt.Sprintf("%02x:%02x", id.Device>>32, id.Device&(1<<32-1))
+	if !id.overlay {
+		device = fmt.Sprintf("%02x:%02x", id.device>>32, id.device&(1<<32-1))
 	}
-	return fmt.Sprintf("%s inode %d, %d bytes", device, id.Inode, id.Size)
+	return fmt.Sprintf("%s inode %d, %d bytes", device, id.inode, id.size)
 }

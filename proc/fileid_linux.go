@@ -34,14 +34,14 @@ func identify(fd int, path string) (FileID, error) {
 		return FileID{}, ErrNotRegular
 	}
 	id := FileID{
-		Device:   uint64(st.Dev_major)<<32 | uint64(st.Dev_minor),
-		Inode:    st.Ino,
-		Size:     int64(min(st.Size, 1<<63-1)),
-		Modified: nanoseconds(st.Mtime),
-		Born:     nanoseconds(st.Ctime),
+		device:   uint64(st.Dev_major)<<32 | uint64(st.Dev_minor),
+		inode:    st.Ino,
+		size:     int64(min(st.Size, 1<<63-1)),
+		modified: nanoseconds(st.Mtime),
+		born:     nanoseconds(st.Ctime),
 	}
 	if st.Mask&unix.STATX_BTIME != 0 {
-		id.Born = nanoseconds(st.Btime)
+		id.born = nanoseconds(st.Btime)
 	}
 	// Only file systems without a disk of their own have major number 0, which
 	// saves the others a system call.
@@ -51,7 +51,7 @@ func identify(fd int, path string) (FileID, error) {
 			return FileID{}, err
 		}
 		if overlay {
-			id.Device, id.Overlay = 0, true
+			id.device, id.overlay = 0, true
 		}
 	}
 	return id, nil
@@ -70,7 +70,7 @@ func isOverlay(fd int, path string) (bool, error) {
 	return err == nil && int64(st.Type) == unix.OVERLAYFS_SUPER_MAGIC, err
 }
 
-// IdentifyFile returns the identity of an open file. It is available on Linux
+// IdentifyFile returns the ID of an open file. It is available on Linux
 // only; elsewhere the error wraps errors.ErrUnsupported.
 func IdentifyFile(file *os.File) (FileID, error) {
 	conn, err := file.SyscallConn()

@@ -49,7 +49,7 @@ func TestIdentityTellsAFileFromTheNextOneOfItsInode(t *testing.T) {
 		qt.Assert(t, qt.IsNil(unix.UtimesNanoAt(unix.AT_FDCWD, path, []unix.Timespec{modified, modified}, 0)))
 		id := identityOf(t, path)
 		qt.Assert(t, qt.Not(qt.Equals(id, last)))
-		reused = reused || id.Inode == last.Inode
+		reused = reused || id.inode == last.inode
 		last = id
 		qt.Assert(t, qt.IsNil(os.Remove(path)))
 	}
@@ -59,6 +59,6 @@ func TestIdentityTellsAFileFromTheNextOneOfItsInode(t *testing.T) {
 }
 
 func TestIdentityString(t *testing.T) {
-	qt.Check(t, qt.Equals(fmt.Sprint(FileID{Device: 0xfe<<32 | 1, Inode: 5, Size: 9}), "fe:01 inode 5, 9 bytes"))
-	qt.Check(t, qt.Equals(fmt.Sprint(FileID{Overlay: true, Inode: 5, Size: 9}), "overlay inode 5, 9 bytes"))
+	qt.Check(t, qt.Equals(fmt.Sprint(FileID{device: 0xfe<<32 | 1, inode: 5, size: 9}), "fe:01 inode 5, 9 bytes"))
+	qt.Check(t, qt.Equals(fmt.Sprint(FileID{overlay: true, inode: 5, size: 9}), "overlay inode 5, 9 bytes"))
 }

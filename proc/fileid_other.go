@@ -10,7 +10,7 @@ import (
 	"os"
 )
 
-// IdentifyFile returns the identity of an open file. It is available on Linux
+// IdentifyFile returns the ID of an open file. It is available on Linux
 // only; elsewhere the error wraps errors.ErrUnsupported.
 func IdentifyFile(file *os.File) (FileID, error) {
 	return FileID{}, fmt.Errorf("identify %s: %w", file.Name(), errors.ErrUnsupported)

@@ -27,7 +27,7 @@ func TestPIDs(t *testing.T) {
 
 func TestPIDsOfWhatIsNoProcFileSystem(t *testing.T) {
 	_, err := NewFS(t.TempDir()).PIDs()
-	qt.Check(t, qt.ErrorIs(err, ErrNoSuchMount))
+	qt.Check(t, qt.ErrorMatches(err, "list processes of .*: not a proc file system .*"))
 	_, err = NewFS(filepath.Join(t.TempDir(), "absent")).PIDs()
 	qt.Check(t, qt.ErrorIs(err, fs.ErrNotExist))
 }
@@ -114,7 +114,7 @@ func TestFilesGroupsMappings(t *testing.T) {
 	}
 	var got []view
 	for _, file := range files {
-		qt.Check(t, qt.Equals(file.PID, 7))
+		qt.Check(t, qt.Equals(file.pid, 7))
 		got = append(got, view{file.Path, file.Deleted, file.Mappings})
 	}
 	qt.Assert(t, qt.DeepEquals(got, []view{
@@ -146,7 +146,7 @@ func TestFilesOfAMalformedMapsAreThoseUnderstood(t *testing.T) {
 	tooLong := code(0x5000, "/"+strings.Repeat("x", maxLine)).line()
 	f.write(7, "maps", "nonsense\n"+good+tooLong+"\n\n")
 	files, err := f.fs().Files(7)
-	qt.Assert(t, qt.ErrorIs(err, ErrMalformed))
+	qt.Assert(t, qt.ErrorIs(err, errMalformed))
 	qt.Assert(t, qt.HasLen(files, 1))
 	qt.Assert(t, qt.Equals(files[0].Path, "/lib/a.so"))
 }
@@ -175,7 +175,7 @@ func TestFilesOfAProcessWhoseFirstThreadHasEnded(t *testing.T) {
 	files, err := f.fs().Files(7)
 	qt.Assert(t, qt.IsNil(err))
 	qt.Assert(t, qt.HasLen(files, 1))
-	qt.Check(t, qt.Equals(files[0].PID, 7))
+	qt.Check(t, qt.Equals(files[0].pid, 7))
 	qt.Check(t, qt.Equals(files[0].mapFilesPath(files[0].Mappings[0]), f.root+"/9/map_files/1000-2000"))
 }
 
@@ -189,30 +189,6 @@ func TestErrorsOfAProcess(t *testing.T) {
 		qt.Check(t, qt.ErrorMatches(err, `process 7: open "/a\\x1b\[2J": .*`))
 	}
 	qt.Check(t, qt.IsFalse(errors.Is(classify(syscall.EIO), ErrAccess)))
-}
-
-func TestHidePID(t *testing.T) {
-	tests := []struct{ mounts, want string }{
-		{"proc /proc proc rw,relatime 0 0\n", ""},
-		{"proc /proc proc rw,relatime,hidepid=invisible 0 0\n", "invisible"},
-		{"proc /proc proc rw,gid=5,hidepid=2 0 0\n", "invisible"},
-		{"proc /proc proc rw,hidepid=1 0 0\n", "noaccess"},
-		{"proc /proc proc rw,hidepid=ptraceable 0 0\n", "ptraceable"},
-		{"proc /proc proc rw,hidepid=off 0 0\n", ""},
-		{"proc /proc proc rw,hidepid=2 0 0\nproc /proc proc rw 0 0\n", ""},
-		{"proc /other proc rw,hidepid=2 0 0\ntmpfs /proc tmpfs hidepid=2 0 0\nbroken\n", ""},
-	}
-	for _, test := range tests {
-		qt.Check(t, qt.Equals(hidePID([]byte(test.mounts), "/proc"), test.want), qt.Commentf(test.mounts))
-	}
-	qt.Check(t, qt.Equals(hidePID([]byte(`proc /my\040proc proc hidepid=1 0 0`), "/my proc"), "noaccess"))
-
-	f := newFixture(t)
-	qt.Assert(t, qt.IsNil(os.Mkdir(filepath.Join(f.root, "self"), 0o755)))
-	qt.Assert(t, qt.IsNil(os.WriteFile(filepath.Join(f.root, "self", "mounts"), []byte("proc "+f.root+" proc hidepid=4 0 0"), 0o644)))
-	hide, err := f.fs().HidePID()
-	qt.Check(t, qt.IsNil(err))
-	qt.Check(t, qt.Equals(hide, "ptraceable"))
 }
 
 func TestWhetherPIDsAreTheCallersOwn(t *testing.T) {

@@ -190,13 +190,12 @@ var helperCommands = map[string]func(args []string) (string, error){
 		}
 		return strings.Join(results, " "), nil
 	},
-	// pids ROOT answers how many processes are seen, and how others are hidden.
+	// pids ROOT answers how many processes are seen.
 	"pids": func(args []string) (string, error) {
 		pids, err := NewFS(args[0]).PIDs()
-		hide, err2 := NewFS(args[0]).HidePID()
-		return fmt.Sprint(len(pids), " ", hide), errors.Join(err, err2)
+		return fmt.Sprint(len(pids)), err
 	},
-	// pass ROOT looks at all processes as a watcher does.
+	// pass ROOT scans all processes as a watcher does.
 	"pass": func(args []string) (string, error) {
 		access, other := 0, 0
 		w := NewWatcher(&WatcherOptions{FS: NewFS(args[0]), Handler: func(c *Changes) {

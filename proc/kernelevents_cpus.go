@@ -21,7 +21,7 @@ func parseCPUs(list string) ([]int, error) {
 		low, ok := parseDecimal(first)
 		high, ok2 := parseDecimal(last)
 		if !ok || !ok2 || low > high || high >= maxCPUs {
-			return nil, fmt.Errorf("%w list of CPUs: %q", ErrMalformed, list)
+			return nil, fmt.Errorf("%w list of CPUs: %q", errMalformed, list)
 		}
 		for cpu := low; cpu <= high; cpu++ {
 			cpus = append(cpus, int(cpu))

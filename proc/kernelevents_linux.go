@@ -95,7 +95,7 @@ func (s *eventSource) run() {
 			return // cannot happen with good descriptors
 		}
 		// What happens, happens in bursts: a program starts by mapping a dozen
-		// files. Without this delay each would be looked at on its own.
+		// files. Without this delay the process would be scanned for each.
 		closing := []unix.PollFd{{Fd: int32(s.closing), Events: unix.POLLIN}}
 		if n, _ := unix.Poll(closing, int(eventDelay.Milliseconds())); n > 0 {
 			return

@@ -19,11 +19,10 @@ const (
 
 // happenings is what records of the kernel tell.
 type happenings struct {
-	// pids are processes to look at: true if whatever is known about them,
+	// pids are processes to scan: true if whatever is known about them,
 	// false if only those whose first thread has ended.
-	pids    map[int]bool
-	records uint64
-	lost    uint64
+	pids map[int]bool
+	lost uint64
 }
 
 // add notes what a record tells. It begins with its header. Records that are
@@ -32,7 +31,6 @@ func (h *happenings) add(record []byte) {
 	if len(record) < recordHeader {
 		return
 	}
-	h.records++
 	misc := binary.NativeEndian.Uint16(record[4:])
 	body := record[recordHeader:]
 	word := func(at int) uint32 {

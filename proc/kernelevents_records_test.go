@@ -53,7 +53,6 @@ func TestHappeningsNameProcessesToLookAt(t *testing.T) {
 			h.add(test.record)
 			qt.Check(t, qt.DeepEquals(h.pids, test.pids))
 			qt.Check(t, qt.Equals(h.lost, test.lost))
-			qt.Check(t, qt.Equals(h.records, 1))
 		})
 	}
 }
@@ -112,6 +111,6 @@ func TestParseCPUs(t *testing.T) {
 	}
 	for _, list := range []string{"", "\n", "a", "1-", "-1", "2-1", "0,", "0-99999999"} {
 		_, err := parseCPUs(list)
-		qt.Check(t, qt.ErrorIs(err, ErrMalformed), qt.Commentf("%q", list))
+		qt.Check(t, qt.ErrorIs(err, errMalformed), qt.Commentf("%q", list))
 	}
 }

@@ -16,28 +16,11 @@ const (
 	// 300 bytes, 1,100 if every number had 20 digits.
 	maxStat = 2 << 10
 
-	// maxMounts bounds what is read of a mount table to find out about hidepid.
-	// Container hosts have thousands of mounts of 200 bytes.
-	maxMounts = 8 << 20
-
-	// DefaultIdleFiles is how many parsed files a [Cache] keeps that nobody
-	// uses at the moment. A large host has a few hundred distinct files with
-	// probes.
-	DefaultIdleFiles = 1024
-
-	// DefaultIdleSites bounds the sites of those files together. A site takes
-	// about 200 bytes with its strings, so that this is 50 MB at the very
-	// worst; an ordinary host has some thousands.
-	DefaultIdleSites = 1 << 18
-
-	// siteNotes is how many bytes of notes count as a site, and is more than
-	// real notes have: 100,000 sites have 9 MB of them.
-	siteNotes = 100
-
-	// DefaultWithoutProbes is how many files without probes a [Cache] remembers
-	// for certain (and up to twice as many). One takes about 100 bytes; a host
-	// with hundreds of different containers maps some 10,000 files.
-	DefaultWithoutProbes = 1 << 15
+	// maxAnswers is how many answers a [Cache] remembers for certain (and up to
+	// twice as many) to the question whether a file has probes that match
+	// certain patterns. One takes about 150 bytes; a host with hundreds of
+	// different containers maps some 10,000 files.
+	maxAnswers = 1 << 15
 
 	// maxPairs bounds the files with wanted probes of one process, each of
 	// which takes a descriptor. Large programs map some hundred files
@@ -65,8 +48,8 @@ const (
 // Sizes of the kernel event source.
 const (
 	// eventDelay is how long records of the kernel are gathered before the
-	// processes that they name are looked at: a starting program maps a dozen
-	// files within a millisecond or two, and is to be looked at once.
+	// processes that they name are scanned: a starting program maps a dozen
+	// files within a millisecond or two, and is to be scanned once.
 	eventDelay = 20 * time.Millisecond
 
 	// ringBytes is the size of a CPU's buffer of records, which take 120 bytes

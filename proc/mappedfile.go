@@ -4,11 +4,12 @@ package proc
 
 import (
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 )
 
-// Mapping is a piece of a file that a process has in its memory to execute it.
+// Mapping is a part of a file that a process has in its memory to execute it.
 type Mapping struct {
 	// Start and End are addresses in the process; End is the first one behind.
 	Start, End uint64
@@ -16,9 +17,8 @@ type Mapping struct {
 	Offset uint64
 }
 
-// Address returns where in the memory of the process a place of the file is,
-// given by its offset in the file. ok is false if this is not the mapping that
-// has it.
+// Address returns where in the memory of the process the byte with this offset
+// in the file is. ok is false if the mapping does not have it.
 func (m Mapping) Address(offset uint64) (address uint64, ok bool) {
 	if offset < m.Offset || offset-m.Offset >= m.End-m.Start {
 		return 0, false
@@ -27,25 +27,23 @@ func (m Mapping) Address(offset uint64) (address uint64, ok bool) {
 }
 
 // MappedFile is a file of which a process has executable mappings: what maps
-// tells of it, and the way to the file itself. It must not be used by several
-// goroutines at once.
+// says of it, and the way to the file itself. Before ID or Open has succeeded
+// it must not be used by several goroutines at once.
 type MappedFile struct {
-	// PID is the process.
-	PID int
-	// Path is the path in the eyes of the process, that is below its root
-	// directory and in its mount namespace, as it was when the file was opened
-	// by it and as renames have changed it since. Other things than paths
-	// occur: "/memfd:name", "/SYSV00000000". A file that lies outside of the
-	// process's root directory has a path that the process itself could not
-	// use.
+	// Path is the path as the process sees it: below its root directory and in
+	// its mount namespace, as it was when the process opened the file and as
+	// renames have changed it since. Other things than paths occur:
+	// "/memfd:name", "/SYSV00000000". A file that lies outside of the process's
+	// root directory has a path that the process itself could not use.
 	Path string
-	// Deleted means that there is nothing at that path any more, or another
-	// file.
+	// Deleted reports whether there is nothing at that path any more, or
+	// another file.
 	Deleted bool
-	// Mappings are the executable ones, by address.
+	// Mappings are where the process executes the file, by address.
 	Mappings []Mapping
 
-	fs *FS
+	fs  *FS
+	pid int
 	// reader is the number to read the process's directory by: the PID, or that
 	// of a thread where the first one has ended.
 	reader int
@@ -56,7 +54,7 @@ type MappedFile struct {
 	// says so: for a file that is really named like that, it is the way to it.
 	rawPath string
 
-	identity   FileID
+	id         FileID
 	openedPath string // how the file was reached, "" before it was
 }
 
@@ -69,8 +67,8 @@ type fileKey struct {
 }
 
 // Files returns the files of which the process has executable mappings, by
-// their first address. The error is an [*Error]; if it wraps [ErrMalformed],
-// some lines were not understood and the files of all others are returned.
+// their first address. The error is an [*Error]. If it is only that some lines
+// of maps were malformed, the files of all others are returned with it.
 func (f *FS) Files(pid int) ([]*MappedFile, error) {
 	buf := make([]byte, maxStat)
 	s, err := f.readStat(pid, buf)
@@ -104,7 +102,7 @@ func (f *FS) files(pid, reader int, lines *lineReader, seen func(*mapLine)) ([]*
 			i = len(files)
 			index[last] = i
 			files = append(files, &MappedFile{
-				PID: pid, fs: f, reader: reader, inode: l.inode, rawPath: unescapePath(l.path),
+				pid: pid, fs: f, reader: reader, inode: l.inode, rawPath: unescapePath(l.path),
 			})
 		}
 		files[i].Mappings = append(files[i].Mappings, Mapping{Start: l.start, End: l.end, Offset: l.offset})
@@ -147,10 +145,10 @@ func cutRoot(path, root string) string {
 	return path
 }
 
-// OpenedPath returns the path by which the file was reached in the eyes of the
-// caller: <proc>/PID/map_files/START-END, or <proc>/PID/root/PATH. It is ""
-// before [MappedFile.ID] or [MappedFile.Open] was called. It is good for
-// as long as the process has the mapping; an open descriptor is good for ever.
+// OpenedPath returns the path by which the file was reached, as the caller sees
+// it: <proc>/PID/map_files/START-END, or <proc>/PID/root/PATH. It is "" before
+// [MappedFile.ID] or [MappedFile.Open] has succeeded. It is valid as long as
+// the process has the mapping.
 func (m *MappedFile) OpenedPath() string { return m.openedPath }
 
 // mapFilesPath returns the link of a mapping, whose name has no leading zeros.
@@ -161,10 +159,16 @@ func (m *MappedFile) mapFilesPath(mapping Mapping) string {
 	return m.fs.path(m.reader, string(name))
 }
 
-// isPath tells whether the file may have a path at all. A memfd, shared memory
-// and shared anonymous memory look like deleted files and never had one.
+// isPath reports whether the file may have a path at all. A memfd, shared
+// memory and shared anonymous memory look like deleted files and never had one.
 func (m *MappedFile) isPath() bool { return strings.HasPrefix(m.rawPath, "/") }
 
 func (m *MappedFile) wrap(op string, err error) error {
-	return &Error{PID: m.PID, Path: m.Path, Op: op, Err: err}
+	return &Error{PID: m.pid, Path: m.Path, Op: op, Err: err}
+}
+
+// equals reports whether both are mapped at the same addresses by the same
+// path.
+func (m *MappedFile) equals(other *MappedFile) bool {
+	return m.Path == other.Path && m.Deleted == other.Deleted && slices.Equal(m.Mappings, other.Mappings)
 }

@@ -10,33 +10,32 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ID finds out which file it is, without opening it, and remembers the
-// answer. It goes by the mapping itself where the kernel allows, which cannot
-// miss, else by the path in the process's mount namespace, where the inode
-// number must be that of maps (but on overlayfs, where these numbers mean
-// nothing).
+// ID finds out which file it is, without opening it, and remembers the answer.
+// It goes by the mapping itself if the kernel allows that, which is certain.
+// Otherwise it goes by the path in the process's mount namespace, where the
+// inode number must be that of maps (except on overlayfs, where these numbers
+// mean nothing).
 //
 // The error is an [*Error]. It wraps [ErrChanged] if the mapping has gone
-// meanwhile, [ErrUnreachable] if the file has no path and the caller lacks the
-// privilege to do without, [ErrNotRegular], [ErrAccess] or [ErrGone].
+// meanwhile, [ErrUnreachable], [ErrNotRegular], [ErrAccess] or [ErrGone].
 func (m *MappedFile) ID() (FileID, error) {
 	if m.openedPath != "" {
-		return m.identity, nil
+		return m.id, nil
 	}
 	id, path, err := m.find(func(path string) (FileID, error) { return identify(0, path) })
 	if err != nil {
 		return FileID{}, m.wrap("identify", err)
 	}
-	m.identity, m.openedPath = id, path
+	m.id, m.openedPath = id, path
 	return id, nil
 }
 
-// Open opens the file for reading. The descriptor stays good when the file is
+// Open opens the file for reading. The descriptor stays valid when the file is
 // deleted, the mapping removed, or the process ended; its name, by which it
 // could be opened again, does not. The caller closes it.
 //
-// The errors are those of [MappedFile.ID]. A file that is not the one
-// that ID saw is [ErrChanged].
+// The errors are those of [MappedFile.ID]. If the file is not the one that ID
+// found, the error is [ErrChanged].
 func (m *MappedFile) Open() (*os.File, error) {
 	var fd int
 	id, path, err := m.find(func(path string) (FileID, error) {
@@ -57,20 +56,23 @@ func (m *MappedFile) Open() (*os.File, error) {
 	if err != nil {
 		return nil, m.wrap("open", err)
 	}
-	if m.openedPath != "" && id != m.identity {
+	switch {
+	case m.openedPath == "":
+		m.id, m.openedPath = id, path
+	case id != m.id:
 		unix.Close(fd)
 		return nil, m.wrap("open", ErrChanged)
 	}
-	m.identity, m.openedPath = id, path
 	return os.NewFile(uintptr(fd), path), nil
 }
 
-// find leads look to the file, by one path after another until it succeeds.
-func (m *MappedFile) find(look func(path string) (FileID, error)) (FileID, string, error) {
+// find calls a function with one path to the file after another until that
+// succeeds.
+func (m *MappedFile) find(try func(path string) (FileID, error)) (FileID, string, error) {
 	var direct error
 	for _, mapping := range m.Mappings {
 		path := m.mapFilesPath(mapping)
-		id, err := look(path)
+		id, err := try(path)
 		if err == nil || errors.Is(err, ErrNotRegular) {
 			return id, path, err
 		}
@@ -85,7 +87,7 @@ func (m *MappedFile) find(look func(path string) (FileID, error)) (FileID, strin
 		// Too few descriptors, or memory: it would be so by the path, too.
 		return FileID{}, "", direct
 	}
-	id, path, err := m.findByPath(look)
+	id, path, err := m.findByPath(try)
 	switch {
 	case err == nil || errors.Is(err, ErrNotRegular) || errors.Is(err, ErrGone) || errors.Is(err, ErrAccess):
 		return id, path, err
@@ -98,13 +100,14 @@ func (m *MappedFile) find(look func(path string) (FileID, error)) (FileID, strin
 	return FileID{}, "", err
 }
 
-// isLack tells errors that come from the caller's own limits.
+// isLack reports whether an error comes from the caller's own limits.
 func isLack(err error) bool {
 	return errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) || errors.Is(err, unix.ENOMEM)
 }
 
-// findByPath looks by the path that maps shows, below the process's root.
-func (m *MappedFile) findByPath(look func(path string) (FileID, error)) (FileID, string, error) {
+// findByPath calls the function for the path that maps shows, below the
+// process's root.
+func (m *MappedFile) findByPath(try func(path string) (FileID, error)) (FileID, string, error) {
 	if !m.isPath() {
 		return FileID{}, "", ErrUnreachable
 	}
@@ -122,14 +125,14 @@ func (m *MappedFile) findByPath(look func(path string) (FileID, error)) (FileID,
 		return FileID{}, "", err
 	}
 	defer unix.Close(fd)
-	// What the descriptor holds cannot be exchanged while it is looked at.
+	// What the descriptor holds cannot be exchanged meanwhile.
 	id, err := identify(fd, "")
 	switch {
 	case err != nil:
 		return FileID{}, "", err
-	case !id.Overlay && id.Inode != m.inode:
+	case !id.overlay && id.inode != m.inode:
 		return FileID{}, "", ErrUnreachable
 	}
-	id, err = look(descriptorPath(fd))
+	id, err = try(descriptorPath(fd))
 	return id, root + m.rawPath, err
 }

@@ -23,7 +23,8 @@ type mapLine struct {
 // any more.
 const deletedSuffix = " (deleted)"
 
-// isFile tells mappings of files from anonymous memory, [vdso] and the like.
+// isFile reports whether it is a file that is mapped, rather than anonymous
+// memory, [vdso] and the like.
 // Only files have a device and an inode number. What is left has a path that
 // starts with a slash, or is of a kind like anon_inode:[perf_event].
 func (l *mapLine) isFile() bool { return l.inode != 0 || l.major != 0 || l.minor != 0 }
@@ -37,24 +38,24 @@ func parseMapLine(text []byte, l *mapLine) error {
 	*l = mapLine{}
 	var ok bool
 	if l.start, text, ok = parseHex(text, '-'); !ok {
-		return fmt.Errorf("%w line of maps: no start address", ErrMalformed)
+		return fmt.Errorf("%w line of maps: no start address", errMalformed)
 	}
 	if l.end, text, ok = parseHex(text, ' '); !ok || l.end <= l.start {
-		return fmt.Errorf("%w line of maps: no end address after the start", ErrMalformed)
+		return fmt.Errorf("%w line of maps: no end address after the start", errMalformed)
 	}
 	if len(text) < 5 || text[4] != ' ' {
-		return fmt.Errorf("%w line of maps: no permissions", ErrMalformed)
+		return fmt.Errorf("%w line of maps: no permissions", errMalformed)
 	}
 	l.executable = text[2] == 'x'
 	if l.offset, text, ok = parseHex(text[5:], ' '); !ok {
-		return fmt.Errorf("%w line of maps: no offset", ErrMalformed)
+		return fmt.Errorf("%w line of maps: no offset", errMalformed)
 	}
 	var major, minor uint64
 	if major, text, ok = parseHex(text, ':'); !ok || major > 1<<32-1 {
-		return fmt.Errorf("%w line of maps: no device", ErrMalformed)
+		return fmt.Errorf("%w line of maps: no device", errMalformed)
 	}
 	if minor, text, ok = parseHex(text, ' '); !ok || minor > 1<<32-1 {
-		return fmt.Errorf("%w line of maps: no device", ErrMalformed)
+		return fmt.Errorf("%w line of maps: no device", errMalformed)
 	}
 	l.major, l.minor = uint32(major), uint32(minor)
 
@@ -65,14 +66,14 @@ func parseMapLine(text []byte, l *mapLine) error {
 		n = len(text)
 	}
 	if l.inode, ok = parseDecimal(text[:n]); !ok {
-		return fmt.Errorf("%w line of maps: no inode", ErrMalformed)
+		return fmt.Errorf("%w line of maps: no inode", errMalformed)
 	}
 	l.path = bytes.TrimLeft(text[n:], " ")
 	return nil
 }
 
-// isOther tells lines of mappings that are not executable, which are three of
-// four, without parsing more of them.
+// isOther reports whether a line is of a mapping that is not executable, which
+// three of four are, without parsing more of it.
 func isOther(text []byte) bool {
 	n := bytes.IndexByte(text, ' ')
 	return n > 0 && len(text) > n+5 && text[n+5] == ' ' && text[n+3] == '-'
@@ -137,7 +138,7 @@ func (f *FS) readMaps(pid int, lines *lineReader, line func(*mapLine)) error {
 		}
 		err = parseMapLine(text, &l)
 		if err == nil && !whole {
-			err = fmt.Errorf("%w line of maps: longer than %d bytes", ErrMalformed, maxLine)
+			err = fmt.Errorf("%w line of maps: longer than %d bytes", errMalformed, maxLine)
 		}
 		if err != nil {
 			if malformed == nil {

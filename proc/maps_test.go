@@ -106,7 +106,7 @@ func TestParseMapLineRefusesWhatTheKernelDoesNotWrite(t *testing.T) {
 		"1000-2000 r-xp g 08:01 1 /x", "1000-2000 r-xp 0 08:01 1/x",
 	} {
 		var l mapLine
-		qt.Check(t, qt.ErrorIs(parseMapLine([]byte(line), &l), ErrMalformed), qt.Commentf("%q", line))
+		qt.Check(t, qt.ErrorIs(parseMapLine([]byte(line), &l), errMalformed), qt.Commentf("%q", line))
 	}
 }
 
@@ -146,7 +146,7 @@ func FuzzParseMapLine(f *testing.F) {
 		var l mapLine
 		err := parseMapLine([]byte(line), &l)
 		if err != nil {
-			qt.Assert(t, qt.ErrorIs(err, ErrMalformed))
+			qt.Assert(t, qt.ErrorIs(err, errMalformed))
 			return
 		}
 		qt.Assert(t, qt.IsFalse(l.executable && isOther([]byte(line))))

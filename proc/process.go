@@ -24,7 +24,7 @@ type ProcessID struct {
 	StartTime uint64
 }
 
-// Process is a process as it was when it was looked at.
+// Process is a process as it was when it was read.
 type Process struct {
 	ProcessID
 	// Parent is the PID of the parent, 0 if that is not in the namespace.
@@ -37,7 +37,7 @@ type Process struct {
 }
 
 // Process returns what stat tells about a process. The error is an [*Error]
-// that wraps [ErrGone] or [ErrAccess] where it is one of these.
+// that may wrap [ErrGone] or [ErrAccess].
 func (f *FS) Process(pid int) (Process, error) {
 	s, err := f.readStat(pid, make([]byte, maxStat))
 	if err != nil {
@@ -55,9 +55,9 @@ func (f *FS) process(pid int, s *stat) Process {
 	}
 }
 
-// IsRunning tells whether the process still exists and is the same, not another
-// that got its PID. A zombie does not run. If it cannot be found out, the error
-// says why.
+// IsRunning reports whether the process still exists, rather than another one
+// that got its PID. A zombie does not run. The error says why it could not be
+// found out.
 func (p Process) IsRunning() (bool, error) {
 	s, err := p.fs.readStat(p.PID, make([]byte, maxStat))
 	switch {
@@ -70,7 +70,7 @@ func (p Process) IsRunning() (bool, error) {
 }
 
 // Executable returns the path of the program that the process runs, as the
-// process sees it, with " (deleted)" appended if there is nothing at that path
+// process sees it. " (deleted)" is appended if there is nothing at that path
 // any more. It needs access to the process.
 func (p Process) Executable() (string, error) {
 	path, err := os.Readlink(p.fs.path(p.PID, "exe"))

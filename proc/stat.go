@@ -30,7 +30,7 @@ func parseStat(text []byte) (stat, error) {
 	// parenthesis is always the kernel's: nothing but numbers follows.
 	open, end := bytes.IndexByte(text, '('), bytes.LastIndexByte(text, ')')
 	if open < 0 || end < open {
-		return stat{}, fmt.Errorf("%w stat: no command in parentheses", ErrMalformed)
+		return stat{}, fmt.Errorf("%w stat: no command in parentheses", errMalformed)
 	}
 	s.command = text[open+1 : end]
 	rest := text[end+1:]
@@ -45,7 +45,7 @@ func parseStat(text []byte) (stat, error) {
 			n++
 		}
 		if n == 0 {
-			return stat{}, fmt.Errorf("%w stat: ends after field %d of 28", ErrMalformed, field)
+			return stat{}, fmt.Errorf("%w stat: ends after field %d of 28", errMalformed, field)
 		}
 		field++
 		word := rest[:n]
@@ -75,7 +75,7 @@ func parseStat(text []byte) (stat, error) {
 		if into != nil {
 			value, ok := parseDecimal(word)
 			if !ok {
-				return stat{}, fmt.Errorf("%w stat: field %d is not a number", ErrMalformed, field)
+				return stat{}, fmt.Errorf("%w stat: field %d is not a number", errMalformed, field)
 			}
 			*into = value
 		}
@@ -83,11 +83,11 @@ func parseStat(text []byte) (stat, error) {
 	return s, nil
 }
 
-// hasNoMemory tells processes that cannot map anything: threads of the kernel,
-// and processes that have ended but are still to be waited for.
+// hasNoMemory reports whether the process cannot map anything: it is a thread
+// of the kernel, or has ended but is still to be waited for.
 func (s *stat) hasNoMemory() bool { return s.size == 0 && !s.isLeaderless() }
 
-// isLeaderless tells a process whose first thread has ended before the others.
+// isLeaderless reports whether the first thread has ended before the others.
 // The process then looks like a zombie: what it maps is seen through a thread
 // that still runs.
 func (s *stat) isLeaderless() bool { return s.state == 'Z' && s.threads > 1 }

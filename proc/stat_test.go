@@ -53,7 +53,7 @@ func TestParseStatRefusesWhatTheKernelDoesNotWrite(t *testing.T) {
 		strings.Replace(statOfBash, " 5678901 ", " x ", 1),
 	} {
 		_, err := parseStat([]byte(text))
-		qt.Check(t, qt.ErrorIs(err, ErrMalformed), qt.Commentf("%q", text))
+		qt.Check(t, qt.ErrorIs(err, errMalformed), qt.Commentf("%q", text))
 	}
 }
 
@@ -105,7 +105,7 @@ func FuzzParseStat(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) {
 		s, err := parseStat([]byte(text))
 		if err != nil {
-			qt.Assert(t, qt.ErrorIs(err, ErrMalformed))
+			qt.Assert(t, qt.ErrorIs(err, errMalformed))
 			qt.Assert(t, qt.IsTrue(equalStat(s, stat{})))
 			return
 		}

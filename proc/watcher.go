@@ -10,61 +10,61 @@ import (
 	"github.com/gousdt/gousdt/elfnote"
 )
 
-// WatcherOptions say what a [Watcher] looks at and whom it tells. The zero
-// value, and nil, are all processes of /proc, and nobody.
+// WatcherOptions say which processes a [Watcher] scans and whom it tells. The
+// zero value, and nil, are all processes of /proc, and nobody.
 type WatcherOptions struct {
 	// FS is the proc file system; nil is /proc.
 	FS *FS
 	// Cache may be shared with other watchers; nil makes one.
 	Cache *Cache
-	// Filter tells which processes are wanted; nil wants all. It is asked when
-	// a process is found, and again when it runs another program or changes its
-	// name. Processes that have no memory, as the threads of the kernel, are
-	// not asked about. It must not call the watcher.
+	// Filter reports whether a process is wanted; nil wants all. It is asked
+	// when a process is found, and again when the process runs another program
+	// or changes its name. It is not asked about processes without memory, such
+	// as the threads of the kernel. It must not call the watcher.
 	Filter func(Process) bool
-	// Handler is told of what appears and disappears. It is called by one
-	// goroutine at a time, the one that looks: by Sync, SyncAll, Run or Close
+	// Handler is told what has appeared and disappeared. It is called by one
+	// goroutine at a time, the one that scans: by Sync, SyncAll, Run or Close
 	// before they return. It may take its time, and call Pairs and Stats, but
 	// not the functions by which it is called.
 	Handler func(*Changes)
-	// BeforePass, if set, is called before each look at all processes, by
-	// SyncAll and Run: for those who try again now and then what the Handler
-	// could not do. What is said of Handler is true of it, too.
+	// BeforePass, if set, is called before each scan of all processes, by
+	// SyncAll and Run, as Handler is: to try again what the Handler could not
+	// do.
 	BeforePass func()
-	// NoKernelEvents has Run poll only.
-	NoKernelEvents bool
 }
 
 // Watcher finds out which processes map files with certain probes, and tells
-// when that changes. See the package documentation for how, and how soon.
+// when that changes. The package documentation says how, and how soon.
 //
-// Its methods may be called by several goroutines at once. They look one after
+// Its methods may be called by several goroutines at once. They scan one after
 // the other.
 type Watcher struct {
-	fs       *FS
-	cache    *Cache
-	filter   func(Process) bool
-	handler  func(*Changes)
-	before   func() // a pass
-	patterns []elfnote.Pattern
-	events   bool
+	fs      *FS
+	cache   *Cache
+	filter  func(Process) bool
+	handler func(*Changes)
+	before  func() // a pass
+	wanted  wanted
+	events  bool // to be asked of the kernel
 
-	// looking is held while processes are looked at and the handler runs.
-	looking  sync.Mutex
+	// scanning is held while processes are scanned and the handler runs.
+	scanning sync.Mutex
 	closed   bool
 	seed     maphash.Seed
 	statText []byte
 	lines    lineReader
-	noQuery  bool // PROCMAP_QUERY is not to be had
+	noQuery  bool // PROCMAP_QUERY is not available
 	reported map[FileID]bool
 
-	// mu guards what Pairs and Stats read; the goroutine that looks holds it
-	// while it looks, but not while the handler runs.
+	// mu guards what Pairs and Stats read. The goroutine that scans holds it,
+	// but not while the handler runs.
 	mu        sync.Mutex
 	processes map[int]*watched
-	files     map[*CachedFile]*fileUse
-	stats     Stats
-	look      *look // what has been found so far
+	files     map[*CachedFile]int // how many pairs each has
+	stats     WatcherStats
+	compared  int   // mappings of a process
+	read      int   // mappings of a process, in full
+	scan      *scan // what has been found so far
 }
 
 // watched is what a watcher knows about a process.
@@ -88,15 +88,9 @@ type watched struct {
 	failures map[string]string // by path, what was reported last
 }
 
-// fileUse is what a watcher knows about a file that a pair has.
-type fileUse struct {
-	pairs  int
-	probes []elfnote.Probe // those that match
-}
-
-// NewWatcher returns a watcher for the probes that match any of the patterns;
-// without patterns, for all probes. It has not looked yet: call Sync, SyncAll
-// or Run, and Close in the end.
+// NewWatcher returns a watcher for the probes that match any of the patterns,
+// or for all probes if there is no pattern. It does nothing before the first
+// call of Sync, SyncAll or Run. Call Close in the end.
 func NewWatcher(options *WatcherOptions, patterns ...elfnote.Pattern) *Watcher {
 	if options == nil {
 		options = new(WatcherOptions)
@@ -107,13 +101,12 @@ func NewWatcher(options *WatcherOptions, patterns ...elfnote.Pattern) *Watcher {
 		filter:    options.Filter,
 		handler:   options.Handler,
 		before:    options.BeforePass,
-		patterns:  slices.Clone(patterns),
-		events:    !options.NoKernelEvents,
+		events:    true,
 		seed:      maphash.MakeSeed(),
 		statText:  make([]byte, maxStat),
 		reported:  make(map[FileID]bool),
 		processes: make(map[int]*watched),
-		files:     make(map[*CachedFile]*fileUse),
+		files:     make(map[*CachedFile]int),
 	}
 	if w.fs == nil {
 		w.fs = NewFS("")
@@ -121,11 +114,13 @@ func NewWatcher(options *WatcherOptions, patterns ...elfnote.Pattern) *Watcher {
 	if w.cache == nil {
 		w.cache = NewCache(nil)
 	}
+	w.wanted = w.cache.wanted(slices.Clone(patterns))
+	w.stats.EventsError = errNotRunning
 	return w
 }
 
 // Pairs returns the pairs there are, by PID and then by address. During a call
-// of the handler it is what will be when the handler has returned.
+// of the handler it returns those that there are after the changes.
 func (w *Watcher) Pairs() []*Pair {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -138,11 +133,11 @@ func (w *Watcher) Pairs() []*Pair {
 }
 
 // Close has every pair disappear, so that the handler undoes what it did, and
-// releases all files. Looking afterwards is os.ErrClosed; closing again does
-// nothing. A Run that is going on returns at its next look.
+// releases all files. A scan afterwards is os.ErrClosed; closing again does
+// nothing. A Run that is going on returns at its next scan.
 func (w *Watcher) Close() error {
-	w.looking.Lock()
-	defer w.looking.Unlock()
+	w.scanning.Lock()
+	defer w.scanning.Unlock()
 	if w.closed {
 		return nil
 	}
@@ -155,19 +150,19 @@ func (w *Watcher) Close() error {
 	return nil
 }
 
-// Sync looks at one process, thoroughly whatever is known about it: call it
-// when something is known to have happened. That the process does not exist is
-// not an error. What went wrong with it, or with files of it, is returned, even
-// if the handler was told of it before; errors are of type [*Error], joined if
-// there are several.
+// Sync scans one process, and reads its mappings whatever is known about it:
+// call it when something is known to have happened. It is no error if the
+// process does not exist. The error says what went wrong with the process or
+// with files of it, even if the handler was told before. It is an [*Error], or
+// several that are joined.
 func (w *Watcher) Sync(pid int) error { return w.sync([]int{pid}) }
 
-// SyncAll looks at all processes, as thoroughly as each needs. The error is
-// that of listing the processes; what is wrong with single ones is for the
+// SyncAll scans all processes, each as thoroughly as it needs. The error is
+// that of listing the processes. What is wrong with single ones is told to the
 // handler.
 func (w *Watcher) SyncAll() error {
-	w.looking.Lock()
-	defer w.looking.Unlock()
+	w.scanning.Lock()
+	defer w.scanning.Unlock()
 	if w.closed {
 		return errClosed
 	}

@@ -7,14 +7,12 @@ import (
 	"errors"
 	"hash/maphash"
 	"slices"
-
-	"github.com/gousdt/gousdt/elfnote"
 )
 
 // compare reads the mappings if they are not those known, or if that is not to
 // be relied on.
 func (w *Watcher) compare(p *watched, reader int, s *stat, thoroughly bool) {
-	w.stats.Checked++
+	w.compared++
 	if !thoroughly {
 		fingerprint, err := w.fingerprint(reader)
 		if err == nil && fingerprint == p.fingerprint {
@@ -22,14 +20,14 @@ func (w *Watcher) compare(p *watched, reader int, s *stat, thoroughly bool) {
 		}
 		// An error will come again when the mappings are read.
 	}
-	w.stats.Read++
+	w.read++
 	hash := w.newHash()
 	files, err := w.fs.files(p.process.PID, reader, &w.lines, hash.add)
 	switch {
 	case errors.Is(err, ErrGone):
 		w.setPairs(p, nil)
 		return
-	case err != nil && !errors.Is(err, ErrMalformed):
+	case err != nil && !errors.Is(err, errMalformed):
 		w.deny(p, err)
 		return
 	}
@@ -55,7 +53,7 @@ func (w *Watcher) compare(p *watched, reader int, s *stat, thoroughly bool) {
 			continue
 		}
 		if len(pairs) == maxPairs {
-			w.fail(p, failures, m.rawPath, m.wrap("watch", ErrTooManyFiles))
+			w.fail(p, failures, m.rawPath, m.wrap("watch", errTooManyFiles))
 			if !slices.ContainsFunc(p.pairs, pair.isOfSameFile) {
 				pair.File.Release()
 			}
@@ -73,10 +71,10 @@ func (w *Watcher) pair(p *watched, m *MappedFile, found []*Pair) (*Pair, error) 
 	if err != nil {
 		return nil, err
 	}
-	same := func(pair *Pair) bool { return pair.File.identity == id }
+	same := func(pair *Pair) bool { return pair.File.id == id }
 	if i := slices.IndexFunc(found, same); i >= 0 {
 		// One file by two paths: a hard link, or two mounts of its file system.
-		merged := *found[i]
+		merged := *found[i].MappedFile
 		merged.Mappings = slices.Concat(merged.Mappings, m.Mappings)
 		slices.SortFunc(merged.Mappings, func(a, b Mapping) int {
 			if a.Start < b.Start {
@@ -84,27 +82,24 @@ func (w *Watcher) pair(p *watched, m *MappedFile, found []*Pair) (*Pair, error) 
 			}
 			return 1
 		})
-		found[i] = &merged
+		found[i] = &Pair{Process: p.process, File: found[i].File, MappedFile: &merged}
 		return nil, nil
 	}
-	pair := &Pair{
-		Process: p.process, Path: m.Path, OpenedPath: m.openedPath, Deleted: m.Deleted, Mappings: m.Mappings,
-	}
+	pair := &Pair{Process: p.process, MappedFile: m}
 	if i := slices.IndexFunc(p.pairs, same); i >= 0 {
-		pair.File, pair.Probes = p.pairs[i].File, p.pairs[i].Probes
+		pair.File = p.pairs[i].File
 		return pair, nil
 	}
-	file, ok, err := w.cache.Acquire(m, w.patterns...)
+	file, ok, err := w.cache.acquire(m, w.wanted)
 	if err != nil || !ok {
 		return nil, err
 	}
 	pair.File = file
-	pair.Probes = w.use(file).probes
 	return pair, nil
 }
 
-// pairOf returns the pair, if there is one, of a file that cannot be looked at
-// now: what is mapped at the same places by the same path is still the same.
+// pairOf returns the pair, if there is one, of a file that cannot be identified
+// now: what is mapped at the same addresses by the same path is still the same.
 func (p *watched) pairOf(m *MappedFile) *Pair {
 	i := slices.IndexFunc(p.pairs, func(pair *Pair) bool {
 		return pair.Path == m.Path && slices.Equal(pair.Mappings, m.Mappings)
@@ -115,40 +110,28 @@ func (p *watched) pairOf(m *MappedFile) *Pair {
 	return p.pairs[i]
 }
 
-func (p *Pair) isOfSameFile(other *Pair) bool { return p.File == other.File }
-
-// use returns what is known about a file that gets or loses a pair.
-func (w *Watcher) use(file *CachedFile) *fileUse {
-	use := w.files[file]
-	if use == nil {
-		use = new(fileUse)
-		for _, probe := range file.listing.Probes {
-			if elfnote.MatchAny(w.patterns, probe.Provider, probe.Name) {
-				use.probes = append(use.probes, probe)
-			}
-		}
-		w.files[file] = use
+// count adds to the number of pairs of a file.
+func (w *Watcher) count(file *CachedFile, more int) {
+	if _, ok := w.scan.before[file]; !ok {
+		w.scan.before[file] = w.files[file]
+		w.scan.touched = append(w.scan.touched, file)
 	}
-	if _, ok := w.look.before[file]; !ok {
-		w.look.before[file] = use.pairs
-		w.look.touched = append(w.look.touched, file)
-	}
-	return use
+	w.files[file] += more
 }
 
 // setPairs makes these the pairs of the process and notes what changed. A pair
 // of a file that the process had before is the same in all but where it is.
 func (w *Watcher) setPairs(p *watched, pairs []*Pair) {
-	c := &w.look.changes
+	c := &w.scan.changes
 	for i, pair := range pairs {
 		j := slices.IndexFunc(p.pairs, pair.isOfSameFile)
 		if j < 0 {
-			w.use(pair.File).pairs++
+			w.count(pair.File, +1)
 			c.Appeared = append(c.Appeared, pair)
 			continue
 		}
 		old := p.pairs[j]
-		if old.Path == pair.Path && old.Deleted == pair.Deleted && slices.Equal(old.Mappings, pair.Mappings) {
+		if old.equals(pair) {
 			pairs[i] = old
 			continue
 		}
@@ -156,7 +139,7 @@ func (w *Watcher) setPairs(p *watched, pairs []*Pair) {
 	}
 	for _, old := range p.pairs {
 		if !slices.ContainsFunc(pairs, old.isOfSameFile) {
-			w.use(old.File).pairs--
+			w.count(old.File, -1)
 			c.Disappeared = append(c.Disappeared, old)
 		}
 	}

@@ -4,9 +4,8 @@ package proc
 
 import "errors"
 
-// deny notes that a process cannot be looked into. Without access to it nothing
-// is known of its pairs, so that it has none; other trouble is expected to
-// pass.
+// deny notes that a process cannot be scanned. Without access to it nothing is
+// known of its pairs, so that it has none. Other errors are expected to pass.
 func (w *Watcher) deny(p *watched, err error) {
 	if errors.Is(err, ErrAccess) {
 		w.setPairs(p, nil)
@@ -18,16 +17,16 @@ func (w *Watcher) deny(p *watched, err error) {
 	w.fail(p, before, "", err)
 }
 
-// fail reports an error of a process, or of a file that only this process is
-// known to have trouble with, unless it was reported at the last look.
+// fail reports an error of a process, or of a file in this process, unless it
+// was reported at the last scan.
 func (w *Watcher) fail(p *watched, before map[string]string, path string, err error) {
-	w.look.errors = append(w.look.errors, err)
+	w.scan.errors = append(w.scan.errors, err)
 	if p.failures == nil {
 		p.failures = make(map[string]string)
 	}
 	p.failures[path] = err.Error()
 	if before[path] != err.Error() {
-		w.look.changes.Errors = append(w.look.changes.Errors, err)
+		w.scan.changes.Errors = append(w.scan.changes.Errors, err)
 	}
 }
 
@@ -40,13 +39,13 @@ func (w *Watcher) failFile(p *watched, before map[string]string, m *MappedFile, 
 		w.fail(p, before, m.rawPath, err)
 		return
 	}
-	w.look.errors = append(w.look.errors, err)
-	if w.reported[m.identity] {
+	w.scan.errors = append(w.scan.errors, err)
+	if w.reported[m.id] {
 		return
 	}
 	if len(w.reported) >= maxReportedFiles {
 		clear(w.reported)
 	}
-	w.reported[m.identity] = true
-	w.look.changes.Errors = append(w.look.changes.Errors, err)
+	w.reported[m.id] = true
+	w.scan.changes.Errors = append(w.scan.changes.Errors, err)
 }

@@ -51,7 +51,7 @@ func TestWatcherIsNotStoppedByWhatIsWrongWithOne(t *testing.T) {
 		`process 1: identify "/dev/null": not a regular file`,
 		`process 2: identify "/dev/null": not a regular file`,
 		`process 3: identify "/dev/null": not a regular file`,
-		`process 1: identify "/gone.so": mapping or file changed while it was looked at .*`,
+		`process 1: identify "/gone.so": mapping or file changed while it was read .*`,
 		`process 2: identify "/gone.so": mapping or file changed .*`,  // 3 has no root: it is gone
 		`process [123]: read probes ".*/truncated.so": .*truncated.*`, // once for all
 		`process 4: read maps: malformed line of maps: no start address`,
@@ -95,13 +95,13 @@ func TestWatcherTriesAgainInTheNextPassWhatMayPass(t *testing.T) {
 	p.maps[0].file = ""
 	w.put(p)
 	w.link(1, "root", "/")
-	w.pass(`! process 1: identify "` + w.libs["memory.so"] + `": mapping or file changed while it was looked at (try again): no such file or directory`)
+	w.pass(`! process 1: identify "` + w.libs["memory.so"] + `": mapping or file changed while it was read (try again): no such file or directory`)
 	p.maps[0].file = w.libs["memory.so"]
 	w.put(p) // stat does not tell
 	w.pass("+otel_memory", "+1 memory.so")
-	read := w.Stats().Read
+	read := w.read
 	w.pass()
-	qt.Check(t, qt.Equals(w.Stats().Read, read), qt.Commentf("and no more"))
+	qt.Check(t, qt.Equals(w.read, read), qt.Commentf("and no more"))
 }
 
 func TestWatcherTriesAgainLaterWhatIsNotLikelyToPass(t *testing.T) {
@@ -117,7 +117,7 @@ func TestWatcherTriesAgainLaterWhatIsNotLikelyToPass(t *testing.T) {
 		qt.Assert(t, qt.IsNil(w.SyncAll()))
 	}
 	qt.Check(t, qt.DeepEquals(w.told, []string{"+otel_memory", "+1 memory.so"}))
-	qt.Check(t, qt.Equals(w.Stats().Read, 2))
+	qt.Check(t, qt.Equals(w.read, 2))
 }
 
 func TestWatcherBoundsTheFilesOfAProcess(t *testing.T) {
@@ -130,15 +130,15 @@ func TestWatcherBoundsTheFilesOfAProcess(t *testing.T) {
 	}
 	// The bytes come from memory, so that the test needs no thousand
 	// descriptors.
-	w.cache.options.Open = func(*MappedFile) (io.ReaderAt, error) { return bytes.NewReader(memoryProbes.bytes()), nil }
+	w.cache.open = func(*MappedFile) (io.ReaderAt, error) { return bytes.NewReader(memoryProbes.bytes()), nil }
 	w.put(p)
 	err := w.Sync(1)
-	qt.Check(t, qt.ErrorIs(err, ErrTooManyFiles))
+	qt.Check(t, qt.ErrorIs(err, errTooManyFiles))
 	qt.Check(t, qt.HasLen(w.Pairs(), maxPairs))
-	qt.Check(t, qt.Equals(w.cache.Stats().InUse, maxPairs))
-	qt.Check(t, qt.ErrorIs(w.Sync(1), ErrTooManyFiles))
-	qt.Check(t, qt.Equals(w.cache.Stats().InUse, maxPairs))
+	qt.Check(t, qt.HasLen(w.cache.files, maxPairs))
+	qt.Check(t, qt.ErrorIs(w.Sync(1), errTooManyFiles))
+	qt.Check(t, qt.HasLen(w.cache.files, maxPairs))
 	w.remove(1)
 	qt.Assert(t, qt.IsNil(w.Sync(1)))
-	qt.Check(t, qt.Equals(w.cache.Stats().InUse, 0))
+	qt.Check(t, qt.HasLen(w.cache.files, 0))
 }

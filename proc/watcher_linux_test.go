@@ -70,13 +70,24 @@ func describe(c *Changes) []string {
 	return lines
 }
 
-// nameOf finds the name of an open file: that of its probes' provider.
+// nameOf finds the name of an open file: that of its first probe's provider.
 func nameOf(f *CachedFile) string {
 	if f.ELF() == nil {
 		return "closed"
 	}
-	return f.Listing().Probes[0].Provider
+	for site := range f.ELF().Sites() {
+		return site.Provider
+	}
+	return "without probes"
 }
+
+// pairKey is what makes a pair.
+type pairKey struct {
+	process ProcessID
+	file    *CachedFile
+}
+
+func (p *Pair) key() pairKey { return pairKey{p.Process.ProcessID, p.File} }
 
 // at returns a mapping of one of the libraries.
 func (w *watch) at(start uint64, lib string) fakeMap { return code(start, w.libs[lib]) }
@@ -103,17 +114,16 @@ func TestWatcherTellsPairsAndFiles(t *testing.T) {
 	p := pairs[1]
 	qt.Check(t, qt.Equals(p.Process.PID, 2))
 	qt.Check(t, qt.Equals(p.Path, w.libs["memory.so"]))
-	qt.Check(t, qt.Equals(p.OpenedPath, w.root+"/2/map_files/2000-3000"))
+	qt.Check(t, qt.Equals(p.OpenedPath(), w.root+"/2/map_files/2000-3000"))
 	qt.Check(t, qt.DeepEquals(p.Mappings, []Mapping{{0x2000, 0x3000, 0}}))
-	qt.Check(t, qt.HasLen(p.Probes, 2))
 	qt.Check(t, qt.Equals(p.File, pairs[0].File))
-	qt.Check(t, qt.Equals(w.cache.Stats().Opened, 3), qt.Commentf("each file once"))
+	qt.Check(t, qt.Equals(w.cache.counts.opened, 3), qt.Commentf("each file once"))
 
 	w.remove(1)
 	w.pass("-1 memory.so")
 	w.remove(2)
 	w.pass("-2 memory.so", "-otel_memory") // the file is open while the handler runs
-	qt.Check(t, qt.Equals(w.cache.Stats().InUse, 0))
+	qt.Check(t, qt.HasLen(w.cache.files, 0))
 
 	stats := w.Stats()
 	qt.Check(t, qt.Equals(stats.Processes, 2))
@@ -127,12 +137,10 @@ func TestWatcherWithoutPatternsWantsAllProbes(t *testing.T) {
 	w.pass("+otel_memory", "+libstdcxx", "+1 memory.so", "+1 other.so")
 }
 
-func TestWatcherTellsOnlyTheProbesWanted(t *testing.T) {
+func TestWatcherTellsOnlyTheFilesWanted(t *testing.T) {
 	w := newWatch(t, WatcherOptions{}, "nothing:*", "*:free")
 	w.put(fakeProcess{pid: 1, size: 1, maps: []fakeMap{w.at(0x1000, "memory.so"), w.at(0x2000, "other.so")}})
 	w.pass("+otel_memory", "+1 memory.so")
-	qt.Check(t, qt.HasLen(w.Pairs()[0].Probes, 1))
-	qt.Check(t, qt.Equals(w.Pairs()[0].Probes[0].Name, "free"))
 }
 
 func TestWatcherReadsNothingAgainWhenNothingChanged(t *testing.T) {
@@ -141,15 +149,15 @@ func TestWatcherReadsNothingAgainWhenNothingChanged(t *testing.T) {
 		w.put(fakeProcess{pid: pid, size: 1, maps: []fakeMap{w.at(0x1000, "memory.so")}})
 	}
 	qt.Assert(t, qt.IsNil(w.SyncAll()))
-	qt.Assert(t, qt.Equals(w.Stats().Read, 20))
+	qt.Assert(t, qt.Equals(w.read, 20))
 	for range busyPasses + 5 {
 		w.pass()
 	}
-	qt.Check(t, qt.Equals(w.Stats().Checked, 20))
+	qt.Check(t, qt.Equals(w.compared, 20))
 	for range idlePasses {
 		w.pass()
 	}
-	qt.Check(t, qt.Equals(w.Stats().Read, 40), qt.Commentf("once more within idlePasses"))
+	qt.Check(t, qt.Equals(w.read, 40), qt.Commentf("once more within idlePasses"))
 }
 
 func TestWatcherComparesTheMappingsOfAProcessWhoseSizeChanged(t *testing.T) {
@@ -160,9 +168,8 @@ func TestWatcherComparesTheMappingsOfAProcessWhoseSizeChanged(t *testing.T) {
 	p.size = 2 // as malloc does
 	w.put(p)
 	w.pass()
-	stats := w.Stats()
-	qt.Check(t, qt.Equals(stats.Checked, 2))
-	qt.Check(t, qt.Equals(stats.Read, 1), qt.Commentf("the executable mappings are the same"))
+	qt.Check(t, qt.Equals(w.compared, 2))
+	qt.Check(t, qt.Equals(w.read, 1), qt.Commentf("the executable mappings are the same"))
 }
 
 func TestWatcherFindsWhatIsLoadedAndUnloaded(t *testing.T) {
@@ -236,9 +243,9 @@ func TestWatcherFindsThatAPIDWasUsedAgain(t *testing.T) {
 	w.pass("+1 memory.so", "-1 memory.so") // the file stays attached to
 	new := w.Pairs()[0]
 	qt.Check(t, qt.Equals(old.File, new.File))
-	qt.Check(t, qt.Equals(old.Key(), PairKey{ProcessID{1, 5}, old.File}))
-	qt.Check(t, qt.Equals(new.Key(), PairKey{ProcessID{1, 6}, old.File}))
-	qt.Check(t, qt.Equals(w.cache.Stats(), CacheStats{InUse: 1, Opened: 1, Parsed: 1}))
+	qt.Check(t, qt.Equals(old.key(), pairKey{ProcessID{1, 5}, old.File}))
+	qt.Check(t, qt.Equals(new.key(), pairKey{ProcessID{1, 6}, old.File}))
+	qt.Check(t, qt.Equals(w.cache.counts, cacheCounts{opened: 1, searched: 1}))
 }
 
 func TestWatcherFindsThatAProcessEndedButWasNotWaitedFor(t *testing.T) {
@@ -273,12 +280,12 @@ func TestWatcherTellsWhenAFileIsMappedElsewhere(t *testing.T) {
 	w := newWatch(t, WatcherOptions{}, "*:*")
 	w.put(fakeProcess{pid: 1, size: 1, maps: []fakeMap{w.at(0x1000, "memory.so")}})
 	w.pass("+otel_memory", "+1 memory.so")
-	key := w.Pairs()[0].Key()
+	key := w.Pairs()[0].key()
 	w.put(fakeProcess{pid: 1, size: 2, maps: []fakeMap{w.at(0x5000, "memory.so"), w.at(0x7000, "memory.so")}})
 	w.pass("~1 memory.so")
 	p := w.Pairs()[0]
 	qt.Check(t, qt.DeepEquals(p.Mappings, []Mapping{{0x5000, 0x6000, 0}, {0x7000, 0x8000, 0}}))
-	qt.Check(t, qt.Equals(p.Key(), key))
+	qt.Check(t, qt.Equals(p.key(), key))
 }
 
 func TestWatcherTakesTwoPathsOfOneFileForOne(t *testing.T) {
@@ -301,7 +308,7 @@ func TestWatcherAsksTheFilterAboutProcessesAndNewImages(t *testing.T) {
 	w.pass()
 	w.pass()
 	qt.Check(t, qt.Equals(asked, 1))
-	qt.Check(t, qt.Equals(w.Stats().Read, 0), qt.Commentf("what is not wanted is not read"))
+	qt.Check(t, qt.Equals(w.read, 0), qt.Commentf("what is not wanted is not read"))
 	p.command = "wanted"
 	w.put(p)
 	w.pass("+otel_memory", "+1 memory.so")
@@ -342,7 +349,7 @@ func TestWatcherCloseUndoesEverything(t *testing.T) {
 	w.told = nil
 	qt.Assert(t, qt.IsNil(w.Close()))
 	qt.Check(t, qt.ContentEquals(w.told, []string{"-1 memory.so", "-2 memory.so", "-2 other.so", "-otel_memory", "-libstdcxx"}))
-	qt.Check(t, qt.Equals(w.cache.Stats().InUse, 0))
+	qt.Check(t, qt.HasLen(w.cache.files, 0))
 	w.told = nil
 	qt.Check(t, qt.IsNil(w.Close()))
 	qt.Check(t, qt.HasLen(w.told, 0))
@@ -370,7 +377,7 @@ func TestWatcherHandlerMayAskAndHold(t *testing.T) {
 	qt.Check(t, qt.DeepEquals(maps.Clone(counts), map[string]int{"1 1": 1, "0 0": 1}))
 	qt.Check(t, qt.IsNotNil(held.ELF().OSFile()), qt.Commentf("open although the pair is gone"))
 	held.Release()
-	qt.Check(t, qt.Equals(w.cache.Stats().InUse, 0))
+	qt.Check(t, qt.HasLen(w.cache.files, 0))
 }
 
 func TestWatchersShareACache(t *testing.T) {
@@ -382,9 +389,9 @@ func TestWatchersShareACache(t *testing.T) {
 		w.pass("+otel_memory", "+1 memory.so")
 	}
 	qt.Check(t, qt.Equals(one.Pairs()[0].File, two.Pairs()[0].File))
-	qt.Check(t, qt.Equals(c.Stats(), CacheStats{InUse: 1, WithoutProbes: 1, Opened: 2, Parsed: 2}))
+	qt.Check(t, qt.Equals(c.counts, cacheCounts{opened: 2, searched: 2}))
 	qt.Assert(t, qt.IsNil(one.Close()))
-	qt.Check(t, qt.Equals(c.Stats().InUse, 1))
+	qt.Check(t, qt.HasLen(c.files, 1))
 }
 
 func TestWatcherTellsBeforeEachPass(t *testing.T) {

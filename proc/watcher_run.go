@@ -10,19 +10,21 @@ import (
 	"time"
 )
 
-// ErrNoKernelEvents means that the kernel cannot be had to tell what happens,
-// so that changes are found by polling alone.
-var ErrNoKernelEvents = errors.New("no kernel events, polling only")
+// Why there are no kernel events, see [WatcherStats].
+var (
+	errNoKernelEvents = errors.New("no kernel events, polling only")
+	errNotRunning     = fmt.Errorf("%w: not running", errNoKernelEvents)
+)
 
-// Run looks at all processes, now and at each interval, and if kernel events
-// are to be had also at single ones within some 20 ms of their start, exec,
-// exit or mapping of a file. It returns nil when the context ends or the
-// watcher is closed; an error, if the processes cannot be listed at the first
-// time. Later, that is reported to the handler.
+// Run scans all processes, now and at each interval. If the kernel reports what
+// happens to processes, Run also scans single ones within some 20 ms of their
+// start, exec, exit or mapping of a file. It returns nil when the context ends
+// or the watcher is closed, and an error if the processes cannot be listed the
+// first time. Later, that is told to the handler.
 //
 // An interval must be positive; ten seconds are a good one. With kernel events
-// it may be longer: passes then only find what is described in the package
-// documentation as not reported by the kernel.
+// it may be longer: passes then only find what the package documentation
+// describes as not reported by the kernel.
 func (w *Watcher) Run(ctx context.Context, interval time.Duration) error {
 	if interval <= 0 {
 		return fmt.Errorf("run watcher: interval %v is not positive", interval)
@@ -34,8 +36,8 @@ func (w *Watcher) Run(ctx context.Context, interval time.Duration) error {
 		defer source.Close()
 		happened = source.happened
 	}
-	w.setEvents(source != nil, err)
-	defer w.setEvents(false, fmt.Errorf("%w: not running", ErrNoKernelEvents))
+	w.setEventsError(err)
+	defer w.setEventsError(errNotRunning)
 
 	if err := w.SyncAll(); err != nil {
 		return unlessClosed(err)
@@ -68,30 +70,29 @@ func unlessClosed(err error) error {
 // speaks of the processes of this proc file system.
 func (w *Watcher) openEvents() (*eventSource, error) {
 	if !w.events {
-		return nil, fmt.Errorf("%w: switched off", ErrNoKernelEvents)
+		return nil, fmt.Errorf("%w: switched off", errNoKernelEvents)
 	}
 	if !w.fs.OwnPIDs() {
-		return nil, fmt.Errorf("%w: %s is not the proc file system of the caller's PID namespace", ErrNoKernelEvents, w.fs.root)
+		return nil, fmt.Errorf("%w: %s is not the proc file system of the caller's PID namespace", errNoKernelEvents, w.fs.Root())
 	}
 	source, err := openEventSource()
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrNoKernelEvents, err)
+		return nil, fmt.Errorf("%w: %w", errNoKernelEvents, err)
 	}
 	return source, nil
 }
 
-func (w *Watcher) setEvents(on bool, err error) {
+func (w *Watcher) setEventsError(err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.stats.KernelEvents, w.stats.EventsError = on, err
+	w.stats.EventsError = err
 }
 
-// syncEvents looks at the processes of which the kernel told, or at all if it
-// told that it could not tell everything.
+// syncEvents scans the processes that the kernel reported, or all if the kernel
+// could not report everything.
 func (w *Watcher) syncEvents(source *eventSource) error {
 	told := source.take()
 	w.mu.Lock()
-	w.stats.Records += told.records
 	w.stats.Lost += told.lost
 	var pids []int
 	for pid, always := range told.pids {
@@ -120,11 +121,11 @@ func (w *Watcher) syncAllReporting() error {
 	if err == nil || errors.Is(err, os.ErrClosed) {
 		return err
 	}
-	w.looking.Lock()
-	defer w.looking.Unlock()
+	w.scanning.Lock()
+	defer w.scanning.Unlock()
 	if !w.closed {
 		w.begin()
-		w.look.changes.Errors = []error{&Error{Op: "look at all processes", Err: err}}
+		w.scan.changes.Errors = []error{&Error{Op: "scan all processes", Err: err}}
 		w.deliver()
 	}
 	return nil

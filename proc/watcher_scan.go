@@ -6,8 +6,8 @@ import (
 	"errors"
 )
 
-// look gathers what is found between begin and deliver.
-type look struct {
+// scan gathers what is found between begin and deliver.
+type scan struct {
 	changes Changes
 	errors  []error // all, also those reported before
 	// before is how many pairs a file had at the beginning, of those that got
@@ -16,56 +16,55 @@ type look struct {
 	touched []*CachedFile
 }
 
-// begin starts a look. The caller holds looking.
+// begin starts a scan. The caller holds scanning.
 func (w *Watcher) begin() {
 	w.mu.Lock()
-	w.look = &look{before: make(map[*CachedFile]int)}
+	w.scan = &scan{before: make(map[*CachedFile]int)}
 }
 
-// deliver ends a look, tells the handler and lets go of what disappeared. It
-// returns all errors of the look.
+// deliver ends a scan, tells the handler and releases what disappeared. It
+// returns all errors of the scan.
 func (w *Watcher) deliver() []error {
-	l := w.look
-	w.look = nil
-	for _, file := range l.touched {
-		use := w.files[file]
+	s := w.scan
+	w.scan = nil
+	for _, file := range s.touched {
+		before, now := s.before[file], w.files[file]
 		switch {
-		case l.before[file] == 0 && use.pairs > 0:
-			l.changes.FilesAppeared = append(l.changes.FilesAppeared, file)
-		case l.before[file] > 0 && use.pairs == 0:
-			l.changes.FilesDisappeared = append(l.changes.FilesDisappeared, file)
+		case before == 0 && now > 0:
+			s.changes.FilesAppeared = append(s.changes.FilesAppeared, file)
+		case before > 0 && now == 0:
+			s.changes.FilesDisappeared = append(s.changes.FilesDisappeared, file)
 		}
-		if use.pairs == 0 {
+		if now == 0 {
 			delete(w.files, file)
 		}
 	}
 	w.mu.Unlock()
 
-	if w.handler != nil && !l.changes.isEmpty() {
-		w.handler(&l.changes)
+	if w.handler != nil && !s.changes.isEmpty() {
+		w.handler(&s.changes)
 	}
-	for _, pair := range l.changes.Disappeared {
+	for _, pair := range s.changes.Disappeared {
 		pair.File.Release()
 	}
-	return l.errors
+	return s.errors
 }
 
-// sync looks at some processes.
+// sync scans some processes.
 func (w *Watcher) sync(pids []int) error {
-	w.looking.Lock()
-	defer w.looking.Unlock()
+	w.scanning.Lock()
+	defer w.scanning.Unlock()
 	if w.closed {
 		return errClosed
 	}
 	w.begin()
 	for _, pid := range pids {
-		w.stats.Syncs++
 		w.visit(pid, true)
 	}
 	return errors.Join(w.deliver()...)
 }
 
-// visit looks at a process; thoroughly means that its mappings are read
+// visit scans a process; thoroughly means that its mappings are read
 // whatever its stat says.
 func (w *Watcher) visit(pid int, thoroughly bool) {
 	s, err := w.fs.readStat(pid, w.statText)
@@ -120,7 +119,7 @@ func (w *Watcher) visit(pid int, thoroughly bool) {
 	}
 }
 
-// isDue tells whether it is the process's turn to have its mappings read
+// isDue reports whether it is the process's turn to have its mappings read
 // although there is no sign of a change. PIDs spread the work over the passes.
 func (w *Watcher) isDue(p *watched, s *stat) bool {
 	turn := w.stats.Passes + uint64(p.process.PID)

@@ -2,31 +2,27 @@
 
 package proc
 
-// Stats are numbers of a watcher since it was made.
-type Stats struct {
+// WatcherStats are numbers of a [Watcher].
+type WatcherStats struct {
 	// Processes is how many there were in the last pass, threads of the kernel
-	// included; Wanted how many of them the filter lets through, Denied how
-	// many could not be looked into.
+	// included. Wanted is how many of them the filter lets through, Denied how
+	// many could not be scanned for lack of privilege.
 	Processes, Wanted, Denied int
 	// Pairs and Files are how many there are now.
 	Pairs, Files int
-	// Passes counts the looks at all processes, Syncs those at single ones.
-	Passes, Syncs uint64
-	// Checked is how often the mappings of a process were compared with those
-	// known, Read how often they were read in full. All other processes were
-	// found unchanged by one read of their stat.
-	Checked, Read uint64
-	// KernelEvents tells whether Run gets records from the kernel; if not,
-	// EventsError says why (nil before Run).
-	KernelEvents bool
-	EventsError  error
-	// Records counts what the kernel told, Lost how often it had more to tell
-	// than fitted, which was followed by a pass.
-	Records, Lost uint64
+	// Passes counts the scans of all processes.
+	Passes uint64
+	// Lost counts how often the kernel had more to report than its buffers
+	// hold. Each was followed by a pass.
+	Lost uint64
+	// EventsError says why the kernel does not report what happens to
+	// processes, so that passes do all the work: because Run has not been
+	// called, for example. It is nil if the kernel does.
+	EventsError error
 }
 
 // Stats returns the numbers of the watcher.
-func (w *Watcher) Stats() Stats {
+func (w *Watcher) Stats() WatcherStats {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	stats := w.stats

@@ -30,7 +30,7 @@ type WatchOptions struct {
 	// process, it is the first one found with the file. OptionsFor is called
 	// before anything is attached, which may still fail, and again each time
 	// that is tried. It must not call the Watch. For AttachAhead the pair has
-	// Process and Path alone: there is no File.
+	// Process and Path alone: there is no File, nor Mappings.
 	OptionsFor func(*proc.Pair) AttachOptions
 
 	// Proc says which processes there are and which of them are wanted: its
@@ -190,7 +190,7 @@ func (w *Watch) AttachAhead(process proc.Process, file *os.File) error {
 			return nil, err
 		}
 		defer sel.Close()
-		return w.driver.attach(sel, &proc.Pair{Process: process, Path: file.Name()}, id)
+		return w.driver.attach(sel, &proc.Pair{Process: process, MappedFile: &proc.MappedFile{Path: file.Name()}}, id)
 	})
 }
 

@@ -40,7 +40,7 @@ func (s *Selection) Addresses() ([][]uint64, error) {
 	}
 
 	files, err := proc.NewFS("").Files(s.pid)
-	if err != nil && !errors.Is(err, proc.ErrMalformed) {
+	if err != nil && len(files) == 0 {
 		return nil, explainProcess(s.pid, err)
 	}
 	want, err := proc.IdentifyFile(s.opened.elf.OSFile())
@@ -55,9 +55,8 @@ func (s *Selection) Addresses() ([][]uint64, error) {
 		mapped = true
 		for _, m := range file.Mappings {
 			for i := range s.sites.rows {
-				offset := s.sites.rows[i].uprobeOffset()
-				if offset >= m.Offset && offset-m.Offset < m.End-m.Start {
-					all[i] = append(all[i], m.Start+offset-m.Offset)
+				if address, ok := m.Address(s.sites.rows[i].uprobeOffset()); ok {
+					all[i] = append(all[i], address)
 				}
 			}
 		}

@@ -87,8 +87,8 @@ func (s *scan) some(pids []int) {
 
 // hidden says how the proc file system hides processes, "" if it does not.
 func (s *scan) hidden() string {
-	hide, err := s.fs.HidePID()
-	if err != nil || hide == "" {
+	hide := hidePID(s.fs.Root())
+	if hide == "" {
 		return ""
 	}
 	return fmt.Sprintf("hidden by hidepid=%s of %s (run as root or with CAP_SYS_PTRACE)", hide, s.fs.Root())

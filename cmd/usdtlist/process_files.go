@@ -71,7 +71,7 @@ func (s *scan) process(pid int) error {
 	}
 	for attempt := 0; ; attempt++ {
 		files, err := s.fs.Files(pid)
-		if err != nil && !errors.Is(err, proc.ErrMalformed) {
+		if err != nil && len(files) == 0 {
 			return err
 		}
 		failed := s.gather(process, files)
@@ -152,7 +152,7 @@ func (s *scan) add(process proc.Process, m *proc.MappedFile) error {
 	i := slices.IndexFunc(s.files, func(f *mapped) bool { return f.id == id })
 	if i < 0 {
 		s.files = append(s.files, &mapped{
-			elf: file.ELF(), id: id, path: m.Path, pid: m.PID, here: m.OpenedPath(), deleted: m.Deleted,
+			elf: file.ELF(), id: id, path: m.Path, pid: process.PID, here: m.OpenedPath(), deleted: m.Deleted,
 			users: []user{u}, close: file.Release,
 		})
 		return nil

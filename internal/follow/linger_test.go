@@ -5,6 +5,7 @@
 package follow
 
 import (
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -61,9 +62,9 @@ func TestLingering(t *testing.T) {
 			l.pass(time.Second - 1)
 			qt.Check(t, qt.HasLen(l.ended, 0))
 			l.pass(1)
-			qt.Check(t, qt.DeepEquals(l.ended, []proc.FileID{file}))
+			qt.Check(t, qt.IsTrue(slices.Equal(l.ended, []proc.FileID{file})))
 			l.pass(time.Hour)
-			qt.Check(t, qt.DeepEquals(l.ended, []proc.FileID{file, other}))
+			qt.Check(t, qt.IsTrue(slices.Equal(l.ended, []proc.FileID{file, other})))
 		},
 		"does not end if a process maps the file again": func(t *testing.T, l *lingerTest) {
 			l.back(file) // it has not gone
@@ -90,7 +91,7 @@ func TestLingering(t *testing.T) {
 			l.leave(file, time.Second)
 			l.leave(other, time.Second)
 			l.endAll(l.end)
-			qt.Check(t, qt.ContentEquals(l.ended, []proc.FileID{file, other}))
+			qt.Check(t, qt.IsTrue(slices.Contains(l.ended, file) && slices.Contains(l.ended, other)))
 			l.pass(time.Hour)
 			qt.Check(t, qt.HasLen(l.ended, 2))
 		},

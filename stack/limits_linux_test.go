@@ -42,7 +42,7 @@ func (f fixture) process(pid int, mapped *file) *process {
 	p.PID = pid
 	f.processes[pid] = p
 	at := proc.Mapping{Start: mappedAt, End: mappedAt + elfimage.CodeSize, Offset: elfimage.CodeOffset}
-	f.setMapped(p, []mapping{{at, mapped, fmt.Sprint("/file", mapped.id.Inode)}})
+	f.setMapped(p, []mapping{{at, mapped, "/file"}})
 	return p
 }
 
@@ -51,7 +51,11 @@ func (f fixture) file(owner int, im *elfimage.Image) *file {
 	f.t.Helper()
 	opened, err := elffile.New(bytes.NewReader(im.Bytes()))
 	qt.Assert(f.t, qt.IsNil(err))
-	id := proc.FileID{Inode: uint64(len(f.files.known) + 1)}
+	placeholder, err := os.CreateTemp(f.t.TempDir(), "")
+	qt.Assert(f.t, qt.IsNil(err))
+	defer placeholder.Close()
+	id, err := proc.IdentifyFile(placeholder)
+	qt.Assert(f.t, qt.IsNil(err))
 	this := &file{id: id, owner: owner, elf: opened, machine: opened.Machine, segments: opened.Segments}
 	f.files.known[id] = this
 	return this
