@@ -53,14 +53,14 @@ func (a *Attachment) Filtered() int { return a.skipped }
 // with the reason, and Malformed the notes that could not be read: these places
 // of the program are not watched. Both lists are limited, see
 // [usdt.Selection.Skipped]; SkippedCount returns how many sites there are.
-func (a *Attachment) Skipped() []*usdt.SiteError { return a.links[0].Skipped() }
+func (a *Attachment) Skipped() []*usdt.SiteError { return a.links[0].Selection().Skipped() }
 
 // SkippedCount returns how many sites cannot be attached, see
 // [Attachment.Skipped].
-func (a *Attachment) SkippedCount() int { return a.links[0].SkippedCount() }
+func (a *Attachment) SkippedCount() int { return a.links[0].Selection().SkippedCount() }
 
 // Malformed returns the malformed notes, see [Attachment.Skipped].
-func (a *Attachment) Malformed() []*elfnote.NoteError { return a.links[0].Malformed() }
+func (a *Attachment) Malformed() []*elfnote.NoteError { return a.links[0].Selection().Malformed() }
 
 func (a *Attachment) isClosed() bool {
 	select {
@@ -146,7 +146,7 @@ func (a *Attachment) attach(w *work) error {
 		}
 		a.sites = append(a.sites, site)
 	}
-	if a.session.mode.Cookie() {
+	if a.session.mode != usdt.ModeSingleIPMap {
 		return a.attachTogether(w)
 	}
 	return a.attachApart(w)
@@ -155,7 +155,7 @@ func (a *Attachment) attach(w *work) error {
 // maxArguments bounds the arguments for which code is generated, which are more
 // than those of the selection where different probes share them, or sites with
 // different cookies. A site counts as one more.
-const maxArguments = 2 * usdt.MaxArguments
+const maxArguments = 1 << 20
 
 // work is what is to be attached.
 type work struct {

@@ -119,8 +119,7 @@ type Watch struct {
 // begins with the first Sync, SyncAll or Run. It ends with Close, and with
 // Detach or Close of the session.
 //
-// Sites that cannot be attached are left out: usdt.Link.Skipped of the links of
-// an attachment names them.
+// Sites that cannot be attached are skipped: [Attachment.Skipped] lists them.
 //
 // If the system's limits on open files or memory leave no room, what no process
 // maps any more is detached first. What the system still refuses, though

@@ -11,16 +11,12 @@ import (
 	"github.com/gousdt/gousdt/proc"
 )
 
-// Addresses returns for each site the addresses at which the selection's
+// addresses returns for each site the addresses at which the selection's
 // process, or every process, passes it: what a program finds in the instruction
 // pointer. There is one for an ET_EXEC, which runs where it was linked for. A
 // library or position-independent program needs a PID; there may be several
 // addresses where the process has mapped it more than once.
-//
-// Only a program attached in ModeSingleIPMap needs them. The error says that
-// the process has not mapped the file, or is an [*UnsupportedError] where there
-// is no PID to look at.
-func (s *Selection) Addresses() ([][]uint64, error) {
+func (s *Selection) addresses() ([][]uint64, error) {
 	s.opened.mu.RLock()
 	defer s.opened.mu.RUnlock()
 	if s.opened.closed {

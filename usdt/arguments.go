@@ -10,13 +10,13 @@ import (
 	"github.com/gousdt/gousdt/elfnote"
 )
 
-// MaxArguments is how many arguments the sites of a Selection may have, those
-// with equal ones counted once. A file is data from a stranger, and each
-// argument of a few bytes in it takes some 170 in memory: these take 90 MB, or
+// maxArguments is how many arguments the sites of a Selection may have, those
+// with equal ones counted once. A file is untrusted data, and each argument
+// of a few bytes in it takes some 170 in memory: these take 90 MB, or
 // 240 MB where each names another symbol. Of real files libjvm has the most,
 // 750 sites with 2,000 arguments. What has more is refused with an error that
 // wraps elfnote.ErrTooLarge.
-const MaxArguments = 1 << 19
+const maxArguments = 1 << 19
 
 // decodeArguments decodes the arguments of sites, of which the instruction to
 // attach to is known. Most sites of a file share few strings: what does not
@@ -43,8 +43,8 @@ func decodeArguments(file *elfnote.File, debugPath string, sites *siteTable) err
 		list.args = decoder.Decode(row.instruction(), list.text)
 		list.relative = slices.ContainsFunc(list.args, argspec.Arg.Relative)
 		list.decoded = true
-		if count += len(list.args); count > MaxArguments {
-			return fmt.Errorf("%s: more than %d arguments of probes: %w", file.Name(), MaxArguments, elfnote.ErrTooLarge)
+		if count += len(list.args); count > maxArguments {
+			return fmt.Errorf("%s: more than %d arguments of probes: %w", file.Name(), maxArguments, elfnote.ErrTooLarge)
 		}
 	}
 	return nil

@@ -38,7 +38,7 @@ type AttachOptions struct {
 // of the patterns; without patterns, of all its probes. [elfnote.Exact] names
 // one probe. In ModeMulti all sites are attached by one link, which closes as
 // fast as that of one site. AttachOptions.SiteCookie lets the program tell the
-// probes apart. Sites that cannot be attached are skipped, see Link.Skipped,
+// probes apart. Sites that cannot be attached are skipped, see [Selection.Skipped],
 // unless SelectOptions.RequireAllSites is set.
 //
 // The program must belong to the collection that the Manager was made from,
@@ -183,7 +183,7 @@ func (h *holding) acquireAddresses(sel *Selection) error {
 	if h.manager.addresses == nil {
 		return fmt.Errorf("the collection has no map %s: compile it with bpf/usdt.bpf.h", addressMapName)
 	}
-	bysite, err := sel.Addresses()
+	bysite, err := sel.addresses()
 	if err != nil {
 		return err
 	}

@@ -64,7 +64,7 @@ func (s *Selection) AttachRaw(prog *ebpf.Program, mode Mode, cookies []uint64) (
 		return nil, fmt.Errorf("%s: %w", s.opened.name, err)
 	}
 
-	lnk := &Link{mode: mode, target: s.opened.name, pid: s.pid, sites: s.sites, broken: s.broken, unfit: s.unfit, unfitCount: s.unfitCount, closed: make(chan struct{})}
+	lnk := newLink(mode, s)
 	switch mode {
 	case ModeMulti:
 		lnk.kernel, err = s.attachMulti(executable, prog, cookies)

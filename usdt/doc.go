@@ -39,8 +39,8 @@
 // same, share a spec, over all links of a Manager.
 //
 // An argument that cannot be fetched, such as one in a vector register, hinders
-// nothing else: it reads as an error in the program. [Link.Unavailable] lists
-// these, and [SelectOptions.RequireArguments] refuses them.
+// nothing else: it reads as an error in the program. Err of the argument in
+// [Site].Args says why, and [SelectOptions.RequireArguments] refuses it.
 //
 // # Processes that come and go
 //
@@ -68,7 +68,7 @@
 // # What is guaranteed
 //
 // An Attach is all or nothing, but that sites that cannot be attached are
-// skipped, and listed by [Link.Skipped]. Before anything
+// skipped, and listed by [Selection.Skipped]. Before anything
 // is attached each site is checked: that it lies in executable code and holds a
 // nop, for a breakpoint anywhere else could kill the traced program.
 // Semaphores, the counters by which a program knows that a probe is watched,

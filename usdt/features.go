@@ -16,29 +16,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-const (
-	uprobePMU       = "/sys/bus/event_source/devices/uprobe/type"
-	uprobePMURefCtr = "/sys/bus/event_source/devices/uprobe/format/ref_ctr_offset"
-)
+// uprobePMURefCtr exists where perf events on uprobes count semaphores. The
+// multi link counts them by itself.
+const uprobePMURefCtr = "/sys/bus/event_source/devices/uprobe/format/ref_ctr_offset"
 
-// Kernel says what the running kernel offers to USDT probes.
+// Kernel says which modes the running kernel has.
 type Kernel struct {
-	// Cookie: a program attached to a perf event can be given a number, its BPF
-	// cookie (Linux 5.15).
-	Cookie bool
-	// Multi: many sites can be attached by one uprobe_multi link (Linux 6.6).
-	Multi bool
-	// MultiPID: a uprobe_multi link restricted to a PID means the whole
-	// process. Linux 6.6 to 6.9 without kernel commit 46ba0e49b642 mean one
-	// thread. Always false without Multi.
-	MultiPID bool
-	// EventSource: uprobes are perf events of their own (Linux 4.17). Without
-	// it single links are made through tracefs, which cannot count semaphores.
-	EventSource bool
-	// Semaphore: the kernel counts the semaphore of a probe up and down as it
-	// is attached and detached (ref_ctr_offset, Linux 4.20, kernel commit
-	// 1cc33161a83d). Without it a probe with a semaphore cannot be attached.
-	Semaphore bool
+	cookie bool // a program attached to a perf event can be given a BPF cookie
+	multi  bool // there are uprobe_multi links
+
+	// multiPID says that a uprobe_multi link restricted to a PID means the
+	// whole process. Linux 6.6 to 6.9 without kernel commit 46ba0e49b642 mean
+	// one thread.
+	multiPID bool
 }
 
 // Mode returns what ModeAuto stands for on this kernel: ModeMulti where it is
@@ -46,9 +36,9 @@ type Kernel struct {
 // else ModeSingleIPMap.
 func (k Kernel) Mode() Mode {
 	switch {
-	case k.Multi && k.MultiPID:
+	case k.multi && k.multiPID:
 		return ModeMulti
-	case k.Cookie:
+	case k.cookie:
 		return ModeSingle
 	default:
 		return ModeSingleIPMap
@@ -59,9 +49,9 @@ func (k Kernel) Mode() Mode {
 // *UnsupportedError.
 func (k Kernel) Supports(m Mode) error {
 	switch {
-	case m == ModeMulti && !k.Multi:
+	case m == ModeMulti && !k.multi:
 		return &UnsupportedError{Feature: "uprobe_multi links", Since: "6.6"}
-	case m == ModeSingle && !k.Cookie:
+	case m == ModeSingle && !k.cookie:
 		return &UnsupportedError{Feature: "BPF cookies on uprobes", Since: "5.15"}
 	default:
 		return nil
@@ -80,27 +70,17 @@ func KernelFeatures() (Kernel, error) {
 }
 
 func askKernel() (k Kernel, err error) {
-	if k.EventSource, err = exists(uprobePMU); err != nil {
-		return k, err
-	}
-	if k.Semaphore, err = exists(uprobePMURefCtr); err != nil {
-		return k, err
-	}
-
-	if k.Cookie, err = supported(features.HaveProgramHelper(ebpf.Kprobe, asm.FnGetAttachCookie)); err != nil {
+	if k.cookie, err = supported(features.HaveProgramHelper(ebpf.Kprobe, asm.FnGetAttachCookie)); err != nil {
 		return k, explain("asking for BPF cookies", err)
 	}
 
 	// This must be asked before any multi link is tried: an older kernel
 	// answers EINVAL to the link.
-	if k.Multi, err = supported(features.HaveBPFLinkUprobeMulti()); err != nil {
+	if k.multi, err = supported(features.HaveBPFLinkUprobeMulti()); err != nil {
 		return k, explain("asking for uprobe_multi links", err)
 	}
-	if k.Multi {
-		// The multi link counts semaphores by itself, with or without the perf
-		// event source.
-		k.Semaphore = true
-		if k.MultiPID, err = rightPIDFilter(); err != nil {
+	if k.multi {
+		if k.multiPID, err = rightPIDFilter(); err != nil {
 			return k, explain("asking for the PID filter of uprobe_multi links", err)
 		}
 	}

@@ -4,13 +4,10 @@ package usdt
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"sync"
 	"sync/atomic"
-
-	"github.com/cilium/ebpf/link"
-
-	"github.com/gousdt/gousdt/elfnote"
 )
 
 // closersAtATime bounds how many kernel links are closed at a time. Closing one
@@ -18,18 +15,13 @@ import (
 // together; each takes a thread while it does.
 const closersAtATime = 128
 
-// A Link is one program attached to all sites of a Selection, until Close. Keep
-// a reference to it, or to the Manager that made it: without any, the garbage
-// collector detaches it. The kernel detaches it at the latest when this process
-// ends.
+// A Link is one program attached to all sites of a [Selection], until Close.
+// Keep a reference to it, or to the Manager that made it: without any, the
+// garbage collector detaches it. The kernel detaches it at the latest when this
+// process ends.
 type Link struct {
-	mode       Mode
-	target     string
-	pid        int
-	sites      siteTable
-	broken     []*elfnote.NoteError
-	unfit      []*SiteError
-	unfitCount int
+	mode Mode
+	sel  *Selection // closed
 
 	kernel  []io.Closer // one uprobe_multi link, or a perf event per site
 	release func()      // gives back what belongs to the link, once nothing can hit it any more
@@ -39,72 +31,19 @@ type Link struct {
 	err     error         // valid then
 }
 
-// Mode returns how the link is attached.
-func (l *Link) Mode() Mode { return l.mode }
-
-// Target returns the file that is attached, as it was named.
-func (l *Link) Target() string { return l.target }
-
-// PID returns the process that the link is restricted to, 0 for every process.
-func (l *Link) PID() int { return l.pid }
-
-// Len returns the number of sites that are attached.
-func (l *Link) Len() int { return len(l.sites.rows) }
-
-// Site returns the site with an index, from 0 to Len()-1, in the order of the
-// file's notes.
-func (l *Link) Site(i int) Site { return l.sites.site(i) }
-
-// Sites returns all sites that are attached, in the order of the file's notes.
-// It makes the slice, 120 bytes for each.
-func (l *Link) Sites() []Site { return l.sites.all() }
-
-// KernelLinks returns what the kernel knows the attachment by, to ask for its
-// ID and the like: one uprobe_multi link, or a perf event for each site. Close
-// the Link, not these.
-func (l *Link) KernelLinks() []link.Link {
-	links := make([]link.Link, 0, len(l.kernel))
-	for _, c := range l.kernel {
-		if lnk, ok := c.(link.Link); ok {
-			links = append(links, lnk)
-		}
-	}
-	return links
+func newLink(mode Mode, sel *Selection) *Link {
+	describing := *sel
+	describing.opened, describing.borrowed = &opened{name: sel.opened.name, closed: true}, true
+	return &Link{mode: mode, sel: &describing, closed: make(chan struct{})}
 }
 
-// Malformed returns the notes of the attached probes that are damaged, the
-// first elfnote.MaxMalformed of them: these places of the program are not
-// attached.
-func (l *Link) Malformed() []*elfnote.NoteError { return l.broken }
+// Selection returns what is attached, and what was skipped. It is closed.
+func (l *Link) Selection() *Selection { return l.sel }
 
-// Skipped returns the sites that cannot be attached, where the probes were
-// chosen by a function or pattern, the first MaxSkipped of them: these places
-// of the program are not attached. See Selection.Skipped.
-func (l *Link) Skipped() []*SiteError { return l.unfit }
-
-// SkippedCount returns how many there are of them altogether.
-func (l *Link) SkippedCount() int { return l.unfitCount }
-
-// An UnavailableArgument is an argument that a program cannot read at one of
-// the sites of a link; there it reads as an error.
-type UnavailableArgument struct {
-	Site  Site
-	Index int // from 0: Site.Args[Index].Err says why
-}
-
-// Unavailable returns the arguments that cannot be fetched. Those from the 13th
-// on, which bpf/usdt.bpf.h does not read either, are not among them.
-func (l *Link) Unavailable() []UnavailableArgument {
-	var all []UnavailableArgument
-	for i := range l.sites.rows {
-		for n, arg := range l.sites.lists[l.sites.rows[i].list].args {
-			if arg.Err != nil {
-				all = append(all, UnavailableArgument{Site: l.Site(i), Index: n})
-			}
-		}
-	}
-	return all
-}
+// String returns what is attached and how, as in "/usr/bin/python3 in process
+// 7: 3 sites, multi+cookie". Paths are arbitrary bytes: escape them before they
+// reach a terminal.
+func (l *Link) String() string { return fmt.Sprintf("%s, %s", l.sel, l.mode) }
 
 // Close detaches the program. When it returns the program runs no more for this
 // link, and the semaphores are as they were. It waits for the kernel, some 10

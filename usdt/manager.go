@@ -112,7 +112,7 @@ func NewManager(spec *ebpf.CollectionSpec, opts *ManagerOptions) (*Manager, erro
 		return nil, err
 	}
 	if v := spec.Variables[cookieVariableName]; v != nil {
-		if err := v.Set(mode.Cookie()); err != nil {
+		if err := v.Set(mode.cookie()); err != nil {
 			m.Close()
 			return nil, fmt.Errorf("setting %s: %w", cookieVariableName, err)
 		}

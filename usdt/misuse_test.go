@@ -151,7 +151,7 @@ func TestSectionsThatSayNothingAreAnError(t *testing.T) {
 	mgr, err := usdt.NewManager(spec, nil)
 	qt.Assert(t, qt.IsNil(err))
 	defer mgr.Close()
-	_, err = mgr.AttachSections(&testbpf.CountsObjects{}, nil)
+	_, err = mgr.AttachSections(&testbpf.CountsObjects{}, 0, nil)
 	qt.Assert(t, qt.ErrorMatches(err, `no loaded program says in its section where to attach: .*`))
 }
 

@@ -53,6 +53,6 @@ func (m Mode) String() string {
 	}
 }
 
-// Cookie reports whether a program attached in this mode has a BPF cookie.
+// cookie reports whether a program attached in this mode has a BPF cookie.
 // Without one it knows its site by the instruction pointer only.
-func (m Mode) Cookie() bool { return m == ModeMulti || m == ModeSingle }
+func (m Mode) cookie() bool { return m == ModeMulti || m == ModeSingle }

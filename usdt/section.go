@@ -14,14 +14,6 @@ import (
 	"github.com/gousdt/gousdt/elfnote"
 )
 
-// SectionOptions change how AttachSections attaches.
-type SectionOptions struct {
-	// PID restricts all attachments to a process; 0 means every process.
-	PID int
-	// AttachOptions apply to each attachment.
-	AttachOptions
-}
-
 // AttachSections attaches all programs whose section says where to:
 // SEC("usdt/PATH:PROVIDER:NAME"), or "usdt.s/..." for sleepable ones. PATH is
 // as in Target.Path: absolute, relative or a bare library name.
@@ -31,12 +23,12 @@ type SectionOptions struct {
 // fills it and bpf2go generates it. Programs that are not in it are left alone;
 // it is an error if none is left.
 //
+// The attachments are restricted to the process with this PID; 0 means every
+// process.
+//
 // It is all or nothing: on an error no program stays attached. Errors are as
-// for Attach, with the program's name.
-func (m *Manager) AttachSections(loaded any, opts *SectionOptions) ([]*Link, error) {
-	if opts == nil {
-		opts = &SectionOptions{}
-	}
+// for [Manager.Attach], with the program's name.
+func (m *Manager) AttachSections(loaded any, pid int, opts *AttachOptions) ([]*Link, error) {
 	programs, err := programsOf(loaded)
 	if err != nil {
 		return nil, err
@@ -48,7 +40,7 @@ func (m *Manager) AttachSections(loaded any, opts *SectionOptions) ([]*Link, err
 		if prog == nil {
 			continue
 		}
-		lnk, err := m.attachSection(prog, m.sections[name], opts)
+		lnk, err := m.attachSection(prog, m.sections[name], pid, opts)
 		if err != nil {
 			CloseAll(links...)
 			return nil, fmt.Errorf("program %s: %w", name, err)
@@ -61,12 +53,12 @@ func (m *Manager) AttachSections(loaded any, opts *SectionOptions) ([]*Link, err
 	return links, nil
 }
 
-func (m *Manager) attachSection(prog *ebpf.Program, at string, opts *SectionOptions) (*Link, error) {
+func (m *Manager) attachSection(prog *ebpf.Program, at string, pid int, opts *AttachOptions) (*Link, error) {
 	path, provider, name, err := splitSection(at)
 	if err != nil {
 		return nil, err
 	}
-	return m.Attach(prog, Target{Path: path, PID: opts.PID}, &opts.AttachOptions, elfnote.Exact(provider, name))
+	return m.Attach(prog, Target{Path: path, PID: pid}, opts, elfnote.Exact(provider, name))
 }
 
 // splitSection takes PATH:PROVIDER:NAME apart. A colon may be part of a

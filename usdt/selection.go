@@ -55,13 +55,13 @@ type Selection struct {
 // common case: what cannot be attached or fetched is left out and listed.
 type SelectOptions struct {
 	// RequireAllSites makes a site that cannot be attached an error, a
-	// [*SiteError]. Otherwise such sites are skipped: Selection.Skipped and
-	// Link.Skipped list them.
+	// [*SiteError]. Otherwise such sites are skipped: [Selection.Skipped] lists
+	// them.
 	RequireAllSites bool
 
 	// RequireArguments makes an argument that cannot be fetched an error, a
 	// [*SiteError]. Otherwise that argument reads as an error (EOPNOTSUPP) in
-	// the program, and Link.Unavailable lists it.
+	// the program, and Err of the [Site]'s argument says why.
 	RequireArguments bool
 }
 
@@ -77,7 +77,8 @@ type SelectOptions struct {
 //   - [proc.ErrGone] if the target's process does not exist,
 //   - fs.ErrNotExist or fs.ErrPermission if the file cannot be opened,
 //   - elfnote.ErrNotELF and others of package elfnote if it cannot be read,
-//     among them elfnote.ErrTooLarge also for more than [MaxArguments].
+//     among them elfnote.ErrTooLarge also for more than 524,288
+//     arguments.
 //
 // Other errors say what the target lacks, or that this kernel cannot attach to
 // such a file.
@@ -158,7 +159,7 @@ func (s *Selection) check(all bool) error {
 		if all {
 			return s.siteError(i, err)
 		}
-		if s.unfitCount++; s.unfitCount <= MaxSkipped {
+		if s.unfitCount++; s.unfitCount <= maxSkipped {
 			s.unfit = append(s.unfit, s.siteError(i, err))
 		}
 		s.sites.rows[i].unfit = true
@@ -222,20 +223,29 @@ func (s *Selection) Len() int { return len(s.sites.rows) }
 // file's notes.
 func (s *Selection) Site(i int) Site { return s.sites.site(i) }
 
-// Sites returns all sites, in the order of the file's notes. It makes the
-// slice, 120 bytes for each.
-func (s *Selection) Sites() []Site { return s.sites.all() }
+// String returns what is selected, as in "/usr/bin/python3 in process 7: 3
+// sites". Paths are arbitrary bytes: escape them before they reach a terminal.
+func (s *Selection) String() string {
+	where, sites := s.opened.name, "1 site"
+	if s.pid != 0 {
+		where = fmt.Sprintf("%s in process %d", where, s.pid)
+	}
+	if s.Len() != 1 {
+		sites = fmt.Sprintf("%d sites", s.Len())
+	}
+	return where + ": " + sites
+}
 
 // Malformed returns the notes of the selected probes that are damaged, and so
 // are not among the sites: the first elfnote.MaxMalformed of them.
 func (s *Selection) Malformed() []*elfnote.NoteError { return s.broken }
 
-// MaxSkipped is how many sites that cannot be attached a Selection or Link
-// describes. A small file can have a million of them.
-const MaxSkipped = 1024
+// maxSkipped is how many sites that cannot be attached a Selection describes. A
+// small file can have a million of them.
+const maxSkipped = 1024
 
 // Skipped returns the sites of the selected probes that cannot be attached, and
-// so are not among the sites, the first MaxSkipped of them: without a nop, with
+// so are not among the sites, the first 1,024 of them: without a nop, with
 // one that the kernel could not safely put a breakpoint on, or at the same
 // instruction as another probe with another semaphore. With
 // SelectOptions.RequireAllSites there are none.
@@ -245,7 +255,7 @@ func (s *Selection) Skipped() []*SiteError { return s.unfit }
 // altogether.
 func (s *Selection) SkippedCount() int { return s.unfitCount }
 
-// File returns the file. It is open until Close.
+// File returns the file, open until Close. That of [Link.Selection] is nil.
 func (s *Selection) File() *elfnote.File { return s.opened.elf }
 
 // PID returns the process that the selection is restricted to, 0 for every

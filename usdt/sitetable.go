@@ -59,15 +59,6 @@ func (t *siteTable) site(i int) Site {
 	}
 }
 
-// all returns all sites.
-func (t *siteTable) all() []Site {
-	sites := make([]Site, len(t.rows))
-	for i := range sites {
-		sites[i] = t.site(i)
-	}
-	return sites
-}
-
 // instruction is the address of the instruction to attach to.
 func (r *siteRow) instruction() uint64 { return r.location + uint64(r.skip) }
 

@@ -22,11 +22,11 @@ import (
 func TestPatternsLeaveOutSitesThatCannotBeAttached(t *testing.T) {
 	check := func(t *testing.T, c *collector, lnk *usdt.Link, process *testprog.Process) {
 		t.Helper()
-		qt.Assert(t, qt.HasLen(lnk.Sites(), 1))
-		qt.Assert(t, qt.Equals(lnk.Site(0).Name, "three"))
-		qt.Assert(t, qt.HasLen(lnk.Skipped(), 1))
-		qt.Assert(t, qt.Equals(lnk.Skipped()[0].Name, "no_nop"))
-		qt.Assert(t, qt.ErrorMatches(lnk.Skipped()[0], ".*: no nop there but .*"))
+		qt.Assert(t, qt.Equals(lnk.Selection().Len(), 1))
+		qt.Assert(t, qt.Equals(lnk.Selection().Site(0).Name, "three"))
+		qt.Assert(t, qt.HasLen(lnk.Selection().Skipped(), 1))
+		qt.Assert(t, qt.Equals(lnk.Selection().Skipped()[0].Name, "no_nop"))
+		qt.Assert(t, qt.ErrorMatches(lnk.Selection().Skipped()[0], ".*: no nop there but .*"))
 		process.Fire("three", 1)
 		qt.Assert(t, qt.Equals(int(c.next(t, 1)[0].Pid), process.PID))
 	}
@@ -62,7 +62,7 @@ func TestSelectRequiresAllSitesOnRequest(t *testing.T) {
 	sel, err := usdt.Select(usdt.Target{Path: path}, nil, elfnote.Exact(provider, "split"))
 	qt.Assert(t, qt.IsNil(err))
 	defer sel.Close()
-	qt.Assert(t, qt.HasLen(sel.Sites(), 1))
+	qt.Assert(t, qt.Equals(sel.Len(), 1))
 	qt.Assert(t, qt.HasLen(sel.Skipped(), 1))
 }
 
@@ -73,7 +73,7 @@ func TestProbesThatShareAnInstructionButNoSemaphoreAreApart(t *testing.T) {
 	sel, err := usdt.Select(usdt.Target{Path: path}, nil, both...)
 	qt.Assert(t, qt.IsNil(err))
 	defer sel.Close()
-	qt.Assert(t, qt.HasLen(sel.Sites(), 2))
+	qt.Assert(t, qt.Equals(sel.Len(), 2))
 
 	// Its note says that the second is where the first is.
 	word := func(address uint64) []byte {
@@ -92,7 +92,7 @@ func TestProbesThatShareAnInstructionButNoSemaphoreAreApart(t *testing.T) {
 	clash, err := usdt.Select(usdt.Target{Path: path}, nil, both...)
 	qt.Assert(t, qt.IsNil(err))
 	defer clash.Close()
-	qt.Assert(t, qt.HasLen(clash.Sites(), 1))
+	qt.Assert(t, qt.Equals(clash.Len(), 1))
 	qt.Assert(t, qt.HasLen(clash.Skipped(), 1))
 	qt.Assert(t, qt.ErrorMatches(clash.Skipped()[0], ".*: the file has another probe at the same instruction with another semaphore.*"))
 }

@@ -98,10 +98,10 @@ func TestWatchAttachesSeveralProgramsEachToItsProbes(t *testing.T) {
 				qt.Assert(t, qt.Equals(w.Watcher().Stats().Files, 2))
 				for _, a := range told.Attached {
 					names := map[*ebpf.Program]string{c.Collect3: "guarded", c.Collect: "three"}
-					qt.Assert(t, qt.Equals(a.Link.Len(), 1))
-					qt.Assert(t, qt.Equals(a.Link.Site(0).Name, names[a.Program]))
+					qt.Assert(t, qt.Equals(a.Link.Selection().Len(), 1))
+					qt.Assert(t, qt.Equals(a.Link.Selection().Site(0).Name, names[a.Program]))
 					unfit := map[*ebpf.Program]int{c.Collect: 1} // no_nop is of this program alone
-					qt.Assert(t, qt.HasLen(a.Link.Skipped(), unfit[a.Program]))
+					qt.Assert(t, qt.HasLen(a.Link.Selection().Skipped(), unfit[a.Program]))
 				}
 				c.fires(t, one, "three", testbpf.ArgsProgramCOLLECT, 0)
 				c.fires(t, two, "three", testbpf.ArgsProgramCOLLECT, 0)
@@ -311,8 +311,8 @@ func TestAWatchProgramWithoutPatternsIsForAllProbes(t *testing.T) {
 	qt.Assert(t, qt.IsNil(w.Sync(process.PID)))
 	qt.Assert(t, qt.HasLen(told.Errors, 0))
 	qt.Assert(t, qt.HasLen(told.Attached, 2))
-	qt.Assert(t, qt.Equals(told.Attached[0].Link.Len(), 1))
-	qt.Assert(t, qt.Equals(told.Attached[1].Link.Len(), all.Len()))
+	qt.Assert(t, qt.Equals(told.Attached[0].Link.Selection().Len(), 1))
+	qt.Assert(t, qt.Equals(told.Attached[1].Link.Selection().Len(), all.Len()))
 }
 
 func TestWatchesWithoutAProgramAreRefused(t *testing.T) {

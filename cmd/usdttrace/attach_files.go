@@ -64,8 +64,15 @@ func (t *targets) noMatch(target usdt.Target, err error) error {
 func (t *targets) checkLatency() error {
 	var missing []elfnote.Pattern
 	for _, end := range t.options.ends() {
-		has := func(s usdt.Site) bool { return end.Match(s.Provider, s.Name) }
-		if !slices.ContainsFunc(t.selections, func(sel *usdt.Selection) bool { return slices.ContainsFunc(sel.Sites(), has) }) {
+		has := func(sel *usdt.Selection) bool {
+			for i := range sel.Len() {
+				if site := sel.Site(i); end.Match(site.Provider, site.Name) {
+					return true
+				}
+			}
+			return false
+		}
+		if !slices.ContainsFunc(t.selections, has) {
 			missing = append(missing, end)
 		}
 	}

@@ -19,8 +19,8 @@ func (t *tracer) checkArguments() error {
 	}
 	most := 0
 	for _, sel := range t.targets.selections {
-		for _, site := range sel.Sites() {
-			most = max(most, len(site.Args))
+		for i := range sel.Len() {
+			most = max(most, len(sel.Site(i).Args))
 		}
 	}
 	o := t.options

@@ -54,13 +54,12 @@ func watch(ctx context.Context, out io.Writer, path string, events int) error {
 	defer program.Wait()
 	defer stdin.Close()
 
-	link, err := mgr.Attach(objs.OnSale, usdt.Target{Path: path, PID: program.Process.Pid}, nil,
-		elfnote.Exact("gousdt_demo", "sale"))
-	if err != nil {
+	target := usdt.Target{Path: path, PID: program.Process.Pid}
+	if _, err := mgr.Attach(objs.OnSale, target, nil, elfnote.Exact("gousdt_demo", "sale")); err != nil {
 		return err
 	}
 	fmt.Fprintf(out, "\n# Attached to gousdt_demo:sale of process %d (%v). Its next %d sales:\n",
-		link.PID(), link.Mode(), events)
+		program.Process.Pid, mgr.Mode(), events)
 	return print(ctx, out, &objs, events)
 }
 

@@ -106,7 +106,7 @@ func report(messages io.Writer) func(*usdt.WatchChanges) {
 			if a.Process.PID != 0 {
 				whose = "process " + a.Process.String()
 			}
-			site := a.Link.Site(0)
+			site := a.Link.Selection().Site(0) // its other sites are of the same probe
 			fmt.Fprintf(messages, "attached to %s:%s in %s of %s\n", site.Provider, site.Name, a.Path, whose)
 		}
 		for _, err := range changes.Errors {

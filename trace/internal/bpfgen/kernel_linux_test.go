@@ -119,13 +119,13 @@ func TestKernelAcceptsWhatIsGenerated(t *testing.T) {
 				other = k.newNeighbours(random, count)
 			}
 			site := &Site{Provider: "p", Name: "n", Args: other.args, ID: random.Uint32()}
-			site.Fixed = !features.Cookie || random.IntN(4) == 0
+			site.Fixed = features.Mode() == usdt.ModeSingleIPMap || random.IntN(4) == 0
 			block, err := plan.Block(site)
 			if errors.Is(err, errStack) || err != nil && plan.Filter != nil || err != nil && len(plan.Aggregations) > 0 {
 				continue // too much, or a float where none can be
 			}
 			qt.Assert(t, qt.IsNil(err))
-			if block != nil && (features.Cookie || blocks.Len() == 0) {
+			if block != nil && (features.Mode() != usdt.ModeSingleIPMap || blocks.Len() == 0) {
 				blocks.Add(block)
 			}
 		}
