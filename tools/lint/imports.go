@@ -13,31 +13,44 @@ import (
 
 // Names of modules.
 const (
-	this = "github.com/gousdt/gousdt"
-	ebpf = "github.com/cilium/ebpf"
-	arch = "golang.org/x/arch"
-	sys  = "golang.org/x/sys"
+	this  = "github.com/gousdt/gousdt"
+	ebpf  = "github.com/cilium/ebpf"
+	pprof = "github.com/google/pprof"
+	arch  = "golang.org/x/arch"
+	sys   = "golang.org/x/sys"
 )
 
-// dependencies is what those who import a package get with it, on Linux: the
-// modules, exactly, and the other public packages of this module, as imports
-// point one way.
-var dependencies = []struct {
-	packageName string
-	modules     []string
-	packages    []string
-}{
+// dependency is what those who import a package get with it, on Linux: the other
+// modules, exactly, and the other public packages of this module.
+type dependency struct {
+	packageName       string
+	modules, packages []string
+}
+
+// dependencies are those of all packages that can be imported. Imports point one
+// way.
+var dependencies = []dependency{
 	{"elfnote", nil, nil},
 	{"argspec", nil, nil},
 	{"bpf", nil, nil},
 	{"proc", []string{sys}, []string{"elfnote"}},
 	{"usdt", []string{ebpf, arch, sys}, []string{"argspec", "bpf", "elfnote", "proc"}},
+	{"stack", []string{pprof, sys}, []string{"elfnote", "proc"}},
 	{"trace", []string{ebpf, arch, sys}, []string{"argspec", "bpf", "elfnote", "proc", "usdt"}},
 }
 
 // importProblems compares them with what the go command says.
 func importProblems(dir string) ([]string, error) {
+	public, err := publicPackages(dir)
+	if err != nil {
+		return nil, err
+	}
 	var problems []string
+	for _, name := range public {
+		if !slices.ContainsFunc(dependencies, func(d dependency) bool { return d.packageName == name }) {
+			problems = append(problems, fmt.Sprintf("package %s can be imported: say in tools/lint/imports.go what it may depend on", name))
+		}
+	}
 	for _, want := range dependencies {
 		modules, packages, err := listDependencies(dir, want.packageName)
 		if err != nil {
@@ -65,18 +78,45 @@ func differences(packageName, kind string, want, got []string) []string {
 	return problems
 }
 
-// listDependencies returns the other modules, and the other public packages of
-// this module, that a package depends on.
-func listDependencies(dir, packageName string) (modules, packages []string, err error) {
-	cmd := exec.Command("go", "list", "-deps", "-f", "{{with .Module}}{{.Path}}{{end}} {{.ImportPath}}", "./"+packageName)
+// publicPackages returns the packages that others can import.
+func publicPackages(dir string) ([]string, error) {
+	out, err := goList(dir, "-f", "{{.Name}} {{.ImportPath}}", "./...")
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for line := range strings.Lines(out) {
+		name, path, _ := strings.Cut(strings.TrimSuffix(line, "\n"), " ")
+		if own := strings.TrimPrefix(path, this+"/"); name != "main" && !isInternal(own) {
+			names = append(names, own)
+		}
+	}
+	return names, nil
+}
+
+func isInternal(path string) bool { return slices.Contains(strings.Split(path, "/"), "internal") }
+
+// goList runs go list as it is on Linux.
+func goList(dir string, arguments ...string) (string, error) {
+	cmd := exec.Command("go", append([]string{"list"}, arguments...)...)
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "GOOS=linux")
 	cmd.Stderr = os.Stderr
 	out, err := cmd.Output()
 	if err != nil {
-		return nil, nil, fmt.Errorf("go list ./%s: %w", packageName, err)
+		return "", fmt.Errorf("%s: %w", strings.Join(cmd.Args, " "), err)
 	}
-	modules, packages = parseDependencies(packageName, string(out))
+	return string(out), nil
+}
+
+// listDependencies returns the other modules, and the other public packages of
+// this module, that a package depends on.
+func listDependencies(dir, packageName string) (modules, packages []string, err error) {
+	out, err := goList(dir, "-deps", "-f", "{{with .Module}}{{.Path}}{{end}} {{.ImportPath}}", "./"+packageName)
+	if err != nil {
+		return nil, nil, err
+	}
+	modules, packages = parseDependencies(packageName, out)
 	return modules, packages, nil
 }
 
@@ -92,7 +132,7 @@ func parseDependencies(packageName, list string) (modules, packages []string) {
 			foreign[module] = true
 		default:
 			own := strings.TrimPrefix(path, this+"/")
-			if own != packageName && !slices.Contains(strings.Split(own, "/"), "internal") {
+			if own != packageName && !isInternal(own) {
 				packages = append(packages, own)
 			}
 		}
