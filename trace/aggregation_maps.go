@@ -69,12 +69,12 @@ func (a *aggregation) create(number int) error {
 	return nil
 }
 
-// by tells whether something is a key.
+// by reports whether something is a key.
 func (a *aggregation) by(source expr.Source) bool {
 	return slices.ContainsFunc(a.Keys, func(t expr.Term) bool { return t.Source == source })
 }
 
-// hasCompareExchange tells whether the kernel knows BPF_CMPXCHG, by trying.
+// hasCompareExchange reports whether the kernel knows BPF_CMPXCHG, by trying.
 func hasCompareExchange() (bool, error) {
 	prog, err := ebpf.NewProgramWithOptions(&ebpf.ProgramSpec{
 		Name: "trace_cmpxchg", Type: ebpf.Kprobe, License: license,

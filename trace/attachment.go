@@ -256,8 +256,8 @@ func (w *work) selection(some []int) *usdt.Selection {
 	return w.sel.Subset(some)
 }
 
-// attachTogether attaches one program to all sites, unless that were too large.
-// It tells them apart by the BPF cookie.
+// attachTogether attaches one program to all sites, unless that would be too
+// large. It tells them apart by the BPF cookie.
 func (a *Attachment) attachTogether(w *work) error {
 	blocks := &w.blocks
 	if len(w.sites) == 1 && w.sel.PID() == 0 {

@@ -35,7 +35,7 @@ func (s *Session) numberProcessors() error {
 	return s.processors.Put(uint32(0), numbers)
 }
 
-// hasProcessorID tells whether programs may call bpf_get_smp_processor_id, by
+// hasProcessorID reports whether programs may call bpf_get_smp_processor_id, by
 // trying. It is a variable for tests.
 var hasProcessorID = func() (bool, error) {
 	prog, err := ebpf.NewProgramWithOptions(&ebpf.ProgramSpec{

@@ -206,7 +206,8 @@ func decodeCapture(v *Value, raw []byte, c *bpfgen.CapturePlace) {
 	}
 }
 
-// emptied returns an empty slice with room for so many, the given one if it has.
+// emptied returns an empty slice with room for so many, the given one if it
+// has.
 func emptied(s []uint64, room int) []uint64 {
 	if cap(s) < room {
 		return make([]uint64, 0, room)

@@ -21,7 +21,7 @@ const (
 	// Asking costs a few microseconds.
 	lossInterval = 50 * time.Millisecond
 
-	// eventsPerCheck is how many events are read before the time is looked at,
+	// eventsPerCheck is how many events are read before the clock is read,
 	// while there are more to read.
 	eventsPerCheck = 1024
 
@@ -48,8 +48,8 @@ const (
 //
 // An error comes without an event. A [*LostError] says that events were lost;
 // the iteration goes on. Other errors end it: the session has
-// SessionOptions.NoEvents set, another iteration is going on, or the ring buffer
-// cannot be read.
+// SessionOptions.NoEvents set, another iteration is going on, or the ring
+// buffer cannot be read.
 //
 // The sites of a closed [Attachment] are kept until its last events have been
 // read. So where attachments come and go, the events should be read, or

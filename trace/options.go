@@ -15,44 +15,45 @@ import (
 	"github.com/gousdt/gousdt/usdt"
 )
 
-// SessionOptions change what a session does. Nil, or the zero value, is the
-// common case: every hit becomes an event with all that costs little.
+// SessionOptions are the options of a session. Nil, or the zero value, is the
+// common case: every hit becomes an event, with all that costs little.
 type SessionOptions struct {
-	// Mode forces how programs are attached; ModeAuto takes the best that the
-	// kernel has. In ModeSingleIPMap a session needs no address and so has not
-	// the limits that package usdt has there: each site gets a program of its
-	// own, and libraries can be traced in every process.
+	// Mode is how programs are attached. ModeAuto takes the best mode that the
+	// kernel supports. In ModeSingleIPMap each site gets a program of its own,
+	// so a session does not have the limits that package usdt has there:
+	// libraries can be traced in every process.
 	Mode usdt.Mode
 
-	// Filter is a condition that is decided in the kernel: hits that it does
-	// not hold for cost no more than deciding it. The documentation of the
+	// Filter is a condition on hits. The kernel evaluates it, and a hit for
+	// which it does not hold costs no more than that. The documentation of the
 	// package describes the language. Empty means every hit.
 	Filter string
 
-	// Captures say what to bring from behind arguments that are pointers.
+	// Captures say which arguments are pointers, and what to read there.
 	Captures []Capture
 
-	// PageIn has memory that an argument leads to and that is not there brought
-	// in, as the program itself would by touching it. Otherwise it is
-	// unreadable: typically text that the program passes but has not looked at
-	// yet. It slows down no hit but those that need it, behind which later
-	// events wait. It needs Linux 6.0, and no aggregation can be by "stack"
-	// then.
+	// PageIn brings memory in that arguments point to and that is not in
+	// memory, as the program itself would by reading it. Without PageIn such
+	// memory is unreadable: typically a text that the program passes but has
+	// not used yet. A hit that needs it takes longer, and later events wait for
+	// it; other hits do not. PageIn needs Linux 6.0. Then "stack" cannot be a
+	// key of aggregations.
 	PageIn bool
 
 	// StackDepth is how many addresses of the user stack an event has at most,
-	// up to 127; 0 for no stack. The kernel walks it by frame pointers. On
-	// s390x it does so from Linux 6.7 on; stacks are empty before.
+	// up to 127; 0 for no stack. The kernel walks the stack by frame pointers.
+	// On s390x it does so from Linux 6.7 on, and stacks are empty before.
 	StackDepth int
 
 	// StackCopy is how many bytes of the user stack an event has at most, from
-	// the stack pointer up, with the registers, up to 65,536; 0 for none. It is
-	// rounded up to a multiple of 4096. That is what a stack can be unwound
-	// from, as debuggers do it, of programs without frame pointers. Each event
+	// the stack pointer up, together with the registers; 0 for none. It can be
+	// up to 65,536 and is rounded up to a multiple of 4096. From them a stack
+	// can be unwound as debuggers do it, without frame pointers. Each event
 	// takes that much room in the ring buffer, and 4096 bytes more, however
 	// short the stack is: set RingSize, too. A copy takes about half a
-	// microsecond for every 4096 bytes, and as long again where it ends early.
-	// It is for x86-64, arm64, riscv64 and s390x; elsewhere Attach fails.
+	// microsecond for every 4096 bytes, and as long again if it ends early. It
+	// is supported on x86-64, arm64, riscv64 and s390x; on other machines
+	// Attach fails.
 	StackCopy int
 
 	// ArgumentsOnly leaves Time, Monotonic, PID, TID, Command and CPU out of
@@ -60,20 +61,18 @@ type SessionOptions struct {
 	ArgumentsOnly bool
 
 	// RingSize is the size of the ring buffer in bytes, rounded up to a power
-	// of two; 0 stands for 8 MiB. It is memory of the kernel that cannot be
-	// paged out.
+	// of two; 0 stands for 8 MiB. It is kernel memory that cannot be paged out.
 	RingSize int
 
-	// Delay allows events to wait for the reader so long, if they come too
-	// seldom to fill a quarter of the ring buffer. Then the kernel needs not
-	// wake the reader for them, which costs the traced program more than all
-	// else. 0 has each event delivered at once.
+	// Delay is how long an event may wait until it is delivered, if events come
+	// too seldom to fill a quarter of the ring buffer. It spares the traced
+	// program waking the reader at each hit, which costs more than all else. 0
+	// delivers each event at once.
 	Delay time.Duration
 
-	// ReuseEvents has Session.Events hand out one Event again and again: an
-	// event, and all that its slices and values refer to, is valid until the
-	// next one comes. Then no event takes new memory. It is for those who are
-	// done with an event before they ask for the next.
+	// ReuseEvents makes Session.Events deliver the same Event again and again,
+	// so that an event takes no new memory. An event, and all that its slices
+	// and values refer to, is then valid until the next one comes.
 	ReuseEvents bool
 
 	// Aggregators are what the session computes in the kernel over many hits.
@@ -84,14 +83,14 @@ type SessionOptions struct {
 	// attached then.
 	NoEvents bool
 
-	// Statistics has the kernel measure how often and how long its BPF programs
-	// run, as long as the session is open. It measures all programs of the
-	// machine, which costs about 20 ns at each run of each.
+	// Statistics makes the kernel measure how often and how long its BPF
+	// programs run, as long as the session is open. It measures all BPF
+	// programs of the machine, which costs about 20 ns for each run.
 	Statistics bool
 }
 
-// Capture says what to bring from behind an argument that is a pointer. What it
-// brings is in Value.Data.
+// A Capture says that an argument is a pointer, and what to read there.
+// [Value.Data] returns what was read.
 type Capture struct {
 	// Probes are the probes whose argument is meant; none stands for all probes
 	// that have the argument. Of several captures for the same argument of a
@@ -101,16 +100,16 @@ type Capture struct {
 	// Arg is the argument, named as in expressions: "arg0".
 	Arg string
 
-	// Bytes has the value taken for bytes rather than for a text. It differs in
-	// how Value.String shows it, and where there is no Length.
+	// Bytes says that the argument points to bytes, not to a text. That matters
+	// for Value.String, and if there is no Length.
 	Bytes bool
 
 	// Length is the argument that says how many bytes there are, such as
-	// "arg1". If it is negative at a hit, the capture is unreadable. Empty: a
-	// text ends before its first zero byte, and of Bytes there are Max.
+	// "arg1". If it is negative at a hit, nothing is read. Without Length a
+	// text ends before its first zero byte, and there are Max bytes.
 	Length string
 
-	// Max is how many bytes are brought at most, from 1 to 32,768; 0 stands for
+	// Max is how many bytes are read at most, from 1 to 32,768; 0 stands for
 	// 128. Each event takes that much room in the ring buffer, however short
 	// the text is.
 	Max int

@@ -99,10 +99,10 @@ type WatchChanges struct {
 	// Missed are what processes had mapped that ended before it was attached,
 	// with PerProcess.
 	Missed []*proc.Pair
-	// Errors say which processes and files could not be read ([*proc.Error]) and
-	// which files could not be attached ([*usdt.WatchError]). They affect nothing
-	// else. What is tried again and fails again is told only if the text of the
-	// error is another one.
+	// Errors say which processes and files could not be read ([*proc.Error])
+	// and which files could not be attached ([*usdt.WatchError]). They affect
+	// nothing else. What is tried again and fails again is told only if the
+	// text of the error is another one.
 	Errors []error
 }
 

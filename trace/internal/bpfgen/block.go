@@ -95,7 +95,7 @@ func (p *Plan) block(site *Site, alone bool) (*Block, error) {
 	return &Block{Instructions: instructions, Record: record, UsesID: b.usesID}, nil
 }
 
-// hit emits all that is to be done at a hit, and tells whether there is
+// hit emits all that is to be done at a hit, and reports whether there is
 // something.
 func (b *builder) hit() (record *Record, something bool, err error) {
 	// Ends come first, so that a probe can be the end of one interval and the

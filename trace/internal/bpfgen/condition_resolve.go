@@ -28,8 +28,8 @@ type condition struct {
 	left  operand
 	right operand
 
-	// unordered tells whether it holds where one of the two is a float that is
-	// not a number.
+	// unordered reports whether it holds where one of the two is a float that
+	// is not a number.
 	unordered bool
 }
 

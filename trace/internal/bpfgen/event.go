@@ -94,8 +94,8 @@ func (b *builder) event(e *Events) *Record {
 	return record
 }
 
-// reachable tells whether all that is stored by an instruction lies within the
-// reach of its offset.
+// reachable reports whether all that is stored by an instruction lies within
+// the reach of its offset.
 func (b *builder) reachable(r *Record) bool {
 	for _, p := range r.Args {
 		if p.Value > math.MaxInt16 && p.Failed == None {

@@ -82,12 +82,13 @@ func (f *fetcher) numbers() {
 	}
 }
 
-// readable tells whether this kernel can fetch an argument of the site.
+// readable reports whether this kernel can fetch an argument of the site.
 func (f *fetcher) readable(index int) bool {
 	return index < len(f.args) && f.args[index].CheckKernel(f.kernel.Machine) == nil
 }
 
-// inMemory tells whether an argument must be read by a helper, and so can fail.
+// inMemory reports whether an argument must be read by a helper, and so can
+// fail.
 func (f *fetcher) inMemory(index int) bool { return f.args[index].Kind == argspec.Memory }
 
 // raw emits the value of an argument, extended by zeros. One in memory must be

@@ -94,11 +94,11 @@ func (f *fetcher) joins(g *group, arg *argspec.Arg, high int64) bool {
 		aligned(first) && aligned(arg)
 }
 
-// near tells whether a displacement is one that can be calculated with: no code
-// has others.
+// near reports whether a displacement is one that can be calculated with: no
+// code has others.
 func near(displacement int64) bool { return fits32(uint64(displacement)) }
 
-// aligned tells whether the copy of an argument can be loaded by one
+// aligned reports whether the copy of an argument can be loaded by one
 // instruction, which the kernel wants aligned.
 func aligned(arg *argspec.Arg) bool { return uint64(arg.Displacement)%uint64(arg.Size) == 0 }
 

@@ -37,7 +37,7 @@ func (f *fetcher) together(indices []int, emit func()) {
 	f.loaded = common(f.loaded, merged)
 }
 
-// merge finds groups among arguments, gives them a place, and tells whether
+// merge finds groups among arguments, gives them a place, and reports whether
 // there are any.
 func (f *fetcher) merge(indices []int) bool {
 	var wanted []int
@@ -66,7 +66,7 @@ func (f *fetcher) merge(indices []int) bool {
 	return found
 }
 
-// usable tells whether a group is to be read: not what has been read already
+// usable reports whether a group is to be read: not what has been read already
 // and may have changed since.
 func (f *fetcher) usable(g *placedGroup) bool {
 	return g != nil && !slices.ContainsFunc(g.args, func(i int) bool { return f.loaded[i] })

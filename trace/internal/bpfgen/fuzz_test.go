@@ -45,7 +45,7 @@ func FuzzCondition(f *testing.F) {
 	})
 }
 
-// hasSiteTerms tells whether a condition asks for what the reference does not
+// hasSiteTerms reports whether a condition asks for what the reference does not
 // know.
 func hasSiteTerms(node *expr.Node) bool {
 	for _, n := range node.Nodes {

@@ -73,7 +73,7 @@ func (b *builder) done(l *Latency, none label) int {
 	return at
 }
 
-// matches tells whether the site has what starts and ends are matched by.
+// matches reports whether the site has what starts and ends are matched by.
 func (b *builder) matches(t *expr.Term) role {
 	switch {
 	case t.Source != expr.Argument:

@@ -58,15 +58,15 @@ type Program struct {
 	// be the block's number minus First.
 	First, Blocks int
 
-	// Cookie tells whether the program needs a BPF cookie at all.
+	// Cookie reports whether the program needs a BPF cookie at all.
 	Cookie bool
 }
 
 // Fingerprint returns what is equal for programs with equal code.
 func (p *Program) Fingerprint() string { return string(fingerprint(p.Instructions)) }
 
-// Programs returns the code of all blocks: one program, unless that were too
-// large.
+// Programs returns the code of all blocks: one program, unless that would be
+// too large.
 func (bs *Blocks) Programs() []Program {
 	var programs []Program
 	size := maxProgram

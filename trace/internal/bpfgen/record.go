@@ -159,7 +159,7 @@ func (f *fetcher) layout(e *Events, captures []Capture, groups []group) (*Record
 	return r, nil
 }
 
-// varies tells whether an argument has another value at each hit.
+// varies reports whether an argument has another value at each hit.
 func (f *fetcher) varies(index int) bool {
 	return f.readable(index) && f.args[index].Kind != argspec.Constant
 }

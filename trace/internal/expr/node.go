@@ -86,7 +86,7 @@ type Term struct {
 	Offset int // where in the expression it begins, for messages
 }
 
-// IsText tells whether the value is a text rather than a number. An Argument
+// IsText reports whether the value is a text rather than a number. An Argument
 // can stand for either.
 func (t Term) IsText() bool {
 	switch t.Source {
@@ -152,7 +152,7 @@ func order(less, greater bool) int {
 	}
 }
 
-// Holds tells whether a comparison holds between two values of which Compare
+// Holds reports whether a comparison holds between two values of which Compare
 // said c.
 func (op Op) Holds(c int) bool {
 	switch op {
