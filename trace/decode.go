@@ -206,25 +206,25 @@ func decodeCapture(v *Value, raw []byte, c *bpfgen.CapturePlace) {
 	}
 }
 
-// emptied returns an empty slice with room for so many, the given one if it
-// has.
-func emptied(s []uint64, room int) []uint64 {
-	if cap(s) < room {
-		return make([]uint64, 0, room)
-	}
-	return s[:0]
-}
-
 func decodeStack(e *Event, raw []byte, r *bpfgen.Record) {
-	e.Stack = e.Stack[:0]
 	size := int64(binary.NativeEndian.Uint64(raw[r.Stack:]))
 	if size < 0 || size > int64(8*r.Frames) {
-		return
+		size = 0
 	}
-	e.Stack = emptied(e.Stack, int(size/8))
-	for at := r.Stack + bpfgen.StackData; at < r.Stack+bpfgen.StackData+int(size); at += 8 {
-		e.Stack = append(e.Stack, binary.NativeEndian.Uint64(raw[at:]))
+	e.Stack = resize(e.Stack, int(size/8))
+	addresses := raw[r.Stack+bpfgen.StackData:]
+	for i := range e.Stack {
+		e.Stack[i] = binary.NativeEndian.Uint64(addresses[8*i:])
 	}
+}
+
+// resize returns a slice with a length, which reuses the memory of words if
+// there is enough.
+func resize(words []uint64, length int) []uint64 {
+	if cap(words) < length {
+		return make([]uint64, length)
+	}
+	return words[:length]
 }
 
 func decodeRegisters(e *Event, raw []byte, r *bpfgen.Record) {
@@ -233,13 +233,12 @@ func decodeRegisters(e *Event, raw []byte, r *bpfgen.Record) {
 	registers.Machine = r.Registers.Machine
 	registers.PC = order.Uint64(raw[r.Registers.PC:])
 	registers.SP = order.Uint64(raw[r.Registers.SP:])
-	registers.General = emptied(registers.General, len(r.Registers.General))
-	for _, at := range r.Registers.General {
-		value := uint64(0)
+	registers.General = resize(registers.General, len(r.Registers.General))
+	for i, at := range r.Registers.General {
+		registers.General[i] = 0
 		if at != bpfgen.None {
-			value = order.Uint64(raw[at:])
+			registers.General[i] = order.Uint64(raw[at:])
 		}
-		registers.General = append(registers.General, value)
 	}
 	copied := min(order.Uint64(raw[r.Copied:]), uint64(r.CopySize))
 	below := min(registers.SP%bpfgen.CopyUnit, copied)
