@@ -48,13 +48,10 @@ type Aggregation struct {
 
 	// MaxKeys is how many rows there can be, or with a histogram how many
 	// buckets of all rows; 0 stands for 4096. Hits for which there is no room
-	// are counted in [Losses.Keys]. Each takes 16 to 40 bytes and its key, for
-	// each processor.
+	// are counted in [Losses.Keys]. Each row takes 16 to 40 bytes and its key,
+	// for each processor. If "stack" is a key there can be as many different
+	// stacks, and each takes a kilobyte more.
 	MaxKeys int
-
-	// MaxStacks is how many different stacks there can be if "stack" is a key;
-	// 0 stands for 4096. Each takes a kilobyte.
-	MaxStacks int
 }
 
 // Histogram says how values are distributed over buckets. The zero value means

@@ -61,7 +61,7 @@ func (a *aggregation) create(number int) error {
 		return nil
 	}
 	if a.stacks, err = ebpf.NewMap(&ebpf.MapSpec{
-		Name: "trace_stacks", Type: ebpf.StackTrace, KeySize: 4, ValueSize: 8 * maxStackDepth, MaxEntries: uint32(a.maxStacks),
+		Name: "trace_stacks", Type: ebpf.StackTrace, KeySize: 4, ValueSize: 8 * maxStackDepth, MaxEntries: uint32(a.maxKeys),
 	}); err != nil {
 		return explain("creating the map of stacks", err)
 	}

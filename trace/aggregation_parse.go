@@ -19,7 +19,6 @@ import (
 
 const (
 	defaultMaxKeys   = 4096
-	defaultMaxStacks = 4096
 	defaultMaxStarts = 10_240
 	defaultKeyText   = 64
 
@@ -95,12 +94,9 @@ func (s *Session) parseAggregation(definition *Aggregation, known map[latencyKey
 }
 
 func (a *Aggregation) parse() (*aggregation, error) {
-	p := &aggregation{names: slices.Clone(a.By), maxKeys: a.MaxKeys, maxStacks: a.MaxStacks}
+	p := &aggregation{names: slices.Clone(a.By), maxKeys: a.MaxKeys}
 	if p.maxKeys == 0 {
 		p.maxKeys = defaultMaxKeys
-	}
-	if p.maxStacks == 0 {
-		p.maxStacks = defaultMaxStacks
 	}
 	probes := slices.Clone(a.Probes)
 	p.Applies = func(s *bpfgen.Site) bool { return elfnote.MatchAny(probes, s.Provider, s.Name) }
@@ -139,8 +135,6 @@ func (p *aggregation) check(a *Aggregation) error {
 		return optionError("Value", errors.New("is not given, nor is Latency: there is nothing to add up, compare or distribute"))
 	case a.MaxKeys < 0 || a.MaxKeys > maxEntries:
 		return notBetween("MaxKeys", a.MaxKeys, 0, maxEntries)
-	case a.MaxStacks < 0 || a.MaxStacks > maxEntries:
-		return notBetween("MaxStacks", a.MaxStacks, 0, maxEntries)
 	case len(p.Keys) > bpfgen.MaxKeys:
 		return optionError("By", fmt.Errorf("%d keys are more than %d", len(p.Keys), bpfgen.MaxKeys))
 	}

@@ -28,11 +28,11 @@ func NewAggregator(definition Aggregation) *Aggregator {
 // aggregation is an Aggregation with its expressions parsed, and its maps.
 type aggregation struct {
 	bpfgen.Aggregation
-	session            *Session
-	names              []string // of the keys
-	maxKeys, maxStacks int
-	accumulators       *ebpf.Map
-	stacks             *ebpf.Map // nil unless a key is a stack
+	session      *Session
+	names        []string // of the keys
+	maxKeys      int
+	accumulators *ebpf.Map
+	stacks       *ebpf.Map // nil unless a key is a stack
 }
 
 // bind makes the aggregators those of a session.

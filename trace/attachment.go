@@ -129,7 +129,7 @@ func (s *Session) attachSelection(sel *usdt.Selection, file string, opts *Attach
 	}
 	a.skipped = sel.Len() - len(w.wanted)
 	if len(w.wanted) == 0 {
-		return nil, &FilteredError{File: file, sites: sel.Len(), filter: s.opts.Filter}
+		return nil, &FilteredError{file: file, sites: sel.Len(), filter: s.opts.Filter}
 	}
 	if err := a.attach(w); err != nil {
 		a.Close()
@@ -187,7 +187,7 @@ func newWork(plan *bpfgen.Plan, sel *usdt.Selection, file string, opts *AttachOp
 	probes := make(map[string]string) // one string for all sites of a probe
 	for i := range sel.Len() {
 		found := sel.Site(i)
-		site := &Site{Site: found, File: file, PID: sel.PID(), Cookie: opts.Cookie}
+		site := &Site{Site: found, File: file, Cookie: opts.Cookie}
 		if opts.SiteCookie != nil {
 			site.Cookie = opts.SiteCookie(found)
 		}

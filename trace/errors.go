@@ -79,8 +79,7 @@ func syntaxError(err error) error {
 // sites: the filter cannot hold there, or they have not the arguments that the
 // aggregations name. Nothing was attached.
 type FilteredError struct {
-	File string
-
+	file   string
 	sites  int
 	filter string
 }
@@ -88,10 +87,10 @@ type FilteredError struct {
 func (e *FilteredError) Error() string {
 	if e.filter == "" {
 		return fmt.Sprintf("%s: no aggregation is about any of the %d sites: do the probes have the arguments that "+
-			"it names?", e.File, e.sites)
+			"it names?", e.file, e.sites)
 	}
 	return fmt.Sprintf("%s: the condition %q can hold at none of the %d sites: does it name arguments that the probes "+
-		"do not have?", e.File, e.filter, e.sites)
+		"do not have?", e.file, e.filter, e.sites)
 }
 
 // A LostError says how many events were lost since the last one was reported,

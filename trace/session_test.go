@@ -140,20 +140,22 @@ func TestAttachSharesProgramsOfAFile(t *testing.T) {
 			return // each site has a program of its own
 		}
 		s := newSession(t, &trace.SessionOptions{Mode: mode})
-		a := attach(t, s, usdt.Target{Path: one.path, PID: one.PID}, "three", nil)
-		b := attach(t, s, usdt.Target{Path: other.path, PID: other.PID}, "three", nil)
+		a := attach(t, s, usdt.Target{Path: one.path, PID: one.PID}, "three", &trace.AttachOptions{
+			SiteCookie: func(usdt.Site) uint64 { return 1 },
+		})
+		b := attach(t, s, usdt.Target{Path: other.path, PID: other.PID}, "three", &trace.AttachOptions{Cookie: 1})
 		stats, err := s.Stats()
 		qt.Assert(t, qt.IsNil(err))
 		qt.Assert(t, qt.HasLen(stats.Programs, 1))
 		other.Fire("three", 1)
 		one.Fire("three", 1)
 		events := next(t, s, 2)
-		qt.Assert(t, qt.Equals(events[0].Site.PID, other.PID))
-		qt.Assert(t, qt.Equals(events[1].Site.PID, one.PID))
+		qt.Assert(t, qt.Equals(events[0].Site, b.Sites()[0]))
+		qt.Assert(t, qt.Equals(events[1].Site, a.Sites()[0]))
 		qt.Assert(t, qt.IsNil(a.Close()))
 		other.Fire("three", 1)
 		one.Fire("three", 1)
-		qt.Assert(t, qt.Equals(next(t, s, 1)[0].Site.PID, other.PID))
+		qt.Assert(t, qt.Equals(next(t, s, 1)[0].Site, b.Sites()[0]))
 		qt.Assert(t, qt.IsNil(b.Close()))
 		stats, err = s.Stats()
 		qt.Assert(t, qt.IsNil(err))

@@ -21,9 +21,6 @@ type Site struct {
 	// File is the name by which the file was opened. For a [Watch] it is the
 	// file's path as the process sees it.
 	File string
-	// PID is the process that the attachment is restricted to, or 0 if it is
-	// for every process.
-	PID int
 	// Cookie is what AttachOptions gave the site.
 	Cookie uint64
 

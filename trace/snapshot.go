@@ -66,7 +66,6 @@ func (r *Row) Average() float64 {
 type Bucket struct {
 	Low, High Value
 	Count     uint64
-	Sum       Value
 }
 
 // Snapshot reads what has been computed so far. Hits go on meanwhile: one that
@@ -105,8 +104,8 @@ func (a *aggregation) snapshot() (*Snapshot, error) {
 	return snapshot, nil
 }
 
-// Clear forgets what has been computed so far. A hit that happens at the same
-// moment may be forgotten too.
+// Clear forgets what has been computed so far, which makes room for other keys.
+// A hit that happens at the same moment may be forgotten too.
 func (a *Aggregator) Clear() error {
 	bound, err := a.aggregation()
 	if err != nil {

@@ -46,8 +46,8 @@ func (a *aggregation) add(row *Row, bucket int, class bpfgen.Class, processors [
 	}
 }
 
-// addBucket adds to a bucket of a row that has a place for each. Whether a sum
-// has a sign is told by its bucket.
+// addBucket adds to a bucket of a row that has a place for each. The sum has a
+// sign if the values of the bucket have one.
 func (a *aggregation) addBucket(row *Row, bucket int, count, sum uint64) {
 	if row.Buckets == nil {
 		row.Buckets = make([]Bucket, a.Histogram.Buckets())
@@ -55,13 +55,11 @@ func (a *aggregation) addBucket(row *Row, bucket int, count, sum uint64) {
 	if bucket < 0 || bucket >= len(row.Buckets) {
 		return
 	}
-	b := &row.Buckets[bucket]
+	row.Buckets[bucket].Count += count
 	class := bpfgen.ClassUnsigned
 	if _, _, negative, _ := a.Histogram.Bounds(bucket); negative {
 		class = bpfgen.ClassSigned
 	}
-	b.Count += count
-	b.Sum = plus(b.Sum, numberValue(class, sum))
 	row.Sum = plus(row.Sum, numberValue(class, sum))
 }
 
@@ -90,9 +88,6 @@ func (a *aggregation) trim(row *Row) {
 func (a *aggregation) setBounds(b *Bucket, bucket int) {
 	low, high, lowNegative, highNegative := a.Histogram.Bounds(bucket)
 	b.Low, b.High = bound(low, lowNegative), bound(high, highNegative)
-	if b.Sum.state != Present {
-		b.Sum = numberValue(bpfgen.ClassUnsigned, 0)
-	}
 }
 
 func bound(bits uint64, negative bool) Value {
@@ -143,7 +138,6 @@ func (r Row) since(earlier *Row) Row {
 	for _, b := range r.Buckets {
 		if old := before[b.Low.bits]; old != nil {
 			b.Count -= old.Count
-			b.Sum.bits -= old.Sum.bits
 		}
 		changed = append(changed, b)
 	}
