@@ -27,8 +27,9 @@ var (
 	// willing to read, which is far above what tool chains produce.
 	ErrTooLarge = elffile.ErrTooLarge
 	// ErrCompressed means that a section is compressed (SHF_COMPRESSED), which
-	// loaders and tracers do not support for notes and symbols; objcopy
-	// --decompress-debug-sections makes a copy without compression.
+	// loaders and tracers do not support for notes and symbols. llvm-objcopy
+	// --compress-sections=SECTION=none makes a copy without compression;
+	// --decompress-debug-sections, which GNU objcopy has, does not.
 	ErrCompressed = elffile.ErrCompressed
 	// ErrNotMapped means that no PT_LOAD segment has the address in its part
 	// that comes from the file.

@@ -43,9 +43,9 @@ const (
 	// mean nothing in this one. Its probes can be listed; nothing can be
 	// attached.
 	DebugFile
-	// Relocatable is an object file (ET_REL). It has no segments, and the
-	// locations in its notes are what the assembler left for the linker to fill
-	// in, zero on most machines. Its probes can be listed.
+	// Relocatable is an object file (ET_REL). It has no segments: locations and
+	// semaphores count from the start of their sections. Its probes can be
+	// listed.
 	Relocatable
 )
 
@@ -160,36 +160,3 @@ func (f *File) Offset(address uint64) (uint64, error) { return f.elf.Offset(addr
 // and its separate debug file know each other. It fails with ErrNoBuildID,
 // ErrTruncated, ErrCompressed, or an error of the reader.
 func (f *File) BuildID() (string, error) { return f.elf.BuildID() }
-
-// DebugRoot is the directory under which distributions keep separate debug
-// files, named by build ID.
-const DebugRoot = elffile.DebugRoot
-
-// OpenDebugFile opens the separate debug file that belongs to f, for the
-// symbols that were stripped from it. An empty path means the file named by the
-// build ID under DebugRoot: .build-id/ab/cdef.debug for the build ID abcdef.
-//
-// Prelink moves a file, but not its debug file. Symbol and PLTGOT of the debug
-// file return the addresses that things have in f: moved by as much as the
-// section .stapsdt.base, or the first PT_LOAD segment where one of the files
-// has no such section. What else is asked of the debug file has its own
-// addresses, see Moved.
-//
-// Where both files have a build ID it must be the same, else the error wraps
-// ErrOtherBuildID. It wraps ErrUnknownDistance where there is nothing to
-// compare. Without a path, the error wraps ErrNoBuildID where f has none, and
-// fs.ErrNotExist where there is no debug file.
-func (f *File) OpenDebugFile(path string) (*File, error) {
-	debug := new(File)
-	if err := f.elf.OpenDebugFileInto(&debug.elf, path); err != nil {
-		return nil, err
-	}
-	debug.prepare()
-	return debug, nil
-}
-
-// Moved returns what to add to addresses in f, which OpenDebugFile opened, to
-// get those in the file it belongs to. They wrap around: that file may be
-// below. It is 0 of other files, and of nearly all debug files: prelink is rare
-// by now.
-func (f *File) Moved() uint64 { return f.elf.Moved() }

@@ -14,6 +14,10 @@ const (
 	// hold.
 	maxNoteBytes = 64 << 20
 
+	// maxRelocations bounds the relocations of an object file's probes that are
+	// read, of which each note has three.
+	maxRelocations = 1 << 18
+
 	// maxSectionErrors bounds the errors kept of note sections that cannot be
 	// read, of which a crafted file can have as many as sections.
 	maxSectionErrors = 16

@@ -36,6 +36,9 @@ type noteWalk struct {
 	next   int    // where in data the next note starts
 	index  int    // of the current note, from 0
 
+	relocator *elffile.Relocator // of the current section, nil where nothing is to be relocated
+	relocated int                // how many relocations have been read
+
 	// The current note: its owner is data[owner:ownerEnd], its descriptor
 	// data[descriptor:descriptorEnd].
 	kind                      uint32
@@ -52,6 +55,7 @@ func (f *File) walkNotes(sections []elffile.Section) noteWalk {
 // close gives the buffer back: nothing of it may be in use any more. It returns
 // why sections could not be read.
 func (w *noteWalk) close() error {
+	w.endRelocations()
 	w.pooled.Free()
 	w.pooled, w.buffer, w.data = nil, nil, nil
 	return errors.Join(w.errs...)
@@ -147,6 +151,10 @@ func (w *noteWalk) nextSection() bool {
 		w.sections = w.sections[1:]
 		w.data, w.next, w.pad = nil, 0, int(elffile.NoteAlign(s.Align))-1
 		w.offset, w.start, w.end = s.Offset, s.Offset, s.Offset+s.Size
+		w.endRelocations()
+		if w.file.kind == Relocatable {
+			w.relocator = w.file.elf.NewRelocator(s, maxRelocations-w.relocated)
+		}
 		if err := w.check(s); err != nil {
 			w.fail(err)
 		} else if w.need(min(s.Size, uint64(len(w.buffer)))) {
@@ -155,6 +163,14 @@ func (w *noteWalk) nextSection() bool {
 		}
 	}
 	return false
+}
+
+// endRelocations ends the relocations of the current section.
+func (w *noteWalk) endRelocations() {
+	if w.relocator != nil {
+		w.relocated = maxRelocations - w.relocator.Close()
+		w.relocator = nil
+	}
 }
 
 // check tells whether a section can be read, before anything of it is.

@@ -91,6 +91,9 @@ func (w *probeWalk) readDescriptor(b []byte) error {
 		w.location, w.base, w.semaphore = uint64(w.words.Uint32(b[0:])), uint64(w.words.Uint32(b[4:])), uint64(w.words.Uint32(b[8:]))
 	}
 
+	if w.relocator != nil {
+		w.relocate()
+	}
 	if w.base != w.file.elf.ProbeBase && w.base != 0 && w.file.elf.HasProbeBase {
 		w.move(w.file.elf.ProbeBase - w.base)
 	}
@@ -124,6 +127,24 @@ func (w *probeWalk) readDescriptor(b []byte) error {
 		return ErrNoteUnterminated
 	}
 	return nil
+}
+
+// relocate takes the addresses of the current note from the relocations of the
+// section, where these have them.
+func (w *probeWalk) relocate() {
+	at := w.offset + uint64(w.descriptor) - w.start
+	for i := range uint64(3) {
+		value, ok := w.relocator.Value(at + i*uint64(w.words.Size()))
+		switch {
+		case !ok:
+		case i == 0:
+			w.location = value
+		case i == 1:
+			w.base = value
+		default:
+			w.semaphore = value
+		}
+	}
 }
 
 // move moves location and semaphore by a distance.

@@ -46,7 +46,7 @@ const semaphoreSize = 2
 
 // Sites returns the sites of all probes in the order of their notes, each one
 // once: of notes that are identical in everything the first counts, except in a
-// Relocatable, where locations do not tell sites apart yet.
+// Relocatable, where sites in different sections may have the same location.
 //
 // A note that cannot be used yields a zero Site and a *NoteError, and the
 // iteration goes on. Any other error is the last thing yielded: it says which
@@ -57,7 +57,8 @@ const semaphoreSize = 2
 // known by the section .stapsdt.base being at another address than the note
 // says. A location must be in an executable segment and a semaphore in a
 // writable one, in its file part; nothing of that is checked, and no offset is
-// known, in a DebugFile and a Relocatable.
+// known, in a DebugFile and a Relocatable. In a Relocatable they are what its
+// relocations say.
 //
 // Each iteration reads the notes anew, so the file must be open: it holds some
 // 64 KiB of them at a time, and allocates what the strings need, in pieces.

@@ -13,50 +13,40 @@ import (
 // files, named by build ID.
 const DebugRoot = "/usr/lib/debug"
 
-// OpenDebugFile opens the separate debug file that belongs to f, see
-// [File.OpenDebugFile].
-func (f *File) OpenDebugFile(path string) (*File, error) {
-	debug := new(File)
-	if err := f.OpenDebugFileInto(debug, path); err != nil {
-		return nil, err
-	}
-	return debug, nil
-}
-
-// OpenDebugFileInto opens the separate debug file that belongs to f, for the
-// symbols that were stripped from it. An empty path means the file named by the
-// build ID under DebugRoot: .build-id/ab/cdef.debug for the build ID abcdef.
+// OpenDebugFile opens the separate debug file that belongs to f, for the symbols
+// that were stripped from it. An empty path means the file named by the build ID
+// under DebugRoot: .build-id/ab/cdef.debug for the build ID abcdef.
 //
 // Prelink moves a file, but not its debug file. Symbol and PLTGOT of the debug
 // file return the addresses that things have in f: moved by as much as the
-// section .stapsdt.base, or the first PT_LOAD segment where one of the files
-// has no such section. What else is asked of the debug file has its own
-// addresses, see Moved.
+// section .stapsdt.base, or the first PT_LOAD segment where one of the files has
+// no such section. What else is asked of the debug file has its own addresses.
 //
-// Where both files have a build ID it must be the same, else the error wraps
-// ErrOtherBuildID. It wraps ErrUnknownDistance where there is nothing to
-// compare. Without a path, the error wraps ErrNoBuildID where f has none, and
-// fs.ErrNotExist where there is no debug file.
-func (f *File) OpenDebugFileInto(debug *File, path string) error {
+// Machine and class must be the same, and where both files have a build ID that,
+// too, else the error wraps ErrOtherBuildID. It wraps ErrUnknownDistance where
+// there is nothing to compare. Without a path, the error wraps ErrNoBuildID
+// where f has none, and fs.ErrNotExist where there is no debug file.
+func (f *File) OpenDebugFile(path string) (*File, error) {
 	if path == "" {
 		want, err := f.BuildID()
 		if err != nil {
-			return err
+			return nil, err
 		}
 		if len(want) < 4 {
-			return fmt.Errorf("debug file for build ID %q: %w", want, fs.ErrNotExist)
+			return nil, fmt.Errorf("debug file for build ID %q: %w", want, fs.ErrNotExist)
 		}
 		path = filepath.Join(DebugRoot, ".build-id", want[:2], want[2:]+".debug")
 	}
 
-	if err := debug.Open(path); err != nil {
-		return err
+	debug, err := Open(path)
+	if err != nil {
+		return nil, err
 	}
 	if err := f.adopt(debug); err != nil {
 		debug.Close()
-		return fmt.Errorf("%s: %w", path, err)
+		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	return nil
+	return debug, nil
 }
 
 // adopt makes an opened file the debug file of f, if it is.
@@ -71,12 +61,6 @@ func (f *File) adopt(debug *File) (err error) {
 	debug.symbols.moved, err = f.distance(debug)
 	return err
 }
-
-// Moved returns what to add to addresses in f, which OpenDebugFile opened, to
-// get those in the file it belongs to. They wrap around: that file may be
-// below. It is 0 of other files, and of nearly all debug files: prelink is rare
-// by now.
-func (f *File) Moved() uint64 { return f.symbols.moved }
 
 // distance returns by how much the addresses of f are above those of its debug
 // file.

@@ -4,6 +4,7 @@ package elffile
 
 import (
 	"debug/elf"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"testing"
@@ -71,7 +72,7 @@ func TestSymbolsOfADebugFileHaveTheAddressesOfTheFile(t *testing.T) {
 				got, err := f.Symbol("counter")
 				qt.Assert(t, qt.IsNil(err))
 				qt.Assert(t, qt.Equals(got.Value, address(0x40)))
-				qt.Assert(t, qt.Equals(f.Moved(), test.moved))
+				qt.Assert(t, qt.Equals(f.symbols.moved, test.moved))
 				got, err = f.Symbol("absolute")
 				qt.Assert(t, qt.IsNil(err))
 				qt.Assert(t, qt.Equals(got.Value, 0x50))
@@ -80,5 +81,21 @@ func TestSymbolsOfADebugFileHaveTheAddressesOfTheFile(t *testing.T) {
 				qt.Assert(t, qt.Equals(table, address(0x5000)))
 			})
 		})
+	}
+}
+
+func TestDebugFileIsFoundByBuildID(t *testing.T) {
+	for _, test := range []struct {
+		file string
+		want error
+	}{
+		{"s390x.so", fs.ErrNotExist}, // is not installed
+		{"arm64.o", ErrNoBuildID},
+	} {
+		f, err := Open("../../elfnote/testdata/" + test.file)
+		qt.Assert(t, qt.IsNil(err))
+		defer f.Close()
+		_, err = f.OpenDebugFile("")
+		qt.Assert(t, qt.ErrorIs(err, test.want))
 	}
 }

@@ -21,9 +21,10 @@ var (
 	// willing to read, which is far above what tool chains produce.
 	ErrTooLarge = errors.New("larger than any real file's")
 	// ErrCompressed means that a section is compressed (SHF_COMPRESSED), which
-	// loaders and tracers do not support for notes and symbols; objcopy
-	// --decompress-debug-sections makes a copy without compression.
-	ErrCompressed = errors.New("section is compressed (try a copy made with objcopy --decompress-debug-sections)")
+	// loaders and tracers do not support for notes and symbols. llvm-objcopy
+	// --compress-sections=SECTION=none makes a copy without compression;
+	// --decompress-debug-sections, which GNU objcopy has, does not.
+	ErrCompressed = errors.New("section is compressed (llvm-objcopy --compress-sections=SECTION=none makes a copy without compression)")
 	// ErrNotMapped means that no PT_LOAD segment has the address in its part
 	// that comes from the file.
 	ErrNotMapped = errors.New("address is not in the file part of a segment")

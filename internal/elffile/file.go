@@ -52,6 +52,9 @@ type File struct {
 
 	interpreted bool // has a PT_INTERP
 
+	// relocations of ProbeNotes, by the indices of those.
+	relocations map[uint32]Section
+
 	symbols symbols
 
 	// What the dynamic section says is found once: a crafted file has a long one

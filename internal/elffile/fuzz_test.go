@@ -144,8 +144,8 @@ func FuzzDebugFile(f *testing.F) {
 			t.Fatal(err)
 		}
 		linked, err := alone.Symbol(symbol)
-		if err != nil || found.Value != linked.Value && found.Value != debug.Words.Moved(linked.Value, debug.Moved()) {
-			t.Errorf("%#x, not %#x (%v) moved by %#x", found.Value, linked.Value, err, debug.Moved())
+		if err != nil || found.Value != linked.Value && found.Value != debug.Words.Moved(linked.Value, debug.symbols.moved) {
+			t.Errorf("%#x, not %#x (%v) moved by %#x", found.Value, linked.Value, err, debug.symbols.moved)
 		}
 	})
 }

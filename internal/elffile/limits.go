@@ -11,6 +11,11 @@ const (
 	// a small window, so that this limits time, not memory.
 	maxSections = 1 << 20
 
+	// maxRelocationSections bounds the relocations of probes that are kept. An
+	// object file has one section of them for each template or inline function
+	// with probes.
+	maxRelocationSections = 1 << 16
+
 	// maxSectionNames bounds the table of section names, which is held in
 	// memory while a file is opened. A million sections with names of sixty
 	// bytes would fill it.

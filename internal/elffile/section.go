@@ -17,6 +17,7 @@ type Section struct {
 	Align        uint64
 
 	name, link, info uint32
+	number           uint32 // its index
 	record           uint64 // the size of a record
 }
 
@@ -60,6 +61,7 @@ func (f *File) sectionHeaders(w *window, h *header) error {
 			return fmt.Errorf("section header %d: %w", i, err)
 		}
 		s := decodeSection(f.Words, b)
+		s.number = uint32(i)
 		if s.Flags&(elf.SHF_ALLOC|elf.SHF_EXECINSTR) == elf.SHF_ALLOC|elf.SHF_EXECINSTR && s.Size > 0 {
 			if s.Kind == elf.SHT_NOBITS {
 				missingCode = true
@@ -80,6 +82,13 @@ func (f *File) sectionHeaders(w *window, h *header) error {
 		case strings.HasPrefix(name, ".note.stapsdt\x00"):
 			if s.Kind != elf.SHT_NOBITS && s.Kind != elf.SHT_NULL {
 				f.ProbeNotes = append(f.ProbeNotes, s)
+			}
+		case strings.HasPrefix(name, ".rela.note.stapsdt\x00"):
+			if f.Type == elf.ET_REL && s.Kind == elf.SHT_RELA && len(f.relocations) < maxRelocationSections {
+				if f.relocations == nil {
+					f.relocations = make(map[uint32]Section)
+				}
+				f.relocations[s.info] = s
 			}
 		case strings.HasPrefix(name, ".stapsdt.base\x00"):
 			f.ProbeBase, f.HasProbeBase = s.Address, true

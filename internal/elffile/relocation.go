@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package elffile
+
+import "debug/elf"
+
+// Relocator knows what a linker would store in a section of an object file, if
+// all sections were at address 0. The files of most machines have these numbers
+// in relocations, and not in the section.
+type Relocator struct {
+	window  *window
+	entries table // the relocations
+	next    uint64
+	kind    uint32 // of a relocation that stores an address as it is
+	left    int    // how many relocations may still be read
+
+	symbols table
+	symbol  uint64 // the last one that was read, and its value
+	value   uint64
+}
+
+// addressRelocations are the relocations that store an address as it is, in the
+// size of the class.
+var addressRelocations = map[elf.Machine][2]uint32{
+	elf.EM_X86_64:    {uint32(elf.R_X86_64_32), uint32(elf.R_X86_64_64)},
+	elf.EM_AARCH64:   {uint32(elf.R_AARCH64_ABS32), uint32(elf.R_AARCH64_ABS64)},
+	elf.EM_S390:      {uint32(elf.R_390_32), uint32(elf.R_390_64)},
+	elf.EM_PPC64:     {uint32(elf.R_PPC64_ADDR32), uint32(elf.R_PPC64_ADDR64)},
+	elf.EM_RISCV:     {uint32(elf.R_RISCV_32), uint32(elf.R_RISCV_64)},
+	elf.EM_LOONGARCH: {uint32(elf.R_LARCH_32), uint32(elf.R_LARCH_64)},
+}
+
+// NewRelocator returns the Relocator of a section of ProbeNotes, nil if the
+// section has no such relocations. It has to be closed. It reads at most left
+// relocations.
+func (f *File) NewRelocator(s Section, left int) *Relocator {
+	relocations, ok := f.relocations[s.number]
+	kinds, known := addressRelocations[f.Machine]
+	entry, symbolSize, kind := uint64(12), symbolSize32, kinds[0]
+	if f.Words.Wide {
+		entry, symbolSize, kind = 24, symbolSize64, kinds[1]
+	}
+	symbols := f.symbols.static
+	if !ok || !known || relocations.record != entry || symbols.record != uint64(symbolSize) ||
+		(relocations.Flags|symbols.Flags)&elf.SHF_COMPRESSED != 0 {
+		return nil
+	}
+	return &Relocator{
+		window:  newWindow(f),
+		entries: table{relocations.Offset, int(entry), relocations.Size / entry},
+		kind:    kind,
+		left:    left,
+		symbols: table{symbols.Offset, symbolSize, symbols.Size / uint64(symbolSize)},
+	}
+}
+
+// Close gives back what the Relocator holds. It returns how many relocations may
+// still be read.
+func (r *Relocator) Close() (left int) {
+	r.window.close()
+	return r.left
+}
+
+// Value returns the address that belongs at an offset of the section; ok is
+// false if no relocation stores one there. Offsets have to be asked for in
+// ascending order, which is that of the relocations.
+func (r *Relocator) Value(offset uint64) (value uint64, ok bool) {
+	w := r.window.file.Words
+	for ; r.next < r.entries.count; r.next++ {
+		if r.left == 0 {
+			return 0, false
+		}
+		r.left--
+		b, err := r.window.record(r.entries, r.next)
+		if err != nil {
+			return 0, false
+		}
+		switch at := w.Address(b); {
+		case at > offset:
+			return 0, false
+		case at < offset:
+			continue
+		}
+		r.next++
+		symbol, kind, addend := uint64(w.Uint32(b[4:])>>8), w.Uint32(b[4:])&0xff, uint64(w.Uint32(b[8:]))
+		if w.Wide {
+			info := w.Uint64(b[8:])
+			symbol, kind, addend = info>>32, uint32(info), w.Uint64(b[16:])
+		}
+		if kind != r.kind || !r.read(symbol) {
+			return 0, false
+		}
+		return w.Moved(r.value, addend), true
+	}
+	return 0, false
+}
+
+// read brings the value of a symbol.
+func (r *Relocator) read(symbol uint64) bool {
+	if symbol == r.symbol {
+		return true // also number 0, which is none
+	}
+	if symbol >= r.symbols.count {
+		return false
+	}
+	f := r.window.file
+	var buffer [symbolSize64]byte
+	b := buffer[:r.symbols.size]
+	if f.ReadFull(b, r.symbols.offset+symbol*uint64(r.symbols.size)) != nil {
+		return false
+	}
+	r.symbol, r.value = symbol, uint64(f.Words.Uint32(b[4:]))
+	if f.Words.Wide {
+		r.value = f.Words.Uint64(b[8:])
+	}
+	return true
+}
