@@ -291,6 +291,16 @@ __bpf_usdt_lookup(struct pt_regs *ctx)
 	return bpf_map_lookup_elem(&__bpf_usdt_specs, &key.id);
 }
 
+/* The word of the window that the argument is in; a large number for none. */
+static __always_inline __u64
+__bpf_usdt_window_slot(const struct __bpf_usdt_arg *arg)
+{
+	__u64 slot = (__u8)(arg->window - 1) / 8;
+
+	__bpf_usdt_opaque(slot);
+	return slot;
+}
+
 /*
  * Read one argument, out of the window if that was read and has it. *value is 0
  * on every error.
@@ -304,26 +314,22 @@ __bpf_usdt_read(struct pt_regs *ctx, const struct __bpf_usdt_arg *arg,
 		const __u64 *window, __u64 window_words, __u64 *value)
 {
 	__u8 kind = arg->kind;
-	__u8 place = arg->window - 1;
-	__u64 slot = place / 8; /* the word of the window that has it */
-	__u64 word;
-
-	*value = 0;
-	if (kind == __BPF_USDT_CONSTANT) {
-		*value = arg->value;
-		return 0;
-	}
-	if (kind == __BPF_USDT_UNAVAILABLE || kind == __BPF_USDT_BYTES)
-		return -EOPNOTSUPP;
-	__bpf_usdt_opaque(slot);
+	__u64 word, slot;
 
 	/* Put the operand into the upper bytes of word. */
 	if (kind == __BPF_USDT_REGISTER) {
 		word = __bpf_usdt_word(ctx, arg->base) >> arg->shift
 						       << (64 - 8 * arg->size);
-	} else if (slot < window_words) {
-		__u8 before = 8 * (place % 8);
+	} else if (kind == __BPF_USDT_CONSTANT) {
+		*value = arg->value;
+		return 0;
+	} else if (kind == __BPF_USDT_UNAVAILABLE || kind == __BPF_USDT_BYTES) {
+		*value = 0;
+		return -EOPNOTSUPP;
+	} else if (slot = __bpf_usdt_window_slot(arg), slot < window_words) {
+		__u8 before = arg->window - 1;
 
+		before = 8 * (before % 8);
 		word = __bpf_usdt_window_word(window, slot);
 #if __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
 		word <<= before;
@@ -335,6 +341,7 @@ __bpf_usdt_read(struct pt_regs *ctx, const struct __bpf_usdt_arg *arg,
 		__u64 size = arg->size;
 		long err;
 
+		*value = 0;
 		if (size > sizeof(*value))
 			return -EOPNOTSUPP;
 		__bpf_usdt_opaque(size);
@@ -410,6 +417,7 @@ __bpf_usdt_read_many(struct pt_regs *ctx, struct __bpf_usdt_reading *reading,
 	for (i = 0; i < count; i++) {
 		/* One variable, not several that are counted up. */
 		__bpf_usdt_opaque(i);
+		__bpf_usdt_opaque(count);
 		__bpf_usdt_read(ctx, &reading->spec->args[i],
 				&reading->words[count], reading->window_words,
 				&reading->words[i]);
