@@ -63,6 +63,9 @@ func (l *lister) list() int {
 	}
 	l.printer.close()
 	l.warnUnmatched(found, where)
+	if found == 0 && len(l.options.pids) > 0 && len(l.options.files) > 0 && where != "" {
+		l.warnOthers()
+	}
 	hint := " (--json lists them all)"
 	if l.options.format == formatJSON {
 		hint = ""

@@ -46,6 +46,20 @@ func (l *lister) listProcesses() (found int, failed bool, where string) {
 	return found, slices.ContainsFunc(s.failures, isError), s.where()
 }
 
+// warnOthers names a file that the processes map and that has probes to list,
+// where the files that are named have none: java is a launcher, whose probes are
+// in libjvm.so.
+func (l *lister) warnOthers() {
+	s := newScan(l)
+	defer s.close()
+	s.names = nil
+	s.some(l.options.pids)
+	if len(s.files) > 0 {
+		f := s.files[0]
+		l.Warn("process %d maps %s, which has probes to list: name that, or no file", f.pid, f.path)
+	}
+}
+
 // all scans every process there is.
 func (s *scan) all() {
 	pids, err := s.fs.PIDs()

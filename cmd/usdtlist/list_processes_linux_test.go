@@ -101,7 +101,8 @@ func TestFilesOfAProcess(t *testing.T) {
 
 	r := usdtlist("-p", pid, program)
 	qt.Check(t, qt.Equals(r, result{exitNothing, "", fmt.Sprintf(
-		"usdtlist: no probes in %s of process %s (target-shared)\n", program, pid)}))
+		"usdtlist: no probes in %s of process %s (target-shared)\n"+
+			"usdtlist: process %[2]s maps %s, which has probes to list: name that, or no file\n", program, pid, library)}))
 	r = usdtlist("-p", pid, "gousdt_test:nonesuch")
 	qt.Check(t, qt.Equals(r, result{exitNothing, "", "usdtlist: no probe matches gousdt_test:nonesuch\n"}))
 	r = usdtlist("-p", pid, "libnonesuch.so")

@@ -11,7 +11,6 @@ import (
 	"github.com/gousdt/gousdt/internal/ldso"
 	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/trace"
-	"github.com/gousdt/gousdt/usdt"
 )
 
 // family is a process and its descendants.
@@ -110,11 +109,6 @@ func (t *tracer) attachProgram(pid int, first bool) error {
 			return err
 		}
 	}
-	if sites, _ := t.targets.watched(); sites == 0 {
-		for _, path := range files {
-			t.targets.addNearest(usdt.Target{Path: path}, t.options.patterns)
-		}
-	}
 	return nil
 }
 
@@ -131,7 +125,10 @@ func (f *follower) attachPath(path string, process proc.Process) error {
 	case errors.As(err, &never):
 		f.tracer.targets.setNever(never)
 		return nil
-	case isNothing(err), errors.Is(err, os.ErrClosed): // the tracing has ended meanwhile
+	case isNothing(err):
+		f.tracer.targets.near(err)
+		return nil
+	case errors.Is(err, os.ErrClosed): // the tracing has ended meanwhile
 		return nil
 	}
 	return err

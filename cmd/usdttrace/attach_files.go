@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/commandline"
 	"github.com/gousdt/gousdt/internal/ldso"
 	"github.com/gousdt/gousdt/usdt"
 )
@@ -20,10 +21,12 @@ func (t *targets) find(files []string, pid int) error {
 	var missing error
 	for _, name := range files {
 		target := usdt.Target{Path: name, PID: pid}
+		if pid == 0 && !strings.Contains(name, "/") && commandline.IsFileHere(name) {
+			target.Path = "./" + name
+		}
 		sel, err := usdt.Select(target, nil, t.options.patterns...)
 		switch {
 		case isNothing(err):
-			err = t.noMatch(target, err)
 			missing = errors.Join(missing, err)
 			t.without = append(t.without, err)
 		case err != nil && isMistaken(name):
@@ -37,6 +40,13 @@ func (t *targets) find(files []string, pid int) error {
 	switch {
 	case len(t.selections) > 0:
 		return t.checkLatency()
+	case missing != nil && pid != 0:
+		if paths := t.matchingFiles(pid); len(paths) > 0 {
+			// As of java, whose probes are in libjvm.so.
+			missing = fmt.Errorf("%w; process %d maps %s, which has matching probes: name that, or no file",
+				missing, pid, paths[0])
+		}
+		return &nothingError{missing}
 	case missing != nil:
 		return &nothingError{missing}
 	}
@@ -46,21 +56,7 @@ func (t *targets) find(files []string, pid int) error {
 // isNothing reports whether an error says that a file has none of the probes.
 func isNothing(err error) bool { return errors.As(err, new(*usdt.NotFoundError)) }
 
-// noMatch says that no probe of a file matches, and which ones nearly do.
-func (t *targets) noMatch(target usdt.Target, err error) error {
-	var notFound *usdt.NotFoundError
-	if errors.As(err, &notFound) && notFound.Patterns == "" { // it has no probes at all
-		return err
-	}
-	t.addNearest(target, t.options.patterns)
-	file := target.Path
-	if target.ELF != nil {
-		file = target.ELF.Name()
-	}
-	return fmt.Errorf("%s: %w", file, t.nothing(t.options.patterns, ""))
-}
-
-// checkLatency tells whether the files have both ends of a latency.
+// checkLatency fails if the files have not both ends of a latency.
 func (t *targets) checkLatency() error {
 	var missing []elfnote.Pattern
 	for _, end := range t.options.ends() {
@@ -82,7 +78,7 @@ func (t *targets) checkLatency() error {
 	var where []string
 	for _, sel := range t.selections {
 		where = append(where, sel.File().Name())
-		t.addNearest(usdt.Target{ELF: sel.File()}, missing)
+		t.addNearest(sel.File(), missing)
 	}
 	return &nothingError{t.nothing(missing, strings.Join(where, " or "))}
 }
@@ -115,7 +111,7 @@ func (t *tracer) attachFiles() error {
 	return nil
 }
 
-// isMistaken tells whether a word that was taken for a file is none that can be
+// isMistaken reports whether a word that was taken for a file is none that can be
 // found: it may have been meant for a probe.
 func isMistaken(word string) bool {
 	if strings.ContainsAny(word, "/.") {

@@ -10,7 +10,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/gousdt/gousdt/internal/messages"
 	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/trace"
 	"github.com/gousdt/gousdt/usdt"
@@ -87,7 +86,7 @@ func (t *tracer) followProcess() error {
 		return nil
 	case t.targets.never == nil && !t.failed.Load():
 		t.addNearest(pid)
-		return &nothingError{t.targets.nothing(t.options.patterns, fmt.Sprintf("process %d", pid))}
+		return &nothingError{t.targets.nothing(t.options.patterns, t.where())}
 	}
 	if err := t.verdict(); err != nil {
 		return err
@@ -185,9 +184,7 @@ func (f *follower) warn(err error) {
 			return
 		}
 		t.warnFailed(fmt.Errorf("process %s: %s: %w", failed.Process, failed.Path, failed.Err))
-	case f.one:
-		t.warnFailed(err)
-	default: // among all processes there are always some that cannot be read
-		t.messages.WarnOf("left out: "+messages.Cause(err), "left out: %v", err)
+	default:
+		t.warnLeftOut(err, f.one)
 	}
 }

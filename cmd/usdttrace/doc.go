@@ -80,6 +80,7 @@
 //	command_linux.go        which waits meanwhile
 //	watched.go            what is or was watched,
 //	not_watched.go          and what matched nothing or was skipped
+//	list.go               or what would be attached is listed (-l), by print_sites.go
 //	collect.go            events and rows are taken as they come, and
 //	print.go                printed:
 //	print_events.go           a line for each hit,
@@ -109,6 +110,12 @@
 // file. "stack" is there with --stack only, the innermost function first;
 // "function" with "offset", and "file" with "file_offset", are left out where
 // they are not known.
+//
+// With -l there is an object for each site that would be watched, with the types
+// of its arguments:
+//
+//	{"type":"site","provider":"postgresql","name":"query__start","file":"/usr/...","location":4096,
+//	 "args":["8 unsigned"]}
 //
 // What hits come to is
 //

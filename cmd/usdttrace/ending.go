@@ -95,13 +95,7 @@ func (t *tracer) verdict() error {
 	if t.failed.Load() {
 		return nil
 	}
-	where := "any process"
-	if t.command != nil {
-		where = "what the command has run (but for descendants that lived under 20 ms, which are missed: watch their file " +
-			"without -c, and run the command beside)"
-	} else if t.options.pid != 0 {
-		where = fmt.Sprintf("process %d", t.options.pid)
-	}
+	where := t.where()
 	if sites, _ := t.targets.watched(); sites > 0 {
 		if missing := t.targets.unmatchedEnds(); len(missing) > 0 {
 			return &nothingError{t.targets.nothing(missing, where)}
@@ -116,4 +110,18 @@ func (t *tracer) verdict() error {
 			"to have it attached to from the start", late)}
 	}
 	return &nothingError{t.targets.nothing(t.options.patterns, where)}
+}
+
+// where says where there are no probes, for the case that there are none.
+func (t *tracer) where() string {
+	switch {
+	case t.command != nil:
+		return "what the command has run (but for descendants that lived under 20 ms, which are missed: watch their file " +
+			"without -c, and run the command beside)"
+	case t.options.command != nil:
+		return "the command and what it is linked with"
+	case t.options.pid != 0:
+		return fmt.Sprintf("process %d", t.options.pid)
+	}
+	return "any process"
 }

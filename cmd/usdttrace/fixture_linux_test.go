@@ -221,7 +221,11 @@ type traced struct {
 
 func startTarget(t *testing.T, name string) *traced {
 	t.Helper()
-	path := copyOf(t, name)
+	return startProgram(t, copyOf(t, name))
+}
+
+func startProgram(t *testing.T, path string) *traced {
+	t.Helper()
 	return &traced{Process: testprog.Start(t, path), path: path}
 }
 

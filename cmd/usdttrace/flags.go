@@ -23,6 +23,7 @@ type options struct {
 	command  []string // nil without -c
 
 	where     string
+	list      bool
 	captures  []capture
 	stack     bool
 	unwind    int // bytes of stacks that are copied to be unwound here; 0: the kernel walks them
@@ -96,6 +97,7 @@ func parseCommandLine(args []string) (*options, error) {
 	flags.Switch(&o.all, "a", "all")
 	flags.Func(o.setCommand, "c", "command")
 	flags.Text(&o.where, "where")
+	flags.Switch(&o.list, "l", "list")
 
 	flags.List(func(s string) error { return o.addCapture(s, false) }, "str")
 	flags.List(func(s string) error { return o.addCapture(s, true) }, "bytes")
@@ -175,6 +177,8 @@ func (o *options) check() error {
 		return errors.New("--linear goes with --hist or --latency")
 	case o.interval > 0 && !o.aggregates():
 		return errors.New("--interval goes with --count, --sum, --hist or --latency")
+	case o.list && o.aggregates():
+		return errors.New("-l only lists what would be watched: it does not go with --count, --sum, --hist, --latency or --pprof")
 	case o.aggregates() && (o.maxEvents > 0 || o.stack || len(o.captures) > 0):
 		return errors.New("--max-events, --stack, --str and --bytes are about events, but the other flags ask for what hits come to " +
 			"(as keys: --by stack, --by 'str(arg0)')")

@@ -8,8 +8,8 @@ import (
 	"strings"
 
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/messages"
 	"github.com/gousdt/gousdt/proc"
-	"github.com/gousdt/gousdt/trace"
 	"github.com/gousdt/gousdt/usdt"
 )
 
@@ -34,26 +34,30 @@ func (t *targets) nothing(patterns []elfnote.Pattern, where string) error {
 // maxNearest is how many names are suggested.
 const maxNearest = 3
 
-// addNearest remembers the probes of a file that are spelled most like the
-// patterns, as far as these match none.
-func (t *targets) addNearest(target usdt.Target, patterns []elfnote.Pattern) {
-	for _, p := range patterns { // one by one, for others may match
-		var notFound *usdt.NotFoundError
-		sel, err := usdt.Select(target, nil, p)
-		if err == nil {
-			sel.Close()
-		}
-		if !errors.As(err, &notFound) {
-			continue
-		}
-		t.mu.Lock()
-		for _, probe := range notFound.Nearest {
-			if len(t.nearest) < maxNearest && !slices.Contains(t.nearest, probe) {
-				t.nearest = append(t.nearest, probe)
-			}
-		}
-		t.mu.Unlock()
+// near remembers the probes that an error names as spelled most like the
+// patterns.
+func (t *targets) near(err error) {
+	var notFound *usdt.NotFoundError
+	if !errors.As(err, &notFound) {
+		return
 	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, probe := range notFound.Nearest {
+		if len(t.nearest) < maxNearest && !slices.Contains(t.nearest, probe) {
+			t.nearest = append(t.nearest, probe)
+		}
+	}
+}
+
+// addNearest remembers the probes of a file that are spelled most like the
+// patterns, if these match none.
+func (t *targets) addNearest(file *elfnote.File, patterns []elfnote.Pattern) {
+	sel, err := usdt.Select(usdt.Target{ELF: file}, nil, patterns...)
+	if err == nil {
+		sel.Close()
+	}
+	t.near(err)
 }
 
 // addNearest looks in the files of a process for probes that nearly match.
@@ -62,14 +66,19 @@ func (t *tracer) addNearest(pid int) {
 	files, _ := proc.NewFS("").Files(pid) // what cannot be read has no names to offer
 	for _, m := range files {
 		if file, ok, err := cache.Acquire(m); err == nil && ok {
-			t.targets.addNearest(usdt.Target{ELF: file.ELF()}, t.options.patterns)
+			t.targets.addNearest(file.ELF(), t.options.patterns)
 			file.Release()
 		}
 	}
 }
 
-// warnSkipped names the places that match but are not watched.
-func (t *tracer) warnSkipped(a *trace.Attachment, file string) {
+// warnSkipped names the sites and notes of a file that match but are not
+// watched.
+func (t *tracer) warnSkipped(a interface {
+	Malformed() []*elfnote.NoteError
+	Skipped() []*usdt.SiteError
+	SkippedCount() int
+}, file string) {
 	for _, note := range a.Malformed() {
 		t.messages.WarnOf("skipped notes", "%s: skipped %v", file, note)
 	}
@@ -85,4 +94,28 @@ func (t *tracer) warnUnmatched() {
 	for _, p := range t.targets.unmatched() {
 		t.messages.Warn("no probe matches %s", p)
 	}
+}
+
+// warnLeftOut says what could not be read of a process. Among all processes
+// there are always some that cannot be read; of one that was asked for, that is
+// an error.
+func (t *tracer) warnLeftOut(err error, isAskedFor bool) {
+	if isAskedFor {
+		t.warnFailed(err)
+	} else {
+		t.messages.WarnOf("left out: "+messages.Cause(err), "left out: %v", err)
+	}
+}
+
+// matchingFiles returns the paths of files that a process maps and that have
+// matching probes, as the process sees them.
+func (t *targets) matchingFiles(pid int) (paths []string) {
+	watcher := proc.NewWatcher(&proc.WatcherOptions{Handler: func(changes *proc.Changes) {
+		for _, pair := range changes.Appeared {
+			paths = append(paths, pair.Path)
+		}
+	}}, t.options.patterns...)
+	defer watcher.Close()
+	_ = watcher.Sync(pid) // what cannot be read has no names to offer
+	return paths
 }

@@ -7,11 +7,13 @@ import (
 
 	"github.com/gousdt/gousdt/internal/terminal"
 	"github.com/gousdt/gousdt/trace"
+	"github.com/gousdt/gousdt/usdt"
 )
 
 // printer prints on standard output, for people or for programs. Errors of
 // writing are told by the output.
 type printer interface {
+	sites(file string, sel *usdt.Selection)
 	event(*trace.Event)
 	rows(*aggregation, *trace.Snapshot)
 	summary(*summary)

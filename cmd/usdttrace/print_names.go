@@ -15,8 +15,10 @@ const maxNamePart = 128
 
 // probeName returns PROVIDER:NAME of a site, cut.
 func probeName(site *trace.Site) string {
-	return terminal.Cut(site.Provider, maxNamePart) + ":" + terminal.Cut(site.Name, maxNamePart)
+	return cutName(site.Provider) + ":" + cutName(site.Name)
 }
+
+func cutName(s string) string { return terminal.Cut(s, maxNamePart) }
 
 const (
 	// maxMangled bounds what is shown of a function's name, and the work for

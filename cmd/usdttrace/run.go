@@ -83,6 +83,10 @@ func (t *tracer) trace() (err error) {
 		defer t.file.abandon()
 		t.out = messages.NewWriter(t.file)
 	}
+	t.printer = newPrinter(t)
+	if o.list {
+		return t.list()
+	}
 	if err := t.open(); err != nil {
 		return err
 	}
@@ -117,7 +121,6 @@ func (t *tracer) trace() (err error) {
 			err = fmt.Errorf("writing the output: %w", e)
 		}
 	}()
-	t.printer = newPrinter(t)
 	if err := t.begin(); err != nil {
 		return err
 	}

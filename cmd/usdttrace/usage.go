@@ -22,6 +22,8 @@ What is watched
                         COMMAND is split at blanks, ' and " quote
       --where EXPR      only hits for which it holds, decided in the kernel:
                         arg2 > 4096 && arg0 == "postgres", pid, tid, comm, cpu
+  -l, --list            only list the probes that would be watched, with the types
+                        of their arguments; needs no privileges but to read files
 PIDs are those of the own PID namespace; in another one than the initial, processes
 of other namespaces have 0.
 
@@ -48,16 +50,18 @@ What the hits come to, computed in the kernel
                         stack. For --latency also what is the same at both ends: see
                         --match
       --match TERM[=TERM]     of --latency: tid (the default), or arguments
-      --interval TIME   print and start anew each 1s, 500ms... (without least and
-                        greatest)
+      --interval TIME   print and start anew each 1, 500ms, 2m... (without least and
+                        greatest); a plain number is seconds
       --pprof FILE      write user stacks as a profile for 'go tool pprof'; the
                         values are counts, and sums with --sum
 
 Output
+  -o, --output FILE     not on standard output, which the command of -c may use
+  -q, --quiet           on standard error, only what is wrong
       --json            an object a line; go doc github.com/gousdt/gousdt/cmd/usdttrace
                         explains them
       --stats           what the tracing itself cost for each hit
-      --duration TIME   stop after 10s, 5m... from when all is attached
+      --duration TIME   stop after 10, 500ms, 5m... from when all is attached
       --mode MODE       force multi, single or single-ip
   -h, --help            this text
       --version         the version

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package main
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/go-quicktest/qt"
+)
+
+func TestList(t *testing.T) {
+	p := startTarget(t, "target-pie")
+	command := copyBeside(t, copyOf(t, "target-shared"), "libtarget.so")
+	library := filepath.Join(filepath.Dir(command), "libtarget.so")
+	for _, test := range []struct {
+		what, file string
+		args       []string
+	}{
+		{"a file", p.path, []string{p.path}},
+		{"a process", p.path, []string{"-p", decimal(p.PID)}},
+		{"a file of a process", fmt.Sprintf("/proc/%d/root%s", p.PID, p.path), []string{"-p", decimal(p.PID), p.path}},
+		{"a command and its libraries", library, []string{"-c", command}},
+	} {
+		t.Run(test.what, func(t *testing.T) {
+			r := start(t, append(test.args, "-l", "gousdt_test:three", "gousdt_test:inlined")...).wait()
+			qt.Check(t, qt.DeepEquals(r.ok(), []string{
+				"File: " + test.file,
+				"PROBE                SITES  ARGUMENTS",
+				"gousdt_test:three        1  4 signed, 8 unsigned, 8 unsigned",
+				"gousdt_test:inlined      5  4 signed, 8 signed",
+			}))
+			qt.Check(t, qt.Equals(r.stderr, ""))
+		})
+	}
+	t.Run("all processes", func(t *testing.T) {
+		r := start(t, "-a", "-l", "gousdt_test:three").wait()
+		qt.Check(t, qt.StringContains(strings.Join(r.ok(), "\n"), "File: "+p.path+"\n"))
+	})
+	t.Run("as JSON", func(t *testing.T) {
+		lines := start(t, "--json", "-l", p.path, "gousdt_test:three").wait().ok()
+		qt.Assert(t, qt.HasLen(lines, 1))
+		qt.Check(t, qt.Matches(lines[0], `\{"type":"site","provider":"gousdt_test","name":"three","file":"`+p.path+
+			`","location":\d+,"args":\["4 signed","8 unsigned","8 unsigned"\]\}`))
+	})
+	t.Run("sites that are skipped", func(t *testing.T) {
+		r := start(t, "-l", p.path, "*:three", "*:no_nop").wait()
+		qt.Check(t, qt.StringContains(r.stderr, "target-pie: skipped probe gousdt_broken:no_nop at "))
+	})
+	t.Run("nothing", func(t *testing.T) {
+		r := start(t, "-l", "-p", decimal(p.PID), "gousdt_test:thre").wait()
+		qt.Check(t, qt.Equals(r.status, exitNothing))
+		qt.Check(t, qt.Matches(r.stderr, fmt.Sprintf(
+			`usdttrace: no probe matches gousdt_test:thre in process %d( .*)?\n`, p.PID)))
+	})
+}
+
+// As of java, which is a launcher: the virtual machine is a library.
+func TestFileWithoutProbesOfAProcessThatHasThem(t *testing.T) {
+	path := copyBeside(t, copyOf(t, "target-shared"), "libtarget.so")
+	p := startProgram(t, path)
+	r := start(t, "-p", decimal(p.PID), "target-shared", "gousdt_test:three").wait()
+	qt.Check(t, qt.Equals(r.status, exitNothing))
+	qt.Check(t, qt.Equals(r.stderr, fmt.Sprintf("usdttrace: %s: the file has no USDT probes; process %d maps %s, "+
+		"which has matching probes: name that, or no file\n", path, p.PID, filepath.Join(filepath.Dir(path), "libtarget.so"))))
+}

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package main
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/gousdt/gousdt/argspec"
+	"github.com/gousdt/gousdt/internal/terminal"
+	"github.com/gousdt/gousdt/usdt"
+)
+
+// sites prints a line for each probe of a file, with the arguments of the first
+// site.
+func (p *textPrinter) sites(file string, sel *usdt.Selection) {
+	var b strings.Builder
+	if p.begun {
+		b.WriteByte('\n')
+	}
+	p.begun = true
+	fmt.Fprintf(&b, "%sFile: %s%s\n", p.style.header, terminal.Escape(file), p.style.reset)
+	lines := [][]cell{{{"PROBE", false}, {"SITES", true}, {"ARGUMENTS", false}}}
+	type name struct{ provider, name string }
+	line := make(map[name]int)
+	count := make(map[int]int)
+	for i := range sel.Len() {
+		site := sel.Site(i)
+		n := name{site.Provider, site.Name}
+		at, ok := line[n]
+		if !ok {
+			at = len(lines)
+			line[n] = at
+			text := cutName(site.Provider) + ":" + cutName(site.Name)
+			lines = append(lines, []cell{{terminal.Escape(text), false}, {"", true}, {argumentTypes(site.Args), false}})
+		}
+		count[at]++
+	}
+	for at, n := range count {
+		lines[at][1].text = fmt.Sprint(n)
+	}
+	writeTable(&b, lines)
+	p.out.Write([]byte(b.String())) // the output keeps the error
+}
+
+// argumentTypes returns "4 signed, 8 unsigned", "-" for no arguments.
+func argumentTypes(args []argspec.Arg) string {
+	var types []string
+	for i := range args {
+		types = append(types, argumentType(&args[i]))
+	}
+	if types == nil {
+		return "-"
+	}
+	return strings.Join(types, ", ")
+}
+
+func argumentType(arg *argspec.Arg) string {
+	if arg.Kind == argspec.Unavailable {
+		return "unavailable"
+	}
+	return arg.Type()
+}
+
+// sites prints an object for each site.
+func (p *jsonPrinter) sites(file string, sel *usdt.Selection) {
+	for i := range sel.Len() {
+		site := sel.Site(i)
+		j := p.begin("site")
+		j.Text("provider", cutName(site.Provider))
+		j.Text("name", cutName(site.Name))
+		j.Text("file", file)
+		j.Unsigned("location", site.Location)
+		j.Key("args")
+		j.Begin('[')
+		for n := range site.Args {
+			j.String(argumentType(&site.Args[n]))
+		}
+		j.End(']')
+		p.end()
+	}
+}
