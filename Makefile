@@ -24,7 +24,7 @@ RACE ?= -race
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.7.0
 
 # Packages that know no operating system.
-pure := ./argspec/... ./elfnote/... ./internal/elffile/...
+pure := ./argspec/... ./elfnote/... ./internal/elffile/... ./usdt/internal/sitespec
 
 # The modules of this repository, as directories.
 modules := $(patsubst %/,%,$(dir $(shell git ls-files go.mod '*/go.mod')))

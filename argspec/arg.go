@@ -2,7 +2,10 @@
 
 package argspec
 
-import "strconv"
+import (
+	"debug/elf"
+	"strconv"
+)
 
 // Kind says where the value of an argument is.
 type Kind uint8
@@ -240,4 +243,27 @@ func (a Arg) appendAddress(b []byte) []byte {
 		b = strconv.AppendInt(b, a.Displacement, 10)
 	}
 	return b
+}
+
+// CheckKernel returns nil if a BPF program on a kernel of the given machine can
+// read the argument, a.Err if it is Unavailable, and an error wrapping
+// errKernel if that kernel does not run programs of the argument's machine.
+func (a Arg) CheckKernel(kernel elf.Machine) error {
+	if !a.slotted(kernel) {
+		return &unavailableError{raw: a.Raw, detail: kernel.String(), reason: errKernel}
+	}
+	return a.Err
+}
+
+// slotted reports whether the kernel saves all registers of the argument.
+func (a *Arg) slotted(kernel elf.Machine) bool {
+	// All are of one machine, so that any one of them tells for the others.
+	r := &a.Register
+	if a.Kind != InRegister {
+		if r = &a.Base; r.IsZero() {
+			r = &a.Index
+		}
+	}
+	_, ok := r.Slot(kernel)
+	return ok || r.IsZero()
 }

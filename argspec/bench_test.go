@@ -3,8 +3,6 @@
 package argspec
 
 import (
-	"debug/elf"
-	"encoding/binary"
 	"os"
 	"strings"
 	"testing"
@@ -41,17 +39,5 @@ func BenchmarkAppendDecode(b *testing.B) {
 	b.ReportAllocs()
 	for i := 0; b.Loop(); i++ {
 		args = decoder.AppendDecode(args[:0], 0x1000, texts[i%len(texts)])
-	}
-}
-
-// BenchmarkEncode encodes six arguments.
-func BenchmarkEncode(b *testing.B) {
-	args := Parse(elf.EM_X86_64, "8@%rbx 8@8(%rbx) 2@%ax 1@%sil 8@%r13 -4@48(%rsp)")
-	b.ReportAllocs()
-	for b.Loop() {
-		spec := Encode(elf.EM_X86_64, binary.LittleEndian, 1, args)
-		if spec[offsetCount] != 6 {
-			b.Fatal("wrong count")
-		}
 	}
 }

@@ -4,7 +4,6 @@ package argspec_test
 
 import (
 	"debug/elf"
-	"encoding/binary"
 	"fmt"
 	"log"
 
@@ -56,16 +55,4 @@ func ExampleRegister_Slot() {
 	slot, ok := arg.Register.Slot(elf.EM_X86_64)
 	fmt.Println(arg.Register.Name, slot*8, ok) // offset in struct pt_regs
 	// Output: esp 152 true
-}
-
-func ExampleEncode() {
-	args := argspec.Parse(elf.EM_X86_64, "8@%rdi")
-	spec := argspec.Encode(elf.EM_X86_64, binary.LittleEndian, 7, args)
-	fmt.Printf("% x\n", spec[:16])
-	// Equal specs can share one place in the map.
-	same := argspec.Encode(elf.EM_X86_64, binary.LittleEndian, 7, argspec.Parse(elf.EM_X86_64, "8@%edi"))
-	fmt.Println(spec == same)
-	// Output:
-	// 00 00 00 00 00 00 00 00 02 08 00 00 0e ff 00 00
-	// true
 }

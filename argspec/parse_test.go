@@ -197,7 +197,7 @@ func TestAppendDecodeReusesMemory(t *testing.T) {
 }
 
 func TestParsingAllocatesNothingButItsResult(t *testing.T) {
-	args := make([]Arg, 0, MaxArgs)
+	args := make([]Arg, 0, 12)
 	program := x86
 	program.symbol = everySymbol(0x4000)
 	decoder := NewDecoder(&program)

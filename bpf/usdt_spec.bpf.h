@@ -9,7 +9,7 @@
 
 /*
  * Where an argument is. The numbers, and the structures below, are shared
- * with argspec.Encode on the Go side.
+ * with usdt/internal/sitespec on the Go side.
  */
 enum __bpf_usdt_kind {
 	__BPF_USDT_UNAVAILABLE = 0,

@@ -14,11 +14,11 @@ import (
 	"github.com/go-quicktest/qt"
 	"golang.org/x/sys/unix"
 
-	"github.com/gousdt/gousdt/argspec"
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
 	"github.com/gousdt/gousdt/usdt"
+	"github.com/gousdt/gousdt/usdt/internal/sitespec"
 	"github.com/gousdt/gousdt/usdt/internal/testbpf"
 )
 
@@ -223,11 +223,11 @@ func expectedIn(t *testing.T, file *elfnote.File, mode usdt.Mode) []testprog.Pro
 
 func checkArguments(t *testing.T, hit string, memory *os.File, want []testprog.Arg, event *testbpf.ArgsEvent) {
 	t.Helper()
-	qt.Check(t, qt.Equals(int(event.ArgCnt), min(len(want), argspec.MaxArgs)), qt.Commentf("%s: count", hit))
+	qt.Check(t, qt.Equals(int(event.ArgCnt), min(len(want), sitespec.MaxArgs)), qt.Commentf("%s: count", hit))
 	for i := range event.Val {
 		at := qt.Commentf("%s: argument %d", hit, i)
 		code, size, value := unix.Errno(-event.Err[i]), event.Size[i], uint64(event.Val[i])
-		if i >= len(want) || i >= argspec.MaxArgs {
+		if i >= len(want) || i >= sitespec.MaxArgs {
 			qt.Check(t, qt.Equals(code, unix.ENOENT), at)
 			qt.Check(t, qt.Equals(unix.Errno(-size), unix.ENOENT), at)
 			qt.Check(t, qt.Equals(value, 0), at)

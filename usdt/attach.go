@@ -10,9 +10,9 @@ import (
 
 	"github.com/cilium/ebpf"
 
-	"github.com/gousdt/gousdt/argspec"
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/closed"
+	"github.com/gousdt/gousdt/usdt/internal/sitespec"
 )
 
 // AttachOptions change how a program is attached. Nil, or the zero value, is
@@ -147,14 +147,14 @@ func (m *Manager) acquire(sel *Selection, reads bool, opts *AttachOptions) (*hol
 // encode returns the specs of the sites with these cookies, and for each site
 // which of them is its. Sites with equal arguments and cookies share a spec,
 // but equal specs may be there more than once.
-func (s *Selection) encode(cookies []uint64) (specs []argspec.Spec, which []int32) {
+func (s *Selection) encode(cookies []uint64) (specs []sitespec.Spec, which []int32) {
 	type key struct {
 		list   int32
 		cookie uint64
 	}
 	lists := len(s.sites.lists)
 	which = make([]int32, s.Len())
-	specs = make([]argspec.Spec, 0, min(lists, s.Len()))
+	specs = make([]sitespec.Spec, 0, min(lists, s.Len()))
 	common := make([]int32, lists) // of each list of arguments: the number of its spec with the first cookie, from 1
 	others := make(map[key]int32)  // of those with another cookie
 	for i := range s.sites.rows {
@@ -164,7 +164,7 @@ func (s *Selection) encode(cookies []uint64) (specs []argspec.Spec, which []int3
 			n = others[k]
 		}
 		if n == 0 {
-			specs = append(specs, argspec.Encode(s.kernel, binary.NativeEndian, k.cookie, s.sites.lists[k.list].args))
+			specs = append(specs, sitespec.Encode(s.kernel, binary.NativeEndian, k.cookie, s.sites.lists[k.list].args))
 			n = int32(len(specs))
 			if k.cookie != cookies[0] {
 				others[k] = n
@@ -214,8 +214,8 @@ func (s *Selection) requireArguments() error {
 	for i := range s.sites.rows {
 		for n, arg := range s.sites.lists[s.sites.rows[i].list].args {
 			err := arg.Err
-			if err == nil && n >= argspec.MaxArgs {
-				err = fmt.Errorf("a program reads at most %d arguments", argspec.MaxArgs)
+			if err == nil && n >= sitespec.MaxArgs {
+				err = fmt.Errorf("a program reads at most %d arguments", sitespec.MaxArgs)
 			}
 			if err != nil {
 				return s.siteError(i, fmt.Errorf("argument %d (%s) cannot be fetched: %w", n, arg.Raw, err))

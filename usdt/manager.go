@@ -13,8 +13,7 @@ import (
 	"weak"
 
 	"github.com/cilium/ebpf"
-
-	"github.com/gousdt/gousdt/argspec"
+	"github.com/gousdt/gousdt/usdt/internal/sitespec"
 )
 
 // What bpf/usdt.bpf.h declares.
@@ -180,9 +179,9 @@ func kernelName(name string) string { return name[:min(len(name), 15)] }
 
 func (m *Manager) createMaps(spec *ebpf.CollectionSpec, opts *ManagerOptions) error {
 	if specs := spec.Maps[specMapName]; specs != nil {
-		if specs.Type != ebpf.Array || specs.KeySize != 4 || specs.ValueSize != argspec.SpecSize {
+		if specs.Type != ebpf.Array || specs.KeySize != 4 || specs.ValueSize != sitespec.Size {
 			return fmt.Errorf("map %s has values of %d bytes where %d are expected: compile the object with the "+
-				"bpf/usdt.bpf.h of this module's version", specMapName, specs.ValueSize, argspec.SpecSize)
+				"bpf/usdt.bpf.h of this module's version", specMapName, specs.ValueSize, sitespec.Size)
 		}
 		if opts.MaxSpecs != 0 {
 			specs.MaxEntries = opts.MaxSpecs

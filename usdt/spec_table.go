@@ -9,8 +9,8 @@ import (
 
 	"github.com/cilium/ebpf"
 
-	"github.com/gousdt/gousdt/argspec"
 	"github.com/gousdt/gousdt/internal/closed"
+	"github.com/gousdt/gousdt/usdt/internal/sitespec"
 )
 
 // A specTable hands out the entries of the spec map. Equal specs share an
@@ -19,7 +19,7 @@ type specTable struct {
 	specs *ebpf.Map
 
 	mu     sync.Mutex
-	used   map[argspec.Spec]*sharedSpec
+	used   map[sitespec.Spec]*sharedSpec
 	free   []uint32 // IDs given back
 	next   uint32   // the lowest ID never handed out
 	closed bool
@@ -28,7 +28,7 @@ type specTable struct {
 }
 
 type sharedSpec struct {
-	spec *argspec.Spec
+	spec *sitespec.Spec
 	id   uint32
 	refs int
 }
@@ -38,7 +38,7 @@ type sharedSpec struct {
 const firstSpecID = 1
 
 func newSpecTable(specs *ebpf.Map) *specTable {
-	return &specTable{specs: specs, used: make(map[argspec.Spec]*sharedSpec), next: firstSpecID}
+	return &specTable{specs: specs, used: make(map[sitespec.Spec]*sharedSpec), next: firstSpecID}
 }
 
 // capacity is how many specs the map holds.
@@ -47,7 +47,7 @@ func (t *specTable) capacity() int { return int(t.specs.MaxEntries()) - firstSpe
 // acquire returns each spec with its ID, after the map holds them all. On an
 // error nothing is held. Each acquired spec is to be released once. The specs
 // given must not be changed any more.
-func (t *specTable) acquire(specs []argspec.Spec) ([]*sharedSpec, error) {
+func (t *specTable) acquire(specs []sitespec.Spec) ([]*sharedSpec, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.closed {
@@ -83,7 +83,7 @@ func (t *specTable) enter(fresh []sharedSpec) error {
 			Capacity: capacity, InUse: len(t.used) - len(fresh), Needed: len(fresh)}
 	}
 	ids := make([]uint32, len(fresh))
-	specs := make([]argspec.Spec, len(fresh))
+	specs := make([]sitespec.Spec, len(fresh))
 	for i := range fresh {
 		fresh[i].id = t.takeID()
 		ids[i], specs[i] = fresh[i].id, *fresh[i].spec
@@ -93,7 +93,7 @@ func (t *specTable) enter(fresh []sharedSpec) error {
 
 // write writes specs into the map: by one call where the kernel can (Linux 5.6,
 // kernel commit c60f2d286177), for each call takes a microsecond.
-func (t *specTable) write(ids []uint32, specs []argspec.Spec) error {
+func (t *specTable) write(ids []uint32, specs []sitespec.Spec) error {
 	if !t.oneByOne {
 		_, err := t.specs.BatchUpdate(ids, specs, nil)
 		if err == nil {

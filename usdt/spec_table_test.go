@@ -10,8 +10,8 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/go-quicktest/qt"
 
-	"github.com/gousdt/gousdt/argspec"
 	"github.com/gousdt/gousdt/internal/testprog"
+	"github.com/gousdt/gousdt/usdt/internal/sitespec"
 )
 
 // forEachWrite runs a test with a table of four places, written by one call, if
@@ -21,7 +21,7 @@ func forEachWrite(t *testing.T, test func(t *testing.T, table *specTable)) {
 	for name, oneByOne := range map[string]bool{"by one call": false, "one by one": true} {
 		t.Run(name, func(t *testing.T) {
 			specs, err := ebpf.NewMap(&ebpf.MapSpec{
-				Type: ebpf.Array, KeySize: 4, ValueSize: argspec.SpecSize, MaxEntries: 4 + firstSpecID,
+				Type: ebpf.Array, KeySize: 4, ValueSize: sitespec.Size, MaxEntries: 4 + firstSpecID,
 			})
 			qt.Assert(t, qt.IsNil(err))
 			table := newSpecTable(specs)
@@ -33,19 +33,19 @@ func forEachWrite(t *testing.T, test func(t *testing.T, table *specTable)) {
 }
 
 // specsOf returns specs that begin with these bytes.
-func specsOf(first ...byte) []argspec.Spec {
-	specs := make([]argspec.Spec, len(first))
+func specsOf(first ...byte) []sitespec.Spec {
+	specs := make([]sitespec.Spec, len(first))
 	for i, b := range first {
 		specs[i][0] = b
 	}
 	return specs
 }
 
-func assertWritten(t *testing.T, table *specTable, acquired []*sharedSpec, want []argspec.Spec) {
+func assertWritten(t *testing.T, table *specTable, acquired []*sharedSpec, want []sitespec.Spec) {
 	t.Helper()
 	qt.Assert(t, qt.HasLen(acquired, len(want)))
 	for i := range want {
-		var got argspec.Spec
+		var got sitespec.Spec
 		qt.Assert(t, qt.IsNil(table.specs.Lookup(acquired[i].id, &got)))
 		qt.Assert(t, qt.Equals(got, want[i]))
 		qt.Assert(t, qt.IsTrue(acquired[i].id >= firstSpecID))

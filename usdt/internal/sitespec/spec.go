@@ -1,19 +1,23 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-package argspec
+// Package sitespec writes what an eBPF program reads of a site: where its
+// arguments are.
+package sitespec
 
 import (
 	"debug/elf"
 	"encoding/binary"
 	"math/bits"
+
+	"github.com/gousdt/gousdt/argspec"
 )
 
 // MaxArgs is how many arguments of a site a BPF program can read: as many as
 // sys/sdt.h has macros for. Further ones are listed, but not encoded.
 const MaxArgs = 12
 
-// SpecSize is the size of a Spec in bytes.
-const SpecSize = 208
+// Size is the size of a Spec in bytes.
+const Size = 208
 
 // Spec is what the BPF side (bpf/usdt.bpf.h) reads of a site: where its
 // arguments are, and the cookie of the attachment. It is the value of a BPF
@@ -48,8 +52,8 @@ const SpecSize = 208
 // them; they can be read alone as well.
 //
 // A slot is an index of words in the kernel's struct pt_regs, see
-// Register.Slot.
-type Spec [SpecSize]byte
+// [argspec.Register.Slot].
+type Spec [Size]byte
 
 // Offsets and values of the layout above.
 const (
@@ -89,16 +93,16 @@ const (
 // Encode returns the Spec of a site with these arguments for a kernel of the
 // given machine and byte order. Of more than MaxArgs arguments the first ones
 // are encoded. An argument that is Unavailable, or whose registers this kernel
-// does not save (see Arg.CheckKernel), is encoded as unavailable: reading it
+// does not save (see [argspec.Arg.CheckKernel]), is encoded as unavailable: reading it
 // gives the BPF program an error.
-func Encode(kernel elf.Machine, order binary.ByteOrder, cookie uint64, args []Arg) Spec {
+func Encode(kernel elf.Machine, order binary.ByteOrder, cookie uint64, args []argspec.Arg) Spec {
 	var spec Spec
 	// Calls through the interface would move every Spec to the heap.
 	big := order.Uint16(bigEndianOne[:]) == 1
 	count := min(len(args), MaxArgs)
 	for i := range count {
 		argument := spec[i*argumentSize:][:argumentSize]
-		putUint64(argument[offsetValue:], big, args[i].encode(argument, kernel))
+		putUint64(argument[offsetValue:], big, encodeArg(argument, &args[i], kernel))
 	}
 	spec.encodeWindow(big, args[:count])
 	putUint64(spec[offsetCookie:], big, cookie)
@@ -128,52 +132,29 @@ func putUint32(b []byte, big bool, value uint32) {
 	}
 }
 
-// CheckKernel returns nil if a BPF program on a kernel of the given machine can
-// read the argument, a.Err if it is Unavailable, and an error wrapping
-// errKernel if that kernel does not run programs of the argument's machine.
-func (a Arg) CheckKernel(kernel elf.Machine) error {
-	if !a.slotted(kernel) {
-		return &unavailableError{raw: a.Raw, detail: kernel.String(), reason: errKernel}
-	}
-	return a.Err
-}
-
-// slotted reports whether the kernel saves all registers of the argument.
-func (a *Arg) slotted(kernel elf.Machine) bool {
-	// All are of one machine, so that any one of them tells for the others.
-	r := &a.Register
-	if a.Kind != InRegister {
-		if r = &a.Base; r.IsZero() {
-			r = &a.Index
-		}
-	}
-	_, ok := r.Slot(kernel)
-	return ok || r.IsZero()
-}
-
-// encode fills in the 16 bytes of one argument, which are zero before, all but
+// encodeArg fills in the 16 bytes of one argument, which are zero before, all but
 // the value, which it returns.
-func (a *Arg) encode(b []byte, kernel elf.Machine) (value uint64) {
+func encodeArg(b []byte, a *argspec.Arg, kernel elf.Machine) (value uint64) {
 	if a.Size >= 0 && a.Size <= 0xff {
 		b[offsetSize] = uint8(a.Size)
 	}
 	b[offsetBase], b[offsetIndex] = noSlot, noSlot
-	if !a.Readable() || !a.slotted(kernel) {
+	if !a.Readable() || a.CheckKernel(kernel) != nil {
 		return 0
 	}
 	if a.Signed {
 		b[offsetFlags] |= flagSigned
 	}
 	switch a.Kind {
-	case Constant:
+	case argspec.Constant:
 		b[offsetKind] = kindConstant
 		return a.Constant
-	case InRegister:
-		a.encodeRegister(b, kernel)
+	case argspec.InRegister:
+		encodeRegister(b, a, kernel)
 		return 0
 	}
 	b[offsetKind] = kindMemory
-	if a.Kind == Address {
+	if a.Kind == argspec.Address {
 		b[offsetKind] = kindSum
 	}
 	b[offsetBase] = slotByte(a.Base, kernel)
@@ -183,16 +164,16 @@ func (a *Arg) encode(b []byte, kernel elf.Machine) (value uint64) {
 		b[offsetFlags] |= flagAddress32
 	}
 	switch a.IndexExtension {
-	case ZeroExtend32:
+	case argspec.ZeroExtend32:
 		b[offsetFlags] |= flagIndexZeroExtended
-	case SignExtend32:
+	case argspec.SignExtend32:
 		b[offsetFlags] |= flagIndexSignExtended
 	}
 	return uint64(a.Displacement)
 }
 
 // encodeRegister fills in the bytes of a value in one register or two.
-func (a *Arg) encodeRegister(b []byte, kernel elf.Machine) {
+func encodeRegister(b []byte, a *argspec.Arg, kernel elf.Machine) {
 	b[offsetKind] = kindRegister
 	b[offsetBase] = slotByte(a.Register, kernel)
 	b[offsetShift] = a.Register.Shift
@@ -203,7 +184,7 @@ func (a *Arg) encodeRegister(b []byte, kernel elf.Machine) {
 	}
 }
 
-func slotByte(r Register, kernel elf.Machine) uint8 {
+func slotByte(r argspec.Register, kernel elf.Machine) uint8 {
 	if slot, ok := r.Slot(kernel); ok {
 		return uint8(slot)
 	}

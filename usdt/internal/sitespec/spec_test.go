@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-package argspec
+package sitespec
 
 import (
 	"debug/elf"
@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/go-quicktest/qt"
+	"github.com/gousdt/gousdt/argspec"
 )
 
 // golden is what Encode has to return for one string: of each argument the
@@ -117,6 +118,24 @@ var golden = []struct {
 		[][2]string{{"0000000000000000", "00 04 00 00 ff ff 00 00"}}},
 }
 
+// library is a position-independent file that has all symbols at address 0.
+type library struct{ machine elf.Machine }
+
+func (l library) Machine() elf.Machine      { return l.machine }
+func (library) Class() elf.Class            { return elf.ELFCLASSNONE }
+func (library) ByteOrder() binary.ByteOrder { return nil }
+func (library) Type() elf.Type              { return elf.ET_DYN }
+func (library) IsProgram() bool             { return true }
+func (library) PLTGOT() (uint64, error)     { return 0, nil }
+func (library) Symbol(string) (elf.Symbol, error) {
+	return elf.Symbol{Info: elf.ST_INFO(elf.STB_GLOBAL, elf.STT_OBJECT), Section: 1}, nil
+}
+
+// decode decodes a string of a site at 0x1000.
+func decode(machine elf.Machine, text string) []argspec.Arg {
+	return argspec.NewDecoder(library{machine}).Decode(0x1000, text)
+}
+
 func unhex(t *testing.T, text string) []byte {
 	b, err := hex.DecodeString(strings.ReplaceAll(text, " ", ""))
 	qt.Assert(t, qt.IsNil(err))
@@ -126,7 +145,7 @@ func unhex(t *testing.T, text string) []byte {
 func TestEncodeWritesTheBytesThatTheHeaderReads(t *testing.T) {
 	const cookie = 0x1122334455667788
 	for _, test := range golden {
-		args := testFile{machine: test.program, symbol: everySymbol(0)}.decode(0x1000, test.text)
+		args := decode(test.program, test.text)
 		for _, order := range []interface {
 			binary.ByteOrder
 			binary.AppendByteOrder
@@ -149,8 +168,8 @@ func TestEncodeWritesTheBytesThatTheHeaderReads(t *testing.T) {
 
 func TestEncodeTakesTheFirstTwelveArguments(t *testing.T) {
 	text := strings.Repeat("8@%rax ", 11) + "1@%bl"
-	twelve := Parse(elf.EM_X86_64, text)
-	more := Parse(elf.EM_X86_64, text+" 2@%cx 4@%edx")
+	twelve := argspec.Parse(elf.EM_X86_64, text)
+	more := argspec.Parse(elf.EM_X86_64, text+" 2@%cx 4@%edx")
 	qt.Assert(t, qt.HasLen(more, 14))
 	spec := Encode(elf.EM_X86_64, binary.LittleEndian, 0, more)
 	qt.Check(t, qt.Equals(spec, Encode(elf.EM_X86_64, binary.LittleEndian, 0, twelve)))
@@ -161,15 +180,15 @@ func TestEncodeTakesTheFirstTwelveArguments(t *testing.T) {
 }
 
 func TestEncodeTakesAnArgMadeByHand(t *testing.T) {
-	arg := Arg{Kind: Memory, Size: 8, Base: Parse(elf.EM_X86_64, "%rsp")[0].Register}
-	spec := Encode(elf.EM_X86_64, binary.LittleEndian, 0, []Arg{arg})
-	qt.Check(t, qt.Equals(spec, Encode(elf.EM_X86_64, binary.LittleEndian, 0, Parse(elf.EM_X86_64, "8@(%rsp)"))))
-	qt.Check(t, qt.Equals(Encode(elf.EM_X86_64, binary.LittleEndian, 0, []Arg{{Size: -1}})[9], 0))
+	arg := argspec.Arg{Kind: argspec.Memory, Size: 8, Base: argspec.Parse(elf.EM_X86_64, "%rsp")[0].Register}
+	spec := Encode(elf.EM_X86_64, binary.LittleEndian, 0, []argspec.Arg{arg})
+	qt.Check(t, qt.Equals(spec, Encode(elf.EM_X86_64, binary.LittleEndian, 0, argspec.Parse(elf.EM_X86_64, "8@(%rsp)"))))
+	qt.Check(t, qt.Equals(Encode(elf.EM_X86_64, binary.LittleEndian, 0, []argspec.Arg{{Size: -1}})[9], 0))
 }
 
 func TestEqualPlacesGiveEqualSpecs(t *testing.T) {
 	encode := func(text string, cookie uint64) Spec {
-		return Encode(elf.EM_X86_64, binary.NativeEndian, cookie, Parse(elf.EM_X86_64, text))
+		return Encode(elf.EM_X86_64, binary.NativeEndian, cookie, argspec.Parse(elf.EM_X86_64, text))
 	}
 	qt.Check(t, qt.Equals(encode("8@%rax -4@-20(%rbp)", 1), encode("8@%eax  -4@-24+4(%rbp)", 1)))
 	qt.Check(t, qt.Not(qt.Equals(encode("8@%rax", 1), encode("8@%rax", 2))))
@@ -179,11 +198,23 @@ func TestEqualPlacesGiveEqualSpecs(t *testing.T) {
 }
 
 func TestEncodingAllocatesNothing(t *testing.T) {
-	args := Parse(elf.EM_X86_64, "8@%rax -4@-20(%rbp) 8@(%rax,%rcx,8) -4@$5")
+	args := argspec.Parse(elf.EM_X86_64, "8@%rax -4@-20(%rbp) 8@(%rax,%rcx,8) -4@$5")
 	var spec Spec
 	allocations := testing.AllocsPerRun(100, func() {
 		spec = Encode(elf.EM_X86_64, binary.NativeEndian, 1, args)
 	})
 	qt.Assert(t, qt.Equals(allocations, 0))
 	qt.Assert(t, qt.Not(qt.Equals(spec, Spec{})))
+}
+
+// BenchmarkEncode encodes six arguments.
+func BenchmarkEncode(b *testing.B) {
+	args := argspec.Parse(elf.EM_X86_64, "8@%rbx 8@8(%rbx) 2@%ax 1@%sil 8@%r13 -4@48(%rsp)")
+	b.ReportAllocs()
+	for b.Loop() {
+		spec := Encode(elf.EM_X86_64, binary.LittleEndian, 1, args)
+		if spec[offsetCount] != 6 {
+			b.Fatal("wrong count")
+		}
+	}
 }

@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-package argspec
+package sitespec
 
-import "math"
+import (
+	"math"
+
+	"github.com/gousdt/gousdt/argspec"
+)
 
 // windowSize is how many bytes of memory the BPF side reads at once: room for
 // MaxArgs words. More would take more of the 512 bytes of stack that a BPF
@@ -23,7 +27,7 @@ type operand struct {
 //
 // Of all places where the window could begin, the one that holds the most
 // arguments is taken.
-func (s *Spec) encodeWindow(big bool, args []Arg) {
+func (s *Spec) encodeWindow(big bool, args []argspec.Arg) {
 	var buffer [MaxArgs]operand
 	operands := s.operands(buffer[:0], args)
 
@@ -62,7 +66,7 @@ func (s *Spec) encodeWindow(big bool, args []Arg) {
 // operands appends the arguments that a window can hold: those at a register
 // plus a displacement, each inside one word of 8 bytes counted from the
 // register, because the BPF side takes it out of one.
-func (s *Spec) operands(operands []operand, args []Arg) []operand {
+func (s *Spec) operands(operands []operand, args []argspec.Arg) []operand {
 	for i := range args {
 		encoded := s[i*argumentSize:][:argumentSize]
 		displacement, size := args[i].Displacement, int64(encoded[offsetSize])

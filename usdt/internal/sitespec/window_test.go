@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-package argspec_test
+package sitespec
 
 import (
 	"debug/elf"
@@ -41,7 +41,7 @@ func TestWindowHoldsNeighboursInMemory(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			args := argspec.Parse(elf.EM_X86_64, test.arguments)
 			for _, order := range []binary.ByteOrder{binary.LittleEndian, binary.BigEndian} {
-				spec := argspec.Encode(elf.EM_X86_64, order, 0, args)
+				spec := Encode(elf.EM_X86_64, order, 0, args)
 				qt.Check(t, qt.Equals(spec[202], test.base))
 				qt.Check(t, qt.Equals(spec[203], test.size))
 				qt.Check(t, qt.Equals(int32(order.Uint32(spec[204:])), test.displacement))
