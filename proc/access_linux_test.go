@@ -22,10 +22,10 @@ func TestWithoutAccessOneIsToldSo(t *testing.T) {
 	testneeds.Root(t)
 	h := startHelper(t, 0)
 	h.do("setuid", nobody)
-	answer := h.try("look", "/proc", strconv.Itoa(os.Getpid()), "")
+	answer := h.try("open", "/proc", strconv.Itoa(os.Getpid()), "")
 	qt.Check(t, qt.Matches(answer, `process \d+: read maps: no access to the process \(.*CAP_SYS_PTRACE.*\): permission denied`))
 
-	// The helper itself can be looked into by the helper, the test cannot.
+	// The helper itself may be read by the helper, the test may not.
 	result := h.do("pass", "/proc")
 	numbers := regexp.MustCompile(`^denied=(\d+) access=(\d+) other=(\d+)$`).FindStringSubmatch(result)
 	qt.Assert(t, qt.HasLen(numbers, 4), qt.Commentf(result))
@@ -45,7 +45,7 @@ func TestHiddenProcesses(t *testing.T) {
 			h.do("mount", "proc", "proc", mount, "hidepid="+option)
 			h.do("setuid", nobody)
 			seen := h.do("pids", mount)
-			answer := h.try("look", mount, strconv.Itoa(os.Getpid()), "")
+			answer := h.try("open", mount, strconv.Itoa(os.Getpid()), "")
 			if option == "invisible" {
 				qt.Check(t, qt.Matches(answer, `process \d+: read stat: no such process: .*`))
 				// It sees itself.
@@ -69,14 +69,14 @@ func TestOpenWithoutThePrivilegeForMapFiles(t *testing.T) {
 
 	h := startHelper(t, 0)
 	pid := strconv.Itoa(process.pid)
-	qt.Check(t, qt.Matches(h.do("look", "/proc", pid, "libtraced"), `/proc/\d+/map_files/.*`))
+	qt.Check(t, qt.Matches(h.do("open", "/proc", pid, "libtraced"), `/proc/\d+/map_files/.*`))
 	h.do("drop", strconv.Itoa(unix.CAP_SYS_ADMIN), strconv.Itoa(unix.CAP_CHECKPOINT_RESTORE))
-	qt.Check(t, qt.Equals(h.do("look", "/proc", pid, "libtraced"), fmt.Sprintf("/proc/%s/root/lib/libtraced.so", pid)))
+	qt.Check(t, qt.Equals(h.do("open", "/proc", pid, "libtraced"), fmt.Sprintf("/proc/%s/root/lib/libtraced.so", pid)))
 
 	unreachable := `process \d+: open "/lib/libtraced.so": the mapped file is not at its path .*CAP_CHECKPOINT_RESTORE.*: operation not permitted`
 	traced(2).write(t, container, "lib/libtraced.so.new")
 	qt.Assert(t, qt.IsNil(os.Rename(lib+".new", lib)))
-	qt.Check(t, qt.Matches(h.try("look", "/proc", pid, "libtraced"), unreachable), qt.Commentf("another file has its path"))
+	qt.Check(t, qt.Matches(h.try("open", "/proc", pid, "libtraced"), unreachable), qt.Commentf("another file has its path"))
 	qt.Assert(t, qt.IsNil(os.Remove(lib)))
-	qt.Check(t, qt.Matches(h.try("look", "/proc", pid, "libtraced"), unreachable), qt.Commentf("no file has its path"))
+	qt.Check(t, qt.Matches(h.try("open", "/proc", pid, "libtraced"), unreachable), qt.Commentf("no file has its path"))
 }

@@ -165,9 +165,9 @@ var helperCommands = map[string]func(args []string) (string, error){
 		}
 		return "", unix.Capset(&header, &data[0])
 	},
-	// look ROOT PID TEXT answers how the files whose paths contain the text are
+	// open ROOT PID TEXT answers how the files whose paths contain the text are
 	// reached, or what hinders.
-	"look": func(args []string) (string, error) {
+	"open": func(args []string) (string, error) {
 		pid, err := strconv.Atoi(args[1])
 		if err != nil {
 			return "", err

@@ -30,7 +30,7 @@ func realWatch(t testing.TB, options WatcherOptions) (*Watcher, *[]string) {
 	return w, told
 }
 
-// syncOne looks at a process and returns its pair.
+// syncOne scans a process and returns its pair.
 func syncOne(t testing.TB, w *Watcher, pid int) *Pair {
 	t.Helper()
 	qt.Assert(t, qt.IsNil(w.Sync(pid)))

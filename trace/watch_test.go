@@ -212,7 +212,7 @@ func TestWatchLeavesAFileAttachedBetweenItsProcesses(t *testing.T) {
 		qt.Assert(t, qt.HasLen(w.Attachments(), 1))
 
 		process = process.again(t)
-		process.fires(t, s) // before anybody has looked at it
+		process.fires(t, s) // before it is scanned
 		qt.Assert(t, qt.IsNil(w.Sync(process.PID)))
 		qt.Assert(t, qt.Equals(w.Attachments()[0], first))
 	}

@@ -58,7 +58,7 @@ func TestWatchLeavesAFileAttachedBetweenItsProcesses(t *testing.T) {
 			qt.Assert(t, qt.HasLen(w.Attachments(), 1))
 
 			process = testprog.Start(t, program)
-			process.Fire("three", 1) // before anybody has looked at it
+			process.Fire("three", 1) // before it is scanned
 			qt.Assert(t, qt.Equals(int(c.next(t, 1)[0].Pid), process.PID))
 			qt.Assert(t, qt.IsNil(w.Sync(process.PID)))
 			qt.Assert(t, qt.Equals(w.Attachments()[0], first))
@@ -91,7 +91,7 @@ func TestWatchDetachesAFileThatHasLingered(t *testing.T) {
 	}
 }
 
-func TestWhatLingersMakesRoom(t *testing.T) {
+func TestWatchMakesRoomByWhatLingers(t *testing.T) {
 	c := newCollector(t, &usdt.ManagerOptions{MaxSpecs: 1})
 	one, two := copies(t, "target-static")
 	cookie := uint64(0) // other ones take other specs

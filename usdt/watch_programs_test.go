@@ -33,7 +33,7 @@ func hide(t *testing.T, path, probe string) {
 	qt.Assert(t, qt.IsNil(os.WriteFile(path, bytes.ReplaceAll(content, note, hidden), 0o755)))
 }
 
-// watchTold starts a watch that looks at these programs alone. What it tells
+// watchTold starts a watch of these programs alone. What it tells
 // last is in told.
 func watchTold(t *testing.T, c *collector, programs []usdt.WatchProgram, opts usdt.WatchOptions, paths ...string) (w *usdt.Watch, told *usdt.WatchChanges) {
 	t.Helper()
@@ -187,7 +187,7 @@ func says(text string) func(error) bool {
 	return func(err error) bool { return strings.Contains(err.Error(), text) }
 }
 
-func TestAProgramThatCannotBeAttachedKeepsNoOtherAway(t *testing.T) {
+func TestWatchAttachesTheOtherProgramsIfOneFails(t *testing.T) {
 	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
 		c := newCollector(t, &usdt.ManagerOptions{Mode: mode, MaxSpecs: 1})
 		path, _ := copies(t, "target-pie")
@@ -226,7 +226,7 @@ func TestAProgramThatCannotBeAttachedKeepsNoOtherAway(t *testing.T) {
 	})
 }
 
-func TestProgramsLingerTogether(t *testing.T) {
+func TestWatchLingersWithAllPrograms(t *testing.T) {
 	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
 		c := newCollector(t, &usdt.ManagerOptions{Mode: mode, MaxSpecs: 2})
 		first, second := copies(t, "target-static")
@@ -252,7 +252,7 @@ func TestProgramsLingerTogether(t *testing.T) {
 
 		process = testprog.Start(t, first)
 		cookie := uint64(len(first) << 8)
-		c.fires(t, process, "three", testbpf.ArgsProgramCOLLECT, cookie) // before anybody has looked at it
+		c.fires(t, process, "three", testbpf.ArgsProgramCOLLECT, cookie) // before it is scanned
 		c.fires(t, process, "none", testbpf.ArgsProgramCOLLECT3, cookie+1)
 		qt.Assert(t, qt.IsNil(w.Sync(process.PID)))
 		qt.Assert(t, qt.IsTrue(same(w.Attachments(), attached)))

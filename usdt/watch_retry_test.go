@@ -74,7 +74,7 @@ func TestWatchAttachesWhatLackedRoomWhenThereIsSome(t *testing.T) {
 
 				first.Kill()
 				qt.Assert(t, qt.IsNil(w.SyncAll()))
-				qt.Assert(t, qt.Equals(await(t, attached).Path, two), qt.Commentf("without another look"))
+				qt.Assert(t, qt.Equals(await(t, attached).Path, two), qt.Commentf("without another scan"))
 				c.fires(t, other, "three", 0, 2)
 				qt.Assert(t, qt.HasLen(failed, 0))
 			})
@@ -96,7 +96,7 @@ func TestWatchDetachesWhatHasGoneWhereThereIsNoRoomForBoth(t *testing.T) {
 				process.Kill()
 				process = testprog.Start(t, two)
 				qt.Assert(t, qt.IsNil(w.SyncAll()))
-				qt.Assert(t, qt.HasLen(attached, 1), qt.Commentf("within the same look"))
+				qt.Assert(t, qt.HasLen(attached, 1), qt.Commentf("within the same scan"))
 				qt.Assert(t, qt.Equals(await(t, attached).Path, two))
 				qt.Assert(t, qt.HasLen(failed, 0))
 				qt.Assert(t, qt.HasLen(w.Attachments(), 1))

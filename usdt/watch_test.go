@@ -62,7 +62,7 @@ func only(paths ...string) func(proc.Process) bool {
 	}
 }
 
-func TestAttachmentsSayWhereTheyAre(t *testing.T) {
+func TestWatchAttachmentString(t *testing.T) {
 	a := usdt.WatchAttachment{Path: "/bin/program"}
 	qt.Check(t, qt.Equals(a.String(), "/bin/program in every process"))
 	a.Process = proc.Process{ProcessID: proc.ProcessID{PID: 7, StartTime: 1}, Command: "worker"}
@@ -239,7 +239,7 @@ func TestWatchWithTheCallersOwnReader(t *testing.T) {
 	qt.Assert(t, qt.Equals(int(c.next(t, 1)[0].Pid), process.PID))
 }
 
-func TestTheEndOfTheManagerEndsItsWatches(t *testing.T) {
+func TestWatchEndsWithTheManager(t *testing.T) {
 	c := newCollector(t, nil)
 	program, _ := copies(t, "target-static")
 	process := testprog.Start(t, program)

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package proc
+
+import (
+	"fmt"
+	"path/filepath"
+	"testing"
+
+	"github.com/go-quicktest/qt"
+)
+
+// watch is a watcher of a fixture that writes down what the handler is told,
+// one string each: "+7 lib.so", "-7 lib.so", "~7 lib.so" for pairs, "+lib.so"
+// and "-lib.so" for files, "!" and the text of errors.
+type watch struct {
+	*fixture
+	*Watcher
+	libs map[string]string // by name
+	told []string
+}
+
+func newWatch(t *testing.T, options WatcherOptions, wanted ...string) *watch {
+	f := newFixture(t)
+	dir := t.TempDir()
+	w := &watch{fixture: f, libs: map[string]string{
+		"memory.so": memoryProbes.write(t, dir, "memory.so"),
+		"other.so":  otherProbes.write(t, dir, "other.so"),
+		"plain.so":  noProbes.write(t, dir, "plain.so"),
+	}}
+	options.FS = f.fs()
+	options.Handler = func(c *Changes) { w.told = append(w.told, describe(c)...) }
+	w.Watcher = NewWatcher(&options, patterns(t, wanted...)...)
+	before := openDescriptors(t)
+	t.Cleanup(func() {
+		qt.Check(t, qt.IsNil(w.Close()))
+		qt.Check(t, qt.Equals(openDescriptors(t), before))
+		qt.Check(t, qt.HasLen(w.Pairs(), 0))
+	})
+	return w
+}
+
+func describe(c *Changes) []string {
+	var lines []string
+	file := func(sign string, f *CachedFile) { lines = append(lines, sign+filepath.Base(nameOf(f))) }
+	pair := func(sign string, p *Pair) {
+		lines = append(lines, fmt.Sprintf("%s%d %s", sign, p.Process.PID, filepath.Base(p.Path)))
+	}
+	for _, f := range c.FilesAppeared {
+		file("+", f)
+	}
+	for _, p := range c.Appeared {
+		pair("+", p)
+	}
+	for _, p := range c.Moved {
+		pair("~", p)
+	}
+	for _, p := range c.Disappeared {
+		pair("-", p)
+	}
+	for _, f := range c.FilesDisappeared {
+		file("-", f)
+	}
+	for _, err := range c.Errors {
+		lines = append(lines, "! "+err.Error())
+	}
+	return lines
+}
+
+// nameOf finds the name of an open file: that of its first probe's provider.
+func nameOf(f *CachedFile) string {
+	if f.ELF() == nil {
+		return "closed"
+	}
+	for site := range f.ELF().Sites() {
+		return site.Provider
+	}
+	return "without probes"
+}
+
+// pairKey is what makes a pair.
+type pairKey struct {
+	process ProcessID
+	file    *CachedFile
+}
+
+func (p *Pair) key() pairKey { return pairKey{p.Process.ProcessID, p.File} }
+
+// at returns a mapping of one of the libraries.
+func (w *watch) at(start uint64, lib string) fakeMap { return code(start, w.libs[lib]) }
+
+// pass scans all processes and checks what the handler was told.
+func (w *watch) pass(want ...string) {
+	w.t.Helper()
+	w.told = nil
+	qt.Assert(w.t, qt.IsNil(w.SyncAll()))
+	qt.Assert(w.t, qt.ContentEquals(w.told, want))
+}
