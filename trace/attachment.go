@@ -11,6 +11,7 @@ import (
 
 	"github.com/gousdt/gousdt/argspec"
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/trace/internal/bpfgen"
 	"github.com/gousdt/gousdt/usdt"
 )
@@ -27,9 +28,11 @@ type AttachOptions struct {
 }
 
 // An Attachment is the probes of one file that a session watches. It ends with
-// [Attachment.Close].
+// [Attachment.Close]. A [Watch] closes the attachments that it makes.
 type Attachment struct {
 	session  *Session
+	path     string
+	process  proc.Process // the zero value for every process
 	sites    []*Site
 	skipped  int
 	links    []*usdt.Link
@@ -38,6 +41,28 @@ type Attachment struct {
 	closeOnce sync.Once
 	closed    chan struct{}
 	err       error // valid when closed is closed
+}
+
+// Path returns the name by which the file was opened. For an attachment of a
+// [Watch] it is the file's path as the process sees it, or if it is for every
+// process, as the first process sees it that was found with the file.
+func (a *Attachment) Path() string { return a.path }
+
+// Process returns the process that is watched, or the zero value if that is
+// every process. Of an attachment that no [Watch] has made only the PID is set.
+func (a *Attachment) Process() proc.Process { return a.process }
+
+// String returns what is watched, as in "/usr/bin/python3 in process 7
+// (python3)" and "/usr/bin/python3 in every process". Paths and the names of
+// processes are arbitrary bytes: escape them before they reach a terminal.
+func (a *Attachment) String() string {
+	switch {
+	case a.process.PID == 0:
+		return a.path + " in every process"
+	case a.process.Command == "":
+		return fmt.Sprintf("%s in process %d", a.path, a.process.PID)
+	}
+	return fmt.Sprintf("%s in process %s", a.path, a.process)
 }
 
 // Sites returns the sites that are watched, in the order of the file's notes.
@@ -104,11 +129,12 @@ func CloseAll(all ...*Attachment) error {
 // afterwards. It is for files that were found by other means, or whose sites
 // are looked at first. Errors are as for [Session.Attach].
 func (s *Session) AttachSelection(sel *usdt.Selection, opts *AttachOptions) (*Attachment, error) {
-	return s.attachSelection(sel, sel.File().Name(), opts)
+	process := proc.Process{ProcessID: proc.ProcessID{PID: sel.PID()}}
+	return s.attachSelection(sel, sel.File().Name(), process, opts)
 }
 
-// attachSelection is AttachSelection with the name that the file is to have.
-func (s *Session) attachSelection(sel *usdt.Selection, file string, opts *AttachOptions) (*Attachment, error) {
+// attachSelection is AttachSelection for a file and a process by their names.
+func (s *Session) attachSelection(sel *usdt.Selection, file string, process proc.Process, opts *AttachOptions) (*Attachment, error) {
 	if opts == nil {
 		opts = &AttachOptions{}
 	}
@@ -120,7 +146,7 @@ func (s *Session) attachSelection(sel *usdt.Selection, file string, opts *Attach
 		return nil, s.errClosed()
 	}
 
-	a := &Attachment{session: s, closed: make(chan struct{})}
+	a := &Attachment{session: s, path: file, process: process, closed: make(chan struct{})}
 	plan := *s.plan
 	plan.Kernel.Machine, plan.Kernel.Order = sel.Kernel(), binary.NativeEndian
 	w, err := newWork(&plan, sel, file, opts)

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/usdt"
 )
 
@@ -24,6 +25,11 @@ func WithoutProcessorID(t testing.TB) {
 	before := hasProcessorID
 	hasProcessorID = func() (bool, error) { return false, nil }
 	t.Cleanup(func() { hasProcessorID = before })
+}
+
+// AttachmentTo returns an attachment to nothing.
+func AttachmentTo(path string, process proc.Process) *Attachment {
+	return &Attachment{path: path, process: process}
 }
 
 // LinkCount returns how many links the attachment has.

@@ -63,39 +63,13 @@ type WatchOptions struct {
 	Changed func(*WatchChanges)
 }
 
-// A WatchAttachment is probes of one file that a Watch has attached. The Watch
-// closes it. The File of its sites is Path.
-type WatchAttachment struct {
-	*Attachment
-
-	// File tells the file from others.
-	File proc.FileID
-	// Path is the file's path as the process sees it, without PerProcess the
-	// first process found with it. After AttachAhead it is the name of the file
-	// given there.
-	Path string
-	// Process is the process that is attached. It is the zero value if it is
-	// every process.
-	Process proc.Process
-}
-
-// String returns what is attached to, as in "/usr/bin/python3 in process 7
-// (python3)" and "/usr/bin/python3 in every process". Paths and the names of
-// processes are arbitrary bytes: escape them before they reach a terminal.
-func (a *WatchAttachment) String() string {
-	if a.Process.ProcessID == (proc.ProcessID{}) {
-		return a.Path + " in every process"
-	}
-	return fmt.Sprintf("%s in process %s", a.Path, a.Process)
-}
-
 // WatchChanges are what a Watch has changed, and what it could not.
 type WatchChanges struct {
-	Attached []*WatchAttachment
+	Attached []*Attachment
 	// Detached are closed together as soon as Changed has returned, unless the
 	// session has been detached as a whole. A Close of one waits until that is
 	// done.
-	Detached []*WatchAttachment
+	Detached []*Attachment
 	// Missed are what processes had mapped that ended before it was attached,
 	// with PerProcess.
 	Missed []*proc.Pair
@@ -111,7 +85,7 @@ type WatchChanges struct {
 type Watch struct {
 	session  *Session
 	driver   *watchDriver
-	follower *follow.Follower[*usdt.Selection, *WatchAttachment]
+	follower *follow.Follower[*usdt.Selection, *Attachment]
 }
 
 // Watch watches the probes that match any of the patterns, or all probes if
@@ -183,13 +157,13 @@ func (w *Watch) AttachAhead(process proc.Process, file *os.File) error {
 	if err != nil {
 		return err
 	}
-	return w.follower.AttachAhead(process, id, func() (*WatchAttachment, error) {
+	return w.follower.AttachAhead(process, id, func() (*Attachment, error) {
 		sel, err := usdt.Select(usdt.Target{File: file, PID: process.PID}, nil, w.driver.patterns...)
 		if err != nil {
 			return nil, err
 		}
 		defer sel.Close()
-		return w.driver.attach(sel, &proc.Pair{Process: process, MappedFile: &proc.MappedFile{Path: file.Name()}}, id)
+		return w.driver.attach(sel, &proc.Pair{Process: process, MappedFile: &proc.MappedFile{Path: file.Name()}}, process)
 	})
 }
 
@@ -197,8 +171,8 @@ func (w *Watch) AttachAhead(process proc.Process, file *os.File) error {
 func (w *Watch) Watcher() *proc.Watcher { return w.follower.Watcher() }
 
 // Attachments returns what is attached now, in no order.
-func (w *Watch) Attachments() []*WatchAttachment {
-	return slices.DeleteFunc(w.follower.Attachments(), func(a *WatchAttachment) bool { return a.isClosed() })
+func (w *Watch) Attachments() []*Attachment {
+	return slices.DeleteFunc(w.follower.Attachments(), func(a *Attachment) bool { return a.isClosed() })
 }
 
 // Stop has nothing more attached, and Run return. It does not wait for these.

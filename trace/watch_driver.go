@@ -26,36 +26,24 @@ func (d *watchDriver) Release(sel *usdt.Selection) { sel.Close() }
 
 func (d *watchDriver) PerProcess(*proc.CachedFile) bool { return d.opts.PerProcess }
 
-func (d *watchDriver) Attach(_ int, sel *usdt.Selection, pair *proc.Pair, pid int) (*WatchAttachment, bool, error) {
-	a, err := d.attach(sel.ForPID(pid), pair, pair.File.ID())
-	if err != nil {
-		return nil, false, err
-	}
+func (d *watchDriver) Attach(_ int, sel *usdt.Selection, pair *proc.Pair, pid int) (*Attachment, bool, error) {
+	process := pair.Process
 	if pid == 0 {
-		a.Process = proc.Process{}
+		process = proc.Process{}
 	}
-	return a, true, nil
+	a, err := d.attach(sel.ForPID(pid), pair, process)
+	return a, err == nil, err
 }
 
-func (d *watchDriver) attach(sel *usdt.Selection, pair *proc.Pair, file proc.FileID) (*WatchAttachment, error) {
+func (d *watchDriver) attach(sel *usdt.Selection, pair *proc.Pair, process proc.Process) (*Attachment, error) {
 	options := d.opts.AttachOptions
 	if d.opts.OptionsFor != nil {
 		options = d.opts.OptionsFor(pair)
 	}
-	a, err := d.session.attachSelection(sel, pair.Path, &options)
-	if err != nil {
-		return nil, err
-	}
-	return &WatchAttachment{Attachment: a, Path: pair.Path, File: file, Process: pair.Process}, nil
+	return d.session.attachSelection(sel, pair.Path, process, &options)
 }
 
-func (d *watchDriver) Detach(attachments []*WatchAttachment) error {
-	all := make([]*Attachment, 0, len(attachments))
-	for _, a := range attachments {
-		all = append(all, a.Attachment)
-	}
-	return CloseAll(all...)
-}
+func (d *watchDriver) Detach(attachments []*Attachment) error { return CloseAll(attachments...) }
 
 func (d *watchDriver) Retry(err error) follow.When { return follow.Classify(err) }
 
@@ -63,7 +51,7 @@ func (d *watchDriver) Explain(_ int, pair *proc.Pair, err error) error {
 	return &usdt.WatchError{Path: pair.Path, Process: pair.Process, Err: err}
 }
 
-func (d *watchDriver) Changed(c *follow.Changes[*WatchAttachment]) {
+func (d *watchDriver) Changed(c *follow.Changes[*Attachment]) {
 	if d.opts.Changed != nil {
 		d.opts.Changed(&WatchChanges{Attached: c.Attached, Detached: c.Detached, Missed: c.Missed, Errors: c.Errors})
 	}

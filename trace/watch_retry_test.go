@@ -32,7 +32,7 @@ func TestWatchTriesAgainWhatTheSystemRefused(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := newSession(t, nil)
 			process := start(t, "target-pie")
-			var attached []*trace.WatchAttachment
+			var attached []*trace.Attachment
 			var failed []error
 			tries := 0
 			opts := &trace.WatchOptions{
@@ -97,7 +97,7 @@ func TestWatchLingeringFilesMakeRoom(t *testing.T) {
 	other := startFile(t, another)
 	qt.Assert(t, qt.IsNil(w.SyncAll()))
 	qt.Assert(t, qt.Equals(await(t, c.detached), first))
-	qt.Assert(t, qt.Equals(await(t, c.attached).Path, another))
+	qt.Assert(t, qt.Equals(await(t, c.attached).Path(), another))
 	other.fires(t, s)
 }
 

@@ -51,11 +51,11 @@ func watch(t *testing.T, s *trace.Session, opts *trace.WatchOptions, patterns ..
 
 // changed are channels of what a watch tells of. Errors fail the test.
 type changed struct {
-	attached, detached chan *trace.WatchAttachment
+	attached, detached chan *trace.Attachment
 }
 
 func (c *changed) tell(t *testing.T) func(*trace.WatchChanges) {
-	c.attached, c.detached = make(chan *trace.WatchAttachment, 100), make(chan *trace.WatchAttachment, 100)
+	c.attached, c.detached = make(chan *trace.Attachment, 100), make(chan *trace.Attachment, 100)
 	return func(changes *trace.WatchChanges) {
 		for _, a := range changes.Attached {
 			c.attached <- a
@@ -80,7 +80,7 @@ func await[T any](t *testing.T, c <-chan T) T {
 	}
 }
 
-func awaitThat(t *testing.T, c <-chan *trace.WatchAttachment, is func(*trace.WatchAttachment) bool) *trace.WatchAttachment {
+func awaitThat(t *testing.T, c <-chan *trace.Attachment, is func(*trace.Attachment) bool) *trace.Attachment {
 	t.Helper()
 	for {
 		if a := await(t, c); is(a) {
@@ -99,11 +99,13 @@ func (p *traced) fires(t *testing.T, s *trace.Session) {
 	qt.Assert(t, qt.Equals(event.Site.File, p.path))
 }
 
-func TestWatchAttachmentString(t *testing.T) {
-	a := trace.WatchAttachment{Path: "/bin/program"}
-	qt.Check(t, qt.Equals(a.String(), "/bin/program in every process"))
-	a.Process = proc.Process{ProcessID: proc.ProcessID{PID: 7, StartTime: 1}, Command: "worker"}
-	qt.Check(t, qt.Equals(a.String(), "/bin/program in process 7 (worker)"))
+func TestAttachmentString(t *testing.T) {
+	process := proc.Process{}
+	qt.Check(t, qt.Equals(trace.AttachmentTo("/bin/program", process).String(), "/bin/program in every process"))
+	process.PID = 7
+	qt.Check(t, qt.Equals(trace.AttachmentTo("/bin/program", process).String(), "/bin/program in process 7"))
+	process.Command = "worker"
+	qt.Check(t, qt.Equals(trace.AttachmentTo("/bin/program", process).String(), "/bin/program in process 7 (worker)"))
 }
 
 func TestWatchFollowsProcesses(t *testing.T) {
@@ -123,7 +125,7 @@ func TestWatchFollowsProcesses(t *testing.T) {
 				qt.Assert(t, qt.IsNil(w.SyncAll()))
 				qt.Assert(t, qt.HasLen(changes.Errors, 0))
 				qt.Assert(t, qt.HasLen(changes.Attached, 1))
-				qt.Assert(t, qt.Equals(changes.Attached[0].Path, process.path))
+				qt.Assert(t, qt.Equals(changes.Attached[0].Path(), process.path))
 				process.fires(t, s)
 				qt.Assert(t, qt.Equals(process.Semaphore("guarded"), 1))
 
@@ -151,7 +153,7 @@ func TestWatchFollowsProcesses(t *testing.T) {
 				qt.Assert(t, qt.IsNil(w.SyncAll()))
 				qt.Assert(t, qt.HasLen(w.Attachments(), 1))
 				qt.Assert(t, qt.HasLen(changes.Detached, want-1))
-				qt.Assert(t, qt.IsNil(trace.CloseAll(changes.Detached[0].Attachment, changes.Detached[want-2].Attachment)))
+				qt.Assert(t, qt.IsNil(trace.CloseAll(changes.Detached[0], changes.Detached[want-2])))
 				event := next(t, s, 1)[0]
 				qt.Assert(t, qt.Equals(event.Site.File, another))
 				qt.Assert(t, qt.Equals(event.Site.Cookie, 5))
@@ -182,18 +184,18 @@ func TestWatchSeesProcessesAndLibrariesComeAndGo(t *testing.T) {
 
 	process := startFile(t, program)
 	first := await(t, c.attached)
-	qt.Assert(t, qt.Equals(first.Path, program))
+	qt.Assert(t, qt.Equals(first.Path(), program))
 	process.fires(t, s)
 
 	process.Load(library)
 	second := await(t, c.attached)
-	qt.Assert(t, qt.Equals(second.Path, library))
+	qt.Assert(t, qt.Equals(second.Path(), library))
 	qt.Assert(t, qt.Equals(second.Sites()[0].File, library))
 	process.Unload()
-	awaitThat(t, c.detached, func(a *trace.WatchAttachment) bool { return a == second })
+	awaitThat(t, c.detached, func(a *trace.Attachment) bool { return a == second })
 
 	process.Kill()
-	awaitThat(t, c.detached, func(a *trace.WatchAttachment) bool { return a == first })
+	awaitThat(t, c.detached, func(a *trace.Attachment) bool { return a == first })
 	qt.Assert(t, qt.IsNil(w.Close()))
 	qt.Assert(t, qt.IsNil(await(t, ran)))
 }

@@ -32,7 +32,7 @@ type follower struct {
 
 	// tellMore: files are found later than those that were there at first.
 	tellMore bool
-	skipped  map[proc.FileID]bool // files whose skipped sites are not to be named again
+	skipped  map[string]bool // paths of files whose skipped sites are not to be named again
 
 	running sync.WaitGroup
 }
@@ -40,7 +40,7 @@ type follower struct {
 // newFollower makes a follower of the processes that are wanted, each by
 // itself; nil stands for all together.
 func newFollower(t *tracer, wanted func(proc.Process) bool) (*follower, error) {
-	f := &follower{tracer: t, one: wanted != nil, skipped: make(map[proc.FileID]bool)}
+	f := &follower{tracer: t, one: wanted != nil, skipped: make(map[string]bool)}
 	options := proc.WatcherOptions{Filter: wanted, Handler: f.look}
 	if len(t.options.files) > 0 {
 		f.looker = proc.NewWatcher(&options, t.options.patterns...)
@@ -156,13 +156,13 @@ func (f *follower) changed(changes *trace.WatchChanges) {
 		t.targets.setLate(pair.Path)
 	}
 	for _, a := range changes.Attached {
-		t.targets.attached(a.Attachment)
-		if !f.skipped[a.File] {
-			f.skipped[a.File] = f.one // not again for each process
-			t.warnSkipped(a.Attachment, a.Path)
+		t.targets.attached(a)
+		if !f.skipped[a.Path()] {
+			f.skipped[a.Path()] = f.one // not again for each process
+			t.warnSkipped(a, a.Path())
 		}
 		if f.tellMore {
-			t.messages.NoteOf("files that are also watched", "also watching %s in %s", plural(len(a.Sites()), "site"), a.Path)
+			t.messages.NoteOf("files that are also watched", "also watching %s in %s", plural(len(a.Sites()), "site"), a.Path())
 		}
 	}
 	if len(changes.Detached) > 0 && t.ctx.Err() == nil {
