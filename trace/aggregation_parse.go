@@ -146,7 +146,7 @@ func (p *aggregation) check(a *Aggregation) error {
 		return nil
 	}
 	if a.Sum || a.Min || a.Max {
-		return optionError("Histogram", errors.New("Sum, Min and Max are not kept beside a histogram: make them an aggregation of their own"))
+		return optionError("Histogram", errors.New("not with Sum, Min or Max: make them an aggregation of their own"))
 	}
 	if err := checkHistogram(a.Histogram); err != nil {
 		return optionError("Histogram", err)
@@ -162,7 +162,7 @@ func checkHistogram(h *Histogram) error {
 	case h.Step == 0:
 		return nil
 	case h.High <= h.Low || h.Step > math.MaxInt64 || width%h.Step != 0:
-		return errors.New("Step must divide the distance from Low up to High")
+		return errors.New("the distance from Low up to High must be a multiple of Step")
 	case width/h.Step > maxBuckets:
 		return fmt.Errorf("there are more than %d buckets: take a larger Step", maxBuckets)
 	}

@@ -3,7 +3,6 @@
 package testneeds
 
 import (
-	"fmt"
 	"os"
 	"os/exec"
 	"runtime"
@@ -52,7 +51,7 @@ func Root(t testing.TB) {
 func Only(t testing.TB, reason string, names ...string) {
 	t.Helper()
 	if !slices.Contains(names, runtime.GOARCH) && !slices.Contains(names, runtime.GOOS) {
-		t.Skip(fmt.Sprintf("%s%s: %s", ForOthers, strings.Join(names, ", "), reason))
+		t.Skipf("%s%s: %s", ForOthers, strings.Join(names, ", "), reason)
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"strings"
 	"testing"
@@ -52,7 +53,7 @@ func framesOf(augmentation, data, common, instructions string) []byte {
 // newUnwinder returns an unwinder with work enough for a test.
 func newUnwinder() *Unwinder {
 	u := NewUnwinder()
-	u.Work = 1 << 40
+	u.Work = math.MaxInt
 	return u
 }
 

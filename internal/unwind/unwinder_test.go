@@ -3,6 +3,7 @@
 package unwind
 
 import (
+	"math"
 	"strings"
 	"testing"
 
@@ -59,7 +60,7 @@ func TestWorkIsBounded(t *testing.T) {
 				qt.Check(t, qt.Equals(s, before))
 				qt.Check(t, qt.Equals(table.unwinder.Work, 0))
 			}
-			table.unwinder.Work = 1 << 40
+			table.unwinder.Work = math.MaxInt
 			_, err := table.row(codeAddress)
 			qt.Check(t, qt.IsNil(err), qt.Commentf("what has not been finished is not taken for damaged"))
 		})
