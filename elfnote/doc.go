@@ -1,59 +1,81 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package elfnote reads the USDT probes of ELF files: which there are, where in
-// the code their sites are, and how their arguments are described.
+// Package elfnote reads the USDT probes of ELF files: which probes a file has,
+// where in the code their sites are, and how their arguments are described. It
+// reads files of any machine on any system.
 //
-//	f, err := elfnote.Open("/usr/lib/x86_64-linux-gnu/libstdc++.so.6")
+// This lists the probes of a file with their arguments, which package argspec
+// decodes:
+//
+//	file, err := elfnote.Open("/usr/lib/x86_64-linux-gnu/libstdc++.so.6")
 //	if err != nil { ... }
-//	defer f.Close()
-//	for site, err := range f.Sites() {
-//		if err != nil { ... } // one note is broken: the others follow
-//		fmt.Println(site.Provider, site.Name, site.Arguments)
+//	defer file.Close()
+//	listing, err := file.Probes()
+//	if err != nil { ... }
+//	decoder := argspec.NewDecoder(file)
+//	for _, probe := range listing.Probes {
+//		for _, site := range probe.Sites {
+//			arguments := decoder.Decode(site.Location, site.Arguments)
+//			fmt.Printf("%s:%s at %#x: %v\n", probe.Provider, probe.Name, site.Location, arguments)
+//		}
 //	}
 //
-// # From a note to a site
+// [File.Probes] groups the sites of a file by probe, and takes patterns to
+// choose probes, as most functions of this module do: see [Pattern].
+// [File.Sites] yields the sites one by one, and holds none of them in memory.
 //
-// The macros of sys/sdt.h leave a nop in the code, the site, and a note about
-// it in the section .note.stapsdt. The note has three addresses (location, base
-// and semaphore), each as wide as the file's class says and in the file's byte
-// order, and three strings (provider, name and arguments). One probe has many
-// sites where the compiler inlined or copied its function, and each of them has
-// its own note, with its own arguments and its own semaphore.
+// # Probes, sites and notes
 //
-// What a tracer needs is not in the note as it stands:
+// The macros of sys/sdt.h leave a nop in the code, which is the site, and a
+// note about it in the section .note.stapsdt. The note has three addresses
+// (location, base and semaphore) and three strings (provider, name and
+// arguments). A probe has many sites if the compiler inlined or copied its
+// function. Each site has its own note, with its own arguments and its own
+// semaphore.
 //
-//   - Prelink moves a library to other addresses without rewriting its notes.
-//     The linker put the section .stapsdt.base at the address the note calls
-//     base. So the distance between the two is by how much location and
-//     semaphore moved. Where there is no such section, or the note says 0,
-//     nothing moved.
+// A tracer needs more than the note says, and this package finds it out:
+//
+//   - Prelink moves a library to other addresses without changing its notes.
+//     The linker put the section .stapsdt.base at the address that the note
+//     calls base. The difference of the two is the distance by which location
+//     and semaphore have moved. Nothing has moved if there is no such section,
+//     or if the note has the base 0.
 //   - A uprobe is set at an offset in the file, not at an address. The PT_LOAD
-//     segment that holds an address tells its offset. The two differ in most
-//     libraries of some linkers, and in every program that runs at fixed
-//     addresses.
-//   - A semaphore needs an offset as well. One in the zeroed part of a segment,
-//     the bss, has none.
+//     segment that contains the address gives the offset. The two differ in
+//     programs that run at fixed addresses, and in most libraries of some
+//     linkers.
+//   - A semaphore needs an offset in the file, too. A semaphore in the zeroed
+//     part of a segment, the bss, has none.
 //
-// This package does all of that and checks it: every site it returns can be
-// attached to as far as the file tells, unless the [Kind] of the file says
-// otherwise. What is wrong with a note comes as a [NoteError] in its place.
+// All that is checked: every site that is returned can be attached to, as far
+// as the file shows that, unless the [Kind] of the file is one without code. A
+// note that fails a check is reported as a [NoteError], and affects no other.
 //
-// # Reading only what is needed
+// # Symbols
 //
-// The notes are not loaded into memory when a program runs, so they are found
-// through the section headers. A file whose section headers were removed has no
-// probes. Four ranges are read: the file header with the program headers, the
-// section headers, the section names, which are mostly right before them and
-// come by the same read, and the note sections, through a buffer. Nothing
-// depends on the size of the file. Symbols, the dynamic section and the build
-// ID are read when they are asked for.
+// Some arguments name symbols, as in "4@counter(%rip)". [File.Symbol] finds
+// them in the file, and where they were stripped from it in the separate debug
+// file that is installed, or that [File.UseDebugFile] names.
+// [argspec.NewDecoder] asks it.
 //
-// Types and constants come from [debug/elf], but its reader is not used. Its
-// documentation says that it is not hardened against adversarial input, and
-// files come from strangers: a tracer reads whatever runs in a container. This
-// package checks every length before it is used, bounds every size (see
-// limits.go for each limit and its reason), allocates nothing by a number that
-// the file claims before the file has shown to be that long, and does not
-// panic. Being made for one purpose it is faster, too: to open a file takes
-// half the time.
+// # What is read
+//
+// A running program does not have the notes in memory: they are found by the
+// section headers of the file. A file whose section headers were removed has no
+// probes. To list a file, four ranges of it are read: the file header with the
+// program headers, the section headers, the section names, and the note
+// sections, through a buffer. The size of the file does not matter. Symbols,
+// the dynamic section and the build ID are read when they are asked for.
+//
+// # Untrusted files
+//
+// A tracer reads whatever runs in a container, so that files are untrusted.
+// This package checks every length before it is used. Every size has a limit,
+// with its reason in limits.go (what exceeds it is [ErrTooLarge]). Memory is
+// allocated only for what the file has shown to have, and nothing panics. The
+// types and constants are those of [debug/elf], but its reader is not used: it
+// is not hardened against such files, as its documentation says. Opening a file
+// takes half the time, too.
+//
+// [argspec.NewDecoder]: https://pkg.go.dev/github.com/gousdt/gousdt/argspec#NewDecoder
 package elfnote

@@ -22,7 +22,7 @@ type duplicates struct {
 	table   []duplicate // of a length that is a power of two
 }
 
-// duplicate tells a note from others, in a quarter of the memory that it takes.
+// duplicate identifies a note, in a quarter of the memory that it takes.
 // Only notes of one location could be taken for each other, if the 64 bits of
 // their hashes were the same. The seed is secret, so that nobody can craft such
 // notes, nor notes that collide in the table.
@@ -31,8 +31,8 @@ type duplicate struct {
 	hash     uint64 // of the descriptor up to its last string; odd, 0 is a free place
 }
 
-// add tells whether a note that is identical to the walk's current one has come
-// before; if not, it remembers it.
+// add reports whether a note that is identical to the walk's current one has
+// come before. If not, it remembers it.
 func (d *duplicates) add(w *probeWalk) bool {
 	if w.location > d.highest {
 		d.highest = w.location
@@ -54,8 +54,8 @@ func (d *duplicates) addUnordered(w *probeWalk) bool {
 }
 
 // addBefore remembers the notes before the walk's current one, as far as they
-// have all their strings. One that is broken in another way does no harm: only
-// a note broken in the same way can be identical to it.
+// have all their strings. One that is malformed in another way does no harm:
+// only a note that is malformed in the same way can be identical to it.
 func (d *duplicates) addBefore(w *probeWalk) {
 	before := w.file.walkProbes()
 	defer before.close()
@@ -75,7 +75,7 @@ func (d *duplicates) note(w *probeWalk) duplicate {
 	return duplicate{w.location, maphash.Bytes(d.seed, w.data[w.descriptor:w.stringsEnd]) | 1}
 }
 
-// insert tells whether a note is in the table, and puts it there if not.
+// insert reports whether a note is in the table, and puts it there if not.
 func (d *duplicates) insert(note duplicate) bool {
 	if d.count*5/4 >= len(d.table) {
 		d.resize(2 * uint64(d.count))

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log"
 
+	"github.com/gousdt/gousdt/argspec"
 	"github.com/gousdt/gousdt/elfnote"
 )
 
@@ -35,24 +36,57 @@ func ExampleFile_Sites() {
 	// other:plain at 0x458: "-2@%r2"
 }
 
-// Probes that a pattern selects, with their sites.
+// The probes of a file with their arguments, which package argspec decodes.
 func ExampleFile_Probes() {
-	f, err := elfnote.Open("testdata/arm64.pie")
+	file, err := elfnote.Open("testdata/arm64.pie")
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer f.Close()
-	pattern, err := elfnote.ParsePattern("elf:c*")
+	defer file.Close()
+	listing, err := file.Probes()
 	if err != nil {
 		log.Fatal(err)
 	}
-	listing, err := f.Probes(pattern)
-	if err != nil {
-		log.Fatal(err)
+	decoder := argspec.NewDecoder(file)
+	for _, probe := range listing.Probes {
+		fmt.Printf("%s:%s\n", probe.Provider, probe.Name)
+		for _, site := range probe.Sites {
+			fmt.Printf("  at %#x: %v\n", site.Offset, decoder.Decode(site.Location, site.Arguments))
+		}
 	}
-	for _, p := range listing.Probes {
-		fmt.Printf("%s:%s has %d sites\n", p.Provider, p.Name, len(p.Sites))
+	for _, err := range listing.Malformed {
+		fmt.Println(err)
 	}
 	// Output:
+	// elf:plain
+	//   at 0x254: []
+	// elf:places
+	//   at 0x268: [8 signed @ x4 4 signed @ x0 1 unsigned @ x2 8 signed @ [sp+40] 8 signed @ x5]
+	// elf:copies
+	//   at 0x26c: [8 signed @ x4]
+	//   at 0x270: [8 signed @ 17]
+	// elf:guarded
+	//   at 0x2a4: [8 signed @ [x1+64] 4 signed @ -5]
+	// other:plain
+	//   at 0x2f4: [2 signed @ x0]
+	// note 4, probe "elf:unplaced": semaphore is in the zeroed tail (bss) of its segment and has no file offset: 0x2050
+}
+
+// Patterns choose probes.
+func ExampleFile_Probes_patterns() {
+	file, err := elfnote.Open("testdata/arm64.pie")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer file.Close()
+	listing, err := file.Probes(elfnote.Exact("elf", "plain"), elfnote.MustParsePattern("elf:c*"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, probe := range listing.Probes {
+		fmt.Printf("%s:%s has %d sites\n", probe.Provider, probe.Name, len(probe.Sites))
+	}
+	// Output:
+	// elf:plain has 1 sites
 	// elf:copies has 2 sites
 }

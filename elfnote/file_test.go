@@ -7,7 +7,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"slices"
 	"testing"
 
 	"github.com/go-quicktest/qt"
@@ -50,7 +49,7 @@ func TestExtendedNumberingIsTakenFromSectionZero(t *testing.T) {
 		im.Extended = true
 		im.AddNotes(im.note(Site{Location: codeAddress, Provider: "p", Name: "n"}))
 		f := im.open(t)
-		qt.Assert(t, qt.HasLen(slices.Collect(f.Segments()), 2))
+		qt.Assert(t, qt.HasLen(f.elf.Segments, 2))
 		sites, errs := collect(f)
 		qt.Assert(t, qt.HasLen(errs, 0))
 		qt.Assert(t, qt.HasLen(sites, 1))

@@ -76,7 +76,7 @@ func (w *noteWalk) step() (bool, error) {
 			// A few zeroes are padding.
 			if slices.ContainsFunc(padding, func(b byte) bool { return b != 0 }) {
 				w.index++
-				return true, ErrNoteSize
+				return true, errNoteSize
 			}
 			if !w.nextSection() {
 				return false, nil
@@ -95,7 +95,7 @@ func (w *noteWalk) step() (bool, error) {
 		if stop > rest {
 			if stop > start || ownerEnd > rest {
 				w.skip()
-				return true, ErrNoteSize
+				return true, errNoteSize
 			}
 			// The last note, without a descriptor, lacks the padding of its
 			// owner.
@@ -176,7 +176,7 @@ func (w *noteWalk) endRelocations() {
 // check tells whether a section can be read, before anything of it is.
 func (w *noteWalk) check(s elffile.Section) error {
 	if s.Flags&elf.SHF_COMPRESSED != 0 {
-		return ErrCompressed
+		return elffile.ErrCompressed
 	}
 	if s.Size > maxNoteBytes-w.total {
 		return fmt.Errorf("%d bytes of notes: %w", s.Size, ErrTooLarge)

@@ -112,7 +112,7 @@ func TestSizesPastTheSectionEndItsNotesOnly(t *testing.T) {
 			sites, errs := collect(im.open(t))
 			qt.Assert(t, qt.DeepEquals(locations(sites), []int{1, 4}))
 			qt.Assert(t, qt.HasLen(errs, 1))
-			qt.Assert(t, qt.ErrorIs(errs[0], ErrNoteSize))
+			qt.Assert(t, qt.ErrorIs(errs[0], errNoteSize))
 			qt.Assert(t, qt.Equals(errs[0].(*NoteError).Index, 1))
 			qt.Assert(t, qt.ErrorMatches(errs[0], "note 1: note reaches past the end of its section"))
 		}
@@ -127,7 +127,7 @@ func TestOwnerPastTheEndIsNotRead(t *testing.T) {
 	sites, errs := collect(im.open(t))
 	qt.Assert(t, qt.DeepEquals(locations(sites), []int{1}))
 	qt.Assert(t, qt.HasLen(errs, 1))
-	qt.Assert(t, qt.ErrorIs(errs[0], ErrNoteSize))
+	qt.Assert(t, qt.ErrorIs(errs[0], errNoteSize))
 }
 
 func TestTrailingZeroesAreNoNote(t *testing.T) {
@@ -159,16 +159,16 @@ func TestSectionsThatCannotBeReadHideNoOther(t *testing.T) {
 		want   error
 		text   string
 	}{
-		{"compressed", func(s *elfimage.Section) { s.Flags = elf.SHF_COMPRESSED }, ErrCompressed, "section .note.stapsdt at offset 0x[0-9a-f]+: section is compressed .*"},
+		{"compressed", func(s *elfimage.Section) { s.Flags = elf.SHF_COMPRESSED }, elffile.ErrCompressed, "section .note.stapsdt at offset 0x[0-9a-f]+: section is compressed .*"},
 		{"4 GB", func(s *elfimage.Section) { s.Size = elfimage.Ptr[uint64](4 << 30) }, ErrTooLarge, ".*: 4294967296 bytes of notes: .*"},
-		{"as large as can be, but not there", func(s *elfimage.Section) { s.Size = elfimage.Ptr[uint64](maxNoteBytes - 1000) }, ErrTruncated, ".*"},
-		{"a little larger than the file", func(s *elfimage.Section) { s.Size = elfimage.Ptr[uint64](5000) }, ErrTruncated, ".*"},
+		{"as large as can be, but not there", func(s *elfimage.Section) { s.Size = elfimage.Ptr[uint64](maxNoteBytes - 1000) }, elffile.ErrTruncated, ".*"},
+		{"a little larger than the file", func(s *elfimage.Section) { s.Size = elfimage.Ptr[uint64](5000) }, elffile.ErrTruncated, ".*"},
 		{"all of the address space", func(s *elfimage.Section) { s.Size = elfimage.Ptr[uint64](1<<64 - 1) }, ErrTooLarge, ".*"},
-		{"past the end", func(s *elfimage.Section) { s.Offset = elfimage.Ptr[uint64](1 << 40) }, ErrTruncated, ".*"},
-		{"past all files", func(s *elfimage.Section) { s.Offset = elfimage.Ptr[uint64](1<<64 - 8) }, ErrTruncated, ".*"},
+		{"past the end", func(s *elfimage.Section) { s.Offset = elfimage.Ptr[uint64](1 << 40) }, elffile.ErrTruncated, ".*"},
+		{"past all files", func(s *elfimage.Section) { s.Offset = elfimage.Ptr[uint64](1<<64 - 8) }, elffile.ErrTruncated, ".*"},
 		{"wrapping around", func(s *elfimage.Section) {
 			s.Offset, s.Size = elfimage.Ptr[uint64](1<<64-8), elfimage.Ptr[uint64](chunkSize+8)
-		}, ErrTruncated, ".*"},
+		}, elffile.ErrTruncated, ".*"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			im := newImage64()

@@ -3,9 +3,8 @@
 package elfnote
 
 // NoteSize returns how many bytes the note sections of probes have together, by
-// what the section headers say, which costs nothing to find out. With the sizes
-// of some notes it tells how many sites there may be, for a caller that makes
-// room for them. It is at most what this package reads of notes, 64 MiB.
+// what the section headers say: 64 MiB at most, which is the limit for them. A
+// caller that has read some sites can estimate from it how many there are.
 func (f *File) NoteSize() int {
 	total := uint64(0)
 	for _, s := range f.elf.ProbeNotes {

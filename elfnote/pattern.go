@@ -79,30 +79,30 @@ func MatchAny(patterns []Pattern, provider, name string) bool {
 // from the left, and a pair (as in the C++ name ns::f) does not split, nor does
 // a colon in a class or after a backslash.
 //
-// The error wraps ErrPattern and says where the pattern is wrong.
+// The error says where the pattern is wrong.
 func ParsePattern(s string) (Pattern, error) {
 	if len(s) > maxPattern {
-		return Pattern{}, fmt.Errorf("%w: %d bytes are more than %d", ErrPattern, len(s), maxPattern)
+		return Pattern{}, fmt.Errorf("%w: %d bytes are more than %d", errPattern, len(s), maxPattern)
 	}
 	p := Pattern{source: s}
 	first, rest, split, err := parseGlob(s, true)
 	if err != nil {
-		return Pattern{}, fmt.Errorf("%w %q: %w", ErrPattern, s, err)
+		return Pattern{}, fmt.Errorf("%w %q: %w", errPattern, s, err)
 	}
 	if !split {
 		p.provider, p.name = glob{{any: true}}, first
 	} else {
 		second, _, _, err := parseGlob(rest, false)
 		if err != nil {
-			return Pattern{}, fmt.Errorf("%w %q: %w", ErrPattern, s, err)
+			return Pattern{}, fmt.Errorf("%w %q: %w", errPattern, s, err)
 		}
 		p.provider, p.name = first, second
 		if len(p.provider) == 0 {
-			return Pattern{}, fmt.Errorf("%w %q: empty provider (write * for any)", ErrPattern, s)
+			return Pattern{}, fmt.Errorf("%w %q: empty provider (write * for any)", errPattern, s)
 		}
 	}
 	if len(p.name) == 0 {
-		return Pattern{}, fmt.Errorf("%w %q: empty name (write * for any)", ErrPattern, s)
+		return Pattern{}, fmt.Errorf("%w %q: empty name (write * for any)", errPattern, s)
 	}
 	return p, nil
 }

@@ -118,7 +118,7 @@ func TestPatternsThatAreRefused(t *testing.T) {
 		{strings.Repeat("a", maxPattern+1), "bad pattern: 4097 bytes are more than 4096"},
 	} {
 		_, err := ParsePattern(test.pattern)
-		qt.Assert(t, qt.ErrorIs(err, ErrPattern), qt.Commentf("%q", test.pattern))
+		qt.Assert(t, qt.ErrorIs(err, errPattern), qt.Commentf("%q", test.pattern))
 		qt.Assert(t, qt.ErrorMatches(err, test.text), qt.Commentf("%q", test.pattern))
 	}
 }

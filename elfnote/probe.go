@@ -10,27 +10,26 @@ type Probe struct {
 	Sites          []Site // at least one, in the order of the file
 }
 
-// Listing is what a file's note sections hold.
+// Listing is what the note sections of a file hold.
 type Listing struct {
 	// Probes are in the order of their first sites.
 	Probes []Probe
-	// Malformed are the first [MaxMalformed] of the notes that cannot be used,
-	// in the order of the file; [File.Sites] tells of all. They are listed
-	// whatever is asked for: the probe's name may be what is broken.
+	// Malformed are the first [MaxMalformed] of the malformed notes, in the
+	// order of the file. They are listed whatever the patterns: the name of the
+	// probe may be what is malformed.
 	Malformed []*NoteError
-	// MalformedCount is how many notes cannot be used altogether.
+	// MalformedCount is how many notes are malformed altogether.
 	MalformedCount int
 }
 
-// MaxMalformed is how many broken notes a [Listing] describes. A small file can
-// have millions of them, which a program that lists files of strangers and
-// keeps that should not pay for.
+// MaxMalformed is how many malformed notes a [Listing] describes. A small file
+// can have millions of them. [File.Sites] yields all.
 const MaxMalformed = 16
 
 // Probes returns the probes that match any of the patterns, or all probes if
 // there is no pattern. Their sites are grouped by provider and name. A file
-// without probes has an empty Listing. An error means that a note section could
-// not be read, see [File.Sites].
+// without probes has an empty Listing. The error says which note section could
+// not be read, as that of [File.Sites] does.
 func (f *File) Probes(patterns ...Pattern) (*Listing, error) {
 	type key struct{ provider, name string }
 	listing := new(Listing)
@@ -38,12 +37,12 @@ func (f *File) Probes(patterns ...Pattern) (*Listing, error) {
 	var last *Probe
 	for site, err := range f.Sites() {
 		if err != nil {
-			var broken *NoteError
-			if !errors.As(err, &broken) {
+			var malformed *NoteError
+			if !errors.As(err, &malformed) {
 				return nil, err
 			}
 			if listing.MalformedCount++; listing.MalformedCount <= MaxMalformed {
-				listing.Malformed = append(listing.Malformed, broken)
+				listing.Malformed = append(listing.Malformed, malformed)
 			}
 			continue
 		}

@@ -77,7 +77,7 @@ func (w *probeWalk) readDescriptor(b []byte) error {
 	size := len(b)
 	addresses := 3 * w.words.Size()
 	if size < addresses+3 {
-		return ErrNoteTooShort
+		return errNoteTooShort
 	}
 	if w.words.Wide {
 		b := (*[24]byte)(b)
@@ -124,7 +124,7 @@ func (w *probeWalk) readDescriptor(b []byte) error {
 		w.stringsEnd = w.after(w.arguments)
 	}
 	if w.stringsEnd == w.arguments || w.stringsEnd > w.descriptorEnd {
-		return ErrNoteUnterminated
+		return errNoteUnterminated
 	}
 	return nil
 }
@@ -201,7 +201,7 @@ func (w *probeWalk) roomOrSharing(size int, provider, name string) []byte {
 // broken describes the current note, which cannot be used.
 func (w *probeWalk) broken(err error) *NoteError {
 	e := &NoteError{Index: w.index, Err: err}
-	if errors.Is(err, ErrNoteSize) {
+	if errors.Is(err, errNoteSize) {
 		return e // there is no descriptor
 	}
 	descriptor := w.data[w.descriptor:w.descriptorEnd]

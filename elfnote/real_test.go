@@ -17,6 +17,7 @@ import (
 
 	"github.com/go-quicktest/qt"
 
+	"github.com/gousdt/gousdt/internal/elffile"
 	"github.com/gousdt/gousdt/internal/testneeds"
 )
 
@@ -51,7 +52,7 @@ func TestKeptFilesAreListedAsBefore(t *testing.T) {
 			qt.Assert(t, qt.Equals(f.elf.Words.Big, test.big))
 			id, err := f.BuildID()
 			if test.buildID == "" {
-				qt.Assert(t, qt.ErrorIs(err, ErrNoBuildID))
+				qt.Assert(t, qt.ErrorIs(err, elffile.ErrNoBuildID))
 			} else {
 				qt.Assert(t, qt.IsNil(err))
 				qt.Assert(t, qt.Equals(id, test.buildID))
@@ -106,8 +107,8 @@ func TestPLTGOTOfKeptFiles(t *testing.T) {
 	}{
 		{"s390x.so", 0x1fd8, nil},
 		{"s390x.so.debug", 0x1fd8, nil},
-		{"i386.exe", 0, ErrNoPLTGOT},
-		{"arm64.o", 0, ErrNoPLTGOT},
+		{"i386.exe", 0, elffile.ErrNoPLTGOT},
+		{"arm64.o", 0, elffile.ErrNoPLTGOT},
 	} {
 		f, err := Open(filepath.Join("testdata", test.file))
 		qt.Assert(t, qt.IsNil(err))
@@ -197,7 +198,7 @@ func compareWithReadelf(t *testing.T, path string) {
 		i++
 		if err != nil {
 			// In the kept files, the one whose semaphore is in the bss.
-			qt.Assert(t, qt.ErrorIs(err, ErrSemaphoreInBSS))
+			qt.Assert(t, qt.ErrorIs(err, errSemaphoreInBSS))
 			qt.Assert(t, qt.Equals(note.Name, "unplaced"))
 			continue
 		}
@@ -216,7 +217,7 @@ func compareWithReadelf(t *testing.T, path string) {
 			continue
 		}
 		code := make([]byte, 4)
-		n, err := f.SiteBytes(site, code)
+		n, err := f.ReadAt(code, int64(site.Offset))
 		qt.Assert(t, qt.IsNil(err))
 		qt.Assert(t, qt.IsTrue(bytes.HasPrefix(code[:n], nops[f.Machine()])), qt.Commentf("% x at %#x", code[:n], site.Location))
 	}

@@ -4,9 +4,6 @@ package elfnote
 
 import (
 	"debug/elf"
-	"errors"
-	"fmt"
-	"io"
 	"iter"
 	"slices"
 
@@ -17,52 +14,54 @@ import (
 // many sites as the compiler made copies of it.
 //
 // The strings are arbitrary bytes without NUL. They share memory with those of
-// other sites: a string kept for long keeps 8 KiB of them (or as much as one
-// site's strings need), a copy made by strings.Clone does not.
+// other sites: a string that is kept keeps 8 KiB of them, or as much as the
+// strings of one site need. A copy made by strings.Clone does not.
 type Site struct {
 	Provider, Name string
-	// Arguments says where the arguments are found, in the syntax of the file's
-	// machine; package argspec reads it.
+	// Arguments says where the arguments are, in the syntax of the file's
+	// machine. Package argspec decodes it.
 	Arguments string
 	// Location is the virtual address of the site, as linked (and prelinked).
 	Location uint64
-	// Offset is Location's place in the file, by which a uprobe is set. It is 0
-	// in a DebugFile and a Relocatable, to which nothing can be attached.
+	// Offset is the place of Location in the file, at which a uprobe is set. It
+	// is 0 in a DebugFile and a Relocatable, to which nothing can be attached.
 	Offset uint64
-	// Base is the link-time address of the section .stapsdt.base, as the note
-	// recorded it, or 0. Location and Semaphore are already adjusted by it.
+	// Base is the address of the section .stapsdt.base when the file was
+	// linked, as the note has it, or 0. Location and Semaphore are already
+	// adjusted by it.
 	Base uint64
-	// Semaphore is the virtual address of a 16-bit counter that a tracer
-	// increments to tell the program that the probe is in use; 0 is none. It
-	// belongs to this site: others of the probe may have others, or none.
+	// Semaphore is the virtual address of a 16-bit counter, or 0 if there is
+	// none. A tracer increments it, which tells the program that the probe is
+	// in use. It belongs to this site: other sites of the probe may have
+	// others, or none.
 	Semaphore uint64
-	// SemaphoreOffset is Semaphore's place in the file, where the kernel wants
-	// it; 0 is none, and it is 0 in a DebugFile and a Relocatable.
+	// SemaphoreOffset is the place of Semaphore in the file, by which the
+	// kernel identifies it, or 0 if there is none. It is 0 in a DebugFile and a
+	// Relocatable.
 	SemaphoreOffset uint64
 }
 
 // semaphoreSize is the size of a semaphore in bytes.
 const semaphoreSize = 2
 
-// Sites returns the sites of all probes in the order of their notes, each one
-// once: of notes that are identical in everything the first counts, except in a
+// Sites returns the sites of all probes in the order of their notes. Of notes
+// that are identical in everything only the first one counts, except in a
 // Relocatable, where sites in different sections may have the same location.
 //
-// A note that cannot be used yields a zero Site and a *NoteError, and the
+// A note that is malformed yields a zero Site and a [*NoteError], and the
 // iteration goes on. Any other error is the last thing yielded: it says which
-// note section could not be read, and wraps ErrTruncated, ErrTooLarge,
-// ErrCompressed or an error of the reader.
+// note section could not be read, and wraps ErrMalformed, ErrTooLarge or an
+// error of the reader.
 //
-// Locations and semaphores are adjusted where prelink moved the file, which is
-// known by the section .stapsdt.base being at another address than the note
-// says. A location must be in an executable segment and a semaphore in a
-// writable one, in its file part; nothing of that is checked, and no offset is
-// known, in a DebugFile and a Relocatable. In a Relocatable they are what its
-// relocations say.
+// Locations and semaphores are adjusted if prelink moved the file. Those of a
+// Relocatable are what its relocations say. A location must be in the part of an
+// executable segment that comes from the file, and a semaphore in that of a
+// writable segment. Neither is checked, and no offset is known, in a DebugFile
+// and a Relocatable.
 //
-// Each iteration reads the notes anew, so the file must be open: it holds some
-// 64 KiB of them at a time, and allocates what the strings need, in pieces.
-// Where there are many sites, most equal strings are allocated once.
+// Each iteration reads the notes anew, so the file must be open. It holds some
+// 64 KiB of them at a time. Memory is allocated for the strings, in pieces; if
+// there are many sites, most equal strings share memory.
 func (f *File) Sites() iter.Seq2[Site, error] {
 	return func(yield func(Site, error) bool) {
 		walk := f.walkProbes()
@@ -131,7 +130,7 @@ func (f *File) otherCodeOffset(location uint64) (uint64, error) {
 	code := f.elf.Segment(location, 1, elf.PF_X)
 	if code == nil || location-code.Address+code.Offset == 0 {
 		// The file header is not code, and 0 would say that there is no offset.
-		return 0, &addressError{location, ErrLocation}
+		return 0, &addressError{location, errLocation}
 	}
 	return location - code.Address + code.Offset, nil
 }
@@ -142,62 +141,32 @@ func (f *File) semaphoreOffset(semaphore uint64) (uint64, error) {
 	if data == nil {
 		for i := range f.elf.Segments {
 			if g := &f.elf.Segments[i]; g.Flags&elf.PF_W != 0 && g.InMemory(semaphore, semaphoreSize) {
-				return 0, &addressError{semaphore, ErrSemaphoreInBSS}
+				return 0, &addressError{semaphore, errSemaphoreInBSS}
 			}
 		}
-		return 0, &addressError{semaphore, ErrSemaphore}
+		return 0, &addressError{semaphore, errSemaphore}
 	}
 	offset := semaphore - data.Address + data.Offset
 	if offset%semaphoreSize != 0 {
-		return 0, &addressError{semaphore, ErrSemaphoreUnaligned}
+		return 0, &addressError{semaphore, errSemaphoreUnaligned}
 	}
 	if offset == 0 {
-		return 0, &addressError{semaphore, ErrSemaphore}
+		return 0, &addressError{semaphore, errSemaphore}
 	}
 	return offset, nil
-}
-
-// SiteBytes reads the machine code at a site into buf and returns the number of
-// bytes read: fewer than len(buf) where the segment's file part or the file
-// ends before, without an error. It fails with ErrNotMapped where no executable
-// segment has the site, with ErrNoCode for a DebugFile or a Relocatable, with
-// ErrTruncated where the file has no byte at all there, or with an error of the
-// reader.
-func (f *File) SiteBytes(s Site, buf []byte) (int, error) {
-	if f.kind == DebugFile || f.kind == Relocatable {
-		return 0, fmt.Errorf("code at %#x: %w", s.Location, ErrNoCode)
-	}
-	code := f.elf.Segment(s.Location, 1, elf.PF_X)
-	if code == nil {
-		return 0, fmt.Errorf("code at %#x: %w", s.Location, ErrNotMapped)
-	}
-	skip := s.Location - code.Address
-	buf = buf[:min(uint64(len(buf)), code.FileSize-skip)]
-	offset := int64(skip + code.Offset)
-	if offset < 0 {
-		return 0, fmt.Errorf("code at %#x: %w", s.Location, ErrTruncated)
-	}
-	n, err := f.elf.ReadAt(buf, offset)
-	switch {
-	case n > 0 || len(buf) == 0:
-		return n, nil
-	case err == nil || errors.Is(err, io.EOF):
-		err = ErrTruncated
-	}
-	return 0, fmt.Errorf("code at %#x: %w", s.Location, err)
 }
 
 // usualCode returns the part of the first executable segment in which a site
 // has a file offset that is not 0, or an empty segment. It does not wrap
 // around.
-func usualCode(segments []Segment) Segment {
-	i := slices.IndexFunc(segments, func(s Segment) bool { return s.Flags&elf.PF_X != 0 })
+func usualCode(segments []elffile.Segment) elffile.Segment {
+	i := slices.IndexFunc(segments, func(s elffile.Segment) bool { return s.Flags&elf.PF_X != 0 })
 	if i < 0 {
-		return Segment{}
+		return elffile.Segment{}
 	}
 	s := segments[i]
 	if s.FileSize == 0 || s.Address+s.FileSize < s.Address {
-		return Segment{}
+		return elffile.Segment{}
 	}
 	if s.Offset == 0 {
 		s.Address, s.Offset, s.FileSize = s.Address+1, 1, s.FileSize-1

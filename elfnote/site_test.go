@@ -11,6 +11,7 @@ import (
 
 	"github.com/go-quicktest/qt"
 
+	"github.com/gousdt/gousdt/internal/elffile"
 	"github.com/gousdt/gousdt/internal/elffile/elfimage"
 )
 
@@ -89,25 +90,25 @@ func TestBrokenNotes(t *testing.T) {
 		want           error
 		provider, text string // provider is followed by the same name, n
 	}{
-		{"no descriptor", func(im *image) []byte { return im.RawNote(probeOwner, probeType, nil, 4) }, ErrNoteTooShort, "", "note 1: descriptor is too short.*"},
-		{"descriptor of addresses", cut(6), ErrNoteTooShort, "", "note 1: descriptor is too short.*"},
-		{"descriptor of two bytes more", cut(4), ErrNoteTooShort, "p", `note 1, probe "p:": descriptor is too short.*`},
-		{"arguments without end", cut(1), ErrNoteUnterminated, "p", `note 1, probe "p:n": string is not terminated.*`},
-		{"no arguments", cut(2), ErrNoteUnterminated, "p", `note 1, probe "p:n": string is not terminated.*`},
-		{"name without end", cut(3), ErrNoteUnterminated, "p", `note 1, probe "p:": string is not terminated.*`},
+		{"no descriptor", func(im *image) []byte { return im.RawNote(probeOwner, probeType, nil, 4) }, errNoteTooShort, "", "note 1: descriptor is too short.*"},
+		{"descriptor of addresses", cut(6), errNoteTooShort, "", "note 1: descriptor is too short.*"},
+		{"descriptor of two bytes more", cut(4), errNoteTooShort, "p", `note 1, probe "p:": descriptor is too short.*`},
+		{"arguments without end", cut(1), errNoteUnterminated, "p", `note 1, probe "p:n": string is not terminated.*`},
+		{"no arguments", cut(2), errNoteUnterminated, "p", `note 1, probe "p:n": string is not terminated.*`},
+		{"name without end", cut(3), errNoteUnterminated, "p", `note 1, probe "p:": string is not terminated.*`},
 		{"nothing but text", func(im *image) []byte {
 			return im.RawNote(probeOwner, probeType, bytes.Repeat([]byte{'x'}, 100), 4)
-		}, ErrNoteUnterminated, "", "note 1: string is not terminated.*"},
-		{"location before the code", site(func(s *Site) { s.Location = codeAddress - 1 }), ErrLocation, "p", `note 1, probe "p:n": location is not in .*: 0x10fff`},
-		{"location after the code", site(func(s *Site) { s.Location = codeAddress + codeSize }), ErrLocation, "p", ".*: 0x11100"},
-		{"location in the data", site(func(s *Site) { s.Location = dataAddress }), ErrLocation, "p", ".*: 0x35000"},
-		{"location 0", site(func(s *Site) { s.Location = 0 }), ErrLocation, "p", ".*: 0x0"},
-		{"semaphore in the code", site(func(s *Site) { s.Semaphore = codeAddress }), ErrSemaphore, "p", `note 1, probe "p:n": semaphore is not in .*: 0x11000`},
-		{"semaphore nowhere", site(func(s *Site) { s.Semaphore = 0xffffffff }), ErrSemaphore, "p", ".*: 0xffffffff"},
-		{"semaphore in the bss", site(func(s *Site) { s.Semaphore = dataAddress + dataSize }), ErrSemaphoreInBSS, "p", ".*: 0x35040"},
-		{"semaphore half in the bss", site(func(s *Site) { s.Semaphore = dataAddress + dataSize - 1 }), ErrSemaphoreInBSS, "p", ".*: 0x3503f"},
-		{"semaphore half past the bss", site(func(s *Site) { s.Semaphore = dataAddress + dataSize + bssSize - 1 }), ErrSemaphore, "p", ".*: 0x3507f"},
-		{"semaphore unaligned", site(func(s *Site) { s.Semaphore = dataAddress + 1 }), ErrSemaphoreUnaligned, "p", ".*: 0x35001"},
+		}, errNoteUnterminated, "", "note 1: string is not terminated.*"},
+		{"location before the code", site(func(s *Site) { s.Location = codeAddress - 1 }), errLocation, "p", `note 1, probe "p:n": location is not in .*: 0x10fff`},
+		{"location after the code", site(func(s *Site) { s.Location = codeAddress + codeSize }), errLocation, "p", ".*: 0x11100"},
+		{"location in the data", site(func(s *Site) { s.Location = dataAddress }), errLocation, "p", ".*: 0x35000"},
+		{"location 0", site(func(s *Site) { s.Location = 0 }), errLocation, "p", ".*: 0x0"},
+		{"semaphore in the code", site(func(s *Site) { s.Semaphore = codeAddress }), errSemaphore, "p", `note 1, probe "p:n": semaphore is not in .*: 0x11000`},
+		{"semaphore nowhere", site(func(s *Site) { s.Semaphore = 0xffffffff }), errSemaphore, "p", ".*: 0xffffffff"},
+		{"semaphore in the bss", site(func(s *Site) { s.Semaphore = dataAddress + dataSize }), errSemaphoreInBSS, "p", ".*: 0x35040"},
+		{"semaphore half in the bss", site(func(s *Site) { s.Semaphore = dataAddress + dataSize - 1 }), errSemaphoreInBSS, "p", ".*: 0x3503f"},
+		{"semaphore half past the bss", site(func(s *Site) { s.Semaphore = dataAddress + dataSize + bssSize - 1 }), errSemaphore, "p", ".*: 0x3507f"},
+		{"semaphore unaligned", site(func(s *Site) { s.Semaphore = dataAddress + 1 }), errSemaphoreUnaligned, "p", ".*: 0x35001"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			everyClass(t, func(t *testing.T, im *image) {
@@ -145,7 +146,7 @@ func TestStringsWithoutEndAtTheEndOfTheNotes(t *testing.T) {
 			sites, errs := collect(im.open(t))
 			qt.Assert(t, qt.HasLen(sites, 1))
 			qt.Assert(t, qt.HasLen(errs, 1))
-			qt.Assert(t, qt.ErrorIs(errs[0], ErrNoteUnterminated))
+			qt.Assert(t, qt.ErrorIs(errs[0], errNoteUnterminated))
 		}
 	})
 }
@@ -156,7 +157,7 @@ func TestSemaphoreInSegmentOfOneByte(t *testing.T) {
 	im.AddNotes(im.note(Site{Location: codeAddress, Semaphore: dataAddress}))
 	_, errs := collect(im.open(t))
 	qt.Assert(t, qt.HasLen(errs, 1))
-	qt.Assert(t, qt.ErrorIs(errs[0], ErrSemaphoreInBSS))
+	qt.Assert(t, qt.ErrorIs(errs[0], errSemaphoreInBSS))
 }
 
 func TestLocationAtTheFileHeaderIsBroken(t *testing.T) {
@@ -171,8 +172,8 @@ func TestLocationAtTheFileHeaderIsBroken(t *testing.T) {
 	sites, errs := collect(im.open(t))
 	qt.Assert(t, qt.DeepEquals(sites, []Site{{Location: codeAddress + 2, Offset: 2, Semaphore: dataAddress + 2, SemaphoreOffset: 2}}))
 	qt.Assert(t, qt.HasLen(errs, 2))
-	qt.Assert(t, qt.ErrorIs(errs[0], ErrLocation))
-	qt.Assert(t, qt.ErrorIs(errs[1], ErrSemaphore))
+	qt.Assert(t, qt.ErrorIs(errs[0], errLocation))
+	qt.Assert(t, qt.ErrorIs(errs[1], errSemaphore))
 }
 
 func TestFilesToWhichNothingCanBeAttachedAreListedWithoutOffsets(t *testing.T) {
@@ -193,44 +194,7 @@ func TestFilesToWhichNothingCanBeAttachedAreListedWithoutOffsets(t *testing.T) {
 			sites, errs := collect(f)
 			qt.Assert(t, qt.HasLen(errs, 0))
 			qt.Assert(t, qt.DeepEquals(sites, []Site{site, elsewhere}))
-
-			_, err := f.SiteBytes(site, make([]byte, 4))
-			qt.Assert(t, qt.ErrorIs(err, ErrNoCode))
-			_, err = f.Offset(site.Location)
-			qt.Assert(t, qt.ErrorIs(err, ErrNoCode))
 		})
-	}
-}
-
-func TestSiteBytes(t *testing.T) {
-	everyClass(t, func(t *testing.T, im *image) {
-		f := im.open(t)
-		buf := make([]byte, 4)
-		n, err := f.SiteBytes(Site{Location: codeAddress}, buf)
-		qt.Assert(t, qt.IsNil(err))
-		qt.Assert(t, qt.DeepEquals(buf[:n], []byte{0xc3, 0x90, 0x90, 0x90}))
-
-		n, err = f.SiteBytes(Site{Location: codeAddress + codeSize - 2}, buf)
-		qt.Assert(t, qt.IsNil(err))
-		qt.Assert(t, qt.DeepEquals(buf[:n], []byte{0x90, 0x90}))
-
-		n, err = f.SiteBytes(Site{Location: codeAddress}, nil)
-		qt.Assert(t, qt.IsNil(err))
-		qt.Assert(t, qt.Equals(n, 0))
-
-		for _, address := range []uint64{0, codeAddress - 1, codeAddress + codeSize, dataAddress} {
-			_, err = f.SiteBytes(Site{Location: address}, buf)
-			qt.Assert(t, qt.ErrorIs(err, ErrNotMapped))
-		}
-	})
-}
-
-func TestSiteBytesPastTheEndOfTheFile(t *testing.T) {
-	for _, offset := range []uint64{1 << 30, 1<<63 - 1, 1 << 63} {
-		im := newImage64()
-		im.Segments[0].Offset = &offset
-		_, err := im.open(t).SiteBytes(Site{Location: codeAddress}, make([]byte, 4))
-		qt.Assert(t, qt.ErrorIs(err, ErrTruncated))
 	}
 }
 
@@ -274,8 +238,8 @@ func TestStringsShareMemory(t *testing.T) {
 }
 
 func TestNoteErrorUnwrapsToItsCause(t *testing.T) {
-	err := error(&NoteError{Index: 3, Provider: "a\x1b[31m", Name: "b", Err: &addressError{0x10, ErrLocation}})
-	qt.Assert(t, qt.IsTrue(errors.Is(err, ErrLocation)))
+	err := error(&NoteError{Index: 3, Provider: "a\x1b[31m", Name: "b", Err: &addressError{0x10, errLocation}})
+	qt.Assert(t, qt.IsTrue(errors.Is(err, errLocation)))
 	qt.Assert(t, qt.Equals(err.Error(), `note 3, probe "a\x1b[31m:b": location is not in the file part of an executable segment: 0x10`))
 }
 
@@ -302,7 +266,7 @@ func TestUsualCodeIsFoundAsAnyOther(t *testing.T) {
 	for range 100_000 {
 		f := new(File)
 		for range random.IntN(4) {
-			s := Segment{Address: number(), Offset: number(), FileSize: number(), Flags: elf.PF_R}
+			s := elffile.Segment{Address: number(), Offset: number(), FileSize: number(), Flags: elf.PF_R}
 			if random.IntN(2) == 0 {
 				s.Flags |= elf.PF_X
 			}

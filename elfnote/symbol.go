@@ -24,11 +24,11 @@ type symbols struct {
 	closed    bool
 }
 
-// Symbol returns the symbol that is defined under a name: in .symtab, else in
-// .dynsym, else in the separate debug file, which is the one that
-// [File.UseDebugFile] named or the one that is installed for the build ID. The
-// file that is installed is opened when a symbol is missing. It is ignored if it
-// cannot be used.
+// Symbol returns the symbol that is defined under a name. It is searched for in
+// .symtab, then in .dynsym, then in the separate debug file: the one that
+// [File.UseDebugFile] has opened, or else the one that is installed for the
+// build ID. That is opened when a symbol is missing, and ignored if it cannot
+// be used.
 //
 // The symbol's Value is a virtual address, as linked (and prelinked). That of a
 // thread-local variable, whose type is STT_TLS, is the offset in the memory of
@@ -36,15 +36,15 @@ type symbols struct {
 // Definitions at the same address are one. Undefined symbols, and the names of
 // source files and sections, do not count.
 //
-// It fails with ErrSymbolNotFound, with ErrSymbolAmbiguous where definitions
-// have different addresses, with ErrTruncated, ErrMalformed, ErrTooLarge or
-// ErrCompressed where the tables are unreadable, or with an error of the
-// reader. ErrTooLarge is also the answer when look-ups in this file have taken
-// more than about a second altogether.
+// The error wraps ErrSymbolNotFound if nothing is defined under the name. It is
+// another one if there are definitions with different addresses, and it wraps
+// ErrMalformed, ErrTooLarge or an error of the reader if the symbols cannot be
+// read. ErrTooLarge is also the error once all searches in the file have taken
+// more than about a second together.
 //
-// The first call finds all symbols that the arguments of the file's probes name,
-// because one search takes hardly longer for many names than for one. Other
-// names take a search each. What was found is remembered.
+// The first call finds all symbols that the arguments of the file's probes
+// name, because one search takes hardly longer for many names than for one.
+// Other names take a search each. The outcome is remembered.
 func (f *File) Symbol(name string) (elf.Symbol, error) {
 	s := &f.symbols
 	s.mutex.Lock()
@@ -75,19 +75,17 @@ func (f *File) missing(names []string) []string {
 	return missing
 }
 
-// PLTGOT returns the virtual address of the global offset table, as linked:
-// what i386 code counts from where an argument says SYM@GOTOFF. It is DT_PLTGOT
-// of the dynamic section; where there is none (a static program, a separate
-// debug file) the symbol _GLOBAL_OFFSET_TABLE_, else the section .got.plt, at
-// whose start i386 linkers put it. What the file itself lacks is taken from its
-// separate debug file, as by [File.Symbol].
+// PLTGOT returns the virtual address of the global offset table, as linked.
+// Code of i386 counts from it where an argument says SYM@GOTOFF. It is
+// DT_PLTGOT of the dynamic section. A file without that, such as a static
+// program, has the symbol _GLOBAL_OFFSET_TABLE_, or else the section .got.plt,
+// at whose start linkers for i386 put the table. What the file lacks is taken
+// from its separate debug file, as by [File.Symbol].
 //
-// It fails with ErrNoPLTGOT where none of these exists, with ErrTruncated or
-// ErrTooLarge where the dynamic section is unreadable, with the errors of
-// Symbol other than ErrSymbolNotFound, or with an error of the reader.
+// It fails if none of these exists or can be read.
 func (f *File) PLTGOT() (uint64, error) {
 	address, err := f.elf.PLTGOT()
-	if !errors.Is(err, ErrNoPLTGOT) {
+	if !errors.Is(err, elffile.ErrNoPLTGOT) {
 		return address, err
 	}
 	f.symbols.mutex.Lock()
@@ -103,14 +101,14 @@ func (f *File) PLTGOT() (uint64, error) {
 //
 // Prelink moves a file, but not its debug file. Symbols of the debug file have
 // the addresses that they have in f: moved by as much as the section
-// .stapsdt.base, or the first PT_LOAD segment where one of the files has no such
-// section.
+// .stapsdt.base, or the first PT_LOAD segment where one of the files has no
+// such section.
 //
-// Where both files have a build ID it must be the same, else the error wraps
-// ErrOtherBuildID. It wraps ErrUnknownDistance where there is nothing to
-// compare, os.ErrClosed where f is closed, and else an error of [Open].
+// If both files have a build ID it must be the same, else the error wraps
+// ErrOtherBuildID. It wraps os.ErrClosed if f is closed. Else it is an error of
+// [Open], or says that the distance is not known.
 func (f *File) UseDebugFile(path string) error {
-	debug, err := f.elf.OpenDebugFile(path)
+	debug, err := f.elf.FindDebugFile(path)
 	if err != nil {
 		return err
 	}
@@ -134,7 +132,7 @@ func (f *File) openDebug() bool {
 	s := &f.symbols
 	if !s.searched && !s.closed && f.kind != DebugFile {
 		s.searched = true
-		s.debug, _ = f.elf.OpenDebugFile(s.installed)
+		s.debug, _ = f.elf.FindDebugFile(s.installed)
 	}
 	return s.debug != nil
 }

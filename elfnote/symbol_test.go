@@ -12,6 +12,7 @@ import (
 
 	"github.com/go-quicktest/qt"
 
+	"github.com/gousdt/gousdt/internal/elffile"
 	"github.com/gousdt/gousdt/internal/elffile/elfimage"
 )
 
@@ -79,7 +80,7 @@ func TestUseDebugFileFails(t *testing.T) {
 func TestPLTGOTOfADebugFile(t *testing.T) {
 	f := newImage64().open(t)
 	_, err := f.PLTGOT()
-	qt.Assert(t, qt.ErrorIs(err, ErrNoPLTGOT))
+	qt.Assert(t, qt.ErrorIs(err, elffile.ErrNoPLTGOT))
 
 	im := newImage64()
 	im.Sections[0].Kind = elf.SHT_NOBITS

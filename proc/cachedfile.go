@@ -168,8 +168,7 @@ func (f *CachedFile) fail(m *MappedFile, err error) error {
 // which is anything that the reader makes up.
 func isOfContents(err error) bool {
 	for _, reason := range [...]error{
-		elfnote.ErrNotELF, elfnote.ErrFileType, elfnote.ErrTruncated, elfnote.ErrMalformed,
-		elfnote.ErrTooLarge, elfnote.ErrCompressed,
+		elfnote.ErrNotELF, elfnote.ErrMalformed, elfnote.ErrTooLarge,
 	} {
 		if errors.Is(err, reason) {
 			return true

@@ -114,7 +114,7 @@ func (s *Symbolizer) readFunctions(ctx context.Context, p *process, f *file) {
 		return
 	}
 	f.functions, _ = f.elf.Functions() // without those of a malformed table
-	if debug, err := f.elf.OpenDebugFile(""); err == nil {
+	if debug, err := f.elf.FindDebugFile(""); err == nil {
 		if p.bytes.take(debug.FunctionBytes()) {
 			more, _ := debug.Functions()
 			f.functions.Append(more)

@@ -10,7 +10,7 @@ import (
 
 	"github.com/go-quicktest/qt"
 
-	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/elffile"
 	"github.com/gousdt/gousdt/internal/testprog"
 	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/stack"
@@ -32,7 +32,7 @@ func startFile(t *testing.T, path string) target {
 	t.Helper()
 	p := target{Process: testprog.Start(t, path), path: path}
 	p.Groups() // it runs
-	file, err := elfnote.Open(p.path)
+	file, err := elffile.Open(p.path)
 	qt.Assert(t, qt.IsNil(err))
 	defer file.Close()
 	function, err := file.Symbol("main")

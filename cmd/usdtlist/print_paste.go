@@ -41,12 +41,15 @@ func pasteLineFor(format string) pasteLine {
 	}
 }
 
+// errNoCode means that nothing can be attached to the file.
+var errNoCode = errors.New("file holds no code to run (use the executable or library itself)")
+
 func (p *pastePrinter) file(l *listing) (int, error) {
 	if len(l.probes) == 0 {
 		return 0, nil
 	}
 	if !attachable(l.elf) {
-		return 0, elfnote.ErrNoCode
+		return 0, errNoCode
 	}
 	// The line may be used from another directory.
 	path := l.path

@@ -13,7 +13,7 @@ import (
 // files, named by build ID.
 const DebugRoot = "/usr/lib/debug"
 
-// OpenDebugFile opens the separate debug file that belongs to f, for the symbols
+// FindDebugFile opens the separate debug file that belongs to f, for the symbols
 // that were stripped from it. An empty path means the file named by the build ID
 // under DebugRoot: .build-id/ab/cdef.debug for the build ID abcdef.
 //
@@ -26,7 +26,7 @@ const DebugRoot = "/usr/lib/debug"
 // too, else the error wraps ErrOtherBuildID. It wraps ErrUnknownDistance where
 // there is nothing to compare. Without a path, the error wraps ErrNoBuildID
 // where f has none, and fs.ErrNotExist where there is no debug file.
-func (f *File) OpenDebugFile(path string) (*File, error) {
+func (f *File) FindDebugFile(path string) (*File, error) {
 	if path == "" {
 		want, err := f.BuildID()
 		if err != nil {

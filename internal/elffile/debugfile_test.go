@@ -55,7 +55,7 @@ func TestSymbolsOfADebugFileHaveTheAddressesOfTheFile(t *testing.T) {
 				path := filepath.Join(t.TempDir(), "debug")
 				qt.Assert(t, qt.IsNil(os.WriteFile(path, debug.Bytes(), 0o600)))
 
-				f, err := im.open(t).OpenDebugFile(path)
+				f, err := im.open(t).FindDebugFile(path)
 				qt.Assert(t, qt.ErrorIs(err, test.err))
 				if err != nil {
 					qt.Assert(t, qt.ErrorMatches(err, `.*/debug: (cannot tell by how much prelink moved the file|the debug file belongs to another build): .*`))
@@ -95,7 +95,7 @@ func TestDebugFileIsFoundByBuildID(t *testing.T) {
 		f, err := Open("../../elfnote/testdata/" + test.file)
 		qt.Assert(t, qt.IsNil(err))
 		defer f.Close()
-		_, err = f.OpenDebugFile("")
+		_, err = f.FindDebugFile("")
 		qt.Assert(t, qt.ErrorIs(err, test.want))
 	}
 }

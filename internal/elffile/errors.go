@@ -9,14 +9,16 @@ import "errors"
 var (
 	// ErrNotELF means that the file does not start with the ELF magic bytes.
 	ErrNotELF = errors.New("not an ELF file")
+	// ErrMalformed means that the file is ELF, but not of a form that can be
+	// read: its headers contradict themselves, or it is ErrFileType,
+	// ErrTruncated or ErrCompressed.
+	ErrMalformed = errors.New("malformed ELF file")
 	// ErrFileType means that the ELF file is of a type that holds no code, such
 	// as a core dump. Executables, libraries and object files do.
-	ErrFileType = errors.New("not an executable, a library or an object file")
-	// ErrTruncated means that the file ends before a range its headers speak
-	// of.
-	ErrTruncated = errors.New("file is truncated")
-	// ErrMalformed means that the ELF headers contradict themselves.
-	ErrMalformed = errors.New("malformed ELF file")
+	ErrFileType error = malformedError("not an executable, a library or an object file")
+	// ErrTruncated means that the file ends before a range that its headers
+	// give.
+	ErrTruncated error = malformedError("file is truncated")
 	// ErrTooLarge means that a part of the file is larger than this package is
 	// willing to read, which is far above what tool chains produce.
 	ErrTooLarge = errors.New("larger than any real file's")
@@ -24,7 +26,7 @@ var (
 	// loaders and tracers do not support for notes and symbols. llvm-objcopy
 	// --compress-sections=SECTION=none makes a copy without compression;
 	// --decompress-debug-sections, which GNU objcopy has, does not.
-	ErrCompressed = errors.New("section is compressed (llvm-objcopy --compress-sections=SECTION=none makes a copy without compression)")
+	ErrCompressed error = malformedError("section is compressed (llvm-objcopy --compress-sections=SECTION=none makes a copy without compression)")
 	// ErrNotMapped means that no PT_LOAD segment has the address in its part
 	// that comes from the file.
 	ErrNotMapped = errors.New("address is not in the file part of a segment")
@@ -48,3 +50,9 @@ var (
 	ErrUnknownDistance = errors.New("cannot tell by how much prelink moved the file: " +
 		"its debug file has neither .stapsdt.base nor a PT_LOAD segment to compare")
 )
+
+// malformedError is a reason that is also ErrMalformed.
+type malformedError string
+
+func (e malformedError) Error() string        { return string(e) }
+func (e malformedError) Is(target error) bool { return target == ErrMalformed }

@@ -76,7 +76,7 @@ type File struct {
 // ErrTooLarge or ErrCompressed, or is that of the operating system.
 func Open(path string) (*File, error) {
 	f := new(File)
-	if err := f.Open(path); err != nil {
+	if err := f.ReadFile(path); err != nil {
 		return nil, err
 	}
 	return f, nil
@@ -92,8 +92,8 @@ func New(r io.ReaderAt) (*File, error) {
 	return f, nil
 }
 
-// Open is the function Open for a File that is a part of something.
-func (f *File) Open(path string) error {
+// ReadFile is [Open] for a File that is a part of something.
+func (f *File) ReadFile(path string) error {
 	file, err := os.OpenFile(path, os.O_RDONLY|openFlags, 0)
 	if err != nil {
 		return err
@@ -106,7 +106,7 @@ func (f *File) Open(path string) error {
 	return nil
 }
 
-// Read is New for a File that is a part of something.
+// Read is [New] for a File that is a part of something.
 func (f *File) Read(r io.ReaderAt) error {
 	f.reader = r
 	if file, ok := r.(*os.File); ok {

@@ -59,7 +59,7 @@ func (f *File) FunctionBytes() int {
 }
 
 // Functions reads the functions that .symtab and .dynsym define. Those of a
-// file that OpenDebugFile opened have the addresses in the file it belongs to.
+// file that FindDebugFile opened have the addresses in the file it belongs to.
 //
 // It fails with ErrTruncated, ErrMalformed, ErrTooLarge or ErrCompressed where
 // a table is unreadable, or with an error of the reader. What it returns then

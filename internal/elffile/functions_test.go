@@ -82,7 +82,7 @@ func TestFunctions(t *testing.T) {
 		f := im.open(t)
 		fs, err := f.Functions()
 		qt.Assert(t, qt.IsNil(err))
-		opened, err := f.OpenDebugFile(path)
+		opened, err := f.FindDebugFile(path)
 		qt.Assert(t, qt.IsNil(err))
 		defer opened.Close()
 		more, err := opened.Functions()

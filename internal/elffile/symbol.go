@@ -45,7 +45,7 @@ func (e *symbolError) Unwrap() error { return e.err }
 // variable, whose type is STT_TLS, is the offset in the memory of its file's
 // thread-local variables. Definitions at the same address are one. Undefined
 // symbols and the names of source files and sections do not count. Of a file
-// that OpenDebugFile opened the addresses are those of the file it belongs to,
+// that FindDebugFile opened the addresses are those of the file it belongs to,
 // which prelink may have moved.
 //
 // It fails with ErrSymbolNotFound, with ErrSymbolAmbiguous where definitions
