@@ -5,18 +5,15 @@ package trace
 import (
 	"golang.org/x/sys/unix"
 
+	"github.com/gousdt/gousdt/internal/pidnamespace"
 	"github.com/gousdt/gousdt/trace/internal/bpfgen"
 )
-
-// initialPIDs is the inode of the initial PID namespace (PROC_PID_INIT_INO in
-// include/linux/proc_ns.h).
-const initialPIDs = 0xeffffffc
 
 // ownPIDs returns the PID namespace of this process, nil for the initial one,
 // or if that is not known.
 func ownPIDs() *bpfgen.Namespace {
 	var stat unix.Stat_t
-	if err := unix.Stat("/proc/self/ns/pid", &stat); err != nil || stat.Ino == initialPIDs {
+	if err := unix.Stat("/proc/self/ns/pid", &stat); err != nil || stat.Ino == pidnamespace.Initial {
 		return nil
 	}
 	device := uint64(stat.Dev)

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/gousdt/gousdt/internal/messages"
+	"github.com/gousdt/gousdt/internal/pidnamespace"
 	"github.com/gousdt/gousdt/proc"
 )
 
@@ -76,6 +77,10 @@ func (s *scan) all() {
 			s.failProcess(pid, err)
 		}
 	}
+	if !pidnamespace.IsInitial() && s.fs.OwnPIDs() {
+		s.failures = append(s.failures, failure{leftOut: true, err: errors.New("processes outside of this PID namespace, " +
+			"such as that of a container (run it on the host, or in a container with the host's PIDs: --pid=host)")})
+	}
 	// Every PID namespace has a process 1.
 	if hidden := s.hidden(); hidden != "" && pids[0] != 1 {
 		s.failures = append(s.failures, failure{err: fmt.Errorf("processes that are %s", hidden), leftOut: true})
@@ -88,6 +93,11 @@ func (s *scan) some(pids []int) {
 		err := s.process(pid)
 		if errors.Is(err, proc.ErrGone) {
 			or := ""
+			if !pidnamespace.IsInitial() && s.fs.OwnPIDs() {
+				s.failures = append(s.failures, failure{leftOut: true, err: errors.New("processes outside of this PID namespace, " +
+					"such as that of a container (run it on the host, or in a container with the host's PIDs: --pid=host)")})
+			}
+			// Every PID namespace has a process 1.
 			if hidden := s.hidden(); hidden != "" {
 				or = ", or it is " + hidden
 			}

@@ -26,20 +26,34 @@ const userID = 54321
 // runUnprivileged is usdtlist as a user without privileges, who sees /proc
 // mounted with the option in the variable, if it is one.
 func runUnprivileged(args []string) int {
-	if option := os.Getenv(unprivilegedVariable); strings.HasPrefix(option, "hidepid=") {
-		err := errors.Join(
-			unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""),
-			unix.Mount("proc", "/proc", "proc", 0, option))
-		if err != nil {
+	switch option := os.Getenv(unprivilegedVariable); {
+	case strings.HasPrefix(option, "hidepid="):
+		if err := mountProc(option); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			return -1
 		}
+	case option == ownNamespace:
+		if err := mountProc(""); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return -1
+		}
+		return run(args, os.Stdout, os.Stderr)
 	}
 	if err := errors.Join(syscall.Setgroups(nil), syscall.Setgid(userID), syscall.Setuid(userID)); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return -1
 	}
 	return run(args, os.Stdout, os.Stderr)
+}
+
+// ownNamespace is an option for usdtlistAsUser: as root in a PID namespace of
+// its own.
+const ownNamespace = "own namespace"
+
+func mountProc(options string) error {
+	return errors.Join(
+		unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""),
+		unix.Mount("proc", "/proc", "proc", 0, options))
 }
 
 // usdtlistAsUser runs usdtlist without privileges.
@@ -50,6 +64,9 @@ func usdtlistAsUser(t *testing.T, option string, args ...string) result {
 	qt.Assert(t, qt.IsNil(os.Chmod(coverage, 0o777)))
 	cmd.Env = append(os.Environ(), unprivilegedVariable+"="+option, "GOCOVERDIR="+coverage)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS}
+	if option == ownNamespace {
+		cmd.SysProcAttr.Cloneflags |= syscall.CLONE_NEWPID
+	}
 	var out, errs strings.Builder
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	var exit *exec.ExitError
@@ -146,6 +163,14 @@ func TestHiddenProcessesAreToldOf(t *testing.T) {
 	r = usdtlistAsUser(t, "hidepid=noaccess", "-p", pid)
 	qt.Check(t, qt.Equals(r.status, exitError))
 	qt.Check(t, qt.Matches(r.stderr, `usdtlist: process `+pid+`: read stat: no access to the process \(.*hidepid.*\n`))
+}
+
+func TestProcessesOutsideOfThePIDNamespaceAreToldOf(t *testing.T) {
+	testneeds.Root(t)
+	testprog.Start(t, "target-pie")
+	r := usdtlistAsUser(t, ownNamespace, "-a", "gousdt_test:three")
+	qt.Check(t, qt.Equals(r.status, exitNothing))
+	qt.Check(t, qt.StringContains(r.stderr, "usdtlist: left out: processes outside of this PID namespace, "))
 }
 
 // put copies a traced program or library into a directory.

@@ -8,8 +8,10 @@ import (
 	"fmt"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
+	"github.com/gousdt/gousdt/internal/pidnamespace"
 	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/trace"
 	"github.com/gousdt/gousdt/usdt"
@@ -30,6 +32,7 @@ type follower struct {
 	// all.
 	one bool
 
+	polls atomic.Bool // the kernel may not report what processes do: that is to be told
 	// tellMore: files are found later than those that were there at first.
 	tellMore bool
 	skipped  map[string]bool // paths of files whose skipped sites are not to be named again
@@ -41,7 +44,7 @@ type follower struct {
 // itself; nil stands for all together.
 func newFollower(t *tracer, wanted func(proc.Process) bool) (*follower, error) {
 	f := &follower{tracer: t, one: wanted != nil, skipped: make(map[string]bool)}
-	options := proc.WatcherOptions{Filter: wanted, Handler: f.look}
+	options := proc.WatcherOptions{Filter: wanted, Handler: f.look, BeforePass: f.warnPolling}
 	if len(t.options.files) > 0 {
 		f.looker = proc.NewWatcher(&options, t.options.patterns...)
 		return f, nil
@@ -56,6 +59,10 @@ func newFollower(t *tracer, wanted func(proc.Process) bool) (*follower, error) {
 // follow watches all processes from now on until the tracing ends. It returns
 // when all that there are have been looked at.
 func (t *tracer) follow() (err error) {
+	if !pidnamespace.IsInitial() && proc.NewFS("").OwnPIDs() {
+		t.messages.Warn("processes outside of this PID namespace, such as that of a container, are not seen " +
+			"(run it on the host, or in a container with the host's PIDs: --pid=host)")
+	}
 	if t.follower, err = newFollower(t, nil); err != nil {
 		return err
 	}
@@ -109,6 +116,20 @@ func (f *follower) begin(look func() error, run func(context.Context, time.Durat
 	return nil
 }
 
+// warnPolling says, once, that processes are scanned for want of kernel events.
+func (f *follower) warnPolling() {
+	if !f.polls.CompareAndSwap(true, false) {
+		return // nothing runs yet, or it has been told
+	}
+	watcher := f.looker
+	if f.watch != nil {
+		watcher = f.watch.Watcher()
+	}
+	if err := watcher.Stats().EventsError; err != nil {
+		f.tracer.messages.Warn("%v: processes are scanned once in %v, and what lives shorter is missed", err, interval)
+	}
+}
+
 // stopAtEnd has nothing more attached when the tracing is to end.
 func (f *follower) stopAtEnd() {
 	if f.watch != nil {
@@ -117,6 +138,7 @@ func (f *follower) stopAtEnd() {
 }
 
 func (f *follower) run(run func(context.Context, time.Duration) error) {
+	f.polls.Store(true)
 	f.running.Go(func() {
 		if err := run(f.tracer.ctx, interval); err != nil {
 			f.tracer.warnFailed(err)

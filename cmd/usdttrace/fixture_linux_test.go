@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,6 +17,7 @@ import (
 	"time"
 
 	"github.com/go-quicktest/qt"
+	"golang.org/x/sys/unix"
 
 	"github.com/gousdt/gousdt/internal/testprog"
 )
@@ -246,4 +248,11 @@ func copyBeside(t *testing.T, program, library string) string {
 	qt.Assert(t, qt.IsNil(err))
 	qt.Assert(t, qt.IsNil(os.WriteFile(filepath.Join(filepath.Dir(program), library), contents, 0o755)))
 	return program
+}
+
+// mountProc mounts a proc file system of the own PID namespace.
+func mountProc() error {
+	return errors.Join(
+		unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""),
+		unix.Mount("proc", "/proc", "proc", 0, ""))
 }

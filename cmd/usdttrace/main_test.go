@@ -21,6 +21,8 @@ const (
 	runVariable = "USDTTRACE_TEST_RUN"
 	// And with this one it is so without privileges.
 	unprivilegedVariable = "USDTTRACE_TEST_UNPRIVILEGED"
+	// With this one it mounts a proc file system of its own PID namespace.
+	ownProcVariable = "USDTTRACE_TEST_OWN_PROC"
 )
 
 // userID has no processes but those of these tests.
@@ -32,6 +34,12 @@ func TestMain(m *testing.M) {
 		os.Exit(runUnprivileged())
 	case os.Getenv(runVariable) != "":
 		os.Unsetenv(runVariable) // a command that it runs is not usdttrace
+		if os.Getenv(ownProcVariable) != "" {
+			if err := mountProc(); err != nil {
+				fmt.Fprintln(os.Stderr, err)
+				os.Exit(-1)
+			}
+		}
 		main()
 	}
 	testscript.Main(m, map[string]func(){"usdttrace": main})

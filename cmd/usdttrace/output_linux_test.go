@@ -5,8 +5,10 @@ package main
 import (
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/go-quicktest/qt"
@@ -51,4 +53,22 @@ func TestMessagesAreBounded(t *testing.T) {
 	r.ok()
 	qt.Check(t, qt.Equals(strings.Count(r.stderr, "skipped probe gousdt_broken:no_nop"), messages.MaxOfKind))
 	qt.Check(t, qt.StringContains(r.stderr, "usdttrace: skipped sites: 4 more\n"))
+}
+
+func TestProcessesThatAreNotSeenAreToldOf(t *testing.T) {
+	for behaviour, test := range map[string]struct {
+		variable, want string
+	}{
+		"of other PID namespaces":   {ownProcVariable, "processes outside of this PID namespace, such as that of a container, are not seen"},
+		"for want of kernel events": {"", "processes are scanned once in 1s, and what lives shorter is missed"},
+	} {
+		t.Run(behaviour, func(t *testing.T) {
+			r := startPrepared(t, func(cmd *exec.Cmd) {
+				cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS | syscall.CLONE_NEWPID}
+				cmd.Env = append(cmd.Env, test.variable+"=1")
+			}, "-a", "gousdt_test:three")
+			r.await(&r.stderr, test.want)
+			r.interrupt()
+		})
+	}
 }
