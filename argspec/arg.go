@@ -7,7 +7,8 @@ import (
 	"strconv"
 )
 
-// Kind says where the value of an argument is.
+// Kind says where the value of an argument is, and which fields of [Arg] are
+// set.
 type Kind uint8
 
 const (
@@ -50,16 +51,16 @@ func (k Kind) String() string {
 	return "unavailable"
 }
 
-// Extension says what is made of the low 32 bits of an index register.
+// Extension says which bits of an index register count.
 type Extension uint8
 
 const (
 	// NoExtension: all bits of the register count.
 	NoExtension Extension = iota
-	// ZeroExtend32: the low 32 bits count, as an unsigned number (arm64's
-	// uxtw).
+	// ZeroExtend32: the low 32 bits count, as an unsigned number (uxtw of
+	// arm64).
 	ZeroExtend32
-	// SignExtend32: the low 32 bits count, as a signed number (arm64's sxtw).
+	// SignExtend32: the low 32 bits count, as a signed number (sxtw of arm64).
 	SignExtend32
 )
 
@@ -81,9 +82,9 @@ type Arg struct {
 	// without the blanks around it.
 	Raw string
 
-	// Size is the size of the value in bytes: 1, 2, 4 or 8, but for kinds
-	// Bytes and Unavailable. There it is the size in the string, 12 for a
-	// structure of 12 bytes; 0 if the string has no size or one above 65,535.
+	// Size is the size of the value in bytes: 1, 2, 4 or 8. For kinds Bytes and
+	// Unavailable it is the size in the string, such as 12 for a structure of
+	// 12 bytes, and 0 if the string has no size or one above 65,535.
 	Size int
 
 	// Signed reports whether the value is sign-extended from Size to 64 bits.
@@ -143,10 +144,23 @@ type Arg struct {
 	Err error
 }
 
-// Readable reports whether the argument has a value that can be fetched at the
-// site: whether its Kind is neither Unavailable nor Bytes. A kernel of another
-// machine than the file's may still not be able to: see CheckKernel.
-func (a Arg) Readable() bool { return a.Kind != Unavailable && a.Kind != Bytes }
+// ReadableOn reports whether a BPF program on a kernel of the given machine can
+// read a value: whether Err is nil, and that kernel runs programs of the
+// argument's machine. x86-64 runs those of i386, arm64 those of arm.
+func (a *Arg) ReadableOn(kernel elf.Machine) bool {
+	if a.Kind == Unavailable || a.Kind == Bytes {
+		return false
+	}
+	// All registers are of one machine, so that one of them is enough.
+	r := &a.Register
+	if a.Kind != InRegister {
+		if r = &a.Base; r.IsZero() {
+			r = &a.Index
+		}
+	}
+	_, ok := r.Slot(kernel)
+	return ok || r.IsZero()
+}
 
 // Relative reports whether Displacement depends on the location, because the
 // operand names a symbol relative to the instruction pointer. All other
@@ -154,17 +168,18 @@ func (a Arg) Readable() bool { return a.Kind != Unavailable && a.Kind != Bytes }
 func (a Arg) Relative() bool { return a.relative }
 
 // String describes the argument: "4 signed @ [rbp-20]", "8 float @ [rsp+8]",
-// "4 signed @ 17", "1 unsigned @ ah", "12 bytes @ [rbp-60]", or
-// "unavailable: reason (raw)".
+// "8 unsigned @ [x2+sxtw(w9)*4]", "4 signed @ 17", "1 unsigned @ ah", "8 signed
+// @ edx:eax", "12 bytes @ [rbp-60]", "8 unsigned @ rip+11994" for an address
+// that is the value, or "unavailable: reason (raw)".
 func (a Arg) String() string {
 	if a.Kind == Unavailable {
-		return a.Location()
+		return a.place()
 	}
-	return a.Type() + " @ " + a.Location()
+	return a.Type() + " @ " + a.place()
 }
 
-// Type returns the size in bytes and how to interpret the value: "4 signed",
-// "8 float", "1 unsigned", "12 bytes".
+// Type returns the size in bytes and how to interpret the value: "4 signed", "8
+// float", "1 unsigned", "12 bytes".
 func (a Arg) Type() string {
 	size := strconv.Itoa(a.Size)
 	switch {
@@ -178,11 +193,11 @@ func (a Arg) Type() string {
 	return size + " unsigned"
 }
 
-// Location returns where the value is: a number ("17", "-1"), a register
-// ("eax"), two registers ("edx:eax"), an address in brackets ("[rbp-20]",
+// place returns where the value is: a number ("17", "-1"), a register ("eax"),
+// two registers ("edx:eax"), an address in brackets ("[rbp-20]",
 // "[rax+rcx*8+16]", "[x2+sxtw(w9)*4]", "[0x404010]"), an address that is the
 // value ("rip+11994"), or "unavailable: reason (raw)".
-func (a Arg) Location() string {
+func (a Arg) place() string {
 	switch a.Kind {
 	case Constant:
 		if a.Signed {
@@ -243,27 +258,4 @@ func (a Arg) appendAddress(b []byte) []byte {
 		b = strconv.AppendInt(b, a.Displacement, 10)
 	}
 	return b
-}
-
-// CheckKernel returns nil if a BPF program on a kernel of the given machine can
-// read the argument, a.Err if it is Unavailable, and an error wrapping
-// errKernel if that kernel does not run programs of the argument's machine.
-func (a Arg) CheckKernel(kernel elf.Machine) error {
-	if !a.slotted(kernel) {
-		return &unavailableError{raw: a.Raw, detail: kernel.String(), reason: errKernel}
-	}
-	return a.Err
-}
-
-// slotted reports whether the kernel saves all registers of the argument.
-func (a *Arg) slotted(kernel elf.Machine) bool {
-	// All are of one machine, so that any one of them tells for the others.
-	r := &a.Register
-	if a.Kind != InRegister {
-		if r = &a.Base; r.IsZero() {
-			r = &a.Index
-		}
-	}
-	_, ok := r.Slot(kernel)
-	return ok || r.IsZero()
 }

@@ -73,7 +73,7 @@ func (p *parser) armMemory() error {
 	}
 	if base.slot == armPC {
 		// The instruction's own pc is 8 ahead in ARM code, 4 and rounded down
-		// in Thumb code, and the note does not tell which the site is.
+		// in Thumb code, and the note does not say which the site is.
 		return unavailable(errRegister, "address of pc")
 	}
 	var index Register

@@ -10,8 +10,8 @@ import (
 
 // File is the ELF file that has the probes. An *elfnote.File is one.
 //
-// Its methods are called as arguments need them: operands of most machines and
-// probes name no symbols.
+// NewDecoder calls the first four methods, the others are called when an
+// argument names a symbol.
 type File interface {
 	// Machine decides the syntax of the arguments.
 	Machine() elf.Machine
@@ -61,14 +61,14 @@ func NewDecoder(file File) *Decoder {
 }
 
 // Decode decodes the argument string of a probe's site. The location is the
-// virtual address, as the file's symbols have it, of the instruction that the
-// uprobe is set on: that of the site itself, unless the probe was moved to a
-// later instruction.
+// virtual address, as in the file's symbols, of the instruction that the uprobe
+// is set on: that of the site, unless the probe was moved to a later
+// instruction.
 //
 // Decode never fails: an argument that cannot be decoded, or whose value cannot
-// be fetched, is in the result with Kind Unavailable and an Err. An empty
-// string, or one of blanks, has no arguments. The result shares the memory of
-// the string.
+// be fetched, is in the result with Kind Unavailable and an Err. A string that
+// is empty or blank has no arguments. The result shares the memory of the
+// string.
 func (d *Decoder) Decode(location uint64, arguments string) []Arg {
 	if arguments == "" {
 		return nil

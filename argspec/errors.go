@@ -60,9 +60,6 @@ var (
 	// errTooMany: the string has more than maxListed arguments; this one is
 	// all the rest of them.
 	errTooMany = errors.New("more than " + strconv.Itoa(maxListed) + " arguments")
-	// errKernel: the kernel's machine cannot run the program. Returned by
-	// Arg.CheckKernel only.
-	errKernel = errors.New("a kernel of this machine does not run such programs")
 )
 
 // unavailableError is why an argument's value cannot be fetched: "register cr0:

@@ -23,19 +23,52 @@ func ExampleNewDecoder() {
 		if err != nil {
 			continue // a malformed note hides no other
 		}
-		fmt.Printf("%s:%s", site.Provider, site.Name)
-		for _, arg := range decoder.Decode(site.Location, site.Arguments) {
-			fmt.Print(", ", arg)
+		fmt.Println(site.Provider, site.Name)
+		for i, arg := range decoder.Decode(site.Location, site.Arguments) {
+			fmt.Println("   ", i, arg)
 		}
-		fmt.Println()
 	}
 	// Output:
-	// elf:plain
-	// elf:places, 8 signed @ r1, 4 signed @ r3, 1 unsigned @ r4, 8 signed @ [r15+160], 8 signed @ [r5+r2]
-	// elf:copies, 8 signed @ r1
-	// elf:copies, 8 signed @ 17
-	// elf:guarded, 8 signed @ [r11], 4 signed @ -5
-	// other:plain, 2 signed @ r2
+	// elf plain
+	// elf places
+	//     0 8 signed @ r1
+	//     1 4 signed @ r3
+	//     2 1 unsigned @ r4
+	//     3 8 signed @ [r15+160]
+	//     4 8 signed @ [r5+r2]
+	// elf copies
+	//     0 8 signed @ r1
+	// elf copies
+	//     0 8 signed @ 17
+	// elf guarded
+	//     0 8 signed @ [r11]
+	//     1 4 signed @ -5
+	// other plain
+	//     0 2 signed @ r2
+}
+
+// A stripped library lacks the symbols that its arguments name. They are in its
+// separate debug file, which need not be named if it is installed.
+func ExampleDecoder_Decode() {
+	file, err := elfnote.Open("../cmd/usdtlist/testdata/shop-amd64")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer file.Close()
+	const arguments = "-8@stock_of_apples(%rip) -8@(%rax,%rdx,8)"
+	decoder := argspec.NewDecoder(file)
+	fmt.Println(decoder.Decode(0x1f8, arguments)[0])
+
+	if err := file.UseDebugFile("../cmd/usdtlist/testdata/shop-amd64.debug"); err != nil {
+		log.Fatal(err)
+	}
+	for _, arg := range decoder.Decode(0x1f8, arguments) {
+		fmt.Println(arg)
+	}
+	// Output:
+	// unavailable: symbol "stock_of_apples": not defined in the file (-8@stock_of_apples(%rip))
+	// 8 signed @ [rip+4432]
+	// 8 signed @ [rax+rdx*8]
 }
 
 func ExampleParse() {

@@ -5,18 +5,18 @@ package argspec
 import "debug/elf"
 
 // Register is a register of the traced program that the kernel saves in struct
-// pt_regs. It is comparable; the zero Register is none.
+// pt_regs. Registers can be compared by ==. The zero Register stands for no
+// register.
 type Register struct {
-	// Name is the register as the string has it, without sigils and in lower
+	// Name is the register's name in the string, without sigils and in lower
 	// case: "eax", "r14", "x3". A bare number gets the machine's letter: "r9"
 	// for 9 on ppc64.
 	Name string
-	// Size is the width in bytes that the name denotes: 4 for eax, 1 for ah.
-	// Arg.Size is what counts for a value; for a base or an index in an
-	// x86-64 program a Size of 4 goes with Arg.Address32.
+	// Size is the size in bytes that the name denotes: 4 for eax, 1 for ah. The
+	// size of a value is Arg.Size.
 	Size uint8
-	// Shift is how far to shift the saved register to the right, in bits,
-	// before its low bytes are the value: 8 for ah, bh, ch and dh, else 0.
+	// Shift is how many bits to shift the saved register to the right before
+	// its low bytes are the value: 8 for ah, bh, ch and dh, else 0.
 	Shift uint8
 
 	// slot is the index in the struct pt_regs of the 64-bit kernel that this
@@ -25,15 +25,15 @@ type Register struct {
 	machine elf.Machine
 }
 
-// IsZero reports whether r is the zero Register, that is, none.
+// IsZero reports whether r is the zero Register, which stands for no register.
 func (r Register) IsZero() bool { return r.machine == elf.EM_NONE }
 
-// Slot returns where the given kernel saves the register in the struct pt_regs
-// that a uprobe's BPF program gets as its context: the index of an 8-byte word,
-// or of a 4-byte word if the kernel is 32-bit ARM (elf.EM_ARM). kernel is the
-// machine of the running kernel, which may be another one than that of the
-// program: x86-64 runs i386 programs and arm64 runs arm programs. ok is false
-// if that kernel cannot run the program, and for the zero Register.
+// Slot returns where a kernel of the given machine saves the register in the
+// struct pt_regs that is the context of a uprobe's BPF program: the index of an
+// 8-byte word, or of a 4-byte word if the kernel is 32-bit ARM (elf.EM_ARM).
+// The machine of the kernel may be another one than that of the program: x86-64
+// kernels run i386 programs and arm64 kernels run arm programs. ok is false if
+// the kernel does not run such programs, and for the zero Register.
 func (r Register) Slot(kernel elf.Machine) (slot int, ok bool) {
 	switch {
 	case r.machine == elf.EM_NONE:

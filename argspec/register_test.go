@@ -46,7 +46,7 @@ func TestSlotsDependOnTheKernel(t *testing.T) {
 			slot = none
 		}
 		qt.Check(t, qt.Equals(slot, test.want), qt.Commentf("%+v", test))
-		qt.Check(t, qt.Equals(args[0].CheckKernel(test.kernel) == nil, ok))
+		qt.Check(t, qt.Equals(args[0].ReadableOn(test.kernel), ok))
 	}
 }
 
@@ -59,18 +59,19 @@ func TestTheZeroRegisterHasNoSlot(t *testing.T) {
 	qt.Check(t, qt.IsFalse(Parse(elf.EM_X86_64, "%r15")[0].Register.IsZero()))
 }
 
-func TestCheckKernelTellsWhatTheKernelCannotRun(t *testing.T) {
-	args := Parse(elf.EM_X86_64, "8@%rax 8@(,%rcx,8) 8@$5 8@%xmm0")
-	for i, a := range args {
-		switch i {
-		case 2:
-			qt.Check(t, qt.IsNil(a.CheckKernel(elf.EM_S390)), qt.Commentf("a constant needs no register"))
-		case 3:
-			qt.Check(t, qt.ErrorIs(a.CheckKernel(elf.EM_S390), errNotSaved))
-			qt.Check(t, qt.ErrorIs(a.CheckKernel(elf.EM_X86_64), errNotSaved))
-		default:
-			qt.Check(t, qt.ErrorIs(a.CheckKernel(elf.EM_S390), errKernel))
-			qt.Check(t, qt.IsNil(a.CheckKernel(elf.EM_X86_64)))
-		}
+func TestReadableOn(t *testing.T) {
+	for _, test := range []struct {
+		text           string
+		onX86, onOther bool
+	}{
+		{"8@%rax", true, false},
+		{"8@(,%rcx,8)", true, false},
+		{"8@$5", true, true}, // needs no register
+		{"8@%xmm0", false, false},
+		{"12@(%rax)", false, false},
+	} {
+		arg := Parse(elf.EM_X86_64, test.text)[0]
+		qt.Check(t, qt.Equals(arg.ReadableOn(elf.EM_X86_64), test.onX86), qt.Commentf("%s", test.text))
+		qt.Check(t, qt.Equals(arg.ReadableOn(elf.EM_S390), test.onOther), qt.Commentf("%s", test.text))
 	}
 }

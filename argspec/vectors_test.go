@@ -316,13 +316,13 @@ func checkArg(tb testing.TB, a Arg) {
 		if !ok || unavailable.raw != a.Raw || unavailable.reason == nil {
 			fail("bad error")
 		}
-		if a.Readable() || !a.Register.IsZero() || !a.High.IsZero() || !a.Base.IsZero() || !a.Index.IsZero() ||
+		if !a.Register.IsZero() || !a.High.IsZero() || !a.Base.IsZero() || !a.Index.IsZero() ||
 			a.Scale != 0 || a.Displacement != 0 || a.Constant != 0 || a.Address32 || a.Relative() {
 			fail("unavailable with remains")
 		}
 		return
 	}
-	if (a.Err != nil) != (a.Kind == Bytes) || a.Readable() != (a.Err == nil) {
+	if (a.Err != nil) != (a.Kind == Bytes) {
 		fail("an error of the wrong kind")
 	}
 	isNumber := a.Size == 1 || a.Size == 2 || a.Size == 4 || a.Size == 8

@@ -78,8 +78,8 @@ func (p *parser) x86Register() error {
 	return err
 }
 
-// x86Segment tells whether an address in the segment is one as any other: all
-// but fs and gs begin at 0.
+// x86Segment fails for segments that do not begin at 0, as all but fs and gs do,
+// and for those that do not exist.
 func x86Segment(name string) error {
 	switch name {
 	case "cs", "ds", "es", "ss":

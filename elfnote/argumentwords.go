@@ -41,8 +41,8 @@ func (f *File) argumentWords() []string {
 const leastWord = 3
 
 // nextWord returns the first word of a text that may be the name of a symbol,
-// and what follows it; "" if there is none. What begins with a percent sign or a
-// digit is a register or a number.
+// and what follows it; "" if there is none. What begins with a percent sign or
+// a digit is a register or a number.
 func nextWord(text string) (word, rest string) {
 	for i := 0; i < len(text); i++ {
 		switch c := text[i]; {
@@ -64,8 +64,8 @@ func nextWord(text string) (word, rest string) {
 	return "", ""
 }
 
-// isWordPart reports whether symbols have such a byte in their names, to GNU as.
-// A dollar sign can be in them, too; at the start it is a sigil.
+// isWordPart reports whether symbols have such a byte in their names, to GNU
+// as. A dollar sign can be in them, too; at the start it is a sigil.
 func isWordPart(c byte) bool {
 	return 'a' <= c|0x20 && c|0x20 <= 'z' || '0' <= c && c <= '9' || c == '_' || c == '.' || c >= 0x80
 }

@@ -54,8 +54,8 @@ func (f *File) NewRelocator(s Section, left int) *Relocator {
 	}
 }
 
-// Close gives back what the Relocator holds. It returns how many relocations may
-// still be read.
+// Close gives back what the Relocator holds. It returns how many relocations
+// may still be read.
 func (r *Relocator) Close() (left int) {
 	r.window.close()
 	return r.left

@@ -84,7 +84,7 @@ func (f *fetcher) numbers() {
 
 // readable reports whether this kernel can fetch an argument of the site.
 func (f *fetcher) readable(index int) bool {
-	return index < len(f.args) && f.args[index].CheckKernel(f.kernel.Machine) == nil
+	return index < len(f.args) && f.args[index].ReadableOn(f.kernel.Machine)
 }
 
 // inMemory reports whether an argument must be read by a helper, and so can

@@ -183,7 +183,7 @@ func (k *testKernel) setRegister(m *bpfMachine, name string, value uint64) {
 // expect says what an argument is, straight from its description.
 func (w *world) expect(kernel Kernel, index int) (value uint64, readable bool) {
 	arg := &w.args[index]
-	if arg.CheckKernel(kernel.Machine) != nil {
+	if !arg.ReadableOn(kernel.Machine) {
 		return 0, false
 	}
 	word := func(r argspec.Register) uint64 {

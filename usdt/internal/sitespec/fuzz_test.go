@@ -52,7 +52,7 @@ func checkEncoded(t *testing.T, a argspec.Arg, kernel elf.Machine, b []byte, ord
 		}
 		return 0xff
 	}
-	readable := a.CheckKernel(kernel) == nil
+	readable := a.ReadableOn(kernel)
 	qt.Assert(t, qt.Equals(b[8] != 0, readable))
 	if a.Size <= 255 {
 		qt.Assert(t, qt.Equals(int(b[9]), a.Size))

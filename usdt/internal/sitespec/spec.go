@@ -93,8 +93,8 @@ const (
 // Encode returns the Spec of a site with these arguments for a kernel of the
 // given machine and byte order. Of more than MaxArgs arguments the first ones
 // are encoded. An argument that is Unavailable, or whose registers this kernel
-// does not save (see [argspec.Arg.CheckKernel]), is encoded as unavailable: reading it
-// gives the BPF program an error.
+// does not save (see [argspec.Arg.ReadableOn]), is encoded as unavailable:
+// reading it gives the BPF program an error.
 func Encode(kernel elf.Machine, order binary.ByteOrder, cookie uint64, args []argspec.Arg) Spec {
 	var spec Spec
 	// Calls through the interface would move every Spec to the heap.
@@ -132,14 +132,14 @@ func putUint32(b []byte, big bool, value uint32) {
 	}
 }
 
-// encodeArg fills in the 16 bytes of one argument, which are zero before, all but
-// the value, which it returns.
+// encodeArg fills in the 16 bytes of one argument, which are zero before, all
+// but the value, which it returns.
 func encodeArg(b []byte, a *argspec.Arg, kernel elf.Machine) (value uint64) {
 	if a.Size >= 0 && a.Size <= 0xff {
 		b[offsetSize] = uint8(a.Size)
 	}
 	b[offsetBase], b[offsetIndex] = noSlot, noSlot
-	if !a.Readable() || a.CheckKernel(kernel) != nil {
+	if !a.ReadableOn(kernel) {
 		return 0
 	}
 	if a.Signed {
