@@ -69,20 +69,21 @@ func (a *aggregation) create(number int) error {
 	return nil
 }
 
-// by reports whether something is a key.
+// by reports whether a key comes from this source.
 func (a *aggregation) by(source expr.Source) bool {
 	return slices.ContainsFunc(a.Keys, func(t expr.Term) bool { return t.Source == source })
 }
 
-// hasCompareExchange reports whether the kernel knows BPF_CMPXCHG, by trying.
+// hasCompareExchange reports whether the kernel supports BPF_CMPXCHG. It loads
+// a program that uses it.
 func hasCompareExchange() (bool, error) {
 	prog, err := ebpf.NewProgramWithOptions(&ebpf.ProgramSpec{
 		Name: "trace_cmpxchg", Type: ebpf.Kprobe, License: license,
 		Instructions: bpfgen.CompareExchangeProbe(),
 	}, ebpf.ProgramOptions{LogDisabled: true})
 	if err != nil {
-		// An older kernel answers EINVAL, or for want of a just-in-time
-		// compiler's support ENOTSUPP (524).
+		// An older kernel answers EINVAL, and ENOTSUPP (524) if its
+		// just-in-time compiler does not support the operation.
 		if errors.Is(err, unix.EINVAL) || errors.Is(err, errNotSupported) {
 			return false, nil
 		}
@@ -95,8 +96,8 @@ func hasCompareExchange() (bool, error) {
 // no name in user space.
 const errNotSupported = unix.Errno(524)
 
-// nameTable gives numbers to texts that are keys. Numbers are never taken back:
-// a map may hold them.
+// nameTable numbers the texts that are keys. A number is never used for another
+// text, because a map may contain it.
 type nameTable struct {
 	mu      sync.Mutex
 	numbers map[string]uint32

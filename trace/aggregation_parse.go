@@ -22,16 +22,15 @@ const (
 	defaultMaxStarts = 10_240
 	defaultKeyText   = 64
 
-	// maxEntries keeps a slip of the pen from taking all memory: the kernel
-	// allocates maps at once.
+	// maxEntries keeps a mistyped number from taking all memory: the kernel
+	// allocates maps when they are created.
 	maxEntries = 1 << 24
 
 	// maxKeySize leaves room on a program's stack for arguments and for an
 	// accumulator.
 	maxKeySize = 320
 
-	// maxBuckets bounds a linear histogram, which is drawn or listed in the
-	// end.
+	// maxBuckets bounds a linear histogram, because people will read it.
 	maxBuckets = 1 << 16
 )
 

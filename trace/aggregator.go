@@ -35,7 +35,7 @@ type aggregation struct {
 	stacks       *ebpf.Map // nil unless a key is a stack
 }
 
-// bind makes the aggregators those of a session.
+// bindAggregators makes the aggregators those of the session.
 func (s *Session) bindAggregators() error {
 	for i, a := range s.opts.Aggregators {
 		before := a.bound.Load()
@@ -46,7 +46,7 @@ func (s *Session) bindAggregators() error {
 	return nil
 }
 
-// aggregation returns what the session has of an aggregator.
+// aggregation returns the aggregator's maps and expressions in its session.
 func (a *Aggregator) aggregation() (*aggregation, error) {
 	if bound := a.bound.Load(); bound != nil {
 		return bound, nil

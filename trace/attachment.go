@@ -109,7 +109,7 @@ func CloseAll(all ...*Attachment) error {
 	for _, a := range all {
 		links = append(links, a.links...)
 	}
-	// Links that somebody else is closing at this moment are waited for.
+	// This also waits for links that another goroutine is closing.
 	err := usdt.CloseAll(links...)
 	for _, a := range all {
 		a.closeOnce.Do(func() {
@@ -138,8 +138,8 @@ func (s *Session) attachSelection(sel *usdt.Selection, file string, process proc
 	if opts == nil {
 		opts = &AttachOptions{}
 	}
-	// The maps must not be closed while programs are made that name them by
-	// their descriptors.
+	// The maps must not be closed while programs are generated, because these
+	// refer to the maps by their descriptors.
 	s.attaching.RLock()
 	defer s.attaching.RUnlock()
 	if s.detached.Load() {
@@ -178,9 +178,9 @@ func (a *Attachment) attach(w *work) error {
 	return a.attachApart(w)
 }
 
-// maxArguments bounds the arguments for which code is generated, which are more
-// than those of the selection where different probes share them, or sites with
-// different cookies. A site counts as one more.
+// maxArguments bounds the arguments for which code is generated. There can be
+// more of them than in the selection, if probes, or sites with different
+// cookies, share their arguments. A site counts as one argument more.
 const maxArguments = 1 << 20
 
 // work is what is to be attached.
@@ -194,9 +194,9 @@ type work struct {
 	block  []*bpfgen.Block // by number
 }
 
-// newWork generates the code for all sites of a selection. Most sites of a file
-// share few argument strings, and package usdt has equal ones share their
-// parsed form: for these the code is generated once.
+// newWork generates the code for all sites of a selection. The sites of a file
+// have few different argument strings. In a selection, sites with equal strings
+// share the parsed arguments, and for these the code is generated once.
 func newWork(plan *bpfgen.Plan, sel *usdt.Selection, file string, opts *AttachOptions) (*work, error) {
 	type key struct {
 		args           *argspec.Arg
@@ -232,8 +232,8 @@ func newWork(plan *bpfgen.Plan, sel *usdt.Selection, file string, opts *AttachOp
 			}
 			this.number = -1
 			if block != nil {
-				// Sites with equal code may differ in what the code does not
-				// know, such as constants.
+				// Sites with equal code may differ in what is not in the code,
+				// such as constants.
 				this.events = newEvents(block.Record, found.Args)
 				if this.number = w.blocks.Add(block); this.number == len(w.block) {
 					w.block = append(w.block, block)
@@ -287,9 +287,9 @@ func (w *work) selection(some []int) *usdt.Selection {
 func (a *Attachment) attachTogether(w *work) error {
 	blocks := &w.blocks
 	if len(w.sites) == 1 && w.sel.PID() == 0 {
-		// One site in all processes needs no cookie. With a PID there may be
-		// more of the kind to come, which can share a program that takes the
-		// number from the cookie.
+		// A single site in all processes needs no cookie. With a PID, other
+		// processes may be attached later: a program that takes the site's
+		// number from the cookie can serve all of them.
 		var err error
 		if blocks, err = w.fixed(0); err != nil {
 			return err
@@ -309,8 +309,8 @@ func (a *Attachment) attachTogether(w *work) error {
 	return nil
 }
 
-// attachApart attaches programs that need not know which site they were called
-// from: there is no cookie.
+// attachApart attaches programs without cookies. A program that needs to know
+// its site is for that site alone.
 func (a *Attachment) attachApart(w *work) error {
 	shared := make(map[int][]int) // block: indices into w.sites
 	for n := range w.sites {

@@ -11,8 +11,8 @@ import (
 	"github.com/gousdt/gousdt/trace/internal/bpfgen"
 )
 
-// numberProcessors makes the map by which programs know their processor, on a
-// kernel where they cannot ask.
+// numberProcessors makes the map from which programs read the number of their
+// processor, on a kernel that does not let them call a helper for it.
 func (s *Session) numberProcessors() error {
 	known, err := hasProcessorID()
 	if known || err != nil {
@@ -35,8 +35,8 @@ func (s *Session) numberProcessors() error {
 	return s.processors.Put(uint32(0), numbers)
 }
 
-// hasProcessorID reports whether programs may call bpf_get_smp_processor_id, by
-// trying. It is a variable for tests.
+// hasProcessorID reports whether programs may call bpf_get_smp_processor_id. It
+// loads one that does. It is a variable for tests.
 var hasProcessorID = func() (bool, error) {
 	prog, err := ebpf.NewProgramWithOptions(&ebpf.ProgramSpec{
 		Name: "trace_processor", Type: ebpf.Kprobe, License: license, Instructions: bpfgen.ProcessorIDProbe(),

@@ -12,8 +12,8 @@ import (
 )
 
 // maxCommands bounds the names of threads that are kept as strings. A machine
-// has hundreds; a program that renames its threads at each request makes the
-// decoder forget them all once in a while.
+// has hundreds of them. A program that renames its threads at each request
+// makes the decoder forget all names from time to time.
 const maxCommands = 4096
 
 // decoder turns records into events.
@@ -114,7 +114,7 @@ func newEvent(args int) *Event {
 	return &Event{Args: make([]Value, 0, args)}
 }
 
-// copyBytes copies what is still in the record, all into one block.
+// copyBytes copies all bytes that are still in the record into one block.
 func (e *Event) copyBytes() {
 	size := len(e.StackCopy)
 	for i := range e.Args {

@@ -17,13 +17,14 @@ import (
 // An OptionError says which option of a session, or of what its options have,
 // is wrong.
 type OptionError struct {
-	// Field is the field of SessionOptions, or within another OptionError that
-	// of Aggregation, Latency or Capture.
+	// Field is a field of SessionOptions. In an OptionError that is the Err of
+	// another one it is a field of Aggregation, Latency or Capture.
 	Field string
-	// Index is that of the element if the field is a slice, and -1 otherwise.
+	// Index is the index of the element if the field is a slice, and -1
+	// otherwise.
 	Index int
 	// Err says what is wrong with the field. It is a [*SyntaxError] for an
-	// expression, and an *OptionError where only a field of the field is wrong.
+	// expression, and an *OptionError for a field of the field.
 	Err error
 }
 
@@ -48,7 +49,7 @@ func notBetween(field string, value, low, high int) error {
 // A SyntaxError says where an expression is wrong.
 type SyntaxError struct {
 	Expression string
-	// Offset is where in the expression, in bytes from 0.
+	// Offset is the place in the expression, in bytes from 0.
 	Offset  int
 	Message string
 }
@@ -75,9 +76,9 @@ func syntaxError(err error) error {
 	return err
 }
 
-// A FilteredError says that nothing would ever be done at any of a file's
-// sites: the filter cannot hold there, or they have not the arguments that the
-// aggregations name. Nothing was attached.
+// A FilteredError says that there is nothing to do at any site of a file: the
+// filter cannot hold there, or with [SessionOptions.NoEvents] no aggregation is
+// about them. Nothing was attached.
 type FilteredError struct {
 	file   string
 	sites  int
@@ -103,8 +104,8 @@ func (e *LostError) Error() string {
 	return fmt.Sprintf("%d events lost: the ring buffer was full (set SessionOptions.RingSize, filter, or aggregate)", e.Events)
 }
 
-// explain makes a *usdt.PermissionError of an error for want of privilege, and
-// wraps any other with what was tried.
+// explain returns a *usdt.PermissionError if a privilege is missing, and any
+// other error with what was tried.
 func explain(op string, err error) error {
 	if errors.Is(err, os.ErrPermission) {
 		return &usdt.PermissionError{Op: op, Err: err}
@@ -113,7 +114,7 @@ func explain(op string, err error) error {
 	switch {
 	case !errors.As(err, &refused):
 	case follow.Classify(err) == follow.WithRoom:
-		err = refused.Unwrap() // the log has nothing to say to that
+		err = refused.Unwrap() // the log does not say more
 	default:
 		// The whole of the log, for only this package can have made the
 		// mistake.
@@ -122,7 +123,7 @@ func explain(op string, err error) error {
 	return fmt.Errorf("%s: %w", op, err)
 }
 
-// ignoreMissing makes nothing of the error for a key that is not in a map.
+// ignoreMissing returns nil for the error that a key is not in a map.
 func ignoreMissing(err error) error {
 	if errors.Is(err, ebpf.ErrKeyNotExist) {
 		return nil

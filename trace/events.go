@@ -25,8 +25,7 @@ const (
 	// while there are more to read.
 	eventsPerCheck = 1024
 
-	// clockInterval is how often the difference between the clocks is taken
-	// anew.
+	// clockInterval is how often the difference between the clocks is measured.
 	clockInterval = time.Second
 
 	// clockPrecision is how long it may take to read the clocks before that is
@@ -68,8 +67,8 @@ func (s *Session) Events(ctx context.Context) iter.Seq2[*Event, error] {
 		if ctx.Err() != nil {
 			return
 		}
-		// It fails only where the reader is closed, and then the loop ends by
-		// itself.
+		// Flush fails only if the reader is closed, and then the loop ends
+		// anyway.
 		cancel := context.AfterFunc(ctx, func() { _ = s.reader.Flush() })
 		defer cancel()
 		r := &reading{Session: s, yield: yield, done: ctx.Done()}
@@ -92,8 +91,8 @@ type reading struct {
 	count   uint      // of events
 }
 
-// begin says how long the first reading may wait: not at all where nothing is
-// to come any more.
+// begin sets how long the first read may wait: not at all if no event will come
+// any more.
 func (r *reading) begin() {
 	var deadline time.Time
 	r.ending = r.silent.Load()
@@ -106,8 +105,7 @@ func (r *reading) begin() {
 	r.reader.SetDeadline(deadline)
 }
 
-// past is a deadline that has passed: what is there is read, nothing is waited
-// for.
+// past is a deadline that has passed: a read does not wait.
 var past = time.Unix(1, 0)
 
 func (r *reading) loop() {
@@ -139,7 +137,7 @@ func (r *reading) loop() {
 	}
 }
 
-// behind is called when there is more to read. It returns whether to go on.
+// behind is called when there is more to read. It reports whether to go on.
 func (r *reading) behind() bool {
 	select {
 	case <-r.done:
@@ -154,11 +152,11 @@ func (r *reading) behind() bool {
 	return !r.isDue(now) || r.reportLosses()
 }
 
-// drained is called when the ring buffer was seen empty. It returns whether to
-// go on.
+// drained is called when the ring buffer was empty. It reports whether to go
+// on.
 func (r *reading) drained() bool {
-	// Nobody sends for the sites that had been retired when the ring buffer was
-	// empty the last time.
+	// No program sends events any more for sites that had been retired when the
+	// ring buffer was empty the last time.
 	r.freeSites()
 	select {
 	case <-r.done:
@@ -176,8 +174,8 @@ func (r *reading) drained() bool {
 		return false
 	}
 	if ending {
-		// What was sent before may have come after the ring buffer was seen
-		// empty: look once more.
+		// Events that were sent before may have arrived after the ring buffer
+		// was empty: read once more.
 		r.ending = true
 		r.reader.SetDeadline(past)
 		return true
@@ -194,8 +192,8 @@ func (r *reading) drained() bool {
 	return true
 }
 
-// isDue tells, from time to time, to ask for losses: there can only be some
-// where events have come.
+// isDue reports whether it is time to ask for losses. There can be losses only
+// if events have come.
 func (r *reading) isDue(now time.Time) bool {
 	if !r.unasked || now.Sub(r.checked) < lossInterval {
 		return false
@@ -204,7 +202,7 @@ func (r *reading) isDue(now time.Time) bool {
 	return true
 }
 
-// reportLosses returns whether to go on.
+// reportLosses reports whether to go on.
 func (r *reading) reportLosses() bool {
 	lost, err := r.lost()
 	switch {
@@ -243,9 +241,9 @@ func (r *reading) checkClock(now time.Time) {
 	}
 }
 
-// setClock takes the difference between the clocks. They are read one after the
-// other, and the thread may be kept from running in between: of a few tries the
-// shortest is the best.
+// setClock measures the difference between the clocks. They are read one after
+// the other, and the thread may be interrupted in between: of a few tries the
+// shortest counts.
 func (r *reading) setClock() {
 	r.clocks = time.Now()
 	shortest := int64(math.MaxInt64)
@@ -267,8 +265,8 @@ func (r *reading) setClock() {
 	}
 }
 
-// counter returns the sum of a counter over all processors. It is to be called
-// within use.
+// counter returns the sum of a counter over all processors. It must be called
+// within [Session.use].
 func (s *Session) counter(c bpfgen.Counter) (uint64, error) {
 	var each []uint64
 	if err := s.counters.Lookup(uint32(c), &each); err != nil {

@@ -32,8 +32,8 @@ type programCache struct {
 	loaded map[string]*program
 }
 
-// acquire loads a program, or returns one with the same code. Each is to be
-// released once.
+// acquire loads a program, or returns a loaded one with the same code. The
+// caller must release it.
 func (c *programCache) acquire(generated *bpfgen.Program, name string) (*program, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -82,8 +82,8 @@ func programTemplate(mode usdt.Mode, sleepable bool) ebpf.ProgramSpec {
 	return spec
 }
 
-// all returns clones of the programs that are loaded, which the caller is to
-// close.
+// all returns clones of the programs that are loaded. The caller must close
+// them.
 func (c *programCache) all() []*ebpf.Program {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -46,7 +46,7 @@ type Session struct {
 	reading  sync.Mutex // held by the iteration over events
 	reader   *ringbuf.Reader
 	decoder  *decoder
-	reported uint64      // losses that iterations have told of
+	reported uint64      // losses that iterations have reported
 	leaving  []*Site     // retired before the ring buffer was last seen empty
 	silent   atomic.Bool // no event will come any more
 
@@ -135,8 +135,8 @@ func New(opts *SessionOptions) (*Session, error) {
 	return s, nil
 }
 
-// parseOptions returns an *OptionError where options are wrong, whatever the
-// kernel is.
+// parseOptions reads the options, as far as they do not depend on the kernel.
+// The error is an *OptionError.
 func (s *Session) parseOptions() (err error) {
 	if s.opts.Mode > usdt.ModeSingleIPMap {
 		return optionError("Mode", fmt.Errorf("there is no %s", s.opts.Mode))
@@ -261,8 +261,8 @@ func (s *Session) Detach() error {
 	err := CloseAll(s.Attachments()...)
 	s.silent.Store(true)
 	if s.reader != nil {
-		// It fails only where the reader is closed, and then nobody is to be
-		// woken.
+		// Flush fails only if the reader is closed, and then no iteration
+		// waits.
 		_ = s.reader.Flush()
 	}
 	return err
@@ -275,7 +275,7 @@ func (s *Session) Close() error {
 	s.closeOnce.Do(func() {
 		errs := []error{s.Detach()}
 		for _, w := range s.allWatches() {
-			_ = w.Close() // Detach has told what it may fail with
+			_ = w.Close() // its errors are those of Detach
 		}
 		if s.reader != nil {
 			errs = append(errs, s.reader.Close())
@@ -300,7 +300,7 @@ func (s *Session) isClosed() bool {
 	return s.closed
 }
 
-// use calls a function that reads the maps, which are not closed meanwhile.
+// use calls a function that reads the maps. They are not closed meanwhile.
 func (s *Session) use(read func() error) error {
 	s.using.RLock()
 	defer s.using.RUnlock()
@@ -329,9 +329,8 @@ func (s *Session) keep(a *Attachment) {
 	s.attachments[a] = struct{}{}
 }
 
-// forget takes back what keep remembered. The numbers of its sites become free:
-// at once if nothing is sent with them, else when its last events have been
-// read.
+// forget undoes keep. The numbers of the sites become free: at once if the
+// session sends no events, otherwise when the last events have been read.
 func (s *Session) forget(a *Attachment) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

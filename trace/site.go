@@ -29,16 +29,15 @@ type Site struct {
 	events events
 }
 
-// events says how the records of sites look, and is shared by those where it is
-// the same.
+// events describes the records of a site. Sites with equal records share it.
 type events struct {
-	record *bpfgen.Record // nil where none are sent
-	known  []Value        // the arguments as they are if the record says nothing else
+	record *bpfgen.Record // nil if none are sent
+	known  []Value        // the arguments, as far as the record does not have them
 }
 
-// siteTable gives numbers to sites, by which the generated programs name them.
-// Looking one up takes no lock, for it is done at each event while sites come
-// and go.
+// siteTable numbers sites. The generated programs send these numbers. Finding a
+// site takes no lock, because it is done for each event while sites come and
+// go.
 type siteTable struct {
 	pages atomic.Pointer[[]*sitePage]
 
@@ -86,7 +85,7 @@ func (t *siteTable) add(s *Site) error {
 	return nil
 }
 
-// remove takes numbers back. No event with one of them may come any more.
+// remove frees the numbers of sites, of which no event can come any more.
 func (t *siteTable) remove(sites []*Site) {
 	if len(sites) == 0 {
 		return // there may be no page yet

@@ -163,15 +163,15 @@ func number(v Value) expr.Value {
 	}
 }
 
-// each calls a function for every accumulator that is in use: with the bytes of
-// its key, and those of each processor.
+// each calls a function for every accumulator that is in use, with the bytes of
+// its key and the bytes of each processor's value.
 func (a *aggregation) each(do func(key []byte, processors [][]byte) error) error {
 	var key []byte
 	var processors [][]byte
 	seen := make(map[string]bool)
 	iterator := a.accumulators.Iterate()
 	for iterator.Next(&key, &processors) {
-		// An iteration begins anew where a key is removed meanwhile.
+		// An iteration starts again if a key is removed meanwhile.
 		if seen[string(key)] {
 			continue
 		}

@@ -20,7 +20,7 @@ func (a *aggregation) add(row *Row, bucket int, class bpfgen.Class, processors [
 		}
 		n := take()
 		if n == 0 {
-			continue // this processor has seen none, and has no extremes
+			continue // without a hit there is no minimum and no maximum
 		}
 		count += n
 		if a.Sum {
@@ -46,8 +46,8 @@ func (a *aggregation) add(row *Row, bucket int, class bpfgen.Class, processors [
 	}
 }
 
-// addBucket adds to a bucket of a row that has a place for each. The sum has a
-// sign if the values of the bucket have one.
+// addBucket adds to a bucket of a row, and to the row's sum. The sum of a
+// bucket has a sign if its values have one.
 func (a *aggregation) addBucket(row *Row, bucket int, count, sum uint64) {
 	if row.Buckets == nil {
 		row.Buckets = make([]Bucket, a.Histogram.Buckets())
@@ -63,8 +63,8 @@ func (a *aggregation) addBucket(row *Row, bucket int, count, sum uint64) {
 	row.Sum = plus(row.Sum, numberValue(class, sum))
 }
 
-// trim cuts the empty buckets at both ends, and gives those between their
-// bounds.
+// trim removes the empty buckets at both ends, and sets the bounds of the
+// others.
 func (a *aggregation) trim(row *Row) {
 	first, last := -1, 0
 	for i := range row.Buckets {
@@ -109,8 +109,8 @@ func plus(a, b Value) Value {
 	return a
 }
 
-// extreme returns the lesser one of two numbers for a sign of -1, the greater
-// one for 1. One that is not Present does not count.
+// extreme returns the lesser of two numbers if sign is -1, and the greater if
+// it is 1. A number that is not Present does not count.
 func extreme(a, b Value, sign int) Value {
 	if a.state != Present || number(b).Compare(number(a)) == sign {
 		return b

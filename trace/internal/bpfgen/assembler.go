@@ -20,9 +20,8 @@ var errStack = errors.New("needs more than the 512 bytes of a BPF program's stac
 // label names a place in the code, to be jumped to.
 type label int
 
-// assembler collects the instructions of a block. What cannot be reached is
-// left out in the end, since the kernel refuses it, so that those who emit need
-// not care.
+// assembler collects the instructions of a block. At the end it leaves out
+// instructions that cannot be reached, because the kernel refuses them.
 type assembler struct {
 	ins    []asm.Instruction
 	jumps  map[int]label // index of a jump: where it goes
@@ -146,8 +145,7 @@ func (a *assembler) alloc(size int) int {
 	return -a.used
 }
 
-// scratch emits code whose own part of the stack can be used for something else
-// behind it.
+// scratch emits code whose part of the stack is free again after it.
 func (a *assembler) scratch(emit func()) {
 	used := a.used
 	emit()
@@ -160,7 +158,7 @@ func (a *assembler) fail(err error) {
 	}
 }
 
-// later has code emitted behind everything else.
+// later emits code after everything else.
 func (a *assembler) later(emit func()) { a.deferred = append(a.deferred, emit) }
 
 // finish emits the deferred code, leaves out what cannot be reached, and
@@ -241,7 +239,7 @@ func (a *assembler) next(reached []bool, i int) int {
 	return i
 }
 
-// reach tells which instructions can be reached.
+// reach returns which instructions can be reached.
 func (a *assembler) reach() ([]bool, error) {
 	reached := make([]bool, len(a.ins))
 	todo := []int{0}

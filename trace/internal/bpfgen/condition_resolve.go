@@ -12,13 +12,13 @@ import (
 	"github.com/gousdt/gousdt/trace/internal/expr"
 )
 
-// condition is what is left of an expr.Node at a site: what is known there has
-// been decided, negations have been moved into the comparisons.
+// condition is what is left of an expr.Node at a site. Comparisons of values
+// that are known there have been decided, and negations have been moved into
+// the comparisons.
 //
-// A comparison holds only if its values can be read, and so does its negation:
-// that of a value which cannot be read is neither true nor false. As no
-// negation is left above the comparisons, "does not hold" is all that must be
-// told.
+// A comparison holds only if its values can be read, and so does its negation.
+// Because there are no negations above comparisons, a comparison whose values
+// cannot be read can be treated as one that does not hold.
 type condition struct {
 	kind  conditionKind
 	parts []condition // of all and any

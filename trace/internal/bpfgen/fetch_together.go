@@ -13,11 +13,11 @@ type placedGroup struct {
 	at int // of its first byte
 }
 
-// together emits code that looks at arguments and changes nothing, in which
-// neighbours are read by one call where the first of them is needed. One that
-// cannot be read matters only to who needs it, so if such a call fails the code
-// begins again, as emitted once more with a call for each argument that it
-// comes to.
+// together emits code that reads arguments and has no other effects. In it,
+// neighbours in memory are read by one call, where the first of them is needed.
+// If that call fails, the code starts again in a second version, which reads
+// each argument by a call of its own: an argument that cannot be read matters
+// only if it is needed.
 func (f *fetcher) together(indices []int, emit func()) {
 	if !f.merge(indices) {
 		emit()
@@ -72,7 +72,7 @@ func (f *fetcher) usable(g *placedGroup) bool {
 	return g != nil && !slices.ContainsFunc(g.args, func(i int) bool { return f.loaded[i] })
 }
 
-// common returns what is loaded on both of two ways.
+// common returns what is loaded on both of two paths.
 func common(a, b map[int]bool) map[int]bool {
 	both := maps.Clone(a)
 	maps.DeleteFunc(both, func(index int, _ bool) bool { return !b[index] })

@@ -31,9 +31,8 @@ type Kernel struct {
 	// 6.12 does not.
 	Processors int
 
-	// PIDs is the PID namespace whose numbers are told, nil for the initial
-	// one. Processes and threads that are not themselves of that namespace have
-	// the number 0.
+	// PIDs is the PID namespace whose numbers are reported, nil for the initial
+	// one. Processes and threads of other namespaces have the number 0.
 	PIDs *Namespace
 }
 

@@ -96,8 +96,8 @@ func (b *builder) loadTerm(t *expr.Term, unread label) {
 // matchKey emits what starts and ends are matched by to the stack.
 func (b *builder) matchKey(l *Latency, t *expr.Term) int {
 	key := b.alloc(16)
-	// These are not told to anybody, and in another namespace than ours all had
-	// the number 0.
+	// These numbers are not reported, and processes of other PID namespaces
+	// would all have the number 0.
 	namespace := b.kernel.PIDs
 	b.kernel.PIDs = nil
 	b.term(asm.R9, t)

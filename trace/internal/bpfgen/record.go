@@ -36,7 +36,7 @@ type Record struct {
 // StackData is where the addresses of a user stack begin behind its length.
 const StackData = 8
 
-// None is the offset of what a record has not.
+// None is the offset of a part that a record does not have.
 const None = -1
 
 // Place is where an argument lies in a record.
@@ -159,7 +159,7 @@ func (f *fetcher) layout(e *Events, captures []Capture, groups []group) (*Record
 	return r, nil
 }
 
-// varies reports whether an argument has another value at each hit.
+// varies reports whether an argument can have another value at each hit.
 func (f *fetcher) varies(index int) bool {
 	return f.readable(index) && f.args[index].Kind != argspec.Constant
 }

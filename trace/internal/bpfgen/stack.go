@@ -23,8 +23,8 @@ type savedRegisters struct {
 	general []int // by the numbers that DWARF gives them; None for one that is always 0
 }
 
-// registersOf returns the places for a kernel. What the words are is told in
-// argspec, too.
+// registersOf returns the places for a kernel. Package argspec has the same
+// words.
 func registersOf(machine elf.Machine) (savedRegisters, error) {
 	sequence := func(from, count int) (words []int) {
 		for i := range count {
