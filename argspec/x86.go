@@ -11,9 +11,9 @@ import (
 //
 //	%R  $N  N(%R)  N(%R,%R,S)  N(,%R,S)  SYM+N(%rip)  SYM+N@GOTOFF(%R)
 //
-// N is any expression, or missing. $N can be a calculation, $N*$N-($N+$N), which
-// no compiler writes. What cannot be AT&T is left to parseIntel.
-// A number alone is a constant, as all readers of probes take it, though to the
+// N is any expression, or missing. $N can be a calculation, $N*$N-($N+$N),
+// which no compiler writes. What cannot be AT&T is left to parseIntel. A number
+// alone is a constant, as all readers of probes take it, though to the
 // assembler it would be an address, and after a segment it is one. A symbol
 // alone is the memory there.
 func parseX86(p *parser) error {
@@ -78,8 +78,8 @@ func (p *parser) x86Register() error {
 	return err
 }
 
-// x86Segment fails for segments that do not begin at 0, as all but fs and gs do,
-// and for those that do not exist.
+// x86Segment fails for segments that do not begin at 0, as all but fs and gs
+// do, and for those that do not exist.
 func x86Segment(name string) error {
 	switch name {
 	case "cs", "ds", "es", "ss":

@@ -22,10 +22,10 @@ const (
 	// read, of which a crafted file can have as many as sections.
 	maxSectionErrors = 16
 
-	// maxArgumentWords bounds the names in arguments that are looked up at once,
-	// because they are held in memory: these take 40 MB. Of real files libjvm
-	// has the most arguments, 2,000. Further names are looked up one by one, for
-	// about a second.
+	// maxArgumentWords bounds the names in arguments that are looked up at
+	// once, because they are held in memory: these take 40 MB. Of real files
+	// libjvm has the most arguments, 2,000. Further names are looked up one by
+	// one, for about a second.
 	maxArgumentWords = 1 << 18
 
 	// maxPattern bounds a pattern, because matching takes time in proportion to

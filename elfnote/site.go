@@ -54,8 +54,8 @@ const semaphoreSize = 2
 // error of the reader.
 //
 // Locations and semaphores are adjusted if prelink moved the file. Those of a
-// Relocatable are what its relocations say. A location must be in the part of an
-// executable segment that comes from the file, and a semaphore in that of a
+// Relocatable are what its relocations say. A location must be in the part of
+// an executable segment that comes from the file, and a semaphore in that of a
 // writable segment. Neither is checked, and no offset is known, in a DebugFile
 // and a Relocatable.
 //

@@ -132,8 +132,8 @@ func ExampleCapture() {
 	}
 }
 
-// How often does a Python program try to import each module? Modules whose names
-// begin with an underscore do not count.
+// How often does a Python program try to import each module? Modules whose
+// names begin with an underscore do not count.
 func ExampleNewAggregator() {
 	imports := trace.NewAggregator(trace.Aggregation{
 		By:      []string{"str(arg0, 40)"},

@@ -38,8 +38,8 @@ type AttachOptions struct {
 // of the patterns; without patterns, of all its probes. [elfnote.Exact] names
 // one probe. In ModeMulti all sites are attached by one link, which closes as
 // fast as that of one site. AttachOptions.SiteCookie lets the program tell the
-// probes apart. Sites that cannot be attached are skipped, see [Selection.Skipped],
-// unless SelectOptions.RequireAllSites is set.
+// probes apart. Sites that cannot be attached are skipped, see
+// [Selection.Skipped], unless SelectOptions.RequireAllSites is set.
 //
 // The program must belong to the collection that the Manager was made from,
 // loaded with CollectionOptions. Attach is all or nothing: on an error nothing

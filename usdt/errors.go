@@ -105,8 +105,8 @@ func (e *PermissionError) Unwrap() error { return e.Err }
 
 // A WatchError says what a Watch could not attach to.
 type WatchError struct {
-	// Program and Name say which program it is. They are not set if the error is
-	// about the file as a whole, such as a file that cannot be read.
+	// Program and Name say which program it is. They are not set if the error
+	// is about the file as a whole, such as a file that cannot be read.
 	Program *ebpf.Program
 	Name    string
 	// Path is the file's path as the process sees it.

@@ -135,8 +135,8 @@ type Watch struct {
 // Watch attaches programs to the probes that match their patterns, wherever a
 // process maps a file that has such probes. The processes are scanned once for
 // all programs, and files are read once. Sites that cannot be attached are
-// skipped, see [Selection.Skipped]. A Watch begins with the first Sync, SyncAll or Run. It
-// ends with Close, and with Manager.Close.
+// skipped, see [Selection.Skipped]. A Watch begins with the first Sync, SyncAll
+// or Run. It ends with Close, and with Manager.Close.
 //
 // What a scan finds to attach is attached program by program, in their order,
 // so that a program can count on those before it. What it finds to detach is

@@ -94,7 +94,8 @@
 //	        high             name of the register with the high half of a value in two registers, or null (kind
 //	                         "register" only)
 //	        shift            bits to shift that register right (kind "register" only)
-//	        base             name of a register, or null (kinds "memory", "address" and "bytes" only, as are the next five)
+//	        base             name of a register, or null (kinds "memory", "address" and "bytes"
+//	                         only, as are the next five)
 //	        index            name of a register, or null
 //	        index_extension  "uxtw" or "sxtw" if the low 32 bits of index count, as an unsigned or signed number,
 //	                         and null if all bits do

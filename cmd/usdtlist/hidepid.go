@@ -9,14 +9,14 @@ import (
 	"strings"
 )
 
-// maxMounts bounds what is read of a mount table. Container hosts have thousands
-// of mounts of 200 bytes.
+// maxMounts bounds what is read of a mount table. Container hosts have
+// thousands of mounts of 200 bytes.
 const maxMounts = 8 << 20
 
 // hidePID returns how the proc file system at root hides processes: "noaccess"
-// (1), "invisible" (2) or "ptraceable" (4), as mount options spell it, and "" if
-// it does not, or if that cannot be read. A caller with CAP_SYS_PTRACE, or in
-// the group that the mount option gid= names, sees all the same.
+// (1), "invisible" (2) or "ptraceable" (4), as mount options spell it, and ""
+// if it does not, or if that cannot be read. A caller with CAP_SYS_PTRACE, or
+// in the group that the mount option gid= names, sees all the same.
 func hidePID(root string) string {
 	file, err := os.Open(root + "/self/mounts")
 	if err != nil {

@@ -48,8 +48,8 @@ func (l *lister) listProcesses() (found int, failed bool, where string) {
 }
 
 // warnOthers names a file that the processes map and that has probes to list,
-// where the files that are named have none: java is a launcher, whose probes are
-// in libjvm.so.
+// where the files that are named have none: java is a launcher, whose probes
+// are in libjvm.so.
 func (l *lister) warnOthers() {
 	s := newScan(l)
 	defer s.close()

@@ -111,8 +111,8 @@ func (t *tracer) attachFiles() error {
 	return nil
 }
 
-// isMistaken reports whether a word that was taken for a file is none that can be
-// found: it may have been meant for a probe.
+// isMistaken reports whether a word that was taken for a file is none that can
+// be found: it may have been meant for a probe.
 func isMistaken(word string) bool {
 	if strings.ContainsAny(word, "/.") {
 		return false

@@ -111,8 +111,8 @@
 // "function" with "offset", and "file" with "file_offset", are left out where
 // they are not known.
 //
-// With -l there is an object for each site that would be watched, with the types
-// of its arguments:
+// With -l there is an object for each site that would be watched, with the
+// types of its arguments:
 //
 //	{"type":"site","provider":"postgresql","name":"query__start","file":"/usr/...","location":4096,
 //	 "args":["8 unsigned"]}

@@ -13,19 +13,21 @@ import (
 // files, named by build ID.
 const DebugRoot = "/usr/lib/debug"
 
-// FindDebugFile opens the separate debug file that belongs to f, for the symbols
-// that were stripped from it. An empty path means the file named by the build ID
-// under DebugRoot: .build-id/ab/cdef.debug for the build ID abcdef.
+// FindDebugFile opens the separate debug file that belongs to f, for the
+// symbols that were stripped from it. An empty path means the file named by the
+// build ID under DebugRoot: .build-id/ab/cdef.debug for the build ID abcdef.
 //
 // Prelink moves a file, but not its debug file. Symbol and PLTGOT of the debug
 // file return the addresses that things have in f: moved by as much as the
-// section .stapsdt.base, or the first PT_LOAD segment where one of the files has
-// no such section. What else is asked of the debug file has its own addresses.
+// section .stapsdt.base, or the first PT_LOAD segment where one of the files
+// has no such section. What else is asked of the debug file has its own
+// addresses.
 //
-// Machine and class must be the same, and where both files have a build ID that,
-// too, else the error wraps ErrOtherBuildID. It wraps ErrUnknownDistance where
-// there is nothing to compare. Without a path, the error wraps ErrNoBuildID
-// where f has none, and fs.ErrNotExist where there is no debug file.
+// Machine and class must be the same, and where both files have a build ID
+// that, too, else the error wraps ErrOtherBuildID. It wraps ErrUnknownDistance
+// where there is nothing to compare. Without a path, the error wraps
+// ErrNoBuildID where f has none, and fs.ErrNotExist where there is no debug
+// file.
 func (f *File) FindDebugFile(path string) (*File, error) {
 	if path == "" {
 		want, err := f.BuildID()

@@ -57,8 +57,8 @@ type File struct {
 
 	symbols symbols
 
-	// What the dynamic section says is found once: a crafted file has a long one
-	// and asks very often.
+	// What the dynamic section says is found once: a crafted file has a long
+	// one and asks very often.
 	got struct {
 		once    sync.Once
 		address uint64

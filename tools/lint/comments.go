@@ -3,6 +3,7 @@
 package main
 
 import (
+	"regexp"
 	"strings"
 	"unicode/utf8"
 )
@@ -14,9 +15,12 @@ const (
 	tabWidth        = 4
 )
 
+// linkTarget matches the line of a comment that says where a link leads.
+var linkTarget = regexp.MustCompile(`^ \[[^\]]+\]: \S+$`)
+
 // wideComments finds comments, on lines of their own, that are too wide. A line
-// that is one long word may be, as may be the output of an example and
-// directives.
+// that is one long word may be, as may be the output of an example, directives
+// and the targets of links.
 func (f *file) wideComments() []string {
 	var problems []string
 	for _, group := range f.syntax.Comments {
@@ -35,7 +39,7 @@ func (f *file) wideComments() []string {
 			limit := maxColumns
 			switch {
 			case output, isDirective(comment.Text), isDirective(strings.TrimSpace(text)),
-				!strings.Contains(strings.TrimSpace(text), " "):
+				!strings.Contains(strings.TrimSpace(text), " "), linkTarget.MatchString(text):
 				continue
 			case strings.HasPrefix(text, "\t"):
 				limit = maxPreformatted

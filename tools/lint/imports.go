@@ -20,15 +20,15 @@ const (
 	sys   = "golang.org/x/sys"
 )
 
-// dependency is what those who import a package get with it, on Linux: the other
-// modules, exactly, and the other public packages of this module.
+// dependency is what those who import a package get with it, on Linux: the
+// other modules, exactly, and the other public packages of this module.
 type dependency struct {
 	packageName       string
 	modules, packages []string
 }
 
-// dependencies are those of all packages that can be imported. Imports point one
-// way.
+// dependencies are those of all packages that can be imported. Imports point
+// one way.
 var dependencies = []dependency{
 	{"elfnote", nil, nil},
 	{"argspec", nil, nil},

@@ -31,6 +31,7 @@ func TestWideComments(t *testing.T) {
 		{"81 columns", "// " + words[:77] + "x\n", []string{"a_test.go:3: comment is 81 columns wide, not 80 at most"}},
 		{"a tab counts as four", "func f() {\n\t// " + words[:73] + "x\n}\n", []string{"a_test.go:4: comment is 81 columns wide, not 80 at most"}},
 		{"one word", "// " + word + "\n", nil},
+		{"link", "// [Text]: https://" + word + "\n", nil},
 		{"beside code", "var x = 1 // " + words + "\n", nil},
 		{"directive", "//go:generate " + words + "\n", nil},
 		{"directive in documentation", "//\t//go:generate " + words + words + "\n", nil},
