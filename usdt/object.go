@@ -21,7 +21,7 @@ import (
 //	spec, err := usdt.LoadCollectionSpec("probes.bpf.o")
 //	mgr, err := usdt.NewManager(spec, nil)
 //	coll, err := ebpf.NewCollectionWithOptions(spec, *mgr.CollectionOptions())
-//	links, err := mgr.AttachSections(coll, nil)
+//	links, err := mgr.AttachSections(coll, 0, nil)
 //
 // It reads an object without USDT programs too, and what it returns is what
 // ebpf.LoadCollectionSpec would, with three differences: weak maps are taken
