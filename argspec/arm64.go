@@ -42,7 +42,7 @@ func (p *parser) arm64Memory() error {
 	if err != nil {
 		return err
 	}
-	if base.Size != 8 || base.slot > arm64SP {
+	if base.size != 8 || base.slot > arm64SP {
 		return unavailable(errRegister, "address of "+quote(name))
 	}
 	var index Register
@@ -116,7 +116,7 @@ func (p *parser) arm64Index() (r Register, extension Extension, scale uint8, err
 	default:
 		return Register{}, 0, 0, unavailable(errIndex, r.Name+" "+operation)
 	}
-	if r.Size != width && !r.IsZero() || amount > 4 {
+	if r.size != width && !r.IsZero() || amount > 4 {
 		return Register{}, 0, 0, unavailable(errIndex, strings.TrimSpace(r.Name+" "+operation))
 	}
 	return r, extension, 1 << amount, nil

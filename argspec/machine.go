@@ -119,7 +119,7 @@ func (p *parser) instructionPointer() Register {
 
 // general returns a general register of the target's machine.
 func (p *parser) general(name string, size, slot int) Register {
-	return Register{Name: name, Size: uint8(size), slot: uint8(slot), machine: p.target.machine}
+	return Register{Name: name, size: uint8(size), slot: uint8(slot), machine: p.target.machine}
 }
 
 // registerOrSymbol parses the word that comes next as a register, and leaves it

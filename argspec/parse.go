@@ -58,7 +58,7 @@ func (p *parser) operand(sized bool) error {
 	if !sized {
 		a.Size = p.machine.word
 		if a.Kind == InRegister {
-			a.Size = int(a.Register.Size)
+			a.Size = int(a.Register.size)
 		}
 	}
 	if a.Size != 1 && a.Size != 2 && a.Size != 4 && a.Size != 8 {
@@ -79,7 +79,7 @@ func (p *parser) operand(sized bool) error {
 				a.Register, a.High = a.High, a.Register
 			}
 		}
-		if a.Register.Shift != 0 && a.Size > int(a.Register.Size) {
+		if a.Register.Shift != 0 && a.Size > int(a.Register.size) {
 			// The second byte of a register is the end of its names: no wider
 			// one begins there.
 			return unavailable(errRegister, a.Register.Name)
@@ -126,8 +126,8 @@ func (p *parser) memory(base, index Register, scale uint8, displacement uint64) 
 	}
 	a.Base, a.Index, a.Scale = base, index, scale
 	a.Displacement = int64(displacement)
-	a.Address32 = p.machine.address32 || base.Size == 4 ||
-		index.Size == 4 && a.IndexExtension == NoExtension
+	a.Address32 = p.machine.address32 || base.size == 4 ||
+		index.size == 4 && a.IndexExtension == NoExtension
 	if a.Address32 {
 		// The low half is all that counts: -4 and 0xfffffffc are one.
 		a.Displacement = int64(int32(displacement))

@@ -12,9 +12,9 @@ type Register struct {
 	// case: "eax", "r14", "x3". A bare number gets the machine's letter: "r9"
 	// for 9 on ppc64.
 	Name string
-	// Size is the size in bytes that the name denotes: 4 for eax, 1 for ah. The
-	// size of a value is Arg.Size.
-	Size uint8
+	// size is the size in bytes that the name denotes: 4 for eax, 1 for ah. The
+	// size of a value is Arg.size.
+	size uint8
 	// Shift is how many bits to shift the saved register to the right before
 	// its low bytes are the value: 8 for ah, bh, ch and dh, else 0.
 	Shift uint8

@@ -349,7 +349,7 @@ func checkArg(tb testing.TB, a Arg) {
 		fail("constant elsewhere")
 	}
 	for _, r := range []Register{a.Register, a.High, a.Base, a.Index} {
-		if !r.IsZero() && (r.Name == "" || r.slot > 40 || r.Size == 0 || r.Size > 8) {
+		if !r.IsZero() && (r.Name == "" || r.slot > 40 || r.size == 0 || r.size > 8) {
 			fail("illegal register")
 		}
 	}

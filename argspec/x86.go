@@ -207,9 +207,9 @@ func isX86Address(base, index Register) bool {
 	if isX86IP(index) || isX86IP(base) && !index.IsZero() {
 		return false
 	}
-	width := max(base.Size, index.Size)
-	return (base.IsZero() || base.Size == width) &&
-		(index.IsZero() || index.Size == width) &&
+	width := max(base.size, index.size)
+	return (base.IsZero() || base.size == width) &&
+		(index.IsZero() || index.size == width) &&
 		(width == 0 || width >= 4)
 }
 
@@ -225,5 +225,5 @@ func (p *parser) x86Named(name string) (Register, error) {
 	if p.target.machine == elf.EM_386 && !isI386(slot, size) {
 		return Register{}, noRegister(name, false)
 	}
-	return Register{Name: name, Size: size, Shift: shift, slot: slot, machine: p.target.machine}, nil
+	return Register{Name: name, size: size, Shift: shift, slot: slot, machine: p.target.machine}, nil
 }
