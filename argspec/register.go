@@ -12,13 +12,12 @@ type Register struct {
 	// case: "eax", "r14", "x3". A bare number gets the machine's letter: "r9"
 	// for 9 on ppc64.
 	Name string
-	// size is the size in bytes that the name denotes: 4 for eax, 1 for ah. The
-	// size of a value is Arg.size.
-	size uint8
 	// Shift is how many bits to shift the saved register to the right before
 	// its low bytes are the value: 8 for ah, bh, ch and dh, else 0.
 	Shift uint8
 
+	// size is the size in bytes that the name denotes: 4 for eax, 1 for ah.
+	size uint8
 	// slot is the index in the struct pt_regs of the 64-bit kernel that this
 	// machine's programs run on (for arm, of the 32-bit ARM kernel).
 	slot    uint8
