@@ -187,35 +187,6 @@ func TestAttachWithoutPID(t *testing.T) {
 	})
 }
 
-func TestEventsOfThreads(t *testing.T) {
-	process := start(t, "target-pie")
-	s := open(t, process, "three", nil)
-	want := process.Thread("three", 5)
-	var got []int
-	for _, event := range next(t, s, 5) {
-		qt.Assert(t, qt.Equals(event.PID, process.PID))
-		got = append(got, event.TID)
-	}
-	slices.Sort(got)
-	slices.Sort(want)
-	qt.Assert(t, qt.DeepEquals(got, want))
-}
-
-func TestArgumentsOnly(t *testing.T) {
-	process := start(t, "target-pie")
-	s := open(t, process, "twelve", &trace.SessionOptions{ArgumentsOnly: true})
-	process.Fire("twelve", 1)
-	event := next(t, s, 1)[0]
-	qt.Check(t, qt.IsTrue(event.Time.IsZero()))
-	qt.Check(t, qt.Equals(event.Monotonic, 0))
-	qt.Check(t, qt.Equals(event.PID, 0))
-	qt.Check(t, qt.Equals(event.TID, 0))
-	qt.Check(t, qt.Equals(event.Command, ""))
-	qt.Check(t, qt.Equals(event.Probe, "gousdt_test:twelve"))
-	qt.Check(t, qt.Equals(event.Args[7].Uint(), 18000000000000000001))
-	silent(t, s)
-}
-
 func TestAttachCountsSemaphores(t *testing.T) {
 	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
 		process := start(t, "target-pie")
@@ -226,91 +197,6 @@ func TestAttachCountsSemaphores(t *testing.T) {
 		silent(t, s)
 		qt.Assert(t, qt.Equals(process.Semaphore("guarded"), 0))
 	})
-}
-
-func TestEventsEndsWithItsContext(t *testing.T) {
-	process := start(t, "target-pie")
-	s := open(t, process, "gousdt_test:inlined", nil)
-	ctx, cancel := context.WithCancel(context.Background())
-	process.Fire("inlined", 1)
-	n := 0
-	for event, err := range s.Events(ctx) {
-		qt.Assert(t, qt.IsNil(err))
-		qt.Assert(t, qt.Equals(event.Args[0].Int(), int64(n+1)))
-		if n++; n == 2 {
-			cancel()
-		}
-	}
-	qt.Assert(t, qt.Equals(n, 2))
-	// What has been sent waits for the next iteration, also for one that is
-	// left by break.
-	for event, err := range s.Events(context.Background()) {
-		qt.Assert(t, qt.IsNil(err))
-		qt.Assert(t, qt.Equals(event.Args[0].Int(), 3))
-		break
-	}
-	for range s.Events(ctx) {
-		t.Fatal("an event came though the context was done")
-	}
-	for i, event := range next(t, s, 2) {
-		qt.Assert(t, qt.Equals(event.Args[0].Int(), int64(i+4)))
-	}
-
-	// A reader that waits is woken.
-	ctx, cancel = context.WithTimeout(context.Background(), 10*time.Millisecond)
-	defer cancel()
-	for range s.Events(ctx) {
-		t.Fatal("an event came that nobody sent")
-	}
-	qt.Assert(t, qt.ErrorIs(ctx.Err(), context.DeadlineExceeded))
-	silent(t, s)
-}
-
-func TestEventsEndsWithTheSession(t *testing.T) {
-	for name, end := range map[string]func(*trace.Session) error{"Close": (*trace.Session).Close, "Detach": (*trace.Session).Detach} {
-		t.Run(name, func(t *testing.T) {
-			process := start(t, "target-pie")
-			s := open(t, process, "gousdt_test:inlined", nil)
-			process.Fire("inlined", 1)
-			ended := make(chan error)
-			var events int
-			for _, err := range s.Events(context.Background()) {
-				qt.Assert(t, qt.IsNil(err))
-				if events++; events == 5 {
-					// Now the loop waits.
-					go func() { ended <- end(s) }()
-				}
-			}
-			qt.Assert(t, qt.IsNil(<-ended))
-			qt.Assert(t, qt.Equals(events, 5))
-
-			_, err := s.Attach(usdt.Target{Path: process.path}, nil, elfnote.Exact("gousdt_test", "three"))
-			qt.Assert(t, qt.ErrorIs(err, os.ErrClosed))
-			qt.Assert(t, qt.IsNil(s.Close()))
-			qt.Assert(t, qt.IsNil(s.Close()))
-			for range s.Events(context.Background()) {
-				t.Fatal("an event came after Close")
-			}
-		})
-	}
-}
-
-func TestEventsOnceAtATime(t *testing.T) {
-	process := start(t, "target-pie")
-	s := open(t, process, "gousdt_test:inlined", nil)
-	process.Fire("inlined", 1)
-	for range s.Events(context.Background()) {
-		for event, err := range s.Events(context.Background()) {
-			qt.Assert(t, qt.IsNil(event))
-			qt.Assert(t, qt.ErrorMatches(err, "another iteration .* is going on"))
-		}
-		break
-	}
-	silent := newSession(t, aggregating())
-	for event, err := range silent.Events(context.Background()) {
-		qt.Assert(t, qt.IsNil(event))
-		qt.Assert(t, qt.ErrorMatches(err, ".*SessionOptions.NoEvents.*"))
-	}
 }
 
 func TestSessionConcurrentUse(t *testing.T) {
