@@ -56,7 +56,7 @@
 // Some arguments name symbols, as in "4@counter(%rip)". [File.Symbol] finds
 // them in the file, and where they were stripped from it in the separate debug
 // file that is installed, or that [File.UseDebugFile] names.
-// [argspec.NewDecoder] asks it.
+// argspec.NewDecoder asks it.
 //
 // # What is read
 //
@@ -76,6 +76,4 @@
 // types and constants are those of [debug/elf], but its reader is not used: it
 // is not hardened against such files, as its documentation says. Opening a file
 // takes half the time, too.
-//
-// [argspec.NewDecoder]: https://pkg.go.dev/github.com/gousdt/gousdt/argspec#NewDecoder
 package elfnote

@@ -4,7 +4,7 @@
 // callers of functions that were built without frame pointers, and writes
 // profiles for go tool pprof.
 //
-// A stack as the kernel gives it, in a [trace.Event] or in a BPF map, is a list
+// A stack as the kernel gives it, in a trace.Event or in a BPF map, is a list
 // of addresses. They mean something only together with the files that the
 // process has mapped, and the process may end at any time. So a [Symbolizer]
 // remembers processes: tell it of them while they run, and ask it afterwards.
@@ -29,7 +29,7 @@
 // without them has a stack of one frame, or of chance. [Symbolizer.Unwind]
 // walks the stack afterwards, by the tables that compilers write for
 // exceptions: from the registers and a copy of the stack, which package trace
-// delivers for [trace.SessionOptions.StackCopy].
+// delivers for trace.SessionOptions.StackCopy.
 //
 //	registers := stack.Registers(event.Registers)
 //	addresses := symbolizer.Unwind(ctx, event.PID, registers, event.StackCopy)
@@ -46,7 +46,4 @@
 // for each stack is bounded, so is the work for all stacks and files of a
 // process, and so is the memory for all processes together. limits.go has each
 // limit with its reason.
-//
-// [trace.Event]: https://pkg.go.dev/github.com/gousdt/gousdt/trace#Event
-// [trace.SessionOptions.StackCopy]: https://pkg.go.dev/github.com/gousdt/gousdt/trace#SessionOptions
 package stack

@@ -12,9 +12,7 @@ import (
 )
 
 // Registers are the registers of a thread, with which its stack is unwound. A
-// [trace.Registers] can be converted to it.
-//
-// [trace.Registers]: https://pkg.go.dev/github.com/gousdt/gousdt/trace#Registers
+// trace.Registers can be converted to it.
 type Registers struct {
 	// Machine is that of the kernel.
 	Machine elf.Machine
