@@ -223,7 +223,7 @@ func (e *element) parseClass(s string) (int, error) {
 	return i + 1, nil
 }
 
-// match tells whether the glob matches the whole of s.
+// match reports whether the glob matches the whole of s.
 //
 // Where an element fails, only the last any-number element takes one more byte:
 // the earlier ones need not, for what follows them has already been found as

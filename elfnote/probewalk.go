@@ -34,8 +34,8 @@ func (f *File) walkProbes() probeWalk {
 	return probeWalk{noteWalk: f.walkNotes(f.elf.ProbeNotes), size: uint64(f.NoteSize())}
 }
 
-// step moves to the next note of a probe and tells whether there is one. With
-// an error that note cannot be used.
+// step moves to the next note of a probe and reports whether there is one. With
+// an error that note is malformed.
 //
 // It does itself, in a third of the time, what noteWalk.step does, where the
 // next note is like nearly all: a probe's, padded to four bytes, and not the
@@ -198,8 +198,8 @@ func (w *probeWalk) roomOrSharing(size int, provider, name string) []byte {
 	return w.makeRoom(size)
 }
 
-// broken describes the current note, which cannot be used.
-func (w *probeWalk) broken(err error) *NoteError {
+// malformed describes the current note, which is malformed.
+func (w *probeWalk) malformed(err error) *NoteError {
 	e := &NoteError{Index: w.index, Err: err}
 	if errors.Is(err, errNoteSize) {
 		return e // there is no descriptor

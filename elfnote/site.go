@@ -81,7 +81,7 @@ func (f *File) Sites() iter.Seq2[Site, error] {
 			}
 			switch {
 			case err != nil:
-				site, err = Site{}, walk.broken(err)
+				site, err = Site{}, walk.malformed(err)
 			case f.kind != Relocatable && known.add(&walk):
 				continue
 			case walk.shared != nil:

@@ -16,7 +16,7 @@ SEMAPHORE(elf_plain);
 SEMAPHORE(elf_places);
 SEMAPHORE(elf_copies);
 SEMAPHORE(elf_guarded);
-/* Its semaphore is in the bss, so that its note is broken. */
+/* Its semaphore is in the bss, so that its note is malformed. */
 unsigned short elf_unplaced_semaphore __attribute__((visibility("hidden")));
 
 

@@ -61,7 +61,7 @@ func (w *noteWalk) close() error {
 	return errors.Join(w.errs...)
 }
 
-// step moves to the next note and tells whether there is one. With ErrNoteSize
+// step moves to the next note and reports whether there is one. With ErrNoteSize
 // that note cannot be read, nor can the rest of its section: the next step goes
 // to the next section.
 func (w *noteWalk) step() (bool, error) {
@@ -112,7 +112,7 @@ func (w *noteWalk) step() (bool, error) {
 	}
 }
 
-// is tells whether the current note has an owner and a type.
+// is reports whether the current note has an owner and a type.
 func (w *noteWalk) is(owner string, kind uint32) bool {
 	return w.kind == kind && string(w.data[w.owner:w.ownerEnd]) == owner
 }
@@ -144,7 +144,7 @@ func (w *noteWalk) need(size uint64) bool {
 func (w *noteWalk) skip() { w.data, w.next, w.end = nil, 0, w.offset }
 
 // nextSection moves to the start of the next section that can be read, and
-// tells whether there is one.
+// reports whether there is one.
 func (w *noteWalk) nextSection() bool {
 	for len(w.sections) > 0 {
 		s := w.sections[0]
@@ -173,7 +173,7 @@ func (w *noteWalk) endRelocations() {
 	}
 }
 
-// check tells whether a section can be read, before anything of it is.
+// check returns why a section cannot be read, before anything of it is read.
 func (w *noteWalk) check(s elffile.Section) error {
 	if s.Flags&elf.SHF_COMPRESSED != 0 {
 		return elffile.ErrCompressed
