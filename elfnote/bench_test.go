@@ -117,9 +117,9 @@ func syntheticFile(t testing.TB, shuffled bool) string {
 	return path
 }
 
-// TestListingAllocatesLittleBeyondTheNotes: one megabyte for 100,000 sites, in
+// TestSitesAllocateLittleBeyondTheNotes: one megabyte for 100,000 sites, in
 // whatever order, and nothing for a single one.
-func TestListingAllocatesLittleBeyondTheNotes(t *testing.T) {
+func TestSitesAllocateLittleBeyondTheNotes(t *testing.T) {
 	for _, shuffled := range []bool{false, true} {
 		path := syntheticFile(t, shuffled)
 		result := testing.Benchmark(func(b *testing.B) {

@@ -12,7 +12,7 @@ import (
 	"github.com/go-quicktest/qt"
 )
 
-func TestIdenticalNotesAreOneSite(t *testing.T) {
+func TestSitesOfIdenticalNotesAreOne(t *testing.T) {
 	everyClass(t, func(t *testing.T, im *image) {
 		a := Site{Location: codeAddress + 1, Base: 5, Semaphore: dataAddress, Provider: "p", Name: "n", Arguments: "a"}
 		variants := []Site{a}
@@ -50,7 +50,7 @@ func TestIdenticalNotesAreOneSite(t *testing.T) {
 	})
 }
 
-func TestIdenticalNotesOfObjectFilesAreAllListed(t *testing.T) {
+func TestSitesOfObjectFilesAreAllListed(t *testing.T) {
 	// Before linking all locations are 0.
 	im := newImage64()
 	im.Type = elf.ET_REL
@@ -59,7 +59,7 @@ func TestIdenticalNotesOfObjectFilesAreAllListed(t *testing.T) {
 	qt.Assert(t, qt.HasLen(sites, 2))
 }
 
-func TestIdenticalBrokenNotesAreAllReported(t *testing.T) {
+func TestSitesReportAllMalformedNotes(t *testing.T) {
 	im := newImage64()
 	im.AddNotes(im.note(at(2)), im.note(Site{Name: "n"}), im.note(at(1)), im.note(Site{Name: "n"}), im.note(at(1)), im.note(at(2)))
 	sites, errs := collect(im.open(t))

@@ -44,7 +44,7 @@ func TestKind(t *testing.T) {
 	qt.Assert(t, qt.Equals(Kind(77).String(), "Kind(77)"))
 }
 
-func TestExtendedNumberingIsTakenFromSectionZero(t *testing.T) {
+func TestOpenTakesExtendedNumberingFromSectionZero(t *testing.T) {
 	everyClass(t, func(t *testing.T, im *image) {
 		im.Extended = true
 		im.AddNotes(im.note(Site{Location: codeAddress, Provider: "p", Name: "n"}))
@@ -56,7 +56,7 @@ func TestExtendedNumberingIsTakenFromSectionZero(t *testing.T) {
 	})
 }
 
-func TestManySections(t *testing.T) {
+func TestOpenManySections(t *testing.T) {
 	// More sections than fit a window, and more than sixteen bits can count.
 	for _, count := range []int{chunkSize / elfimage.SectionSize64, 3 * chunkSize / elfimage.SectionSize64, 70000} {
 		im := newImage64()
@@ -72,7 +72,7 @@ func TestManySections(t *testing.T) {
 	}
 }
 
-func TestFilesWithoutProbes(t *testing.T) {
+func TestProbesOfFilesWithoutAny(t *testing.T) {
 	for _, test := range []struct {
 		name   string
 		change func(im *image)
@@ -151,7 +151,7 @@ func TestNewFileLeavesTheFileOpen(t *testing.T) {
 	qt.Assert(t, qt.Equals(offset, 100))
 }
 
-func TestFileFromAnotherReaderHasNoName(t *testing.T) {
+func TestNewFileOfAnotherReaderHasNoName(t *testing.T) {
 	f := newImage64().open(t)
 	qt.Assert(t, qt.Equals(f.Name(), ""))
 	qt.Assert(t, qt.IsNil(f.OSFile()))

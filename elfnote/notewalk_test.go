@@ -29,7 +29,7 @@ func locations(sites []Site) []int {
 	return l
 }
 
-func TestNotesOfOthersAreSkippedButCounted(t *testing.T) {
+func TestNoteWalkSkipsAndCountsNotesOfOthers(t *testing.T) {
 	everyClass(t, func(t *testing.T, im *image) {
 		d := im.descriptor(at(50))
 		im.AddNotes(
@@ -50,7 +50,7 @@ func TestNotesOfOthersAreSkippedButCounted(t *testing.T) {
 	})
 }
 
-func TestNotesAreAlignedAsTheSectionSays(t *testing.T) {
+func TestNoteWalkAlignsAsTheSectionSays(t *testing.T) {
 	for _, test := range []struct {
 		align uint64 // of the section
 		want  int    // of the notes
@@ -73,7 +73,7 @@ func TestNotesAreAlignedAsTheSectionSays(t *testing.T) {
 	}
 }
 
-func TestLastNoteNeedsNoPadding(t *testing.T) {
+func TestNoteWalkLastNoteNeedsNoPadding(t *testing.T) {
 	im := newImage64()
 	d := im.descriptor(at(1))
 	note := im.RawNote(probeOwner, probeType, d, 4)
@@ -90,7 +90,7 @@ func TestLastNoteNeedsNoPadding(t *testing.T) {
 	qt.Assert(t, qt.DeepEquals(locations(sites), []int{1}))
 }
 
-func TestSizesPastTheSectionEndItsNotesOnly(t *testing.T) {
+func TestNoteWalkSizePastTheEndEndsItsSectionOnly(t *testing.T) {
 	everyClass(t, func(t *testing.T, im *image) {
 		large := func(word int, value uint32) []byte {
 			b := im.note(at(2))
@@ -119,7 +119,7 @@ func TestSizesPastTheSectionEndItsNotesOnly(t *testing.T) {
 	})
 }
 
-func TestOwnerPastTheEndIsNotRead(t *testing.T) {
+func TestNoteWalkDoesNotReadPastTheEnd(t *testing.T) {
 	im := newImage64()
 	broken := im.RawNote(probeOwner, probeType, nil, 4)
 	im.Order.PutUint32(broken, 1<<20)
@@ -130,7 +130,7 @@ func TestOwnerPastTheEndIsNotRead(t *testing.T) {
 	qt.Assert(t, qt.ErrorIs(errs[0], errNoteSize))
 }
 
-func TestTrailingZeroesAreNoNote(t *testing.T) {
+func TestNoteWalkTrailingZeroesAreNoNote(t *testing.T) {
 	im := newImage64()
 	im.AddNotes(im.note(at(1)), make([]byte, 11))
 	im.AddNotes(im.note(at(2)))
@@ -139,7 +139,7 @@ func TestTrailingZeroesAreNoNote(t *testing.T) {
 	qt.Assert(t, qt.DeepEquals(locations(sites), []int{1, 2}))
 }
 
-func TestAllSectionsOfTheNameAreRead(t *testing.T) {
+func TestSitesOfAllSections(t *testing.T) {
 	everyClass(t, func(t *testing.T, im *image) {
 		im.Type = elf.ET_REL
 		for i := range 5 {
@@ -152,7 +152,7 @@ func TestAllSectionsOfTheNameAreRead(t *testing.T) {
 	})
 }
 
-func TestSectionsThatCannotBeReadHideNoOther(t *testing.T) {
+func TestSitesBesideSectionsThatCannotBeRead(t *testing.T) {
 	for _, test := range []struct {
 		name   string
 		change func(s *elfimage.Section)
@@ -190,7 +190,7 @@ func TestSectionsThatCannotBeReadHideNoOther(t *testing.T) {
 	}
 }
 
-func TestSectionsThatOverlapAreBoundedTogether(t *testing.T) {
+func TestNoteWalkBoundsOverlappingSections(t *testing.T) {
 	// Many sections that share a large range would otherwise multiply it.
 	const size = maxNoteBytes / 4
 	im := newImage64()
@@ -212,7 +212,7 @@ func TestSectionsThatOverlapAreBoundedTogether(t *testing.T) {
 	qt.Assert(t, qt.Equals(bytes.Count([]byte(last.Error()), []byte("larger than")), maxSectionErrors))
 }
 
-func TestMillionNotes(t *testing.T) {
+func TestSitesOfAMillionNotes(t *testing.T) {
 	const count = 1 << 20
 	im := newImage64()
 	im.Segments[0].Data = make([]byte, count)

@@ -37,7 +37,7 @@ func TestProbesAreGroupedInOrderOfFirstAppearance(t *testing.T) {
 	}))
 }
 
-func TestProbesAreSelected(t *testing.T) {
+func TestProbesMatchPatterns(t *testing.T) {
 	im := newImage64()
 	im.AddNotes(
 		im.note(Site{Location: codeAddress, Provider: "p", Name: "one"}),
@@ -56,7 +56,7 @@ func TestProbesAreSelected(t *testing.T) {
 	qt.Assert(t, qt.Equals(listing.Malformed[0].Name, "broken"))
 }
 
-func TestTheFirstBrokenNotesAreListedAndAllCounted(t *testing.T) {
+func TestProbesListTheFirstMalformedNotesAndCountAll(t *testing.T) {
 	im := newImage64()
 	notes := [][]byte{im.note(at(1))}
 	for range 3 * MaxMalformed {

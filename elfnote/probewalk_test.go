@@ -13,7 +13,7 @@ import (
 	"github.com/go-quicktest/qt"
 )
 
-func TestStringsOfAnyLength(t *testing.T) {
+func TestSitesHaveStringsOfAnyLength(t *testing.T) {
 	lengths := []int{0, 1, 7, 8, 20, 60, 63, 64, 65, 500, chunkSize - 100, chunkSize, 3 * chunkSize}
 	everyClass(t, func(t *testing.T, im *image) {
 		var want []Site
@@ -56,7 +56,7 @@ func notesThrough(f *File, size int) (notes []string) {
 	}
 }
 
-func TestBufferOfAnySizeGivesTheSameNotes(t *testing.T) {
+func TestSitesDoNotDependOnTheBuffer(t *testing.T) {
 	everyClass(t, func(t *testing.T, im *image) {
 		for _, align := range []int{4, 8} {
 			im.AddNotes(
@@ -77,7 +77,7 @@ func TestBufferOfAnySizeGivesTheSameNotes(t *testing.T) {
 	})
 }
 
-func TestStringsStayWhenOtherNotesAreRead(t *testing.T) {
+func TestSitesKeepTheirStrings(t *testing.T) {
 	open := func(name string) *File {
 		im := newImage64()
 		for i := range 3 * chunkSize / 100 {
@@ -96,7 +96,7 @@ func TestStringsStayWhenOtherNotesAreRead(t *testing.T) {
 	qt.Assert(t, qt.Equals(errs[0].(*NoteError).Name, "one"))
 }
 
-func TestIterationsMayBeNested(t *testing.T) {
+func TestSitesMayBeNested(t *testing.T) {
 	im := newImage64()
 	im.AddNotes(im.note(at(1)), im.note(at(2)), im.note(at(3)))
 	f := im.open(t)
@@ -127,7 +127,7 @@ func (r gapReader) ReadAt(p []byte, off int64) (int, error) {
 	return bytes.NewReader(r.data).ReadAt(p, off)
 }
 
-func TestReadErrorEndsOneSection(t *testing.T) {
+func TestSitesEndASectionAtAReadError(t *testing.T) {
 	im := newImage64()
 	note := im.note(at(1))
 	im.AddNotes(bytes.Repeat(note, 2*chunkSize/len(note)))

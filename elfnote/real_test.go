@@ -39,7 +39,7 @@ var kept = []struct {
 	{"i386.exe", elf.EM_386, Executable, elf.ELFCLASS32, false, "fa2db75a336e252f98adb041dc1e773c21103cb1"},
 }
 
-func TestKeptFilesAreListedAsBefore(t *testing.T) {
+func TestSitesOfKeptFiles(t *testing.T) {
 	for _, test := range kept {
 		t.Run(test.name, func(t *testing.T) {
 			path := filepath.Join("testdata", test.name)
@@ -119,7 +119,7 @@ func TestPLTGOTOfKeptFiles(t *testing.T) {
 	}
 }
 
-func TestDebugFileHasTheSitesOfItsLibrary(t *testing.T) {
+func TestSitesOfADebugFile(t *testing.T) {
 	library, err := Open("testdata/s390x.so")
 	qt.Assert(t, qt.IsNil(err))
 	defer library.Close()
@@ -164,7 +164,7 @@ var realFiles = []string{
 	"/usr/lib/jvm/*/lib/server/libjvm.so",
 }
 
-func TestRealFilesAreListedAsReadelfDoes(t *testing.T) {
+func TestSitesAreThoseOfReadelf(t *testing.T) {
 	for _, pattern := range realFiles {
 		t.Run(filepath.Base(pattern), func(t *testing.T) {
 			for _, path := range installed(t, pattern) {
@@ -174,7 +174,7 @@ func TestRealFilesAreListedAsReadelfDoes(t *testing.T) {
 	}
 }
 
-func TestKeptFilesAreListedAsReadelfDoes(t *testing.T) {
+func TestSitesOfKeptFilesAreThoseOfReadelf(t *testing.T) {
 	for _, test := range kept {
 		t.Run(test.name, func(t *testing.T) { compareWithReadelf(t, filepath.Join("testdata", test.name)) })
 	}

@@ -36,7 +36,7 @@ func (im *image) addRelocations(relocations ...relocation) {
 	})
 }
 
-func TestLocationsOfObjectFilesAreRelocated(t *testing.T) {
+func TestSitesOfObjectFilesAreRelocated(t *testing.T) {
 	const code, semaphore, none = 1, 2, 99 // symbols
 	for _, test := range []struct {
 		name string

@@ -63,9 +63,9 @@ func TestProbesWithManySites(t *testing.T) {
 	})
 }
 
-// TestManySitesShareStrings: those of a file whose probes have many sites each
+// TestSitesShareStrings: those of a file whose probes have many sites each
 // need little memory, whatever the order.
-func TestManySitesShareStrings(t *testing.T) {
+func TestSitesShareStrings(t *testing.T) {
 	const count, probes, arguments = 10_000, 50, 200
 	for _, test := range []struct {
 		name    string

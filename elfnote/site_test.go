@@ -34,7 +34,7 @@ func TestSiteIsReadInEveryClassAndByteOrder(t *testing.T) {
 	})
 }
 
-func TestPrelinkMovesLocationAndSemaphore(t *testing.T) {
+func TestSitesAreMovedByPrelink(t *testing.T) {
 	const moved = 0x100000
 	for _, test := range []struct {
 		name     string
@@ -68,7 +68,7 @@ func TestPrelinkMovesLocationAndSemaphore(t *testing.T) {
 	}
 }
 
-func TestBrokenNotes(t *testing.T) {
+func TestSitesMalformed(t *testing.T) {
 	good := Site{Location: codeAddress + 8, Provider: "good", Name: "site"}
 	site := func(change func(s *Site)) func(im *image) []byte {
 		return func(im *image) []byte {
@@ -134,7 +134,7 @@ func TestBrokenNotes(t *testing.T) {
 	}
 }
 
-func TestStringsWithoutEndAtTheEndOfTheNotes(t *testing.T) {
+func TestSitesWithStringsWithoutEnd(t *testing.T) {
 	// Nothing follows in which an end could be found by mistake.
 	everyClass(t, func(t *testing.T, im *image) {
 		d := im.descriptor(Site{Location: codeAddress, Provider: "provider", Name: "name", Arguments: "8@%rax"})
@@ -151,7 +151,7 @@ func TestStringsWithoutEndAtTheEndOfTheNotes(t *testing.T) {
 	})
 }
 
-func TestSemaphoreInSegmentOfOneByte(t *testing.T) {
+func TestSitesWithSemaphoreInSegmentOfOneByte(t *testing.T) {
 	im := newImage64()
 	im.Segments[1].Data = im.Segments[1].Data[:1]
 	im.AddNotes(im.note(Site{Location: codeAddress, Semaphore: dataAddress}))
@@ -160,7 +160,7 @@ func TestSemaphoreInSegmentOfOneByte(t *testing.T) {
 	qt.Assert(t, qt.ErrorIs(errs[0], errSemaphoreInBSS))
 }
 
-func TestLocationAtTheFileHeaderIsBroken(t *testing.T) {
+func TestSitesAtTheFileHeaderAreMalformed(t *testing.T) {
 	// Offset 0 would stand for no offset.
 	im := newImage64()
 	im.Segments[0].Offset, im.Segments[1].Offset = new(uint64), new(uint64)
@@ -176,7 +176,7 @@ func TestLocationAtTheFileHeaderIsBroken(t *testing.T) {
 	qt.Assert(t, qt.ErrorIs(errs[1], errSemaphore))
 }
 
-func TestFilesToWhichNothingCanBeAttachedAreListedWithoutOffsets(t *testing.T) {
+func TestSitesOfFilesWithoutCodeHaveNoOffsets(t *testing.T) {
 	for _, test := range []struct {
 		name   string
 		change func(im *image)
@@ -213,7 +213,7 @@ func TestSitesCanBeLeftAtAnyPoint(t *testing.T) {
 	}
 }
 
-func TestStringsShareMemory(t *testing.T) {
+func TestSitesShareMemory(t *testing.T) {
 	im := newImage64()
 	for i := range 200 {
 		im.Sections = append(im.Sections, elfimage.Section{Name: ".note.stapsdt", Kind: elf.SHT_NOTE, Data: bytes.Join([][]byte{

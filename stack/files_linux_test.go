@@ -38,7 +38,7 @@ func openFiles(t *testing.T, dir string) int {
 
 // Files are gone with their processes, as where something is compiled or
 // unpacked to be run.
-func TestFewFilesAreHeldOpenAndAllAreRemembered(t *testing.T) {
+func TestSymbolizerHoldsFewFilesOpenAndRemembersAll(t *testing.T) {
 	testprog.LeakCheck(t)
 	contents, err := os.ReadFile(testprog.Path(t, "target-pie"))
 	qt.Assert(t, qt.IsNil(err))
@@ -65,7 +65,7 @@ func TestFewFilesAreHeldOpenAndAllAreRemembered(t *testing.T) {
 	qt.Check(t, qt.Equals(openFiles(t, dir), 0))
 }
 
-func TestFilesThatNobodyMapsAnyMoreAreForgotten(t *testing.T) {
+func TestSymbolizerForgetsFilesThatNobodyMaps(t *testing.T) {
 	testprog.LeakCheck(t)
 	contents, err := os.ReadFile(testprog.Path(t, "target-pie"))
 	qt.Assert(t, qt.IsNil(err))

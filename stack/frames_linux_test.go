@@ -52,7 +52,7 @@ func startFile(t *testing.T, path string) target {
 	return p
 }
 
-func TestFunctionsAreNamed(t *testing.T) {
+func TestFrames(t *testing.T) {
 	testprog.LeakCheck(t)
 	target := start(t)
 	p := stack.NewSymbolizer(nil)
@@ -68,7 +68,7 @@ func TestFunctionsAreNamed(t *testing.T) {
 	qt.Check(t, qt.Not(qt.Equals(frames[2].Function, "main")), qt.Commentf("the call is before a return address"))
 }
 
-func TestAddressesInNoFileHaveNoName(t *testing.T) {
+func TestFramesInNoFileHaveNoName(t *testing.T) {
 	testprog.LeakCheck(t)
 	p := stack.NewSymbolizer(nil)
 	defer p.Close()
@@ -78,7 +78,7 @@ func TestAddressesInNoFileHaveNoName(t *testing.T) {
 	qt.Check(t, qt.DeepEquals(p.Frames(t.Context(), 1<<30, []uint64{4096}), []stack.Frame{{Address: 4096}}))
 }
 
-func TestEndedProcessesAreRemembered(t *testing.T) {
+func TestFramesOfEndedProcesses(t *testing.T) {
 	testprog.LeakCheck(t)
 	target := start(t)
 	p := stack.NewSymbolizer(nil)
@@ -120,7 +120,7 @@ func TestFramesEndWithTheContext(t *testing.T) {
 }
 
 // The names of a file that was deleted, of a process that has ended.
-func TestNamesComeFromTheFile(t *testing.T) {
+func TestFramesOfADeletedFile(t *testing.T) {
 	testprog.LeakCheck(t)
 	contents, err := os.ReadFile(testprog.Path(t, "target-pie"))
 	qt.Assert(t, qt.IsNil(err))

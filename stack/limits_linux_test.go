@@ -73,7 +73,7 @@ func (f fixture) name(pid int) string {
 	return f.Frames(f.t.Context(), pid, []uint64{functions})[0].Function
 }
 
-func TestFilesAreReadAtTheExpenseOfAProcess(t *testing.T) {
+func TestFramesAreReadAtTheExpenseOfAProcess(t *testing.T) {
 	f := newFixture(t)
 	shared := f.file(1, named("shared"))
 	poor, rich := f.process(1, shared), f.process(2, shared)
@@ -86,7 +86,7 @@ func TestFilesAreReadAtTheExpenseOfAProcess(t *testing.T) {
 }
 
 // A process that has used up what it may have read gets more with its stacks.
-func TestReadingIsEarnedByStacks(t *testing.T) {
+func TestFramesEarnReading(t *testing.T) {
 	f := newFixture(t)
 	im := named("function")
 	im.Sections[2].Data = append(im.Sections[2].Data, make([]byte, 3*bytesPerStack)...)
@@ -100,7 +100,7 @@ func TestReadingIsEarnedByStacks(t *testing.T) {
 	t.Error("the file was never read")
 }
 
-func TestTablesOfTheProcessThatHoldsMostAreDropped(t *testing.T) {
+func TestSymbolizerDropsTablesOfTheProcessThatHoldsMost(t *testing.T) {
 	const mebi = 1 << 20
 	f := newFixture(t)
 	add := func(owner, size int) *file {
@@ -204,7 +204,7 @@ func TestProfileNamesAreBounded(t *testing.T) {
 	qt.Check(t, qt.Equals(p.names, len("function")))
 }
 
-func TestMappingsAreMerged(t *testing.T) {
+func TestSymbolizerMergesMappings(t *testing.T) {
 	at := func(ranges ...uint64) (mapped []mapping) {
 		for i := 0; i < len(ranges); i += 2 {
 			mapped = append(mapped, mapping{Mapping: proc.Mapping{Start: ranges[i], End: ranges[i+1]}})
@@ -242,7 +242,7 @@ func ranges(mapped []mapping) (all []proc.Mapping) {
 	return all
 }
 
-func TestAddressesAreFoundInMappings(t *testing.T) {
+func TestSymbolizerFindsMappings(t *testing.T) {
 	p := &process{}
 	for _, start := range []uint64{0x1000, 0x3000, 0x4000} {
 		p.mapped = append(p.mapped, mapping{Mapping: proc.Mapping{Start: start, End: start + 0x1000}})
@@ -273,7 +273,7 @@ func (f fixture) running(pid int, mapped *file) *process {
 	return p
 }
 
-func TestRoomIsMadeByForgettingWhatHasEnded(t *testing.T) {
+func TestSymbolizerForgetsWhatHasEnded(t *testing.T) {
 	f := newFixture(t)
 	shared := f.file(1, named("f"))
 	for pid := range 10 {

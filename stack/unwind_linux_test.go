@@ -61,7 +61,7 @@ func unwound(s *stack.Symbolizer, e *trace.Event) []uint64 {
 
 // The functions were built without frame pointers. How many calls of descend
 // there are is known.
-func TestStacksAreUnwoundAtEveryDepth(t *testing.T) {
+func TestUnwindAtEveryDepth(t *testing.T) {
 	p := startThrowing(t, 64<<10)
 	known := stack.NewSymbolizer(nil)
 	defer known.Close()
@@ -77,7 +77,7 @@ func TestStacksAreUnwoundAtEveryDepth(t *testing.T) {
 
 // What a signal has interrupted is found through the frame that the kernel has
 // made.
-func TestStacksAcrossSignals(t *testing.T) {
+func TestUnwindAcrossSignals(t *testing.T) {
 	p := startThrowing(t, 16<<10)
 	known := stack.NewSymbolizer(nil)
 	defer known.Close()
@@ -90,7 +90,7 @@ func TestStacksAcrossSignals(t *testing.T) {
 }
 
 // A copy that is too short has the innermost functions.
-func TestStacksEndWithTheCopy(t *testing.T) {
+func TestUnwindEndsWithTheCopy(t *testing.T) {
 	p := startThrowing(t, 4<<10)
 	known := stack.NewSymbolizer(nil)
 	defer known.Close()
@@ -100,7 +100,7 @@ func TestStacksEndWithTheCopy(t *testing.T) {
 	qt.Check(t, qt.Equals(all[len(all)-1], "descend"))
 }
 
-func TestStacksOfEndedProcessesAreUnwound(t *testing.T) {
+func TestUnwindEndedProcesses(t *testing.T) {
 	p := startThrowing(t, 16<<10)
 	known := stack.NewSymbolizer(nil)
 	defer known.Close()

@@ -13,7 +13,7 @@ import (
 	"github.com/gousdt/gousdt/internal/elffile/elfimage"
 )
 
-func TestHeaderIsReadInEveryClassAndByteOrder(t *testing.T) {
+func TestOpenReadsHeaders(t *testing.T) {
 	everyClass(t, func(t *testing.T, im *image) {
 		im.Machine = elf.EM_S390
 		f := im.open(t)
@@ -28,7 +28,7 @@ func TestHeaderIsReadInEveryClassAndByteOrder(t *testing.T) {
 	})
 }
 
-func TestManyProgramHeaders(t *testing.T) {
+func TestOpenManyProgramHeaders(t *testing.T) {
 	im := newImage64()
 	for range 3 * ChunkSize / elfimage.ProgramSize64 {
 		im.Segments = append(im.Segments, elfimage.Segment{Kind: elf.PT_GNU_STACK})
@@ -39,7 +39,7 @@ func TestManyProgramHeaders(t *testing.T) {
 	qt.Assert(t, qt.Equals(segments[2].Address, 0x99000))
 }
 
-func TestFilesThatAreRefused(t *testing.T) {
+func TestOpenRefuses(t *testing.T) {
 	at := func(offset int, values ...byte) func(im *image) {
 		return func(im *image) { im.Edit = func(b []byte) { copy(b[offset:], values) } }
 	}
@@ -103,7 +103,7 @@ func TestFilesThatAreRefused(t *testing.T) {
 	}
 }
 
-func TestEveryTruncationIsAnError(t *testing.T) {
+func TestOpenTruncated(t *testing.T) {
 	everyClass(t, func(t *testing.T, im *image) {
 		im.AddNotes(im.RawNote("GNU\x00", 1, nil, 4))
 		b := im.Bytes()
@@ -135,7 +135,7 @@ func (r failingReader) ReadAt(p []byte, off int64) (int, error) {
 	return bytes.NewReader(r.data).ReadAt(p, off)
 }
 
-func TestErrorsOfTheReaderAreNotTruncation(t *testing.T) {
+func TestOpenErrorsOfTheReaderAreNotTruncation(t *testing.T) {
 	im := newImage64()
 	im.AddNotes(im.RawNote("GNU\x00", 1, nil, 4))
 	b := im.Bytes()

@@ -175,7 +175,7 @@ func TestSymbolTablesThatCannotBeRead(t *testing.T) {
 	}
 }
 
-func TestLookUpsAreBoundedTogether(t *testing.T) {
+func TestSymbolsAreBoundedTogether(t *testing.T) {
 	im := newImage64()
 	im.AddSymbols(elf.SHT_SYMTAB, "", elfimage.NewSymbol("main", 0x10, elf.STT_FUNC, 1))
 	f := im.open(t)
@@ -202,7 +202,7 @@ func TestLookUpsAreBoundedTogether(t *testing.T) {
 
 // An untrusted file makes each of many look-ups take little memory, one by one
 // and at once.
-func TestManyLookUpsAreCheap(t *testing.T) {
+func TestSymbolsManyLookUpsAreCheap(t *testing.T) {
 	const count = 1 << 16
 	limit := uint64(2048)
 	if testneeds.Race {
@@ -236,7 +236,7 @@ func TestManyLookUpsAreCheap(t *testing.T) {
 }
 
 // A program of half a million symbols has thousands of names found at once.
-func TestManySymbolsInALargeTable(t *testing.T) {
+func TestSymbolsOfALargeTable(t *testing.T) {
 	const count = 500_000
 	im := newImage64()
 	var strings bytes.Buffer
@@ -264,7 +264,7 @@ func TestManySymbolsInALargeTable(t *testing.T) {
 	}
 }
 
-func TestManyPlacesOfAName(t *testing.T) {
+func TestSymbolManyPlacesOfAName(t *testing.T) {
 	im := newImage64()
 	im.AddSymbols(elf.SHT_SYMTAB, strings.Repeat("a\x00", maxSymbolNames+1), elfimage.NewSymbol("a", 0x10, elf.STT_FUNC, 1))
 	_, err := im.open(t).Symbol("a")

@@ -72,7 +72,7 @@ func TestExpressions(t *testing.T) {
 	}
 }
 
-func TestDamagedExpressions(t *testing.T) {
+func TestExpressionsMalformed(t *testing.T) {
 	for _, expression := range []string{
 		"", "\xe0", "\x08", "\x12", "\x13", "\x14", "\x31\x14", "\x16", "\x31\x32\x17", "\x15\x00", "\x31\x15\x01", "\x22", "\x31\x22",
 		"\x31\x30\x1b", "\x31\x30\x1d", "\x2f\xfd\xff", "\x2f\x01\x00", "\x2f\x80\x80", "\x28\x00\x00", "\x31\x94\x03",
