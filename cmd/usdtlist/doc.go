@@ -9,7 +9,7 @@
 //	libstdcxx  throw        1  0xa90a1   -          8@%rdi 8@%rsi
 //	libstdcxx  rethrow      1  0xa9139   -          8@%rdx 8@%rax
 //
-// It lists the files of running processes, too, whatever container they are in:
+// It also lists the files of running processes, in whatever container they are:
 //
 //	$ usdtlist -a 'python:gc__*'
 //	File: /usr/bin/python3.11
@@ -24,26 +24,29 @@
 //
 // The exit status is that of grep: 0 if probes were listed, 1 if there were
 // none, 2 if something that was asked for could not be read. What can be read
-// is listed in any case. With -a, nobody has asked for one of the processes:
-// those that may not be read, and files that cannot be opened for want of a
-// privilege, are counted on standard error and leave the exit status as it is.
+// is listed in any case.
 //
-// # From the arguments to the list
+// With -a no single process is asked for. Processes that may not be read are
+// counted on standard error, as are files that need a privilege to be opened.
+// They do not change the exit status.
 //
-//	flags.go            what the command line's words mean: files, libraries, patterns
+// # From the flags to the list
+//
+//	flags.go            the command line: flags, files, libraries, patterns
 //	list.go             each file: opened, its probes picked, handed to a printer
 //	list_files.go       files and libraries that are named
-//	list_processes.go   -p and -a: which processes, what could not be looked at
+//	list_processes.go   -p and -a: which processes, and what could not be read
 //	process_files.go      their files, each once
-//	process_names.go      what the command line's words mean to a process
+//	process_names.go      what the names on the command line mean to a process
+//	hidepid.go            how the proc file system hides processes
 //	arguments.go        argument strings decoded, with the symbols of debug files
 //	print.go            which printer:
-//	print_table.go        one line per probe,
+//	print_table.go        one line for each probe,
 //	print_details.go      every site with its decoded arguments,
 //	print_json.go         a JSON document (internal/jsontext knows the syntax),
 //	print_paste.go        lines for other tools,
-//	print_users.go        and whose the file is, for table, details and JSON
-//	not_listed.go       why there was nothing to list, or some notes are missing
+//	print_users.go        and which processes map the file, for table, details and JSON
+//	not_listed.go       why there is nothing to list, or some notes are missing
 //	elfnames.go         machine, byte order and kind of a file, in words
 //
 // # The JSON document
@@ -55,13 +58,13 @@
 //	  file           path, as it was opened; with -p and -a, the path by which the file can be opened from here:
 //	                 "path" if that is the same file here, else the one below /proc/PID/root, or, if the file is
 //	                 deleted or was never anywhere, /proc/PID/map_files/START-END
-//	  path           path in the eyes of the first of the processes (-p and -a only, as the next three)
+//	  path           path as the first of the processes sees it (-p and -a only, as the next three)
 //	  deleted        true if nothing is at that path any more, or another file
 //	  pids           array of the processes that map the file; empty for one that was named and is not mapped
 //	  processes      array of the same processes, one object for each:
 //	    pid
 //	    command        name of the process
-//	    path           as above, in the eyes of this process
+//	    path           as above, as this process sees it
 //	    deleted        likewise
 //	  build_id       GNU build ID in hexadecimal, null if there is none
 //	  machine        "x86-64", "i386", "x32", "arm64", "arm", "s390x", "s390", "ppc64le", "ppc64", "riscv64",
@@ -94,8 +97,8 @@
 //	        high             name of the register with the high half of a value in two registers, or null (kind
 //	                         "register" only)
 //	        shift            bits to shift that register right (kind "register" only)
-//	        base             name of a register, or null (kinds "memory", "address" and "bytes"
-//	                         only, as are the next five)
+//	        base             name of a register, or null (kinds "memory", "address" and "bytes" only, as the
+//	                         next five)
 //	        index            name of a register, or null
 //	        index_extension  "uxtw" or "sxtw" if the low 32 bits of index count, as an unsigned or signed number,
 //	                         and null if all bits do
@@ -109,18 +112,18 @@
 //	    name           likewise
 //	    error          what is wrong with it
 //	errors         array, one object per file or process that could not be read:
-//	  file           as on the command line; with -p and -a the path in the eyes of the process, "" if the trouble
-//	                 is with the process as a whole
-//	  pid            the process (-p and -a only, if it is one process that the trouble is with)
+//	  file           as on the command line; with -p and -a the path as the process sees it, "" if the process as
+//	                 a whole could not be read
+//	  pid            the process (-p and -a only, if the error is about one process)
 //	  error          what happened
 //
-// Numbers are exact integers of up to 64 bits: a reader that keeps them in
-// floating point loses the low bits of those above 2^53, which occur in
+// Numbers are exact integers of up to 64 bits. A parser that keeps them in
+// floating point loses the low bits of numbers above 2^53, which occur among
 // constants.
 //
-// A file's strings are arbitrary bytes, JSON's are Unicode. Where a string is
-// not valid UTF-8, each byte that does not fit is U+FFFD, and a second field
-// with "_hex" after the name has all bytes of the string in hexadecimal:
-// provider_hex, name_hex, arguments_hex, file_hex. Characters that could drive
-// a terminal are written as \u escapes.
+// The strings of a file are arbitrary bytes, those of JSON are Unicode. In a
+// string that is not valid UTF-8, each invalid byte is U+FFFD, and a second
+// field has all bytes in hexadecimal. Its name ends in "_hex": provider_hex,
+// name_hex, arguments_hex, file_hex. Characters that could drive a terminal are
+// written as \u escapes.
 package main

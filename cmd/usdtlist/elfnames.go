@@ -71,7 +71,7 @@ func kindName(k elfnote.Kind) string {
 	}
 }
 
-// attachable tells whether the file's probes can be attached to.
+// attachable reports whether the file's probes can be attached to.
 func attachable(f *elfnote.File) bool {
 	return f.Kind() == elfnote.Executable || f.Kind() == elfnote.PositionIndependent
 }

@@ -14,7 +14,7 @@ import (
 
 // options is the command line, understood.
 type options struct {
-	files    []string // paths and bare names, in order; in the eyes of processes if some are asked for
+	files    []string // paths and bare names, in order; as processes see them if some are asked for
 	patterns []elfnote.Pattern
 
 	pids         []int // the processes of which the files are listed
@@ -39,7 +39,7 @@ const (
 
 var formats = [...]string{formatTable, formatJSON, formatBpftrace, formatBCC, formatPerf, formatLibbpf}
 
-// ofProcesses tells whether files that processes map are asked for.
+// ofProcesses reports whether files that processes map are asked for.
 func (o *options) ofProcesses() bool { return len(o.pids) > 0 || o.allProcesses }
 
 func parseCommandLine(args []string) (*options, error) {
@@ -82,7 +82,7 @@ func (o *options) parseFormat(asJSON bool) error {
 	return nil
 }
 
-// parseOperands tells patterns from files and libraries.
+// parseOperands divides the other words into patterns, and files or libraries.
 func (o *options) parseOperands(words []string) error {
 	for _, word := range words {
 		switch {
@@ -91,7 +91,7 @@ func (o *options) parseOperands(words []string) error {
 				return err
 			}
 		case o.ofProcesses() && strings.Contains(word, "/") && !strings.HasPrefix(word, "/"):
-			return fmt.Errorf("%s: with -p and -a, a path is one in the eyes of the process and starts with /", word)
+			return fmt.Errorf("%s: with -p and -a, a path is one as the process sees it, and starts with /", word)
 		default:
 			o.files = append(o.files, word)
 		}

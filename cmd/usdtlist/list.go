@@ -17,7 +17,7 @@ type printer interface {
 	// file prints the probes of a file, which may be none, and returns how many
 	// it printed.
 	file(*listing) (int, error)
-	// failed takes what could not be read. It is on stderr already.
+	// failed takes what could not be read. Standard error has it already.
 	failed(failure)
 	// close ends the output.
 	close()
@@ -34,9 +34,9 @@ type failure struct {
 // listing is what is listed of a file.
 type listing struct {
 	path      string
-	heading   bool    // whether the path has to be told, for a reader to know what was listed
-	mapped    *mapped // for files of processes
-	tellUsers bool    // whose they are
+	heading   bool    // a reader cannot know the path otherwise
+	mapped    *mapped // nil if it is not a file of processes
+	showUsers bool    // the processes that map it
 	elf       *elfnote.File
 	probes    []elfnote.Probe
 	args      *arguments
@@ -80,10 +80,11 @@ func (l *lister) list() int {
 	return exitFound
 }
 
-// several tells whether more than one file may be listed.
+// several reports whether more than one file may be listed.
 func (l *lister) several() bool { return len(l.options.files) > 1 || l.options.ofProcesses() }
 
-// listOpened lists an opened file: the listing lacks but what is in it.
+// listOpened lists an opened file, and completes the listing with what is in
+// it.
 func (l *lister) listOpened(list *listing) (int, error) {
 	path, file := list.path, list.elf
 	all, err := file.Probes(l.options.patterns...)

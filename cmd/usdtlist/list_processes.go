@@ -29,9 +29,9 @@ func (l *lister) listProcesses() (found int, failed bool, where string) {
 	if l.options.allProcesses {
 		slices.SortStableFunc(s.files, func(a, b *mapped) int { return cmp.Compare(a.path, b.path) })
 	}
-	tellUsers := l.options.allProcesses || len(l.options.pids) > 1
+	showUsers := l.options.allProcesses || len(l.options.pids) > 1
 	for _, f := range s.files {
-		n, err := l.listOpened(&listing{path: f.path, heading: true, mapped: f, tellUsers: tellUsers, elf: f.elf})
+		n, err := l.listOpened(&listing{path: f.path, heading: true, mapped: f, showUsers: showUsers, elf: f.elf})
 		found += n
 		if err != nil {
 			s.fail(f.path, f.pid, err)

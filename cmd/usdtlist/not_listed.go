@@ -9,9 +9,8 @@ import (
 	"github.com/gousdt/gousdt/internal/nearest"
 )
 
-// warnUnmatched tells which patterns picked nothing, and where there was
-// nothing at all to pick. Of a single file that has nothing to list, more has
-// been told already.
+// warnUnmatched names the patterns that match no probe, and says where there
+// are no probes at all. For a single file, warnNothing has said more.
 func (l *lister) warnUnmatched(found int, where string) {
 	if found == 0 && (!l.several() || where == "") {
 		return

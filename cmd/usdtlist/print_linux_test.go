@@ -22,7 +22,7 @@ func (l *largest) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// A stranger's file can have one probe with millions of arguments.
+// An untrusted file can have one probe with millions of arguments.
 func TestJSONIsPrintedAsItGoes(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "hostile.so")
 	var notes []testprog.Note

@@ -15,7 +15,7 @@ import (
 	"github.com/gousdt/gousdt/internal/terminal"
 )
 
-// pastePrinter prints a line per probe in another tool's words.
+// pastePrinter prints a line for each probe, as another tool wants it.
 type pastePrinter struct {
 	out      *bufio.Writer
 	messages *messages.Messages
@@ -87,7 +87,7 @@ func (p *pastePrinter) file(l *listing) (int, error) {
 func (p *pastePrinter) failed(failure) {}
 func (p *pastePrinter) close()         {}
 
-// isPlain tells whether a string has only letters, digits and what else is
+// isPlain reports whether a string has only letters, digits and what else is
 // allowed.
 func isPlain(s, others string) bool {
 	for i := range len(s) {
@@ -134,7 +134,7 @@ func bccLine(path string, p *elfnote.Probe, sameName bool) (string, error) {
 	return "u:" + strings.Join(parts, ":"), nil
 }
 
-// isPrintable tells whether a string can be shown and typed as it is.
+// isPrintable reports whether a string can be shown and typed as it is.
 func isPrintable(s string) bool {
 	return s != "" && terminal.Escape(s) == s
 }

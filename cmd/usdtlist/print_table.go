@@ -10,8 +10,9 @@ import (
 	"github.com/gousdt/gousdt/internal/terminal"
 )
 
-// tablePrinter prints one line per probe, in readelf's words. Where a site has
-// no semaphore or no arguments, there is a dash: every line has all columns.
+// tablePrinter prints a line for each probe, with the terms of readelf. Where a
+// site has no semaphore or no arguments, there is a dash: every line has all
+// columns.
 type tablePrinter struct {
 	out     *bufio.Writer
 	printed bool // a file before this one
@@ -107,8 +108,8 @@ func appendCell(cell []byte, p *elfnote.Probe, column int) []byte {
 // is as wide as the longest name: those of untrusted files may have megabytes.
 const maxCell = 100
 
-// appendArguments appends the first site's argument string, and tells if other
-// sites have others.
+// appendArguments appends the first site's argument string, and says how many
+// sites have another one.
 func appendArguments(line []byte, p *elfnote.Probe) []byte {
 	first := p.Sites[0].Arguments
 	if first == "" {

@@ -29,13 +29,13 @@ func appendHeading(line []byte, l *listing) []byte {
 	if m.here != m.path {
 		line = append(terminal.AppendEscaped(append(line, "  Path here: "...), m.here), '\n')
 	}
-	if l.tellUsers && len(m.users) > 0 {
+	if l.showUsers && len(m.users) > 0 {
 		line = append(append(append(line, "  Mapped by: "...), m.usersText()...), '\n')
 	}
 	return line
 }
 
-// usersText tells the processes by what they run: "postgres 812 813, python3
+// usersText names the processes by what they run: "postgres 812 813, python3
 // 99". A process that sees the file at another path, or deleted, stands apart.
 func (m *mapped) usersText() string {
 	var programs []string
@@ -63,7 +63,7 @@ func (m *mapped) usersText() string {
 	return strings.Join(programs, ", ")
 }
 
-// users adds the members that tell whose a file is.
+// users adds the members about the processes that map a file.
 func (p *jsonPrinter) users(m *mapped) {
 	j := &p.json
 	j.Text("path", m.path)

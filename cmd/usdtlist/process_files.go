@@ -18,11 +18,11 @@ import (
 type mapped struct {
 	elf     *elfnote.File
 	id      proc.FileID
-	path    string // in the eyes of the process
-	pid     int    // the process, of those that map the file the first
+	path    string // as the process sees it
+	pid     int    // the first process that maps the file
 	here    string // a path by which the file can be opened from here
 	deleted bool   // nothing is at path any more, or another file
-	users   []user // in the order in which they were looked at; none if the file is not mapped
+	users   []user // in the order of the scan; none if the file is not mapped
 	close   func()
 }
 
@@ -33,11 +33,10 @@ type user struct {
 	deleted bool
 }
 
-// scan goes through processes and gathers the files with probes that they map,
-// each file once.
+// scan gathers the files with probes that processes map, each file once.
 type scan struct {
 	fs        *proc.FS
-	self      int // our own process in the eyes of fs, 0 if it does not know us
+	self      int // this process as fs sees it, 0 if it does not
 	cache     *proc.Cache
 	patterns  []elfnote.Pattern
 	names     []*named // if there are any, no other files are wanted
@@ -77,7 +76,7 @@ func (s *scan) process(pid int) error {
 		failed := s.gather(process, files)
 		changed := slices.ContainsFunc(failed, func(err error) bool { return errors.Is(err, proc.ErrChanged) })
 		if changed && attempt == 0 {
-			continue // it was loading something just then
+			continue // it was loading a library
 		}
 		if err != nil {
 			failed = append(failed, err)
@@ -86,7 +85,7 @@ func (s *scan) process(pid int) error {
 			s.failProcess(pid, err)
 		}
 		s.mappings += len(files)
-		if len(files) > 0 || !s.ofAll { // else a thread of the kernel: no process that people count
+		if len(files) > 0 || !s.ofAll { // with -a, threads of the kernel are not counted
 			s.processes = append(s.processes, process)
 		}
 		return nil
@@ -122,7 +121,7 @@ func (s *scan) gather(process proc.Process, files []*proc.MappedFile) (failed []
 		}
 		err := s.add(process, m)
 		if errors.Is(err, proc.ErrGone) || errors.Is(err, proc.ErrNotRegular) {
-			continue // the process has ended, or it is a device: nothing is left out
+			continue // the process has ended, or it is a device: nothing is missing
 		}
 		if err != nil {
 			failed = append(failed, err)
@@ -185,9 +184,9 @@ func (s *scan) finish() {
 }
 
 // findHere finds the best path to a file from here: its own, if it is the same
-// file here, else that below the root directory of the process. If it has none
-// any more, that of its mapping has to do, which is good for as long as the
-// process has it.
+// file here, else that below the root directory of the process. If it has
+// neither, the path of its mapping remains, which exists as long as the process
+// maps the file.
 func (s *scan) findHere(f *mapped) {
 	switch {
 	case s.self != 0 && s.finds(s.self, f):
@@ -197,7 +196,7 @@ func (s *scan) findHere(f *mapped) {
 	}
 }
 
-// finds tells whether a process finds the file at its path.
+// finds reports whether a process finds the file at its path.
 func (s *scan) finds(pid int, f *mapped) bool {
 	file, err := s.fs.OpenIn(pid, f.path)
 	if err != nil {

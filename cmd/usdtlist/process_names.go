@@ -13,8 +13,7 @@ import (
 	"github.com/gousdt/gousdt/proc"
 )
 
-// named is a FILE or LIBRARY of the command line, where files of processes are
-// asked for.
+// named is a FILE or LIBRARY of the command line that names files of processes.
 type named struct {
 	name     string
 	isMapped bool    // by one of the processes, whether or not it has probes
@@ -27,12 +26,12 @@ type named struct {
 // namedFile is what a name means to one process.
 type namedFile struct {
 	*named
-	byName bool        // mapped files are told by their paths
+	byName bool        // mapped files are compared by their paths
 	found  *os.File    // else, what is at that path
 	id     proc.FileID // of found
 }
 
-// isNamed tells whether a mapped file is one of those named.
+// isNamed reports whether a mapped file is one of those named.
 func isNamed(names []namedFile, m *proc.MappedFile) bool {
 	is := false
 	for _, n := range names {
@@ -57,9 +56,9 @@ func (s *scan) namesIn(pid int, files []*proc.MappedFile) []namedFile {
 			file.byName = file.byName || n.means(m.Path)
 		}
 		n.isMapped = n.isMapped || file.byName
-		// A path may lead to a mapped file by symbolic links, as most do that
-		// people know a library by. What a bare name leads to is worth finding
-		// out only where it will be told.
+		// A path may lead to a mapped file by symbolic links: most that people
+		// know a library by do. What a bare name leads to matters only where a
+		// file that is not mapped is listed.
 		if !file.byName && (!s.ofAll || strings.Contains(n.name, "/")) {
 			file.find(s.fs, pid)
 		}
@@ -96,8 +95,8 @@ func (n *namedFile) find(fs *proc.FS, pid int) {
 	}
 }
 
-// addUnmapped keeps what was found by names that mean nothing that is mapped,
-// and closes what is not needed.
+// addUnmapped keeps the files that names lead to, if these mean no mapped file,
+// and closes the others.
 func (s *scan) addUnmapped(pid int, names []namedFile) {
 	for _, n := range names {
 		if n.found == nil {

@@ -20,14 +20,14 @@ import (
 	"github.com/gousdt/gousdt/internal/testprog"
 )
 
-// seenSite is what both usdtlist and readelf tell of a site.
+// seenSite is what both usdtlist and readelf say about a site.
 type seenSite struct {
 	Provider, Name, Arguments string
 	Location, Base, Semaphore uint64
 }
 
 // On files that nobody here wrote, and on those of other machines, usdtlist
-// tells of every site what readelf -n tells.
+// says about every site what readelf -n says.
 func TestAgreesWithReadelf(t *testing.T) {
 	testneeds.Tool(t, "readelf", "binutils")
 	for name, atLeast := range map[string]int{
@@ -83,7 +83,7 @@ func compareWithReadelf(t *testing.T, file string, atLeast int) {
 	want := readelfSites(t, file)
 	got := usdtlistSites(t, file)
 	if len(want) < atLeast {
-		t.Errorf("%s: readelf tells of %d sites, want %d at least", file, len(want), atLeast)
+		t.Errorf("%s: readelf lists %d sites, want %d at least", file, len(want), atLeast)
 	}
 	if qt.Check(t, qt.DeepEquals(got, want), qt.Commentf("%s", file)) {
 		t.Logf("%s: %d sites agree", file, len(want))

@@ -4,5 +4,5 @@
 
 package main
 
-// runUnprivileged is not called: only Linux has processes to look into.
+// runUnprivileged is not called: only Linux has processes to scan.
 func runUnprivileged([]string) int { return exitError }
