@@ -55,6 +55,9 @@ var (
 	// errPositionIndependent: the operand is an absolute address, but this
 	// program is loaded at an address that the file does not know.
 	errPositionIndependent = errors.New("absolute address in a position-independent file")
+	// errUnclear: a symbol stands alone, and the compiler writes so both the
+	// address of a symbol and the memory there.
+	errUnclear = errors.New("a symbol alone is its address or the memory there")
 	// errIndirect: the value would need a second read through a pointer.
 	errIndirect = errors.New("indirect operand")
 	// errTooMany: the string has more than maxListed arguments; this one is

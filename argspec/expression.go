@@ -292,7 +292,7 @@ func (p *parser) symbolMemory(v value) error {
 // stands alone. The name of a variable that does may be the memory there.
 func (p *parser) functionAddress(v value) error {
 	if !v.isFunction {
-		return unavailable(errSyntax, "a symbol alone that is no function")
+		return unavailable(errUnclear, "")
 	}
 	return p.numberOrAddress(v)
 }

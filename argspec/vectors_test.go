@@ -54,6 +54,7 @@ var reasonWords = map[string]error{
 	"no-symbols":           errNoSymbols,
 	"symbol":               errSymbol,
 	"position-independent": errPositionIndependent,
+	"unclear":              errUnclear,
 	"indirect":             errIndirect,
 	"replaceable":          errReplaceable,
 	"not-linked":           errNotLinked,
