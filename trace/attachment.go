@@ -148,7 +148,7 @@ func (s *Session) attachSelection(sel *usdt.Selection, file string, process proc
 
 	a := &Attachment{session: s, path: file, process: process, closed: make(chan struct{})}
 	plan := *s.plan
-	plan.Kernel.Machine, plan.Kernel.Order = sel.Kernel(), binary.NativeEndian
+	plan.Kernel.Machine, plan.Kernel.Order = sel.KernelMachine(), binary.NativeEndian
 	w, err := newWork(&plan, sel, file, opts)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", file, err)

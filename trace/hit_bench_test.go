@@ -58,7 +58,7 @@ func (s *subject) withProgram(b *testing.B, args []argspec.Arg) *subject {
 	sel, err := usdt.Select(usdt.Target{Path: s.path}, nil, elfnote.Exact("gousdt_test", "none"))
 	qt.Assert(b, qt.IsNil(err))
 	defer sel.Close()
-	instructions, err := bpfgen.SumArguments(bpfgen.Kernel{Machine: sel.Kernel(), Order: binary.NativeEndian}, args)
+	instructions, err := bpfgen.SumArguments(bpfgen.Kernel{Machine: sel.KernelMachine(), Order: binary.NativeEndian}, args)
 	qt.Assert(b, qt.IsNil(err))
 	spec := &ebpf.ProgramSpec{Name: "benchmark", Type: ebpf.Kprobe, Instructions: instructions, License: "Dual BSD/GPL"}
 	if kernel.Mode() == usdt.ModeMulti {

@@ -3,7 +3,6 @@
 package usdt
 
 import (
-	"errors"
 	"fmt"
 
 	"github.com/gousdt/gousdt/elfnote"
@@ -61,20 +60,7 @@ func (s *Selection) addresses() ([][]uint64, error) {
 		if err := CheckProcess(s.pid); err != nil { // it has ended meanwhile
 			return nil, err
 		}
-		return nil, &processError{s.pid, fmt.Errorf("%s: the process has not mapped the file", s.opened.name)}
+		return nil, fmt.Errorf("process %d has not mapped %s", s.pid, s.opened.name)
 	}
 	return all, nil
-}
-
-// explainProcess tells a process that has gone from one that may not be looked
-// at.
-func explainProcess(pid int, err error) error {
-	switch {
-	case errors.Is(err, proc.ErrGone):
-		return noProcess(pid)
-	case errors.Is(err, proc.ErrAccess):
-		return &PermissionError{Op: "looking into a process", Err: err}
-	default:
-		return &processError{pid, err}
-	}
 }

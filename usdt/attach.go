@@ -261,8 +261,8 @@ func (m *Manager) checkProgram(prog *ebpf.Program) (reads bool, err error) {
 	case slices.Contains(ids, mine):
 		return true, nil
 	case m.readsOthers(info.Name, ids):
-		return false, programError(info.Name, "was loaded without this Manager's maps: pass "+
-			"Manager.CollectionOptions() to LoadAndAssign or NewCollectionWithOptions")
+		return false, fmt.Errorf("program %s was loaded without this Manager's maps: pass "+
+			"Manager.CollectionOptions() to LoadAndAssign or NewCollectionWithOptions", info.Name)
 	default:
 		return false, nil
 	}

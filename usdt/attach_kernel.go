@@ -172,7 +172,7 @@ func (s *Selection) attachSingle(executable *link.Executable, prog *ebpf.Program
 // program for it.
 func (s *Selection) explainSingle(executable *link.Executable, prog *ebpf.Program, i int, opts *link.UprobeOptions, err error) error {
 	if s.pid != 0 && (errors.Is(err, unix.ESRCH) || errors.Is(err, os.ErrNotExist)) {
-		return noProcess(s.pid)
+		return gone(s.pid)
 	}
 	if errors.Is(err, os.ErrPermission) {
 		return s.siteError(i, explain("attaching by a perf event", err))
@@ -211,7 +211,7 @@ func trialProgram(attachType ebpf.AttachType) (*ebpf.Program, error) {
 // sites.
 func (s *Selection) explainMulti(executable *link.Executable, prog *ebpf.Program, from, to int, err error) error {
 	if s.pid != 0 && errors.Is(err, os.ErrNotExist) {
-		return noProcess(s.pid)
+		return gone(s.pid)
 	}
 	instruction := refusesInstruction(err)
 	if !errors.Is(err, unix.EINVAL) && !instruction {
@@ -234,8 +234,8 @@ func (s *Selection) explainMulti(executable *link.Executable, prog *ebpf.Program
 		return err != nil
 	}
 	if !refused(from, to) {
-		return programError(prog.String(), "was not loaded for a uprobe_multi link: make the Manager before "+
-			"the collection is loaded, and name programs outside a \"usdt\" section in ManagerOptions.Programs")
+		return fmt.Errorf("program %s was not loaded for a uprobe_multi link: make the Manager before "+
+			"the collection is loaded, and name programs outside a \"usdt\" section in ManagerOptions.Programs", prog)
 	}
 	for to-from > 1 {
 		middle := (from + to) / 2

@@ -105,23 +105,24 @@ func (e *PermissionError) Unwrap() error { return e.Err }
 
 // A WatchError says what a Watch could not attach to.
 type WatchError struct {
-	// Program and Name say which program it is. They are not set if the error
-	// is about the file as a whole, such as a file that cannot be read.
+	// Program is not set if the error is about the file as a whole, such as a
+	// file that cannot be read.
 	Program *ebpf.Program
-	Name    string
 	// Path is the file's path as the process sees it.
 	Path string
 	// Process is the process that was to be attached. If that is every process,
 	// it is the first one found with the file.
 	Process proc.Process
-	// Err is an error of those that Attach returns.
+	// Err is an error of those that [Manager.Attach] returns.
 	Err error
+
+	program string // the name of Program
 }
 
 func (e *WatchError) Error() string {
 	program := ""
-	if e.Name != "" {
-		program = e.Name + " "
+	if e.program != "" {
+		program = e.program + " "
 	}
 	return fmt.Sprintf("attaching %sto %s in process %s: %v", program, e.Path, e.Process, e.Err)
 }
@@ -164,33 +165,7 @@ func semaphoreClash(semaphore uint64, err error) error {
 var errAddressInUse = errors.New("attached with other arguments or another cookie already; without BPF cookies " +
 	"(Linux 5.15) an address can be attached once per Manager")
 
-// processError says why a process cannot be traced.
-type processError struct {
-	pid int
-	err error
-}
-
-func (e *processError) Error() string { return fmt.Sprintf("process %d: %v", e.pid, e.err) }
-func (e *processError) Unwrap() error { return e.err }
-
-// noProcess says that a process does not exist, or not any more.
-func noProcess(pid int) error { return &processError{pid, proc.ErrGone} }
-
-// programError says that a program was not loaded as the Manager needs it.
-func programError(program, reason string) error { return fmt.Errorf("program %s: %s", program, reason) }
-
 var errNoProgram = errors.New("there is no program to attach: was it loaded?")
-
-// programName returns what people call a program, "" for none.
-func programName(prog *ebpf.Program) string {
-	if prog == nil {
-		return ""
-	}
-	if info, err := prog.Info(); err == nil && info.Name != "" {
-		return info.Name
-	}
-	return prog.String()
-}
 
 // explain makes a PermissionError of an error for want of privilege, and wraps
 // any other with what was tried.

@@ -148,7 +148,7 @@ func (m *Manager) preparePrograms(spec *ebpf.CollectionSpec, names []string) err
 	for _, name := range names {
 		prog := spec.Programs[name]
 		if prog == nil {
-			return programError(name, "ManagerOptions.Programs names it, but the collection has no such program")
+			return fmt.Errorf("program %s is named by ManagerOptions.Programs, but is not in the collection", name)
 		}
 		programs[name] = prog
 	}
@@ -164,7 +164,7 @@ func (m *Manager) preparePrograms(spec *ebpf.CollectionSpec, names []string) err
 
 	for name, prog := range programs {
 		if prog.Type != ebpf.Kprobe {
-			return programError(name, fmt.Sprintf("a program for USDT probes has type Kprobe, not %s", prog.Type))
+			return fmt.Errorf("program %s has the type %s, but programs for USDT probes have the type Kprobe", name, prog.Type)
 		}
 		prog.AttachType = ebpf.AttachNone
 		if m.mode == ModeMulti {

@@ -262,9 +262,9 @@ func (s *Selection) File() *elfnote.File { return s.opened.elf }
 // process.
 func (s *Selection) PID() int { return s.pid }
 
-// Kernel returns the machine of the running kernel, which lays out the
+// KernelMachine returns the machine of the running kernel, which lays out the
 // registers that argspec.Register.Slot is about.
-func (s *Selection) Kernel() elf.Machine { return s.kernel }
+func (s *Selection) KernelMachine() elf.Machine { return s.kernel }
 
 // ForPID returns the same selection restricted to another process, or to none
 // for PID 0. It shares the file with s: it is valid until s is closed, and

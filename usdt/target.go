@@ -3,15 +3,11 @@
 package usdt
 
 import (
-	"debug/elf"
-	"encoding/binary"
 	"errors"
 	"fmt"
-	"math"
 	"os"
 	"path"
 	"path/filepath"
-	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -157,42 +153,6 @@ func (t Target) open() (*opened, error) {
 	return o, nil
 }
 
-// CheckProcess returns nil if a PID is 0, or that of a process that the kernel
-// can attach to. Else the error says why not: it wraps [proc.ErrGone] if the
-// process does not exist, and otherwise the PID is that of a thread, or of a
-// process whose main thread has exited before others.
-func CheckProcess(pid int) error {
-	switch {
-	case pid == 0:
-		return nil
-	case pid < 0 || pid > math.MaxInt32:
-		return fmt.Errorf("%d is no PID: want 1 to %d, or 0 for every process", pid, math.MaxInt32)
-	case errors.Is(unix.Kill(pid, 0), unix.ESRCH):
-		return noProcess(pid)
-	}
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
-		return nil // hidden: the kernel has the last word
-	}
-	ended := false
-	for line := range strings.Lines(string(status)) {
-		name, value, _ := strings.Cut(line, ":")
-		value = strings.TrimSpace(value)
-		switch {
-		case name == "Tgid" && value != strconv.Itoa(pid):
-			return &processError{pid, fmt.Errorf("this is a thread: give the PID of its process, %s", value)}
-		case name == "State":
-			ended = strings.HasPrefix(value, "Z")
-		case name == "Threads" && ended && value != "1":
-			return &processError{pid, errors.New("its main thread has exited, and by that the kernel knows a process: attach without PID")}
-		}
-	}
-	if ended {
-		return noProcess(pid)
-	}
-	return nil
-}
-
 // openPath opens the file that t.Path means.
 func (o *opened) openPath(t Target) error {
 	var (
@@ -279,70 +239,3 @@ func isBase(file, name string) bool { return path.Base(file) == name }
 
 // root leads to the root directory of the target's process.
 func (t Target) root() string { return fmt.Sprintf("/proc/%d/root", t.PID) }
-
-// attachable tells whether the running kernel could run a file at all.
-func attachable(file *elfnote.File) error {
-	switch file.Kind() {
-	case elfnote.DebugFile:
-		return errors.New("this is a separate debug file, without the machine code: attach to the file it belongs to")
-	case elfnote.Relocatable:
-		return errors.New("this is an object file that is not linked yet: attach to the program or library made of it")
-	}
-	kernel, err := kernelMachine()
-	if err != nil {
-		return err
-	}
-	if !attaches(kernel, file.Machine()) || file.ByteOrder().Uint16([]byte{1, 0}) != binary.NativeEndian.Uint16([]byte{1, 0}) {
-		return fmt.Errorf("the file is for %s (%s), this kernel attaches to programs for %s", file.Machine(), file.ByteOrder(), kernel)
-	}
-	return nil
-}
-
-// attaches tells whether a kernel of one machine takes uprobes in programs for
-// another. That of arm64 runs 32-bit programs but does not
-// (arch_uprobe_analyze_insn).
-func attaches(kernel, program elf.Machine) bool {
-	switch {
-	case kernel == program:
-		return true
-	case kernel == elf.EM_X86_64:
-		return program == elf.EM_386
-	default:
-		return false
-	}
-}
-
-// kernelMachine returns the machine of the kernel, which lays out the
-// registers.
-func kernelMachine() (elf.Machine, error) {
-	// A 64-bit program needs a kernel of its own machine. What uname says
-	// depends on the personality of the process.
-	switch runtime.GOARCH {
-	case "amd64":
-		return elf.EM_X86_64, nil
-	case "arm64":
-		return elf.EM_AARCH64, nil
-	case "s390x":
-		return elf.EM_S390, nil
-	case "ppc64", "ppc64le":
-		return elf.EM_PPC64, nil
-	case "riscv64":
-		return elf.EM_RISCV, nil
-	case "loong64":
-		return elf.EM_LOONGARCH, nil
-	}
-
-	// A 32-bit program may run on a kernel of either width.
-	var name unix.Utsname
-	if err := unix.Uname(&name); err != nil {
-		return elf.EM_NONE, fmt.Errorf("asking for the kernel's machine: %w", err)
-	}
-	switch machine := unix.ByteSliceToString(name.Machine[:]); machine {
-	case "x86_64":
-		return elf.EM_X86_64, nil
-	case "aarch64", "armv8l":
-		return elf.EM_AARCH64, nil
-	default:
-		return elf.EM_NONE, fmt.Errorf("attaching on a kernel for %q is not supported, only on 64-bit ones", machine)
-	}
-}

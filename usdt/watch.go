@@ -88,8 +88,6 @@ type WatchAttachment struct {
 	Link *Link
 	// Program is what is attached.
 	Program *ebpf.Program
-	// Options are what it was attached with.
-	Options AttachOptions
 	// File tells the file from others.
 	File proc.FileID
 	// Path is the file's path as the process sees it, without PerProcess the

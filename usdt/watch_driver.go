@@ -50,7 +50,7 @@ func (d *watchDriver) Attach(n int, file *watchedFile, pair *proc.Pair, pid int)
 	if err != nil {
 		return nil, false, err
 	}
-	a := &WatchAttachment{Link: lnk, Program: program.Program, Options: options, File: pair.File.ID(), Path: pair.Path}
+	a := &WatchAttachment{Link: lnk, Program: program.Program, File: pair.File.ID(), Path: pair.Path}
 	if pid != 0 {
 		a.Process = pair.Process
 	}
@@ -80,11 +80,12 @@ func (d *watchDriver) Retry(err error) follow.When {
 }
 
 func (d *watchDriver) Explain(n int, pair *proc.Pair, err error) error {
-	var program *ebpf.Program
+	failed := &WatchError{Path: pair.Path, Process: pair.Process, Err: err}
 	if n != follow.WholeFile {
-		program = d.programs[n].Program
+		failed.Program = d.programs[n].Program
+		failed.program = programName(failed.Program)
 	}
-	return &WatchError{Program: program, Name: programName(program), Path: pair.Path, Process: pair.Process, Err: err}
+	return failed
 }
 
 func (d *watchDriver) Changed(c *follow.Changes[*WatchAttachment]) {
@@ -104,4 +105,12 @@ func patternsOf(programs []WatchProgram) []elfnote.Pattern {
 		all = slices.Concat(all, programs[i].Patterns)
 	}
 	return all
+}
+
+// programName returns what people call a program.
+func programName(prog *ebpf.Program) string {
+	if info, err := prog.Info(); err == nil && info.Name != "" {
+		return info.Name
+	}
+	return prog.String()
 }

@@ -158,11 +158,6 @@ func TestWatchTellsAttachmentsApartByCookies(t *testing.T) {
 				c.fires(t, process, "three", testbpf.ArgsProgramCOLLECT, cookie)
 				c.fires(t, process, "none", testbpf.ArgsProgramCOLLECT3, 7)
 			}
-			var cookies []uint64
-			for _, a := range w.Attachments() {
-				cookies = append(cookies, a.Options.Cookie)
-			}
-			qt.Assert(t, qt.ContentEquals(cookies, []uint64{want[one], want[two], 7, 7}))
 			qt.Assert(t, qt.IsNil(w.Close()))
 		}
 	})
