@@ -316,12 +316,22 @@ func TestStacksHaveNames(t *testing.T) {
 	p := startTarget(t, "target-pie")
 	r := watching(t, "--json", "--stack", "-p", strconv.Itoa(p.PID), "gousdt_test:three")
 	p.Fire("three", 1)
-	events := r.interrupt().objects("event")
+	result := r.interrupt()
+	events := result.objects("event")
 	qt.Assert(t, qt.HasLen(events, 1))
 	qt.Assert(t, qt.Not(qt.HasLen(events[0].Stack, 0)))
 	innermost := events[0].Stack[0]
 	qt.Check(t, qt.Equals(innermost.Function, "fire_three"))
 	qt.Check(t, qt.Equals(filepath.Base(innermost.File), "target-pie"))
+	unnamed := 0
+	for _, frame := range events[0].Stack {
+		if frame.Function == "" {
+			unnamed++
+		}
+	}
+	summary := result.objects("summary")[0]
+	qt.Check(t, qt.Equals(summary.Frames, uint64(len(events[0].Stack))))
+	qt.Check(t, qt.Equals(summary.UnnamedFrames, uint64(unnamed)))
 	// It was built without frame pointers.
 	qt.Check(t, qt.IsTrue(slices.ContainsFunc(events[0].Stack, func(f frame) bool { return f.Function == "main" })))
 

@@ -181,6 +181,8 @@ type object struct {
 	}
 
 	Events, Lost, Unmatched uint64
+	Frames                  uint64
+	UnnamedFrames           uint64 `json:"unnamed_frames"`
 	Sites                   int
 	Seconds                 float64
 	Programs                []struct {
