@@ -39,7 +39,7 @@ func (o *options) aggregations() []*aggregation {
 		all = append(all, &aggregation{kind: kindCount, title: "count", Aggregation: trace.Aggregation{By: o.by}})
 	}
 	if o.sum != "" {
-		extremes := o.interval == 0 // they can be told of all time only
+		extremes := o.interval == 0 // they are known of the whole time only
 		all = append(all, &aggregation{kind: kindSum, title: "sum of " + o.sum, Aggregation: trace.Aggregation{
 			By: o.by, Value: o.sum, Sum: true, Min: extremes, Max: extremes,
 		}})
@@ -81,5 +81,5 @@ func (o *options) profile() *aggregation {
 	return a
 }
 
-// printed tells whether the rows of an aggregation are printed.
+// printed reports whether the rows of an aggregation are printed.
 func (a *aggregation) printed() bool { return a.kind != kindProfile }

@@ -25,7 +25,7 @@ func (f *family) add(pid int) {
 	f.members[pid] = true
 }
 
-// has tells whether a process is one of them.
+// has reports whether a process is one of them.
 func (f *family) has(p proc.Process) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -36,8 +36,8 @@ func (f *family) has(p proc.Process) bool {
 }
 
 // beginCommand starts the command. Its programs, and the libraries that they
-// are linked with, are attached before they run; what it loads later, and its
-// descendants, when the watcher sees them.
+// are linked with, are attached before they run. What it loads later, and what
+// its descendants run, is attached when the follower finds it.
 func (t *tracer) beginCommand() error {
 	descendants := &family{members: make(map[int]bool)}
 	f, err := newFollower(t, descendants.has)
@@ -72,8 +72,8 @@ func (t *tracer) beginCommand() error {
 	f.running.Go(func() {
 		select {
 		case <-c.done:
-			if trouble := c.trouble(); trouble != "" && t.ctx.Err() == nil {
-				t.messages.Warn("%s", trouble)
+			if failure := c.failure(); failure != "" && t.ctx.Err() == nil {
+				t.messages.Warn("%s", failure)
 			}
 			t.end()
 		case <-t.ctx.Done():
@@ -86,7 +86,7 @@ func (t *tracer) beginCommand() error {
 func (t *tracer) attachProgram(pid int, first bool) error {
 	if len(t.options.files) > 0 {
 		if !first {
-			return nil // what is attached stays so
+			return nil // the files stay attached
 		}
 		if err := t.targets.find(t.options.files, pid); err != nil {
 			return err
@@ -120,10 +120,10 @@ func (f *follower) attachPath(path string, process proc.Process) error {
 	}
 	defer file.Close()
 	err = f.watch.AttachAhead(process, file)
-	var never *trace.FilteredError
+	var filtered *trace.FilteredError
 	switch {
-	case errors.As(err, &never):
-		f.tracer.targets.setNever(never)
+	case errors.As(err, &filtered):
+		f.tracer.targets.setFiltered(filtered)
 		return nil
 	case isNothing(err):
 		f.tracer.targets.near(err)

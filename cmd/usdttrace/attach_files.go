@@ -15,8 +15,8 @@ import (
 	"github.com/gousdt/gousdt/usdt"
 )
 
-// find finds the sites in the files, without privileges. A file without any is
-// passed over if others have some.
+// find selects the sites in the files, which takes no privileges. A file
+// without any is no error if another has some.
 func (t *targets) find(files []string, pid int) error {
 	var missing error
 	for _, name := range files {
@@ -30,7 +30,7 @@ func (t *targets) find(files []string, pid int) error {
 			missing = errors.Join(missing, err)
 			t.without = append(t.without, err)
 		case err != nil && isMistaken(name):
-			return fmt.Errorf("%w: %s was taken for a file, a probe is written PROVIDER:NAME, as '*:%s'", err, name, name)
+			return fmt.Errorf("%w: %s was taken for a file; a probe is written PROVIDER:NAME, as in '*:%s'", err, name, name)
 		case err != nil:
 			return err
 		default:
@@ -42,7 +42,7 @@ func (t *targets) find(files []string, pid int) error {
 		return t.checkLatency()
 	case missing != nil && pid != 0:
 		if paths := t.matchingFiles(pid); len(paths) > 0 {
-			// As of java, whose probes are in libjvm.so.
+			// java, for one, is a launcher: its probes are in libjvm.so.
 			missing = fmt.Errorf("%w; process %d maps %s, which has matching probes: name that, or no file",
 				missing, pid, paths[0])
 		}
@@ -56,7 +56,7 @@ func (t *targets) find(files []string, pid int) error {
 // isNothing reports whether an error says that a file has none of the probes.
 func isNothing(err error) bool { return errors.As(err, new(*usdt.NotFoundError)) }
 
-// checkLatency fails if the files have not both ends of a latency.
+// checkLatency fails if the files lack an end of a latency.
 func (t *targets) checkLatency() error {
 	var missing []elfnote.Pattern
 	for _, end := range t.options.ends() {

@@ -17,47 +17,43 @@ import (
 	"github.com/gousdt/gousdt/usdt"
 )
 
-// interval is how often all processes are looked at. What the kernel tells of
-// is seen within 20 ms.
+// interval is how often all processes are scanned. What the kernel reports is
+// seen within 20 ms.
 const interval = time.Second
 
-// follower follows processes: it attaches to files as these map them, and
-// detaches when they are no more.
+// follower follows processes: it attaches to files as processes map them, and
+// detaches when no process does any more.
 type follower struct {
-	tracer *tracer
-	watch  *trace.Watch  // nil where the files are attached already
-	looker *proc.Watcher // then, if what processes have mapped is of interest
+	tracer  *tracer
+	watch   *trace.Watch  // nil if files are named: those are attached already
+	watcher *proc.Watcher // then, for the names of functions on stacks
 
-	// one: one process, or what descends from it, was asked for, rather than
-	// all.
-	one bool
-
-	polls atomic.Bool // the kernel may not report what processes do: that is to be told
-	// tellMore: files are found later than those that were there at first.
-	tellMore bool
-	skipped  map[string]bool // paths of files whose skipped sites are not to be named again
+	perProcess bool            // it is about one process and perhaps its descendants, not about all
+	begun      bool            // what was there at first is attached
+	polls      atomic.Bool     // warnPolling has to find out whether the kernel reports events
+	skipped    map[string]bool // paths of files whose skipped sites have been named
 
 	running sync.WaitGroup
 }
 
-// newFollower makes a follower of the processes that are wanted, each by
-// itself; nil stands for all together.
+// newFollower makes a follower of the processes that are wanted, each attached
+// by itself, or of all processes together if wanted is nil.
 func newFollower(t *tracer, wanted func(proc.Process) bool) (*follower, error) {
-	f := &follower{tracer: t, one: wanted != nil, skipped: make(map[string]bool)}
-	options := proc.WatcherOptions{Filter: wanted, Handler: f.look, BeforePass: f.warnPolling}
+	f := &follower{tracer: t, perProcess: wanted != nil, skipped: make(map[string]bool)}
+	options := proc.WatcherOptions{Filter: wanted, Handler: f.rememberStacks, BeforePass: f.warnPolling}
 	if len(t.options.files) > 0 {
-		f.looker = proc.NewWatcher(&options, t.options.patterns...)
+		f.watcher = proc.NewWatcher(&options, t.options.patterns...)
 		return f, nil
 	}
 	var err error
 	f.watch, err = t.session.Watch(&trace.WatchOptions{
-		Proc: options, PerProcess: f.one, Linger: -1, Changed: f.changed,
+		Proc: options, PerProcess: f.perProcess, Linger: -1, Changed: f.changed,
 	}, t.options.patterns...)
 	return f, err
 }
 
-// follow watches all processes from now on until the tracing ends. It returns
-// when all that there are have been looked at.
+// follow watches all processes until the tracing ends. It returns when those
+// that are there have been scanned.
 func (t *tracer) follow() (err error) {
 	if !pidnamespace.IsInitial() && proc.NewFS("").OwnPIDs() {
 		t.messages.Warn("processes outside of this PID namespace, such as that of a container, are not seen " +
@@ -66,8 +62,8 @@ func (t *tracer) follow() (err error) {
 	if t.follower, err = newFollower(t, nil); err != nil {
 		return err
 	}
-	if t.follower.looker != nil {
-		return t.follower.begin(t.follower.looker.SyncAll, t.follower.looker.Run)
+	if t.follower.watcher != nil {
+		return t.follower.begin(t.follower.watcher.SyncAll, t.follower.watcher.Run)
 	}
 	return t.follower.begin(t.follower.watch.SyncAll, t.follower.watch.Run)
 }
@@ -91,37 +87,37 @@ func (t *tracer) followProcess() error {
 	case sites > 0:
 		t.warnUnmatched()
 		return nil
-	case t.targets.never == nil && !t.failed.Load():
+	case t.targets.filtered == nil && !t.failed.Load():
 		t.addNearest(pid)
 		return &nothingError{t.targets.nothing(t.options.patterns, t.where())}
 	}
 	if err := t.verdict(); err != nil {
 		return err
 	}
-	return errTold
+	return errReported
 }
 
-// begin looks for the first time, and then goes on.
-func (f *follower) begin(look func() error, run func(context.Context, time.Duration) error) error {
+// begin scans for the first time, and has the scans go on.
+func (f *follower) begin(scan func() error, run func(context.Context, time.Duration) error) error {
 	f.stopAtEnd()
-	done := f.tracer.messages.During("looking for probes and attaching")
-	err := look()
+	done := f.tracer.messages.During("scanning processes and attaching")
+	err := scan()
 	done()
-	var reported *proc.Error // of which the user was told
+	var reported *proc.Error // the user has seen it
 	if err != nil && !errors.As(err, &reported) && !errors.Is(err, os.ErrClosed) {
 		return err
 	}
-	f.tellMore = true
+	f.begun = true
 	f.run(run)
 	return nil
 }
 
-// warnPolling says, once, that processes are scanned for want of kernel events.
+// warnPolling says, once, if the kernel does not report what processes do.
 func (f *follower) warnPolling() {
 	if !f.polls.CompareAndSwap(true, false) {
-		return // nothing runs yet, or it has been told
+		return // before run, or again
 	}
-	watcher := f.looker
+	watcher := f.watcher
 	if f.watch != nil {
 		watcher = f.watch.Watcher()
 	}
@@ -130,7 +126,7 @@ func (f *follower) warnPolling() {
 	}
 }
 
-// stopAtEnd has nothing more attached when the tracing is to end.
+// stopAtEnd has nothing more attached once the tracing is to end.
 func (f *follower) stopAtEnd() {
 	if f.watch != nil {
 		context.AfterFunc(f.tracer.ctx, f.watch.Stop)
@@ -147,19 +143,20 @@ func (f *follower) run(run func(context.Context, time.Duration) error) {
 	})
 }
 
-// close ends the following of processes, when the tracing is to end.
+// close waits until nothing is scanned any more, and detaches.
 func (f *follower) close() {
 	f.running.Wait()
-	if f.looker != nil {
-		f.looker.Close()
+	if f.watcher != nil {
+		f.watcher.Close()
 	}
 	if f.watch != nil {
-		_ = f.watch.Close() // what detaching may fail with has no consequence
+		_ = f.watch.Close() // the process ends anyway
 	}
 }
 
-// look looks at what processes have mapped, while they are there.
-func (f *follower) look(changes *proc.Changes) {
+// rememberStacks has the mappings of processes read while they run, to name the
+// functions on their stacks.
+func (f *follower) rememberStacks(changes *proc.Changes) {
 	if f.tracer.stacks == nil {
 		return
 	}
@@ -168,22 +165,25 @@ func (f *follower) look(changes *proc.Changes) {
 	}
 }
 
-// changed is told what has been attached and is to be detached.
+// changed handles what has been attached and detached.
 func (f *follower) changed(changes *trace.WatchChanges) {
 	t := f.tracer
 	for _, err := range changes.Errors {
 		f.warn(err)
 	}
 	for _, pair := range changes.Missed {
-		t.targets.setLate(pair.Path)
+		t.targets.setMissed(pair.Path)
 	}
 	for _, a := range changes.Attached {
 		t.targets.attached(a)
 		if !f.skipped[a.Path()] {
-			f.skipped[a.Path()] = f.one // not again for each process
+			if len(f.skipped) == maxSkipped {
+				clear(f.skipped)
+			}
+			f.skipped[a.Path()] = f.perProcess // each process has an attachment of its own
 			t.warnSkipped(a, a.Path())
 		}
-		if f.tellMore {
+		if f.begun {
 			t.messages.NoteOf("files that are also watched", "also watching %s in %s", plural(len(a.Sites()), "site"), a.Path())
 		}
 	}
@@ -192,21 +192,25 @@ func (f *follower) changed(changes *trace.WatchChanges) {
 	}
 }
 
-// warn tells of what could not be attached or looked at.
+// maxSkipped bounds the files that are remembered: processes may map new ones
+// without end.
+const maxSkipped = 10_000
+
+// warn says what could not be attached or scanned.
 func (f *follower) warn(err error) {
 	t := f.tracer
 	var failed *usdt.WatchError
-	var never *trace.FilteredError
+	var filtered *trace.FilteredError
 	switch {
-	case errors.As(err, &never):
-		t.targets.setNever(never)
+	case errors.As(err, &filtered):
+		t.targets.setFiltered(filtered)
 	case errors.As(err, &failed):
 		if running, e := failed.Process.IsRunning(); e == nil && !running {
-			t.targets.setLate(failed.Path)
+			t.targets.setMissed(failed.Path)
 			return
 		}
 		t.warnFailed(fmt.Errorf("process %s: %s: %w", failed.Process, failed.Path, failed.Err))
 	default:
-		t.warnLeftOut(err, f.one)
+		t.warnLeftOut(err, f.perProcess)
 	}
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/gousdt/gousdt/trace"
 )
 
-// collect prints what comes until everything is detached, and all that has been
-// sent by then.
+// collect prints events and rows until everything is detached, and what has
+// been sent by then.
 func (t *tracer) collect() error {
 	defer t.end()
 	switch {
@@ -22,7 +22,7 @@ func (t *tracer) collect() error {
 	}
 	done := make(chan error, 1)
 	go func() {
-		defer t.end() // where it fails
+		defer t.end() // if it fails
 		done <- t.collectEvents(func(e *trace.Event) { t.samples.add(e, t.stackOf(e)) })
 	}()
 	err := t.collectRows()
@@ -81,8 +81,8 @@ func (t *tracer) collectRows() error {
 	}
 }
 
-// printRows prints what hits have come to, since it was called last if that is
-// at intervals.
+// printRows prints what hits have come to: with --interval, since the last
+// call.
 func (t *tracer) printRows() error {
 	for _, a := range t.asked {
 		if !a.printed() {

@@ -14,10 +14,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// command is a program that is run to be watched. It is a tracee of ours
-// (ptrace) as long as it runs, so that it waits at each exec until the new
-// program is attached to, and at its end until what it has mapped has been
-// looked at.
+// command is a program that is run to be watched. It is traced (ptrace) as long
+// as it runs, so that it waits at each exec until the new program is attached,
+// and at its end until its mappings are known.
 type command struct {
 	argv []string
 	pid  int
@@ -79,7 +78,7 @@ func (c *command) startStopped(path string) (err error) {
 	}
 	err = unix.PtraceSetOptions(c.pid, unix.PTRACE_O_TRACEEXEC|unix.PTRACE_O_TRACEEXIT)
 	if err != nil {
-		_ = syscall.Kill(c.pid, syscall.SIGKILL) // the error is told
+		_ = syscall.Kill(c.pid, syscall.SIGKILL) // the error is returned
 		_ = c.wait()
 	}
 	return err
@@ -108,7 +107,7 @@ func (c *command) loop() {
 		signal = 0
 		switch stopped := c.status.StopSignal(); {
 		case c.status.TrapCause() == unix.PTRACE_EVENT_EXEC:
-			_ = c.execed(c.pid) // it has told
+			_ = c.execed(c.pid) // it has reported its error
 		case c.status.TrapCause() == unix.PTRACE_EVENT_EXIT:
 			c.exits(c.pid)
 		case isStop(stopped) && c.inGroupStop():
@@ -127,8 +126,8 @@ func isStop(s syscall.Signal) bool {
 	return s == syscall.SIGSTOP || s == syscall.SIGTSTP || s == syscall.SIGTTIN || s == syscall.SIGTTOU
 }
 
-// inGroupStop tells a process that has been suspended from one that is about to
-// get a signal.
+// inGroupStop reports whether the process has been suspended, rather than being
+// about to get a signal.
 func (c *command) inGroupStop() bool {
 	var info [128]byte // siginfo_t
 	_, _, errno := unix.Syscall6(unix.SYS_PTRACE, unix.PTRACE_GETSIGINFO, uintptr(c.pid), 0, uintptr(unsafe.Pointer(&info)), 0, 0)
@@ -155,8 +154,8 @@ func (c *command) finish() {
 	}
 }
 
-// trouble tells how the process ended if that was not well.
-func (c *command) trouble() string {
+// failure says how the process ended, "" if it was successful.
+func (c *command) failure() string {
 	switch {
 	case c.status.Signaled():
 		return fmt.Sprintf("%s ended by a signal: %v", c.argv[0], c.status.Signal())

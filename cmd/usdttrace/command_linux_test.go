@@ -117,7 +117,7 @@ func TestCommandWithoutTheProbe(t *testing.T) {
 	r := startWith(t, "quit\n", "-c", copyOf(t, "target-pie"), "gousdt_test:thre").wait()
 	qt.Check(t, qt.Equals(r.status, exitNothing))
 	qt.Check(t, qt.Matches(r.stderr,
-		`usdttrace: no probe matches gousdt_test:thre in what the command has run \(but for descendants that lived under 20 ms, .*\) \(nearest: gousdt_test:three.*\)\n`))
+		`usdttrace: no probe matches gousdt_test:thre in what the command has run \(descendants that live less than 20 ms are missed: .*\) \(nearest: gousdt_test:three.*\)\n`))
 	qt.Check(t, qt.Equals(r.stdout, "ok quit\n"))
 	r = start(t, "-c", "/nonexistent/program", "a:b").wait()
 	qt.Check(t, qt.Equals(r.status, exitError))

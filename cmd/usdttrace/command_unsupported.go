@@ -19,4 +19,4 @@ func (c *command) start() error { return errors.ErrUnsupported }
 
 func (c *command) finish() {}
 
-func (c *command) trouble() string { return "" }
+func (c *command) failure() string { return "" }

@@ -15,7 +15,7 @@ import (
 	"github.com/gousdt/gousdt/trace"
 )
 
-// costs is what the tracing itself has cost. The kernel tells it of programs
+// costs is what the tracing itself has cost. The kernel knows it of programs
 // that are attached, so it has to be asked before any is detached.
 type costs struct {
 	mu       sync.Mutex

@@ -4,69 +4,92 @@
 //
 //	usdttrace [FLAGS] [-p PID | -a | -c COMMAND] [FILE|LIBRARY...] PATTERN...
 //
-// It prints one line for each hit, or with --count, --sum, --hist and --latency
-// what the hits come to, computed in the kernel. It needs no C compiler, no
-// kernel headers and no BTF, but the privileges to load eBPF programs.
+// It prints a line for each hit, or with --count, --sum, --hist and --latency
+// what the hits come to, computed in the kernel. It needs the privileges to
+// load eBPF programs, but no C compiler, no kernel headers and no BTF.
 // `usdttrace -h` explains the flags.
 //
 // # What is attached when
 //
-// A FILE is attached once for all processes, or for the one of -p, when
-// usdttrace begins. With -p and -a, files are attached as processes map them: a
-// library that is loaded later some 20 milliseconds after it was mapped. With
-// -c the command waits before the first instruction of each program that it
-// executes, until that and the libraries that it is linked with are attached;
-// what it loads by itself (dlopen), and what its descendants run, is attached
-// some 20 milliseconds later: descendants that live shorter are missed. To miss
-// nothing of what the command's own process loads, name the FILE: then it is
-// attached before the command begins, but for that process only. To miss
-// nothing of its descendants, watch the FILE without -c, and run the command
-// beside.
+// A FILE is attached once when usdttrace begins, for all processes or for the
+// one of -p. With -p and -a, files are attached as processes map them: a
+// library that is loaded later, some 20 milliseconds after that.
 //
-// The command is a tracee (ptrace) of usdttrace, so that it cannot be debugged
-// at the same time, until it is suspended by a signal for the first time. If
-// the tracing ends before the command, by Ctrl-C, --duration or --max-events,
-// the command is ended by SIGTERM.
+// With -c, the command waits before the first instruction of each program that
+// it executes until that program is attached, with the libraries that it is
+// linked with. What it loads by itself (dlopen) and what its descendants run is
+// attached some 20 milliseconds later: descendants that live less than that are
+// missed. To miss nothing that the command's own process loads, name the FILE:
+// it is then attached before the command begins, but for that process only. To
+// miss nothing of its descendants, watch the FILE without -c, and run the
+// command beside.
+//
+// The command is traced by ptrace, so it cannot be debugged at the same time,
+// until a signal suspends it for the first time. If the tracing ends before the
+// command does, by Ctrl-C, --duration or --max-events, usdttrace ends the
+// command by SIGTERM.
+//
+// In a PID namespace of its own, such as that of a container, -a sees no other
+// processes than those of the namespace. It says so, as it does if the kernel
+// reports no perf events: then processes are scanned once in a second.
+//
+// # When it ends
 //
 // SIGINT, SIGTERM and SIGHUP end the tracing: everything is detached, and what
-// hits came to is printed. Further signals within a second are taken to be the
-// same one; a later one ends usdttrace as it is. What is measured, and
-// --duration, begin when everything that is there at first is attached.
+// hits came to is printed. Further signals within a second count as the same
+// one. A later signal ends usdttrace at once. After SIGTERM, output that nobody
+// reads is given up, and the exit status is 2.
 //
-// PIDs and TIDs, that of -p, those shown and those compared, are of usdttrace's
-// own PID namespace. Where that is not the initial one, processes of other
-// namespaces, also of containers within it, have 0, and their stacks have no
-// names.
+// What is measured, and --duration, begin when everything that is there at
+// first is attached.
 //
-// --pprof opens its file first, so that a wrong path is told before anything is
-// watched; what the file contained is replaced at the end.
+// The files of --output and --pprof are opened first, so that a wrong path is
+// an error before anything is watched. Their contents are replaced when there
+// is something to write.
+//
+// # PIDs
+//
+// All PIDs and TIDs, those of -p and --where and those that are printed, are of
+// usdttrace's own PID namespace. If that is not the initial one, processes of
+// other namespaces have 0, those of containers within it too, and the functions
+// on their stacks have no names.
+//
+// # What is not printed
+//
+// Files and processes are untrusted. A provider, a probe's name and a
+// function's name are cut at some hundred bytes and then end in "...", in JSON
+// too. Of the messages of one kind on standard error, such as those about
+// skipped sites, the first 16 are printed; the others are counted, and the
+// counts printed at the end.
 //
 // # Stacks
 //
-// With --stack and --pprof, each event brings the registers and a copy of the
-// user stack, 16 kB of it or what there is, and usdttrace finds the callers
-// itself: by the tables that compilers write into programs for exceptions
-// (.eh_frame), and in code that has none, as C on riscv64 often has, by frame
-// pointers. So there are the callers of code that was built without frame
-// pointers, too, as most distributions' is. The stack ends early where it is
-// larger than the copy (--unwind dwarf:SIZE), where a process has ended before
-// it was looked at, and in code that is in no file and has no frame pointers.
-// It is for x86-64, arm64, riscv64 and s390x. Stacks of 32-bit programs are
-// always walked by the kernel. Functions of C++ and Rust are named as in their
-// source, without parameters; JSON and profiles have the symbols as they are.
+// With --stack and --pprof, each event has the registers and a copy of the user
+// stack, of up to 16 kB. From these usdttrace finds the callers by the tables
+// that compilers write into programs for exceptions (.eh_frame), so also in
+// code that was built without frame pointers, as in most distributions. Code
+// without such tables, such as C often is on riscv64, is unwound by frame
+// pointers.
 //
-// That costs the traced program some microseconds more for each hit. Each event
-// takes as much room in the ring buffer as is to be copied at most, so that it
-// has 32 MiB then, and events are lost where tens of thousands come in a
-// second: the summary says how many, and a profile is one of those that came.
+// A stack ends early if it is larger than the copy (--unwind dwarf:SIZE), if
+// the process has ended before its files were read, and in code that is in no
+// file and has no frame pointers. Unwinding is for x86-64, arm64, riscv64 and
+// s390x. The kernel walks the stacks of 32-bit programs. Functions of C++ and
+// Rust are named as in their source, without parameters; JSON and profiles have
+// the symbols as they are.
 //
-// --unwind fp has the kernel walk the stack by frame pointers, and count stacks
-// for --pprof, so that none is lost. Of code that was built without frame
-// pointers there is the innermost function and then, by chance, nothing or
-// something that is not a caller. On s390x that needs Linux 6.7. So it is in
-// any case with --by stack, and for profiles with --latency, with sums of more
-// than an argument, and by other keys than arguments, comm, pid, tid, cpu and
-// probe.
+// The copy costs the traced program some microseconds for each hit. It takes
+// its full size in the ring buffer, which therefore has 32 MiB. Where tens of
+// thousands of events come in a second, some are lost: the summary says how
+// many, and a profile has the others.
+//
+// With --unwind fp, the kernel walks the stacks by frame pointers, and counts
+// them for --pprof, so that none is lost. In code that was built without frame
+// pointers, only the innermost function is right; what follows is nothing, or
+// by chance something that is no caller. On s390x this needs Linux 6.7. It is
+// always done so with --by stack, and for profiles with --latency, with sums of
+// more than an argument, and by keys other than arguments, comm, pid, tid, cpu
+// and probe.
 //
 // # From the flags to what is printed
 //
@@ -101,15 +124,15 @@
 //	 "args":[{"value":94,"text":"SELECT 1","truncated":false}],
 //	 "stack":[{"address":94,"function":"exec_simple_query","offset":12,"file":"/usr/...","file_offset":4096}]}
 //
-// where an argument has "value", a number (null where it is not to be had),
-// "text" and "truncated" where --str asks for the text behind a pointer,
-// "bytes" in hexadecimal and "truncated" for --bytes, "data_unreadable" where
-// the pointer leads nowhere, "unavailable" or "unreadable" with true where
-// there is no value. 64-bit integers are written in full: read them with a
-// parser that does not round. "location" is the address of the site in the
-// file. "stack" is there with --stack only, the innermost function first;
-// "function" with "offset", and "file" with "file_offset", are left out where
-// they are not known.
+// Each argument has "value", a number, or null if it is not available. Then
+// "unavailable" or "unreadable" is true. With --str it has "text", the text
+// that it points to, and "truncated"; with --bytes "bytes", in hexadecimal, and
+// "truncated". "data_unreadable" is true if it points nowhere. Integers of 64
+// bits are written in full: read them with a parser that does not round.
+//
+// "location" is the address of the site in the file. "stack" is there with
+// --stack only, the innermost function first. Its "function" and "offset", and
+// its "file" and "file_offset", are missing if they are not known.
 //
 // With -l there is an object for each site that would be watched, with the
 // types of its arguments:
@@ -117,25 +140,27 @@
 //	{"type":"site","provider":"postgresql","name":"query__start","file":"/usr/...","location":4096,
 //	 "args":["8 unsigned"]}
 //
-// What hits come to is
+// What hits come to is an object for each row:
 //
 //	{"type":"row","aggregation":"count","time":"...","keys":{"probe":"postgresql:query__start"},"count":3,
 //	 "sum":1,"average":1.0,"min":1,"max":1,"buckets":[{"low":1,"high":1,"count":3}]}
 //
-// with "sum", "average", "min", "max" and "buckets" where they were asked for.
-// "aggregation" is "count", "sum", "hist" or "latency"; the values of the
-// latter are nanoseconds. A key "stack" is like that of an event. The bounds of
-// buckets are inclusive. The last line is
+// "aggregation" is "count", "sum", "hist" or "latency", whose values are
+// nanoseconds. "sum", "average", "min", "max" and "buckets" are there if they
+// were asked for. A key "stack" is like that of an event. The bounds of buckets
+// are inclusive.
+//
+// The last line is
 //
 //	{"type":"summary","events":3,"lost":0,"lost_keys":0,"lost_unreadable":0,"lost_starts":0,"unmatched":0,"sites":12,
 //	 "mode":"multi+cookie","seconds":1.5,"frames":9,"unnamed_frames":1,
 //	 "programs":[{"name":"postg_query","runs":3,"ns_per_run":1500,"missed":0,"instructions":70}],
 //	 "program_bytes":4096,"map_bytes":8388608}
 //
-// with the last three for --stats only. "events" is how many hits were printed,
-// or aggregated; "frames" is how many functions on stacks were to be named, and
-// is there with stacks only.
+// "events" is how many hits were printed or aggregated. "frames" is how many
+// functions on stacks were to be named, and is there with stacks only. The last
+// three are there with --stats only.
 //
-// Texts that are not UTF-8 have U+FFFD in the place of what is not, and a
-// second member whose name ends in "_hex" with all bytes in hexadecimal.
+// In a text that is not UTF-8, each invalid byte is U+FFFD, and a second
+// member, whose name ends in "_hex", has all bytes in hexadecimal.
 package main

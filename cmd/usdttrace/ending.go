@@ -10,20 +10,20 @@ import (
 	"time"
 )
 
-// signalPatience is how long after the first signal others are taken to be the
-// same one: timeout(1) signals its child and then the whole process group.
+// signalPatience is how long other signals count as the first one: timeout(1)
+// signals its child and then the whole process group.
 const signalPatience = time.Second
 
 // hurry is how long a write may take after SIGTERM.
 const hurry = 200 * time.Millisecond
 
-// handleSignals has the first signal end the tracing. One that comes after
-// signalPatience ends this process, as it always does.
+// handleSignals has the first signal end the tracing. A signal that comes after
+// signalPatience ends this process, as signals do by default.
 func (t *tracer) handleSignals() (stop func()) {
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
-	// Without this, writing into a pipe that nobody reads would end this
-	// process. Now it is an error.
+	// Writing into a closed pipe is to be an error, and not to end this
+	// process.
 	pipe := make(chan os.Signal, 1)
 	signal.Notify(pipe, syscall.SIGPIPE)
 	done := make(chan struct{})
@@ -33,12 +33,12 @@ func (t *tracer) handleSignals() (stop func()) {
 		case s := <-signals:
 			t.end()
 			if s == syscall.SIGTERM {
-				// Who sends it does not want to wait for who reads the output.
+				// Whoever sends it does not want to wait for a reader.
 				t.out.Hurry(hurry)
 				t.messages.Hurry(hurry)
 			}
-			// Not only until done: what has been printed counts for nothing if
-			// this process then ends by a signal.
+			// Also after the end of the tracing: this process is to end with
+			// its exit status, not by a second signal.
 			time.Sleep(signalPatience)
 		case <-done:
 		}
@@ -89,7 +89,7 @@ type nothingError struct{ err error }
 
 func (e *nothingError) Error() string { return e.err.Error() }
 
-// verdict returns the error for a run that has watched nothing, or but one end
+// verdict returns the error for a run that has watched nothing, or only one end
 // of a latency.
 func (t *tracer) verdict() error {
 	if t.failed.Load() {
@@ -102,12 +102,12 @@ func (t *tracer) verdict() error {
 		}
 		return nil
 	}
-	if err := t.targets.never; err != nil {
+	if err := t.targets.filtered; err != nil {
 		return err
 	}
-	if late := t.targets.late; late != "" {
-		return &nothingError{fmt.Errorf("the process ended before %s was attached to: name that file on the command line "+
-			"to have it attached to from the start", late)}
+	if late := t.targets.missed; late != "" {
+		return &nothingError{fmt.Errorf("the process ended before %s was attached: name that file on the command line "+
+			"to have it attached from the start", late)}
 	}
 	return &nothingError{t.targets.nothing(t.options.patterns, where)}
 }
@@ -116,8 +116,8 @@ func (t *tracer) verdict() error {
 func (t *tracer) where() string {
 	switch {
 	case t.command != nil:
-		return "what the command has run (but for descendants that lived under 20 ms, which are missed: watch their file " +
-			"without -c, and run the command beside)"
+		return "what the command has run (descendants that live less than 20 ms are missed: to watch them, name their " +
+			"file without -c, and run the command beside)"
 	case t.options.command != nil:
 		return "the command and what it is linked with"
 	case t.options.pid != 0:

@@ -32,8 +32,8 @@ func TestSignalThatComesTwiceIsOne(t *testing.T) {
 	qt.Check(t, qt.DeepEquals(r.wait().ok(), []string{"count", "COUNT", "    3"}))
 }
 
-// signalPending tells whether a process has been sent a signal that it has not
-// taken yet.
+// signalPending reports whether a process has been sent a signal that it has
+// not taken yet.
 func signalPending(pid int, signal syscall.Signal) bool {
 	status, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid)) // it may have ended
 	_, after, _ := strings.Cut(string(status), "\nShdPnd:")
@@ -54,7 +54,7 @@ func TestTimeToAttachDoesNotCount(t *testing.T) {
 	reader, writer, err := os.Pipe()
 	qt.Assert(t, qt.IsNil(err))
 	defer reader.Close()
-	// It stands still where it tells that everything is attached: nobody reads
+	// It stands still where it says that everything is attached: nobody reads
 	// that yet.
 	fill(t, writer)
 	r := startPrepared(t, func(cmd *exec.Cmd) { cmd.Stderr = writer },

@@ -14,8 +14,8 @@ import (
 	"github.com/gousdt/gousdt/usdt"
 )
 
-// explain returns what to tell of an error: for want of a privilege which one
-// it is, and how to run.
+// explain returns the text of an error for people. For a missing privilege it
+// names that, and says how to run the command.
 func explain(err error) string {
 	var denied *usdt.PermissionError
 	var filtered *trace.FilteredError
@@ -28,8 +28,8 @@ func explain(err error) string {
 	return err.Error()
 }
 
-// named names an error about the session's options by the flag that it is
-// about.
+// named returns an error about an option of the session as one about the flag
+// that sets it.
 func (t *tracer) named(err error) error {
 	var option *trace.OptionError
 	if !errors.As(err, &option) {
@@ -66,12 +66,12 @@ const (
 
 // advice says which capability is missing.
 func advice(cause error) string {
-	status, _ := os.ReadFile("/proc/self/status") // without, all are said to be missing
+	status, _ := os.ReadFile("/proc/self/status") // if that fails, all are missing
 	have := effectiveCapabilities(status)
 	switch missing := missingCapabilities(have); len(missing) {
 	case 0:
 		if have&(1<<capSysAdmin) == 0 {
-			return fmt.Sprintf("%v, although CAP_BPF and CAP_PERFMON are there: CAP_SYS_ADMIN is what --stats needs, and "+
+			return fmt.Sprintf("%v, although CAP_BPF and CAP_PERFMON are there: --stats needs CAP_SYS_ADMIN, and so does "+
 				"attaching by perf events (kernels since July 2025 without uprobe_multi links, and before Linux 5.8); run it "+
 				"as root, for example with sudo", cause)
 		}

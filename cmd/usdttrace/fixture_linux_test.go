@@ -35,7 +35,7 @@ type running struct {
 	ended  chan struct{}
 }
 
-// watched collects output, and tells when a text has come.
+// watched collects output, and says when a text has come.
 type watched struct {
 	mu      sync.Mutex
 	text    bytes.Buffer
@@ -122,7 +122,7 @@ func (r *running) await(w *watched, text string) {
 	}
 }
 
-// runs tells whether it still runs.
+// runs reports whether it still runs.
 func (r *running) runs() bool {
 	select {
 	case <-r.ended:

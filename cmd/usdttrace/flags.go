@@ -49,7 +49,7 @@ type options struct {
 	help, version bool
 }
 
-// byStack tells whether rows are by user stack.
+// byStack reports whether rows are by user stack.
 func (o *options) byStack() bool { return slices.Contains(o.by, "stack") }
 
 // capture is what is to be brought from behind an argument.
@@ -84,7 +84,8 @@ func (o *options) ends() []elfnote.Pattern {
 	return o.patterns[:2] // see parseLatency
 }
 
-// aggregates tells whether hits are counted in the kernel rather than shown.
+// aggregates reports whether hits are aggregated in the kernel rather than
+// printed.
 func (o *options) aggregates() bool {
 	return o.count || o.sum != "" || o.hist != "" || o.latency != nil || o.pprofFile != ""
 }
@@ -141,8 +142,7 @@ func parseCommandLine(args []string) (*options, error) {
 	return o, nil
 }
 
-// parseOperands tells patterns from files: a word with a colon or a glob is a
-// pattern, unless it is a path or a file.
+// parseOperands divides the other words into patterns, and files or libraries.
 func (o *options) parseOperands(words []string) error {
 	for _, word := range words {
 		if !commandline.IsPattern(word, o.pid != 0 || o.command != nil) {
@@ -168,7 +168,7 @@ func (o *options) check() error {
 		return errors.New("nothing to watch: name a file or library, or use -p PID, -c COMMAND or -a")
 	case len(o.patterns) == 0 && slices.ContainsFunc(o.files, isMistaken):
 		name := o.files[slices.IndexFunc(o.files, isMistaken)]
-		return fmt.Errorf("no PATTERN of probes given: %s was taken for a file, a probe is written PROVIDER:NAME, as '*:%s'", name, name)
+		return fmt.Errorf("no PATTERN of probes given: %s was taken for a file; a probe is written PROVIDER:NAME, as in '*:%s'", name, name)
 	case len(o.patterns) == 0:
 		return errors.New("no PATTERN of probes given; '*' is all of them")
 	case len(o.by) > 0 && !o.aggregates():

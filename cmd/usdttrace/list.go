@@ -104,9 +104,9 @@ func (t *tracer) listProcesses() (found int, err error) {
 	case !errors.As(err, new(*proc.Error)):
 		return found, err
 	case found == 0:
-		return 0, errTold
+		return 0, errReported
 	}
-	return found, nil // the handler has been told
+	return found, nil // the handler has reported it
 }
 
 // listTarget prints the sites of a file that may have none.

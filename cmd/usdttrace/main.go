@@ -53,7 +53,7 @@ func run(args []string, stdout, stderr *os.File) int {
 		return exitNothing
 	case errors.Is(err, syscall.EPIPE):
 		return exitError // who reads the output has seen enough
-	case errors.Is(err, errTold):
+	case errors.Is(err, errReported):
 		return exitError
 	case err != nil:
 		m.Warn("%s", explain(err))

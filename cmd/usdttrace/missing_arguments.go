@@ -10,9 +10,8 @@ import (
 
 var argumentName = regexp.MustCompile(`\barg(\d+)\b`)
 
-// checkArguments tells whether the files that are named have the arguments that
-// are to be added up or to be keys. Sites without are left out, which would be
-// all of them.
+// checkArguments fails if no site in the files that are named has an argument
+// that is to be added up or to be a key. Single sites without it are left out.
 func (t *tracer) checkArguments() error {
 	if len(t.targets.selections) == 0 {
 		return nil
@@ -39,7 +38,7 @@ func (t *tracer) checkArguments() error {
 	return nil
 }
 
-// warnCaptures tells of arguments that are to be shown but that no site has.
+// warnCaptures names the arguments that are to be shown but that no site has.
 func (t *tracer) warnCaptures() {
 	sites, _ := t.targets.watched()
 	if sites == 0 {

@@ -34,7 +34,7 @@ func (t *targets) nothing(patterns []elfnote.Pattern, where string) error {
 // maxNearest is how many names are suggested.
 const maxNearest = 3
 
-// near remembers the probes that an error names as spelled most like the
+// near keeps the names of probes that an error gives as spelled most like the
 // patterns.
 func (t *targets) near(err error) {
 	var notFound *usdt.NotFoundError
@@ -50,8 +50,8 @@ func (t *targets) near(err error) {
 	}
 }
 
-// addNearest remembers the probes of a file that are spelled most like the
-// patterns, if these match none.
+// addNearest keeps the names of a file's probes that are spelled most like the
+// patterns, if none matches.
 func (t *targets) addNearest(file *elfnote.File, patterns []elfnote.Pattern) {
 	sel, err := usdt.Select(usdt.Target{ELF: file}, nil, patterns...)
 	if err == nil {
@@ -60,7 +60,8 @@ func (t *targets) addNearest(file *elfnote.File, patterns []elfnote.Pattern) {
 	t.near(err)
 }
 
-// addNearest looks in the files of a process for probes that nearly match.
+// addNearest keeps the names of probes that nearly match in the files of a
+// process.
 func (t *tracer) addNearest(pid int) {
 	cache := proc.NewCache(nil)
 	files, _ := proc.NewFS("").Files(pid) // what cannot be read has no names to offer
@@ -96,9 +97,8 @@ func (t *tracer) warnUnmatched() {
 	}
 }
 
-// warnLeftOut says what could not be read of a process. Among all processes
-// there are always some that cannot be read; of one that was asked for, that is
-// an error.
+// warnLeftOut says what could not be read of a process. That is an error if the
+// process was asked for: among all processes some can never be read.
 func (t *tracer) warnLeftOut(err error, isAskedFor bool) {
 	if isAskedFor {
 		t.warnFailed(err)

@@ -7,9 +7,9 @@ import (
 	"os"
 )
 
-// outputFile is a file that is to be written. It is opened before there is
-// anything to write, since a path that is wrong is better told then, and keeps
-// its contents until there is.
+// outputFile is a file that is to be written. It is opened at the beginning,
+// when a wrong path is an error that costs nothing, and keeps its contents
+// until there is something to write.
 type outputFile struct {
 	*os.File
 	created bool // it was not there before

@@ -10,8 +10,8 @@ import (
 	"github.com/gousdt/gousdt/usdt"
 )
 
-// printer prints on standard output, for people or for programs. Errors of
-// writing are told by the output.
+// printer prints the output, for people or for programs. The output keeps the
+// errors of writing.
 type printer interface {
 	sites(file string, sel *usdt.Selection)
 	event(*trace.Event)

@@ -30,7 +30,7 @@ const (
 )
 
 // readableName returns the name of a function as its C++ or Rust source has it,
-// without parameters, which addresses tell better. Other names are returned as
+// without parameters: the address says more. Other names are returned as
 // they are, and very long ones cut.
 func readableName(symbol string) string {
 	if len(symbol) > maxMangled {

@@ -42,23 +42,23 @@ type tracer struct {
 	watch  sync.WaitGroup
 	events atomic.Uint64
 	start  time.Time     // when everything was attached
-	took   time.Duration // from then on until the end
+	took   time.Duration // from start to the end
 	failed atomic.Bool   // something that was asked for could not be watched
 }
 
-// errTold means that nothing can be watched, and that the user has been told
+// errReported means that nothing can be watched, and that messages have said
 // why.
-var errTold = errors.New("nothing could be watched")
+var errReported = errors.New("nothing could be watched")
 
 // errEnded means that the user ended the tracing before it had begun.
 var errEnded = errors.New("interrupted")
 
-// trace does it all.
+// trace is the run, from the beginning to the end.
 func (t *tracer) trace() (err error) {
 	o := t.options
 	t.targets = newTargets(o)
 	defer t.targets.close()
-	// What is wrong with a process or a file can be told without privileges.
+	// Errors in processes and files come before missing privileges.
 	if o.pid != 0 {
 		if err := usdt.CheckProcess(o.pid); err != nil {
 			return err
@@ -91,7 +91,7 @@ func (t *tracer) trace() (err error) {
 		return err
 	}
 	defer func() {
-		// Where it is not detached yet, as after an error, that takes its time.
+		// After an error it is not detached yet, which takes its time.
 		defer t.messages.During("detaching")()
 		t.session.Close()
 	}()
@@ -112,7 +112,6 @@ func (t *tracer) trace() (err error) {
 		if t.command != nil {
 			t.command.finish()
 		}
-		// Writing has failed for good, so that one error tells it.
 		e := t.out.Flush()
 		if t.file != nil {
 			e = errors.Join(e, t.file.Close())
@@ -168,12 +167,12 @@ func (t *tracer) begin() error {
 			return err
 		}
 	}
-	t.sayBegun()
+	t.noteBegun()
 	return nil
 }
 
-// sayBegun tells that from now on nothing is missed.
-func (t *tracer) sayBegun() {
+// noteBegun says that from now on nothing is missed.
+func (t *tracer) noteBegun() {
 	sites, files := t.targets.watched()
 	switch {
 	case sites == 0:
@@ -185,7 +184,7 @@ func (t *tracer) sayBegun() {
 	}
 }
 
-// warnFailed tells of something that went wrong while the rest goes on.
+// warnFailed reports an error while the rest goes on.
 func (t *tracer) warnFailed(err error) {
 	t.failed.Store(true)
 	t.messages.WarnOf("failures: "+messages.Cause(err), "%s", explain(err))

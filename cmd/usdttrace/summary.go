@@ -74,7 +74,7 @@ func (t *tracer) report() error {
 	}
 	t.printer.summary(s)
 	if t.out.Flush() != nil {
-		return nil // it is told at the end
+		return nil // trace returns the error
 	}
 	if !t.options.quiet {
 		t.messages.Print(s.text())

@@ -4,74 +4,76 @@ package main
 
 const usage = `Usage: usdttrace [FLAGS] [-p PID | -a | -c COMMAND] [FILE|LIBRARY...] PATTERN...
 
-Watches USDT probes fire: prints a line for each hit, or what the hits come to.
+Watches USDT probes fire: prints a line for each hit, or what all hits come to.
 
 What is watched
   PATTERN               PROVIDER:NAME with * ? [a-z] [!a-z] and \ to quote
-  FILE, LIBRARY         these files, in every process that maps them, or in the
-                        one of -p; a bare name is found as the dynamic linker
-                        would, or along PATH
-  -p, --pid PID         all files that a process maps, also later ones; processes
-                        that it forks are others (name the FILE for all of them)
-  -a, --all             all files that any process maps, also later ones
-  -c, --command COMMAND run a command and watch it from its first instruction,
-                        with the libraries that it is linked with; what it loads
-                        later, and its descendants, 20 ms after they appear (those
-                        that live shorter are missed). With FILE, only that, also
-                        from the first instruction. It ends with the command.
-                        COMMAND is split at blanks, ' and " quote
-      --where EXPR      only hits for which it holds, decided in the kernel:
+  FILE, LIBRARY         these files, in every process that maps them, or in the one
+                        of -p. A bare name is a file in the current directory, a
+                        program in PATH, or a library as the dynamic linker finds it
+  -p, --pid PID         all files that the process maps, now or later; processes that
+                        it forks are others: to watch them too, name the FILE
+  -a, --all             all files that any process maps, now or later
+  -c, --command COMMAND run a command and watch it, from its first instruction, with
+                        the libraries that it is linked with. What it loads later, and
+                        what its descendants run, is attached after some 20 ms. With a
+                        FILE, only that is watched, also from the first instruction.
+                        COMMAND is split at blanks; ' and " quote
+      --where EXPR      only the hits for which it holds, decided in the kernel:
                         arg2 > 4096 && arg0 == "postgres", pid, tid, comm, cpu
-  -l, --list            only list the probes that would be watched, with the types
-                        of their arguments; needs no privileges but to read files
-PIDs are those of the own PID namespace; in another one than the initial, processes
-of other namespaces have 0.
+  -l, --list            only list the probes that would be watched, with the types of
+                        their arguments; needs no privileges but to read the files
+PIDs are those of usdttrace's own PID namespace. If that is not the initial one,
+processes of other namespaces have PID 0.
 
 Events
-      --str N[:MAX]     argument N is a pointer to text: show up to MAX (128) bytes
-      --bytes N:LENGTH  argument N is a pointer to LENGTH bytes
-      --str N:argM, --bytes N:argM  argument M says how many bytes there are: show up
-                        to 256
-      --stack           the user stack of each hit, with names of functions
-      --unwind HOW      dwarf (default), dwarf:SIZE: find the callers from a copy of
-                        SIZE (16k, up to 64k) bytes of the stack, also of code
-                        without frame pointers; fp: by frame pointers, in the
-                        kernel, which costs less. Also for --pprof
+      --str N[:MAX],... argument N points to text: show up to MAX (128) bytes of it
+      --bytes N:LENGTH,...    argument N points to LENGTH bytes: show them
+      --str N:argM, --bytes N:argM  argument M is the length: show up to 256 bytes
+      --stack           the user stack of each hit, with the names of functions
+      --unwind HOW      for --stack and --pprof, how the callers are found:
+                        dwarf or dwarf:SIZE  from a copy of SIZE (16k, at most 64k)
+                          bytes of the stack, which needs no frame pointers (default)
+                        fp  by frame pointers, in the kernel, which costs less
       --max-events N    stop after N events
-      --buffer SIZE     of the ring buffer in bytes, with k, M or G (8M)
+      --buffer SIZE     of the ring buffer, in bytes or with k, M or G (8M)
 
-What the hits come to, computed in the kernel
-      --count           how many
-      --sum TERM        count, sum, average, least and greatest of arg0, arg1 & 7...
-      --hist TERM       the distribution, by powers of two
-      --linear LOW:HIGH:STEP  the distribution by steps, with --hist and --latency
-      --latency START..DONE   the time from one probe to another; patterns
+What hits come to, computed in the kernel
+      --count           how many there are
+      --sum TERM        count, sum, average, least and greatest of a TERM: arg0,
+                        arg1 & 7...
+      --hist TERM       the distribution, in steps that are powers of two
+      --latency START..DONE   the distribution of the time between two probes, which
+                        are patterns
+      --match TERM[=TERM]     for --latency, what START and DONE have in common: tid
+                        (the default), or arguments
+      --linear LOW:HIGH:STEP  for --hist and --latency, steps of equal size
       --by KEY,...      a row for each: comm, pid, tid, probe, arg1, str(arg0), cpu,
-                        stack. For --latency also what is the same at both ends: see
-                        --match
-      --match TERM[=TERM]     of --latency: tid (the default), or arguments
-      --interval TIME   print and start anew each 1, 500ms, 2m... (without least and
-                        greatest); a plain number is seconds
-      --pprof FILE      write user stacks as a profile for 'go tool pprof'; the
-                        values are counts, and sums with --sum
+                        stack. For --latency, keys that both probes have in common
+      --interval TIME   print and start anew at each interval (--sum then has no least
+                        and greatest)
+      --pprof FILE      write user stacks as a profile for 'go tool pprof', with the
+                        counts of hits, and with the sums of --sum
 
 Output
-  -o, --output FILE     not on standard output, which the command of -c may use
-  -q, --quiet           on standard error, only what is wrong
-      --json            an object a line; go doc github.com/gousdt/gousdt/cmd/usdttrace
-                        explains them
-      --stats           what the tracing itself cost for each hit
-      --duration TIME   stop after 10, 500ms, 5m... from when all is attached
-      --mode MODE       force multi, single or single-ip
+  -o, --output FILE     print into FILE: the command of -c may use standard output
+      --json            print an object on each line; go doc
+                        github.com/gousdt/gousdt/cmd/usdttrace explains them
+  -q, --quiet           on standard error, say only what is wrong
+      --stats           say what the tracing itself costs for each hit
+      --duration TIME   stop after that time, once everything is attached
+      --mode MODE       how to attach, for tests: multi, single or single-ip
   -h, --help            this text
       --version         the version
+TIME is in seconds, or has a unit: 0.5, 500ms, 2m. Flags that take a list (KEY,...)
+can also be repeated.
 
-Ctrl-C stops, detaches at once and prints what the hits came to; once more, after a
-second, ends without. A summary goes to standard error. Exit status: 0 something
-was watched, 1 no probe matched, 2 an error.
+Ctrl-C stops, detaches at once and prints what hits came to. Another one, at least
+a second later, ends usdttrace without that. A summary goes to standard error. Exit
+status: 0 something was watched, 1 no probe matched, 2 an error.
 
 Examples
-  usdttrace -c 'python3 script.py' --str 0 --str 1 'python:function__entry'
+  usdttrace -c 'python3 script.py' --str 0,1 'python:function__entry'
   usdttrace --str 0 /usr/lib/postgresql/15/bin/postgres postgresql:query__start
   usdttrace -a --latency postgresql:query__start..postgresql:query__done
   usdttrace -p 1234 --count --by comm,probe 'hotspot:*'

@@ -11,21 +11,21 @@ import (
 	"github.com/gousdt/gousdt/usdt"
 )
 
-// targets are the files named on the command line, and what is known of all
-// files that are watched.
+// targets are the files that are named on the command line, and what is known
+// of all files that are watched.
 type targets struct {
 	options    *options
 	selections []*usdt.Selection
 
-	mu      sync.Mutex
-	matched []bool         // which patterns have picked a site
-	sites   map[place]bool // that are or were watched
-	width   int            // of the longest probe's name, see maxProbeWidth
-	never   error          // the last *trace.FilteredError
-	late    string         // a file whose process ended before it was attached to
-	nearest []string       // probes that nearly match
-	most    int            // arguments of a site
-	without []error        // files that are named but have none of the probes
+	mu       sync.Mutex
+	matched  []bool         // which patterns match a site that is or was watched
+	sites    map[place]bool // that are or were watched
+	width    int            // of the longest probe's name, see maxProbeWidth
+	filtered error          // the last *trace.FilteredError
+	missed   string         // the path of a file whose process ended before it was attached
+	nearest  []string       // probes that nearly match
+	most     int            // the most arguments that a site has
+	without  []error        // says which files that are named have no matching probe
 }
 
 // place is a site. A file that is attached for several processes has it once.
@@ -47,7 +47,7 @@ func (t *targets) close() {
 	}
 }
 
-// attached remembers what has been attached.
+// attached adds an attachment.
 func (t *targets) attached(a *trace.Attachment) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -76,14 +76,14 @@ func (t *targets) watched() (sites, files int) {
 	return len(t.sites), len(each)
 }
 
-// mostArguments returns how many arguments the site has that has most.
+// mostArguments returns the most arguments that a site has.
 func (t *targets) mostArguments() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.most
 }
 
-// unmatched returns the patterns that have picked nothing.
+// unmatched returns the patterns that match nothing that is or was watched.
 func (t *targets) unmatched() []elfnote.Pattern {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -96,7 +96,7 @@ func (t *targets) unmatched() []elfnote.Pattern {
 	return none
 }
 
-// unmatchedEnds returns the ends of a latency that have picked nothing.
+// unmatchedEnds is unmatched for the ends of a latency.
 func (t *targets) unmatchedEnds() []elfnote.Pattern {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -109,18 +109,19 @@ func (t *targets) unmatchedEnds() []elfnote.Pattern {
 	return none
 }
 
-// setLate remembers a file that could not be attached to because the process
-// ended before.
-func (t *targets) setLate(path string) {
+// setMissed takes the path of a file whose process ended before it was
+// attached.
+func (t *targets) setMissed(path string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.late = path
+	t.missed = path
 }
 
-func (t *targets) setNever(err error) {
+// setFiltered takes the error for a file whose hits would all be filtered out.
+func (t *targets) setFiltered(err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.never = err
+	t.filtered = err
 }
 
 // maxProbeWidth keeps one long name from pushing the arguments of all others to
