@@ -10,6 +10,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"github.com/gousdt/gousdt/argspec"
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/closed"
 	"github.com/gousdt/gousdt/usdt/internal/sitespec"
@@ -73,14 +74,17 @@ func (m *Manager) AttachSelection(prog *ebpf.Program, sel *Selection, opts *Atta
 	if opts.RequireAllSites && len(sel.unfit) > 0 {
 		return nil, sel.unfit[0]
 	}
+	reads, err := m.checkProgram(prog)
+	if err != nil {
+		return nil, err
+	}
+	if reads {
+		sel = sel.limitedTo(m.specs.layout)
+	}
 	if opts.RequireArguments {
 		if err := sel.requireArguments(); err != nil {
 			return nil, err
 		}
-	}
-	reads, err := m.checkProgram(prog)
-	if err != nil {
-		return nil, err
 	}
 
 	held, err := m.acquire(sel, reads, opts)
@@ -125,7 +129,7 @@ func (m *Manager) acquire(sel *Selection, reads bool, opts *AttachOptions) (*hol
 		return held, nil
 	}
 
-	specs, which := sel.encode(held.cookies)
+	specs, which := sel.encode(m.specs.layout, held.cookies)
 	var err error
 	if held.specs, err = m.specs.acquire(specs); err != nil {
 		return nil, err
@@ -144,17 +148,19 @@ func (m *Manager) acquire(sel *Selection, reads bool, opts *AttachOptions) (*hol
 	return held, nil
 }
 
-// encode returns the specs of the sites with these cookies, and for each site
-// which of them is its. Sites with equal arguments and cookies share a spec,
-// but equal specs may be there more than once.
-func (s *Selection) encode(cookies []uint64) (specs []sitespec.Spec, which []int32) {
+// encode returns the specs of the sites with these cookies, one behind the
+// other, and for each site which of them is its. Sites with equal arguments and
+// cookies share a spec, but equal specs may be there more than once.
+func (s *Selection) encode(layout sitespec.Layout, cookies []uint64) (specs []byte, which []int32) {
 	type key struct {
 		list   int32
 		cookie uint64
 	}
 	lists := len(s.sites.lists)
 	which = make([]int32, s.Len())
-	specs = make([]sitespec.Spec, 0, min(lists, s.Len()))
+	specs = make([]byte, 0, min(lists, s.Len())*layout.Size())
+	machines := s.machines()
+	count := int32(0)
 	common := make([]int32, lists) // of each list of arguments: the number of its spec with the first cookie, from 1
 	others := make(map[key]int32)  // of those with another cookie
 	for i := range s.sites.rows {
@@ -164,8 +170,9 @@ func (s *Selection) encode(cookies []uint64) (specs []sitespec.Spec, which []int
 			n = others[k]
 		}
 		if n == 0 {
-			specs = append(specs, sitespec.Encode(s.kernel, binary.NativeEndian, k.cookie, s.sites.lists[k.list].args))
-			n = int32(len(specs))
+			specs = layout.Append(specs, machines, binary.NativeEndian, k.cookie, s.sites.lists[k.list].args)
+			count++
+			n = count
 			if k.cookie != cookies[0] {
 				others[k] = n
 			} else {
@@ -175,6 +182,37 @@ func (s *Selection) encode(cookies []uint64) (specs []sitespec.Spec, which []int
 		which[i] = n - 1
 	}
 	return specs, which
+}
+
+// machines returns what the places of the arguments depend on.
+func (s *Selection) machines() sitespec.Machines {
+	return sitespec.Machines{Kernel: s.kernel, Program: s.machine}
+}
+
+// limitedTo returns the selection as a program sees it of an object with this
+// layout: arguments that the layout cannot describe are unavailable.
+func (s *Selection) limitedTo(layout sitespec.Layout) *Selection {
+	machines := s.machines()
+	limited := s
+	for i := range s.sites.lists {
+		for n := range s.sites.lists[i].args {
+			err := layout.Check(machines, &s.sites.lists[i].args[n])
+			if err == nil {
+				continue
+			}
+			if limited == s {
+				other := *s
+				limited, limited.borrowed = &other, true
+				limited.sites.lists = slices.Clone(s.sites.lists)
+			}
+			args := &limited.sites.lists[i].args
+			if &(*args)[0] == &s.sites.lists[i].args[0] {
+				*args = slices.Clone(*args)
+			}
+			(*args)[n].Kind, (*args)[n].Err = argspec.Unavailable, err
+		}
+	}
+	return limited
 }
 
 // acquireAddresses enters the addresses of sites whose spec IDs are in

@@ -8,35 +8,41 @@ import (
 	"maps"
 	"math"
 	"slices"
-	"strings"
 	"sync"
 	"weak"
 
 	"github.com/cilium/ebpf"
+
+	"github.com/gousdt/gousdt/internal/bpfobject"
 	"github.com/gousdt/gousdt/usdt/internal/sitespec"
 )
 
-// What bpf/usdt.bpf.h declares.
+// What bpf/usdt.bpf.h declares, and libbpf's header.
 const (
-	specMapName        = "__bpf_usdt_specs"
-	addressMapName     = "__bpf_usdt_ip_to_spec_id"
-	cookieVariableName = "__bpf_usdt_has_cookie"
+	specMapName    = "__bpf_usdt_specs"
+	addressMapName = "__bpf_usdt_ip_to_spec_id"
 )
+
+// cookieVariables are the names of the variable that tells programs whether
+// they have a BPF cookie, in this module's header and in libbpf's.
+var cookieVariables = []string{"__bpf_usdt_has_cookie", bpfobject.CookieVariable}
 
 // ManagerOptions change how a Manager prepares programs. The zero value is the
 // common case.
 type ManagerOptions struct {
 	// Mode forces how programs are attached; ModeAuto, the zero value, takes
-	// the best that the kernel has. A program array refuses programs of mixed
-	// attach types from kernel commit 4540aed51b12 on, which stable kernels
-	// have too, so a collection with tail calls to programs of other kinds
-	// needs ModeSingle.
+	// the best that the kernel has, or ModeSingle where the collection has a
+	// program array: such an array refuses programs of mixed attach types from
+	// kernel commit 4540aed51b12 on, which stable kernels have too, and a
+	// program that is attached in ModeMulti has another one than a uprobe.
+	// Manager.ModeReason says what it was.
 	Mode Mode
 
 	// MaxSpecs is the number of distinct specs that can be attached at a time,
 	// a spec being the resolved arguments of a site together with the cookie.
-	// One takes 208 bytes of kernel memory. 0 keeps what the object says: 256,
-	// or its own BPF_USDT_MAX_SPEC_CNT.
+	// One takes 208 bytes of kernel memory, or 304 in objects made for libbpf
+	// 1.7. 0 keeps what the object says: 256, or its own
+	// BPF_USDT_MAX_SPEC_CNT.
 	MaxSpecs uint32
 
 	// MaxAddresses is the number of addresses that can be attached at a time in
@@ -46,19 +52,22 @@ type ManagerOptions struct {
 
 	// Programs names further programs of the collection that are going to be
 	// attached to USDT probes, beside those whose section is "usdt" or begins
-	// with "usdt/", "usdt.s" or "usdt.s/".
+	// with "usdt/", "usdt.s" or "usdt.s/", with or without a "?" before that.
 	Programs []string
 }
 
 // A Manager attaches the programs of one collection to USDT probes, and keeps
 // what they need to read arguments: the maps of specs and addresses that
-// bpf/usdt.bpf.h declares. All methods are safe for concurrent use.
+// bpf/usdt.bpf.h declares, or libbpf's header of the same name. All methods are
+// safe for concurrent use.
 //
 // Keep a reference to it as long as programs are to be attached: what nothing
 // refers to any more is detached by the garbage collector.
 type Manager struct {
 	mode      Mode
+	reason    string            // for the mode
 	sections  map[string]string // program's name in the collection: what its section says to attach to
+	placeless []string          // names of programs whose section says nothing of that kind
 	readers   map[string]bool   // by kernelName: whether the program looks specs up
 	specs     *specTable        // nil where the object does not use the header
 	addresses *addressTable     // likewise
@@ -78,7 +87,7 @@ type Manager struct {
 // and the variable that tells the programs whether there is a BPF cookie. Then
 // load the collection with CollectionOptions:
 //
-//	spec, err := loadProbes() // by bpf2go, or ebpf.LoadCollectionSpec
+//	spec, err := loadProbes() // by bpf2go, or usdt.LoadCollectionSpec
 //	mgr, err := usdt.NewManager(spec, nil)
 //	err = spec.LoadAndAssign(&objs, mgr.CollectionOptions())
 //
@@ -92,13 +101,13 @@ func NewManager(spec *ebpf.CollectionSpec, opts *ManagerOptions) (*Manager, erro
 	if opts == nil {
 		opts = &ManagerOptions{}
 	}
-	mode, err := chooseMode(opts.Mode)
+	mode, reason, err := chooseModeFor(spec, opts.Mode)
 	if err != nil {
 		return nil, err
 	}
 
 	m := &Manager{
-		mode: mode, sections: make(map[string]string), readers: make(map[string]bool),
+		mode: mode, reason: reason, sections: make(map[string]string), readers: make(map[string]bool),
 		links: make(map[*Link]struct{}), watches: make(map[*Watch]struct{}),
 		checked: make(map[weak.Pointer[ebpf.Program]]bool),
 	}
@@ -110,78 +119,22 @@ func NewManager(spec *ebpf.CollectionSpec, opts *ManagerOptions) (*Manager, erro
 		m.Close()
 		return nil, err
 	}
-	if v := spec.Variables[cookieVariableName]; v != nil {
-		if err := v.Set(mode.cookie()); err != nil {
-			m.Close()
-			return nil, fmt.Errorf("setting %s: %w", cookieVariableName, err)
-		}
+	if err := m.setCookieVariables(spec); err != nil {
+		m.Close()
+		return nil, err
 	}
 	return m, nil
 }
 
-func chooseMode(wanted Mode) (Mode, error) {
-	if wanted > ModeSingleIPMap {
-		return 0, fmt.Errorf("no such mode: %s", wanted)
-	}
-	kernel, err := KernelFeatures()
-	if err != nil {
-		return 0, err
-	}
-	if wanted == ModeAuto {
-		return kernel.Mode(), nil
-	}
-	return wanted, kernel.Supports(wanted)
-}
-
-// preparePrograms sets the attach type of USDT programs, which the kernel fixes
-// as it loads them.
-func (m *Manager) preparePrograms(spec *ebpf.CollectionSpec, names []string) error {
-	programs := make(map[string]*ebpf.ProgramSpec)
-	for name, prog := range spec.Programs {
-		if section, at, _ := strings.Cut(prog.SectionName, "/"); section == "usdt" || section == "usdt.s" {
-			programs[name] = prog
-			if at != "" {
-				m.sections[name] = at
-			}
-		}
-	}
-	for _, name := range names {
-		prog := spec.Programs[name]
-		if prog == nil {
-			return fmt.Errorf("program %s is named by ManagerOptions.Programs, but is not in the collection", name)
-		}
-		programs[name] = prog
-	}
-
-	for _, prog := range spec.Programs {
-		for _, ins := range prog.Instructions {
-			if ins.Reference() == specMapName {
-				m.readers[kernelName(prog.Name)] = true
-				break
-			}
-		}
-	}
-
-	for name, prog := range programs {
-		if prog.Type != ebpf.Kprobe {
-			return fmt.Errorf("program %s has the type %s, but programs for USDT probes have the type Kprobe", name, prog.Type)
-		}
-		prog.AttachType = ebpf.AttachNone
-		if m.mode == ModeMulti {
-			prog.AttachType = ebpf.AttachTraceUprobeMulti
-		}
-	}
-	return nil
-}
-
-// kernelName is what the kernel keeps of a name: 15 bytes.
-func kernelName(name string) string { return name[:min(len(name), 15)] }
-
 func (m *Manager) createMaps(spec *ebpf.CollectionSpec, opts *ManagerOptions) error {
 	if specs := spec.Maps[specMapName]; specs != nil {
-		if specs.Type != ebpf.Array || specs.KeySize != 4 || specs.ValueSize != sitespec.Size {
-			return fmt.Errorf("map %s has values of %d bytes where %d are expected: compile the object with the "+
-				"bpf/usdt.bpf.h of this module's version", specMapName, specs.ValueSize, sitespec.Size)
+		layout, err := sitespec.LayoutOf(specs.ValueSize, specs.Value)
+		if err == nil && (specs.Type != ebpf.Array || specs.KeySize != 4) {
+			err = fmt.Errorf("it is a map of type %s with keys of %d bytes", specs.Type, specs.KeySize)
+		}
+		if err != nil {
+			return fmt.Errorf("map %s is not what this version knows: compile the object with its bpf/usdt.bpf.h, "+
+				"or with that of libbpf: %w", specMapName, err)
 		}
 		if opts.MaxSpecs != 0 {
 			specs.MaxEntries = opts.MaxSpecs
@@ -191,7 +144,7 @@ func (m *Manager) createMaps(spec *ebpf.CollectionSpec, opts *ManagerOptions) er
 		if err != nil {
 			return explain("creating the map of specs", err)
 		}
-		m.specs = newSpecTable(created)
+		m.specs = newSpecTable(created, layout)
 	}
 
 	if addresses := spec.Maps[addressMapName]; addresses != nil {
@@ -227,6 +180,10 @@ func (m *Manager) CollectionOptions() *ebpf.CollectionOptions {
 
 // Mode returns how this Manager attaches programs. It is never ModeAuto.
 func (m *Manager) Mode() Mode { return m.mode }
+
+// ModeReason returns why it attaches them so: ManagerOptions.Mode asks for it,
+// the kernel has nothing better, or the collection has a program array.
+func (m *Manager) ModeReason() string { return m.reason }
 
 // SpecsInUse returns how many entries of the spec map the links of this Manager
 // hold, and how many there are.

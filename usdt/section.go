@@ -23,6 +23,10 @@ import (
 // fills it and bpf2go generates it. Programs that are not in it are left alone;
 // it is an error if none is left.
 //
+// Programs whose section names no file, such as SEC("usdt") and
+// SEC("usdt/provider/name"), are left to [Manager.Attach]: see
+// [Manager.ProgramsWithoutPath].
+//
 // The attachments are restricted to the process with this PID; 0 means every
 // process.
 //
@@ -53,6 +57,12 @@ func (m *Manager) AttachSections(loaded any, pid int, opts *AttachOptions) ([]*L
 	return links, nil
 }
 
+// ProgramsWithoutPath returns the names of the collection's USDT programs that
+// [Manager.AttachSections] does not attach, because their sections do not say
+// in which file their probes are. It does not return those of
+// ManagerOptions.Programs.
+func (m *Manager) ProgramsWithoutPath() []string { return slices.Clone(m.placeless) }
+
 func (m *Manager) attachSection(prog *ebpf.Program, at string, pid int, opts *AttachOptions) (*Link, error) {
 	path, provider, name, err := splitSection(at)
 	if err != nil {
@@ -60,6 +70,10 @@ func (m *Manager) attachSection(prog *ebpf.Program, at string, pid int, opts *At
 	}
 	return m.Attach(prog, Target{Path: path, PID: pid}, opts, elfnote.Exact(provider, name))
 }
+
+// namesPath reports whether the section of a program is meant to say what to
+// attach to.
+func namesPath(at string) bool { return strings.Contains(at, ":") }
 
 // splitSection takes PATH:PROVIDER:NAME apart. A colon may be part of a
 // provider or a name only where it is doubled, as in a C++ or Rust name.

@@ -45,6 +45,7 @@ type Selection struct {
 	borrowed   bool // the file belongs to the selection that this was made from
 	pid        int
 	kernel     elf.Machine
+	machine    elf.Machine // of the file
 	sites      siteTable
 	broken     []*elfnote.NoteError
 	unfit      []*SiteError
@@ -94,7 +95,7 @@ func Select(target Target, opts *SelectOptions, patterns ...elfnote.Pattern) (*S
 	if err != nil {
 		return nil, err
 	}
-	s := &Selection{opened: o, pid: target.PID, kernel: kernel}
+	s := &Selection{opened: o, pid: target.PID, kernel: kernel, machine: o.elf.Machine()}
 	if err := s.find(target, opts, patterns); err != nil {
 		o.close()
 		return nil, err

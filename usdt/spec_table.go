@@ -5,6 +5,8 @@ package usdt
 import (
 	"errors"
 	"fmt"
+	"reflect"
+	"slices"
 	"sync"
 
 	"github.com/cilium/ebpf"
@@ -16,19 +18,20 @@ import (
 // A specTable hands out the entries of the spec map. Equal specs share an
 // entry, for as long as any link uses it.
 type specTable struct {
-	specs *ebpf.Map
+	specs  *ebpf.Map
+	layout sitespec.Layout
 
 	mu     sync.Mutex
-	used   map[sitespec.Spec]*sharedSpec
-	free   []uint32 // IDs given back
-	next   uint32   // the lowest ID never handed out
+	used   map[string]*sharedSpec // by the spec
+	free   []uint32               // IDs given back
+	next   uint32                 // the lowest ID never handed out
 	closed bool
 
 	oneByOne bool // the kernel cannot write several specs by one call
 }
 
 type sharedSpec struct {
-	spec *sitespec.Spec
+	spec string
 	id   uint32
 	refs int
 }
@@ -37,34 +40,35 @@ type sharedSpec struct {
 // been attached without a Manager: the header takes that for no spec at all.
 const firstSpecID = 1
 
-func newSpecTable(specs *ebpf.Map) *specTable {
-	return &specTable{specs: specs, used: make(map[sitespec.Spec]*sharedSpec), next: firstSpecID}
+func newSpecTable(specs *ebpf.Map, layout sitespec.Layout) *specTable {
+	return &specTable{specs: specs, layout: layout, used: make(map[string]*sharedSpec), next: firstSpecID}
 }
 
 // capacity is how many specs the map holds.
 func (t *specTable) capacity() int { return int(t.specs.MaxEntries()) - firstSpecID }
 
-// acquire returns each spec with its ID, after the map holds them all. On an
-// error nothing is held. Each acquired spec is to be released once. The specs
-// given must not be changed any more.
-func (t *specTable) acquire(specs []sitespec.Spec) ([]*sharedSpec, error) {
+// acquire returns each spec with its ID, after the map holds them all. specs
+// holds one spec behind the other. On an error nothing is held. Each acquired
+// spec is to be released once.
+func (t *specTable) acquire(specs []byte) ([]*sharedSpec, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.closed {
 		return nil, closed.Error("manager")
 	}
 
-	acquired := make([]*sharedSpec, len(specs))
-	fresh := make([]sharedSpec, 0, len(specs))
-	for i := range specs {
-		shared := t.used[specs[i]]
+	size := t.layout.Size()
+	acquired := make([]*sharedSpec, 0, len(specs)/size)
+	var fresh []*sharedSpec
+	for spec := range slices.Chunk(specs, size) {
+		shared := t.used[string(spec)]
 		if shared == nil {
-			fresh = append(fresh, sharedSpec{spec: &specs[i]})
-			shared = &fresh[len(fresh)-1]
-			t.used[specs[i]] = shared
+			shared = &sharedSpec{spec: string(spec)}
+			fresh = append(fresh, shared)
+			t.used[shared.spec] = shared
 		}
 		shared.refs++
-		acquired[i] = shared
+		acquired = append(acquired, shared)
 	}
 	if err := t.enter(fresh); err != nil {
 		t.releaseLocked(acquired)
@@ -74,7 +78,7 @@ func (t *specTable) acquire(specs []sitespec.Spec) ([]*sharedSpec, error) {
 }
 
 // enter gives new specs their IDs and writes them into the map.
-func (t *specTable) enter(fresh []sharedSpec) error {
+func (t *specTable) enter(fresh []*sharedSpec) error {
 	if len(fresh) == 0 {
 		return nil
 	}
@@ -82,20 +86,25 @@ func (t *specTable) enter(fresh []sharedSpec) error {
 		return &LimitError{Limit: "specs", Option: "ManagerOptions.MaxSpecs",
 			Capacity: capacity, InUse: len(t.used) - len(fresh), Needed: len(fresh)}
 	}
-	ids := make([]uint32, len(fresh))
-	specs := make([]sitespec.Spec, len(fresh))
-	for i := range fresh {
-		fresh[i].id = t.takeID()
-		ids[i], specs[i] = fresh[i].id, *fresh[i].spec
+	for _, shared := range fresh {
+		shared.id = t.takeID()
 	}
-	return t.write(ids, specs)
+	return t.write(fresh)
 }
 
 // write writes specs into the map: by one call where the kernel can (Linux 5.6,
 // kernel commit c60f2d286177), for each call takes a microsecond.
-func (t *specTable) write(ids []uint32, specs []sitespec.Spec) error {
+func (t *specTable) write(specs []*sharedSpec) error {
 	if !t.oneByOne {
-		_, err := t.specs.BatchUpdate(ids, specs, nil)
+		ids := make([]uint32, len(specs))
+		// A slice of arrays of the size of a spec.
+		array := reflect.ArrayOf(t.layout.Size(), reflect.TypeFor[byte]())
+		values := reflect.MakeSlice(reflect.SliceOf(array), len(specs), len(specs))
+		for i, shared := range specs {
+			ids[i] = shared.id
+			copy(values.Index(i).Bytes(), shared.spec)
+		}
+		_, err := t.specs.BatchUpdate(ids, values.Interface(), nil)
 		if err == nil {
 			return nil
 		}
@@ -104,8 +113,8 @@ func (t *specTable) write(ids []uint32, specs []sitespec.Spec) error {
 		}
 		t.oneByOne = true
 	}
-	for i, id := range ids {
-		if err := t.specs.Put(id, specs[i][:]); err != nil {
+	for _, shared := range specs {
+		if err := t.specs.Put(shared.id, []byte(shared.spec)); err != nil {
 			return explain("writing the spec map", err)
 		}
 	}
@@ -123,7 +132,7 @@ func (t *specTable) release(acquired []*sharedSpec) {
 func (t *specTable) releaseLocked(acquired []*sharedSpec) {
 	for _, shared := range acquired {
 		if shared.refs--; shared.refs == 0 {
-			delete(t.used, *shared.spec)
+			delete(t.used, shared.spec)
 			if shared.id != 0 { // it may have got none
 				t.free = append(t.free, shared.id)
 			}

@@ -24,7 +24,9 @@ func forEachWrite(t *testing.T, test func(t *testing.T, table *specTable)) {
 				Type: ebpf.Array, KeySize: 4, ValueSize: sitespec.Size, MaxEntries: 4 + firstSpecID,
 			})
 			qt.Assert(t, qt.IsNil(err))
-			table := newSpecTable(specs)
+			layout, err := sitespec.LayoutOf(sitespec.Size, nil)
+			qt.Assert(t, qt.IsNil(err))
+			table := newSpecTable(specs, layout)
 			table.oneByOne = oneByOne
 			defer table.close()
 			test(t, table)
@@ -32,22 +34,22 @@ func forEachWrite(t *testing.T, test func(t *testing.T, table *specTable)) {
 	}
 }
 
-// specsOf returns specs that begin with these bytes.
-func specsOf(first ...byte) []sitespec.Spec {
-	specs := make([]sitespec.Spec, len(first))
+// specsOf returns specs that begin with these bytes, one behind the other.
+func specsOf(first ...byte) []byte {
+	specs := make([]byte, len(first)*sitespec.Size)
 	for i, b := range first {
-		specs[i][0] = b
+		specs[i*sitespec.Size] = b
 	}
 	return specs
 }
 
-func assertWritten(t *testing.T, table *specTable, acquired []*sharedSpec, want []sitespec.Spec) {
+func assertWritten(t *testing.T, table *specTable, acquired []*sharedSpec, want []byte) {
 	t.Helper()
-	qt.Assert(t, qt.HasLen(acquired, len(want)))
-	for i := range want {
+	qt.Assert(t, qt.HasLen(acquired, len(want)/sitespec.Size))
+	for i := range acquired {
 		var got sitespec.Spec
 		qt.Assert(t, qt.IsNil(table.specs.Lookup(acquired[i].id, &got)))
-		qt.Assert(t, qt.Equals(got, want[i]))
+		qt.Assert(t, qt.DeepEquals(got[:], want[i*sitespec.Size:][:sitespec.Size]))
 		qt.Assert(t, qt.IsTrue(acquired[i].id >= firstSpecID))
 	}
 }

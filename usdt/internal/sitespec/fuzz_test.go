@@ -52,12 +52,12 @@ func checkEncoded(t *testing.T, a argspec.Arg, kernel elf.Machine, b []byte, ord
 		}
 		return 0xff
 	}
-	readable := a.ReadableOn(kernel)
-	qt.Assert(t, qt.Equals(b[8] != 0, readable))
+	located := a.ReadableOn(kernel) || a.Kind == argspec.Bytes && slot(a.Base) != 0xff
+	qt.Assert(t, qt.Equals(b[8] != 0, located))
 	if a.Size <= 255 {
 		qt.Assert(t, qt.Equals(int(b[9]), a.Size))
 	}
-	if !readable {
+	if !located {
 		qt.Assert(t, qt.Equals(b[15], 0))
 		qt.Assert(t, qt.Equals(order.Uint64(b), 0))
 		return
@@ -82,8 +82,9 @@ func checkEncoded(t *testing.T, a argspec.Arg, kernel elf.Machine, b []byte, ord
 			qt.Assert(t, qt.Equals(b[8], 4))
 			qt.Assert(t, qt.Equals(b[14], 32))
 		}
-	case argspec.Memory, argspec.Address:
-		qt.Assert(t, qt.Equals(b[8], map[argspec.Kind]uint8{argspec.Memory: 3, argspec.Address: 4}[a.Kind]))
+	default:
+		kinds := map[argspec.Kind]uint8{argspec.Memory: 3, argspec.Address: 4, argspec.Bytes: 5}
+		qt.Assert(t, qt.Equals(b[8], kinds[a.Kind]))
 		qt.Assert(t, qt.Equals(int64(order.Uint64(b)), a.Displacement))
 		qt.Assert(t, qt.Equals(b[12], slot(a.Base)))
 		qt.Assert(t, qt.Equals(b[13], slot(a.Index)))

@@ -33,7 +33,8 @@ const Size = 208
 // One argument:
 //
 //	0   u64 value: the constant, already extended, or the displacement
-//	8   u8  kind: 0 unavailable, 1 constant, 2 register, 3 memory, 4 sum
+//	8   u8  kind: 0 unavailable, 1 constant, 2 register, 3 memory, 4 sum, 5
+//	        bytes
 //	9   u8  size in bytes: 1, 2, 4, 8; other sizes, up to 255, if unavailable
 //	10  u8  flags: bit 0 signed, bit 1 the address wraps at 32 bits, bit 2 the
 //	        index is zero-extended from 32 bits, bit 3 it is sign-extended, bit
@@ -46,7 +47,8 @@ const Size = 208
 //
 // A sum is what memory has as its address. It is the value of an Address, and
 // of two registers: the low one as the base, the high one as an index that is
-// shifted by 32 bits.
+// shifted by 32 bits. Bytes are memory that is no number: the eBPF side knows
+// the address alone.
 //
 // The window is memory that holds several arguments, so that one read fetches
 // them; they can be read alone as well.
@@ -80,6 +82,7 @@ const (
 	kindRegister = 2
 	kindMemory   = 3
 	kindSum      = 4
+	kindBytes    = 5
 
 	flagSigned            = 1 << 0
 	flagAddress32         = 1 << 1
@@ -139,7 +142,7 @@ func encodeArg(b []byte, a *argspec.Arg, kernel elf.Machine) (value uint64) {
 		b[offsetSize] = uint8(a.Size)
 	}
 	b[offsetBase], b[offsetIndex] = noSlot, noSlot
-	if !a.ReadableOn(kernel) {
+	if !a.ReadableOn(kernel) && !hasAddress(a, kernel) {
 		return 0
 	}
 	if a.Signed {
@@ -153,9 +156,13 @@ func encodeArg(b []byte, a *argspec.Arg, kernel elf.Machine) (value uint64) {
 		encodeRegister(b, a, kernel)
 		return 0
 	}
-	b[offsetKind] = kindMemory
-	if a.Kind == argspec.Address {
+	switch a.Kind {
+	case argspec.Address:
 		b[offsetKind] = kindSum
+	case argspec.Bytes:
+		b[offsetKind] = kindBytes
+	default:
+		b[offsetKind] = kindMemory
 	}
 	b[offsetBase] = slotByte(a.Base, kernel)
 	b[offsetIndex] = slotByte(a.Index, kernel)
@@ -170,6 +177,16 @@ func encodeArg(b []byte, a *argspec.Arg, kernel elf.Machine) (value uint64) {
 		b[offsetFlags] |= flagIndexSignExtended
 	}
 	return uint64(a.Displacement)
+}
+
+// hasAddress reports whether an argument is bytes at an address that the kernel
+// has the registers of.
+func hasAddress(a *argspec.Arg, kernel elf.Machine) bool {
+	slotted := func(r argspec.Register) bool {
+		_, ok := r.Slot(kernel)
+		return ok || r.IsZero()
+	}
+	return a.Kind == argspec.Bytes && slotted(a.Base) && slotted(a.Index)
 }
 
 // encodeRegister fills in the bytes of a value in one register or two.

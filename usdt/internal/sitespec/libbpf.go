@@ -1,0 +1,259 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package sitespec
+
+import (
+	"debug/elf"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/bits"
+
+	"github.com/cilium/ebpf/btf"
+
+	"github.com/gousdt/gousdt/argspec"
+)
+
+// libbpf is how a header of libbpf declares a spec. Versions differ: from
+// 1.7 on an argument may have an index register, and is larger. So the places
+// are those that the object's types have.
+type libbpf struct {
+	size          uint32 // of a spec, in bytes
+	arguments     uint32 // offset of the first argument, in bytes
+	argumentSize  uint32
+	argumentCount uint32
+	cookie, count bitField
+
+	// In an argument. index and scale are missing before 1.7.
+	value, kind, register, signed, shift, index, scale bitField
+}
+
+// bitField is a member of a structure: its place, in bits. One without a size
+// is missing.
+type bitField struct{ offset, size uint32 }
+
+// Kinds of arguments, as libbpf numbers them.
+const (
+	libbpfConstant = 0
+	libbpfRegister = 1
+	libbpfMemory   = 2
+	libbpfIndexed  = 3 // from 1.7 on
+
+	// libbpfNone is none of them: reading the argument fails with EINVAL.
+	libbpfNone = 0xff
+)
+
+// newLibbpf returns the layout of a structure. The error says what it
+// lacks.
+func newLibbpf(spec *btf.Struct) (*libbpf, error) {
+	l := &libbpf{size: spec.Size}
+	arguments, err := member(spec, "args")
+	if err != nil {
+		return nil, err
+	}
+	array, ok := btf.UnderlyingType(arguments.Type).(*btf.Array)
+	if !ok {
+		return nil, errors.New("args is not an array")
+	}
+	argument, ok := btf.UnderlyingType(array.Type).(*btf.Struct)
+	if !ok {
+		return nil, errors.New("args does not hold structures")
+	}
+	l.arguments = arguments.Offset.Bytes()
+	l.argumentSize, l.argumentCount = argument.Size, array.Nelems
+	if uint64(l.arguments)+uint64(l.argumentSize)*uint64(l.argumentCount) > uint64(l.size) {
+		return nil, errors.New("args is too large")
+	}
+
+	for _, place := range []struct {
+		structure *btf.Struct
+		name      string
+		field     *bitField
+		optional  bool
+	}{
+		{spec, "usdt_cookie", &l.cookie, false},
+		{spec, "arg_cnt", &l.count, false},
+		{argument, "val_off", &l.value, false},
+		{argument, "arg_type", &l.kind, false},
+		{argument, "reg_off", &l.register, false},
+		{argument, "arg_signed", &l.signed, false},
+		{argument, "arg_bitshift", &l.shift, false},
+		{argument, "idx_reg_off", &l.index, true},
+		{argument, "scale_bitshift", &l.scale, true},
+	} {
+		field, err := fieldOf(place.structure, place.name)
+		if err != nil && !place.optional {
+			return nil, err
+		}
+		*place.field = field
+	}
+	return l, nil
+}
+
+func member(structure *btf.Struct, name string) (btf.Member, error) {
+	for _, m := range structure.Members {
+		if m.Name == name {
+			return m, nil
+		}
+	}
+	return btf.Member{}, fmt.Errorf("struct %s has no member %s", structure.Name, name)
+}
+
+// fieldOf returns the place of a member.
+func fieldOf(structure *btf.Struct, name string) (bitField, error) {
+	m, err := member(structure, name)
+	if err != nil {
+		return bitField{}, err
+	}
+	size := m.BitfieldSize
+	if size == 0 {
+		bytes, err := btf.Sizeof(m.Type)
+		if err != nil {
+			return bitField{}, fmt.Errorf("member %s: %w", name, err)
+		}
+		size = btf.Bits(8 * bytes)
+	}
+	if size > 64 || uint64(m.Offset)+uint64(size) > 8*uint64(structure.Size) {
+		return bitField{}, fmt.Errorf("member %s is not a number in the structure", name)
+	}
+	return bitField{uint32(m.Offset), uint32(size)}, nil
+}
+
+// put writes a number, cut to the size of the field. Bits of a structure are
+// counted from the lowest of the first byte on, or, where the most significant
+// byte comes first, from the highest.
+func (f bitField) put(b []byte, big bool, value uint64) {
+	for ; value != 0; value &= value - 1 {
+		bit := uint32(bits.TrailingZeros64(value))
+		switch {
+		case bit >= f.size:
+			return
+		case big:
+			place := f.offset + f.size - 1 - bit
+			b[place/8] |= 0x80 >> (place % 8)
+		default:
+			place := f.offset + bit
+			b[place/8] |= 1 << (place % 8)
+		}
+	}
+}
+
+// Size implements [Layout].
+func (l *libbpf) Size() int { return int(l.size) }
+
+// Append implements [Layout].
+func (l *libbpf) Append(b []byte, machines Machines, order binary.ByteOrder, cookie uint64, args []argspec.Arg) []byte {
+	start := len(b)
+	b = append(b, make([]byte, l.size)...)
+	spec := b[start:]
+	big := order.Uint16(bigEndianOne[:]) == 1
+	args = args[:min(len(args), int(l.argumentCount))]
+	for i := range args {
+		argument := spec[int(l.arguments)+i*int(l.argumentSize):][:l.argumentSize]
+		l.encodeArgument(argument, machines, big, &args[i])
+	}
+	l.cookie.put(spec, big, cookie)
+	l.count.put(spec, big, uint64(len(args)))
+	return b
+}
+
+func (l *libbpf) encodeArgument(b []byte, machines Machines, big bool, arg *argspec.Arg) {
+	// What the value is shifted by to the left and back. libbpf's
+	// bpf_usdt_arg_size computes the size from it, also one that is no
+	// number's, as far as a signed byte goes.
+	const largest = (64 + 128) / 8
+	if arg.Size <= largest {
+		l.shift.put(b, big, uint64(64-8*arg.Size))
+	} else {
+		l.shift.put(b, big, 64)
+	}
+	if !arg.ReadableOn(machines.Kernel) || l.Check(machines, arg) != nil {
+		l.kind.put(b, big, libbpfNone)
+		return
+	}
+	if arg.Signed {
+		l.signed.put(b, big, 1)
+	}
+	offset := func(r argspec.Register) uint64 {
+		slot, _ := r.Slot(machines.Kernel)
+		return uint64(slot * wordSize(machines.Kernel))
+	}
+	switch arg.Kind {
+	case argspec.Constant:
+		l.kind.put(b, big, libbpfConstant)
+		l.value.put(b, big, arg.Constant)
+	case argspec.InRegister:
+		l.kind.put(b, big, libbpfRegister)
+		// The second byte of a register, on x86, is that in memory.
+		l.register.put(b, big, offset(arg.Register)+uint64(arg.Register.Shift/8))
+	case argspec.Memory:
+		base, index := simplest(arg)
+		l.value.put(b, big, uint64(arg.Displacement))
+		l.register.put(b, big, offset(base))
+		if index.IsZero() {
+			l.kind.put(b, big, libbpfMemory)
+			return
+		}
+		l.kind.put(b, big, libbpfIndexed)
+		l.index.put(b, big, offset(index))
+		l.scale.put(b, big, uint64(bits.TrailingZeros8(arg.Scale)))
+	}
+}
+
+// simplest returns the registers of an address. An index that is alone and not
+// multiplied is as good as a base.
+func simplest(arg *argspec.Arg) (base, index argspec.Register) {
+	if arg.Base.IsZero() && arg.Scale == 1 && arg.IndexExtension == argspec.NoExtension {
+		return arg.Index, arg.Base
+	}
+	return arg.Base, arg.Index
+}
+
+// Check implements [Layout].
+func (l *libbpf) Check(machines Machines, arg *argspec.Arg) error {
+	lacks := ""
+	switch arg.Kind {
+	case argspec.InRegister:
+		if !arg.High.IsZero() {
+			lacks = "a value in two registers"
+		}
+	case argspec.Memory:
+		lacks = l.lacksAddress(machines, arg)
+	case argspec.Address:
+		lacks = "an address as a value"
+	}
+	if lacks == "" {
+		return nil
+	}
+	return fmt.Errorf("the usdt.bpf.h of libbpf that the object is compiled with does not know %s (%s)", lacks, arg.Raw)
+}
+
+// lacksAddress returns what the layout has no place for in the address of an
+// argument, "" if nothing.
+func (l *libbpf) lacksAddress(machines Machines, arg *argspec.Arg) string {
+	base, index := simplest(arg)
+	is32Bit := machines.Program == elf.EM_386 || machines.Program == elf.EM_ARM
+	switch {
+	case machines.Kernel == elf.EM_ARM:
+		return "addresses of a kernel of 32 bits" // it reads two registers for one
+	case base.IsZero():
+		return "an address without a base register"
+	case arg.IndexExtension != argspec.NoExtension:
+		return "an index register of 32 bits"
+	case arg.Address32 && (!is32Bit || !index.IsZero()):
+		// In a program of 32 bits, base and displacement alone give the right
+		// address, or one that nothing is at.
+		return "an address of 32 bits"
+	case !index.IsZero() && l.index.size == 0:
+		return "an index register, which that of libbpf 1.7 does"
+	}
+	return ""
+}
+
+// wordSize returns the size of what the kernel saves of a register, in bytes.
+func wordSize(kernel elf.Machine) int {
+	if kernel == elf.EM_ARM {
+		return 4
+	}
+	return 8
+}

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package usdt
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/cilium/ebpf"
+)
+
+// chooseMode returns the mode that is wanted, or the best that the kernel has.
+func chooseMode(wanted Mode) (Mode, error) {
+	if wanted > ModeSingleIPMap {
+		return 0, fmt.Errorf("no such mode: %s", wanted)
+	}
+	kernel, err := KernelFeatures()
+	if err != nil {
+		return 0, err
+	}
+	if wanted == ModeAuto {
+		return kernel.Mode(), nil
+	}
+	return wanted, kernel.Supports(wanted)
+}
+
+// chooseModeFor returns how to attach the programs of a collection, and why.
+func chooseModeFor(spec *ebpf.CollectionSpec, wanted Mode) (mode Mode, reason string, err error) {
+	mode, err = chooseMode(wanted)
+	array := programArray(spec)
+	switch {
+	case err != nil:
+		return 0, "", err
+	case wanted != ModeAuto:
+		return mode, "ManagerOptions.Mode asks for it", nil
+	case mode == ModeMulti && array != "":
+		return ModeSingle, "the collection has the program array " + array +
+			", and kernels refuse programs of mixed attach types in one", nil
+	}
+	return mode, "it is the best that this kernel has", nil
+}
+
+// programArray returns the name of a map of the collection that programs are
+// put into, "" if there is none.
+func programArray(spec *ebpf.CollectionSpec) string {
+	for _, name := range slices.Sorted(maps.Keys(spec.Maps)) {
+		m := spec.Maps[name]
+		if m.Type == ebpf.ProgramArray || m.InnerMap != nil && m.InnerMap.Type == ebpf.ProgramArray {
+			return name
+		}
+	}
+	return ""
+}
+
+// preparePrograms sets the attach type of USDT programs, which the kernel fixes
+// as it loads them.
+func (m *Manager) preparePrograms(spec *ebpf.CollectionSpec, names []string) error {
+	programs := make(map[string]*ebpf.ProgramSpec)
+	for name, prog := range spec.Programs {
+		// To libbpf a "?" means not to load the program unless it is asked to.
+		// Here the caller says what is loaded.
+		section, at, _ := strings.Cut(strings.TrimPrefix(prog.SectionName, "?"), "/")
+		if section != "usdt" && section != "usdt.s" {
+			continue
+		}
+		programs[name] = prog
+		if namesPath(at) {
+			m.sections[name] = at
+		} else {
+			m.placeless = append(m.placeless, name)
+		}
+	}
+	slices.Sort(m.placeless)
+	for _, name := range names {
+		prog := spec.Programs[name]
+		if prog == nil {
+			return fmt.Errorf("program %s is named by ManagerOptions.Programs, but is not in the collection", name)
+		}
+		programs[name] = prog
+	}
+
+	for _, prog := range spec.Programs {
+		for _, ins := range prog.Instructions {
+			if ins.Reference() == specMapName {
+				m.readers[kernelName(prog.Name)] = true
+				break
+			}
+		}
+	}
+
+	for name, prog := range programs {
+		if prog.Type != ebpf.Kprobe {
+			return fmt.Errorf("program %s has the type %s, but programs for USDT probes have the type Kprobe", name, prog.Type)
+		}
+		prog.AttachType = ebpf.AttachNone
+		if m.mode == ModeMulti {
+			prog.AttachType = ebpf.AttachTraceUprobeMulti
+		}
+	}
+	return nil
+}
+
+// kernelName is what the kernel keeps of a name: 15 bytes.
+func kernelName(name string) string { return name[:min(len(name), 15)] }
+
+// setCookieVariables tells programs whether they have a cookie.
+func (m *Manager) setCookieVariables(spec *ebpf.CollectionSpec) error {
+	found := false
+	for _, name := range cookieVariables {
+		v := spec.Variables[name]
+		if v == nil {
+			continue
+		}
+		found = true
+		if err := v.Set(m.mode.cookie()); err != nil {
+			return fmt.Errorf("setting %s: %w", name, err)
+		}
+	}
+	if found || m.specs == nil || m.mode.cookie() {
+		return nil
+	}
+	kernel, err := KernelFeatures()
+	if err == nil && kernel.cookie {
+		err = fmt.Errorf("mode %s: the object is compiled with the header of libbpf 0.8, "+
+			"which uses the cookie wherever the kernel has it", m.mode)
+	}
+	return err
+}
