@@ -61,9 +61,9 @@ func (w *noteWalk) close() error {
 	return errors.Join(w.errs...)
 }
 
-// step moves to the next note and reports whether there is one. With ErrNoteSize
-// that note cannot be read, nor can the rest of its section: the next step goes
-// to the next section.
+// step moves to the next note and reports whether there is one. With
+// ErrNoteSize that note cannot be read, nor can the rest of its section: the
+// next step goes to the next section.
 func (w *noteWalk) step() (bool, error) {
 	for {
 		rest := w.rest()

@@ -3,11 +3,11 @@
 package elffile
 
 import (
-	"bytes"
 	"debug/elf"
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
@@ -137,13 +137,13 @@ func TestFunctionsRefuses(t *testing.T) {
 func manyFunctions(count, length int) *image {
 	im := newImage64()
 	im.AddSymbols(elf.SHT_SYMTAB, strings.Repeat("n", length)+"\x00")
-	symbols := bytes.NewBuffer(im.Sections[1].Data)
+	symbols := slices.Grow(im.Sections[1].Data, 24*count)
 	for i := range count {
-		b := im.Order.AppendUint32(nil, uint32(1+i%length))
-		b = append(b, byte(elf.STT_FUNC), 0, 1, 0)
-		symbols.Write(im.Words(b, uint64(16*i), 16))
+		symbols = im.Order.AppendUint32(symbols, uint32(1+i%length))
+		symbols = append(symbols, byte(elf.STT_FUNC), 0, 1, 0)
+		symbols = im.Words(symbols, uint64(16*i), 16)
 	}
-	im.Sections[1].Data = symbols.Bytes()
+	im.Sections[1].Data = symbols
 	return im
 }
 
