@@ -130,7 +130,7 @@ func CloseAll(all ...*Attachment) error {
 // are looked at first. Errors are as for [Session.Attach].
 func (s *Session) AttachSelection(sel *usdt.Selection, opts *AttachOptions) (*Attachment, error) {
 	process := proc.Process{ProcessID: proc.ProcessID{PID: sel.PID()}}
-	return s.attachSelection(sel, sel.File().Name(), process, opts)
+	return s.attachSelection(sel, sel.Name(), process, opts)
 }
 
 // attachSelection is AttachSelection for a file and a process by their names.

@@ -18,8 +18,8 @@ import (
 type Site struct {
 	usdt.Site
 
-	// File is the name by which the file was opened. For a [Watch] it is the
-	// file's path as the process sees it.
+	// File is the path of the file, as the process sees it if the file was found
+	// through a process.
 	File string
 	// Cookie is what AttachOptions gave the site.
 	Cookie uint64

@@ -256,6 +256,10 @@ func (s *Selection) Skipped() []*SiteError { return s.unfit }
 // altogether.
 func (s *Selection) SkippedCount() int { return s.unfitCount }
 
+// Name returns the name of the file, as errors have it: its path, as the process
+// sees it if the target is found through a process.
+func (s *Selection) Name() string { return s.opened.name }
+
 // File returns the file, open until Close. That of [Link.Selection] is nil.
 func (s *Selection) File() *elfnote.File { return s.opened.elf }
 

@@ -77,7 +77,7 @@ func (t *targets) checkLatency() error {
 	}
 	var where []string
 	for _, sel := range t.selections {
-		where = append(where, sel.File().Name())
+		where = append(where, sel.Name())
 		t.addNearest(sel.File(), missing)
 	}
 	return &nothingError{t.nothing(missing, strings.Join(where, " or "))}
@@ -89,14 +89,14 @@ func (t *tracer) attachFiles() error {
 		return err
 	}
 	for _, sel := range t.targets.selections {
-		done := t.messages.During("attaching to %s of %s", plural(sel.Len(), "site"), sel.File().Name())
+		done := t.messages.During("attaching to %s of %s", plural(sel.Len(), "site"), sel.Name())
 		a, err := t.session.AttachSelection(sel, nil)
 		done()
 		if err != nil {
 			return err
 		}
 		t.targets.attached(a)
-		t.warnSkipped(a, sel.File().Name())
+		t.warnSkipped(a, sel.Name())
 		if t.ctx.Err() != nil {
 			return errEnded
 		}

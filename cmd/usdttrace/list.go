@@ -27,7 +27,7 @@ func (t *tracer) list() error {
 			err = t.targets.find(o.files, 0)
 		}
 		for _, sel := range t.targets.selections {
-			found += t.listSites(sel.File().Name(), sel)
+			found += t.listSites(sel.Name(), sel)
 		}
 		for _, err := range t.targets.without {
 			t.messages.Warn("%v", err)

@@ -21,7 +21,8 @@ func TestList(t *testing.T) {
 	}{
 		{"a file", p.path, []string{p.path}},
 		{"a process", p.path, []string{"-p", decimal(p.PID)}},
-		{"a file of a process", fmt.Sprintf("/proc/%d/root%s", p.PID, p.path), []string{"-p", decimal(p.PID), p.path}},
+		{"a file of a process", p.path, []string{"-p", decimal(p.PID), p.path}},
+		{"a file of a process by its name", p.path, []string{"-p", decimal(p.PID), "target-pie"}},
 		{"a command and its libraries", library, []string{"-c", command}},
 	} {
 		t.Run(test.what, func(t *testing.T) {
