@@ -19,39 +19,45 @@ import (
 // AttachOptions change how a program is attached. Nil, or the zero value, is
 // the common case.
 type AttachOptions struct {
-	// SelectOptions say which sites may be skipped.
+	// SelectOptions say which sites may be skipped, and which arguments may be
+	// unavailable.
 	SelectOptions
 
-	// Cookie is a number of the caller's that the program reads by
-	// bpf_usdt_cookie. A program that uses nothing of bpf/usdt.bpf.h gets it by
-	// bpf_get_attach_cookie, where the kernel has that.
+	// Cookie is a number that the program reads with bpf_usdt_cookie. A program
+	// that reads no arguments may read it with bpf_get_attach_cookie instead,
+	// if the kernel has BPF cookies.
 	Cookie uint64
 
-	// SiteCookie, if set, gives each site a cookie of its own in the place of
-	// Cookie: where a program is attached to many probes at a time it tells
-	// them apart. Only sites with equal arguments and equal cookies share a
-	// spec, so each cookie takes one at least, and more than 256 cookies need
-	// ManagerOptions.MaxSpecs.
+	// SiteCookie, if set, returns the cookie of each site, and Cookie is
+	// ignored. It tells apart the probes that a program is attached to. Each
+	// cookie takes a spec of its own, so more than 256 cookies need
+	// [ManagerOptions].MaxSpecs.
 	SiteCookie func(Site) uint64
 }
 
-// Attach attaches a program to all sites of the probes of a file that match any
-// of the patterns; without patterns, of all its probes. [elfnote.Exact] names
-// one probe. In ModeMulti all sites are attached by one link, which closes as
-// fast as that of one site. AttachOptions.SiteCookie lets the program tell the
-// probes apart. Sites that cannot be attached are skipped, see
-// [Selection.Skipped], unless SelectOptions.RequireAllSites is set.
+// Attach attaches a program to the probes of a file that match any of the
+// patterns, or to all its probes if there is no pattern. [elfnote.Exact] names
+// one probe. All sites of all probes are attached, and the Link stands for all
+// of them. [AttachOptions].SiteCookie lets the program tell them apart. A site
+// that cannot be attached is skipped, see [Selection.Skipped], unless
+// [SelectOptions].RequireAllSites is set.
 //
-// The program must belong to the collection that the Manager was made from,
-// loaded with CollectionOptions. Attach is all or nothing: on an error nothing
-// stays attached and nothing is held.
+// The program must belong to the collection that the Manager was made for, and
+// must have been loaded with [Manager.CollectionOptions]. Attach is all or
+// nothing: if it fails, nothing stays attached.
 //
-// It returns the errors of [Select]; a [*SiteError] also for a site that the
-// kernel refuses; a [*LimitError] if the Manager's maps are full; an
-// [*UnsupportedError] for a probe with a semaphore on a kernel that cannot
-// count it, and for a PID in ModeMulti on a kernel that would take it for a
-// thread; a [*PermissionError]; and an error that wraps os.ErrClosed after
-// Close.
+// The error is one of those of [Select], or
+//
+//   - a [*SiteError] if the kernel refuses a site,
+//   - a [*LimitError] if there is no room for the specs or addresses,
+//   - an [*UnsupportedError] if a probe has a semaphore and the kernel cannot
+//     count it; in ModeMulti, if there is a PID and the kernel would take it
+//     for a thread; in ModeSingleIPMap, if there is no PID and the file is a
+//     library or position-independent,
+//   - a [*PermissionError],
+//   - [os.ErrClosed] after [Manager.Close].
+//
+// Other errors say that the program was not loaded for this Manager.
 func (m *Manager) Attach(prog *ebpf.Program, target Target, opts *AttachOptions, patterns ...elfnote.Pattern) (*Link, error) {
 	if opts == nil {
 		opts = &AttachOptions{}
@@ -65,14 +71,14 @@ func (m *Manager) Attach(prog *ebpf.Program, target Target, opts *AttachOptions,
 }
 
 // AttachSelection attaches a program of the Manager's collection to the sites
-// of a selection, which may be closed afterwards. (Selection.AttachRaw is for
-// programs without a Manager.) Errors are as for Attach.
+// of a selection, which may be closed afterwards. Errors are as those of
+// [Manager.Attach]. [Selection.AttachRaw] is for programs without a Manager.
 func (m *Manager) AttachSelection(prog *ebpf.Program, sel *Selection, opts *AttachOptions) (*Link, error) {
 	if opts == nil {
 		opts = &AttachOptions{}
 	}
-	if opts.RequireAllSites && len(sel.unfit) > 0 {
-		return nil, sel.unfit[0]
+	if opts.RequireAllSites && len(sel.skipped) > 0 {
+		return nil, sel.skipped[0]
 	}
 	reads, err := m.checkProgram(prog)
 	if err != nil {
@@ -115,8 +121,8 @@ type holding struct {
 	cookies   []uint64 // for each site, what the kernel hands to the program
 }
 
-// acquire takes what a program needs that reads arguments. One that does not
-// has the BPF cookie to itself.
+// acquire takes what a program needs that reads arguments. A program that reads
+// none has the BPF cookie to itself.
 func (m *Manager) acquire(sel *Selection, reads bool, opts *AttachOptions) (*holding, error) {
 	held := &holding{manager: m, cookies: make([]uint64, sel.Len())}
 	for i := range held.cookies {
@@ -149,8 +155,8 @@ func (m *Manager) acquire(sel *Selection, reads bool, opts *AttachOptions) (*hol
 }
 
 // encode returns the specs of the sites with these cookies, one behind the
-// other, and for each site which of them is its. Sites with equal arguments and
-// cookies share a spec, but equal specs may be there more than once.
+// other, and for each site the index of its spec. Sites with equal arguments
+// and cookies share a spec. Equal specs may still be there more than once.
 func (s *Selection) encode(layout sitespec.Layout, cookies []uint64) (specs []byte, which []int32) {
 	type key struct {
 		list   int32
@@ -263,8 +269,8 @@ func (s *Selection) requireArguments() error {
 	return nil
 }
 
-// checkProgram tells whether a program looks specs up, and fails for one that
-// would find nothing in its maps, since they are not the Manager's.
+// checkProgram reports whether a program looks up specs. It returns an error if
+// the program would find nothing in its maps, since they are not the Manager's.
 func (m *Manager) checkProgram(prog *ebpf.Program) (reads bool, err error) {
 	if prog == nil {
 		return false, errNoProgram
@@ -306,9 +312,9 @@ func (m *Manager) checkProgram(prog *ebpf.Program) (reads bool, err error) {
 	}
 }
 
-// readsOthers tells whether one of a program's maps is a spec map. Where the
-// caller may not look at them, which takes CAP_SYS_ADMIN, the program's name
-// has to tell: of a long one the kernel may have the beginning only.
+// readsOthers reports whether one of a program's maps is a spec map of another
+// Manager. Reading the names of maps needs CAP_SYS_ADMIN. Without it the name
+// of the program decides, of which the kernel may have the beginning only.
 func (m *Manager) readsOthers(name string, ids []ebpf.MapID) bool {
 	for _, id := range ids {
 		other, err := ebpf.NewMapFromID(id)

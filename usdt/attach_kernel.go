@@ -20,18 +20,19 @@ import (
 // (MAX_UPROBE_MULTI_CNT).
 const maxMultiSites = 1 << 20
 
-// AttachRaw attaches a program that needs no Manager to the sites of the
-// selection: one that reads arguments by itself, or none. One that reads them
-// by bpf/usdt.bpf.h would find nothing: Manager.AttachSelection gives it its
-// specs.
+// AttachRaw attaches a program that was not made with a [Manager]: one that
+// reads arguments by itself, or none. A program that reads them with
+// bpf/usdt.bpf.h would find nothing; [Manager.AttachSelection] is for those.
 //
-// cookies is nil, or holds for each site the BPF cookie that the program gets
-// by bpf_get_attach_cookie; in ModeSingleIPMap there is none, and cookies is
-// not looked at. ModeAuto is what Kernel.Mode says. The program must have been
-// loaded with ebpf.AttachTraceUprobeMulti for ModeMulti, and without an attach
-// type for the other modes.
+// ModeAuto stands for the mode that [Kernel.Mode] returns. For ModeMulti the
+// program must have been loaded with ebpf.AttachTraceUprobeMulti, and for the
+// other modes without an attach type.
 //
-// It is all or nothing. Errors are as for Manager.Attach.
+// If cookies is not nil it holds a number for each site, which the program
+// reads with bpf_get_attach_cookie. In ModeSingleIPMap there are no BPF cookies
+// and cookies is ignored.
+//
+// It is all or nothing. Errors are as those of [Manager.Attach].
 func (s *Selection) AttachRaw(prog *ebpf.Program, mode Mode, cookies []uint64) (*Link, error) {
 	s.opened.mu.RLock()
 	defer s.opened.mu.RUnlock()
@@ -79,8 +80,8 @@ func (s *Selection) AttachRaw(prog *ebpf.Program, mode Mode, cookies []uint64) (
 	return lnk, nil
 }
 
-// checkSemaphores finds the sites whose semaphore the kernel could not count,
-// before anything is attached.
+// checkSemaphores returns an error for the first site whose semaphore the
+// kernel could not count, before anything is attached.
 func (s *Selection) checkSemaphores(mode Mode) error {
 	if !s.sites.semaphores {
 		return nil
@@ -195,7 +196,7 @@ func (s *Selection) explainSingle(executable *link.Executable, prog *ebpf.Progra
 	return s.siteError(i, explain("attaching by a perf event", err))
 }
 
-// trialProgram does nothing. Where it can be attached, the fault is with the
+// trialProgram does nothing. If it can be attached, the fault is with the
 // caller's program.
 func trialProgram(attachType ebpf.AttachType) (*ebpf.Program, error) {
 	return ebpf.NewProgram(&ebpf.ProgramSpec{
@@ -255,8 +256,8 @@ func (s *Selection) explainMulti(executable *link.Executable, prog *ebpf.Program
 // all the same.
 const errNotSupported = unix.Errno(524)
 
-// refusesInstruction tells whether the kernel has answered that it cannot step
-// over what it found at a site: machines differ in how they say it.
+// refusesInstruction reports whether the kernel has answered that it cannot
+// step over the instruction at a site. Machines differ in how they say it.
 func refusesInstruction(err error) bool {
 	return errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, errNotSupported) || errors.Is(err, ebpf.ErrNotSupported)
 }

@@ -31,14 +31,13 @@ func (e *NotFoundError) Error() string {
 	return s
 }
 
-// A SiteError says why one site cannot be attached. Its Err is a text that
-// wraps what the kernel or the file had to say.
+// A SiteError says why one site cannot be attached.
 type SiteError struct {
 	File     string
 	Provider string
 	Name     string
 	Location uint64 // the site's address as in the note, adjusted for prelink
-	Err      error
+	Err      error  // why: a text that wraps what the kernel or the file had to say
 }
 
 func (e *SiteError) Error() string {
@@ -48,8 +47,8 @@ func (e *SiteError) Error() string {
 // Unwrap returns the cause.
 func (e *SiteError) Unwrap() error { return e.Err }
 
-// A LimitError says that one of the Manager's maps has no room for an
-// attachment. Nothing was attached. Set the option to InUse+Needed or more.
+// A LimitError says that a map of the Manager has no room for an attachment.
+// Nothing was attached. Set the option to InUse+Needed or more.
 type LimitError struct {
 	Limit    string // what is full: "specs" or "addresses"
 	Option   string // what to set: "ManagerOptions.MaxSpecs" or "ManagerOptions.MaxAddresses"
@@ -63,8 +62,8 @@ func (e *LimitError) Error() string {
 		e.Capacity, e.Limit, e.InUse, e.Needed, e.Option, e.InUse+e.Needed)
 }
 
-// An UnsupportedError says what the running kernel lacks. errors.Is(err,
-// errors.ErrUnsupported) holds for it.
+// An UnsupportedError says what the running kernel lacks. errors.Is reports it
+// to be [errors.ErrUnsupported].
 type UnsupportedError struct {
 	Feature string // what is missing
 	Since   string // the Linux version that brought it, "" where no version does
@@ -85,8 +84,8 @@ func (e *UnsupportedError) Error() string {
 // Unwrap returns errors.ErrUnsupported.
 func (e *UnsupportedError) Unwrap() error { return errors.ErrUnsupported }
 
-// A PermissionError says that the caller lacks a privilege. errors.Is(err,
-// os.ErrPermission) holds for it.
+// A PermissionError says that the caller lacks a privilege. errors.Is reports
+// it to be [os.ErrPermission].
 type PermissionError struct {
 	Op  string // what was tried
 	Err error
@@ -156,7 +155,7 @@ func semaphoreClash(semaphore uint64, err error) error {
 	if semaphore != 0 {
 		own = fmt.Sprintf("the one at file offset %#x", semaphore)
 	}
-	return fmt.Errorf("another tracer holds this site with another semaphore than %s: detach it first: %w", own, err)
+	return fmt.Errorf("another tracer has attached this site with another semaphore than %s: detach it first: %w", own, err)
 }
 
 // errAddressInUse is wrapped where in ModeSingleIPMap an address would have to

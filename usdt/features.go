@@ -20,7 +20,7 @@ import (
 // multi link counts them by itself.
 const uprobePMURefCtr = "/sys/bus/event_source/devices/uprobe/format/ref_ctr_offset"
 
-// Kernel says which modes the running kernel has.
+// Kernel says which modes the running kernel has. See [KernelFeatures].
 type Kernel struct {
 	cookie bool // a program attached to a perf event can be given a BPF cookie
 	multi  bool // there are uprobe_multi links
@@ -31,8 +31,8 @@ type Kernel struct {
 	multiPID bool
 }
 
-// Mode returns what ModeAuto stands for on this kernel: ModeMulti where it is
-// there with a right PID filter, else ModeSingle where there is a BPF cookie,
+// Mode returns what ModeAuto stands for on this kernel: ModeMulti if its PID
+// filter is right, see [ModeMulti]; else ModeSingle if there are BPF cookies;
 // else ModeSingleIPMap.
 func (k Kernel) Mode() Mode {
 	switch {
@@ -45,8 +45,8 @@ func (k Kernel) Mode() Mode {
 	}
 }
 
-// Supports tells whether a program can be attached in a mode. The error is an
-// *UnsupportedError.
+// Supports returns nil if programs can be attached in a mode, and an
+// [*UnsupportedError] otherwise.
 func (k Kernel) Supports(m Mode) error {
 	switch {
 	case m == ModeMulti && !k.multi:
@@ -58,9 +58,9 @@ func (k Kernel) Supports(m Mode) error {
 	}
 }
 
-// KernelFeatures asks the running kernel what it offers, by trying. It needs
-// CAP_BPF and CAP_PERFMON (or CAP_SYS_ADMIN); without them the error is a
-// *PermissionError. With an error the answer is zero.
+// KernelFeatures asks the running kernel, by trying, which modes it has. It
+// needs CAP_BPF and CAP_PERFMON, or CAP_SYS_ADMIN; without them the error is a
+// [*PermissionError].
 func KernelFeatures() (Kernel, error) {
 	k, err := askKernel()
 	if err != nil {
@@ -106,8 +106,8 @@ func rightPIDFilter() (bool, error) {
 	return pidFilter.right, nil
 }
 
-// requirePIDFilter fails where a uprobe_multi link for a PID would be one for a
-// single thread.
+// requirePIDFilter returns an error if a uprobe_multi link for a PID would be
+// one for a single thread.
 func requirePIDFilter() error {
 	right, err := rightPIDFilter()
 	if err != nil {
@@ -120,8 +120,8 @@ func requirePIDFilter() error {
 	return nil
 }
 
-// multiPIDFilter tells apart the kernels that take a PID for a thread from
-// those that take it for a process.
+// multiPIDFilter reports whether the kernel takes the PID of a uprobe_multi
+// link for a process, and not for a thread.
 //
 // The latter also check it before the path: a negative PID is EINVAL there,
 // where the former go on and find that the path is no regular file. Nothing is

@@ -16,9 +16,10 @@ import (
 const closersAtATime = 128
 
 // A Link is one program attached to all sites of a [Selection], until Close.
-// Keep a reference to it, or to the Manager that made it: without any, the
-// garbage collector detaches it. The kernel detaches it at the latest when this
-// process ends.
+//
+// Keep a reference to the Link, or to the Manager that made it: the garbage
+// collector detaches what nothing refers to. The kernel detaches it at the
+// latest when this process ends.
 type Link struct {
 	mode Mode
 	sel  *Selection // closed
@@ -37,23 +38,24 @@ func newLink(mode Mode, sel *Selection) *Link {
 	return &Link{mode: mode, sel: &describing, closed: make(chan struct{})}
 }
 
-// Selection returns what is attached, and what was skipped. It is closed.
+// Selection returns the sites that are attached, and those that were skipped.
+// It is closed: it describes them, but cannot be attached.
 func (l *Link) Selection() *Selection { return l.sel }
 
-// String returns what is attached and how, as in "/usr/bin/python3 in process
-// 7: 3 sites, multi+cookie". Paths are arbitrary bytes: escape them before they
-// reach a terminal.
+// String returns the file, the process, the number of sites and the mode, as in
+// "/usr/bin/python3 in process 7: 3 sites, multi+cookie". Paths are arbitrary
+// bytes: escape them before they reach a terminal.
 func (l *Link) String() string { return fmt.Sprintf("%s, %s", l.sel, l.mode) }
 
-// Close detaches the program. When it returns the program runs no more for this
-// link, and the semaphores are as they were. It waits for the kernel, some 10
-// to 200 ms for each uprobe_multi link or perf event: close several links by
-// CloseAll or Manager.Close, which wait for all at a time. It is safe to call
-// it again.
+// Close detaches the program. When it returns, the program does not run for
+// this link any more, and the semaphores have been counted down. It waits for
+// the kernel, 10 to 200 ms for each uprobe_multi link or perf event. To close
+// several links use [CloseAll] or [Manager.Close], which wait for all at a
+// time. It is safe to call Close again.
 func (l *Link) Close() error { return CloseAll(l) }
 
-// CloseAll closes links, waiting for the kernel for all of them at a time. Nil
-// links are skipped.
+// CloseAll closes links, and waits for the kernel for all of them at a time.
+// Nil links are skipped.
 func CloseAll(links ...*Link) error {
 	var mine, others []*Link
 	for _, l := range links {

@@ -13,7 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// attachable returns an error if the running kernel could not run a file at all.
+// attachable returns an error if the running kernel could not run a file at
+// all.
 func attachable(file *elfnote.File) error {
 	switch file.Kind() {
 	case elfnote.DebugFile:
@@ -31,8 +32,8 @@ func attachable(file *elfnote.File) error {
 	return nil
 }
 
-// attaches reports whether a kernel of one machine takes uprobes in programs for
-// another. That of arm64 runs 32-bit programs but does not
+// attaches reports whether a kernel of one machine takes uprobes in programs
+// for another. That of arm64 runs 32-bit programs but does not
 // (arch_uprobe_analyze_insn).
 func attaches(kernel, program elf.Machine) bool {
 	switch {

@@ -27,42 +27,42 @@ const (
 // they have a BPF cookie, in this module's header and in libbpf's.
 var cookieVariables = []string{"__bpf_usdt_has_cookie", bpfobject.CookieVariable}
 
-// ManagerOptions change how a Manager prepares programs. The zero value is the
-// common case.
+// ManagerOptions change how a Manager prepares programs. Nil, or the zero
+// value, is the common case.
 type ManagerOptions struct {
-	// Mode forces how programs are attached; ModeAuto, the zero value, takes
-	// the best that the kernel has, or ModeSingle where the collection has a
-	// program array: such an array refuses programs of mixed attach types from
-	// kernel commit 4540aed51b12 on, which stable kernels have too, and a
-	// program that is attached in ModeMulti has another one than a uprobe.
-	// Manager.ModeReason says what it was.
+	// Mode is how programs are attached. ModeAuto, the zero value, takes the
+	// best mode that the kernel has, or ModeSingle if the collection has a
+	// program array. Since kernel commit 4540aed51b12, which stable kernels
+	// have too, such an array refuses programs of different attach types, and
+	// programs for ModeMulti have one of their own. [Manager.ModeReason] says
+	// why a mode was taken.
 	Mode Mode
 
-	// MaxSpecs is the number of distinct specs that can be attached at a time,
-	// a spec being the resolved arguments of a site together with the cookie.
-	// One takes 208 bytes of kernel memory, or 304 in objects made for libbpf
-	// 1.7. 0 keeps what the object says: 256, or its own
+	// MaxSpecs is how many distinct specs there is room for. A spec is the
+	// places of a site's arguments together with the cookie. It takes 208 bytes
+	// of kernel memory, or 304 in objects made for libbpf 1.7. 0 keeps what the
+	// object says: 256, or its
 	// BPF_USDT_MAX_SPEC_CNT.
 	MaxSpecs uint32
 
-	// MaxAddresses is the number of addresses that can be attached at a time in
-	// ModeSingleIPMap. 0 keeps what the object says: four times the number of
-	// specs, or its own BPF_USDT_MAX_IP_CNT. The other modes need none.
+	// MaxAddresses is how many addresses of sites there is room for. Only
+	// ModeSingleIPMap needs them. 0 keeps what the object says: four times the
+	// number of specs, or its BPF_USDT_MAX_IP_CNT.
 	MaxAddresses uint32
 
-	// Programs names further programs of the collection that are going to be
-	// attached to USDT probes, beside those whose section is "usdt" or begins
-	// with "usdt/", "usdt.s" or "usdt.s/", with or without a "?" before that.
+	// Programs names programs of the collection that are to be attached to
+	// USDT probes although their section is neither "usdt" nor "usdt.s", nor
+	// begins with "usdt/" or "usdt.s/", with or without a "?" before that.
 	Programs []string
 }
 
-// A Manager attaches the programs of one collection to USDT probes, and keeps
-// what they need to read arguments: the maps of specs and addresses that
-// bpf/usdt.bpf.h declares, or libbpf's header of the same name. All methods are
-// safe for concurrent use.
+// A Manager attaches the programs of one collection to USDT probes. It holds
+// the maps of specs and addresses that bpf/usdt.bpf.h declares, or libbpf's
+// header of the same name. By these the programs read arguments. Its methods
+// are safe for concurrent use.
 //
-// Keep a reference to it as long as programs are to be attached: what nothing
-// refers to any more is detached by the garbage collector.
+// Keep a reference to the Manager as long as its programs are to be attached:
+// the garbage collector detaches what nothing refers to.
 type Manager struct {
 	mode      Mode
 	reason    string            // for the mode
@@ -82,21 +82,24 @@ type Manager struct {
 	closeErr  error
 }
 
-// NewManager prepares a collection for USDT probes, before it is loaded. It
-// changes spec: the attach type of USDT programs, the size of the support maps,
-// and the variable that tells the programs whether there is a BPF cookie. Then
-// load the collection with CollectionOptions:
+// NewManager prepares a collection for USDT probes, after it was read and
+// before it is loaded. It changes spec: the attach type of USDT programs, the
+// size of the support maps, and the variable that tells the programs whether
+// there is a BPF cookie. Then load the collection with the Manager's
+// CollectionOptions:
 //
-//	spec, err := loadProbes() // by bpf2go, or usdt.LoadCollectionSpec
+//	spec, err := loadTracer() // by bpf2go, or usdt.LoadCollectionSpec
 //	mgr, err := usdt.NewManager(spec, nil)
+//	var objs tracerObjects
 //	err = spec.LoadAndAssign(&objs, mgr.CollectionOptions())
 //
-// For two Managers of one object, give each its own spec.Copy().
+// A Manager is for one collection. To load an object several times, give each
+// Manager its own spec.Copy().
 //
-// It creates the support maps, so it needs the privileges that loading needs.
-// It returns an [*UnsupportedError] where the kernel lacks a forced mode, and a
-// [*PermissionError] for want of privileges. Other errors say what is wrong
-// with the object.
+// It creates the support maps, and needs the privileges that loading needs. The
+// error is an [*UnsupportedError] if the kernel does not have the mode that the
+// options ask for, or a [*PermissionError]. Other errors say what is wrong with
+// the object.
 func NewManager(spec *ebpf.CollectionSpec, opts *ManagerOptions) (*Manager, error) {
 	if opts == nil {
 		opts = &ManagerOptions{}
@@ -164,9 +167,9 @@ func (m *Manager) createMaps(spec *ebpf.CollectionSpec, opts *ManagerOptions) er
 	return nil
 }
 
-// CollectionOptions returns what to load the collection with: the Manager's
-// maps in the place of those that the object declares. The result is the
-// caller's to extend.
+// CollectionOptions returns the options to load the collection with. They
+// replace the support maps of the object by those of the Manager. The caller
+// may change the result.
 func (m *Manager) CollectionOptions() *ebpf.CollectionOptions {
 	replacements := make(map[string]*ebpf.Map)
 	if m.specs != nil {
@@ -178,15 +181,16 @@ func (m *Manager) CollectionOptions() *ebpf.CollectionOptions {
 	return &ebpf.CollectionOptions{MapReplacements: replacements}
 }
 
-// Mode returns how this Manager attaches programs. It is never ModeAuto.
+// Mode returns how the Manager attaches programs. It is never ModeAuto.
 func (m *Manager) Mode() Mode { return m.mode }
 
-// ModeReason returns why it attaches them so: ManagerOptions.Mode asks for it,
-// the kernel has nothing better, or the collection has a program array.
+// ModeReason returns why the Manager attaches programs in its mode:
+// [ManagerOptions].Mode asks for it, the kernel has nothing better, or the
+// collection has a program array.
 func (m *Manager) ModeReason() string { return m.reason }
 
-// SpecsInUse returns how many entries of the spec map the links of this Manager
-// hold, and how many there are.
+// SpecsInUse returns how many specs are in use by the links of the Manager, and
+// how many there is room for.
 func (m *Manager) SpecsInUse() (used, capacity int) {
 	if m.specs == nil {
 		return 0, 0
@@ -194,8 +198,8 @@ func (m *Manager) SpecsInUse() (used, capacity int) {
 	return m.specs.inUse(), m.specs.capacity()
 }
 
-// Close closes all links that are still attached, all at a time, closes all
-// watches, and releases the maps. It is safe to call it again.
+// Close closes the watches and links of the Manager, all at a time, and
+// releases the maps. It is safe to call it again.
 func (m *Manager) Close() error {
 	m.closeOnce.Do(func() {
 		m.mu.Lock()
@@ -210,7 +214,7 @@ func (m *Manager) Close() error {
 		}
 		errs := []error{CloseAll(links...)}
 		for _, w := range watches {
-			_ = w.Close() // closing the links has told what it may fail with
+			_ = w.Close() // what it may fail with is that of closing the links
 		}
 		if m.specs != nil {
 			errs = append(errs, m.specs.close())

@@ -43,13 +43,13 @@ func checkCode(file *elfnote.File, sites []siteRow, refuse func(i int, err error
 	})
 }
 
-// begins tells whether machine code begins with one of the nops above, of which
-// nearly no code has the first two bytes.
+// begins reports whether machine code begins with one of the nops above, of
+// which nearly no code has the first two bytes.
 func begins(code, nop []byte) bool {
 	return len(code) >= len(nop) && code[0] == nop[0] && code[1] == nop[1] && bytes.Equal(code[:len(nop)], nop)
 }
 
-// isNop tells whether machine code begins with an instruction that does
+// isNop reports whether machine code begins with an instruction that does
 // nothing. Only instructions that a probe site may hold are known: those that
 // compilers and sys/sdt.h write as a nop. Instructions are in the file's byte
 // order on PowerPC, and in little-endian order on the machines that have no

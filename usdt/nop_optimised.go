@@ -58,12 +58,12 @@ func (o *optimisedNops) ask() unix.Errno {
 	return o.errno
 }
 
-// nop10 tells whether a breakpoint on a ten-byte nop becomes a call that is
+// nop10 reports whether a breakpoint on a ten-byte nop becomes a call that is
 // safe.
 func (o *optimisedNops) nop10() bool { return o.ask() == unix.EPROTO }
 
-// nop5 tells whether a breakpoint on a five-byte nop becomes a call that is not
-// safe, or may do so for all that is known.
+// nop5 reports whether a breakpoint on a five-byte nop becomes a call that is
+// not safe, or may do so for all that is known.
 func (o *optimisedNops) nop5() bool { return o.ask() == unix.ENXIO || o.ask() == errUnknown }
 
 // skip returns how many bytes after the beginning of a nop the breakpoint has

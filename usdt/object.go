@@ -14,8 +14,8 @@ import (
 
 // LoadCollectionSpec reads an object whose programs were compiled with the
 // header usdt.bpf.h, that of libbpf or this module's. Objects made for libbpf
-// are taken as they are, from libbpf 0.8 on, also where they are linked from
-// several files by "bpftool gen object". [NewManager] then prepares the
+// 0.8 and newer need no change, also if "bpftool gen object" has linked them
+// from several files. [NewManager] then prepares the
 // collection:
 //
 //	spec, err := usdt.LoadCollectionSpec("probes.bpf.o")
@@ -23,12 +23,14 @@ import (
 //	coll, err := ebpf.NewCollectionWithOptions(spec, *mgr.CollectionOptions())
 //	links, err := mgr.AttachSections(coll, 0, nil)
 //
-// It reads an object without USDT programs too, and what it returns is what
-// ebpf.LoadCollectionSpec would, with three differences: weak maps are taken
-// for any other map; functions that are hidden are verified with what their
-// callers pass, as libbpf has it; and the variable LINUX_HAS_BPF_COOKIE, which
-// libbpf's header declares, is among CollectionSpec.Variables, where NewManager
-// sets it.
+// It reads objects without USDT programs, too. The result differs from that of
+// [ebpf.LoadCollectionSpec] in three ways:
+//
+//   - weak maps are maps like others,
+//   - hidden functions are verified with what their callers pass, as libbpf
+//     does,
+//   - the variable LINUX_HAS_BPF_COOKIE, which libbpf's header declares, is
+//     among CollectionSpec.Variables, where NewManager sets it.
 func LoadCollectionSpec(path string) (*ebpf.CollectionSpec, error) {
 	file, err := os.Open(path)
 	if err != nil {

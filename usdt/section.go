@@ -14,24 +14,24 @@ import (
 	"github.com/gousdt/gousdt/elfnote"
 )
 
-// AttachSections attaches all programs whose section says where to:
-// SEC("usdt/PATH:PROVIDER:NAME"), or "usdt.s/..." for sleepable ones. PATH is
-// as in Target.Path: absolute, relative or a bare library name.
+// AttachSections attaches all programs whose section names a file and a probe:
+// SEC("usdt/PATH:PROVIDER:NAME"), or "usdt.s/..." for programs that sleep. PATH
+// is as [Target].Path: absolute, relative, or a bare name of a library.
 //
 // loaded is what the collection was loaded into: an *ebpf.Collection, or a
-// pointer to a struct with fields tagged `ebpf:"program_name"` as LoadAndAssign
-// fills it and bpf2go generates it. Programs that are not in it are left alone;
-// it is an error if none is left.
+// pointer to a struct with fields tagged `ebpf:"program_name"`, as bpf2go
+// generates it and LoadAndAssign fills it. Programs that are not in it are not
+// attached. It is an error if none is left.
 //
 // Programs whose section names no file, such as SEC("usdt") and
-// SEC("usdt/provider/name"), are left to [Manager.Attach]: see
-// [Manager.ProgramsWithoutPath].
+// SEC("usdt/provider/name"), are for [Manager.Attach]:
+// [Manager.ProgramsWithoutPath] returns their names.
 //
-// The attachments are restricted to the process with this PID; 0 means every
-// process.
+// The programs are attached to the process with this PID, or to every process
+// if pid is 0.
 //
-// It is all or nothing: on an error no program stays attached. Errors are as
-// for [Manager.Attach], with the program's name.
+// It is all or nothing: if it fails, no program stays attached. Errors are as
+// those of [Manager.Attach], with the name of the program.
 func (m *Manager) AttachSections(loaded any, pid int, opts *AttachOptions) ([]*Link, error) {
 	programs, err := programsOf(loaded)
 	if err != nil {
@@ -117,7 +117,7 @@ func programsOf(loaded any) (map[string]*ebpf.Program, error) {
 	return programs, nil
 }
 
-// collectPrograms looks at the fields of a struct and of the structs embedded
+// collectPrograms reads the fields of a struct and of the structs embedded
 // in it.
 func collectPrograms(v reflect.Value, programs map[string]*ebpf.Program) {
 	for i := range v.NumField() {

@@ -28,7 +28,7 @@ type siteRow struct {
 
 	probe, list int32 // numbers of what is shared
 	skip        uint8 // bytes from the location to the instruction to attach to
-	unfit       bool  // it cannot be attached: only until the selection has been made
+	skipped     bool  // it cannot be attached: only until the selection has been made
 }
 
 type siteProbe struct {
@@ -81,8 +81,8 @@ func newSiteCollector(file *elfnote.File) *siteCollector {
 	return &siteCollector{file: file, known: make(map[string]int32)}
 }
 
-// look is told of each site, and keeps those that are wanted.
-func (c *siteCollector) look(site *elfnote.Site, wanted bool) {
+// add takes each site of the file, and keeps those that are wanted.
+func (c *siteCollector) add(site *elfnote.Site, wanted bool) {
 	if wanted {
 		if len(c.rows) == cap(c.rows) {
 			c.grow()

@@ -43,7 +43,7 @@ func TestSiteTableHoldsWhatWasWanted(t *testing.T) {
 			}
 			last = site
 			wanted := random.IntN(100) < wantedOf100
-			found.look(&site, wanted)
+			found.add(&site, wanted)
 			if wanted {
 				want = append(want, Site{Site: site, Instruction: site.Location})
 				semaphores = semaphores || site.SemaphoreOffset != 0

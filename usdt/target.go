@@ -19,46 +19,48 @@ import (
 	"github.com/gousdt/gousdt/proc"
 )
 
-// A Target says whose probes are meant: a file, and the processes that run it.
+// A Target says whose probes are meant: those of a file, and optionally in one
+// process only.
 //
 // Exactly one of Path, File, ELF and Pair is set.
 type Target struct {
 	// Path is the path of an executable or shared library, or a bare name
-	// without a slash, which is looked up as the dynamic linker would
-	// ("libc.so.6") and then in $PATH ("python3").
+	// without a slash. A bare name is looked up as the dynamic linker does
+	// ("libc.so.6"), and in $PATH ("python3").
 	//
-	// With a PID, an absolute path and a bare name are taken as that process
-	// sees them: under its root directory, and a bare name first among the
-	// files that it has mapped. A relative path is always relative to the
-	// working directory of the caller.
+	// With a PID, an absolute path and a bare name are what that process sees:
+	// they are looked up under its root directory. A bare name is first looked
+	// for among the files that the process has mapped, and then where the
+	// process would find a library or program for its machine. A relative path
+	// is always relative to the working directory of the caller.
 	Path string
 
-	// File is an open file; its name does not matter, so it may have been
-	// deleted or belong to another mount namespace. It stays open and stays the
-	// caller's, who keeps it open until Attach or Select has returned.
+	// File is an open file. Its name does not matter: the file may have been
+	// deleted, or belong to another mount namespace. The caller closes it, once
+	// Attach or Select has returned.
 	File *os.File
 
-	// ELF is a file that has been parsed already. It must have been opened from
-	// a path or an *os.File. It stays open and stays the caller's.
+	// ELF is a file that has been opened already, from a path or an *os.File.
+	// The caller closes it, once Attach has returned or the Selection is
+	// closed.
 	ELF *elfnote.File
 
-	// Pair is a file that a proc.Watcher has found in a process, also one that
-	// its cache reads by other means than the file system, see
-	// proc.CacheOptions.Open. A selection holds it until the selection is
-	// closed. The process is no restriction: give its PID, or
-	// Selection.ForPID, for that.
+	// Pair is a file that a [proc.Watcher] has found in a process. The
+	// attachment is not restricted to that process, unless PID says so. Pair
+	// works also for files that the watcher's cache does not read from the file
+	// system, see [proc.CacheOptions].Open.
 	Pair *proc.Pair
 
-	// PID restricts the attachment to a process, all its threads, as seen in
-	// the caller's PID namespace. 0 means every process that maps the file, now
-	// or later. To find the file through a process of another user takes
-	// CAP_SYS_PTRACE.
+	// PID restricts the attachment to one process with all its threads. It is a
+	// PID of the caller's PID namespace. 0 means every process that maps the
+	// file, now or later. To find the file through a process of another user
+	// needs CAP_SYS_PTRACE.
 	PID int
 
-	// DebugFile names a separate debug file, for the symbols that arguments
-	// like "8@counter(%rip)" refer to. If empty, such arguments are resolved
-	// from the file itself and, where that is stripped, from the debug file
-	// that carries the same build ID under /usr/lib/debug.
+	// DebugFile is the path of a separate debug file, for the symbols that
+	// arguments such as "8@counter(%rip)" refer to. If it is empty, they are
+	// looked up in the file itself and, if that is stripped, in the debug file
+	// with the same build ID under /usr/lib/debug.
 	DebugFile string
 }
 
@@ -66,8 +68,8 @@ type Target struct {
 // Selections of the same file share it.
 type opened struct {
 	elf  *elfnote.File
-	path string // what the kernel is told: it stands for the open file, whatever happens to its name
-	name string // what a person is told
+	path string // for the kernel: it stands for the open file, whatever happens to its name
+	name string // for people
 
 	// mu is held for reading while the file is used, so that closing does not
 	// give the descriptor, and with it the path, to another file in the middle

@@ -30,10 +30,10 @@ type WatchProgram struct {
 	// AttachOptions apply to each attachment.
 	AttachOptions
 
-	// OptionsFor, if set, is asked for the options of an attachment, in the
-	// place of AttachOptions: a Cookie, or SiteCookie, for each file or process
-	// lets the program tell them apart. Each cookie takes specs of its own, see
-	// ManagerOptions.MaxSpecs.
+	// OptionsFor, if set, returns the options of each attachment, and
+	// AttachOptions are ignored. With a Cookie or SiteCookie for each file or
+	// process, the program can tell them apart. Each cookie takes specs of its
+	// own, see [ManagerOptions].MaxSpecs.
 	//
 	// The pair is the file and the process to be attached. If that is every
 	// process, it is the first one found with the file. OptionsFor is called
@@ -49,12 +49,12 @@ func (p *WatchProgram) options(pair *proc.Pair) AttachOptions {
 	return p.OptionsFor(pair)
 }
 
-// WatchOptions say which processes a Watch is about. The zero value, and nil,
-// are all processes of the system.
+// WatchOptions say which processes a Watch follows. Nil, or the zero value, is
+// all processes of the system.
 type WatchOptions struct {
-	// Proc says which processes there are and which of them are wanted: its
-	// Filter, its FS, its Cache to share with other watches. Its Handler is
-	// called after programs have been attached, before Changed.
+	// Proc says which processes are followed, and how: its Filter, its FS, its
+	// Cache to share with other watches. Its Handler is called after programs
+	// have been attached, and before Changed.
 	Proc proc.WatcherOptions
 
 	// PerProcess attaches to each process that the filter lets through by
@@ -64,8 +64,8 @@ type WatchOptions struct {
 	// start. In ModeSingleIPMap, libraries and position-independent programs
 	// are always attached per process.
 	//
-	// The kernel is told PIDs then, so Proc.FS has to be that of this process's
-	// own PID namespace.
+	// The kernel gets the PIDs, so Proc.FS has to be that of this process's own
+	// PID namespace.
 	PerProcess bool
 
 	// Linger is how long a file stays attached, and open, after the last
@@ -75,7 +75,7 @@ type WatchOptions struct {
 	// not linger.
 	Linger time.Duration
 
-	// Changed, if set, is told what was attached and detached, and what went
+	// Changed, if set, gets what was attached and detached, and what went
 	// wrong. It is called by one goroutine at a time: by the one that calls
 	// Sync, SyncAll, Run or Close, and by another one if a file has lingered or
 	// if there is room for what could not be attached. It must not call these.
@@ -115,11 +115,11 @@ type WatchChanges struct {
 	// Manager.Close has closed them. A Close of a Link waits until that is
 	// done.
 	Detached []*WatchAttachment
-	// Errors say which processes and files could not be read (*proc.Error) and
-	// which files could not be attached (*WatchError). A process that has
+	// Errors say which processes and files could not be read ([*proc.Error])
+	// and which files could not be attached ([*WatchError]). A process that has
 	// exited meanwhile is no error, nor is a file without probes for some of
-	// the programs. What is tried again and fails again is told only if the
-	// text of the error is another one.
+	// the programs. What is tried again and fails again is
+	// among them only if the text of the error is another one.
 	Errors []error
 }
 
@@ -148,9 +148,9 @@ type Watch struct {
 // lacked room is tried again also as soon as the Watch has detached something.
 // That takes no more than about 100 ms at a time: the rest is tried next time.
 //
-// The error is os.ErrClosed, or says that there is no program, or one that was
-// not loaded for this Manager, or that processes of this proc file system
-// cannot be attached to.
+// The error wraps [os.ErrClosed] after Manager.Close. Other errors say that
+// there is no program, or one that was not loaded for this Manager, or that
+// processes of this proc file system cannot be attached to.
 func (m *Manager) Watch(opts *WatchOptions, programs ...WatchProgram) (*Watch, error) {
 	if opts == nil {
 		opts = &WatchOptions{}
@@ -183,17 +183,19 @@ func (m *Manager) Watch(opts *WatchOptions, programs ...WatchProgram) (*Watch, e
 
 // Run scans all processes now and at each interval, and in between those that
 // the kernel reports to have started, executed or mapped something, until the
-// context or the Watch ends. See proc.Watcher.Run.
+// context or the Watch ends. See [proc.Watcher.Run].
 func (w *Watch) Run(ctx context.Context, interval time.Duration) error {
 	return w.follower.Run(ctx, interval)
 }
 
-// Sync scans one process. See proc.Watcher.Sync, whose errors it returns:
-// os.ErrClosed after Close. Errors of attaching are for Changed.
+// Sync scans one process. It returns the errors of [proc.Watcher.Sync], among
+// them [os.ErrClosed] after Close. Errors of attaching are given to
+// [WatchOptions].Changed.
 func (w *Watch) Sync(pid int) error { return w.follower.Sync(pid) }
 
-// SyncAll scans all processes. See proc.Watcher.SyncAll, whose errors it
-// returns: os.ErrClosed after Close. Errors of attaching are for Changed.
+// SyncAll scans all processes. It returns the errors of [proc.Watcher.SyncAll],
+// among them [os.ErrClosed] after Close. Errors of attaching are given to
+// [WatchOptions].Changed.
 func (w *Watch) SyncAll() error { return w.follower.SyncAll() }
 
 // Watcher returns what finds the processes, for its Pairs and Stats.
@@ -202,8 +204,8 @@ func (w *Watch) Watcher() *proc.Watcher { return w.follower.Watcher() }
 // Attachments returns what is attached now, in no order.
 func (w *Watch) Attachments() []*WatchAttachment { return w.follower.Attachments() }
 
-// Close detaches everything, all at a time, and waits until that is done and
-// until no process is scanned any more. Errors are those of Link.Close. It is
+// Close detaches everything, all at a time. It waits until that is done, and
+// until no process is scanned any more. Errors are those of [Link.Close]. It is
 // safe to call it again.
 func (w *Watch) Close() error {
 	err := w.follower.Close()

@@ -43,25 +43,25 @@ func (s *Selection) part(patterns []elfnote.Pattern) (*Selection, error) {
 		}
 	}
 	part := s.Subset(which)
-	part.unfit, part.unfitCount, part.broken = nil, 0, nil
-	for _, unfit := range s.unfit {
-		if elfnote.MatchAny(patterns, unfit.Provider, unfit.Name) {
-			part.unfit = append(part.unfit, unfit)
-			part.unfitCount++
+	part.skipped, part.skippedCount, part.malformed = nil, 0, nil
+	for _, site := range s.skipped {
+		if elfnote.MatchAny(patterns, site.Provider, site.Name) {
+			part.skipped = append(part.skipped, site)
+			part.skippedCount++
 		}
 	}
-	for _, broken := range s.broken {
-		if elfnote.MatchAny(patterns, broken.Provider, broken.Name) {
-			part.broken = append(part.broken, broken)
+	for _, note := range s.malformed {
+		if elfnote.MatchAny(patterns, note.Provider, note.Name) {
+			part.malformed = append(part.malformed, note)
 		}
 	}
 	switch {
 	case len(which) > 0:
 		return part, nil
-	case len(part.unfit) > 0:
-		return nil, part.unfit[0]
-	case len(part.broken) > 0:
-		return nil, fmt.Errorf("%s: %w", s.opened.name, part.broken[0])
+	case len(part.skipped) > 0:
+		return nil, part.skipped[0]
+	case len(part.malformed) > 0:
+		return nil, fmt.Errorf("%s: %w", s.opened.name, part.malformed[0])
 	default:
 		return nil, nil
 	}

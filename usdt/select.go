@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package usdt
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/nearest"
+)
+
+// SelectOptions say what a selection must have. Nil, or the zero value, is the
+// common case: what cannot be attached is skipped, and what cannot be fetched
+// is an error where a program reads it.
+type SelectOptions struct {
+	// RequireAllSites makes a site that cannot be attached an error, a
+	// [*SiteError]. Otherwise such sites are skipped, and [Selection.Skipped]
+	// lists them.
+	RequireAllSites bool
+
+	// RequireArguments makes an argument that cannot be fetched an error, a
+	// [*SiteError]. Otherwise reading that argument returns an error
+	// (EOPNOTSUPP) in the program, and its Err in [Site].Args says why.
+	RequireArguments bool
+}
+
+// Select finds the sites of the probes that match any of the patterns, or of
+// all probes of the file if there is no pattern. Close the Selection when it is
+// not needed any more.
+//
+// The error is
+//
+//   - a [*NotFoundError] if no probe matches, or the file has no probes,
+//   - a [*SiteError] if none of the sites can be attached, or if one cannot be
+//     and the options require all,
+//   - a [*PermissionError] if the target's process may not be looked into.
+//
+// It wraps
+//
+//   - [proc.ErrGone] if the target's process does not exist,
+//   - an [*elfnote.NoteError] if the notes of all matching probes are
+//     malformed,
+//   - [os.ErrNotExist] or [os.ErrPermission] if the file cannot be opened,
+//   - [elfnote.ErrNotELF] or another error of package elfnote if the file
+//     cannot be read. It is [elfnote.ErrTooLarge] also if the probes have more
+//     than 524,288 arguments altogether.
+//
+// Other errors say what is missing in the target, or that this kernel cannot
+// run such a file.
+func Select(target Target, opts *SelectOptions, patterns ...elfnote.Pattern) (*Selection, error) {
+	if opts == nil {
+		opts = &SelectOptions{}
+	}
+	kernel, err := kernelMachine()
+	if err != nil {
+		return nil, err
+	}
+	o, err := target.open()
+	if err != nil {
+		return nil, err
+	}
+	s := &Selection{opened: o, pid: target.PID, kernel: kernel, machine: o.elf.Machine()}
+	if err := s.find(target, opts, patterns); err != nil {
+		o.close()
+		return nil, err
+	}
+	return s, nil
+}
+
+func (s *Selection) find(target Target, opts *SelectOptions, patterns []elfnote.Pattern) error {
+	file := s.opened.elf
+
+	found := newSiteCollector(file)
+	var firstMalformed *elfnote.NoteError // of whatever probe
+	for site, err := range file.Sites() {
+		if err != nil {
+			var note *elfnote.NoteError
+			if !errors.As(err, &note) {
+				return fmt.Errorf("%s: %w", s.opened.name, err)
+			}
+			if firstMalformed == nil {
+				firstMalformed = note
+			}
+			// Only a note that can be read up to its names is known to be of a
+			// probe.
+			if len(s.malformed) < elfnote.MaxMalformed && note.Name != "" &&
+				elfnote.MatchAny(patterns, note.Provider, note.Name) {
+				s.malformed = append(s.malformed, note)
+			}
+			continue
+		}
+		found.add(&site, elfnote.MatchAny(patterns, site.Provider, site.Name))
+	}
+	s.sites = found.table()
+
+	switch {
+	case len(s.sites.rows) > 0:
+	case len(s.malformed) > 0:
+		return fmt.Errorf("%s: %w", s.opened.name, s.malformed[0])
+	case found.seen == 0 && firstMalformed != nil:
+		return fmt.Errorf("%s: none of its probes can be used: %w", s.opened.name, firstMalformed)
+	case found.seen == 0:
+		return &NotFoundError{File: s.opened.name}
+	default:
+		return &NotFoundError{File: s.opened.name, Patterns: joinPatterns(patterns),
+			Nearest: nearest.Probes(file, patterns...)}
+	}
+
+	if err := s.check(opts.RequireAllSites); err != nil {
+		return err
+	}
+	if err := decodeArguments(file, target.DebugFile, &s.sites); err != nil {
+		return err
+	}
+	if opts.RequireArguments {
+		return s.requireArguments()
+	}
+	return nil
+}
+
+// maxSkipped is how many sites that cannot be attached a Selection lists. A
+// small file can have a million of them.
+const maxSkipped = 1024
+
+// check finds the sites that cannot be attached. If all are required the first
+// one is an error. Otherwise they are skipped, and it is an error if no site is
+// left.
+func (s *Selection) check(requireAll bool) error {
+	refuse := func(i int, err error) error {
+		if requireAll {
+			return s.siteError(i, err)
+		}
+		if s.skippedCount++; s.skippedCount <= maxSkipped {
+			s.skipped = append(s.skipped, s.siteError(i, err))
+		}
+		s.sites.rows[i].skipped = true
+		return nil
+	}
+	if err := checkCode(s.opened.elf, s.sites.rows, refuse); err != nil {
+		return err
+	}
+	if err := s.checkClashes(refuse); err != nil {
+		return err
+	}
+	if s.skippedCount == 0 {
+		return nil
+	}
+	s.sites.rows = slices.Clone(slices.DeleteFunc(s.sites.rows, func(row siteRow) bool { return row.skipped }))
+	if s.Len() == 0 {
+		return s.skipped[0]
+	}
+	return nil
+}
+
+// checkClashes finds probes at the same instruction with different semaphores,
+// of which the kernel takes only one.
+func (s *Selection) checkClashes(refuse func(i int, err error) error) error {
+	if !s.sites.semaphores {
+		return nil
+	}
+	semaphores := make(map[uint64]uint64, s.Len())
+	for i := range s.sites.rows {
+		site := &s.sites.rows[i]
+		if site.skipped {
+			continue
+		}
+		if first, twice := semaphores[site.uprobeOffset()]; !twice {
+			semaphores[site.uprobeOffset()] = site.semaphoreOffset
+		} else if first != site.semaphoreOffset {
+			if err := refuse(i, errSharedInstruction); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+var errSharedInstruction = errors.New("the file has another probe at the same instruction with another semaphore, " +
+	"and the kernel takes one: attach them by different tracers, one at a time")
+
+// joinPatterns says what was asked for.
+func joinPatterns(patterns []elfnote.Pattern) string {
+	texts := make([]string, 0, len(patterns))
+	for _, pattern := range patterns {
+		texts = append(texts, pattern.String())
+	}
+	return strings.Join(texts, " or ")
+}
