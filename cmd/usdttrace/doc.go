@@ -110,7 +110,9 @@
 //	print_rows.go             a table of what hits come to,
 //	print_histogram.go        or distributions,
 //	print_json.go             or all as JSON
-//	stacks.go             where stacks come from, and pprof.go, samples.go
+//	stacks.go             where stacks come from
+//	profile.go            the profile of --pprof, from rows or from events:
+//	profile_samples.go      the stacks of events, counted
 //	ending.go             what ends the tracing, and with which error
 //	summary.go            what it all came to, with costs.go
 //	output_file.go        where that goes with --output and --pprof

@@ -14,18 +14,17 @@ import (
 )
 
 const (
-	// maxStack is how deep stacks are that the kernel walks. It is all that it
-	// does unless it was told otherwise.
+	// maxStack is how deep the kernel walks stacks: as deep as it does by
+	// default (kernel.perf_event_max_stack).
 	maxStack = 127
 
-	// stackCopy is how much of a stack is copied to be unwound unless it is
-	// given: a hundred functions of usual size. maxStackCopy is the most that
-	// can be.
+	// stackCopy is how many bytes of a stack are copied by default: a hundred
+	// functions of usual size. maxStackCopy is the most that --unwind takes.
 	stackCopy    = 16 << 10
 	maxStackCopy = 64 << 10
 
-	// unwindBuffer is the size of the ring buffer where each event has such a
-	// copy, unless it is given: of 1500 events with 16 kB.
+	// unwindBuffer is the default size of the ring buffer if each event has
+	// such a copy: for 1500 events with 16 kB.
 	unwindBuffer = 32 << 20
 )
 

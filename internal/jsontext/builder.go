@@ -161,7 +161,7 @@ func (b *Builder) Uint(n uint64) {
 }
 
 // Float adds a value as Int does, null for numbers that JSON lacks: in as few
-// digits as tell it from its neighbours of the same number of bits, 32 or 64.
+// digits as make it different from its neighbours of 32 or 64 bits.
 func (b *Builder) Float(x float64, bits int) {
 	if math.IsNaN(x) || math.IsInf(x, 0) {
 		b.Null()

@@ -51,8 +51,7 @@ func appendString(b []byte, s string) []byte {
 	return append(b, '"')
 }
 
-// isPlain tells whether a byte stands for itself: what most strings are made
-// of.
+// isPlain reports whether a byte stands for itself, as nearly all bytes do.
 func isPlain(c byte) bool { return ' ' <= c && c < 0x7f && c != '"' && c != '\\' }
 
 // appendUnit appends the escape of one UTF-16 code unit.

@@ -30,9 +30,9 @@ import (
 //
 // Names and paths end in NUL and are counted from the header. An older format,
 // "ld.so-1.7.0", may stand before it and is skipped: a header of 16 bytes with
-// the number of entries at 12, entries of 12 bytes, then blank to a multiple
-// of the alignment. The flags need not be read: the files they speak of tell
-// their machine themselves.
+// the number of entries at 12, entries of 12 bytes, then blank to a multiple of
+// the alignment. The flags need not be read: the headers of the files say for
+// which machine they are.
 const (
 	cacheMagic      = "glibc-ld.so.cache1.1"
 	cacheHeaderSize = 48
@@ -55,14 +55,14 @@ const (
 	// PATH_MAX: a longer name cannot be opened.
 	maxCacheString = 4096
 
-	// A name is looked for among the entries one by one; a handful can match.
+	// The entries are searched one by one, and a handful can match.
 	maxCacheMatches = 1024
 )
 
 // order is that of this machine: the caches of processes that run here have it.
 var order = binary.NativeEndian
 
-var errCache = errors.New("not a cache of library names, or a damaged one")
+var errCache = errors.New("not a cache of library names, or a malformed one")
 
 // cache is a parsed ld.so.cache. Its zero value is empty.
 type cache struct {

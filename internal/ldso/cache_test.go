@@ -97,8 +97,8 @@ func TestCompareVersions(t *testing.T) {
 	qt.Check(t, qt.Equals(compareVersions("1.2", "01.2"), 0))
 }
 
-// A cache is a file of a stranger: whatever it holds, the parser neither panics
-// nor returns text from outside it.
+// A cache is untrusted: whatever it holds, the parser neither panics nor
+// returns text from outside it.
 func FuzzParseCache(f *testing.F) {
 	entries := []cacheEntry{{name: "libx.so.1", path: "/v3/libx.so.1", level: "x86-64-v3"}, {name: "libx.so.1", path: "/lib/libx.so.1"}}
 	f.Add(cacheFile{entries: entries}.bytes())

@@ -7,7 +7,7 @@
 // [Find] goes from one to the other:
 //
 //   - A name with ".so" at its end or ".so." inside is a library. The exact
-//     name is looked for first; a name that ends in ".so" then also matches
+//     name is searched first; a name that ends in ".so" then also matches
 //     its versions ("libc.so" finds libc.so.6), the newest one winning.
 //   - Any other name is a program first, searched along PATH, and a library
 //     second: "stdc++" finds libstdc++.so.6, "libc" finds libc.so.6. libbpf

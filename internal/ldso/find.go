@@ -60,7 +60,8 @@ func (s *search) find() (string, error) {
 	return "", s.notFound()
 }
 
-// isLibraryName tells a library from a program by its name alone.
+// isLibraryName reports whether a name is that of a library rather than of a
+// program.
 func isLibraryName(name string) bool {
 	return strings.HasSuffix(name, ".so") || strings.Contains(name, ".so.")
 }
@@ -161,7 +162,7 @@ func (s *search) reject(found, path string, err error) {
 	}
 	var pathErr *fs.PathError
 	if errors.As(err, &pathErr) {
-		err = pathErr.Err // the path is told already
+		err = pathErr.Err // the path is known
 	}
 	s.rejected = append(s.rejected, rejected{found, err})
 }

@@ -244,7 +244,7 @@ func TestNotFoundTellsOfADamagedCache(t *testing.T) {
 	tr := newTree(t)
 	tr.write("/etc/ld.so.cache", []byte("garbage"), 0o644)
 	_, err := tr.find("libx.so.1", nil)
-	qt.Assert(t, qt.ErrorMatches(err, `.*/etc/ld\.so\.cache: not a cache of library names, or a damaged one.*`))
+	qt.Assert(t, qt.ErrorMatches(err, `.*/etc/ld\.so\.cache: not a cache of library names, or a malformed one.*`))
 }
 
 func TestAScriptOnPathIsAnErrorAndNotReplacedByAnother(t *testing.T) {

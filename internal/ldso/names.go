@@ -9,7 +9,7 @@ import (
 
 // IsNamed reports whether a bare name means the file at a path: by the last
 // element of the path, which may have further version numbers ("libc.so" and
-// "python3" mean libc.so.6 and python3.11), or as linkers are told ("c" means
+// "python3" mean libc.so.6 and python3.11), or as linkers name it ("c" means
 // libc.so.6).
 func IsNamed(file, name string) bool {
 	base := path.Base(file)

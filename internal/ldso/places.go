@@ -107,7 +107,7 @@ func (s *search) split(list, separators string) []string {
 
 // directory is a place that is a directory.
 func (s *search) directory(dir string) place {
-	// glibc looks into the directories for the processor's level first.
+	// glibc searches the directories for the processor's level first.
 	dirs := make([]string, 0, len(s.target.levels)+1)
 	for _, level := range s.target.levels {
 		dirs = append(dirs, dir+"/glibc-hwcaps/"+level)

@@ -64,7 +64,7 @@ func resolve(root, name string) (string, error) {
 
 // openRegular opens a file that is a regular one: to open a device can have
 // effects, and to open a pipe would block. Should the file be exchanged for a
-// pipe between the look and the opening, O_NONBLOCK still returns at once.
+// pipe between the check and the opening, O_NONBLOCK still returns at once.
 func openRegular(name string) (*os.File, error) {
 	info, err := os.Stat(name)
 	if err != nil {

@@ -180,8 +180,7 @@ func (m *Messages) Print(text string) {
 	m.write(m.erased() + text + m.progress)
 }
 
-// write returns when the text is written. Nobody is left to be told of an
-// error.
+// write returns when the text is written. There is nowhere to report an error.
 func (m *Messages) write(text string) {
 	_, _ = io.WriteString(m.out, text)
 	_ = m.out.Flush()
@@ -206,8 +205,8 @@ func (m *Messages) show(progress string) {
 // progressDelay is how long something takes before a person wonders.
 const progressDelay = 300 * time.Millisecond
 
-// During shows what is going on, if that takes long and somebody looks at a
-// terminal, until the function returned is called.
+// During shows what is going on, if that takes long and standard error is a
+// terminal, until the function that it returns is called.
 func (m *Messages) During(format string, args ...any) (done func()) {
 	if !m.isTerminal || m.isQuiet() {
 		return func() {}

@@ -18,7 +18,7 @@ const (
 	idleDelay = 20 * time.Millisecond
 )
 
-// ErrNobodyReads is the error of a [Writer] that was told to hurry.
+// ErrNobodyReads is the error of a [Writer] after [Writer.Hurry].
 var ErrNobodyReads = errors.New("nobody reads the output")
 
 // Writer writes to a file that may be a pipe which nobody reads, and so may

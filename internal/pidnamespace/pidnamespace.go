@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package pidnamespace tells PID namespaces apart. In one of its own, such as
+// Package pidnamespace knows the initial PID namespace. In another one, such as
 // that of a container, a process does not see the processes outside of it.
 package pidnamespace
 

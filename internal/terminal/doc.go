@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package terminal makes text from strangers safe to print.
+// Package terminal makes untrusted text safe to print.
 //
 // Provider names, probe names, argument strings and file paths are arbitrary
 // bytes that whoever built or named a file chose. Written to a terminal as
 // they are, they could move the cursor, hide lines, set the window title or
 // answer a query on the user's behalf. [Escape] writes every byte that is not
 // plainly printable as a backslash escape, without losing information: the
-// escaped text tells exactly which bytes were there.
+// escaped text says exactly which bytes were there.
 //
 //	terminal.Escape("gc\x1b[2J")      // gc\x1b[2J    (a backslash, an x, 1, b, ...)
 //	terminal.Escape("naïve")          // naïve        (printable text stays)

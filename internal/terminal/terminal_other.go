@@ -6,5 +6,5 @@ package terminal
 
 import "os"
 
-// IsTerminal reports false: terminals are told on Linux only.
+// IsTerminal reports false: only on Linux are terminals recognised.
 func IsTerminal(*os.File) bool { return false }

@@ -8,11 +8,12 @@ import (
 	"os"
 	"time"
 
+	"github.com/gousdt/gousdt/internal/terminal"
 	"github.com/gousdt/gousdt/stack"
 	"github.com/gousdt/gousdt/trace"
 )
 
-// writeProfile writes user stacks for pprof.
+// writeProfile writes the user stacks of rows for pprof.
 func (t *tracer) writeProfile(a *aggregation, s *trace.Snapshot) error {
 	types := []stack.ValueType{{Type: "hits", Unit: "count"}}
 	switch {
@@ -33,12 +34,12 @@ func (t *tracer) writeProfile(a *aggregation, s *trace.Snapshot) error {
 		labels := make(map[string]string)
 		for n, key := range row.Keys {
 			if s.By[n] != "stack" {
-				labels[s.By[n]] = key.String()
+				labels[s.By[n]] = terminal.Cut(key.String(), maxText)
 			}
 		}
 		p.Add(context.Background(), pid, row.Stack, values, labels)
 	}
-	return t.writeFile(p, len(s.Rows))
+	return t.writeProfileFile(p, len(s.Rows))
 }
 
 // writeSamples writes the stacks of events for pprof.
@@ -55,10 +56,10 @@ func (t *tracer) writeSamples() error {
 	if t.samples.leftOut > 0 {
 		t.messages.Warn("%s left out of the profile: there are more than %d stacks", plural(int(t.samples.leftOut), "event"), maxSamples)
 	}
-	return t.writeFile(p, len(t.samples.all))
+	return t.writeProfileFile(p, len(t.samples.all))
 }
 
-func (t *tracer) writeFile(p *stack.Profile, stacks int) error {
+func (t *tracer) writeProfileFile(p *stack.Profile, stacks int) error {
 	p.Start, p.Duration = time.Now().Add(-t.took), t.took
 	if err := t.profile.write(func(file *os.File) error { return p.Write(file) }); err != nil {
 		return fmt.Errorf("%s: %w", t.options.pprofFile, err)

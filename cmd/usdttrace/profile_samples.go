@@ -24,7 +24,7 @@ type samples struct {
 	all []*sample // in the order in which they came
 	key []byte
 
-	leftOut    uint64 // events with a stack for which there was no room
+	leftOut    uint64 // events with a stack for which there is no room
 	unreadable uint64 // events without the value that is to be added up
 }
 
@@ -37,8 +37,8 @@ type sample struct {
 	sum    int64
 }
 
-// profileNeedsKernel returns what of a profile cannot be made from events, ""
-// if all can.
+// profileNeedsKernel returns the flag for which a profile cannot be made from
+// events, "" if it can.
 func (o *options) profileNeedsKernel() string {
 	if o.pprofFile == "" {
 		return ""
@@ -112,7 +112,7 @@ func (s *samples) add(e *trace.Event, stack []uint64) {
 	known.sum += value
 }
 
-// label returns what an event has of a key.
+// label returns the value of a key for an event.
 func label(e *trace.Event, by string) string {
 	switch by {
 	case "comm":
