@@ -73,6 +73,11 @@ func TestCache(t *testing.T) {
 
 		third := acquire(t, c, mapped(t, f, 3, lib))
 		defer third.Release()
+		second.Hold() // too late
+		qt.Check(t, qt.IsNil(second.ELF()))
+		second.Release()
+		qt.Check(t, qt.Equals(acquire(t, c, mapped(t, f, 4, lib)), third))
+		third.Release()
 		qt.Check(t, qt.Equals(c.counts, cacheCounts{opened: 2, searched: 1}), qt.Commentf("its notes are not read again"))
 		n, err := third.ELF().ReadAt(make([]byte, 4), 0)
 		qt.Check(t, qt.IsNil(err))

@@ -60,7 +60,9 @@ func (f *CachedFile) release() (closer io.Closer) {
 	if f.references--; f.references > 0 {
 		return nil
 	}
-	delete(f.cache.files, f.id)
+	if f.cache.files[f.id] == f { // else it was held once more after it had been closed
+		delete(f.cache.files, f.id)
+	}
 	closer, f.closer, f.elf = f.closer, nil, nil
 	return closer
 }

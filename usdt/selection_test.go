@@ -7,6 +7,7 @@ package usdt_test
 import (
 	"bytes"
 	"io"
+	"os"
 	"testing"
 
 	"github.com/go-quicktest/qt"
@@ -78,4 +79,10 @@ func TestSelectionsOfPairsWhoseFileHasGone(t *testing.T) {
 	var failed *proc.Error
 	qt.Assert(t, qt.ErrorAs(err, &failed))
 	qt.Check(t, qt.Equals(failed.Path, program))
+
+	qt.Assert(t, qt.IsNil(w.Sync(process.PID)))
+	_, err = usdt.Select(usdt.Target{Pair: pair}, nil)
+	qt.Check(t, qt.ErrorIs(err, os.ErrClosed))
+	_, err = usdt.Select(usdt.Target{Pair: &proc.Pair{}}, nil)
+	qt.Check(t, qt.ErrorMatches(err, "the pair has no File: .*"))
 }

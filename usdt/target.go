@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/closed"
 	"github.com/gousdt/gousdt/internal/ldso"
 	"github.com/gousdt/gousdt/proc"
 )
@@ -195,9 +196,15 @@ func (o *opened) openPath(t Target) error {
 
 // openPair opens the file of a pair, unless the pair's cache has it open.
 func (o *opened) openPair(pair *proc.Pair) error {
+	if pair.File == nil {
+		return errors.New("the pair has no File: give the Path, or an open file")
+	}
 	pair.File.Hold()
 	o.closers = append(o.closers, func() error { pair.File.Release(); return nil })
-	if o.elf = pair.File.ELF(); o.elf.OSFile() != nil {
+	switch o.elf = pair.File.ELF(); {
+	case o.elf == nil:
+		return fmt.Errorf("%s: %w", pair.Path, closed.Error("file (the process does not map it any more)"))
+	case o.elf.OSFile() != nil:
 		return nil
 	}
 	file, err := pair.Open()
