@@ -14,13 +14,31 @@
 // finds this header and not libbpf's of the same name. With bpf2go, whose
 // -target also says which machine's registers the program will see:
 //
-//	//go:generate sh -c "bpf2go -target amd64,arm64 probe probe.bpf.c -- -I$(go list -f '{{.Dir}}' github.com/gousdt/gousdt/bpf)/.."
+//	//go:generate sh -c "headers=$(go list -f {{.Dir}} github.com/gousdt/gousdt/bpf) && go run github.com/cilium/ebpf/cmd/bpf2go -target amd64,arm64 probe probe.bpf.c -- -I$headers/.. -idirafter /usr/include/$(uname -m)-linux-gnu"
 //
-// The header itself includes <bpf/bpf_helpers.h> and <bpf/bpf_tracing.h> of
-// libbpf (Debian: libbpf-dev), and it offers what libbpf's header offers:
-// BPF_USDT, bpf_usdt_arg, bpf_usdt_arg_cnt, bpf_usdt_arg_size and
-// bpf_usdt_cookie, described there. Programs written for libbpf's header
-// compile unchanged.
+// Debian and Ubuntu need the -idirafter: they keep <asm/types.h> in a folder
+// for each machine. The header itself includes <bpf/bpf_helpers.h> and
+// <bpf/bpf_tracing.h> of libbpf (Debian: libbpf-dev).
+//
+// # What the header offers
+//
+// Programs written for libbpf's header of the same name compile unchanged.
+//
+//	BPF_USDT(name, args...)                 defines a program with up to 12 typed parameters
+//	int  bpf_usdt_arg(ctx, n, long *value)  reads argument n, counted from 0
+//	int  bpf_usdt_arg_cnt(ctx)              how many arguments the probe has, at most 12
+//	int  bpf_usdt_arg_size(ctx, n)          how many bytes argument n has
+//	long bpf_usdt_cookie(ctx)               usdt.AttachOptions.Cookie, or the site's own cookie
+//	int  bpf_usdt_arg_address(ctx, n, __u64 *address)  where argument n is in memory; not in libbpf
+//
+// A value is extended to 64 bits by the size and the sign that the probe has.
+// A parameter of BPF_USDT whose argument cannot be read is 0; bpf_usdt_arg says
+// why. The functions return a negative error, and then the value is 0:
+//
+//	-ESRCH       the program was not attached by package usdt
+//	-ENOENT      the probe has no such argument, or it is past the 12th
+//	-EOPNOTSUPP  the argument cannot be fetched at this site: Site.Args says why
+//	-EFAULT      the argument is in memory that cannot be read now
 //
 // # Without a module cache
 //

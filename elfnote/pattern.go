@@ -69,11 +69,11 @@ func MatchAny(patterns []Pattern, provider, name string) bool {
 // ParsePattern reads a pattern of the form PROVIDER:NAME, or NAME for any
 // provider. Each side is a glob that must match the whole of it, byte by byte:
 //
-//   - any bytes, also none
-//     ?        any one byte
-//     [a-z_]   one byte of the class; ] stands for itself as the first
-//     [!a-z]   one byte not of the class; also [^a-z]
-//     \x       the byte x, whatever x is
+//	?        any one byte
+//	*        any bytes, also none
+//	[a-z_]   one byte of the class; ] stands for itself as the first
+//	[!a-z]   one byte not of the class; also [^a-z]
+//	\x       the byte x, whatever x is
 //
 // The sides are split at the first single colon. Colons are counted in pairs
 // from the left, and a pair (as in the C++ name ns::f) does not split, nor does

@@ -24,6 +24,8 @@ type AttachOptions struct {
 	Cookie uint64
 
 	// SiteCookie, if set, returns the cookie of a site, and Cookie is not used.
+	// It is called once for each site, one call after the other, by the
+	// goroutine that attaches, before the site is attached.
 	SiteCookie func(usdt.Site) uint64
 }
 

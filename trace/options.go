@@ -16,7 +16,8 @@ import (
 )
 
 // SessionOptions are the options of a session. Nil, or the zero value, is the
-// common case: every hit becomes an event, with all that costs little.
+// common case: every hit becomes an event, with every field that is cheap to
+// collect.
 type SessionOptions struct {
 	// Mode is how programs are attached. ModeAuto takes the best mode that the
 	// kernel supports. In ModeSingleIPMap each site gets a program of its own,

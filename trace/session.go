@@ -69,7 +69,9 @@ type Session struct {
 // the patterns; without patterns, all its probes. Nil options are the common
 // case.
 //
-// Open does what [New] and [Session.Attach] do, and returns their errors. In
+// Open does what [New] and [Session.Attach] do, and returns their errors. The
+// [Attachment], which lists the sites that were skipped, is the only one in
+// [Session.Attachments]. In
 // addition both ends of each [Latency] must be among the probes that it
 // watches. The error is an [*OptionError] otherwise, which wraps a
 // [*usdt.NotFoundError] if the file has no such probe.

@@ -18,8 +18,8 @@ import (
 type Site struct {
 	usdt.Site
 
-	// File is the path of the file, as the process sees it if the file was found
-	// through a process.
+	// File is the path of the file, as the process sees it if the file was
+	// found through a process.
 	File string
 	// Cookie is what AttachOptions gave the site.
 	Cookie uint64

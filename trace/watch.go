@@ -75,8 +75,8 @@ type WatchChanges struct {
 	Missed []*proc.Pair
 	// Errors say which processes and files could not be read ([*proc.Error])
 	// and which files could not be attached ([*usdt.WatchError]). They affect
-	// nothing else. What is tried again and fails again is told only if the
-	// text of the error is another one.
+	// nothing else. A retry that fails with the same
+	// text is not reported again.
 	Errors []error
 }
 

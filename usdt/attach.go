@@ -29,9 +29,10 @@ type AttachOptions struct {
 	Cookie uint64
 
 	// SiteCookie, if set, returns the cookie of each site, and Cookie is
-	// ignored. It tells apart the probes that a program is attached to. Each
-	// cookie takes a spec of its own, so more than 256 cookies need
-	// [ManagerOptions].MaxSpecs.
+	// ignored. It is called once for each site, one call after the other, by
+	// the goroutine that attaches, before the site is attached. It tells apart
+	// the probes that a program is attached to. Each cookie takes a spec of its
+	// own, so more than 256 cookies need [ManagerOptions].MaxSpecs.
 	SiteCookie func(Site) uint64
 }
 

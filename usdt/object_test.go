@@ -89,12 +89,6 @@ func newLibbpfCollector(t *testing.T, header libbpfHeader, opts *usdt.ManagerOpt
 	return c
 }
 
-func variable[T any](t *testing.T, collection *ebpf.Collection, name string) (value T) {
-	t.Helper()
-	qt.Assert(t, qt.IsNil(collection.Variables[name].Get(&value)))
-	return value
-}
-
 // Every value of every argument, as
 // TestArgumentsHaveTheValuesThatTheProgramPasses has it for this module's
 // header.

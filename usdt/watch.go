@@ -118,8 +118,8 @@ type WatchChanges struct {
 	// Errors say which processes and files could not be read ([*proc.Error])
 	// and which files could not be attached ([*WatchError]). A process that has
 	// exited meanwhile is no error, nor is a file without probes for some of
-	// the programs. What is tried again and fails again is
-	// among them only if the text of the error is another one.
+	// the programs. A retry that fails with the same text is not
+	// reported again.
 	Errors []error
 }
 

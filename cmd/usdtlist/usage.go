@@ -34,8 +34,8 @@ Flags
   -m, --match PATTERN,... patterns, whatever they look like; NAME alone means
                           *:NAME, and \, is a comma
   -v, --verbose           every site, with its arguments decoded
-      --json              a JSON document (go doc github.com/gousdt/gousdt/cmd/usdtlist
-                          explains the fields)
+      --json              a JSON document; the fields are explained at
+                          https://pkg.go.dev/github.com/gousdt/gousdt/cmd/usdtlist
       --format FORMAT     table     one line for each probe (the default)
                           json      the same as --json
                           bpftrace  lines for other tools: usdt:PATH:PROVIDER:NAME

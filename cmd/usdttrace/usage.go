@@ -49,7 +49,7 @@ What hits come to, computed in the kernel
                         (the default), or arguments
       --linear LOW:HIGH:STEP  for --hist and --latency, steps of equal size
       --by KEY,...      a row for each: comm, pid, tid, probe, arg1, str(arg0), cpu,
-                        stack. For --latency, keys that both probes have in common
+                        stack. For --latency, keys of the DONE probe
       --interval TIME   print and start anew at each interval (--sum then has no least
                         and greatest)
       --pprof FILE      write user stacks as a profile for 'go tool pprof', with the
