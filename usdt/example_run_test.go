@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+//go:build linux
+
+package usdt_test
+
+import (
+	"bufio"
+	"io"
+	"log"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/cilium/ebpf"
+	"github.com/go-quicktest/qt"
+
+	"github.com/gousdt/gousdt/internal/testprog"
+	"github.com/gousdt/gousdt/usdt"
+	"github.com/gousdt/gousdt/usdt/internal/testbpf"
+)
+
+// What bpf2go generates has these names in the examples.
+type (
+	tracerObjects struct {
+		Count *ebpf.Program `ebpf:"count"`
+		Hits  *ebpf.Map     `ebpf:"hits"`
+	}
+	tracerHit = testbpf.CountsHit
+)
+
+func loadTracer() (*ebpf.CollectionSpec, error) { return testbpf.LoadCounts() }
+
+func (o *tracerObjects) Close() {
+	o.Count.Close()
+	o.Hits.Close()
+}
+
+// loadExample is what the example of the package begins with.
+func loadExample() (*usdt.Manager, *tracerObjects) {
+	spec, err := loadTracer()
+	if err != nil {
+		log.Fatal(err)
+	}
+	mgr, err := usdt.NewManager(spec, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	objs := &tracerObjects{}
+	if err := spec.LoadAndAssign(objs, mgr.CollectionOptions()); err != nil {
+		log.Fatal(err)
+	}
+	return mgr, objs
+}
+
+// The examples do what they say, with a C++ program that throws.
+func TestExamples(t *testing.T) {
+	testprog.RequireBPF(t)
+	throw := testprog.StartThrow(t)
+	for _, tc := range []struct {
+		name    string
+		example func()
+		during  string // a line that is printed while the example runs, "" to wait for none
+		meet    func() // what happens then
+		want    string
+	}{
+		{"package", Example, "attached to ", throw.Throw, "exceptions\n"},
+		{"Manager.Attach", ExampleManager_Attach, "", nil, "libstdcxx:rethrow is attached with cookie 3\n"},
+		{"Manager.Watch", ExampleManager_Watch, "attached to ", func() {
+			qt.Check(t, qt.IsNil(syscall.Kill(os.Getpid(), syscall.SIGINT)))
+		}, "detached from"},
+		{"WatchProgram", ExampleWatchProgram, "", nil, ""},
+		{"Select", ExampleSelect, "", nil, "libstdcxx:throw can be attached at 0x"},
+		{"KernelFeatures", ExampleKernelFeatures, "", nil, "programs are attached in the mode "},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			// The signal that ends an example must not end the test if it comes
+			// late.
+			signals := make(chan os.Signal, 1)
+			signal.Notify(signals, os.Interrupt)
+			defer signal.Stop(signals)
+
+			stdout := os.Stdout
+			read, write, err := os.Pipe()
+			qt.Assert(t, qt.IsNil(err))
+			defer read.Close()
+			os.Stdout = write
+			go func() {
+				defer write.Close()
+				tc.example()
+			}()
+			var printed strings.Builder
+			lines := bufio.NewReader(read)
+			for met := false; ; {
+				line, err := lines.ReadString('\n')
+				printed.WriteString(line)
+				if err == io.EOF {
+					break
+				}
+				qt.Check(t, qt.IsNil(err))
+				if !met && tc.during != "" && strings.HasPrefix(line, tc.during) {
+					met = true
+					tc.meet()
+				}
+			}
+			os.Stdout = stdout
+			qt.Check(t, qt.StringContains(printed.String(), tc.want))
+		})
+	}
+}

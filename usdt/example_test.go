@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+//go:build linux
+
+package usdt_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"os"
+	"os/signal"
+	"time"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/proc"
+	"github.com/gousdt/gousdt/usdt"
+)
+
+// Count the exceptions that C++ programs throw in a second, with a program that
+// bpf2go has made of C.
+func Example() {
+	spec, err := loadTracer()
+	if err != nil {
+		log.Fatal(err)
+	}
+	mgr, err := usdt.NewManager(spec, nil) // after reading, before loading
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer mgr.Close()
+	var objs tracerObjects
+	if err := spec.LoadAndAssign(&objs, mgr.CollectionOptions()); err != nil {
+		log.Fatal(err)
+	}
+	defer objs.Close()
+
+	target := usdt.Target{Path: "libstdc++.so.6"} // in every process; a PID restricts it to one
+	lnk, err := mgr.Attach(objs.Count, target, nil, elfnote.Exact("libstdcxx", "throw"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer lnk.Close()
+	fmt.Println("attached to", lnk)
+
+	time.Sleep(time.Second)
+	var hit tracerHit
+	var count uint64
+	for hits := objs.Hits.Iterate(); hits.Next(&hit, &count); {
+		fmt.Printf("process %d: %d exceptions\n", hit.Pid, count)
+	}
+}
+
+// Attach to all probes that match a pattern. A cookie for each site tells the
+// program which probe it is.
+func ExampleManager_Attach() {
+	mgr, objs := loadExample() // as in the example of the package
+	defer mgr.Close()
+	defer objs.Close()
+
+	target := usdt.Target{Path: "libstdc++.so.6"}
+	number := map[string]uint64{"throw": 1, "catch": 2, "rethrow": 3}
+	options := &usdt.AttachOptions{
+		SiteCookie: func(site usdt.Site) uint64 { return number[site.Name] },
+	}
+	lnk, err := mgr.Attach(objs.Count, target, options, elfnote.MustParsePattern("libstdcxx:*"))
+	var notFound *usdt.NotFoundError
+	switch {
+	case errors.As(err, &notFound):
+		log.Fatalf("no such probe; did you mean one of %v?", notFound.Nearest)
+	case err != nil:
+		log.Fatal(err)
+	}
+	defer lnk.Close()
+
+	// One Link stands for all probes that match.
+	for i := range lnk.Selection().Len() {
+		site := lnk.Selection().Site(i)
+		fmt.Printf("%s:%s is attached with cookie %d\n", site.Provider, site.Name, number[site.Name])
+	}
+}
+
+// Know what would be attached, what would be skipped, and why, without
+// attaching anything. This needs no privileges.
+func ExampleSelect() {
+	sel, err := usdt.Select(usdt.Target{Path: "libstdc++.so.6"}, nil, elfnote.MustParsePattern("libstdcxx:*"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer sel.Close()
+
+	for i := range sel.Len() {
+		site := sel.Site(i)
+		fmt.Printf("%s:%s can be attached at %#x\n", site.Provider, site.Name, site.Location)
+		for n, arg := range site.Args {
+			if arg.Err != nil {
+				fmt.Printf("\targument %d cannot be read: %v\n", n, arg.Err)
+			}
+		}
+	}
+	for _, skipped := range sel.Skipped() {
+		fmt.Println("skipped:", skipped) // the error says where and why
+	}
+	for _, malformed := range sel.Malformed() {
+		fmt.Println("skipped:", malformed)
+	}
+}
+
+// Keep a program attached to the exceptions of all C++ programs, whatever copy
+// of the library they use, in containers too, until interrupted.
+func ExampleManager_Watch() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	mgr, objs := loadExample() // as in the example of the package
+	defer mgr.Close()
+	defer objs.Close()
+
+	watch, err := mgr.Watch(&usdt.WatchOptions{
+		Changed: func(changes *usdt.WatchChanges) {
+			for _, a := range changes.Attached {
+				fmt.Printf("attached to %q: %d sites\n", a, a.Link.Selection().Len())
+			}
+			for _, a := range changes.Detached {
+				fmt.Printf("detached from %q\n", a)
+			}
+			for _, err := range changes.Errors {
+				log.Print(err)
+			}
+		},
+	}, usdt.WatchProgram{
+		Program:  objs.Count,
+		Patterns: []elfnote.Pattern{elfnote.Exact("libstdcxx", "throw")},
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer watch.Close()
+	if err := watch.Run(ctx, 5*time.Second); err != nil {
+		log.Fatal(err)
+	}
+}
+
+// The same program for each process of a service, with the start of the process
+// as cookie: a PID may be used again.
+func ExampleWatchProgram() {
+	mgr, objs := loadExample() // as in the example of the package
+	defer mgr.Close()
+	defer objs.Close()
+
+	watch, err := mgr.Watch(&usdt.WatchOptions{
+		PerProcess: true,
+		Proc:       proc.WatcherOptions{Filter: func(p proc.Process) bool { return p.Command == "postgres" }},
+	}, usdt.WatchProgram{
+		Program:  objs.Count,
+		Patterns: []elfnote.Pattern{elfnote.MustParsePattern("postgresql:query__*")},
+		OptionsFor: func(pair *proc.Pair) usdt.AttachOptions {
+			return usdt.AttachOptions{Cookie: pair.Process.StartTime}
+		},
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer watch.Close()
+	if err := watch.SyncAll(); err != nil { // the processes that there are now
+		log.Fatal(err)
+	}
+	for _, a := range watch.Attachments() {
+		fmt.Printf("%q\n", a)
+	}
+}
+
+// What the kernel can do decides how programs are attached.
+func ExampleKernelFeatures() {
+	kernel, err := usdt.KernelFeatures()
+	if errors.Is(err, os.ErrPermission) {
+		log.Fatal("run it as root")
+	}
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("programs are attached in the mode", kernel.Mode())
+	if err := kernel.Supports(usdt.ModeSingle); errors.Is(err, errors.ErrUnsupported) {
+		fmt.Println(err)
+	}
+}
+
+// Load an object that was compiled for libbpf, and attach its programs to the
+// probes that their sections name.
+func ExampleLoadCollectionSpec() {
+	spec, err := usdt.LoadCollectionSpec("probes.bpf.o")
+	if err != nil {
+		log.Fatal(err)
+	}
+	mgr, err := usdt.NewManager(spec, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer mgr.Close()
+	coll, err := ebpf.NewCollectionWithOptions(spec, *mgr.CollectionOptions())
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer coll.Close()
+	links, err := mgr.AttachSections(coll, 0, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, lnk := range links {
+		fmt.Println("attached to", lnk)
+	}
+}
