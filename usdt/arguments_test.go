@@ -31,7 +31,7 @@ var programs = []struct{ name, file, run string }{
 }
 
 // Every value of every argument of every probe, in every mode and kind of file.
-func TestArgumentsHaveTheValuesThatTheProgramPasses(t *testing.T) {
+func TestArgumentsHaveTheRightValues(t *testing.T) {
 	for _, prog := range programs {
 		t.Run(prog.name, func(t *testing.T) {
 			forEachMode(t, func(t *testing.T, mode usdt.Mode) {
@@ -62,7 +62,7 @@ func TestArgumentsOf32BitPrograms(t *testing.T) {
 // Whatever nop a site holds, and whatever the kernel makes of the breakpoint,
 // the traced program keeps the data below its stack pointer: the program checks
 // that itself and answers with an error.
-func TestTheRedZoneIsLeftAlone(t *testing.T) {
+func TestAttachLeavesTheRedZoneAlone(t *testing.T) {
 	testneeds.Only(t, "no other kernel replaces breakpoints by calls", "amd64")
 	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
 		c := newCollector(t, &usdt.ManagerOptions{Mode: mode})
@@ -89,7 +89,7 @@ func TestTheRedZoneIsLeftAlone(t *testing.T) {
 
 // A nop that a kernel would replace without care is refused, in whatever form,
 // and everything else does no harm.
-func TestTheRedZoneIsLeftAloneWhereTheSiteItselfIsALongNop(t *testing.T) {
+func TestAttachLeavesTheRedZoneAloneAtALongNop(t *testing.T) {
 	testneeds.Only(t, "no other kernel replaces breakpoints by calls", "amd64")
 	for _, tc := range []struct {
 		name string
@@ -266,7 +266,7 @@ func textAt(memory *os.File, address uint64) string {
 }
 
 // BPF_USDT reads the same values as bpf_usdt_arg.
-func TestTypedParametersHaveTheSameValues(t *testing.T) {
+func TestArgumentsOfTypedParameters(t *testing.T) {
 	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
 		c := newCollector(t, &usdt.ManagerOptions{Mode: mode})
 		process := testprog.Start(t, "target-pie")
@@ -300,7 +300,7 @@ func TestTypedParametersHaveTheSameValues(t *testing.T) {
 
 // A stripped program has lost the symbols that some arguments name; its
 // separate debug file has them.
-func TestSymbolsComeFromASeparateDebugFile(t *testing.T) {
+func TestArgumentsWithSymbolsOfADebugFile(t *testing.T) {
 	testneeds.Only(t, "compilers for other machines name no symbols in arguments", "amd64")
 	c := newCollector(t, nil)
 	process := testprog.Start(t, "target-stripped")

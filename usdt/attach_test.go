@@ -26,7 +26,7 @@ import (
 	"github.com/gousdt/gousdt/usdt/internal/testbpf"
 )
 
-func TestDetachedProbesAreSilentAndCanBeAttachedAgain(t *testing.T) {
+func TestAttachAgainAfterClose(t *testing.T) {
 	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
 		c := newCollector(t, &usdt.ManagerOptions{Mode: mode})
 		process := testprog.Start(t, "target-pie")
@@ -48,9 +48,9 @@ func TestDetachedProbesAreSilentAndCanBeAttachedAgain(t *testing.T) {
 	})
 }
 
-func TestCookiesHave64BitsAndBelongToTheirLink(t *testing.T) {
+func TestAttachWithCookies(t *testing.T) {
 	// With the address alone a site can have one cookie only, see
-	// TestAddressTakesOneSpec.
+	// TestAttachTakesOneSpecForAnAddress.
 	forEach(t, []usdt.Mode{usdt.ModeMulti, usdt.ModeSingle}, func(t *testing.T, mode usdt.Mode) {
 		c := newCollector(t, &usdt.ManagerOptions{Mode: mode})
 		process := testprog.Start(t, "target-pie")
@@ -69,7 +69,7 @@ func TestCookiesHave64BitsAndBelongToTheirLink(t *testing.T) {
 	})
 }
 
-func TestPIDMeansOneProcessWithAllItsThreads(t *testing.T) {
+func TestAttachToAProcessWithAllItsThreads(t *testing.T) {
 	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
 		c := newCollector(t, &usdt.ManagerOptions{Mode: mode})
 		path := testprog.Path(t, "target-pie")
@@ -95,7 +95,7 @@ func TestPIDMeansOneProcessWithAllItsThreads(t *testing.T) {
 	})
 }
 
-func TestEveryProcessIsMeantWithoutPID(t *testing.T) {
+func TestAttachToEveryProcess(t *testing.T) {
 	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
 		// The only kind of file whose addresses are the same in every process.
 		const program = "target-static"
@@ -117,7 +117,7 @@ func TestEveryProcessIsMeantWithoutPID(t *testing.T) {
 	})
 }
 
-func TestSemaphoresAreOneWhileAttached(t *testing.T) {
+func TestAttachCountsSemaphores(t *testing.T) {
 	for _, program := range []struct{ file, run string }{{"target-pie", "target-pie"}, {"target-static", "target-static"}, {"libtarget.so", "target-shared"}} {
 		t.Run(program.run, func(t *testing.T) {
 			forEachMode(t, func(t *testing.T, mode usdt.Mode) {
@@ -171,7 +171,7 @@ func semaphoresWhenAttached(t *testing.T, process *testprog.Process, lnk *usdt.L
 	return counts
 }
 
-func TestTargetMayBeGivenInAllForms(t *testing.T) {
+func TestAttachToAllFormsOfTargets(t *testing.T) {
 	path := testprog.Path(t, "target-shared")
 	library := testprog.Path(t, "libtarget.so")
 	c := newCollector(t, nil)
@@ -241,7 +241,7 @@ func copyFile(t *testing.T, to, from string) {
 	qt.Assert(t, qt.IsNil(target.Close()))
 }
 
-func TestSectionsSayWhereToAttach(t *testing.T) {
+func TestAttachSections(t *testing.T) {
 	testprog.RequireBPF(t)
 	path := testprog.Path(t, "target-pie")
 	process := testprog.Start(t, "target-pie")
@@ -289,7 +289,7 @@ func TestSectionsSayWhereToAttach(t *testing.T) {
 	})
 }
 
-func TestSleepableProgramsReadArguments(t *testing.T) {
+func TestAttachSleepablePrograms(t *testing.T) {
 	testneeds.Kernel(t, "6.0", "sleepable programs on uprobes")
 	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
 		spec, err := testbpf.LoadSleepable()
@@ -335,7 +335,7 @@ func TestAttachWithUnavailableArguments(t *testing.T) {
 
 // The whole of a libjvm is 500 probes; here one program is attached to all
 // probes of a file by one link.
-func TestManyProbesTakeOneLink(t *testing.T) {
+func TestAttachManyProbesByOneLink(t *testing.T) {
 	testneeds.Kernel(t, "6.6", "uprobe_multi links")
 	c := newCollector(t, &usdt.ManagerOptions{MaxSpecs: 1024})
 	process := testprog.Start(t, "target-pie")
@@ -349,7 +349,7 @@ func TestManyProbesTakeOneLink(t *testing.T) {
 	}
 }
 
-func TestStringArguments(t *testing.T) {
+func TestArgumentsThatAreStrings(t *testing.T) {
 	testprog.RequireBPF(t)
 	texts := newTexts(t)
 	process := testprog.Start(t, "target-pie")

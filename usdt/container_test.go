@@ -38,7 +38,7 @@ func startContained(t *testing.T) (process *testprog.Process, file string) {
 	return testprog.StartCommand(t, cmd), file
 }
 
-func TestContainersWithEqualPathsAreApart(t *testing.T) {
+func TestWatchTellsContainersWithEqualPathsApart(t *testing.T) {
 	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
 		one, _ := startContained(t)
 		two, fileOfTwo := startContained(t)
@@ -83,7 +83,7 @@ func TestContainersWithEqualPathsAreApart(t *testing.T) {
 }
 
 // The PIDs of another namespace mean other processes here, or none.
-func TestWatchesByForeignPIDsAreRefused(t *testing.T) {
+func TestWatchRefusesPIDsOfOtherNamespaces(t *testing.T) {
 	unshare := testneeds.Tool(t, "unshare", "util-linux")
 	container := exec.Command(unshare, "--pid", "--fork", "--mount-proc", "sh", "-c", "echo up; exec cat")
 	hold, err := container.StdinPipe()
@@ -127,7 +127,7 @@ func TestWatchesByForeignPIDsAreRefused(t *testing.T) {
 }
 
 // A program that never had a path, as libraries of dynamically made probes are.
-func TestProgramsInMemoryFilesAreAttached(t *testing.T) {
+func TestWatchAttachesToProgramsInMemoryFiles(t *testing.T) {
 	testprog.RequireBPF(t)
 	fd, err := unix.MemfdCreate("target", 0)
 	qt.Assert(t, qt.IsNil(err))

@@ -37,7 +37,7 @@ func machineOf(t *testing.T, program string) elf.Machine {
 	return file.Machine()
 }
 
-func TestAFullSpecMapAttachesNothing(t *testing.T) {
+func TestAttachWithAFullSpecMap(t *testing.T) {
 	c := newCollector(t, nil) // 256 specs, the default
 	process := testprog.Start(t, "target-pie")
 	target := usdt.Target{Path: testprog.Path(t, "target-pie"), PID: process.PID}
@@ -76,7 +76,7 @@ func TestAFullSpecMapAttachesNothing(t *testing.T) {
 	}
 }
 
-func TestSpecsAreSharedAndRecycled(t *testing.T) {
+func TestAttachSharesAndRecyclesSpecs(t *testing.T) {
 	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
 		c := newCollector(t, &usdt.ManagerOptions{Mode: mode, MaxSpecs: 2})
 		process := testprog.Start(t, "target-pie")
@@ -109,7 +109,7 @@ func TestSpecsAreSharedAndRecycled(t *testing.T) {
 	})
 }
 
-func TestAddressTakesOneSpec(t *testing.T) {
+func TestAttachTakesOneSpecForAnAddress(t *testing.T) {
 	c := newCollector(t, &usdt.ManagerOptions{Mode: usdt.ModeSingleIPMap})
 	process := testprog.Start(t, "target-pie")
 	target := usdt.Target{Path: testprog.Path(t, "target-pie"), PID: process.PID}
@@ -124,7 +124,7 @@ func TestAddressTakesOneSpec(t *testing.T) {
 	qt.Assert(t, qt.Equals(c.next(t, 1)[0].Cookie, 2))
 }
 
-func TestAddressMapLimits(t *testing.T) {
+func TestAttachWithAFullAddressMap(t *testing.T) {
 	c := newCollector(t, &usdt.ManagerOptions{Mode: usdt.ModeSingleIPMap, MaxAddresses: 2})
 	process := testprog.Start(t, "target-pie")
 	path := testprog.Path(t, "target-pie")
@@ -144,7 +144,7 @@ func TestAddressMapLimits(t *testing.T) {
 	qt.Assert(t, qt.Equals(used, 0))
 }
 
-func TestAddressMapHasOneEntryWhereUnused(t *testing.T) {
+func TestManagerMakesTheAddressMapSmallIfUnused(t *testing.T) {
 	for _, mode := range modes {
 		if !testneeds.KernelAtLeast(t, since[mode]) {
 			continue
@@ -159,7 +159,7 @@ func TestAddressMapHasOneEntryWhereUnused(t *testing.T) {
 	}
 }
 
-func TestWrongTargetsGiveClearErrors(t *testing.T) {
+func TestAttachToWrongTargets(t *testing.T) {
 	c := newCollector(t, nil)
 	pie := testprog.Path(t, "target-pie")
 	directory := t.TempDir()
@@ -212,7 +212,7 @@ func TestWrongTargetsGiveClearErrors(t *testing.T) {
 	qt.Assert(t, qt.Equals(used, 0))
 }
 
-func TestSitesWithoutNopAreRefused(t *testing.T) {
+func TestAttachRefusesSitesWithoutNop(t *testing.T) {
 	c := newCollector(t, nil)
 	_, err := c.Attach(c.Collect, usdt.Target{Path: testprog.Path(t, "target-pie")}, nil, elfnote.Exact("gousdt_broken", "no_nop"))
 	qt.Assert(t, qt.ErrorAs(err, new(*usdt.SiteError)))
@@ -221,7 +221,7 @@ func TestSitesWithoutNopAreRefused(t *testing.T) {
 
 // The kernel has the last word on what it can step over, and does not say which
 // of many sites it means.
-func TestTheSiteIsNamedThatTheKernelRefuses(t *testing.T) {
+func TestAttachNamesTheSiteThatTheKernelRefuses(t *testing.T) {
 	testneeds.Only(t, "no other machine has prefixes of instructions", "amd64")
 	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
 		c := newCollector(t, &usdt.ManagerOptions{Mode: mode})
@@ -247,7 +247,7 @@ func TestTheSiteIsNamedThatTheKernelRefuses(t *testing.T) {
 	})
 }
 
-func TestFilesOfOtherMachinesAreRefused(t *testing.T) {
+func TestAttachRefusesFilesOfOtherMachines(t *testing.T) {
 	c := newCollector(t, nil)
 	arch := "s390x"
 	if machineOf(t, "target-pie") == elf.EM_S390 {
@@ -257,7 +257,7 @@ func TestFilesOfOtherMachinesAreRefused(t *testing.T) {
 	qt.Assert(t, qt.ErrorMatches(err, `.*target-pie: the file is for EM_.*, this kernel attaches to programs for EM_.*`))
 }
 
-func TestAnotherTracersSemaphoreIsAClash(t *testing.T) {
+func TestAttachWhereAnotherTracerHasAnotherSemaphore(t *testing.T) {
 	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
 		c := newCollector(t, &usdt.ManagerOptions{Mode: mode})
 		process := testprog.Start(t, "target-pie")
@@ -297,7 +297,7 @@ func TestAnotherTracersSemaphoreIsAClash(t *testing.T) {
 	})
 }
 
-func TestProgramsLoadedWithoutTheManagerAreRefused(t *testing.T) {
+func TestAttachRefusesProgramsLoadedWithoutTheManager(t *testing.T) {
 	testprog.RequireBPF(t)
 	c := newCollector(t, nil)
 	target := usdt.Target{Path: testprog.Path(t, "target-static")}
@@ -315,7 +315,7 @@ func TestProgramsLoadedWithoutTheManagerAreRefused(t *testing.T) {
 
 // The kernel keeps the beginning of a long name, cilium/ebpf finds the whole:
 // neither matters.
-func TestLongNamedProgramsLoadedWithoutTheManagerAreRefused(t *testing.T) {
+func TestAttachRefusesLongNamedProgramsLoadedWithoutTheManager(t *testing.T) {
 	testprog.RequireBPF(t)
 	const name = "a_name_that_is_longer_than_the_kernel_keeps"
 	spec, err := testbpf.LoadArgs()
@@ -357,7 +357,7 @@ func wrongProgram(t *testing.T) *ebpf.Program {
 	return prog
 }
 
-func TestAClosedManagerAttachesNothing(t *testing.T) {
+func TestManagerAttachesNothingAfterClose(t *testing.T) {
 	c := newCollector(t, nil)
 	process := testprog.Start(t, "target-pie")
 	target := usdt.Target{Path: testprog.Path(t, "target-pie"), PID: process.PID}

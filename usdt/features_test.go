@@ -5,6 +5,7 @@
 package usdt
 
 import (
+	"fmt"
 	"os"
 	"testing"
 
@@ -16,8 +17,36 @@ import (
 	"github.com/gousdt/gousdt/internal/testprog"
 )
 
+func TestAttachRaw(t *testing.T) {
+	testprog.RequireBPF(t)
+	kernel, err := KernelFeatures()
+	qt.Assert(t, qt.IsNil(err))
+	attachType := ebpf.AttachNone
+	if kernel.Mode() == ModeMulti {
+		attachType = ebpf.AttachTraceUprobeMulti
+	}
+	prog, err := trialProgram(attachType)
+	qt.Assert(t, qt.IsNil(err))
+	defer prog.Close()
+	path := testprog.Path(t, "target-static")
+	sel, err := Select(Target{Path: path}, nil, elfnote.Exact("gousdt_test", "three"))
+	qt.Assert(t, qt.IsNil(err))
+	defer sel.Close()
+
+	t.Run("takes the best mode of the kernel", func(t *testing.T) {
+		lnk, err := sel.AttachRaw(prog, ModeAuto, nil)
+		qt.Assert(t, qt.IsNil(err))
+		qt.Check(t, qt.Equals(lnk.String(), fmt.Sprintf("%s: 1 site, %s", path, kernel.Mode())))
+		qt.Check(t, qt.IsNil(lnk.Close()))
+	})
+	t.Run("refuses a mode that there is not", func(t *testing.T) {
+		_, err := sel.AttachRaw(prog, ModeSingleIPMap+1, nil)
+		qt.Check(t, qt.ErrorMatches(err, `no such mode: Mode\(4\)`))
+	})
+}
+
 // Linux 6.6 to 6.9 would attach to the main thread alone, without a word.
-func TestMultiLinksForAThreadAreRefused(t *testing.T) {
+func TestAttachRefusesMultiLinksForAThread(t *testing.T) {
 	testprog.RequireBPF(t)
 	testneeds.Kernel(t, "6.6", "uprobe_multi links")
 	known, right := pidFilter.known, pidFilter.right

@@ -70,7 +70,7 @@ func beTracer(order string) error {
 	select {}
 }
 
-func TestSemaphoresAreZeroAfterTheTracerIsKilled(t *testing.T) {
+func TestAttachedSemaphoresAreZeroAfterTheTracerIsKilled(t *testing.T) {
 	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
 		process := testprog.Start(t, "target-pie")
 		self, err := os.Executable()
@@ -101,7 +101,7 @@ func TestSemaphoresAreZeroAfterTheTracerIsKilled(t *testing.T) {
 
 // Without root: what the documentation says of capabilities is enough, and an
 // error says which are not there.
-func TestCapabilitiesAreEnoughOrNamed(t *testing.T) {
+func TestAttachWithCapabilitiesAlone(t *testing.T) {
 	setpriv := testneeds.Tool(t, "setpriv", "util-linux")
 	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
 		self, err := os.Executable()
@@ -124,7 +124,7 @@ func TestCapabilitiesAreEnoughOrNamed(t *testing.T) {
 	})
 }
 
-func TestManagersAreSafeForConcurrentUse(t *testing.T) {
+func TestManagerConcurrentUse(t *testing.T) {
 	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
 		c := newCollector(t, &usdt.ManagerOptions{Mode: mode, MaxSpecs: 8})
 		process := testprog.Start(t, "target-pie")
@@ -175,7 +175,7 @@ func TestManagersAreSafeForConcurrentUse(t *testing.T) {
 
 // A target that is killed, or that runs another program, while it is attached
 // to is no trouble to anybody.
-func TestTargetsMayDieInTheMiddleOfAttaching(t *testing.T) {
+func TestAttachToAProcessThatDiesMeanwhile(t *testing.T) {
 	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
 		c := newCollector(t, &usdt.ManagerOptions{Mode: mode})
 		path := testprog.Path(t, "target-static")

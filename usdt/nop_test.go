@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func TestIsNopKnowsTheNopsOfEachMachine(t *testing.T) {
+func TestIsNop(t *testing.T) {
 	little, big := binary.ByteOrder(binary.LittleEndian), binary.ByteOrder(binary.BigEndian)
 	for _, tc := range []struct {
 		name    string
@@ -55,7 +55,7 @@ func TestIsNopKnowsTheNopsOfEachMachine(t *testing.T) {
 	}
 }
 
-func TestOnlyPlainNopsTakeABreakpoint(t *testing.T) {
+func TestSkipFindsWhereABreakpointIsSafe(t *testing.T) {
 	const (
 		none       = unix.ENOSYS // from kernels that replace nothing
 		callsNop5  = unix.ENXIO

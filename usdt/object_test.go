@@ -90,9 +90,9 @@ func newLibbpfCollector(t *testing.T, header libbpfHeader, opts *usdt.ManagerOpt
 }
 
 // Every value of every argument, as
-// TestArgumentsHaveTheValuesThatTheProgramPasses has it for this module's
+// TestArgumentsHaveTheRightValues has it for this module's
 // header.
-func TestObjectsForLibbpfReadArguments(t *testing.T) {
+func TestAttachObjectsForLibbpf(t *testing.T) {
 	forEachHeader(t, func(t *testing.T, header libbpfHeader) {
 		for _, prog := range programs {
 			t.Run(prog.name, func(t *testing.T) {
@@ -103,7 +103,7 @@ func TestObjectsForLibbpfReadArguments(t *testing.T) {
 	})
 }
 
-func TestObjectsForLibbpfReadArgumentsOf32BitPrograms(t *testing.T) {
+func TestAttachObjectsForLibbpfTo32BitPrograms(t *testing.T) {
 	testneeds.Only(t, "an x86-64 kernel runs i386 programs", "amd64")
 	forEachHeader(t, func(t *testing.T, header libbpfHeader) {
 		process := testprog.Start(t, testprog.CrossPath(t, "386", "target-pie"))

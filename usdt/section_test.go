@@ -26,7 +26,7 @@ func TestSplitSection(t *testing.T) {
 	}
 }
 
-func TestProgramsOfFindsTheProgramsOfGeneratedStructs(t *testing.T) {
+func TestProgramsOfGeneratedStructs(t *testing.T) {
 	type generatedPrograms struct {
 		First  *ebpf.Program `ebpf:"first"`
 		Second *ebpf.Program `ebpf:"second"`

@@ -34,7 +34,7 @@ func readByOtherMeans() *proc.Cache {
 }
 
 // Those who have a watcher of their own select in what it finds.
-func TestSelectionsOfPairs(t *testing.T) {
+func TestSelectOfAPair(t *testing.T) {
 	for name, cache := range map[string]*proc.Cache{"files": proc.NewCache(nil), "read by other means": readByOtherMeans()} {
 		t.Run(name, func(t *testing.T) {
 			c := newCollector(t, nil)
@@ -66,7 +66,7 @@ func TestSelectionsOfPairs(t *testing.T) {
 	}
 }
 
-func TestSelectionsOfPairsWhoseFileHasGone(t *testing.T) {
+func TestSelectOfAPairWhoseFileHasGone(t *testing.T) {
 	testneeds.Root(t)
 	program, _ := copies(t, "target-static")
 	process := testprog.Start(t, program)

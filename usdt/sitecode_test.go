@@ -8,7 +8,7 @@ import (
 	"github.com/go-quicktest/qt"
 )
 
-func TestSitesAreReadInTheOrderOfTheirOffsets(t *testing.T) {
+func TestReadCodeInTheOrderOfOffsets(t *testing.T) {
 	for _, test := range []struct {
 		offsets []uint64
 		want    []int32

@@ -29,7 +29,7 @@ func randomSite(random *rand.Rand) elfnote.Site {
 	}
 }
 
-func TestSiteTableHoldsWhatWasWanted(t *testing.T) {
+func TestSiteTable(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for _, wantedOf100 := range []int{0, 1, 50, 100} {
 		found := newSiteCollector(new(elfnote.File))

@@ -15,7 +15,7 @@ import (
 	"github.com/gousdt/gousdt/usdt"
 )
 
-func TestPythonFunctionEntry(t *testing.T) {
+func TestAttachToPython(t *testing.T) {
 	texts := newTexts(t)
 	python := testprog.StartPython(t)
 	python.Call() // unseen
@@ -37,7 +37,7 @@ func TestPythonFunctionEntry(t *testing.T) {
 // truncated is what fits into an event.
 func truncated(s string) string { return s[:min(len(s), 63)] }
 
-func TestExceptionsOfTheCppLibrary(t *testing.T) {
+func TestAttachToTheCppLibrary(t *testing.T) {
 	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
 		c := newCollector(t, &usdt.ManagerOptions{Mode: mode})
 		throw := testprog.StartThrow(t)
@@ -63,7 +63,7 @@ func TestExceptionsOfTheCppLibrary(t *testing.T) {
 	})
 }
 
-func TestPostgresQueryStart(t *testing.T) {
+func TestAttachToPostgres(t *testing.T) {
 	texts := newTexts(t)
 	server := testprog.StartPostgres(t)
 	// Each query has a server process of its own, which is still to come.

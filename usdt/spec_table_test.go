@@ -54,7 +54,7 @@ func assertWritten(t *testing.T, table *specTable, acquired []*sharedSpec, want 
 	}
 }
 
-func TestEqualSpecsShareAPlaceAsLongAsOneIsHeld(t *testing.T) {
+func TestSpecTableSharesEqualSpecs(t *testing.T) {
 	forEachWrite(t, func(t *testing.T, table *specTable) {
 		first, err := table.acquire(specsOf(1, 2, 1))
 		qt.Assert(t, qt.IsNil(err))
@@ -76,7 +76,7 @@ func TestEqualSpecsShareAPlaceAsLongAsOneIsHeld(t *testing.T) {
 	})
 }
 
-func TestSpecsThatDoNotFitLeaveTheTableAsItWas(t *testing.T) {
+func TestSpecTableWithoutRoom(t *testing.T) {
 	forEachWrite(t, func(t *testing.T, table *specTable) {
 		held, err := table.acquire(specsOf(1, 2))
 		qt.Assert(t, qt.IsNil(err))
@@ -100,7 +100,7 @@ func TestSpecsThatDoNotFitLeaveTheTableAsItWas(t *testing.T) {
 }
 
 // The kernel's refusal of a whole batch is none of the specs that are held.
-func TestSpecsThatCannotBeWrittenAreNotHeld(t *testing.T) {
+func TestSpecTableThatCannotBeWritten(t *testing.T) {
 	forEachWrite(t, func(t *testing.T, table *specTable) {
 		held, err := table.acquire(specsOf(1))
 		qt.Assert(t, qt.IsNil(err))

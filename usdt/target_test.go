@@ -9,7 +9,7 @@ import (
 	"github.com/go-quicktest/qt"
 )
 
-func TestKernelsTakeUprobesInPrograms(t *testing.T) {
+func TestAttachesToMachines(t *testing.T) {
 	for _, tc := range []struct {
 		kernel, program elf.Machine
 		want            bool

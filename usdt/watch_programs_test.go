@@ -293,7 +293,7 @@ func TestWatchTriesAgainWhatAFileLacks(t *testing.T) {
 	qt.Assert(t, qt.IsTrue(same(w.Attachments(), []*usdt.WatchAttachment{first, told.Attached[0]})))
 }
 
-func TestAWatchProgramWithoutPatternsIsForAllProbes(t *testing.T) {
+func TestWatchProgramWithoutPatterns(t *testing.T) {
 	testneeds.Kernel(t, "6.6", "uprobe_multi links, without which detaching takes a minute")
 	c := newCollector(t, &usdt.ManagerOptions{MaxSpecs: 2000})
 	path, _ := copies(t, "target-static")
@@ -310,7 +310,7 @@ func TestAWatchProgramWithoutPatternsIsForAllProbes(t *testing.T) {
 	qt.Assert(t, qt.Equals(told.Attached[1].Link.Selection().Len(), all.Len()))
 }
 
-func TestWatchesWithoutAProgramAreRefused(t *testing.T) {
+func TestWatchRefusesWithoutAProgram(t *testing.T) {
 	c, other := newCollector(t, nil), newCollector(t, nil)
 	_, err := c.Watch(nil)
 	qt.Assert(t, qt.ErrorMatches(err, "there is no program .*"))

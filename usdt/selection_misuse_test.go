@@ -22,7 +22,7 @@ import (
 )
 
 // A descriptor that has been closed may be that of another file by now.
-func TestClosedSelectionsAttachNothing(t *testing.T) {
+func TestSelectionAttachesNothingAfterClose(t *testing.T) {
 	c := newCollector(t, nil)
 	process := testprog.Start(t, "target-static")
 	sel, err := usdt.Select(usdt.Target{Path: testprog.Path(t, "target-static")}, nil, elfnote.Exact(provider, "three"))
@@ -41,7 +41,7 @@ func TestClosedSelectionsAttachNothing(t *testing.T) {
 }
 
 // Nothing is attached more widely than was meant, nor in vain.
-func TestSelectionsAreAttachedToProcessesAlone(t *testing.T) {
+func TestSelectionRefusesPIDsThatAreNone(t *testing.T) {
 	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
 		c := newCollector(t, &usdt.ManagerOptions{Mode: mode})
 		process := testprog.Start(t, "target-static")
@@ -63,7 +63,7 @@ func TestSelectionsAreAttachedToProcessesAlone(t *testing.T) {
 	})
 }
 
-func TestProcessesWithoutMainThread(t *testing.T) {
+func TestAttachToAProcessWithoutMainThread(t *testing.T) {
 	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
 		c := newCollector(t, &usdt.ManagerOptions{Mode: mode})
 		process := testprog.Start(t, "target-static")
@@ -96,7 +96,7 @@ func TestProcessesWithoutMainThread(t *testing.T) {
 	})
 }
 
-func TestTheCallerMayCloseHisFileAfterSelecting(t *testing.T) {
+func TestSelectionOutlivesTheCallersFile(t *testing.T) {
 	c := newCollector(t, nil)
 	process := testprog.Start(t, "target-static")
 	file, err := os.Open(testprog.Path(t, "target-static"))
@@ -118,7 +118,7 @@ func TestTheCallerMayCloseHisFileAfterSelecting(t *testing.T) {
 
 // A program that is attached without the Manager finds no spec, above all not
 // that of another link.
-func TestProgramsAttachedWithoutTheManagerFindNoSpec(t *testing.T) {
+func TestAttachWithoutTheManagerFindsNoSpec(t *testing.T) {
 	testneeds.Kernel(t, "5.15", "BPF cookies")
 	c := newCollector(t, &usdt.ManagerOptions{Mode: usdt.ModeSingle})
 	process := testprog.Start(t, "target-static")
@@ -144,7 +144,7 @@ func TestProgramsAttachedWithoutTheManagerFindNoSpec(t *testing.T) {
 	qt.Assert(t, qt.Equals(event.Cookie, 0))
 }
 
-func TestSectionsThatSayNothingAreAnError(t *testing.T) {
+func TestAttachSectionsThatNameNothing(t *testing.T) {
 	testprog.RequireBPF(t)
 	spec, err := testbpf.LoadCounts()
 	qt.Assert(t, qt.IsNil(err))

@@ -19,7 +19,7 @@ import (
 
 // A site that nobody may attach to is no reason not to see the others, where a
 // pattern means whatever there is.
-func TestPatternsLeaveOutSitesThatCannotBeAttached(t *testing.T) {
+func TestAttachSkipsSitesThatCannotBeAttached(t *testing.T) {
 	check := func(t *testing.T, c *collector, lnk *usdt.Link, process *testprog.Process) {
 		t.Helper()
 		qt.Assert(t, qt.Equals(lnk.Selection().Len(), 1))
@@ -40,6 +40,15 @@ func TestPatternsLeaveOutSitesThatCannotBeAttached(t *testing.T) {
 		check(t, c, lnk, process)
 		qt.Assert(t, qt.IsNil(lnk.Close()))
 
+		all := &usdt.AttachOptions{SelectOptions: usdt.SelectOptions{RequireAllSites: true}}
+		_, err = c.Attach(c.Collect, usdt.Target{Path: path}, all, patterns(t, "*:three", "*:no_nop")...)
+		qt.Assert(t, qt.ErrorAs(err, new(*usdt.SiteError)))
+		sel, err := usdt.Select(usdt.Target{Path: path}, nil, patterns(t, "*:three", "*:no_nop")...)
+		qt.Assert(t, qt.IsNil(err))
+		defer sel.Close()
+		_, err = c.AttachSelection(c.Collect, sel, all)
+		qt.Assert(t, qt.ErrorAs(err, new(*usdt.SiteError)))
+
 		w, err := c.Watch(&usdt.WatchOptions{
 			Proc: proc.WatcherOptions{Filter: only(path)},
 		}, watching(t, c.Collect, "*:three", "*:no_nop")...)
@@ -51,7 +60,7 @@ func TestPatternsLeaveOutSitesThatCannotBeAttached(t *testing.T) {
 	})
 }
 
-func TestSelectRequiresAllSitesOnRequest(t *testing.T) {
+func TestSelectRequireAllSites(t *testing.T) {
 	path, _ := copies(t, "target-pie")
 	patch(t, path, "split", []byte{0xff, 0xff, 0xff, 0xff}) // the first of two
 	_, err := usdt.Select(usdt.Target{Path: path}, &usdt.SelectOptions{RequireAllSites: true}, elfnote.Exact(provider, "split"))
@@ -67,7 +76,7 @@ func TestSelectRequiresAllSitesOnRequest(t *testing.T) {
 }
 
 // The kernel takes one semaphore at an instruction.
-func TestProbesThatShareAnInstructionButNoSemaphoreAreApart(t *testing.T) {
+func TestSelectSkipsASharedInstructionWithAnotherSemaphore(t *testing.T) {
 	path, _ := copies(t, "target-pie")
 	both := patterns(t, "*:guarded", "*:counted")
 	sel, err := usdt.Select(usdt.Target{Path: path}, nil, both...)

@@ -39,7 +39,7 @@ func allocated() uint64 {
 	return stats.TotalAlloc
 }
 
-func TestFilesWithTooManyArgumentsAreRefused(t *testing.T) {
+func TestSelectRefusesTooManyArguments(t *testing.T) {
 	path := hostile(t)
 	before := allocated()
 	_, err := usdt.Select(usdt.Target{Path: path}, nil, elfnote.Exact("p", "n"))
@@ -49,7 +49,7 @@ func TestFilesWithTooManyArgumentsAreRefused(t *testing.T) {
 	qt.Check(t, qt.IsTrue(took < 450<<19), qt.Commentf("%d MB", took>>20))
 }
 
-func TestFilesWithManySitesAreNotRefused(t *testing.T) {
+func TestSelectTakesManySites(t *testing.T) {
 	const sites = 100_000
 	path := filepath.Join(t.TempDir(), "many.so")
 	var notes []testprog.Note
@@ -68,7 +68,7 @@ func TestFilesWithManySitesAreNotRefused(t *testing.T) {
 	qt.Check(t, qt.Equals(sel.Len(), sites))
 }
 
-func TestSelectionsDescribeTheFirstUnfitSites(t *testing.T) {
+func TestSelectionListsTheFirstSkippedSites(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "unfit.so")
 	notes := []testprog.Note{{Provider: "p", Name: "fit"}}
 	for i := range 3 * 1024 {
@@ -85,7 +85,7 @@ func TestSelectionsDescribeTheFirstUnfitSites(t *testing.T) {
 }
 
 // Where no probe can be used it is not said that there is none.
-func TestFilesWithNothingButBrokenNotes(t *testing.T) {
+func TestSelectWithNothingButMalformedNotes(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "broken.so")
 	testprog.WriteNotes(t, path, []testprog.Note{{Provider: "p", Name: "n", Broken: true}})
 	for _, name := range []string{"n", "another"} {
@@ -95,7 +95,7 @@ func TestFilesWithNothingButBrokenNotes(t *testing.T) {
 	}
 }
 
-func TestSelectionsDescribeTheFirstBrokenNotes(t *testing.T) {
+func TestSelectionListsTheFirstMalformedNotes(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "broken.so")
 	notes := []testprog.Note{{Provider: "p", Name: "n"}}
 	for range 3 * elfnote.MaxMalformed {
@@ -111,7 +111,7 @@ func TestSelectionsDescribeTheFirstBrokenNotes(t *testing.T) {
 
 // What has been refused once is not read, nor told, again for each process that
 // comes.
-func TestWatchesRememberRefusedFiles(t *testing.T) {
+func TestWatchRemembersRefusedFiles(t *testing.T) {
 	testprog.RequireBPF(t)
 	testprog.LeakCheck(t)
 	c := newCollector(t, nil)
@@ -139,7 +139,7 @@ func TestWatchesRememberRefusedFiles(t *testing.T) {
 
 // Symbols are found all at once: one by one, each would take a search through
 // the file.
-func TestManySymbolsAreFoundAtOnce(t *testing.T) {
+func TestSelectFindsManySymbolsAtOnce(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "symbols.so")
 	var notes []testprog.Note
 	const count = 100_000

@@ -17,7 +17,7 @@ import (
 // What the documentation says of kernel versions is true of this one: a feature
 // that is missing where it should be is a failure, so that no other test is
 // skipped for it unnoticed.
-func TestKernelHasWhatItsVersionPromises(t *testing.T) {
+func TestKernelFeatures(t *testing.T) {
 	testprog.RequireBPF(t)
 	kernel, err := usdt.KernelFeatures()
 	qt.Assert(t, qt.IsNil(err))
