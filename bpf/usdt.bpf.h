@@ -117,7 +117,7 @@ static __always_inline int bpf_usdt_arg_cnt(struct pt_regs *ctx)
  *
  *	-ESRCH		not attached through package usdt
  *	-ENOENT		the probe has no such argument, or it is past the 12th
- *	-EOPNOTSUPP	the argument cannot be fetched (usdt.Link says why)
+ *	-EOPNOTSUPP	the argument cannot be fetched (usdt.Site says why)
  *	-EFAULT		the argument is in memory that cannot be read now
  *
  * Each call looks the site up anew: BPF_USDT is cheaper for several arguments.

@@ -59,7 +59,9 @@ type AttachOptions struct {
 //   - [os.ErrClosed] after [Manager.Close].
 //
 // Other errors say that the program was not loaded for this Manager.
-func (m *Manager) Attach(prog *ebpf.Program, target Target, opts *AttachOptions, patterns ...elfnote.Pattern) (*Link, error) {
+func (m *Manager) Attach(
+	prog *ebpf.Program, target Target, opts *AttachOptions, patterns ...elfnote.Pattern,
+) (*Link, error) {
 	if opts == nil {
 		opts = &AttachOptions{}
 	}
@@ -168,8 +170,9 @@ func (s *Selection) encode(layout sitespec.Layout, cookies []uint64) (specs []by
 	specs = make([]byte, 0, min(lists, s.Len())*layout.Size())
 	machines := s.machines()
 	count := int32(0)
-	common := make([]int32, lists) // of each list of arguments: the number of its spec with the first cookie, from 1
-	others := make(map[key]int32)  // of those with another cookie
+	// The numbers of specs, from 1: of each list of arguments with the first
+	// cookie, and of lists with other cookies.
+	common, others := make([]int32, lists), make(map[key]int32)
 	for i := range s.sites.rows {
 		k := key{s.sites.rows[i].list, cookies[i]}
 		n := common[k.list]

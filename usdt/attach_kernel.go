@@ -111,7 +111,9 @@ func (s *Selection) checkSemaphores(mode Mode) error {
 	return nil
 }
 
-func (s *Selection) attachMulti(executable *link.Executable, prog *ebpf.Program, cookies []uint64) ([]io.Closer, error) {
+func (s *Selection) attachMulti(
+	executable *link.Executable, prog *ebpf.Program, cookies []uint64,
+) ([]io.Closer, error) {
 	if s.pid != 0 {
 		if err := requirePIDFilter(); err != nil {
 			return nil, fmt.Errorf("%s: %w", s.opened.name, err)
@@ -130,7 +132,9 @@ func (s *Selection) attachMulti(executable *link.Executable, prog *ebpf.Program,
 	return links, nil
 }
 
-func (s *Selection) linkMulti(executable *link.Executable, prog *ebpf.Program, from, to int, cookies []uint64) (link.Link, error) {
+func (s *Selection) linkMulti(
+	executable *link.Executable, prog *ebpf.Program, from, to int, cookies []uint64,
+) (link.Link, error) {
 	opts := link.UprobeMultiOptions{PID: uint32(s.pid), Addresses: make([]uint64, to-from)}
 	for i := from; i < to; i++ {
 		opts.Addresses[i-from] = s.sites.rows[i].uprobeOffset()
@@ -147,7 +151,9 @@ func (s *Selection) linkMulti(executable *link.Executable, prog *ebpf.Program, f
 	return executable.UprobeMulti(nil, prog, &opts)
 }
 
-func (s *Selection) attachSingle(executable *link.Executable, prog *ebpf.Program, cookies []uint64) ([]io.Closer, error) {
+func (s *Selection) attachSingle(
+	executable *link.Executable, prog *ebpf.Program, cookies []uint64,
+) ([]io.Closer, error) {
 	links := make([]io.Closer, 0, s.Len())
 	for i := range s.sites.rows {
 		opts := link.UprobeOptions{
@@ -171,7 +177,9 @@ func (s *Selection) attachSingle(executable *link.Executable, prog *ebpf.Program
 
 // explainSingle finds out what the kernel meant by refusing a perf event or the
 // program for it.
-func (s *Selection) explainSingle(executable *link.Executable, prog *ebpf.Program, i int, opts *link.UprobeOptions, err error) error {
+func (s *Selection) explainSingle(
+	executable *link.Executable, prog *ebpf.Program, i int, opts *link.UprobeOptions, err error,
+) error {
 	if s.pid != 0 && (errors.Is(err, unix.ESRCH) || errors.Is(err, os.ErrNotExist)) {
 		return gone(s.pid)
 	}
@@ -210,7 +218,9 @@ func trialProgram(attachType ebpf.AttachType) (*ebpf.Program, error) {
 
 // explainMulti finds out what the kernel meant by refusing the link of many
 // sites.
-func (s *Selection) explainMulti(executable *link.Executable, prog *ebpf.Program, from, to int, err error) error {
+func (s *Selection) explainMulti(
+	executable *link.Executable, prog *ebpf.Program, from, to int, err error,
+) error {
 	if s.pid != 0 && errors.Is(err, os.ErrNotExist) {
 		return gone(s.pid)
 	}

@@ -95,8 +95,8 @@ func (e *PermissionError) Error() string {
 	if errors.Is(e.Err, proc.ErrAccess) { // which says what it takes
 		return fmt.Sprintf("%s: %v", e.Op, e.Err)
 	}
-	return fmt.Sprintf("%s: %v (needs root, or CAP_BPF and CAP_PERFMON; CAP_SYS_ADMIN on kernels that attach by perf events)",
-		e.Op, e.Err)
+	return fmt.Sprintf("%s: %v (needs root, or CAP_BPF and CAP_PERFMON; "+
+		"CAP_SYS_ADMIN on kernels that attach by perf events)", e.Op, e.Err)
 }
 
 // Unwrap returns the cause.
@@ -144,7 +144,8 @@ func notNop(code []byte) error {
 	if len(code) == 0 {
 		return errors.New("no machine code in the file there")
 	}
-	return fmt.Errorf("no nop there but % x (is the file damaged, or another version than its notes?)", code[:min(len(code), 8)])
+	return fmt.Errorf("no nop there but % x (is the file damaged, or another version than its notes?)",
+		code[:min(len(code), 8)])
 }
 
 // semaphoreClash says that the kernel refuses a site since the same instruction

@@ -26,8 +26,11 @@ func attachable(file *elfnote.File) error {
 	if err != nil {
 		return err
 	}
-	if !attaches(kernel, file.Machine()) || file.ByteOrder().Uint16([]byte{1, 0}) != binary.NativeEndian.Uint16([]byte{1, 0}) {
-		return fmt.Errorf("the file is for %s (%s), this kernel attaches to programs for %s", file.Machine(), file.ByteOrder(), kernel)
+	one := []byte{1, 0}
+	sameOrder := file.ByteOrder().Uint16(one) == binary.NativeEndian.Uint16(one)
+	if !attaches(kernel, file.Machine()) || !sameOrder {
+		return fmt.Errorf("the file is for %s (%s), this kernel attaches to programs for %s",
+			file.Machine(), file.ByteOrder(), kernel)
 	}
 	return nil
 }

@@ -41,7 +41,8 @@ func CheckProcess(pid int) error {
 		case name == "State":
 			ended = strings.HasPrefix(value, "Z")
 		case name == "Threads" && ended && value != "1":
-			return fmt.Errorf("process %d: its main thread has exited, and by that the kernel knows a process: attach without PID", pid)
+			return fmt.Errorf("process %d: its main thread has exited, and by that the kernel knows a process: "+
+				"attach without PID", pid)
 		}
 	}
 	if ended {

@@ -110,7 +110,8 @@ func programsOf(loaded any) (map[string]*ebpf.Program, error) {
 	}
 	v := reflect.ValueOf(loaded)
 	if v.Kind() != reflect.Pointer || v.IsNil() || v.Elem().Kind() != reflect.Struct {
-		return nil, fmt.Errorf("programs are taken from an *ebpf.Collection or a pointer to a struct with `ebpf` tags, not from %T", loaded)
+		return nil, fmt.Errorf("programs are taken from an *ebpf.Collection or a pointer to a struct with `ebpf` tags, "+
+			"not from %T", loaded)
 	}
 	programs := make(map[string]*ebpf.Program)
 	collectPrograms(v.Elem(), programs)

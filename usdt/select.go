@@ -148,7 +148,8 @@ func (s *Selection) check(requireAll bool) error {
 	if s.skippedCount == 0 {
 		return nil
 	}
-	s.sites.rows = slices.Clone(slices.DeleteFunc(s.sites.rows, func(row siteRow) bool { return row.skipped }))
+	left := slices.DeleteFunc(s.sites.rows, func(row siteRow) bool { return row.skipped })
+	s.sites.rows = slices.Clone(left)
 	if s.Len() == 0 {
 		return s.skipped[0]
 	}

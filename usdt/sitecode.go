@@ -22,7 +22,9 @@ const (
 // neighbouring sites together, so it calls in the order of their offsets. The
 // bytes are valid during the call. It stops at the first error that found
 // returns.
-func readCode(file *elfnote.File, sites []siteRow, n uint64, found func(i int, code []byte, err error) error) error {
+func readCode(
+	file *elfnote.File, sites []siteRow, n uint64, found func(i int, code []byte, err error) error,
+) error {
 	order := inOrder(sites)
 	index := func(i int) int {
 		if order == nil {
