@@ -109,6 +109,34 @@ func ExampleSelect() {
 	}
 }
 
+// Attach a program to the same probes of several processes, each with a cookie.
+// The file is read and checked once.
+func ExampleManager_AttachSelection() {
+	mgr, objs := loadExample() // as in the example of the package
+	defer mgr.Close()          // closes the links, too
+	defer objs.Close()
+
+	sel, err := usdt.Select(usdt.Target{Path: "/usr/bin/python3"}, &usdt.SelectOptions{
+		RequireArguments: true, // better no result than one without the line number
+	}, elfnote.Exact("python", "line"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer sel.Close()
+	for _, pid := range []int{1234, 5678} {
+		_, err := mgr.AttachSelection(objs.Count, sel.ForPID(pid), &usdt.AttachOptions{Cookie: uint64(pid)})
+		var full *usdt.LimitError
+		switch {
+		case errors.Is(err, proc.ErrGone):
+			log.Printf("process %d has exited meanwhile", pid)
+		case errors.As(err, &full):
+			log.Fatalf("set %s to %d", full.Option, full.InUse+full.Needed)
+		case err != nil:
+			log.Fatal(err)
+		}
+	}
+}
+
 // Keep a program attached to the exceptions of all C++ programs, whatever copy
 // of the library they use, in containers too, until interrupted.
 func ExampleManager_Watch() {
@@ -166,6 +194,9 @@ func ExampleWatchProgram() {
 	defer watch.Close()
 	if err := watch.SyncAll(); err != nil { // the processes that there are now
 		log.Fatal(err)
+	}
+	if denied := watch.Watcher().Stats().Denied; denied > 0 {
+		log.Printf("%d processes may not be looked into", denied)
 	}
 	for _, a := range watch.Attachments() {
 		fmt.Printf("%q\n", a)
