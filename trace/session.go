@@ -71,10 +71,9 @@ type Session struct {
 //
 // Open does what [New] and [Session.Attach] do, and returns their errors. The
 // [Attachment], which lists the sites that were skipped, is the only one in
-// [Session.Attachments]. In
-// addition both ends of each [Latency] must be among the probes that it
-// watches. The error is an [*OptionError] otherwise, which wraps a
-// [*usdt.NotFoundError] if the file has no such probe.
+// [Session.Attachments]. In addition both ends of each [Latency] must be among
+// the probes that it watches. The error is an [*OptionError] otherwise, which
+// wraps a [*usdt.NotFoundError] if the file has no such probe.
 func Open(target usdt.Target, opts *SessionOptions, patterns ...elfnote.Pattern) (*Session, error) {
 	s, err := New(opts)
 	if err != nil {
