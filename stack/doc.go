@@ -7,14 +7,22 @@
 // A stack as the kernel gives it, in a trace.Event or in a BPF map, is a list
 // of addresses. They mean something only together with the files that the
 // process has mapped, and the process may end at any time. So a [Symbolizer]
-// remembers processes: tell it of them while they run, and ask it afterwards.
+// remembers processes: tell it of each process once while that runs, and ask it
+// at any time. [Symbolizer.Remember] scans the mappings of the process, so call
+// it for a new PID, not for each event.
 //
 //	symbolizer := stack.NewSymbolizer(nil)
 //	defer symbolizer.Close()
-//	symbolizer.Remember(pid)
-//	...
-//	for _, frame := range symbolizer.Frames(ctx, pid, event.Stack) {
-//		fmt.Println(frame.Function, frame.File)
+//	known := make(map[int]bool)
+//	for event, err := range session.Events(ctx) {
+//		...
+//		if !known[event.PID] {
+//			known[event.PID] = true
+//			symbolizer.Remember(event.PID)
+//		}
+//		for _, frame := range symbolizer.Frames(ctx, event.PID, event.Stack) {
+//			fmt.Println(frame)
+//		}
 //	}
 //
 // The names come from the symbol tables of the mapped files, and of their

@@ -4,6 +4,7 @@ package stack
 
 import (
 	"context"
+	"fmt"
 	"sync"
 
 	"github.com/gousdt/gousdt/internal/unwind"
@@ -50,6 +51,23 @@ type Frame struct {
 	Offset     uint64 // of the address in the function
 	File       string // the path as the process sees it, "" if the code is in no file; arbitrary bytes
 	FileOffset uint64 // of the address in the file
+}
+
+// String returns the function and the file, as in "main+0x1b (/usr/bin/throw)".
+// A frame without a name has its address, and its place in the file:
+// "0x7f0c10 (/usr/bin/throw+0x10)". Names and paths are arbitrary bytes: escape
+// them before they reach a terminal.
+func (f Frame) String() string {
+	switch {
+	case f.Function != "" && f.File != "":
+		return fmt.Sprintf("%s+%#x (%s)", f.Function, f.Offset, f.File)
+	case f.Function != "":
+		return fmt.Sprintf("%s+%#x", f.Function, f.Offset)
+	case f.File != "":
+		return fmt.Sprintf("%#x (%s+%#x)", f.Address, f.File, f.FileOffset)
+	default:
+		return fmt.Sprintf("%#x", f.Address)
+	}
 }
 
 // NewSymbolizer returns a Symbolizer for the processes of a proc file system:

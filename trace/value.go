@@ -3,6 +3,7 @@
 package trace
 
 import (
+	"fmt"
 	"math"
 	"strconv"
 	"unicode/utf8"
@@ -24,6 +25,22 @@ const (
 	Text
 )
 
+// String returns "unsigned", "signed", "float" or "text".
+func (k Kind) String() string {
+	switch k {
+	case Unsigned:
+		return "unsigned"
+	case Signed:
+		return "signed"
+	case Float:
+		return "float"
+	case Text:
+		return "text"
+	default:
+		return fmt.Sprintf("Kind(%d)", uint8(k))
+	}
+}
+
 // State says whether there is a value.
 type State uint8
 
@@ -38,6 +55,20 @@ const (
 	// Present means that the value is what the program passed.
 	Present
 )
+
+// String returns "unavailable", "unreadable" or "present".
+func (s State) String() string {
+	switch s {
+	case Unavailable:
+		return "unavailable"
+	case Unreadable:
+		return "unreadable"
+	case Present:
+		return "present"
+	default:
+		return fmt.Sprintf("State(%d)", uint8(s))
+	}
+}
 
 // dataState says how much of the bytes behind a pointer a Value has.
 type dataState uint8

@@ -53,3 +53,9 @@ func TestValueStringCanBeReadBack(t *testing.T) {
 	qt.Assert(t, qt.IsNil(err))
 	qt.Assert(t, qt.Equals(back, string(all)))
 }
+
+func TestKindsAndStatesHaveNames(t *testing.T) {
+	qt.Check(t, qt.Equals(Unsigned.String()+" "+Signed.String()+" "+Float.String()+" "+Text.String(), "unsigned signed float text"))
+	qt.Check(t, qt.Equals(Unavailable.String()+" "+Unreadable.String()+" "+Present.String(), "unavailable unreadable present"))
+	qt.Check(t, qt.Equals(Kind(9).String()+" "+State(9).String(), "Kind(9) State(9)"))
+}

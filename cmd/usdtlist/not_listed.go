@@ -37,13 +37,18 @@ func (l *lister) warnMalformed(path string, all *elfnote.Listing) {
 // warnNothing says why the only file asked for has nothing to list.
 func (l *lister) warnNothing(path string, file *elfnote.File) {
 	near := nearest.Probes(file, l.options.patterns...)
+	var wanted []string
+	for _, p := range l.options.patterns {
+		wanted = append(wanted, p.String())
+	}
+	patterns := strings.Join(wanted, ", ")
 	switch {
 	case !hasProbes(file):
 		l.Warn("%s: no probes", path)
 	case len(near) > 0:
-		l.Warn("%s: no probe matches (nearest: %s)", path, strings.Join(near, ", "))
+		l.Warn("%s: no probe matches %s (nearest: %s)", path, patterns, strings.Join(near, ", "))
 	default:
-		l.Warn("%s: no probe matches (without a pattern, all are listed)", path)
+		l.Warn("%s: no probe matches %s (without a pattern, all are listed)", path, patterns)
 	}
 }
 
