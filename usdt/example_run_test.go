@@ -17,6 +17,7 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/go-quicktest/qt"
 
+	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
 	"github.com/gousdt/gousdt/usdt"
 	"github.com/gousdt/gousdt/usdt/internal/testbpf"
@@ -58,6 +59,7 @@ func loadExample() (*usdt.Manager, *tracerObjects) {
 // The examples do what they say, with a C++ program that throws.
 func TestExamples(t *testing.T) {
 	testprog.RequireBPF(t)
+	testneeds.Kernel(t, "5.15", "BPF cookies on uprobes, to attach a library for every process")
 	throw := testprog.StartThrow(t)
 	for _, tc := range []struct {
 		name    string
