@@ -36,6 +36,8 @@ func CheckProcess(pid int) error {
 		name, value, _ := strings.Cut(line, ":")
 		value = strings.TrimSpace(value)
 		switch {
+		case name == "Tgid" && value == "0":
+			return gone(pid) // it has ended since the file was opened
 		case name == "Tgid" && value != strconv.Itoa(pid):
 			return fmt.Errorf("process %d: this is a thread: give the PID of its process, %s", pid, value)
 		case name == "State":
@@ -58,6 +60,10 @@ func explainProcess(pid int, err error) error {
 	case errors.Is(err, proc.ErrGone):
 		return gone(pid)
 	case errors.Is(err, proc.ErrAccess):
+		// Nobody may look into a process that is ending.
+		if errors.Is(CheckProcess(pid), proc.ErrGone) {
+			return gone(pid)
+		}
 		return &PermissionError{Op: "looking into a process", Err: err}
 	default:
 		return err // which names the process
