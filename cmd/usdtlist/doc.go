@@ -91,7 +91,7 @@
 //	        size             size of the value in bytes: 1, 2, 4 or 8; others if bytes or unavailable, 0 if not known
 //	        signed           true for a signed integer
 //	        float            true for a floating point number
-//	        text             all of it for people: "4 signed @ [rbp-20]"
+//	        text             all of it as text: "4 signed @ [rbp-20]"
 //	        value            the constant (kind "constant" only)
 //	        register         its name (kind "register" only)
 //	        high             name of the register with the high half of a value in two registers, or null (kind

@@ -71,7 +71,7 @@ func perRun(p *trace.ProgramStats) float64 {
 	return float64(p.Time/time.Nanosecond) / float64(p.Runs)
 }
 
-// text returns the costs for people.
+// text returns the costs as human-readable text.
 func (c *costs) text() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%-15s  %10s  %8s  %8s  %12s\n", "PROGRAM", "RUNS", "NS/RUN", "MISSED", "INSTRUCTIONS")

@@ -133,7 +133,7 @@ func machine(t *testing.T, path string) elf.Machine {
 
 // Names and texts of the traced program must not reach the terminal as they
 // are.
-func TestStrangersCannotDriveTheTerminal(t *testing.T) {
+func TestUntrustedBytesAreEscaped(t *testing.T) {
 	p := startTarget(t, "target-pie")
 	r := watching(t, "--str", "0", p.path, "gousdt::names:*")
 	p.Fire("names", 1)

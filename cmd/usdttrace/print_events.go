@@ -28,7 +28,7 @@ func newStyle(colours bool) style {
 	}
 }
 
-// textPrinter prints for people.
+// textPrinter prints human-readable text.
 type textPrinter struct {
 	tracer *tracer
 	out    io.Writer
