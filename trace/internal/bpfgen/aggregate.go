@@ -8,6 +8,7 @@ import (
 
 	"github.com/cilium/ebpf/asm"
 
+	"github.com/gousdt/gousdt/internal/argcode"
 	"github.com/gousdt/gousdt/trace/internal/expr"
 )
 
@@ -159,7 +160,7 @@ func (a *Aggregation) role(kernel Kernel, site *Site) (role, error) {
 // aggregate emits an aggregation of this hit. A latency must be in the word of
 // the stack at its place.
 func (b *builder) aggregate(a *Aggregation, r role, latency int) error {
-	done, unread := b.label(), b.label()
+	done, unread := b.Label(), b.Label()
 	where := condition{kind: always}
 	if a.Where != nil {
 		var err error
@@ -169,20 +170,20 @@ func (b *builder) aggregate(a *Aggregation, r role, latency int) error {
 	}
 	if r == unreadable {
 		b.together(where.arguments(nil), func() { b.condition(&where, done) })
-		b.jump(unread)
+		b.Jump(unread)
 	} else {
 		terms := a.arguments()
 		b.together(where.arguments(terms), func() {
 			b.condition(&where, done)
 			b.load(unread, terms...)
 		})
-		b.scratch(func() { b.accumulate(a, latency, unread) })
+		b.Scratch(func() { b.accumulate(a, latency, unread) })
 	}
-	b.place(done)
-	b.later(func() {
-		b.place(unread)
+	b.Place(done)
+	b.Later(func() {
+		b.Place(unread)
 		b.count(CounterUnreadable)
-		b.jump(done)
+		b.Jump(done)
 	})
 	return nil
 }
@@ -202,9 +203,9 @@ func (a *Aggregation) arguments() (indices []int) {
 }
 
 // accumulate finds the accumulator and adds the value to it.
-func (b *builder) accumulate(a *Aggregation, latency int, unread label) {
+func (b *builder) accumulate(a *Aggregation, latency int, unread argcode.Label) {
 	parts, size := a.KeyLayout()
-	key := b.alloc(size)
+	key := b.Alloc(size)
 	tail := key + size - 8
 	classes := uint32(0)
 	for i := range a.Keys {
@@ -213,7 +214,7 @@ func (b *builder) accumulate(a *Aggregation, latency int, unread label) {
 	valueClass := unsigned
 	switch {
 	case a.Latency != nil:
-		b.emit(asm.LoadMem(asm.R9, asm.R10, int16(latency), asm.DWord))
+		b.Emit(asm.LoadMem(asm.R9, asm.R10, int16(latency), asm.DWord))
 	case a.Value != nil:
 		valueClass = b.term(asm.R9, a.Value)
 	}
@@ -224,59 +225,59 @@ func (b *builder) accumulate(a *Aggregation, latency int, unread label) {
 	lookup := tail
 	if len(a.Keys) == 0 {
 		if a.Histogram == nil {
-			b.emit(asm.Mov.Imm(asm.R3, int32(valueClass)))
+			b.Emit(asm.Mov.Imm(asm.R3, int32(valueClass)))
 		}
-		b.emit(asm.StoreMem(asm.R10, int16(tail), asm.R3, asm.Word))
+		b.Emit(asm.StoreMem(asm.R10, int16(tail), asm.R3, asm.Word))
 	} else {
 		if a.Histogram == nil {
-			b.emit(asm.Mov.Imm(asm.R3, 0))
+			b.Emit(asm.Mov.Imm(asm.R3, 0))
 		} else {
 			// Buckets have no class: there is one row, whether an argument has
 			// a sign or not.
 			valueClass = unsigned
 		}
-		b.emit(asm.StoreMem(asm.R10, int16(tail), asm.R3, asm.Word))
-		b.emit(asm.StoreImm(asm.R10, int16(tail+4), int64(int32(classes|uint32(valueClass))), asm.Word))
+		b.Emit(asm.StoreMem(asm.R10, int16(tail), asm.R3, asm.Word))
+		b.Emit(asm.StoreImm(asm.R10, int16(tail+4), int64(int32(classes|uint32(valueClass))), asm.Word))
 		lookup = key
 	}
 	full := b.find(a, lookup)
 	b.addValue(a, valueClass)
-	b.place(full)
+	b.Place(full)
 }
 
 // find sets R7 to the accumulator, and makes one where there is none. It
 // returns where it goes if there is no room.
-func (b *builder) find(a *Aggregation, key int) (full label) {
-	missing, found := b.label(), b.label()
-	full = b.label()
-	fresh := b.alloc(a.ValueSize())
+func (b *builder) find(a *Aggregation, key int) (full argcode.Label) {
+	missing, found := b.Label(), b.Label()
+	full = b.Label()
+	fresh := b.Alloc(a.ValueSize())
 	look := func() {
-		b.addressOf(asm.R2, asm.R10, key)
-		b.emit(asm.LoadMapPtr(asm.R1, a.Map))
-		b.call(asm.FnMapLookupElem)
+		b.AddressOf(asm.R2, asm.R10, key)
+		b.Emit(asm.LoadMapPtr(asm.R1, a.Map))
+		b.Call(asm.FnMapLookupElem)
 	}
 	look()
-	b.jumpIfImm(asm.JEq, asm.R0, 0, asm.R1, missing)
-	b.place(found)
-	b.emit(asm.Mov.Reg(asm.R7, asm.R0))
-	b.later(func() {
-		b.place(missing)
+	b.JumpIfImm(asm.JEq, asm.R0, 0, asm.R1, missing)
+	b.Place(found)
+	b.Emit(asm.Mov.Reg(asm.R7, asm.R0))
+	b.Later(func() {
+		b.Place(missing)
 		if len(a.Keys) > 0 {
-			b.emit(asm.Mov.Imm(asm.R1, 0))
+			b.Emit(asm.Mov.Imm(asm.R1, 0))
 			for at := 0; at < a.ValueSize(); at += 8 {
-				b.emit(asm.StoreMem(asm.R10, int16(fresh+at), asm.R1, asm.DWord))
+				b.Emit(asm.StoreMem(asm.R10, int16(fresh+at), asm.R1, asm.DWord))
 			}
-			b.addressOf(asm.R2, asm.R10, key)
-			b.addressOf(asm.R3, asm.R10, fresh)
-			b.emit(asm.LoadMapPtr(asm.R1, a.Map), asm.Mov.Imm(asm.R4, updateNoExist))
-			b.call(asm.FnMapUpdateElem)
+			b.AddressOf(asm.R2, asm.R10, key)
+			b.AddressOf(asm.R3, asm.R10, fresh)
+			b.Emit(asm.LoadMapPtr(asm.R1, a.Map), asm.Mov.Imm(asm.R4, updateNoExist))
+			b.Call(asm.FnMapUpdateElem)
 			look()
 			// Another processor may have made it: then the update failed and
 			// the look-up does not.
-			b.jumpIfImm(asm.JNE, asm.R0, 0, asm.R1, found)
+			b.JumpIfImm(asm.JNE, asm.R0, 0, asm.R1, found)
 		}
 		b.count(CounterKeys)
-		b.jump(full)
+		b.Jump(full)
 	})
 	return full
 }
@@ -286,28 +287,28 @@ const updateNoExist = 1
 
 // addValue adds R9 to the accumulator in R7.
 func (b *builder) addValue(a *Aggregation, c class) {
-	b.emit(asm.Mov.Imm(asm.R1, 1), asm.AddAtomic.Mem(asm.R7, asm.R1, asm.DWord, 0))
+	b.Emit(asm.Mov.Imm(asm.R1, 1), asm.AddAtomic.Mem(asm.R7, asm.R1, asm.DWord, 0))
 	at := int16(8)
 	if a.Sum {
-		b.emit(asm.AddAtomic.Mem(asm.R7, asm.R9, asm.DWord, at))
+		b.Emit(asm.AddAtomic.Mem(asm.R7, asm.R9, asm.DWord, at))
 		at += 8
 	}
 	if a.Min || a.Max {
 		b.sortable(c)
 	}
 	if a.Max && a.Min {
-		b.emit(asm.Mov.Reg(asm.R1, asm.R2))
+		b.Emit(asm.Mov.Reg(asm.R1, asm.R2))
 	}
 	if a.Min {
 		// A minimum is the maximum of the complements, so that 0 is what a new
 		// accumulator begins with.
-		b.emit(asm.Xor.Imm(asm.R2, -1))
+		b.Emit(asm.Xor.Imm(asm.R2, -1))
 		b.raise(at)
 		at += 8
 	}
 	if a.Max {
 		if a.Min {
-			b.emit(asm.Mov.Reg(asm.R2, asm.R1))
+			b.Emit(asm.Mov.Reg(asm.R2, asm.R1))
 		}
 		b.raise(at)
 	}
@@ -315,17 +316,17 @@ func (b *builder) addValue(a *Aggregation, c class) {
 
 // sortable sets R2 to R9 changed so that unsigned comparison orders it.
 func (b *builder) sortable(c class) {
-	b.emit(asm.Mov.Reg(asm.R2, asm.R9))
+	b.Emit(asm.Mov.Reg(asm.R2, asm.R9))
 	switch c {
 	case signed:
-		b.emit(asm.LoadImm(asm.R3, math.MinInt64, asm.DWord), asm.Xor.Reg(asm.R2, asm.R3))
+		b.Emit(asm.LoadImm(asm.R3, math.MinInt64, asm.DWord), asm.Xor.Reg(asm.R2, asm.R3))
 	case float32bits, float64bits:
 		if c == float32bits {
-			b.emit(asm.LSh.Imm(asm.R2, 32))
+			b.Emit(asm.LSh.Imm(asm.R2, 32))
 		}
 		// Of a negative number all bits are turned over, of another one the
 		// sign.
-		b.emit(asm.Mov.Reg(asm.R4, asm.R2), asm.ArSh.Imm(asm.R4, 63), asm.LoadImm(asm.R3, math.MinInt64, asm.DWord),
+		b.Emit(asm.Mov.Reg(asm.R4, asm.R2), asm.ArSh.Imm(asm.R4, 63), asm.LoadImm(asm.R3, math.MinInt64, asm.DWord),
 			asm.Or.Reg(asm.R4, asm.R3), asm.Xor.Reg(asm.R2, asm.R4))
 	}
 }
@@ -359,17 +360,17 @@ const exchanges = 4
 
 // raise sets a word of the accumulator to R2 if that is greater.
 func (b *builder) raise(at int16) {
-	done := b.label()
-	b.emit(asm.LoadMem(asm.R0, asm.R7, at, asm.DWord))
+	done := b.Label()
+	b.Emit(asm.LoadMem(asm.R0, asm.R7, at, asm.DWord))
 	if b.plan.Kernel.CompareExchange {
 		for range exchanges {
-			b.jumpIf(asm.JGE, asm.R0, asm.R2, done)
-			b.emit(asm.Mov.Reg(asm.R3, asm.R0))
-			b.compareExchange(asm.R7, at, asm.R2)
-			b.jumpIf(asm.JEq, asm.R0, asm.R3, done)
+			b.JumpIf(asm.JGE, asm.R0, asm.R2, done)
+			b.Emit(asm.Mov.Reg(asm.R3, asm.R0))
+			b.CompareExchange(asm.R7, at, asm.R2)
+			b.JumpIf(asm.JEq, asm.R0, asm.R3, done)
 		}
 	}
-	b.jumpIf(asm.JGE, asm.R0, asm.R2, done)
-	b.emit(asm.StoreMem(asm.R7, at, asm.R2, asm.DWord))
-	b.place(done)
+	b.JumpIf(asm.JGE, asm.R0, asm.R2, done)
+	b.Emit(asm.StoreMem(asm.R7, at, asm.R2, asm.DWord))
+	b.Place(done)
 }

@@ -5,11 +5,12 @@ package bpfgen
 import (
 	"github.com/cilium/ebpf/asm"
 
+	"github.com/gousdt/gousdt/internal/argcode"
 	"github.com/gousdt/gousdt/trace/internal/expr"
 )
 
 // key emits a part of a key to the stack and returns its class.
-func (b *builder) key(a *Aggregation, t *expr.Term, at, size int, unread label) class {
+func (b *builder) key(a *Aggregation, t *expr.Term, at, size int, unread argcode.Label) class {
 	switch t.Source {
 	case expr.Command:
 		b.zero(at, size)
@@ -17,23 +18,23 @@ func (b *builder) key(a *Aggregation, t *expr.Term, at, size int, unread label) 
 	case expr.String:
 		b.zero(at, size)
 		b.readText(asm.R10, at, t.Max+1, func(dst asm.Register) { b.raw(dst, t.Index) })
-		b.jumpIfImm(asm.JSLT, asm.R0, 0, asm.R1, unread)
+		b.JumpIfImm(asm.JSLT, asm.R0, 0, asm.R1, unread)
 	case expr.Stack:
-		b.emit(asm.Mov.Reg(asm.R1, asm.R6), asm.LoadMapPtr(asm.R2, a.Stacks), asm.Mov.Imm(asm.R3, userStack))
-		b.call(asm.FnGetStackid)
-		b.emit(asm.StoreMem(asm.R10, int16(at), asm.R0, asm.DWord))
+		b.Emit(asm.Mov.Reg(asm.R1, asm.R6), asm.LoadMapPtr(asm.R2, a.Stacks), asm.Mov.Imm(asm.R3, userStack))
+		b.Call(asm.FnGetStackid)
+		b.Emit(asm.StoreMem(asm.R10, int16(at), asm.R0, asm.DWord))
 		b.numbers()
-		b.emit(asm.RSh.Imm(asm.R0, 32), asm.StoreMem(asm.R10, int16(at+8), asm.R0, asm.DWord))
+		b.Emit(asm.RSh.Imm(asm.R0, 32), asm.StoreMem(asm.R10, int16(at+8), asm.R0, asm.DWord))
 	case expr.Provider:
-		b.setField(asm.R10, at, uint64(a.Names(b.site.Provider)), asm.R1)
+		b.SetField(asm.R10, at, uint64(a.Names(b.site.Provider)), asm.R1)
 	case expr.Probe:
-		b.setField(asm.R10, at, uint64(a.Names(b.site.Provider+":"+b.site.Name)), asm.R1)
+		b.SetField(asm.R10, at, uint64(a.Names(b.site.Provider+":"+b.site.Name)), asm.R1)
 	case expr.Site:
 		b.siteID(asm.R1)
-		b.emit(asm.StoreMem(asm.R10, int16(at), asm.R1, asm.DWord))
+		b.Emit(asm.StoreMem(asm.R10, int16(at), asm.R1, asm.DWord))
 	default:
 		c := b.term(asm.R9, t)
-		b.emit(asm.StoreMem(asm.R10, int16(at), asm.R9, asm.DWord))
+		b.Emit(asm.StoreMem(asm.R10, int16(at), asm.R9, asm.DWord))
 		return c
 	}
 	return unsigned
@@ -42,9 +43,9 @@ func (b *builder) key(a *Aggregation, t *expr.Term, at, size int, unread label) 
 // zero clears a part of the stack: bytes behind the end of a text would tell
 // equal texts apart.
 func (b *builder) zero(at, size int) {
-	b.emit(asm.Mov.Imm(asm.R1, 0))
+	b.Emit(asm.Mov.Imm(asm.R1, 0))
 	for i := 0; i < size; i += 8 {
-		b.emit(asm.StoreMem(asm.R10, int16(at+i), asm.R1, asm.DWord))
+		b.Emit(asm.StoreMem(asm.R10, int16(at+i), asm.R1, asm.DWord))
 	}
 }
 
@@ -54,9 +55,9 @@ func (b *builder) term(dst asm.Register, t *expr.Term) class {
 	o, _ := b.site.operand(b.plan.Kernel, *t)
 	switch {
 	case o.known && o.value.IsFloat:
-		b.set(dst, b.args[t.Index].Constant)
+		b.Set(dst, b.Args[t.Index].Constant)
 	case o.known:
-		b.set(dst, o.value.Bits)
+		b.Set(dst, o.value.Bits)
 	default:
 		b.operand(dst, &o)
 	}

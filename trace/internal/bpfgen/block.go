@@ -9,6 +9,7 @@ import (
 	"github.com/cilium/ebpf/asm"
 
 	"github.com/gousdt/gousdt/argspec"
+	"github.com/gousdt/gousdt/internal/argcode"
 	"github.com/gousdt/gousdt/trace/internal/expr"
 )
 
@@ -71,15 +72,15 @@ type builder struct {
 // be done there.
 func (p *Plan) Block(site *Site) (*Block, error) {
 	block, err := p.block(site, false)
-	if errors.Is(err, errStack) {
+	if errors.Is(err, argcode.ErrStack) {
 		return p.block(site, true) // what is between neighbours takes room too
 	}
 	return block, err
 }
 
 func (p *Plan) block(site *Site, alone bool) (*Block, error) {
-	b := &builder{fetcher: newFetcher(newAssembler(), p.Kernel, site.Args), plan: p, site: site}
-	b.pageIn, b.alone = p.PageIn, alone
+	b := &builder{fetcher: newFetcher(p.Kernel, site.Args), plan: p, site: site}
+	b.PageIn, b.alone = p.PageIn, alone
 	record, something, err := b.hit()
 	if err != nil {
 		return nil, fmt.Errorf("probe %s:%s: %w", site.Provider, site.Name, err)
@@ -87,8 +88,8 @@ func (p *Plan) block(site *Site, alone bool) (*Block, error) {
 	if !something {
 		return nil, nil
 	}
-	b.leave()
-	instructions, err := b.finish()
+	b.Leave()
+	instructions, err := b.Finish()
 	if err != nil {
 		return nil, fmt.Errorf("probe %s:%s: %w", site.Provider, site.Name, err)
 	}
@@ -112,7 +113,7 @@ func (b *builder) hit() (record *Record, something bool, err error) {
 		something = something || ended
 	}
 
-	end := b.label()
+	end := b.Label()
 	if b.plan.Filter != nil {
 		c, err := b.site.resolve(b.plan.Kernel, b.plan.Filter, false)
 		if err != nil || c.kind == never {
@@ -143,7 +144,7 @@ func (b *builder) hit() (record *Record, something bool, err error) {
 		something = true
 		record = b.event(b.plan.Events)
 	}
-	b.place(end)
+	b.Place(end)
 	return record, something, nil
 }
 
@@ -153,7 +154,7 @@ func (b *builder) ended(l *Latency) (something bool, err error) {
 		b.count(CounterUnreadable)
 		return true, nil
 	}
-	none := b.label()
+	none := b.Label()
 	at := 0
 	for _, a := range b.plan.Aggregations {
 		if a.Latency != l {
@@ -175,31 +176,29 @@ func (b *builder) ended(l *Latency) (something bool, err error) {
 			return false, err
 		}
 	}
-	b.place(none)
+	b.Place(none)
 	return something, nil
 }
 
 // siteID emits the ID of the site.
 func (b *builder) siteID(dst asm.Register) {
 	if b.site.Fixed {
-		b.emit(asm.Mov.Imm32(dst, int32(b.site.ID)))
+		b.Emit(asm.Mov.Imm32(dst, int32(b.site.ID)))
 		return
 	}
 	b.usesID = true
-	b.emit(asm.Mov.Reg(dst, asm.R8), asm.RSh.Imm(dst, 32))
+	b.Emit(asm.Mov.Reg(dst, asm.R8), asm.RSh.Imm(dst, 32))
 }
 
 // count adds one to a counter.
 func (b *builder) count(c Counter) {
-	unused := b.used
-	key := b.alloc(4)
-	b.used = unused
-	none := b.label()
-	b.emit(asm.StoreImm(asm.R10, int16(key), int64(c), asm.Word))
-	b.addressOf(asm.R2, asm.R10, key)
-	b.emit(asm.LoadMapPtr(asm.R1, b.plan.Counters))
-	b.call(asm.FnMapLookupElem)
-	b.jumpIfImm(asm.JEq, asm.R0, 0, asm.R1, none)
-	b.emit(asm.Mov.Imm(asm.R1, 1), asm.AddAtomic.Mem(asm.R0, asm.R1, asm.DWord, 0))
-	b.place(none)
+	key := b.Temporary(4)
+	none := b.Label()
+	b.Emit(asm.StoreImm(asm.R10, int16(key), int64(c), asm.Word))
+	b.AddressOf(asm.R2, asm.R10, key)
+	b.Emit(asm.LoadMapPtr(asm.R1, b.plan.Counters))
+	b.Call(asm.FnMapLookupElem)
+	b.JumpIfImm(asm.JEq, asm.R0, 0, asm.R1, none)
+	b.Emit(asm.Mov.Imm(asm.R1, 1), asm.AddAtomic.Mem(asm.R0, asm.R1, asm.DWord, 0))
+	b.Place(none)
 }

@@ -7,6 +7,8 @@ import (
 	"fmt"
 
 	"github.com/cilium/ebpf/asm"
+
+	"github.com/gousdt/gousdt/internal/argcode"
 )
 
 // bpfMachine interprets generated programs, so that they can be tested for
@@ -33,7 +35,7 @@ type bpfMachine struct {
 	stackID int64
 
 	registers [11]uint64
-	stack     [stackSize]byte
+	stack     [argcode.StackSize]byte
 	record    []byte
 }
 
@@ -246,7 +248,7 @@ func (m *bpfMachine) storeInstruction(ins *asm.Instruction, b []byte) {
 		m.store(b, m.registers[ins.Src])
 	case ins.OpCode.AtomicOp() == asm.AddAtomic:
 		m.store(b, m.load(b)+m.registers[ins.Src])
-	case ins.OpCode.AtomicOp() == asm.CmpXchg && ins.Constant == bpfCmpXchg:
+	case ins.OpCode.AtomicOp() == asm.CmpXchg && ins.Constant == argcode.CompareExchangeCode:
 		old := m.load(b)
 		if old == m.registers[0] {
 			m.store(b, m.registers[ins.Src])
@@ -277,7 +279,7 @@ func (m *bpfMachine) at(address uint64, size int, values [][]byte, aligned bool)
 	case address >= contextBase && address < contextBase+uint64(len(m.context)):
 		part, base = m.context, contextBase
 	default:
-		part, base = m.stack[:], stackBase-stackSize
+		part, base = m.stack[:], stackBase-argcode.StackSize
 	}
 	if address < base || address-base+uint64(size) > uint64(len(part)) {
 		return nil, fmt.Errorf("%d bytes at %#x are out of bounds", size, address)

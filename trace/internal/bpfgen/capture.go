@@ -7,6 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gousdt/gousdt/argspec"
+	"github.com/gousdt/gousdt/internal/argcode"
 )
 
 // capture emits what brings the bytes behind a pointer into the record.
@@ -14,67 +15,67 @@ func (b *builder) capture(r *Record, c *CapturePlace) {
 	pointer := func(dst asm.Register) { b.fromRecord(dst, r, c.Arg) }
 	if c.Terminated() {
 		b.readText(asm.R7, c.Data, c.Max+2, pointer)
-		b.emit(asm.StoreMem(asm.R7, int16(c.Status), asm.R0, asm.DWord))
+		b.Emit(asm.StoreMem(asm.R7, int16(c.Status), asm.R0, asm.DWord))
 		return
 	}
-	failed, missing, done := b.label(), b.label(), b.label()
+	failed, missing, done := b.Label(), b.Label(), b.Label()
 	b.captureLength(r, c, failed)
 	read := func(helper asm.BuiltinFunc) {
 		b.setCaptureSize(c)
 		pointer(asm.R3)
-		b.addressOf(asm.R1, asm.R7, c.Data)
-		b.call(helper)
+		b.AddressOf(asm.R1, asm.R7, c.Data)
+		b.Call(helper)
 	}
 	read(asm.FnProbeReadUser)
-	b.jumpIfImm(asm.JNE, asm.R0, 0, asm.R1, missing)
-	b.emit(asm.StoreMem(asm.R7, int16(c.Status), asm.R9, asm.DWord))
-	b.place(done)
-	b.later(func() {
-		b.place(missing)
-		if b.pageIn {
+	b.JumpIfImm(asm.JNE, asm.R0, 0, asm.R1, missing)
+	b.Emit(asm.StoreMem(asm.R7, int16(c.Status), asm.R9, asm.DWord))
+	b.Place(done)
+	b.Later(func() {
+		b.Place(missing)
+		if b.PageIn {
 			read(asm.FnCopyFromUser)
-			b.jumpIfImm(asm.JNE, asm.R0, 0, asm.R1, failed)
-			b.emit(asm.StoreMem(asm.R7, int16(c.Status), asm.R9, asm.DWord))
-			b.jump(done)
+			b.JumpIfImm(asm.JNE, asm.R0, 0, asm.R1, failed)
+			b.Emit(asm.StoreMem(asm.R7, int16(c.Status), asm.R9, asm.DWord))
+			b.Jump(done)
 		}
-		b.place(failed)
-		b.setField(asm.R7, c.Status, ^uint64(unix.EFAULT-1), asm.R1)
-		b.jump(done)
+		b.Place(failed)
+		b.SetField(asm.R7, c.Status, ^uint64(unix.EFAULT-1), asm.R1)
+		b.Jump(done)
 	})
 }
 
 // captureLength sets R9 to the number of bytes asked for.
-func (b *builder) captureLength(r *Record, c *CapturePlace, failed label) {
+func (b *builder) captureLength(r *Record, c *CapturePlace, failed argcode.Label) {
 	if c.Length == None {
-		b.set(asm.R9, uint64(c.Max))
+		b.Set(asm.R9, uint64(c.Max))
 		return
 	}
 	if p := r.Args[c.Length]; p.Failed != None {
 		// A length that could not be read is not 0.
-		b.emit(asm.LoadMem(asm.R1, asm.R7, int16(p.Failed), asm.Byte))
-		b.jumpIfImm(asm.JNE, asm.R1, 0, asm.R2, failed)
+		b.Emit(asm.LoadMem(asm.R1, asm.R7, int16(p.Failed), asm.Byte))
+		b.JumpIfImm(asm.JNE, asm.R1, 0, asm.R2, failed)
 	}
-	if arg := &b.args[c.Length]; arg.Kind == argspec.Constant {
-		b.set(asm.R9, arg.Constant)
+	if arg := &b.Args[c.Length]; arg.Kind == argspec.Constant {
+		b.Set(asm.R9, arg.Constant)
 	} else {
 		b.fromRecord(asm.R9, r, c.Length)
-		b.extend(asm.R9, arg)
+		b.Extend(asm.R9, arg)
 	}
 	// The status has no room for lengths that a signed number has not, and a
 	// negative length is none.
-	b.jumpIfImm(asm.JSLT, asm.R9, 0, asm.R1, failed)
+	b.JumpIfImm(asm.JSLT, asm.R9, 0, asm.R1, failed)
 }
 
 // setCaptureSize sets R2 to as many of the bytes asked for as there is room
 // for.
 func (b *builder) setCaptureSize(c *CapturePlace) {
 	if c.Length == None {
-		b.emit(asm.Mov.Imm(asm.R2, int32(c.Max)))
+		b.Emit(asm.Mov.Imm(asm.R2, int32(c.Max)))
 		return
 	}
-	fits := b.label()
-	b.emit(asm.Mov.Reg(asm.R2, asm.R9))
-	b.jumpIfImm(asm.JLE, asm.R2, uint64(c.Max), asm.R1, fits)
-	b.emit(asm.Mov.Imm(asm.R2, int32(c.Max)))
-	b.place(fits)
+	fits := b.Label()
+	b.Emit(asm.Mov.Reg(asm.R2, asm.R9))
+	b.JumpIfImm(asm.JLE, asm.R2, uint64(c.Max), asm.R1, fits)
+	b.Emit(asm.Mov.Imm(asm.R2, int32(c.Max)))
+	b.Place(fits)
 }

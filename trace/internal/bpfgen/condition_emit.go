@@ -8,15 +8,16 @@ import (
 
 	"github.com/cilium/ebpf/asm"
 
+	"github.com/gousdt/gousdt/internal/argcode"
 	"github.com/gousdt/gousdt/trace/internal/expr"
 )
 
 // condition emits what goes to ifFalse unless a condition holds, and returns
 // what is loaded there.
-func (f *fetcher) condition(c *condition, ifFalse label) (otherwise map[int]bool) {
+func (f *fetcher) condition(c *condition, ifFalse argcode.Label) (otherwise map[int]bool) {
 	switch c.kind {
 	case never:
-		f.jump(ifFalse)
+		f.Jump(ifFalse)
 	case all:
 		return f.allOf(c.parts, ifFalse)
 	case any:
@@ -34,7 +35,7 @@ func (f *fetcher) condition(c *condition, ifFalse label) (otherwise map[int]bool
 	return maps.Clone(f.loaded)
 }
 
-func (f *fetcher) allOf(parts []condition, ifFalse label) (otherwise map[int]bool) {
+func (f *fetcher) allOf(parts []condition, ifFalse argcode.Label) (otherwise map[int]bool) {
 	for i := range parts {
 		failed := f.condition(&parts[i], ifFalse)
 		if i == 0 {
@@ -45,14 +46,14 @@ func (f *fetcher) allOf(parts []condition, ifFalse label) (otherwise map[int]boo
 	return otherwise
 }
 
-func (f *fetcher) anyOf(parts []condition, ifFalse label) (otherwise map[int]bool) {
-	holds := f.label()
+func (f *fetcher) anyOf(parts []condition, ifFalse argcode.Label) (otherwise map[int]bool) {
+	holds := f.Label()
 	var after map[int]bool // loaded whichever part it was that held
 	last := len(parts) - 1
 	for i := range parts {
 		next := ifFalse
 		if i < last {
-			next = f.label()
+			next = f.Label()
 		}
 		otherwise = f.condition(&parts[i], next)
 		if i == 0 {
@@ -60,12 +61,12 @@ func (f *fetcher) anyOf(parts []condition, ifFalse label) (otherwise map[int]boo
 		}
 		after = common(after, f.loaded)
 		if i < last {
-			f.jump(holds)
-			f.place(next)
+			f.Jump(holds)
+			f.Place(next)
 			f.loaded = otherwise
 		}
 	}
-	f.place(holds)
+	f.Place(holds)
 	f.loaded = after
 	return otherwise
 }
@@ -84,7 +85,7 @@ func (c *condition) arguments(to []int) []int {
 }
 
 // compareNumbers compares what has been loaded.
-func (f *fetcher) compareNumbers(c *condition, ifFalse label) {
+func (f *fetcher) compareNumbers(c *condition, ifFalse argcode.Label) {
 	switch {
 	case !c.right.known:
 		f.compareOperands(c, ifFalse)
@@ -92,17 +93,17 @@ func (f *fetcher) compareNumbers(c *condition, ifFalse label) {
 		f.compareFloat(c, ifFalse)
 	default:
 		f.operand(asm.R1, &c.left)
-		f.jumpIfImm(jumpUnless(c.op, c.left.class), asm.R1, c.right.value.Bits, asm.R2, ifFalse)
+		f.JumpIfImm(jumpUnless(c.op, c.left.class), asm.R1, c.right.value.Bits, asm.R2, ifFalse)
 	}
 }
 
 // compareOperands compares two values of the hit, as the numbers they are:
 // where only one has a sign and is below zero the bits alone would compare
 // wrongly.
-func (f *fetcher) compareOperands(c *condition, ifFalse label) {
+func (f *fetcher) compareOperands(c *condition, ifFalse argcode.Label) {
 	f.operand(asm.R9, &c.left)
 	f.operand(asm.R1, &c.right)
-	holds := f.label()
+	holds := f.Label()
 	compared := c.left.class
 	if c.left.class != c.right.class {
 		compared = unsigned
@@ -111,13 +112,13 @@ func (f *fetcher) compareOperands(c *condition, ifFalse label) {
 			below, order = asm.R1, 1
 		}
 		if c.op.Holds(order) {
-			f.jumpIfImm(asm.JSLT, below, 0, asm.R2, holds)
+			f.JumpIfImm(asm.JSLT, below, 0, asm.R2, holds)
 		} else {
-			f.jumpIfImm(asm.JSLT, below, 0, asm.R2, ifFalse)
+			f.JumpIfImm(asm.JSLT, below, 0, asm.R2, ifFalse)
 		}
 	}
-	f.jumpIf(jumpUnless(c.op, compared), asm.R9, asm.R1, ifFalse)
-	f.place(holds)
+	f.JumpIf(jumpUnless(c.op, compared), asm.R9, asm.R1, ifFalse)
+	f.Place(holds)
 }
 
 // operand emits the value of an operand. An argument in memory must be on the
@@ -128,47 +129,47 @@ func (f *fetcher) operand(dst asm.Register, o *operand) {
 		f.value(dst, o.term.Index)
 	case expr.PID:
 		f.numbers()
-		f.emit(asm.RSh.Imm(asm.R0, 32), asm.Mov.Reg(dst, asm.R0))
+		f.Emit(asm.RSh.Imm(asm.R0, 32), asm.Mov.Reg(dst, asm.R0))
 	case expr.TID:
 		f.numbers()
-		f.emit(asm.Mov.Reg32(dst, asm.R0))
+		f.Emit(asm.Mov.Reg32(dst, asm.R0))
 	case expr.UID:
-		f.call(asm.FnGetCurrentUidGid)
-		f.emit(asm.Mov.Reg32(dst, asm.R0))
+		f.Call(asm.FnGetCurrentUidGid)
+		f.Emit(asm.Mov.Reg32(dst, asm.R0))
 	case expr.GID:
-		f.call(asm.FnGetCurrentUidGid)
-		f.emit(asm.RSh.Imm(asm.R0, 32), asm.Mov.Reg(dst, asm.R0))
+		f.Call(asm.FnGetCurrentUidGid)
+		f.Emit(asm.RSh.Imm(asm.R0, 32), asm.Mov.Reg(dst, asm.R0))
 	case expr.CPU:
 		f.processorID()
-		f.emit(asm.Mov.Reg32(dst, asm.R0))
+		f.Emit(asm.Mov.Reg32(dst, asm.R0))
 	}
 	if o.term.HasMask {
-		f.and(dst, o.term.Mask, asm.R3)
+		f.And(dst, o.term.Mask, asm.R3)
 	}
 }
 
 // compareFloat compares floats as integers: the bits of positive ones are
 // ordered as the numbers are, those of negative ones the other way round.
-func (f *fetcher) compareFloat(c *condition, ifFalse label) {
-	holds, number := f.label(), f.label()
+func (f *fetcher) compareFloat(c *condition, ifFalse argcode.Label) {
+	holds, number := f.Label(), f.Label()
 	f.operand(asm.R1, &c.left)
 	infinity := uint64(0x7ff) << 52
 	if c.left.class == float32bits {
-		f.emit(asm.LSh.Imm(asm.R1, 32))
+		f.Emit(asm.LSh.Imm(asm.R1, 32))
 		infinity = 0xff << 55
 	}
 	unordered := ifFalse
 	if c.unordered {
 		unordered = holds
 	}
-	f.emit(asm.Mov.Reg(asm.R2, asm.R1), asm.LSh.Imm(asm.R2, 1))
-	f.jumpIfImm(asm.JGT, asm.R2, infinity<<1, asm.R3, unordered)
-	f.jumpIfImm(asm.JNE, asm.R2, 0, asm.R3, number)
-	f.emit(asm.Mov.Imm(asm.R1, 0)) // so that the two zeros are equal
-	f.place(number)
-	f.emit(asm.Mov.Reg(asm.R2, asm.R1), asm.ArSh.Imm(asm.R2, 63), asm.RSh.Imm(asm.R2, 1), asm.Xor.Reg(asm.R1, asm.R2))
-	f.jumpIfImm(jumpUnless(c.op, signed), asm.R1, sortable(c.left.class, c.right.value.Float), asm.R3, ifFalse)
-	f.place(holds)
+	f.Emit(asm.Mov.Reg(asm.R2, asm.R1), asm.LSh.Imm(asm.R2, 1))
+	f.JumpIfImm(asm.JGT, asm.R2, infinity<<1, asm.R3, unordered)
+	f.JumpIfImm(asm.JNE, asm.R2, 0, asm.R3, number)
+	f.Emit(asm.Mov.Imm(asm.R1, 0)) // so that the two zeros are equal
+	f.Place(number)
+	f.Emit(asm.Mov.Reg(asm.R2, asm.R1), asm.ArSh.Imm(asm.R2, 63), asm.RSh.Imm(asm.R2, 1), asm.Xor.Reg(asm.R1, asm.R2))
+	f.JumpIfImm(jumpUnless(c.op, signed), asm.R1, sortable(c.left.class, c.right.value.Float), asm.R3, ifFalse)
+	f.Place(holds)
 }
 
 // sortable returns what compareFloat makes of a number.
@@ -185,29 +186,29 @@ func sortable(c class, value float64) uint64 {
 
 // compareText compares what an argument that has been loaded points to, or the
 // name of the command, with a text.
-func (f *fetcher) compareText(c *condition, ifFalse label) {
+func (f *fetcher) compareText(c *condition, ifFalse argcode.Label) {
 	literal := []byte(c.right.term.Text)
-	differs, holds := ifFalse, f.label()
+	differs, holds := ifFalse, f.Label()
 	if c.op == expr.NotEqual {
 		differs = holds
 	}
 
 	if c.left.term.Source == expr.Command {
-		f.scratch(func() {
-			at := f.alloc(commandSize)
+		f.Scratch(func() {
+			at := f.Alloc(commandSize)
 			f.command(asm.R10, at)
 			f.compareBytes(at, append(literal, 0), differs)
 		})
 	} else {
-		f.scratch(func() { f.compareString(c, literal, differs, ifFalse) })
+		f.Scratch(func() { f.compareString(c, literal, differs, ifFalse) })
 	}
 	if c.op == expr.NotEqual {
-		f.jump(ifFalse)
+		f.Jump(ifFalse)
 	}
-	f.place(holds)
+	f.Place(holds)
 }
 
-func (f *fetcher) compareString(c *condition, literal []byte, differs, unreadable label) {
+func (f *fetcher) compareString(c *condition, literal []byte, differs, unreadable argcode.Label) {
 	// One byte more than the text and its terminator tells a longer string; a
 	// string that is cut to the text's own length need not end there.
 	length, size := len(literal)+1, len(literal)+2
@@ -216,22 +217,22 @@ func (f *fetcher) compareString(c *condition, literal []byte, differs, unreadabl
 	} else {
 		literal = append(literal, 0)
 	}
-	at := f.alloc(size)
+	at := f.Alloc(size)
 	// An address of 32 bits has no sign, whatever the argument's description
 	// says.
 	f.readText(asm.R10, at, size, func(dst asm.Register) { f.raw(dst, c.left.term.Index) })
-	f.jumpIfImm(asm.JSLT, asm.R0, 0, asm.R1, unreadable)
+	f.JumpIfImm(asm.JSLT, asm.R0, 0, asm.R1, unreadable)
 	unlike := asm.JNE
 	if length == 1 {
 		unlike = asm.JGT // see Capture: an empty text may have no length at all
 	}
-	f.jumpIfImm(unlike, asm.R0, uint64(length), asm.R1, differs)
+	f.JumpIfImm(unlike, asm.R0, uint64(length), asm.R1, differs)
 	f.compareBytes(at, literal, differs)
 }
 
 // compareBytes compares the stack with bytes, eight at a time. The stack there
 // must be aligned to 8.
-func (f *fetcher) compareBytes(at int, want []byte, differs label) {
+func (f *fetcher) compareBytes(at int, want []byte, differs argcode.Label) {
 	for len(want) > 0 {
 		size := 8
 		for size > len(want) {
@@ -248,8 +249,8 @@ func (f *fetcher) compareBytes(at int, want []byte, differs label) {
 		default:
 			value = uint64(want[0])
 		}
-		f.emit(asm.LoadMem(asm.R1, asm.R10, int16(at), sizeOf(size)))
-		f.jumpIfImm(asm.JNE, asm.R1, value, asm.R2, differs)
+		f.Emit(asm.LoadMem(asm.R1, asm.R10, int16(at), argcode.SizeOf(size)))
+		f.JumpIfImm(asm.JNE, asm.R1, value, asm.R2, differs)
 		at += size
 		want = want[size:]
 	}
@@ -257,9 +258,9 @@ func (f *fetcher) compareBytes(at int, want []byte, differs label) {
 
 // command emits the name of the thread to a place relative to a register.
 func (f *fetcher) command(base asm.Register, offset int) {
-	f.addressOf(asm.R1, base, offset)
-	f.emit(asm.Mov.Imm(asm.R2, commandSize))
-	f.call(asm.FnGetCurrentComm)
+	f.AddressOf(asm.R1, base, offset)
+	f.Emit(asm.Mov.Imm(asm.R2, commandSize))
+	f.Call(asm.FnGetCurrentComm)
 }
 
 // jumpUnless returns the jump that is taken where a comparison does not hold.

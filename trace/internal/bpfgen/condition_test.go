@@ -16,6 +16,7 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"github.com/gousdt/gousdt/argspec"
+	"github.com/gousdt/gousdt/internal/argcode"
 	"github.com/gousdt/gousdt/trace/internal/expr"
 )
 
@@ -156,7 +157,7 @@ func (w *world) evaluateText(k Kernel, node *expr.Node) truth {
 		if t.Max > 0 && t.Max <= len(literal) {
 			limit = t.Max + 1
 		}
-		if text, ok = w.text(truncate(address, w.args[t.Index].Size), limit); !ok {
+		if text, ok = w.text(argcode.Truncate(address, w.args[t.Index].Size), limit); !ok {
 			return isUnknown
 		}
 		if t.Max > 0 {
@@ -256,7 +257,7 @@ func (w *world) randomText(k Kernel, random *rand.Rand, index int, op string) st
 	literal := []byte("text")
 	if index < len(w.args) {
 		address, _ := w.expect(k, index)
-		if found, ok := w.text(truncate(address, w.args[index].Size), 2+random.IntN(30)); ok {
+		if found, ok := w.text(argcode.Truncate(address, w.args[index].Size), 2+random.IntN(30)); ok {
 			literal = bytes.Clone(found)
 		}
 		switch n := len(literal); {

@@ -22,6 +22,9 @@
 //	                                   -> aggregate_key.go, histogram.go, latency.go
 //	Blocks       all kinds of sites    -> program.go            a program that finds its block by the BPF cookie
 //
+// Package argcode has the assembler, and the code for a single argument and for
+// neighbours in memory.
+//
 // featureprobe.go has programs that show what a kernel supports.
 //
 // # Conventions of the generated code

@@ -8,6 +8,8 @@ import (
 	"slices"
 
 	"github.com/cilium/ebpf/asm"
+
+	"github.com/gousdt/gousdt/internal/argcode"
 )
 
 // Events says what to send for each hit.
@@ -42,35 +44,35 @@ var errRecord = errors.New("an event would be larger than half of the ring buffe
 
 // event emits what sends an event, and returns how its record looks.
 func (b *builder) event(e *Events) *Record {
-	full, done := b.label(), b.label()
+	full, done := b.Label(), b.Label()
 	f := b.fetcher
 
 	var unread []int
-	for i := range f.args {
-		if f.readable(i) && f.inMemory(i) && !f.loaded[i] {
+	for i := range f.Args {
+		if f.Readable(i) && f.inMemory(i) && !f.loaded[i] {
 			unread = append(unread, i)
 		}
 	}
-	groups := f.groups(unread)
+	groups := f.Groups(unread)
 	var captures []Capture
 	if e.Captures != nil {
 		captures = slices.DeleteFunc(e.Captures(b.site), func(c Capture) bool {
-			return !f.readable(c.Arg) || c.Length != None && !f.readable(c.Length)
+			return !f.Readable(c.Arg) || c.Length != None && !f.Readable(c.Length)
 		})
 	}
 	record, err := f.layout(e, captures, groups)
 	if err != nil {
-		b.fail(err)
+		b.Fail(err)
 		return nil
 	}
 	if record.Size > e.RingSize/2 || record.Size > math.MaxInt16 && !b.reachable(record) {
-		b.fail(errRecord)
+		b.Fail(errRecord)
 	}
 
-	b.emit(asm.LoadMapPtr(asm.R1, e.Ring), asm.Mov.Imm(asm.R2, int32(record.Size)), asm.Mov.Imm(asm.R3, 0))
-	b.call(asm.FnRingbufReserve)
-	b.jumpIfImm(asm.JEq, asm.R0, 0, asm.R1, full)
-	b.emit(asm.Mov.Reg(asm.R7, asm.R0))
+	b.Emit(asm.LoadMapPtr(asm.R1, e.Ring), asm.Mov.Imm(asm.R2, int32(record.Size)), asm.Mov.Imm(asm.R3, 0))
+	b.Call(asm.FnRingbufReserve)
+	b.JumpIfImm(asm.JEq, asm.R0, 0, asm.R1, full)
+	b.Emit(asm.Mov.Reg(asm.R7, asm.R0))
 
 	b.header(record)
 	b.arguments(record, groups)
@@ -84,12 +86,12 @@ func (b *builder) event(e *Events) *Record {
 		b.stackCopy(record)
 	}
 	b.submit(e, record.Size)
-	b.place(done)
+	b.Place(done)
 
-	b.later(func() {
-		b.place(full)
+	b.Later(func() {
+		b.Place(full)
 		b.count(CounterEvents)
-		b.jump(done)
+		b.Jump(done)
 	})
 	return record
 }
@@ -107,25 +109,25 @@ func (b *builder) reachable(r *Record) bool {
 
 func (b *builder) header(r *Record) {
 	b.siteID(asm.R1)
-	b.emit(asm.StoreMem(asm.R7, 0, asm.R1, asm.Word))
+	b.Emit(asm.StoreMem(asm.R7, 0, asm.R1, asm.Word))
 	if r.CPU != None {
 		b.processorID()
-		b.emit(asm.StoreMem(asm.R7, int16(r.CPU), asm.R0, asm.Word))
+		b.Emit(asm.StoreMem(asm.R7, int16(r.CPU), asm.R0, asm.Word))
 	}
 	if r.Time != None {
-		b.call(asm.FnKtimeGetNs)
-		b.emit(asm.StoreMem(asm.R7, int16(r.Time), asm.R0, asm.DWord))
+		b.Call(asm.FnKtimeGetNs)
+		b.Emit(asm.StoreMem(asm.R7, int16(r.Time), asm.R0, asm.DWord))
 	}
 	if r.Process != None {
 		b.numbers()
-		b.emit(asm.StoreMem(asm.R7, int16(r.Process), asm.R0, asm.DWord))
+		b.Emit(asm.StoreMem(asm.R7, int16(r.Process), asm.R0, asm.DWord))
 	}
 	if r.Command != None {
 		b.command(asm.R7, r.Command)
 	}
 }
 
-func (b *builder) arguments(r *Record, groups []group) {
+func (b *builder) arguments(r *Record, groups []argcode.Group) {
 	first, last := r.Size, 0
 	for i, p := range r.Args {
 		if p.Failed != None {
@@ -134,15 +136,15 @@ func (b *builder) arguments(r *Record, groups []group) {
 		}
 		if p.Value != None {
 			b.raw(asm.R1, i)
-			b.emit(asm.StoreMem(asm.R7, int16(p.Value), asm.R1, sizeOf(b.args[i].Size)))
+			b.Emit(asm.StoreMem(asm.R7, int16(p.Value), asm.R1, argcode.SizeOf(b.Args[i].Size)))
 		}
 	}
 	for at := first; at <= last; at += 8 {
-		b.setField(asm.R7, at, 0, asm.R1)
+		b.SetField(asm.R7, at, 0, asm.R1)
 	}
 	for _, g := range groups {
-		b.read(&g, asm.R7, r.Args[g.args[0]].Value, func(index int) {
-			b.emit(asm.StoreImm(asm.R7, int16(r.Args[index].Failed), 1, asm.Byte))
+		b.Read(&g, asm.R7, r.Args[g.Args[0]].Value, func(index int) {
+			b.Emit(asm.StoreImm(asm.R7, int16(r.Args[index].Failed), 1, asm.Byte))
 		})
 	}
 }
@@ -157,19 +159,19 @@ func (b *builder) fromRecord(dst asm.Register, r *Record, index int) {
 	}
 	base, offset := asm.R7, p.Value
 	if offset > math.MaxInt16 {
-		b.addressOf(dst, base, offset)
+		b.AddressOf(dst, base, offset)
 		base, offset = dst, 0
 	}
-	b.emit(asm.LoadMem(dst, base, int16(offset), sizeOf(b.args[index].Size)))
+	b.Emit(asm.LoadMem(dst, base, int16(offset), argcode.SizeOf(b.Args[index].Size)))
 }
 
 func (b *builder) submit(e *Events, size int) {
-	b.emit(asm.Mov.Imm(asm.R2, 0))
+	b.Emit(asm.Mov.Imm(asm.R2, 0))
 	if e.Batch {
 		b.wakeSeldom(e, size)
 	}
-	b.emit(asm.Mov.Reg(asm.R1, asm.R7))
-	b.call(asm.FnRingbufSubmit)
+	b.Emit(asm.Mov.Reg(asm.R1, asm.R7))
+	b.Call(asm.FnRingbufSubmit)
 }
 
 // wakeSeldom sets R2 so that the reader is woken only where this record fills
@@ -177,11 +179,11 @@ func (b *builder) submit(e *Events, size int) {
 // over that point at the same moment, the reader comes by itself a little
 // later.
 func (b *builder) wakeSeldom(e *Events, size int) {
-	quiet := b.label()
-	b.emit(asm.LoadMapPtr(asm.R1, e.Ring), asm.Mov.Imm(asm.R2, ringAvailable))
-	b.call(asm.FnRingbufQuery)
-	b.emit(asm.And.Imm(asm.R0, int32(e.RingSize/4-1)), asm.Mov.Imm(asm.R2, ringNoWakeup))
-	b.jumpIfImm(asm.JGE, asm.R0, uint64(size+ringHeader), asm.R1, quiet)
-	b.emit(asm.Mov.Imm(asm.R2, ringForceWakeup))
-	b.place(quiet)
+	quiet := b.Label()
+	b.Emit(asm.LoadMapPtr(asm.R1, e.Ring), asm.Mov.Imm(asm.R2, ringAvailable))
+	b.Call(asm.FnRingbufQuery)
+	b.Emit(asm.And.Imm(asm.R0, int32(e.RingSize/4-1)), asm.Mov.Imm(asm.R2, ringNoWakeup))
+	b.JumpIfImm(asm.JGE, asm.R0, uint64(size+ringHeader), asm.R1, quiet)
+	b.Emit(asm.Mov.Imm(asm.R2, ringForceWakeup))
+	b.Place(quiet)
 }

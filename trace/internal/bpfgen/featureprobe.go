@@ -2,16 +2,20 @@
 
 package bpfgen
 
-import "github.com/cilium/ebpf/asm"
+import (
+	"github.com/cilium/ebpf/asm"
+
+	"github.com/gousdt/gousdt/internal/argcode"
+)
 
 // CompareExchangeProbe returns a program that the kernel loads if it knows what
 // Kernel.CompareExchange is about.
 func CompareExchangeProbe() asm.Instructions {
-	a := newAssembler()
-	a.emit(asm.Mov.Imm(asm.R0, 0), asm.Mov.Imm(asm.R1, 0), asm.StoreMem(asm.R10, -8, asm.R0, asm.DWord))
-	a.compareExchange(asm.R10, -8, asm.R1)
-	a.leave()
-	program, _ := a.finish()
+	a := argcode.NewAssembler()
+	a.Emit(asm.Mov.Imm(asm.R0, 0), asm.Mov.Imm(asm.R1, 0), asm.StoreMem(asm.R10, -8, asm.R0, asm.DWord))
+	a.CompareExchange(asm.R10, -8, asm.R1)
+	a.Leave()
+	program, _ := a.Finish()
 	return program
 }
 

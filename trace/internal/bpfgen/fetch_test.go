@@ -13,6 +13,7 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"github.com/gousdt/gousdt/argspec"
+	"github.com/gousdt/gousdt/internal/argcode"
 	"github.com/gousdt/gousdt/trace/internal/expr"
 )
 
@@ -61,7 +62,7 @@ func TestEventsHaveTheArgumentsOfEveryMachine(t *testing.T) {
 							qt.Assert(t, qt.Equals(raw[place.Failed], 0), comment)
 						}
 						got := w.load(raw[place.Value:][:arg.Size])
-						qt.Assert(t, qt.Equals(got, truncate(want, arg.Size)), comment)
+						qt.Assert(t, qt.Equals(got, argcode.Truncate(want, arg.Size)), comment)
 					}
 				}
 			}

@@ -5,11 +5,13 @@ package bpfgen
 import (
 	"maps"
 	"slices"
+
+	"github.com/gousdt/gousdt/internal/argcode"
 )
 
 // placedGroup is a group that has a place on the stack.
 type placedGroup struct {
-	group
+	argcode.Group
 	at int // of its first byte
 }
 
@@ -24,16 +26,16 @@ func (f *fetcher) together(indices []int, emit func()) {
 		return
 	}
 	before := maps.Clone(f.loaded)
-	done := f.label()
-	f.merging, f.restart = true, f.label()
+	done := f.Label()
+	f.merging, f.restart = true, f.Label()
 	emit()
-	f.jump(done)
+	f.Jump(done)
 	merged := f.loaded
 
-	f.place(f.restart)
+	f.Place(f.restart)
 	f.merging, f.loaded = false, before
 	emit()
-	f.place(done)
+	f.Place(done)
 	f.loaded = common(f.loaded, merged)
 }
 
@@ -51,16 +53,16 @@ func (f *fetcher) merge(indices []int) bool {
 			wanted = append(wanted, i)
 		}
 	}
-	for _, g := range f.groups(wanted) {
-		if len(g.args) == 1 {
+	for _, g := range f.Groups(wanted) {
+		if len(g.Args) == 1 {
 			continue
 		}
 		found = true
-		lead := g.lead()
-		placed := &placedGroup{group: g, at: f.alloc(lead+g.span()) + lead}
-		for _, i := range g.args {
+		lead := g.Lead()
+		placed := &placedGroup{Group: g, at: f.Alloc(lead+g.Span()) + lead}
+		for _, i := range g.Args {
 			f.merged[i] = placed
-			f.stack[i] = placed.at + g.distance(f.args, i)
+			f.stack[i] = placed.at + g.Distance(f.Args, i)
 		}
 	}
 	return found
@@ -69,7 +71,7 @@ func (f *fetcher) merge(indices []int) bool {
 // usable reports whether a group is to be read: not what has been read already
 // and may have changed since.
 func (f *fetcher) usable(g *placedGroup) bool {
-	return g != nil && !slices.ContainsFunc(g.args, func(i int) bool { return f.loaded[i] })
+	return g != nil && !slices.ContainsFunc(g.Args, func(i int) bool { return f.loaded[i] })
 }
 
 // common returns what is loaded on both of two paths.

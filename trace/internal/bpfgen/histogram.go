@@ -6,6 +6,8 @@ import (
 	"math"
 
 	"github.com/cilium/ebpf/asm"
+
+	"github.com/gousdt/gousdt/internal/argcode"
 )
 
 // Histogram says how values are distributed.
@@ -66,62 +68,62 @@ func (b *builder) bucket(dst asm.Register, h *Histogram, c class) {
 		b.linearBucket(dst, h, c)
 	}
 	// The verifier should not take each bucket for a case of its own.
-	b.emit(asm.Xor.Reg(dst, asm.R9), asm.Xor.Reg(dst, asm.R9))
+	b.Emit(asm.Xor.Reg(dst, asm.R9), asm.Xor.Reg(dst, asm.R9))
 }
 
 func (b *builder) powerBucket(dst asm.Register, c class) {
-	positive, done := b.label(), b.label()
-	b.emit(asm.Mov.Reg(asm.R1, asm.R9))
+	positive, done := b.Label(), b.Label()
+	b.Emit(asm.Mov.Reg(asm.R1, asm.R9))
 	if c == signed {
-		b.jumpIfImm(asm.JSGE, asm.R1, 0, asm.R2, positive)
-		b.emit(asm.Neg.Imm(asm.R1, 0))
+		b.JumpIfImm(asm.JSGE, asm.R1, 0, asm.R2, positive)
+		b.Emit(asm.Neg.Imm(asm.R1, 0))
 		b.logarithm(dst)
-		b.emit(asm.Neg.Imm(dst, 0))
-		b.jump(done)
+		b.Emit(asm.Neg.Imm(dst, 0))
+		b.Jump(done)
 	}
-	b.place(positive)
+	b.Place(positive)
 	b.logarithm(dst)
-	b.place(done)
-	b.emit(asm.Add.Imm(dst, powerZero))
+	b.Place(done)
+	b.Emit(asm.Add.Imm(dst, powerZero))
 }
 
 // logarithm sets dst to the number of bits of R1.
 func (b *builder) logarithm(dst asm.Register) {
-	zero := b.label()
-	b.emit(asm.Mov.Imm(dst, 0))
-	b.jumpIfImm(asm.JEq, asm.R1, 0, asm.R2, zero)
+	zero := b.Label()
+	b.Emit(asm.Mov.Imm(dst, 0))
+	b.JumpIfImm(asm.JEq, asm.R1, 0, asm.R2, zero)
 	for bits := 32; bits > 0; bits /= 2 {
-		less := b.label()
-		b.jumpIfImm(asm.JLT, asm.R1, 1<<bits, asm.R2, less)
-		b.emit(asm.RSh.Imm(asm.R1, int32(bits)), asm.Add.Imm(dst, int32(bits)))
-		b.place(less)
+		less := b.Label()
+		b.JumpIfImm(asm.JLT, asm.R1, 1<<bits, asm.R2, less)
+		b.Emit(asm.RSh.Imm(asm.R1, int32(bits)), asm.Add.Imm(dst, int32(bits)))
+		b.Place(less)
 	}
-	b.emit(asm.Add.Imm(dst, 1))
-	b.place(zero)
+	b.Emit(asm.Add.Imm(dst, 1))
+	b.Place(zero)
 }
 
 func (b *builder) linearBucket(dst asm.Register, h *Histogram, c class) {
-	done := b.label()
+	done := b.Label()
 	if c == signed {
-		b.emit(asm.Mov.Imm(dst, 0))
-		b.jumpIfImm(asm.JSLT, asm.R9, uint64(h.Low), asm.R2, done)
-		b.emit(asm.Mov.Imm(dst, int32(h.Buckets()-1)))
-		b.jumpIfImm(asm.JSGE, asm.R9, uint64(h.High), asm.R2, done)
+		b.Emit(asm.Mov.Imm(dst, 0))
+		b.JumpIfImm(asm.JSLT, asm.R9, uint64(h.Low), asm.R2, done)
+		b.Emit(asm.Mov.Imm(dst, int32(h.Buckets()-1)))
+		b.JumpIfImm(asm.JSGE, asm.R9, uint64(h.High), asm.R2, done)
 	} else {
 		if h.Low > 0 {
-			b.emit(asm.Mov.Imm(dst, 0))
-			b.jumpIfImm(asm.JLT, asm.R9, uint64(h.Low), asm.R2, done)
+			b.Emit(asm.Mov.Imm(dst, 0))
+			b.JumpIfImm(asm.JLT, asm.R9, uint64(h.Low), asm.R2, done)
 		}
-		b.emit(asm.Mov.Imm(dst, int32(h.Buckets()-1)))
-		b.jumpIfImm(asm.JGE, asm.R9, uint64(max(h.High, 0)), asm.R2, done)
+		b.Emit(asm.Mov.Imm(dst, int32(h.Buckets()-1)))
+		b.JumpIfImm(asm.JGE, asm.R9, uint64(max(h.High, 0)), asm.R2, done)
 	}
-	b.emit(asm.Mov.Reg(dst, asm.R9))
-	b.add(dst, -uint64(h.Low), asm.R2)
-	if fits32(h.Step) {
-		b.emit(asm.Div.Imm(dst, int32(h.Step)))
+	b.Emit(asm.Mov.Reg(dst, asm.R9))
+	b.Add(dst, -uint64(h.Low), asm.R2)
+	if argcode.Fits32(h.Step) {
+		b.Emit(asm.Div.Imm(dst, int32(h.Step)))
 	} else {
-		b.emit(asm.LoadImm(asm.R2, int64(h.Step), asm.DWord), asm.Div.Reg(dst, asm.R2))
+		b.Emit(asm.LoadImm(asm.R2, int64(h.Step), asm.DWord), asm.Div.Reg(dst, asm.R2))
 	}
-	b.emit(asm.Add.Imm(dst, 1))
-	b.place(done)
+	b.Emit(asm.Add.Imm(dst, 1))
+	b.Place(done)
 }

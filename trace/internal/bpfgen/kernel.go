@@ -5,8 +5,6 @@ package bpfgen
 import (
 	"debug/elf"
 	"encoding/binary"
-
-	"github.com/cilium/ebpf/asm"
 )
 
 // Kernel is what the generated code must know of the kernel that runs it.
@@ -52,17 +50,3 @@ func (k Kernel) word() int {
 }
 
 func (k Kernel) bigEndian() bool { return k.Order.Uint16([]byte{0, 1}) == 1 }
-
-// sizeOf returns the assembler's name of a size in bytes.
-func sizeOf(bytes int) asm.Size {
-	switch bytes {
-	case 1:
-		return asm.Byte
-	case 2:
-		return asm.Half
-	case 4:
-		return asm.Word
-	default:
-		return asm.DWord
-	}
-}

@@ -14,6 +14,7 @@ import (
 	"github.com/go-quicktest/qt"
 	"golang.org/x/sys/unix"
 
+	"github.com/gousdt/gousdt/internal/argcode"
 	"github.com/gousdt/gousdt/internal/testprog"
 	"github.com/gousdt/gousdt/trace/internal/expr"
 	"github.com/gousdt/gousdt/usdt"
@@ -121,7 +122,7 @@ func TestKernelAcceptsWhatIsGenerated(t *testing.T) {
 			site := &Site{Provider: "p", Name: "n", Args: other.args, ID: random.Uint32()}
 			site.Fixed = features.Mode() == usdt.ModeSingleIPMap || random.IntN(4) == 0
 			block, err := plan.Block(site)
-			if errors.Is(err, errStack) || err != nil && plan.Filter != nil || err != nil && len(plan.Aggregations) > 0 {
+			if errors.Is(err, argcode.ErrStack) || err != nil && plan.Filter != nil || err != nil && len(plan.Aggregations) > 0 {
 				continue // too much, or a float where none can be
 			}
 			qt.Assert(t, qt.IsNil(err))

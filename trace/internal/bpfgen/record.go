@@ -2,7 +2,10 @@
 
 package bpfgen
 
-import "github.com/gousdt/gousdt/argspec"
+import (
+	"github.com/gousdt/gousdt/argspec"
+	"github.com/gousdt/gousdt/internal/argcode"
+)
 
 // commandSize is how many bytes the kernel has for a thread's name, with the
 // terminator (TASK_COMM_LEN).
@@ -90,7 +93,7 @@ func align8(n int) int { return (n + 7) &^ 7 }
 
 // layout places the parts of a record. groups are the arguments to be read from
 // memory together; what has been read before is copied like a register.
-func (f *fetcher) layout(e *Events, captures []Capture, groups []group) (*Record, error) {
+func (f *fetcher) layout(e *Events, captures []Capture, groups []argcode.Group) (*Record, error) {
 	r := &Record{Size: 8, CPU: None, Time: None, Process: None, Command: None, Stack: None}
 	take := func(size int) int {
 		at := r.Size
@@ -102,7 +105,7 @@ func (f *fetcher) layout(e *Events, captures []Capture, groups []group) (*Record
 		r.Time, r.Process, r.Command = take(8), take(8), take(commandSize)
 	}
 
-	r.Args = make([]Place, len(f.args))
+	r.Args = make([]Place, len(f.Args))
 	for i := range r.Args {
 		r.Args[i] = Place{Value: None, Failed: None}
 	}
@@ -119,19 +122,19 @@ func (f *fetcher) layout(e *Events, captures []Capture, groups []group) (*Record
 	}
 	failures := 0
 	for _, g := range groups {
-		failures += len(g.args)
+		failures += len(g.Args)
 	}
 	failure := take(failures)
 	for _, g := range groups {
-		for _, i := range g.args {
+		for _, i := range g.Args {
 			r.Args[i].Failed = failure
 			failure++
 		}
 	}
 	// The largest come first, so that each is aligned.
 	for _, size := range []int{8, 4, 2, 1} {
-		for i := range f.args {
-			if r.Args[i].Failed == None && f.varies(i) && f.args[i].Size == size {
+		for i := range f.Args {
+			if r.Args[i].Failed == None && f.varies(i) && f.Args[i].Size == size {
 				r.Args[i].Value = r.Size
 				r.Size += size
 			}
@@ -145,9 +148,9 @@ func (f *fetcher) layout(e *Events, captures []Capture, groups []group) (*Record
 		r.Stack, r.Frames = take(StackData+8*e.Frames), e.Frames
 	}
 	for _, g := range groups {
-		block := take(g.lead() + g.span())
-		for _, i := range g.args {
-			r.Args[i].Value = block + g.lead() + g.distance(f.args, i)
+		block := take(g.Lead() + g.Span())
+		for _, i := range g.Args {
+			r.Args[i].Value = block + g.Lead() + g.Distance(f.Args, i)
 		}
 	}
 	for i := range r.Captures {
@@ -161,5 +164,5 @@ func (f *fetcher) layout(e *Events, captures []Capture, groups []group) (*Record
 
 // varies reports whether an argument can have another value at each hit.
 func (f *fetcher) varies(index int) bool {
-	return f.readable(index) && f.args[index].Kind != argspec.Constant
+	return f.Readable(index) && f.Args[index].Kind != argspec.Constant
 }

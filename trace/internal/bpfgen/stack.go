@@ -79,11 +79,11 @@ func registersAt(machine elf.Machine, at int) (*Registers, int, error) {
 
 // stackTo emits what has the kernel walk the user stack.
 func (b *builder) stackTo(record *Record) {
-	b.emit(asm.Mov.Reg(asm.R1, asm.R6))
-	b.addressOf(asm.R2, asm.R7, record.Stack+StackData)
-	b.emit(asm.Mov.Imm(asm.R3, int32(8*record.Frames)), asm.Mov.Imm(asm.R4, userStack))
-	b.call(asm.FnGetStack)
-	b.emit(asm.StoreMem(asm.R7, int16(record.Stack), asm.R0, asm.DWord))
+	b.Emit(asm.Mov.Reg(asm.R1, asm.R6))
+	b.AddressOf(asm.R2, asm.R7, record.Stack+StackData)
+	b.Emit(asm.Mov.Imm(asm.R3, int32(8*record.Frames)), asm.Mov.Imm(asm.R4, userStack))
+	b.Call(asm.FnGetStack)
+	b.Emit(asm.StoreMem(asm.R7, int16(record.Stack), asm.R0, asm.DWord))
 }
 
 // stackCopy emits what saves the registers, and copies the stack unit by unit,
@@ -91,38 +91,38 @@ func (b *builder) stackTo(record *Record) {
 func (b *builder) stackCopy(record *Record) {
 	saved, err := registersOf(b.kernel.Machine)
 	if err != nil {
-		b.fail(err)
+		b.Fail(err)
 		return
 	}
-	word := func(dst asm.Register, n int) { b.emit(asm.LoadMem(dst, asm.R6, int16(8*n), asm.DWord)) }
+	word := func(dst asm.Register, n int) { b.Emit(asm.LoadMem(dst, asm.R6, int16(8*n), asm.DWord)) }
 	word(asm.R1, saved.pc)
-	b.emit(asm.StoreMem(asm.R7, int16(record.Registers.PC), asm.R1, asm.DWord))
+	b.Emit(asm.StoreMem(asm.R7, int16(record.Registers.PC), asm.R1, asm.DWord))
 	for n, at := range record.Registers.General {
 		if at != None {
 			word(asm.R1, saved.general[n])
-			b.emit(asm.StoreMem(asm.R7, int16(at), asm.R1, asm.DWord))
+			b.Emit(asm.StoreMem(asm.R7, int16(at), asm.R1, asm.DWord))
 		}
 	}
 
 	// R9 is the beginning of the unit that the stack pointer is in, R8 how much
 	// of it is below. As much is copied at the end, so that all sizes but the
 	// last are constant and no read crosses into a page that may not be there.
-	done := b.label()
+	done := b.Label()
 	word(asm.R9, saved.sp)
-	b.emit(asm.Mov.Reg(asm.R8, asm.R9), asm.And.Imm(asm.R8, CopyUnit-1), asm.And.Imm(asm.R9, -CopyUnit))
+	b.Emit(asm.Mov.Reg(asm.R8, asm.R9), asm.And.Imm(asm.R8, CopyUnit-1), asm.And.Imm(asm.R9, -CopyUnit))
 	last := record.CopySize - CopyUnit
 	for copied := 0; copied <= last; copied += CopyUnit {
-		b.setField(asm.R7, record.Copied, uint64(copied), asm.R1)
-		b.addressOf(asm.R1, asm.R7, record.Copy+copied)
+		b.SetField(asm.R7, record.Copied, uint64(copied), asm.R1)
+		b.AddressOf(asm.R1, asm.R7, record.Copy+copied)
 		if copied < last {
-			b.emit(asm.Mov.Imm(asm.R2, CopyUnit))
+			b.Emit(asm.Mov.Imm(asm.R2, CopyUnit))
 		} else {
-			b.emit(asm.Mov.Reg(asm.R2, asm.R8))
+			b.Emit(asm.Mov.Reg(asm.R2, asm.R8))
 		}
-		b.addressOf(asm.R3, asm.R9, copied)
-		b.call(asm.FnProbeReadUser)
-		b.jumpIfImm(asm.JNE, asm.R0, 0, asm.R1, done)
+		b.AddressOf(asm.R3, asm.R9, copied)
+		b.Call(asm.FnProbeReadUser)
+		b.JumpIfImm(asm.JNE, asm.R0, 0, asm.R1, done)
 	}
-	b.emit(asm.Add.Imm(asm.R8, int32(last)), asm.StoreMem(asm.R7, int16(record.Copied), asm.R8, asm.DWord))
-	b.place(done)
+	b.Emit(asm.Add.Imm(asm.R8, int32(last)), asm.StoreMem(asm.R7, int16(record.Copied), asm.R8, asm.DWord))
+	b.Place(done)
 }

@@ -12,10 +12,10 @@ import (
 // nothing with the sum: what benchmarks of fetching measure. Without arguments
 // it is the empty program.
 func SumArguments(kernel Kernel, args []argspec.Arg) (asm.Instructions, error) {
-	f := newFetcher(newAssembler(), kernel, args)
-	end := f.label()
+	f := newFetcher(kernel, args)
+	end := f.Label()
 	if len(args) > 0 {
-		f.emit(asm.Mov.Reg(asm.R6, asm.R1), asm.Mov.Imm(asm.R9, 0))
+		f.Emit(asm.Mov.Reg(asm.R6, asm.R1), asm.Mov.Imm(asm.R9, 0))
 		indices := make([]int, len(args))
 		for i := range args {
 			indices[i] = i
@@ -23,10 +23,10 @@ func SumArguments(kernel Kernel, args []argspec.Arg) (asm.Instructions, error) {
 		f.load(end, indices...)
 		for i := range args {
 			f.value(asm.R1, i)
-			f.emit(asm.Add.Reg(asm.R9, asm.R1))
+			f.Emit(asm.Add.Reg(asm.R9, asm.R1))
 		}
 	}
-	f.place(end)
-	f.leave()
-	return f.finish()
+	f.Place(end)
+	f.Leave()
+	return f.Finish()
 }

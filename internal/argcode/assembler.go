@@ -1,0 +1,290 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package argcode
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/cilium/ebpf/asm"
+)
+
+// StackSize is what the kernel gives a BPF program (MAX_BPF_STACK).
+const StackSize = 512
+
+// ErrStack is the reason why code cannot be generated that needs more stack
+// than there is.
+var ErrStack = errors.New("needs more than the 512 bytes of a BPF program's stack: use fewer or shorter keys and texts")
+
+// Label names a place in the code, to be jumped to.
+type Label int
+
+// An Assembler collects instructions. At the end it leaves out
+// instructions that cannot be reached, because the kernel refuses them.
+type Assembler struct {
+	ins    []asm.Instruction
+	jumps  map[int]Label // index of a jump: where it goes
+	places []int         // label: index of the instruction there, -1 before it is placed
+
+	deferred []func() // code away from the common path
+	used     int      // bytes of the stack
+	err      error    // the first one
+}
+
+// NewAssembler returns an Assembler without instructions.
+func NewAssembler() *Assembler { return &Assembler{jumps: make(map[int]Label)} }
+
+// Emit adds instructions.
+func (a *Assembler) Emit(ins ...asm.Instruction) { a.ins = append(a.ins, ins...) }
+
+// Label returns a new label, which is to be placed.
+func (a *Assembler) Label() Label {
+	a.places = append(a.places, -1)
+	return Label(len(a.places) - 1)
+}
+
+// Place puts a label in front of the next instruction.
+func (a *Assembler) Place(l Label) { a.places[l] = len(a.ins) }
+
+// JumpTo adds an instruction that jumps to a label.
+func (a *Assembler) JumpTo(ins asm.Instruction, to Label) {
+	a.jumps[len(a.ins)] = to
+	a.ins = append(a.ins, ins)
+}
+
+// Jump goes to a label always.
+func (a *Assembler) Jump(to Label) {
+	a.JumpTo(asm.Instruction{OpCode: asm.Ja.Op(asm.ImmSource)}, to)
+}
+
+// JumpIf compares a register with a register.
+func (a *Assembler) JumpIf(op asm.JumpOp, dst, src asm.Register, to Label) {
+	a.JumpTo(asm.Instruction{OpCode: op.Op(asm.RegSource), Dst: dst, Src: src}, to)
+}
+
+// JumpIfImm compares a register with 64 bits, which takes another register if
+// they are not 32 bits extended by sign.
+func (a *Assembler) JumpIfImm(op asm.JumpOp, dst asm.Register, value uint64, scratch asm.Register, to Label) {
+	if Fits32(value) {
+		a.JumpTo(asm.Instruction{OpCode: op.Op(asm.ImmSource), Dst: dst, Constant: int64(value)}, to)
+		return
+	}
+	a.Emit(asm.LoadImm(scratch, int64(value), asm.DWord))
+	a.JumpIf(op, dst, scratch, to)
+}
+
+// Leave ends the program.
+func (a *Assembler) Leave() {
+	a.Emit(asm.Mov.Imm(asm.R0, 0), asm.Return())
+}
+
+// Call calls a helper.
+func (a *Assembler) Call(fn asm.BuiltinFunc) { a.Emit(fn.Call()) }
+
+// Set loads 64 bits.
+func (a *Assembler) Set(dst asm.Register, value uint64) {
+	if Fits32(value) {
+		a.Emit(asm.Mov.Imm(dst, int32(value)))
+		return
+	}
+	a.Emit(asm.LoadImm(dst, int64(value), asm.DWord))
+}
+
+// CompareExchange sets a word of memory to src if it is R0, and R0 to what the
+// word was.
+//
+// cilium/ebpf v0.22.0 encodes each atomic operation as an addition unless its
+// immediate is given beside it.
+func (a *Assembler) CompareExchange(base asm.Register, offset int16, src asm.Register) {
+	ins := asm.CmpXchg.Mem(base, src, asm.DWord, offset)
+	ins.Constant = CompareExchangeCode
+	a.Emit(ins)
+}
+
+// CompareExchangeCode is the immediate of an atomic compare and exchange
+// (BPF_CMPXCHG | BPF_FETCH).
+const CompareExchangeCode = 0xf1
+
+// Add adds 64 bits, which takes another register as in jumpIfImm.
+func (a *Assembler) Add(dst asm.Register, value uint64, scratch asm.Register) {
+	switch {
+	case value == 0:
+	case Fits32(value):
+		a.Emit(asm.Add.Imm(dst, int32(value)))
+	default:
+		a.Emit(asm.LoadImm(scratch, int64(value), asm.DWord), asm.Add.Reg(dst, scratch))
+	}
+}
+
+// And masks by 64 bits.
+func (a *Assembler) And(dst asm.Register, mask uint64, scratch asm.Register) {
+	if Fits32(mask) {
+		a.Emit(asm.And.Imm(dst, int32(mask)))
+		return
+	}
+	a.Emit(asm.LoadImm(scratch, int64(mask), asm.DWord), asm.And.Reg(dst, scratch))
+}
+
+// AddressOf sets a register to a place relative to another one.
+func (a *Assembler) AddressOf(dst, base asm.Register, offset int) {
+	a.Emit(asm.Mov.Reg(dst, base))
+	if offset != 0 {
+		a.Emit(asm.Add.Imm(dst, int32(offset)))
+	}
+}
+
+// SetField stores a constant of 64 bits.
+func (a *Assembler) SetField(base asm.Register, offset int, value uint64, scratch asm.Register) {
+	a.Set(scratch, value)
+	a.Emit(asm.StoreMem(base, int16(offset), scratch, asm.DWord))
+}
+
+// Alloc takes bytes of the stack, aligned to 8, and returns their offset from
+// R10.
+func (a *Assembler) Alloc(size int) int {
+	a.used += (size + 7) &^ 7
+	if a.used > StackSize {
+		a.Fail(ErrStack)
+	}
+	return -a.used
+}
+
+// Scratch emits code whose part of the stack is free again after it.
+func (a *Assembler) Scratch(emit func()) {
+	used := a.used
+	emit()
+	a.used = used
+}
+
+// Temporary takes bytes of the stack for the next instructions alone, and
+// returns their offset from R10.
+func (a *Assembler) Temporary(size int) int {
+	used := a.used
+	at := a.Alloc(size)
+	a.used = used
+	return at
+}
+
+// Fail keeps the first error for Finish.
+func (a *Assembler) Fail(err error) {
+	if a.err == nil {
+		a.err = err
+	}
+}
+
+// Later emits code after everything else.
+func (a *Assembler) Later(emit func()) { a.deferred = append(a.deferred, emit) }
+
+// Finish emits the deferred code, leaves out what cannot be reached, and
+// resolves all jumps.
+func (a *Assembler) Finish() (asm.Instructions, error) {
+	for len(a.deferred) > 0 {
+		emit := a.deferred[0]
+		a.deferred = a.deferred[1:]
+		emit()
+	}
+	if a.err != nil {
+		return nil, a.err
+	}
+	a.invert()
+	reached, err := a.reach()
+	if err != nil {
+		return nil, err
+	}
+
+	// at is where an instruction comes to stand, counted as the kernel does: in
+	// 8 bytes, of which a load of 64 bits takes two. One that is left out has
+	// the place of the next one.
+	at := make([]int, len(a.ins)+1)
+	for i := len(a.ins) - 1; i >= 0; i-- {
+		// A jump to what follows it is none.
+		if to, jump := a.jumps[i]; reached[i] && jump && isJa(&a.ins[i]) && a.next(reached, i+1) == a.next(reached, a.places[to]) {
+			reached[i] = false
+		}
+	}
+	for i := range a.ins {
+		at[i+1] = at[i]
+		if reached[i] {
+			at[i+1] += int(a.ins[i].Size() / asm.InstructionSize)
+		}
+	}
+	var kept asm.Instructions
+	for i, ins := range a.ins {
+		if !reached[i] {
+			continue
+		}
+		if to, jump := a.jumps[i]; jump {
+			distance := at[a.places[to]] - at[i+1]
+			if distance != int(int16(distance)) {
+				return nil, fmt.Errorf("generated code: a jump over %d instructions", distance)
+			}
+			ins.Offset = int16(distance)
+		}
+		kept = append(kept, ins)
+	}
+	return kept, nil
+}
+
+// invert has a conditional jump over a jump go where that goes, on the opposite
+// condition.
+func (a *Assembler) invert() {
+	for i, over := range a.jumps {
+		opposite, conditional := opposites[a.ins[i].OpCode.JumpOp()]
+		if !conditional || a.places[over] != i+2 || slices.Contains(a.places, i+1) {
+			continue
+		}
+		if to, jump := a.jumps[i+1]; jump && isJa(&a.ins[i+1]) {
+			a.ins[i].OpCode = a.ins[i].OpCode.SetJumpOp(opposite)
+			a.jumps[i], a.jumps[i+1] = to, over
+		}
+	}
+}
+
+var opposites = map[asm.JumpOp]asm.JumpOp{
+	asm.JEq: asm.JNE, asm.JGT: asm.JLE, asm.JGE: asm.JLT, asm.JSGT: asm.JSLE, asm.JSGE: asm.JSLT,
+	asm.JNE: asm.JEq, asm.JLE: asm.JGT, asm.JLT: asm.JGE, asm.JSLE: asm.JSGT, asm.JSLT: asm.JSGE,
+}
+
+// next returns the first instruction from an index on that stays.
+func (a *Assembler) next(reached []bool, i int) int {
+	for i < len(reached) && !reached[i] {
+		i++
+	}
+	return i
+}
+
+// reach returns which instructions can be reached.
+func (a *Assembler) reach() ([]bool, error) {
+	reached := make([]bool, len(a.ins))
+	todo := []int{0}
+	for len(todo) > 0 {
+		i := todo[len(todo)-1]
+		todo = todo[:len(todo)-1]
+		for ; !reached[i]; i++ {
+			reached[i] = true
+			if to, jump := a.jumps[i]; jump {
+				place := a.places[to]
+				if place < 0 || place >= len(a.ins) {
+					return nil, fmt.Errorf("generated code: jump %d leads to Label %d, which is nowhere", i, to)
+				}
+				todo = append(todo, place)
+				if isJa(&a.ins[i]) {
+					break
+				}
+			}
+			if a.ins[i].OpCode.JumpOp() == asm.Exit {
+				break
+			}
+			if i+1 == len(a.ins) {
+				return nil, errors.New("generated code: no end")
+			}
+		}
+	}
+	return reached, nil
+}
+
+func isJa(ins *asm.Instruction) bool { return ins.OpCode.JumpOp() == asm.Ja }
+
+// Fits32 reports whether 64 bits are 32 bits extended by sign.
+func Fits32(value uint64) bool { return int64(value) == int64(int32(value)) }

@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package argcode
+
+import (
+	"debug/elf"
+	"math/bits"
+
+	"github.com/cilium/ebpf/asm"
+
+	"github.com/gousdt/gousdt/argspec"
+)
+
+// A Fetcher emits what brings the arguments of a site into registers.
+type Fetcher struct {
+	*Assembler
+
+	Machine   elf.Machine // of the kernel: it lays out the registers in the context
+	BigEndian bool
+	Args      []argspec.Arg
+	Context   asm.Register // that points to the saved registers
+
+	// PageIn has memory that is not there read by a helper that may sleep until
+	// it is.
+	PageIn bool
+}
+
+// Readable reports whether this kernel can fetch an argument.
+func (f *Fetcher) Readable(index int) bool {
+	return index < len(f.Args) && f.Args[index].ReadableOn(f.Machine)
+}
+
+// Raw emits the value of an argument that is not in memory, extended by zeros.
+// It may change R0, which must not be dst.
+func (f *Fetcher) Raw(dst asm.Register, index int) {
+	arg := &f.Args[index]
+	switch arg.Kind {
+	case argspec.Constant:
+		f.Set(dst, Truncate(arg.Constant, arg.Size))
+	case argspec.InRegister:
+		if arg.High.IsZero() {
+			f.Register(dst, arg.Register, arg.Size)
+			break
+		}
+		f.Register(dst, arg.High, 4)
+		f.Register(asm.R0, arg.Register, 4)
+		f.Emit(asm.LSh.Imm(dst, 32), asm.Or.Reg(dst, asm.R0))
+	case argspec.Address:
+		f.Address(dst, NewGroup(index, arg), arg.Displacement, asm.R0)
+		f.Truncate(dst, arg.Size)
+	}
+}
+
+// Value is Raw, but the value is extended as the argument's description says.
+func (f *Fetcher) Value(dst asm.Register, index int) {
+	arg := &f.Args[index]
+	if arg.Kind == argspec.Constant {
+		f.Set(dst, arg.Constant)
+		return
+	}
+	f.Raw(dst, index)
+	f.Extend(dst, arg)
+}
+
+// Extend emits what makes of a value extended by zeros one that is extended by
+// its sign, if the argument has one.
+func (f *Fetcher) Extend(dst asm.Register, arg *argspec.Arg) {
+	if unused := int32(64 - 8*arg.Size); arg.Signed && unused > 0 {
+		f.Emit(asm.LSh.Imm(dst, unused), asm.ArSh.Imm(dst, unused))
+	}
+}
+
+// Register emits the low bytes of a saved register.
+func (f *Fetcher) Register(dst asm.Register, r argspec.Register, size int) {
+	slot, _ := r.Slot(f.Machine)
+	word := f.word()
+	size = min(size, word)
+	at := int(r.Shift) / 8
+	if f.BigEndian {
+		at = word - at - size
+	}
+	if at >= 0 && at%size == 0 {
+		f.Emit(asm.LoadMem(dst, f.Context, int16(slot*word+at), SizeOf(size)))
+		return
+	}
+	// The kernel allows aligned loads only.
+	f.Emit(asm.LoadMem(dst, f.Context, int16(slot*word), SizeOf(word)), asm.RSh.Imm(dst, int32(r.Shift)))
+	f.Truncate(dst, size)
+}
+
+// Truncate emits what keeps the low bytes of a value.
+func (f *Fetcher) Truncate(dst asm.Register, size int) {
+	if unused := int32(64 - 8*size); unused > 0 {
+		f.Emit(asm.LSh.Imm(dst, unused), asm.RSh.Imm(dst, unused))
+	}
+}
+
+// Address emits the address of memory that a group of arguments begins with.
+func (f *Fetcher) Address(dst asm.Register, g *Group, displacement int64, scratch asm.Register) {
+	switch {
+	case g.base.IsZero() && g.index.IsZero():
+		value := uint64(displacement)
+		if g.wraps {
+			value = Truncate(value, 4)
+		}
+		f.Set(dst, value)
+		return
+	case g.index.IsZero():
+		f.Register(dst, g.base, f.word())
+	default:
+		f.index(dst, g)
+		if !g.base.IsZero() {
+			f.Register(scratch, g.base, f.word())
+			f.Emit(asm.Add.Reg(dst, scratch))
+		}
+	}
+	f.Add(dst, uint64(displacement), scratch)
+	if g.wraps {
+		f.Emit(asm.Mov.Reg32(dst, dst))
+	}
+}
+
+// index emits the part of an address that is a scaled register.
+func (f *Fetcher) index(dst asm.Register, g *Group) {
+	size := f.word()
+	if g.extension != argspec.NoExtension {
+		size = 4
+	}
+	f.Register(dst, g.index, size)
+	if g.extension == argspec.SignExtend32 {
+		f.Emit(asm.LSh.Imm(dst, 32), asm.ArSh.Imm(dst, 32))
+	}
+	if shift := bits.TrailingZeros8(g.scale | 0x80); shift > 0 {
+		f.Emit(asm.LSh.Imm(dst, int32(shift)))
+	}
+}
+
+// Read reads the arguments of a group to a place relative to a register, their
+// bytes as they lie in the traced process. If that fails it reads them one by
+// one, and emits what failed wants for each that still cannot be read.
+func (f *Fetcher) Read(g *Group, base asm.Register, offset int, failed func(index int)) {
+	one, done := f.Label(), f.Label()
+	f.ReadTogether(g, base, offset, one)
+	f.Place(done)
+	f.Later(func() {
+		f.Place(one)
+		f.ReadApart(g, base, offset, failed)
+		f.Jump(done)
+	})
+}
+
+// ReadTogether reads the arguments of a group by one call, and goes to fail if
+// that fails.
+func (f *Fetcher) ReadTogether(g *Group, base asm.Register, offset int, fail Label) {
+	f.Address(asm.R3, g, g.low, asm.R4)
+	if span := g.Span(); len(g.Args) > 1 && g.wraps {
+		// The bytes of one read do not wrap, so it must not cross the end of
+		// the 32-bit addresses.
+		f.JumpIfImm(asm.JGT, asm.R3, 1<<32-uint64(span), asm.R4, fail)
+	}
+	f.ReadUser(asm.FnProbeReadUser, base, offset, g.Span())
+	f.JumpIfImm(asm.JNE, asm.R0, 0, asm.R1, fail)
+}
+
+// ReadApart reads the arguments of a group one by one, and emits what failed
+// wants for each that cannot be read. It is what follows where ReadTogether
+// fails.
+func (f *Fetcher) ReadApart(g *Group, base asm.Register, offset int, failed func(index int)) {
+	helper := asm.FnProbeReadUser
+	if f.PageIn {
+		helper = asm.FnCopyFromUser
+	} else if len(g.Args) == 1 {
+		failed(g.Args[0])
+		return
+	}
+	for _, i := range g.Args {
+		next := f.Label()
+		f.Address(asm.R3, g, f.Args[i].Displacement, asm.R4)
+		f.ReadUser(helper, base, offset+g.Distance(f.Args, i), f.Args[i].Size)
+		f.JumpIfImm(asm.JEq, asm.R0, 0, asm.R1, next)
+		failed(i)
+		f.Place(next)
+	}
+}
+
+// ReadUser reads from the address in R3 and leaves the helper's answer in R0.
+func (f *Fetcher) ReadUser(helper asm.BuiltinFunc, base asm.Register, offset, size int) {
+	f.AddressOf(asm.R1, base, offset)
+	f.Emit(asm.Mov.Imm(asm.R2, int32(size)))
+	f.Call(helper)
+}
+
+// Truncate keeps the low bytes of a value.
+func Truncate(value uint64, size int) uint64 {
+	if size >= 8 {
+		return value
+	}
+	return value & (1<<(8*size) - 1)
+}
+
+// word returns the size of a saved register in bytes.
+func (f *Fetcher) word() int {
+	if f.Machine == elf.EM_ARM {
+		return 4
+	}
+	return 8
+}
+
+// SizeOf returns the assembler's name of a size in bytes.
+func SizeOf(bytes int) asm.Size {
+	switch bytes {
+	case 1:
+		return asm.Byte
+	case 2:
+		return asm.Half
+	case 4:
+		return asm.Word
+	default:
+		return asm.DWord
+	}
+}
