@@ -35,9 +35,12 @@ func (t *tracer) collectEvents(take func(*trace.Event)) error {
 	warned := false
 	// It ends when everything is detached and read.
 	for event, err := range t.session.Events(context.Background()) {
-		var lost *trace.LostError
-		switch {
-		case errors.As(err, &lost):
+		if err != nil {
+			// Not before: the variable is an allocation.
+			var lost *trace.LostError
+			if !errors.As(err, &lost) {
+				return err
+			}
 			if !warned {
 				warned = true
 				advice := "--buffer, --where and --count"
@@ -47,8 +50,6 @@ func (t *tracer) collectEvents(take func(*trace.Event)) error {
 				t.messages.Warn("events are being lost, because the ring buffer is full (see %s)", advice)
 			}
 			continue
-		case err != nil:
-			return err
 		}
 		n := t.events.Add(1)
 		take(event)

@@ -128,30 +128,37 @@ func (w *Writer) start() {
 	w.wanted = true
 	if !w.writing && len(w.pending) > 0 && w.err == nil {
 		w.writing = true
-		go w.write()
+		go w.write(w.take())
 	}
 }
 
+// take returns what is pending, to be written at once. There is room again.
+func (w *Writer) take() []byte {
+	text := w.pending
+	w.pending, w.spare, w.wanted = w.spare[:0], nil, false
+	w.writes++
+	w.limit()
+	w.changed.Broadcast()
+	return text
+}
+
 // write writes until nothing more is wanted.
-func (w *Writer) write() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for w.wanted && len(w.pending) > 0 && w.err == nil {
-		text := w.pending
-		w.pending, w.spare, w.wanted = w.spare[:0], nil, false
-		w.writes++
-		w.limit()
-		w.changed.Broadcast() // there is room again
-		w.mu.Unlock()
+func (w *Writer) write(text []byte) {
+	for {
 		_, err := w.file.Write(text)
 		w.mu.Lock()
 		w.spare = text
 		if err != nil && w.err == nil {
 			w.fail(unwrapPath(err))
 		}
+		if w.writing = w.wanted && len(w.pending) > 0 && w.err == nil; !w.writing {
+			w.changed.Broadcast()
+			w.mu.Unlock()
+			return
+		}
+		text = w.take()
+		w.mu.Unlock()
 	}
-	w.writing = false
-	w.changed.Broadcast()
 }
 
 func (w *Writer) fail(err error) {
