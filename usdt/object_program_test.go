@@ -1,0 +1,319 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+//go:build linux
+
+package usdt_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/go-quicktest/qt"
+
+	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/testneeds"
+	"github.com/gousdt/gousdt/internal/testprog"
+	"github.com/gousdt/gousdt/usdt"
+)
+
+// These tests state what a program for libbpf may rely on, with objects that
+// were compiled with libbpf's header and loaded as they are.
+
+// needsCookies skips a test on kernels where a site can have one spec alone.
+func needsCookies(t *testing.T) {
+	t.Helper()
+	kernel, err := usdt.KernelFeatures()
+	qt.Assert(t, qt.IsNil(err))
+	testneeds.Feature(t, since[usdt.ModeSingle], usdt.ModeSingle.String(), kernel.Supports(usdt.ModeSingle))
+}
+
+func TestObjectsForLibbpfHaveTheirCookies(t *testing.T) {
+	forEachHeader(t, func(t *testing.T, header libbpfHeader) {
+		needsCookies(t)
+		c := newLibbpfCollector(t, header, nil)
+		process := testprog.Start(t, "target-pie")
+		target := usdt.Target{Path: testprog.Path(t, "target-pie"), PID: process.PID}
+		cookies := []uint64{0, 7, 1<<64 - 1}
+		for i, prog := range []*ebpf.Program{c.Collect, c.Collect3, c.Collect12} {
+			c.attach(t, prog, target, "three", &usdt.AttachOptions{Cookie: cookies[i]})
+		}
+		process.Fire("three", 1)
+		want := map[int32]uint64{0: cookies[0], 1: cookies[1], 2: cookies[2]}
+		got := make(map[int32]uint64)
+		for _, event := range c.next(t, 3) {
+			got[event.Program] = event.Cookie
+		}
+		qt.Assert(t, qt.DeepEquals(got, want))
+	})
+}
+
+func TestObjectsForLibbpfCountSemaphores(t *testing.T) {
+	forEachHeader(t, func(t *testing.T, header libbpfHeader) {
+		c := newLibbpfCollector(t, header, nil)
+		process := testprog.Start(t, "target-pie")
+		target := usdt.Target{Path: testprog.Path(t, "target-pie"), PID: process.PID}
+
+		process.Fire("guarded", 1) // nobody is interested
+		c.silent(t)
+		for _, group := range []string{"guarded", "split"} {
+			for _, count := range process.Semaphores(group) {
+				qt.Assert(t, qt.Equals(count, 0))
+			}
+			lnk := c.attach(t, c.Collect, target, group, nil)
+			qt.Check(t, qt.DeepEquals(process.Semaphores(group), semaphoresWhenAttached(t, process, lnk)))
+			process.Fire(group, 1)
+			qt.Check(t, qt.Equals(c.next(t, 1)[0].Val[0], -2000000000))
+			c.drain()
+			qt.Assert(t, qt.IsNil(lnk.Close()))
+			for _, count := range process.Semaphores(group) {
+				qt.Assert(t, qt.Equals(count, 0))
+			}
+		}
+	})
+}
+
+// drain throws away events that have come.
+func (c *collector) drain() {
+	c.events.SetDeadline(time.Unix(1, 0)) // what is there is read, nothing is waited for
+	for {
+		if _, err := c.events.Read(); err != nil {
+			return
+		}
+	}
+}
+
+// Sites with the same arguments share a spec, however many they are.
+func TestObjectsForLibbpfWithManySites(t *testing.T) {
+	forEachHeader(t, func(t *testing.T, header libbpfHeader) {
+		for _, everywhere := range []bool{false, true} {
+			c := newLibbpfCollector(t, header, nil)
+			process := testprog.Start(t, "target-static")
+			target := usdt.Target{Path: testprog.Path(t, "target-static"), PID: process.PID}
+			if everywhere {
+				target.PID = 0
+			}
+			lnk := c.attach(t, c.Collect3, target, "many", nil)
+			qt.Assert(t, qt.Equals(lnk.Selection().Len(), 400))
+			used, capacity := c.SpecsInUse()
+			qt.Check(t, qt.Equals(used, 1))
+			qt.Check(t, qt.Equals(capacity, 256))
+			process.Fire("many", 1)
+			for _, event := range c.next(t, 400) {
+				qt.Assert(t, qt.Equals(event.Val[0], 42))
+			}
+			c.silent(t)
+		}
+	})
+}
+
+// One with more specs than there is room for is attached nowhere, and what it
+// would have taken is free.
+func TestObjectsForLibbpfWithAFullMapOfSpecs(t *testing.T) {
+	forEachHeader(t, func(t *testing.T, header libbpfHeader) {
+		for _, everywhere := range []bool{false, true} {
+			c := newLibbpfCollector(t, header, &usdt.ManagerOptions{MaxAddresses: 1024})
+			process := testprog.Start(t, "target-static")
+			target := usdt.Target{Path: testprog.Path(t, "target-static"), PID: process.PID}
+			if everywhere {
+				target.PID = 0
+			}
+			first := c.attach(t, c.Collect3, target, "three", nil)
+			for range 2 {
+				_, err := c.Attach(c.Collect, target, nil, elfnote.Exact(provider, "specs"), elfnote.Exact(provider, "guarded"))
+				var limit *usdt.LimitError
+				qt.Assert(t, qt.ErrorAs(err, &limit))
+				qt.Check(t, qt.DeepEquals(limit, &usdt.LimitError{
+					Limit: "specs", Option: "ManagerOptions.MaxSpecs", Capacity: 256, InUse: 1, Needed: 301,
+				}))
+				used, _ := c.SpecsInUse()
+				qt.Check(t, qt.Equals(used, 1))
+				qt.Check(t, qt.Equals(process.Semaphore("guarded"), 0))
+			}
+			process.Fire("specs", 1)
+			c.silent(t)
+			process.Fire("three", 1)
+			qt.Check(t, qt.Equals(c.next(t, 1)[0].Val[0], -2000000000))
+
+			// There is room for as many as the map has entries, again and
+			// again.
+			qt.Assert(t, qt.IsNil(first.Close()))
+			for range 3 {
+				lnk := c.attach(t, c.Collect12, target, "fourteen", nil)
+				process.Fire("fourteen", 1)
+				for i, value := range c.next(t, 1)[0].Val[:12] {
+					qt.Check(t, qt.Equals(value, int64(101+i)))
+				}
+				qt.Assert(t, qt.IsNil(lnk.Close()))
+			}
+			used, _ := c.SpecsInUse()
+			qt.Check(t, qt.Equals(used, 0))
+		}
+	})
+}
+
+func TestObjectsForLibbpfWithManySpecs(t *testing.T) {
+	forEachHeader(t, func(t *testing.T, header libbpfHeader) {
+		c := newLibbpfCollector(t, header, &usdt.ManagerOptions{MaxSpecs: 300})
+		process := testprog.Start(t, "target-pie")
+		target := usdt.Target{Path: testprog.Path(t, "target-pie"), PID: process.PID}
+		lnk := c.attach(t, c.Collect, target, "specs", nil)
+		used, capacity := c.SpecsInUse()
+		qt.Check(t, qt.Equals(used, 300))
+		qt.Check(t, qt.Equals(capacity, 300))
+		process.Fire("specs", 1)
+		for i, event := range c.next(t, 300) {
+			qt.Assert(t, qt.Equals(event.Val[0], int64(i)))
+		}
+		_, err := c.Attach(c.Collect, target, nil, elfnote.Exact(provider, "three"))
+		qt.Assert(t, qt.ErrorAs(err, new(*usdt.LimitError)))
+		qt.Assert(t, qt.IsNil(lnk.Close()))
+		c.attach(t, c.Collect, target, "three", nil)
+	})
+}
+
+// Two files have a probe of the same name, in one process.
+func TestObjectsForLibbpfWithOneNameInSeveralFiles(t *testing.T) {
+	forEachHeader(t, func(t *testing.T, header libbpfHeader) {
+		c := newLibbpfCollector(t, header, nil)
+		executable, library := testprog.Path(t, "target-pie"), testprog.Path(t, "libtarget.so")
+		one, other := testprog.Start(t, "target-pie"), testprog.Start(t, "target-shared")
+		one.Load(library)
+		type file struct {
+			path   string
+			pid    int
+			cookie uint64
+		}
+		for _, f := range []file{{executable, one.PID, 1}, {library, one.PID, 2}, {library, other.PID, 3}} {
+			c.attach(t, c.Collect3, usdt.Target{Path: f.path, PID: f.pid}, "three", &usdt.AttachOptions{Cookie: f.cookie})
+		}
+		one.Fire("three", 1)
+		event := c.next(t, 1)[0]
+		qt.Check(t, qt.Equals(event.Cookie, 1))
+		qt.Check(t, qt.Equals(int(event.Pid), one.PID))
+		other.Fire("three", 1)
+		event = c.next(t, 1)[0]
+		qt.Check(t, qt.Equals(event.Cookie, 3))
+		qt.Check(t, qt.Equals(int(event.Pid), other.PID))
+		qt.Check(t, qt.Equals(event.Val[0], -2000000000))
+		c.silent(t)
+	})
+}
+
+func TestObjectsForLibbpfWithTailCalls(t *testing.T) {
+	forEachHeader(t, func(t *testing.T, header libbpfHeader) {
+		mgr, collection := manage(t, header.load(t, "tail"), nil)
+		kernel, err := usdt.KernelFeatures()
+		qt.Assert(t, qt.IsNil(err))
+		if kernel.Mode() == usdt.ModeMulti {
+			qt.Check(t, qt.Equals(mgr.Mode(), usdt.ModeSingle))
+			qt.Check(t, qt.Matches(mgr.ModeReason(), `the collection has the program array programs, and .*`))
+		} else {
+			qt.Check(t, qt.Equals(mgr.Mode(), kernel.Mode()))
+		}
+		qt.Assert(t, qt.IsNil(collection.Maps["programs"].Put(uint32(0), collection.Programs["next"])))
+
+		process := testprog.Start(t, "target-pie")
+		target := usdt.Target{Path: testprog.Path(t, "target-pie"), PID: process.PID}
+		lnk, err := mgr.Attach(collection.Programs["entry"], target, nil, elfnote.Exact(provider, "three"))
+		qt.Assert(t, qt.IsNil(err))
+		defer lnk.Close()
+		process.Fire("three", 3)
+		var hits [2]uint64
+		qt.Assert(t, qt.IsNil(collection.Variables["hits"].Get(&hits)))
+		qt.Check(t, qt.Equals(hits, [2]uint64{3, 3}))
+		qt.Check(t, qt.Equals(variable[int64](t, collection, "last"), -2000000000))
+	})
+}
+
+func variable[T any](t *testing.T, collection *ebpf.Collection, name string) (value T) {
+	t.Helper()
+	qt.Assert(t, qt.IsNil(collection.Variables[name].Get(&value)))
+	return value
+}
+
+func TestObjectsForLibbpfThatSleep(t *testing.T) {
+	testneeds.Kernel(t, "6.0", "sleepable programs on uprobes")
+	forEachHeader(t, func(t *testing.T, header libbpfHeader) {
+		mgr, collection := manage(t, header.load(t, "sleepable"), nil)
+		process := testprog.Start(t, "target-pie")
+		target := usdt.Target{Path: testprog.Path(t, "target-pie"), PID: process.PID}
+		lnk, err := mgr.Attach(collection.Programs["sleeper"], target, nil, elfnote.Exact(provider, "cold"))
+		qt.Assert(t, qt.IsNil(err))
+		defer lnk.Close()
+		process.Fire("cold", 1)
+		qt.Check(t, qt.Equals(variable[uint64](t, collection, "hits"), 1))
+		copied := variable[[8]byte](t, collection, "copied")
+		qt.Check(t, qt.Equals(string(copied[:4]), "\x7fELF"))
+	})
+}
+
+func TestObjectsForLibbpfLinkedFromTwoFiles(t *testing.T) {
+	testneeds.Only(t, "bpftool links objects of its own byte order alone", "amd64", "arm64", "riscv64")
+	forEachHeader(t, func(t *testing.T, header libbpfHeader) {
+		mgr, collection := manage(t, header.load(t, "linked"), nil)
+		process := testprog.Start(t, "target-pie")
+		target := usdt.Target{Path: testprog.Path(t, "target-pie"), PID: process.PID}
+		attach := func(name string, cookie uint64) *usdt.Link {
+			lnk, err := mgr.Attach(collection.Programs[name], target, &usdt.AttachOptions{Cookie: cookie}, elfnote.Exact(provider, "narrow"))
+			qt.Assert(t, qt.IsNil(err))
+			return lnk
+		}
+		const a, b = -0x3d, 0xc3 // the first arguments of the probe
+
+		lnk := attach("first", 5)
+		process.Fire("narrow", 1)
+		qt.Check(t, qt.Equals(variable[int64](t, collection, "sum"), a+b+a))
+		qt.Assert(t, qt.IsNil(lnk.Close()))
+
+		defer attach("second", 1000).Close()
+		process.Fire("narrow", 1)
+		qt.Check(t, qt.Equals(variable[int64](t, collection, "sum"), a-b+a+1000))
+		qt.Check(t, qt.Equals(int(variable[int32](t, collection, "process")), process.PID))
+		qt.Check(t, qt.Not(qt.Equals(variable[uint32](t, collection, "kernel_version"), 0)))
+	})
+}
+
+// A section that names a file and a probe is attached to that, and the others
+// are for the caller.
+func TestObjectsForLibbpfAttachTheirSections(t *testing.T) {
+	forEachHeader(t, func(t *testing.T, header libbpfHeader) {
+		spec := header.load(t, "sections")
+		path := testprog.Path(t, "target-pie")
+		types := make(map[string]ebpf.ProgramType)
+		for name, program := range spec.Programs {
+			types[name] = program.Type
+			if name == "placed" || name == "optional" {
+				program.SectionName = strings.Replace(program.SectionName, "TARGET", path, 1)
+			}
+		}
+		mgr, collection := manage(t, spec, nil)
+		qt.Check(t, qt.DeepEquals(mgr.ProgramsWithoutPath(), []string{"named_otherwise", "without_place"}))
+		for _, name := range []string{"other_kprobe", "other_tracepoint", "other_uprobe"} {
+			qt.Check(t, qt.Equals(spec.Programs[name].Type, types[name]))
+			qt.Check(t, qt.Equals(spec.Programs[name].AttachType, ebpf.AttachNone))
+		}
+
+		process := testprog.Start(t, "target-pie")
+		links, err := mgr.AttachSections(collection, process.PID, nil)
+		qt.Assert(t, qt.IsNil(err))
+		defer usdt.CloseAll(links...)
+		qt.Assert(t, qt.HasLen(links, 2))
+		process.Fire("three", 1)
+		process.Fire("twelve", 1)
+		qt.Check(t, qt.Equals(variable[[8]uint64](t, collection, "hits"), [8]uint64{1: 1, 2: 1}))
+		qt.Check(t, qt.Equals(variable[[8]int64](t, collection, "last"), [8]int64{1: -2000000000, 2: 200}))
+
+		target := usdt.Target{Path: path, PID: process.PID}
+		for _, name := range mgr.ProgramsWithoutPath() {
+			lnk, err := mgr.Attach(collection.Programs[name], target, nil, elfnote.Exact(provider, "narrow"))
+			qt.Assert(t, qt.IsNil(err))
+			defer lnk.Close()
+		}
+		process.Fire("narrow", 2)
+		qt.Check(t, qt.Equals(variable[[8]uint64](t, collection, "hits"), [8]uint64{0: 2, 1: 1, 2: 1, 3: 2}))
+		qt.Check(t, qt.Equals(variable[[8]int64](t, collection, "last"), [8]int64{0: -0x3d, 1: -2000000000, 2: 200, 3: 0xc3}))
+		qt.Check(t, qt.Not(qt.Equals(variable[uint32](t, collection, "kernel_version"), 0)))
+	})
+}
