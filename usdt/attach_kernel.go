@@ -64,6 +64,7 @@ func (s *Selection) AttachRaw(prog *ebpf.Program, mode Mode, cookies []uint64) (
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", s.opened.name, err)
 	}
+	removeEnded()
 
 	lnk := newLink(mode, s)
 	switch mode {
@@ -154,8 +155,8 @@ func (s *Selection) linkMulti(
 func (s *Selection) attachSingle(
 	executable *link.Executable, prog *ebpf.Program, cookies []uint64,
 ) ([]io.Closer, error) {
-	links := make([]io.Closer, 0, s.Len())
-	for i := range s.sites.rows {
+	links, left := s.attachGroups(prog, cookies)
+	for _, i := range left {
 		opts := link.UprobeOptions{
 			Address: s.sites.rows[i].uprobeOffset(), RefCtrOffset: s.sites.rows[i].semaphoreOffset, PID: s.pid,
 		}

@@ -76,6 +76,27 @@
 // position-independent program can be attached for one process only, which must
 // have mapped it already.
 //
+// # Perf events and tracefs
+//
+// In all modes but [ModeMulti] the kernel takes about 0.1 s to close each perf
+// event, one after the other. So sites that the program need not tell apart by
+// its cookie share a perf event, if tracefs is mounted at /sys/kernel/tracing
+// or below /sys/kernel/debug and can be written. These are the sites with the
+// same arguments and cookie, and in [ModeSingleIPMap] all sites of a file.
+// Otherwise each site has a perf event of its own.
+//
+// An event that several sites share is defined in tracefs, in the group
+// "gousdt", under a name that says whose it is:
+// p1234_5678901_4026531836_1 is the first one of process 1234, which was
+// started 5,678,901 clock ticks after boot, in the PID namespace with that
+// inode. Close removes it. If the process is killed, the kernel detaches the
+// program, but keeps the definition, and with it the traced file. The next
+// program that attaches by this package removes what is left of processes that
+// have ended, and so does usdttrace --cleanup.
+//
+// Do not remove an event of a process that runs: the kernel does not check that
+// for an event of several places, and goes on with memory that it has freed.
+//
 // # Guarantees
 //
 // Attaching is all or nothing: if it fails, nothing stays attached.

@@ -28,7 +28,7 @@ import (
 )
 
 // tracerVariable makes the test binary a tracer that attaches and waits to be
-// killed: "mode file pid".
+// killed: "mode file pid probe".
 const tracerVariable = "GOUSDT_TEST_TRACER"
 
 func TestMain(m *testing.M) {
@@ -45,7 +45,8 @@ func beTracer(order string) error {
 	var mode usdt.Mode
 	var file string
 	var pid int
-	if _, err := fmt.Sscan(order, &mode, &file, &pid); err != nil {
+	var probe string
+	if _, err := fmt.Sscan(order, &mode, &file, &pid, &probe); err != nil {
 		return err
 	}
 	if err := rlimit.RemoveMemlock(); err != nil {
@@ -55,7 +56,7 @@ func beTracer(order string) error {
 	if err != nil {
 		return err
 	}
-	mgr, err := usdt.NewManager(spec, &usdt.ManagerOptions{Mode: mode})
+	mgr, err := usdt.NewManager(spec, &usdt.ManagerOptions{Mode: mode, MaxSpecs: 1024, MaxAddresses: 1024})
 	if err != nil {
 		return err
 	}
@@ -63,7 +64,7 @@ func beTracer(order string) error {
 	if err := spec.LoadAndAssign(&objs, mgr.CollectionOptions()); err != nil {
 		return err
 	}
-	if _, err := mgr.Attach(objs.Collect, usdt.Target{Path: file, PID: pid}, nil, elfnote.Exact(provider, "counted")); err != nil {
+	if _, err := mgr.Attach(objs.Collect, usdt.Target{Path: file, PID: pid}, nil, elfnote.Exact(provider, probe)); err != nil {
 		return err
 	}
 	fmt.Println("attached")
@@ -76,7 +77,7 @@ func TestAttachedSemaphoresAreZeroAfterTheTracerIsKilled(t *testing.T) {
 		self, err := os.Executable()
 		qt.Assert(t, qt.IsNil(err))
 		tracer := exec.Command(self)
-		tracer.Env = append(os.Environ(), fmt.Sprintf("%s=%d %s %d", tracerVariable, mode, testprog.Path(t, "target-pie"), process.PID))
+		tracer.Env = append(os.Environ(), fmt.Sprintf("%s=%d %s %d counted", tracerVariable, mode, testprog.Path(t, "target-pie"), process.PID))
 		tracer.Stderr = os.Stderr
 		stdout, err := tracer.StdoutPipe()
 		qt.Assert(t, qt.IsNil(err))
@@ -107,7 +108,7 @@ func TestAttachWithCapabilitiesAlone(t *testing.T) {
 		self, err := os.Executable()
 		qt.Assert(t, qt.IsNil(err))
 		tracer := exec.Command(setpriv, "--inh-caps=-all", "--bounding-set=-all,+bpf,+perfmon,+sys_resource", self)
-		tracer.Env = append(os.Environ(), fmt.Sprintf("%s=%d %s 0", tracerVariable, mode, testprog.Path(t, "target-static")))
+		tracer.Env = append(os.Environ(), fmt.Sprintf("%s=%d %s 0 counted", tracerVariable, mode, testprog.Path(t, "target-static")))
 		var stderr strings.Builder
 		tracer.Stderr = &stderr
 		stdout, err := tracer.StdoutPipe()

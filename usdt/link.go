@@ -24,7 +24,7 @@ type Link struct {
 	mode Mode
 	sel  *Selection // closed
 
-	kernel  []io.Closer // one uprobe_multi link, or a perf event per site
+	kernel  []io.Closer // one uprobe_multi link, or perf events
 	release func()      // gives back what belongs to the link, once nothing can hit it any more
 
 	closing atomic.Bool   // somebody is closing, or has closed

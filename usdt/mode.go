@@ -25,14 +25,16 @@ const (
 	// attaching for a PID is an [*UnsupportedError] there.
 	ModeMulti
 
-	// ModeSingle attaches each site by its own perf event, with a BPF cookie.
-	// It needs Linux 5.15 (kernel commit 7adfc6c9b315). Detaching takes about
-	// 0.1 s for each site.
+	// ModeSingle attaches by perf events, with BPF cookies. It needs Linux 5.15
+	// (kernel commit 7adfc6c9b315). Detaching takes about 0.1 s for each perf
+	// event. Sites with one spec share a perf event where tracefs can be
+	// written; without it each site has its own.
 	ModeSingle
 
-	// ModeSingleIPMap attaches each site by its own perf event. The program
-	// finds its site in a hash map by the instruction pointer. It works on all
-	// kernels that this package supports, from Linux 5.10 on.
+	// ModeSingleIPMap attaches by perf events. The program finds its site in a
+	// hash map by the instruction pointer, so that all sites of a file share a
+	// perf event where tracefs can be written. It works on all kernels that
+	// this package supports, from Linux 5.10 on.
 	//
 	// The address of a site must be known before it is attached. It is known
 	// for a program that is linked to a fixed address (ET_EXEC). For a shared

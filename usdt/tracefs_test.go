@@ -5,11 +5,15 @@
 package usdt_test
 
 import (
+	"bufio"
+	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/go-quicktest/qt"
 	"golang.org/x/sys/unix"
@@ -17,37 +21,45 @@ import (
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
+	"github.com/gousdt/gousdt/internal/uprobeevent"
 	"github.com/gousdt/gousdt/usdt"
 )
 
-// withoutEventSource marks a test process whose mount namespace hides the
-// kernel's event sources.
-const withoutEventSource = "GOUSDT_TEST_WITHOUT_EVENT_SOURCE"
+const tracefs = "/sys/kernel/tracing"
 
-// Where uprobes are no perf events of their own, they are made through tracefs.
-// This kernel has them, so a private mount namespace hides it.
-func TestAttachThroughTracefs(t *testing.T) {
+// inPrivateMounts runs a test again as a process with its own mount namespace,
+// in which tracefs is mounted, and reports whether this is that process.
+func inPrivateMounts(t *testing.T) bool {
+	t.Helper()
 	testprog.RequireBPF(t)
 	testneeds.Root(t)
-	if os.Getenv(withoutEventSource) == "" {
+	const variable = "GOUSDT_TEST_PRIVATE_MOUNTS"
+	if os.Getenv(variable) == "" {
 		self, err := os.Executable()
 		qt.Assert(t, qt.IsNil(err))
-		cmd := exec.Command(self, "-test.run=^TestAttachThroughTracefs$", "-test.v")
-		cmd.Env = append(os.Environ(), withoutEventSource+"=1")
+		cmd := exec.Command(self, "-test.run=^"+t.Name()+"$", "-test.v")
+		cmd.Env = append(os.Environ(), variable+"=1")
 		cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}
 		out, err := cmd.CombinedOutput()
 		t.Logf("%s", out)
 		qt.Assert(t, qt.IsNil(err))
-		qt.Assert(t, qt.IsTrue(strings.Contains(string(out), "--- PASS: TestAttachThroughTracefs")))
-		return
+		qt.Assert(t, qt.IsTrue(strings.Contains(string(out), "--- PASS: "+t.Name())))
+		return false
 	}
-
 	qt.Assert(t, qt.IsNil(unix.Mount("none", "/", "", unix.MS_REC|unix.MS_PRIVATE, "")))
-	qt.Assert(t, qt.IsNil(unix.Mount("none", "/sys/bus/event_source/devices", "tmpfs", 0, "")))
-	if err := unix.Mount("none", "/sys/kernel/tracing", "tracefs", 0, ""); err != nil {
+	if err := unix.Mount("none", tracefs, "tracefs", 0, ""); err != nil {
 		qt.Assert(t, qt.ErrorIs(err, unix.EBUSY)) // mounted already
 	}
+	return true
+}
 
+// Where uprobes are no perf events of their own, they are made through tracefs.
+// This kernel has them, so a private mount namespace hides it.
+func TestAttachThroughTracefs(t *testing.T) {
+	if !inPrivateMounts(t) {
+		return
+	}
+	qt.Assert(t, qt.IsNil(unix.Mount("none", "/sys/bus/event_source/devices", "tmpfs", 0, "")))
 	kernel, err := usdt.KernelFeatures()
 	qt.Assert(t, qt.IsNil(err))
 	_, err = os.Stat("/sys/bus/event_source/devices/uprobe/type")
@@ -55,7 +67,7 @@ func TestAttachThroughTracefs(t *testing.T) {
 
 	process := testprog.Start(t, "target-pie")
 	target := usdt.Target{Path: testprog.Path(t, "target-pie"), PID: process.PID}
-	for _, mode := range []usdt.Mode{usdt.ModeSingle, usdt.ModeSingleIPMap} {
+	for _, mode := range singleModes {
 		if kernel.Supports(mode) != nil {
 			continue
 		}
@@ -73,4 +85,204 @@ func TestAttachThroughTracefs(t *testing.T) {
 		qt.Assert(t, qt.ErrorMatches(err, `.*probe gousdt_test:guarded at 0x[0-9a-f]+: the kernel has no counting of semaphores .*`))
 		qt.Assert(t, qt.Equals(process.Semaphore("guarded"), 0))
 	}
+}
+
+// singleModes attach by perf events.
+var singleModes = []usdt.Mode{usdt.ModeSingle, usdt.ModeSingleIPMap}
+
+// eventsInTracefs returns the events of package uprobeevent, with the lines
+// that define them.
+func eventsInTracefs(t *testing.T) map[string][]string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(tracefs, "uprobe_events"))
+	qt.Assert(t, qt.IsNil(err))
+	events := make(map[string][]string)
+	for line := range strings.Lines(string(text)) {
+		name, place, _ := strings.Cut(strings.TrimSuffix(line, "\n"), " ")
+		if name, ok := strings.CutPrefix(name, "p:"+uprobeevent.Group+"/"); ok {
+			events[name] = append(events[name], place)
+		}
+	}
+	return events
+}
+
+func TestSitesSharePerfEvents(t *testing.T) {
+	if !inPrivateMounts(t) {
+		return
+	}
+	forEach(t, singleModes, func(t *testing.T, mode usdt.Mode) {
+		// Characters that tracefs gives a meaning.
+		path := filepath.Join(t.TempDir(), "a b:0x1(2)%return")
+		copyFile(t, path, testprog.Path(t, "target-static"))
+		process, other := testprog.StartCommand(t, exec.Command(path)), testprog.StartCommand(t, exec.Command(path))
+
+		t.Run("one probe of many sites", func(t *testing.T) {
+			c := newCollector(t, &usdt.ManagerOptions{Mode: mode, MaxSpecs: 1024})
+			lnk := c.attach(t, c.Collect3, usdt.Target{Path: path}, "many", nil)
+			sites := lnk.Selection().Len()
+			qt.Assert(t, qt.Equals(sites, 400))
+			events := eventsInTracefs(t)
+			qt.Check(t, qt.Equals(len(events), 1))
+			for _, places := range events {
+				qt.Check(t, qt.Equals(len(places), sites))
+			}
+			process.Fire("many", 1)
+			qt.Check(t, qt.Equals(int(c.next(t, sites)[sites-1].Pid), process.PID))
+			other.Fire("many", 1)
+			qt.Check(t, qt.Equals(int(c.next(t, sites)[sites-1].Pid), other.PID))
+			c.silent(t)
+			qt.Check(t, qt.IsNil(lnk.Close()))
+			process.Fire("many", 1)
+			c.silent(t)
+			qt.Check(t, qt.HasLen(eventsInTracefs(t), 0))
+		})
+
+		t.Run("of one process, with semaphores", func(t *testing.T) {
+			c := newCollector(t, &usdt.ManagerOptions{Mode: mode})
+			sel, err := usdt.Select(usdt.Target{Path: path, PID: process.PID}, nil, elfnote.Exact(provider, "split"))
+			qt.Assert(t, qt.IsNil(err))
+			defer sel.Close()
+			lnk, err := sel.AttachRaw(c.Collect3, mode, nil)
+			qt.Assert(t, qt.IsNil(err))
+			qt.Check(t, qt.Equals(len(eventsInTracefs(t)), 1))
+			qt.Check(t, qt.DeepEquals(process.Semaphores("split"), semaphoresWhenAttached(t, process, lnk)))
+			qt.Check(t, qt.DeepEquals(other.Semaphores("split"), []int{0, 0}))
+			process.Fire("split", 1)
+			other.Fire("split", 1)
+			for _, event := range c.next(t, lnk.Selection().Len()) {
+				qt.Check(t, qt.Equals(int(event.Pid), process.PID))
+			}
+			child := process.Fork("split", 1)
+			c.silent(t)
+			qt.Check(t, qt.Not(qt.Equals(child, 0)))
+			qt.Check(t, qt.IsNil(lnk.Close()))
+			qt.Check(t, qt.DeepEquals(process.Semaphores("split"), []int{0, 0}))
+		})
+
+		t.Run("sites with different cookies", func(t *testing.T) {
+			c := newCollector(t, &usdt.ManagerOptions{Mode: mode, MaxSpecs: 1024})
+			n := uint64(0)
+			lnk := c.attach(t, c.Collect3, usdt.Target{Path: path}, "many", &usdt.AttachOptions{
+				SiteCookie: func(usdt.Site) uint64 { n++; return n % 2 },
+			})
+			events := map[usdt.Mode]int{usdt.ModeSingle: 2, usdt.ModeSingleIPMap: 1}[mode]
+			qt.Check(t, qt.Equals(len(eventsInTracefs(t)), events))
+			process.Fire("many", 1)
+			ones := 0
+			for _, event := range c.next(t, lnk.Selection().Len()) {
+				ones += int(event.Cookie)
+			}
+			qt.Check(t, qt.Equals(ones, lnk.Selection().Len()/2))
+			c.silent(t)
+		})
+	})
+	qt.Check(t, qt.HasLen(eventsInTracefs(t), 0))
+}
+
+func TestSitesHavePerfEventsOfTheirOwnWithoutTracefs(t *testing.T) {
+	if !inPrivateMounts(t) {
+		return
+	}
+	for _, dir := range []string{tracefs, "/sys/kernel/debug"} {
+		qt.Assert(t, qt.IsNil(unix.Mount("none", dir, "tmpfs", 0, "")))
+	}
+	forEach(t, singleModes, func(t *testing.T, mode usdt.Mode) {
+		c := newCollector(t, &usdt.ManagerOptions{Mode: mode})
+		process := testprog.Start(t, "target-static")
+		lnk := c.attach(t, c.Collect3, usdt.Target{Path: testprog.Path(t, "target-static")}, "split", nil)
+		process.Fire("split", 1)
+		c.next(t, lnk.Selection().Len())
+		c.silent(t)
+	})
+}
+
+// What is refused for a group of sites is then tried for each of them.
+func TestProgramThatIsNotForPerfEvents(t *testing.T) {
+	if !inPrivateMounts(t) {
+		return
+	}
+	kernel, err := usdt.KernelFeatures()
+	qt.Assert(t, qt.IsNil(err))
+	testneeds.Feature(t, since[usdt.ModeMulti], "uprobe_multi links", kernel.Supports(usdt.ModeMulti))
+	c := newCollector(t, &usdt.ManagerOptions{Mode: usdt.ModeMulti})
+	sel, err := usdt.Select(usdt.Target{Path: testprog.Path(t, "target-static")}, nil, elfnote.Exact(provider, "split"))
+	qt.Assert(t, qt.IsNil(err))
+	defer sel.Close()
+	_, err = sel.AttachRaw(c.Collect, usdt.ModeSingle, make([]uint64, sel.Len()))
+	qt.Check(t, qt.ErrorMatches(err, `.*was not loaded for a perf event.*`))
+	qt.Check(t, qt.HasLen(eventsInTracefs(t), 0))
+}
+
+// A tracer that is killed leaves its events in tracefs. The next program
+// removes them, and leaves those of tracers that run.
+func TestEventsOfKilledTracersAreRemoved(t *testing.T) {
+	if !inPrivateMounts(t) {
+		return
+	}
+	forEach(t, singleModes, func(t *testing.T, mode usdt.Mode) {
+		running, _ := startTracer(t, mode, "many")
+		killed, kill := startTracer(t, mode, "many")
+		_, err := uprobeevent.Remove()
+		qt.Assert(t, qt.IsNil(err))
+		qt.Assert(t, qt.HasLen(eventsInTracefs(t), 2), qt.Commentf("both run"))
+
+		kill()
+		stale := eventsInTracefs(t)
+		qt.Assert(t, qt.HasLen(stale, 2), qt.Commentf("the kernel does not remove them"))
+		removed, err := uprobeevent.Remove()
+		qt.Assert(t, qt.IsNil(err))
+		qt.Assert(t, qt.HasLen(removed, 1))
+		qt.Check(t, qt.IsTrue(strings.HasPrefix(removed[0], fmt.Sprintf("p%d_", killed))))
+		for name := range eventsInTracefs(t) {
+			qt.Check(t, qt.IsTrue(strings.HasPrefix(name, fmt.Sprintf("p%d_", running))))
+		}
+	})
+	_, err := uprobeevent.Remove()
+	qt.Assert(t, qt.IsNil(err))
+	qt.Check(t, qt.HasLen(eventsInTracefs(t), 0))
+}
+
+// startTracer starts a process that attaches to a probe and waits to be killed.
+func startTracer(t *testing.T, mode usdt.Mode, probe string) (pid int, kill func()) {
+	t.Helper()
+	self, err := os.Executable()
+	qt.Assert(t, qt.IsNil(err))
+	tracer := exec.Command(self)
+	tracer.Env = append(os.Environ(), fmt.Sprintf("%s=%d %s %d %s", tracerVariable, mode, testprog.Path(t, "target-static"), 0, probe))
+	tracer.Stderr = os.Stderr
+	stdout, err := tracer.StdoutPipe()
+	qt.Assert(t, qt.IsNil(err))
+	qt.Assert(t, qt.IsNil(tracer.Start()))
+	kill = func() {
+		_ = tracer.Process.Kill() // it may have been killed
+		_ = tracer.Wait()
+	}
+	t.Cleanup(kill)
+	line, err := bufio.NewReader(stdout).ReadString('\n')
+	qt.Assert(t, qt.IsNil(err))
+	qt.Assert(t, qt.Equals(line, "attached\n"))
+	return tracer.Process.Pid, kill
+}
+
+// A hundred sites that share a perf event are detached in a fraction of the
+// time that each of them took by itself.
+func TestDetachingManySitesIsFast(t *testing.T) {
+	if !inPrivateMounts(t) {
+		return
+	}
+	forEach(t, singleModes, func(t *testing.T, mode usdt.Mode) {
+		c := newCollector(t, &usdt.ManagerOptions{Mode: mode, MaxSpecs: 1024})
+		detaching := func(probe string, cookie func(usdt.Site) uint64) time.Duration {
+			lnk, err := c.Attach(c.Collect3, usdt.Target{Path: testprog.Path(t, "target-static")},
+				&usdt.AttachOptions{SiteCookie: cookie}, elfnote.Exact(provider, probe))
+			qt.Assert(t, qt.IsNil(err))
+			start := time.Now()
+			qt.Assert(t, qt.IsNil(lnk.Close()))
+			return time.Since(start)
+		}
+		one := detaching("three", nil)
+		many := detaching("many", nil)
+		t.Logf("one site: %v; 400 sites: %v", one, many)
+		qt.Check(t, qt.IsTrue(many < 20*one+time.Second))
+	})
 }

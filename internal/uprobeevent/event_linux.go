@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package uprobeevent
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"unsafe"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+
+	"github.com/gousdt/gousdt/proc"
+)
+
+// A Place is where in the file a breakpoint is put.
+type Place struct {
+	Offset    uint64
+	Semaphore uint64 // file offset of the counter to be counted up, 0 for none
+}
+
+// Options say how a program is attached to an event.
+type Options struct {
+	PID     int  // 0 for all processes
+	HasLink bool // the kernel has BPF links for perf events, and with them cookies (Linux 5.15)
+	Cookie  uint64
+}
+
+// An Event is a program attached to many places of a file.
+type Event struct {
+	tracefs string
+	name    string
+	link    int // descriptor of a BPF link, -1 for none
+	event   int // descriptor of the perf event
+
+	close sync.Once
+	err   error
+}
+
+// Attach attaches a program to places of a file, all different, by one event.
+// The path must have no blanks: /proc/self/fd/N leads to any file. It fails
+// where tracefs cannot be written, and where perf events would fail too.
+func Attach(path string, places []Place, prog *ebpf.Program, opts Options) (*Event, error) {
+	tracefs, err := findTracefs()
+	if err != nil {
+		return nil, err
+	}
+	e := &Event{tracefs: tracefs, link: -1, event: -1}
+	if e.name, err = newName(); err != nil {
+		return nil, err
+	}
+	var definition strings.Builder
+	for _, place := range places {
+		fmt.Fprintf(&definition, "p:%s/%s %s:%#x", Group, e.name, path, place.Offset)
+		if place.Semaphore != 0 {
+			fmt.Fprintf(&definition, "(%#x)", place.Semaphore)
+		}
+		definition.WriteByte('\n')
+	}
+	err = write(tracefs, definition.String())
+	if err == nil {
+		err = e.attach(prog, opts)
+	}
+	if err != nil {
+		// Some of the places may have been defined.
+		return nil, errors.Join(err, ignoreMissing(e.Close()))
+	}
+	return e, nil
+}
+
+// attach attaches the program to the event that has been defined.
+func (e *Event) attach(prog *ebpf.Program, opts Options) error {
+	text, err := os.ReadFile(filepath.Join(e.tracefs, "events", Group, e.name, "id"))
+	if err != nil {
+		return err
+	}
+	id, err := strconv.ParseUint(strings.TrimSpace(string(text)), 10, 64)
+	if err != nil {
+		return fmt.Errorf("the number of event %s: %w", e.name, err)
+	}
+	// An event for all processes is opened on one processor, but programs run
+	// for the hits on all of them.
+	pid, processor := -1, 0
+	if opts.PID != 0 {
+		pid, processor = opts.PID, -1
+	}
+	attributes := &unix.PerfEventAttr{Type: unix.PERF_TYPE_TRACEPOINT, Size: unix.PERF_ATTR_SIZE_VER1, Config: id}
+	if e.event, err = unix.PerfEventOpen(attributes, pid, processor, -1, unix.PERF_FLAG_FD_CLOEXEC); err != nil {
+		return fmt.Errorf("perf event: %w", err)
+	}
+	if opts.HasLink {
+		e.link, err = linkPerfEvent(prog, e.event, opts.Cookie)
+		return err
+	}
+	if err := unix.IoctlSetInt(e.event, unix.PERF_EVENT_IOC_SET_BPF, prog.FD()); err != nil {
+		return fmt.Errorf("perf event: setting the program: %w", err)
+	}
+	if err := unix.IoctlSetInt(e.event, unix.PERF_EVENT_IOC_ENABLE, 0); err != nil {
+		return fmt.Errorf("perf event: %w", err)
+	}
+	runtime.KeepAlive(prog)
+	return nil
+}
+
+// linkPerfEvent makes a BPF link for a perf event (Linux 5.15) and returns its
+// descriptor.
+func linkPerfEvent(prog *ebpf.Program, event int, cookie uint64) (int, error) {
+	// BPF_LINK_CREATE of bpf(2).
+	attributes := struct {
+		program, target, attachType, flags uint32
+		cookie                             uint64
+	}{program: uint32(prog.FD()), target: uint32(event), attachType: uint32(ebpf.AttachPerfEvent), cookie: cookie}
+	fd, _, errno := unix.Syscall(unix.SYS_BPF, unix.BPF_LINK_CREATE, uintptr(unsafe.Pointer(&attributes)), unsafe.Sizeof(attributes))
+	runtime.KeepAlive(prog)
+	if errno != 0 {
+		return -1, fmt.Errorf("link of the perf event: %w", errno)
+	}
+	return int(fd), nil
+}
+
+// Close detaches the program and removes the event. It is safe to call it
+// again.
+func (e *Event) Close() error {
+	e.close.Do(func() {
+		for _, fd := range []int{e.link, e.event} {
+			if fd >= 0 {
+				e.err = errors.Join(e.err, unix.Close(fd))
+			}
+		}
+		e.err = errors.Join(e.err, remove(e.tracefs, e.name))
+	})
+	return e.err
+}
+
+// remove removes an event that nobody uses.
+func remove(tracefs, name string) error {
+	// Another tool may have switched on all events of the machine.
+	users, err := filepath.Glob(filepath.Join(tracefs, "instances", "*", "events", Group, name, "enable"))
+	if err != nil {
+		return err
+	}
+	for _, user := range append(users, filepath.Join(tracefs, "events", Group, name, "enable")) {
+		if text, err := os.ReadFile(user); err == nil && strings.TrimSpace(string(text)) != "0" {
+			return fmt.Errorf("event %s/%s stays in tracefs: %s says that somebody else records it", Group, name, user)
+		}
+	}
+	if err := write(tracefs, "-:"+Group+"/"+name+"\n"); err != nil {
+		return fmt.Errorf("removing event %s/%s: %w", Group, name, err)
+	}
+	return nil
+}
+
+func ignoreMissing(err error) error {
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+// write has the kernel obey lines of uprobe_events.
+func write(tracefs, lines string) error {
+	// Without O_APPEND the events of everybody would be removed first, if they
+	// can be.
+	fd, err := unix.Open(filepath.Join(tracefs, uprobeEvents), unix.O_WRONLY|unix.O_APPEND|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return &os.PathError{Op: "open", Path: filepath.Join(tracefs, uprobeEvents), Err: err}
+	}
+	defer unix.Close(fd)
+	for len(lines) > 0 {
+		// The kernel takes some lines at a time, whole ones.
+		n, err := unix.Write(fd, []byte(lines[:min(len(lines), maxWrite)]))
+		switch {
+		case errors.Is(err, unix.EINTR):
+		case err != nil:
+			return fmt.Errorf("defining a uprobe event: %w", err)
+		default:
+			lines = lines[n:]
+		}
+	}
+	return nil
+}
+
+const (
+	uprobeEvents = "uprobe_events"
+
+	// maxWrite bounds what is copied for one write.
+	maxWrite = 64 << 10
+)
+
+// findTracefs returns where tracefs is mounted.
+func findTracefs() (string, error) {
+	for _, dir := range []string{"/sys/kernel/tracing", "/sys/kernel/debug/tracing"} {
+		var fs unix.Statfs_t
+		if unix.Statfs(dir, &fs) == nil && fs.Type == unix.TRACEFS_MAGIC {
+			return dir, nil
+		}
+	}
+	return "", errors.New("tracefs is not mounted at /sys/kernel/tracing")
+}
+
+var (
+	self   = sync.OnceValues(readSelf)
+	events atomic.Uint64 // that this process has defined
+)
+
+func newName() (string, error) {
+	o, err := self()
+	if err != nil {
+		return "", err
+	}
+	return o.name(events.Add(1)), nil
+}
+
+// readSelf returns what the events of this process are named after.
+func readSelf() (owner, error) {
+	fs := proc.NewFS("")
+	if !fs.OwnPIDs() {
+		return owner{}, errors.New("/proc is that of another PID namespace")
+	}
+	p, err := fs.Process(os.Getpid())
+	if err != nil {
+		return owner{}, err
+	}
+	namespace, err := pidNamespace("self")
+	return owner{pid: p.PID, startTime: p.StartTime, namespace: namespace}, err
+}
+
+// pidNamespace returns the inode of a process's PID namespace.
+func pidNamespace(process string) (uint64, error) {
+	var stat unix.Stat_t
+	path := filepath.Join("/proc", process, "ns/pid")
+	if err := unix.Stat(path, &stat); err != nil {
+		return 0, &os.PathError{Op: "stat", Path: path, Err: err}
+	}
+	return stat.Ino, nil
+}

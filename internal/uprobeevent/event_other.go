@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+//go:build !linux
+
+package uprobeevent
+
+import (
+	"errors"
+
+	"github.com/cilium/ebpf"
+)
+
+// A Place is where in the file a breakpoint is put.
+type Place struct{ Offset, Semaphore uint64 }
+
+// Options say how a program is attached to an event.
+type Options struct {
+	PID     int
+	HasLink bool
+	Cookie  uint64
+}
+
+// An Event is a program attached to many places of a file.
+type Event struct{}
+
+// Attach needs Linux.
+func Attach(string, []Place, *ebpf.Program, Options) (*Event, error) {
+	return nil, errors.ErrUnsupported
+}
+
+// Close does nothing.
+func (*Event) Close() error { return nil }
+
+// Remove needs Linux.
+func Remove() ([]string, error) { return nil, errors.ErrUnsupported }

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package uprobeevent
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/gousdt/gousdt/internal/pidnamespace"
+	"github.com/gousdt/gousdt/proc"
+)
+
+// Remove removes the events of processes that have ended, and returns their
+// names. Where it cannot be known whether an owner has ended, because it is in
+// a PID namespace that this process does not see, the event stays.
+func Remove() (removed []string, err error) {
+	tracefs, err := findTracefs()
+	if err != nil {
+		return nil, err
+	}
+	entries, err := os.ReadDir(filepath.Join(tracefs, "events", Group))
+	if err != nil {
+		return nil, ignoreMissing(err)
+	}
+	var errs []error
+	ended := make(map[owner]bool)
+	for _, entry := range entries {
+		o, ok := parseName(entry.Name())
+		if !ok {
+			continue
+		}
+		over, known := ended[o]
+		if !known {
+			over = o.hasEnded()
+			ended[o] = over
+		}
+		if !over {
+			continue
+		}
+		// Another process may be removing it as well.
+		if err := ignoreMissing(remove(tracefs, entry.Name())); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		removed = append(removed, entry.Name())
+	}
+	return removed, errors.Join(errs...)
+}
+
+// hasEnded reports whether the process is certainly no more.
+func (o owner) hasEnded() bool {
+	fs := proc.NewFS("")
+	own, err := pidNamespace("self")
+	if err != nil || !fs.OwnPIDs() {
+		return false
+	}
+	if own == o.namespace {
+		return o.hasEndedAs(fs, o.pid)
+	}
+	// From the initial namespace all processes are seen, if nothing hides them.
+	if first, err := pidNamespace("1"); err != nil || first != pidnamespace.Initial || own != pidnamespace.Initial {
+		return false
+	}
+	pids, err := fs.PIDs()
+	if err != nil {
+		return false
+	}
+	for _, pid := range pids {
+		namespace, err := pidNamespace(strconv.Itoa(pid))
+		switch {
+		case errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ESRCH):
+		case err != nil:
+			return false
+		case namespace == o.namespace && innermostPID(pid) == o.pid && !o.hasEndedAs(fs, pid):
+			return false
+		}
+	}
+	return true
+}
+
+// hasEndedAs reports whether the process with a PID of this process's namespace
+// is another one, or has ended.
+func (o owner) hasEndedAs(fs *proc.FS, pid int) bool {
+	// Unlike a directory in /proc, nothing hides this from us.
+	if err := unix.Kill(pid, 0); errors.Is(err, unix.ESRCH) {
+		return true
+	}
+	p, err := fs.Process(pid)
+	if err != nil || p.StartTime == o.startTime {
+		return false
+	}
+	// A process of another time namespace has told its start by another clock.
+	open, err := os.ReadDir(filepath.Join("/proc", strconv.Itoa(pid), "fd"))
+	if err != nil {
+		return false
+	}
+	for _, entry := range open {
+		target, err := os.Readlink(filepath.Join("/proc", strconv.Itoa(pid), "fd", entry.Name()))
+		if err != nil && !errors.Is(err, os.ErrNotExist) || strings.HasPrefix(target, "anon_inode:[perf_event]") {
+			return false
+		}
+	}
+	return true
+}
+
+// innermostPID returns the PID that a process has in its own namespace, 0 if
+// that is not known.
+func innermostPID(pid int) int {
+	status, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "status"))
+	if err != nil {
+		return 0
+	}
+	for line := range strings.Lines(string(status)) {
+		if all, ok := strings.CutPrefix(line, "NSpid:"); ok {
+			words := strings.Fields(all)
+			if len(words) == 0 {
+				return 0
+			}
+			n, err := strconv.Atoi(words[len(words)-1])
+			if err != nil {
+				return 0
+			}
+			return n
+		}
+	}
+	return 0
+}
