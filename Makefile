@@ -8,6 +8,7 @@
 #
 #   make setup      install what test-all needs, and nothing else
 #   make generate   compile the BPF objects that are committed
+#   make renderer   bundle the flame graph's JavaScript; needs npm
 #   make api        list the exported identifiers in api/v1.txt
 #   make lint       formatting, vet, staticcheck, the rules of this repository
 #   make test-kernels        integration tests on other kernels and machines
@@ -68,6 +69,16 @@ endif
 generate:
 	internal/setup/install demo generate
 	$(GO) generate ./...
+
+.PHONY: renderer
+renderer: graph := stack/internal/flamegraph
+renderer:
+	build=$$(mktemp -d) && trap 'rm -rf $$build' EXIT && \
+		cp $(graph)/package.json $(graph)/renderer.entry.js $$build && cd $$build && \
+		npm install --no-audit --no-fund && \
+		npx esbuild renderer.entry.js --bundle --minify --format=iife --global-name=flame \
+			--legal-comments=none --outfile=renderer.js && \
+		cp renderer.js renderer.css $(CURDIR)/$(graph)
 
 .PHONY: lint
 lint:

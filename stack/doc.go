@@ -44,8 +44,12 @@
 //
 // # Profiles
 //
-// A [Profile] collects stacks with values, such as counts or bytes, and is
-// written in the format of go tool pprof.
+// A [Profile] collects stacks with values, such as counts or bytes. It is
+// written in the format of go tool pprof, as folded stacks, or as a flame
+// graph.
+//
+// The same program is at other addresses in each process. A profile joins
+// stacks of the same places, and [Symbolizer.Key] does so for other uses.
 //
 // # Untrusted processes
 //

@@ -17,14 +17,16 @@ import (
 type files struct {
 	known map[proc.FileID]*file
 	open  []*file // the first opened first
+	seen  uint64  // files so far
 	held  int     // bytes of the tables of all files
 }
 
 // file is a file that some process maps, or mapped.
 type file struct {
-	id    proc.FileID
-	users int // mappings
-	owner int // the process that mapped it first
+	id     proc.FileID
+	number uint64 // no other file ever has it
+	users  int    // mappings
+	owner  int    // the process that mapped it first
 
 	machine  elf.Machine // EM_NONE if it could not be opened or is no ELF file
 	segments []elffile.Segment
@@ -46,7 +48,8 @@ func (s *Symbolizer) file(p *process, mapped *proc.MappedFile) *file {
 	if known := s.files.known[id]; err == nil && known != nil {
 		return known
 	}
-	f := &file{id: id, owner: p.PID}
+	s.files.seen++
+	f := &file{id: id, number: s.files.seen, owner: p.PID}
 	if err != nil || s.files.isFull() {
 		return f
 	}

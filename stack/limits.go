@@ -57,8 +57,13 @@ const (
 	// many. A scan takes some 100 microseconds.
 	scanShare = 20
 
-	// maxProfileNames bounds the names of functions in a profile, in bytes.
-	maxProfileNames = 64 << 20
+	// What a profile holds at most: the names of functions in bytes, different
+	// stacks, the functions on all of these, and different places. Of the
+	// largest programs there are some ten thousand stacks.
+	maxProfileNames  = 64 << 20
+	maxProfileStacks = 1 << 17
+	maxProfileFrames = 1 << 23
+	maxProfilePlaces = 1 << 20
 )
 
 // budget is what may still be done on somebody's account.

@@ -4,6 +4,8 @@ package stack_test
 
 import (
 	"bytes"
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -41,7 +43,7 @@ func TestProfileHasStacksValuesAndLabels(t *testing.T) {
 	sample := read.Sample[0]
 	qt.Check(t, qt.DeepEquals(sample.Value, []int64{3, 300}))
 	qt.Check(t, qt.DeepEquals(sample.Label["comm"], []string{"x"}))
-	qt.Check(t, qt.HasLen(sample.Label["process"], 1))
+	qt.Check(t, qt.HasLen(sample.Label["process"], 0))
 	qt.Assert(t, qt.HasLen(sample.Location, 2))
 	qt.Check(t, qt.Equals(sample.Location[0].Line[0].Function.Name, "main"))
 	qt.Check(t, qt.Equals(sample.Location[0].Line[0].Function, sample.Location[1].Line[0].Function))
@@ -59,4 +61,62 @@ func TestProfileIsOfValidText(t *testing.T) {
 	read, err := profile.Parse(&file)
 	qt.Assert(t, qt.IsNil(err))
 	qt.Check(t, qt.DeepEquals(read.Sample[0].Label["\uFFFD"], []string{"a\uFFFDb"}))
+}
+
+// The same program is somewhere else in each process.
+func TestStacksOfTwoProcessesOfAFileAreOne(t *testing.T) {
+	testprog.LeakCheck(t)
+	symbolizer := stack.NewSymbolizer(nil)
+	defer symbolizer.Close()
+	first, second := start(t), start(t)
+	addresses := func(p target) []uint64 { return []uint64{p.main, p.main + 8} }
+	qt.Check(t, qt.Equals(symbolizer.Key(first.PID, addresses(first)), symbolizer.Key(second.PID, addresses(second))))
+	qt.Check(t, qt.Not(qt.Equals(symbolizer.Key(first.PID, addresses(first)), symbolizer.Key(first.PID, []uint64{first.main + 8, first.main}))))
+	qt.Check(t, qt.Not(qt.Equals(symbolizer.Key(first.PID, []uint64{1}), symbolizer.Key(second.PID, []uint64{1}))))
+
+	for _, apart := range []bool{false, true} {
+		p := stack.NewProfile(symbolizer, stack.ValueType{Type: "hits", Unit: "count"})
+		p.ByProcess = apart
+		p.Add(t.Context(), first.PID, addresses(first), []int64{3}, nil)
+		p.Add(t.Context(), second.PID, addresses(second), []int64{4}, nil)
+		p.Add(t.Context(), second.PID, addresses(second), []int64{5}, nil)
+		var file bytes.Buffer
+		qt.Assert(t, qt.IsNil(p.Write(&file)))
+		read, err := profile.Parse(&file)
+		qt.Assert(t, qt.IsNil(err))
+		if !apart {
+			qt.Assert(t, qt.HasLen(read.Sample, 1))
+			qt.Check(t, qt.DeepEquals(read.Sample[0].Value, []int64{12}))
+			qt.Check(t, qt.Equals(read.Sample[0].Location[0].Address, first.main))
+			continue
+		}
+		qt.Assert(t, qt.HasLen(read.Sample, 2))
+		qt.Check(t, qt.DeepEquals(read.Sample[1].Value, []int64{9}))
+		qt.Check(t, qt.Matches(read.Sample[1].Label["process"][0], fmt.Sprintf(`.* \(%d\)`, second.PID)))
+	}
+}
+
+func TestFlameGraphs(t *testing.T) {
+	testprog.LeakCheck(t)
+	symbolizer := stack.NewSymbolizer(nil)
+	defer symbolizer.Close()
+	target := start(t)
+	p := stack.NewProfile(symbolizer, stack.ValueType{Type: "hits", Unit: "count"}, stack.ValueType{Type: "arg0", Unit: "bytes"})
+	p.Add(t.Context(), target.PID, []uint64{target.main, target.main + 8}, []int64{1, 30}, nil)
+	p.Add(t.Context(), target.PID, []uint64{target.main + 4, target.main + 8}, []int64{1, 3}, nil)
+	p.Add(t.Context(), target.PID, []uint64{target.main, 1}, []int64{1, 7}, map[string]string{"comm": "</script>;\n"})
+	p.Add(t.Context(), target.PID, []uint64{target.main}, []int64{1, -7}, nil)
+	var folded, page bytes.Buffer
+	qt.Assert(t, qt.IsNil(p.WriteFolded(&folded)))
+	qt.Check(t, qt.Equals(folded.String(), "comm=</script>:?;[unknown];main 7\nmain;main 33\n"))
+
+	qt.Assert(t, qt.IsNil(p.WriteFlameGraph(&page, "a <title>")))
+	_, data, _ := strings.Cut(page.String(), `<script type="application/json" id="profile">`)
+	data, _, _ = strings.Cut(data, "</script>")
+	qt.Check(t, qt.Equals(data, `{"title":"a \u003ctitle>","type":"arg0","unit":"bytes","note":"","root":{"name":"all","value":40,"children":[`+
+		`{"name":"main","value":33,"children":[{"name":"main","value":33}]},`+
+		`{"name":"comm=\u003c/script>:?","value":7,"children":[{"name":"[unknown]","value":7,"children":[{"name":"main","value":7}]}]}]}}`))
+	for _, mark := range []string{"RENDERER", "PROFILE"} {
+		qt.Check(t, qt.Not(qt.StringContains(page.String(), mark)))
+	}
 }

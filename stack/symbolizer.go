@@ -4,6 +4,7 @@ package stack
 
 import (
 	"context"
+	"encoding/binary"
 	"fmt"
 	"sync"
 
@@ -144,6 +145,31 @@ func (s *Symbolizer) Frames(ctx context.Context, pid int, stack []uint64) []Fram
 		frames = append(frames, frame)
 	}
 	return frames
+}
+
+// Key returns what is equal for stacks of the same places in the same files, in
+// whatever processes they are: a stack of two processes of a program has one.
+// An address that is in no known file is another place in another process. Keys
+// of different Symbolizers have nothing to do with each other.
+func (s *Symbolizer) Key(pid int, stack []uint64) string {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	key := make([]byte, 0, 16*len(stack))
+	for i, address := range stack {
+		executed := address
+		if i > 0 && address > 0 {
+			executed-- // the call
+		}
+		file, offset := uint64(0), executed
+		if at := s.mapping(pid, executed); at != nil {
+			file, offset = at.number, executed-at.Start+at.Offset
+		} else {
+			file = ^uint64(pid) // no file's number
+		}
+		key = binary.NativeEndian.AppendUint64(key, file)
+		key = binary.NativeEndian.AppendUint64(key, offset)
+	}
+	return string(key)
 }
 
 // earn gives a process what a stack of it may take.

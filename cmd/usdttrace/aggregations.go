@@ -15,7 +15,7 @@ const (
 	kindSum     = "sum"
 	kindHist    = "hist"
 	kindLatency = "latency"
-	kindProfile = "pprof" // written into a file of its own
+	kindProfile = "profile" // written into a file of its own
 )
 
 // aggregation is something that hits come to, computed in the kernel.
@@ -55,7 +55,7 @@ func (o *options) aggregations() []*aggregation {
 			Aggregation: trace.Aggregation{By: o.by, Latency: o.latency, Histogram: histogram},
 		})
 	}
-	if o.pprofFile != "" && o.unwind == 0 {
+	if o.profiles() && o.unwind == 0 {
 		all = append(all, o.profile())
 	}
 	for _, a := range all {

@@ -104,7 +104,7 @@ func (t *tracer) printRows() error {
 			a.earlier = snapshot
 		}
 		if t.options.interval == 0 || len(since.Rows) > 0 {
-			t.printer.rows(a, since)
+			t.printer.rows(a, t.mergeStacks(since))
 		}
 	}
 	return nil

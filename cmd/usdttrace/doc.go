@@ -43,9 +43,9 @@
 // What is measured, and --duration, begin when everything that is there at
 // first is attached.
 //
-// The files of --output and --pprof are opened first, so that a wrong path is
-// an error before anything is watched. Their contents are replaced when there
-// is something to write.
+// The files of --output, --pprof, --folded and --flamegraph are opened first,
+// so that a wrong path is an error before anything is watched. Their contents
+// are replaced when there is something to write.
 //
 // # PIDs
 //
@@ -64,12 +64,12 @@
 //
 // # Stacks
 //
-// With --stack and --pprof, each event has the registers and a copy of the user
-// stack, of up to 16 kB. From these usdttrace finds the callers by the tables
-// that compilers write into programs for exceptions (.eh_frame), so also in
-// code that was built without frame pointers, as in most distributions. Code
-// without such tables, such as C often is on riscv64, is unwound by frame
-// pointers.
+// With --stack, --pprof, --folded and --flamegraph, each event has the
+// registers and a copy of the user stack, of up to 16 kB. From these usdttrace
+// finds the callers by the tables that compilers write into programs for
+// exceptions (.eh_frame), so also in code that was built without frame
+// pointers, as in most distributions. Code without such tables, such as C often
+// is on riscv64, is unwound by frame pointers.
 //
 // A stack ends early if it is larger than the copy (--unwind dwarf:SIZE), if
 // the process has ended before its files were read, and in code that is in no
@@ -111,7 +111,8 @@
 //	print_histogram.go        or distributions,
 //	print_json.go             or all as JSON
 //	stacks.go             where stacks come from
-//	profile.go            the profile of --pprof, from rows or from events:
+//	profile.go            the stacks of --pprof, --folded and --flamegraph, from
+//	                      rows or from events:
 //	profile_samples.go      the stacks of events, counted
 //	ending.go             what ends the tracing, and with which error
 //	summary.go            what it all came to, with costs.go

@@ -30,14 +30,15 @@ type options struct {
 	maxEvents int
 	buffer    int
 
-	count     bool
-	sum       string
-	hist      string
-	linear    *trace.Histogram
-	latency   *trace.Latency
-	by        []string
-	interval  time.Duration
-	pprofFile string
+	count    bool
+	sum      string
+	hist     string
+	linear   *trace.Histogram
+	latency  *trace.Latency
+	by       []string
+	interval time.Duration
+
+	pprofFile, foldedFile, flamegraphFile string // of stacks
 
 	outputFile string // "" for standard output
 	json       bool
@@ -87,7 +88,7 @@ func (o *options) ends() []elfnote.Pattern {
 // aggregates reports whether hits are aggregated in the kernel rather than
 // printed.
 func (o *options) aggregates() bool {
-	return o.count || o.sum != "" || o.hist != "" || o.latency != nil || o.pprofFile != ""
+	return o.count || o.sum != "" || o.hist != "" || o.latency != nil || o.profiles()
 }
 
 func parseCommandLine(args []string) (*options, error) {
@@ -116,6 +117,8 @@ func parseCommandLine(args []string) (*options, error) {
 	flags.List(o.addKey, "by")
 	flags.Func(setTime(&o.interval), "interval")
 	flags.Text(&o.pprofFile, "pprof")
+	flags.Text(&o.foldedFile, "folded")
+	flags.Text(&o.flamegraphFile, "flamegraph")
 
 	flags.Text(&o.outputFile, "o", "output")
 	flags.Switch(&o.json, "json")

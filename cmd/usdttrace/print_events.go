@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/gousdt/gousdt/internal/symbolname"
 	"github.com/gousdt/gousdt/internal/terminal"
 	"github.com/gousdt/gousdt/stack"
 	"github.com/gousdt/gousdt/trace"
@@ -153,7 +154,7 @@ func appendFrame(b []byte, f *stack.Frame) []byte {
 	b = append(b, "    "...)
 	switch {
 	case f.Function != "":
-		b = terminal.AppendEscaped(b, readableName(f.Function))
+		b = terminal.AppendEscaped(b, symbolname.Readable(f.Function))
 		b = append(b, "+0x"...)
 		b = strconv.AppendUint(b, f.Offset, 16)
 	default:

@@ -7,6 +7,7 @@ import (
 	"io"
 
 	"github.com/gousdt/gousdt/internal/jsontext"
+	"github.com/gousdt/gousdt/internal/symbolname"
 	"github.com/gousdt/gousdt/internal/terminal"
 	"github.com/gousdt/gousdt/stack"
 	"github.com/gousdt/gousdt/trace"
@@ -101,7 +102,7 @@ func (p *jsonPrinter) frame(f *stack.Frame) {
 	j.Begin('{')
 	j.Unsigned("address", f.Address)
 	if f.Function != "" {
-		j.Text("function", terminal.Cut(f.Function, maxMangled))
+		j.Text("function", terminal.Cut(f.Function, symbolname.MaxLength))
 		j.Unsigned("offset", f.Offset)
 	}
 	if f.File != "" {

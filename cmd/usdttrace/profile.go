@@ -5,7 +5,11 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
 	"os"
+	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/gousdt/gousdt/internal/terminal"
@@ -13,57 +17,122 @@ import (
 	"github.com/gousdt/gousdt/trace"
 )
 
-// writeProfile writes the user stacks of rows for pprof.
-func (t *tracer) writeProfile(a *aggregation, s *trace.Snapshot) error {
+// profileFile is a file that stacks are written to.
+type profileFile struct {
+	flag, path string
+	write      func(*stack.Profile, io.Writer) error
+	use        string // what to do with it
+	file       *outputFile
+}
+
+// profileFiles returns the files that are asked for.
+func (o *options) profileFiles() []*profileFile {
+	var files []*profileFile
+	add := func(flag, path, use string, write func(*stack.Profile, io.Writer) error) {
+		if path != "" {
+			files = append(files, &profileFile{flag: flag, path: path, use: use, write: write})
+		}
+	}
+	add("pprof", o.pprofFile, "go tool pprof "+o.pprofFile, (*stack.Profile).Write)
+	add("folded", o.foldedFile, "for tools that draw flame graphs", (*stack.Profile).WriteFolded)
+	add("flamegraph", o.flamegraphFile, "open it in a browser", func(p *stack.Profile, w io.Writer) error {
+		return p.WriteFlameGraph(w, o.profileTitle())
+	})
+	return files
+}
+
+// profiles reports whether stacks are written to files.
+func (o *options) profiles() bool { return len(o.profileFiles()) > 0 }
+
+// profileTitle says what the stacks are of.
+func (o *options) profileTitle() string {
+	var words []string
+	switch {
+	case o.latency != nil:
+		words = append(words, fmt.Sprintf("time from %s to %s", o.latency.Start, o.latency.Done))
+	default:
+		for _, p := range o.patterns {
+			words = append(words, p.String())
+		}
+	}
+	if o.sum != "" {
+		words = append([]string{"sum of " + o.sum + " of"}, words...)
+	}
+	for _, file := range o.files {
+		words = append(words, filepath.Base(file))
+	}
+	if o.pid != 0 {
+		words = append(words, fmt.Sprintf("process %d", o.pid))
+	}
+	return strings.Join(words, " ")
+}
+
+// openProfiles opens the files: a wrong path is an error before anything is
+// watched.
+func (t *tracer) openProfiles() (err error) {
+	t.profiles = t.options.profileFiles()
+	for _, p := range t.profiles {
+		if p.file, err = createFile(p.path); err != nil {
+			return fmt.Errorf("--%s: %w", p.flag, err)
+		}
+	}
+	return nil
+}
+
+// abandonProfiles closes the files, and removes those that are not written.
+func (t *tracer) abandonProfiles() {
+	for _, p := range t.profiles {
+		if p.file != nil {
+			p.file.abandon()
+		}
+	}
+}
+
+// newProfile returns a profile of hits, and of what is added up beside them
+// unless that is nil.
+func (t *tracer) newProfile(sum *stack.ValueType) *stack.Profile {
 	types := []stack.ValueType{{Type: "hits", Unit: "count"}}
+	if sum != nil {
+		types = append(types, *sum)
+	}
+	p := stack.NewProfile(t.stacks, types...)
+	p.ByProcess = slices.Contains(t.options.by, "pid")
+	return p
+}
+
+// profileOf returns the profile of rows that the kernel has counted.
+func (t *tracer) profileOf(a *aggregation, s *trace.Snapshot) *stack.Profile {
+	var sum *stack.ValueType
 	switch {
 	case a.duration:
-		types = append(types, stack.ValueType{Type: "latency", Unit: "nanoseconds"})
+		sum = &stack.ValueType{Type: "latency", Unit: "nanoseconds"}
 	case a.Sum:
-		types = append(types, stack.ValueType{Type: a.Value, Unit: "count"})
+		sum = &stack.ValueType{Type: a.Value, Unit: "count"}
 	}
 	t.stacks.Refresh()
-	p := stack.NewProfile(t.stacks, types...)
+	p := t.newProfile(sum)
 	for i := range s.Rows {
 		row := &s.Rows[i]
 		pid, _ := stackOf(s, row)
-		values := []int64{int64(row.Count)}
-		if len(types) > 1 {
-			values = append(values, row.Sum.Int())
-		}
 		labels := make(map[string]string)
 		for n, key := range row.Keys {
 			if s.By[n] != "stack" {
 				labels[s.By[n]] = terminal.Cut(key.String(), maxText)
 			}
 		}
-		p.Add(context.Background(), pid, row.Stack, values, labels)
+		p.Add(context.Background(), pid, row.Stack, []int64{int64(row.Count), row.Sum.Int()}, labels)
 	}
-	return t.writeProfileFile(p, len(s.Rows))
+	return p
 }
 
-// writeSamples writes the stacks of events for pprof.
-func (t *tracer) writeSamples() error {
-	types := []stack.ValueType{{Type: "hits", Unit: "count"}}
-	if t.samples.sum >= 0 {
-		types = append(types, stack.ValueType{Type: t.options.sum, Unit: "count"})
-	}
-	t.stacks.Refresh()
-	p := stack.NewProfile(t.stacks, types...)
-	for _, s := range t.samples.all {
-		p.Add(context.Background(), s.pid, s.stack, []int64{s.count, s.sum}[:len(types)], s.labels)
-	}
-	if t.samples.leftOut > 0 {
-		t.messages.Warn("%s left out of the profile: there are more than %d stacks", plural(int(t.samples.leftOut), "event"), maxSamples)
-	}
-	return t.writeProfileFile(p, len(t.samples.all))
-}
-
-func (t *tracer) writeProfileFile(p *stack.Profile, stacks int) error {
+// writeProfiles writes a profile to the files.
+func (t *tracer) writeProfiles(p *stack.Profile) error {
 	p.Start, p.Duration = time.Now().Add(-t.took), t.took
-	if err := t.profile.write(func(file *os.File) error { return p.Write(file) }); err != nil {
-		return fmt.Errorf("%s: %w", t.options.pprofFile, err)
+	for _, f := range t.profiles {
+		if err := f.file.write(func(file *os.File) error { return f.write(p, file) }); err != nil {
+			return fmt.Errorf("%s: %w", f.path, err)
+		}
+		t.messages.Note("wrote %s to %s (%s)", plural(p.Len(), "stack"), f.path, f.use)
 	}
-	t.messages.Note("wrote %s to %s (go tool pprof %s)", plural(stacks, "stack"), t.options.pprofFile, t.options.pprofFile)
 	return nil
 }

@@ -31,7 +31,7 @@ type tracer struct {
 	command  *command          // nil without -c
 	stacks   *stack.Symbolizer // nil where no stacks are asked for
 	samples  *samples          // nil where no profile is made from events
-	profile  *outputFile       // nil without --pprof
+	profiles []*profileFile    // what stacks are written to
 	file     *outputFile       // nil without --output
 	costs    costs
 	asked    []*aggregation
@@ -69,11 +69,9 @@ func (t *tracer) trace() (err error) {
 			return err
 		}
 	}
-	if o.pprofFile != "" {
-		if t.profile, err = createFile(o.pprofFile); err != nil {
-			return fmt.Errorf("--pprof: %w", err)
-		}
-		defer t.profile.abandon()
+	defer t.abandonProfiles()
+	if err := t.openProfiles(); err != nil {
+		return err
 	}
 	t.out = messages.NewWriter(t.stdout)
 	if o.outputFile != "" {
@@ -95,9 +93,12 @@ func (t *tracer) trace() (err error) {
 		defer t.messages.During("detaching")()
 		t.session.Close()
 	}()
-	if o.stack || o.pprofFile != "" || o.byStack() {
+	if o.stack || o.profiles() || o.byStack() {
 		t.stacks = stack.NewSymbolizer(nil)
 		defer t.stacks.Close()
+		if o.profiles() && o.unwind > 0 {
+			t.samples = t.newSamples()
+		}
 	}
 
 	t.ctx, t.end = context.WithCancel(context.Background())

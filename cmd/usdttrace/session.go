@@ -42,9 +42,6 @@ func (t *tracer) open() error {
 		if opts.RingSize == 0 {
 			opts.RingSize = unwindBuffer
 		}
-		if o.pprofFile != "" {
-			t.samples = newSamples(o)
-		}
 	}
 	var err error
 	if t.session, err = trace.New(opts); err != nil {

@@ -36,12 +36,12 @@ const (
 
 // parseUnwind decides how stacks are found.
 func (o *options) parseUnwind(way string) error {
-	asked := o.stack || o.pprofFile != ""
+	asked := o.stack || o.profiles()
 	possible := slices.Contains([]string{"amd64", "arm64", "riscv64", "s390x"}, runtime.GOARCH)
 	method, size, sized := strings.Cut(way, ":")
 	switch {
 	case way == "":
-		if asked && possible && o.profileNeedsKernel() == "" {
+		if asked && possible && o.needsKernel() == "" {
 			o.unwind = stackCopy
 		}
 		return nil
@@ -54,7 +54,7 @@ func (o *options) parseUnwind(way string) error {
 	case !possible:
 		return fmt.Errorf("--unwind %s: not on %s", way, runtime.GOARCH)
 	}
-	if reason := o.profileNeedsKernel(); reason != "" {
+	if reason := o.needsKernel(); reason != "" {
 		return fmt.Errorf("--unwind %s: a profile with %s is made in the kernel, which can walk stacks by frame pointers only", way, reason)
 	}
 	o.unwind = stackCopy
@@ -77,4 +77,22 @@ func (t *tracer) stackOf(e *trace.Event) []uint64 {
 		return e.Stack // such as that of a process that has ended before it could be looked at
 	}
 	return addresses
+}
+
+// mergeStacks makes one row of those with the same stack in several processes,
+// unless processes are a key.
+func (t *tracer) mergeStacks(s *trace.Snapshot) *trace.Snapshot {
+	if !t.options.byStack() || slices.Contains(t.options.by, "pid") {
+		return s
+	}
+	return s.Merge(func(row *trace.Row) string {
+		pid, _ := stackOf(s, row)
+		key := []byte(t.stacks.Key(pid, row.Stack))
+		for i, k := range row.Keys {
+			if s.By[i] != "stack" {
+				key = fmt.Appendf(key, "/%d:%q", k.Kind(), k.String())
+			}
+		}
+		return string(key)
+	})
 }

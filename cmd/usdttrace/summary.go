@@ -35,7 +35,7 @@ func (t *tracer) report() error {
 		}
 		s.events = t.events.Load() // of which a profile is made
 		if t.samples != nil {
-			if err := t.writeSamples(); err != nil {
+			if err := t.writeProfiles(t.samples.profile); err != nil {
 				return err
 			}
 		}
@@ -50,7 +50,7 @@ func (t *tracer) report() error {
 			}
 			s.events = max(s.events, hits)
 			if a.kind == kindProfile {
-				if err := t.writeProfile(a, snapshot); err != nil {
+				if err := t.writeProfiles(t.profileOf(a, snapshot)); err != nil {
 					return err
 				}
 			}

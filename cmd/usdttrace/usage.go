@@ -31,7 +31,7 @@ Events
       --bytes N:LENGTH,...    argument N points to LENGTH bytes: show them
       --str N:argM, --bytes N:argM  argument M is the length: show up to 256 bytes
       --stack           the user stack of each hit, with the names of functions
-      --unwind HOW      for --stack and --pprof, how the callers are found:
+      --unwind HOW      for stacks, how the callers are found:
                         dwarf or dwarf:SIZE  from a copy of SIZE (16k, at most 64k)
                           bytes of the stack, which needs no frame pointers (default)
                         fp  by frame pointers, in the kernel, which costs less
@@ -54,6 +54,9 @@ What hits come to, computed in the kernel
                         and greatest)
       --pprof FILE      write user stacks as a profile for 'go tool pprof', with the
                         counts of hits, and with the sums of --sum
+      --flamegraph FILE.html  write them as a flame graph: a page that needs nothing
+                        but a browser, with search and zoom
+      --folded FILE     write them for tools that draw flame graphs
 
 Output
   -o, --output FILE     print into FILE: the command of -c may use standard output

@@ -17,6 +17,7 @@ func newProfile(t *tracer, symbolizer *stack.Symbolizer) (*stack.Profile, error)
 		stack.ValueType{Type: "alloc_objects", Unit: "count"}, stack.ValueType{Type: "alloc_space", Unit: "bytes"},
 		stack.ValueType{Type: "inuse_objects", Unit: "count"}, stack.ValueType{Type: "inuse_space", Unit: "bytes"},
 	)
+	p.ByProcess = true
 	p.PeriodType = stack.ValueType{Type: "space", Unit: "bytes"}
 	var site heapSite
 	var totals heapTotals

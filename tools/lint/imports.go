@@ -13,11 +13,12 @@ import (
 
 // Names of modules.
 const (
-	this  = "github.com/gousdt/gousdt"
-	ebpf  = "github.com/cilium/ebpf"
-	pprof = "github.com/google/pprof"
-	arch  = "golang.org/x/arch"
-	sys   = "golang.org/x/sys"
+	this     = "github.com/gousdt/gousdt"
+	demangle = "github.com/ianlancetaylor/demangle"
+	ebpf     = "github.com/cilium/ebpf"
+	pprof    = "github.com/google/pprof"
+	arch     = "golang.org/x/arch"
+	sys      = "golang.org/x/sys"
 )
 
 // dependency is what those who import a package get with it, on Linux: the
@@ -35,7 +36,7 @@ var dependencies = []dependency{
 	{"bpf", nil, nil},
 	{"proc", []string{sys}, []string{"elfnote"}},
 	{"usdt", []string{ebpf, arch, sys}, []string{"argspec", "bpf", "elfnote", "proc"}},
-	{"stack", []string{pprof, sys}, []string{"elfnote", "proc"}},
+	{"stack", []string{pprof, demangle, sys}, []string{"elfnote", "proc"}},
 	{"trace", []string{ebpf, arch, sys}, []string{"argspec", "bpf", "elfnote", "proc", "usdt"}},
 }
 
