@@ -4,6 +4,7 @@
 
 #include <fcntl.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -172,14 +173,15 @@ ONCE static const char *fire_fault(void)
 
 /* A text that is not in memory at the moment: a tracer can read it only if its BPF
    program may sleep while the page is fetched. It is the beginning of the program's
-   own file, "\177ELF". */
+   own file, "\177ELF", or of the file that COLD_FILE names. */
 ONCE static const char *fire_cold(void)
 {
 	static void *page = MAP_FAILED;
 	long size = sysconf(_SC_PAGESIZE);
 
 	if (page == MAP_FAILED) {
-		int file = open("/proc/self/exe", O_RDONLY);
+		const char *name = getenv("COLD_FILE");
+		int file = open(name ? name : "/proc/self/exe", O_RDONLY);
 
 		page = mmap(0, size, PROT_READ, MAP_PRIVATE, file, 0);
 		close(file);

@@ -148,6 +148,12 @@ func (s *Session) attachSelection(sel *usdt.Selection, file string, process proc
 		return nil, s.errClosed()
 	}
 
+	if s.opts.PageIn && !s.opts.PageInRemote {
+		if err := checkLocal(sel.File().OSFile()); err != nil {
+			return nil, fmt.Errorf("%s: %w", file, err)
+		}
+	}
+
 	a := &Attachment{session: s, path: file, process: process, closed: make(chan struct{})}
 	plan := *s.plan
 	plan.Kernel.Machine, plan.Kernel.Order = sel.KernelMachine(), binary.NativeEndian

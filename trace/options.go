@@ -36,10 +36,21 @@ type SessionOptions struct {
 	// PageIn brings memory in that arguments point to and that is not in
 	// memory, as the program itself would by reading it. Without PageIn such
 	// memory is unreadable: typically a text that the program passes but has
-	// not used yet. A hit that needs it takes longer, and later events wait for
-	// it; other hits do not. PageIn needs Linux 6.0. Then "stack" cannot be a
-	// key of aggregations.
+	// not used yet. A hit that needs it takes longer, and its event comes
+	// later; other hits and events do not wait. PageIn needs Linux 6.0. Then
+	// "stack" cannot be a key of aggregations.
+	//
+	// While a hit waits for a page, the kernel detaches no BPF program on this
+	// host, of whatever tool. A page of a local disk comes within milliseconds.
+	// One of a network file system or of FUSE need never come, so files there
+	// are not attached, unless PageInRemote is set. A traced process can map
+	// other files than its own and pass a text in them: set PageIn only for
+	// programs that are trusted.
 	PageIn bool
+
+	// PageInRemote lets files on network file systems and FUSE be attached with
+	// PageIn. It is for those whose servers are trusted to answer.
+	PageInRemote bool
 
 	// StackDepth is how many addresses of the user stack an event has at most,
 	// up to 127; 0 for no stack. The kernel walks the stack by frame pointers.

@@ -142,9 +142,10 @@ func (f *Fetcher) Read(g *Group, base asm.Register, offset int, failed func(inde
 	one, done := f.Label(), f.Label()
 	f.ReadTogether(g, base, offset, one)
 	f.Place(done)
+	pageIn := f.PageIn
 	f.Later(func() {
 		f.Place(one)
-		f.ReadApart(g, base, offset, failed)
+		f.readApart(g, base, offset, pageIn, failed)
 		f.Jump(done)
 	})
 }
@@ -166,8 +167,12 @@ func (f *Fetcher) ReadTogether(g *Group, base asm.Register, offset int, fail Lab
 // wants for each that cannot be read. It is what follows where ReadTogether
 // fails.
 func (f *Fetcher) ReadApart(g *Group, base asm.Register, offset int, failed func(index int)) {
+	f.readApart(g, base, offset, f.PageIn, failed)
+}
+
+func (f *Fetcher) readApart(g *Group, base asm.Register, offset int, pageIn bool, failed func(index int)) {
 	helper := asm.FnProbeReadUser
-	if f.PageIn {
+	if pageIn {
 		helper = asm.FnCopyFromUser
 	} else if len(g.Args) == 1 {
 		failed(g.Args[0])

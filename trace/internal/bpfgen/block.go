@@ -66,6 +66,11 @@ type builder struct {
 	plan   *Plan
 	site   *Site
 	usesID bool
+
+	// While a record is filled for the first time, in a program that may sleep:
+	// where to go if something cannot be read without sleeping.
+	retrying bool
+	missing  argcode.Label
 }
 
 // Block generates the code for a site. It returns nil where nothing ever is to

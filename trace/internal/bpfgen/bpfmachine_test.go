@@ -29,10 +29,11 @@ type bpfMachine struct {
 	full                    bool // the ring buffer has no room
 	oldText                 bool // the kernel does not count the end of an empty text
 
-	records [][]byte
-	reads   int // calls that read the traced process's memory
-	failed  int // those that could not
-	stackID int64
+	records   [][]byte
+	discarded int
+	reads     int // calls that read the traced process's memory
+	failed    int // those that could not
+	stackID   int64
 
 	registers [11]uint64
 	stack     [argcode.StackSize]byte
@@ -347,6 +348,10 @@ func (m *bpfMachine) call(fn asm.BuiltinFunc, values [][]byte) ([][]byte, error)
 		b[n] = 0
 		r[0] = 0
 	case asm.FnCopyFromUser:
+		if m.record != nil {
+			return values, fmt.Errorf("sleeps while it holds a record")
+		}
+		m.now += 1000
 		for page := r[3] / leastPage; page <= (r[3]+r[2]-1)/leastPage; page++ {
 			delete(m.cold, page)
 		}
@@ -371,6 +376,9 @@ func (m *bpfMachine) call(fn asm.BuiltinFunc, values [][]byte) ([][]byte, error)
 	case asm.FnRingbufSubmit:
 		m.records = append(m.records, m.record)
 		m.record = nil
+	case asm.FnRingbufDiscard:
+		m.record = nil
+		m.discarded++
 	case asm.FnGetStack:
 		b, err := m.at(r[2], 16, values, false)
 		if err != nil {

@@ -15,29 +15,26 @@ func (b *builder) capture(r *Record, c *CapturePlace) {
 	pointer := func(dst asm.Register) { b.fromRecord(dst, r, c.Arg) }
 	if c.Terminated() {
 		b.readText(asm.R7, c.Data, c.Max+2, pointer)
+		if b.retrying {
+			b.JumpIfImm(asm.JSLT, asm.R0, 0, asm.R1, b.missing)
+		}
 		b.Emit(asm.StoreMem(asm.R7, int16(c.Status), asm.R0, asm.DWord))
 		return
 	}
-	failed, missing, done := b.Label(), b.Label(), b.Label()
+	failed, done := b.Label(), b.Label()
 	b.captureLength(r, c, failed)
-	read := func(helper asm.BuiltinFunc) {
-		b.setCaptureSize(c)
-		pointer(asm.R3)
-		b.AddressOf(asm.R1, asm.R7, c.Data)
-		b.Call(helper)
+	b.setCaptureSize(c)
+	pointer(asm.R3)
+	b.AddressOf(asm.R1, asm.R7, c.Data)
+	b.Call(asm.FnProbeReadUser)
+	unread := failed
+	if b.retrying {
+		unread = b.missing
 	}
-	read(asm.FnProbeReadUser)
-	b.JumpIfImm(asm.JNE, asm.R0, 0, asm.R1, missing)
+	b.JumpIfImm(asm.JNE, asm.R0, 0, asm.R1, unread)
 	b.Emit(asm.StoreMem(asm.R7, int16(c.Status), asm.R9, asm.DWord))
 	b.Place(done)
 	b.Later(func() {
-		b.Place(missing)
-		if b.PageIn {
-			read(asm.FnCopyFromUser)
-			b.JumpIfImm(asm.JNE, asm.R0, 0, asm.R1, failed)
-			b.Emit(asm.StoreMem(asm.R7, int16(c.Status), asm.R9, asm.DWord))
-			b.Jump(done)
-		}
 		b.Place(failed)
 		b.SetField(asm.R7, c.Status, ^uint64(unix.EFAULT-1), asm.R1)
 		b.Jump(done)

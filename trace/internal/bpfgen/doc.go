@@ -18,6 +18,7 @@
 //	                                   -> fetch_together.go     one read where a condition first needs them
 //	Events       what an event has     -> record.go, event.go   its layout, and what sends it
 //	                                   -> capture.go, stack.go  what is behind pointers, and on the stack
+//	                                   -> event_pages.go        what is not in memory, without keeping a record
 //	Aggregation  what is added up      -> aggregate.go          accumulators
 //	                                   -> aggregate_key.go, histogram.go, latency.go
 //	Blocks       all kinds of sites    -> program.go            a program that finds its block by the BPF cookie

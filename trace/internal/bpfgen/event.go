@@ -69,12 +69,33 @@ func (b *builder) event(e *Events) *Record {
 		b.Fail(errRecord)
 	}
 
+	if b.PageIn && len(groups)+len(captures) > 0 {
+		b.eventWithPages(e, record, groups, full)
+	} else {
+		b.reserve(e, record, full)
+		b.header(record, None)
+		b.fill(e, record, groups)
+	}
+	b.Place(done)
+
+	b.Later(func() {
+		b.Place(full)
+		b.count(CounterEvents)
+		b.Jump(done)
+	})
+	return record
+}
+
+// reserve makes room for a record.
+func (b *builder) reserve(e *Events, record *Record, full argcode.Label) {
 	b.Emit(asm.LoadMapPtr(asm.R1, e.Ring), asm.Mov.Imm(asm.R2, int32(record.Size)), asm.Mov.Imm(asm.R3, 0))
 	b.Call(asm.FnRingbufReserve)
 	b.JumpIfImm(asm.JEq, asm.R0, 0, asm.R1, full)
 	b.Emit(asm.Mov.Reg(asm.R7, asm.R0))
+}
 
-	b.header(record)
+// fill stores and sends all of a record but its header.
+func (b *builder) fill(e *Events, record *Record, groups []argcode.Group) {
 	b.arguments(record, groups)
 	for i := range record.Captures {
 		b.capture(record, &record.Captures[i])
@@ -86,14 +107,6 @@ func (b *builder) event(e *Events) *Record {
 		b.stackCopy(record)
 	}
 	b.submit(e, record.Size)
-	b.Place(done)
-
-	b.Later(func() {
-		b.Place(full)
-		b.count(CounterEvents)
-		b.Jump(done)
-	})
-	return record
 }
 
 // reachable reports whether all that is stored by an instruction lies within
@@ -107,7 +120,9 @@ func (b *builder) reachable(r *Record) bool {
 	return r.Stack <= math.MaxInt16 && (len(r.Captures) == 0 || r.Captures[len(r.Captures)-1].Status <= math.MaxInt16)
 }
 
-func (b *builder) header(r *Record) {
+// header stores what a record begins with. The time is now, unless taken is
+// where on the stack it is.
+func (b *builder) header(r *Record, taken int) {
 	b.siteID(asm.R1)
 	b.Emit(asm.StoreMem(asm.R7, 0, asm.R1, asm.Word))
 	if r.CPU != None {
@@ -115,7 +130,11 @@ func (b *builder) header(r *Record) {
 		b.Emit(asm.StoreMem(asm.R7, int16(r.CPU), asm.R0, asm.Word))
 	}
 	if r.Time != None {
-		b.Call(asm.FnKtimeGetNs)
+		if taken == None {
+			b.Call(asm.FnKtimeGetNs)
+		} else {
+			b.Emit(asm.LoadMem(asm.R0, asm.R10, int16(taken), asm.DWord))
+		}
 		b.Emit(asm.StoreMem(asm.R7, int16(r.Time), asm.R0, asm.DWord))
 	}
 	if r.Process != None {
@@ -142,8 +161,13 @@ func (b *builder) arguments(r *Record, groups []argcode.Group) {
 	for at := first; at <= last; at += 8 {
 		b.SetField(asm.R7, at, 0, asm.R1)
 	}
+	retrying, missing := b.retrying, b.missing
 	for _, g := range groups {
 		b.Read(&g, asm.R7, r.Args[g.Args[0]].Value, func(index int) {
+			if retrying {
+				b.Jump(missing)
+				return
+			}
 			b.Emit(asm.StoreImm(asm.R7, int16(r.Args[index].Failed), 1, asm.Byte))
 		})
 	}
