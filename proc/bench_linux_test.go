@@ -143,23 +143,24 @@ func BenchmarkRealProc(b *testing.B) {
 	w := NewWatcher(nil)
 	defer w.Close()
 	qt.Assert(b, qt.IsNil(w.Sync(h.pid)))
+	buffers := newBuffers().(*buffers)
 	b.Run("stat", func(b *testing.B) {
 		for b.Loop() {
-			_, err := w.fs.readStat(h.pid, w.statText)
+			_, err := w.fs.readStat(h.pid, buffers.stat)
 			qt.Assert(b, qt.IsNil(err))
 		}
 	})
 	b.Run("query", func(b *testing.B) {
 		testneeds.Kernel(b, "6.11", "a query of a process's mappings")
 		for b.Loop() {
-			_, err := w.fingerprint(h.pid)
+			_, err := w.fingerprint(h.pid, buffers)
 			qt.Assert(b, qt.IsNil(err))
 		}
 	})
 	b.Run("maps", func(b *testing.B) {
-		w.noQuery = true
+		w.noQuery.Store(true)
 		for b.Loop() {
-			_, err := w.fingerprint(h.pid)
+			_, err := w.fingerprint(h.pid, buffers)
 			qt.Assert(b, qt.IsNil(err))
 		}
 	})

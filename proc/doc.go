@@ -80,9 +80,20 @@
 // # Limits
 //
 // PIDs are those of the proc file system. What another PID namespace calls its
-// processes is not known here. A mapped file on a network file system that does
-// not answer blocks the scan of its process. So does, on most kernels, a
-// process that is stuck in the kernel while it changes its memory.
+// processes is not known here.
+//
+// # Processes that block
+//
+// A file can withhold an answer for as long as whoever serves it likes, on FUSE
+// and network file systems, and a process that is stuck in the kernel while it
+// changes its memory withholds its mappings. A [Watcher] scans in a goroutine
+// that it leaves behind if a process takes more than half a second. The process
+// is set aside, and scanned when it answers. If two processes of a container or
+// user are set aside, the others of it are not scanned either. A process that
+// changes all the time, or maps so much that its scans take more than a
+// fiftieth of the time, is scanned more seldom, and a container or user gets a
+// quarter of the time. [WatcherStats] count these processes, and
+// [Changes].Errors name them.
 //
 // Everything but the opening and identifying of files, and kernel events, is
 // portable: a directory tree that looks like /proc can be read on any system.

@@ -31,6 +31,10 @@ var (
 	// ErrChanged means that the mapping or the file has changed since it was
 	// found. Try again.
 	ErrChanged = errors.New("mapping or file changed while it was read (try again)")
+	// ErrBlocked means that a process, or a file that it maps, does not answer:
+	// its file system withholds something, or the process is stuck in the
+	// kernel. It is set aside until it answers.
+	ErrBlocked = errors.New("no answer from the process or its files (set aside until there is one)")
 	// ErrNotRegular means that a device or the like is mapped. It is not
 	// opened, because opening a device may do something.
 	ErrNotRegular = errors.New("not a regular file")
@@ -40,6 +44,12 @@ var (
 	// errTooManyFiles means that a process maps more files with wanted probes
 	// than anything but an attack on the watcher would. The others are watched.
 	errTooManyFiles = fmt.Errorf("process maps more than %d files with wanted probes", maxPairs)
+	// errOthersBlocked means that a process is not scanned because others of
+	// its container or user do not answer.
+	errOthersBlocked = fmt.Errorf("%w: processes of the same container or user", ErrBlocked)
+	// errScannedSeldom means that the scans of a process, or of those of its
+	// container or user, have taken more than their part of the time.
+	errScannedSeldom = errors.New("it changes so often, or maps so much, that it is scanned more seldom (or others of the same container or user do)")
 	// errMalformed means that a line of maps or stat is not of the form that
 	// proc(5) describes.
 	errMalformed = errors.New("malformed")

@@ -32,6 +32,37 @@ const (
 	maxReportedFiles = 4096
 )
 
+// What a [Watcher] gives to processes that take their time.
+const (
+	// scanPatience is how long the scan of a process may take before the others
+	// go on without it. A scan takes less than a millisecond; from a disk that
+	// sleeps, or on a machine that is short of everything, it takes longer.
+	scanPatience = 500 * time.Millisecond
+
+	// maxBlockedOfOwner bounds the scans of the processes of one container or
+	// user that are waited for at the same time, each of which takes a thread.
+	// The other processes of that owner are set aside meanwhile.
+	maxBlockedOfOwner = 2
+
+	// maxBlocked bounds such scans altogether. Go ends a program of 10,000
+	// threads.
+	maxBlocked = 512
+
+	// slowScan is from which time on the owner of a process is to answer for
+	// its first scan.
+	slowScan = 5 * time.Millisecond
+
+	// maxOwners bounds the memory of how much time owners have taken.
+	maxOwners = 4096
+)
+
+// What scans may take of the time. A scan of a large process takes less than a
+// millisecond, and it is scanned at most 50 times a second.
+var (
+	processAllowances = allowances{full: 250 * time.Millisecond, part: 50}
+	ownerAllowances   = allowances{full: time.Second, part: 4}
+)
+
 // How often a [Watcher] reads the mappings of a process again although neither
 // its size nor its image changed, in passes over all processes. See the package
 // documentation for what is guaranteed.

@@ -32,15 +32,16 @@ func TestQueryAndTextOfMapsAgree(t *testing.T) {
 
 	w := NewWatcher(nil)
 	defer w.Close()
-	byQuery, err := w.fingerprint(h.pid)
+	b := newBuffers().(*buffers)
+	byQuery, err := w.fingerprint(h.pid, b)
 	qt.Assert(t, qt.IsNil(err))
-	qt.Assert(t, qt.IsFalse(w.noQuery))
-	w.noQuery = true
-	byText, err := w.fingerprint(h.pid)
+	qt.Assert(t, qt.IsFalse(w.noQuery.Load()))
+	w.noQuery.Store(true)
+	byText, err := w.fingerprint(h.pid, b)
 	qt.Assert(t, qt.IsNil(err))
 	qt.Check(t, qt.Equals(byQuery, byText))
 	h.do("unmap")
-	later, err := w.fingerprint(h.pid)
+	later, err := w.fingerprint(h.pid, b)
 	qt.Assert(t, qt.IsNil(err))
 	qt.Check(t, qt.Not(qt.Equals(later, byText)))
 }

@@ -3,9 +3,12 @@
 package proc
 
 import (
+	"context"
 	"hash/maphash"
 	"slices"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/gousdt/gousdt/elfnote"
 )
@@ -21,11 +24,15 @@ type WatcherOptions struct {
 	// when a process is found, and again when the process runs another program
 	// or changes its name. It is not asked about processes without memory, such
 	// as the threads of the kernel. It must not call the watcher.
+	//
+	// It is called by one goroutine at a time, unless a call takes so long that
+	// the process is set aside.
 	Filter func(Process) bool
 	// Handler is told what has appeared and disappeared. It is called by one
 	// goroutine at a time, the one that scans: by Sync, SyncAll, Run or Close
-	// before they return. It may take its time, and call Pairs and Stats, but
-	// not the functions by which it is called.
+	// before they return, or by a goroutine of the watcher when a process that
+	// was set aside has been scanned after all. It may take its time, and call
+	// Pairs and Stats, but not the functions by which it is called.
 	Handler func(*Changes)
 	// BeforePass, if set, is called before each scan of all processes, by
 	// SyncAll and Run, as Handler is: to try again what the Handler could not
@@ -39,25 +46,37 @@ type WatcherOptions struct {
 // Its methods may be called by several goroutines at once. They scan one after
 // the other.
 type Watcher struct {
-	fs      *FS
-	cache   *Cache
-	filter  func(Process) bool
-	handler func(*Changes)
-	before  func() // a pass
-	wanted  wanted
-	events  bool // to be asked of the kernel
+	fs       *FS
+	cache    *Cache
+	filter   func(Process) bool
+	handler  func(*Changes)
+	before   func() // a pass
+	wanted   wanted
+	events   bool // to be asked of the kernel
+	patience time.Duration
+
+	// open ends when the watcher is closed, so that no further process is
+	// scanned.
+	open  context.Context
+	close context.CancelFunc
+
+	// due gets a value, if it has none, when a process is to be scanned that
+	// could not be before.
+	due chan struct{}
+
+	buffers sync.Pool
+	noQuery atomic.Bool // PROCMAP_QUERY is not available
+	seed    maphash.Seed
 
 	// scanning is held while processes are scanned and the handler runs.
 	scanning sync.Mutex
 	closed   bool
-	seed     maphash.Seed
-	statText []byte
-	lines    lineReader
-	noQuery  bool // PROCMAP_QUERY is not available
+	unused   []task // memory for the next scan
 	reported map[FileID]bool
+	aside    aside
 
 	// mu guards what Pairs and Stats read. The goroutine that scans holds it,
-	// but not while the handler runs.
+	// but not while it waits for processes, nor while the handler runs.
 	mu        sync.Mutex
 	processes map[int]*watched
 	files     map[*CachedFile]int // how many pairs each has
@@ -69,23 +88,19 @@ type Watcher struct {
 
 // watched is what a watcher knows about a process.
 type watched struct {
-	process Process
-	wanted  bool
-	denied  bool
-	retry   bool // something failed that may succeed next time
-	pass    uint64
+	*known
+	pairs []*Pair
+	pass  uint64
 
-	leaderless bool // its first thread has ended, the others have not
-
-	// As of the last comparison of the mappings: if none of these has changed,
-	// the mappings have not either (but see package documentation).
-	size, startCode, startStack uint64
-	// As of the last time that they were read in full.
-	minorFaults, majorFaults uint64
-	fingerprint              uint64
-
-	pairs    []*Pair
-	failures map[string]string // by path, what was reported last
+	// blocked is the scan that has not returned yet and was left behind, nil if
+	// there is none.
+	blocked *task
+	// due is whether the process is to be scanned when that is possible: when
+	// the scan has returned, or the allowance is not overdrawn any more.
+	due       bool
+	scans     int // how often its mappings have been read
+	allowance allowance
+	isPutOff  bool // has been reported
 }
 
 // NewWatcher returns a watcher for the probes that match any of the patterns,
@@ -102,12 +117,15 @@ func NewWatcher(options *WatcherOptions, patterns ...elfnote.Pattern) *Watcher {
 		handler:   options.Handler,
 		before:    options.BeforePass,
 		events:    true,
+		patience:  scanPatience,
+		due:       make(chan struct{}, 1),
+		buffers:   sync.Pool{New: newBuffers},
 		seed:      maphash.MakeSeed(),
-		statText:  make([]byte, maxStat),
 		reported:  make(map[FileID]bool),
 		processes: make(map[int]*watched),
 		files:     make(map[*CachedFile]int),
 	}
+	w.open, w.close = context.WithCancel(context.Background())
 	if w.fs == nil {
 		w.fs = NewFS("")
 	}
@@ -134,8 +152,10 @@ func (w *Watcher) Pairs() []*Pair {
 
 // Close has every pair disappear, so that the handler undoes what it did, and
 // releases all files. A scan afterwards is os.ErrClosed; closing again does
-// nothing. A Run that is going on returns at its next scan.
+// nothing. A Run that is going on returns at its next scan. Close does not wait
+// for a process that is set aside.
 func (w *Watcher) Close() error {
+	w.close()
 	w.scanning.Lock()
 	defer w.scanning.Unlock()
 	if w.closed {
@@ -143,9 +163,11 @@ func (w *Watcher) Close() error {
 	}
 	w.closed = true
 	w.begin()
+	w.mu.Lock()
 	for pid := range w.processes {
 		w.forget(pid)
 	}
+	w.mu.Unlock()
 	w.deliver()
 	return nil
 }
@@ -154,13 +176,15 @@ func (w *Watcher) Close() error {
 // call it when something is known to have happened. It is no error if the
 // process does not exist. The error says what went wrong with the process or
 // with files of it, even if the handler was told before. It is an [*Error], or
-// several that are joined.
-func (w *Watcher) Sync(pid int) error { return w.sync([]int{pid}) }
+// several that are joined. It wraps [ErrBlocked] if the process is set aside.
+func (w *Watcher) Sync(pid int) error { return w.sync(context.Background(), []int{pid}, asked) }
 
 // SyncAll scans all processes, each as thoroughly as it needs. The error is
 // that of listing the processes. What is wrong with single ones is told to the
 // handler.
-func (w *Watcher) SyncAll() error {
+func (w *Watcher) SyncAll() error { return w.syncAll(context.Background()) }
+
+func (w *Watcher) syncAll(ctx context.Context) error {
 	w.scanning.Lock()
 	defer w.scanning.Unlock()
 	if w.closed {
@@ -174,15 +198,18 @@ func (w *Watcher) SyncAll() error {
 		return err
 	}
 	w.begin()
+	w.mu.Lock()
 	w.stats.Passes++
-	for _, pid := range pids {
-		w.visit(pid, false)
-	}
+	pass := w.stats.Passes
+	w.mu.Unlock()
+	complete := w.visit(ctx, pids, ifNeeded)
+	w.mu.Lock()
 	for pid, p := range w.processes {
-		if p.pass != w.stats.Passes {
+		if complete && p.pass != pass {
 			w.forget(pid)
 		}
 	}
+	w.mu.Unlock()
 	w.deliver()
 	return nil
 }

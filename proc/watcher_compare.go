@@ -3,6 +3,7 @@
 package proc
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"hash/maphash"
@@ -11,103 +12,129 @@ import (
 
 // compare reads the mappings if they are not those known, or if that is not to
 // be relied on.
-func (w *Watcher) compare(p *watched, reader int, s *stat, thoroughly bool) {
-	w.compared++
+func (w *Watcher) compare(t *task, reader int, s *stat, thoroughly bool, b *buffers) {
+	f := &t.found
+	f.details = &details{}
+	now := f.now
 	if !thoroughly {
-		fingerprint, err := w.fingerprint(reader)
-		if err == nil && fingerprint == p.fingerprint {
+		fingerprint, err := w.fingerprint(reader, b)
+		if err == nil && fingerprint == now.fingerprint {
 			return
 		}
 		// An error will come again when the mappings are read.
 	}
-	w.read++
+	f.details.read = true
 	hash := w.newHash()
-	files, err := w.fs.files(p.process.PID, reader, &w.lines, hash.add)
+	files, err := w.fs.files(t.pid, reader, &b.lines, hash.add)
 	switch {
 	case errors.Is(err, ErrGone):
-		w.setPairs(p, nil)
+		f.pairs = nil
 		return
 	case err != nil && !errors.Is(err, errMalformed):
-		w.deny(p, err)
+		f.deny(now, err)
 		return
 	}
-	p.denied, p.retry = false, false
-	p.fingerprint = hash.Sum64()
-	p.minorFaults, p.majorFaults = s.minorFaults, s.majorFaults
+	now.denied, now.retry = false, false
+	now.fingerprint = hash.Sum64()
+	now.minorFaults, now.majorFaults = s.minorFaults, s.majorFaults
 
-	failures := p.failures
-	p.failures = nil
+	failures := now.failures
+	now.failures = nil
 	if err != nil {
-		w.fail(p, failures, "", err)
+		f.fail(failures, "", err)
 	}
-	var pairs []*Pair
+	found := &foundPairs{old: f.pairs, at: make(map[FileID]int)}
 	for _, m := range files {
-		pair, err := w.pair(p, m, pairs)
+		pair, err := w.pair(f, m, found)
 		if err != nil {
-			p.retry = p.retry || passing(err)
-			if pair = p.pairOf(m); pair == nil && !errors.Is(err, ErrGone) {
-				w.failFile(p, failures, m, err)
+			now.retry = now.retry || passing(err)
+			if pair = found.unidentified(m); pair == nil && !errors.Is(err, ErrGone) {
+				f.failFile(failures, m, err)
 			}
 		}
 		if pair == nil {
 			continue
 		}
-		if len(pairs) == maxPairs {
-			w.fail(p, failures, m.rawPath, m.wrap("watch", errTooManyFiles))
-			if !slices.ContainsFunc(p.pairs, pair.isOfSameFile) {
-				pair.File.Release()
-			}
+		if len(found.pairs) == maxPairs {
+			f.fail(failures, m.rawPath, m.wrap("watch", errTooManyFiles))
 			continue
 		}
-		pairs = append(pairs, pair)
+		found.at[pair.File.id] = len(found.pairs)
+		found.pairs = append(found.pairs, pair)
 	}
-	w.setPairs(p, pairs)
+	found.finish()
+	f.pairs = found.pairs
+}
+
+// foundPairs are the pairs of a process that have been found so far.
+type foundPairs struct {
+	old    []*Pair // that it had before
+	pairs  []*Pair
+	at     map[FileID]int // where in pairs
+	merged []int          // those of several paths
 }
 
 // pair returns the pair of a file, the one there is if it has not changed, and
 // nil if the file has no wanted probes or is among the pairs found already.
-func (w *Watcher) pair(p *watched, m *MappedFile, found []*Pair) (*Pair, error) {
+func (w *Watcher) pair(f *finding, m *MappedFile, found *foundPairs) (*Pair, error) {
 	id, err := m.ID()
 	if err != nil {
 		return nil, err
 	}
-	same := func(pair *Pair) bool { return pair.File.id == id }
-	if i := slices.IndexFunc(found, same); i >= 0 {
-		// One file by two paths: a hard link, or two mounts of its file system.
-		merged := *found[i].MappedFile
-		merged.Mappings = slices.Concat(merged.Mappings, m.Mappings)
-		slices.SortFunc(merged.Mappings, func(a, b Mapping) int {
-			if a.Start < b.Start {
-				return -1
-			}
-			return 1
-		})
-		found[i] = &Pair{Process: p.process, File: found[i].File, MappedFile: &merged}
+	if i, ok := found.at[id]; ok {
+		found.merge(i, m)
 		return nil, nil
 	}
-	pair := &Pair{Process: p.process, MappedFile: m}
-	if i := slices.IndexFunc(p.pairs, same); i >= 0 {
-		pair.File = p.pairs[i].File
+	pair := &Pair{Process: f.now.process, MappedFile: m}
+	if i := slices.IndexFunc(found.old, func(pair *Pair) bool { return pair.File.id == id }); i >= 0 {
+		pair.File = found.old[i].File
 		return pair, nil
 	}
 	file, ok, err := w.cache.acquire(m, w.wanted)
 	if err != nil || !ok {
 		return nil, err
 	}
+	f.details.acquired = append(f.details.acquired, file)
 	pair.File = file
 	return pair, nil
 }
 
-// pairOf returns the pair, if there is one, of a file that cannot be identified
-// now: what is mapped at the same addresses by the same path is still the same.
-func (p *watched) pairOf(m *MappedFile) *Pair {
-	i := slices.IndexFunc(p.pairs, func(pair *Pair) bool {
+// merge adds the mappings of one file by another path: a hard link, or another
+// mount of its file system.
+func (found *foundPairs) merge(i int, m *MappedFile) {
+	if n := len(found.merged); n == 0 || !slices.Contains(found.merged, i) {
+		found.merged = append(found.merged, i)
+		pair := *found.pairs[i]
+		file := *pair.MappedFile
+		file.Mappings = slices.Clone(file.Mappings)
+		pair.MappedFile = &file
+		found.pairs[i] = &pair
+	}
+	into := found.pairs[i].MappedFile
+	into.Mappings = append(into.Mappings, m.Mappings...)
+}
+
+// finish sorts what has been merged.
+func (found *foundPairs) finish() {
+	for _, i := range found.merged {
+		slices.SortFunc(found.pairs[i].Mappings, func(a, b Mapping) int { return cmp.Compare(a.Start, b.Start) })
+	}
+}
+
+// unidentified returns the pair, if there is one, of a file that cannot be
+// identified now: what is mapped at the same addresses by the same path is
+// still the same.
+func (found *foundPairs) unidentified(m *MappedFile) *Pair {
+	i := slices.IndexFunc(found.old, func(pair *Pair) bool {
 		return pair.Path == m.Path && slices.Equal(pair.Mappings, m.Mappings)
 	})
 	if i < 0 {
 		return nil
 	}
-	return p.pairs[i]
+	if _, ok := found.at[found.old[i].File.id]; ok {
+		return nil
+	}
+	return found.old[i]
 }
 
 // count adds to the number of pairs of a file.
@@ -120,27 +147,42 @@ func (w *Watcher) count(file *CachedFile, more int) {
 }
 
 // setPairs makes these the pairs of the process and notes what changed. A pair
-// of a file that the process had before is the same in all but where it is.
-func (w *Watcher) setPairs(p *watched, pairs []*Pair) {
+// of a file that the process had before is the same in all but where it is. A
+// new pair takes over one of the files that were acquired for it: the others
+// are to be released.
+func (w *Watcher) setPairs(p *watched, pairs []*Pair, acquired []*CachedFile) {
+	if len(pairs) == 0 && len(p.pairs) == 0 && len(acquired) == 0 {
+		return
+	}
 	c := &w.scan.changes
+	pairs = slices.Clone(pairs)
+	before := make(map[*CachedFile]*Pair, len(p.pairs))
+	for _, old := range p.pairs {
+		before[old.File] = old
+	}
+	now := make(map[*CachedFile]bool, len(pairs))
 	for i, pair := range pairs {
-		j := slices.IndexFunc(p.pairs, pair.isOfSameFile)
-		if j < 0 {
+		now[pair.File] = true
+		old := before[pair.File]
+		switch {
+		case old == nil:
 			w.count(pair.File, +1)
 			c.Appeared = append(c.Appeared, pair)
-			continue
-		}
-		old := p.pairs[j]
-		if old.equals(pair) {
+		case old.equals(pair):
 			pairs[i] = old
-			continue
+		default:
+			c.Moved = append(c.Moved, pair)
 		}
-		c.Moved = append(c.Moved, pair)
 	}
 	for _, old := range p.pairs {
-		if !slices.ContainsFunc(pairs, old.isOfSameFile) {
+		if !now[old.File] {
 			w.count(old.File, -1)
 			c.Disappeared = append(c.Disappeared, old)
+		}
+	}
+	for _, file := range acquired {
+		if before[file] != nil || !now[file] {
+			w.scan.spare = append(w.scan.spare, file)
 		}
 	}
 	p.pairs = pairs
@@ -168,8 +210,8 @@ func (h *mapHash) add(l *mapLine) {
 }
 
 // fingerprint reads the mappings only so far that they can be compared.
-func (w *Watcher) fingerprint(reader int) (uint64, error) {
-	if !w.noQuery {
+func (w *Watcher) fingerprint(reader int, b *buffers) (uint64, error) {
+	if !w.noQuery.Load() {
 		hash := w.newHash()
 		err := w.fs.queryMaps(reader, hash.add)
 		if err == nil {
@@ -178,9 +220,9 @@ func (w *Watcher) fingerprint(reader int) (uint64, error) {
 		if !errors.Is(err, errNoQuery) {
 			return 0, err
 		}
-		w.noQuery = true
+		w.noQuery.Store(true)
 	}
 	hash := w.newHash()
-	err := w.fs.readMaps(reader, &w.lines, hash.add)
+	err := w.fs.readMaps(reader, &b.lines, hash.add)
 	return hash.Sum64(), err
 }

@@ -5,7 +5,9 @@ package proc
 import (
 	"fmt"
 	"path/filepath"
+	"runtime"
 	"testing"
+	"time"
 
 	"github.com/go-quicktest/qt"
 )
@@ -34,10 +36,20 @@ func newWatch(t *testing.T, options WatcherOptions, wanted ...string) *watch {
 	before := openDescriptors(t)
 	t.Cleanup(func() {
 		qt.Check(t, qt.IsNil(w.Close()))
-		qt.Check(t, qt.Equals(openDescriptors(t), before))
+		awaitDescriptors(t, before)
 		qt.Check(t, qt.HasLen(w.Pairs(), 0))
 	})
 	return w
+}
+
+// awaitDescriptors waits until no more descriptors are open than before: a scan
+// that was left behind closes its own when it returns.
+func awaitDescriptors(t *testing.T, before int) {
+	t.Helper()
+	for start := time.Now(); openDescriptors(t) != before && time.Since(start) < 10*time.Second; {
+		runtime.Gosched()
+	}
+	qt.Check(t, qt.Equals(openDescriptors(t), before))
 }
 
 func describe(c *Changes) []string {

@@ -39,7 +39,7 @@ func (w *Watcher) Run(ctx context.Context, interval time.Duration) error {
 	w.setEventsError(err)
 	defer w.setEventsError(errNotRunning)
 
-	if err := w.SyncAll(); err != nil {
+	if err := w.syncAll(ctx); err != nil {
 		return unlessClosed(err)
 	}
 	tick := time.NewTicker(interval)
@@ -48,10 +48,14 @@ func (w *Watcher) Run(ctx context.Context, interval time.Duration) error {
 		select {
 		case <-ctx.Done():
 			return nil
+		case <-w.open.Done():
+			return nil
 		case <-happened:
-			err = w.syncEvents(source)
+			err = w.syncEvents(ctx, source)
+		case <-w.due:
+			err = w.syncSome(ctx, w.pidsDue())
 		case <-tick.C:
-			err = w.syncAllReporting()
+			err = w.syncAllReporting(ctx)
 		}
 		if errors.Is(err, os.ErrClosed) {
 			return nil
@@ -90,7 +94,7 @@ func (w *Watcher) setEventsError(err error) {
 
 // syncEvents scans the processes that the kernel reported, or all if the kernel
 // could not report everything.
-func (w *Watcher) syncEvents(source *eventSource) error {
+func (w *Watcher) syncEvents(ctx context.Context, source *eventSource) error {
 	told := source.take()
 	w.mu.Lock()
 	w.stats.Lost += told.lost
@@ -102,22 +106,27 @@ func (w *Watcher) syncEvents(source *eventSource) error {
 	}
 	w.mu.Unlock()
 	if told.lost > 0 {
-		if err := w.syncAllReporting(); err != nil {
+		if err := w.syncAllReporting(ctx); err != nil {
 			return err
 		}
 	}
+	return w.syncSome(ctx, pids)
+}
+
+// syncSome scans processes of which something is known to have happened.
+func (w *Watcher) syncSome(ctx context.Context, pids []int) error {
 	if len(pids) == 0 {
 		return nil
 	}
-	if err := w.sync(pids); errors.Is(err, os.ErrClosed) {
+	if err := w.sync(ctx, pids, happened); errors.Is(err, os.ErrClosed) {
 		return err
 	}
 	return nil // what is wrong with single ones has been reported
 }
 
 // syncAllReporting is SyncAll with the handler told of an error.
-func (w *Watcher) syncAllReporting() error {
-	err := w.SyncAll()
+func (w *Watcher) syncAllReporting(ctx context.Context) error {
+	err := w.syncAll(ctx)
 	if err == nil || errors.Is(err, os.ErrClosed) {
 		return err
 	}

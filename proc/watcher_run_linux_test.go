@@ -251,7 +251,7 @@ func TestRunMakesUpForLostRecords(t *testing.T) {
 	h := startHelper(t, 0)
 	h.do("map", lib)
 	source := &eventSource{taken: happenings{lost: 1}}
-	qt.Assert(t, qt.IsNil(w.syncEvents(source)))
+	qt.Assert(t, qt.IsNil(w.syncEvents(t.Context(), source)))
 	qt.Check(t, qt.DeepEquals(*told, []string{"+" + tracedProvider(), fmt.Sprintf("+%d libtraced.so", h.pid)}))
 	qt.Check(t, qt.Equals(w.Stats().Lost, 1))
 }

@@ -3,7 +3,26 @@
 package proc
 
 import (
+	"context"
 	"errors"
+	"slices"
+	"time"
+
+	"github.com/gousdt/gousdt/internal/abandon"
+)
+
+// why says why a process is scanned, and so how thoroughly.
+type why int
+
+const (
+	// ifNeeded is for passes: the mappings are read if there is a sign of a
+	// change.
+	ifNeeded why = iota
+	// happened is for what the kernel reports: the mappings are read, unless
+	// that has taken too much time of late.
+	happened
+	// asked is for a call of Sync: the mappings are read.
+	asked
 )
 
 // scan gathers what is found between begin and deliver.
@@ -14,19 +33,19 @@ type scan struct {
 	// or lost one; touched has these files in order.
 	before  map[*CachedFile]int
 	touched []*CachedFile
+	// spare are files that were acquired once more than needed.
+	spare []*CachedFile
 }
 
 // begin starts a scan. The caller holds scanning.
-func (w *Watcher) begin() {
-	w.mu.Lock()
-	w.scan = &scan{before: make(map[*CachedFile]int)}
-}
+func (w *Watcher) begin() { w.scan = &scan{before: make(map[*CachedFile]int)} }
 
 // deliver ends a scan, tells the handler and releases what disappeared. It
 // returns all errors of the scan.
 func (w *Watcher) deliver() []error {
 	s := w.scan
 	w.scan = nil
+	w.mu.Lock()
 	for _, file := range s.touched {
 		before, now := s.before[file], w.files[file]
 		switch {
@@ -47,93 +66,144 @@ func (w *Watcher) deliver() []error {
 	for _, pair := range s.changes.Disappeared {
 		pair.File.Release()
 	}
+	for _, file := range s.spare {
+		file.Release()
+	}
 	return s.errors
 }
 
 // sync scans some processes.
-func (w *Watcher) sync(pids []int) error {
+func (w *Watcher) sync(ctx context.Context, pids []int, reason why) error {
 	w.scanning.Lock()
 	defer w.scanning.Unlock()
 	if w.closed {
 		return errClosed
 	}
 	w.begin()
-	for _, pid := range pids {
-		w.visit(pid, true)
-	}
+	w.visit(ctx, pids, reason)
 	return errors.Join(w.deliver()...)
 }
 
-// visit scans a process; thoroughly means that its mappings are read
-// whatever its stat says.
-func (w *Watcher) visit(pid int, thoroughly bool) {
-	s, err := w.fs.readStat(pid, w.statText)
-	reader, leaderless := pid, err == nil && s.isLeaderless()
-	if leaderless {
-		// The first thread has none of the memory that the others still have.
-		started := s.startTime
-		reader, s, err = w.fs.liveThread(pid, w.statText)
-		s.startTime = started
+// visit scans processes. It reports whether it came to all of them before the
+// context or the watcher ended.
+func (w *Watcher) visit(ctx context.Context, pids []int, reason why) (complete bool) {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	defer context.AfterFunc(w.open, stop)()
+
+	w.mu.Lock()
+	tasks := w.tasks(pids, reason)
+	w.mu.Unlock()
+	left := make(map[int]bool)
+	calls := abandon.Calls{
+		N: len(tasks), Patience: w.patience,
+		Call: func(i int) { w.look(&tasks[i]) },
+		Left: func(i int) bool { left[i] = true; w.setAside(&tasks[i]); return true },
+		Late: func(i int) { w.late(&tasks[i]) },
 	}
-	if errors.Is(err, ErrGone) {
-		w.forget(pid)
-		return
-	}
-	p := w.processes[pid]
-	if err != nil {
-		if p == nil {
-			p = &watched{process: Process{ProcessID: ProcessID{PID: pid}, fs: w.fs}}
-			w.processes[pid] = p
+	begun := calls.Make(ctx)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for i := range tasks[:begun] {
+		if !left[i] {
+			w.apply(&tasks[i])
 		}
-		p.pass = w.stats.Passes
-		w.deny(p, err)
-		return
 	}
-	if p != nil && p.process.StartTime != s.startTime {
-		w.forget(pid) // another process has got the number
+	if len(left) == 0 {
+		clear(tasks)
+		w.unused = tasks[:0]
+	}
+	return begun == len(tasks)
+}
+
+// tasks says what is to be found out of processes. The caller holds mu.
+func (w *Watcher) tasks(pids []int, reason why) []task {
+	tasks := slices.Grow(w.unused, len(pids))[:len(pids)]
+	w.unused = nil
+	now := time.Now()
+	w.aside.refresh(now)
+	for i, pid := range pids {
+		t := &tasks[i]
+		t.pid, t.thoroughly, t.asked = pid, reason != ifNeeded, reason == asked
+		t.turn = w.stats.Passes + uint64(pid)
+		if p := w.processes[pid]; p != nil {
+			p.pass = w.stats.Passes
+			t.known, t.pairs = p.known, p.pairs
+			t.thoroughly = t.thoroughly || p.due
+			t.again = p.scans > 0
+			switch {
+			case p.blocked != nil:
+				t.onlyStat = true
+			case reason != asked && p.allowance.wait(processAllowances, now) > 0:
+				t.onlyStat = true
+				w.postpone(p, p.allowance.wait(processAllowances, now))
+			}
+		}
+	}
+	return tasks
+}
+
+// apply takes what has been found out of a process. The caller holds mu.
+func (w *Watcher) apply(t *task) {
+	f := &t.found
+	p := w.processes[t.pid]
+	if f.gone || f.another {
+		w.forget(t.pid)
 		p = nil
 	}
-	isNew := p == nil
-	if isNew {
-		p = &watched{}
-		w.processes[pid] = p
-	}
-	p.pass, p.leaderless = w.stats.Passes, leaderless
-	image := p.startCode != s.startCode || p.startStack != s.startStack
-	thoroughly = thoroughly || isNew || image || p.retry
-	if isNew || image || p.process.Command != string(s.command) {
-		wasWanted := p.wanted
-		p.process = w.fs.process(pid, &s)
-		p.wanted = s.size != 0 && (w.filter == nil || w.filter(p.process))
-		thoroughly = thoroughly || !wasWanted
-	}
-	changed := p.size != s.size
-	p.size, p.startCode, p.startStack = s.size, s.startCode, s.startStack
-	if !p.wanted || s.size == 0 {
-		w.setPairs(p, nil)
+	if f.gone {
 		return
 	}
-	thoroughly = thoroughly || w.isDue(p, &s)
-	if thoroughly || changed {
-		w.compare(p, reader, &s, thoroughly)
+	if p == nil {
+		p = &watched{pass: w.stats.Passes}
+		w.processes[t.pid] = p
+	}
+	p.known = f.now
+	switch {
+	case t.onlyStat && !f.another:
+		// Of a process that is set aside, only that it is still the same.
+		if p.blocked != nil {
+			w.scan.errors = append(w.scan.errors, blockedError(t.pid))
+		}
+		return
+	case f.postponed:
+		w.postpone(p, w.aside.wait(f.now.owner, time.Now()))
+		if t.asked {
+			w.scan.errors = append(w.scan.errors, &Error{PID: t.pid, Op: "scan", Err: errOthersBlocked})
+		}
+		return
+	}
+	p.due = false
+	d := f.details
+	if d == nil {
+		w.setPairs(p, f.pairs, nil)
+		return
+	}
+	w.setPairs(p, f.pairs, d.acquired)
+	w.charge(p, d)
+	w.scan.errors = append(w.scan.errors, d.errors...)
+	w.scan.changes.Errors = append(w.scan.changes.Errors, d.news...)
+	for _, failed := range d.ofContents {
+		w.report(failed)
 	}
 }
 
-// isDue reports whether it is the process's turn to have its mappings read
-// although there is no sign of a change. PIDs spread the work over the passes.
-func (w *Watcher) isDue(p *watched, s *stat) bool {
-	turn := w.stats.Passes + uint64(p.process.PID)
-	if turn%busyPasses != 0 {
-		return false
+// report reports what is wrong with the contents of a file, once.
+func (w *Watcher) report(failed fileError) {
+	if w.reported[failed.file] {
+		return
 	}
-	faulted := p.minorFaults != s.minorFaults || p.majorFaults != s.majorFaults
-	return faulted || p.denied || len(p.failures) > 0 || turn%idlePasses == 0
+	if len(w.reported) >= maxReportedFiles {
+		clear(w.reported)
+	}
+	w.reported[failed.file] = true
+	w.scan.changes.Errors = append(w.scan.changes.Errors, failed.err)
 }
 
-// forget ends what is known about a process.
+// forget ends what is known about a process. The caller holds mu.
 func (w *Watcher) forget(pid int) {
 	if p := w.processes[pid]; p != nil {
-		w.setPairs(p, nil)
+		w.setPairs(p, nil, nil)
 		delete(w.processes, pid)
 	}
 }

@@ -8,6 +8,11 @@ type WatcherStats struct {
 	// included. Wanted is how many of them the filter lets through, Denied how
 	// many could not be scanned for lack of privilege.
 	Processes, Wanted, Denied int
+	// Blocked is how many processes are set aside because they, or files that
+	// they map, do not answer. Postponed is how many are to be scanned later:
+	// they change so often that it would take too much of the time, or others
+	// of the same container or user do, or are blocked.
+	Blocked, Postponed int
 	// Pairs and Files are how many there are now.
 	Pairs, Files int
 	// Passes counts the scans of all processes.
@@ -31,6 +36,12 @@ func (w *Watcher) Stats() WatcherStats {
 		stats.Pairs += len(p.pairs)
 		if p.wanted {
 			stats.Wanted++
+		}
+		switch {
+		case p.blocked != nil:
+			stats.Blocked++
+		case p.due:
+			stats.Postponed++
 		}
 		if p.denied {
 			stats.Denied++

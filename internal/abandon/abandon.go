@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+// Package abandon makes calls that may never return, and goes on without those
+// that do not. A file or a process of somebody else is such: a system call on
+// it can wait for as long as that somebody likes, and nothing ends the wait.
+package abandon
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// checks is how often a call is looked after while it may take its time. A call
+// is left behind after that time, or a part of it later.
+const checks = 4
+
+// farewell is how long a call may still take when the context has ended.
+const farewell = 50 * time.Millisecond
+
+// Calls are calls that are made one after the other, by another goroutine than
+// the caller's.
+type Calls struct {
+	// N is how many calls there are.
+	N int
+	// Patience is how long a call may take before it is left behind. The next
+	// calls are made by another goroutine then.
+	Patience time.Duration
+	// Call makes a call, from 0 to N-1.
+	Call func(i int)
+	// Left, if set, is called by the goroutine of Make when a call has been
+	// left behind. It reports whether the next calls are to be made.
+	Left func(i int) bool
+	// Late, if set, is called after a call that was left behind has returned,
+	// by the goroutine that made it.
+	Late func(i int)
+}
+
+// Make makes the calls and returns how many have been begun. All of these have
+// returned or have been left behind. When the context ends no further call is
+// begun, and the one that has been is left behind if it does not return soon.
+func (c *Calls) Make(ctx context.Context) (begun int) {
+	for begun < c.N && ctx.Err() == nil {
+		w := &worker{next: begun, returned: make(chan struct{})}
+		go w.work(c)
+		left := w.wait(ctx, c.Patience)
+		begun = w.next // not changed any more: it has returned, or was left behind
+		if !left {
+			break
+		}
+		begun++
+		if c.Left != nil && !c.Left(begun-1) {
+			break
+		}
+	}
+	return begun
+}
+
+// One makes one call. It reports whether the call has returned. late, if not
+// nil, is called by another goroutine when the call has returned after all.
+func One(ctx context.Context, patience time.Duration, call, late func()) (returned bool) {
+	returned = true
+	calls := Calls{
+		N: 1, Patience: patience,
+		Call: func(int) { call() },
+		Left: func(int) bool { returned = false; return false },
+	}
+	if late != nil {
+		calls.Late = func(int) { late() }
+	}
+	return calls.Make(ctx) == 1 && returned
+}
+
+// worker makes calls until it is left behind with one of them.
+type worker struct {
+	mu       sync.Mutex
+	next     int  // the call that is made, or the first that was not
+	ended    bool // no call is made any more
+	left     bool
+	end      bool          // no further call is to be begun
+	returned chan struct{} // closed when all calls have returned
+}
+
+func (w *worker) work(c *Calls) {
+	for i := w.next; i < c.N; i++ {
+		c.Call(i)
+		ended, left := w.step(i+1, i+1 == c.N)
+		switch {
+		case left && c.Late != nil:
+			c.Late(i)
+			return
+		case left:
+			return
+		case ended:
+			close(w.returned)
+			return
+		}
+	}
+}
+
+// step notes which call is the next one, unless the worker has been left
+// behind.
+func (w *worker) step(next int, last bool) (ended, left bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.left {
+		return false, true
+	}
+	w.next, w.ended = next, last || w.end
+	return w.ended, false
+}
+
+// wait returns when all calls have returned, or one of them has been left
+// behind.
+func (w *worker) wait(ctx context.Context, patience time.Duration) (left bool) {
+	timer := time.NewTimer(patience / checks)
+	defer timer.Stop()
+	ended := ctx.Done()
+	last, unchanged := -1, 0
+	for {
+		select {
+		case <-w.returned:
+			return false
+		case <-ended:
+			ended = nil
+			patience = min(patience, farewell)
+			timer.Reset(patience / checks)
+			w.mu.Lock()
+			w.end = true
+			w.mu.Unlock()
+		case <-timer.C:
+			timer.Reset(patience / checks)
+			w.mu.Lock()
+			if w.next != last {
+				last, unchanged = w.next, 0
+			} else if unchanged++; unchanged >= checks && !w.ended {
+				w.left = true
+			}
+			left := w.left
+			w.mu.Unlock()
+			if left {
+				return true
+			}
+		}
+	}
+}

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package abandon
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-quicktest/qt"
+)
+
+const patience = 20 * time.Millisecond
+
+// made is what has become of calls.
+type made struct {
+	mu                sync.Mutex
+	begun, left, late []int
+}
+
+func (m *made) note(list *[]int, i int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	*list = append(*list, i)
+}
+
+func TestCallsGoOnWithoutThoseThatBlock(t *testing.T) {
+	m := &made{}
+	unblock := make(chan struct{})
+	var late sync.WaitGroup
+	late.Add(2)
+	calls := Calls{
+		N: 6, Patience: patience,
+		Call: func(i int) {
+			m.note(&m.begun, i)
+			if i == 1 || i == 5 {
+				<-unblock
+			}
+		},
+		Left: func(i int) bool { m.note(&m.left, i); return true },
+		Late: func(i int) { m.note(&m.late, i); late.Done() },
+	}
+	qt.Assert(t, qt.Equals(calls.Make(t.Context()), 6))
+	qt.Check(t, qt.DeepEquals(m.begun, []int{0, 1, 2, 3, 4, 5}))
+	qt.Check(t, qt.DeepEquals(m.left, []int{1, 5}))
+	close(unblock)
+	late.Wait()
+	slices.Sort(m.late)
+	qt.Check(t, qt.DeepEquals(m.late, []int{1, 5}))
+}
+
+func TestNoCallIsLeftThatReturns(t *testing.T) {
+	calls := Calls{N: 10_000, Patience: time.Minute, Call: func(int) {}, Left: func(int) bool { t.Error("left"); return true }}
+	qt.Check(t, qt.Equals(calls.Make(t.Context()), 10_000))
+}
+
+func TestCallsEndWithTheContext(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	calls := Calls{N: 1 << 40, Patience: time.Minute, Call: func(i int) {
+		if i == 1 {
+			cancel()
+		}
+	}}
+	begun := calls.Make(ctx) // or it would go on for hours
+	qt.Check(t, qt.IsTrue(begun >= 2), qt.Commentf("%d", begun))
+	qt.Check(t, qt.Equals(calls.Make(ctx), 0))
+}
+
+func TestCallsEndWhenOneIsLeftAndThatIsWanted(t *testing.T) {
+	unblock := make(chan struct{})
+	defer close(unblock)
+	calls := Calls{N: 5, Patience: patience, Call: func(int) { <-unblock }, Left: func(int) bool { return false }}
+	qt.Check(t, qt.Equals(calls.Make(t.Context()), 1))
+}
+
+func TestOne(t *testing.T) {
+	qt.Check(t, qt.IsTrue(One(t.Context(), time.Minute, func() {}, nil)))
+	unblock, late := make(chan struct{}), make(chan struct{})
+	qt.Check(t, qt.IsFalse(One(t.Context(), patience, func() { <-unblock }, func() { close(late) })))
+	close(unblock)
+	<-late
+}

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package proc
+
+import (
+	"os"
+	"strconv"
+	"strings"
+)
+
+// maxOwnerDepth is how many directories of a cgroup's path count where no
+// container and no user's slice is among them: what is below may be made by
+// those who live in it.
+const maxOwnerDepth = 4
+
+// owner says who is to answer for what a process costs: its container, else
+// its user's slice, else its cgroup and its user. Whoever may make cgroups or
+// users of his own stays one owner.
+func (f *FS) owner(pid int) string {
+	text, err := Process{ProcessID: ProcessID{PID: pid}, fs: f}.Cgroup()
+	if err != nil {
+		text = ""
+	}
+	owner, whole := cgroupOwner(text)
+	if whole {
+		return owner
+	}
+	if uid, ok := userOf(f.path(pid, "stat")); ok {
+		owner += " uid " + strconv.FormatUint(uint64(uid), 10)
+	}
+	return owner
+}
+
+// cgroupOwner returns the part of the text of a cgroup file that says whose the
+// cgroup is. whole reports whether the user adds nothing to that.
+func cgroupOwner(text string) (owner string, whole bool) {
+	for line := range strings.Lines(text) {
+		parts := strings.SplitN(strings.TrimSuffix(line, "\n"), ":", 3)
+		if len(parts) == 3 && len(parts[2]) > len(owner) {
+			owner = parts[2] // with several hierarchies, the one that says most
+		}
+	}
+	depth, end := 0, 0
+	for end < len(owner) {
+		next := end + 1 + strings.IndexByte(owner[end+1:]+"/", '/')
+		name := owner[end+1 : next]
+		if isContainer(name) || isUserSlice(name) {
+			return owner[:next], true
+		}
+		end = next
+		if depth++; depth == maxOwnerDepth {
+			break
+		}
+	}
+	return owner[:end], false
+}
+
+// isContainer reports whether a directory is named for a container: by an ID
+// of 64 hexadecimal digits.
+func isContainer(name string) bool {
+	const digits = 64
+	run := 0
+	for _, c := range []byte(name) {
+		if c >= '0' && c <= '9' || c >= 'a' && c <= 'f' {
+			if run++; run == digits {
+				return true
+			}
+		} else {
+			run = 0
+		}
+	}
+	return false
+}
+
+func isUserSlice(name string) bool {
+	number, ok := strings.CutPrefix(name, "user-")
+	if ok {
+		number, ok = strings.CutSuffix(number, ".slice")
+	}
+	_, isNumber := parseDecimal(number)
+	return ok && isNumber
+}
+
+// userOf returns the user that a file of proc belongs to: that of the process,
+// or root if the process may not be dumped.
+func userOf(path string) (uint32, bool) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return 0, false
+	}
+	return userOfInfo(info)
+}

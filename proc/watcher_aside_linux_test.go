@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package proc
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-quicktest/qt"
+	"golang.org/x/sys/unix"
+)
+
+// block has a process block whoever reads its mappings: they are a pipe into
+// which nobody writes. The function that is returned ends that.
+func (w *watch) block(p fakeProcess, container string) (unblock func()) {
+	w.t.Helper()
+	w.put(p)
+	w.write(p.pid, "cgroup", "0::/system.slice/docker-"+strings.Repeat(container, 64)+".scope\n")
+	path := filepath.Join(w.root, strconv.Itoa(p.pid), "maps")
+	hidden := path + ".real"
+	qt.Assert(w.t, qt.IsNil(os.Rename(path, hidden)))
+	qt.Assert(w.t, qt.IsNil(unix.Mkfifo(path, 0o600)))
+	pipe, err := os.OpenFile(path, os.O_RDWR, 0)
+	qt.Assert(w.t, qt.IsNil(err))
+	unblock = sync.OnceFunc(func() {
+		qt.Check(w.t, qt.IsNil(os.Rename(hidden, path)))
+		qt.Check(w.t, qt.IsNil(pipe.Close())) // whoever reads is at the end
+	})
+	w.t.Cleanup(unblock)
+	return unblock
+}
+
+// impatience is how long a watcher waits for a process that will not answer.
+const impatience = 50 * time.Millisecond
+
+func TestWatcherSetsAsideProcessesThatBlock(t *testing.T) {
+	w := newWatch(t, WatcherOptions{}, "*:*")
+	w.patience = impatience
+	var unblock []func()
+	for pid := 1; pid <= 10; pid++ {
+		p := fakeProcess{pid: pid, startTime: uint64(pid), size: 1, maps: []fakeMap{w.at(0x1000, "memory.so")}}
+		unblock = append(unblock, w.block(p, "a"))
+	}
+	unblock = append(unblock, w.block(fakeProcess{pid: 11, startTime: 7, size: 1, maps: []fakeMap{w.at(0x1000, "memory.so")}}, "b"))
+	w.put(fakeProcess{pid: 20, size: 1, maps: []fakeMap{w.at(0x1000, "other.so")}})
+
+	qt.Assert(t, qt.IsNil(w.SyncAll()))
+	qt.Check(t, qt.DeepEquals(w.told[:2], []string{"+libstdcxx", "+20 other.so"}))
+	qt.Check(t, qt.HasLen(w.told[2:], 11), qt.Commentf("an error for each of them"))
+	qt.Check(t, qt.Matches(w.told[2], "! process [0-9]+: scan: no answer from the process or its files .*"))
+	stats := w.Stats()
+	qt.Check(t, qt.Equals(stats.Blocked, 3), qt.Commentf("two of one container, one of another"))
+	qt.Check(t, qt.Equals(stats.Postponed, 8))
+
+	// They cost nothing more, and are told once.
+	w.pass()
+	qt.Check(t, qt.Equals(w.Stats().Blocked, 3))
+	for pid := 1; pid <= 10; pid++ {
+		qt.Check(t, qt.ErrorIs(w.Sync(pid), ErrBlocked))
+	}
+	qt.Check(t, qt.Equals(w.Stats().Blocked, 3))
+
+	// What goes on is scanned.
+	ctx, stop := context.WithCancel(t.Context())
+	w.scanning.Lock()
+	w.handler = func(*Changes) {
+		if len(w.Pairs()) == 12 {
+			stop()
+		}
+	}
+	w.scanning.Unlock()
+	for _, f := range unblock {
+		f()
+	}
+	qt.Check(t, qt.IsNil(w.Run(ctx, time.Millisecond)))
+	stats = w.Stats()
+	qt.Check(t, qt.Equals(stats.Blocked, 0))
+	qt.Check(t, qt.Equals(stats.Pairs, 12))
+}
+
+// Another process that gets the number of one that is set aside is no prisoner
+// of that.
+func TestWatcherScansAProcessThatGotTheNumberOfABlockedOne(t *testing.T) {
+	w := newWatch(t, WatcherOptions{}, "*:*")
+	w.patience = impatience
+	unblock := w.block(fakeProcess{pid: 1, startTime: 1, size: 1, maps: []fakeMap{w.at(0x1000, "memory.so")}}, "a")
+	qt.Assert(t, qt.IsNil(w.SyncAll()))
+	qt.Assert(t, qt.Equals(w.Stats().Blocked, 1))
+	qt.Assert(t, qt.IsNil(os.Remove(filepath.Join(w.root, "1/maps"))))
+	w.put(fakeProcess{pid: 1, startTime: 2, size: 1, maps: []fakeMap{w.at(0x1000, "other.so")}})
+	w.pass("+libstdcxx", "+1 other.so")
+	qt.Check(t, qt.Equals(w.Stats().Blocked, 0))
+	qt.Assert(t, qt.IsNil(os.Rename(filepath.Join(w.root, "1/maps"), filepath.Join(w.root, "1/maps.real"))))
+	unblock()
+	w.pass() // what the old one had is not taken for the new one's
+}
+
+func TestWatcherEndsWhileAProcessBlocks(t *testing.T) {
+	found := make(chan struct{}, 1)
+	w := newWatch(t, WatcherOptions{Filter: func(Process) bool { found <- struct{}{}; return true }}, "*:*")
+	w.patience = time.Hour
+	w.block(fakeProcess{pid: 1, startTime: 1, size: 1, maps: []fakeMap{w.at(0x1000, "memory.so")}}, "a")
+	ctx, cancel := context.WithCancel(t.Context())
+	ran := make(chan error)
+	go func() { ran <- w.Run(ctx, time.Hour) }()
+	<-found
+	cancel()
+	qt.Check(t, qt.IsNil(<-ran))
+	qt.Check(t, qt.IsNil(w.Close()))
+}
+
+func TestOwners(t *testing.T) {
+	id := strings.Repeat("0123456789abcdef", 4)
+	for _, test := range []struct {
+		text, owner string
+		whole       bool
+	}{
+		{"", "", false},
+		{"0::/\n", "/", false},
+		{"0::/system.slice/ssh.service\n", "/system.slice/ssh.service", false},
+		{"0::/a/b/c/d/e\n", "/a/b/c/d", false},
+		{"0::/user.slice/user-1000.slice/user@1000.service/app.slice/x.scope\n", "/user.slice/user-1000.slice", true},
+		{"0::/system.slice/docker-" + id + ".scope/made/inside\n", "/system.slice/docker-" + id + ".scope", true},
+		{"0::/kubepods.slice/kubepods-burstable.slice/kubepods-pod7.slice/cri-containerd-" + id + ".scope\n",
+			"/kubepods.slice/kubepods-burstable.slice/kubepods-pod7.slice/cri-containerd-" + id + ".scope", true},
+		{"3:cpu:/\n2:pids:/docker/" + id + "\n1:name=systemd:/docker/" + id + "\n", "/docker/" + id, true},
+		{"nonsense", "", false},
+	} {
+		owner, whole := cgroupOwner(test.text)
+		qt.Check(t, qt.Equals(owner, test.owner))
+		qt.Check(t, qt.Equals(whole, test.whole), qt.Commentf("%s", test.text))
+	}
+}
