@@ -6,6 +6,7 @@ import (
 	"debug/elf"
 	"errors"
 	"os"
+	"slices"
 	"sync"
 
 	"github.com/gousdt/gousdt/internal/elffile"
@@ -51,7 +52,7 @@ func (f *File) Symbol(name string) (elf.Symbol, error) {
 	defer s.mutex.Unlock()
 	if !s.listed {
 		s.words, s.listed = f.argumentWords(), true
-		f.elf.FindSymbols(s.words)
+		f.elf.FindSymbols(append(slices.Clip(s.words), name))
 	}
 	symbol, err := f.elf.Symbol(name)
 	if !errors.Is(err, ErrSymbolNotFound) || !f.openDebug() {

@@ -50,7 +50,7 @@ func (s *Symbolizer) Unwind(ctx context.Context, pid int, registers Registers, m
 		work = min(work, payer.steps.left)
 	}
 	s.unwinder.Work = work
-	stack := []uint64{registers.PC}
+	stack := append(make([]uint64, 0, usualDepth), registers.PC)
 	for ctx.Err() == nil && w.step() {
 		if len(stack) == maxDepth {
 			w.isCut = true
@@ -66,6 +66,9 @@ func (s *Symbolizer) Unwind(ctx context.Context, pid int, registers Registers, m
 	}
 	return stack
 }
+
+// usualDepth is how many addresses most stacks have at most.
+const usualDepth = 32
 
 // walk is the unwinding of a stack.
 type walk struct {

@@ -61,7 +61,7 @@ const (
 // evaluation computes an expression.
 type evaluation struct {
 	cursor
-	state    *State
+	state    State // a copy: the caller's stays on the stack
 	memory   Memory
 	operands []uint64
 	err      error
@@ -72,7 +72,7 @@ type evaluation struct {
 func (t *Table) evaluate(expression code, s *State, m Memory, operands ...uint64) (uint64, error) {
 	// Its offsets are relative, and it may not leave itself.
 	bytes := t.frames.bytes[expression.start:expression.end]
-	e := &evaluation{cursor: cursor{bytes: bytes, order: t.order}, state: s, memory: m, operands: operands}
+	e := &evaluation{cursor: cursor{bytes: bytes, order: t.order}, state: *s, memory: m, operands: operands}
 	for n := 0; !e.done(); n++ {
 		if !t.unwinder.spend(1) {
 			return 0, ErrWork
