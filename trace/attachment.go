@@ -40,6 +40,9 @@ type Attachment struct {
 	links    []*usdt.Link
 	programs []*program
 
+	slots    []uint64 // keys of the session's map of slots
+	reserved int      // slots
+
 	closeOnce sync.Once
 	closed    chan struct{}
 	err       error // valid when closed is closed
@@ -118,6 +121,7 @@ func CloseAll(all ...*Attachment) error {
 			for _, p := range a.programs {
 				a.err = errors.Join(a.err, a.session.programs.release(p))
 			}
+			a.session.slots.release(a.slots, a.reserved)
 			a.session.forget(a)
 			close(a.closed)
 		})
@@ -180,10 +184,15 @@ func (a *Attachment) attach(w *work) error {
 		}
 		a.sites = append(a.sites, site)
 	}
-	if a.session.mode != usdt.ModeSingleIPMap {
+	switch {
+	case len(w.sites) > 1 && w.plan.Kernel.HasSlots() && a.session.slots.reserve(len(w.sites)):
+		a.reserved = len(w.sites)
+		return a.attachGroups(w)
+	case a.session.mode == usdt.ModeSingleIPMap:
+		return a.attachApart(w)
+	default:
 		return a.attachTogether(w)
 	}
-	return a.attachApart(w)
 }
 
 // maxArguments bounds the arguments for which code is generated. There can be
@@ -303,14 +312,12 @@ func (a *Attachment) attachTogether(w *work) error {
 			return err
 		}
 	}
-	for _, p := range blocks.Programs() {
-		var some []int
-		for n, block := range w.which {
-			if block >= p.First && block < p.First+p.Blocks {
-				some = append(some, n)
-			}
+	for _, p := range blocks.Programs(nil) {
+		var cookies func(int) uint64
+		if p.Cookie {
+			cookies = func(n int) uint64 { return w.cookie(&p, n) }
 		}
-		if err := a.attachSome(w, &p, some); err != nil {
+		if err := a.attachSome(w, &p, w.sitesOf(&p), cookies); err != nil {
 			return err
 		}
 	}
@@ -330,29 +337,30 @@ func (a *Attachment) attachApart(w *work) error {
 		if err != nil {
 			return err
 		}
-		if err := a.attachSome(w, &blocks.Programs()[0], []int{n}); err != nil {
+		if err := a.attachSome(w, &blocks.Programs(nil)[0], []int{n}, nil); err != nil {
 			return err
 		}
 	}
 	for number, some := range shared {
 		blocks := &bpfgen.Blocks{}
 		blocks.Add(w.block[number])
-		if err := a.attachSome(w, &blocks.Programs()[0], some); err != nil {
+		if err := a.attachSome(w, &blocks.Programs(nil)[0], some, nil); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// attachSome attaches a program to some of the wanted sites.
-func (a *Attachment) attachSome(w *work, generated *bpfgen.Program, some []int) error {
+// attachSome attaches a program to some of the wanted sites, with cookies
+// unless cookie is nil.
+func (a *Attachment) attachSome(w *work, generated *bpfgen.Program, some []int, cookie func(n int) uint64) error {
 	var cookies []uint64
 	sites := make([]*Site, len(some))
 	indices := make([]int, len(some))
 	for i, n := range some {
 		sites[i], indices[i] = w.sites[n], w.wanted[n]
-		if generated.Cookie {
-			cookies = append(cookies, uint64(sites[i].id)<<32|uint64(w.which[n]-generated.First))
+		if cookie != nil {
+			cookies = append(cookies, cookie(n))
 		}
 	}
 	p, err := a.session.programs.acquire(generated, programName(sites))

@@ -34,3 +34,28 @@ func AttachmentTo(path string, process proc.Process) *Attachment {
 
 // LinkCount returns how many links the attachment has.
 func (a *Attachment) LinkCount() int { return len(a.links) }
+
+// Slots returns how many slots are in use, as the session counts and as the map
+// has them.
+func Slots(s *Session) (used, held int) {
+	var key, value uint64
+	for entries := s.slots.slots.Iterate(); entries.Next(&key, &value); {
+		held++
+	}
+	return s.slots.used, held
+}
+
+// FillSlots leaves no room for slots.
+func FillSlots(s *Session) { s.slots.used = maxSlots }
+
+// Groups returns the sites at some addresses in groups that share a cookie, by
+// their indices.
+func Groups(addresses ...uint64) [][]int {
+	w := &work{}
+	var all []int
+	for n, address := range addresses {
+		w.sites = append(w.sites, &Site{Site: usdt.Site{Instruction: address}})
+		all = append(all, n)
+	}
+	return w.groups(all)
+}

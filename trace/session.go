@@ -39,6 +39,7 @@ type Session struct {
 	latencies    []*latency
 
 	counters   *ebpf.Map
+	slots      slotTable
 	processors *ebpf.Map // nil where the kernel tells the processor
 	ring       *ebpf.Map // nil where no events are sent
 	statistics io.Closer // nil unless they are measured
@@ -192,6 +193,9 @@ func (s *Session) createMaps() error {
 	if err := s.numberProcessors(); err != nil {
 		return explain("asking for the processor in a program", err)
 	}
+	if err := s.slots.create(s.mode); err != nil {
+		return err
+	}
 	if err := s.createAggregations(); err != nil {
 		return err
 	}
@@ -313,7 +317,7 @@ func (s *Session) use(read func() error) error {
 
 // maps returns all maps that the session has made.
 func (s *Session) maps() []*ebpf.Map {
-	all := []*ebpf.Map{s.counters, s.processors, s.ring}
+	all := []*ebpf.Map{s.counters, s.slots.slots, s.processors, s.ring}
 	for _, a := range s.aggregations {
 		all = append(all, a.accumulators, a.stacks)
 	}

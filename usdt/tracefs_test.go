@@ -11,7 +11,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -25,38 +24,10 @@ import (
 	"github.com/gousdt/gousdt/usdt"
 )
 
-const tracefs = "/sys/kernel/tracing"
-
-// inPrivateMounts runs a test again as a process with its own mount namespace,
-// in which tracefs is mounted, and reports whether this is that process.
-func inPrivateMounts(t *testing.T) bool {
-	t.Helper()
-	testprog.RequireBPF(t)
-	testneeds.Root(t)
-	const variable = "GOUSDT_TEST_PRIVATE_MOUNTS"
-	if os.Getenv(variable) == "" {
-		self, err := os.Executable()
-		qt.Assert(t, qt.IsNil(err))
-		cmd := exec.Command(self, "-test.run=^"+t.Name()+"$", "-test.v")
-		cmd.Env = append(os.Environ(), variable+"=1")
-		cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}
-		out, err := cmd.CombinedOutput()
-		t.Logf("%s", out)
-		qt.Assert(t, qt.IsNil(err))
-		qt.Assert(t, qt.IsTrue(strings.Contains(string(out), "--- PASS: "+t.Name())))
-		return false
-	}
-	qt.Assert(t, qt.IsNil(unix.Mount("none", "/", "", unix.MS_REC|unix.MS_PRIVATE, "")))
-	if err := unix.Mount("none", tracefs, "tracefs", 0, ""); err != nil {
-		qt.Assert(t, qt.ErrorIs(err, unix.EBUSY)) // mounted already
-	}
-	return true
-}
-
 // Where uprobes are no perf events of their own, they are made through tracefs.
 // This kernel has them, so a private mount namespace hides it.
 func TestAttachThroughTracefs(t *testing.T) {
-	if !inPrivateMounts(t) {
+	if !testprog.InPrivateMounts(t) {
 		return
 	}
 	qt.Assert(t, qt.IsNil(unix.Mount("none", "/sys/bus/event_source/devices", "tmpfs", 0, "")))
@@ -90,24 +61,8 @@ func TestAttachThroughTracefs(t *testing.T) {
 // singleModes attach by perf events.
 var singleModes = []usdt.Mode{usdt.ModeSingle, usdt.ModeSingleIPMap}
 
-// eventsInTracefs returns the events of package uprobeevent, with the lines
-// that define them.
-func eventsInTracefs(t *testing.T) map[string][]string {
-	t.Helper()
-	text, err := os.ReadFile(filepath.Join(tracefs, "uprobe_events"))
-	qt.Assert(t, qt.IsNil(err))
-	events := make(map[string][]string)
-	for line := range strings.Lines(string(text)) {
-		name, place, _ := strings.Cut(strings.TrimSuffix(line, "\n"), " ")
-		if name, ok := strings.CutPrefix(name, "p:"+uprobeevent.Group+"/"); ok {
-			events[name] = append(events[name], place)
-		}
-	}
-	return events
-}
-
 func TestSitesSharePerfEvents(t *testing.T) {
-	if !inPrivateMounts(t) {
+	if !testprog.InPrivateMounts(t) {
 		return
 	}
 	forEach(t, singleModes, func(t *testing.T, mode usdt.Mode) {
@@ -121,7 +76,7 @@ func TestSitesSharePerfEvents(t *testing.T) {
 			lnk := c.attach(t, c.Collect3, usdt.Target{Path: path}, "many", nil)
 			sites := lnk.Selection().Len()
 			qt.Assert(t, qt.Equals(sites, 400))
-			events := eventsInTracefs(t)
+			events := testprog.SharedEvents(t)
 			qt.Check(t, qt.Equals(len(events), 1))
 			for _, places := range events {
 				qt.Check(t, qt.Equals(len(places), sites))
@@ -134,7 +89,7 @@ func TestSitesSharePerfEvents(t *testing.T) {
 			qt.Check(t, qt.IsNil(lnk.Close()))
 			process.Fire("many", 1)
 			c.silent(t)
-			qt.Check(t, qt.HasLen(eventsInTracefs(t), 0))
+			qt.Check(t, qt.HasLen(testprog.SharedEvents(t), 0))
 		})
 
 		t.Run("of one process, with semaphores", func(t *testing.T) {
@@ -144,7 +99,7 @@ func TestSitesSharePerfEvents(t *testing.T) {
 			defer sel.Close()
 			lnk, err := sel.AttachRaw(c.Collect3, mode, nil)
 			qt.Assert(t, qt.IsNil(err))
-			qt.Check(t, qt.Equals(len(eventsInTracefs(t)), 1))
+			qt.Check(t, qt.Equals(len(testprog.SharedEvents(t)), 1))
 			qt.Check(t, qt.DeepEquals(process.Semaphores("split"), semaphoresWhenAttached(t, process, lnk)))
 			qt.Check(t, qt.DeepEquals(other.Semaphores("split"), []int{0, 0}))
 			process.Fire("split", 1)
@@ -166,7 +121,7 @@ func TestSitesSharePerfEvents(t *testing.T) {
 				SiteCookie: func(usdt.Site) uint64 { n++; return n % 2 },
 			})
 			events := map[usdt.Mode]int{usdt.ModeSingle: 2, usdt.ModeSingleIPMap: 1}[mode]
-			qt.Check(t, qt.Equals(len(eventsInTracefs(t)), events))
+			qt.Check(t, qt.Equals(len(testprog.SharedEvents(t)), events))
 			process.Fire("many", 1)
 			ones := 0
 			for _, event := range c.next(t, lnk.Selection().Len()) {
@@ -176,14 +131,14 @@ func TestSitesSharePerfEvents(t *testing.T) {
 			c.silent(t)
 		})
 	})
-	qt.Check(t, qt.HasLen(eventsInTracefs(t), 0))
+	qt.Check(t, qt.HasLen(testprog.SharedEvents(t), 0))
 }
 
 func TestSitesHavePerfEventsOfTheirOwnWithoutTracefs(t *testing.T) {
-	if !inPrivateMounts(t) {
+	if !testprog.InPrivateMounts(t) {
 		return
 	}
-	for _, dir := range []string{tracefs, "/sys/kernel/debug"} {
+	for _, dir := range []string{testprog.Tracefs, "/sys/kernel/debug"} {
 		qt.Assert(t, qt.IsNil(unix.Mount("none", dir, "tmpfs", 0, "")))
 	}
 	forEach(t, singleModes, func(t *testing.T, mode usdt.Mode) {
@@ -198,25 +153,26 @@ func TestSitesHavePerfEventsOfTheirOwnWithoutTracefs(t *testing.T) {
 
 // What is refused for a group of sites is then tried for each of them.
 func TestProgramThatIsNotForPerfEvents(t *testing.T) {
-	if !inPrivateMounts(t) {
-		return
-	}
+	testprog.RequireBPF(t)
 	kernel, err := usdt.KernelFeatures()
 	qt.Assert(t, qt.IsNil(err))
 	testneeds.Feature(t, since[usdt.ModeMulti], "uprobe_multi links", kernel.Supports(usdt.ModeMulti))
+	if !testprog.InPrivateMounts(t) {
+		return
+	}
 	c := newCollector(t, &usdt.ManagerOptions{Mode: usdt.ModeMulti})
 	sel, err := usdt.Select(usdt.Target{Path: testprog.Path(t, "target-static")}, nil, elfnote.Exact(provider, "split"))
 	qt.Assert(t, qt.IsNil(err))
 	defer sel.Close()
 	_, err = sel.AttachRaw(c.Collect, usdt.ModeSingle, make([]uint64, sel.Len()))
 	qt.Check(t, qt.ErrorMatches(err, `.*was not loaded for a perf event.*`))
-	qt.Check(t, qt.HasLen(eventsInTracefs(t), 0))
+	qt.Check(t, qt.HasLen(testprog.SharedEvents(t), 0))
 }
 
 // A tracer that is killed leaves its events in tracefs. The next program
 // removes them, and leaves those of tracers that run.
 func TestEventsOfKilledTracersAreRemoved(t *testing.T) {
-	if !inPrivateMounts(t) {
+	if !testprog.InPrivateMounts(t) {
 		return
 	}
 	forEach(t, singleModes, func(t *testing.T, mode usdt.Mode) {
@@ -224,22 +180,22 @@ func TestEventsOfKilledTracersAreRemoved(t *testing.T) {
 		killed, kill := startTracer(t, mode, "many")
 		_, err := uprobeevent.Remove()
 		qt.Assert(t, qt.IsNil(err))
-		qt.Assert(t, qt.HasLen(eventsInTracefs(t), 2), qt.Commentf("both run"))
+		qt.Assert(t, qt.HasLen(testprog.SharedEvents(t), 2), qt.Commentf("both run"))
 
 		kill()
-		stale := eventsInTracefs(t)
+		stale := testprog.SharedEvents(t)
 		qt.Assert(t, qt.HasLen(stale, 2), qt.Commentf("the kernel does not remove them"))
 		removed, err := uprobeevent.Remove()
 		qt.Assert(t, qt.IsNil(err))
 		qt.Assert(t, qt.HasLen(removed, 1))
 		qt.Check(t, qt.IsTrue(strings.HasPrefix(removed[0], fmt.Sprintf("p%d_", killed))))
-		for name := range eventsInTracefs(t) {
+		for name := range testprog.SharedEvents(t) {
 			qt.Check(t, qt.IsTrue(strings.HasPrefix(name, fmt.Sprintf("p%d_", running))))
 		}
 	})
 	_, err := uprobeevent.Remove()
 	qt.Assert(t, qt.IsNil(err))
-	qt.Check(t, qt.HasLen(eventsInTracefs(t), 0))
+	qt.Check(t, qt.HasLen(testprog.SharedEvents(t), 0))
 }
 
 // startTracer starts a process that attaches to a probe and waits to be killed.
@@ -267,7 +223,7 @@ func startTracer(t *testing.T, mode usdt.Mode, probe string) (pid int, kill func
 // A hundred sites that share a perf event are detached in a fraction of the
 // time that each of them took by itself.
 func TestDetachingManySitesIsFast(t *testing.T) {
-	if !inPrivateMounts(t) {
+	if !testprog.InPrivateMounts(t) {
 		return
 	}
 	forEach(t, singleModes, func(t *testing.T, mode usdt.Mode) {

@@ -22,6 +22,7 @@
 //	Aggregation  what is added up      -> aggregate.go          accumulators
 //	                                   -> aggregate_key.go, histogram.go, latency.go
 //	Blocks       all kinds of sites    -> program.go            a program that finds its block by the BPF cookie
+//	                                   -> slots.go              ... or by the instruction pointer
 //
 // Package argcode has the assembler, and the code for a single argument and for
 // neighbours in memory.
@@ -30,8 +31,9 @@
 //
 // # Conventions of the generated code
 //
-// R6 is the context, R7 the record being written, R8 the BPF cookie: the number
-// of the block in the low half, the ID of the site in the high one. R9 holds a
+// R6 is the context, R7 the record being written, R8 the BPF cookie, or what
+// slots.go finds in its place: the number of the block in the low half, the ID
+// of the site in the high one. R9 holds a
 // value over a helper call. Everything else lives for a few instructions. There
 // are no loops. A program never writes to memory shared by several hits other
 // than by atomic instructions, for from Linux 6.0 on a hit may be preempted by

@@ -36,7 +36,7 @@ func TestEventsHaveTheArgumentsOfEveryMachine(t *testing.T) {
 				qt.Assert(t, qt.IsNil(err))
 				blocks := &Blocks{}
 				blocks.Add(block)
-				programs := blocks.Programs()
+				programs := blocks.Programs(nil)
 				qt.Assert(t, qt.HasLen(programs, 1))
 				qt.Assert(t, qt.IsFalse(programs[0].Cookie))
 				qt.Assert(t, qt.IsNil(w.run(programs[0].Instructions)))

@@ -49,4 +49,24 @@ func (k Kernel) word() int {
 	return 8
 }
 
+// instructionPointer returns the offset in the context of the address of the
+// breakpoint. It reports whether it is known.
+func (k Kernel) instructionPointer() (offset int16, ok bool) {
+	switch k.Machine {
+	case elf.EM_X86_64:
+		return 128, true // rip
+	case elf.EM_AARCH64:
+		return 256, true // pc, behind x0 to x30 and sp
+	case elf.EM_S390:
+		return 16, true // the address of the program status word
+	case elf.EM_PPC64:
+		return 256, true // nip, behind r0 to r31
+	case elf.EM_RISCV:
+		return 0, true // pc
+	case elf.EM_LOONGARCH:
+		return 264, true // csr_era, behind r0 to r31 and orig_a0
+	}
+	return 0, false
+}
+
 func (k Kernel) bigEndian() bool { return k.Order.Uint16([]byte{0, 1}) == 1 }

@@ -133,7 +133,7 @@ func TestKernelAcceptsWhatIsGenerated(t *testing.T) {
 		if blocks.Len() == 0 {
 			continue
 		}
-		programs := blocks.Programs()
+		programs := blocks.Programs(nil)
 		qt.Assert(t, qt.HasLen(programs, 1))
 		var refused *ebpf.VerifierError
 		if err := load(programs[0].Instructions, flags); errors.As(err, &refused) {

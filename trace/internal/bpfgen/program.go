@@ -58,37 +58,53 @@ type Program struct {
 	// be the block's number minus First.
 	First, Blocks int
 
-	// Cookie reports whether the program needs a BPF cookie at all.
+	// Cookie reports whether the program needs a BPF cookie, or what slots have
+	// in its place, at all.
 	Cookie bool
 }
 
 // Fingerprint returns what is equal for programs with equal code.
 func (p *Program) Fingerprint() string { return string(fingerprint(p.Instructions)) }
 
+// prologueSize is more instructions than there are before the search.
+const prologueSize = 32
+
 // Programs returns the code of all blocks: one program, unless that would be
-// too large.
-func (bs *Blocks) Programs() []Program {
+// too large. Without slots they find their blocks by the BPF cookie.
+func (bs *Blocks) Programs(slots *Slots) []Program {
 	var programs []Program
 	size := maxProgram
 	for i, block := range bs.blocks {
 		n := 2 + int(block.Instructions.Size()/asm.InstructionSize) // with its part of the search
 		if size+n > maxProgram {
 			programs = append(programs, Program{First: i})
-			size = 16
+			size = prologueSize
 		}
 		size += n
 		programs[len(programs)-1].Blocks++
 	}
 	for i := range programs {
-		programs[i].generate(bs.blocks[programs[i].First:][:programs[i].Blocks])
+		programs[i] = bs.Program(programs[i].First, programs[i].Blocks, slots)
 	}
 	return programs
 }
 
-func (p *Program) generate(blocks []*Block) {
+// Program returns the code of some blocks: of the first ones from a number on,
+// as many as Programs put into one program.
+func (bs *Blocks) Program(first, count int, slots *Slots) Program {
+	p := Program{First: first, Blocks: count}
+	p.generate(bs.blocks[first:][:count], slots)
+	return p
+}
+
+func (p *Program) generate(blocks []*Block, slots *Slots) {
 	p.Cookie = len(blocks) > 1 || blocks[0].UsesID
 	p.Instructions = append(p.Instructions, asm.Mov.Reg(asm.R6, asm.R1))
-	if p.Cookie {
+	switch {
+	case !p.Cookie:
+	case slots != nil:
+		p.Instructions = append(p.Instructions, slots.find()...)
+	default:
 		p.Instructions = append(p.Instructions, asm.FnGetAttachCookie.Call(), asm.Mov.Reg(asm.R8, asm.R0))
 	}
 	if len(blocks) > 1 {

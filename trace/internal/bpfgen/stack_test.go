@@ -57,7 +57,7 @@ func TestRegistersAndStackAreCopied(t *testing.T) {
 				qt.Assert(t, qt.IsNil(err))
 				blocks := &Blocks{}
 				blocks.Add(block)
-				qt.Assert(t, qt.IsNil(m.run(blocks.Programs()[0].Instructions)))
+				qt.Assert(t, qt.IsNil(m.run(blocks.Programs(nil)[0].Instructions)))
 				r, raw := block.Record, m.records[0]
 				for n, at := range r.Registers.General {
 					if at == None {
