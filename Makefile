@@ -13,6 +13,8 @@
 #   make lint       formatting, vet, staticcheck, the rules of this repository
 #   make test-kernels        integration tests on other kernels and machines
 #   make bench      measure, beside libbpf, bpftrace, bcc and readelf
+#   make test-faults         every system call fails once, in every mode
+#   make test-soak           attaches and detaches for long, with many at a time
 #   make fuzz       every fuzz target for FUZZTIME each (default 30s)
 #   make clean      remove what was built
 
@@ -64,6 +66,11 @@ ifeq ($(shell $(GO) env GOOS GOARCH | tr '\n' /),linux/amd64/)
 	# an int of 32 bits, which lengths in a file overflow
 	GOARCH=386 CGO_ENABLED=0 $(GO) test $(TESTFLAGS) $(pure)
 endif
+
+# As root. The tests of make test-all have a few calls of each kind fail.
+.PHONY: test-faults
+test-faults:
+	GOUSDT_ALL_FAULTS=1 CI=true $(tool) ./gotest -C .. -count=1 -p 1 -timeout 60m -run 'Faults' ./usdt ./trace
 
 .PHONY: generate
 generate:

@@ -8,11 +8,13 @@ import (
 	"io"
 	"math"
 	"os"
+	"strings"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/link"
 	"github.com/gousdt/gousdt/internal/closed"
+	"github.com/gousdt/gousdt/internal/follow"
 	"golang.org/x/sys/unix"
 )
 
@@ -187,6 +189,9 @@ func (s *Selection) explainSingle(
 	if errors.Is(err, os.ErrPermission) {
 		return s.siteError(i, explain("attaching by a perf event", err))
 	}
+	if err = withErrno(err); follow.Classify(err) == follow.WithRoom {
+		return s.siteError(i, explain("attaching by a perf event", err))
+	}
 
 	trial, trialErr := trialProgram(ebpf.AttachNone)
 	if trialErr == nil {
@@ -271,4 +276,19 @@ const errNotSupported = unix.Errno(524)
 // step over the instruction at a site. Machines differ in how they say it.
 func refusesInstruction(err error) bool {
 	return errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, errNotSupported) || errors.Is(err, ebpf.ErrNotSupported)
+}
+
+// withErrno returns an error that wraps ENOMEM and the like also if only its
+// text says so: cilium/ebpf v0.22.0 creates the link of a perf event with %v.
+func withErrno(err error) error {
+	var errno unix.Errno
+	if errors.As(err, &errno) {
+		return err
+	}
+	for _, errno := range []unix.Errno{unix.ENOMEM, unix.EMFILE, unix.ENFILE, unix.ENOSPC} {
+		if text, ok := strings.CutSuffix(err.Error(), errno.Error()); ok {
+			return fmt.Errorf("%s%w", text, errno)
+		}
+	}
+	return err
 }

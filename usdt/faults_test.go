@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+//go:build linux
+
+package usdt_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/cilium/ebpf/ringbuf"
+	"github.com/go-quicktest/qt"
+
+	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/testprog"
+	"github.com/gousdt/gousdt/proc"
+	"github.com/gousdt/gousdt/usdt"
+	"github.com/gousdt/gousdt/usdt/internal/testbpf"
+)
+
+// Whatever system call fails, nothing stays attached, and no semaphore stays
+// up: an error comes out, or all is as it should be.
+func TestFaultsWhileAttaching(t *testing.T) {
+	if !testprog.WithFaults(t) {
+		return
+	}
+	path := testprog.Path(t, "target-pie")
+	process := testprog.Start(t, "target-pie")
+	faults := testprog.NewFaults(t)
+	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
+		faults.Each(t, func(t *testing.T) (err error) {
+			spec, err := testbpf.LoadArgs()
+			if err != nil {
+				return err
+			}
+			mgr, err := usdt.NewManager(spec, &usdt.ManagerOptions{Mode: mode})
+			if err != nil {
+				return err
+			}
+			defer func() { err = errors.Join(err, mgr.Close()) }()
+			var objs testbpf.ArgsObjects
+			if err := spec.LoadAndAssign(&objs, mgr.CollectionOptions()); err != nil {
+				return err
+			}
+			defer objs.Close()
+			lnk, err := mgr.Attach(objs.Collect, usdt.Target{Path: path, PID: process.PID}, nil,
+				elfnote.Exact(provider, "counted"), elfnote.Exact(provider, "three"))
+			if err != nil {
+				return err
+			}
+			events, err := ringbuf.NewReader(objs.Events)
+			if err != nil {
+				return err
+			}
+			defer events.Close()
+			process.Fire("three", 2)
+			events.SetDeadline(time.Now().Add(10 * time.Second))
+			for range 2 {
+				if _, err := events.Read(); err != nil {
+					return err
+				}
+			}
+			qt.Check(t, qt.Equals(process.Semaphore("counted"), 1))
+			return lnk.Close()
+		}, func(t *testing.T, _ error) { checkUntouched(t, process) })
+	})
+}
+
+// What fails for once is attached by the next scan, or by the same one.
+func TestFaultsWhileWatching(t *testing.T) {
+	if !testprog.WithFaults(t) {
+		return
+	}
+	process := testprog.Start(t, "target-pie")
+	faults := testprog.NewFaults(t)
+	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
+		spec, err := testbpf.LoadArgs()
+		qt.Assert(t, qt.IsNil(err))
+		mgr, err := usdt.NewManager(spec, &usdt.ManagerOptions{Mode: mode})
+		qt.Assert(t, qt.IsNil(err))
+		defer mgr.Close()
+		var objs testbpf.ArgsObjects
+		load(t, spec, &objs, mgr.CollectionOptions())
+		defer objs.Close()
+
+		faults.Each(t, func(t *testing.T) (err error) {
+			w, err := mgr.Watch(&usdt.WatchOptions{
+				Proc:       proc.WatcherOptions{Filter: func(p proc.Process) bool { return p.PID == process.PID }},
+				PerProcess: true,
+				Changed:    func(c *usdt.WatchChanges) { err = errors.Join(err, errors.Join(c.Errors...)) },
+			}, usdt.WatchProgram{Program: objs.Collect, Patterns: []elfnote.Pattern{elfnote.Exact(provider, "counted")}})
+			if err != nil {
+				return err
+			}
+			defer func() { err = errors.Join(err, w.Close()) }()
+			err = errors.Join(err, w.SyncAll())
+			if len(w.Attachments()) == 0 {
+				qt.Check(t, qt.IsNotNil(err), qt.Commentf("nothing attached, and no error"))
+				qt.Check(t, qt.IsNil(w.SyncAll()))
+			}
+			qt.Assert(t, qt.HasLen(w.Attachments(), 1), qt.Commentf("%v", err))
+			qt.Check(t, qt.Equals(process.Semaphore("counted"), 1))
+			return err
+		}, func(t *testing.T, _ error) { checkUntouched(t, process) })
+	})
+}
+
+// checkUntouched asserts that a process runs, and that nothing is attached to
+// its probe with a semaphore.
+func checkUntouched(t *testing.T, process *testprog.Process) {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); process.Semaphore("counted") != 0; {
+		if time.Now().After(deadline) {
+			t.Fatal("a semaphore stays up")
+		}
+	}
+	process.Fire("three", 1)
+}
