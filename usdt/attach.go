@@ -100,11 +100,16 @@ func (m *Manager) AttachSelection(prog *ebpf.Program, sel *Selection, opts *Atta
 	if err != nil {
 		return nil, err
 	}
+	generic := held.specialise(prog, sel, reads)
+	if held.special != nil {
+		prog = held.special.program
+	}
 	lnk, err := sel.AttachRaw(prog, m.mode, held.cookies)
 	if err != nil {
 		held.release()
 		return nil, err
 	}
+	lnk.generic = generic
 	lnk.release = func() {
 		held.release()
 		m.forget(lnk)
@@ -122,6 +127,7 @@ type holding struct {
 	specs     []*sharedSpec
 	addresses []siteAddress
 	cookies   []uint64 // for each site, what the kernel hands to the program
+	special   *specialProgram
 }
 
 // acquire takes what a program needs that reads arguments. A program that reads
@@ -212,8 +218,9 @@ func (s *Selection) limitedTo(layout sitespec.Layout) *Selection {
 			}
 			if limited == s {
 				other := *s
-				limited, limited.borrowed = &other, true
-				limited.sites.lists = slices.Clone(s.sites.lists)
+				other.borrowed = true
+				other.sites.lists = slices.Clone(s.sites.lists)
+				limited = &other
 			}
 			args := &limited.sites.lists[i].args
 			if &(*args)[0] == &s.sites.lists[i].args[0] {
@@ -249,6 +256,9 @@ func (h *holding) acquireAddresses(sel *Selection) error {
 }
 
 func (h *holding) release() {
+	if h.special != nil {
+		h.manager.special.release(h.special)
+	}
 	if len(h.addresses) > 0 {
 		h.manager.addresses.release(h.addresses)
 	}

@@ -69,6 +69,7 @@ func (s *Selection) AttachRaw(prog *ebpf.Program, mode Mode, cookies []uint64) (
 	removeEnded()
 
 	lnk := newLink(mode, s)
+	lnk.generic = "the program was attached without a Manager"
 	switch mode {
 	case ModeMulti:
 		lnk.kernel, err = s.attachMulti(executable, prog, cookies)

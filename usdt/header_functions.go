@@ -5,6 +5,8 @@ package usdt
 import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/btf"
+
+	"github.com/gousdt/gousdt/internal/bpfobject"
 )
 
 // headerFunctions are the functions of bpf/usdt.bpf.h and bpf/usdt_spec.bpf.h
@@ -23,9 +25,17 @@ var headerFunctions = map[string]bool{
 func makeHeaderFunctionsStatic(spec *ebpf.CollectionSpec) {
 	for _, prog := range spec.Programs {
 		for i := range prog.Instructions {
-			if f := btf.FuncMetadata(&prog.Instructions[i]); f != nil && headerFunctions[f.Name] {
-				f.Linkage = btf.StaticFunc
+			ins := &prog.Instructions[i]
+			f := btf.FuncMetadata(ins)
+			if f == nil || !headerFunctions[f.Name] || f.Linkage == btf.StaticFunc {
+				continue
 			}
+			// Programs, and copies of the collection, share what describes the
+			// function.
+			static := *f
+			static.Linkage = btf.StaticFunc
+			*ins = btf.WithFuncMetadata(*ins, &static)
+			bpfobject.MarkHidden(ins)
 		}
 	}
 }

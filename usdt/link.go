@@ -24,6 +24,8 @@ type Link struct {
 	mode Mode
 	sel  *Selection // closed
 
+	generic string // why the sites run the program itself, "" if they run one made for them
+
 	kernel  []io.Closer // one uprobe_multi link, or perf events
 	release func()      // gives back what belongs to the link, once nothing can hit it any more
 
@@ -41,6 +43,10 @@ func newLink(mode Mode, sel *Selection) *Link {
 // Selection returns the sites that are attached, and those that were skipped.
 // It is closed: it describes them, but cannot be attached.
 func (l *Link) Selection() *Selection { return l.sel }
+
+// Specialised reports whether the sites run a program that was made for them,
+// see [ManagerOptions].Specialise. If not, reason says why.
+func (l *Link) Specialised() (specialised bool, reason string) { return l.generic == "", l.generic }
 
 // String returns the file, the process, the number of sites and the mode, as in
 // "/usr/bin/python3 in process 7: 3 sites, multi+cookie". Paths are arbitrary

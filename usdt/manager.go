@@ -54,6 +54,21 @@ type ManagerOptions struct {
 	// USDT probes although their section is neither "usdt" nor "usdt.s", nor
 	// begins with "usdt/" or "usdt.s/", with or without a "?" before that.
 	Programs []string
+
+	// Specialise has programs made for the sites that they are attached to. In
+	// such a program, the functions of usdt.bpf.h that read arguments are code
+	// that is generated for these sites, so that a hit takes less time: it
+	// costs hardly more than that of an empty program. The first attachment to
+	// a set of specs takes longer, because the kernel has to verify the new
+	// program.
+	//
+	// The program that is given to Attach stays as it is and is not run. What
+	// the kernel counts for it, and what is attached to it, is not that of the
+	// programs made of it. They share its maps.
+	//
+	// Where that is not possible, the program itself is attached, and
+	// [Link.Specialised] says why.
+	Specialise bool
 }
 
 // A Manager attaches the programs of one collection to USDT probes. It holds
@@ -71,6 +86,7 @@ type Manager struct {
 	readers   map[string]bool   // by kernelName: whether the program looks specs up
 	specs     *specTable        // nil where the object does not use the header
 	addresses *addressTable     // likewise
+	special   *specialiser      // nil where nothing is to be specialised
 
 	mu      sync.Mutex
 	links   map[*Link]struct{}
@@ -115,8 +131,12 @@ func NewManager(spec *ebpf.CollectionSpec, opts *ManagerOptions) (*Manager, erro
 		checked: make(map[weak.Pointer[ebpf.Program]]bool),
 	}
 	makeHeaderFunctionsStatic(spec)
-	if err := m.preparePrograms(spec, opts.Programs); err != nil {
+	programs, err := m.preparePrograms(spec, opts.Programs)
+	if err != nil {
 		return nil, err
+	}
+	if opts.Specialise {
+		m.special = newSpecialiser(m, spec, programs)
 	}
 	if err := m.createMaps(spec, opts); err != nil {
 		m.Close()

@@ -55,8 +55,8 @@ func programArray(spec *ebpf.CollectionSpec) string {
 }
 
 // preparePrograms sets the attach type of USDT programs, which the kernel fixes
-// as it loads them.
-func (m *Manager) preparePrograms(spec *ebpf.CollectionSpec, names []string) error {
+// as it loads them, and returns them by name.
+func (m *Manager) preparePrograms(spec *ebpf.CollectionSpec, names []string) (map[string]*ebpf.ProgramSpec, error) {
 	programs := make(map[string]*ebpf.ProgramSpec)
 	for name, prog := range spec.Programs {
 		// To libbpf a "?" means not to load the program unless it is asked to.
@@ -76,7 +76,7 @@ func (m *Manager) preparePrograms(spec *ebpf.CollectionSpec, names []string) err
 	for _, name := range names {
 		prog := spec.Programs[name]
 		if prog == nil {
-			return fmt.Errorf("program %s is named by ManagerOptions.Programs, but is not in the collection", name)
+			return nil, fmt.Errorf("program %s is named by ManagerOptions.Programs, but is not in the collection", name)
 		}
 		programs[name] = prog
 	}
@@ -92,14 +92,14 @@ func (m *Manager) preparePrograms(spec *ebpf.CollectionSpec, names []string) err
 
 	for name, prog := range programs {
 		if prog.Type != ebpf.Kprobe {
-			return fmt.Errorf("program %s has the type %s, but programs for USDT probes have the type Kprobe", name, prog.Type)
+			return nil, fmt.Errorf("program %s has the type %s, but programs for USDT probes have the type Kprobe", name, prog.Type)
 		}
 		prog.AttachType = ebpf.AttachNone
 		if m.mode == ModeMulti {
 			prog.AttachType = ebpf.AttachTraceUprobeMulti
 		}
 	}
-	return nil
+	return programs, nil
 }
 
 // kernelName is what the kernel keeps of a name: 15 bytes.

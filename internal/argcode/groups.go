@@ -51,7 +51,12 @@ func (g *Group) Distance(args []argspec.Arg, index int) int {
 }
 
 // Groups puts arguments in memory together.
-func (f *Fetcher) Groups(indices []int) []Group {
+func (f *Fetcher) Groups(indices []int) []Group { return f.GroupsWithin(indices, maxSpan) }
+
+// GroupsWithin is Groups, but no group of several arguments has more bytes than
+// that.
+func (f *Fetcher) GroupsWithin(indices []int, room int) []Group {
+	room = min(room, maxSpan)
 	sorted := slices.Clone(indices)
 	slices.SortStableFunc(sorted, func(a, b int) int {
 		x, y := &f.Args[a], &f.Args[b]
@@ -68,7 +73,7 @@ func (f *Fetcher) Groups(indices []int) []Group {
 		arg := &f.Args[i]
 		high := arg.Displacement + int64(arg.Size)
 		if len(groups) > 0 {
-			if last := &groups[len(groups)-1]; f.joins(last, arg, high) {
+			if last := &groups[len(groups)-1]; f.joins(last, arg, high, room) {
 				last.high = max(last.high, high)
 				last.Args = append(last.Args, i)
 				continue
@@ -87,12 +92,12 @@ func NewGroup(index int, arg *argspec.Arg) *Group {
 	}
 }
 
-func (f *Fetcher) joins(g *Group, arg *argspec.Arg, high int64) bool {
+func (f *Fetcher) joins(g *Group, arg *argspec.Arg, high int64, room int) bool {
 	first := &f.Args[g.Args[0]]
 	return f.slot(g.base) == f.slot(arg.Base) && f.slot(g.index) == f.slot(arg.Index) &&
 		g.scale == arg.Scale && g.extension == arg.IndexExtension && g.wraps == arg.Address32 &&
 		near(g.low) && near(arg.Displacement) &&
-		arg.Displacement-g.high <= maxGap && max(g.high, high)-g.low <= maxSpan &&
+		arg.Displacement-g.high <= maxGap && max(g.high, high)-g.low <= int64(room) &&
 		aligned(first) && aligned(arg)
 }
 

@@ -10,6 +10,7 @@ import (
 	"slices"
 
 	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/btf"
 )
 
@@ -30,6 +31,16 @@ func Load(r io.ReaderAt) (*ebpf.CollectionSpec, error) {
 	}
 	return o.collection()
 }
+
+type hiddenKey struct{}
+
+// MarkHidden marks the first instruction of a function that was compiled as a
+// hidden one, before it is made static: the compiler has left the parameters of
+// such a function as they are declared.
+func MarkHidden(ins *asm.Instruction) { ins.Metadata.Set(hiddenKey{}, true) }
+
+// IsHidden reports whether a function was marked, by its first instruction.
+func IsHidden(ins *asm.Instruction) bool { return ins.Metadata.Get(hiddenKey{}) != nil }
 
 // object is an object file whose symbol table has been changed.
 type object struct {
@@ -79,6 +90,7 @@ func (o *object) collection() (*ebpf.CollectionSpec, error) {
 		for i := range program.Instructions {
 			if f := btf.FuncMetadata(&program.Instructions[i]); f != nil && o.hidden[f.Name] {
 				f.Linkage = btf.StaticFunc
+				MarkHidden(&program.Instructions[i])
 			}
 		}
 	}

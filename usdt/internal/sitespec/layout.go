@@ -52,6 +52,12 @@ func LayoutOf(size uint32, value btf.Type) (Layout, error) {
 	return nil, fmt.Errorf("its values have %d bytes, not %d", size, Size)
 }
 
+// IsOwn reports whether a layout is that of bpf/usdt.bpf.h.
+func IsOwn(layout Layout) bool {
+	_, is := layout.(own)
+	return is
+}
+
 // own is the layout of bpf/usdt.bpf.h, which takes every argument.
 type own struct{}
 

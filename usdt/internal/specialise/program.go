@@ -1,0 +1,276 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+// Package specialise makes of a program that reads the arguments of any site
+// one that reads those of a few sites faster.
+//
+// A program reads arguments by calling functions of the header usdt.bpf.h,
+// which look up where they are. In the result the bodies of these functions are
+// code for just these sites. All that the user wrote stays as it is.
+package specialise
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/btf"
+
+	"github.com/gousdt/gousdt/internal/argcode"
+	"github.com/gousdt/gousdt/internal/bpfobject"
+	"github.com/gousdt/gousdt/usdt/internal/sitespec"
+)
+
+// The functions that are replaced, and their parameters.
+const (
+	readOne  = "bpf_usdt_arg"         // (ctx, arg_num, res)
+	readMany = "__bpf_usdt_read_many" // (ctx, reading, count), of this module's header
+
+	parameters = 3
+)
+
+// MaxSpecs is how many specs a program is made for at most. It finds the one of
+// a hit by a few comparisons, which for more specs take as long as the look-up
+// that they are in the place of.
+const MaxSpecs = 16
+
+// Program is a program of the user's.
+type Program struct {
+	// Instructions of the program and of the functions that it calls, as
+	// cilium/ebpf puts them into a ProgramSpec.
+	Instructions asm.Instructions
+	Kernel       Kernel
+	Libbpf       bool // it was compiled with libbpf's header
+}
+
+// For returns the instructions of the program for sites with these specs, whose
+// IDs are their BPF cookies. The program must be attached to no other site.
+func (p *Program) For(specs []Spec) (asm.Instructions, error) {
+	if len(specs) > MaxSpecs {
+		return nil, fmt.Errorf("its sites have more than %d specs, which a program cannot tell apart faster than by a look-up", MaxSpecs)
+	}
+	functions, err := p.functions()
+	if err != nil {
+		return nil, err
+	}
+	specs = slices.Clone(specs)
+	slices.SortFunc(specs, func(a, b Spec) int { return int(int64(a.ID) - int64(b.ID)) })
+	for i := range functions {
+		f := &functions[i]
+		if !f.reads() {
+			if len(specs) == 1 {
+				f.setCookie(specs[0].ID)
+			}
+			continue
+		}
+		if err := p.replace(f, functions, specs); err != nil {
+			return nil, fmt.Errorf("%s: %w", f.name, err)
+		}
+	}
+	return join(functions), nil
+}
+
+// functions returns the program's functions, which read arguments.
+func (p *Program) functions() ([]function, error) {
+	functions, err := split(p.Instructions)
+	if err != nil {
+		return nil, err
+	}
+	found := false
+	for i := range functions {
+		f := &functions[i]
+		if !f.reads() {
+			continue
+		}
+		found = true
+		if err := f.checkReader(); err != nil {
+			return nil, fmt.Errorf("the function %s %w", f.name, err)
+		}
+	}
+	if !found {
+		return nil, errors.New("it calls no function of usdt.bpf.h that reads arguments")
+	}
+	return functions, nil
+}
+
+// replace gives a function a new body.
+func (p *Program) replace(f *function, functions []function, specs []Spec) error {
+	r := &reader{
+		Assembler: argcode.NewAssembler(), kernel: p.Kernel, libbpf: p.Libbpf, specs: specs,
+		pageIn: f.calls(asm.FnCopyFromUser),
+	}
+	var body asm.Instructions
+	var err error
+	if f.name == readOne {
+		body, err = r.argument()
+	} else {
+		body, err = r.many(constantCount(functions))
+	}
+	if err != nil {
+		return err
+	}
+	// The first instruction has what is known of the function.
+	old := &f.ins[0]
+	body[0] = btf.WithFuncMetadata(body[0].WithSymbol(f.name).WithSource(old.Source()), btf.FuncMetadata(old))
+	f.ins = body
+	return nil
+}
+
+// function is one of those that a program consists of.
+type function struct {
+	name string
+	ins  asm.Instructions
+}
+
+// split takes a program apart. The instructions are copies.
+func split(program asm.Instructions) ([]function, error) {
+	var functions []function
+	for i := range program {
+		if name := program[i].Symbol(); name != "" {
+			functions = append(functions, function{name: name})
+		}
+		if len(functions) == 0 {
+			return nil, errors.New("its functions have no names")
+		}
+		last := &functions[len(functions)-1]
+		last.ins = append(last.ins, program[i])
+	}
+	return functions, nil
+}
+
+// join puts the functions together that the first one calls, and those that
+// they call.
+func join(functions []function) asm.Instructions {
+	byName := make(map[string]int, len(functions))
+	for i := range functions {
+		byName[functions[i].name] = i
+	}
+	called := make([]bool, len(functions))
+	todo := []int{0}
+	for len(todo) > 0 {
+		i := todo[len(todo)-1]
+		todo = todo[:len(todo)-1]
+		if called[i] {
+			continue
+		}
+		called[i] = true
+		for _, name := range functions[i].ins.FunctionReferences() {
+			if callee, ok := byName[name]; ok {
+				todo = append(todo, callee)
+			}
+		}
+	}
+	var program asm.Instructions
+	for i := range functions {
+		if called[i] {
+			program = append(program, functions[i].ins...)
+		}
+	}
+	return program
+}
+
+func (f *function) reads() bool { return f.name == readOne || f.name == readMany }
+
+// calls reports whether a function calls a helper.
+func (f *function) calls(helper asm.BuiltinFunc) bool {
+	return slices.ContainsFunc(f.ins, func(ins asm.Instruction) bool {
+		return ins.IsBuiltinCall() && asm.BuiltinFunc(ins.Constant) == helper
+	})
+}
+
+// checkReader returns an error unless a function is the one of the header by
+// its name.
+func (f *function) checkReader() error {
+	info := btf.FuncMetadata(&f.ins[0])
+	if info == nil {
+		return errors.New("has no BTF: compile the object with -g")
+	}
+	proto, ok := info.Type.(*btf.FuncProto)
+	switch {
+	case !ok || len(proto.Params) != parameters:
+		return fmt.Errorf("has not the %d parameters of that in the header", parameters)
+	case !bpfobject.IsHidden(&f.ins[0]):
+		return errors.New("is static, so that the compiler may have changed its parameters")
+	case !f.calls(asm.FnProbeReadUser) && !f.calls(asm.FnCopyFromUser):
+		return errors.New("reads no memory")
+	}
+	return nil
+}
+
+// setCookie puts a number in the place of the BPF cookie.
+func (f *function) setCookie(id uint32) {
+	for i := range f.ins {
+		ins := &f.ins[i]
+		if ins.IsBuiltinCall() && asm.BuiltinFunc(ins.Constant) == asm.FnGetAttachCookie {
+			*ins = asm.Mov.Imm32(asm.R0, int32(id)).WithMetadata(ins.Metadata)
+		}
+	}
+}
+
+// constantCount returns how many arguments all calls of __bpf_usdt_read_many
+// ask for, 0 if they differ or it is not certain.
+func constantCount(functions []function) int {
+	common := 0
+	for i := range functions {
+		f := &functions[i]
+		targets := f.jumpTargets()
+		for at := range f.ins {
+			if !f.ins[at].IsFunctionCall() || f.ins[at].Reference() != readMany {
+				continue
+			}
+			count := f.constantBefore(at, count, targets)
+			if count < 1 || count > sitespec.MaxArgs || common != 0 && common != count {
+				return 0
+			}
+			common = count
+		}
+	}
+	return common
+}
+
+// constantBefore returns the constant that a register has at an instruction, 0
+// if that is not certain.
+func (f *function) constantBefore(at int, register asm.Register, targets map[int]bool) int {
+	for ; at > 0 && !targets[at]; at-- {
+		ins := &f.ins[at-1]
+		class := ins.OpCode.Class()
+		switch {
+		case class.IsJump():
+			return 0 // a call changes the register
+		case class.IsStore() && ins.OpCode.Mode() == asm.AtomicMode:
+			return 0 // it may change another one than the one it names
+		case class.IsStore() || ins.Dst != register:
+			continue
+		case class.IsALU() && ins.OpCode.ALUOp() == asm.Mov && ins.OpCode.Source() == asm.ImmSource && ins.Offset == 0:
+			return int(ins.Constant)
+		default:
+			return 0
+		}
+	}
+	return 0
+}
+
+// jumpTargets returns the indices of the instructions that a jump leads to.
+func (f *function) jumpTargets() map[int]bool {
+	index := make(map[int]int) // by the place as the kernel counts
+	iter := f.ins.Iterate()
+	for iter.Next() {
+		index[int(iter.Offset)] = iter.Index
+	}
+	targets := make(map[int]bool)
+	iter = f.ins.Iterate()
+	for iter.Next() {
+		op := iter.Ins.OpCode
+		if !op.Class().IsJump() || op.JumpOp() == asm.Call || op.JumpOp() == asm.Exit {
+			continue
+		}
+		distance := int(iter.Ins.Offset)
+		if op.Class() == asm.Jump32Class && op.JumpOp() == asm.Ja {
+			distance = int(iter.Ins.Constant) // gotol
+		}
+		if to, ok := index[int(iter.Offset)+1+distance]; ok {
+			targets[to] = true
+		}
+	}
+	return targets
+}

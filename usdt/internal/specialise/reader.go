@@ -1,0 +1,271 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package specialise
+
+import (
+	"debug/elf"
+	"slices"
+
+	"github.com/cilium/ebpf/asm"
+	"golang.org/x/sys/unix"
+
+	"github.com/gousdt/gousdt/argspec"
+	"github.com/gousdt/gousdt/internal/argcode"
+	"github.com/gousdt/gousdt/usdt/internal/sitespec"
+)
+
+// Kernel is what the code depends on.
+type Kernel struct {
+	Machine   elf.Machine
+	BigEndian bool
+}
+
+// Spec is one of the specs that a program is made for.
+type Spec struct {
+	ID   uint32        // the BPF cookie of its sites
+	Args []argspec.Arg // of which the first twelve count
+}
+
+// reader generates the body of a function that reads arguments.
+type reader struct {
+	*argcode.Assembler
+	kernel Kernel
+	libbpf bool // the errors are those of libbpf's header
+	pageIn bool // the function waits for memory that is not there
+	specs  []Spec
+}
+
+// Of the functions in the header, which the generated code keeps.
+const (
+	context = asm.R1 // the parameter of both
+
+	// bpf_usdt_arg(ctx, arg_num, res)
+	number = asm.R2
+	result = asm.R3
+
+	// __bpf_usdt_read_many(ctx, reading, count)
+	reading = asm.R2
+	count   = asm.R3
+
+	offsetWords = 16 // of struct __bpf_usdt_reading
+)
+
+// What the code keeps over a call. A function need not save these registers:
+// the kernel does, for it is called.
+const (
+	keptContext = asm.R6
+	keptResult  = asm.R7 // or reading
+	keptNumber  = asm.R8 // or count
+)
+
+// fetcher returns what emits the arguments of a spec.
+func (r *reader) fetcher(args []argspec.Arg, context asm.Register) *argcode.Fetcher {
+	return &argcode.Fetcher{
+		Assembler: r.Assembler, Machine: r.kernel.Machine, BigEndian: r.kernel.BigEndian, PageIn: r.pageIn,
+		Args: args[:min(len(args), sitespec.MaxArgs)], Context: context,
+	}
+}
+
+// unavailable is what reading an argument fails with that cannot be fetched.
+func (r *reader) unavailable() unix.Errno {
+	if r.libbpf {
+		return unix.EINVAL
+	}
+	return unix.EOPNOTSUPP
+}
+
+// search emits a search for the number in a register among numbers in ascending
+// order, at least one of them. What leaf emits for one of them must not go on
+// behind it. The register holds none of the numbers that are skipped then, but
+// it may hold another one.
+func (r *reader) search(register asm.Register, numbers []uint64, leaf func(i int)) {
+	var among func(from, to int)
+	among = func(from, to int) {
+		if to-from == 1 {
+			leaf(from)
+			return
+		}
+		half := (from + to) / 2
+		upper := r.Label()
+		r.JumpIfImm(asm.JGE, register, numbers[half], asm.R5, upper)
+		among(from, half)
+		r.Place(upper)
+		among(half, to)
+	}
+	among(0, len(numbers))
+}
+
+// eachSpec emits the code for each of the specs, and the choice between them by
+// the BPF cookie. The parameters of the function are where they were.
+func (r *reader) eachSpec(emit func(spec *Spec), none func()) {
+	if len(r.specs) == 1 {
+		emit(&r.specs[0])
+		return
+	}
+	r.Emit(asm.Mov.Reg(keptContext, asm.R1), asm.Mov.Reg(keptResult, asm.R2), asm.Mov.Reg(keptNumber, asm.R3))
+	r.Call(asm.FnGetAttachCookie)
+	r.Emit(asm.Mov.Reg(asm.R1, keptContext), asm.Mov.Reg(asm.R2, keptResult), asm.Mov.Reg(asm.R3, keptNumber))
+	ids := make([]uint64, len(r.specs))
+	for i := range r.specs {
+		ids[i] = uint64(r.specs[i].ID)
+	}
+	other := r.Label()
+	r.search(asm.R0, ids, func(i int) {
+		r.JumpIfImm(asm.JNE, asm.R0, ids[i], asm.R5, other)
+		emit(&r.specs[i])
+	})
+	r.Place(other) // the program was attached to nothing else
+	none()
+}
+
+// argument emits the body of bpf_usdt_arg.
+func (r *reader) argument() (asm.Instructions, error) {
+	r.eachSpec(r.argumentOf, func() { r.failed(unix.ESRCH) })
+	return r.Finish()
+}
+
+func (r *reader) argumentOf(spec *Spec) {
+	args := r.fetcher(spec.Args, context).Args
+	numbers := make([]uint64, len(args)+1)
+	for i := range numbers {
+		numbers[i] = uint64(i)
+	}
+	r.search(number, numbers, func(i int) {
+		switch {
+		case i == len(args): // or above
+			r.failed(unix.ENOENT)
+		case !args[i].ReadableOn(r.kernel.Machine):
+			r.failed(r.unavailable())
+		case args[i].Kind == argspec.Memory:
+			r.Emit(asm.Mov.Reg(keptContext, context), asm.Mov.Reg(keptResult, result))
+			done := r.Label()
+			f := r.fetcher(args, keptContext)
+			r.readInPlace(f, i, keptResult, 0, func() {
+				// What the helper answered.
+				r.SetField(keptResult, 0, 0, asm.R4)
+				r.Emit(asm.Return())
+			}, func() { r.Jump(done) })
+			r.Place(done)
+			r.Emit(asm.Mov.Imm(asm.R0, 0), asm.Return())
+		default:
+			f := r.fetcher(args, context)
+			f.Value(asm.R4, i)
+			r.Emit(asm.StoreMem(result, 0, asm.R4, asm.DWord), asm.Mov.Imm(asm.R0, 0), asm.Return())
+		}
+	})
+}
+
+// failed emits the end of bpf_usdt_arg with an error.
+func (r *reader) failed(err unix.Errno) {
+	r.SetField(result, 0, 0, asm.R4)
+	r.Emit(asm.Mov.Imm(asm.R0, -int32(err)), asm.Return())
+}
+
+// readInPlace emits the value of an argument in memory to a word at an offset
+// from a register that is kept over calls.
+func (r *reader) readInPlace(f *argcode.Fetcher, index int, base asm.Register, offset int, failed, done func()) {
+	arg := &f.Args[index]
+	at := offset
+	if arg.Size < 8 {
+		r.SetField(base, offset, 0, asm.R4)
+		if r.kernel.BigEndian {
+			at += 8 - arg.Size
+		}
+	}
+	group := argcode.NewGroup(index, arg)
+	apart, read := r.Label(), r.Label()
+	f.ReadTogether(group, base, at, apart)
+	r.Place(read)
+	if arg.Signed && arg.Size < 8 {
+		r.Emit(asm.LoadMem(asm.R4, base, int16(at), argcode.SizeOf(arg.Size)))
+		f.Extend(asm.R4, arg)
+		r.Emit(asm.StoreMem(base, int16(offset), asm.R4, asm.DWord))
+	}
+	done()
+	r.Later(func() {
+		r.Place(apart)
+		f.ReadApart(group, base, at, func(int) { failed() })
+		r.Jump(read)
+	})
+}
+
+// many emits the body of __bpf_usdt_read_many, for a number of arguments, or
+// for any number where that is 0.
+func (r *reader) many(arguments int) (asm.Instructions, error) {
+	r.eachSpec(func(spec *Spec) { r.manyOf(spec, arguments) }, func() { r.manyOf(&Spec{}, arguments) })
+	return r.Finish()
+}
+
+func (r *reader) manyOf(spec *Spec, arguments int) {
+	most := arguments
+	if most == 0 {
+		most = sitespec.MaxArgs
+	}
+	f := r.fetcher(spec.Args, context)
+	words, left := reading, count
+	var memory []int
+	for i := range f.Args[:min(most, len(f.Args))] {
+		if f.Readable(i) && f.Args[i].Kind == argspec.Memory {
+			memory = append(memory, i)
+		}
+	}
+	if len(memory) > 0 {
+		r.Emit(asm.Mov.Reg(keptContext, context), asm.Mov.Reg(keptResult, reading), asm.Mov.Reg(keptNumber, count))
+		f.Context, words, left = keptContext, keptResult, keptNumber
+	}
+
+	end := r.Label()
+	if arguments > 0 {
+		memory = r.readTogether(f, memory, words, arguments)
+	}
+	for i := range most {
+		at := offsetWords + 8*i
+		if arguments == 0 {
+			r.JumpIfImm(asm.JLE, left, uint64(i), asm.R5, end)
+		}
+		switch {
+		case !f.Readable(i):
+			r.SetField(words, at, 0, asm.R4)
+		case f.Args[i].Kind != argspec.Memory:
+			f.Value(asm.R4, i)
+			r.Emit(asm.StoreMem(words, int16(at), asm.R4, asm.DWord))
+		case slices.Contains(memory, i):
+			next := r.Label()
+			r.readInPlace(f, i, words, at, func() {
+				r.SetField(words, at, 0, asm.R4)
+				r.Jump(next)
+			}, func() {})
+			r.Place(next)
+		}
+	}
+	r.Place(end)
+	r.Emit(asm.Mov.Imm(asm.R0, 0), asm.Return())
+}
+
+// readTogether emits the values of neighbours in memory, and returns the
+// arguments that have none. It reads to where the header reads its window.
+func (r *reader) readTogether(f *argcode.Fetcher, memory []int, words asm.Register, arguments int) (alone []int) {
+	window := offsetWords + 8*arguments
+	for _, g := range f.GroupsWithin(memory, 8*arguments) {
+		if len(g.Args) == 1 || g.Lead()+g.Span() > 8*arguments {
+			alone = append(alone, g.Args...)
+			continue
+		}
+		at := window + g.Lead()
+		f.Read(&g, words, at, func(i int) {
+			place := at + g.Distance(f.Args, i)
+			if size := f.Args[i].Size; size == 8 {
+				r.SetField(words, place, 0, asm.R4)
+			} else {
+				r.Emit(asm.StoreImm(words, int16(place), 0, argcode.SizeOf(size)))
+			}
+		})
+		for _, i := range g.Args {
+			arg := &f.Args[i]
+			r.Emit(asm.LoadMem(asm.R4, words, int16(at+g.Distance(f.Args, i)), argcode.SizeOf(arg.Size)))
+			f.Extend(asm.R4, arg)
+			r.Emit(asm.StoreMem(words, int16(offsetWords+8*i), asm.R4, asm.DWord))
+		}
+	}
+	return alone
+}

@@ -1,0 +1,340 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package usdt
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"weak"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/btf"
+
+	"github.com/gousdt/gousdt/usdt/internal/sitespec"
+	"github.com/gousdt/gousdt/usdt/internal/specialise"
+)
+
+// A specialiser makes programs for the sites that a program is attached to. The
+// Manager has one where ManagerOptions.Specialise is set.
+type specialiser struct {
+	manager  *Manager
+	programs map[string]*ebpf.ProgramSpec // the collection's, by name
+	refusal  string                       // why nothing is made for any program, "" if something may be
+
+	mu      sync.Mutex
+	origins map[weak.Pointer[ebpf.Program]]*origin
+	special map[specialKey]*specialProgram
+}
+
+// origin is what a loaded program of the user's was loaded from.
+type origin struct {
+	spec *ebpf.ProgramSpec
+	maps map[string]ebpf.MapID // by what instructions call them
+
+	// refused is set once the kernel has refused what was made of the program:
+	// to try again for other sites would take as long, and end alike.
+	refused atomic.Pointer[ebpf.VerifierError]
+}
+
+// specialKey tells the programs apart that are made of the same one, by the IDs
+// of their specs, which are in ascending order.
+type specialKey struct {
+	origin weak.Pointer[ebpf.Program]
+	ids    string
+}
+
+// A specialProgram is one that links share. The IDs of its specs are its own as
+// long as one of these links exists.
+type specialProgram struct {
+	key  specialKey
+	refs int
+
+	loaded  chan struct{} // closed when it is loaded, or cannot be
+	program *ebpf.Program
+	err     error
+}
+
+func newSpecialiser(m *Manager, spec *ebpf.CollectionSpec, programs map[string]*ebpf.ProgramSpec) *specialiser {
+	s := &specialiser{
+		manager: m, programs: programs,
+		origins: make(map[weak.Pointer[ebpf.Program]]*origin), special: make(map[specialKey]*specialProgram),
+	}
+	switch array, extension := programArray(spec), extensionIn(spec); {
+	case !m.mode.cookie():
+		s.refusal = "programs have no BPF cookie in mode " + m.mode.String()
+	case array != "":
+		s.refusal = "the collection has the program array " + array
+	case extension != "":
+		s.refusal = "the collection has the program " + extension + ", which replaces functions of another one"
+	}
+	return s
+}
+
+// extensionIn returns the name of a program of the collection that replaces a
+// function of a loaded program, "" if there is none. It would not replace that
+// of the programs that are made later.
+func extensionIn(spec *ebpf.CollectionSpec) string {
+	for _, name := range slices.Sorted(maps.Keys(spec.Programs)) {
+		if spec.Programs[name].Type == ebpf.Extension {
+			return name
+		}
+	}
+	return ""
+}
+
+// specialise takes a program made for the sites, or says why there is none.
+func (h *holding) specialise(prog *ebpf.Program, sel *Selection, reads bool) (generic string) {
+	switch s := h.manager.special; {
+	case s == nil:
+		return "ManagerOptions.Specialise is not set"
+	case !reads:
+		return "the program reads no arguments"
+	default:
+		special, err := s.acquire(prog, sel, h)
+		if err != nil {
+			return err.Error()
+		}
+		h.special = special
+		return ""
+	}
+}
+
+// acquire returns a program that does for these sites what prog does. The
+// error says why prog has to be attached itself. The program is to be released.
+func (s *specialiser) acquire(prog *ebpf.Program, sel *Selection, held *holding) (*specialProgram, error) {
+	if s.refusal != "" {
+		return nil, errors.New(s.refusal)
+	}
+	specs := held.distinct(sel)
+	key := specialKey{origin: weak.Make(prog)}
+	var ids []byte
+	for _, spec := range specs {
+		ids = binary.NativeEndian.AppendUint32(ids, spec.ID)
+	}
+	key.ids = string(ids)
+
+	s.mu.Lock()
+	shared := s.special[key]
+	if shared == nil {
+		shared = &specialProgram{key: key, loaded: make(chan struct{})}
+		s.special[key] = shared
+		shared.refs++
+		s.mu.Unlock()
+		shared.program, shared.err = s.load(prog, specs)
+		close(shared.loaded)
+	} else {
+		shared.refs++
+		s.mu.Unlock()
+		<-shared.loaded
+	}
+	if shared.err != nil {
+		s.release(shared)
+		return nil, shared.err
+	}
+	return shared, nil
+}
+
+// release gives back a program that no site runs any more.
+func (s *specialiser) release(shared *specialProgram) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if shared.refs--; shared.refs > 0 {
+		return
+	}
+	delete(s.special, shared.key)
+	if shared.program != nil {
+		shared.program.Close()
+	}
+}
+
+// distinct returns the specs of the sites, in ascending order of their IDs,
+// without repetitions.
+func (h *holding) distinct(sel *Selection) []specialise.Spec {
+	lists := make(map[uint32]int32)
+	for i, cookie := range h.cookies {
+		if id := uint32(cookie); len(lists) <= specialise.MaxSpecs {
+			lists[id] = sel.sites.rows[i].list
+		}
+	}
+	var specs []specialise.Spec
+	for _, id := range slices.Sorted(maps.Keys(lists)) {
+		specs = append(specs, specialise.Spec{ID: id, Args: sel.sites.lists[lists[id]].args})
+	}
+	return specs
+}
+
+// load makes a program for specs and loads it.
+func (s *specialiser) load(prog *ebpf.Program, specs []specialise.Spec) (*ebpf.Program, error) {
+	from, err := s.originOf(prog)
+	if err != nil {
+		return nil, err
+	}
+	machine, err := kernelMachine()
+	if err != nil {
+		return nil, err
+	}
+	if refused := from.refused.Load(); refused != nil {
+		return nil, refusal(refused)
+	}
+	general := specialise.Program{
+		Instructions: from.spec.Instructions,
+		Kernel:       specialise.Kernel{Machine: machine, BigEndian: nativeOrder() == binary.BigEndian},
+		Libbpf:       !sitespec.IsOwn(s.manager.specs.layout),
+	}
+	spec := from.spec.Copy()
+	if spec.Instructions, err = general.For(specs); err != nil {
+		return nil, err
+	}
+
+	shared, err := from.openMaps()
+	defer closeMaps(shared)
+	if err != nil {
+		return nil, err
+	}
+	for i := range spec.Instructions {
+		ins := &spec.Instructions[i]
+		if name := ins.Reference(); ins.IsLoadFromMap() && name != "" {
+			if err := ins.AssociateMap(shared[name]); err != nil {
+				return nil, fmt.Errorf("map %s: %w", name, err)
+			}
+		}
+	}
+	special, err := ebpf.NewProgram(spec)
+	var refused *ebpf.VerifierError
+	if errors.As(err, &refused) {
+		from.refused.Store(refused)
+	}
+	if err != nil {
+		return nil, refusal(err)
+	}
+	return special, nil
+}
+
+func refusal(err error) error {
+	return fmt.Errorf("the kernel refuses the program that was made for its sites: %w", err)
+}
+
+func (o *origin) openMaps() (map[string]*ebpf.Map, error) {
+	opened := make(map[string]*ebpf.Map)
+	for name, id := range o.maps {
+		m, err := ebpf.NewMapFromID(id)
+		if err != nil {
+			return opened, fmt.Errorf("opening map %s of the program, which needs CAP_SYS_ADMIN: %w", name, err)
+		}
+		opened[name] = m
+	}
+	return opened, nil
+}
+
+func closeMaps(opened map[string]*ebpf.Map) {
+	for _, m := range opened {
+		m.Close()
+	}
+}
+
+// originOf finds out what a program was loaded from.
+func (s *specialiser) originOf(prog *ebpf.Program) (*origin, error) {
+	key := weak.Make(prog)
+	s.mu.Lock()
+	known := s.origins[key]
+	s.mu.Unlock()
+	if known != nil {
+		return known, nil
+	}
+	info, err := prog.Info()
+	if err != nil {
+		return nil, explain("asking the kernel for the program", err)
+	}
+	var found []*ebpf.ProgramSpec
+	for _, spec := range s.programs {
+		// The kernel keeps the beginning of a name; the rest is in BTF.
+		if spec.Name == info.Name || kernelName(spec.Name) == info.Name {
+			found = append(found, spec)
+		}
+	}
+	if len(found) != 1 {
+		return nil, fmt.Errorf("%d programs of the collection have the name %s", len(found), info.Name)
+	}
+	known = &origin{spec: found[0]}
+	if err := known.check(info); err != nil {
+		return nil, err
+	}
+	if err := known.findMaps(info); err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	s.origins[key] = known
+	s.mu.Unlock()
+	return known, nil
+}
+
+var errChanged = errors.New("the program in the collection is not the one that was loaded")
+
+// check returns an error if the program has been changed since it was loaded.
+// The kernel has a hash of the instructions.
+func (o *origin) check(info *ebpf.ProgramInfo) error {
+	instructions := slices.Clone(o.spec.Instructions)
+	for i := range instructions {
+		if btf.CORERelocationMetadata(&instructions[i]) != nil || instructions[i].IsKfuncCall() {
+			return nil // they were changed as they were loaded
+		}
+	}
+	// This gives calls between functions their distances.
+	if err := instructions.Marshal(io.Discard, nativeOrder()); err != nil {
+		return err
+	}
+	same, err := instructions.HasTag(info.Tag, nativeOrder())
+	if err != nil {
+		return err
+	}
+	if !same {
+		return errChanged
+	}
+	return nil
+}
+
+// nativeOrder returns the byte order of this machine by its own name, which
+// cilium/ebpf asks for.
+func nativeOrder() binary.ByteOrder {
+	if binary.NativeEndian.Uint16([]byte{0, 1}) == 1 {
+		return binary.BigEndian
+	}
+	return binary.LittleEndian
+}
+
+// findMaps finds out which maps the program was loaded with. The kernel lists
+// them in the order in which instructions first refer to them.
+func (o *origin) findMaps(info *ebpf.ProgramInfo) error {
+	const kconfig = "" // instructions that refer to the kernel's configuration have no name for it
+	var names []string
+	for i := range o.spec.Instructions {
+		ins := &o.spec.Instructions[i]
+		if !ins.IsLoadFromMap() {
+			continue
+		}
+		name := ins.Reference()
+		if name == kconfig && int32(ins.Constant) > 0 {
+			return errors.New("the program refers to a map by its descriptor")
+		}
+		if !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	ids, ok := info.MapIDs()
+	if !ok || len(ids) != len(names) {
+		return fmt.Errorf("the kernel lists %d maps of the program, which refers to %d", len(ids), len(names))
+	}
+	o.maps = make(map[string]ebpf.MapID, len(ids))
+	for i, name := range names {
+		if name != kconfig {
+			o.maps[name] = ids[i]
+		}
+	}
+	return nil
+}

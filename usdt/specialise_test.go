@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+//go:build linux
+
+package usdt_test
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/cilium/ebpf"
+	"github.com/go-quicktest/qt"
+
+	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/testneeds"
+	"github.com/gousdt/gousdt/internal/testprog"
+	"github.com/gousdt/gousdt/usdt"
+	"github.com/gousdt/gousdt/usdt/internal/testbpf"
+)
+
+// twoCollectors returns the programs as they are and as they are specialised.
+type twoCollectors struct{ generic, special *collector }
+
+func (two *twoCollectors) programs() [][2]*ebpf.Program {
+	g, s := two.generic, two.special
+	return [][2]*ebpf.Program{{g.Collect, s.Collect}, {g.Collect3, s.Collect3}, {g.Collect12, s.Collect12}}
+}
+
+// forEachSpecialiser runs a test with objects of each header, where programs
+// can be specialised.
+func forEachSpecialiser(t *testing.T, test func(t *testing.T, two *twoCollectors)) {
+	testprog.RequireBPF(t)
+	needsCookies(t)
+	forEach(t, []usdt.Mode{usdt.ModeMulti, usdt.ModeSingle}, func(t *testing.T, mode usdt.Mode) {
+		generic := &usdt.ManagerOptions{Mode: mode, MaxSpecs: 1024}
+		special := &usdt.ManagerOptions{Mode: mode, MaxSpecs: 1024, Specialise: true}
+		t.Run("gousdt", func(t *testing.T) {
+			test(t, &twoCollectors{newCollector(t, generic), newCollector(t, special)})
+		})
+		if mode != usdt.ModeMulti {
+			return // the header is the same in all modes
+		}
+		forEachHeader(t, func(t *testing.T, header libbpfHeader) {
+			test(t, &twoCollectors{newLibbpfCollector(t, header, generic), newLibbpfCollector(t, header, special)})
+		})
+	})
+}
+
+// Whatever the arguments of a site are, a specialised program reads what the
+// program itself does, which other tests compare with the truth.
+func TestSpecialisedProgramsReadTheSame(t *testing.T) {
+	forEachSpecialiser(t, func(t *testing.T, two *twoCollectors) {
+		for i, prog := range programs {
+			t.Run(prog.name, func(t *testing.T) {
+				two.compareEverywhere(t, testprog.Path(t, prog.file), testprog.Start(t, prog.run), i == 0)
+			})
+		}
+	})
+}
+
+func TestSpecialisedProgramsReadTheSameOf32BitPrograms(t *testing.T) {
+	testneeds.Only(t, "no other kernel here runs programs of 32 bits", "amd64")
+	forEachSpecialiser(t, func(t *testing.T, two *twoCollectors) {
+		path := testprog.CrossPath(t, "386", "target-pie")
+		two.compareEverywhere(t, path, testprog.Start(t, path), true)
+	})
+}
+
+// compareEverywhere attaches both to the probes of a file, one by one and
+// several at a time.
+func (two *twoCollectors) compareEverywhere(t *testing.T, path string, process *testprog.Process, alone bool) {
+	file, err := elfnote.Open(path)
+	qt.Assert(t, qt.IsNil(err))
+	defer file.Close()
+	var groups []string
+	patterns := make(map[string][]elfnote.Pattern)
+	for _, probe := range expectedIn(t, file, two.generic.Mode()) {
+		if probe.Sites > 20 || two.generic.Mode() == usdt.ModeSingle && probe.Sites > 3 {
+			continue
+		}
+		if patterns[probe.Group] == nil {
+			groups = append(groups, probe.Group)
+		}
+		patterns[probe.Group] = append(patterns[probe.Group], elfnote.Exact(probe.Provider, probe.Name))
+	}
+	together := 10
+	if two.generic.Mode() == usdt.ModeSingle {
+		// A single link takes a tenth of a second to close.
+		groups, together = groups[:6], 6
+	} else if alone {
+		for _, group := range groups {
+			two.compare(t, usdt.Target{ELF: file, PID: process.PID}, process, []string{group}, patterns)
+		}
+	}
+	for chunk := range slices.Chunk(groups, together) {
+		two.compare(t, usdt.Target{ELF: file, PID: process.PID}, process, chunk, patterns)
+	}
+}
+
+func (two *twoCollectors) compare(
+	t *testing.T, target usdt.Target, process *testprog.Process, groups []string, patterns map[string][]elfnote.Pattern,
+) {
+	t.Helper()
+	var all []elfnote.Pattern
+	for _, group := range groups {
+		all = append(all, patterns[group]...)
+	}
+	var links []*usdt.Link
+	for _, pair := range two.programs() {
+		for i, c := range []*collector{two.generic, two.special} {
+			lnk, err := c.Attach(pair[i], target, &usdt.AttachOptions{Cookie: 7}, all...)
+			qt.Assert(t, qt.IsNil(err))
+			links = append(links, lnk)
+			specialised, reason := lnk.Specialised()
+			if i == 0 {
+				qt.Check(t, qt.IsFalse(specialised))
+				qt.Check(t, qt.Equals(reason, "ManagerOptions.Specialise is not set"))
+			} else if !specialised {
+				qt.Check(t, qt.Matches(reason, "its sites have more than 16 specs, .*"), qt.Commentf("%v", all))
+			}
+		}
+	}
+	for _, group := range groups {
+		process.Fire(group, 1)
+	}
+	wanted := two.generic.all(t)
+	qt.Check(t, qt.IsTrue(len(wanted) >= 3*len(groups)))
+	got := two.special.next(t, len(wanted))
+	two.special.silent(t)
+	for program := range int32(3) {
+		of := func(events []testbpf.ArgsEvent) (mine []testbpf.ArgsEvent) {
+			for _, event := range events {
+				if event.Program == program {
+					mine = append(mine, event)
+				}
+			}
+			return mine
+		}
+		wanted, got := of(wanted), of(got)
+		qt.Assert(t, qt.HasLen(got, len(wanted)))
+		for i := range wanted {
+			for n := range wanted[i].Val {
+				if slices.Contains(groups, "page_end") && wanted[i].Val[n] == 0 && got[i].Err[n] == 0 {
+					// libbpf's header reads eight bytes, of which some are not
+					// there.
+					wanted[i].Err[n], wanted[i].Val[n] = 0, got[i].Val[n]
+				}
+			}
+			qt.Check(t, qt.Equals(got[i], wanted[i]), qt.Commentf("%v", groups))
+		}
+	}
+	qt.Assert(t, qt.IsNil(usdt.CloseAll(links...)))
+}
+
+// all returns the events that have come.
+func (c *collector) all(t *testing.T) []testbpf.ArgsEvent {
+	t.Helper()
+	var events []testbpf.ArgsEvent
+	for c.events.AvailableBytes() > 0 {
+		events = append(events, c.next(t, 1)...)
+	}
+	return events
+}
