@@ -34,6 +34,7 @@ var dependencies = []dependency{
 	{"elfnote", nil, nil},
 	{"argspec", nil, nil},
 	{"bpf", nil, nil},
+	{"providers", nil, []string{"elfnote"}},
 	{"proc", []string{sys}, []string{"elfnote"}},
 	{"usdt", []string{ebpf, arch, sys}, []string{"argspec", "bpf", "elfnote", "proc"}},
 	{"stack", []string{pprof, demangle, sys}, []string{"elfnote", "proc"}},

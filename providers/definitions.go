@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package providers
+
+import (
+	"embed"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/gousdt/gousdt/elfnote"
+)
+
+// Definitions say what the arguments of probes mean. The zero value knows none.
+// It must not be changed while it is in use.
+type Definitions struct {
+	probes map[probeKey]Probe
+	fires  []firesHint
+}
+
+// A probe is defined once for each number of arguments that it ever had.
+type probeKey struct {
+	provider, name string
+	arguments      int
+}
+
+type firesHint struct {
+	pattern elfnote.Pattern
+	text    string
+}
+
+// Probe is what is known of a probe.
+type Probe struct {
+	Provider  string
+	Name      string
+	Arguments []Argument
+}
+
+// Argument is what is known of an argument.
+type Argument struct {
+	// Name is "" if the definition has none.
+	Name string
+	// Type is the type as the definition has it, such as "const char *".
+	Type string
+	// IsText reports whether the argument points to a text.
+	IsText bool
+	// Length is the number of the argument, from 0, with the length of the text
+	// in bytes, or -1 if a zero byte ends it.
+	Length int
+
+	enum *enumeration
+}
+
+// ValueName returns the name of a value of an enumeration, "" if it has none.
+func (a *Argument) ValueName(value int64) string {
+	if a.enum == nil {
+		return ""
+	}
+	return a.enum.names[value]
+}
+
+// enumeration has the names of values.
+type enumeration struct {
+	names map[int64]string
+}
+
+//go:embed definitions
+var builtin embed.FS
+
+// Builtin returns the definitions that this package has: they are for the
+// caller to extend.
+func Builtin() *Definitions {
+	known := parseBuiltin()
+	return &Definitions{probes: cloneProbes(known.probes), fires: slices.Clone(known.fires)}
+}
+
+var parseBuiltin = sync.OnceValue(func() *Definitions {
+	d := new(Definitions)
+	files, err := builtin.ReadDir("definitions")
+	if err != nil {
+		panic(err)
+	}
+	for _, file := range files {
+		source, err := builtin.ReadFile("definitions/" + file.Name())
+		if err == nil {
+			err = d.Parse(file.Name(), source)
+		}
+		if err != nil {
+			panic(err) // a test parses them
+		}
+	}
+	return d
+})
+
+func cloneProbes(probes map[probeKey]Probe) map[probeKey]Probe {
+	clone := make(map[probeKey]Probe, len(probes))
+	for key, probe := range probes {
+		clone[key] = probe
+	}
+	return clone
+}
+
+// Probe returns what is known of a probe with that number of arguments.
+func (d *Definitions) Probe(provider, name string, arguments int) (Probe, bool) {
+	probe, ok := d.probes[probeKey{provider, name, arguments}]
+	return probe, ok
+}
+
+// Fires returns when a probe fires, if that is not always: what the user of the
+// application has to do. It is "" if nothing is known. Of several texts the one
+// that was read last counts.
+func (d *Definitions) Fires(provider, name string) string {
+	for _, hint := range slices.Backward(d.fires) {
+		if hint.pattern.Match(provider, name) {
+			return hint.text
+		}
+	}
+	return ""
+}
+
+// add adds a probe, in place of one with the same number of arguments.
+func (d *Definitions) add(probe Probe) {
+	if d.probes == nil {
+		d.probes = make(map[probeKey]Probe)
+	}
+	markTexts(probe.Arguments)
+	d.probes[probeKey{probe.Provider, probe.Name, len(probe.Arguments)}] = probe
+}
+
+// lengthSuffix is what an argument with the length of another one is called.
+const lengthSuffix = "_length"
+
+func markTexts(arguments []Argument) {
+	for i := range arguments {
+		a := &arguments[i]
+		a.Length = -1
+		a.IsText = strings.Join(strings.Fields(strings.ReplaceAll(a.Type, "const", "")), "") == "char*"
+		if a.IsText && a.Name != "" && i+1 < len(arguments) && arguments[i+1].Name == a.Name+lengthSuffix {
+			a.Length = i + 1
+		}
+	}
+}
+
+// String returns the definition as it is written in a file.
+func (p Probe) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "probe %s(", p.Name)
+	for i, a := range p.Arguments {
+		if i > 0 {
+			b.WriteString(", ")
+		}
+		b.WriteString(a.Type)
+		if a.Name != "" && !strings.HasSuffix(a.Type, "*") {
+			b.WriteByte(' ')
+		}
+		b.WriteString(a.Name)
+	}
+	return b.String() + ")"
+}

@@ -1,0 +1,20 @@
+/*
+ * Node.js up to 18, configured with --with-dtrace: not Debian's, not nodejs.org's.
+ * https://github.com/nodejs/node/blob/v18.x/src/node.stp
+ */
+enum node_gc_type { scavenge = 1, mark_sweep_compact };
+
+provider node {
+	probe net__server__connection(void *connection, char *remote, int port, int fd);
+	probe net__stream__end(void *connection, char *remote, int port, int fd);
+	probe http__server__request(void *request, void *connection, char *remote, int port,
+		char *method, char *url, int fd);
+	probe http__server__response(void *connection, char *remote, int port, int fd);
+	probe http__client__request(void *request, void *connection, char *remote, int port,
+		char *method, char *url, int fd);
+	probe http__client__response(void *connection, char *remote, int port, int fd);
+	probe gc__start(node_gc_type type, int flags);
+	probe gc__start(node_gc_type type, int flags, void *isolate);
+	probe gc__done(node_gc_type type, int flags);
+	probe gc__done(node_gc_type type, int flags, void *isolate);
+};

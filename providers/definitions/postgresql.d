@@ -1,0 +1,104 @@
+/*
+ * PostgreSQL 9.4 to 17, configured with --enable-dtrace, as Debian's is.
+ * https://www.postgresql.org/docs/current/dynamic-trace.html
+ */
+#define LocalTransactionId unsigned int
+#define BlockNumber unsigned int
+#define Oid unsigned int
+
+enum LWLockMode { LW_EXCLUSIVE, LW_SHARED, LW_WAIT_UNTIL_FREE };
+enum LOCKMODE {
+	AccessShareLock = 1, RowShareLock, RowExclusiveLock, ShareUpdateExclusiveLock,
+	ShareLock, ShareRowExclusiveLock, ExclusiveLock, AccessExclusiveLock
+};
+enum ForkNumber { main, fsm, vm, init };
+
+provider postgresql {
+	probe transaction__start(LocalTransactionId local_id);
+	probe transaction__commit(LocalTransactionId local_id);
+	probe transaction__abort(LocalTransactionId local_id);
+
+	probe query__start(const char *query);
+	probe query__done(const char *query);
+	probe query__parse__start(const char *query);
+	probe query__parse__done(const char *query);
+	probe query__rewrite__start(const char *query);
+	probe query__rewrite__done(const char *query);
+	probe query__plan__start();
+	probe query__plan__done();
+	probe query__execute__start();
+	probe query__execute__done();
+	probe statement__status(const char *status);
+
+	probe checkpoint__start(int flags);
+	probe checkpoint__done(int buffers_written, int buffers_total, int segments_added,
+		int segments_removed, int segments_recycled);
+	probe clog__checkpoint__start(bool is_shutdown);
+	probe clog__checkpoint__done(bool is_shutdown);
+	probe subtrans__checkpoint__start(bool is_shutdown);
+	probe subtrans__checkpoint__done(bool is_shutdown);
+	probe multixact__checkpoint__start(bool is_shutdown);
+	probe multixact__checkpoint__done(bool is_shutdown);
+	probe twophase__checkpoint__start();
+	probe twophase__checkpoint__done();
+
+	probe buffer__checkpoint__start(int flags);
+	probe buffer__checkpoint__sync__start();
+	probe buffer__checkpoint__done();
+	probe buffer__sync__start(int buffers_total, int buffers_dirty);
+	probe buffer__sync__written(int buffer);
+	probe buffer__sync__done(int buffers_total, int buffers_written, int buffers_expected);
+
+	/* PostgreSQL 16 and newer */
+	probe buffer__read__start(ForkNumber fork, BlockNumber block, Oid tablespace, Oid database,
+		Oid relation, int backend);
+	probe buffer__read__done(ForkNumber fork, BlockNumber block, Oid tablespace, Oid database,
+		Oid relation, int backend, bool is_hit);
+	/* before */
+	probe buffer__read__start(ForkNumber fork, BlockNumber block, Oid tablespace, Oid database,
+		Oid relation, int backend, bool is_extend);
+	probe buffer__read__done(ForkNumber fork, BlockNumber block, Oid tablespace, Oid database,
+		Oid relation, int backend, bool is_extend, bool is_hit);
+	probe buffer__flush__start(ForkNumber fork, BlockNumber block, Oid tablespace, Oid database,
+		Oid relation);
+	probe buffer__flush__done(ForkNumber fork, BlockNumber block, Oid tablespace, Oid database,
+		Oid relation);
+	probe buffer__write__dirty__start(ForkNumber fork, BlockNumber block, Oid tablespace,
+		Oid database, Oid relation);
+	probe buffer__write__dirty__done(ForkNumber fork, BlockNumber block, Oid tablespace,
+		Oid database, Oid relation);
+
+	probe smgr__md__read__start(ForkNumber fork, BlockNumber block, Oid tablespace, Oid database,
+		Oid relation, int backend);
+	probe smgr__md__read__done(ForkNumber fork, BlockNumber block, Oid tablespace, Oid database,
+		Oid relation, int backend, int bytes, int bytes_requested);
+	probe smgr__md__write__start(ForkNumber fork, BlockNumber block, Oid tablespace, Oid database,
+		Oid relation, int backend);
+	probe smgr__md__write__done(ForkNumber fork, BlockNumber block, Oid tablespace, Oid database,
+		Oid relation, int backend, int bytes, int bytes_requested);
+
+	probe wal__buffer__write__dirty__start();
+	probe wal__buffer__write__dirty__done();
+	probe wal__insert(unsigned char resource_manager, unsigned char info);
+	probe wal__switch();
+
+	probe sort__start(int kind, bool is_unique, int keys, int work_memory_kb, bool is_random_access,
+		int parallel);
+	probe sort__start(int kind, bool is_unique, int keys, int work_memory_kb, bool is_random_access);
+	probe sort__done(bool is_external, long used);
+
+	probe lwlock__acquire(const char *tranche, LWLockMode mode);
+	probe lwlock__release(const char *tranche);
+	probe lwlock__wait__start(const char *tranche, LWLockMode mode);
+	probe lwlock__wait__done(const char *tranche, LWLockMode mode);
+	probe lwlock__condacquire(const char *tranche, LWLockMode mode);
+	probe lwlock__condacquire__fail(const char *tranche, LWLockMode mode);
+	probe lwlock__acquire__or__wait(const char *tranche, LWLockMode mode);
+	probe lwlock__acquire__or__wait__fail(const char *tranche, LWLockMode mode);
+
+	probe lock__wait__start(unsigned int field1, unsigned int field2, unsigned int field3,
+		unsigned int field4, unsigned int object_type, LOCKMODE mode);
+	probe lock__wait__done(unsigned int field1, unsigned int field2, unsigned int field3,
+		unsigned int field4, unsigned int object_type, LOCKMODE mode);
+	probe deadlock__found();
+};

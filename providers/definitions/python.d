@@ -1,0 +1,16 @@
+/*
+ * CPython 3.6 and newer, configured with --with-dtrace, as Debian's is.
+ * https://docs.python.org/3/howto/instrumentation.html
+ */
+provider python {
+	probe function__entry(const char *filename, const char *function, int line);
+	probe function__return(const char *filename, const char *function, int line);
+	probe line(const char *filename, const char *function, int line);
+	probe gc__start(int generation);
+	probe gc__done(long collected);
+	probe import__find__load__start(const char *module);
+	probe import__find__load__done(const char *module, int is_found);
+	probe audit(const char *event, void *arguments);
+};
+
+#pragma gousdt fires python:function__entry in Python 3.11 only while the program has a profile function (sys.setprofile)

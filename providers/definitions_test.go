@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package providers_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/go-quicktest/qt"
+
+	"github.com/gousdt/gousdt/providers"
+)
+
+func TestBuiltin(t *testing.T) {
+	known := providers.Builtin()
+	for _, test := range []struct {
+		provider, name string
+		arguments      int
+		want           string
+	}{
+		{"postgresql", "query__start", 1, "probe query__start(const char *query)"},
+		{"postgresql", "lwlock__acquire", 2, "probe lwlock__acquire(const char *tranche, LWLockMode mode)"},
+		{"postgresql", "twophase__checkpoint__done", 0, "probe twophase__checkpoint__done()"},
+		{"python", "gc__done", 1, "probe gc__done(long collected)"},
+		{"hotspot", "gc__begin", 1, "probe gc__begin(bool is_full)"},
+		{"libstdcxx", "throw", 2, "probe throw(void *object, void *type_info)"},
+		{"libvirt", "object_new", 2, "probe object_new(void *object, const char *class)"},
+	} {
+		t.Run(test.provider+":"+test.name, func(t *testing.T) {
+			probe, ok := known.Probe(test.provider, test.name, test.arguments)
+			qt.Assert(t, qt.IsTrue(ok))
+			qt.Assert(t, qt.Equals(probe.String(), test.want))
+		})
+	}
+	t.Run("depends on the number of arguments", func(t *testing.T) {
+		old, ok := known.Probe("postgresql", "buffer__read__done", 8)
+		qt.Assert(t, qt.IsTrue(ok))
+		qt.Assert(t, qt.Equals(old.Arguments[6].Name, "is_extend"))
+		newer, ok := known.Probe("postgresql", "buffer__read__done", 7)
+		qt.Assert(t, qt.IsTrue(ok))
+		qt.Assert(t, qt.Equals(newer.Arguments[6].Name, "is_hit"))
+		_, ok = known.Probe("postgresql", "buffer__read__done", 6)
+		qt.Assert(t, qt.IsFalse(ok))
+	})
+	t.Run("texts", func(t *testing.T) {
+		probe, _ := known.Probe("hotspot", "method__entry", 7)
+		var texts []string
+		for _, a := range probe.Arguments {
+			if a.IsText {
+				texts = append(texts, a.Name+" "+probe.Arguments[a.Length].Name)
+			}
+		}
+		qt.Assert(t, qt.DeepEquals(texts, []string{
+			"class class_length", "method method_length", "signature signature_length",
+		}))
+		probe, _ = known.Probe("postgresql", "query__start", 1)
+		qt.Assert(t, qt.IsTrue(probe.Arguments[0].IsText))
+		qt.Assert(t, qt.Equals(probe.Arguments[0].Length, -1))
+	})
+	t.Run("names of values", func(t *testing.T) {
+		probe, _ := known.Probe("postgresql", "lock__wait__start", 6)
+		mode := probe.Arguments[5]
+		qt.Assert(t, qt.Equals(mode.ValueName(1), "AccessShareLock"))
+		qt.Assert(t, qt.Equals(mode.ValueName(8), "AccessExclusiveLock"))
+		qt.Assert(t, qt.Equals(mode.ValueName(9), ""))
+		qt.Assert(t, qt.Equals(probe.Arguments[0].ValueName(1), ""))
+	})
+	t.Run("when probes fire", func(t *testing.T) {
+		qt.Assert(t, qt.StringContains(known.Fires("hotspot", "method__entry"), "DTraceMethodProbes"))
+		qt.Assert(t, qt.StringContains(known.Fires("php", "request__startup"), "USE_ZEND_DTRACE=1"))
+		qt.Assert(t, qt.Equals(known.Fires("hotspot", "gc__begin"), ""))
+	})
+	t.Run("is the caller's own", func(t *testing.T) {
+		mine := providers.Builtin()
+		qt.Assert(t, qt.IsNil(mine.Parse("mine.d", []byte("provider python { probe gc__done(long other); };"))))
+		probe, _ := mine.Probe("python", "gc__done", 1)
+		qt.Assert(t, qt.Equals(probe.Arguments[0].Name, "other"))
+		probe, _ = providers.Builtin().Probe("python", "gc__done", 1)
+		qt.Assert(t, qt.Equals(probe.Arguments[0].Name, "collected"))
+	})
+}
+
+func TestParse(t *testing.T) {
+	for _, test := range []struct {
+		name, source string
+		want         []string // of the probes p:a with 0 to 4 arguments
+	}{
+		{"nothing", "", nil},
+		{"no names", "provider p { probe a(int, const char *, unsigned long); };", []string{
+			"probe a(int, const char *, unsigned long)",
+		}},
+		{"names", "provider p { probe a(unsigned n, char* text, struct foo *f, my_t v); };", []string{
+			"probe a(unsigned n, char *text, struct foo *f, my_t v)",
+		}},
+		{"void", "provider p { probe a(void); };", []string{"probe a()"}},
+		{"types that are defined", "#define Oid unsigned int\nprovider p { probe a(Oid relation, Oid); };", []string{
+			"probe a(unsigned int relation, unsigned int)",
+		}},
+		{"arrays and pointers to pointers", "provider p { probe a(char **argv, int fds[2]); };", []string{
+			"probe a(char **argv, int *fds)",
+		}},
+		{"comments, pragmas and conditions",
+			"/* a\n * b */ #pragma D depends_on\n#ifdef X\nprovider p { // c\n  # file: x.c\n  probe a(int i); }\n#endif\n",
+			[]string{"probe a(int i)"}},
+		{"what DTrace translates", "typedef struct { int x; } c_t;\nprovider p { probe a(c_t *c) : (d_t *d); };", []string{
+			"probe a(c_t *c)",
+		}},
+		{"several numbers of arguments", "provider p { probe a(int i); probe a(int i, int j); };", []string{
+			"probe a(int i)", "probe a(int i, int j)",
+		}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			var d providers.Definitions
+			qt.Assert(t, qt.IsNil(d.Parse("p.d", []byte(test.source))))
+			var got []string
+			for n := range 5 {
+				if probe, ok := d.Probe("p", "a", n); ok {
+					got = append(got, probe.String())
+				}
+			}
+			qt.Assert(t, qt.DeepEquals(got, test.want))
+		})
+	}
+}
+
+func TestParseErrors(t *testing.T) {
+	for _, test := range []struct{ name, source, want string }{
+		{"no end", "provider p {\n probe a(int i);", `p.d: line 2: "probe" is expected before the end of the file`},
+		{"no parenthesis", "provider p { probe a; };", `p.d: line 1: "(" is expected before ";"`},
+		{"no type", "provider p { probe a(,); };", `p.d: line 1: a type is expected before ","`},
+		{"two of a name", "provider p { probe a(int i, int i); };", "p.d: line 1: two arguments are called i"},
+		{"a comment without end", "/* x", "p.d: line 1: a comment has no end"},
+		{"something else", "\nint main() {}", `p.d: line 2: "provider" or "enum" is expected before "int"`},
+		{"a malformed pragma", "#pragma gousdt fires p:x", "p.d: line 1: it reads: #pragma gousdt fires PROVIDER:PROBE TEXT"},
+		{"too large", strings.Repeat(" ", 2<<20), "p.d: a file of definitions can have 1048576 bytes"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			d := providers.Builtin()
+			qt.Assert(t, qt.ErrorMatches(d.Parse("p.d", []byte(test.source)), ".*"))
+			qt.Assert(t, qt.Equals(d.Parse("p.d", []byte(test.source)).Error(), test.want))
+		})
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add("enum e { a = -1, b };\nprovider p { probe a(const char *x, long x_length, e v) : (int); };\n#define T int\n")
+	f.Add("#pragma gousdt fires p:* always\ntypedef struct { int x; } y;")
+	f.Fuzz(func(t *testing.T, source string) {
+		var d providers.Definitions
+		if d.Parse("fuzz.d", []byte(source)) != nil {
+			return
+		}
+		d.Fires("p", "a")
+		if probe, ok := d.Probe("p", "a", 3); ok {
+			qt.Assert(t, qt.HasLen(probe.Arguments, 3))
+		}
+	})
+}

@@ -1,0 +1,307 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package providers
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/gousdt/gousdt/elfnote"
+)
+
+// Limits of a file, which somebody else may have written. Real ones have some
+// hundred probes.
+const (
+	maxSource    = 1 << 20
+	maxProbes    = 10_000
+	maxArguments = 64
+	maxValues    = 4096 // of an enumeration
+)
+
+// Parse adds the definitions of a file. Its probes take the place of those that
+// have the same names and number of arguments. The error of a malformed file
+// says in which line, and leaves the definitions as they were; name is what it
+// calls the file.
+func (d *Definitions) Parse(name string, source []byte) error {
+	if len(source) > maxSource {
+		return fmt.Errorf("%s: a file of definitions can have %d bytes", name, maxSource)
+	}
+	p := parser{types: make(map[string]string), enums: make(map[string]*enumeration)}
+	p.cut(string(source))
+	if p.err == nil {
+		p.file()
+	}
+	if p.err != nil {
+		return fmt.Errorf("%s: line %d: %w", name, p.line, p.err)
+	}
+	for _, probe := range p.probes {
+		d.add(probe)
+	}
+	d.fires = append(d.fires, p.fires...)
+	return nil
+}
+
+// parser reads a file word by word.
+type parser struct {
+	words []word
+	at    int
+
+	types  map[string]string // of #define
+	enums  map[string]*enumeration
+	probes []Probe
+	fires  []firesHint
+
+	err  error
+	line int // of the error
+}
+
+type word struct {
+	text string // "" at the end
+	line int
+}
+
+// next returns the next word and goes on behind it.
+func (p *parser) next() string {
+	text := p.peek()
+	if p.at < len(p.words)-1 {
+		p.at++
+	}
+	return text
+}
+
+func (p *parser) peek() string { return p.words[p.at].text }
+
+func (p *parser) accept(text string) bool {
+	if p.peek() != text {
+		return false
+	}
+	p.next()
+	return true
+}
+
+func (p *parser) expect(text string) {
+	if p.err == nil && !p.accept(text) {
+		p.fail(fmt.Sprintf("%q is expected before %s", text, p.found()))
+	}
+}
+
+func (p *parser) found() string {
+	if p.peek() == "" {
+		return "the end of the file"
+	}
+	return strconv.Quote(p.peek())
+}
+
+func (p *parser) fail(message string) {
+	if p.err == nil {
+		p.err, p.line = errors.New(message), p.words[p.at].line
+	}
+}
+
+// name reads a name.
+func (p *parser) name() string {
+	if !isName(p.peek()) {
+		p.fail("a name is expected before " + p.found())
+		return ""
+	}
+	return p.next()
+}
+
+func (p *parser) file() {
+	for p.err == nil && p.peek() != "" {
+		switch {
+		case p.accept("provider"):
+			p.provider()
+		case p.accept("enum"):
+			p.enum()
+		case p.accept("typedef"), p.accept("struct"), p.accept("translator"), p.accept("inline"):
+			p.skipDeclaration()
+		case p.accept(";"):
+		default:
+			p.fail(`"provider" or "enum" is expected before ` + p.found())
+		}
+	}
+}
+
+// skipDeclaration skips up to the semicolon that ends a declaration.
+func (p *parser) skipDeclaration() {
+	for depth := 0; ; {
+		switch p.next() {
+		case "{":
+			depth++
+		case "}":
+			depth--
+		case ";":
+			if depth <= 0 {
+				return
+			}
+		case "":
+			p.fail("a declaration has no end")
+			return
+		}
+	}
+}
+
+func (p *parser) enum() {
+	name := p.name()
+	p.expect("{")
+	values, value := &enumeration{names: make(map[int64]string)}, int64(0)
+	for p.err == nil && p.peek() != "}" {
+		constant := p.name()
+		if p.accept("=") {
+			value = p.number()
+		}
+		if len(values.names) == maxValues {
+			p.fail(fmt.Sprintf("an enumeration can have %d values", maxValues))
+		}
+		values.names[value] = constant
+		value++
+		if !p.accept(",") {
+			break
+		}
+	}
+	p.expect("}")
+	p.enums[name] = values
+}
+
+func (p *parser) number() int64 {
+	negative := p.accept("-")
+	value, err := strconv.ParseInt(p.peek(), 0, 64)
+	if err != nil || value == math.MaxInt64 {
+		p.fail("a number is expected before " + p.found())
+		return 0
+	}
+	p.next()
+	if negative {
+		return -value
+	}
+	return value
+}
+
+func (p *parser) provider() {
+	provider := p.name()
+	p.expect("{")
+	for p.err == nil && p.peek() != "}" {
+		p.expect("probe")
+		p.probe(provider)
+	}
+	p.expect("}")
+	p.accept(";")
+}
+
+func (p *parser) probe(provider string) {
+	probe := Probe{Provider: provider, Name: p.name(), Arguments: p.arguments()}
+	if p.accept(":") {
+		p.arguments() // what DTrace translates them to
+	}
+	p.expect(";")
+	if len(p.probes) == maxProbes {
+		p.fail(fmt.Sprintf("a file can define %d probes", maxProbes))
+	}
+	p.probes = append(p.probes, probe)
+}
+
+func (p *parser) arguments() []Argument {
+	var arguments []Argument
+	p.expect("(")
+	for p.err == nil && p.peek() != ")" {
+		if len(arguments) == maxArguments {
+			p.fail(fmt.Sprintf("a probe can have %d arguments", maxArguments))
+		}
+		arguments = append(arguments, p.argument())
+		if !p.accept(",") {
+			break
+		}
+	}
+	p.expect(")")
+	if len(arguments) == 1 && arguments[0].Type == "void" {
+		return nil
+	}
+	for i, a := range arguments {
+		if a.Name != "" && slices.ContainsFunc(arguments[:i], func(b Argument) bool { return b.Name == a.Name }) {
+			p.fail(fmt.Sprintf("two arguments are called %s", a.Name))
+		}
+	}
+	return arguments
+}
+
+// argument reads a type, and a name if there is one: the last of several names,
+// unless it is a word of C's types.
+func (p *parser) argument() Argument {
+	var names []string
+	for isName(p.peek()) {
+		names = append(names, p.next())
+	}
+	if len(names) == 0 {
+		p.fail("a type is expected before " + p.found())
+		return Argument{}
+	}
+	var a Argument
+	stars := 0
+	for p.accept("*") {
+		stars++
+		p.accept("const")
+	}
+	last := names[len(names)-1]
+	switch {
+	case stars > 0 && isName(p.peek()):
+		a.Name = p.next()
+	case stars == 0 && len(names) > 1 && !typeWords[last]:
+		a.Name, names = last, names[:len(names)-1]
+	}
+	for p.accept("[") { // an array is a pointer
+		for p.peek() != "]" && p.peek() != "" {
+			p.next()
+		}
+		p.expect("]")
+		stars++
+	}
+	a.Type = strings.Join(names, " ")
+	if len(names) == 2 && names[0] == "enum" {
+		a.enum = p.enums[names[1]]
+	} else if defined, ok := p.types[a.Type]; ok && stars == 0 {
+		a.Type = defined
+	}
+	if e, ok := p.enums[a.Type]; ok && stars == 0 {
+		a.enum = e
+	}
+	if stars > 0 {
+		a.Type += " " + strings.Repeat("*", stars)
+		a.enum = nil
+	}
+	return a
+}
+
+// typeWords are those of C that can be the last of a type.
+var typeWords = map[string]bool{
+	"char": true, "short": true, "int": true, "long": true, "signed": true, "unsigned": true, "float": true,
+	"double": true, "void": true, "const": true, "bool": true, "_Bool": true,
+}
+
+// directive reads a line that begins with #, as far as it means something here.
+func (p *parser) directive(line string) error {
+	fields := strings.Fields(line)
+	switch {
+	case len(fields) > 2 && fields[0] == "#define" && isName(fields[1]):
+		for _, f := range fields[2:] {
+			if !isName(strings.TrimRight(f, "*")) && strings.Trim(f, "*") != "" {
+				return nil // no type
+			}
+		}
+		p.types[fields[1]] = strings.Join(fields[2:], " ")
+	case len(fields) > 2 && fields[0] == "#pragma" && fields[1] == "gousdt":
+		if len(fields) < 5 || fields[2] != "fires" {
+			return errors.New("it reads: #pragma gousdt fires PROVIDER:PROBE TEXT")
+		}
+		pattern, err := elfnote.ParsePattern(fields[3])
+		if err != nil {
+			return err
+		}
+		p.fires = append(p.fires, firesHint{pattern, strings.Join(fields[4:], " ")})
+	}
+	return nil
+}
