@@ -107,6 +107,16 @@ func (d *Definitions) Probe(provider, name string, arguments int) (Probe, bool) 
 	return probe, ok
 }
 
+// HasArgument reports whether some probe has an argument of that name.
+func (d *Definitions) HasArgument(name string) bool {
+	for _, probe := range d.probes {
+		if slices.ContainsFunc(probe.Arguments, func(a Argument) bool { return a.Name == name }) {
+			return true
+		}
+	}
+	return false
+}
+
 // Fires returns when a probe fires, if that is not always: what the user of the
 // application has to do. It is "" if nothing is known. Of several texts the one
 // that was read last counts.

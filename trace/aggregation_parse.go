@@ -68,7 +68,7 @@ func (s *Session) parseAggregations() error {
 }
 
 func (s *Session) parseAggregation(definition *Aggregation, known map[latencyKey]*latency) (*aggregation, error) {
-	a, err := definition.parse()
+	a, err := definition.parse(s.opts.names())
 	if err != nil {
 		return nil, err
 	}
@@ -80,7 +80,7 @@ func (s *Session) parseAggregation(definition *Aggregation, known map[latencyKey
 	}
 	key := latencyKey{l.Start.String(), l.Done.String(), l.By, l.DoneBy, l.AnyProcess, l.MaxStarts}
 	if known[key] == nil {
-		parsed, err := l.parse()
+		parsed, err := l.parse(s.opts.names())
 		if err != nil {
 			return nil, optionError("Latency", err)
 		}
@@ -92,7 +92,7 @@ func (s *Session) parseAggregation(definition *Aggregation, known map[latencyKey
 	return a, nil
 }
 
-func (a *Aggregation) parse() (*aggregation, error) {
+func (a *Aggregation) parse(names expr.Names) (*aggregation, error) {
 	p := &aggregation{names: slices.Clone(a.By), maxKeys: a.MaxKeys}
 	if p.maxKeys == 0 {
 		p.maxKeys = defaultMaxKeys
@@ -101,19 +101,19 @@ func (a *Aggregation) parse() (*aggregation, error) {
 	p.Applies = func(s *bpfgen.Site) bool { return elfnote.MatchAny(probes, s.Provider, s.Name) }
 	var err error
 	if a.Where != "" {
-		if p.Where, err = parseCondition(a.Where); err != nil {
+		if p.Where, err = parseCondition(a.Where, names); err != nil {
 			return nil, optionError("Where", err)
 		}
 	}
 	if a.Value != "" && a.Latency == nil {
-		value, err := parseNumber(a.Value)
+		value, err := parseNumber(a.Value, names)
 		if err != nil {
 			return nil, optionError("Value", err)
 		}
 		p.Value = &value
 	}
 	for i, by := range a.By {
-		key, err := parseKey(by)
+		key, err := parseKey(by, names)
 		if err != nil {
 			return nil, &OptionError{Field: "By", Index: i, Err: err}
 		}
@@ -168,7 +168,7 @@ func checkHistogram(h *Histogram) error {
 	return nil
 }
 
-func (l *Latency) parse() (*latency, error) {
+func (l *Latency) parse(names expr.Names) (*latency, error) {
 	p := &latency{maxStarts: l.MaxStarts}
 	p.AnyProcess = l.AnyProcess
 	if p.maxStarts == 0 {
@@ -187,10 +187,10 @@ func (l *Latency) parse() (*latency, error) {
 	p.IsDone = func(s *bpfgen.Site) bool { return done.Match(s.Provider, s.Name) }
 	by := cmp.Or(l.By, "tid")
 	var err error
-	if p.Start, err = parseNumber(by); err != nil {
+	if p.Start, err = parseNumber(by, names); err != nil {
 		return nil, optionError("By", err)
 	}
-	if p.Done, err = parseNumber(cmp.Or(l.DoneBy, by)); err != nil {
+	if p.Done, err = parseNumber(cmp.Or(l.DoneBy, by), names); err != nil {
 		return nil, optionError("DoneBy", err)
 	}
 	return p, nil
@@ -233,8 +233,8 @@ func (a *Attachment) checkWatched(p elfnote.Pattern, target usdt.Target) error {
 }
 
 // parseNumber reads a term that is a number at each hit.
-func parseNumber(source string) (expr.Term, error) {
-	t, err := parseTerm(source)
+func parseNumber(source string, names expr.Names) (expr.Term, error) {
+	t, err := parseTerm(source, names)
 	if err != nil {
 		return t, err
 	}
@@ -247,8 +247,8 @@ func parseNumber(source string) (expr.Term, error) {
 }
 
 // parseKey reads a term that can be a key.
-func parseKey(source string) (expr.Term, error) {
-	t, err := parseTerm(source)
+func parseKey(source string, names expr.Names) (expr.Term, error) {
+	t, err := parseTerm(source, names)
 	if err != nil {
 		return t, err
 	}

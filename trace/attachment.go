@@ -12,6 +12,7 @@ import (
 	"github.com/gousdt/gousdt/argspec"
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/proc"
+	"github.com/gousdt/gousdt/providers"
 	"github.com/gousdt/gousdt/trace/internal/bpfgen"
 	"github.com/gousdt/gousdt/usdt"
 )
@@ -161,7 +162,7 @@ func (s *Session) attachSelection(sel *usdt.Selection, file string, process proc
 	a := &Attachment{session: s, path: file, process: process, closed: make(chan struct{})}
 	plan := *s.plan
 	plan.Kernel.Machine, plan.Kernel.Order = sel.KernelMachine(), binary.NativeEndian
-	w, err := newWork(&plan, sel, file, opts)
+	w, err := newWork(&plan, sel, file, opts, s.opts.Definitions)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", file, err)
 	}
@@ -214,7 +215,9 @@ type work struct {
 // newWork generates the code for all sites of a selection. The sites of a file
 // have few different argument strings. In a selection, sites with equal strings
 // share the parsed arguments, and for these the code is generated once.
-func newWork(plan *bpfgen.Plan, sel *usdt.Selection, file string, opts *AttachOptions) (*work, error) {
+func newWork(
+	plan *bpfgen.Plan, sel *usdt.Selection, file string, opts *AttachOptions, definitions *providers.Definitions,
+) (*work, error) {
 	type key struct {
 		args           *argspec.Arg
 		provider, name string
@@ -222,8 +225,9 @@ func newWork(plan *bpfgen.Plan, sel *usdt.Selection, file string, opts *AttachOp
 	}
 	w := &work{plan: plan, sel: sel}
 	type kind struct {
-		number int // of the block, -1 for none
-		events events
+		number     int // of the block, -1 for none
+		events     events
+		definition *providers.Probe
 	}
 	known := make(map[key]kind)
 	args := 0                         // of all kinds
@@ -243,6 +247,10 @@ func newWork(plan *bpfgen.Plan, sel *usdt.Selection, file string, opts *AttachOp
 			if args += 1 + len(found.Args); args > maxArguments {
 				return nil, fmt.Errorf("more than %d arguments and sites of different probes: %w", maxArguments, elfnote.ErrTooLarge)
 			}
+			if probe, ok := definition(definitions, found.Provider, found.Name, len(found.Args)); ok {
+				this.definition = &probe
+			}
+			site.definition = this.definition
 			block, err := plan.Block(site.toGenerate())
 			if err != nil {
 				return nil, err
@@ -266,7 +274,7 @@ func newWork(plan *bpfgen.Plan, sel *usdt.Selection, file string, opts *AttachOp
 			probes[probe] = probe
 		}
 		site.probe = probes[probe]
-		site.events = this.events
+		site.events, site.definition = this.events, this.definition
 		w.wanted = append(w.wanted, i)
 		w.sites = append(w.sites, site)
 		w.which = append(w.which, this.number)
@@ -275,7 +283,13 @@ func newWork(plan *bpfgen.Plan, sel *usdt.Selection, file string, opts *AttachOp
 }
 
 func (s *Site) toGenerate() *bpfgen.Site {
-	return &bpfgen.Site{Provider: s.Provider, Name: s.Name, Cookie: s.Cookie, Args: s.Args}
+	site := &bpfgen.Site{Provider: s.Provider, Name: s.Name, Cookie: s.Cookie, Args: s.Args}
+	if s.definition != nil {
+		for _, a := range s.definition.Arguments {
+			site.Names = append(site.Names, a.Name)
+		}
+	}
+	return site
 }
 
 // fixed returns the code for one site alone, which knows the site's number.

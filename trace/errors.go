@@ -57,14 +57,14 @@ type SyntaxError struct {
 func (e *SyntaxError) Error() string { return (*expr.SyntaxError)(e).Error() }
 
 // parseCondition is expr.ParseCondition with errors of this package.
-func parseCondition(source string) (*expr.Node, error) {
-	node, err := expr.ParseCondition(source)
+func parseCondition(source string, names expr.Names) (*expr.Node, error) {
+	node, err := expr.ParseCondition(source, names)
 	return node, syntaxError(err)
 }
 
 // parseTerm is expr.ParseTerm with errors of this package.
-func parseTerm(source string) (expr.Term, error) {
-	term, err := expr.ParseTerm(source)
+func parseTerm(source string, names expr.Names) (expr.Term, error) {
+	term, err := expr.ParseTerm(source, names)
 	return term, syntaxError(err)
 }
 

@@ -72,6 +72,7 @@ type Registers struct {
 //
 //	postgresql:query__start in process 7 (postgres): "SELECT 1"
 //
+// with the names of the arguments if SessionOptions.Definitions have them,
 // for people: the form may change. Bytes that would affect a terminal are
 // escaped.
 func (e *Event) String() string {
@@ -84,7 +85,11 @@ func (e *Event) String() string {
 		if i == 0 {
 			separator = ": "
 		}
-		b = arg.AppendTo(append(b, separator...))
+		b = append(b, separator...)
+		if e.Site != nil && e.Site.definition != nil {
+			b = append(append(b, e.Site.ArgumentName(i)...), '=')
+		}
+		b = arg.AppendTo(b)
 	}
 	return string(b)
 }

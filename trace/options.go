@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/providers"
 	"github.com/gousdt/gousdt/trace/internal/bpfgen"
 	"github.com/gousdt/gousdt/trace/internal/expr"
 	"github.com/gousdt/gousdt/usdt"
@@ -32,6 +33,17 @@ type SessionOptions struct {
 
 	// Captures say which arguments are pointers, and what to read there.
 	Captures []Capture
+
+	// Definitions say what the arguments of probes mean: expressions and
+	// captures can use the names that arguments have there, such as "query" for
+	// "arg0", and [Site.Definition] returns them. It must not be changed while
+	// the session is open. Nil knows no names; see [providers.Builtin].
+	Definitions *providers.Definitions
+
+	// Texts, if it is not 0, is how many bytes are read at most, up to 32,768,
+	// of each argument that is a text by its definition, unless a capture is
+	// about it.
+	Texts int
 
 	// PageIn brings memory in that arguments point to and that is not in
 	// memory, as the program itself would by reading it. Without PageIn such
@@ -109,7 +121,8 @@ type Capture struct {
 	// probe the first one counts.
 	Probes []elfnote.Pattern
 
-	// Arg is the argument, named as in expressions: "arg0".
+	// Arg is the argument, named as in expressions: "arg0", or "query" if
+	// SessionOptions.Definitions call it so.
 	Arg string
 
 	// Bytes says that the argument points to bytes, not to a text. That matters
@@ -157,28 +170,38 @@ func (o *SessionOptions) ringSize() (int, error) {
 	return 1 << bits.Len(uint(size-1)), nil
 }
 
-// captures is SessionOptions.Captures with its arguments parsed.
-type captures []parsedCapture
+// captures is SessionOptions.Captures with its arguments parsed, and Texts.
+type captures struct {
+	named       []parsedCapture
+	definitions *providers.Definitions
+	texts       int
+}
 
 type parsedCapture struct {
 	probes []elfnote.Pattern
 	bpfgen.Capture
+	arg    expr.Term
+	length *expr.Term // nil for none
 }
 
-func (o *SessionOptions) captures() (captures, error) {
-	var all captures
+func (o *SessionOptions) captures() (*captures, error) {
+	if o.Texts < 0 || o.Texts > maxCapture {
+		return nil, notBetween("Texts", o.Texts, 0, maxCapture)
+	}
+	all := &captures{definitions: o.Definitions, texts: o.Texts}
 	for i := range o.Captures {
-		c, err := o.Captures[i].parse()
+		c, err := o.Captures[i].parse(o.names())
 		if err != nil {
 			return nil, &OptionError{Field: "Captures", Index: i, Err: err}
 		}
-		all = append(all, parsedCapture{slices.Clone(o.Captures[i].Probes), c})
+		all.named = append(all.named, c)
 	}
 	return all, nil
 }
 
-func (c *Capture) parse() (bpfgen.Capture, error) {
-	parsed := bpfgen.Capture{Text: !c.Bytes, Max: c.Max, Length: bpfgen.None}
+func (c *Capture) parse(names expr.Names) (parsedCapture, error) {
+	parsed := parsedCapture{probes: slices.Clone(c.Probes)}
+	parsed.Text, parsed.Max, parsed.Length = !c.Bytes, c.Max, bpfgen.None
 	if parsed.Max == 0 {
 		parsed.Max = defaultCapture
 	}
@@ -186,38 +209,76 @@ func (c *Capture) parse() (bpfgen.Capture, error) {
 		return parsed, notBetween("Max", c.Max, 0, maxCapture)
 	}
 	var err error
-	if parsed.Arg, err = parseArgument(c.Arg); err != nil {
+	if parsed.arg, err = parseArgument(c.Arg, names); err != nil {
 		return parsed, optionError("Arg", err)
 	}
 	if c.Length != "" {
-		if parsed.Length, err = parseArgument(c.Length); err != nil {
+		length, err := parseArgument(c.Length, names)
+		if err != nil {
 			return parsed, optionError("Length", err)
 		}
+		parsed.length = &length
 	}
 	return parsed, nil
 }
 
-// parseArgument returns N of "argN".
-func parseArgument(source string) (int, error) {
-	t, err := parseTerm(source)
+// parseArgument reads a term that is an argument.
+func parseArgument(source string, names expr.Names) (expr.Term, error) {
+	t, err := parseTerm(source, names)
 	if err == nil && (t.Source != expr.Argument || t.HasMask) {
 		err = &SyntaxError{Expression: source, Offset: t.Offset, Message: "an argument is expected: arg0, arg1, ..."}
 	}
-	return t.Index, err
+	return t, err
 }
 
 // of returns the captures for a site.
-func (cs captures) of(site *bpfgen.Site) []bpfgen.Capture {
+func (cs *captures) of(site *bpfgen.Site) []bpfgen.Capture {
 	var found []bpfgen.Capture
 	taken := make(map[int]bool)
-	for i := range cs {
-		c := &cs[i]
-		if !taken[c.Arg] && elfnote.MatchAny(c.probes, site.Provider, site.Name) {
+	add := func(c bpfgen.Capture) {
+		if !taken[c.Arg] {
 			taken[c.Arg] = true
-			found = append(found, c.Capture)
+			found = append(found, c)
+		}
+	}
+	for i := range cs.named {
+		c := &cs.named[i]
+		if !elfnote.MatchAny(c.probes, site.Provider, site.Name) {
+			continue
+		}
+		here := c.Capture
+		here.Arg = c.arg.Bind(site.Argument).Index
+		if c.length != nil {
+			here.Length = c.length.Bind(site.Argument).Index
+		}
+		add(here)
+	}
+	if cs.texts == 0 {
+		return found
+	}
+	probe, _ := definition(cs.definitions, site.Provider, site.Name, len(site.Args))
+	for i := range probe.Arguments {
+		if a := &probe.Arguments[i]; a.IsText {
+			add(bpfgen.Capture{Arg: i, Text: true, Length: a.Length, Max: cs.texts})
 		}
 	}
 	return found
+}
+
+// names returns which names of arguments expressions can use.
+func (o *SessionOptions) names() expr.Names {
+	if o.Definitions == nil {
+		return nil
+	}
+	return o.Definitions.HasArgument
+}
+
+// definition returns what is known of a probe.
+func definition(d *providers.Definitions, provider, name string, arguments int) (providers.Probe, bool) {
+	if d == nil {
+		return providers.Probe{}, false
+	}
+	return d.Probe(provider, name, arguments)
 }
 
 // plan returns what to generate code for, but for the descriptors of the maps.
@@ -225,7 +286,7 @@ func (o *SessionOptions) plan() (*bpfgen.Plan, error) {
 	plan := &bpfgen.Plan{Counters: bpfgen.None, PageIn: o.PageIn}
 	var err error
 	if o.Filter != "" {
-		if plan.Filter, err = parseCondition(o.Filter); err != nil {
+		if plan.Filter, err = parseCondition(o.Filter, o.names()); err != nil {
 			return nil, optionError("Filter", err)
 		}
 	}

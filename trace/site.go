@@ -5,10 +5,12 @@ package trace
 import (
 	"errors"
 	"math"
+	"strconv"
 	"sync"
 	"sync/atomic"
 
 	"github.com/gousdt/gousdt/argspec"
+	"github.com/gousdt/gousdt/providers"
 	"github.com/gousdt/gousdt/trace/internal/bpfgen"
 	"github.com/gousdt/gousdt/usdt"
 )
@@ -27,6 +29,23 @@ type Site struct {
 	id     uint32
 	probe  string // PROVIDER:NAME
 	events events
+
+	definition *providers.Probe // nil if there is none
+}
+
+// Definition returns what [SessionOptions.Definitions] know of the probe and
+// its arguments, or nil.
+func (s *Site) Definition() *providers.Probe { return s.definition }
+
+// ArgumentName returns the name of an argument: what
+// [SessionOptions.Definitions] call it, else "arg0", "arg1" and so on.
+func (s *Site) ArgumentName(i int) string {
+	if s.definition != nil && i < len(s.definition.Arguments) {
+		if name := s.definition.Arguments[i].Name; name != "" {
+			return name
+		}
+	}
+	return "arg" + strconv.Itoa(i)
 }
 
 // events describes the records of a site. Sites with equal records share it.

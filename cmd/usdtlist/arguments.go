@@ -7,19 +7,33 @@ import (
 
 	"github.com/gousdt/gousdt/argspec"
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/providers"
 )
 
 // arguments decodes the argument strings of one file.
 type arguments struct {
-	decoder *argspec.Decoder
-	buffer  []argspec.Arg
+	decoder     *argspec.Decoder
+	definitions *providers.Definitions // nil without names
+	buffer      []argspec.Arg
 
 	// missing is the last argument whose symbol is nowhere, or "".
 	missing string
 }
 
-func newArguments(file *elfnote.File) *arguments {
-	return &arguments{decoder: argspec.NewDecoder(file)}
+func newArguments(file *elfnote.File, definitions *providers.Definitions) *arguments {
+	return &arguments{decoder: argspec.NewDecoder(file), definitions: definitions}
+}
+
+// definition returns what is known of a site's probe, or nil.
+func (a *arguments) definition(site *elfnote.Site, arguments int) *providers.Probe {
+	if a.definitions == nil {
+		return nil
+	}
+	probe, ok := a.definitions.Probe(site.Provider, site.Name, arguments)
+	if !ok {
+		return nil
+	}
+	return &probe
 }
 
 // decode returns a site's arguments, which are valid until the next call.

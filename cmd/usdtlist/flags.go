@@ -23,6 +23,7 @@ type options struct {
 	format    string // one of the formats
 	verbose   bool
 	debugFile string
+	names     []string // files with definitions
 	help      bool
 	version   bool
 }
@@ -53,6 +54,7 @@ func parseCommandLine(args []string) (*options, error) {
 	flags.Switch(&asJSON, "json")
 	flags.Text(&o.format, "format")
 	flags.Text(&o.debugFile, "debug-file")
+	flags.List(o.addNames, "names")
 	flags.Switch(&o.help, "h", "help")
 	flags.Switch(&o.version, "version")
 	operands, err := flags.Parse(args)
@@ -112,6 +114,11 @@ func (o *options) addPattern(s string) error {
 		o.patterns = append(o.patterns, p)
 	}
 	return err
+}
+
+func (o *options) addNames(file string) error {
+	o.names = append(o.names, file)
+	return nil
 }
 
 func (o *options) addPID(s string) error {

@@ -10,6 +10,7 @@ import (
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/messages"
 	"github.com/gousdt/gousdt/proc"
+	"github.com/gousdt/gousdt/providers"
 )
 
 // printer prints the probes of one file after the other.
@@ -48,6 +49,8 @@ type lister struct {
 	proc    *proc.FS
 	printer printer
 	*messages.Messages
+
+	definitions *providers.Definitions // nil without names
 
 	matched []bool // which patterns picked a probe
 }
@@ -99,7 +102,7 @@ func (l *lister) listOpened(list *listing) (int, error) {
 			return 0, fmt.Errorf("%s: --debug-file: %w", path, err)
 		}
 	}
-	args := newArguments(file)
+	args := newArguments(file, l.definitions)
 
 	l.warnMalformed(path, all)
 	if len(all.Probes) == 0 && !several {

@@ -84,11 +84,21 @@ func (d *detailsPrinter) appendSite(l *listing, number int, p *elfnote.Probe) {
 	}
 	line = append(line, '\n')
 
-	for i, arg := range l.args.decode(site) {
+	args := l.args.decode(site)
+	probe := l.args.definition(site, len(args))
+	for i, arg := range args {
 		line = strconv.AppendInt(append(line, "    "...), int64(i), 10)
 		line = append(line, ": "...)
+		if probe != nil && probe.Arguments[i].Name != "" {
+			line = append(append(line, probe.Arguments[i].Name...), ": "...)
+		}
 		line = append(line, terminal.Cut(terminal.Clean(arg.String()), maxText)...)
 		line = append(line, '\n')
+	}
+	if l.args.definitions != nil && number == len(p.Sites)-1 {
+		if fires := l.args.definitions.Fires(p.Provider, p.Name); fires != "" {
+			line = append(append(append(line, "  Fires "...), fires...), '\n')
+		}
 	}
 	d.line = line
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/jsontext"
 	"github.com/gousdt/gousdt/internal/terminal"
+	"github.com/gousdt/gousdt/providers"
 )
 
 // jsonPrinter prints one JSON document, which doc.go describes. Each probe is
@@ -132,8 +133,13 @@ func (p *jsonPrinter) probe(l *listing, probe *elfnote.Probe) {
 		j.Key("decoded")
 		j.Begin('[')
 		args := l.args.decode(site)
+		probe := l.args.definition(site, len(args))
 		for n := range args {
-			p.argument(&args[n])
+			var definition *providers.Argument
+			if probe != nil {
+				definition = &probe.Arguments[n]
+			}
+			p.argument(&args[n], definition)
 		}
 		j.End(']')
 		j.End('}')
@@ -143,9 +149,16 @@ func (p *jsonPrinter) probe(l *listing, probe *elfnote.Probe) {
 	j.End('}')
 }
 
-func (p *jsonPrinter) argument(a *argspec.Arg) {
+// argument adds an argument, with what its definition says unless that is nil.
+func (p *jsonPrinter) argument(a *argspec.Arg, definition *providers.Argument) {
 	j := &p.json
 	j.Begin('{')
+	if definition != nil {
+		if definition.Name != "" {
+			j.Text("name", definition.Name)
+		}
+		j.Text("type", definition.Type)
+	}
 	j.Text("raw", a.Raw)
 	j.Text("kind", a.Kind.String())
 	j.Unsigned("size", uint64(a.Size))

@@ -45,6 +45,11 @@ Flags
       --debug-file FILE   a separate debug file, for the symbols that arguments
                           name; the default is the one below /usr/lib/debug that
                           has the file's build ID
+      --names FILE,...    what the arguments of probes mean, for -v and --json: a
+                          provider definition, PROVIDER.d of the application's
+                          sources. Those of PostgreSQL, Python, HotSpot, Ruby, PHP,
+                          libvirt and others are known, and ~/.config/gousdt/names/*.d
+                          are read. none: no names
   -h, --help              this text
       --version           the version
 Flags that take a list (PID,...) can also be repeated.

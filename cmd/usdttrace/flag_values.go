@@ -40,21 +40,29 @@ func (o *options) addKey(key string) error {
 	return nil
 }
 
-// addCapture reads N, N:MAX or N:argM.
+func (o *options) addNames(file string) error {
+	o.names = append(o.names, file)
+	return nil
+}
+
+// addCapture reads N, N:MAX or N:argM; both can be the names of arguments.
 func (o *options) addCapture(s string, bytes bool) error {
 	number, length, limited := strings.Cut(s, ":")
+	c := capture{trace.Capture{Arg: number, Bytes: bytes}, -1}
 	arg, err := strconv.Atoi(strings.TrimPrefix(number, "arg"))
-	if err != nil || arg < 0 {
-		return errors.New("want the number of an argument, from 0")
-	}
-	c := capture{trace.Capture{Arg: fmt.Sprintf("arg%d", arg), Bytes: bytes}, arg}
 	switch {
-	case limited && strings.HasPrefix(length, "arg"):
+	case err == nil && arg >= 0:
+		c.Arg, c.number = fmt.Sprintf("arg%d", arg), arg
+	case number == "" || !isLetter(number[0]):
+		return errors.New("want the number of an argument, from 0, or its name")
+	}
+	switch {
+	case limited && length != "" && isLetter(length[0]):
 		c.Length = length
 		c.Max = maxCaptureByLength
 	case limited:
 		if c.Max, err = strconv.Atoi(length); err != nil || c.Max <= 0 {
-			return errors.New("want a number of bytes after the colon")
+			return errors.New("want a number of bytes after the colon, or an argument")
 		}
 		if c.Max > maxCapture {
 			return fmt.Errorf("at most %d bytes can be brought", maxCapture)
@@ -65,6 +73,15 @@ func (o *options) addCapture(s string, bytes bool) error {
 	o.captures = append(o.captures, c)
 	return nil
 }
+
+// isLetter reports whether a name can begin with c.
+func isLetter(c byte) bool {
+	return c == '_' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z'
+}
+
+// maxKnownText is how many bytes are brought at most of texts that nobody asked
+// for.
+const maxKnownText = 128
 
 // maxCapture is what the kernel is asked for at most, see trace.Capture.
 const maxCapture = 32 << 10

@@ -25,6 +25,7 @@ type options struct {
 	where     string
 	list      bool
 	captures  []capture
+	names     []string // files with definitions
 	stack     bool
 	unwind    int // bytes of stacks that are copied to be unwound here; 0: the kernel walks them
 	maxEvents int
@@ -56,7 +57,7 @@ func (o *options) byStack() bool { return slices.Contains(o.by, "stack") }
 // capture is what is to be brought from behind an argument.
 type capture struct {
 	trace.Capture
-	number int // of the argument
+	number int // of the argument, -1 if it is given by name
 }
 
 // flag returns the flag that asks for the capture.
@@ -67,15 +68,22 @@ func (c *capture) flag() string {
 	return "str"
 }
 
-// capture returns what is to be brought from behind an argument, nil for
-// nothing.
-func (o *options) capture(arg int) *capture {
-	i := slices.IndexFunc(o.captures, func(c capture) bool { return c.number == arg })
-	if i < 0 {
-		return nil
+// capture returns what is to be brought from behind an argument of a site, nil
+// for nothing.
+func (o *options) capture(site *trace.Site, arg int) *capture {
+	i := slices.IndexFunc(o.captures, func(c capture) bool { return c.number == arg || c.Arg == site.ArgumentName(arg) })
+	if i >= 0 {
+		return &o.captures[i]
 	}
-	return &o.captures[i]
+	if probe := site.Definition(); probe != nil && probe.Arguments[arg].IsText {
+		return &knownText
+	}
+	return nil
 }
+
+// knownText is what is brought from behind an argument that is a text by its
+// definition.
+var knownText = capture{trace.Capture{Max: maxKnownText}, -1}
 
 // ends returns the patterns of both ends of a latency, none without --latency.
 func (o *options) ends() []elfnote.Pattern {
@@ -103,6 +111,7 @@ func parseCommandLine(args []string) (*options, error) {
 
 	flags.List(func(s string) error { return o.addCapture(s, false) }, "str")
 	flags.List(func(s string) error { return o.addCapture(s, true) }, "bytes")
+	flags.List(o.addNames, "names")
 	flags.Switch(&o.stack, "stack")
 	flags.Text(&unwind, "unwind")
 	flags.Func(o.setMaxEvents, "max-events")

@@ -45,7 +45,7 @@ func (t *tracer) warnCaptures() {
 		return
 	}
 	for _, c := range t.options.captures {
-		if c.number >= t.targets.mostArguments() {
+		if c.number >= 0 && c.number >= t.targets.mostArguments() {
 			t.messages.Warn("--%s %d: no site has %s", c.flag(), c.number, c.Arg)
 		}
 	}

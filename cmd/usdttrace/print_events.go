@@ -76,13 +76,16 @@ func (p *textPrinter) event(e *trace.Event) {
 		b = append(b, ' ')
 	}
 	for i := range e.Args {
+		if isShownLength(e, i) {
+			continue
+		}
 		b = append(b, ' ')
 		b = append(b, p.style.arg...)
-		b = append(b, "arg"...)
-		b = strconv.AppendInt(b, int64(i), 10)
+		definition := argumentOf(e.Site, i)
+		b = appendArgumentName(b, definition, i)
 		b = append(b, '=')
 		b = append(b, p.style.reset...)
-		b = e.Args[i].AppendTo(b)
+		b = appendArgument(b, &e.Args[i], definition)
 	}
 	b = append(b, '\n')
 	if p.tracer.stacks != nil {

@@ -9,6 +9,7 @@ import (
 	"github.com/gousdt/gousdt/internal/jsontext"
 	"github.com/gousdt/gousdt/internal/symbolname"
 	"github.com/gousdt/gousdt/internal/terminal"
+	"github.com/gousdt/gousdt/providers"
 	"github.com/gousdt/gousdt/stack"
 	"github.com/gousdt/gousdt/trace"
 )
@@ -49,7 +50,7 @@ func (p *jsonPrinter) event(e *trace.Event) {
 	j.Key("args")
 	j.Begin('[')
 	for i := range e.Args {
-		p.arg(&e.Args[i], p.tracer.options.capture(i))
+		p.arg(&e.Args[i], argumentOf(e.Site, i), p.tracer.options.capture(e.Site, i))
 	}
 	j.End(']')
 	if p.tracer.options.stack {
@@ -58,13 +59,21 @@ func (p *jsonPrinter) event(e *trace.Event) {
 	p.end()
 }
 
-// arg adds an argument of an event, with what was to be brought from behind it
-// unless that is nil.
-func (p *jsonPrinter) arg(v *trace.Value, behind *capture) {
+// arg adds an argument of an event, with what its definition says and what was
+// to be brought from behind it, unless these are nil.
+func (p *jsonPrinter) arg(v *trace.Value, definition *providers.Argument, behind *capture) {
 	j := &p.json
 	j.Begin('{')
+	if definition != nil && definition.Name != "" {
+		j.Text("name", definition.Name)
+	}
 	j.Key("value")
 	addValue(j, *v)
+	if definition != nil && v.State() == trace.Present {
+		if name := definition.ValueName(v.Int()); name != "" {
+			j.Text("value_name", name)
+		}
+	}
 	switch v.State() {
 	case trace.Unavailable:
 		j.Boolean("unavailable", true)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/cilium/ebpf/rlimit"
 
+	"github.com/gousdt/gousdt/internal/commandline"
 	"github.com/gousdt/gousdt/trace"
 )
 
@@ -20,10 +21,18 @@ func (t *tracer) open() error {
 		return err
 	}
 	o := t.options
+	var err error
 	t.asked = o.aggregations()
 	opts := &trace.SessionOptions{
 		Mode: o.mode, Filter: o.where, RingSize: o.buffer, Statistics: o.stats,
 		ReuseEvents: true, // each is printed, or added to a sample, before the next comes
+	}
+	if opts.Definitions, err = commandline.Definitions(o.names); err != nil {
+		return err
+	}
+	t.targets.definitions = opts.Definitions
+	if opts.Definitions != nil && !o.aggregates() {
+		opts.Texts = maxKnownText
 	}
 	for _, c := range o.captures {
 		opts.Captures = append(opts.Captures, c.Capture)
@@ -43,7 +52,6 @@ func (t *tracer) open() error {
 			opts.RingSize = unwindBuffer
 		}
 	}
-	var err error
 	if t.session, err = trace.New(opts); err != nil {
 		return t.named(err)
 	}

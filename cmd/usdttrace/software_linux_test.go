@@ -62,7 +62,7 @@ func TestPostgresQueriesAreText(t *testing.T) {
 	qt.Check(t, qt.Equals(server.Query("SELECT 'one' || 'two'"), "onetwo"))
 	lines := r.interrupt().ok()
 	qt.Assert(t, qt.HasLen(lines, 2))
-	qt.Check(t, qt.Matches(lines[1], `.* postgres +postgresql:query__start  arg0="SELECT 'one' \|\| 'two'"`))
+	qt.Check(t, qt.Matches(lines[1], `.* postgres +postgresql:query__start  query="SELECT 'one' \|\| 'two'"`))
 }
 
 // What is measured must agree with what pgbench says itself.

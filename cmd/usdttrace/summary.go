@@ -78,6 +78,11 @@ func (t *tracer) report() error {
 	}
 	if !t.options.quiet {
 		t.messages.Print(s.text())
+		if s.events == 0 {
+			for _, hint := range t.targets.whenFired() {
+				t.messages.Print(hint + "\n")
+			}
+		}
 	}
 	return nil
 }

@@ -30,6 +30,12 @@ Events
       --str N[:MAX],... argument N points to text: show up to MAX (128) bytes of it
       --bytes N:LENGTH,...    argument N points to LENGTH bytes: show them
       --str N:argM, --bytes N:argM  argument M is the length: show up to 256 bytes
+      --names FILE,...  what the arguments of probes mean, as a provider definition:
+                        PROVIDER.d of the application's sources. Those of PostgreSQL,
+                        Python, HotSpot, Ruby, PHP, libvirt and others are known, and
+                        ~/.config/gousdt/names/*.d are read. Names can be used for
+                        arguments everywhere (query for arg0), and texts are shown
+                        without --str. none: numbers only
       --stack           the user stack of each hit, with the names of functions
       --unwind HOW      for stacks, how the callers are found:
                         dwarf or dwarf:SIZE  from a copy of SIZE (16k, at most 64k)

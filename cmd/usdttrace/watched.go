@@ -3,10 +3,13 @@
 package main
 
 import (
+	"slices"
+	"strings"
 	"sync"
 
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/terminal"
+	"github.com/gousdt/gousdt/providers"
 	"github.com/gousdt/gousdt/trace"
 	"github.com/gousdt/gousdt/usdt"
 )
@@ -14,14 +17,16 @@ import (
 // targets are the files that are named on the command line, and what is known
 // of all files that are watched.
 type targets struct {
-	options    *options
-	selections []*usdt.Selection
+	options     *options
+	selections  []*usdt.Selection
+	definitions *providers.Definitions // nil without names
 
 	mu       sync.Mutex
 	matched  []bool         // which patterns match a site that is or was watched
 	sites    map[place]bool // that are or were watched
 	width    int            // of the longest probe's name, see maxProbeWidth
 	filtered error          // the last *trace.FilteredError
+	fires    []string       // when probes that are or were watched fire, see maxFires
 	missed   string         // the path of a file whose process ended before it was attached
 	nearest  []string       // probes that nearly match
 	most     int            // the most arguments that a site has
@@ -55,6 +60,7 @@ func (t *targets) attached(a *trace.Attachment) {
 		t.most = max(t.most, len(site.Args))
 		if at := (place{site.File, site.Location}); !t.sites[at] {
 			t.sites[at] = true
+			t.addFires(site)
 			if n := terminal.Columns(terminal.Escape(probeName(site))); n <= maxProbeWidth {
 				t.width = max(t.width, n)
 			}
@@ -63,6 +69,29 @@ func (t *targets) attached(a *trace.Attachment) {
 			t.matched[i] = t.matched[i] || p.Match(site.Provider, site.Name)
 		}
 	}
+}
+
+// maxFires is how many hints are kept about when probes fire.
+const maxFires = 4
+
+// addFires keeps when a probe fires, if that is not always.
+func (t *targets) addFires(site *trace.Site) {
+	if t.definitions == nil || len(t.fires) == maxFires {
+		return
+	}
+	if text := t.definitions.Fires(site.Provider, site.Name); text != "" {
+		hint := terminal.Escape(probeName(site)) + " fires " + text
+		if !slices.ContainsFunc(t.fires, func(s string) bool { return strings.HasSuffix(s, " fires "+text) }) {
+			t.fires = append(t.fires, hint)
+		}
+	}
+}
+
+// whenFired returns hints about when the probes fire.
+func (t *targets) whenFired() []string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return slices.Clone(t.fires)
 }
 
 // watched returns how many sites are or were watched, and in how many files.

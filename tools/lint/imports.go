@@ -38,7 +38,7 @@ var dependencies = []dependency{
 	{"proc", []string{sys}, []string{"elfnote"}},
 	{"usdt", []string{ebpf, arch, sys}, []string{"argspec", "bpf", "elfnote", "proc"}},
 	{"stack", []string{pprof, demangle, sys}, []string{"elfnote", "proc"}},
-	{"trace", []string{ebpf, arch, sys}, []string{"argspec", "bpf", "elfnote", "proc", "usdt"}},
+	{"trace", []string{ebpf, arch, sys}, []string{"argspec", "bpf", "elfnote", "proc", "providers", "usdt"}},
 }
 
 // importProblems compares them with what the go command says.

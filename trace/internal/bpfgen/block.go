@@ -18,6 +18,7 @@ type Site struct {
 	Provider, Name string
 	Cookie         uint64 // of the attachment, as expressions see it
 	Args           []argspec.Arg
+	Names          []string // of the arguments, as far as they are known
 
 	// Fixed: the code is for this site alone and knows its ID. Otherwise the ID
 	// is in the BPF cookie, and equal sites can share the code.
@@ -76,6 +77,7 @@ type builder struct {
 // Block generates the code for a site. It returns nil where nothing ever is to
 // be done there.
 func (p *Plan) Block(site *Site) (*Block, error) {
+	p = p.bind(site)
 	block, err := p.block(site, false)
 	if errors.Is(err, argcode.ErrStack) {
 		return p.block(site, true) // what is between neighbours takes room too

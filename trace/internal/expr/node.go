@@ -78,12 +78,42 @@ type Term struct {
 	Number Value  // of Number
 	Text   string // of Text
 	Index  int    // of Argument and String: which argument, from 0
+	Name   string // of Argument and String: the argument's name, if it is not given by number
 	Max    int    // of String: at most that many bytes, 0 for no own limit
 
 	HasMask bool
 	Mask    uint64 // the value is combined with it by a bitwise and
 
 	Offset int // where in the expression it begins, for messages
+}
+
+// Unbound is the Index of an argument that is given by name. No probe has it;
+// at a site Bind puts the argument's number in its place.
+const Unbound = maxIndex + 1
+
+// Bind returns the condition with the arguments that index finds by their
+// names. The others stay unbound.
+func (n *Node) Bind(index func(name string) (int, bool)) *Node {
+	if n == nil {
+		return nil
+	}
+	bound := *n
+	bound.Nodes = make([]*Node, len(n.Nodes))
+	for i, child := range n.Nodes {
+		bound.Nodes[i] = child.Bind(index)
+	}
+	bound.Left, bound.Right = n.Left.Bind(index), n.Right.Bind(index)
+	return &bound
+}
+
+// Bind is Node.Bind of a term.
+func (t Term) Bind(index func(name string) (int, bool)) Term {
+	if t.Name != "" {
+		if i, ok := index(t.Name); ok {
+			t.Index = i
+		}
+	}
+	return t
 }
 
 // IsText reports whether the value is a text rather than a number. An Argument

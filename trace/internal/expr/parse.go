@@ -38,9 +38,13 @@ const (
 	maxCommand = 15
 )
 
+// Names reports whether some probe has an argument of that name. Nil knows
+// none.
+type Names func(name string) bool
+
 // ParseCondition reads a condition. The error is a *SyntaxError.
-func ParseCondition(source string) (*Node, error) {
-	p, err := newParser(source)
+func ParseCondition(source string, names Names) (*Node, error) {
+	p, err := newParser(source, names)
 	if err != nil {
 		return nil, err
 	}
@@ -56,8 +60,8 @@ func ParseCondition(source string) (*Node, error) {
 
 // ParseTerm reads a single term, which names a value or a key. The error is a
 // *SyntaxError.
-func ParseTerm(source string) (Term, error) {
-	p, err := newParser(source)
+func ParseTerm(source string, names Names) (Term, error) {
+	p, err := newParser(source, names)
 	if err != nil {
 		return Term{}, err
 	}
@@ -70,12 +74,13 @@ func ParseTerm(source string) (Term, error) {
 
 type parser struct {
 	source      string
+	names       Names
 	words       []word
 	comparisons int
 }
 
-func newParser(source string) (*parser, error) {
-	p := &parser{source: source}
+func newParser(source string, names Names) (*parser, error) {
+	p := &parser{source: source, names: names}
 	if len(source) > maxLength {
 		p.source = source[:32] + "..."
 		return nil, p.fail(0, fmt.Sprintf("longer than %d bytes", maxLength))
@@ -311,16 +316,20 @@ func (p *parser) named(t Term, name string) (Term, error) {
 		t.Source = source
 		return t, nil
 	}
-	if index, ok := argument(name); ok {
-		t.Source, t.Index = Argument, index
-		return t, nil
+	if !p.argument(&t, name) {
+		return t, p.fail(t.Offset, p.unknown(name))
 	}
-	return t, p.fail(t.Offset, unknown(name))
+	t.Source = Argument
+	return t, nil
 }
 
-func unknown(name string) string {
-	return name + " is not known: argN, str(argN), pid, tid, uid, gid, cpu, comm, cookie, provider and probe are, " +
-		"as keys of an aggregation also site and stack"
+func (p *parser) unknown(name string) string {
+	named := ""
+	if p.names != nil {
+		named = "the names of arguments, "
+	}
+	return name + " is not known: argN, str(argN), " + named + "pid, tid, uid, gid, cpu, comm, cookie, provider and " +
+		"probe are, as keys of an aggregation also site and stack"
 }
 
 // str reads what follows the word: (argN) or (argN, MAX).
@@ -329,11 +338,9 @@ func (p *parser) str(t Term) (Term, error) {
 	if err := p.expect(token.LPAREN); err != nil {
 		return t, err
 	}
-	index, ok := argument(p.next().text)
-	if !ok || !p.accept(token.IDENT) {
+	if !p.argument(&t, p.next().text) || !p.accept(token.IDENT) {
 		return t, p.unexpected("an argument (arg0, arg1, ...)")
 	}
-	t.Index = index
 	if p.accept(token.COMMA) {
 		at := p.next().offset
 		limit, err := p.integer()
@@ -348,12 +355,17 @@ func (p *parser) str(t Term) (Term, error) {
 	return t, p.expect(token.RPAREN)
 }
 
-// argument returns N for "argN".
-func argument(name string) (int, bool) {
-	digits, ok := strings.CutPrefix(name, "arg")
-	if !ok || len(digits) > 1 && digits[0] == '0' {
-		return 0, false
+// argument sets which argument the name is: argN, or the name of one.
+func (p *parser) argument(t *Term, name string) bool {
+	digits, numbered := strings.CutPrefix(name, "arg")
+	if index, err := strconv.ParseUint(digits, 10, 16); numbered && err == nil && index <= maxIndex &&
+		(len(digits) == 1 || digits[0] != '0') {
+		t.Index = int(index)
+		return true
 	}
-	index, err := strconv.ParseUint(digits, 10, 16)
-	return int(index), err == nil && index <= maxIndex
+	if p.names == nil || !p.names(name) {
+		return false
+	}
+	t.Name, t.Index = name, Unbound
+	return true
 }

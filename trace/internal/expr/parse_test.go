@@ -96,7 +96,7 @@ func TestConditionsAreUnderstood(t *testing.T) {
 		`((((((((((arg0 >= pid))))))))))`:           `arg0 >= pid`,
 		strings.Repeat("!", 60) + "(arg0 == arg1)":  strings.Repeat("!(", 60) + "arg0 == arg1" + strings.Repeat(")", 60),
 	} {
-		node, err := ParseCondition(source)
+		node, err := ParseCondition(source, nil)
 		qt.Assert(t, qt.IsNil(err), qt.Commentf("%s", source))
 		qt.Check(t, qt.Equals(node.String(), want))
 	}
@@ -174,7 +174,7 @@ func TestWhatIsWrongIsSaidAndWhere(t *testing.T) {
 		strings.Repeat("arg0 || ", 64) + "arg0":                      "513: more than 64 comparisons",
 		strings.Repeat(" ", 5000):                                    "1: longer than 4096 bytes",
 	} {
-		node, err := ParseCondition(source)
+		node, err := ParseCondition(source, nil)
 		qt.Check(t, qt.IsNil(node), qt.Commentf("%s", source))
 		qt.Check(t, qt.ErrorMatches(err, `expression ".*", at column `+want), qt.Commentf("%s", source))
 	}
@@ -185,11 +185,11 @@ func TestTermsAreUnderstood(t *testing.T) {
 		"arg3": "arg3", " str( arg3 , 8 ) ": "str(arg3, 8)", "arg0 & 255": "arg0 & 0xff", "stack": "stack", "latency": "latency",
 		"site": "site", "comm": "comm", "7": "7", `"x"`: `"x"`,
 	} {
-		term, err := ParseTerm(source)
+		term, err := ParseTerm(source, nil)
 		qt.Assert(t, qt.IsNil(err))
 		qt.Check(t, qt.Equals(term.String(), want))
 	}
-	_, err := ParseTerm("arg0 == 1")
+	_, err := ParseTerm("arg0 == 1", nil)
 	qt.Check(t, qt.ErrorMatches(err, ".*at column 6: the end is expected here"))
 }
 
@@ -221,7 +221,7 @@ func FuzzCondition(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, source string) {
-		node, err := ParseCondition(source)
+		node, err := ParseCondition(source, nil)
 		qt.Assert(t, qt.Equals(node == nil, err != nil))
 		if err != nil {
 			var wrong *SyntaxError
@@ -229,7 +229,7 @@ func FuzzCondition(f *testing.F) {
 			qt.Assert(t, qt.IsTrue(wrong.Offset >= 0 && wrong.Offset <= len(source)))
 			return
 		}
-		again, err := ParseCondition(node.String())
+		again, err := ParseCondition(node.String(), nil)
 		var wrong *SyntaxError
 		if errors.As(err, &wrong) && (strings.Contains(wrong.Message, "brackets") || strings.Contains(wrong.Message, "longer")) {
 			return

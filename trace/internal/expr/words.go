@@ -46,6 +46,8 @@ func (p *parser) cut() error {
 		case tok == token.ARROW: // in arg0<-1
 			p.words = append(p.words, word{token.LSS, "<", w.offset}, word{token.SUB, "-", w.offset + 1})
 			continue
+		case tok.IsKeyword():
+			w.token = token.IDENT // arguments are called type
 		case text == "":
 			w.text = tok.String()
 		}
@@ -92,9 +94,6 @@ func (w *word) refuse(malformed bool) string {
 		return "an alternative is written ||"
 	case token.COMMENT:
 		return fmt.Sprintf("unexpected %q", w.text[:2])
-	}
-	if w.token.IsKeyword() {
-		return unknown(w.text)
 	}
 	return fmt.Sprintf("unexpected %q", w.text)
 }

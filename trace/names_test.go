@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+//go:build linux
+
+package trace_test
+
+import (
+	"testing"
+
+	"github.com/go-quicktest/qt"
+
+	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/providers"
+	"github.com/gousdt/gousdt/trace"
+	"github.com/gousdt/gousdt/usdt"
+)
+
+// definitions name the arguments of probes of the traced programs.
+func definitions(t *testing.T) *providers.Definitions {
+	var d providers.Definitions
+	qt.Assert(t, qt.IsNil(d.Parse("test.d", []byte(`
+		provider gousdt_test {
+			probe three(int type, char *middle, unsigned long last);
+			probe strings(const char *greeting, char *digits, const char *empty);
+			probe twelve(int a, int number_of_another_version);
+		};`))))
+	return &d
+}
+
+func TestNamesInFilters(t *testing.T) {
+	for _, test := range []struct {
+		filter string
+		want   bool
+	}{
+		{"type == -2000000000", true},
+		{"type == 1", false},
+		{"type < 0 && last > 17999999999999999999", true},
+		{"!(last & 1 == 1)", false},
+		{"greeting == \"hello, gousdt\"", true},
+		{"str(greeting, 5) == \"hello\"", true},
+		{"str(digits, 5) == \"hello\"", false},
+		{"type == -2000000000 || greeting == \"hello, gousdt\"", true},
+	} {
+		t.Run(test.filter, func(t *testing.T) {
+			process := start(t, "target-pie")
+			aggregator := trace.NewAggregator(trace.Aggregation{By: []string{"probe"}, Where: test.filter})
+			s, err := trace.New(&trace.SessionOptions{
+				Definitions: definitions(t), Aggregators: []*trace.Aggregator{aggregator}, NoEvents: true,
+			})
+			qt.Assert(t, qt.IsNil(err))
+			defer s.Close()
+			_, err = s.Attach(usdt.Target{Path: process.path}, nil,
+				elfnote.Exact("gousdt_test", "three"), elfnote.Exact("gousdt_test", "strings"))
+			if !test.want && err != nil {
+				return // the condition can hold nowhere
+			}
+			qt.Assert(t, qt.IsNil(err))
+			process.Fire("three", 1)
+			process.Fire("strings", 1)
+			snapshot, err := aggregator.Snapshot()
+			qt.Assert(t, qt.IsNil(err))
+			hits := uint64(0)
+			for _, row := range snapshot.Rows {
+				hits += row.Count
+			}
+			qt.Assert(t, qt.Equals(hits > 0, test.want))
+		})
+	}
+}
+
+func TestNamesInAggregations(t *testing.T) {
+	process := start(t, "target-pie")
+	byText := trace.NewAggregator(trace.Aggregation{By: []string{"str(greeting)"}})
+	sum := trace.NewAggregator(trace.Aggregation{Value: "type", By: []string{"last"}, Sum: true})
+	s := open(t, process, "gousdt_test:*s*", &trace.SessionOptions{
+		Definitions: definitions(t), Aggregators: []*trace.Aggregator{byText}, NoEvents: true,
+	})
+	process.Fire("strings", 3)
+	snapshot, err := byText.Snapshot()
+	qt.Assert(t, qt.IsNil(err))
+	qt.Assert(t, qt.HasLen(snapshot.Rows, 1))
+	qt.Assert(t, qt.Equals(snapshot.Rows[0].Keys[0].String(), `hello, gousdt`))
+	qt.Assert(t, qt.Equals(snapshot.Rows[0].Count, 3))
+	qt.Assert(t, qt.IsNil(s.Close()))
+
+	open(t, process, "gousdt_test:three", &trace.SessionOptions{
+		Definitions: definitions(t), Aggregators: []*trace.Aggregator{sum}, NoEvents: true,
+	})
+	process.Fire("three", 2)
+	snapshot, err = sum.Snapshot()
+	qt.Assert(t, qt.IsNil(err))
+	qt.Assert(t, qt.HasLen(snapshot.Rows, 1))
+	qt.Assert(t, qt.Equals(snapshot.Rows[0].Sum.Int(), -4000000000))
+	qt.Assert(t, qt.Equals(snapshot.Rows[0].Keys[0].Uint(), 18000000000000000001))
+}
+
+func TestNamesOfTexts(t *testing.T) {
+	for _, test := range []struct {
+		name string
+		opts trace.SessionOptions
+		want string
+	}{
+		{"all texts", trace.SessionOptions{Texts: 4}, `greeting="hell"..., digits="0123"..., empty=""`},
+		{"a capture comes first", trace.SessionOptions{
+			Texts: 4, Captures: []trace.Capture{{Arg: "greeting", Max: 64}},
+		}, `greeting="hello, gousdt", digits="0123"..., empty=""`},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			process := start(t, "target-pie")
+			test.opts.Definitions = definitions(t)
+			s := open(t, process, "gousdt_test:strings", &test.opts)
+			process.Fire("strings", 1)
+			event := next(t, s, 1)[0]
+			qt.Assert(t, qt.StringContains(event.String(), ": "+test.want))
+			qt.Assert(t, qt.Equals(event.Site.Definition().Name, "strings"))
+		})
+	}
+	t.Run("another number of arguments", func(t *testing.T) {
+		process := start(t, "target-pie")
+		s := open(t, process, "gousdt_test:twelve", &trace.SessionOptions{Definitions: definitions(t), Texts: 4})
+		process.Fire("twelve", 1)
+		event := next(t, s, 1)[0]
+		qt.Assert(t, qt.IsNil(event.Site.Definition()))
+		qt.Assert(t, qt.Equals(event.Site.ArgumentName(0), "arg0"))
+	})
+}
+
+func TestNamesErrors(t *testing.T) {
+	_, err := trace.New(&trace.SessionOptions{Definitions: definitions(t), Filter: "middel == 1"})
+	qt.Assert(t, qt.ErrorMatches(err, `.*"middel == 1", at column 1: middel is not known: .*names of arguments.*`))
+	_, err = trace.New(&trace.SessionOptions{Filter: "middle == 1"})
+	qt.Assert(t, qt.ErrorMatches(err, `.*middle is not known: argN, str\(argN\), pid,.*`))
+	_, err = trace.New(&trace.SessionOptions{Texts: 1 << 20})
+	qt.Assert(t, qt.ErrorMatches(err, `.*Texts: 1048576 is not between 0 and 32768`))
+}
