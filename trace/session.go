@@ -240,6 +240,18 @@ func (s *Session) Attach(target usdt.Target, opts *AttachOptions, patterns ...el
 	return s.AttachSelection(sel, opts)
 }
 
+// PerfEvents returns how many perf events the session is attached by, see
+// [usdt.Link.PerfEvents]: it says how long Detach takes.
+func (s *Session) PerfEvents() int {
+	n := 0
+	for _, a := range s.Attachments() {
+		for _, l := range a.links {
+			n += l.PerfEvents()
+		}
+	}
+	return n
+}
+
 // Mode returns how the session attaches programs. It is never [usdt.ModeAuto].
 func (s *Session) Mode() usdt.Mode { return s.mode }
 

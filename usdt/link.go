@@ -53,6 +53,16 @@ func (l *Link) Specialised() (specialised bool, reason string) { return l.generi
 // bytes: escape them before they reach a terminal.
 func (l *Link) String() string { return fmt.Sprintf("%s, %s", l.sel, l.mode) }
 
+// PerfEvents returns how many perf events the program is attached by, 0 if it
+// is by uprobe_multi links. The kernel takes about 0.1 s to close each, one
+// after the other.
+func (l *Link) PerfEvents() int {
+	if l.mode == ModeMulti {
+		return 0
+	}
+	return len(l.kernel)
+}
+
 // Close detaches the program. When it returns, the program does not run for
 // this link any more, and the semaphores have been counted down. It waits for
 // the kernel, 10 to 200 ms for each uprobe_multi link or perf event. To close

@@ -40,6 +40,14 @@
 // one. A later signal ends usdttrace at once. After SIGTERM, output that nobody
 // reads is given up, and the exit status is 2.
 //
+// Kernels without uprobe_multi links take about 0.1 s to close a perf event,
+// one after the other, also those of a process that is killed. A few perf
+// events serve hundreds of sites if tracefs is mounted at /sys/kernel/tracing.
+// Otherwise each site has its own, and usdttrace says how long detaching takes
+// if that is more than a second. What it leaves in tracefs if it is killed is
+// removed by its next run, by any program that attaches by package usdt, and by
+// usdttrace --cleanup.
+//
 // What is measured, and --duration, begin when everything that is there at
 // first is attached.
 //

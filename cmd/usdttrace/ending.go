@@ -17,6 +17,9 @@ const signalPatience = time.Second
 // hurry is how long a write may take after SIGTERM.
 const hurry = 200 * time.Millisecond
 
+// closingTime is what the kernel takes to close a perf event.
+const closingTime = 100 * time.Millisecond
+
 // handleSignals has the first signal end the tracing. A signal that comes after
 // signalPatience ends this process, as signals do by default.
 func (t *tracer) handleSignals() (stop func()) {
@@ -61,6 +64,10 @@ func (t *tracer) watchEnd() {
 			limit.Stop()
 		}
 		t.took = time.Since(t.start)
+		if takes := time.Duration(t.session.PerfEvents()) * closingTime; takes > time.Second {
+			t.messages.Note("detaching takes some %.0f s: this kernel closes %d perf events one after the other "+
+				"(sites share them if tracefs is mounted at /sys/kernel/tracing)", takes.Seconds(), t.session.PerfEvents())
+		}
 		done := t.messages.During("detaching")
 		t.costs.ask(t)
 		if err := t.session.Detach(); err != nil {

@@ -48,7 +48,7 @@ type options struct {
 	duration   time.Duration
 	mode       usdt.Mode
 
-	help, version bool
+	help, version, cleanup bool
 }
 
 // byStack reports whether rows are by user stack.
@@ -135,11 +135,18 @@ func parseCommandLine(args []string) (*options, error) {
 	flags.Switch(&o.stats, "stats")
 	flags.Func(setTime(&o.duration), "duration")
 	flags.Func(o.setMode, "mode")
+	flags.Switch(&o.cleanup, "cleanup")
 	flags.Switch(&o.help, "h", "help")
 	flags.Switch(&o.version, "version")
 	operands, err := flags.Parse(args)
 	if err != nil || o.help || o.version {
 		return o, err
+	}
+	if o.cleanup {
+		if len(args) > 1 {
+			return nil, errors.New("--cleanup goes with nothing else")
+		}
+		return o, nil
 	}
 	for _, parse := range []func() error{
 		func() error { return o.parseLatency(latency, match) },

@@ -40,6 +40,9 @@ func run(args []string, stdout, stderr *os.File) int {
 		io.WriteString(stdout, commandline.Version("usdttrace"))
 		return exitWatched
 	}
+	if o.cleanup {
+		return cleanUp(m, stdout)
+	}
 	t := &tracer{options: o, messages: m, stdout: stdout}
 	if o.quiet {
 		m.SetQuiet()

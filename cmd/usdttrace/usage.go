@@ -72,6 +72,8 @@ Output
       --stats           say what the tracing itself costs for each hit
       --duration TIME   stop after that time, once everything is attached
       --mode MODE       how to attach, for tests: multi, single or single-ip
+      --cleanup         remove what tracers that were killed have left in tracefs, as
+                        the next run does by itself; the status is 1 if that is nothing
   -h, --help            this text
       --version         the version
 TIME is in seconds, or has a unit: 0.5, 500ms, 2m. Flags that take a list (KEY,...)
