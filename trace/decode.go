@@ -66,6 +66,10 @@ func (d *decoder) decode(raw []byte) (*Event, error) {
 		both := order.Uint64(raw[r.Process:])
 		e.PID, e.TID = int(both>>32), int(uint32(both))
 	}
+	e.Weight = 1
+	if r.Weight != bpfgen.None {
+		e.Weight = order.Uint64(raw[r.Weight:])
+	}
 	if r.Command != bpfgen.None {
 		e.Command = d.command(raw[r.Command:])
 	}

@@ -32,6 +32,11 @@ type Event struct {
 	// CPU is the number of the processor.
 	CPU int
 
+	// Weight is how many hits the event stands for: itself and, if
+	// SessionOptions.SampleEvery or SampleRate is set, the hits on its
+	// processor before it that became no event. Otherwise it is 1.
+	Weight uint64
+
 	// Probe is PROVIDER:NAME. Names are arbitrary bytes: escape them before
 	// they reach a terminal. Site.Provider and Site.Name are the parts.
 	Probe string

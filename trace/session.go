@@ -41,6 +41,7 @@ type Session struct {
 	counters   *ebpf.Map
 	slots      slotTable
 	processors *ebpf.Map // nil where the kernel tells the processor
+	sampling   *ebpf.Map // nil where every hit is sent
 	ring       *ebpf.Map // nil where no events are sent
 	statistics io.Closer // nil unless they are measured
 
@@ -210,6 +211,14 @@ func (s *Session) createMaps() error {
 		return explain("creating the ring buffer", err)
 	}
 	events.Ring = s.ring.FD()
+	if events.Sampling != nil {
+		if s.sampling, err = ebpf.NewMap(&ebpf.MapSpec{
+			Name: "trace_sampling", Type: ebpf.PerCPUArray, KeySize: 4, ValueSize: bpfgen.SamplingStateSize, MaxEntries: 1,
+		}); err != nil {
+			return explain("creating the map of what is sampled", err)
+		}
+		events.Sampling.State = s.sampling.FD()
+	}
 	if s.reader, err = ringbuf.NewReader(s.ring); err != nil {
 		return explain("reading the ring buffer", err)
 	}
@@ -329,7 +338,7 @@ func (s *Session) use(read func() error) error {
 
 // maps returns all maps that the session has made.
 func (s *Session) maps() []*ebpf.Map {
-	all := []*ebpf.Map{s.counters, s.slots.slots, s.processors, s.ring}
+	all := []*ebpf.Map{s.counters, s.slots.slots, s.processors, s.sampling, s.ring}
 	for _, a := range s.aggregations {
 		all = append(all, a.accumulators, a.stacks)
 	}

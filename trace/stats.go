@@ -62,6 +62,9 @@ type Losses struct {
 	Unreadable uint64
 	// Starts is how many starts of a latency found no room.
 	Starts uint64
+	// NotSampled is how many hits became no event because of
+	// SessionOptions.SampleEvery or SampleRate.
+	NotSampled uint64
 	// Unmatched is how many ends of a latency had no start: it came before the
 	// session, or was forgotten, see Latency.MaxStarts.
 	Unmatched uint64
@@ -81,6 +84,16 @@ func (s *Session) readLosses(l *Losses) (err error) {
 		if *to, err = s.counter(c); err != nil {
 			return err
 		}
+	}
+	if s.sampling == nil {
+		return nil
+	}
+	var each []bpfgen.SamplingState
+	if err := s.sampling.Lookup(uint32(0), &each); err != nil {
+		return explain("reading what was sampled", err)
+	}
+	for _, state := range each {
+		l.NotSampled += state.LeftOut
 	}
 	return nil
 }

@@ -72,6 +72,8 @@ type builder struct {
 	// where to go if something cannot be read without sleeping.
 	retrying bool
 	missing  argcode.Label
+
+	chosen *sampled // nil where every hit becomes an event
 }
 
 // Block generates the code for a site. It returns nil where nothing ever is to

@@ -24,6 +24,8 @@ type Events struct {
 	// most one for each.
 	Captures func(*Site) []Capture
 
+	Sampling *Sampling // nil: every hit
+
 	// Batch: the reader looks by itself from time to time and is woken only
 	// when the ring buffer fills.
 	Batch bool
@@ -69,6 +71,9 @@ func (b *builder) event(e *Events) *Record {
 		b.Fail(errRecord)
 	}
 
+	if e.Sampling != nil {
+		b.chosen = b.sample(e.Sampling, done)
+	}
 	if b.PageIn && len(groups)+len(captures) > 0 {
 		b.eventWithPages(e, record, groups, full)
 	} else {
@@ -105,6 +110,9 @@ func (b *builder) fill(e *Events, record *Record, groups []argcode.Group) {
 	}
 	if record.CopySize > 0 {
 		b.stackCopy(record)
+	}
+	if b.chosen != nil {
+		b.take(e.Sampling, b.chosen, record.Weight)
 	}
 	b.submit(e, record.Size)
 }

@@ -24,6 +24,7 @@ type Record struct {
 	Time    int // u64, nanoseconds of the monotonic clock
 	Process int // u64, the process in the high half, the thread in the low one
 	Command int // 16 bytes, ends with a zero byte
+	Weight  int // u64, how many hits the event stands for
 
 	Args     []Place
 	Captures []CapturePlace // in the order of the arguments
@@ -94,7 +95,7 @@ func align8(n int) int { return (n + 7) &^ 7 }
 // layout places the parts of a record. groups are the arguments to be read from
 // memory together; what has been read before is copied like a register.
 func (f *fetcher) layout(e *Events, captures []Capture, groups []argcode.Group) (*Record, error) {
-	r := &Record{Size: 8, CPU: None, Time: None, Process: None, Command: None, Stack: None}
+	r := &Record{Size: 8, CPU: None, Time: None, Process: None, Command: None, Weight: None, Stack: None}
 	take := func(size int) int {
 		at := r.Size
 		r.Size += align8(size)
@@ -103,6 +104,10 @@ func (f *fetcher) layout(e *Events, captures []Capture, groups []argcode.Group) 
 	if e.Header {
 		r.CPU = 4
 		r.Time, r.Process, r.Command = take(8), take(8), take(commandSize)
+	}
+
+	if e.Sampling != nil {
+		r.Weight = take(8)
 	}
 
 	r.Args = make([]Place, len(f.Args))
