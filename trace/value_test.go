@@ -59,3 +59,9 @@ func TestKindsAndStatesHaveNames(t *testing.T) {
 	qt.Check(t, qt.Equals(Unavailable.String()+" "+Unreadable.String()+" "+Present.String(), "unavailable unreadable present"))
 	qt.Check(t, qt.Equals(Kind(9).String()+" "+State(9).String(), "Kind(9) State(9)"))
 }
+
+func TestNewValues(t *testing.T) {
+	qt.Check(t, qt.Equals(TextValue("a\x00b").String(), `a\x00b`))
+	qt.Check(t, qt.Equals(SignedValue(-1).String(), "-1"))
+	qt.Check(t, qt.Equals(UnsignedValue(1<<63).String(), "9223372036854775808"))
+}

@@ -21,7 +21,8 @@ const (
 // aggregation is something that hits come to, computed in the kernel.
 type aggregation struct {
 	trace.Aggregation
-	aggregator *trace.Aggregator
+	aggregator *trace.Aggregator // nil if the rows are made of events
+	rows       *stackRows
 	kind       string
 	title      string
 	earlier    *trace.Snapshot // as it was printed last, with --interval
@@ -55,13 +56,29 @@ func (o *options) aggregations() []*aggregation {
 			Aggregation: trace.Aggregation{By: o.by, Latency: o.latency, Histogram: histogram},
 		})
 	}
-	if o.profiles() && o.unwind == 0 {
+	if o.profiles() && !o.fromEvents() {
 		all = append(all, o.profile())
 	}
 	for _, a := range all {
-		a.aggregator = trace.NewAggregator(a.Aggregation)
+		if !a.isOfEvents(o) {
+			a.aggregator = trace.NewAggregator(a.Aggregation)
+		}
 	}
 	return all
+}
+
+// isOfEvents reports whether events are aggregated here, rather than hits in
+// the kernel.
+func (a *aggregation) isOfEvents(o *options) bool {
+	return o.byStack() && o.fromEvents() && a.printed()
+}
+
+// snapshot returns what hits have come to so far.
+func (a *aggregation) snapshot() (*trace.Snapshot, error) {
+	if a.rows != nil {
+		return a.rows.snapshot(), nil
+	}
+	return a.aggregator.Snapshot()
 }
 
 // profile returns what a profile is made of.

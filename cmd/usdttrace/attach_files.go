@@ -97,6 +97,7 @@ func (t *tracer) attachFiles() error {
 		}
 		t.targets.attached(a)
 		t.warnSkipped(a, sel.Name())
+		t.warnFramePointers(a)
 		if t.ctx.Err() != nil {
 			return errEnded
 		}

@@ -182,6 +182,7 @@ func (f *follower) changed(changes *trace.WatchChanges) {
 			}
 			f.skipped[a.Path()] = f.perProcess // each process has an attachment of its own
 			t.warnSkipped(a, a.Path())
+			t.warnFramePointers(a)
 		}
 		if f.begun {
 			t.messages.NoteOf("files that are also watched", "also watching %s in %s", plural(len(a.Sites()), "site"), a.Path())

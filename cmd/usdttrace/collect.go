@@ -89,7 +89,7 @@ func (t *tracer) printRows() error {
 		if !a.printed() {
 			continue
 		}
-		snapshot, err := a.aggregator.Snapshot()
+		snapshot, err := a.snapshot()
 		if err != nil {
 			return err
 		}

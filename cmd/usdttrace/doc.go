@@ -94,10 +94,10 @@
 // With --unwind fp, the kernel walks the stacks by frame pointers, and counts
 // them for --pprof, so that none is lost. In code that was built without frame
 // pointers, only the innermost function is right; what follows is nothing, or
-// by chance something that is no caller. On s390x this needs Linux 6.7. It is
-// always done so with --by stack, and for profiles with --latency, with sums of
-// more than an argument, and by keys other than arguments, comm, pid, tid, cpu
-// and probe.
+// by chance something that is no caller. usdttrace warns of files that seem to
+// have none. On s390x this needs Linux 6.7. It is always done so with
+// --latency, with --hist --by stack, with sums of more than an argument, and by
+// keys other than arguments, comm, pid, tid, cpu and probe.
 //
 // # From the flags to what is printed
 //
@@ -141,7 +141,8 @@
 // "truncated". "data_unreadable" is true if it points nowhere. Integers of 64
 // bits are written in full: read them with a parser that does not round.
 //
-// "location" is the address of the site in the file. "stack" is there with
+// "location" is the address of the site in the file. With --every and --rate
+// there is "weight": how many hits the event stands for. "stack" is there with
 // --stack only, the innermost function first. Its "function" and "offset", and
 // its "file" and "file_offset", are missing if they are not known.
 //
@@ -163,7 +164,7 @@
 //
 // The last line is
 //
-//	{"type":"summary","events":3,"lost":0,"lost_keys":0,"lost_unreadable":0,"lost_starts":0,"unmatched":0,"sites":12,
+//	{"type":"summary","events":3,"lost":0,"not_sampled":0,"lost_keys":0,"lost_unreadable":0,"lost_starts":0,"unmatched":0,"sites":12,
 //	 "mode":"multi+cookie","seconds":1.5,"frames":9,"unnamed_frames":1,
 //	 "programs":[{"name":"postg_query","runs":3,"ns_per_run":1500,"missed":0,"instructions":70}],
 //	 "program_bytes":4096,"map_bytes":8388608}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -35,12 +36,14 @@ func (t *tracer) named(err error) error {
 	if !errors.As(err, &option) {
 		return err
 	}
-	flag := map[string]string{"Filter": "where", "RingSize": "buffer", "StackCopy": "unwind"}[option.Field]
+	flag := map[string]string{"Filter": "where", "RingSize": "buffer", "StackCopy": "unwind",
+		"SampleEvery": "every", "SampleRate": "rate"}[option.Field]
 	switch option.Field {
 	case "Captures":
 		flag = t.options.captures[option.Index].flag()
 	case "Aggregators":
-		flag = t.asked[option.Index].kind
+		asked := slices.DeleteFunc(slices.Clone(t.asked), func(a *aggregation) bool { return a.aggregator == nil })
+		flag = asked[option.Index].kind
 	}
 	// An aggregator has fields, and so has a latency.
 	for depth := 1; errors.As(option.Err, &option); depth++ {

@@ -181,6 +181,7 @@ type object struct {
 	}
 
 	Events, Lost, Unmatched uint64
+	NotSampled              uint64 `json:"not_sampled"`
 	Frames                  uint64
 	UnnamedFrames           uint64 `json:"unnamed_frames"`
 	Sites                   int

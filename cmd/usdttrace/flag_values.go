@@ -28,11 +28,14 @@ func (o *options) setCommand(s string) (err error) {
 	return err
 }
 
-func (o *options) setMaxEvents(s string) (err error) {
-	if o.maxEvents, err = strconv.Atoi(s); err != nil || o.maxEvents <= 0 {
-		return errors.New("want a number above 0")
+// setCount returns a function that reads a number above 0.
+func setCount(to *int) func(string) error {
+	return func(s string) (err error) {
+		if *to, err = strconv.Atoi(s); err != nil || *to <= 0 {
+			return errors.New("want a number above 0")
+		}
+		return nil
 	}
-	return nil
 }
 
 func (o *options) addKey(key string) error {

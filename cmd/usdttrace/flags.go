@@ -29,6 +29,8 @@ type options struct {
 	stack     bool
 	unwind    int // bytes of stacks that are copied to be unwound here; 0: the kernel walks them
 	maxEvents int
+	every     int // about one in so many hits is taken, 0 for all
+	rate      int // at most so many hits a second on each processor, 0 for all
 	buffer    int
 
 	count    bool
@@ -114,8 +116,10 @@ func parseCommandLine(args []string) (*options, error) {
 	flags.List(o.addNames, "names")
 	flags.Switch(&o.stack, "stack")
 	flags.Text(&unwind, "unwind")
-	flags.Func(o.setMaxEvents, "max-events")
+	flags.Func(setCount(&o.maxEvents), "max-events")
 	flags.Func(o.setBuffer, "buffer")
+	flags.Func(setCount(&o.every), "every")
+	flags.Func(setCount(&o.rate), "rate")
 
 	flags.Switch(&o.count, "count")
 	flags.Text(&o.sum, "sum")
@@ -196,6 +200,13 @@ func (o *options) check() error {
 		return errors.New("--linear goes with --hist or --latency")
 	case o.interval > 0 && !o.aggregates():
 		return errors.New("--interval goes with --count, --sum, --hist or --latency")
+	case o.every > 0 && o.rate > 0:
+		return errors.New("--every and --rate exclude each other")
+	case o.samples() && o.aggregates() && !o.fromEvents():
+		if reason := o.needsKernel(); reason != "" && (o.profiles() || o.byStack()) {
+			return fmt.Errorf("--every and --rate do not go with %s, which is counted in the kernel, of all hits", reason)
+		}
+		return errors.New("--every and --rate are about events and stacks; what is counted in the kernel is counted of all hits")
 	case o.list && o.aggregates():
 		return errors.New("-l only lists what would be watched: it does not go with --count, --sum, --hist, --latency or --pprof")
 	case o.aggregates() && (o.maxEvents > 0 || o.stack || len(o.captures) > 0):

@@ -43,6 +43,9 @@ func (p *jsonPrinter) event(e *trace.Event) {
 	j.Signed("tid", int64(e.TID))
 	j.Text("command", e.Command)
 	j.Signed("cpu", int64(e.CPU))
+	if p.tracer.options.samples() {
+		j.Unsigned("weight", e.Weight)
+	}
 	j.Text("provider", cutName(e.Site.Provider))
 	j.Text("name", cutName(e.Site.Name))
 	j.Text("file", e.Site.File)
@@ -171,6 +174,7 @@ func (p *jsonPrinter) summary(s *summary) {
 	j := p.begin("summary")
 	j.Unsigned("events", s.events)
 	j.Unsigned("lost", s.losses.Events)
+	j.Unsigned("not_sampled", s.losses.NotSampled)
 	j.Unsigned("lost_keys", s.losses.Keys)
 	j.Unsigned("lost_unreadable", s.losses.Unreadable)
 	j.Unsigned("lost_starts", s.losses.Starts)

@@ -127,6 +127,9 @@ func (t *tracer) profileOf(a *aggregation, s *trace.Snapshot) *stack.Profile {
 
 // writeProfiles writes a profile to the files.
 func (t *tracer) writeProfiles(p *stack.Profile) error {
+	if t.options.samples() {
+		p.Period, p.PeriodType = t.samples.period(), stack.ValueType{Type: "hits", Unit: "count"}
+	}
 	p.Start, p.Duration = time.Now().Add(-t.took), t.took
 	for _, f := range t.profiles {
 		if err := f.file.write(func(file *os.File) error { return f.write(p, file) }); err != nil {

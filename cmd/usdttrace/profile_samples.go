@@ -16,10 +16,12 @@ import (
 // samples are the stacks of events, counted.
 type samples struct {
 	by      []string
-	sum     int // the argument to add up, -1 for none
-	profile *stack.Profile
+	sum     int            // the argument to add up, -1 for none
+	profile *stack.Profile // nil if no file is to be written
+	rows    *stackRows     // nil if no rows are to be printed
 
-	unreadable uint64 // events without the value that is to be added up
+	unreadable   uint64 // hits without the value that is to be added up
+	events, hits uint64 // and how many hits these stand for
 }
 
 // needsKernel returns the flag for which stacks cannot be counted from events,
@@ -41,6 +43,15 @@ func (o *options) needsKernel() string {
 	return ""
 }
 
+// fromEvents reports whether stacks are counted here, from events: to unwind
+// them, or because not all hits are to be taken.
+func (o *options) fromEvents() bool {
+	return (o.profiles() || o.byStack()) && o.needsKernel() == "" && (o.unwind > 0 || o.samples())
+}
+
+// samples reports whether some of the hits are taken for all.
+func (o *options) samples() bool { return o.every > 1 || o.rate > 0 }
+
 // argumentNumber returns N of "argN".
 func argumentNumber(term string) (int, bool) {
 	digits, ok := strings.CutPrefix(term, "arg")
@@ -61,25 +72,48 @@ func (t *tracer) newSamples() *samples {
 			s.by = append(s.by, by)
 		}
 	}
-	s.profile = t.newProfile(sum)
+	if o.profiles() {
+		s.profile = t.newProfile(sum)
+	}
+	if o.byStack() {
+		s.rows = &stackRows{tracer: t}
+	}
 	return s
 }
 
 // add adds an event.
 func (s *samples) add(e *trace.Event, stack []uint64) {
-	values := []int64{1}
+	s.events++
+	s.hits += e.Weight
+	values := []int64{int64(e.Weight)}
+	var value trace.Value
 	if s.sum >= 0 {
-		if s.sum >= len(e.Args) || e.Args[s.sum].State() != trace.Present {
-			s.unreadable++
+		if s.sum >= len(e.Args) || e.Args[s.sum].State() != trace.Present || e.Args[s.sum].Kind() == trace.Float {
+			s.unreadable += e.Weight
 			return
 		}
-		values = append(values, e.Args[s.sum].Int())
+		value = e.Args[s.sum]
+		values = append(values, value.Int()*int64(e.Weight))
+	}
+	if s.rows != nil {
+		s.rows.add(e, stack, value)
+	}
+	if s.profile == nil {
+		return
 	}
 	labels := make(map[string]string)
 	for _, by := range s.by {
 		labels[by] = label(e, by)
 	}
 	s.profile.Add(context.Background(), e.PID, stack, values, labels)
+}
+
+// period returns how many hits an event stands for, on average.
+func (s *samples) period() int64 {
+	if s.events == 0 {
+		return 1
+	}
+	return int64((s.hits + s.events/2) / s.events)
 }
 
 // label returns the value of a key for an event.

@@ -96,8 +96,13 @@ func (t *tracer) trace() (err error) {
 	if o.stack || o.profiles() || o.byStack() {
 		t.stacks = stack.NewSymbolizer(nil)
 		defer t.stacks.Close()
-		if o.profiles() && o.unwind > 0 {
+		if o.fromEvents() {
 			t.samples = t.newSamples()
+			for _, a := range t.asked {
+				if a.aggregator == nil {
+					a.rows = t.samples.rows
+				}
+			}
 		}
 	}
 

@@ -37,15 +37,18 @@ func (t *tracer) open() error {
 	for _, c := range o.captures {
 		opts.Captures = append(opts.Captures, c.Capture)
 	}
-	if o.stack || o.unwind > 0 {
+	if o.stack || o.fromEvents() {
 		opts.StackDepth = maxStack
 	} else {
 		opts.Delay = delay
 	}
 	for _, a := range t.asked {
-		opts.Aggregators = append(opts.Aggregators, a.aggregator)
+		if a.aggregator != nil {
+			opts.Aggregators = append(opts.Aggregators, a.aggregator)
+		}
 	}
-	opts.NoEvents = o.aggregates() && o.unwind == 0
+	opts.NoEvents = o.aggregates() && !o.fromEvents()
+	opts.SampleEvery, opts.SampleRate = o.every, o.rate
 	if o.unwind > 0 {
 		opts.StackCopy = o.unwind
 		if opts.RingSize == 0 {

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gousdt/gousdt/internal/elffile"
+	"github.com/gousdt/gousdt/internal/unwind"
 	"github.com/gousdt/gousdt/stack"
 	"github.com/gousdt/gousdt/trace"
 )
@@ -36,7 +38,7 @@ const (
 
 // parseUnwind decides how stacks are found.
 func (o *options) parseUnwind(way string) error {
-	asked := o.stack || o.profiles()
+	asked := o.stack || o.profiles() || o.byStack()
 	possible := slices.Contains([]string{"amd64", "arm64", "riscv64", "s390x"}, runtime.GOARCH)
 	method, size, sized := strings.Cut(way, ":")
 	switch {
@@ -50,12 +52,12 @@ func (o *options) parseUnwind(way string) error {
 	case method != unwindDWARF:
 		return fmt.Errorf("--unwind %q: want %s, %s:SIZE or %s", way, unwindDWARF, unwindDWARF, unwindFP)
 	case !asked:
-		return fmt.Errorf("--unwind %s goes with --stack or --pprof", way)
+		return fmt.Errorf("--unwind %s goes with --stack, --by stack, --pprof, --folded and --flamegraph", way)
 	case !possible:
 		return fmt.Errorf("--unwind %s: not on %s", way, runtime.GOARCH)
 	}
 	if reason := o.needsKernel(); reason != "" {
-		return fmt.Errorf("--unwind %s: a profile with %s is made in the kernel, which can walk stacks by frame pointers only", way, reason)
+		return fmt.Errorf("--unwind %s: what is asked for with %s is counted in the kernel, which can walk stacks by frame pointers only", way, reason)
 	}
 	o.unwind = stackCopy
 	if sized {
@@ -95,4 +97,49 @@ func (t *tracer) mergeStacks(s *trace.Snapshot) *trace.Snapshot {
 		}
 		return string(key)
 	})
+}
+
+// maxAskedSites bounds the sites of a file of which it is asked whether they
+// have frame pointers.
+const maxAskedSites = 64
+
+// warnFramePointers says that stacks need frame pointers where a file that has
+// been attached seems to have none.
+func (t *tracer) warnFramePointers(a *trace.Attachment) {
+	if t.stacks == nil || t.options.unwind > 0 {
+		return
+	}
+	path := a.Path()
+	if pid := a.Process().PID; pid != 0 {
+		path = fmt.Sprintf("/proc/%d/root%s", pid, path)
+	}
+	file, err := elffile.Open(path)
+	if err != nil {
+		return // it may be of another mount namespace
+	}
+	defer file.Close()
+	table, err := unwind.NewUnwinder().Read(file)
+	if err != nil {
+		return
+	}
+	sites := a.Sites()
+	asked := 0
+	for _, site := range sites[:min(len(sites), maxAskedSites)] {
+		has, ok := table.HasFramePointer(site.Location)
+		if has {
+			return
+		}
+		if ok {
+			asked++
+		}
+	}
+	if asked == 0 {
+		return
+	}
+	advice := "--unwind dwarf does without them"
+	if reason := t.options.needsKernel(); reason != "" {
+		advice = "with " + reason + " there is no other way"
+	}
+	t.messages.WarnOf("files without frame pointers", "stacks are found by frame pointers, which %s seems to have been built without: "+
+		"what follows the innermost function may be missing or wrong (%s)", a.Path(), advice)
 }

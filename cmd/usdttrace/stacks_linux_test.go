@@ -50,3 +50,60 @@ func TestFlameGraphsHaveAllHits(t *testing.T) {
 	qt.Check(t, qt.StringContains(string(text), `"title":"gousdt_test:three target-pie"`))
 	qt.Check(t, qt.StringContains(string(text), `"root":{"name":"all","value":5,`))
 }
+
+// What is left out is counted, and what is taken counts for it.
+func TestSampledHitsStandForAll(t *testing.T) {
+	p := startTarget(t, "target-pie")
+	folded := filepath.Join(t.TempDir(), "stacks.folded")
+	r := watching(t, "--json", "--every", "10", "--folded", folded, "--count", "--by", "stack", "--sum", "arg0", p.path, "gousdt_test:specs")
+	const hits = 30 * 300
+	p.Fire("specs", 30)
+	result := r.interrupt()
+	summary := result.objects("summary")[0]
+	qt.Check(t, qt.Equals(summary.Events+summary.NotSampled+summary.Lost, hits))
+	qt.Check(t, qt.IsTrue(summary.Events < hits/5), qt.Commentf("%d events", summary.Events))
+	counted, sum := make(map[string]uint64), int64(0)
+	for _, row := range result.objects("row") { // one for each site
+		counted[row.Aggregation] += row.Count
+		if row.Aggregation == "sum" {
+			part, err := row.Sum.Int64()
+			qt.Assert(t, qt.IsNil(err))
+			sum += part
+		}
+	}
+	for _, kind := range []string{"count", "sum"} {
+		qt.Check(t, qt.IsTrue(counted[kind] > hits-100 && counted[kind] <= hits), qt.Commentf("%s: %d", kind, counted[kind]))
+	}
+	average := float64(sum) / float64(counted["sum"])
+	qt.Check(t, qt.IsTrue(average > 130 && average < 170), qt.Commentf("of 0 to 299: %v", average))
+	lines, err := os.ReadFile(folded)
+	qt.Assert(t, qt.IsNil(err))
+	qt.Check(t, qt.StringContains(string(lines), ";fire_specs"))
+}
+
+func TestSamplingIsOfEventsAndStacks(t *testing.T) {
+	for _, test := range []struct{ args, want string }{
+		{"--every 2 --rate 3 p:n", "--every and --rate exclude each other"},
+		{"--every 2 --count p:n", "what is counted in the kernel is counted of all hits"},
+		{"--rate 2 --by stack --hist arg0 p:n", "--every and --rate do not go with --hist"},
+		{"--rate 0 p:n", "want a number above 0"},
+	} {
+		r := start(t, append(strings.Fields(test.args), "/bin/true")...).wait()
+		qt.Check(t, qt.Equals(r.status, exitError))
+		qt.Check(t, qt.StringContains(r.stderr, test.want))
+	}
+}
+
+// The target was built without frame pointers.
+func TestStacksOfRowsAreUnwound(t *testing.T) {
+	testprog.RequireStacks(t)
+	p := startTarget(t, "target-pie")
+	r := watching(t, "--count", "--by", "stack", p.path, "gousdt_test:three")
+	p.Fire("three", 2)
+	qt.Check(t, qt.Matches(strings.Join(r.interrupt().ok(), "\n"), `(?s)count\ncount 2, 100.0%\n    fire_three.*    main\+.*`))
+
+	r = watching(t, "--hist", "arg0", "--by", "stack", p.path, "gousdt_test:three")
+	p.Fire("three", 2)
+	qt.Check(t, qt.Matches(r.interrupt().stderr, `(?s).*stacks are found by frame pointers, which `+p.path+
+		` seems to have been built without: .* \(with --hist there is no other way\).*`))
+}

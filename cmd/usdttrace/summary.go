@@ -34,13 +34,13 @@ func (t *tracer) report() error {
 			return err
 		}
 		s.events = t.events.Load() // of which a profile is made
-		if t.samples != nil {
+		if t.samples != nil && t.samples.profile != nil {
 			if err := t.writeProfiles(t.samples.profile); err != nil {
 				return err
 			}
 		}
 		for _, a := range t.asked {
-			snapshot, err := a.aggregator.Snapshot()
+			snapshot, err := a.snapshot()
 			if err != nil {
 				return err
 			}
@@ -48,7 +48,9 @@ func (t *tracer) report() error {
 			for _, row := range snapshot.Rows {
 				hits += row.Count
 			}
-			s.events = max(s.events, hits)
+			if a.rows == nil {
+				s.events = max(s.events, hits)
+			}
 			if a.kind == kindProfile {
 				if err := t.writeProfiles(t.profileOf(a, snapshot)); err != nil {
 					return err
@@ -64,6 +66,9 @@ func (t *tracer) report() error {
 	}
 	if t.samples != nil {
 		s.losses.Unreadable += t.samples.unreadable
+		if rows := t.samples.rows; rows != nil {
+			s.losses.Keys += rows.lost
+		}
 	}
 	if t.stacks != nil {
 		counts := t.stacks.Counts()
@@ -98,6 +103,7 @@ func (s *summary) text() string {
 		n    uint64
 		what string
 	}{
+		{s.losses.NotSampled, "hits not sampled: each event stands for those before it"},
 		{s.losses.Keys, "not aggregated: there was no room for more keys"},
 		{s.losses.Unreadable, "not aggregated: a value or key could not be read"},
 		{s.losses.Starts, "not measured: there was no room for more starts"},

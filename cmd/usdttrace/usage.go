@@ -42,6 +42,10 @@ Events
                           bytes of the stack, which needs no frame pointers (default)
                         fp  by frame pointers, in the kernel, which costs less
       --max-events N    stop after N events
+      --every N         take about one hit in N, chosen at random in the kernel; with
+                        --pprof, --flamegraph, --folded and --by stack, it counts for
+                        those that were left out before it
+      --rate N          the same, at most N hits a second for each processor
       --buffer SIZE     of the ring buffer, in bytes or with k, M or G (8M)
 
 What hits come to, computed in the kernel

@@ -117,3 +117,18 @@ func FuzzExpression(f *testing.F) {
 		}
 	})
 }
+
+func TestHasFramePointer(t *testing.T) {
+	for instructions, want := range map[string]bool{
+		"":                 false, // by the stack pointer
+		"\x0d\x06":         true,  // DW_CFA_def_cfa_register rbp
+		"\x0e\x10\x86\x02": false, // rbp is saved, as any other register
+	} {
+		table := tableOf(framesOf("", "", initial, instructions))
+		has, ok := table.HasFramePointer(codeAddress + 4)
+		qt.Check(t, qt.IsTrue(ok))
+		qt.Check(t, qt.Equals(has, want), qt.Commentf("%q", instructions))
+		_, ok = table.HasFramePointer(codeAddress - 1)
+		qt.Check(t, qt.IsFalse(ok))
+	}
+}

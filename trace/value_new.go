@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package trace
+
+// TextValue returns a text, as a key of a row is one.
+func TextValue(text string) Value { return textValue([]byte(text)) }
+
+// SignedValue returns a number of 64 bits with a sign.
+func SignedValue(n int64) Value {
+	return Value{kind: Signed, state: Present, size: 8, bits: uint64(n)}
+}
+
+// UnsignedValue returns a number of 64 bits without a sign.
+func UnsignedValue(n uint64) Value {
+	return Value{kind: Unsigned, state: Present, size: 8, bits: n}
+}
