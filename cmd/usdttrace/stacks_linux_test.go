@@ -30,7 +30,7 @@ func TestStackOfTwoProcessesIsOneRow(t *testing.T) {
 	}
 }
 
-// Flame graphs have each hit once, in whatever processes, and also of those that
+// Flame graphs have each hit once, in whatever processes, also of those that
 // have ended.
 func TestFlameGraphsHaveAllHits(t *testing.T) {
 	p := startTarget(t, "target-pie")
