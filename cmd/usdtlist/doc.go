@@ -30,25 +30,6 @@
 // counted on standard error, as are files that need a privilege to be opened.
 // They do not change the exit status.
 //
-// # From the flags to the list
-//
-//	flags.go            the command line: flags, files, libraries, patterns
-//	list.go             each file: opened, its probes picked, handed to a printer
-//	list_files.go       files and libraries that are named
-//	list_processes.go   -p and -a: which processes, and what could not be read
-//	process_files.go      their files, each once
-//	process_names.go      what the names on the command line mean to a process
-//	hidepid.go            how the proc file system hides processes
-//	arguments.go        argument strings decoded, with the symbols of debug files
-//	print.go            which printer:
-//	print_table.go        one line for each probe,
-//	print_details.go      every site with its decoded arguments,
-//	print_json.go         a JSON document (internal/jsontext knows the syntax),
-//	print_paste.go        lines for other tools,
-//	print_users.go        and which processes map the file, for table, details and JSON
-//	not_listed.go       why there is nothing to list, or some notes are missing
-//	elfnames.go         machine, byte order and kind of a file, in words
-//
 // # The JSON document
 //
 // --json prints one object. Fields may be added in later versions; those named
@@ -127,3 +108,22 @@
 // name_hex, arguments_hex, file_hex. Characters that could drive a terminal are
 // written as \u escapes.
 package main
+
+// From the flags to the list, for those who read the code:
+//
+//	flags.go            the command line: flags, files, libraries, patterns
+//	list.go             each file: opened, its probes picked, handed to a printer
+//	list_files.go       files and libraries that are named
+//	list_processes.go   -p and -a: which processes, and what could not be read
+//	process_files.go      their files, each once
+//	process_names.go      what the names on the command line mean to a process
+//	hidepid.go            how the proc file system hides processes
+//	arguments.go        argument strings decoded, with the symbols of debug files
+//	print.go            which printer:
+//	print_table.go        one line for each probe,
+//	print_details.go      every site with its decoded arguments,
+//	print_json.go         a JSON document (internal/jsontext knows the syntax),
+//	print_paste.go        lines for other tools,
+//	print_users.go        and which processes map the file, for table, details and JSON
+//	not_listed.go       why there is nothing to list, or some notes are missing
+//	elfnames.go         machine, byte order and kind of a file, in words

@@ -47,7 +47,7 @@ func parseCommandLine(args []string) (*options, error) {
 	o := &options{}
 	var asJSON bool
 	var flags commandline.Flags
-	flags.List(o.addPattern, "m", "match")
+	flags.List(o.addPattern, "e", "probe")
 	flags.List(o.addPID, "p", "pid")
 	flags.Switch(&o.allProcesses, "a", "all")
 	flags.Switch(&o.verbose, "v", "verbose")

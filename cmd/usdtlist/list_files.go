@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/gousdt/gousdt/elfnote"
@@ -14,8 +15,13 @@ import (
 	"github.com/gousdt/gousdt/internal/ldso"
 )
 
-// listFiles lists the files and libraries named on the command line.
+// listFiles lists the files and libraries named on the command line. It lists
+// none if one of the words was perhaps meant to pick probes: all probes of the
+// files would be what nobody asked for.
 func (l *lister) listFiles() (found int, failed bool) {
+	if i := slices.IndexFunc(l.options.files, commandline.IsMistaken); i >= 0 {
+		l.options.files = l.options.files[i : i+1]
+	}
 	for _, name := range l.options.files {
 		n, err := l.listFile(name)
 		found += n
@@ -52,7 +58,7 @@ func findFile(name string) (path string, searched bool, err error) {
 	path, err = ldso.Find(name)
 	if errors.Is(err, fs.ErrNotExist) && !strings.Contains(name, ".so") {
 		// Perhaps it was meant to pick probes.
-		err = fmt.Errorf("%w; for the probes of that name, write -m %s", err, name)
+		err = fmt.Errorf("%w; for the probes of that name, write -e %s", err, name)
 	}
 	return path, true, err
 }

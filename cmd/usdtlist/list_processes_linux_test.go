@@ -91,7 +91,7 @@ func TestFilesOfAProcess(t *testing.T) {
 		"by a symbolic link":      {link},
 	} {
 		t.Run(behaviour, func(t *testing.T) {
-			r := usdtlist(append(words, "-p", pid, "-m", "three")...)
+			r := usdtlist(append(words, "-p", pid, "-e", "three")...)
 			qt.Check(t, qt.Equals(r.status, exitFound))
 			qt.Check(t, qt.Equals(r.stderr, ""))
 			qt.Check(t, qt.IsTrue(strings.HasPrefix(r.stdout, "File: "+library+"\n"+three)), qt.Commentf(r.stdout))

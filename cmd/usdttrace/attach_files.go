@@ -5,13 +5,11 @@ package main
 import (
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/commandline"
-	"github.com/gousdt/gousdt/internal/ldso"
 	"github.com/gousdt/gousdt/usdt"
 )
 
@@ -29,7 +27,7 @@ func (t *targets) find(files []string, pid int) error {
 		case isNothing(err):
 			missing = errors.Join(missing, err)
 			t.without = append(t.without, err)
-		case err != nil && isMistaken(name):
+		case err != nil && commandline.IsMistaken(name):
 			return fmt.Errorf("%w: %s was taken for a file; a probe is written PROVIDER:NAME, as in '*:%s'", err, name, name)
 		case err != nil:
 			return err
@@ -110,14 +108,4 @@ func (t *tracer) attachFiles() error {
 	}
 	t.warnUnmatched()
 	return nil
-}
-
-// isMistaken reports whether a word that was taken for a file is none that can
-// be found: it may have been meant for a probe.
-func isMistaken(word string) bool {
-	if strings.ContainsAny(word, "/.") {
-		return false
-	}
-	_, err := ldso.Find(word)
-	return errors.Is(err, os.ErrNotExist)
 }

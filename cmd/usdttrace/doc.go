@@ -99,33 +99,6 @@
 // --latency, with --hist --by stack, with sums of more than an argument, and by
 // keys other than arguments, comm, pid, tid, cpu and probe.
 //
-// # From the flags to what is printed
-//
-//	flags.go              the command line
-//	run.go                one run, from its beginning to its end
-//	session.go              the trace.Session that the flags ask for,
-//	aggregations.go         and what it computes in the kernel
-//	attach_files.go       what is attached: files that are named,
-//	attach_processes.go     what processes map, as they come and go,
-//	attach_command.go       what a command runs,
-//	command_linux.go        which waits meanwhile
-//	watched.go            what is or was watched,
-//	not_watched.go          and what matched nothing or was skipped
-//	list.go               or what would be attached is listed (-l), by print_sites.go
-//	collect.go            events and rows are taken as they come, and
-//	print.go                printed:
-//	print_events.go           a line for each hit,
-//	print_rows.go             a table of what hits come to,
-//	print_histogram.go        or distributions,
-//	print_json.go             or all as JSON
-//	stacks.go             where stacks come from
-//	profile.go            the stacks of --pprof, --folded and --flamegraph, from
-//	                      rows or from events:
-//	profile_samples.go      the stacks of events, counted
-//	ending.go             what ends the tracing, and with which error
-//	summary.go            what it all came to, with costs.go
-//	output_file.go        where that goes with --output and --pprof
-//
 // # JSON
 //
 // With --json there is one object on each line of standard output. An event is
@@ -176,3 +149,30 @@
 // In a text that is not UTF-8, each invalid byte is U+FFFD, and a second
 // member, whose name ends in "_hex", has all bytes in hexadecimal.
 package main
+
+// From the flags to what is printed, for those who read the code:
+//
+//	flags.go              the command line
+//	run.go                one run, from its beginning to its end
+//	session.go              the trace.Session that the flags ask for,
+//	aggregations.go         and what it computes in the kernel
+//	attach_files.go       what is attached: files that are named,
+//	attach_processes.go     what processes map, as they come and go,
+//	attach_command.go       what a command runs,
+//	command_linux.go        which waits meanwhile
+//	watched.go            what is or was watched,
+//	not_watched.go          and what matched nothing or was skipped
+//	list.go               or what would be attached is listed (-l), by print_sites.go
+//	collect.go            events and rows are taken as they come, and
+//	print.go                printed:
+//	print_events.go           a line for each hit,
+//	print_rows.go             a table of what hits come to,
+//	print_histogram.go        or distributions,
+//	print_json.go             or all as JSON
+//	stacks.go             where stacks come from
+//	profile.go            the stacks of --pprof, --folded and --flamegraph, from
+//	                      rows or from events:
+//	profile_samples.go      the stacks of events, counted
+//	ending.go             what ends the tracing, and with which error
+//	summary.go            what it all came to, with costs.go
+//	output_file.go        where that goes with --output and --pprof

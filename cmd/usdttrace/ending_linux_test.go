@@ -94,6 +94,21 @@ func fill(t *testing.T, pipe *os.File) {
 	qt.Assert(t, qt.IsNil(unix.SetNonblock(int(pipe.Fd()), false)))
 }
 
+func TestItEndsQuietlyWhenNobodyReads(t *testing.T) {
+	p := startTarget(t, "target-pie")
+	reader, writer, err := os.Pipe()
+	qt.Assert(t, qt.IsNil(err))
+	qt.Assert(t, qt.IsNil(reader.Close()))
+	r := startPrepared(t, func(cmd *exec.Cmd) { cmd.Stdout = writer }, "-q", p.path, "gousdt_test:three")
+	writer.Close()
+	for r.runs() {
+		p.Fire("three", 1)
+	}
+	ended := r.wait()
+	qt.Check(t, qt.Equals(ended.status, exitPipe))
+	qt.Check(t, qt.Equals(ended.stderr, ""))
+}
+
 // It may be blocked in a write, of events or of messages, for as long as nobody
 // reads them.
 func TestSIGTERMEndsItWithAFullPipe(t *testing.T) {

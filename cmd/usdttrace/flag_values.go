@@ -191,6 +191,14 @@ func (o *options) parseLatency(s, match string) error {
 	return nil
 }
 
+func (o *options) addProbe(s string) error {
+	p, err := elfnote.ParsePattern(s)
+	if err == nil {
+		o.probes = append(o.probes, p)
+	}
+	return err
+}
+
 func (o *options) addPattern(s string) error {
 	p, err := elfnote.ParsePattern(s)
 	if err == nil {

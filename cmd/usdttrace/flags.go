@@ -17,7 +17,8 @@ import (
 // options is the command line, understood.
 type options struct {
 	files    []string
-	patterns []elfnote.Pattern
+	probes   []elfnote.Pattern // of -e
+	patterns []elfnote.Pattern // all
 	pid      int
 	all      bool
 	command  []string // nil without -c
@@ -105,6 +106,7 @@ func parseCommandLine(args []string) (*options, error) {
 	o := &options{}
 	var latency, match, unwind string
 	var flags commandline.Flags
+	flags.List(o.addProbe, "e", "probe")
 	flags.Func(o.setPID, "p", "pid")
 	flags.Switch(&o.all, "a", "all")
 	flags.Func(o.setCommand, "c", "command")
@@ -167,6 +169,7 @@ func parseCommandLine(args []string) (*options, error) {
 
 // parseOperands divides the other words into patterns, and files or libraries.
 func (o *options) parseOperands(words []string) error {
+	o.patterns = append(o.patterns, o.probes...)
 	for _, word := range words {
 		if !commandline.IsPattern(word, o.pid != 0 || o.command != nil) {
 			o.files = append(o.files, word)
@@ -189,8 +192,8 @@ func (o *options) check() error {
 		return errors.New("-p, -a and -c exclude each other")
 	case targets == 0 && len(o.files) == 0:
 		return errors.New("nothing to watch: name a file or library, or use -p PID, -c COMMAND or -a")
-	case len(o.patterns) == 0 && slices.ContainsFunc(o.files, isMistaken):
-		name := o.files[slices.IndexFunc(o.files, isMistaken)]
+	case len(o.patterns) == 0 && slices.ContainsFunc(o.files, commandline.IsMistaken):
+		name := o.files[slices.IndexFunc(o.files, commandline.IsMistaken)]
 		return fmt.Errorf("no PATTERN of probes given: %s was taken for a file; a probe is written PROVIDER:NAME, as in '*:%s'", name, name)
 	case len(o.patterns) == 0:
 		return errors.New("no PATTERN of probes given; '*' is all of them")
@@ -207,8 +210,8 @@ func (o *options) check() error {
 			return fmt.Errorf("--every and --rate do not go with %s, which is counted in the kernel, of all hits", reason)
 		}
 		return errors.New("--every and --rate are about events and stacks; what is counted in the kernel is counted of all hits")
-	case o.list && o.aggregates():
-		return errors.New("-l only lists what would be watched: it does not go with --count, --sum, --hist, --latency or --pprof")
+	case o.list && (o.aggregates() || o.where != ""):
+		return errors.New("-l only lists what the patterns match: it does not go with --where, --count, --sum, --hist, --latency or --pprof")
 	case o.aggregates() && (o.maxEvents > 0 || o.stack || len(o.captures) > 0):
 		return errors.New("--max-events, --stack, --str and --bytes are about events, but the other flags ask for what hits come to " +
 			"(as keys: --by stack, --by 'str(arg0)')")

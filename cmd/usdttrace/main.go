@@ -17,6 +17,10 @@ const (
 	exitWatched = 0
 	exitNothing = 1 // no probe matched
 	exitError   = 2 // something could not be watched or written, or the command line was wrong
+
+	// exitPipe is what a shell says of a program that SIGPIPE has ended: who
+	// reads the output has seen enough.
+	exitPipe = 128 + int(syscall.SIGPIPE)
 )
 
 func main() {
@@ -55,7 +59,7 @@ func run(args []string, stdout, stderr *os.File) int {
 		m.Warn("%v", err)
 		return exitNothing
 	case errors.Is(err, syscall.EPIPE):
-		return exitError // who reads the output has seen enough
+		return exitPipe
 	case errors.Is(err, errReported):
 		return exitError
 	case err != nil:

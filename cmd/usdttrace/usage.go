@@ -11,6 +11,7 @@ What is watched
   FILE, LIBRARY         these files, in every process that maps them, or in the one
                         of -p. A bare name is a file in the current directory, a
                         program in PATH, or a library as the dynamic linker finds it
+  -e, --probe PATTERN,...  patterns, whatever they look like; NAME alone means *:NAME
   -p, --pid PID         all files that the process maps, now or later; processes that
                         it forks are others: to watch them too, name the FILE
   -a, --all             all files that any process maps, now or later
@@ -85,7 +86,8 @@ can also be repeated.
 
 Ctrl-C stops, detaches at once and prints what hits came to. Another one, at least
 a second later, ends usdttrace without that. A summary goes to standard error. Exit
-status: 0 something was watched, 1 no probe matched, 2 an error.
+status: 0 something was watched, 1 no probe matched, 2 an error, 141 nobody reads the
+output any more.
 
 Examples
   usdttrace -c 'python3 script.py' --str 0,1 'python:function__entry'

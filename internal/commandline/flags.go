@@ -107,15 +107,15 @@ func (f *Flags) setLong(word string, next []string) ([]string, error) {
 // setShort sets the flags of a word such as "-vp12". It returns the words after
 // it.
 func (f *Flags) setShort(word string, next []string) ([]string, error) {
+	long, _, _ := strings.Cut(word, "=")
+	if _, ok := f.named[long[1:]]; ok && len(long) > len("-p") {
+		return nil, fmt.Errorf("no such flag: %s (it is written -%s)", long, long)
+	}
 	for i := 1; i < len(word); i++ {
 		name, rest := "-"+word[i:i+1], word[i+1:]
 		set, ok := f.named[name[1:]]
 		switch {
 		case !ok:
-			long, _, _ := strings.Cut(word, "=")
-			if _, ok := f.named[long[1:]]; ok && i == 1 {
-				return nil, fmt.Errorf("no such flag: %s (it is written -%s)", long, long)
-			}
 			return nil, fmt.Errorf("no such flag: %s", name)
 		case !set.takesValue:
 			if err := set.with(name, ""); err != nil {

@@ -3,8 +3,12 @@
 package commandline
 
 import (
+	"errors"
+	"io/fs"
 	"os"
 	"strings"
+
+	"github.com/gousdt/gousdt/internal/ldso"
 )
 
 // IsPattern reports whether a word picks probes rather than names a file: it
@@ -32,4 +36,14 @@ func IsPattern(word string, ofProcesses bool) bool {
 func IsFileHere(name string) bool {
 	info, err := os.Stat(name)
 	return err == nil && info.Mode().IsRegular()
+}
+
+// IsMistaken reports whether a word that was taken for a file, program or
+// library is none that can be found: it may have been meant for a probe.
+func IsMistaken(word string) bool {
+	if strings.ContainsAny(word, "/.") || IsFileHere(word) {
+		return false
+	}
+	_, err := ldso.Find(word)
+	return errors.Is(err, fs.ErrNotExist)
 }
