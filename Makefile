@@ -72,6 +72,11 @@ endif
 test-faults:
 	GOUSDT_ALL_FAULTS=1 CI=true $(tool) ./gotest -C .. -count=1 -p 1 -timeout 60m -run 'Faults' ./usdt ./trace
 
+# As root, under the race detector. The same tests are short in make test-all.
+.PHONY: test-soak
+test-soak:
+	GOUSDT_SOAK=1 CI=true CGO_ENABLED=1 $(tool) ./gotest -C .. $(RACE) -count=1 -p 1 -timeout 60m -run 'Soak' ./usdt
+
 .PHONY: generate
 generate:
 	internal/setup/install demo generate
