@@ -72,7 +72,7 @@ func (e *env) closeLinks() ([]compare.Contestant, error) {
 	if err != nil {
 		return nil, err
 	}
-	t, err := e.tracer(usdt.ManagerOptions{}, 0)
+	t, err := e.tracer(ownObject, usdt.ManagerOptions{}, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -137,7 +137,7 @@ func (e *env) closeEvents(sites int) ([]compare.Contestant, error) {
 	if err != nil {
 		return nil, err
 	}
-	t, err := e.tracer(usdt.ManagerOptions{Mode: usdt.ModeSingle}, 0)
+	t, err := e.tracer(ownObject, usdt.ManagerOptions{Mode: usdt.ModeSingle}, 0)
 	if err != nil {
 		return nil, err
 	}

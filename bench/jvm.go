@@ -42,7 +42,7 @@ func jvmRows() []row {
 				if err != nil {
 					return nil, err
 				}
-				t, err := e.tracer(usdt.ManagerOptions{}, 0)
+				t, err := e.tracer(ownObject, usdt.ManagerOptions{}, 0)
 				if err != nil {
 					return nil, err
 				}

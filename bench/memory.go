@@ -32,7 +32,7 @@ func memoryRows() []row {
 		unit:   compare.Bytes,
 		rounds: 1,
 		prepare: func(e *env) ([]compare.Contestant, error) {
-			t, err := e.tracer(usdt.ManagerOptions{}, 0)
+			t, err := e.tracer(ownObject, usdt.ManagerOptions{}, 0)
 			if err != nil {
 				return nil, err
 			}
@@ -80,7 +80,7 @@ func mapBytes(m *ebpf.Map) (float64, error) {
 }
 
 func (e *env) holdFiles() ([][]string, error) {
-	t, err := e.tracer(usdt.ManagerOptions{}, 0)
+	t, err := e.tracer(ownObject, usdt.ManagerOptions{}, 0)
 	if err != nil {
 		return nil, err
 	}

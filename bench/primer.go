@@ -75,7 +75,7 @@ type attacher struct {
 }
 
 func (e *env) attacher(opts usdt.ManagerOptions) (*attacher, error) {
-	t, err := e.tracer(opts, 0)
+	t, err := e.tracer(ownObject, opts, 0)
 	if err != nil {
 		return nil, err
 	}

@@ -21,17 +21,23 @@ type tracer struct {
 	memory   map[string]*ebpf.Map // the support maps
 }
 
-// tracer loads the programs. ring is the size of the ring buffer, 0 if nothing
-// will be sent.
-func (e *env) tracer(opts usdt.ManagerOptions, ring uint32) (*tracer, error) {
+// The programs of peers/hit.bpf.c, by the header that they are compiled with.
+const (
+	ownObject    = "gousdt.bpf.o"
+	libbpfObject = "libbpf.bpf.o"
+)
+
+// tracer loads the programs of an object. ring is the size of the ring buffer,
+// 0 if nothing will be sent.
+func (e *env) tracer(name string, opts usdt.ManagerOptions, ring uint32) (*tracer, error) {
 	if err := rlimit.RemoveMemlock(); err != nil {
 		return nil, err
 	}
-	object, err := peer.Build("gousdt.bpf.o")
+	object, err := peer.Build(name)
 	if err != nil {
 		return nil, &notHereError{reason: err.Error()}
 	}
-	spec, err := ebpf.LoadCollectionSpec(object)
+	spec, err := usdt.LoadCollectionSpec(object)
 	if err != nil {
 		return nil, err
 	}
@@ -71,7 +77,7 @@ const (
 
 // libbpf starts libbpf with its programs loaded, and tells how it attaches.
 func (e *env) libbpf() (p *peer.Process, mode string, err error) {
-	object, err := peer.Build("libbpf.bpf.o")
+	object, err := peer.Build(libbpfObject)
 	if err != nil {
 		return nil, "", err
 	}

@@ -32,6 +32,10 @@ const (
 	libbpfAdds
 	headerAdds
 	headerByOther
+	headerOnes
+	specialisedHeader
+	specialisedOnes
+	specialisedLibbpf
 	generatedByLink
 	generatedByEvent
 	bccAdds
@@ -46,19 +50,23 @@ const (
 // String says what the tracer does at a hit.
 func (id tracerID) String() string {
 	return [...]string{
-		emptyByEvent:     "empty program, perf event",
-		emptyByLink:      "empty program, uprobe_multi link",
-		libbpfAdds:       "libbpf's header",
-		headerAdds:       "bpf/usdt.bpf.h, attached as libbpf does it",
-		headerByOther:    "bpf/usdt.bpf.h, attached the other way",
-		generatedByLink:  "generated, uprobe_multi link",
-		generatedByEvent: "generated, perf event",
-		bccAdds:          "bcc",
-		bpftraceAdds:     "bpftrace",
-		libbpfSends:      "libbpf's header, to the ring buffer",
-		headerSends:      "bpf/usdt.bpf.h, to the ring buffer",
-		generatedSends:   "generated, to the ring buffer",
-		emptySends:       "empty event, to the ring buffer",
+		emptyByEvent:      "empty program, perf event",
+		emptyByLink:       "empty program, uprobe_multi link",
+		libbpfAdds:        "libbpf's header",
+		headerAdds:        "bpf/usdt.bpf.h, attached as libbpf does it",
+		headerByOther:     "bpf/usdt.bpf.h, attached the other way",
+		headerOnes:        "bpf_usdt_arg of bpf/usdt.bpf.h, uprobe_multi link",
+		specialisedHeader: "bpf/usdt.bpf.h, specialised, uprobe_multi link",
+		specialisedOnes:   "bpf_usdt_arg of bpf/usdt.bpf.h, specialised, uprobe_multi link",
+		specialisedLibbpf: "libbpf's header, specialised, uprobe_multi link",
+		generatedByLink:   "generated, uprobe_multi link",
+		generatedByEvent:  "generated, perf event",
+		bccAdds:           "bcc",
+		bpftraceAdds:      "bpftrace",
+		libbpfSends:       "libbpf's header, to the ring buffer",
+		headerSends:       "bpf/usdt.bpf.h, to the ring buffer",
+		generatedSends:    "generated, to the ring buffer",
+		emptySends:        "empty event, to the ring buffer",
 	}[id]
 }
 
@@ -131,6 +139,9 @@ func newTracers(e *env) (*tracers, error) {
 		t.attachObject(other, map[tracerID]string{headerByOther: "add"}),
 		t.attachObject(usdt.ModeSingle, map[tracerID]string{emptyByEvent: ""}),
 		t.attachObject(usdt.ModeMulti, map[tracerID]string{emptyByLink: ""}),
+		t.attachObject(usdt.ModeMulti, map[tracerID]string{headerOnes: "one"}),
+		t.attachSpecialised(ownObject, map[tracerID]string{specialisedHeader: "add", specialisedOnes: "one"}),
+		t.attachSpecialised(libbpfObject, map[tracerID]string{specialisedLibbpf: "add"}),
 		t.attachGenerated(usdt.ModeMulti, generatedByLink),
 		t.attachGenerated(usdt.ModeSingle, generatedByEvent),
 		t.attachGeneratedSender(),
@@ -165,7 +176,7 @@ func (t *tracers) attachLibbpf() error {
 // attachObject attaches programs of our own object, named by what they do.
 // Those that send share a ring buffer, so there may be only one of them.
 func (t *tracers) attachObject(mode usdt.Mode, names map[tracerID]string) error {
-	tr, err := t.env.tracer(usdt.ManagerOptions{Mode: mode}, ringSize)
+	tr, err := t.env.tracer(ownObject, usdt.ManagerOptions{Mode: mode}, ringSize)
 	if err != nil {
 		return err
 	}
@@ -182,6 +193,27 @@ func (t *tracers) attachObject(mode usdt.Mode, names map[tracerID]string) error 
 		if name == "send" || name == "reserve" {
 			if t.drain[id], err = t.env.drainRing(tr.events); err != nil {
 				return err
+			}
+		}
+	}
+	return nil
+}
+
+// attachSpecialised attaches programs that are made for their sites.
+func (t *tracers) attachSpecialised(object string, names map[tracerID]string) error {
+	tr, err := t.env.tracer(object, usdt.ManagerOptions{Mode: usdt.ModeMulti, Specialise: true}, 0)
+	if err != nil {
+		return err
+	}
+	for id, name := range names {
+		for _, s := range t.shapes {
+			program := tr.programs[fmt.Sprint(name, s.count)]
+			lnk, err := tr.Attach(program, usdt.Target{Path: t.path}, nil, elfnote.Exact("bench", s.probe(id)))
+			if err != nil {
+				return err
+			}
+			if specialised, reason := lnk.Specialised(); !specialised {
+				return fmt.Errorf("%s is not specialised: %s", program, reason)
 			}
 		}
 	}

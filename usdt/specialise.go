@@ -16,8 +16,8 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/btf"
 
+	"github.com/gousdt/gousdt/internal/specialise"
 	"github.com/gousdt/gousdt/usdt/internal/sitespec"
-	"github.com/gousdt/gousdt/usdt/internal/specialise"
 )
 
 // A specialiser makes programs for the sites that a program is attached to. The

@@ -56,6 +56,27 @@ int BPF_USDT(add12, long a, long b, long c, long d, long e, long f, long g, long
 	return 0;
 }
 
+/* The same, one call for each argument, which is what libbpf's BPF_USDT makes. */
+#define ONE(count)                                                             \
+	SEC("usdt")                                                            \
+	int one##count(struct pt_regs *ctx)                                    \
+	{                                                                      \
+		long value, total = 0;                                         \
+                                                                               \
+		_Pragma("unroll") for (int i = 0; i < (count); i++)            \
+		{                                                              \
+			bpf_usdt_arg(ctx, i, &value);                          \
+			total += value;                                        \
+		}                                                              \
+		sum = total;                                                   \
+		return 0;                                                      \
+	}
+
+ONE(1)
+ONE(3)
+ONE(6)
+ONE(12)
+
 /* The wake-up of a reader costs more than all else, and is nobody's merit. */
 #define SEND(count, values...)                                                 \
 	do {                                                                   \

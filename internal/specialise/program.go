@@ -18,7 +18,6 @@ import (
 
 	"github.com/gousdt/gousdt/internal/argcode"
 	"github.com/gousdt/gousdt/internal/bpfobject"
-	"github.com/gousdt/gousdt/usdt/internal/sitespec"
 )
 
 // The functions that are replaced, and their parameters.
@@ -28,6 +27,9 @@ const (
 
 	parameters = 3
 )
+
+// maxArgs is how many arguments the header reads.
+const maxArgs = 12
 
 // MaxSpecs is how many specs a program is made for at most. It finds the one of
 // a hit by a few comparisons, which for more specs take as long as the look-up
@@ -219,7 +221,7 @@ func constantCount(functions []function) int {
 				continue
 			}
 			count := f.constantBefore(at, count, targets)
-			if count < 1 || count > sitespec.MaxArgs || common != 0 && common != count {
+			if count < 1 || count > maxArgs || common != 0 && common != count {
 				return 0
 			}
 			common = count

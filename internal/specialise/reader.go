@@ -11,7 +11,6 @@ import (
 
 	"github.com/gousdt/gousdt/argspec"
 	"github.com/gousdt/gousdt/internal/argcode"
-	"github.com/gousdt/gousdt/usdt/internal/sitespec"
 )
 
 // Kernel is what the code depends on.
@@ -62,7 +61,7 @@ const (
 func (r *reader) fetcher(args []argspec.Arg, context asm.Register) *argcode.Fetcher {
 	return &argcode.Fetcher{
 		Assembler: r.Assembler, Machine: r.kernel.Machine, BigEndian: r.kernel.BigEndian, PageIn: r.pageIn,
-		Args: args[:min(len(args), sitespec.MaxArgs)], Context: context,
+		Args: args[:min(len(args), maxArgs)], Context: context,
 	}
 }
 
@@ -199,7 +198,7 @@ func (r *reader) many(arguments int) (asm.Instructions, error) {
 func (r *reader) manyOf(spec *Spec, arguments int) {
 	most := arguments
 	if most == 0 {
-		most = sitespec.MaxArgs
+		most = maxArgs
 	}
 	f := r.fetcher(spec.Args, context)
 	words, left := reading, count
@@ -230,12 +229,7 @@ func (r *reader) manyOf(spec *Spec, arguments int) {
 			f.Value(asm.R4, i)
 			r.Emit(asm.StoreMem(words, int16(at), asm.R4, asm.DWord))
 		case slices.Contains(memory, i):
-			next := r.Label()
-			r.readInPlace(f, i, words, at, func() {
-				r.SetField(words, at, 0, asm.R4)
-				r.Jump(next)
-			}, func() {})
-			r.Place(next)
+			r.readWord(f, i, words)
 		}
 	}
 	r.Place(end)
@@ -243,29 +237,61 @@ func (r *reader) manyOf(spec *Spec, arguments int) {
 }
 
 // readTogether emits the values of neighbours in memory, and returns the
-// arguments that have none. It reads to where the header reads its window.
+// arguments that have none. It reads to where the header reads its window, or
+// at once to where the values belong.
 func (r *reader) readTogether(f *argcode.Fetcher, memory []int, words asm.Register, arguments int) (alone []int) {
 	window := offsetWords + 8*arguments
 	for _, g := range f.GroupsWithin(memory, 8*arguments) {
-		if len(g.Args) == 1 || g.Lead()+g.Span() > 8*arguments {
+		at := window + g.Lead()
+		inPlace := areWords(f.Args, &g)
+		switch {
+		case inPlace:
+			at = offsetWords + 8*g.Args[0]
+		case len(g.Args) == 1 || g.Lead()+g.Span() > 8*arguments:
 			alone = append(alone, g.Args...)
 			continue
 		}
-		at := window + g.Lead()
-		f.Read(&g, words, at, func(i int) {
-			place := at + g.Distance(f.Args, i)
-			if size := f.Args[i].Size; size == 8 {
-				r.SetField(words, place, 0, asm.R4)
-			} else {
-				r.Emit(asm.StoreImm(words, int16(place), 0, argcode.SizeOf(size)))
+		apart, done := r.Label(), r.Label()
+		f.ReadTogether(&g, words, at, apart)
+		if !inPlace {
+			for _, i := range g.Args {
+				arg := &f.Args[i]
+				r.Emit(asm.LoadMem(asm.R4, words, int16(at+g.Distance(f.Args, i)), argcode.SizeOf(arg.Size)))
+				f.Extend(asm.R4, arg)
+				r.Emit(asm.StoreMem(words, int16(offsetWords+8*i), asm.R4, asm.DWord))
 			}
-		})
-		for _, i := range g.Args {
-			arg := &f.Args[i]
-			r.Emit(asm.LoadMem(asm.R4, words, int16(at+g.Distance(f.Args, i)), argcode.SizeOf(arg.Size)))
-			f.Extend(asm.R4, arg)
-			r.Emit(asm.StoreMem(words, int16(offsetWords+8*i), asm.R4, asm.DWord))
 		}
+		r.Place(done)
+		r.Later(func() {
+			// Each to its own place: some may overlap in the traced process.
+			r.Place(apart)
+			for _, i := range g.Args {
+				r.readWord(f, i, words)
+			}
+			r.Jump(done)
+		})
 	}
 	return alone
+}
+
+// readWord emits the value of an argument in memory to its word, 0 if it cannot
+// be read.
+func (r *reader) readWord(f *argcode.Fetcher, index int, words asm.Register) {
+	at, next := offsetWords+8*index, r.Label()
+	r.readInPlace(f, index, words, at, func() {
+		r.SetField(words, at, 0, asm.R4)
+		r.Jump(next)
+	}, func() {})
+	r.Place(next)
+}
+
+// areWords reports whether the arguments of a group lie in memory as their
+// values are to lie.
+func areWords(args []argspec.Arg, g *argcode.Group) bool {
+	for n, i := range g.Args {
+		if args[i].Size != 8 || i != g.Args[0]+n || g.Distance(args, i) != 8*n {
+			return false
+		}
+	}
+	return true
 }

@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package bpfgen
+
+import (
+	"math/rand/v2"
+	"testing"
+
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/btf"
+	"github.com/go-quicktest/qt"
+	"golang.org/x/sys/unix"
+
+	"github.com/gousdt/gousdt/argspec"
+	"github.com/gousdt/gousdt/internal/bpfobject"
+	"github.com/gousdt/gousdt/internal/specialise"
+)
+
+// The readers of package specialise are tested here, where there are machines
+// to run them on.
+
+// readerProgram is a program that calls a function of usdt.bpf.h.
+func readerProgram(name string, count int, helper asm.BuiltinFunc) asm.Instructions {
+	parameter := btf.FuncParam{Type: &btf.Int{Name: "long", Size: 8}}
+	info := &btf.Func{Name: name, Linkage: btf.StaticFunc, Type: &btf.FuncProto{
+		Return: parameter.Type, Params: []btf.FuncParam{parameter, parameter, parameter},
+	}}
+	body := asm.Instructions{btf.WithFuncMetadata(helper.Call().WithSymbol(name), info), asm.Return()}
+	bpfobject.MarkHidden(&body[0])
+	call := asm.Call.Label(name)
+	load := asm.Mov.Imm(asm.R3, int32(count))
+	if count == 0 {
+		load = asm.Mov.Reg(asm.R3, asm.R6) // any number
+	}
+	return append(asm.Instructions{load.WithSymbol("main"), call, asm.Return()}, body...)
+}
+
+// reader returns the function that is made of it for these specs.
+func reader(t *testing.T, k *testKernel, program asm.Instructions, libbpf bool, specs []specialise.Spec) asm.Instructions {
+	t.Helper()
+	kernel := k.forPlan()
+	made, err := (&specialise.Program{
+		Instructions: program, Libbpf: libbpf,
+		Kernel: specialise.Kernel{Machine: kernel.Machine, BigEndian: kernel.bigEndian()},
+	}).For(specs)
+	qt.Assert(t, qt.IsNil(err))
+	for i := range made {
+		if i > 0 && made[i].Symbol() != "" {
+			return made[i:]
+		}
+	}
+	t.Fatal("the function is not there")
+	return nil
+}
+
+const readingSize = 16 + 2*8*12 // struct __bpf_usdt_reading
+
+// call runs a function with the end of the stack as its second or third
+// parameter, and returns what is there in the end.
+func (w *world) runReader(t *testing.T, function asm.Instructions, second, third asm.Instruction, comment qt.Comment) (r0 uint64, memory []byte) {
+	t.Helper()
+	program := append(asm.Instructions{asm.Mov.Reg(asm.R2, asm.R10), asm.Mov.Reg(asm.R3, asm.R10), second, third}, function...)
+	qt.Assert(t, qt.IsNil(w.run(program)), comment)
+	return w.registers[0], w.stack[len(w.stack)-readingSize:]
+}
+
+// checkReaders makes up sites of one machine, and has the readers that are made
+// for them read the arguments of one.
+func checkReaders(t *testing.T, k *testKernel, random *rand.Rand) {
+	var w *world
+	count := random.IntN(15)
+	if random.IntN(2) == 0 {
+		w = k.newWorld(random, count)
+	} else {
+		w = k.newNeighbours(random, 1+count)
+	}
+	kernel := k.forPlan()
+	helper, libbpf := asm.FnProbeReadUser, random.IntN(2) == 0
+	w.cold = make(map[uint64]bool)
+	if random.IntN(4) == 0 {
+		helper = asm.FnCopyFromUser
+	}
+	// Other specs of the same program, of which no site is hit.
+	specs := []specialise.Spec{{ID: 1 + random.Uint32()>>random.IntN(32), Args: w.args}}
+	w.cookie = uint64(specs[0].ID)
+	for range random.IntN(3) * random.IntN(8) {
+		specs = append(specs, specialise.Spec{ID: specs[len(specs)-1].ID + 1 + random.Uint32()%9, Args: k.newWorld(random, random.IntN(14)).args})
+	}
+	random.Shuffle(len(specs), func(i, j int) { specs[i], specs[j] = specs[j], specs[i] })
+	comment := qt.Commentf("%s: %v", k.name, w.args)
+	freeze := func() {
+		// Only a function that may wait for memory reads what is not there.
+		if helper == asm.FnCopyFromUser && random.IntN(2) == 0 {
+			w.cold[userMemory/leastPage] = true
+		}
+	}
+
+	unavailable := -int64(unix.EOPNOTSUPP)
+	if libbpf {
+		unavailable = -int64(unix.EINVAL)
+	}
+	one := reader(t, k, readerProgram("bpf_usdt_arg", 0, helper), libbpf, specs)
+	for i := range 14 {
+		freeze()
+		r0, memory := w.runReader(t, one, asm.Mov.Imm(asm.R2, int32(i)), asm.Sub.Imm(asm.R3, 8), comment)
+		value, code := uint64(0), -int64(unix.ENOENT)
+		if i < min(len(w.args), 12) {
+			var readable bool
+			switch value, readable = w.expect(kernel, i); {
+			case readable:
+				code = 0
+			case w.args[i].ReadableOn(kernel.Machine):
+				code = -int64(unix.EFAULT)
+			default:
+				code = unavailable
+			}
+		}
+		qt.Assert(t, qt.Equals(int64(r0), code), comment)
+		qt.Assert(t, qt.Equals(w.load(memory[len(memory)-8:]), value), comment)
+	}
+
+	wanted, known := 1+random.IntN(12), 0
+	if random.IntN(4) > 0 {
+		known = wanted
+	}
+	freeze()
+	many := reader(t, k, readerProgram("__bpf_usdt_read_many", known, helper), libbpf, specs)
+	size := 16 + 16*wanted
+	before := readingSize - size
+	r0, memory := w.runReader(t, many, asm.Sub.Imm(asm.R2, int32(size)), asm.Mov.Imm(asm.R3, int32(wanted)), comment)
+	qt.Assert(t, qt.Equals(r0, 0), comment)
+	for i := range wanted {
+		value := uint64(0)
+		if i < len(w.args) {
+			value, _ = w.expect(kernel, i)
+		}
+		qt.Assert(t, qt.Equals(w.load(memory[before+16+8*i:][:8]), value), qt.Commentf("%s: argument %d of %v", k.name, i, w.args))
+	}
+	// What is in front of it is not the function's.
+	for _, b := range w.stack[:len(w.stack)-size] {
+		qt.Assert(t, qt.Equals(b, 0xa5), comment)
+	}
+}
+
+func TestReadersReadEveryArgument(t *testing.T) {
+	for i := range testKernels {
+		k := &testKernels[i]
+		t.Run(k.name, func(t *testing.T) {
+			random := rand.New(rand.NewPCG(21, uint64(i)))
+			for range 500 {
+				checkReaders(t, k, random)
+			}
+		})
+	}
+}
+
+// A program that is hit at a site that it was not made for reads nothing.
+func TestReadersOfAnotherSiteReadNothing(t *testing.T) {
+	k := &testKernels[0]
+	w := k.newWorld(rand.New(rand.NewPCG(1, 2)), 3)
+	w.args = argspec.Parse(k.program, "8@%rax 8@%rbx 8@%rcx")
+	specs := []specialise.Spec{{ID: 5, Args: w.args}, {ID: 9, Args: w.args}}
+	for _, cookie := range []uint64{0, 4, 6, 8, 10, 1<<32 + 5} {
+		w.cookie = cookie
+		one := reader(t, k, readerProgram("bpf_usdt_arg", 0, asm.FnProbeReadUser), false, specs)
+		r0, memory := w.runReader(t, one, asm.Mov.Imm(asm.R2, 0), asm.Sub.Imm(asm.R3, 8), qt.Commentf("%d", cookie))
+		qt.Check(t, qt.Equals(int64(r0), -int64(unix.ESRCH)))
+		qt.Check(t, qt.Equals(w.load(memory[len(memory)-8:]), 0))
+		many := reader(t, k, readerProgram("__bpf_usdt_read_many", 3, asm.FnProbeReadUser), false, specs)
+		_, memory = w.runReader(t, many, asm.Sub.Imm(asm.R2, readingSize), asm.Mov.Imm(asm.R3, 3), qt.Commentf("%d", cookie))
+		for i := range 3 {
+			qt.Check(t, qt.Equals(w.load(memory[16+8*i:][:8]), 0))
+		}
+	}
+}
+
+// A specialised program reads what its description says, on every machine.
+func FuzzReaders(f *testing.F) {
+	f.Add(uint64(1))
+	f.Fuzz(func(t *testing.T, seed uint64) {
+		for i := range testKernels {
+			checkReaders(t, &testKernels[i], rand.New(rand.NewPCG(seed, uint64(i))))
+		}
+	})
+}
