@@ -32,6 +32,13 @@ type SessionOptions struct {
 	// package describes the language. Empty means every hit.
 	Filter string
 
+	// Family, if set, is a process: only hits of this one and of its descendants
+	// count, also in aggregations. The kernel follows forks, so that a child is
+	// hit from its first instruction on, if what it runs is attached: attach for
+	// all processes, that is to PID 0, or Watch without PerProcess. Family needs
+	// the initial PID namespace, and a kernel with BTF.
+	Family int
+
 	// Captures say which arguments are pointers, and what to read there.
 	Captures []Capture
 
@@ -311,6 +318,8 @@ func (o *SessionOptions) plan() (*bpfgen.Plan, error) {
 		return nil, err
 	}
 	switch {
+	case o.Family < 0:
+		return nil, optionError("Family", fmt.Errorf("%d is no process", o.Family))
 	case o.StackDepth < 0 || o.StackDepth > maxStackDepth:
 		return nil, notBetween("StackDepth", o.StackDepth, 0, maxStackDepth)
 	case o.StackCopy < 0 || o.StackCopy > maxStackCopy:

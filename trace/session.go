@@ -43,6 +43,7 @@ type Session struct {
 	processors *ebpf.Map // nil where the kernel tells the processor
 	sampling   *ebpf.Map // nil where every hit is sent
 	ring       *ebpf.Map // nil where no events are sent
+	family     *family   // nil for all processes
 	statistics io.Closer // nil unless they are measured
 
 	reading  sync.Mutex // held by the iteration over events
@@ -200,6 +201,12 @@ func (s *Session) createMaps() error {
 	if err := s.createAggregations(); err != nil {
 		return err
 	}
+	if s.opts.Family != 0 {
+		if s.family, err = newFamily(s.opts.Family); err != nil {
+			return err
+		}
+		s.plan.Family = s.family.members.FD()
+	}
 
 	events := s.plan.Events
 	if events == nil {
@@ -310,6 +317,9 @@ func (s *Session) Close() error {
 		s.closed = true
 		for _, m := range s.maps() {
 			errs = append(errs, m.Close())
+		}
+		if s.family != nil {
+			errs = append(errs, s.family.close())
 		}
 		s.using.Unlock()
 		if s.statistics != nil {

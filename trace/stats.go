@@ -62,6 +62,9 @@ type Losses struct {
 	Unreadable uint64
 	// Starts is how many starts of a latency found no room.
 	Starts uint64
+	// Processes is how many descendants of SessionOptions.Family are not
+	// watched: there was no room for more than 65,536 at a time.
+	Processes uint64
 	// NotSampled is how many hits became no event because of
 	// SessionOptions.SampleEvery or SampleRate.
 	NotSampled uint64
@@ -83,6 +86,11 @@ func (s *Session) readLosses(l *Losses) (err error) {
 	} {
 		if *to, err = s.counter(c); err != nil {
 			return err
+		}
+	}
+	if s.family != nil {
+		if l.Processes, err = s.family.lost(); err != nil {
+			return explain("reading what is lost of a family", err)
 		}
 	}
 	if s.sampling == nil {

@@ -29,6 +29,7 @@ type Site struct {
 // Plan is what a session wants to be done at each hit.
 type Plan struct {
 	Kernel   Kernel
+	Family   int        // descriptor of the map of processes that count, 0 for all
 	Filter   *expr.Node // nil: every hit. Of a latency it is about the start
 	Events   *Events    // nil: none are sent
 	Counters int        // descriptor of the map of counters
@@ -108,6 +109,10 @@ func (p *Plan) block(site *Site, alone bool) (*Block, error) {
 // hit emits all that is to be done at a hit, and reports whether there is
 // something.
 func (b *builder) hit() (record *Record, something bool, err error) {
+	outside := b.Label()
+	if b.plan.Family != 0 {
+		b.ofFamily(b.plan.Family, outside)
+	}
 	// Ends come first, so that a probe can be the end of one interval and the
 	// start of the next.
 	for _, l := range b.plan.Latencies {
@@ -154,6 +159,7 @@ func (b *builder) hit() (record *Record, something bool, err error) {
 		record = b.event(b.plan.Events)
 	}
 	b.Place(end)
+	b.Place(outside)
 	return record, something, nil
 }
 

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package trace
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/btf"
+	"github.com/cilium/ebpf/link"
+
+	"github.com/gousdt/gousdt/proc"
+	"github.com/gousdt/gousdt/trace/internal/bpfgen"
+	"github.com/gousdt/gousdt/usdt"
+)
+
+// maxFamily bounds the processes of a family that run at a time. A build has
+// some hundreds, a database some thousands.
+const maxFamily = 1 << 16
+
+// family is what SessionOptions.Family asks for: a map of processes, which the
+// kernel adds to as they fork.
+type family struct {
+	members *ebpf.Map
+	full    *ebpf.Map // one u64: processes that found no room
+	links   []link.Link
+	progs   []*ebpf.Program
+}
+
+// newFamily follows a process and its descendants: those that are there, and
+// those to come.
+func newFamily(pid int) (f *family, err error) {
+	if ownPIDs() != nil {
+		return nil, optionError("Family", errors.New("needs the initial PID namespace"))
+	}
+	task, err := taskLayout()
+	if err != nil {
+		return nil, err
+	}
+	f = &family{}
+	defer func() {
+		if err != nil {
+			f.close()
+		}
+	}()
+	if f.members, err = ebpf.NewMap(&ebpf.MapSpec{
+		Name: "trace_family", Type: ebpf.Hash, KeySize: bpfgen.FamilyKeySize, ValueSize: 4, MaxEntries: maxFamily,
+	}); err != nil {
+		return nil, explain("creating the map of a family", err)
+	}
+	if f.full, err = ebpf.NewMap(&ebpf.MapSpec{
+		Name: "trace_full", Type: ebpf.Array, KeySize: 4, ValueSize: 8, MaxEntries: 1,
+	}); err != nil {
+		return nil, explain("creating the map of a family", err)
+	}
+	fork, err := bpfgen.FamilyFork(f.members.FD(), f.full.FD(), task)
+	if err != nil {
+		return nil, err
+	}
+	exit, err := bpfgen.FamilyExit(f.members.FD(), task)
+	if err != nil {
+		return nil, err
+	}
+	// Ends first: what is added is to be removed.
+	for _, p := range []*ebpf.ProgramSpec{
+		{Name: "sched_process_free", Instructions: exit}, {Name: "sched_process_fork", Instructions: fork},
+	} {
+		tracepoint := p.Name
+		p.Name, p.Type, p.License = "trace_family", ebpf.RawTracepoint, license
+		prog, err := ebpf.NewProgramWithOptions(p, ebpf.ProgramOptions{LogDisabled: true})
+		if err != nil {
+			return nil, explain("loading what follows forks", err)
+		}
+		f.progs = append(f.progs, prog)
+		l, err := link.AttachRawTracepoint(link.RawTracepointOptions{Name: tracepoint, Program: prog})
+		if err != nil {
+			return nil, explain("attaching to the tracepoint "+tracepoint, err)
+		}
+		f.links = append(f.links, l)
+	}
+	return f, f.addAll(pid)
+}
+
+// addAll adds the process and its descendants. Those that fork meanwhile are
+// added by the kernel if their parent is there already, so it is tried until
+// there is no other one.
+func (f *family) addAll(pid int) error {
+	fs := proc.NewFS("")
+	known := map[int]bool{pid: true}
+	if err := f.add(pid); err != nil {
+		return err
+	}
+	for added := true; added; {
+		added = false
+		pids, err := fs.PIDs()
+		if err != nil {
+			return fmt.Errorf("listing processes: %w", err)
+		}
+		for _, p := range pids {
+			if process, err := fs.Process(p); err == nil && known[process.Parent] && !known[p] {
+				known[p], added = true, true
+				if err := f.add(p); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+func (f *family) add(pid int) error {
+	if err := f.members.Put(uint32(pid), uint32(1)); err != nil {
+		return explain("adding a process to the family", err)
+	}
+	return nil
+}
+
+// lost returns how many processes found no room.
+func (f *family) lost() (n uint64, err error) {
+	err = f.full.Lookup(uint32(0), &n)
+	return n, err
+}
+
+func (f *family) close() error {
+	var errs []error
+	for _, l := range f.links {
+		errs = append(errs, l.Close())
+	}
+	for _, p := range f.progs {
+		errs = append(errs, p.Close())
+	}
+	for _, m := range []*ebpf.Map{f.members, f.full} {
+		if m != nil {
+			errs = append(errs, m.Close())
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// taskLayout asks the kernel where a task has its numbers.
+func taskLayout() (task bpfgen.Task, err error) {
+	spec, err := btf.LoadKernelSpec()
+	if err != nil {
+		return task, &usdt.UnsupportedError{Feature: "following forks without the kernel's BTF", Since: "5.2",
+			Hint: "the kernel needs CONFIG_DEBUG_INFO_BTF"}
+	}
+	var layout *btf.Struct
+	if err := spec.TypeByName("task_struct", &layout); err != nil {
+		return task, fmt.Errorf("the kernel's BTF: %w", err)
+	}
+	found := 0
+	for _, m := range layout.Members {
+		switch m.Name {
+		case "pid":
+			task.Thread = m.Offset.Bytes()
+			found++
+		case "tgid":
+			task.Process = m.Offset.Bytes()
+			found++
+		}
+	}
+	if found != 2 {
+		return task, errors.New("the kernel's BTF: task_struct has no pid or no tgid")
+	}
+	return task, nil
+}

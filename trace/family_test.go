@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+//go:build linux
+
+package trace_test
+
+import (
+	"testing"
+
+	"github.com/go-quicktest/qt"
+
+	"github.com/gousdt/gousdt/trace"
+	"github.com/gousdt/gousdt/usdt"
+)
+
+// A child fires at once, and ends: it is hit from its fork on.
+func TestFamilyFollowsForks(t *testing.T) {
+	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
+		p := start(t, "target-pie")
+		other := p.again(t)
+		counted := trace.NewAggregator(trace.Aggregation{By: []string{"pid"}})
+		s := open(t, p, "gousdt_test:three", &trace.SessionOptions{
+			Mode: mode, Family: p.PID, Aggregators: []*trace.Aggregator{counted},
+		})
+		p.Fire("three", 1)
+		child := p.Fork("three", 3)
+		other.Fire("three", 5)
+		other.Fork("three", 5)
+		events, lost := rest(t, s)
+		qt.Check(t, qt.Equals(lost, 0))
+		hits := make(map[int]int)
+		for _, e := range events {
+			hits[e.PID]++
+		}
+		qt.Check(t, qt.DeepEquals(hits, map[int]int{p.PID: 1, child: 3}))
+		qt.Check(t, qt.HasLen(snapshot(t, counted).Rows, 2))
+		losses, err := s.Losses()
+		qt.Assert(t, qt.IsNil(err))
+		qt.Check(t, qt.Equals(losses.Processes, 0))
+	})
+}
+
+func TestFamilyHasDescendantsThatAreThere(t *testing.T) {
+	p := start(t, "target-pie")
+	s := newSession(t, &trace.SessionOptions{Family: 1}) // of which all are descendants
+	attach(t, s, usdt.Target{Path: p.path}, "gousdt_test:three", nil)
+	p.Fire("three", 2)
+	events, _ := rest(t, s)
+	qt.Check(t, qt.HasLen(events, 2))
+}
