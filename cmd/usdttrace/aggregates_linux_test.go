@@ -42,6 +42,15 @@ func TestCountWithoutKeysIsANumber(t *testing.T) {
 	qt.Check(t, qt.DeepEquals(r.interrupt().ok(), []string{"count", "nothing"}))
 }
 
+func TestSitesAreAddresses(t *testing.T) {
+	p := startTarget(t, "target-pie")
+	r := watching(t, "--count", "--by", "site", p.path, "gousdt_test:three")
+	p.Fire("three", 3)
+	lines := r.interrupt().ok()
+	qt.Assert(t, qt.HasLen(lines, 3))
+	qt.Check(t, qt.Matches(strings.Fields(lines[2])[0], "0x[0-9a-f]+"))
+}
+
 func TestSums(t *testing.T) {
 	p := startTarget(t, "target-pie")
 	r := watching(t, "--sum", "arg0", "--by", "probe", p.path, "gousdt_test:three", "gousdt_test:split")

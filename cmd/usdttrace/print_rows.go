@@ -65,8 +65,8 @@ func (p *textPrinter) table(b *strings.Builder, a *aggregation, s *trace.Snapsho
 	for i := range s.Rows {
 		row := &s.Rows[i]
 		var line []cell
-		for _, key := range row.Keys {
-			line = append(line, keyCell(key))
+		for i, key := range row.Keys {
+			line = append(line, keyCell(s.By[i], key))
 		}
 		for _, text := range valueTexts(a, row) {
 			line = append(line, cell{text, true})
@@ -79,11 +79,14 @@ func (p *textPrinter) table(b *strings.Builder, a *aggregation, s *trace.Snapsho
 	writeTable(b, lines)
 }
 
-// keyCell shows a key: numbers flush right.
-func keyCell(key trace.Value) cell {
+// keyCell shows a key: numbers flush right, and addresses in hexadecimal.
+func keyCell(name string, key trace.Value) cell {
 	text := terminal.Cut(key.String(), maxText)
-	if text == "" {
+	switch {
+	case text == "":
 		text = `""`
+	case name == "site":
+		text = fmt.Sprintf("%#x", key.Uint())
 	}
 	return cell{text, key.Kind() != trace.Text}
 }
@@ -196,7 +199,7 @@ func keysText(s *trace.Snapshot, row *trace.Row) string {
 	var text string
 	for i, key := range row.Keys {
 		if s.By[i] != "stack" {
-			text += ", " + terminal.Escape(s.By[i]) + " " + keyCell(key).text
+			text += ", " + terminal.Escape(s.By[i]) + " " + keyCell(s.By[i], key).text
 		}
 	}
 	return text
