@@ -168,7 +168,7 @@ func (s *Session) attachSelection(sel *usdt.Selection, file string, process proc
 	}
 	a.skipped = sel.Len() - len(w.wanted)
 	if len(w.wanted) == 0 {
-		return nil, &FilteredError{file: file, sites: sel.Len(), filter: s.opts.Filter}
+		return nil, &FilteredError{file: file, sites: sel.Len(), filter: s.opts.Filter, missing: w.missing}
 	}
 	if err := a.attach(w); err != nil {
 		a.Close()
@@ -210,6 +210,8 @@ type work struct {
 	which  []int   // for each of them: its block
 	blocks bpfgen.Blocks
 	block  []*bpfgen.Block // by number
+
+	missing error // why an argument is not available at a site that is not wanted
 }
 
 // newWork generates the code for all sites of a selection. The sites of a file
@@ -256,6 +258,9 @@ func newWork(
 				return nil, err
 			}
 			this.number = -1
+			if block == nil && w.missing == nil {
+				w.missing = plan.Missing(site.toGenerate())
+			}
 			if block != nil {
 				// Sites with equal code may differ in what is not in the code,
 				// such as constants.

@@ -80,18 +80,21 @@ func syntaxError(err error) error {
 // filter cannot hold there, or with [SessionOptions.NoEvents] no aggregation is
 // about them. Nothing was attached.
 type FilteredError struct {
-	file   string
-	sites  int
-	filter string
+	file    string
+	sites   int
+	filter  string
+	missing error // an argument at one of the sites, nil if that is not the reason
 }
 
 func (e *FilteredError) Error() string {
-	if e.filter == "" {
-		return fmt.Sprintf("%s: no aggregation is about any of the %d sites: do the probes have the arguments that "+
-			"it names?", e.file, e.sites)
+	text := fmt.Sprintf("%s: no aggregation is about any of the %d sites", e.file, e.sites)
+	if e.filter != "" {
+		text = fmt.Sprintf("%s: the condition %q can hold at none of the %d sites", e.file, e.filter, e.sites)
 	}
-	return fmt.Sprintf("%s: the condition %q can hold at none of the %d sites: does it name arguments that the probes "+
-		"do not have?", e.file, e.filter, e.sites)
+	if e.missing != nil {
+		text += ": " + e.missing.Error()
+	}
+	return text
 }
 
 // A LostError says how many events were lost since the last one was reported,

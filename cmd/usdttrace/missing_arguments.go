@@ -10,17 +10,12 @@ import (
 
 var argumentName = regexp.MustCompile(`\barg(\d+)\b`)
 
-// checkArguments fails if no site in the files that are named has an argument
-// that is to be added up or to be a key. Single sites without it are left out.
+// checkArguments fails if none of the files that are named has an argument that
+// is to be shown, to be added up or to be a key. Single sites without it are
+// left out.
 func (t *tracer) checkArguments() error {
 	if len(t.targets.selections) == 0 {
 		return nil
-	}
-	most := 0
-	for _, sel := range t.targets.selections {
-		for i := range sel.Len() {
-			most = max(most, len(sel.Site(i).Args))
-		}
 	}
 	o := t.options
 	for _, flag := range []struct {
@@ -29,19 +24,53 @@ func (t *tracer) checkArguments() error {
 	}{{"--by", o.by}, {"--sum", []string{o.sum}}, {"--hist", []string{o.hist}}} {
 		for _, term := range flag.terms {
 			for _, name := range argumentName.FindAllStringSubmatch(term, -1) {
-				if n, err := strconv.Atoi(name[1]); err != nil || n >= most {
-					return fmt.Errorf("%s %s: no site has %s", flag.name, term, name[0])
+				n, err := strconv.Atoi(name[1])
+				if err == nil {
+					err = t.targets.missing(n)
+				}
+				if err != nil {
+					return fmt.Errorf("%s %s: %w", flag.name, term, err)
 				}
 			}
+		}
+	}
+	for _, c := range o.captures {
+		if c.number < 0 {
+			continue // it has a name
+		}
+		if err := t.targets.missing(c.number); err != nil {
+			return fmt.Errorf("--%s %d: %w", c.flag(), c.number, err)
 		}
 	}
 	return nil
 }
 
-// warnCaptures names the arguments that are to be shown but that no site has.
+// missing returns why an argument is available at no site of the files that are
+// named, nil if it is at one.
+func (t *targets) missing(n int) error {
+	err := fmt.Errorf("no site has arg%d", n)
+	for _, sel := range t.selections {
+		for i := range sel.Len() {
+			site := sel.Site(i)
+			switch {
+			case n >= len(site.Args):
+			case site.Args[n].ReadableOn(sel.KernelMachine()):
+				return nil
+			case site.Args[n].Err != nil:
+				err = fmt.Errorf("arg%d of %s:%s is not available: %w", n, cutName(site.Provider), cutName(site.Name), site.Args[n].Err)
+			default:
+				err = fmt.Errorf("arg%d of %s:%s is no number: %s", n, cutName(site.Provider), cutName(site.Name), site.Args[n])
+			}
+		}
+	}
+	return err
+}
+
+// warnCaptures names the arguments that are to be shown but that no site of
+// what processes have mapped so far has.
 func (t *tracer) warnCaptures() {
 	sites, _ := t.targets.watched()
-	if sites == 0 {
+	if sites == 0 || len(t.targets.selections) > 0 {
 		return
 	}
 	for _, c := range t.options.captures {
