@@ -18,6 +18,10 @@
 //	python    gc__done       1  0x42873b  0xa84270   -8@%r12
 //	python    gc__start      1  0x4287f3  0xa8426e   -4@112(%rsp)
 //
+// And it lists the files with probes in directories, such as those of an image:
+//
+//	$ usdtlist -r /usr
+//
 // usdtlist -h shows the flags.
 //
 // # Exit status
@@ -28,7 +32,8 @@
 //
 // With -a no single process is asked for. Processes that may not be read are
 // counted on standard error, as are files that need a privilege to be opened.
-// They do not change the exit status.
+// They do not change the exit status. With -r and --files-from the same is true
+// of what cannot be read below a directory, or from a list.
 //
 // # The JSON document
 //

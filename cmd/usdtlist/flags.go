@@ -17,6 +17,9 @@ type options struct {
 	files    []string // paths and bare names, in order; as processes see them if some are asked for
 	patterns []elfnote.Pattern
 
+	recursive bool     // directories are listed, with all that is in them
+	filesFrom []string // files that name files; "-" is standard input
+
 	pids         []int // the processes of which the files are listed
 	allProcesses bool
 
@@ -43,6 +46,10 @@ var formats = [...]string{formatTable, formatJSON, formatBpftrace, formatBCC, fo
 // ofProcesses reports whether files that processes map are asked for.
 func (o *options) ofProcesses() bool { return len(o.pids) > 0 || o.allProcesses }
 
+// many reports whether files are asked for of which most may have nothing to
+// list.
+func (o *options) many() bool { return o.recursive || len(o.filesFrom) > 0 }
+
 func parseCommandLine(args []string) (*options, error) {
 	o := &options{}
 	var asJSON bool
@@ -50,6 +57,8 @@ func parseCommandLine(args []string) (*options, error) {
 	flags.List(o.addPattern, "e", "probe")
 	flags.List(o.addPID, "p", "pid")
 	flags.Switch(&o.allProcesses, "a", "all")
+	flags.Switch(&o.recursive, "r", "recursive")
+	flags.Func(o.addFilesFrom, "files-from")
 	flags.Switch(&o.verbose, "v", "verbose")
 	flags.Switch(&asJSON, "json")
 	flags.Text(&o.format, "format")
@@ -66,6 +75,9 @@ func parseCommandLine(args []string) (*options, error) {
 	}
 	if len(o.pids) > 0 && o.allProcesses {
 		return nil, errors.New("-p and -a exclude each other: -a means every process")
+	}
+	if o.ofProcesses() && o.many() {
+		return nil, errors.New("-p and -a list files of processes: -r and --files-from do not go with them")
 	}
 	return o, o.parseOperands(operands)
 }
@@ -99,7 +111,7 @@ func (o *options) parseOperands(words []string) error {
 		}
 	}
 	switch {
-	case len(o.files) > 0 || o.ofProcesses():
+	case len(o.files) > 0 || len(o.filesFrom) > 0 || o.ofProcesses():
 		return nil
 	case len(words) > 0:
 		return fmt.Errorf("no file or library given, only patterns (%s); -a lists the files of all processes",
@@ -114,6 +126,11 @@ func (o *options) addPattern(s string) error {
 		o.patterns = append(o.patterns, p)
 	}
 	return err
+}
+
+func (o *options) addFilesFrom(file string) error {
+	o.filesFrom = append(o.filesFrom, file)
+	return nil
 }
 
 func (o *options) addNames(file string) error {

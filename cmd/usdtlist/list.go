@@ -3,6 +3,7 @@
 package main
 
 import (
+	"bufio"
 	"errors"
 	"fmt"
 	"slices"
@@ -48,6 +49,7 @@ type lister struct {
 	options *options
 	proc    *proc.FS
 	printer printer
+	out     *bufio.Writer // what the printer prints to
 	*messages.Messages
 
 	definitions *providers.Definitions // nil without names
@@ -59,9 +61,12 @@ type lister struct {
 func (l *lister) list() int {
 	l.matched = make([]bool, len(l.options.patterns))
 	found, failed, where := 0, false, "any of the files"
-	if l.options.ofProcesses() {
+	switch {
+	case l.options.ofProcesses():
 		found, failed, where = l.listProcesses()
-	} else {
+	case l.options.many():
+		found, failed = l.listMany()
+	default:
 		found, failed = l.listFiles()
 	}
 	l.printer.close()
@@ -84,7 +89,9 @@ func (l *lister) list() int {
 }
 
 // several reports whether more than one file may be listed.
-func (l *lister) several() bool { return len(l.options.files) > 1 || l.options.ofProcesses() }
+func (l *lister) several() bool {
+	return len(l.options.files) > 1 || l.options.many() || l.options.ofProcesses()
+}
 
 // listOpened lists an opened file, and completes the listing with what is in
 // it.

@@ -76,7 +76,7 @@ func open(path string) (*elfnote.File, error) {
 	}
 	switch {
 	case info.IsDir():
-		return nil, fmt.Errorf("%s: is a directory", path)
+		return nil, fmt.Errorf("%s: is a directory (-r lists what is in it)", path)
 	case !info.Mode().IsRegular():
 		return nil, fmt.Errorf("%s: not a regular file", path)
 	}

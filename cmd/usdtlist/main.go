@@ -43,7 +43,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	}
 
 	out := bufio.NewWriterSize(stdout, 32<<10)
-	l := lister{options: o, proc: proc.NewFS(""), printer: newPrinter(o, out, m), Messages: m}
+	l := lister{options: o, proc: proc.NewFS(""), printer: newPrinter(o, out, m), out: out, Messages: m}
 	if o.verbose || o.format == formatJSON { // what shows names
 		if l.definitions, err = commandline.Definitions(o.names); err != nil {
 			m.Warn("%v", err)

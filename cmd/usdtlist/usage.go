@@ -3,6 +3,7 @@
 package main
 
 const usage = `Usage: usdtlist [FLAGS] FILE|LIBRARY... [PATTERN...]
+       usdtlist [FLAGS] -r DIRECTORY... [PATTERN...]
        usdtlist [FLAGS] -p PID [FILE|LIBRARY...] [PATTERN...]
        usdtlist [FLAGS] -a [FILE|LIBRARY...] [PATTERN...]
 
@@ -18,6 +19,15 @@ Words
   PATTERN         PROVIDER:NAME with * ? [a-z] [!a-z] and \ to quote; picks the
                   probes to list. A word is a pattern if it holds ':', '*', '?'
                   or '[', does not start with / or ./ or ../, and is no file.
+
+Directories
+  -r, --recursive         all files in the directories, and in those below. Symbolic
+                          links in them are not followed, and what the kernel makes up
+                          (/proc, /sys) is left out
+      --files-from FILE   the files that FILE names, one on each line, or each ended by
+                          a NUL byte; - is standard input
+  Only files with probes are listed. Others are not mentioned, nor files that are not
+  ELF. What may not be read is counted, and does not change the exit status.
 
 Processes
   -p, --pid PID,...       the files that a process executes: its program and the

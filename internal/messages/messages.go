@@ -202,17 +202,26 @@ func (m *Messages) show(progress string) {
 	m.progress = progress
 }
 
+// Hide takes what Progress or During show off the terminal, until it has
+// changed: something else is to be printed.
+func (m *Messages) Hide() { m.show("") }
+
 // progressDelay is how long something takes before a person wonders.
 const progressDelay = 300 * time.Millisecond
 
 // During shows what is going on, if that takes long and standard error is a
 // terminal, until the function that it returns is called.
 func (m *Messages) During(format string, args ...any) (done func()) {
+	text := fmt.Sprintf(format, args...)
+	start := time.Now()
+	return m.Progress(func() string { return fmt.Sprintf("%s %.1f s", text, time.Since(start).Seconds()) })
+}
+
+// Progress is During with a text that changes.
+func (m *Messages) Progress(text func() string) (done func()) {
 	if !m.isTerminal || m.isQuiet() {
 		return func() {}
 	}
-	text := terminal.Clean(fmt.Sprintf(format, args...))
-	start := time.Now()
 	stop, stopped := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(stopped)
@@ -221,7 +230,7 @@ func (m *Messages) During(format string, args ...any) (done func()) {
 		for {
 			select {
 			case <-ticks.C:
-				m.show(fmt.Sprintf("%s %.1f s", text, time.Since(start).Seconds()))
+				m.show(terminal.Clean(text()))
 			case <-stop:
 				m.show("")
 				return

@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// walker finds the files that are to be scanned: those in directories, and
+// those of lists. It gives them in batches, in order.
+type walker struct {
+	options *options
+	give    func(*batch)
+	current *batch
+}
+
+// A batch is files that are scanned together.
+type batch struct {
+	paths   []string
+	results []scanned     // in the order of paths, of those with something to say
+	done    chan struct{} // closed when the results are there
+}
+
+// batchSize is how many files are scanned together: many enough that passing
+// them on costs nothing beside opening them, and few enough that all processors
+// have something to do to the end.
+const batchSize = 128
+
+// scanned is a file with something to list, or what could not be read.
+type scanned struct {
+	path     string
+	err      error // nil for a file with something to list
+	expected bool  // the file was asked for by name
+}
+
+// walk goes through everything that is asked for.
+func (w *walker) walk() {
+	for _, name := range w.options.files {
+		w.named(name)
+	}
+	for _, list := range w.options.filesFrom {
+		if err := w.list(list); err != nil {
+			w.fail(scanned{path: list, err: fmt.Errorf("--files-from: %w", err), expected: true})
+		}
+	}
+	w.flush()
+}
+
+// named walks a directory, or adds a file or library by its name.
+func (w *walker) named(name string) {
+	info, err := os.Stat(name)
+	switch {
+	case err == nil && info.IsDir() && w.options.recursive:
+		w.directory(name)
+		return
+	case err != nil && !strings.Contains(name, "/"):
+		if found, _, e := findFile(name); e == nil {
+			w.add(found)
+			return
+		}
+		fallthrough
+	case err != nil:
+		w.fail(scanned{path: name, err: fmt.Errorf("%s: %w", name, cause(err)), expected: true})
+	case info.IsDir():
+		w.fail(scanned{path: name, err: fmt.Errorf("%s: is a directory (-r lists what is in it)", name), expected: true})
+	default:
+		w.add(name)
+	}
+}
+
+// list adds the files that a list names: one on each line, or if there is a NUL
+// byte, each up to one.
+func (w *walker) list(name string) error {
+	file := os.Stdin
+	if name != "-" {
+		var err error
+		if file, err = os.Open(name); err != nil {
+			return err
+		}
+		defer file.Close()
+	}
+	reader := bufio.NewReaderSize(file, 64<<10)
+	separator := byte('\n')
+	if begin, _ := reader.Peek(reader.Size()); bytes.IndexByte(begin, 0) >= 0 {
+		separator = 0
+	}
+	for {
+		path, err := reader.ReadString(separator)
+		if path = strings.TrimSuffix(path, string(separator)); path != "" {
+			w.listed(path)
+		}
+		switch {
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
+			return err
+		case len(path) > maxPath:
+			return fmt.Errorf("a line of more than %d bytes is no path", maxPath)
+		}
+	}
+}
+
+// maxPath is more than any path has that can be opened (PATH_MAX).
+const maxPath = 4096
+
+// listed adds what a list names. Lists are made by other tools, and name
+// directories beside what is in them.
+func (w *walker) listed(path string) {
+	switch info, err := os.Stat(path); {
+	case err != nil:
+		w.fail(scanned{path: path, err: fmt.Errorf("%s: %w", path, cause(err))})
+	case info.Mode().IsRegular():
+		w.add(path)
+	case info.IsDir() && w.options.recursive:
+		w.directory(path)
+	}
+}
+
+// directory walks a directory. Symbolic links in it are not followed: what they
+// lead to is listed where it is, if that is below the directory.
+func (w *walker) directory(root string) {
+	type open struct {
+		path   string
+		device uint64
+	}
+	var parents []open                         // of what is walked, from the root on
+	root = strings.TrimSuffix(root, "/") + "/" // it may be a symbolic link itself
+	_ = filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			w.fail(scanned{path: path, err: fmt.Errorf("%s: %w", path, cause(err))})
+			return nil
+		}
+		if entry.Type().IsRegular() {
+			w.add(path)
+		}
+		if !entry.IsDir() {
+			return nil
+		}
+		// What the kernel makes up is not scanned: to read it can block, or do
+		// something.
+		for len(parents) > 0 && !strings.HasPrefix(path, parents[len(parents)-1].path) {
+			parents = parents[:len(parents)-1]
+		}
+		device, ok := deviceOf(path)
+		if ok && len(parents) > 0 && device != parents[len(parents)-1].device && isMadeUp(path) {
+			return fs.SkipDir
+		}
+		parents = append(parents, open{strings.TrimSuffix(path, "/") + "/", device})
+		return nil
+	})
+}
+
+func (w *walker) add(path string) {
+	if w.current == nil {
+		w.current = &batch{done: make(chan struct{})}
+	}
+	w.current.paths = append(w.current.paths, path)
+	if len(w.current.paths) == batchSize {
+		w.flush()
+	}
+}
+
+// fail passes on what cannot be read, behind what has been found so far.
+func (w *walker) fail(r scanned) {
+	w.flush()
+	b := &batch{results: []scanned{r}, done: make(chan struct{})}
+	w.give(b)
+}
+
+func (w *walker) flush() {
+	if w.current != nil {
+		w.give(w.current)
+		w.current = nil
+	}
+}
+
+// cause returns what is wrong with a path, without the path.
+func cause(err error) error {
+	var path *fs.PathError
+	if errors.As(err, &path) {
+		return path.Err
+	}
+	return err
+}
+
+// madeUp are file systems of which the kernel makes up the files, by the
+// numbers that statfs(2) has for them.
+var madeUp = []int64{
+	0x9fa0,     // proc
+	0x62656572, // sysfs
+	0x64626720, // debugfs
+	0x74726163, // tracefs
+	0x27e0eb,   // cgroup
+	0x63677270, // cgroup2
+	0xcafe4a11, // bpf
+	0x73636673, // securityfs
+	0x62656570, // configfs
+	0x65735543, // fusectl
+	0x6165676c, // pstore
+	0x19800202, // mqueue
+	0x42494e4d, // binfmt_misc
+	0x1cd1,     // devpts
+	0xf97cff8c, // selinuxfs
+	0xde5e81e4, // efivarfs
+	0x958458f6, // hugetlbfs
+}
+
+func isMadeUpType(kind int64) bool { return slices.Contains(madeUp, kind&0xffffffff) }

@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+//go:build !linux
+
+package main
+
+import "os"
+
+func deviceOf(string) (uint64, bool) { return 0, false }
+
+func isMadeUp(string) bool { return false }
+
+func openScanned(path string) (*os.File, error) { return os.Open(path) }
