@@ -20,6 +20,12 @@ import (
 	"github.com/gousdt/gousdt/usdt/internal/sitespec"
 )
 
+// maxSpecialPrograms is how many programs made for sites a Manager has at most.
+// The kernel keeps some kilobytes for each. Where it takes more, such as one
+// for each of thousands of processes with a cookie of their own, loading them
+// takes longer than hits will save.
+const maxSpecialPrograms = 256
+
 // A specialiser makes programs for the sites that a program is attached to. The
 // Manager has one where ManagerOptions.Specialise is set.
 type specialiser struct {
@@ -121,14 +127,18 @@ func (s *specialiser) acquire(prog *ebpf.Program, sel *Selection, held *holding)
 
 	s.mu.Lock()
 	shared := s.special[key]
-	if shared == nil {
+	switch {
+	case shared == nil && len(s.special) >= maxSpecialPrograms:
+		s.mu.Unlock()
+		return nil, fmt.Errorf("the Manager has %d programs made for sites, and takes no more", maxSpecialPrograms)
+	case shared == nil:
 		shared = &specialProgram{key: key, loaded: make(chan struct{})}
 		s.special[key] = shared
 		shared.refs++
 		s.mu.Unlock()
 		shared.program, shared.err = s.load(prog, specs)
 		close(shared.loaded)
-	} else {
+	default:
 		shared.refs++
 		s.mu.Unlock()
 		<-shared.loaded

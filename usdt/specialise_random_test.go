@@ -149,6 +149,32 @@ func TestSpecialisedProgramsReadAnyArgumentsTheSame(t *testing.T) {
 	}
 }
 
+// Links share a program that is made for equal specs, as long as one of them
+// needs it.
+func TestSpecialisedProgramsAreShared(t *testing.T) {
+	_, special, process, path := twoReporters(t)
+	attach := func(prog *ebpf.Program, probe string, cookie uint64) *Link {
+		lnk, err := special.Attach(prog, Target{Path: path, PID: process.PID}, &AttachOptions{Cookie: cookie}, elfnote.Exact("gousdt_test", probe))
+		qt.Assert(t, qt.IsNil(err))
+		_, reason := lnk.Specialised()
+		qt.Assert(t, qt.Equals(reason, ""))
+		return lnk
+	}
+	made := func() int { return len(special.special.special) }
+	first := attach(special.Collect, "three", 1)
+	qt.Check(t, qt.Equals(made(), 1))
+	again := attach(special.Collect, "three", 1)
+	qt.Check(t, qt.Equals(made(), 1))
+	links := []*Link{attach(special.Collect, "three", 2), attach(special.Collect3, "three", 1), attach(special.Collect, "twelve", 1)}
+	qt.Check(t, qt.Equals(made(), 4))
+	qt.Assert(t, qt.IsNil(first.Close()))
+	qt.Check(t, qt.Equals(made(), 4))
+	process.Fire("three", 1)
+	qt.Check(t, qt.HasLen(special.take(t), 3))
+	qt.Assert(t, qt.IsNil(CloseAll(append(links, again)...)))
+	qt.Check(t, qt.Equals(made(), 0))
+}
+
 func FuzzSpecialisedPrograms(f *testing.F) {
 	f.Add(uint64(1))
 	f.Fuzz(func(t *testing.T, seed uint64) {

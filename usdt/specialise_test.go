@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/btf"
 	"github.com/go-quicktest/qt"
 
 	"github.com/gousdt/gousdt/elfnote"
@@ -150,6 +152,64 @@ func (two *twoCollectors) compare(
 		}
 	}
 	qt.Assert(t, qt.IsNil(usdt.CloseAll(links...)))
+}
+
+// What cannot be specialised is attached as it is, and the link says why.
+func TestSpecialisedSaysWhyNot(t *testing.T) {
+	testprog.RequireBPF(t)
+	process := testprog.Start(t, "target-pie")
+	target := usdt.Target{Path: testprog.Path(t, "target-pie"), PID: process.PID}
+	check := func(t *testing.T, lnk *usdt.Link, err error, want string) {
+		t.Helper()
+		qt.Assert(t, qt.IsNil(err))
+		specialised, reason := lnk.Specialised()
+		qt.Check(t, qt.IsFalse(specialised))
+		qt.Check(t, qt.Matches(reason, want))
+		qt.Assert(t, qt.IsNil(lnk.Close()))
+	}
+	t.Run("without cookies", func(t *testing.T) {
+		c := newCollector(t, &usdt.ManagerOptions{Mode: usdt.ModeSingleIPMap, Specialise: true})
+		lnk, err := c.Attach(c.Collect, target, nil, elfnote.Exact(provider, "three"))
+		check(t, lnk, err, `programs have no BPF cookie in mode single\+ip`)
+	})
+	needsCookies(t)
+	t.Run("program array", func(t *testing.T) {
+		mgr, collection := manage(t, libbpfHeaders(t)[0].load(t, "tail"), &usdt.ManagerOptions{Specialise: true})
+		lnk, err := mgr.Attach(collection.Programs["entry"], target, nil, elfnote.Exact(provider, "three"))
+		check(t, lnk, err, "the collection has the program array programs")
+	})
+	t.Run("no arguments read", func(t *testing.T) {
+		spec, err := testbpf.LoadCounts()
+		qt.Assert(t, qt.IsNil(err))
+		mgr, collection := manage(t, spec, &usdt.ManagerOptions{Specialise: true})
+		for _, prog := range collection.Programs {
+			lnk, err := mgr.Attach(prog, target, nil, elfnote.Exact(provider, "three"))
+			check(t, lnk, err, "the program reads no arguments|it calls no function of usdt.bpf.h that reads arguments")
+		}
+	})
+	t.Run("static functions", func(t *testing.T) {
+		spec, err := testbpf.LoadArgs()
+		qt.Assert(t, qt.IsNil(err))
+		for _, program := range spec.Programs {
+			for i := range program.Instructions {
+				if f := btf.FuncMetadata(&program.Instructions[i]); f != nil && f.Name != program.Name {
+					f.Linkage = btf.StaticFunc
+				}
+			}
+		}
+		mgr, collection := manage(t, spec, &usdt.ManagerOptions{Specialise: true})
+		lnk, err := mgr.Attach(collection.Programs["collect3"], target, nil, elfnote.Exact(provider, "three"))
+		check(t, lnk, err, "the function __bpf_usdt_read_many is static, so that .*")
+	})
+	t.Run("changed program", func(t *testing.T) {
+		spec, err := testbpf.LoadArgs()
+		qt.Assert(t, qt.IsNil(err))
+		mgr, collection := manage(t, spec, &usdt.ManagerOptions{Specialise: true})
+		program := spec.Programs["collect"]
+		program.Instructions = append(asm.Instructions{program.Instructions[0], asm.Mov.Imm(asm.R0, 1)}, program.Instructions[1:]...)
+		lnk, err := mgr.Attach(collection.Programs["collect"], target, nil, elfnote.Exact(provider, "three"))
+		check(t, lnk, err, "the program in the collection is not the one that was loaded")
+	})
 }
 
 // all returns the events that have come.
