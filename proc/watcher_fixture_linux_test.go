@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/go-quicktest/qt"
+
+	"github.com/gousdt/gousdt/internal/testneeds"
 )
 
 // watch is a watcher of a fixture that writes down what the handler is told,
@@ -46,7 +48,7 @@ func newWatch(t *testing.T, options WatcherOptions, wanted ...string) *watch {
 // that was left behind closes its own when it returns.
 func awaitDescriptors(t *testing.T, before int) {
 	t.Helper()
-	for start := time.Now(); openDescriptors(t) != before && time.Since(start) < 10*time.Second; {
+	for start := time.Now(); openDescriptors(t) != before && time.Since(start) < testneeds.Patience(10*time.Second); {
 		runtime.Gosched()
 	}
 	qt.Check(t, qt.Equals(openDescriptors(t), before))

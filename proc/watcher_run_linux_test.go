@@ -73,7 +73,7 @@ func (r *running) endRun() {
 // await waits until a process has a pair, or has none.
 func (r *running) await(pid int, has bool) {
 	r.t.Helper()
-	timeout := time.NewTimer(30 * time.Second)
+	timeout := time.NewTimer(testneeds.Patience(30 * time.Second))
 	defer timeout.Stop()
 	for {
 		r.mu.Lock()

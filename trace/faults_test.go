@@ -13,6 +13,7 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
 	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/trace"
@@ -37,7 +38,7 @@ func TestFaultsOfASession(t *testing.T) {
 			}
 			defer func() { err = errors.Join(err, s.Close()) }()
 			process.Fire("three", 3)
-			ctx, cancel := context.WithTimeout(context.Background(), patience)
+			ctx, cancel := context.WithTimeout(context.Background(), testneeds.Patience(patience))
 			defer cancel()
 			events := 0
 			for _, err := range s.Events(ctx) {

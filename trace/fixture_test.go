@@ -152,7 +152,7 @@ const patience = 30 * time.Second
 // goes on, so what is to come is there.
 func next(t testing.TB, s *trace.Session, n int) []*trace.Event {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), testneeds.Patience(patience))
 	defer cancel()
 	var events []*trace.Event
 	if n == 0 {

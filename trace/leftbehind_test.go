@@ -152,7 +152,7 @@ func watchPrograms(t *testing.T) *programWatch {
 // unloaded, and returns how many such programs were loaded since the last call.
 func (w *programWatch) expectUnloaded(t *testing.T, tags map[string]bool) (loads int) {
 	t.Helper()
-	deadline := time.Now().Add(patience)
+	deadline := time.Now().Add(testneeds.Patience(patience))
 	for {
 		loads += w.read(tags)
 		left := 0

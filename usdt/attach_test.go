@@ -402,7 +402,7 @@ func (x *texts) attach(t *testing.T, target usdt.Target, provider, name string) 
 
 func (x *texts) next(t *testing.T) textEvent {
 	t.Helper()
-	x.reader.SetDeadline(time.Now().Add(10 * time.Second))
+	x.reader.SetDeadline(time.Now().Add(testneeds.Patience(10 * time.Second)))
 	record, err := x.reader.Read()
 	qt.Assert(t, qt.IsNil(err))
 	var raw testbpf.StringsText

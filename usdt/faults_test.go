@@ -13,6 +13,7 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
 	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/usdt"
@@ -55,7 +56,7 @@ func TestFaultsWhileAttaching(t *testing.T) {
 			}
 			defer events.Close()
 			process.Fire("three", 2)
-			events.SetDeadline(time.Now().Add(10 * time.Second))
+			events.SetDeadline(time.Now().Add(testneeds.Patience(10 * time.Second)))
 			for range 2 {
 				if _, err := events.Read(); err != nil {
 					return err
@@ -110,7 +111,7 @@ func TestFaultsWhileWatching(t *testing.T) {
 // its probe with a semaphore.
 func checkUntouched(t *testing.T, process *testprog.Process) {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); process.Semaphore("counted") != 0; {
+	for deadline := time.Now().Add(testneeds.Patience(20 * time.Second)); process.Semaphore("counted") != 0; {
 		if time.Now().After(deadline) {
 			t.Fatal("a semaphore stays up")
 		}

@@ -119,7 +119,7 @@ func (c *collector) next(t *testing.T, n int) []testbpf.ArgsEvent {
 	t.Helper()
 	events := make([]testbpf.ArgsEvent, n)
 	for i := range events {
-		c.events.SetDeadline(time.Now().Add(10 * time.Second))
+		c.events.SetDeadline(time.Now().Add(testneeds.Patience(10 * time.Second)))
 		record, err := c.events.Read()
 		if errors.Is(err, os.ErrDeadlineExceeded) {
 			t.Fatalf("%d events came, not %d", i, n)

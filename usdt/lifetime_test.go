@@ -91,7 +91,7 @@ func TestAttachedSemaphoresAreZeroAfterTheTracerIsKilled(t *testing.T) {
 		qt.Assert(t, qt.IsNotNil(tracer.Wait()))
 		// The kernel detaches after the process has been reaped, some grace
 		// periods later.
-		for deadline := time.Now().Add(20 * time.Second); process.Semaphore("counted") != 0; {
+		for deadline := time.Now().Add(testneeds.Patience(20 * time.Second)); process.Semaphore("counted") != 0; {
 			if time.Now().After(deadline) {
 				t.Fatal("the semaphore still counts a tracer that is dead")
 			}

@@ -19,6 +19,7 @@ import (
 	"github.com/go-quicktest/qt"
 	"golang.org/x/sys/unix"
 
+	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
 )
 
@@ -76,7 +77,7 @@ func startPrepared(t *testing.T, prepare func(*exec.Cmd), args ...string) *runni
 	t.Helper()
 	testprog.RequireBPF(t)
 	testprog.LeakCheck(t)
-	ctx, cancel := context.WithTimeout(context.Background(), deadline)
+	ctx, cancel := context.WithTimeout(context.Background(), testneeds.Patience(deadline))
 	r := &running{t: t, ended: make(chan struct{})}
 	r.stdout.changed, r.stderr.changed = make(chan struct{}, 1), make(chan struct{}, 1)
 	r.cmd = exec.CommandContext(ctx, "/proc/self/exe", args...)

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/go-quicktest/qt"
+
+	"github.com/gousdt/gousdt/internal/testneeds"
 )
 
 func newMessages() (*Messages, *strings.Builder) {
@@ -86,7 +88,7 @@ func TestWriterFlushesWhenNothingMoreComes(t *testing.T) {
 	w := NewWriter(file)
 	for _, line := range []string{"one\n", "two\n"} {
 		fmt.Fprint(w, line)
-		qt.Assert(t, qt.IsNil(reader.SetReadDeadline(time.Now().Add(30*time.Second))))
+		qt.Assert(t, qt.IsNil(reader.SetReadDeadline(time.Now().Add(testneeds.Patience(30*time.Second)))))
 		buf := make([]byte, 100)
 		n, err := reader.Read(buf)
 		qt.Assert(t, qt.IsNil(err))

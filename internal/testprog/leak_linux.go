@@ -17,6 +17,8 @@ import (
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
+
+	"github.com/gousdt/gousdt/internal/testneeds"
 )
 
 // leakDeadline is how long the kernel may take to free what was closed. It
@@ -40,7 +42,7 @@ func LeakCheck(t testing.TB) {
 	before := takeInventory()
 	t.Cleanup(func() {
 		t.Helper()
-		for _, item := range leftSince(before, leakDeadline) {
+		for _, item := range leftSince(before, testneeds.Patience(leakDeadline)) {
 			t.Errorf("left behind: %s%s", item, nameOf(item))
 		}
 	})

@@ -13,6 +13,8 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/go-quicktest/qt"
 	"golang.org/x/sys/unix"
+
+	"github.com/gousdt/gousdt/internal/testneeds"
 )
 
 func TestNothingIsLeftByATestThatLeavesNothing(t *testing.T) {
@@ -57,7 +59,7 @@ func TestMapIsALeakUntilTheKernelHasFreedIt(t *testing.T) {
 	qt.Check(t, qt.IsTrue(slices.Contains(leftSince(before, 0), "descriptor anon_inode:bpf-map")))
 
 	m.Close()
-	qt.Check(t, qt.HasLen(leftSince(before, leakDeadline), 0))
+	qt.Check(t, qt.HasLen(leftSince(before, testneeds.Patience(leakDeadline)), 0))
 }
 
 func TestMapOfAnotherProcessIsNoLeak(t *testing.T) {
@@ -75,7 +77,7 @@ func TestMapOfAnotherProcessIsNoLeak(t *testing.T) {
 	qt.Check(t, qt.IsFalse(strings.Contains(strings.Join(leftSince(before, 0), "\n"), "bpf map")))
 
 	p.Stop()
-	qt.Check(t, qt.HasLen(leftSince(before, leakDeadline), 0))
+	qt.Check(t, qt.HasLen(leftSince(before, testneeds.Patience(leakDeadline)), 0))
 }
 
 func TestGlobalVariablesInMemoryAreNoLeak(t *testing.T) {
@@ -90,5 +92,5 @@ func TestGlobalVariablesInMemoryAreNoLeak(t *testing.T) {
 	qt.Assert(t, qt.IsNil(err))
 	defer unix.Munmap(memory)
 	m.Close()
-	qt.Check(t, qt.HasLen(leftSince(before, leakDeadline), 0))
+	qt.Check(t, qt.HasLen(leftSince(before, testneeds.Patience(leakDeadline)), 0))
 }

@@ -70,7 +70,7 @@ func StartPostgres(t testing.TB) *Postgres {
 	p := &Postgres{File: filepath.Join(bin, "postgres"), SocketDir: dir, t: t, bin: bin}
 	data := filepath.Join(dir, "data")
 
-	ctx, cancel := context.WithTimeout(context.Background(), postgresDeadline)
+	ctx, cancel := context.WithTimeout(context.Background(), testneeds.Patience(postgresDeadline))
 	defer cancel()
 	initdb := exec.CommandContext(ctx, filepath.Join(bin, "initdb"), "--pgdata", data,
 		"--username", "gousdt", "--auth", "trust", "--locale", "C", "--encoding", "UTF8", "--no-sync")
@@ -110,7 +110,7 @@ func (p *Postgres) start(data string, owner *syscall.Credential) {
 	go watchLog(stderr, ready, log)
 	p.t.Cleanup(func() {
 		stdin.Close()
-		kill := time.AfterFunc(postgresDeadline, func() {
+		kill := time.AfterFunc(testneeds.Patience(postgresDeadline), func() {
 			syscall.Kill(p.PID, syscall.SIGQUIT) // do not wait for connections
 		})
 		defer kill.Stop()
@@ -133,7 +133,7 @@ func (p *Postgres) start(data string, owner *syscall.Credential) {
 		if !ok {
 			p.t.Fatalf("%s did not start", p.File)
 		}
-	case <-time.After(postgresDeadline):
+	case <-time.After(testneeds.Patience(postgresDeadline)):
 		p.t.Fatalf("%s is not ready after %v", p.File, postgresDeadline)
 	}
 }
@@ -160,7 +160,7 @@ func watchLog(stderr io.Reader, ready chan<- bool, log chan<- []byte) {
 // prints: a line per row, columns divided by |.
 func (p *Postgres) Query(sql string) string {
 	p.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), postgresDeadline)
+	ctx, cancel := context.WithTimeout(context.Background(), testneeds.Patience(postgresDeadline))
 	defer cancel()
 	psql := exec.CommandContext(ctx, filepath.Join(p.bin, "psql"), "-X", "-q", "-A", "-t",
 		"-h", p.SocketDir, "-U", "gousdt", "-d", "postgres", "-c", sql)

@@ -14,6 +14,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/gousdt/gousdt/internal/testneeds"
 )
 
 // answerDeadline is how long a program may take to answer one command. It is
@@ -100,7 +102,7 @@ func (p *Process) Command(line string) (string, error) {
 }
 
 func (p *Process) answer() (string, error) {
-	deadline := time.NewTimer(answerDeadline)
+	deadline := time.NewTimer(testneeds.Patience(answerDeadline))
 	defer deadline.Stop()
 	select {
 	case answer, ok := <-p.answers:
@@ -109,7 +111,7 @@ func (p *Process) answer() (string, error) {
 		}
 		return answer, nil
 	case <-deadline.C:
-		return "", fmt.Errorf("no answer in %v: %w", answerDeadline, os.ErrDeadlineExceeded)
+		return "", fmt.Errorf("no answer in %v or more: %w", answerDeadline, os.ErrDeadlineExceeded)
 	}
 }
 
@@ -118,7 +120,7 @@ func (p *Process) answer() (string, error) {
 func (p *Process) end() error {
 	p.stopped = true
 	p.stdin.Close()
-	kill := time.AfterFunc(answerDeadline, func() { p.cmd.Process.Kill() })
+	kill := time.AfterFunc(testneeds.Patience(answerDeadline), func() { p.cmd.Process.Kill() })
 	defer kill.Stop()
 	if err := p.cmd.Wait(); err != nil {
 		return fmt.Errorf("the program ended: %w %s", err, p.errs)
@@ -235,7 +237,7 @@ func (p *Process) Stop() {
 	}
 	p.stopped = true
 	p.stdin.Close()
-	kill := time.AfterFunc(answerDeadline, func() { p.cmd.Process.Kill() })
+	kill := time.AfterFunc(testneeds.Patience(answerDeadline), func() { p.cmd.Process.Kill() })
 	defer kill.Stop()
 	for range p.answers {
 	}
