@@ -23,6 +23,7 @@
 //	env.go         what rows share: synthetic files, programs of peers/, what is closed at the end
 //	programs.go    BPF programs, loaded by this module and by libbpf; primer.go takes the times of attaching them
 //	main.go        runs the rows that are asked for
+//	rest.go        waits until the machine is at rest
 //	report.go      prints what came out; markdown.go writes it into docs/performance.md
 //	machine.go     the machine and the versions
 //

@@ -17,14 +17,14 @@ import (
 )
 
 // describeMachine returns what the results depend on, a line each.
-func describeMachine() []string {
+func describeMachine(waited string) []string {
 	var name unix.Utsname
 	_ = unix.Uname(&name)
 	load, _ := os.ReadFile("/proc/loadavg")
 	lines := []string{
 		fmt.Sprintf("%d × %s", runtime.NumCPU(), processor()),
 		fmt.Sprintf("Linux %s, %s", unix.ByteSliceToString(name.Release[:]), unix.ByteSliceToString(name.Machine[:])),
-		fmt.Sprintf("load at the beginning (1, 5, 15 minutes): %s", strings.Join(strings.Fields(string(load))[:3], ", ")),
+		fmt.Sprintf("load at the beginning (1, 5, 15 minutes): %s%s", strings.Join(strings.Fields(string(load))[:3], ", "), waited),
 		fmt.Sprintf("gousdt built with %s", runtime.Version()),
 		"libbpf: " + libbpfVersion(),
 	}

@@ -23,7 +23,9 @@ Run it as root, in the folder bench.
   -smoke        everything once: to see whether it works
   -run PATTERN  only rows whose name matches the regular expression
   -list         print the names of the rows
-  -o FILE       write the results into this Markdown file, between its markers
+  -o FILE       write the results into this Markdown file, between its markers,
+                if the load of the last minute is at most 1 before it begins
+  -wait TIME    how long to wait for that, 15m by default
 `
 
 func main() {
@@ -34,6 +36,7 @@ func main() {
 		pattern = flag.String("run", "", "")
 		list    = flag.Bool("list", false, "")
 		output  = flag.String("o", "", "")
+		wait    = flag.Duration("wait", 15*time.Minute, "")
 	)
 	flag.Parse()
 	wanted, err := regexp.Compile(*pattern)
@@ -57,15 +60,18 @@ func main() {
 	case *isQuick:
 		s = quick
 	}
-	if err := run(s, wanted, *output); err != nil {
+	if err := run(s, wanted, *output, *wait); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
 }
 
-func run(s scale, wanted *regexp.Regexp, output string) error {
+func run(s scale, wanted *regexp.Regexp, output string, wait time.Duration) error {
 	if os.Geteuid() != 0 {
 		return fmt.Errorf("attaching needs root")
+	}
+	if again, err := withTracefs(); again {
+		return err
 	}
 	e, err := newEnv(s)
 	if err != nil {
@@ -73,7 +79,15 @@ func run(s scale, wanted *regexp.Regexp, output string) error {
 	}
 	defer e.close()
 
-	rep := report{machine: describeMachine()}
+	var waited string
+	if output != "" {
+		took, err := waitForRest(wait)
+		if err != nil {
+			return err
+		}
+		waited = fmt.Sprintf("; %v passed until the first was at most %d", took, maxLoad)
+	}
+	rep := report{machine: describeMachine(waited)}
 	for _, line := range rep.machine {
 		fmt.Println(line)
 	}

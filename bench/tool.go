@@ -6,7 +6,9 @@ package main
 
 import (
 	"fmt"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
 
@@ -15,6 +17,9 @@ import (
 )
 
 const (
+	byUsdtlistTree = "usdtlist -r"
+	byReadelfTree  = "readelf -n with all files"
+
 	byUsdtlist = "usdtlist"
 	byReadelf  = "readelf -n"
 	byBpftrace = "bpftrace -l"
@@ -42,6 +47,21 @@ func toolRows() []row {
 			prepare: func(e *env) ([]compare.Contestant, error) {
 				return e.tools(1)
 			},
+		},
+		{
+			name:    "tool/tree",
+			title:   "list the files with probes among all of /usr (/usr/bin in a quick run), in a warm cache",
+			rounds:  3,
+			goals:   []compare.Goal{{Of: byUsdtlistTree, Than: byReadelfTree, Times: 0.5}},
+			prepare: func(e *env) ([]compare.Contestant, error) { return e.treeTools(0) },
+		},
+		{
+			name:    "tool/tree-memory",
+			title:   "list the files with probes among all of /usr (/usr/bin in a quick run): peak of resident memory",
+			unit:    compare.Bytes,
+			rounds:  1,
+			goals:   []compare.Goal{{Of: byUsdtlistTree, More: 32 << 20}},
+			prepare: func(e *env) ([]compare.Contestant, error) { return e.treeTools(1) },
 		},
 	}
 }
@@ -77,6 +97,40 @@ func (e *env) tools(cost int) ([]compare.Contestant, error) {
 		contestant(byBpftrace, "bpftrace", "-l", "usdt:"+path+":*"),
 		contestant(byTplist, tplist(), "-l", path),
 	}, nil
+}
+
+// treeTools returns the tools that list the files of a directory. What readelf
+// is given was found before: it does not look itself.
+func (e *env) treeTools(cost int) ([]compare.Contestant, error) {
+	tree := "/usr"
+	if e.scale != full {
+		tree = "/usr/bin"
+	}
+	usdtlist, err := e.goBuild("usdtlist")
+	if err != nil {
+		return nil, err
+	}
+	launcher, err := e.start("launch")
+	if err != nil {
+		return nil, err
+	}
+	files := filepath.Join(e.dir, "files")
+	e.cleanup(func() { os.Remove(files) })
+	if err := exec.Command("sh", "-c", "find "+tree+" -type f -print0 >"+files).Run(); err != nil {
+		return nil, err
+	}
+	contestant := func(name, command string) compare.Contestant {
+		return compare.Contestant{Name: name, Once: true, Measure: func(int) (float64, error) {
+			// Files that are not ELF make readelf fail.
+			costs, err := launched(launcher, "sh", "-c", command+"; true")
+			return costs[cost], err
+		}}
+	}
+	all := []compare.Contestant{contestant(byUsdtlistTree, usdtlist+" -r "+tree)}
+	if _, err := exec.LookPath("readelf"); err != nil {
+		return append(all, missing(byReadelfTree, err)), nil
+	}
+	return append(all, contestant(byReadelfTree, "xargs -0 -a "+files+" readelf -n")), nil
 }
 
 // tplist returns the name that the distribution gives to the tool.

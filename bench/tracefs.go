@@ -7,9 +7,11 @@ package main
 import (
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
@@ -21,6 +23,34 @@ const (
 	// for the whole machine.
 	traceGroup = "gousdt_bench"
 )
+
+// privateMounts marks the process that has a mount namespace of its own.
+const privateMounts = "GOUSDT_BENCH_PRIVATE_MOUNTS"
+
+// withTracefs runs this program again, with tracefs mounted in a mount
+// namespace of its own, if it is not mounted: sites share perf events by it. It
+// reports whether it did.
+func withTracefs() (again bool, err error) {
+	if os.Getenv(privateMounts) != "" {
+		if err := unix.Mount("none", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+			return false, fmt.Errorf("making mounts private: %w", err)
+		}
+		_ = unix.Mount("none", tracefs, "tracefs", 0, "") // tracefsMissing says so
+		return false, nil
+	}
+	if tracefsMissing() == nil {
+		return false, nil
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return false, err
+	}
+	cmd := exec.Command(self, os.Args[1:]...)
+	cmd.Env = append(os.Environ(), privateMounts+"=1")
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}
+	return true, cmd.Run()
+}
 
 // tracefsMissing says so where the machine has no tracefs mounted.
 func tracefsMissing() error {

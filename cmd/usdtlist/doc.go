@@ -119,6 +119,8 @@ package main
 //	flags.go            the command line: flags, files, libraries, patterns
 //	list.go             each file: opened, its probes picked, handed to a printer
 //	list_files.go       files and libraries that are named
+//	list_many.go        -r and --files-from: which files have something to list
+//	walk.go               the files in directories and lists
 //	list_processes.go   -p and -a: which processes, and what could not be read
 //	process_files.go      their files, each once
 //	process_names.go      what the names on the command line mean to a process
