@@ -234,8 +234,7 @@ func newWork(
 	known := make(map[key]kind)
 	args := 0                         // of all kinds
 	probes := make(map[string]string) // one string for all sites of a probe
-	for i := range sel.Len() {
-		found := sel.Site(i)
+	for i, found := range sel.Sites() {
 		site := &Site{Site: found, File: file, Cookie: opts.Cookie}
 		if opts.SiteCookie != nil {
 			site.Cookie = opts.SiteCookie(found)

@@ -252,8 +252,8 @@ func ExampleSession_AttachSelection() {
 		log.Fatal(err)
 	}
 	defer sel.Close()
-	for i := range sel.Len() {
-		fmt.Println(sel.Site(i).Provider, sel.Site(i).Name)
+	for _, site := range sel.Sites() {
+		fmt.Println(site.Provider, site.Name)
 	}
 	if _, err := s.AttachSelection(sel, &trace.AttachOptions{Cookie: 1234}); err != nil {
 		log.Fatal(err)

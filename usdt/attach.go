@@ -137,7 +137,7 @@ func (m *Manager) acquire(sel *Selection, reads bool, opts *AttachOptions) (*hol
 	for i := range held.cookies {
 		held.cookies[i] = opts.Cookie
 		if opts.SiteCookie != nil {
-			held.cookies[i] = opts.SiteCookie(sel.Site(i))
+			held.cookies[i] = opts.SiteCookie(sel.sites.site(i))
 		}
 	}
 	if !reads {

@@ -162,8 +162,8 @@ func semaphoresWhenAttached(t *testing.T, process *testprog.Process, lnk *usdt.L
 		if !strings.HasSuffix(strings.TrimSpace(line), "/"+filepath.Base(path)) || permissions[1] == 'w' {
 			continue
 		}
-		for i := range counts {
-			if site := lnk.Selection().Site(i); site.Offset >= offset && site.Offset < offset+end-start {
+		for i, site := range lnk.Selection().Sites() {
+			if site.Offset >= offset && site.Offset < offset+end-start {
 				counts[i]++
 			}
 		}
@@ -321,7 +321,7 @@ func TestAttachWithUnavailableArguments(t *testing.T) {
 	process := testprog.Start(t, "target-pie")
 	target := usdt.Target{Path: testprog.Path(t, "target-pie"), PID: process.PID}
 	lnk := c.attach(t, c.Collect, target, "structure", nil)
-	args := lnk.Selection().Site(0).Args
+	args := sitesOf(lnk.Selection())[0].Args
 	qt.Assert(t, qt.Equals(unavailable(lnk), 2))
 	qt.Assert(t, qt.IsNotNil(args[1].Err))
 	qt.Assert(t, qt.IsNotNil(args[2].Err))

@@ -268,7 +268,7 @@ func TestAttachWhereAnotherTracerHasAnotherSemaphore(t *testing.T) {
 		sel, err := usdt.Select(target, nil, elfnote.Exact(provider, "split"))
 		qt.Assert(t, qt.IsNil(err))
 		defer sel.Close()
-		second := sel.Site(1)
+		second := sitesOf(sel)[1]
 		counts, err := testbpf.LoadCounts()
 		qt.Assert(t, qt.IsNil(err))
 		other, err := usdt.NewManager(counts, &usdt.ManagerOptions{Mode: usdt.ModeSingleIPMap})

@@ -77,8 +77,7 @@ func ExampleManager_Attach() {
 	defer lnk.Close()
 
 	// One Link stands for all probes that match.
-	for i := range lnk.Selection().Len() {
-		site := lnk.Selection().Site(i)
+	for _, site := range lnk.Selection().Sites() {
 		fmt.Printf("%s:%s is attached with cookie %d\n", site.Provider, site.Name, number[site.Name])
 	}
 }
@@ -92,8 +91,7 @@ func ExampleSelect() {
 	}
 	defer sel.Close()
 
-	for i := range sel.Len() {
-		site := sel.Site(i)
+	for _, site := range sel.Sites() {
 		fmt.Printf("%s:%s can be attached at %#x\n", site.Provider, site.Name, site.Location)
 		for n, arg := range site.Args {
 			if arg.Err != nil {

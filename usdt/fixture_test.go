@@ -100,11 +100,19 @@ func (c *collector) attach(t *testing.T, prog *ebpf.Program, target usdt.Target,
 	return lnk
 }
 
+// sitesOf returns the sites of a selection, each by its index.
+func sitesOf(sel *usdt.Selection) (sites []usdt.Site) {
+	for _, site := range sel.Sites() {
+		sites = append(sites, site)
+	}
+	return sites
+}
+
 // unavailable counts the arguments of a link's sites that cannot be fetched.
 func unavailable(lnk *usdt.Link) int {
 	n := 0
-	for i := range lnk.Selection().Len() {
-		for _, arg := range lnk.Selection().Site(i).Args {
+	for _, site := range lnk.Selection().Sites() {
+		for _, arg := range site.Args {
 			if arg.Err != nil {
 				n++
 			}

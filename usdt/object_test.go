@@ -144,7 +144,7 @@ func checkLibbpfArguments(t *testing.T, header libbpfHeader, path string, proces
 		process.Fire(group, 1)
 		seen := make(map[string]int)
 		for _, event := range c.next(t, hits) {
-			site := lnk.Selection().Site(int(event.Cookie))
+			site := sitesOf(lnk.Selection())[event.Cookie]
 			name := site.Provider + ":" + site.Name
 			qt.Assert(t, qt.IsTrue(seen[name] < len(of[name].Hits)), qt.Commentf("%s is hit too often", name))
 			want := slices.Clone(of[name].Hits[seen[name]])
@@ -219,11 +219,10 @@ func checkLibbpfUnavailable(t *testing.T, header libbpfHeader, file *elfnote.Fil
 	qt.Assert(t, qt.IsNil(err))
 	defer full.Close()
 	args := make(map[uint64][]argspec.Arg)
-	for i := range full.Len() {
-		args[full.Site(i).Location] = full.Site(i).Args
+	for _, site := range full.Sites() {
+		args[site.Location] = site.Args
 	}
-	for i := range lnk.Selection().Len() {
-		site := lnk.Selection().Site(i)
+	for _, site := range lnk.Selection().Sites() {
 		for i, arg := range site.Args {
 			whole := args[site.Location][i]
 			at := qt.Commentf("%s: %s", site.Name, whole.Raw)

@@ -79,7 +79,7 @@ func TestSelectionListsTheFirstSkippedSites(t *testing.T) {
 	qt.Assert(t, qt.IsNil(err))
 	defer sel.Close()
 	qt.Check(t, qt.Equals(sel.Len(), 1))
-	qt.Check(t, qt.Equals(sel.Site(0).Name, "fit"))
+	qt.Check(t, qt.Equals(sitesOf(sel)[0].Name, "fit"))
 	qt.Check(t, qt.HasLen(sel.Skipped(), 1024))
 	qt.Check(t, qt.Equals(sel.SkippedCount(), 3*1024))
 }
@@ -157,8 +157,8 @@ func TestSelectFindsManySymbolsAtOnce(t *testing.T) {
 	defer sel.Close()
 	took := allocated() - before
 	qt.Check(t, qt.IsTrue(took < 2000*count), qt.Commentf("%d MB", took>>20))
-	for i := range sel.Len() {
-		for _, arg := range sel.Site(i).Args {
+	for _, site := range sel.Sites() {
+		for _, arg := range site.Args {
 			qt.Assert(t, qt.ErrorIs(arg.Err, elfnote.ErrSymbolNotFound))
 		}
 	}

@@ -5,6 +5,7 @@ package usdt
 import (
 	"debug/elf"
 	"fmt"
+	"iter"
 
 	"github.com/gousdt/gousdt/argspec"
 	"github.com/gousdt/gousdt/elfnote"
@@ -54,9 +55,17 @@ type Selection struct {
 // Len returns the number of sites.
 func (s *Selection) Len() int { return len(s.sites.rows) }
 
-// Site returns the site with an index, from 0 to Len()-1, in the order of the
-// file's notes.
-func (s *Selection) Site(i int) Site { return s.sites.site(i) }
+// Sites iterates over the sites, in the order of the file's notes. Each has an
+// index from 0, which is its place among the cookies of [Selection.AttachRaw].
+func (s *Selection) Sites() iter.Seq2[int, Site] {
+	return func(yield func(int, Site) bool) {
+		for i := range s.sites.rows {
+			if !yield(i, s.sites.site(i)) {
+				return
+			}
+		}
+	}
+}
 
 // String returns the file, the process, and the number of sites, as in
 // "/usr/bin/python3 in process 7: 3 sites". Paths are arbitrary bytes: escape
@@ -78,7 +87,7 @@ func (s *Selection) String() string {
 func (s *Selection) Malformed() []*elfnote.NoteError { return s.malformed }
 
 // Skipped returns the sites of the selected probes that cannot be attached, up
-// to 1,024 of them. They are not among those that Site returns. A site cannot
+// to 1,024 of them. They are not among Sites. A site cannot
 // be attached if
 //
 //   - there is no nop,

@@ -129,7 +129,7 @@ func TestAttachWithoutTheManagerFindsNoSpec(t *testing.T) {
 	sel, err := usdt.Select(target, nil, elfnote.Exact(provider, "guarded"))
 	qt.Assert(t, qt.IsNil(err))
 	defer sel.Close()
-	site := sel.Site(0)
+	site := sitesOf(sel)[0]
 	executable, err := link.OpenExecutable(path)
 	qt.Assert(t, qt.IsNil(err))
 	plain, err := executable.Uprobe("x", c.Collect, &link.UprobeOptions{

@@ -51,7 +51,7 @@ func TestSelectOfAPair(t *testing.T) {
 			sel, err := usdt.Select(usdt.Target{Pair: pair}, nil, elfnote.Exact("gousdt_test", "three"))
 			qt.Assert(t, qt.IsNil(err))
 			qt.Check(t, qt.IsTrue(all.Len() > sel.Len()))
-			qt.Check(t, qt.Equals(sel.Site(0).Name, "three"))
+			qt.Check(t, qt.Equals(sitesOf(sel)[0].Name, "three"))
 			qt.Check(t, qt.Equals(sel.PID(), 0))
 			lnk, err := c.AttachSelection(c.Collect, sel, nil)
 			qt.Assert(t, qt.IsNil(err))

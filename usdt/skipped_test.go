@@ -23,7 +23,7 @@ func TestAttachSkipsSitesThatCannotBeAttached(t *testing.T) {
 	check := func(t *testing.T, c *collector, lnk *usdt.Link, process *testprog.Process) {
 		t.Helper()
 		qt.Assert(t, qt.Equals(lnk.Selection().Len(), 1))
-		qt.Assert(t, qt.Equals(lnk.Selection().Site(0).Name, "three"))
+		qt.Assert(t, qt.Equals(sitesOf(lnk.Selection())[0].Name, "three"))
 		qt.Assert(t, qt.HasLen(lnk.Selection().Skipped(), 1))
 		qt.Assert(t, qt.Equals(lnk.Selection().Skipped()[0].Name, "no_nop"))
 		qt.Assert(t, qt.ErrorMatches(lnk.Selection().Skipped()[0], ".*: no nop there but .*"))
@@ -92,7 +92,7 @@ func TestSelectSkipsASharedInstructionWithAnotherSemaphore(t *testing.T) {
 	}
 	content, err := os.ReadFile(path)
 	qt.Assert(t, qt.IsNil(err))
-	first, second := sel.Site(0), sel.Site(1)
+	first, second := sitesOf(sel)[0], sitesOf(sel)[1]
 	at := bytes.Index(content, append(word(second.Location), word(second.Base)...))
 	qt.Assert(t, qt.IsTrue(at > 0))
 	copy(content[at:], word(first.Location))

@@ -37,8 +37,8 @@ func newWatchedFile(sel *Selection, programs []WatchProgram) *watchedFile {
 // alone had been selected; nil where there is nothing.
 func (s *Selection) part(patterns []elfnote.Pattern) (*Selection, error) {
 	var which []int
-	for i := range s.Len() {
-		if site := s.Site(i); elfnote.MatchAny(patterns, site.Provider, site.Name) {
+	for i, site := range s.Sites() {
+		if elfnote.MatchAny(patterns, site.Provider, site.Name) {
 			which = append(which, i)
 		}
 	}

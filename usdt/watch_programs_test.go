@@ -99,7 +99,7 @@ func TestWatchAttachesSeveralProgramsEachToItsProbes(t *testing.T) {
 				for _, a := range told.Attached {
 					names := map[*ebpf.Program]string{c.Collect3: "guarded", c.Collect: "three"}
 					qt.Assert(t, qt.Equals(a.Link.Selection().Len(), 1))
-					qt.Assert(t, qt.Equals(a.Link.Selection().Site(0).Name, names[a.Program]))
+					qt.Assert(t, qt.Equals(sitesOf(a.Link.Selection())[0].Name, names[a.Program]))
 					unfit := map[*ebpf.Program]int{c.Collect: 1} // no_nop is of this program alone
 					qt.Assert(t, qt.HasLen(a.Link.Selection().Skipped(), unfit[a.Program]))
 				}

@@ -59,8 +59,8 @@ func (t *targets) checkLatency() error {
 	var missing []elfnote.Pattern
 	for _, end := range t.options.ends() {
 		has := func(sel *usdt.Selection) bool {
-			for i := range sel.Len() {
-				if site := sel.Site(i); end.Match(site.Provider, site.Name) {
+			for _, site := range sel.Sites() {
+				if end.Match(site.Provider, site.Name) {
 					return true
 				}
 			}

@@ -50,8 +50,7 @@ func (t *tracer) checkArguments() error {
 func (t *targets) missing(n int) error {
 	err := fmt.Errorf("no site has arg%d", n)
 	for _, sel := range t.selections {
-		for i := range sel.Len() {
-			site := sel.Site(i)
+		for _, site := range sel.Sites() {
 			switch {
 			case n >= len(site.Args):
 			case site.Args[n].ReadableOn(sel.KernelMachine()):

@@ -24,8 +24,7 @@ func (p *textPrinter) sites(file string, sel *usdt.Selection) {
 	type name struct{ provider, name string }
 	line := make(map[name]int)
 	count := make(map[int]int)
-	for i := range sel.Len() {
-		site := sel.Site(i)
+	for _, site := range sel.Sites() {
 		n := name{site.Provider, site.Name}
 		at, ok := line[n]
 		if !ok {
@@ -64,8 +63,7 @@ func argumentType(arg *argspec.Arg) string {
 
 // sites prints an object for each site.
 func (p *jsonPrinter) sites(file string, sel *usdt.Selection) {
-	for i := range sel.Len() {
-		site := sel.Site(i)
+	for _, site := range sel.Sites() {
 		j := p.begin("site")
 		j.Text("provider", cutName(site.Provider))
 		j.Text("name", cutName(site.Name))

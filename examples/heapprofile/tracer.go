@@ -106,8 +106,10 @@ func report(messages io.Writer) func(*usdt.WatchChanges) {
 			if a.Process.PID != 0 {
 				whose = "process " + a.Process.String()
 			}
-			site := a.Link.Selection().Site(0) // its other sites are of the same probe
-			fmt.Fprintf(messages, "attached to %s:%s in %s of %s\n", site.Provider, site.Name, a.Path, whose)
+			for _, site := range a.Link.Selection().Sites() {
+				fmt.Fprintf(messages, "attached to %s:%s in %s of %s\n", site.Provider, site.Name, a.Path, whose)
+				break // its other sites are of the same probe
+			}
 		}
 		for _, err := range changes.Errors {
 			fmt.Fprintln(messages, err)
