@@ -95,8 +95,8 @@ func (e *PermissionError) Error() string {
 	if errors.Is(e.Err, proc.ErrAccess) { // which says what it takes
 		return fmt.Sprintf("%s: %v", e.Op, e.Err)
 	}
-	return fmt.Sprintf("%s: %v (needs root, or CAP_BPF and CAP_PERFMON; "+
-		"CAP_SYS_ADMIN on kernels that attach by perf events)", e.Op, e.Err)
+	return fmt.Sprintf("%s needs root, or CAP_BPF and CAP_PERFMON, and CAP_SYS_ADMIN "+
+		"on kernels that attach by perf events: %v", e.Op, e.Err)
 }
 
 // Unwrap returns the cause.

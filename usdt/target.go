@@ -225,7 +225,7 @@ func (t Target) findInProcess() (*os.File, string, error) {
 	fs := proc.NewFS("")
 	files, err := fs.Files(t.PID)
 	if err != nil && len(files) == 0 {
-		return nil, "", explainProcess(t.PID, err)
+		return nil, "", err
 	}
 	for _, isNamed := range []func(file, name string) bool{isBase, ldso.IsNamed} {
 		for _, mapped := range files {
