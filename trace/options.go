@@ -32,11 +32,12 @@ type SessionOptions struct {
 	// package describes the language. Empty means every hit.
 	Filter string
 
-	// Family, if set, is a process: only hits of this one and of its descendants
-	// count, also in aggregations. The kernel follows forks, so that a child is
-	// hit from its first instruction on, if what it runs is attached: attach for
-	// all processes, that is to PID 0, or Watch without PerProcess. Family needs
-	// the initial PID namespace, and a kernel with BTF.
+	// Family, if set, is a process: only hits of this one and of its
+	// descendants count, also in aggregations. The kernel follows forks, so
+	// that a child is hit from its first instruction on, if what it runs is
+	// attached: attach for all processes, that is to PID 0, or Watch without
+	// PerProcess. Family needs the initial PID namespace, and a kernel with
+	// BTF.
 	Family int
 
 	// Captures say which arguments are pointers, and what to read there.

@@ -45,7 +45,10 @@ func (t *tracer) beginCommand() error {
 		return err
 	}
 	t.follower = f
-	c := &command{argv: t.options.command}
+	c := &command{argv: t.options.command, stdout: 1}
+	if t.options.printsOnStdout() {
+		c.stdout = 2 // the two must not be mixed
+	}
 	first := true
 	c.execed = func(pid int) error {
 		descendants.add(pid)
@@ -72,6 +75,9 @@ func (t *tracer) beginCommand() error {
 	f.running.Go(func() {
 		select {
 		case <-c.done:
+			if t.ctx.Err() == nil {
+				t.status = c.exitStatus()
+			}
 			if failure := c.failure(); failure != "" && t.ctx.Err() == nil {
 				t.messages.Warn("%s", failure)
 			}

@@ -88,6 +88,9 @@ func (t *tracer) attachFiles() error {
 	}
 	for _, sel := range t.targets.selections {
 		done := t.messages.During("attaching to %s of %s", plural(sel.Len(), "site"), sel.Name())
+		if t.options.follow {
+			sel = sel.ForPID(0) // the session has other processes filtered out
+		}
 		a, err := t.session.AttachSelection(sel, nil)
 		done()
 		if err != nil {

@@ -37,9 +37,10 @@ type follower struct {
 }
 
 // newFollower makes a follower of the processes that are wanted, each attached
-// by itself, or of all processes together if wanted is nil.
+// by itself, or of all processes together if wanted is nil. With -f they are
+// attached together, and the session has others filtered out.
 func newFollower(t *tracer, wanted func(proc.Process) bool) (*follower, error) {
-	f := &follower{tracer: t, perProcess: wanted != nil, skipped: make(map[string]bool)}
+	f := &follower{tracer: t, perProcess: wanted != nil && !t.options.follow, skipped: make(map[string]bool)}
 	options := proc.WatcherOptions{Filter: wanted, Handler: f.rememberStacks, BeforePass: f.warnPolling}
 	if len(t.options.files) > 0 {
 		f.watcher = proc.NewWatcher(&options, t.options.patterns...)
@@ -74,12 +75,20 @@ func (t *tracer) followProcess() error {
 	if err := t.endWith(pid); err != nil {
 		return err
 	}
-	f, err := newFollower(t, func(p proc.Process) bool { return p.PID == pid })
+	wanted := func(p proc.Process) bool { return p.PID == pid }
+	if t.options.follow {
+		wanted = (&family{members: map[int]bool{pid: true}}).has
+	}
+	f, err := newFollower(t, wanted)
 	if err != nil {
 		return err
 	}
 	t.follower = f
-	if err := f.begin(func() error { return f.watch.Sync(pid) }, f.watch.Run); err != nil {
+	scan := func() error { return f.watch.Sync(pid) }
+	if t.options.follow {
+		scan = f.watch.SyncAll
+	}
+	if err := f.begin(scan, f.watch.Run); err != nil {
 		return err
 	}
 	sites, _ := t.targets.watched()

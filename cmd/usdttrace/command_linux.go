@@ -18,8 +18,9 @@ import (
 // as it runs, so that it waits at each exec until the new program is attached,
 // and at its end until its mappings are known.
 type command struct {
-	argv []string
-	pid  int
+	argv   []string
+	stdout uintptr // what it gets as its standard output
+	pid    int
 	// execed is called while the process waits before the first instruction of
 	// a program.
 	execed func(pid int) error
@@ -64,7 +65,7 @@ func (c *command) start() error {
 func (c *command) startStopped(path string) (err error) {
 	c.pid, err = syscall.ForkExec(path, c.argv, &syscall.ProcAttr{
 		Env:   os.Environ(),
-		Files: []uintptr{0, 1, 2},
+		Files: []uintptr{0, c.stdout, 2},
 		Sys:   &syscall.SysProcAttr{Ptrace: true},
 	})
 	if err != nil {
@@ -152,6 +153,14 @@ func (c *command) finish() {
 		_ = syscall.Kill(c.pid, syscall.SIGCONT) // a suspended process ends when it goes on
 		<-c.done
 	}
+}
+
+// exitStatus returns the status as a shell has it.
+func (c *command) exitStatus() int {
+	if c.status.Signaled() {
+		return 128 + int(c.status.Signal())
+	}
+	return c.status.ExitStatus()
 }
 
 // failure says how the process ended, "" if it was successful.

@@ -2,7 +2,8 @@
 
 // Command usdttrace watches USDT probes fire.
 //
-//	usdttrace [FLAGS] [-p PID | -a | -c COMMAND] [FILE|LIBRARY...] PATTERN...
+//	usdttrace [FLAGS] [-p PID [-f] | -a | -c COMMAND] [FILE|LIBRARY...] PATTERN...
+//	usdttrace [FLAGS] [FILE|LIBRARY...] PATTERN... -- COMMAND [ARGUMENT...]
 //
 // It prints a line for each hit, or with --count, --sum, --hist and --latency
 // what the hits come to, computed in the kernel. It needs the privileges to
@@ -15,14 +16,19 @@
 // one of -p. With -p and -a, files are attached as processes map them: a
 // library that is loaded later, some 20 milliseconds after that.
 //
-// With -c, the command waits before the first instruction of each program that
-// it executes until that program is attached, with the libraries that it is
-// linked with. What it loads by itself (dlopen) and what its descendants run is
-// attached some 20 milliseconds later: descendants that live less than that are
-// missed. To miss nothing that the command's own process loads, name the FILE:
-// it is then attached before the command begins, but for that process only. To
-// miss nothing of its descendants, watch the FILE without -c, and run the
-// command beside.
+// With -p and -f, files are attached for all processes, and the kernel lets
+// through what the process and its descendants hit: a child is hit from its
+// fork on. That takes the initial PID namespace, and a kernel with BTF. The
+// tracing ends with the process of -p.
+//
+// With -c, and behind --, the command waits before the first instruction of
+// each program that it executes until that program is attached, with the
+// libraries that it is linked with. What it loads by itself (dlopen) and what
+// its descendants run is attached some 20 milliseconds later: descendants that
+// live less than that are missed. To miss nothing that the command's own
+// process loads, name the FILE: it is then attached before the command begins,
+// but for that process only. To miss nothing of its descendants, watch the FILE
+// without -c, and run the command beside.
 //
 // The command is traced by ptrace, so it cannot be debugged at the same time,
 // until a signal suspends it for the first time. If the tracing ends before the
@@ -32,6 +38,10 @@
 // In a PID namespace of its own, such as that of a container, -a sees no other
 // processes than those of the namespace. It says so, as it does if the kernel
 // reports no perf events: then processes are scanned once in a second.
+//
+// The command has the standard output of usdttrace where this prints nothing
+// itself, as with --output and --pprof alone. Otherwise its standard output
+// goes to standard error, so that no stream has both.
 //
 // # When it ends
 //
@@ -47,6 +57,9 @@
 // if that is more than a second. What it leaves in tracefs if it is killed is
 // removed by its next run, by any program that attaches by package usdt, and by
 // usdttrace --cleanup.
+//
+// The exit status is that of the command of -c or --, if that ends by itself
+// and a probe matched.
 //
 // What is measured, and --duration, begin when everything that is there at
 // first is attached.

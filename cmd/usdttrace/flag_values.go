@@ -23,6 +23,18 @@ func (o *options) setPID(s string) (err error) {
 	return err
 }
 
+// setCommandWords takes the words behind --.
+func (o *options) setCommandWords(words []string) error {
+	switch {
+	case o.command != nil:
+		return errors.New("-c and -- exclude each other")
+	case len(words) == 0:
+		return errors.New("no COMMAND behind --")
+	}
+	o.command = words
+	return nil
+}
+
 func (o *options) setCommand(s string) (err error) {
 	o.command, err = splitCommand(s)
 	return err

@@ -20,8 +20,9 @@ type options struct {
 	probes   []elfnote.Pattern // of -e
 	patterns []elfnote.Pattern // all
 	pid      int
+	follow   bool // the descendants of the process, too
 	all      bool
-	command  []string // nil without -c
+	command  []string // nil without -c and --
 
 	where     string
 	list      bool
@@ -102,12 +103,18 @@ func (o *options) aggregates() bool {
 	return o.count || o.sum != "" || o.hist != "" || o.latency != nil || o.profiles()
 }
 
+// printsOnStdout reports whether something is printed on standard output.
+func (o *options) printsOnStdout() bool {
+	return o.outputFile == "" && (o.count || o.sum != "" || o.hist != "" || o.latency != nil || !o.profiles())
+}
+
 func parseCommandLine(args []string) (*options, error) {
 	o := &options{}
 	var latency, match, unwind string
 	var flags commandline.Flags
 	flags.List(o.addProbe, "e", "probe")
 	flags.Func(o.setPID, "p", "pid")
+	flags.Switch(&o.follow, "f", "follow")
 	flags.Switch(&o.all, "a", "all")
 	flags.Func(o.setCommand, "c", "command")
 	flags.Text(&o.where, "where")
@@ -144,6 +151,7 @@ func parseCommandLine(args []string) (*options, error) {
 	flags.Switch(&o.cleanup, "cleanup")
 	flags.Switch(&o.help, "h", "help")
 	flags.Switch(&o.version, "version")
+	flags.Rest(o.setCommandWords)
 	operands, err := flags.Parse(args)
 	if err != nil || o.help || o.version {
 		return o, err
@@ -188,6 +196,8 @@ func (o *options) check() error {
 		}
 	}
 	switch {
+	case o.follow && o.pid == 0:
+		return errors.New("-f goes with -p PID: it watches the descendants of the process, too")
 	case targets > 1:
 		return errors.New("-p, -a and -c exclude each other")
 	case targets == 0 && len(o.files) == 0:

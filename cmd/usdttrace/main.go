@@ -14,7 +14,7 @@ import (
 
 // Exit statuses.
 const (
-	exitWatched = 0
+	exitWatched = 0 // or what the command ended with
 	exitNothing = 1 // no probe matched
 	exitError   = 2 // something could not be watched or written, or the command line was wrong
 
@@ -68,5 +68,5 @@ func run(args []string, stdout, stderr *os.File) int {
 	case t.failed.Load():
 		return exitError
 	}
-	return exitWatched
+	return t.status
 }

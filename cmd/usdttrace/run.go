@@ -43,6 +43,7 @@ type tracer struct {
 	events atomic.Uint64
 	start  time.Time     // when everything was attached
 	took   time.Duration // from start to the end
+	status int           // of the command, if it ended by itself
 	failed atomic.Bool   // something that was asked for could not be watched
 }
 
@@ -159,7 +160,8 @@ func (t *tracer) begin() error {
 			if err := t.endWith(o.pid); err != nil {
 				return err
 			}
-		} else if t.stacks != nil {
+		}
+		if t.stacks != nil && (o.pid == 0 || o.follow) {
 			if err := t.follow(); err != nil { // for what the processes have mapped
 				return err
 			}
@@ -180,6 +182,9 @@ func (t *tracer) begin() error {
 // noteBegun says that from now on nothing is missed.
 func (t *tracer) noteBegun() {
 	sites, files := t.targets.watched()
+	if !t.options.quiet {
+		t.noteRelatives()
+	}
 	switch {
 	case sites == 0:
 		t.messages.Note("no process has a matching probe yet; those that come are watched (Ctrl-C ends)")

@@ -48,6 +48,9 @@ func (t *tracer) open() error {
 		}
 	}
 	opts.NoEvents = o.aggregates() && !o.fromEvents()
+	if o.follow {
+		opts.Family = o.pid
+	}
 	opts.SampleEvery, opts.SampleRate = o.every, o.rate
 	if o.unwind > 0 {
 		opts.StackCopy = o.unwind

@@ -77,6 +77,9 @@ func (t *tracer) report() error {
 	if t.options.stats {
 		s.costs = &t.costs
 	}
+	if s.events == 0 {
+		t.warnRelatives()
+	}
 	t.printer.summary(s)
 	if t.out.Flush() != nil {
 		return nil // trace returns the error
@@ -104,6 +107,7 @@ func (s *summary) text() string {
 		what string
 	}{
 		{s.losses.NotSampled, "hits not sampled: each event stands for those before it"},
+		{s.losses.Processes, "descendants not watched: there were too many at a time"},
 		{s.losses.Keys, "not aggregated: there was no room for more keys"},
 		{s.losses.Unreadable, "not aggregated: a value or key could not be read"},
 		{s.losses.Starts, "not measured: there was no room for more starts"},

@@ -2,7 +2,8 @@
 
 package main
 
-const usage = `Usage: usdttrace [FLAGS] [-p PID | -a | -c COMMAND] [FILE|LIBRARY...] PATTERN...
+const usage = `Usage: usdttrace [FLAGS] [-p PID [-f] | -a | -c COMMAND] [FILE|LIBRARY...] PATTERN...
+       usdttrace [FLAGS] [FILE|LIBRARY...] PATTERN... -- COMMAND [ARGUMENT...]
 
 Watches USDT probes fire: prints a line for each hit, or what all hits come to.
 
@@ -13,13 +14,18 @@ What is watched
                         program in PATH, or a library as the dynamic linker finds it
   -e, --probe PATTERN,...  patterns, whatever they look like; NAME alone means *:NAME
   -p, --pid PID         all files that the process maps, now or later; processes that
-                        it forks are others: to watch them too, name the FILE
+                        it forks are others
+  -f, --follow          with -p, also its descendants: those that are there, and
+                        those to come, from their fork on
   -a, --all             all files that any process maps, now or later
   -c, --command COMMAND run a command and watch it, from its first instruction, with
                         the libraries that it is linked with. What it loads later, and
                         what its descendants run, is attached after some 20 ms. With a
                         FILE, only that is watched, also from the first instruction.
                         COMMAND is split at blanks; ' and " quote
+  -- COMMAND [ARGUMENT...]  the same with the words as they are. The command's exit
+                        status becomes usdttrace's. Its standard output goes to
+                        standard error where usdttrace prints on standard output
       --where EXPR      only the hits for which it holds, decided in the kernel:
                         arg2 > 4096 && arg0 == "postgres", pid, tid, comm, cpu
   -l, --list            only list the probes that would be watched, with the types of
@@ -87,11 +93,12 @@ can also be repeated.
 Ctrl-C stops, detaches at once and prints what hits came to. Another one, at least
 a second later, ends usdttrace without that. A summary goes to standard error. Exit
 status: 0 something was watched, 1 no probe matched, 2 an error, 141 nobody reads the
-output any more.
+output any more; else that of the command, or 128 and the signal that ended it.
 
 Examples
   usdttrace -c 'python3 script.py' --str 0,1 'python:function__entry'
   usdttrace --str 0 /usr/lib/postgresql/15/bin/postgres postgresql:query__start
   usdttrace -a --latency postgresql:query__start..postgresql:query__done
+  usdttrace --pprof stacks.pb.gz 'libstdcxx:throw' -- ./server --port 80
   usdttrace -p 1234 --count --by comm,probe 'hotspot:*'
 `

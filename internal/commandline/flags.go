@@ -20,6 +20,7 @@ import (
 // more names: those of one letter are written "-p", others "--pid".
 type Flags struct {
 	named map[string]flag
+	rest  func(words []string) error
 }
 
 type flag struct {
@@ -66,12 +67,18 @@ func (f *Flags) List(add func(item string) error, names ...string) {
 	}, names...)
 }
 
+// Rest has the words behind "--" given to a function. Otherwise they are among
+// those that Parse returns.
+func (f *Flags) Rest(take func(words []string) error) { f.rest = take }
+
 // Parse sets the flags of a command line and returns the other words.
 func (f *Flags) Parse(args []string) (operands []string, err error) {
 	for len(args) > 0 {
 		word := args[0]
 		args = args[1:]
 		switch {
+		case word == "--" && f.rest != nil:
+			return operands, f.rest(args)
 		case word == "--":
 			return append(operands, args...), nil
 		case strings.HasPrefix(word, "--"):
