@@ -226,6 +226,14 @@ func (a *Assembler) Finish() (asm.Instructions, error) {
 	return kept, nil
 }
 
+// Straight returns code without jumps, to be put between other instructions.
+func (a *Assembler) Straight() (asm.Instructions, error) {
+	if len(a.jumps) > 0 || len(a.deferred) > 0 {
+		return nil, errors.New("generated code: a jump where there may be none")
+	}
+	return a.ins, a.err
+}
+
 // invert has a conditional jump over a jump go where that goes, on the opposite
 // condition.
 func (a *Assembler) invert() {

@@ -57,19 +57,44 @@ func (p *Program) For(specs []Spec) (asm.Instructions, error) {
 	}
 	specs = slices.Clone(specs)
 	slices.SortFunc(specs, func(a, b Spec) int { return int(int64(a.ID) - int64(b.ID)) })
-	for i := range functions {
-		f := &functions[i]
-		if !f.reads() {
-			if len(specs) == 1 {
-				f.setCookie(specs[0].ID)
-			}
-			continue
+	if len(specs) == 1 {
+		for i := range functions {
+			functions[i].setCookie(specs[0].ID)
 		}
-		if err := p.replace(f, functions, specs); err != nil {
-			return nil, fmt.Errorf("%s: %w", f.name, err)
+		if err := p.inline(functions, specs); err != nil {
+			return nil, err
+		}
+	}
+	for i := range functions {
+		if f := &functions[i]; f.reads() {
+			if err := p.replace(f, functions, specs); err != nil {
+				return nil, fmt.Errorf("%s: %w", f.name, err)
+			}
 		}
 	}
 	return join(functions), nil
+}
+
+// inline has the functions that call bpf_usdt_arg read arguments by themselves.
+func (p *Program) inline(functions []function, specs []Spec) error {
+	i := slices.IndexFunc(functions, func(f function) bool { return f.name == readOne })
+	if i < 0 {
+		return nil
+	}
+	r := p.reader(&functions[i], specs)
+	for i := range functions {
+		if err := functions[i].inline(r); err != nil {
+			return fmt.Errorf("%s: %w", functions[i].name, err)
+		}
+	}
+	return nil
+}
+
+func (p *Program) reader(f *function, specs []Spec) *reader {
+	return &reader{
+		Assembler: argcode.NewAssembler(), kernel: p.Kernel, libbpf: p.Libbpf, specs: specs,
+		pageIn: f.calls(asm.FnCopyFromUser),
+	}
 }
 
 // functions returns the program's functions, which read arguments.
@@ -97,10 +122,7 @@ func (p *Program) functions() ([]function, error) {
 
 // replace gives a function a new body.
 func (p *Program) replace(f *function, functions []function, specs []Spec) error {
-	r := &reader{
-		Assembler: argcode.NewAssembler(), kernel: p.Kernel, libbpf: p.Libbpf, specs: specs,
-		pageIn: f.calls(asm.FnCopyFromUser),
-	}
+	r := p.reader(f, specs)
 	var body asm.Instructions
 	var err error
 	if f.name == readOne {
@@ -220,46 +242,74 @@ func constantCount(functions []function) int {
 			if !f.ins[at].IsFunctionCall() || f.ins[at].Reference() != readMany {
 				continue
 			}
-			count := f.constantBefore(at, count, targets)
-			if count < 1 || count > maxArgs || common != 0 && common != count {
+			n, ok := f.constantBefore(at, count, targets)
+			if !ok || n < 1 || n > maxArgs || common != 0 && common != int(n) {
 				return 0
 			}
-			common = count
+			common = int(n)
 		}
 	}
 	return common
 }
 
-// constantBefore returns the constant that a register has at an instruction, 0
-// if that is not certain.
-func (f *function) constantBefore(at int, register asm.Register, targets map[int]bool) int {
+// constantBefore returns the constant that a register has at an instruction, if
+// that is certain.
+func (f *function) constantBefore(at int, register asm.Register, targets map[int]bool) (value int64, ok bool) {
+	change, ok := f.lastChange(at, register, targets)
+	if !ok {
+		return 0, false
+	}
+	ins := &f.ins[change]
+	if ins.OpCode != asm.Mov.Op(asm.ImmSource) && ins.OpCode != asm.Mov.Op32(asm.ImmSource) || ins.Constant < 0 {
+		return 0, false
+	}
+	return ins.Constant, true
+}
+
+// lastChange returns the last instruction before another one that changes a
+// register, if it is always run before that one.
+func (f *function) lastChange(at int, register asm.Register, targets map[int]bool) (change int, ok bool) {
 	for ; at > 0 && !targets[at]; at-- {
 		ins := &f.ins[at-1]
 		class := ins.OpCode.Class()
 		switch {
 		case class.IsJump():
-			return 0 // a call changes the register
+			return 0, false // a call changes the register
 		case class.IsStore() && ins.OpCode.Mode() == asm.AtomicMode:
-			return 0 // it may change another one than the one it names
+			return 0, false // it may change another one than the one it names
 		case class.IsStore() || ins.Dst != register:
 			continue
-		case class.IsALU() && ins.OpCode.ALUOp() == asm.Mov && ins.OpCode.Source() == asm.ImmSource && ins.Offset == 0:
-			return int(ins.Constant)
 		default:
-			return 0
+			return at - 1, true
 		}
 	}
-	return 0
+	return 0, false
 }
 
 // jumpTargets returns the indices of the instructions that a jump leads to.
 func (f *function) jumpTargets() map[int]bool {
+	jumps, err := f.jumps()
+	targets := make(map[int]bool)
+	for _, to := range jumps {
+		targets[to] = true
+	}
+	if err != nil {
+		// It may be any of them.
+		for i := range f.ins {
+			targets[i] = true
+		}
+	}
+	return targets
+}
+
+// jumps returns where each jump leads to, by the indices of instructions.
+func (f *function) jumps() (map[int]int, error) {
 	index := make(map[int]int) // by the place as the kernel counts
 	iter := f.ins.Iterate()
 	for iter.Next() {
 		index[int(iter.Offset)] = iter.Index
 	}
-	targets := make(map[int]bool)
+	jumps := make(map[int]int)
 	iter = f.ins.Iterate()
 	for iter.Next() {
 		op := iter.Ins.OpCode
@@ -267,12 +317,14 @@ func (f *function) jumpTargets() map[int]bool {
 			continue
 		}
 		distance := int(iter.Ins.Offset)
-		if op.Class() == asm.Jump32Class && op.JumpOp() == asm.Ja {
-			distance = int(iter.Ins.Constant) // gotol
+		if isLongJump(iter.Ins) {
+			distance = int(iter.Ins.Constant)
 		}
-		if to, ok := index[int(iter.Offset)+1+distance]; ok {
-			targets[to] = true
+		to, ok := index[int(iter.Offset)+1+distance]
+		if !ok || iter.Ins.Reference() != "" {
+			return jumps, errors.New("a jump leads out of the function")
 		}
+		jumps[iter.Index] = to
 	}
-	return targets
+	return jumps, nil
 }

@@ -57,6 +57,9 @@ const (
 	keptNumber  = asm.R8 // or count
 )
 
+// noSuchArgument is what reading an argument fails with that the site lacks.
+const noSuchArgument = unix.ENOENT
+
 // fetcher returns what emits the arguments of a spec.
 func (r *reader) fetcher(args []argspec.Arg, context asm.Register) *argcode.Fetcher {
 	return &argcode.Fetcher{
@@ -132,7 +135,7 @@ func (r *reader) argumentOf(spec *Spec) {
 	r.search(number, numbers, func(i int) {
 		switch {
 		case i == len(args): // or above
-			r.failed(unix.ENOENT)
+			r.failed(noSuchArgument)
 		case !args[i].ReadableOn(r.kernel.Machine):
 			r.failed(r.unavailable())
 		case args[i].Kind == argspec.Memory:
@@ -154,10 +157,16 @@ func (r *reader) argumentOf(spec *Spec) {
 	})
 }
 
+// fail emits the result of bpf_usdt_arg for an error.
+func (r *reader) fail(err unix.Errno) {
+	r.SetField(result, 0, 0, asm.R4)
+	r.Emit(asm.Mov.Imm(asm.R0, -int32(err)))
+}
+
 // failed emits the end of bpf_usdt_arg with an error.
 func (r *reader) failed(err unix.Errno) {
-	r.SetField(result, 0, 0, asm.R4)
-	r.Emit(asm.Mov.Imm(asm.R0, -int32(err)), asm.Return())
+	r.fail(err)
+	r.Emit(asm.Return())
 }
 
 // readInPlace emits the value of an argument in memory to a word at an offset

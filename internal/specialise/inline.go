@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package specialise
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/cilium/ebpf/asm"
+
+	"github.com/gousdt/gousdt/argspec"
+	"github.com/gousdt/gousdt/internal/argcode"
+)
+
+// inline puts code in the place of the calls of bpf_usdt_arg that ask for a
+// certain argument, where the code needs no register that a call leaves alone.
+// A call takes longer than most of what it is made for.
+func (f *function) inline(r *reader) error {
+	targets := f.jumpTargets()
+	inlined := make(map[int]asm.Instructions)
+	for i := 1; i < len(f.ins); i++ {
+		ins := &f.ins[i]
+		if !ins.IsFunctionCall() || ins.Reference() != readOne {
+			continue
+		}
+		n, ok := f.constantBefore(i, number, targets)
+		if !ok {
+			continue
+		}
+		place, placed := f.frameAddressBefore(i, result, targets)
+		code, err := r.inlineArgument(n, place, placed)
+		if err != nil {
+			return err
+		}
+		if len(code) > 0 {
+			code[0] = code[0].WithSource(ins.Source())
+			inlined[i] = code
+		}
+	}
+	if len(inlined) == 0 {
+		return nil
+	}
+	return f.insert(inlined)
+}
+
+// inlineArgument returns the code for one argument of the only spec, none where
+// it cannot be inlined. Where placed is set, the result is to be at that place
+// of the caller's stack.
+func (r *reader) inlineArgument(n, place int64, placed bool) (asm.Instructions, error) {
+	a := argcode.NewAssembler()
+	one := *r
+	one.Assembler = a
+	f := one.fetcher(r.specs[0].Args, context)
+	switch {
+	case n < 0 || n >= int64(len(f.Args)):
+		one.fail(noSuchArgument)
+	case !f.Readable(int(n)):
+		one.fail(one.unavailable())
+	case f.Args[n].Kind != argspec.Memory:
+		f.Value(asm.R4, int(n))
+		a.Emit(asm.StoreMem(result, 0, asm.R4, asm.DWord), asm.Mov.Imm(asm.R0, 0))
+	default:
+		arg := &f.Args[n]
+		extend := arg.Signed && arg.Size < 8
+		if r.pageIn || extend && !placed {
+			return nil, nil
+		}
+		at := int64(0)
+		if arg.Size < 8 {
+			a.SetField(result, 0, 0, asm.R4)
+			if r.kernel.BigEndian {
+				at = int64(8 - arg.Size)
+			}
+		}
+		f.Address(asm.R5, argcode.NewGroup(int(n), arg), arg.Displacement, asm.R4)
+		a.AddressOf(asm.R1, result, int(at))
+		a.Emit(asm.Mov.Imm(asm.R2, int32(arg.Size)), asm.Mov.Reg(asm.R3, asm.R5))
+		// Where it fails, it has stored zeroes.
+		a.Call(asm.FnProbeReadUser)
+		if extend {
+			a.Emit(asm.LoadMem(asm.R4, asm.R10, int16(place+at), argcode.SizeOf(arg.Size)))
+			f.Extend(asm.R4, arg)
+			a.Emit(asm.StoreMem(asm.R10, int16(place), asm.R4, asm.DWord))
+		}
+	}
+	return a.Straight()
+}
+
+// frameAddressBefore returns the place of the caller's stack that a register
+// points to at an instruction, if that is certain.
+func (f *function) frameAddressBefore(at int, register asm.Register, targets map[int]bool) (place int64, ok bool) {
+	add, ok := f.lastChange(at, register, targets)
+	if !ok || add == 0 {
+		return 0, false
+	}
+	move, ok := f.lastChange(add, register, targets)
+	if !ok {
+		return 0, false
+	}
+	sum, copied := &f.ins[add], &f.ins[move]
+	if sum.OpCode != asm.Add.Op(asm.ImmSource) || copied.OpCode != asm.Mov.Op(asm.RegSource) || copied.Src != asm.R10 || copied.Offset != 0 {
+		return 0, false
+	}
+	return sum.Constant, sum.Constant < 0 && sum.Constant >= -argcode.StackSize
+}
+
+// insert puts code in the place of instructions, given by their indices. The
+// code must not jump.
+func (f *function) insert(code map[int]asm.Instructions) error {
+	jumps, err := f.jumps()
+	if err != nil {
+		return err
+	}
+	var ins asm.Instructions
+	moved := make([]int, len(f.ins)) // where instructions are now
+	for i := range f.ins {
+		moved[i] = len(ins)
+		if inserted := code[i]; inserted != nil {
+			ins = append(ins, inserted...)
+		} else {
+			ins = append(ins, f.ins[i])
+		}
+	}
+	at := make([]int, len(ins)) // as the kernel counts
+	for i := 1; i < len(ins); i++ {
+		at[i] = at[i-1] + int(ins[i-1].Size()/asm.InstructionSize)
+	}
+	for from, to := range jumps {
+		jump := &ins[moved[from]]
+		distance := at[moved[to]] - at[moved[from]] - 1
+		switch {
+		case isLongJump(jump):
+			jump.Constant = int64(distance)
+		case distance < math.MinInt16 || distance > math.MaxInt16:
+			return fmt.Errorf("a jump over %d instructions", distance)
+		default:
+			jump.Offset = int16(distance)
+		}
+	}
+	f.ins = ins
+	return nil
+}
+
+// isLongJump reports whether an instruction is a jump whose distance has 32
+// bits.
+func isLongJump(ins *asm.Instruction) bool {
+	return ins.OpCode.Class() == asm.Jump32Class && ins.OpCode.JumpOp() == asm.Ja
+}
