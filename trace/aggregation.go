@@ -38,29 +38,49 @@ type Aggregation struct {
 	// alone.
 	Where string
 
+	// Normalize changes the texts of keys such as "str(arg0)". Texts that
+	// become equal share a row: "WHERE id = 17" and "WHERE id = 18" can become
+	// "WHERE id = ?". It is called while texts are taken from the kernel, never
+	// by two goroutines at the same time.
+	Normalize func(text string) string
+
 	// Sum, Min and Max of the values are kept for each row beside the count.
 	// Sums are modulo 2^64. Averages follow from the sum, see [Row.Average].
 	Sum, Min, Max bool
 
 	// Histogram, if set, distributes the values over buckets, with a count and
-	// a sum for each bucket. Then Sum, Min and Max must not be set.
+	// a sum for each bucket.
 	Histogram *Histogram
 
-	// MaxKeys is how many rows there can be, or with a histogram how many
-	// buckets of all rows; 0 stands for 4096. Hits for which there is no room
-	// are counted in [Losses.Keys]. Each row takes 16 to 40 bytes and its key,
-	// for each processor. If "stack" is a key there can be as many different
-	// stacks, and each takes a kilobyte more.
+	// MaxKeys is how many rows there can be; 0 stands for 16,384. Hits of
+	// further keys are added up in [Snapshot.Other], so that the total is
+	// always exact.
+	//
+	// The kernel has room for half as many keys, or for 1024 if that is more,
+	// and for 65,536 at most. The session takes them from there before the room
+	// is filled. With a histogram each bucket of a row is a key of its own
+	// there. A key takes 16 to 32 bytes for each processor, and its own size
+	// twice. If "stack" is a key there can be as many different stacks, and
+	// each takes a kilobyte more.
+	//
+	// With [SessionOptions.PageIn] keys stay in the kernel, and it has room for
+	// MaxKeys.
 	MaxKeys int
 }
 
 // Histogram says how values are distributed over buckets. The zero value means
-// powers of two: there is a bucket for 0, one for 1, for 2 to 3, for 4 to 7 and
-// so on, and the same below 0.
+// exponential buckets, as OpenTelemetry defines them. Their number does not
+// depend on the values: each quantile is known with the same precision, see
+// [Row.Quantile].
 type Histogram struct {
-	// Step is the width of a bucket from Low up to High. What is less than Low
-	// has a bucket, and so has what is not less than High. Step must divide the
-	// distance from Low to High. 0 means powers of two.
+	// PerDoubling is how many exponential buckets there are from a number to
+	// its double: 1, 2, 4, 8 or 16. 0 stands for 8, which is a scale of 3: a
+	// bucket's upper bound is 9.05 % above its lower bound.
+	PerDoubling int
+
+	// Step, if it is set, is the width of a bucket from Low up to High. What is
+	// less than Low has a bucket, and so has what is not less than High. Step
+	// must divide the distance from Low to High.
 	Low, High int64
 	Step      uint64
 }

@@ -5,10 +5,12 @@ package trace
 import (
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"sync"
 
 	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/ringbuf"
 	"golang.org/x/sys/unix"
 
 	"github.com/gousdt/gousdt/trace/internal/bpfgen"
@@ -17,10 +19,13 @@ import (
 
 // createAggregations makes the maps of all aggregations.
 func (s *Session) createAggregations() error {
+	if err := s.createRoom(); err != nil {
+		return explain("creating the maps of an aggregation", err)
+	}
 	extremes := false
 	for i, a := range s.aggregations {
 		if err := a.create(i); err != nil {
-			return err
+			return explain("creating the maps of an aggregation", err)
 		}
 		extremes = extremes || a.Min || a.Max
 	}
@@ -44,29 +49,105 @@ func (s *Session) createAggregations() error {
 	return nil
 }
 
-func (a *aggregation) create(number int) error {
-	spec := &ebpf.MapSpec{Name: fmt.Sprintf("trace_rows%d", number), ValueSize: uint32(a.ValueSize())}
-	if len(a.Keys) == 0 {
-		spec.Type, spec.KeySize, spec.MaxEntries = ebpf.PerCPUArray, 4, uint32(a.Entries())
-	} else {
+// createRoom makes what programs need to say that there is little room for
+// keys.
+func (s *Session) createRoom() (err error) {
+	if s.opts.PageIn || !slices.ContainsFunc(s.aggregations, func(a *aggregation) bool { return len(a.Keys) > 0 }) {
+		return nil
+	}
+	if s.room, err = ebpf.NewMap(&ebpf.MapSpec{
+		Name: "trace_room", Type: ebpf.Array, KeySize: 4, ValueSize: 8, MaxEntries: uint32(len(s.aggregations)),
+	}); err != nil {
+		return err
+	}
+	if s.signal, err = ebpf.NewMap(&ebpf.MapSpec{
+		Name: "trace_signal", Type: ebpf.RingBuf, MaxEntries: uint32(os.Getpagesize()),
+	}); err != nil {
+		return err
+	}
+	s.signals, err = ringbuf.NewReader(s.signal)
+	return err
+}
+
+func (a *aggregation) create(number int) (err error) {
+	array := &ebpf.MapSpec{
+		Name: fmt.Sprintf("trace_rows%d", number), Type: ebpf.PerCPUArray, KeySize: 4,
+		ValueSize: uint32(a.ValueSize()), MaxEntries: uint32(a.Entries()),
+	}
+	spec := array
+	if len(a.Keys) > 0 {
+		if a.overflow, err = newTally(array); err != nil {
+			return err
+		}
+		a.Overflow = a.overflow.FD()
 		_, size := a.KeyLayout()
-		spec.Type, spec.KeySize, spec.MaxEntries = ebpf.PerCPUHash, uint32(size), uint32(a.maxKeys)
+		spec = array.Copy()
+		spec.Type, spec.KeySize, spec.MaxEntries = ebpf.PerCPUHash, uint32(size), uint32(a.room())
 	}
-	var err error
-	if a.accumulators, err = ebpf.NewMap(spec); err != nil {
-		return explain("creating the map of an aggregation", err)
+	// Sums and counts can be told apart from what they were before, minima and
+	// maxima cannot.
+	a.Exchanged = !a.session.opts.PageIn && (len(a.Keys) > 0 || a.Min || a.Max)
+	if a.tally, err = newTally(spec); err != nil {
+		return err
 	}
-	a.Map = a.accumulators.FD()
+	a.Map = a.tally.FD()
+	if a.Exchanged {
+		if err := a.createExchange(spec); err != nil {
+			return err
+		}
+	}
+	if room := a.session.room; room != nil && len(a.Keys) > 0 {
+		a.Room = &bpfgen.Room{Left: room.FD(), Index: uint32(number), Signal: a.session.signal.FD()}
+		if err := a.resetRoom(); err != nil {
+			return err
+		}
+	}
 	if !a.by(expr.Stack) {
 		return nil
 	}
 	if a.stacks, err = ebpf.NewMap(&ebpf.MapSpec{
-		Name: "trace_stacks", Type: ebpf.StackTrace, KeySize: 4, ValueSize: 8 * maxStackDepth, MaxEntries: uint32(a.maxKeys),
+		Name: "trace_stacks", Type: ebpf.StackTrace, KeySize: 4, ValueSize: 8 * maxStackDepth, MaxEntries: uint32(a.room()),
 	}); err != nil {
-		return explain("creating the map of stacks", err)
+		return err
 	}
 	a.Stacks = a.stacks.FD()
 	return nil
+}
+
+// createExchange makes the map that programs find the other one in, and a
+// second one of that.
+func (a *aggregation) createExchange(spec *ebpf.MapSpec) (err error) {
+	if a.spare, err = newTally(spec); err != nil {
+		return err
+	}
+	a.tally.emptied, a.spare.emptied = true, true
+	if a.current, err = ebpf.NewMap(&ebpf.MapSpec{
+		Name: "trace_current", Type: ebpf.ArrayOfMaps, KeySize: 4, ValueSize: 4, MaxEntries: 1, InnerMap: spec,
+		Contents: []ebpf.MapKV{{Key: uint32(0), Value: a.tally.Map}},
+	}); err != nil {
+		return err
+	}
+	a.Map = a.current.FD()
+	return nil
+}
+
+// room returns how many keys the kernel has room for.
+func (a *aggregation) room() int {
+	if a.session.opts.PageIn {
+		return a.maxKeys
+	}
+	return min(max(a.maxKeys/2, minRoom), maxRoom)
+}
+
+// maps returns all maps of the aggregation; some are nil.
+func (a *aggregation) maps() []*ebpf.Map {
+	all := []*ebpf.Map{a.current, a.stacks}
+	for _, t := range []*tally{a.tally, a.spare, a.overflow} {
+		if t != nil {
+			all = append(all, t.Map)
+		}
+	}
+	return all
 }
 
 // by reports whether a key comes from this source.

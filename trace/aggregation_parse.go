@@ -7,7 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"math/bits"
 	"slices"
+	"time"
 
 	"github.com/cilium/ebpf"
 
@@ -18,13 +20,19 @@ import (
 )
 
 const (
-	defaultMaxKeys   = 4096
+	defaultMaxKeys   = 16_384
 	defaultMaxStarts = 10_240
 	defaultKeyText   = 64
 
 	// maxEntries keeps a mistyped number from taking all memory: the kernel
 	// allocates maps when they are created.
 	maxEntries = 1 << 24
+
+	// minRoom and maxRoom bound how many keys the kernel's maps have room for:
+	// they must not fill before they are read, and take memory for each
+	// processor.
+	minRoom = 1024
+	maxRoom = 1 << 16
 
 	// maxKeySize leaves room on a program's stack for arguments and for an
 	// accumulator.
@@ -72,7 +80,7 @@ func (s *Session) parseAggregation(definition *Aggregation, known map[latencyKey
 	if err != nil {
 		return nil, err
 	}
-	a.session, a.Names = s, s.names.number
+	a.session, a.Names, a.started = s, s.names.number, time.Now()
 	s.keepSites = s.keepSites || a.by(expr.Site)
 	l := definition.Latency
 	if l == nil {
@@ -93,7 +101,7 @@ func (s *Session) parseAggregation(definition *Aggregation, known map[latencyKey
 }
 
 func (a *Aggregation) parse(names expr.Names) (*aggregation, error) {
-	p := &aggregation{names: slices.Clone(a.By), maxKeys: a.MaxKeys}
+	p := &aggregation{names: slices.Clone(a.By), maxKeys: a.MaxKeys, normalize: a.Normalize}
 	if p.maxKeys == 0 {
 		p.maxKeys = defaultMaxKeys
 	}
@@ -120,8 +128,11 @@ func (a *Aggregation) parse(names expr.Names) (*aggregation, error) {
 		p.Keys = append(p.Keys, key)
 	}
 	p.Sum, p.Min, p.Max = a.Sum, a.Min, a.Max
-	if a.Histogram != nil {
-		p.Histogram = &bpfgen.Histogram{Low: a.Histogram.Low, High: a.Histogram.High, Step: a.Histogram.Step}
+	if h := a.Histogram; h != nil {
+		p.Histogram = &bpfgen.Histogram{Low: h.Low, High: h.High, Step: h.Step, Scale: bpfgen.DefaultScale}
+		if h.PerDoubling > 0 {
+			p.Histogram.Scale = bits.TrailingZeros(uint(h.PerDoubling))
+		}
 		p.Sum = true
 	}
 	return p, p.check(a)
@@ -144,8 +155,8 @@ func (p *aggregation) check(a *Aggregation) error {
 	if p.Histogram == nil {
 		return nil
 	}
-	if a.Sum || a.Min || a.Max {
-		return optionError("Histogram", errors.New("not with Sum, Min or Max: make them an aggregation of their own"))
+	if a.Histogram.Step != 0 && (a.Min || a.Max) {
+		return optionError("Histogram", errors.New("Min and Max are not kept with a Step: make them an aggregation of their own"))
 	}
 	if err := checkHistogram(a.Histogram); err != nil {
 		return optionError("Histogram", err)
@@ -158,6 +169,10 @@ func checkHistogram(h *Histogram) error {
 	switch {
 	case h.Step == 0 && (h.Low != 0 || h.High != 0):
 		return errors.New("there are bounds but no Step")
+	case h.Step != 0 && h.PerDoubling != 0:
+		return errors.New("there are both a Step and PerDoubling")
+	case h.PerDoubling < 0 || h.PerDoubling > 1<<bpfgen.MaxScale || bits.OnesCount(uint(h.PerDoubling)) > 1:
+		return errors.New("PerDoubling must be 1, 2, 4, 8 or 16")
 	case h.Step == 0:
 		return nil
 	case h.High <= h.Low || h.Step > math.MaxInt64 || width%h.Step != 0:

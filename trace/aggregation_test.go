@@ -8,12 +8,15 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/go-quicktest/qt"
 
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
 	"github.com/gousdt/gousdt/trace"
 	"github.com/gousdt/gousdt/usdt"
@@ -92,9 +95,11 @@ func TestAggregationKeys(t *testing.T) {
 		{"two", "inlined", []string{"arg0 & 1", "arg1 & 1"}, "arg0", []string{"[1 1] 6 18", "[0 0] 4 12"}},
 		{"command", "three", []string{"comm"}, "", []string{"[target-pie] 2 ?"}},
 		{"text", "strings", []string{"str(arg0)"}, "", []string{"[hello, gousdt] 2 ?"}},
-		{"cut text", "strings", []string{"str(arg0, 5)", "str(arg2)"}, "", []string{"[hello ] 2 ?"}},
+		{"cut text", "strings", []string{"str(arg0, 5)", "str(arg2)"}, "", []string{"[hello... ] 2 ?"}},
+		{"text as long as its limit", "strings", []string{"str(arg0, 13)", "str(arg0, 12)"}, "",
+			[]string{"[hello, gousdt hello, gousd...] 2 ?"}},
 		{"long text", "strings", []string{"str(arg1, 128)", "str(arg0, 120)"}, "",
-			[]string{"[" + strings.Repeat("0123456789", 13)[:128] + " hello, gousdt] 2 ?"}},
+			[]string{"[" + strings.Repeat("0123456789", 13)[:128] + "... hello, gousdt] 2 ?"}},
 		{"probe", "[ts][hi]*e[es]", []string{"probe", "provider", "cookie"}, "",
 			[]string{"[gousdt_test:sizes gousdt_test 0] 2 ?", "[gousdt_test:three gousdt_test 0] 2 ?"}},
 		{"float", "floats", []string{"arg0", "arg1"}, "", []string{"[1.5 -2.25] 2 ?"}},
@@ -151,13 +156,19 @@ func TestAggregationKeysOfTheProcess(t *testing.T) {
 	qt.Assert(t, qt.Equals(hits, 7))
 }
 
-// buckets shows the buckets of a row.
+// buckets shows the buckets of a row that are not empty.
 func buckets(row trace.Row) []string {
-	var all []string
-	for _, b := range row.Buckets {
-		all = append(all, fmt.Sprintf("%v..%v %d", b.Low, b.High, b.Count))
+	all := row.Buckets
+	if row.Exponential != nil {
+		all = row.Exponential.Buckets()
 	}
-	return all
+	var texts []string
+	for _, b := range all {
+		if b.Count > 0 {
+			texts = append(texts, fmt.Sprintf("%v..%v %d", b.Low, b.High, b.Count))
+		}
+	}
+	return texts
 }
 
 func TestHistogram(t *testing.T) {
@@ -168,14 +179,22 @@ func TestHistogram(t *testing.T) {
 		want               []string
 		sum                string
 	}{
-		{"powers of two", "specs", "arg0", trace.Histogram{}, nil, []string{
-			"0..0 1", "1..1 1", "2..3 2", "4..7 4", "8..15 8", "16..31 16", "32..63 32",
-			"64..127 64", "128..255 128", "256..511 44"}, "44850"},
-		{"negative powers of two", "inlined", "arg1", trace.Histogram{}, nil, []string{"-127..-64 5"}, "-515"},
-		{"greatest powers of two", "stack", "arg7", trace.Histogram{}, nil,
-			[]string{"9223372036854775808..18446744073709551615 1"}, "18000000000000000001"},
-		{"least powers of two", "stack", "arg6", trace.Histogram{}, []string{"comm"},
-			[]string{"-9223372036854775807..-4611686018427387904 1"}, "-9000000000000000001"},
+		{"powers of two", "specs", "arg0", trace.Histogram{PerDoubling: 1}, nil, []string{
+			"0..0 1", "1..1 1", "2..2 1", "3..4 2", "5..8 4", "9..16 8", "17..32 16", "33..64 32",
+			"65..128 64", "129..256 128", "257..512 43"}, "44850"},
+		{"exponential", "specs", "arg0", trace.Histogram{}, nil, []string{
+			"0..0 1", "1..1 1", "2..2 1", "3..3 1", "4..4 1", "5..5 1", "6..6 1", "7..7 1", "8..8 1", "9..9 1", "10..10 1", "11..11 1",
+			"12..12 1", "13..13 1", "14..14 1", "15..16 2", "17..17 1", "18..19 2", "20..20 1", "21..22 2", "23..24 2", "25..26 2",
+			"27..29 3", "30..32 3", "33..34 2", "35..38 4", "39..41 3", "42..45 4", "46..49 4", "50..53 4", "54..58 5", "59..64 6",
+			"65..69 5", "70..76 7", "77..82 6", "83..90 8", "91..98 8", "99..107 9", "108..117 10", "118..128 11",
+			"129..139 11", "140..152 13", "153..165 13", "166..181 16", "182..197 16", "198..215 18", "216..234 19", "235..256 22",
+			"257..279 23", "280..304 20"}, "44850"},
+		{"negative powers of two", "inlined", "arg1", trace.Histogram{PerDoubling: 1}, nil, []string{"-128..-65 5"}, "-515"},
+		{"negative exponential", "inlined", "arg1", trace.Histogram{PerDoubling: 16}, nil, []string{"-107..-104 2", "-103..-99 3"}, "-515"},
+		{"greatest powers of two", "stack", "arg7", trace.Histogram{PerDoubling: 1}, nil,
+			[]string{"9223372036854775809..18446744073709551615 1"}, "18000000000000000001"},
+		{"least powers of two", "stack", "arg6", trace.Histogram{PerDoubling: 1}, []string{"comm"},
+			[]string{"-9223372036854775808..-4611686018427387905 1"}, "-9000000000000000001"},
 		{"linear", "specs", "arg0", trace.Histogram{Low: 0, High: 300, Step: 100}, nil,
 			[]string{"0..99 100", "100..199 100", "200..299 100"}, "44850"},
 		{"linear with values outside", "specs", "arg0", trace.Histogram{Low: 100, High: 200, Step: 50}, []string{"probe"}, []string{
@@ -204,38 +223,62 @@ func TestAggregationInEveryMode(t *testing.T) {
 	})
 }
 
-func TestSnapshotSinceAndClear(t *testing.T) {
-	process := start(t, "target-pie")
-	sums := trace.NewAggregator(trace.Aggregation{Value: "arg1", Sum: true, By: []string{"arg0"}})
-	histogram := trace.NewAggregator(trace.Aggregation{Value: "arg0", Histogram: &trace.Histogram{}})
-	open(t, process, "gousdt_test:inlined", aggregating(sums, histogram))
-	qt.Assert(t, qt.HasLen(snapshot(t, sums).Rows, 0))
-	qt.Assert(t, qt.HasLen(snapshot(t, histogram).Rows, 0))
-	process.Fire("inlined", 3)
-	first, firstHistogram := snapshot(t, sums), snapshot(t, histogram)
-	process.Fire("inlined", 2)
-	qt.Assert(t, qt.DeepEquals(rows(snapshot(t, sums).Since(first)),
-		[]string{"[1] 2 -202", "[2] 2 -204", "[3] 2 -206", "[4] 2 -208", "[5] 2 -210"}))
-	qt.Assert(t, qt.HasLen(first.Since(first).Rows, 0))
-	difference := snapshot(t, histogram).Since(firstHistogram)
-	qt.Assert(t, qt.DeepEquals(buckets(difference.Rows[0]), []string{"1..1 2", "2..3 4", "4..7 4"}))
-	qt.Assert(t, qt.Equals(difference.Rows[0].Sum.Uint(), 30))
-	qt.Assert(t, qt.Equals(difference.Rows[0].Count, 10))
+// With PageIn, the kernel's maps are not exchanged.
+func TestTake(t *testing.T) {
+	for _, pageIn := range []bool{false, true} {
+		t.Run(fmt.Sprintf("PageIn=%v", pageIn), func(t *testing.T) {
+			process := start(t, "target-pie")
+			sums := trace.NewAggregator(trace.Aggregation{Value: "arg1", Sum: true, By: []string{"arg0"}})
+			histogram := trace.NewAggregator(trace.Aggregation{Value: "arg0", Histogram: &trace.Histogram{PerDoubling: 1}})
+			extremes := trace.NewAggregator(trace.Aggregation{Value: "arg1", Min: true, Max: true, Where: "arg0 != 3"})
+			opts := aggregating(sums, histogram, extremes)
+			if opts.PageIn = pageIn; pageIn {
+				testneeds.Kernel(t, "6.0", "sleepable programs on uprobes")
+			}
+			began := time.Now()
+			open(t, process, "gousdt_test:inlined", opts)
+			for _, a := range []*trace.Aggregator{sums, histogram, extremes} {
+				qt.Assert(t, qt.HasLen(take(t, a).Rows, 0))
+			}
+			process.Fire("inlined", 3)
+			first := snapshot(t, sums)
+			qt.Assert(t, qt.IsTrue(began.Before(first.Start) && first.Start.Before(first.Time)))
+			qt.Assert(t, qt.DeepEquals(rows(first), []string{"[1] 3 -303", "[2] 3 -306", "[3] 3 -309", "[4] 3 -312", "[5] 3 -315"}))
+			qt.Assert(t, qt.DeepEquals(rows(take(t, sums)), rows(first)))
+			process.Fire("inlined", 2)
+			second := take(t, sums)
+			qt.Assert(t, qt.DeepEquals(rows(second), []string{"[1] 2 -202", "[2] 2 -204", "[3] 2 -206", "[4] 2 -208", "[5] 2 -210"}))
+			qt.Assert(t, qt.IsTrue(second.Start.After(first.Time)))
+			qt.Assert(t, qt.HasLen(take(t, sums).Rows, 0))
 
-	for _, a := range []*trace.Aggregator{sums, histogram} {
-		qt.Assert(t, qt.IsNil(a.Clear()))
-		qt.Assert(t, qt.HasLen(snapshot(t, a).Rows, 0))
+			all := take(t, histogram).Rows[0]
+			qt.Assert(t, qt.DeepEquals(buckets(all), []string{"1..1 5", "2..2 5", "3..4 10", "5..8 5"}))
+			qt.Assert(t, qt.Equals(all.Sum.Uint(), 75))
+			process.Fire("inlined", 1)
+			one := take(t, histogram).Rows[0]
+			qt.Assert(t, qt.DeepEquals(buckets(one), []string{"1..1 1", "2..2 1", "3..4 2", "5..8 1"}))
+			qt.Assert(t, qt.Equals(one.Sum.Uint(), 15))
+			qt.Assert(t, qt.Equals(one.Count, 5))
+
+			least := snapshot(t, extremes).Rows[0]
+			qt.Assert(t, qt.Equals(fmt.Sprint(least.Count, least.Min, least.Max), "24 -105 -101"))
+			take(t, extremes)
+			qt.Assert(t, qt.HasLen(take(t, extremes).Rows, 0))
+		})
 	}
-	process.Fire("inlined", 1)
-	qt.Assert(t, qt.DeepEquals(rows(snapshot(t, sums)), []string{"[1] 1 -101", "[2] 1 -102", "[3] 1 -103", "[4] 1 -104", "[5] 1 -105"}))
-	qt.Assert(t, qt.DeepEquals(buckets(snapshot(t, histogram).Rows[0]), []string{"1..1 1", "2..3 2", "4..7 2"}))
+}
+
+func take(t testing.TB, a *trace.Aggregator) *trace.Snapshot {
+	t.Helper()
+	s, err := a.Take()
+	qt.Assert(t, qt.IsNil(err))
+	return s
 }
 
 func TestAggregatorBelongsToOneSession(t *testing.T) {
 	a := trace.NewAggregator(trace.Aggregation{})
 	_, err := a.Snapshot()
 	qt.Assert(t, qt.ErrorMatches(err, "snapshot: the aggregator has no session: .*"))
-	qt.Assert(t, qt.ErrorMatches(a.Clear(), "clear: the aggregator has no session: .*"))
 
 	s := newSession(t, aggregating(a))
 	_, err = trace.New(aggregating(trace.NewAggregator(trace.Aggregation{}), a))
@@ -244,7 +287,8 @@ func TestAggregatorBelongsToOneSession(t *testing.T) {
 	qt.Assert(t, qt.IsNil(s.Close()))
 	_, err = a.Snapshot()
 	qt.Assert(t, qt.ErrorIs(err, os.ErrClosed))
-	qt.Assert(t, qt.ErrorIs(a.Clear(), os.ErrClosed))
+	_, err = a.Take()
+	qt.Assert(t, qt.ErrorIs(err, os.ErrClosed))
 
 	newSession(t, aggregating(a)) // when the one before is closed
 	qt.Assert(t, qt.HasLen(snapshot(t, a).Rows, 0))
@@ -253,26 +297,17 @@ func TestAggregatorBelongsToOneSession(t *testing.T) {
 func TestLossesOfAggregations(t *testing.T) {
 	process := start(t, "target-pie")
 	probe := func(name string) []elfnote.Pattern { return []elfnote.Pattern{elfnote.Exact("gousdt_test", name)} }
-	keys := trace.NewAggregator(trace.Aggregation{Probes: probe("specs"), By: []string{"arg0"}, MaxKeys: 100})
 	s := open(t, process, "gousdt_test:*", aggregating(
-		keys,
 		trace.NewAggregator(trace.Aggregation{Probes: probe("fault"), Value: "arg1", Sum: true}), // memory that is not there
 		trace.NewAggregator(trace.Aggregation{Probes: probe("vector"), By: []string{"arg1"}}),    // a register that is not saved
 		trace.NewAggregator(trace.Aggregation{Probes: probe("none"), By: []string{"arg0"}}),      // no such argument
 	))
-	process.Fire("specs", 2)
 	process.Fire("fault", 3)
 	process.Fire("vector", 5)
 	process.Fire("none", 7)
 	losses, err := s.Losses()
 	qt.Assert(t, qt.IsNil(err))
-	var counted uint64
-	for _, row := range snapshot(t, keys).Rows {
-		counted += row.Count
-	}
-	qt.Assert(t, qt.Equals(counted+losses.Keys, 600))
-	qt.Assert(t, qt.IsTrue(counted >= 200))
-	qt.Assert(t, qt.Equals(losses, trace.Losses{Keys: 600 - counted, Unreadable: 8}))
+	qt.Assert(t, qt.Equals(losses, trace.Losses{Unreadable: 8}))
 }
 
 func TestAggregationErrors(t *testing.T) {
@@ -288,12 +323,14 @@ func TestAggregationErrors(t *testing.T) {
 		{trace.Aggregation{Value: "arg0", Histogram: &trace.Histogram{Low: 10, High: 1, Step: 1}}, "Histogram: the distance from Low up to High must be a multiple of Step"},
 		{trace.Aggregation{Value: "arg0", Histogram: &trace.Histogram{High: 10}}, "Histogram: there are bounds but no Step"},
 		{trace.Aggregation{Value: "arg0", Histogram: &trace.Histogram{High: math.MaxInt64, Step: 1}}, "Histogram: there are more than 65536 buckets.*"},
-		{trace.Aggregation{Value: "arg0", Max: true, Histogram: &trace.Histogram{}}, "Histogram: not with Sum, Min or Max.*"},
+		{trace.Aggregation{Value: "arg0", Histogram: &trace.Histogram{High: 8, Step: 1, PerDoubling: 1}}, "Histogram: there are both a Step and PerDoubling"},
+		{trace.Aggregation{Value: "arg0", Histogram: &trace.Histogram{PerDoubling: 3}}, "Histogram: PerDoubling must be 1, 2, 4, 8 or 16"},
+		{trace.Aggregation{Value: "arg0", Max: true, Histogram: &trace.Histogram{High: 8, Step: 1}}, "Histogram: Min and Max are not kept with a Step.*"},
 		{trace.Aggregation{Value: "comm"}, `Value: expression "comm", at column 1: a number is expected: .*`},
 		{trace.Aggregation{Value: "arg"}, `Value: expression "arg", at column 1: arg is not known.*`},
 		{trace.Aggregation{By: []string{"pid", "12"}}, `By\[1\]: expression "12", at column 1: this is no key.*`},
 		{trace.Aggregation{By: []string{"str(arg0, 128)", "str(arg1, 128)", "str(arg2, 128)"}}, "By: the keys take 416 bytes.*"},
-		{trace.Aggregation{By: make16("pid")}, "By: 16 keys are more than 15"},
+		{trace.Aggregation{By: slices.Repeat([]string{"pid"}, 17)}, "By: 17 keys are more than 16"},
 		{trace.Aggregation{MaxKeys: -1}, "MaxKeys: -1 is not between 0 and .*"},
 		{trace.Aggregation{MaxKeys: 1 << 25}, "MaxKeys: .* is not between 0 and .*"},
 		{trace.Aggregation{Where: "arg0 =="}, `Where: expression "arg0 ==", at column 8: .*`},
@@ -323,12 +360,4 @@ func TestAggregationErrors(t *testing.T) {
 			elfnote.Exact("gousdt_test", "floats"))
 		qt.Check(t, qt.ErrorMatches(err, want))
 	}
-}
-
-func make16(key string) []string {
-	keys := make([]string, 16)
-	for i := range keys {
-		keys[i] = key
-	}
-	return keys
 }

@@ -3,8 +3,11 @@
 package trace
 
 import (
+	"cmp"
 	"errors"
+	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/cilium/ebpf"
 
@@ -25,14 +28,29 @@ func NewAggregator(definition Aggregation) *Aggregator {
 	return &Aggregator{definition: definition}
 }
 
-// aggregation is an Aggregation with its expressions parsed, and its maps.
+// MaxKeys returns how many rows there can be: Aggregation.MaxKeys, or what 0
+// stands for.
+func (a *Aggregator) MaxKeys() int { return cmp.Or(a.definition.MaxKeys, defaultMaxKeys) }
+
+// aggregation is an Aggregation with its expressions parsed, its maps, and what
+// has been taken from these.
 type aggregation struct {
 	bpfgen.Aggregation
-	session      *Session
-	names        []string // of the keys
-	maxKeys      int
-	accumulators *ebpf.Map
-	stacks       *ebpf.Map // nil unless a key is a stack
+	session   *Session
+	names     []string // of the keys
+	maxKeys   int
+	normalize func(string) string // nil: texts stay as they are
+
+	tally    *tally    // where programs add now
+	spare    *tally    // which the next exchange makes the other; nil if there is none
+	current  *ebpf.Map // where programs find the tally; nil if it is always the same
+	overflow *tally    // what finds no room; nil without keys
+	stacks   *ebpf.Map // nil unless a key is a stack
+
+	mu      sync.Mutex // held while maps are read
+	totals  totals
+	failed  error // while nobody waited for it
+	started time.Time
 }
 
 // bindAggregators makes the aggregators those of the session.

@@ -78,8 +78,10 @@
 //
 // Where a probe is hit a million times a second, the hits are better counted in
 // the kernel. An [Aggregation] counts hits, adds up values, and keeps their
-// minimum, maximum or distribution, for each combination of keys. An
-// [Aggregator] is the handle by which they are read:
+// minimum, maximum or distribution, for each combination of keys. There can be
+// any number of keys: they are taken from the kernel as they come, and those
+// for which there is no row ([Aggregation.MaxKeys]) are counted together. An
+// [Aggregator] is the handle by which the rows are read:
 //
 //	collected := trace.NewAggregator(trace.Aggregation{
 //		Value: "arg0", Sum: true, Max: true, By: []string{"comm"},
@@ -105,7 +107,11 @@
 //		Histogram: &trace.Histogram{},
 //	}
 //
-// A session sends events as well unless [SessionOptions.NoEvents] is set.
+// Histograms are exponential, with the buckets of OpenTelemetry, so that they
+// can be exported without loss, and [Row.Quantile] tells quantiles with a known
+// precision. [Aggregator.Snapshot] reads what has come so far, and
+// [Aggregator.Take] what has come since the last time. A session sends events
+// as well unless [SessionOptions.NoEvents] is set.
 //
 // # Many files, many processes
 //

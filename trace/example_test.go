@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"regexp"
 	"time"
 
 	"github.com/gousdt/gousdt/elfnote"
@@ -159,14 +160,10 @@ func ExampleNewAggregator() {
 	for _, row := range snapshot.Rows {
 		fmt.Println(row.Keys[0], row.Count)
 	}
-	losses, err := s.Losses()
-	if err != nil {
-		log.Fatal(err)
-	}
-	fmt.Println(losses.Keys+losses.Unreadable, "imports are missing")
+	fmt.Println(snapshot.Other.Count, "imports of further modules")
 	// It prints, among other modules:
 	// colorsys 1
-	// 0 imports are missing
+	// 0 imports of further modules
 }
 
 // How long does a Python program take to import a module?
@@ -204,13 +201,14 @@ func ExampleLatency() {
 }
 
 // How long the queries of a PostgreSQL server take, every second.
-func ExampleAggregator_Snapshot() {
+func ExampleAggregator_Take() {
 	latency := trace.NewAggregator(trace.Aggregation{
 		Latency: &trace.Latency{
 			Start: elfnote.Exact("postgresql", "query__start"),
 			Done:  elfnote.Exact("postgresql", "query__done"),
 		},
 		Histogram: &trace.Histogram{},
+		Max:       true,
 	})
 	s, err := trace.Open(usdt.Target{Path: "/usr/lib/postgresql/15/bin/postgres"}, &trace.SessionOptions{
 		Aggregators: []*trace.Aggregator{latency},
@@ -221,20 +219,49 @@ func ExampleAggregator_Snapshot() {
 	}
 	defer s.Close()
 
-	earlier := &trace.Snapshot{}
 	for range time.Tick(time.Second) {
-		now, err := latency.Snapshot()
+		snapshot, err := latency.Take()
 		if err != nil {
 			log.Fatal(err)
 		}
-		for _, row := range now.Since(earlier).Rows {
-			fmt.Printf("%d queries, %v on average\n", row.Count, time.Duration(row.Average()))
-			for _, bucket := range row.Buckets {
+		for _, row := range snapshot.Rows {
+			fmt.Printf("%d queries, %v on average, half of them within %v, 99 %% within %v, the longest %v\n", row.Count,
+				time.Duration(row.Average()), time.Duration(row.Quantile(0.5)), time.Duration(row.Quantile(0.99)),
+				time.Duration(row.Max.Int()))
+			for _, bucket := range row.Exponential.Downscale(0).Buckets() {
 				fmt.Printf("%12v to %12v  %d\n", time.Duration(bucket.Low.Int()), time.Duration(bucket.High.Int()), bucket.Count)
 			}
 		}
-		earlier = now
 	}
+}
+
+// A table of the ten most frequent statements of a PostgreSQL server, whatever
+// numbers are in them, with all others in one row.
+func ExampleSnapshot_Top() {
+	digits := regexp.MustCompile(`[0-9]+`) // a tokenizer of SQL does better
+	statements := trace.NewAggregator(trace.Aggregation{
+		By:        []string{"str(arg0, 200)"},
+		Normalize: func(text string) string { return digits.ReplaceAllString(text, "?") },
+	})
+	s, err := trace.Open(usdt.Target{Path: "/usr/lib/postgresql/15/bin/postgres"}, &trace.SessionOptions{
+		Aggregators: []*trace.Aggregator{statements},
+		NoEvents:    true,
+	}, elfnote.Exact("postgresql", "query__start"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer s.Close()
+
+	time.Sleep(10 * time.Second)
+	all, err := statements.Snapshot()
+	if err != nil {
+		log.Fatal(err)
+	}
+	top := all.Top(10)
+	for _, row := range top.Rows {
+		fmt.Println(row.Count, row.Keys[0])
+	}
+	fmt.Println(top.Other.Count, "(other)")
 }
 
 // Print the sites in one process before they are watched, and give their events

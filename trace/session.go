@@ -38,6 +38,11 @@ type Session struct {
 	aggregations []*aggregation
 	latencies    []*latency
 
+	room    *ebpf.Map       // how much room aggregations have for keys; nil if none is emptied
+	signal  *ebpf.Map       // where programs say that there is little, with
+	signals *ringbuf.Reader // its reader
+	taking  sync.WaitGroup  // of what takes the keys then
+
 	counters   *ebpf.Map
 	slots      slotTable
 	processors *ebpf.Map // nil where the kernel tells the processor
@@ -135,6 +140,9 @@ func New(opts *SessionOptions) (*Session, error) {
 	if err := s.bindAggregators(); err != nil {
 		s.Close()
 		return nil, fmt.Errorf("option %w", err)
+	}
+	if s.signals != nil {
+		s.taking.Go(s.takeKeys)
 	}
 	return s, nil
 }
@@ -313,6 +321,10 @@ func (s *Session) Close() error {
 		if s.reader != nil {
 			errs = append(errs, s.reader.Close())
 		}
+		if s.signals != nil {
+			errs = append(errs, s.signals.Close())
+			s.taking.Wait()
+		}
 		s.using.Lock()
 		s.closed = true
 		for _, m := range s.maps() {
@@ -348,9 +360,9 @@ func (s *Session) use(read func() error) error {
 
 // maps returns all maps that the session has made.
 func (s *Session) maps() []*ebpf.Map {
-	all := []*ebpf.Map{s.counters, s.slots.slots, s.processors, s.sampling, s.ring}
+	all := []*ebpf.Map{s.counters, s.slots.slots, s.processors, s.sampling, s.ring, s.room, s.signal}
 	for _, a := range s.aggregations {
-		all = append(all, a.accumulators, a.stacks)
+		all = append(all, a.maps()...)
 	}
 	for _, l := range s.latencies {
 		all = append(all, l.starts)

@@ -53,9 +53,6 @@ type ProgramStats struct {
 type Losses struct {
 	// Events is how many events found no room in the ring buffer.
 	Events uint64
-	// Keys is how many hits were not aggregated because there was no room for
-	// another key, see Aggregation.MaxKeys.
-	Keys uint64
 	// Unreadable is how many hits were not aggregated because a value or a key
 	// could not be read: it was in memory that was not there, or cannot be
 	// fetched at the site.
@@ -81,7 +78,7 @@ func (s *Session) Losses() (l Losses, err error) {
 
 func (s *Session) readLosses(l *Losses) (err error) {
 	for c, to := range map[bpfgen.Counter]*uint64{
-		bpfgen.CounterEvents: &l.Events, bpfgen.CounterKeys: &l.Keys, bpfgen.CounterUnreadable: &l.Unreadable,
+		bpfgen.CounterEvents: &l.Events, bpfgen.CounterUnreadable: &l.Unreadable,
 		bpfgen.CounterStarts: &l.Starts, bpfgen.CounterUnmatched: &l.Unmatched,
 	} {
 		if *to, err = s.counter(c); err != nil {

@@ -129,7 +129,8 @@ func (v Value) Float() float64 {
 // Data returns the bytes behind the pointer, without the zero that ends a text,
 // and reports whether they are complete: [Capture.Max] limits them. It returns
 // nil if there is no [Capture] for the argument, or if the bytes could not be
-// read. For a [Text] it returns the text.
+// read. For a [Text] it returns the text, and whether that is complete: the
+// limit of a key such as "str(arg0, 6)" may have cut it.
 func (v Value) Data() (data []byte, complete bool) {
 	return v.data, v.dataState == dataComplete
 }
@@ -141,7 +142,8 @@ func (v Value) String() string { return string(v.AppendTo(nil)) }
 // there is room. A number is decimal. A captured text is in double quotes, with
 // escapes; captured bytes are hexadecimal; "..." follows if there are more. A
 // value that is unavailable is "?", one that is unreadable "<unreadable>". A
-// value of kind [Text] has escapes but no quotes.
+// value of kind [Text] has escapes but no quotes, and "..." follows if it was
+// cut.
 func (v Value) AppendTo(b []byte) []byte {
 	switch v.state {
 	case Unavailable:
@@ -150,7 +152,11 @@ func (v Value) AppendTo(b []byte) []byte {
 		return append(b, "<unreadable>"...)
 	}
 	if v.kind == Text {
-		return appendEscaped(b, v.data)
+		b = appendEscaped(b, v.data)
+		if v.dataState == dataTruncated {
+			b = append(b, "..."...)
+		}
+		return b
 	}
 	switch v.dataState {
 	case dataComplete, dataTruncated:

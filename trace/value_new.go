@@ -3,7 +3,7 @@
 package trace
 
 // TextValue returns a text, as a key of a row is one.
-func TextValue(text string) Value { return textValue([]byte(text)) }
+func TextValue(text string) Value { return textValue([]byte(text), false) }
 
 // SignedValue returns a number of 64 bits with a sign.
 func SignedValue(n int64) Value {

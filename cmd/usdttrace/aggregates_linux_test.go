@@ -24,20 +24,33 @@ func TestCountsAreATable(t *testing.T) {
 	p.Fire("three", 30)
 	p.Fire("twelve", 10)
 	result := r.interrupt()
-	qt.Check(t, qt.DeepEquals(result.ok(), []string{
+	checkLines(t, result.ok(),
 		"count",
-		"PROBE               COMM        COUNT      %",
-		"gousdt_test:three   target-pie     30  75.0%  ################################",
-		"gousdt_test:twelve  target-pie     10  25.0%  ###########",
-	}))
+		"PROBE               COMM        COUNT +RATE      %",
+		`gousdt_test:three   target-pie     30 +[\d.]+/s  75.0%  #{32}`,
+		`gousdt_test:twelve  target-pie     10 +[\d.]+/s  25.0%  #{11}`)
 	qt.Check(t, qt.StringContains(result.stderr, "40 events, 0 lost; 3 sites; "))
 }
 
-func TestCountWithoutKeysIsANumber(t *testing.T) {
+// checkLines compares lines with regular expressions.
+func checkLines(t *testing.T, lines []string, want ...string) {
+	t.Helper()
+	qt.Assert(t, qt.HasLen(lines, len(want)))
+	for i := range want {
+		qt.Check(t, qt.Matches(lines[i], want[i]))
+	}
+}
+
+func TestCountWithoutKeysIsByProbe(t *testing.T) {
 	p := startTarget(t, "target-pie")
-	r := watching(t, "--count", p.path, "gousdt_test:three")
+	r := watching(t, "--count", p.path, "gousdt_test:*e*e*")
 	p.Fire("three", 30)
-	qt.Check(t, qt.DeepEquals(r.interrupt().ok(), []string{"count", "COUNT", "   30"}))
+	p.Fire("twelve", 2)
+	checkLines(t, r.interrupt().ok(),
+		"count",
+		"PROBE               COUNT +RATE      %",
+		`gousdt_test:three      30 +[\d.]+/s  93.8%  #{32}`,
+		`gousdt_test:twelve      2 +[\d.]+/s   6.2%  ##`)
 	r = watching(t, "--count", p.path, "gousdt_test:three")
 	qt.Check(t, qt.DeepEquals(r.interrupt().ok(), []string{"count", "nothing"}))
 }
@@ -51,7 +64,7 @@ func TestSitesAreAddresses(t *testing.T) {
 	qt.Check(t, qt.Matches(strings.Fields(lines[2])[0], "0x[0-9a-f]+"))
 }
 
-func TestSums(t *testing.T) {
+func TestSumsAreATable(t *testing.T) {
 	p := startTarget(t, "target-pie")
 	r := watching(t, "--sum", "arg0", "--by", "probe", p.path, "gousdt_test:three", "gousdt_test:split")
 	p.Fire("three", 3)
@@ -59,13 +72,45 @@ func TestSums(t *testing.T) {
 	lines := r.interrupt().ok()
 	qt.Assert(t, qt.HasLen(lines, 4))
 	qt.Check(t, qt.DeepEquals(strings.Fields(lines[1]),
-		[]string{"PROBE", "COUNT", "SUM", "AVERAGE", "MIN", "MAX", "%"}))
+		[]string{"PROBE", "COUNT", "RATE", "AVERAGE", "P50", "P90", "P99", "MAX", "TOTAL", "%"}))
 	for _, line := range lines[2:] {
 		if strings.HasPrefix(line, "gousdt_test:three") {
-			qt.Check(t, qt.DeepEquals(strings.Fields(line)[1:6],
-				[]string{"3", "-6000000000", "-2000000000", "-2000000000", "-2000000000"}))
+			fields := strings.Fields(line)
+			qt.Check(t, qt.DeepEquals(append(fields[1:2], fields[3:9]...),
+				[]string{"3", "-2000000000", "-2000000000", "-2000000000", "-2000000000", "-2000000000", "-6000000000"}))
 		}
 	}
+}
+
+// The probe specs passes 0, 1, 2... up to 299.
+func TestTablesAreSortedAndCut(t *testing.T) {
+	p := startTarget(t, "target-pie")
+	r := watching(t, "--sum", "arg0", "--by", "arg0 & 3", "--sort", "max", "--top", "2", p.path, "gousdt_test:specs")
+	p.Fire("specs", 2)
+	const number = ` +[\d.]+`
+	const rate = ` +[\d.]+/s +`
+	checkLines(t, r.interrupt().ok(),
+		"sum of arg0",
+		"ARG0 & 3  COUNT +RATE  AVERAGE    P50    P90    P99  MAX  TOTAL      %",
+		"      +3    150"+rate+"151"+number+number+number+"  299  22650  25.3%  #{16}",
+		"      +2    150"+rate+"150"+number+number+number+"  298  22500  25.1%  #{16}",
+		`\(other\) +300`+rate+"148.5"+number+number+number+"  297  44550  49.7%  #{32}")
+
+	r = watching(t, "--json", "--sum", "arg0", "--by", "arg0", "--max-keys", "10", p.path, "gousdt_test:specs")
+	p.Fire("specs", 2)
+	result := r.interrupt()
+	rows := result.objects("row")
+	qt.Assert(t, qt.HasLen(rows, 11))
+	var hits uint64
+	for i, row := range rows {
+		hits += row.Count
+		qt.Check(t, qt.Equals(row.Other == true, i == 10))
+	}
+	qt.Check(t, qt.Equals(hits, 600))
+	summary := result.objects("summary")[0]
+	qt.Check(t, qt.Equals(summary.Events, 600))
+	qt.Check(t, qt.Equals(fmt.Sprint(summary.Other), "580"))
+	qt.Check(t, qt.StringContains(result.stderr, "580 hits are of keys without a row: there are more than 10 (--max-keys)\n"))
 }
 
 func TestHistogramsAreDrawn(t *testing.T) {
@@ -73,33 +118,32 @@ func TestHistogramsAreDrawn(t *testing.T) {
 	// The probe specs passes 0, 1, 2... up to 299.
 	r := watching(t, "--hist", "arg0", p.path, "gousdt_test:specs")
 	p.Fire("specs", 1)
-	qt.Check(t, qt.DeepEquals(r.interrupt().ok(), []string{
+	checkLines(t, r.interrupt().ok(),
 		"distribution of arg0",
-		"count 300, average 149.5",
+		`count 300, rate [\d.]+/s, average 149.5, p50 14\d[.\d]*, p90 2[67]\d[.\d]*, p99 29\d[.\d]*, max 299, total 44850`,
 		"FROM   TO  COUNT      %",
 		"   0    0      1   0.3%  #",
 		"   1    1      1   0.3%  #",
-		"   2    3      2   0.7%  #",
-		"   4    7      4   1.3%  #",
-		"   8   15      8   2.7%  ##",
-		"  16   31     16   5.3%  ####",
-		"  32   63     32  10.7%  ########",
-		"  64  127     64  21.3%  ################",
-		" 128  255    128  42.7%  ################################",
-		" 256  511     44  14.7%  ###########",
-	}))
+		"   2    2      1   0.3%  #",
+		"   3    4      2   0.7%  #",
+		"   5    8      4   1.3%  #",
+		"   9   16      8   2.7%  ##",
+		"  17   32     16   5.3%  ####",
+		"  33   64     32  10.7%  ########",
+		"  65  128     64  21.3%  ################",
+		" 129  256    128  42.7%  ################################",
+		" 257  512     43  14.3%  ###########")
 	r = watching(t, "--hist", "arg0", "--linear", "20:260:80", p.path, "gousdt_test:specs")
 	p.Fire("specs", 1)
-	qt.Check(t, qt.DeepEquals(r.interrupt().ok(), []string{
+	checkLines(t, r.interrupt().ok(),
 		"distribution of arg0",
-		"count 300, average 149.5",
+		`count 300, rate [\d.]+/s, average 149.5, total 44850`,
 		"FROM    TO  COUNT      %",
 		"less    19     20   6.7%  ########",
 		"  20    99     80  26.7%  ################################",
 		" 100   179     80  26.7%  ################################",
 		" 180   259     80  26.7%  ################################",
-		" 260  more     40  13.3%  ################",
-	}))
+		" 260  more     40  13.3%  ################")
 }
 
 func TestLatencyIsMeasuredBetweenTwoProbes(t *testing.T) {
@@ -124,7 +168,7 @@ func TestLatencyIsMeasuredBetweenTwoProbes(t *testing.T) {
 	p.Fire("twelve", 1)
 	lines := r.interrupt().ok()
 	qt.Check(t, qt.Equals(lines[0], "time from three to twelve"))
-	qt.Check(t, qt.Matches(lines[1], `count 1, average [\d.]+(us|ms|s)`))
+	qt.Check(t, qt.Matches(lines[1], `count 1, rate [\d.]+/s, average [\d.]+(us|ms|s), p50 [\d.]+(us|ms|s), .*`))
 	qt.Check(t, qt.Matches(lines[3], ` *[\d.]+(us|ms|s) +[\d.]+(us|ms|s) +1 +100.0%  #{32}`))
 }
 
@@ -182,7 +226,7 @@ func TestStacksCanBeKeys(t *testing.T) {
 	p.Fire("three", 2)
 	lines := r.interrupt().ok()
 	qt.Assert(t, qt.IsTrue(len(lines) >= 3))
-	qt.Check(t, qt.Equals(lines[1], "count 2, 100.0%, comm target-pie"))
+	qt.Check(t, qt.Matches(lines[1], `count 2, rate [\d.]+/s, 100.0%, comm target-pie`))
 	qt.Check(t, qt.Matches(lines[2], `    fire_three\+0x.*`))
 
 	r = watching(t, "--json", "--count", "--by", "stack", p.path, "gousdt_test:three")

@@ -25,36 +25,50 @@ type aggregation struct {
 	rows       *stackRows
 	kind       string
 	title      string
-	earlier    *trace.Snapshot // as it was printed last, with --interval
-	duration   bool            // the values are nanoseconds
+	duration   bool // the values are nanoseconds
+	drawn      bool // each row is a histogram
+
+	// What has been read so far: all hits, those of keys that have no row, and
+	// those of them that found no room in the kernel.
+	hits, others, overflow uint64
 }
 
 // aggregations returns what is asked for, in the order in which it is printed.
 func (o *options) aggregations() []*aggregation {
 	var all []*aggregation
-	histogram := &trace.Histogram{}
+	values := trace.Aggregation{
+		By: o.by, Histogram: &trace.Histogram{}, Sum: true, Min: true, Max: true, MaxKeys: o.maxKeys, Normalize: o.normalize,
+	}
+	drawn := values
 	if o.linear != nil {
-		histogram = o.linear
+		drawn.Histogram, drawn.Min, drawn.Max = o.linear, false, false
 	}
 	if o.count {
-		all = append(all, &aggregation{kind: kindCount, title: "count", Aggregation: trace.Aggregation{By: o.by}})
+		a := &aggregation{kind: kindCount, title: "count", Aggregation: trace.Aggregation{
+			By: o.by, MaxKeys: o.maxKeys, Normalize: o.normalize,
+		}}
+		if len(a.By) == 0 {
+			a.By = []string{"probe"}
+		}
+		all = append(all, a)
 	}
 	if o.sum != "" {
-		extremes := o.interval == 0 // they are known of the whole time only
-		all = append(all, &aggregation{kind: kindSum, title: "sum of " + o.sum, Aggregation: trace.Aggregation{
-			By: o.by, Value: o.sum, Sum: true, Min: extremes, Max: extremes,
-		}})
+		a := &aggregation{kind: kindSum, title: "sum of " + o.sum, Aggregation: values}
+		a.Value = o.sum
+		all = append(all, a)
 	}
 	if o.hist != "" {
-		all = append(all, &aggregation{kind: kindHist, title: "distribution of " + o.hist, Aggregation: trace.Aggregation{
-			By: o.by, Value: o.hist, Histogram: histogram,
-		}})
+		a := &aggregation{kind: kindHist, title: "distribution of " + o.hist, Aggregation: drawn, drawn: true}
+		a.Value = o.hist
+		all = append(all, a)
 	}
 	if o.latency != nil {
-		all = append(all, &aggregation{
+		a := &aggregation{
 			kind: kindLatency, title: fmt.Sprintf("time from %s to %s", o.latency.Start, o.latency.Done), duration: true,
-			Aggregation: trace.Aggregation{By: o.by, Latency: o.latency, Histogram: histogram},
-		})
+			Aggregation: drawn, drawn: len(o.by) == 0 || o.linear != nil,
+		}
+		a.Latency = o.latency
+		all = append(all, a)
 	}
 	if o.profiles() && !o.fromEvents() {
 		all = append(all, o.profile())
@@ -73,12 +87,12 @@ func (a *aggregation) isOfEvents(o *options) bool {
 	return o.byStack() && o.fromEvents() && a.printed()
 }
 
-// snapshot returns what hits have come to so far.
-func (a *aggregation) snapshot() (*trace.Snapshot, error) {
+// maxKeys returns how many rows there can be.
+func (a *aggregation) maxKeys() int {
 	if a.rows != nil {
-		return a.rows.snapshot(), nil
+		return maxStackRows
 	}
-	return a.aggregator.Snapshot()
+	return a.aggregator.MaxKeys()
 }
 
 // profile returns what a profile is made of.

@@ -89,23 +89,61 @@ func (t *tracer) printRows() error {
 		if !a.printed() {
 			continue
 		}
-		snapshot, err := a.snapshot()
+		snapshot, err := t.read(a)
 		if err != nil {
 			return err
 		}
 		if t.stacks != nil {
 			t.stacks.Refresh()
 		}
-		since := snapshot
-		if a.earlier != nil {
-			since = snapshot.Since(a.earlier)
-		}
-		if t.options.interval > 0 {
-			a.earlier = snapshot
-		}
-		if t.options.interval == 0 || len(since.Rows) > 0 {
-			t.printer.rows(a, t.mergeStacks(since))
+		if t.options.interval == 0 || len(snapshot.Rows) > 0 || snapshot.Other.Count > 0 {
+			snapshot = t.mergeStacks(snapshot)
+			t.sortRows(a, snapshot)
+			if t.options.top > 0 {
+				snapshot = snapshot.Top(t.options.top)
+			}
+			t.printer.rows(a, snapshot)
 		}
 	}
 	return nil
+}
+
+// read returns what hits have come to: with --interval, since the last call.
+func (t *tracer) read(a *aggregation) (*trace.Snapshot, error) {
+	anew := t.options.interval > 0 && a.printed()
+	if !anew {
+		a.hits, a.others, a.overflow = 0, 0, 0
+	}
+	var snapshot *trace.Snapshot
+	var err error
+	switch {
+	case a.rows != nil:
+		snapshot = a.rows.snapshot(anew)
+	case anew:
+		snapshot, err = a.aggregator.Take()
+	default:
+		snapshot, err = a.aggregator.Snapshot()
+	}
+	if err != nil {
+		return nil, err
+	}
+	for i := range snapshot.Rows {
+		a.hits += snapshot.Rows[i].Count
+	}
+	a.hits += snapshot.Other.Count
+	a.others += snapshot.Other.Count
+	a.overflow += snapshot.Overflow
+	// Of what comes before everything is attached, and after the end, there is
+	// next to nothing.
+	if t.start.After(snapshot.Start) {
+		snapshot.Start = t.start
+	}
+	select {
+	case <-t.ended:
+		if end := t.start.Add(t.took); snapshot.Time.After(end) {
+			snapshot.Time = end
+		}
+	default:
+	}
+	return snapshot, nil
 }

@@ -140,24 +140,40 @@
 //
 // What hits come to is an object for each row:
 //
-//	{"type":"row","aggregation":"count","time":"...","keys":{"probe":"postgresql:query__start"},"count":3,
-//	 "sum":1,"average":1.0,"min":1,"max":1,"buckets":[{"low":1,"high":1,"count":3}]}
+//	{"type":"row","aggregation":"sum","start":"...","time":"...","keys":{"str(arg0)":"SELECT"},"count":3,
+//	 "sum":6,"average":2.0,"min":1,"max":3,"p50":2,"p90":3,"p99":3,
+//	 "exponential":{"scale":3,"zero_count":0,"positive":{"offset":-1,"bucket_counts":[1]},"negative":{...}}}
 //
 // "aggregation" is "count", "sum", "hist" or "latency", whose values are
-// nanoseconds. "sum", "average", "min", "max" and "buckets" are there if they
-// were asked for. A key "stack" is like that of an event. The bounds of buckets
-// are inclusive.
+// nanoseconds. "start" and "time" are the moments between which the hits came.
+// All after "count" is there for values only. A key "stack" is like that of an
+// event. A key that is a text and longer than its limit has a second member
+// whose name ends in "_truncated". A row with "other":true, without keys, has
+// the hits of all keys that have no row, because of --max-keys or --top.
+//
+// "exponential" is a histogram as OpenTelemetry's protocol defines it: with
+// base 2^(2^-scale), the count at place i of "positive" is of the values above
+// base^(offset+i) up to and including base^(offset+i+1), and "negative" has the
+// same of the absolute values. The quantiles are at most 4.4 % from those of
+// the values themselves. With --linear there are no quantiles, "min" and "max",
+// and instead of "exponential"
+//
+//	"buckets":[{"low":1,"high":1,"count":3}]
+//
+// whose bounds are inclusive.
 //
 // The last line is
 //
-//	{"type":"summary","events":3,"lost":0,"not_sampled":0,"lost_keys":0,"lost_unreadable":0,"lost_starts":0,"unmatched":0,"sites":12,
-//	 "mode":"multi+cookie","seconds":1.5,"frames":9,"unnamed_frames":1,
+//	{"type":"summary","events":3,"lost":0,"not_sampled":0,"other":0,"overflow":0,"lost_unreadable":0,"lost_starts":0,
+//	 "unmatched":0,"sites":12,"mode":"multi+cookie","seconds":1.5,"frames":9,"unnamed_frames":1,
 //	 "programs":[{"name":"postg_query","runs":3,"ns_per_run":1500,"missed":0,"instructions":70}],
 //	 "program_bytes":4096,"map_bytes":8388608}
 //
-// "events" is how many hits were printed or aggregated. "frames" is how many
-// functions on stacks were to be named, and is there with stacks only. The last
-// three are there with --stats only.
+// "events" is how many hits were printed or aggregated, "other" how many of
+// them are of keys that have no row because of --max-keys, and "overflow" how
+// many of these came while the kernel had no room for keys: they may be of keys
+// with a row. "frames" is how many functions on stacks were to be named, and is
+// there with stacks only. The last three are there with --stats only.
 //
 // In a text that is not UTF-8, each invalid byte is U+FFFD, and a second
 // member, whose name ends in "_hex", has all bytes in hexadecimal.
@@ -180,6 +196,7 @@ package main
 //	print.go                printed:
 //	print_events.go           a line for each hit,
 //	print_rows.go             a table of what hits come to,
+//	print_columns.go            with columns of values,
 //	print_histogram.go        or distributions,
 //	print_json.go             or all as JSON
 //	stacks.go             where stacks come from

@@ -172,6 +172,7 @@ type object struct {
 	Stack     []frame
 
 	Keys     map[string]any
+	Other    any // true for a row, a number for the summary
 	Count    uint64
 	Sum      json.Number
 	Min, Max json.Number
@@ -179,6 +180,14 @@ type object struct {
 	Buckets  []struct {
 		Low, High json.Number
 		Count     uint64
+	}
+
+	Exponential struct {
+		Scale    int
+		Positive struct {
+			Offset int
+			Counts []uint64 `json:"bucket_counts"`
+		}
 	}
 
 	Events, Lost, Unmatched uint64

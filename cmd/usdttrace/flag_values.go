@@ -5,6 +5,8 @@ package main
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -48,6 +50,15 @@ func setCount(to *int) func(string) error {
 		}
 		return nil
 	}
+}
+
+// setSort reads the name of a column.
+func (o *options) setSort(s string) error {
+	o.sort = strings.ToLower(s)
+	if sortable[o.sort] == nil {
+		return fmt.Errorf("want %s", strings.Join(slices.Sorted(maps.Keys(sortable)), ", "))
+	}
+	return nil
 }
 
 func (o *options) addKey(key string) error {

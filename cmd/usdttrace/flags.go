@@ -43,6 +43,11 @@ type options struct {
 	by       []string
 	interval time.Duration
 
+	sort      string // "" for what a table is about
+	top       int    // rows that are printed, 0 for all
+	maxKeys   int    // 0 for what package trace takes
+	normalize func(text string) string
+
 	pprofFile, foldedFile, flamegraphFile string // of stacks
 
 	outputFile string // "" for standard output
@@ -138,6 +143,9 @@ func parseCommandLine(args []string) (*options, error) {
 	flags.Text(&match, "match")
 	flags.List(o.addKey, "by")
 	flags.Func(setTime(&o.interval), "interval")
+	flags.Func(o.setSort, "sort")
+	flags.Func(setCount(&o.top), "top")
+	flags.Func(setCount(&o.maxKeys), "max-keys")
 	flags.Text(&o.pprofFile, "pprof")
 	flags.Text(&o.foldedFile, "folded")
 	flags.Text(&o.flamegraphFile, "flamegraph")
@@ -222,6 +230,8 @@ func (o *options) check() error {
 		return errors.New("--every and --rate are about events and stacks; what is counted in the kernel is counted of all hits")
 	case o.list && (o.aggregates() || o.where != ""):
 		return errors.New("-l only lists what the patterns match: it does not go with --where, --count, --sum, --hist, --latency or --pprof")
+	case (o.top > 0 || o.sort != "" || o.maxKeys > 0) && !o.aggregates():
+		return errors.New("--top, --sort and --max-keys go with --count, --sum, --hist or --latency")
 	case o.aggregates() && (o.maxEvents > 0 || o.stack || len(o.captures) > 0):
 		return errors.New("--max-events, --stack, --str and --bytes are about events, but the other flags ask for what hits come to " +
 			"(as keys: --by stack, --by 'str(arg0)')")

@@ -12,16 +12,17 @@ import (
 
 // histograms draws one for each row.
 func (p *textPrinter) histograms(b *strings.Builder, a *aggregation, s *trace.Snapshot) {
-	for i := range s.Rows {
-		row := &s.Rows[i]
+	for i, row := range rowsOf(s) {
 		if i > 0 {
 			b.WriteByte('\n')
 		}
-		average := formatAverage(row.Average())
-		if a.duration {
-			average = formatDuration(row.Average())
+		for i, c := range columnsOf(a, s) {
+			if i > 0 {
+				b.WriteString(", ")
+			}
+			fmt.Fprintf(b, "%s %s", strings.ToLower(c.name), c.text(row))
 		}
-		fmt.Fprintf(b, "count %d, average %s%s\n", row.Count, average, keysText(s, row))
+		fmt.Fprintf(b, "%s\n", keysText(s, row))
 		p.stack(b, s, row)
 		p.histogram(b, a, row)
 	}
@@ -30,24 +31,31 @@ func (p *textPrinter) histograms(b *strings.Builder, a *aggregation, s *trace.Sn
 // maxEmpty is how many empty buckets in a row are drawn.
 const maxEmpty = 3
 
-// histogram draws the buckets of a row.
+// histogram draws the buckets of a row: exponential ones with bounds that are
+// powers of two, which is what one can see.
 func (p *textPrinter) histogram(b *strings.Builder, a *aggregation, row *trace.Row) {
-	var most uint64
-	for i := range row.Buckets {
-		most = max(most, row.Buckets[i].Count)
-	}
-	format := plainBound
-	if a.duration {
+	buckets, format := row.Buckets, plainBound
+	switch {
+	case row.Exponential != nil && a.duration:
+		format = exponentialDuration
+	case a.duration:
 		format = durationBound
 	}
+	if row.Exponential != nil {
+		buckets = row.Exponential.Downscale(0).Buckets()
+	}
+	var most uint64
+	for i := range buckets {
+		most = max(most, buckets[i].Count)
+	}
 	lines := [][]cell{{{"FROM", true}, {"TO", true}, {"COUNT", true}, {"%", true}}}
-	for i := 0; i < len(row.Buckets); i++ {
-		if n := emptyFrom(row.Buckets[i:]); n > maxEmpty {
+	for i := 0; i < len(buckets); i++ {
+		if n := emptyFrom(buckets[i:]); n > maxEmpty {
 			lines = append(lines, []cell{{"...", true}, {"...", true}, {"0", true}, {"0.0%", true}})
 			i += n - 1
 			continue
 		}
-		bucket := &row.Buckets[i]
+		bucket := &buckets[i]
 		lines = append(lines, []cell{
 			{format(bucket.Low, false), true},
 			{format(bucket.High, true), true},
@@ -93,6 +101,15 @@ func durationBound(v trace.Value, high bool) string {
 		return formatDuration(v.Float() + 1)
 	}
 	return formatDuration(v.Float())
+}
+
+// exponentialDuration shows an end of an exponential bucket in nanoseconds, of
+// which the lower one is not in the bucket.
+func exponentialDuration(v trace.Value, high bool) string {
+	if high || v.Float() == 0 {
+		return formatDuration(v.Float())
+	}
+	return formatDuration(v.Float() - 1)
 }
 
 func isGreatest(v trace.Value) bool {

@@ -125,15 +125,19 @@ func (p *jsonPrinter) frame(f *stack.Frame) {
 }
 
 func (p *jsonPrinter) rows(a *aggregation, s *trace.Snapshot) {
-	for i := range s.Rows {
-		p.row(a, s, &s.Rows[i])
+	for _, row := range rowsOf(s) {
+		p.row(a, s, row)
 	}
 }
 
 func (p *jsonPrinter) row(a *aggregation, s *trace.Snapshot, row *trace.Row) {
 	j := p.begin("row")
 	j.Text("aggregation", a.kind)
+	j.Time("start", s.Start)
 	j.Time("time", s.Time)
+	if row == &s.Other {
+		j.Boolean("other", true)
+	}
 	j.Key("keys")
 	j.Begin('{')
 	for i, key := range row.Keys {
@@ -143,6 +147,9 @@ func (p *jsonPrinter) row(a *aggregation, s *trace.Snapshot, row *trace.Row) {
 		}
 		j.Key(s.By[i])
 		addValue(j, key)
+		if _, complete := key.Data(); key.Kind() == trace.Text && !complete {
+			j.Boolean(s.By[i]+"_truncated", true)
+		}
 	}
 	j.End('}')
 	j.Unsigned("count", row.Count)
@@ -154,7 +161,13 @@ func (p *jsonPrinter) row(a *aggregation, s *trace.Snapshot, row *trace.Row) {
 		addMember(j, "min", row.Min)
 		addMember(j, "max", row.Max)
 	}
-	if a.Histogram != nil {
+	switch {
+	case row.Exponential != nil:
+		for _, q := range quantiles {
+			j.FloatMember(q.json, row.Quantile(q.part))
+		}
+		p.exponential(row.Exponential)
+	case a.Histogram != nil:
 		j.Key("buckets")
 		j.Begin('[')
 		for i := range row.Buckets {
@@ -170,12 +183,39 @@ func (p *jsonPrinter) row(a *aggregation, s *trace.Snapshot, row *trace.Row) {
 	p.end()
 }
 
+// exponential adds a histogram with the names that OpenTelemetry's protocol has
+// for its parts.
+func (p *jsonPrinter) exponential(h *trace.ExponentialHistogram) {
+	j := &p.json
+	j.Key("exponential")
+	j.Begin('{')
+	j.Signed("scale", int64(h.Scale))
+	j.Unsigned("zero_count", h.Zero)
+	for _, side := range []struct {
+		name    string
+		buckets *trace.ExponentialBuckets
+	}{{"positive", &h.Positive}, {"negative", &h.Negative}} {
+		j.Key(side.name)
+		j.Begin('{')
+		j.Signed("offset", int64(side.buckets.Offset))
+		j.Key("bucket_counts")
+		j.Begin('[')
+		for _, count := range side.buckets.Counts {
+			j.Uint(count)
+		}
+		j.End(']')
+		j.End('}')
+	}
+	j.End('}')
+}
+
 func (p *jsonPrinter) summary(s *summary) {
 	j := p.begin("summary")
 	j.Unsigned("events", s.events)
 	j.Unsigned("lost", s.losses.Events)
 	j.Unsigned("not_sampled", s.losses.NotSampled)
-	j.Unsigned("lost_keys", s.losses.Keys)
+	j.Unsigned("other", s.others)
+	j.Unsigned("overflow", s.overflow)
 	j.Unsigned("lost_unreadable", s.losses.Unreadable)
 	j.Unsigned("lost_starts", s.losses.Starts)
 	j.Unsigned("unmatched", s.losses.Unmatched)

@@ -27,9 +27,9 @@ func (p *textPrinter) rows(a *aggregation, s *trace.Snapshot) {
 	}
 	fmt.Fprintf(&b, "%s%s%s\n", p.style.header, terminal.Clean(title), p.style.reset)
 	switch {
-	case len(s.Rows) == 0:
+	case len(s.Rows) == 0 && s.Other.Count == 0:
 		b.WriteString("nothing\n")
-	case a.Histogram != nil:
+	case a.drawn:
 		p.histograms(&b, a, s)
 	case slices.Contains(s.By, "stack"):
 		p.stackRows(&b, a, s)
@@ -38,6 +38,21 @@ func (p *textPrinter) rows(a *aggregation, s *trace.Snapshot) {
 	}
 	p.out.Write([]byte(b.String())) // the output keeps the error
 }
+
+// rowsOf returns the rows, and behind them that of all others, if it has hits.
+func rowsOf(s *trace.Snapshot) []*trace.Row {
+	var all []*trace.Row
+	for i := range s.Rows {
+		all = append(all, &s.Rows[i])
+	}
+	if s.Other.Count > 0 {
+		all = append(all, &s.Other)
+	}
+	return all
+}
+
+// otherRow is what is printed instead of the keys of all other rows.
+const otherRow = "(other)"
 
 func (p *textPrinter) summary(*summary) {} // it is on standard error
 
@@ -54,22 +69,27 @@ func (p *textPrinter) table(b *strings.Builder, a *aggregation, s *trace.Snapsho
 	for _, key := range s.By {
 		header = append(header, cell{strings.ToUpper(terminal.Escape(key)), false})
 	}
-	for _, name := range valueNames(a) {
-		header = append(header, cell{name, true})
+	columns := columnsOf(a, s)
+	for _, c := range columns {
+		header = append(header, cell{c.name, true})
 	}
-	shares := sharesOf(a, s.Rows)
+	rows := rowsOf(s)
+	shares := sharesOf(a, rows)
 	if len(s.By) > 0 {
 		header = append(header, cell{"%", true})
 	}
 	lines = append(lines, header)
-	for i := range s.Rows {
-		row := &s.Rows[i]
+	for i, row := range rows {
 		var line []cell
 		for i, key := range row.Keys {
 			line = append(line, keyCell(s.By[i], key))
 		}
-		for _, text := range valueTexts(a, row) {
-			line = append(line, cell{text, true})
+		if row == &s.Other {
+			line = append(line, make([]cell, len(s.By))...)
+			line[0].text = otherRow
+		}
+		for _, c := range columns {
+			line = append(line, cell{c.text(row), true})
 		}
 		if len(s.By) > 0 {
 			line = append(line, cell{percent(shares[i]), true}, cell{p.bar(shares[i] / max(1e-9, slices.Max(shares))), false})
@@ -91,32 +111,9 @@ func keyCell(name string, key trace.Value) cell {
 	return cell{text, key.Kind() != trace.Text}
 }
 
-// valueNames names the columns of values.
-func valueNames(a *aggregation) []string {
-	names := []string{"COUNT"}
-	if a.Sum {
-		names = append(names, "SUM", "AVERAGE")
-	}
-	if a.Min {
-		names = append(names, "MIN", "MAX")
-	}
-	return names
-}
-
-func valueTexts(a *aggregation, row *trace.Row) []string {
-	texts := []string{fmt.Sprint(row.Count)}
-	if a.Sum {
-		texts = append(texts, row.Sum.String(), formatAverage(row.Average()))
-	}
-	if a.Min {
-		texts = append(texts, row.Min.String(), row.Max.String())
-	}
-	return texts
-}
-
 // sharesOf returns how much of the whole each row is: of the sum where there is
 // one that can be divided, else of the count.
-func sharesOf(a *aggregation, rows []trace.Row) []float64 {
+func sharesOf(a *aggregation, rows []*trace.Row) []float64 {
 	each := make([]float64, len(rows))
 	ok, total := a.Sum, 0.0
 	for i := range rows {
@@ -182,12 +179,12 @@ func writeTable(b *strings.Builder, lines [][]cell) {
 
 // stackRows prints each row as a line, and the functions below it.
 func (p *textPrinter) stackRows(b *strings.Builder, a *aggregation, s *trace.Snapshot) {
-	shares := sharesOf(a, s.Rows)
-	names := valueNames(a)
-	for i := range s.Rows {
-		row := &s.Rows[i]
-		for n, text := range valueTexts(a, row) {
-			fmt.Fprintf(b, "%s %s, ", strings.ToLower(names[n]), text)
+	rows := rowsOf(s)
+	shares := sharesOf(a, rows)
+	columns := columnsOf(a, s)
+	for i, row := range rows {
+		for _, c := range columns {
+			fmt.Fprintf(b, "%s %s, ", strings.ToLower(c.name), c.text(row))
 		}
 		fmt.Fprintf(b, "%s%s\n", percent(shares[i]), keysText(s, row))
 		p.stack(b, s, row)
@@ -196,6 +193,9 @@ func (p *textPrinter) stackRows(b *strings.Builder, a *aggregation, s *trace.Sna
 
 // keysText returns the keys of a row but the stack: ", comm postgres, pid 12".
 func keysText(s *trace.Snapshot, row *trace.Row) string {
+	if row == &s.Other {
+		return ", " + otherRow
+	}
 	var text string
 	for i, key := range row.Keys {
 		if s.By[i] != "stack" {
@@ -221,10 +221,10 @@ func (p *textPrinter) stack(b *strings.Builder, s *trace.Snapshot, row *trace.Ro
 	b.Write(lines)
 }
 
-// stackOf returns whose stack a row has; ok is false if stacks are no key.
+// stackOf returns whose stack a row has; ok is false if it has none.
 func stackOf(s *trace.Snapshot, row *trace.Row) (pid int, ok bool) {
 	i := slices.Index(s.By, "stack")
-	if i < 0 {
+	if i < 0 || row == &s.Other {
 		return 0, false
 	}
 	return int(row.Keys[i].Uint()), true

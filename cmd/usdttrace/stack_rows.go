@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"sync"
@@ -20,10 +21,11 @@ const maxStackRows = 1 << 17
 type stackRows struct {
 	tracer *tracer
 
-	mu   sync.Mutex
-	rows []*trace.Row
-	of   map[string]*trace.Row
-	lost uint64 // hits for which there was no room
+	mu    sync.Mutex
+	since time.Time
+	rows  []*trace.Row
+	of    map[string]*trace.Row
+	lost  uint64 // hits for which there was no room
 }
 
 // add adds an event, with the value that is to be added up if there is one.
@@ -109,22 +111,17 @@ func less(a, b trace.Value) bool {
 }
 
 // snapshot returns the rows as the kernel's are returned: copies, the largest
-// first.
-func (s *stackRows) snapshot() *trace.Snapshot {
+// first. Then it forgets them if they are to begin anew.
+func (s *stackRows) snapshot(anew bool) *trace.Snapshot {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	all := &trace.Snapshot{Time: time.Now(), By: s.tracer.options.by}
+	all := &trace.Snapshot{Start: s.since, Time: time.Now(), By: s.tracer.options.by, Other: trace.Row{Count: s.lost}}
 	for _, row := range s.rows {
 		all.Rows = append(all.Rows, *row)
 	}
-	slices.SortStableFunc(all.Rows, func(a, b trace.Row) int {
-		switch {
-		case a.Count > b.Count:
-			return -1
-		case a.Count < b.Count:
-			return 1
-		}
-		return 0
-	})
+	slices.SortStableFunc(all.Rows, func(a, b trace.Row) int { return cmp.Compare(b.Count, a.Count) })
+	if anew {
+		s.since, s.rows, s.of, s.lost = all.Time, nil, nil, 0
+	}
 	return all
 }

@@ -14,6 +14,11 @@ import (
 type summary struct {
 	events uint64 // or hits that were aggregated
 	losses trace.Losses
+
+	others   uint64 // hits of keys that have no row
+	overflow uint64 // those of them that came too fast
+	maxKeys  int
+
 	sites  int
 	files  int
 	mode   string
@@ -40,22 +45,21 @@ func (t *tracer) report() error {
 			}
 		}
 		for _, a := range t.asked {
-			snapshot, err := a.snapshot()
-			if err != nil {
-				return err
-			}
-			var hits uint64
-			for _, row := range snapshot.Rows {
-				hits += row.Count
-			}
-			if a.rows == nil {
-				s.events = max(s.events, hits)
-			}
-			if a.kind == kindProfile {
+			if !a.printed() {
+				snapshot, err := t.read(a)
+				if err != nil {
+					return err
+				}
 				if err := t.writeProfiles(t.profileOf(a, snapshot)); err != nil {
 					return err
 				}
 			}
+			if a.rows == nil {
+				s.events = max(s.events, a.hits)
+			}
+			s.others += a.others
+			s.overflow += a.overflow
+			s.maxKeys = a.maxKeys()
 		}
 	} else {
 		s.events = t.events.Load()
@@ -66,9 +70,6 @@ func (t *tracer) report() error {
 	}
 	if t.samples != nil {
 		s.losses.Unreadable += t.samples.unreadable
-		if rows := t.samples.rows; rows != nil {
-			s.losses.Keys += rows.lost
-		}
 	}
 	if t.stacks != nil {
 		counts := t.stacks.Counts()
@@ -108,7 +109,8 @@ func (s *summary) text() string {
 	}{
 		{s.losses.NotSampled, "hits not sampled: each event stands for those before it"},
 		{s.losses.Processes, "descendants not watched: there were too many at a time"},
-		{s.losses.Keys, "not aggregated: there was no room for more keys"},
+		{s.others, fmt.Sprintf("hits are of keys without a row: there are more than %d (--max-keys)", s.maxKeys)},
+		{s.overflow, "of these came too fast for the room in the kernel: some may be of keys with a row (--max-keys)"},
 		{s.losses.Unreadable, "not aggregated: a value or key could not be read"},
 		{s.losses.Starts, "not measured: there was no room for more starts"},
 		{s.losses.Unmatched, "not measured: ends without a start"},

@@ -56,19 +56,21 @@ Events
       --buffer SIZE     of the ring buffer, in bytes or with k, M or G (8M)
 
 What hits come to, computed in the kernel
-      --count           how many there are
-      --sum TERM        count, sum, average, least and greatest of a TERM: arg0,
-                        arg1 & 7...
-      --hist TERM       the distribution, in steps that are powers of two
-      --latency START..DONE   the distribution of the time between two probes, which
-                        are patterns
+      --count           how many there are, by probe unless --by says otherwise
+      --sum TERM        a table of a TERM (arg0, arg1 & 7...): count, rate, average,
+                        quantiles (at most 4.4 % from the truth), greatest, total
+      --hist TERM       the distribution of a TERM, drawn
+      --latency START..DONE   the time between two probes, which are patterns: drawn,
+                        or with --by a table
       --match TERM[=TERM]     for --latency, what START and DONE have in common: tid
                         (the default), or arguments
-      --linear LOW:HIGH:STEP  for --hist and --latency, steps of equal size
+      --linear LOW:HIGH:STEP  for --hist and --latency, steps of equal size, drawn
       --by KEY,...      a row for each: comm, pid, tid, probe, arg1, str(arg0), cpu,
                         stack. For --latency, keys of the DONE probe
-      --interval TIME   print and start anew at each interval (--sum then has no least
-                        and greatest)
+      --sort COLUMN     the greatest first: count, average, p50, p90, p99, max, total
+      --top N           N rows, and all others in one that is named (other)
+      --max-keys N      rows at most (16384). Hits of more keys are in (other)
+      --interval TIME   print and start anew at each interval
       --pprof FILE      write user stacks as a profile for 'go tool pprof', with the
                         counts of hits, and with the sums of --sum
       --flamegraph FILE.html  write them as a flame graph: a page that needs nothing

@@ -19,8 +19,15 @@ import (
 // array, with an accumulator for each bucket of a histogram, or for each class
 // of the value. With keys it is a hash map, whose keys are laid out by
 // KeyLayout.
+//
+// User space cannot empty a map while programs add to what they have found in
+// it. So it exchanges the map for an empty one, waits until no program can have
+// the old one in hand, and empties that.
 type Aggregation struct {
 	Map       int                      // descriptor
+	Exchanged bool                     // Map is an array of maps, whose only element is the map
+	Overflow  int                      // descriptor of an array as without keys, for what the map has no room for
+	Room      *Room                    // nil: nobody empties a map with keys when it fills
 	Applies   func(site *Site) bool    // whether it is about a site
 	Where     *expr.Node               // nil: every hit
 	Value     *expr.Term               // nil: hits are counted
@@ -31,6 +38,14 @@ type Aggregation struct {
 	Histogram *Histogram               // nil: none
 	Stacks    int                      // descriptor of the map of user stacks, for a key that is one
 	Names     func(name string) uint32 // gives providers and probes a number, for keys that are one
+}
+
+// Room says how much room there is for keys, so that user space empties the map
+// before it is full.
+type Room struct {
+	Left   int    // descriptor of an array of u64: how many more keys may come before the signal
+	Index  uint32 // of the aggregation in it
+	Signal int    // descriptor of a ring buffer, to which the index is sent, as a u32 and four zero bytes
 }
 
 // Latency says how the start and the end of something are matched. Aggregations
@@ -50,13 +65,15 @@ type KeyPart struct {
 }
 
 // KeyLayout returns where the keys lie, and the size of all. Behind them stand
-// the bucket of a histogram and the classes of keys and value, each in 4 bytes.
+// the classes of the keys, and what would be the index without keys, each in 4
+// bytes. Of a text that is longer than its limit, the byte behind the zero that
+// ends it is 1.
 func (a *Aggregation) KeyLayout() (parts []KeyPart, size int) {
 	for i := range a.Keys {
 		part := KeyPart{Offset: size, Size: 8}
 		switch k := &a.Keys[i]; k.Source {
 		case expr.String:
-			part.Size = align8(k.Max + 1)
+			part.Size = align8(k.Max + 2)
 		case expr.Command:
 			part.Size = commandSize
 		case expr.Stack:
@@ -98,16 +115,12 @@ const (
 	ClassFloat64  = float64bits
 )
 
-// ValueClass returns the class of the value from the classes in a key, KeyClass
-// that of a key.
-func ValueClass(classes uint32) Class { return class(classes & 3) }
-
 // KeyClass returns the class of a key by its number.
-func KeyClass(classes uint32, key int) Class { return class(classes >> (2 * (key + 1)) & 3) }
+func KeyClass(classes uint32, key int) Class { return class(classes >> (2 * key) & 3) }
 
-// MaxKeys is how many keys an aggregation can have: their classes share 32 bits
-// with that of the value.
-const MaxKeys = 15
+// MaxKeys is how many keys an aggregation can have: their classes share 32
+// bits.
+const MaxKeys = 16
 
 // role is what a site has to do with an aggregation.
 type role uint8
@@ -206,10 +219,10 @@ func (a *Aggregation) arguments() (indices []int) {
 func (b *builder) accumulate(a *Aggregation, latency int, unread argcode.Label) {
 	parts, size := a.KeyLayout()
 	key := b.Alloc(size)
-	tail := key + size - 8
+	index := key + size - 4
 	classes := uint32(0)
 	for i := range a.Keys {
-		classes |= uint32(b.key(a, &a.Keys[i], key+parts[i].Offset, parts[i].Size, unread)) << (2 * (i + 1))
+		classes |= uint32(b.key(a, &a.Keys[i], key+parts[i].Offset, parts[i].Size, unread)) << (2 * i)
 	}
 	valueClass := unsigned
 	switch {
@@ -220,66 +233,103 @@ func (b *builder) accumulate(a *Aggregation, latency int, unread argcode.Label) 
 	}
 	if a.Histogram != nil {
 		b.bucket(asm.R3, a.Histogram, valueClass)
-	}
-
-	lookup := tail
-	if len(a.Keys) == 0 {
-		if a.Histogram == nil {
-			b.Emit(asm.Mov.Imm(asm.R3, int32(valueClass)))
-		}
-		b.Emit(asm.StoreMem(asm.R10, int16(tail), asm.R3, asm.Word))
+		// Buckets have no class: there is one row, whether an argument has a
+		// sign or not, and the values of a bucket have the same sign.
+		valueClass = unsigned
 	} else {
-		if a.Histogram == nil {
-			b.Emit(asm.Mov.Imm(asm.R3, 0))
-		} else {
-			// Buckets have no class: there is one row, whether an argument has
-			// a sign or not.
-			valueClass = unsigned
-		}
-		b.Emit(asm.StoreMem(asm.R10, int16(tail), asm.R3, asm.Word))
-		b.Emit(asm.StoreImm(asm.R10, int16(tail+4), int64(int32(classes|uint32(valueClass))), asm.Word))
-		lookup = key
+		b.Emit(asm.Mov.Imm(asm.R3, int32(valueClass)))
 	}
-	full := b.find(a, lookup)
+	b.Emit(asm.StoreMem(asm.R10, int16(index), asm.R3, asm.Word))
+	if len(a.Keys) > 0 {
+		b.Emit(asm.StoreImm(asm.R10, int16(index-4), int64(int32(classes)), asm.Word))
+	} else {
+		key = index
+	}
+	none := b.find(a, key, index)
 	b.addValue(a, valueClass)
-	b.Place(full)
+	b.Place(none)
 }
 
-// find sets R7 to the accumulator, and makes one where there is none. It
-// returns where it goes if there is no room.
-func (b *builder) find(a *Aggregation, key int) (full argcode.Label) {
+// find sets R7 to the accumulator, and makes one where there is none. Where
+// there is no room it is that of the overflow, whose key is the index alone. It
+// returns where it goes if there is none, which the kernel
+// wants to be checked.
+func (b *builder) find(a *Aggregation, key, index int) (none argcode.Label) {
 	missing, found := b.Label(), b.Label()
-	full = b.Label()
+	none = b.Label()
 	fresh := b.Alloc(a.ValueSize())
+	if a.Exchanged {
+		b.Emit(asm.StoreImm(asm.R10, int16(fresh), 0, asm.Word))
+		b.lookUp(a.Map, fresh)
+		b.JumpIfImm(asm.JEq, asm.R0, 0, asm.R1, none)
+		b.Emit(asm.Mov.Reg(asm.R7, asm.R0))
+	}
+	setMap := func() {
+		if a.Exchanged {
+			b.Emit(asm.Mov.Reg(asm.R1, asm.R7))
+		} else {
+			b.Emit(asm.LoadMapPtr(asm.R1, a.Map))
+		}
+	}
 	look := func() {
 		b.AddressOf(asm.R2, asm.R10, key)
-		b.Emit(asm.LoadMapPtr(asm.R1, a.Map))
+		setMap()
 		b.Call(asm.FnMapLookupElem)
 	}
 	look()
+	if len(a.Keys) == 0 {
+		b.JumpIfImm(asm.JEq, asm.R0, 0, asm.R1, none)
+		b.Emit(asm.Mov.Reg(asm.R7, asm.R0))
+		return none
+	}
 	b.JumpIfImm(asm.JEq, asm.R0, 0, asm.R1, missing)
 	b.Place(found)
 	b.Emit(asm.Mov.Reg(asm.R7, asm.R0))
 	b.Later(func() {
 		b.Place(missing)
-		if len(a.Keys) > 0 {
-			b.Emit(asm.Mov.Imm(asm.R1, 0))
-			for at := 0; at < a.ValueSize(); at += 8 {
-				b.Emit(asm.StoreMem(asm.R10, int16(fresh+at), asm.R1, asm.DWord))
-			}
-			b.AddressOf(asm.R2, asm.R10, key)
-			b.AddressOf(asm.R3, asm.R10, fresh)
-			b.Emit(asm.LoadMapPtr(asm.R1, a.Map), asm.Mov.Imm(asm.R4, updateNoExist))
-			b.Call(asm.FnMapUpdateElem)
-			look()
-			// Another processor may have made it: then the update failed and
-			// the look-up does not.
-			b.JumpIfImm(asm.JNE, asm.R0, 0, asm.R1, found)
+		again := b.Label()
+		b.zero(fresh, a.ValueSize())
+		b.AddressOf(asm.R2, asm.R10, key)
+		b.AddressOf(asm.R3, asm.R10, fresh)
+		setMap()
+		b.Emit(asm.Mov.Imm(asm.R4, updateNoExist))
+		b.Call(asm.FnMapUpdateElem)
+		if a.Room != nil {
+			b.JumpIfImm(asm.JNE, asm.R0, 0, asm.R1, again)
+			b.takeRoom(a.Room, fresh, again)
 		}
-		b.count(CounterKeys)
-		b.Jump(full)
+		b.Place(again)
+		look()
+		// Another processor may have made it: then the update failed and the
+		// look-up does not.
+		b.JumpIfImm(asm.JNE, asm.R0, 0, asm.R1, found)
+		b.lookUp(a.Overflow, index)
+		b.JumpIfImm(asm.JNE, asm.R0, 0, asm.R1, found)
+		b.Jump(none)
 	})
-	return full
+	return none
+}
+
+// takeRoom emits what is to be done for a new key, with some room on the stack.
+func (b *builder) takeRoom(r *Room, at int, enough argcode.Label) {
+	b.Emit(asm.StoreImm(asm.R10, int16(at), int64(r.Index), asm.Word), asm.StoreImm(asm.R10, int16(at+4), 0, asm.Word))
+	b.lookUp(r.Left, at)
+	b.JumpIfImm(asm.JEq, asm.R0, 0, asm.R1, enough)
+	b.Emit(asm.Mov.Imm(asm.R1, -1), asm.AddAtomic.Mem(asm.R0, asm.R1, asm.DWord, 0), asm.LoadMem(asm.R1, asm.R0, 0, asm.DWord))
+	b.JumpIfImm(asm.JSGT, asm.R1, 0, asm.R2, enough)
+	// The signal is repeated for each key from now on: one may be sent before
+	// the reader is ready to see it.
+	b.Emit(asm.LoadMapPtr(asm.R1, r.Signal))
+	b.AddressOf(asm.R2, asm.R10, at)
+	b.Emit(asm.Mov.Imm(asm.R3, 8), asm.Mov.Imm(asm.R4, 0))
+	b.Call(asm.FnRingbufOutput)
+}
+
+// lookUp sets R0 to the element of a map whose key is on the stack.
+func (b *builder) lookUp(fd, key int) {
+	b.AddressOf(asm.R2, asm.R10, key)
+	b.Emit(asm.LoadMapPtr(asm.R1, fd))
+	b.Call(asm.FnMapLookupElem)
 }
 
 // updateNoExist is BPF_NOEXIST of bpf_map_update_elem.

@@ -5,6 +5,7 @@ package bpfgen
 import (
 	"fmt"
 	"math"
+	"math/big"
 	"math/rand/v2"
 	"testing"
 
@@ -122,8 +123,8 @@ func TestAccumulatorsHoldWhatHasBeenAdded(t *testing.T) {
 					if a.Keys != nil {
 						part := []byte(raw)[parts[1].Offset:][:parts[1].Size]
 						row = fmt.Sprint(w.load([]byte(raw)[:8]), string(part[:textEnd(part)]))
-						classes := uint32(w.load([]byte(raw)[keySize-4:]))
-						class = ValueClass(classes)
+						classes := uint32(w.load([]byte(raw)[keySize-8:][:4]))
+						class = Class(w.load([]byte(raw)[keySize-4:]))
 						qt.Assert(t, qt.Equals(KeyClass(classes, 0), keyClass))
 						qt.Assert(t, qt.Equals(KeyClass(classes, 1), unsigned))
 					}
@@ -182,20 +183,12 @@ func TestValuesLandBetweenTheBoundsOfTheirBucket(t *testing.T) {
 	k := testKernels[0]
 	random := rand.New(rand.NewPCG(7, 8))
 	for _, h := range []Histogram{
-		{}, {Low: 0, High: 100, Step: 10}, {Low: -50, High: 50, Step: 1}, {Low: 7, High: 10, Step: 3},
+		{}, {Scale: 3}, {Low: 0, High: 100, Step: 10}, {Low: -50, High: 50, Step: 1}, {Low: 7, High: 10, Step: 3},
 		{Low: -20, High: -10, Step: 5}, {Low: math.MinInt64, High: math.MaxInt64, Step: math.MaxUint64 / 5},
 		{Low: math.MinInt64 + 1, High: math.MaxInt64, Step: 1<<63 - 1}, {Low: 1 << 40, High: 1<<40 + 1<<45, Step: 1 << 35},
 	} {
 		for _, size := range []string{"-8", "8"} {
-			args := argspec.Parse(k.program, size+"@%rax")
-			a := &Aggregation{
-				Map: testRows, Applies: func(*Site) bool { return true }, Value: &expr.Term{Source: expr.Argument},
-				Sum: true, Histogram: &h,
-			}
-			plan := &Plan{Kernel: k.forPlan(), Counters: testCounters, Aggregations: []*Aggregation{a}}
-			block, err := plan.Block(&Site{Args: args})
-			qt.Assert(t, qt.IsNil(err))
-			program := append(asm.Instructions{asm.Mov.Reg(asm.R6, asm.R1)}, block.Instructions...)
+			program, a := histogramOf(t, k, size, &h)
 			for i := range 1000 {
 				value := random.Uint64() >> random.IntN(64)
 				if i%3 == 0 {
@@ -207,57 +200,154 @@ func TestValuesLandBetweenTheBoundsOfTheirBucket(t *testing.T) {
 				if i < 130 {
 					value = 1<<(i/2) - uint64(i%2)
 				}
-				m := newBPFMachine(k.order)
-				k.setRegister(m, "%rax", value)
-				rows := m.addMap(testRows, true, 4, a.ValueSize(), a.Entries())
-				qt.Assert(t, qt.IsNil(m.run(program)))
-				v := valueIn(classOf(&args[0]), value)
-				hits := 0
-				for key, accumulator := range rows.values {
-					if m.load(accumulator[:8]) == 0 {
-						continue
-					}
-					hits++
-					low, high, lowNegative, highNegative := h.Bounds(int(m.load([]byte(key))))
-					least, greatest := expr.Value{Bits: low, Negative: lowNegative}, expr.Value{Bits: high, Negative: highNegative}
-					qt.Assert(t, qt.IsTrue(least.Compare(v) <= 0 && v.Compare(greatest) <= 0),
-						qt.Commentf("%+v of %+v is not between %+v and %+v", v, h, least, greatest))
-				}
-				qt.Assert(t, qt.Equals(hits, 1), qt.Commentf("%+v of %+v", v, h))
+				bucket, sum := bucketOf(t, k, program, a, value)
+				v := valueIn(map[string]Class{"-8": signed, "8": unsigned}[size], value)
+				low, high, lowNegative, highNegative := h.Bounds(bucket)
+				least, greatest := expr.Value{Bits: low, Negative: lowNegative}, expr.Value{Bits: high, Negative: highNegative}
+				qt.Assert(t, qt.IsTrue(least.Compare(v) <= 0 && v.Compare(greatest) <= 0),
+					qt.Commentf("%+v of %+v is not between %+v and %+v", v, h, least, greatest))
+				qt.Assert(t, qt.Equals(sum, value))
 			}
 		}
 	}
 }
 
 func TestBucketsFollowEachOther(t *testing.T) {
-	for _, h := range []Histogram{{}, {Low: 0, High: 100, Step: 10}, {Low: -50, High: 50, Step: 5}, {Low: -20, High: -10, Step: 5}} {
+	for _, h := range []Histogram{{Low: 0, High: 100, Step: 10}, {Low: -50, High: 50, Step: 5}, {Low: -20, High: -10, Step: 5},
+		{}, {Scale: 1}, {Scale: 2}, {Scale: 3}, {Scale: 4}} {
 		for bucket := 1; bucket < h.Buckets(); bucket++ {
 			_, before, _, beforeNegative := h.Bounds(bucket - 1)
 			low, high, lowNegative, highNegative := h.Bounds(bucket)
 			qt.Check(t, qt.Equals(low, before+1), qt.Commentf("bucket %d of %+v", bucket, h))
+			if h.Step == 0 {
+				qt.Check(t, qt.IsTrue(lowNegative || high+1 >= low || high == math.MaxUint64))
+				continue
+			}
 			qt.Check(t, qt.IsTrue(expr.Value{Bits: before, Negative: beforeNegative}.Compare(expr.Value{Bits: low, Negative: lowNegative}) < 0))
 			qt.Check(t, qt.IsTrue(expr.Value{Bits: low, Negative: lowNegative}.Compare(expr.Value{Bits: high, Negative: highNegative}) <= 0))
 		}
 	}
 }
 
-func TestRowsThatFindNoRoomAreCounted(t *testing.T) {
-	k := testKernels[3]
-	random := rand.New(rand.NewPCG(9, 10))
-	w := k.newWorld(random, 0)
-	a := &Aggregation{Map: testRows, Applies: func(*Site) bool { return true }, Keys: []expr.Term{{Source: expr.TID}}}
-	plan := &Plan{Kernel: k.forPlan(), Counters: testCounters, Aggregations: []*Aggregation{a}}
-	block, err := plan.Block(&Site{})
-	qt.Assert(t, qt.IsNil(err))
-	_, size := a.KeyLayout()
-	rows := w.addMap(testRows, false, size, a.ValueSize(), 3)
-	counters := w.addMap(testCounters, true, 4, 8, int(CounterCount))
-	for i := range 10 {
-		w.tid = uint32(i)
-		qt.Assert(t, qt.IsNil(w.run(append(asm.Instructions{asm.Mov.Reg(asm.R6, asm.R1)}, block.Instructions...))))
+// exactIndex returns the index that OpenTelemetry gives a value above 0: the
+// greatest i for which value is above base^i. It multiplies instead of taking
+// roots.
+func exactIndex(value uint64, scale int) int {
+	per := 1 << scale
+	// value > 2^(i/per) is value^per > 2^i.
+	power := new(big.Int).Exp(new(big.Int).SetUint64(value), big.NewInt(int64(per)), nil)
+	i := power.BitLen() - 1 // 2^i <= value^per
+	if power.TrailingZeroBits() == uint(i) {
+		return i - 1
 	}
-	qt.Assert(t, qt.HasLen(rows.values, 3))
-	qt.Assert(t, qt.Equals(w.counter(counters, CounterKeys), 7))
+	return i
+}
+
+// The programs put every value at, next to and between the bounds of all
+// buckets where OpenTelemetry puts it.
+func TestExponentialBucketsAreThoseOfOpenTelemetry(t *testing.T) {
+	k := testKernels[0]
+	random := rand.New(rand.NewPCG(17, 18))
+	for scale := range MaxScale + 1 {
+		h := &Histogram{Scale: scale}
+		values := []uint64{0, 1, 2, 3, math.MaxInt64, math.MaxInt64 + 1, math.MaxUint64}
+		for i := range 64 << scale {
+			// The bound is the root of 2^i, rounded down.
+			bound := new(big.Int).Lsh(big.NewInt(1), uint(i))
+			for range scale {
+				bound.Sqrt(bound)
+			}
+			b := bound.Uint64()
+			values = append(values, b-1, b, b+1, random.Uint64()>>random.IntN(64))
+		}
+		for _, size := range []string{"-8", "8"} {
+			program, a := histogramOf(t, k, size, h)
+			for _, value := range values {
+				got, _ := bucketOf(t, k, program, a, value)
+				want := h.Zero()
+				switch {
+				case size == "-8" && int64(value) < 0:
+					want -= 2 + exactIndex(-value, scale)
+				case value > 0:
+					want += 2 + exactIndex(value, scale)
+				}
+				if got != want {
+					t.Fatalf("scale %d: %#x of %s bytes is in bucket %d, not in %d", scale, value, size, got-h.Zero(), want-h.Zero())
+				}
+			}
+		}
+	}
+}
+
+// histogramOf returns a program that distributes an argument of the given size.
+func histogramOf(t *testing.T, k testKernel, size string, h *Histogram) (asm.Instructions, *Aggregation) {
+	t.Helper()
+	a := &Aggregation{
+		Map: testRows, Applies: func(*Site) bool { return true }, Value: &expr.Term{Source: expr.Argument}, Sum: true, Histogram: h,
+	}
+	plan := &Plan{Kernel: k.forPlan(), Counters: testCounters, Aggregations: []*Aggregation{a}}
+	block, err := plan.Block(&Site{Args: argspec.Parse(k.program, size+"@%rax")})
+	qt.Assert(t, qt.IsNil(err))
+	return append(asm.Instructions{asm.Mov.Reg(asm.R6, asm.R1)}, block.Instructions...), a
+}
+
+// bucketOf returns where a program puts a value, and the sum there.
+func bucketOf(t *testing.T, k testKernel, program asm.Instructions, a *Aggregation, value uint64) (bucket int, sum uint64) {
+	t.Helper()
+	m := newBPFMachine(k.order)
+	k.setRegister(m, "%rax", value)
+	rows := m.addMap(testRows, true, 4, a.ValueSize(), 0)
+	rows.all = true
+	qt.Assert(t, qt.IsNil(m.run(program)))
+	qt.Assert(t, qt.HasLen(rows.values, 1))
+	for key, accumulator := range rows.values {
+		bucket, sum = int(m.load([]byte(key))), m.load(accumulator[8:])
+		qt.Assert(t, qt.Equals(m.load(accumulator[:8]), 1))
+	}
+	return bucket, sum
+}
+
+// What finds no room is in the overflow, and the signal comes before.
+func TestRowsThatFindNoRoomOverflow(t *testing.T) {
+	const testOuter, testOverflow, testRoom, testSignal = 80, 81, 82, 83
+	for _, k := range testKernels {
+		for _, exchanged := range []bool{false, true} {
+			w := k.newWorld(rand.New(rand.NewPCG(9, 10)), 0)
+			a := &Aggregation{
+				Map: testRows, Overflow: testOverflow, Applies: func(*Site) bool { return true }, Keys: []expr.Term{{Source: expr.TID}},
+				Value: &expr.Term{Source: expr.CPU}, Sum: true, Room: &Room{Left: testRoom, Index: 1, Signal: testSignal},
+			}
+			_, size := a.KeyLayout()
+			rows := w.addMap(testRows, false, size, a.ValueSize(), 4)
+			if exchanged {
+				a.Map, a.Exchanged = testOuter, true
+				w.addMap(testOuter, true, 4, 4, 1).inner = testRows
+			}
+			overflow := w.addMap(testOverflow, true, 4, a.ValueSize(), a.Entries())
+			room := w.addMap(testRoom, true, 4, 8, 2)
+			index := make([]byte, 4)
+			w.store(index, 1)
+			w.store(room.values[string(index)], 2)
+			w.addMap(testCounters, true, 4, 8, int(CounterCount))
+
+			plan := &Plan{Kernel: k.forPlan(), Counters: testCounters, Aggregations: []*Aggregation{a}}
+			block, err := plan.Block(&Site{})
+			qt.Assert(t, qt.IsNil(err))
+			for i := range 20 {
+				w.tid = uint32(i / 2)
+				qt.Assert(t, qt.IsNil(w.run(append(asm.Instructions{asm.Mov.Reg(asm.R6, asm.R1)}, block.Instructions...))))
+				// Half of the room is for the signal to be heard.
+				qt.Assert(t, qt.Equals(len(w.records), min(i/2, 3)))
+			}
+			qt.Assert(t, qt.HasLen(rows.values, 4))
+			for _, record := range w.records {
+				qt.Check(t, qt.DeepEquals(record, append(index, 0, 0, 0, 0)))
+			}
+			value := overflow.values["\x00\x00\x00\x00"]
+			qt.Check(t, qt.Equals(w.load(value[:8]), 12))
+			qt.Check(t, qt.Equals(w.load(value[8:]), 12*uint64(w.cpu)))
+		}
+	}
 }
 
 func TestProcessesOfOtherNamespacesHaveNoNumber(t *testing.T) {

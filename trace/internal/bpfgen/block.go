@@ -48,7 +48,6 @@ type Counter uint32
 // The counters.
 const (
 	CounterEvents     Counter = iota // events that found no room in the ring buffer
-	CounterKeys                      // hits not aggregated since the map of keys was full
 	CounterUnreadable                // hits not aggregated since a value or key could not be read
 	CounterStarts                    // hits of a latency's start that found no room
 	CounterUnmatched                 // hits of a latency's end without a start

@@ -5,6 +5,7 @@ package bpfgen
 import (
 	"encoding/binary"
 	"fmt"
+	"slices"
 
 	"github.com/cilium/ebpf/asm"
 
@@ -45,7 +46,9 @@ type bpfMap struct {
 	values             map[string][]byte
 	keySize, valueSize int
 	array              bool // each key is there
+	all                bool // of an array, each key comes to be there when it is asked for
 	max                int
+	inner              int // descriptor of the map that is each value of an array of maps
 }
 
 func (m *bpfMachine) addMap(fd int, array bool, keySize, valueSize, max int) *bpfMap {
@@ -379,6 +382,13 @@ func (m *bpfMachine) call(fn asm.BuiltinFunc, values [][]byte) ([][]byte, error)
 	case asm.FnRingbufDiscard:
 		m.record = nil
 		m.discarded++
+	case asm.FnRingbufOutput:
+		b, err := m.at(r[2], int(r[3]), values, false)
+		if err != nil {
+			return values, err
+		}
+		m.records = append(m.records, slices.Clone(b))
+		r[0] = 0
 	case asm.FnGetStack:
 		b, err := m.at(r[2], 16, values, false)
 		if err != nil {
@@ -436,10 +446,16 @@ func (m *bpfMachine) callMap(fn asm.BuiltinFunc, values [][]byte) ([][]byte, err
 		return values, err
 	}
 	value, found := mp.values[string(key)]
+	if mp.all && !found {
+		value, found = make([]byte, mp.valueSize), true
+		mp.values[string(key)] = value
+	}
 	r[0] = 0
 	switch fn {
 	case asm.FnMapLookupElem:
-		if found {
+		if mp.inner != 0 {
+			r[0] = uint64(mp.inner)
+		} else if found {
 			values = append(values, value)
 			r[0] = valueBase + uint64(len(values)-1)<<16
 		}

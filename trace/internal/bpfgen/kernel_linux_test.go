@@ -49,6 +49,7 @@ func TestKernelAcceptsWhatIsGenerated(t *testing.T) {
 	}
 	counters := newMap(&ebpf.MapSpec{Type: ebpf.PerCPUArray, KeySize: 4, ValueSize: 8, MaxEntries: uint32(CounterCount)})
 	ring := newMap(&ebpf.MapSpec{Type: ebpf.RingBuf, MaxEntries: 1 << 20})
+	room := newMap(&ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: 8, MaxEntries: 2})
 	starts := newMap(&ebpf.MapSpec{Type: ebpf.LRUHash, KeySize: 16, ValueSize: 8, MaxEntries: 16})
 	processors := newMap(&ebpf.MapSpec{Type: ebpf.PerCPUArray, KeySize: 4, ValueSize: 8, MaxEntries: 1})
 	refused := load(ProcessorIDProbe(), 0) != nil
@@ -100,9 +101,17 @@ func TestKernelAcceptsWhatIsGenerated(t *testing.T) {
 			spec := &ebpf.MapSpec{Type: ebpf.PerCPUArray, KeySize: 4, ValueSize: uint32(a.ValueSize()), MaxEntries: uint32(a.Entries())}
 			if len(a.Keys) > 0 {
 				_, size := a.KeyLayout()
+				a.Overflow = newMap(spec)
+				spec = spec.Copy()
 				spec.Type, spec.KeySize, spec.MaxEntries = ebpf.PerCPUHash, uint32(size), 16
+				if random.IntN(2) == 0 {
+					a.Room = &Room{Left: room, Signal: ring, Index: uint32(random.IntN(2))}
+				}
 			}
 			a.Map = newMap(spec)
+			if a.Exchanged = random.IntN(2) == 0; a.Exchanged {
+				a.Map = newMap(&ebpf.MapSpec{Type: ebpf.ArrayOfMaps, KeySize: 4, ValueSize: 4, MaxEntries: 1, InnerMap: spec})
+			}
 			if random.IntN(3) == 0 {
 				a.Latency = &Latency{
 					Starts: starts, IsStart: a.Applies, IsDone: a.Applies,
@@ -177,12 +186,9 @@ func randomAggregation(random *rand.Rand, args, stacks int) *Aggregation {
 	}
 	switch random.IntN(3) {
 	case 0:
-		a.Histogram = &Histogram{}
+		a.Histogram = &Histogram{Scale: random.IntN(MaxScale + 1)}
 	case 1:
 		a.Histogram = &Histogram{Low: -100, High: 100, Step: uint64(1 + random.IntN(2))}
-	}
-	if a.Histogram != nil {
-		a.Min, a.Max = false, false
 	}
 	for range random.IntN(5) {
 		sources := []expr.Source{

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package trace
+
+import (
+	"encoding/binary"
+	"errors"
+	"os"
+	"time"
+
+	"github.com/cilium/ebpf/ringbuf"
+)
+
+// takeKeys takes keys from the kernel whenever programs say that there is
+// little room for more, until the session is closed.
+func (s *Session) takeKeys() {
+	var record ringbuf.Record
+	for s.signals.ReadInto(&record) == nil {
+		if len(record.RawSample) < 4 {
+			continue
+		}
+		index := binary.NativeEndian.Uint32(record.RawSample)
+		if int(index) >= len(s.aggregations) {
+			continue
+		}
+		a := s.aggregations[index]
+		err := s.use(func() error {
+			a.mu.Lock()
+			defer a.mu.Unlock()
+			left, err := a.roomLeft()
+			if err != nil || left > 0 {
+				return err // the signal was sent before keys were taken
+			}
+			_, err = a.take()
+			return err
+		})
+		if err != nil && !errors.Is(err, os.ErrClosed) {
+			a.mu.Lock()
+			a.failed = err
+			a.mu.Unlock()
+		}
+	}
+}
+
+// roomLeft returns how many keys may come before programs send a signal.
+func (a *aggregation) roomLeft() (left int64, err error) {
+	err = a.session.room.Lookup(a.Room.Index, &left)
+	return left, err
+}
+
+// resetRoom lets half of the room be filled before programs send a signal.
+func (a *aggregation) resetRoom() error {
+	return a.session.room.Put(a.Room.Index, int64(a.room()/2))
+}
+
+// take brings the totals up to a moment, which it returns. a.mu must be held.
+func (a *aggregation) take() (time.Time, error) {
+	now := time.Now()
+	filled := a.tally
+	if a.Exchanged {
+		if a.Room != nil {
+			if err := a.resetRoom(); err != nil {
+				return now, err
+			}
+		}
+		// The kernel returns when no program has the other map in hand any
+		// more: it waits for those that run (kernel commit 1ae80cf31938, Linux
+		// 5.0), but for those that may sleep.
+		if err := a.current.Put(uint32(0), a.spare.Map); err != nil {
+			return now, err
+		}
+		a.tally, a.spare = a.spare, a.tally
+	}
+	known := make(map[string]*total)
+	var failed error
+	err := filled.read(a, func(key []byte, added sums) {
+		t, err := a.totalOf(key, known)
+		if err != nil {
+			failed = err
+		}
+		a.addTo(t, index(key), added)
+	})
+	if a.overflow != nil && err == nil {
+		err = a.overflow.read(a, func(key []byte, added sums) {
+			a.totals.overflow += added.count
+			a.addTo(&a.totals.other, index(key), added)
+		})
+	}
+	return now, errors.Join(err, failed)
+}

@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package trace
+
+import (
+	"bytes"
+	"encoding/binary"
+	"slices"
+
+	"github.com/gousdt/gousdt/trace/internal/bpfgen"
+	"github.com/gousdt/gousdt/trace/internal/expr"
+)
+
+// totals are what has been taken from the kernel.
+type totals struct {
+	rows     map[string]*total // by what tells keys apart
+	other    total             // of keys for which there is no row
+	overflow uint64            // hits of other that the kernel had no room for
+}
+
+// total is what will be a row.
+type total struct {
+	keys string // as in the kernel
+	row  Row    // has its keys already if texts are normalized
+
+	// counts are those of the buckets of a histogram, from the first one on
+	// that is known.
+	first  int
+	counts []uint64
+}
+
+// index returns the index that an accumulator has in an array, or would have
+// without its keys: the bucket of a histogram, or the class of the value.
+func index(key []byte) int { return int(binary.NativeEndian.Uint32(key[len(key)-4:])) }
+
+// totalOf returns what a key's hits are added to. known has what it has
+// returned in the same round where texts are normalized. With an error it is
+// what has no row.
+func (a *aggregation) totalOf(key []byte, known map[string]*total) (*total, error) {
+	key = key[:len(key)-4] // all but the index
+	if a.normalize == nil {
+		if t := a.totals.rows[string(key)]; t != nil {
+			return t, nil
+		}
+		return a.newTotal(string(key), total{keys: string(key)}), nil
+	}
+	if t := known[string(key)]; t != nil {
+		return t, nil
+	}
+	row, err := a.newRow(key)
+	if err != nil {
+		return &a.totals.other, err
+	}
+	identity := row.identity()
+	t := a.totals.rows[identity]
+	if t == nil {
+		t = a.newTotal(identity, total{row: row})
+	}
+	known[string(key)] = t
+	return t, nil
+}
+
+// newTotal makes a row if there may be another one.
+func (a *aggregation) newTotal(identity string, fresh total) *total {
+	if len(a.totals.rows) >= a.maxKeys {
+		return &a.totals.other
+	}
+	if a.totals.rows == nil {
+		a.totals.rows = make(map[string]*total)
+	}
+	a.totals.rows[identity] = &fresh
+	return &fresh
+}
+
+// addTo adds the hits of an accumulator.
+func (a *aggregation) addTo(t *total, index int, added sums) {
+	class := bpfgen.Class(index)
+	if a.Histogram != nil {
+		if index < 0 || index >= a.Histogram.Buckets() {
+			return
+		}
+		t.addBucket(index, added.count)
+		// Values of a bucket with a sign have a sum with a sign.
+		class = bpfgen.ClassUnsigned
+		if _, _, negative, _ := a.Histogram.Bounds(index); negative {
+			class = bpfgen.ClassSigned
+		}
+	}
+	t.row.Count += added.count
+	if a.Sum {
+		t.row.Sum = plus(t.row.Sum, numberValue(class, added.sum))
+	}
+	if added.count == 0 {
+		return // a sum that has come after its count
+	}
+	kept := class
+	if a.Histogram != nil {
+		kept = bpfgen.ClassUnsigned
+	}
+	if a.Min {
+		t.row.Min = extreme(t.row.Min, numberValue(class, bpfgen.Unsortable(kept, added.min, true)), -1)
+	}
+	if a.Max {
+		t.row.Max = extreme(t.row.Max, numberValue(class, bpfgen.Unsortable(kept, added.max, false)), 1)
+	}
+}
+
+// addBucket adds to a bucket of a histogram.
+func (t *total) addBucket(bucket int, count uint64) {
+	switch {
+	case len(t.counts) == 0:
+		t.first, t.counts = bucket, []uint64{0}
+	case bucket < t.first:
+		t.counts = slices.Concat(make([]uint64, t.first-bucket), t.counts)
+		t.first = bucket
+	case bucket >= t.first+len(t.counts):
+		t.counts = append(t.counts, make([]uint64, bucket-t.first-len(t.counts)+1)...)
+	}
+	t.counts[bucket-t.first] += count
+}
+
+// finished returns the row with its histogram, which shares nothing with the
+// total that changes.
+func (a *aggregation) finished(t *total) (Row, error) {
+	row := t.row
+	if row.Keys == nil && t.keys != "" {
+		keys, err := a.newRow([]byte(t.keys))
+		if err != nil {
+			return row, err
+		}
+		row.Keys, row.Stack, row.Site = keys.Keys, keys.Stack, keys.Site
+	}
+	switch {
+	case a.Histogram == nil:
+	case a.Histogram.Step == 0:
+		row.Exponential = a.exponential(t)
+	default:
+		for i, count := range t.counts {
+			low, high, lowNegative, highNegative := a.Histogram.Bounds(t.first + i)
+			row.Buckets = append(row.Buckets, Bucket{bound(low, lowNegative), bound(high, highNegative), count})
+		}
+	}
+	return row, nil
+}
+
+func (a *aggregation) exponential(t *total) *ExponentialHistogram {
+	zero := a.Histogram.Zero()
+	h := &ExponentialHistogram{Scale: a.Histogram.Scale}
+	for i, count := range t.counts {
+		switch bucket := t.first + i; {
+		case count == 0:
+		case bucket == zero:
+			h.Zero = count
+		case bucket > zero:
+			h.Positive.add(bucket-zero-2, count)
+		default:
+			h.Negative.add(zero-bucket-2, count)
+		}
+	}
+	return h
+}
+
+// newRow returns a row with the keys that the kernel has, without the index.
+func (a *aggregation) newRow(raw []byte) (row Row, err error) {
+	if len(a.Keys) == 0 {
+		return row, nil
+	}
+	parts, _ := a.KeyLayout()
+	classes := binary.NativeEndian.Uint32(raw[len(raw)-4:])
+	for i := range a.Keys {
+		key, err := a.key(&row, &a.Keys[i], raw[parts[i].Offset:][:parts[i].Size], bpfgen.KeyClass(classes, i))
+		if err != nil {
+			return row, err
+		}
+		row.Keys = append(row.Keys, key)
+	}
+	return row, nil
+}
+
+// key returns a key of a row, from its part of the key in the kernel.
+func (a *aggregation) key(row *Row, term *expr.Term, part []byte, class bpfgen.Class) (Value, error) {
+	s := a.session
+	bits := binary.NativeEndian.Uint64(part)
+	switch term.Source {
+	case expr.Command:
+		return textValue(textOf(part), false), nil
+	case expr.String:
+		text := textOf(part)
+		if a.normalize != nil {
+			text = []byte(a.normalize(string(text)))
+		}
+		return textValue(text, part[term.Max+1] != 0), nil
+	case expr.Provider, expr.Probe:
+		return textValue([]byte(s.names.name(bits)), false), nil
+	case expr.Site:
+		key := Value{kind: Unsigned, size: 8}
+		if row.Site = s.sites.get(uint32(bits)); row.Site != nil {
+			key.bits, key.state = row.Site.Location, Present
+		}
+		return key, nil
+	case expr.Stack:
+		key := Value{kind: Unsigned, size: 4, bits: binary.NativeEndian.Uint64(part[8:])}
+		if int64(bits) >= 0 {
+			stack, err := a.stack(uint32(bits))
+			if err != nil {
+				return key, err
+			}
+			row.Stack, key.state = stack, Present
+		}
+		return key, nil
+	default:
+		return numberValue(class, bits), nil
+	}
+}
+
+// textOf returns a copy of a text that ends with a zero.
+func textOf(part []byte) []byte {
+	text, _, _ := bytes.Cut(part, []byte{0})
+	return bytes.Clone(text)
+}
+
+func (a *aggregation) stack(id uint32) ([]uint64, error) {
+	var addresses [maxStackDepth]uint64
+	if err := ignoreMissing(a.stacks.Lookup(id, &addresses)); err != nil {
+		return nil, err
+	}
+	end := slices.Index(addresses[:], 0)
+	if end < 0 {
+		end = len(addresses)
+	}
+	return slices.Clone(addresses[:end]), nil
+}
