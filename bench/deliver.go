@@ -5,6 +5,7 @@
 package main
 
 import (
+	"fmt"
 	"runtime"
 	"time"
 
@@ -12,48 +13,54 @@ import (
 )
 
 const (
-	byTrace  = "package trace"
+	byTrace  = "package trace, events reused"
+	byKeeper = "package trace, each event kept"
 	byReader = "ringbuf.Reader, undecoded"
 )
 
-// deliveredShape is the probe whose events are delivered.
-var deliveredShape = shapes[1]
+// deliveredShapes are the probes whose events are delivered: of three arguments
+// and of twelve.
+var deliveredShapes = []shape{shapes[1], shapes[3]}
 
 func deliverRows() []row {
-	return []row{
-		{
-			name:   "deliver/time",
-			title:  "one event of three arguments, from the ring buffer to the program that reads it",
+	readers := map[tracerID]string{
+		generatedSends: byTrace, generatedKeeps: byKeeper, headerSends: byReader, libbpfSends: byLibbpf,
+	}
+	var rows []row
+	for _, s := range deliveredShapes {
+		rows = append(rows, row{
+			name:   fmt.Sprintf("deliver/time%d", s.count),
+			title:  fmt.Sprintf("one event of %d arguments, from the ring buffer to the program that adds them up", s.count),
 			rounds: 20,
 			sample: 4 * time.Millisecond,
+			goals:  []compare.Goal{{Of: byTrace, Than: byLibbpf, Times: 1.5}},
 			prepare: func(e *env) ([]compare.Contestant, error) {
-				return e.deliveries(map[tracerID]string{generatedSends: byTrace, headerSends: byReader, libbpfSends: byLibbpf},
-					func(sent int, drain func() error) (float64, error) {
-						start := time.Now()
-						err := drain()
-						return since(start) / float64(sent), err
-					})
+				return e.deliveries(s, readers, func(sent int, drain func() error) (float64, error) {
+					start := time.Now()
+					err := drain()
+					return since(start) / float64(sent), err
+				})
 			},
-		},
-		{
-			name:   "deliver/allocations",
-			title:  "allocations for one event, once the first ones have been delivered",
-			unit:   compare.Count,
-			rounds: 5,
-			// Something else in the process may allocate a little.
-			goals: []compare.Goal{{Of: byTrace, More: 0.01}},
-			prepare: func(e *env) ([]compare.Contestant, error) {
-				return e.deliveries(map[tracerID]string{generatedSends: byTrace, headerSends: byReader},
-					func(sent int, drain func() error) (float64, error) {
-						var before, after runtime.MemStats
-						runtime.ReadMemStats(&before)
-						err := drain()
-						runtime.ReadMemStats(&after)
-						return float64(after.Mallocs-before.Mallocs) / float64(sent), err
-					})
-			},
-		},
+		})
 	}
+	return append(rows, row{
+		name:   "deliver/allocations",
+		title:  "allocations for one event of three arguments, once the first ones have been delivered",
+		unit:   compare.Count,
+		rounds: 5,
+		// Something else in the process may allocate a little.
+		goals: []compare.Goal{{Of: byTrace, More: 0.01}, {Of: byKeeper, More: 1.01}},
+		prepare: func(e *env) ([]compare.Contestant, error) {
+			ours := map[tracerID]string{generatedSends: byTrace, generatedKeeps: byKeeper, headerSends: byReader}
+			return e.deliveries(deliveredShapes[0], ours, func(sent int, drain func() error) (float64, error) {
+				var before, after runtime.MemStats
+				runtime.ReadMemStats(&before)
+				err := drain()
+				runtime.ReadMemStats(&after)
+				return float64(after.Mallocs-before.Mallocs) / float64(sent), err
+			})
+		},
+	})
 }
 
 // eventsAtATime are delivered in each round.
@@ -61,19 +68,21 @@ const eventsAtATime = 20_000
 
 // deliveries returns readers of the events of some tracers, with what is
 // measured of their work.
-func (e *env) deliveries(names map[tracerID]string, measure func(sent int, drain func() error) (float64, error)) ([]compare.Contestant, error) {
+func (e *env) deliveries(
+	s shape, names map[tracerID]string, measure func(sent int, drain func() error) (float64, error),
+) ([]compare.Contestant, error) {
 	t, err := e.shared.tracers()
 	if err != nil {
 		return nil, err
 	}
 	var contestants []compare.Contestant
-	for _, id := range []tracerID{generatedSends, headerSends, libbpfSends} {
+	for _, id := range []tracerID{generatedSends, generatedKeeps, headerSends, libbpfSends} {
 		name, wanted := names[id]
 		if !wanted {
 			continue
 		}
 		send := func(sent int) error {
-			_, err := t.target.Ask("run", deliveredShape.probe(id), sent)
+			_, err := t.target.Ask("run", s.probe(id), sent)
 			return err
 		}
 		contestants = append(contestants, compare.Contestant{

@@ -7,7 +7,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"iter"
 	"strings"
 
 	"github.com/gousdt/gousdt/elfnote"
@@ -46,33 +45,42 @@ func (t *tracers) attachGenerated(mode usdt.Mode, id tracerID) error {
 
 // attachGeneratedSender attaches programs of package trace that send the
 // arguments, as libbpf's do: nothing else, and without waking anybody up for
-// each event.
-func (t *tracers) attachGeneratedSender() error {
+// each event. The events that come are reused or not.
+func (t *tracers) attachGeneratedSender(id tracerID, reuse bool) error {
 	session, err := t.session(trace.SessionOptions{
 		Mode:          t.asLibbpf,
 		ArgumentsOnly: true,
-		RingSize:      4 * ringSize, ReuseEvents: true,
+		RingSize:      4 * ringSize, ReuseEvents: reuse,
 	})
 	if err != nil {
 		return err
 	}
 	for _, s := range t.shapes {
-		if _, err := session.Attach(usdt.Target{Path: t.path}, nil, elfnote.Exact("bench", s.probe(generatedSends))); err != nil {
+		if _, err := session.Attach(usdt.Target{Path: t.path}, nil, elfnote.Exact("bench", s.probe(id))); err != nil {
 			return err
 		}
 	}
-	next, stop := iter.Pull2(session.Events(context.Background()))
-	t.env.cleanup(stop)
-	t.drain[generatedSends] = func(sent int) error {
-		for i := range sent {
-			if _, err, ok := next(); err != nil || !ok {
-				return fmt.Errorf("%d of %d events came: %v", i, sent, err)
+	t.drain[id] = func(sent int) error {
+		came, sum := 0, uint64(0)
+		for event, err := range session.Events(context.Background()) {
+			if err != nil {
+				return fmt.Errorf("%d of %d events came: %w", came, sent, err)
+			}
+			for i := range event.Args {
+				sum += event.Args[i].Uint()
+			}
+			if came++; came == sent {
+				break
 			}
 		}
+		consumed = sum
 		return nil
 	}
 	return nil
 }
+
+// consumed is what has been read of events, so that reading cannot be left out.
+var consumed uint64
 
 func (t *tracers) session(opts trace.SessionOptions) (*trace.Session, error) {
 	session, err := trace.New(&opts)

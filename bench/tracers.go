@@ -5,6 +5,7 @@
 package main
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"os/exec"
@@ -44,7 +45,10 @@ const (
 	headerSends
 	generatedSends
 	emptySends
+	generatedKeeps // only its events are measured, not the hits
 	tracerCount
+
+	hitTracers = generatedKeeps
 )
 
 // String says what the tracer does at a hit.
@@ -67,6 +71,7 @@ func (id tracerID) String() string {
 		headerSends:       "bpf/usdt.bpf.h, to the ring buffer",
 		generatedSends:    "generated, to the ring buffer",
 		emptySends:        "empty event, to the ring buffer",
+		generatedKeeps:    "generated, to the ring buffer, each event kept",
 	}[id]
 }
 
@@ -144,7 +149,8 @@ func newTracers(e *env) (*tracers, error) {
 		t.attachSpecialised(libbpfObject, map[tracerID]string{specialisedLibbpf: "add"}),
 		t.attachGenerated(usdt.ModeMulti, generatedByLink),
 		t.attachGenerated(usdt.ModeSingle, generatedByEvent),
-		t.attachGeneratedSender(),
+		t.attachGeneratedSender(generatedSends, true),
+		t.attachGeneratedSender(generatedKeeps, false),
 	)
 }
 
@@ -235,6 +241,9 @@ func (e *env) drainRing(events *ebpf.Map) (func(sent int) error, error) {
 		for i := range sent {
 			if err := reader.ReadInto(&record); err != nil {
 				return fmt.Errorf("%d of %d events came: %w", i, sent, err)
+			}
+			for at := 0; at < len(record.RawSample); at += 8 {
+				consumed += binary.NativeEndian.Uint64(record.RawSample[at:])
 			}
 		}
 		return nil
