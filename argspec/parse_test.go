@@ -134,7 +134,11 @@ func TestUnavailableErrorsTellReasonAndCause(t *testing.T) {
 func TestSymbolsAreAskedForOnlyWhereTheyMatter(t *testing.T) {
 	program := x86
 	asked := 0
-	program.symbol = func(string) (elf.Symbol, error) { asked++; return newSymbol(elf.STT_OBJECT, 0x2000), nil }
+	program.symbol = func(string) (elf.Symbol, error) {
+		asked++
+		return newSymbol(elf.STT_OBJECT,
+			0x2000), nil
+	}
 	program.pltgot = func() (uint64, error) { t.Error("asked for DT_PLTGOT"); return 0, nil }
 	program.decode(0x1000, "8@%rax -4@-20(%rbp) 8@$5 8@.LC0(%rip) 8@x@GOT(%rip) 4@[rbp - 8]")
 	qt.Assert(t, qt.Equals(asked, 0))
@@ -202,7 +206,8 @@ func TestParsingAllocatesNothingButItsResult(t *testing.T) {
 	program.symbol = everySymbol(0x4000)
 	decoder := NewDecoder(&program)
 	allocations := testing.AllocsPerRun(100, func() {
-		args = decoder.AppendDecode(args[:0], 0x1000, "8@%rax -4@-20(%rbp) 8@(%rax,%rcx,8) 8@x+8(%rip) -4@$5 1@%ah")
+		args = decoder.AppendDecode(args[:0], 0x1000,
+			"8@%rax -4@-20(%rbp) 8@(%rax,%rcx,8) 8@x+8(%rip) -4@$5 1@%ah")
 	})
 	qt.Assert(t, qt.Equals(allocations, 0))
 }

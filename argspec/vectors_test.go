@@ -334,10 +334,12 @@ func checkArg(tb testing.TB, a Arg) {
 	if (a.Kind == InRegister) == a.Register.IsZero() {
 		fail("register")
 	}
-	if !a.High.IsZero() && (a.Kind != InRegister || a.Size != 8 || a.Register.Shift != 0 || a.High.slot == a.Register.slot) {
+	if !a.High.IsZero() && (a.Kind != InRegister || a.Size != 8 || a.Register.Shift != 0 ||
+		a.High.slot == a.Register.slot) {
 		fail("two registers")
 	}
-	if !isMemory && (!a.Base.IsZero() || !a.Index.IsZero() || a.Scale != 0 || a.Displacement != 0 || a.Address32) {
+	if !isMemory && (!a.Base.IsZero() || !a.Index.IsZero() || a.Scale != 0 || a.Displacement != 0 ||
+		a.Address32) {
 		fail("address of what is not in memory")
 	}
 	if isMemory && (a.Scale == 0 || a.Scale&(a.Scale-1) != 0 || a.Index.IsZero() && a.Scale != 1) {

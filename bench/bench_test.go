@@ -45,7 +45,8 @@ func checkGoals(b *testing.B, r row, contestants []compare.Contestant) {
 			names = append(append(names, g.Floor.Of...), g.Floor.Than)
 		}
 		for _, name := range names {
-			if name != "" && !slices.ContainsFunc(contestants, func(c compare.Contestant) bool { return c.Name == name }) {
+			if name != "" && !slices.ContainsFunc(contestants,
+				func(c compare.Contestant) bool { return c.Name == name }) {
 				b.Errorf("a goal of %s is about %q, who does not take part", r.name, name)
 			}
 		}

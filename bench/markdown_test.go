@@ -16,7 +16,9 @@ func TestResultsReplaceThoseOfTheLastRun(t *testing.T) {
 	page := "# Performance\n\n" + beginMarker + "\n\nold\n\n" + endMarker + "\n\nThe end.\n"
 	updated, err := replaceResults(page, "new\n")
 	qt.Assert(t, qt.IsNil(err))
-	qt.Check(t, qt.Equals(updated, "# Performance\n\n"+beginMarker+"\n\nnew\n\n"+endMarker+"\n\nThe end.\n"))
+	qt.Check(t,
+		qt.Equals(updated,
+			"# Performance\n\n"+beginMarker+"\n\nnew\n\n"+endMarker+"\n\nThe end.\n"))
 	again, err := replaceResults(updated, "new\n")
 	qt.Assert(t, qt.IsNil(err))
 	qt.Check(t, qt.Equals(again, updated))
@@ -32,11 +34,14 @@ func TestReportNamesWhatWasNotRun(t *testing.T) {
 			{
 				row: row{title: "some work"},
 				series: []compare.Series{
-					{Name: ours, Samples: []float64{10, 10}}, {Name: "fast", Samples: []float64{5, 5}}, {Name: "absent", Missing: "not installed"},
+					{Name: ours, Samples: []float64{10, 10}}, {Name: "fast",
+						Samples: []float64{5, 5}}, {Name: "absent", Missing: "not installed"},
 				},
 				outcomes: []compare.Outcome{
-					{Goal: compare.Goal{Note: "a note"}, Verdict: compare.Missed, Limit: "1 × fast", Measured: "2"},
-					{Verdict: compare.BelowFloor, Limit: "1 × fast", Measured: "2", AtFloor: "nothing: 1.5"},
+					{Goal: compare.Goal{Note: "a note"}, Verdict: compare.Missed, Limit: "1 × fast",
+						Measured: "2"},
+					{Verdict: compare.BelowFloor, Limit: "1 × fast", Measured: "2",
+						AtFloor: "nothing: 1.5"},
 				},
 			},
 			{row: row{title: "other work"}, missing: "no libjvm.so"},

@@ -46,13 +46,15 @@ func compilers(t *testing.T) []string {
 
 // clang compiles a file of testdata for a machine and returns the object. The
 // header is found as a user of this module finds it.
-func clang(t *testing.T, compiler, machine, source string, flags ...string) (object, output string, err error) {
+func clang(t *testing.T, compiler, machine, source string, flags ...string) (object, output string,
+	err error) {
 	t.Helper()
 	return compile(t, compiler, machine, source, append([]string{"-I", ".."}, flags...)...)
 }
 
 // compile compiles a file of testdata without this module's header.
-func compile(t *testing.T, compiler, machine, source string, flags ...string) (object, output string, err error) {
+func compile(t *testing.T, compiler, machine, source string, flags ...string) (object,
+	output string, err error) {
 	t.Helper()
 	object = filepath.Join(t.TempDir(), filepath.Base(source)+".o")
 	target := "bpfel"
@@ -108,7 +110,8 @@ func TestMistakesAreExplained(t *testing.T) {
 		{"libbpf's header too", "x86", "-D__USDT_BPF_H__", "put the root of gousdt ahead"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			_, output, err := clang(t, compilers(t)[0], test.machine, "testdata/mistakes.bpf.c", test.flag)
+			_, output, err := clang(t, compilers(t)[0], test.machine, "testdata/mistakes.bpf.c",
+				test.flag)
 			qt.Assert(t, qt.IsNotNil(err))
 			qt.Assert(t, qt.StringContains(output, test.want))
 		})

@@ -27,11 +27,13 @@ import (
 func thisMachine(t *testing.T) string {
 	t.Helper()
 	testneeds.Only(t, "the header has no other machines", "amd64", "arm64", "s390x", "riscv64")
-	return map[string]string{"amd64": "x86", "arm64": "arm64", "s390x": "s390", "riscv64": "riscv"}[runtime.GOARCH]
+	return map[string]string{"amd64": "x86", "arm64": "arm64", "s390x": "s390",
+		"riscv64": "riscv"}[runtime.GOARCH]
 }
 
 // load loads an object as a kernel with or without cookies makes it necessary.
-func load(t *testing.T, object string, cookie bool, change func(*ebpf.CollectionSpec)) *ebpf.Collection {
+func load(t *testing.T, object string, cookie bool,
+	change func(*ebpf.CollectionSpec)) *ebpf.Collection {
 	t.Helper()
 	spec, err := usdt.LoadCollectionSpec(object)
 	qt.Assert(t, qt.IsNil(err))
@@ -54,7 +56,8 @@ func load(t *testing.T, object string, cookie bool, change func(*ebpf.Collection
 func instructionSets(compiler string) []string {
 	sets := []string{"v1", "v2", "v3"}
 	// Prints the list, and fails where there is nothing to compile.
-	help, _ := exec.Command(compiler, "-target", "bpf", "-mcpu=help", "-c", "-x", "c", os.DevNull, "-o", os.DevNull).CombinedOutput()
+	help, _ := exec.Command(compiler, "-target", "bpf", "-mcpu=help", "-c", "-x", "c", os.DevNull,
+		"-o", os.DevNull).CombinedOutput()
 	if strings.Contains(string(help), "v4") {
 		sets = append(sets, "v4")
 	}
@@ -97,7 +100,8 @@ func TestCookieHelperIsNotCalledWithoutCookies(t *testing.T) {
 		for _, name := range []string{"read_single", "read_all"} {
 			log := listing.ReplaceAllString(collection.Programs[name].VerifierLog, "")
 			qt.Assert(t, qt.StringContains(log, "call bpf_map_lookup_elem"))
-			qt.Check(t, qt.Equals(strings.Contains(log, "call bpf_get_attach_cookie"), cookie), qt.Commentf("%s", name))
+			qt.Check(t, qt.Equals(strings.Contains(log, "call bpf_get_attach_cookie"), cookie),
+				qt.Commentf("%s", name))
 		}
 	}
 }
@@ -158,7 +162,8 @@ func TestFunctionsAreHiddenAndWeak(t *testing.T) {
 			continue
 		}
 		qt.Check(t, qt.Equals(elf.ST_BIND(symbol.Info), elf.STB_WEAK), qt.Commentf("%s", symbol.Name))
-		qt.Check(t, qt.Equals(elf.ST_VISIBILITY(symbol.Other), elf.STV_HIDDEN), qt.Commentf("%s", symbol.Name))
+		qt.Check(t, qt.Equals(elf.ST_VISIBILITY(symbol.Other), elf.STV_HIDDEN),
+			qt.Commentf("%s", symbol.Name))
 	}
 }
 

@@ -73,7 +73,8 @@ func inRegister(slot, size, flags uint8) argument {
 }
 
 func inMemory(base uint8, displacement int64, size, flags uint8) argument {
-	return argument{Value: uint64(displacement), Kind: memory, Size: size, Flags: flags, Base: base, Index: none}
+	return argument{Value: uint64(displacement), Kind: memory, Size: size, Flags: flags, Base: base,
+		Index: none}
 }
 
 func indexed(base, index, scale uint8, displacement int64, size, flags uint8) argument {
@@ -141,7 +142,8 @@ func putSpec(t *testing.T, collection *ebpf.Collection, id uint32, s spec) {
 func reader(t *testing.T, cookie bool) *ebpf.Collection {
 	t.Helper()
 	testprog.RequireBPF(t)
-	return load(t, mustCompile(t, compilers(t)[0], thisMachine(t), "testdata/reader.bpf.c"), cookie, nil)
+	return load(t, mustCompile(t, compilers(t)[0], thisMachine(t), "testdata/reader.bpf.c"), cookie,
+		nil)
 }
 
 const (
@@ -389,7 +391,8 @@ func TestWithoutSpecEverythingIsAnError(t *testing.T) {
 		collection := reader(t, true)
 		tgt := startTarget(t)
 		tgt.attach(t, collection, 0)
-		putSpec(t, collection, 0, spec{Cookie: 55, Count: 1, Arguments: [12]argument{inRegister(rdi, 8, 0)}})
+		putSpec(t, collection, 0, spec{Cookie: 55, Count: 1,
+			Arguments: [12]argument{inRegister(rdi, 8, 0)}})
 		tgt.hit(t)
 		check(t, collection)
 	})
@@ -406,7 +409,8 @@ func TestSpecIsFoundByAddressWithoutCookies(t *testing.T) {
 	collection := reader(t, false)
 	tgt := startTarget(t)
 	tgt.attach(t, collection, 1)
-	putSpec(t, collection, 5, spec{Cookie: 55, Count: 1, Arguments: [12]argument{inRegister(rdi, 8, 0)}})
+	putSpec(t, collection, 5, spec{Cookie: 55, Count: 1,
+		Arguments: [12]argument{inRegister(rdi, 8, 0)}})
 	qt.Assert(t, qt.IsNil(collection.Maps["__bpf_usdt_ip_to_spec_id"].Put(tgt.site, uint32(5))))
 	tgt.hit(t)
 	got := readResult(t, collection)
@@ -445,7 +449,8 @@ func TestWindowIsReadAtOnce(t *testing.T) {
 	broken := spec{
 		Count: 3, WindowBase: end, WindowSize: 24, WindowDisplacement: -16,
 		Arguments: [12]argument{
-			inMemory(end, -16, 8, 0).at(0), inMemory(end, -8, 8, 0).at(8), inMemory(end, 0, 8, 0).at(16),
+			inMemory(end, -16, 8, 0).at(0), inMemory(end, -8, 8, 0).at(8), inMemory(end, 0, 8,
+				0).at(16),
 		},
 	}
 	tooLarge := longs
@@ -490,7 +495,8 @@ func TestSleepableProgramsCanWaitForPages(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			tgt := startTarget(t)
-			object := mustCompile(t, compilers(t)[0], thisMachine(t), "testdata/reader.bpf.c", test.flags...)
+			object := mustCompile(t, compilers(t)[0], thisMachine(t), "testdata/reader.bpf.c",
+				test.flags...)
 			collection := load(t, object, true, func(s *ebpf.CollectionSpec) {
 				for _, program := range s.Programs {
 					program.AttachType = ebpf.AttachTraceUprobeMulti
@@ -499,9 +505,10 @@ func TestSleepableProgramsCanWaitForPages(t *testing.T) {
 			putSpec(t, collection, 1, untouched)
 			executable, err := link.OpenExecutable(tgt.path)
 			qt.Assert(t, qt.IsNil(err))
-			l, err := executable.UprobeMulti(nil, collection.Programs["read_single"], &link.UprobeMultiOptions{
-				Addresses: []uint64{tgt.offset}, Cookies: []uint64{1},
-			})
+			l, err := executable.UprobeMulti(nil, collection.Programs["read_single"],
+				&link.UprobeMultiOptions{
+					Addresses: []uint64{tgt.offset}, Cookies: []uint64{1},
+				})
 			qt.Assert(t, qt.IsNil(err))
 			defer l.Close()
 			tgt.hit(t)

@@ -63,7 +63,8 @@ func TestEveryRegisterThatAnArgumentCanNameIsLoaded(t *testing.T) {
 	for _, syntax := range registerSyntax {
 		tested[syntax.machine] = true
 		t.Run(syntax.program.String()+" on "+syntax.machine, func(t *testing.T) {
-			object := mustCompile(t, compilers(t)[0], syntax.machine, "testdata/slots.bpf.c", "-target", "bpf")
+			object := mustCompile(t, compilers(t)[0], syntax.machine, "testdata/slots.bpf.c",
+				"-target", "bpf")
 			collection := load(t, object, true, nil)
 			registers := make([]byte, 512)
 			for i := range len(registers) / 4 {
@@ -83,7 +84,8 @@ func TestEveryRegisterThatAnArgumentCanNameIsLoaded(t *testing.T) {
 				qt.Assert(t, qt.IsNil(err))
 				var word uint64
 				qt.Assert(t, qt.IsNil(collection.Variables["word"].Get(&word)))
-				qt.Check(t, qt.Equals(uint32(word), uint32(0x1000+slot)), qt.Commentf("%s, slot %d", name, slot))
+				qt.Check(t, qt.Equals(uint32(word), uint32(0x1000+slot)),
+					qt.Commentf("%s, slot %d", name, slot))
 			}
 		})
 	}

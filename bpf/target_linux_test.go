@@ -30,7 +30,8 @@ func startTarget(t *testing.T) *target {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "target")
 	gcc := testneeds.Tool(t, "gcc", "gcc")
-	output, err := exec.Command(gcc, "-nostdlib", "-static", "-no-pie", "-o", path, "testdata/target_amd64.S").CombinedOutput()
+	output, err := exec.Command(gcc, "-nostdlib", "-static", "-no-pie", "-o", path,
+		"testdata/target_amd64.S").CombinedOutput()
 	qt.Assert(t, qt.IsNil(err), qt.Commentf("%s", output))
 
 	tgt := &target{path: path, command: exec.Command(path)}
@@ -73,7 +74,8 @@ func (tgt *target) attach(t *testing.T, collection *ebpf.Collection, cookie uint
 	executable, err := link.OpenExecutable(tgt.path)
 	qt.Assert(t, qt.IsNil(err))
 	for _, program := range collection.Programs {
-		l, err := executable.Uprobe("", program, &link.UprobeOptions{Address: tgt.offset, Cookie: cookie})
+		l, err := executable.Uprobe("", program, &link.UprobeOptions{Address: tgt.offset,
+			Cookie: cookie})
 		qt.Assert(t, qt.IsNil(err))
 		t.Cleanup(func() { l.Close() })
 	}

@@ -144,8 +144,10 @@ func TestSitesAllocateLittleBeyondTheNotes(t *testing.T) {
 			}
 		})
 		beyond := result.AllocedBytesPerOp() - int64(result.Extra["note-bytes"])
-		qt.Assert(t, qt.IsTrue(beyond < 1_000_000), qt.Commentf("shuffled %v: %d bytes", shuffled, beyond))
-		qt.Assert(t, qt.IsTrue(result.AllocsPerOp() < syntheticSites/100), qt.Commentf("shuffled %v: %d allocations", shuffled, result.AllocsPerOp()))
+		qt.Assert(t, qt.IsTrue(beyond < 1_000_000), qt.Commentf("shuffled %v: %d bytes", shuffled,
+			beyond))
+		qt.Assert(t, qt.IsTrue(result.AllocsPerOp() < syntheticSites/100),
+			qt.Commentf("shuffled %v: %d allocations", shuffled, result.AllocsPerOp()))
 	}
 }
 

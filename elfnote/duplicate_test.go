@@ -14,7 +14,8 @@ import (
 
 func TestSitesOfIdenticalNotesAreOne(t *testing.T) {
 	everyClass(t, func(t *testing.T, im *image) {
-		a := Site{Location: codeAddress + 1, Base: 5, Semaphore: dataAddress, Provider: "p", Name: "n", Arguments: "a"}
+		a := Site{Location: codeAddress + 1, Base: 5, Semaphore: dataAddress, Provider: "p",
+			Name: "n", Arguments: "a"}
 		variants := []Site{a}
 		for _, change := range []func(s *Site){
 			func(s *Site) { s.Location++ },
@@ -61,7 +62,8 @@ func TestSitesOfObjectFilesAreAllListed(t *testing.T) {
 
 func TestSitesReportAllMalformedNotes(t *testing.T) {
 	im := newImage64()
-	im.AddNotes(im.note(at(2)), im.note(Site{Name: "n"}), im.note(at(1)), im.note(Site{Name: "n"}), im.note(at(1)), im.note(at(2)))
+	im.AddNotes(im.note(at(2)), im.note(Site{Name: "n"}), im.note(at(1)), im.note(Site{Name: "n"}),
+		im.note(at(1)), im.note(at(2)))
 	sites, errs := collect(im.open(t))
 	qt.Assert(t, qt.DeepEquals(locations(sites), []int{2, 1}))
 	qt.Assert(t, qt.HasLen(errs, 2))

@@ -22,17 +22,24 @@ func TestKind(t *testing.T) {
 		want   Kind
 		text   string
 	}{
-		{"ET_EXEC is an executable", func(im *image) { im.Type = elf.ET_EXEC }, Executable, "executable"},
-		{"ET_DYN is position-independent", func(im *image) {}, PositionIndependent, "position-independent file"},
+		{"ET_EXEC is an executable", func(im *image) { im.Type = elf.ET_EXEC }, Executable,
+			"executable"},
+		{"ET_DYN is position-independent", func(im *image) {}, PositionIndependent,
+			"position-independent file"},
 		{"ET_REL is relocatable", func(im *image) { im.Type = elf.ET_REL }, Relocatable, "object file"},
 		{"ET_DYN whose code is missing is a debug file", missing, DebugFile, "separate debug file"},
-		{"ET_EXEC whose code is missing is a debug file", func(im *image) { im.Type = elf.ET_EXEC; missing(im) }, DebugFile, "separate debug file"},
-		{"ET_REL whose code is missing is relocatable", func(im *image) { im.Type = elf.ET_REL; missing(im) }, Relocatable, "object file"},
+		{"ET_EXEC whose code is missing is a debug file",
+			func(im *image) { im.Type = elf.ET_EXEC; missing(im) }, DebugFile,
+			"separate debug file"},
+		{"ET_REL whose code is missing is relocatable",
+			func(im *image) { im.Type = elf.ET_REL; missing(im) }, Relocatable, "object file"},
 		{"some code is enough", func(im *image) {
 			im.Sections = append(im.Sections, im.Sections[0])
 			missing(im)
 		}, PositionIndependent, "position-independent file"},
-		{"a file without sections has its code", func(im *image) { im.Edit = func(b []byte) { clear(b[40:48]) } }, PositionIndependent, "position-independent file"},
+		{"a file without sections has its code",
+			func(im *image) { im.Edit = func(b []byte) { clear(b[40:48]) } }, PositionIndependent,
+			"position-independent file"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			im := newImage64()
@@ -58,7 +65,8 @@ func TestOpenTakesExtendedNumberingFromSectionZero(t *testing.T) {
 
 func TestOpenManySections(t *testing.T) {
 	// More sections than fit a window, and more than sixteen bits can count.
-	for _, count := range []int{chunkSize / elfimage.SectionSize64, 3 * chunkSize / elfimage.SectionSize64, 70000} {
+	for _, count := range []int{chunkSize / elfimage.SectionSize64,
+		3 * chunkSize / elfimage.SectionSize64, 70000} {
 		im := newImage64()
 		im.Extended = true
 		im.Segments[1].Data = nil
@@ -83,9 +91,12 @@ func TestProbesOfFilesWithoutAny(t *testing.T) {
 			im.AddNotes()
 			im.Sections[1].Kind, im.Sections[1].Size = elf.SHT_NOBITS, elfimage.Ptr[uint64](1<<40)
 		}},
-		{"no section headers", func(im *image) { im.AddNotes(im.note(Site{})); im.Edit = func(b []byte) { clear(b[40:48]) } }},
-		{"no section headers but an offset", func(im *image) { im.Edit = func(b []byte) { b[47] = 1; clear(b[58:64]) } }},
-		{"no section names", func(im *image) { im.AddNotes(im.note(Site{})); im.Edit = func(b []byte) { clear(b[62:64]) } }},
+		{"no section headers",
+			func(im *image) { im.AddNotes(im.note(Site{})); im.Edit = func(b []byte) { clear(b[40:48]) } }},
+		{"no section headers but an offset",
+			func(im *image) { im.Edit = func(b []byte) { b[47] = 1; clear(b[58:64]) } }},
+		{"no section names",
+			func(im *image) { im.AddNotes(im.note(Site{})); im.Edit = func(b []byte) { clear(b[62:64]) } }},
 		{"section names without content", func(im *image) {
 			im.AddNotes(im.note(Site{}))
 			im.Edit = func(b []byte) { b[int(im.Order.Uint64(b[40:]))+3*elfimage.SectionSize64+4] = byte(elf.SHT_NOBITS) }

@@ -79,7 +79,8 @@ func checkSites(t *testing.T, f *File) {
 	sites, errs := collect(f)
 	again, errsAgain := collect(f)
 	if len(sites) != len(again) || len(errs) != len(errsAgain) {
-		t.Errorf("%d sites and %d errors, then %d and %d", len(sites), len(errs), len(again), len(errsAgain))
+		t.Errorf("%d sites and %d errors, then %d and %d", len(sites), len(errs), len(again),
+			len(errsAgain))
 	}
 	seen := map[Site]bool{}
 	for _, s := range sites {
@@ -88,7 +89,8 @@ func checkSites(t *testing.T, f *File) {
 		}
 		seen[s] = true
 		attachable := f.Kind() == Executable || f.Kind() == PositionIndependent
-		if attachable != (s.Offset != 0) || (attachable && s.Semaphore != 0) != (s.SemaphoreOffset != 0) {
+		if attachable != (s.Offset != 0) || (attachable &&
+			s.Semaphore != 0) != (s.SemaphoreOffset != 0) {
 			t.Errorf("%v: %+v", f.Kind(), s)
 		}
 		if f.Class() == elf.ELFCLASS32 && (s.Location|s.Semaphore|s.Base)>>32 != 0 {
@@ -139,7 +141,8 @@ func checkSites(t *testing.T, f *File) {
 		}
 	}
 	if listed != len(sites) || listing.MalformedCount != broken || len(listing.Malformed) != min(broken, MaxMalformed) {
-		t.Errorf("%d sites and %d broken notes listed of %d and %d", listed, listing.MalformedCount, len(sites), broken)
+		t.Errorf("%d sites and %d broken notes listed of %d and %d", listed, listing.MalformedCount,
+			len(sites), broken)
 	}
 	listing, err = f.Probes(Exact("", ""))
 	if err == nil && len(listing.Probes) != 0 {
@@ -153,9 +156,12 @@ func FuzzNotes(f *testing.F) {
 		for _, big := range []bool{false, true} {
 			im := fuzzImage(wide, big)
 			f.Add(wide, big, uint8(4), append(im.note(at(1)), im.note(at(1))...), im.note(at(2)))
-			f.Add(wide, big, uint8(8), im.RawNote(probeOwner, probeType, im.descriptor(at(3)), 8), []byte{})
-			f.Add(wide, big, uint8(0), append(im.RawNote("GNU\x00", 3, []byte{1, 2, 3}, 4), im.note(Site{})...), im.RawNote("", 0, nil, 4))
-			f.Add(wide, big, uint8(4), im.note(Site{Location: codeAddress, Semaphore: dataAddress + dataSize}), []byte{0, 0, 0})
+			f.Add(wide, big, uint8(8), im.RawNote(probeOwner, probeType, im.descriptor(at(3)), 8),
+				[]byte{})
+			f.Add(wide, big, uint8(0), append(im.RawNote("GNU\x00", 3, []byte{1, 2, 3}, 4),
+				im.note(Site{})...), im.RawNote("", 0, nil, 4))
+			f.Add(wide, big, uint8(4), im.note(Site{Location: codeAddress,
+				Semaphore: dataAddress + dataSize}), []byte{0, 0, 0})
 			f.Add(wide, big, uint8(4), bytes.Repeat([]byte{0xff}, 40), im.note(at(5))[:30])
 		}
 	}
@@ -255,7 +261,8 @@ func plainSite(im *image, f *File, descriptor string) (s Site, ok bool) {
 	if len(texts) < 4 {
 		return s, false
 	}
-	s = Site{Location: addresses[0], Base: addresses[1], Semaphore: addresses[2], Provider: texts[0], Name: texts[1], Arguments: texts[2]}
+	s = Site{Location: addresses[0], Base: addresses[1], Semaphore: addresses[2],
+		Provider: texts[0], Name: texts[1], Arguments: texts[2]}
 	if s.Base != 0 {
 		mask := uint64(1)<<(8*word) - 1
 		s.Location = (s.Location - s.Base + baseAddress) & mask

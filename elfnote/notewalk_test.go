@@ -159,13 +159,24 @@ func TestSitesBesideSectionsThatCannotBeRead(t *testing.T) {
 		want   error
 		text   string
 	}{
-		{"compressed", func(s *elfimage.Section) { s.Flags = elf.SHF_COMPRESSED }, elffile.ErrCompressed, "section .note.stapsdt at offset 0x[0-9a-f]+: section is compressed .*"},
-		{"4 GB", func(s *elfimage.Section) { s.Size = elfimage.Ptr[uint64](4 << 30) }, ErrTooLarge, ".*: 4294967296 bytes of notes: .*"},
-		{"as large as can be, but not there", func(s *elfimage.Section) { s.Size = elfimage.Ptr[uint64](maxNoteBytes - 1000) }, elffile.ErrTruncated, ".*"},
-		{"a little larger than the file", func(s *elfimage.Section) { s.Size = elfimage.Ptr[uint64](5000) }, elffile.ErrTruncated, ".*"},
-		{"all of the address space", func(s *elfimage.Section) { s.Size = elfimage.Ptr[uint64](1<<64 - 1) }, ErrTooLarge, ".*"},
-		{"past the end", func(s *elfimage.Section) { s.Offset = elfimage.Ptr[uint64](1 << 40) }, elffile.ErrTruncated, ".*"},
-		{"past all files", func(s *elfimage.Section) { s.Offset = elfimage.Ptr[uint64](1<<64 - 8) }, elffile.ErrTruncated, ".*"},
+		{"compressed", func(s *elfimage.Section) { s.Flags = elf.SHF_COMPRESSED },
+			elffile.ErrCompressed,
+			"section .note.stapsdt at offset 0x[0-9a-f]+: section is compressed .*"},
+		{"4 GB", func(s *elfimage.Section) { s.Size = elfimage.Ptr[uint64](4 << 30) }, ErrTooLarge,
+			".*: 4294967296 bytes of notes: .*"},
+		{"as large as can be, but not there",
+			func(s *elfimage.Section) { s.Size = elfimage.Ptr[uint64](maxNoteBytes - 1000) },
+			elffile.ErrTruncated, ".*"},
+		{"a little larger than the file",
+			func(s *elfimage.Section) { s.Size = elfimage.Ptr[uint64](5000) }, elffile.ErrTruncated,
+			".*"},
+		{"all of the address space",
+			func(s *elfimage.Section) { s.Size = elfimage.Ptr[uint64](1<<64 - 1) }, ErrTooLarge,
+			".*"},
+		{"past the end", func(s *elfimage.Section) { s.Offset = elfimage.Ptr[uint64](1 << 40) },
+			elffile.ErrTruncated, ".*"},
+		{"past all files", func(s *elfimage.Section) { s.Offset = elfimage.Ptr[uint64](1<<64 - 8) },
+			elffile.ErrTruncated, ".*"},
 		{"wrapping around", func(s *elfimage.Section) {
 			s.Offset, s.Size = elfimage.Ptr[uint64](1<<64-8), elfimage.Ptr[uint64](chunkSize+8)
 		}, elffile.ErrTruncated, ".*"},
@@ -196,7 +207,9 @@ func TestNoteWalkBoundsOverlappingSections(t *testing.T) {
 	im := newImage64()
 	im.AddNotes(make([]byte, size))
 	for range 20 {
-		im.Sections = append(im.Sections, elfimage.Section{Name: ".note.stapsdt", Kind: elf.SHT_NOTE, Offset: elfimage.Ptr[uint64](dataOffset + dataSize), Size: elfimage.Ptr[uint64](size)})
+		im.Sections = append(im.Sections, elfimage.Section{Name: ".note.stapsdt",
+			Kind: elf.SHT_NOTE, Offset: elfimage.Ptr[uint64](dataOffset + dataSize),
+			Size: elfimage.Ptr[uint64](size)})
 	}
 	f := im.open(t)
 	sites, errs := collect(f)

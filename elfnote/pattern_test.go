@@ -92,7 +92,8 @@ func TestPatternMatches(t *testing.T) {
 	} {
 		p, err := ParsePattern(test.pattern)
 		qt.Assert(t, qt.IsNil(err), qt.Commentf("%q", test.pattern))
-		qt.Assert(t, qt.Equals(p.Match(test.provider, test.name), test.want), qt.Commentf("%q for %q, %q", test.pattern, test.provider, test.name))
+		qt.Assert(t, qt.Equals(p.Match(test.provider, test.name), test.want),
+			qt.Commentf("%q for %q, %q", test.pattern, test.provider, test.name))
 		qt.Assert(t, qt.Equals(p.String(), test.pattern))
 	}
 }
@@ -166,7 +167,8 @@ func expression(pattern string) *regexp.Regexp {
 // FuzzPattern parses any pattern and matches any names, and compares simple
 // globs with regular expressions.
 func FuzzPattern(f *testing.F) {
-	for _, pattern := range []string{"a", "a*b?c", "p:n", "a::b:c", "[a-z]:[!]]*", `\*:\[`, "a*a*a*b", ":::", "[", `\`, "[^\\]-a]"} {
+	for _, pattern := range []string{"a", "a*b?c", "p:n", "a::b:c", "[a-z]:[!]]*", `\*:\[`,
+		"a*a*a*b", ":::", "[", `\`, "[^\\]-a]"} {
 		f.Add(pattern, "provider", "aXbXc")
 	}
 	simple := regexp.MustCompile(`\A(?:[a-e*?]|\\[a-e])+\z`)
@@ -195,7 +197,8 @@ func FuzzPattern(f *testing.F) {
 			exact.Match(provider+"x", name) || exact.Match(provider, "x"+name) {
 			t.Errorf("%q is not exact", exact)
 		} else if parsed, err := ParsePattern(exact.String()); err == nil {
-			if !parsed.Match(provider, name) || parsed.Match(provider+"x", name) || parsed.Match(provider, "x"+name) {
+			if !parsed.Match(provider, name) || parsed.Match(provider+"x",
+				name) || parsed.Match(provider, "x"+name) {
 				t.Errorf("%q means something else when it is parsed", exact)
 			}
 		} else if provider != "" && name != "" && len(provider)+len(name) < maxPattern/2 {
@@ -204,7 +207,8 @@ func FuzzPattern(f *testing.F) {
 		// The probe's own names, each byte escaped, match that probe and no
 		// other.
 		if exact, err := ParsePattern(escapeAll(provider) + ":" + escapeAll(name)); err == nil {
-			if !exact.Match(provider, name) || exact.Match(provider+"x", name) || exact.Match(provider, "x"+name) {
+			if !exact.Match(provider, name) || exact.Match(provider+"x",
+				name) || exact.Match(provider, "x"+name) {
 				t.Errorf("%q is not exact", exact)
 			}
 		} else if provider != "" && name != "" && len(provider)+len(name) < maxPattern/2 {

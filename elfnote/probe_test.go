@@ -14,7 +14,8 @@ import (
 func TestProbesAreGroupedInOrderOfFirstAppearance(t *testing.T) {
 	im := newImage64()
 	site := func(i int, provider, name string) Site {
-		return Site{Location: codeAddress + uint64(i), Offset: codeOffset + uint64(i), Provider: provider, Name: name}
+		return Site{Location: codeAddress + uint64(i), Offset: codeOffset + uint64(i),
+			Provider: provider, Name: name}
 	}
 	sites := []Site{
 		site(0, "z", "last"), site(1, "a", "first"), site(2, "z", "last"),

@@ -21,7 +21,8 @@ func TestSitesHaveStringsOfAnyLength(t *testing.T) {
 		for _, length := range lengths {
 			for part := range 3 {
 				s := at(len(want))
-				*[]*string{&s.Provider, &s.Name, &s.Arguments}[part] = strings.Repeat("\x01\xff", length)[:length]
+				*[]*string{&s.Provider, &s.Name, &s.Arguments}[part] = strings.Repeat("\x01\xff",
+					length)[:length]
 				want = append(want, s)
 				notes = append(notes, im.note(s))
 			}
@@ -50,7 +51,8 @@ func notesThrough(f *File, size int) (notes []string) {
 		}
 		note := fmt.Sprint(w.index, err)
 		if err == nil {
-			note += fmt.Sprintf(" %x: %q %q %q", w.location, w.data[w.provider:w.name], w.data[w.name:w.arguments], w.data[w.arguments:w.stringsEnd])
+			note += fmt.Sprintf(" %x: %q %q %q", w.location, w.data[w.provider:w.name],
+				w.data[w.name:w.arguments], w.data[w.arguments:w.stringsEnd])
 		}
 		notes = append(notes, note)
 	}
@@ -62,7 +64,8 @@ func TestSitesDoNotDependOnTheBuffer(t *testing.T) {
 			im.AddNotes(
 				im.RawNote(probeOwner, probeType, im.descriptor(at(1)), align),
 				im.RawNote("A\x00", 1, []byte{1}, align),
-				im.RawNote(probeOwner, probeType, im.descriptor(Site{Name: strings.Repeat("n", 100), Arguments: strings.Repeat("a", 50)}), align),
+				im.RawNote(probeOwner, probeType, im.descriptor(Site{Name: strings.Repeat("n", 100),
+					Arguments: strings.Repeat("a", 50)}), align),
 				im.RawNote(probeOwner, probeType, im.descriptor(at(2))[:20], align),
 				im.RawNote(probeOwner, probeType, im.descriptor(at(3)), align),
 			)
@@ -81,7 +84,8 @@ func TestSitesKeepTheirStrings(t *testing.T) {
 	open := func(name string) *File {
 		im := newImage64()
 		for i := range 3 * chunkSize / 100 {
-			im.AddNotes(im.note(Site{Location: codeAddress + uint64(i%codeSize), Provider: "provider", Name: fmt.Sprint(name, i)}))
+			im.AddNotes(im.note(Site{Location: codeAddress + uint64(i%codeSize),
+				Provider: "provider", Name: fmt.Sprint(name, i)}))
 		}
 		im.AddNotes(im.note(Site{Provider: "broken", Name: name}))
 		return im.open(t)
@@ -140,7 +144,8 @@ func TestSitesEndASectionAtAReadError(t *testing.T) {
 	qt.Assert(t, qt.DeepEquals(locations(sites), []int{1, 2}))
 	qt.Assert(t, qt.HasLen(errs, 1))
 	qt.Assert(t, qt.ErrorIs(errs[0], errFailing))
-	qt.Assert(t, qt.ErrorMatches(errs[0], "section .note.stapsdt at offset 0x[0-9a-f]+: input/output error"))
+	qt.Assert(t,
+		qt.ErrorMatches(errs[0], "section .note.stapsdt at offset 0x[0-9a-f]+: input/output error"))
 }
 
 func TestZeroes(t *testing.T) {

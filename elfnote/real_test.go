@@ -32,11 +32,15 @@ var kept = []struct {
 	big     bool
 	buildID string
 }{
-	{"s390x.so", elf.EM_S390, PositionIndependent, elf.ELFCLASS64, true, "62ca0dac2f57f10dfd787579b86e0b6632dbcef9"},
-	{"s390x.so.debug", elf.EM_S390, DebugFile, elf.ELFCLASS64, true, "62ca0dac2f57f10dfd787579b86e0b6632dbcef9"},
-	{"arm64.pie", elf.EM_AARCH64, PositionIndependent, elf.ELFCLASS64, false, "d1e7b168540e35b8549e52d298795f43f7a03eba"},
+	{"s390x.so", elf.EM_S390, PositionIndependent, elf.ELFCLASS64, true,
+		"62ca0dac2f57f10dfd787579b86e0b6632dbcef9"},
+	{"s390x.so.debug", elf.EM_S390, DebugFile, elf.ELFCLASS64, true,
+		"62ca0dac2f57f10dfd787579b86e0b6632dbcef9"},
+	{"arm64.pie", elf.EM_AARCH64, PositionIndependent, elf.ELFCLASS64, false,
+		"d1e7b168540e35b8549e52d298795f43f7a03eba"},
 	{"arm64.o", elf.EM_AARCH64, Relocatable, elf.ELFCLASS64, false, ""},
-	{"i386.exe", elf.EM_386, Executable, elf.ELFCLASS32, false, "fa2db75a336e252f98adb041dc1e773c21103cb1"},
+	{"i386.exe", elf.EM_386, Executable, elf.ELFCLASS32, false,
+		"fa2db75a336e252f98adb041dc1e773c21103cb1"},
 }
 
 func TestSitesOfKeptFiles(t *testing.T) {
@@ -64,7 +68,8 @@ func TestSitesOfKeptFiles(t *testing.T) {
 					fmt.Fprintln(&got, err)
 					continue
 				}
-				fmt.Fprintf(&got, "%s:%s location %#x offset %#x base %#x semaphore %#x at %#x arguments %q\n",
+				fmt.Fprintf(&got,
+					"%s:%s location %#x offset %#x base %#x semaphore %#x at %#x arguments %q\n",
 					s.Provider, s.Name, s.Location, s.Offset, s.Base, s.Semaphore, s.SemaphoreOffset, s.Arguments)
 			}
 			if *update {
@@ -176,7 +181,10 @@ func TestSitesAreThoseOfReadelf(t *testing.T) {
 
 func TestSitesOfKeptFilesAreThoseOfReadelf(t *testing.T) {
 	for _, test := range kept {
-		t.Run(test.name, func(t *testing.T) { compareWithReadelf(t, filepath.Join("testdata", test.name)) })
+		t.Run(test.name, func(t *testing.T) {
+			compareWithReadelf(t,
+				filepath.Join("testdata", test.name))
+		})
 	}
 }
 
@@ -219,7 +227,8 @@ func compareWithReadelf(t *testing.T, path string) {
 		code := make([]byte, 4)
 		n, err := f.ReadAt(code, int64(site.Offset))
 		qt.Assert(t, qt.IsNil(err))
-		qt.Assert(t, qt.IsTrue(bytes.HasPrefix(code[:n], nops[f.Machine()])), qt.Commentf("% x at %#x", code[:n], site.Location))
+		qt.Assert(t, qt.IsTrue(bytes.HasPrefix(code[:n], nops[f.Machine()])),
+			qt.Commentf("% x at %#x", code[:n], site.Location))
 	}
 	qt.Assert(t, qt.Equals(i, len(notes)))
 	qt.Assert(t, qt.IsTrue(i > 2))
@@ -275,7 +284,8 @@ func readelfNotes(t *testing.T, path string) []Site {
 			var location, base, semaphore string
 			_, err := fmt.Sscanf(value, "%s Base: %s Semaphore: %s", &location, &base, &semaphore)
 			qt.Assert(t, qt.IsNil(err))
-			last.Location, last.Base, last.Semaphore = number(strings.TrimSuffix(location, ",")), number(strings.TrimSuffix(base, ",")), number(semaphore)
+			last.Location, last.Base, last.Semaphore = number(strings.TrimSuffix(location,
+				",")), number(strings.TrimSuffix(base, ",")), number(semaphore)
 		case "Arguments":
 			last.Arguments = value
 		}

@@ -47,37 +47,45 @@ func TestSitesOfObjectFilesAreRelocated(t *testing.T) {
 	}{
 		{"all", func(first, second, word uint64, address elf.R_X86_64) []relocation {
 			return []relocation{
-				{first, code, address, 0x10}, {first + word, none, address, 0}, {first + 2*word, semaphore, address, 2},
-				{second, code, address, 0x20}, {second + word, none, address, 0}, {second + 2*word, semaphore, address, 4},
+				{first, code, address, 0x10}, {first + word, none, address, 0}, {first + 2*word,
+					semaphore, address, 2},
+				{second, code, address, 0x20}, {second + word, none, address, 0}, {second + 2*word,
+					semaphore, address, 4},
 			}
 		}, nil, [2][2]uint64{{0x110, 0x202}, {0x120, 0x204}}},
 		{"backwards", func(first, second, word uint64, address elf.R_X86_64) []relocation {
 			return []relocation{{first, code, address, ^uint64(0)}, {second, 0, address, 0x20}}
 		}, nil, [2][2]uint64{{0xff, 7}, {0x20, 7}}},
-		{"of the second note alone", func(first, second, word uint64, address elf.R_X86_64) []relocation {
+		{"of the second note alone", func(first, second, word uint64,
+			address elf.R_X86_64) []relocation {
 			return []relocation{{second, code, address, 1}}
 		}, nil, [2][2]uint64{{5, 7}, {0x101, 7}}},
 		{"between the addresses", func(first, second, word uint64, address elf.R_X86_64) []relocation {
-			return []relocation{{first - 4, code, address, 1}, {first + 2, code, address, 1}, {second, code, address, 1}}
+			return []relocation{{first - 4, code, address, 1}, {first + 2, code, address, 1},
+				{second, code, address, 1}}
 		}, nil, [2][2]uint64{{5, 7}, {0x101, 7}}},
 		{"of another kind", func(first, second, word uint64, address elf.R_X86_64) []relocation {
 			return []relocation{{first, code, elf.R_X86_64_PC32, 1}, {second, code, address, 1}}
 		}, nil, [2][2]uint64{{5, 7}, {0x101, 7}}},
-		{"of a symbol that does not exist", func(first, second, word uint64, address elf.R_X86_64) []relocation {
+		{"of a symbol that does not exist", func(first, second, word uint64,
+			address elf.R_X86_64) []relocation {
 			return []relocation{{first, none, address, 1}, {second, code, address, 1}}
 		}, nil, [2][2]uint64{{5, 7}, {0x101, 7}}},
-		{"of a symbol table that is not there", func(first, second, word uint64, address elf.R_X86_64) []relocation {
+		{"of a symbol table that is not there", func(first, second, word uint64,
+			address elf.R_X86_64) []relocation {
 			return []relocation{{first, code, address, 1}}
 		}, func(im *image) { im.Sections[3].Offset = elfimage.Ptr[uint64](1 << 30) }, [2][2]uint64{{5, 7}, {5, 7}}},
 		{"past the end", func(first, second, word uint64, address elf.R_X86_64) []relocation {
 			return []relocation{{first, code, address, 1}}
 		}, func(im *image) { im.Sections[2].Offset = elfimage.Ptr[uint64](1 << 30) }, [2][2]uint64{{5, 7}, {5, 7}}},
-		{"of a record of another size", func(first, second, word uint64, address elf.R_X86_64) []relocation {
+		{"of a record of another size", func(first, second, word uint64,
+			address elf.R_X86_64) []relocation {
 			return []relocation{{first, code, address, 1}}
 		}, func(im *image) { im.Sections[2].Record = 8 }, [2][2]uint64{{5, 7}, {5, 7}}},
-		{"of a machine that keeps them in the section", func(first, second, word uint64, address elf.R_X86_64) []relocation {
-			return []relocation{{first, code, address, 1}}
-		}, func(im *image) { im.Machine = elf.EM_386 }, [2][2]uint64{{5, 7}, {5, 7}}},
+		{"of a machine that keeps them in the section",
+			func(first, second, word uint64, address elf.R_X86_64) []relocation {
+				return []relocation{{first, code, address, 1}}
+			}, func(im *image) { im.Machine = elf.EM_386 }, [2][2]uint64{{5, 7}, {5, 7}}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			everyClass(t, func(t *testing.T, im *image) {
@@ -89,7 +97,8 @@ func TestSitesOfObjectFilesAreRelocated(t *testing.T) {
 					word, address = 8, elf.R_X86_64_64
 				}
 				const descriptor = 12 + 8
-				im.addRelocations(test.relocations(descriptor, uint64(len(note))+descriptor, word, address)...)
+				im.addRelocations(test.relocations(descriptor, uint64(len(note))+descriptor, word,
+					address)...)
 				im.AddSymbols(elf.SHT_SYMTAB, "",
 					elfimage.NewSymbol("", 0x100, elf.STT_SECTION, 1),
 					elfimage.NewSymbol("semaphore", 0x200, elf.STT_OBJECT, 1))

@@ -24,7 +24,8 @@ func manySites(im *image, random *rand.Rand) (notes [][]byte, want []Site) {
 		for range 1 + random.IntN(60) {
 			s := Site{
 				Location: codeAddress + uint64(len(want)), Provider: provider, Name: name,
-				Arguments: strings.Repeat("a", random.IntN(3)*random.IntN(60)) + fmt.Sprint(random.IntN(30)),
+				Arguments: strings.Repeat("a",
+					random.IntN(3)*random.IntN(60)) + fmt.Sprint(random.IntN(30)),
 			}
 			if random.IntN(4) == 0 {
 				s.Arguments = ""
@@ -41,7 +42,8 @@ func manySites(im *image, random *rand.Rand) (notes [][]byte, want []Site) {
 				notes, want = append(notes, im.note(s)), append(want, Site{})
 				continue
 			}
-			notes, want = append(notes, im.RawNote(probeOwner, probeType, descriptor, 4)), append(want, s)
+			notes, want = append(notes, im.RawNote(probeOwner, probeType, descriptor,
+				4)), append(want, s)
 		}
 	}
 	return notes, want
@@ -88,7 +90,8 @@ func TestSitesShareStrings(t *testing.T) {
 					Arguments: fmt.Sprintf("-4@%%edi 8@-%d(%%rbp)", i%arguments),
 				}
 				want = append(want, s)
-				notes.Write(im.RawNote(probeOwner, probeType, append(im.descriptor(s), test.more...), 4))
+				notes.Write(im.RawNote(probeOwner, probeType,
+					append(im.descriptor(s), test.more...), 4))
 			}
 			im.AddNotes(notes.Bytes())
 			sites, errs := collect(im.open(t))
@@ -115,7 +118,8 @@ func TestSitesWithoutAnythingToShare(t *testing.T) {
 	var notes bytes.Buffer
 	var want []Site
 	for i := range count {
-		s := Site{Location: codeAddress + uint64(i), Provider: "provider", Name: "name", Arguments: fmt.Sprintf("8@$%d", min(i, 4*manyFresh))}
+		s := Site{Location: codeAddress + uint64(i), Provider: "provider", Name: "name",
+			Arguments: fmt.Sprintf("8@$%d", min(i, 4*manyFresh))}
 		notes.Write(im.note(s))
 		want = append(want, s)
 	}

@@ -18,17 +18,24 @@ import (
 func TestSiteIsReadInEveryClassAndByteOrder(t *testing.T) {
 	everyClass(t, func(t *testing.T, im *image) {
 		im.AddNotes(
-			im.note(Site{Location: codeAddress + 1, Base: 0x777, Semaphore: dataAddress + 2, Provider: "app", Name: "start", Arguments: "-4@%eax 8@$1"}),
+			im.note(Site{Location: codeAddress + 1, Base: 0x777, Semaphore: dataAddress + 2,
+				Provider: "app", Name: "start", Arguments: "-4@%eax 8@$1"}),
 			im.note(Site{Location: codeAddress + 2, Provider: "app", Name: "stop"}),
-			im.note(Site{Location: codeAddress + codeSize - 1, Semaphore: dataAddress + dataSize - 2, Provider: "a::b\x1b\"\xff", Name: "c:d", Arguments: " "}),
+			im.note(Site{Location: codeAddress + codeSize - 1,
+				Semaphore: dataAddress + dataSize - 2, Provider: "a::b\x1b\"\xff", Name: "c:d",
+				Arguments: " "}),
 			im.note(Site{Location: codeAddress + 4}),
 		)
 		sites, errs := collect(im.open(t))
 		qt.Assert(t, qt.HasLen(errs, 0))
 		qt.Assert(t, qt.DeepEquals(sites, []Site{
-			{Location: codeAddress + 1, Offset: codeOffset + 1, Base: 0x777, Semaphore: dataAddress + 2, SemaphoreOffset: dataOffset + 2, Provider: "app", Name: "start", Arguments: "-4@%eax 8@$1"},
+			{Location: codeAddress + 1, Offset: codeOffset + 1, Base: 0x777,
+				Semaphore: dataAddress + 2, SemaphoreOffset: dataOffset + 2, Provider: "app",
+				Name: "start", Arguments: "-4@%eax 8@$1"},
 			{Location: codeAddress + 2, Offset: codeOffset + 2, Provider: "app", Name: "stop"},
-			{Location: codeAddress + codeSize - 1, Offset: codeOffset + codeSize - 1, Semaphore: dataAddress + dataSize - 2, SemaphoreOffset: dataOffset + dataSize - 2, Provider: "a::b\x1b\"\xff", Name: "c:d", Arguments: " "},
+			{Location: codeAddress + codeSize - 1, Offset: codeOffset + codeSize - 1,
+				Semaphore: dataAddress + dataSize - 2, SemaphoreOffset: dataOffset + dataSize - 2,
+				Provider: "a::b\x1b\"\xff", Name: "c:d", Arguments: " "},
 			{Location: codeAddress + 4, Offset: codeOffset + 4},
 		}))
 	})
@@ -54,14 +61,18 @@ func TestSitesAreMovedByPrelink(t *testing.T) {
 					im.AddBase()
 				}
 				im.AddNotes(
-					im.note(Site{Location: codeAddress - test.distance, Base: test.noteBase, Semaphore: dataAddress - test.distance, Name: "with"}),
-					im.note(Site{Location: codeAddress + 1 - test.distance, Base: test.noteBase, Name: "without"}),
+					im.note(Site{Location: codeAddress - test.distance, Base: test.noteBase,
+						Semaphore: dataAddress - test.distance, Name: "with"}),
+					im.note(Site{Location: codeAddress + 1 - test.distance, Base: test.noteBase,
+						Name: "without"}),
 				)
 				sites, errs := collect(im.open(t))
 				qt.Assert(t, qt.HasLen(errs, 0))
 				qt.Assert(t, qt.DeepEquals(sites, []Site{
-					{Location: codeAddress, Offset: codeOffset, Base: test.noteBase, Semaphore: dataAddress, SemaphoreOffset: dataOffset, Name: "with"},
-					{Location: codeAddress + 1, Offset: codeOffset + 1, Base: test.noteBase, Name: "without"},
+					{Location: codeAddress, Offset: codeOffset, Base: test.noteBase,
+						Semaphore: dataAddress, SemaphoreOffset: dataOffset, Name: "with"},
+					{Location: codeAddress + 1, Offset: codeOffset + 1, Base: test.noteBase,
+						Name: "without"},
 				}))
 			})
 		})
@@ -90,29 +101,48 @@ func TestSitesMalformed(t *testing.T) {
 		want           error
 		provider, text string // provider is followed by the same name, n
 	}{
-		{"no descriptor", func(im *image) []byte { return im.RawNote(probeOwner, probeType, nil, 4) }, errNoteTooShort, "", "note 1: descriptor is too short.*"},
+		{"no descriptor", func(im *image) []byte {
+			return im.RawNote(probeOwner, probeType, nil,
+				4)
+		}, errNoteTooShort, "", "note 1: descriptor is too short.*"},
 		{"descriptor of addresses", cut(6), errNoteTooShort, "", "note 1: descriptor is too short.*"},
-		{"descriptor of two bytes more", cut(4), errNoteTooShort, "p", `note 1, probe "p:": descriptor is too short.*`},
-		{"arguments without end", cut(1), errNoteUnterminated, "p", `note 1, probe "p:n": string is not terminated.*`},
-		{"no arguments", cut(2), errNoteUnterminated, "p", `note 1, probe "p:n": string is not terminated.*`},
-		{"name without end", cut(3), errNoteUnterminated, "p", `note 1, probe "p:": string is not terminated.*`},
+		{"descriptor of two bytes more", cut(4), errNoteTooShort, "p",
+			`note 1, probe "p:": descriptor is too short.*`},
+		{"arguments without end", cut(1), errNoteUnterminated, "p",
+			`note 1, probe "p:n": string is not terminated.*`},
+		{"no arguments", cut(2), errNoteUnterminated, "p",
+			`note 1, probe "p:n": string is not terminated.*`},
+		{"name without end", cut(3), errNoteUnterminated, "p",
+			`note 1, probe "p:": string is not terminated.*`},
 		{"nothing but text", func(im *image) []byte {
 			return im.RawNote(probeOwner, probeType, bytes.Repeat([]byte{'x'}, 100), 4)
 		}, errNoteUnterminated, "", "note 1: string is not terminated.*"},
-		{"location before the code", site(func(s *Site) { s.Location = codeAddress - 1 }), errLocation, "p", `note 1, probe "p:n": location is not in .*: 0x10fff`},
-		{"location after the code", site(func(s *Site) { s.Location = codeAddress + codeSize }), errLocation, "p", ".*: 0x11100"},
-		{"location in the data", site(func(s *Site) { s.Location = dataAddress }), errLocation, "p", ".*: 0x35000"},
+		{"location before the code", site(func(s *Site) { s.Location = codeAddress - 1 }),
+			errLocation, "p", `note 1, probe "p:n": location is not in .*: 0x10fff`},
+		{"location after the code", site(func(s *Site) { s.Location = codeAddress + codeSize }),
+			errLocation, "p", ".*: 0x11100"},
+		{"location in the data", site(func(s *Site) { s.Location = dataAddress }), errLocation, "p",
+			".*: 0x35000"},
 		{"location 0", site(func(s *Site) { s.Location = 0 }), errLocation, "p", ".*: 0x0"},
-		{"semaphore in the code", site(func(s *Site) { s.Semaphore = codeAddress }), errSemaphore, "p", `note 1, probe "p:n": semaphore is not in .*: 0x11000`},
-		{"semaphore nowhere", site(func(s *Site) { s.Semaphore = 0xffffffff }), errSemaphore, "p", ".*: 0xffffffff"},
-		{"semaphore in the bss", site(func(s *Site) { s.Semaphore = dataAddress + dataSize }), errSemaphoreInBSS, "p", ".*: 0x35040"},
-		{"semaphore half in the bss", site(func(s *Site) { s.Semaphore = dataAddress + dataSize - 1 }), errSemaphoreInBSS, "p", ".*: 0x3503f"},
-		{"semaphore half past the bss", site(func(s *Site) { s.Semaphore = dataAddress + dataSize + bssSize - 1 }), errSemaphore, "p", ".*: 0x3507f"},
-		{"semaphore unaligned", site(func(s *Site) { s.Semaphore = dataAddress + 1 }), errSemaphoreUnaligned, "p", ".*: 0x35001"},
+		{"semaphore in the code", site(func(s *Site) { s.Semaphore = codeAddress }), errSemaphore,
+			"p", `note 1, probe "p:n": semaphore is not in .*: 0x11000`},
+		{"semaphore nowhere", site(func(s *Site) { s.Semaphore = 0xffffffff }), errSemaphore, "p",
+			".*: 0xffffffff"},
+		{"semaphore in the bss", site(func(s *Site) { s.Semaphore = dataAddress + dataSize }),
+			errSemaphoreInBSS, "p", ".*: 0x35040"},
+		{"semaphore half in the bss",
+			site(func(s *Site) { s.Semaphore = dataAddress + dataSize - 1 }), errSemaphoreInBSS,
+			"p", ".*: 0x3503f"},
+		{"semaphore half past the bss",
+			site(func(s *Site) { s.Semaphore = dataAddress + dataSize + bssSize - 1 }),
+			errSemaphore, "p", ".*: 0x3507f"},
+		{"semaphore unaligned", site(func(s *Site) { s.Semaphore = dataAddress + 1 }),
+			errSemaphoreUnaligned, "p", ".*: 0x35001"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			everyClass(t, func(t *testing.T, im *image) {
-				im.AddNotes(im.note(good), test.note(im), im.note(Site{Location: codeAddress + 9, Provider: "good", Name: "site"}))
+				im.AddNotes(im.note(good), test.note(im),
+					im.note(Site{Location: codeAddress + 9, Provider: "good", Name: "site"}))
 				f := im.open(t)
 				sites, errs := collect(f)
 				qt.Assert(t, qt.HasLen(sites, 2))
@@ -137,7 +167,8 @@ func TestSitesMalformed(t *testing.T) {
 func TestSitesWithStringsWithoutEnd(t *testing.T) {
 	// Nothing follows in which an end could be found by mistake.
 	everyClass(t, func(t *testing.T, im *image) {
-		d := im.descriptor(Site{Location: codeAddress, Provider: "provider", Name: "name", Arguments: "8@%rax"})
+		d := im.descriptor(Site{Location: codeAddress, Provider: "provider", Name: "name",
+			Arguments: "8@%rax"})
 		addresses := 3 * len(im.Words(nil, 0))
 		for end := addresses + 3; end < len(d); end++ {
 			im.Sections = im.Sections[:1]
@@ -170,7 +201,8 @@ func TestSitesAtTheFileHeaderAreMalformed(t *testing.T) {
 		im.note(Site{Location: codeAddress + 2, Semaphore: dataAddress + 2}),
 	)
 	sites, errs := collect(im.open(t))
-	qt.Assert(t, qt.DeepEquals(sites, []Site{{Location: codeAddress + 2, Offset: 2, Semaphore: dataAddress + 2, SemaphoreOffset: 2}}))
+	qt.Assert(t, qt.DeepEquals(sites, []Site{{Location: codeAddress + 2, Offset: 2,
+		Semaphore: dataAddress + 2, SemaphoreOffset: 2}}))
 	qt.Assert(t, qt.HasLen(errs, 2))
 	qt.Assert(t, qt.ErrorIs(errs[0], errLocation))
 	qt.Assert(t, qt.ErrorIs(errs[1], errSemaphore))
@@ -187,8 +219,10 @@ func TestSitesOfFilesWithoutCodeHaveNoOffsets(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			im := newImage64()
 			test.change(im)
-			site := Site{Location: codeAddress + 1, Semaphore: dataAddress + 2, Provider: "p", Name: "n", Arguments: "a"}
-			elsewhere := Site{Location: 0x123, Semaphore: 0x457, Provider: "p", Name: "n", Arguments: "a"}
+			site := Site{Location: codeAddress + 1, Semaphore: dataAddress + 2, Provider: "p",
+				Name: "n", Arguments: "a"}
+			elsewhere := Site{Location: 0x123, Semaphore: 0x457, Provider: "p", Name: "n",
+				Arguments: "a"}
 			im.AddNotes(im.note(site), im.note(elsewhere))
 			f := im.open(t)
 			sites, errs := collect(f)
@@ -200,7 +234,8 @@ func TestSitesOfFilesWithoutCodeHaveNoOffsets(t *testing.T) {
 
 func TestSitesCanBeLeftAtAnyPoint(t *testing.T) {
 	im := newImage64()
-	im.AddNotes(im.note(Site{Location: codeAddress}), im.note(Site{}), im.note(Site{Location: codeAddress + 1}))
+	im.AddNotes(im.note(Site{Location: codeAddress}), im.note(Site{}),
+		im.note(Site{Location: codeAddress + 1}))
 	f := im.open(t)
 	for stop := 1; stop <= 3; stop++ {
 		count := 0
@@ -216,9 +251,11 @@ func TestSitesCanBeLeftAtAnyPoint(t *testing.T) {
 func TestSitesShareMemory(t *testing.T) {
 	im := newImage64()
 	for i := range 200 {
-		im.Sections = append(im.Sections, elfimage.Section{Name: ".note.stapsdt", Kind: elf.SHT_NOTE, Data: bytes.Join([][]byte{
-			im.note(Site{Location: codeAddress + uint64(i), Provider: "provider", Name: "name", Arguments: "8@%rax"}),
-		}, nil)})
+		im.Sections = append(im.Sections, elfimage.Section{Name: ".note.stapsdt",
+			Kind: elf.SHT_NOTE, Data: bytes.Join([][]byte{
+				im.note(Site{Location: codeAddress + uint64(i), Provider: "provider", Name: "name",
+					Arguments: "8@%rax"}),
+			}, nil)})
 	}
 	f := im.open(t)
 	allocations := testing.AllocsPerRun(10, func() {
@@ -238,9 +275,12 @@ func TestSitesShareMemory(t *testing.T) {
 }
 
 func TestNoteErrorUnwrapsToItsCause(t *testing.T) {
-	err := error(&NoteError{Index: 3, Provider: "a\x1b[31m", Name: "b", Err: &addressError{0x10, errLocation}})
+	err := error(&NoteError{Index: 3, Provider: "a\x1b[31m", Name: "b",
+		Err: &addressError{0x10, errLocation}})
 	qt.Assert(t, qt.IsTrue(errors.Is(err, errLocation)))
-	qt.Assert(t, qt.Equals(err.Error(), `note 3, probe "a\x1b[31m:b": location is not in the file part of an executable segment: 0x10`))
+	qt.Assert(t,
+		qt.Equals(err.Error(),
+			`note 3, probe "a\x1b[31m:b": location is not in the file part of an executable segment: 0x10`))
 }
 
 func TestNoteSizeIsThatOfAllNoteSections(t *testing.T) {
@@ -262,11 +302,15 @@ func TestNoteSizeIsThatOfAllNoteSections(t *testing.T) {
 // segments.
 func TestUsualCodeIsFoundAsAnyOther(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
-	number := func() uint64 { return []uint64{0, 1<<32 - 2, 1<<64 - 3}[random.IntN(3)] + random.Uint64N(6) }
+	number := func() uint64 {
+		return []uint64{0, 1<<32 - 2,
+			1<<64 - 3}[random.IntN(3)] + random.Uint64N(6)
+	}
 	for range 100_000 {
 		f := new(File)
 		for range random.IntN(4) {
-			s := elffile.Segment{Address: number(), Offset: number(), FileSize: number(), Flags: elf.PF_R}
+			s := elffile.Segment{Address: number(), Offset: number(), FileSize: number(),
+				Flags: elf.PF_R}
 			if random.IntN(2) == 0 {
 				s.Flags |= elf.PF_X
 			}

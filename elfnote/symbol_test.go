@@ -24,7 +24,8 @@ func TestSymbolOfADebugFile(t *testing.T) {
 		name string
 		use  func(f *File) error
 	}{
-		{"that is installed", func(f *File) error { f.symbols.installed = "testdata/s390x.so.debug"; return nil }},
+		{"that is installed",
+			func(f *File) error { f.symbols.installed = "testdata/s390x.so.debug"; return nil }},
 		{"that is named", func(f *File) error { return f.UseDebugFile("testdata/s390x.so.debug") }},
 		{"that is named late", func(f *File) error {
 			_, err := f.Symbol(strippedSymbol)
@@ -84,7 +85,8 @@ func TestPLTGOTOfADebugFile(t *testing.T) {
 
 	im := newImage64()
 	im.Sections[0].Kind = elf.SHT_NOBITS
-	im.AddSymbols(elf.SHT_SYMTAB, "", elfimage.NewSymbol("_GLOBAL_OFFSET_TABLE_", 0x6000, elf.STT_OBJECT, 1))
+	im.AddSymbols(elf.SHT_SYMTAB, "", elfimage.NewSymbol("_GLOBAL_OFFSET_TABLE_", 0x6000,
+		elf.STT_OBJECT, 1))
 	path := t.TempDir() + "/debug"
 	qt.Assert(t, qt.IsNil(os.WriteFile(path, im.Bytes(), 0o600)))
 	qt.Assert(t, qt.IsNil(f.UseDebugFile(path)))
@@ -104,7 +106,8 @@ func TestSymbolsOfArgumentsAreFoundAtOnce(t *testing.T) {
 		for j := range 200 {
 			fmt.Fprintf(&arguments, "8@symbol_%d(%%rip) ", i+j)
 		}
-		notes = append(notes, im.note(Site{Location: codeAddress + 1, Provider: "p", Name: "n", Arguments: arguments.String()}))
+		notes = append(notes, im.note(Site{Location: codeAddress + 1, Provider: "p", Name: "n",
+			Arguments: arguments.String()}))
 	}
 	im.AddNotes(notes...)
 	im.AddSymbols(elf.SHT_SYMTAB, "", elfimage.NewSymbol("symbol_7", 0x10, elf.STT_OBJECT, 1))

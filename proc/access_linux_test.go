@@ -23,7 +23,9 @@ func TestWithoutAccessOneIsToldSo(t *testing.T) {
 	h := startHelper(t, 0)
 	h.do("setuid", nobody)
 	answer := h.try("open", "/proc", strconv.Itoa(os.Getpid()), "")
-	qt.Check(t, qt.Matches(answer, `process \d+: read maps: no access to the process \(.*CAP_SYS_PTRACE.*\): permission denied`))
+	qt.Check(t,
+		qt.Matches(answer,
+			`process \d+: read maps: no access to the process \(.*CAP_SYS_PTRACE.*\): permission denied`))
 
 	// The helper itself may be read by the helper, the test may not.
 	result := h.do("pass", "/proc")
@@ -51,7 +53,9 @@ func TestHiddenProcesses(t *testing.T) {
 				// It sees itself.
 				qt.Check(t, qt.Equals(seen, "1"))
 			} else {
-				qt.Check(t, qt.Matches(answer, `process \d+: read stat: no access to the process .*hidepid.*`))
+				qt.Check(t,
+					qt.Matches(answer,
+						`process \d+: read stat: no access to the process .*hidepid.*`))
 			}
 		})
 	}
@@ -71,12 +75,15 @@ func TestOpenWithoutThePrivilegeForMapFiles(t *testing.T) {
 	pid := strconv.Itoa(process.pid)
 	qt.Check(t, qt.Matches(h.do("open", "/proc", pid, "libtraced"), `/proc/\d+/map_files/.*`))
 	h.do("drop", strconv.Itoa(unix.CAP_SYS_ADMIN), strconv.Itoa(unix.CAP_CHECKPOINT_RESTORE))
-	qt.Check(t, qt.Equals(h.do("open", "/proc", pid, "libtraced"), fmt.Sprintf("/proc/%s/root/lib/libtraced.so", pid)))
+	qt.Check(t, qt.Equals(h.do("open", "/proc", pid, "libtraced"),
+		fmt.Sprintf("/proc/%s/root/lib/libtraced.so", pid)))
 
 	unreachable := `process \d+: open "/lib/libtraced.so": the mapped file is not at its path .*CAP_CHECKPOINT_RESTORE.*: operation not permitted`
 	traced(2).write(t, container, "lib/libtraced.so.new")
 	qt.Assert(t, qt.IsNil(os.Rename(lib+".new", lib)))
-	qt.Check(t, qt.Matches(h.try("open", "/proc", pid, "libtraced"), unreachable), qt.Commentf("another file has its path"))
+	qt.Check(t, qt.Matches(h.try("open", "/proc", pid, "libtraced"), unreachable),
+		qt.Commentf("another file has its path"))
 	qt.Assert(t, qt.IsNil(os.Remove(lib)))
-	qt.Check(t, qt.Matches(h.try("open", "/proc", pid, "libtraced"), unreachable), qt.Commentf("no file has its path"))
+	qt.Check(t, qt.Matches(h.try("open", "/proc", pid, "libtraced"), unreachable),
+		qt.Commentf("no file has its path"))
 }

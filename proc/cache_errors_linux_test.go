@@ -30,7 +30,9 @@ func TestCacheRemembersWhatIsWrongWithAFile(t *testing.T) {
 
 		_, ok, err = c.Acquire(mapped(t, f, 2, malformed), patterns...)
 		qt.Check(t, qt.IsFalse(ok))
-		qt.Check(t, qt.ErrorMatches(err, `process 2: read probes ".*/malformed.so": none of the 1 probes can be used: note 0: location is not in .*`))
+		qt.Check(t,
+			qt.ErrorMatches(err,
+				`process 2: read probes ".*/malformed.so": none of the 1 probes can be used: note 0: location is not in .*`))
 	}
 	qt.Check(t, qt.Equals(c.counts.opened, 2))
 	qt.Check(t, qt.HasLen(c.files, 0))
@@ -81,12 +83,14 @@ func (r *failingReader) Close() error { *r.closed++; return nil }
 
 // Whichever read it is that fails, the next caller finds the probes.
 func TestCacheDoesNotRememberThatReadingFailed(t *testing.T) {
-	for _, failure := range []error{syscall.EIO, errors.New("remote: deadline exceeded"), io.ErrUnexpectedEOF} {
+	for _, failure := range []error{syscall.EIO, errors.New("remote: deadline exceeded"),
+		io.ErrUnexpectedEOF} {
 		f := newFixture(t)
 		opened, closed := 0, 0
 		c := NewCache(&CacheOptions{Open: func(*MappedFile) (io.ReaderAt, error) {
 			opened++
-			return &failingReader{bytes.NewReader(memoryProbes.bytes()), failure, opened - 1, &closed}, nil
+			return &failingReader{bytes.NewReader(memoryProbes.bytes()), failure, opened - 1,
+				&closed}, nil
 		}})
 		lib := memoryProbes.write(t, t.TempDir(), "lib.so")
 		for {

@@ -78,7 +78,8 @@ func TestCache(t *testing.T) {
 		second.Release()
 		qt.Check(t, qt.Equals(acquire(t, c, mapped(t, f, 4, lib)), third))
 		third.Release()
-		qt.Check(t, qt.Equals(c.counts, cacheCounts{opened: 2, searched: 1}), qt.Commentf("its notes are not read again"))
+		qt.Check(t, qt.Equals(c.counts, cacheCounts{opened: 2, searched: 1}),
+			qt.Commentf("its notes are not read again"))
 		n, err := third.ELF().ReadAt(make([]byte, 4), 0)
 		qt.Check(t, qt.IsNil(err))
 		qt.Check(t, qt.Equals(n, 4))
@@ -129,7 +130,8 @@ func TestCache(t *testing.T) {
 	})
 	t.Run("finds the good probes of a file with a malformed one", func(t *testing.T) {
 		f, c := newFixture(t), NewCache(nil)
-		lib := testELF{probes: [][2]string{{"p", "bad"}, {"p", "good"}}, broken: true}.write(t, t.TempDir(), "lib.so")
+		lib := testELF{probes: [][2]string{{"p", "bad"}, {"p", "good"}}, broken: true}.write(t,
+			t.TempDir(), "lib.so")
 		acquire(t, c, mapped(t, f, 1, lib), elfnote.Exact("p", "good")).Release()
 		acquireNothing(t, c, mapped(t, f, 1, lib), elfnote.Exact("p", "bad"))
 	})
@@ -178,7 +180,8 @@ func TestCacheKeepsLittleOfAFile(t *testing.T) {
 			for i := range files {
 				file.tag = byte(i)
 				file.write(t, lib)
-				for _, wanted := range []elfnote.Pattern{elfnote.Exact("p", "n"), elfnote.Exact("p", "other")} {
+				for _, wanted := range []elfnote.Pattern{elfnote.Exact("p", "n"),
+					elfnote.Exact("p", "other")} {
 					if file, ok, _ := c.Acquire(mapped(t, f, 1, lib), wanted); ok {
 						file.Release()
 					}

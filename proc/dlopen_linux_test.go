@@ -60,17 +60,20 @@ func compile(t *testing.T, source, output string, flags ...string) string {
 	qt.Assert(t, qt.IsNil(os.WriteFile(file, []byte(source), 0o644)))
 	output = filepath.Join(dir, output)
 	compiler := testneeds.Tool(t, "cc", "gcc, libc6-dev")
-	if err := exec.Command(compiler, "-E", "-include", "sys/sdt.h", "-x", "c", os.DevNull).Run(); err != nil {
+	if err := exec.Command(compiler, "-E", "-include", "sys/sdt.h", "-x", "c",
+		os.DevNull).Run(); err != nil {
 		testneeds.Missing(t, "needs sys/sdt.h (Debian: systemtap-sdt-dev): %v", err)
 	}
-	text, err := exec.Command(compiler, append([]string{"-O1", "-o", output, file}, flags...)...).CombinedOutput()
+	text, err := exec.Command(compiler, append([]string{"-O1", "-o", output, file},
+		flags...)...).CombinedOutput()
 	qt.Assert(t, qt.IsNil(err), qt.Commentf("%s", text))
 	return output
 }
 
 func TestRunFindsDlopenDlcloseAndFork(t *testing.T) {
 	testneeds.Root(t)
-	library := compile(t, librarySource, "libtraced.so", "-shared", "-fPIC", "-DPROVIDER="+tracedProvider())
+	library := compile(t, librarySource, "libtraced.so", "-shared", "-fPIC",
+		"-DPROVIDER="+tracedProvider())
 	loader := compile(t, loaderSource, "loader", "-ldl")
 	for _, mode := range runModes {
 		t.Run(mode.name, func(t *testing.T) {

@@ -64,7 +64,8 @@ var waitCode = map[string]struct {
 // needWaitCode skips a test on machines that waitCode has no code for.
 func needWaitCode(t testing.TB) {
 	t.Helper()
-	testneeds.Only(t, "the test's own program is for no other machine", slices.Sorted(maps.Keys(waitCode))...)
+	testneeds.Only(t, "the test's own program is for no other machine",
+		slices.Sorted(maps.Keys(waitCode))...)
 }
 
 // bytes returns the file, which runs on this machine if waitCode has code for
@@ -100,7 +101,8 @@ func (e testELF) bytes() []byte {
 
 	var b bytes.Buffer
 	b.WriteString("\x7fELF\x02\x01\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00")
-	put(&b, uint16(elf.ET_EXEC), uint16(machine), uint32(1), uint64(elfBase+elfCode), uint64(64), uint64(sectionsAt),
+	put(&b, uint16(elf.ET_EXEC), uint16(machine), uint32(1), uint64(elfBase+elfCode), uint64(64),
+		uint64(sectionsAt),
 		uint32(0), uint16(64), uint16(56), uint16(1), uint16(64), uint16(3), uint16(2))
 	put(&b, uint32(elf.PT_LOAD), uint32(elf.PF_R|elf.PF_X), uint64(0), uint64(elfBase), uint64(elfBase),
 		uint64(end), uint64(end), uint64(0x1000))
@@ -112,7 +114,8 @@ func (e testELF) bytes() []byte {
 	b.WriteString(names)
 	b.Write(make([]byte, sectionsAt-b.Len()))
 	section := func(name uint32, kind elf.SectionType, at, size int) {
-		put(&b, name, uint32(kind), uint64(0), uint64(0), uint64(at), uint64(size), uint32(0), uint32(0), uint64(4), uint64(0))
+		put(&b, name, uint32(kind), uint64(0), uint64(0), uint64(at), uint64(size), uint32(0),
+			uint32(0), uint64(4), uint64(0))
 	}
 	section(0, elf.SHT_NULL, 0, 0)
 	section(1, elf.SHT_NOTE, notesAt, notes.Len())

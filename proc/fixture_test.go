@@ -47,11 +47,13 @@ type fakeMap struct {
 
 // code is an executable mapping of a file that exists, at an address.
 func code(start uint64, file string) fakeMap {
-	return fakeMap{start: start, end: start + 0x1000, permissions: "r-xp", major: 8, minor: 1, inode: 1, path: file, file: file}
+	return fakeMap{start: start, end: start + 0x1000, permissions: "r-xp", major: 8, minor: 1,
+		inode: 1, path: file, file: file}
 }
 
 func (m fakeMap) line() string {
-	s := fmt.Sprintf("%08x-%08x %s %08x %02x:%02x %d", m.start, m.end, m.permissions, m.offset, m.major, m.minor, m.inode)
+	s := fmt.Sprintf("%08x-%08x %s %08x %02x:%02x %d", m.start, m.end, m.permissions, m.offset,
+		m.major, m.minor, m.inode)
 	return fmt.Sprintf("%-72s %s\n", s, strings.ReplaceAll(m.path, "\n", `\012`))
 }
 

@@ -33,7 +33,8 @@ func TestPIDsOfWhatIsNoProcFileSystem(t *testing.T) {
 }
 
 func TestNewFSRoot(t *testing.T) {
-	for root, want := range map[string]string{"": "/proc", "/proc": "/proc", "/host/proc/": "/host/proc", "/": "/"} {
+	for root, want := range map[string]string{"": "/proc", "/proc": "/proc",
+		"/host/proc/": "/host/proc", "/": "/"} {
 		qt.Check(t, qt.Equals(NewFS(root).Root(), want))
 	}
 	qt.Check(t, qt.Equals((*FS)(nil).Root(), "/proc"))
@@ -90,7 +91,8 @@ func TestProcessTellsExecutableAndCgroup(t *testing.T) {
 func TestFilesGroupsMappings(t *testing.T) {
 	f := newFixture(t)
 	lib := func(start, offset uint64, permissions, path string, inode uint64) fakeMap {
-		return fakeMap{start: start, end: start + 0x1000, permissions: permissions, offset: offset, minor: 0x1f, inode: inode, path: path}
+		return fakeMap{start: start, end: start + 0x1000, permissions: permissions, offset: offset,
+			minor: 0x1f, inode: inode, path: path}
 	}
 	f.put(fakeProcess{pid: 7, size: 1, maps: []fakeMap{
 		lib(0x1000, 0, "r--p", "/bin/program", 1),
@@ -154,7 +156,8 @@ func TestFilesOfAMalformedMapsAreThoseUnderstood(t *testing.T) {
 func TestFilesOfAProcessAfterChroot(t *testing.T) {
 	f := newFixture(t)
 	f.put(fakeProcess{pid: 7, size: 1, maps: []fakeMap{
-		{start: 0x1000, end: 0x2000, permissions: "r-xp", inode: 1, minor: 1, path: "/jail/lib/a.so (deleted)"},
+		{start: 0x1000, end: 0x2000, permissions: "r-xp", inode: 1, minor: 1,
+			path: "/jail/lib/a.so (deleted)"},
 		{start: 0x2000, end: 0x3000, permissions: "r-xp", inode: 2, minor: 1, path: "/jailed/b.so"},
 	}})
 	f.link(7, "root", "/jail")
@@ -168,7 +171,8 @@ func TestFilesOfAProcessWhoseFirstThreadHasEnded(t *testing.T) {
 	f := newFixture(t)
 	f.put(fakeProcess{pid: 7, state: 'Z', threads: 2, startTime: 5})
 	for _, tid := range []int{7, 8, 9} {
-		qt.Assert(t, qt.IsNil(os.MkdirAll(filepath.Join(f.root, "7", "task", strconv.Itoa(tid)), 0o755)))
+		qt.Assert(t, qt.IsNil(os.MkdirAll(filepath.Join(f.root, "7", "task", strconv.Itoa(tid)),
+			0o755)))
 	}
 	f.put(fakeProcess{pid: 8, state: 'Z', threads: 2})
 	f.put(fakeProcess{pid: 9, threads: 2, size: 4096, maps: []fakeMap{code(0x1000, "/lib/a.so")}})
@@ -183,7 +187,8 @@ func TestErrorsOfAProcess(t *testing.T) {
 	for errno, want := range map[syscall.Errno]error{
 		syscall.EACCES: ErrAccess, syscall.EPERM: ErrAccess, syscall.ENOENT: ErrGone, syscall.ESRCH: ErrGone,
 	} {
-		err := error(&Error{PID: 7, Path: "/a\x1b[2J", Op: "open", Err: classify(&fs.PathError{Op: "open", Path: "x", Err: errno})})
+		err := error(&Error{PID: 7, Path: "/a\x1b[2J", Op: "open",
+			Err: classify(&fs.PathError{Op: "open", Path: "x", Err: errno})})
 		qt.Check(t, qt.ErrorIs(err, want))
 		qt.Check(t, qt.ErrorIs(err, error(errno)))
 		qt.Check(t, qt.ErrorMatches(err, `process 7: open "/a\\x1b\[2J": .*`))
@@ -203,7 +208,8 @@ func TestWhetherPIDsAreTheCallersOwn(t *testing.T) {
 		f := newFixture(t)
 		qt.Check(t, qt.IsFalse(f.fs().OwnPIDs()), qt.Commentf("it does not know this process"))
 		qt.Assert(t, qt.IsNil(os.Mkdir(filepath.Join(f.root, "self"), 0o755)))
-		qt.Assert(t, qt.IsNil(os.WriteFile(filepath.Join(f.root, "self", "status"), []byte(status), 0o644)))
+		qt.Assert(t, qt.IsNil(os.WriteFile(filepath.Join(f.root, "self", "status"), []byte(status),
+			0o644)))
 		qt.Check(t, qt.Equals(f.fs().OwnPIDs(), want), qt.Commentf("%q", status))
 	}
 }

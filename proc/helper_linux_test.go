@@ -200,7 +200,8 @@ var helperCommands = map[string]func(args []string) (string, error){
 		access, other := 0, 0
 		w := NewWatcher(&WatcherOptions{FS: NewFS(args[0]), Handler: func(c *Changes) {
 			for _, err := range c.Errors {
-				if errors.Is(err, ErrAccess) && (errors.Is(err, unix.EACCES) || errors.Is(err, unix.EPERM)) {
+				if errors.Is(err, ErrAccess) && (errors.Is(err, unix.EACCES) ||
+					errors.Is(err, unix.EPERM)) {
 					access++
 				} else {
 					other++

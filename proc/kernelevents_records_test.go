@@ -24,7 +24,8 @@ func testRecord(kind uint32, misc uint16, words ...uint32) []byte {
 
 func TestHappeningsNameProcessesToLookAt(t *testing.T) {
 	mmap := func(pid, major, minor, inode uint32) []byte {
-		return testRecord(recordMmap2, 2, pid, pid, 0, 0, 0, 0, 0, 0, major, minor, inode, inode, 7, 0, 5, 2)
+		return testRecord(recordMmap2, 2, pid, pid, 0, 0, 0, 0, 0, 0, major, minor, inode, inode, 7,
+			0, 5, 2)
 	}
 	tests := []struct {
 		name   string
@@ -32,12 +33,15 @@ func TestHappeningsNameProcessesToLookAt(t *testing.T) {
 		pids   map[int]bool
 		lost   uint64
 	}{
-		{"fork of a process", testRecord(recordFork, 0, 100, 1, 100, 1, 0, 0), map[int]bool{100: true}, 0},
+		{"fork of a process", testRecord(recordFork, 0, 100, 1, 100, 1, 0, 0),
+			map[int]bool{100: true}, 0},
 		{"start of a thread", testRecord(recordFork, 0, 100, 100, 101, 100, 0, 0), nil, 0},
 		{"exec", testRecord(recordComm, commIsExec, 100, 100, 0x6261), map[int]bool{100: true}, 0},
 		{"change of a name", testRecord(recordComm, 0, 100, 101, 0x6261), nil, 0},
-		{"exit of a process", testRecord(recordExit, 0, 100, 1, 100, 1, 0, 0), map[int]bool{100: true}, 0},
-		{"exit of a thread", testRecord(recordExit, 0, 100, 1, 101, 1, 0, 0), map[int]bool{100: false}, 0},
+		{"exit of a process", testRecord(recordExit, 0, 100, 1, 100, 1, 0, 0),
+			map[int]bool{100: true}, 0},
+		{"exit of a thread", testRecord(recordExit, 0, 100, 1, 101, 1, 0, 0),
+			map[int]bool{100: false}, 0},
 		{"mapping of a file", mmap(100, 8, 1, 77), map[int]bool{100: true}, 0},
 		{"mapping of a memfd", mmap(100, 0, 1, 77), map[int]bool{100: true}, 0},
 		{"anonymous memory of a JIT compiler", mmap(100, 0, 0, 0), nil, 0},
@@ -77,7 +81,8 @@ func TestDrainRecordsGoesAroundTheEnd(t *testing.T) {
 			head++
 		}
 		var got [][]byte
-		tail = drainRecords(data, head, tail, &scratch, func(r []byte) { got = append(got, slices.Clone(r)) })
+		tail = drainRecords(data, head, tail, &scratch,
+			func(r []byte) { got = append(got, slices.Clone(r)) })
 		qt.Assert(t, qt.Equals(tail, head))
 		qt.Assert(t, qt.DeepEquals(got, [][]byte{record}))
 	}

@@ -23,9 +23,11 @@ func TestLineReader(t *testing.T) {
 		{"one", "a\n", []string{"a"}, -1},
 		{"empty lines", "\n\na\n", []string{"", "", "a"}, -1},
 		{"no newline at the end", "a\nbc", []string{"a", "bc"}, -1},
-		{"longest", strings.Repeat("x", maxLine-1) + "\nb\n", []string{strings.Repeat("x", maxLine-1), "b"}, -1},
+		{"longest", strings.Repeat("x", maxLine-1) + "\nb\n",
+			[]string{strings.Repeat("x", maxLine-1), "b"}, -1},
 		{"too long", "a\n" + long + "\nb\n", []string{"a", long[:128], "b"}, 1},
-		{"much too long", "a\n" + strings.Repeat(long, 5) + "\nb\nc", []string{"a", long[:128], "b", "c"}, 1},
+		{"much too long", "a\n" + strings.Repeat(long, 5) + "\nb\nc",
+			[]string{"a", long[:128], "b", "c"}, 1},
 		{"too long at the end", "a\n" + long, []string{"a", long[:128]}, 1},
 	}
 	readers := map[string]func(io.Reader) io.Reader{

@@ -87,14 +87,16 @@ func byPath(t *testing.T, path string, inode uint64) (*fixture, string) {
 }
 
 func TestOpenByPathBelowTheRootOfTheProcess(t *testing.T) {
-	for _, path := range []string{"/lib/a.so", "/lib/a b.so", "/lib/a\nb.so", "/lib/a.so (deleted)", "/lib/up/../a.so"} {
+	for _, path := range []string{"/lib/a.so", "/lib/a b.so", "/lib/a\nb.so", "/lib/a.so (deleted)",
+		"/lib/up/../a.so"} {
 		t.Run(path, func(t *testing.T) {
 			jail := t.TempDir()
 			qt.Assert(t, qt.IsNil(os.MkdirAll(filepath.Join(jail, "lib/up"), 0o755)))
 			lib := noProbes.write(t, jail, path)
 			f := newFixture(t)
 			f.put(fakeProcess{pid: 7, size: 1, maps: []fakeMap{
-				{start: 0x1000, end: 0x2000, permissions: "r-xp", major: 8, inode: inodeOf(t, lib), path: path},
+				{start: 0x1000, end: 0x2000, permissions: "r-xp", major: 8, inode: inodeOf(t, lib),
+					path: path},
 			}})
 			f.link(7, "root", jail)
 			file := theFile(t, f, 7)

@@ -26,7 +26,8 @@ func TestQueryAndTextOfMapsAgree(t *testing.T) {
 	}
 	qt.Assert(t, qt.IsNil(err))
 	var lines lineReader
-	qt.Assert(t, qt.IsNil(NewFS("").readMaps(h.pid, &lines, func(l *mapLine) { read = append(read, fields(*l)) })))
+	qt.Assert(t, qt.IsNil(NewFS("").readMaps(h.pid, &lines,
+		func(l *mapLine) { read = append(read, fields(*l)) })))
 	qt.Check(t, qt.DeepEquals(queried, read))
 	qt.Check(t, qt.IsTrue(len(read) >= 7))
 

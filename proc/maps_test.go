@@ -16,9 +16,10 @@ func TestParseMapLine(t *testing.T) {
 		path       string
 		isFile     bool
 	}{{
-		name:   "library code",
-		line:   "7f5c1e026000-7f5c1e17b000 r-xp 00026000 fe:00 326789                     /usr/lib/x86_64-linux-gnu/libc.so.6",
-		want:   mapLine{start: 0x7f5c1e026000, end: 0x7f5c1e17b000, offset: 0x26000, major: 0xfe, inode: 326789, executable: true},
+		name: "library code",
+		line: "7f5c1e026000-7f5c1e17b000 r-xp 00026000 fe:00 326789                     /usr/lib/x86_64-linux-gnu/libc.so.6",
+		want: mapLine{start: 0x7f5c1e026000, end: 0x7f5c1e17b000, offset: 0x26000, major: 0xfe,
+			inode: 326789, executable: true},
 		path:   "/usr/lib/x86_64-linux-gnu/libc.so.6",
 		isFile: true,
 	}, {
@@ -46,9 +47,10 @@ func TestParseMapLine(t *testing.T) {
 		path:   "/usr/lib/libz.so (deleted)",
 		isFile: true,
 	}, {
-		name:   "memfd",
-		line:   "7f0000000000-7f0000001000 r-xs 00000000 00:01 1045       /memfd:provider (deleted)",
-		want:   mapLine{start: 0x7f0000000000, end: 0x7f0000001000, minor: 1, inode: 1045, executable: true},
+		name: "memfd",
+		line: "7f0000000000-7f0000001000 r-xs 00000000 00:01 1045       /memfd:provider (deleted)",
+		want: mapLine{start: 0x7f0000000000, end: 0x7f0000001000, minor: 1, inode: 1045,
+			executable: true},
 		path:   "/memfd:provider (deleted)",
 		isFile: true,
 	}, {
@@ -71,9 +73,10 @@ func TestParseMapLine(t *testing.T) {
 		want: mapLine{start: 0x7ffd0000, end: 0x7ffe0000, executable: true},
 		path: "//anon",
 	}, {
-		name:   "large offset and device numbers",
-		line:   "1000-2000 r-xp 7fffffffff000 fff:fffff 1 /x",
-		want:   mapLine{start: 0x1000, end: 0x2000, offset: 0x7fffffffff000, major: 0xfff, minor: 0xfffff, inode: 1, executable: true},
+		name: "large offset and device numbers",
+		line: "1000-2000 r-xp 7fffffffff000 fff:fffff 1 /x",
+		want: mapLine{start: 0x1000, end: 0x2000, offset: 0x7fffffffff000, major: 0xfff,
+			minor: 0xfffff, inode: 1, executable: true},
 		path:   "/x",
 		isFile: true,
 	}}
@@ -153,6 +156,7 @@ func FuzzParseMapLine(f *testing.F) {
 		qt.Assert(t, qt.IsTrue(l.start < l.end))
 		qt.Assert(t, qt.IsTrue(strings.HasSuffix(line, string(l.path))))
 		qt.Assert(t, qt.IsFalse(len(l.path) > 0 && l.path[0] == ' '))
-		qt.Assert(t, qt.IsFalse(strings.Contains(unescapePath(l.path), `\012`) && !strings.Contains(string(l.path), `\`)))
+		qt.Assert(t, qt.IsFalse(strings.Contains(unescapePath(l.path), `\012`) &&
+			!strings.Contains(string(l.path), `\`)))
 	})
 }

@@ -70,7 +70,8 @@ func TestProcessInItsOwnNamespaces(t *testing.T) {
 			w, _ := realWatch(t, WatcherOptions{})
 			p := syncOne(t, w, h.pid)
 			qt.Check(t, qt.Equals(p.Path, "/usr/lib/libtraced.so"))
-			qt.Check(t, qt.IsTrue(strings.Contains(p.OpenedPath(), "/map_files/")), qt.Commentf(p.OpenedPath()))
+			qt.Check(t, qt.IsTrue(strings.Contains(p.OpenedPath(), "/map_files/")),
+				qt.Commentf(p.OpenedPath()))
 			qt.Check(t, qt.Equals(p.File.ID(), identityOf(t, lib)))
 
 			file, err := NewFS("").OpenIn(h.pid, p.Path)
@@ -168,7 +169,8 @@ func TestLibraryDeletedAndReplacedWhileMapped(t *testing.T) {
 	qt.Check(t, qt.Equals(tagOf(t, other.File), 2))
 	provider := "+" + tracedProvider()
 	qt.Check(t, qt.ContentEquals(*told, []string{
-		provider, fmt.Sprintf("+%d libtraced.so", early.pid), fmt.Sprintf("~%d libtraced.so", early.pid),
+		provider, fmt.Sprintf("+%d libtraced.so", early.pid), fmt.Sprintf("~%d libtraced.so",
+			early.pid),
 		provider, fmt.Sprintf("+%d libtraced.so", late.pid),
 	}))
 
@@ -236,7 +238,8 @@ func TestProcessesThatGoOnWithoutTheFileOrEnd(t *testing.T) {
 			*told = nil
 			end(h)
 			qt.Assert(t, qt.IsNil(w.SyncAll()))
-			qt.Check(t, qt.DeepEquals(*told, []string{fmt.Sprintf("-%d libtraced.so", h.pid), "-" + tracedProvider()}))
+			qt.Check(t, qt.DeepEquals(*told, []string{fmt.Sprintf("-%d libtraced.so", h.pid), "-" +
+				tracedProvider()}))
 			qt.Check(t, qt.HasLen(w.cache.files, 0))
 		})
 	}
@@ -278,7 +281,10 @@ func TestPIDUsedAgain(t *testing.T) {
 	h.do("mount", "proc", "proc", proc, "")
 	fs := NewFS(fmt.Sprintf("/proc/%d/root%s", h.pid, proc))
 	told := []string{}
-	w := NewWatcher(&WatcherOptions{FS: fs, Handler: func(c *Changes) { told = append(told, describe(c)...) }}, patterns(t, tracedProvider()+":*")...)
+	w := NewWatcher(&WatcherOptions{FS: fs, Handler: func(c *Changes) {
+		told = append(told,
+			describe(c)...)
+	}}, patterns(t, tracedProvider()+":*")...)
 	defer w.Close()
 
 	pid := h.do("start", lib)
@@ -294,11 +300,14 @@ func TestPIDUsedAgain(t *testing.T) {
 	second := w.Pairs()[0]
 	qt.Check(t, qt.Equals(second.Process.PID, first.Process.PID))
 	qt.Check(t, qt.Not(qt.Equals(second.key(), first.key())))
-	qt.Check(t, qt.DeepEquals(told, []string{"+" + tracedProvider(), "+" + pid + " program", "+" + pid + " program", "-" + pid + " program"}))
+	qt.Check(t, qt.DeepEquals(told, []string{"+" + tracedProvider(), "+" + pid + " program", "+" +
+		pid + " program", "-" + pid + " program"}))
 	h.do("stop", pid)
 
 	_, err = w.openEvents()
-	qt.Check(t, qt.ErrorMatches(err, `no kernel events, polling only: .* is not the proc file system of the caller's PID namespace`))
+	qt.Check(t,
+		qt.ErrorMatches(err,
+			`no kernel events, polling only: .* is not the proc file system of the caller's PID namespace`))
 }
 
 // startAs has the helper start a program until it gets the PID: threads that

@@ -35,7 +35,8 @@ func equalStat(a, b stat) bool {
 func TestParseStatWithAnyCommand(t *testing.T) {
 	want, err := parseStat([]byte(statOfBash))
 	qt.Assert(t, qt.IsNil(err))
-	for _, command := range []string{"", ")", "(", "a b", ") R 1 1 (x", "tab\tnewline\n", "kworker/u8:3-events_unbound", "(sd-pam)"} {
+	for _, command := range []string{"", ")", "(", "a b", ") R 1 1 (x", "tab\tnewline\n",
+		"kworker/u8:3-events_unbound", "(sd-pam)"} {
 		s, err := parseStat([]byte(strings.Replace(statOfBash, "(bash)", "("+command+")", 1)))
 		qt.Assert(t, qt.IsNil(err), qt.Commentf("%q", command))
 		qt.Check(t, qt.Equals(string(s.command), command))
@@ -75,12 +76,14 @@ func TestStatOfProcessesWithoutMemory(t *testing.T) {
 }
 
 func TestParseDecimal(t *testing.T) {
-	for text, want := range map[string]uint64{"0": 0, "7": 7, "18446744073709551615": 1<<64 - 1, "00012": 12} {
+	for text, want := range map[string]uint64{"0": 0, "7": 7, "18446744073709551615": 1<<64 - 1,
+		"00012": 12} {
 		got, ok := parseDecimal(text)
 		qt.Check(t, qt.IsTrue(ok), qt.Commentf("%q", text))
 		qt.Check(t, qt.Equals(got, want))
 	}
-	for _, text := range []string{"", "-1", "+1", " 1", "1 ", "a", "18446744073709551616", "99999999999999999999", "100000000000000000000"} {
+	for _, text := range []string{"", "-1", "+1", " 1", "1 ", "a", "18446744073709551616",
+		"99999999999999999999", "100000000000000000000"} {
 		_, ok := parseDecimal(text)
 		qt.Check(t, qt.IsFalse(ok), qt.Commentf("%q", text))
 	}

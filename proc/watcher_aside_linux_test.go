@@ -44,16 +44,19 @@ func TestWatcherSetsAsideProcessesThatBlock(t *testing.T) {
 	w.patience = impatience
 	var unblock []func()
 	for pid := 1; pid <= 10; pid++ {
-		p := fakeProcess{pid: pid, startTime: uint64(pid), size: 1, maps: []fakeMap{w.at(0x1000, "memory.so")}}
+		p := fakeProcess{pid: pid, startTime: uint64(pid), size: 1,
+			maps: []fakeMap{w.at(0x1000, "memory.so")}}
 		unblock = append(unblock, w.block(p, "a"))
 	}
-	unblock = append(unblock, w.block(fakeProcess{pid: 11, startTime: 7, size: 1, maps: []fakeMap{w.at(0x1000, "memory.so")}}, "b"))
+	unblock = append(unblock, w.block(fakeProcess{pid: 11, startTime: 7, size: 1,
+		maps: []fakeMap{w.at(0x1000, "memory.so")}}, "b"))
 	w.put(fakeProcess{pid: 20, size: 1, maps: []fakeMap{w.at(0x1000, "other.so")}})
 
 	qt.Assert(t, qt.IsNil(w.SyncAll()))
 	qt.Check(t, qt.DeepEquals(w.told[:2], []string{"+libstdcxx", "+20 other.so"}))
 	qt.Check(t, qt.HasLen(w.told[2:], 11), qt.Commentf("an error for each of them"))
-	qt.Check(t, qt.Matches(w.told[2], "! process [0-9]+: scan: no answer from the process or its files .*"))
+	qt.Check(t,
+		qt.Matches(w.told[2], "! process [0-9]+: scan: no answer from the process or its files .*"))
 	stats := w.Stats()
 	qt.Check(t, qt.Equals(stats.Blocked, 3), qt.Commentf("two of one container, one of another"))
 	qt.Check(t, qt.Equals(stats.Postponed, 8))
@@ -89,21 +92,24 @@ func TestWatcherSetsAsideProcessesThatBlock(t *testing.T) {
 func TestWatcherScansAProcessThatGotTheNumberOfABlockedOne(t *testing.T) {
 	w := newWatch(t, WatcherOptions{}, "*:*")
 	w.patience = impatience
-	unblock := w.block(fakeProcess{pid: 1, startTime: 1, size: 1, maps: []fakeMap{w.at(0x1000, "memory.so")}}, "a")
+	unblock := w.block(fakeProcess{pid: 1, startTime: 1, size: 1,
+		maps: []fakeMap{w.at(0x1000, "memory.so")}}, "a")
 	qt.Assert(t, qt.IsNil(w.SyncAll()))
 	qt.Assert(t, qt.Equals(w.Stats().Blocked, 1))
 	qt.Assert(t, qt.IsNil(os.Remove(filepath.Join(w.root, "1/maps"))))
 	w.put(fakeProcess{pid: 1, startTime: 2, size: 1, maps: []fakeMap{w.at(0x1000, "other.so")}})
 	w.pass("+libstdcxx", "+1 other.so")
 	qt.Check(t, qt.Equals(w.Stats().Blocked, 0))
-	qt.Assert(t, qt.IsNil(os.Rename(filepath.Join(w.root, "1/maps"), filepath.Join(w.root, "1/maps.real"))))
+	qt.Assert(t, qt.IsNil(os.Rename(filepath.Join(w.root, "1/maps"),
+		filepath.Join(w.root, "1/maps.real"))))
 	unblock()
 	w.pass() // what the old one had is not taken for the new one's
 }
 
 func TestWatcherEndsWhileAProcessBlocks(t *testing.T) {
 	found := make(chan struct{}, 1)
-	w := newWatch(t, WatcherOptions{Filter: func(Process) bool { found <- struct{}{}; return true }}, "*:*")
+	w := newWatch(t,
+		WatcherOptions{Filter: func(Process) bool { found <- struct{}{}; return true }}, "*:*")
 	w.patience = time.Hour
 	w.block(fakeProcess{pid: 1, startTime: 1, size: 1, maps: []fakeMap{w.at(0x1000, "memory.so")}}, "a")
 	ctx, cancel := context.WithCancel(t.Context())
@@ -125,11 +131,15 @@ func TestOwners(t *testing.T) {
 		{"0::/\n", "/", false},
 		{"0::/system.slice/ssh.service\n", "/system.slice/ssh.service", false},
 		{"0::/a/b/c/d/e\n", "/a/b/c/d", false},
-		{"0::/user.slice/user-1000.slice/user@1000.service/app.slice/x.scope\n", "/user.slice/user-1000.slice", true},
-		{"0::/system.slice/docker-" + id + ".scope/made/inside\n", "/system.slice/docker-" + id + ".scope", true},
-		{"0::/kubepods.slice/kubepods-burstable.slice/kubepods-pod7.slice/cri-containerd-" + id + ".scope\n",
+		{"0::/user.slice/user-1000.slice/user@1000.service/app.slice/x.scope\n",
+			"/user.slice/user-1000.slice", true},
+		{"0::/system.slice/docker-" + id + ".scope/made/inside\n", "/system.slice/docker-" +
+			id + ".scope", true},
+		{"0::/kubepods.slice/kubepods-burstable.slice/kubepods-pod7.slice/cri-containerd-" +
+			id + ".scope\n",
 			"/kubepods.slice/kubepods-burstable.slice/kubepods-pod7.slice/cri-containerd-" + id + ".scope", true},
-		{"3:cpu:/\n2:pids:/docker/" + id + "\n1:name=systemd:/docker/" + id + "\n", "/docker/" + id, true},
+		{"3:cpu:/\n2:pids:/docker/" + id + "\n1:name=systemd:/docker/" + id + "\n", "/docker/" + id,
+			true},
 		{"nonsense", "", false},
 	} {
 		owner, whole := cgroupOwner(test.text)

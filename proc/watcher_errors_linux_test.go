@@ -24,7 +24,8 @@ func TestWatcherIsNotStoppedByWhatIsWrongWithOne(t *testing.T) {
 	qt.Assert(t, qt.IsNil(os.WriteFile(truncated, memoryProbes.bytes()[:0x1010], 0o755)))
 	for pid := 1; pid <= 3; pid++ {
 		w.put(fakeProcess{pid: pid, size: 1, maps: []fakeMap{
-			code(0x1000, truncated), code(0x3000, "/dev/null"), {start: 0x5000, end: 0x6000, permissions: "r-xp", inode: 5, path: "/gone.so"}, w.at(0x7000, "memory.so"),
+			code(0x1000, truncated), code(0x3000, "/dev/null"), {start: 0x5000, end: 0x6000,
+				permissions: "r-xp", inode: 5, path: "/gone.so"}, w.at(0x7000, "memory.so"),
 		}})
 	}
 	w.link(1, "root", "/")
@@ -46,7 +47,8 @@ func TestWatcherIsNotStoppedByWhatIsWrongWithOne(t *testing.T) {
 			rest = append(rest, told)
 		}
 	}
-	qt.Check(t, qt.ContentEquals(rest, []string{"+otel_memory", "+1 memory.so", "+2 memory.so", "+3 memory.so"}))
+	qt.Check(t, qt.ContentEquals(rest, []string{"+otel_memory", "+1 memory.so", "+2 memory.so",
+		"+3 memory.so"}))
 	want := []string{
 		`process 1: identify "/dev/null": not a regular file`,
 		`process 2: identify "/dev/null": not a regular file`,
@@ -130,7 +132,10 @@ func TestWatcherBoundsTheFilesOfAProcess(t *testing.T) {
 	}
 	// The bytes come from memory, so that the test needs no thousand
 	// descriptors.
-	w.cache.open = func(*MappedFile) (io.ReaderAt, error) { return bytes.NewReader(memoryProbes.bytes()), nil }
+	w.cache.open = func(*MappedFile) (io.ReaderAt,
+		error) {
+		return bytes.NewReader(memoryProbes.bytes()), nil
+	}
 	w.put(p)
 	err := w.Sync(1)
 	qt.Check(t, qt.ErrorIs(err, errTooManyFiles))

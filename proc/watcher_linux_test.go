@@ -15,8 +15,10 @@ import (
 
 func TestWatcherTellsPairsAndFiles(t *testing.T) {
 	w := newWatch(t, WatcherOptions{}, "otel_memory:*")
-	w.put(fakeProcess{pid: 1, size: 1, maps: []fakeMap{w.at(0x1000, "memory.so"), w.at(0x2000, "other.so"), w.at(0x3000, "plain.so")}})
-	w.put(fakeProcess{pid: 2, size: 1, maps: []fakeMap{w.at(0x1000, "plain.so"), w.at(0x2000, "memory.so")}})
+	w.put(fakeProcess{pid: 1, size: 1, maps: []fakeMap{w.at(0x1000, "memory.so"),
+		w.at(0x2000, "other.so"), w.at(0x3000, "plain.so")}})
+	w.put(fakeProcess{pid: 2, size: 1, maps: []fakeMap{w.at(0x1000, "plain.so"),
+		w.at(0x2000, "memory.so")}})
 	w.put(fakeProcess{pid: 3, size: 1, maps: []fakeMap{w.at(0x1000, "plain.so")}})
 	w.put(fakeProcess{pid: 4}) // of the kernel
 	w.pass("+otel_memory", "+1 memory.so", "+2 memory.so")
@@ -46,13 +48,15 @@ func TestWatcherTellsPairsAndFiles(t *testing.T) {
 
 func TestWatcherWithoutPatternsWantsAllProbes(t *testing.T) {
 	w := newWatch(t, WatcherOptions{})
-	w.put(fakeProcess{pid: 1, size: 1, maps: []fakeMap{w.at(0x1000, "memory.so"), w.at(0x2000, "other.so"), w.at(0x3000, "plain.so")}})
+	w.put(fakeProcess{pid: 1, size: 1, maps: []fakeMap{w.at(0x1000, "memory.so"),
+		w.at(0x2000, "other.so"), w.at(0x3000, "plain.so")}})
 	w.pass("+otel_memory", "+libstdcxx", "+1 memory.so", "+1 other.so")
 }
 
 func TestWatcherTellsOnlyTheFilesWanted(t *testing.T) {
 	w := newWatch(t, WatcherOptions{}, "nothing:*", "*:free")
-	w.put(fakeProcess{pid: 1, size: 1, maps: []fakeMap{w.at(0x1000, "memory.so"), w.at(0x2000, "other.so")}})
+	w.put(fakeProcess{pid: 1, size: 1, maps: []fakeMap{w.at(0x1000, "memory.so"),
+		w.at(0x2000, "other.so")}})
 	w.pass("+otel_memory", "+1 memory.so")
 }
 
@@ -113,7 +117,8 @@ func TestWatcherFindsWhatReplacedAMappingOfTheSameSize(t *testing.T) {
 	for range busyPasses {
 		qt.Assert(t, qt.IsNil(w.SyncAll()))
 	}
-	qt.Check(t, qt.ContentEquals(w.told, []string{"+libstdcxx", "+1 other.so", "-1 memory.so", "-otel_memory"}))
+	qt.Check(t, qt.ContentEquals(w.told, []string{"+libstdcxx", "+1 other.so", "-1 memory.so",
+		"-otel_memory"}))
 
 	p.maps = []fakeMap{w.at(0x1000, "memory.so")}
 	w.put(p)
@@ -121,7 +126,8 @@ func TestWatcherFindsWhatReplacedAMappingOfTheSameSize(t *testing.T) {
 	for range idlePasses {
 		qt.Assert(t, qt.IsNil(w.SyncAll()))
 	}
-	qt.Check(t, qt.ContentEquals(w.told, []string{"-libstdcxx", "-1 other.so", "+1 memory.so", "+otel_memory"}), qt.Commentf("even without a fault"))
+	qt.Check(t, qt.ContentEquals(w.told, []string{"-libstdcxx", "-1 other.so", "+1 memory.so",
+		"+otel_memory"}), qt.Commentf("even without a fault"))
 }
 
 func TestWatcherFindsANewFileOfTheSameInodeNumber(t *testing.T) {
@@ -136,14 +142,17 @@ func TestWatcherFindsANewFileOfTheSameInodeNumber(t *testing.T) {
 	for range busyPasses {
 		qt.Assert(t, qt.IsNil(w.SyncAll()))
 	}
-	qt.Check(t, qt.ContentEquals(w.told, []string{"+libstdcxx", "+1 memory.so", "-1 memory.so", "-otel_memory"}))
+	qt.Check(t, qt.ContentEquals(w.told, []string{"+libstdcxx", "+1 memory.so", "-1 memory.so",
+		"-otel_memory"}))
 }
 
 func TestWatcherFindsExec(t *testing.T) {
 	w := newWatch(t, WatcherOptions{}, "*:*")
-	w.put(fakeProcess{pid: 1, startTime: 5, size: 1, img: 1000, maps: []fakeMap{w.at(0x1000, "memory.so")}})
+	w.put(fakeProcess{pid: 1, startTime: 5, size: 1, img: 1000,
+		maps: []fakeMap{w.at(0x1000, "memory.so")}})
 	w.pass("+otel_memory", "+1 memory.so")
-	w.put(fakeProcess{pid: 1, startTime: 5, size: 1, img: 2000, maps: []fakeMap{w.at(0x1000, "other.so")}})
+	w.put(fakeProcess{pid: 1, startTime: 5, size: 1, img: 2000,
+		maps: []fakeMap{w.at(0x1000, "other.so")}})
 	w.pass("+libstdcxx", "+1 other.so", "-1 memory.so", "-otel_memory")
 }
 
@@ -171,7 +180,8 @@ func TestWatcherFindsThatAProcessEndedButWasNotWaitedFor(t *testing.T) {
 
 func TestWatcherSeesAProcessWhoseFirstThreadHasEnded(t *testing.T) {
 	w := newWatch(t, WatcherOptions{}, "*:*")
-	p := fakeProcess{pid: 1, threads: 2, size: 5, startTime: 9, img: 7, maps: []fakeMap{w.at(0x1000, "memory.so")}}
+	p := fakeProcess{pid: 1, threads: 2, size: 5, startTime: 9, img: 7,
+		maps: []fakeMap{w.at(0x1000, "memory.so")}}
 	w.put(p)
 	w.pass("+otel_memory", "+1 memory.so")
 	w.put(fakeProcess{pid: 1, state: 'Z', threads: 2, startTime: 9})
@@ -194,7 +204,8 @@ func TestWatcherTellsWhenAFileIsMappedElsewhere(t *testing.T) {
 	w.put(fakeProcess{pid: 1, size: 1, maps: []fakeMap{w.at(0x1000, "memory.so")}})
 	w.pass("+otel_memory", "+1 memory.so")
 	key := w.Pairs()[0].key()
-	w.put(fakeProcess{pid: 1, size: 2, maps: []fakeMap{w.at(0x5000, "memory.so"), w.at(0x7000, "memory.so")}})
+	w.put(fakeProcess{pid: 1, size: 2, maps: []fakeMap{w.at(0x5000, "memory.so"),
+		w.at(0x7000, "memory.so")}})
 	w.pass("~1 memory.so")
 	p := w.Pairs()[0]
 	qt.Check(t, qt.DeepEquals(p.Mappings, []Mapping{{0x5000, 0x6000, 0}, {0x7000, 0x8000, 0}}))
@@ -207,14 +218,17 @@ func TestWatcherTakesTwoPathsOfOneFileForOne(t *testing.T) {
 	qt.Assert(t, qt.IsNil(os.Link(w.libs["memory.so"], link)))
 	w.put(fakeProcess{pid: 1, size: 1, maps: []fakeMap{code(0x5000, link), w.at(0x1000, "memory.so")}})
 	w.pass("+otel_memory", "+1 link.so")
-	qt.Check(t, qt.DeepEquals(w.Pairs()[0].Mappings, []Mapping{{0x1000, 0x2000, 0}, {0x5000, 0x6000, 0}}))
+	qt.Check(t, qt.DeepEquals(w.Pairs()[0].Mappings, []Mapping{{0x1000, 0x2000, 0},
+		{0x5000, 0x6000, 0}}))
 	w.put(fakeProcess{pid: 1, size: 2, maps: []fakeMap{code(0x5000, link)}})
 	w.pass("~1 link.so")
 }
 
 func TestWatcherAsksTheFilterAboutProcessesAndNewImages(t *testing.T) {
 	asked := 0
-	w := newWatch(t, WatcherOptions{Filter: func(p Process) bool { asked++; return p.Command == "wanted" }}, "*:*")
+	w := newWatch(t,
+		WatcherOptions{Filter: func(p Process) bool { asked++; return p.Command == "wanted" }},
+		"*:*")
 	p := fakeProcess{pid: 1, size: 1, command: "shell", maps: []fakeMap{w.at(0x1000, "memory.so")}}
 	w.put(p)
 	w.put(fakeProcess{pid: 2, command: "wanted"}) // of the kernel
@@ -246,7 +260,8 @@ func TestWatcherSyncLooksAtOneProcess(t *testing.T) {
 	qt.Assert(t, qt.DeepEquals(w.told, []string{"+otel_memory", "+2 memory.so"}))
 	w.put(fakeProcess{pid: 2, size: 1, maps: []fakeMap{w.at(0x1000, "other.so")}}) // no sign in stat
 	qt.Assert(t, qt.IsNil(w.Sync(2)))
-	qt.Assert(t, qt.DeepEquals(w.told[2:], []string{"+libstdcxx", "+2 other.so", "-2 memory.so", "-otel_memory"}))
+	qt.Assert(t, qt.DeepEquals(w.told[2:], []string{"+libstdcxx", "+2 other.so", "-2 memory.so",
+		"-otel_memory"}))
 	w.remove(2)
 	qt.Assert(t, qt.IsNil(w.Sync(2)))
 	qt.Assert(t, qt.DeepEquals(w.told[6:], []string{"-2 other.so", "-libstdcxx"}))
@@ -257,11 +272,13 @@ func TestWatcherSyncLooksAtOneProcess(t *testing.T) {
 func TestWatcherCloseUndoesEverything(t *testing.T) {
 	w := newWatch(t, WatcherOptions{}, "*:*")
 	w.put(fakeProcess{pid: 1, size: 1, maps: []fakeMap{w.at(0x1000, "memory.so")}})
-	w.put(fakeProcess{pid: 2, size: 1, maps: []fakeMap{w.at(0x1000, "memory.so"), w.at(0x2000, "other.so")}})
+	w.put(fakeProcess{pid: 2, size: 1, maps: []fakeMap{w.at(0x1000, "memory.so"),
+		w.at(0x2000, "other.so")}})
 	qt.Assert(t, qt.IsNil(w.SyncAll()))
 	w.told = nil
 	qt.Assert(t, qt.IsNil(w.Close()))
-	qt.Check(t, qt.ContentEquals(w.told, []string{"-1 memory.so", "-2 memory.so", "-2 other.so", "-otel_memory", "-libstdcxx"}))
+	qt.Check(t, qt.ContentEquals(w.told, []string{"-1 memory.so", "-2 memory.so", "-2 other.so",
+		"-otel_memory", "-libstdcxx"}))
 	qt.Check(t, qt.HasLen(w.cache.files, 0))
 	w.told = nil
 	qt.Check(t, qt.IsNil(w.Close()))
@@ -295,10 +312,12 @@ func TestWatcherHandlerMayAskAndHold(t *testing.T) {
 
 func TestWatchersShareACache(t *testing.T) {
 	c := NewCache(nil)
-	one, two := newWatch(t, WatcherOptions{Cache: c}, "*:*"), newWatch(t, WatcherOptions{Cache: c}, "*:*")
+	one, two := newWatch(t, WatcherOptions{Cache: c}, "*:*"), newWatch(t, WatcherOptions{Cache: c},
+		"*:*")
 	two.libs = one.libs
 	for _, w := range []*watch{one, two} {
-		w.put(fakeProcess{pid: 1, size: 1, maps: []fakeMap{w.at(0x1000, "memory.so"), w.at(0x2000, "plain.so")}})
+		w.put(fakeProcess{pid: 1, size: 1, maps: []fakeMap{w.at(0x1000, "memory.so"),
+			w.at(0x2000, "plain.so")}})
 		w.pass("+otel_memory", "+1 memory.so")
 	}
 	qt.Check(t, qt.Equals(one.Pairs()[0].File, two.Pairs()[0].File))

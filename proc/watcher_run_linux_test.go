@@ -30,7 +30,8 @@ type running struct {
 }
 
 func startRunning(t *testing.T, mode runMode, options WatcherOptions) *running {
-	r := &running{t: t, pairs: map[int]*Pair{}, news: make(chan struct{}, 1), ended: make(chan error, 1)}
+	r := &running{t: t, pairs: map[int]*Pair{}, news: make(chan struct{}, 1),
+		ended: make(chan error, 1)}
 	options.Handler = func(c *Changes) {
 		r.mu.Lock()
 		defer r.mu.Unlock()
@@ -135,7 +136,8 @@ func TestRunFindsWhatIsMappedLaterAndWhatEnds(t *testing.T) {
 				qt.Check(t, qt.IsNil(stats.EventsError))
 				qt.Check(t, qt.Equals(stats.Passes, 1))
 			} else {
-				qt.Check(t, qt.ErrorMatches(stats.EventsError, "no kernel events, polling only: switched off"))
+				qt.Check(t, qt.ErrorMatches(stats.EventsError,
+					"no kernel events, polling only: switched off"))
 			}
 		})
 	}
@@ -252,7 +254,8 @@ func TestRunMakesUpForLostRecords(t *testing.T) {
 	h.do("map", lib)
 	source := &eventSource{taken: happenings{lost: 1}}
 	qt.Assert(t, qt.IsNil(w.syncEvents(t.Context(), source)))
-	qt.Check(t, qt.DeepEquals(*told, []string{"+" + tracedProvider(), fmt.Sprintf("+%d libtraced.so", h.pid)}))
+	qt.Check(t, qt.DeepEquals(*told, []string{"+" + tracedProvider(),
+		fmt.Sprintf("+%d libtraced.so", h.pid)}))
 	qt.Check(t, qt.Equals(w.Stats().Lost, 1))
 }
 

@@ -49,7 +49,8 @@ func TestBuiltinFitsSoftware(t *testing.T) {
 					}
 					arguments := len(decoder.Decode(site.Location, site.Arguments))
 					if _, ok := known.Probe(site.Provider, site.Name, arguments); !ok {
-						t.Errorf("%s: %s:%s has %d arguments, and no such definition", path, site.Provider, site.Name, arguments)
+						t.Errorf("%s: %s:%s has %d arguments, and no such definition", path,
+							site.Provider, site.Name, arguments)
 					}
 				}
 			}

@@ -72,7 +72,8 @@ func TestSymbolizerForgetsFilesThatNobodyMaps(t *testing.T) {
 	dir := t.TempDir()
 	p := stack.NewSymbolizer(nil)
 	defer p.Close()
-	pages, err := unix.MmapPtr(-1, 0, nil, uintptr(os.Getpagesize()), unix.PROT_NONE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
+	pages, err := unix.MmapPtr(-1, 0, nil, uintptr(os.Getpagesize()), unix.PROT_NONE,
+		unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
 	qt.Assert(t, qt.IsNil(err))
 	defer func() { qt.Check(t, qt.IsNil(unix.MunmapPtr(pages, uintptr(os.Getpagesize())))) }()
 	for i := range 5 {
@@ -80,10 +81,12 @@ func TestSymbolizerForgetsFilesThatNobodyMaps(t *testing.T) {
 		qt.Assert(t, qt.IsNil(os.WriteFile(path, contents, 0o755)))
 		file, err := os.Open(path)
 		qt.Assert(t, qt.IsNil(err))
-		_, err = unix.MmapPtr(int(file.Fd()), 0, pages, uintptr(os.Getpagesize()), unix.PROT_READ|unix.PROT_EXEC, unix.MAP_PRIVATE|unix.MAP_FIXED)
+		_, err = unix.MmapPtr(int(file.Fd()), 0, pages, uintptr(os.Getpagesize()),
+			unix.PROT_READ|unix.PROT_EXEC, unix.MAP_PRIVATE|unix.MAP_FIXED)
 		qt.Check(t, qt.IsNil(file.Close()))
 		qt.Assert(t, qt.IsNil(err))
 		p.Remember(os.Getpid())
-		qt.Check(t, qt.Equals(openFiles(t, dir), 1), qt.Commentf("what it has replaced is not known any more"))
+		qt.Check(t, qt.Equals(openFiles(t, dir), 1),
+			qt.Commentf("what it has replaced is not known any more"))
 	}
 }

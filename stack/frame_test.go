@@ -13,7 +13,8 @@ func TestFrameString(t *testing.T) {
 		frame Frame
 		want  string
 	}{
-		{Frame{Address: 0x40111b, Function: "main", Offset: 0x1b, File: "/bin/a", FileOffset: 0x111b}, "main+0x1b (/bin/a)"},
+		{Frame{Address: 0x40111b, Function: "main", Offset: 0x1b, File: "/bin/a",
+			FileOffset: 0x111b}, "main+0x1b (/bin/a)"},
 		{Frame{Address: 0x40111b, Function: "main", Offset: 0}, "main+0x0"},
 		{Frame{Address: 0x7f0c10, File: "/bin/a", FileOffset: 0x10}, "0x7f0c10 (/bin/a+0x10)"},
 		{Frame{Address: 0x7f0c10}, "0x7f0c10"},

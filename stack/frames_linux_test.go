@@ -65,7 +65,8 @@ func TestFrames(t *testing.T) {
 	qt.Check(t, qt.Equals(frames[1].Function, "main"))
 	qt.Check(t, qt.Equals(frames[1].Offset, 1))
 	qt.Check(t, qt.Equals(frames[1].Address, target.main+1))
-	qt.Check(t, qt.Not(qt.Equals(frames[2].Function, "main")), qt.Commentf("the call is before a return address"))
+	qt.Check(t, qt.Not(qt.Equals(frames[2].Function, "main")),
+		qt.Commentf("the call is before a return address"))
 }
 
 func TestFramesInNoFileHaveNoName(t *testing.T) {
@@ -75,7 +76,8 @@ func TestFramesInNoFileHaveNoName(t *testing.T) {
 	frames := p.Frames(t.Context(), os.Getpid(), []uint64{1, 0, 1 << 63})
 	qt.Check(t, qt.DeepEquals(frames, []stack.Frame{{Address: 1}, {Address: 0}, {Address: 1 << 63}}))
 	// No process can have that number.
-	qt.Check(t, qt.DeepEquals(p.Frames(t.Context(), 1<<30, []uint64{4096}), []stack.Frame{{Address: 4096}}))
+	qt.Check(t, qt.DeepEquals(p.Frames(t.Context(), 1<<30, []uint64{4096}),
+		[]stack.Frame{{Address: 4096}}))
 }
 
 func TestFramesOfEndedProcesses(t *testing.T) {

@@ -64,7 +64,8 @@ func (f fixture) file(owner int, im *elfimage.Image) *file {
 // named is an image with a function.
 func named(name string) *elfimage.Image {
 	im := elfimage.New64()
-	im.AddSymbols(elf.SHT_SYMTAB, "", elfimage.NewSymbol(name, elfimage.CodeAddress+0x10, elf.STT_FUNC, 1))
+	im.AddSymbols(elf.SHT_SYMTAB, "", elfimage.NewSymbol(name, elfimage.CodeAddress+0x10,
+		elf.STT_FUNC, 1))
 	return im
 }
 
@@ -113,12 +114,15 @@ func TestSymbolizerDropsTablesOfTheProcessThatHoldsMost(t *testing.T) {
 	other := add(2, 90*mebi)
 	qt.Check(t, qt.Equals(f.files.held, 240*mebi))
 	last := add(3, 20*mebi)
-	qt.Check(t, qt.Equals(first.size, 0), qt.Commentf("the larger one of the process that holds 150 MiB"))
+	qt.Check(t, qt.Equals(first.size, 0),
+		qt.Commentf("the larger one of the process that holds 150 MiB"))
 	qt.Check(t, qt.IsNotNil(first.functions), qt.Commentf("is not read again"))
-	qt.Check(t, qt.DeepEquals([]int{second.size, other.size, last.size}, []int{50 * mebi, 90 * mebi, 20 * mebi}))
+	qt.Check(t, qt.DeepEquals([]int{second.size, other.size, last.size},
+		[]int{50 * mebi, 90 * mebi, 20 * mebi}))
 	qt.Check(t, qt.Equals(f.files.held, 160*mebi))
 	add(4, maxHeldBytes+1)
-	qt.Check(t, qt.Equals(f.files.held, 160*mebi), qt.Commentf("what is larger than all together is not kept"))
+	qt.Check(t, qt.Equals(f.files.held, 160*mebi),
+		qt.Commentf("what is larger than all together is not kept"))
 }
 
 // frames is call frame information, with absolute addresses, of a function
@@ -154,7 +158,8 @@ func (f fixture) unwind(pid, depth int) int {
 	for n := range depth {
 		memory = binary.LittleEndian.AppendUint64(memory, mappedAt+1+uint64(n)%(elfimage.CodeSize-1))
 	}
-	registers := Registers{Machine: elf.EM_X86_64, PC: mappedAt, SP: stackAt, General: make([]uint64, 17)}
+	registers := Registers{Machine: elf.EM_X86_64, PC: mappedAt, SP: stackAt,
+		General: make([]uint64, 17)}
 	registers.General[7] = stackAt
 	return len(f.Unwind(f.t.Context(), pid, registers, memory))
 }
@@ -224,7 +229,8 @@ func TestSymbolizerMergesMappings(t *testing.T) {
 		{"taken within", at(6, 7), at(5, 9), at(6, 7)},
 		{"taken by more", at(1, 20), at(5, 9, 10, 11), at(1, 20)},
 	} {
-		qt.Check(t, qt.DeepEquals(ranges(merge(test.now, test.before)), ranges(test.want)), qt.Commentf(test.name))
+		qt.Check(t, qt.DeepEquals(ranges(merge(test.now, test.before)), ranges(test.want)),
+			qt.Commentf(test.name))
 	}
 	var many []mapping
 	for i := range uint64(maxMappings) {

@@ -22,7 +22,8 @@ func TestProfileHasStacksValuesAndLabels(t *testing.T) {
 	defer symbolizer.Close()
 	target := start(t)
 	addresses := []uint64{target.main, target.main + 8}
-	p := stack.NewProfile(symbolizer, stack.ValueType{Type: "hits", Unit: "count"}, stack.ValueType{Type: "time", Unit: "nanoseconds"})
+	p := stack.NewProfile(symbolizer, stack.ValueType{Type: "hits", Unit: "count"},
+		stack.ValueType{Type: "time", Unit: "nanoseconds"})
 	p.Add(t.Context(), target.PID, addresses, []int64{3, 300}, map[string]string{"comm": "x"})
 	p.Add(t.Context(), target.PID, addresses[:1], []int64{1, 100}, nil)
 	p.Add(t.Context(), target.PID, nil, []int64{2, 200}, nil)
@@ -48,7 +49,8 @@ func TestProfileHasStacksValuesAndLabels(t *testing.T) {
 	qt.Check(t, qt.Equals(sample.Location[0].Line[0].Function.Name, "main"))
 	qt.Check(t, qt.Equals(sample.Location[0].Line[0].Function, sample.Location[1].Line[0].Function))
 	qt.Check(t, qt.Equals(sample.Location[1].Address, addresses[1]-1))
-	qt.Check(t, qt.Equals(read.Sample[1].Location[0], sample.Location[0]), qt.Commentf("a place is there once"))
+	qt.Check(t, qt.Equals(read.Sample[1].Location[0], sample.Location[0]),
+		qt.Commentf("a place is there once"))
 	qt.Check(t, qt.Equals(symbolizer.Counts(), stack.Counts{Frames: 4, NoFile: 1}))
 }
 
@@ -70,9 +72,12 @@ func TestStacksOfTwoProcessesOfAFileAreOne(t *testing.T) {
 	defer symbolizer.Close()
 	first, second := start(t), start(t)
 	addresses := func(p target) []uint64 { return []uint64{p.main, p.main + 8} }
-	qt.Check(t, qt.Equals(symbolizer.Key(first.PID, addresses(first)), symbolizer.Key(second.PID, addresses(second))))
-	qt.Check(t, qt.Not(qt.Equals(symbolizer.Key(first.PID, addresses(first)), symbolizer.Key(first.PID, []uint64{first.main + 8, first.main}))))
-	qt.Check(t, qt.Not(qt.Equals(symbolizer.Key(first.PID, []uint64{1}), symbolizer.Key(second.PID, []uint64{1}))))
+	qt.Check(t, qt.Equals(symbolizer.Key(first.PID, addresses(first)),
+		symbolizer.Key(second.PID, addresses(second))))
+	qt.Check(t, qt.Not(qt.Equals(symbolizer.Key(first.PID, addresses(first)),
+		symbolizer.Key(first.PID, []uint64{first.main + 8, first.main}))))
+	qt.Check(t, qt.Not(qt.Equals(symbolizer.Key(first.PID, []uint64{1}),
+		symbolizer.Key(second.PID, []uint64{1}))))
 
 	for _, apart := range []bool{false, true} {
 		p := stack.NewProfile(symbolizer, stack.ValueType{Type: "hits", Unit: "count"})
@@ -92,7 +97,8 @@ func TestStacksOfTwoProcessesOfAFileAreOne(t *testing.T) {
 		}
 		qt.Assert(t, qt.HasLen(read.Sample, 2))
 		qt.Check(t, qt.DeepEquals(read.Sample[1].Value, []int64{9}))
-		qt.Check(t, qt.Matches(read.Sample[1].Label["process"][0], fmt.Sprintf(`.* \(%d\)`, second.PID)))
+		qt.Check(t, qt.Matches(read.Sample[1].Label["process"][0],
+			fmt.Sprintf(`.* \(%d\)`, second.PID)))
 	}
 }
 
@@ -101,10 +107,12 @@ func TestFlameGraphs(t *testing.T) {
 	symbolizer := stack.NewSymbolizer(nil)
 	defer symbolizer.Close()
 	target := start(t)
-	p := stack.NewProfile(symbolizer, stack.ValueType{Type: "hits", Unit: "count"}, stack.ValueType{Type: "arg0", Unit: "bytes"})
+	p := stack.NewProfile(symbolizer, stack.ValueType{Type: "hits", Unit: "count"},
+		stack.ValueType{Type: "arg0", Unit: "bytes"})
 	p.Add(t.Context(), target.PID, []uint64{target.main, target.main + 8}, []int64{1, 30}, nil)
 	p.Add(t.Context(), target.PID, []uint64{target.main + 4, target.main + 8}, []int64{1, 3}, nil)
-	p.Add(t.Context(), target.PID, []uint64{target.main, 1}, []int64{1, 7}, map[string]string{"comm": "</script>;\n"})
+	p.Add(t.Context(), target.PID, []uint64{target.main, 1}, []int64{1, 7},
+		map[string]string{"comm": "</script>;\n"})
 	p.Add(t.Context(), target.PID, []uint64{target.main}, []int64{1, -7}, nil)
 	var folded, page bytes.Buffer
 	qt.Assert(t, qt.IsNil(p.WriteFolded(&folded)))
@@ -113,9 +121,11 @@ func TestFlameGraphs(t *testing.T) {
 	qt.Assert(t, qt.IsNil(p.WriteFlameGraph(&page, "a <title>")))
 	_, data, _ := strings.Cut(page.String(), `<script type="application/json" id="profile">`)
 	data, _, _ = strings.Cut(data, "</script>")
-	qt.Check(t, qt.Equals(data, `{"title":"a \u003ctitle>","type":"arg0","unit":"bytes","note":"","root":{"name":"all","value":40,"children":[`+
-		`{"name":"main","value":33,"children":[{"name":"main","value":33}]},`+
-		`{"name":"comm=\u003c/script>:?","value":7,"children":[{"name":"[unknown]","value":7,"children":[{"name":"main","value":7}]}]}]}}`))
+	qt.Check(t,
+		qt.Equals(data,
+			`{"title":"a \u003ctitle>","type":"arg0","unit":"bytes","note":"","root":{"name":"all","value":40,"children":[`+
+				`{"name":"main","value":33,"children":[{"name":"main","value":33}]},`+
+				`{"name":"comm=\u003c/script>:?","value":7,"children":[{"name":"[unknown]","value":7,"children":[{"name":"main","value":7}]}]}]}}`))
 	for _, mark := range []string{"RENDERER", "PROFILE"} {
 		qt.Check(t, qt.Not(qt.StringContains(page.String(), mark)))
 	}

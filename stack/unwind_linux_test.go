@@ -29,7 +29,8 @@ func startThrowing(t testing.TB, size int) *throwing {
 	testprog.LeakCheck(t)
 	p := &throwing{Throw: testprog.StartThrow(t)}
 	var err error
-	p.session, err = trace.Open(usdt.Target{Path: p.File, PID: p.PID}, &trace.SessionOptions{StackCopy: size},
+	p.session, err = trace.Open(usdt.Target{Path: p.File, PID: p.PID},
+		&trace.SessionOptions{StackCopy: size},
 		elfnote.Exact("libstdcxx", "throw"))
 	qt.Assert(t, qt.IsNil(err))
 	t.Cleanup(func() { p.session.Close() })
@@ -71,7 +72,8 @@ func TestUnwindAtEveryDepth(t *testing.T) {
 		want = append(want, "throw_again", "main")
 		addresses := unwound(known, p.throwFrom(t, levels))
 		qt.Check(t, qt.DeepEquals(names(known, p.PID, addresses)[:len(want)], want))
-		qt.Check(t, qt.IsTrue(len(addresses) <= len(want)+5), qt.Commentf("%d functions", len(addresses)))
+		qt.Check(t, qt.IsTrue(len(addresses) <= len(want)+5),
+			qt.Commentf("%d functions", len(addresses)))
 	}
 }
 
@@ -107,11 +109,13 @@ func TestUnwindEndedProcesses(t *testing.T) {
 	known.Remember(p.PID)
 	event := p.throwFrom(t, 0)
 	p.Kill()
-	qt.Check(t, qt.DeepEquals(names(known, p.PID, unwound(known, event))[1:4], []string{"throw_it", "descend", "throw_again"}))
+	qt.Check(t, qt.DeepEquals(names(known, p.PID, unwound(known, event))[1:4],
+		[]string{"throw_it", "descend", "throw_again"}))
 	qt.Check(t, qt.Equals(known.Counts().CutStacks, 0))
 	ended, end := context.WithCancel(t.Context())
 	end()
-	qt.Check(t, qt.HasLen(known.Unwind(ended, p.PID, stack.Registers(event.Registers), event.StackCopy), 1))
+	qt.Check(t, qt.HasLen(known.Unwind(ended, p.PID, stack.Registers(event.Registers),
+		event.StackCopy), 1))
 	// Of one that nobody has looked at there is the instruction alone.
 	unknown := stack.NewSymbolizer(nil)
 	defer unknown.Close()

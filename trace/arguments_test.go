@@ -76,7 +76,8 @@ func checkAllValues(t *testing.T, mode usdt.Mode, program string) {
 			qt.Check(t, qt.Equals(event.Site.File, file))
 			// The clocks are compared once a second, and a clock may be slewed.
 			const tolerance = 100 * time.Millisecond
-			qt.Check(t, qt.IsTrue(event.Time.After(before.Add(-tolerance)) && event.Time.Before(after.Add(tolerance))),
+			qt.Check(t, qt.IsTrue(event.Time.After(before.Add(-tolerance)) &&
+				event.Time.Before(after.Add(tolerance))),
 				qt.Commentf("%v is not between %v and %v", event.Time, before, after))
 			checkArgs(t, event, w)
 		}
@@ -115,7 +116,8 @@ func captureTexts(probes []testprog.Probe) []trace.Capture {
 				if arg.Kind == testprog.Text && !seen[key] {
 					seen[key] = true
 					captures = append(captures, trace.Capture{
-						Probes: []elfnote.Pattern{elfnote.Exact(p.Provider, p.Name)}, Arg: fmt.Sprintf("arg%d", i), Max: 1000,
+						Probes: []elfnote.Pattern{elfnote.Exact(p.Provider,
+							p.Name)}, Arg: fmt.Sprintf("arg%d", i), Max: 1000,
 					})
 				}
 			}

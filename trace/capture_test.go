@@ -37,39 +37,57 @@ func TestCapture(t *testing.T) {
 	}{
 		{"text", "strings", trace.Capture{Arg: "arg0"}, complete, "hello, gousdt", `"hello, gousdt"`},
 		{"empty text", "strings", trace.Capture{Arg: "arg2"}, complete, "", `""`},
-		{"text longer than usual", "strings", trace.Capture{Arg: "arg1"}, truncated, digits[:128], `"` + digits[:128] + `"...`},
-		{"long text", "strings", trace.Capture{Arg: "arg1", Max: 32 << 10}, complete, digits, `"` + digits + `"`},
-		{"text as long as its limit", "strings", trace.Capture{Arg: "arg1", Max: 400}, complete, digits, `"` + digits + `"`},
-		{"text one longer than its limit", "strings", trace.Capture{Arg: "arg1", Max: 399}, truncated, digits[:399], `"` + digits[:399] + `"...`},
+		{"text longer than usual", "strings", trace.Capture{Arg: "arg1"}, truncated, digits[:128],
+			`"` + digits[:128] + `"...`},
+		{"long text", "strings", trace.Capture{Arg: "arg1", Max: 32 << 10}, complete, digits,
+			`"` + digits + `"`},
+		{"text as long as its limit", "strings", trace.Capture{Arg: "arg1", Max: 400}, complete,
+			digits, `"` + digits + `"`},
+		{"text one longer than its limit", "strings", trace.Capture{Arg: "arg1", Max: 399},
+			truncated, digits[:399], `"` + digits[:399] + `"...`},
 		{"text of one byte", "strings", trace.Capture{Arg: "arg0", Max: 1}, truncated, "h", `"h"...`},
-		{"bytes", "strings", trace.Capture{Arg: "arg0", Bytes: true, Max: 3}, complete, "hel", "68 65 6c"},
+		{"bytes", "strings", trace.Capture{Arg: "arg0", Bytes: true, Max: 3}, complete, "hel",
+			"68 65 6c"},
 		{"no pointer", "three", trace.Capture{Arg: "arg0"}, missing, "", "-2000000000 <unreadable>"},
 		{"no pointer to bytes", "three", trace.Capture{Arg: "arg2", Bytes: true, Max: 8}, missing, "",
 			"18000000000000000001 <unreadable>"},
-		{"another probe", "three", trace.Capture{Probes: []elfnote.Pattern{elfnote.Exact("gousdt_test", "strings")}, Arg: "arg1", Max: 8}, missing, "", ""},
+		{"another probe", "three",
+			trace.Capture{Probes: []elfnote.Pattern{elfnote.Exact("gousdt_test", "strings")},
+				Arg: "arg1", Max: 8}, missing, "", ""},
 		{"no such argument", "three", trace.Capture{Arg: "arg77"}, missing, "", ""},
-		{"pointer that is unreadable", "fault", trace.Capture{Arg: "arg1"}, missing, "", "<unreadable>"},
-		{"small constant", "fault", trace.Capture{Arg: "arg2", Bytes: true, Max: 5}, missing, "", "17 <unreadable>"},
+		{"pointer that is unreadable", "fault", trace.Capture{Arg: "arg1"}, missing, "",
+			"<unreadable>"},
+		{"small constant", "fault", trace.Capture{Arg: "arg2", Bytes: true, Max: 5}, missing, "",
+			"17 <unreadable>"},
 		// The last argument of twelve but two is a pointer; others serve as
 		// lengths.
-		{"length in a constant", "twelve", trace.Capture{Arg: "arg9", Bytes: true, Length: "arg10", Max: 5},
+		{"length in a constant", "twelve", trace.Capture{Arg: "arg9", Bytes: true, Length: "arg10",
+			Max: 5},
 			truncated, "hello", "68 65 6c 6c 6f..."},
-		{"length in a register", "twelve", trace.Capture{Arg: "arg9", Bytes: true, Length: "arg1", Max: 2},
+		{"length in a register", "twelve", trace.Capture{Arg: "arg9", Bytes: true, Length: "arg1",
+			Max: 2},
 			truncated, "he", "68 65..."},
 		{"length in memory", "twelve", trace.Capture{Arg: "arg9", Bytes: true, Length: "arg3", Max: 7},
 			truncated, "hello, ", "68 65 6c 6c 6f 2c 20..."},
 		{"exact length", "twelve", trace.Capture{Arg: "arg9", Bytes: true, Length: "arg8", Max: 17},
 			complete, "hello, gousdt\x00", ""},
-		{"text with a length in a register", "twelve", trace.Capture{Arg: "arg9", Length: "arg1", Max: 2}, truncated, "he", `"he"...`},
-		{"text with its length", "twelve", trace.Capture{Arg: "arg9", Length: "arg8", Max: 17}, complete, "hello, gousdt", ""},
-		{"text with a negative length", "twelve", trace.Capture{Arg: "arg9", Length: "arg0"}, missing, "", ""},
-		{"negative length in a register", "twelve", trace.Capture{Arg: "arg9", Bytes: true, Length: "arg0"}, missing, "", ""},
-		{"negative length in memory", "twelve", trace.Capture{Arg: "arg9", Bytes: true, Length: "arg4"}, missing, "", ""},
-		{"negative constant length", "twelve", trace.Capture{Arg: "arg9", Bytes: true, Length: "arg11"}, missing, "", ""},
+		{"text with a length in a register", "twelve", trace.Capture{Arg: "arg9", Length: "arg1",
+			Max: 2}, truncated, "he", `"he"...`},
+		{"text with its length", "twelve", trace.Capture{Arg: "arg9", Length: "arg8", Max: 17},
+			complete, "hello, gousdt", ""},
+		{"text with a negative length", "twelve", trace.Capture{Arg: "arg9", Length: "arg0"},
+			missing, "", ""},
+		{"negative length in a register", "twelve", trace.Capture{Arg: "arg9", Bytes: true,
+			Length: "arg0"}, missing, "", ""},
+		{"negative length in memory", "twelve", trace.Capture{Arg: "arg9", Bytes: true,
+			Length: "arg4"}, missing, "", ""},
+		{"negative constant length", "twelve", trace.Capture{Arg: "arg9", Bytes: true,
+			Length: "arg11"}, missing, "", ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			process := start(t, "target-pie")
-			s := open(t, process, "gousdt_test:"+test.group, &trace.SessionOptions{Captures: []trace.Capture{test.capture}})
+			s := open(t, process, "gousdt_test:"+test.group,
+				&trace.SessionOptions{Captures: []trace.Capture{test.capture}})
 			process.Fire(test.group, 1)
 			event := next(t, s, 1)[0]
 			var index int
@@ -94,9 +112,12 @@ func TestCapture(t *testing.T) {
 func TestCaptureInEveryMode(t *testing.T) {
 	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
 		process := start(t, "target-static")
-		s := open(t, process, "gousdt_test:strings", &trace.SessionOptions{Mode: mode, StackDepth: 5, Captures: []trace.Capture{
-			{Arg: "arg2"}, {Arg: "arg0", Max: 4}, {Arg: "arg0", Max: 100}, {Probes: []elfnote.Pattern{elfnote.MustParsePattern("*")}, Arg: "arg1", Max: 10},
-		}})
+		s := open(t, process, "gousdt_test:strings", &trace.SessionOptions{Mode: mode,
+			StackDepth: 5, Captures: []trace.Capture{
+				{Arg: "arg2"}, {Arg: "arg0", Max: 4}, {Arg: "arg0",
+					Max: 100}, {Probes: []elfnote.Pattern{elfnote.MustParsePattern("*")}, Arg: "arg1",
+					Max: 10},
+			}})
 		process.Fire("strings", 1)
 		event := next(t, s, 1)[0]
 		qt.Assert(t, qt.DeepEquals(texts(event), []string{`"hell"...`, `"0123456789"...`, `""`}))
@@ -114,12 +135,15 @@ func TestCaptureErrors(t *testing.T) {
 	}{
 		{trace.Capture{}, `Arg: expression "", at column 1: .*`},
 		{trace.Capture{Arg: "0"}, `Arg: expression "0", at column 1: an argument is expected.*`},
-		{trace.Capture{Arg: "arg0 & 1"}, `Arg: expression "arg0 & 1", at column 1: an argument is expected.*`},
-		{trace.Capture{Arg: "arg0", Length: "pid"}, `Length: expression "pid", at column 1: an argument is expected.*`},
+		{trace.Capture{Arg: "arg0 & 1"},
+			`Arg: expression "arg0 & 1", at column 1: an argument is expected.*`},
+		{trace.Capture{Arg: "arg0", Length: "pid"},
+			`Length: expression "pid", at column 1: an argument is expected.*`},
 		{trace.Capture{Arg: "arg0", Max: -1}, "Max: -1 is not between 0 and 32768"},
 		{trace.Capture{Arg: "arg0", Max: 32769}, "Max: 32769 is not between 0 and 32768"},
 	} {
-		_, err := trace.New(&trace.SessionOptions{Captures: []trace.Capture{{Arg: "arg0"}, test.capture}})
+		_, err := trace.New(&trace.SessionOptions{Captures: []trace.Capture{{Arg: "arg0"},
+			test.capture}})
 		qt.Check(t, qt.ErrorMatches(err, `option Captures\[1\]: `+test.want))
 	}
 	_, err := trace.Open(usdt.Target{Path: testprog.Path(t, "target-pie")},
@@ -133,7 +157,8 @@ func TestPageIn(t *testing.T) {
 	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
 		for _, pageIn := range []bool{false, true} {
 			process := start(t, "target-pie")
-			opts := &trace.SessionOptions{Mode: mode, PageIn: pageIn, StackDepth: 5, Captures: []trace.Capture{{Arg: "arg0"}}}
+			opts := &trace.SessionOptions{Mode: mode, PageIn: pageIn, StackDepth: 5,
+				Captures: []trace.Capture{{Arg: "arg0"}}}
 			if pageIn {
 				testneeds.Kernel(t, "6.0", "sleepable programs on uprobes")
 			}

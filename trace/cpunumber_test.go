@@ -32,7 +32,8 @@ func TestCPU(t *testing.T) {
 				var one unix.CPUSet
 				one.Set(cpu)
 				qt.Assert(t, qt.IsNil(unix.SchedSetaffinity(process.PID, &one)))
-				filtered := open(t, process, "gousdt_test:three", &trace.SessionOptions{Filter: "cpu == " + decimal(cpu)})
+				filtered := open(t, process, "gousdt_test:three",
+					&trace.SessionOptions{Filter: "cpu == " + decimal(cpu)})
 				process.Fire("three", 1)
 				qt.Check(t, qt.Equals(next(t, events, 1)[0].CPU, cpu))
 				qt.Check(t, qt.Equals(next(t, filtered, 1)[0].CPU, cpu))

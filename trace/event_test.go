@@ -14,5 +14,6 @@ func TestEventString(t *testing.T) {
 
 	e.Command = "a\x1b[31m"
 	e.Args = []Value{{kind: Signed, size: 4, bits: ^uint64(0), state: Present}, {state: Unreadable}}
-	qt.Assert(t, qt.Equals(e.String(), `postgresql:query__start in process 7 (a\x1b[31m): -1, <unreadable>`))
+	qt.Assert(t,
+		qt.Equals(e.String(), `postgresql:query__start in process 7 (a\x1b[31m): -1, <unreadable>`))
 }

@@ -38,8 +38,10 @@ func TestEventsAreDeliveredOrCountedAsLost(t *testing.T) {
 	}{
 		{"small ring buffer", burst, trace.SessionOptions{RingSize: 1 << 16}},
 		{"large ring buffer", smallBurst, trace.SessionOptions{RingSize: 64 << 20}},
-		{"large ring buffer and delay", burst, trace.SessionOptions{RingSize: 64 << 20, Delay: 10 * time.Millisecond}},
-		{"small ring buffer and delay", smallBurst, trace.SessionOptions{RingSize: 1 << 16, Delay: time.Millisecond}},
+		{"large ring buffer and delay", burst, trace.SessionOptions{RingSize: 64 << 20,
+			Delay: 10 * time.Millisecond}},
+		{"small ring buffer and delay", smallBurst, trace.SessionOptions{RingSize: 1 << 16,
+			Delay: time.Millisecond}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			fires := test.fires / slower
@@ -75,7 +77,8 @@ func TestEventsAreDeliveredOrCountedAsLost(t *testing.T) {
 			took := time.Since(began)
 			losses, err := s.Losses()
 			qt.Assert(t, qt.IsNil(err))
-			t.Logf("%d delivered, %d lost, %v for each", delivered, losses.Events, took/time.Duration(hits))
+			t.Logf("%d delivered, %d lost, %v for each", delivered, losses.Events,
+				took/time.Duration(hits))
 
 			qt.Assert(t, qt.Equals(delivered+losses.Events, hits))
 			qt.Assert(t, qt.Equals(lost, losses.Events))
@@ -168,7 +171,8 @@ func TestEventsEndsWithItsContext(t *testing.T) {
 }
 
 func TestEventsEndsWithTheSession(t *testing.T) {
-	for name, end := range map[string]func(*trace.Session) error{"Close": (*trace.Session).Close, "Detach": (*trace.Session).Detach} {
+	for name, end := range map[string]func(*trace.Session) error{"Close": (*trace.Session).Close,
+		"Detach": (*trace.Session).Detach} {
 		t.Run(name, func(t *testing.T) {
 			process := start(t, "target-pie")
 			s := open(t, process, "gousdt_test:inlined", nil)
@@ -185,7 +189,8 @@ func TestEventsEndsWithTheSession(t *testing.T) {
 			qt.Assert(t, qt.IsNil(<-ended))
 			qt.Assert(t, qt.Equals(events, 5))
 
-			_, err := s.Attach(usdt.Target{Path: process.path}, nil, elfnote.Exact("gousdt_test", "three"))
+			_, err := s.Attach(usdt.Target{Path: process.path}, nil,
+				elfnote.Exact("gousdt_test", "three"))
 			qt.Assert(t, qt.ErrorIs(err, os.ErrClosed))
 			qt.Assert(t, qt.IsNil(s.Close()))
 			qt.Assert(t, qt.IsNil(s.Close()))

@@ -32,7 +32,9 @@ func TestFaultsOfASession(t *testing.T) {
 		faults.Each(t, func(t *testing.T) (err error) {
 			counted := trace.NewAggregator(trace.Aggregation{Value: "arg0", Sum: true})
 			s, err := trace.Open(usdt.Target{Path: process.path, PID: process.PID},
-				&trace.SessionOptions{Mode: mode, Aggregators: []*trace.Aggregator{counted}}, elfnote.Exact("gousdt_test", "three"))
+				&trace.SessionOptions{Mode: mode,
+					Aggregators: []*trace.Aggregator{counted}}, elfnote.Exact("gousdt_test",
+					"three"))
 			if err != nil {
 				return err
 			}
@@ -76,8 +78,11 @@ func TestFaultsOfAWatch(t *testing.T) {
 		defer s.Close()
 		faults.Each(t, func(t *testing.T) (err error) {
 			w, err := s.Watch(&trace.WatchOptions{
-				Proc:    proc.WatcherOptions{Filter: func(p proc.Process) bool { return p.PID == process.PID }},
-				Changed: func(c *trace.WatchChanges) { err = errors.Join(err, errors.Join(c.Errors...)) },
+				Proc: proc.WatcherOptions{Filter: func(p proc.Process) bool { return p.PID == process.PID }},
+				Changed: func(c *trace.WatchChanges) {
+					err = errors.Join(err,
+						errors.Join(c.Errors...))
+				},
 			}, elfnote.Exact("gousdt_test", "three"))
 			if err != nil {
 				return err

@@ -50,7 +50,9 @@ func TestFilter(t *testing.T) {
 		{"inlined", "arg1 < 18446744073709551515", 5},
 		{"inlined", "arg0 > 2.5", 3},
 		{"inlined", "arg0 == 2.5 || arg0 >= 4.5", 1},
-		{"inlined", "arg0 == 1 && arg1 == -101 || arg0 == 5 && arg1 == -105 || arg0 == 3 && arg1 == -105", 2},
+		{"inlined",
+			"arg0 == 1 && arg1 == -101 || arg0 == 5 && arg1 == -105 || arg0 == 3 && arg1 == -105",
+			2},
 
 		{"specs", "arg0 >= 100 && arg0 < 110", 10},
 		{"specs", "arg0 == 299 || arg0 == 300", 1},
@@ -64,13 +66,18 @@ func TestFilter(t *testing.T) {
 		{"sizes", "arg7 < arg6 || arg6 > arg7 || arg7 == arg6", 0},
 		{"sizes", "arg1 > -1 && arg1 != -56", 1},
 		{"sizes", "arg0 < 255 && arg0 != 156", 1},
-		{"stack", "arg0 == -100 && arg1 == 200 && arg2 == -30000 && arg3 == 60000 && arg4 == -2000000000", 1},
-		{"stack", "arg5 == 4000000000 && arg6 == -9000000000000000001 && arg7 == 18000000000000000001", 1},
+		{"stack",
+			"arg0 == -100 && arg1 == 200 && arg2 == -30000 && arg3 == 60000 && arg4 == -2000000000",
+			1},
+		{"stack",
+			"arg5 == 4000000000 && arg6 == -9000000000000000001 && arg7 == 18000000000000000001",
+			1},
 		{"stack", "arg5 > arg4 && arg3 > arg2 && arg7 > arg5 && arg0 < arg1", 1},
 
 		{"floats", "arg0 == 1.5 && arg1 == -2.25 && arg2 == 0.5 && arg3 == 9e299", 1},
 		{"floats", "arg0 > 1.4999 && arg0 < 1.5001 && arg1 < -2.2 && arg1 > -2.3 && arg1 != 2.25", 1},
-		{"floats", "arg0 > 1 && arg0 < 2 && arg1 <= -2 && arg1 >= -3 && arg3 > 1e299 && arg3 < 1e300", 1},
+		{"floats",
+			"arg0 > 1 && arg0 < 2 && arg1 <= -2 && arg1 >= -3 && arg3 > 1e299 && arg3 < 1e300", 1},
 		{"floats", "arg0 <= 1.4999 || arg1 > -2.25 || arg1 < -2.25 || arg2 == 0 || arg3 < 0", 0},
 
 		{"strings", `arg0 == "hello, gousdt"`, 1},
@@ -89,7 +96,8 @@ func TestFilter(t *testing.T) {
 
 		{"three", "pid == " + pid + " && tid == " + pid, 1},
 		{"three", "pid != " + pid, 0},
-		{"three", "uid == " + fmt.Sprint(os.Getuid()) + " && gid == " + fmt.Sprint(os.Getgid()) + " && cpu < 4096", 1},
+		{"three", "uid == " + fmt.Sprint(os.Getuid()) + " && gid == " +
+			fmt.Sprint(os.Getgid()) + " && cpu < 4096", 1},
 		{"three", `comm == "target-pie"`, 1},
 		{"three", `comm != "target-pie"`, 0},
 		{"three", `comm == "target-pi"`, 0},

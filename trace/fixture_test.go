@@ -87,7 +87,8 @@ func warm(t testing.TB, pid int) {
 	for line := range strings.Lines(string(maps)) {
 		var from, to int64
 		var mode string
-		if _, err := fmt.Sscanf(line, "%x-%x %s", &from, &to, &mode); err != nil || mode[0] != 'r' || !strings.Contains(line, "/") {
+		if _, err := fmt.Sscanf(line, "%x-%x %s", &from, &to,
+			&mode); err != nil || mode[0] != 'r' || !strings.Contains(line, "/") {
 			continue
 		}
 		for ; from < to; from += int64(os.Getpagesize()) {
@@ -137,7 +138,8 @@ func newSession(t testing.TB, opts *trace.SessionOptions) *trace.Session {
 	return s
 }
 
-func attach(t testing.TB, s *trace.Session, target usdt.Target, pattern string, opts *trace.AttachOptions) *trace.Attachment {
+func attach(t testing.TB, s *trace.Session, target usdt.Target, pattern string,
+	opts *trace.AttachOptions) *trace.Attachment {
 	t.Helper()
 	a, err := s.Attach(target, opts, elfnote.MustParsePattern(pattern))
 	qt.Assert(t, qt.IsNil(err))

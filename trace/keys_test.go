@@ -50,7 +50,9 @@ func TestKeysOverTheLimitAreOthers(t *testing.T) {
 			}
 			top := s.Top(3)
 			qt.Assert(t, qt.DeepEquals(rows(top), rows(s)[:3]))
-			qt.Assert(t, qt.Equals(top.Other.Count, 2100-top.Rows[0].Count-top.Rows[1].Count-top.Rows[2].Count))
+			qt.Assert(t,
+				qt.Equals(top.Other.Count,
+					2100-top.Rows[0].Count-top.Rows[1].Count-top.Rows[2].Count))
 			all := s.Top(0).Other
 			qt.Assert(t, qt.Equals(all.Sum.Uint(), 7*299*300/2))
 			qt.Assert(t, qt.Equals(all.Min.Uint(), 0))

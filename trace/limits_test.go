@@ -23,12 +23,15 @@ func TestAttachRefusesTooManyArguments(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "hostile.so")
 	var notes []testprog.Note
 	for i := range 10_000 {
-		notes = append(notes, testprog.Note{Provider: "p", Name: fmt.Sprint(i), Arguments: strings.Repeat("1 ", 256)})
+		notes = append(notes, testprog.Note{Provider: "p", Name: fmt.Sprint(i),
+			Arguments: strings.Repeat("1 ", 256)})
 	}
 	testprog.WriteNotes(t, path, notes)
 	s := newSession(t, nil)
 	_, err := s.Attach(usdt.Target{Path: path}, nil, elfnote.MustParsePattern("p:*"))
 	qt.Assert(t, qt.ErrorIs(err, elfnote.ErrTooLarge))
-	qt.Check(t, qt.ErrorMatches(err, `/.*/hostile.so: more than .* arguments and sites of different probes: .*`))
+	qt.Check(t,
+		qt.ErrorMatches(err,
+			`/.*/hostile.so: more than .* arguments and sites of different probes: .*`))
 	qt.Check(t, qt.HasLen(s.Attachments(), 0))
 }

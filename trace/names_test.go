@@ -43,7 +43,8 @@ func TestNamesInFilters(t *testing.T) {
 	} {
 		t.Run(test.filter, func(t *testing.T) {
 			process := start(t, "target-pie")
-			aggregator := trace.NewAggregator(trace.Aggregation{By: []string{"probe"}, Where: test.filter})
+			aggregator := trace.NewAggregator(trace.Aggregation{By: []string{"probe"},
+				Where: test.filter})
 			s, err := trace.New(&trace.SessionOptions{
 				Definitions: definitions(t), Aggregators: []*trace.Aggregator{aggregator}, NoEvents: true,
 			})
@@ -117,7 +118,8 @@ func TestNamesOfTexts(t *testing.T) {
 	}
 	t.Run("another number of arguments", func(t *testing.T) {
 		process := start(t, "target-pie")
-		s := open(t, process, "gousdt_test:twelve", &trace.SessionOptions{Definitions: definitions(t), Texts: 4})
+		s := open(t, process, "gousdt_test:twelve",
+			&trace.SessionOptions{Definitions: definitions(t), Texts: 4})
 		process.Fire("twelve", 1)
 		event := next(t, s, 1)[0]
 		qt.Assert(t, qt.IsNil(event.Site.Definition()))
@@ -127,7 +129,9 @@ func TestNamesOfTexts(t *testing.T) {
 
 func TestNamesErrors(t *testing.T) {
 	_, err := trace.New(&trace.SessionOptions{Definitions: definitions(t), Filter: "middel == 1"})
-	qt.Assert(t, qt.ErrorMatches(err, `.*"middel == 1", at column 1: middel is not known: .*names of arguments.*`))
+	qt.Assert(t,
+		qt.ErrorMatches(err,
+			`.*"middel == 1", at column 1: middel is not known: .*names of arguments.*`))
 	_, err = trace.New(&trace.SessionOptions{Filter: "middle == 1"})
 	qt.Assert(t, qt.ErrorMatches(err, `.*middle is not known: argN, str\(argN\), pid,.*`))
 	_, err = trace.New(&trace.SessionOptions{Texts: 1 << 20})

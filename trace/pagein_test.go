@@ -26,12 +26,14 @@ func TestPageThatDoesNotComeKeepsNothingBack(t *testing.T) {
 	testneeds.Kernel(t, "6.0", "sleepable programs on uprobes")
 	const name = "text"
 	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
-		server := testprog.MountFUSE(t, map[string][]byte{name: append([]byte("served"), make([]byte, 1<<16)...)})
+		server := testprog.MountFUSE(t, map[string][]byte{name: append([]byte("served"),
+			make([]byte, 1<<16)...)})
 		path := copyOf(t, "target-pie")
 		command := exec.Command(path)
 		command.Env = append(os.Environ(), "COLD_FILE="+filepath.Join(server.Dir, name))
 		waits := testprog.StartCommand(t, command)
-		s := newSession(t, &trace.SessionOptions{Mode: mode, PageIn: true, Captures: []trace.Capture{{Arg: "arg0"}}})
+		s := newSession(t, &trace.SessionOptions{Mode: mode, PageIn: true,
+			Captures: []trace.Capture{{Arg: "arg0"}}})
 		attach(t, s, usdt.Target{Path: path}, "gousdt_test:cold", nil)
 		other := start(t, "target-pie")
 		attach(t, s, usdt.Target{Path: other.path}, "gousdt_test:three", nil)
@@ -83,7 +85,9 @@ func TestPageInRefusesFilesOnServers(t *testing.T) {
 	probe := elfnote.Exact("gousdt_test", "cold")
 
 	_, err = trace.Open(target, &trace.SessionOptions{PageIn: true}, probe)
-	qt.Assert(t, qt.ErrorMatches(err, ".*: PageIn: the file is on FUSE: a page that does not come .*set PageInRemote"))
+	qt.Assert(t,
+		qt.ErrorMatches(err,
+			".*: PageIn: the file is on FUSE: a page that does not come .*set PageInRemote"))
 	for _, opts := range []*trace.SessionOptions{{}, {PageIn: true, PageInRemote: true}} {
 		s, err := trace.Open(target, opts, probe)
 		qt.Assert(t, qt.IsNil(err))
@@ -98,5 +102,7 @@ func TestPageInRefusesFilesOnServers(t *testing.T) {
 	server.Stop(testprog.FUSEStatfs)
 	defer server.Resume()
 	_, err = s.AttachSelection(sel, nil)
-	qt.Assert(t, qt.ErrorMatches(err, ".*: PageIn: the file's file system has not said within 1s what it is: .*"))
+	qt.Assert(t,
+		qt.ErrorMatches(err,
+			".*: PageIn: the file's file system has not said within 1s what it is: .*"))
 }

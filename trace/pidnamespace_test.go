@@ -28,12 +28,15 @@ func TestPIDNamespace(t *testing.T) {
 		testInNamespace(t, path)
 		return
 	}
-	unshare := []string{testneeds.Tool(t, "unshare", "util-linux"), "--pid", "--fork", "--kill-child", "--mount-proc"}
-	if out, err := exec.Command(unshare[0], append(unshare[1:], "true")...).CombinedOutput(); err != nil {
+	unshare := []string{testneeds.Tool(t, "unshare", "util-linux"), "--pid", "--fork",
+		"--kill-child", "--mount-proc"}
+	if out, err := exec.Command(unshare[0], append(unshare[1:],
+		"true")...).CombinedOutput(); err != nil {
 		testneeds.Missing(t, "needs to make PID namespaces: %v: %s", err, out)
 	}
 	outside := start(t, "target-pie")
-	cmd := exec.Command(unshare[0], append(unshare[1:], os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v")...)
+	cmd := exec.Command(unshare[0], append(unshare[1:], os.Args[0], "-test.run=^"+t.Name()+"$",
+		"-test.v")...)
 	cmd.Env = append(os.Environ(), inNamespace+"="+outside.path)
 	stdin, err := cmd.StdinPipe()
 	qt.Assert(t, qt.IsNil(err))
@@ -59,7 +62,8 @@ const attached = "attached"
 func testInNamespace(t *testing.T, path string) {
 	process := startFile(t, path)
 	qt.Assert(t, qt.IsTrue(os.Getpid() < 100), qt.Commentf("PID %d", os.Getpid()))
-	filtered := open(t, process, "three", &trace.SessionOptions{Filter: fmt.Sprintf("pid == %d && tid == %[1]d", process.PID)})
+	filtered := open(t, process, "three",
+		&trace.SessionOptions{Filter: fmt.Sprintf("pid == %d && tid == %[1]d", process.PID)})
 	all := open(t, process, "three", nil)
 	byPID := trace.NewAggregator(trace.Aggregation{By: []string{"pid"}})
 	open(t, process, "three", aggregating(byPID))

@@ -19,7 +19,8 @@ import (
 
 // sampledEvents fires a probe, whose argument counts from 0 to 299, and returns
 // copies of its events.
-func sampledEvents(t *testing.T, opts *trace.SessionOptions, fire func(*traced)) (events []trace.Event, losses trace.Losses, hits uint64) {
+func sampledEvents(t *testing.T, opts *trace.SessionOptions,
+	fire func(*traced)) (events []trace.Event, losses trace.Losses, hits uint64) {
 	t.Helper()
 	testprog.RequireBPF(t)
 	p := start(t, "target-pie")
@@ -49,7 +50,8 @@ func weights(events []trace.Event) (sum uint64) {
 
 func TestSampleEvery(t *testing.T) {
 	const every, fired = 10, 200
-	events, losses, hits := sampledEvents(t, &trace.SessionOptions{SampleEvery: every}, func(p *traced) { p.Fire("specs", fired) })
+	events, losses, hits := sampledEvents(t, &trace.SessionOptions{SampleEvery: every},
+		func(p *traced) { p.Fire("specs", fired) })
 	qt.Check(t, qt.Equals(hits, 300*fired), qt.Commentf("aggregations are of all hits"))
 	qt.Check(t, qt.Equals(uint64(len(events))+losses.NotSampled, hits))
 	qt.Check(t, qt.Equals(losses.Events, 0))
@@ -78,11 +80,13 @@ func TestSampleRate(t *testing.T) {
 	qt.Check(t, qt.Equals(uint64(len(events))+losses.NotSampled, hits))
 	qt.Check(t, qt.IsTrue(weights(events) <= hits))
 	most := rate * (int(took/time.Second) + 1) * runtime.NumCPU()
-	qt.Check(t, qt.IsTrue(len(events) <= most && len(events) >= rate), qt.Commentf("%d of at most %d", len(events), most))
+	qt.Check(t, qt.IsTrue(len(events) <= most && len(events) >= rate),
+		qt.Commentf("%d of at most %d", len(events), most))
 }
 
 func TestSampleRateTakesAllThatAreFew(t *testing.T) {
-	events, losses, hits := sampledEvents(t, &trace.SessionOptions{SampleRate: 300}, func(p *traced) { p.Fire("specs", 1) })
+	events, losses, hits := sampledEvents(t, &trace.SessionOptions{SampleRate: 300},
+		func(p *traced) { p.Fire("specs", 1) })
 	qt.Check(t, qt.Equals(hits, 300))
 	qt.Check(t, qt.HasLen(events, 300))
 	qt.Check(t, qt.Equals(weights(events), 300))
@@ -91,7 +95,8 @@ func TestSampleRateTakesAllThatAreFew(t *testing.T) {
 
 func TestEventsWithoutSamplingStandForOneHit(t *testing.T) {
 	for _, every := range []int{0, 1} {
-		events, losses, _ := sampledEvents(t, &trace.SessionOptions{SampleEvery: every}, func(p *traced) { p.Fire("specs", 1) })
+		events, losses, _ := sampledEvents(t, &trace.SessionOptions{SampleEvery: every},
+			func(p *traced) { p.Fire("specs", 1) })
 		qt.Check(t, qt.HasLen(events, 300))
 		qt.Check(t, qt.Equals(weights(events), 300))
 		qt.Check(t, qt.Equals(losses.NotSampled, 0))
@@ -101,7 +106,8 @@ func TestEventsWithoutSamplingStandForOneHit(t *testing.T) {
 // A program that may sleep fills a record again if pages were missing.
 func TestSampleEveryWithPages(t *testing.T) {
 	testneeds.Kernel(t, "6.0", "sleepable programs on uprobes")
-	events, losses, hits := sampledEvents(t, &trace.SessionOptions{SampleEvery: 10, PageIn: true}, func(p *traced) { p.Fire("specs", 100) })
+	events, losses, hits := sampledEvents(t, &trace.SessionOptions{SampleEvery: 10, PageIn: true},
+		func(p *traced) { p.Fire("specs", 100) })
 	qt.Check(t, qt.Equals(uint64(len(events))+losses.NotSampled, hits))
 	missing := int(hits - weights(events))
 	qt.Check(t, qt.IsTrue(missing >= 0 && missing < 20*runtime.NumCPU()), qt.Commentf("%d", missing))

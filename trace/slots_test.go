@@ -88,6 +88,7 @@ func TestGroupsOfSites(t *testing.T) {
 		{[]uint64{0x1234, 0x2234, 0x1235, 0x3234, 0x2235}, [][]int{{0, 2}, {1, 4}, {3}}},
 		{[]uint64{0x1234, 0x1234}, [][]int{{0}, {1}}}, // two probes at one instruction
 	} {
-		qt.Check(t, qt.DeepEquals(trace.Groups(test.addresses...), test.want), qt.Commentf("%#x", test.addresses))
+		qt.Check(t, qt.DeepEquals(trace.Groups(test.addresses...), test.want),
+			qt.Commentf("%#x", test.addresses))
 	}
 }

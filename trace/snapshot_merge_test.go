@@ -12,7 +12,10 @@ import (
 
 func TestSnapshotMerge(t *testing.T) {
 	number := func(n int64) Value { return numberValue(bpfgen.ClassSigned, uint64(n)) }
-	bucket := func(low, high int64, count uint64) Bucket { return Bucket{number(low), number(high), count} }
+	bucket := func(low, high int64, count uint64) Bucket {
+		return Bucket{number(low), number(high),
+			count}
+	}
 	before := &Snapshot{By: []string{"stack"}, Rows: []Row{
 		{Keys: []Value{number(1)}, Count: 10, Sum: number(5), Min: number(-3), Max: number(4),
 			Buckets: []Bucket{bucket(-4, -3, 1), bucket(-2, -1, 0), bucket(0, 0, 9)}},

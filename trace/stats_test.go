@@ -21,7 +21,8 @@ import (
 func TestStats(t *testing.T) {
 	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
 		process := start(t, "target-pie")
-		s := open(t, process, "gousdt_test:three", &trace.SessionOptions{Mode: mode, Statistics: true, RingSize: 1 << 20})
+		s := open(t, process, "gousdt_test:three", &trace.SessionOptions{Mode: mode,
+			Statistics: true, RingSize: 1 << 20})
 		process.Fire("three", 1000)
 		stats, err := s.Stats()
 		qt.Assert(t, qt.IsNil(err))
@@ -31,9 +32,11 @@ func TestStats(t *testing.T) {
 		qt.Assert(t, qt.Equals(p.Runs, 1000))
 		qt.Assert(t, qt.IsTrue(p.Time > 0))
 		qt.Assert(t, qt.Equals(p.Missed, 0))
-		qt.Assert(t, qt.IsTrue(p.Instructions > 10 && p.Instructions < 200), qt.Commentf("%d instructions", p.Instructions))
+		qt.Assert(t, qt.IsTrue(p.Instructions > 10 && p.Instructions < 200),
+			qt.Commentf("%d instructions", p.Instructions))
 		qt.Assert(t, qt.IsTrue(p.Memory > 0))
-		qt.Assert(t, qt.IsTrue(stats.MapMemory > 1<<20 && stats.MapMemory < 2<<20), qt.Commentf("%d", stats.MapMemory))
+		qt.Assert(t, qt.IsTrue(stats.MapMemory > 1<<20 && stats.MapMemory < 2<<20),
+			qt.Commentf("%d", stats.MapMemory))
 
 		qt.Assert(t, qt.IsNil(s.Detach()))
 		stats, err = s.Stats()

@@ -56,8 +56,11 @@ func TestValueStringCanBeReadBack(t *testing.T) {
 }
 
 func TestKindsAndStatesHaveNames(t *testing.T) {
-	qt.Check(t, qt.Equals(Unsigned.String()+" "+Signed.String()+" "+Float.String()+" "+Text.String(), "unsigned signed float text"))
-	qt.Check(t, qt.Equals(Unavailable.String()+" "+Unreadable.String()+" "+Present.String(), "unavailable unreadable present"))
+	qt.Check(t,
+		qt.Equals(Unsigned.String()+" "+Signed.String()+" "+Float.String()+" "+Text.String(),
+			"unsigned signed float text"))
+	qt.Check(t, qt.Equals(Unavailable.String()+" "+Unreadable.String()+" "+Present.String(),
+		"unavailable unreadable present"))
 	qt.Check(t, qt.Equals(Kind(9).String()+" "+State(9).String(), "Kind(9) State(9)"))
 }
 

@@ -23,7 +23,8 @@ func noDescriptors(t *testing.T) (restore func()) {
 	qt.Assert(t, qt.IsNil(syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit)))
 	restore = func() { qt.Check(t, qt.IsNil(syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit))) }
 	t.Cleanup(restore)
-	qt.Assert(t, qt.IsNil(syscall.Setrlimit(syscall.RLIMIT_NOFILE, &syscall.Rlimit{Cur: 0, Max: limit.Max})))
+	qt.Assert(t, qt.IsNil(syscall.Setrlimit(syscall.RLIMIT_NOFILE,
+		&syscall.Rlimit{Cur: 0, Max: limit.Max})))
 	return restore
 }
 

@@ -81,7 +81,8 @@ func await[T any](t *testing.T, c <-chan T) T {
 	}
 }
 
-func awaitThat(t *testing.T, c <-chan *trace.Attachment, is func(*trace.Attachment) bool) *trace.Attachment {
+func awaitThat(t *testing.T, c <-chan *trace.Attachment,
+	is func(*trace.Attachment) bool) *trace.Attachment {
 	t.Helper()
 	for {
 		if a := await(t, c); is(a) {
@@ -102,11 +103,14 @@ func (p *traced) fires(t *testing.T, s *trace.Session) {
 
 func TestAttachmentString(t *testing.T) {
 	process := proc.Process{}
-	qt.Check(t, qt.Equals(trace.AttachmentTo("/bin/program", process).String(), "/bin/program in every process"))
+	qt.Check(t, qt.Equals(trace.AttachmentTo("/bin/program", process).String(),
+		"/bin/program in every process"))
 	process.PID = 7
-	qt.Check(t, qt.Equals(trace.AttachmentTo("/bin/program", process).String(), "/bin/program in process 7"))
+	qt.Check(t, qt.Equals(trace.AttachmentTo("/bin/program", process).String(),
+		"/bin/program in process 7"))
 	process.Command = "worker"
-	qt.Check(t, qt.Equals(trace.AttachmentTo("/bin/program", process).String(), "/bin/program in process 7 (worker)"))
+	qt.Check(t, qt.Equals(trace.AttachmentTo("/bin/program", process).String(),
+		"/bin/program in process 7 (worker)"))
 }
 
 func TestWatchFollowsProcesses(t *testing.T) {
@@ -179,7 +183,8 @@ func TestWatchSeesProcessesAndLibrariesComeAndGo(t *testing.T) {
 	s := newSession(t, nil)
 	program, library := copyOf(t, "target-pie"), copyOf(t, "libtarget.so")
 	var c changed
-	w := watch(t, s, &trace.WatchOptions{Proc: only(program), Linger: time.Millisecond, Changed: c.tell(t)}, "gousdt_test:three")
+	w := watch(t, s, &trace.WatchOptions{Proc: only(program), Linger: time.Millisecond,
+		Changed: c.tell(t)}, "gousdt_test:three")
 	ran := make(chan error, 1)
 	go func() { ran <- w.Run(t.Context(), 50*time.Millisecond) }()
 
@@ -205,7 +210,8 @@ func TestWatchLeavesAFileAttachedBetweenItsProcesses(t *testing.T) {
 	s := newSession(t, nil)
 	process := start(t, "target-static")
 	var c changed
-	w := watch(t, s, &trace.WatchOptions{Proc: only(process.path), Linger: time.Hour, Changed: c.tell(t)}, "gousdt_test:three")
+	w := watch(t, s, &trace.WatchOptions{Proc: only(process.path), Linger: time.Hour,
+		Changed: c.tell(t)}, "gousdt_test:three")
 	qt.Assert(t, qt.IsNil(w.Sync(process.PID)))
 	first := await(t, c.attached)
 	for range 2 {
@@ -307,14 +313,16 @@ func TestAttachAheadStaysUntilTheProcessEnds(t *testing.T) {
 	s := newSession(t, nil)
 	process, library := start(t, "target-pie"), copyOf(t, "libtarget.so")
 	var c changed
-	w := watch(t, s, &trace.WatchOptions{Proc: only(process.path), PerProcess: true, Changed: c.tell(t)}, "gousdt_test:three")
+	w := watch(t, s, &trace.WatchOptions{Proc: only(process.path), PerProcess: true,
+		Changed: c.tell(t)}, "gousdt_test:three")
 	attachAhead(t, w, process, library)
 	attachAhead(t, w, process, process.path)
 	process.fires(t, s)
 	qt.Assert(t, qt.HasLen(c.attached, 2))
 
 	// It is not attached once more, nor detached with the mapping.
-	for _, change := range []func(){func() {}, process.Exec, func() { process.Load(library) }, process.Unload} {
+	for _, change := range []func(){func() {}, process.Exec, func() { process.Load(library) },
+		process.Unload} {
 		change()
 		qt.Assert(t, qt.IsNil(w.Sync(process.PID)))
 		process.fires(t, s)
@@ -336,7 +344,8 @@ func TestAttachAheadNeedsPerProcess(t *testing.T) {
 	file, err := os.Open(testprog.Path(t, "target-pie"))
 	qt.Assert(t, qt.IsNil(err))
 	defer file.Close()
-	qt.Assert(t, qt.ErrorMatches(w.AttachAhead(proc.Process{}, file), ".*/target-pie: attaching ahead needs WatchOptions.PerProcess: .*"))
+	qt.Assert(t, qt.ErrorMatches(w.AttachAhead(proc.Process{}, file),
+		".*/target-pie: attaching ahead needs WatchOptions.PerProcess: .*"))
 }
 
 func TestWatchEndsWithTheSession(t *testing.T) {
@@ -347,7 +356,8 @@ func TestWatchEndsWithTheSession(t *testing.T) {
 			s := newSession(t, nil)
 			process := start(t, "target-pie")
 			var c changed
-			w, err := s.Watch(&trace.WatchOptions{Proc: only(process.path), Linger: time.Hour, Changed: c.tell(t)})
+			w, err := s.Watch(&trace.WatchOptions{Proc: only(process.path), Linger: time.Hour,
+				Changed: c.tell(t)})
 			qt.Assert(t, qt.IsNil(err)) // and not closed but by the session
 			ran := make(chan error, 1)
 			go func() { ran <- w.Run(context.Background(), time.Hour) }()
@@ -366,7 +376,8 @@ func TestWatchEndsWithTheSession(t *testing.T) {
 func TestWatchStop(t *testing.T) {
 	s := newSession(t, nil)
 	process := start(t, "target-pie")
-	w := watch(t, s, &trace.WatchOptions{Proc: only(process.path), PerProcess: true}, "gousdt_test:three")
+	w := watch(t, s, &trace.WatchOptions{Proc: only(process.path), PerProcess: true},
+		"gousdt_test:three")
 	qt.Assert(t, qt.IsNil(w.SyncAll()))
 	w.Stop()
 	other := process.again(t)
@@ -381,7 +392,8 @@ func TestWatchWithTheCallersOwnReader(t *testing.T) {
 	s := newSession(t, nil)
 	process := start(t, "target-static")
 	opts := &trace.WatchOptions{Proc: only(process.path)}
-	opts.Proc.Cache = proc.NewCache(&proc.CacheOptions{Open: func(m *proc.MappedFile) (io.ReaderAt, error) {
+	opts.Proc.Cache = proc.NewCache(&proc.CacheOptions{Open: func(m *proc.MappedFile) (io.ReaderAt,
+		error) {
 		file, err := m.Open()
 		if err != nil {
 			return nil, err
@@ -397,6 +409,9 @@ func TestWatchWithTheCallersOwnReader(t *testing.T) {
 
 func TestWatchPerProcessNeedsTheOwnPIDs(t *testing.T) {
 	s := newSession(t, nil)
-	_, err := s.Watch(&trace.WatchOptions{PerProcess: true, Proc: proc.WatcherOptions{FS: proc.NewFS(t.TempDir())}})
-	qt.Assert(t, qt.ErrorMatches(err, "watch: attaching to single processes needs the PIDs of .*: watch without PerProcess"))
+	_, err := s.Watch(&trace.WatchOptions{PerProcess: true,
+		Proc: proc.WatcherOptions{FS: proc.NewFS(t.TempDir())}})
+	qt.Assert(t,
+		qt.ErrorMatches(err,
+			"watch: attaching to single processes needs the PIDs of .*: watch without PerProcess"))
 }

@@ -107,7 +107,8 @@ func TestAttachLeavesTheRedZoneAloneAtALongNop(t *testing.T) {
 				path, _ := copies(t, "target-pie")
 				patch(t, path, "nop5", append(tc.code, 0x90)) // as long as what is there
 				process := testprog.Start(t, path)
-				lnk, err := c.Manager.Attach(c.Collect3, usdt.Target{Path: path, PID: process.PID}, nil, elfnote.Exact(provider, "nop5"))
+				lnk, err := c.Manager.Attach(c.Collect3, usdt.Target{Path: path, PID: process.PID},
+					nil, elfnote.Exact(provider, "nop5"))
 				if uprobeAnswer() == unix.ENXIO {
 					qt.Assert(t, qt.ErrorMatches(err, `.*: a five-byte nop, .*`))
 					return
@@ -215,15 +216,18 @@ func expectedIn(t *testing.T, file *elfnote.File, mode usdt.Mode) []testprog.Pro
 		if mode != usdt.ModeMulti && probe.Sites > 20 {
 			continue
 		}
-		qt.Assert(t, qt.Equals(sites[probe.Provider+":"+probe.Name], probe.Sites), qt.Commentf("sites of %s", probe.Name))
+		qt.Assert(t, qt.Equals(sites[probe.Provider+":"+probe.Name], probe.Sites),
+			qt.Commentf("sites of %s", probe.Name))
 		probes = append(probes, probe)
 	}
 	return probes
 }
 
-func checkArguments(t *testing.T, hit string, memory *os.File, want []testprog.Arg, event *testbpf.ArgsEvent) {
+func checkArguments(t *testing.T, hit string, memory *os.File, want []testprog.Arg,
+	event *testbpf.ArgsEvent) {
 	t.Helper()
-	qt.Check(t, qt.Equals(int(event.ArgCnt), min(len(want), sitespec.MaxArgs)), qt.Commentf("%s: count", hit))
+	qt.Check(t, qt.Equals(int(event.ArgCnt), min(len(want), sitespec.MaxArgs)),
+		qt.Commentf("%s: count", hit))
 	for i := range event.Val {
 		at := qt.Commentf("%s: argument %d", hit, i)
 		code, size, value := unix.Errno(-event.Err[i]), event.Size[i], uint64(event.Val[i])

@@ -35,7 +35,8 @@ func TestAttachAgainAfterClose(t *testing.T) {
 		process.Fire("three", 1)
 		c.silent(t)
 		for round := range 3 {
-			lnk := c.attach(t, c.Collect, target, "three", &usdt.AttachOptions{Cookie: uint64(1 + round)})
+			lnk := c.attach(t, c.Collect, target, "three",
+				&usdt.AttachOptions{Cookie: uint64(1 + round)})
 			process.Fire("three", 2)
 			for _, event := range c.next(t, 2) {
 				qt.Assert(t, qt.Equals(event.Cookie, uint64(1+round)))
@@ -118,7 +119,8 @@ func TestAttachToEveryProcess(t *testing.T) {
 }
 
 func TestAttachCountsSemaphores(t *testing.T) {
-	for _, program := range []struct{ file, run string }{{"target-pie", "target-pie"}, {"target-static", "target-static"}, {"libtarget.so", "target-shared"}} {
+	for _, program := range []struct{ file, run string }{{"target-pie", "target-pie"},
+		{"target-static", "target-static"}, {"libtarget.so", "target-shared"}} {
 		t.Run(program.run, func(t *testing.T) {
 			forEachMode(t, func(t *testing.T, mode usdt.Mode) {
 				c := newCollector(t, &usdt.ManagerOptions{Mode: mode})
@@ -128,7 +130,8 @@ func TestAttachCountsSemaphores(t *testing.T) {
 				qt.Assert(t, qt.Equals(process.Semaphore("guarded"), 0))
 				process.Fire("guarded", 1)
 				lnk := c.attach(t, c.Collect, target, "guarded", nil)
-				qt.Assert(t, qt.DeepEquals(process.Semaphores("guarded"), semaphoresWhenAttached(t, process, lnk)))
+				qt.Assert(t, qt.DeepEquals(process.Semaphores("guarded"),
+					semaphoresWhenAttached(t, process, lnk)))
 				process.Fire("guarded", 1)
 				c.next(t, 1)
 				qt.Assert(t, qt.IsNil(lnk.Close()))
@@ -136,7 +139,8 @@ func TestAttachCountsSemaphores(t *testing.T) {
 
 				// Each site has its own.
 				lnk = c.attach(t, c.Collect, target, "split", nil)
-				qt.Assert(t, qt.DeepEquals(process.Semaphores("split"), semaphoresWhenAttached(t, process, lnk)))
+				qt.Assert(t, qt.DeepEquals(process.Semaphores("split"),
+					semaphoresWhenAttached(t, process, lnk)))
 				qt.Assert(t, qt.IsNil(lnk.Close()))
 				qt.Assert(t, qt.DeepEquals(process.Semaphores("split"), []int{0, 0}))
 			})
@@ -159,7 +163,8 @@ func semaphoresWhenAttached(t *testing.T, process *testprog.Process, lnk *usdt.L
 		var permissions string
 		_, err := fmt.Sscanf(line, "%x-%x %s %x", &start, &end, &permissions, &offset)
 		qt.Assert(t, qt.IsNil(err))
-		if !strings.HasSuffix(strings.TrimSpace(line), "/"+filepath.Base(path)) || permissions[1] == 'w' {
+		if !strings.HasSuffix(strings.TrimSpace(line),
+			"/"+filepath.Base(path)) || permissions[1] == 'w' {
 			continue
 		}
 		for i, site := range lnk.Selection().Sites() {
@@ -205,7 +210,8 @@ func TestAttachToAllFormsOfTargets(t *testing.T) {
 		{"relative path", usdt.Target{Path: relative, PID: process.PID}, process},
 		{"open file", usdt.Target{File: open}, ofDeleted},
 		{"parsed file", usdt.Target{ELF: parsed}, process},
-		{"name of a library that the process has mapped", usdt.Target{Path: "libtarget.so", PID: process.PID}, process},
+		{"name of a library that the process has mapped",
+			usdt.Target{Path: "libtarget.so", PID: process.PID}, process},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			if c.Mode() == usdt.ModeSingleIPMap {
@@ -214,7 +220,8 @@ func TestAttachToAllFormsOfTargets(t *testing.T) {
 			lnk := c.attach(t, c.Collect, tc.target, "three", nil)
 			if tc.target.PID != 0 && !strings.Contains(tc.target.Path, "/") && tc.target.Path != "" {
 				// The file is named not as it was reached.
-				qt.Check(t, qt.Equals(lnk.String(), fmt.Sprintf("%s in process %d: 1 site, %s", library, tc.target.PID, c.Mode())))
+				qt.Check(t, qt.Equals(lnk.String(), fmt.Sprintf("%s in process %d: 1 site, %s",
+					library, tc.target.PID, c.Mode())))
 			}
 			tc.process.Fire("three", 1)
 			qt.Assert(t, qt.Equals(int(c.next(t, 1)[0].Pid), tc.process.PID))
@@ -281,7 +288,9 @@ func TestAttachSections(t *testing.T) {
 	t.Run("all or nothing", func(t *testing.T) {
 		mgr, objs := load(t, "twelfe")
 		_, err := mgr.AttachSections(objs, process.PID, nil)
-		qt.Assert(t, qt.ErrorMatches(err, `program section_second: .*no probe matches gousdt_test:twelfe \(nearest: gousdt_test:twelve.*`))
+		qt.Assert(t,
+			qt.ErrorMatches(err,
+				`program section_second: .*no probe matches gousdt_test:twelfe \(nearest: gousdt_test:twelve.*`))
 		process.Fire("three", 1)
 		qt.Assert(t, qt.Equals(hits(t, objs), [3]uint64{}))
 		used, _ := mgr.SpecsInUse()
@@ -303,7 +312,8 @@ func TestAttachSleepablePrograms(t *testing.T) {
 
 		process := testprog.Start(t, "target-pie")
 		probe := testprog.ExpectedProbe(machineOf(t, "target-pie"), "strings")
-		_, err = mgr.Attach(objs.Sleeper, usdt.Target{Path: testprog.Path(t, "target-pie"), PID: process.PID}, nil, elfnote.Exact(provider, "strings"))
+		_, err = mgr.Attach(objs.Sleeper, usdt.Target{Path: testprog.Path(t, "target-pie"),
+			PID: process.PID}, nil, elfnote.Exact(provider, "strings"))
 		qt.Assert(t, qt.IsNil(err))
 		process.Fire("strings", 1)
 
@@ -328,9 +338,13 @@ func TestAttachWithUnavailableArguments(t *testing.T) {
 	process.Fire("structure", 1)
 	c.next(t, 1)
 
-	_, err := c.Attach(c.Collect, target, &usdt.AttachOptions{SelectOptions: usdt.SelectOptions{RequireArguments: true}}, elfnote.Exact(provider, "structure"))
+	_, err := c.Attach(c.Collect, target,
+		&usdt.AttachOptions{SelectOptions: usdt.SelectOptions{RequireArguments: true}},
+		elfnote.Exact(provider, "structure"))
 	qt.Assert(t, qt.ErrorAs(err, new(*usdt.SiteError)))
-	qt.Assert(t, qt.ErrorMatches(err, `.*target-pie: probe gousdt_test:structure at 0x[0-9a-f]+: argument 1 \(16@.*\) cannot be fetched: .*size.*`))
+	qt.Assert(t,
+		qt.ErrorMatches(err,
+			`.*target-pie: probe gousdt_test:structure at 0x[0-9a-f]+: argument 1 \(16@.*\) cannot be fetched: .*size.*`))
 }
 
 // The whole of a libjvm is 500 probes; here one program is attached to all
@@ -339,7 +353,8 @@ func TestAttachManyProbesByOneLink(t *testing.T) {
 	testneeds.Kernel(t, "6.6", "uprobe_multi links")
 	c := newCollector(t, &usdt.ManagerOptions{MaxSpecs: 1024})
 	process := testprog.Start(t, "target-pie")
-	lnk, err := c.Attach(c.Collect3, usdt.Target{Path: testprog.Path(t, "target-pie"), PID: process.PID}, nil,
+	lnk, err := c.Attach(c.Collect3, usdt.Target{Path: testprog.Path(t, "target-pie"),
+		PID: process.PID}, nil,
 		elfnote.MustParsePattern(provider+":*"))
 	qt.Assert(t, qt.IsNil(err))
 	qt.Assert(t, qt.IsTrue(lnk.Selection().Len() > 700), qt.Commentf("%d sites", lnk.Selection().Len()))
@@ -353,7 +368,8 @@ func TestArgumentsThatAreStrings(t *testing.T) {
 	testprog.RequireBPF(t)
 	texts := newTexts(t)
 	process := testprog.Start(t, "target-pie")
-	texts.attach(t, usdt.Target{Path: testprog.Path(t, "target-pie"), PID: process.PID}, provider, "strings")
+	texts.attach(t, usdt.Target{Path: testprog.Path(t, "target-pie"), PID: process.PID}, provider,
+		"strings")
 	process.Fire("strings", 1)
 	probe := testprog.ExpectedProbe(machineOf(t, "target-pie"), "strings")
 	qt.Assert(t, qt.Equals(texts.next(t).text, probe.Hits[0][0].Text))

@@ -34,7 +34,8 @@ func startContained(t *testing.T) (process *testprog.Process, file string) {
 	copyFile(t, file, testprog.Path(t, "target-static"))
 	cmd := exec.Command("/bin/target")
 	cmd.Dir = "/"
-	cmd.SysProcAttr = &syscall.SysProcAttr{Chroot: root, Cloneflags: syscall.CLONE_NEWNS | syscall.CLONE_NEWPID}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Chroot: root,
+		Cloneflags: syscall.CLONE_NEWNS | syscall.CLONE_NEWPID}
 	return testprog.StartCommand(t, cmd), file
 }
 
@@ -54,9 +55,12 @@ func TestWatchTellsContainersWithEqualPathsApart(t *testing.T) {
 
 		var attached []*usdt.WatchAttachment
 		w, err := c.Watch(&usdt.WatchOptions{
-			Linger:  -1,
-			Proc:    proc.WatcherOptions{Filter: func(p proc.Process) bool { return p.PID == one.PID || p.PID == two.PID }},
-			Changed: func(changes *usdt.WatchChanges) { attached = append(attached, changes.Attached...) },
+			Linger: -1,
+			Proc:   proc.WatcherOptions{Filter: func(p proc.Process) bool { return p.PID == one.PID || p.PID == two.PID }},
+			Changed: func(changes *usdt.WatchChanges) {
+				attached = append(attached,
+					changes.Attached...)
+			},
 		}, watching(t, c.Collect, "gousdt_test:three")...)
 		qt.Assert(t, qt.IsNil(err))
 		defer w.Close()
@@ -85,7 +89,8 @@ func TestWatchTellsContainersWithEqualPathsApart(t *testing.T) {
 // The PIDs of another namespace mean other processes here, or none.
 func TestWatchRefusesPIDsOfOtherNamespaces(t *testing.T) {
 	unshare := testneeds.Tool(t, "unshare", "util-linux")
-	container := exec.Command(unshare, "--pid", "--fork", "--mount-proc", "sh", "-c", "echo up; exec cat")
+	container := exec.Command(unshare, "--pid", "--fork", "--mount-proc", "sh", "-c",
+		"echo up; exec cat")
 	hold, err := container.StdinPipe()
 	qt.Assert(t, qt.IsNil(err))
 	stdout, err := container.StdoutPipe()
@@ -117,7 +122,9 @@ func TestWatchRefusesPIDsOfOtherNamespaces(t *testing.T) {
 				PerProcess: tc.perProcess, Proc: proc.WatcherOptions{FS: tc.fs},
 			}, watching(t, c.Collect, "gousdt_test:three")...)
 			if tc.refused {
-				qt.Assert(t, qt.ErrorMatches(err, "watch: attaching to single processes needs the PIDs of .* at "+regexp.QuoteMeta(tc.fs.Root())+": .*"))
+				qt.Assert(t,
+					qt.ErrorMatches(err,
+						"watch: attaching to single processes needs the PIDs of .* at "+regexp.QuoteMeta(tc.fs.Root())+": .*"))
 				continue
 			}
 			qt.Assert(t, qt.IsNil(err))

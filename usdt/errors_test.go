@@ -48,8 +48,9 @@ func TestAttachWithAFullSpecMap(t *testing.T) {
 	qt.Assert(t, qt.ErrorAs(err, &full))
 	qt.Assert(t, qt.Equals(*full, usdt.LimitError{Limit: "specs", Option: "ManagerOptions.MaxSpecs",
 		Capacity: 256, InUse: 1, Needed: 300}))
-	qt.Assert(t, qt.ErrorMatches(err, `there is room for 256 specs, 1 are in use, and 300 more are needed: `+
-		`set ManagerOptions.MaxSpecs to 301 or more`))
+	qt.Assert(t,
+		qt.ErrorMatches(err, `there is room for 256 specs, 1 are in use, and 300 more are needed: `+
+			`set ManagerOptions.MaxSpecs to 301 or more`))
 	used, capacity := c.SpecsInUse()
 	qt.Assert(t, qt.Equals(used, 1))
 	qt.Assert(t, qt.Equals(capacity, 256))
@@ -114,8 +115,11 @@ func TestAttachTakesOneSpecForAnAddress(t *testing.T) {
 	process := testprog.Start(t, "target-pie")
 	target := usdt.Target{Path: testprog.Path(t, "target-pie"), PID: process.PID}
 	first := c.attach(t, c.Collect, target, "three", &usdt.AttachOptions{Cookie: 1})
-	_, err := c.Attach(c.Collect, target, &usdt.AttachOptions{Cookie: 2}, elfnote.Exact(provider, "three"))
-	qt.Assert(t, qt.ErrorMatches(err, `address 0x[0-9a-f]+ is attached with other arguments or another cookie already; .*`))
+	_, err := c.Attach(c.Collect, target, &usdt.AttachOptions{Cookie: 2},
+		elfnote.Exact(provider, "three"))
+	qt.Assert(t,
+		qt.ErrorMatches(err,
+			`address 0x[0-9a-f]+ is attached with other arguments or another cookie already; .*`))
 	process.Fire("three", 1)
 	qt.Assert(t, qt.Equals(c.next(t, 1)[0].Cookie, 1))
 	qt.Assert(t, qt.IsNil(first.Close()))
@@ -131,15 +135,20 @@ func TestAttachWithAFullAddressMap(t *testing.T) {
 
 	_, err := c.Attach(c.Collect, usdt.Target{Path: path}, nil, elfnote.Exact(provider, "three"))
 	qt.Assert(t, qt.ErrorAs(err, new(*usdt.UnsupportedError)))
-	qt.Assert(t, qt.ErrorMatches(err, `.*target-pie: the kernel has no BPF cookies on uprobes \(needs Linux 5\.15\); .* for one PID only`))
+	qt.Assert(t,
+		qt.ErrorMatches(err,
+			`.*target-pie: the kernel has no BPF cookies on uprobes \(needs Linux 5\.15\); .* for one PID only`))
 
-	_, err = c.Attach(c.Collect, usdt.Target{Path: testprog.Path(t, "libtarget.so"), PID: process.PID}, nil, elfnote.Exact(provider, "three"))
+	_, err = c.Attach(c.Collect, usdt.Target{Path: testprog.Path(t, "libtarget.so"),
+		PID: process.PID}, nil, elfnote.Exact(provider, "three"))
 	qt.Assert(t, qt.ErrorMatches(err, `process \d+ has not mapped .*libtarget.so`))
 
-	_, err = c.Attach(c.Collect, usdt.Target{Path: path, PID: process.PID}, nil, elfnote.Exact(provider, "inlined"))
+	_, err = c.Attach(c.Collect, usdt.Target{Path: path, PID: process.PID}, nil,
+		elfnote.Exact(provider, "inlined"))
 	var full *usdt.LimitError
 	qt.Assert(t, qt.ErrorAs(err, &full))
-	qt.Assert(t, qt.Equals(*full, usdt.LimitError{Limit: "addresses", Option: "ManagerOptions.MaxAddresses", Capacity: 2, Needed: 5}))
+	qt.Assert(t, qt.Equals(*full, usdt.LimitError{Limit: "addresses",
+		Option: "ManagerOptions.MaxAddresses", Capacity: 2, Needed: 5}))
 	used, _ := c.SpecsInUse()
 	qt.Assert(t, qt.Equals(used, 0))
 }
@@ -164,7 +173,9 @@ func TestAttachToWrongTargets(t *testing.T) {
 	pie := testprog.Path(t, "target-pie")
 	directory := t.TempDir()
 	text := filepath.Join(directory, "text")
-	qt.Assert(t, qt.IsNil(os.WriteFile(text, []byte("no program, but long enough to be one: "+string(make([]byte, 200))), 0o600)))
+	qt.Assert(t,
+		qt.IsNil(os.WriteFile(text,
+			[]byte("no program, but long enough to be one: "+string(make([]byte, 200))), 0o600)))
 	self, err := os.Executable()
 	qt.Assert(t, qt.IsNil(err))
 	huge := math.MaxInt32
@@ -185,19 +196,30 @@ func TestAttachToWrongTargets(t *testing.T) {
 		want            string
 		is              error
 	}{
-		{"nothing", usdt.Target{}, provider, "three", `a target needs exactly one of Path, File, ELF and Pair, not 0 of them`, nil},
-		{"missing", usdt.Target{Path: "/nowhere/at/all"}, provider, "three", `.*/nowhere/at/all.*no such file.*`, fs.ErrNotExist},
-		{"missing library", usdt.Target{Path: "libnowhere.so.9"}, provider, "three", `.*libnowhere\.so\.9.*`, fs.ErrNotExist},
+		{"nothing", usdt.Target{}, provider, "three",
+			`a target needs exactly one of Path, File, ELF and Pair, not 0 of them`, nil},
+		{"missing", usdt.Target{Path: "/nowhere/at/all"}, provider, "three",
+			`.*/nowhere/at/all.*no such file.*`, fs.ErrNotExist},
+		{"missing library", usdt.Target{Path: "libnowhere.so.9"}, provider, "three",
+			`.*libnowhere\.so\.9.*`, fs.ErrNotExist},
 		{"directory", usdt.Target{Path: directory}, provider, "three", `.*`, nil},
-		{"text", usdt.Target{Path: text}, provider, "three", `.*text.*not an ELF file.*`, elfnote.ErrNotELF},
-		{"no probes", usdt.Target{Path: self}, provider, "three", `.*: the file has no USDT probes`, nil},
-		{"typo", usdt.Target{Path: pie}, provider, "thre", `.*target-pie: no probe matches gousdt_test:thre \(nearest: gousdt_test:three.*\)`, nil},
-		{"wrong provider", usdt.Target{Path: pie}, "other", "zzzzzzzzzzz", `.*target-pie: no probe matches other:zzzzzzzzzzz`, nil},
+		{"text", usdt.Target{Path: text}, provider, "three", `.*text.*not an ELF file.*`,
+			elfnote.ErrNotELF},
+		{"no probes", usdt.Target{Path: self}, provider, "three", `.*: the file has no USDT probes`,
+			nil},
+		{"typo", usdt.Target{Path: pie}, provider, "thre",
+			`.*target-pie: no probe matches gousdt_test:thre \(nearest: gousdt_test:three.*\)`,
+			nil},
+		{"wrong provider", usdt.Target{Path: pie}, "other", "zzzzzzzzzzz",
+			`.*target-pie: no probe matches other:zzzzzzzzzzz`, nil},
 		{"negative PID", usdt.Target{Path: pie, PID: -1}, provider, "three", `-1 is no PID: .*`, nil},
 		{"huge PID", usdt.Target{Path: pie, PID: huge}, provider, "three", `-?\d+ is no PID: .*`, nil},
-		{"no such process", usdt.Target{Path: pie, PID: 1 << 22}, provider, "three", `process 4194304: no such process`, proc.ErrGone},
-		{"thread", usdt.Target{Path: pie, PID: thread}, provider, "three", `process \d+: this is a thread: give the PID of its process, \d+`, nil},
-		{"no nop", usdt.Target{Path: pie}, "gousdt_broken", "no_nop", `.*target-pie: probe gousdt_broken:no_nop at 0x[0-9a-f]+: no nop there but .*`, nil},
+		{"no such process", usdt.Target{Path: pie, PID: 1 << 22}, provider, "three",
+			`process 4194304: no such process`, proc.ErrGone},
+		{"thread", usdt.Target{Path: pie, PID: thread}, provider, "three",
+			`process \d+: this is a thread: give the PID of its process, \d+`, nil},
+		{"no nop", usdt.Target{Path: pie}, "gousdt_broken", "no_nop",
+			`.*target-pie: probe gousdt_broken:no_nop at 0x[0-9a-f]+: no nop there but .*`, nil},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			lnk, err := c.Attach(c.Collect, tc.target, nil, elfnote.Exact(tc.provider, tc.probe))
@@ -214,7 +236,8 @@ func TestAttachToWrongTargets(t *testing.T) {
 
 func TestAttachRefusesSitesWithoutNop(t *testing.T) {
 	c := newCollector(t, nil)
-	_, err := c.Attach(c.Collect, usdt.Target{Path: testprog.Path(t, "target-pie")}, nil, elfnote.Exact("gousdt_broken", "no_nop"))
+	_, err := c.Attach(c.Collect, usdt.Target{Path: testprog.Path(t, "target-pie")}, nil,
+		elfnote.Exact("gousdt_broken", "no_nop"))
 	qt.Assert(t, qt.ErrorAs(err, new(*usdt.SiteError)))
 	qt.Assert(t, qt.ErrorMatches(err, `.*: no nop there but [0-9a-f]{2} .*`))
 }
@@ -253,8 +276,11 @@ func TestAttachRefusesFilesOfOtherMachines(t *testing.T) {
 	if machineOf(t, "target-pie") == elf.EM_S390 {
 		arch = "amd64"
 	}
-	_, err := c.Attach(c.Collect, usdt.Target{Path: testprog.CrossPath(t, arch, "target-pie")}, nil, elfnote.Exact(provider, "three"))
-	qt.Assert(t, qt.ErrorMatches(err, `.*target-pie: the file is for EM_.*, this kernel attaches to programs for EM_.*`))
+	_, err := c.Attach(c.Collect, usdt.Target{Path: testprog.CrossPath(t, arch, "target-pie")}, nil,
+		elfnote.Exact(provider, "three"))
+	qt.Assert(t,
+		qt.ErrorMatches(err,
+			`.*target-pie: the file is for EM_.*, this kernel attaches to programs for EM_.*`))
 }
 
 func TestAttachWhereAnotherTracerHasAnotherSemaphore(t *testing.T) {
@@ -279,14 +305,18 @@ func TestAttachWhereAnotherTracerHasAnotherSemaphore(t *testing.T) {
 		defer objs.Close()
 		executable, err := link.OpenExecutable(path)
 		qt.Assert(t, qt.IsNil(err))
-		held, err := executable.Uprobe("x", objs.CountBare, &link.UprobeOptions{Address: second.Offset, PID: process.PID})
+		held, err := executable.Uprobe("x", objs.CountBare,
+			&link.UprobeOptions{Address: second.Offset, PID: process.PID})
 		qt.Assert(t, qt.IsNil(err))
 
 		_, err = c.Attach(c.Collect, target, nil, elfnote.Exact(provider, "split"))
 		var site *usdt.SiteError
 		qt.Assert(t, qt.ErrorAs(err, &site))
 		qt.Assert(t, qt.Equals(site.Location, second.Location))
-		qt.Assert(t, qt.ErrorMatches(err, fmt.Sprintf(".*another semaphore than the one at file offset %#x: .*", second.SemaphoreOffset)))
+		qt.Assert(t,
+			qt.ErrorMatches(err,
+				fmt.Sprintf(".*another semaphore than the one at file offset %#x: .*",
+					second.SemaphoreOffset)))
 		qt.Assert(t, qt.ErrorIs(err, unix.EINVAL))
 		qt.Assert(t, qt.DeepEquals(process.Semaphores("split"), []int{0, 0}))
 		used, _ := c.SpecsInUse()
@@ -307,10 +337,14 @@ func TestAttachRefusesProgramsLoadedWithoutTheManager(t *testing.T) {
 
 	other := newCollector(t, nil)
 	_, err = c.Attach(other.Collect, target, nil, elfnote.Exact(provider, "three"))
-	qt.Assert(t, qt.ErrorMatches(err, `program collect was loaded without this Manager's maps: pass Manager\.CollectionOptions\(\).*`))
+	qt.Assert(t,
+		qt.ErrorMatches(err,
+			`program collect was loaded without this Manager's maps: pass Manager\.CollectionOptions\(\).*`))
 
 	_, err = c.Attach(wrongProgram(t), target, nil, elfnote.Exact(provider, "three"))
-	qt.Assert(t, qt.ErrorMatches(err, `program .*wrong.* was not loaded for a (uprobe_multi link|perf event): make the Manager before .*`))
+	qt.Assert(t,
+		qt.ErrorMatches(err,
+			`program .*wrong.* was not loaded for a (uprobe_multi link|perf event): make the Manager before .*`))
 }
 
 // The kernel keeps the beginning of a long name, cilium/ebpf finds the whole:
@@ -333,7 +367,9 @@ func TestAttachRefusesLongNamedProgramsLoadedWithoutTheManager(t *testing.T) {
 	qt.Assert(t, qt.IsNil(err))
 	defer forgotten.Close()
 	_, err = mgr.Attach(forgotten.Programs[name], target, nil, elfnote.Exact(provider, "three"))
-	qt.Assert(t, qt.ErrorMatches(err, `program a_name_that_is_\w* was loaded without this Manager's maps: .*`))
+	qt.Assert(t,
+		qt.ErrorMatches(err,
+			`program a_name_that_is_\w* was loaded without this Manager's maps: .*`))
 
 	right, err := ebpf.NewCollectionWithOptions(spec, *mgr.CollectionOptions())
 	qt.Assert(t, qt.IsNil(err))
@@ -376,7 +412,8 @@ func TestAttachToAProcessThatHasExited(t *testing.T) {
 		c := newCollector(t, &usdt.ManagerOptions{Mode: mode})
 		process := testprog.Start(t, "target-static")
 		// Selected while it lived, attached when it is gone.
-		sel, err := usdt.Select(usdt.Target{Path: testprog.Path(t, "target-static"), PID: process.PID}, nil, elfnote.Exact(provider, "three"))
+		sel, err := usdt.Select(usdt.Target{Path: testprog.Path(t, "target-static"),
+			PID: process.PID}, nil, elfnote.Exact(provider, "three"))
 		qt.Assert(t, qt.IsNil(err))
 		defer sel.Close()
 		process.Kill()

@@ -89,7 +89,10 @@ func TestFaultsWhileWatching(t *testing.T) {
 			w, err := mgr.Watch(&usdt.WatchOptions{
 				Proc:       proc.WatcherOptions{Filter: func(p proc.Process) bool { return p.PID == process.PID }},
 				PerProcess: true,
-				Changed:    func(c *usdt.WatchChanges) { err = errors.Join(err, errors.Join(c.Errors...)) },
+				Changed: func(c *usdt.WatchChanges) {
+					err = errors.Join(err,
+						errors.Join(c.Errors...))
+				},
 			}, usdt.WatchProgram{Program: objs.Collect, Patterns: []elfnote.Pattern{elfnote.Exact(provider, "counted")}})
 			if err != nil {
 				return err

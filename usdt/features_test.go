@@ -59,7 +59,8 @@ func TestAttachRefusesMultiLinksForAThread(t *testing.T) {
 	prog, err := trialProgram(ebpf.AttachTraceUprobeMulti)
 	qt.Assert(t, qt.IsNil(err))
 	defer prog.Close()
-	sel, err := Select(Target{Path: testprog.Path(t, "target-static")}, nil, elfnote.Exact("gousdt_test", "three"))
+	sel, err := Select(Target{Path: testprog.Path(t, "target-static")}, nil,
+		elfnote.Exact("gousdt_test", "three"))
 	qt.Assert(t, qt.IsNil(err))
 	defer sel.Close()
 	_, err = sel.ForPID(os.Getpid()).AttachRaw(prog, ModeMulti, nil)

@@ -91,7 +91,8 @@ func load(t *testing.T, spec *ebpf.CollectionSpec, objects any, opts *ebpf.Colle
 
 // attach attaches the collector's program and closes the link at the end of the
 // test.
-func (c *collector) attach(t *testing.T, prog *ebpf.Program, target usdt.Target, name string, opts *usdt.AttachOptions) *usdt.Link {
+func (c *collector) attach(t *testing.T, prog *ebpf.Program, target usdt.Target, name string,
+	opts *usdt.AttachOptions) *usdt.Link {
 	t.Helper()
 	lnk, err := c.Manager.Attach(prog, target, opts, elfnote.Exact(provider, name))
 	qt.Assert(t, qt.IsNil(err))
@@ -133,7 +134,8 @@ func (c *collector) next(t *testing.T, n int) []testbpf.ArgsEvent {
 			t.Fatalf("%d events came, not %d", i, n)
 		}
 		qt.Assert(t, qt.IsNil(err))
-		qt.Assert(t, qt.IsNil(binary.Read(bytes.NewReader(record.RawSample), binary.NativeEndian, &events[i])))
+		qt.Assert(t, qt.IsNil(binary.Read(bytes.NewReader(record.RawSample), binary.NativeEndian,
+			&events[i])))
 	}
 	return events
 }

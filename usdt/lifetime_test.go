@@ -56,7 +56,8 @@ func beTracer(order string) error {
 	if err != nil {
 		return err
 	}
-	mgr, err := usdt.NewManager(spec, &usdt.ManagerOptions{Mode: mode, MaxSpecs: 1024, MaxAddresses: 1024})
+	mgr, err := usdt.NewManager(spec, &usdt.ManagerOptions{Mode: mode, MaxSpecs: 1024,
+		MaxAddresses: 1024})
 	if err != nil {
 		return err
 	}
@@ -64,7 +65,8 @@ func beTracer(order string) error {
 	if err := spec.LoadAndAssign(&objs, mgr.CollectionOptions()); err != nil {
 		return err
 	}
-	if _, err := mgr.Attach(objs.Collect, usdt.Target{Path: file, PID: pid}, nil, elfnote.Exact(provider, probe)); err != nil {
+	if _, err := mgr.Attach(objs.Collect, usdt.Target{Path: file, PID: pid}, nil,
+		elfnote.Exact(provider, probe)); err != nil {
 		return err
 	}
 	fmt.Println("attached")
@@ -77,7 +79,8 @@ func TestAttachedSemaphoresAreZeroAfterTheTracerIsKilled(t *testing.T) {
 		self, err := os.Executable()
 		qt.Assert(t, qt.IsNil(err))
 		tracer := exec.Command(self)
-		tracer.Env = append(os.Environ(), fmt.Sprintf("%s=%d %s %d counted", tracerVariable, mode, testprog.Path(t, "target-pie"), process.PID))
+		tracer.Env = append(os.Environ(), fmt.Sprintf("%s=%d %s %d counted", tracerVariable, mode,
+			testprog.Path(t, "target-pie"), process.PID))
 		tracer.Stderr = os.Stderr
 		stdout, err := tracer.StdoutPipe()
 		qt.Assert(t, qt.IsNil(err))
@@ -107,8 +110,10 @@ func TestAttachWithCapabilitiesAlone(t *testing.T) {
 	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
 		self, err := os.Executable()
 		qt.Assert(t, qt.IsNil(err))
-		tracer := exec.Command(setpriv, "--inh-caps=-all", "--bounding-set=-all,+bpf,+perfmon,+sys_resource", self)
-		tracer.Env = append(os.Environ(), fmt.Sprintf("%s=%d %s 0 counted", tracerVariable, mode, testprog.Path(t, "target-static")))
+		tracer := exec.Command(setpriv, "--inh-caps=-all",
+			"--bounding-set=-all,+bpf,+perfmon,+sys_resource", self)
+		tracer.Env = append(os.Environ(), fmt.Sprintf("%s=%d %s 0 counted", tracerVariable, mode,
+			testprog.Path(t, "target-static")))
 		var stderr strings.Builder
 		tracer.Stderr = &stderr
 		stdout, err := tracer.StdoutPipe()
@@ -137,7 +142,8 @@ func TestManagerConcurrentUse(t *testing.T) {
 		for worker := range 4 {
 			wait.Go(func() {
 				for round := range 4 {
-					lnk, err := c.Manager.Attach(c.Collect3, target, nil, elfnote.Exact(provider, probes[(worker+round)%len(probes)]))
+					lnk, err := c.Manager.Attach(c.Collect3, target, nil,
+						elfnote.Exact(provider, probes[(worker+round)%len(probes)]))
 					if err != nil {
 						t.Error(err)
 						return
@@ -184,7 +190,8 @@ func TestAttachToAProcessThatDiesMeanwhile(t *testing.T) {
 			process := testprog.Start(t, "target-static")
 			var wait sync.WaitGroup
 			wait.Go(process.Kill)
-			lnk, err := c.Manager.Attach(c.Collect, usdt.Target{Path: path, PID: process.PID}, nil, elfnote.Exact(provider, "three"))
+			lnk, err := c.Manager.Attach(c.Collect, usdt.Target{Path: path, PID: process.PID}, nil,
+				elfnote.Exact(provider, "three"))
 			wait.Wait()
 			if err != nil {
 				// While a process is being killed its main thread may be seen

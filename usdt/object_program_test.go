@@ -26,7 +26,8 @@ func needsCookies(t *testing.T) {
 	t.Helper()
 	kernel, err := usdt.KernelFeatures()
 	qt.Assert(t, qt.IsNil(err))
-	testneeds.Feature(t, since[usdt.ModeSingle], usdt.ModeSingle.String(), kernel.Supports(usdt.ModeSingle))
+	testneeds.Feature(t, since[usdt.ModeSingle], usdt.ModeSingle.String(),
+		kernel.Supports(usdt.ModeSingle))
 }
 
 func TestObjectsForLibbpfHaveTheirCookies(t *testing.T) {
@@ -62,7 +63,8 @@ func TestObjectsForLibbpfCountSemaphores(t *testing.T) {
 				qt.Assert(t, qt.Equals(count, 0))
 			}
 			lnk := c.attach(t, c.Collect, target, group, nil)
-			qt.Check(t, qt.DeepEquals(process.Semaphores(group), semaphoresWhenAttached(t, process, lnk)))
+			qt.Check(t, qt.DeepEquals(process.Semaphores(group),
+				semaphoresWhenAttached(t, process, lnk)))
 			process.Fire(group, 1)
 			qt.Check(t, qt.Equals(c.next(t, 1)[0].Val[0], -2000000000))
 			c.drain()
@@ -121,7 +123,8 @@ func TestObjectsForLibbpfWithAFullMapOfSpecs(t *testing.T) {
 			}
 			first := c.attach(t, c.Collect3, target, "three", nil)
 			for range 2 {
-				_, err := c.Attach(c.Collect, target, nil, elfnote.Exact(provider, "specs"), elfnote.Exact(provider, "guarded"))
+				_, err := c.Attach(c.Collect, target, nil, elfnote.Exact(provider, "specs"),
+					elfnote.Exact(provider, "guarded"))
 				var limit *usdt.LimitError
 				qt.Assert(t, qt.ErrorAs(err, &limit))
 				qt.Check(t, qt.DeepEquals(limit, &usdt.LimitError{
@@ -185,8 +188,10 @@ func TestObjectsForLibbpfWithOneNameInSeveralFiles(t *testing.T) {
 			pid    int
 			cookie uint64
 		}
-		for _, f := range []file{{executable, one.PID, 1}, {library, one.PID, 2}, {library, other.PID, 3}} {
-			c.attach(t, c.Collect3, usdt.Target{Path: f.path, PID: f.pid}, "three", &usdt.AttachOptions{Cookie: f.cookie})
+		for _, f := range []file{{executable, one.PID, 1}, {library, one.PID, 2},
+			{library, other.PID, 3}} {
+			c.attach(t, c.Collect3, usdt.Target{Path: f.path, PID: f.pid}, "three",
+				&usdt.AttachOptions{Cookie: f.cookie})
 		}
 		one.Fire("three", 1)
 		event := c.next(t, 1)[0]
@@ -208,7 +213,9 @@ func TestObjectsForLibbpfWithTailCalls(t *testing.T) {
 		qt.Assert(t, qt.IsNil(err))
 		if kernel.Mode() == usdt.ModeMulti {
 			qt.Check(t, qt.Equals(mgr.Mode(), usdt.ModeSingle))
-			qt.Check(t, qt.Matches(mgr.ModeReason(), `the collection has the program array programs, and .*`))
+			qt.Check(t,
+				qt.Matches(mgr.ModeReason(),
+					`the collection has the program array programs, and .*`))
 		} else {
 			qt.Check(t, qt.Equals(mgr.Mode(), kernel.Mode()))
 		}
@@ -216,7 +223,8 @@ func TestObjectsForLibbpfWithTailCalls(t *testing.T) {
 
 		process := testprog.Start(t, "target-pie")
 		target := usdt.Target{Path: testprog.Path(t, "target-pie"), PID: process.PID}
-		lnk, err := mgr.Attach(collection.Programs["entry"], target, nil, elfnote.Exact(provider, "three"))
+		lnk, err := mgr.Attach(collection.Programs["entry"], target, nil,
+			elfnote.Exact(provider, "three"))
 		qt.Assert(t, qt.IsNil(err))
 		defer lnk.Close()
 		process.Fire("three", 3)
@@ -239,7 +247,8 @@ func TestObjectsForLibbpfThatSleep(t *testing.T) {
 		mgr, collection := manage(t, header.load(t, "sleepable"), nil)
 		process := testprog.Start(t, "target-pie")
 		target := usdt.Target{Path: testprog.Path(t, "target-pie"), PID: process.PID}
-		lnk, err := mgr.Attach(collection.Programs["sleeper"], target, nil, elfnote.Exact(provider, "cold"))
+		lnk, err := mgr.Attach(collection.Programs["sleeper"], target, nil,
+			elfnote.Exact(provider, "cold"))
 		qt.Assert(t, qt.IsNil(err))
 		defer lnk.Close()
 		process.Fire("cold", 1)
@@ -256,7 +265,8 @@ func TestObjectsForLibbpfLinkedFromTwoFiles(t *testing.T) {
 		process := testprog.Start(t, "target-pie")
 		target := usdt.Target{Path: testprog.Path(t, "target-pie"), PID: process.PID}
 		attach := func(name string, cookie uint64) *usdt.Link {
-			lnk, err := mgr.Attach(collection.Programs[name], target, &usdt.AttachOptions{Cookie: cookie}, elfnote.Exact(provider, "narrow"))
+			lnk, err := mgr.Attach(collection.Programs[name], target,
+				&usdt.AttachOptions{Cookie: cookie}, elfnote.Exact(provider, "narrow"))
 			qt.Assert(t, qt.IsNil(err))
 			return lnk
 		}
@@ -289,7 +299,8 @@ func TestObjectsForLibbpfAttachTheirSections(t *testing.T) {
 			}
 		}
 		mgr, collection := manage(t, spec, nil)
-		qt.Check(t, qt.DeepEquals(mgr.ProgramsWithoutPath(), []string{"named_otherwise", "without_place"}))
+		qt.Check(t, qt.DeepEquals(mgr.ProgramsWithoutPath(),
+			[]string{"named_otherwise", "without_place"}))
 		for _, name := range []string{"other_kprobe", "other_tracepoint", "other_uprobe"} {
 			qt.Check(t, qt.Equals(spec.Programs[name].Type, types[name]))
 			qt.Check(t, qt.Equals(spec.Programs[name].AttachType, ebpf.AttachNone))
@@ -303,17 +314,21 @@ func TestObjectsForLibbpfAttachTheirSections(t *testing.T) {
 		process.Fire("three", 1)
 		process.Fire("twelve", 1)
 		qt.Check(t, qt.Equals(variable[[8]uint64](t, collection, "hits"), [8]uint64{1: 1, 2: 1}))
-		qt.Check(t, qt.Equals(variable[[8]int64](t, collection, "last"), [8]int64{1: -2000000000, 2: 200}))
+		qt.Check(t, qt.Equals(variable[[8]int64](t, collection, "last"),
+			[8]int64{1: -2000000000, 2: 200}))
 
 		target := usdt.Target{Path: path, PID: process.PID}
 		for _, name := range mgr.ProgramsWithoutPath() {
-			lnk, err := mgr.Attach(collection.Programs[name], target, nil, elfnote.Exact(provider, "narrow"))
+			lnk, err := mgr.Attach(collection.Programs[name], target, nil,
+				elfnote.Exact(provider, "narrow"))
 			qt.Assert(t, qt.IsNil(err))
 			defer lnk.Close()
 		}
 		process.Fire("narrow", 2)
-		qt.Check(t, qt.Equals(variable[[8]uint64](t, collection, "hits"), [8]uint64{0: 2, 1: 1, 2: 1, 3: 2}))
-		qt.Check(t, qt.Equals(variable[[8]int64](t, collection, "last"), [8]int64{0: -0x3d, 1: -2000000000, 2: 200, 3: 0xc3}))
+		qt.Check(t, qt.Equals(variable[[8]uint64](t, collection, "hits"),
+			[8]uint64{0: 2, 1: 1, 2: 1, 3: 2}))
+		qt.Check(t, qt.Equals(variable[[8]int64](t, collection, "last"),
+			[8]int64{0: -0x3d, 1: -2000000000, 2: 200, 3: 0xc3}))
 		qt.Check(t, qt.Not(qt.Equals(variable[uint32](t, collection, "kernel_version"), 0)))
 	})
 }

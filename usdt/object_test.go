@@ -56,7 +56,8 @@ func forEachHeader(t *testing.T, test func(t *testing.T, header libbpfHeader)) {
 	for _, header := range libbpfHeaders(t) {
 		t.Run(header.name, func(t *testing.T) {
 			if header.indexes {
-				testneeds.Kernel(t, "6.12", "a verifier that follows libbpf's newest reader through twelve arguments")
+				testneeds.Kernel(t, "6.12",
+					"a verifier that follows libbpf's newest reader through twelve arguments")
 			}
 			test(t, header)
 		})
@@ -64,7 +65,8 @@ func forEachHeader(t *testing.T, test func(t *testing.T, header libbpfHeader)) {
 }
 
 // manage prepares and loads a collection.
-func manage(t *testing.T, spec *ebpf.CollectionSpec, opts *usdt.ManagerOptions) (*usdt.Manager, *ebpf.Collection) {
+func manage(t *testing.T, spec *ebpf.CollectionSpec, opts *usdt.ManagerOptions) (*usdt.Manager,
+	*ebpf.Collection) {
 	t.Helper()
 	testprog.LeakCheck(t)
 	mgr, err := usdt.NewManager(spec, opts)
@@ -146,7 +148,8 @@ func checkLibbpfArguments(t *testing.T, header libbpfHeader, path string, proces
 		for _, event := range c.next(t, hits) {
 			site := sitesOf(lnk.Selection())[event.Cookie]
 			name := site.Provider + ":" + site.Name
-			qt.Assert(t, qt.IsTrue(seen[name] < len(of[name].Hits)), qt.Commentf("%s is hit too often", name))
+			qt.Assert(t, qt.IsTrue(seen[name] < len(of[name].Hits)),
+				qt.Commentf("%s is hit too often", name))
 			want := slices.Clone(of[name].Hits[seen[name]])
 			seen[name]++
 			for i := range min(len(want), sitespec.MaxArgs) {
@@ -171,7 +174,8 @@ func checkLibbpfArguments(t *testing.T, header libbpfHeader, path string, proces
 }
 
 // checkLibbpfEvent is checkArguments with the errors that libbpf's header has.
-func checkLibbpfEvent(t *testing.T, header libbpfHeader, name string, memory *os.File, want []testprog.Arg, event *testbpf.ArgsEvent) {
+func checkLibbpfEvent(t *testing.T, header libbpfHeader, name string, memory *os.File,
+	want []testprog.Arg, event *testbpf.ArgsEvent) {
 	t.Helper()
 	qt.Check(t, qt.Equals(int(event.ArgCnt), min(len(want), sitespec.MaxArgs)), qt.Commentf("%s", name))
 	for i := range event.Val {
@@ -239,7 +243,9 @@ func checkLibbpfUnavailable(t *testing.T, header libbpfHeader, file *elfnote.Fil
 			}
 			qt.Check(t, qt.Equals(arg.Err != nil, lacks), at)
 			if lacks {
-				qt.Check(t, qt.ErrorMatches(arg.Err, `the usdt.bpf.h of libbpf .* does not know .*\(.*@.*\)`), at)
+				qt.Check(t,
+					qt.ErrorMatches(arg.Err,
+						`the usdt.bpf.h of libbpf .* does not know .*\(.*@.*\)`), at)
 				qt.Check(t, qt.Equals(arg.Kind, argspec.Unavailable), at)
 			}
 		}

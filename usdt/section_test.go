@@ -11,18 +11,22 @@ import (
 
 func TestSplitSection(t *testing.T) {
 	for _, tc := range []struct{ at, path, provider, name string }{
-		{"/usr/bin/python3.11:python:function__entry", "/usr/bin/python3.11", "python", "function__entry"},
+		{"/usr/bin/python3.11:python:function__entry", "/usr/bin/python3.11", "python",
+			"function__entry"},
 		{"libstdc++.so.6:libstdcxx:throw", "libstdc++.so.6", "libstdcxx", "throw"},
 		{"./prog:crate::module:start", "./prog", "crate::module", "start"},
 		{"./prog:crate::module:a::b", "./prog", "crate::module", "a::b"},
 	} {
 		path, provider, name, err := splitSection(tc.at)
 		qt.Check(t, qt.IsNil(err), qt.Commentf(tc.at))
-		qt.Check(t, qt.DeepEquals([]string{path, provider, name}, []string{tc.path, tc.provider, tc.name}))
+		qt.Check(t, qt.DeepEquals([]string{path, provider, name},
+			[]string{tc.path, tc.provider, tc.name}))
 	}
-	for _, at := range []string{"", "path", "path:provider", ":provider:name", "path::name", "path:provider:"} {
+	for _, at := range []string{"", "path", "path:provider", ":provider:name", "path::name",
+		"path:provider:"} {
 		_, _, _, err := splitSection(at)
-		qt.Check(t, qt.ErrorMatches(err, `section usdt/.*: want usdt/PATH:PROVIDER:NAME`), qt.Commentf(at))
+		qt.Check(t, qt.ErrorMatches(err, `section usdt/.*: want usdt/PATH:PROVIDER:NAME`),
+			qt.Commentf(at))
 	}
 }
 
@@ -50,7 +54,8 @@ func TestProgramsOfGeneratedStructs(t *testing.T) {
 	qt.Assert(t, qt.IsNil(err))
 	qt.Assert(t, qt.Equals(got["first"], first))
 
-	for _, wrong := range []any{nil, 3, "x", generatedObjects{}, (*generatedObjects)(nil), (*ebpf.Collection)(nil)} {
+	for _, wrong := range []any{nil, 3, "x", generatedObjects{}, (*generatedObjects)(nil),
+		(*ebpf.Collection)(nil)} {
 		_, err := programsOf(wrong)
 		qt.Check(t, qt.ErrorMatches(err, `programs are taken from .*`), qt.Commentf("%T", wrong))
 	}

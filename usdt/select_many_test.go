@@ -27,7 +27,8 @@ func hostile(t *testing.T) string {
 	path := filepath.Join(t.TempDir(), "hostile.so")
 	var notes []testprog.Note
 	for i := range 10_000 {
-		notes = append(notes, testprog.Note{Provider: "p", Name: "n", Arguments: strings.Repeat("1 ", 255) + fmt.Sprint(i)})
+		notes = append(notes, testprog.Note{Provider: "p", Name: "n",
+			Arguments: strings.Repeat("1 ", 255) + fmt.Sprint(i)})
 	}
 	testprog.WriteNotes(t, path, notes)
 	return path
@@ -127,7 +128,8 @@ func TestWatchRemembersRefusedFiles(t *testing.T) {
 	qt.Assert(t, qt.IsNil(err))
 	defer file.Close()
 	for range 3 {
-		code, err := unix.Mmap(int(file.Fd()), 0, os.Getpagesize(), unix.PROT_READ|unix.PROT_EXEC, unix.MAP_PRIVATE)
+		code, err := unix.Mmap(int(file.Fd()), 0, os.Getpagesize(), unix.PROT_READ|unix.PROT_EXEC,
+			unix.MAP_PRIVATE)
 		qt.Assert(t, qt.IsNil(err))
 		qt.Assert(t, qt.IsNil(watch.Sync(os.Getpid())))
 		qt.Assert(t, qt.IsNil(unix.Munmap(code)))

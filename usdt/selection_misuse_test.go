@@ -25,7 +25,8 @@ import (
 func TestSelectionAttachesNothingAfterClose(t *testing.T) {
 	c := newCollector(t, nil)
 	process := testprog.Start(t, "target-static")
-	sel, err := usdt.Select(usdt.Target{Path: testprog.Path(t, "target-static")}, nil, elfnote.Exact(provider, "three"))
+	sel, err := usdt.Select(usdt.Target{Path: testprog.Path(t, "target-static")}, nil,
+		elfnote.Exact(provider, "three"))
 	qt.Assert(t, qt.IsNil(err))
 	other := sel.ForPID(process.PID)
 	qt.Assert(t, qt.IsNil(other.Close()))
@@ -45,7 +46,8 @@ func TestSelectionRefusesPIDsThatAreNone(t *testing.T) {
 	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
 		c := newCollector(t, &usdt.ManagerOptions{Mode: mode})
 		process := testprog.Start(t, "target-static")
-		sel, err := usdt.Select(usdt.Target{Path: testprog.Path(t, "target-static")}, nil, elfnote.Exact(provider, "three"))
+		sel, err := usdt.Select(usdt.Target{Path: testprog.Path(t, "target-static")}, nil,
+			elfnote.Exact(provider, "three"))
 		qt.Assert(t, qt.IsNil(err))
 		defer sel.Close()
 		pids := []int{-1}
@@ -57,7 +59,8 @@ func TestSelectionRefusesPIDsThatAreNone(t *testing.T) {
 			qt.Check(t, qt.ErrorMatches(err, `-?\d+ is no PID: .*`))
 		}
 		_, err = c.AttachSelection(c.Collect, sel.Subset(nil), nil)
-		qt.Check(t, qt.ErrorMatches(err, `.*target-static: there is no site to attach to in the selection`))
+		qt.Check(t,
+			qt.ErrorMatches(err, `.*target-static: there is no site to attach to in the selection`))
 		_, err = sel.AttachRaw(nil, mode, nil)
 		qt.Check(t, qt.ErrorMatches(err, "there is no program to attach: .*"))
 	})
@@ -101,7 +104,8 @@ func TestSelectionOutlivesTheCallersFile(t *testing.T) {
 	process := testprog.Start(t, "target-static")
 	file, err := os.Open(testprog.Path(t, "target-static"))
 	qt.Assert(t, qt.IsNil(err))
-	sel, err := usdt.Select(usdt.Target{File: file, PID: process.PID}, nil, elfnote.Exact(provider, "three"))
+	sel, err := usdt.Select(usdt.Target{File: file, PID: process.PID}, nil,
+		elfnote.Exact(provider, "three"))
 	qt.Assert(t, qt.IsNil(err))
 	defer sel.Close()
 	qt.Assert(t, qt.IsNil(file.Close()))

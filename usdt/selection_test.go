@@ -35,12 +35,14 @@ func readByOtherMeans() *proc.Cache {
 
 // Those who have a watcher of their own select in what it finds.
 func TestSelectOfAPair(t *testing.T) {
-	for name, cache := range map[string]*proc.Cache{"files": proc.NewCache(nil), "read by other means": readByOtherMeans()} {
+	for name, cache := range map[string]*proc.Cache{"files": proc.NewCache(nil),
+		"read by other means": readByOtherMeans()} {
 		t.Run(name, func(t *testing.T) {
 			c := newCollector(t, nil)
 			program, _ := copies(t, "target-static")
 			process := testprog.Start(t, program)
-			w := proc.NewWatcher(&proc.WatcherOptions{Filter: only(program), Cache: cache}, patterns(t, "gousdt_test:three")...)
+			w := proc.NewWatcher(&proc.WatcherOptions{Filter: only(program), Cache: cache},
+				patterns(t, "gousdt_test:three")...)
 			defer w.Close()
 			qt.Assert(t, qt.IsNil(w.Sync(process.PID)))
 			pair := w.Pairs()[0]
@@ -70,7 +72,8 @@ func TestSelectOfAPairWhoseFileHasGone(t *testing.T) {
 	testneeds.Root(t)
 	program, _ := copies(t, "target-static")
 	process := testprog.Start(t, program)
-	w := proc.NewWatcher(&proc.WatcherOptions{Filter: only(program), Cache: readByOtherMeans()}, patterns(t, "gousdt_test:three")...)
+	w := proc.NewWatcher(&proc.WatcherOptions{Filter: only(program), Cache: readByOtherMeans()},
+		patterns(t, "gousdt_test:three")...)
 	defer w.Close()
 	qt.Assert(t, qt.IsNil(w.Sync(process.PID)))
 	pair := w.Pairs()[0]

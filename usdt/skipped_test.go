@@ -35,13 +35,15 @@ func TestAttachSkipsSitesThatCannotBeAttached(t *testing.T) {
 		path, _ := copies(t, "target-pie")
 		process := testprog.Start(t, path)
 
-		lnk, err := c.Attach(c.Collect, usdt.Target{Path: path, PID: process.PID}, nil, patterns(t, "*:three", "*:no_nop")...)
+		lnk, err := c.Attach(c.Collect, usdt.Target{Path: path, PID: process.PID}, nil,
+			patterns(t, "*:three", "*:no_nop")...)
 		qt.Assert(t, qt.IsNil(err))
 		check(t, c, lnk, process)
 		qt.Assert(t, qt.IsNil(lnk.Close()))
 
 		all := &usdt.AttachOptions{SelectOptions: usdt.SelectOptions{RequireAllSites: true}}
-		_, err = c.Attach(c.Collect, usdt.Target{Path: path}, all, patterns(t, "*:three", "*:no_nop")...)
+		_, err = c.Attach(c.Collect, usdt.Target{Path: path}, all,
+			patterns(t, "*:three", "*:no_nop")...)
 		qt.Assert(t, qt.ErrorAs(err, new(*usdt.SiteError)))
 		sel, err := usdt.Select(usdt.Target{Path: path}, nil, patterns(t, "*:three", "*:no_nop")...)
 		qt.Assert(t, qt.IsNil(err))
@@ -63,7 +65,8 @@ func TestAttachSkipsSitesThatCannotBeAttached(t *testing.T) {
 func TestSelectRequireAllSites(t *testing.T) {
 	path, _ := copies(t, "target-pie")
 	patch(t, path, "split", []byte{0xff, 0xff, 0xff, 0xff}) // the first of two
-	_, err := usdt.Select(usdt.Target{Path: path}, &usdt.SelectOptions{RequireAllSites: true}, elfnote.Exact(provider, "split"))
+	_, err := usdt.Select(usdt.Target{Path: path}, &usdt.SelectOptions{RequireAllSites: true},
+		elfnote.Exact(provider, "split"))
 	qt.Assert(t, qt.ErrorAs(err, new(*usdt.SiteError)))
 	_, err = usdt.Select(usdt.Target{Path: path}, nil, patterns(t, "*:no_nop")...)
 	qt.Assert(t, qt.ErrorMatches(err, ".*: no nop there but .*"))
@@ -103,5 +106,7 @@ func TestSelectSkipsASharedInstructionWithAnotherSemaphore(t *testing.T) {
 	defer clash.Close()
 	qt.Assert(t, qt.Equals(clash.Len(), 1))
 	qt.Assert(t, qt.HasLen(clash.Skipped(), 1))
-	qt.Assert(t, qt.ErrorMatches(clash.Skipped()[0], ".*: the file has another probe at the same instruction with another semaphore.*"))
+	qt.Assert(t,
+		qt.ErrorMatches(clash.Skipped()[0],
+			".*: the file has another probe at the same instruction with another semaphore.*"))
 }

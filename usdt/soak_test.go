@@ -49,7 +49,8 @@ func TestSoakAttachAndClose(t *testing.T) {
 				if n%2 == 0 {
 					target.PID = process.PID
 				}
-				lnk, err := c.Manager.Attach(c.Collect3, target, &usdt.AttachOptions{Cookie: uint64(n % 5)},
+				lnk, err := c.Manager.Attach(c.Collect3, target,
+					&usdt.AttachOptions{Cookie: uint64(n % 5)},
 					elfnote.Exact(provider, probes[n%len(probes)]))
 				var full *usdt.LimitError
 				if errors.As(err, &full) {

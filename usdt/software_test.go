@@ -44,7 +44,8 @@ func TestAttachToTheCppLibrary(t *testing.T) {
 		target := usdt.Target{Path: throw.File, PID: throw.PID}
 		names := []string{"throw", "catch", "rethrow"}
 		for i, name := range names {
-			lnk, err := c.Manager.Attach(c.Collect, target, &usdt.AttachOptions{Cookie: uint64(i)}, elfnote.Exact("libstdcxx", name))
+			lnk, err := c.Manager.Attach(c.Collect, target, &usdt.AttachOptions{Cookie: uint64(i)},
+				elfnote.Exact("libstdcxx", name))
 			qt.Assert(t, qt.IsNil(err))
 			qt.Assert(t, qt.Equals(unavailable(lnk), 0))
 		}

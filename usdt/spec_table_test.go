@@ -84,7 +84,8 @@ func TestSpecTableWithoutRoom(t *testing.T) {
 		_, err = table.acquire(specsOf(2, 3, 3, 4, 5))
 		var full *LimitError
 		qt.Assert(t, qt.ErrorAs(err, &full))
-		qt.Assert(t, qt.Equals(*full, LimitError{Limit: "specs", Option: "ManagerOptions.MaxSpecs", Capacity: 4, InUse: 2, Needed: 3}))
+		qt.Assert(t, qt.Equals(*full, LimitError{Limit: "specs", Option: "ManagerOptions.MaxSpecs",
+			Capacity: 4, InUse: 2, Needed: 3}))
 		qt.Assert(t, qt.Equals(table.inUse(), 2))
 
 		more, err := table.acquire(specsOf(6, 7))

@@ -57,7 +57,8 @@ func (r *reporter) take(t testing.TB) map[string]testbpf.ArgsEvent {
 		record, err := r.events.Read()
 		qt.Assert(t, qt.IsNil(err))
 		var event testbpf.ArgsEvent
-		qt.Assert(t, qt.IsNil(binary.Read(bytes.NewReader(record.RawSample), binary.NativeEndian, &event)))
+		qt.Assert(t, qt.IsNil(binary.Read(bytes.NewReader(record.RawSample), binary.NativeEndian,
+			&event)))
 		taken[fmt.Sprintf("program %d, site %d", event.Program, event.Cookie)] = event
 	}
 	return taken
@@ -68,7 +69,8 @@ func randomArguments(random *rand.Rand) string {
 	words := strings.Fields("%rax %rbx %rcx %rdx %rsi %rdi %rbp %rsp %r8 %r9 %r10 %r11 %r12 %r13 %r14 %r15")
 	pick := func(from []string) string { return from[random.IntN(len(from))] }
 	// Mostly memory at the stack, which is there.
-	base := pick(append(words, "%rsp", "%rsp", "%rsp", "%rsp", "%rsp", "%rsp", "%rsp", "%rsp", "%rsp", "%rsp"))
+	base := pick(append(words, "%rsp", "%rsp", "%rsp", "%rsp", "%rsp", "%rsp", "%rsp", "%rsp",
+		"%rsp", "%rsp"))
 	var all []string
 	for range random.IntN(14) {
 		size := pick(strings.Fields("1 -1 2 -2 4 -4 8 -8 4f 8f 8 -8 -4 16"))
@@ -82,11 +84,14 @@ func randomArguments(random *rand.Rand) string {
 		case 1:
 			all = append(all, size+"@"+pick(words))
 		case 2:
-			all = append(all, pick([]string{"1", "-1"})+"@"+pick(strings.Fields("%ah %bh %ch %dh %al %r9b")))
+			all = append(all,
+				pick([]string{"1", "-1"})+"@"+pick(strings.Fields("%ah %bh %ch %dh %al %r9b")))
 		case 3:
-			all = append(all, fmt.Sprintf("%s@%d(%s,%s,%s)", size, displacement, base, pick(words), pick(strings.Fields("1 2 4 8"))))
+			all = append(all, fmt.Sprintf("%s@%d(%s,%s,%s)", size, displacement, base, pick(words),
+				pick(strings.Fields("1 2 4 8"))))
 		case 4:
-			all = append(all, size+"@"+pick([]string{"%eax", "%xmm0", "16(%eip)", "16(%rip)", "(%esp)", "nonsense"}))
+			all = append(all, size+"@"+pick([]string{"%eax", "%xmm0", "16(%eip)", "16(%rip)",
+				"(%esp)", "nonsense"}))
 		default:
 			all = append(all, fmt.Sprintf("%s@%d(%s)", size, displacement, base))
 		}
@@ -96,7 +101,8 @@ func randomArguments(random *rand.Rand) string {
 
 // compareRandom attaches the programs as they are and as they are specialised,
 // at sites with made-up arguments, and compares what they read.
-func compareRandom(t testing.TB, generic, special *reporter, process *testprog.Process, path string, random *rand.Rand) {
+func compareRandom(t testing.TB, generic, special *reporter, process *testprog.Process, path string,
+	random *rand.Rand) {
 	t.Helper()
 	sel, err := Select(Target{Path: path, PID: process.PID}, nil, elfnote.Exact("gousdt_test", "specs"))
 	qt.Assert(t, qt.IsNil(err))
@@ -106,7 +112,8 @@ func compareRandom(t testing.TB, generic, special *reporter, process *testprog.P
 	subset.sites.lists = nil
 	for i := range subset.sites.rows {
 		text := randomArguments(random)
-		subset.sites.lists = append(subset.sites.lists, argumentList{text: text, args: argspec.Parse(subset.machine, text), decoded: true})
+		subset.sites.lists = append(subset.sites.lists,
+			argumentList{text: text, args: argspec.Parse(subset.machine, text), decoded: true})
 		subset.sites.rows[i].list = int32(i)
 	}
 	var links []*Link
@@ -114,7 +121,8 @@ func compareRandom(t testing.TB, generic, special *reporter, process *testprog.P
 	for _, r := range []*reporter{generic, special} {
 		for _, prog := range []*ebpf.Program{r.Collect, r.Collect3, r.Collect12} {
 			n := uint64(0)
-			lnk, err := r.AttachSelection(prog, subset, &AttachOptions{SiteCookie: func(Site) uint64 { n++; return n - 1 }})
+			lnk, err := r.AttachSelection(prog, subset,
+				&AttachOptions{SiteCookie: func(Site) uint64 { n++; return n - 1 }})
 			qt.Assert(t, qt.IsNil(err))
 			links = append(links, lnk)
 			_, reason := lnk.Specialised()
@@ -125,7 +133,8 @@ func compareRandom(t testing.TB, generic, special *reporter, process *testprog.P
 	want, got := generic.take(t), special.take(t)
 	qt.Assert(t, qt.HasLen(want, 3*len(sites)))
 	for key, event := range want {
-		qt.Check(t, qt.Equals(got[key], event), qt.Commentf("%s of %s", key, subset.sites.lists[event.Cookie].text))
+		qt.Check(t, qt.Equals(got[key], event), qt.Commentf("%s of %s", key,
+			subset.sites.lists[event.Cookie].text))
 	}
 }
 
@@ -154,7 +163,8 @@ func TestSpecialisedProgramsReadAnyArgumentsTheSame(t *testing.T) {
 func TestSpecialisedProgramsAreShared(t *testing.T) {
 	_, special, process, path := twoReporters(t)
 	attach := func(prog *ebpf.Program, probe string, cookie uint64) *Link {
-		lnk, err := special.Attach(prog, Target{Path: path, PID: process.PID}, &AttachOptions{Cookie: cookie}, elfnote.Exact("gousdt_test", probe))
+		lnk, err := special.Attach(prog, Target{Path: path, PID: process.PID},
+			&AttachOptions{Cookie: cookie}, elfnote.Exact("gousdt_test", probe))
 		qt.Assert(t, qt.IsNil(err))
 		_, reason := lnk.Specialised()
 		qt.Assert(t, qt.Equals(reason, ""))
@@ -165,7 +175,8 @@ func TestSpecialisedProgramsAreShared(t *testing.T) {
 	qt.Check(t, qt.Equals(made(), 1))
 	again := attach(special.Collect, "three", 1)
 	qt.Check(t, qt.Equals(made(), 1))
-	links := []*Link{attach(special.Collect, "three", 2), attach(special.Collect3, "three", 1), attach(special.Collect, "twelve", 1)}
+	links := []*Link{attach(special.Collect, "three", 2), attach(special.Collect3, "three", 1),
+		attach(special.Collect, "twelve", 1)}
 	qt.Check(t, qt.Equals(made(), 4))
 	qt.Assert(t, qt.IsNil(first.Close()))
 	qt.Check(t, qt.Equals(made(), 4))

@@ -25,7 +25,8 @@ type twoCollectors struct{ generic, special *collector }
 
 func (two *twoCollectors) programs() [][2]*ebpf.Program {
 	g, s := two.generic, two.special
-	return [][2]*ebpf.Program{{g.Collect, s.Collect}, {g.Collect3, s.Collect3}, {g.Collect12, s.Collect12}}
+	return [][2]*ebpf.Program{{g.Collect, s.Collect}, {g.Collect3, s.Collect3},
+		{g.Collect12, s.Collect12}}
 }
 
 // forEachSpecialiser runs a test with objects of each header, where programs
@@ -43,7 +44,8 @@ func forEachSpecialiser(t *testing.T, test func(t *testing.T, two *twoCollectors
 			return // the header is the same in all modes
 		}
 		forEachHeader(t, func(t *testing.T, header libbpfHeader) {
-			test(t, &twoCollectors{newLibbpfCollector(t, header, generic), newLibbpfCollector(t, header, special)})
+			test(t, &twoCollectors{newLibbpfCollector(t, header, generic),
+				newLibbpfCollector(t, header, special)})
 		})
 	})
 }
@@ -54,7 +56,8 @@ func TestSpecialisedProgramsReadTheSame(t *testing.T) {
 	forEachSpecialiser(t, func(t *testing.T, two *twoCollectors) {
 		for i, prog := range programs {
 			t.Run(prog.name, func(t *testing.T) {
-				two.compareEverywhere(t, testprog.Path(t, prog.file), testprog.Start(t, prog.run), i == 0)
+				two.compareEverywhere(t, testprog.Path(t, prog.file), testprog.Start(t, prog.run),
+					i == 0)
 			})
 		}
 	})
@@ -70,7 +73,8 @@ func TestSpecialisedProgramsReadTheSameOf32BitPrograms(t *testing.T) {
 
 // compareEverywhere attaches both to the probes of a file, one by one and
 // several at a time.
-func (two *twoCollectors) compareEverywhere(t *testing.T, path string, process *testprog.Process, alone bool) {
+func (two *twoCollectors) compareEverywhere(t *testing.T, path string, process *testprog.Process,
+	alone bool) {
 	file, err := elfnote.Open(path)
 	qt.Assert(t, qt.IsNil(err))
 	defer file.Close()
@@ -118,7 +122,8 @@ func (two *twoCollectors) compare(
 				qt.Check(t, qt.IsFalse(specialised))
 				qt.Check(t, qt.Equals(reason, "ManagerOptions.Specialise is not set"))
 			} else if !specialised {
-				qt.Check(t, qt.Matches(reason, "its sites have more than 16 specs, .*"), qt.Commentf("%v", all))
+				qt.Check(t, qt.Matches(reason, "its sites have more than 16 specs, .*"),
+					qt.Commentf("%v", all))
 			}
 		}
 	}
@@ -174,8 +179,10 @@ func TestSpecialisedSaysWhyNot(t *testing.T) {
 	})
 	needsCookies(t)
 	t.Run("program array", func(t *testing.T) {
-		mgr, collection := manage(t, libbpfHeaders(t)[0].load(t, "tail"), &usdt.ManagerOptions{Specialise: true})
-		lnk, err := mgr.Attach(collection.Programs["entry"], target, nil, elfnote.Exact(provider, "three"))
+		mgr, collection := manage(t, libbpfHeaders(t)[0].load(t, "tail"),
+			&usdt.ManagerOptions{Specialise: true})
+		lnk, err := mgr.Attach(collection.Programs["entry"], target, nil,
+			elfnote.Exact(provider, "three"))
 		check(t, lnk, err, "the collection has the program array programs")
 	})
 	t.Run("no arguments read", func(t *testing.T) {
@@ -184,7 +191,8 @@ func TestSpecialisedSaysWhyNot(t *testing.T) {
 		mgr, collection := manage(t, spec, &usdt.ManagerOptions{Specialise: true})
 		for _, prog := range collection.Programs {
 			lnk, err := mgr.Attach(prog, target, nil, elfnote.Exact(provider, "three"))
-			check(t, lnk, err, "the program reads no arguments|it calls no function of usdt.bpf.h that reads arguments")
+			check(t, lnk, err,
+				"the program reads no arguments|it calls no function of usdt.bpf.h that reads arguments")
 		}
 	})
 	t.Run("static functions", func(t *testing.T) {
@@ -198,7 +206,8 @@ func TestSpecialisedSaysWhyNot(t *testing.T) {
 			}
 		}
 		mgr, collection := manage(t, spec, &usdt.ManagerOptions{Specialise: true})
-		lnk, err := mgr.Attach(collection.Programs["collect3"], target, nil, elfnote.Exact(provider, "three"))
+		lnk, err := mgr.Attach(collection.Programs["collect3"], target, nil,
+			elfnote.Exact(provider, "three"))
 		check(t, lnk, err, "the function __bpf_usdt_read_many is static, so that .*")
 	})
 	t.Run("changed program", func(t *testing.T) {
@@ -206,8 +215,10 @@ func TestSpecialisedSaysWhyNot(t *testing.T) {
 		qt.Assert(t, qt.IsNil(err))
 		mgr, collection := manage(t, spec, &usdt.ManagerOptions{Specialise: true})
 		program := spec.Programs["collect"]
-		program.Instructions = append(asm.Instructions{program.Instructions[0], asm.Mov.Imm(asm.R0, 1)}, program.Instructions[1:]...)
-		lnk, err := mgr.Attach(collection.Programs["collect"], target, nil, elfnote.Exact(provider, "three"))
+		program.Instructions = append(asm.Instructions{program.Instructions[0],
+			asm.Mov.Imm(asm.R0, 1)}, program.Instructions[1:]...)
+		lnk, err := mgr.Attach(collection.Programs["collect"], target, nil,
+			elfnote.Exact(provider, "three"))
 		check(t, lnk, err, "the program in the collection is not the one that was loaded")
 	})
 }

@@ -26,7 +26,8 @@ func TestSelectByABareName(t *testing.T) {
 	testneeds.Root(t)
 	find := func(t *testing.T, pid int) *usdt.Selection {
 		t.Helper()
-		sel, err := usdt.Select(usdt.Target{Path: "libtwin.so", PID: pid}, nil, elfnote.Exact(provider, "three"))
+		sel, err := usdt.Select(usdt.Target{Path: "libtwin.so", PID: pid}, nil,
+			elfnote.Exact(provider, "three"))
 		qt.Assert(t, qt.IsNil(err))
 		t.Cleanup(func() { sel.Close() })
 		return sel

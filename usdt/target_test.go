@@ -20,6 +20,7 @@ func TestAttachesToMachines(t *testing.T) {
 		{elf.EM_AARCH64, elf.EM_AARCH64, true},
 		{elf.EM_AARCH64, elf.EM_ARM, false}, // although it runs them
 	} {
-		qt.Check(t, qt.Equals(attaches(tc.kernel, tc.program), tc.want), qt.Commentf("%s on %s", tc.program, tc.kernel))
+		qt.Check(t, qt.Equals(attaches(tc.kernel, tc.program), tc.want),
+			qt.Commentf("%s on %s", tc.program, tc.kernel))
 	}
 }

@@ -53,7 +53,9 @@ func TestAttachThroughTracefs(t *testing.T) {
 		// Nobody could count the semaphore.
 		_, err = c.Attach(c.Collect, target, nil, elfnote.Exact(provider, "guarded"))
 		qt.Assert(t, qt.ErrorAs(err, new(*usdt.UnsupportedError)))
-		qt.Assert(t, qt.ErrorMatches(err, `.*probe gousdt_test:guarded at 0x[0-9a-f]+: the kernel has no counting of semaphores .*`))
+		qt.Assert(t,
+			qt.ErrorMatches(err,
+				`.*probe gousdt_test:guarded at 0x[0-9a-f]+: the kernel has no counting of semaphores .*`))
 		qt.Assert(t, qt.Equals(process.Semaphore("guarded"), 0))
 	}
 }
@@ -69,7 +71,8 @@ func TestSitesSharePerfEvents(t *testing.T) {
 		// Characters that tracefs gives a meaning.
 		path := filepath.Join(t.TempDir(), "a b:0x1(2)%return")
 		copyFile(t, path, testprog.Path(t, "target-static"))
-		process, other := testprog.StartCommand(t, exec.Command(path)), testprog.StartCommand(t, exec.Command(path))
+		process, other := testprog.StartCommand(t, exec.Command(path)), testprog.StartCommand(t,
+			exec.Command(path))
 
 		t.Run("one probe of many sites", func(t *testing.T) {
 			c := newCollector(t, &usdt.ManagerOptions{Mode: mode, MaxSpecs: 1024})
@@ -94,13 +97,15 @@ func TestSitesSharePerfEvents(t *testing.T) {
 
 		t.Run("of one process, with semaphores", func(t *testing.T) {
 			c := newCollector(t, &usdt.ManagerOptions{Mode: mode})
-			sel, err := usdt.Select(usdt.Target{Path: path, PID: process.PID}, nil, elfnote.Exact(provider, "split"))
+			sel, err := usdt.Select(usdt.Target{Path: path, PID: process.PID}, nil,
+				elfnote.Exact(provider, "split"))
 			qt.Assert(t, qt.IsNil(err))
 			defer sel.Close()
 			lnk, err := sel.AttachRaw(c.Collect3, mode, nil)
 			qt.Assert(t, qt.IsNil(err))
 			qt.Check(t, qt.Equals(len(testprog.SharedEvents(t)), 1))
-			qt.Check(t, qt.DeepEquals(process.Semaphores("split"), semaphoresWhenAttached(t, process, lnk)))
+			qt.Check(t, qt.DeepEquals(process.Semaphores("split"),
+				semaphoresWhenAttached(t, process, lnk)))
 			qt.Check(t, qt.DeepEquals(other.Semaphores("split"), []int{0, 0}))
 			process.Fire("split", 1)
 			other.Fire("split", 1)
@@ -144,7 +149,8 @@ func TestSitesHavePerfEventsOfTheirOwnWithoutTracefs(t *testing.T) {
 	forEach(t, singleModes, func(t *testing.T, mode usdt.Mode) {
 		c := newCollector(t, &usdt.ManagerOptions{Mode: mode})
 		process := testprog.Start(t, "target-static")
-		lnk := c.attach(t, c.Collect3, usdt.Target{Path: testprog.Path(t, "target-static")}, "split", nil)
+		lnk := c.attach(t, c.Collect3, usdt.Target{Path: testprog.Path(t, "target-static")},
+			"split", nil)
 		process.Fire("split", 1)
 		c.next(t, lnk.Selection().Len())
 		c.silent(t)
@@ -161,7 +167,8 @@ func TestProgramThatIsNotForPerfEvents(t *testing.T) {
 		return
 	}
 	c := newCollector(t, &usdt.ManagerOptions{Mode: usdt.ModeMulti})
-	sel, err := usdt.Select(usdt.Target{Path: testprog.Path(t, "target-static")}, nil, elfnote.Exact(provider, "split"))
+	sel, err := usdt.Select(usdt.Target{Path: testprog.Path(t, "target-static")}, nil,
+		elfnote.Exact(provider, "split"))
 	qt.Assert(t, qt.IsNil(err))
 	defer sel.Close()
 	_, err = sel.AttachRaw(c.Collect, usdt.ModeSingle, make([]uint64, sel.Len()))
@@ -204,7 +211,8 @@ func startTracer(t *testing.T, mode usdt.Mode, probe string) (pid int, kill func
 	self, err := os.Executable()
 	qt.Assert(t, qt.IsNil(err))
 	tracer := exec.Command(self)
-	tracer.Env = append(os.Environ(), fmt.Sprintf("%s=%d %s %d %s", tracerVariable, mode, testprog.Path(t, "target-static"), 0, probe))
+	tracer.Env = append(os.Environ(), fmt.Sprintf("%s=%d %s %d %s", tracerVariable, mode,
+		testprog.Path(t, "target-static"), 0, probe))
 	tracer.Stderr = os.Stderr
 	stdout, err := tracer.StdoutPipe()
 	qt.Assert(t, qt.IsNil(err))

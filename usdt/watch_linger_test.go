@@ -17,7 +17,8 @@ import (
 
 // watchLingering watches a probe of two programs that are attached for every
 // process in all modes. It returns channels of what is attached and detached.
-func watchLingering(t *testing.T, c *collector, linger time.Duration, opts usdt.AttachOptions, programs ...string) (w *usdt.Watch, attached, detached chan *usdt.WatchAttachment) {
+func watchLingering(t *testing.T, c *collector, linger time.Duration, opts usdt.AttachOptions,
+	programs ...string) (w *usdt.Watch, attached, detached chan *usdt.WatchAttachment) {
 	t.Helper()
 	attached, detached = make(chan *usdt.WatchAttachment, 100), make(chan *usdt.WatchAttachment, 100)
 	watched := watching(t, c.Collect, "gousdt_test:three")
@@ -95,10 +96,11 @@ func TestWatchMakesRoomByWhatLingers(t *testing.T) {
 	c := newCollector(t, &usdt.ManagerOptions{MaxSpecs: 1})
 	one, two := copies(t, "target-static")
 	cookie := uint64(0) // other ones take other specs
-	w, attached, detached := watchLingering(t, c, time.Hour, usdt.AttachOptions{SiteCookie: func(usdt.Site) uint64 {
-		cookie++
-		return cookie
-	}}, one, two)
+	w, attached, detached := watchLingering(t, c, time.Hour,
+		usdt.AttachOptions{SiteCookie: func(usdt.Site) uint64 {
+			cookie++
+			return cookie
+		}}, one, two)
 	process := testprog.Start(t, one)
 	qt.Assert(t, qt.IsNil(w.Sync(process.PID)))
 	first := await(t, attached)

@@ -35,7 +35,8 @@ func hide(t *testing.T, path, probe string) {
 
 // watchTold starts a watch of these programs alone. What it tells
 // last is in told.
-func watchTold(t *testing.T, c *collector, programs []usdt.WatchProgram, opts usdt.WatchOptions, paths ...string) (w *usdt.Watch, told *usdt.WatchChanges) {
+func watchTold(t *testing.T, c *collector, programs []usdt.WatchProgram, opts usdt.WatchOptions,
+	paths ...string) (w *usdt.Watch, told *usdt.WatchChanges) {
 	t.Helper()
 	told = &usdt.WatchChanges{}
 	opts.Proc.Filter = only(paths...)
@@ -54,7 +55,8 @@ func watchTold(t *testing.T, c *collector, programs []usdt.WatchProgram, opts us
 
 // fires passes a probe and asserts which program of the collector sees it, with
 // what cookie.
-func (c *collector) fires(t *testing.T, process *testprog.Process, probe string, program testbpf.ArgsProgram, cookie uint64) {
+func (c *collector) fires(t *testing.T, process *testprog.Process, probe string,
+	program testbpf.ArgsProgram, cookie uint64) {
 	t.Helper()
 	process.Fire(probe, 1)
 	event := c.next(t, 1)[0]
@@ -74,7 +76,8 @@ func programsOf(attachments []*usdt.WatchAttachment) []*ebpf.Program {
 
 // same tells whether these are the same attachments, in any order.
 func same(a, b []*usdt.WatchAttachment) bool {
-	return len(a) == len(b) && !slices.ContainsFunc(a, func(one *usdt.WatchAttachment) bool { return !slices.Contains(b, one) })
+	return len(a) == len(b) && !slices.ContainsFunc(a,
+		func(one *usdt.WatchAttachment) bool { return !slices.Contains(b, one) })
 }
 
 func TestWatchAttachesSeveralProgramsEachToItsProbes(t *testing.T) {
@@ -85,14 +88,16 @@ func TestWatchAttachesSeveralProgramsEachToItsProbes(t *testing.T) {
 				both, lacking := copies(t, "target-pie")
 				hide(t, lacking, "guarded")
 				one, two := testprog.Start(t, both), testprog.Start(t, lacking)
-				programs := append(watching(t, c.Collect3, "*:guarded"), watching(t, c.Collect, "*:three", "*:no_nop")...)
+				programs := append(watching(t, c.Collect3, "*:guarded"),
+					watching(t, c.Collect, "*:three", "*:no_nop")...)
 				cache := proc.NewCache(nil)
 				w, told := watchTold(t, c, programs, usdt.WatchOptions{
 					PerProcess: perProcess, Linger: -1, Proc: proc.WatcherOptions{Cache: cache},
 				}, both, lacking)
 				qt.Assert(t, qt.IsNil(w.SyncAll()))
 				qt.Assert(t, qt.HasLen(told.Errors, 0))
-				qt.Assert(t, qt.IsTrue(slices.Equal(programsOf(told.Attached), []*ebpf.Program{c.Collect3, c.Collect, c.Collect})),
+				qt.Assert(t, qt.IsTrue(slices.Equal(programsOf(told.Attached),
+					[]*ebpf.Program{c.Collect3, c.Collect, c.Collect})),
 					qt.Commentf("in the order of the programs, whatever that of the processes"))
 				qt.Assert(t, qt.Equals(told.Attached[0].Path, both))
 				qt.Assert(t, qt.Equals(w.Watcher().Stats().Files, 2))
@@ -118,7 +123,8 @@ func TestWatchAttachesSeveralProgramsEachToItsProbes(t *testing.T) {
 				qt.Assert(t, qt.IsNil(w.SyncAll()))
 				qt.Assert(t, qt.HasLen(told.Detached, 1))
 				qt.Assert(t, qt.IsNil(w.Close()))
-				qt.Assert(t, qt.HasLen(told.Detached, 2), qt.Commentf("what is of a file is detached together"))
+				qt.Assert(t, qt.HasLen(told.Detached, 2),
+					qt.Commentf("what is of a file is detached together"))
 				qt.Assert(t, qt.HasLen(w.Attachments(), 0))
 				one.Fire("three", 1)
 				c.silent(t)
@@ -146,7 +152,8 @@ func TestWatchTellsAttachmentsApartByCookies(t *testing.T) {
 				return usdt.AttachOptions{Cookie: numbers[pair.Path]}
 			}
 			programs[1].Cookie = 7
-			w, told := watchTold(t, c, programs, usdt.WatchOptions{PerProcess: perProcess}, first, second)
+			w, told := watchTold(t, c, programs, usdt.WatchOptions{PerProcess: perProcess}, first,
+				second)
 			qt.Assert(t, qt.IsNil(w.SyncAll()))
 			qt.Assert(t, qt.HasLen(told.Errors, 0))
 			qt.Assert(t, qt.HasLen(told.Attached, 4))
@@ -197,24 +204,28 @@ func TestWatchAttachesTheOtherProgramsIfOneFails(t *testing.T) {
 			"not its terms": {"gousdt_test:structure", true, says("cannot be fetched")},
 		} {
 			t.Run(name, func(t *testing.T) {
-				programs := append(watching(t, c.Collect, "*:three"), watching(t, c.Collect12, tc.probe)...)
+				programs := append(watching(t, c.Collect, "*:three"),
+					watching(t, c.Collect12, tc.probe)...)
 				programs[1].RequireArguments = tc.strict
 				programs = append(programs, watching(t, c.Collect3, "*:three")...)
 				w, told := watchTold(t, c, programs, usdt.WatchOptions{}, path)
 				qt.Assert(t, qt.IsNil(w.Sync(process.PID)))
-				qt.Assert(t, qt.IsTrue(slices.Equal(programsOf(told.Attached), []*ebpf.Program{c.Collect, c.Collect3})))
+				qt.Assert(t, qt.IsTrue(slices.Equal(programsOf(told.Attached),
+					[]*ebpf.Program{c.Collect, c.Collect3})))
 				qt.Assert(t, qt.HasLen(told.Errors, 1))
 				var failed *usdt.WatchError
 				qt.Assert(t, qt.ErrorAs(told.Errors[0], &failed))
 				qt.Assert(t, qt.Equals(failed.Program, c.Collect12))
 				qt.Assert(t, qt.Equals(failed.Path, path))
 				qt.Assert(t, qt.Equals(failed.Process.PID, process.PID))
-				qt.Assert(t, qt.ErrorMatches(failed, `attaching collect12 to .* in process \d+ \(.*\): .*`))
+				qt.Assert(t,
+					qt.ErrorMatches(failed, `attaching collect12 to .* in process \d+ \(.*\): .*`))
 				qt.Assert(t, qt.IsTrue(tc.want(failed)))
 
 				process.Fire("three", 1)
 				events := c.next(t, 2)
-				qt.Assert(t, qt.Equals(events[0].Program+events[1].Program, int32(testbpf.ArgsProgramCOLLECT3)))
+				qt.Assert(t, qt.Equals(events[0].Program+events[1].Program,
+					int32(testbpf.ArgsProgramCOLLECT3)))
 				qt.Assert(t, qt.IsNil(w.Close()))
 			})
 		}
@@ -235,8 +246,11 @@ func TestWatchLingersWithAllPrograms(t *testing.T) {
 		copyFile(t, second, first)
 		var detached []*usdt.WatchAttachment
 		w, told := watchTold(t, c, programs, usdt.WatchOptions{
-			Linger:  time.Hour,
-			Changed: func(changes *usdt.WatchChanges) { detached = append(detached, changes.Detached...) },
+			Linger: time.Hour,
+			Changed: func(changes *usdt.WatchChanges) {
+				detached = append(detached,
+					changes.Detached...)
+			},
 		}, first, second)
 		process := testprog.Start(t, first)
 		qt.Assert(t, qt.IsNil(w.Sync(process.PID)))
@@ -316,7 +330,9 @@ func TestWatchRefusesWithoutAProgram(t *testing.T) {
 	qt.Assert(t, qt.ErrorMatches(err, "there is no program .*"))
 	for _, program := range []*ebpf.Program{nil, other.Collect} {
 		_, err = c.Watch(nil, append(watching(t, c.Collect, "*"), watching(t, program, "*")...)...)
-		qt.Assert(t, qt.ErrorMatches(err, `there is no program to attach: .*|program .* was loaded without .*`))
+		qt.Assert(t,
+			qt.ErrorMatches(err,
+				`there is no program to attach: .*|program .* was loaded without .*`))
 	}
 }
 

@@ -18,7 +18,8 @@ import (
 // withoutRoom watches a probe of programs, with cookies that have each file
 // take a spec of its own, of which there is one. What is attached and detached,
 // and what fails, is sent to the channels.
-func withoutRoom(t *testing.T, c *collector, opts usdt.WatchOptions, paths ...string) (w *usdt.Watch, attached chan *usdt.WatchAttachment, failed chan error) {
+func withoutRoom(t *testing.T, c *collector, opts usdt.WatchOptions,
+	paths ...string) (w *usdt.Watch, attached chan *usdt.WatchAttachment, failed chan error) {
 	t.Helper()
 	attached, failed = make(chan *usdt.WatchAttachment, 100), make(chan error, 100)
 	programs := watching(t, c.Collect, "*:three")
@@ -52,7 +53,8 @@ func TestWatchAttachesWhatLackedRoomWhenThereIsSome(t *testing.T) {
 			t.Run(name, func(t *testing.T) {
 				c := newCollector(t, &usdt.ManagerOptions{Mode: mode, MaxSpecs: 1})
 				one, two := copies(t, "target-pie")
-				w, attached, failed := withoutRoom(t, c, usdt.WatchOptions{PerProcess: perProcess, Linger: -1}, one, two)
+				w, attached, failed := withoutRoom(t, c,
+					usdt.WatchOptions{PerProcess: perProcess, Linger: -1}, one, two)
 				first := testprog.Start(t, one)
 				qt.Assert(t, qt.IsNil(w.SyncAll()))
 				qt.Assert(t, qt.Equals(await(t, attached).Path, one))
@@ -74,7 +76,8 @@ func TestWatchAttachesWhatLackedRoomWhenThereIsSome(t *testing.T) {
 
 				first.Kill()
 				qt.Assert(t, qt.IsNil(w.SyncAll()))
-				qt.Assert(t, qt.Equals(await(t, attached).Path, two), qt.Commentf("without another scan"))
+				qt.Assert(t, qt.Equals(await(t, attached).Path, two),
+					qt.Commentf("without another scan"))
 				c.fires(t, other, "three", 0, 2)
 				qt.Assert(t, qt.HasLen(failed, 0))
 			})
@@ -133,7 +136,8 @@ func TestWatchDoesNotTryAgainInVain(t *testing.T) {
 	c := newCollector(t, &usdt.ManagerOptions{MaxSpecs: 1})
 	path, _ := copies(t, "target-static")
 	tries := make([]int, 3)
-	programs := append(watching(t, c.Collect3, "*:structure"), watching(t, c.Collect12, "*:three", "*:twelve")...)
+	programs := append(watching(t, c.Collect3, "*:structure"),
+		watching(t, c.Collect12, "*:three", "*:twelve")...)
 	programs = append(programs, watching(t, c.Collect, "gousdt_broken:no_nop")...)
 	for n := range programs {
 		programs[n].OptionsFor = func(*proc.Pair) usdt.AttachOptions {
@@ -145,7 +149,8 @@ func TestWatchDoesNotTryAgainInVain(t *testing.T) {
 	process := testprog.Start(t, path)
 	qt.Assert(t, qt.IsNil(w.Sync(process.PID)))
 	qt.Assert(t, qt.HasLen(told.Errors, 3))
-	for i, is := range []func(error) bool{says("cannot be fetched"), says("set ManagerOptions.MaxSpecs to"), says("no nop there")} {
+	for i, is := range []func(error) bool{says("cannot be fetched"),
+		says("set ManagerOptions.MaxSpecs to"), says("no nop there")} {
 		qt.Assert(t, qt.IsTrue(is(told.Errors[i])), qt.Commentf("%v", told.Errors[i]))
 	}
 	*told = usdt.WatchChanges{}

@@ -54,7 +54,8 @@ type document struct {
 
 func (r result) document(t *testing.T) (d document) {
 	t.Helper()
-	qt.Assert(t, qt.IsNil(json.Unmarshal([]byte(r.stdout), &d)), qt.Commentf("%s%s", r.stdout, r.stderr))
+	qt.Assert(t, qt.IsNil(json.Unmarshal([]byte(r.stdout), &d)),
+		qt.Commentf("%s%s", r.stdout, r.stderr))
 	return d
 }
 
@@ -94,7 +95,8 @@ func TestFilesOfAProcess(t *testing.T) {
 			r := usdtlist(append(words, "-p", pid, "-e", "three")...)
 			qt.Check(t, qt.Equals(r.status, exitFound))
 			qt.Check(t, qt.Equals(r.stderr, ""))
-			qt.Check(t, qt.IsTrue(strings.HasPrefix(r.stdout, "File: "+library+"\n"+three)), qt.Commentf(r.stdout))
+			qt.Check(t, qt.IsTrue(strings.HasPrefix(r.stdout, "File: "+library+"\n"+three)),
+				qt.Commentf(r.stdout))
 			qt.Check(t, qt.Equals(strings.Count(r.stdout, "File: "), 1))
 		})
 	}
@@ -104,7 +106,8 @@ func TestFilesOfAProcess(t *testing.T) {
 		"usdtlist: no probes in %s of process %s (target-shared)\n"+
 			"usdtlist: process %[2]s maps %s, which has probes to list: name that, or no file\n", program, pid, library)}))
 	r = usdtlist("-p", pid, "gousdt_test:nonesuch")
-	qt.Check(t, qt.Equals(r, result{exitNothing, "", "usdtlist: no probe matches gousdt_test:nonesuch\n"}))
+	qt.Check(t,
+		qt.Equals(r, result{exitNothing, "", "usdtlist: no probe matches gousdt_test:nonesuch\n"}))
 	r = usdtlist("-p", pid, "libnonesuch.so")
 	qt.Check(t, qt.Equals(r.status, exitError))
 	qt.Check(t, qt.StringContains(r.stderr, "process "+pid+": libnonesuch.so: no such library for "))
@@ -135,7 +138,8 @@ func TestProcessesThatMapAFileAreGroupedUnderIt(t *testing.T) {
 	} {
 		r := usdtlist(args...)
 		qt.Check(t, qt.Equals(strings.Count(r.stdout, "File: "), 1))
-		want := fmt.Sprintf("File: %s\n  Mapped by: target-shared %d %d\n%s", library, first, second, three)
+		want := fmt.Sprintf("File: %s\n  Mapped by: target-shared %d %d\n%s", library, first,
+			second, three)
 		qt.Check(t, qt.IsTrue(strings.HasPrefix(r.stdout, want)), qt.Commentf(r.stdout))
 	}
 
@@ -147,8 +151,10 @@ func TestProcessesThatMapAFileAreGroupedUnderIt(t *testing.T) {
 	three.Groups()
 	r := usdtlist("-p", strconv.Itoa(one.PID), "-p", strconv.Itoa(three.PID))
 	qt.Check(t, qt.Equals(strings.Count(r.stdout, "File: "), 1))
-	qt.Check(t, qt.StringContains(r.stdout, fmt.Sprintf("  Mapped by: target-shared %d, target-shared (as %s) %d\n",
-		one.PID, link, three.PID)))
+	qt.Check(t,
+		qt.StringContains(r.stdout,
+			fmt.Sprintf("  Mapped by: target-shared %d, target-shared (as %s) %d\n",
+				one.PID, link, three.PID)))
 
 	r = usdtlist("-a", "libnonesuch.so")
 	qt.Check(t, qt.Equals(r.stdout, ""))
@@ -234,7 +240,8 @@ func TestNamesAreThoseOfTheProcess(t *testing.T) {
 	qt.Check(t, qt.IsTrue(strings.HasPrefix(r.stdout, fmt.Sprintf(
 		"File: /usr/lib/libtarget.so (not mapped)\n  Path here: /proc/%s/root/usr/lib/libtarget.so\n", pids[1]))), qt.Commentf(r.stdout))
 	r = usdtlist("-p", pids[1], "libc.so.6")
-	qt.Check(t, qt.Equals(r.status, exitError), qt.Commentf("there is none where the process would look"))
+	qt.Check(t, qt.Equals(r.status, exitError),
+		qt.Commentf("there is none where the process would look"))
 }
 
 func TestThreadsOfTheKernelExecuteNoFiles(t *testing.T) {
@@ -244,5 +251,8 @@ func TestThreadsOfTheKernelExecuteNoFiles(t *testing.T) {
 		testneeds.Missing(t, "needs the first PID namespace, which sees threads of the kernel")
 	}
 	r := usdtlist("-p", strconv.Itoa(kthreadd))
-	qt.Check(t, qt.Equals(r, result{exitNothing, "", "usdtlist: no probes in process 2 (kthreadd), which maps no files\n"}))
+	qt.Check(t,
+		qt.Equals(r,
+			result{exitNothing, "",
+				"usdtlist: no probes in process 2 (kthreadd), which maps no files\n"}))
 }

@@ -24,7 +24,8 @@ func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){"usdtlist": main})
 }
 
-var update = flag.Bool("update", false, "write what the commands print into the scripts; read the difference before you keep it")
+var update = flag.Bool("update", false,
+	"write what the commands print into the scripts; read the difference before you keep it")
 
 // TestScripts runs the transcripts in testdata/script. They list the small ELF
 // files of testdata, which testdata/src makes.

@@ -20,11 +20,15 @@ func TestJSONHasAllPartsOfALocation(t *testing.T) {
 		machine    elf.Machine
 		text, want string
 	}{
-		{elf.EM_AARCH64, "8@[x2, w9, uxtw 3]", `"base":"x2","index":"w9","index_extension":"uxtw","scale":8,"displacement":0,"address_32":false`},
-		{elf.EM_AARCH64, "8@[x2, w9, sxtw]", `"base":"x2","index":"w9","index_extension":"sxtw","scale":1,"displacement":0,"address_32":false`},
-		{elf.EM_AARCH64, "8@[x2, x9]", `"base":"x2","index":"x9","index_extension":null,"scale":1,"displacement":0,"address_32":false`},
-		{elf.EM_386, "12@-60(%ebp)", `"kind":"bytes","size":12,"signed":false,"float":false,"text":"12 bytes @ [ebp-60]",` +
-			`"base":"ebp","index":null,"index_extension":null,"scale":1,"displacement":-60,"address_32":true`},
+		{elf.EM_AARCH64, "8@[x2, w9, uxtw 3]",
+			`"base":"x2","index":"w9","index_extension":"uxtw","scale":8,"displacement":0,"address_32":false`},
+		{elf.EM_AARCH64, "8@[x2, w9, sxtw]",
+			`"base":"x2","index":"w9","index_extension":"sxtw","scale":1,"displacement":0,"address_32":false`},
+		{elf.EM_AARCH64, "8@[x2, x9]",
+			`"base":"x2","index":"x9","index_extension":null,"scale":1,"displacement":0,"address_32":false`},
+		{elf.EM_386, "12@-60(%ebp)",
+			`"kind":"bytes","size":12,"signed":false,"float":false,"text":"12 bytes @ [ebp-60]",` +
+				`"base":"ebp","index":null,"index_extension":null,"scale":1,"displacement":-60,"address_32":true`},
 		{elf.EM_386, "-8@%eax", `"text":"8 signed @ edx:eax","register":"eax","high":"edx","shift":0`},
 	} {
 		var out bytes.Buffer
@@ -32,6 +36,7 @@ func TestJSONHasAllPartsOfALocation(t *testing.T) {
 		p.argument(&argspec.Parse(test.machine, test.text)[0], nil)
 		p.flush()
 		qt.Assert(t, qt.IsNil(p.out.Flush()))
-		qt.Check(t, qt.IsTrue(strings.Contains(out.String(), test.want)), qt.Commentf("%s", out.String()))
+		qt.Check(t, qt.IsTrue(strings.Contains(out.String(), test.want)),
+			qt.Commentf("%s", out.String()))
 	}
 }

@@ -27,7 +27,8 @@ func TestJSONIsPrintedAsItGoes(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "hostile.so")
 	var notes []testprog.Note
 	for i := range 100 {
-		notes = append(notes, testprog.Note{Provider: "p", Name: "n", Arguments: strings.Repeat("1 ", 255) + fmt.Sprint(i)})
+		notes = append(notes, testprog.Note{Provider: "p", Name: "n",
+			Arguments: strings.Repeat("1 ", 255) + fmt.Sprint(i)})
 	}
 	testprog.WriteNotes(t, path, notes)
 	var stdout largest
@@ -39,7 +40,8 @@ func TestJSONIsPrintedAsItGoes(t *testing.T) {
 func TestLongNamesAreCut(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "hostile.so")
 	long := strings.Repeat("n", 1<<20)
-	testprog.WriteNotes(t, path, []testprog.Note{{Provider: long, Name: long, Arguments: long}, {Provider: "p", Name: "n"}})
+	testprog.WriteNotes(t, path, []testprog.Note{{Provider: long, Name: long, Arguments: long},
+		{Provider: "p", Name: "n"}})
 	for _, args := range [][]string{{path}, {"-v", path}} {
 		r := usdtlist(args...)
 		qt.Check(t, qt.Equals(r.status, exitFound))

@@ -70,7 +70,8 @@ func TestAgreesWithReadelf(t *testing.T) {
 	}
 
 	for _, arch := range []string{"amd64", "386", "arm64", "riscv64", "s390x"} {
-		for _, name := range []string{"target-pie", "target-static", "libtarget.so", "target-stripped.debug"} {
+		for _, name := range []string{"target-pie", "target-static", "libtarget.so",
+			"target-stripped.debug"} {
 			t.Run("traced programs/"+arch+"/"+name, func(t *testing.T) {
 				compareWithReadelf(t, testprog.CrossPath(t, arch, name), 300)
 			})
@@ -148,7 +149,8 @@ func readelfSites(t *testing.T, file string) []seenSite {
 
 func sorted(sites []seenSite) []seenSite {
 	slices.SortFunc(sites, func(a, b seenSite) int {
-		return strings.Compare(fmt.Sprintf("%016x %+v", a.Location, a), fmt.Sprintf("%016x %+v", b.Location, b))
+		return strings.Compare(fmt.Sprintf("%016x %+v", a.Location, a),
+			fmt.Sprintf("%016x %+v", b.Location, b))
 	})
 	return sites
 }

@@ -39,7 +39,8 @@ func runUnprivileged(args []string) int {
 		}
 		return run(args, os.Stdout, os.Stderr)
 	}
-	if err := errors.Join(syscall.Setgroups(nil), syscall.Setgid(userID), syscall.Setuid(userID)); err != nil {
+	if err := errors.Join(syscall.Setgroups(nil), syscall.Setgid(userID),
+		syscall.Setuid(userID)); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return -1
 	}
@@ -119,7 +120,9 @@ func TestUsersSeeTheirOwnProcessesAndAreToldWhatIsLeftOut(t *testing.T) {
 	r = usdtlistAsUser(t, "-", "-a", library, "gousdt_test:three")
 	qt.Check(t, qt.Equals(r.status, exitFound))
 	qt.Check(t, qt.StringContains(r.stdout, fmt.Sprintf("  Mapped by: target-shared %d\n", own.PID)))
-	qt.Check(t, qt.Matches(r.stderr, `usdtlist: left out: \d+ processes: no access to the process \(.*\)\n`))
+	qt.Check(t,
+		qt.Matches(r.stderr,
+			`usdtlist: left out: \d+ processes: no access to the process \(.*\)\n`))
 	r = usdtlistAsUser(t, "-", "-a", library, "gousdt_test:nonesuch")
 	qt.Check(t, qt.Equals(r.status, exitNothing))
 
@@ -130,7 +133,8 @@ func TestUsersSeeTheirOwnProcessesAndAreToldWhatIsLeftOut(t *testing.T) {
 	qt.Check(t, qt.DeepEquals(document.Files[0].PIDs, []int{own.PID}))
 	leftOut := false
 	for _, e := range document.Errors {
-		leftOut = leftOut || e.PID == other.PID && e.File == "" && strings.Contains(e.Error, "no access")
+		leftOut = leftOut || e.PID == other.PID && e.File == "" && strings.Contains(e.Error,
+			"no access")
 	}
 	qt.Check(t, qt.IsTrue(leftOut), qt.Commentf("%v", document.Errors))
 
@@ -154,15 +158,21 @@ func TestHiddenProcessesAreToldOf(t *testing.T) {
 		"usdtlist: left out: processes that are hidden by hidepid=invisible of /proc (run as root or with CAP_SYS_PTRACE)\n"))
 	r = usdtlistAsUser(t, "hidepid=invisible", "-p", pid)
 	qt.Check(t, qt.Equals(r.status, exitError))
-	qt.Check(t, qt.StringContains(r.stderr, "process "+pid+": no such process, or it is hidden by hidepid=invisible of /proc "))
+	qt.Check(t,
+		qt.StringContains(r.stderr,
+			"process "+pid+": no such process, or it is hidden by hidepid=invisible of /proc "))
 
 	r = usdtlistAsUser(t, "hidepid=noaccess", "-a", "gousdt_test:three")
 	qt.Check(t, qt.Equals(r.status, exitFound))
 	qt.Check(t, qt.StringContains(r.stdout, fmt.Sprintf("  Mapped by: target-pie %d\n", own.PID)))
-	qt.Check(t, qt.Matches(r.stderr, `usdtlist: left out: \d+ processes: no access to the process \(.*hidepid.*\)\n`))
+	qt.Check(t,
+		qt.Matches(r.stderr,
+			`usdtlist: left out: \d+ processes: no access to the process \(.*hidepid.*\)\n`))
 	r = usdtlistAsUser(t, "hidepid=noaccess", "-p", pid)
 	qt.Check(t, qt.Equals(r.status, exitError))
-	qt.Check(t, qt.Matches(r.stderr, `usdtlist: process `+pid+`: read stat: no access to the process \(.*hidepid.*\n`))
+	qt.Check(t,
+		qt.Matches(r.stderr,
+			`usdtlist: process `+pid+`: read stat: no access to the process \(.*hidepid.*\n`))
 }
 
 func TestProcessesOutsideOfThePIDNamespaceAreToldOf(t *testing.T) {
@@ -170,7 +180,9 @@ func TestProcessesOutsideOfThePIDNamespaceAreToldOf(t *testing.T) {
 	testprog.Start(t, "target-pie")
 	r := usdtlistAsUser(t, ownNamespace, "-a", "gousdt_test:three")
 	qt.Check(t, qt.Equals(r.status, exitNothing))
-	qt.Check(t, qt.StringContains(r.stderr, "usdtlist: left out: processes outside of this PID namespace, "))
+	qt.Check(t,
+		qt.StringContains(r.stderr,
+			"usdtlist: left out: processes outside of this PID namespace, "))
 }
 
 // put copies a traced program or library into a directory.

@@ -28,7 +28,8 @@ func TestCleanUpAfterATracerThatWasKilled(t *testing.T) {
 	result := start(t, "--cleanup").wait()
 	qt.Check(t, qt.Equals(result.status, exitWatched))
 	qt.Check(t, qt.Equals(result.stderr, ""))
-	qt.Assert(t, qt.IsTrue(strings.HasPrefix(result.stdout, "removed gousdt/"+name)), qt.Commentf("%s", result.stdout))
+	qt.Assert(t, qt.IsTrue(strings.HasPrefix(result.stdout, "removed gousdt/"+name)),
+		qt.Commentf("%s", result.stdout))
 	for left := range testprog.SharedEvents(t) {
 		qt.Check(t, qt.IsTrue(strings.HasPrefix(left, fmt.Sprintf("p%d_", running.cmd.Process.Pid))))
 	}
@@ -49,7 +50,10 @@ func TestSaysHowLongDetachingTakes(t *testing.T) {
 		qt.Assert(t, qt.IsNil(unix.Mount("none", dir, "tmpfs", 0, "")))
 	}
 	p := startTarget(t, "target-static")
-	result := watching(t, "--mode", "single-ip", p.path, "gousdt_test:[a-e]*", "gousdt_test:i*", "gousdt_test:[t-z]*").interrupt()
+	result := watching(t, "--mode", "single-ip", p.path, "gousdt_test:[a-e]*", "gousdt_test:i*",
+		"gousdt_test:[t-z]*").interrupt()
 	result.ok()
-	qt.Check(t, qt.Matches(result.stderr, `(?s).*usdttrace: detaching takes some [1-9][0-9]* s: this kernel closes [1-9][0-9]+ perf events .*`))
+	qt.Check(t,
+		qt.Matches(result.stderr,
+			`(?s).*usdttrace: detaching takes some [1-9][0-9]* s: this kernel closes [1-9][0-9]+ perf events .*`))
 }

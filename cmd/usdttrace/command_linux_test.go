@@ -61,11 +61,13 @@ func TestCommandIsWatchedFromItsFirstInstruction(t *testing.T) {
 
 func TestCommandIsWatchedThroughExec(t *testing.T) {
 	path := copyOf(t, "target-pie")
-	r := startWith(t, "fire three 3\nquit\n", "--count", "-c", launcher(t, "exec", path), "gousdt_test:three").wait()
+	r := startWith(t, "fire three 3\nquit\n", "--count", "-c", launcher(t, "exec", path),
+		"gousdt_test:three").wait()
 	qt.Check(t, qt.StringContains(r.stderr, "3 events, 0 lost"))
 	// The program executes itself anew: what is attached to it stays.
 	var stdin io.WriteCloser
-	running := startPrepared(t, func(cmd *exec.Cmd) { stdin = stdinOf(t, cmd) }, "--count", "-c", path, "gousdt_test:three")
+	running := startPrepared(t, func(cmd *exec.Cmd) { stdin = stdinOf(t, cmd) }, "--count", "-c",
+		path, "gousdt_test:three")
 	for _, command := range []string{"three 3", "exec", "three 2"} {
 		line := command
 		if line != "exec" {
@@ -96,7 +98,8 @@ func TestCommandsEndIsTold(t *testing.T) {
 func TestCommandEndsWithTheTracing(t *testing.T) {
 	path := copyOf(t, "target-pie")
 	var stdin io.WriteCloser
-	r := startPrepared(t, func(cmd *exec.Cmd) { stdin = stdinOf(t, cmd) }, "--max-events", "2", "-c", path, "gousdt_test:three")
+	r := startPrepared(t, func(cmd *exec.Cmd) { stdin = stdinOf(t, cmd) }, "--max-events", "2",
+		"-c", path, "gousdt_test:three")
 	io.WriteString(stdin, "fire three 3\n")
 	// The command's input stays open: it does not end by itself.
 	result := r.wait()
@@ -136,7 +139,8 @@ func TestCommandBehindDashes(t *testing.T) {
 	target := copyOf(t, "target-pie")
 	// Its flags are its own, and so are blanks.
 	var stdin io.WriteCloser
-	running := startPrepared(t, func(cmd *exec.Cmd) { stdin = stdinOf(t, cmd) }, "--json", "gousdt_test:three", "--",
+	running := startPrepared(t, func(cmd *exec.Cmd) { stdin = stdinOf(t, cmd) }, "--json",
+		"gousdt_test:three", "--",
 		program, "say", "-p  two", "run", target, "exit", "3")
 	for running.runs() && !strings.Contains(running.stdout.String(), `"event"`) {
 		io.WriteString(stdin, "fire three 1\n") // what the launcher runs is attached some 20 ms later
@@ -158,10 +162,12 @@ func TestCommandBehindDashes(t *testing.T) {
 // What has the output in files leaves the standard output to the command.
 func TestCommandHasTheOutputThatIsNotUsed(t *testing.T) {
 	target, dir := copyOf(t, "target-pie"), t.TempDir()
-	r := startWith(t, "fire three 3\nquit\n", "-o", filepath.Join(dir, "out"), "gousdt_test:three", "--", target).wait()
+	r := startWith(t, "fire three 3\nquit\n", "-o", filepath.Join(dir, "out"), "gousdt_test:three",
+		"--", target).wait()
 	r.ok()
 	qt.Check(t, qt.Equals(r.stdout, "ok three 3\nok quit\n"))
-	r = startWith(t, "fire three 3\nquit\n", "--folded", filepath.Join(dir, "folded"), "gousdt_test:three", "--", target).wait()
+	r = startWith(t, "fire three 3\nquit\n", "--folded", filepath.Join(dir, "folded"),
+		"gousdt_test:three", "--", target).wait()
 	r.ok()
 	qt.Check(t, qt.Equals(r.stdout, "ok three 3\nok quit\n"))
 }
@@ -205,5 +211,7 @@ func TestDescendantsThatAreNotWatchedAreTold(t *testing.T) {
 	qt.Assert(t, qt.IsNil(err))
 	r := watching(t, "-p", decimal(cmd.Process.Pid), target, "gousdt_test:three")
 	result := r.interrupt()
-	qt.Check(t, qt.StringContains(result.stderr, "hit nothing; 1 descendant of it maps "+target+", which has matching probes: watch them, too, with -f\n"))
+	qt.Check(t,
+		qt.StringContains(result.stderr,
+			"hit nothing; 1 descendant of it maps "+target+", which has matching probes: watch them, too, with -f\n"))
 }

@@ -99,7 +99,8 @@ func TestItEndsQuietlyWhenNobodyReads(t *testing.T) {
 	reader, writer, err := os.Pipe()
 	qt.Assert(t, qt.IsNil(err))
 	qt.Assert(t, qt.IsNil(reader.Close()))
-	r := startPrepared(t, func(cmd *exec.Cmd) { cmd.Stdout = writer }, "-q", p.path, "gousdt_test:three")
+	r := startPrepared(t, func(cmd *exec.Cmd) { cmd.Stdout = writer }, "-q", p.path,
+		"gousdt_test:three")
 	writer.Close()
 	for r.runs() {
 		p.Fire("three", 1)
@@ -139,7 +140,8 @@ func TestSIGTERMEndsItWithAFullPipe(t *testing.T) {
 			qt.Check(t, qt.IsTrue(r.cmd.ProcessState.Exited()), qt.Commentf("%v", r.cmd.ProcessState))
 			if stream == "stdout" {
 				qt.Check(t, qt.Equals(result.status, exitError))
-				qt.Check(t, qt.StringContains(result.stderr, "usdttrace: writing the output: nobody reads the output\n"))
+				qt.Check(t, qt.StringContains(result.stderr,
+					"usdttrace: writing the output: nobody reads the output\n"))
 			}
 		})
 	}

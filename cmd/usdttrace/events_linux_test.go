@@ -31,7 +31,9 @@ func TestEachHitIsALine(t *testing.T) {
 	result := r.interrupt()
 	lines := result.ok()
 	qt.Assert(t, qt.HasLen(lines, 3))
-	qt.Check(t, qt.Equals(lines[0], "TIME                 PID      TID  COMMAND          PROBE              ARGS"))
+	qt.Check(t,
+		qt.Equals(lines[0],
+			"TIME                 PID      TID  COMMAND          PROBE              ARGS"))
 	text := testprog.ExpectedProbe(machine(t, p.path), "three").Hits[0][1].Text
 	for _, line := range lines[1:] {
 		qt.Check(t, qt.Matches(line, fmt.Sprintf(
@@ -144,7 +146,8 @@ func TestUntrustedBytesAreEscaped(t *testing.T) {
 
 func TestConditionsAreDecidedInTheKernel(t *testing.T) {
 	p := startTarget(t, "target-pie")
-	r := watching(t, "--where", "arg0 == 17 || arg0 == -2000000000", p.path, "gousdt_test:three", "gousdt_test:constants")
+	r := watching(t, "--where", "arg0 == 17 || arg0 == -2000000000", p.path, "gousdt_test:three",
+		"gousdt_test:constants")
 	p.Fire("constants", 3)
 	p.Fire("three", 1)
 	lines := r.interrupt().ok()
@@ -155,9 +158,13 @@ func TestConditionsAreDecidedInTheKernel(t *testing.T) {
 func TestConditionThatCannotHoldIsAnError(t *testing.T) {
 	r := start(t, "--where", "arg77 == 1", copyOf(t, "target-pie"), "gousdt_test:three").wait()
 	qt.Check(t, qt.Equals(r.status, exitError))
-	qt.Check(t, qt.StringContains(r.stderr, `the condition "arg77 == 1" can hold at none of the 1 sites: gousdt_test:three has no arg77`))
+	qt.Check(t,
+		qt.StringContains(r.stderr,
+			`the condition "arg77 == 1" can hold at none of the 1 sites: gousdt_test:three has no arg77`))
 	r = start(t, "--where", "arg1 == 1", copyOf(t, "target-pie"), "gousdt_test:vector").wait()
-	qt.Check(t, qt.Matches(r.stderr, `(?s).*: arg1 of gousdt_test:vector is not available: .* xmm0: not in pt_regs .*\n`))
+	qt.Check(t,
+		qt.Matches(r.stderr,
+			`(?s).*: arg1 of gousdt_test:vector is not available: .* xmm0: not in pt_regs .*\n`))
 }
 
 func TestWrongConditionIsToldByItsFlag(t *testing.T) {
@@ -181,7 +188,9 @@ func TestArgumentsThatNoSiteHas(t *testing.T) {
 	qt.Check(t, qt.Equals(r.status, exitError))
 	qt.Check(t, qt.Equals(r.stderr, "usdttrace: --str 5: no site has arg5\n"))
 	r = start(t, "--sum", "arg1", path, "gousdt_test:vector").wait()
-	qt.Check(t, qt.Matches(r.stderr, "usdttrace: --sum arg1: arg1 of gousdt_test:vector is not available: .* xmm0: not in pt_regs .*\n"))
+	qt.Check(t,
+		qt.Matches(r.stderr,
+			"usdttrace: --sum arg1: arg1 of gousdt_test:vector is not available: .* xmm0: not in pt_regs .*\n"))
 	r = start(t, "--count", "--by", "bogus", path, "gousdt_test:three").wait()
 	qt.Check(t, qt.StringContains(r.stderr, "--by: "))
 	qt.Check(t, qt.StringContains(r.stderr, "also site and stack"))
@@ -209,7 +218,8 @@ func TestProcessThatMayNotBeLookedIntoIsAnError(t *testing.T) {
 	qt.Assert(t, qt.IsNil(err))
 	p := startTarget(t, "target-pie")
 	r := startPrepared(t, func(cmd *exec.Cmd) {
-		cmd.Args = append([]string{setpriv, "--inh-caps=-all", "--bounding-set=-all,+bpf,+perfmon,+sys_resource", self}, cmd.Args[1:]...)
+		cmd.Args = append([]string{setpriv, "--inh-caps=-all",
+			"--bounding-set=-all,+bpf,+perfmon,+sys_resource", self}, cmd.Args[1:]...)
 		cmd.Path = setpriv
 	}, "-p", strconv.Itoa(p.PID), "gousdt_test:three").wait()
 	qt.Check(t, qt.Equals(r.status, exitError))
@@ -232,8 +242,10 @@ func TestLostEventsAreCounted(t *testing.T) {
 	qt.Check(t, qt.IsTrue(summary[0].Lost > hits/2), qt.Commentf("%d", summary[0].Lost))
 	qt.Check(t, qt.Equals(summary[0].Events, uint64(len(events))))
 	qt.Check(t, qt.Equals(summary[0].Events+summary[0].Lost, hits))
-	qt.Check(t, qt.StringContains(result.stderr, "events are being lost, because the ring buffer is full"))
-	qt.Check(t, qt.StringContains(result.stderr, fmt.Sprintf("%d events, %d lost; ", len(events), summary[0].Lost)))
+	qt.Check(t,
+		qt.StringContains(result.stderr, "events are being lost, because the ring buffer is full"))
+	qt.Check(t, qt.StringContains(result.stderr, fmt.Sprintf("%d events, %d lost; ", len(events),
+		summary[0].Lost)))
 }
 
 // stop has a process stand still, and returns when it does.
@@ -279,7 +291,8 @@ func TestAllProcessesAreWatchedAlsoLaterOnes(t *testing.T) {
 	p := testprog.Start(t, path)
 	// A new file is attached some 20 ms after a process has mapped it. Others
 	// may be running the program, too.
-	for ours := fmt.Sprintf(`"pid":%d,`, p.PID); r.runs() && !strings.Contains(r.stdout.String(), ours); {
+	for ours := fmt.Sprintf(`"pid":%d,`, p.PID); r.runs() && !strings.Contains(r.stdout.String(),
+		ours); {
 		p.Fire("three", 1)
 	}
 	ours := 0
@@ -336,7 +349,8 @@ func TestStacksHaveNames(t *testing.T) {
 	qt.Check(t, qt.Equals(summary.Frames, uint64(len(events[0].Stack))))
 	qt.Check(t, qt.Equals(summary.UnnamedFrames, uint64(unnamed)))
 	// It was built without frame pointers.
-	qt.Check(t, qt.IsTrue(slices.ContainsFunc(events[0].Stack, func(f frame) bool { return f.Function == "main" })))
+	qt.Check(t, qt.IsTrue(slices.ContainsFunc(events[0].Stack,
+		func(f frame) bool { return f.Function == "main" })))
 
 	r = watching(t, "--stack", "-p", strconv.Itoa(p.PID), "gousdt_test:three")
 	p.Fire("three", 1)
@@ -346,7 +360,8 @@ func TestStacksHaveNames(t *testing.T) {
 func TestStacksThatTheKernelWalks(t *testing.T) {
 	testprog.RequireStacks(t)
 	p := startTarget(t, "target-pie")
-	r := watching(t, "--json", "--stack", "--unwind", "fp", "-p", strconv.Itoa(p.PID), "gousdt_test:three")
+	r := watching(t, "--json", "--stack", "--unwind", "fp", "-p", strconv.Itoa(p.PID),
+		"gousdt_test:three")
 	p.Fire("three", 1)
 	events := r.interrupt().objects("event")
 	qt.Assert(t, qt.HasLen(events, 1))

@@ -33,6 +33,7 @@ func TestTimes(t *testing.T) {
 		qt.Check(t, qt.Equals(got, want), qt.Commentf("%s", text))
 	}
 	for _, text := range []string{"", "0", "-1", "s", "1x", "nan", "inf", "1e99"} {
-		qt.Check(t, qt.ErrorMatches(setTime(new(time.Duration))(text), "want seconds, .*"), qt.Commentf("%s", text))
+		qt.Check(t, qt.ErrorMatches(setTime(new(time.Duration))(text), "want seconds, .*"),
+			qt.Commentf("%s", text))
 	}
 }

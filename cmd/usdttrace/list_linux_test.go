@@ -43,8 +43,10 @@ func TestList(t *testing.T) {
 	t.Run("as JSON", func(t *testing.T) {
 		lines := start(t, "--json", "-l", p.path, "gousdt_test:three").wait().ok()
 		qt.Assert(t, qt.HasLen(lines, 1))
-		qt.Check(t, qt.Matches(lines[0], `\{"type":"site","provider":"gousdt_test","name":"three","file":"`+p.path+
-			`","location":\d+,"args":\["4 signed","8 unsigned","8 unsigned"\]\}`))
+		qt.Check(t,
+			qt.Matches(lines[0],
+				`\{"type":"site","provider":"gousdt_test","name":"three","file":"`+p.path+
+					`","location":\d+,"args":\["4 signed","8 unsigned","8 unsigned"\]\}`))
 	})
 	t.Run("sites that are skipped", func(t *testing.T) {
 		r := start(t, "-l", p.path, "*:three", "*:no_nop").wait()
@@ -64,6 +66,8 @@ func TestFileWithoutProbesOfAProcessThatHasThem(t *testing.T) {
 	p := startProgram(t, path)
 	r := start(t, "-p", decimal(p.PID), "target-shared", "gousdt_test:three").wait()
 	qt.Check(t, qt.Equals(r.status, exitNothing))
-	qt.Check(t, qt.Equals(r.stderr, fmt.Sprintf("usdttrace: %s: the file has no USDT probes; process %d maps %s, "+
-		"which has matching probes: name that, or no file\n", path, p.PID, filepath.Join(filepath.Dir(path), "libtarget.so"))))
+	qt.Check(t,
+		qt.Equals(r.stderr,
+			fmt.Sprintf("usdttrace: %s: the file has no USDT probes; process %d maps %s, "+
+				"which has matching probes: name that, or no file\n", path, p.PID, filepath.Join(filepath.Dir(path), "libtarget.so"))))
 }

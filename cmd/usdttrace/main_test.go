@@ -48,7 +48,8 @@ func TestMain(m *testing.M) {
 // runUnprivileged is usdttrace as a user without privileges.
 func runUnprivileged() int {
 	if os.Geteuid() == 0 {
-		if err := errors.Join(syscall.Setgroups(nil), syscall.Setgid(userID), syscall.Setuid(userID)); err != nil {
+		if err := errors.Join(syscall.Setgroups(nil), syscall.Setgid(userID),
+			syscall.Setuid(userID)); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			return -1
 		}
@@ -56,7 +57,8 @@ func runUnprivileged() int {
 	return run(os.Args[1:], os.Stdout, os.Stderr)
 }
 
-var update = flag.Bool("update", false, "write what the commands print into the scripts; read the difference before you keep it")
+var update = flag.Bool("update", false,
+	"write what the commands print into the scripts; read the difference before you keep it")
 
 // TestScripts runs the transcripts in testdata/script, which need no privilege.
 func TestScripts(t *testing.T) {

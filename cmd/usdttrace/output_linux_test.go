@@ -20,7 +20,8 @@ import (
 func TestOutputFile(t *testing.T) {
 	p := startTarget(t, "target-pie")
 	path := filepath.Join(t.TempDir(), "events")
-	qt.Assert(t, qt.IsNil(os.WriteFile(path, []byte(strings.Repeat("what was there before\n", 1000)), 0o644)))
+	qt.Assert(t, qt.IsNil(os.WriteFile(path, []byte(strings.Repeat("what was there before\n",
+		1000)), 0o644)))
 	r := watching(t, "-o", path, "--max-events", "1", p.path, "gousdt_test:three")
 	p.Fire("three", 1)
 	result := r.wait()
@@ -33,7 +34,8 @@ func TestOutputFile(t *testing.T) {
 
 func TestQuiet(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "events")
-	r := start(t, "-qo", path, "--duration", "0.1", copyOf(t, "target-pie"), "gousdt_test:three", "gousdt_test:nonesuch").wait()
+	r := start(t, "-qo", path, "--duration", "0.1", copyOf(t, "target-pie"), "gousdt_test:three",
+		"gousdt_test:nonesuch").wait()
 	r.ok()
 	qt.Check(t, qt.Equals(r.stderr, "usdttrace: no probe matches gousdt_test:nonesuch\n"))
 }
@@ -51,7 +53,8 @@ func TestMessagesAreBounded(t *testing.T) {
 	}
 	r := watching(t, "-p", decimal(p.PID), "*:three", "*:no_nop").interrupt()
 	r.ok()
-	qt.Check(t, qt.Equals(strings.Count(r.stderr, "skipped probe gousdt_broken:no_nop"), messages.MaxOfKind))
+	qt.Check(t, qt.Equals(strings.Count(r.stderr, "skipped probe gousdt_broken:no_nop"),
+		messages.MaxOfKind))
 	qt.Check(t, qt.StringContains(r.stderr, "usdttrace: skipped sites: 4 more\n"))
 }
 
@@ -59,8 +62,10 @@ func TestProcessesThatAreNotSeenAreToldOf(t *testing.T) {
 	for behaviour, test := range map[string]struct {
 		variable, want string
 	}{
-		"of other PID namespaces":   {ownProcVariable, "processes outside of this PID namespace, such as that of a container, are not seen"},
-		"for want of kernel events": {"", "processes are scanned once in 1s, and what lives shorter is missed"},
+		"of other PID namespaces": {ownProcVariable,
+			"processes outside of this PID namespace, such as that of a container, are not seen"},
+		"for want of kernel events": {"",
+			"processes are scanned once in 1s, and what lives shorter is missed"},
 	} {
 		t.Run(behaviour, func(t *testing.T) {
 			r := startPrepared(t, func(cmd *exec.Cmd) {

@@ -16,11 +16,13 @@ import (
 // hit.
 func TestLongProbeNamesAreCut(t *testing.T) {
 	long := strings.Repeat("n", 1<<20)
-	event := &trace.Event{Probe: long + ":" + long, Site: &trace.Site{Site: usdt.Site{Site: elfnote.Site{Provider: long, Name: long}}}}
+	event := &trace.Event{Probe: long + ":" + long,
+		Site: &trace.Site{Site: usdt.Site{Site: elfnote.Site{Provider: long, Name: long}}}}
 	o := &options{}
 	tracer := &tracer{options: o, targets: newTargets(o)}
 	var out strings.Builder
-	for _, p := range []printer{&textPrinter{tracer: tracer, out: &out}, &jsonPrinter{tracer: tracer, out: &out}} {
+	for _, p := range []printer{&textPrinter{tracer: tracer, out: &out},
+		&jsonPrinter{tracer: tracer, out: &out}} {
 		out.Reset()
 		p.event(event)
 		qt.Check(t, qt.IsTrue(out.Len() < 1000), qt.Commentf("%d bytes", out.Len()))

@@ -15,7 +15,8 @@ func TestDurationsHaveThreeDigitsAndAUnit(t *testing.T) {
 	} {
 		qt.Check(t, qt.Equals(formatDuration(ns), want), qt.Commentf("%v", ns))
 	}
-	for x, want := range map[float64]string{149.5: "149.5", -2e9: "-2000000000", 3.14159: "3.142", 12345.6: "12346"} {
+	for x, want := range map[float64]string{149.5: "149.5", -2e9: "-2000000000", 3.14159: "3.142",
+		12345.6: "12346"} {
 		qt.Check(t, qt.Equals(formatAverage(x), want))
 	}
 }

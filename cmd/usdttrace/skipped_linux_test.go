@@ -16,14 +16,17 @@ import (
 
 func TestPlacesThatCannotBeWatchedAreNamed(t *testing.T) {
 	p := startTarget(t, "target-pie")
-	for name, target := range map[string][]string{"file": {p.path}, "process": {"-p", strconv.Itoa(p.PID)}} {
+	for name, target := range map[string][]string{"file": {p.path},
+		"process": {"-p", strconv.Itoa(p.PID)}} {
 		t.Run(name, func(t *testing.T) {
 			r := watching(t, append(target, "*:three", "*:no_nop")...)
 			p.Fire("three", 1)
 			r.await(&r.stdout, "arg2=18000000000000000001\n")
 			result := r.interrupt()
 			result.ok()
-			qt.Check(t, qt.Matches(result.stderr, `(?s).*target-pie: skipped probe gousdt_broken:no_nop at 0x[0-9a-f]+: no nop there but .*`))
+			qt.Check(t,
+				qt.Matches(result.stderr,
+					`(?s).*target-pie: skipped probe gousdt_broken:no_nop at 0x[0-9a-f]+: no nop there but .*`))
 			qt.Check(t, qt.Equals(strings.Count(result.stderr, "skipped"), 1))
 		})
 	}
@@ -32,7 +35,9 @@ func TestPlacesThatCannotBeWatchedAreNamed(t *testing.T) {
 func TestNothingButPlacesThatCannotBeWatchedIsAnError(t *testing.T) {
 	p := startTarget(t, "target-pie")
 	result := start(t, p.path, "*:no_nop").wait()
-	qt.Check(t, qt.Matches(result.stderr, `(?s)usdttrace: .*target-pie: probe gousdt_broken:no_nop at 0x[0-9a-f]+: no nop there but .*`))
+	qt.Check(t,
+		qt.Matches(result.stderr,
+			`(?s)usdttrace: .*target-pie: probe gousdt_broken:no_nop at 0x[0-9a-f]+: no nop there but .*`))
 }
 
 func TestTheFirstSkippedSitesAreNamed(t *testing.T) {

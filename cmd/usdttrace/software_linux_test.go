@@ -42,7 +42,8 @@ func TestPythonFunctionsAsTheyAreCalled(t *testing.T) {
 	qt.Assert(t, qt.IsNil(os.WriteFile(script, []byte(pythonScript), 0o644)))
 	program, err := filepath.EvalSymlinks(python.File)
 	qt.Assert(t, qt.IsNil(err))
-	r := start(t, "--json", "--str", "0", "--str", "1", "-c", program+" "+script, "python:function__entry")
+	r := start(t, "--json", "--str", "0", "--str", "1", "-c", program+" "+script,
+		"python:function__entry")
 	result := r.wait()
 	qt.Check(t, qt.StringContains(result.stdout, "done\n"))
 	result.stdout = strings.Replace(result.stdout, "done\n", "", 1)
@@ -62,14 +63,17 @@ func TestPostgresQueriesAreText(t *testing.T) {
 	qt.Check(t, qt.Equals(server.Query("SELECT 'one' || 'two'"), "onetwo"))
 	lines := r.interrupt().ok()
 	qt.Assert(t, qt.HasLen(lines, 2))
-	qt.Check(t, qt.Matches(lines[1], `.* postgres +postgresql:query__start  query="SELECT 'one' \|\| 'two'"`))
+	qt.Check(t,
+		qt.Matches(lines[1],
+			`.* postgres +postgresql:query__start  query="SELECT 'one' \|\| 'two'"`))
 }
 
 // What is measured must agree with what pgbench says itself.
 func TestPostgresUnderPgbench(t *testing.T) {
 	testprog.RequireBPF(t)
 	server := testprog.StartPostgres(t)
-	r := watching(t, "--json", "--count", "--by", "probe", "--latency", "postgresql:query__start..postgresql:query__done",
+	r := watching(t, "--json", "--count", "--by", "probe", "--latency",
+		"postgresql:query__start..postgresql:query__done",
 		server.File, "postgresql:query__start", "postgresql:transaction__commit")
 	bench := pgbench(t, server, "SELECT pg_sleep(0.002);\n", 200)
 	result := r.interrupt()
@@ -93,7 +97,8 @@ func TestPostgresUnderPgbench(t *testing.T) {
 		qt.Commentf("%d commits, %d transactions", committed, bench.transactions))
 	// pgbench's mean also has the way to the server and back, and the time that
 	// its threads wait for a processor.
-	qt.Check(t, qt.IsTrue(average <= bench.milliseconds*1.05 && average >= 2 && average >= bench.milliseconds/4),
+	qt.Check(t, qt.IsTrue(average <= bench.milliseconds*1.05 && average >= 2 &&
+		average >= bench.milliseconds/4),
 		qt.Commentf("%.3f ms, but pgbench says %.3f ms", average, bench.milliseconds))
 	qt.Check(t, qt.Equals(result.objects("summary")[0].Lost, 0))
 }
@@ -114,7 +119,8 @@ func pgbench(t *testing.T, server *testprog.Postgres, script string, transaction
 	qt.Assert(t, qt.IsNil(os.WriteFile(file, []byte(script), 0o644)))
 	ctx, cancel := context.WithTimeout(context.Background(), testneeds.Patience(deadline))
 	defer cancel()
-	cmd := exec.CommandContext(ctx, program, "-n", "-c", "1", "-t", strconv.Itoa(transactions), "-f", file,
+	cmd := exec.CommandContext(ctx, program, "-n", "-c", "1", "-t", strconv.Itoa(transactions),
+		"-f", file,
 		"-h", server.SocketDir, "-U", "gousdt", "postgres")
 	out, err := cmd.CombinedOutput()
 	qt.Assert(t, qt.IsNil(err), qt.Commentf("%s", out))
@@ -158,9 +164,12 @@ func TestThrowingStacksOfACommand(t *testing.T) {
 	testprog.RequireBPF(t)
 	testprog.StartThrow(t).Stop() // the library has probes
 	file := filepath.Join(t.TempDir(), "throws.pb.gz")
-	r := startWith(t, strings.Repeat("1\n", 50), "--pprof", file, "-c", testprog.Path(t, "throw"), "libstdcxx:throw")
+	r := startWith(t, strings.Repeat("1\n", 50), "--pprof", file, "-c", testprog.Path(t, "throw"),
+		"libstdcxx:throw")
 	qt.Assert(t, qt.Equals(r.wait().status, exitWatched))
-	qt.Check(t, qt.DeepEquals(chains(t, file), map[string]int64{"__cxa_throw throw_it descend descend throw_again main": 50}))
+	qt.Check(t,
+		qt.DeepEquals(chains(t, file),
+			map[string]int64{"__cxa_throw throw_it descend descend throw_again main": 50}))
 }
 
 // chains returns the stacks of a profile down to main, innermost function
@@ -207,7 +216,8 @@ func TestJavaVirtualMachine(t *testing.T) {
 	for _, probe := range listing.Probes {
 		sites += len(probe.Sites)
 	}
-	result := start(t, "--json", "--count", "--by", "probe", "-c", java+" -version", library, pattern.String()).wait()
+	result := start(t, "--json", "--count", "--by", "probe", "-c", java+" -version", library,
+		pattern.String()).wait()
 	counts := make(map[string]uint64)
 	for _, row := range result.objects("row") {
 		counts[row.Keys["probe"].(string)] = row.Count
@@ -222,7 +232,8 @@ func TestJavaVirtualMachine(t *testing.T) {
 func TestJavaClassNames(t *testing.T) {
 	testprog.RequireBPF(t)
 	java, library := findJava(t)
-	result := start(t, "--json", "--str", "0:arg1", "-c", java+" -version", library, "hotspot:class__loaded").wait()
+	result := start(t, "--json", "--str", "0:arg1", "-c", java+" -version", library,
+		"hotspot:class__loaded").wait()
 	names := make(map[string]bool)
 	for _, event := range result.objects("event") {
 		if text := event.Args[0].Text; text != nil {
@@ -248,6 +259,7 @@ func findJava(t *testing.T) (java, library string) {
 			}
 		}
 	}
-	testneeds.Missing(t, "needs a Java virtual machine with probes in /usr/lib/jvm (Debian: default-jre-headless)")
+	testneeds.Missing(t,
+		"needs a Java virtual machine with probes in /usr/lib/jvm (Debian: default-jre-headless)")
 	return "", ""
 }

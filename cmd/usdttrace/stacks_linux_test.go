@@ -55,7 +55,8 @@ func TestFlameGraphsHaveAllHits(t *testing.T) {
 func TestSampledHitsStandForAll(t *testing.T) {
 	p := startTarget(t, "target-pie")
 	folded := filepath.Join(t.TempDir(), "stacks.folded")
-	r := watching(t, "--json", "--every", "10", "--folded", folded, "--count", "--by", "stack", "--sum", "arg0", p.path, "gousdt_test:specs")
+	r := watching(t, "--json", "--every", "10", "--folded", folded, "--count", "--by", "stack",
+		"--sum", "arg0", p.path, "gousdt_test:specs")
 	const hits = 30 * 300
 	p.Fire("specs", 30)
 	result := r.interrupt()
@@ -72,7 +73,8 @@ func TestSampledHitsStandForAll(t *testing.T) {
 		}
 	}
 	for _, kind := range []string{"count", "sum"} {
-		qt.Check(t, qt.IsTrue(counted[kind] > hits-100 && counted[kind] <= hits), qt.Commentf("%s: %d", kind, counted[kind]))
+		qt.Check(t, qt.IsTrue(counted[kind] > hits-100 && counted[kind] <= hits),
+			qt.Commentf("%s: %d", kind, counted[kind]))
 	}
 	average := float64(sum) / float64(counted["sum"])
 	qt.Check(t, qt.IsTrue(average > 130 && average < 170), qt.Commentf("of 0 to 299: %v", average))
@@ -100,10 +102,12 @@ func TestStacksOfRowsAreUnwound(t *testing.T) {
 	p := startTarget(t, "target-pie")
 	r := watching(t, "--count", "--by", "stack", p.path, "gousdt_test:three")
 	p.Fire("three", 2)
-	qt.Check(t, qt.Matches(strings.Join(r.interrupt().ok(), "\n"), `(?s)count\ncount 2, rate [\d.]+/s, 100.0%\n    fire_three.*    main\+.*`))
+	qt.Check(t, qt.Matches(strings.Join(r.interrupt().ok(), "\n"),
+		`(?s)count\ncount 2, rate [\d.]+/s, 100.0%\n    fire_three.*    main\+.*`))
 
 	r = watching(t, "--hist", "arg0", "--by", "stack", p.path, "gousdt_test:three")
 	p.Fire("three", 2)
-	qt.Check(t, qt.Matches(r.interrupt().stderr, `(?s).*stacks are found by frame pointers, which `+p.path+
-		` seems to have been built without: .* \(with --hist there is no other way\).*`))
+	qt.Check(t,
+		qt.Matches(r.interrupt().stderr, `(?s).*stacks are found by frame pointers, which `+p.path+
+			` seems to have been built without: .* \(with --hist there is no other way\).*`))
 }

@@ -59,7 +59,8 @@ func TestTerminalsGetColoursUnlessTheUserWantsNone(t *testing.T) {
 			qt.Assert(t, qt.Equals(r.wait().status, exitWatched))
 			text, _ := io.ReadAll(master) // it ends with an error, since nobody has the other end
 			qt.Check(t, qt.StringContains(string(text), "gousdt_test:three"))
-			qt.Check(t, qt.Equals(strings.Contains(string(text), "\x1b["), variable == ""), qt.Commentf("%q", text))
+			qt.Check(t, qt.Equals(strings.Contains(string(text), "\x1b["), variable == ""),
+				qt.Commentf("%q", text))
 		})
 	}
 }

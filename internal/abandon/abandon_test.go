@@ -52,7 +52,8 @@ func TestCallsGoOnWithoutThoseThatBlock(t *testing.T) {
 }
 
 func TestNoCallIsLeftThatReturns(t *testing.T) {
-	calls := Calls{N: 10_000, Patience: time.Minute, Call: func(int) {}, Left: func(int) bool { t.Error("left"); return true }}
+	calls := Calls{N: 10_000, Patience: time.Minute, Call: func(int) {},
+		Left: func(int) bool { t.Error("left"); return true }}
 	qt.Check(t, qt.Equals(calls.Make(t.Context()), 10_000))
 }
 
@@ -71,7 +72,8 @@ func TestCallsEndWithTheContext(t *testing.T) {
 func TestCallsEndWhenOneIsLeftAndThatIsWanted(t *testing.T) {
 	unblock := make(chan struct{})
 	defer close(unblock)
-	calls := Calls{N: 5, Patience: patience, Call: func(int) { <-unblock }, Left: func(int) bool { return false }}
+	calls := Calls{N: 5, Patience: patience, Call: func(int) { <-unblock },
+		Left: func(int) bool { return false }}
 	qt.Check(t, qt.Equals(calls.Make(t.Context()), 1))
 }
 

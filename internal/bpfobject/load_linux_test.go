@@ -36,7 +36,8 @@ func TestLoad(t *testing.T) {
 		t.Run(header, func(t *testing.T) {
 			t.Run("takes weak maps", func(t *testing.T) {
 				spec := load(t, header, "values")
-				for _, name := range []string{"__bpf_usdt_specs", "__bpf_usdt_ip_to_spec_id", "events"} {
+				for _, name := range []string{"__bpf_usdt_specs", "__bpf_usdt_ip_to_spec_id",
+					"events"} {
 					qt.Check(t, qt.IsNotNil(spec.Maps[name]), qt.Commentf("%s", name))
 				}
 			})

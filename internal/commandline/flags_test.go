@@ -137,5 +137,6 @@ func TestIsPattern(t *testing.T) {
 	} {
 		qt.Check(t, qt.Equals(IsPattern(word, false), want), qt.Commentf(word))
 	}
-	qt.Check(t, qt.IsTrue(IsPattern("a:b", true)), qt.Commentf("a process has another current directory"))
+	qt.Check(t, qt.IsTrue(IsPattern("a:b", true)),
+		qt.Commentf("a process has another current directory"))
 }

@@ -15,14 +15,16 @@ func TestBuildID(t *testing.T) {
 	id := []byte{0xab, 0xcd, 0xef, 0x01, 0x02}
 	note := func(im *image) []byte { return im.RawNote(buildIDOwner, buildIDType, id, 4) }
 	section := func(im *image, data []byte) {
-		im.Sections = append(im.Sections, elfimage.Section{Name: ".note.gnu.build-id", Kind: elf.SHT_NOTE, Flags: elf.SHF_ALLOC, Align: 4, Data: data})
+		im.Sections = append(im.Sections, elfimage.Section{Name: ".note.gnu.build-id",
+			Kind: elf.SHT_NOTE, Flags: elf.SHF_ALLOC, Align: 4, Data: data})
 	}
 	segment := func(im *image, align int, notes ...[]byte) {
 		var data []byte
 		for _, n := range notes {
 			data = append(data, n...)
 		}
-		im.Segments = append(im.Segments, elfimage.Segment{Kind: elf.PT_NOTE, Align: uint64(align), Data: data})
+		im.Segments = append(im.Segments, elfimage.Segment{Kind: elf.PT_NOTE, Align: uint64(align),
+			Data: data})
 	}
 	for _, test := range []struct {
 		name   string
@@ -32,14 +34,16 @@ func TestBuildID(t *testing.T) {
 	}{
 		{"in its section", func(im *image) { section(im, note(im)) }, "abcdef0102", nil},
 		{"in a segment", func(im *image) {
-			segment(im, 4, im.RawNote("Linux\x00", 1, []byte{1}, 4), im.RawNote(buildIDOwner, 1, id[:2], 4), note(im))
+			segment(im, 4, im.RawNote("Linux\x00", 1, []byte{1}, 4),
+				im.RawNote(buildIDOwner, 1, id[:2], 4), note(im))
 		}, "abcdef0102", nil},
 		{"in the second of two segments", func(im *image) {
 			segment(im, 8, im.RawNote(buildIDOwner, 5, []byte{1}, 8))
 			segment(im, 4, note(im))
 		}, "abcdef0102", nil},
 		{"in a segment aligned to 8", func(im *image) {
-			segment(im, 8, im.RawNote(buildIDOwner, 5, []byte{1}, 8), im.RawNote(buildIDOwner, buildIDType, id, 8))
+			segment(im, 8, im.RawNote(buildIDOwner, 5, []byte{1}, 8),
+				im.RawNote(buildIDOwner, buildIDType, id, 8))
 		}, "abcdef0102", nil},
 		{"section of another type, then in a segment", func(im *image) {
 			section(im, note(im))
@@ -55,7 +59,8 @@ func TestBuildID(t *testing.T) {
 			segment(im, 4, note(im))
 		}, "", ErrNoBuildID},
 		{"none", func(im *image) {}, "", ErrNoBuildID},
-		{"empty", func(im *image) { section(im, im.RawNote(buildIDOwner, buildIDType, nil, 4)) }, "", ErrNoBuildID},
+		{"empty", func(im *image) { section(im, im.RawNote(buildIDOwner, buildIDType, nil, 4)) },
+			"", ErrNoBuildID},
 		{"too long", func(im *image) {
 			section(im, im.RawNote(buildIDOwner, buildIDType, make([]byte, maxBuildID+1), 4))
 		}, "", ErrNoBuildID},

@@ -25,8 +25,11 @@ func TestSymbolsOfADebugFileHaveTheAddressesOfTheFile(t *testing.T) {
 		err         error
 	}{
 		{"same addresses", (*image).AddBase, (*image).AddBase, 0, nil},
-		{"other base", func(im *image) { im.AddBase(); im.Sections[1].Address += distance }, (*image).AddBase, distance, nil},
-		{"other base, below", (*image).AddBase, func(im *image) { im.AddBase(); im.Sections[1].Address += 0x20 }, ^uint64(0x20 - 1), nil},
+		{"other base", func(im *image) { im.AddBase(); im.Sections[1].Address += distance },
+			(*image).AddBase, distance, nil},
+		{"other base, below", (*image).AddBase,
+			func(im *image) { im.AddBase(); im.Sections[1].Address += 0x20 }, ^uint64(0x20 - 1),
+			nil},
 		{"other base counts before segments", func(im *image) {
 			im.AddBase()
 			im.Segments[0].Address -= 0x1000 // made room for more headers
@@ -35,11 +38,14 @@ func TestSymbolsOfADebugFileHaveTheAddressesOfTheFile(t *testing.T) {
 			im.AddBase()
 			im.Segments[0].Address += distance
 		}, func(im *image) {}, distance, nil},
-		{"no base, other segments", func(im *image) { im.Segments[0].Address += distance }, func(im *image) {}, distance, nil},
+		{"no base, other segments", func(im *image) { im.Segments[0].Address += distance },
+			func(im *image) {}, distance, nil},
 		{"no base, no segments of one", func(im *image) {}, noSegments, 0, ErrUnknownDistance},
 		{"no base, no segments of the other", noSegments, func(im *image) {}, 0, ErrUnknownDistance},
-		{"no base in one, no segments of the other", (*image).AddBase, noSegments, 0, ErrUnknownDistance},
-		{"other machine", func(im *image) { im.Machine = elf.EM_AARCH64 }, func(im *image) {}, 0, ErrOtherBuildID},
+		{"no base in one, no segments of the other", (*image).AddBase, noSegments, 0,
+			ErrUnknownDistance},
+		{"other machine", func(im *image) { im.Machine = elf.EM_AARCH64 }, func(im *image) {}, 0,
+			ErrOtherBuildID},
 		{"object file", func(im *image) { noSegments(im); im.Type = elf.ET_REL }, noSegments, 0, nil},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -48,7 +54,8 @@ func TestSymbolsOfADebugFileHaveTheAddressesOfTheFile(t *testing.T) {
 				debug.Sections[0].Kind = elf.SHT_NOBITS // the code
 				test.file(im)
 				test.debug(debug)
-				debug.Sections = append(debug.Sections, elfimage.Section{Name: ".got.plt", Kind: elf.SHT_NOBITS, Address: 0x5000})
+				debug.Sections = append(debug.Sections,
+					elfimage.Section{Name: ".got.plt", Kind: elf.SHT_NOBITS, Address: 0x5000})
 				debug.AddSymbols(elf.SHT_SYMTAB, "",
 					elfimage.NewSymbol("counter", 0x40, elf.STT_OBJECT, 1),
 					elfimage.NewSymbol("absolute", 0x50, elf.STT_NOTYPE, elf.SHN_ABS))
@@ -58,7 +65,9 @@ func TestSymbolsOfADebugFileHaveTheAddressesOfTheFile(t *testing.T) {
 				f, err := im.open(t).FindDebugFile(path)
 				qt.Assert(t, qt.ErrorIs(err, test.err))
 				if err != nil {
-					qt.Assert(t, qt.ErrorMatches(err, `.*/debug: (cannot tell by how much prelink moved the file|the debug file belongs to another build): .*`))
+					qt.Assert(t,
+						qt.ErrorMatches(err,
+							`.*/debug: (cannot tell by how much prelink moved the file|the debug file belongs to another build): .*`))
 					qt.Assert(t, qt.IsNil(f))
 					return
 				}

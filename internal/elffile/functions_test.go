@@ -76,7 +76,8 @@ func TestFunctions(t *testing.T) {
 		im.Segments[0].Address += 0x1000 // as prelink does
 		im.AddSymbols(elf.SHT_DYNSYM, "", elfimage.NewSymbol("exported", 0x1100, elf.STT_FUNC, 1))
 		debug.AddSymbols(elf.SHT_SYMTAB, "",
-			elfimage.NewSymbol("other_name", 0x100, elf.STT_FUNC, 1), elfimage.NewSymbol("local", 0x200, elf.STT_FUNC, 1))
+			elfimage.NewSymbol("other_name", 0x100, elf.STT_FUNC, 1), elfimage.NewSymbol("local",
+				0x200, elf.STT_FUNC, 1))
 		path := filepath.Join(t.TempDir(), "debug")
 		qt.Assert(t, qt.IsNil(os.WriteFile(path, debug.Bytes(), 0o600)))
 		f := im.open(t)
@@ -101,10 +102,19 @@ func TestFunctionsRefuses(t *testing.T) {
 		want   error
 		text   string
 	}{
-		{"size of a symbol", func(symbols, strings *elfimage.Section) { symbols.Record = 16 }, ErrMalformed, "functions in SHT_SYMTAB: .*"},
-		{"compressed symbols", func(symbols, strings *elfimage.Section) { symbols.Flags = elf.SHF_COMPRESSED }, ErrCompressed, ".*"},
-		{"compressed names", func(symbols, strings *elfimage.Section) { strings.Flags = elf.SHF_COMPRESSED }, ErrCompressed, ".*"},
-		{"symbols past the end", func(symbols, strings *elfimage.Section) { symbols.Size = elfimage.Ptr[uint64](1 << 20) }, ErrTruncated, ".*"},
+		{"size of a symbol", func(symbols, strings *elfimage.Section) { symbols.Record = 16 },
+			ErrMalformed, "functions in SHT_SYMTAB: .*"},
+		{"compressed symbols",
+			func(symbols, strings *elfimage.Section) { symbols.Flags = elf.SHF_COMPRESSED },
+			ErrCompressed, ".*"},
+		{"compressed names",
+			func(symbols, strings *elfimage.Section) { strings.Flags = elf.SHF_COMPRESSED },
+			ErrCompressed, ".*"},
+		{"symbols past the end",
+			func(symbols,
+				strings *elfimage.Section) {
+				symbols.Size = elfimage.Ptr[uint64](1 << 20)
+			}, ErrTruncated, ".*"},
 		{"names past the end", func(symbols, strings *elfimage.Section) {
 			strings.Size = elfimage.Ptr[uint64](maxFunctionNames)
 		}, ErrTruncated, ".*: names: .*"},
@@ -114,7 +124,8 @@ func TestFunctionsRefuses(t *testing.T) {
 		{"too many names", func(symbols, strings *elfimage.Section) {
 			strings.Size = elfimage.Ptr[uint64](maxFunctionNames + 1)
 		}, ErrTooLarge, ".*: 134217729 bytes of names: .*"},
-		{"names without content", func(symbols, strings *elfimage.Section) { strings.Kind = elf.SHT_NOBITS }, nil, ""},
+		{"names without content",
+			func(symbols, strings *elfimage.Section) { strings.Kind = elf.SHT_NOBITS }, nil, ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			im := newImage64()

@@ -24,7 +24,8 @@ func addSeeds(f *testing.F, add func(contents []byte)) {
 			im.Page = 0x180 // fuzzing small files is faster
 			im.AddBase()
 			im.Segments[1].Data = append([]byte("\x00libc.so\x00"), make([]byte, 32)...)
-			im.AddDynamic(uint64(elf.DT_NEEDED), 1, uint64(elf.DT_STRTAB), dataAddress, uint64(elf.DT_STRSZ), 9, 0, 0)
+			im.AddDynamic(uint64(elf.DT_NEEDED), 1, uint64(elf.DT_STRTAB), dataAddress,
+				uint64(elf.DT_STRSZ), 9, 0, 0)
 			im.Sections = append(im.Sections, elfimage.Section{
 				Name: ".note.gnu.build-id", Kind: elf.SHT_NOTE, Align: 4, Data: im.RawNote(buildIDOwner, buildIDType, []byte{1, 2, 3}, 4),
 			})
@@ -99,7 +100,8 @@ func checkFunctions(t *testing.T, f *File, size int, address uint64) {
 		t.Errorf("%d bytes of a file of %d are held", fs.Size(), size)
 	}
 	function, ok := fs.At(address)
-	if ok && (function.Name == "" || strings.Contains(function.Name, "\x00") || function.Address > address) {
+	if ok && (function.Name == "" || strings.Contains(function.Name, "\x00") ||
+		function.Address > address) {
 		t.Errorf("%+v at %#x", function, address)
 	}
 	if !ok {
@@ -145,7 +147,8 @@ func FuzzDebugFile(f *testing.F) {
 		}
 		linked, err := alone.Symbol(symbol)
 		if err != nil || found.Value != linked.Value && found.Value != debug.Words.Moved(linked.Value, debug.symbols.moved) {
-			t.Errorf("%#x, not %#x (%v) moved by %#x", found.Value, linked.Value, err, debug.symbols.moved)
+			t.Errorf("%#x, not %#x (%v) moved by %#x", found.Value, linked.Value, err,
+				debug.symbols.moved)
 		}
 	})
 }

@@ -22,8 +22,10 @@ func TestOpenReadsHeaders(t *testing.T) {
 		qt.Assert(t, qt.Equals(f.Machine, elf.EM_S390))
 		qt.Assert(t, qt.Equals(f.Type, elf.ET_DYN))
 		qt.Assert(t, qt.DeepEquals(f.Segments, []Segment{
-			{Address: codeAddress, Offset: codeOffset, FileSize: codeSize, MemorySize: codeSize, Flags: elf.PF_R | elf.PF_X},
-			{Address: dataAddress, Offset: dataOffset, FileSize: dataSize, MemorySize: dataSize + elfimage.BSSSize, Flags: elf.PF_R | elf.PF_W},
+			{Address: codeAddress, Offset: codeOffset, FileSize: codeSize, MemorySize: codeSize,
+				Flags: elf.PF_R | elf.PF_X},
+			{Address: dataAddress, Offset: dataOffset, FileSize: dataSize,
+				MemorySize: dataSize + elfimage.BSSSize, Flags: elf.PF_R | elf.PF_W},
 		}))
 	})
 }
@@ -33,7 +35,8 @@ func TestOpenManyProgramHeaders(t *testing.T) {
 	for range 3 * ChunkSize / elfimage.ProgramSize64 {
 		im.Segments = append(im.Segments, elfimage.Segment{Kind: elf.PT_GNU_STACK})
 	}
-	im.Segments = append(im.Segments, elfimage.Segment{Kind: elf.PT_LOAD, Address: 0x99000, Data: make([]byte, 8)})
+	im.Segments = append(im.Segments, elfimage.Segment{Kind: elf.PT_LOAD, Address: 0x99000,
+		Data: make([]byte, 8)})
 	segments := im.open(t).Segments
 	qt.Assert(t, qt.HasLen(segments, 3))
 	qt.Assert(t, qt.Equals(segments[2].Address, 0x99000))
@@ -58,10 +61,13 @@ func TestOpenRefuses(t *testing.T) {
 		{"type 0", func(im *image) { im.Type = elf.ET_NONE }, ErrFileType, "ET_NONE: .*"},
 		{"size of program headers", at(54, 57), ErrMalformed, "program headers of 57 bytes: .*"},
 		{"size of section headers", at(58, 63), ErrMalformed, "section headers of 63 bytes: .*"},
-		{"program headers past the end", at(programs, 0, 0, 0, 1), ErrTruncated, "program header 0: .*"},
-		{"program headers past all files", at(programs, 0xf0, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff), ErrTruncated, "program header 0: .*"},
+		{"program headers past the end", at(programs, 0, 0, 0, 1), ErrTruncated,
+			"program header 0: .*"},
+		{"program headers past all files", at(programs, 0xf0, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff,
+			0xff), ErrTruncated, "program header 0: .*"},
 		{"section headers past the end", at(sections, 0, 0, 0, 1), ErrTruncated, "section names: .*"},
-		{"section headers wrap around", at(sections, 0xc0, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff), ErrTruncated, "section names: .*"},
+		{"section headers wrap around", at(sections, 0xc0, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff,
+			0xff), ErrTruncated, "section names: .*"},
 		{"section headers fewer than counted", at(60, 99), ErrTruncated, "section names: .*"},
 		{"section names in no section", at(62, 3), ErrMalformed, "section names in section 3 of 3: .*"},
 		{"segment that wraps around", func(im *image) {
@@ -87,10 +93,16 @@ func TestOpenRefuses(t *testing.T) {
 			im.Extended = true
 			im.Edit = func(b []byte) { im.Order.PutUint32(b[im.Order.Uint64(b[sections:])+44:], 1<<31) }
 		}, ErrTooLarge, "2147483648 program headers: .*"},
-		{"large section names", func(im *image) { im.EditSection(2, 32, 4<<30) }, ErrTooLarge, "section names: 4294967296 bytes: .*"},
-		{"section names past the end", func(im *image) { im.EditSection(2, 32, maxSectionNames) }, ErrTruncated, "section names: .*"},
-		{"section names past all files", func(im *image) { im.EditSection(2, 24, 1<<64-1) }, ErrTruncated, "section names: .*"},
-		{"compressed section names", func(im *image) { im.EditSection(2, 8, uint64(elf.SHF_COMPRESSED)) }, ErrCompressed, "section names: .*"},
+		{"large section names", func(im *image) { im.EditSection(2, 32, 4<<30) }, ErrTooLarge,
+			"section names: 4294967296 bytes: .*"},
+		{"section names past the end", func(im *image) { im.EditSection(2, 32, maxSectionNames) },
+			ErrTruncated, "section names: .*"},
+		{"section names past all files", func(im *image) { im.EditSection(2, 24, 1<<64-1) },
+			ErrTruncated, "section names: .*"},
+		{"compressed section names", func(im *image) {
+			im.EditSection(2, 8,
+				uint64(elf.SHF_COMPRESSED))
+		}, ErrCompressed, "section names: .*"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			im := newImage64()
@@ -150,7 +162,8 @@ func TestOpenErrorsOfTheReaderAreNotTruncation(t *testing.T) {
 func TestOffset(t *testing.T) {
 	everyClass(t, func(t *testing.T, im *image) {
 		const bssAddress = 0x90000 // a segment of which nothing is in the file
-		im.Segments = append(im.Segments, elfimage.Segment{Kind: elf.PT_LOAD, Flags: elf.PF_R | elf.PF_W, Address: bssAddress, BSS: 0x100})
+		im.Segments = append(im.Segments, elfimage.Segment{Kind: elf.PT_LOAD,
+			Flags: elf.PF_R | elf.PF_W, Address: bssAddress, BSS: 0x100})
 		f := im.open(t)
 		for _, test := range []struct{ address, want uint64 }{
 			{codeAddress, codeOffset},
@@ -161,7 +174,8 @@ func TestOffset(t *testing.T) {
 			qt.Assert(t, qt.IsNil(err))
 			qt.Assert(t, qt.Equals(got, test.want))
 		}
-		for _, address := range []uint64{0, codeAddress - 1, codeAddress + codeSize, dataAddress + dataSize, bssAddress, bssAddress + 1, 1<<64 - 1} {
+		for _, address := range []uint64{0, codeAddress - 1, codeAddress + codeSize,
+			dataAddress + dataSize, bssAddress, bssAddress + 1, 1<<64 - 1} {
 			_, err := f.Offset(address)
 			qt.Assert(t, qt.ErrorIs(err, ErrNotMapped))
 		}

@@ -51,7 +51,8 @@ func TestSymbol(t *testing.T) {
 			"large_counter": 0x10, "counter": 0x20, "unter": 0x30, "twice": 0x40, "defined_once": 0x60,
 			"dynamic": 0x50, "both": 0x52, "zero": 0, "absolute": 0x80, "thread": 0x71, "function": 0x81, "ns::name\xff\x1b": 0x90,
 		}
-		undefined := []string{"", "nothing", "r", "ambig", "imported", "file", "section", "common", "counter\x00twice",
+		undefined := []string{"", "nothing", "r", "ambig", "imported", "file", "section", "common",
+			"counter\x00twice",
 			"large_counter2", strings.Repeat("long", maxSymbolName/4)}
 		one, all := im.open(t), im.open(t)
 		names := append(slices.Collect(maps.Keys(defined)), undefined...)
@@ -73,7 +74,8 @@ func TestSymbol(t *testing.T) {
 			_, err = f.Symbol(strings.Repeat("n", maxSymbolName+1))
 			qt.Assert(t, qt.ErrorIs(err, ErrTooLarge))
 		}
-		qt.Assert(t, qt.Equals(all.symbols.work, work), qt.Commentf("nothing was left to be searched for"))
+		qt.Assert(t, qt.Equals(all.symbols.work, work),
+			qt.Commentf("nothing was left to be searched for"))
 	})
 }
 
@@ -131,7 +133,8 @@ func TestSymbolNamesThatCrossChunks(t *testing.T) {
 	table.WriteString(names[len(names)-1] + "\x00")
 	var symbols []elfimage.Symbol
 	for i := range 10_000 { // more than a chunk of symbols
-		symbols = append(symbols, elfimage.NewSymbol(names[i%len(names)], uint64(i%len(names)), elf.STT_OBJECT, 1))
+		symbols = append(symbols, elfimage.NewSymbol(names[i%len(names)], uint64(i%len(names)),
+			elf.STT_OBJECT, 1))
 	}
 	im.AddSymbols(elf.SHT_SYMTAB, table.String(), symbols...)
 	one, all := im.open(t), im.open(t)
@@ -151,19 +154,53 @@ func TestSymbolTablesThatCannotBeRead(t *testing.T) {
 		change func(symbols, strings *elfimage.Section)
 		want   error
 	}{
-		{"size of a symbol", func(symbols, strings *elfimage.Section) { symbols.Record = 16 }, ErrMalformed},
-		{"size of a symbol 0", func(symbols, strings *elfimage.Section) { symbols.Record = 0 }, ErrMalformed},
-		{"no section of names", func(symbols, strings *elfimage.Section) { symbols.Link = 99 }, ErrMalformed},
-		{"compressed", func(symbols, strings *elfimage.Section) { symbols.Flags = elf.SHF_COMPRESSED }, ErrCompressed},
-		{"compressed names", func(symbols, strings *elfimage.Section) { strings.Flags = elf.SHF_COMPRESSED }, ErrCompressed},
-		{"symbols past the end", func(symbols, strings *elfimage.Section) { symbols.Size = elfimage.Ptr[uint64](1 << 20) }, ErrTruncated},
-		{"names past the end", func(symbols, strings *elfimage.Section) { strings.Size = elfimage.Ptr[uint64](1 << 20) }, ErrTruncated},
-		{"names past all files", func(symbols, strings *elfimage.Section) { strings.Offset = elfimage.Ptr[uint64](1<<64 - 8) }, ErrTruncated},
-		{"symbols wrap around", func(symbols, strings *elfimage.Section) { symbols.Offset = elfimage.Ptr[uint64](1<<64 - 8) }, ErrMalformed},
-		{"large symbols", func(symbols, strings *elfimage.Section) { symbols.Size = elfimage.Ptr[uint64](1 << 40) }, ErrTooLarge},
-		{"large names", func(symbols, strings *elfimage.Section) { strings.Size = elfimage.Ptr[uint64](1<<64 - 1) }, ErrTooLarge},
-		{"names without content", func(symbols, strings *elfimage.Section) { strings.Kind = elf.SHT_NOBITS }, ErrSymbolNotFound},
-		{"no symbols", func(symbols, strings *elfimage.Section) { symbols.Data = nil }, ErrSymbolNotFound},
+		{"size of a symbol", func(symbols, strings *elfimage.Section) { symbols.Record = 16 },
+			ErrMalformed},
+		{"size of a symbol 0", func(symbols, strings *elfimage.Section) { symbols.Record = 0 },
+			ErrMalformed},
+		{"no section of names", func(symbols, strings *elfimage.Section) { symbols.Link = 99 },
+			ErrMalformed},
+		{"compressed",
+			func(symbols, strings *elfimage.Section) { symbols.Flags = elf.SHF_COMPRESSED },
+			ErrCompressed},
+		{"compressed names",
+			func(symbols, strings *elfimage.Section) { strings.Flags = elf.SHF_COMPRESSED },
+			ErrCompressed},
+		{"symbols past the end",
+			func(symbols,
+				strings *elfimage.Section) {
+				symbols.Size = elfimage.Ptr[uint64](1 << 20)
+			}, ErrTruncated},
+		{"names past the end",
+			func(symbols,
+				strings *elfimage.Section) {
+				strings.Size = elfimage.Ptr[uint64](1 << 20)
+			}, ErrTruncated},
+		{"names past all files",
+			func(symbols,
+				strings *elfimage.Section) {
+				strings.Offset = elfimage.Ptr[uint64](1<<64 - 8)
+			}, ErrTruncated},
+		{"symbols wrap around",
+			func(symbols,
+				strings *elfimage.Section) {
+				symbols.Offset = elfimage.Ptr[uint64](1<<64 - 8)
+			}, ErrMalformed},
+		{"large symbols",
+			func(symbols,
+				strings *elfimage.Section) {
+				symbols.Size = elfimage.Ptr[uint64](1 << 40)
+			}, ErrTooLarge},
+		{"large names",
+			func(symbols,
+				strings *elfimage.Section) {
+				strings.Size = elfimage.Ptr[uint64](1<<64 - 1)
+			}, ErrTooLarge},
+		{"names without content",
+			func(symbols, strings *elfimage.Section) { strings.Kind = elf.SHT_NOBITS },
+			ErrSymbolNotFound},
+		{"no symbols", func(symbols, strings *elfimage.Section) { symbols.Data = nil },
+			ErrSymbolNotFound},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			im := newImage64()
@@ -266,7 +303,8 @@ func TestSymbolsOfALargeTable(t *testing.T) {
 
 func TestSymbolManyPlacesOfAName(t *testing.T) {
 	im := newImage64()
-	im.AddSymbols(elf.SHT_SYMTAB, strings.Repeat("a\x00", maxSymbolNames+1), elfimage.NewSymbol("a", 0x10, elf.STT_FUNC, 1))
+	im.AddSymbols(elf.SHT_SYMTAB, strings.Repeat("a\x00", maxSymbolNames+1),
+		elfimage.NewSymbol("a", 0x10, elf.STT_FUNC, 1))
 	_, err := im.open(t).Symbol("a")
 	qt.Assert(t, qt.ErrorIs(err, ErrTooLarge))
 }

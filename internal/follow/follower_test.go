@@ -90,7 +90,8 @@ func TestFollower(t *testing.T) {
 	t.Run("needs the PIDs of its own namespace for single processes", func(t *testing.T) {
 		w := newWorld(t)
 		w.write("self/status", "NSpid:\t1\t2\n")
-		_, err := New[string, *fake](w, Options{NeedsPIDs: true, Proc: proc.WatcherOptions{FS: proc.NewFS(w.root)}})
+		_, err := New[string, *fake](w, Options{NeedsPIDs: true,
+			Proc: proc.WatcherOptions{FS: proc.NewFS(w.root)}})
 		qt.Check(t, qt.ErrorMatches(err, ".* needs the PIDs of the caller's own PID namespace.*"))
 	})
 }
@@ -391,6 +392,7 @@ func TestFollowerAttachesAheadInVain(t *testing.T) {
 	pass(t, f)
 	process := f.Watcher().Pairs()[0].Process
 	err := errors.New("no such probe")
-	qt.Check(t, qt.Equals(f.AttachAhead(process, fileIDs(t, 1)[0], func() (*fake, error) { return nil, err }), err))
+	qt.Check(t, qt.Equals(f.AttachAhead(process, fileIDs(t, 1)[0],
+		func() (*fake, error) { return nil, err }), err))
 	w.tells("+0 a 1")
 }

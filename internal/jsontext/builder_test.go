@@ -28,7 +28,8 @@ func TestStrings(t *testing.T) {
 		{"bytes that are not UTF-8", "a\xff\xc3", "\"a\ufffd\ufffd\""},
 		{"HTML is not special", "<a>&", `"<a>&"`},
 	} {
-		qt.Check(t, qt.Equals(string(appendString(nil, test.in)), test.want), qt.Commentf(test.behaviour))
+		qt.Check(t, qt.Equals(string(appendString(nil, test.in)), test.want),
+			qt.Commentf(test.behaviour))
 	}
 }
 
@@ -65,7 +66,8 @@ func TestCommas(t *testing.T) {
 // Whatever a file's strings hold, the JSON is valid, does not drive a terminal
 // and lets the exact bytes be had back.
 func FuzzText(f *testing.F) {
-	for _, seed := range []string{"", "query__start", "\x1b[2J", "a\xffb", "\"\\", "\u2028", "\U000e0041", "\xed\xa0\x80"} {
+	for _, seed := range []string{"", "query__start", "\x1b[2J", "a\xffb", "\"\\", "\u2028",
+		"\U000e0041", "\xed\xa0\x80"} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
@@ -94,7 +96,8 @@ func FuzzText(f *testing.F) {
 		if back, err := hex.DecodeString(got.Hex); err != nil || string(back) != s {
 			t.Fatalf("%q came back as %q: %v", s, back, err)
 		}
-		if got.Name != strings.ToValidUTF8(s, "\ufffd") && utf8.RuneCountInString(got.Name) != utf8.RuneCountInString(s) {
+		if got.Name != strings.ToValidUTF8(s,
+			"\ufffd") && utf8.RuneCountInString(got.Name) != utf8.RuneCountInString(s) {
 			t.Fatalf("%q is shown as %q", s, got.Name)
 		}
 	})

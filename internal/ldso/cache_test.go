@@ -31,7 +31,8 @@ func TestParseCache(t *testing.T) {
 			test.file.entries = entries
 			c, err := parseCache(test.file.bytes())
 			qt.Assert(t, qt.IsNil(err))
-			qt.Assert(t, qt.IsTrue(slices.Equal(c.find(allNames), entries)), qt.Commentf("%v", c.find(allNames)))
+			qt.Assert(t, qt.IsTrue(slices.Equal(c.find(allNames), entries)),
+				qt.Commentf("%v", c.find(allNames)))
 		})
 	}
 }
@@ -45,9 +46,12 @@ func TestParseCacheRefuses(t *testing.T) {
 		{"nothing", nil},
 		{"another file", []byte("root:x:0:0:root:/root:/bin/bash\nand so on until it is long enough")},
 		{"a header cut short", good[:cacheHeaderSize-1]},
-		{"more entries than the file holds", append(good[:20:20], append([]byte{0xff, 0xff, 0xff, 0xff}, good[24:]...)...)},
-		{"only the older format", append([]byte(oldCacheMagic+"\x00\x01\x00\x00\x00"), make([]byte, 64)...)},
-		{"an older format that claims to be longer than the file", append([]byte(oldCacheMagic+"\x00\xff\xff\xff\xff"), good...)},
+		{"more entries than the file holds", append(good[:20:20],
+			append([]byte{0xff, 0xff, 0xff, 0xff}, good[24:]...)...)},
+		{"only the older format", append([]byte(oldCacheMagic+"\x00\x01\x00\x00\x00"),
+			make([]byte, 64)...)},
+		{"an older format that claims to be longer than the file",
+			append([]byte(oldCacheMagic+"\x00\xff\xff\xff\xff"), good...)},
 	} {
 		t.Run(test.behaviour, func(t *testing.T) {
 			c, err := parseCache(test.data)
@@ -60,7 +64,8 @@ func TestParseCacheRefuses(t *testing.T) {
 func TestBadCacheEntriesAreLeftOut(t *testing.T) {
 	good := cacheEntry{name: "good.so", path: "/good.so"}
 	file := cacheFile{entries: []cacheEntry{
-		{name: "a.so", path: "/a.so"}, {name: "b.so", path: "/b.so"}, {name: "c.so", path: "/c.so"}, good,
+		{name: "a.so", path: "/a.so"}, {name: "b.so", path: "/b.so"}, {name: "c.so",
+			path: "/c.so"}, good,
 	}}.bytes()
 	entry := func(i int) []byte { return file[cacheHeaderSize+i*cacheEntrySize:] }
 	order.PutUint32(entry(0)[4:], 0xfffffff0)        // a name outside the file
@@ -69,13 +74,15 @@ func TestBadCacheEntriesAreLeftOut(t *testing.T) {
 	file = append(file[:len(file)-1], "\x00unterminated"...)
 	c, err := parseCache(file)
 	qt.Assert(t, qt.IsNil(err))
-	qt.Assert(t, qt.IsTrue(slices.Equal(c.find(allNames), []cacheEntry{good})), qt.Commentf("%v", c.find(allNames)))
+	qt.Assert(t, qt.IsTrue(slices.Equal(c.find(allNames), []cacheEntry{good})),
+		qt.Commentf("%v", c.find(allNames)))
 }
 
 func TestTheBestProcessorLevelIsTaken(t *testing.T) {
 	entries := func() []cacheEntry {
 		return []cacheEntry{
-			{path: "/plain"}, {path: "/v2", level: "x86-64-v2"}, {path: "/v4", level: "x86-64-v4"}, {path: "/v3", level: "x86-64-v3"},
+			{path: "/plain"}, {path: "/v2", level: "x86-64-v2"}, {path: "/v4",
+				level: "x86-64-v4"}, {path: "/v3", level: "x86-64-v3"},
 		}
 	}
 	s := &search{target: target{levels: []string{"x86-64-v3", "x86-64-v2"}}}
@@ -100,7 +107,8 @@ func TestCompareVersions(t *testing.T) {
 // A cache is untrusted: whatever it holds, the parser neither panics nor
 // returns text from outside it.
 func FuzzParseCache(f *testing.F) {
-	entries := []cacheEntry{{name: "libx.so.1", path: "/v3/libx.so.1", level: "x86-64-v3"}, {name: "libx.so.1", path: "/lib/libx.so.1"}}
+	entries := []cacheEntry{{name: "libx.so.1", path: "/v3/libx.so.1", level: "x86-64-v3"},
+		{name: "libx.so.1", path: "/lib/libx.so.1"}}
 	f.Add(cacheFile{entries: entries}.bytes())
 	f.Add(cacheFile{afterOld: 2, alignment: 8, entries: entries}.bytes())
 	f.Add([]byte(cacheMagic))

@@ -37,7 +37,8 @@ func TestFind(t *testing.T) {
 	}{
 		{"the exact name is found through the cache",
 			func(tr tree) {
-				tr.write("/etc/ld.so.cache", cacheOf("libx.so.2", "/opt/b/libx.so.2", "libx.so.1", "/opt/a/libx.so.1"), 0o644)
+				tr.write("/etc/ld.so.cache", cacheOf("libx.so.2", "/opt/b/libx.so.2", "libx.so.1",
+					"/opt/a/libx.so.1"), 0o644)
 				tr.elf("/opt/a/libx.so.1", "/opt/b/libx.so.2")
 			}, nil, "libx.so.1", "/opt/a/libx.so.1"},
 		{"the exact name is found in a default directory without a cache",
@@ -64,33 +65,42 @@ func TestFind(t *testing.T) {
 			}, nil, "libx.so.1", "/usr/lib/libx.so.1"},
 		{"another machine's library is passed over",
 			func(tr tree) {
-				tr.write("/etc/ld.so.cache", cacheOf("libx.so.1", "/a/libx.so.1", "libx.so.1", "/b/libx.so.1"), 0o644)
+				tr.write("/etc/ld.so.cache", cacheOf("libx.so.1", "/a/libx.so.1", "libx.so.1",
+					"/b/libx.so.1"), 0o644)
 				tr.write("/a/libx.so.1", elfHeader(elf.EM_386, elf.ELFCLASS32, elf.ELFDATA2LSB), 0o644)
 				tr.elf("/b/libx.so.1")
 			}, nil, "libx.so.1", "/b/libx.so.1"},
 		{"a library of the same machine but another class is passed over",
 			func(tr tree) {
-				tr.write("/lib64/libx.so.1", elfHeader(elf.EM_X86_64, elf.ELFCLASS32, elf.ELFDATA2LSB), 0o644)
+				tr.write("/lib64/libx.so.1", elfHeader(elf.EM_X86_64, elf.ELFCLASS32,
+					elf.ELFDATA2LSB), 0o644)
 				tr.elf("/usr/lib/libx.so.1")
 			}, nil, "libx.so.1", "/usr/lib/libx.so.1"},
 		{"a library of the same class but another machine is passed over",
 			func(tr tree) {
-				tr.write("/lib64/libx.so.1", elfHeader(elf.EM_AARCH64, elf.ELFCLASS64, elf.ELFDATA2LSB), 0o644)
+				tr.write("/lib64/libx.so.1", elfHeader(elf.EM_AARCH64, elf.ELFCLASS64,
+					elf.ELFDATA2LSB), 0o644)
 				tr.elf("/usr/lib/libx.so.1")
 			}, nil, "libx.so.1", "/usr/lib/libx.so.1"},
 		{"a linker script is passed over for the library it stands for",
 			func(tr tree) {
-				tr.write(multiarch+"libc.so", []byte("/* GNU ld script */\nGROUP ( /lib/libc.so.6 )\n"), 0o644)
+				tr.write(multiarch+"libc.so",
+					[]byte("/* GNU ld script */\nGROUP ( /lib/libc.so.6 )\n"), 0o644)
 				tr.elf(multiarch + "libc.so.6")
 			}, nil, "libc.so", multiarch + "libc.so.6"},
 		{"a name without version finds the newest version in the cache",
 			func(tr tree) {
-				tr.write("/etc/ld.so.cache", cacheOf("libx.so.9", "/l/libx.so.9", "libx.so.10", "/l/libx.so.10",
+				tr.write("/etc/ld.so.cache", cacheOf("libx.so.9", "/l/libx.so.9", "libx.so.10",
+					"/l/libx.so.10",
 					"libx.so.2.5", "/l/libx.so.2.5", "libx.so.old", "/l/libx.so.old", "libxy.so.11", "/l/libxy.so.11"), 0o644)
-				tr.elf("/l/libx.so.9", "/l/libx.so.10", "/l/libx.so.2.5", "/l/libx.so.old", "/l/libxy.so.11")
+				tr.elf("/l/libx.so.9", "/l/libx.so.10", "/l/libx.so.2.5", "/l/libx.so.old",
+					"/l/libxy.so.11")
 			}, nil, "libx.so", "/l/libx.so.10"},
 		{"a name without version finds the newest version in a directory",
-			func(tr tree) { tr.elf("/lib64/libx.so.1.9", "/lib64/libx.so.1.10.0", "/lib64/libx.so.1.10-dbg") },
+			func(tr tree) {
+				tr.elf("/lib64/libx.so.1.9", "/lib64/libx.so.1.10.0",
+					"/lib64/libx.so.1.10-dbg")
+			},
 			nil, "libx.so", "/lib64/libx.so.1.10.0"},
 		{"a name without version prefers the exact file",
 			func(tr tree) { tr.elf("/lib64/libx.so", "/lib64/libx.so.3") },
@@ -109,12 +119,14 @@ func TestFind(t *testing.T) {
 			map[string]string{"PATH": "/none:/mine:/usr/bin"}, "tool", "/mine/tool"},
 		{"a file that cannot be executed is no program",
 			func(tr tree) {
-				tr.write("/usr/local/bin/tool", elfHeader(elf.EM_X86_64, elf.ELFCLASS64, elf.ELFDATA2LSB), 0o644)
+				tr.write("/usr/local/bin/tool", elfHeader(elf.EM_X86_64, elf.ELFCLASS64,
+					elf.ELFDATA2LSB), 0o644)
 				tr.elf("/usr/bin/tool")
 			}, nil, "tool", "/usr/bin/tool"},
 		{"another machine's program is found: it may run emulated",
 			func(tr tree) {
-				tr.write("/usr/bin/tool", elfHeader(elf.EM_S390, elf.ELFCLASS64, elf.ELFDATA2MSB), 0o755)
+				tr.write("/usr/bin/tool", elfHeader(elf.EM_S390, elf.ELFCLASS64, elf.ELFDATA2MSB),
+					0o755)
 			}, nil, "tool", "/usr/bin/tool"},
 		{"a name with .so is no program",
 			func(tr tree) { tr.elf("/usr/bin/libx.so.1", "/usr/lib/libx.so.1") },
@@ -171,7 +183,8 @@ func TestFind(t *testing.T) {
 
 // newProcess makes a directory as a process has it in the proc file system,
 // which runs a program for a machine. It returns the directory and its root.
-func newProcess(t *testing.T, machine elf.Machine, class elf.Class, data elf.Data) (process, root tree) {
+func newProcess(t *testing.T, machine elf.Machine, class elf.Class, data elf.Data) (process,
+	root tree) {
 	process, root = newTree(t), newTree(t)
 	process.write("/exe", elfHeader(machine, class, data), 0o755)
 	process.link("/root", root.root)
@@ -244,7 +257,9 @@ func TestNotFoundTellsOfADamagedCache(t *testing.T) {
 	tr := newTree(t)
 	tr.write("/etc/ld.so.cache", []byte("garbage"), 0o644)
 	_, err := tr.find("libx.so.1", nil)
-	qt.Assert(t, qt.ErrorMatches(err, `.*/etc/ld\.so\.cache: not a cache of library names, or a malformed one.*`))
+	qt.Assert(t,
+		qt.ErrorMatches(err,
+			`.*/etc/ld\.so\.cache: not a cache of library names, or a malformed one.*`))
 }
 
 func TestAScriptOnPathIsAnErrorAndNotReplacedByAnother(t *testing.T) {
@@ -266,7 +281,8 @@ func TestAnEmptyEntryOfLdLibraryPathIsTheCurrentDirectory(t *testing.T) {
 	tr := newTree(t)
 	tr.elf("/libgousdt-here.so.1")
 	t.Chdir(tr.root)
-	got, err := newSearch("libgousdt-here.so.1", "/", amd64, func(string) string { return "/nowhere:" }).find()
+	got, err := newSearch("libgousdt-here.so.1", "/", amd64,
+		func(string) string { return "/nowhere:" }).find()
 	qt.Assert(t, qt.IsNil(err))
 	qt.Assert(t, qt.Equals(got, "./libgousdt-here.so.1"))
 }
@@ -303,7 +319,8 @@ func TestFindAgreesWithLdconfig(t *testing.T) {
 	checked, first := 0, map[string]bool{}
 	for l := range strings.Lines(string(out)) {
 		m := line.FindStringSubmatch(strings.TrimSuffix(l, "\n"))
-		if m == nil || first[m[1]] || strings.Contains(m[2], "hwcap") || strings.Contains(m[2], "prelink") {
+		if m == nil || first[m[1]] || strings.Contains(m[2], "hwcap") || strings.Contains(m[2],
+			"prelink") {
 			continue
 		}
 		h, err := readHeader(m[3])
@@ -346,7 +363,8 @@ func TestFindInACacheWrittenByLdconfig(t *testing.T) {
 			got := c.find(func(name []byte) bool { return string(name) == "libc.so.6" })
 			want := []cacheEntry{{name: "libc.so.6", path: "/opt/x/libc.so.6"}}
 			if runtime.GOARCH == "amd64" {
-				want = append([]cacheEntry{{"libc.so.6", "/opt/x/glibc-hwcaps/x86-64-v2/libc.so.6", "x86-64-v2"}}, want...)
+				want = append([]cacheEntry{{"libc.so.6", "/opt/x/glibc-hwcaps/x86-64-v2/libc.so.6",
+					"x86-64-v2"}}, want...)
 			}
 			qt.Assert(t, qt.IsTrue(slices.Equal(got, want)), qt.Commentf("%v", got))
 		})

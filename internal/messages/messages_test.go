@@ -59,7 +59,8 @@ func TestKindsAreBounded(t *testing.T) {
 	}
 	m.Rest("")
 	qt.Check(t, qt.IsTrue(strings.Count(out.String(), "\n") < 200))
-	qt.Check(t, qt.StringContains(out.String(), fmt.Sprintf("other messages: %d more\n", 100_000-maxKinds-MaxOfKind)))
+	qt.Check(t, qt.StringContains(out.String(), fmt.Sprintf("other messages: %d more\n",
+		100_000-maxKinds-MaxOfKind)))
 }
 
 func TestCause(t *testing.T) {
@@ -88,7 +89,8 @@ func TestWriterFlushesWhenNothingMoreComes(t *testing.T) {
 	w := NewWriter(file)
 	for _, line := range []string{"one\n", "two\n"} {
 		fmt.Fprint(w, line)
-		qt.Assert(t, qt.IsNil(reader.SetReadDeadline(time.Now().Add(testneeds.Patience(30*time.Second)))))
+		qt.Assert(t,
+			qt.IsNil(reader.SetReadDeadline(time.Now().Add(testneeds.Patience(30*time.Second)))))
 		buf := make([]byte, 100)
 		n, err := reader.Read(buf)
 		qt.Assert(t, qt.IsNil(err))

@@ -20,12 +20,15 @@ func TestProbes(t *testing.T) {
 		patterns []elfnote.Pattern
 		first    string // "" where nothing is near
 	}{
-		{"a letter less", []elfnote.Pattern{elfnote.MustParsePattern("gousdt_test:thre")}, "gousdt_test:three"},
+		{"a letter less", []elfnote.Pattern{elfnote.MustParsePattern("gousdt_test:thre")},
+			"gousdt_test:three"},
 		{"any provider", []elfnote.Pattern{elfnote.MustParsePattern("thre")}, "gousdt_test:three"},
 		{"a glob", []elfnote.Pattern{elfnote.MustParsePattern("*:t[hr]re")}, "gousdt_test:three"},
-		{"case and hyphens", []elfnote.Pattern{elfnote.Exact("Gousdt-Test", "Th-ree")}, "gousdt_test:three"},
+		{"case and hyphens", []elfnote.Pattern{elfnote.Exact("Gousdt-Test", "Th-ree")},
+			"gousdt_test:three"},
 		{"the provider is another", []elfnote.Pattern{elfnote.Exact("postgresql", "three")}, ""},
-		{"the best of several", []elfnote.Pattern{elfnote.Exact("zzz", "zzz"), elfnote.Exact("gousdt_test", "guarde")},
+		{"the best of several", []elfnote.Pattern{elfnote.Exact("zzz", "zzz"),
+			elfnote.Exact("gousdt_test", "guarde")},
 			"gousdt_test:guarded"},
 		{"no pattern", nil, ""},
 	} {
@@ -65,7 +68,8 @@ func TestDistance(t *testing.T) {
 		if pattern, err := elfnote.ParsePattern(tc.pattern); err == nil {
 			p = parse(pattern)
 		}
-		qt.Check(t, qt.Equals(closest([]probe{p}, plain(tc.provider), plain(tc.name)), tc.want), qt.Commentf("%q", tc.pattern))
+		qt.Check(t, qt.Equals(closest([]probe{p}, plain(tc.provider), plain(tc.name)), tc.want),
+			qt.Commentf("%q", tc.pattern))
 	}
 	exact := parse(elfnote.Exact("a:b", "[c]"))
 	qt.Check(t, qt.Equals(closest([]probe{exact}, "a:b", "[c]"), 0))

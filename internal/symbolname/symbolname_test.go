@@ -27,7 +27,8 @@ func TestFunctionsAreNamedAsInTheSource(t *testing.T) {
 
 // Whatever a file's symbols are named, names stay short and nothing panics.
 func FuzzReadable(f *testing.F) {
-	for _, seed := range []string{"_Z7throweri", "_ZNSt6vectorIiSaIiEE9push_backERKi", "_RNvCs1234_7mycrate3foo", "_ZN1aS_S_S_E"} {
+	for _, seed := range []string{"_Z7throweri", "_ZNSt6vectorIiSaIiEE9push_backERKi",
+		"_RNvCs1234_7mycrate3foo", "_ZN1aS_S_S_E"} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, symbol string) {

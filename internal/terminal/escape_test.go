@@ -61,7 +61,8 @@ func TestEscapeOfAPlainNameDoesNotAllocate(t *testing.T) {
 }
 
 func FuzzEscape(f *testing.F) {
-	for _, seed := range []string{"query__start", "\x1b[31m", "\x9b", "\\", "\u202e", "\xff\xfe", "a\\\x00\"'"} {
+	for _, seed := range []string{"query__start", "\x1b[31m", "\x9b", "\\", "\u202e", "\xff\xfe",
+		"a\\\x00\"'"} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
@@ -100,7 +101,8 @@ func TestCut(t *testing.T) {
 		max  int
 		want string
 	}{
-		{"short", 5, "short"}, {"longer", 5, "lo..."}, {"naïve..", 6, "na..."}, {"naïve..", 7, "naï..."}, {"", 5, ""},
+		{"short", 5, "short"}, {"longer", 5, "lo..."}, {"naïve..", 6, "na..."}, {"naïve..", 7,
+			"naï..."}, {"", 5, ""},
 	} {
 		qt.Check(t, qt.Equals(Cut(test.in, test.max), test.want), qt.Commentf("%v", test))
 	}

@@ -55,11 +55,16 @@ func TestFeature(t *testing.T) {
 		{"runs where it is supported", "2.6", nil, "passed", ""},
 		{"runs where it was ported back", "999.1", nil, "passed", ""},
 		{"skips on an older kernel", "999.1", unsupported, "skipped", "needs Linux 999.1: many links"},
-		{"fails on a kernel that has it", "2.6", unsupported, "failed", ".* not older than Linux 2.6, .*: links: unsupported operation"},
-		{"fails by another error", "999.1", errors.New("refused"), "failed", "asking for many links: refused"},
+		{"fails on a kernel that has it", "2.6", unsupported, "failed",
+			".* not older than Linux 2.6, .*: links: unsupported operation"},
+		{"fails by another error", "999.1", errors.New("refused"), "failed",
+			"asking for many links: refused"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			outcome, reason := record(func(t testing.TB) { Feature(t, tc.version, "many links", tc.err) })
+			outcome, reason := record(func(t testing.TB) {
+				Feature(t, tc.version, "many links",
+					tc.err)
+			})
 			qt.Assert(t, qt.Equals(outcome, tc.outcome))
 			qt.Assert(t, qt.Matches(reason, tc.reason))
 		})

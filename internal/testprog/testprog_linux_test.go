@@ -19,7 +19,8 @@ import (
 	"github.com/gousdt/gousdt/internal/testneeds"
 )
 
-var programs = []string{"target-pie", "target-static", "target-shared", "target-stripped", "target-clang"}
+var programs = []string{"target-pie", "target-static", "target-shared", "target-stripped",
+	"target-clang"}
 
 var programsWithProbes = []string{"target-pie", "target-static", "libtarget.so", "target-clang"}
 
@@ -219,13 +220,15 @@ func TestEveryExpectedProbeIsInEveryProgram(t *testing.T) {
 					if probe.Provider == "gousdt::names" || probe.Name == "duplicate" {
 						continue // readelf writes their names, or counts them, otherwise
 					}
-					qt.Check(t, qt.HasLen(probes[probe.Name], probe.Sites), qt.Commentf("%s", probe.Name))
+					qt.Check(t, qt.HasLen(probes[probe.Name], probe.Sites),
+						qt.Commentf("%s", probe.Name))
 					for _, args := range probe.Hits {
 						if len(args) == 0 {
 							continue
 						}
 						places := strings.Count(probes[probe.Name][0], "@")
-						if probe.Name != "sizeless" && !strings.Contains(probes[probe.Name][0], "@GOT") {
+						if probe.Name != "sizeless" && !strings.Contains(probes[probe.Name][0],
+							"@GOT") {
 							qt.Check(t, qt.Equals(places, len(args)), qt.Commentf("%s", probe.Name))
 						}
 					}

@@ -124,7 +124,8 @@ func compareRows(t *testing.T, readelf, path string) int {
 			if err != nil {
 				t.Fatalf("%#x: %v, not %v", address, err, pending)
 			}
-			if text := got.texts(file.Machine, known, columns); fmt.Sprint(text) != fmt.Sprint(pending) {
+			if text := got.texts(file.Machine, known,
+				columns); fmt.Sprint(text) != fmt.Sprint(pending) {
 				t.Fatalf("%#x: %v, not %v", address, text, pending)
 			}
 		}

@@ -128,7 +128,8 @@ func TestInstructions(t *testing.T) {
 		{"expression behind the end", "\x0f\x7f\x77", ""},
 		{"frame by a vector register", "\x0c\x20\x08", ""},
 	} {
-		got, err := rowText(tableOf(framesOf("zR", "\x00", initial, test.instructions)), codeAddress+codeSize-1)
+		got, err := rowText(tableOf(framesOf("zR", "\x00", initial, test.instructions)),
+			codeAddress+codeSize-1)
 		qt.Check(t, qt.Equals(got, test.want), qt.Commentf("%s: %v", test.name, err))
 		qt.Check(t, qt.Equals(err != nil, test.want == ""), qt.Commentf("%s: %v", test.name, err))
 	}
@@ -213,14 +214,21 @@ func TestFilesThatCannotBeRead(t *testing.T) {
 		{"other machine", func(im *elfimage.Image) { im.Machine = elf.EM_386 }, ErrNoTable},
 		{"no section", func(im *elfimage.Image) { im.Sections = im.Sections[:1] }, ErrNoTable},
 		{"no contents", func(im *elfimage.Image) { im.Sections[1].Kind = elf.SHT_NOBITS }, ErrNoTable},
-		{"compressed", func(im *elfimage.Image) { im.Sections[1].Flags = elf.SHF_COMPRESSED }, elffile.ErrCompressed},
-		{"large", func(im *elfimage.Image) { im.Sections[1].Size = elfimage.Ptr[uint64](maxFrames + 1) }, elffile.ErrTooLarge},
-		{"past the end", func(im *elfimage.Image) { im.Sections[1].Size = elfimage.Ptr[uint64](maxFrames) }, elffile.ErrTruncated},
+		{"compressed", func(im *elfimage.Image) { im.Sections[1].Flags = elf.SHF_COMPRESSED },
+			elffile.ErrCompressed},
+		{"large",
+			func(im *elfimage.Image) { im.Sections[1].Size = elfimage.Ptr[uint64](maxFrames + 1) },
+			elffile.ErrTooLarge},
+		{"past the end",
+			func(im *elfimage.Image) { im.Sections[1].Size = elfimage.Ptr[uint64](maxFrames) },
+			elffile.ErrTruncated},
 		{"large index", func(im *elfimage.Image) {
-			im.Segments = append(im.Segments, elfimage.Segment{Kind: elf.PT_GNU_EH_FRAME, Size: elfimage.Ptr[uint64](maxFrames + 1)})
+			im.Segments = append(im.Segments, elfimage.Segment{Kind: elf.PT_GNU_EH_FRAME,
+				Size: elfimage.Ptr[uint64](maxFrames + 1)})
 		}, elffile.ErrTooLarge},
 		{"index past the end", func(im *elfimage.Image) {
-			im.Segments = append(im.Segments, elfimage.Segment{Kind: elf.PT_GNU_EH_FRAME, Size: elfimage.Ptr[uint64](maxFrames)})
+			im.Segments = append(im.Segments, elfimage.Segment{Kind: elf.PT_GNU_EH_FRAME,
+				Size: elfimage.Ptr[uint64](maxFrames)})
 		}, elffile.ErrTruncated},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -261,15 +269,18 @@ func TestSteps(t *testing.T) {
 		returned                               bool
 	}{
 		{"call", "zR", "\x00", "", words(0x1234), nil, 0x1234, stackBase + 8, 77, true},
-		{"saved register", "zR", "\x00", "\x0e\x18\x86\x03", words(9, 8, 0x1234), nil, 0x1234, stackBase + 24, 9, true},
+		{"saved register", "zR", "\x00", "\x0e\x18\x86\x03", words(9, 8, 0x1234), nil, 0x1234,
+			stackBase + 24, 9, true},
 		{"signal", "zRS", "\x00", "", words(0x1234), nil, 0x1234, stackBase + 8, 77, false},
 		{"in a register", "zR", "\x00", "\x09\x10\x06", words(), nil, 77, stackBase + 8, 77, true},
-		{"stack pointer saved", "zR", "\x00", "\x87\x02\x0e\x10", words(5, 0x1234), nil, 0x1234, 5, 77, true},
+		{"stack pointer saved", "zR", "\x00", "\x87\x02\x0e\x10", words(5, 0x1234), nil, 0x1234, 5,
+			77, true},
 		{"outermost", "zR", "\x00", "\x07\x10", words(0x1234), ErrOutermost, 0, 0, 0, false},
 		{"returns to 0", "zR", "\x00", "", words(0), ErrOutermost, 0, 0, 0, false},
 		{"behind the copy", "zR", "\x00", "\x0e\x18", words(1, 2), ErrMemory, 0, 0, 0, false},
 		{"before the copy", "zR", "\x00", "\x13\x01", words(1, 2), ErrMemory, 0, 0, 0, false},
-		{"its own caller", "zR", "\x00", "\x0e\x00\x09\x10\x10", words(1), errMalformed, 0, 0, 0, false},
+		{"its own caller", "zR", "\x00", "\x0e\x00\x09\x10\x10", words(1), errMalformed, 0, 0, 0,
+			false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			table := tableOf(framesOf(test.augmentation, test.data, initial, test.instructions))
@@ -320,7 +331,8 @@ func TestStepsByFramePointer(t *testing.T) {
 		ok := StepByFramePointer(elf.EM_X86_64, binary.LittleEndian, &s, test.memory)
 		qt.Check(t, qt.Equals(ok, test.ok), qt.Commentf("%s", test.name))
 		if ok {
-			qt.Check(t, qt.Equals(fmt.Sprintf("%x %x %d", s.PC, s.Registers[7]-stackBase, s.Registers[6]), "1234 18 77"))
+			qt.Check(t, qt.Equals(fmt.Sprintf("%x %x %d", s.PC, s.Registers[7]-stackBase,
+				s.Registers[6]), "1234 18 77"))
 		}
 	}
 	qt.Check(t, qt.IsFalse(StepByFramePointer(elf.EM_S390, binary.BigEndian, &State{}, words(1, 2))))
@@ -330,15 +342,21 @@ func TestStepsByFramePointer(t *testing.T) {
 // Whatever a file says: no panic, an end, and all that is read lies in the
 // sections.
 func FuzzTable(f *testing.F) {
-	f.Add(framesOf("zR", "\x00", initial, "\x50\x0e\x10\x0a\x86\x02\x0b"), []byte("\x01\x00\x03\x3b\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00"), []byte{1, 2}, false)
-	f.Add(framesOf("zPLR", "\x9b\x01\x02\x03\x04\x1b\x00", initial, "\x0f\x0b\x77\x08\x80\x00\x3f\x1a\x3b\x2a\x33\x24\x22"), []byte{}, []byte{1, 2, 3, 4, 5, 6, 7, 8}, false)
-	f.Add(framesOf("zRS", "\x00", "\x0f\x05\x77\xa0\x01\x06", "\x10\x06\x03\x77\xf8\x00\x16\x03\x03\x2f\xfd\xff"), []byte{}, make([]byte, 64), true)
+	f.Add(framesOf("zR", "\x00", initial, "\x50\x0e\x10\x0a\x86\x02\x0b"),
+		[]byte("\x01\x00\x03\x3b\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00"), []byte{1, 2},
+		false)
+	f.Add(framesOf("zPLR", "\x9b\x01\x02\x03\x04\x1b\x00", initial,
+		"\x0f\x0b\x77\x08\x80\x00\x3f\x1a\x3b\x2a\x33\x24\x22"), []byte{}, []byte{1, 2, 3, 4, 5, 6,
+		7, 8}, false)
+	f.Add(framesOf("zRS", "\x00", "\x0f\x05\x77\xa0\x01\x06",
+		"\x10\x06\x03\x77\xf8\x00\x16\x03\x03\x2f\xfd\xff"), []byte{}, make([]byte, 64), true)
 	f.Fuzz(func(t *testing.T, frames, header, stack []byte, big bool) {
 		for _, m := range machines {
 			u := newUnwinder()
 			u.Work = 1 << 18
 			table := u.newTable(m, binary.LittleEndian)
-			table.frames, table.header = section{frames, framesAddress}, section{header, framesAddress - 0x1000}
+			table.frames, table.header = section{frames, framesAddress}, section{header,
+				framesAddress - 0x1000}
 			if big {
 				table.order = binary.BigEndian
 			}

@@ -46,8 +46,10 @@ func TestWorkIsBounded(t *testing.T) {
 		name, frames string
 	}{
 		{"instructions", string(framesOf("zR", "\x00", initial, instructions))},
-		{"expression that loops", string(framesOf("zR", "\x00", "\x0f\x05\x77\x08\x2f\xfd\xff\x90\x01", ""))},
-		{"rules of expressions that loop", string(framesOf("zR", "\x00", initial+strings.Repeat("\x16\x03\x03\x2f\xfd\xff", 10), ""))},
+		{"expression that loops", string(framesOf("zR", "\x00",
+			"\x0f\x05\x77\x08\x2f\xfd\xff\x90\x01", ""))},
+		{"rules of expressions that loop", string(framesOf("zR", "\x00",
+			initial+strings.Repeat("\x16\x03\x03\x2f\xfd\xff", 10), ""))},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			table := tableOf([]byte(test.frames))
@@ -56,13 +58,15 @@ func TestWorkIsBounded(t *testing.T) {
 				s := State{PC: codeAddress}
 				s.Registers[7] = stackBase
 				before := s
-				qt.Check(t, qt.ErrorIs(table.Step(&s, 0, words(1, 2, 3)), ErrWork), qt.Commentf("%d steps", work))
+				qt.Check(t, qt.ErrorIs(table.Step(&s, 0, words(1, 2, 3)), ErrWork),
+					qt.Commentf("%d steps", work))
 				qt.Check(t, qt.Equals(s, before))
 				qt.Check(t, qt.Equals(table.unwinder.Work, 0))
 			}
 			table.unwinder.Work = math.MaxInt
 			_, err := table.row(codeAddress)
-			qt.Check(t, qt.IsNil(err), qt.Commentf("what has not been finished is not taken for damaged"))
+			qt.Check(t, qt.IsNil(err),
+				qt.Commentf("what has not been finished is not taken for damaged"))
 		})
 	}
 }
@@ -95,12 +99,14 @@ func TestManyRecordsWithoutEntries(t *testing.T) {
 	last := len(frames)
 	frames += string(framesOf("zR", "\x00", initial, ""))
 	table := tableOf([]byte(frames))
-	qt.Check(t, qt.HasLen(table.index, 0), qt.Commentf("the entry at %d is behind %d records", last, last/size))
+	qt.Check(t, qt.HasLen(table.index, 0), qt.Commentf("the entry at %d is behind %d records", last,
+		last/size))
 }
 
 // FuzzExpression evaluates anything: no panic, and no more work than there is.
 func FuzzExpression(f *testing.F) {
-	for _, seed := range []string{"\x77\x08\x80\x00\x3f\x1a\x3b\x2a\x33\x24\x22", "\x2f\xfd\xff", "\x31\x15\x01", "\x35\x36\x37\x17\x1c", "\x77\x08\x94\x02"} {
+	for _, seed := range []string{"\x77\x08\x80\x00\x3f\x1a\x3b\x2a\x33\x24\x22", "\x2f\xfd\xff",
+		"\x31\x15\x01", "\x35\x36\x37\x17\x1c", "\x77\x08\x94\x02"} {
 		f.Add([]byte(seed), uint16(100))
 	}
 	f.Fuzz(func(t *testing.T, expression []byte, work uint16) {

@@ -86,5 +86,6 @@ func TestDescribe(t *testing.T) {
 func TestDifferences(t *testing.T) {
 	old := "a: func F()\na: func G()\n"
 	qt.Check(t, qt.HasLen(differences(old, old), 0))
-	qt.Check(t, qt.DeepEquals(differences(old, "a: func G()\na: func F(int)\n"), []string{"- a: func F()", "+ a: func F(int)"}))
+	qt.Check(t, qt.DeepEquals(differences(old, "a: func G()\na: func F(int)\n"),
+		[]string{"- a: func F()", "+ a: func F(int)"}))
 }

@@ -19,7 +19,8 @@ func skipped(name, reason string) testresults.Test {
 func TestReport(t *testing.T) {
 	var out bytes.Buffer
 	r := report{w: &out}
-	r.add(&testresults.Package{Path: "example.com/a", Passed: 3, Verdict: "pass", Elapsed: 1500 * time.Millisecond,
+	r.add(&testresults.Package{Path: "example.com/a", Passed: 3, Verdict: "pass",
+		Elapsed: 1500 * time.Millisecond,
 		Skipped: []testresults.Test{skipped("TestA/multi", "needs Linux 6.6: links")}})
 	r.add(&testresults.Package{Path: "example.com/b", Verdict: "skip"})
 	r.add(&testresults.Package{Path: "example.com/c", Verdict: "fail", Output: "exit status 1\n",
@@ -42,7 +43,8 @@ func TestSkipsThatAreRefusedInCI(t *testing.T) {
 		"no reason given":                  false,
 	} {
 		r := report{w: &bytes.Buffer{}}
-		r.add(&testresults.Package{Path: "a", Passed: 1, Verdict: "pass", Skipped: []testresults.Test{skipped("TestA", reason)}})
+		r.add(&testresults.Package{Path: "a", Passed: 1, Verdict: "pass",
+			Skipped: []testresults.Test{skipped("TestA", reason)}})
 		qt.Check(t, qt.Equals(r.refused() == nil, allowed), qt.Commentf("%s: %v", reason, r.refused()))
 	}
 }

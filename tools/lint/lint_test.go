@@ -28,15 +28,18 @@ func TestWideComments(t *testing.T) {
 		want       []string
 	}{
 		{"narrow", "// " + words[:76] + "\n", nil},
-		{"81 columns", "// " + words[:77] + "x\n", []string{"a_test.go:3: comment is 81 columns wide, not 80 at most"}},
-		{"a tab counts as four", "func f() {\n\t// " + words[:73] + "x\n}\n", []string{"a_test.go:4: comment is 81 columns wide, not 80 at most"}},
+		{"81 columns", "// " + words[:77] + "x\n",
+			[]string{"a_test.go:3: comment is 81 columns wide, not 80 at most"}},
+		{"a tab counts as four", "func f() {\n\t// " + words[:73] + "x\n}\n",
+			[]string{"a_test.go:4: comment is 81 columns wide, not 80 at most"}},
 		{"one word", "// " + word + "\n", nil},
 		{"link", "// [Text]: https://" + word + "\n", nil},
 		{"beside code", "var x = 1 // " + words + "\n", nil},
 		{"directive", "//go:generate " + words + "\n", nil},
 		{"directive in documentation", "//\t//go:generate " + words + words + "\n", nil},
 		{"preformatted", "//\t" + words + "\n", nil},
-		{"wide and preformatted", "//\t" + words + words + "\n", []string{"a_test.go:3: comment is 206 columns wide, not 120 at most"}},
+		{"wide and preformatted", "//\t" + words + words + "\n",
+			[]string{"a_test.go:3: comment is 206 columns wide, not 120 at most"}},
 		{"output", "func f() {\n\t// Output:\n\t// " + words + "\n}\n", nil},
 		{"in a raw string", "var x = `\n// " + words + "\n`\n", nil},
 	} {
@@ -80,8 +83,9 @@ func TestDependenciesAreRead(t *testing.T) {
 
 func TestDifferences(t *testing.T) {
 	qt.Check(t, qt.HasLen(differences("usdt", "the module", []string{sys}, []string{sys}), 0))
-	qt.Check(t, qt.DeepEquals(differences("elfnote", "the module", []string{sys}, []string{ebpf}), []string{
-		"package elfnote must not depend on the module github.com/cilium/ebpf (tools/lint/imports.go)",
-		"package elfnote does not depend on the module golang.org/x/sys any more: delete it from tools/lint/imports.go",
-	}))
+	qt.Check(t, qt.DeepEquals(differences("elfnote", "the module", []string{sys}, []string{ebpf}),
+		[]string{
+			"package elfnote must not depend on the module github.com/cilium/ebpf (tools/lint/imports.go)",
+			"package elfnote does not depend on the module golang.org/x/sys any more: delete it from tools/lint/imports.go",
+		}))
 }

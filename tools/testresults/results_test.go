@@ -42,8 +42,9 @@ func TestReadCountsSubtestsInsteadOfTheirParents(t *testing.T) {
 	got := read(t, events)
 	qt.Assert(t, qt.HasLen(got, 1))
 	qt.Check(t, qt.DeepEquals(got[0], &Package{
-		Passed:  2,
-		Failed:  []Test{{"TestB/two", "    b_test.go:9: wrong\n"}, {"TestC", "    c_test.go:1: the parent itself\n"}},
+		Passed: 2,
+		Failed: []Test{{"TestB/two", "    b_test.go:9: wrong\n"},
+			{"TestC", "    c_test.go:1: the parent itself\n"}},
 		Skipped: []Test{{"TestB/one", "    b_test.go:7: needs Linux 6.6\n"}},
 		Output:  "FAIL\n",
 		Verdict: "fail",
@@ -59,7 +60,8 @@ func TestReadNamesTheTestThatHangs(t *testing.T) {
 `)
 	qt.Assert(t, qt.HasLen(got, 1))
 	qt.Assert(t, qt.HasLen(got[0].Failed, 2))
-	qt.Check(t, qt.Equals(got[0].Failed[1], Test{"TestC/hangs", "panic: test timed out\nit did not come to an end\n"}))
+	qt.Check(t, qt.Equals(got[0].Failed[1], Test{"TestC/hangs",
+		"panic: test timed out\nit did not come to an end\n"}))
 }
 
 func TestReadTellsPackagesApart(t *testing.T) {

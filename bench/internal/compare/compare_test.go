@@ -26,7 +26,8 @@ func TestContestantsAreComparedWithinARound(t *testing.T) {
 	series := compare.Run([]compare.Contestant{
 		costing("a", 10, 20, 40, 80, 160), costing("b", 20, 40, 80, 160, 320),
 	}, compare.Effort{Rounds: 5})
-	qt.Check(t, qt.Equals(compare.Ratio(series[0], series[1]), compare.Summary{Median: 0.5, Low: 0.5, High: 0.5}))
+	qt.Check(t, qt.Equals(compare.Ratio(series[0], series[1]),
+		compare.Summary{Median: 0.5, Low: 0.5, High: 0.5}))
 	qt.Check(t, qt.Equals(compare.Difference(series[1], series[0]).Median, 40))
 }
 
@@ -35,7 +36,8 @@ func TestOneThatFailsEndsAloneAndSaysWhy(t *testing.T) {
 		return 0, errors.New("out of order")
 	}}
 	absent := compare.Contestant{Name: "absent", Missing: errors.New("not installed")}
-	series := compare.Run([]compare.Contestant{failing, absent, costing("a", 1, 1)}, compare.Effort{Rounds: 2})
+	series := compare.Run([]compare.Contestant{failing, absent, costing("a", 1, 1)},
+		compare.Effort{Rounds: 2})
 	qt.Check(t, qt.StringContains(series[0].Missing, "out of order"))
 	qt.Check(t, qt.IsTrue(series[0].Failed))
 	qt.Check(t, qt.Equals(series[1].Missing, "not installed"))
@@ -63,7 +65,8 @@ func TestShortWorkIsRepeatedByItsOwnClock(t *testing.T) {
 
 func TestGoals(t *testing.T) {
 	series := func(a, b []float64) []compare.Series {
-		return []compare.Series{{Name: "a", Samples: a}, {Name: "b", Samples: b}, {Name: "c", Missing: "not installed"}}
+		return []compare.Series{{Name: "a", Samples: a}, {Name: "b", Samples: b},
+			{Name: "c", Missing: "not installed"}}
 	}
 	for _, test := range []struct {
 		name     string
@@ -76,22 +79,26 @@ func TestGoals(t *testing.T) {
 	}{
 		{
 			name: "ratio that is met",
-			goal: compare.Goal{Of: "a", Than: "b", Times: 1.5}, a: []float64{14, 14}, b: []float64{10, 10},
+			goal: compare.Goal{Of: "a", Than: "b", Times: 1.5}, a: []float64{14,
+				14}, b: []float64{10, 10},
 			verdict: compare.Met, measured: "1.40 (1.40 … 1.40)", limit: "at most 1.50 × b",
 		},
 		{
 			name: "ratio that is missed",
-			goal: compare.Goal{Of: "a", Than: "b", Times: 1.5}, a: []float64{16, 20}, b: []float64{10, 10},
+			goal: compare.Goal{Of: "a", Than: "b", Times: 1.5}, a: []float64{16,
+				20}, b: []float64{10, 10},
 			verdict: compare.Missed, measured: "1.80 (1.64 … 1.96)", limit: "at most 1.50 × b",
 		},
 		{
 			name: "ratio that is sometimes met",
-			goal: compare.Goal{Of: "a", Than: "b", Times: 1.5}, a: []float64{10, 16, 20}, b: []float64{10, 10, 10},
+			goal: compare.Goal{Of: "a", Than: "b", Times: 1.5}, a: []float64{10, 16,
+				20}, b: []float64{10, 10, 10},
 			verdict: compare.Unclear, measured: "1.60 (1.12 … 1.92)", limit: "at most 1.50 × b",
 		},
 		{
 			name: "difference",
-			goal: compare.Goal{Of: "a", Than: "b", More: 100e3}, a: []float64{150e3}, b: []float64{100e3},
+			goal: compare.Goal{Of: "a", Than: "b",
+				More: 100e3}, a: []float64{150e3}, b: []float64{100e3},
 			verdict: compare.Met, measured: "+50 µs (+50 µs … +50 µs)", limit: "b, plus at most 100 µs",
 		},
 		{
@@ -120,8 +127,10 @@ func TestGoals(t *testing.T) {
 }
 
 func TestGoalsThatTheFloorMissesAreBelowIt(t *testing.T) {
-	ratio := compare.Goal{Of: "a", Than: "b", Times: 0.8, Floor: &compare.Floor{Name: "nothing", Of: []string{"x", "y", "absent"}}}
-	difference := compare.Goal{Of: "a", Than: "b", More: 30, Floor: &compare.Floor{Name: "nothing", Of: []string{"x"}, Than: "y"}}
+	ratio := compare.Goal{Of: "a", Than: "b", Times: 0.8,
+		Floor: &compare.Floor{Name: "nothing", Of: []string{"x", "y", "absent"}}}
+	difference := compare.Goal{Of: "a", Than: "b", More: 30,
+		Floor: &compare.Floor{Name: "nothing", Of: []string{"x"}, Than: "y"}}
 	for _, test := range []struct {
 		name       string
 		goal       compare.Goal
@@ -130,29 +139,35 @@ func TestGoalsThatTheFloorMissesAreBelowIt(t *testing.T) {
 		floor      string
 	}{
 		{
-			"the floor misses it", ratio, []float64{95, 95}, []float64{100, 100}, []float64{94, 94}, []float64{90, 90},
+			"the floor misses it", ratio, []float64{95, 95}, []float64{100, 100}, []float64{94,
+				94}, []float64{90, 90},
 			compare.BelowFloor, "nothing: 0.90 (0.90 … 0.90)",
 		},
 		{
-			"the floor is within it", ratio, []float64{95, 95}, []float64{100, 100}, []float64{94, 94}, []float64{80, 80},
+			"the floor is within it", ratio, []float64{95, 95}, []float64{100, 100}, []float64{94,
+				94}, []float64{80, 80},
 			compare.Missed, "nothing: 0.80 (0.80 … 0.80)",
 		},
 		{
-			"the floor is sometimes within it", ratio, []float64{95, 95}, []float64{100, 100}, []float64{94, 94}, []float64{70, 94},
+			"the floor is sometimes within it", ratio, []float64{95, 95}, []float64{100,
+				100}, []float64{94, 94}, []float64{70, 94},
 			compare.Missed, "nothing: 0.82 (0.72 … 0.92)",
 		},
 		{
-			"it is met", ratio, []float64{80, 80}, []float64{100, 100}, []float64{94, 94}, []float64{90, 90},
+			"it is met", ratio, []float64{80, 80}, []float64{100, 100}, []float64{94,
+				94}, []float64{90, 90},
 			compare.Met, "nothing: 0.90 (0.90 … 0.90)",
 		},
 		{
-			"difference", difference, []float64{600, 600}, []float64{550, 550}, []float64{540, 540}, []float64{500, 500},
+			"difference", difference, []float64{600, 600}, []float64{550, 550}, []float64{540,
+				540}, []float64{500, 500},
 			compare.BelowFloor, "nothing: +40 ns (+40 ns … +40 ns)",
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			outcome := test.goal.Judge([]compare.Series{
-				{Name: "a", Samples: test.a}, {Name: "b", Samples: test.b}, {Name: "x", Samples: test.x}, {Name: "y", Samples: test.y},
+				{Name: "a", Samples: test.a}, {Name: "b", Samples: test.b}, {Name: "x",
+					Samples: test.x}, {Name: "y", Samples: test.y},
 				{Name: "absent", Missing: "not installed"},
 			}, compare.Nanoseconds)
 			qt.Check(t, qt.Equals(outcome.Verdict, test.verdict))

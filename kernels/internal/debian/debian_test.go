@@ -150,7 +150,8 @@ func TestMirrorIsTheMachines(t *testing.T) {
 		"bookworm-updates http://mirror.example/debian/\n" +
 		"bookworm-security http://mirror.example/security/\n" +
 		"stable http://another.example/packages/\n")
-	qt.Assert(t, qt.Equals(m, mirror{archive: "http://mirror.example/debian/", security: "http://mirror.example/security/"}))
+	qt.Assert(t, qt.Equals(m, mirror{archive: "http://mirror.example/debian/",
+		security: "http://mirror.example/security/"}))
 
 	line, err := m.source("trixie-security")
 	qt.Assert(t, qt.IsNil(err))
@@ -182,7 +183,8 @@ func TestKernelIsFoundInItsPackage(t *testing.T) {
 		{"./boot/config-6.1", "CONFIG_UPROBES=y"},
 		{"./boot/vmlinuz-6.1", "a kernel"},
 	} {
-		qt.Assert(t, qt.IsNil(w.WriteHeader(&tar.Header{Name: f.name, Size: int64(len(f.data)), Typeflag: tar.TypeReg})))
+		qt.Assert(t, qt.IsNil(w.WriteHeader(&tar.Header{Name: f.name, Size: int64(len(f.data)),
+			Typeflag: tar.TypeReg})))
 		_, err := w.Write([]byte(f.data))
 		qt.Assert(t, qt.IsNil(err))
 	}
@@ -202,7 +204,8 @@ func TestCacheAnswersWithoutTheArchive(t *testing.T) {
 	qt.Assert(t, qt.IsNil(err))
 	dir := filepath.Join(c.Dir, "linux", "amd64")
 	qt.Assert(t, qt.IsNil(os.MkdirAll(dir, 0o755)))
-	for _, file := range []string{"linux-image-a_6.12.9-1", "linux-image-b_6.12.10-1", "linux-image-c_6.18.1-1"} {
+	for _, file := range []string{"linux-image-a_6.12.9-1", "linux-image-b_6.12.10-1",
+		"linux-image-c_6.18.1-1"} {
 		qt.Assert(t, qt.IsNil(os.WriteFile(filepath.Join(dir, file), nil, 0o644)))
 	}
 

@@ -57,7 +57,8 @@ func TestWhatNoTestTellsIsAFailure(t *testing.T) {
 	}{
 		{"all is well", testresults.Package{Passed: 1}, true, 0, false, ""},
 		{"the test tells", testresults.Package{Passed: 1, Failed: failed}, true, 1, false, "why"},
-		{"exit", testresults.Package{Passed: 1, Output: "bye"}, true, 2, false, "the tests ended with status 2\nbye"},
+		{"exit", testresults.Package{Passed: 1, Output: "bye"}, true, 2, false,
+			"the tests ended with status 2\nbye"},
 		{"hang", testresults.Package{Passed: 1}, false, 0, false, "the tests did not come to an end\n"},
 		{"nothing passed", testresults.Package{Skipped: failed}, true, 0, false, "no test passed\n"},
 		{"nothing selected", testresults.Package{}, true, 0, true, ""},
@@ -84,10 +85,15 @@ func sample(t *testing.T) []row {
 	all, err := choose(platform.All(), false, "amd64/5.10,amd64/6.1,amd64/6.12,s390x/6.12")
 	qt.Assert(t, qt.IsNil(err))
 	return []row{
-		{kernel: all[0], version: "5.10.223-1", release: "5.10.0-32", modes: []string{"single+ip"}, passed: 5, total: 3 * time.Second,
-			skipped: []testresults.Test{{Name: "usdt.TestA", Output: "needs 6.6"}, {Name: "usdt.TestB", Output: "needs 6.6"}}},
+		{kernel: all[0], version: "5.10.223-1", release: "5.10.0-32", modes: []string{"single+ip"},
+			passed: 5, total: 3 * time.Second,
+			skipped: []testresults.Test{{Name: "usdt.TestA", Output: "needs 6.6"},
+				{Name: "usdt.TestB", Output: "needs 6.6"}}},
 		{kernel: all[1], version: "6.1.192-2", release: "6.1.0-56", passed: 7, total: 4 * time.Second,
-			skipped: []testresults.Test{{Name: "usdt.TestA", Output: "needs 6.6"}, {Name: "usdt.TestB", Output: "needs 6.6"}}, failed: []testresults.Test{{Name: "usdt.TestC", Output: "wrong\n"}}},
+			skipped: []testresults.Test{{Name: "usdt.TestA", Output: "needs 6.6"},
+				{Name: "usdt.TestB",
+					Output: "needs 6.6"}}, failed: []testresults.Test{{Name: "usdt.TestC",
+				Output: "wrong\n"}}},
 		{kernel: all[2], version: "6.12.1-1", trouble: errors.New("guest: Kernel panic")},
 		{kernel: all[3], notRun: errors.New("no such suite")},
 	}
@@ -124,7 +130,8 @@ func TestReasonsAreGrouped(t *testing.T) {
 func TestVerdictOfTheWholeMatrix(t *testing.T) {
 	rows := sample(t)
 	qt.Check(t, qt.ErrorMatches(verdict(rows), "tests failed on 2 of 3 kernels"))
-	qt.Check(t, qt.IsNil(verdict([]row{rows[0], rows[3]})), qt.Commentf("a kernel that was not run is no failure"))
+	qt.Check(t, qt.IsNil(verdict([]row{rows[0], rows[3]})),
+		qt.Commentf("a kernel that was not run is no failure"))
 	qt.Check(t, qt.ErrorMatches(verdict(rows[3:]), "no kernel was run"))
 	qt.Check(t, qt.ErrorMatches(verdict(rows[2:3]), "tests failed on 1 of 1 kernels"))
 }

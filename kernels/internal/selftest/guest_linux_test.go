@@ -90,7 +90,8 @@ func isProgram(t *testing.T, file string, kind platform.Program) bool {
 		return false
 	}
 	defer f.Close()
-	return kind.Runs(f) && f.Entry != 0 && !strings.HasSuffix(file, ".debug") && !strings.Contains(filepath.Base(file), ".so")
+	return kind.Runs(f) && f.Entry != 0 && !strings.HasSuffix(file,
+		".debug") && !strings.Contains(filepath.Base(file), ".so")
 }
 
 func startAndEnd(t *testing.T, file string) {

@@ -51,9 +51,11 @@ func TestKernelIsTheOneAskedFor(t *testing.T) {
 	qt.Assert(t, qt.IsNil(err))
 	running := release(t)
 	qt.Check(t, qt.Equals(runtime.GOARCH, asked.Machine))
-	qt.Check(t, qt.IsTrue(asked.Has(running)), qt.Commentf("asked for %v, got Linux %v", asked, running))
+	qt.Check(t, qt.IsTrue(asked.Has(running)), qt.Commentf("asked for %v, got Linux %v", asked,
+		running))
 	if asked.Series == platform.Newest {
-		qt.Check(t, qt.IsTrue(running.AtLeast(7, 2)), qt.Commentf("Linux %v is not the newest", running))
+		qt.Check(t, qt.IsTrue(running.AtLeast(7, 2)), qt.Commentf("Linux %v is not the newest",
+			running))
 	}
 }
 
@@ -66,7 +68,8 @@ func TestKernelHasTheFeaturesOfItsVersion(t *testing.T) {
 		ask          func(t *testing.T) (bool, error)
 	}{
 		{"uprobes as perf events", 4, 17, fileExists("/sys/bus/event_source/devices/uprobe/type")},
-		{"reference counters", 4, 20, fileExists("/sys/bus/event_source/devices/uprobe/format/ref_ctr_offset")},
+		{"reference counters", 4, 20,
+			fileExists("/sys/bus/event_source/devices/uprobe/format/ref_ctr_offset")},
 		{"cookies", 5, 15, func(*testing.T) (bool, error) {
 			return supported(features.HaveProgramHelper(ebpf.Kprobe, asm.FnGetAttachCookie))
 		}},
@@ -80,11 +83,13 @@ func TestKernelHasTheFeaturesOfItsVersion(t *testing.T) {
 			qt.Assert(t, qt.IsNil(err))
 			should := running.AtLeast(f.major, f.minor)
 			if should && !has {
-				t.Errorf("Linux %v has no %s: they are said to be there since %d.%d", running, f.name, f.major, f.minor)
+				t.Errorf("Linux %v has no %s: they are said to be there since %d.%d", running,
+					f.name, f.major, f.minor)
 			}
 			// Other distributions add features to older kernels.
 			if !should && has && guest() != "" {
-				t.Errorf("Linux %v has %s: they are said to be there since %d.%d", running, f.name, f.major, f.minor)
+				t.Errorf("Linux %v has %s: they are said to be there since %d.%d", running, f.name,
+					f.major, f.minor)
 			}
 		})
 	}
@@ -118,7 +123,8 @@ func processFilter(t *testing.T) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	_, err = root.UprobeMulti(nil, program, &link.UprobeMultiOptions{Addresses: []uint64{1}, PID: math.MaxUint32})
+	_, err = root.UprobeMulti(nil, program, &link.UprobeMultiOptions{Addresses: []uint64{1},
+		PID: math.MaxUint32})
 	switch {
 	case errors.Is(err, unix.EINVAL):
 		return true, nil

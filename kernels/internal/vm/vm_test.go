@@ -24,7 +24,10 @@ import (
 func follow(t *testing.T, text string) (*console, []string) {
 	t.Helper()
 	var lines []string
-	c := newConsole("token", func(job int, line string) { lines = append(lines, fmt.Sprintf("%d:%s", job, line)) })
+	c := newConsole("token", func(job int, line string) {
+		lines = append(lines,
+			fmt.Sprintf("%d:%s", job, line))
+	})
 	qt.Assert(t, qt.IsNil(c.read(strings.NewReader(text))))
 	return c, lines
 }
@@ -54,7 +57,8 @@ func TestConsoleTellsTheJobsApart(t *testing.T) {
 }
 
 func TestMarkerBehindAKernelMessageIsSeen(t *testing.T) {
-	c, lines := follow(t, "[ 1.0] half a mess"+protocol.Marker("token", protocol.Event{Kind: protocol.Done})+"\r\n")
+	c, lines := follow(t, "[ 1.0] half a mess"+protocol.Marker("token",
+		protocol.Event{Kind: protocol.Done})+"\r\n")
 	qt.Check(t, qt.IsTrue(c.done))
 	qt.Check(t, qt.DeepEquals(lines, []string{"-1:[ 1.0] half a mess"}))
 }
@@ -79,10 +83,12 @@ func TestConsoleKeepsOnlyTheEnd(t *testing.T) {
 }
 
 func TestArgumentsOfTheTestAreAdapted(t *testing.T) {
-	given := []string{"-test.testlogfile=/tmp/x", "-test.paniconexit0", "-test.v=true", "-test.timeout=1m0s", "-test.run=X", "word"}
+	given := []string{"-test.testlogfile=/tmp/x", "-test.paniconexit0", "-test.v=true",
+		"-test.timeout=1m0s", "-test.run=X", "word"}
 	kept, timeout, err := TestArguments(given, time.Hour)
 	qt.Assert(t, qt.IsNil(err))
-	qt.Check(t, qt.DeepEquals(kept, []string{"-test.paniconexit0", "-test.v=true", "-test.timeout=1m0s", "-test.run=X", "word"}))
+	qt.Check(t, qt.DeepEquals(kept, []string{"-test.paniconexit0", "-test.v=true",
+		"-test.timeout=1m0s", "-test.run=X", "word"}))
 	qt.Check(t, qt.IsTrue(timeout > time.Minute && timeout < 2*time.Minute), qt.Commentf("%v", timeout))
 
 	_, timeout, err = TestArguments([]string{"-test.timeout=0s"}, time.Hour)
@@ -95,7 +101,8 @@ func TestArgumentsOfTheTestAreAdapted(t *testing.T) {
 }
 
 func TestEnvironmentIsOursAndWhatIsNamed(t *testing.T) {
-	host := []string{"PATH=/usr/bin", "CI=true", "GOUSDT_X=1", "GOUSDT_TESTDATA=/home", "GOUSDT_GUEST=old", "LANG=C"}
+	host := []string{"PATH=/usr/bin", "CI=true", "GOUSDT_X=1", "GOUSDT_TESTDATA=/home",
+		"GOUSDT_GUEST=old", "LANG=C"}
 	qt.Check(t, qt.DeepEquals(
 		Environment("s390x/6.12", host, []string{"CI"}),
 		[]string{"GOUSDT_GUEST=s390x/6.12", "CI=true", "GOUSDT_X=1"},
@@ -123,7 +130,8 @@ func newGuest(t *testing.T, dir string) *Guest {
 	qt.Assert(t, qt.IsNil(err))
 	g, err := NewGuest(machine, dir, []string{"GOUSDT_GUEST=amd64/6.12"})
 	qt.Assert(t, qt.IsNil(err))
-	qt.Assert(t, qt.IsNil(g.AddTest(filepath.Join(dir, "usdt/usdt.test"), filepath.Join(dir, "usdt"), time.Second, "-test.v")))
+	qt.Assert(t, qt.IsNil(g.AddTest(filepath.Join(dir, "usdt/usdt.test"),
+		filepath.Join(dir, "usdt"), time.Second, "-test.v")))
 	return g
 }
 

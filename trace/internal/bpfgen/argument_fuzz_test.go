@@ -42,7 +42,8 @@ func FuzzArgument(f *testing.F) {
 		plan := &Plan{Kernel: k.forPlan(), Events: &Events{Ring: testRing, RingSize: 1 << 20}}
 		block, err := plan.Block(&Site{Args: args, Fixed: true})
 		qt.Assert(t, qt.IsNil(err))
-		qt.Assert(t, qt.IsNil(w.run(append(asm.Instructions{asm.Mov.Reg(asm.R6, asm.R1)}, block.Instructions...))))
+		qt.Assert(t, qt.IsNil(w.run(append(asm.Instructions{asm.Mov.Reg(asm.R6, asm.R1)},
+			block.Instructions...))))
 		place, raw := block.Record.Args[0], w.records[0]
 		comment := qt.Commentf("%q is %v", text, args[0])
 		switch {

@@ -103,7 +103,8 @@ func TestNeighboursAreReadTogether(t *testing.T) {
 		plan := &Plan{Kernel: k.forPlan(), Events: &Events{Ring: testRing, RingSize: 1 << 20}}
 		block, err := plan.Block(&Site{Args: args, Fixed: true})
 		qt.Assert(t, qt.IsNil(err))
-		qt.Assert(t, qt.IsNil(m.run(append(asm.Instructions{asm.Mov.Reg(asm.R6, asm.R1)}, block.Instructions...))))
+		qt.Assert(t, qt.IsNil(m.run(append(asm.Instructions{asm.Mov.Reg(asm.R6, asm.R1)},
+			block.Instructions...))))
 		qt.Check(t, qt.Equals(m.reads, test.reads), qt.Commentf("%s", test.args))
 	}
 }
@@ -123,7 +124,8 @@ func TestRecordsHaveNoMoreRoomThanArgumentsNeed(t *testing.T) {
 		{"8@%rdi -4@%esi 8@%rdx", 24},
 	} {
 		args := argspec.Parse(elf.EM_X86_64, test.args)
-		plan := &Plan{Kernel: testKernels[0].forPlan(), Events: &Events{Ring: testRing, RingSize: 1 << 20}}
+		plan := &Plan{Kernel: testKernels[0].forPlan(),
+			Events: &Events{Ring: testRing, RingSize: 1 << 20}}
 		block, err := plan.Block(&Site{Args: args, Fixed: true})
 		qt.Assert(t, qt.IsNil(err))
 		qt.Check(t, qt.Equals(block.Record.Size, 8+test.size), qt.Commentf("%s", test.args))
@@ -139,7 +141,8 @@ func TestNeighboursAreReadApartWhereOneIsMissing(t *testing.T) {
 	plan := &Plan{Kernel: testKernels[0].forPlan(), Events: &Events{Ring: testRing, RingSize: 1 << 20}}
 	block, err := plan.Block(&Site{Args: args, Fixed: true})
 	qt.Assert(t, qt.IsNil(err))
-	qt.Assert(t, qt.IsNil(m.run(append(asm.Instructions{asm.Mov.Reg(asm.R6, asm.R1)}, block.Instructions...))))
+	qt.Assert(t, qt.IsNil(m.run(append(asm.Instructions{asm.Mov.Reg(asm.R6, asm.R1)},
+		block.Instructions...))))
 	raw := m.records[0]
 	for i, want := range []uint64{0, 0x08070605, 0x0201, 0} {
 		p := block.Record.Args[i]
@@ -165,7 +168,8 @@ func TestAddressesOf32BitProgramsWrap(t *testing.T) {
 	plan := &Plan{Kernel: k.forPlan(), Events: &Events{Ring: testRing, RingSize: 1 << 20}}
 	block, err := plan.Block(&Site{Args: args, Fixed: true})
 	qt.Assert(t, qt.IsNil(err))
-	qt.Assert(t, qt.IsNil(m.run(append(asm.Instructions{asm.Mov.Reg(asm.R6, asm.R1)}, block.Instructions...))))
+	qt.Assert(t, qt.IsNil(m.run(append(asm.Instructions{asm.Mov.Reg(asm.R6, asm.R1)},
+		block.Instructions...))))
 	for i, want := range []uint64{0x04030201, 0x08070605, 0x0e0d0c0b, 0x1211100f} {
 		p := block.Record.Args[i]
 		qt.Check(t, qt.Equals(m.records[0][p.Failed], 0))
@@ -190,8 +194,12 @@ func TestWhatIsNotInMemoryIsPagedIn(t *testing.T) {
 		qt.Assert(t, qt.IsNil(err))
 
 		args := argspec.Parse(elf.EM_X86_64, "8@(%rsp) 8@8(%rsp) 8@%rdi")
-		plan := &Plan{Kernel: k.forPlan(), PageIn: pageIn, Events: &Events{Ring: testRing, RingSize: 1 << 20, Header: true,
-			Captures: func(*Site) []Capture { return []Capture{{Arg: 2, Text: true, Max: 10, Length: None}} }}}
+		plan := &Plan{Kernel: k.forPlan(), PageIn: pageIn,
+			Events: &Events{Ring: testRing, RingSize: 1 << 20, Header: true,
+				Captures: func(*Site) []Capture {
+					return []Capture{{Arg: 2, Text: true, Max: 10,
+						Length: None}}
+				}}}
 		for _, filtered := range []bool{false, true} {
 			cold := maps.Clone(m.cold)
 			if filtered {
@@ -200,7 +208,8 @@ func TestWhatIsNotInMemoryIsPagedIn(t *testing.T) {
 			m.records, m.now = nil, 1000
 			block, err := plan.Block(&Site{Args: args, Fixed: true})
 			qt.Assert(t, qt.IsNil(err))
-			qt.Assert(t, qt.IsNil(m.run(append(asm.Instructions{asm.Mov.Reg(asm.R6, asm.R1)}, block.Instructions...))))
+			qt.Assert(t, qt.IsNil(m.run(append(asm.Instructions{asm.Mov.Reg(asm.R6, asm.R1)},
+				block.Instructions...))))
 			m.cold = cold
 			if filtered && !pageIn {
 				qt.Assert(t, qt.HasLen(m.records, 0))
@@ -239,13 +248,17 @@ func TestLongCapturesArePagedIn(t *testing.T) {
 		status  int64
 		touched int
 	}{
-		{"text", Capture{Text: true, Max: 3 * leastPage, Length: None}, leastPage - 1, pages, 2*leastPage + 2, pages},
-		{"text whose end is not there", Capture{Text: true, Max: 3 * leastPage, Length: None}, leastPage - 1, 2, -14, 2},
+		{"text", Capture{Text: true, Max: 3 * leastPage, Length: None}, leastPage - 1, pages,
+			2*leastPage + 2, pages},
+		{"text whose end is not there", Capture{Text: true, Max: 3 * leastPage, Length: None},
+			leastPage - 1, 2, -14, 2},
 		{"text in its page", Capture{Text: true, Max: 100, Length: None}, 0, pages, 102, 1},
 		{"bytes", Capture{Max: leastPage + 2, Length: None}, leastPage - 1, pages, leastPage + 2, 3},
-		{"bytes up to the end of a page", Capture{Max: leastPage + 1, Length: None}, leastPage - 1, pages, leastPage + 1, 2},
+		{"bytes up to the end of a page", Capture{Max: leastPage + 1, Length: None}, leastPage - 1,
+			pages, leastPage + 1, 2},
 		{"bytes with a length", Capture{Max: 3 * leastPage, Length: 1}, leastPage - 1, pages, 2, 2},
-		{"length that is negative", Capture{Max: 3 * leastPage, Length: 2}, leastPage - 1, pages, -14, 0},
+		{"length that is negative", Capture{Max: 3 * leastPage, Length: 2}, leastPage - 1, pages,
+			-14, 0},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			m := newBPFMachine(binary.LittleEndian)
@@ -263,13 +276,16 @@ func TestLongCapturesArePagedIn(t *testing.T) {
 			k.setRegister(m, "%rsi", 2)
 			k.setRegister(m, "%rdx", ^uint64(0))
 			args := argspec.Parse(elf.EM_X86_64, "8@%rdi -8@%rsi -8@%rdx")
-			plan := &Plan{Kernel: k.forPlan(), PageIn: true, Events: &Events{Ring: testRing, RingSize: 1 << 20,
-				Captures: func(*Site) []Capture { return []Capture{test.capture} }}}
+			plan := &Plan{Kernel: k.forPlan(), PageIn: true,
+				Events: &Events{Ring: testRing, RingSize: 1 << 20,
+					Captures: func(*Site) []Capture { return []Capture{test.capture} }}}
 			block, err := plan.Block(&Site{Args: args, Fixed: true})
 			qt.Assert(t, qt.IsNil(err))
-			qt.Assert(t, qt.IsNil(m.run(append(asm.Instructions{asm.Mov.Reg(asm.R6, asm.R1)}, block.Instructions...))))
+			qt.Assert(t, qt.IsNil(m.run(append(asm.Instructions{asm.Mov.Reg(asm.R6, asm.R1)},
+				block.Instructions...))))
 			qt.Assert(t, qt.HasLen(m.records, 1))
-			qt.Check(t, qt.Equals(int64(m.load(m.records[0][block.Record.Captures[0].Status:][:8])), test.status))
+			qt.Check(t, qt.Equals(int64(m.load(m.records[0][block.Record.Captures[0].Status:][:8])),
+				test.status))
 			touched := 0
 			for page := range uint64(test.there) {
 				if !m.cold[userMemory/leastPage+page] {

@@ -83,10 +83,12 @@ func TestConditionsReadNeighboursTogether(t *testing.T) {
 			m := stackMachine(words)
 			hits := m.addMap(testRows, true, 4, 8, 1)
 			a := &Aggregation{Map: testRows, Applies: func(*Site) bool { return true }, Histogram: nil}
-			plan := &Plan{Kernel: testKernels[0].forPlan(), Counters: testCounters, Filter: parseCondition(t, test.condition), Aggregations: []*Aggregation{a}}
+			plan := &Plan{Kernel: testKernels[0].forPlan(), Counters: testCounters,
+				Filter: parseCondition(t, test.condition), Aggregations: []*Aggregation{a}}
 			block, err := plan.Block(&Site{Args: stackArguments(words)})
 			qt.Assert(t, qt.IsNil(err))
-			qt.Assert(t, qt.IsNil(m.run(append(asm.Instructions{asm.Mov.Reg(asm.R6, asm.R1)}, block.Instructions...))))
+			qt.Assert(t, qt.IsNil(m.run(append(asm.Instructions{asm.Mov.Reg(asm.R6, asm.R1)},
+				block.Instructions...))))
 			qt.Check(t, qt.Equals(m.load(hits.values["\x00\x00\x00\x00"]) == 1, test.holds))
 			qt.Check(t, qt.Equals(m.reads, test.reads))
 		})
@@ -109,18 +111,21 @@ func TestAggregationsReadNeighboursTogether(t *testing.T) {
 	} {
 		m := stackMachine(4)
 		a := &Aggregation{
-			Map: testRows, Applies: func(*Site) bool { return true }, Where: parseCondition(t, "arg1 == 2"),
-			Keys: []expr.Term{argument(0), argument(2)}, Value: &value, Sum: true,
+			Map: testRows, Applies: func(*Site) bool { return true },
+			Where: parseCondition(t, "arg1 == 2"),
+			Keys:  []expr.Term{argument(0), argument(2)}, Value: &value, Sum: true,
 		}
 		_, keySize := a.KeyLayout()
 		rows := m.addMap(testRows, false, keySize, a.ValueSize(), 10)
-		plan := &Plan{Kernel: testKernels[0].forPlan(), Counters: testCounters, Aggregations: []*Aggregation{a}}
+		plan := &Plan{Kernel: testKernels[0].forPlan(), Counters: testCounters,
+			Aggregations: []*Aggregation{a}}
 		if test.filter != "" {
 			plan.Filter = parseCondition(t, test.filter)
 		}
 		block, err := plan.Block(&Site{Args: stackArguments(4)})
 		qt.Assert(t, qt.IsNil(err))
-		qt.Assert(t, qt.IsNil(m.run(append(asm.Instructions{asm.Mov.Reg(asm.R6, asm.R1)}, block.Instructions...))))
+		qt.Assert(t, qt.IsNil(m.run(append(asm.Instructions{asm.Mov.Reg(asm.R6, asm.R1)},
+			block.Instructions...))))
 		qt.Check(t, qt.Equals(m.reads, test.reads), qt.Commentf("%s", test.filter))
 		qt.Assert(t, qt.HasLen(rows.values, 1))
 		for key, row := range rows.values {
@@ -146,10 +151,12 @@ func TestConditionsReadNeighboursApartWhereOneIsMissing(t *testing.T) {
 		"arg0 < arg3 || arg1 < arg2 || arg0 == arg0": true,
 	} {
 		m := stackMachine(2)
-		plan := &Plan{Kernel: testKernels[0].forPlan(), Filter: parseCondition(t, condition), Events: &Events{Ring: testRing, RingSize: 1 << 20}}
+		plan := &Plan{Kernel: testKernels[0].forPlan(), Filter: parseCondition(t, condition),
+			Events: &Events{Ring: testRing, RingSize: 1 << 20}}
 		block, err := plan.Block(&Site{Args: stackArguments(4), Fixed: true})
 		qt.Assert(t, qt.IsNil(err))
-		qt.Assert(t, qt.IsNil(m.run(append(asm.Instructions{asm.Mov.Reg(asm.R6, asm.R1)}, block.Instructions...))))
+		qt.Assert(t, qt.IsNil(m.run(append(asm.Instructions{asm.Mov.Reg(asm.R6, asm.R1)},
+			block.Instructions...))))
 		qt.Check(t, qt.Equals(len(m.records) == 1, holds), qt.Commentf("%s", condition))
 	}
 }
@@ -160,7 +167,8 @@ func (k *testKernel) newNeighbours(random *rand.Rand, count int) *world {
 	const reach = 40
 	w := k.newWorld(random, 0)
 	base := k.registers[random.IntN(len(k.registers))]
-	k.setRegister(w.bpfMachine, base, userMemory+uint64(random.IntN(2)*userMemorySize+random.IntN(4*reach)-2*reach))
+	k.setRegister(w.bpfMachine, base,
+		userMemory+uint64(random.IntN(2)*userMemorySize+random.IntN(4*reach)-2*reach))
 	var all []string
 	for range count {
 		size := []int{1, 2, 4, 8}[random.IntN(4)]
@@ -169,7 +177,8 @@ func (k *testKernel) newNeighbours(random *rand.Rand, count int) *world {
 		}
 		sign := []string{"", "-"}[random.IntN(2)]
 		displacement := (random.IntN(2*reach) - reach) &^ (size - 1)
-		all = append(all, fmt.Sprintf("%s%d@%s", sign, size, fillIn(k.memory, base, "", displacement, "")))
+		all = append(all, fmt.Sprintf("%s%d@%s", sign, size,
+			fillIn(k.memory, base, "", displacement, "")))
 	}
 	w.args = argspec.Parse(k.program, strings.Join(all, " "))
 	return w
@@ -179,7 +188,8 @@ func (k *testKernel) newNeighbours(random *rand.Rand, count int) *world {
 func (w *world) comparisons(k Kernel, random *rand.Rand, depth int) string {
 	if depth > 0 {
 		a, b := w.comparisons(k, random, depth-1), w.comparisons(k, random, depth-1)
-		return []string{"", "!"}[random.IntN(2)] + "(" + a + []string{" && ", " || "}[random.IntN(2)] + b + ")"
+		return []string{"", "!"}[random.IntN(2)] + "(" + a + []string{" && ",
+			" || "}[random.IntN(2)] + b + ")"
 	}
 	index := random.IntN(len(w.args))
 	op := []string{"==", "!=", "<", ">="}[random.IntN(4)]
@@ -199,7 +209,10 @@ func TestConditionsHoldWhereTheyShouldThoughNeighboursAreMissing(t *testing.T) {
 			apart, aggregated := 0, 0
 			for range 1000 {
 				w := k.newNeighbours(random, 1+random.IntN(8))
-				argument := func() expr.Term { return expr.Term{Source: expr.Argument, Index: random.IntN(len(w.args))} }
+				argument := func() expr.Term {
+					return expr.Term{Source: expr.Argument,
+						Index: random.IntN(len(w.args))}
+				}
 				filter := parseCondition(t, w.comparisons(k.forPlan(), random, random.IntN(4)))
 				where := parseCondition(t, w.comparisons(k.forPlan(), random, random.IntN(3)))
 				value := argument()
@@ -221,7 +234,8 @@ func TestConditionsHoldWhereTheyShouldThoughNeighboursAreMissing(t *testing.T) {
 					qt.Assert(t, qt.Not(qt.Equals(holds, isTrue)))
 					continue
 				}
-				qt.Assert(t, qt.IsNil(w.run(append(asm.Instructions{asm.Mov.Reg(asm.R6, asm.R1)}, block.Instructions...))))
+				qt.Assert(t, qt.IsNil(w.run(append(asm.Instructions{asm.Mov.Reg(asm.R6, asm.R1)},
+					block.Instructions...))))
 				comment := qt.Commentf("%v where %v of %v", filter, where, w.args)
 				qt.Assert(t, qt.Equals(len(w.records) == 1, holds == isTrue), comment)
 				if w.failed > 0 && holds != isUnknown {
@@ -231,7 +245,8 @@ func TestConditionsHoldWhereTheyShouldThoughNeighboursAreMissing(t *testing.T) {
 				sum, ok := w.expect(plan.Kernel, value.Index)
 				by, ok2 := w.expect(plan.Kernel, a.Keys[0].Index)
 				wanted := holds == isTrue && w.evaluate(plan.Kernel, where) == isTrue
-				qt.Assert(t, qt.Equals(w.counter(counters, CounterUnreadable) == 1, wanted && !(ok && ok2)), comment)
+				qt.Assert(t, qt.Equals(w.counter(counters, CounterUnreadable) == 1, wanted &&
+					!(ok && ok2)), comment)
 				qt.Assert(t, qt.Equals(len(rows.values) == 1, wanted && ok && ok2), comment)
 				for key, row := range rows.values {
 					qt.Assert(t, qt.Equals(w.load([]byte(key)[:8]), by), comment)
@@ -241,7 +256,8 @@ func TestConditionsHoldWhereTheyShouldThoughNeighboursAreMissing(t *testing.T) {
 					}
 				}
 			}
-			qt.Assert(t, qt.IsTrue(apart > 50 && aggregated > 4), qt.Commentf("%d %d", apart, aggregated))
+			qt.Assert(t, qt.IsTrue(apart > 50 && aggregated > 4),
+				qt.Commentf("%d %d", apart, aggregated))
 		})
 	}
 }
@@ -258,10 +274,13 @@ func TestNeighboursAreReadApartWhereTheStackIsFull(t *testing.T) {
 	condition := strings.Join(terms, " && ") + ` && str(arg0, 120) != "` + text + `"`
 	m := stackMachine(100)
 	m.memory[1] = append([]byte(text[1:]), 0)
-	plan := &Plan{Kernel: testKernels[0].forPlan(), Filter: parseCondition(t, condition), Events: &Events{Ring: testRing, RingSize: 1 << 20}}
-	block, err := plan.Block(&Site{Args: argspec.Parse(elf.EM_X86_64, strings.Join(args, " ")), Fixed: true})
+	plan := &Plan{Kernel: testKernels[0].forPlan(), Filter: parseCondition(t, condition),
+		Events: &Events{Ring: testRing, RingSize: 1 << 20}}
+	block, err := plan.Block(&Site{Args: argspec.Parse(elf.EM_X86_64, strings.Join(args, " ")),
+		Fixed: true})
 	qt.Assert(t, qt.IsNil(err))
-	qt.Assert(t, qt.IsNil(m.run(append(asm.Instructions{asm.Mov.Reg(asm.R6, asm.R1)}, block.Instructions...))))
+	qt.Assert(t, qt.IsNil(m.run(append(asm.Instructions{asm.Mov.Reg(asm.R6, asm.R1)},
+		block.Instructions...))))
 	qt.Check(t, qt.HasLen(m.records, 1))
 	qt.Check(t, qt.Equals(m.reads, 13))
 }
@@ -270,7 +289,8 @@ func TestNeighboursAreReadApartWhereTheStackIsFull(t *testing.T) {
 // where it does not.
 func TestAlternativesJumpOnlyWhereOneHolds(t *testing.T) {
 	plan := &Plan{
-		Kernel: testKernels[0].forPlan(), Filter: parseCondition(t, "arg0 == 1 || arg0 < -5 || arg0 > 100"),
+		Kernel: testKernels[0].forPlan(), Filter: parseCondition(t,
+			"arg0 == 1 || arg0 < -5 || arg0 > 100"),
 		Events: &Events{Ring: testRing, RingSize: 1 << 20},
 	}
 	block, err := plan.Block(&Site{Args: argspec.Parse(elf.EM_X86_64, "-8@%rax"), Fixed: true})

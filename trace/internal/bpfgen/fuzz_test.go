@@ -29,13 +29,16 @@ func FuzzCondition(f *testing.F) {
 			random := rand.New(rand.NewPCG(seed, uint64(i)))
 			w := k.newWorld(random, 1+random.IntN(6))
 			w.pointIntoMemory(k, random)
-			plan := &Plan{Kernel: k.forPlan(), Filter: node, Events: &Events{Ring: testRing, RingSize: 1 << 20}}
-			block, err := plan.Block(&Site{Provider: "p", Name: "n", Cookie: seed, Args: w.args, Fixed: true})
+			plan := &Plan{Kernel: k.forPlan(), Filter: node,
+				Events: &Events{Ring: testRing, RingSize: 1 << 20}}
+			block, err := plan.Block(&Site{Provider: "p", Name: "n", Cookie: seed, Args: w.args,
+				Fixed: true})
 			if err != nil {
 				continue
 			}
 			if block != nil {
-				qt.Assert(t, qt.IsNil(w.run(append(asm.Instructions{asm.Mov.Reg(asm.R6, asm.R1)}, block.Instructions...))))
+				qt.Assert(t, qt.IsNil(w.run(append(asm.Instructions{asm.Mov.Reg(asm.R6, asm.R1)},
+					block.Instructions...))))
 			}
 			if !hasSiteTerms(node) {
 				qt.Assert(t, qt.Equals(len(w.records) == 1, w.evaluate(plan.Kernel, node) == isTrue),

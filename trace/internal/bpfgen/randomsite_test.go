@@ -36,17 +36,21 @@ var testKernels = []testKernel{
 		name: "x86-64", program: elf.EM_X86_64, kernel: elf.EM_X86_64, order: binary.LittleEndian, symbols: true,
 		registers: strings.Fields("%rax %rbx %rcx %rdx %rsi %rdi %rbp %rsp %r8 %r15"),
 		narrow:    strings.Fields("%ah %bh %ch %dh %al %r9d"),
-		constant:  "$%d", memory: "DISP(BASE)", indices: []string{"DISP(BASE,INDEX,SCALE)", "DISP(,INDEX,SCALE)"}, scales: strings.Fields("1 2 4 8"),
+		constant:  "$%d", memory: "DISP(BASE)", indices: []string{"DISP(BASE,INDEX,SCALE)",
+			"DISP(,INDEX,SCALE)"}, scales: strings.Fields("1 2 4 8"),
 	},
 	{
 		name: "i386 on x86-64", program: elf.EM_386, kernel: elf.EM_X86_64, order: binary.LittleEndian, symbols: true,
 		registers: strings.Fields("%eax %ebx %ecx %edx %esi %edi %ebp"), narrow: strings.Fields("%ah %dh"),
-		constant: "$%d", memory: "DISP(BASE)", indices: []string{"DISP(BASE,INDEX,SCALE)", "DISP(,INDEX,SCALE)"}, scales: strings.Fields("1 2 4 8"),
+		constant: "$%d", memory: "DISP(BASE)", indices: []string{"DISP(BASE,INDEX,SCALE)",
+			"DISP(,INDEX,SCALE)"}, scales: strings.Fields("1 2 4 8"),
 	},
 	{
 		name: "arm64", program: elf.EM_AARCH64, kernel: elf.EM_AARCH64, order: binary.LittleEndian, symbols: true,
 		registers: strings.Fields("x0 x1 x7 x19 x29 x30 sp"), narrow: strings.Fields("w3 w28"),
-		constant: "%d", memory: "[BASE, DISP]", indices: []string{"[BASE, INDEX, lsl SCALE]", "[BASE, WIDE, uxtw SCALE]", "[BASE, WIDE, sxtw SCALE]"}, scales: strings.Fields("0 1 2 3"),
+		constant: "%d", memory: "[BASE, DISP]", indices: []string{"[BASE, INDEX, lsl SCALE]",
+			"[BASE, WIDE, uxtw SCALE]",
+			"[BASE, WIDE, sxtw SCALE]"}, scales: strings.Fields("0 1 2 3"),
 	},
 	{
 		name: "s390x", program: elf.EM_S390, kernel: elf.EM_S390, order: binary.BigEndian, symbols: true,
@@ -158,18 +162,22 @@ func (k *testKernel) argument(random *rand.Rand, base, index string) string {
 	case choice == 0:
 		return size + "@" + fmt.Sprintf(k.constant, random.IntN(1<<16)-1<<15)
 	case choice == 1 && len(k.narrow) > 0:
-		return size[:len(size)-len(strings.TrimLeft(size, "-"))] + "1@" + k.narrow[random.IntN(len(k.narrow))]
+		return size[:len(size)-len(strings.TrimLeft(size,
+			"-"))] + "1@" + k.narrow[random.IntN(len(k.narrow))]
 	case choice <= 3:
 		return size + "@" + k.registers[random.IntN(len(k.registers))]
 	case choice <= 5 && len(k.indices) > 0:
-		return size + "@" + fillIn(k.indices[random.IntN(len(k.indices))], base, index, displacement, k.scales[random.IntN(len(k.scales))])
+		return size + "@" + fillIn(k.indices[random.IntN(len(k.indices))], base, index,
+			displacement, k.scales[random.IntN(len(k.scales))])
 	default:
 		return size + "@" + fillIn(k.memory, base, "", displacement, "")
 	}
 }
 
 func fillIn(form, base, index string, displacement int, scale string) string {
-	return strings.NewReplacer("BASE", base, "INDEX", index, "WIDE", strings.Replace(index, "x", "w", 1), "DISP", strconv.Itoa(displacement), "SCALE", scale).Replace(form)
+	return strings.NewReplacer("BASE", base, "INDEX", index, "WIDE",
+		strings.Replace(index, "x", "w", 1), "DISP", strconv.Itoa(displacement), "SCALE",
+		scale).Replace(form)
 }
 
 // setRegister gives a register its value in the context.

@@ -37,7 +37,8 @@ func readerProgram(name string, count int, helper asm.BuiltinFunc) asm.Instructi
 }
 
 // reader returns the function that is made of it for these specs.
-func reader(t *testing.T, k *testKernel, program asm.Instructions, libbpf bool, specs []specialise.Spec) asm.Instructions {
+func reader(t *testing.T, k *testKernel, program asm.Instructions, libbpf bool,
+	specs []specialise.Spec) asm.Instructions {
 	t.Helper()
 	kernel := k.forPlan()
 	made, err := (&specialise.Program{
@@ -55,7 +56,8 @@ func reader(t *testing.T, k *testKernel, program asm.Instructions, libbpf bool, 
 }
 
 // inlined returns a program that asks for one argument, made for one spec.
-func inlined(t *testing.T, k *testKernel, program asm.Instructions, libbpf bool, argument int, specs []specialise.Spec) asm.Instructions {
+func inlined(t *testing.T, k *testKernel, program asm.Instructions, libbpf bool, argument int,
+	specs []specialise.Spec) asm.Instructions {
 	t.Helper()
 	kernel := k.forPlan()
 	jump := func(distance int16) asm.Instruction {
@@ -84,9 +86,11 @@ const readingSize = 16 + 2*8*12 // struct __bpf_usdt_reading
 
 // call runs a function with the end of the stack as its second or third
 // parameter, and returns what is there in the end.
-func (w *world) runReader(t *testing.T, function asm.Instructions, second, third asm.Instruction, comment qt.Comment) (r0 uint64, memory []byte) {
+func (w *world) runReader(t *testing.T, function asm.Instructions, second, third asm.Instruction,
+	comment qt.Comment) (r0 uint64, memory []byte) {
 	t.Helper()
-	program := append(asm.Instructions{asm.Mov.Reg(asm.R2, asm.R10), asm.Mov.Reg(asm.R3, asm.R10), second, third}, function...)
+	program := append(asm.Instructions{asm.Mov.Reg(asm.R2, asm.R10), asm.Mov.Reg(asm.R3, asm.R10),
+		second, third}, function...)
 	qt.Assert(t, qt.IsNil(w.run(program)), comment)
 	return w.registers[0], w.stack[len(w.stack)-readingSize:]
 }
@@ -111,7 +115,8 @@ func checkReaders(t *testing.T, k *testKernel, random *rand.Rand) {
 	specs := []specialise.Spec{{ID: 1 + random.Uint32()>>random.IntN(32), Args: w.args}}
 	w.cookie = uint64(specs[0].ID)
 	for range random.IntN(3) * random.IntN(8) {
-		specs = append(specs, specialise.Spec{ID: specs[len(specs)-1].ID + 1 + random.Uint32()%9, Args: k.newWorld(random, random.IntN(14)).args})
+		specs = append(specs, specialise.Spec{ID: specs[len(specs)-1].ID + 1 + random.Uint32()%9,
+			Args: k.newWorld(random, random.IntN(14)).args})
 	}
 	random.Shuffle(len(specs), func(i, j int) { specs[i], specs[j] = specs[j], specs[i] })
 	comment := qt.Commentf("%s: %v", k.name, w.args)
@@ -146,7 +151,8 @@ func checkReaders(t *testing.T, k *testKernel, random *rand.Rand) {
 	one := reader(t, k, readerProgram("bpf_usdt_arg", 0, helper), libbpf, specs)
 	for i := range 14 {
 		freeze()
-		r0, memory := w.runReader(t, one, asm.Mov.Imm(asm.R2, int32(i)), asm.Sub.Imm(asm.R3, 8), comment)
+		r0, memory := w.runReader(t, one, asm.Mov.Imm(asm.R2, int32(i)), asm.Sub.Imm(asm.R3, 8),
+			comment)
 		check(i, r0, memory)
 	}
 	for i := range 14 {
@@ -155,7 +161,8 @@ func checkReaders(t *testing.T, k *testKernel, random *rand.Rand) {
 			continue // it waits for memory, for which it needs more registers
 		}
 		if specs[0].ID == uint32(w.cookie) {
-			r0, memory := w.runReader(t, program, asm.Mov.Imm(asm.R2, 0), asm.Mov.Imm(asm.R3, 0), comment)
+			r0, memory := w.runReader(t, program, asm.Mov.Imm(asm.R2, 0), asm.Mov.Imm(asm.R3, 0),
+				comment)
 			check(i, r0, memory)
 		}
 	}
@@ -168,14 +175,16 @@ func checkReaders(t *testing.T, k *testKernel, random *rand.Rand) {
 	many := reader(t, k, readerProgram("__bpf_usdt_read_many", known, helper), libbpf, specs)
 	size := 16 + 16*wanted
 	before := readingSize - size
-	r0, memory := w.runReader(t, many, asm.Sub.Imm(asm.R2, int32(size)), asm.Mov.Imm(asm.R3, int32(wanted)), comment)
+	r0, memory := w.runReader(t, many, asm.Sub.Imm(asm.R2, int32(size)),
+		asm.Mov.Imm(asm.R3, int32(wanted)), comment)
 	qt.Assert(t, qt.Equals(r0, 0), comment)
 	for i := range wanted {
 		value := uint64(0)
 		if i < len(w.args) {
 			value, _ = w.expect(kernel, i)
 		}
-		qt.Assert(t, qt.Equals(w.load(memory[before+16+8*i:][:8]), value), qt.Commentf("%s: argument %d of %v", k.name, i, w.args))
+		qt.Assert(t, qt.Equals(w.load(memory[before+16+8*i:][:8]), value),
+			qt.Commentf("%s: argument %d of %v", k.name, i, w.args))
 	}
 	// What is in front of it is not the function's.
 	for _, b := range w.stack[:len(w.stack)-size] {
@@ -204,11 +213,14 @@ func TestReadersOfAnotherSiteReadNothing(t *testing.T) {
 	for _, cookie := range []uint64{0, 4, 6, 8, 10, 1<<32 + 5} {
 		w.cookie = cookie
 		one := reader(t, k, readerProgram("bpf_usdt_arg", 0, asm.FnProbeReadUser), false, specs)
-		r0, memory := w.runReader(t, one, asm.Mov.Imm(asm.R2, 0), asm.Sub.Imm(asm.R3, 8), qt.Commentf("%d", cookie))
+		r0, memory := w.runReader(t, one, asm.Mov.Imm(asm.R2, 0), asm.Sub.Imm(asm.R3, 8),
+			qt.Commentf("%d", cookie))
 		qt.Check(t, qt.Equals(int64(r0), -int64(unix.ESRCH)))
 		qt.Check(t, qt.Equals(w.load(memory[len(memory)-8:]), 0))
-		many := reader(t, k, readerProgram("__bpf_usdt_read_many", 3, asm.FnProbeReadUser), false, specs)
-		_, memory = w.runReader(t, many, asm.Sub.Imm(asm.R2, readingSize), asm.Mov.Imm(asm.R3, 3), qt.Commentf("%d", cookie))
+		many := reader(t, k, readerProgram("__bpf_usdt_read_many", 3, asm.FnProbeReadUser), false,
+			specs)
+		_, memory = w.runReader(t, many, asm.Sub.Imm(asm.R2, readingSize), asm.Mov.Imm(asm.R3, 3),
+			qt.Commentf("%d", cookie))
 		for i := range 3 {
 			qt.Check(t, qt.Equals(w.load(memory[16+8*i:][:8]), 0))
 		}

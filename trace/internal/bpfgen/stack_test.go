@@ -30,7 +30,8 @@ func TestRegistersAndStackAreCopied(t *testing.T) {
 		}
 		t.Run(k.name, func(t *testing.T) {
 			for _, test := range []struct{ below, units, copied int }{
-				{0, 1, 1}, {8, 1, 1}, {0x800, 2, 2}, {0xff8, 3, 3}, {0, 3, 3}, {0x10, 4, 3}, {0xff8, 16, 3}, {0xfff, 9, 3},
+				{0, 1, 1}, {8, 1, 1}, {0x800, 2, 2}, {0xff8, 3, 3}, {0, 3, 3}, {0x10, 4, 3}, {0xff8,
+					16, 3}, {0xfff, 9, 3},
 			} {
 				m := newBPFMachine(k.order)
 				stack := bytes.Repeat([]byte("stacked!"), pages*CopyUnit/8)
@@ -52,7 +53,8 @@ func TestRegistersAndStackAreCopied(t *testing.T) {
 					k.setRegister(m, name, want[n])
 				}
 
-				plan := &Plan{Kernel: k.forPlan(), Events: &Events{Ring: testRing, RingSize: 1 << 20, Copy: test.units * CopyUnit}}
+				plan := &Plan{Kernel: k.forPlan(), Events: &Events{Ring: testRing,
+					RingSize: 1 << 20, Copy: test.units * CopyUnit}}
 				block, err := plan.Block(&Site{Provider: "p", Name: "n", Fixed: true})
 				qt.Assert(t, qt.IsNil(err))
 				blocks := &Blocks{}
@@ -83,7 +85,9 @@ func TestRegistersAndStackAreCopied(t *testing.T) {
 func TestStacksOfUnknownMachinesAreErrors(t *testing.T) {
 	k := testKernels[len(testKernels)-1]
 	qt.Assert(t, qt.Equals(k.name, "arm"))
-	plan := &Plan{Kernel: k.forPlan(), Events: &Events{Ring: testRing, RingSize: 1 << 20, Copy: CopyUnit}}
+	plan := &Plan{Kernel: k.forPlan(), Events: &Events{Ring: testRing, RingSize: 1 << 20,
+		Copy: CopyUnit}}
 	_, err := plan.Block(&Site{Provider: "p", Name: "n", Fixed: true})
-	qt.Check(t, qt.ErrorMatches(err, "probe p:n: stacks cannot be copied: .* EM_ARM saves the registers"))
+	qt.Check(t,
+		qt.ErrorMatches(err, "probe p:n: stacks cannot be copied: .* EM_ARM saves the registers"))
 }

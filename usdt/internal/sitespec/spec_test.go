@@ -180,10 +180,13 @@ func TestEncodeTakesTheFirstTwelveArguments(t *testing.T) {
 }
 
 func TestEncodeTakesAnArgMadeByHand(t *testing.T) {
-	arg := argspec.Arg{Kind: argspec.Memory, Size: 8, Base: argspec.Parse(elf.EM_X86_64, "%rsp")[0].Register}
+	arg := argspec.Arg{Kind: argspec.Memory, Size: 8, Base: argspec.Parse(elf.EM_X86_64,
+		"%rsp")[0].Register}
 	spec := Encode(elf.EM_X86_64, binary.LittleEndian, 0, []argspec.Arg{arg})
-	qt.Check(t, qt.Equals(spec, Encode(elf.EM_X86_64, binary.LittleEndian, 0, argspec.Parse(elf.EM_X86_64, "8@(%rsp)"))))
-	qt.Check(t, qt.Equals(Encode(elf.EM_X86_64, binary.LittleEndian, 0, []argspec.Arg{{Size: -1}})[9], 0))
+	qt.Check(t, qt.Equals(spec, Encode(elf.EM_X86_64, binary.LittleEndian, 0,
+		argspec.Parse(elf.EM_X86_64, "8@(%rsp)"))))
+	qt.Check(t, qt.Equals(Encode(elf.EM_X86_64, binary.LittleEndian, 0,
+		[]argspec.Arg{{Size: -1}})[9], 0))
 }
 
 func TestEqualPlacesGiveEqualSpecs(t *testing.T) {
