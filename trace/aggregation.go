@@ -29,7 +29,7 @@ type Aggregation struct {
 
 	// By are the keys. There is a row for each combination of their values. A
 	// key is a term such as "arg0", "str(arg0)" (at most 64 bytes if it gives
-	// no limit), "comm", "pid", "tid", "uid", "gid", "cpu", "probe",
+	// no limit), "comm", "pid", "tid", "uid", "gid", "cpu", "cgroup", "probe",
 	// "provider", "site", "cookie" or "stack" (the user stack, with the process
 	// whose addresses it has). There can be 15 keys, of 320 bytes together.
 	By []string

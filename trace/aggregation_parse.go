@@ -254,10 +254,10 @@ func parseNumber(source string, names expr.Names) (expr.Term, error) {
 		return t, err
 	}
 	switch t.Source {
-	case expr.Argument, expr.PID, expr.TID, expr.UID, expr.GID, expr.CPU, expr.Cookie:
+	case expr.Argument, expr.PID, expr.TID, expr.UID, expr.GID, expr.CPU, expr.CGroup, expr.Cookie:
 		return t, nil
 	default:
-		return t, &SyntaxError{Expression: source, Message: "a number is expected: argN, pid, tid, uid, gid, cpu or cookie"}
+		return t, &SyntaxError{Expression: source, Message: "a number is expected: argN, pid, tid, uid, gid, cpu, cgroup or cookie"}
 	}
 }
 
@@ -269,7 +269,7 @@ func parseKey(source string, names expr.Names) (expr.Term, error) {
 	}
 	switch t.Source {
 	case expr.Number, expr.Text, expr.Latency:
-		return t, &SyntaxError{Expression: source, Message: "this is no key: argN, str(argN), pid, tid, uid, gid, cpu, comm, " +
+		return t, &SyntaxError{Expression: source, Message: "this is no key: argN, str(argN), pid, tid, uid, gid, cpu, cgroup, comm, " +
 			"provider, probe, site, cookie and stack are"}
 	case expr.String:
 		if t.Max == 0 {

@@ -66,6 +66,9 @@ func (d *decoder) decode(raw []byte) (*Event, error) {
 		both := order.Uint64(raw[r.Process:])
 		e.PID, e.TID = int(both>>32), int(uint32(both))
 	}
+	if r.CGroup != bpfgen.None {
+		e.CGroup = order.Uint64(raw[r.CGroup:])
+	}
 	e.Weight = 1
 	if r.Weight != bpfgen.None {
 		e.Weight = order.Uint64(raw[r.Weight:])

@@ -56,6 +56,7 @@
 //	str(arg0), str(arg0, 6)  the text that an argument points to, or its first bytes (at most 128)
 //	pid tid                  of the hit, numbered as in this process's PID namespace (see Event.PID)
 //	uid gid cpu              of the hit; users are numbered as in the initial user namespace
+//	cgroup                   the ID of the control group in the hierarchy of version 2
 //	comm                     the name of the thread
 //	probe provider cookie    of the site
 //	12 -1 0xff 2.5 "text"    numbers and texts

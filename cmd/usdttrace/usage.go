@@ -27,7 +27,8 @@ What is watched
                         status becomes usdttrace's. Its standard output goes to
                         standard error where usdttrace prints on standard output
       --where EXPR      only the hits for which it holds, decided in the kernel:
-                        arg2 > 4096 && arg0 == "postgres", pid, tid, comm, cpu
+                        arg2 > 4096 && arg0 == "postgres", pid, tid, comm, cpu,
+                        cgroup
   -l, --list            only list the probes that would be watched, with the types of
                         their arguments; needs no privileges but to read the files
 PIDs are those of usdttrace's own PID namespace. If that is not the initial one,
@@ -66,7 +67,7 @@ What hits come to, computed in the kernel
                         (the default), or arguments
       --linear LOW:HIGH:STEP  for --hist and --latency, steps of equal size, drawn
       --by KEY,...      a row for each: comm, pid, tid, probe, arg1, str(arg0), cpu,
-                        stack. For --latency, keys of the DONE probe
+                        cgroup, stack. For --latency, keys of the DONE probe
       --sort COLUMN     the greatest first: count, average, p50, p90, p99, max, total
       --top N           N rows, and all others in one that is named (other)
       --max-keys N      rows at most (16384). Hits of more keys are in (other)

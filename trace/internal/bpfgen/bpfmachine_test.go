@@ -24,6 +24,7 @@ type bpfMachine struct {
 	maps    map[int]*bpfMap   // by descriptor
 
 	pid, tid, uid, gid, cpu uint32
+	cgroup                  uint64
 	foreign                 bool // in a PID namespace that is neither the initial nor the test's
 	command                 string
 	now, cookie             uint64
@@ -75,7 +76,7 @@ const (
 func newBPFMachine(order binary.ByteOrder) *bpfMachine {
 	return &bpfMachine{
 		order: order, context: make([]byte, 512), memory: make(map[uint64][]byte), maps: make(map[int]*bpfMap),
-		pid: 100, tid: 101, uid: 7, gid: 8, cpu: 3, command: "worker", now: 1000,
+		pid: 100, tid: 101, uid: 7, gid: 8, cpu: 3, cgroup: 1<<40 + 9, command: "worker", now: 1000,
 	}
 }
 
@@ -338,6 +339,8 @@ func (m *bpfMachine) call(fn asm.BuiltinFunc, values [][]byte) ([][]byte, error)
 		r[0] = uint64(m.gid)<<32 | uint64(m.uid)
 	case asm.FnGetSmpProcessorId:
 		r[0] = uint64(m.cpu)
+	case asm.FnGetCurrentCgroupId:
+		r[0] = m.cgroup
 	case asm.FnKtimeGetNs:
 		r[0] = m.now
 	case asm.FnGetAttachCookie:

@@ -142,6 +142,9 @@ func (f *fetcher) operand(dst asm.Register, o *operand) {
 	case expr.CPU:
 		f.processorID()
 		f.Emit(asm.Mov.Reg32(dst, asm.R0))
+	case expr.CGroup:
+		f.Call(asm.FnGetCurrentCgroupId)
+		f.Emit(asm.Mov.Reg(dst, asm.R0))
 	}
 	if o.term.HasMask {
 		f.And(dst, o.term.Mask, asm.R3)

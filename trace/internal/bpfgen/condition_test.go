@@ -89,6 +89,8 @@ func (w *world) number(k Kernel, t, other expr.Term) (*big.Float, bool) {
 		return integer(uint64(w.gid))
 	case expr.CPU:
 		return integer(uint64(w.cpu))
+	case expr.CGroup:
+		return integer(w.cgroup)
 	case expr.Number:
 		switch v := t.Number; {
 		case other.Source == expr.Argument && !other.HasMask && other.Index < len(w.args) && w.args[other.Index].Float:
@@ -210,7 +212,7 @@ func (w *world) randomCondition(k Kernel, random *rand.Rand, depth int) string {
 	case 2:
 		return fmt.Sprintf("%s %s arg%d", argument, op, random.IntN(len(w.args)))
 	case 3:
-		words := []string{"pid", "tid", "uid", "gid", "cpu"}
+		words := []string{"pid", "tid", "uid", "gid", "cpu", "cgroup"}
 		return fmt.Sprintf("%s %s %s", words[random.IntN(len(words))], op, argument)
 	case 4:
 		return fmt.Sprintf("%s %s pid & 0xff", argument, op)

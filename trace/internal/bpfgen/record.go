@@ -21,6 +21,7 @@ type Record struct {
 	Size int
 
 	CPU     int // u32
+	CGroup  int // u64
 	Time    int // u64, nanoseconds of the monotonic clock
 	Process int // u64, the process in the high half, the thread in the low one
 	Command int // 16 bytes, ends with a zero byte
@@ -95,7 +96,7 @@ func align8(n int) int { return (n + 7) &^ 7 }
 // layout places the parts of a record. groups are the arguments to be read from
 // memory together; what has been read before is copied like a register.
 func (f *fetcher) layout(e *Events, captures []Capture, groups []argcode.Group) (*Record, error) {
-	r := &Record{Size: 8, CPU: None, Time: None, Process: None, Command: None, Weight: None, Stack: None}
+	r := &Record{Size: 8, CPU: None, Time: None, Process: None, Command: None, CGroup: None, Weight: None, Stack: None}
 	take := func(size int) int {
 		at := r.Size
 		r.Size += align8(size)
@@ -106,6 +107,9 @@ func (f *fetcher) layout(e *Events, captures []Capture, groups []argcode.Group) 
 		r.Time, r.Process, r.Command = take(8), take(8), take(commandSize)
 	}
 
+	if e.CGroup {
+		r.CGroup = take(8)
+	}
 	if e.Sampling != nil {
 		r.Weight = take(8)
 	}

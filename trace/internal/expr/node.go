@@ -57,6 +57,7 @@ const (
 	UID             // the user
 	GID             // the group
 	CPU             // the processor
+	CGroup          // the control group
 	Command         // comm: the name of the thread
 	Cookie          // of the attachment
 	Provider        // of the probe
@@ -68,7 +69,7 @@ const (
 
 // words are the names of the sources that have one.
 var words = map[string]Source{
-	"pid": PID, "tid": TID, "uid": UID, "gid": GID, "cpu": CPU, "comm": Command, "cookie": Cookie,
+	"pid": PID, "tid": TID, "uid": UID, "gid": GID, "cpu": CPU, "cgroup": CGroup, "comm": Command, "cookie": Cookie,
 	"provider": Provider, "probe": Probe, "site": Site, "stack": Stack, "latency": Latency,
 }
 

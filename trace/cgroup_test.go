@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+//go:build linux
+
+package trace_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/go-quicktest/qt"
+
+	"github.com/gousdt/gousdt/internal/testneeds"
+	"github.com/gousdt/gousdt/internal/testprog"
+	"github.com/gousdt/gousdt/trace"
+)
+
+// newControlGroup makes a control group, and returns its directory and its ID.
+func newControlGroup(t *testing.T) (dir string, id uint64) {
+	t.Helper()
+	mounts, err := os.ReadFile("/proc/self/mounts")
+	qt.Assert(t, qt.IsNil(err))
+	for line := range strings.Lines(string(mounts)) {
+		fields := strings.Fields(line)
+		if fields[2] != "cgroup2" {
+			continue
+		}
+		if dir, err = os.MkdirTemp(fields[1], "gousdt-test"); err != nil {
+			continue
+		}
+		t.Cleanup(func() { qt.Check(t, qt.IsNil(os.Remove(dir))) })
+		info, err := os.Stat(dir)
+		qt.Assert(t, qt.IsNil(err))
+		return dir, info.Sys().(*syscall.Stat_t).Ino
+	}
+	testneeds.Missing(t, "no hierarchy of control groups of version 2 that can be written to")
+	return "", 0
+}
+
+func TestControlGroupsAreToldApart(t *testing.T) {
+	testprog.RequireBPF(t)
+	dir, id := newControlGroup(t)
+	process := start(t, "target-pie")
+	other := process.again(t)
+	counts := trace.NewAggregator(trace.Aggregation{By: []string{"cgroup"}, Where: fmt.Sprintf("cgroup == %d", id)})
+	s := open(t, process, "gousdt_test:three", &trace.SessionOptions{Aggregators: []*trace.Aggregator{counts}, CGroups: true})
+	join := func(dir string) {
+		err := os.WriteFile(filepath.Join(dir, "cgroup.procs"), fmt.Append(nil, process.PID), 0)
+		qt.Assert(t, qt.IsNil(err))
+	}
+	join(dir)
+	process.Fire("three", 3)
+	join(filepath.Dir(dir)) // so that the group can be removed
+	other.Fire("three", 2)
+	process.Fire("three", 1)
+	got := make(map[bool]int)
+	for _, e := range next(t, s, 6) {
+		qt.Check(t, qt.Equals(e.CGroup == id, e.PID == process.PID && got[true] < 3))
+		got[e.CGroup == id]++
+	}
+	qt.Check(t, qt.DeepEquals(got, map[bool]int{true: 3, false: 3}))
+	qt.Check(t, qt.DeepEquals(rows(snapshot(t, counts)), []string{fmt.Sprintf("[%d] 3 ?", id)}))
+}
