@@ -16,6 +16,7 @@
 #   make test-faults         every system call fails once, in every mode
 #   make test-soak           attaches and detaches for long, with many at a time
 #   make fuzz       every fuzz target for FUZZTIME each (default 30s)
+#   make transcripts         runs the commands in docs/recipes, as root
 #   make clean      remove what was built
 
 SHELL := /bin/bash
@@ -121,6 +122,12 @@ fuzz:
 			esac; \
 		done; \
 	done
+
+# The commands in docs/recipes, as root: what they print is compared.
+.PHONY: transcripts
+transcripts:
+	internal/setup/install recipes
+	$(tool) ./transcript ../docs/recipes/*.md
 
 .PHONY: clean
 clean:

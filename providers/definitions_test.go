@@ -67,7 +67,7 @@ func TestBuiltin(t *testing.T) {
 	})
 	t.Run("when probes fire", func(t *testing.T) {
 		qt.Assert(t, qt.StringContains(known.Fires("hotspot", "method__entry"), "DTraceMethodProbes"))
-		qt.Assert(t, qt.StringContains(known.Fires("php", "request__startup"), "USE_ZEND_DTRACE=1"))
+		qt.Assert(t, qt.StringContains(known.Fires("php", "function__entry"), "USE_ZEND_DTRACE=1"))
 		qt.Assert(t, qt.Equals(known.Fires("hotspot", "gc__begin"), ""))
 	})
 	t.Run("is the caller's own", func(t *testing.T) {

@@ -291,6 +291,7 @@ func (s *Site) toGenerate() *bpfgen.Site {
 	if s.definition != nil {
 		for _, a := range s.definition.Arguments {
 			site.Names = append(site.Names, a.Name)
+			site.Lengths = append(site.Lengths, a.Length)
 		}
 	}
 	return site

@@ -137,3 +137,75 @@ func TestNamesErrors(t *testing.T) {
 	_, err = trace.New(&trace.SessionOptions{Texts: 1 << 20})
 	qt.Assert(t, qt.ErrorMatches(err, `.*Texts: 1048576 is not between 0 and 32768`))
 }
+
+// TestSizedTexts reads texts whose length is in another argument: of the
+// twelve, arg9 points to "hello, gousdt", arg8 is 14, arg1 200 and arg0 -100.
+func TestSizedTexts(t *testing.T) {
+	for _, test := range []struct {
+		key  string
+		want string // "" where the hit cannot be aggregated
+	}{
+		{"str(arg9, arg8)", "hello, gousdt"},
+		{"str(arg9, arg8, 5)", "hello..."},
+		{"str(arg9, arg1, 5)", "hello..."},
+		{"str(arg9, arg0)", ""},
+		{"str(text)", "hello, gousdt"},
+		{"str(text, 5)", "hello..."},
+	} {
+		t.Run(test.key, func(t *testing.T) {
+			var d providers.Definitions
+			// The length follows the text in definitions; here it does not.
+			qt.Assert(t, qt.IsNil(d.Parse("test.d", []byte(`provider gousdt_test { probe twelve(
+				int a, int b, int c, int d, int e, int f, int g, int h, int i, char *text, long j, long k); };`))))
+			process := start(t, "target-pie")
+			aggregator := trace.NewAggregator(trace.Aggregation{By: []string{test.key}})
+			s := open(t, process, "gousdt_test:twelve", &trace.SessionOptions{
+				Definitions: &d, Aggregators: []*trace.Aggregator{aggregator}, NoEvents: true,
+			})
+			process.Fire("twelve", 2)
+			snapshot, err := aggregator.Snapshot()
+			qt.Assert(t, qt.IsNil(err))
+			if test.want == "" {
+				qt.Assert(t, qt.HasLen(snapshot.Rows, 0))
+				losses, err := s.Losses()
+				qt.Assert(t, qt.IsNil(err))
+				qt.Assert(t, qt.Equals(losses.Unreadable, 2))
+				return
+			}
+			qt.Assert(t, qt.HasLen(snapshot.Rows, 1))
+			qt.Assert(t, qt.Equals(snapshot.Rows[0].Keys[0].String(), test.want))
+			qt.Assert(t, qt.Equals(snapshot.Rows[0].Count, 2))
+		})
+	}
+}
+
+func TestSizedTextsInFilters(t *testing.T) {
+	for _, test := range []struct {
+		filter string
+		want   uint64
+	}{
+		{`str(arg9, arg8) == "hello, gousdt"`, 0}, // the zero is one of the 14 bytes
+		{`str(arg9, arg8) == "hello, gousd"`, 0},
+		{`str(arg9, arg8, 5) == "hello"`, 2},
+		{`str(arg9, arg8, 5) == "hallo"`, 0},
+		{`str(arg9, arg8) != "hello"`, 2},
+		{`str(arg9, arg0) == "hello"`, 0},
+		{`str(arg9, arg0) != "hello"`, 0}, // what cannot be read is not unequal
+	} {
+		t.Run(test.filter, func(t *testing.T) {
+			process := start(t, "target-pie")
+			aggregator := trace.NewAggregator(trace.Aggregation{Where: test.filter})
+			open(t, process, "gousdt_test:twelve", &trace.SessionOptions{
+				Aggregators: []*trace.Aggregator{aggregator}, NoEvents: true,
+			})
+			process.Fire("twelve", 2)
+			snapshot, err := aggregator.Snapshot()
+			qt.Assert(t, qt.IsNil(err))
+			hits := uint64(0)
+			for _, row := range snapshot.Rows {
+				hits += row.Count
+			}
+			qt.Assert(t, qt.Equals(hits, test.want))
+		})
+	}
+}

@@ -31,7 +31,7 @@ type follower struct {
 	perProcess bool            // it is about one process and perhaps its descendants, not about all
 	begun      bool            // what was there at first is attached
 	polls      atomic.Bool     // warnPolling has to find out whether the kernel reports events
-	skipped    map[string]bool // paths of files whose skipped sites have been named
+	told       map[string]bool // paths of files of which was said what is watched, and what is not
 
 	running sync.WaitGroup
 }
@@ -40,7 +40,7 @@ type follower struct {
 // by itself, or of all processes together if wanted is nil. With -f they are
 // attached together, and the session has others filtered out.
 func newFollower(t *tracer, wanted func(proc.Process) bool) (*follower, error) {
-	f := &follower{tracer: t, perProcess: wanted != nil && !t.options.follow, skipped: make(map[string]bool)}
+	f := &follower{tracer: t, perProcess: wanted != nil && !t.options.follow, told: make(map[string]bool)}
 	options := proc.WatcherOptions{Filter: wanted, Handler: f.rememberStacks, BeforePass: f.warnPolling}
 	if len(t.options.files) > 0 {
 		f.watcher = proc.NewWatcher(&options, t.options.patterns...)
@@ -185,15 +185,16 @@ func (f *follower) changed(changes *trace.WatchChanges) {
 	}
 	for _, a := range changes.Attached {
 		t.targets.attached(a)
-		if !f.skipped[a.Path()] {
-			if len(f.skipped) == maxSkipped {
-				clear(f.skipped)
+		told := f.told[a.Path()]
+		if !told {
+			if len(f.told) == maxTold {
+				clear(f.told)
 			}
-			f.skipped[a.Path()] = f.perProcess // each process has an attachment of its own
+			f.told[a.Path()] = true
 			t.warnSkipped(a, a.Path())
 			t.warnFramePointers(a)
 		}
-		if f.begun {
+		if f.begun && !told {
 			t.messages.NoteOf("files that are also watched", "also watching %s in %s", plural(len(a.Sites()), "site"), a.Path())
 		}
 	}
@@ -202,9 +203,9 @@ func (f *follower) changed(changes *trace.WatchChanges) {
 	}
 }
 
-// maxSkipped bounds the files that are remembered: processes may map new ones
+// maxTold bounds the files that are remembered: processes may map new ones
 // without end.
-const maxSkipped = 10_000
+const maxTold = 10_000
 
 // warn says what could not be attached or scanned.
 func (f *follower) warn(err error) {

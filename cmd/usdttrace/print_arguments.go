@@ -4,6 +4,7 @@ package main
 
 import (
 	"strconv"
+	"strings"
 
 	"github.com/gousdt/gousdt/providers"
 	"github.com/gousdt/gousdt/trace"
@@ -24,9 +25,13 @@ func appendArgumentName(b []byte, definition *providers.Argument, i int) []byte 
 	return strconv.AppendInt(append(b, "arg"...), int64(i), 10)
 }
 
-// appendArgument appends a value, with the name that an enumeration gives it.
+// appendArgument appends a value: of a pointer the address, of an enumeration
+// the name with the number.
 func appendArgument(b []byte, v *trace.Value, definition *providers.Argument) []byte {
 	if definition != nil && v.State() == trace.Present {
+		if data, _ := v.Data(); data == nil && !definition.IsText && strings.HasSuffix(definition.Type, "*") {
+			return strconv.AppendUint(append(b, "0x"...), v.Uint(), 16)
+		}
 		if name := definition.ValueName(v.Int()); name != "" {
 			b = append(append(b, name...), '(')
 			return append(v.AppendTo(b), ')')

@@ -12,8 +12,11 @@ provider php {
 	probe function__entry(char *function, char *filename, int line, char *class, char *scope);
 	probe function__return(char *function, char *filename, int line, char *class, char *scope);
 	probe exception__thrown(char *class);
-	probe exception__caught(char *class);
+	/* not the name itself: a zend_string, which has it */
+	probe exception__caught(void *class_string);
 	probe error(char *message, char *filename, int line);
 };
 
-#pragma gousdt fires php:* mostly only with the environment variable USE_ZEND_DTRACE=1
+#pragma gousdt fires php:compile__* only with the environment variable USE_ZEND_DTRACE=1
+#pragma gousdt fires php:execute__* only with the environment variable USE_ZEND_DTRACE=1
+#pragma gousdt fires php:function__* only with the environment variable USE_ZEND_DTRACE=1

@@ -145,14 +145,13 @@ func (a *Aggregation) role(kernel Kernel, site *Site) (role, error) {
 		terms = append(terms[:len(terms):len(terms)], a.Latency.Done)
 	}
 	for _, t := range terms {
-		if t.Source != expr.Argument && t.Source != expr.String {
-			continue
-		}
-		if t.Index >= len(site.Args) {
-			return unconcerned, nil
-		}
-		if !site.readable(kernel, t.Index) {
-			r = unreadable
+		for _, index := range t.Arguments() {
+			if index >= len(site.Args) {
+				return unconcerned, nil
+			}
+			if !site.readable(kernel, index) {
+				r = unreadable
+			}
 		}
 	}
 	if a.Where != nil {
@@ -208,9 +207,7 @@ func (a *Aggregation) arguments() (indices []int) {
 		terms = append(terms[:len(terms):len(terms)], *a.Value)
 	}
 	for _, t := range terms {
-		if t.Source == expr.Argument || t.Source == expr.String {
-			indices = append(indices, t.Index)
-		}
+		indices = append(indices, t.Arguments()...)
 	}
 	return indices[:len(indices):len(indices)]
 }

@@ -17,6 +17,10 @@ func (b *builder) key(a *Aggregation, t *expr.Term, at, size int, unread argcode
 		b.command(asm.R10, at)
 	case expr.String:
 		b.zero(at, size)
+		if t.HasLength {
+			b.readSized(t, at, unread)
+			break
+		}
 		whole := b.Label()
 		b.readText(asm.R10, at, t.Max+2, func(dst asm.Register) { b.raw(dst, t.Index) })
 		b.JumpIfImm(asm.JSLT, asm.R0, 0, asm.R1, unread)
@@ -42,6 +46,23 @@ func (b *builder) key(a *Aggregation, t *expr.Term, at, size int, unread argcode
 		return c
 	}
 	return unsigned
+}
+
+// readSized brings a text whose length is in an argument to a key, and marks it
+// if it is cut.
+func (b *builder) readSized(t *expr.Term, at int, unread argcode.Label) {
+	fits := b.Label()
+	b.value(asm.R2, t.Length)
+	b.JumpIfImm(asm.JSLT, asm.R2, 0, asm.R1, unread)
+	b.JumpIfImm(asm.JLE, asm.R2, uint64(t.Max), asm.R1, fits)
+	b.Emit(asm.Mov.Imm(asm.R2, int32(t.Max)), asm.StoreImm(asm.R10, int16(at+t.Max+1), 1, asm.Byte))
+	b.Place(fits)
+	// Where the page is missing the same is done again, so the length is kept.
+	b.Emit(asm.Mov.Reg(asm.R9, asm.R2))
+	b.readMemory(at, unread, func() {
+		b.Emit(asm.Mov.Reg(asm.R2, asm.R9))
+		b.raw(asm.R3, t.Index)
+	})
 }
 
 // zero clears a part of the stack: bytes behind the end of a text would tell

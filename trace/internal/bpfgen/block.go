@@ -19,6 +19,7 @@ type Site struct {
 	Cookie         uint64 // of the attachment, as expressions see it
 	Args           []argspec.Arg
 	Names          []string // of the arguments, as far as they are known
+	Lengths        []int    // for each text: the argument with its length, or -1
 
 	// Fixed: the code is for this site alone and knows its ID. Otherwise the ID
 	// is in the BPF cookie, and equal sites can share the code.

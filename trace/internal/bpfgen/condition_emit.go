@@ -78,7 +78,7 @@ func (c *condition) arguments(to []int) []int {
 	}
 	for _, o := range []*operand{&c.left, &c.right} {
 		if (o.term.Source == expr.Argument || o.term.Source == expr.String) && !o.known {
-			to = append(to, o.term.Index)
+			to = append(to, o.term.Arguments()...)
 		}
 	}
 	return to
@@ -212,6 +212,10 @@ func (f *fetcher) compareText(c *condition, ifFalse argcode.Label) {
 }
 
 func (f *fetcher) compareString(c *condition, literal []byte, differs, unreadable argcode.Label) {
+	if c.left.term.HasLength {
+		f.compareSized(&c.left.term, literal, differs, unreadable)
+		return
+	}
 	// One byte more than the text and its terminator tells a longer string; a
 	// string that is cut to the text's own length need not end there.
 	length, size := len(literal)+1, len(literal)+2
@@ -230,6 +234,26 @@ func (f *fetcher) compareString(c *condition, literal []byte, differs, unreadabl
 		unlike = asm.JGT // see Capture: an empty text may have no length at all
 	}
 	f.JumpIfImm(unlike, asm.R0, uint64(length), asm.R1, differs)
+	f.compareBytes(at, literal, differs)
+}
+
+// compareSized is compareString for a text whose length is in an argument.
+func (f *fetcher) compareSized(t *expr.Term, literal []byte, differs, unreadable argcode.Label) {
+	f.value(asm.R2, t.Length)
+	f.JumpIfImm(asm.JSLT, asm.R2, 0, asm.R1, unreadable)
+	unlike := asm.JNE
+	if t.Max == len(literal) && t.Max > 0 {
+		unlike = asm.JLT // the text may be longer than what is compared of it
+	}
+	f.JumpIfImm(unlike, asm.R2, uint64(len(literal)), asm.R1, differs)
+	if len(literal) == 0 {
+		return
+	}
+	at := f.Alloc(len(literal))
+	f.readMemory(at, unreadable, func() {
+		f.Emit(asm.Mov.Imm(asm.R2, int32(len(literal))))
+		f.raw(asm.R3, t.Index)
+	})
 	f.compareBytes(at, literal, differs)
 }
 

@@ -164,8 +164,10 @@ func (s *Site) resolveText(kernel Kernel, op expr.Op, left, right expr.Term) con
 	case expr.Probe:
 		return decided(op.Holds(equalText(s.Name, literal)))
 	case expr.String:
-		if !s.readable(kernel, left.Index) {
-			return condition{kind: never}
+		for _, index := range left.Arguments() {
+			if !s.readable(kernel, index) {
+				return condition{kind: never}
+			}
 		}
 	}
 	return condition{kind: compareText, op: op, left: operand{term: left}, right: operand{term: right}}

@@ -183,5 +183,25 @@ func (f *fetcher) readText(base asm.Register, offset, size int, pointer func(dst
 	})
 }
 
+// readMemory reads bytes to the stack; operands sets R2 to how many and R3 to
+// where they are.
+func (f *fetcher) readMemory(at int, failed argcode.Label, operands func()) {
+	read := func(helper asm.BuiltinFunc) {
+		operands()
+		f.AddressOf(asm.R1, asm.R10, at)
+		f.Call(helper)
+	}
+	read(asm.FnProbeReadUser)
+	if f.PageIn {
+		done := f.Label()
+		f.JumpIfImm(asm.JEq, asm.R0, 0, asm.R1, done)
+		read(asm.FnCopyFromUser)
+		f.JumpIfImm(asm.JNE, asm.R0, 0, asm.R1, failed)
+		f.Place(done)
+		return
+	}
+	f.JumpIfImm(asm.JNE, asm.R0, 0, asm.R1, failed)
+}
+
 // leastPage is the size of a page where pages are smallest.
 const leastPage = 4096

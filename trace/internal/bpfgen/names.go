@@ -16,7 +16,7 @@ func (p *Plan) bind(site *Site) *Plan {
 		return p
 	}
 	bound := *p
-	bound.Filter = p.Filter.Bind(site.Argument)
+	bound.Filter = site.bind(p.Filter)
 	latencies := make(map[*Latency]*Latency, len(p.Latencies))
 	bound.Latencies = make([]*Latency, len(p.Latencies))
 	for i, l := range p.Latencies {
@@ -27,11 +27,11 @@ func (p *Plan) bind(site *Site) *Plan {
 	bound.Aggregations = make([]*Aggregation, len(p.Aggregations))
 	for i, a := range p.Aggregations {
 		here := *a
-		here.Where = a.Where.Bind(site.Argument)
+		here.Where = site.bind(a.Where)
 		here.Latency = latencies[a.Latency]
 		here.Keys = make([]expr.Term, len(a.Keys))
 		for j, key := range a.Keys {
-			here.Keys[j] = key.Bind(site.Argument)
+			here.Keys[j] = site.bindTerm(key)
 		}
 		if a.Value != nil {
 			value := a.Value.Bind(site.Argument)
@@ -40,6 +40,23 @@ func (p *Plan) bind(site *Site) *Plan {
 		bound.Aggregations[i] = &here
 	}
 	return &bound
+}
+
+// bind returns a condition with the site's arguments in place of their names.
+func (s *Site) bind(node *expr.Node) *expr.Node {
+	bound := node.Bind(s.Argument)
+	bound.Walk(func(t *expr.Term) { *t = s.bindTerm(*t) })
+	return bound
+}
+
+// bindTerm is bind for a term. A text whose length is known to be in another
+// argument has no zero byte at its end.
+func (s *Site) bindTerm(t expr.Term) expr.Term {
+	t = t.Bind(s.Argument)
+	if t.Source == expr.String && !t.HasLength && t.Index < len(s.Lengths) && s.Lengths[t.Index] >= 0 {
+		t.HasLength, t.Length = true, s.Lengths[t.Index]
+	}
+	return t
 }
 
 // Argument returns the number of the argument with a name.

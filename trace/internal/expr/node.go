@@ -82,6 +82,10 @@ type Term struct {
 	Name   string // of Argument and String: the argument's name, if it is not given by number
 	Max    int    // of String: at most that many bytes, 0 for no own limit
 
+	HasLength  bool // of String: another argument says how many bytes there are
+	Length     int
+	LengthName string
+
 	HasMask bool
 	Mask    uint64 // the value is combined with it by a bitwise and
 
@@ -107,14 +111,40 @@ func (n *Node) Bind(index func(name string) (int, bool)) *Node {
 	return &bound
 }
 
+// Walk calls f for all terms.
+func (n *Node) Walk(f func(*Term)) {
+	if n == nil {
+		return
+	}
+	for _, child := range n.Nodes {
+		child.Walk(f)
+	}
+	if len(n.Nodes) == 0 {
+		f(&n.Left)
+		f(&n.Right)
+	}
+}
+
 // Bind is Node.Bind of a term.
 func (t Term) Bind(index func(name string) (int, bool)) Term {
-	if t.Name != "" {
-		if i, ok := index(t.Name); ok {
-			t.Index = i
-		}
+	if i, ok := index(t.Name); ok && t.Name != "" {
+		t.Index = i
+	}
+	if i, ok := index(t.LengthName); ok && t.LengthName != "" {
+		t.Length = i
 	}
 	return t
+}
+
+// Arguments returns the numbers of the arguments that the term needs.
+func (t *Term) Arguments() []int {
+	switch {
+	case t.Source != Argument && t.Source != String:
+		return nil
+	case t.HasLength:
+		return []int{t.Index, t.Length}
+	}
+	return []int{t.Index}
 }
 
 // IsText reports whether the value is a text rather than a number. An Argument

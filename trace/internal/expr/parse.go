@@ -332,7 +332,8 @@ func (p *parser) unknown(name string) string {
 		"probe are, as keys of an aggregation also site and stack"
 }
 
-// str reads what follows the word: (argN) or (argN, MAX).
+// str reads what follows the word: (argN), (argN, LENGTH), (argN, MAX) or
+// (argN, LENGTH, MAX), where LENGTH is an argument and MAX a number.
 func (p *parser) str(t Term) (Term, error) {
 	t.Source = String
 	if err := p.expect(token.LPAREN); err != nil {
@@ -341,7 +342,14 @@ func (p *parser) str(t Term) (Term, error) {
 	if !p.argument(&t, p.next().text) || !p.accept(token.IDENT) {
 		return t, p.unexpected("an argument (arg0, arg1, ...)")
 	}
-	if p.accept(token.COMMA) {
+	more := p.accept(token.COMMA)
+	var length Term
+	if more && p.argument(&length, p.next().text) {
+		p.accept(token.IDENT)
+		t.HasLength, t.Length, t.LengthName = true, length.Index, length.Name
+		more = p.accept(token.COMMA)
+	}
+	if more {
 		at := p.next().offset
 		limit, err := p.integer()
 		if err != nil {

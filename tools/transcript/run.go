@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"time"
+)
+
+const (
+	// maxLines is how many lines of output are shown.
+	maxLines = 14
+	// maxWidth is how much of a line is shown.
+	maxWidth = 110
+	// timeout bounds a command. Those of transcripts end by themselves.
+	timeout = 2 * time.Minute
+)
+
+// buildCommands builds both commands into a folder of their own.
+func buildCommands() (string, error) {
+	dir, err := os.MkdirTemp("", "transcript")
+	if err != nil {
+		return "", err
+	}
+	cmd := exec.Command("go", "build", "-o", dir, "./cmd/usdtlist", "./cmd/usdttrace")
+	cmd.Dir = ".."
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build the commands: %w\n%s", err, out)
+	}
+	return dir, nil
+}
+
+// runner runs transcripts, each while its workload runs.
+type runner struct {
+	tools     string // where the commands are
+	workloads string // where the workloads are
+	only      string
+
+	workload string // that runs
+	process  *exec.Cmd
+	env      []string          // what it gave to commands
+	missing  map[string]string // why workloads cannot run
+}
+
+// transcript runs the commands of one transcript, and puts the new output in
+// its place. It returns in what the old one differs.
+func (r *runner) transcript(p *part) (problems []string, err error) {
+	if r.only != "" && p.workload != r.only {
+		return nil, nil
+	}
+	if err := r.start(p.workload); err != nil || r.missing[p.workload] != "" {
+		return nil, err
+	}
+	var b strings.Builder
+	for _, c := range commands(p.text) {
+		out, err := r.command(c.line)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w\n%s", c.line, err, out)
+		}
+		shown := cut(out)
+		if !hasLine(shown, firstLine(c.output)) {
+			problems = append(problems, fmt.Sprintf("%s\n\tprints      %s\n\tand not     %s",
+				c.line, firstLine(shown), firstLine(c.output)))
+		}
+		fmt.Fprintf(&b, "$ %s\n%s", c.line, shown)
+	}
+	p.text = b.String()
+	return problems, nil
+}
+
+// command is a command of a transcript, and what it prints there.
+type command struct{ line, output string }
+
+func commands(text string) []command {
+	var all []command
+	continued := false
+	for line := range strings.Lines(text) {
+		switch rest, ok := strings.CutPrefix(line, "$ "); {
+		case ok:
+			all = append(all, command{line: strings.TrimSuffix(rest, "\n")})
+		case continued:
+			all[len(all)-1].line += "\n" + strings.TrimSuffix(line, "\n")
+		case len(all) > 0:
+			all[len(all)-1].output += line
+		}
+		continued = strings.HasSuffix(line, "\\\n") && len(all) > 0 && all[len(all)-1].output == ""
+	}
+	return all
+}
+
+// command runs a command line and returns what it prints.
+func (r *runner) command(line string) (string, error) {
+	cmd := exec.Command("bash", "-c", strings.ReplaceAll(line, "sudo ", ""))
+	cmd.Env = append(os.Environ(), "PATH="+r.tools+":"+os.Getenv("PATH"))
+	cmd.Env = append(cmd.Env, r.env...)
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := cmd.Start(); err != nil {
+		return "", err
+	}
+	defer time.AfterFunc(timeout, func() { syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }).Stop()
+	err := cmd.Wait()
+	return out.String(), err
+}
+
+// start starts a workload, unless it runs already.
+func (r *runner) start(name string) error {
+	if name == r.workload {
+		return nil
+	}
+	r.stop()
+	r.workload, r.env = name, nil
+	if name == "none" || r.missing[name] != "" {
+		return nil
+	}
+	cmd := exec.Command(filepath.Join(r.workloads, name))
+	cmd.Stderr = os.Stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	stdout, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		return fmt.Errorf("workload %s: %w", name, err)
+	}
+	r.process = cmd
+	for in := bufio.NewScanner(stdout); in.Scan(); {
+		switch line := in.Text(); {
+		case line == "ready":
+			go io.Copy(io.Discard, stdout)
+			return nil
+		case strings.HasPrefix(line, "missing"):
+			r.missing[name] = line
+			return nil
+		case strings.Contains(line, "="):
+			r.env = append(r.env, line)
+		}
+	}
+	return fmt.Errorf("workload %s: it ended before it was ready", name)
+}
+
+// stop ends the workload that runs.
+func (r *runner) stop() {
+	if r.process == nil {
+		return
+	}
+	syscall.Kill(r.process.Process.Pid, syscall.SIGTERM)
+	ended := make(chan error, 1)
+	go func() { ended <- r.process.Wait() }()
+	select {
+	case <-ended:
+	case <-time.After(30 * time.Second):
+		fmt.Fprintln(os.Stderr, "transcript:", errors.New("workload "+r.workload+" does not end"))
+	}
+	syscall.Kill(-r.process.Process.Pid, syscall.SIGKILL)
+	r.process, r.workload = nil, ""
+}
+
+// hasLine reports whether one of the lines of a text is like this one.
+func hasLine(text, want string) bool {
+	for line := range strings.Lines(text) {
+		if shape(strings.TrimSuffix(line, "\n")) == shape(want) {
+			return true
+		}
+	}
+	return false
+}
+
+func firstLine(s string) string {
+	line, _, _ := strings.Cut(s, "\n")
+	return line
+}
+
+// cut shortens output to what is shown.
+func cut(out string) string {
+	var b strings.Builder
+	lines := strings.SplitAfter(strings.TrimRight(out, "\n")+"\n", "\n")
+	lines = lines[:len(lines)-1]
+	for i, line := range lines {
+		if i >= maxLines-2 && len(lines) > maxLines && i < len(lines)-1 {
+			if i == maxLines-2 {
+				b.WriteString("...\n")
+			}
+			continue
+		}
+		text := strings.TrimRight(line, " \n")
+		if runes := []rune(text); len(runes) > maxWidth {
+			text = string(runes[:maxWidth]) + "..."
+		}
+		b.WriteString(text + "\n")
+	}
+	return b.String()
+}
+
+var changing = regexp.MustCompile(`0x[0-9a-f]+|[0-9]+([.:][0-9]+)*(ns|µs|us|ms|s)?|#+| +`)
+
+// shape returns what stays the same of a line in all runs.
+func shape(line string) string {
+	return changing.ReplaceAllStringFunc(line, func(s string) string {
+		switch s[0] {
+		case ' ':
+			return " "
+		case '#':
+			return "#"
+		}
+		return "0"
+	})
+}
