@@ -34,6 +34,15 @@ What is watched
 PIDs are those of usdttrace's own PID namespace. If that is not the initial one,
 processes of other namespaces have PID 0.
 
+Terms, in EXPR, TERM and KEY
+  arg0 arg1...          arguments, by number or name
+  str(arg0) str(arg0,N) the text that an argument points to, or its first N bytes
+  pid tid uid gid cpu comm cgroup provider probe      of the hit
+  site stack            as keys only: the address in the file, the user stack
+  4096 0xff 2.5 "text"  numbers and texts, in EXPR
+  An integer can be masked: arg1 & 7. EXPR compares by == != < <= > >= and combines
+  by && || ! and parentheses. What cannot be read is neither equal nor unequal.
+
 Events
       --str N[:MAX],... argument N points to text: show up to MAX (128) bytes of it
       --bytes N:LENGTH,...    argument N points to LENGTH bytes: show them
