@@ -9,11 +9,15 @@ import (
 	"io"
 	"maps"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
+	"unicode"
 	"weak"
 
 	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/btf"
 
 	"github.com/gousdt/gousdt/internal/specialise"
@@ -46,6 +50,9 @@ type origin struct {
 	// refused is set once the kernel has refused what was made of the program:
 	// to try again for other sites would take as long, and end alike.
 	refused atomic.Pointer[ebpf.VerifierError]
+
+	askDepths sync.Once
+	depths    []int
 }
 
 // specialKey tells the programs apart that are made of the same one, by the IDs
@@ -185,28 +192,51 @@ func (s *specialiser) load(prog *ebpf.Program, specs []specialise.Spec) (*ebpf.P
 	if err != nil {
 		return nil, err
 	}
+	if refused := from.refused.Load(); refused != nil {
+		return nil, refusal(refused)
+	}
 	machine, err := kernelMachine()
 	if err != nil {
 		return nil, err
-	}
-	if refused := from.refused.Load(); refused != nil {
-		return nil, refusal(refused)
 	}
 	general := specialise.Program{
 		Instructions: from.spec.Instructions,
 		Kernel:       specialise.Kernel{Machine: machine, BigEndian: nativeOrder() == binary.BigEndian},
 		Libbpf:       !sitespec.IsOwn(s.manager.specs.layout),
 	}
-	spec := from.spec.Copy()
-	if spec.Instructions, err = general.For(specs); err != nil {
-		return nil, err
+	if len(specs) == 1 && general.ReadsOneByOne() {
+		general.Depths = from.stackDepths()
 	}
+	for {
+		instructions, err := general.For(specs)
+		if err != nil {
+			return nil, err
+		}
+		special, err := from.load(instructions, ebpf.ProgramOptions{})
+		var refused *ebpf.VerifierError
+		switch {
+		case err == nil:
+			return special, nil
+		case errors.As(err, &refused) && general.Depths != nil:
+			general.Depths = nil // it may have taken too much of the stack
+		case errors.As(err, &refused):
+			from.refused.Store(refused)
+			return nil, refusal(err)
+		default:
+			return nil, refusal(err)
+		}
+	}
+}
 
-	shared, err := from.openMaps()
+// load loads the program with other instructions, and with the same maps.
+func (o *origin) load(instructions asm.Instructions, opts ebpf.ProgramOptions) (*ebpf.Program, error) {
+	shared, err := o.openMaps()
 	defer closeMaps(shared)
 	if err != nil {
 		return nil, err
 	}
+	spec := o.spec.Copy()
+	spec.Instructions = slices.Clone(instructions)
 	for i := range spec.Instructions {
 		ins := &spec.Instructions[i]
 		if name := ins.Reference(); ins.IsLoadFromMap() && name != "" {
@@ -215,15 +245,43 @@ func (s *specialiser) load(prog *ebpf.Program, specs []specialise.Spec) (*ebpf.P
 			}
 		}
 	}
-	special, err := ebpf.NewProgram(spec)
-	var refused *ebpf.VerifierError
-	if errors.As(err, &refused) {
-		from.refused.Store(refused)
+	return ebpf.NewProgramWithOptions(spec, opts)
+}
+
+// stackDepths returns how many bytes of the stack each function of the program
+// uses, nil if the kernel does not say.
+func (o *origin) stackDepths() []int {
+	o.askDepths.Do(func() {
+		again, err := o.load(o.spec.Instructions, ebpf.ProgramOptions{LogLevel: ebpf.LogLevelStats})
+		if err != nil {
+			return
+		}
+		defer again.Close()
+		o.depths = parseStackDepths(again.VerifierLog)
+	})
+	return o.depths
+}
+
+// parseStackDepths finds the line "stack depth 104+0+24" in what the verifier
+// says of a program.
+func parseStackDepths(log string) []int {
+	_, after, found := strings.Cut(log, "stack depth ")
+	if !found {
+		return nil
 	}
-	if err != nil {
-		return nil, refusal(err)
+	numbers := strings.FieldsFunc(after, unicode.IsSpace)
+	if len(numbers) == 0 {
+		return nil
 	}
-	return special, nil
+	var depths []int
+	for _, number := range strings.Split(numbers[0], "+") {
+		depth, err := strconv.Atoi(number)
+		if err != nil {
+			return nil
+		}
+		depths = append(depths, depth)
+	}
+	return depths
 }
 
 func refusal(err error) error {

@@ -33,6 +33,9 @@ type Group struct {
 	low, high   int64 // displacement of the first byte and of the one behind the last
 }
 
+// Low is the displacement of the first byte.
+func (g *Group) Low() int64 { return g.low }
+
 // Span is how many bytes a group has, with those between its arguments.
 func (g *Group) Span() int { return int(g.high - g.low) }
 

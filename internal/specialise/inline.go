@@ -12,29 +12,42 @@ import (
 	"github.com/gousdt/gousdt/internal/argcode"
 )
 
+// callSite is a call of bpf_usdt_arg that asks for a certain argument.
+type callSite struct {
+	index    int // of the instruction
+	argument int64
+	place    int64 // of the result in the stack of the caller, if placed is set
+	placed   bool
+
+	code asm.Instructions // to put in the place of the call, none to leave it
+}
+
 // inline puts code in the place of the calls of bpf_usdt_arg that ask for a
 // certain argument, where the code needs no register that a call leaves alone.
 // A call takes longer than most of what it is made for.
-func (f *function) inline(r *reader) error {
+//
+// depth is how many bytes of the stack the function uses. Where that is known,
+// neighbours in memory are read together.
+func (f *function) inline(r *reader, depth int) error {
 	targets := f.jumpTargets()
-	inlined := make(map[int]asm.Instructions)
-	for i := 1; i < len(f.ins); i++ {
-		ins := &f.ins[i]
-		if !ins.IsFunctionCall() || ins.Reference() != readOne {
-			continue
-		}
-		n, ok := f.constantBefore(i, number, targets)
-		if !ok {
-			continue
-		}
-		place, placed := f.frameAddressBefore(i, result, targets)
-		code, err := r.inlineArgument(n, place, placed)
-		if err != nil {
+	sites := f.callSites(targets)
+	for i := range sites {
+		s := &sites[i]
+		var err error
+		if s.code, err = r.inlineArgument(s); err != nil {
 			return err
 		}
-		if len(code) > 0 {
-			code[0] = code[0].WithSource(ins.Source())
-			inlined[i] = code
+	}
+	if depth > 0 && !r.pageIn {
+		if err := f.merge(r, sites, targets, depth); err != nil {
+			return err
+		}
+	}
+	inlined := make(map[int]asm.Instructions)
+	for _, s := range sites {
+		if len(s.code) > 0 {
+			s.code[0] = s.code[0].WithSource(f.ins[s.index].Source())
+			inlined[s.index] = s.code
 		}
 	}
 	if len(inlined) == 0 {
@@ -43,11 +56,26 @@ func (f *function) inline(r *reader) error {
 	return f.insert(inlined)
 }
 
-// inlineArgument returns the code for one argument of the only spec, none where
-// it cannot be inlined. Where placed is set, the result is to be at that place
-// of the caller's stack.
-func (r *reader) inlineArgument(n, place int64, placed bool) (asm.Instructions, error) {
-	a := argcode.NewAssembler()
+// callSites returns the calls of bpf_usdt_arg that ask for a certain argument.
+func (f *function) callSites(targets map[int]bool) []callSite {
+	var sites []callSite
+	for i := 1; i < len(f.ins); i++ {
+		if ins := &f.ins[i]; !ins.IsFunctionCall() || ins.Reference() != readOne {
+			continue
+		}
+		if n, ok := f.constantBefore(i, number, targets); ok {
+			site := callSite{index: i, argument: n}
+			site.place, site.placed = f.frameAddressBefore(i, result, targets)
+			sites = append(sites, site)
+		}
+	}
+	return sites
+}
+
+// inlineArgument returns the code for a call, none where it cannot be inlined.
+// There is one spec.
+func (r *reader) inlineArgument(s *callSite) (asm.Instructions, error) {
+	a, n := argcode.NewAssembler(), s.argument
 	one := *r
 	one.Assembler = a
 	f := one.fetcher(r.specs[0].Args, context)
@@ -62,7 +90,7 @@ func (r *reader) inlineArgument(n, place int64, placed bool) (asm.Instructions, 
 	default:
 		arg := &f.Args[n]
 		extend := arg.Signed && arg.Size < 8
-		if r.pageIn || extend && !placed {
+		if r.pageIn || extend && !s.placed {
 			return nil, nil
 		}
 		at := int64(0)
@@ -78,9 +106,9 @@ func (r *reader) inlineArgument(n, place int64, placed bool) (asm.Instructions, 
 		// Where it fails, it has stored zeroes.
 		a.Call(asm.FnProbeReadUser)
 		if extend {
-			a.Emit(asm.LoadMem(asm.R4, asm.R10, int16(place+at), argcode.SizeOf(arg.Size)))
+			a.Emit(asm.LoadMem(asm.R4, asm.R10, int16(s.place+at), argcode.SizeOf(arg.Size)))
 			f.Extend(asm.R4, arg)
-			a.Emit(asm.StoreMem(asm.R10, int16(place), asm.R4, asm.DWord))
+			a.Emit(asm.StoreMem(asm.R10, int16(s.place), asm.R4, asm.DWord))
 		}
 	}
 	return a.Straight()

@@ -43,6 +43,19 @@ type Program struct {
 	Instructions asm.Instructions
 	Kernel       Kernel
 	Libbpf       bool // it was compiled with libbpf's header
+
+	// Depths is how many bytes of the stack each of the functions uses, in
+	// their order, as the kernel's verifier has found out; nil if that is not
+	// known.
+	Depths []int
+}
+
+// ReadsOneByOne reports whether the program calls bpf_usdt_arg. For such a
+// program it is of use to know Depths.
+func (p *Program) ReadsOneByOne() bool {
+	return slices.ContainsFunc(p.Instructions, func(ins asm.Instruction) bool {
+		return ins.IsFunctionCall() && ins.Reference() == readOne
+	})
 }
 
 // For returns the instructions of the program for sites with these specs, whose
@@ -83,7 +96,11 @@ func (p *Program) inline(functions []function, specs []Spec) error {
 	}
 	r := p.reader(&functions[i], specs)
 	for i := range functions {
-		if err := functions[i].inline(r); err != nil {
+		depth := 0
+		if len(p.Depths) == len(functions) {
+			depth = max(p.Depths[i], 1)
+		}
+		if err := functions[i].inline(r, depth); err != nil {
 			return fmt.Errorf("%s: %w", functions[i].name, err)
 		}
 	}

@@ -167,6 +167,8 @@ func checkReaders(t *testing.T, k *testKernel, random *rand.Rand) {
 		}
 	}
 
+	checkMerged(t, k, random, w, libbpf, helper, check)
+
 	wanted, known := 1+random.IntN(12), 0
 	if random.IntN(4) > 0 {
 		known = wanted
@@ -192,6 +194,41 @@ func checkReaders(t *testing.T, k *testKernel, random *rand.Rand) {
 	}
 }
 
+// checkMerged has a program ask for several arguments one after the other,
+// which it then reads together where they are neighbours.
+func checkMerged(
+	t *testing.T, k *testKernel, random *rand.Rand, w *world, libbpf bool, helper asm.BuiltinFunc, check func(i int, r0 uint64, memory []byte),
+) {
+	const words = 14
+	const depth = 2 * 8 * words // results, and what was answered
+	program := asm.Instructions{asm.Mov.Reg(asm.R6, asm.R1).WithSymbol("main")}
+	asked := make([]int, 1+random.IntN(words))
+	for n := range asked {
+		asked[n] = random.IntN(13)
+		program = append(program,
+			asm.Mov.Reg(asm.R1, asm.R6), asm.Mov.Imm(asm.R2, int32(asked[n])),
+			asm.Mov.Reg(asm.R3, asm.R10), asm.Add.Imm(asm.R3, int32(-8*(n+1))))
+		if random.IntN(6) == 0 {
+			program = append(program, asm.Instruction{OpCode: asm.Ja.Op(asm.ImmSource)}) // here a block ends
+		}
+		program = append(program, asm.Call.Label("bpf_usdt_arg"), asm.StoreMem(asm.R10, int16(-8*(words+n+1)), asm.R0, asm.DWord))
+	}
+	kernel := k.forPlan()
+	made, err := (&specialise.Program{
+		Instructions: append(append(program, asm.Return()), readerProgram("bpf_usdt_arg", 0, helper)[3:]...), Libbpf: libbpf,
+		Kernel: specialise.Kernel{Machine: kernel.Machine, BigEndian: kernel.bigEndian()}, Depths: []int{depth, 0},
+	}).For([]specialise.Spec{{ID: uint32(w.cookie), Args: w.args}})
+	qt.Assert(t, qt.IsNil(err))
+	if hasCall(made) {
+		return // for which there is no code in the interpreter
+	}
+	qt.Assert(t, qt.IsNil(w.run(made)))
+	end := len(w.stack)
+	for n, i := range asked {
+		check(i, w.load(w.stack[end-8*(words+n+1):][:8]), w.stack[:end-8*n])
+	}
+}
+
 func TestReadersReadEveryArgument(t *testing.T) {
 	for i := range testKernels {
 		k := &testKernels[i]
@@ -201,6 +238,52 @@ func TestReadersReadEveryArgument(t *testing.T) {
 				checkReaders(t, k, random)
 			}
 		})
+	}
+}
+
+// askAll is a program that asks for arguments one after the other.
+func askAll(count int) asm.Instructions {
+	program := asm.Instructions{asm.Mov.Reg(asm.R6, asm.R1).WithSymbol("main")}
+	for n := range count {
+		program = append(program,
+			asm.Mov.Reg(asm.R1, asm.R6), asm.Mov.Imm(asm.R2, int32(n)), asm.Mov.Reg(asm.R3, asm.R10), asm.Add.Imm(asm.R3, int32(-8*(n+1))),
+			asm.Call.Label("bpf_usdt_arg"))
+	}
+	return append(append(program, asm.Return()), readerProgram("bpf_usdt_arg", 0, asm.FnProbeReadUser)[3:]...)
+}
+
+// Arguments on the stack are read by one call, if it is known what the program
+// uses of its own stack, and one by one where some of them are not there.
+func TestReadersReadNeighboursTogether(t *testing.T) {
+	k := &testKernels[0]
+	for _, test := range []struct {
+		there  int // words
+		depths []int
+		reads  int
+	}{
+		{12, nil, 10},
+		{12, []int{80, 0}, 1},
+		{12, []int{80}, 10},
+		{12, []int{408, 0}, 1},
+		{12, []int{409, 0}, 10}, // there is no room
+		{5, []int{80, 0}, 1 + 10},
+	} {
+		program := specialise.Program{
+			Instructions: askAll(10), Kernel: specialise.Kernel{Machine: k.kernel}, Depths: test.depths,
+		}
+		specs := []specialise.Spec{{ID: 1, Args: stackArguments(10)}}
+		made, err := program.For(specs)
+		qt.Assert(t, qt.IsNil(err))
+		m := stackMachine(test.there)
+		qt.Assert(t, qt.IsNil(m.run(made)))
+		qt.Check(t, qt.Equals(m.reads, test.reads), qt.Commentf("%v", test))
+		for n := range 10 {
+			want := uint64(0)
+			if n < test.there {
+				want = uint64(n + 1)
+			}
+			qt.Check(t, qt.Equals(m.load(m.stack[len(m.stack)-8*(n+1):][:8]), want))
+		}
 	}
 }
 
