@@ -31,7 +31,7 @@ type Site struct {
 	// adjusted by it.
 	Base uint64
 	// Semaphore is the virtual address of a 16-bit counter, or 0 if there is
-	// none. A tracer increments it, which tells the program that the probe is
+	// none. A tracer increments it, so the program knows that the probe is
 	// in use. It belongs to this site: other sites of the probe may have
 	// others, or none.
 	Semaphore uint64

@@ -26,7 +26,7 @@ type CachedFile struct {
 	closer  io.Closer     // of what is behind elf, may be nil
 }
 
-// ID tells the file from others.
+// ID identifies the file.
 func (f *CachedFile) ID() FileID { return f.id }
 
 // ELF returns the open file. It is valid until the file is released, and is not

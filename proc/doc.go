@@ -24,8 +24,8 @@
 // # Watching
 //
 // A [Watcher] finds the pairs of a process and a file with wanted probes, and
-// tells when they appear and disappear. [Watcher.Run] scans processes until its
-// context ends. A caller that decides itself when to scan calls
+// reports when they appear and disappear. [Watcher.Run] scans processes until
+// its context ends. A caller that decides itself when to scan calls
 // [Watcher.SyncAll] or [Watcher.Sync] instead.
 //
 // [Changes] come as a batch, so that attaching and detaching can be done
@@ -75,7 +75,7 @@
 // [WatcherStats] says so. The kernel does not report, and passes find, that a
 // process unmaps a file and goes on, that it changes its own name, and what
 // happens on a CPU that was switched on after Run began. If reports are lost, a
-// pass makes up for it.
+// pass finds what they would have said.
 //
 // # Limits
 //
@@ -84,8 +84,8 @@
 //
 // # Processes that block
 //
-// A file can withhold an answer for as long as whoever serves it likes, on FUSE
-// and network file systems, and a process that is stuck in the kernel while it
+// A file can withhold an answer for as long as its server likes, on FUSE and
+// network file systems, and a process that is stuck in the kernel while it
 // changes its memory withholds its mappings. A [Watcher] scans in a goroutine
 // that it leaves behind if a process takes more than half a second. The process
 // is set aside, and scanned when it answers. If two processes of a container or

@@ -4,9 +4,9 @@ package proc
 
 import "fmt"
 
-// FileID tells a file from every other, whatever its path, and from itself with
-// other contents. It can be compared and be a map key. The zero value is no
-// file's.
+// FileID identifies a file, whatever its path, and distinguishes it from itself
+// with other contents. It can be compared and be a map key. The zero value is
+// no file's.
 //
 // The device and inode that maps shows will not do. On btrfs they are the same
 // for files of different subvolumes; on overlayfs they are, by kernel version,

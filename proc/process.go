@@ -13,7 +13,7 @@ import (
 // whose paths are at most 4,096 bytes long each.
 const maxCgroup = 64 << 10
 
-// ProcessID tells a process from every other, as long as the machine runs: PIDs
+// ProcessID identifies a process for as long as the machine runs: PIDs
 // are used again, but not with the same start time. It can be compared and be a
 // map key.
 type ProcessID struct {
@@ -36,7 +36,7 @@ type Process struct {
 	fs *FS
 }
 
-// Process returns what stat tells about a process. The error is an [*Error]
+// Process returns what stat says about a process. The error is an [*Error]
 // that may wrap [ErrGone] or [ErrAccess].
 func (f *FS) Process(pid int) (Process, error) {
 	s, err := f.readStat(pid, make([]byte, maxStat))

@@ -13,8 +13,8 @@ import (
 	"github.com/gousdt/gousdt/elfnote"
 )
 
-// WatcherOptions say which processes a [Watcher] scans and whom it tells. The
-// zero value, and nil, are all processes of /proc, and nobody.
+// WatcherOptions say which processes a [Watcher] scans and to whom it reports.
+// The zero value, and nil, are all processes of /proc, and nobody.
 type WatcherOptions struct {
 	// FS is the proc file system; nil is /proc.
 	FS *FS
@@ -28,7 +28,7 @@ type WatcherOptions struct {
 	// It is called by one goroutine at a time, unless a call takes so long that
 	// the process is set aside.
 	Filter func(Process) bool
-	// Handler is told what has appeared and disappeared. It is called by one
+	// Handler receives what has appeared and disappeared. It is called by one
 	// goroutine at a time, the one that scans: by Sync, SyncAll, Run or Close
 	// before they return, or by a goroutine of the watcher when a process that
 	// was set aside has been scanned after all. It may take its time, and call
@@ -40,7 +40,7 @@ type WatcherOptions struct {
 	BeforePass func()
 }
 
-// Watcher finds out which processes map files with certain probes, and tells
+// Watcher finds out which processes map files with certain probes, and reports
 // when that changes. The package documentation says how, and how soon.
 //
 // Its methods may be called by several goroutines at once. They scan one after
@@ -175,12 +175,12 @@ func (w *Watcher) Close() error {
 // Sync scans one process, and reads its mappings whatever is known about it:
 // call it when something is known to have happened. It is no error if the
 // process does not exist. The error says what went wrong with the process or
-// with files of it, even if the handler was told before. It is an [*Error], or
+// with files of it, even if the handler got it before. It is an [*Error], or
 // several that are joined. It wraps [ErrBlocked] if the process is set aside.
 func (w *Watcher) Sync(pid int) error { return w.sync(context.Background(), []int{pid}, asked) }
 
 // SyncAll scans all processes, each as thoroughly as it needs. The error is
-// that of listing the processes. What is wrong with single ones is told to the
+// that of listing the processes. What is wrong with single ones is for the
 // handler.
 func (w *Watcher) SyncAll() error { return w.syncAll(context.Background()) }
 

@@ -20,7 +20,7 @@ var (
 // happens to processes, Run also scans single ones within some 20 ms of their
 // start, exec, exit or mapping of a file. It returns nil when the context ends
 // or the watcher is closed, and an error if the processes cannot be listed the
-// first time. Later, that is told to the handler.
+// first time. Later, the handler gets it.
 //
 // An interval must be positive; ten seconds are a good one. With kernel events
 // it may be longer: passes then only find what the package documentation

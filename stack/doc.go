@@ -34,7 +34,7 @@
 // # Programs without frame pointers
 //
 // The kernel walks user stacks by frame pointers. A program that was built
-// without them has a stack of one frame, or of chance. [Symbolizer.Unwind]
+// without them has a stack of one frame, or wrong ones. [Symbolizer.Unwind]
 // walks the stack afterwards, by the tables that compilers write for
 // exceptions: from the registers and a copy of the stack, which package trace
 // delivers for trace.SessionOptions.StackCopy.

@@ -26,7 +26,7 @@ type Symbolizer struct {
 	counts    Counts
 }
 
-// Counts are what a [Symbolizer] has come to since it was made.
+// Counts are what a [Symbolizer] has counted since it was made.
 type Counts struct {
 	// Frames is how many frames were to be named.
 	Frames uint64

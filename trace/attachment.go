@@ -134,7 +134,7 @@ func CloseAll(all ...*Attachment) error {
 
 // AttachSelection watches the sites of a selection, which may be closed
 // afterwards. It is for files that were found by other means, or whose sites
-// are looked at first. Errors are as for [Session.Attach].
+// are inspected first. Errors are as for [Session.Attach].
 func (s *Session) AttachSelection(sel *usdt.Selection, opts *AttachOptions) (*Attachment, error) {
 	process := proc.Process{ProcessID: proc.ProcessID{PID: sel.PID()}}
 	return s.attachSelection(sel, sel.Name(), process, opts)

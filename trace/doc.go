@@ -111,8 +111,8 @@
 //	}
 //
 // Histograms are exponential, with the buckets of OpenTelemetry, so that they
-// can be exported without loss, and [Row.Quantile] tells quantiles with a known
-// precision. [Aggregator.Snapshot] reads what has come so far, and
+// can be exported without loss, and [Row.Quantile] returns quantiles with a
+// known precision. [Aggregator.Snapshot] reads what has come so far, and
 // [Aggregator.Take] what has come since the last time. A session sends events
 // as well unless [SessionOptions.NoEvents] is set.
 //

@@ -102,8 +102,8 @@ type SessionOptions struct {
 	// events, which saves 60 to 80 ns at each hit.
 	ArgumentsOnly bool
 
-	// CGroups sets Event.CGroup. It tells containers apart also if the process
-	// has ended before the event is read.
+	// CGroups sets Event.CGroup. It distinguishes containers also if the
+	// process has ended before the event is read.
 	CGroups bool
 
 	// RingSize is the size of the ring buffer in bytes, rounded up to a power

@@ -87,8 +87,8 @@ type Bucket struct {
 // Snapshot works until the session is closed; then it returns os.ErrClosed.
 func (a *Aggregator) Snapshot() (*Snapshot, error) { return a.read(false) }
 
-// Take returns what [Aggregator.Snapshot] does, and begins anew: each hit is in
-// one of the snapshots that Take returns, and there is room for other keys.
+// Take returns what [Aggregator.Snapshot] does, and begins again: each hit is
+// in one of the snapshots that Take returns, and there is room for other keys.
 //
 // With [SessionOptions.PageIn] the kernel keeps the keys, and minima and maxima
 // are those since the session was made. That is also true for minima and maxima

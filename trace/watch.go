@@ -24,7 +24,7 @@ type WatchOptions struct {
 
 	// OptionsFor, if set, is asked for the options of an attachment, in the
 	// place of AttachOptions: a Cookie, or SiteCookie, for each file or process
-	// tells them apart, also in filters and aggregations.
+	// distinguishes them, also in filters and aggregations.
 	//
 	// The pair is the file and the process to be attached. If that is every
 	// process, it is the first one found with the file. OptionsFor is called
@@ -44,7 +44,7 @@ type WatchOptions struct {
 	// says of the others. That is cheaper, and a new process is hit from its
 	// start.
 	//
-	// The kernel is told PIDs then, so Proc.FS has to be that of this process's
+	// The kernel gets PIDs then, so Proc.FS has to be that of this process's
 	// own PID namespace.
 	PerProcess bool
 
@@ -55,7 +55,7 @@ type WatchOptions struct {
 	// not linger.
 	Linger time.Duration
 
-	// Changed, if set, is told what was attached and detached, and what went
+	// Changed, if set, receives what was attached and detached, and what went
 	// wrong. It is called by one goroutine at a time: by the one that calls
 	// Sync, SyncAll, Run, AttachAhead, Close or Session.Close, and by another
 	// one if a file has lingered or if there is room for what could not be

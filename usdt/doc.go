@@ -80,8 +80,8 @@
 //	defer watch.Close()
 //	err = watch.Run(ctx, 5*time.Second)
 //
-// Those who follow processes with a [proc.Watcher] of their own attach to what
-// it finds by [Target].Pair.
+// A caller with a [proc.Watcher] of its own attaches to what that finds by
+// [Target].Pair.
 //
 // # Modes
 //

@@ -36,7 +36,7 @@ type SelectOptions struct {
 //   - a [*NotFoundError] if no probe matches, or the file has no probes,
 //   - a [*SiteError] if none of the sites can be attached, or if one cannot be
 //     and the options require all,
-//   - a [*PermissionError] if the target's process may not be looked into.
+//   - a [*PermissionError] if the caller may not read the target's process.
 //
 // It wraps
 //

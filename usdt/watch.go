@@ -88,7 +88,7 @@ type WatchAttachment struct {
 	Link *Link
 	// Program is what is attached.
 	Program *ebpf.Program
-	// File tells the file from others.
+	// File identifies the file.
 	File proc.FileID
 	// Path is the file's path as the process sees it, without PerProcess the
 	// first process found with it.

@@ -22,8 +22,8 @@ Words
 
 Directories
   -r, --recursive         all files in the directories, and in those below. Symbolic
-                          links in them are not followed, and what the kernel makes up
-                          (/proc, /sys) is left out
+                          links in them are not followed, and file systems of the
+                          kernel (/proc, /sys) are left out
       --files-from FILE   the files that FILE names, one on each line, or each ended by
                           a NUL byte; - is standard input
   Only files with probes are listed. Others are not mentioned, nor files that are not

@@ -6,7 +6,7 @@
 //	usdttrace [FLAGS] [FILE|LIBRARY...] PATTERN... -- COMMAND [ARGUMENT...]
 //
 // It prints a line for each hit, or with --count, --sum, --hist and --latency
-// what the hits come to, computed in the kernel. It needs the privileges to
+// aggregates computed in the kernel. It needs the privileges to
 // load eBPF programs, but no C compiler, no kernel headers and no BTF.
 // `usdttrace -h` explains the flags.
 //
@@ -46,7 +46,7 @@
 // # When it ends
 //
 // SIGINT, SIGTERM and SIGHUP end the tracing: everything is detached, and what
-// hits came to is printed. Further signals within a second count as the same
+// aggregates are printed. Further signals within a second count as the same
 // one. A later signal ends usdttrace at once. After SIGTERM, output that nobody
 // reads is given up, and the exit status is 2.
 //
@@ -107,7 +107,7 @@
 // With --unwind fp, the kernel walks the stacks by frame pointers, and counts
 // them for --pprof, so that none is lost. In code that was built without frame
 // pointers, only the innermost function is right; what follows is nothing, or
-// by chance something that is no caller. usdttrace warns of files that seem to
+// by chance an address that is no caller. usdttrace warns of files that seem to
 // have none. On s390x this needs Linux 6.7. It is always done so with
 // --latency, with --hist --by stack, with sums of more than an argument, and by
 // keys other than arguments, comm, pid, tid, cpu and probe.
@@ -138,7 +138,7 @@
 //	{"type":"site","provider":"postgresql","name":"query__start","file":"/usr/...","location":4096,
 //	 "args":["8 unsigned"]}
 //
-// What hits come to is an object for each row:
+// Aggregates have an object for each row:
 //
 //	{"type":"row","aggregation":"sum","start":"...","time":"...","keys":{"str(arg0)":"SELECT"},"count":3,
 //	 "sum":6,"average":2.0,"min":1,"max":3,"p50":2,"p90":3,"p99":3,

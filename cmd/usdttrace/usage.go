@@ -5,7 +5,7 @@ package main
 const usage = `Usage: usdttrace [FLAGS] [-p PID [-f] | -a | -c COMMAND] [FILE|LIBRARY...] PATTERN...
        usdttrace [FLAGS] [FILE|LIBRARY...] PATTERN... -- COMMAND [ARGUMENT...]
 
-Watches USDT probes fire: prints a line for each hit, or what all hits come to.
+Watches USDT probes fire: prints a line for each hit, or aggregates of all hits.
 
 What is watched
   PATTERN               PROVIDER:NAME with * ? [a-z] [!a-z] and \ to quote
@@ -65,7 +65,7 @@ Events
       --rate N          the same, at most N hits a second for each processor
       --buffer SIZE     of the ring buffer, in bytes or with k, M or G (8M)
 
-What hits come to, computed in the kernel
+Aggregates, computed in the kernel
       --count           how many there are, by probe unless --by says otherwise
       --sum TERM        a table of a TERM (arg0, arg1 & 7...): count, rate, average,
                         quantiles (at most 4.4 % from the truth), greatest, total
@@ -80,7 +80,7 @@ What hits come to, computed in the kernel
       --sort COLUMN     the greatest first: count, average, p50, p90, p99, max, total
       --top N           N rows, and all others in one that is named (other)
       --max-keys N      rows at most (16384). Hits of more keys are in (other)
-      --interval TIME   print and start anew at each interval
+      --interval TIME   print at each interval, and start again from zero
       --pprof FILE      write user stacks as a profile for 'go tool pprof', with the
                         counts of hits, and with the sums of --sum
       --flamegraph FILE.html  write them as a flame graph: a page that needs nothing
@@ -91,7 +91,7 @@ Output
   -o, --output FILE     print into FILE: the command of -c may use standard output
       --json            print an object on each line; go doc
                         github.com/gousdt/gousdt/cmd/usdttrace explains them
-  -q, --quiet           on standard error, say only what is wrong
+  -q, --quiet           on standard error, print only warnings and errors
       --stats           say what the tracing itself costs for each hit
       --duration TIME   stop after that time, once everything is attached
       --mode MODE       how to attach, for tests: multi, single or single-ip
@@ -102,7 +102,7 @@ Output
 TIME is in seconds, or has a unit: 0.5, 500ms, 2m. Flags that take a list (KEY,...)
 can also be repeated.
 
-Ctrl-C stops, detaches at once and prints what hits came to. Another one, at least
+Ctrl-C stops, detaches at once and prints the aggregates. Another one, at least
 a second later, ends usdttrace without that. A summary goes to standard error. Exit
 status: 0 something was watched, 1 no probe matched, 2 an error, 141 nobody reads the
 output any more; else that of the command, or 128 and the signal that ended it.
