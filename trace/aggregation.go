@@ -22,9 +22,9 @@ type Aggregation struct {
 	Value string
 
 	// Latency, if set, makes the time between two probes the value, in
-	// nanoseconds. Then Probes and Value are not used, By and Where are about
-	// the hit that ends the time, and SessionOptions.Filter is about the hit
-	// that starts it. Aggregations with equal latencies share the measurement.
+	// nanoseconds. Then Probes and Value are not used, and By and Where are
+	// about the hit that ends the time. Aggregations with equal latencies share
+	// the measurement.
 	Latency *Latency
 
 	// By are the keys. There is a row for each combination of their values. A
@@ -83,30 +83,4 @@ type Histogram struct {
 	// must divide the distance from Low to High.
 	Low, High int64
 	Step      uint64
-}
-
-// Latency says which probes start and end a time that is measured.
-//
-// A start that comes again before its end replaces the first one. An end
-// without a start is counted in [Losses.Unmatched].
-type Latency struct {
-	// Start and Done are the probes. The session must watch both: [Open] checks
-	// that it does, while with [Session.Attach] they may come one after the
-	// other.
-	Start, Done elfnote.Pattern
-
-	// By is what an end has in common with its start: a term that is a number.
-	// Empty stands for "tid", the same thread. An argument such as "arg0" can
-	// say what is started and ended. DoneBy is the term at the end, if it is
-	// another one there than at the start.
-	By, DoneBy string
-
-	// AnyProcess allows the end to be in another process than the start.
-	// Otherwise equal numbers in two processes are two things.
-	AnyProcess bool
-
-	// MaxStarts is how many starts can wait for their end; 0 stands for 10,240.
-	// If there are more the oldest are forgotten, and their ends are counted in
-	// [Losses.Unmatched].
-	MaxStarts int
 }

@@ -29,17 +29,6 @@ func (s *Session) createAggregations() error {
 		}
 		extremes = extremes || a.Min || a.Max
 	}
-	for _, l := range s.latencies {
-		var err error
-		if l.starts, err = ebpf.NewMap(&ebpf.MapSpec{
-			// The oldest starts make room for new ones: threads and objects end
-			// without a probe.
-			Name: "trace_starts", Type: ebpf.LRUHash, KeySize: 16, ValueSize: 8, MaxEntries: uint32(l.maxStarts),
-		}); err != nil {
-			return explain("creating the map of starts", err)
-		}
-		l.Starts = l.starts.FD()
-	}
 	if extremes {
 		var err error
 		if s.plan.Kernel.CompareExchange, err = hasCompareExchange(); err != nil {

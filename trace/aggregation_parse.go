@@ -3,7 +3,6 @@
 package trace
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -11,18 +10,14 @@ import (
 	"slices"
 	"time"
 
-	"github.com/cilium/ebpf"
-
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/trace/internal/bpfgen"
 	"github.com/gousdt/gousdt/trace/internal/expr"
-	"github.com/gousdt/gousdt/usdt"
 )
 
 const (
-	defaultMaxKeys   = 16_384
-	defaultMaxStarts = 10_240
-	defaultKeyText   = 64
+	defaultMaxKeys = 16_384
+	defaultKeyText = 64
 
 	// maxEntries keeps a mistyped number from taking all memory: the kernel
 	// allocates maps when they are created.
@@ -42,30 +37,13 @@ const (
 	maxBuckets = 1 << 16
 )
 
-// latency is a Latency with its expressions parsed, and its map.
-type latency struct {
-	bpfgen.Latency
-	maxStarts int
-	starts    *ebpf.Map
-}
-
-// latencyKey is equal for latencies that are measured together. Patterns with
-// equal texts match the same probes.
-type latencyKey struct {
-	start, done, by, doneBy string
-	anyProcess              bool
-	maxStarts               int
-}
-
-// parseAggregations parses all aggregations. Latencies that are equal become
-// one.
+// parseAggregations parses all aggregations.
 func (s *Session) parseAggregations() error {
-	known := make(map[latencyKey]*latency)
 	for i, a := range s.opts.Aggregators {
 		if a == nil {
 			return &OptionError{Field: "Aggregators", Index: i, Err: errors.New("there is none")}
 		}
-		parsed, err := s.parseAggregation(&a.definition, known)
+		parsed, err := s.parseAggregation(&a.definition)
 		if err != nil {
 			return &OptionError{Field: "Aggregators", Index: i, Err: err}
 		}
@@ -75,28 +53,21 @@ func (s *Session) parseAggregations() error {
 	return nil
 }
 
-func (s *Session) parseAggregation(definition *Aggregation, known map[latencyKey]*latency) (*aggregation, error) {
+func (s *Session) parseAggregation(definition *Aggregation) (*aggregation, error) {
 	a, err := definition.parse(s.opts.names())
 	if err != nil {
 		return nil, err
 	}
 	a.session, a.Names, a.started = s, s.names.number, time.Now()
 	s.keepSites = s.keepSites || a.by(expr.Site)
-	l := definition.Latency
-	if l == nil {
+	if definition.Latency == nil {
 		return a, nil
 	}
-	key := latencyKey{l.Start.String(), l.Done.String(), l.By, l.DoneBy, l.AnyProcess, l.MaxStarts}
-	if known[key] == nil {
-		parsed, err := l.parse(s.opts.names())
-		if err != nil {
-			return nil, optionError("Latency", err)
-		}
-		known[key] = parsed
-		s.latencies = append(s.latencies, parsed)
-		s.plan.Latencies = append(s.plan.Latencies, &parsed.Latency)
+	l, err := s.latency(definition.Latency)
+	if err != nil {
+		return nil, optionError("Latency", err)
 	}
-	a.Latency = &known[key].Latency
+	a.Latency = &l.Latency
 	return a, nil
 }
 
@@ -183,75 +154,14 @@ func checkHistogram(h *Histogram) error {
 	return nil
 }
 
-func (l *Latency) parse(names expr.Names) (*latency, error) {
-	p := &latency{maxStarts: l.MaxStarts}
-	p.AnyProcess = l.AnyProcess
-	if p.maxStarts == 0 {
-		p.maxStarts = defaultMaxStarts
-	}
-	start, done := l.Start, l.Done
-	switch {
-	case start.String() == "":
-		return nil, optionError("Start", errors.New("is not given"))
-	case done.String() == "":
-		return nil, optionError("Done", errors.New("is not given"))
-	case p.maxStarts < 0 || p.maxStarts > maxEntries:
-		return nil, notBetween("MaxStarts", l.MaxStarts, 0, maxEntries)
-	}
-	p.IsStart = func(s *bpfgen.Site) bool { return start.Match(s.Provider, s.Name) }
-	p.IsDone = func(s *bpfgen.Site) bool { return done.Match(s.Provider, s.Name) }
-	by := cmp.Or(l.By, "tid")
-	var err error
-	if p.Start, err = parseNumber(by, names); err != nil {
-		return nil, optionError("By", err)
-	}
-	if p.Done, err = parseNumber(cmp.Or(l.DoneBy, by), names); err != nil {
-		return nil, optionError("DoneBy", err)
-	}
-	return p, nil
-}
-
-// checkLatencies returns an error unless both ends of each latency are watched.
-// A latency of which one end is not watched would look as if nothing happened.
-func (s *Session) checkLatencies(a *Attachment, target usdt.Target) error {
-	for i, aggregator := range s.opts.Aggregators {
-		l := aggregator.definition.Latency
-		if l == nil {
-			continue
-		}
-		for _, end := range []struct {
-			field   string
-			pattern elfnote.Pattern
-		}{{"Start", l.Start}, {"Done", l.Done}} {
-			if err := a.checkWatched(end.pattern, target); err != nil {
-				err = optionError("Latency", optionError(end.field, err))
-				return fmt.Errorf("option %w", &OptionError{Field: "Aggregators", Index: i, Err: err})
-			}
-		}
-	}
-	return nil
-}
-
-// checkWatched returns an error unless a pattern matches one of the sites that
-// are watched.
-func (a *Attachment) checkWatched(p elfnote.Pattern, target usdt.Target) error {
-	if slices.ContainsFunc(a.sites, func(s *Site) bool { return p.Match(s.Provider, s.Name) }) {
-		return nil
-	}
-	sel, err := usdt.Select(target, nil, p)
-	if err != nil {
-		return err
-	}
-	defer sel.Close()
-	return fmt.Errorf("no site of %s is watched: one of the patterns given to Open must match it, and it must have the arguments "+
-		"that are named", p)
-}
-
 // parseNumber reads a term that is a number at each hit.
 func parseNumber(source string, names expr.Names) (expr.Term, error) {
 	t, err := parseTerm(source, names)
 	if err != nil {
 		return t, err
+	}
+	if isOfSpan(t) {
+		return t, errTermOfSpan(source, t)
 	}
 	switch t.Source {
 	case expr.Argument, expr.PID, expr.TID, expr.UID, expr.GID, expr.CPU, expr.CGroup, expr.Cookie:
@@ -267,8 +177,11 @@ func parseKey(source string, names expr.Names) (expr.Term, error) {
 	if err != nil {
 		return t, err
 	}
+	if isOfSpan(t) {
+		return t, errTermOfSpan(source, t)
+	}
 	switch t.Source {
-	case expr.Number, expr.Text, expr.Latency:
+	case expr.Number, expr.Text:
 		return t, &SyntaxError{Expression: source, Message: "this is no key: argN, str(argN), pid, tid, uid, gid, cpu, cgroup, comm, " +
 			"provider, probe, site, cookie and stack are"}
 	case expr.String:
@@ -277,4 +190,8 @@ func parseKey(source string, names expr.Names) (expr.Term, error) {
 		}
 	}
 	return t, nil
+}
+
+func errTermOfSpan(source string, t expr.Term) error {
+	return &SyntaxError{Expression: source, Offset: t.Offset, Message: "duration and start.argN can be compared but be no value or key"}
 }

@@ -312,7 +312,7 @@ func TestLossesOfAggregations(t *testing.T) {
 
 func TestAggregationErrors(t *testing.T) {
 	testprog.RequireBPF(t)
-	a, b := elfnote.MustParsePattern("a"), elfnote.MustParsePattern("b")
+	pair := elfnote.MustParsePairPattern("a..b")
 	for _, test := range []struct {
 		aggregation trace.Aggregation
 		want        string // after the aggregator
@@ -334,11 +334,14 @@ func TestAggregationErrors(t *testing.T) {
 		{trace.Aggregation{MaxKeys: -1}, "MaxKeys: -1 is not between 0 and .*"},
 		{trace.Aggregation{MaxKeys: 1 << 25}, "MaxKeys: .* is not between 0 and .*"},
 		{trace.Aggregation{Where: "arg0 =="}, `Where: expression "arg0 ==", at column 8: .*`},
-		{trace.Aggregation{Latency: &trace.Latency{Start: a}}, "Latency: Done: is not given"},
-		{trace.Aggregation{Latency: &trace.Latency{Done: b}}, "Latency: Start: is not given"},
-		{trace.Aggregation{Latency: &trace.Latency{Start: a, Done: b, By: "comm"}}, "Latency: By: .*a number is expected.*"},
-		{trace.Aggregation{Latency: &trace.Latency{Start: a, Done: b, DoneBy: "("}}, "Latency: DoneBy: expression .*"},
-		{trace.Aggregation{Latency: &trace.Latency{Start: a, Done: b, MaxStarts: -1}}, "Latency: MaxStarts: .*"},
+		{trace.Aggregation{Latency: &trace.Latency{}}, "Latency: Pair: is not given"},
+		{trace.Aggregation{Latency: &trace.Latency{Pair: pair, By: "comm"}}, "Latency: By: .*a number is expected.*"},
+		{trace.Aggregation{Latency: &trace.Latency{Pair: pair, By: "duration"}}, "Latency: By: .*can be compared but be no value or key.*"},
+		{trace.Aggregation{Latency: &trace.Latency{Pair: pair, DoneBy: "("}}, "Latency: DoneBy: expression .*"},
+		{trace.Aggregation{Value: "start.arg0"}, "Value: .*can be compared but be no value or key"},
+		{trace.Aggregation{By: []string{"duration"}}, `By\[0\]: .*can be compared but be no value or key`},
+		{trace.Aggregation{Where: "duration > 5ms"}, "Where: duration and start.argN are known only at the end of a call: .*"},
+		{trace.Aggregation{Where: "!(start.arg0 == 1)"}, "Where: duration and start.argN are known only at the end of a call: .*"},
 	} {
 		_, err := trace.New(aggregating(trace.NewAggregator(trace.Aggregation{}), trace.NewAggregator(test.aggregation)))
 		qt.Check(t, qt.ErrorMatches(err, `option Aggregators\[1\]: `+test.want))
@@ -353,7 +356,7 @@ func TestAggregationErrors(t *testing.T) {
 	qt.Check(t, qt.ErrorMatches(err, `option Aggregators\[0\]: there is none`))
 	for value, want := range map[string]string{
 		"arg0": ".*arg0 of gousdt_test:floats is a float.*",
-		"arg7": ".*no aggregation is about any of the 1 sites: gousdt_test:.* has no arg7",
+		"arg7": ".*no span or aggregation is about any of the 1 sites: gousdt_test:.* has no arg7",
 	} {
 		_, err := trace.Open(usdt.Target{Path: testprog.Path(t, "target-pie")},
 			aggregating(trace.NewAggregator(trace.Aggregation{Value: value, Sum: true})),

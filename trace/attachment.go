@@ -123,6 +123,7 @@ func CloseAll(all ...*Attachment) error {
 				a.err = errors.Join(a.err, a.session.programs.release(p))
 			}
 			a.session.slots.release(a.slots, a.reserved)
+			a.session.endPairs(a)
 			a.session.forget(a)
 			close(a.closed)
 		})
@@ -162,12 +163,19 @@ func (s *Session) attachSelection(sel *usdt.Selection, file string, process proc
 	a := &Attachment{session: s, path: file, process: process, closed: make(chan struct{})}
 	plan := *s.plan
 	plan.Kernel.Machine, plan.Kernel.Order = sel.KernelMachine(), binary.NativeEndian
-	w, err := newWork(&plan, sel, file, opts, s.opts.Definitions)
+	pairs, err := s.pairsOf(sel.File())
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
+	}
+	w, err := newWork(&plan, sel, file, opts, s.opts.Definitions, pairs)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", file, err)
 	}
 	a.skipped = sel.Len() - len(w.wanted)
-	if len(w.wanted) == 0 {
+	if len(w.wanted) == 0 && pairs.missing != nil {
+		return nil, fmt.Errorf("%s: %w", file, pairs.missing)
+	}
+	if len(w.wanted) == 0 || w.ends && !w.delivers {
 		return nil, &FilteredError{file: file, sites: sel.Len(), filter: s.opts.Filter, missing: w.missing}
 	}
 	if err := a.attach(w); err != nil {
@@ -211,7 +219,9 @@ type work struct {
 	blocks bpfgen.Blocks
 	block  []*bpfgen.Block // by number
 
-	missing error // why an argument is not available at a site that is not wanted
+	missing        error // why an argument is not available at a site that is not wanted
+	pairs          *filePairs
+	ends, delivers bool // there are ends of calls; something may be sent or aggregated
 }
 
 // newWork generates the code for all sites of a selection. The sites of a file
@@ -219,17 +229,18 @@ type work struct {
 // share the parsed arguments, and for these the code is generated once.
 func newWork(
 	plan *bpfgen.Plan, sel *usdt.Selection, file string, opts *AttachOptions, definitions *providers.Definitions,
+	pairs *filePairs,
 ) (*work, error) {
 	type key struct {
 		args           *argspec.Arg
 		provider, name string
 		cookie         uint64
 	}
-	w := &work{plan: plan, sel: sel}
+	w := &work{plan: plan, sel: sel, pairs: pairs}
 	type kind struct {
-		number     int // of the block, -1 for none
-		events     events
-		definition *providers.Probe
+		number         int // of the block, -1 for none
+		events, starts events
+		definition     *providers.Probe
 	}
 	known := make(map[key]kind)
 	args := 0                         // of all kinds
@@ -252,18 +263,21 @@ func newWork(
 				this.definition = &probe
 			}
 			site.definition = this.definition
-			block, err := plan.Block(site.toGenerate())
+			block, err := plan.Block(w.toGenerate(site))
 			if err != nil {
 				return nil, err
 			}
 			this.number = -1
-			if block == nil && w.missing == nil {
-				w.missing = plan.Missing(site.toGenerate())
+			if (block == nil || block.Ends && !block.Delivers) && w.missing == nil {
+				w.missing = plan.Missing(w.toGenerate(site))
 			}
 			if block != nil {
 				// Sites with equal code may differ in what is not in the code,
 				// such as constants.
 				this.events = newEvents(block.Record, found.Args)
+				this.starts = newEvents(block.Saved, found.Args)
+				w.ends = w.ends || block.Ends
+				w.delivers = w.delivers || block.Delivers
 				if this.number = w.blocks.Add(block); this.number == len(w.block) {
 					w.block = append(w.block, block)
 				}
@@ -278,7 +292,7 @@ func newWork(
 			probes[probe] = probe
 		}
 		site.probe = probes[probe]
-		site.events, site.definition = this.events, this.definition
+		site.events, site.starts, site.definition = this.events, this.starts, this.definition
 		w.wanted = append(w.wanted, i)
 		w.sites = append(w.sites, site)
 		w.which = append(w.which, this.number)
@@ -286,8 +300,8 @@ func newWork(
 	return w, nil
 }
 
-func (s *Site) toGenerate() *bpfgen.Site {
-	site := &bpfgen.Site{Provider: s.Provider, Name: s.Name, Cookie: s.Cookie, Args: s.Args}
+func (w *work) toGenerate(s *Site) *bpfgen.Site {
+	site := &bpfgen.Site{Provider: s.Provider, Name: s.Name, Cookie: s.Cookie, Args: s.Args, Pairs: w.pairs.ends[[2]string{s.Provider, s.Name}]}
 	if s.definition != nil {
 		for _, a := range s.definition.Arguments {
 			site.Names = append(site.Names, a.Name)
@@ -299,7 +313,7 @@ func (s *Site) toGenerate() *bpfgen.Site {
 
 // fixed returns the code for one site alone, which knows the site's number.
 func (w *work) fixed(n int) (*bpfgen.Blocks, error) {
-	site := w.sites[n].toGenerate()
+	site := w.toGenerate(w.sites[n])
 	site.Fixed, site.ID = true, w.sites[n].id
 	block, err := w.plan.Block(site)
 	if err != nil {

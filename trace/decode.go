@@ -5,6 +5,7 @@ package trace
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"time"
 
@@ -76,20 +77,64 @@ func (d *decoder) decode(raw []byte) (*Event, error) {
 	if r.Command != bpfgen.None {
 		e.Command = d.command(raw[r.Command:])
 	}
-	decodeArguments(e, raw, site)
-	for i := range r.Captures {
-		decodeCapture(&e.Args[r.Captures[i].Arg], raw, &r.Captures[i])
-	}
+	decodeArguments(e, raw, &site.events)
 	if r.Stack != bpfgen.None {
 		decodeStack(e, raw, r)
 	}
 	if r.Registers != nil {
 		decodeRegisters(e, raw, r)
 	}
+	if r.Span != nil {
+		if err := d.decodeSpan(e, raw, r.Span); err != nil {
+			return nil, err
+		}
+	}
 	if d.reused == nil && (len(r.Captures) > 0 || len(e.StackCopy) > 0) {
 		e.copyBytes()
 	}
 	return e, nil
+}
+
+// decodeSpan completes an event by the call that it ends.
+func (d *decoder) decodeSpan(e *Event, raw []byte, p *bpfgen.SpanPlace) error {
+	order := binary.NativeEndian
+	e.Duration = time.Duration(order.Uint64(raw[p.Duration:]))
+	site := d.sites.get(uint32(order.Uint64(raw[p.Word:]) >> 32))
+	if site == nil || site.starts.record == nil {
+		return errors.New("a record came from the kernel of a call whose start is not known")
+	}
+	r, start := site.starts.record, e.Start
+	if d.reused == nil || start == nil {
+		start = newEvent(len(site.starts.known))
+	}
+	e.Start = start
+	start.Probe, start.Site, start.CPU = site.probe, site, -1
+	start.PID, start.TID, start.Command, start.CGroup = e.PID, e.TID, e.Command, e.CGroup
+	start.Monotonic = time.Duration(order.Uint64(raw[p.Began:]))
+	start.Time = time.Unix(0, int64(start.Monotonic)+d.wall)
+	saved := raw[p.Saved:][:p.Size]
+	if order.Uint64(raw[p.Found:]) == 0 {
+		start.Args = append(start.Args[:0], site.starts.known...)
+		for i := range start.Args {
+			if r.Args[i].Value != bpfgen.None {
+				start.Args[i].state = Unreadable
+			}
+		}
+		return nil
+	}
+	if r.Process != bpfgen.None {
+		both := order.Uint64(saved[r.Process:])
+		start.PID, start.TID = int(both>>32), int(uint32(both))
+		start.Command = d.command(saved[r.Command:])
+	}
+	if r.CGroup != bpfgen.None {
+		start.CGroup = order.Uint64(saved[r.CGroup:])
+	}
+	decodeArguments(start, saved, &site.starts)
+	if d.reused == nil && len(r.Captures) > 0 {
+		start.copyBytes()
+	}
+	return nil
 }
 
 // newEvent returns an event with room for so many arguments. Most probes have
@@ -161,11 +206,12 @@ func (d *decoder) command(raw []byte) string {
 	return command
 }
 
-func decodeArguments(e *Event, raw []byte, site *Site) {
-	args := append(e.Args[:0], site.events.known...)
+// decodeArguments sets the arguments of an event, with what is behind them.
+func decodeArguments(e *Event, raw []byte, of *events) {
+	args := append(e.Args[:0], of.known...)
 	e.Args = args
-	for i := range site.events.record.Args {
-		p := &site.events.record.Args[i]
+	for i := range of.record.Args {
+		p := &of.record.Args[i]
 		if p.Value == bpfgen.None {
 			continue
 		}
@@ -190,6 +236,9 @@ func decodeArguments(e *Event, raw []byte, site *Site) {
 			unused := 64 - 8*uint(v.size)
 			v.bits = uint64(int64(v.bits<<unused) >> unused)
 		}
+	}
+	for i := range of.record.Captures {
+		decodeCapture(&args[of.record.Captures[i].Arg], raw, &of.record.Captures[i])
 	}
 }
 

@@ -35,7 +35,7 @@ func sample(t testing.TB, reuse bool) (*decoder, []byte) {
 		},
 	}
 	site := &Site{Site: usdt.Site{Site: elfnote.Site{Provider: "p", Name: "n"}, Args: args}, Cookie: 9, probe: "p:n"}
-	block, err := plan.Block(site.toGenerate())
+	block, err := plan.Block(&bpfgen.Site{Provider: site.Provider, Name: site.Name, Cookie: site.Cookie, Args: site.Args})
 	qt.Assert(t, qt.IsNil(err))
 	site.events = newEvents(block.Record, args)
 	sites := &siteTable{}

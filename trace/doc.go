@@ -62,6 +62,9 @@
 //	comm                     the name of the thread
 //	probe provider cookie    of the site
 //	12 -1 0xff 2.5 "text"    numbers and texts
+//	5ms 1.5s                 times, in nanoseconds
+//	duration                 at the end of a call between two probes: the time since its start
+//	start.arg0 ...           there: an argument of the start, also as str(start.arg0)
 //
 // An integer can be masked, as in arg1 & 0x10. Numbers are compared by their
 // value, whatever their size and sign; a number that is compared with a float
@@ -76,6 +79,33 @@
 //
 // All names of arguments and terms in this package are words of this language:
 // [Capture.Arg], [Aggregation.Value] and [Aggregation.By], [Latency.By].
+//
+// # Spans
+//
+// Which queries took longer than 5 ms, and what were they? With
+// [SessionOptions.Spans] there is an event for each call between two probes,
+// instead of one for each hit. The kernel evaluates the filter at its end, so a
+// fast call sends nothing:
+//
+//	s, err := trace.Open(target, &trace.SessionOptions{
+//		Spans:    []trace.Latency{{Pair: elfnote.MustParsePairPattern("postgresql:query")}},
+//		Filter:   "duration > 5ms",
+//		Captures: []trace.Capture{{Arg: "arg0", Max: 500}},
+//	})
+//	if err != nil {
+//		return err
+//	}
+//	defer s.Close()
+//	for event, err := range s.Events(ctx) {
+//		if err != nil {
+//			log.Print(err)
+//			continue
+//		}
+//		fmt.Println(event.Start.Time, event.Duration, event.Start.Args[0])
+//	}
+//
+// [Latency] says how starts and ends are matched: by what is the same in their
+// names, with a stack of calls for each thread.
 //
 // # Aggregations
 //
@@ -104,8 +134,7 @@
 //
 //	trace.Aggregation{
 //		Latency: &trace.Latency{
-//			Start: elfnote.Exact("postgresql", "query__start"),
-//			Done:  elfnote.Exact("postgresql", "query__done"),
+//			Pair: elfnote.MustParsePairPattern("postgresql:query"), // query__start and query__done
 //		},
 //		Histogram: &trace.Histogram{},
 //	}

@@ -77,8 +77,8 @@ func syntaxError(err error) error {
 }
 
 // A FilteredError says that there is nothing to do at any site of a file: the
-// filter cannot hold there, or with [SessionOptions.NoEvents] no aggregation is
-// about them. Nothing was attached.
+// filter cannot hold there, or with [SessionOptions.NoEvents] or Spans no
+// aggregation or span is about them. Nothing was attached.
 type FilteredError struct {
 	file    string
 	sites   int
@@ -87,7 +87,7 @@ type FilteredError struct {
 }
 
 func (e *FilteredError) Error() string {
-	text := fmt.Sprintf("%s: no aggregation is about any of the %d sites", e.file, e.sites)
+	text := fmt.Sprintf("%s: no span or aggregation is about any of the %d sites", e.file, e.sites)
 	if e.filter != "" {
 		text = fmt.Sprintf("%s: the condition %q can hold at none of the %d sites", e.file, e.filter, e.sites)
 	}

@@ -51,6 +51,14 @@ type Event struct {
 	// Args are all arguments of the probe.
 	Args []Value
 
+	// Start is the hit that began what this one ends, if SessionOptions.Spans
+	// asks for it, and otherwise nil. It has no Stack, and its CPU is -1. Its
+	// arguments are Unreadable if there were too many calls at once to keep
+	// them.
+	Start *Event
+	// Duration is the time since Start.
+	Duration time.Duration
+
 	// Stack is the user stack, the innermost address first, if
 	// SessionOptions.StackDepth asks for it. It is empty if the kernel could
 	// not walk it.

@@ -170,9 +170,7 @@ func ExampleNewAggregator() {
 func ExampleLatency() {
 	times := trace.NewAggregator(trace.Aggregation{
 		Latency: &trace.Latency{
-			Start: elfnote.Exact("python", "import__find__load__start"),
-			Done:  elfnote.Exact("python", "import__find__load__done"),
-			By:    "arg0", // the same name: a module that is imported may import others
+			Pair: elfnote.MustParsePairPattern("python:import__find__load"), // __start and __done
 		},
 		Where: `arg0 == "colorsys"`,
 		Sum:   true, Max: true,
@@ -204,8 +202,7 @@ func ExampleLatency() {
 func ExampleAggregator_Take() {
 	latency := trace.NewAggregator(trace.Aggregation{
 		Latency: &trace.Latency{
-			Start: elfnote.Exact("postgresql", "query__start"),
-			Done:  elfnote.Exact("postgresql", "query__done"),
+			Pair: elfnote.MustParsePairPattern("postgresql:query"), // query__start and query__done
 		},
 		Histogram: &trace.Histogram{},
 		Max:       true,

@@ -170,7 +170,7 @@ func BenchmarkSession(b *testing.B) {
 		{"count=by-command", *aggregating(trace.NewAggregator(trace.Aggregation{By: []string{"comm"}}))},
 		{"count=by-stack", *aggregating(trace.NewAggregator(trace.Aggregation{By: []string{"stack"}}))},
 		{"latency", *aggregating(trace.NewAggregator(trace.Aggregation{
-			Latency:   &trace.Latency{Start: elfnote.MustParsePattern("none"), Done: elfnote.MustParsePattern("none")},
+			Latency:   &trace.Latency{Pair: elfnote.MustParsePairPattern("none..none")},
 			Histogram: &trace.Histogram{},
 		}))},
 	} {

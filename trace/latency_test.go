@@ -20,7 +20,7 @@ import (
 func TestLatencyByThread(t *testing.T) {
 	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
 		process := start(t, "target-pie")
-		latency := &trace.Latency{Start: elfnote.Exact("gousdt_test", "three"), Done: elfnote.Exact("gousdt_test", "twelve")}
+		latency := &trace.Latency{Pair: elfnote.MustParsePairPattern("gousdt_test:three..gousdt_test:twelve")}
 		times := trace.NewAggregator(trace.Aggregation{Latency: latency, Sum: true, Min: true, Max: true})
 		distribution := trace.NewAggregator(trace.Aggregation{
 			Latency: latency, Histogram: &trace.Histogram{}, By: []string{"comm", "arg0"},
@@ -68,13 +68,12 @@ func TestLatencyByThread(t *testing.T) {
 func TestLatencyByArgument(t *testing.T) {
 	process := start(t, "target-pie")
 	other := process.again(t)
-	inlined, specs := elfnote.MustParsePattern("inlined"), elfnote.MustParsePattern("specs")
+	pair := elfnote.MustParsePairPattern("inlined..specs")
 	var all []*trace.Aggregator
 	for _, l := range []*trace.Latency{
-		{Start: inlined, Done: specs, By: "arg0"},
-		{Start: inlined, Done: specs, By: "arg0", DoneBy: "arg0 & 0xff"},
-		{Start: inlined, Done: specs, By: "arg0", AnyProcess: true},
-		{Start: inlined, Done: specs},
+		{Pair: pair, By: "arg0"},
+		{Pair: pair, By: "arg0", DoneBy: "arg0 & 0xff"},
+		{Pair: pair},
 	} {
 		all = append(all, trace.NewAggregator(trace.Aggregation{Latency: l, By: []string{"arg0"}}))
 	}
@@ -85,14 +84,13 @@ func TestLatencyByArgument(t *testing.T) {
 	for i, want := range [][]string{
 		{"[1] 1 ?", "[2] 1 ?", "[3] 1 ?", "[4] 1 ?", "[5] 1 ?"},
 		{"[1] 1 ?", "[2] 1 ?", "[3] 1 ?", "[4] 1 ?", "[5] 1 ?"},
-		{"[1] 1 ?", "[2] 1 ?", "[3] 1 ?", "[4] 1 ?", "[5] 1 ?"},
-		{"[0] 1 ?"}, // the thread's last start, ended by the first end
+		{"[0] 1 ?", "[1] 1 ?", "[2] 1 ?", "[3] 1 ?", "[4] 1 ?"}, // the first five ends
 	} {
 		qt.Check(t, qt.DeepEquals(rows(snapshot(t, all[i])), want))
 	}
 	losses, err := s.Losses()
 	qt.Assert(t, qt.IsNil(err))
-	qt.Assert(t, qt.Equals(losses, trace.Losses{Unmatched: 4*900 - 5 - 5 - 5 - 1}))
+	qt.Assert(t, qt.Equals(losses, trace.Losses{Unmatched: 3 * (900 - 5)}))
 }
 
 // An end that is never passed looks as if nothing happened.
@@ -101,42 +99,43 @@ func TestLatencyEndsMustBeWatched(t *testing.T) {
 	testprog.LeakCheck(t)
 	path := testprog.Path(t, "target-pie")
 	for _, test := range []struct {
-		start, done, by, doneBy string
-		want                    string
+		pair, by, doneBy string
+		want             string
 	}{
-		{"thre", "twelve", "", "",
-			`option Aggregators\[0\]: Latency: Start: .*no probe matches thre \(nearest: gousdt_test:three.*`},
-		{"three", "gousdt_test:twelv", "", "",
-			`option Aggregators\[0\]: Latency: Done: .*no probe matches gousdt_test:twelv \(nearest: gousdt_test:twelve.*`},
-		{"three", "sizes", "", "",
-			`option Aggregators\[0\]: Latency: Done: no site of sizes is watched: one of the patterns given to Open must match it.*`},
-		{"three", "twelve", "arg2", "arg99",
-			`option Aggregators\[0\]: Latency: Done: no site of twelve is watched: .*it must have the arguments.*`},
+		{"thre..twelve", "", "",
+			`.*: there is no pair of probes thre..twelve \(the names of no two probes end .*`},
+		{"gousdt_test:three..gousdt_test:twelv", "", "",
+			`.*: there is no pair of probes .*`},
+		{"three..sizes", "", "",
+			`option Aggregators\[0\]: Latency: Pair: no site of gousdt_test:sizes is watched: one of the patterns given to Open must match it.*`},
+		{"three..twelve", "arg2", "arg99",
+			`option Aggregators\[0\]: Latency: Pair: no site of gousdt_test:twelve is watched: .*it must have the arguments.*`},
+		{"base", "", "", `.*there is no pair of probes base .*`},
 	} {
 		a := trace.NewAggregator(trace.Aggregation{Latency: &trace.Latency{
-			Start: elfnote.MustParsePattern(test.start), Done: elfnote.MustParsePattern(test.done), By: test.by, DoneBy: test.doneBy,
+			Pair: elfnote.MustParsePairPattern(test.pair), By: test.by, DoneBy: test.doneBy,
 		}})
 		_, err := trace.Open(usdt.Target{Path: path}, aggregating(a), elfnote.MustParsePattern("gousdt_test:t[hw]*e"))
 		qt.Check(t, qt.ErrorMatches(err, test.want))
 	}
 	// They may be attached one after the other.
 	s := newSession(t, aggregating(trace.NewAggregator(trace.Aggregation{Latency: &trace.Latency{
-		Start: elfnote.MustParsePattern("three"), Done: elfnote.MustParsePattern("twelve"),
+		Pair: elfnote.MustParsePairPattern("three..twelve"),
 	}})))
 	attach(t, s, usdt.Target{Path: path}, "three", nil)
 	attach(t, s, usdt.Target{Path: path}, "twelve", nil)
 }
 
-func TestLatencyFilterIsAboutTheStart(t *testing.T) {
+func TestLatencyFilterIsAboutTheEnd(t *testing.T) {
 	process := start(t, "target-pie")
 	a := trace.NewAggregator(trace.Aggregation{
-		Latency: &trace.Latency{Start: elfnote.MustParsePattern("inlined"), Done: elfnote.MustParsePattern("specs"), By: "arg0"},
-		By:      []string{"arg0"}, Where: "arg0 != 2",
+		Latency: &trace.Latency{Pair: elfnote.MustParsePairPattern("inlined..specs"), By: "arg0"},
+		By:      []string{"arg0"}, Where: "start.arg0 != 2 && duration > 0",
 	})
 	opts := aggregating(a)
-	opts.Filter = "arg1 > -104" // specs has no arg1
+	opts.Filter = "start.arg1 > -104 && arg0 != 1" // specs has no arg1
 	open(t, process, "gousdt_test:*[np]e[dc]*", opts)
 	process.Fire("inlined", 1)
 	process.Fire("specs", 1)
-	qt.Assert(t, qt.DeepEquals(rows(snapshot(t, a)), []string{"[1] 1 ?", "[3] 1 ?"}))
+	qt.Assert(t, qt.DeepEquals(rows(snapshot(t, a)), []string{"[3] 1 ?"}))
 }

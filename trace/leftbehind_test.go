@@ -39,7 +39,7 @@ func TestCloseLeavesNothingBehind(t *testing.T) {
 			trace.NewAggregator(trace.Aggregation{Value: "arg0", Min: true}),
 			trace.NewAggregator(trace.Aggregation{By: []string{"stack"}}),
 			trace.NewAggregator(trace.Aggregation{Latency: &trace.Latency{
-				Start: elfnote.MustParsePattern("three"), Done: elfnote.MustParsePattern("twelve"),
+				Pair: elfnote.MustParsePairPattern("three..twelve"),
 			}}),
 		}}
 		target := usdt.Target{Path: process.path, PID: process.PID}

@@ -28,8 +28,10 @@ type SessionOptions struct {
 	Mode usdt.Mode
 
 	// Filter is a condition on hits. The kernel evaluates it, and a hit for
-	// which it does not hold costs no more than that. The documentation of the
-	// package describes the language. Empty means every hit.
+	// which it does not hold costs no more than that. Of what is measured
+	// between two probes, by Spans and Aggregation.Latency, it is a condition
+	// on the hit that ends it. The documentation of the package describes the
+	// language. Empty means every hit.
 	Filter string
 
 	// Family, if set, is a process: only hits of this one and of its
@@ -53,6 +55,13 @@ type SessionOptions struct {
 	// of each argument that is a text by its definition, unless a capture is
 	// about it.
 	Texts int
+	// Spans, if there are any, make the session send an event for each call
+	// between two probes, at its end, in place of an event for each hit:
+	// [Event.Duration] and [Event.Start] are set. Filter is about the call
+	// then, and what it does not let through is not sent: duration > 5ms.
+	// Captures are read where they are valid, also at the start. Stacks are
+	// those of the end.
+	Spans []Latency
 
 	// PageIn brings memory in that arguments point to and that is not in
 	// memory, as the program itself would by reading it. Without PageIn such

@@ -37,6 +37,10 @@ type Session struct {
 
 	aggregations []*aggregation
 	latencies    []*latency
+	pairNames    nameTable
+	generation   atomic.Uint64 // of pairs, see endPairs
+
+	knownLatencies map[latencyKey]*latency
 
 	room    *ebpf.Map       // how much room aggregations have for keys; nil if none is emptied
 	signal  *ebpf.Map       // where programs say that there is little, with
@@ -80,8 +84,7 @@ type Session struct {
 // Open does what [New] and [Session.Attach] do, and returns their errors. The
 // [Attachment], which lists the sites that were skipped, is the only one in
 // [Session.Attachments]. In addition both ends of each [Latency] must be among
-// the probes that it watches. The error is an [*OptionError] otherwise, which
-// wraps a [*usdt.NotFoundError] if the file has no such probe.
+// the probes that it watches. The error is an [*OptionError] otherwise.
 func Open(target usdt.Target, opts *SessionOptions, patterns ...elfnote.Pattern) (*Session, error) {
 	s, err := New(opts)
 	if err != nil {
@@ -159,6 +162,12 @@ func (s *Session) parseOptions() (err error) {
 	if err := s.parseAggregations(); err != nil {
 		return err
 	}
+	if err := s.parseSpans(); err != nil {
+		return err
+	}
+	if err := s.parseStartConditions(); err != nil {
+		return err
+	}
 	if s.opts.PageIn && slices.ContainsFunc(s.aggregations, func(a *aggregation) bool { return a.by(expr.Stack) }) {
 		return optionError("PageIn", errors.New(`an aggregation is by "stack", but the kernel keeps no stacks for programs that sleep`))
 	}
@@ -209,6 +218,9 @@ func (s *Session) createMaps() error {
 	if err := s.createAggregations(); err != nil {
 		return err
 	}
+	if err := s.createLatencies(); err != nil {
+		return err
+	}
 	if s.opts.Family != 0 {
 		if s.family, err = newFamily(s.opts.Family); err != nil {
 			return err
@@ -251,6 +263,8 @@ func (s *Session) createMaps() error {
 // Errors that a caller can tell apart:
 //   - those of [usdt.Select], such as [*usdt.NotFoundError]
 //   - [*FilteredError]: there is nothing to do at any of the sites
+//   - [*PairError]: there is nothing to do since the file has no pair of probes
+//     that is to be measured
 //   - [*usdt.PermissionError]
 //   - [elfnote.ErrTooLarge]: the probes have more than about a million
 //     arguments, which no tool chain makes
@@ -365,7 +379,7 @@ func (s *Session) maps() []*ebpf.Map {
 		all = append(all, a.maps()...)
 	}
 	for _, l := range s.latencies {
-		all = append(all, l.starts)
+		all = append(all, l.calls, l.zeros, l.saved)
 	}
 	return slices.DeleteFunc(all, func(m *ebpf.Map) bool { return m == nil })
 }

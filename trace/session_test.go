@@ -279,7 +279,7 @@ func TestOpenErrors(t *testing.T) {
 		{usdt.Target{Path: path}, "three", trace.SessionOptions{RingSize: 1<<30 + 1}, "option RingSize: .*"},
 		{usdt.Target{Path: path}, "three", trace.SessionOptions{StackDepth: 128}, "option StackDepth: 128 is not between 0 and 127"},
 		{usdt.Target{Path: path}, "three", trace.SessionOptions{Delay: -1}, "option Delay: -1ns is negative"},
-		{usdt.Target{Path: path}, "none", *aggregating(trace.NewAggregator(trace.Aggregation{By: []string{"arg0"}})), ".*no aggregation is about any of the 1 sites: gousdt_test:none has no arg0"},
+		{usdt.Target{Path: path}, "none", *aggregating(trace.NewAggregator(trace.Aggregation{By: []string{"arg0"}})), ".*no span or aggregation is about any of the 1 sites: gousdt_test:none has no arg0"},
 	} {
 		_, err := trace.Open(test.target, &test.opts, elfnote.MustParsePattern(test.pattern))
 		qt.Check(t, qt.ErrorMatches(err, test.want), qt.Commentf("%s %+v", test.pattern, test.opts))

@@ -29,6 +29,7 @@ type Site struct {
 	id     uint32
 	probe  string // PROVIDER:NAME
 	events events
+	starts events // of calls, which their ends send
 
 	definition *providers.Probe // nil if there is none
 }

@@ -57,7 +57,8 @@ type Losses struct {
 	// could not be read: it was in memory that was not there, or cannot be
 	// fetched at the site.
 	Unreadable uint64
-	// Starts is how many starts of a latency found no room.
+	// Starts is how many starts of a call found no room in the kernel, and how
+	// many calls have lost the arguments of their start in this way.
 	Starts uint64
 	// Processes is how many descendants of SessionOptions.Family are not
 	// watched: there was no room for more than 65,536 at a time.
@@ -65,8 +66,12 @@ type Losses struct {
 	// NotSampled is how many hits became no event because of
 	// SessionOptions.SampleEvery or SampleRate.
 	NotSampled uint64
-	// Unmatched is how many ends of a latency had no start: it came before the
-	// session, or was forgotten, see Latency.MaxStarts.
+	// Replaced is how many starts of a call were forgotten without their end:
+	// it never came, as after an exception, or there were more than 64 calls
+	// inside each other.
+	Replaced uint64
+	// Unmatched is how many ends of a call had no start: that was before the
+	// session, was forgotten or found no room.
 	Unmatched uint64
 }
 
@@ -79,7 +84,7 @@ func (s *Session) Losses() (l Losses, err error) {
 func (s *Session) readLosses(l *Losses) (err error) {
 	for c, to := range map[bpfgen.Counter]*uint64{
 		bpfgen.CounterEvents: &l.Events, bpfgen.CounterUnreadable: &l.Unreadable,
-		bpfgen.CounterStarts: &l.Starts, bpfgen.CounterUnmatched: &l.Unmatched,
+		bpfgen.CounterStarts: &l.Starts, bpfgen.CounterReplaced: &l.Replaced, bpfgen.CounterUnmatched: &l.Unmatched,
 	} {
 		if *to, err = s.counter(c); err != nil {
 			return err

@@ -5,6 +5,7 @@ package main
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/gousdt/gousdt/trace"
 )
@@ -64,7 +65,7 @@ func (o *options) aggregations() []*aggregation {
 	}
 	if o.latency != nil {
 		a := &aggregation{
-			kind: kindLatency, title: fmt.Sprintf("time from %s to %s", o.latency.Start, o.latency.Done), duration: true,
+			kind: kindLatency, title: o.latencyTitle(), duration: true,
 			Aggregation: drawn, drawn: len(o.by) == 0 || o.linear != nil,
 		}
 		a.Latency = o.latency
@@ -93,6 +94,14 @@ func (a *aggregation) maxKeys() int {
 		return maxStackRows
 	}
 	return a.aggregator.MaxKeys()
+}
+
+// latencyTitle says what time is measured.
+func (o *options) latencyTitle() string {
+	if start, done, named := strings.Cut(o.latency.Pair.String(), ".."); named {
+		return fmt.Sprintf("time from %s to %s", start, done)
+	}
+	return "time of " + o.latency.Pair.String()
 }
 
 // profile returns what a profile is made of.

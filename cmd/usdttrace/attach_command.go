@@ -127,7 +127,11 @@ func (f *follower) attachPath(path string, process proc.Process) error {
 	defer file.Close()
 	err = f.watch.AttachAhead(process, file)
 	var filtered *trace.FilteredError
+	var unpaired *trace.PairError
 	switch {
+	case errors.As(err, &unpaired):
+		f.tracer.targets.setFiltered(&nothingError{unpaired})
+		return nil
 	case errors.As(err, &filtered):
 		f.tracer.targets.setFiltered(filtered)
 		return nil

@@ -5,11 +5,10 @@ package main
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 
-	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/commandline"
+	"github.com/gousdt/gousdt/trace"
 	"github.com/gousdt/gousdt/usdt"
 )
 
@@ -37,7 +36,7 @@ func (t *targets) find(files []string, pid int) error {
 	}
 	switch {
 	case len(t.selections) > 0:
-		return t.checkLatency()
+		return t.checkPairs()
 	case missing != nil && pid != 0:
 		if paths := t.matchingFiles(pid); len(paths) > 0 {
 			// java, for one, is a launcher: its probes are in libjvm.so.
@@ -54,33 +53,6 @@ func (t *targets) find(files []string, pid int) error {
 // isNothing reports whether an error says that a file has none of the probes.
 func isNothing(err error) bool { return errors.As(err, new(*usdt.NotFoundError)) }
 
-// checkLatency fails if the files lack an end of a latency.
-func (t *targets) checkLatency() error {
-	var missing []elfnote.Pattern
-	for _, end := range t.options.ends() {
-		has := func(sel *usdt.Selection) bool {
-			for _, site := range sel.Sites() {
-				if end.Match(site.Provider, site.Name) {
-					return true
-				}
-			}
-			return false
-		}
-		if !slices.ContainsFunc(t.selections, has) {
-			missing = append(missing, end)
-		}
-	}
-	if len(missing) == 0 {
-		return nil
-	}
-	var where []string
-	for _, sel := range t.selections {
-		where = append(where, sel.Name())
-		t.addNearest(sel.File(), missing)
-	}
-	return &nothingError{t.nothing(missing, strings.Join(where, " or "))}
-}
-
 // attachFiles attaches to the files of the command line.
 func (t *tracer) attachFiles() error {
 	if err := t.checkArguments(); err != nil {
@@ -93,6 +65,10 @@ func (t *tracer) attachFiles() error {
 		}
 		a, err := t.session.AttachSelection(sel, nil)
 		done()
+		if errors.As(err, new(*trace.PairError)) { // another file has one, see checkPairs
+			t.targets.without = append(t.targets.without, err)
+			continue
+		}
 		if err != nil {
 			return err
 		}
@@ -103,8 +79,8 @@ func (t *tracer) attachFiles() error {
 			return errEnded
 		}
 	}
-	if missing := t.targets.unmatchedEnds(); len(missing) > 0 { // they have sites, see checkLatency
-		return fmt.Errorf("--latency: no site of %s has the arguments that are named", missing[0])
+	if len(t.options.pairs()) > 0 && t.targets.missingPair("") != nil { // they have sites, see checkPairs
+		return errors.New("no pair of probes has the arguments that --match names")
 	}
 	for _, err := range t.targets.without {
 		t.messages.Warn("%v", err)

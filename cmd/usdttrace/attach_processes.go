@@ -212,7 +212,10 @@ func (f *follower) warn(err error) {
 	t := f.tracer
 	var failed *usdt.WatchError
 	var filtered *trace.FilteredError
+	var unpaired *trace.PairError
 	switch {
+	case errors.As(err, &unpaired):
+		t.targets.setFiltered(&nothingError{unpaired})
 	case errors.As(err, &filtered):
 		t.targets.setFiltered(filtered)
 	case errors.As(err, &failed):

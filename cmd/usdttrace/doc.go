@@ -165,7 +165,7 @@
 // The last line is
 //
 //	{"type":"summary","events":3,"lost":0,"not_sampled":0,"other":0,"overflow":0,"lost_unreadable":0,"lost_starts":0,
-//	 "unmatched":0,"sites":12,"mode":"multi+cookie","seconds":1.5,"frames":9,"unnamed_frames":1,
+//	 "replaced":0,"unmatched":0,"sites":12,"mode":"multi+cookie","seconds":1.5,"frames":9,"unnamed_frames":1,
 //	 "programs":[{"name":"postg_query","runs":3,"ns_per_run":1500,"missed":0,"instructions":70}],
 //	 "program_bytes":4096,"map_bytes":8388608}
 //

@@ -104,10 +104,7 @@ func (t *tracer) verdict() error {
 	}
 	where := t.where()
 	if sites, _ := t.targets.watched(); sites > 0 {
-		if missing := t.targets.unmatchedEnds(); len(missing) > 0 {
-			return &nothingError{t.targets.nothing(missing, where)}
-		}
-		return nil
+		return t.targets.missingPair(where)
 	}
 	if err := t.targets.filtered; err != nil {
 		return err

@@ -193,7 +193,7 @@ func (o *options) setLinear(s string) error {
 	return nil
 }
 
-// parseLatency reads START..DONE and what is the same at both.
+// parseLatency reads a pair of probes and what is the same at both.
 func (o *options) parseLatency(s, match string) error {
 	if s == "" {
 		if match != "" {
@@ -201,15 +201,12 @@ func (o *options) parseLatency(s, match string) error {
 		}
 		return nil
 	}
-	start, done, ok := strings.Cut(s, "..")
-	if !ok {
-		return fmt.Errorf("--latency %q: want START..DONE", s)
+	pair, err := elfnote.ParsePairPattern(s)
+	if err != nil {
+		return fmt.Errorf("--latency: %w", err)
 	}
-	// Both are watched, whatever else is. They are the first patterns.
-	if err := errors.Join(o.addPattern(start), o.addPattern(done)); err != nil {
-		return err
-	}
-	o.latency = &trace.Latency{Start: o.patterns[0], Done: o.patterns[1]}
+	o.patterns = append(o.patterns, pair.Patterns()...) // both are watched, whatever else is
+	o.latency = &trace.Latency{Pair: pair}
 	o.latency.By, o.latency.DoneBy, _ = strings.Cut(match, "=")
 	return nil
 }

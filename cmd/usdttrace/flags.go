@@ -94,14 +94,6 @@ func (o *options) capture(site *trace.Site, arg int) *capture {
 // definition.
 var knownText = capture{trace.Capture{Max: maxKnownText}, -1}
 
-// ends returns the patterns of both ends of a latency, none without --latency.
-func (o *options) ends() []elfnote.Pattern {
-	if o.latency == nil {
-		return nil
-	}
-	return o.patterns[:2] // see parseLatency
-}
-
 // aggregates reports whether hits are aggregated in the kernel rather than
 // printed.
 func (o *options) aggregates() bool {

@@ -49,7 +49,7 @@ func (o *options) profileTitle() string {
 	var words []string
 	switch {
 	case o.latency != nil:
-		words = append(words, fmt.Sprintf("time from %s to %s", o.latency.Start, o.latency.Done))
+		words = append(words, o.latencyTitle())
 	default:
 		for _, p := range o.patterns {
 			words = append(words, p.String())

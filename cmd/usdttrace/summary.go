@@ -113,6 +113,7 @@ func (s *summary) text() string {
 		{s.overflow, "of these came too fast for the room in the kernel: some may be of keys with a row (--max-keys)"},
 		{s.losses.Unreadable, "not aggregated: a value or key could not be read"},
 		{s.losses.Starts, "not measured: there was no room for more starts"},
+		{s.losses.Replaced, "not measured: starts without an end"},
 		{s.losses.Unmatched, "not measured: ends without a start"},
 	} {
 		if loss.n > 0 {

@@ -70,8 +70,9 @@ Aggregates, computed in the kernel
       --sum TERM        a table of a TERM (arg0, arg1 & 7...): count, rate, average,
                         quantiles (at most 4.4 % from the truth), greatest, total
       --hist TERM       the distribution of a TERM, drawn
-      --latency START..DONE   the time between two probes, which are patterns: drawn,
-                        or with --by a table
+      --latency PAIR    the time between two probes, drawn, or with --by a table. PAIR
+                        is START..DONE, or what the names of both begin with, as in
+                        postgresql:query (--pairs lists the pairs of a file)
       --match TERM[=TERM]     for --latency, what START and DONE have in common: tid
                         (the default), or arguments
       --linear LOW:HIGH:STEP  for --hist and --latency, steps of equal size, drawn
@@ -110,7 +111,7 @@ output any more; else that of the command, or 128 and the signal that ended it.
 Examples
   usdttrace -c 'python3 script.py' --str 0,1 'python:function__entry'
   usdttrace --str 0 /usr/lib/postgresql/15/bin/postgres postgresql:query__start
-  usdttrace -a --latency postgresql:query__start..postgresql:query__done
+  usdttrace -a --latency postgresql:query
   usdttrace --pprof stacks.pb.gz 'libstdcxx:throw' -- ./server --port 80
   usdttrace -p 1234 --count --by comm,probe 'hotspot:*'
 `

@@ -22,15 +22,16 @@ type targets struct {
 	definitions *providers.Definitions // nil without names
 
 	mu       sync.Mutex
-	matched  []bool         // which patterns match a site that is or was watched
-	sites    map[place]bool // that are or were watched
-	width    int            // of the longest probe's name, see maxProbeWidth
-	filtered error          // the last *trace.FilteredError
-	fires    []string       // when probes that are or were watched fire, see maxFires
-	missed   string         // the path of a file whose process ended before it was attached
-	nearest  []string       // probes that nearly match
-	most     int            // the most arguments that a site has
-	without  []error        // says which files that are named have no matching probe
+	matched  []bool             // which patterns match a site that is or was watched
+	sites    map[place]bool     // that are or were watched
+	probes   map[[2]string]bool // provider and name of these
+	width    int                // of the longest probe's name, see maxProbeWidth
+	filtered error              // the last *trace.FilteredError or *trace.PairError
+	fires    []string           // when probes that are or were watched fire, see maxFires
+	missed   string             // the path of a file whose process ended before it was attached
+	nearest  []string           // probes that nearly match
+	most     int                // the most arguments that a site has
+	without  []error            // says which files that are named have no matching probe
 }
 
 // place is a site. A file that is attached for several processes has it once.
@@ -42,7 +43,7 @@ type place struct {
 func newTargets(o *options) *targets {
 	return &targets{
 		options: o, matched: make([]bool, len(o.patterns)),
-		sites: make(map[place]bool),
+		sites: make(map[place]bool), probes: make(map[[2]string]bool),
 	}
 }
 
@@ -61,6 +62,7 @@ func (t *targets) attached(a *trace.Attachment) {
 		if at := (place{site.File, site.Location}); !t.sites[at] {
 			t.sites[at] = true
 			t.addFires(site)
+			t.probes[[2]string{site.Provider, site.Name}] = true
 			if n := terminal.Columns(terminal.Escape(probeName(site))); n <= maxProbeWidth {
 				t.width = max(t.width, n)
 			}
@@ -118,19 +120,6 @@ func (t *targets) unmatched() []elfnote.Pattern {
 	defer t.mu.Unlock()
 	var none []elfnote.Pattern
 	for i, p := range t.options.patterns {
-		if !t.matched[i] {
-			none = append(none, p)
-		}
-	}
-	return none
-}
-
-// unmatchedEnds is unmatched for the ends of a latency.
-func (t *targets) unmatchedEnds() []elfnote.Pattern {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	var none []elfnote.Pattern
-	for i, p := range t.options.ends() {
 		if !t.matched[i] {
 			none = append(none, p)
 		}

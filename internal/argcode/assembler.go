@@ -174,7 +174,13 @@ func (a *Assembler) Fail(err error) {
 }
 
 // Later emits code after everything else.
-func (a *Assembler) Later(emit func()) { a.deferred = append(a.deferred, emit) }
+func (a *Assembler) Later(emit func()) {
+	used := a.used
+	a.deferred = append(a.deferred, func() {
+		a.used = used
+		emit()
+	})
+}
 
 // Finish emits the deferred code, leaves out what cannot be reached, and
 // resolves all jumps.

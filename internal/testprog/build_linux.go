@@ -31,6 +31,7 @@ const prebuiltVariable = "GOUSDT_TESTDATA"
 //	libtarget.so     the probes; addresses are not file offsets, no .stapsdt.base
 //	target-stripped  as target-pie, without symbols; they are in target-stripped.debug
 //	target-clang     as target-pie, compiled by clang
+//	calls            calls inside each other, whose true times it tells
 //	launcher         starts other programs, as a shell does
 //	demo             what `make demo` traces
 //	throw            throws C++ exceptions

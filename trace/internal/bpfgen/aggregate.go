@@ -31,7 +31,7 @@ type Aggregation struct {
 	Applies   func(site *Site) bool    // whether it is about a site
 	Where     *expr.Node               // nil: every hit
 	Value     *expr.Term               // nil: hits are counted
-	Latency   *Latency                 // if set, the value is the time since its start
+	Latency   *Latency                 // if set, the value is the time of a call
 	Keys      []expr.Term              // of String with their limit
 	Sum       bool                     // what is kept beside the count
 	Min, Max  bool                     //
@@ -46,17 +46,6 @@ type Room struct {
 	Left   int    // descriptor of an array of u64: how many more keys may come before the signal
 	Index  uint32 // of the aggregation in it
 	Signal int    // descriptor of a ring buffer, to which the index is sent, as a u32 and four zero bytes
-}
-
-// Latency says how the start and the end of something are matched. Aggregations
-// with the same Latency share it.
-type Latency struct {
-	Starts     int // descriptor of the map: two words to the time of the start in nanoseconds
-	IsStart    func(site *Site) bool
-	IsDone     func(site *Site) bool
-	Start      expr.Term // what must be equal: TID for the same thread, or another number
-	Done       expr.Term
-	AnyProcess bool // the start may have been in another process
 }
 
 // KeyPart is a part of a key in a hash map.
@@ -133,16 +122,13 @@ const (
 
 // role returns what a site has to do with an aggregation.
 func (a *Aggregation) role(kernel Kernel, site *Site) (role, error) {
-	if a.Latency != nil && !a.Latency.IsDone(site) || a.Latency == nil && !a.Applies(site) {
+	if a.Latency == nil && !a.Applies(site) {
 		return unconcerned, nil
 	}
 	r := concerned
 	terms := a.Keys
 	if a.Value != nil {
 		terms = append(terms[:len(terms):len(terms)], *a.Value)
-	}
-	if a.Latency != nil {
-		terms = append(terms[:len(terms):len(terms)], a.Latency.Done)
 	}
 	for _, t := range terms {
 		for _, index := range t.Arguments() {
@@ -169,9 +155,8 @@ func (a *Aggregation) role(kernel Kernel, site *Site) (role, error) {
 	return r, nil
 }
 
-// aggregate emits an aggregation of this hit. A latency must be in the word of
-// the stack at its place.
-func (b *builder) aggregate(a *Aggregation, r role, latency int) error {
+// aggregate emits an aggregation of this hit.
+func (b *builder) aggregate(a *Aggregation, r role) error {
 	done, unread := b.Label(), b.Label()
 	where := condition{kind: always}
 	if a.Where != nil {
@@ -189,7 +174,7 @@ func (b *builder) aggregate(a *Aggregation, r role, latency int) error {
 			b.condition(&where, done)
 			b.load(unread, terms...)
 		})
-		b.Scratch(func() { b.accumulate(a, latency, unread) })
+		b.Scratch(func() { b.accumulate(a, unread) })
 	}
 	b.Place(done)
 	b.Later(func() {
@@ -213,7 +198,7 @@ func (a *Aggregation) arguments() (indices []int) {
 }
 
 // accumulate finds the accumulator and adds the value to it.
-func (b *builder) accumulate(a *Aggregation, latency int, unread argcode.Label) {
+func (b *builder) accumulate(a *Aggregation, unread argcode.Label) {
 	parts, size := a.KeyLayout()
 	key := b.Alloc(size)
 	index := key + size - 4
@@ -224,7 +209,7 @@ func (b *builder) accumulate(a *Aggregation, latency int, unread argcode.Label) 
 	valueClass := unsigned
 	switch {
 	case a.Latency != nil:
-		b.Emit(asm.LoadMem(asm.R9, asm.R10, int16(latency), asm.DWord))
+		b.Emit(asm.LoadMem(asm.R9, asm.R10, int16(b.ending.duration), asm.DWord))
 	case a.Value != nil:
 		valueClass = b.term(asm.R9, a.Value)
 	}

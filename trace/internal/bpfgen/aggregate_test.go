@@ -19,7 +19,9 @@ import (
 const (
 	testCounters = 70 + iota // descriptors
 	testRows
-	testStarts
+	testCalls
+	testZeros
+	testSaved
 )
 
 // expected is what an accumulator should come to.
@@ -380,41 +382,4 @@ func TestProcessesOfOtherNamespacesHaveNoNumber(t *testing.T) {
 		}
 		qt.Check(t, qt.ContentEquals(got, want), qt.Commentf("%s", k.name))
 	}
-}
-
-func TestStartsAndEndsAreMatched(t *testing.T) {
-	k := testKernels[3]
-	w := k.newWorld(rand.New(rand.NewPCG(11, 12)), 0)
-	l := &Latency{
-		Starts: testStarts, IsStart: func(s *Site) bool { return s.Name == "start" }, IsDone: func(s *Site) bool { return s.Name == "done" },
-		Start: expr.Term{Source: expr.TID}, Done: expr.Term{Source: expr.TID},
-	}
-	a := &Aggregation{Map: testRows, Latency: l, Sum: true, Max: true}
-	plan := &Plan{Kernel: k.forPlan(), Counters: testCounters, Aggregations: []*Aggregation{a}, Latencies: []*Latency{l}}
-	w.addMap(testStarts, false, 16, 8, 2)
-	rows := w.addMap(testRows, true, 4, a.ValueSize(), a.Entries())
-	counters := w.addMap(testCounters, true, 4, 8, int(CounterCount))
-	hit := func(name string, pid, tid uint32, now uint64) {
-		block, err := plan.Block(&Site{Name: name})
-		qt.Assert(t, qt.IsNil(err))
-		w.pid, w.tid, w.now, w.foreign = pid, tid, now, true // in a namespace of its own
-		qt.Assert(t, qt.IsNil(w.run(append(asm.Instructions{asm.Mov.Reg(asm.R6, asm.R1)}, block.Instructions...))))
-	}
-	hit("done", 1, 1, 5)
-	hit("start", 1, 1, 10)
-	hit("start", 1, 2, 20)
-	hit("start", 1, 3, 21) // no room
-	hit("done", 1, 2, 23)
-	hit("done", 2, 1, 24) // another process
-	hit("done", 1, 1, 110)
-	hit("done", 1, 1, 111)
-	value := rows.values["\x00\x00\x00\x00"]
-	qt.Assert(t, qt.Equals(w.load(value[:8]), 2))
-	qt.Assert(t, qt.Equals(w.load(value[8:16]), 103))
-	qt.Assert(t, qt.Equals(Unsortable(unsigned, w.load(value[16:24]), false), 100))
-	qt.Assert(t, qt.Equals(w.counter(counters, CounterUnmatched), 3))
-	qt.Assert(t, qt.Equals(w.counter(counters, CounterStarts), 1))
-	block, err := plan.Block(&Site{Name: "other"})
-	qt.Assert(t, qt.IsNil(err))
-	qt.Assert(t, qt.IsNil(block))
 }

@@ -5,6 +5,7 @@ package bpfgen
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/cilium/ebpf/asm"
 
@@ -18,20 +19,23 @@ type Site struct {
 	Provider, Name string
 	Cookie         uint64 // of the attachment, as expressions see it
 	Args           []argspec.Arg
-	Names          []string // of the arguments, as far as they are known
-	Lengths        []int    // for each text: the argument with its length, or -1
+	Names          []string          // of the arguments, as far as they are known
+	Lengths        []int             // for each text: the argument with its length, or -1
+	Pairs          map[*Latency]Ends // what it starts and ends
 
 	// Fixed: the code is for this site alone and knows its ID. Otherwise the ID
 	// is in the BPF cookie, and equal sites can share the code.
 	Fixed bool
 	ID    uint32
+
+	ending bool // the code that is generated is about a call that ends
 }
 
 // Plan is what a session wants to be done at each hit.
 type Plan struct {
 	Kernel   Kernel
 	Family   int        // descriptor of the map of processes that count, 0 for all
-	Filter   *expr.Node // nil: every hit. Of a latency it is about the start
+	Filter   *expr.Node // nil: every hit. Of a call it is about the end
 	Events   *Events    // nil: none are sent
 	Counters int        // descriptor of the map of counters
 
@@ -40,7 +44,7 @@ type Plan struct {
 	PageIn bool
 
 	Aggregations []*Aggregation
-	Latencies    []*Latency // all that aggregations have, each once
+	Latencies    []*Latency // all that aggregations and spans have, each once
 }
 
 // Counter is an index into the map of counters, a per-processor array of u64.
@@ -50,8 +54,9 @@ type Counter uint32
 const (
 	CounterEvents     Counter = iota // events that found no room in the ring buffer
 	CounterUnreadable                // hits not aggregated since a value or key could not be read
-	CounterStarts                    // hits of a latency's start that found no room
-	CounterUnmatched                 // hits of a latency's end without a start
+	CounterStarts                    // starts of calls that found no room
+	CounterReplaced                  // starts of calls that were forgotten since their end did not come
+	CounterUnmatched                 // ends of calls without a start
 	CounterCount                     // how many there are
 )
 
@@ -59,15 +64,20 @@ const (
 type Block struct {
 	Instructions asm.Instructions
 	Record       *Record // how its events look, nil where it sends none
+	Saved        *Record // how what it saves of a start looks, nil where it saves nothing
 	UsesID       bool    // it takes the site's ID from the BPF cookie
+	Ends         bool    // it is the end of calls
+	Delivers     bool    // it may send or aggregate something
 }
 
 // builder emits a block.
 type builder struct {
 	*fetcher
-	plan   *Plan
-	site   *Site
-	usesID bool
+	plan  *Plan
+	site  *Site
+	block Block
+
+	callPlace int // see placeOf
 
 	// While a record is filled for the first time, in a program that may sleep:
 	// where to go if something cannot be read without sleeping.
@@ -80,18 +90,18 @@ type builder struct {
 // Block generates the code for a site. It returns nil where nothing ever is to
 // be done there.
 func (p *Plan) Block(site *Site) (*Block, error) {
-	p = p.bind(site)
-	block, err := p.block(site, false)
+	p, site = p.bind(site)
+	block, err := p.generate(site, false)
 	if errors.Is(err, argcode.ErrStack) {
-		return p.block(site, true) // what is between neighbours takes room too
+		return p.generate(site, true) // what is between neighbours takes room too
 	}
 	return block, err
 }
 
-func (p *Plan) block(site *Site, alone bool) (*Block, error) {
+func (p *Plan) generate(site *Site, alone bool) (*Block, error) {
 	b := &builder{fetcher: newFetcher(p.Kernel, site.Args), plan: p, site: site}
 	b.PageIn, b.alone = p.PageIn, alone
-	record, something, err := b.hit()
+	something, err := b.hit()
 	if err != nil {
 		return nil, fmt.Errorf("probe %s:%s: %w", site.Provider, site.Name, err)
 	}
@@ -99,39 +109,61 @@ func (p *Plan) block(site *Site, alone bool) (*Block, error) {
 		return nil, nil
 	}
 	b.Leave()
-	instructions, err := b.Finish()
-	if err != nil {
+	if b.block.Instructions, err = b.Finish(); err != nil {
 		return nil, fmt.Errorf("probe %s:%s: %w", site.Provider, site.Name, err)
 	}
-	return &Block{Instructions: instructions, Record: record, UsesID: b.usesID}, nil
+	return &b.block, nil
 }
 
 // hit emits all that is to be done at a hit, and reports whether there is
 // something.
-func (b *builder) hit() (record *Record, something bool, err error) {
+func (b *builder) hit() (something bool, err error) {
 	outside := b.Label()
 	if b.plan.Family != 0 {
 		b.ofFamily(b.plan.Family, outside)
 	}
-	// Ends come first, so that a probe can be the end of one interval and the
-	// start of the next.
+	// Ends come first, so that a probe can be the end of one call and the start
+	// of the next.
 	for _, l := range b.plan.Latencies {
-		if !l.IsDone(b.site) {
-			continue
+		if pair := b.site.Pairs[l].Done; pair != 0 && b.matches(&l.Done) != unconcerned {
+			something = true
+			b.block.Ends = true
+			b.apart(func() { err = b.end(l, pair) })
+			if err != nil {
+				return false, err
+			}
 		}
-		var ended bool
-		b.apart(func() { ended, err = b.ended(l) })
-		if err != nil {
-			return nil, false, err
-		}
-		something = something || ended
 	}
+	b.apart(func() { err = b.plain() })
+	if err != nil {
+		return false, err
+	}
+	for _, l := range b.plan.Latencies {
+		if pair := b.site.Pairs[l].Start; pair != 0 && b.matches(&l.Start) != unconcerned {
+			something = true
+			b.apart(func() {
+				saved, e := b.start(l, pair)
+				if err = e; saved != nil {
+					b.block.Saved = saved
+				}
+			})
+			if err != nil {
+				return false, err
+			}
+		}
+	}
+	b.Place(outside)
+	return something || b.block.Delivers, nil
+}
 
+// plain emits what is to be done at a hit whether or not it is an end of
+// something.
+func (b *builder) plain() error {
 	end := b.Label()
 	if b.plan.Filter != nil {
 		c, err := b.site.resolve(b.plan.Kernel, b.plan.Filter, false)
 		if err != nil || c.kind == never {
-			return nil, something, err
+			return err
 		}
 		b.together(c.arguments(nil), func() { b.condition(&c, end) })
 	}
@@ -139,60 +171,68 @@ func (b *builder) hit() (record *Record, something bool, err error) {
 		if a.Latency != nil {
 			continue
 		}
-		r, err := a.role(b.plan.Kernel, b.site)
-		if err == nil && r != unconcerned {
-			something = true
-			b.apart(func() { err = b.aggregate(a, r, 0) })
-		}
-		if err != nil {
-			return nil, false, err
+		if err := b.aggregateIf(a); err != nil {
+			return err
 		}
 	}
-	for _, l := range b.plan.Latencies {
-		if l.IsStart(b.site) && b.matches(&l.Start) != unconcerned {
-			something = true
-			b.apart(func() { b.start(l) })
-		}
-	}
-	if b.plan.Events != nil {
-		something = true
-		record = b.event(b.plan.Events)
+	if b.plan.Events != nil && !b.plan.sendsSpans() {
+		b.block.Delivers = true
+		b.block.Record = b.event(b.plan.Events)
 	}
 	b.Place(end)
-	b.Place(outside)
-	return record, something, nil
+	return nil
 }
 
-// ended emits all aggregations of a latency that ends here.
-func (b *builder) ended(l *Latency) (something bool, err error) {
+// aggregateIf emits an aggregation of this hit if the site has to do with it.
+func (b *builder) aggregateIf(a *Aggregation) error {
+	r, err := a.role(b.plan.Kernel, b.site)
+	if err != nil || r == unconcerned {
+		return err
+	}
+	b.block.Delivers = true
+	b.apart(func() { err = b.aggregate(a, r) })
+	return err
+}
+
+// sendsSpans reports whether events are sent for calls rather than for hits.
+func (p *Plan) sendsSpans() bool {
+	return slices.ContainsFunc(p.Latencies, func(l *Latency) bool { return l.Spans })
+}
+
+// end emits all that is to be done at the end of a call.
+func (b *builder) end(l *Latency, pair uint32) error {
 	if b.matches(&l.Done) == unreadable {
 		b.count(CounterUnreadable)
-		return true, nil
+		return nil
 	}
 	none := b.Label()
-	at := 0
-	for _, a := range b.plan.Aggregations {
-		if a.Latency != l {
-			continue
-		}
-		r, err := a.role(b.plan.Kernel, b.site)
+	b.ending = b.done(l, pair, none)
+	b.site.ending = true
+	defer func() { b.ending, b.site.ending = nil, false }()
+	if b.plan.Filter != nil {
+		c, err := b.site.resolve(b.plan.Kernel, b.plan.Filter, false)
 		if err != nil {
-			return false, err
+			return err
 		}
-		if r == unconcerned {
-			continue
-		}
-		if !something {
-			something = true
-			at = b.done(l, none)
-		}
-		b.apart(func() { err = b.aggregate(a, r, at) })
-		if err != nil {
-			return false, err
+		b.together(c.arguments(nil), func() { b.condition(&c, none) })
+		if c.kind == never {
+			b.Place(none)
+			return nil
 		}
 	}
+	for _, a := range b.plan.Aggregations {
+		if a.Latency == l {
+			if err := b.aggregateIf(a); err != nil {
+				return err
+			}
+		}
+	}
+	if l.Spans {
+		b.block.Delivers = true
+		b.block.Record = b.event(b.plan.Events)
+	}
 	b.Place(none)
-	return something, nil
+	return nil
 }
 
 // siteID emits the ID of the site.
@@ -201,12 +241,20 @@ func (b *builder) siteID(dst asm.Register) {
 		b.Emit(asm.Mov.Imm32(dst, int32(b.site.ID)))
 		return
 	}
-	b.usesID = true
+	b.block.UsesID = true
 	b.Emit(asm.Mov.Reg(dst, asm.R8), asm.RSh.Imm(dst, 32))
 }
 
 // count adds one to a counter.
-func (b *builder) count(c Counter) {
+func (b *builder) count(c Counter) { b.addTo(c, func() { b.Emit(asm.Mov.Imm(asm.R1, 1)) }) }
+
+// countMany adds a number on the stack to a counter.
+func (b *builder) countMany(c Counter, at int) {
+	b.addTo(c, func() { b.Emit(asm.LoadMem(asm.R1, asm.R10, int16(at), asm.DWord)) })
+}
+
+// addTo adds to a counter what is then put into R1.
+func (b *builder) addTo(c Counter, number func()) {
 	key := b.Temporary(4)
 	none := b.Label()
 	b.Emit(asm.StoreImm(asm.R10, int16(key), int64(c), asm.Word))
@@ -214,6 +262,7 @@ func (b *builder) count(c Counter) {
 	b.Emit(asm.LoadMapPtr(asm.R1, b.plan.Counters))
 	b.Call(asm.FnMapLookupElem)
 	b.JumpIfImm(asm.JEq, asm.R0, 0, asm.R1, none)
-	b.Emit(asm.Mov.Imm(asm.R1, 1), asm.AddAtomic.Mem(asm.R0, asm.R1, asm.DWord, 0))
+	number()
+	b.Emit(asm.AddAtomic.Mem(asm.R0, asm.R1, asm.DWord, 0))
 	b.Place(none)
 }

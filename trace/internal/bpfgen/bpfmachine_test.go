@@ -28,8 +28,9 @@ type bpfMachine struct {
 	foreign                 bool // in a PID namespace that is neither the initial nor the test's
 	command                 string
 	now, cookie             uint64
-	full                    bool // the ring buffer has no room
-	oldText                 bool // the kernel does not count the end of an empty text
+	born                    uint64 // when the thread began
+	full                    bool   // the ring buffer has no room
+	oldText                 bool   // the kernel does not count the end of an empty text
 
 	records   [][]byte
 	discarded int
@@ -70,6 +71,7 @@ const (
 	contextBase = 0x1000_0000_0000
 	stackBase   = 0x2000_0000_0000 // of its end
 	recordBase  = 0x3000_0000_0000
+	taskBase    = 0x3800_0000_0000
 	valueBase   = 0x4000_0000_0000
 )
 
@@ -157,6 +159,8 @@ func (m *bpfMachine) alu(ins *asm.Instruction) {
 		dst += src
 	case asm.Sub:
 		dst -= src
+	case asm.Mul:
+		dst *= src
 	case asm.And:
 		dst &= src
 	case asm.Or:
@@ -400,6 +404,23 @@ func (m *bpfMachine) call(fn asm.BuiltinFunc, values [][]byte) ([][]byte, error)
 		m.store(b[:8], 0x1111)
 		m.store(b[8:], 0x2222)
 		r[0] = 16
+	case asm.FnGetCurrentTask:
+		r[0] = taskBase
+	case asm.FnProbeReadKernel:
+		to, err := m.at(r[1], int(r[2]), values, false)
+		if err != nil {
+			return values, err
+		}
+		r[0] = 0
+		if r[3] >= taskBase && r[3] < valueBase {
+			m.store(to, m.born)
+			break
+		}
+		from, err := m.at(r[3], int(r[2]), values, false)
+		if err != nil {
+			return values, err
+		}
+		copy(to, from)
 	case asm.FnGetStackid:
 		r[0] = uint64(m.stackID)
 	case asm.FnMapLookupElem, asm.FnMapUpdateElem, asm.FnMapDeleteElem:

@@ -32,6 +32,10 @@ func (f *fetcher) condition(c *condition, ifFalse argcode.Label) (otherwise map[
 		}
 		return otherwise
 	}
+	if c.kind == heldAtStart {
+		f.Emit(asm.LoadMem(asm.R1, asm.R10, int16(f.ending.word), asm.DWord), asm.And.Imm(asm.R1, 1<<c.number))
+		f.JumpIfImm(asm.JEq, asm.R1, 0, asm.R2, ifFalse)
+	}
 	return maps.Clone(f.loaded)
 }
 
@@ -139,6 +143,8 @@ func (f *fetcher) operand(dst asm.Register, o *operand) {
 	case expr.GID:
 		f.Call(asm.FnGetCurrentUidGid)
 		f.Emit(asm.RSh.Imm(asm.R0, 32), asm.Mov.Reg(dst, asm.R0))
+	case expr.Duration:
+		f.Emit(asm.LoadMem(dst, asm.R10, int16(f.ending.duration), asm.DWord))
 	case expr.CPU:
 		f.processorID()
 		f.Emit(asm.Mov.Reg32(dst, asm.R0))

@@ -28,6 +28,8 @@ type condition struct {
 	left  operand
 	right operand
 
+	number int // of heldAtStart
+
 	// unordered reports whether it holds where one of the two is a float that
 	// is not a number.
 	unordered bool
@@ -43,6 +45,7 @@ const (
 	compareNumbers
 	compareText // left with the text of right
 	canBeRead   // left, whatever it is
+	heldAtStart // by its number
 )
 
 // operand is one side of a comparison at a site.
@@ -83,6 +86,12 @@ func (s *Site) resolve(kernel Kernel, node *expr.Node, negated bool) (condition,
 		return s.resolve(kernel, node.Nodes[0], !negated)
 	case expr.And, expr.Or:
 		return s.resolveList(kernel, node, negated)
+	}
+	if node.OfStart() {
+		if !s.ending {
+			return condition{kind: never}, nil
+		}
+		return condition{kind: heldAtStart, number: node.AtStart}, nil
 	}
 	op := node.Op
 	if negated {
@@ -211,6 +220,10 @@ func (s *Site) operand(kernel Kernel, t expr.Term) (o operand, ok bool) {
 		o.known, o.value = true, t.Number
 	case expr.Cookie:
 		o.known, o.value = true, expr.Uint(s.Cookie)
+	case expr.Duration:
+		if !s.ending {
+			return o, false
+		}
 	case expr.Argument:
 		if !s.readable(kernel, t.Index) {
 			return o, false
@@ -286,6 +299,8 @@ func (s *Site) limits(o operand) (low, high expr.Value) {
 	switch {
 	case o.term.HasMask:
 		return expr.Uint(0), expr.Uint(o.term.Mask)
+	case o.term.Source == expr.Duration:
+		return expr.Uint(0), expr.Uint(math.MaxUint64)
 	case o.term.Source == expr.Argument:
 		bits := 8 * s.Args[o.term.Index].Size
 		if o.class == signed {

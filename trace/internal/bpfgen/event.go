@@ -48,22 +48,11 @@ var errRecord = errors.New("an event would be larger than half of the ring buffe
 // event emits what sends an event, and returns how its record looks.
 func (b *builder) event(e *Events) *Record {
 	full, done := b.Label(), b.Label()
-	f := b.fetcher
-
-	var unread []int
-	for i := range f.Args {
-		if f.Readable(i) && f.inMemory(i) && !f.loaded[i] {
-			unread = append(unread, i)
-		}
+	saved := None
+	if b.ending != nil {
+		saved = b.ending.SavedSize - 8
 	}
-	groups := f.Groups(unread)
-	var captures []Capture
-	if e.Captures != nil {
-		captures = slices.DeleteFunc(e.Captures(b.site), func(c Capture) bool {
-			return !f.Readable(c.Arg) || c.Length != None && !f.Readable(c.Length)
-		})
-	}
-	record, err := f.layout(e, captures, groups)
+	record, groups, err := b.recordOf(e, saved)
 	if err != nil {
 		b.Fail(err)
 		return nil
@@ -75,7 +64,7 @@ func (b *builder) event(e *Events) *Record {
 	if e.Sampling != nil {
 		b.chosen = b.sample(e.Sampling, done)
 	}
-	if b.PageIn && len(groups)+len(captures) > 0 {
+	if b.PageIn && len(groups)+len(record.Captures) > 0 {
 		b.eventWithPages(e, record, groups, full)
 	} else {
 		b.reserve(e, record, full)
@@ -92,6 +81,31 @@ func (b *builder) event(e *Events) *Record {
 	return record
 }
 
+// recordOf returns how a record of this hit looks, and which arguments are read
+// to it. It has room for what has been saved of a call's start, of that size,
+// unless it is None.
+func (b *builder) recordOf(e *Events, saved int) (*Record, []argcode.Group, error) {
+	f := b.fetcher
+	var unread []int
+	for i := range f.Args {
+		if f.Readable(i) && f.inMemory(i) && !f.loaded[i] {
+			unread = append(unread, i)
+		}
+	}
+	groups := f.Groups(unread)
+	var captures []Capture
+	if e.Captures != nil {
+		captures = slices.DeleteFunc(e.Captures(b.site), func(c Capture) bool {
+			return !f.Readable(c.Arg) || c.Length != None && !f.Readable(c.Length)
+		})
+	}
+	record, err := f.layout(e, captures, groups, saved)
+	if err == nil && record.Span != nil {
+		record.Span.call = b.ending
+	}
+	return record, groups, err
+}
+
 // reserve makes room for a record.
 func (b *builder) reserve(e *Events, record *Record, full argcode.Label) {
 	b.Emit(asm.LoadMapPtr(asm.R1, e.Ring), asm.Mov.Imm(asm.R2, int32(record.Size)), asm.Mov.Imm(asm.R3, 0))
@@ -102,9 +116,9 @@ func (b *builder) reserve(e *Events, record *Record, full argcode.Label) {
 
 // fill stores and sends all of a record but its header.
 func (b *builder) fill(e *Events, record *Record, groups []argcode.Group) {
-	b.arguments(record, groups)
-	for i := range record.Captures {
-		b.capture(record, &record.Captures[i])
+	b.read(record, groups)
+	if record.Span != nil {
+		b.spanTo(record.Span)
 	}
 	if record.Stack != None {
 		b.stackTo(record)
@@ -116,6 +130,14 @@ func (b *builder) fill(e *Events, record *Record, groups []argcode.Group) {
 		b.take(e.Sampling, b.chosen, record.Weight)
 	}
 	b.submit(e, record.Size)
+}
+
+// read stores the arguments to a record, and what is behind them.
+func (b *builder) read(record *Record, groups []argcode.Group) {
+	b.arguments(record, groups)
+	for i := range record.Captures {
+		b.capture(record, &record.Captures[i])
+	}
 }
 
 // reachable reports whether all that is stored by an instruction lies within

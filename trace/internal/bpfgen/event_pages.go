@@ -24,32 +24,44 @@ func (b *builder) eventWithPages(e *Events, record *Record, groups []argcode.Gro
 	b.retrying, b.missing, b.PageIn = true, b.Label(), false
 	b.fill(e, record, groups)
 	missing := b.missing
-	b.retrying = false
+	b.retrying, b.PageIn = false, true
 	b.Place(done)
 
-	p := pager{builder: b, record: record, value: b.Alloc(8), last: b.Alloc(8)}
+	p := b.newPager(record)
 	time := None // of the hit, not of when its pages had come
 	if record.Time != None {
 		time = b.Alloc(8)
 	}
 	b.Later(func() {
+		b.PageIn = false
 		b.Place(missing)
 		if record.Time != None {
 			b.Emit(asm.LoadMem(asm.R1, asm.R7, int16(record.Time), asm.DWord), asm.StoreMem(asm.R10, int16(time), asm.R1, asm.DWord))
 		}
 		b.discard(e)
-		for _, g := range groups {
-			for _, i := range g.Args {
-				p.argument(i)
-			}
-		}
-		for i := range record.Captures {
-			p.capture(&record.Captures[i])
-		}
-
+		p.bringIn(groups)
 		b.reserve(e, record, full)
 		b.header(record, time)
 		b.fill(e, record, groups)
+		b.Jump(done)
+	})
+}
+
+// readWithPages stores arguments and what is behind them to a record that is
+// not in the ring buffer. What is not in memory is brought in.
+func (b *builder) readWithPages(record *Record, groups []argcode.Group) {
+	done := b.Label()
+	b.retrying, b.missing, b.PageIn = true, b.Label(), false
+	b.read(record, groups)
+	missing := b.missing
+	b.retrying, b.PageIn = false, true
+	b.Place(done)
+	p := b.newPager(record)
+	b.Later(func() {
+		b.PageIn = false
+		b.Place(missing)
+		p.bringIn(groups)
+		b.read(record, groups)
 		b.Jump(done)
 	})
 }
@@ -71,6 +83,22 @@ type pager struct {
 	record *Record
 	value  int // eight bytes of the stack, for what is read
 	last   int // eight bytes of the stack, for an address
+}
+
+func (b *builder) newPager(record *Record) *pager {
+	return &pager{builder: b, record: record, value: b.Alloc(8), last: b.Alloc(8)}
+}
+
+// bringIn brings in the pages that the record is read from.
+func (p *pager) bringIn(groups []argcode.Group) {
+	for _, g := range groups {
+		for _, i := range g.Args {
+			p.argument(i)
+		}
+	}
+	for i := range p.record.Captures {
+		p.capture(&p.record.Captures[i])
+	}
 }
 
 // argument brings an argument in memory to p.value, and leaves the helper's

@@ -28,6 +28,9 @@ type fetcher struct {
 	merging bool
 	restart argcode.Label
 	alone   bool // nothing is to be merged but what is loaded at once
+
+	// ending is the call whose end this is, nil if it is none.
+	ending *call
 }
 
 func newFetcher(kernel Kernel, args []argspec.Arg) *fetcher {

@@ -50,7 +50,10 @@ func TestKernelAcceptsWhatIsGenerated(t *testing.T) {
 	counters := newMap(&ebpf.MapSpec{Type: ebpf.PerCPUArray, KeySize: 4, ValueSize: 8, MaxEntries: uint32(CounterCount)})
 	ring := newMap(&ebpf.MapSpec{Type: ebpf.RingBuf, MaxEntries: 1 << 20})
 	room := newMap(&ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: 8, MaxEntries: 2})
-	starts := newMap(&ebpf.MapSpec{Type: ebpf.LRUHash, KeySize: 16, ValueSize: 8, MaxEntries: 16})
+	const savedSize = 16 << 10
+	calls := newMap(&ebpf.MapSpec{Type: ebpf.LRUHash, KeySize: 16, ValueSize: CallsSize, MaxEntries: 16})
+	zeros := newMap(&ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: savedSize, MaxEntries: 1})
+	saved := newMap(&ebpf.MapSpec{Type: ebpf.LRUHash, KeySize: 24, ValueSize: savedSize, MaxEntries: 16})
 	processors := newMap(&ebpf.MapSpec{Type: ebpf.PerCPUArray, KeySize: 4, ValueSize: 8, MaxEntries: 1})
 	refused := load(ProcessorIDProbe(), 0) != nil
 	stacks := newMap(&ebpf.MapSpec{Type: ebpf.StackTrace, KeySize: 4, ValueSize: 8 * 127, MaxEntries: 16})
@@ -114,8 +117,19 @@ func TestKernelAcceptsWhatIsGenerated(t *testing.T) {
 			}
 			if random.IntN(3) == 0 {
 				a.Latency = &Latency{
-					Starts: starts, IsStart: a.Applies, IsDone: a.Applies,
+					Starts: calls, Zeros: zeros, Saved: saved, SavedSize: savedSize, Birth: random.IntN(100),
 					Start: expr.Term{Source: expr.TID}, Done: expr.Term{Source: expr.Argument, Index: random.IntN(3)},
+					Spans: plan.Events != nil && random.IntN(2) == 0,
+				}
+				if random.IntN(2) == 0 {
+					a.Latency.Done = a.Latency.Start
+				}
+				if a.Where != nil {
+					a.Where = &expr.Node{Op: expr.And, Nodes: []*expr.Node{
+						a.Where, parseCondition(t, `!(duration < 5ms) && (start.arg0 == 1 || !(str(start.arg0, 3) == "abc"))`),
+					}}
+					a.Where.NumberAtStart(0)
+					a.Latency.Conditions = StartConditions(nil, a.Where)
 				}
 				plan.Latencies = append(plan.Latencies, a.Latency)
 			}
@@ -128,7 +142,10 @@ func TestKernelAcceptsWhatIsGenerated(t *testing.T) {
 			if random.IntN(2) == 0 {
 				other = k.newNeighbours(random, count)
 			}
-			site := &Site{Provider: "p", Name: "n", Args: other.args, ID: random.Uint32()}
+			site := &Site{Provider: "p", Name: "n", Args: other.args, ID: random.Uint32(), Pairs: make(map[*Latency]Ends)}
+			for _, l := range plan.Latencies {
+				site.Pairs[l] = Ends{Start: uint32(random.IntN(3)), Done: uint32(random.IntN(3))}
+			}
 			site.Fixed = features.Mode() == usdt.ModeSingleIPMap || random.IntN(4) == 0
 			block, err := plan.Block(site)
 			if errors.Is(err, argcode.ErrStack) || err != nil && plan.Filter != nil || err != nil && len(plan.Aggregations) > 0 {

@@ -11,7 +11,7 @@ import (
 // Missing returns why an argument that the plan's expressions name is not
 // available at a site, nil if all are.
 func (p *Plan) Missing(site *Site) error {
-	p = p.bind(site)
+	p, site = p.bind(site)
 	terms := terms(p.Filter, nil)
 	for _, a := range p.Aggregations {
 		if a.Latency != nil || !a.Applies(site) {
@@ -23,7 +23,7 @@ func (p *Plan) Missing(site *Site) error {
 		}
 	}
 	for _, t := range terms {
-		if t.Source != expr.Argument && t.Source != expr.String {
+		if t.Start || t.Source != expr.Argument && t.Source != expr.String {
 			continue
 		}
 		name := t.Name

@@ -11,9 +11,9 @@ import (
 // bind returns the plan with the arguments of a site where expressions have
 // their names. An argument that the site does not have stays unbound, as one
 // whose number the site does not have.
-func (p *Plan) bind(site *Site) *Plan {
+func (p *Plan) bind(site *Site) (*Plan, *Site) {
 	if len(site.Names) == 0 {
-		return p
+		return p, site
 	}
 	bound := *p
 	bound.Filter = site.bind(p.Filter)
@@ -22,8 +22,18 @@ func (p *Plan) bind(site *Site) *Plan {
 	for i, l := range p.Latencies {
 		here := *l
 		here.Start, here.Done = l.Start.Bind(site.Argument), l.Done.Bind(site.Argument)
+		here.Conditions = make([]StartCondition, len(l.Conditions))
+		for j, c := range l.Conditions {
+			here.Conditions[j] = StartCondition{c.Node.Bind(site.Argument), c.Negated}
+		}
 		bound.Latencies[i], latencies[l] = &here, &here
 	}
+	ends := make(map[*Latency]Ends, len(site.Pairs))
+	for l, e := range site.Pairs {
+		ends[latencies[l]] = e
+	}
+	boundSite := *site
+	boundSite.Pairs = ends
 	bound.Aggregations = make([]*Aggregation, len(p.Aggregations))
 	for i, a := range p.Aggregations {
 		here := *a
@@ -39,7 +49,7 @@ func (p *Plan) bind(site *Site) *Plan {
 		}
 		bound.Aggregations[i] = &here
 	}
-	return &bound
+	return &bound, &boundSite
 }
 
 // bind returns a condition with the site's arguments in place of their names.

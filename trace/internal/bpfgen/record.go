@@ -32,11 +32,28 @@ type Record struct {
 	Stack    int            // s64, length in bytes or a negative error, and from StackData on the addresses
 	Frames   int            // how many addresses there is room for
 
+	Span *SpanPlace // nil unless it is the end of a call
+
 	Registers *Registers // nil if they are not there
 	Copied    int        // u64, how many bytes are there of the user stack
 	Copy      int        // where they begin: with the unit of CopyUnit bytes that the stack pointer is in
 	CopySize  int        // how many there is room for, one unit more than are asked for; 0 if they are not there
 }
+
+// SpanPlace is where a call lies in the record of its end.
+type SpanPlace struct {
+	Duration int // u64, nanoseconds
+	Began    int // u64, nanoseconds of the monotonic clock
+	Word     int // u64, the ID of the start's site in its high half
+	Found    int // u64, 1 if what the start has saved is there
+	Saved    int // where that is: a record as Block.Saved describes it
+	Size     int // of that, or of the largest one that there may be
+
+	call *call
+}
+
+// emptyRecord is the size of a record that says no more than whose it is.
+const emptyRecord = 8
 
 // StackData is where the addresses of a user stack begin behind its length.
 const StackData = 8
@@ -93,10 +110,11 @@ func (c *Capture) room() int {
 
 func align8(n int) int { return (n + 7) &^ 7 }
 
-// layout places the parts of a record. groups are the arguments to be read from
+// layout places the parts of a record, with room for what has been saved of a
+// call's start unless that is None. groups are the arguments to be read from
 // memory together; what has been read before is copied like a register.
-func (f *fetcher) layout(e *Events, captures []Capture, groups []argcode.Group) (*Record, error) {
-	r := &Record{Size: 8, CPU: None, Time: None, Process: None, Command: None, CGroup: None, Weight: None, Stack: None}
+func (f *fetcher) layout(e *Events, captures []Capture, groups []argcode.Group, saved int) (*Record, error) {
+	r := &Record{Size: emptyRecord, CPU: None, Time: None, Process: None, Command: None, CGroup: None, Weight: None, Stack: None}
 	take := func(size int) int {
 		at := r.Size
 		r.Size += align8(size)
@@ -120,6 +138,9 @@ func (f *fetcher) layout(e *Events, captures []Capture, groups []argcode.Group) 
 	}
 	// Fields that are stored by an instruction come first: their offsets must
 	// fit into 16 bits.
+	if saved != None {
+		r.Span = &SpanPlace{Duration: take(8), Began: take(8), Word: take(8), Found: take(8), Size: saved}
+	}
 	if e.Copy > 0 {
 		registers, size, err := registersAt(f.kernel.Machine, r.Size)
 		if err != nil {
@@ -164,6 +185,9 @@ func (f *fetcher) layout(e *Events, captures []Capture, groups []argcode.Group) 
 	}
 	for i := range r.Captures {
 		r.Captures[i].Data = take(r.Captures[i].room())
+	}
+	if saved != None {
+		r.Span.Saved = take(saved)
 	}
 	if r.CopySize > 0 {
 		r.Copy = take(r.CopySize)

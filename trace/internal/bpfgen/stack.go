@@ -125,4 +125,10 @@ func (b *builder) stackCopy(record *Record) {
 	}
 	b.Emit(asm.Add.Imm(asm.R8, int32(last)), asm.StoreMem(asm.R7, int16(record.Copied), asm.R8, asm.DWord))
 	b.Place(done)
+	if record.Span != nil && !b.site.Fixed {
+		// More may be done at this hit.
+		b.Emit(asm.Mov.Reg(asm.R1, asm.R6))
+		b.Call(asm.FnGetAttachCookie)
+		b.Emit(asm.Mov.Reg(asm.R8, asm.R0))
+	}
 }

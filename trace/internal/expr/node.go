@@ -40,6 +40,10 @@ type Node struct {
 	Nodes []*Node // of And and Or two or more, of Not one
 
 	Left, Right Term // of a comparison
+
+	// AtStart is the number of a comparison of the start's values, which is
+	// made at the start and remembered, from 0. See NumberAtStart.
+	AtStart int
 }
 
 // Source says where the value of a Term comes from.
@@ -64,13 +68,13 @@ const (
 	Probe           // the probe's name; as a key provider and name
 	Site            // the site
 	Stack           // the user's stack; a key only
-	Latency         // nanoseconds since the start probe; a value only
+	Duration        // nanoseconds since the start probe
 )
 
 // words are the names of the sources that have one.
 var words = map[string]Source{
 	"pid": PID, "tid": TID, "uid": UID, "gid": GID, "cpu": CPU, "cgroup": CGroup, "comm": Command, "cookie": Cookie,
-	"provider": Provider, "probe": Probe, "site": Site, "stack": Stack, "latency": Latency,
+	"provider": Provider, "probe": Probe, "site": Site, "stack": Stack, "duration": Duration,
 }
 
 // Term is a value in an expression.
@@ -85,6 +89,8 @@ type Term struct {
 	HasLength  bool // of String: another argument says how many bytes there are
 	Length     int
 	LengthName string
+
+	Start bool // Argument and String: it is one of the probe that starts a span
 
 	HasMask bool
 	Mask    uint64 // the value is combined with it by a bitwise and
@@ -156,6 +162,37 @@ func (t Term) IsText() bool {
 	default:
 		return false
 	}
+}
+
+// isLiteral reports whether the value is the same at each hit.
+func (t Term) isLiteral() bool { return t.Source == Number || t.Source == Text }
+
+// NumberAtStart numbers the comparisons of the start's values, from a number
+// on, and returns the first number that is free. Conditions that are evaluated
+// for the same span must not share numbers.
+func (n *Node) NumberAtStart(next int) int {
+	for _, part := range n.Nodes {
+		next = part.NumberAtStart(next)
+	}
+	if n.OfStart() {
+		n.AtStart = next
+		next++
+	}
+	return next
+}
+
+// OfStart reports whether a node is a comparison of the start's values.
+func (n *Node) OfStart() bool { return len(n.Nodes) == 0 && (n.Left.Start || n.Right.Start) }
+
+// IsOfSpan reports whether a condition has a term that makes sense only between
+// two probes.
+func (n *Node) IsOfSpan() bool {
+	for _, part := range n.Nodes {
+		if part.IsOfSpan() {
+			return true
+		}
+	}
+	return n.OfStart() || len(n.Nodes) == 0 && (n.Left.Source == Duration || n.Right.Source == Duration)
 }
 
 // Value is a number of an expression: an integer from -2^63 to 2^64-1, or a

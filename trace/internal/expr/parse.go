@@ -9,6 +9,7 @@ import (
 	"math"
 	"strconv"
 	"strings"
+	"time"
 )
 
 const (
@@ -193,9 +194,12 @@ func (p *parser) comparison() (*Node, error) {
 func (p *parser) check(node *Node) error {
 	left, right := &node.Left, &node.Right
 	for _, t := range []*Term{left, right} {
-		if t.Source == Stack || t.Source == Latency || t.Source == Site {
+		if t.Source == Stack || t.Source == Site {
 			return p.fail(t.Offset, "this can be a key or a value but not be compared")
 		}
+	}
+	if left.Start != right.Start && !left.isLiteral() && !right.isLiteral() {
+		return p.fail(left.Offset, "a value of the start can only be compared with a number, a text, or another value of the start")
 	}
 	switch {
 	case !left.IsText() && !right.IsText():
@@ -292,6 +296,13 @@ func (p *parser) operand() (Term, error) {
 func (p *parser) number() (Value, error) {
 	w := *p.next()
 	p.accept(w.token)
+	if w.unit != "" {
+		d, err := time.ParseDuration(w.text + w.unit)
+		if err != nil {
+			err = p.fail(w.offset, w.text+w.unit+" is not a number")
+		}
+		return Uint(uint64(d)), err
+	}
 	if w.token == token.INT {
 		integer, err := strconv.ParseUint(w.text, 0, 64)
 		if errors.Is(err, strconv.ErrRange) {
@@ -309,8 +320,15 @@ func (p *parser) number() (Value, error) {
 }
 
 func (p *parser) named(t Term, name string) (Term, error) {
-	if name == "str" {
+	switch {
+	case name == "str":
 		return p.str(t)
+	case name == "start" && p.accept(token.PERIOD):
+		t.Start = true
+		name = p.next().text
+		if !p.argument(&t, name) || !p.accept(token.IDENT) {
+			return t, p.unexpected("an argument (arg0, arg1, ...)")
+		}
 	}
 	if source, ok := words[name]; ok {
 		t.Source = source
@@ -329,15 +347,23 @@ func (p *parser) unknown(name string) string {
 		named = "the names of arguments, "
 	}
 	return name + " is not known: argN, str(argN), " + named + "pid, tid, uid, gid, cpu, comm, cookie, provider and " +
-		"probe are, as keys of an aggregation also site and stack"
+		"probe are, between two probes also duration and start.argN, and as keys of an aggregation site and stack"
 }
 
 // str reads what follows the word: (argN), (argN, LENGTH), (argN, MAX) or
 // (argN, LENGTH, MAX), where LENGTH is an argument and MAX a number.
+// The first can be start.argN: then LENGTH is one of the start, too.
 func (p *parser) str(t Term) (Term, error) {
 	t.Source = String
 	if err := p.expect(token.LPAREN); err != nil {
 		return t, err
+	}
+	if p.next().text == "start" {
+		p.accept(token.IDENT)
+		t.Start = true
+		if err := p.expect(token.PERIOD); err != nil {
+			return t, err
+		}
 	}
 	if !p.argument(&t, p.next().text) || !p.accept(token.IDENT) {
 		return t, p.unexpected("an argument (arg0, arg1, ...)")

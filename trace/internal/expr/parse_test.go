@@ -37,10 +37,16 @@ func (t Term) String() string {
 		s = strconv.Quote(t.Text)
 	case Argument:
 		s = fmt.Sprintf("arg%d", t.Index)
+		if t.Start {
+			s = "start." + s
+		}
 	case String:
 		s = fmt.Sprintf("str(arg%d)", t.Index)
 		if t.Max > 0 {
 			s = fmt.Sprintf("str(arg%d, %d)", t.Index, t.Max)
+		}
+		if t.Start {
+			s = strings.Replace(s, "(", "(start.", 1)
 		}
 	default:
 		for word, source := range words {
@@ -91,6 +97,10 @@ func TestConditionsAreUnderstood(t *testing.T) {
 		`uid == 0 && gid == 0 && cpu < 4 && cookie`: `(uid == 0) && (gid == 0) && (cpu < 4) && (cookie != 0)`,
 		`3 & 1 == arg0`:                             `1 == arg0`,
 		`arg0 < arg1`:                               `arg0 < arg1`,
+		`duration > 5ms && start.arg1 == 2`:         `(duration > 5000000) && (start.arg1 == 2)`,
+		`duration >= 1m30s`:                         `duration >= 90000000000`,
+		`start.arg0 == "x" || start.arg1`:           `(str(start.arg0) == "x") || (start.arg1 != 0)`,
+		`start.arg0 < start.arg1`:                   `start.arg0 < start.arg1`,
 		`arg0<-1&&arg1>-1.5`:                        `(arg0 < -1) && (arg1 > -1.5e+00)`,
 		`arg0 == .5`:                                `arg0 == 5e-01`,
 		`((((((((((arg0 >= pid))))))))))`:           `arg0 >= pid`,
@@ -133,7 +143,7 @@ func TestWhatIsWrongIsSaidAndWhere(t *testing.T) {
 		`arg0 == 1 // && arg1`:         `11: unexpected "//"`,
 		`arg0 == 1; arg1`:              `10: unexpected ";"`,
 		`arg0[1] == 1`:                 `5: unexpected "\["`,
-		`arg0.x == 1`:                  `5: unexpected "\."`,
+		`arg0.x == 1`:                  `5: &&, \|\| or the end is expected here`,
 		`if == 1`:                      "1: if is not known.*",
 		`(arg0 == 1 arg1)`:             "12: &&, \\|\\| or \\) is expected here",
 		`arg0 < 1 < 2`:                 `10: &&, \|\| or the end is expected here`,
@@ -168,7 +178,15 @@ func TestWhatIsWrongIsSaidAndWhere(t *testing.T) {
 		`str(arg0, 129) == "x"`:                      `11: the limit can be from 1 to 128 bytes`,
 		`str arg0 == "x"`:                            `5: \( is expected here`,
 		`stack == 1`:                                 `1: this can be a key or a value but not be compared`,
-		`1 == latency`:                               `6: this can be a key or a value but not be compared`,
+		`1 == latency`:                               `6: latency is not known: .*`,
+		`duration > 5ms3`:                            `12: 5ms3 is not a number`,
+		`duration > 5weeks`:                          `12: 5weeks is not a number`,
+		`duration > 5ms 3`:                           `16: &&, \|\| or the end is expected here`,
+		`start.arg0 == arg0`:                         `1: a value of the start can only be compared with .*`,
+		`duration == start.arg0`:                     `1: a value of the start can only be compared with .*`,
+		`start.pid == 1`:                             `7: an argument .* is expected here`,
+		`start == 1`:                                 `1: start is not known: .*`,
+		`str(start arg0) == ""`:                      `11: \. is expected here`,
 		strings.Repeat("(", 100) + "arg0" + strings.Repeat(")", 100): "66: more than 64 brackets inside each other",
 		strings.Repeat("!", 100) + "arg0":                            "66: more than 64 brackets inside each other",
 		strings.Repeat("arg0 || ", 64) + "arg0":                      "513: more than 64 comparisons",
@@ -182,7 +200,8 @@ func TestWhatIsWrongIsSaidAndWhere(t *testing.T) {
 
 func TestTermsAreUnderstood(t *testing.T) {
 	for source, want := range map[string]string{
-		"arg3": "arg3", " str( arg3 , 8 ) ": "str(arg3, 8)", "arg0 & 255": "arg0 & 0xff", "stack": "stack", "latency": "latency",
+		"arg3": "arg3", " str( arg3 , 8 ) ": "str(arg3, 8)", "arg0 & 255": "arg0 & 0xff", "stack": "stack", "duration": "duration",
+		"start.arg1": "start.arg1", "str(start.arg1, 9)": "str(start.arg1, 9)", "1.5ms": "1500000", "2m3s": "123000000000", "5µs": "5000",
 		"site": "site", "comm": "comm", "7": "7", `"x"`: `"x"`,
 	} {
 		term, err := ParseTerm(source, nil)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"go/scanner"
 	"go/token"
+	"time"
 )
 
 // A SyntaxError says where and why an expression is wrong.
@@ -25,6 +26,7 @@ type word struct {
 	token  token.Token
 	text   string
 	offset int
+	unit   string // of a number that is a time, as in 5ms
 }
 
 // cut cuts an expression into words, the last of which is token.EOF. Go's
@@ -44,7 +46,8 @@ func (p *parser) cut() error {
 		case tok == token.SEMICOLON && text == "\n":
 			continue // the scanner adds it at the end of a line
 		case tok == token.ARROW: // in arg0<-1
-			p.words = append(p.words, word{token.LSS, "<", w.offset}, word{token.SUB, "-", w.offset + 1})
+			p.words = append(p.words, word{token: token.LSS, text: "<", offset: w.offset},
+				word{token: token.SUB, text: "-", offset: w.offset + 1})
 			continue
 		case tok.IsKeyword():
 			w.token = token.IDENT // arguments are called type
@@ -54,13 +57,19 @@ func (p *parser) cut() error {
 		if message := w.refuse(s.ErrorCount > 0); message != "" {
 			return p.fail(w.offset, message)
 		}
-		if n := len(p.words); n > 0 && p.words[n-1].isNumber() && p.words[n-1].offset+len(p.words[n-1].text) == w.offset &&
-			(w.isNumber() || w.token == token.IDENT) {
-			return p.fail(p.words[n-1].offset, p.words[n-1].text+w.text+" is not a number")
+		if n := len(p.words); n > 0 && p.words[n-1].isNumber() && p.words[n-1].end() == w.offset && (w.isNumber() || w.token == token.IDENT) {
+			number := &p.words[n-1]
+			if _, err := time.ParseDuration(number.text + w.text); err != nil || number.unit != "" {
+				return p.fail(number.offset, number.text+number.unit+w.text+" is not a number")
+			}
+			number.unit = w.text
+			continue
 		}
 		p.words = append(p.words, w)
 	}
 }
+
+func (w *word) end() int { return w.offset + len(w.text) + len(w.unit) }
 
 func (w *word) isNumber() bool { return w.token == token.INT || w.token == token.FLOAT }
 
@@ -68,7 +77,7 @@ func (w *word) isNumber() bool { return w.token == token.INT || w.token == token
 // malformed word is one that Go does not have either.
 func (w *word) refuse(malformed bool) string {
 	switch w.token {
-	case token.IDENT, token.LPAREN, token.RPAREN, token.COMMA, token.LAND, token.LOR, token.NOT, token.AND, token.SUB,
+	case token.IDENT, token.LPAREN, token.RPAREN, token.COMMA, token.PERIOD, token.LAND, token.LOR, token.NOT, token.AND, token.SUB,
 		token.EQL, token.NEQ, token.LSS, token.LEQ, token.GTR, token.GEQ:
 		return ""
 	case token.INT, token.FLOAT:

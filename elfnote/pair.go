@@ -1,0 +1,428 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package elfnote
+
+import (
+	"fmt"
+	"math/bits"
+	"slices"
+	"strings"
+)
+
+// Pair is two probes of a file: what the one starts, the other ends.
+type Pair struct {
+	// Start and Done are the probes. If a [PairPattern] has the names of both,
+	// one of them may be missing in the file: then it has no Sites.
+	Start, Done Probe
+}
+
+// String returns a text from which [ParsePairPattern] makes the pattern of this
+// pair: PROVIDER:BASE if the names end as usual, as in postgresql:query, and
+// START..DONE otherwise.
+func (p Pair) String() string {
+	if p.Start.Provider == p.Done.Provider {
+		for _, e := range endings {
+			if base, ok := e.base(p.Start.Name, p.Done.Name); ok && base != "" {
+				return Exact(p.Start.Provider, base).source
+			}
+		}
+	}
+	return escapeDots(Exact(p.Start.Provider, p.Start.Name).source) + pairSeparator +
+		escapeDots(Exact(p.Done.Provider, p.Done.Name).source)
+}
+
+// pairSeparator stands between the two patterns of a PairPattern.
+const pairSeparator = ".."
+
+// escapeDots puts a backslash before dots that could be taken for a separator.
+func escapeDots(pattern string) string {
+	if !strings.Contains("."+pattern+".", pairSeparator) {
+		return pattern
+	}
+	var b strings.Builder
+	for i := 0; i < len(pattern); i++ {
+		switch {
+		case pattern[i] == '.':
+			b.WriteByte('\\')
+		case pattern[i] == '\\' && i+1 < len(pattern):
+			b.WriteByte('\\')
+			i++
+		}
+		b.WriteByte(pattern[i])
+	}
+	return b.String()
+}
+
+// ending is how the names of a pair usually end.
+type ending struct{ start, done string }
+
+// endings are in the order in which they are tried: of several ends that a
+// start may have, the first one that the file has is taken.
+var endings = []ending{
+	{"start", "done"}, {"begin", "end"}, {"entry", "return"}, {"enter", "exit"},
+	{"start", "end"}, {"start", "stop"}, {"start", "complete"}, {"start", "finish"}, {"start", "return"},
+	{"begin", "done"}, {"begin", "complete"}, {"begin", "finish"},
+	{"entry", "exit"}, {"enter", "return"}, {"enter", "leave"}, {"startup", "shutdown"},
+}
+
+// base returns what the names of a pair begin with, without the word that they
+// end with and what separates that.
+func (e ending) base(start, done string) (base string, ok bool) {
+	base, ok = strings.CutSuffix(start, e.start)
+	if !ok || base+e.done != done {
+		return "", false
+	}
+	for _, separator := range []string{"__", "_", "-"} {
+		if b, ok := strings.CutSuffix(base, separator); ok {
+			return b, true
+		}
+	}
+	return "", base == ""
+}
+
+// PairPattern selects pairs of probes. The zero value selects none.
+type PairPattern struct {
+	source      string
+	start, done Pattern
+	base        Pattern // where there are no start and done
+	usual       bool    // there are none
+}
+
+// ParsePairPattern reads a pattern of one of two forms:
+//
+//	START..DONE    two patterns, see [ParsePattern]
+//	BASE           a pattern of what the names of a pair begin with
+//
+// In START..DONE, the wildcards of both sides must match the same:
+// n:*__start..n:*__done pairs n:a__start with n:a__done, and with no other
+// probe. A provider that is only * (or not given) is that of the other side. If
+// the name of START has no wildcard, DONE may have some: then all that it
+// matches end what START starts.
+//
+// A BASE selects the pairs whose names are BASE with a usual ending:
+// postgresql:query selects postgresql:query__start with postgresql:query__done,
+// and * selects all such pairs of a file. Usual are __start and __done, __begin
+// and __end, __entry and __return, __enter and __exit, and mixtures of these;
+// also __stop, __complete, __finish, __leave, and __startup with __shutdown.
+// Before them may also stand _ or -, or nothing at all.
+func ParsePairPattern(s string) (PairPattern, error) {
+	at := -1
+	for i := 0; i+1 < len(s) && at < 0; i++ {
+		switch {
+		case s[i] == '\\':
+			i++
+		case s[i:i+2] == pairSeparator:
+			at = i
+		}
+	}
+	if at < 0 {
+		base, err := ParsePattern(s)
+		if err != nil {
+			return PairPattern{}, err
+		}
+		return PairPattern{source: s, base: base, usual: true}, nil
+	}
+	start, err := ParsePattern(s[:at])
+	if err != nil {
+		return PairPattern{}, err
+	}
+	done, err := ParsePattern(s[at+len(pairSeparator):])
+	if err != nil {
+		return PairPattern{}, err
+	}
+	p, err := NewPairPattern(start, done)
+	if err == nil {
+		p.source = s
+	}
+	return p, err
+}
+
+// MustParsePairPattern is [ParsePairPattern] for patterns that are part of a
+// program's text. It panics if the pattern is malformed.
+func MustParsePairPattern(s string) PairPattern {
+	p, err := ParsePairPattern(s)
+	if err != nil {
+		panic(err)
+	}
+	return p
+}
+
+// NewPairPattern returns the pattern START..DONE, see [ParsePairPattern]. The
+// error says why the two cannot be paired.
+func NewPairPattern(start, done Pattern) (PairPattern, error) {
+	p := PairPattern{source: escapeDots(start.source) + pairSeparator + escapeDots(done.source), start: start, done: done}
+	startProvider, startName := start.globs()
+	doneProvider, doneName := done.globs()
+	n, m := startName.wildcards(), doneName.wildcards()
+	switch {
+	case start.source == "" || done.source == "":
+		return PairPattern{}, fmt.Errorf("%w: an end of the pair is not given", errPattern)
+	case n > 0 && n != m:
+		return PairPattern{}, fmt.Errorf("%w %q: the names have %d and %d wildcards: which start belongs to which end is not known",
+			errPattern, p.source, n, m)
+	case startProvider.isAny() || doneProvider.isAny():
+	case startProvider.wildcards() != doneProvider.wildcards():
+		return PairPattern{}, fmt.Errorf("%w %q: the providers have %d and %d wildcards: which start belongs to which end is not known",
+			errPattern, p.source, startProvider.wildcards(), doneProvider.wildcards())
+	}
+	return p, nil
+}
+
+// String returns the pattern as ParsePairPattern reads it.
+func (p PairPattern) String() string { return p.source }
+
+// Patterns returns patterns that match all probes of the pairs, and perhaps
+// others, to select them.
+func (p PairPattern) Patterns() []Pattern {
+	switch {
+	case p.source == "":
+		return nil
+	case !p.usual:
+		return []Pattern{p.start, p.done}
+	}
+	provider, name := p.base.globs()
+	return []Pattern{{source: p.source + "*", provider: provider, name: append(slices.Clip(name), element{any: true})}}
+}
+
+// Pairs returns the pairs among the probes that match any of the patterns, in
+// the order of the probes that start them. A probe starts one thing at most,
+// which several probes may end, and ends one thing at most.
+func (l *Listing) Pairs(patterns ...PairPattern) []Pair {
+	index := make(map[[2]string]int, len(l.Probes)) // 1 + the index of a probe
+	for i := range l.Probes {
+		index[[2]string{l.Probes[i].Provider, l.Probes[i].Name}] = i + 1
+	}
+	f := pairFinder{listing: l, index: index, startOf: make(map[int]int), isStart: make(map[int]bool)}
+	var pairs []Pair
+	for _, p := range patterns {
+		if p.usual {
+			f.usual(p)
+			continue
+		}
+		if pair, literal := p.literal(); literal {
+			// The other end may be in another file.
+			if s, d := f.probe(&pair.Start), f.probe(&pair.Done); (s || d) && !(s && d) {
+				pairs = append(pairs, pair)
+				continue
+			}
+		}
+		f.named(p)
+	}
+	ends := make([]int, 0, len(f.startOf))
+	for done := range f.startOf {
+		ends = append(ends, done)
+	}
+	slices.SortFunc(ends, func(a, b int) int {
+		if f.startOf[a] != f.startOf[b] {
+			return f.startOf[a] - f.startOf[b]
+		}
+		return a - b
+	})
+	for _, done := range ends {
+		pairs = append(pairs, Pair{l.Probes[f.startOf[done]], l.Probes[done]})
+	}
+	return pairs
+}
+
+// pairFinder finds the pairs of a file.
+type pairFinder struct {
+	listing *Listing
+	index   map[[2]string]int
+	startOf map[int]int  // of a probe that ends something: what starts it
+	isStart map[int]bool // it has an end
+}
+
+// probe completes a probe by its sites, and reports whether the file has it.
+func (f *pairFinder) probe(p *Probe) bool {
+	i := f.index[[2]string{p.Provider, p.Name}]
+	if i > 0 {
+		*p = f.listing.Probes[i-1]
+	}
+	return i > 0
+}
+
+// add adds a pair, unless one of the probes is in another pair already.
+func (f *pairFinder) add(start, done int) {
+	if _, taken := f.startOf[done]; !taken {
+		f.startOf[done] = start
+		f.isStart[start] = true
+	}
+}
+
+// usual adds the pairs whose names end as usual.
+func (f *pairFinder) usual(p PairPattern) {
+	for _, e := range endings {
+		for start := range f.listing.Probes {
+			probe := &f.listing.Probes[start]
+			rest, ok := strings.CutSuffix(probe.Name, e.start)
+			if !ok || f.isStart[start] {
+				continue
+			}
+			done := f.index[[2]string{probe.Provider, rest + e.done}] - 1
+			if done < 0 {
+				continue
+			}
+			if base, ok := e.base(probe.Name, rest+e.done); ok && p.base.Match(probe.Provider, base) {
+				f.add(start, done)
+			}
+		}
+	}
+}
+
+// named adds the pairs of START..DONE.
+func (f *pairFinder) named(p PairPattern) {
+	start, done := newEnd(p.start), newEnd(p.done)
+	if start.provider.isAny() || done.provider.isAny() {
+		start.sameProvider, done.sameProvider = true, true
+	}
+	if start.name.wildcards() == 0 {
+		done.anyName = true
+	}
+	starts := make(map[string]int) // by what the wildcards match
+	for i := range f.listing.Probes {
+		if probe := &f.listing.Probes[i]; start.Match(probe.Provider, probe.Name) {
+			key := start.key(probe)
+			if _, taken := starts[key]; !taken {
+				starts[key] = i
+			}
+		}
+	}
+	for i := range f.listing.Probes {
+		if probe := &f.listing.Probes[i]; done.Match(probe.Provider, probe.Name) {
+			if start, ok := starts[done.key(probe)]; ok {
+				f.add(start, i)
+			}
+		}
+	}
+}
+
+// end is one side of START..DONE.
+type end struct {
+	Pattern
+	provider, name glob
+	sameProvider   bool // the provider is that of the other side
+	anyName        bool // all names that match end the same
+}
+
+func newEnd(p Pattern) end {
+	provider, name := p.globs()
+	return end{Pattern: p, provider: provider, name: name}
+}
+
+// key returns what is equal for the two probes of a pair, of which each matches
+// its side.
+func (e *end) key(probe *Probe) string {
+	var parts []string
+	if e.sameProvider {
+		parts = append(parts, probe.Provider)
+	} else {
+		parts = e.provider.matched(probe.Provider)
+	}
+	if !e.anyName {
+		parts = append(parts, e.name.matched(probe.Name)...)
+	}
+	return fmt.Sprintf("%q", parts)
+}
+
+// literal returns the one pair that the pattern selects if there are no
+// wildcards.
+func (p PairPattern) literal() (Pair, bool) {
+	var pair Pair
+	var ok [4]bool
+	startProvider, startName := p.start.globs()
+	doneProvider, doneName := p.done.globs()
+	pair.Start.Provider, ok[0] = startProvider.literal()
+	pair.Start.Name, ok[1] = startName.literal()
+	pair.Done.Provider, ok[2] = doneProvider.literal()
+	pair.Done.Name, ok[3] = doneName.literal()
+	return pair, ok == [4]bool{true, true, true, true}
+}
+
+// globs returns both sides of a pattern.
+func (p *Pattern) globs() (provider, name glob) {
+	if !p.exact {
+		return p.provider, p.name
+	}
+	return literalGlob(p.exactProvider), literalGlob(p.exactName)
+}
+
+func literalGlob(s string) glob {
+	g := make(glob, len(s))
+	for i := range len(s) {
+		g[i].add(s[i], s[i])
+	}
+	return g
+}
+
+// byte returns the one byte that an element stands for; ok is false for a
+// wildcard.
+func (e *element) byte() (b byte, ok bool) {
+	count := 0
+	for i, word := range e.set {
+		if word != 0 {
+			count += bits.OnesCount64(word)
+			b = byte(64*i + bits.TrailingZeros64(word))
+		}
+	}
+	return b, !e.any && count == 1
+}
+
+// isAny reports whether the glob is * alone.
+func (g glob) isAny() bool { return len(g) == 1 && g[0].any }
+
+// wildcards returns how many elements stand for more than one byte.
+func (g glob) wildcards() (n int) {
+	for i := range g {
+		if _, literal := g[i].byte(); !literal {
+			n++
+		}
+	}
+	return n
+}
+
+// literal returns the one text that the glob matches; ok is false if there are
+// others.
+func (g glob) literal() (text string, ok bool) {
+	b := make([]byte, len(g))
+	for i := range g {
+		if b[i], ok = g[i].byte(); !ok {
+			return "", false
+		}
+	}
+	return string(b), true
+}
+
+// matched returns what each wildcard matches of a text that the glob matches.
+// Where there is a choice, what comes first matches as little as possible.
+func (g glob) matched(s string) (parts []string) {
+	// As match does it, which see.
+	var lengths []int // of what each * matches
+	at, retry, retryAt := 0, -1, 0
+	for i := 0; i < len(g) || at < len(s); {
+		switch {
+		case i < len(g) && g[i].any:
+			lengths = append(lengths, 0)
+			i++
+			retry, retryAt = i, at
+			continue
+		case i < len(g) && at < len(s) && g[i].has(s[at]):
+			i++
+			at++
+			continue
+		}
+		retryAt++
+		lengths[len(lengths)-1]++
+		i, at = retry, retryAt
+	}
+	for i := range g {
+		n := 1
+		if g[i].any {
+			n, lengths = lengths[0], lengths[1:]
+		}
+		if _, literal := g[i].byte(); !literal {
+			parts = append(parts, s[:n])
+		}
+		s = s[n:]
+	}
+	return parts
+}

@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package elfnote
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-quicktest/qt"
+)
+
+// listingOf returns a listing of probes, "provider:name ...".
+func listingOf(probes string) *Listing {
+	l := &Listing{}
+	for _, probe := range strings.Fields(probes) {
+		provider, name, _ := strings.Cut(probe, ":")
+		l.Probes = append(l.Probes, Probe{Provider: provider, Name: name, Sites: make([]Site, 1)})
+	}
+	return l
+}
+
+func pairTexts(pairs []Pair) string {
+	var texts []string
+	for _, p := range pairs {
+		texts = append(texts, p.Start.Provider+":"+p.Start.Name+".."+p.Done.Provider+":"+p.Done.Name)
+	}
+	return strings.Join(texts, " ")
+}
+
+func TestPairs(t *testing.T) {
+	const postgres = "pg:query__parse__done pg:query__done pg:query__start pg:query__parse__start pg:sort__start pg:sort__done pg:lone__start " +
+		"pg:transaction__start pg:transaction__commit pg:transaction__abort my:query__start my:query__done"
+	for _, test := range []struct{ pattern, probes, want string }{
+		// What the wildcards match is the same at both ends.
+		{"pg:*__start..pg:*__done", postgres, "pg:query__start..pg:query__done pg:query__parse__start..pg:query__parse__done pg:sort__start..pg:sort__done"},
+		{"*__start..*__done", "a:x__start b:x__done b:x__start", "b:x__start..b:x__done"},
+		{"[pm]?:query__start..[pm]?:query__done", postgres, "pg:query__start..pg:query__done my:query__start..my:query__done"},
+		{"a*:s..b*:d", "a1:s a2:s b2:d b1:d", "a1:s..b1:d a2:s..b2:d"},
+		{"p:*x*y..p:*x*z", "p:axbxcy p:axbxcz p:axbxdz", "p:axbxcy..p:axbxcz"},
+		{"p:[ab]s..p:[ab]d", "p:as p:bd p:ad", "p:as..p:ad"},
+		{"p:a?..p:b*", "p:a1 p:b12 p:b1", "p:a1..p:b1"},
+		{"p:*..p:*", "p:x p:y", "p:x..p:x p:y..p:y"},
+		// A provider that is not given is that of the other side.
+		{"query__start..my:query__done", postgres, "my:query__start..my:query__done"},
+		{"pg:query__start..query__done", postgres, "pg:query__start..pg:query__done"},
+		// A start can have several ends.
+		{"pg:transaction__start..pg:transaction__[ca]*", postgres,
+			"pg:transaction__start..pg:transaction__commit pg:transaction__start..pg:transaction__abort"},
+		// The other end may be in another file.
+		{"a:s..b:d", "a:s", "a:s..b:d"},
+		{"a:s..b:d", "b:d", "a:s..b:d"},
+		{"a:s..b:d", "c:s", ""},
+		{"s..d", "a:s", ""},
+		{"x:s..x:s", "x:s", "x:s..x:s"},
+
+		// Usual names.
+		{"pg:query", postgres, "pg:query__start..pg:query__done"},
+		{"query", postgres, "pg:query__start..pg:query__done my:query__start..my:query__done"},
+		{"pg:query*", postgres, "pg:query__start..pg:query__done pg:query__parse__start..pg:query__parse__done"},
+		{"pg:transaction", postgres, ""},
+		{"*", "r:a_start r:a_complete r:b-begin r:b-end r:entry r:return r:c__enter r:c__leave r:d__startup r:d__shutdown r:restart r:redone",
+			"r:a_start..r:a_complete r:b-begin..r:b-end r:entry..r:return r:c__enter..r:c__leave r:d__startup..r:d__shutdown"},
+		{"*", "p:x__end p:x__start p:x__begin", "p:x__begin..p:x__end"},
+		{"*", "p:x__end p:x__start p:x__begin p:x__stop", "p:x__start..p:x__stop p:x__begin..p:x__end"},
+		{"*", "p:f__entry q:f__return", ""},
+	} {
+		p, err := ParsePairPattern(test.pattern)
+		qt.Assert(t, qt.IsNil(err), qt.Commentf("%s", test.pattern))
+		qt.Check(t, qt.Equals(p.String(), test.pattern))
+		l := listingOf(test.probes)
+		pairs := l.Pairs(p)
+		qt.Check(t, qt.Equals(pairTexts(pairs), test.want), qt.Commentf("%s", test.pattern))
+		for _, pair := range pairs {
+			for _, end := range []Probe{pair.Start, pair.Done} {
+				qt.Check(t, qt.IsTrue(MatchAny(p.Patterns(), end.Provider, end.Name)), qt.Commentf("%s", test.pattern))
+			}
+			// Its text means this pair.
+			again, err := ParsePairPattern(pair.String())
+			qt.Assert(t, qt.IsNil(err), qt.Commentf("%s", pair))
+			if len(pair.Start.Sites) > 0 && len(pair.Done.Sites) > 0 && pair.Start.Name != "s" {
+				qt.Check(t, qt.StringContains(pairTexts(l.Pairs(again)), pairTexts([]Pair{pair})), qt.Commentf("%s", pair))
+			}
+		}
+	}
+}
+
+func TestPairsOfSeveralPatterns(t *testing.T) {
+	l := listingOf("p:a__start p:a__done p:b__start p:b__done")
+	pairs := l.Pairs(MustParsePairPattern("p:b"), MustParsePairPattern("p:a__start..p:a__done"), MustParsePairPattern("p:*"))
+	qt.Assert(t, qt.Equals(pairTexts(pairs), "p:a__start..p:a__done p:b__start..p:b__done"))
+	qt.Assert(t, qt.HasLen(l.Pairs(), 0))
+	qt.Assert(t, qt.HasLen(l.Pairs(PairPattern{}), 0))
+}
+
+func TestTextOfAPair(t *testing.T) {
+	for want, names := range map[string][4]string{
+		"p:a":                          {"p", "a__start", "p", "a__done"},
+		`p:a\*`:                        {"p", "a*__entry", "p", "a*__return"},
+		"p:start..p:done":              {"p", "start", "p", "done"},
+		"p:a__start..q:a__done":        {"p", "a__start", "q", "a__done"},
+		`p:a\.\.b\...p:c`:              {"p", "a..b.", "p", "c"},
+		`p\:\:x:\?..p\:\:x:\\`:         {"p::x", "?", "p::x", `\`},
+		"p:a__start..p:a__interrupted": {"p", "a__start", "p", "a__interrupted"},
+	} {
+		pair := Pair{Probe{Provider: names[0], Name: names[1]}, Probe{Provider: names[2], Name: names[3]}}
+		qt.Check(t, qt.Equals(pair.String(), want))
+		l := &Listing{Probes: []Probe{pair.Start, pair.Done}}
+		qt.Check(t, qt.DeepEquals(l.Pairs(MustParsePairPattern(pair.String())), []Pair{pair}), qt.Commentf("%s", want))
+	}
+}
+
+func TestPairPatternsThatAreRefused(t *testing.T) {
+	for pattern, want := range map[string]string{
+		"":                  `bad pattern "": .*`,
+		"..":                `bad pattern "": .*`,
+		"a..":               `bad pattern "": .*`,
+		"a..[":              `bad pattern "\[": .*`,
+		"n:*__start..n:end": `bad pattern "n:\*__start..n:end": the names have 1 and 0 wildcards: which start belongs to which end is not known`,
+		"a?*..b*":           `.*the names have 2 and 1 wildcards.*`,
+		"a?:x..b:y":         `.*the providers have 1 and 0 wildcards.*`,
+	} {
+		_, err := ParsePairPattern(pattern)
+		qt.Check(t, qt.ErrorMatches(err, want), qt.Commentf("%s", pattern))
+	}
+	_, err := NewPairPattern(Pattern{}, MustParsePattern("x"))
+	qt.Check(t, qt.ErrorMatches(err, "bad pattern: an end of the pair is not given"))
+}
+
+// A file with many probes, or long names, is no way to keep a tracer busy.
+func TestPairsTakeTimeInProportionToTheProbes(t *testing.T) {
+	l := &Listing{}
+	for i := range 20_000 {
+		name := strings.Repeat("a", i%50) + string(rune('0'+i%10)) + strings.Repeat("b", i/50)
+		l.Probes = append(l.Probes, Probe{Provider: "p", Name: name})
+	}
+	l.Probes = append(l.Probes, Probe{Provider: "p", Name: strings.Repeat("a", 1<<20) + "b__done"})
+	start := time.Now()
+	l.Pairs(MustParsePairPattern("*a*b..*a*b"), MustParsePairPattern("*"))
+	qt.Assert(t, qt.IsTrue(time.Since(start) < time.Minute))
+}
+
+// FuzzPairPattern parses any text, and compares what the wildcards match with
+// what they stand for.
+func FuzzPairPattern(f *testing.F) {
+	for _, s := range []string{"a*..b*", `p:a\..b..c`, "..", "[..]..x", "*:*a*b*..*:*c*d*"} {
+		f.Add(s, "provider", "xaybz")
+	}
+	f.Fuzz(func(t *testing.T, s, provider, name string) {
+		p, err := ParsePairPattern(s)
+		if err != nil {
+			if p.String() != "" {
+				t.Errorf("%q: an error and a pattern", s)
+			}
+			return
+		}
+		if p.String() != s {
+			t.Errorf("%q became %q", s, p)
+		}
+		for _, side := range p.Patterns() {
+			if !side.Match(provider, name) {
+				continue
+			}
+			_, g := side.globs()
+			parts := g.matched(name)
+			if len(parts) != g.wildcards() {
+				t.Errorf("%q in %q: %q", side, name, parts)
+			}
+			var b strings.Builder
+			for i := range g {
+				if c, literal := g[i].byte(); literal {
+					b.WriteByte(c)
+				} else {
+					b.WriteString(parts[0])
+					parts = parts[1:]
+				}
+			}
+			if b.String() != name {
+				t.Errorf("%q in %q: %q", side, name, b.String())
+			}
+		}
+		pairs := listingOf("").Pairs(p)
+		pairs = append(pairs, (&Listing{Probes: []Probe{{Provider: provider, Name: name}}}).Pairs(p)...)
+		_ = slices.Clone(pairs)
+	})
+}

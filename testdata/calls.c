@@ -1,0 +1,253 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+
+/*
+ * Calls whose true times are known. Each line on standard input names a scenario,
+ * "nested", "recursive", "thrown", "crossed", "deep" or "threads". It is answered by
+ * a line for each call that has ended, in the order in which they ended:
+ *
+ *     call NAME ID THREAD LOW HIGH
+ *
+ * and by "ok". ID is the first argument of the start, and the second one of the end;
+ * LOW and HIGH are nanoseconds between which the time from probe to probe lies: from
+ * behind the one to before the other, and from before the one to behind the other.
+ * What is in between takes some time, so that no call is mistaken for another.
+ *
+ * With the argument "leave", it passes a start and ends; with "end" it passes an end
+ * that has no start, and ends.
+ */
+
+#define _GNU_SOURCE
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <sys/sdt.h>
+
+enum { THREADS = 4, DEEP = 70, CALLS = 1000 };
+
+/* Neither inlined nor cloned: each probe has one site, and each call a frame. */
+#if defined(__clang__)
+#define ONCE __attribute__((noinline, used))
+#else
+#define ONCE __attribute__((noinline, noclone, used))
+#endif
+
+struct call {
+	const char *name;
+	long id;
+	uint64_t before_start, after_start, before_done, after_done;
+};
+
+static __thread struct call ended[CALLS];
+static __thread int count;
+static __thread long last_id;
+static __thread jmp_buf caught;
+static __thread volatile char room;
+
+static uint64_t now(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+/* Each takes another time. */
+static void work(long id)
+{
+	uint64_t until = now() + 20000 + 7000 * (id % 13);
+
+	while (now() < until)
+		;
+}
+
+static long new_id(void)
+{
+	return ++last_id + 1000000 * (long)syscall(SYS_gettid);
+}
+
+static void keep(struct call *c)
+{
+	if (count < CALLS)
+		ended[count++] = *c;
+}
+
+/* In the probes, the text is in a buffer that is overwritten before the call ends. */
+#define CALL(pair, c, body)                                                    \
+	do {                                                                   \
+		char text[32];                                                 \
+		(c).name = #pair;                                              \
+		(c).id = new_id();                                             \
+		snprintf(text, sizeof(text), "%s %ld", #pair, (c).id);         \
+		(c).before_start = now();                                      \
+		DTRACE_PROBE2(gousdt_calls, pair##__start, (c).id, text);      \
+		(c).after_start = now();                                       \
+		memset(text, '-', sizeof(text) - 1);                           \
+		work((c).id);                                                  \
+		body;                                                          \
+		work((c).id);                                                  \
+		(c).before_done = now();                                       \
+		DTRACE_PROBE2(gousdt_calls, pair##__done, -1, (c).id);         \
+		(c).after_done = now();                                        \
+		keep(&(c));                                                    \
+	} while (0)
+
+ONCE static void inner(int depth)
+{
+	struct call c;
+
+	CALL(inner, c, if (depth > 1) inner(depth - 1));
+	room = depth;
+}
+
+ONCE static void outer(int depth)
+{
+	struct call c;
+
+	CALL(outer, c, {
+		inner(2);
+		if (depth > 1)
+			outer(depth - 1);
+		inner(1);
+	});
+	room = depth;
+}
+
+/* The innermost call is left by a long jump, to the one that is the third from it. */
+ONCE static void jump(int depth)
+{
+	struct call c;
+
+	CALL(jump, c, {
+		if (depth == 0)
+			longjmp(caught, 1);
+		if (depth == 3) {
+			if (!setjmp(caught))
+				jump(depth - 1);
+		} else {
+			jump(depth - 1);
+		}
+	});
+	room = depth;
+}
+
+ONCE static void normal(void)
+{
+	struct call c;
+
+	CALL(jump, c, );
+	room = 0;
+}
+
+/* Two calls neither of which is inside the other. */
+ONCE static void crossed(void)
+{
+	struct call a = {.name = "left", .id = new_id()}, b = {.name = "right", .id = new_id()};
+
+	a.before_start = now();
+	DTRACE_PROBE2(gousdt_calls, left__start, a.id, "");
+	a.after_start = now();
+	work(a.id);
+	b.before_start = now();
+	DTRACE_PROBE2(gousdt_calls, right__start, b.id, "");
+	b.after_start = now();
+	work(b.id);
+	a.before_done = now();
+	DTRACE_PROBE2(gousdt_calls, left__done, -1, a.id);
+	a.after_done = now();
+	keep(&a);
+	work(a.id);
+	b.before_done = now();
+	DTRACE_PROBE2(gousdt_calls, right__done, -1, b.id);
+	b.after_done = now();
+	keep(&b);
+}
+
+static void report(void)
+{
+	for (int i = 0; i < count; i++) {
+		struct call *c = &ended[i];
+
+		printf("call %s %ld %ld %llu %llu\n", c->name, c->id, (long)syscall(SYS_gettid),
+		       (unsigned long long)(c->before_done - c->after_start),
+		       (unsigned long long)(c->after_done - c->before_start));
+	}
+	count = 0;
+}
+
+static pthread_mutex_t output = PTHREAD_MUTEX_INITIALIZER;
+
+static void *run_thread(void *unused)
+{
+	(void)unused;
+	for (int i = 0; i < 5; i++) {
+		outer(2);
+		crossed();
+	}
+	pthread_mutex_lock(&output);
+	report();
+	pthread_mutex_unlock(&output);
+	return 0;
+}
+
+static void run(const char *scenario)
+{
+	pthread_t threads[THREADS];
+	int started = 0;
+
+	if (!strcmp(scenario, "nested")) {
+		outer(1);
+	} else if (!strcmp(scenario, "recursive")) {
+		outer(3);
+	} else if (!strcmp(scenario, "thrown")) {
+		normal();
+		for (int i = 0; i < 3; i++)
+			jump(5);
+	} else if (!strcmp(scenario, "crossed")) {
+		crossed();
+	} else if (!strcmp(scenario, "deep")) {
+		inner(DEEP);
+	} else if (!strcmp(scenario, "threads")) {
+		while (started < THREADS && !pthread_create(&threads[started], 0, run_thread, 0))
+			started++;
+		for (int i = 0; i < started; i++)
+			pthread_join(threads[i], 0);
+	} else {
+		printf("error no scenario %s\n", scenario);
+		return;
+	}
+	report();
+	printf("ok\n");
+}
+
+int main(int argc, char **argv)
+{
+	char line[64];
+
+	setvbuf(stdout, 0, _IOFBF, 1 << 16);
+	if (argc > 1 && !strcmp(argv[1], "leave")) {
+		printf("ok\n");
+		fflush(stdout);
+		if (fgets(line, sizeof(line), stdin))
+			DTRACE_PROBE2(gousdt_calls, left__start, 1L, "");
+		return 0;
+	}
+	if (argc > 1 && !strcmp(argv[1], "end")) {
+		printf("ok\n");
+		fflush(stdout);
+		if (fgets(line, sizeof(line), stdin))
+			DTRACE_PROBE2(gousdt_calls, left__done, -1, 1L);
+		return 0;
+	}
+	while (fgets(line, sizeof(line), stdin)) {
+		line[strcspn(line, "\n")] = 0;
+		run(line);
+		fflush(stdout);
+	}
+	return 0;
+}

@@ -1,0 +1,270 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package bpfgen
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/cilium/ebpf/asm"
+	"github.com/go-quicktest/qt"
+
+	"github.com/gousdt/gousdt/argspec"
+	"github.com/gousdt/gousdt/trace/internal/expr"
+)
+
+// callWorld runs the programs of the starts and ends of two pairs.
+type callWorld struct {
+	*world
+	t        *testing.T
+	kernel   *testKernel
+	plan     *Plan
+	latency  *Latency
+	counters *bpfMap
+	args     []argspec.Arg
+}
+
+func newCallWorld(t *testing.T, k *testKernel, random *rand.Rand, filter string, by expr.Term) *callWorld {
+	c := &callWorld{world: k.newWorld(random, 0), t: t, kernel: k}
+	c.latency = &Latency{
+		Start: by, Done: by, Starts: testCalls, Zeros: testZeros, Saved: testSaved, SavedSize: 512, Birth: 40, Spans: true,
+	}
+	c.plan = &Plan{
+		Kernel: k.forPlan(), Counters: testCounters, Latencies: []*Latency{c.latency},
+		Events: &Events{Ring: testRing, RingSize: 1 << 20},
+	}
+	if filter != "" {
+		c.plan.Filter = parseCondition(t, filter)
+		c.plan.Filter.NumberAtStart(0)
+		c.latency.Conditions = StartConditions(nil, c.plan.Filter)
+	}
+	c.addMap(testCalls, false, 16, CallsSize, 100)
+	c.addMap(testZeros, true, 4, CallsSize, 1)
+	c.maps[testZeros].valueSize = 0 // any size up to its own is read
+	c.addMap(testSaved, false, 24, c.latency.SavedSize, 1000)
+	c.counters = c.addMap(testCounters, true, 4, 8, int(CounterCount))
+	c.args = argspec.Parse(k.program, "8@"+k.registers[0])
+	return c
+}
+
+// hit passes a site. It returns what it sent: the duration, and the argument of
+// the start.
+func (c *callWorld) hit(ends Ends, tid uint32, now, sp, arg uint64) (sent [][2]uint64) {
+	c.t.Helper()
+	site := &Site{Provider: "p", Name: "n", Args: c.args, Pairs: map[*Latency]Ends{c.latency: ends}, Fixed: true, ID: 7 + ends.Start}
+	block, err := c.plan.Block(site)
+	qt.Assert(c.t, qt.IsNil(err))
+	c.tid, c.now, c.records = tid, now, nil
+	if saved, err := registersOf(c.kernel.kernel); err == nil {
+		c.store(c.context[8*saved.sp:][:8], sp)
+	}
+	slot, _ := c.args[0].Register.Slot(c.kernel.kernel)
+	c.store(c.context[8*slot:][:8], arg)
+	qt.Assert(c.t, qt.IsNil(c.run(append(asm.Instructions{asm.Mov.Reg(asm.R6, asm.R1)}, block.Instructions...))))
+	for _, raw := range c.records {
+		span := block.Record.Span
+		qt.Assert(c.t, qt.Equals(c.load(raw[span.Found:][:8]), 1))
+		qt.Assert(c.t, qt.Equals(c.load(raw[span.Began:][:8])+c.load(raw[span.Duration:][:8]), now))
+		startSite := &Site{Provider: "p", Name: "n", Args: c.args, Pairs: map[*Latency]Ends{c.latency: {Start: 1}}, Fixed: true}
+		start, err := c.plan.Block(startSite)
+		qt.Assert(c.t, qt.IsNil(err))
+		sent = append(sent, [2]uint64{c.load(raw[span.Duration:][:8]), c.load(raw[span.Saved+start.Saved.Args[0].Value:][:8])})
+	}
+	return sent
+}
+
+// callKernels are those whose registers hold 8 bytes, in both byte orders.
+func callKernels() (all []*testKernel) {
+	for i := range testKernels {
+		if slices.Contains([]string{"x86-64", "arm64", "s390x", "riscv64"}, testKernels[i].name) {
+			all = append(all, &testKernels[i])
+		}
+	}
+	return all
+}
+
+// A program whose functions call each other at random, and are left by
+// exceptions at random, is measured as it runs.
+func TestCallsAreMeasured(t *testing.T) {
+	type call struct {
+		pair       uint32
+		began, arg uint64
+	}
+	for _, k := range callKernels() {
+		t.Run(k.name, func(t *testing.T) {
+			random := rand.New(rand.NewPCG(21, 22))
+			c := newCallWorld(t, k, random, "duration >= 100 && (start.arg0 != 3 || !(start.arg0 > 2)) && arg0 != 4", expr.Term{Source: expr.TID})
+			const threads = 3
+			running := make([][]call, threads) // the calls of each, the innermost last
+			now := uint64(1000)
+			var replaced, unmatched uint64
+			sp := func(depth int) uint64 { return 1<<40 - 64*uint64(depth) }
+			// The ends are seen to have the stack pointer of their starts.
+			for tid := range threads {
+				for pair := range 2 {
+					c.hit(Ends{Start: uint32(pair + 1)}, uint32(tid), now, sp(0), 0)
+					c.hit(Ends{Done: uint32(pair + 1)}, uint32(tid), now, sp(0), 4)
+				}
+			}
+			for range 2000 {
+				now += random.Uint64N(60)
+				tid := random.IntN(threads)
+				calls := &running[tid]
+				depth := len(*calls)
+				switch n := random.IntN(100); {
+				case depth > 0 && n < 48 && depth < 20 || depth == 0 && n >= 30:
+					new := call{uint32(1 + random.IntN(2)), now, random.Uint64N(6)}
+					sent := c.hit(Ends{Start: new.pair}, uint32(tid), now, sp(depth), new.arg)
+					qt.Assert(t, qt.HasLen(sent, 0))
+					*calls = append(*calls, new)
+				case depth == 0:
+					sent := c.hit(Ends{Done: 1}, uint32(tid), now, sp(0), 0)
+					qt.Assert(t, qt.HasLen(sent, 0))
+					unmatched++
+				default:
+					// An exception leaves some calls, and the one below goes on.
+					left := 0
+					if random.IntN(5) == 0 {
+						left = random.IntN(min(depth, 5))
+					}
+					this := (*calls)[depth-1-left]
+					for _, abandoned := range (*calls)[depth-left:] {
+						if abandoned.pair == this.pair {
+							replaced++
+						}
+					}
+					arg := random.Uint64N(6)
+					sent := c.hit(Ends{Done: this.pair}, uint32(tid), now, sp(depth-1-left), arg)
+					var want [][2]uint64
+					if now-this.began >= 100 && this.arg != 3 && arg != 4 {
+						want = append(want, [2]uint64{now - this.began, this.arg})
+					}
+					qt.Assert(t, qt.DeepEquals(sent, want))
+					// Those of the other pair are found to be left when they
+					// are looked for: there is none below in this test.
+					for _, abandoned := range (*calls)[depth-left:] {
+						if abandoned.pair != this.pair {
+							c.forget(uint32(tid), abandoned.pair)
+						}
+					}
+					*calls = (*calls)[:depth-1-left]
+				}
+			}
+			qt.Check(t, qt.Equals(c.counter(c.counters, CounterReplaced), replaced))
+			qt.Check(t, qt.Equals(c.counter(c.counters, CounterUnmatched), unmatched))
+			qt.Check(t, qt.Equals(c.counter(c.counters, CounterStarts), 0))
+			qt.Check(t, qt.IsTrue(replaced > 20 && unmatched > 0), qt.Commentf("%d, %d", replaced, unmatched))
+		})
+	}
+}
+
+// forget takes the innermost call from a stack.
+func (c *callWorld) forget(tid, pair uint32) {
+	key := make([]byte, 16)
+	c.store(key[:8], uint64(c.pid)<<32|uint64(tid))
+	c.store(key[8:], uint64(pair))
+	calls := c.maps[testCalls].values[string(key)]
+	for _, at := range []int{callsPushed, callsCount} {
+		c.store(calls[at:][:4], c.load(calls[at:][:4])-1)
+	}
+}
+
+func TestCallsByArgument(t *testing.T) {
+	for _, k := range callKernels() {
+		c := newCallWorld(t, k, rand.New(rand.NewPCG(1, 2)), "", expr.Term{Source: expr.Argument})
+		c.hit(Ends{Start: 1}, 1, 100, 0, 7)
+		c.hit(Ends{Start: 1}, 1, 110, 0, 8)
+		c.hit(Ends{Start: 2}, 1, 120, 0, 7)
+		qt.Check(t, qt.DeepEquals(c.hit(Ends{Done: 1}, 2, 130, 0, 7), [][2]uint64{{30, 7}})) // another thread
+		qt.Check(t, qt.DeepEquals(c.hit(Ends{Done: 1}, 2, 131, 0, 8), [][2]uint64{{21, 8}}))
+		qt.Check(t, qt.DeepEquals(c.hit(Ends{Done: 2}, 2, 140, 0, 7), [][2]uint64{{20, 7}}))
+		qt.Check(t, qt.HasLen(c.hit(Ends{Done: 1}, 2, 150, 0, 7), 0))
+		c.hit(Ends{Start: 1}, 1, 160, 0, 7)
+		c.pid++
+		qt.Check(t, qt.HasLen(c.hit(Ends{Done: 1}, 2, 170, 0, 7), 0)) // another process
+		qt.Check(t, qt.Equals(c.counter(c.counters, CounterUnmatched), 2))
+	}
+}
+
+// What is both the end of a call and the start of the next is measured from hit
+// to hit.
+func TestCallsFromHitToHit(t *testing.T) {
+	c := newCallWorld(t, &testKernels[0], rand.New(rand.NewPCG(1, 2)), "", expr.Term{Source: expr.TID})
+	both := Ends{Start: 1, Done: 1}
+	qt.Check(t, qt.HasLen(c.hit(both, 1, 100, 0, 1), 0))
+	qt.Check(t, qt.DeepEquals(c.hit(both, 1, 103, 0, 2), [][2]uint64{{3, 1}}))
+	qt.Check(t, qt.DeepEquals(c.hit(both, 1, 109, 0, 3), [][2]uint64{{6, 2}}))
+}
+
+func TestTooManyCallsAtOnce(t *testing.T) {
+	c := newCallWorld(t, &testKernels[0], rand.New(rand.NewPCG(1, 2)), "", expr.Term{Source: expr.TID})
+	const more = 10
+	for i := range uint64(MaxCalls + more) {
+		c.hit(Ends{Start: 1}, 1, 1000+i, 1<<40-64*i, i)
+	}
+	qt.Check(t, qt.Equals(c.counter(c.counters, CounterReplaced), more))
+	for i := range uint64(MaxCalls) {
+		n := MaxCalls + more - 1 - i
+		qt.Check(t, qt.DeepEquals(c.hit(Ends{Done: 1}, 1, 2000+i, 1<<40-64*n, 0), [][2]uint64{{1000 + i - n, n}}))
+	}
+	for range more {
+		qt.Check(t, qt.HasLen(c.hit(Ends{Done: 1}, 1, 3000, 0, 0), 0))
+	}
+	qt.Check(t, qt.Equals(c.counter(c.counters, CounterUnmatched), more))
+}
+
+// Where an end never has the stack pointer of its start, that tells nothing.
+func TestCallsWhoseEndsAreInOtherFunctions(t *testing.T) {
+	c := newCallWorld(t, &testKernels[0], rand.New(rand.NewPCG(1, 2)), "", expr.Term{Source: expr.TID})
+	for range 2 {
+		c.hit(Ends{Start: 1}, 1, 100, 1<<40, 1)
+		c.hit(Ends{Start: 1}, 1, 101, 1<<40-64, 2)
+		qt.Check(t, qt.DeepEquals(c.hit(Ends{Done: 1}, 1, 110, 1<<40, 0), [][2]uint64{{9, 2}}))
+		qt.Check(t, qt.DeepEquals(c.hit(Ends{Done: 1}, 1, 120, 1<<40+64, 0), [][2]uint64{{20, 1}}))
+	}
+	qt.Check(t, qt.Equals(c.counter(c.counters, CounterReplaced), 0))
+}
+
+// A call that was left by a thread that has ended is not one of a later thread
+// with the same number.
+func TestCallsOfAnEarlierThread(t *testing.T) {
+	c := newCallWorld(t, &testKernels[0], rand.New(rand.NewPCG(1, 2)), "", expr.Term{Source: expr.TID})
+	const second = uint64(time.Second)
+	c.born = 1 * second
+	c.hit(Ends{Start: 1}, 1, 2*second, 0, 1)
+	qt.Check(t, qt.DeepEquals(c.hit(Ends{Done: 1}, 1, 5*second, 0, 0), [][2]uint64{{3 * second, 1}}))
+	c.hit(Ends{Start: 1}, 1, 6*second, 0, 1)
+	c.born = 7 * second
+	qt.Check(t, qt.HasLen(c.hit(Ends{Done: 1}, 1, 8*second, 0, 0), 0))
+	qt.Check(t, qt.HasLen(c.hit(Ends{Done: 1}, 1, 8*second, 0, 0), 0))
+	qt.Check(t, qt.Equals(c.counter(c.counters, CounterUnmatched), 2))
+}
+
+func TestCallsWithoutRoom(t *testing.T) {
+	c := newCallWorld(t, &testKernels[0], rand.New(rand.NewPCG(1, 2)), "", expr.Term{Source: expr.TID})
+	c.maps[testCalls].max = 1
+	c.hit(Ends{Start: 1}, 1, 100, 0, 1)
+	c.hit(Ends{Start: 1}, 2, 100, 0, 1)
+	qt.Check(t, qt.Equals(c.counter(c.counters, CounterStarts), 1))
+	qt.Check(t, qt.HasLen(c.hit(Ends{Done: 1}, 2, 110, 0, 0), 0))
+	qt.Check(t, qt.DeepEquals(c.hit(Ends{Done: 1}, 1, 110, 0, 0), [][2]uint64{{10, 1}}))
+}
+
+// Nothing is generated where there is nothing to do, and a condition that can
+// hold nowhere is found out.
+func TestBlocksOfCalls(t *testing.T) {
+	c := newCallWorld(t, &testKernels[0], rand.New(rand.NewPCG(1, 2)), "arg7 == 1", expr.Term{Source: expr.TID})
+	for ends, want := range map[Ends]string{{}: "none", {Start: 1}: "starts", {Done: 1}: "ends"} {
+		block, err := c.plan.Block(&Site{Args: c.args, Pairs: map[*Latency]Ends{c.latency: ends}})
+		qt.Assert(t, qt.IsNil(err))
+		got := "none"
+		if block != nil {
+			qt.Check(t, qt.IsFalse(block.Delivers))
+			got = map[bool]string{true: "ends", false: "starts"}[block.Ends]
+		}
+		qt.Check(t, qt.Equals(got, want), qt.Commentf("%v", fmt.Sprint(ends)))
+	}
+}

@@ -1,0 +1,367 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package trace
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+
+	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/trace/internal/bpfgen"
+	"github.com/gousdt/gousdt/trace/internal/expr"
+	"github.com/gousdt/gousdt/usdt"
+)
+
+// Latency says which probes start and end a call whose time is measured.
+//
+// An end belongs to the last start of the same pair, in the same thread, that
+// has no end yet, so calls can be nested. Up to 64 calls of a pair can be going
+// on at once in a thread; of more the outermost are forgotten. A call that is
+// left without its end, as by an exception, is not taken for the one around it
+// where the stack pointer tells them apart (on x86-64, arm64, riscv64 and
+// s390x, if a pair's probes are in one function). [Losses] counts the starts
+// and ends that are not measured.
+type Latency struct {
+	// Pair selects the pairs of probes, each of which is measured by itself.
+	// The session must watch both probes of a pair: [Open] checks that it does,
+	// while with [Session.Attach] they may come one after the other. If the
+	// pattern has wildcards, or is a BASE, both are in one file.
+	Pair elfnote.PairPattern
+
+	// By is what an end has in common with its start: a term that is a number.
+	// Empty stands for "tid", the same thread. An argument such as "arg0" can
+	// say what is started and ended, within the process. DoneBy is the term at
+	// the end, if it is another one there than at the start.
+	By, DoneBy string
+}
+
+const (
+	// maxCallers is for how many threads, or other things by which starts and
+	// ends are matched, and pairs there are calls at once. If there are more
+	// those that have been idle for longest are forgotten. The kernel allocates
+	// 1.5 kB for each.
+	maxCallers = 8192
+
+	// maxSaved is of how many calls at once what their starts have to say is
+	// kept, unless that would be more than maxSavedMemory.
+	maxSaved       = 4096
+	minSaved       = 1024
+	maxSavedMemory = 16 << 20
+
+	// savedArguments is how much of what is kept of a start its arguments can
+	// take. Each takes up to 9 bytes, and what lies between those in memory.
+	savedArguments = 1 << 10
+
+	// savedTexts is of how many arguments of a start SessionOptions.Texts are
+	// kept. No probe known to us has more that are texts.
+	savedTexts = 6
+
+	// maxSavedCapture is how much captures may add to that: all of it lies
+	// within the reach of an instruction's offset.
+	maxSavedCapture = 28 << 10
+)
+
+// latency is a Latency with its expressions parsed, and its maps.
+type latency struct {
+	bpfgen.Latency
+	pair                elfnote.PairPattern
+	calls, zeros, saved *ebpf.Map // zeros and saved may be nil
+}
+
+// latencyKey is equal for latencies that are measured together. Patterns with
+// equal texts match the same probes.
+type latencyKey struct {
+	pair, by, doneBy string
+}
+
+// latency returns the parsed form of a Latency, the same for equal ones.
+func (s *Session) latency(l *Latency) (*latency, error) {
+	key := latencyKey{l.Pair.String(), l.By, l.DoneBy}
+	if known := s.knownLatencies[key]; known != nil {
+		return known, nil
+	}
+	p, err := l.parse(s.opts.names())
+	if err != nil {
+		return nil, err
+	}
+	if s.knownLatencies == nil {
+		s.knownLatencies = make(map[latencyKey]*latency)
+	}
+	s.knownLatencies[key] = p
+	s.latencies = append(s.latencies, p)
+	s.plan.Latencies = append(s.plan.Latencies, &p.Latency)
+	return p, nil
+}
+
+func (l *Latency) parse(names expr.Names) (*latency, error) {
+	if l.Pair.String() == "" {
+		return nil, optionError("Pair", errors.New("is not given"))
+	}
+	p := &latency{pair: l.Pair}
+	by := cmp.Or(l.By, "tid")
+	var err error
+	if p.Start, err = parseNumber(by, names); err != nil {
+		return nil, optionError("By", err)
+	}
+	if p.Done, err = parseNumber(cmp.Or(l.DoneBy, by), names); err != nil {
+		return nil, optionError("DoneBy", err)
+	}
+	return p, nil
+}
+
+// parseSpans parses SessionOptions.Spans.
+func (s *Session) parseSpans() error {
+	for i := range s.opts.Spans {
+		l, err := s.latency(&s.opts.Spans[i])
+		if err != nil {
+			return &OptionError{Field: "Spans", Index: i, Err: err}
+		}
+		l.Spans = true
+		if l.SavedSize, err = s.opts.savedSize(); err != nil {
+			return err
+		}
+	}
+	if len(s.opts.Spans) > 0 && s.opts.NoEvents {
+		return optionError("Spans", errors.New("are events, but NoEvents is set"))
+	}
+	return nil
+}
+
+// savedSize returns how much room what is kept of a start takes.
+func (o *SessionOptions) savedSize() (int, error) {
+	size := 0
+	if o.Definitions != nil && o.Texts > 0 {
+		size = savedTexts * (o.Texts + 16)
+	}
+	for i := range o.Captures {
+		c, err := o.Captures[i].parse(o.names())
+		if err != nil {
+			return 0, err // captures has reported it
+		}
+		size += c.Max + 16
+	}
+	if size > maxSavedCapture {
+		return 0, optionError("Captures", fmt.Errorf("take %d bytes of each start, more than %d: capture less", size, maxSavedCapture))
+	}
+	return (size + savedArguments + 7) &^ 7, nil
+}
+
+// parseStartConditions finds what has to be remembered of starts for the
+// conditions that their ends are filtered by.
+func (s *Session) parseStartConditions() error {
+	number := 0
+	filter := s.plan.Filter
+	if filter != nil {
+		if filter.IsOfSpan() && len(s.latencies) == 0 {
+			return optionError("Filter", errNoSpan)
+		}
+		number = filter.NumberAtStart(number)
+	}
+	for i, a := range s.aggregations {
+		if a.Where == nil {
+			continue
+		}
+		if a.Where.IsOfSpan() && a.Latency == nil {
+			return &OptionError{Field: "Aggregators", Index: i, Err: optionError("Where", errNoSpan)}
+		}
+		number = a.Where.NumberAtStart(number)
+	}
+	if number > bpfgen.MaxStartConditions {
+		return optionError("Filter", fmt.Errorf("%d comparisons with values of the start are more than %d", number, bpfgen.MaxStartConditions))
+	}
+	for _, l := range s.latencies {
+		if filter != nil {
+			l.Conditions = bpfgen.StartConditions(nil, filter)
+		}
+		for _, a := range s.aggregations {
+			if a.Where != nil && a.Latency == &l.Latency {
+				l.Conditions = bpfgen.StartConditions(l.Conditions, a.Where)
+			}
+		}
+	}
+	return nil
+}
+
+var errNoSpan = errors.New("duration and start.argN are known only at the end of a call: set SessionOptions.Spans or Aggregation.Latency")
+
+// createLatencies makes the maps of all latencies.
+func (s *Session) createLatencies() error {
+	if len(s.latencies) == 0 {
+		return nil
+	}
+	birth := threadBirth()
+	for _, l := range s.latencies {
+		l.Birth = birth
+		size := bpfgen.CallsSize
+		var err error
+		if l.calls, err = ebpf.NewMap(&ebpf.MapSpec{
+			// The oldest make room for new ones: threads and objects end
+			// without a probe.
+			Name: "trace_calls", Type: ebpf.LRUHash, KeySize: 16, ValueSize: bpfgen.CallsSize, MaxEntries: maxCallers,
+		}); err != nil {
+			return explain("creating the map of calls", err)
+		}
+		l.Starts = l.calls.FD()
+		if l.Spans {
+			size = max(size, l.SavedSize)
+			if l.saved, err = ebpf.NewMap(&ebpf.MapSpec{
+				Name: "trace_starts", Type: ebpf.LRUHash, KeySize: 24, ValueSize: uint32(l.SavedSize),
+				MaxEntries: uint32(min(maxSaved, max(minSaved, maxSavedMemory/l.SavedSize))),
+			}); err != nil {
+				return explain("creating the map of starts", err)
+			}
+			l.Saved = l.saved.FD()
+		}
+		if l.zeros, err = ebpf.NewMap(&ebpf.MapSpec{
+			Name: "trace_zeros", Type: ebpf.Array, KeySize: 4, ValueSize: uint32(size), MaxEntries: 1,
+		}); err != nil {
+			return explain("creating the map of zeros", err)
+		}
+		l.Zeros = l.zeros.FD()
+	}
+	return nil
+}
+
+// filePairs are the pairs of a file that are to be measured.
+type filePairs struct {
+	ends    map[[2]string]map[*bpfgen.Latency]bpfgen.Ends // by provider and name of a probe
+	missing error                                         // a *PairError if there are none, and some are wanted
+}
+
+// pairsOf returns the pairs of a file.
+func (s *Session) pairsOf(file *elfnote.File) (*filePairs, error) {
+	found := &filePairs{ends: make(map[[2]string]map[*bpfgen.Latency]bpfgen.Ends)}
+	if len(s.latencies) == 0 {
+		return found, nil
+	}
+	listing, err := file.Probes()
+	if err != nil {
+		return nil, err
+	}
+	for _, l := range s.latencies {
+		for _, pair := range listing.Pairs(l.pair) {
+			// Numbers are not 0. A start has one, with perhaps several ends.
+			name := fmt.Sprintf("%q", []string{pair.Start.Provider, pair.Start.Name})
+			if len(pair.Start.Sites) > 0 && len(pair.Done.Sites) > 0 {
+				name += fmt.Sprint(s.generation.Load())
+			}
+			number := 1 + s.pairNames.number(name)
+			found.set(&pair.Start, l, func(e *bpfgen.Ends) { e.Start = number })
+			found.set(&pair.Done, l, func(e *bpfgen.Ends) { e.Done = number })
+		}
+	}
+	if len(found.ends) == 0 {
+		found.missing = newPairError(s.latencies[0].pair, listing)
+	}
+	return found, nil
+}
+
+func (f *filePairs) set(p *elfnote.Probe, l *latency, change func(*bpfgen.Ends)) {
+	key := [2]string{p.Provider, p.Name}
+	if f.ends[key] == nil {
+		f.ends[key] = make(map[*bpfgen.Latency]bpfgen.Ends)
+	}
+	ends := f.ends[key][&l.Latency]
+	change(&ends)
+	f.ends[key][&l.Latency] = ends
+}
+
+// endPairs has later attachments begin anew. Calls that were going on at an
+// attachment that is closed now may end without being seen: they must not be
+// taken for later ones. Pairs whose ends are in several files go on.
+func (s *Session) endPairs(a *Attachment) {
+	if len(s.latencies) > 0 && (a.process.PID == 0 || unix.Kill(a.process.PID, 0) == nil) {
+		s.generation.Add(1)
+	}
+}
+
+// checkLatencies returns an error unless both ends of each latency are watched.
+// A latency of which one end is not watched would look as if nothing happened.
+func (s *Session) checkLatencies(a *Attachment, target usdt.Target) error {
+	for i := range s.opts.Spans {
+		if err := a.checkPairs(&s.opts.Spans[i], target); err != nil {
+			return fmt.Errorf("option %w", &OptionError{Field: "Spans", Index: i, Err: optionError("Pair", err)})
+		}
+	}
+	for i, aggregator := range s.opts.Aggregators {
+		if l := aggregator.definition.Latency; l != nil {
+			if err := a.checkPairs(l, target); err != nil {
+				err = optionError("Latency", optionError("Pair", err))
+				return fmt.Errorf("option %w", &OptionError{Field: "Aggregators", Index: i, Err: err})
+			}
+		}
+	}
+	return nil
+}
+
+// checkPairs returns an error unless there is a pair both ends of which are
+// watched.
+func (a *Attachment) checkPairs(l *Latency, target usdt.Target) error {
+	sel, err := usdt.Select(target, nil)
+	if err != nil {
+		return err
+	}
+	defer sel.Close()
+	listing, err := sel.File().Probes()
+	if err != nil {
+		return err
+	}
+	watched := func(p *elfnote.Probe) bool {
+		return slices.ContainsFunc(a.sites, func(s *Site) bool { return p.Name == s.Name && p.Provider == s.Provider })
+	}
+	var missing *elfnote.Probe
+	for _, pair := range listing.Pairs(l.Pair) {
+		switch {
+		case !watched(&pair.Start):
+			missing = &pair.Start
+		case !watched(&pair.Done):
+			missing = &pair.Done
+		default:
+			return nil
+		}
+	}
+	if missing != nil && len(missing.Sites) > 0 {
+		return fmt.Errorf("no site of %s:%s is watched: one of the patterns given to Open must match it, and it must have the arguments "+
+			"that are named", missing.Provider, missing.Name)
+	}
+	return newPairError(l.Pair, listing)
+}
+
+// A PairError says that a file has no pair of probes that a pattern selects.
+type PairError struct {
+	Pattern elfnote.PairPattern
+	// Pairs are those that the file has, as far as their names end as usual.
+	Pairs []elfnote.Pair
+}
+
+func newPairError(pattern elfnote.PairPattern, listing *elfnote.Listing) *PairError {
+	return &PairError{Pattern: pattern, Pairs: listing.Pairs(elfnote.MustParsePairPattern("*"))}
+}
+
+// maxNamedPairs is how many pairs an error names.
+const maxNamedPairs = 20
+
+func (e *PairError) Error() string {
+	text := fmt.Sprintf("there is no pair of probes %s", e.Pattern)
+	if len(e.Pairs) == 0 {
+		return text + " (the names of no two probes end as those of a pair do)"
+	}
+	var names []string
+	for _, p := range e.Pairs {
+		if len(names) == maxNamedPairs {
+			names = append(names, "...")
+			break
+		}
+		names = append(names, p.String())
+	}
+	return text + " (there are: " + strings.Join(names, ", ") + ")"
+}
+
+// isOfSpan reports whether a term makes sense only between two probes.
+func isOfSpan(t expr.Term) bool { return t.Start || t.Source == expr.Duration }

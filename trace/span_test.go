@@ -1,0 +1,306 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+//go:build linux
+
+package trace_test
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-quicktest/qt"
+
+	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/testneeds"
+	"github.com/gousdt/gousdt/trace"
+	"github.com/gousdt/gousdt/usdt"
+)
+
+// caller is a process of testdata/calls.c.
+type caller struct {
+	t      testing.TB
+	path   string
+	pid    int
+	cmd    *exec.Cmd
+	stdin  io.Writer
+	stdout *bufio.Reader
+}
+
+// trueCall is what the process says of a call.
+type trueCall struct {
+	name      string
+	id        int64
+	tid       int
+	low, high time.Duration
+}
+
+// text is what the start passes.
+func (c trueCall) text() string {
+	if c.name == "left" || c.name == "right" {
+		return ""
+	}
+	return fmt.Sprint(c.name, " ", c.id)
+}
+
+func startCaller(t testing.TB, path string, args ...string) *caller {
+	t.Helper()
+	cmd := exec.Command(path, args...)
+	stdin, err := cmd.StdinPipe()
+	qt.Assert(t, qt.IsNil(err))
+	stdout, err := cmd.StdoutPipe()
+	qt.Assert(t, qt.IsNil(err))
+	cmd.Stderr = os.Stderr
+	qt.Assert(t, qt.IsNil(cmd.Start()))
+	t.Cleanup(func() {
+		stdin.Close()
+		cmd.Wait()
+	})
+	return &caller{t: t, path: path, pid: cmd.Process.Pid, cmd: cmd, stdin: stdin, stdout: bufio.NewReader(stdout)}
+}
+
+// call has the process go through a scenario, and returns its calls by their
+// IDs.
+func (c *caller) call(scenario string) map[int64]trueCall {
+	c.t.Helper()
+	fmt.Fprintln(c.stdin, scenario)
+	calls := make(map[int64]trueCall)
+	for {
+		line, err := c.stdout.ReadString('\n')
+		qt.Assert(c.t, qt.IsNil(err))
+		if line == "ok\n" {
+			return calls
+		}
+		var call trueCall
+		_, err = fmt.Sscanf(line, "call %s %d %d %d %d\n", &call.name, &call.id, &call.tid, &call.low, &call.high)
+		qt.Assert(c.t, qt.IsNil(err), qt.Commentf("%s", line))
+		calls[call.id] = call
+	}
+}
+
+var everyCall = []trace.Latency{{Pair: elfnote.MustParsePairPattern("gousdt_calls:*")}}
+
+// check compares an event with what is true. It returns the ID.
+func (c *caller) check(e *trace.Event, calls map[int64]trueCall) int64 {
+	c.t.Helper()
+	qt.Assert(c.t, qt.IsNotNil(e.Start))
+	id := e.Start.Args[0].Int()
+	call, ok := calls[id]
+	qt.Assert(c.t, qt.IsTrue(ok), qt.Commentf("%v after %v", e, e.Start))
+	qt.Check(c.t, qt.Equals(e.Args[1].Int(), id), qt.Commentf("%v after %v", e, e.Start))
+	qt.Check(c.t, qt.IsTrue(call.low <= e.Duration && e.Duration <= call.high),
+		qt.Commentf("%v after %v: %v is not between %v and %v", e, e.Start, e.Duration, call.low, call.high))
+	qt.Check(c.t, qt.Equals(e.Monotonic-e.Start.Monotonic >= e.Duration, true))
+	qt.Check(c.t, qt.Equals(e.Time.Sub(e.Start.Time) >= e.Duration, true))
+	qt.Check(c.t, qt.Equals(e.Probe, "gousdt_calls:"+call.name+"__done"))
+	qt.Check(c.t, qt.Equals(e.Start.Probe, "gousdt_calls:"+call.name+"__start"))
+	for _, end := range []*trace.Event{e, e.Start} {
+		qt.Check(c.t, qt.Equals(end.PID, c.pid))
+		qt.Check(c.t, qt.Equals(end.TID, call.tid))
+		qt.Check(c.t, qt.Equals(end.Command, "calls"))
+	}
+	qt.Check(c.t, qt.Equals(e.Start.CPU, -1))
+	return id
+}
+
+// Calls inside each other, recursive ones, those that are left by a long jump
+// and those that overlap: each has the time and the arguments that are its own.
+func TestSpansAreTrue(t *testing.T) {
+	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
+		c := startCaller(t, copyOf(t, "calls"))
+		s := newSession(t, &trace.SessionOptions{
+			Mode: mode, Spans: everyCall, StackDepth: 5, Captures: []trace.Capture{{Arg: "arg1", Probes: []elfnote.Pattern{
+				elfnote.MustParsePattern("*__start"),
+			}}},
+		})
+		_, err := s.Attach(usdt.Target{Path: c.path}, nil)
+		qt.Assert(t, qt.IsNil(err))
+
+		for _, test := range []struct {
+			scenario string
+			missing  int // calls without an event
+			losses   trace.Losses
+		}{
+			{scenario: "nested"},
+			{scenario: "recursive"},
+			{scenario: "crossed"},
+			{scenario: "thrown", losses: trace.Losses{Replaced: 9}},
+			{scenario: "deep", missing: 6, losses: trace.Losses{Replaced: 6, Unmatched: 6}},
+			{scenario: "threads"},
+			{scenario: "nested"},
+		} {
+			t.Run(test.scenario, func(t *testing.T) {
+				before, err := s.Losses()
+				qt.Assert(t, qt.IsNil(err))
+				calls := c.call(test.scenario)
+				qt.Assert(t, qt.IsTrue(len(calls) > 0))
+				for _, e := range next(t, s, len(calls)-test.missing) {
+					id := c.check(e, calls)
+					text, complete := e.Start.Args[1].Data()
+					qt.Check(t, qt.Equals(string(text), calls[id].text()))
+					qt.Check(t, qt.IsTrue(complete))
+					qt.Check(t, qt.HasLen(e.Start.Stack, 0))
+					delete(calls, id)
+				}
+				qt.Check(t, qt.HasLen(calls, test.missing))
+				after, err := s.Losses()
+				qt.Assert(t, qt.IsNil(err))
+				test.losses.Replaced += before.Replaced
+				test.losses.Unmatched += before.Unmatched
+				qt.Check(t, qt.Equals(after, test.losses))
+			})
+		}
+		silent(t, s)
+	})
+}
+
+// The kernel decides which calls are sent.
+func TestSpansThatAreFiltered(t *testing.T) {
+	c := startCaller(t, copyOf(t, "calls"))
+	const limit = 200 * time.Microsecond
+	slow := trace.NewAggregator(trace.Aggregation{Latency: &everyCall[0], By: []string{"probe"}, Sum: true, Where: "duration > 200us"})
+	s := newSession(t, &trace.SessionOptions{
+		Spans: everyCall, Aggregators: []*trace.Aggregator{slow},
+		Filter: `duration > 100us && !(start.arg1 == "x") && str(start.arg1, 5) == "outer" && arg0 == -1`,
+	})
+	attach(t, s, usdt.Target{Path: c.path}, "gousdt_calls:*", nil)
+	calls := c.call("recursive")
+	var low, high, count uint64
+	want := 0
+	for id, call := range calls {
+		if call.name != "outer" {
+			delete(calls, id)
+			continue
+		}
+		qt.Assert(t, qt.IsTrue(call.low > limit)) // it has others inside
+		want++
+		count, low, high = count+1, low+uint64(call.low), high+uint64(call.high)
+	}
+	qt.Assert(t, qt.Equals(want, 3))
+	for _, e := range next(t, s, want) {
+		c.check(e, calls)
+	}
+	rows := snapshot(t, slow).Rows
+	qt.Assert(t, qt.HasLen(rows, 1))
+	qt.Check(t, qt.Equals(rows[0].Keys[0].String(), "gousdt_calls:outer__done"))
+	qt.Check(t, qt.Equals(rows[0].Count, count))
+	qt.Check(t, qt.IsTrue(low <= rows[0].Sum.Uint() && rows[0].Sum.Uint() <= high))
+	silent(t, s)
+}
+
+// Options by which an event has less, or more.
+func TestSpansWithOtherOptions(t *testing.T) {
+	c := startCaller(t, copyOf(t, "calls"))
+	for name, opts := range map[string]*trace.SessionOptions{
+		"by an argument":  {Spans: []trace.Latency{{Pair: everyCall[0].Pair, By: "arg0", DoneBy: "arg1"}}},
+		"reused":          {Spans: everyCall, ReuseEvents: true},
+		"copies of stack": {Spans: everyCall, StackCopy: 8192},
+		"one pair":        {Spans: []trace.Latency{{Pair: elfnote.MustParsePairPattern("gousdt_calls:left")}, {Pair: elfnote.MustParsePairPattern("right")}}},
+		"late":            {Spans: everyCall, Delay: time.Millisecond},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSession(t, opts)
+			attach(t, s, usdt.Target{Path: c.path, PID: c.pid}, "*", nil)
+			calls := c.call("crossed")
+			if opts.Spans[0].By == "" {
+				// One after the other, since an event may be reused.
+				for range 2 {
+					delete(calls, c.check(next(t, s, 1)[0], calls))
+				}
+			} else {
+				for _, e := range next(t, s, 2) {
+					delete(calls, c.check(e, calls))
+				}
+			}
+			qt.Check(t, qt.HasLen(calls, 0))
+			silent(t, s)
+		})
+	}
+	t.Run("arguments only", func(t *testing.T) {
+		s := newSession(t, &trace.SessionOptions{Spans: everyCall, ArgumentsOnly: true})
+		attach(t, s, usdt.Target{Path: c.path}, "gousdt_calls:*", nil)
+		calls := c.call("crossed")
+		for _, e := range next(t, s, 2) {
+			qt.Check(t, qt.IsTrue(calls[e.Start.Args[0].Int()].low <= e.Duration))
+			qt.Check(t, qt.Equals(e.Start.PID, 0))
+		}
+	})
+	t.Run("with pages that are not there", func(t *testing.T) {
+		kernel, err := usdt.KernelFeatures()
+		qt.Assert(t, qt.IsNil(err))
+		_ = kernel
+		s, err := trace.New(&trace.SessionOptions{Spans: everyCall, PageIn: true, Captures: []trace.Capture{{Arg: "arg1"}}})
+		testneeds.Feature(t, "6.0", "sleepable programs", err)
+		t.Cleanup(func() { s.Close() })
+		attach(t, s, usdt.Target{Path: c.path}, "gousdt_calls:outer*", nil)
+		calls := c.call("nested")
+		e := next(t, s, 1)[0]
+		id := c.check(e, calls)
+		qt.Check(t, qt.Equals(e.Start.Args[1].String(), fmt.Sprintf(`"outer %d"`, id)))
+	})
+}
+
+// A call that a thread has left is not ended by a later thread that has got the
+// same number.
+func TestSpanOfAnEarlierThread(t *testing.T) {
+	const lastPID = "/proc/sys/kernel/ns_last_pid"
+	if _, err := os.Stat(lastPID); err != nil {
+		testneeds.Missing(t, "needs %s: %v", lastPID, err)
+	}
+	testneeds.Root(t)
+	path := copyOf(t, "calls")
+	s := newSession(t, &trace.SessionOptions{Spans: everyCall})
+	attach(t, s, usdt.Target{Path: path}, "gousdt_calls:left__*", nil)
+	finish := func(c *caller) {
+		fmt.Fprintln(c.stdin)
+		rest, err := io.ReadAll(c.stdout)
+		qt.Assert(t, qt.IsNil(err))
+		qt.Assert(t, qt.Equals(strings.Count(string(rest), "\n"), 1))
+		qt.Assert(t, qt.IsNil(c.cmd.Wait())) // its number is free
+	}
+	first := startCaller(t, path, "leave")
+	finish(first)
+	time.Sleep(150 * time.Millisecond) // younger calls are believed
+	for range 100 {
+		qt.Assert(t, qt.IsNil(os.WriteFile(lastPID, []byte(strconv.Itoa(first.pid-1)), 0o644)))
+		second := startCaller(t, path, "end")
+		if second.pid != first.pid {
+			continue // another process has got the number
+		}
+		finish(second)
+		silent(t, s)
+		losses, err := s.Losses()
+		qt.Assert(t, qt.IsNil(err))
+		qt.Assert(t, qt.Equals(losses, trace.Losses{Unmatched: 1}))
+		return
+	}
+	t.Fatal("no process has got the number of an earlier one")
+}
+
+func TestSpanErrors(t *testing.T) {
+	path := copyOf(t, "calls")
+	for _, test := range []struct {
+		opts trace.SessionOptions
+		want string
+	}{
+		{trace.SessionOptions{Spans: []trace.Latency{{}}}, `option Spans\[0\]: Pair: is not given`},
+		{trace.SessionOptions{Spans: everyCall, NoEvents: true}, `option Spans: are events, but NoEvents is set`},
+		{trace.SessionOptions{Filter: "duration > 1"}, `option Filter: duration and start.argN are known only at the end of a call: .*`},
+		{trace.SessionOptions{Spans: []trace.Latency{{Pair: elfnote.MustParsePairPattern("query")}}},
+			`.*: there is no pair of probes query \(there are: (gousdt_calls:\w+(, )?){5}\)`},
+		{trace.SessionOptions{Spans: everyCall, Filter: "arg9 == 1"}, `.*the condition "arg9 == 1" can hold at none of the \d+ sites.*`},
+		{trace.SessionOptions{Spans: everyCall, Filter: strings.Repeat("start.arg0 == 1 || ", 31) + "start.arg0 == 2"},
+			`option Filter: 32 comparisons with values of the start are more than 31`},
+		{trace.SessionOptions{Spans: everyCall, Captures: []trace.Capture{{Arg: "arg1", Max: 30_000}}},
+			`option Captures: take 30016 bytes of each start, more than 28672: capture less`},
+	} {
+		_, err := trace.Open(usdt.Target{Path: path}, &test.opts)
+		qt.Check(t, qt.ErrorMatches(err, test.want))
+	}
+}

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package trace
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"os"
+	"runtime"
+	"strconv"
+	"sync"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+
+	"github.com/gousdt/gousdt/trace/internal/bpfgen"
+)
+
+// threadBirth returns where the kernel's description of a thread (struct
+// task_struct) says when the thread began, by the monotonic clock, or
+// bpfgen.None if it cannot be found out. Then a call that a thread has left
+// without its end may be taken for one of a later thread with the same number.
+//
+// No interface tells the offset but BTF, which not every kernel has and which
+// takes long to read. So a program copies the description of this very thread,
+// in which the time is looked for.
+var threadBirth = sync.OnceValue(func() int {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	task, err := copyTask()
+	if err != nil {
+		return bpfgen.None
+	}
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/self/task/%d/stat", unix.Gettid()))
+	if err != nil {
+		return bpfgen.None
+	}
+	var monotonic, boot unix.Timespec
+	if unix.ClockGettime(unix.CLOCK_MONOTONIC, &monotonic) != nil || unix.ClockGettime(unix.CLOCK_BOOTTIME, &boot) != nil {
+		return bpfgen.None
+	}
+	return findBirth(task, stat, uint64(boot.Nano()-monotonic.Nano()))
+})
+
+// copyTask returns the beginning of the kernel's description of this thread.
+func copyTask() ([]byte, error) {
+	copied, err := ebpf.NewMap(&ebpf.MapSpec{
+		Name: "trace_task", Type: ebpf.Array, KeySize: 4, ValueSize: bpfgen.TaskSize, MaxEntries: 1,
+	})
+	if err != nil {
+		return nil, err
+	}
+	defer copied.Close()
+	prog, err := ebpf.NewProgramWithOptions(&ebpf.ProgramSpec{
+		Name: "trace_task", Type: ebpf.RawTracepoint, License: license, Instructions: bpfgen.TaskProbe(copied.FD()),
+	}, ebpf.ProgramOptions{LogDisabled: true})
+	if err != nil {
+		return nil, err
+	}
+	defer prog.Close()
+	if _, err := prog.Run(&ebpf.RunOptions{}); err != nil {
+		return nil, err
+	}
+	task := make([]byte, bpfgen.TaskSize)
+	return task, copied.Lookup(uint32(0), &task)
+}
+
+const (
+	// statStartTime is the field of /proc/PID/stat with the time when the
+	// thread began, counted from the one behind the command's name.
+	statStartTime = 22 - 3
+
+	// tick is the unit of that time in nanoseconds (USER_HZ, which is 100 on
+	// all machines that this package supports).
+	tick = 10_000_000
+)
+
+// findBirth finds the time of a thread's start in its description: a pair of
+// numbers, one by the monotonic clock (start_time) and one that also counts
+// suspensions (start_boottime), of which /proc/PID/stat tells the latter. They
+// are at most so many nanoseconds apart, and perhaps a moment more.
+func findBirth(task, stat []byte, suspended uint64) int {
+	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
+	if len(fields) <= statStartTime {
+		return bpfgen.None
+	}
+	ticks, err := strconv.ParseUint(string(fields[statStartTime]), 10, 64)
+	if err != nil || ticks == 0 {
+		return bpfgen.None
+	}
+	found, least := bpfgen.None, suspended+tick
+	for at := 0; at+16 <= len(task); at += 8 {
+		start, boot := binary.NativeEndian.Uint64(task[at:]), binary.NativeEndian.Uint64(task[at+8:])
+		// What stands before them may be a number too, but one further off.
+		if boot/tick == ticks && start > 0 && start <= boot && boot-start < least {
+			found, least = at, boot-start
+		}
+	}
+	return found
+}

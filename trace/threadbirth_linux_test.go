@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package trace
+
+import (
+	"encoding/binary"
+	"fmt"
+	"testing"
+
+	"github.com/go-quicktest/qt"
+
+	"github.com/gousdt/gousdt/trace/internal/bpfgen"
+)
+
+func TestBirthIsFoundInATask(t *testing.T) {
+	stat := func(ticks int) []byte {
+		return fmt.Appendf(nil, "7 (a) b) R 1 2 3 0 -1 4194560 5 0 0 0 0 0 0 0 20 0 5 0 %d 99 99 0\n", ticks)
+	}
+	const suspended = 50_000_000_000
+	for _, test := range []struct {
+		words []uint64
+		stat  []byte
+		want  int
+	}{
+		{[]uint64{1, 2, 12_345_678_901, 12_345_678_999, 5}, stat(1234), 16},
+		{[]uint64{1, 2, 12_345_678_901, 62_345_678_999, 5}, stat(6234), 16}, // it has been suspended
+		{[]uint64{1, 2, 12_345_678_901, 12_345_678_999, 5}, stat(1235), bpfgen.None},
+		{[]uint64{1, 2, 12_345_678_901, 72_345_678_999, 5}, stat(7234), bpfgen.None},
+		{[]uint64{1, 12_345_678_901, 12_345_678_999, 0}, stat(1234), 8},
+		{nil, stat(1234), bpfgen.None},
+		{[]uint64{0, 0}, stat(0), bpfgen.None},
+		{[]uint64{1, 1}, []byte("7 (a) R 1"), bpfgen.None},
+		{[]uint64{1, 1}, nil, bpfgen.None},
+	} {
+		var task []byte
+		for _, w := range test.words {
+			task = binary.NativeEndian.AppendUint64(task, w)
+		}
+		qt.Check(t, qt.Equals(findBirth(task, test.stat, suspended), test.want), qt.Commentf("%v", test.words))
+	}
+}

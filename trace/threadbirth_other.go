@@ -1,0 +1,9 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+//go:build !linux
+
+package trace
+
+import "github.com/gousdt/gousdt/trace/internal/bpfgen"
+
+func threadBirth() int { return bpfgen.None }
