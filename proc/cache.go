@@ -3,6 +3,7 @@
 package proc
 
 import (
+	"errors"
 	"hash/maphash"
 	"io"
 	"sync"
@@ -24,6 +25,7 @@ type Cache struct {
 	mu      sync.Mutex
 	files   map[FileID]*CachedFile // those acquired
 	answers answers
+	closing closing
 	counts  cacheCounts
 }
 
@@ -76,20 +78,32 @@ func (c *Cache) Acquire(m *MappedFile, patterns ...elfnote.Pattern) (f *CachedFi
 
 // acquire is Acquire with patterns whose number is known.
 func (c *Cache) acquire(m *MappedFile, w wanted) (*CachedFile, bool, error) {
+	found, err := m.identify()
+	if err != nil {
+		return nil, false, err
+	}
+	if a, known := c.ask(found.FileID, found.contents, w); known && !a.matches {
+		return nil, false, a.failure(m)
+	}
 	id, err := m.ID()
 	if err != nil {
 		return nil, false, err
 	}
-	if a, known := c.ask(id, w); known && !a.matches {
-		return nil, false, a.failure(m)
-	}
-	f := c.enter(id)
-	ok, err := f.prepare(m, w)
-	if !ok || err != nil {
+	for {
+		f := c.enter(id)
+		ok, err := f.prepare(m, found.contents, w)
+		if ok && err == nil {
+			return f, true, nil
+		}
 		f.Release()
+		if errors.Is(err, errWrittenTo) {
+			continue // there is another one in its place
+		}
+		if a, known := c.ask(id, found.contents, w); known && id != found.FileID {
+			c.remember(question{found.FileID, found.contents, w.number}, a) // so that id is not needed
+		}
 		return nil, false, err
 	}
-	return f, true, nil
 }
 
 // enter returns a file with a reference for the caller.
@@ -105,18 +119,28 @@ func (c *Cache) enter(id FileID) *CachedFile {
 	return f
 }
 
-// ask returns what is known about a file.
-func (c *Cache) ask(id FileID, w wanted) (a answer, known bool) {
+// replace has a file that was written to be another one for those who acquire
+// it from now on.
+func (c *Cache) replace(f *CachedFile) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.answers.get(id, w)
+	if c.files[f.id] == f {
+		delete(c.files, f.id)
+	}
+}
+
+// ask returns what is known about a file.
+func (c *Cache) ask(id FileID, is contents, w wanted) (a answer, known bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.answers.get(id, is, w)
 }
 
 // remember keeps what has been found out about a file.
-func (c *Cache) remember(id FileID, w wanted, a answer) {
+func (c *Cache) remember(q question, a answer) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.answers.put(question{id, w.number}, a)
+	c.answers.put(q, a)
 }
 
 func (c *Cache) count(more cacheCounts) {

@@ -35,7 +35,8 @@ func (c *Cache) wanted(patterns []elfnote.Pattern) wanted {
 
 // A question is whether a file has probes that match certain patterns.
 type question struct {
-	file     FileID
+	file FileID
+	contents
 	patterns uint64
 }
 
@@ -62,11 +63,11 @@ type answers struct {
 }
 
 // get returns what is known about a file.
-func (s *answers) get(file FileID, w wanted) (answer, bool) {
-	if a, known := s.find(question{file, anything}); known {
+func (s *answers) get(file FileID, is contents, w wanted) (answer, bool) {
+	if a, known := s.find(question{file, is, anything}); known {
 		return a, true
 	}
-	return s.find(question{file, w.number})
+	return s.find(question{file, is, w.number})
 }
 
 func (s *answers) find(q question) (answer, bool) {

@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"sync"
+	"sync/atomic"
 
 	"github.com/gousdt/gousdt/elfnote"
 )
@@ -18,16 +20,31 @@ type CachedFile struct {
 	cache *Cache
 	id    FileID
 
-	references int // guarded by the lock of the cache
+	// The lock of the cache guards what comes next.
+	references int
+	contents   contents // for which elf is good
 
 	// opening is held while the file is opened and read, so that only one does.
 	opening sync.Mutex
 	elf     *elfnote.File // nil while not open
-	closer  io.Closer     // of what is behind elf, may be nil
+	reader  io.ReaderAt   // behind elf
+	closer  io.Closer     // of it, may be nil
+	sites   atomic.Uint64 // a fingerprint of its sites, 0 if it has not been made
 }
+
+// errWrittenTo means that a file has other sites than when it was acquired.
+var errWrittenTo = errors.New("file was written to")
 
 // ID identifies the file.
 func (f *CachedFile) ID() FileID { return f.id }
+
+// HasSameSites reports whether two files with the same ID, of the same cache,
+// have the same sites. A file that was written to while processes map it is
+// another CachedFile for those that are scanned since, and may have other
+// sites.
+func (f *CachedFile) HasSameSites(other *CachedFile) bool {
+	return f == other || f.sites.Load() == other.sites.Load()
+}
 
 // ELF returns the open file. It is valid until the file is released, and is not
 // to be closed. Its OSFile is nil if [CacheOptions].Open returned something
@@ -43,10 +60,10 @@ func (f *CachedFile) Hold() {
 }
 
 // Release gives back what was acquired or held, once for each. The last one
-// closes the file.
+// closes the file, and does not wait for long if its file system holds that up.
 func (f *CachedFile) Release() {
 	if closer := f.release(); closer != nil {
-		closer.Close()
+		f.cache.closing.close(f.id.device, closer)
 	}
 }
 
@@ -63,21 +80,32 @@ func (f *CachedFile) release() (closer io.Closer) {
 	if f.cache.files[f.id] == f { // else it was held once more after it had been closed
 		delete(f.cache.files, f.id)
 	}
-	closer, f.closer, f.elf = f.closer, nil, nil
+	closer, f.closer, f.elf, f.reader = f.closer, nil, nil, nil
 	return closer
 }
 
 // prepare opens the file if it has probes that are wanted. The caller holds a
 // reference.
-func (f *CachedFile) prepare(m *MappedFile, w wanted) (ok bool, err error) {
+func (f *CachedFile) prepare(m *MappedFile, is contents, w wanted) (ok bool, err error) {
 	f.opening.Lock()
 	defer f.opening.Unlock()
-	a, known := f.cache.ask(f.id, w)
+	if f.elf != nil && !f.isCurrent(is) {
+		sites, err := f.fingerprintNow(m)
+		if err != nil {
+			return false, err
+		}
+		if sites != f.sites.Load() {
+			f.cache.replace(f)
+			return false, errWrittenTo
+		}
+		f.setContents(is)
+	}
+	a, known := f.cache.ask(f.id, is, w)
 	if known && !a.matches { // another caller has found it out meanwhile
 		return false, a.failure(m)
 	}
 	if f.elf == nil {
-		if err := f.open(m); err != nil {
+		if err := f.open(m, is); err != nil {
 			return false, err
 		}
 	}
@@ -85,15 +113,84 @@ func (f *CachedFile) prepare(m *MappedFile, w wanted) (ok bool, err error) {
 	case f.elf == nil: // it is no ELF file
 		return false, nil
 	case known:
-		return true, nil
+		ok = true
 	default:
-		return f.find(m, w)
+		if ok, err = f.find(m, is, w); !ok {
+			return false, err
+		}
 	}
+	if f.sites.Load() == 0 { // it was known that it has wanted probes
+		sites, err := f.fingerprint(f.reader)
+		if err != nil {
+			return false, f.fail(m, is, err)
+		}
+		f.sites.Store(sites)
+	}
+	return true, nil
+}
+
+// isCurrent reports whether the file has not been written to, nor touched,
+// since it was read.
+func (f *CachedFile) isCurrent(is contents) bool {
+	f.cache.mu.Lock()
+	defer f.cache.mu.Unlock()
+	return f.contents == is
+}
+
+func (f *CachedFile) setContents(is contents) {
+	f.cache.mu.Lock()
+	defer f.cache.mu.Unlock()
+	f.contents = is
+}
+
+// fingerprintNow is fingerprint for a file that was written to.
+func (f *CachedFile) fingerprintNow(m *MappedFile) (uint64, error) {
+	if file, ok := f.reader.(*os.File); ok {
+		return f.fingerprint(file)
+	}
+	reader, err := f.cache.open(m) // the one there is may be of what was read then
+	if err != nil {
+		return 0, err
+	}
+	if closer, ok := reader.(io.Closer); ok {
+		defer closer.Close()
+	}
+	return f.fingerprint(reader)
+}
+
+// fingerprint returns the fingerprint of the sites of a file.
+func (f *CachedFile) fingerprint(r io.ReaderAt) (uint64, error) {
+	hash := newSiteHash(f.cache.seed)
+	elf, err := elfnote.NewFile(r)
+	if err != nil {
+		hash.fail(err)
+		return hash.sum(), unlessOfContents(err)
+	}
+	for site, err := range elf.Sites() {
+		if err == nil {
+			hash.add(elf, &site)
+			continue
+		}
+		if err := unlessOfContents(err); err != nil {
+			return 0, err
+		}
+		hash.fail(err)
+	}
+	return hash.sum(), nil
+}
+
+// unlessOfContents returns nil for an error of the contents of a file, and
+// other errors as they are.
+func unlessOfContents(err error) error {
+	if isOfContents(err) || errors.As(err, new(*elfnote.NoteError)) {
+		return nil
+	}
+	return err
 }
 
 // open opens the file, unless it is no ELF file. The last one who releases it
 // closes it.
-func (f *CachedFile) open(m *MappedFile) error {
+func (f *CachedFile) open(m *MappedFile, is contents) error {
 	reader, err := f.cache.open(m)
 	if err != nil {
 		return err
@@ -102,7 +199,9 @@ func (f *CachedFile) open(m *MappedFile) error {
 	file, err := elfnote.NewFile(reader)
 	f.cache.count(cacheCounts{opened: 1})
 	if err == nil {
-		f.elf, f.closer = file, closer
+		f.elf, f.reader, f.closer = file, reader, closer
+		f.sites.Store(0)
+		f.setContents(is)
 		return nil
 	}
 	if closer != nil {
@@ -110,58 +209,63 @@ func (f *CachedFile) open(m *MappedFile) error {
 	}
 	if errors.Is(err, elfnote.ErrNotELF) {
 		// Code in a file that is not ELF: of a JIT compiler, or of Windows.
-		f.cache.remember(f.id, wanted{number: anything}, answer{})
+		f.cache.remember(question{f.id, is, anything}, answer{})
 		return nil
 	}
-	return f.fail(m, err)
+	return f.fail(m, is, err)
 }
 
-// find reads the notes of the file until it finds a probe that is wanted, and
-// reports whether there is one. That is remembered.
-func (f *CachedFile) find(m *MappedFile, w wanted) (bool, error) {
+// find reads the notes of the file, and reports whether there is a probe that
+// is wanted. That is remembered.
+func (f *CachedFile) find(m *MappedFile, is contents, w wanted) (bool, error) {
 	f.cache.count(cacheCounts{searched: 1})
+	hash := newSiteHash(f.cache.seed)
 	var last elfnote.Site // sites of a probe most often come one after the other
 	var malformed *elfnote.NoteError
-	malformedCount, usable := 0, false
+	malformedCount, usable, matches := 0, false, false
 	for site, err := range f.elf.Sites() {
 		if err != nil {
 			var note *elfnote.NoteError
 			if !errors.As(err, &note) {
-				return false, f.fail(m, err)
+				return false, f.fail(m, is, err)
 			}
+			hash.fail(err)
 			if malformedCount++; malformed == nil {
 				// Without the names: they would keep others in memory.
 				malformed = &elfnote.NoteError{Index: note.Index, Err: note.Err}
 			}
 			continue
 		}
-		if usable && site.Name == last.Name && site.Provider == last.Provider {
+		hash.add(f.elf, &site)
+		if matches || usable && site.Name == last.Name && site.Provider == last.Provider {
 			continue
 		}
 		last, usable = site, true
-		if elfnote.MatchAny(w.patterns, site.Provider, site.Name) {
-			f.cache.remember(f.id, w, answer{matches: true})
-			return true, nil
-		}
+		matches = elfnote.MatchAny(w.patterns, site.Provider, site.Name)
+	}
+	if matches {
+		f.sites.Store(hash.sum())
+		f.cache.remember(question{f.id, is, w.number}, answer{matches: true})
+		return true, nil
 	}
 	switch {
 	case usable:
-		f.cache.remember(f.id, w, answer{})
+		f.cache.remember(question{f.id, is, w.number}, answer{})
 		return false, nil
 	case malformed == nil:
-		f.cache.remember(f.id, wanted{number: anything}, answer{})
+		f.cache.remember(question{f.id, is, anything}, answer{})
 		return false, nil
 	}
 	err := fmt.Errorf("none of the %d probes can be used: %w", malformedCount, malformed)
-	f.cache.remember(f.id, wanted{number: anything}, answer{err: err})
+	f.cache.remember(question{f.id, is, anything}, answer{err: err})
 	return false, m.wrap(opReadProbes, err)
 }
 
 // fail returns an error of reading the file. One of the contents of the file is
 // remembered, because it will be the same next time.
-func (f *CachedFile) fail(m *MappedFile, err error) error {
+func (f *CachedFile) fail(m *MappedFile, is contents, err error) error {
 	if isOfContents(err) {
-		f.cache.remember(f.id, wanted{number: anything}, answer{err: err})
+		f.cache.remember(question{f.id, is, anything}, answer{err: err})
 	}
 	return m.wrap(opReadProbes, err)
 }

@@ -105,7 +105,7 @@ func classify(err error) error {
 func passing(err error) bool {
 	return errors.Is(err, ErrChanged) || errors.Is(err, ErrGone) ||
 		errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) ||
-		errors.Is(err, syscall.ENOMEM) || errors.Is(err, syscall.EAGAIN)
+		errors.Is(err, syscall.ENOMEM) || errors.Is(err, syscall.EAGAIN) || errors.Is(err, syscall.EIO)
 }
 
 // opReadProbes is the Op of errors that are about the contents of a file, and

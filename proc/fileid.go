@@ -4,9 +4,9 @@ package proc
 
 import "fmt"
 
-// FileID identifies a file, whatever its path, and distinguishes it from itself
-// with other contents. It can be compared and be a map key. The zero value is
-// no file's.
+// FileID identifies a file, whatever its path. It can be compared and be a map
+// key. The zero value is no file's. It stays the same when the file is written
+// to, touched, or deleted while it is in use.
 //
 // The device and inode that maps shows will not do. On btrfs they are the same
 // for files of different subvolumes; on overlayfs they are, by kernel version,
@@ -14,34 +14,69 @@ import "fmt"
 // given to a new one, on ext4 at once. So all of this comes from statx of the
 // file itself.
 //
-// A change of the link count or the mode does not make another file: a library
-// that is deleted while it is mapped remains what it was. Only on file systems
-// that keep no time of birth, which are few, it becomes another.
+// A file system of somebody else may tell what it likes, but not of which
+// device it is: that is the kernel's word. So nobody can pass a file off as
+// another one.
 type FileID struct {
-	device   uint64 // as statx tells it, major in the upper 32 bits; 0 on overlayfs
-	inode    uint64
-	size     int64
-	modified int64 // when the contents were changed last, in nanoseconds after 1970
+	device uint64 // as statx tells it, major in the upper 32 bits; 0 if merged
+	inode  uint64
 
-	// born is when the inode was made: what tells a file from an earlier one of
-	// the same number. It is the time of the last change of the inode (ctime)
-	// on file systems that do not keep the former.
+	// born is when the inode was made, in nanoseconds after 1970: what tells a
+	// file from an earlier one of the same number. It is 0 on file systems that
+	// do not keep it, which are few.
 	born int64
 
 	// overlay means that the file was reached through overlayfs, where every
 	// mount has device numbers of its own. Containers that were started from
 	// the same image share a file until one writes to it, and a breakpoint set
-	// in it for one of them is set for all. So the device does not count there.
-	// The other fields are those of the file in the layer below. That file
-	// itself, reached where the layers are stored, has another FileID.
+	// in it for one of them is set for all. So these are merged: the device is
+	// 0, and the other fields are those of the file in the layer below. That
+	// file itself, reached where the layers are stored, has another FileID.
+	//
+	// Files are merged only on mounts of those who may mount in the initial
+	// user namespace. Others can mount overlayfs over a file system that tells
+	// what they like.
 	overlay bool
 }
 
-// String describes the file for people: "fe:00 inode 326789, 2190440 bytes".
-func (id FileID) String() string {
-	device := "overlay"
-	if !id.overlay {
-		device = fmt.Sprintf("%02x:%02x", id.device>>32, id.device&(1<<32-1))
+// contents change when the file is written to. They also do for less, such as
+// touch: then what was read of the file is to be read again.
+type contents struct {
+	size     int64
+	modified int64 // mtime, in nanoseconds after 1970
+	changed  int64 // ctime, likewise
+}
+
+// identity is what statx tells of a file.
+type identity struct {
+	FileID
+	contents
+	mount uint64 // the number of the mount, 0 if the kernel does not tell it
+}
+
+// merged returns the ID by which containers share a file of overlayfs. ok is
+// false if it has none.
+func (id FileID) merged() (merged FileID, ok bool) {
+	if !id.overlay || id.born == 0 {
+		return id, false
 	}
-	return fmt.Sprintf("%s inode %d, %d bytes", device, id.inode, id.size)
+	id.device = 0
+	return id, true
+}
+
+// MayBe reports whether both may be one file. That is so if they are equal, or
+// if both were reached through overlayfs, whose mounts have different numbers
+// for the same file. Who can mount overlayfs can deceive it: it is for what
+// concerns one process only.
+func (id FileID) MayBe(other FileID) bool {
+	return id == other || id.overlay && other.overlay && id.inode == other.inode && id.born == other.born
+}
+
+// String describes the file for people: "fe:00 inode 326789".
+func (id FileID) String() string {
+	device := fmt.Sprintf("%02x:%02x", id.device>>32, id.device&(1<<32-1))
+	if id.overlay && id.device == 0 {
+		device = "overlay"
+	}
+	return fmt.Sprintf("%s inode %d", device, id.inode)
 }

@@ -12,7 +12,7 @@ import (
 
 // identify returns the identity of the file at a path, following symbolic links
 // and opening nothing, or of a descriptor if the path is "".
-func identify(fd int, path string) (FileID, error) {
+func identify(fd int, path string) (identity, error) {
 	flags := unix.AT_STATX_SYNC_AS_STAT
 	if path == "" {
 		flags |= unix.AT_EMPTY_PATH
@@ -20,38 +20,37 @@ func identify(fd int, path string) (FileID, error) {
 		fd = unix.AT_FDCWD
 	}
 	var st unix.Statx_t
+	var err error
 	for {
-		err := unix.Statx(fd, path, flags, unix.STATX_BASIC_STATS|unix.STATX_BTIME, &st)
+		err = unix.Statx(fd, path, flags, unix.STATX_BASIC_STATS|unix.STATX_BTIME|unix.STATX_MNT_ID, &st)
 		if errors.Is(err, unix.EINTR) {
 			continue
 		}
 		if err != nil {
-			return FileID{}, err
+			return identity{}, err
 		}
 		break
 	}
 	if st.Mode&unix.S_IFMT != unix.S_IFREG {
-		return FileID{}, ErrNotRegular
+		return identity{}, ErrNotRegular
 	}
-	id := FileID{
-		device:   uint64(st.Dev_major)<<32 | uint64(st.Dev_minor),
-		inode:    st.Ino,
-		size:     int64(min(st.Size, 1<<63-1)),
-		modified: nanoseconds(st.Mtime),
-		born:     nanoseconds(st.Ctime),
+	id := identity{
+		FileID: FileID{device: uint64(st.Dev_major)<<32 | uint64(st.Dev_minor), inode: st.Ino},
+		contents: contents{
+			size: int64(min(st.Size, 1<<63-1)), modified: nanoseconds(st.Mtime), changed: nanoseconds(st.Ctime),
+		},
 	}
 	if st.Mask&unix.STATX_BTIME != 0 {
 		id.born = nanoseconds(st.Btime)
 	}
+	if st.Mask&unix.STATX_MNT_ID != 0 {
+		id.mount = st.Mnt_id
+	}
 	// Only file systems without a disk of their own have major number 0, which
 	// saves the others a system call.
 	if st.Dev_major == 0 {
-		overlay, err := isOverlay(fd, path)
-		if err != nil {
-			return FileID{}, err
-		}
-		if overlay {
-			id.device, id.overlay = 0, true
+		if id.overlay, err = isOverlay(fd, path); err != nil {
+			return identity{}, err
 		}
 	}
 	return id, nil
@@ -70,18 +69,21 @@ func isOverlay(fd int, path string) (bool, error) {
 	return err == nil && int64(st.Type) == unix.OVERLAYFS_SUPER_MAGIC, err
 }
 
-// IdentifyFile returns the ID of an open file. It is available on Linux
-// only; elsewhere the error wraps errors.ErrUnsupported.
+// IdentifyFile returns the ID of an open file. A file of overlayfs may have
+// another ID than in the processes that map it, see [FileID.MayBe].
+//
+// It is available on Linux only; elsewhere the error wraps
+// errors.ErrUnsupported.
 func IdentifyFile(file *os.File) (FileID, error) {
 	conn, err := file.SyscallConn()
 	if err != nil {
 		return FileID{}, fmt.Errorf("identify %s: %w", file.Name(), err)
 	}
-	var id FileID
+	var id identity
 	var failed error
 	err = conn.Control(func(fd uintptr) { id, failed = identify(int(fd), "") })
 	if err = errors.Join(err, failed); err != nil {
 		return FileID{}, fmt.Errorf("identify %s: %w", file.Name(), err)
 	}
-	return id, nil
+	return id.FileID, nil
 }

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/go-quicktest/qt"
 	"golang.org/x/sys/unix"
@@ -33,10 +34,19 @@ func TestIdentityTellsFilesApart(t *testing.T) {
 
 	qt.Check(t, qt.Not(qt.Equals(identityOf(t, noProbes.write(t, dir, "copy.so")), id)), qt.Commentf("a copy"))
 	link := filepath.Join(dir, "link.so")
-	// Time stamps can be as coarse as a clock tick: the size differs for
-	// certain.
+	qt.Assert(t, qt.IsNil(os.Chtimes(link, time.Time{}, time.Unix(1e9, 0))))
+	qt.Check(t, qt.Equals(identityOf(t, link), id), qt.Commentf("touched"))
+	before := contentsOf(t, link)
 	qt.Assert(t, qt.IsNil(os.WriteFile(link, append(noProbes.bytes(), 0), 0o755)))
-	qt.Check(t, qt.Not(qt.Equals(identityOf(t, link), id)), qt.Commentf("other contents"))
+	qt.Check(t, qt.Equals(identityOf(t, link), id), qt.Commentf("written to"))
+	qt.Check(t, qt.Not(qt.Equals(contentsOf(t, link), before)))
+}
+
+func contentsOf(t *testing.T, path string) contents {
+	t.Helper()
+	found, err := identify(0, path)
+	qt.Assert(t, qt.IsNil(err))
+	return found.contents
 }
 
 func TestIdentityTellsAFileFromTheNextOneOfItsInode(t *testing.T) {
@@ -59,6 +69,24 @@ func TestIdentityTellsAFileFromTheNextOneOfItsInode(t *testing.T) {
 }
 
 func TestIdentityString(t *testing.T) {
-	qt.Check(t, qt.Equals(fmt.Sprint(FileID{device: 0xfe<<32 | 1, inode: 5, size: 9}), "fe:01 inode 5, 9 bytes"))
-	qt.Check(t, qt.Equals(fmt.Sprint(FileID{overlay: true, inode: 5, size: 9}), "overlay inode 5, 9 bytes"))
+	qt.Check(t, qt.Equals(fmt.Sprint(FileID{device: 0xfe<<32 | 1, inode: 5}), "fe:01 inode 5"))
+	qt.Check(t, qt.Equals(fmt.Sprint(FileID{overlay: true, inode: 5}), "overlay inode 5"))
+	qt.Check(t, qt.Equals(fmt.Sprint(FileID{device: 0x2a, overlay: true, inode: 5}), "00:2a inode 5"))
+}
+
+// What a file system tells of a file makes it no other device's file.
+func TestFilesOfOverlayfsAreMergedByTheirBirth(t *testing.T) {
+	id := FileID{device: 1, inode: 5, born: 7, overlay: true}
+	other := FileID{device: 2, inode: 5, born: 7, overlay: true}
+	qt.Check(t, qt.Not(qt.Equals(id, other)))
+	qt.Check(t, qt.IsTrue(id.MayBe(other)))
+	one, ok := id.merged()
+	qt.Check(t, qt.IsTrue(ok))
+	two, _ := other.merged()
+	qt.Check(t, qt.Equals(one, two))
+	_, ok = FileID{device: 1, inode: 5, overlay: true}.merged()
+	qt.Check(t, qt.IsFalse(ok), qt.Commentf("without a time of birth"))
+	_, ok = FileID{device: 1, inode: 5, born: 7}.merged()
+	qt.Check(t, qt.IsFalse(ok), qt.Commentf("without overlayfs"))
+	qt.Check(t, qt.IsFalse(FileID{device: 1, inode: 5, born: 7}.MayBe(FileID{device: 2, inode: 5, born: 7})))
 }

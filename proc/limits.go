@@ -27,6 +27,10 @@ const (
 	// altogether.
 	maxPairs = 1024
 
+	// maxMounts bounds the mounts of a process that are read: the kernel allows
+	// 100,000 in a namespace (fs.mount-max).
+	maxMounts = 1 << 17
+
 	// maxReportedFiles bounds the memory of which files have been reported as
 	// unreadable, so that one is reported once and not once per process.
 	maxReportedFiles = 4096

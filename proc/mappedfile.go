@@ -54,8 +54,11 @@ type MappedFile struct {
 	// says so: for a file that is really named like that, it is the way to it.
 	rawPath string
 
-	id         FileID
-	openedPath string // how the file was reached, "" before it was
+	found      identity // before it was merged
+	openedPath string   // how the file was reached, "" before it was
+
+	id     FileID // zero before it was asked for
+	mounts *mounts
 }
 
 // fileKey is by what mappings of one process are grouped. The path is in it
@@ -108,8 +111,10 @@ func (f *FS) files(pid, reader int, lines *lineReader, seen func(*mapLine)) ([]*
 		files[i].Mappings = append(files[i].Mappings, Mapping{Start: l.start, End: l.end, Offset: l.offset})
 	})
 	if len(files) > 0 {
+		shared := new(mounts)
 		root := f.rootOf(reader)
 		for _, file := range files {
+			file.mounts = shared
 			file.rawPath = cutRoot(file.rawPath, root)
 			file.Path, file.Deleted = strings.CutSuffix(file.rawPath, deletedSuffix)
 		}

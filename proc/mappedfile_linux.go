@@ -19,14 +19,30 @@ import (
 // The error is an [*Error]. It wraps [ErrChanged] if the mapping has gone
 // meanwhile, [ErrUnreachable], [ErrNotRegular], [ErrAccess] or [ErrGone].
 func (m *MappedFile) ID() (FileID, error) {
-	if m.openedPath != "" {
-		return m.id, nil
-	}
-	id, path, err := m.find(func(path string) (FileID, error) { return identify(0, path) })
+	found, err := m.identify()
 	if err != nil {
-		return FileID{}, m.wrap("identify", err)
+		return FileID{}, err
 	}
-	m.id, m.openedPath = id, path
+	if m.id == (FileID{}) {
+		m.id = found.FileID
+		if merged, ok := found.merged(); ok && m.mounts.trusts(m.fs, m.reader, found.mount) {
+			m.id = merged
+		}
+	}
+	return m.id, nil
+}
+
+// identify is ID without merging, and with what changes when the file is
+// written to.
+func (m *MappedFile) identify() (identity, error) {
+	if m.openedPath != "" {
+		return m.found, nil
+	}
+	id, path, err := m.find(func(path string) (identity, error) { return identify(0, path) })
+	if err != nil {
+		return identity{}, m.wrap("identify", err)
+	}
+	m.found, m.openedPath = id, path
 	return id, nil
 }
 
@@ -38,14 +54,14 @@ func (m *MappedFile) ID() (FileID, error) {
 // found, the error is [ErrChanged].
 func (m *MappedFile) Open() (*os.File, error) {
 	var fd int
-	id, path, err := m.find(func(path string) (FileID, error) {
+	id, path, err := m.find(func(path string) (identity, error) {
 		// Devices are told from files before anything is opened.
 		if _, err := identify(0, path); err != nil {
-			return FileID{}, err
+			return identity{}, err
 		}
 		var err error
 		if fd, err = openFile(path); err != nil {
-			return FileID{}, err
+			return identity{}, err
 		}
 		id, err := identify(fd, "")
 		if err != nil {
@@ -58,8 +74,8 @@ func (m *MappedFile) Open() (*os.File, error) {
 	}
 	switch {
 	case m.openedPath == "":
-		m.id, m.openedPath = id, path
-	case id != m.id:
+		m.found, m.openedPath = id, path
+	case id.FileID != m.found.FileID:
 		unix.Close(fd)
 		return nil, m.wrap("open", ErrChanged)
 	}
@@ -68,7 +84,7 @@ func (m *MappedFile) Open() (*os.File, error) {
 
 // find calls a function with one path to the file after another until that
 // succeeds.
-func (m *MappedFile) find(try func(path string) (FileID, error)) (FileID, string, error) {
+func (m *MappedFile) find(try func(path string) (identity, error)) (identity, string, error) {
 	var direct error
 	for _, mapping := range m.Mappings {
 		path := m.mapFilesPath(mapping)
@@ -85,7 +101,7 @@ func (m *MappedFile) find(try func(path string) (FileID, error)) (FileID, string
 	}
 	if isLack(direct) {
 		// Too few descriptors, or memory: it would be so by the path, too.
-		return FileID{}, "", direct
+		return identity{}, "", direct
 	}
 	id, path, err := m.findByPath(try)
 	switch {
@@ -93,11 +109,11 @@ func (m *MappedFile) find(try func(path string) (FileID, error)) (FileID, string
 		return id, path, err
 	case errors.Is(direct, unix.ENOENT) || errors.Is(direct, unix.ESRCH):
 		// map_files works here, only the mapping is not there.
-		return FileID{}, "", fmt.Errorf("%w: %w", ErrChanged, direct)
+		return identity{}, "", fmt.Errorf("%w: %w", ErrChanged, direct)
 	case errors.Is(err, ErrUnreachable):
-		return FileID{}, "", fmt.Errorf("%w: %w", err, direct)
+		return identity{}, "", fmt.Errorf("%w: %w", err, direct)
 	}
-	return FileID{}, "", err
+	return identity{}, "", err
 }
 
 // isLack reports whether an error comes from the caller's own limits.
@@ -107,31 +123,31 @@ func isLack(err error) bool {
 
 // findByPath calls the function for the path that maps shows, below the
 // process's root.
-func (m *MappedFile) findByPath(try func(path string) (FileID, error)) (FileID, string, error) {
+func (m *MappedFile) findByPath(try func(path string) (identity, error)) (identity, string, error) {
 	if !m.isPath() {
-		return FileID{}, "", ErrUnreachable
+		return identity{}, "", ErrUnreachable
 	}
 	root := m.fs.path(m.reader, "root")
 	dir, err := openDirectory(root)
 	if err != nil {
-		return FileID{}, "", classify(err)
+		return identity{}, "", classify(err)
 	}
 	defer unix.Close(dir)
 	fd, err := openInRoot(dir, m.rawPath)
 	switch {
 	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENOTDIR), errors.Is(err, unix.ELOOP):
-		return FileID{}, "", ErrUnreachable
+		return identity{}, "", ErrUnreachable
 	case err != nil:
-		return FileID{}, "", err
+		return identity{}, "", err
 	}
 	defer unix.Close(fd)
 	// What the descriptor holds cannot be exchanged meanwhile.
 	id, err := identify(fd, "")
 	switch {
 	case err != nil:
-		return FileID{}, "", err
+		return identity{}, "", err
 	case !id.overlay && id.inode != m.inode:
-		return FileID{}, "", ErrUnreachable
+		return identity{}, "", ErrUnreachable
 	}
 	id, err = try(descriptorPath(fd))
 	return id, root + m.rawPath, err

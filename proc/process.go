@@ -95,6 +95,12 @@ func (p Process) Cgroup() (string, error) {
 	return string(text), nil
 }
 
+// Owner says who is to answer for what the process costs: its container, else
+// the slice of its user, else its cgroup and user. Processes of one owner have
+// the same text. Who may make cgroups and users of their own within theirs
+// remain one owner.
+func (p Process) Owner() string { return p.fs.owner(p.PID) }
+
 // String returns PID and command: "1234 (postgres)".
 func (p Process) String() string { return fmt.Sprintf("%d (%s)", p.PID, p.Command) }
 

@@ -43,7 +43,7 @@ func (w *Watcher) compare(t *task, reader int, s *stat, thoroughly bool, b *buff
 	if err != nil {
 		f.fail(failures, "", err)
 	}
-	found := &foundPairs{old: f.pairs, at: make(map[FileID]int)}
+	found := newFoundPairs(f.pairs)
 	for _, m := range files {
 		pair, err := w.pair(f, m, found)
 		if err != nil {
@@ -59,7 +59,7 @@ func (w *Watcher) compare(t *task, reader int, s *stat, thoroughly bool, b *buff
 			f.fail(failures, m.rawPath, m.wrap("watch", errTooManyFiles))
 			continue
 		}
-		found.at[pair.File.id] = len(found.pairs)
+		found.at[pair.found.FileID] = len(found.pairs)
 		found.pairs = append(found.pairs, pair)
 	}
 	found.finish()
@@ -69,30 +69,48 @@ func (w *Watcher) compare(t *task, reader int, s *stat, thoroughly bool, b *buff
 // foundPairs are the pairs of a process that have been found so far.
 type foundPairs struct {
 	old    []*Pair // that it had before
+	before map[FileID]*Pair
 	pairs  []*Pair
 	at     map[FileID]int // where in pairs
-	merged []int          // those of several paths
+	merged map[int]bool   // those of several paths
+}
+
+func newFoundPairs(old []*Pair) *foundPairs {
+	found := &foundPairs{
+		old: old, before: make(map[FileID]*Pair), at: make(map[FileID]int), merged: make(map[int]bool),
+	}
+	for _, pair := range old {
+		found.before[pair.found.FileID] = pair
+	}
+	return found
 }
 
 // pair returns the pair of a file, the one there is if it has not changed, and
 // nil if the file has no wanted probes or is among the pairs found already.
 func (w *Watcher) pair(f *finding, m *MappedFile, found *foundPairs) (*Pair, error) {
-	id, err := m.ID()
+	id, err := m.identify()
 	if err != nil {
 		return nil, err
 	}
-	if i, ok := found.at[id]; ok {
+	if i, ok := found.at[id.FileID]; ok {
 		found.merge(i, m)
 		return nil, nil
 	}
 	pair := &Pair{Process: f.now.process, MappedFile: m}
-	if i := slices.IndexFunc(found.old, func(pair *Pair) bool { return pair.File.id == id }); i >= 0 {
-		pair.File = found.old[i].File
+	if old := found.before[id.FileID]; old != nil && old.File.isCurrent(id.contents) {
+		pair.File = old.File
 		return pair, nil
 	}
 	file, ok, err := w.cache.acquire(m, w.wanted)
 	if err != nil || !ok {
 		return nil, err
+	}
+	// Two mounts of overlayfs may have the same file.
+	if i := slices.IndexFunc(found.pairs, func(other *Pair) bool { return other.File == file }); i >= 0 {
+		file.Release()
+		found.at[id.FileID] = i
+		found.merge(i, m)
+		return nil, nil
 	}
 	f.details.acquired = append(f.details.acquired, file)
 	pair.File = file
@@ -102,8 +120,8 @@ func (w *Watcher) pair(f *finding, m *MappedFile, found *foundPairs) (*Pair, err
 // merge adds the mappings of one file by another path: a hard link, or another
 // mount of its file system.
 func (found *foundPairs) merge(i int, m *MappedFile) {
-	if n := len(found.merged); n == 0 || !slices.Contains(found.merged, i) {
-		found.merged = append(found.merged, i)
+	if !found.merged[i] {
+		found.merged[i] = true
 		pair := *found.pairs[i]
 		file := *pair.MappedFile
 		file.Mappings = slices.Clone(file.Mappings)
@@ -116,7 +134,7 @@ func (found *foundPairs) merge(i int, m *MappedFile) {
 
 // finish sorts what has been merged.
 func (found *foundPairs) finish() {
-	for _, i := range found.merged {
+	for i := range found.merged {
 		slices.SortFunc(found.pairs[i].Mappings, func(a, b Mapping) int { return cmp.Compare(a.Start, b.Start) })
 	}
 }
@@ -131,7 +149,7 @@ func (found *foundPairs) unidentified(m *MappedFile) *Pair {
 	if i < 0 {
 		return nil
 	}
-	if _, ok := found.at[found.old[i].File.id]; ok {
+	if _, ok := found.at[found.old[i].found.FileID]; ok {
 		return nil
 	}
 	return found.old[i]

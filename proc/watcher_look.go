@@ -227,5 +227,5 @@ func (f *finding) failFile(before map[string]string, m *MappedFile, err error) {
 		return
 	}
 	f.details.errors = append(f.details.errors, err)
-	f.details.ofContents = append(f.details.ofContents, fileError{m.id, err})
+	f.details.ofContents = append(f.details.ofContents, fileError{m.found.FileID, err})
 }

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/cilium/ebpf"
+
 	"github.com/gousdt/gousdt/argspec"
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/proc"
@@ -182,8 +184,26 @@ func (s *Session) attachSelection(sel *usdt.Selection, file string, process proc
 		a.Close()
 		return nil, err
 	}
+	if s.detached.Load() {
+		a.Close()
+		return nil, s.errClosed()
+	}
 	s.keep(a)
 	return a, nil
+}
+
+// attachRaw attaches a loaded program. The kernel may wait for the file's pages
+// there, for as long as its file system likes: the session can be closed
+// meanwhile.
+func (s *Session) attachRaw(sel *usdt.Selection, prog *ebpf.Program, cookies []uint64) (*usdt.Link, error) {
+	s.attaching.RUnlock()
+	defer s.attaching.RLock()
+	lnk, err := sel.AttachRaw(prog, s.mode, cookies)
+	if err == nil && s.detached.Load() {
+		lnk.Close()
+		return nil, s.errClosed()
+	}
+	return lnk, err
 }
 
 func (a *Attachment) attach(w *work) error {
@@ -401,7 +421,7 @@ func (a *Attachment) attachSome(w *work, generated *bpfgen.Program, some []int, 
 		return err
 	}
 	a.programs = append(a.programs, p)
-	lnk, err := w.selection(indices).AttachRaw(p.Program, a.session.mode, cookies)
+	lnk, err := a.session.attachRaw(w.selection(indices), p.Program, cookies)
 	if err != nil {
 		return err
 	}

@@ -62,7 +62,7 @@ type Session struct {
 	leaving  []*Site     // retired before the ring buffer was last seen empty
 	silent   atomic.Bool // no event will come any more
 
-	attaching sync.RWMutex // held for reading while something is attached
+	attaching sync.RWMutex // held for reading while something is to be attached, but not while the kernel attaches
 	detached  atomic.Bool  // nothing can be attached any more
 
 	using  sync.RWMutex // held for reading while something reads the maps

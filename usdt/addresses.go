@@ -44,7 +44,7 @@ func (s *Selection) addresses() ([][]uint64, error) {
 	}
 	mapped := false
 	for _, file := range files {
-		if got, err := file.ID(); err != nil || got != want {
+		if got, err := file.ID(); err != nil || !got.MayBe(want) {
 			continue
 		}
 		mapped = true

@@ -204,7 +204,7 @@ func (s *scan) finds(pid int, f *mapped) bool {
 	}
 	defer file.Close()
 	id, err := proc.IdentifyFile(file)
-	return err == nil && id == f.id
+	return err == nil && id.MayBe(f.id)
 }
 
 // close lets go of the files.

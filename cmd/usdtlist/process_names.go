@@ -39,7 +39,7 @@ func isNamed(names []namedFile, m *proc.MappedFile) bool {
 			is = is || n.means(m.Path)
 		} else if n.found != nil {
 			id, err := m.ID()
-			if err == nil && id == n.id {
+			if err == nil && id.MayBe(n.id) {
 				n.isMapped, is = true, true
 			}
 		}

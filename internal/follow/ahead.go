@@ -20,15 +20,35 @@ func (f *Follower[F, A]) AttachAhead(process proc.Process, file proc.FileID, att
 	}
 	f.ahead[process.ProcessID] = process
 	place := Place{Process: process.ProcessID, File: file}
-	if f.isAttached(0, place) {
-		return nil
+	for other := range f.attached {
+		if other.Process == place.Process && other.File.MayBe(file) {
+			return nil
+		}
 	}
-	attached, err := attach()
+	type result struct {
+		attached A
+		err      error
+	}
+	got := &result{}
+	at := target{place, &proc.Pair{Process: process}}
+	err := f.call(at, func() { got.attached, got.err = attach() }, func(r *round[A]) {
+		_, isAhead := f.ahead[process.ProcessID]
+		switch {
+		case got.err != nil:
+		case f.isStopped() || f.isAttached(0, place) || !isAhead:
+			go f.driver.Detach([]A{got.attached}) // the kernel detaches whatever it says
+		default:
+			f.add(0, place, &attachment[A]{attached: got.attached}, r)
+		}
+	})
+	if err == nil {
+		err = got.err
+	}
 	if err != nil {
 		return err
 	}
 	r := &round[A]{}
-	f.add(0, place, &attachment[A]{attached: attached}, r)
+	f.add(0, place, &attachment[A]{attached: got.attached}, r)
 	f.tell(r)
 	return nil
 }

@@ -41,9 +41,9 @@ func (f *Follower[F, A]) open(at target, r *round[A]) (file F, ok bool) {
 	if _, ok := f.refused[at.File]; ok {
 		return file, false
 	}
-	file, err := f.driver.Open(at.pair)
+	file, err := f.openOnce(at)
 	if f.lacksRoom(err) && f.makeRoom(r) {
-		file, err = f.driver.Open(at.pair)
+		file, err = f.openOnce(at)
 	}
 	if err != nil {
 		f.fail(WholeFile, at, err, r)
@@ -53,13 +53,36 @@ func (f *Follower[F, A]) open(at target, r *round[A]) (file F, ok bool) {
 	return file, true
 }
 
+func (f *Follower[F, A]) openOnce(at target) (F, error) {
+	type result struct {
+		file F
+		err  error
+	}
+	got := &result{}
+	err := f.call(at, func() { got.file, got.err = f.driver.Open(at.pair) }, func(r *round[A]) {
+		switch _, opened := f.files[at.File]; {
+		case got.err != nil:
+			f.fail(WholeFile, at, got.err, r)
+		case opened || !f.isWanted(at.Place):
+			f.driver.Release(got.file)
+		default:
+			f.files[at.File] = got.file
+			f.attach([]target{at}, r)
+		}
+	})
+	if err != nil {
+		return *new(F), err
+	}
+	return got.file, got.err
+}
+
 func (f *Follower[F, A]) attachPart(part int, file F, at target, r *round[A]) {
 	if f.isStopped() || f.isAttached(part, at.Place) {
 		return
 	}
-	attached, ok, err := f.driver.Attach(part, file, at.pair, at.Process.PID)
+	attached, ok, err := f.attachOnce(part, file, at)
 	if f.lacksRoom(err) && f.makeRoom(r) {
-		attached, ok, err = f.driver.Attach(part, file, at.pair, at.Process.PID)
+		attached, ok, err = f.attachOnce(part, file, at)
 	}
 	switch {
 	case err != nil:
@@ -67,6 +90,31 @@ func (f *Follower[F, A]) attachPart(part int, file F, at target, r *round[A]) {
 	case ok:
 		f.add(part, at.Place, &attachment[A]{attached, at.pair.Mappings}, r)
 	}
+}
+
+func (f *Follower[F, A]) attachOnce(part int, file F, at target) (A, bool, error) {
+	type result struct {
+		attached A
+		ok       bool
+		err      error
+	}
+	got := &result{}
+	err := f.call(at, func() {
+		got.attached, got.ok, got.err = f.driver.Attach(part, file, at.pair, at.Process.PID)
+	}, func(r *round[A]) {
+		switch {
+		case got.err != nil:
+			f.fail(part, at, got.err, r)
+		case got.ok && (f.isAttached(part, at.Place) || !f.isWanted(at.Place)):
+			go f.driver.Detach([]A{got.attached}) // the kernel detaches whatever it says
+		case got.ok:
+			f.add(part, at.Place, &attachment[A]{got.attached, at.pair.Mappings}, r)
+		}
+	})
+	if err != nil {
+		return *new(A), false, err
+	}
+	return got.attached, got.ok, got.err
 }
 
 func (f *Follower[F, A]) isAttached(part int, place Place) bool {
@@ -108,6 +156,10 @@ func (f *Follower[F, A]) fail(part int, at target, err error, r *round[A]) {
 	if errors.Is(err, elfnote.ErrTooLarge) {
 		f.refuse(at.File) // to find that out takes a second, and there may be many processes
 	}
+	when := f.driver.Retry(err)
+	if errors.Is(err, proc.ErrBlocked) {
+		when = Later
+	}
 	if !at.isInEveryProcess() {
 		if running, err := at.pair.Process.IsRunning(); err == nil && !running {
 			if n := len(r.Missed); n == 0 || r.Missed[n-1] != at.pair {
@@ -116,7 +168,7 @@ func (f *Follower[F, A]) fail(part int, at target, err error, r *round[A]) {
 			return
 		}
 	}
-	if f.failed.fail(attempt{at.Place, part}, err, f.driver.Retry(err)) {
+	if f.failed.fail(attempt{at.Place, part}, err, when) {
 		r.Errors = append(r.Errors, f.driver.Explain(part, at.pair, err))
 	}
 }

@@ -23,8 +23,9 @@ const WholeFile = -1
 // A Driver attaches and detaches. F is a file that has been opened for that, A
 // is an attachment.
 //
-// A [Follower] calls one method at a time, except for Detach. The methods must
-// not call the Follower.
+// A [Follower] calls one method at a time, except for Detach, and for Open and
+// Attach that take so long that it goes on without them. The methods must not
+// call the Follower.
 type Driver[F, A any] interface {
 	// Open opens the file of a pair, once for all processes that map it.
 	Open(pair *proc.Pair) (F, error)

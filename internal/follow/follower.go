@@ -56,14 +56,18 @@ type Follower[F, A any] struct {
 	opts    Options
 	watcher *proc.Watcher
 
+	patience time.Duration // with a call of the driver
+
 	// stopped ends when nothing is to be attached any more.
 	stopped context.Context
 	stop    context.CancelFunc
 
 	// following is held while changes are followed. It guards what comes next.
 	following sync.Mutex
+	blocked   blocked
 	files     map[proc.FileID]F
-	refused   map[proc.FileID]struct{} // files that are too large to be opened again and again
+	sources   map[proc.FileID]*proc.CachedFile // as which a file was read that is to be attached
+	refused   map[proc.FileID]struct{}         // files that are too large to be opened again and again
 	lingering *lingering
 	failed    attempts
 	ahead     map[proc.ProcessID]proc.Process // see AttachAhead
@@ -93,8 +97,9 @@ func New[F, A any](driver Driver[F, A], opts Options, patterns ...elfnote.Patter
 		opts.Linger = DefaultLinger
 	}
 	f := &Follower[F, A]{
-		driver: driver, opts: opts,
+		driver: driver, opts: opts, patience: patience,
 		files:    make(map[proc.FileID]F),
+		sources:  make(map[proc.FileID]*proc.CachedFile),
 		refused:  make(map[proc.FileID]struct{}),
 		ahead:    make(map[proc.ProcessID]proc.Process),
 		attached: make(map[Place][]*attachment[A]),
@@ -169,7 +174,7 @@ func (f *Follower[F, A]) Close() error {
 func (f *Follower[F, A]) detachAll() error {
 	f.lingering.endAll(func(proc.FileID) {})
 	for id, file := range f.files {
-		f.driver.Release(file)
+		f.release(id, file)
 		delete(f.files, id)
 	}
 	r := &round[A]{}

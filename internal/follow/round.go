@@ -50,6 +50,7 @@ func (f *Follower[F, A]) follow(changes *proc.Changes) {
 func (f *Follower[F, A]) targets(changes *proc.Changes, r *round[A]) []target {
 	var targets []target
 	first := make(map[*proc.CachedFile]*proc.Pair)
+	f.leaveWritten(changes.FilesAppeared)
 	for _, pair := range changes.Appeared {
 		if first[pair.File] == nil {
 			first[pair.File] = pair
@@ -60,11 +61,53 @@ func (f *Follower[F, A]) targets(changes *proc.Changes, r *round[A]) []target {
 	}
 	for _, file := range changes.FilesAppeared {
 		f.lingering.back(file.ID()) // before anything needs room
-		if pair := first[file]; pair != nil && !f.driver.PerProcess(file) {
-			targets = append(targets, target{inEveryProcess(pair), pair})
+		pair := first[file]
+		if pair == nil {
+			continue
 		}
+		if !f.driver.PerProcess(file) {
+			targets = append(targets, target{inEveryProcess(pair), pair})
+		} else if source := f.sources[file.ID()]; source != nil && !source.HasSameSites(file) {
+			targets = append(targets, f.others(pair)...)
+		}
+		f.sources[file.ID()] = file
 	}
 	return append(targets, f.moved(changes.Moved, r)...)
+}
+
+// leaveWritten detaches files that were written to, to be attached anew with
+// what is in them now. What is attached is of the same file for the kernel, so
+// that is done first, and no hit is seen by both.
+func (f *Follower[F, A]) leaveWritten(files []*proc.CachedFile) {
+	old := &round[A]{}
+	for _, file := range files {
+		id := file.ID()
+		if source := f.sources[id]; source == nil || source.HasSameSites(file) {
+			continue
+		}
+		f.detachFile(id, old)
+		for place := range f.attached {
+			if place.File == id {
+				f.detach(place, old)
+			}
+		}
+	}
+	f.detachNow(old)
+}
+
+// others returns the processes that map the same file as a pair, and have not
+// been scanned since it was written to.
+func (f *Follower[F, A]) others(of *proc.Pair) []target {
+	var targets []target
+	for _, pair := range f.watcher.Pairs() {
+		if pair.File != of.File && pair.File.ID() == of.File.ID() {
+			place := inProcess(pair)
+			pair := *pair
+			pair.File = of.File
+			targets = append(targets, target{place, &pair})
+		}
+	}
+	return targets
 }
 
 // moved detaches pairs that are mapped elsewhere now, and returns them to be
@@ -99,13 +142,20 @@ func (f *Follower[F, A]) detachGone(r *round[A]) {
 	if r.gone == nil {
 		return
 	}
+	again := make(map[Place]bool) // of a file that was written to
+	for _, pair := range r.gone.Appeared {
+		again[inProcess(pair)] = true
+	}
 	for _, pair := range r.gone.Disappeared {
-		if _, stays := f.ahead[pair.Process.ProcessID]; !stays {
+		if _, stays := f.ahead[pair.Process.ProcessID]; !stays && !again[inProcess(pair)] {
 			f.detach(inProcess(pair), r)
 		}
 	}
 	f.detachAhead(r)
 	for _, file := range r.gone.FilesDisappeared {
+		if f.sources[file.ID()] != file {
+			continue // it was written to, and is attached as another one
+		}
 		if f.lingers(file.ID()) {
 			f.lingering.leave(file.ID(), f.opts.Linger)
 		} else {
@@ -130,9 +180,15 @@ func (f *Follower[F, A]) endLinger(file proc.FileID) {
 
 // leave detaches and closes a file that no process maps any more.
 func (f *Follower[F, A]) leave(id proc.FileID, r *round[A]) {
+	f.detachFile(id, r)
+	delete(f.sources, id)
+}
+
+// detachFile detaches a file in every process and closes it.
+func (f *Follower[F, A]) detachFile(id proc.FileID, r *round[A]) {
 	f.detach(Place{File: id}, r)
 	if file, ok := f.files[id]; ok {
-		f.driver.Release(file)
+		f.release(id, file)
 		delete(f.files, id)
 	}
 }

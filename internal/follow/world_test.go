@@ -148,11 +148,17 @@ func (w *world) Open(pair *proc.Pair) (string, error) {
 	if err := w.fail(WholeFile, name); err != nil {
 		return "", err
 	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	w.opened++
 	return name, nil
 }
 
-func (w *world) Release(string) { w.opened-- }
+func (w *world) Release(string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.opened--
+}
 
 func (w *world) PerProcess(file *proc.CachedFile) bool {
 	return w.perFile(w.names[file.ID()])

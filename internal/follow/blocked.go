@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package follow
+
+import (
+	"context"
+	"time"
+
+	"github.com/gousdt/gousdt/internal/abandon"
+	"github.com/gousdt/gousdt/proc"
+)
+
+// What a Follower gives to files that take their time.
+const (
+	// patience is how long it may take to open or to attach a file before the
+	// others are attached without it. 20,000 sites take 50 ms, a million two
+	// seconds.
+	patience = time.Second
+
+	// maxBlockedOfOwner bounds the calls for the processes of one container or
+	// user that are waited for at the same time, each of which takes a thread.
+	maxBlockedOfOwner = 2
+
+	// maxBlocked bounds such calls altogether.
+	maxBlocked = 256
+)
+
+// blocked are calls of a driver that have not returned and were left behind.
+type blocked struct {
+	files  map[proc.FileID]int // how many calls for each
+	owners map[string]int
+	total  int
+}
+
+// has reports whether nothing more is to be tried with a file.
+func (b *blocked) has(at target) bool {
+	return b.total > 0 &&
+		(b.files[at.File] > 0 || b.total >= maxBlocked || b.owners[at.pair.Process.Owner()] >= maxBlockedOfOwner)
+}
+
+func (b *blocked) add(file proc.FileID, owner string, more int) {
+	if b.files == nil {
+		b.files, b.owners = make(map[proc.FileID]int), make(map[string]int)
+	}
+	b.total += more
+	if b.files[file] += more; b.files[file] == 0 {
+		delete(b.files, file)
+	}
+	if b.owners[owner] += more; b.owners[owner] == 0 {
+		delete(b.owners, owner)
+	}
+}
+
+// call makes a call of the driver, unless that is in vain now. If the call
+// takes too long it is left behind, and the error wraps proc.ErrBlocked. late
+// is called when it has returned after all, with the lock held.
+func (f *Follower[F, A]) call(at target, call func(), late func(*round[A])) error {
+	if f.blocked.has(at) {
+		return proc.ErrBlocked
+	}
+	var owner string
+	if abandon.One(context.Background(), f.patience, call, func() {
+		f.following.Lock()
+		defer f.following.Unlock()
+		f.blocked.add(at.File, owner, -1)
+		r := &round[A]{}
+		late(r)
+		f.finish(r)
+	}) {
+		return nil
+	}
+	owner = at.pair.Process.Owner()
+	f.blocked.add(at.File, owner, +1)
+	return proc.ErrBlocked
+}
+
+// isWanted reports whether the place is one of a process that there is.
+func (f *Follower[F, A]) isWanted(place Place) bool {
+	if f.isStopped() {
+		return false
+	}
+	for _, pair := range f.watcher.Pairs() {
+		if inProcess(pair) == place || inEveryProcess(pair) == place {
+			return true
+		}
+	}
+	return false
+}
+
+// release closes a file. It does not wait for calls that use the file.
+func (f *Follower[F, A]) release(id proc.FileID, file F) {
+	if f.blocked.files[id] > 0 {
+		go f.driver.Release(file)
+	} else {
+		f.driver.Release(file)
+	}
+}

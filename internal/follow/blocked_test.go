@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+//go:build linux
+
+package follow
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/go-quicktest/qt"
+
+	"github.com/gousdt/gousdt/proc"
+)
+
+// A file that does not answer, when it is opened or when it is attached, keeps
+// no other from being attached, and nobody from closing the follower.
+func TestFollowerGoesOnWithoutAFileThatBlocks(t *testing.T) {
+	for name, blockedPart := range map[string]int{"opening": WholeFile, "attaching": 0} {
+		blocking := func(w *world) (unblock, returned chan struct{}) {
+			unblock, returned = make(chan struct{}), make(chan struct{}, 10)
+			w.fail = func(part int, file string) error {
+				if part == blockedPart && (file == "bad" || file == "worse" || file == "worst") {
+					<-unblock
+					returned <- struct{}{}
+				}
+				return nil
+			}
+			return unblock, returned
+		}
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t).everywhere()
+			unblock, _ := blocking(w)
+			f := w.follower(Options{})
+			f.patience = 20 * time.Millisecond
+			w.start(1, "bad")
+			w.start(2, "worse")
+			w.start(3, "good")
+			w.start(4, "worst")
+			for _, pid := range []string{"1", "2", "4"} {
+				w.write(pid+"/cgroup", "0::/hostile\n")
+			}
+			qt.Assert(t, qt.IsNil(f.SyncAll()))
+			told := w.takeTold()
+			qt.Check(t, qt.IsTrue(slices.Contains(told, "+0 good")))
+			qt.Check(t, qt.HasLen(told, 4), qt.Commentf("%v", told))
+			qt.Check(t, qt.Equals(f.blocked.total, maxBlockedOfOwner), qt.Commentf("all are of one owner"))
+
+			// No pass waits for them again.
+			qt.Assert(t, qt.IsNil(f.SyncAll()))
+			w.tells()
+			qt.Check(t, qt.Equals(f.blocked.total, maxBlockedOfOwner))
+
+			// What answers after all is attached.
+			close(unblock)
+			for len(f.Attachments()) < 3 {
+				time.Sleep(time.Millisecond)
+			}
+			qt.Assert(t, qt.IsNil(f.SyncAll()))
+			qt.Check(t, qt.HasLen(f.Attachments(), 4))
+		})
+		t.Run(name+" and closing", func(t *testing.T) {
+			w := newWorld(t).everywhere()
+			unblock, returned := blocking(w)
+			f := w.follower(Options{})
+			f.patience = 20 * time.Millisecond
+			w.start(1, "bad")
+			qt.Assert(t, qt.IsNil(f.SyncAll()))
+			qt.Assert(t, qt.IsNil(f.Close()))
+			close(unblock)
+			<-returned
+			// What comes too late is undone.
+			isUndone := func() bool {
+				w.mu.Lock()
+				defer w.mu.Unlock()
+				return len(w.attached) == 0 && w.opened == 0
+			}
+			for f.hasBlocked() || !isUndone() {
+				time.Sleep(time.Millisecond)
+			}
+		})
+	}
+}
+
+func (f *Follower[F, A]) hasBlocked() bool {
+	f.following.Lock()
+	defer f.following.Unlock()
+	return f.blocked.total > 0
+}
+
+func TestFollowerAttachesAheadWithoutWaitingForLong(t *testing.T) {
+	w := newWorld(t)
+	f := w.follower(Options{})
+	f.patience = 20 * time.Millisecond
+	unblock := make(chan struct{})
+	process := proc.Process{ProcessID: proc.ProcessID{PID: 1 << 29}}
+	err := f.AttachAhead(process, fileIDs(t, 1)[0], func() (*fake, error) { <-unblock; return nil, errFull })
+	qt.Check(t, qt.ErrorIs(err, proc.ErrBlocked))
+	close(unblock)
+	for f.hasBlocked() {
+		time.Sleep(time.Millisecond)
+	}
+}
