@@ -92,10 +92,10 @@ type SessionOptions struct {
 	// up to 65,536 and is rounded up to a multiple of 4096. From them a stack
 	// can be unwound as debuggers do it, without frame pointers. Each event
 	// takes that much room in the ring buffer, and 4096 bytes more, however
-	// short the stack is: set RingSize, too. A copy takes about half a
-	// microsecond for every 4096 bytes, and as long again if it ends early. It
-	// is supported on x86-64, arm64, riscv64 and s390x; on other machines
-	// Attach fails.
+	// short the stack is: set RingSize, too. The copy ends at a page that is
+	// not in memory. It takes about half a microsecond for every 4096 bytes,
+	// and as long again if it ends early. It is supported on x86-64, arm64,
+	// riscv64 and s390x; on other machines Attach fails.
 	StackCopy int
 
 	// SampleEvery makes about one in so many hits an event, and SampleRate at

@@ -92,7 +92,8 @@
 // pointers, as in most distributions. Code without such tables, such as C often
 // is on riscv64, is unwound by frame pointers.
 //
-// A stack ends early if it is larger than the copy (--unwind dwarf:SIZE), if
+// A stack ends early if it is larger than the copy (--unwind dwarf:SIZE), at a
+// page that is not in memory, if
 // the process has ended before its files were read, and in code that is in no
 // file and has no frame pointers. Unwinding is for x86-64, arm64, riscv64 and
 // s390x. The kernel walks the stacks of 32-bit programs. Functions of C++ and

@@ -24,9 +24,9 @@ type machine struct {
 	// pointer; and frame is where the caller's stack begins. All 0: unknown.
 	savedFrame, savedReturn, frame int64
 
-	// stackSaved: functions that save the stack pointer say so. Otherwise the
-	// caller's is the canonical frame address.
-	stackSaved bool
+	// belowFrame is how far the caller's stack pointer is below the canonical
+	// frame address.
+	belowFrame uint64
 
 	// address are the bits of a return address that are the address, the others
 	// may be its signature.
@@ -49,6 +49,6 @@ var machines = map[elf.Machine]*machine{
 		savedFrame: -16, savedReturn: -8, frame: 0, address: 1<<64 - 1,
 	},
 	elf.EM_S390: {
-		registers: 16, stackPointer: 15, framePointer: 11, instruction: -1, stackSaved: true, address: 1<<64 - 1,
+		registers: 16, stackPointer: 15, framePointer: 11, instruction: -1, belowFrame: 160, address: 1<<64 - 1,
 	},
 }

@@ -87,14 +87,15 @@ func (t *Table) Step(state *State, bias uint64, m Memory) error {
 		return err
 	}
 	caller := *s
-	if !t.stackSaved {
-		caller.set(t.stackPointer, frame, true)
-	}
+	caller.set(t.stackPointer, frame-t.belowFrame, true)
 	if !t.unwinder.spend(len(r.rules)) {
 		return ErrWork
 	}
 	for i := range r.rules {
 		rule := &r.rules[i]
+		if rule.number == t.stackPointer && rule.kind == isUndefined {
+			continue // it is saved where it cannot be read, as functions of s390x do in f0
+		}
 		value, err := t.value(rule, s, frame, m)
 		if err != nil && (rule.number == r.returns || errors.Is(err, ErrWork)) {
 			return err

@@ -11,6 +11,7 @@ import (
 	"io"
 	"math"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -299,6 +300,28 @@ func TestSteps(t *testing.T) {
 			qt.Check(t, qt.Equals(s.Registers[6], test.rbp))
 			qt.Check(t, qt.Equals(s.Executes(), test.pc-map[bool]uint64{true: 1}[test.returned]))
 		})
+	}
+}
+
+// Functions of s390x save the stack pointer on the stack or in a floating point
+// register, which nobody has, or leave it as it is.
+func TestStackPointerOfS390(t *testing.T) {
+	// The canonical frame address is r15+160+168, and f0 is register 16.
+	const larger = "\x0c\x0f\xc8\x02"
+	for name, instructions := range map[string]string{
+		"in f0": larger + "\x09\x0f\x10", "not saved": larger, "on the stack": larger + "\x8f\x05",
+	} {
+		table := newUnwinder().newTable(machines[elf.EM_S390], binary.LittleEndian)
+		frames := framesOf("zR", "\x00", "\x0c\x0f\xa0\x01", instructions)
+		frames[4+4+1+len("zR")+1+2] = 14 // the return address is in r14
+		table.frames = section{frames, framesAddress}
+		table.prepare()
+		s := State{PC: codeAddress}
+		s.Registers[14], s.Registers[15] = 0x1234, stackBase
+		memory := words(slices.Repeat([]uint64{stackBase + 168}, 50)...)
+		qt.Assert(t, qt.IsNil(table.Step(&s, 0, memory)), qt.Commentf("%s", name))
+		qt.Check(t, qt.Equals(s.PC, 0x1234), qt.Commentf("%s", name))
+		qt.Check(t, qt.Equals(s.Registers[15], stackBase+168), qt.Commentf("%s", name))
 	}
 }
 
