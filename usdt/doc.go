@@ -57,11 +57,11 @@
 //
 // With [ManagerOptions].Specialise, Attach makes a program for the sites that
 // it attaches to. In it, the functions of the header that read arguments are
-// code for just these sites. Reading twelve arguments through BPF_USDT then
-// takes 3 % of a hit if they are in registers, and 15 % if they are on the
-// stack. The kernel verifies each such program, which takes less than a
-// millisecond for a small one. They are shared by all links of a Manager that
-// need the same one, and unloaded when no link does.
+// code for just these sites. Reading twelve arguments then takes some 3 % of a
+// hit if they are in registers, and 16 % if they are on the stack, also in
+// objects made for libbpf. The kernel verifies each such program, which takes
+// less than a millisecond for a small one. They are shared by all links of a
+// Manager that need the same one, and unloaded when no link does.
 //
 // It is not the default, because it is another program that runs. What refers
 // to the program that was given to Attach, such as its run count or an fexit

@@ -26,46 +26,65 @@ func TestFaultsWhileAttaching(t *testing.T) {
 	if !testprog.WithFaults(t) {
 		return
 	}
-	path := testprog.Path(t, "target-pie")
 	process := testprog.Start(t, "target-pie")
 	faults := testprog.NewFaults(t)
 	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
 		faults.Each(t, func(t *testing.T) (err error) {
-			spec, err := testbpf.LoadArgs()
-			if err != nil {
-				return err
-			}
-			mgr, err := usdt.NewManager(spec, &usdt.ManagerOptions{Mode: mode})
-			if err != nil {
-				return err
-			}
-			defer func() { err = errors.Join(err, mgr.Close()) }()
-			var objs testbpf.ArgsObjects
-			if err := spec.LoadAndAssign(&objs, mgr.CollectionOptions()); err != nil {
-				return err
-			}
-			defer objs.Close()
-			lnk, err := mgr.Attach(objs.Collect, usdt.Target{Path: path, PID: process.PID}, nil,
-				elfnote.Exact(provider, "counted"), elfnote.Exact(provider, "three"))
-			if err != nil {
-				return err
-			}
-			events, err := ringbuf.NewReader(objs.Events)
-			if err != nil {
-				return err
-			}
-			defer events.Close()
-			process.Fire("three", 2)
-			events.SetDeadline(time.Now().Add(testneeds.Patience(10 * time.Second)))
-			for range 2 {
-				if _, err := events.Read(); err != nil {
-					return err
-				}
-			}
-			qt.Check(t, qt.Equals(process.Semaphore("counted"), 1))
-			return lnk.Close()
+			return attachAndFire(t, process, &usdt.ManagerOptions{Mode: mode})
 		}, func(t *testing.T, _ error) { checkUntouched(t, process) })
 	})
+}
+
+// A program that cannot be made for its sites is attached itself.
+func TestFaultsWhileSpecialising(t *testing.T) {
+	if !testprog.WithFaults(t) {
+		return
+	}
+	process := testprog.Start(t, "target-pie")
+	faults := testprog.NewFaults(t)
+	forEach(t, []usdt.Mode{usdt.ModeMulti}, func(t *testing.T, mode usdt.Mode) {
+		faults.Each(t, func(t *testing.T) (err error) {
+			return attachAndFire(t, process, &usdt.ManagerOptions{Mode: mode, Specialise: true})
+		}, func(t *testing.T, _ error) { checkUntouched(t, process) })
+	})
+}
+
+// attachAndFire loads and attaches a program, passes its probe twice, and
+// detaches it.
+func attachAndFire(t *testing.T, process *testprog.Process, opts *usdt.ManagerOptions) (err error) {
+	spec, err := testbpf.LoadArgs()
+	if err != nil {
+		return err
+	}
+	mgr, err := usdt.NewManager(spec, opts)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, mgr.Close()) }()
+	var objs testbpf.ArgsObjects
+	if err := spec.LoadAndAssign(&objs, mgr.CollectionOptions()); err != nil {
+		return err
+	}
+	defer objs.Close()
+	lnk, err := mgr.Attach(objs.Collect, usdt.Target{Path: testprog.Path(t, "target-pie"), PID: process.PID}, nil,
+		elfnote.Exact(provider, "counted"), elfnote.Exact(provider, "three"))
+	if err != nil {
+		return err
+	}
+	events, err := ringbuf.NewReader(objs.Events)
+	if err != nil {
+		return err
+	}
+	defer events.Close()
+	process.Fire("three", 2)
+	events.SetDeadline(time.Now().Add(testneeds.Patience(10 * time.Second)))
+	for range 2 {
+		if _, err := events.Read(); err != nil {
+			return err
+		}
+	}
+	qt.Check(t, qt.Equals(process.Semaphore("counted"), 1))
+	return lnk.Close()
 }
 
 // What fails for once is attached by the next scan, or by the same one.

@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package usdt
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"unicode"
+	"weak"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/btf"
+)
+
+// origin is what a loaded program of the user's was loaded from.
+type origin struct {
+	spec *ebpf.ProgramSpec
+	maps map[string]ebpf.MapID // by what instructions call them
+
+	// refused is set once the kernel has refused what was made of the program:
+	// to try again for other sites would take as long, and end alike.
+	refused atomic.Pointer[ebpf.VerifierError]
+
+	askDepths sync.Once
+	depths    []int
+}
+
+func (o *origin) openMaps() (map[string]*ebpf.Map, error) {
+	opened := make(map[string]*ebpf.Map)
+	for name, id := range o.maps {
+		m, err := ebpf.NewMapFromID(id)
+		if err != nil {
+			return opened, fmt.Errorf("opening map %s of the program, which needs CAP_SYS_ADMIN: %w", name, err)
+		}
+		opened[name] = m
+	}
+	return opened, nil
+}
+
+func closeMaps(opened map[string]*ebpf.Map) {
+	for _, m := range opened {
+		m.Close()
+	}
+}
+
+// originOf finds out what a program was loaded from.
+func (s *specialiser) originOf(prog *ebpf.Program) (*origin, error) {
+	key := weak.Make(prog)
+	s.mu.Lock()
+	known := s.origins[key]
+	s.mu.Unlock()
+	if known != nil {
+		return known, nil
+	}
+	info, err := prog.Info()
+	if err != nil {
+		return nil, explain("asking the kernel for the program", err)
+	}
+	var found []*ebpf.ProgramSpec
+	for _, spec := range s.programs {
+		// The kernel keeps the beginning of a name; the rest is in BTF.
+		if spec.Name == info.Name || kernelName(spec.Name) == info.Name {
+			found = append(found, spec)
+		}
+	}
+	if len(found) != 1 {
+		return nil, fmt.Errorf("%d programs of the collection have the name %s", len(found), info.Name)
+	}
+	known = &origin{spec: found[0]}
+	if err := known.check(info); err != nil {
+		return nil, err
+	}
+	if err := known.findMaps(info); err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	s.origins[key] = known
+	s.mu.Unlock()
+	return known, nil
+}
+
+var errChanged = errors.New("the program in the collection is not the one that was loaded")
+
+// check returns an error if the program has been changed since it was loaded.
+// The kernel has a hash of the instructions.
+func (o *origin) check(info *ebpf.ProgramInfo) error {
+	instructions := slices.Clone(o.spec.Instructions)
+	for i := range instructions {
+		if btf.CORERelocationMetadata(&instructions[i]) != nil || instructions[i].IsKfuncCall() {
+			return nil // they were changed as they were loaded
+		}
+	}
+	// This gives calls between functions their distances.
+	if err := instructions.Marshal(io.Discard, nativeOrder()); err != nil {
+		return err
+	}
+	same, err := instructions.HasTag(info.Tag, nativeOrder())
+	if err != nil {
+		return err
+	}
+	if !same {
+		return errChanged
+	}
+	return nil
+}
+
+// nativeOrder returns the byte order of this machine by its own name, which
+// cilium/ebpf asks for.
+func nativeOrder() binary.ByteOrder {
+	if binary.NativeEndian.Uint16([]byte{0, 1}) == 1 {
+		return binary.BigEndian
+	}
+	return binary.LittleEndian
+}
+
+// findMaps finds out which maps the program was loaded with. The kernel lists
+// them in the order in which instructions first refer to them.
+func (o *origin) findMaps(info *ebpf.ProgramInfo) error {
+	const kconfig = "" // instructions that refer to the kernel's configuration have no name for it
+	var names []string
+	for i := range o.spec.Instructions {
+		ins := &o.spec.Instructions[i]
+		if !ins.IsLoadFromMap() {
+			continue
+		}
+		name := ins.Reference()
+		if name == kconfig && int32(ins.Constant) > 0 {
+			return errors.New("the program refers to a map by its descriptor")
+		}
+		if !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	ids, ok := info.MapIDs()
+	if !ok || len(ids) != len(names) {
+		return fmt.Errorf("the kernel lists %d maps of the program, which refers to %d", len(ids), len(names))
+	}
+	o.maps = make(map[string]ebpf.MapID, len(ids))
+	for i, name := range names {
+		if name != kconfig {
+			o.maps[name] = ids[i]
+		}
+	}
+	return nil
+}
+
+// load loads the program with other instructions, and with the same maps.
+func (o *origin) load(instructions asm.Instructions, opts ebpf.ProgramOptions) (*ebpf.Program, error) {
+	shared, err := o.openMaps()
+	defer closeMaps(shared)
+	if err != nil {
+		return nil, err
+	}
+	spec := o.spec.Copy()
+	spec.Instructions = slices.Clone(instructions)
+	for i := range spec.Instructions {
+		ins := &spec.Instructions[i]
+		if name := ins.Reference(); ins.IsLoadFromMap() && name != "" {
+			if err := ins.AssociateMap(shared[name]); err != nil {
+				return nil, fmt.Errorf("map %s: %w", name, err)
+			}
+		}
+	}
+	return ebpf.NewProgramWithOptions(spec, opts)
+}
+
+// stackDepths returns how many bytes of the stack each function of the program
+// uses, nil if the kernel does not say.
+func (o *origin) stackDepths() []int {
+	o.askDepths.Do(func() {
+		again, err := o.load(o.spec.Instructions, ebpf.ProgramOptions{LogLevel: ebpf.LogLevelStats})
+		if err != nil {
+			return
+		}
+		defer again.Close()
+		o.depths = parseStackDepths(again.VerifierLog)
+	})
+	return o.depths
+}
+
+// parseStackDepths finds the line "stack depth 104+0+24" in what the verifier
+// says of a program.
+func parseStackDepths(log string) []int {
+	_, after, found := strings.Cut(log, "stack depth ")
+	if !found {
+		return nil
+	}
+	numbers := strings.FieldsFunc(after, unicode.IsSpace)
+	if len(numbers) == 0 {
+		return nil
+	}
+	var depths []int
+	for _, number := range strings.Split(numbers[0], "+") {
+		depth, err := strconv.Atoi(number)
+		if err != nil {
+			return nil
+		}
+		depths = append(depths, depth)
+	}
+	return depths
+}
