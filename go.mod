@@ -3,6 +3,7 @@ module github.com/gousdt/gousdt
 go 1.25.0
 
 require (
+	github.com/DataDog/go-sqllexer v0.2.6
 	github.com/cilium/ebpf v0.22.0
 	github.com/go-quicktest/qt v1.102.0
 	github.com/google/go-cmp v0.7.0

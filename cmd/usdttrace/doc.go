@@ -196,6 +196,7 @@ package main
 //	collect.go            events and rows are taken as they come, and
 //	print.go                printed:
 //	print_events.go           a line for each hit,
+//	normalize.go              of keys that --normalize made equal,
 //	print_rows.go             a table of what hits come to,
 //	print_columns.go            with columns of values,
 //	print_histogram.go        or distributions,

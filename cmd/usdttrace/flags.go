@@ -138,6 +138,7 @@ func parseCommandLine(args []string) (*options, error) {
 	flags.Func(o.setSort, "sort")
 	flags.Func(setCount(&o.top), "top")
 	flags.Func(setCount(&o.maxKeys), "max-keys")
+	flags.Func(o.setNormalize, "normalize")
 	flags.Text(&o.pprofFile, "pprof")
 	flags.Text(&o.foldedFile, "folded")
 	flags.Text(&o.flamegraphFile, "flamegraph")
@@ -222,8 +223,8 @@ func (o *options) check() error {
 		return errors.New("--every and --rate are about events and stacks; what is counted in the kernel is counted of all hits")
 	case o.list && (o.aggregates() || o.where != ""):
 		return errors.New("-l only lists what the patterns match: it does not go with --where, --count, --sum, --hist, --latency or --pprof")
-	case (o.top > 0 || o.sort != "" || o.maxKeys > 0) && !o.aggregates():
-		return errors.New("--top, --sort and --max-keys go with --count, --sum, --hist or --latency")
+	case (o.top > 0 || o.sort != "" || o.maxKeys > 0 || o.normalize != nil) && !o.aggregates():
+		return errors.New("--top, --sort, --max-keys and --normalize go with --count, --sum, --hist or --latency")
 	case o.aggregates() && (o.maxEvents > 0 || o.stack || len(o.captures) > 0):
 		return errors.New("--max-events, --stack, --str and --bytes are about events, but the other flags ask for what hits come to " +
 			"(as keys: --by stack, --by 'str(arg0)')")

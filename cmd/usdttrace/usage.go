@@ -81,6 +81,8 @@ Aggregates, computed in the kernel
       --sort COLUMN     the greatest first: count, average, p50, p90, p99, max, total
       --top N           N rows, and all others in one that is named (other)
       --max-keys N      rows at most (16384). Hits of more keys are in (other)
+      --normalize sql   of keys that are texts, take statements for equal that differ
+                        only in numbers, texts and comments (mysql: in its dialect)
       --interval TIME   print at each interval, and start again from zero
       --pprof FILE      write user stacks as a profile for 'go tool pprof', with the
                         counts of hits, and with the sums of --sum

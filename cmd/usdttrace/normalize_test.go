@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package main
+
+import (
+	"testing"
+
+	"github.com/go-quicktest/qt"
+)
+
+func TestNormalize(t *testing.T) {
+	for _, test := range []struct{ dialect, text, want string }{
+		{"sql", "SELECT abalance FROM pgbench_accounts WHERE aid = 17;", "SELECT abalance FROM pgbench_accounts WHERE aid = ?"},
+		{"sql", "UPDATE t SET a = a + -2312 WHERE b = 'it''s'", "UPDATE t SET a = a + ? WHERE b = ?"},
+		{"sql", `select 'a\', "Id" from t -- 5`, `select ?, "Id" from t`},
+		{"mysql", `select 'a\', 5' from t`, `select ? from t`},
+		{"sql", "select x\n\tfrom t where id in (1, 2, 3)", "select x from t where id in ( ? )"},
+		{"sql", "/* traceparent='00-ab' */ select $1 as y", "select $1 as y"},
+		{"sql", "select * from t where name = 'cut her", "select * from t where name = ?"},
+		{"sql", "", ""},
+	} {
+		var o options
+		qt.Assert(t, qt.IsNil(o.setNormalize(test.dialect)))
+		qt.Check(t, qt.Equals(o.normalize(test.text), test.want))
+	}
+	var o options
+	qt.Check(t, qt.ErrorMatches(o.setNormalize("html"), "want sql, or mysql for its dialect"))
+}
+
+// Texts are untrusted, and may be no SQL.
+func FuzzNormalize(f *testing.F) {
+	for _, text := range []string{"select $a$ b $a$ 'c\\' \"d", "[a].`b` /* - -- # 0x1e-5 e'\\", "\xff\x00日"} {
+		f.Add(text)
+	}
+	var sql, mysql options
+	qt.Assert(f, qt.IsNil(sql.setNormalize("sql")))
+	qt.Assert(f, qt.IsNil(mysql.setNormalize("mysql")))
+	f.Fuzz(func(t *testing.T, text string) {
+		sql.normalize(text)
+		mysql.normalize(text)
+	})
+}
