@@ -55,6 +55,9 @@ type WatchOptions struct {
 	// not linger.
 	Linger time.Duration
 
+	// Limits bound what is attached.
+	Limits usdt.Limits
+
 	// Changed, if set, receives what was attached and detached, and what went
 	// wrong. It is called by one goroutine at a time: by the one that calls
 	// Sync, SyncAll, Run, AttachAhead, Close or Session.Close, and by another
@@ -110,6 +113,7 @@ func (s *Session) Watch(opts *WatchOptions, patterns ...elfnote.Pattern) (*Watch
 	d := &watchDriver{session: s, patterns: slices.Clone(patterns), opts: *opts}
 	follower, err := follow.New(d, follow.Options{
 		Proc: opts.Proc, Parts: 1, NeedsPIDs: opts.PerProcess, Linger: opts.Linger,
+		Limits: follow.Limits{Owner: opts.Limits.OwnerSites, All: opts.Limits.Sites},
 	}, d.patterns...)
 	if err != nil {
 		return nil, fmt.Errorf("watch: %w: watch without PerProcess", err)
@@ -169,6 +173,10 @@ func (w *Watch) AttachAhead(process proc.Process, file *os.File) error {
 
 // Watcher returns what finds the processes, for its Pairs and Stats.
 func (w *Watch) Watcher() *proc.Watcher { return w.follower.Watcher() }
+
+// Stats returns the numbers of the watch. Those of the processes are
+// [proc.Watcher.Stats].
+func (w *Watch) Stats() usdt.WatchStats { return usdt.WatchStats(w.follower.Counts()) }
 
 // Attachments returns what is attached now, in no order.
 func (w *Watch) Attachments() []*Attachment {

@@ -3,6 +3,9 @@
 package trace
 
 import (
+	"errors"
+	"fmt"
+
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/follow"
 	"github.com/gousdt/gousdt/proc"
@@ -19,7 +22,8 @@ type watchDriver struct {
 
 // Open checks the sites of a file, once for all processes.
 func (d *watchDriver) Open(pair *proc.Pair) (*usdt.Selection, error) {
-	return usdt.Select(usdt.Target{Pair: pair}, nil, d.patterns...)
+	options := usdt.SelectOptions{MaxSites: follow.OrDefault(d.opts.Limits.FileSites, follow.DefaultFileSites)}
+	return usdt.Select(usdt.Target{Pair: pair}, &options, d.patterns...)
 }
 
 func (d *watchDriver) Release(sel *usdt.Selection) { sel.Close() }
@@ -43,12 +47,39 @@ func (d *watchDriver) attach(sel *usdt.Selection, pair *proc.Pair, process proc.
 	return d.session.attachSelection(sel, pair.Path, process, &options)
 }
 
+// Sites counts what the kernel attaches.
+func (d *watchDriver) Sites(_ int, sel *usdt.Selection) int {
+	sites := sel.Len()
+	for _, site := range sel.Sites() {
+		if site.SemaphoreOffset != 0 {
+			sites += follow.SemaphoreSites - 1
+		}
+	}
+	return sites
+}
+
 func (d *watchDriver) Detach(attachments []*Attachment) error { return CloseAll(attachments...) }
 
 func (d *watchDriver) Retry(err error) follow.When { return follow.Classify(err) }
 
 func (d *watchDriver) Explain(_ int, pair *proc.Pair, err error) error {
-	return &usdt.WatchError{Path: pair.Path, Process: pair.Process, Err: err}
+	return &usdt.WatchError{Path: pair.Path, Process: pair.Process, Err: limitOf(err)}
+}
+
+// limitOf explains a limit of the watch in the words of its options.
+func limitOf(err error) error {
+	var file *usdt.LimitError
+	if errors.As(err, &file) && file.Option == "SelectOptions.MaxSites" {
+		limit := *file
+		limit.Option = "Limits.FileSites"
+		return fmt.Errorf("%w: %w", elfnote.ErrTooLarge, &limit)
+	}
+	var full *follow.FullError
+	if !errors.As(err, &full) {
+		return err
+	}
+	limit, option := full.Option()
+	return &usdt.LimitError{Limit: limit, Option: option, Capacity: full.Capacity, InUse: full.InUse, Needed: full.Needed}
 }
 
 func (d *watchDriver) Changed(c *follow.Changes[*Attachment]) {

@@ -21,7 +21,9 @@ const maxArguments = 1 << 19
 // decodeArguments decodes the arguments of sites, of which the instruction to
 // attach to is known. Most sites of a file share few strings: what does not
 // depend on the site is decoded once.
-func decodeArguments(file *elfnote.File, debugPath string, sites *siteTable) error {
+//
+// maxSites is SelectOptions.MaxSites.
+func decodeArguments(file *elfnote.File, debugPath string, sites *siteTable, maxSites int) error {
 	if debugPath != "" {
 		if err := file.UseDebugFile(debugPath); err != nil {
 			return fmt.Errorf("%s: debug file: %w", file.Name(), err)
@@ -43,7 +45,11 @@ func decodeArguments(file *elfnote.File, debugPath string, sites *siteTable) err
 		list.args = decoder.Decode(row.instruction(), list.text)
 		list.relative = slices.ContainsFunc(list.args, argspec.Arg.Relative)
 		list.decoded = true
-		if count += len(list.args); count > maxArguments {
+		count += len(list.args)
+		if limit := argumentsPerSite * maxSites; limit > 0 && count > limit {
+			return tooMany(file.Name(), "different arguments", limit, count)
+		}
+		if count > maxArguments {
 			return fmt.Errorf("%s: more than %d arguments of probes: %w", file.Name(), maxArguments, elfnote.ErrTooLarge)
 		}
 	}

@@ -47,11 +47,12 @@ func (e *SiteError) Error() string {
 // Unwrap returns the cause.
 func (e *SiteError) Unwrap() error { return e.Err }
 
-// A LimitError says that a map of the Manager has no room for an attachment.
+// A LimitError says that there is no room for an attachment: in a map of the
+// Manager, or by [SelectOptions].MaxSites, or by the [Limits] of a Watch.
 // Nothing was attached. Set the option to InUse+Needed or more.
 type LimitError struct {
-	Limit    string // what is full: "specs" or "addresses"
-	Option   string // what to set: "ManagerOptions.MaxSpecs" or "ManagerOptions.MaxAddresses"
+	Limit    string // what is full: "specs", "addresses" or "sites", for example
+	Option   string // what to set: "ManagerOptions.MaxSpecs" or "Limits.Sites", for example
 	Capacity int    // what there is room for
 	InUse    int    // taken before the attachment
 	Needed   int    // by the attachment

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/follow"
 	"github.com/gousdt/gousdt/internal/nearest"
 )
 
@@ -25,6 +26,12 @@ type SelectOptions struct {
 	// [*SiteError]. Otherwise reading that argument returns an error
 	// (EOPNOTSUPP) in the program, and its Err in [Site].Args says why.
 	RequireArguments bool
+
+	// MaxSites makes it an error, a [*LimitError], if more sites match. A site
+	// with a semaphore counts as eight. It also bounds the different arguments
+	// of the sites, to four times as many. 0 means no limit but that on
+	// arguments which every file has, see [Select].
+	MaxSites int
 }
 
 // Select finds the sites of the probes that match any of the patterns, or of
@@ -46,7 +53,8 @@ type SelectOptions struct {
 //   - [os.ErrNotExist] or [os.ErrPermission] if the file cannot be opened,
 //   - [elfnote.ErrNotELF] or another error of package elfnote if the file
 //     cannot be read. It is [elfnote.ErrTooLarge] also if the probes have more
-//     than 524,288 arguments altogether.
+//     than 524,288 arguments altogether, or more than the options allow: then
+//     it wraps a [*LimitError], too.
 //
 // Other errors say what is missing in the target, or that this kernel cannot
 // run such a file.
@@ -74,6 +82,7 @@ func (s *Selection) find(target Target, opts *SelectOptions, patterns []elfnote.
 	file := s.opened.elf
 
 	found := newSiteCollector(file)
+	weight := 0                           // of the sites that match, while there is a limit
 	var firstMalformed *elfnote.NoteError // of whatever probe
 	for site, err := range file.Sites() {
 		if err != nil {
@@ -92,7 +101,20 @@ func (s *Selection) find(target Target, opts *SelectOptions, patterns []elfnote.
 			}
 			continue
 		}
-		found.add(&site, elfnote.MatchAny(patterns, site.Provider, site.Name))
+		wanted := elfnote.MatchAny(patterns, site.Provider, site.Name)
+		if wanted && opts.MaxSites > 0 {
+			weight++
+			if site.SemaphoreOffset != 0 {
+				weight += follow.SemaphoreSites - 1
+			}
+			if weight > opts.MaxSites {
+				continue // they are counted only
+			}
+		}
+		found.add(&site, wanted)
+	}
+	if opts.MaxSites > 0 && weight > opts.MaxSites {
+		return tooMany(s.opened.name, "sites", opts.MaxSites, weight)
 	}
 	s.sites = found.table()
 
@@ -112,7 +134,7 @@ func (s *Selection) find(target Target, opts *SelectOptions, patterns []elfnote.
 	if err := s.check(opts.RequireAllSites); err != nil {
 		return err
 	}
-	if err := decodeArguments(file, target.DebugFile, &s.sites); err != nil {
+	if err := decodeArguments(file, target.DebugFile, &s.sites, opts.MaxSites); err != nil {
 		return err
 	}
 	if opts.RequireArguments {

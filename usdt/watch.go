@@ -75,6 +75,9 @@ type WatchOptions struct {
 	// not linger.
 	Linger time.Duration
 
+	// Limits bound what is attached.
+	Limits Limits
+
 	// Changed, if set, gets what was attached and detached, and what went
 	// wrong. It is called by one goroutine at a time: by the one that calls
 	// Sync, SyncAll, Run or Close, and by another one if a file has lingered or
@@ -170,6 +173,7 @@ func (m *Manager) Watch(opts *WatchOptions, programs ...WatchProgram) (*Watch, e
 		NeedsPIDs:    opts.PerProcess || m.mode == ModeSingleIPMap,
 		FollowsMoves: m.mode == ModeSingleIPMap, // the addresses of the sites change with it
 		Linger:       opts.Linger,
+		Limits:       follow.Limits{Owner: opts.Limits.OwnerSites, All: opts.Limits.Sites},
 	}, d.patterns...)
 	if err != nil {
 		return nil, fmt.Errorf("watch: %w: watch without PerProcess, in a mode other than %s", err, ModeSingleIPMap)
@@ -200,6 +204,10 @@ func (w *Watch) SyncAll() error { return w.follower.SyncAll() }
 
 // Watcher returns what finds the processes, for its Pairs and Stats.
 func (w *Watch) Watcher() *proc.Watcher { return w.follower.Watcher() }
+
+// Stats returns the numbers of the watch. Those of the processes are
+// [proc.Watcher.Stats].
+func (w *Watch) Stats() WatchStats { return WatchStats(w.follower.Counts()) }
 
 // Attachments returns what is attached now, in no order.
 func (w *Watch) Attachments() []*WatchAttachment { return w.follower.Attachments() }

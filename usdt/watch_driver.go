@@ -24,7 +24,7 @@ type watchDriver struct {
 
 // Open checks the sites of a file, once for all processes and all programs.
 func (d *watchDriver) Open(pair *proc.Pair) (*watchedFile, error) {
-	sel, err := Select(Target{Pair: pair}, nil, d.patterns...)
+	sel, err := Select(Target{Pair: pair}, &SelectOptions{MaxSites: d.opts.Limits.fileSites()}, d.patterns...)
 	if err != nil {
 		return nil, err
 	}
@@ -57,6 +57,14 @@ func (d *watchDriver) Attach(n int, file *watchedFile, pair *proc.Pair, pid int)
 	return a, true, nil
 }
 
+// Sites counts what the kernel attaches for a part.
+func (d *watchDriver) Sites(n int, file *watchedFile) int {
+	if part := &file.parts[n]; part.selection != nil {
+		return part.selection.weight()
+	}
+	return 0
+}
+
 func (d *watchDriver) Detach(attachments []*WatchAttachment) error {
 	links := make([]*Link, 0, len(attachments))
 	for _, a := range attachments {
@@ -66,13 +74,16 @@ func (d *watchDriver) Detach(attachments []*WatchAttachment) error {
 }
 
 // Retry says when what failed is to be tried again. The maps of the Manager
-// have room for what needs no more than they hold altogether.
+// have room for what needs no more than they hold altogether, and are shared
+// out.
 func (d *watchDriver) Retry(err error) follow.When {
 	var full *LimitError
 	switch {
 	case errors.As(err, &full) && full.Needed > full.Capacity:
 		return follow.Never
-	case full != nil, errors.Is(err, errAddressInUse):
+	case full != nil:
+		return follow.WithShare
+	case errors.Is(err, errAddressInUse):
 		return follow.WithRoom
 	default:
 		return follow.Classify(err)
@@ -80,7 +91,7 @@ func (d *watchDriver) Retry(err error) follow.When {
 }
 
 func (d *watchDriver) Explain(n int, pair *proc.Pair, err error) error {
-	failed := &WatchError{Path: pair.Path, Process: pair.Process, Err: err}
+	failed := &WatchError{Path: pair.Path, Process: pair.Process, Err: limitOf(err)}
 	if n != follow.WholeFile {
 		failed.Program = d.programs[n].Program
 		failed.program = programName(failed.Program)

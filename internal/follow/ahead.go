@@ -30,7 +30,7 @@ func (f *Follower[F, A]) AttachAhead(process proc.Process, file proc.FileID, att
 		err      error
 	}
 	got := &result{}
-	at := target{place, &proc.Pair{Process: process}}
+	at := target{place, &proc.Pair{Process: process}, process.Owner()}
 	err := f.call(at, func() { got.attached, got.err = attach() }, func(r *round[A]) {
 		_, isAhead := f.ahead[process.ProcessID]
 		switch {
@@ -38,7 +38,7 @@ func (f *Follower[F, A]) AttachAhead(process proc.Process, file proc.FileID, att
 		case f.isStopped() || f.isAttached(0, place) || !isAhead:
 			go f.driver.Detach([]A{got.attached}) // the kernel detaches whatever it says
 		default:
-			f.add(0, place, &attachment[A]{attached: got.attached}, r)
+			f.addTo(place, 0, &attachment[A]{attached: got.attached, owner: at.owner}, r)
 		}
 	})
 	if err == nil {
@@ -48,7 +48,7 @@ func (f *Follower[F, A]) AttachAhead(process proc.Process, file proc.FileID, att
 		return err
 	}
 	r := &round[A]{}
-	f.add(0, place, &attachment[A]{attached: got.attached}, r)
+	f.addTo(place, 0, &attachment[A]{attached: got.attached, owner: at.owner}, r)
 	f.tell(r)
 	return nil
 }

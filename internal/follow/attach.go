@@ -5,6 +5,7 @@ package follow
 import (
 	"errors"
 	"os"
+	"time"
 
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/proc"
@@ -16,9 +17,11 @@ const maxRefused = 4096
 
 // attach attaches what is not attached yet, one part after the other.
 func (f *Follower[F, A]) attach(targets []target, r *round[A]) {
+	f.until = time.Now().Add(maxAttachRound)
+	defer func() { f.until = time.Time{} }()
 	files := make([]F, 0, len(targets))
 	opened := targets[:0:0]
-	for _, at := range targets {
+	for _, at := range inTurn(targets) {
 		if file, ok := f.open(at, r); ok {
 			files, opened = append(files, file), append(opened, at)
 		}
@@ -38,7 +41,7 @@ func (f *Follower[F, A]) open(at target, r *round[A]) (file F, ok bool) {
 	if file, ok = f.files[at.File]; ok {
 		return file, true
 	}
-	if _, ok := f.refused[at.File]; ok {
+	if _, ok := f.refused[at.File]; ok || f.mustWait(WholeFile, at) {
 		return file, false
 	}
 	file, err := f.openOnce(at)
@@ -80,15 +83,26 @@ func (f *Follower[F, A]) attachPart(part int, file F, at target, r *round[A]) {
 	if f.isStopped() || f.isAttached(part, at.Place) {
 		return
 	}
+	if f.mustWait(part, at) {
+		return
+	}
+	sites := f.driver.Sites(part, file)
+	if err := f.share(at, sites, r); err != nil {
+		f.fail(part, at, err, r)
+		return
+	}
 	attached, ok, err := f.attachOnce(part, file, at)
 	if f.lacksRoom(err) && f.makeRoom(r) {
+		attached, ok, err = f.attachOnce(part, file, at)
+	}
+	for f.lacksShare(err) && f.takeAway(at.owner, sites, r) {
 		attached, ok, err = f.attachOnce(part, file, at)
 	}
 	switch {
 	case err != nil:
 		f.fail(part, at, err, r)
 	case ok:
-		f.add(part, at.Place, &attachment[A]{attached, at.pair.Mappings}, r)
+		f.add(part, at, file, attached, r)
 	}
 }
 
@@ -108,7 +122,7 @@ func (f *Follower[F, A]) attachOnce(part int, file F, at target) (A, bool, error
 		case got.ok && (f.isAttached(part, at.Place) || !f.isWanted(at.Place)):
 			go f.driver.Detach([]A{got.attached}) // the kernel detaches whatever it says
 		case got.ok:
-			f.add(part, at.Place, &attachment[A]{got.attached, at.pair.Mappings}, r)
+			f.add(part, at, file, got.attached, r)
 		}
 	})
 	if err != nil {
@@ -122,7 +136,14 @@ func (f *Follower[F, A]) isAttached(part int, place Place) bool {
 	return parts != nil && parts[part] != nil
 }
 
-func (f *Follower[F, A]) add(part int, place Place, a *attachment[A], r *round[A]) {
+func (f *Follower[F, A]) add(part int, at target, file F, attached A, r *round[A]) {
+	f.addTo(at.Place, part, &attachment[A]{
+		attached: attached, mappings: at.pair.Mappings, pair: at.pair, owner: at.owner, sites: f.driver.Sites(part, file),
+	}, r)
+}
+
+func (f *Follower[F, A]) addTo(place Place, part int, a *attachment[A], r *round[A]) {
+	f.budget.take(place, a.owner, a.sites)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.attached[place] == nil {
@@ -133,7 +154,7 @@ func (f *Follower[F, A]) add(part int, place Place, a *attachment[A], r *round[A
 }
 
 func (f *Follower[F, A]) lacksRoom(err error) bool {
-	return err != nil && f.driver.Retry(err) == WithRoom
+	return err != nil && f.driver.Retry(err) >= WithRoom
 }
 
 // makeRoom detaches what has disappeared and what lingers. It reports whether
@@ -156,7 +177,7 @@ func (f *Follower[F, A]) fail(part int, at target, err error, r *round[A]) {
 	if errors.Is(err, elfnote.ErrTooLarge) {
 		f.refuse(at.File) // to find that out takes a second, and there may be many processes
 	}
-	when := f.driver.Retry(err)
+	when := f.when(err)
 	if errors.Is(err, proc.ErrBlocked) {
 		when = Later
 	}
@@ -168,7 +189,7 @@ func (f *Follower[F, A]) fail(part int, at target, err error, r *round[A]) {
 			return
 		}
 	}
-	if f.failed.fail(attempt{at.Place, part}, err, when) {
+	if f.failed.fail(attempt{at.Place, part}, at.owner, err, when) {
 		r.Errors = append(r.Errors, f.driver.Explain(part, at.pair, err))
 	}
 }
@@ -194,12 +215,15 @@ func (f *Follower[F, A]) beforePass() {
 func (f *Follower[F, A]) tryAgain(when When) {
 	f.following.Lock()
 	defer f.following.Unlock()
+	if when == WithTime {
+		f.waits = nil // what still has to wait sets it again
+	}
 	if f.isStopped() || f.failed.len() == 0 {
 		return
 	}
 	r := &round[A]{}
 	f.failed.again(f.watcher.Pairs(), when, func(again attempt, pair *proc.Pair) {
-		at := target{again.Place, pair}
+		at := newTarget(again.Place, pair)
 		if again.part == WholeFile {
 			f.attach([]target{at}, r)
 		} else if file, ok := f.files[at.File]; ok {

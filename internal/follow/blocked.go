@@ -35,7 +35,7 @@ type blocked struct {
 // has reports whether nothing more is to be tried with a file.
 func (b *blocked) has(at target) bool {
 	return b.total > 0 &&
-		(b.files[at.File] > 0 || b.total >= maxBlocked || b.owners[at.pair.Process.Owner()] >= maxBlockedOfOwner)
+		(b.files[at.File] > 0 || b.total >= maxBlocked || b.owners[at.owner] >= maxBlockedOfOwner)
 }
 
 func (b *blocked) add(file proc.FileID, owner string, more int) {
@@ -58,7 +58,8 @@ func (f *Follower[F, A]) call(at target, call func(), late func(*round[A])) erro
 	if f.blocked.has(at) {
 		return proc.ErrBlocked
 	}
-	var owner string
+	owner, began := at.owner, time.Now()
+	defer func() { f.budget.spend(owner, time.Now(), time.Since(began)) }()
 	if abandon.One(context.Background(), f.patience, call, func() {
 		f.following.Lock()
 		defer f.following.Unlock()
@@ -69,7 +70,6 @@ func (f *Follower[F, A]) call(at target, call func(), late func(*round[A])) erro
 	}) {
 		return nil
 	}
-	owner = at.pair.Process.Owner()
 	f.blocked.add(at.File, owner, +1)
 	return proc.ErrBlocked
 }

@@ -37,6 +37,8 @@ type Driver[F, A any] interface {
 	// every process if the PID is 0. The pair is the process in which the file
 	// was found. ok is false if the file has nothing for this part.
 	Attach(part int, file F, pair *proc.Pair, pid int) (attachment A, ok bool, err error)
+	// Sites returns as how many sites a part of a file counts.
+	Sites(part int, file F) int
 	// Detach detaches all of these and waits until that is done.
 	Detach(attachments []A) error
 	// Retry says when an error of Open or Attach may be over.

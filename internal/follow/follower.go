@@ -40,6 +40,8 @@ type Options struct {
 	// FollowsMoves is whether what is attached in one process is to be attached
 	// anew if the process maps the file elsewhere.
 	FollowsMoves bool
+	// Limits are what is attached at most.
+	Limits Limits
 	// Linger is how long a file that is attached in every process stays
 	// attached after its last process. 0 means DefaultLinger, a negative
 	// duration that it does not stay.
@@ -70,12 +72,16 @@ type Follower[F, A any] struct {
 	refused   map[proc.FileID]struct{}         // files that are too large to be opened again and again
 	lingering *lingering
 	failed    attempts
+	budget    *budget
+	until     time.Time                       // what is attached later waits; the zero value if nothing does
+	waits     *time.Timer                     // tries again what waits for time
 	ahead     map[proc.ProcessID]proc.Process // see AttachAhead
 
 	// mu is held, beside following, to change what comes next: either is enough
 	// to read it.
 	mu       sync.Mutex
 	attached map[Place][]*attachment[A] // by part; nil if the part is not attached
+	counts   Counts
 	closing  sync.WaitGroup
 }
 
@@ -83,6 +89,10 @@ type Follower[F, A any] struct {
 type attachment[A any] struct {
 	attached A
 	mappings []proc.Mapping // where the process had mapped the file
+
+	pair  *proc.Pair // by which it was found, nil if it was attached ahead
+	owner string
+	sites int
 }
 
 // New returns a follower of the processes that map a file with a probe that
@@ -103,6 +113,7 @@ func New[F, A any](driver Driver[F, A], opts Options, patterns ...elfnote.Patter
 		refused:  make(map[proc.FileID]struct{}),
 		ahead:    make(map[proc.ProcessID]proc.Process),
 		attached: make(map[Place][]*attachment[A]),
+		budget:   newBudget(opts.Limits),
 	}
 	f.lingering = newLingering(&f.following, f.endLinger)
 	f.stopped, f.stop = context.WithCancel(context.Background())
@@ -173,6 +184,9 @@ func (f *Follower[F, A]) Close() error {
 // detachAll detaches everything and closes all files.
 func (f *Follower[F, A]) detachAll() error {
 	f.lingering.endAll(func(proc.FileID) {})
+	if f.waits != nil {
+		f.waits.Stop()
+	}
 	for id, file := range f.files {
 		f.release(id, file)
 		delete(f.files, id)

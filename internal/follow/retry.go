@@ -26,6 +26,11 @@ const (
 	Later
 	// WithRoom is for what may pass by itself, or when something is detached.
 	WithRoom
+	// WithShare is for what lacks room of what the Follower shares out. Owners
+	// that have more give some of it up.
+	WithShare
+	// WithTime is for what waits until its owner may take time again.
+	WithTime
 )
 
 // errNotSupported is ENOTSUPP, by which kernels refuse some instructions.
@@ -51,6 +56,10 @@ func Classify(err error) When {
 	}
 }
 
+// shareText stands for the texts of errors for want of a share, whose numbers
+// change all the time.
+const shareText = "share"
+
 // An attempt is what is to be attached where.
 type attempt struct {
 	Place
@@ -64,16 +73,17 @@ type attempts struct {
 }
 
 type failure struct {
-	text string
-	when When
-	turn uint64
+	text  string
+	when  When
+	turn  uint64
+	owner string
 }
 
 func (a *attempts) len() int { return len(a.failed) }
 
 // fail notes that an attempt has failed. It reports whether that is news, and
 // not what it failed with before.
-func (a *attempts) fail(key attempt, err error, when When) (news bool) {
+func (a *attempts) fail(key attempt, owner string, err error, when When) (news bool) {
 	if when == Never {
 		delete(a.failed, key)
 		return true
@@ -83,7 +93,10 @@ func (a *attempts) fail(key attempt, err error, when When) (news bool) {
 	}
 	before := a.failed[key]
 	a.turn++
-	now := &failure{text: err.Error(), when: when, turn: a.turn}
+	now := &failure{text: err.Error(), when: when, turn: a.turn, owner: owner}
+	if isShare(err) {
+		now.text = shareText
+	}
 	a.failed[key] = now
 	return before == nil || before.text != now.text
 }
@@ -107,7 +120,7 @@ func (a *attempts) again(pairs []*proc.Pair, when When, try func(attempt, *proc.
 			keys = append(keys, key)
 		}
 	}
-	slices.SortFunc(keys, func(x, y attempt) int { return cmp.Compare(a.failed[x].turn, a.failed[y].turn) })
+	a.sort(keys)
 
 	start := time.Now()
 	for _, key := range keys {
@@ -122,6 +135,18 @@ func (a *attempts) again(pairs []*proc.Pair, when When, try func(attempt, *proc.
 			return
 		}
 	}
+}
+
+// sort puts those first that failed first, with the owners taking turns.
+func (a *attempts) sort(keys []attempt) {
+	slices.SortFunc(keys, func(x, y attempt) int { return cmp.Compare(a.failed[x].turn, a.failed[y].turn) })
+	nth, of := make(map[attempt]int, len(keys)), make(map[string]int)
+	for _, key := range keys {
+		owner := a.failed[key].owner
+		nth[key] = of[owner]
+		of[owner]++
+	}
+	slices.SortStableFunc(keys, func(x, y attempt) int { return cmp.Compare(nth[x], nth[y]) })
 }
 
 // isOver reports whether the place is in a process that has ended, whose PID

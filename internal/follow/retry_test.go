@@ -46,13 +46,13 @@ func TestAttemptsReportAFailureOnce(t *testing.T) {
 	other := key
 	other.part = 1
 	full, busy := errors.New("full"), errors.New("busy")
-	qt.Check(t, qt.IsTrue(a.fail(key, full, WithRoom)))
-	qt.Check(t, qt.IsFalse(a.fail(key, full, WithRoom)))
-	qt.Check(t, qt.IsTrue(a.fail(other, full, WithRoom)))
-	qt.Check(t, qt.IsTrue(a.fail(key, busy, Later)))
-	qt.Check(t, qt.IsFalse(a.fail(key, busy, Later)))
+	qt.Check(t, qt.IsTrue(a.fail(key, "", full, WithRoom)))
+	qt.Check(t, qt.IsFalse(a.fail(key, "", full, WithRoom)))
+	qt.Check(t, qt.IsTrue(a.fail(other, "", full, WithRoom)))
+	qt.Check(t, qt.IsTrue(a.fail(key, "", busy, Later)))
+	qt.Check(t, qt.IsFalse(a.fail(key, "", busy, Later)))
 	qt.Check(t, qt.Equals(a.len(), 2))
-	qt.Check(t, qt.IsTrue(a.fail(key, busy, Never)))
+	qt.Check(t, qt.IsTrue(a.fail(key, "", busy, Never)))
 	qt.Check(t, qt.Equals(a.len(), 1))
 }
 
@@ -62,16 +62,16 @@ func TestAttemptsAgain(t *testing.T) {
 		all := newWorld(t).pairs(3)
 		inFirst := attempt{inProcess(all[0]), 2}
 		second, third := attempt{inEveryProcess(all[1]), 0}, attempt{inEveryProcess(all[2]), 0}
-		a.fail(second, errTest, Later)
-		a.fail(inFirst, errTest, WithRoom)
-		a.fail(third, errTest, WithRoom)
+		a.fail(second, "", errTest, Later)
+		a.fail(inFirst, "", errTest, WithRoom)
+		a.fail(third, "", errTest, WithRoom)
 
 		tried := func(pairs []*proc.Pair, when When, failing bool) (tried []attempt) {
 			a.again(pairs, when, func(key attempt, pair *proc.Pair) {
 				qt.Check(t, qt.Equals(pair.File.ID(), key.File))
 				tried = append(tried, key)
 				if failing {
-					a.fail(key, errTest, WithRoom)
+					a.fail(key, "", errTest, WithRoom)
 				}
 			})
 			return tried
@@ -86,7 +86,7 @@ func TestAttemptsAgain(t *testing.T) {
 		pair := w.pairs(1)[0]
 		w.end(pair.Process.PID)
 		var a attempts
-		a.fail(attempt{inProcess(pair), 0}, errTest, Later)
+		a.fail(attempt{inProcess(pair), 0}, "", errTest, Later)
 		a.again([]*proc.Pair{pair}, Later, func(attempt, *proc.Pair) { t.Error("it has ended") })
 		qt.Check(t, qt.Equals(a.len(), 0))
 	})
@@ -95,7 +95,7 @@ func TestAttemptsAgain(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			var a attempts
 			for _, pair := range all {
-				a.fail(attempt{inEveryProcess(pair), 0}, errTest, Later)
+				a.fail(attempt{inEveryProcess(pair), 0}, "", errTest, Later)
 			}
 			tries := make(map[attempt]int)
 			for range 5 {
@@ -103,7 +103,7 @@ func TestAttemptsAgain(t *testing.T) {
 				a.again(all, Later, func(key attempt, _ *proc.Pair) {
 					time.Sleep(10 * time.Millisecond)
 					tries[key]++
-					a.fail(key, errTest, Later)
+					a.fail(key, "", errTest, Later)
 				})
 				qt.Check(t, qt.Equals(time.Since(start), 100*time.Millisecond))
 			}

@@ -19,7 +19,12 @@ type round[A any] struct {
 // A target is a place to attach, and the pair by which it was found.
 type target struct {
 	Place
-	pair *proc.Pair
+	pair  *proc.Pair
+	owner string // who is to answer for it
+}
+
+func newTarget(place Place, pair *proc.Pair) target {
+	return target{place, pair, pair.Process.Owner()}
 }
 
 // inProcess returns the place of a pair's file in its process.
@@ -56,7 +61,7 @@ func (f *Follower[F, A]) targets(changes *proc.Changes, r *round[A]) []target {
 			first[pair.File] = pair
 		}
 		if f.driver.PerProcess(pair.File) {
-			targets = append(targets, target{inProcess(pair), pair})
+			targets = append(targets, newTarget(inProcess(pair), pair))
 		}
 	}
 	for _, file := range changes.FilesAppeared {
@@ -66,7 +71,7 @@ func (f *Follower[F, A]) targets(changes *proc.Changes, r *round[A]) []target {
 			continue
 		}
 		if !f.driver.PerProcess(file) {
-			targets = append(targets, target{inEveryProcess(pair), pair})
+			targets = append(targets, newTarget(inEveryProcess(pair), pair))
 		} else if source := f.sources[file.ID()]; source != nil && !source.HasSameSites(file) {
 			targets = append(targets, f.others(pair)...)
 		}
@@ -104,7 +109,7 @@ func (f *Follower[F, A]) others(of *proc.Pair) []target {
 			place := inProcess(pair)
 			pair := *pair
 			pair.File = of.File
-			targets = append(targets, target{place, &pair})
+			targets = append(targets, newTarget(place, &pair))
 		}
 	}
 	return targets
@@ -124,7 +129,7 @@ func (f *Follower[F, A]) moved(pairs []*proc.Pair, r *round[A]) []target {
 			continue
 		}
 		f.detach(place, old)
-		targets = append(targets, target{place, pair})
+		targets = append(targets, newTarget(place, pair))
 	}
 	f.detachNow(old) // first, so that no hit is seen by both
 	return targets
@@ -199,6 +204,7 @@ func (f *Follower[F, A]) detach(place Place, r *round[A]) {
 	defer f.mu.Unlock()
 	r.Detached = appendAttached(r.Detached, f.attached[place])
 	delete(f.attached, place)
+	f.budget.give(place)
 }
 
 // detachNow tells what is detached and detaches it at once. It reports whether
@@ -217,6 +223,7 @@ func (f *Follower[F, A]) detachNow(r *round[A]) bool {
 // takes its time, and other processes are waiting to be attached. What lacked
 // room is tried again then.
 func (f *Follower[F, A]) finish(r *round[A]) {
+	f.count()
 	f.tell(r)
 	if len(r.Detached) > 0 {
 		f.closing.Go(func() {

@@ -31,8 +31,10 @@ type world struct {
 
 	mu       sync.Mutex
 	attached map[*fake]bool
-	room     int // how much can be attached at a time
-	opened   int // files
+	room     int            // how much can be attached at a time
+	share    bool           // the room is shared out
+	sites    map[string]int // of files, 1 of others
+	opened   int            // files
 	perFile  func(file string) bool
 	fail     func(part int, file string) error
 
@@ -178,6 +180,8 @@ func (w *world) Attach(part int, file string, pair *proc.Pair, pid int) (*fake, 
 	return a, true, nil
 }
 
+func (w *world) Sites(_ int, file string) int { return max(1, w.sites[file]) }
+
 func (w *world) Detach(attachments []*fake) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -193,6 +197,9 @@ func (w *world) Detach(attachments []*fake) error {
 
 func (w *world) Retry(err error) When {
 	if errors.Is(err, errFull) {
+		if w.share {
+			return WithShare
+		}
 		return WithRoom
 	}
 	return Classify(err)

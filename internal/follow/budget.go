@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package follow
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+)
+
+// Limits are what a [Follower] attaches at most: sites, of which each takes
+// memory in the kernel and time. For each number 0 stands for the default, and
+// one below 0 for no limit.
+type Limits struct {
+	Owner int // of one container or user
+	All   int // altogether
+}
+
+// The defaults. libjvm, which has the most of real files, has 750 sites: these
+// are for 66 containers of one owner that have one each, and for 266
+// altogether. A site takes 350 bytes of the kernel, and 6 us to attach and
+// detach: 200,000 are 70 MB and 1.2 s.
+const (
+	DefaultFileSites  = 10_000
+	defaultOwnerSites = 50_000
+	defaultSites      = 200_000
+)
+
+// SemaphoreSites is as how many sites one counts that has a semaphore. Where a
+// process maps the code and not the semaphores, the kernel searches a list of
+// all such semaphores for each of them.
+const SemaphoreSites = 8
+
+// OrDefault returns a limit, none being 0 then.
+func OrDefault(limit, usual int) int {
+	switch {
+	case limit == 0:
+		return usual
+	case limit < 0:
+		return 0
+	}
+	return limit
+}
+
+// A FullError says that a limit leaves no room for what is to be attached.
+type FullError struct {
+	Owner    string // "" if it is the limit on all
+	Capacity int
+	InUse    int
+	Needed   int
+}
+
+// Option returns what is full, and which option says so.
+func (e *FullError) Option() (limit, option string) {
+	if e.Owner == "" {
+		return "sites", "Limits.Sites"
+	}
+	return "sites of " + e.Owner, "Limits.OwnerSites"
+}
+
+func (e *FullError) Error() string {
+	return fmt.Sprintf("there is room for %d sites, %d are in use, and %d more are needed", e.Capacity, e.InUse, e.Needed)
+}
+
+// What the attaching of one owner may take of the time.
+const (
+	// attachTime is how long it may take at once.
+	attachTime = time.Second
+
+	// attachPart is which part of the time it may take for long: one of these
+	// where something was attached for others lately, and else these to one
+	// part for whoever comes.
+	attachPart = 4
+
+	// lately is for how long an owner counts for which something was attached.
+	lately = 10 * time.Second
+
+	// maxAccounts bounds the memory of owners that have nothing attached.
+	maxAccounts = 4096
+)
+
+// budget shares out what can be attached. Its zero value has no limits.
+type budget struct {
+	limits Limits // 0 is none
+	total  int
+	owners map[string]*account
+	places map[Place]*share
+	turn   uint64
+
+	atOnce    time.Duration // attachTime
+	lastOwner string        // for which something was attached
+	shared    time.Time     // when that was another one than before
+}
+
+// account is what an owner has.
+type account struct {
+	sites int
+	spent time.Duration // of the time that it may take, at a moment
+	at    time.Time
+}
+
+// share is what a place has.
+type share struct {
+	owner string
+	sites int
+	turn  uint64 // later ones are greater
+}
+
+func newBudget(limits Limits) *budget {
+	return &budget{
+		limits: Limits{Owner: OrDefault(limits.Owner, defaultOwnerSites), All: OrDefault(limits.All, defaultSites)},
+		owners: make(map[string]*account), places: make(map[Place]*share), atOnce: attachTime,
+	}
+}
+
+func (b *budget) account(owner string) *account {
+	a := b.owners[owner]
+	if a == nil {
+		if len(b.owners) >= maxAccounts {
+			maps.DeleteFunc(b.owners, func(_ string, a *account) bool { return a.sites == 0 })
+		}
+		a = &account{}
+		b.owners[owner] = a
+	}
+	return a
+}
+
+// check returns an error if an owner may not have so many sites more.
+func (b *budget) check(owner string, sites int) *FullError {
+	has := b.account(owner).sites
+	if limit := b.limits.Owner; limit > 0 && has+sites > limit {
+		return &FullError{Owner: owner, Capacity: limit, InUse: has, Needed: sites}
+	}
+	if limit := b.limits.All; limit > 0 && b.total+sites > limit {
+		return &FullError{Capacity: limit, InUse: b.total, Needed: sites}
+	}
+	return nil
+}
+
+// take notes that sites are attached at a place.
+func (b *budget) take(place Place, owner string, sites int) {
+	s := b.places[place]
+	if s == nil {
+		b.turn++
+		s = &share{owner: owner, turn: b.turn}
+		b.places[place] = s
+	}
+	s.sites += sites
+	b.account(s.owner).sites += sites
+	b.total += sites
+}
+
+// give notes that nothing is attached at a place any more.
+func (b *budget) give(place Place) {
+	s := b.places[place]
+	if s == nil {
+		return
+	}
+	delete(b.places, place)
+	b.account(s.owner).sites -= s.sites
+	b.total -= s.sites
+}
+
+// heaviest returns the owner that has the most sites, if it has more than
+// another one would have with so many more. Then it is fair that it gives some
+// of them up.
+func (b *budget) heaviest(other string, more int) (owner string, ok bool) {
+	most := b.account(other).sites + more
+	for name, a := range b.owners {
+		if name != other && a.sites > most {
+			owner, most, ok = name, a.sites, true
+		}
+	}
+	return owner, ok
+}
+
+// half returns the places that an owner got last, with half of its sites.
+func (b *budget) half(owner string) []Place {
+	var places []Place
+	for place, s := range b.places {
+		if s.owner == owner {
+			places = append(places, place)
+		}
+	}
+	slices.SortFunc(places, func(x, y Place) int { return cmp.Compare(b.places[y].turn, b.places[x].turn) })
+	sites := 0
+	for i, place := range places {
+		if sites += b.places[place].sites; 2*sites >= b.account(owner).sites {
+			return places[:i+1]
+		}
+	}
+	return places
+}
+
+// spend notes that attaching for an owner took some time.
+func (b *budget) spend(owner string, now time.Time, took time.Duration) {
+	a := b.account(owner)
+	a.spent = b.left(a, now) + took
+	a.at = now
+	if b.lastOwner != owner {
+		if b.lastOwner != "" {
+			b.shared = now
+		}
+		b.lastOwner = owner
+	}
+}
+
+// isShared reports whether several owners want some of the time.
+func (b *budget) isShared(now time.Time) bool { return now.Sub(b.shared) < lately }
+
+func (b *budget) left(a *account, now time.Time) time.Duration {
+	if b.isShared(now) {
+		return max(0, a.spent-now.Sub(a.at)/attachPart)
+	}
+	return max(0, a.spent-now.Sub(a.at)*attachPart)
+}
+
+// wait returns how long it is until something may be attached for an owner.
+func (b *budget) wait(owner string, now time.Time) time.Duration {
+	a := b.owners[owner]
+	if a == nil {
+		return 0
+	}
+	wait := max(0, b.left(a, now)-b.atOnce)
+	if b.isShared(now) {
+		return wait * attachPart
+	}
+	return wait / attachPart
+}

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package follow
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/go-quicktest/qt"
+
+	"github.com/gousdt/gousdt/proc"
+)
+
+func placeOf(n int) Place { return Place{Process: proc.ProcessID{PID: n + 1}} }
+
+func TestBudgetHasALimitForOwnersAndForAll(t *testing.T) {
+	b := newBudget(Limits{Owner: 100, All: 150})
+	qt.Assert(t, qt.IsNil(b.check("a", 100)))
+	b.take(placeOf(1), "a", 60)
+	b.take(placeOf(1), "a", 40) // another part of the same place
+	qt.Assert(t, qt.DeepEquals(b.check("a", 1), &FullError{Owner: "a", Capacity: 100, InUse: 100, Needed: 1}))
+	qt.Assert(t, qt.IsNil(b.check("b", 50)))
+	qt.Assert(t, qt.DeepEquals(b.check("b", 51), &FullError{Capacity: 150, InUse: 100, Needed: 51}))
+	b.give(placeOf(1))
+	b.give(placeOf(1))
+	qt.Assert(t, qt.IsNil(b.check("a", 100)))
+	qt.Assert(t, qt.Equals(b.total, 0))
+}
+
+func TestBudgetHasDefaultsAndCanBeWithoutLimits(t *testing.T) {
+	qt.Assert(t, qt.Equals(newBudget(Limits{}).limits, Limits{Owner: defaultOwnerSites, All: defaultSites}))
+	b := newBudget(Limits{Owner: -1, All: -1})
+	qt.Assert(t, qt.IsNil(b.check("a", 1<<30)))
+}
+
+// Who has more than another one would have gives half of it up, what came last
+// first. So each owner comes to the share that all can have.
+func TestBudgetIsSharedOutFairly(t *testing.T) {
+	b := newBudget(Limits{Owner: -1, All: 1000})
+	for n := range 100 {
+		b.take(placeOf(n), "greedy", 10)
+	}
+	full := b.check("modest", 10)
+	qt.Assert(t, qt.IsNotNil(full))
+	owner, ok := b.heaviest("modest", 10)
+	qt.Assert(t, qt.IsTrue(ok))
+	qt.Assert(t, qt.Equals(owner, "greedy"))
+	half := b.half(owner)
+	qt.Assert(t, qt.HasLen(half, 50))
+	qt.Assert(t, qt.Equals(half[0], placeOf(99)))
+	for _, place := range half {
+		b.give(place)
+	}
+	qt.Assert(t, qt.IsNil(b.check("modest", 500)))
+	b.take(placeOf(200), "modest", 500)
+
+	// Who has as much as the others takes nothing from them.
+	_, ok = b.heaviest("modest", 10)
+	qt.Assert(t, qt.IsFalse(ok))
+	_, ok = b.heaviest("greedy", 1)
+	qt.Assert(t, qt.IsFalse(ok))
+	_, ok = b.heaviest("third", 499)
+	qt.Assert(t, qt.IsTrue(ok))
+}
+
+func TestBudgetOfTimeMakesOnlyTheGreedyWait(t *testing.T) {
+	b := newBudget(Limits{})
+	now := time.Unix(1000, 0)
+	qt.Assert(t, qt.Equals(b.wait("greedy", now), 0))
+	b.spend("modest", now, time.Millisecond)
+	for range 30 {
+		b.spend("greedy", now, 100*time.Millisecond)
+		now = now.Add(100 * time.Millisecond)
+	}
+	qt.Assert(t, qt.IsTrue(b.wait("greedy", now) > 0))
+	qt.Assert(t, qt.Equals(b.wait("modest", now), 0))
+	qt.Assert(t, qt.Equals(b.wait("greedy", now.Add(b.wait("greedy", now))), 0))
+
+	// Nobody waits long where there are no others.
+	now = now.Add(time.Minute)
+	for range 30 {
+		b.spend("greedy", now, 100*time.Millisecond)
+		now = now.Add(100 * time.Millisecond)
+	}
+	qt.Assert(t, qt.Equals(b.wait("greedy", now), 0))
+}
+
+func TestBudgetForgetsOwnersWithoutAnything(t *testing.T) {
+	b := newBudget(Limits{})
+	b.take(placeOf(1), "stays", 5)
+	for n := range 3 * maxAccounts {
+		b.spend(fmt.Sprint(n), time.Unix(1, 0), time.Second)
+	}
+	qt.Assert(t, qt.IsTrue(len(b.owners) <= maxAccounts))
+	qt.Assert(t, qt.Equals(b.owners["stays"].sites, 5))
+}

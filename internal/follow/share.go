@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package follow
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+)
+
+// Counts are how much a [Follower] has attached, and how much not.
+type Counts struct {
+	Sites     int // that are attached
+	OverLimit int // places and files that are not attached for a limit
+	Waiting   int // places that wait until their owner may take time again
+}
+
+// Counts returns the numbers of the last round.
+func (f *Follower[F, A]) Counts() Counts {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.counts
+}
+
+// count makes the numbers anew, and has what waits for time tried again when
+// the first of it may be.
+func (f *Follower[F, A]) count() {
+	c := Counts{Sites: f.budget.total, OverLimit: len(f.refused)}
+	wait, now := time.Duration(math.MaxInt64), time.Now()
+	for _, failed := range f.failed.failed {
+		switch failed.when {
+		case WithShare:
+			c.OverLimit++
+		case WithTime:
+			c.Waiting++
+			wait = min(wait, f.budget.wait(failed.owner, now))
+		}
+	}
+	if c.Waiting > 0 && f.waits == nil && !f.isStopped() {
+		f.waits = time.AfterFunc(max(wait, minimumWait), func() { f.tryAgain(WithTime) })
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.counts = c
+}
+
+// errWaits is noted for what waits for time. It is not told.
+var errWaits = errors.New("attaching for its container or user takes too much of the time")
+
+// maxAttachRound is after how long the rest of what was found together waits.
+const maxAttachRound = time.Second
+
+// minimumWait is the least time until what waits is tried again.
+const minimumWait = 50 * time.Millisecond
+
+// inTurn has the owners of targets take turns, so that nobody's thousand files
+// come before another one's single one.
+func inTurn(targets []target) []target {
+	nth, of := make([]int, len(targets)), make(map[string]int)
+	for i, at := range targets {
+		nth[i] = of[at.owner]
+		of[at.owner]++
+	}
+	if len(of) < 2 {
+		return targets
+	}
+	order := make([]int, len(targets))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(x, y int) int { return cmp.Compare(nth[x], nth[y]) })
+	turns := make([]target, len(targets))
+	for i, n := range order {
+		turns[i] = targets[n]
+	}
+	return turns
+}
+
+// mustWait reports whether a target waits, because attaching for its owner has
+// taken too much of the time, or because the round has: other processes wait to
+// be scanned. It is tried again when that is over.
+func (f *Follower[F, A]) mustWait(part int, at target) bool {
+	now := time.Now()
+	if f.budget.wait(at.owner, now) == 0 && (f.until.IsZero() || now.Before(f.until)) {
+		return false
+	}
+	f.failed.fail(attempt{at.Place, part}, at.owner, errWaits, WithTime)
+	return true
+}
+
+// share returns an error if a target would have more than its share. Owners
+// that have more than that give some up for it.
+func (f *Follower[F, A]) share(at target, sites int, r *round[A]) error {
+	full := f.budget.check(at.owner, sites)
+	if full != nil && f.makeRoom(r) {
+		full = f.budget.check(at.owner, sites)
+	}
+	for full != nil && full.Owner == "" && f.takeAway(at.owner, sites, r) {
+		full = f.budget.check(at.owner, sites)
+	}
+	if full != nil {
+		return full
+	}
+	return nil
+}
+
+func (f *Follower[F, A]) lacksShare(err error) bool {
+	return err != nil && f.driver.Retry(err) == WithShare
+}
+
+// when says when an error may be over.
+func (f *Follower[F, A]) when(err error) When {
+	if isShare(err) {
+		return WithShare
+	}
+	return f.driver.Retry(err)
+}
+
+// takeAway detaches half of what the owner has that has the most, if that is
+// more than another one would have with so many sites more. It reports whether
+// there was such an owner.
+func (f *Follower[F, A]) takeAway(other string, sites int, r *round[A]) bool {
+	owner, ok := f.budget.heaviest(other, sites)
+	if !ok {
+		return false
+	}
+	inUse := f.budget.account(owner).sites
+	room := &round[A]{}
+	for _, place := range f.budget.half(owner) {
+		for part, a := range f.attached[place] {
+			if a == nil {
+				continue
+			}
+			gave := &gaveWayError{inUse}
+			if f.failed.fail(attempt{place, part}, owner, gave, WithShare) && a.pair != nil {
+				room.Errors = append(room.Errors, f.driver.Explain(part, a.pair, gave))
+			}
+		}
+		f.detach(place, room)
+	}
+	return f.detachNow(room)
+}
+
+// A gaveWayError says that something was detached for others.
+type gaveWayError struct{ sites int }
+
+func (e *gaveWayError) Error() string {
+	return fmt.Sprintf("detached to make room for others that have less: its container or user had %d sites, the most of all", e.sites)
+}
+
+// isShare reports whether an error is for want of a share. Its text has numbers
+// that change all the time.
+func isShare(err error) bool {
+	var full *FullError
+	var gave *gaveWayError
+	return errors.As(err, &full) || errors.As(err, &gave)
+}

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+//go:build linux
+
+package follow
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-quicktest/qt"
+
+	"github.com/gousdt/gousdt/internal/testneeds"
+)
+
+// startOf starts a process of a user.
+func (w *world) startOf(user, pid int, files ...string) {
+	w.t.Helper()
+	w.start(pid, files...)
+	w.write(fmt.Sprint(pid, "/cgroup"), fmt.Sprintf("0::/user.slice/user-%d.slice/session-1.scope\n", user))
+}
+
+func TestFollowerLimitsOwners(t *testing.T) {
+	w := newWorld(t).everywhere()
+	w.sites = map[string]int{"a": 6, "b": 5, "c": 4}
+	f := w.follower(Options{Linger: -1, Limits: Limits{Owner: 10, All: 100}})
+	w.startOf(1000, 1, "a")
+	pass(t, f)
+	w.tells("+0 a")
+	w.startOf(1000, 2, "b")
+	w.startOf(1001, 4, "d")
+	pass(t, f)
+	w.tells("+0 d", "!0 b 2: there is room for 10 sites, 6 are in use, and 5 more are needed")
+	w.startOf(1000, 3, "c")
+	pass(t, f)
+	w.tells("+0 c")
+	qt.Assert(t, qt.Equals(f.Counts(), Counts{Sites: 11, OverLimit: 1}))
+	pass(t, f)
+	w.tells() // it is not told again
+	w.end(1)
+	pass(t, f)
+	w.awaitDetached(1)
+	f.closing.Wait() // what lacked room is tried again
+	w.tells("-0 a", "+0 b")
+	qt.Assert(t, qt.Equals(f.Counts(), Counts{Sites: 10}))
+}
+
+// Whatever one owner has attached, another one that has less gets room.
+func TestFollowerTakesFromThoseThatHaveTheMost(t *testing.T) {
+	for name, full := range map[string]func(w *world) Options{
+		"by a limit": func(*world) Options { return Options{Linger: -1, Limits: Limits{All: 8}} },
+		"since there is no more room": func(w *world) Options {
+			w.room, w.share = 8, true
+			return Options{Linger: -1}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t).everywhere()
+			f := w.follower(full(w))
+			var files []string
+			for n := range 8 {
+				files = append(files, fmt.Sprint("file", n))
+			}
+			w.startOf(1000, 1, files...)
+			pass(t, f)
+			qt.Assert(t, qt.HasLen(w.takeTold(), 8))
+
+			w.startOf(1001, 2, "modest")
+			pass(t, f)
+			f.closing.Wait()
+			told := strings.Join(w.takeTold(), "\n")
+			qt.Assert(t, qt.StringContains(told, "+0 modest"))
+			qt.Assert(t, qt.StringContains(told, "detached to make room for others that have less"))
+			// The rest of the room is for whoever wants it.
+			qt.Assert(t, qt.HasLen(f.Attachments(), 8))
+
+			// In the end both have the same.
+			for n := range 20 {
+				w.startOf(1001, 10+n, fmt.Sprint("other", n))
+				pass(t, f)
+				f.closing.Wait()
+			}
+			of := make(map[bool]int)
+			for _, a := range f.Attachments() {
+				of[strings.HasPrefix(a.file, "file")]++
+			}
+			qt.Assert(t, qt.DeepEquals(of, map[bool]int{true: 4, false: 4}))
+		})
+	}
+}
+
+// A single file does not come behind the thousand of another owner.
+func TestFollowerHasOwnersTakeTurns(t *testing.T) {
+	targets := func(owners string) (all []target) {
+		for _, owner := range owners {
+			all = append(all, target{owner: string(owner)})
+		}
+		return all
+	}
+	var order strings.Builder
+	for _, at := range inTurn(targets("aaaabac")) {
+		order.WriteString(at.owner)
+	}
+	qt.Assert(t, qt.Equals(order.String(), "abcaaaa"))
+}
+
+// Where attaching takes long, the files of others are attached meanwhile, and
+// what has waited is attached in the end.
+func TestFollowerSharesOutTime(t *testing.T) {
+	w := newWorld(t).everywhere()
+	f := w.follower(Options{Linger: -1})
+	f.budget.atOnce = attachTime / 20
+	w.fail = func(_ int, file string) error {
+		if strings.HasPrefix(file, "slow") {
+			time.Sleep(f.budget.atOnce / 3)
+		}
+		return nil
+	}
+	w.startOf(1001, 3, "earlier")
+	pass(t, f)
+	w.tells("+0 earlier")
+	w.startOf(1000, 1, "slow1", "slow2", "slow3", "slow4", "slow5")
+	w.startOf(1001, 2, "modest")
+	pass(t, f)
+	qt.Assert(t, qt.StringContains(strings.Join(w.takeTold(), " "), "+0 modest"))
+	qt.Assert(t, qt.IsTrue(f.Counts().Waiting > 0))
+	for deadline := time.Now().Add(testneeds.Patience(30 * time.Second)); len(f.Attachments()) < 7; {
+		if time.Now().After(deadline) {
+			t.Fatalf("%d are attached: %+v", len(f.Attachments()), f.Counts())
+		}
+		time.Sleep(minimumWait)
+	}
+	qt.Assert(t, qt.Equals(f.Counts().Waiting, 0))
+}

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package usdt
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/follow"
+)
+
+// Limits bound what a Watch attaches. Whoever may start a process can have a
+// host watch files with any number of probes, so each number has a default: 0
+// stands for it. One below 0 means no limit.
+//
+// A site with a semaphore counts as eight, because the kernel takes longer for
+// it. What is over a limit is not attached. It is an error of
+// [WatchChanges], a [*LimitError], and is tried again when there is room.
+//
+// An owner is a container, or else a user: see [proc.Process.Owner]. One that
+// has more than the others never keeps them from being attached. If there is no
+// room for an owner that would still have less than the one with the most, that
+// one gives up half of what it has. The time that attaching takes is shared
+// out, too: an owner for which it takes more than a quarter of the time waits.
+type Limits struct {
+	// FileSites is for the sites of one file. The default is 10,000. Of real
+	// files libjvm has the most, 750. The file may have four times as many
+	// different arguments.
+	FileSites int
+	// OwnerSites is for all files of one owner. The default is 50,000.
+	OwnerSites int
+	// Sites is for all files that the Watch attaches. The default is 200,000,
+	// which take 70 MB of kernel memory.
+	Sites int
+}
+
+// fileSites returns what SelectOptions.MaxSites is to be.
+func (l *Limits) fileSites() int { return follow.OrDefault(l.FileSites, follow.DefaultFileSites) }
+
+// WatchStats are numbers of a Watch.
+type WatchStats struct {
+	// Sites is how many are attached, those with semaphores counted as eight.
+	Sites int
+	// OverLimit is how many files, and files in processes, are not attached
+	// because of [Limits], or because the maps of the Manager have no room.
+	OverLimit int
+	// Waiting is how many are not attached yet because attaching for the same
+	// owner has taken too much of the time.
+	Waiting int
+}
+
+// argumentsPerSite is how many arguments there may be for each site of
+// [SelectOptions].MaxSites.
+const argumentsPerSite = 4
+
+// weight is as how many sites the selection counts.
+func (s *Selection) weight() int {
+	sites := s.Len()
+	if s.sites.semaphores {
+		for i := range s.sites.rows {
+			if s.sites.rows[i].semaphoreOffset != 0 {
+				sites += follow.SemaphoreSites - 1
+			}
+		}
+	}
+	return sites
+}
+
+// tooMany returns an error for a file with more than it may have.
+func tooMany(file, what string, limit, needed int) error {
+	return fmt.Errorf("%s: %w: %w", file, elfnote.ErrTooLarge,
+		&LimitError{Limit: what, Option: "SelectOptions.MaxSites", Capacity: limit, Needed: needed})
+}
+
+// limitOf explains a limit of a Watch in the words of its options.
+func limitOf(err error) error {
+	var file *LimitError
+	if errors.As(err, &file) && file.Option == "SelectOptions.MaxSites" {
+		limit := *file
+		limit.Option = "Limits.FileSites"
+		return fmt.Errorf("%w: %w", elfnote.ErrTooLarge, &limit)
+	}
+	var full *follow.FullError
+	if !errors.As(err, &full) {
+		return err
+	}
+	limit, option := full.Option()
+	return &LimitError{Limit: limit, Option: option, Capacity: full.Capacity, InUse: full.InUse, Needed: full.Needed}
+}

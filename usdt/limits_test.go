@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+//go:build linux
+
+package usdt_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/go-quicktest/qt"
+
+	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/testneeds"
+	"github.com/gousdt/gousdt/internal/testprog"
+	"github.com/gousdt/gousdt/proc"
+	"github.com/gousdt/gousdt/usdt"
+)
+
+// many has 400 sites of one spec, guarded a site with a semaphore.
+func TestSelectRefusesMoreSitesThanItMay(t *testing.T) {
+	target := usdt.Target{Path: testprog.Path(t, "target-pie")}
+	for _, test := range []struct {
+		probe    string
+		max      int
+		limit    string
+		capacity int
+		needed   int
+	}{
+		{"many", 0, "", 0, 0},
+		{"many", 400, "", 0, 0},
+		{"many", 399, "sites", 399, 400},
+		{"guarded", 8, "", 0, 0},
+		{"guarded", 7, "sites", 7, 8},
+		{"fourteen", 2, "different arguments", 8, 14},
+	} {
+		sel, err := usdt.Select(target, &usdt.SelectOptions{MaxSites: test.max}, elfnote.Exact(provider, test.probe))
+		if test.limit == "" {
+			qt.Check(t, qt.IsNil(err), qt.Commentf("%s", test.probe))
+			if err == nil {
+				sel.Close()
+			}
+			continue
+		}
+		qt.Check(t, qt.ErrorIs(err, elfnote.ErrTooLarge))
+		var full *usdt.LimitError
+		qt.Assert(t, qt.IsTrue(errors.As(err, &full)), qt.Commentf("%s: %v", test.probe, err))
+		qt.Check(t, qt.Equals(*full, usdt.LimitError{
+			Limit: test.limit, Option: "SelectOptions.MaxSites", Capacity: test.capacity, Needed: test.needed,
+		}))
+	}
+}
+
+// A watch attaches as much as its limits allow, says what is over them, and
+// attaches that when there is room.
+func TestWatchLimits(t *testing.T) {
+	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
+		c := newCollector(t, &usdt.ManagerOptions{Mode: mode})
+		one, two := copies(t, "target-pie")
+		processes := []*testprog.Process{testprog.Start(t, one), testprog.Start(t, two)}
+		var changes usdt.WatchChanges
+		w, err := c.Watch(&usdt.WatchOptions{
+			PerProcess: true,
+			Proc:       proc.WatcherOptions{Filter: only(one, two)},
+			Limits:     usdt.Limits{OwnerSites: 3},
+			Changed:    func(c *usdt.WatchChanges) { changes = *c },
+		}, watching(t, c.Collect, "gousdt_test:three", "gousdt_test:twelve")...)
+		qt.Assert(t, qt.IsNil(err))
+		defer w.Close()
+		qt.Assert(t, qt.IsNil(w.SyncAll()))
+		qt.Assert(t, qt.HasLen(w.Attachments(), 1))
+		qt.Assert(t, qt.HasLen(changes.Errors, 1))
+		var full *usdt.LimitError
+		qt.Assert(t, qt.IsTrue(errors.As(changes.Errors[0], &full)), qt.Commentf("%v", changes.Errors[0]))
+		qt.Assert(t, qt.Equals(full.Option, "Limits.OwnerSites"))
+		qt.Assert(t, qt.Equals([3]int{full.Capacity, full.InUse, full.Needed}, [3]int{3, 2, 2}))
+		qt.Assert(t, qt.Equals(w.Stats(), usdt.WatchStats{Sites: 2, OverLimit: 1}))
+		changes = usdt.WatchChanges{}
+		qt.Assert(t, qt.IsNil(w.SyncAll()))
+		qt.Assert(t, qt.HasLen(changes.Errors, 0)) // it is not said again
+
+		for _, process := range processes {
+			if process.PID == w.Attachments()[0].Process.PID {
+				process.Kill()
+			}
+		}
+		qt.Assert(t, qt.IsNil(w.SyncAll()))
+		for deadline := time.Now().Add(testneeds.Patience(20 * time.Second)); w.Stats().OverLimit > 0; {
+			if time.Now().After(deadline) {
+				t.Fatalf("%+v", w.Stats())
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+		qt.Assert(t, qt.HasLen(w.Attachments(), 1))
+	})
+}
+
+// A file with more sites than one may have is named, and keeps nothing from
+// others.
+func TestWatchRefusesFilesWithTooManySites(t *testing.T) {
+	c := newCollector(t, nil)
+	one, _ := copies(t, "target-pie")
+	testprog.Start(t, one)
+	var failed []error
+	w, err := c.Watch(&usdt.WatchOptions{
+		Proc:    proc.WatcherOptions{Filter: only(one)},
+		Limits:  usdt.Limits{FileSites: 399},
+		Changed: func(c *usdt.WatchChanges) { failed = append(failed, c.Errors...) },
+	}, watching(t, c.Collect, "gousdt_test:many")...)
+	qt.Assert(t, qt.IsNil(err))
+	defer w.Close()
+	qt.Assert(t, qt.IsNil(w.SyncAll()))
+	qt.Assert(t, qt.IsNil(w.SyncAll()))
+	qt.Assert(t, qt.HasLen(failed, 1))
+	qt.Assert(t, qt.ErrorMatches(failed[0], `.*there is room for 399 sites, 0 are in use, and 400 more are needed: set Limits.FileSites to 400 or more`))
+	qt.Assert(t, qt.Equals(w.Stats(), usdt.WatchStats{OverLimit: 1}))
+}
