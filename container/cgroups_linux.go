@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package container
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// grace is how long the path of a cgroup that was removed is kept: the
+	// last events with its number are read by then.
+	grace = 2 * time.Minute
+	// maxGone bounds the removed cgroups that are kept.
+	maxGone = 1 << 16
+	// maxCgroups bounds the cgroups that are followed: whoever may make cgroups
+	// can make very many. Real machines have some thousand.
+	maxCgroups = 1 << 17
+	// maxDepth bounds cgroups inside each other; systemd's have a dozen.
+	maxDepth = 64
+	// scanAgain is the least time between two scans of the whole tree for
+	// numbers that are not known.
+	scanAgain = time.Second
+)
+
+// Cgroups knows the paths of a machine's cgroups by their numbers. It is safe
+// for concurrent use.
+type Cgroups struct {
+	root    string
+	inotify *os.File
+	done    chan struct{}
+
+	mu      sync.Mutex
+	paths   map[uint64]string // by number
+	numbers map[string]uint64 // by path
+	watched map[int32]string  // directories, by the number of the watch
+	gone    []goneCgroup      // the oldest first
+	scanned time.Time
+	limited error // why some cgroups are not watched
+}
+
+type goneCgroup struct {
+	number uint64
+	path   string
+	since  time.Time
+}
+
+// Watch returns the paths of all cgroups, and follows them as they come and go.
+// root is where the file system of cgroup version 2 is mounted; "" finds it. In
+// a container, give the path at which the host's is mounted: its own has its
+// own cgroups only.
+func Watch(root string) (*Cgroups, error) {
+	if root == "" {
+		var err error
+		if root, err = mountPoint(); err != nil {
+			return nil, err
+		}
+	}
+	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
+	if err != nil {
+		return nil, fmt.Errorf("watch cgroups: inotify: %w", err)
+	}
+	c := &Cgroups{
+		root: root, inotify: os.NewFile(uintptr(fd), "inotify"), done: make(chan struct{}),
+		paths: make(map[uint64]string), numbers: make(map[string]uint64), watched: make(map[int32]string),
+	}
+	if err := c.add("/", 0); err != nil {
+		c.inotify.Close()
+		return nil, fmt.Errorf("watch cgroups: %w", err)
+	}
+	go c.follow()
+	return c, nil
+}
+
+// mountPoint returns where cgroup version 2 is mounted.
+func mountPoint() (string, error) {
+	text, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return "", fmt.Errorf("find cgroup version 2: %w", err)
+	}
+	for line := range strings.Lines(string(text)) {
+		before, after, _ := strings.Cut(line, " - ")
+		if fields := strings.Fields(before); len(fields) > 4 && strings.HasPrefix(after, "cgroup2 ") {
+			return strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`).Replace(fields[4]), nil
+		}
+	}
+	return "", fmt.Errorf("find cgroup version 2: it is not mounted: %w", errors.ErrUnsupported)
+}
+
+// Path returns the path of a cgroup by its number, as bpf_get_current_cgroup_id
+// gives it. It knows cgroups for two minutes after they were removed.
+func (c *Cgroups) Path(number uint64) (string, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if p, ok := c.paths[number]; ok {
+		return p, true
+	}
+	// Perhaps the kernel has not told yet, or may not tell of all.
+	if now := time.Now(); now.Sub(c.scanned) > scanAgain {
+		c.scanned = now
+		c.addLocked("/", 0)
+	}
+	p, ok := c.paths[number]
+	return p, ok
+}
+
+// Err returns why not all cgroups are followed, such as a limit of the kernel
+// (sysctl fs.inotify.max_user_watches), or nil. Those that are not are found
+// when they are asked for, unless they were removed before.
+func (c *Cgroups) Err() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.limited
+}
+
+// Close ends following. Paths that are known stay known.
+func (c *Cgroups) Close() error {
+	err := c.inotify.Close()
+	<-c.done
+	return err
+}
+
+func (c *Cgroups) add(cgroup string, depth int) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.addLocked(cgroup, depth)
+}
+
+// addLocked adds a cgroup and those in it. A cgroup is watched before it is
+// read: what is made in between is seen twice rather than not at all.
+func (c *Cgroups) addLocked(cgroup string, depth int) error {
+	dir := filepath.Join(c.root, cgroup)
+	info, err := os.Stat(dir)
+	if err != nil {
+		return err
+	}
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return fmt.Errorf("%s: no number is known", dir)
+	}
+	if _, known := c.numbers[cgroup]; !known && len(c.numbers) == maxCgroups {
+		c.limited = fmt.Errorf("watch cgroup %s: %d are watched already, which is the most", cgroup, maxCgroups)
+		return nil
+	}
+	c.paths[stat.Ino], c.numbers[cgroup] = cgroup, stat.Ino
+	fd, err := withDescriptor(c.inotify, func(fd int) (int, error) {
+		return unix.InotifyAddWatch(fd, dir, unix.IN_CREATE|unix.IN_DELETE|unix.IN_MOVED_FROM|unix.IN_MOVED_TO|unix.IN_ONLYDIR)
+	})
+	switch {
+	case err == nil:
+		c.watched[int32(fd)] = cgroup
+	case errors.Is(err, unix.ENOSPC):
+		c.limited = fmt.Errorf("watch cgroup %s: %w (raise the sysctl fs.inotify.max_user_watches)", cgroup, err)
+	case !errors.Is(err, fs.ErrNotExist):
+		c.limited = fmt.Errorf("watch cgroup %s: %w", cgroup, err)
+	}
+	if depth == maxDepth {
+		return nil
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return ignoreMissing(err)
+	}
+	for _, entry := range entries {
+		if entry.IsDir() {
+			if err := c.addLocked(path.Join(cgroup, entry.Name()), depth+1); ignoreMissing(err) != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func ignoreMissing(err error) error {
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENODEV) {
+		return nil // it was removed meanwhile
+	}
+	return err
+}
+
+// removed keeps the number of a cgroup for a while.
+func (c *Cgroups) removed(cgroup string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := time.Now()
+	if number, ok := c.numbers[cgroup]; ok {
+		c.gone = append(c.gone, goneCgroup{number, cgroup, now})
+		delete(c.numbers, cgroup)
+	}
+	for len(c.gone) > 0 && (len(c.gone) > maxGone || now.Sub(c.gone[0].since) > grace) {
+		oldest := c.gone[0]
+		c.gone = c.gone[1:]
+		if c.paths[oldest.number] == oldest.path {
+			if number, ok := c.numbers[oldest.path]; !ok || number != oldest.number {
+				delete(c.paths, oldest.number)
+			}
+		}
+	}
+}
+
+// withDescriptor calls f with the file's descriptor, which stays open meanwhile.
+func withDescriptor(file *os.File, f func(fd int) (int, error)) (n int, err error) {
+	raw, err := file.SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	if e := raw.Control(func(fd uintptr) { n, err = f(int(fd)) }); e != nil {
+		return 0, e
+	}
+	return n, err
+}

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package container_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/go-quicktest/qt"
+
+	"github.com/gousdt/gousdt/container"
+	"github.com/gousdt/gousdt/internal/testneeds"
+)
+
+// cgroup2 returns where cgroup version 2 is mounted.
+func cgroup2(t *testing.T) string {
+	text, err := os.ReadFile("/proc/self/mountinfo")
+	qt.Assert(t, qt.IsNil(err))
+	for line := range strings.Lines(string(text)) {
+		if before, after, _ := strings.Cut(line, " - "); strings.HasPrefix(after, "cgroup2 ") {
+			return strings.Fields(before)[4]
+		}
+	}
+	testneeds.Missing(t, "cgroup version 2 is not mounted")
+	return ""
+}
+
+// number returns the number of a cgroup.
+func number(t *testing.T, dir string) uint64 {
+	info, err := os.Stat(dir)
+	qt.Assert(t, qt.IsNil(err))
+	return info.Sys().(*syscall.Stat_t).Ino
+}
+
+func makeCgroup(t *testing.T, dir string) uint64 {
+	err := os.Mkdir(dir, 0o755)
+	if os.IsPermission(err) {
+		testneeds.Missing(t, "making cgroups: %v", err)
+	}
+	qt.Assert(t, qt.IsNil(err))
+	t.Cleanup(func() { os.Remove(dir) })
+	return number(t, dir)
+}
+
+func TestWatch(t *testing.T) {
+	root := cgroup2(t)
+	name := fmt.Sprintf("gousdt-test-%d", os.Getpid())
+	dir := filepath.Join(root, name)
+	before := makeCgroup(t, dir)
+	cgroups, err := container.Watch("")
+	qt.Assert(t, qt.IsNil(err))
+	defer cgroups.Close()
+	find := func(number uint64) string {
+		path, _ := cgroups.Path(number)
+		return path
+	}
+	qt.Assert(t, qt.Equals(find(before), "/"+name))
+	qt.Assert(t, qt.Equals(find(number(t, root)), "/"))
+
+	t.Run("made later, and at once removed", func(t *testing.T) {
+		// Hundreds, which are made and gone before anybody can look.
+		numbers := make(map[string]uint64)
+		for i := range 200 {
+			inner := filepath.Join(dir, fmt.Sprintf("docker-%064x.scope", i))
+			numbers[inner] = makeCgroup(t, inner)
+			qt.Assert(t, qt.IsNil(os.Remove(inner)))
+		}
+		missing := 0
+		for inner, n := range numbers {
+			// The kernel tells of a directory when it is made; what is gone when
+			// it is looked at has no number any more.
+			path := find(n)
+			if path == "" {
+				missing++
+				continue
+			}
+			qt.Assert(t, qt.Equals(path, "/"+name+"/"+filepath.Base(inner)))
+			c, ok := container.Of(path)
+			qt.Assert(t, qt.IsTrue(ok))
+			qt.Assert(t, qt.Equals(c.Runtime, "docker"))
+		}
+		t.Logf("%d of %d were gone before they could be looked at", missing, len(numbers))
+	})
+	t.Run("made later, and kept after its end", func(t *testing.T) {
+		inner := filepath.Join(dir, "docker-"+id+".scope")
+		n := makeCgroup(t, inner)
+		for deadline := time.Now().Add(time.Minute); find(n) == "" && time.Now().Before(deadline); {
+			time.Sleep(time.Millisecond)
+		}
+		qt.Assert(t, qt.Equals(find(n), "/"+name+"/docker-"+id+".scope"))
+		qt.Assert(t, qt.IsNil(os.Remove(inner)))
+		again := makeCgroup(t, inner)
+		for deadline := time.Now().Add(time.Minute); find(again) == "" && time.Now().Before(deadline); {
+			time.Sleep(time.Millisecond)
+		}
+		qt.Assert(t, qt.Equals(find(again), "/"+name+"/docker-"+id+".scope"))
+		qt.Assert(t, qt.Equals(find(n), "/"+name+"/docker-"+id+".scope"))
+	})
+	t.Run("no cgroup", func(t *testing.T) {
+		qt.Assert(t, qt.Equals(find(1<<60), ""))
+	})
+	qt.Assert(t, qt.IsNil(cgroups.Err()))
+}
+
+func TestWatchErrors(t *testing.T) {
+	_, err := container.Watch("/nonexistent")
+	qt.Assert(t, qt.ErrorMatches(err, "watch cgroups: stat /nonexistent: no such file or directory"))
+}

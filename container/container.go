@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package container
+
+import (
+	"strings"
+)
+
+// Container is what the path of a cgroup says.
+type Container struct {
+	// ID is the ID that the runtime gave the container, mostly 64 hexadecimal
+	// digits. Users and tools shorten it to the first 12.
+	ID string
+	// Runtime is who made it: "docker", "containerd", "cri-o", "podman", "lxc",
+	// "systemd-nspawn", or "" if the path does not say it.
+	Runtime string
+	// PodUID is the UID of the container's Kubernetes pod, in the form with
+	// hyphens, or "".
+	PodUID string
+}
+
+// Short returns the ID as people write it: the first 12 digits of a long one.
+func (c Container) Short() string {
+	if isID(c.ID) {
+		return c.ID[:12]
+	}
+	return c.ID
+}
+
+// Of returns the container that a path of a cgroup belongs to. Of containers
+// inside each other the innermost counts.
+func Of(cgroup string) (Container, bool) {
+	var found Container
+	podUID := ""
+	parent := ""
+	for name := range strings.SplitSeq(cgroup, "/") {
+		if uid := pod(name); uid != "" {
+			podUID = uid
+		}
+		if c, ok := one(name, parent); ok {
+			c.PodUID = podUID
+			found = c
+		}
+		parent = name
+	}
+	return found, found.ID != ""
+}
+
+// OfProcess is [Of] for the text of /proc/PID/cgroup, which has a path for each
+// hierarchy. The hierarchy of version 2 comes first, if it says anything.
+func OfProcess(text string) (Container, bool) {
+	var found Container
+	for line := range strings.Lines(text) {
+		parts := strings.SplitN(strings.TrimSuffix(line, "\n"), ":", 3)
+		if len(parts) != 3 {
+			continue
+		}
+		c, ok := Of(parts[2])
+		if ok && (found.ID == "" || parts[0] == "0") {
+			found = c
+		}
+	}
+	return found, found.ID != ""
+}
+
+// Unit returns the innermost systemd unit in a cgroup's path, such as
+// "postgresql@15-main.service", or "".
+func Unit(cgroup string) string {
+	unit := ""
+	for name := range strings.SplitSeq(cgroup, "/") {
+		if strings.HasSuffix(name, ".service") || strings.HasSuffix(name, ".scope") {
+			unit = name
+		}
+	}
+	return unit
+}
+
+// prefixes are what runtimes put before the ID, in the names of scopes and of
+// directories.
+var prefixes = []struct{ prefix, runtime string }{
+	{"docker-", "docker"},
+	{"cri-containerd-", "containerd"},
+	{"nerdctl-", "containerd"},
+	{"crio-", "cri-o"},
+	{"libpod-", "podman"},
+	{"libpod_pod_", ""}, // a pod of podman's, which holds containers
+	{"lxc.payload.", "lxc"},
+	{"lxc-", "lxc"},
+}
+
+// one returns the container that one directory stands for.
+func one(name, parent string) (Container, bool) {
+	scope := strings.HasSuffix(name, ".scope")
+	name = strings.TrimSuffix(name, ".scope")
+	for _, p := range prefixes {
+		id, ok := strings.CutPrefix(name, p.prefix)
+		if !ok {
+			continue
+		}
+		switch {
+		case p.runtime == "lxc" && id != "":
+			return Container{ID: id, Runtime: p.runtime}, true
+		case p.runtime != "" && isID(id):
+			return Container{ID: id, Runtime: p.runtime}, true
+		}
+	}
+	// containerd without systemd: SLICE:cri-containerd:ID
+	if parts := strings.Split(name, ":"); len(parts) == 3 && isID(parts[2]) {
+		runtime := ""
+		if strings.Contains(parts[1], "containerd") {
+			runtime = "containerd"
+		}
+		return Container{ID: parts[2], Runtime: runtime}, true
+	}
+	if machine, ok := strings.CutPrefix(name, "machine-"); ok && scope && parent == "machine.slice" {
+		return Container{ID: unescapeUnit(machine), Runtime: "systemd-nspawn"}, true
+	}
+	if machine, ok := strings.CutPrefix(name, "systemd-nspawn@"); ok {
+		return Container{ID: unescapeUnit(strings.TrimSuffix(machine, ".service")), Runtime: "systemd-nspawn"}, true
+	}
+	switch {
+	case parent == "lxc" && name != "":
+		return Container{ID: name, Runtime: "lxc"}, true
+	case !isID(name) && !isTaskID(name):
+		return Container{}, false
+	case parent == "docker":
+		return Container{ID: name, Runtime: "docker"}, true
+	}
+	return Container{ID: name}, true
+}
+
+// isID reports whether s is 64 hexadecimal digits, as runtimes make up.
+func isID(s string) bool { return len(s) == 64 && isHex(s) }
+
+// isTaskID reports whether s is the ID of a container of Amazon ECS on Fargate:
+// 32 hexadecimal digits and a number.
+func isTaskID(s string) bool {
+	task, number, ok := strings.Cut(s, "-")
+	return ok && len(task) == 32 && isHex(task) && number != "" && strings.Trim(number, "0123456789") == ""
+}
+
+func isHex(s string) bool { return strings.Trim(s, "0123456789abcdef") == "" }
+
+// pod returns the UID of the Kubernetes pod that a directory stands for: of
+// kubepods-burstable-podUID.slice, where the hyphens of the UID are underscores,
+// or of podUID.
+func pod(name string) string {
+	name = strings.TrimSuffix(name, ".slice")
+	if i := strings.LastIndex(name, "-pod"); i >= 0 && strings.Contains(name[:i], "kubepods") {
+		name = name[i+1:]
+	} else if strings.HasPrefix(name, "kubepods-pod") {
+		name = strings.TrimPrefix(name, "kubepods-")
+	}
+	uid, ok := strings.CutPrefix(name, "pod")
+	if !ok {
+		return ""
+	}
+	uid = strings.ReplaceAll(uid, "_", "-")
+	if len(uid) != 36 && len(uid) != 32 || !isHex(strings.ReplaceAll(uid, "-", "")) {
+		return ""
+	}
+	return uid
+}
+
+// unescapeUnit undoes how systemd writes a name in that of a unit: \x2d is a
+// hyphen.
+func unescapeUnit(s string) string {
+	return strings.ReplaceAll(s, `\x2d`, "-")
+}

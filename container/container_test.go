@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package container_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/go-quicktest/qt"
+
+	"github.com/gousdt/gousdt/container"
+)
+
+const uid = "e0f4b1d2-6a6c-4a2e-9d1c-3f0b7c5a9e11"
+
+var (
+	id    = strings.Repeat("0123456789abcdef", 4)
+	other = strings.Repeat("fedcba9876543210", 4)
+	slice = strings.ReplaceAll(uid, "-", "_")
+)
+
+func TestOf(t *testing.T) {
+	for _, test := range []struct {
+		name, cgroup string
+		want         container.Container
+	}{
+		{"docker, systemd", "/system.slice/docker-" + id + ".scope", container.Container{ID: id, Runtime: "docker"}},
+		{"docker, directories", "/docker/" + id, container.Container{ID: id, Runtime: "docker"}},
+		{"docker, a cgroup below", "/system.slice/docker-" + id + ".scope/init.scope", container.Container{ID: id, Runtime: "docker"}},
+		{"docker in docker", "/docker/" + id + "/docker/" + other, container.Container{ID: other, Runtime: "docker"}},
+		{"containerd in a pod, systemd",
+			"/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod" + slice + ".slice/cri-containerd-" + id + ".scope",
+			container.Container{ID: id, Runtime: "containerd", PodUID: uid}},
+		{"a guaranteed pod", "/kubepods.slice/kubepods-pod" + slice + ".slice/cri-containerd-" + id + ".scope",
+			container.Container{ID: id, Runtime: "containerd", PodUID: uid}},
+		{"containerd in a pod, directories", "/kubepods/besteffort/pod" + uid + "/" + id, container.Container{ID: id, PodUID: uid}},
+		{"containerd in a pod, colons",
+			"/system.slice/containerd.service/kubepods-burstable-pod" + slice + ".slice:cri-containerd:" + id,
+			container.Container{ID: id, Runtime: "containerd"}},
+		{"nerdctl", "/system.slice/nerdctl-" + id + ".scope", container.Container{ID: id, Runtime: "containerd"}},
+		{"CRI-O", "/kubepods.slice/kubepods-pod" + slice + ".slice/crio-" + id + ".scope/container",
+			container.Container{ID: id, Runtime: "cri-o", PodUID: uid}},
+		{"the monitor of CRI-O", "/kubepods.slice/crio-conmon-" + id + ".scope", container.Container{}},
+		{"podman", "/machine.slice/libpod-" + id + ".scope", container.Container{ID: id, Runtime: "podman"}},
+		{"podman of a user",
+			"/user.slice/user-1000.slice/user@1000.service/user.slice/libpod-" + id + ".scope/container",
+			container.Container{ID: id, Runtime: "podman"}},
+		{"the monitor of podman", "/machine.slice/libpod-conmon-" + id + ".scope", container.Container{}},
+		{"a pod of podman", "/machine.slice/machine-libpod_pod_" + other + ".slice/libpod-" + id + ".scope",
+			container.Container{ID: id, Runtime: "podman"}},
+		{"kind", "/docker/" + other + "/kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-besteffort.slice/" +
+			"kubelet-kubepods-besteffort-pod" + slice + ".slice/cri-containerd-" + id + ".scope",
+			container.Container{ID: id, Runtime: "containerd", PodUID: uid}},
+		{"lxc", "/lxc.payload.web", container.Container{ID: "web", Runtime: "lxc"}},
+		{"lxc, directories", "/lxc/web/system.slice/nginx.service", container.Container{ID: "web", Runtime: "lxc"}},
+		{"systemd-nspawn", `/machine.slice/machine-debian\x2d12.scope/payload`,
+			container.Container{ID: "debian-12", Runtime: "systemd-nspawn"}},
+		{"systemd-nspawn as a service", "/machine.slice/systemd-nspawn@web.service/payload",
+			container.Container{ID: "web", Runtime: "systemd-nspawn"}},
+		{"Amazon ECS", "/ecs/0123456789abcdef0123456789abcdef/0123456789abcdef0123456789abcdef-1234567890",
+			container.Container{ID: "0123456789abcdef0123456789abcdef-1234567890"}},
+		{"a service", "/system.slice/postgresql@15-main.service", container.Container{}},
+		{"a session", "/user.slice/user-0.slice/session-1.scope", container.Container{}},
+		{"the root", "/", container.Container{}},
+		{"nothing", "", container.Container{}},
+		{"an ID that is too short", "/docker/0123456789ab", container.Container{}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			got, ok := container.Of(test.cgroup)
+			qt.Assert(t, qt.Equals(got, test.want))
+			qt.Assert(t, qt.Equals(ok, test.want != container.Container{}))
+		})
+	}
+}
+
+func TestOfProcess(t *testing.T) {
+	for _, test := range []struct{ name, text, want string }{
+		{"version 2", "0::/system.slice/docker-" + id + ".scope\n", id},
+		{"version 1", "12:pids:/docker/" + id + "\n1:name=systemd:/docker/" + id + "\n0::/\n", id},
+		{"both", "12:pids:/docker/" + id + "\n0::/docker/" + other + "\n", other},
+		{"none", "0::/init.scope\n", ""},
+		{"a colon in the path", "0::/a:b/docker-" + id + ".scope\n", id},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			got, ok := container.OfProcess(test.text)
+			qt.Assert(t, qt.Equals(got.ID, test.want))
+			qt.Assert(t, qt.Equals(ok, test.want != ""))
+		})
+	}
+}
+
+func TestShort(t *testing.T) {
+	qt.Assert(t, qt.Equals(container.Container{ID: id}.Short(), "0123456789ab"))
+	qt.Assert(t, qt.Equals(container.Container{ID: "web"}.Short(), "web"))
+}
+
+func TestUnit(t *testing.T) {
+	qt.Assert(t, qt.Equals(container.Unit("/system.slice/postgresql@15-main.service"), "postgresql@15-main.service"))
+	qt.Assert(t, qt.Equals(container.Unit("/user.slice/user-0.slice/session-1.scope"), "session-1.scope"))
+	qt.Assert(t, qt.Equals(container.Unit("/"), ""))
+}
+
+func FuzzOf(f *testing.F) {
+	f.Add("/kubepods.slice/kubepods-pod" + slice + ".slice/crio-" + id + ".scope/container")
+	f.Add(`/machine.slice/machine-a\x2db.scope`)
+	f.Fuzz(func(t *testing.T, cgroup string) {
+		c, ok := container.Of(cgroup)
+		if ok != (c.ID != "") || !strings.Contains(cgroup, strings.ReplaceAll(c.ID, "-", "")) && !strings.Contains(c.ID, "-") {
+			t.Errorf("%q: %+v", cgroup, c)
+		}
+		c.Short()
+		container.OfProcess(cgroup)
+		container.Unit(cgroup)
+	})
+}

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+// Package container says which container a cgroup is.
+//
+// Each container is a cgroup, whose path has the container's ID in a form that
+// depends on who made it. [Of] reads it:
+//
+//	/system.slice/docker-4c01db0b339c....scope              docker
+//	/kubepods.slice/.../cri-containerd-8fb5....scope        containerd, in a pod
+//	/machine.slice/libpod-1c2d....scope                     podman
+//	/system.slice/postgresql@15-main.service                no container: a unit
+//
+// An eBPF program knows its process by the number of its cgroup
+// (bpf_get_current_cgroup_id, Linux 4.18), which is the same for all processes
+// of a container, however short they live. [Watch] keeps the paths of all
+// cgroups by their numbers, from the moment when one is made, and for a while
+// after it was removed, until the last events that have its number are read:
+//
+//	cgroups, err := container.Watch("")
+//	if err != nil {
+//		return err
+//	}
+//	defer cgroups.Close()
+//	path, ok := cgroups.Path(id)
+//	if c, isContainer := container.Of(path); ok && isContainer {
+//		fmt.Println(c.Runtime, c.ID, c.PodUID)
+//	}
+//
+// # Limits
+//
+// The number is one of cgroup version 2. Where a machine has its containers in
+// the hierarchies of version 1 only, all of them have the number of the root of
+// version 2; find the container by the process there, with
+// [github.com/gousdt/gousdt/proc.Process.Cgroup] and [OfProcess].
+//
+// Names of cgroups are text of those who make them. A container that may make
+// cgroups below its own, which runtimes allow to privileged containers only, can
+// name one like another container: of containers inside each other the
+// innermost counts, as Docker in Docker and kind need it.
+package container
