@@ -114,6 +114,23 @@ func (c *Cgroups) Path(number uint64) (string, bool) {
 	return p, ok
 }
 
+// Name returns what people call a cgroup: the short ID of its container, the
+// name of its systemd unit if it is none, or else its path. A cgroup that is
+// not known is "cgroup" with its number.
+func (c *Cgroups) Name(number uint64) string {
+	path, ok := c.Path(number)
+	if !ok {
+		return fmt.Sprintf("cgroup %d", number)
+	}
+	if found, ok := Of(path); ok {
+		return found.Short()
+	}
+	if unit := Unit(path); unit != "" {
+		return unit
+	}
+	return path
+}
+
 // Err returns why not all cgroups are followed, such as a limit of the kernel
 // (sysctl fs.inotify.max_user_watches), or nil. Those that are not are found
 // when they are asked for, unless they were removed before.
@@ -208,7 +225,8 @@ func (c *Cgroups) removed(cgroup string) {
 	}
 }
 
-// withDescriptor calls f with the file's descriptor, which stays open meanwhile.
+// withDescriptor calls f with the file's descriptor, which stays open
+// meanwhile.
 func withDescriptor(file *os.File, f func(fd int) (int, error)) (n int, err error) {
 	raw, err := file.SyscallConn()
 	if err != nil {

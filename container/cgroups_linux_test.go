@@ -72,8 +72,8 @@ func TestWatch(t *testing.T) {
 		}
 		missing := 0
 		for inner, n := range numbers {
-			// The kernel tells of a directory when it is made; what is gone when
-			// it is looked at has no number any more.
+			// The kernel tells of a directory when it is made; what is gone
+			// when it is looked at has no number any more.
 			path := find(n)
 			if path == "" {
 				missing++

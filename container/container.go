@@ -142,8 +142,8 @@ func isTaskID(s string) bool {
 func isHex(s string) bool { return strings.Trim(s, "0123456789abcdef") == "" }
 
 // pod returns the UID of the Kubernetes pod that a directory stands for: of
-// kubepods-burstable-podUID.slice, where the hyphens of the UID are underscores,
-// or of podUID.
+// kubepods-burstable-podUID.slice, where the hyphens of the UID are
+// underscores, or of podUID.
 func pod(name string) string {
 	name = strings.TrimSuffix(name, ".slice")
 	if i := strings.LastIndex(name, "-pod"); i >= 0 && strings.Contains(name[:i], "kubepods") {

@@ -34,7 +34,7 @@
 // [github.com/gousdt/gousdt/proc.Process.Cgroup] and [OfProcess].
 //
 // Names of cgroups are text of those who make them. A container that may make
-// cgroups below its own, which runtimes allow to privileged containers only, can
-// name one like another container: of containers inside each other the
+// cgroups below its own, which runtimes allow to privileged containers only,
+// can name one like another container: of containers inside each other the
 // innermost counts, as Docker in Docker and kind need it.
 package container

@@ -29,9 +29,10 @@ type Aggregation struct {
 
 	// By are the keys. There is a row for each combination of their values. A
 	// key is a term such as "arg0", "str(arg0)" (at most 64 bytes if it gives
-	// no limit), "comm", "pid", "tid", "uid", "gid", "cpu", "cgroup", "probe",
-	// "provider", "site", "cookie" or "stack" (the user stack, with the process
-	// whose addresses it has). There can be 15 keys, of 320 bytes together.
+	// no limit), "comm", "pid", "tid", "uid", "gid", "cpu", "cgroup",
+	// "container" (see SessionOptions.Containers), "probe", "provider", "site",
+	// "cookie" or "stack" (the user stack, with the process whose addresses it
+	// has). There can be 15 keys, of 320 bytes together.
 	By []string
 
 	// Where is a condition like SessionOptions.Filter, for this aggregation

@@ -60,6 +60,9 @@ func (s *Session) parseAggregation(definition *Aggregation) (*aggregation, error
 	}
 	a.session, a.Names, a.started = s, s.names.number, time.Now()
 	s.keepSites = s.keepSites || a.by(expr.Site)
+	if a.by(expr.Container) && s.opts.Containers == nil {
+		return nil, optionError("By", errors.New(`the key "container" needs SessionOptions.Containers`))
+	}
 	if definition.Latency == nil {
 		return a, nil
 	}
@@ -182,7 +185,7 @@ func parseKey(source string, names expr.Names) (expr.Term, error) {
 	}
 	switch t.Source {
 	case expr.Number, expr.Text:
-		return t, &SyntaxError{Expression: source, Message: "this is no key: argN, str(argN), pid, tid, uid, gid, cpu, cgroup, comm, " +
+		return t, &SyntaxError{Expression: source, Message: "this is no key: argN, str(argN), pid, tid, uid, gid, cpu, cgroup, container, comm, " +
 			"provider, probe, site, cookie and stack are"}
 	case expr.String:
 		if t.Max == 0 {

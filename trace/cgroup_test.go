@@ -14,6 +14,7 @@ import (
 
 	"github.com/go-quicktest/qt"
 
+	"github.com/gousdt/gousdt/container"
 	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
 	"github.com/gousdt/gousdt/trace"
@@ -64,4 +65,36 @@ func TestControlGroupsAreToldApart(t *testing.T) {
 	}
 	qt.Check(t, qt.DeepEquals(got, map[bool]int{true: 3, false: 3}))
 	qt.Check(t, qt.DeepEquals(rows(snapshot(t, counts)), []string{fmt.Sprintf("[%d] 3 ?", id)}))
+}
+
+func TestContainersHaveNames(t *testing.T) {
+	testprog.RequireBPF(t)
+	dir, _ := newControlGroup(t)
+	id := strings.Repeat("0123456789abcdef", 4)
+	outer := filepath.Join(dir, "docker-"+id+".scope")
+	inner := filepath.Join(outer, "init.scope")
+	for _, made := range []string{outer, inner} {
+		qt.Assert(t, qt.IsNil(os.Mkdir(made, 0o755)))
+		t.Cleanup(func() { os.Remove(made) })
+	}
+	containers, err := container.Watch("")
+	qt.Assert(t, qt.IsNil(err))
+	defer containers.Close()
+	process := start(t, "target-pie")
+	counts := trace.NewAggregator(trace.Aggregation{By: []string{"container"}})
+	open(t, process, "gousdt_test:three", &trace.SessionOptions{
+		Aggregators: []*trace.Aggregator{counts}, Containers: containers, NoEvents: true,
+	})
+	for i, group := range []string{outer, inner, filepath.Dir(dir)} {
+		err := os.WriteFile(filepath.Join(group, "cgroup.procs"), fmt.Append(nil, process.PID), 0)
+		qt.Assert(t, qt.IsNil(err))
+		process.Fire("three", 1<<i)
+	}
+	// Both groups of the container are one row.
+	qt.Check(t, qt.SliceContains(rows(snapshot(t, counts)), "["+id[:12]+"] 3 ?"))
+
+	_, err = trace.New(&trace.SessionOptions{Aggregators: []*trace.Aggregator{
+		trace.NewAggregator(trace.Aggregation{By: []string{"container"}}),
+	}})
+	qt.Check(t, qt.ErrorMatches(err, `.*By: the key "container" needs SessionOptions.Containers`))
 }

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/gousdt/gousdt/container"
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/providers"
 	"github.com/gousdt/gousdt/trace/internal/bpfgen"
@@ -110,6 +111,11 @@ type SessionOptions struct {
 	// ArgumentsOnly leaves Time, Monotonic, PID, TID, Command and CPU out of
 	// events, which saves 60 to 80 ns at each hit.
 	ArgumentsOnly bool
+
+	// Containers names the key "container" of aggregations: it is
+	// [container.Cgroups.Name] of the control group. The caller closes it after
+	// the session.
+	Containers *container.Cgroups
 
 	// CGroups sets Event.CGroup. It distinguishes containers also if the
 	// process has ended before the event is read.

@@ -38,7 +38,7 @@ func index(key []byte) int { return int(binary.NativeEndian.Uint32(key[len(key)-
 // what has no row.
 func (a *aggregation) totalOf(key []byte, known map[string]*total) (*total, error) {
 	key = key[:len(key)-4] // all but the index
-	if a.normalize == nil {
+	if !a.translates() {
 		if t := a.totals.rows[string(key)]; t != nil {
 			return t, nil
 		}
@@ -59,6 +59,10 @@ func (a *aggregation) totalOf(key []byte, known map[string]*total) (*total, erro
 	known[string(key)] = t
 	return t, nil
 }
+
+// translates reports whether keys of rows are made from keys of the kernel such
+// that several become one.
+func (a *aggregation) translates() bool { return a.normalize != nil || a.by(expr.Container) }
 
 // newTotal makes a row if there may be another one.
 func (a *aggregation) newTotal(identity string, fresh total) *total {
@@ -190,6 +194,8 @@ func (a *aggregation) key(row *Row, term *expr.Term, part []byte, class bpfgen.C
 			text = []byte(a.normalize(string(text)))
 		}
 		return textValue(text, part[term.Max+1] != 0), nil
+	case expr.Container:
+		return textValue([]byte(s.opts.Containers.Name(bits)), false), nil
 	case expr.Provider, expr.Probe:
 		return textValue([]byte(s.names.name(bits)), false), nil
 	case expr.Site:

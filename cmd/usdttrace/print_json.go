@@ -6,6 +6,7 @@ import (
 	"context"
 	"io"
 
+	"github.com/gousdt/gousdt/container"
 	"github.com/gousdt/gousdt/internal/jsontext"
 	"github.com/gousdt/gousdt/internal/symbolname"
 	"github.com/gousdt/gousdt/internal/terminal"
@@ -46,6 +47,7 @@ func (p *jsonPrinter) event(e *trace.Event) {
 	if p.tracer.options.samples() {
 		j.Unsigned("weight", e.Weight)
 	}
+	p.container(e.CGroup)
 	j.Text("provider", cutName(e.Site.Provider))
 	j.Text("name", cutName(e.Site.Name))
 	j.Text("file", e.Site.File)
@@ -60,6 +62,20 @@ func (p *jsonPrinter) event(e *trace.Event) {
 		p.stack(e.PID, p.tracer.stackOf(e))
 	}
 	p.end()
+}
+
+// container adds the container of an event, if it is in one.
+func (p *jsonPrinter) container(cgroup uint64) {
+	if p.tracer.containers == nil {
+		return
+	}
+	path, ok := p.tracer.containers.Path(cgroup)
+	if !ok {
+		return
+	}
+	if c, ok := container.Of(path); ok {
+		p.json.Text("container", cutName(c.ID))
+	}
 }
 
 // arg adds an argument of an event, with what its definition says and what was

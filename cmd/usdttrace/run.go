@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/gousdt/gousdt/container"
 	"github.com/gousdt/gousdt/internal/messages"
 	"github.com/gousdt/gousdt/stack"
 	"github.com/gousdt/gousdt/trace"
@@ -24,17 +25,18 @@ type tracer struct {
 	stdout   *os.File
 	out      *messages.Writer // stdout, or the file of --output
 
-	session  *trace.Session
-	printer  printer
-	targets  *targets
-	follower *follower         // nil for files without a process
-	command  *command          // nil without -c
-	stacks   *stack.Symbolizer // nil where no stacks are asked for
-	samples  *samples          // nil where no profile is made from events
-	profiles []*profileFile    // what stacks are written to
-	file     *outputFile       // nil without --output
-	costs    costs
-	asked    []*aggregation
+	session    *trace.Session
+	containers *container.Cgroups // nil where nobody asks for containers
+	printer    printer
+	targets    *targets
+	follower   *follower         // nil for files without a process
+	command    *command          // nil without -c
+	stacks     *stack.Symbolizer // nil where no stacks are asked for
+	samples    *samples          // nil where no profile is made from events
+	profiles   []*profileFile    // what stacks are written to
+	file       *outputFile       // nil without --output
+	costs      costs
+	asked      []*aggregation
 
 	ctx    context.Context // ends when the tracing is to end
 	end    context.CancelFunc
@@ -93,6 +95,9 @@ func (t *tracer) trace() (err error) {
 		// After an error it is not detached yet, which takes its time.
 		defer t.messages.During("detaching")()
 		t.session.Close()
+		if t.containers != nil {
+			t.containers.Close()
+		}
 	}()
 	if o.stack || o.profiles() || o.byStack() {
 		t.stacks = stack.NewSymbolizer(nil)

@@ -4,11 +4,14 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/cilium/ebpf/rlimit"
 
+	"github.com/gousdt/gousdt/container"
 	"github.com/gousdt/gousdt/internal/commandline"
 	"github.com/gousdt/gousdt/trace"
 )
@@ -57,6 +60,12 @@ func (t *tracer) open() error {
 		if opts.RingSize == 0 {
 			opts.RingSize = unwindBuffer
 		}
+	}
+	if slices.Contains(o.by, "container") || o.json && !o.aggregates() {
+		if t.containers, err = container.Watch(""); err != nil && slices.Contains(o.by, "container") {
+			return fmt.Errorf("--by container: %w", err)
+		}
+		opts.Containers, opts.CGroups = t.containers, t.containers != nil && !o.aggregates()
 	}
 	if t.session, err = trace.New(opts); err != nil {
 		return t.named(err)

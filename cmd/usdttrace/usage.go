@@ -77,7 +77,7 @@ Aggregates, computed in the kernel
                         (the default), or arguments
       --linear LOW:HIGH:STEP  for --hist and --latency, steps of equal size, drawn
       --by KEY,...      a row for each: comm, pid, tid, probe, arg1, str(arg0), cpu,
-                        cgroup, stack. For --latency, keys of the DONE probe
+                        cgroup, container, stack. For --latency, keys of the DONE probe
       --sort COLUMN     the greatest first: count, average, p50, p90, p99, max, total
       --top N           N rows, and all others in one that is named (other)
       --max-keys N      rows at most (16384). Hits of more keys are in (other)

@@ -35,10 +35,11 @@ var dependencies = []dependency{
 	{"argspec", nil, nil},
 	{"bpf", nil, nil},
 	{"providers", nil, []string{"elfnote"}},
+	{"container", []string{sys}, nil},
 	{"proc", []string{sys}, []string{"elfnote"}},
 	{"usdt", []string{ebpf, arch, sys}, []string{"argspec", "bpf", "elfnote", "proc"}},
 	{"stack", []string{pprof, demangle, sys}, []string{"elfnote", "proc"}},
-	{"trace", []string{ebpf, arch, sys}, []string{"argspec", "bpf", "elfnote", "proc", "providers", "usdt"}},
+	{"trace", []string{ebpf, arch, sys}, []string{"argspec", "bpf", "container", "elfnote", "proc", "providers", "usdt"}},
 }
 
 // importProblems compares them with what the go command says.

@@ -148,7 +148,7 @@ func (f *fetcher) operand(dst asm.Register, o *operand) {
 	case expr.CPU:
 		f.processorID()
 		f.Emit(asm.Mov.Reg32(dst, asm.R0))
-	case expr.CGroup:
+	case expr.CGroup, expr.Container:
 		f.Call(asm.FnGetCurrentCgroupId)
 		f.Emit(asm.Mov.Reg(dst, asm.R0))
 	}

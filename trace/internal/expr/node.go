@@ -52,28 +52,29 @@ type Source uint8
 // The sources. Number and Text are literals, all others are known at a hit or
 // at a site.
 const (
-	Number   Source = iota
-	Text            // "postgres"
-	Argument        // arg3
-	String          // str(arg3, 64): the text that arg3 points to
-	PID             // the process
-	TID             // the thread
-	UID             // the user
-	GID             // the group
-	CPU             // the processor
-	CGroup          // the control group
-	Command         // comm: the name of the thread
-	Cookie          // of the attachment
-	Provider        // of the probe
-	Probe           // the probe's name; as a key provider and name
-	Site            // the site
-	Stack           // the user's stack; a key only
-	Duration        // nanoseconds since the start probe
+	Number    Source = iota
+	Text             // "postgres"
+	Argument         // arg3
+	String           // str(arg3, 64): the text that arg3 points to
+	PID              // the process
+	TID              // the thread
+	UID              // the user
+	GID              // the group
+	CPU              // the processor
+	CGroup           // the control group
+	Container        // the container; a key only, which is the control group in the kernel
+	Command          // comm: the name of the thread
+	Cookie           // of the attachment
+	Provider         // of the probe
+	Probe            // the probe's name; as a key provider and name
+	Site             // the site
+	Stack            // the user's stack; a key only
+	Duration         // nanoseconds since the start probe
 )
 
 // words are the names of the sources that have one.
 var words = map[string]Source{
-	"pid": PID, "tid": TID, "uid": UID, "gid": GID, "cpu": CPU, "cgroup": CGroup, "comm": Command, "cookie": Cookie,
+	"pid": PID, "tid": TID, "uid": UID, "gid": GID, "cpu": CPU, "cgroup": CGroup, "container": Container, "comm": Command, "cookie": Cookie,
 	"provider": Provider, "probe": Probe, "site": Site, "stack": Stack, "duration": Duration,
 }
 

@@ -194,7 +194,7 @@ func (p *parser) comparison() (*Node, error) {
 func (p *parser) check(node *Node) error {
 	left, right := &node.Left, &node.Right
 	for _, t := range []*Term{left, right} {
-		if t.Source == Stack || t.Source == Site {
+		if t.Source == Stack || t.Source == Site || t.Source == Container {
 			return p.fail(t.Offset, "this can be a key or a value but not be compared")
 		}
 	}
@@ -240,7 +240,7 @@ func (p *parser) term() (Term, error) {
 	if err != nil || !p.accept(token.AND) {
 		return t, err
 	}
-	if t.IsText() || t.Source == Stack || t.Source == Site || t.Number.IsFloat {
+	if t.IsText() || t.Source == Stack || t.Source == Site || t.Source == Container || t.Number.IsFloat {
 		return t, p.fail(t.Offset, "this has no bits to mask")
 	}
 	mask, err := p.integer()
@@ -347,7 +347,7 @@ func (p *parser) unknown(name string) string {
 		named = "the names of arguments, "
 	}
 	return name + " is not known: argN, str(argN), " + named + "pid, tid, uid, gid, cpu, comm, cookie, provider and " +
-		"probe are, between two probes also duration and start.argN, and as keys of an aggregation site and stack"
+		"probe are, between two probes also duration and start.argN, and as keys of an aggregation site, stack and container"
 }
 
 // str reads what follows the word: (argN), (argN, LENGTH), (argN, MAX) or
