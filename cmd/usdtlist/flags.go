@@ -10,6 +10,7 @@ import (
 
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/commandline"
+	"github.com/gousdt/gousdt/internal/helptext"
 )
 
 // options is the command line, understood.
@@ -23,12 +24,14 @@ type options struct {
 	pids         []int // the processes of which the files are listed
 	allProcesses bool
 
-	format    string // one of the formats
-	verbose   bool
-	debugFile string
-	names     []string // files with definitions
-	help      bool
-	version   bool
+	format     string // one of the formats
+	verbose    bool
+	debugFile  string
+	names      []string // files with definitions
+	help       bool
+	version    bool
+	man        bool
+	completion string // the shell
 }
 
 // The values of --format.
@@ -66,8 +69,10 @@ func parseCommandLine(args []string) (*options, error) {
 	flags.List(o.addNames, "names")
 	flags.Switch(&o.help, "h", "help")
 	flags.Switch(&o.version, "version")
+	flags.Switch(&o.man, "man")
+	flags.Func(o.setCompletion, "completion")
 	operands, err := flags.Parse(args)
-	if err != nil || o.help || o.version {
+	if err != nil || o.help || o.version || o.man || o.completion != "" {
 		return o, err
 	}
 	if err := o.parseFormat(asJSON); err != nil {
@@ -80,6 +85,11 @@ func parseCommandLine(args []string) (*options, error) {
 		return nil, errors.New("-p and -a list files of processes: -r and --files-from do not go with them")
 	}
 	return o, o.parseOperands(operands)
+}
+
+func (o *options) setCompletion(shell string) error {
+	o.completion = shell
+	return helptext.CheckShell(shell)
 }
 
 func (o *options) parseFormat(asJSON bool) error {

@@ -9,6 +9,7 @@ import (
 	"os"
 
 	"github.com/gousdt/gousdt/internal/commandline"
+	"github.com/gousdt/gousdt/internal/helptext"
 	"github.com/gousdt/gousdt/internal/messages"
 	"github.com/gousdt/gousdt/proc"
 )
@@ -28,6 +29,10 @@ func main() {
 // status.
 func run(args []string, stdout, stderr io.Writer) int {
 	m := messages.New("usdtlist", stderr)
+	if len(args) > 0 && args[0] == helptext.Request {
+		io.WriteString(stdout, completer().Complete(args[1:]).String())
+		return exitFound
+	}
 	o, err := parseCommandLine(args)
 	if err != nil {
 		m.Warn("%v (usdtlist -h shows how to use it)", err)
@@ -39,6 +44,12 @@ func run(args []string, stdout, stderr io.Writer) int {
 		return exitFound
 	case o.version:
 		io.WriteString(stdout, commandline.Version("usdtlist"))
+		return exitFound
+	case o.man:
+		io.WriteString(stdout, helptext.Parse(usage).Man("usdtlist", commandline.Version("usdtlist")))
+		return exitFound
+	case o.completion != "":
+		io.WriteString(stdout, helptext.Script(o.completion, "usdtlist"))
 		return exitFound
 	}
 

@@ -62,6 +62,9 @@ Flags
                           are read. none: no names
   -h, --help              this text
       --version           the version
+      --man               this text as a man page: usdtlist --man | man -l -
+      --completion SHELL  what has bash, zsh or fish complete flags, and the probes of
+                          the FILE or PID on the line: source <(usdtlist --completion bash)
 Flags that take a list (PID,...) can also be repeated.
 
 Columns

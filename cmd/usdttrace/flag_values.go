@@ -13,6 +13,7 @@ import (
 
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/commandline"
+	"github.com/gousdt/gousdt/internal/helptext"
 	"github.com/gousdt/gousdt/trace"
 	"github.com/gousdt/gousdt/usdt"
 )
@@ -23,6 +24,11 @@ func (o *options) setPID(s string) (err error) {
 	}
 	o.pid, err = commandline.ParsePID(s)
 	return err
+}
+
+func (o *options) setCompletion(shell string) error {
+	o.completion = shell
+	return helptext.CheckShell(shell)
 }
 
 // setCommandWords takes the words behind --.

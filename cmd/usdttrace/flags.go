@@ -58,6 +58,8 @@ type options struct {
 	mode       usdt.Mode
 
 	help, version, cleanup bool
+	man                    bool
+	completion             string // the shell
 }
 
 // byStack reports whether rows are by user stack.
@@ -152,9 +154,11 @@ func parseCommandLine(args []string) (*options, error) {
 	flags.Switch(&o.cleanup, "cleanup")
 	flags.Switch(&o.help, "h", "help")
 	flags.Switch(&o.version, "version")
+	flags.Switch(&o.man, "man")
+	flags.Func(o.setCompletion, "completion")
 	flags.Rest(o.setCommandWords)
 	operands, err := flags.Parse(args)
-	if err != nil || o.help || o.version {
+	if err != nil || o.help || o.version || o.man || o.completion != "" {
 		return o, err
 	}
 	if o.cleanup {

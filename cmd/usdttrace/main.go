@@ -9,6 +9,7 @@ import (
 	"syscall"
 
 	"github.com/gousdt/gousdt/internal/commandline"
+	"github.com/gousdt/gousdt/internal/helptext"
 	"github.com/gousdt/gousdt/internal/messages"
 )
 
@@ -31,6 +32,10 @@ func main() {
 // stderr. It returns the exit status.
 func run(args []string, stdout, stderr *os.File) int {
 	m := messages.New("usdttrace", stderr)
+	if len(args) > 0 && args[0] == helptext.Request {
+		io.WriteString(stdout, completer().Complete(args[1:]).String())
+		return exitWatched
+	}
 	o, err := parseCommandLine(args)
 	if err != nil {
 		m.Warn("%v (usdttrace -h shows how to use it)", err)
@@ -42,6 +47,12 @@ func run(args []string, stdout, stderr *os.File) int {
 		return exitWatched
 	case o.version:
 		io.WriteString(stdout, commandline.Version("usdttrace"))
+		return exitWatched
+	case o.man:
+		io.WriteString(stdout, helptext.Parse(usage).Man("usdttrace", commandline.Version("usdttrace")))
+		return exitWatched
+	case o.completion != "":
+		io.WriteString(stdout, helptext.Script(o.completion, "usdttrace"))
 		return exitWatched
 	}
 	if o.cleanup {

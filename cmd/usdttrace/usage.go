@@ -102,6 +102,9 @@ Output
                         the next run does by itself; the status is 1 if that is nothing
   -h, --help            this text
       --version         the version
+      --man             this text as a man page: usdttrace --man | man -l -
+      --completion SHELL  what has bash, zsh or fish complete flags, and the probes of
+                        the FILE or PID on the line: source <(usdttrace --completion bash)
 TIME is in seconds, or has a unit: 0.5, 500ms, 2m. Flags that take a list (KEY,...)
 can also be repeated.
 

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package main
+
+import (
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/go-quicktest/qt"
+
+	"github.com/gousdt/gousdt/internal/helptext"
+	"github.com/gousdt/gousdt/internal/testprog"
+)
+
+// The man page and the completion are made of the help.
+func TestHelpHasEveryFlag(t *testing.T) {
+	source, err := os.ReadFile("flags.go")
+	qt.Assert(t, qt.IsNil(err))
+	inHelp := make(map[string]bool)
+	for _, item := range helptext.Parse(usage).Flags() {
+		for _, f := range item.Flags {
+			inHelp[strings.TrimLeft(f.Name, "-")] = true
+		}
+	}
+	defined := make(map[string]bool)
+	for _, line := range regexp.MustCompile(`(?m)^\tflags\.\w+\(.*?, ("[^"]+"(?:, "[^"]+")?)\)$`).FindAllStringSubmatch(string(source), -1) {
+		for _, name := range strings.Split(line[1], ", ") {
+			defined[strings.Trim(name, `"`)] = true
+		}
+	}
+	qt.Check(t, qt.DeepEquals(inHelp, defined))
+}
+
+func TestCompletion(t *testing.T) {
+	complete := func(words ...string) string { return completer().Complete(words).String() }
+	qt.Check(t, qt.StringContains(complete(testprog.Path(t, "target-pie"), "gousdt_test:th"), "gousdt_test:three\n"))
+	qt.Check(t, qt.Equals(complete("--format", "b"), "bpftrace\nbcc\n"))
+	qt.Check(t, qt.Equals(complete("--completion=f"), "--completion=fish\n"))
+	qt.Check(t, qt.Equals(complete("--debug-file", ""), ":files\n"))
+}

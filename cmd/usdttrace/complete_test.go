@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package main
+
+import (
+	"fmt"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/go-quicktest/qt"
+
+	"github.com/gousdt/gousdt/internal/helptext"
+	"github.com/gousdt/gousdt/internal/testprog"
+)
+
+// The man page and the completion are made of the help.
+func TestHelpHasEveryFlag(t *testing.T) {
+	source, err := os.ReadFile("flags.go")
+	qt.Assert(t, qt.IsNil(err))
+	inHelp := make(map[string]bool)
+	for _, item := range helptext.Parse(usage).Flags() {
+		for _, f := range item.Flags {
+			inHelp[strings.TrimLeft(f.Name, "-")] = true
+		}
+	}
+	defined := make(map[string]bool)
+	for _, line := range regexp.MustCompile(`(?m)^\tflags\.\w+\(.*?, ("[^"]+"(?:, "[^"]+")?)\)$`).FindAllStringSubmatch(string(source), -1) {
+		for _, name := range strings.Split(line[1], ", ") {
+			defined[strings.Trim(name, `"`)] = true
+		}
+	}
+	qt.Check(t, qt.DeepEquals(inHelp, defined))
+}
+
+func TestCompletion(t *testing.T) {
+	path := testprog.Path(t, "target-pie")
+	complete := func(words ...string) string { return completer().Complete(words).String() }
+	qt.Check(t, qt.StringContains(complete(path, "gousdt_test:th"), "gousdt_test:three\n"))
+	qt.Check(t, qt.StringContains(complete("-p", fmt.Sprint(os.Getpid()), "-e", ""), "")) // it has no probes
+	qt.Check(t, qt.StringContains(complete("-p", ""), fmt.Sprintf("%d\t", os.Getpid())))
+	qt.Check(t, qt.Equals(complete("--by", "comm,pi"), "comm,pid\n"))
+	qt.Check(t, qt.Equals(complete("--mode", "m"), "multi\n"))
+	qt.Check(t, qt.Equals(complete("--pprof", "x"), ":files\n"))
+	qt.Check(t, qt.Equals(complete("--where", "x"), ""))
+}

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+// Package helptext makes of the text that a command prints with -h its man page
+// and its completion in shells. So all three say the same.
+//
+// The text begins with the usage, and has blocks, each after an empty line. A
+// block whose first line is its title describes flags and words: each begins in
+// the third column, or in the seventh if it is a long flag alone, and what
+// explains it follows after two blanks, or after a value in capitals. Lines that
+// go on are indented further.
+package helptext
+
+import (
+	"regexp"
+	"strings"
+)
+
+// Help is the text, divided.
+type Help struct {
+	Synopsis []string
+	Blocks   []Block
+}
+
+// Block is a paragraph, or has a title.
+type Block struct {
+	Title string
+	Items []Item
+}
+
+// Item describes flags or words, or is a paragraph.
+type Item struct {
+	Head  string // "" for a paragraph
+	Flags []Flag
+	Lines []string // as they stand in the text, without the indent that all have
+}
+
+// Flag is a flag with its dashes.
+type Flag struct {
+	Name, Value string
+}
+
+// The parts of a line that begins an item.
+var (
+	flagHead = regexp.MustCompile(`^ {2,6}((?:--?[a-z][a-z-]*|--)(?: \S*[A-Z]\S*(?: \[\S*\])?)?(?:, --?[a-z][a-z-]*(?: \S*[A-Z]\S*)?)*)(?:\s+(.*))?$`)
+	wordHead = regexp.MustCompile(`^ {2,6}(\S+(?: \S+)*?) {2,}(\S.*)$`)
+	oneFlag  = regexp.MustCompile(`(--?[a-z][a-z-]*)(?: (\S*[A-Z]\S*?))?(?:, |$)`)
+)
+
+// continues is how far lines are indented at least that go on.
+const continues = 8
+
+// Parse divides a text.
+func Parse(text string) *Help {
+	h := &Help{}
+	for i, block := range strings.Split(strings.Trim(text, "\n"), "\n\n") {
+		lines := strings.Split(block, "\n")
+		switch {
+		case i == 0:
+			for _, line := range lines {
+				h.Synopsis = append(h.Synopsis, strings.TrimSpace(strings.TrimPrefix(line, "Usage:")))
+			}
+		case len(lines) > 1 && !strings.HasPrefix(lines[0], " ") && strings.HasPrefix(lines[1], " "):
+			h.Blocks = append(h.Blocks, Block{Title: lines[0], Items: items(lines[1:])})
+		default:
+			h.Blocks = append(h.Blocks, Block{Items: []Item{{Lines: lines}}})
+		}
+	}
+	return h
+}
+
+// items divides the lines of a block.
+func items(lines []string) (all []Item) {
+	for _, line := range lines {
+		indent := len(line) - len(strings.TrimLeft(line, " "))
+		if len(all) > 0 && indent >= continues {
+			last := &all[len(all)-1]
+			last.Lines = append(last.Lines, line)
+			continue
+		}
+		if m := flagHead.FindStringSubmatch(line); m != nil {
+			item := Item{Head: m[1], Lines: []string{m[2]}}
+			for _, f := range oneFlag.FindAllStringSubmatch(m[1], -1) {
+				item.Flags = append(item.Flags, Flag{f[1], strings.TrimSuffix(f[2], ",")})
+			}
+			all = append(all, item)
+		} else if m := wordHead.FindStringSubmatch(line); m != nil && strings.ToUpper(m[1]) == m[1] {
+			all = append(all, Item{Head: m[1], Lines: []string{m[2]}})
+		} else if n := len(all); n > 0 && all[n-1].Head == "" {
+			all[n-1].Lines = append(all[n-1].Lines, line)
+		} else {
+			all = append(all, Item{Lines: []string{line}})
+		}
+	}
+	for i := range all {
+		all[i].unindent()
+	}
+	return all
+}
+
+// unindent takes away what all lines that go on are indented.
+func (it *Item) unindent() {
+	from := 0
+	if it.Head != "" {
+		from = 1
+	}
+	least := -1
+	for _, line := range it.Lines[from:] {
+		if n := len(line) - len(strings.TrimLeft(line, " ")); least < 0 || n < least {
+			least = n
+		}
+	}
+	for i := from; i < len(it.Lines); i++ {
+		it.Lines[i] = it.Lines[i][least:]
+	}
+}
+
+// Flags returns all flags with what explains them.
+func (h *Help) Flags() (all []Item) {
+	for _, b := range h.Blocks {
+		for _, it := range b.Items {
+			if len(it.Flags) > 0 {
+				all = append(all, it)
+			}
+		}
+	}
+	return all
+}
+
+// value returns what stands for the value of a flag, "" if it takes none; ok is
+// false if there is no such flag.
+func (h *Help) value(name string) (value string, ok bool) {
+	for _, it := range h.Flags() {
+		for _, f := range it.Flags {
+			if f.Name == name {
+				// "-p, --pid PID": the value stands behind the last name.
+				return it.Flags[len(it.Flags)-1].Value, true
+			}
+		}
+	}
+	return "", false
+}
+
+// summary returns the beginning of what explains an item, on one line.
+func (it *Item) summary() string {
+	text := strings.Join(it.Lines, " ")
+	for _, end := range []string{". ", "; ", ": "} {
+		if before, _, ok := strings.Cut(text, end); ok {
+			text = before
+		}
+	}
+	return strings.Join(strings.Fields(text), " ")
+}

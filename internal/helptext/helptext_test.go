@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package helptext
+
+import (
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/go-quicktest/qt"
+
+	"github.com/gousdt/gousdt/internal/testneeds"
+)
+
+const text = `Usage: tool [FLAGS] FILE...
+       tool [FLAGS] -- COMMAND
+
+Does things: many of them.
+
+What is done
+  FILE              to a file
+  -p, --pid PID,... to processes; that
+                    .are there
+  -- COMMAND [ARGUMENT...]  to a command
+      --mode MODE   how:
+                    fast   at once
+                    slow   later
+      --bytes N:LENGTH,...  so many
+      --stats       say what it costs
+The files are read.
+
+Examples
+  tool -p 12 'a\b'
+`
+
+func TestParse(t *testing.T) {
+	h := Parse(text)
+	qt.Check(t, qt.DeepEquals(h.Synopsis, []string{"tool [FLAGS] FILE...", "tool [FLAGS] -- COMMAND"}))
+	qt.Assert(t, qt.HasLen(h.Blocks, 3))
+	qt.Check(t, qt.DeepEquals(h.Blocks[1], Block{"What is done", []Item{
+		{Head: "FILE", Lines: []string{"to a file"}},
+		{Head: "-p, --pid PID,...", Flags: []Flag{{"-p", ""}, {"--pid", "PID,..."}}, Lines: []string{"to processes; that", ".are there"}},
+		{Head: "-- COMMAND [ARGUMENT...]", Lines: []string{"to a command"}},
+		{Head: "--mode MODE", Flags: []Flag{{"--mode", "MODE"}}, Lines: []string{"how:", "fast   at once", "slow   later"}},
+		{Head: "--bytes N:LENGTH,...", Flags: []Flag{{"--bytes", "N:LENGTH,..."}}, Lines: []string{"so many"}},
+		{Head: "--stats", Flags: []Flag{{"--stats", ""}}, Lines: []string{"say what it costs"}},
+		{Lines: []string{"The files are read."}},
+	}}))
+}
+
+func TestMan(t *testing.T) {
+	page := Parse(text).Man("tool", "tool 1.0\n")
+	for _, part := range []string{
+		".TH TOOL 1 \"\" \"tool 1.0\"", ".SH NAME\ntool \\- does things: many of them\n", ".SH \"WHAT IS DONE\"",
+		".TP\n.B \\-p, \\-\\-pid PID,...\nto processes; that\n\\&.are there\n", "how:\n.br\nfast   at once\n.br\nslow   later\n",
+		".nf\ntool \\-p 12 'a\\eb'\n.fi",
+	} {
+		qt.Check(t, qt.StringContains(page, part))
+	}
+}
+
+func complete(words ...string) string {
+	c := &Completer{
+		Help: Parse(text),
+		Values: func(placeholder string, words []string) ([]Word, bool) {
+			switch placeholder {
+			case "PID":
+				return []Word{{"12", "one"}, {"13", ""}, {"2", ""}}, false
+			case "MODE":
+				return Words("fast", "slow"), false
+			}
+			return nil, false
+		},
+		Operands: func(words []string, current string) []Word { return Words("p:a", "p:b", "q:c\n") },
+	}
+	return c.Complete(words).String()
+}
+
+func TestComplete(t *testing.T) {
+	for line, want := range map[string]string{
+		"":              "p:a\np:b\n:files\n",
+		"p:a":           "p:a\n:files\n",
+		"--p":           "--pid\tto processes\n",
+		"--s":           "--stats\tsay what it costs\n",
+		"-p ":           "12\tone\n13\n2\n",
+		"--pid 1":       "12\tone\n13\n",
+		"--pid 12,1":    "12,12\tone\n12,13\n",
+		"--pid=2":       "--pid=2\n",
+		"--mode s":      "slow\n",
+		"--stats p":     "p:a\np:b\n:files\n",
+		"p:a -- x --st": ":files\n",
+		"--bytes ":      "",
+		"--nonsense=":   "",
+	} {
+		qt.Check(t, qt.Equals(complete(strings.Split(line, " ")...), want), qt.Commentf("%q", line))
+	}
+	qt.Check(t, qt.Equals(complete(), ""))
+}
+
+func TestScriptsAreUnderstood(t *testing.T) {
+	for _, shell := range Shells {
+		qt.Check(t, qt.IsNil(CheckShell(shell)))
+		qt.Check(t, qt.StringContains(Script(shell, "tool"), "__complete"))
+	}
+	qt.Check(t, qt.ErrorMatches(CheckShell("csh"), "want one of bash, zsh, fish"))
+
+	bash := testneeds.Tool(t, "bash", "bash")
+	// A tool that completes everything in the same way.
+	script := Script("bash", "tool") + `
+tool() { printf 'p:one\tfirst\np:two\n--mode=fast\n'; }
+try() { COMP_LINE=$1 COMP_POINT=${#1}; _tool; echo "${COMPREPLY[@]}"; }
+COMP_WORDBREAKS=$' \t\n"><=;|&(:'
+try 'tool p:'
+try 'tool --mode='
+try 'tool -'
+`
+	cmd := exec.Command(bash, "--norc", "-c", script)
+	out, err := cmd.CombinedOutput()
+	qt.Assert(t, qt.IsNil(err), qt.Commentf("%s", out))
+	qt.Check(t, qt.Equals(string(out), "one two --mode=fast\np:one p:two fast\np:one p:two --mode=fast\n"))
+}
