@@ -117,6 +117,11 @@ func (t *siteTable) remove(sites []*Site) {
 		pages[s.id/sitesPerPage][s.id%sitesPerPage].Store(nil)
 		t.free = append(t.free, s.id)
 	}
+	if len(t.free) == int(t.next) {
+		// Nothing is attached: one large file is not to cost memory for good.
+		t.pages.Store(nil)
+		t.next, t.free = 0, nil
+	}
 }
 
 func newEvents(r *bpfgen.Record, args []argspec.Arg) events {

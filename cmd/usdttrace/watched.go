@@ -23,8 +23,8 @@ type targets struct {
 
 	mu       sync.Mutex
 	matched  []bool             // which patterns match a site that is or was watched
-	sites    map[place]bool     // that are or were watched
-	probes   map[[2]string]bool // provider and name of these
+	files    map[string]int     // that are or were watched, and how many sites each has; see maxWatched
+	probes   map[[2]string]bool // that are or were watched, if there are pairs to measure; see maxWatched
 	width    int                // of the longest probe's name, see maxProbeWidth
 	filtered error              // the last *trace.FilteredError or *trace.PairError
 	fires    []string           // when probes that are or were watched fire, see maxFires
@@ -34,16 +34,14 @@ type targets struct {
 	without  []error            // says which files that are named have no matching probe
 }
 
-// place is a site. A file that is attached for several processes has it once.
-type place struct {
-	file     string
-	location uint64
-}
+// maxWatched bounds the memory of files and of probes that were watched: who
+// starts program after program, or renames files, has ever new ones watched.
+const maxWatched = 1 << 16
 
 func newTargets(o *options) *targets {
 	return &targets{
 		options: o, matched: make([]bool, len(o.patterns)),
-		sites: make(map[place]bool), probes: make(map[[2]string]bool),
+		files: make(map[string]int), probes: make(map[[2]string]bool),
 	}
 }
 
@@ -57,15 +55,23 @@ func (t *targets) close() {
 func (t *targets) attached(a *trace.Attachment) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	// A file that is attached for several processes counts once.
+	if _, known := t.files[a.Path()]; known || len(t.files) < maxWatched {
+		t.files[a.Path()] = max(t.files[a.Path()], len(a.Sites()))
+	}
+	var last *trace.Site
 	for _, site := range a.Sites() {
 		t.most = max(t.most, len(site.Args))
-		if at := (place{site.File, site.Location}); !t.sites[at] {
-			t.sites[at] = true
-			t.addFires(site)
+		if last != nil && last.Provider == site.Provider && last.Name == site.Name {
+			continue
+		}
+		last = site
+		t.addFires(site)
+		if len(t.options.pairs()) > 0 && len(t.probes) < maxWatched {
 			t.probes[[2]string{site.Provider, site.Name}] = true
-			if n := terminal.Columns(terminal.Escape(probeName(site))); n <= maxProbeWidth {
-				t.width = max(t.width, n)
-			}
+		}
+		if n := terminal.Columns(terminal.Escape(probeName(site))); n <= maxProbeWidth {
+			t.width = max(t.width, n)
 		}
 		for i, p := range t.options.patterns {
 			t.matched[i] = t.matched[i] || p.Match(site.Provider, site.Name)
@@ -100,11 +106,10 @@ func (t *targets) whenFired() []string {
 func (t *targets) watched() (sites, files int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	each := make(map[string]bool)
-	for at := range t.sites {
-		each[at.file] = true
+	for _, n := range t.files {
+		sites += n
 	}
-	return len(t.sites), len(each)
+	return sites, len(t.files)
 }
 
 // mostArguments returns the most arguments that a site has.

@@ -7,6 +7,7 @@ package abandon
 
 import (
 	"context"
+	"runtime"
 	"sync"
 	"time"
 )
@@ -26,6 +27,9 @@ type Calls struct {
 	// Patience is how long a call may take before it is left behind. The next
 	// calls are made by another goroutine then.
 	Patience time.Duration
+	// Busy is whether a call may take longer that uses the processor, rather
+	// than wait.
+	Busy bool
 	// Call makes a call, from 0 to N-1.
 	Call func(i int)
 	// Left, if set, is called by the goroutine of Make when a call has been
@@ -42,6 +46,9 @@ type Calls struct {
 func (c *Calls) Make(ctx context.Context) (begun int) {
 	for begun < c.N && ctx.Err() == nil {
 		w := &worker{next: begun, returned: make(chan struct{})}
+		if c.Busy {
+			w.thread = make(chan thread, 1)
+		}
 		go w.work(c)
 		left := w.wait(ctx, c.Patience)
 		begun = w.next // not changed any more: it has returned, or was left behind
@@ -56,12 +63,13 @@ func (c *Calls) Make(ctx context.Context) (begun int) {
 	return begun
 }
 
-// One makes one call. It reports whether the call has returned. late, if not
+// One makes one call, which may take longer than the patience if it uses the
+// processor. It reports whether the call has returned. late, if not
 // nil, is called by another goroutine when the call has returned after all.
 func One(ctx context.Context, patience time.Duration, call, late func()) (returned bool) {
 	returned = true
 	calls := Calls{
-		N: 1, Patience: patience,
+		N: 1, Patience: patience, Busy: true,
 		Call: func(int) { call() },
 		Left: func(int) bool { returned = false; return false },
 	}
@@ -79,9 +87,15 @@ type worker struct {
 	left     bool
 	end      bool          // no further call is to be begun
 	returned chan struct{} // closed when all calls have returned
+	thread   chan thread   // gets the thread that makes the calls; nil if it does not matter
 }
 
 func (w *worker) work(c *Calls) {
+	if w.thread != nil {
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		w.thread <- thisThread()
+	}
 	for i := w.next; i < c.N; i++ {
 		c.Call(i)
 		ended, left := w.step(i+1, i+1 == c.N)
@@ -117,6 +131,10 @@ func (w *worker) wait(ctx context.Context, patience time.Duration) (left bool) {
 	defer timer.Stop()
 	ended := ctx.Done()
 	last, unchanged := -1, 0
+	var clock *clock
+	if w.thread != nil {
+		clock = newClock(<-w.thread)
+	}
 	for {
 		select {
 		case <-w.returned:
@@ -131,7 +149,7 @@ func (w *worker) wait(ctx context.Context, patience time.Duration) (left bool) {
 		case <-timer.C:
 			timer.Reset(patience / checks)
 			w.mu.Lock()
-			if w.next != last {
+			if w.next != last || clock.hasRun() {
 				last, unchanged = w.next, 0
 			} else if unchanged++; unchanged >= checks && !w.ended {
 				w.left = true

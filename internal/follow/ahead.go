@@ -31,7 +31,7 @@ func (f *Follower[F, A]) AttachAhead(process proc.Process, file proc.FileID, att
 	}
 	got := &result{}
 	at := target{place, &proc.Pair{Process: process}, process.Owner()}
-	err := f.call(at, func() { got.attached, got.err = attach() }, func(r *round[A]) {
+	err := f.call(at, f.aheadPatience, func() { got.attached, got.err = attach() }, func(r *round[A]) {
 		_, isAhead := f.ahead[process.ProcessID]
 		switch {
 		case got.err != nil:

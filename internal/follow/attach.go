@@ -62,7 +62,7 @@ func (f *Follower[F, A]) openOnce(at target) (F, error) {
 		err  error
 	}
 	got := &result{}
-	err := f.call(at, func() { got.file, got.err = f.driver.Open(at.pair) }, func(r *round[A]) {
+	err := f.call(at, f.patience, func() { got.file, got.err = f.driver.Open(at.pair) }, func(r *round[A]) {
 		switch _, opened := f.files[at.File]; {
 		case got.err != nil:
 			f.fail(WholeFile, at, got.err, r)
@@ -113,7 +113,7 @@ func (f *Follower[F, A]) attachOnce(part int, file F, at target) (A, bool, error
 		err      error
 	}
 	got := &result{}
-	err := f.call(at, func() {
+	err := f.call(at, f.patience, func() {
 		got.attached, got.ok, got.err = f.driver.Attach(part, file, at.pair, at.Process.PID)
 	}, func(r *round[A]) {
 		switch {

@@ -12,10 +12,14 @@ import (
 
 // What a Follower gives to files that take their time.
 const (
-	// patience is how long it may take to open or to attach a file before the
-	// others are attached without it. 20,000 sites take 50 ms, a million two
-	// seconds.
+	// patience is how long it may take to open or to attach a file, if that is
+	// spent with waiting, before the others are attached without it. The kernel
+	// waits for some 10 ms by itself.
 	patience = time.Second
+
+	// aheadPatience is patience with what somebody waits for: a process that is
+	// kept from running until its file is attached.
+	aheadPatience = 20 * time.Second
 
 	// maxBlockedOfOwner bounds the calls for the processes of one container or
 	// user that are waited for at the same time, each of which takes a thread.
@@ -54,13 +58,13 @@ func (b *blocked) add(file proc.FileID, owner string, more int) {
 // call makes a call of the driver, unless that is in vain now. If the call
 // takes too long it is left behind, and the error wraps proc.ErrBlocked. late
 // is called when it has returned after all, with the lock held.
-func (f *Follower[F, A]) call(at target, call func(), late func(*round[A])) error {
+func (f *Follower[F, A]) call(at target, patience time.Duration, call func(), late func(*round[A])) error {
 	if f.blocked.has(at) {
 		return proc.ErrBlocked
 	}
 	owner, began := at.owner, time.Now()
 	defer func() { f.budget.spend(owner, time.Now(), time.Since(began)) }()
-	if abandon.One(context.Background(), f.patience, call, func() {
+	if abandon.One(context.Background(), patience, call, func() {
 		f.following.Lock()
 		defer f.following.Unlock()
 		f.blocked.add(at.File, owner, -1)

@@ -92,7 +92,7 @@ func (f *Follower[F, A]) hasBlocked() bool {
 func TestFollowerAttachesAheadWithoutWaitingForLong(t *testing.T) {
 	w := newWorld(t)
 	f := w.follower(Options{})
-	f.patience = 20 * time.Millisecond
+	f.aheadPatience = 20 * time.Millisecond
 	unblock := make(chan struct{})
 	process := proc.Process{ProcessID: proc.ProcessID{PID: 1 << 29}}
 	err := f.AttachAhead(process, fileIDs(t, 1)[0], func() (*fake, error) { <-unblock; return nil, errFull })

@@ -58,7 +58,7 @@ type Follower[F, A any] struct {
 	opts    Options
 	watcher *proc.Watcher
 
-	patience time.Duration // with a call of the driver
+	patience, aheadPatience time.Duration // with a call of the driver
 
 	// stopped ends when nothing is to be attached any more.
 	stopped context.Context
@@ -107,7 +107,7 @@ func New[F, A any](driver Driver[F, A], opts Options, patterns ...elfnote.Patter
 		opts.Linger = DefaultLinger
 	}
 	f := &Follower[F, A]{
-		driver: driver, opts: opts, patience: patience,
+		driver: driver, opts: opts, patience: patience, aheadPatience: aheadPatience,
 		files:    make(map[proc.FileID]F),
 		sources:  make(map[proc.FileID]*proc.CachedFile),
 		refused:  make(map[proc.FileID]struct{}),

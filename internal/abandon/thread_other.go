@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+//go:build !linux
+
+package abandon
+
+import "time"
+
+// thread is a thread of which nothing is known.
+type thread struct{}
+
+func thisThread() thread { return thread{} }
+
+func (thread) processorTime() time.Duration { return 0 }
