@@ -8,6 +8,7 @@ import (
 	"os"
 	"sync"
 	"sync/atomic"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -85,6 +86,7 @@ func (s *eventSource) wait(fd int) error {
 // sleeps in the kernel nearly all of the time.
 func (s *eventSource) run() {
 	defer close(s.done)
+	delay, gathered := eventDelay, time.Time{}
 	for {
 		var events [1]unix.EpollEvent
 		n, err := unix.EpollWait(s.epoll, events[:], -1)
@@ -96,11 +98,15 @@ func (s *eventSource) run() {
 		}
 		// What happens, happens in bursts: a program starts by mapping a dozen
 		// files. Without this delay the process would be scanned for each.
+		if delay = min(2*delay, eventDelay); time.Since(gathered) > eventDelay {
+			delay = firstEventDelay
+		}
 		closing := []unix.PollFd{{Fd: int32(s.closing), Events: unix.POLLIN}}
-		if n, _ := unix.Poll(closing, int(eventDelay.Milliseconds())); n > 0 {
+		if n, _ := unix.Poll(closing, int(delay.Milliseconds())); n > 0 {
 			return
 		}
 		s.gather()
+		gathered = time.Now()
 	}
 }
 

@@ -87,6 +87,13 @@ const (
 	// files within a millisecond or two, and is to be scanned once.
 	eventDelay = 20 * time.Millisecond
 
+	// firstEventDelay is how long the first records after a quiet time are
+	// gathered, one of eventDelay or more. Each further time it is twice as
+	// long, up to eventDelay: a single program that starts is scanned at once,
+	// and a few times more while it maps files. Where programs start all the
+	// time, scanning once in eventDelay spares most of the work.
+	firstEventDelay = 2 * time.Millisecond
+
 	// ringBytes is the size of a CPU's buffer of records, which take 120 bytes
 	// each: 1,000 of them in eventDelay on one CPU, or 50,000 a second. What
 	// does not fit is noticed and made good by a pass over all processes. The
