@@ -329,7 +329,7 @@ func TestAggregationErrors(t *testing.T) {
 		{trace.Aggregation{Value: "comm"}, `Value: expression "comm", at column 1: a number is expected: .*`},
 		{trace.Aggregation{Value: "arg"}, `Value: expression "arg", at column 1: arg is not known.*`},
 		{trace.Aggregation{By: []string{"pid", "12"}}, `By\[1\]: expression "12", at column 1: this is no key.*`},
-		{trace.Aggregation{By: []string{"str(arg0, 128)", "str(arg1, 128)", "str(arg2, 128)"}}, "By: the keys take 416 bytes.*"},
+		{trace.Aggregation{By: []string{"str(arg0, 256)", "str(arg1, 128)"}}, "By: the keys take 408 bytes.*"},
 		{trace.Aggregation{By: slices.Repeat([]string{"pid"}, 17)}, "By: 17 keys are more than 16"},
 		{trace.Aggregation{MaxKeys: -1}, "MaxKeys: -1 is not between 0 and .*"},
 		{trace.Aggregation{MaxKeys: 1 << 25}, "MaxKeys: .* is not between 0 and .*"},

@@ -53,7 +53,7 @@
 // || ! and parentheses. Precedence is as in Go. The terms are
 //
 //	arg0 arg1 ...            an argument, by its number
-//	str(arg0), str(arg0, 6)  the text that an argument points to, or its first bytes (at most 128)
+//	str(arg0), str(arg0, 6)  the text that an argument points to, or its first bytes (at most 256)
 //	str(arg0, arg1)          the same, of arg1 bytes instead of up to a zero byte
 //	query, str(query, 6)     arguments by their names, if SessionOptions.Definitions has them
 //	pid tid                  of the hit, numbered as in this process's PID namespace (see Event.PID)

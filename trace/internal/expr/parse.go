@@ -29,10 +29,11 @@ const (
 	// more than a few dozen.
 	maxIndex = 255
 
-	// MaxText is how many bytes a text to compare with may have, and how many
-	// of a string can be a key: both are built on the 512 bytes of a BPF
-	// program's stack.
-	MaxText = 128
+	// MaxText is how many bytes a text to compare with may have, and maxString
+	// how many of a string can be a key: both are built on the 512 bytes of a
+	// BPF program's stack.
+	MaxText   = 128
+	maxString = 256
 
 	// maxCommand is how much of a thread's name the kernel keeps (TASK_COMM_LEN
 	// without the terminator).
@@ -381,8 +382,8 @@ func (p *parser) str(t Term) (Term, error) {
 		if err != nil {
 			return t, err
 		}
-		if limit < 1 || limit > MaxText {
-			return t, p.fail(at, fmt.Sprintf("the limit can be from 1 to %d bytes", MaxText))
+		if limit < 1 || limit > maxString {
+			return t, p.fail(at, fmt.Sprintf("the limit can be from 1 to %d bytes", maxString))
 		}
 		t.Max = int(limit)
 	}
