@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package trace
+
+import (
+	"math"
+	"math/rand/v2"
+	"slices"
+	"sort"
+	"testing"
+
+	"github.com/go-quicktest/qt"
+
+	"github.com/gousdt/gousdt/trace/internal/bpfgen"
+)
+
+// distributions are those of sizes and times as programs have them, and those
+// that are hard for a histogram.
+var distributions = map[string]func(*rand.Rand) float64{
+	"uniform":     func(r *rand.Rand) float64 { return 1e6 * r.Float64() },
+	"exponential": func(r *rand.Rand) float64 { return 50_000 * r.ExpFloat64() },
+	"log-normal":  func(r *rand.Rand) float64 { return math.Exp(10 + 1.5*r.NormFloat64()) },
+	"pareto":      func(r *rand.Rand) float64 { return 1000 * math.Pow(1-r.Float64(), -1/1.1) },
+	"two modes": func(r *rand.Rand) float64 {
+		if r.IntN(50) == 0 {
+			return 5e9 + 1e8*r.NormFloat64()
+		}
+		return 3 + 2*math.Abs(r.NormFloat64())
+	},
+}
+
+// Over ten million values, no quantile is further from the exact one than
+// Row.Quantile says, whatever the distribution.
+func TestQuantilesAreAsPreciseAsSaid(t *testing.T) {
+	quantiles := []float64{0, 0.001, 0.01, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 0.999, 0.9999, 1}
+	limits := []float64{0.334, 0.172, 0.087, 0.0434, 0.0217} // by scale
+	random := rand.New(rand.NewPCG(1, 2))
+	for name, draw := range distributions {
+		values := make([]uint64, 2_000_000)
+		for i := range values {
+			values[i] = uint64(max(0, draw(random)))
+		}
+		slices.Sort(values)
+		for scale, limit := range limits {
+			row := rowOf(values, &bpfgen.Histogram{Scale: scale}, 1)
+			worst := 0.0
+			for _, q := range quantiles {
+				exact := float64(values[max(0, int(math.Ceil(q*float64(len(values))))-1)])
+				got := row.Quantile(q)
+				distance := math.Abs(got - exact)
+				if exact > 0 {
+					distance /= exact
+				}
+				worst = max(worst, distance)
+				qt.Check(t, qt.IsTrue(distance <= limit), qt.Commentf("%s, scale %d: quantile %g is %g, not %g", name, scale, q, got, exact))
+			}
+			t.Logf("%-12s scale %d: at most %.2f %%", name, scale, 100*worst)
+		}
+	}
+}
+
+// rowOf returns what programs keep of sorted values, or of their negatives.
+func rowOf(values []uint64, h *bpfgen.Histogram, sign int) *Row {
+	a := &aggregation{Aggregation: bpfgen.Aggregation{Histogram: h, Sum: true}}
+	total := &total{}
+	for bucket := h.Zero(); bucket < h.Buckets() && len(values) > 0; bucket++ {
+		_, high, _, _ := h.Bounds(bucket)
+		n := sort.Search(len(values), func(i int) bool { return values[i] > high })
+		a.addTo(total, h.Zero()+sign*(bucket-h.Zero()), sums{count: uint64(n)})
+		values = values[n:]
+	}
+	row, _ := a.finished(total)
+	return &row
+}
+
+func TestQuantile(t *testing.T) {
+	h := &bpfgen.Histogram{Scale: bpfgen.DefaultScale}
+	few := []uint64{0, 1, 2, 3, 4, 5, 6, 7, 8, 9} // each has a bucket
+	row := rowOf(few, h, 1)
+	negative := rowOf(few, h, -1)
+	for i := range few {
+		q := float64(i+1) / 10
+		qt.Check(t, qt.Equals(row.Quantile(q), float64(i)))
+		qt.Check(t, qt.Equals(row.Quantile(q-0.05), float64(i)))
+		qt.Check(t, qt.Equals(negative.Quantile(q), float64(i-9)))
+	}
+	qt.Check(t, qt.Equals(row.Quantile(-1), 0))
+	qt.Check(t, qt.Equals(row.Quantile(2), 9))
+	qt.Check(t, qt.IsTrue(math.IsNaN(row.Quantile(math.NaN()))))
+	qt.Check(t, qt.IsTrue(math.IsNaN((&Row{Count: 1}).Quantile(0.5))))
+
+	one := rowOf([]uint64{1_000_003}, h, 1)
+	qt.Check(t, qt.Not(qt.Equals(one.Quantile(0.5), 1_000_003)))
+	one.Min, one.Max = numberValue(bpfgen.ClassUnsigned, 1_000_003), numberValue(bpfgen.ClassUnsigned, 1_000_003)
+	qt.Check(t, qt.Equals(one.Quantile(0.5), 1_000_003))
+	greatest := rowOf([]uint64{math.MaxUint64}, h, 1)
+	qt.Check(t, qt.IsTrue(math.Abs(greatest.Quantile(1)/math.MaxUint64-1) < 0.0434))
+
+	number := func(n int64) Value { return numberValue(bpfgen.ClassSigned, uint64(n)) }
+	linear := Row{Buckets: []Bucket{
+		{number(math.MinInt64), number(9), 1}, {number(10), number(20), 8}, {number(21), numberValue(bpfgen.ClassUnsigned, math.MaxUint64), 1},
+	}}
+	qt.Check(t, qt.DeepEquals([]float64{linear.Quantile(0.1), linear.Quantile(0.5), linear.Quantile(1)}, []float64{10, 15, 21}))
+}
+
+// Downscaling and adding are what would have been counted at that scale.
+func TestExponentialHistogramsAreDownscaledAndAdded(t *testing.T) {
+	random := rand.New(rand.NewPCG(3, 4))
+	draw := func(n int) []uint64 {
+		values := make([]uint64, n)
+		for i := range values {
+			values[i] = random.Uint64() >> (1 + random.IntN(63)) // of which there are negatives, too
+		}
+		slices.Sort(values)
+		return values
+	}
+	for _, sign := range []int{1, -1} {
+		for from := range bpfgen.MaxScale + 1 {
+			a, b := draw(1000), draw(100)
+			for to := range from + 1 {
+				fine, coarse := &bpfgen.Histogram{Scale: from}, &bpfgen.Histogram{Scale: to}
+				got := rowOf(a, fine, sign).Exponential.Downscale(to)
+				qt.Assert(t, qt.DeepEquals(got, rowOf(a, coarse, sign).Exponential))
+
+				both := slices.Concat(a, b)
+				slices.Sort(both)
+				sum := rowOf(a, fine, sign).clone()
+				sum.merge(rowOf(b, coarse, sign))
+				qt.Assert(t, qt.DeepEquals(sum.Exponential, rowOf(both, coarse, sign).Exponential))
+			}
+			h := rowOf(a, &bpfgen.Histogram{Scale: from}, sign).Exponential
+			var all uint64
+			for i, bucket := range h.Buckets() {
+				all += bucket.Count
+				if i > 0 {
+					before := h.Buckets()[i-1]
+					qt.Assert(t, qt.Equals(compareValues(before.High, bucket.Low), -1), qt.Commentf("%v %v", before, bucket))
+				}
+			}
+			qt.Assert(t, qt.Equals(all, 1000))
+		}
+	}
+}
