@@ -59,9 +59,11 @@
 // it attaches to. In it, the functions of the header that read arguments are
 // code for just these sites. Reading twelve arguments then takes some 3 % of a
 // hit if they are in registers, and 16 % if they are on the stack, also in
-// objects made for libbpf. The kernel verifies each such program, which takes
-// less than a millisecond for a small one. They are shared by all links of a
-// Manager that need the same one, and unloaded when no link does.
+// objects made for libbpf. Such a program is loaded and verified for each set
+// of specs, which takes less than a millisecond for a small one, and some 20 to
+// 50 if it has CO-RE relocations or uses the kernel's configuration. It is
+// shared by all links of a Manager that need the same one, and unloaded when no
+// link does.
 //
 // It is not the default, because it is another program that runs. What refers
 // to the program that was given to Attach, such as its run count or an fexit

@@ -81,6 +81,9 @@ func (s *specialiser) originOf(prog *ebpf.Program) (*origin, error) {
 	if err := known.findMaps(info); err != nil {
 		return nil, err
 	}
+	if mine, err := s.manager.specs.id(); err != nil || known.maps[specMapName] != mine {
+		return nil, errors.Join(errors.New("the kernel lists the maps of the program in another order than it refers to them"), err)
+	}
 	s.mu.Lock()
 	s.origins[key] = known
 	s.mu.Unlock()
