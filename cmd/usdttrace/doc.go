@@ -93,12 +93,11 @@
 // is on riscv64, is unwound by frame pointers.
 //
 // A stack ends early if it is larger than the copy (--unwind dwarf:SIZE), at a
-// page that is not in memory, if
-// the process has ended before its files were read, and in code that is in no
-// file and has no frame pointers. Unwinding is for x86-64, arm64, riscv64 and
-// s390x. The kernel walks the stacks of 32-bit programs. Functions of C++ and
-// Rust are named as in their source, without parameters; JSON and profiles have
-// the symbols as they are.
+// page that is not in memory, if the process has ended before its files were
+// read, and in code that is in no file and has no frame pointers. Unwinding is
+// for x86-64, arm64, riscv64 and s390x. The kernel walks the stacks of 32-bit
+// programs. Functions of C++ and Rust are named as in their source, without
+// parameters; JSON and profiles have the symbols as they are.
 //
 // The copy costs the traced program some microseconds for each hit. It takes
 // its full size in the ring buffer, which therefore has 32 MiB. Where tens of
