@@ -46,6 +46,17 @@ type noteWalk struct {
 	descriptor, descriptorEnd int
 }
 
+// NoteSize returns how many bytes the note sections of probes have together, by
+// what the section headers say: 64 MiB at most, which is the limit for them. A
+// caller that has read some sites can estimate from it how many there are.
+func (f *File) NoteSize() int {
+	total := uint64(0)
+	for _, s := range f.elf.ProbeNotes {
+		total = min(total+min(s.Size, maxNoteBytes), maxNoteBytes)
+	}
+	return int(total)
+}
+
 // walkNotes returns a walk over the notes of sections. It has to be closed.
 func (f *File) walkNotes(sections []elffile.Section) noteWalk {
 	b := elffile.NewBuffer()
