@@ -22,6 +22,10 @@
 // installed, it prints a line that begins with "missing" and ends: its
 // transcripts are not compared.
 //
+// A block of any kind after a comment that names a file has the file's content:
+//
+//	<!-- file: workloads/own.c -->
+//
 // Numbers, times and addresses differ from run to run, and so does what comes
 // first where a traced command prints, too. What is compared is that the exit
 // status is 0, and that the first line that is shown is still printed, but for
@@ -66,6 +70,11 @@ func run(files []string, write bool, only string) error {
 			r.workloads = filepath.Join(filepath.Dir(path), "recipes", "workloads")
 		}
 		doc := parse(string(source))
+		n, err := compareFiles(filepath.Dir(path), path, doc, write)
+		if err != nil {
+			return err
+		}
+		differ += n
 		for i := range doc {
 			if doc[i].workload == "" {
 				continue
@@ -104,6 +113,28 @@ type part struct {
 	text     string
 	line     int    // of the file
 	workload string // "" for what is no transcript
+	file     string // "" for what is not the content of a file
+}
+
+// compareFiles compares the blocks that have the content of files, or puts it
+// there.
+func compareFiles(dir, path string, doc []part, write bool) (differ int, err error) {
+	for i := range doc {
+		if doc[i].file == "" {
+			continue
+		}
+		content, err := os.ReadFile(filepath.Join(dir, doc[i].file))
+		switch {
+		case err != nil:
+			return differ, fmt.Errorf("%s:%d: %w", path, doc[i].line, err)
+		case write:
+			doc[i].text = string(content)
+		case doc[i].text != string(content):
+			fmt.Printf("%s:%d: is not what is in %s\n", path, doc[i].line, doc[i].file)
+			differ++
+		}
+	}
+	return differ, nil
 }
 
 // parse divides a document into transcripts and all else. The text of a
@@ -111,7 +142,7 @@ type part struct {
 func parse(source string) []part {
 	var parts []part
 	var other strings.Builder
-	workload := ""
+	workload, file := "", ""
 	lines := strings.SplitAfter(source, "\n")
 	for i := 0; i < len(lines); i++ {
 		line := lines[i]
@@ -120,7 +151,11 @@ func parse(source string) []part {
 			workload = strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(rest), "-->"))
 			continue
 		}
-		if strings.HasPrefix(line, "```console") && workload != "" {
+		if rest, ok := strings.CutPrefix(line, "<!-- file: "); ok {
+			file = strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(rest), "-->"))
+			continue
+		}
+		if strings.HasPrefix(line, "```console") && workload != "" || strings.HasPrefix(line, "```") && file != "" {
 			parts = append(parts, part{text: other.String()})
 			other.Reset()
 			var body strings.Builder
@@ -128,13 +163,13 @@ func parse(source string) []part {
 			for i++; i < len(lines) && !strings.HasPrefix(lines[i], "```"); i++ {
 				body.WriteString(lines[i])
 			}
-			parts = append(parts, part{text: body.String(), line: start, workload: workload})
-			workload = ""
+			parts = append(parts, part{text: body.String(), line: start, workload: workload, file: file})
+			workload, file = "", ""
 			if i < len(lines) {
 				other.WriteString(lines[i])
 			}
 		} else if strings.TrimSpace(line) != "" {
-			workload = ""
+			workload, file = "", ""
 		}
 	}
 	return append(parts, part{text: other.String()})
