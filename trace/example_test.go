@@ -198,6 +198,50 @@ func ExampleLatency() {
 	// 1 imports, 214.709µs on average, 214.709µs at most
 }
 
+// Which imports of a Python program take longer than a microsecond, each with
+// those inside it?
+func ExampleLatency_spans() {
+	s, err := trace.Open(usdt.Target{Path: "/usr/bin/python3"}, &trace.SessionOptions{
+		Spans:    []trace.Latency{{Pair: elfnote.MustParsePairPattern("python:import__find__load")}},
+		Filter:   "duration > 1us && str(start.arg0, 6) == \"colors\"",
+		Captures: []trace.Capture{{Arg: "arg0"}}, // the name of the module
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer s.Close()
+
+	if err := exec.Command("/usr/bin/python3", "-c", "import colorsys").Run(); err != nil {
+		log.Fatal(err)
+	}
+	if err := s.Detach(); err != nil { // the iteration ends when all events have come
+		log.Print(err)
+	}
+	for event, err := range s.Events(context.Background()) {
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println(event.Start.Args[0], event.Duration)
+	}
+	// It prints, with another time:
+	// "colorsys" 214.709µs
+}
+
+// Why is a pair of probes not measured?
+func ExamplePairError() {
+	_, err := trace.Open(usdt.Target{Path: "/usr/bin/python3"}, &trace.SessionOptions{
+		Spans: []trace.Latency{{Pair: elfnote.MustParsePairPattern("python:garbage")}},
+	})
+	var unpaired *trace.PairError
+	if errors.As(err, &unpaired) {
+		for _, pair := range unpaired.Pairs {
+			fmt.Println("there is", pair)
+		}
+	}
+	// It prints, among others:
+	// there is python:gc
+}
+
 // How long the queries of a PostgreSQL server take, every second.
 func ExampleAggregator_Take() {
 	latency := trace.NewAggregator(trace.Aggregation{

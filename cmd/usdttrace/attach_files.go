@@ -24,6 +24,9 @@ func (t *targets) find(files []string, pid int) error {
 		sel, err := usdt.Select(target, nil, t.options.patterns...)
 		switch {
 		case isNothing(err):
+			if pairs := t.options.pairs(); len(pairs) > 0 {
+				err = withPairs(target, pairs[0], err)
+			}
 			missing = errors.Join(missing, err)
 			t.without = append(t.without, err)
 		case err != nil && commandline.IsMistaken(name):

@@ -132,6 +132,17 @@
 // --stack only, the innermost function first. Its "function" and "offset", and
 // its "file" and "file_offset", are missing if they are not known.
 //
+// A call of --slow is
+//
+//	{"type":"span","time":"...","monotonic_ns":1,"duration_ns":5000000,"pid":1,"tid":1,"command":"postgres","cpu":0,
+//	 "pair":"postgresql:query","start":{"provider":"postgresql","name":"query__start","file":"/usr/...","location":4096,
+//	 "args":[...]},"done":{...}}
+//
+// "time" and "monotonic_ns" are of its start, and "stack" is that of its end.
+// --pairs has an object for each pair:
+//
+//	{"type":"pair","pair":"postgresql:query","file":"/usr/...","start":"postgresql:query__start","done":"postgresql:query__done"}
+//
 // With -l there is an object for each site that would be watched, with the
 // types of its arguments:
 //
@@ -195,6 +206,7 @@ package main
 //	collect.go            events and rows are taken as they come, and
 //	print.go                printed:
 //	print_events.go           a line for each hit,
+//	print_spans.go            or for each call,
 //	normalize.go              of keys that --normalize made equal,
 //	print_rows.go             a table of what hits come to,
 //	print_columns.go            with columns of values,

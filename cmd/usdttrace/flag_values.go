@@ -138,6 +138,18 @@ func setTime(to *time.Duration) func(string) error {
 	}
 }
 
+// setSlow reads the least time of a call. It may be 0.
+func (o *options) setSlow(s string) error {
+	d := new(time.Duration)
+	if s != "0" {
+		if err := setTime(d)(s); err != nil {
+			return err
+		}
+	}
+	o.slow = d
+	return nil
+}
+
 func (o *options) setMode(mode string) error {
 	switch mode {
 	case "multi":
@@ -202,12 +214,12 @@ func (o *options) setLinear(s string) error {
 // parseLatency reads a pair of probes and what is the same at both.
 func (o *options) parseLatency(s, match string) error {
 	if s == "" {
-		if match != "" {
-			return errors.New("--match goes with --latency")
+		if match != "" && o.slow == nil {
+			return errors.New("--match goes with --latency and --slow")
 		}
 		return nil
 	}
-	pair, err := elfnote.ParsePairPattern(s)
+	pair, err := parsePair(s)
 	if err != nil {
 		return fmt.Errorf("--latency: %w", err)
 	}

@@ -26,6 +26,10 @@ type options struct {
 
 	where     string
 	list      bool
+	listPairs bool
+	listed    []elfnote.PairPattern // of --pairs and --slow
+	slow      *time.Duration        // nil for hits instead of calls
+	spans     []trace.Latency       // of --slow
 	captures  []capture
 	names     []string // files with definitions
 	stack     bool
@@ -118,6 +122,9 @@ func parseCommandLine(args []string) (*options, error) {
 	flags.Func(o.setCommand, "c", "command")
 	flags.Text(&o.where, "where")
 	flags.Switch(&o.list, "l", "list")
+	flags.Switch(&o.listPairs, "pairs")
+
+	flags.Func(o.setSlow, "slow")
 
 	flags.List(func(s string) error { return o.addCapture(s, false) }, "str")
 	flags.List(func(s string) error { return o.addCapture(s, true) }, "bytes")
@@ -170,7 +177,7 @@ func parseCommandLine(args []string) (*options, error) {
 	for _, parse := range []func() error{
 		func() error { return o.parseLatency(latency, match) },
 		func() error { return o.parseUnwind(unwind) },
-		func() error { return o.parseOperands(operands) },
+		func() error { return o.parseOperands(operands, match) },
 		o.check,
 	} {
 		if err := parse(); err != nil {
@@ -181,12 +188,21 @@ func parseCommandLine(args []string) (*options, error) {
 }
 
 // parseOperands divides the other words into patterns, and files or libraries.
-func (o *options) parseOperands(words []string) error {
-	o.patterns = append(o.patterns, o.probes...)
+func (o *options) parseOperands(words []string, match string) error {
+	var patterns []string
 	for _, word := range words {
 		if !commandline.IsPattern(word, o.pid != 0 || o.command != nil) {
 			o.files = append(o.files, word)
-		} else if err := o.addPattern(word); err != nil {
+		} else {
+			patterns = append(patterns, word)
+		}
+	}
+	if o.slow != nil || o.listPairs {
+		return o.parsePairs(patterns, match)
+	}
+	o.patterns = append(o.patterns, o.probes...)
+	for _, word := range patterns {
+		if err := o.addPattern(word); err != nil {
 			return err
 		}
 	}
@@ -225,6 +241,8 @@ func (o *options) check() error {
 			return fmt.Errorf("--every and --rate do not go with %s, which is counted in the kernel, of all hits", reason)
 		}
 		return errors.New("--every and --rate are about events and stacks; what is counted in the kernel is counted of all hits")
+	case o.slow != nil && (o.aggregates() || o.list) || o.listPairs && (o.aggregates() || o.list || o.slow != nil):
+		return errors.New("--slow and --pairs go with none of each other, -l, --count, --sum, --hist, --latency, --pprof and the like")
 	case o.list && (o.aggregates() || o.where != ""):
 		return errors.New("-l only lists what the patterns match: it does not go with --where, --count, --sum, --hist, --latency or --pprof")
 	case (o.top > 0 || o.sort != "" || o.maxKeys > 0 || o.normalize != nil) && !o.aggregates():

@@ -37,7 +37,11 @@ func (t *tracer) list() error {
 	default:
 		found, err = t.listProcesses()
 	}
-	if err == nil && found == 0 {
+	switch {
+	case err != nil || found > 0:
+	case o.listPairs:
+		err = &nothingError{errors.New("there is no such pair of probes")}
+	default:
 		err = &nothingError{t.targets.nothing(o.patterns, t.where())}
 	}
 	if e := t.out.Flush(); e != nil && err == nil {
@@ -48,9 +52,26 @@ func (t *tracer) list() error {
 
 // listSites prints the sites of a file, and returns how many there are.
 func (t *tracer) listSites(file string, sel *usdt.Selection) int {
+	if t.options.listPairs {
+		return t.listPairs(file, sel)
+	}
 	t.printer.sites(file, sel)
 	t.warnSkipped(sel, file)
 	return sel.Len()
+}
+
+// listPairs prints the pairs of a file, and returns how many there are.
+func (t *tracer) listPairs(file string, sel *usdt.Selection) int {
+	listing, err := sel.File().Probes()
+	if err != nil {
+		t.warnFailed(fmt.Errorf("%s: %w", file, err))
+		return 0
+	}
+	pairs := listing.Pairs(t.options.listed...)
+	if len(pairs) > 0 {
+		t.printer.pairs(file, pairs)
+	}
+	return len(pairs)
 }
 
 // listCommand prints the sites of the program of -c, and of the libraries that

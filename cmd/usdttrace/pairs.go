@@ -9,10 +9,14 @@ import (
 
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/trace"
+	"github.com/gousdt/gousdt/usdt"
 )
 
 // pairs returns the patterns of the pairs that are measured.
 func (o *options) pairs() (all []elfnote.PairPattern) {
+	for i := range o.spans {
+		all = append(all, o.spans[i].Pair)
+	}
 	if o.latency != nil {
 		all = append(all, o.latency.Pair)
 	}
@@ -82,4 +86,74 @@ func (t *targets) missingPairOf(listing *elfnote.Listing, where string) error {
 		}
 	}
 	return nil
+}
+
+// parsePairs reads the patterns of --slow and --pairs, which are of pairs, and
+// what is the same at both ends.
+func (o *options) parsePairs(words []string, match string) error {
+	for _, p := range o.probes {
+		words = append(words, p.String())
+	}
+	o.probes = nil
+	if len(words) == 0 && o.listPairs {
+		words = []string{"*"}
+	}
+	for _, word := range words {
+		pair, err := parsePair(word)
+		if err != nil {
+			return err
+		}
+		o.patterns = append(o.patterns, pair.Patterns()...)
+		o.listed = append(o.listed, pair)
+		if o.slow != nil {
+			span := trace.Latency{Pair: pair}
+			span.By, span.DoneBy, _ = strings.Cut(match, "=")
+			o.spans = append(o.spans, span)
+		}
+	}
+	return nil
+}
+
+// filter returns the condition that the kernel evaluates.
+func (o *options) filter() string {
+	if o.slow == nil || *o.slow == 0 {
+		return o.where
+	}
+	slow := fmt.Sprintf("duration >= %dns", o.slow.Nanoseconds())
+	switch {
+	case o.where == "":
+		return slow
+	case strings.Contains(o.where, "||"):
+		return "(" + o.where + ") && " + slow
+	default:
+		return o.where + " && " + slow
+	}
+}
+
+// withPairs says which pairs a file has that has none of the wanted ones. The
+// error is as it was if there are none.
+func withPairs(target usdt.Target, wanted elfnote.PairPattern, err error) error {
+	sel, failed := usdt.Select(target, nil)
+	if failed != nil {
+		return err
+	}
+	defer sel.Close()
+	listing, failed := sel.File().Probes()
+	if failed != nil {
+		return err
+	}
+	pairs := listing.Pairs(elfnote.MustParsePairPattern("*"))
+	if len(pairs) == 0 {
+		return err
+	}
+	return fmt.Errorf("%s: %w", sel.Name(), &trace.PairError{Pattern: wanted, Pairs: pairs})
+}
+
+// parsePair reads the pattern of a pair.
+func parsePair(s string) (elfnote.PairPattern, error) {
+	pair, err := elfnote.ParsePairPattern(s)
+	if err != nil {
+		err = fmt.Errorf("%w (usdttrace --pairs lists the pairs of a file)", err)
+	}
+	return pair, err
 }

@@ -5,6 +5,7 @@ package main
 import (
 	"os"
 
+	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/terminal"
 	"github.com/gousdt/gousdt/trace"
 	"github.com/gousdt/gousdt/usdt"
@@ -14,6 +15,7 @@ import (
 // errors of writing.
 type printer interface {
 	sites(file string, sel *usdt.Selection)
+	pairs(file string, pairs []elfnote.Pair)
 	event(*trace.Event)
 	rows(*aggregation, *trace.Snapshot)
 	summary(*summary)

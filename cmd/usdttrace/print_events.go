@@ -3,7 +3,6 @@
 package main
 
 import (
-	"context"
 	"io"
 	"strconv"
 	"time"
@@ -50,6 +49,10 @@ const (
 )
 
 func (p *textPrinter) event(e *trace.Event) {
+	if e.Start != nil {
+		p.span(e)
+		return
+	}
 	b := p.line[:0]
 	if !p.begun {
 		p.begun = true
@@ -75,24 +78,8 @@ func (p *textPrinter) event(e *trace.Event) {
 		b = pad(b, p.probe-terminal.Columns(name))
 		b = append(b, ' ')
 	}
-	for i := range e.Args {
-		if isShownLength(e, i) {
-			continue
-		}
-		b = append(b, ' ')
-		b = append(b, p.style.arg...)
-		definition := argumentOf(e.Site, i)
-		b = appendArgumentName(b, definition, i)
-		b = append(b, '=')
-		b = append(b, p.style.reset...)
-		b = appendArgument(b, &e.Args[i], definition)
-	}
-	b = append(b, '\n')
-	if p.tracer.stacks != nil {
-		for _, frame := range p.tracer.stacks.Frames(context.Background(), e.PID, p.tracer.stackOf(e)) {
-			b = appendFrame(b, &frame)
-		}
-	}
+	b = p.arguments(b, e, func(int) bool { return true })
+	b = p.framesOf(append(b, '\n'), e)
 	p.line = b
 	p.out.Write(b) // the output keeps the error
 }

@@ -37,6 +37,10 @@ func (p *jsonPrinter) end() {
 }
 
 func (p *jsonPrinter) event(e *trace.Event) {
+	if e.Start != nil {
+		p.span(e)
+		return
+	}
 	j := p.begin("event")
 	j.Time("time", e.Time)
 	j.Signed("monotonic_ns", int64(e.Monotonic))
@@ -48,16 +52,7 @@ func (p *jsonPrinter) event(e *trace.Event) {
 		j.Unsigned("weight", e.Weight)
 	}
 	p.container(e.CGroup)
-	j.Text("provider", cutName(e.Site.Provider))
-	j.Text("name", cutName(e.Site.Name))
-	j.Text("file", e.Site.File)
-	j.Unsigned("location", e.Site.Location)
-	j.Key("args")
-	j.Begin('[')
-	for i := range e.Args {
-		p.arg(&e.Args[i], argumentOf(e.Site, i), p.tracer.options.capture(e.Site, i))
-	}
-	j.End(']')
+	p.hit(e)
 	if p.tracer.options.stack {
 		p.stack(e.PID, p.tracer.stackOf(e))
 	}

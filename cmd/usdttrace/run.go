@@ -85,7 +85,7 @@ func (t *tracer) trace() (err error) {
 		t.out = messages.NewWriter(t.file)
 	}
 	t.printer = newPrinter(t)
-	if o.list {
+	if o.list || o.listPairs {
 		return t.list()
 	}
 	if err := t.open(); err != nil {

@@ -27,7 +27,7 @@ func (t *tracer) open() error {
 	var err error
 	t.asked = o.aggregations()
 	opts := &trace.SessionOptions{
-		Mode: o.mode, Filter: o.where, RingSize: o.buffer, Statistics: o.stats,
+		Mode: o.mode, Filter: o.filter(), Spans: o.spans, RingSize: o.buffer, Statistics: o.stats,
 		ReuseEvents: true, // each is printed, or added to a sample, before the next comes
 	}
 	if opts.Definitions, err = commandline.Definitions(o.names); err != nil {

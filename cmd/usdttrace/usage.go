@@ -31,6 +31,8 @@ What is watched
                         cgroup
   -l, --list            only list the probes that would be watched, with the types of
                         their arguments; needs no privileges but to read the files
+      --pairs           only list the pairs of probes of which one starts what the
+                        other ends, all or those that PATTERN... select, see --slow
 PIDs are those of usdttrace's own PID namespace. If that is not the initial one,
 processes of other namespaces have PID 0.
 
@@ -42,6 +44,13 @@ Terms, in EXPR, TERM and KEY
   4096 0xff 2.5 "text"  numbers and texts, in EXPR
   An integer can be masked: arg1 & 7. EXPR compares by == != < <= > >= and combines
   by && || ! and parentheses. What cannot be read is neither equal nor unequal.
+
+Calls
+      --slow TIME PAIR...   a line for each call that takes at least so long (0 for all).
+                        PAIR stands in the place of a PATTERN: what the names of both
+                        probes begin with, as in postgresql:query (query__start and
+                        query__done), or START..DONE. In EXPR, start.arg0 is of the start,
+                        arg0 of the end, and duration is the time: duration < 1s
 
 Events
       --str N[:MAX],... argument N points to text: show up to MAX (128) bytes of it
@@ -73,7 +82,7 @@ Aggregates, computed in the kernel
       --latency PAIR    the time between two probes, drawn, or with --by a table. PAIR
                         is START..DONE, or what the names of both begin with, as in
                         postgresql:query (--pairs lists the pairs of a file)
-      --match TERM[=TERM]     for --latency, what START and DONE have in common: tid
+      --match TERM[=TERM]     for --latency and --slow, what START and DONE have in common: tid
                         (the default), or arguments
       --linear LOW:HIGH:STEP  for --hist and --latency, steps of equal size, drawn
       --by KEY,...      a row for each: comm, pid, tid, probe, arg1, str(arg0), cpu,
@@ -117,6 +126,7 @@ Examples
   usdttrace -c 'python3 script.py' --str 0,1 'python:function__entry'
   usdttrace --str 0 /usr/lib/postgresql/15/bin/postgres postgresql:query__start
   usdttrace -a --latency postgresql:query
+  usdttrace --slow 5ms /usr/lib/postgresql/15/bin/postgres postgresql:query
   usdttrace --pprof stacks.pb.gz 'libstdcxx:throw' -- ./server --port 80
   usdttrace -p 1234 --count --by comm,probe 'hotspot:*'
 `

@@ -125,7 +125,8 @@ func TestCallsAreMeasured(t *testing.T) {
 					qt.Assert(t, qt.HasLen(sent, 0))
 					unmatched++
 				default:
-					// An exception leaves some calls, and the one below goes on.
+					// An exception leaves some calls, and the one below goes
+					// on.
 					left := 0
 					if random.IntN(5) == 0 {
 						left = random.IntN(min(depth, 5))
