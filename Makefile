@@ -15,6 +15,7 @@
 #   make bench      measure, beside libbpf, bpftrace, bcc and readelf
 #   make test-faults         every system call fails once, in every mode
 #   make test-soak           attaches and detaches for long, with many at a time
+#   make test-hostile        what users of the host may try, with what it costs
 #   make fuzz       every fuzz target for FUZZTIME each (default 30s)
 #   make transcripts         runs the commands in docs/recipes, as root
 #   make clean      remove what was built
@@ -77,6 +78,13 @@ test-faults:
 .PHONY: test-soak
 test-soak:
 	GOUSDT_SOAK=1 CI=true CGO_ENABLED=1 $(tool) ./gotest -C .. $(RACE) -count=1 -p 1 -timeout 60m -run 'Soak' ./usdt
+
+# As root. Says what each attack has cost. The same tests are short in make
+# test-all.
+.PHONY: test-hostile
+test-hostile:
+	GOUSDT_HOSTILE=1 CI=true $(GO) test -count=1 -p 1 -timeout 60m -v \
+		-run 'Hostile|DoesNotCome|Blocked|Aside|Owners|HaveTheMost|SharesOut' ./proc ./internal/follow ./usdt ./trace
 
 .PHONY: generate
 generate:

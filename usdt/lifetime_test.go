@@ -38,6 +38,12 @@ func TestMain(m *testing.M) {
 			os.Exit(1)
 		}
 	}
+	if order := os.Getenv(mapperVariable); order != "" {
+		if err := beMapper(order); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+	}
 	os.Exit(m.Run())
 }
 

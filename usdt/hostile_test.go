@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+//go:build linux
+
+package usdt_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/go-quicktest/qt"
+	"golang.org/x/sys/unix"
+
+	"github.com/gousdt/gousdt/internal/testneeds"
+	"github.com/gousdt/gousdt/internal/testprog"
+	"github.com/gousdt/gousdt/usdt"
+)
+
+// mapperVariable makes the test binary a process of another user that maps all
+// files of a directory as code: "user directory".
+const mapperVariable = "GOUSDT_TEST_MAPPER"
+
+// atMost returns how much of something there is: more in make test-hostile.
+func atMost(short, complete int) int {
+	if os.Getenv("GOUSDT_HOSTILE") == "" {
+		return short
+	}
+	return complete
+}
+
+func beMapper(order string) error {
+	var user int
+	var dir string
+	if _, err := fmt.Sscan(order, &user, &dir); err != nil {
+		return err
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	for _, entry := range entries {
+		file, err := os.Open(filepath.Join(dir, entry.Name()))
+		if err != nil {
+			return err
+		}
+		if _, err := unix.Mmap(int(file.Fd()), 0, os.Getpagesize(), unix.PROT_READ|unix.PROT_EXEC, unix.MAP_PRIVATE); err != nil {
+			return err
+		}
+		file.Close()
+	}
+	if err := syscall.Setuid(user); err != nil {
+		return err
+	}
+	// So that its files in proc belong to the user.
+	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 1, 0, 0, 0); err != nil {
+		return err
+	}
+	fmt.Println("mapped")
+	_, _ = os.Stdin.Read(make([]byte, 1))
+	os.Exit(0)
+	return nil
+}
+
+// startMapper starts a process of another user that maps the files of a
+// directory.
+func startMapper(t *testing.T, user int, dir string) {
+	t.Helper()
+	self, err := os.Executable()
+	qt.Assert(t, qt.IsNil(err))
+	mapper := exec.Command(self)
+	mapper.Env = append(os.Environ(), fmt.Sprintf("%s=%d %s", mapperVariable, user, dir))
+	mapper.Stderr = os.Stderr
+	stdin, err := mapper.StdinPipe()
+	qt.Assert(t, qt.IsNil(err))
+	stdout, err := mapper.StdoutPipe()
+	qt.Assert(t, qt.IsNil(err))
+	qt.Assert(t, qt.IsNil(mapper.Start()))
+	t.Cleanup(func() {
+		stdin.Close()
+		_ = mapper.Wait()
+	})
+	line, err := bufio.NewReader(stdout).ReadString('\n')
+	qt.Assert(t, qt.IsNil(err))
+	qt.Assert(t, qt.Equals(line, "mapped\n"))
+}
+
+// A user maps more files with more probes than can be attached. What is
+// attached stays within the limits, and a program of somebody else is attached
+// within two seconds all the same.
+func TestHostileUserWithTooManyProbes(t *testing.T) {
+	testneeds.Root(t)
+	files, sites := atMost(40, 500), atMost(2_000, 9_000)
+	limits := usdt.Limits{Sites: atMost(20_000, 0), OwnerSites: atMost(20_000, -1)}
+	c := newCollector(t, nil)
+	dir, err := os.MkdirTemp("", "hostile")
+	qt.Assert(t, qt.IsNil(err))
+	defer os.RemoveAll(dir)
+	notes := make([]testprog.Note, sites)
+	for i := range notes {
+		notes[i] = testprog.Note{Provider: "hostile", Name: fmt.Sprint("probe", i)}
+	}
+	for i := range files {
+		testprog.WriteNotes(t, filepath.Join(dir, fmt.Sprint("file", i)), notes)
+	}
+	const nobody = 65534
+	startMapper(t, nobody, dir)
+	innocent := filepath.Join(t.TempDir(), "innocent")
+	copyFile(t, innocent, testprog.Path(t, "target-pie"))
+
+	var mu sync.Mutex
+	var attachedAt time.Time
+	var errs []error
+	some := make(chan struct{}, 1)
+	w, err := c.Watch(&usdt.WatchOptions{
+		Limits: limits,
+		Changed: func(changes *usdt.WatchChanges) {
+			mu.Lock()
+			defer mu.Unlock()
+			errs = append(errs, changes.Errors...)
+			for _, a := range changes.Attached {
+				if a.Path == innocent && attachedAt.IsZero() {
+					attachedAt = time.Now()
+				}
+			}
+			select {
+			case some <- struct{}{}:
+			default:
+			}
+		},
+	}, watching(t, c.Collect3, "hostile:*", "gousdt_test:three")...)
+	qt.Assert(t, qt.IsNil(err))
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	began := cpuTime(t)
+	go func() { ended <- w.Run(ctx, time.Second) }()
+	<-some
+
+	started := time.Now()
+	process := testprog.Start(t, innocent)
+	isAttached := func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return !attachedAt.IsZero()
+	}
+	for deadline := started.Add(testneeds.Patience(30 * time.Second)); !isAttached(); {
+		if time.Now().After(deadline) {
+			t.Fatalf("not attached: %+v", w.Stats())
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	late := attachedAt.Sub(started)
+	process.Fire("three", 1)
+	qt.Check(t, qt.Equals(int(c.next(t, 1)[0].Pid), process.PID))
+	qt.Check(t, qt.IsTrue(late < testneeds.Patience(2*time.Second)), qt.Commentf("attached after %v", late))
+
+	const settle = 3 * time.Second
+	time.Sleep(settle) // what else is attached meanwhile is what is measured
+	stats := w.Stats()
+	most := limits.Sites
+	if most == 0 {
+		most = 200_000
+	}
+	qt.Check(t, qt.IsTrue(stats.Sites <= most), qt.Commentf("%+v", stats))
+	var memory runtime.MemStats
+	runtime.ReadMemStats(&memory)
+	t.Logf("%d files with %d probes: attached after %v; %v of CPU in %v, %d MB of memory, %d descriptors; %+v",
+		files, sites, late.Round(time.Millisecond), cpuTime(t)-began, time.Since(started).Round(time.Millisecond),
+		memory.Sys>>20, descriptors(t), stats)
+	stop()
+	qt.Check(t, qt.IsNil(<-ended))
+	closing := time.Now()
+	qt.Check(t, qt.IsNil(w.Close()))
+	t.Logf("closed in %v", time.Since(closing).Round(time.Millisecond))
+	mu.Lock()
+	defer mu.Unlock()
+	qt.Check(t, qt.IsTrue(len(errs) <= 3*files), qt.Commentf("%d errors", len(errs)))
+	for _, err := range errs {
+		if strings.Contains(err.Error(), innocent) {
+			t.Error(err)
+		}
+	}
+}
+
+func cpuTime(t *testing.T) time.Duration {
+	t.Helper()
+	var usage unix.Rusage
+	qt.Assert(t, qt.IsNil(unix.Getrusage(unix.RUSAGE_SELF, &usage)))
+	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano()).Round(time.Millisecond)
+}
+
+func descriptors(t *testing.T) int {
+	t.Helper()
+	entries, err := os.ReadDir("/proc/self/fd")
+	qt.Assert(t, qt.IsNil(err))
+	return len(entries)
+}
