@@ -97,8 +97,8 @@ func (p Process) Cgroup() (string, error) {
 
 // Owner says who is to answer for what the process costs: its container, else
 // the slice of its user, else its cgroup and user. Processes of one owner have
-// the same text. Who may make cgroups and users of their own within theirs
-// remain one owner.
+// the same text. Whoever may make cgroups and users of his own remains one
+// owner.
 func (p Process) Owner() string { return p.fs.owner(p.PID) }
 
 // String returns PID and command: "1234 (postgres)".

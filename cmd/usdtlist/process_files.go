@@ -3,13 +3,17 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/abandon"
 	"github.com/gousdt/gousdt/proc"
 )
 
@@ -46,6 +50,7 @@ type scan struct {
 	processes []proc.Process       // whose mappings have been read
 	failures  []failure            // what could not be read
 	reported  map[proc.FileID]bool // files whose contents are what is wrong
+	blocked   map[string]int       // by owner, processes that do not answer
 }
 
 func newScan(l *lister) *scan {
@@ -62,8 +67,92 @@ func newScan(l *lister) *scan {
 	return s
 }
 
-// process gathers the files of one process.
+// process gathers the files of one process. If that blocks, because a file
+// system withholds something, the process is left out.
 func (s *scan) process(pid int) error {
+	if len(s.blocked) > 0 && s.blocked[s.owner(pid)] >= maxBlocked {
+		return blockedError(pid)
+	}
+	part := s.part()
+	var err error
+	if !abandon.One(context.Background(), patience, func() { err = part.gatherProcess(pid) }, part.close) {
+		if s.blocked == nil {
+			s.blocked = make(map[string]int)
+		}
+		s.blocked[s.owner(pid)]++
+		return blockedError(pid)
+	}
+	s.add(part)
+	return err
+}
+
+// owner returns who is to answer for a process, "" if that has ended.
+func (s *scan) owner(pid int) string {
+	process, err := s.fs.Process(pid)
+	if err != nil {
+		return ""
+	}
+	return process.Owner()
+}
+
+// patience is how long the scan of a process may wait before the others are
+// listed without it.
+const patience = time.Second
+
+// maxBlocked bounds how many processes of one container or user are waited for,
+// each of which takes a thread.
+const maxBlocked = 2
+
+func blockedError(pid int) error { return &proc.Error{PID: pid, Op: "scan", Err: proc.ErrBlocked} }
+
+// part returns a scan for one process, which shares nothing with s that
+// changes.
+func (s *scan) part() *scan {
+	part := &scan{
+		fs: s.fs, self: s.self, cache: s.cache, patterns: s.patterns, ofAll: s.ofAll,
+		reported: maps.Clone(s.reported),
+	}
+	for _, n := range s.names {
+		known := *n
+		known.isMapped, known.unmapped, known.isKnown = false, nil, n.unmapped != nil
+		part.names = append(part.names, &known)
+	}
+	return part
+}
+
+// add takes what the scan of one process has found.
+func (s *scan) add(part *scan) {
+	for i, n := range part.names {
+		to := s.names[i]
+		to.isMapped = to.isMapped || n.isMapped
+		to.err, to.pid = n.err, n.pid
+		switch {
+		case n.unmapped == nil:
+		case to.unmapped == nil:
+			to.unmapped = n.unmapped
+		default:
+			n.unmapped.close()
+		}
+	}
+	for _, f := range part.files {
+		i := slices.IndexFunc(s.files, func(other *mapped) bool { return other.id == f.id })
+		if i < 0 {
+			s.files = append(s.files, f)
+			continue
+		}
+		f.close() // it is held already
+		s.files[i].users = append(s.files[i].users, f.users...)
+	}
+	for id := range part.reported {
+		s.reported[id] = true
+	}
+	s.failures = append(s.failures, part.failures...)
+	s.mappings += part.mappings
+	s.processes = append(s.processes, part.processes...)
+}
+
+// gatherProcess is process for a scan of that process alone.
+func (s *scan) gatherProcess(pid int) error {
 	process, err := s.fs.Process(pid)
 	if err != nil {
 		return err
@@ -103,7 +192,7 @@ func (s *scan) failProcess(pid int, err error) {
 // or file: that it may not be read is no error.
 func (s *scan) fail(path string, pid int, err error) {
 	leftOut := false
-	for _, reason := range []error{proc.ErrAccess, proc.ErrUnreachable, proc.ErrChanged, os.ErrPermission} {
+	for _, reason := range []error{proc.ErrAccess, proc.ErrUnreachable, proc.ErrChanged, proc.ErrBlocked, os.ErrPermission} {
 		leftOut = leftOut || s.ofAll && errors.Is(err, reason)
 	}
 	s.failures = append(s.failures, failure{name: path, pid: pid, err: err, leftOut: leftOut})
@@ -119,7 +208,7 @@ func (s *scan) gather(process proc.Process, files []*proc.MappedFile) (failed []
 		if len(s.names) > 0 && !isNamed(names, m) {
 			continue
 		}
-		err := s.add(process, m)
+		err := s.addFile(process, m)
 		if errors.Is(err, proc.ErrGone) || errors.Is(err, proc.ErrNotRegular) {
 			continue // the process has ended, or it is a device: nothing is missing
 		}
@@ -130,8 +219,8 @@ func (s *scan) gather(process proc.Process, files []*proc.MappedFile) (failed []
 	return failed
 }
 
-// add notes that a process maps a file.
-func (s *scan) add(process proc.Process, m *proc.MappedFile) error {
+// addFile notes that a process maps a file.
+func (s *scan) addFile(process proc.Process, m *proc.MappedFile) error {
 	id, err := m.ID()
 	if err != nil {
 		return err
@@ -198,6 +287,11 @@ func (s *scan) findHere(f *mapped) {
 
 // finds reports whether a process finds the file at its path.
 func (s *scan) finds(pid int, f *mapped) bool {
+	found := false
+	return abandon.One(context.Background(), patience, func() { found = s.findsNow(pid, f) }, nil) && found
+}
+
+func (s *scan) findsNow(pid int, f *mapped) bool {
 	file, err := s.fs.OpenIn(pid, f.path)
 	if err != nil {
 		return false

@@ -19,6 +19,7 @@ type named struct {
 	isMapped bool    // by one of the processes, whether or not it has probes
 	isFound  bool    // in the file system of one, though it is not mapped
 	unmapped *mapped // what was found so
+	isKnown  bool    // another scan has unmapped
 	err      error   // why nothing was found
 	pid      int     // by which process
 }
@@ -102,7 +103,7 @@ func (s *scan) addUnmapped(pid int, names []namedFile) {
 		if n.found == nil {
 			continue
 		}
-		if n.isMapped || s.ofAll || n.unmapped != nil {
+		if n.isMapped || s.ofAll || n.isKnown || n.unmapped != nil {
 			n.found.Close()
 			continue
 		}
