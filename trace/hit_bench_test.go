@@ -169,6 +169,12 @@ func BenchmarkSession(b *testing.B) {
 		{"count=by-pid", *aggregating(trace.NewAggregator(trace.Aggregation{By: []string{"pid"}}))},
 		{"count=by-command", *aggregating(trace.NewAggregator(trace.Aggregation{By: []string{"comm"}}))},
 		{"count=by-stack", *aggregating(trace.NewAggregator(trace.Aggregation{By: []string{"stack"}}))},
+		{"histogram=1", *aggregating(histogramOf(1))},
+		{"histogram=8", *aggregating(histogramOf(8))},
+		{"histogram=16", *aggregating(histogramOf(16))},
+		{"histogram=8-extremes", *aggregating(extremesOf())},
+		{"histogram=8-by-command", *aggregating(histogramOf(8, "comm"))},
+		{"histogram=8-extremes-by-command", *aggregating(extremesOf("comm"))},
 		{"latency", *aggregating(trace.NewAggregator(trace.Aggregation{
 			Latency:   &trace.Latency{Pair: elfnote.MustParsePairPattern("none..none")},
 			Histogram: &trace.Histogram{},
@@ -193,4 +199,14 @@ func BenchmarkSession(b *testing.B) {
 			b.ReportMetric(float64(losses.Events), "lost")
 		})
 	}
+}
+
+func histogramOf(perDoubling int, by ...string) *trace.Aggregator {
+	return trace.NewAggregator(trace.Aggregation{
+		Value: "pid", Histogram: &trace.Histogram{PerDoubling: perDoubling}, By: by,
+	})
+}
+
+func extremesOf(by ...string) *trace.Aggregator {
+	return trace.NewAggregator(trace.Aggregation{Value: "pid", Histogram: &trace.Histogram{}, Min: true, Max: true, By: by})
 }
