@@ -6,10 +6,12 @@ package usdt
 
 import (
 	"bytes"
+	"debug/elf"
 	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -214,6 +216,50 @@ func TestSpecialisedProgramsAreShared(t *testing.T) {
 	qt.Check(t, qt.HasLen(special.take(t), 3))
 	qt.Assert(t, qt.IsNil(CloseAll(append(links, again)...)))
 	qt.Check(t, qt.Equals(made(), 0))
+}
+
+// Whoever attaches at the same time shares what is made, and hits are those of
+// the probe that was asked for.
+func TestSpecialisedProgramsAttachedAtATime(t *testing.T) {
+	_, special, process, path := twoReporters(t)
+	probes := []string{"three", "twelve", "narrow", "stack"}
+	links := make([]*Link, 16)
+	for range 5 {
+		var wait sync.WaitGroup
+		for i := range links {
+			wait.Go(func() {
+				// Two with each probe and cookie.
+				probe, cookie := probes[i%len(probes)], uint64(i/2/len(probes))
+				var err error
+				links[i], err = special.Attach(special.Collect, Target{Path: path, PID: process.PID},
+					&AttachOptions{Cookie: cookie*100 + uint64(i%len(probes))}, elfnote.Exact("gousdt_test", probe))
+				if qt.Check(t, qt.IsNil(err)) {
+					_, reason := links[i].Specialised()
+					qt.Check(t, qt.Equals(reason, ""))
+				}
+			})
+		}
+		wait.Wait()
+		qt.Assert(t, qt.IsFalse(t.Failed()))
+		qt.Check(t, qt.HasLen(special.special.special, 8))
+		for i, probe := range probes {
+			process.Fire(probe, 1)
+			taken := special.take(t)
+			qt.Check(t, qt.HasLen(taken, 2))
+			for _, cookie := range []int{i, 100 + i} {
+				event := taken[fmt.Sprintf("program 0, site %d", cookie)]
+				want := testprog.ExpectedProbe(elf.EM_X86_64, probe).Hits[0][0]
+				qt.Check(t, qt.Equals(uint64(event.Val[0]), want.Value), qt.Commentf("%s", probe))
+			}
+		}
+		for _, lnk := range links {
+			wait.Go(func() { qt.Check(t, qt.IsNil(lnk.Close())) })
+		}
+		wait.Wait()
+		qt.Check(t, qt.HasLen(special.special.special, 0))
+		used, _ := special.SpecsInUse()
+		qt.Check(t, qt.Equals(used, 0))
+	}
 }
 
 func FuzzSpecialisedPrograms(f *testing.F) {
