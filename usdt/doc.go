@@ -145,7 +145,8 @@
 // # Privileges
 //
 // Attaching needs root, or CAP_BPF and CAP_PERFMON. To find a file through a
-// process of another user needs CAP_SYS_PTRACE as well.
+// process of another user needs CAP_SYS_PTRACE as well, and to make programs
+// for their sites CAP_SYS_ADMIN.
 //
 // Attaching through perf events, in all modes but [ModeMulti], needs
 // CAP_SYS_ADMIN on kernels with commit ba677dbe77af (CVE-2025-38466). These are

@@ -66,8 +66,12 @@ type ManagerOptions struct {
 	// the kernel counts for it, and what is attached to it, is not that of the
 	// programs made of it. They share its maps.
 	//
-	// Where that is not possible, the program itself is attached, and
-	// [Link.Specialised] says why.
+	// It needs CAP_SYS_ADMIN, because the maps of a loaded program are opened
+	// by their IDs. Where it is not possible, the program itself is attached,
+	// and [Link.Specialised] says why: for a collection with a program array or
+	// with a program that replaces functions, in ModeSingleIPMap, for sites
+	// with more than 16 specs, and for programs whose functions the compiler
+	// has inlined or that have no BTF.
 	Specialise bool
 }
 
