@@ -104,6 +104,13 @@ func (b *builder) stackCopy(record *Record) {
 		}
 	}
 
+	if record.Span != nil {
+		if b.site.Fixed {
+			b.Emit(asm.Mov.Imm(asm.R8, 0)) // there is nothing in it
+		}
+		b.Emit(asm.StoreMem(asm.R10, int16(record.Span.call.slot), asm.R8, asm.DWord))
+	}
+
 	// R9 is the beginning of the unit that the stack pointer is in, R8 how much
 	// of it is below. As much is copied at the end, so that all sizes but the
 	// last are constant and no read crosses into a page that may not be there.
@@ -125,10 +132,8 @@ func (b *builder) stackCopy(record *Record) {
 	}
 	b.Emit(asm.Add.Imm(asm.R8, int32(last)), asm.StoreMem(asm.R7, int16(record.Copied), asm.R8, asm.DWord))
 	b.Place(done)
-	if record.Span != nil && !b.site.Fixed {
+	if record.Span != nil {
 		// More may be done at this hit.
-		b.Emit(asm.Mov.Reg(asm.R1, asm.R6))
-		b.Call(asm.FnGetAttachCookie)
-		b.Emit(asm.Mov.Reg(asm.R8, asm.R0))
+		b.Emit(asm.LoadMem(asm.R8, asm.R10, int16(record.Span.call.slot), asm.DWord))
 	}
 }
