@@ -20,6 +20,8 @@ type jsonPrinter struct {
 	tracer *tracer
 	out    io.Writer
 	json   jsontext.Builder
+
+	containers map[string]string // their IDs by the path of a control group, "" for none
 }
 
 func (p *jsonPrinter) begin(kind string) *jsontext.Builder {
@@ -68,8 +70,17 @@ func (p *jsonPrinter) container(cgroup uint64) {
 	if !ok {
 		return
 	}
-	if c, ok := container.Of(path); ok {
-		p.json.Text("container", cutName(c.ID))
+	id, known := p.containers[path]
+	if !known {
+		if p.containers == nil || len(p.containers) == maxRendered {
+			p.containers = make(map[string]string)
+		}
+		c, _ := container.Of(path)
+		id = cutName(c.ID)
+		p.containers[path] = id
+	}
+	if id != "" {
+		p.json.Text("container", id)
 	}
 }
 
