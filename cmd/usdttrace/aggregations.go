@@ -63,7 +63,7 @@ func (o *options) aggregations() []*aggregation {
 		a.Value = o.hist
 		all = append(all, a)
 	}
-	if o.latency != nil {
+	if o.latency != nil && o.chromeTrace == "" {
 		a := &aggregation{
 			kind: kindLatency, title: o.latencyTitle(), duration: true,
 			Aggregation: drawn, drawn: len(o.by) == 0 || o.linear != nil,

@@ -48,7 +48,7 @@ func newFollower(t *tracer, wanted func(proc.Process) bool) (*follower, error) {
 	}
 	var err error
 	f.watch, err = t.session.Watch(&trace.WatchOptions{
-		Proc: options, PerProcess: f.perProcess, Linger: -1, Changed: f.changed,
+		Proc: options, PerProcess: f.perProcess, Linger: -1, Changed: f.changed, OptionsFor: f.rememberFirst,
 	}, t.options.patterns...)
 	return f, err
 }
@@ -172,6 +172,15 @@ func (f *follower) rememberStacks(changes *proc.Changes) {
 	for _, pair := range changes.Appeared {
 		f.tracer.stacks.Remember(pair.Process.PID)
 	}
+}
+
+// rememberFirst has the mappings of a process read before a file is attached,
+// which takes its time: the process may be gone then.
+func (f *follower) rememberFirst(pair *proc.Pair) trace.AttachOptions {
+	if f.tracer.stacks != nil {
+		f.tracer.stacks.Remember(pair.Process.PID)
+	}
+	return trace.AttachOptions{}
 }
 
 // changed handles what has been attached and detached.

@@ -54,6 +54,8 @@ type options struct {
 
 	pprofFile, foldedFile, flamegraphFile string // of stacks
 
+	chromeTrace string // the file, "" for none
+
 	outputFile string // "" for standard output
 	json       bool
 	quiet      bool
@@ -103,12 +105,12 @@ var knownText = capture{trace.Capture{Max: maxKnownText}, -1}
 // aggregates reports whether hits are aggregated in the kernel rather than
 // printed.
 func (o *options) aggregates() bool {
-	return o.count || o.sum != "" || o.hist != "" || o.latency != nil || o.profiles()
+	return o.count || o.sum != "" || o.hist != "" || o.latency != nil && o.chromeTrace == "" || o.profiles()
 }
 
 // printsOnStdout reports whether something is printed on standard output.
 func (o *options) printsOnStdout() bool {
-	return o.outputFile == "" && (o.count || o.sum != "" || o.hist != "" || o.latency != nil || !o.profiles())
+	return o.outputFile == "" && o.chromeTrace == "" && (o.count || o.sum != "" || o.hist != "" || o.latency != nil || !o.profiles())
 }
 
 func parseCommandLine(args []string) (*options, error) {
@@ -151,6 +153,7 @@ func parseCommandLine(args []string) (*options, error) {
 	flags.Text(&o.pprofFile, "pprof")
 	flags.Text(&o.foldedFile, "folded")
 	flags.Text(&o.flamegraphFile, "flamegraph")
+	flags.Text(&o.chromeTrace, "chrome-trace")
 
 	flags.Text(&o.outputFile, "o", "output")
 	flags.Switch(&o.json, "json")
@@ -234,6 +237,9 @@ func (o *options) check() error {
 		return errors.New("--linear goes with --hist or --latency")
 	case o.interval > 0 && !o.aggregates():
 		return errors.New("--interval goes with --count, --sum, --hist or --latency")
+	case o.chromeTrace != "" && (o.aggregates() || o.list || o.json || o.outputFile != ""):
+		return errors.New("--chrome-trace is about events, and takes the place of the output: " +
+			"it does not go with --count, --sum, --hist, --pprof, --folded, --flamegraph, -l, --json and -o")
 	case o.every > 0 && o.rate > 0:
 		return errors.New("--every and --rate exclude each other")
 	case o.samples() && o.aggregates() && !o.fromEvents():

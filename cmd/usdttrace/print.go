@@ -22,6 +22,9 @@ type printer interface {
 }
 
 func newPrinter(t *tracer) printer {
+	if t.options.chromeTrace != "" {
+		return &tracePrinter{tracer: t, out: t.out}
+	}
 	if t.options.json {
 		return &jsonPrinter{tracer: t, out: t.out}
 	}

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -77,9 +78,13 @@ func (t *tracer) trace() (err error) {
 		return err
 	}
 	t.out = messages.NewWriter(t.stdout)
-	if o.outputFile != "" {
-		if t.file, err = createFile(o.outputFile); err != nil {
-			return fmt.Errorf("--output: %w", err)
+	if path := cmp.Or(o.outputFile, o.chromeTrace); path != "" {
+		if t.file, err = createFile(path); err != nil {
+			flag := "output"
+			if o.chromeTrace != "" {
+				flag = "chrome-trace"
+			}
+			return fmt.Errorf("--%s: %w", flag, err)
 		}
 		defer t.file.abandon()
 		t.out = messages.NewWriter(t.file)

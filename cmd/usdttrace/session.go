@@ -51,6 +51,9 @@ func (t *tracer) open() error {
 		}
 	}
 	opts.NoEvents = o.aggregates() && !o.fromEvents()
+	if o.chromeTrace != "" && o.latency != nil {
+		opts.Spans = append(opts.Spans, *o.latency)
+	}
 	if o.follow {
 		opts.Family = o.pid
 	}

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"strings"
@@ -110,4 +111,53 @@ func TestStacksOfRowsAreUnwound(t *testing.T) {
 	qt.Check(t,
 		qt.Matches(r.interrupt().stderr, `(?s).*stacks are found by frame pointers, which `+p.path+
 			` seems to have been built without: .* \(with --hist there is no other way\).*`))
+}
+
+func TestChromeTrace(t *testing.T) {
+	p := startTarget(t, "target-pie")
+	path := filepath.Join(t.TempDir(), "trace.json")
+	type event struct {
+		Name, Phase string
+		PID, TID    int
+		Time        float64
+		Duration    float64
+		Args        map[string]any
+	}
+	read := func(flags ...string) (events []event) {
+		r := watching(t, append([]string{"--chrome-trace", path, p.path}, flags...)...)
+		p.Fire("three", 2)
+		p.Fire("twelve", 1)
+		qt.Check(t, qt.DeepEquals(r.interrupt().ok(), []string{""}))
+		text, err := os.ReadFile(path)
+		qt.Assert(t, qt.IsNil(err))
+		var all []struct {
+			Name, Ph string
+			PID, TID int
+			TS, Dur  float64
+			Args     map[string]any
+		}
+		qt.Assert(t, qt.IsNil(json.Unmarshal(text, &all)), qt.Commentf("%s", text))
+		for _, e := range all {
+			qt.Check(t, qt.Equals(e.PID, p.PID))
+			if e.Ph == "M" {
+				qt.Check(t, qt.DeepEquals(e.Args, map[string]any{"name": "target-pie"}))
+				continue
+			}
+			events = append(events, event{e.Name, e.Ph, e.PID, e.TID, e.TS, e.Dur, e.Args})
+		}
+		return events
+	}
+	events := read("gousdt_test:three", "gousdt_test:twelve")
+	qt.Assert(t, qt.HasLen(events, 3))
+	qt.Check(t, qt.Equals(events[0].Phase, "i"))
+	qt.Check(t, qt.Equals(events[0].Name, "gousdt_test:three"))
+	qt.Check(t, qt.Equals(events[0].Args["arg0"], any(-2e9)))
+	qt.Check(t, qt.IsTrue(events[0].Time < events[1].Time))
+
+	events = read("--latency", "gousdt_test:three..gousdt_test:twelve")
+	qt.Assert(t, qt.Not(qt.HasLen(events, 0)))
+	qt.Check(t, qt.Equals(events[0].Phase, "X"))
+	qt.Check(t, qt.Equals(events[0].Name, "gousdt_test:three"))
+	qt.Check(t, qt.IsTrue(events[0].Duration > 0))
+	qt.Check(t, qt.Equals(events[0].Args["arg0"], any(-2e9)))
 }

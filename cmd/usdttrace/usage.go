@@ -97,6 +97,8 @@ Aggregates, computed in the kernel
                         counts of hits, and with the sums of --sum
       --flamegraph FILE.html  write them as a flame graph: a page that needs nothing
                         but a browser, with search and zoom
+      --chrome-trace FILE  write events for Perfetto and other viewers of Chrome's traces;
+                        with --latency, each call with its time
       --folded FILE     write them for tools that draw flame graphs
 
 Output

@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package main
+
+import (
+	"context"
+	"io"
+	"time"
+
+	"github.com/gousdt/gousdt/internal/jsontext"
+	"github.com/gousdt/gousdt/internal/symbolname"
+	"github.com/gousdt/gousdt/internal/terminal"
+	"github.com/gousdt/gousdt/trace"
+	"github.com/gousdt/gousdt/usdt"
+)
+
+// tracePrinter writes events as Chrome's trace event format has them, for
+// Perfetto and other viewers: an array of objects.
+type tracePrinter struct {
+	tracer *tracer
+	out    io.Writer
+	json   jsontext.Builder
+	begun  bool
+	known  map[[2]int]string // the name that a thread of a process has been given
+	spans  uint64
+}
+
+// maxKnownThreads bounds the threads whose names are remembered. They are
+// written again if they are forgotten.
+const maxKnownThreads = 1 << 16
+
+// object begins one.
+func (p *tracePrinter) object(name, phase string, pid, tid int) *jsontext.Builder {
+	j := &p.json
+	j.Reset()
+	j.Begin('{')
+	j.Text("name", name)
+	j.Text("ph", phase)
+	j.Signed("pid", int64(pid))
+	j.Signed("tid", int64(tid))
+	return j
+}
+
+func (p *tracePrinter) end() {
+	p.json.End('}')
+	separator := ",\n"
+	if !p.begun {
+		p.begun, separator = true, "[\n"
+	}
+	io.WriteString(p.out, separator) // the output keeps the error
+	p.out.Write(p.json.Bytes())
+}
+
+// times adds a time since boot, or a duration, in microseconds.
+func times(j *jsontext.Builder, key string, t time.Duration) {
+	j.FloatMember(key, float64(t)/float64(time.Microsecond))
+}
+
+func (p *tracePrinter) event(e *trace.Event) {
+	p.nameThread(e)
+	if e.Start == nil {
+		j := p.object(probeName(e.Site), "i", e.PID, e.TID)
+		times(j, "ts", e.Monotonic)
+		j.Text("s", "t")
+		p.arguments(e, nil)
+		p.end()
+		return
+	}
+	p.nameThread(e.Start)
+	name := probeName(e.Start.Site)
+	if e.Start.PID == e.PID && e.Start.TID == e.TID {
+		j := p.object(name, "X", e.PID, e.TID)
+		times(j, "ts", e.Start.Monotonic)
+		times(j, "dur", e.Duration)
+		p.arguments(e, e.Start)
+		p.end()
+		return
+	}
+	// What goes on in several threads may overlap: it is on a track of its own.
+	p.spans++
+	for _, end := range []struct {
+		phase string
+		*trace.Event
+	}{{"b", e.Start}, {"e", e}} {
+		j := p.object(name, end.phase, e.Start.PID, end.TID)
+		j.Text("cat", "usdt")
+		j.Unsigned("id", p.spans)
+		times(j, "ts", end.Monotonic)
+		p.arguments(end.Event, nil)
+		p.end()
+	}
+}
+
+// arguments adds the arguments of a hit, and of the hit that began what it
+// ends unless that is nil.
+func (p *tracePrinter) arguments(e, start *trace.Event) {
+	j := &p.json
+	j.Key("args")
+	j.Begin('{')
+	if start != nil {
+		p.argumentsOf(start, "")
+		p.argumentsOf(e, "end.")
+	} else {
+		p.argumentsOf(e, "")
+	}
+	if p.tracer.options.samples() {
+		j.Unsigned("weight", e.Weight)
+	}
+	if p.tracer.options.stack {
+		j.Key("stack")
+		j.Begin('[')
+		for _, frame := range p.tracer.stacks.Frames(context.Background(), e.PID, p.tracer.stackOf(e)) {
+			if frame.Function != "" {
+				frame.Function = symbolname.Readable(frame.Function)
+			}
+			j.String(frame.String())
+		}
+		j.End(']')
+	}
+	j.End('}')
+}
+
+func (p *tracePrinter) argumentsOf(e *trace.Event, prefix string) {
+	j := &p.json
+	for i := range e.Args {
+		v := e.Args[i]
+		j.Key(prefix + terminal.Escape(e.Site.ArgumentName(i)))
+		if data, _ := v.Data(); data != nil && v.Kind() != trace.Text {
+			j.String(v.String())
+		} else {
+			addValue(j, v)
+		}
+	}
+}
+
+// nameThread names a process and a thread that are new, or have another name.
+func (p *tracePrinter) nameThread(e *trace.Event) {
+	key := [2]int{e.PID, e.TID}
+	if p.known[key] == e.Command {
+		return
+	}
+	if p.known == nil || len(p.known) == maxKnownThreads {
+		p.known = make(map[[2]int]string)
+	}
+	p.known[key] = e.Command
+	kinds := []string{"thread_name"}
+	if e.PID == e.TID {
+		kinds = append(kinds, "process_name")
+	}
+	for _, kind := range kinds {
+		j := p.object(kind, "M", e.PID, e.TID)
+		j.Key("args")
+		j.Begin('{')
+		j.Text("name", e.Command)
+		j.End('}')
+		p.end()
+	}
+}
+
+func (p *tracePrinter) sites(string, *usdt.Selection) {}
+
+func (p *tracePrinter) rows(*aggregation, *trace.Snapshot) {}
+
+func (p *tracePrinter) summary(*summary) {
+	text := "\n]\n"
+	if !p.begun {
+		text = "[]\n"
+	}
+	io.WriteString(p.out, text)
+}
