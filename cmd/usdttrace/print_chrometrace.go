@@ -7,6 +7,7 @@ import (
 	"io"
 	"time"
 
+	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/jsontext"
 	"github.com/gousdt/gousdt/internal/symbolname"
 	"github.com/gousdt/gousdt/internal/terminal"
@@ -158,6 +159,8 @@ func (p *tracePrinter) nameThread(e *trace.Event) {
 }
 
 func (p *tracePrinter) sites(string, *usdt.Selection) {}
+
+func (p *tracePrinter) pairs(string, []elfnote.Pair) {}
 
 func (p *tracePrinter) rows(*aggregation, *trace.Snapshot) {}
 

@@ -6,8 +6,8 @@
 // The text begins with the usage, and has blocks, each after an empty line. A
 // block whose first line is its title describes flags and words: each begins in
 // the third column, or in the seventh if it is a long flag alone, and what
-// explains it follows after two blanks, or after a value in capitals. Lines that
-// go on are indented further.
+// explains it follows after two blanks, or after a value in capitals. Lines
+// that go on are indented further.
 package helptext
 
 import (
