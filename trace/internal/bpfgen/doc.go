@@ -20,7 +20,9 @@
 //	                                   -> capture.go, stack.go  what is behind pointers, and on the stack
 //	                                   -> event_pages.go        what is not in memory, without keeping a record
 //	Aggregation  what is added up      -> aggregate.go          accumulators
-//	                                   -> aggregate_key.go, histogram.go, latency.go
+//	                                   -> aggregate_key.go, histogram.go
+//	Latency      what starts and ends  -> latency.go, calls.go  a stack of calls for each thread and pair
+//	                                   -> span.go               what an end sends of its start
 //	Blocks       all kinds of sites    -> program.go            a program that finds its block by the BPF cookie
 //	                                   -> slots.go              ... or by the instruction pointer
 //

@@ -3,9 +3,6 @@
 package bpfgen
 
 import (
-	"fmt"
-	"time"
-
 	"github.com/cilium/ebpf/asm"
 
 	"github.com/gousdt/gousdt/internal/argcode"
@@ -73,42 +70,9 @@ type Ends struct {
 	Start, Done uint32
 }
 
-// MaxCalls is how many calls of a pair can be going on at once in a thread. Of
-// more, the outermost are forgotten. It is a power of two.
-const MaxCalls = 64
-
-// A stack of calls begins with how many have been pushed and how many of them
-// are there, 4 bytes each. It is a ring: what is pushed on a full stack takes
-// the place of the outermost call. Then follows whether ends have been seen to
-// have the same stack pointer as their starts.
-const (
-	callsPushed = 0
-	callsCount  = 4
-	callsLevel  = 8
-	callsFirst  = 16
-
-	// Of a call: when it began, the stack pointer at that moment, and the
-	// start's conditions and site.
-	callTime  = 0
-	callLevel = 8
-	callWord  = 16
-	callSize  = 24
-)
-
-// CallsSize is the size of a stack of calls.
-const CallsSize = callsFirst + MaxCalls*callSize
-
 // flagSaved is the bit of a call's word that says that there is something in
 // the map Saved. Below it are the conditions, above the ID of the start's site.
 const flagSaved = 31
-
-// maxAbandoned is how many calls are looked through that have been left without
-// their end, as by an exception. There are no loops.
-const maxAbandoned = 8
-
-// maxYoung is the age up to which a call is certainly one of this thread: the
-// numbers of threads come again only when all others have been used.
-const maxYoung = 100 * time.Millisecond
 
 // byThread reports whether starts and ends are matched by nothing but the
 // thread.
@@ -213,119 +177,6 @@ func (b *builder) startWord(c *call, saves bool) error {
 	return nil
 }
 
-// lookUpOrMake sets R7 to a value of a map, Starts or Saved, and makes one of
-// zeros where there is none. It goes to full if there is no room.
-func (b *builder) lookUpOrMake(c *call, m int, full argcode.Label) {
-	missing, found := b.Label(), b.Label()
-	look := func() {
-		b.AddressOf(asm.R2, asm.R10, c.key)
-		b.Emit(asm.LoadMapPtr(asm.R1, m))
-		b.Call(asm.FnMapLookupElem)
-	}
-	look()
-	b.JumpIfImm(asm.JEq, asm.R0, 0, asm.R1, missing)
-	b.Place(found)
-	b.Emit(asm.Mov.Reg(asm.R7, asm.R0))
-	b.Later(func() {
-		b.Place(missing)
-		zero := c.key - 8
-		b.Emit(asm.StoreImm(asm.R10, int16(zero), 0, asm.Word))
-		b.AddressOf(asm.R2, asm.R10, zero)
-		b.Emit(asm.LoadMapPtr(asm.R1, c.Zeros))
-		b.Call(asm.FnMapLookupElem)
-		b.JumpIfImm(asm.JEq, asm.R0, 0, asm.R1, full)
-		b.Emit(asm.Mov.Reg(asm.R3, asm.R0))
-		b.AddressOf(asm.R2, asm.R10, c.key)
-		b.Emit(asm.LoadMapPtr(asm.R1, m), asm.Mov.Imm(asm.R4, updateNoExist))
-		b.Call(asm.FnMapUpdateElem)
-		look()
-		b.JumpIfImm(asm.JNE, asm.R0, 0, asm.R1, found)
-		b.Jump(full)
-	})
-}
-
-// push emits what pushes a call on the stack at R7, all but its time, and sets
-// R7 to the call less callsFirst. It stores the place in the stack behind the
-// key.
-func (b *builder) push(c *call) {
-	full, pushed := b.Label(), b.Label()
-	b.Emit(asm.LoadMem(asm.R1, asm.R7, callsPushed, asm.Word), asm.LoadMem(asm.R2, asm.R7, callsCount, asm.Word))
-	b.JumpIfImm(asm.JGE, asm.R2, MaxCalls, asm.R3, full)
-	b.Emit(asm.Add.Imm(asm.R2, 1), asm.StoreMem(asm.R7, callsCount, asm.R2, asm.Word))
-	b.Place(pushed)
-	b.Emit(asm.Mov.Reg(asm.R2, asm.R1), asm.Add.Imm(asm.R2, 1), asm.StoreMem(asm.R7, callsPushed, asm.R2, asm.Word))
-	b.Emit(asm.And.Imm(asm.R1, MaxCalls-1), asm.StoreMem(asm.R10, int16(c.key+16), asm.R1, asm.DWord))
-	b.Emit(asm.Mul.Imm(asm.R1, callSize), asm.Add.Reg(asm.R7, asm.R1))
-	if sp, ok := b.stackPointer(); ok {
-		b.Emit(asm.LoadMem(asm.R1, asm.R6, sp, asm.DWord), asm.StoreMem(asm.R7, callsFirst+callLevel, asm.R1, asm.DWord))
-	}
-	b.Emit(asm.LoadMem(asm.R1, asm.R10, int16(c.word), asm.DWord), asm.StoreMem(asm.R7, callsFirst+callWord, asm.R1, asm.DWord))
-	b.Later(func() {
-		b.Place(full)
-		b.Emit(asm.StoreMem(asm.R10, int16(c.slot), asm.R1, asm.DWord))
-		b.count(CounterReplaced)
-		b.Emit(asm.LoadMem(asm.R1, asm.R10, int16(c.slot), asm.DWord))
-		b.Jump(pushed)
-	})
-}
-
-// stackPointer returns where the context has the stack pointer.
-func (b *builder) stackPointer() (at int16, ok bool) {
-	saved, err := registersOf(b.kernel.Machine)
-	return int16(8 * saved.sp), err == nil
-}
-
-// knowsLevels reports whether a call has the stack pointer of its start.
-func (b *builder) knowsLevels(l *Latency) bool {
-	_, known := b.stackPointer()
-	return known && l.byThread()
-}
-
-// savedRecord returns how the start's part of an event looks. Its stack is not
-// saved, nor what the end knows of the same thread.
-func (b *builder) savedRecord(l *Latency) (*Record, []argcode.Group) {
-	e := *b.plan.Events
-	e.Header, e.CGroup = e.Header && !l.byThread(), e.CGroup && !l.byThread()
-	e.Frames, e.Copy = 0, 0
-	record, groups, err := b.recordOf(&e, None)
-	if err == nil && record.Size > l.SavedSize-8 {
-		err = fmt.Errorf("what is to be kept of a start takes %d bytes, more than %d", record.Size, l.SavedSize-8)
-	}
-	if err != nil {
-		b.Fail(err)
-		return nil, nil
-	}
-	return record, groups
-}
-
-// save emits what saves the start's part of an event, and sets the time of the
-// call that is at R7, less callsFirst.
-func (b *builder) save(c *call, r *Record, groups []argcode.Group) {
-	full, done := b.Label(), b.Label()
-	b.Emit(asm.StoreMem(asm.R10, int16(c.slot), asm.R7, asm.DWord))
-	setTime := func() {
-		b.Call(asm.FnKtimeGetNs)
-		b.Emit(asm.LoadMem(asm.R1, asm.R10, int16(c.slot), asm.DWord), asm.StoreMem(asm.R1, callsFirst+callTime, asm.R0, asm.DWord))
-	}
-	b.lookUpOrMake(c, c.Saved, full)
-	b.header(r, None)
-	if b.PageIn {
-		b.readWithPages(r, groups)
-	} else {
-		b.read(r, groups)
-	}
-	setTime()
-	// It says to which call this belongs: the map may forget and make anew.
-	b.Emit(asm.StoreMem(asm.R7, int16(c.SavedSize-8), asm.R0, asm.DWord))
-	b.Place(done)
-	b.Later(func() {
-		b.Place(full)
-		b.count(CounterStarts)
-		setTime()
-		b.Jump(done)
-	})
-}
-
 // done emits what finds the call that ends. It goes to none if there is none.
 func (b *builder) done(l *Latency, pair uint32, none argcode.Label) *call {
 	unread, unmatched, checked := b.Label(), b.Label(), b.Label()
@@ -379,82 +230,6 @@ func (b *builder) done(l *Latency, pair uint32, none argcode.Label) *call {
 	return c
 }
 
-// pop emits what takes the innermost call, whose place it sets R4 to, from the
-// stack at R7, of which R2 is the number of calls. It stores the place in the
-// stack behind the key.
-func (b *builder) pop(c *call) {
-	b.Emit(asm.LoadMem(asm.R1, asm.R7, callsPushed, asm.Word), asm.Sub.Imm(asm.R1, 1))
-	b.callAt(asm.R4, 0)
-	if b.knowsLevels(c.Latency) {
-		take, elsewhere := b.Label(), b.Label()
-		b.SetField(asm.R10, c.slot, 0, asm.R3)
-		sp, _ := b.stackPointer()
-		b.Emit(asm.LoadMem(asm.R5, asm.R6, sp, asm.DWord), asm.LoadMem(asm.R0, asm.R4, callLevel, asm.DWord))
-		b.JumpIf(asm.JNE, asm.R0, asm.R5, elsewhere)
-		b.Emit(asm.StoreImm(asm.R7, callsLevel, 1, asm.Word))
-		b.Place(take)
-		b.Later(func() {
-			b.Place(elsewhere)
-			b.abandon(c, take)
-		})
-	}
-	b.Emit(asm.StoreMem(asm.R7, callsPushed, asm.R1, asm.Word), asm.Sub.Imm(asm.R2, 1))
-	b.Emit(asm.StoreMem(asm.R7, callsCount, asm.R2, asm.Word))
-	b.Emit(asm.And.Imm(asm.R1, MaxCalls-1), asm.StoreMem(asm.R10, int16(c.key+16), asm.R1, asm.DWord))
-}
-
-// callAt sets a register to the call that is n further out than the innermost
-// one, whose number is in R1. It changes R3.
-func (b *builder) callAt(dst asm.Register, n int) {
-	b.Emit(asm.Mov.Reg(asm.R3, asm.R1))
-	if n > 0 {
-		b.Emit(asm.Sub.Imm(asm.R3, int32(n)))
-	}
-	b.Emit(asm.And.Imm(asm.R3, MaxCalls-1), asm.Mul.Imm(asm.R3, callSize))
-	b.Emit(asm.Mov.Reg(dst, asm.R7), asm.Add.Reg(dst, asm.R3), asm.Add.Imm(dst, callsFirst))
-}
-
-// abandon emits what is done if the stack pointer, in R5, is not that of the
-// innermost call, in R0 and R4. If ends usually have that of their starts, and
-// a call further out has it, then those further in have been left by an
-// exception or a long jump: their functions lay below.
-func (b *builder) abandon(c *call, take argcode.Label) {
-	b.JumpIf(asm.JGT, asm.R0, asm.R5, take)
-	b.Emit(asm.LoadMem(asm.R0, asm.R7, callsLevel, asm.Word))
-	b.JumpIfImm(asm.JEq, asm.R0, 0, asm.R3, take)
-	for n := 1; n <= maxAbandoned; n++ {
-		next := b.Label()
-		b.JumpIfImm(asm.JLE, asm.R2, uint64(n), asm.R3, take)
-		b.callAt(asm.R0, n)
-		b.Emit(asm.LoadMem(asm.R3, asm.R0, callLevel, asm.DWord))
-		b.JumpIf(asm.JGT, asm.R3, asm.R5, take)
-		b.JumpIf(asm.JNE, asm.R3, asm.R5, next)
-		b.Emit(asm.Mov.Reg(asm.R4, asm.R0), asm.Sub.Imm(asm.R1, int32(n)), asm.Sub.Imm(asm.R2, int32(n)))
-		b.SetField(asm.R10, c.slot, uint64(n), asm.R3)
-		b.Jump(take)
-		b.Place(next)
-	}
-	b.Jump(take)
-}
-
-// bornBefore goes to a label if this thread is older than a call. Otherwise the
-// call was another thread's with the same number, and so were all that are on
-// the stack at R7, which it empties.
-func (b *builder) bornBefore(c *call, checked argcode.Label) {
-	b.Scratch(func() {
-		birth := b.Alloc(8)
-		b.Call(asm.FnGetCurrentTask)
-		b.Emit(asm.Mov.Reg(asm.R3, asm.R0), asm.Add.Imm(asm.R3, int32(c.Birth)))
-		b.AddressOf(asm.R1, asm.R10, birth)
-		b.Emit(asm.Mov.Imm(asm.R2, 8))
-		b.Call(asm.FnProbeReadKernel)
-		b.JumpIfImm(asm.JNE, asm.R0, 0, asm.R1, checked)
-		b.Emit(asm.LoadMem(asm.R1, asm.R10, int16(birth), asm.DWord), asm.LoadMem(asm.R2, asm.R10, int16(c.began), asm.DWord))
-		b.JumpIf(asm.JLE, asm.R1, asm.R2, checked)
-		b.Emit(asm.StoreImm(asm.R7, callsCount, 0, asm.Word))
-	})
-}
-
 // matches reports whether the site has what starts and ends are matched by.
 func (b *builder) matches(t *expr.Term) role {
 	switch {
@@ -496,30 +271,4 @@ func (b *builder) callsKey(c *call, t *expr.Term, pair uint32) {
 	b.Emit(asm.RSh.Imm(asm.R0, 32), asm.LSh.Imm(asm.R0, 32))
 	b.Set(asm.R1, uint64(pair))
 	b.Emit(asm.Or.Reg(asm.R0, asm.R1), asm.StoreMem(asm.R10, int16(key+8), asm.R0, asm.DWord))
-}
-
-// spanTo emits what stores the call that ends here to the record at R7.
-func (b *builder) spanTo(p *SpanPlace) {
-	c := p.call
-	done := b.Label()
-	b.SetField(asm.R7, p.Found, 0, asm.R1)
-	for _, word := range [][2]int{{p.Duration, c.duration}, {p.Began, c.began}, {p.Word, c.word}} {
-		b.Emit(asm.LoadMem(asm.R1, asm.R10, int16(word[1]), asm.DWord), asm.StoreMem(asm.R7, int16(word[0]), asm.R1, asm.DWord))
-	}
-	b.Emit(asm.LoadMem(asm.R1, asm.R10, int16(c.word), asm.DWord))
-	b.Set(asm.R2, 1<<flagSaved)
-	b.Emit(asm.And.Reg(asm.R1, asm.R2))
-	b.JumpIfImm(asm.JEq, asm.R1, 0, asm.R2, done)
-	b.AddressOf(asm.R2, asm.R10, c.key)
-	b.Emit(asm.LoadMapPtr(asm.R1, c.Saved))
-	b.Call(asm.FnMapLookupElem)
-	b.JumpIfImm(asm.JEq, asm.R0, 0, asm.R1, done)
-	b.Emit(asm.LoadMem(asm.R1, asm.R0, int16(p.Size), asm.DWord), asm.LoadMem(asm.R2, asm.R10, int16(c.began), asm.DWord))
-	b.JumpIf(asm.JNE, asm.R1, asm.R2, done)
-	b.Emit(asm.Mov.Reg(asm.R3, asm.R0), asm.Mov.Imm(asm.R2, int32(p.Size)))
-	b.AddressOf(asm.R1, asm.R7, p.Saved)
-	b.Call(asm.FnProbeReadKernel)
-	b.JumpIfImm(asm.JNE, asm.R0, 0, asm.R1, done)
-	b.SetField(asm.R7, p.Found, 1, asm.R1)
-	b.Place(done)
 }
