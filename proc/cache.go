@@ -4,9 +4,11 @@ package proc
 
 import (
 	"errors"
+	"fmt"
 	"hash/maphash"
 	"io"
 	"sync"
+	"syscall"
 
 	"github.com/gousdt/gousdt/elfnote"
 )
@@ -24,6 +26,8 @@ type Cache struct {
 
 	mu      sync.Mutex
 	files   map[FileID]*CachedFile // those acquired
+	opened  int                    // files that are open now
+	limit   int                    // on these
 	answers answers
 	closing closing
 	counts  cacheCounts
@@ -49,6 +53,7 @@ func NewCache(options *CacheOptions) *Cache {
 		c.open = options.Open
 	}
 	c.answers.limit = maxAnswers
+	c.limit = descriptors() / descriptorsPerFile
 	return c
 }
 
@@ -117,6 +122,25 @@ func (c *Cache) enter(id FileID) *CachedFile {
 	}
 	f.references++
 	return f
+}
+
+// takeDescriptor counts a file that is to be opened. It fails if there are too
+// many.
+func (c *Cache) takeDescriptor() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.opened >= c.limit {
+		return fmt.Errorf("%w: %d, for a limit of %d descriptors (raise RLIMIT_NOFILE): %w",
+			errTooManyOpen, c.opened, c.limit*descriptorsPerFile, syscall.EMFILE)
+	}
+	c.opened++
+	return nil
+}
+
+func (c *Cache) giveDescriptor() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.opened--
 }
 
 // replace has a file that was written to be another one for those who acquire

@@ -80,6 +80,9 @@ func (f *CachedFile) release() (closer io.Closer) {
 	if f.cache.files[f.id] == f { // else it was held once more after it had been closed
 		delete(f.cache.files, f.id)
 	}
+	if f.elf != nil {
+		f.cache.opened--
+	}
 	closer, f.closer, f.elf, f.reader = f.closer, nil, nil, nil
 	return closer
 }
@@ -191,8 +194,12 @@ func unlessOfContents(err error) error {
 // open opens the file, unless it is no ELF file. The last one who releases it
 // closes it.
 func (f *CachedFile) open(m *MappedFile, is contents) error {
+	if err := f.cache.takeDescriptor(); err != nil {
+		return m.wrap("open", err)
+	}
 	reader, err := f.cache.open(m)
 	if err != nil {
+		f.cache.giveDescriptor()
 		return err
 	}
 	closer, _ := reader.(io.Closer)
@@ -204,6 +211,7 @@ func (f *CachedFile) open(m *MappedFile, is contents) error {
 		f.setContents(is)
 		return nil
 	}
+	defer f.cache.giveDescriptor()
 	if closer != nil {
 		closer.Close()
 	}

@@ -50,6 +50,9 @@ var (
 	// errScannedSeldom means that the scans of a process, or of those of its
 	// container or user, have taken more than their part of the time.
 	errScannedSeldom = errors.New("it changes so often, or maps so much, that it is scanned more seldom (or others of the same container or user do)")
+	// errTooManyOpen means that so many files with wanted probes are open that
+	// the descriptors would run out.
+	errTooManyOpen = errors.New("too many files with wanted probes are open")
 	// errMalformed means that a line of maps or stat is not of the form that
 	// proc(5) describes.
 	errMalformed = errors.New("malformed")
@@ -104,8 +107,12 @@ func classify(err error) error {
 // not go away by themselves.
 func passing(err error) bool {
 	return errors.Is(err, ErrChanged) || errors.Is(err, ErrGone) ||
-		errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) ||
-		errors.Is(err, syscall.ENOMEM) || errors.Is(err, syscall.EAGAIN) || errors.Is(err, syscall.EIO)
+		isLack(err) || errors.Is(err, syscall.EAGAIN) || errors.Is(err, syscall.EIO)
+}
+
+// isLack reports whether an error comes from the caller's own limits.
+func isLack(err error) bool {
+	return errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) || errors.Is(err, syscall.ENOMEM)
 }
 
 // opReadProbes is the Op of errors that are about the contents of a file, and

@@ -54,6 +54,11 @@ func (f *FS) PIDs() ([]int, error) {
 		return nil, fmt.Errorf("list processes: %w", err)
 	}
 	defer dir.Close()
+	return f.pids(dir)
+}
+
+// pids is PIDs for the directory of the file system, just opened or rewound.
+func (f *FS) pids(dir *os.File) ([]int, error) {
 	// Readdirnames does not stat what it lists; the rest of os would.
 	names, err := dir.Readdirnames(-1)
 	if err != nil {

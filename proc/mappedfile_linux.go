@@ -116,11 +116,6 @@ func (m *MappedFile) find(try func(path string) (identity, error)) (identity, st
 	return identity{}, "", err
 }
 
-// isLack reports whether an error comes from the caller's own limits.
-func isLack(err error) bool {
-	return errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) || errors.Is(err, unix.ENOMEM)
-}
-
 // findByPath calls the function for the path that maps shows, below the
 // process's root.
 func (m *MappedFile) findByPath(try func(path string) (identity, error)) (identity, string, error) {

@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"os"
 )
 
 // stat is what this package wants from /proc/PID/stat, numbered as in proc(5).
@@ -127,6 +129,13 @@ func parsePID[T string | []byte](name T) (int, bool) {
 // the command afterwards.
 func (f *FS) readStat(pid int, buf []byte) (stat, error) {
 	file, err := openRaw(f.path(pid, "stat"))
+	if isLack(err) {
+		// That a process has ended is to be noticed all the same: it gives
+		// back what is lacking.
+		if _, gone := os.Lstat(f.path(pid, "stat")); errors.Is(gone, fs.ErrNotExist) {
+			err = gone
+		}
+	}
 	if err != nil {
 		return stat{}, &Error{PID: pid, Op: "read stat", Err: classify(err)}
 	}

@@ -4,7 +4,10 @@ package proc
 
 import (
 	"context"
+	"fmt"
 	"hash/maphash"
+	"io"
+	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -71,7 +74,8 @@ type Watcher struct {
 	// scanning is held while processes are scanned and the handler runs.
 	scanning sync.Mutex
 	closed   bool
-	unused   []task // memory for the next scan
+	procDir  *os.File // of the file system: held, so that it can be listed without a free descriptor
+	unused   []task   // memory for the next scan
 	reported map[FileID]bool
 	aside    aside
 
@@ -162,6 +166,9 @@ func (w *Watcher) Close() error {
 		return nil
 	}
 	w.closed = true
+	if w.procDir != nil {
+		w.procDir.Close()
+	}
 	w.begin()
 	w.mu.Lock()
 	for pid := range w.processes {
@@ -193,7 +200,7 @@ func (w *Watcher) syncAll(ctx context.Context) error {
 	if w.before != nil {
 		w.before()
 	}
-	pids, err := w.fs.PIDs()
+	pids, err := w.pids()
 	if err != nil {
 		return err
 	}
@@ -212,4 +219,16 @@ func (w *Watcher) syncAll(ctx context.Context) error {
 	w.mu.Unlock()
 	w.deliver()
 	return nil
+}
+
+// pids lists the processes. The caller holds scanning.
+func (w *Watcher) pids() (pids []int, err error) {
+	if w.procDir == nil {
+		if w.procDir, err = os.Open(w.fs.Root()); err != nil {
+			return nil, fmt.Errorf("list processes: %w", err)
+		}
+	} else if _, err := w.procDir.Seek(0, io.SeekStart); err != nil {
+		return nil, fmt.Errorf("list processes: %w", err)
+	}
+	return w.fs.pids(w.procDir)
 }

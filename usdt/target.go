@@ -139,14 +139,17 @@ func (t Target) open() (*opened, error) {
 	}
 	// The kernel takes a path. This one leads to the very file that was parsed,
 	// also when its name has been given to another file since, or means another
-	// file in this mount namespace. It is of a descriptor of our own, as the
+	// file in this mount namespace. It is of a descriptor of our own where the
 	// caller may close his.
-	fd, err := unix.FcntlInt(file.Fd(), unix.F_DUPFD_CLOEXEC, 0)
-	if err != nil {
-		o.close()
-		return nil, fmt.Errorf("%s: %w", o.name, err)
+	fd := int(file.Fd())
+	if t.File != nil || t.ELF != nil {
+		var err error
+		if fd, err = unix.FcntlInt(file.Fd(), unix.F_DUPFD_CLOEXEC, 0); err != nil {
+			o.close()
+			return nil, fmt.Errorf("%s: %w", o.name, err)
+		}
+		o.closers = append(o.closers, func() error { return unix.Close(fd) })
 	}
-	o.closers = append(o.closers, func() error { return unix.Close(fd) })
 	o.path = "/proc/self/fd/" + strconv.Itoa(fd)
 
 	if err := attachable(o.elf); err != nil {
