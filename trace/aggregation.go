@@ -53,9 +53,10 @@ type Aggregation struct {
 	// a sum for each bucket.
 	Histogram *Histogram
 
-	// MaxKeys is how many rows there can be; 0 stands for 16,384. Hits of
-	// further keys are added up in [Snapshot.Other], so that the total is
-	// always exact.
+	// MaxKeys is how many rows there can be; 0 stands for 16,384. If there are
+	// more keys, those with the fewest hits are added up in [Snapshot.Other]:
+	// the total is always exact, and frequent keys have a row. [Row.Partial]
+	// tells rows that may have had more hits.
 	//
 	// The kernel has room for half as many keys, or for 1024 if that is more,
 	// and for 65,536 at most. The session takes them from there before the room

@@ -28,13 +28,13 @@ type Snapshot struct {
 	Rows []Row
 
 	// Other has the hits of all keys that have no row, because there are more
-	// keys than Aggregation.MaxKeys. It has no Keys. The rows and Other
-	// together are all hits.
+	// keys than Aggregation.MaxKeys: those with the fewest hits. It has no
+	// Keys. The rows and Other together are all hits.
 	Other Row
 
 	// Overflow is how many hits of Other came while the kernel had no room for
 	// keys, because more new keys came than could be taken from it. They may be
-	// of keys that have a row. If it is 0, every row has all hits of its key.
+	// of keys that have a row.
 	Overflow uint64
 }
 
@@ -56,6 +56,11 @@ type Row struct {
 	// Count is the number of hits.
 	Count uint64
 
+	// Partial means that there may have been more hits: earlier ones, or some
+	// among others, are in Snapshot.Other. It is never set unless there were
+	// more keys than Aggregation.MaxKeys, or than the kernel had room for.
+	Partial bool
+
 	// Sum, Min and Max are Present if the aggregation keeps them. A histogram
 	// has a Sum, too.
 	Sum, Min, Max Value
@@ -76,7 +81,7 @@ type Bucket struct {
 }
 
 // Snapshot returns what has been computed since the session was made, or since
-// the last [Aggregator.Take]. A later snapshot has no less in any row.
+// the last [Aggregator.Take].
 //
 // With keys, and with minima or maxima, a hit is in a snapshot as a whole or
 // not at all. It takes some milliseconds, in which the kernel waits until no
@@ -121,6 +126,7 @@ func (a *aggregation) snapshot(anew bool) (*Snapshot, error) {
 	if err != nil {
 		return nil, err
 	}
+	a.dropRows()
 	s := &Snapshot{Start: a.started, Time: now, By: a.names, Overflow: a.totals.overflow}
 	if s.Other, err = a.finished(&a.totals.other); err != nil {
 		return nil, err
@@ -133,6 +139,7 @@ func (a *aggregation) snapshot(anew bool) (*Snapshot, error) {
 		if err != nil {
 			return nil, err
 		}
+		row.Partial = row.Partial || s.Overflow > 0
 		s.Rows = append(s.Rows, row)
 	}
 	slices.SortFunc(s.Rows, compareRows)

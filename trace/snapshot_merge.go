@@ -58,6 +58,7 @@ func (r *Row) clone() Row {
 // exponential histograms with different scales the sum has the coarser one.
 func (r *Row) merge(other *Row) {
 	r.Count += other.Count
+	r.Partial = r.Partial || other.Partial
 	if other.Sum.state == Present {
 		r.Sum = plus(r.Sum, other.Sum)
 	}

@@ -4,7 +4,9 @@ package trace
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/binary"
+	"maps"
 	"slices"
 
 	"github.com/gousdt/gousdt/trace/internal/bpfgen"
@@ -15,6 +17,7 @@ import (
 type totals struct {
 	rows     map[string]*total // by what tells keys apart
 	other    total             // of keys for which there is no row
+	dropped  bool              // rows have been added to other
 	overflow uint64            // hits of other that the kernel had no room for
 }
 
@@ -42,7 +45,7 @@ func (a *aggregation) totalOf(key []byte, known map[string]*total) (*total, erro
 		if t := a.totals.rows[string(key)]; t != nil {
 			return t, nil
 		}
-		return a.newTotal(string(key), total{keys: string(key)}), nil
+		return a.newTotal(string(key), total{keys: string(key)}, known), nil
 	}
 	if t := known[string(key)]; t != nil {
 		return t, nil
@@ -54,7 +57,7 @@ func (a *aggregation) totalOf(key []byte, known map[string]*total) (*total, erro
 	identity := row.identity()
 	t := a.totals.rows[identity]
 	if t == nil {
-		t = a.newTotal(identity, total{row: row})
+		t = a.newTotal(identity, total{row: row}, known)
 	}
 	known[string(key)] = t
 	return t, nil
@@ -64,16 +67,51 @@ func (a *aggregation) totalOf(key []byte, known map[string]*total) (*total, erro
 // that several become one.
 func (a *aggregation) translates() bool { return a.normalize != nil || a.by(expr.Container) }
 
-// newTotal makes a row if there may be another one.
-func (a *aggregation) newTotal(identity string, fresh total) *total {
-	if len(a.totals.rows) >= a.maxKeys {
-		return &a.totals.other
+// newTotal makes a row. Should there be many more than there may be, those with
+// the fewest hits go, and known is emptied.
+func (a *aggregation) newTotal(identity string, fresh total, known map[string]*total) *total {
+	if len(a.totals.rows) > a.maxKeys+a.maxKeys/4 {
+		a.dropRows()
+		clear(known)
 	}
 	if a.totals.rows == nil {
 		a.totals.rows = make(map[string]*total)
 	}
+	fresh.row.Partial = a.totals.dropped
 	a.totals.rows[identity] = &fresh
 	return &fresh
+}
+
+// dropRows adds the rows that are too many to the others: those with the fewest
+// hits, and of these the latest, so that a key that is frequent keeps its row
+// however many others there are.
+func (a *aggregation) dropRows() {
+	if len(a.totals.rows) <= a.maxKeys {
+		return
+	}
+	identities := slices.Collect(maps.Keys(a.totals.rows))
+	slices.SortFunc(identities, func(x, y string) int {
+		t, u := &a.totals.rows[x].row, &a.totals.rows[y].row
+		switch {
+		case t.Count != u.Count:
+			return cmp.Compare(u.Count, t.Count)
+		case t.Partial == u.Partial:
+			return 0
+		case t.Partial:
+			return 1
+		default:
+			return -1
+		}
+	})
+	for _, identity := range identities[a.maxKeys:] {
+		t := a.totals.rows[identity]
+		delete(a.totals.rows, identity)
+		a.totals.other.row.merge(&t.row)
+		for i, count := range t.counts {
+			a.totals.other.addBucket(t.first+i, count)
+		}
+	}
+	a.totals.dropped = true
 }
 
 // addTo adds the hits of an accumulator.

@@ -110,7 +110,7 @@ func TestTablesAreSortedAndCut(t *testing.T) {
 	summary := result.objects("summary")[0]
 	qt.Check(t, qt.Equals(summary.Events, 600))
 	qt.Check(t, qt.Equals(fmt.Sprint(summary.Other), "580"))
-	qt.Check(t, qt.StringContains(result.stderr, "580 hits are of keys without a row: there are more than 10 (--max-keys)\n"))
+	qt.Check(t, qt.StringContains(result.stderr, "580 hits are of the less frequent keys in (other): there are more than 10 (--max-keys)\n"))
 }
 
 func TestHistogramsAreDrawn(t *testing.T) {

@@ -27,7 +27,12 @@ var quantiles = []struct {
 func columnsOf(a *aggregation, s *trace.Snapshot) []column {
 	seconds := s.Time.Sub(s.Start).Seconds()
 	columns := []column{
-		{"COUNT", func(row *trace.Row) string { return fmt.Sprint(row.Count) }},
+		{"COUNT", func(row *trace.Row) string {
+			if row.Partial && row != &s.Other {
+				return fmt.Sprintf("%d+", row.Count) // some may be in the row of all others
+			}
+			return fmt.Sprint(row.Count)
+		}},
 		{"RATE", func(row *trace.Row) string { return formatAverage(float64(row.Count)/seconds) + "/s" }},
 	}
 	if !a.Sum {

@@ -175,6 +175,9 @@ func (p *jsonPrinter) row(a *aggregation, s *trace.Snapshot, row *trace.Row) {
 	}
 	j.End('}')
 	j.Unsigned("count", row.Count)
+	if row.Partial && row != &s.Other {
+		j.Boolean("partial", true)
+	}
 	if row.Sum.State() == trace.Present {
 		addMember(j, "sum", row.Sum)
 		j.FloatMember("average", row.Average())

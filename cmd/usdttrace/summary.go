@@ -109,7 +109,7 @@ func (s *summary) text() string {
 	}{
 		{s.losses.NotSampled, "hits not sampled: each event stands for those before it"},
 		{s.losses.Processes, "descendants not watched: there were too many at a time"},
-		{s.others, fmt.Sprintf("hits are of keys without a row: there are more than %d (--max-keys)", s.maxKeys)},
+		{s.others, fmt.Sprintf("hits are of the less frequent keys in (other): there are more than %d (--max-keys)", s.maxKeys)},
 		{s.overflow, "of these came too fast for the room in the kernel: some may be of keys with a row (--max-keys)"},
 		{s.losses.Unreadable, "not aggregated: a value or key could not be read"},
 		{s.losses.Starts, "not measured: there was no room for more starts"},

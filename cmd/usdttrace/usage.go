@@ -89,7 +89,9 @@ Aggregates, computed in the kernel
                         cgroup, container, stack. For --latency, keys of the DONE probe
       --sort COLUMN     the greatest first: count, average, p50, p90, p99, max, total
       --top N           N rows, and all others in one that is named (other)
-      --max-keys N      rows at most (16384). Hits of more keys are in (other)
+      --max-keys N      rows at most (16384). If there are more keys, those with the
+                        fewest hits are in (other), and a count that some of these
+                        hits may belong to ends in +
       --normalize sql   of keys that are texts, take statements for equal that differ
                         only in numbers, texts and comments (mysql: in its dialect)
       --interval TIME   print at each interval, and start again from zero
