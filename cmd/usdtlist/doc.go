@@ -40,6 +40,7 @@
 // --json prints one object. Fields may be added in later versions; those named
 // here keep their names and meanings.
 //
+//	schema         the number of the schema, which docs/json.md has: 1
 //	files          array, one object per file that could be read; with -p and -a, per file that has probes to list:
 //	  file           path, as it was opened; with -p and -a, the path by which the file can be opened from here:
 //	                 "path" if that is the same file here, else the one below /proc/PID/root, or, if the file is

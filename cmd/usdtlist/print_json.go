@@ -21,9 +21,13 @@ type jsonPrinter struct {
 	errors []failure
 }
 
+// schema is the number of the schema, see docs/json.md.
+const schema = 1
+
 func newJSONPrinter(out *bufio.Writer) *jsonPrinter {
 	p := &jsonPrinter{out: out}
 	p.json.Begin('{')
+	p.json.Signed("schema", schema)
 	p.json.Key("files")
 	p.json.Begin('[')
 	return p

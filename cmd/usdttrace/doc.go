@@ -177,12 +177,13 @@
 //
 // The last line is
 //
-//	{"type":"summary","events":3,"lost":0,"not_sampled":0,"other":0,"overflow":0,"lost_unreadable":0,"lost_starts":0,
+//	{"type":"summary","schema":1,"events":3,"lost":0,"not_sampled":0,"other":0,"overflow":0,"lost_unreadable":0,"lost_starts":0,
 //	 "replaced":0,"unmatched":0,"sites":12,"mode":"multi+cookie","seconds":1.5,"frames":9,"unnamed_frames":1,
 //	 "programs":[{"name":"postg_query","runs":3,"ns_per_run":1500,"missed":0,"instructions":70}],
 //	 "program_bytes":4096,"map_bytes":8388608}
 //
-// "events" is how many hits were printed or aggregated, "other" how many of
+// "schema" is the number of the schema, which docs/json.md has. "events" is how
+// many hits were printed or aggregated, "other" how many of
 // them are of keys that have no row because of --max-keys, and "overflow" how
 // many of these came while the kernel had no room for keys: they may be of keys
 // with a row. "frames" is how many functions on stacks were to be named, and is

@@ -24,6 +24,9 @@ type jsonPrinter struct {
 	containers map[string]string // their IDs by the path of a control group, "" for none
 }
 
+// schema is the number of the schema, see docs/json.md.
+const schema = 1
+
 func (p *jsonPrinter) begin(kind string) *jsontext.Builder {
 	j := &p.json
 	j.Reset()
@@ -236,6 +239,7 @@ func (p *jsonPrinter) exponential(h *trace.ExponentialHistogram) {
 
 func (p *jsonPrinter) summary(s *summary) {
 	j := p.begin("summary")
+	j.Signed("schema", schema)
 	j.Unsigned("events", s.events)
 	j.Unsigned("lost", s.losses.Events)
 	j.Unsigned("not_sampled", s.losses.NotSampled)
