@@ -200,8 +200,13 @@ func (o *options) parseOperands(words []string, match string) error {
 			patterns = append(patterns, word)
 		}
 	}
-	if o.slow != nil || o.listPairs {
+	switch others := len(patterns)+len(o.probes) > 0; {
+	case (o.slow != nil || o.listPairs) && len(o.probes) > 0:
+		return errors.New("-e does not go with --slow and --pairs, which take pairs of probes")
+	case o.slow != nil || o.listPairs:
 		return o.parsePairs(patterns, match)
+	case others && o.latency != nil && !o.count && o.sum == "" && o.hist == "" && o.chromeTrace == "":
+		return errors.New("--latency watches the pair that it names: other patterns are for --count, --sum and --hist beside it")
 	}
 	o.patterns = append(o.patterns, o.probes...)
 	for _, word := range patterns {

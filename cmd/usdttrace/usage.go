@@ -79,9 +79,10 @@ Aggregates, computed in the kernel
       --sum TERM        a table of a TERM (arg0, arg1 & 7...): count, rate, average,
                         quantiles (at most 4.4 % from the truth), greatest, total
       --hist TERM       the distribution of a TERM, drawn
-      --latency PAIR    the time between two probes, drawn, or with --by a table. PAIR
-                        is START..DONE, or what the names of both begin with, as in
-                        postgresql:query (--pairs lists the pairs of a file)
+      --latency PAIR    the time between two probes, drawn, or with --by a table. It
+                        needs no PATTERN. PAIR is START..DONE, or what the names of both
+                        begin with, as in postgresql:query (--pairs lists the pairs of a
+                        file)
       --match TERM[=TERM]     for --latency and --slow, what START and DONE have in common: tid
                         (the default), or arguments
       --linear LOW:HIGH:STEP  for --hist and --latency, steps of equal size, drawn
