@@ -40,7 +40,12 @@ func (t *tracer) named(err error) error {
 		"SampleEvery": "every", "SampleRate": "rate"}[option.Field]
 	switch option.Field {
 	case "Captures":
-		flag = t.options.captures[option.Index].flag()
+		flag = "str"
+		if option.Index >= 0 {
+			flag = t.options.captures[option.Index].flag()
+		}
+	case "Spans":
+		return fmt.Errorf("--match: %w", option.Err) // all else of them has been checked
 	case "Aggregators":
 		asked := slices.DeleteFunc(slices.Clone(t.asked), func(a *aggregation) bool { return a.aggregator == nil })
 		flag = asked[option.Index].kind

@@ -253,7 +253,8 @@ func (o *options) check() error {
 		}
 		return errors.New("--every and --rate are about events and stacks; what is counted in the kernel is counted of all hits")
 	case o.slow != nil && (o.aggregates() || o.list) || o.listPairs && (o.aggregates() || o.list || o.slow != nil):
-		return errors.New("--slow and --pairs go with none of each other, -l, --count, --sum, --hist, --latency, --pprof and the like")
+		return errors.New("--slow prints calls, and --pairs lists pairs of probes: neither goes with the other, nor with -l, --count, --sum, " +
+			"--hist, --latency or profiles")
 	case o.list && (o.aggregates() || o.where != ""):
 		return errors.New("-l only lists what the patterns match: it does not go with --where, --count, --sum, --hist, --latency or --pprof")
 	case (o.top > 0 || o.sort != "" || o.maxKeys > 0 || o.normalize != nil) && !o.aggregates():

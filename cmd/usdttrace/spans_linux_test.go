@@ -28,6 +28,13 @@ func TestSlowCallsArePrinted(t *testing.T) {
 	qt.Check(t, qt.Not(qt.StringContains(result.stdout, "gousdt_calls")))
 }
 
+func TestTextsOfSlowCallsHaveALimit(t *testing.T) {
+	path := copyOf(t, "calls")
+	result := start(t, "--slow", "0", "--str", "1:30000", path, "gousdt_calls:*").wait()
+	qt.Check(t, qt.Equals(result.status, exitError))
+	qt.Check(t, qt.Matches(result.stderr, `usdttrace: --str: take \d+ bytes of each start, more than 28672: capture less\n`))
+}
+
 func TestPairsAreListed(t *testing.T) {
 	path := testprog.Path(t, "calls")
 	lines := start(t, "--pairs", path).wait().ok()
