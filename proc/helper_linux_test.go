@@ -260,6 +260,10 @@ func startHelper(t testing.TB, flags uintptr) *helper {
 	cmd.Env = append(os.Environ(), helperVariable+"=1")
 	cmd.Stderr = os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: flags}
+	if flags&unix.CLONE_NEWUSER != 0 {
+		mapping := []syscall.SysProcIDMap{{Size: 1}} // root is root
+		cmd.SysProcAttr.UidMappings, cmd.SysProcAttr.GidMappings = mapping, mapping
+	}
 	input, err := cmd.StdinPipe()
 	qt.Assert(t, qt.IsNil(err))
 	output, err := cmd.StdoutPipe()

@@ -124,14 +124,18 @@ func TestContainersOfOneImageShareAFileUntilItIsWritten(t *testing.T) {
 	image := filepath.Join(dir, "image")
 	traced(1).write(t, image, "libtraced.so")
 	w, told := realWatch(t, WatcherOptions{})
-	container := func(name string, write bool) *Pair {
+	container := func(name string, write bool, flags uintptr) *Pair {
 		for _, sub := range []string{"upper", "work", "merged"} {
 			qt.Assert(t, qt.IsNil(os.MkdirAll(filepath.Join(dir, name, sub), 0o755)))
 		}
 		merged := filepath.Join(dir, name, "merged")
-		h := startHelper(t, unix.CLONE_NEWNS)
+		options := ""
+		h := startHelper(t, unix.CLONE_NEWNS|flags)
 		h.do("private")
-		h.mountOverlay(merged, "lowerdir="+image+
+		if flags&unix.CLONE_NEWUSER != 0 {
+			options = "userxattr," // trusted ones may not be read there
+		}
+		h.mountOverlay(merged, options+"lowerdir="+image+
 			",upperdir="+filepath.Join(dir, name, "upper")+",workdir="+filepath.Join(dir, name, "work"))
 		lib := filepath.Join(merged, "libtraced.so")
 		if write {
@@ -140,11 +144,24 @@ func TestContainersOfOneImageShareAFileUntilItIsWritten(t *testing.T) {
 		h.do("map", lib)
 		return syncOne(t, w, h.pid)
 	}
-	one, two, three := container("one", false), container("two", false), container("three", true)
+	one, two, three := container("one", false, 0), container("two", false, 0), container("three", true, 0)
 	qt.Check(t, qt.IsTrue(one.File.ID().overlay))
 	qt.Check(t, qt.Equals(one.File, two.File))
 	qt.Check(t, qt.Not(qt.Equals(three.File, one.File)))
 	qt.Check(t, qt.HasLen(*told, 5), qt.Commentf("two files, three pairs: %q", *told))
+
+	// Who mounts in a user namespace of his own can have a file system below
+	// that tells what he likes: his files are nobody else's.
+	if _, err := os.Stat("/proc/self/ns/user"); err != nil {
+		testneeds.Missing(t, "needs user namespaces in the kernel")
+	}
+	testneeds.Kernel(t, "5.11", "overlayfs in user namespaces")
+	*told = nil
+	hostile := container("four", false, unix.CLONE_NEWUSER)
+	qt.Check(t, qt.Not(qt.Equals(hostile.File, one.File)))
+	qt.Check(t, qt.Not(qt.Equals(hostile.File.ID(), one.File.ID())))
+	qt.Check(t, qt.IsTrue(hostile.File.ID().MayBe(one.File.ID())))
+	qt.Check(t, qt.HasLen(*told, 2), qt.Commentf("a file and a pair: %q", *told))
 }
 
 func TestLibraryDeletedAndReplacedWhileMapped(t *testing.T) {
