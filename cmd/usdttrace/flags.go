@@ -57,7 +57,7 @@ type options struct {
 	chromeTrace string // the file, "" for none
 
 	outputFile string // "" for standard output
-	json       bool
+	json, csv  bool
 	quiet      bool
 	stats      bool
 	duration   time.Duration
@@ -157,6 +157,7 @@ func parseCommandLine(args []string) (*options, error) {
 
 	flags.Text(&o.outputFile, "o", "output")
 	flags.Switch(&o.json, "json")
+	flags.Switch(&o.csv, "csv")
 	flags.Switch(&o.quiet, "q", "quiet")
 	flags.Switch(&o.stats, "stats")
 	flags.Func(setTime(&o.duration), "duration")
@@ -242,9 +243,11 @@ func (o *options) check() error {
 		return errors.New("--linear goes with --hist or --latency")
 	case o.interval > 0 && !o.aggregates():
 		return errors.New("--interval goes with --count, --sum, --hist or --latency")
-	case o.chromeTrace != "" && (o.aggregates() || o.list || o.json || o.outputFile != ""):
+	case o.chromeTrace != "" && (o.aggregates() || o.list || o.json || o.csv || o.outputFile != ""):
 		return errors.New("--chrome-trace is about events, and takes the place of the output: " +
-			"it does not go with --count, --sum, --hist, --pprof, --folded, --flamegraph, -l, --json and -o")
+			"it does not go with --count, --sum, --hist, --pprof, --folded, --flamegraph, -l, --json, --csv and -o")
+	case o.json && o.csv:
+		return errors.New("--json and --csv exclude each other")
 	case o.every > 0 && o.rate > 0:
 		return errors.New("--every and --rate exclude each other")
 	case o.samples() && o.aggregates() && !o.fromEvents():

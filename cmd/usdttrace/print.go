@@ -3,6 +3,7 @@
 package main
 
 import (
+	"encoding/csv"
 	"os"
 
 	"github.com/gousdt/gousdt/elfnote"
@@ -24,6 +25,9 @@ type printer interface {
 func newPrinter(t *tracer) printer {
 	if t.options.chromeTrace != "" {
 		return &tracePrinter{tracer: t, out: t.out}
+	}
+	if t.options.csv {
+		return &csvPrinter{tracer: t, out: csv.NewWriter(t.out)}
 	}
 	if t.options.json {
 		return &jsonPrinter{tracer: t, out: t.out}

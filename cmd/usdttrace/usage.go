@@ -108,6 +108,8 @@ Output
   -o, --output FILE     print into FILE: the command of -c may use standard output
       --json            print an object on each line; go doc
                         github.com/gousdt/gousdt/cmd/usdttrace explains them
+      --csv             print comma-separated values, with a line of names wherever the
+                        columns are others than before
   -q, --quiet           on standard error, print only warnings and errors
       --stats           say what the tracing itself costs for each hit
       --duration TIME   stop after that time, once everything is attached
