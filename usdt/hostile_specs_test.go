@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+//go:build linux
+
+package usdt_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/go-quicktest/qt"
+
+	"github.com/gousdt/gousdt/internal/testneeds"
+	"github.com/gousdt/gousdt/internal/testprog"
+	"github.com/gousdt/gousdt/proc"
+	"github.com/gousdt/gousdt/usdt"
+)
+
+// A user maps files that take all specs of the Manager. Another one's program
+// gets some of them.
+func TestHostileUserThatTakesAllSpecs(t *testing.T) {
+	testneeds.Root(t)
+	const specs, files = 64, 8
+	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
+		c := newCollector(t, &usdt.ManagerOptions{Mode: mode, MaxSpecs: specs})
+		dir := t.TempDir()
+		for i := range files {
+			var notes []testprog.Note
+			for n := range specs / files {
+				notes = append(notes, testprog.Note{
+					Provider: "hostile", Name: fmt.Sprint("probe", n), Arguments: fmt.Sprintf("8@$%d", i*specs+n),
+				})
+			}
+			testprog.WriteNotes(t, filepath.Join(dir, fmt.Sprint("file", i)), notes)
+		}
+		const nobody = 65534
+		startMapper(t, nobody, dir)
+		innocent := filepath.Join(t.TempDir(), "innocent")
+		copyFile(t, innocent, testprog.Path(t, "target-static"))
+		self, err := os.Executable()
+		qt.Assert(t, qt.IsNil(err))
+		var told []string
+		w, err := c.Watch(&usdt.WatchOptions{
+			Proc: proc.WatcherOptions{Filter: only(self, innocent)},
+			Changed: func(changes *usdt.WatchChanges) {
+				for _, err := range changes.Errors {
+					told = append(told, err.Error())
+				}
+			},
+		}, watching(t, c.Collect, "hostile:*", "gousdt_test:twelve")...)
+		qt.Assert(t, qt.IsNil(err))
+		defer w.Close()
+		qt.Assert(t, qt.IsNil(w.SyncAll()))
+		if mode != usdt.ModeSingleIPMap { // in which each site needs an address of its own
+			qt.Assert(t, qt.HasLen(w.Attachments(), files), qt.Commentf("%v", told))
+			inUse, _ := c.SpecsInUse()
+			qt.Assert(t, qt.Equals(inUse, specs))
+		}
+
+		process := testprog.Start(t, innocent)
+		qt.Assert(t, qt.IsNil(w.SyncAll()))
+		process.Fire("twelve", 1)
+		qt.Assert(t, qt.Equals(int(c.next(t, 1)[0].Pid), process.PID))
+		if mode != usdt.ModeSingleIPMap {
+			qt.Assert(t, qt.StringContains(strings.Join(told, "\n"), "detached to make room for others that have less"))
+		}
+	})
+}
