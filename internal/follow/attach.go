@@ -31,6 +31,10 @@ func (f *Follower[F, A]) attach(targets []target, r *round[A]) {
 			f.attachPart(part, files[i], at, r)
 		}
 	}
+	for _, at := range opened {
+		f.closeUnattached(at.File)
+	}
+	f.closeGivenUp()
 }
 
 // open returns the file of a target, opened once for all its processes.
@@ -41,7 +45,7 @@ func (f *Follower[F, A]) open(at target, r *round[A]) (file F, ok bool) {
 	if file, ok = f.files[at.File]; ok {
 		return file, true
 	}
-	if _, ok := f.refused[at.File]; ok || f.mustWait(WholeFile, at) {
+	if _, ok := f.refused[at.File]; ok || f.mustWait(WholeFile, at) || f.isOverShare(at, r) {
 		return file, false
 	}
 	file, err := f.openOnce(at)
@@ -228,6 +232,8 @@ func (f *Follower[F, A]) tryAgain(when When) {
 			f.attach([]target{at}, r)
 		} else if file, ok := f.files[at.File]; ok {
 			f.attachPart(again.part, file, at, r)
+			f.closeUnattached(at.File)
+			f.closeGivenUp()
 		}
 	})
 	f.finish(r)

@@ -14,6 +14,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/gousdt/gousdt/elfnote"
@@ -60,6 +61,8 @@ type Follower[F, A any] struct {
 
 	patience, aheadPatience time.Duration // with a call of the driver
 
+	running atomic.Int32 // calls of Run
+
 	// stopped ends when nothing is to be attached any more.
 	stopped context.Context
 	stop    context.CancelFunc
@@ -73,6 +76,7 @@ type Follower[F, A any] struct {
 	lingering *lingering
 	failed    attempts
 	budget    *budget
+	gaveUp    []proc.FileID                   // what was detached for others, and may be closed
 	until     time.Time                       // what is attached later waits; the zero value if nothing does
 	waits     *time.Timer                     // tries again what waits for time
 	ahead     map[proc.ProcessID]proc.Process // see AttachAhead
@@ -129,6 +133,8 @@ func (f *Follower[F, A]) Watcher() *proc.Watcher { return f.watcher }
 // Run follows processes until the context or the follower ends. See
 // [proc.Watcher.Run].
 func (f *Follower[F, A]) Run(ctx context.Context, interval time.Duration) error {
+	f.running.Add(1)
+	defer f.running.Add(-1)
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	defer context.AfterFunc(f.stopped, stop)()

@@ -77,6 +77,8 @@ type failure struct {
 	when  When
 	turn  uint64
 	owner string
+	// needs is how many sites a file has that was closed for want of a share.
+	needs int
 }
 
 func (a *attempts) len() int { return len(a.failed) }
@@ -92,6 +94,9 @@ func (a *attempts) fail(key attempt, owner string, err error, when When) (news b
 		a.failed = make(map[attempt]*failure)
 	}
 	before := a.failed[key]
+	if whole := a.failed[attempt{key.Place, WholeFile}]; before == nil && whole != nil && whole.needs > 0 {
+		before = whole // the file was closed since
+	}
 	a.turn++
 	now := &failure{text: err.Error(), when: when, turn: a.turn, owner: owner}
 	if isShare(err) {

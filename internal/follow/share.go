@@ -9,6 +9,8 @@ import (
 	"math"
 	"slices"
 	"time"
+
+	"github.com/gousdt/gousdt/proc"
 )
 
 // Counts are how much a [Follower] has attached, and how much not.
@@ -83,6 +85,9 @@ func inTurn(targets []target) []target {
 // taken too much of the time, or because the round has: other processes wait to
 // be scanned. It is tried again when that is over.
 func (f *Follower[F, A]) mustWait(part int, at target) bool {
+	if f.running.Load() == 0 {
+		return false // who calls SyncAll waits for all of it
+	}
 	now := time.Now()
 	if f.budget.wait(at.owner, now) == 0 && (f.until.IsZero() || now.Before(f.until)) {
 		return false
@@ -105,6 +110,67 @@ func (f *Follower[F, A]) share(at target, sites int, r *round[A]) error {
 		return full
 	}
 	return nil
+}
+
+// closeGivenUp closes files that have been detached for others. It is called
+// when nothing is being attached.
+func (f *Follower[F, A]) closeGivenUp() {
+	for _, file := range f.gaveUp {
+		f.closeUnattached(file)
+	}
+	f.gaveUp = nil
+}
+
+// closeUnattached closes a file of which nothing is attached for want of a
+// share: what has been read of it takes memory. It is opened again when there
+// is room.
+func (f *Follower[F, A]) closeUnattached(id proc.FileID) {
+	file, ok := f.files[id]
+	if !ok {
+		return
+	}
+	needs := make(map[Place]int)
+	for key, failed := range f.failed.failed {
+		if key.File == id && key.part != WholeFile && failed.text == shareText {
+			needs[key.Place] += f.driver.Sites(key.part, file)
+		}
+	}
+	if len(needs) == 0 {
+		return
+	}
+	for place := range f.attached {
+		if place.File == id {
+			return
+		}
+	}
+	for key, failed := range f.failed.failed {
+		if key.File == id && key.part != WholeFile {
+			delete(f.failed.failed, key)
+			failed.needs = needs[key.Place]
+			f.failed.failed[attempt{key.Place, WholeFile}] = failed
+		}
+	}
+	f.release(id, file)
+	delete(f.files, id)
+}
+
+// isOverShare reports whether there still is no room for a file that was closed
+// for want of a share.
+func (f *Follower[F, A]) isOverShare(at target, r *round[A]) bool {
+	key := attempt{at.Place, WholeFile}
+	failed := f.failed.failed[key]
+	if failed == nil || failed.needs == 0 {
+		return false
+	}
+	err := f.share(at, failed.needs, r)
+	if err == nil {
+		return false
+	}
+	f.fail(WholeFile, at, err, r)
+	if again := f.failed.failed[key]; again != nil {
+		again.needs = failed.needs
+	}
+	return true
 }
 
 func (f *Follower[F, A]) lacksShare(err error) bool {
@@ -140,6 +206,7 @@ func (f *Follower[F, A]) takeAway(other string, sites int, r *round[A]) bool {
 			}
 		}
 		f.detach(place, room)
+		f.gaveUp = append(f.gaveUp, place.File) // to be closed when nobody is about to use it
 	}
 	return f.detachNow(room)
 }

@@ -37,6 +37,7 @@ func TestFollowerLimitsOwners(t *testing.T) {
 	pass(t, f)
 	w.tells("+0 c")
 	qt.Assert(t, qt.Equals(f.Counts(), Counts{Sites: 11, OverLimit: 1}))
+	qt.Assert(t, qt.Equals(w.opened, 3), qt.Commentf("what is not attached is closed"))
 	pass(t, f)
 	w.tells() // it is not told again
 	w.end(1)
@@ -112,6 +113,7 @@ func TestFollowerSharesOutTime(t *testing.T) {
 	w := newWorld(t).everywhere()
 	f := w.follower(Options{Linger: -1})
 	f.budget.atOnce = attachTime / 20
+	f.running.Add(1)
 	w.fail = func(_ int, file string) error {
 		if strings.HasPrefix(file, "slow") {
 			time.Sleep(f.budget.atOnce / 3)
