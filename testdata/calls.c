@@ -13,7 +13,8 @@
  * What is in between takes some time, so that no call is mistaken for another.
  *
  * With the argument "leave", it passes a start and ends; with "end" it passes an end
- * that has no start, and ends.
+ * that has no start, and ends. With "slowly" it passes a start after one line, answers
+ * "ok", and passes the end after another line.
  */
 
 #define _GNU_SOURCE
@@ -238,6 +239,15 @@ int main(int argc, char **argv)
 		return 0;
 	}
 	if (argc > 1 && !strcmp(argv[1], "end")) {
+		printf("ok\n");
+		fflush(stdout);
+		if (fgets(line, sizeof(line), stdin))
+			DTRACE_PROBE2(gousdt_calls, left__done, -1, 1L);
+		return 0;
+	}
+	if (argc > 1 && !strcmp(argv[1], "slowly")) {
+		if (fgets(line, sizeof(line), stdin))
+			DTRACE_PROBE2(gousdt_calls, left__start, 1L, "");
 		printf("ok\n");
 		fflush(stdout);
 		if (fgets(line, sizeof(line), stdin))

@@ -26,7 +26,8 @@ import (
 // left without its end, as by an exception, is not taken for the one around it
 // where the stack pointer tells them apart (on x86-64, arm64, riscv64 and
 // s390x, if a pair's probes are in one function). [Losses] counts the starts
-// and ends that are not measured.
+// and ends that are not measured. Each different Latency of a session takes 13
+// MB of kernel memory.
 type Latency struct {
 	// Pair selects the pairs of probes, each of which is measured by itself.
 	// The session must watch both probes of a pair: [Open] checks that it does,

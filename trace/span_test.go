@@ -283,6 +283,43 @@ func TestSpanOfAnEarlierThread(t *testing.T) {
 	t.Fatal("no process has got the number of an earlier one")
 }
 
+// What happens while nothing is attached is not known: a call that was going on
+// then is not measured. If only another file is detached, it is.
+func TestSpansBeginAnewWithAnAttachment(t *testing.T) {
+	path := copyOf(t, "calls")
+	for name, again := range map[string]bool{"attached again": true, "another file is detached": false} {
+		t.Run(name, func(t *testing.T) {
+			s := newSession(t, &trace.SessionOptions{Spans: everyCall})
+			target := usdt.Target{Path: path}
+			a := attach(t, s, target, "gousdt_calls:left__*", nil)
+			other := attach(t, s, usdt.Target{Path: copyOf(t, "calls")}, "gousdt_calls:left__*", nil)
+			c := startCaller(t, path, "slowly")
+			fmt.Fprintln(c.stdin)
+			line, err := c.stdout.ReadString('\n')
+			qt.Assert(t, qt.IsNil(err))
+			qt.Assert(t, qt.Equals(line, "ok\n"))
+			want := trace.Losses{}
+			if again {
+				qt.Assert(t, qt.IsNil(a.Close()))
+				attach(t, s, target, "gousdt_calls:left__*", nil)
+				want.Unmatched = 1
+			} else {
+				qt.Assert(t, qt.IsNil(other.Close()))
+			}
+			fmt.Fprintln(c.stdin)
+			_, err = io.ReadAll(c.stdout)
+			qt.Assert(t, qt.IsNil(err))
+			if !again {
+				qt.Check(t, qt.Equals(next(t, s, 1)[0].Start.Args[0].Int(), 1))
+			}
+			losses, err := s.Losses()
+			qt.Assert(t, qt.IsNil(err))
+			qt.Check(t, qt.Equals(losses, want))
+			silent(t, s)
+		})
+	}
+}
+
 func TestSpanErrors(t *testing.T) {
 	path := copyOf(t, "calls")
 	for _, test := range []struct {
