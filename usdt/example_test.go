@@ -201,6 +201,35 @@ func ExampleWatchProgram() {
 	}
 }
 
+// A host on which anybody may start containers: less for each of them than
+// usual, and a line when something does not fit.
+func ExampleLimits() {
+	mgr, objs := loadExample() // as in the example of the package
+	defer mgr.Close()
+	defer objs.Close()
+
+	watch, err := mgr.Watch(&usdt.WatchOptions{
+		Limits: usdt.Limits{FileSites: 2_000, OwnerSites: 10_000},
+		Changed: func(changes *usdt.WatchChanges) {
+			for _, err := range changes.Errors {
+				var full *usdt.LimitError
+				if errors.As(err, &full) {
+					log.Printf("%v (%s)", err, full.Option)
+				}
+			}
+		},
+	}, usdt.WatchProgram{Program: objs.Count})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer watch.Close()
+	if err := watch.SyncAll(); err != nil {
+		log.Fatal(err)
+	}
+	stats := watch.Stats()
+	fmt.Printf("%d sites are attached, %d files are over a limit\n", stats.Sites, stats.OverLimit)
+}
+
 // What the kernel can do decides how programs are attached.
 func ExampleKernelFeatures() {
 	kernel, err := usdt.KernelFeatures()

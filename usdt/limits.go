@@ -23,7 +23,7 @@ import (
 // room for an owner that would still have less than the one with the most, that
 // one gives up half of what it has. While Run runs, the time that attaching
 // takes is shared out, too: an owner for which it takes more than a quarter of
-// the time waits.
+// the time waits while there are others.
 type Limits struct {
 	// FileSites is for the sites of one file. The default is 10,000. Of real
 	// files libjvm has the most, 750. The file may have four times as many
