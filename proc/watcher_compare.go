@@ -169,8 +169,9 @@ func (w *Watcher) count(file *CachedFile, more int) {
 // new pair takes over one of the files that were acquired for it: the others
 // are to be released.
 func (w *Watcher) setPairs(p *watched, pairs []*Pair, acquired []*CachedFile) {
-	if len(pairs) == 0 && len(p.pairs) == 0 && len(acquired) == 0 {
-		return
+	same := len(pairs) == len(p.pairs) && (len(pairs) == 0 || &pairs[0] == &p.pairs[0])
+	if same && len(acquired) == 0 {
+		return // as for most processes
 	}
 	c := &w.scan.changes
 	pairs = slices.Clone(pairs)
