@@ -72,6 +72,10 @@ func (s *Session) Events(ctx context.Context) iter.Seq2[*Event, error] {
 		cancel := context.AfterFunc(ctx, func() { _ = s.reader.Flush() })
 		defer cancel()
 		r := &reading{Session: s, yield: yield, done: ctx.Done()}
+		if s.memory.use() {
+			r.memory = s.memory
+			defer r.memory.done()
+		}
 		r.setClock()
 		r.begin()
 		r.loop()
@@ -83,6 +87,7 @@ type reading struct {
 	*Session
 	yield   func(*Event, error) bool
 	done    <-chan struct{}
+	memory  *ringMemory // nil where there is none
 	record  ringbuf.Record
 	checked time.Time // when losses were asked for
 	clocks  time.Time // when the clocks were compared
@@ -110,7 +115,7 @@ var past = time.Unix(1, 0)
 
 func (r *reading) loop() {
 	for {
-		err := r.reader.ReadInto(&r.record)
+		more, err := r.read()
 		switch {
 		case err == nil:
 			r.unasked = true
@@ -118,7 +123,7 @@ func (r *reading) loop() {
 			if !r.yield(event, err) {
 				return
 			}
-			if r.record.Remaining > 0 {
+			if more {
 				if !r.behind() {
 					return
 				}
@@ -135,6 +140,22 @@ func (r *reading) loop() {
 			return
 		}
 	}
+}
+
+// read reads the next record, and reports whether more are there already. It
+// waits if there is none.
+func (r *reading) read() (more bool, err error) {
+	if r.memory != nil {
+		var ok bool
+		if r.record.RawSample, more, ok = r.memory.next(r.record.RawSample); ok {
+			return more, nil
+		}
+	}
+	err = r.reader.ReadInto(&r.record)
+	if err == nil && r.memory != nil {
+		r.memory.read = r.memory.consumed()
+	}
+	return r.record.Remaining > 0, err
 }
 
 // behind is called when there is more to read. It reports whether to go on.

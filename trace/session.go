@@ -57,6 +57,7 @@ type Session struct {
 
 	reading  sync.Mutex // held by the iteration over events
 	reader   *ringbuf.Reader
+	memory   *ringMemory // of the ring buffer; nil where it cannot be mapped
 	decoder  *decoder
 	reported uint64      // losses that iterations have reported
 	leaving  []*Site     // retired before the ring buffer was last seen empty
@@ -249,6 +250,7 @@ func (s *Session) createMaps() error {
 	if s.reader, err = ringbuf.NewReader(s.ring); err != nil {
 		return explain("reading the ring buffer", err)
 	}
+	s.memory, _ = newRingMemory(s.ring) // without it the reader reads all
 	s.decoder = newDecoder(&s.sites, s.opts.ReuseEvents)
 	return nil
 }
@@ -332,6 +334,7 @@ func (s *Session) Close() error {
 		for _, w := range s.allWatches() {
 			_ = w.Close() // its errors are those of Detach
 		}
+		s.memory.end()
 		if s.reader != nil {
 			errs = append(errs, s.reader.Close())
 		}

@@ -22,7 +22,8 @@
 // after boot, in the PID namespace with the inode 4026531836.
 //
 // An event that is in use must not be removed: if it has several places, the
-// kernel does not check that, and goes on with memory that it has freed (seen
-// in the sources of Linux 5.10 to 6.18). So an event is removed only after it
-// was closed by the one that opened it, or where its owner has certainly ended.
+// kernel does not check that, and goes on with memory that it has freed (so its
+// sources read since kernel commit 60d53e2c3b75). So an event is removed only
+// after it was closed by the one that opened it, or where its owner has
+// certainly ended.
 package uprobeevent

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package trace
+
+import (
+	"errors"
+	"os"
+	"sync"
+	"sync/atomic"
+	"unsafe"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+)
+
+// ringMemory is the memory of a ring buffer, which the kernel and this process
+// share. It reads what is there. To wait for more is left to a [ringbuf.Reader]
+// of the same ring buffer: that takes three times as long for each record,
+// because it locks, and tells the kernel each time how far it has read.
+type ringMemory struct {
+	consumer, producer *uint64 // positions, which only grow; in the memory
+	data               []byte  // mapped twice, so that no record is in two parts
+	mask               uint64
+	pages              [2][]byte // what to unmap
+
+	read uint64 // position up to which records were read
+
+	// mu guards users and ended. The memory is unmapped when it has ended and
+	// nobody uses it.
+	mu    sync.Mutex
+	users int
+	ended atomic.Bool
+}
+
+// The header of a record in the ring buffer, of linux/bpf.h: the length, with
+// two flags, and a number for the kernel.
+const (
+	recordHeader    = 8
+	recordBusy      = 1 << 31 // it is being written
+	recordDiscarded = 1 << 30
+)
+
+// reportEvery is the part of the ring buffer of which the kernel is told late
+// that it was read.
+const reportEvery = 8
+
+func newRingMemory(ring *ebpf.Map) (*ringMemory, error) {
+	if unsafe.Sizeof(uintptr(0)) != 8 {
+		return nil, errors.ErrUnsupported // positions have four bytes there
+	}
+	page, size := os.Getpagesize(), int(ring.MaxEntries())
+	consumer, err := unix.Mmap(ring.FD(), 0, page, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		return nil, err
+	}
+	rest, err := unix.Mmap(ring.FD(), int64(page), page+2*size, unix.PROT_READ, unix.MAP_SHARED)
+	if err != nil {
+		return nil, errors.Join(err, unix.Munmap(consumer))
+	}
+	return &ringMemory{
+		consumer: (*uint64)(unsafe.Pointer(&consumer[0])), producer: (*uint64)(unsafe.Pointer(&rest[0])),
+		data: rest[page:], mask: uint64(size) - 1, pages: [2][]byte{consumer, rest},
+	}, nil
+}
+
+// use keeps the memory until done. It reports whether there is memory, which
+// nil has not.
+func (m *ringMemory) use() bool {
+	if m == nil {
+		return false
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.ended.Load() {
+		return false
+	}
+	m.users++
+	m.read = m.consumed()
+	return true
+}
+
+// done ends a use.
+func (m *ringMemory) done() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.report()
+	m.users--
+	m.unmap()
+}
+
+// end has nothing read any more.
+func (m *ringMemory) end() {
+	if m == nil {
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !m.ended.Swap(true) {
+		m.unmap()
+	}
+}
+
+func (m *ringMemory) unmap() {
+	if m.users == 0 && m.ended.Load() {
+		for _, pages := range m.pages {
+			_ = unix.Munmap(pages) // it is mapped
+		}
+	}
+}
+
+// next copies the next record into buffer and reports whether there is one, and
+// whether more follow. If there is none the kernel knows how far was read, so
+// that it wakes up who waits for the next one.
+func (m *ringMemory) next(buffer []byte) (record []byte, more, ok bool) {
+	for !m.ended.Load() {
+		produced := atomic.LoadUint64(m.producer)
+		length := uint32(recordBusy)
+		if produced != m.read {
+			length = atomic.LoadUint32((*uint32)(unsafe.Pointer(&m.data[m.read&m.mask])))
+		}
+		if length&recordBusy != 0 {
+			if m.report() {
+				continue // since then there may be one, for which the kernel woke up nobody
+			}
+			return buffer, false, false
+		}
+		start := m.read&m.mask + recordHeader
+		size := uint64(length &^ recordDiscarded)
+		m.read += recordHeader + (size+7)&^7
+		if length&recordDiscarded == 0 {
+			buffer = append(buffer[:0], m.data[start:start+size]...)
+		}
+		if m.read-m.consumed() > m.mask/reportEvery {
+			m.report()
+		}
+		if length&recordDiscarded == 0 {
+			return buffer, produced != m.read, true
+		}
+	}
+	return buffer, false, false
+}
+
+// consumed returns up to where the kernel knows that records were read.
+func (m *ringMemory) consumed() uint64 { return atomic.LoadUint64(m.consumer) }
+
+// report tells the kernel how far was read. It reports whether that is news.
+func (m *ringMemory) report() bool {
+	if m.consumed() == m.read {
+		return false
+	}
+	atomic.StoreUint64(m.consumer, m.read)
+	return true
+}

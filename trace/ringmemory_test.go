@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package trace
+
+import (
+	"encoding/binary"
+	"testing"
+
+	"github.com/go-quicktest/qt"
+)
+
+// fakeRing is a ring buffer into which a test writes as the kernel does.
+type fakeRing struct {
+	ringMemory
+	consumed, produced uint64
+}
+
+func newFakeRing(size int) *fakeRing {
+	r := &fakeRing{}
+	r.consumer, r.producer = &r.consumed, &r.produced
+	r.data, r.mask = make([]byte, 2*size), uint64(size)-1
+	return r
+}
+
+// write appends a record of a byte, repeated.
+func (r *fakeRing) write(value byte, length uint32, flags uint32) {
+	at := r.produced & r.mask
+	size := r.mask + 1
+	put := func(i uint64, b byte) { r.data[(at+i)%size], r.data[(at+i)%size+size] = b, b }
+	for i, b := range binary.NativeEndian.AppendUint32(nil, length|flags) {
+		put(uint64(i), b)
+	}
+	for i := range uint64(length) {
+		put(recordHeader+i, value)
+	}
+	r.produced += recordHeader + uint64(length+7)&^7
+}
+
+func TestRingMemory(t *testing.T) {
+	r := newFakeRing(256)
+	var record []byte
+	next := func(t *testing.T) (b []byte, more bool) {
+		t.Helper()
+		var ok bool
+		record, more, ok = r.next(record)
+		qt.Assert(t, qt.IsTrue(ok))
+		return record, more
+	}
+	nothing := func(t *testing.T) {
+		t.Helper()
+		_, _, ok := r.next(nil)
+		qt.Assert(t, qt.IsFalse(ok))
+		qt.Assert(t, qt.Equals(r.consumed, r.read), qt.Commentf("the kernel has to know before anybody waits"))
+	}
+
+	t.Run("is empty at first", nothing)
+	t.Run("has records of any length, also across its end", func(t *testing.T) {
+		for i := range byte(100) {
+			length := uint32(i) % 60
+			r.write(i, length, 0)
+			r.write(i+1, 1, 0)
+			b, more := next(t)
+			qt.Assert(t, qt.HasLen(b, int(length)))
+			qt.Assert(t, qt.IsTrue(more))
+			for _, value := range b {
+				qt.Assert(t, qt.Equals(value, i))
+			}
+			qt.Assert(t, qt.IsTrue(r.read-r.consumed <= r.mask/reportEvery))
+			b, more = next(t)
+			qt.Assert(t, qt.DeepEquals(b, []byte{i + 1}))
+			qt.Assert(t, qt.IsFalse(more))
+		}
+		nothing(t)
+	})
+	t.Run("leaves out what was discarded", func(t *testing.T) {
+		r.write(1, 8, recordDiscarded)
+		r.write(2, 8, 0)
+		r.write(3, 8, recordDiscarded)
+		b, _ := next(t)
+		qt.Assert(t, qt.Equals(b[0], 2))
+		nothing(t)
+		qt.Assert(t, qt.Equals(r.consumed, r.produced))
+	})
+	t.Run("does not pass a record that is being written", func(t *testing.T) {
+		r.write(4, 8, 0)
+		at := r.produced & r.mask
+		r.write(5, 8, recordBusy)
+		r.write(6, 8, 0)
+		b, _ := next(t)
+		qt.Assert(t, qt.Equals(b[0], 4))
+		nothing(t)
+		binary.NativeEndian.PutUint32(r.data[at:], 8)
+		b, _ = next(t)
+		qt.Assert(t, qt.Equals(b[0], 5))
+		b, _ = next(t)
+		qt.Assert(t, qt.Equals(b[0], 6))
+		nothing(t)
+	})
+	t.Run("has nothing once it has ended", func(t *testing.T) {
+		r.write(7, 8, 0)
+		r.users = 1 // there is nothing to unmap
+		r.end()
+		_, _, ok := r.next(nil)
+		qt.Assert(t, qt.IsFalse(ok))
+	})
+}
