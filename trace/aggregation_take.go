@@ -15,7 +15,16 @@ import (
 // little room for more, until the session is closed.
 func (s *Session) takeKeys() {
 	var record ringbuf.Record
-	for s.signals.ReadInto(&record) == nil {
+	for {
+		if err := s.signals.ReadInto(&record); errors.Is(err, os.ErrClosed) {
+			return
+		} else if err != nil {
+			// Keys are then taken by snapshots alone, which say so.
+			for _, a := range s.aggregations {
+				a.fail(err)
+			}
+			return
+		}
 		if len(record.RawSample) < 4 {
 			continue
 		}
@@ -35,11 +44,16 @@ func (s *Session) takeKeys() {
 			return err
 		})
 		if err != nil && !errors.Is(err, os.ErrClosed) {
-			a.mu.Lock()
-			a.failed = err
-			a.mu.Unlock()
+			a.fail(err)
 		}
 	}
+}
+
+// fail has the next snapshot return an error.
+func (a *aggregation) fail(err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.failed = err
 }
 
 // roomLeft returns how many keys may come before programs send a signal.
