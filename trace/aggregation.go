@@ -58,7 +58,7 @@ type Aggregation struct {
 	// the total is always exact, and frequent keys have a row. [Row.Partial]
 	// tells rows that may have had more hits.
 	//
-	// The kernel has room for half as many keys, or for 1024 if that is more,
+	// The kernel has room for half as many keys, or for 4096 if that is more,
 	// and for 65,536 at most. The session takes them from there before the room
 	// is filled. With a histogram each bucket of a row is a key of its own
 	// there. A key takes 16 to 32 bytes for each processor, and its own size

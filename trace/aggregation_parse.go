@@ -26,7 +26,7 @@ const (
 	// minRoom and maxRoom bound how many keys the kernel's maps have room for:
 	// they must not fill before they are read, and take memory for each
 	// processor.
-	minRoom = 1024
+	minRoom = 4096
 	maxRoom = 1 << 16
 
 	// maxKeySize leaves room on a program's stack for arguments and for an

@@ -68,9 +68,11 @@ func (a *aggregation) totalOf(key []byte, known map[string]*total) (*total, erro
 func (a *aggregation) translates() bool { return a.normalize != nil || a.by(expr.Container) }
 
 // newTotal makes a row. Should there be many more than there may be, those with
-// the fewest hits go, and known is emptied.
+// the fewest hits go, and known is emptied. Before that there can be as many
+// more as the kernel has room for: what is frequent is seen only when all of
+// that has been taken.
 func (a *aggregation) newTotal(identity string, fresh total, known map[string]*total) *total {
-	if len(a.totals.rows) > a.maxKeys+a.maxKeys/4 {
+	if len(a.totals.rows) >= a.maxKeys+max(a.maxKeys/4, a.room()) {
 		a.dropRows()
 		clear(known)
 	}
