@@ -324,7 +324,7 @@ func TestReaderWhoHasSeenEnoughEndsIt(t *testing.T) {
 		p.Fire("three", 1)
 	}
 	result := r.wait()
-	qt.Check(t, qt.Equals(result.status, exitError))
+	qt.Check(t, qt.Equals(result.status, exitPipe))
 	qt.Check(t, qt.Equals(result.stderr, "usdttrace: watching 1 site (Ctrl-C ends)\n"))
 }
 
