@@ -3,6 +3,7 @@
 package trace
 
 import (
+	"debug/elf"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -321,7 +322,10 @@ func newWork(
 }
 
 func (w *work) toGenerate(s *Site) *bpfgen.Site {
-	site := &bpfgen.Site{Provider: s.Provider, Name: s.Name, Cookie: s.Cookie, Args: s.Args, Pairs: w.pairs.ends[[2]string{s.Provider, s.Name}]}
+	site := &bpfgen.Site{Provider: s.Provider, Name: s.Name, Cookie: s.Cookie, Args: s.Args, Pointer: 8, Pairs: w.pairs.ends[[2]string{s.Provider, s.Name}]}
+	if w.sel.File().Class() == elf.ELFCLASS32 {
+		site.Pointer = 4
+	}
 	if s.definition != nil {
 		for _, a := range s.definition.Arguments {
 			site.Names = append(site.Names, a.Name)

@@ -159,7 +159,8 @@ type Capture struct {
 	Probes []elfnote.Pattern
 
 	// Arg is the argument, named as in expressions: "arg0", or "query" if
-	// SessionOptions.Definitions call it so.
+	// SessionOptions.Definitions call it so. Where it has not the size of a
+	// pointer, or is a floating point number, nothing is read.
 	Arg string
 
 	// Bytes says that the argument points to bytes, not to a text. That matters
@@ -275,7 +276,7 @@ func (cs *captures) of(site *bpfgen.Site) []bpfgen.Capture {
 	var found []bpfgen.Capture
 	taken := make(map[int]bool)
 	add := func(c bpfgen.Capture) {
-		if !taken[c.Arg] {
+		if !taken[c.Arg] && isPointer(site, c.Arg) {
 			taken[c.Arg] = true
 			found = append(found, c)
 		}
@@ -302,6 +303,15 @@ func (cs *captures) of(site *bpfgen.Site) []bpfgen.Capture {
 		}
 	}
 	return found
+}
+
+// isPointer reports whether an argument can be a pointer: others of the same
+// number, of another probe, are numbers that point nowhere.
+func isPointer(site *bpfgen.Site, arg int) bool {
+	if site.Pointer == 0 || arg < 0 || arg >= len(site.Args) {
+		return true
+	}
+	return site.Args[arg].Size == site.Pointer && !site.Args[arg].Float
 }
 
 // names returns which names of arguments expressions can use.

@@ -135,6 +135,10 @@ func (v Value) Data() (data []byte, complete bool) {
 	return v.data, v.dataState == dataComplete
 }
 
+// DataUnreadable reports whether the argument is a pointer of which a [Capture]
+// was to read what is behind it, and that could not be read.
+func (v Value) DataUnreadable() bool { return v.dataState == dataUnreadable }
+
 // String returns the value for people, see [Value.AppendTo].
 func (v Value) String() string { return string(v.AppendTo(nil)) }
 

@@ -110,7 +110,7 @@ func (p *jsonPrinter) arg(v *trace.Value, definition *providers.Argument, behind
 	}
 	data, complete := v.Data()
 	switch {
-	case behind == nil:
+	case behind == nil, data == nil && !v.DataUnreadable():
 	case data == nil:
 		j.Boolean("data_unreadable", true)
 	default:

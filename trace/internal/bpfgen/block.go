@@ -19,6 +19,7 @@ type Site struct {
 	Provider, Name string
 	Cookie         uint64 // of the attachment, as expressions see it
 	Args           []argspec.Arg
+	Pointer        int               // the size of a pointer, 0 if it is not known
 	Names          []string          // of the arguments, as far as they are known
 	Lengths        []int             // for each text: the argument with its length, or -1
 	Pairs          map[*Latency]Ends // what it starts and ends
