@@ -217,8 +217,9 @@ func (w *Watcher) syncAll(ctx context.Context) error {
 		}
 	}
 	w.mu.Unlock()
+	lack := w.scan.lack
 	w.deliver()
-	return nil
+	return lack
 }
 
 // pids lists the processes. The caller holds scanning.

@@ -30,6 +30,9 @@ func (w *Watcher) compare(t *task, reader int, s *stat, thoroughly bool, b *buff
 	case errors.Is(err, ErrGone):
 		f.pairs = nil
 		return
+	case isLack(err):
+		f.now, f.lack = t.known, err
+		return
 	case err != nil && !errors.Is(err, errMalformed):
 		f.deny(now, err)
 		return

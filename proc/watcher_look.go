@@ -50,9 +50,10 @@ type task struct {
 type finding struct {
 	now       *known
 	pairs     []*Pair
-	gone      bool // there is no such process
-	another   bool // it is not the one that was known
-	postponed bool // not scanned, for others of its owner take too much
+	gone      bool  // there is no such process
+	another   bool  // it is not the one that was known
+	postponed bool  // not scanned, for others of its owner take too much
+	lack      error // of descriptors or memory, because of which it was not scanned
 	details   *details
 }
 
@@ -108,6 +109,10 @@ func (w *Watcher) look(t *task) {
 	}
 	if errors.Is(err, ErrGone) {
 		f.gone = true
+		return
+	}
+	if isLack(err) {
+		f.lack = err
 		return
 	}
 	if err != nil {
@@ -166,6 +171,9 @@ func (w *Watcher) look(t *task) {
 		}
 	}
 	w.compare(t, reader, &s, thoroughly, b)
+	if f.lack != nil {
+		return
+	}
 	ended := time.Now()
 	f.details.took = max(1, ended.Sub(began))
 	if f.now.owner == "" && (t.again || f.details.took >= slowScan) {

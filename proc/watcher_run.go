@@ -39,7 +39,7 @@ func (w *Watcher) Run(ctx context.Context, interval time.Duration) error {
 	w.setEventsError(err)
 	defer w.setEventsError(errNotRunning)
 
-	if err := w.syncAll(ctx); err != nil {
+	if err := w.syncAll(ctx); err != nil && !isLack(err) { // a lack passes
 		return unlessClosed(err)
 	}
 	tick := time.NewTicker(interval)

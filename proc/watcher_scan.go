@@ -33,6 +33,7 @@ type scan struct {
 	// or lost one; touched has these files in order.
 	before  map[*CachedFile]int
 	touched []*CachedFile
+	lack    error   // of descriptors or memory, for all processes
 	// spare are files that were acquired once more than needed.
 	spare []*CachedFile
 }
@@ -68,6 +69,9 @@ func (w *Watcher) deliver() []error {
 	}
 	for _, file := range s.spare {
 		file.Release()
+	}
+	if s.lack != nil {
+		return append(s.errors, s.lack)
 	}
 	return s.errors
 }
@@ -152,6 +156,14 @@ func (w *Watcher) apply(t *task) {
 		p = nil
 	}
 	if f.gone {
+		return
+	}
+	if f.lack != nil {
+		// It says nothing about this process: it is told once for all.
+		w.scan.lack = f.lack
+		if p != nil {
+			p.due = true
+		}
 		return
 	}
 	if p == nil {
