@@ -33,7 +33,7 @@ type scan struct {
 	// or lost one; touched has these files in order.
 	before  map[*CachedFile]int
 	touched []*CachedFile
-	lack    error   // of descriptors or memory, for all processes
+	lack    error // of descriptors or memory, for all processes
 	// spare are files that were acquired once more than needed.
 	spare []*CachedFile
 }
