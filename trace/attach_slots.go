@@ -3,6 +3,7 @@
 package trace
 
 import (
+	"slices"
 	"sync"
 
 	"github.com/cilium/ebpf"
@@ -133,7 +134,9 @@ func (w *work) groups(some []int) [][]int {
 	return groups
 }
 
-// sitesOf returns the indices of the sites that a program is for.
+// sitesOf returns the indices of the sites that a program is for, in the order
+// in which they are to be attached: the ends of calls last. The kernel attaches
+// one site after the other, while calls go on.
 func (w *work) sitesOf(p *bpfgen.Program) []int {
 	var some []int
 	for n, block := range w.which {
@@ -141,6 +144,13 @@ func (w *work) sitesOf(p *bpfgen.Program) []int {
 			some = append(some, n)
 		}
 	}
+	isEnd := func(n int) int {
+		if w.block[w.which[n]].Ends {
+			return 1
+		}
+		return 0
+	}
+	slices.SortStableFunc(some, func(a, b int) int { return isEnd(a) - isEnd(b) })
 	return some
 }
 

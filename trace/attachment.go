@@ -348,9 +348,9 @@ func (w *work) fixed(n int) (*bpfgen.Blocks, error) {
 	return blocks, nil
 }
 
-// selection returns some of the wanted sites.
+// selection returns some of the wanted sites, in this order.
 func (w *work) selection(some []int) *usdt.Selection {
-	if len(some) == w.sel.Len() {
+	if len(some) == w.sel.Len() && slices.IsSorted(some) {
 		return w.sel
 	}
 	return w.sel.Subset(some)

@@ -90,6 +90,7 @@ func (s *Session) readLosses(l *Losses) (err error) {
 			return err
 		}
 	}
+	l.Unmatched -= min(l.Unmatched, s.detaching.Load())
 	if s.family != nil {
 		if l.Processes, err = s.family.lost(); err != nil {
 			return explain("reading what is lost of a family", err)
@@ -106,6 +107,15 @@ func (s *Session) readLosses(l *Losses) (err error) {
 		l.NotSampled += state.LeftOut
 	}
 	return nil
+}
+
+// unmatched returns how many ends without a start were counted.
+func (s *Session) unmatched() (n uint64, ok bool) {
+	err := s.use(func() (err error) {
+		n, err = s.counter(bpfgen.CounterUnmatched)
+		return err
+	})
+	return n, err == nil
 }
 
 // Stats asks the kernel what the session costs. It works until

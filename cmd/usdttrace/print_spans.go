@@ -32,7 +32,8 @@ func (p *textPrinter) span(e *trace.Event) {
 		p.begun = true
 		p.rendered = make(map[*trace.Site]string)
 		b = append(b, p.style.header...)
-		b = append(b, "TIME             DURATION      PID      TID  COMMAND          PROBES  ARGS"...)
+		b = append(b, "TIME             DURATION      PID      TID  COMMAND          CALL"...)
+		b = append(pad(b, terminal.Columns(terminal.Escape(pairName(e)))-len("CALL")), "  ARGS"...)
 		b = append(append(b, p.style.reset...), '\n')
 	}
 	b = append(b, p.style.time...)
