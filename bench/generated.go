@@ -7,6 +7,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"strings"
 
 	"github.com/gousdt/gousdt/elfnote"
@@ -73,14 +74,11 @@ func (t *tracers) attachGeneratedSender(id tracerID, reuse bool) error {
 				break
 			}
 		}
-		consumed = sum
+		runtime.KeepAlive(sum) // so that reading cannot be left out
 		return nil
 	}
 	return nil
 }
-
-// consumed is what has been read of events, so that reading cannot be left out.
-var consumed uint64
 
 func (t *tracers) session(opts trace.SessionOptions) (*trace.Session, error) {
 	session, err := trace.New(&opts)
