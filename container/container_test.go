@@ -108,7 +108,9 @@ func FuzzOf(f *testing.F) {
 		if ok != (c.ID != "") || !strings.Contains(cgroup, strings.ReplaceAll(c.ID, "-", "")) && !strings.Contains(c.ID, "-") {
 			t.Errorf("%q: %+v", cgroup, c)
 		}
-		c.Short()
+		if len(c.Short()) > len(c.ID) {
+			t.Errorf("%q: %q", cgroup, c.Short())
+		}
 		container.OfProcess(cgroup)
 		container.Unit(cgroup)
 	})

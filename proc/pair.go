@@ -16,8 +16,6 @@ type Pair struct {
 	*MappedFile
 }
 
-func (p *Pair) isOfSameFile(other *Pair) bool { return p.File == other.File }
-
 // equals reports whether the process has the file in the same way.
 func (p *Pair) equals(other *Pair) bool {
 	return p.File == other.File && p.MappedFile.equals(other.MappedFile)

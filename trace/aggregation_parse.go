@@ -130,7 +130,7 @@ func (p *aggregation) check(a *Aggregation) error {
 		return nil
 	}
 	if a.Histogram.Step != 0 && (a.Min || a.Max) {
-		return optionError("Histogram", errors.New("Min and Max are not kept with a Step: make them an aggregation of their own"))
+		return optionError("Histogram", errors.New("not with Min or Max where there is a Step: make them an aggregation of their own"))
 	}
 	if err := checkHistogram(a.Histogram); err != nil {
 		return optionError("Histogram", err)

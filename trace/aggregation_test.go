@@ -325,7 +325,7 @@ func TestAggregationErrors(t *testing.T) {
 		{trace.Aggregation{Value: "arg0", Histogram: &trace.Histogram{High: math.MaxInt64, Step: 1}}, "Histogram: there are more than 65536 buckets.*"},
 		{trace.Aggregation{Value: "arg0", Histogram: &trace.Histogram{High: 8, Step: 1, PerDoubling: 1}}, "Histogram: there are both a Step and PerDoubling"},
 		{trace.Aggregation{Value: "arg0", Histogram: &trace.Histogram{PerDoubling: 3}}, "Histogram: PerDoubling must be 1, 2, 4, 8 or 16"},
-		{trace.Aggregation{Value: "arg0", Max: true, Histogram: &trace.Histogram{High: 8, Step: 1}}, "Histogram: Min and Max are not kept with a Step.*"},
+		{trace.Aggregation{Value: "arg0", Max: true, Histogram: &trace.Histogram{High: 8, Step: 1}}, "Histogram: not with Min or Max where there is a Step.*"},
 		{trace.Aggregation{Value: "comm"}, `Value: expression "comm", at column 1: a number is expected: .*`},
 		{trace.Aggregation{Value: "arg"}, `Value: expression "arg", at column 1: arg is not known.*`},
 		{trace.Aggregation{By: []string{"pid", "12"}}, `By\[1\]: expression "12", at column 1: this is no key.*`},

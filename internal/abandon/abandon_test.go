@@ -4,6 +4,7 @@ package abandon
 
 import (
 	"context"
+	"math"
 	"slices"
 	"sync"
 	"testing"
@@ -59,7 +60,7 @@ func TestNoCallIsLeftThatReturns(t *testing.T) {
 
 func TestCallsEndWithTheContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
-	calls := Calls{N: 1 << 40, Patience: time.Minute, Call: func(i int) {
+	calls := Calls{N: math.MaxInt, Patience: time.Minute, Call: func(i int) {
 		if i == 1 {
 			cancel()
 		}
