@@ -5,8 +5,8 @@
 package pidnamespace
 
 import (
+	"fmt"
 	"os"
-	"syscall"
 )
 
 // Initial is the inode of the initial PID namespace (PROC_PID_INIT_INO in
@@ -16,10 +16,6 @@ const Initial = 0xeffffffc
 // IsInitial reports whether this process is in the initial PID namespace, or
 // not known to be in another.
 func IsInitial() bool {
-	info, err := os.Stat("/proc/self/ns/pid")
-	if err != nil {
-		return true
-	}
-	stat, ok := info.Sys().(*syscall.Stat_t)
-	return !ok || stat.Ino == Initial
+	link, err := os.Readlink("/proc/self/ns/pid")
+	return err != nil || link == fmt.Sprintf("pid:[%d]", uint32(Initial))
 }
