@@ -18,6 +18,7 @@
 #   make test-hostile        what users of the host may try, with what it costs
 #   make fuzz       every fuzz target for FUZZTIME each (default 30s)
 #   make transcripts         runs the commands in docs/recipes, as root
+#   make release-snapshot    archives and packages of all machines, into dist
 #   make clean      remove what was built
 
 SHELL := /bin/bash
@@ -112,6 +113,7 @@ lint:
 	$(tool) ./api ..
 	# what is not for Linux alone, or for 64 bits alone
 	GOOS=darwin $(GO) vet ./...
+	GOOS=windows $(GO) vet $(pure) ./providers ./container ./proc ./cmd/usdtlist
 	GOARCH=386 $(GO) vet ./...
 
 .PHONY: api
@@ -129,6 +131,32 @@ fuzz:
 				$(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) -parallel 1 $$package;; \
 			esac; \
 		done; \
+	done
+
+# What the packages have beside the commands, made by the commands themselves.
+.PHONY: dist-files
+dist-files:
+	rm -rf dist-files && mkdir -p dist-files/man dist-files/completions
+	set -e; for command in usdtlist usdttrace; do \
+		$(GO) run ./cmd/$$command --man >dist-files/man/$$command.1; \
+		$(GO) run ./cmd/$$command --completion bash >dist-files/completions/$$command.bash; \
+		$(GO) run ./cmd/$$command --completion zsh >dist-files/completions/_$$command; \
+		$(GO) run ./cmd/$$command --completion fish >dist-files/completions/$$command.fish; \
+	done
+
+GORELEASER := github.com/goreleaser/goreleaser/v2@v2.15.0
+
+# On a tag: builds and publishes everything. Without one: builds it into dist.
+.PHONY: release release-snapshot
+release: dist-files
+	$(GO) run $(GORELEASER) release --clean
+release-snapshot: dist-files
+	$(GO) run $(GORELEASER) release --clean --snapshot
+
+.PHONY: vulnerabilities
+vulnerabilities:
+	set -e; for module in $(modules); do \
+		(cd $$module && $(GO) run golang.org/x/vuln/cmd/govulncheck@v1.1.4 ./...); \
 	done
 
 # The commands in docs/recipes, as root: what they print is compared.
