@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package providers_test
+
+import (
+	"fmt"
+	"log"
+
+	"github.com/gousdt/gousdt/providers"
+)
+
+// What is known of a probe of PostgreSQL that has two arguments.
+func ExampleBuiltin() {
+	known := providers.Builtin()
+	probe, ok := known.Probe("postgresql", "lwlock__acquire", 2)
+	if !ok {
+		fmt.Println("it is not known")
+		return
+	}
+	fmt.Println(probe)
+	fmt.Println(probe.Arguments[0].IsText, probe.Arguments[1].ValueName(1))
+	// Output:
+	// probe lwlock__acquire(const char *tranche, LWLockMode mode)
+	// true LW_SHARED
+}
+
+// The definitions of an application of one's own beside those that are known.
+func ExampleDefinitions_Parse() {
+	known := providers.Builtin()
+	err := known.Parse("shop.d", []byte(`
+		provider shop {
+			probe sold(const char *fruit, int number);
+		};`))
+	if err != nil {
+		log.Fatal(err)
+	}
+	probe, _ := known.Probe("shop", "sold", 2)
+	fmt.Println(probe.Arguments[0].Name, probe.Arguments[1].Name)
+	// Output: fruit number
+}
