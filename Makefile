@@ -163,7 +163,7 @@ vulnerabilities:
 .PHONY: transcripts
 transcripts:
 	internal/setup/install recipes
-	$(tool) ./transcript ../docs/recipes/*.md
+	$(tool) ./transcript $(addprefix ../,$(wildcard docs/recipes/*.md))
 
 .PHONY: clean
 clean:
