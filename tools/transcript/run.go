@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -182,11 +183,15 @@ func firstLine(s string) string {
 	return line
 }
 
+// isOfTheMachine reports whether a line is about processes that have nothing to
+// do with the workload.
+func isOfTheMachine(line string) bool { return strings.Contains(line, ": left out: process") }
+
 // cut shortens output to what is shown.
 func cut(out string) string {
 	var b strings.Builder
 	lines := strings.SplitAfter(strings.TrimRight(out, "\n")+"\n", "\n")
-	lines = lines[:len(lines)-1]
+	lines = slices.DeleteFunc(lines[:len(lines)-1], isOfTheMachine)
 	for i, line := range lines {
 		if i >= maxLines-2 && len(lines) > maxLines && i < len(lines)-1 {
 			if i == maxLines-2 {
