@@ -30,7 +30,7 @@ var shapes = []shape{
 	{name: "registers1", count: 1},
 	{name: "registers3", count: 3, header: 0.87, smoke: true},
 	{name: "registers6", count: 6, header: 0.74},
-	{name: "registers12", count: 12, header: 0.63, generated: 1.04, specialised: 1.05},
+	{name: "registers12", count: 12, header: 0.63, generated: 1.04, specialised: 1.05, smoke: true},
 	{name: "stack1", count: 1},
 	{name: "stack3", count: 3},
 	{name: "stack6", count: 6},
