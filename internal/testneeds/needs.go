@@ -69,3 +69,12 @@ func Guest(t testing.TB) string {
 	}
 	return guest
 }
+
+// NoGuest skips a test on an emulated machine. The reason says why it is not
+// for one.
+func NoGuest(t testing.TB, reason string) {
+	t.Helper()
+	if os.Getenv(guestVariable) != "" {
+		t.Skip("not for an emulated machine: " + reason)
+	}
+}
