@@ -91,7 +91,6 @@ var faultKinds = []faultKind{
 func WithFaults(t *testing.T) bool {
 	t.Helper()
 	testneeds.NoGuest(t, "another process answers each system call, for which a guest of one processor takes too long")
-	t.Helper()
 	if os.Getenv(faultsVariable) != "" {
 		return true
 	}
