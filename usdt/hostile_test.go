@@ -98,6 +98,7 @@ func startMapper(t *testing.T, user int, dir string) {
 // attached stays within the limits, and a program of somebody else is attached
 // within two seconds all the same.
 func TestHostileUserWithTooManyProbes(t *testing.T) {
+	testneeds.Kernel(t, "6.6", "uprobe_multi links; before, each site may take a descriptor")
 	testneeds.Root(t)
 	files, sites := atMost(40, 500), atMost(2_000, 9_000)
 	limits := usdt.Limits{Sites: atMost(20_000, 0), OwnerSites: atMost(20_000, -1)}
