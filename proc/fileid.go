@@ -72,7 +72,7 @@ func (id FileID) MayBe(other FileID) bool {
 	return id == other || id.overlay && other.overlay && id.inode == other.inode && id.born == other.born
 }
 
-// String describes the file for people: "fe:00 inode 326789".
+// String describes the file as human-readable text: "fe:00 inode 326789".
 func (id FileID) String() string {
 	device := fmt.Sprintf("%02x:%02x", id.device>>32, id.device&(1<<32-1))
 	if id.overlay && id.device == 0 {

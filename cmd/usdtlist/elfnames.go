@@ -9,8 +9,8 @@ import (
 	"github.com/gousdt/gousdt/elfnote"
 )
 
-// machineName returns the name of the file's machine for people and JSON. Class
-// and byte order make different machines of one ELF number.
+// machineName returns the name of the file's machine, in text and in JSON.
+// Class and byte order make different machines of one ELF number.
 func machineName(f *elfnote.File) string {
 	wide := f.Class() == elf.ELFCLASS64
 	pick := func(ifWide, ifNarrow string) string {

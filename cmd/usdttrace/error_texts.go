@@ -15,8 +15,8 @@ import (
 	"github.com/gousdt/gousdt/usdt"
 )
 
-// explain returns the text of an error for people. For a missing privilege it
-// names that, and says how to run the command.
+// explain returns the text of an error as it is printed. For a missing
+// privilege it names that, and says how to run the command.
 func explain(err error) string {
 	var denied *usdt.PermissionError
 	var filtered *trace.FilteredError

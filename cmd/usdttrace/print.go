@@ -12,8 +12,8 @@ import (
 	"github.com/gousdt/gousdt/usdt"
 )
 
-// printer prints the output, for people or for programs. The output keeps the
-// errors of writing.
+// printer prints the output, as text or as JSON. The output keeps the errors of
+// writing.
 type printer interface {
 	sites(file string, sel *usdt.Selection)
 	pairs(file string, pairs []elfnote.Pair)

@@ -96,7 +96,7 @@ func (t *tracer) report() error {
 	return nil
 }
 
-// text returns the summary for people.
+// text returns the summary as human-readable text.
 func (s *summary) text() string {
 	text := fmt.Sprintf("%s, %d lost; %s", plural(int(s.events), "event"), s.losses.Events, plural(s.sites, "site"))
 	if s.files != 1 {

@@ -19,7 +19,7 @@ type target struct {
 	machine   elf.Machine
 	class     elf.Class
 	goarch    string   // Go's name of the machine
-	name      string   // for people
+	name      string   // in messages
 	multiarch []string // Debian's names of the machine, in directories
 	muslNames []string // musl's names of the machine, in /etc/ld-musl-*.path
 	levels    []string // processor levels of glibc-hwcaps to prefer, best first

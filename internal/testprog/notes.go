@@ -35,7 +35,7 @@ var nops = map[string]struct {
 
 // WriteNotes writes a library with the notes of any probes, all of them at one
 // place in the code, to be looked at, attached to and mapped, but not to be
-// run: a file as a stranger may make it.
+// run: an untrusted file.
 func WriteNotes(t testing.TB, path string, notes []Note) {
 	t.Helper()
 	testneeds.Only(t, "nops of other machines are not known", slices.Sorted(maps.Keys(nops))...)

@@ -46,8 +46,8 @@ func (c *Cache) lock() (unlock func(), err error) {
 }
 
 // suite returns an apt for one suite and machine, with the index of today. A
-// suite has a state of its own so that an index that cannot be had is no
-// matter for the others.
+// suite has a state of its own so that an index that is not available does not
+// affect the others.
 func (c *Cache) suite(ctx context.Context, suite, architecture string, force bool) (*apt, error) {
 	m, err := machineMirror(ctx)
 	if err != nil {
