@@ -139,3 +139,41 @@ func TestLatencyFilterIsAboutTheEnd(t *testing.T) {
 	process.Fire("specs", 1)
 	qt.Assert(t, qt.DeepEquals(rows(snapshot(t, a)), []string{"[3] 1 ?"}))
 }
+
+// The kernel attaches and detaches one site after the other. What that makes of
+// calls that go on meanwhile is no loss; one call may be under way.
+func TestLatencyWhileCallsGoOn(t *testing.T) {
+	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
+		process := start(t, "target-pie")
+		stop, stopped := make(chan struct{}), make(chan struct{})
+		go func() {
+			defer close(stopped)
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+					process.Fire("three", 1)
+					process.Fire("twelve", 1)
+				}
+			}
+		}()
+		a := trace.NewAggregator(trace.Aggregation{
+			Latency: &trace.Latency{Pair: elfnote.MustParsePairPattern("three..twelve")},
+		})
+		opts := aggregating(a)
+		opts.Mode = mode
+		s := open(t, process, "gousdt_test:t[hw]*e", opts)
+		for len(snapshot(t, a).Rows) == 0 {
+			// until calls are measured
+		}
+		for range 2 { // detaching again changes nothing
+			qt.Assert(t, qt.IsNil(s.Detach()))
+			losses, err := s.Losses()
+			qt.Assert(t, qt.IsNil(err))
+			qt.Check(t, qt.IsTrue(losses.Unmatched <= 1), qt.Commentf("%+v", losses))
+		}
+		close(stop)
+		<-stopped
+	})
+}

@@ -321,7 +321,7 @@ func (s *Session) Detach() error {
 	// The kernel detaches one site after the other. Ends whose starts were
 	// detached before them are no calls that were missed.
 	if after, ok := s.unmatched(); ok && counted {
-		s.detaching.Store(after - before)
+		s.detaching.Add(after - before) // Close detaches again
 	}
 	s.silent.Store(true)
 	if s.reader != nil {
