@@ -24,6 +24,6 @@
 // An event that is in use must not be removed: if it has several places, the
 // kernel does not check that, and goes on with memory that it has freed (so its
 // sources read since kernel commit 60d53e2c3b75). So an event is removed only
-// after it was closed by the one that opened it, or where its owner has
-// certainly ended.
+// after it was closed by the one that opened it and by all who have inherited
+// it, or where its owner has certainly ended.
 package uprobeevent

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 	"unsafe"
 
 	"github.com/cilium/ebpf"
@@ -48,6 +49,9 @@ type Event struct {
 // The path must have no blanks: /proc/self/fd/N leads to any file. It fails
 // where tracefs cannot be written, and where perf events would fail too.
 func Attach(path string, places []Place, prog *ebpf.Program, opts Options) (*Event, error) {
+	if opts.Cookie != 0 && !opts.HasLink {
+		return nil, errors.New("a perf event without a BPF link has no cookie")
+	}
 	tracefs, err := findTracefs()
 	if err != nil {
 		return nil, err
@@ -129,14 +133,54 @@ func linkPerfEvent(prog *ebpf.Program, event int, cookie uint64) (int, error) {
 // again.
 func (e *Event) Close() error {
 	e.close.Do(func() {
-		for _, fd := range []int{e.link, e.event} {
-			if fd >= 0 {
-				e.err = errors.Join(e.err, unix.Close(fd))
+		if e.link >= 0 {
+			e.err = unix.Close(e.link)
+		}
+		if e.event >= 0 {
+			if err := closeForAll(e.event); err != nil {
+				e.err = errors.Join(e.err, fmt.Errorf("event %s/%s stays in tracefs: %w", Group, e.name, err))
+				return
 			}
 		}
 		e.err = errors.Join(e.err, remove(e.tracefs, e.name))
 	})
 	return e.err
+}
+
+// maxInherited is how long another process may keep a perf event open after
+// this one has closed it. Processes that are being started need milliseconds.
+const maxInherited = 2 * time.Second
+
+// closeForAll closes a perf event, and returns an error unless no process has
+// it open then. A process that this one is starting has all of its descriptors
+// until it runs its program.
+func closeForAll(event int) error {
+	// An epoll instance has an entry for a file as long as any process has the
+	// file open.
+	epoll, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
+	if err == nil {
+		defer unix.Close(epoll)
+		err = unix.EpollCtl(epoll, unix.EPOLL_CTL_ADD, event, &unix.EpollEvent{})
+	}
+	if err = errors.Join(err, unix.Close(event)); err != nil {
+		return err
+	}
+	for waited, wait := time.Duration(0), time.Millisecond; ; wait *= 2 {
+		info, err := os.ReadFile("/proc/self/fdinfo/" + strconv.Itoa(epoll))
+		switch {
+		case err != nil:
+			return err
+		case !strings.Contains(string(info), "tfd:"):
+			if waited > 0 {
+				time.Sleep(wait) // the entry goes just before the event does
+			}
+			return nil
+		case waited > maxInherited:
+			return errors.New("another process has inherited its perf event and keeps it open")
+		}
+		time.Sleep(wait)
+		waited += wait
+	}
 }
 
 // remove removes an event that nobody uses.
@@ -164,18 +208,22 @@ func ignoreMissing(err error) error {
 	return err
 }
 
-// write has the kernel obey lines of uprobe_events.
+// write has the kernel obey lines of uprobe_events, each with its newline.
 func write(tracefs, lines string) error {
-	// Without O_APPEND the events of everybody would be removed first, if they
-	// can be.
+	// With O_TRUNC the events of everybody would be removed first, if they can
+	// be.
 	fd, err := unix.Open(filepath.Join(tracefs, uprobeEvents), unix.O_WRONLY|unix.O_APPEND|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return &os.PathError{Op: "open", Path: filepath.Join(tracefs, uprobeEvents), Err: err}
 	}
 	defer unix.Close(fd)
 	for len(lines) > 0 {
-		// The kernel takes some lines at a time, whole ones.
-		n, err := unix.Write(fd, []byte(lines[:min(len(lines), maxWrite)]))
+		// The kernel takes what a write ends with for a whole line.
+		n := len(lines)
+		if n > maxWrite {
+			n = 1 + strings.LastIndexByte(lines[:maxWrite], '\n')
+		}
+		n, err := unix.Write(fd, []byte(lines[:n]))
 		switch {
 		case errors.Is(err, unix.EINTR):
 		case err != nil:
@@ -190,7 +238,8 @@ func write(tracefs, lines string) error {
 const (
 	uprobeEvents = "uprobe_events"
 
-	// maxWrite bounds what is copied for one write.
+	// maxWrite bounds what is copied for one write. The kernel takes lines of
+	// up to 4 KiB.
 	maxWrite = 64 << 10
 )
 
