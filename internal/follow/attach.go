@@ -70,7 +70,7 @@ func (f *Follower[F, A]) openOnce(at target) (F, error) {
 		switch _, opened := f.files[at.File]; {
 		case got.err != nil:
 			f.fail(WholeFile, at, got.err, r)
-		case opened || !f.isWanted(at.Place):
+		case opened || !f.isWanted(at):
 			f.driver.Release(got.file)
 		default:
 			f.files[at.File] = got.file
@@ -123,7 +123,7 @@ func (f *Follower[F, A]) attachOnce(part int, file F, at target) (A, bool, error
 		switch {
 		case got.err != nil:
 			f.fail(part, at, got.err, r)
-		case got.ok && (f.isAttached(part, at.Place) || !f.isWanted(at.Place)):
+		case got.ok && (f.isAttached(part, at.Place) || !f.isWanted(at)):
 			go f.driver.Detach([]A{got.attached}) // the kernel detaches whatever it says
 		case got.ok:
 			f.add(part, at, file, got.attached, r)

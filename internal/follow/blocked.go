@@ -70,7 +70,9 @@ func (f *Follower[F, A]) call(at target, patience time.Duration, call func(), la
 		f.blocked.add(at.File, owner, -1)
 		r := &round[A]{}
 		late(r)
-		f.finish(r)
+		if !f.isStopped() { // nobody is told anything after Close
+			f.finish(r)
+		}
 	}) {
 		return nil
 	}
@@ -78,13 +80,17 @@ func (f *Follower[F, A]) call(at target, patience time.Duration, call func(), la
 	return proc.ErrBlocked
 }
 
-// isWanted reports whether the place is one of a process that there is.
-func (f *Follower[F, A]) isWanted(place Place) bool {
+// isWanted reports whether a target is still wanted: its process is there, and
+// the file has not been written to.
+func (f *Follower[F, A]) isWanted(at target) bool {
 	if f.isStopped() {
 		return false
 	}
+	if source := f.sources[at.File]; source != nil && !source.HasSameSites(at.pair.File) {
+		return false
+	}
 	for _, pair := range f.watcher.Pairs() {
-		if inProcess(pair) == place || inEveryProcess(pair) == place {
+		if inProcess(pair) == at.Place || inEveryProcess(pair) == at.Place {
 			return true
 		}
 	}

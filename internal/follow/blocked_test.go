@@ -83,6 +83,51 @@ func TestFollowerGoesOnWithoutAFileThatBlocks(t *testing.T) {
 	}
 }
 
+// What fails after all when the follower has been closed is not told.
+func TestFollowerTellsNothingLateWhenClosed(t *testing.T) {
+	w := newWorld(t).everywhere()
+	unblock := make(chan struct{})
+	w.fail = func(int, string) error { <-unblock; return errTest }
+	f := w.follower(Options{})
+	f.patience = 20 * time.Millisecond
+	w.start(1, "bad")
+	qt.Assert(t, qt.IsNil(f.SyncAll()))
+	qt.Assert(t, qt.IsNil(f.Close()))
+	w.takeTold()
+	close(unblock)
+	for f.hasBlocked() {
+		time.Sleep(time.Millisecond)
+	}
+	w.tells()
+}
+
+// A file that was written to while it was attached is not attached as it was.
+func TestFollowerAttachesNothingLateThatWasWrittenTo(t *testing.T) {
+	w := newWorld(t).everywhere()
+	unblock := make(chan struct{})
+	w.fail = func(part int, _ string) error {
+		if part == 0 {
+			<-unblock
+		}
+		return nil
+	}
+	f := w.follower(Options{})
+	f.patience = 20 * time.Millisecond
+	w.start(1, "a")
+	qt.Assert(t, qt.IsNil(f.SyncAll()))
+	w.takeTold()
+	w.overwrite("a", "q")
+	qt.Assert(t, qt.IsNil(f.Sync(1)))
+	w.takeTold()
+	close(unblock)
+	for f.hasBlocked() {
+		time.Sleep(time.Millisecond)
+	}
+	w.tells()
+	qt.Assert(t, qt.IsNil(f.SyncAll())) // tries again
+	w.tells("+0 a")
+}
+
 func (f *Follower[F, A]) hasBlocked() bool {
 	f.following.Lock()
 	defer f.following.Unlock()

@@ -99,8 +99,11 @@ func (a *attempts) fail(key attempt, owner string, err error, when When) (news b
 	}
 	a.turn++
 	now := &failure{text: err.Error(), when: when, turn: a.turn, owner: owner}
-	if isShare(err) {
+	switch {
+	case isShare(err):
 		now.text = shareText
+	case before != nil && errors.Is(err, errWaits):
+		now.text, now.needs = before.text, before.needs // it waits to be tried again
 	}
 	a.failed[key] = now
 	return before == nil || before.text != now.text

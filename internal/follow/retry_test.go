@@ -114,3 +114,14 @@ func TestAttemptsAgain(t *testing.T) {
 		})
 	})
 }
+
+// What waits for time before it is tried again fails as before.
+func TestAttemptsReportAFailureOnceThatWaits(t *testing.T) {
+	var a attempts
+	key := attempt{Place{File: fileIDs(t, 1)[0]}, 0}
+	busy := errors.New("busy")
+	qt.Check(t, qt.IsTrue(a.fail(key, "", busy, Later)))
+	a.fail(key, "", errWaits, WithTime)
+	qt.Check(t, qt.Equals(a.failed[key].when, WithTime))
+	qt.Check(t, qt.IsFalse(a.fail(key, "", busy, Later)))
+}
