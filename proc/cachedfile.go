@@ -62,13 +62,28 @@ func (f *CachedFile) Hold() {
 // Release gives back what was acquired or held, once for each. The last one
 // closes the file, and does not wait for long if its file system holds that up.
 func (f *CachedFile) Release() {
-	if closer := f.release(); closer != nil {
-		f.cache.closing.close(f.id.device, closer)
+	if file := f.release(); file != nil {
+		f.cache.closing.close(f.id.device, file)
 	}
 }
 
-// release returns what is to be closed.
-func (f *CachedFile) release() (closer io.Closer) {
+// unclosedFile is a file that is to be closed. It counts as open until it is: one
+// whose file system holds that up still has its descriptor.
+type unclosedFile struct {
+	cache  *Cache
+	closer io.Closer // may be nil
+}
+
+func (f *unclosedFile) Close() (err error) {
+	if f.closer != nil {
+		err = f.closer.Close()
+	}
+	f.cache.giveDescriptor()
+	return err
+}
+
+// release returns what is to be closed, nil if that is nothing.
+func (f *CachedFile) release() *unclosedFile {
 	f.cache.mu.Lock()
 	defer f.cache.mu.Unlock()
 	if f.references == 0 { // one too many
@@ -80,11 +95,12 @@ func (f *CachedFile) release() (closer io.Closer) {
 	if f.cache.files[f.id] == f { // else it was held once more after it had been closed
 		delete(f.cache.files, f.id)
 	}
-	if f.elf != nil {
-		f.cache.opened--
+	if f.elf == nil {
+		return nil
 	}
-	closer, f.closer, f.elf, f.reader = f.closer, nil, nil, nil
-	return closer
+	file := &unclosedFile{f.cache, f.closer}
+	f.closer, f.elf, f.reader = nil, nil, nil
+	return file
 }
 
 // prepare opens the file if it has probes that are wanted. The caller holds a

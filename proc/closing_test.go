@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/go-quicktest/qt"
+
+	"github.com/gousdt/gousdt/elfnote"
 )
 
 type closerFunc func()
@@ -24,4 +26,20 @@ func TestClosingGoesOnWithoutAFileSystemThatBlocks(t *testing.T) {
 	close(unblock)
 	qt.Check(t, qt.Equals(<-done, 1))
 	qt.Check(t, qt.Equals(<-done, 2))
+}
+
+// A file that cannot be closed still has its descriptor.
+func TestCacheCountsAFileUntilItIsClosed(t *testing.T) {
+	c := NewCache(nil)
+	qt.Assert(t, qt.IsNil(c.takeDescriptor()))
+	closed := -1
+	f := c.enter(FileID{inode: 1})
+	f.elf, f.closer = new(elfnote.File), closerFunc(func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		closed = c.opened
+	})
+	f.Release()
+	qt.Check(t, qt.Equals(closed, 1))
+	qt.Check(t, qt.Equals(c.opened, 0))
 }

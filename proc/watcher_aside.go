@@ -145,7 +145,7 @@ func (w *Watcher) late(t *task) {
 	w.scanning.Lock()
 	defer w.scanning.Unlock()
 	w.aside.unblock(t.owner)
-	w.nudge()
+	defer w.nudge() // at the end: it is for this process, too
 	w.mu.Lock()
 	p := w.processes[t.pid]
 	if w.closed || p == nil || p.blocked != t {
