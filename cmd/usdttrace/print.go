@@ -26,12 +26,12 @@ func newPrinter(t *tracer) printer {
 	if t.options.chromeTrace != "" {
 		return &tracePrinter{tracer: t, out: t.out}
 	}
+	onTerminal := t.file == nil && terminal.IsTerminal(t.stdout)
 	if t.options.csv {
-		return &csvPrinter{tracer: t, out: csv.NewWriter(t.out)}
+		return &csvPrinter{tracer: t, out: csv.NewWriter(t.out), escapes: onTerminal}
 	}
 	if t.options.json {
 		return &jsonPrinter{tracer: t, out: t.out}
 	}
-	colours := t.file == nil && terminal.IsTerminal(t.stdout) && os.Getenv("NO_COLOR") == ""
-	return &textPrinter{tracer: t, out: t.out, style: newStyle(colours)}
+	return &textPrinter{tracer: t, out: t.out, style: newStyle(onTerminal && os.Getenv("NO_COLOR") == "")}
 }

@@ -25,6 +25,8 @@ type csvPrinter struct {
 	out    *csv.Writer
 	header []string
 	most   int // arguments that have a column
+
+	escapes bool // what could drive a terminal
 }
 
 // record prints a line, after one of names if these are others than before.
@@ -34,6 +36,9 @@ func (p *csvPrinter) record(header, fields []string) {
 		p.out.Write(header) // the output keeps the error
 	}
 	for i := range fields {
+		if p.escapes {
+			fields[i] = terminal.Clean(fields[i])
+		}
 		fields[i] = strings.ToValidUTF8(fields[i], "\uFFFD")
 	}
 	p.out.Write(fields)
@@ -147,18 +152,19 @@ func (p *csvPrinter) stack(pid int, addresses []uint64) string {
 func csvTime(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
 
 // csvValue returns a number, the text or the bytes behind it, or "" if there is
-// none.
+// none. A text is as it is, not escaped; one that was cut ends in "...".
 func csvValue(v trace.Value) string {
 	if v.State() != trace.Present {
 		return ""
 	}
-	data, _ := v.Data()
-	if data == nil {
-		return v.String()
-	}
 	text := v.String()
-	if unquoted, err := strconv.Unquote(strings.TrimSuffix(text, "...")); err == nil {
-		return unquoted
+	data, complete := v.Data()
+	isText := v.Kind() == trace.Text || data != nil && strings.HasPrefix(text, `"`)
+	switch {
+	case !isText:
+		return text
+	case !complete:
+		return string(data) + "..."
 	}
-	return text
+	return string(data)
 }
