@@ -243,9 +243,9 @@ func (o *options) check() error {
 		return errors.New("--linear goes with --hist or --latency")
 	case o.interval > 0 && !o.aggregates():
 		return errors.New("--interval goes with --count, --sum, --hist or --latency")
-	case o.chromeTrace != "" && (o.aggregates() || o.list || o.json || o.csv || o.outputFile != ""):
+	case o.chromeTrace != "" && (o.aggregates() || o.list || o.listPairs || o.json || o.csv || o.outputFile != ""):
 		return errors.New("--chrome-trace is about events, and takes the place of the output: " +
-			"it does not go with --count, --sum, --hist, --pprof, --folded, --flamegraph, -l, --json, --csv and -o")
+			"it does not go with --count, --sum, --hist, --pprof, --folded, --flamegraph, -l, --pairs, --json, --csv and -o")
 	case o.json && o.csv:
 		return errors.New("--json and --csv exclude each other")
 	case o.every > 0 && o.rate > 0:
@@ -258,6 +258,8 @@ func (o *options) check() error {
 	case o.slow != nil && (o.aggregates() || o.list) || o.listPairs && (o.aggregates() || o.list || o.slow != nil):
 		return errors.New("--slow prints calls, and --pairs lists pairs of probes: neither goes with the other, nor with -l, --count, --sum, " +
 			"--hist, --latency or profiles")
+	case o.listPairs && o.where != "":
+		return errors.New("--pairs only lists pairs of probes: it does not go with --where")
 	case o.list && (o.aggregates() || o.where != ""):
 		return errors.New("-l only lists what the patterns match: it does not go with --where, --count, --sum, --hist, --latency or --pprof")
 	case (o.top > 0 || o.sort != "" || o.maxKeys > 0 || o.normalize != nil) && !o.aggregates():

@@ -91,10 +91,6 @@ func (t *targets) missingPairOf(listing *elfnote.Listing, where string) error {
 // parsePairs reads the patterns of --slow and --pairs, which are of pairs, and
 // what is the same at both ends.
 func (o *options) parsePairs(words []string, match string) error {
-	for _, p := range o.probes {
-		words = append(words, p.String())
-	}
-	o.probes = nil
 	if len(words) == 0 && o.listPairs {
 		words = []string{"*"}
 	}
