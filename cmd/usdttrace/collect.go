@@ -140,7 +140,8 @@ func (t *tracer) read(a *aggregation) (*trace.Snapshot, error) {
 	}
 	select {
 	case <-t.ended:
-		if end := t.start.Add(t.took); snapshot.Time.After(end) {
+		// A row at an interval may have been printed while all was detached.
+		if end := t.start.Add(t.took); snapshot.Time.After(end) && end.After(snapshot.Start) {
 			snapshot.Time = end
 		}
 	default:

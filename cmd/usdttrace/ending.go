@@ -106,10 +106,11 @@ func (t *tracer) verdict() error {
 	if sites, _ := t.targets.watched(); sites > 0 {
 		return t.targets.missingPair(where)
 	}
-	if err := t.targets.filtered; err != nil {
-		return err
+	filtered, late := t.targets.notAttached()
+	if filtered != nil {
+		return filtered
 	}
-	if late := t.targets.missed; late != "" {
+	if late != "" {
 		return &nothingError{fmt.Errorf("the process ended before %s was attached: name that file on the command line "+
 			"to have it attached from the start", late)}
 	}

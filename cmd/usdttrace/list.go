@@ -115,12 +115,12 @@ func (t *tracer) listProcesses() (found int, err error) {
 		options.Filter = func(p proc.Process) bool { return p.PID == pid }
 	}
 	watcher := proc.NewWatcher(options, t.options.patterns...)
-	defer watcher.Close()
 	if pid != 0 {
 		err = watcher.Sync(pid)
 	} else {
 		err = watcher.SyncAll()
 	}
+	watcher.Close() // the handler may be called until then
 	switch {
 	case !errors.As(err, new(*proc.Error)):
 		return found, err

@@ -25,8 +25,8 @@ func (t *tracer) relatives() (n int, path string) {
 			}
 		},
 	}, o.patterns...)
-	defer watcher.Close()
 	_ = watcher.SyncAll() // what cannot be read is not counted
+	watcher.Close()       // the handler may be called until then
 	return len(found), path
 }
 

@@ -147,6 +147,14 @@ func (t *targets) setFiltered(err error) {
 	t.filtered = err
 }
 
+// notAttached returns the last error of setFiltered, and the last path of
+// setMissed.
+func (t *targets) notAttached() (filtered error, missed string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.filtered, t.missed
+}
+
 // maxProbeWidth keeps one long name from pushing the arguments of all others to
 // the right.
 const maxProbeWidth = 40

@@ -74,12 +74,12 @@ func (s Source) Probes() []helptext.Word {
 		options.Filter = func(p proc.Process) bool { return p.PID == s.PID }
 	}
 	watcher := proc.NewWatcher(options)
-	defer watcher.Close()
 	if s.PID != 0 {
 		_ = watcher.Sync(s.PID)
 	} else {
 		_ = watcher.SyncAll()
 	}
+	watcher.Close() // the handler may be called until then
 	return names.words
 }
 
