@@ -67,8 +67,8 @@ func (f *CachedFile) Release() {
 	}
 }
 
-// unclosedFile is a file that is to be closed. It counts as open until it is: one
-// whose file system holds that up still has its descriptor.
+// unclosedFile is a file that is to be closed. It counts as open until it is:
+// one whose file system holds that up still has its descriptor.
 type unclosedFile struct {
 	cache  *Cache
 	closer io.Closer // may be nil

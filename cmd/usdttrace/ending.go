@@ -106,7 +106,7 @@ func (t *tracer) verdict() error {
 	if sites, _ := t.targets.watched(); sites > 0 {
 		return t.targets.missingPair(where)
 	}
-	filtered, late := t.targets.notAttached()
+	late, filtered := t.targets.notAttached()
 	if filtered != nil {
 		return filtered
 	}

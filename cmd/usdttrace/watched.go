@@ -147,12 +147,12 @@ func (t *targets) setFiltered(err error) {
 	t.filtered = err
 }
 
-// notAttached returns the last error of setFiltered, and the last path of
-// setMissed.
-func (t *targets) notAttached() (filtered error, missed string) {
+// notAttached returns the last path of setMissed, and the last error of
+// setFiltered.
+func (t *targets) notAttached() (missed string, filtered error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.filtered, t.missed
+	return t.missed, t.filtered
 }
 
 // maxProbeWidth keeps one long name from pushing the arguments of all others to
