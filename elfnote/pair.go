@@ -96,7 +96,7 @@ type PairPattern struct {
 // n:*__start..n:*__done pairs n:a__start with n:a__done, and with no other
 // probe. A provider that is only * (or not given) is that of the other side. If
 // the name of START has no wildcard, DONE may have some: then all that it
-// matches end what START starts.
+// matches, but START itself, end what START starts.
 //
 // A BASE selects the pairs whose names are BASE with a usual ending:
 // postgresql:query selects postgresql:query__start with postgresql:query__done,

@@ -59,8 +59,9 @@ func (f *pairFinder) named(p PairPattern) {
 	if start.provider.isAny() || done.provider.isAny() {
 		start.sameProvider, done.sameProvider = true, true
 	}
+	others := false // a start does not end itself
 	if start.name.wildcards() == 0 {
-		done.anyName = true
+		done.anyName, others = true, done.name.wildcards() > 0
 	}
 	starts := make(map[string]int) // by what the wildcards match
 	for i := range f.listing.Probes {
@@ -73,7 +74,7 @@ func (f *pairFinder) named(p PairPattern) {
 	}
 	for i := range f.listing.Probes {
 		if probe := &f.listing.Probes[i]; done.Match(probe.Provider, probe.Name) {
-			if start, ok := starts[done.key(probe)]; ok {
+			if start, ok := starts[done.key(probe)]; ok && !(others && start == i) {
 				f.add(start, i)
 			}
 		}

@@ -48,6 +48,7 @@ func TestPairs(t *testing.T) {
 		// A start can have several ends.
 		{"pg:transaction__start..pg:transaction__[ca]*", postgres,
 			"pg:transaction__start..pg:transaction__commit pg:transaction__start..pg:transaction__abort"},
+		{"p:t__start..p:t__*", "p:t__start p:t__ok p:t__failed", "p:t__start..p:t__ok p:t__start..p:t__failed"},
 		// The other end may be in another file.
 		{"a:s..b:d", "a:s", "a:s..b:d"},
 		{"a:s..b:d", "b:d", "a:s..b:d"},
