@@ -9,6 +9,7 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/btf"
 	"github.com/cilium/ebpf/link"
+	"golang.org/x/sys/unix"
 
 	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/trace/internal/bpfgen"
@@ -30,7 +31,7 @@ type family struct {
 
 // newFamily follows a process and its descendants: those that are there, and
 // those to come.
-func newFamily(pid int) (f *family, err error) {
+func newFamily(pid int) (_ *family, err error) {
 	if ownPIDs() != nil {
 		return nil, optionError("Family", errors.New("needs the initial PID namespace"))
 	}
@@ -38,7 +39,7 @@ func newFamily(pid int) (f *family, err error) {
 	if err != nil {
 		return nil, err
 	}
-	f = &family{}
+	f := &family{}
 	defer func() {
 		if err != nil {
 			f.close()
@@ -79,7 +80,10 @@ func newFamily(pid int) (f *family, err error) {
 		}
 		f.links = append(f.links, l)
 	}
-	return f, f.addAll(pid)
+	if err := f.addAll(pid); err != nil {
+		return nil, err
+	}
+	return f, nil
 }
 
 // addAll adds the process and its descendants. Those that fork meanwhile are
@@ -88,8 +92,11 @@ func newFamily(pid int) (f *family, err error) {
 func (f *family) addAll(pid int) error {
 	fs := proc.NewFS("")
 	known := map[int]bool{pid: true}
-	if err := f.add(pid); err != nil {
+	switch there, err := f.add(pid); {
+	case err != nil:
 		return err
+	case !there:
+		return optionError("Family", fmt.Errorf("there is no process %d", pid))
 	}
 	for added := true; added; {
 		added = false
@@ -100,7 +107,7 @@ func (f *family) addAll(pid int) error {
 		for _, p := range pids {
 			if process, err := fs.Process(p); err == nil && known[process.Parent] && !known[p] {
 				known[p], added = true, true
-				if err := f.add(p); err != nil {
+				if _, err := f.add(p); err != nil {
 					return err
 				}
 			}
@@ -109,11 +116,16 @@ func (f *family) addAll(pid int) error {
 	return nil
 }
 
-func (f *family) add(pid int) error {
+// add adds a process, and reports whether it is there. The kernel does not
+// remove one that has ended before: another process may get its number.
+func (f *family) add(pid int) (there bool, err error) {
 	if err := f.members.Put(uint32(pid), uint32(1)); err != nil {
-		return explain("adding a process to the family", err)
+		return false, explain("adding a process to the family", err)
 	}
-	return nil
+	if unix.Kill(pid, 0) != unix.ESRCH {
+		return true, nil
+	}
+	return false, ignoreMissing(f.members.Delete(uint32(pid)))
 }
 
 // lost returns how many processes found no room.

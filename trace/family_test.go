@@ -9,6 +9,7 @@ import (
 
 	"github.com/go-quicktest/qt"
 
+	"github.com/gousdt/gousdt/internal/testprog"
 	"github.com/gousdt/gousdt/trace"
 	"github.com/gousdt/gousdt/usdt"
 )
@@ -38,6 +39,14 @@ func TestFamilyFollowsForks(t *testing.T) {
 		qt.Assert(t, qt.IsNil(err))
 		qt.Check(t, qt.Equals(losses.Processes, 0))
 	})
+}
+
+// The number may become that of any process.
+func TestFamilyOfNoProcess(t *testing.T) {
+	testprog.RequireBPF(t)
+	testprog.LeakCheck(t)
+	_, err := trace.New(&trace.SessionOptions{Family: 1<<22 + 1}) // Linux has no greater number than 1<<22
+	qt.Assert(t, qt.ErrorMatches(err, ".*Family: there is no process 4194305"))
 }
 
 func TestFamilyHasDescendantsThatAreThere(t *testing.T) {

@@ -32,7 +32,7 @@ func TestFaultsOfASession(t *testing.T) {
 		faults.Each(t, func(t *testing.T) (err error) {
 			counted := trace.NewAggregator(trace.Aggregation{Value: "arg0", Sum: true})
 			s, err := trace.Open(usdt.Target{Path: process.path, PID: process.PID},
-				&trace.SessionOptions{Mode: mode,
+				&trace.SessionOptions{Mode: mode, Family: process.PID,
 					Aggregators: []*trace.Aggregator{counted}}, elfnote.Exact("gousdt_test",
 					"three"))
 			if err != nil {
