@@ -152,7 +152,8 @@ func (r *reading) read() (more bool, err error) {
 		}
 	}
 	err = r.reader.ReadInto(&r.record)
-	if err == nil && r.memory != nil {
+	if r.memory != nil {
+		// Without a record, too: it may have gone past discarded ones.
 		r.memory.read = r.memory.consumed()
 	}
 	return r.record.Remaining > 0, err

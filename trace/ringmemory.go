@@ -137,6 +137,7 @@ func (m *ringMemory) next(buffer []byte) (record []byte, more, ok bool) {
 			return buffer, produced != m.read, true
 		}
 	}
+	m.report() // who goes on with the reader must not read the same again
 	return buffer, false, false
 }
 
