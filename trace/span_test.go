@@ -222,6 +222,16 @@ func TestSpansWithOtherOptions(t *testing.T) {
 			silent(t, s)
 		})
 	}
+	t.Run("a pair in two ways", func(t *testing.T) {
+		left := elfnote.MustParsePairPattern("gousdt_calls:left")
+		s := newSession(t, &trace.SessionOptions{
+			Spans: []trace.Latency{{Pair: left, By: "arg0", DoneBy: "arg1"}, {Pair: left}},
+		})
+		attach(t, s, usdt.Target{Path: c.path}, "gousdt_calls:left*", nil)
+		calls := c.call("crossed")
+		events := next(t, s, 2)
+		qt.Check(t, qt.Equals(c.check(events[0], calls), c.check(events[1], calls)))
+	})
 	t.Run("arguments only", func(t *testing.T) {
 		s := newSession(t, &trace.SessionOptions{Spans: everyCall, ArgumentsOnly: true})
 		attach(t, s, usdt.Target{Path: c.path}, "gousdt_calls:*", nil)

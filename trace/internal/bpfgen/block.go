@@ -230,10 +230,25 @@ func (b *builder) end(l *Latency, pair uint32) error {
 	}
 	if l.Spans {
 		b.block.Delivers = true
+		if b.spansEnding() > 1 {
+			// Their records must look the same, whatever has been read for
+			// one of them.
+			b.loaded = make(map[int]bool)
+		}
 		b.block.Record = b.event(b.plan.Events)
 	}
 	b.Place(none)
 	return nil
+}
+
+// spansEnding returns how many spans send an event at this site.
+func (b *builder) spansEnding() (n int) {
+	for _, l := range b.plan.Latencies {
+		if l.Spans && b.site.Pairs[l].Done != 0 {
+			n++
+		}
+	}
+	return n
 }
 
 // siteID emits the ID of the site.

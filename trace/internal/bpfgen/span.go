@@ -4,17 +4,20 @@ package bpfgen
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/cilium/ebpf/asm"
 
 	"github.com/gousdt/gousdt/internal/argcode"
 )
 
-// savedRecord returns how the start's part of an event looks. Its stack is not
-// saved, nor what the end knows of the same thread.
+// savedRecord returns how the start's part of an event looks, the same for all
+// spans that a site starts. Its stack is not saved, nor what the ends know if
+// all spans are matched by the thread.
 func (b *builder) savedRecord(l *Latency) (*Record, []argcode.Group) {
 	e := *b.plan.Events
-	e.Header, e.CGroup = e.Header && !l.byThread(), e.CGroup && !l.byThread()
+	otherThread := slices.ContainsFunc(b.plan.Latencies, func(l *Latency) bool { return l.Spans && !l.byThread() })
+	e.Header, e.CGroup = e.Header && otherThread, e.CGroup && otherThread
 	e.Frames, e.Copy = 0, 0
 	record, groups, err := b.recordOf(&e, None)
 	if err == nil && record.Size > l.SavedSize-8 {
