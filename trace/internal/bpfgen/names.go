@@ -24,7 +24,7 @@ func (p *Plan) bind(site *Site) (*Plan, *Site) {
 		here.Start, here.Done = l.Start.Bind(site.Argument), l.Done.Bind(site.Argument)
 		here.Conditions = make([]StartCondition, len(l.Conditions))
 		for j, c := range l.Conditions {
-			here.Conditions[j] = StartCondition{c.Node.Bind(site.Argument), c.Negated}
+			here.Conditions[j] = StartCondition{site.bind(c.Node), c.Negated}
 		}
 		bound.Latencies[i], latencies[l] = &here, &here
 	}
