@@ -5,6 +5,7 @@ package providers
 import (
 	"embed"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -72,7 +73,7 @@ var builtin embed.FS
 // caller to extend.
 func Builtin() *Definitions {
 	known := parseBuiltin()
-	return &Definitions{probes: cloneProbes(known.probes), fires: slices.Clone(known.fires)}
+	return &Definitions{probes: maps.Clone(known.probes), fires: slices.Clone(known.fires)}
 }
 
 var parseBuiltin = sync.OnceValue(func() *Definitions {
@@ -92,14 +93,6 @@ var parseBuiltin = sync.OnceValue(func() *Definitions {
 	}
 	return d
 })
-
-func cloneProbes(probes map[probeKey]Probe) map[probeKey]Probe {
-	clone := make(map[probeKey]Probe, len(probes))
-	for key, probe := range probes {
-		clone[key] = probe
-	}
-	return clone
-}
 
 // Probe returns what is known of a probe with that number of arguments.
 func (d *Definitions) Probe(provider, name string, arguments int) (Probe, bool) {
