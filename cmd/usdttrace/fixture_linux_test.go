@@ -21,6 +21,7 @@ import (
 
 	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
+	"github.com/gousdt/gousdt/internal/testschema"
 )
 
 // deadline is how long one run of usdttrace may take: an emulated or busy
@@ -214,11 +215,14 @@ type frame struct {
 	Function, File  string
 }
 
-// objects asserts that it went well, and returns the lines as JSON of one kind.
+// objects asserts that it went well and that the lines are as the schema says,
+// and returns those of one kind.
 func (r result) objects(kind string) []object {
 	r.t.Helper()
+	schema := testschema.Load(r.t, "usdttrace")
 	var all []object
 	for _, line := range r.ok() {
+		schema.Check(r.t, []byte(line))
 		var o object
 		qt.Assert(r.t, qt.IsNil(json.Unmarshal([]byte(line), &o)), qt.Commentf("%s", line))
 		if o.Type == kind {

@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/go-quicktest/qt"
+
+	"github.com/gousdt/gousdt/internal/testschema"
 )
 
 func TestList(t *testing.T) {
@@ -42,6 +44,7 @@ func TestList(t *testing.T) {
 	})
 	t.Run("as JSON", func(t *testing.T) {
 		lines := start(t, "--json", "-l", p.path, "gousdt_test:three").wait().ok()
+		testschema.Load(t, "usdttrace").Check(t, []byte(lines[0]))
 		qt.Assert(t, qt.HasLen(lines, 1))
 		qt.Check(t,
 			qt.Matches(lines[0],

@@ -7,6 +7,8 @@ import (
 
 	"github.com/go-quicktest/qt"
 
+	"github.com/gousdt/gousdt/internal/testschema"
+
 	"github.com/gousdt/gousdt/internal/testprog"
 )
 
@@ -42,6 +44,9 @@ func TestPairsAreListed(t *testing.T) {
 	qt.Check(t, qt.Matches(lines[1], `PAIR +START +DONE`))
 	qt.Check(t, qt.Matches(lines[2], `gousdt_calls:\w+ +gousdt_calls:\w+__start +gousdt_calls:\w+__done`))
 	qt.Check(t, qt.HasLen(lines, 2+5))
+	for _, line := range start(t, "--json", "--pairs", path).wait().ok() {
+		testschema.Load(t, "usdttrace").Check(t, []byte(line))
+	}
 	result := start(t, "--pairs", path, "gousdt_calls:l*").wait()
 	qt.Check(t, qt.HasLen(result.ok(), 3))
 	result = start(t, "--pairs", path, "gousdt_calls:x").wait()

@@ -70,11 +70,15 @@ func Guest(t testing.TB) string {
 	return guest
 }
 
+// IsGuest reports whether this is an emulated machine, which has the files that
+// tests trace and little else of the repository.
+func IsGuest() bool { return os.Getenv(guestVariable) != "" }
+
 // NoGuest skips a test on an emulated machine. The reason says why it is not
 // for one.
 func NoGuest(t testing.TB, reason string) {
 	t.Helper()
-	if os.Getenv(guestVariable) != "" {
+	if IsGuest() {
 		t.Skip("not for an emulated machine: " + reason)
 	}
 }

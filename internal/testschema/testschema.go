@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+// Package testschema compares the JSON of the commands with its schemas in
+// docs, which users rely on.
+package testschema
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/go-quicktest/qt"
+	"github.com/santhosh-tekuri/jsonschema/v6"
+
+	"github.com/gousdt/gousdt/internal/testneeds"
+)
+
+// A Schema is one of docs, compiled.
+type Schema struct {
+	compiled *jsonschema.Schema
+}
+
+// Load compiles docs/NAME.schema.json for the tests of a package of cmd, more
+// strictly than it is meant: a member that it does not describe is an error. A
+// schema lets users read what later versions print, but what is printed now is
+// described. It returns nil on an emulated machine, which has no docs: the
+// output does not depend on the machine.
+func Load(t testing.TB, name string) *Schema {
+	t.Helper()
+	path := filepath.Join("..", "..", "docs", name+".schema.json")
+	data, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) && testneeds.IsGuest() {
+		return nil
+	}
+	qt.Assert(t, qt.IsNil(err))
+	var document any
+	qt.Assert(t, qt.IsNil(json.Unmarshal(data, &document)))
+	mixins := make(map[string]bool)
+	findMixins(document, mixins)
+	for name, definition := range document.(map[string]any)["$defs"].(map[string]any) {
+		if !mixins["#/$defs/"+name] {
+			restrict(definition)
+		} else {
+			restrictMembers(definition)
+		}
+	}
+	if members, ok := document.(map[string]any); ok && members["properties"] != nil {
+		definitions := members["$defs"]
+		delete(members, "$defs")
+		restrict(document)
+		members["$defs"] = definitions
+	}
+	compiler := jsonschema.NewCompiler()
+	compiler.DefaultDraft(jsonschema.Draft2020)
+	qt.Assert(t, qt.IsNil(compiler.AddResource(name, document)))
+	compiled, err := compiler.Compile(name)
+	qt.Assert(t, qt.IsNil(err), qt.Commentf("%s", path))
+	return &Schema{compiled}
+}
+
+// Check fails the test unless a document is one of the schema.
+func (s *Schema) Check(t testing.TB, document []byte) {
+	t.Helper()
+	if s == nil {
+		return
+	}
+	instance, err := jsonschema.UnmarshalJSON(bytes.NewReader(document))
+	qt.Assert(t, qt.IsNil(err), qt.Commentf("%s", document))
+	if err := s.compiled.Validate(instance); err != nil {
+		t.Fatalf("%s\n%v", bytes.TrimSpace(document), err)
+	}
+}
+
+// findMixins finds the definitions of which members become those of others, by
+// allOf: what they do not describe, the others may.
+func findMixins(node any, found map[string]bool) {
+	switch node := node.(type) {
+	case map[string]any:
+		for key, value := range node {
+			if list, ok := value.([]any); ok && key == "allOf" {
+				for _, part := range list {
+					if reference, ok := part.(map[string]any)["$ref"].(string); ok {
+						found[reference] = true
+					}
+				}
+			}
+			findMixins(value, found)
+		}
+	case []any:
+		for _, value := range node {
+			findMixins(value, found)
+		}
+	}
+}
+
+// restrict forbids members that are not described, in an object and in all
+// below.
+func restrict(node any) {
+	members, ok := node.(map[string]any)
+	if !ok {
+		return
+	}
+	reference, isReference := members["$ref"].(string)
+	if _, ok := members["properties"]; ok || isReference && strings.HasPrefix(reference, "#/$defs/") {
+		members["unevaluatedProperties"] = false
+	}
+	restrictMembers(node)
+}
+
+// restrictMembers is restrict for what is below an object.
+func restrictMembers(node any) {
+	members := node.(map[string]any)
+	if properties, ok := members["properties"].(map[string]any); ok {
+		for _, property := range properties {
+			restrict(property)
+		}
+	}
+	restrict(members["items"])
+}
