@@ -4,6 +4,7 @@ package container_test
 
 import (
 	"fmt"
+	"os"
 
 	"github.com/gousdt/gousdt/container"
 )
@@ -18,4 +19,36 @@ func ExampleOf() {
 	}
 	fmt.Println(c.Runtime, c.Short(), c.PodUID)
 	// Output: containerd 0123456789ab 0a1b2c3d-4e5f-6071-8293-a4b5c6d7e8f9
+}
+
+// The container of a process, whichever versions of cgroups its machine has.
+func ExampleOfProcess() {
+	text, err := os.ReadFile("/proc/self/cgroup")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	if c, ok := container.OfProcess(string(text)); ok {
+		fmt.Println(c.Runtime, c.ID)
+	}
+}
+
+// What a unit of systemd is called.
+func ExampleUnit() {
+	fmt.Println(container.Unit("/system.slice/postgresql@15-main.service"))
+	// Output: postgresql@15-main.service
+}
+
+// The cgroups of a machine, to name the one that an eBPF program has seen.
+func ExampleWatch() {
+	cgroups, err := container.Watch("")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer cgroups.Close()
+	if err := cgroups.Err(); err != nil {
+		fmt.Println("some may be unknown once they are removed:", err)
+	}
+	fmt.Println(cgroups.Name(1)) // the root
 }

@@ -129,7 +129,7 @@ func ParsePairPattern(s string) (PairPattern, error) {
 	if err != nil {
 		return PairPattern{}, err
 	}
-	p, err := NewPairPattern(start, done)
+	p, err := newPairPattern(start, done)
 	if err == nil {
 		p.source = s
 	}
@@ -146,9 +146,9 @@ func MustParsePairPattern(s string) PairPattern {
 	return p
 }
 
-// NewPairPattern returns the pattern START..DONE, see [ParsePairPattern]. The
+// newPairPattern returns the pattern START..DONE, see [ParsePairPattern]. The
 // error says why the two cannot be paired.
-func NewPairPattern(start, done Pattern) (PairPattern, error) {
+func newPairPattern(start, done Pattern) (PairPattern, error) {
 	p := PairPattern{source: escapeDots(start.source) + pairSeparator + escapeDots(done.source), start: start, done: done}
 	startProvider, startName := start.globs()
 	doneProvider, doneName := done.globs()

@@ -125,7 +125,7 @@ func TestPairPatternsThatAreRefused(t *testing.T) {
 		_, err := ParsePairPattern(pattern)
 		qt.Check(t, qt.ErrorMatches(err, want), qt.Commentf("%s", pattern))
 	}
-	_, err := NewPairPattern(Pattern{}, MustParsePattern("x"))
+	_, err := newPairPattern(Pattern{}, MustParsePattern("x"))
 	qt.Check(t, qt.ErrorMatches(err, "bad pattern: an end of the pair is not given"))
 }
 

@@ -5,6 +5,7 @@ package proc_test
 import (
 	"context"
 	"fmt"
+	"io"
 	"log"
 	"os"
 	"os/signal"
@@ -71,6 +72,8 @@ func ExampleWatcher_Stats() {
 
 	stats := w.Stats()
 	fmt.Printf("%d of %d processes map %d files with such probes\n", stats.Pairs, stats.Processes, stats.Files)
+	fmt.Printf("%d processes are wanted; %d do not answer, %d are busy\n", stats.Wanted, stats.Blocked, stats.Postponed)
+	fmt.Printf("%d scans of all processes, %d because events were lost\n", stats.Passes, stats.Lost)
 	if stats.EventsError != nil {
 		fmt.Println("new processes are found once a minute:", stats.EventsError)
 	}
@@ -113,5 +116,28 @@ func ExampleCache() {
 		for _, probe := range listing.Probes {
 			fmt.Printf("%s: %s:%s\n", m.Path, probe.Provider, probe.Name)
 		}
+	}
+}
+
+// A cache that two watchers share, for files that are read by other means than
+// the file system's.
+func ExampleNewCache() {
+	cache := proc.NewCache(&proc.CacheOptions{
+		Open: func(file *proc.MappedFile) (io.ReaderAt, error) {
+			if strings.HasPrefix(file.Path, "/archive/") {
+				return nil, fmt.Errorf("%s is not to be read", file.Path)
+			}
+			return file.Open()
+		},
+	})
+	python := proc.NewWatcher(&proc.WatcherOptions{Cache: cache}, elfnote.MustParsePattern("python:*"))
+	defer python.Close()
+	libc := proc.NewWatcher(&proc.WatcherOptions{Cache: cache}, elfnote.MustParsePattern("libc:*"))
+	defer libc.Close()
+	for _, w := range []*proc.Watcher{python, libc} {
+		if err := w.SyncAll(); err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println(w.Stats().Pairs)
 	}
 }

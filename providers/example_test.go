@@ -35,6 +35,6 @@ func ExampleDefinitions_Parse() {
 		log.Fatal(err)
 	}
 	probe, _ := known.Probe("shop", "sold", 2)
-	fmt.Println(probe.Arguments[0].Name, probe.Arguments[1].Name)
-	// Output: fruit number
+	fmt.Println(probe.Provider, probe.Name, probe.Arguments[0].Name, probe.Arguments[1].Name)
+	// Output: shop sold fruit number
 }

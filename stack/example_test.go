@@ -4,6 +4,7 @@ package stack_test
 
 import (
 	"context"
+	"debug/elf"
 	"fmt"
 	"os"
 	"time"
@@ -38,7 +39,8 @@ func ExampleSymbolizer_Frames() {
 			fmt.Printf("%#x %s+%#x in %s\n", frame.Address, frame.Function, frame.Offset, frame.File)
 		}
 	}
-	fmt.Println(symbolizer.Counts().Unnamed(), "functions have no name")
+	counts := symbolizer.Counts()
+	fmt.Println(counts.Unnamed(), "functions have no name,", counts.CutStacks, "stacks are not complete")
 }
 
 // Stacks of programs without frame pointers, from the registers and a copy of
@@ -107,4 +109,21 @@ func ExampleProfile() {
 	// go tool pprof hits.pb.gz
 
 	// Output:
+}
+
+// The registers of an x86-64 thread that some other means has stopped, with the
+// top of its stack.
+func ExampleRegisters() {
+	symbolizer := stack.NewSymbolizer(nil)
+	defer symbolizer.Close()
+	registers := stack.Registers{
+		Machine: elf.EM_X86_64,
+		PC:      0x401136, SP: 0x7ffd_0000_1000,
+		General: make([]uint64, 16),
+	}
+	registers.General[7] = registers.SP // rsp
+	copied := make([]byte, 4096)        // from SP upwards
+	for _, address := range symbolizer.Unwind(context.Background(), os.Getpid(), registers, copied) {
+		fmt.Printf("%#x\n", address)
+	}
 }

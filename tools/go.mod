@@ -4,7 +4,11 @@ go 1.25.0
 
 require github.com/go-quicktest/qt v1.102.0
 
-require golang.org/x/sys v0.43.0 // indirect
+require (
+	golang.org/x/mod v0.32.0 // indirect
+	golang.org/x/sync v0.19.0 // indirect
+	golang.org/x/sys v0.43.0 // indirect
+)
 
 require (
 	github.com/google/go-cmp v0.7.0 // indirect
@@ -12,6 +16,7 @@ require (
 	github.com/kr/pretty v0.3.1 // indirect
 	github.com/kr/text v0.2.0 // indirect
 	github.com/rogpeppe/go-internal v1.14.1 // indirect
+	golang.org/x/tools v0.41.0
 )
 
 replace github.com/gousdt/gousdt => ../

@@ -4,10 +4,13 @@ package main
 
 import (
 	"go/ast"
+	"go/build"
 	"go/importer"
 	"go/parser"
 	"go/token"
 	"go/types"
+	"os/exec"
+	"strings"
 	"testing"
 
 	"github.com/go-quicktest/qt"
@@ -54,6 +57,9 @@ func hide()                                                         {}
 `
 
 func TestDescribe(t *testing.T) {
+	root, err := exec.Command("go", "env", "GOROOT").Output()
+	qt.Assert(t, qt.IsNil(err))
+	build.Default.GOROOT = strings.TrimSpace(string(root)) // a test that was built with -trimpath does not know it
 	set := token.NewFileSet()
 	f, err := parser.ParseFile(set, "a.go", source, 0)
 	qt.Assert(t, qt.IsNil(err))

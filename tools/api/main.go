@@ -53,6 +53,13 @@ func run(dir string, write bool) error {
 		return fmt.Errorf("what needs Linux must be there on other systems, too, and return an error:\n%s", strings.Join(changes, "\n"))
 	}
 	printCounts(packages)
+	unused, err := withoutUsers(dir)
+	if err != nil {
+		return err
+	}
+	if len(unused) > 0 {
+		return fmt.Errorf("exported, and used by no command, no example and no Example function:\n%s", strings.Join(unused, "\n"))
+	}
 	now, path := text(packages), filepath.Join(dir, list)
 	if write {
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {

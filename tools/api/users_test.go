@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/go-quicktest/qt"
+)
+
+func TestWithoutUsers(t *testing.T) {
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"go.mod": "module example.org/m\n\ngo 1.25\n",
+		"a/a.go": `package a
+
+type Option struct{ Used, Unused int }
+type Kind int
+type Nobodys int
+
+const One Kind = 1
+
+func (o Option) String() string { return "" }
+func (o Option) Method()        {}
+func Do(Option) Kind            { return One }
+func Shown()                    { internal() }
+func Tested()                   {}
+func internal()                 { Unneeded() }
+func Unneeded()                 {}
+`,
+		"a/a_test.go": `package a_test
+
+import (
+	"testing"
+
+	"example.org/m/a"
+)
+
+func ExampleShown()           { a.Shown() }
+func TestTested(t *testing.T) { a.Tested() }
+`,
+		"cmd/m/main.go": `package main
+
+import "example.org/m/a"
+
+func main() { a.Do(a.Option{Used: 1}) }
+`,
+	} {
+		path := filepath.Join(dir, name)
+		qt.Assert(t, qt.IsNil(os.MkdirAll(filepath.Dir(path), 0o755)))
+		qt.Assert(t, qt.IsNil(os.WriteFile(path, []byte(text), 0o644)))
+	}
+	names, err := withoutUsers(dir)
+	qt.Assert(t, qt.IsNil(err))
+	qt.Assert(t, qt.DeepEquals(names, []string{"a.Nobodys", "a.Option.Method", "a.Option.Unused", "a.Tested", "a.Unneeded"}))
+}

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+//go:build linux
+
+package trace_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"math"
+	"time"
+
+	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/trace"
+	"github.com/gousdt/gousdt/usdt"
+)
+
+// A cookie for each site, and several attachments that end together.
+func ExampleCloseAll() {
+	s, err := trace.New(&trace.SessionOptions{Filter: "cookie != 0"})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer s.Close()
+	options := &trace.AttachOptions{
+		SiteCookie: func(site usdt.Site) uint64 { return uint64(len(site.Args)) },
+	}
+	for _, path := range []string{"libc.so.6", "libstdc++.so.6"} {
+		if _, err := s.Attach(usdt.Target{Path: path}, options); err != nil {
+			log.Print(err) // the others can be watched all the same
+		}
+	}
+	attachments := s.Attachments()
+	for _, a := range attachments {
+		fmt.Printf("%s: %d sites, %d have not what the filter names, %d notes are malformed\n",
+			a.Path(), len(a.Sites()), a.Filtered(), len(a.Malformed()))
+		for _, site := range a.Sites() {
+			fmt.Printf("%s:%s has the cookie %d\n", site.Provider, site.Name, site.Cookie)
+		}
+	}
+	if len(attachments) == 1 {
+		err = attachments[0].Close()
+	} else {
+		err = trace.CloseAll(attachments...) // in the time that one takes
+	}
+	if err != nil {
+		log.Fatal(err)
+	}
+}
+
+// The registers at each exception of a C++ program, and nothing about threads.
+func ExampleRegisters() {
+	s, err := trace.Open(usdt.Target{Path: "libstdc++.so.6"}, &trace.SessionOptions{
+		ArgumentsOnly: true, // smaller events: no time, no process
+		StackCopy:     4096, // with registers
+	}, elfnote.Exact("libstdcxx", "throw"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer s.Close()
+
+	var lost *trace.LostError
+	for event, err := range s.Events(context.Background()) {
+		switch r := event.Registers; {
+		case errors.As(err, &lost):
+			log.Print(lost.Events, " events found no room")
+		case err != nil:
+			log.Fatal(err)
+		default:
+			fmt.Printf("%v: at %#x, stack %#x, general registers %#x\n", r.Machine, r.PC, r.SP, r.General)
+		}
+	}
+}
+
+// What an argument is decides how it is to be read.
+func ExampleValue_Kind() {
+	numberOf := func(v trace.Value) (number float64, ok bool) {
+		if v.State() != trace.Present {
+			return 0, false // the argument cannot be read at all, or not at this hit
+		}
+		switch v.Kind() {
+		case trace.Signed:
+			return float64(v.Int()), true
+		case trace.Float:
+			return v.Float(), true
+		default:
+			return float64(v.Uint()), true
+		}
+	}
+	fmt.Println(numberOf(trace.SignedValue(-3)))
+	fmt.Println(numberOf(trace.UnsignedValue(math.MaxUint32)))
+	// Output:
+	// -3 true
+	// 4.294967295e+09 true
+}
+
+// How long the statements of PostgreSQL are, from which place in its code, and
+// where a text is in a file that is mapped over the network.
+func ExampleHistogram() {
+	lengths := trace.NewAggregator(trace.Aggregation{
+		Probes:    []elfnote.Pattern{elfnote.Exact("postgresql", "lwlock__wait__start")},
+		Value:     "arg1",
+		By:        []string{"site"},
+		Histogram: &trace.Histogram{PerDoubling: 1}, // 1, 2 to 3, 4 to 7, ...
+	})
+	s, err := trace.Open(usdt.Target{Path: "/usr/lib/postgresql/15/bin/postgres"}, &trace.SessionOptions{
+		Aggregators: []*trace.Aggregator{lengths},
+		Captures: []trace.Capture{{
+			Probes: []elfnote.Pattern{elfnote.Exact("postgresql", "query__start")}, // not of other probes
+			Arg:    "arg0",
+		}},
+		PageIn: true, PageInRemote: true, // the network's servers are trusted
+	}, elfnote.MustParsePattern("postgresql:*"))
+	var syntax *trace.SyntaxError
+	switch {
+	case errors.As(err, &syntax):
+		log.Fatalf("%s: %s", syntax.Expression, syntax.Message)
+	case err != nil:
+		log.Fatal(err)
+	}
+	defer s.Close()
+
+	time.Sleep(time.Second)
+	snapshot, err := lengths.Snapshot()
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, row := range snapshot.Rows {
+		fmt.Printf("%s at %#x:\n", row.Site.Name, row.Site.Location)
+		for _, bucket := range row.Exponential.Buckets() {
+			fmt.Println(bucket.Low, bucket.High, bucket.Count)
+		}
+	}
+}
+
+// A host on which anybody may start containers: less for each of them than
+// usual, and how much is watched.
+func ExampleWatch() {
+	s, err := trace.New(nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer s.Close()
+	w, err := s.Watch(&trace.WatchOptions{
+		Limits: usdt.Limits{FileSites: 2_000, OwnerSites: 10_000},
+	}, elfnote.MustParsePattern("python:gc__*"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer w.Close()
+	if err := w.SyncAll(); err != nil {
+		log.Fatal(err)
+	}
+	for _, a := range w.Attachments() {
+		fmt.Printf("%q\n", a)
+	}
+	stats := w.Stats()
+	fmt.Printf("%d sites, %d files over a limit\n", stats.Sites, stats.OverLimit)
+}

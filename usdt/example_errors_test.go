@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+//go:build linux
+
+package usdt_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"log"
+	"os"
+	"time"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/proc"
+	"github.com/gousdt/gousdt/usdt"
+)
+
+// Say what a caller can do about each error.
+func ExampleSiteError() {
+	target := usdt.Target{
+		Path:      "/usr/bin/python3",
+		DebugFile: "/srv/symbols/python3.debug", // for arguments that name a symbol
+	}
+	sel, err := usdt.Select(target, &usdt.SelectOptions{RequireAllSites: true},
+		elfnote.MustParsePattern("python:function__*"))
+	var notFound *usdt.NotFoundError
+	var site *usdt.SiteError
+	switch {
+	case errors.As(err, &notFound):
+		fmt.Printf("%s has no %s; it has %v\n", notFound.File, notFound.Patterns, notFound.Nearest)
+	case errors.As(err, &site):
+		fmt.Printf("%s:%s at %#x in %s: %v\n", site.Provider, site.Name, site.Location, site.File, site.Err)
+	case err != nil:
+		fmt.Println(err)
+	default:
+		defer sel.Close()
+		fmt.Println(sel.Len(), "sites can be attached")
+	}
+}
+
+// Room for many probes that all have different arguments, on any kernel.
+func ExampleNewManager() {
+	spec, err := loadTracer()
+	if err != nil {
+		log.Fatal(err)
+	}
+	mgr, err := usdt.NewManager(spec, &usdt.ManagerOptions{
+		Mode:         usdt.ModeAuto,
+		MaxSpecs:     4096,
+		MaxAddresses: 16384,             // for kernels without BPF cookies
+		Programs:     []string{"count"}, // whatever its section is
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer mgr.Close()
+	used, capacity := mgr.SpecsInUse()
+	fmt.Printf("%d of %d specs are in use, mode %s: %s\n", used, capacity, mgr.Mode(), mgr.ModeReason())
+	fmt.Println("to be attached by hand:", mgr.ProgramsWithoutPath())
+}
+
+// Load an object that is not a file.
+func ExampleLoadCollectionSpecFromReader() {
+	object, err := os.ReadFile("probes.bpf.o") // or embedded by go:embed
+	if err != nil {
+		log.Fatal(err)
+	}
+	spec, err := usdt.LoadCollectionSpecFromReader(bytes.NewReader(object))
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(len(spec.Programs), "programs")
+}
+
+// Two programs for all processes that there are when one is asked for.
+func ExampleWatch() {
+	mgr, objs := loadExample() // as in the example of the package
+	defer mgr.Close()
+	defer objs.Close()
+
+	names := map[*ebpf.Program]string{objs.Count: "count"}
+	watch, err := mgr.Watch(&usdt.WatchOptions{
+		Proc: proc.WatcherOptions{
+			Filter: func(p proc.Process) bool { return p.PID == os.Getpid() },
+		},
+		Linger: time.Minute, // what is started once a minute stays attached
+		Changed: func(changes *usdt.WatchChanges) {
+			for _, err := range changes.Errors {
+				var failed *usdt.WatchError
+				if errors.As(err, &failed) {
+					log.Printf("program %q, process %d, %q: %v", names[failed.Program], failed.Process.PID,
+						failed.Path, failed.Err)
+				}
+			}
+		},
+	}, usdt.WatchProgram{Program: objs.Count, Patterns: []elfnote.Pattern{elfnote.MustParsePattern("libc:*")}})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer watch.Close()
+	if err := watch.Sync(os.Getpid()); err != nil { // this process alone
+		log.Fatal(err)
+	}
+	for _, a := range watch.Attachments() {
+		fmt.Printf("%s is attached to file %v\n", names[a.Program], a.File)
+	}
+	fmt.Println(watch.Stats().Waiting, "files wait for their turn")
+}
