@@ -57,7 +57,7 @@ const (
 
 	// savedArguments is how much of what is kept of a start its arguments can
 	// take. Each takes up to 9 bytes, and what lies between those in memory.
-	savedArguments = 1 << 10
+	savedArguments = 1<<10 + maxStructures
 
 	// savedTexts is of how many arguments of a start SessionOptions.Texts are
 	// kept. No probe known to us has more that are texts.
@@ -138,14 +138,14 @@ func (s *Session) parseSpans() error {
 func (o *SessionOptions) savedSize() (int, error) {
 	size := 0
 	if o.Definitions != nil && o.Texts > 0 {
-		size = savedTexts * (o.Texts + 16)
+		size = savedTexts * (o.Texts + captureHead)
 	}
 	for i := range o.Captures {
 		c, err := o.Captures[i].parse(o.names())
 		if err != nil {
 			return 0, err // captures has reported it
 		}
-		size += c.Max + 16
+		size += c.Max + captureHead
 	}
 	if size > maxSavedCapture {
 		return 0, optionError("Captures", fmt.Errorf("take %d bytes of each start, more than %d: capture less", size, maxSavedCapture))
@@ -277,7 +277,7 @@ func (f *filePairs) set(p *elfnote.Probe, l *latency, change func(*bpfgen.Ends))
 // attachment that is closed now may end without being seen: they must not be
 // taken for later ones. Pairs whose ends are in several files go on.
 func (s *Session) endPairs(a *Attachment) {
-	if len(s.latencies) > 0 && (a.process.PID == 0 || unix.Kill(a.process.PID, 0) == nil) {
+	if len(s.latencies) > 0 && (a.process.PID == 0 || unix.Kill(a.process.PID, 0) != unix.ESRCH) {
 		s.generation.Add(1)
 	}
 }
