@@ -162,6 +162,16 @@ func (a *Arg) ReadableOn(kernel elf.Machine) bool {
 	return ok || r.IsZero()
 }
 
+// AddressableOn reports whether a BPF program on a kernel of the given machine
+// can read the memory of an argument of kind Bytes.
+func (a *Arg) AddressableOn(kernel elf.Machine) bool {
+	saved := func(r Register) bool {
+		_, ok := r.Slot(kernel)
+		return ok || r.IsZero()
+	}
+	return a.Kind == Bytes && saved(a.Base) && saved(a.Index)
+}
+
 // Relative reports whether Displacement depends on the location, because the
 // operand names a symbol relative to the instruction pointer. All other
 // arguments decode the same at every site of their file.

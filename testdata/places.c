@@ -89,8 +89,8 @@ ONCE static const char *fire_sizeless(void)
 	return 0;
 }
 
-/* Values that cannot be fetched stand between values that can: a structure has
-   no size that a register could hold, a vector register is not saved. */
+/* What is no number stands between numbers: a structure has no size that a
+   register could hold, a vector register is not saved. */
 ONCE static const char *fire_structure(void)
 {
 	struct {

@@ -5,6 +5,7 @@
 package trace_test
 
 import (
+	"encoding/binary"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -13,7 +14,9 @@ import (
 
 	"github.com/go-quicktest/qt"
 
+	"github.com/gousdt/gousdt/argspec"
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
 	"github.com/gousdt/gousdt/trace"
 	"github.com/gousdt/gousdt/usdt"
@@ -138,6 +141,11 @@ func checkArgs(t *testing.T, event *trace.Event, want hit) {
 		data, complete := got.Data()
 		switch w.Kind {
 		case testprog.Unavailable:
+			if event.Site.Args[i].Kind == argspec.Bytes {
+				qt.Check(t, qt.Equals(got.Kind(), trace.Bytes), comment)
+				checkStructure(t, got, comment)
+				continue
+			}
 			qt.Check(t, qt.Equals(got.State(), trace.Unavailable), comment)
 		case testprog.Fault:
 			qt.Check(t, qt.Equals(got.State(), trace.Unreadable), comment)
@@ -155,4 +163,50 @@ func checkArgs(t *testing.T, event *trace.Event, want hit) {
 			qt.Check(t, qt.IsNil(data), comment)
 		}
 	}
+}
+
+// structure is what testdata/places.c has in its structure: three numbers.
+func structure(size int) (b []byte) {
+	for n := uint64(1); len(b) < size; n++ {
+		b = binary.NativeEndian.AppendUint64(b, n)
+	}
+	return b
+}
+
+func checkStructure(t *testing.T, v trace.Value, comment qt.Comment) {
+	t.Helper()
+	data, complete := v.Data()
+	qt.Check(t, qt.Equals(v.State(), trace.Present), comment)
+	qt.Check(t, qt.IsTrue(complete), comment)
+	qt.Check(t, qt.DeepEquals(data, structure(v.Size())), comment)
+	qt.Check(t, qt.Equals(v.Uint(), 0), comment)
+}
+
+// An argument may be a structure, of which captures say how much there is to
+// be.
+func TestStructures(t *testing.T) {
+	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
+		process := start(t, "target-pie")
+		for name, opts := range map[string]*trace.SessionOptions{
+			"as they are":                   {},
+			"with stacks":                   {StackDepth: 5},
+			"with pages that are not there": {PageIn: true},
+		} {
+			t.Run(name, func(t *testing.T) {
+				if opts.PageIn {
+					testneeds.Kernel(t, "6.0", "sleepable programs on uprobes")
+				}
+				opts.Mode, opts.Captures = mode, []trace.Capture{{Arg: "arg1", Length: "arg77", Max: 9}}
+				s := open(t, process, "gousdt_test:structure", opts)
+				process.Fire("structure", 1)
+				args := next(t, s, 1)[0].Args
+				checkStructure(t, args[2], qt.Commentf("not captured"))
+				data, complete := args[1].Data()
+				qt.Check(t, qt.DeepEquals(data, structure(16)[:9]))
+				qt.Check(t, qt.IsFalse(complete))
+				qt.Check(t, qt.Equals(args[1].String(), fmt.Sprintf("% x...", structure(16)[:9])))
+				qt.Check(t, qt.Equals(args[3].Int(), 17))
+			})
+		}
+	})
 }

@@ -114,12 +114,10 @@ func (d *decoder) decodeSpan(e *Event, raw []byte, p *bpfgen.SpanPlace) error {
 	start.Time = time.Unix(0, int64(start.Monotonic)+d.wall)
 	saved := raw[p.Saved:][:p.Size]
 	if order.Uint64(raw[p.Found:]) == 0 {
-		start.Args = append(start.Args[:0], site.starts.known...)
-		for i := range start.Args {
-			if r.Args[i].Value != bpfgen.None {
-				start.Args[i].state = Unreadable
-			}
+		if r.Process != bpfgen.None {
+			start.TID, start.Command = 0, "" // it may have been another thread
 		}
+		forgotten(start, &site.starts)
 		return nil
 	}
 	if r.Process != bpfgen.None {
@@ -135,6 +133,21 @@ func (d *decoder) decodeSpan(e *Event, raw []byte, p *bpfgen.SpanPlace) error {
 		start.copyBytes()
 	}
 	return nil
+}
+
+// forgotten sets the arguments of a start of which nothing was kept.
+func forgotten(start *Event, of *events) {
+	start.Args = append(start.Args[:0], of.known...)
+	for i := range start.Args {
+		if v := &start.Args[i]; of.record.Args[i].Value != bpfgen.None || v.kind == Bytes {
+			v.state = Unreadable
+		}
+	}
+	for i := range of.record.Captures {
+		if v := &start.Args[of.record.Captures[i].Arg]; v.kind != Bytes {
+			v.dataState = dataUnreadable
+		}
+	}
 }
 
 // newEvent returns an event with room for so many arguments. Most probes have
@@ -251,6 +264,8 @@ func decodeCapture(v *Value, raw []byte, c *bpfgen.CapturePlace) {
 		length-- // without the zero at its end, which is not counted of an empty text by older kernels
 	}
 	switch {
+	case v.kind == Bytes && length < 0:
+		v.state = Unreadable
 	case v.state != Present || length < 0:
 		v.dataState = dataUnreadable
 	case length > int64(c.Max):

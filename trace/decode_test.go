@@ -17,6 +17,7 @@ import (
 	"github.com/gousdt/gousdt/argspec"
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/trace/internal/bpfgen"
+	"github.com/gousdt/gousdt/trace/internal/expr"
 	"github.com/gousdt/gousdt/usdt"
 )
 
@@ -223,4 +224,44 @@ func BenchmarkDecode(b *testing.B) {
 			}
 		})
 	}
+}
+
+// Of a start of which nothing was kept, what is not known is not made up.
+func TestDecodeForgottenStart(t *testing.T) {
+	args := argspec.Parse(elf.EM_X86_64, "8@%rax 8@$4096 24@(%rsp)")
+	latency := &bpfgen.Latency{
+		Start: expr.Term{Source: expr.Argument}, Done: expr.Term{Source: expr.Argument},
+		Birth: bpfgen.None, Spans: true, SavedSize: 256,
+	}
+	plan := &bpfgen.Plan{
+		Kernel: bpfgen.Kernel{Machine: elf.EM_X86_64, Order: binary.NativeEndian},
+		Events: &bpfgen.Events{RingSize: 1 << 20, Header: true, Captures: (&captures{
+			named: []parsedCapture{{Capture: bpfgen.Capture{Text: true, Max: 8, Length: bpfgen.None}, arg: expr.Term{Source: expr.Argument, Index: 1}}},
+		}).of},
+		Latencies: []*bpfgen.Latency{latency},
+	}
+	sites := &siteTable{}
+	add := func(ends bpfgen.Ends) (*Site, *bpfgen.Block) {
+		block, err := plan.Block(&bpfgen.Site{Args: args, Pairs: map[*bpfgen.Latency]bpfgen.Ends{latency: ends}})
+		qt.Assert(t, qt.IsNil(err))
+		site := &Site{Site: usdt.Site{Args: args}, events: newEvents(block.Record, args), starts: newEvents(block.Saved, args)}
+		qt.Assert(t, qt.IsNil(sites.add(site)))
+		return site, block
+	}
+	start, _ := add(bpfgen.Ends{Start: 1})
+	done, block := add(bpfgen.Ends{Done: 1})
+
+	raw := make([]byte, block.Record.Size)
+	order := binary.NativeEndian
+	order.PutUint32(raw, done.id)
+	order.PutUint64(raw[block.Record.Process:], 12<<32|34)
+	copy(raw[block.Record.Command:], "ends\x00")
+	order.PutUint64(raw[block.Record.Span.Word:], uint64(start.id)<<32)
+	e, err := newDecoder(sites, false).decode(raw)
+	qt.Assert(t, qt.IsNil(err))
+	qt.Check(t, qt.Equals(e.TID, 34))
+	qt.Check(t, qt.Equals(e.Start.PID, 12)) // arguments are compared within a process
+	qt.Check(t, qt.Equals(e.Start.TID, 0))
+	qt.Check(t, qt.Equals(e.Start.Command, ""))
+	qt.Check(t, qt.Equals(fmt.Sprint(e.Start.Args), "[<unreadable> 4096 <unreadable> <unreadable>]"))
 }

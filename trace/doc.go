@@ -30,8 +30,9 @@
 // point number, as the probe describes it. A value that cannot be fetched says
 // so, see [Value.State].
 //
-// A pointer is a number too. [SessionOptions.Captures] asks for what is behind
-// it, a text or bytes:
+// A structure that is passed by value has its bytes, see [Bytes]. A pointer is
+// a number too. [SessionOptions.Captures] asks for what is behind it, a text or
+// bytes:
 //
 //	&trace.SessionOptions{Captures: []trace.Capture{{Arg: "arg0", Max: 500}}}
 //

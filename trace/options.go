@@ -10,6 +10,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/gousdt/gousdt/argspec"
 	"github.com/gousdt/gousdt/container"
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/providers"
@@ -174,7 +175,8 @@ type Capture struct {
 
 	// Max is how many bytes are read at most, from 1 to 32,768; 0 stands for
 	// 128. Each event takes that much room in the ring buffer, however short
-	// the text is.
+	// the text is. Of an argument of kind [Bytes], which is no pointer, nothing
+	// but Max matters.
 	Max int
 }
 
@@ -183,6 +185,12 @@ const (
 	// maxRingSize is what the size's 32 bits in the kernel's interface can say.
 	maxRingSize    = 1 << 30
 	defaultCapture = 128
+	// maxStructures bounds what a record has of arguments that are bytes and
+	// that nobody has asked for.
+	maxStructures = 768
+	// captureHead is what a capture takes beside its bytes, at most: a number,
+	// two bytes at its end, and up to seven to align it.
+	captureHead = 17
 	// maxCapture keeps an event within the offsets of instructions, and within
 	// a ring buffer of usual size.
 	maxCapture = 32 << 10
@@ -293,6 +301,14 @@ func (cs *captures) of(site *bpfgen.Site) []bpfgen.Capture {
 		}
 		add(here)
 	}
+	left := maxStructures
+	for i := range site.Args {
+		size := min(site.Args[i].Size, defaultCapture)
+		if takes := captureHead + size; site.Args[i].Kind == argspec.Bytes && !taken[i] && takes <= left {
+			left -= takes
+			add(bpfgen.Capture{Arg: i, Length: bpfgen.None, Max: size})
+		}
+	}
 	if cs.texts == 0 {
 		return found
 	}
@@ -308,7 +324,7 @@ func (cs *captures) of(site *bpfgen.Site) []bpfgen.Capture {
 // isPointer reports whether an argument can be a pointer: others of the same
 // number, of another probe, are numbers that point nowhere.
 func isPointer(site *bpfgen.Site, arg int) bool {
-	if site.Pointer == 0 || arg < 0 || arg >= len(site.Args) {
+	if site.Pointer == 0 || arg < 0 || arg >= len(site.Args) || site.Args[arg].Kind == argspec.Bytes {
 		return true
 	}
 	return site.Args[arg].Size == site.Pointer && !site.Args[arg].Float

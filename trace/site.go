@@ -135,6 +135,11 @@ func newEvents(r *bpfgen.Record, args []argspec.Arg) events {
 			e.known[i].state = Present
 		}
 	}
+	for i := range r.Captures {
+		if arg := r.Captures[i].Arg; args[arg].Kind == argspec.Bytes {
+			e.known[arg].kind, e.known[arg].state = Bytes, Present
+		}
+	}
 	return e
 }
 

@@ -23,9 +23,13 @@ const (
 	// Arguments are never of this kind: a pointer is Unsigned, and Value.Data
 	// returns what is behind it.
 	Text
+	// Bytes is an argument that is no number, such as a structure that is
+	// passed by value: Value.Data returns its bytes. If it is longer than 128
+	// bytes the first ones are there, unless a [Capture] asks for more.
+	Bytes
 )
 
-// String returns "unsigned", "signed", "float" or "text".
+// String returns "unsigned", "signed", "float", "text" or "bytes".
 func (k Kind) String() string {
 	switch k {
 	case Unsigned:
@@ -36,6 +40,8 @@ func (k Kind) String() string {
 		return "float"
 	case Text:
 		return "text"
+	case Bytes:
+		return "bytes"
 	default:
 		return fmt.Sprintf("Kind(%d)", uint8(k))
 	}
@@ -100,7 +106,7 @@ func (v Value) Kind() Kind { return v.kind }
 func (v Value) Size() int { return int(v.size) }
 
 // State returns whether there is a value. If it is not [Present], Uint, Int and
-// Float return 0.
+// Float return 0, as they do for a [Text] and for [Bytes].
 func (v Value) State() State { return v.state }
 
 // Uint returns the value, extended to 64 bits by its sign. For a [Float] it

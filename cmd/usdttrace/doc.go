@@ -124,7 +124,8 @@
 // Each argument has "value", a number, or null if it is not available. Then
 // "unavailable" or "unreadable" is true. With --str it has "text", the text
 // that it points to, and "truncated"; with --bytes "bytes", in hexadecimal, and
-// "truncated". "data_unreadable" is true if it points nowhere. Integers of 64
+// "truncated". "data_unreadable" is true if it points nowhere. A structure that
+// is passed by value has "bytes" and "truncated", and no value. Integers of 64
 // bits are written in full: read them with a parser that does not round.
 //
 // "location" is the address of the site in the file. With --every and --rate

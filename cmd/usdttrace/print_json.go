@@ -97,7 +97,7 @@ func (p *jsonPrinter) arg(v *trace.Value, definition *providers.Argument, behind
 	}
 	j.Key("value")
 	addValue(j, *v)
-	if definition != nil && v.State() == trace.Present {
+	if definition != nil && v.State() == trace.Present && v.Kind() != trace.Bytes {
 		if name := definition.ValueName(v.Int()); name != "" {
 			j.Text("value_name", name)
 		}
@@ -110,11 +110,11 @@ func (p *jsonPrinter) arg(v *trace.Value, definition *providers.Argument, behind
 	}
 	data, complete := v.Data()
 	switch {
-	case behind == nil, data == nil && !v.DataUnreadable():
+	case behind == nil && v.Kind() != trace.Bytes, data == nil && !v.DataUnreadable():
 	case data == nil:
 		j.Boolean("data_unreadable", true)
 	default:
-		if behind.Bytes {
+		if v.Kind() == trace.Bytes || behind.Bytes {
 			j.Hex("bytes", string(data))
 		} else {
 			j.Text("text", string(data))
@@ -293,7 +293,7 @@ const maxText = 600
 // addValue adds a number, or null if there is none, or a text.
 func addValue(j *jsontext.Builder, v trace.Value) {
 	switch {
-	case v.State() != trace.Present:
+	case v.State() != trace.Present || v.Kind() == trace.Bytes:
 		j.Null()
 	case v.Kind() == trace.Text:
 		data, _ := v.Data()

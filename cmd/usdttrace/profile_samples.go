@@ -88,7 +88,7 @@ func (s *samples) add(e *trace.Event, stack []uint64) {
 	values := []int64{int64(e.Weight)}
 	var value trace.Value
 	if s.sum >= 0 {
-		if s.sum >= len(e.Args) || e.Args[s.sum].State() != trace.Present || e.Args[s.sum].Kind() == trace.Float {
+		if s.sum >= len(e.Args) || !isInteger(e.Args[s.sum]) {
 			s.unreadable += e.Weight
 			return
 		}
@@ -106,6 +106,10 @@ func (s *samples) add(e *trace.Event, stack []uint64) {
 		labels[by] = label(e, by)
 	}
 	s.profile.Add(context.Background(), e.PID, stack, values, labels)
+}
+
+func isInteger(v trace.Value) bool {
+	return v.State() == trace.Present && (v.Kind() == trace.Unsigned || v.Kind() == trace.Signed)
 }
 
 // period returns how many hits an event stands for, on average.

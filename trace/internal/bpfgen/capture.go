@@ -12,7 +12,13 @@ import (
 
 // capture emits what brings the bytes behind a pointer into the record.
 func (b *builder) capture(r *Record, c *CapturePlace) {
-	pointer := func(dst asm.Register) { b.fromRecord(dst, r, c.Arg) }
+	pointer := func(dst asm.Register) {
+		if b.isBytes(c.Arg) {
+			b.addressOf(dst, c.Arg, asm.R4)
+			return
+		}
+		b.fromRecord(dst, r, c.Arg)
+	}
 	if c.Terminated() {
 		b.readText(asm.R7, c.Data, c.Max+2, pointer)
 		if b.retrying {
@@ -43,7 +49,11 @@ func (b *builder) capture(r *Record, c *CapturePlace) {
 
 // captureLength sets R9 to the number of bytes asked for.
 func (b *builder) captureLength(r *Record, c *CapturePlace, failed argcode.Label) {
-	if c.Length == None {
+	switch {
+	case b.isBytes(c.Arg):
+		b.Set(asm.R9, uint64(b.Args[c.Arg].Size))
+		return
+	case c.Length == None:
 		b.Set(asm.R9, uint64(c.Max))
 		return
 	}

@@ -5,7 +5,6 @@ package bpfgen
 import (
 	"errors"
 	"math"
-	"slices"
 
 	"github.com/cilium/ebpf/asm"
 
@@ -93,17 +92,27 @@ func (b *builder) recordOf(e *Events, saved int) (*Record, []argcode.Group, erro
 		}
 	}
 	groups := f.Groups(unread)
-	var captures []Capture
-	if e.Captures != nil {
-		captures = slices.DeleteFunc(e.Captures(b.site), func(c Capture) bool {
-			return !f.Readable(c.Arg) || c.Length != None && !f.Readable(c.Length)
-		})
-	}
-	record, err := f.layout(e, captures, groups, saved)
+	record, err := f.layout(e, b.captures(e), groups, saved)
 	if err == nil && record.Span != nil {
 		record.Span.call = b.ending
 	}
 	return record, groups, err
+}
+
+// captures returns what can be captured at this site.
+func (b *builder) captures(e *Events) (captures []Capture) {
+	if e.Captures == nil {
+		return nil
+	}
+	for _, c := range e.Captures(b.site) {
+		switch {
+		case b.isBytes(c.Arg):
+			captures = append(captures, Capture{Arg: c.Arg, Max: min(c.Max, b.Args[c.Arg].Size), Length: None})
+		case b.Readable(c.Arg) && (c.Length == None || b.Readable(c.Length)):
+			captures = append(captures, c)
+		}
+	}
+	return captures
 }
 
 // reserve makes room for a record.

@@ -104,9 +104,8 @@ func (p *pager) bringIn(groups []argcode.Group) {
 // argument brings an argument in memory to p.value, and leaves the helper's
 // answer in R0.
 func (p *pager) argument(index int) {
-	arg := &p.Args[index]
-	p.Address(asm.R3, argcode.NewGroup(index, arg), arg.Displacement, asm.R4)
-	p.ReadUser(asm.FnCopyFromUser, asm.R10, p.value, arg.Size)
+	p.addressOf(asm.R3, index, asm.R4)
+	p.ReadUser(asm.FnCopyFromUser, asm.R10, p.value, p.Args[index].Size)
 }
 
 // fetch emits the value of an argument, extended by zeros, and goes to fail if
@@ -145,7 +144,11 @@ func (p *pager) capture(c *CapturePlace) {
 		p.Place(fits)
 	}
 	p.Emit(asm.StoreMem(asm.R10, int16(p.last), asm.R9, asm.DWord))
-	p.fetch(asm.R9, c.Arg, done)
+	if p.isBytes(c.Arg) {
+		p.addressOf(asm.R9, c.Arg, asm.R4)
+	} else {
+		p.fetch(asm.R9, c.Arg, done)
+	}
 	p.Emit(
 		asm.LoadMem(asm.R1, asm.R10, int16(p.last), asm.DWord),
 		asm.Add.Reg(asm.R1, asm.R9), asm.Sub.Imm(asm.R1, 1),

@@ -85,6 +85,17 @@ func (f *fetcher) numbers() {
 // fail.
 func (f *fetcher) inMemory(index int) bool { return f.Args[index].Kind == argspec.Memory }
 
+// isBytes reports whether an argument is bytes in memory that can be read.
+func (f *fetcher) isBytes(index int) bool {
+	return index < len(f.Args) && f.Args[index].AddressableOn(f.Machine)
+}
+
+// addressOf emits where an argument in memory begins.
+func (f *fetcher) addressOf(dst asm.Register, index int, scratch asm.Register) {
+	arg := &f.Args[index]
+	f.Address(dst, argcode.NewGroup(index, arg), arg.Displacement, scratch)
+}
+
 // raw emits the value of an argument, extended by zeros. One in memory must be
 // on the stack. It may change R0.
 func (f *fetcher) raw(dst asm.Register, index int) {

@@ -79,7 +79,9 @@ type CapturePlace struct {
 	Data   int
 }
 
-// Capture is what to bring from behind an argument that is a pointer.
+// Capture is what to bring from behind an argument that is a pointer, or an
+// argument that is itself bytes in memory (argspec.Bytes). Of the latter there
+// are as many as the argument has, or Max, whatever Text and Length say.
 type Capture struct {
 	Arg int
 

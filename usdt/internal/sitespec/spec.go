@@ -142,7 +142,7 @@ func encodeArg(b []byte, a *argspec.Arg, kernel elf.Machine) (value uint64) {
 		b[offsetSize] = uint8(a.Size)
 	}
 	b[offsetBase], b[offsetIndex] = noSlot, noSlot
-	if !a.ReadableOn(kernel) && !hasAddress(a, kernel) {
+	if !a.ReadableOn(kernel) && !a.AddressableOn(kernel) {
 		return 0
 	}
 	if a.Signed {
@@ -177,16 +177,6 @@ func encodeArg(b []byte, a *argspec.Arg, kernel elf.Machine) (value uint64) {
 		b[offsetFlags] |= flagIndexSignExtended
 	}
 	return uint64(a.Displacement)
-}
-
-// hasAddress reports whether an argument is bytes at an address that the kernel
-// has the registers of.
-func hasAddress(a *argspec.Arg, kernel elf.Machine) bool {
-	slotted := func(r argspec.Register) bool {
-		_, ok := r.Slot(kernel)
-		return ok || r.IsZero()
-	}
-	return a.Kind == argspec.Bytes && slotted(a.Base) && slotted(a.Index)
 }
 
 // encodeRegister fills in the bytes of a value in one register or two.
