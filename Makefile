@@ -19,6 +19,7 @@
 #   make fuzz       every fuzz target for FUZZTIME each (default 30s)
 #   make transcripts         runs the commands in docs/recipes, as root
 #   make release-snapshot    archives and packages of all machines, into dist
+#   make release-test        the same bytes twice; the package in a fresh Debian
 #   make clean      remove what was built
 
 SHELL := /bin/bash
@@ -151,7 +152,13 @@ GORELEASER := github.com/goreleaser/goreleaser/v2@v2.15.0
 release: dist-files
 	$(GO) run $(GORELEASER) release --clean
 release-snapshot: dist-files
-	$(GO) run $(GORELEASER) release --clean --snapshot
+	$(GO) run $(GORELEASER) release --clean --snapshot \
+		$$(command -v syft >/dev/null || echo --skip=sbom)
+
+# As root: a release twice, compared, and its package in a fresh Debian.
+.PHONY: release-test
+release-test:
+	internal/setup/release-test
 
 .PHONY: vulnerabilities
 vulnerabilities:
