@@ -260,7 +260,7 @@ func newWork(
 	w := &work{plan: plan, sel: sel, pairs: pairs}
 	type kind struct {
 		number         int // of the block, -1 for none
-		events, starts events
+		events, starts *events
 		definition     *providers.Probe
 	}
 	known := make(map[key]kind)

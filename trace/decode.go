@@ -3,81 +3,160 @@
 package trace
 
 import (
-	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
+	"unsafe"
 
 	"github.com/gousdt/gousdt/trace/internal/bpfgen"
 )
 
-// maxCommands bounds the names of threads that are kept as strings. A machine
-// has hundreds of them. A program that renames its threads at each request
-// makes the decoder forget all names from time to time.
-const maxCommands = 4096
-
 // decoder turns records into events.
 type decoder struct {
 	sites    *siteTable
-	commands map[[commandSize]byte]string
+	commands commandTable
 	wall     int64 // nanoseconds to add to the monotonic clock
 
-	// reused is the one event that decode returns, so that an event costs no
-	// allocation once the commands and the sizes are known; nil if each event
-	// is to be the caller's own.
-	reused *Event
-}
+	site    *Site   // of the last record
+	current *events // of its site
 
-const commandSize = 16
+	// reuse has an event used again for the next one of the same kind, so that
+	// it costs no allocation once the commands and the sizes are known.
+	// Otherwise each is the caller's own.
+	reuse bool
+	last  *Event // the one that was decoded last, if it is used again
+	spare []byte // where settle puts its bytes
+}
 
 func newDecoder(sites *siteTable, reuse bool) *decoder {
-	d := &decoder{sites: sites, commands: make(map[[commandSize]byte]string)}
-	if reuse {
-		d.reused = new(Event)
-	}
-	return d
+	return &decoder{sites: sites, reuse: reuse}
 }
 
-// decode returns the event of a record. If the event is reused it is valid
-// until the next call, and as long as the record is.
+// decode returns the event of a record, which is aligned to eight bytes. If
+// events are reused it is valid until the next call, and as long as the record
+// is, unless settle is called.
+//
+// It is the tightest place of the package, for one reader has to keep up with
+// what many processors send. Most records are of the same site as the one
+// before, and have arguments of eight bytes and no more.
 func (d *decoder) decode(raw []byte) (*Event, error) {
-	order := binary.NativeEndian
-	if len(raw) < 8 {
-		return nil, fmt.Errorf("a record of %d bytes came from the kernel", len(raw))
+	of := d.current
+	if of == nil || len(raw) < of.record.Size || binary.NativeEndian.Uint32(raw) != d.site.id {
+		if err := d.find(raw); err != nil {
+			return nil, err
+		}
+		of = d.current
 	}
-	site := d.sites.get(order.Uint32(raw))
-	if site == nil || site.events.record == nil || len(raw) < site.events.record.Size {
-		return nil, fmt.Errorf("a record of %d bytes came from the kernel for a site that is not known", len(raw))
-	}
-	r := site.events.record
-	e := d.reused
+	e, words := of.again, of.words
 	if e == nil {
-		e = newEvent(len(site.events.known))
+		e = d.newEvent(of)
+		words = e.Args[of.firstWord:][:of.wordCount]
 	}
-	e.Probe, e.Site = site.probe, site
-	if r.CPU != bpfgen.None {
-		e.CPU = int(order.Uint32(raw[r.CPU:]))
+	if len(words) > 0 {
+		// Record.Size says that they are there.
+		from := unsafe.Slice((*uint64)(unsafe.Pointer(&raw[of.wordsAt])), len(words))
+		for i := range words {
+			words[i].bits = from[i]
+		}
 	}
-	if r.Time != bpfgen.None {
-		monotonic := int64(order.Uint64(raw[r.Time:]))
-		e.Monotonic, e.Time = time.Duration(monotonic), time.Unix(0, monotonic+d.wall)
+	if of.isPlain {
+		return e, nil
 	}
-	if r.Process != bpfgen.None {
-		both := order.Uint64(raw[r.Process:])
-		e.PID, e.TID = int(both>>32), int(uint32(both))
+	return d.decodeRest(e, raw, of)
+}
+
+// find sets what decode needs for the record's site.
+func (d *decoder) find(raw []byte) error {
+	if len(raw) < 8 {
+		return fmt.Errorf("a record of %d bytes came from the kernel", len(raw))
 	}
+	site := d.sites.get(binary.NativeEndian.Uint32(raw))
+	if site == nil || site.events == nil || len(raw) < site.events.record.Size {
+		return fmt.Errorf("a record of %d bytes came from the kernel for a site that is not known", len(raw))
+	}
+	of := site.events
+	if d.reuse && of.again == nil {
+		of.again = d.newEvent(of)
+		of.words = of.again.Args[of.firstWord:][:of.wordCount]
+	}
+	if of.again != nil {
+		of.again.Probe, of.again.Site = site.probe, site
+	}
+	d.site, d.current = site, of
+	return nil
+}
+
+// forget is called when sites are removed, whose numbers others can have then.
+func (d *decoder) forget() { d.site, d.current = nil, nil }
+
+// newEvent returns an event of the site that was found last, with all that is
+// known beforehand.
+func (d *decoder) newEvent(of *events) *Event {
+	e := newEvent(len(of.known))
+	e.Args = append(e.Args, of.known...)
+	e.Weight = 1
+	if d.site != nil {
+		e.Probe, e.Site = d.site.probe, d.site
+	}
+	return e
+}
+
+// decodeRest completes an event by all but words.
+func (d *decoder) decodeRest(e *Event, raw []byte, of *events) (*Event, error) {
+	if of.hasHeader {
+		d.decodeHeader(e, raw, of.record)
+	}
+	of.decodeOthers(e.Args, raw)
+	if of.isRare {
+		if err := d.decodeRare(e, raw, of.record); err != nil {
+			return nil, err
+		}
+	}
+	if of.hasBytes {
+		of.decodeCaptures(e.Args, raw)
+		if d.reuse {
+			d.last = e
+		} else {
+			e.ownBytes(nil)
+		}
+	}
+	return e, nil
+}
+
+// decodeHeader sets when and where a hit was.
+func (d *decoder) decodeHeader(e *Event, raw []byte, r *bpfgen.Record) {
+	order := binary.NativeEndian
+	e.CPU = int(order.Uint32(raw[r.CPU:]))
+	monotonic := int64(order.Uint64(raw[r.Time:]))
+	e.Monotonic, e.Time = time.Duration(monotonic), time.Unix(0, monotonic+d.wall)
+	both := order.Uint64(raw[r.Process:])
+	e.PID, e.TID = int(both>>32), int(uint32(both))
+	e.Command = d.commands.name(raw[r.Command:])
+}
+
+// settle gives the last event that was decoded memory of its own for its bytes,
+// if it is used again. The others have theirs.
+func (d *decoder) settle() {
+	if e := d.last; e != nil {
+		d.spare = e.ownBytes(d.spare[:0])
+		if e.Start != nil {
+			d.spare = e.Start.ownBytes(d.spare)
+		}
+		d.last = nil
+	}
+}
+
+// decodeRare completes an event by what most sessions do not ask for.
+func (d *decoder) decodeRare(e *Event, raw []byte, r *bpfgen.Record) error {
+	order := binary.NativeEndian
 	if r.CGroup != bpfgen.None {
 		e.CGroup = order.Uint64(raw[r.CGroup:])
 	}
-	e.Weight = 1
 	if r.Weight != bpfgen.None {
 		e.Weight = order.Uint64(raw[r.Weight:])
 	}
-	if r.Command != bpfgen.None {
-		e.Command = d.command(raw[r.Command:])
-	}
-	decodeArguments(e, raw, &site.events)
 	if r.Stack != bpfgen.None {
 		decodeStack(e, raw, r)
 	}
@@ -85,14 +164,9 @@ func (d *decoder) decode(raw []byte) (*Event, error) {
 		decodeRegisters(e, raw, r)
 	}
 	if r.Span != nil {
-		if err := d.decodeSpan(e, raw, r.Span); err != nil {
-			return nil, err
-		}
+		return d.decodeSpan(e, raw, r.Span)
 	}
-	if d.reused == nil && (len(r.Captures) > 0 || len(e.StackCopy) > 0) {
-		e.copyBytes()
-	}
-	return e, nil
+	return nil
 }
 
 // decodeSpan completes an event by the call that it ends.
@@ -100,12 +174,14 @@ func (d *decoder) decodeSpan(e *Event, raw []byte, p *bpfgen.SpanPlace) error {
 	order := binary.NativeEndian
 	e.Duration = time.Duration(order.Uint64(raw[p.Duration:]))
 	site := d.sites.get(uint32(order.Uint64(raw[p.Word:]) >> 32))
-	if site == nil || site.starts.record == nil {
+	if site == nil || site.starts == nil {
 		return errors.New("a record came from the kernel of a call whose start is not known")
 	}
-	r, start := site.starts.record, e.Start
-	if d.reused == nil || start == nil {
-		start = newEvent(len(site.starts.known))
+	of := site.starts
+	r, start := of.record, e.Start
+	if !d.reuse || start == nil {
+		start = newEvent(len(of.known))
+		start.Weight = 1
 	}
 	e.Start = start
 	start.Probe, start.Site, start.CPU = site.probe, site, -1
@@ -117,20 +193,23 @@ func (d *decoder) decodeSpan(e *Event, raw []byte, p *bpfgen.SpanPlace) error {
 		if r.Process != bpfgen.None {
 			start.TID, start.Command = 0, "" // it may have been another thread
 		}
-		forgotten(start, &site.starts)
+		forgotten(start, of)
 		return nil
 	}
 	if r.Process != bpfgen.None {
 		both := order.Uint64(saved[r.Process:])
 		start.PID, start.TID = int(both>>32), int(uint32(both))
-		start.Command = d.command(saved[r.Command:])
+		start.Command = d.commands.name(saved[r.Command:])
 	}
 	if r.CGroup != bpfgen.None {
 		start.CGroup = order.Uint64(saved[r.CGroup:])
 	}
-	decodeArguments(start, saved, &site.starts)
-	if d.reused == nil && len(r.Captures) > 0 {
-		start.copyBytes()
+	start.Args = append(start.Args[:0], of.known...)
+	of.decodeWords(start.Args, saved)
+	of.decodeOthers(start.Args, saved)
+	of.decodeCaptures(start.Args, saved)
+	if !d.reuse && len(r.Captures) > 0 {
+		start.ownBytes(nil)
 	}
 	return nil
 }
@@ -179,13 +258,17 @@ func newEvent(args int) *Event {
 	return &Event{Args: make([]Value, 0, args)}
 }
 
-// copyBytes copies all bytes that are still in the record into one block.
-func (e *Event) copyBytes() {
+// ownBytes copies all bytes that are still in the record into one block behind
+// what is there, which it returns with them.
+func (e *Event) ownBytes(block []byte) []byte {
 	size := len(e.StackCopy)
 	for i := range e.Args {
 		size += len(e.Args[i].data)
 	}
-	block := make([]byte, 0, size)
+	if block == nil {
+		block = make([]byte, 0, size) // not nil, for a text may be empty
+	}
+	block = slices.Grow(block, size)
 	own := func(b []byte) []byte {
 		start := len(block)
 		block = append(block, b...)
@@ -199,82 +282,7 @@ func (e *Event) copyBytes() {
 	if e.StackCopy != nil {
 		e.StackCopy = own(e.StackCopy)
 	}
-}
-
-func (d *decoder) command(raw []byte) string {
-	key := [commandSize]byte(raw[:commandSize])
-	end := bytes.IndexByte(key[:], 0)
-	if end < 0 {
-		end = len(key)
-	}
-	clear(key[end:]) // some kernels, 6.1 is one, leave there what was in memory
-	if command, ok := d.commands[key]; ok {
-		return command
-	}
-	if len(d.commands) == maxCommands {
-		clear(d.commands)
-	}
-	command := string(key[:end])
-	d.commands[key] = command
-	return command
-}
-
-// decodeArguments sets the arguments of an event, with what is behind them.
-func decodeArguments(e *Event, raw []byte, of *events) {
-	args := append(e.Args[:0], of.known...)
-	e.Args = args
-	for i := range of.record.Args {
-		p := &of.record.Args[i]
-		if p.Value == bpfgen.None {
-			continue
-		}
-		v := &args[i]
-		if p.Failed != bpfgen.None && raw[p.Failed] != 0 {
-			v.state = Unreadable
-			continue
-		}
-		at := raw[p.Value:]
-		order := binary.NativeEndian
-		switch v.size {
-		case 1:
-			v.bits = uint64(at[0])
-		case 2:
-			v.bits = uint64(order.Uint16(at))
-		case 4:
-			v.bits = uint64(order.Uint32(at))
-		default:
-			v.bits = order.Uint64(at)
-		}
-		if v.kind == Signed {
-			unused := 64 - 8*uint(v.size)
-			v.bits = uint64(int64(v.bits<<unused) >> unused)
-		}
-	}
-	for i := range of.record.Captures {
-		decodeCapture(&args[of.record.Captures[i].Arg], raw, &of.record.Captures[i])
-	}
-}
-
-// decodeCapture completes an argument by what is behind it.
-func decodeCapture(v *Value, raw []byte, c *bpfgen.CapturePlace) {
-	status := int64(binary.NativeEndian.Uint64(raw[c.Status:]))
-	v.text = c.Text
-	length := status
-	if c.Terminated() && length > 0 {
-		length-- // without the zero at its end, which is not counted of an empty text by older kernels
-	}
-	switch {
-	case v.kind == Bytes && length < 0:
-		v.state = Unreadable
-	case v.state != Present || length < 0:
-		v.dataState = dataUnreadable
-	case length > int64(c.Max):
-		v.dataState = dataTruncated
-		v.data = raw[c.Data : c.Data+c.Max]
-	default:
-		v.dataState = dataComplete
-		v.data = raw[c.Data : c.Data+int(length)]
-	}
+	return block
 }
 
 func decodeStack(e *Event, raw []byte, r *bpfgen.Record) {

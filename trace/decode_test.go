@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"math"
 	"runtime"
+	"slices"
 	"testing"
 
 	"github.com/go-quicktest/qt"
@@ -117,6 +118,9 @@ func TestDecodeReuse(t *testing.T) {
 			qt.Check(t, qt.Equals(first == second, reuse))
 			qt.Check(t, qt.Equals(second.Args[0].Int(), 0))
 			qt.Check(t, qt.Equals(second.Args[1].String(), `""`))
+			empty, complete := second.Args[1].Data()
+			qt.Check(t, qt.IsNotNil(empty))
+			qt.Check(t, qt.IsTrue(complete))
 			if reuse {
 				return
 			}
@@ -132,6 +136,60 @@ func TestDecodeReuse(t *testing.T) {
 			_ = append(data, "overwritten"...)
 			qt.Check(t, qt.Equals(first.Args[7].String(), "01 02 03 04"))
 		})
+	}
+}
+
+// An event that is used again must not change when the kernel uses the record's
+// memory again, because the next event may come much later.
+func TestDecodeSettle(t *testing.T) {
+	d, raw := sample(t, true)
+	for range 2 {
+		record := slices.Clone(raw)
+		e, err := d.decode(record)
+		qt.Assert(t, qt.IsNil(err))
+		d.settle()
+		clear(record)
+		qt.Check(t, qt.Equals(e.Args[1].String(), `"hi"`))
+		qt.Check(t, qt.Equals(e.Args[7].String(), "01 02 03 04"))
+		qt.Check(t, qt.Equals(string(e.StackCopy), ".the top"))
+	}
+}
+
+// A number that a site no longer has may be another's.
+func TestDecodeForget(t *testing.T) {
+	d, raw := sample(t, true)
+	first, err := d.decode(raw)
+	qt.Assert(t, qt.IsNil(err))
+	before := first.Site
+	d.sites.remove([]*Site{before})
+	d.forget()
+	_, err = d.decode(raw)
+	qt.Assert(t, qt.IsNotNil(err))
+	other := &Site{Site: before.Site, probe: "p:other", events: before.events}
+	qt.Assert(t, qt.IsNil(d.sites.add(other)))
+	qt.Assert(t, qt.Equals(other.id, before.id))
+	second, err := d.decode(raw)
+	qt.Assert(t, qt.IsNil(err))
+	qt.Check(t, qt.Equals(second.Probe, "p:other"))
+	qt.Check(t, qt.Equals(second.Site, other))
+}
+
+// Sites that take turns keep what is theirs.
+func TestDecodeSeveralSites(t *testing.T) {
+	for _, reuse := range []bool{false, true} {
+		d, raw := sample(t, reuse)
+		first := d.sites.get(binary.NativeEndian.Uint32(raw))
+		second := &Site{Site: first.Site, probe: "p:second", events: first.events}
+		qt.Assert(t, qt.IsNil(d.sites.add(second)))
+		for range 3 {
+			for _, site := range []*Site{first, second} {
+				binary.NativeEndian.PutUint32(raw, site.id)
+				e, err := d.decode(raw)
+				qt.Assert(t, qt.IsNil(err))
+				qt.Check(t, qt.Equals(e.Site, site))
+				qt.Check(t, qt.Equals(e.Probe, site.probe))
+			}
+		}
 	}
 }
 

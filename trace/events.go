@@ -71,13 +71,15 @@ func (s *Session) Events(ctx context.Context) iter.Seq2[*Event, error] {
 		// anyway.
 		cancel := context.AfterFunc(ctx, func() { _ = s.reader.Flush() })
 		defer cancel()
-		r := &reading{Session: s, yield: yield, done: ctx.Done()}
+		r := &reading{Session: s, yield: yield, ctx: ctx}
 		if s.memory.use() {
 			r.memory = s.memory
-			defer r.memory.done()
+			defer func() {
+				r.decoder.settle()
+				r.memory.done()
+			}()
 		}
 		r.setClock()
-		r.begin()
 		r.loop()
 	}
 }
@@ -86,7 +88,7 @@ func (s *Session) Events(ctx context.Context) iter.Seq2[*Event, error] {
 type reading struct {
 	*Session
 	yield   func(*Event, error) bool
-	done    <-chan struct{}
+	ctx     context.Context
 	memory  *ringMemory // nil where there is none
 	record  ringbuf.Record
 	checked time.Time // when losses were asked for
@@ -96,79 +98,95 @@ type reading struct {
 	count   uint      // of events
 }
 
-// begin sets how long the first read may wait: not at all if no event will come
-// any more.
-func (r *reading) begin() {
-	var deadline time.Time
-	r.ending = r.silent.Load()
-	switch {
-	case r.ending:
-		deadline = past
-	case r.opts.Delay > 0:
-		deadline = time.Now().Add(r.opts.Delay)
-	}
-	r.reader.SetDeadline(deadline)
-}
-
 // past is a deadline that has passed: a read does not wait.
 var past = time.Unix(1, 0)
 
 func (r *reading) loop() {
-	for {
-		more, err := r.read()
-		switch {
-		case err == nil:
-			r.unasked = true
-			event, err := r.decoder.decode(r.record.RawSample)
-			if !r.yield(event, err) {
-				return
-			}
-			if more {
-				if !r.behind() {
-					return
-				}
-				continue
-			}
-		case errors.Is(err, os.ErrClosed):
-			return
-		case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, ringbuf.ErrFlushed):
-		default:
-			r.yield(nil, err)
-			return
-		}
-		if !r.drained() {
-			return
-		}
+	for r.readMemory() && r.drained() && r.wait() {
 	}
 }
 
-// read reads the next record, and reports whether more are there already. It
-// waits if there is none.
-func (r *reading) read() (more bool, err error) {
-	if r.memory != nil {
-		var ok bool
-		if r.record.RawSample, more, ok = r.memory.next(r.record.RawSample); ok {
-			return more, nil
-		}
-	}
-	err = r.reader.ReadInto(&r.record)
-	if r.memory != nil {
-		// Without a record, too: it may have gone past discarded ones.
-		r.memory.read = r.memory.consumed()
-	}
-	return r.record.Remaining > 0, err
-}
-
-// behind is called when there is more to read. It reports whether to go on.
-func (r *reading) behind() bool {
-	select {
-	case <-r.done:
-		return false
-	default:
-	}
-	if r.count++; r.count%eventsPerCheck != 0 {
+// readMemory hands on the events that are in the memory of the ring buffer. It
+// reports whether to go on.
+func (r *reading) readMemory() bool {
+	if r.memory == nil {
 		return true
 	}
+	for r.memory.refill() {
+		r.unasked = true
+		for {
+			record, ok := r.memory.next()
+			if !ok {
+				break
+			}
+			event, err := r.decoder.decode(record)
+			if !r.yield(event, err) || r.ctx.Err() != nil || r.memory.ended.Load() {
+				return false
+			}
+			if r.count++; r.count%eventsPerCheck == 0 && !r.check() {
+				return false
+			}
+		}
+		// The last event is valid until the next one comes, but its bytes are
+		// in memory that is the kernel's again as soon as it knows that they
+		// were read.
+		r.decoder.settle()
+	}
+	if r.memory.isEmpty() {
+		r.freeSites()
+	}
+	return true
+}
+
+// wait waits for an event and hands it on. Where there is no memory to read it
+// does so with all that follow. It reports whether to go on.
+func (r *reading) wait() bool {
+	for {
+		err := r.reader.ReadInto(&r.record)
+		switch {
+		case err == nil:
+			if r.memory != nil {
+				r.memory.skip()
+				return r.hand(r.record.RawSample)
+			}
+			if !r.hand(r.record.RawSample) {
+				return false
+			}
+			if r.record.Remaining > 0 {
+				continue
+			}
+			r.freeSites()
+			return true
+		case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, ringbuf.ErrFlushed):
+			if r.memory != nil {
+				r.memory.skip() // it may have gone past discarded records
+			} else {
+				r.freeSites()
+			}
+			return true
+		case errors.Is(err, os.ErrClosed):
+			return false
+		default:
+			r.yield(nil, err)
+			return false
+		}
+	}
+}
+
+// hand hands on the event of a record. It reports whether to go on.
+func (r *reading) hand(record []byte) bool {
+	event, err := r.decoder.decode(record)
+	r.unasked = true
+	if !r.yield(event, err) || r.ctx.Err() != nil {
+		return false
+	}
+	r.count++
+	return r.count%eventsPerCheck != 0 || r.check()
+}
+
+// check does what is done from time to time while events come. It reports
+// whether to go on.
+func (r *reading) check() bool {
 	now := time.Now()
 	r.checkClock(now)
 	return !r.isDue(now) || r.reportLosses()
@@ -177,13 +195,8 @@ func (r *reading) behind() bool {
 // drained is called when the ring buffer was empty. It reports whether to go
 // on.
 func (r *reading) drained() bool {
-	// No program sends events any more for sites that had been retired when the
-	// ring buffer was empty the last time.
-	r.freeSites()
-	select {
-	case <-r.done:
+	if r.ctx.Err() != nil {
 		return false
-	default:
 	}
 	if r.ending {
 		r.reportLosses()
@@ -248,12 +261,17 @@ func (r *reading) lost() (n uint64, err error) {
 	return n, err
 }
 
+// freeSites is called when the ring buffer was empty. No program sends events
+// any more for sites that had been retired when it was so the last time.
 func (r *reading) freeSites() {
 	r.mu.Lock()
 	retired := r.retired
 	r.retired = nil
 	r.mu.Unlock()
-	r.sites.remove(r.leaving)
+	if len(r.leaving) > 0 {
+		r.sites.remove(r.leaving)
+		r.decoder.forget()
+	}
 	r.leaving = retired
 }
 

@@ -133,8 +133,9 @@ type SessionOptions struct {
 	Delay time.Duration
 
 	// ReuseEvents makes Session.Events deliver the same Event again and again,
-	// so that an event takes no new memory. An event, and all that its slices
-	// and values refer to, is then valid until the next one comes.
+	// one for each kind of site, so that an event takes no new memory. An
+	// event, and all that its slices and values refer to, is then valid until
+	// the next one comes, and must not be changed.
 	ReuseEvents bool
 
 	// Aggregators are what the session computes in the kernel over many hits.

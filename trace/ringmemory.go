@@ -23,7 +23,9 @@ type ringMemory struct {
 	mask               uint64
 	pages              [2][]byte // what to unmap
 
-	read uint64 // position up to which records were read
+	read     uint64 // position up to which records were read
+	reported uint64 // up to where the kernel knows of it
+	produced uint64 // up to where there are records, as far as was asked
 
 	// mu guards users and ended. The memory is unmapped when it has ended and
 	// nobody uses it.
@@ -75,7 +77,7 @@ func (m *ringMemory) use() bool {
 		return false
 	}
 	m.users++
-	m.read = m.consumed()
+	m.skip()
 	return true
 }
 
@@ -108,47 +110,65 @@ func (m *ringMemory) unmap() {
 	}
 }
 
-// next copies the next record into buffer and reports whether there is one, and
-// whether more follow. If there is none the kernel knows how far was read, so
-// that it wakes up who waits for the next one.
-func (m *ringMemory) next(buffer []byte) (record []byte, more, ok bool) {
-	for !m.ended.Load() {
-		produced := atomic.LoadUint64(m.producer)
-		length := uint32(recordBusy)
-		if produced != m.read {
-			length = atomic.LoadUint32((*uint32)(unsafe.Pointer(&m.data[m.read&m.mask])))
-		}
+// next returns the next record of those that were there at the last refill. It
+// is in the memory, and is there until next or report is called again.
+func (m *ringMemory) next() (record []byte, ok bool) {
+	for m.read != m.produced {
+		at := m.read & m.mask
+		length := atomic.LoadUint32((*uint32)(unsafe.Pointer(&m.data[at])))
 		if length&recordBusy != 0 {
-			if m.report() {
-				continue // since then there may be one, for which the kernel woke up nobody
-			}
-			return buffer, false, false
+			return nil, false
 		}
-		start := m.read&m.mask + recordHeader
 		size := uint64(length &^ recordDiscarded)
-		m.read += recordHeader + (size+7)&^7
-		if length&recordDiscarded == 0 {
-			buffer = append(buffer[:0], m.data[start:start+size]...)
-		}
-		if m.read-m.consumed() > m.mask/reportEvery {
+		if m.read-m.reported > m.mask/reportEvery {
 			m.report()
 		}
+		m.read += recordHeader + (size+7)&^7
 		if length&recordDiscarded == 0 {
-			return buffer, produced != m.read, true
+			at += recordHeader
+			return m.data[at : at+size : at+size], true
 		}
 	}
-	m.report() // who goes on with the reader must not read the same again
-	return buffer, false, false
+	return nil, false
 }
+
+// refill asks what the kernel has written meanwhile, and reports whether next
+// has a record again. If not the kernel knows how far was read, so that it
+// wakes up who waits for the next one.
+func (m *ringMemory) refill() bool {
+	for !m.ended.Load() {
+		m.produced = atomic.LoadUint64(m.producer)
+		if m.read != m.produced && atomic.LoadUint32((*uint32)(unsafe.Pointer(&m.data[m.read&m.mask])))&recordBusy == 0 {
+			return true
+		}
+		if !m.report() {
+			return false
+		}
+		// Since then there may be one, for which the kernel woke up nobody.
+	}
+	m.report() // who goes on with the reader must not read the same again
+	return false
+}
+
+// isEmpty reports whether there was no record at the last refill, not even one
+// that was being written.
+func (m *ringMemory) isEmpty() bool { return m.read == m.produced }
 
 // consumed returns up to where the kernel knows that records were read.
 func (m *ringMemory) consumed() uint64 { return atomic.LoadUint64(m.consumer) }
 
 // report tells the kernel how far was read. It reports whether that is news.
 func (m *ringMemory) report() bool {
-	if m.consumed() == m.read {
+	if m.reported == m.read {
 		return false
 	}
+	m.reported = m.read
 	atomic.StoreUint64(m.consumer, m.read)
 	return true
+}
+
+// skip goes to where another reader of the ring buffer has read.
+func (m *ringMemory) skip() {
+	m.read = m.consumed()
+	m.reported, m.produced = m.read, m.read
 }

@@ -38,18 +38,20 @@ func (r *fakeRing) write(value byte, length uint32, flags uint32) {
 
 func TestRingMemory(t *testing.T) {
 	r := newFakeRing(256)
-	var record []byte
-	next := func(t *testing.T) (b []byte, more bool) {
+	next := func(t *testing.T) []byte {
 		t.Helper()
-		var ok bool
-		record, more, ok = r.next(record)
+		record, ok := r.next()
+		if !ok && r.refill() {
+			record, ok = r.next()
+		}
 		qt.Assert(t, qt.IsTrue(ok))
-		return record, more
+		return record
 	}
 	nothing := func(t *testing.T) {
 		t.Helper()
-		_, _, ok := r.next(nil)
+		_, ok := r.next()
 		qt.Assert(t, qt.IsFalse(ok))
+		qt.Assert(t, qt.IsFalse(r.refill()))
 		qt.Assert(t, qt.Equals(r.consumed, r.read), qt.Commentf("the kernel has to know before anybody waits"))
 	}
 
@@ -59,16 +61,29 @@ func TestRingMemory(t *testing.T) {
 			length := uint32(i) % 60
 			r.write(i, length, 0)
 			r.write(i+1, 1, 0)
-			b, more := next(t)
+			b := next(t)
 			qt.Assert(t, qt.HasLen(b, int(length)))
-			qt.Assert(t, qt.IsTrue(more))
 			for _, value := range b {
 				qt.Assert(t, qt.Equals(value, i))
 			}
-			qt.Assert(t, qt.IsTrue(r.read-r.consumed <= r.mask/reportEvery))
-			b, more = next(t)
+			b = next(t)
 			qt.Assert(t, qt.DeepEquals(b, []byte{i + 1}))
-			qt.Assert(t, qt.IsFalse(more))
+			nothing(t)
+			qt.Assert(t, qt.IsTrue(r.isEmpty()))
+		}
+	})
+	t.Run("tells the kernel late, but not of a record that is in use", func(t *testing.T) {
+		for range 100 {
+			for r.produced-r.consumed+16 <= r.mask+1 {
+				r.write(1, 8, 0)
+			}
+			before := r.read
+			next(t)
+			qt.Assert(t, qt.IsTrue(r.consumed <= before))
+			qt.Assert(t, qt.IsTrue(before-r.consumed <= r.mask/reportEvery))
+		}
+		for r.read != r.produced {
+			next(t)
 		}
 		nothing(t)
 	})
@@ -76,8 +91,7 @@ func TestRingMemory(t *testing.T) {
 		r.write(1, 8, recordDiscarded)
 		r.write(2, 8, 0)
 		r.write(3, 8, recordDiscarded)
-		b, _ := next(t)
-		qt.Assert(t, qt.Equals(b[0], 2))
+		qt.Assert(t, qt.Equals(next(t)[0], 2))
 		nothing(t)
 		qt.Assert(t, qt.Equals(r.consumed, r.produced))
 	})
@@ -86,14 +100,21 @@ func TestRingMemory(t *testing.T) {
 		at := r.produced & r.mask
 		r.write(5, 8, recordBusy)
 		r.write(6, 8, 0)
-		b, _ := next(t)
-		qt.Assert(t, qt.Equals(b[0], 4))
+		qt.Assert(t, qt.Equals(next(t)[0], 4))
 		nothing(t)
+		qt.Assert(t, qt.IsFalse(r.isEmpty()))
 		binary.NativeEndian.PutUint32(r.data[at:], 8)
-		b, _ = next(t)
-		qt.Assert(t, qt.Equals(b[0], 5))
-		b, _ = next(t)
-		qt.Assert(t, qt.Equals(b[0], 6))
+		qt.Assert(t, qt.Equals(next(t)[0], 5))
+		qt.Assert(t, qt.Equals(next(t)[0], 6))
+		nothing(t)
+		qt.Assert(t, qt.IsTrue(r.isEmpty()))
+	})
+	t.Run("goes on where another reader has read", func(t *testing.T) {
+		r.write(7, 8, 0)
+		r.write(8, 8, 0)
+		r.consumed += 16
+		r.skip()
+		qt.Assert(t, qt.Equals(next(t)[0], 8))
 		nothing(t)
 	})
 	t.Run("has nothing once it has ended, and says how far it was read", func(t *testing.T) {
@@ -102,7 +123,8 @@ func TestRingMemory(t *testing.T) {
 		next(t)
 		r.users = 1 // there is nothing to unmap
 		r.end()
-		nothing(t)
+		qt.Assert(t, qt.IsFalse(r.refill()))
 		qt.Assert(t, qt.Equals(r.read, r.produced-16))
+		qt.Assert(t, qt.Equals(r.consumed, r.read))
 	})
 }

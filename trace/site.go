@@ -11,7 +11,6 @@ import (
 
 	"github.com/gousdt/gousdt/argspec"
 	"github.com/gousdt/gousdt/providers"
-	"github.com/gousdt/gousdt/trace/internal/bpfgen"
 	"github.com/gousdt/gousdt/usdt"
 )
 
@@ -27,9 +26,9 @@ type Site struct {
 	Cookie uint64
 
 	id     uint32
-	probe  string // PROVIDER:NAME
-	events events
-	starts events // of calls, which their ends send
+	probe  string  // PROVIDER:NAME
+	events *events // nil if none are sent
+	starts *events // of calls, which their ends send; nil if they send none
 
 	definition *providers.Probe // nil if there is none
 }
@@ -47,12 +46,6 @@ func (s *Site) ArgumentName(i int) string {
 		}
 	}
 	return "arg" + strconv.Itoa(i)
-}
-
-// events describes the records of a site. Sites with equal records share it.
-type events struct {
-	record *bpfgen.Record // nil if none are sent
-	known  []Value        // the arguments, as far as the record does not have them
 }
 
 // siteTable numbers sites. The generated programs send these numbers. Finding a
@@ -122,25 +115,6 @@ func (t *siteTable) remove(sites []*Site) {
 		t.pages.Store(nil)
 		t.next, t.free = 0, nil
 	}
-}
-
-func newEvents(r *bpfgen.Record, args []argspec.Arg) events {
-	if r == nil {
-		return events{}
-	}
-	e := events{record: r, known: make([]Value, len(args))}
-	for i := range args {
-		e.known[i] = valueOf(&args[i])
-		if r.Args[i].Value != bpfgen.None {
-			e.known[i].state = Present
-		}
-	}
-	for i := range r.Captures {
-		if arg := r.Captures[i].Arg; args[arg].Kind == argspec.Bytes {
-			e.known[arg].kind, e.known[arg].state = Bytes, Present
-		}
-	}
-	return e
 }
 
 // valueOf returns what is known of an argument before any hit.

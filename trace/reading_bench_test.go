@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+//go:build linux
+
+package trace
+
+import (
+	"context"
+	"debug/elf"
+	"encoding/binary"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/go-quicktest/qt"
+
+	"github.com/gousdt/gousdt/argspec"
+	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/trace/internal/bpfgen"
+	"github.com/gousdt/gousdt/usdt"
+)
+
+// BenchmarkReading measures what an event costs the reader: from a ring buffer
+// that is full to a loop that adds the arguments up. bench compares that with
+// other readers.
+func BenchmarkReading(b *testing.B) {
+	for _, test := range []struct {
+		name, arguments string
+		text, header    bool
+	}{
+		{"three", "8@%rax 8@%rbx 8@%rcx", false, false},
+		{"three-header", "8@%rax 8@%rbx 8@%rcx", false, true},
+		{"three-ints", "-4@%eax -4@%ebx -4@%ecx", false, false},
+		{"text", "8@%rax", true, false},
+		{"twelve", "8@%rax 8@%rbx 8@%rcx 8@%rdx 8@%rsi 8@%rdi 8@%rbp 8@%r8 8@%r9 8@%r10 8@%r11 8@%r12", false, false},
+	} {
+		for _, reuse := range []bool{true, false} {
+			name := test.name + "/own"
+			if reuse {
+				name = test.name + "/reused"
+			}
+			b.Run(name, func(b *testing.B) {
+				args := argspec.Parse(elf.EM_X86_64, test.arguments)
+				events := &bpfgen.Events{RingSize: 1 << 20, Header: test.header}
+				if test.text {
+					events.Captures = func(*bpfgen.Site) []bpfgen.Capture {
+						return []bpfgen.Capture{{Arg: 0, Text: true, Max: 31, Length: bpfgen.None}}
+					}
+				}
+				plan := &bpfgen.Plan{Kernel: bpfgen.Kernel{Machine: elf.EM_X86_64, Order: binary.NativeEndian}, Events: events}
+				site := &Site{Site: usdt.Site{Site: elfnote.Site{Provider: "p", Name: "n"}, Args: args}, probe: "p:n"}
+				block, err := plan.Block(&bpfgen.Site{Provider: "p", Name: "n", Args: args})
+				qt.Assert(b, qt.IsNil(err))
+				site.events = newEvents(block.Record, args)
+				s := &Session{}
+				qt.Assert(b, qt.IsNil(s.sites.add(site)))
+				s.decoder = newDecoder(&s.sites, reuse)
+				raw := make([]byte, block.Record.Size)
+				if test.text {
+					binary.NativeEndian.PutUint64(raw[block.Record.Captures[0].Status:], 32)
+				}
+				if test.header {
+					copy(raw[block.Record.Command:], "postgres")
+				}
+				const ringSize = 1 << 20
+				ring := newFakeRing(ringSize)
+				count := 0
+				for ring.produced < ringSize/2 {
+					at := ring.produced
+					binary.NativeEndian.PutUint32(ring.data[at:], uint32(len(raw)))
+					copy(ring.data[at+8:], raw)
+					ring.produced += uint64(8 + len(raw))
+					count++
+				}
+				b.ReportAllocs()
+				ctx, cancel := context.WithCancel(context.Background())
+				defer cancel()
+				sum, left := uint64(0), 0
+				for i := 0; i < b.N; i += count {
+					ring.read, ring.consumed = 0, 0
+					left = min(count, b.N-i)
+					r := &reading{Session: s, ctx: ctx, memory: &ring.ringMemory}
+					r.clocks, r.checked = farAway, farAway
+					r.yield = func(e *Event, err error) bool {
+						if err != nil {
+							b.Fatal(err)
+						}
+						of := uint64(0)
+						for i := range e.Args {
+							of += e.Args[i].Uint()
+						}
+						sum += of
+						left--
+						return left > 0
+					}
+					r.loop()
+				}
+				runtime.KeepAlive(sum)
+			})
+		}
+	}
+}
+
+// farAway keeps the reader from looking at clocks and losses.
+var farAway = time.Now().Add(time.Hour)
