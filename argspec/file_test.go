@@ -8,10 +8,7 @@ import (
 	"errors"
 )
 
-var (
-	errNoSuchSymbol = errors.New("no such symbol")
-	errAmbiguous    = errors.New("several symbols of that name")
-)
+var errNoSuchSymbol = errors.New("no such symbol")
 
 // testFile is the file that argument strings are from. The zero value is a
 // position-independent program of no machine, without symbols.

@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/go-quicktest/qt"
+
+	"github.com/gousdt/gousdt/internal/argvectors"
 )
 
 func TestParseReadsEveryStringOfRealPrograms(t *testing.T) {
@@ -29,7 +31,7 @@ func TestParseReadsEveryStringOfRealPrograms(t *testing.T) {
 		switch word {
 		case "", "#":
 		case "machine":
-			program.machine, err = machineNamed(rest)
+			program.machine, err = argvectors.MachineNamed(rest)
 			qt.Assert(t, qt.IsNil(err))
 			machines++
 		case "class":

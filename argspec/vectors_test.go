@@ -3,39 +3,24 @@
 package argspec
 
 import (
-	"bufio"
 	"debug/elf"
-	"encoding/binary"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/go-quicktest/qt"
+
+	"github.com/gousdt/gousdt/internal/argvectors"
 )
 
-// vector is one line of testdata/vectors: see the README there.
-type vector struct {
-	place     string // line of a file
-	file      *testFile
-	noSymbols bool // only the machine is known
-	location  uint64
-	kernel    elf.Machine
-	text      string
-	expected  string
-}
-
-// decode decodes the string of the vector.
-func (v *vector) decode() []Arg {
-	decoder := NewDecoder(v.file)
-	if v.noSymbols {
+// decodeVector decodes the string of a vector.
+func decodeVector(v *argvectors.Vector) []Arg {
+	decoder := NewDecoder(v.File)
+	if v.NoSymbols {
 		decoder.target.file = nil
 	}
-	return decoder.Decode(v.location, v.text)
+	return decoder.Decode(v.Location, v.Text)
 }
 
 // reasonWords are the words that the vectors have for the reasons.
@@ -61,146 +46,10 @@ var reasonWords = map[string]error{
 }
 
 // loadVectors reads all vector files.
-func loadVectors(tb testing.TB) []vector {
-	files, err := filepath.Glob("../testdata/vectors/*.txt")
+func loadVectors(tb testing.TB) []argvectors.Vector {
+	vectors, err := argvectors.Load("../testdata/vectors")
 	qt.Assert(tb, qt.IsNil(err))
-	qt.Assert(tb, qt.Not(qt.HasLen(files, 0)))
-	var vectors []vector
-	for _, name := range files {
-		file, err := os.Open(name)
-		qt.Assert(tb, qt.IsNil(err))
-		found, err := readVectors(file, filepath.Base(name))
-		file.Close()
-		qt.Assert(tb, qt.IsNil(err))
-		vectors = append(vectors, found...)
-	}
 	return vectors
-}
-
-// vectorReader reads a file of vectors.
-type vectorReader struct {
-	context vector
-	file    testFile // what context.file is a copy of
-	symbols map[string]elf.Symbol
-	unclear map[string]bool // names of several symbols
-	vectors []vector
-}
-
-func readVectors(file *os.File, name string) ([]vector, error) {
-	r := vectorReader{symbols: make(map[string]elf.Symbol), unclear: make(map[string]bool)}
-	r.file.symbol = r.symbol
-	lines := bufio.NewScanner(file)
-	for number := 1; lines.Scan(); number++ {
-		line := lines.Text()
-		if line == "" || line[0] == '#' {
-			continue
-		}
-		r.context.place = fmt.Sprintf("%s:%d", name, number)
-		read := r.setContext
-		if line[0] == '"' {
-			read = r.vector
-		}
-		if err := read(line); err != nil {
-			return nil, fmt.Errorf("%s: %w: %s", r.context.place, err, line)
-		}
-	}
-	return r.vectors, lines.Err()
-}
-
-func (r *vectorReader) symbol(name string) (elf.Symbol, error) {
-	if r.unclear[name] {
-		return elf.Symbol{}, errAmbiguous
-	}
-	if symbol, ok := r.symbols[name]; ok {
-		return symbol, nil
-	}
-	return elf.Symbol{}, errNoSuchSymbol
-}
-
-// vector reads a line with a string and what it means.
-func (r *vectorReader) vector(line string) error {
-	decoder := json.NewDecoder(strings.NewReader(line))
-	if err := decoder.Decode(&r.context.text); err != nil {
-		return err
-	}
-	_, expected, ok := strings.Cut(line[decoder.InputOffset():], "-> ")
-	if !ok {
-		return errors.New("no result")
-	}
-	r.context.expected = expected
-	file := r.file
-	r.context.file = &file
-	r.vectors = append(r.vectors, r.context)
-	return nil
-}
-
-// setContext reads a line that says something of the vectors after it.
-func (r *vectorReader) setContext(line string) (err error) {
-	word, rest, _ := strings.Cut(line, " ")
-	switch word {
-	case "machine":
-		r.file.machine, err = machineNamed(rest)
-	case "kernel":
-		r.context.kernel, err = machineNamed(rest)
-	case "class":
-		r.file.class = map[string]elf.Class{"32": elf.ELFCLASS32, "64": elf.ELFCLASS64}[rest]
-	case "big-endian":
-		r.file.order = binary.BigEndian
-	case "little-endian":
-		r.file.order = nil
-	case "location":
-		r.context.location, err = strconv.ParseUint(rest, 0, 64)
-	case "absolute":
-		r.file.kind = elf.ET_EXEC
-	case "position-independent":
-		r.file.kind = elf.ET_DYN
-	case "object-file":
-		r.file.kind = elf.ET_REL
-	case "library":
-		r.file.isLibrary = true
-	case "program":
-		r.file.isLibrary = false
-	case "symbol", "function", "thread-local", "hidden", "constant", "chooser":
-		i := strings.LastIndexByte(rest, ' ')
-		symbol := newSymbol(elf.STT_OBJECT, 0)
-		switch word {
-		case "function":
-			symbol.Info = elf.ST_INFO(elf.STB_GLOBAL, elf.STT_FUNC)
-		case "thread-local":
-			symbol.Info = elf.ST_INFO(elf.STB_GLOBAL, elf.STT_TLS)
-		case "chooser":
-			symbol.Info = elf.ST_INFO(elf.STB_GLOBAL, elf.STT_GNU_IFUNC)
-		case "hidden":
-			symbol.Other = byte(elf.STV_HIDDEN)
-		case "constant":
-			symbol.Section = elf.SHN_ABS
-		}
-		symbol.Value, err = strconv.ParseUint(rest[i+1:], 0, 64)
-		r.symbols[strings.Trim(rest[:i], `"`)] = symbol
-	case "ambiguous":
-		r.unclear[rest] = true
-	case "pltgot":
-		var table uint64
-		table, err = strconv.ParseUint(rest, 0, 64)
-		r.file.pltgot = func() (uint64, error) { return table, nil }
-	case "no-pltgot":
-		r.file.pltgot = nil
-	case "no-symbols":
-		r.context.noSymbols = true
-	default:
-		err = errors.New("unknown word")
-	}
-	return err
-}
-
-// machineNamed returns the machine of an e_machine name: "EM_X86_64".
-func machineNamed(name string) (elf.Machine, error) {
-	for m := range elf.Machine(300) {
-		if m.String() == name {
-			return m, nil
-		}
-	}
-	return 0, errors.New("unknown machine")
 }
 
 // vectorText writes arguments as the vectors have them.
@@ -272,12 +121,12 @@ func vectorPlace(a Arg, kernel elf.Machine) string {
 func TestParseDecodesTheConformanceVectors(t *testing.T) {
 	seen := map[string]bool{}
 	for _, v := range loadVectors(t) {
-		args := v.decode()
-		if got := vectorText(args, v.kernel); got != v.expected {
-			t.Errorf("%s: %q\n got: %s\nwant: %s", v.place, v.text, got, v.expected)
+		args := decodeVector(&v)
+		if got := vectorText(args, v.Kernel); got != v.Expected {
+			t.Errorf("%s: %q\n got: %s\nwant: %s", v.Place, v.Text, got, v.Expected)
 		}
-		checkInvariants(t, v.text, args)
-		for _, result := range strings.Split(v.expected, " ; ") {
+		checkInvariants(t, v.Text, args)
+		for _, result := range strings.Split(v.Expected, " ; ") {
 			if _, word, ok := strings.Cut(result, "unavailable "); ok {
 				seen[word] = true
 			}

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package argvectors
+
+import (
+	"debug/elf"
+	"encoding/binary"
+	"errors"
+	"strconv"
+	"strings"
+)
+
+// File is the file that an argument string is from, as package argspec asks for
+// it.
+type File struct {
+	machine   elf.Machine
+	class     elf.Class
+	order     binary.ByteOrder
+	kind      elf.Type
+	isLibrary bool
+	symbols   map[string]elf.Symbol
+	unclear   map[string]bool // names of several symbols
+	pltgot    *uint64
+}
+
+// Machine returns the file's e_machine.
+func (f *File) Machine() elf.Machine { return f.machine }
+
+// Class returns ELFCLASS32 or ELFCLASS64.
+func (f *File) Class() elf.Class { return f.class }
+
+// ByteOrder returns nil for little-endian.
+func (f *File) ByteOrder() binary.ByteOrder { return f.order }
+
+// IsProgram reports whether it is no library.
+func (f *File) IsProgram() bool { return !f.isLibrary }
+
+// Type returns ET_EXEC, ET_DYN or ET_REL.
+func (f *File) Type() elf.Type {
+	if f.kind == elf.ET_NONE {
+		return elf.ET_DYN
+	}
+	return f.kind
+}
+
+// Symbol returns a symbol by its name.
+func (f *File) Symbol(name string) (elf.Symbol, error) {
+	if f.unclear[name] {
+		return elf.Symbol{}, errors.New("several symbols of that name")
+	}
+	if symbol, ok := f.symbols[name]; ok {
+		return symbol, nil
+	}
+	return elf.Symbol{}, errors.New("no such symbol")
+}
+
+// PLTGOT returns DT_PLTGOT.
+func (f *File) PLTGOT() (uint64, error) {
+	if f.pltgot == nil {
+		return 0, errors.New("no DT_PLTGOT")
+	}
+	return *f.pltgot, nil
+}
+
+// addSymbol reads the name and the value of a symbol of a kind.
+func (f *File) addSymbol(kind, text string) (err error) {
+	i := strings.LastIndexByte(text, ' ')
+	symbol := elf.Symbol{Info: elf.ST_INFO(elf.STB_GLOBAL, elf.STT_OBJECT), Section: 1}
+	switch kind {
+	case "function":
+		symbol.Info = elf.ST_INFO(elf.STB_GLOBAL, elf.STT_FUNC)
+	case "thread-local":
+		symbol.Info = elf.ST_INFO(elf.STB_GLOBAL, elf.STT_TLS)
+	case "chooser":
+		symbol.Info = elf.ST_INFO(elf.STB_GLOBAL, elf.STT_GNU_IFUNC)
+	case "hidden":
+		symbol.Other = byte(elf.STV_HIDDEN)
+	case "constant":
+		symbol.Section = elf.SHN_ABS
+	}
+	symbol.Value, err = strconv.ParseUint(text[i+1:], 0, 64)
+	f.symbols[strings.Trim(text[:i], `"`)] = symbol
+	return err
+}

@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+//go:build linux
+
+package usdt
+
+import (
+	"bytes"
+	"debug/elf"
+	"encoding/binary"
+	"errors"
+	"math/rand/v2"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"testing"
+	"unsafe"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/ringbuf"
+	"github.com/go-quicktest/qt"
+	"golang.org/x/sys/unix"
+
+	"github.com/gousdt/gousdt/argspec"
+	"github.com/gousdt/gousdt/internal/specialise"
+	"github.com/gousdt/gousdt/internal/testneeds"
+	"github.com/gousdt/gousdt/internal/testprog"
+	"github.com/gousdt/gousdt/usdt/internal/sitespec"
+	"github.com/gousdt/gousdt/usdt/internal/testbpf"
+)
+
+// What is here runs programs without a probe: as ones of another type, which
+// the kernel runs with a context that is given to it. So the registers can be
+// anything, and those of any machine of this byte order.
+
+// The context has the words of struct pt_regs, and behind them the BPF cookie,
+// for which programs of that type cannot ask.
+const (
+	contextSize  = cookieOffset + 8
+	cookieOffset = 512
+)
+
+// collectors are the programs, by the number in their events.
+var collectors = []string{"collect", "collect3", "collect12"}
+
+// codeRunner has programs as they were compiled, and makes such as are for
+// certain specs.
+type codeRunner struct {
+	t       testing.TB
+	general specialise.Program
+	layout  sitespec.Layout
+	depths  map[string][]int
+
+	spec    *ebpf.CollectionSpec
+	generic *ebpf.Collection
+	events  *ringbuf.Reader
+}
+
+// newCodeRunner takes a collection with the programs of a kernel of that
+// machine.
+func newCodeRunner(t testing.TB, spec *ebpf.CollectionSpec, machine elf.Machine) *codeRunner {
+	t.Helper()
+	testneeds.Kernel(t, "5.14", "programs that are run with a context of the caller's")
+	makeHeaderFunctionsStatic(spec)
+	specs := spec.Maps[specMapName]
+	layout, err := sitespec.LayoutOf(specs.ValueSize, specs.Value)
+	qt.Assert(t, qt.IsNil(err))
+	c := &codeRunner{t: t, spec: spec, layout: layout, depths: make(map[string][]int)}
+	c.general.Kernel = specialise.Kernel{Machine: machine, BigEndian: nativeOrder() == binary.BigEndian}
+	c.general.Libbpf = !sitespec.IsOwn(layout)
+	for _, name := range cookieVariables {
+		if variable := spec.Variables[name]; variable != nil {
+			qt.Assert(t, qt.IsNil(variable.Set(true)))
+		}
+	}
+	generic := spec.Copy()
+	for _, name := range collectors {
+		program := generic.Programs[name]
+		asRunnable(program, program.Instructions)
+	}
+	c.generic = c.load(generic, nil)
+	c.events, err = ringbuf.NewReader(c.generic.Maps["events"])
+	qt.Assert(t, qt.IsNil(err))
+	t.Cleanup(func() { c.events.Close() })
+	for _, name := range collectors {
+		c.depths[name] = parseStackDepths(c.generic.Programs[name].VerifierLog)
+		qt.Assert(t, qt.IsNotNil(c.depths[name]))
+	}
+	return c
+}
+
+// asRunnable makes of a program one that can be run, with these instructions.
+func asRunnable(program *ebpf.ProgramSpec, instructions asm.Instructions) {
+	program.Type, program.AttachType, program.AttachTo = ebpf.Syscall, ebpf.AttachNone, ""
+	program.Flags |= unix.BPF_F_SLEEPABLE
+	program.Instructions = slices.Clone(instructions)
+	for i := range program.Instructions {
+		ins := &program.Instructions[i]
+		if ins.IsBuiltinCall() && asm.BuiltinFunc(ins.Constant) == asm.FnGetAttachCookie {
+			*ins = asm.LoadMem(asm.R0, asm.R1, cookieOffset, asm.DWord).WithMetadata(ins.Metadata)
+		}
+	}
+}
+
+func (c *codeRunner) load(spec *ebpf.CollectionSpec, shared map[string]*ebpf.Map) *ebpf.Collection {
+	c.t.Helper()
+	collection, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{
+		MapReplacements: shared, Programs: ebpf.ProgramOptions{LogLevel: ebpf.LogLevelStats},
+	})
+	var refused *ebpf.VerifierError
+	if errors.As(err, &refused) {
+		c.t.Fatalf("%+v", refused)
+	}
+	qt.Assert(c.t, qt.IsNil(err))
+	if shared == nil {
+		c.t.Cleanup(collection.Close)
+	}
+	return collection
+}
+
+// specialised loads programs for these specs alone. With depths, neighbours in
+// memory are read together where that needs some of the stack.
+func (c *codeRunner) specialised(specs []specialise.Spec, depths bool) *ebpf.Collection {
+	c.t.Helper()
+	spec := c.spec.Copy()
+	for _, name := range collectors {
+		general := c.general
+		general.Instructions = spec.Programs[name].Instructions
+		if depths {
+			general.Depths = c.depths[name]
+		}
+		instructions, err := general.For(specs)
+		qt.Assert(c.t, qt.IsNil(err))
+		asRunnable(spec.Programs[name], instructions)
+	}
+	return c.load(spec, c.generic.Maps)
+}
+
+// describe enters specs for the programs that look them up. Arguments that the
+// layout cannot describe become unavailable.
+func (c *codeRunner) describe(program elf.Machine, specs []specialise.Spec) {
+	c.t.Helper()
+	machines := sitespec.Machines{Kernel: c.general.Kernel.Machine, Program: program}
+	for _, spec := range specs {
+		for n := range spec.Args {
+			if err := c.layout.Check(machines, &spec.Args[n]); err != nil {
+				spec.Args[n].Kind, spec.Args[n].Err = argspec.Unavailable, err
+			}
+		}
+		value := c.layout.Append(nil, machines, nativeOrder(), uint64(spec.ID)<<32, spec.Args)
+		qt.Assert(c.t, qt.IsNil(c.generic.Maps[specMapName].Put(spec.ID, value)))
+	}
+}
+
+// run runs all programs with a context, and returns what they report.
+func (c *codeRunner) run(programs *ebpf.Collection, context []byte, id uint32) (events [3]testbpf.ArgsEvent) {
+	c.t.Helper()
+	context = bytes.Clone(context)
+	binary.NativeEndian.PutUint64(context[cookieOffset:], uint64(id))
+	for i, name := range collectors {
+		_, err := programs.Programs[name].Run(&ebpf.RunOptions{Context: context})
+		qt.Assert(c.t, qt.IsNil(err))
+		record, err := c.events.Read()
+		qt.Assert(c.t, qt.IsNil(err))
+		qt.Assert(c.t, qt.IsNil(binary.Read(bytes.NewReader(record.RawSample), binary.NativeEndian, &events[i])))
+		qt.Assert(c.t, qt.Equals(int(events[i].Program), i))
+		events[i].Tid = 0 // of whatever thread this goroutine is on
+	}
+	return events
+}
+
+// objectFor returns the programs for a kernel of a machine, this one's or
+// another one of its byte order.
+func objectFor(t testing.TB, machine elf.Machine) *ebpf.CollectionSpec {
+	t.Helper()
+	kernel, err := kernelMachine()
+	qt.Assert(t, qt.IsNil(err))
+	if machine == kernel {
+		spec, err := testbpf.LoadArgs()
+		qt.Assert(t, qt.IsNil(err))
+		return spec
+	}
+	testneeds.NoGuest(t, "it has no compiler for the programs of other machines")
+	clang := testneeds.Tool(t, "clang", "clang")
+	name := map[elf.Machine]string{
+		elf.EM_X86_64: "x86", elf.EM_AARCH64: "arm64", elf.EM_ARM: "arm", elf.EM_RISCV: "riscv",
+		elf.EM_PPC64: "powerpc", elf.EM_LOONGARCH: "loongarch", elf.EM_S390: "s390",
+	}[machine]
+	object := filepath.Join(t.TempDir(), name+".bpf.o")
+	arguments := []string{
+		"-O2", "-g", "-target", "bpf", "-D__TARGET_ARCH_" + name, "-I..", "-c", "internal/testbpf/args.bpf.c", "-o", object,
+	}
+	directories, _ := filepath.Glob("/usr/include/*-linux-gnu")
+	for _, directory := range directories {
+		arguments = append(arguments, "-idirafter", directory)
+	}
+	out, err := exec.Command(clang, arguments...).CombinedOutput()
+	qt.Assert(t, qt.IsNil(err), qt.Commentf("%s", out))
+	spec, err := LoadCollectionSpec(object)
+	qt.Assert(t, qt.IsNil(err))
+	return spec
+}
+
+// arena is memory at an address of 32 bits, so that registers of any machine
+// can point to it. Nothing is behind its end.
+type arena struct {
+	start uint64
+	bytes []byte
+}
+
+const arenaSize = 16 << 12
+
+func newArena(t testing.TB) arena {
+	t.Helper()
+	testprog.RequireBPF(t)
+	page := uintptr(unix.Getpagesize())
+	for at := uint64(0x2000_0000); at < 0x7000_0000; at += 0x100_0000 {
+		place, err := unix.MmapPtr(-1, 0, unsafe.Add(nil, at), arenaSize+page, unix.PROT_READ|unix.PROT_WRITE,
+			unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_FIXED_NOREPLACE)
+		if err != nil {
+			continue
+		}
+		t.Cleanup(func() { unix.MunmapPtr(place, arenaSize) })
+		qt.Assert(t, qt.IsNil(unix.MunmapPtr(unsafe.Add(place, arenaSize), page)))
+		return arena{at, unsafe.Slice((*byte)(place), arenaSize)}
+	}
+	t.Fatal("no place in memory below 2 GB")
+	return arena{}
+}
+
+func (a *arena) fill(random *rand.Rand) {
+	for i := range a.bytes {
+		a.bytes[i] = byte(random.Uint32())
+	}
+}
+
+// readMemory returns what is in the memory of this process, which is the one
+// that programs read when they are run here.
+func readMemory(address uint64, size int) ([]byte, bool) {
+	memory := make([]byte, size)
+	local := []unix.Iovec{{Base: &memory[0]}}
+	local[0].SetLen(size)
+	if address != uint64(uintptr(address)) {
+		return nil, false
+	}
+	n, err := unix.ProcessVMReadv(unix.Getpid(), local, []unix.RemoteIovec{{Base: uintptr(address), Len: size}}, 0)
+	runtime.KeepAlive(memory)
+	return memory, err == nil && n == size
+}
