@@ -116,11 +116,12 @@ func (d *decoder) decodeRest(e *Event, raw []byte, of *events) (*Event, error) {
 	}
 	if of.hasBytes {
 		of.decodeCaptures(e.Args, raw)
-		if d.reuse {
-			d.last = e
-		} else {
-			e.ownBytes(nil)
-		}
+	}
+	switch {
+	case d.reuse && (of.hasBytes || e.Start != nil):
+		d.last = e
+	case of.hasBytes:
+		e.ownBytes(nil)
 	}
 	return e, nil
 }
@@ -208,14 +209,22 @@ func (d *decoder) decodeSpan(e *Event, raw []byte, p *bpfgen.SpanPlace) error {
 	of.decodeWords(start.Args, saved)
 	of.decodeOthers(start.Args, saved)
 	of.decodeCaptures(start.Args, saved)
-	if !d.reuse && len(r.Captures) > 0 {
+	if r.Stack != bpfgen.None {
+		decodeStack(start, saved, r)
+	}
+	if r.Registers != nil {
+		decodeRegisters(start, saved, r)
+	}
+	if !d.reuse && of.hasBytes {
 		start.ownBytes(nil)
 	}
 	return nil
 }
 
-// forgotten sets the arguments of a start of which nothing was kept.
+// forgotten sets the arguments of a start of which nothing was kept, and no
+// stack.
 func forgotten(start *Event, of *events) {
+	start.Stack, start.StackCopy, start.Registers = start.Stack[:0], nil, Registers{}
 	start.Args = append(start.Args[:0], of.known...)
 	for i := range start.Args {
 		if v := &start.Args[i]; of.record.Args[i].Value != bpfgen.None || v.kind == Bytes {

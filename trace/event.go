@@ -52,9 +52,10 @@ type Event struct {
 	Args []Value
 
 	// Start is the hit that began what this one ends, if SessionOptions.Spans
-	// asks for it, and otherwise nil. It has no Stack, and its CPU is -1. If
-	// there were too many calls at once to keep what it had, its arguments are
-	// Unreadable, and its TID is 0 if it may have been of another thread.
+	// asks for it, and otherwise nil. It has a Stack only with
+	// SessionOptions.StartStacks, and its CPU is -1. If there were too many
+	// calls at once to keep what it had, its arguments are Unreadable, and its
+	// TID is 0 if it may have been of another thread.
 	Start *Event
 	// Duration is the time since Start.
 	Duration time.Duration

@@ -59,6 +59,10 @@ const (
 	// take. Each takes up to 9 bytes, and what lies between those in memory.
 	savedArguments = 1<<10 + maxStructures
 
+	// savedStack is what is kept of a stack beside its addresses and its copy:
+	// a length, and up to 33 registers with the length of the copy.
+	savedStack = 8 + 34*8
+
 	// savedTexts is of how many arguments of a start SessionOptions.Texts are
 	// kept. No probe known to us has more that are texts.
 	savedTexts = 6
@@ -149,6 +153,12 @@ func (o *SessionOptions) savedSize() (int, error) {
 	}
 	if size > maxSavedCapture {
 		return 0, optionError("Captures", fmt.Errorf("take %d bytes of each start, more than %d: capture less", size, maxSavedCapture))
+	}
+	if o.StartStacks {
+		size += savedStack + 8*o.StackDepth
+		if o.StackCopy > 0 {
+			size += o.StackCopy + 2*bpfgen.CopyUnit // which it is rounded up to, and one more
+		}
 	}
 	return (size + savedArguments + 7) &^ 7, nil
 }

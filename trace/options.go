@@ -62,8 +62,14 @@ type SessionOptions struct {
 	// [Event.Duration] and [Event.Start] are set. Filter is about the call
 	// then, and what it does not let through is not sent: duration > 5ms.
 	// Captures are read where they are valid, also at the start. Stacks are
-	// those of the end.
+	// those of the end, and with StartStacks those of the start, too.
 	Spans []Latency
+
+	// StartStacks makes the starts of Spans have what StackDepth and StackCopy
+	// ask for: Event.Start.Stack, Registers and StackCopy. Each start pays for
+	// that, also where the Filter lets no event of the call through. With
+	// StackCopy, the kernel keeps as much for up to 1024 calls.
+	StartStacks bool
 
 	// PageIn brings memory in that arguments point to and that is not in
 	// memory, as the program itself would by reading it. Without PageIn such
@@ -379,6 +385,8 @@ func (o *SessionOptions) plan() (*bpfgen.Plan, error) {
 		return nil, optionError("SampleRate", errors.New("is set, and SampleEvery, too"))
 	case o.NoEvents && o.SampleEvery+o.SampleRate > 0:
 		return nil, optionError("NoEvents", errors.New("is set, but events are what is sampled"))
+	case o.StartStacks && (len(o.Spans) == 0 || o.StackDepth+o.StackCopy == 0):
+		return nil, optionError("StartStacks", errors.New("is set, but no Spans, or neither StackDepth nor StackCopy"))
 	case o.Delay < 0:
 		return nil, optionError("Delay", fmt.Errorf("%v is negative", o.Delay))
 	case o.NoEvents:
@@ -392,6 +400,8 @@ func (o *SessionOptions) plan() (*bpfgen.Plan, error) {
 		Batch:    o.Delay > 0,
 		Header:   !o.ArgumentsOnly,
 		CGroup:   o.CGroups,
+
+		StartStacks: o.StartStacks,
 	}
 	if o.SampleEvery > 1 || o.SampleRate > 0 {
 		plan.Events.Sampling = &bpfgen.Sampling{Every: uint32(o.SampleEvery), Rate: uint32(o.SampleRate)}

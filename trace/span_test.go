@@ -19,6 +19,7 @@ import (
 
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/testneeds"
+	"github.com/gousdt/gousdt/internal/testprog"
 	"github.com/gousdt/gousdt/trace"
 	"github.com/gousdt/gousdt/usdt"
 )
@@ -232,6 +233,17 @@ func TestSpansWithOtherOptions(t *testing.T) {
 		events := next(t, s, 2)
 		qt.Check(t, qt.Equals(c.check(events[0], calls), c.check(events[1], calls)))
 	})
+	t.Run("reused, with texts of the start alone", func(t *testing.T) {
+		s := newSession(t, &trace.SessionOptions{Spans: everyCall, ReuseEvents: true, Captures: []trace.Capture{{
+			Arg: "arg1", Probes: []elfnote.Pattern{elfnote.MustParsePattern("outer__start")},
+		}}})
+		attach(t, s, usdt.Target{Path: c.path}, "gousdt_calls:outer*", nil)
+		calls := c.call("nested")
+		e := next(t, s, 1)[0]
+		qt.Assert(t, qt.IsNil(s.Close())) // the ring buffer's memory is gone
+		id := c.check(e, calls)
+		qt.Check(t, qt.Equals(e.Start.Args[1].String(), fmt.Sprintf(`"outer %d"`, id)))
+	})
 	t.Run("arguments only", func(t *testing.T) {
 		s := newSession(t, &trace.SessionOptions{Spans: everyCall, ArgumentsOnly: true})
 		attach(t, s, usdt.Target{Path: c.path}, "gousdt_calls:*", nil)
@@ -253,6 +265,46 @@ func TestSpansWithOtherOptions(t *testing.T) {
 		e := next(t, s, 1)[0]
 		id := c.check(e, calls)
 		qt.Check(t, qt.Equals(e.Start.Args[1].String(), fmt.Sprintf(`"outer %d"`, id)))
+	})
+}
+
+// Both probes of a call are in one function, so all but the instruction pointer
+// is the same.
+func TestSpansWithStacksOfStarts(t *testing.T) {
+	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
+		c := startCaller(t, copyOf(t, "calls"))
+		for name, opts := range map[string]*trace.SessionOptions{
+			"walked": {StackDepth: 5},
+			"copied": {StackCopy: 5000, Captures: []trace.Capture{{Arg: "arg1"}}},
+			"both":   {StackDepth: 127, StackCopy: 64 << 10, ReuseEvents: true},
+		} {
+			t.Run(name, func(t *testing.T) {
+				opts.Mode, opts.Spans, opts.StartStacks = mode, everyCall, true
+				s := newSession(t, opts)
+				attach(t, s, usdt.Target{Path: c.path, PID: c.pid}, "gousdt_calls:*", nil)
+				calls := c.call("crossed")
+				for range 2 {
+					e := next(t, s, 1)[0]
+					c.check(e, calls)
+					if opts.StackCopy > 0 {
+						qt.Check(t, qt.Equals(e.Registers.PC-e.Start.Registers.PC, e.Site.Location-e.Start.Site.Location))
+						qt.Check(t, qt.Equals(e.Registers.SP, e.Start.Registers.SP))
+						qt.Check(t, qt.Equals(len(e.StackCopy), len(e.Start.StackCopy)))
+						qt.Assert(t, qt.IsTrue(len(e.StackCopy) > 256))
+						same := len(e.StackCopy) * 3 / 4 // of the callers
+						qt.Check(t, qt.DeepEquals(e.StackCopy[same:], e.Start.StackCopy[same:]))
+					}
+					if opts.StackDepth > 0 {
+						testprog.RequireStacks(t)
+						qt.Assert(t, qt.IsTrue(len(e.Stack) > 0))
+						qt.Assert(t, qt.HasLen(e.Start.Stack, len(e.Stack)))
+						qt.Check(t, qt.Equals(e.Stack[0]-e.Start.Stack[0], e.Site.Location-e.Start.Site.Location))
+						qt.Check(t, qt.DeepEquals(e.Stack[1:], e.Start.Stack[1:]))
+					}
+				}
+				silent(t, s)
+			})
+		}
 	})
 }
 
@@ -338,6 +390,8 @@ func TestSpanErrors(t *testing.T) {
 	}{
 		{trace.SessionOptions{Spans: []trace.Latency{{}}}, `option Spans\[0\]: Pair: is not given`},
 		{trace.SessionOptions{Spans: everyCall, NoEvents: true}, `option Spans: are events, but NoEvents is set`},
+		{trace.SessionOptions{StartStacks: true, StackDepth: 1}, "option StartStacks: is set, but no Spans, or neither StackDepth nor StackCopy"},
+		{trace.SessionOptions{StartStacks: true, Spans: everyCall}, "option StartStacks: .*"},
 		{trace.SessionOptions{Filter: "duration > 1"}, `option Filter: duration and start.argN are known only at the end of a call: .*`},
 		{trace.SessionOptions{Spans: []trace.Latency{{Pair: elfnote.MustParsePairPattern("query")}}},
 			`.*: there is no pair of probes query \(there are: (gousdt_calls:\w+(, )?){5}\)`},
@@ -345,7 +399,7 @@ func TestSpanErrors(t *testing.T) {
 		{trace.SessionOptions{Spans: everyCall, Filter: strings.Repeat("start.arg0 == 1 || ", 31) + "start.arg0 == 2"},
 			`option Filter: 32 comparisons with values of the start are more than 31`},
 		{trace.SessionOptions{Spans: everyCall, Captures: []trace.Capture{{Arg: "arg1", Max: 30_000}}},
-			`option Captures: take 30016 bytes of each start, more than 28672: capture less`},
+			`option Captures: take 30017 bytes of each start, more than 28672: capture less`},
 	} {
 		_, err := trace.Open(usdt.Target{Path: path}, &test.opts)
 		qt.Check(t, qt.ErrorMatches(err, test.want))

@@ -139,7 +139,8 @@
 //	 "pair":"postgresql:query","start":{"provider":"postgresql","name":"query__start","file":"/usr/...","location":4096,
 //	 "args":[...]},"done":{...}}
 //
-// "time" and "monotonic_ns" are of its start, and "stack" is that of its end.
+// "time" and "monotonic_ns" are of its start, and "stack" is that of its end;
+// with --start-stack "start" has another one.
 // --pairs has an object for each pair:
 //
 //	{"type":"pair","pair":"postgresql:query","file":"/usr/...","start":"postgresql:query__start","done":"postgresql:query__done"}

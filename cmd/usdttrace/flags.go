@@ -33,7 +33,8 @@ type options struct {
 	captures  []capture
 	names     []string // files with definitions
 	stack     bool
-	unwind    int // bytes of stacks that are copied to be unwound here; 0: the kernel walks them
+	starts    bool // stacks of the starts of calls
+	unwind    int  // bytes of stacks that are copied to be unwound here; 0: the kernel walks them
 	maxEvents int
 	every     int // about one in so many hits is taken, 0 for all
 	rate      int // at most so many hits a second on each processor, 0 for all
@@ -67,6 +68,9 @@ type options struct {
 	man                    bool
 	completion             string // the shell
 }
+
+// eventStacks reports whether events are printed with stacks.
+func (o *options) eventStacks() bool { return o.stack || o.starts }
 
 // byStack reports whether rows are by user stack.
 func (o *options) byStack() bool { return slices.Contains(o.by, "stack") }
@@ -132,6 +136,7 @@ func parseCommandLine(args []string) (*options, error) {
 	flags.List(func(s string) error { return o.addCapture(s, true) }, "bytes")
 	flags.List(o.addNames, "names")
 	flags.Switch(&o.stack, "stack")
+	flags.Switch(&o.starts, "start-stack")
 	flags.Text(&unwind, "unwind")
 	flags.Func(setCount(&o.maxEvents), "max-events")
 	flags.Func(o.setBuffer, "buffer")
@@ -246,6 +251,8 @@ func (o *options) check() error {
 	case o.chromeTrace != "" && (o.aggregates() || o.list || o.listPairs || o.json || o.csv || o.outputFile != ""):
 		return errors.New("--chrome-trace is about events, and takes the place of the output: " +
 			"it does not go with --count, --sum, --hist, --pprof, --folded, --flamegraph, -l, --pairs, --json, --csv and -o")
+	case o.starts && o.slow == nil && (o.chromeTrace == "" || o.latency == nil):
+		return errors.New("--start-stack goes with --slow, or with --latency and --chrome-trace: other hits have one stack, see --stack")
 	case o.json && o.csv:
 		return errors.New("--json and --csv exclude each other")
 	case o.every > 0 && o.rate > 0:

@@ -63,7 +63,7 @@ func (p *tracePrinter) event(e *trace.Event) {
 		j := p.object(probeName(e.Site), "i", e.PID, e.TID)
 		times(j, "ts", e.Monotonic)
 		j.Text("s", "t")
-		p.arguments(e, nil)
+		p.arguments(e, nil, p.tracer.options.stack)
 		p.end()
 		return
 	}
@@ -73,7 +73,7 @@ func (p *tracePrinter) event(e *trace.Event) {
 		j := p.object(name, "X", e.PID, e.TID)
 		times(j, "ts", e.Start.Monotonic)
 		times(j, "dur", e.Duration)
-		p.arguments(e, e.Start)
+		p.arguments(e, e.Start, p.tracer.options.stack)
 		p.end()
 		return
 	}
@@ -82,19 +82,20 @@ func (p *tracePrinter) event(e *trace.Event) {
 	for _, end := range []struct {
 		phase string
 		*trace.Event
-	}{{"b", e.Start}, {"e", e}} {
+		stack bool
+	}{{"b", e.Start, p.tracer.options.starts}, {"e", e, p.tracer.options.stack}} {
 		j := p.object(name, end.phase, e.Start.PID, end.TID)
 		j.Text("cat", "usdt")
 		j.Unsigned("id", p.spans)
 		times(j, "ts", end.Monotonic)
-		p.arguments(end.Event, nil)
+		p.arguments(end.Event, nil, end.stack)
 		p.end()
 	}
 }
 
-// arguments adds the arguments of a hit, and of the hit that began what it
-// ends unless that is nil.
-func (p *tracePrinter) arguments(e, start *trace.Event) {
+// arguments adds the arguments of a hit, and its stack if that is wanted, and
+// the same of the hit that began what it ends unless that is nil.
+func (p *tracePrinter) arguments(e, start *trace.Event, withStack bool) {
 	j := &p.json
 	j.Key("args")
 	j.Begin('{')
@@ -107,18 +108,26 @@ func (p *tracePrinter) arguments(e, start *trace.Event) {
 	if p.tracer.options.samples() {
 		j.Unsigned("weight", e.Weight)
 	}
-	if p.tracer.options.stack {
-		j.Key("stack")
-		j.Begin('[')
-		for _, frame := range p.tracer.stacks.Frames(context.Background(), e.PID, p.tracer.stackOf(e)) {
-			if frame.Function != "" {
-				frame.Function = symbolname.Readable(frame.Function)
-			}
-			j.String(frame.String())
-		}
-		j.End(']')
+	if withStack {
+		p.stack("stack", e)
+	}
+	if p.tracer.options.starts && start != nil {
+		p.stack("start.stack", start)
 	}
 	j.End('}')
+}
+
+func (p *tracePrinter) stack(name string, e *trace.Event) {
+	j := &p.json
+	j.Key(name)
+	j.Begin('[')
+	for _, frame := range p.tracer.stacks.Frames(context.Background(), e.PID, p.tracer.stackOf(e)) {
+		if frame.Function != "" {
+			frame.Function = symbolname.Readable(frame.Function)
+		}
+		j.String(frame.String())
+	}
+	j.End(']')
 }
 
 func (p *tracePrinter) argumentsOf(e *trace.Event, prefix string) {

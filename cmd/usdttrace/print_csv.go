@@ -91,6 +91,9 @@ func (p *csvPrinter) event(e *trace.Event) {
 	if p.tracer.options.stack {
 		add("stack", p.stack(e.PID, p.tracer.stackOf(e)))
 	}
+	if p.tracer.options.starts {
+		add("start.stack", p.stack(e.PID, p.tracer.stackOf(e.Start)))
+	}
 	p.record(header, fields)
 }
 

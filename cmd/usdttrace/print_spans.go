@@ -65,7 +65,16 @@ func (p *textPrinter) span(e *trace.Event) {
 			break
 		}
 	}
-	b = p.framesOf(append(b, '\n'), e)
+	b = append(b, '\n')
+	switch o := p.tracer.options; {
+	case o.stack && o.starts:
+		b = p.framesOf(append(b, "  started at\n"...), e.Start)
+		b = p.framesOf(append(b, "  ended at\n"...), e)
+	case o.starts:
+		b = p.framesOf(b, e.Start)
+	default:
+		b = p.framesOf(b, e)
+	}
 	p.line = b
 	p.out.Write(b) // the output keeps the error
 }
@@ -144,6 +153,9 @@ func (p *jsonPrinter) span(e *trace.Event) {
 		j.Key(end.name)
 		j.Begin('{')
 		p.hit(end.event)
+		if end.event == e.Start && p.tracer.options.starts {
+			p.stack(e.PID, p.tracer.stackOf(e.Start))
+		}
 		j.End('}')
 	}
 	if p.tracer.options.stack {

@@ -104,7 +104,7 @@ func (t *tracer) trace() (err error) {
 			t.containers.Close()
 		}
 	}()
-	if o.stack || o.profiles() || o.byStack() {
+	if o.eventStacks() || o.profiles() || o.byStack() {
 		t.stacks = stack.NewSymbolizer(nil)
 		defer t.stacks.Close()
 		if o.fromEvents() {

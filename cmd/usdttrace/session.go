@@ -28,6 +28,7 @@ func (t *tracer) open() error {
 	t.asked = o.aggregations()
 	opts := &trace.SessionOptions{
 		Mode: o.mode, Filter: o.filter(), Spans: o.spans, RingSize: o.buffer, Statistics: o.stats,
+		StartStacks: o.starts,
 		ReuseEvents: true, // each is printed, or added to a sample, before the next comes
 	}
 	if opts.Definitions, err = commandline.Definitions(o.names); err != nil {
@@ -40,7 +41,7 @@ func (t *tracer) open() error {
 	for _, c := range o.captures {
 		opts.Captures = append(opts.Captures, c.Capture)
 	}
-	if o.stack || o.fromEvents() {
+	if o.eventStacks() || o.fromEvents() {
 		opts.StackDepth = maxStack
 	} else {
 		opts.Delay = delay

@@ -58,3 +58,18 @@ func TestPairsAreListed(t *testing.T) {
 	qt.Check(t, qt.Equals(result.status, exitError))
 	qt.Check(t, qt.StringContains(result.stderr, "the names have 1 and 0 wildcards: which start belongs to which end is not known (usdttrace --pairs lists the pairs"))
 }
+
+func TestSlowCallsHaveStacksOfBothEnds(t *testing.T) {
+	path := copyOf(t, "calls")
+	result := startWith(t, "nested\n", "--slow", "0", "--stack", "--start-stack", "-c", path, "gousdt_calls:outer").wait()
+	result.ok()
+	qt.Check(t, qt.Matches(result.stdout, `(?s).*  started at\n    outer\+0x.*\(.*calls\)\n.*  ended at\n    outer\+0x.*\(.*calls\)\n.*`))
+
+	result = startWith(t, "nested\n", "--slow", "0", "--start-stack", "--json", "-c", path, "gousdt_calls:outer").wait()
+	qt.Check(t, qt.Matches(result.ok()[0], `.*"start":\{[^}]*"args":.*"stack":\[\{[^}]*"function":"outer".*"done":\{.*`))
+	testschema.Load(t, "usdttrace").Check(t, []byte(result.ok()[0]))
+
+	result = start(t, "--start-stack", path, "gousdt_calls:outer__start").wait()
+	qt.Check(t, qt.Equals(result.status, exitError))
+	qt.Check(t, qt.StringContains(result.stderr, "--start-stack goes with --slow"))
+}

@@ -38,7 +38,7 @@ const (
 
 // parseUnwind decides how stacks are found.
 func (o *options) parseUnwind(way string) error {
-	asked := o.stack || o.profiles() || o.byStack()
+	asked := o.eventStacks() || o.profiles() || o.byStack()
 	possible := slices.Contains([]string{"amd64", "arm64", "riscv64", "s390x"}, runtime.GOARCH)
 	method, size, sized := strings.Cut(way, ":")
 	switch {
@@ -52,7 +52,7 @@ func (o *options) parseUnwind(way string) error {
 	case method != unwindDWARF:
 		return fmt.Errorf("--unwind %q: want %s, %s:SIZE or %s", way, unwindDWARF, unwindDWARF, unwindFP)
 	case !asked:
-		return fmt.Errorf("--unwind %s goes with --stack, --by stack, --pprof, --folded and --flamegraph", way)
+		return fmt.Errorf("--unwind %s goes with --stack, --start-stack, --by stack, --pprof, --folded and --flamegraph", way)
 	case !possible:
 		return fmt.Errorf("--unwind %s: not on %s", way, runtime.GOARCH)
 	}

@@ -62,7 +62,9 @@ Events
                         ~/.config/gousdt/names/*.d are read. Names can be used for
                         arguments everywhere (query for arg0), and texts are shown
                         without --str. none: numbers only
-      --stack           the user stack of each hit, with the names of functions
+      --stack           the user stack of each hit, with the names of functions; of a call
+                        that of its end
+      --start-stack     of calls, the user stack of the start. Each start pays for it
       --unwind HOW      for stacks, how the callers are found:
                         dwarf or dwarf:SIZE  from a copy of SIZE (16k, at most 64k)
                           bytes of the stack, which needs no frame pointers (default)

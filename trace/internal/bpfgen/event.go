@@ -20,6 +20,9 @@ type Events struct {
 	Frames   int  // of the user stack, 0 for none
 	Copy     int  // bytes of the user stack, a multiple of CopyUnit, with the registers; 0 for none
 
+	// StartStacks: what is kept of a call's start has its stack, too.
+	StartStacks bool
+
 	// Captures returns what to bring from behind the arguments of a site, at
 	// most one for each.
 	Captures func(*Site) []Capture
@@ -133,7 +136,11 @@ func (b *builder) fill(e *Events, record *Record, groups []argcode.Group) {
 		b.stackTo(record)
 	}
 	if record.CopySize > 0 {
-		b.stackCopy(record)
+		keep := None
+		if record.Span != nil {
+			keep = record.Span.call.slot // more may be done at this hit
+		}
+		b.stackCopy(record, keep)
 	}
 	if b.chosen != nil {
 		b.take(e.Sampling, b.chosen, record.Weight)

@@ -12,13 +12,15 @@ import (
 )
 
 // savedRecord returns how the start's part of an event looks, the same for all
-// spans that a site starts. Its stack is not saved, nor what the ends know if
-// all spans are matched by the thread.
+// spans that a site starts. What the ends know is not saved if all spans are
+// matched by the thread.
 func (b *builder) savedRecord(l *Latency) (*Record, []argcode.Group) {
 	e := *b.plan.Events
 	otherThread := slices.ContainsFunc(b.plan.Latencies, func(l *Latency) bool { return l.Spans && !l.byThread() })
 	e.Header, e.CGroup = e.Header && otherThread, e.CGroup && otherThread
-	e.Frames, e.Copy = 0, 0
+	if !e.StartStacks {
+		e.Frames, e.Copy = 0, 0
+	}
 	record, groups, err := b.recordOf(&e, None)
 	if err == nil && record.Size > l.SavedSize-8 {
 		err = fmt.Errorf("what is to be kept of a start takes %d bytes, more than %d", record.Size, l.SavedSize-8)
@@ -46,9 +48,16 @@ func (b *builder) save(c *call, r *Record, groups []argcode.Group) {
 	} else {
 		b.read(r, groups)
 	}
+	if r.Stack != None {
+		b.stackTo(r)
+	}
+	if r.CopySize > 0 {
+		b.stackCopy(r, c.duration) // which a start has not
+	}
 	setTime()
 	// It says to which call this belongs: the map may forget and make anew.
-	b.Emit(asm.StoreMem(asm.R7, int16(c.SavedSize-8), asm.R0, asm.DWord))
+	b.AddressOf(asm.R1, asm.R7, c.SavedSize-8)
+	b.Emit(asm.StoreMem(asm.R1, 0, asm.R0, asm.DWord))
 	b.Place(done)
 	b.Later(func() {
 		b.Place(full)
@@ -74,7 +83,8 @@ func (b *builder) spanTo(p *SpanPlace) {
 	b.Emit(asm.LoadMapPtr(asm.R1, c.Saved))
 	b.Call(asm.FnMapLookupElem)
 	b.JumpIfImm(asm.JEq, asm.R0, 0, asm.R1, done)
-	b.Emit(asm.LoadMem(asm.R1, asm.R0, int16(p.Size), asm.DWord), asm.LoadMem(asm.R2, asm.R10, int16(c.began), asm.DWord))
+	b.AddressOf(asm.R1, asm.R0, p.Size)
+	b.Emit(asm.LoadMem(asm.R1, asm.R1, 0, asm.DWord), asm.LoadMem(asm.R2, asm.R10, int16(c.began), asm.DWord))
 	b.JumpIf(asm.JNE, asm.R1, asm.R2, done)
 	b.Emit(asm.Mov.Reg(asm.R3, asm.R0), asm.Mov.Imm(asm.R2, int32(p.Size)))
 	b.AddressOf(asm.R1, asm.R7, p.Saved)

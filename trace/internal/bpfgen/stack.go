@@ -87,8 +87,9 @@ func (b *builder) stackTo(record *Record) {
 }
 
 // stackCopy emits what saves the registers, and copies the stack unit by unit,
-// up to one that is not there.
-func (b *builder) stackCopy(record *Record) {
+// up to one that is not there. It changes R8 unless there is a place on the
+// stack to keep it.
+func (b *builder) stackCopy(record *Record, keep int) {
 	saved, err := registersOf(b.kernel.Machine)
 	if err != nil {
 		b.Fail(err)
@@ -104,11 +105,11 @@ func (b *builder) stackCopy(record *Record) {
 		}
 	}
 
-	if record.Span != nil {
+	if keep != None {
 		if b.site.Fixed {
 			b.Emit(asm.Mov.Imm(asm.R8, 0)) // there is nothing in it
 		}
-		b.Emit(asm.StoreMem(asm.R10, int16(record.Span.call.slot), asm.R8, asm.DWord))
+		b.Emit(asm.StoreMem(asm.R10, int16(keep), asm.R8, asm.DWord))
 	}
 
 	// R9 is the beginning of the unit that the stack pointer is in, R8 how much
@@ -132,8 +133,7 @@ func (b *builder) stackCopy(record *Record) {
 	}
 	b.Emit(asm.Add.Imm(asm.R8, int32(last)), asm.StoreMem(asm.R7, int16(record.Copied), asm.R8, asm.DWord))
 	b.Place(done)
-	if record.Span != nil {
-		// More may be done at this hit.
-		b.Emit(asm.LoadMem(asm.R8, asm.R10, int16(record.Span.call.slot), asm.DWord))
+	if keep != None {
+		b.Emit(asm.LoadMem(asm.R8, asm.R10, int16(keep), asm.DWord))
 	}
 }
