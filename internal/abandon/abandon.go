@@ -16,6 +16,9 @@ import (
 // is left behind after that time, or a part of it later.
 const checks = 4
 
+// leastPatience is which part of the patience remains in any case.
+const leastPatience = 8
+
 // farewell is how long a call may still take when the context has ended.
 const farewell = 50 * time.Millisecond
 
@@ -25,7 +28,8 @@ type Calls struct {
 	// N is how many calls there are.
 	N int
 	// Patience is how long a call may take before it is left behind. The next
-	// calls are made by another goroutine then.
+	// calls are made by another goroutine then, and have less time with each
+	// that is left behind: where one blocks on purpose, there may be many.
 	Patience time.Duration
 	// Busy is whether a call may take longer that uses the processor, rather
 	// than wait.
@@ -44,18 +48,20 @@ type Calls struct {
 // returned or have been left behind. When the context ends no further call is
 // begun, and the one that has been is left behind if it does not return soon.
 func (c *Calls) Make(ctx context.Context) (begun int) {
+	patience := c.Patience
 	for begun < c.N && ctx.Err() == nil {
 		w := &worker{next: begun, returned: make(chan struct{})}
 		if c.Busy {
 			w.thread = make(chan thread, 1)
 		}
 		go w.work(c)
-		left := w.wait(ctx, c.Patience)
+		left := w.wait(ctx, patience)
 		begun = w.next // not changed any more: it has returned, or was left behind
 		if !left {
 			break
 		}
 		begun++
+		patience = max(patience/2, c.Patience/leastPatience)
 		if c.Left != nil && !c.Left(begun-1) {
 			break
 		}

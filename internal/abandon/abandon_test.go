@@ -52,6 +52,17 @@ func TestCallsGoOnWithoutThoseThatBlock(t *testing.T) {
 	qt.Check(t, qt.DeepEquals(m.late, []int{1, 5}))
 }
 
+func TestManyCallsThatBlockAreLeftSooner(t *testing.T) {
+	unblock := make(chan struct{})
+	defer close(unblock)
+	const patience, n = 500 * time.Millisecond, 4
+	began := time.Now()
+	calls := Calls{N: n, Patience: patience, Call: func(int) { <-unblock }, Left: func(int) bool { return true }}
+	qt.Check(t, qt.Equals(calls.Make(t.Context()), n))
+	took := time.Since(began)
+	qt.Check(t, qt.IsTrue(took < n*patience), qt.Commentf("%v", took))
+}
+
 func TestNoCallIsLeftThatReturns(t *testing.T) {
 	calls := Calls{N: 10_000, Patience: time.Minute, Call: func(int) {},
 		Left: func(int) bool { t.Error("left"); return true }}

@@ -17,7 +17,7 @@ const maxRefused = 4096
 
 // attach attaches what is not attached yet, one part after the other.
 func (f *Follower[F, A]) attach(targets []target, r *round[A]) {
-	f.until = time.Now().Add(maxAttachRound)
+	f.until, f.blocked.inRound = time.Now().Add(maxAttachRound), 0
 	defer func() { f.until = time.Time{} }()
 	files := make([]F, 0, len(targets))
 	opened := targets[:0:0]
@@ -66,7 +66,7 @@ func (f *Follower[F, A]) openOnce(at target) (F, error) {
 		err  error
 	}
 	got := &result{}
-	err := f.call(at, f.patience, func() { got.file, got.err = f.driver.Open(at.pair) }, func(r *round[A]) {
+	err := f.call(at, f.blocked.shorten(f.patience), func() { got.file, got.err = f.driver.Open(at.pair) }, func(r *round[A]) {
 		switch _, opened := f.files[at.File]; {
 		case got.err != nil:
 			f.fail(WholeFile, at, got.err, r)
@@ -117,7 +117,7 @@ func (f *Follower[F, A]) attachOnce(part int, file F, at target) (A, bool, error
 		err      error
 	}
 	got := &result{}
-	err := f.call(at, f.patience, func() {
+	err := f.call(at, f.blocked.shorten(f.patience), func() {
 		got.attached, got.ok, got.err = f.driver.Attach(part, file, at.pair, at.Process.PID)
 	}, func(r *round[A]) {
 		switch {

@@ -15,7 +15,7 @@ const (
 	// patience is how long it may take to open or to attach a file, if that is
 	// spent with waiting, before the others are attached without it. The kernel
 	// waits for some 10 ms by itself.
-	patience = time.Second
+	patience = 500 * time.Millisecond
 
 	// aheadPatience is patience with what somebody waits for: a process that is
 	// kept from running until its file is attached.
@@ -34,6 +34,16 @@ type blocked struct {
 	files  map[proc.FileID]int // how many calls for each
 	owners map[string]int
 	total  int
+	// inRound is how many of them the last round of attaching has left behind.
+	inRound int
+}
+
+// shorten returns how long a call may wait. Each that has been left behind in
+// the same round halves the time of the next ones: where one blocks on purpose,
+// there may be many.
+func (b *blocked) shorten(patience time.Duration) time.Duration {
+	const most = 3
+	return patience >> min(b.inRound, most)
 }
 
 // has reports whether nothing more is to be tried with a file.
@@ -77,6 +87,7 @@ func (f *Follower[F, A]) call(at target, patience time.Duration, call func(), la
 		return nil
 	}
 	f.blocked.add(at.File, owner, +1)
+	f.blocked.inRound++
 	return proc.ErrBlocked
 }
 

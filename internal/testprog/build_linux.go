@@ -33,6 +33,7 @@ const prebuiltVariable = "GOUSDT_TESTDATA"
 //	target-clang     as target-pie, compiled by clang
 //	calls            calls inside each other, whose true times it tells
 //	launcher         starts other programs, as a shell does
+//	hostile          serves files that do not answer; see StartHostile
 //	demo             what `make demo` traces
 //	throw            throws C++ exceptions
 //

@@ -45,8 +45,9 @@ const (
 	FUSEOpen    = 14
 	FUSERead    = 15
 	FUSEStatfs  = 17
+	FUSEFlush   = 25
 
-	fuseForget, fuseRelease, fuseFlush, fuseInit, fuseBatchForget, fuseInterrupt = 2, 18, 25, 26, 42, 36
+	fuseForget, fuseRelease, fuseInit, fuseBatchForget, fuseInterrupt = 2, 18, 26, 42, 36
 )
 
 // MountFUSE mounts files by their names, everybody may execute them. The end of
@@ -188,7 +189,7 @@ func (f *FUSE) answer(kind uint32, request []byte) {
 		data = contents[offset:min(offset+size, uint64(len(contents)))]
 	case FUSEStatfs:
 		data = make([]byte, 80)
-	case fuseRelease, fuseFlush:
+	case fuseRelease, FUSEFlush:
 	default:
 		errno = unix.ENOSYS
 	}

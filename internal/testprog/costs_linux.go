@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package testprog
+
+import (
+	"fmt"
+	"os"
+	"runtime"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// costsVariable names the file for the table of make test-hostile.
+const costsVariable = "GOUSDT_HOSTILE"
+
+// IsComplete reports whether tests of what users of the host may try are to do
+// it in full, as make test-hostile has them do.
+func IsComplete() bool { return os.Getenv(costsVariable) != "" }
+
+// Costs are what this process spends from some time on.
+type Costs struct {
+	t   testing.TB
+	cpu time.Duration
+}
+
+// StartCosts begins to measure.
+func StartCosts(t testing.TB) *Costs {
+	t.Helper()
+	return &Costs{t, processorTime(t)}
+}
+
+// Report adds a row to the table of make test-hostile: what was attacked, by a
+// number of SECURITY.md's list, what that did when nothing was done against it,
+// what it does now, and how late a process of somebody else was attached.
+func (c *Costs) Report(number int, attack, before, now string, late time.Duration) {
+	c.t.Helper()
+	var memory runtime.MemStats
+	runtime.ReadMemStats(&memory)
+	descriptors, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	row := fmt.Sprintf("%d | %s | %s | %s | %.2f s | %.2f s | %d MB | %d\n", number, attack, before, now,
+		late.Seconds(), (processorTime(c.t) - c.cpu).Seconds(), memory.Sys>>20, len(descriptors))
+	c.t.Log(row)
+	if !IsComplete() {
+		return
+	}
+	table, err := os.OpenFile(os.Getenv(costsVariable), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o666)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	defer table.Close()
+	if _, err := table.WriteString(row); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// processorTime returns how much of the processors this process has used.
+func processorTime(t testing.TB) time.Duration {
+	t.Helper()
+	var usage unix.Rusage
+	if err := unix.Getrusage(unix.RUSAGE_SELF, &usage); err != nil {
+		t.Fatal(err)
+	}
+	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
+}

@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+//go:build linux
+
+package usdt_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-quicktest/qt"
+	"golang.org/x/sys/unix"
+
+	"github.com/gousdt/gousdt/internal/testneeds"
+	"github.com/gousdt/gousdt/internal/testprog"
+	"github.com/gousdt/gousdt/proc"
+	"github.com/gousdt/gousdt/usdt"
+)
+
+// mountImage mounts overlayfs as a container runtime does, and returns the
+// paths of a program in the layer below and in the container.
+func mountImage(t *testing.T, program string) (layer, contained string) {
+	t.Helper()
+	testneeds.Root(t)
+	dir := t.TempDir()
+	for _, sub := range []string{"layer", "upper", "work", "merged"} {
+		qt.Assert(t, qt.IsNil(os.Mkdir(filepath.Join(dir, sub), 0o755)))
+	}
+	layer, contained = filepath.Join(dir, "layer", "program"), filepath.Join(dir, "merged", "program")
+	copyFile(t, layer, program)
+	err := unix.Mount("overlay", filepath.Join(dir, "merged"), "overlay", 0,
+		fmt.Sprintf("lowerdir=%s/layer,upperdir=%[1]s/upper,workdir=%[1]s/work", dir))
+	if errors.Is(err, unix.ENODEV) {
+		testneeds.Missing(t, "needs overlayfs in the kernel")
+	}
+	qt.Assert(t, qt.IsNil(err))
+	t.Cleanup(func() {
+		qt.Check(t, qt.IsNil(unix.Unmount(filepath.Join(dir, "merged"), unix.MNT_DETACH)))
+	})
+	return layer, contained
+}
+
+// A user's file that says that it is another one's does not take the probes
+// from that one, although it was seen first and has none.
+func TestHostileUserWhoForgesAFile(t *testing.T) {
+	_, contained := mountImage(t, testprog.Path(t, "target-static"))
+	onHost := filepath.Join(t.TempDir(), "program")
+	copyFile(t, onHost, testprog.Path(t, "target-static"))
+	for name, path := range map[string]string{"of a container": contained, "of the host": onHost} {
+		t.Run(name, func(t *testing.T) {
+			hostile := testprog.StartHostile(t, 1000, testprog.Path(t, "launcher"))
+			hostile.Forge(path)
+			hostile.Do("map " + hostile.File)
+			c := newCollector(t, nil)
+			w, err := c.Watch(nil, watching(t, c.Collect3, "gousdt_test:three")...)
+			qt.Assert(t, qt.IsNil(err))
+			defer w.Close()
+			// So that it is the first.
+			qt.Assert(t, qt.IsNil(w.Sync(hostile.PID)))
+			qt.Assert(t, qt.HasLen(w.Attachments(), 0))
+
+			const hits = 55
+			costs := testprog.StartCosts(t)
+			victim := testprog.Start(t, path)
+			started := time.Now()
+			qt.Assert(t, qt.IsNil(w.Sync(victim.PID)))
+			late := time.Since(started)
+			victim.Fire("three", hits)
+			for _, event := range c.next(t, hits) {
+				qt.Assert(t, qt.Equals(int(event.Pid), victim.PID))
+			}
+			c.silent(t)
+			costs.Report(1, "a file says that it is one "+name, "0 of 55 hits seen", "55 of 55", late)
+		})
+	}
+}
+
+// A program of an image that is run by a container and on the host as well is
+// traced in both.
+func TestFileOfALayerIsSeenThroughOverlayfsAndWithout(t *testing.T) {
+	for name, first := range map[string]int{"container first": 1, "host first": 0} {
+		t.Run(name, func(t *testing.T) {
+			layer, contained := mountImage(t, testprog.Path(t, "target-static"))
+			processes := []*testprog.Process{testprog.Start(t, layer), testprog.Start(t, contained)}
+			c := newCollector(t, nil)
+			w, err := c.Watch(nil, watching(t, c.Collect3, "gousdt_test:three")...)
+			qt.Assert(t, qt.IsNil(err))
+			defer w.Close()
+			for _, i := range []int{first, 1 - first} {
+				qt.Assert(t, qt.IsNil(w.Sync(processes[i].PID)))
+			}
+			for _, process := range processes {
+				process.Fire("three", 1)
+				// A hit of the one before may come twice.
+				for int(c.next(t, 1)[0].Pid) != process.PID {
+				}
+			}
+		})
+	}
+}
+
+// hostileFiles are ways to have a tracer wait for ever.
+var hostileFiles = map[string][]string{
+	"a server that is stopped":        {"map", "freeze"},
+	"a file that is never identified": {"map", fmt.Sprint("stop ", testprog.FUSEGetattr)},
+	"a file that is never opened":     {"map", fmt.Sprint("stop ", testprog.FUSEOpen)},
+	"a file that is never read":       {"map", fmt.Sprint("stop ", testprog.FUSERead)},
+	"a process stuck in munmap":       {"stuck fuse/program"},
+	neverClosed:                       {"map", fmt.Sprint("stop ", testprog.FUSEFlush)},
+}
+
+// neverClosed is a file that may be attached: only closing it blocks.
+const neverClosed = "a file that is never closed"
+
+// Files and processes that do not answer are set aside, and named. Others are
+// seen and attached within two seconds, and closing waits for none of them.
+func TestHostileUsersWhoseFilesDoNotAnswer(t *testing.T) {
+	c := newCollector(t, nil) // and closed after the servers have ended
+	user, hostile := 1000, make(map[int]string)
+	for what, commands := range hostileFiles {
+		user++
+		h := testprog.StartHostile(t, user, testprog.Path(t, "target-static"))
+		for _, command := range commands {
+			if command == "map" {
+				command += " " + h.File
+			}
+			h.Do(command)
+		}
+		hostile[h.PID] = what
+	}
+	dir := t.TempDir()
+	innocent, library := filepath.Join(dir, "innocent"), filepath.Join(dir, "library.so")
+	copyFile(t, innocent, testprog.Path(t, "target-pie"))
+	copyFile(t, library, testprog.Path(t, "libtarget.so"))
+	var mu sync.Mutex
+	var told strings.Builder
+	attached := make(chan string, 10)
+	w, err := c.Watch(&usdt.WatchOptions{
+		Proc: proc.WatcherOptions{Filter: func(p proc.Process) bool {
+			exe, err := p.Executable()
+			return hostile[p.PID] != "" || err == nil && filepath.Dir(exe) == dir
+		}},
+		Changed: func(changes *usdt.WatchChanges) {
+			mu.Lock()
+			defer mu.Unlock()
+			for _, err := range changes.Errors {
+				fmt.Fprintln(&told, err)
+			}
+			for _, a := range changes.Attached {
+				attached <- a.Path
+			}
+		},
+	}, watching(t, c.Collect3, "gousdt_test:three")...)
+	qt.Assert(t, qt.IsNil(err))
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	ended := make(chan error, 1)
+	costs := testprog.StartCosts(t)
+	process := testprog.Start(t, innocent)
+	began := time.Now()
+	go func() { ended <- w.Run(ctx, time.Second) }()
+	for <-attached != innocent {
+	}
+	late := time.Since(began)
+	process.Fire("three", 1)
+	qt.Check(t, qt.Equals(int(c.next(t, 1)[0].Pid), process.PID))
+	began = time.Now()
+	process.Load(library) // while the others are set aside
+	for <-attached != library {
+	}
+	late = max(late, time.Since(began))
+	qt.Check(t, qt.IsTrue(late < testneeds.Patience(2*time.Second)), qt.Commentf("attached after %v", late))
+
+	blocked := w.Watcher().Stats().Blocked
+	qt.Check(t, qt.IsTrue(blocked >= 3), qt.Commentf("%d", blocked))
+	mu.Lock()
+	for pid, what := range hostile {
+		if what != neverClosed {
+			named := strings.Contains(told.String(), fmt.Sprintf("process %d", pid))
+			qt.Check(t, qt.IsTrue(named), qt.Commentf("%s, of process %d", what, pid))
+		}
+	}
+	mu.Unlock()
+	stop()
+	closing := time.Now()
+	qt.Check(t, qt.IsNil(<-ended))
+	qt.Check(t, qt.IsNil(w.Close()))
+	took := time.Since(closing)
+	qt.Check(t, qt.IsTrue(took < testneeds.Patience(2*time.Second)), qt.Commentf("closed after %v", took))
+	costs.Report(2, fmt.Sprintf("%d files and processes that do not answer", len(hostile)),
+		"nothing seen any more, nor ended by SIGTERM", fmt.Sprintf("set aside, closed in %.2f s", took.Seconds()), late)
+}
