@@ -2,10 +2,7 @@
 
 package usdtreceiver
 
-import (
-	"errors"
-	"time"
-)
+import "time"
 
 // SpanConfig makes spans of the calls between two probes.
 type SpanConfig struct {
@@ -50,17 +47,3 @@ type LogConfig struct {
 	// BufferSize is how much room there is for events in the kernel, in bytes.
 	BufferSize int `mapstructure:"buffer_size"`
 }
-
-// ProfileConfig makes profiles of the stacks at hits.
-type ProfileConfig struct {
-	// Event is a pattern of probes.
-	Event string `mapstructure:"event"`
-	// Where is a condition on them, evaluated in the kernel.
-	Where string `mapstructure:"where"`
-}
-
-var errNotYet = errors.New("not supported yet")
-
-func (c *SpanConfig) validate() error    { return errNotYet }
-func (c *LogConfig) validate() error     { return errNotYet }
-func (c *ProfileConfig) validate() error { return errNotYet }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"sync"
+	"sync/atomic"
 
 	"github.com/cilium/ebpf/rlimit"
 	"go.opentelemetry.io/collector/component"
@@ -15,6 +16,7 @@ import (
 	"go.opentelemetry.io/collector/consumer"
 	"go.opentelemetry.io/collector/receiver"
 	"go.opentelemetry.io/collector/receiver/receiverhelper"
+	otelmetric "go.opentelemetry.io/otel/metric"
 	"go.uber.org/zap"
 
 	"github.com/gousdt/gousdt/container"
@@ -40,9 +42,11 @@ type usdtReceiver struct {
 	processes *processes
 	sources   []*source
 	metrics   *metricsSource // nil if there are no metrics
+	observing otelmetric.Registration
 
-	stop    context.CancelFunc
-	running sync.WaitGroup
+	stop       context.CancelFunc
+	running    sync.WaitGroup // what ends with stop
+	delivering sync.WaitGroup // what ends when all events have been sent
 }
 
 func newReceiver(settings receiver.Settings, config *Config) *usdtReceiver {
@@ -55,6 +59,10 @@ type source struct {
 	session  *trace.Session
 	watch    *trace.Watch
 	receiver *usdtReceiver
+	refused  atomic.Uint64 // events that the pipeline has refused for good
+	limited  atomic.Uint64 // events that were over the limit of all processors
+
+	costs costs
 }
 
 func (r *usdtReceiver) start(_ context.Context, host component.Host) (err error) {
@@ -88,7 +96,17 @@ func (r *usdtReceiver) start(_ context.Context, host component.Host) (err error)
 			return fmt.Errorf("metrics: %w", err)
 		}
 	}
-	return nil
+	if r.nextTraces != nil {
+		if err := r.startSpans(ctx); err != nil {
+			return err
+		}
+	}
+	if r.nextLogs != nil {
+		if err := r.startLogs(ctx); err != nil {
+			return err
+		}
+	}
+	return r.observe()
 }
 
 // open makes a session and watches the probes for it wherever they are.
@@ -145,6 +163,15 @@ func (r *usdtReceiver) shutdown(ctx context.Context) error {
 	for _, s := range r.sources {
 		err = errors.Join(err, s.session.Detach())
 	}
+	delivered := make(chan struct{})
+	go func() {
+		r.delivering.Wait()
+		close(delivered)
+	}()
+	select {
+	case <-delivered:
+	case <-ctx.Done(): // what is refused still is dropped, and counted
+	}
 	r.stop()
 	r.running.Wait()
 	if r.metrics != nil {
@@ -157,10 +184,15 @@ func (r *usdtReceiver) shutdown(ctx context.Context) error {
 func (r *usdtReceiver) close() error {
 	r.stop()
 	var err error
+	if r.observing != nil {
+		err = r.observing.Unregister() // waits for an observation that goes on
+		r.observing = nil
+	}
 	for _, s := range r.sources {
 		err = errors.Join(err, s.session.Close())
 	}
 	r.running.Wait()
+	r.delivering.Wait()
 	r.sources = nil
 	if r.cgroups != nil {
 		err = errors.Join(err, r.cgroups.Close())

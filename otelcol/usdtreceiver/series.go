@@ -5,6 +5,7 @@ package usdtreceiver
 import (
 	"encoding/binary"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/gousdt/gousdt/trace"
@@ -17,7 +18,6 @@ type series struct {
 	attributes []trace.Value // in the order of metric.attributes; nil for what is over the limit
 	start      time.Time     // what it has is from then on
 	changed    time.Time     // when it last had a hit
-	fresh      bool          // has hits that were not sent
 
 	count     uint64
 	sum       total
@@ -100,7 +100,7 @@ func (s *series) add(row *trace.Row, at time.Time) {
 	}
 	s.count += row.Count
 	s.sum.add(row.Sum)
-	s.changed, s.fresh = at, true
+	s.changed = at
 }
 
 // seriesID identifies a series of a metric.
@@ -109,12 +109,14 @@ type seriesID struct {
 	attributes string
 }
 
-// table has the series of a metric.
+// table has the series of a metric. It is used by one goroutine at a time,
+// except for counts.
 type table struct {
 	limit    int
 	known    map[seriesID]*series
 	overflow *series // nil if nothing was over the limit
-	overHits uint64
+	kept     atomic.Int64
+	overHits atomic.Uint64 // of all time
 }
 
 func newTable(limit int) *table {
@@ -134,6 +136,7 @@ func (t *table) add(row *trace.Row, keys int, r *resource, start, end time.Time)
 		}
 		s = &series{resource: r, attributes: attributes, start: start}
 		t.known[id] = s
+		t.kept.Add(1)
 	}
 	s.add(row, end)
 }
@@ -146,15 +149,20 @@ func (t *table) addOverflow(row *trace.Row, start, end time.Time) {
 		// What the kernel had no room for has extremes of other intervals.
 		t.overflow = &series{start: start, noExtreme: true}
 	}
-	t.overHits += row.Count
+	t.overHits.Add(row.Count)
 	t.overflow.add(row, end)
 }
 
 // sent forgets what has been sent, of a metric whose points are deltas.
 func (t *table) sent() {
 	clear(t.known)
+	t.kept.Store(0)
 	t.overflow = nil
 }
+
+// counts returns how many series there are, and how many hits were over the
+// limit so far.
+func (t *table) counts() (kept int64, overflow uint64) { return t.kept.Load(), t.overHits.Load() }
 
 // end forgets series that have ended, and returns them. Those have had no hit
 // since then, and their process has gone.
@@ -163,6 +171,7 @@ func (t *table) end(since time.Time, gone func(*resource) bool) (ended []*series
 		if s.changed.Before(since) && gone(s.resource) {
 			ended = append(ended, s)
 			delete(t.known, id)
+			t.kept.Add(-1)
 		}
 	}
 	return ended
