@@ -20,7 +20,6 @@
 #   make transcripts         runs the commands in docs/recipes, as root
 #   make release-snapshot    archives and packages of all machines, into dist
 #   make release-test        the same bytes twice; the package in a fresh Debian
-#   make otelcol    a Collector with the receiver, as otelcol/build/otelcol-usdt
 #   make clean      remove what was built
 
 SHELL := /bin/bash
@@ -167,14 +166,6 @@ vulnerabilities:
 		(cd $$module && $(GO) run golang.org/x/vuln/cmd/govulncheck@v1.1.4 ./...); \
 	done
 
-# A Collector is built by the Collector's own builder. Its static binary runs in
-# an empty image.
-COLLECTOR_BUILDER := go.opentelemetry.io/collector/cmd/builder@v0.164.0
-
-.PHONY: otelcol
-otelcol:
-	cd otelcol && CGO_ENABLED=0 $(GO) run $(COLLECTOR_BUILDER) --config builder.yaml
-
 # The commands in docs/recipes, as root: what they print is compared.
 .PHONY: transcripts
 transcripts:
@@ -184,7 +175,6 @@ transcripts:
 .PHONY: clean
 clean:
 	$(MAKE) -C testdata clean
-	rm -rf otelcol/build
 	$(GO) clean -testcache
 
 # Measures this module and its peers, as root, and rewrites docs/performance.md.

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 	"unsafe"
@@ -22,6 +23,8 @@ type decoder struct {
 	site    *Site   // of the last record
 	current *events // of its site
 
+	fast // what again needs of them
+
 	// reuse has an event used again for the next one of the same kind, so that
 	// it costs no allocation once the commands and the sizes are known.
 	// Otherwise each is the caller's own.
@@ -30,17 +33,46 @@ type decoder struct {
 	spare []byte // where settle puts its bytes
 }
 
-func newDecoder(sites *siteTable, reuse bool) *decoder {
-	return &decoder{sites: sites, reuse: reuse}
+// fast is what is needed to decode a record of the same site again into the
+// same event.
+type fast struct {
+	id      uint32 // of the site
+	size    int    // of the record; noSize if events are not reused
+	wordsAt int    // see events
+	words   []Value
+	event   *Event
+	isPlain bool
 }
 
-// decode returns the event of a record, which is aligned to eight bytes. If
-// events are reused it is valid until the next call, and as long as the record
-// is, unless settle is called.
+// noSize is a size that no record has.
+const noSize = math.MaxInt
+
+func newDecoder(sites *siteTable, reuse bool) *decoder {
+	return &decoder{sites: sites, reuse: reuse, fast: fast{size: noSize}}
+}
+
+// again returns the event of a record with its words if that is of the same
+// site as the one before and events are reused, and otherwise nil. decodeRest
+// completes it unless isPlain. Most records are so, and one reader has to keep
+// up with what many processors send: this is the tightest place of the package.
+// It is small enough to be inlined.
 //
-// It is the tightest place of the package, for one reader has to keep up with
-// what many processors send. Most records are of the same site as the one
-// before, and have arguments of eight bytes and no more.
+// The record is aligned to eight bytes. The event is valid until the next one
+// is decoded.
+func (d *decoder) again(raw []byte) *Event {
+	if len(raw) < d.size || *(*uint32)(unsafe.Pointer(unsafe.SliceData(raw))) != d.id {
+		return nil
+	}
+	from := unsafe.Slice((*uint64)(unsafe.Add(unsafe.Pointer(unsafe.SliceData(raw)), d.wordsAt)), len(d.words))
+	for i := range from {
+		d.words[i].bits = from[i]
+	}
+	return d.event
+}
+
+// decode returns the event of any record. If events are reused it is valid
+// until the next one is decoded, and as long as the record is, unless settle is
+// called.
 func (d *decoder) decode(raw []byte) (*Event, error) {
 	of := d.current
 	if of == nil || len(raw) < of.record.Size || binary.NativeEndian.Uint32(raw) != d.site.id {
@@ -49,18 +81,11 @@ func (d *decoder) decode(raw []byte) (*Event, error) {
 		}
 		of = d.current
 	}
-	e, words := of.again, of.words
+	e := of.again
 	if e == nil {
 		e = d.newEvent(of)
-		words = e.Args[of.firstWord:][:of.wordCount]
 	}
-	if len(words) > 0 {
-		// Record.Size says that they are there.
-		from := unsafe.Slice((*uint64)(unsafe.Pointer(&raw[of.wordsAt])), len(words))
-		for i := range words {
-			words[i].bits = from[i]
-		}
-	}
+	of.decodeWords(e.Args, raw)
 	if of.isPlain {
 		return e, nil
 	}
@@ -77,19 +102,26 @@ func (d *decoder) find(raw []byte) error {
 		return fmt.Errorf("a record of %d bytes came from the kernel for a site that is not known", len(raw))
 	}
 	of := site.events
-	if d.reuse && of.again == nil {
-		of.again = d.newEvent(of)
-		of.words = of.again.Args[of.firstWord:][:of.wordCount]
-	}
-	if of.again != nil {
-		of.again.Probe, of.again.Site = site.probe, site
-	}
 	d.site, d.current = site, of
+	if !d.reuse {
+		return nil
+	}
+	if of.again == nil {
+		of.again = d.newEvent(of)
+	}
+	e := of.again
+	e.Probe, e.Site = site.probe, site
+	d.fast = fast{
+		id: site.id, size: of.record.Size, wordsAt: of.wordsAt, words: e.Args[of.firstWord:][:of.wordCount],
+		event: e, isPlain: of.isPlain,
+	}
 	return nil
 }
 
 // forget is called when sites are removed, whose numbers others can have then.
-func (d *decoder) forget() { d.site, d.current = nil, nil }
+func (d *decoder) forget() {
+	d.site, d.current, d.fast = nil, nil, fast{size: noSize}
+}
 
 // newEvent returns an event of the site that was found last, with all that is
 // known beforehand.
@@ -97,9 +129,7 @@ func (d *decoder) newEvent(of *events) *Event {
 	e := newEvent(len(of.known))
 	e.Args = append(e.Args, of.known...)
 	e.Weight = 1
-	if d.site != nil {
-		e.Probe, e.Site = d.site.probe, d.site
-	}
+	e.Probe, e.Site = d.site.probe, d.site
 	return e
 }
 
@@ -274,9 +304,6 @@ func (e *Event) ownBytes(block []byte) []byte {
 	for i := range e.Args {
 		size += len(e.Args[i].data)
 	}
-	if block == nil {
-		block = make([]byte, 0, size) // not nil, for a text may be empty
-	}
 	block = slices.Grow(block, size)
 	own := func(b []byte) []byte {
 		start := len(block)
@@ -284,8 +311,8 @@ func (e *Event) ownBytes(block []byte) []byte {
 		return block[start:len(block):len(block)]
 	}
 	for i := range e.Args {
-		if e.Args[i].data != nil {
-			e.Args[i].data = own(e.Args[i].data)
+		if v := &e.Args[i]; v.data != "" {
+			v.setData(own(v.bytes()), v.dataState)
 		}
 	}
 	if e.StackCopy != nil {

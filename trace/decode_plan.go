@@ -26,10 +26,9 @@ type events struct {
 	hasBytes  bool // that are behind arguments, or a copy of the stack
 	isRare    bool // there are parts that most sessions do not ask for
 
-	// again is the event that is used again, and words its arguments that are
-	// words; nil if there is none. They belong to the iteration over events.
+	// again is the event that is used again, if events are. It belongs to the
+	// iteration over events.
 	again *Event
-	words []Value
 }
 
 // fetch is an argument that is not among the words.
@@ -137,14 +136,12 @@ func decodeCapture(v *Value, raw []byte, c *bpfgen.CapturePlace) {
 	}
 	switch {
 	case v.kind == Bytes && length < 0:
-		v.state, v.dataState, v.data = Unreadable, noData, nil
+		v.state, v.dataState, v.data = Unreadable, noData, ""
 	case v.state != Present || length < 0:
-		v.dataState, v.data = dataUnreadable, nil
+		v.dataState, v.data = dataUnreadable, ""
 	case length > int64(c.Max):
-		v.dataState = dataTruncated
-		v.data = raw[c.Data : c.Data+c.Max]
+		v.setData(raw[c.Data:c.Data+c.Max], dataTruncated)
 	default:
-		v.dataState = dataComplete
-		v.data = raw[c.Data : c.Data+int(length)]
+		v.setData(raw[c.Data:c.Data+int(length)], dataComplete)
 	}
 }

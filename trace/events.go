@@ -119,7 +119,13 @@ func (r *reading) readMemory() bool {
 			if !ok {
 				break
 			}
-			event, err := r.decoder.decode(record)
+			event, err := r.decoder.again(record), error(nil)
+			switch {
+			case event == nil:
+				event, err = r.decoder.decode(record)
+			case !r.decoder.isPlain:
+				event, err = r.decoder.decodeRest(event, record, r.decoder.current)
+			}
 			if !r.yield(event, err) || r.ctx.Err() != nil || r.memory.ended.Load() {
 				return false
 			}

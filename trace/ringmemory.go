@@ -26,6 +26,7 @@ type ringMemory struct {
 	read     uint64 // position up to which records were read
 	reported uint64 // up to where the kernel knows of it
 	produced uint64 // up to where there are records, as far as was asked
+	limit    uint64 // up to where to read before the kernel is told
 
 	// mu guards users and ended. The memory is unmapped when it has ended and
 	// nobody uses it.
@@ -43,7 +44,7 @@ const (
 )
 
 // reportEvery is the part of the ring buffer of which the kernel is told late
-// that it was read.
+// that it was read: telling it takes as long as reading an event.
 const reportEvery = 8
 
 func newRingMemory(ring *ebpf.Map) (*ringMemory, error) {
@@ -111,35 +112,43 @@ func (m *ringMemory) unmap() {
 }
 
 // next returns the next record of those that were there at the last refill. It
-// is in the memory, and is there until next or report is called again.
+// is in the memory, and is there until refill is called. It is small enough to
+// be inlined.
 func (m *ringMemory) next() (record []byte, ok bool) {
-	for m.read != m.produced {
-		at := m.read & m.mask
-		length := atomic.LoadUint32((*uint32)(unsafe.Pointer(&m.data[at])))
-		if length&recordBusy != 0 {
-			return nil, false
-		}
-		size := uint64(length &^ recordDiscarded)
-		if m.read-m.reported > m.mask/reportEvery {
-			m.report()
-		}
-		m.read += recordHeader + (size+7)&^7
-		if length&recordDiscarded == 0 {
-			at += recordHeader
-			return m.data[at : at+size : at+size], true
-		}
+	at := m.read & m.mask
+	length := uint64(m.header(at))
+	if m.read >= m.limit || length >= recordDiscarded {
+		return nil, false
 	}
-	return nil, false
+	m.read += recordHeader + (length+7)&^7
+	return m.data[at+recordHeader : at+recordHeader+length], true
 }
 
-// refill asks what the kernel has written meanwhile, and reports whether next
-// has a record again. If not the kernel knows how far was read, so that it
-// wakes up who waits for the next one.
+// header returns the length and the flags of the record at a place.
+func (m *ringMemory) header(at uint64) uint32 {
+	return atomic.LoadUint32((*uint32)(unsafe.Pointer(&m.data[at])))
+}
+
+// refill asks what the kernel has written meanwhile, goes past discarded
+// records, and reports whether next has a record again. If not the kernel knows
+// how far was read, so that it wakes up who waits for the next one. Otherwise
+// it knows it from time to time.
 func (m *ringMemory) refill() bool {
 	for !m.ended.Load() {
+		if m.read-m.reported >= m.part() {
+			m.report()
+		}
 		m.produced = atomic.LoadUint64(m.producer)
-		if m.read != m.produced && atomic.LoadUint32((*uint32)(unsafe.Pointer(&m.data[m.read&m.mask])))&recordBusy == 0 {
-			return true
+		m.limit = min(m.produced, m.read+m.part())
+		for m.read < m.limit {
+			header := m.header(m.read & m.mask)
+			if header&recordBusy != 0 {
+				break
+			}
+			if header&recordDiscarded == 0 {
+				return true
+			}
+			m.read += recordHeader + (uint64(header&^recordDiscarded)+7)&^7
 		}
 		if !m.report() {
 			return false
@@ -149,6 +158,9 @@ func (m *ringMemory) refill() bool {
 	m.report() // who goes on with the reader must not read the same again
 	return false
 }
+
+// part is how much is read before the kernel is told.
+func (m *ringMemory) part() uint64 { return (m.mask + 1) / reportEvery }
 
 // isEmpty reports whether there was no record at the last refill, not even one
 // that was being written.
@@ -170,5 +182,5 @@ func (m *ringMemory) report() bool {
 // skip goes to where another reader of the ring buffer has read.
 func (m *ringMemory) skip() {
 	m.read = m.consumed()
-	m.reported, m.produced = m.read, m.read
+	m.reported, m.produced, m.limit = m.read, m.read, m.read
 }

@@ -119,7 +119,7 @@ func (t *siteTable) remove(sites []*Site) {
 
 // valueOf returns what is known of an argument before any hit.
 func valueOf(arg *argspec.Arg) Value {
-	v := Value{kind: kindOf(arg)}
+	v := Value{valueForm: valueForm{kind: kindOf(arg)}}
 	if arg.Size <= math.MaxUint8 {
 		v.size = uint8(arg.Size)
 	}

@@ -3,7 +3,6 @@
 package trace
 
 import (
-	"bytes"
 	"cmp"
 	"fmt"
 	"slices"
@@ -164,7 +163,7 @@ func compareRows(a, b Row) int {
 
 func compareValues(a, b Value) int {
 	if a.kind == Text && b.kind == Text {
-		return bytes.Compare(a.data, b.data)
+		return strings.Compare(a.data, b.data)
 	}
 	return number(a).Compare(number(b))
 }
@@ -181,7 +180,8 @@ func number(v Value) expr.Value {
 }
 
 func textValue(text []byte, cut bool) Value {
-	v := Value{kind: Text, state: Present, data: text, dataState: dataComplete, text: true}
+	v := Value{valueForm: valueForm{kind: Text, state: Present}, text: true}
+	v.setData(text, dataComplete)
 	if cut {
 		v.dataState = dataTruncated
 	}
@@ -189,7 +189,7 @@ func textValue(text []byte, cut bool) Value {
 }
 
 func numberValue(c bpfgen.Class, bits uint64) Value {
-	v := Value{state: Present, size: 8, bits: bits}
+	v := Value{bits: bits, valueForm: valueForm{size: 8, state: Present}}
 	switch c {
 	case bpfgen.ClassSigned:
 		v.kind = Signed

@@ -239,13 +239,13 @@ func (a *aggregation) key(row *Row, term *expr.Term, part []byte, class bpfgen.C
 	case expr.Provider, expr.Probe:
 		return textValue([]byte(s.names.name(bits)), false), nil
 	case expr.Site:
-		key := Value{kind: Unsigned, size: 8}
+		key := Value{valueForm: valueForm{kind: Unsigned, size: 8}}
 		if row.Site = s.sites.get(uint32(bits)); row.Site != nil {
 			key.bits, key.state = row.Site.Location, Present
 		}
 		return key, nil
 	case expr.Stack:
-		key := Value{kind: Unsigned, size: 4, bits: binary.NativeEndian.Uint64(part[8:])}
+		key := Value{bits: binary.NativeEndian.Uint64(part[8:]), valueForm: valueForm{kind: Unsigned, size: 4}}
 		if int64(bits) >= 0 {
 			stack, err := a.stack(uint32(bits))
 			if err != nil {

@@ -7,6 +7,7 @@ import (
 	"math"
 	"strconv"
 	"unicode/utf8"
+	"unsafe"
 )
 
 // Kind says what a Value is.
@@ -88,14 +89,39 @@ const (
 
 // A Value is an argument of a probe at a hit, or a key or a result of an
 // aggregation.
+//
+// It has four fields and four words, so that the compiler keeps it in
+// registers. A larger one would be copied for each call of a method, and a
+// processor waits long to read a copy of what it has just written in parts.
 type Value struct {
-	bits      uint64
-	data      []byte
+	bits uint64
+	data string // bytes, which are the caller's to change; see setData
+	valueForm
+	text bool // data is text
+}
+
+type valueForm struct {
 	kind      Kind
 	size      uint8
 	state     State
 	dataState dataState
-	text      bool // data is text
+}
+
+// setData sets the bytes, which are not copied.
+func (v *Value) setData(b []byte, state dataState) {
+	v.data, v.dataState = unsafe.String(unsafe.SliceData(b), len(b)), state
+}
+
+// bytes returns the bytes, nil if there are none, which is not the same as that
+// they are empty.
+func (v Value) bytes() []byte {
+	switch {
+	case v.dataState != dataComplete && v.dataState != dataTruncated:
+		return nil
+	case v.data == "":
+		return []byte{}
+	}
+	return unsafe.Slice(unsafe.StringData(v.data), len(v.data))
 }
 
 // Kind returns what the value is, as the probe describes it.
@@ -138,7 +164,7 @@ func (v Value) Float() float64 {
 // read. For a [Text] it returns the text, and whether that is complete: the
 // limit of a key such as "str(arg0, 6)" may have cut it.
 func (v Value) Data() (data []byte, complete bool) {
-	return v.data, v.dataState == dataComplete
+	return v.bytes(), v.dataState == dataComplete
 }
 
 // DataUnreadable reports whether the argument is a pointer of which a [Capture]
@@ -162,7 +188,7 @@ func (v Value) AppendTo(b []byte) []byte {
 		return append(b, "<unreadable>"...)
 	}
 	if v.kind == Text {
-		b = appendEscaped(b, v.data)
+		b = appendEscaped(b, v.bytes())
 		if v.dataState == dataTruncated {
 			b = append(b, "..."...)
 		}
@@ -193,10 +219,10 @@ func (v Value) appendNumber(b []byte) []byte {
 func (v Value) appendData(b []byte) []byte {
 	if v.text {
 		b = append(b, '"')
-		b = appendEscaped(b, v.data)
+		b = appendEscaped(b, v.bytes())
 		b = append(b, '"')
 	} else {
-		for i, c := range v.data {
+		for i, c := range v.bytes() {
 			if i > 0 {
 				b = append(b, ' ')
 			}

@@ -7,10 +7,10 @@ func TextValue(text string) Value { return textValue([]byte(text), false) }
 
 // SignedValue returns a number of 64 bits with a sign.
 func SignedValue(n int64) Value {
-	return Value{kind: Signed, state: Present, size: 8, bits: uint64(n)}
+	return Value{bits: uint64(n), valueForm: valueForm{kind: Signed, size: 8, state: Present}}
 }
 
 // UnsignedValue returns a number of 64 bits without a sign.
 func UnsignedValue(n uint64) Value {
-	return Value{kind: Unsigned, state: Present, size: 8, bits: n}
+	return Value{bits: n, valueForm: valueForm{kind: Unsigned, size: 8, state: Present}}
 }

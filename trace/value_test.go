@@ -12,17 +12,17 @@ import (
 
 func TestValueString(t *testing.T) {
 	number := func(kind Kind, size uint8, bits uint64) Value {
-		return Value{kind: kind, size: size, bits: bits, state: Present}
+		return Value{bits: bits, valueForm: valueForm{kind: kind, size: size, state: Present}}
 	}
 	text := func(s string, state dataState) Value {
-		return Value{state: Present, size: 8, bits: 16, data: []byte(s), dataState: state, text: true}
+		return Value{bits: 16, data: s, text: true, valueForm: valueForm{size: 8, state: Present, dataState: state}}
 	}
 	for _, test := range []struct {
 		value Value
 		want  string
 	}{
 		{Value{}, "?"},
-		{Value{state: Unreadable}, "<unreadable>"},
+		{Value{valueForm: valueForm{state: Unreadable}}, "<unreadable>"},
 		{number(Signed, 1, math.MaxUint64), "-1"},
 		{number(Unsigned, 8, math.MaxUint64), "18446744073709551615"},
 		{number(Float, 4, uint64(math.Float32bits(0.1))), "0.1"},
@@ -49,7 +49,7 @@ func TestValueStringCanBeReadBack(t *testing.T) {
 	for r := rune(0); r < 0x30000; r += 7 {
 		all = append(all, string(r)...)
 	}
-	v := Value{state: Present, data: all, dataState: dataComplete, text: true}
+	v := Value{data: string(all), text: true, valueForm: valueForm{state: Present, dataState: dataComplete}}
 	back, err := strconv.Unquote(v.String())
 	qt.Assert(t, qt.IsNil(err))
 	qt.Assert(t, qt.Equals(back, string(all)))
