@@ -5,102 +5,336 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"os"
+	"os/exec"
 	"runtime"
-	"time"
+	"strconv"
+
+	"github.com/cilium/ebpf"
 
 	"github.com/gousdt/gousdt/bench/internal/compare"
+	"github.com/gousdt/gousdt/bench/internal/peer"
+	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/trace"
+	"github.com/gousdt/gousdt/usdt"
 )
 
 const (
-	byTrace  = "package trace, events reused"
-	byKeeper = "package trace, each event kept"
-	byReader = "ringbuf.Reader, undecoded"
+	byTrace         = "package trace, events reused"
+	byKeeper        = "package trace, each event kept"
+	byReader        = "ringbuf.Reader, undecoded"
+	byLibbpfBytes   = "libbpf, undecoded"
+	byLibbpfDecoded = "libbpf, decoded into a struct"
 )
 
-// deliveredShapes are the probes whose events are delivered: of three arguments
-// and of twelve.
-var deliveredShapes = []shape{shapes[1], shapes[3]}
+// delivered is a kind of event that is delivered.
+type delivered struct {
+	name, title string
+	probe       string // of peers/target.c, without the twin
+	words       int    // arguments of eight bytes
+	text        int    // how many bytes of the text behind the first are sent; 0 for none
+	header      bool   // time, process and thread are sent, too
+	allocations float64
+}
+
+var deliveredKinds = []delivered{
+	{name: "3", title: "three integers", probe: "registers3", words: 3, allocations: 1},
+	{name: "text", title: "one text of 32 bytes", probe: "text1", words: 1, text: 32, allocations: 2},
+	{name: "12", title: "twelve integers", probe: "registers12", words: 12, allocations: 2},
+	{name: "header3", title: "three integers, time, process, thread, its name and processor", probe: "registers3", words: 3, header: true, allocations: 1},
+}
+
+// littleElse is how many allocations for each event may be something else's in
+// the process.
+const littleElse = 0.01
 
 func deliverRows() []row {
-	readers := map[tracerID]string{
-		generatedSends: byTrace, generatedKeeps: byKeeper, headerSends: byReader, libbpfSends: byLibbpf,
-	}
 	var rows []row
-	for _, s := range deliveredShapes {
+	for _, d := range deliveredKinds {
 		rows = append(rows, row{
-			name:   fmt.Sprintf("deliver/time%d", s.count),
-			title:  fmt.Sprintf("one event of %d arguments, from the ring buffer to the program that adds them up", s.count),
-			rounds: 20,
-			sample: 4 * time.Millisecond,
-			goals:  []compare.Goal{{Of: byTrace, Than: byLibbpf, Times: 1.5}},
-			prepare: func(e *env) ([]compare.Contestant, error) {
-				return e.deliveries(s, readers, func(sent int, drain func() error) (float64, error) {
-					start := time.Now()
-					err := drain()
-					return since(start) / float64(sent), err
-				})
+			name:   "deliver/time" + d.name,
+			title:  "one event from the ring buffer to a loop that adds up what is in it, processor time: " + d.title,
+			rounds: 15,
+			goals: []compare.Goal{
+				{Of: byTrace, Than: byLibbpfBytes, Times: 1.5, Floor: &compare.Floor{Name: byLibbpfDecoded, Of: []string{byLibbpfDecoded}}},
+				{Of: byTrace, Than: byLibbpfDecoded, Times: 1.5},
 			},
+			prepare: func(e *env) ([]compare.Contestant, error) { return e.deliveries(d) },
 		})
 	}
-	return append(rows, row{
-		name:   "deliver/allocations",
-		title:  "allocations for one event of three arguments, once the first ones have been delivered",
-		unit:   compare.Count,
-		rounds: 5,
-		// Something else in the process may allocate a little.
-		goals: []compare.Goal{{Of: byTrace, More: 0.01}, {Of: byKeeper, More: 1.01}},
-		prepare: func(e *env) ([]compare.Contestant, error) {
-			ours := map[tracerID]string{generatedSends: byTrace, generatedKeeps: byKeeper, headerSends: byReader}
-			return e.deliveries(deliveredShapes[0], ours, func(sent int, drain func() error) (float64, error) {
-				var before, after runtime.MemStats
-				runtime.ReadMemStats(&before)
-				err := drain()
-				runtime.ReadMemStats(&after)
-				return float64(after.Mallocs-before.Mallocs) / float64(sent), err
-			})
-		},
-	})
+	for _, d := range deliveredKinds {
+		rows = append(rows, row{
+			name:    "deliver/allocations" + d.name,
+			title:   "allocations for one event, once the first ones have been delivered: " + d.title,
+			unit:    compare.Count,
+			rounds:  3,
+			goals:   []compare.Goal{{Of: byTrace, More: littleElse}, {Of: byKeeper, More: d.allocations + littleElse}},
+			prepare: func(e *env) ([]compare.Contestant, error) { return e.deliveryAllocations(d) },
+		})
+	}
+	return rows
 }
 
 // eventsAtATime are delivered in each round.
 const eventsAtATime = 20_000
 
-// deliveries returns readers of the events of some tracers, with what is
-// measured of their work.
-func (e *env) deliveries(
-	s shape, names map[tracerID]string, measure func(sent int, drain func() error) (float64, error),
-) ([]compare.Contestant, error) {
-	t, err := e.shared.tracers()
+// delivery is a session whose events are delivered, to itself or to others that
+// read its ring buffer.
+type delivery struct {
+	of      delivered
+	session *trace.Session
+	ring    ebpf.MapID
+	target  *peer.Process
+	probe   string
+	sum     uint64 // of what is in eventsAtATime, the same for all readers
+}
+
+// startTarget starts a copy of peers/target.c: another run's hits of the same
+// file would be seen here.
+func (e *env) startTarget() (path string, target *peer.Process, err error) {
+	if runtime.GOARCH != "amd64" {
+		return "", nil, &unableError{"the sites in peers/target.c are written for x86-64"}
+	}
+	built, err := peer.Build("target")
+	if err != nil {
+		return "", nil, &notHereError{reason: err.Error()}
+	}
+	if path, err = e.copyOf(built); err != nil {
+		return "", nil, err
+	}
+	target, err = e.untilClosed(peer.StartCommand(exec.Command(path)))
+	return path, target, err
+}
+
+// deliver opens a session for one of the target's twins.
+func (e *env) deliver(d delivered, path string, target *peer.Process, twin int, opts trace.SessionOptions) (*delivery, error) {
+	if d.text > 0 {
+		opts.Captures = []trace.Capture{{Arg: "arg0", Max: d.text}}
+	}
+	opts.ArgumentsOnly = !d.header
+	before, err := ringBuffers()
 	if err != nil {
 		return nil, err
 	}
-	var contestants []compare.Contestant
-	for _, id := range []tracerID{generatedSends, generatedKeeps, headerSends, libbpfSends} {
-		name, wanted := names[id]
-		if !wanted {
-			continue
+	session, err := trace.New(&opts)
+	if err != nil {
+		return nil, err
+	}
+	e.cleanup(func() { session.Close() })
+	after, err := ringBuffers()
+	if err != nil {
+		return nil, err
+	}
+	v := &delivery{of: d, session: session, target: target, probe: fmt.Sprintf("%s_%d", d.probe, twin)}
+	for id := range after {
+		if !before[id] {
+			v.ring = id
 		}
-		send := func(sent int) error {
-			_, err := t.target.Ask("run", s.probe(id), sent)
-			return err
+	}
+	_, err = session.Attach(usdt.Target{Path: path}, nil, elfnote.Exact("bench", v.probe))
+	return v, err
+}
+
+// ringBuffers returns the IDs of the ring buffers of sessions.
+func ringBuffers() (map[ebpf.MapID]bool, error) {
+	found := make(map[ebpf.MapID]bool)
+	for id := ebpf.MapID(0); ; {
+		next, err := ebpf.MapGetNextID(id)
+		if errors.Is(err, os.ErrNotExist) {
+			return found, nil
 		}
-		contestants = append(contestants, compare.Contestant{
-			Name: name, Once: true, Missing: t.missing[id],
-			Measure: func(int) (float64, error) {
-				// The first events find things not yet in place.
-				if err := send(1); err != nil {
-					return 0, err
-				}
-				if err := t.drain[id](1); err != nil {
-					return 0, err
-				}
-				if err := send(eventsAtATime); err != nil {
-					return 0, err
-				}
-				return measure(eventsAtATime, func() error { return t.drain[id](eventsAtATime) })
-			},
+		if err != nil {
+			return nil, err
+		}
+		id = next
+		m, err := ebpf.NewMapFromID(id)
+		if err != nil {
+			continue // it is gone
+		}
+		info, err := m.Info()
+		if err == nil && info.Type == ebpf.RingBuf && info.Name == "trace_events" {
+			found[id] = true
+		}
+		m.Close()
+	}
+}
+
+// send has events sent, with nobody waiting for them.
+func (v *delivery) send(count int) error {
+	_, err := v.target.Ask("run", v.probe, count)
+	return err
+}
+
+// receive is a loop over events as a program has it. It returns the sum of what
+// was in them.
+func (v *delivery) receive(count int) (uint64, error) {
+	came, sum := 0, uint64(0)
+	for event, err := range v.session.Events(context.Background()) {
+		if err != nil {
+			return 0, fmt.Errorf("%d of %d events came: %w", came, count, err)
+		}
+		sum += contents(event)
+		if came++; came == count {
+			break
+		}
+	}
+	return sum, nil
+}
+
+// contents adds up what is in the arguments of an event, as a program that uses
+// them would.
+func contents(event *trace.Event) uint64 {
+	sum := uint64(0)
+	for i := range event.Args {
+		sum += event.Args[i].Uint()
+		data, _ := event.Args[i].Data()
+		sum += uint64(len(data))
+	}
+	return sum
+}
+
+// deliveries are readers of the same ring buffer, but for who keeps each event.
+func (e *env) deliveries(d delivered) ([]compare.Contestant, error) {
+	path, target, err := e.startTarget()
+	if err != nil {
+		return nil, err
+	}
+	reused, err := e.deliver(d, path, target, 0, trace.SessionOptions{RingSize: ringSize, ReuseEvents: true})
+	if err != nil {
+		return nil, err
+	}
+	kept, err := e.deliver(d, path, target, 1, trace.SessionOptions{RingSize: ringSize})
+	if err != nil {
+		return nil, err
+	}
+	contestant := func(name string, v *delivery, read func() (spent float64, sum uint64, err error)) compare.Contestant {
+		return compare.Contestant{Name: name, Once: true, Measure: func(int) (float64, error) {
+			if err := v.send(eventsAtATime); err != nil {
+				return 0, err
+			}
+			spent, sum, err := read()
+			if err == nil && v.sum == 0 {
+				v.sum = sum
+			}
+			if err == nil && sum != v.sum {
+				err = fmt.Errorf("what was read adds up to %d, not %d", sum, v.sum)
+			}
+			return spent / eventsAtATime, err
+		}}
+	}
+	byEvents := func(name string, v *delivery) compare.Contestant {
+		return contestant(name, v, func() (spent float64, sum uint64, err error) {
+			// Collecting garbage is part of what events cost.
+			spent, err = processorTime(func() (err error) {
+				sum, err = v.receive(eventsAtATime)
+				return err
+			})
+			return spent, sum, err
 		})
 	}
-	return contestants, nil
+	all := []compare.Contestant{byEvents(byTrace, reused), byEvents(byKeeper, kept)}
+	reader, err := e.ringReader(reused.ring)
+	if err != nil {
+		return nil, err
+	}
+	all = append(all, contestant(byReader, reused, func() (float64, uint64, error) {
+		spent, err := processorTime(func() error { return reader(eventsAtATime) })
+		return spent, reused.sum, err // it adds up the bytes
+	}))
+	libbpf, err := e.start("libbpf")
+	if err != nil {
+		return append(all, missing(byLibbpfBytes, err), missing(byLibbpfDecoded, err)), nil
+	}
+	if _, err := libbpf.Ask("ring", reused.ring); err != nil {
+		return nil, err
+	}
+	byPeer := func(name string, way ...any) compare.Contestant {
+		v := reused
+		return contestant(name, v, func() (float64, uint64, error) {
+			came, spent, sum, err := readByLibbpf(libbpf, append([]any{"read"}, way...)...)
+			if err == nil && came != eventsAtATime {
+				err = fmt.Errorf("%d of %d events came", came, eventsAtATime)
+			}
+			if way[0] == "bytes" {
+				sum = v.sum // there is more in the bytes
+			}
+			return spent, sum, err
+		})
+	}
+	return append(all, byPeer(byLibbpfBytes, "bytes"), byPeer(byLibbpfDecoded, d.decode()...)), nil
+}
+
+// decode says to libbpf's program what is in an event.
+func (d delivered) decode() []any {
+	header := 0
+	if d.header {
+		header = 1
+	}
+	return []any{"decode", header, d.words, d.text}
+}
+
+// readByLibbpf returns how many events came, the nanoseconds of processor time
+// and the sum of what was in them.
+func readByLibbpf(p *peer.Process, command ...any) (came int, spent float64, sum uint64, err error) {
+	answer, err := p.Ask(command...)
+	if err != nil || len(answer) != 3 {
+		return 0, 0, 0, errors.Join(err, fmt.Errorf("an answer of %q", answer))
+	}
+	came, err = strconv.Atoi(answer[0])
+	if err != nil {
+		return 0, 0, 0, err
+	}
+	if spent, err = strconv.ParseFloat(answer[1], 64); err != nil {
+		return 0, 0, 0, err
+	}
+	signed, err := strconv.ParseInt(answer[2], 10, 64)
+	return came, spent, uint64(signed), err
+}
+
+// ringReader returns a function that reads events from a ring buffer by
+// [ringbuf.Reader].
+func (e *env) ringReader(id ebpf.MapID) (func(count int) error, error) {
+	ring, err := ebpf.NewMapFromID(id)
+	if err != nil {
+		return nil, err
+	}
+	e.cleanup(func() { ring.Close() })
+	return e.drainRing(ring)
+}
+
+// deliveryAllocations are who delivers events to Go programs.
+func (e *env) deliveryAllocations(d delivered) ([]compare.Contestant, error) {
+	path, target, err := e.startTarget()
+	if err != nil {
+		return nil, err
+	}
+	var all []compare.Contestant
+	for twin, name := range []string{byTrace, byKeeper} {
+		v, err := e.deliver(d, path, target, twin, trace.SessionOptions{RingSize: ringSize, ReuseEvents: name == byTrace})
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, compare.Contestant{Name: name, Once: true, Measure: func(int) (float64, error) {
+			// The first events find things not yet in place.
+			for _, count := range []int{1, eventsAtATime} {
+				if err := v.send(count); err != nil {
+					return 0, err
+				}
+				if count == 1 {
+					if _, err := v.receive(count); err != nil {
+						return 0, err
+					}
+				}
+			}
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			_, err := v.receive(eventsAtATime)
+			runtime.ReadMemStats(&after)
+			return float64(after.Mallocs-before.Mallocs) / eventsAtATime, err
+		}})
+	}
+	return all, nil
 }

@@ -46,12 +46,12 @@ func (t *tracers) attachGenerated(mode usdt.Mode, id tracerID) error {
 
 // attachGeneratedSender attaches programs of package trace that send the
 // arguments, as libbpf's do: nothing else, and without waking anybody up for
-// each event. The events that come are reused or not.
-func (t *tracers) attachGeneratedSender(id tracerID, reuse bool) error {
+// each event.
+func (t *tracers) attachGeneratedSender(id tracerID) error {
 	session, err := t.session(trace.SessionOptions{
 		Mode:          t.asLibbpf,
 		ArgumentsOnly: true,
-		RingSize:      4 * ringSize, ReuseEvents: reuse,
+		RingSize:      4 * ringSize, ReuseEvents: true,
 	})
 	if err != nil {
 		return err

@@ -125,7 +125,7 @@ func (e *env) hits(s shape) ([]compare.Contestant, error) {
 		return nil, err
 	}
 	var contestants []compare.Contestant
-	for id := range hitTracers {
+	for id := range tracerCount {
 		c := compare.Contestant{Name: id.String(), Missing: t.missing[id]}
 		if err := unable(id, s); err != nil && c.Missing == nil {
 			c.Missing = err

@@ -69,7 +69,7 @@ func (e *env) printers() ([]compare.Contestant, error) {
 		return nil, err
 	}
 	contestant := func(name string, twin int, command string, arguments ...string) compare.Contestant {
-		probe := fmt.Sprintf("%s_%d", deliveredShapes[0].name, twin)
+		probe := fmt.Sprintf("%s_%d", deliveredKinds[0].probe, twin)
 		for i, a := range arguments {
 			arguments[i] = strings.NewReplacer("PATH", path, "PROBE", probe).Replace(a)
 		}

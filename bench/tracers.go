@@ -45,10 +45,7 @@ const (
 	headerSends
 	generatedSends
 	emptySends
-	generatedKeeps // only its events are measured, not the hits
 	tracerCount
-
-	hitTracers = generatedKeeps
 )
 
 // String says what the tracer does at a hit.
@@ -71,7 +68,6 @@ func (id tracerID) String() string {
 		headerSends:       "bpf/usdt.bpf.h, to the ring buffer",
 		generatedSends:    "generated, to the ring buffer",
 		emptySends:        "empty event, to the ring buffer",
-		generatedKeeps:    "generated, to the ring buffer, each event kept",
 	}[id]
 }
 
@@ -149,8 +145,7 @@ func newTracers(e *env) (*tracers, error) {
 		t.attachSpecialised(libbpfObject, map[tracerID]string{specialisedLibbpf: "add"}),
 		t.attachGenerated(usdt.ModeMulti, generatedByLink),
 		t.attachGenerated(usdt.ModeSingle, generatedByEvent),
-		t.attachGeneratedSender(generatedSends, true),
-		t.attachGeneratedSender(generatedKeeps, false),
+		t.attachGeneratedSender(generatedSends),
 	)
 }
 

@@ -11,6 +11,15 @@
  *	close				closes all that is attached, one after the other;
  *					answers the nanoseconds
  *	drain				empties the ring buffer; answers the events
+ *	ring ID				opens another ring buffer, by the ID of its map
+ *	read WAY [HEADER WORDS TEXT]	empties it; answers the events, the nanoseconds of
+ *					processor time, and a sum of what was in them
+ *	poll MILLISECONDS WAY ...	the same for all that comes so long
+ *
+ * WAY is "bytes": the events are added up as they are. Or it is "decode": they are
+ * what package trace sends, with (1) or without (0) time, process and thread, so
+ * many words as arguments, and a text of at most so many bytes behind the first one,
+ * or of none.
  *	memory				answers the bytes of the two support maps
  */
 #include <bpf/bpf.h>
@@ -41,6 +50,164 @@ static int count_event(void *context, void *data, size_t size)
 }
 
 static long events;
+
+/*
+ * What a program does that is to have the arguments of any probe: it finds the site
+ * by its number, and each argument where the site says that it is.
+ */
+struct value {
+	unsigned long long bits;
+	const char *data;
+	size_t length;
+	unsigned char kind, size, state;
+};
+
+#define MAX_ARGUMENTS 12
+
+struct site {
+	const char *name;
+	int header, words, text;
+	struct value known[MAX_ARGUMENTS];
+	int at[MAX_ARGUMENTS], status, data;
+};
+
+struct event {
+	const struct site *site;
+	unsigned long long time;
+	unsigned int cpu, pid, tid;
+	char command[16];
+	int count;
+	struct value arguments[MAX_ARGUMENTS];
+};
+
+#define SITES 1024
+
+static struct site decoded;
+static const struct site *sites[SITES];
+static struct ring_buffer *other;
+static struct event event;
+static int failed;
+
+static void set_site(char **words)
+{
+	struct site *s = &decoded;
+
+	memset(s, 0, sizeof(*s));
+	s->name = "bench";
+	s->header = atoi(words[0]);
+	s->words = atoi(words[1]);
+	s->text = atoi(words[2]);
+	int at = s->header ? 40 : 8;
+
+	for (int i = 0; i < s->words && i < MAX_ARGUMENTS; i++, at += 8) {
+		s->known[i] = (struct value){ .size = 8, .state = 1 };
+		s->at[i] = at;
+	}
+	s->status = at;
+	s->data = at + 8;
+	for (int i = 0; i < SITES; i++)
+		sites[i] = s;
+	event.site = NULL;
+}
+
+static inline void copy(void *to, const char *from, size_t size)
+{
+	memcpy(to, from, size);
+}
+
+static int decode_event(void *context, void *record, size_t size)
+{
+	const char *raw = record;
+	struct event *e = &event;
+	unsigned int id;
+
+	copy(&id, raw, sizeof(id));
+	if (size < 8 || id >= SITES || !sites[id]) {
+		failed++;
+		return 0;
+	}
+	const struct site *s = sites[id];
+
+	if (e->site != s) {
+		e->site = s;
+		e->count = s->words;
+		memcpy(e->arguments, s->known, sizeof(s->known));
+	}
+	if (s->header) {
+		copy(&e->cpu, raw + 4, 4);
+		copy(&e->time, raw + 8, 8);
+		copy(&e->tid, raw + 16, 4);
+		copy(&e->pid, raw + 20, 4);
+		copy(e->command, raw + 24, 16);
+	}
+	for (int i = 0; i < s->words; i++) {
+		struct value *v = &e->arguments[i];
+
+		switch (v->size) {
+		case 1:
+		case 2:
+		case 4:
+			copy(&v->bits, raw + s->at[i], v->size);
+			break;
+		default:
+			copy(&v->bits, raw + s->at[i], 8);
+		}
+	}
+	if (s->text) {
+		long long length;
+
+		copy(&length, raw + s->status, 8);
+		if (length > 0)
+			length--;
+		e->arguments[0].data = raw + s->data;
+		e->arguments[0].length = length > s->text ? s->text : length;
+	}
+	/* The user's part. */
+	for (int i = 0; i < e->count; i++)
+		sum += e->arguments[i].bits + e->arguments[i].length;
+	++*(long *)context;
+	return 0;
+}
+
+static int take_event(void *context, void *record, size_t size)
+{
+	return (decoded.words ? decode_event : count_event)(context, record, size);
+}
+
+static void open_ring(int id)
+{
+	static int fd = -1;
+
+	ring_buffer__free(other);
+	if (fd >= 0)
+		close(fd);
+	fd = bpf_map_get_fd_by_id(id);
+	other = fd < 0 ? NULL : ring_buffer__new(fd, take_event, &events, NULL);
+	if (other)
+		answer("ok");
+	else
+		answer("error map %d: %s", id, strerror(errno));
+}
+
+static void read_ring(long milliseconds, int count, char **way)
+{
+	decoded.words = 0;
+	if (count == 4 && !strcmp(way[0], "decode"))
+		set_site(way + 1);
+	events = sum = failed = 0;
+	long long end = now_ns() + milliseconds * 1000000LL;
+	long long start = clock_ns(CLOCK_PROCESS_CPUTIME_ID);
+
+	for (; milliseconds && now_ns() < end;)
+		ring_buffer__poll(other, (end - now_ns()) / 1000000 + 1);
+	ring_buffer__consume(other);
+	long long spent = clock_ns(CLOCK_PROCESS_CPUTIME_ID) - start;
+
+	if (failed)
+		answer("error %d records of no site", failed);
+	else
+		answer("ok %ld %lld %ld", events, spent, sum);
+}
 
 static void load(const char *path)
 {
@@ -114,6 +281,12 @@ static void handle(int count, char **words)
 		answer("ok %s", libbpf_version_string());
 	else if (!strcmp(words[0], "load") && count == 2)
 		load(words[1]);
+	else if (!strcmp(words[0], "ring") && count == 2)
+		open_ring(atoi(words[1]));
+	else if (!strcmp(words[0], "read") && count >= 2 && other)
+		read_ring(0, count - 1, words + 1);
+	else if (!strcmp(words[0], "poll") && count >= 3 && other)
+		read_ring(atol(words[1]), count - 2, words + 2);
 	else if (!object)
 		answer("error nothing is loaded");
 	else if (!strcmp(words[0], "attach") && count == 5)
