@@ -17,7 +17,10 @@
 #   make test-soak           attaches and detaches for long, with many at a time
 #   make test-hostile        what users of the host may try, with what it costs
 #   make fuzz       every fuzz target for FUZZTIME each (default 30s)
-#   make transcripts         runs the commands in docs/recipes, as root
+#   make transcripts         runs the commands in README.md and docs, as root
+#   make docs       write anew what the documentation has from elsewhere: the
+#                   reference of the commands, code; make lint compares it
+#   make pictures   the flame graph in README.md, as root; needs Chromium
 #   make release-snapshot    archives and packages of all machines, into dist
 #   make release-test        the same bytes twice; the package in a fresh Debian
 #   make clean      remove what was built
@@ -166,11 +169,19 @@ vulnerabilities:
 		(cd $$module && $(GO) run golang.org/x/vuln/cmd/govulncheck@v1.1.4 ./...); \
 	done
 
-# The commands in docs/recipes, as root: what they print is compared.
+# The commands in README.md and docs, as root: what they print is compared.
 .PHONY: transcripts
 transcripts:
 	internal/setup/install recipes
-	$(tool) ./transcript $(addprefix ../,$(wildcard docs/recipes/*.md))
+	$(tool) ./transcript $(addprefix ../,README.md $(wildcard docs/*.md docs/recipes/*.md))
+
+.PHONY: docs
+docs:
+	$(tool) ./lint -w ..
+
+.PHONY: pictures
+pictures:
+	docs/pictures/make
 
 .PHONY: clean
 clean:

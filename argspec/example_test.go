@@ -47,6 +47,36 @@ func ExampleNewDecoder() {
 	//     0 2 signed @ r2
 }
 
+// Where an argument is, for a program that fetches it by other means.
+func ExampleArg() {
+	file, err := elfnote.Open("../elfnote/testdata/s390x.so")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer file.Close()
+	decoder := argspec.NewDecoder(file)
+	for site, err := range file.Sites() {
+		if err != nil {
+			log.Print(err) // one malformed note; the others follow
+			continue
+		}
+		for _, arg := range decoder.Decode(site.Location, site.Arguments) {
+			switch arg.Kind {
+			case argspec.Constant:
+				fmt.Println(site.Name, arg.Constant)
+			case argspec.InRegister:
+				slot, _ := arg.Register.Slot(file.Machine()) // its place in pt_regs
+				fmt.Println(site.Name, arg.Register.Name, "in slot", slot)
+			case argspec.Memory:
+				fmt.Printf("%s [%s + %s*%d + %d]\n", site.Name,
+					arg.Base.Name, arg.Index.Name, arg.Scale, arg.Displacement)
+			default:
+				fmt.Println(site.Name, "not available:", arg.Err)
+			}
+		}
+	}
+}
+
 // A stripped library lacks the symbols that its arguments name. They are in its
 // separate debug file, which need not be named if it is installed.
 func ExampleDecoder_Decode() {

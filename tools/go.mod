@@ -2,7 +2,10 @@ module github.com/gousdt/gousdt/tools
 
 go 1.25.0
 
-require github.com/go-quicktest/qt v1.102.0
+require (
+	github.com/go-quicktest/qt v1.102.0
+	go.yaml.in/yaml/v3 v3.0.6
+)
 
 require (
 	golang.org/x/mod v0.32.0 // indirect

@@ -17,6 +17,7 @@ import (
 
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/proc"
+	"github.com/gousdt/gousdt/providers"
 	"github.com/gousdt/gousdt/trace"
 	"github.com/gousdt/gousdt/usdt"
 )
@@ -45,6 +46,26 @@ func Example() {
 		default:
 			fmt.Println(event.Time.Format(time.TimeOnly), event.PID, event.Args[0])
 		}
+	}
+}
+
+// The queries of a PostgreSQL server, with the names of their arguments.
+func ExampleSession_Events() {
+	target := usdt.Target{Path: "/usr/lib/postgresql/15/bin/postgres"}
+	session, err := trace.Open(target, &trace.SessionOptions{
+		Definitions: providers.Builtin(), // what arguments are called, and which are texts
+		Texts:       500,                 // up to 500 bytes of each text
+	}, elfnote.MustParsePattern("postgresql:query__*"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer session.Close()
+	for event, err := range session.Events(context.Background()) {
+		if err != nil {
+			log.Print(err) // events were lost; the iteration goes on
+			continue
+		}
+		fmt.Println(event)
 	}
 }
 

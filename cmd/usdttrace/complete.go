@@ -19,6 +19,7 @@ func completer() *helptext.Completer {
 		"TERM[=TERM]": numbers,
 		"HOW":         {unwindDWARF, unwindFP},
 		"MODE":        {"multi", "single", "single-ip"},
+		"DIALECT":     {"sql", "mysql"},
 		"COLUMN":      {"count", "average", "p50", "p90", "p99", "max", "total"},
 	})
 }

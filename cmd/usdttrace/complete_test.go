@@ -45,6 +45,8 @@ func TestCompletion(t *testing.T) {
 	qt.Check(t, qt.StringContains(complete("-p", ""), fmt.Sprintf("%d\t", os.Getpid())))
 	qt.Check(t, qt.Equals(complete("--by", "comm,pi"), "comm,pid\n"))
 	qt.Check(t, qt.Equals(complete("--mode", "m"), "multi\n"))
+	qt.Check(t, qt.Equals(complete("--normalize", ""), "sql\nmysql\n"))
+	qt.Check(t, qt.StringContains(complete("--slow", "5ms", path, "gousdt_test:th"), "gousdt_test:three\n"))
 	qt.Check(t, qt.Equals(complete("--pprof", "x"), ":files\n"))
 	qt.Check(t, qt.Equals(complete("--where", "x"), ""))
 }

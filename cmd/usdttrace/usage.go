@@ -38,7 +38,7 @@ processes of other namespaces have PID 0.
 
 Terms, in EXPR, TERM and KEY
   arg0 arg1...          arguments, by number or name
-  str(arg0) str(arg0,N) the text that an argument points to, or its first N bytes
+  str(arg0) str(arg0,N)  the text that an argument points to, or its first N bytes
   pid tid uid gid cpu comm cgroup provider probe      of the hit
   site stack            as keys only: the address in the file, the user stack
   4096 0xff 2.5 "text"  numbers and texts, in EXPR
@@ -95,8 +95,8 @@ Aggregates, computed in the kernel
       --max-keys N      rows at most (16384). If there are more keys, those with the
                         fewest hits are in (other), and a count that some of these
                         hits may belong to ends in +
-      --normalize sql   of keys that are texts, take statements for equal that differ
-                        only in numbers, texts and comments (mysql: in its dialect)
+      --normalize DIALECT     sql or mysql: of keys that are texts, take statements for
+                        equal that differ only in numbers, texts and comments
       --interval TIME   print at each interval, and start again from zero
       --pprof FILE      write user stacks as a profile for 'go tool pprof', with the
                         counts of hits, and with the sums of --sum

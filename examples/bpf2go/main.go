@@ -46,23 +46,12 @@ func main() {
 }
 
 func withRingBuffer(ctx context.Context, out io.Writer, target usdt.Target) error {
-	if err := rlimit.RemoveMemlock(); err != nil { // needed before 5.11
-		return err
-	}
-	spec, err := loadPython()
-	if err != nil {
-		return err
-	}
-	mgr, err := usdt.NewManager(spec, nil) // between reading the object and loading it
+	var objs pythonObjects
+	mgr, err := load(&objs)
 	if err != nil {
 		return err
 	}
 	defer mgr.Close() // detaches, too
-
-	var objs pythonObjects
-	if err := spec.LoadAndAssign(&objs, mgr.CollectionOptions()); err != nil {
-		return err
-	}
 	defer objs.Close()
 
 	events, err := ringbuf.NewReader(objs.Ring)
@@ -86,6 +75,26 @@ func withRingBuffer(ctx context.Context, out io.Writer, target usdt.Target) erro
 			return err
 		}
 	}
+}
+
+// load loads the programs and maps that objs names, by a Manager that attaches
+// them.
+func load(objs any) (*usdt.Manager, error) {
+	if err := rlimit.RemoveMemlock(); err != nil { // needed before 5.11
+		return nil, err
+	}
+	spec, err := loadPython()
+	if err != nil {
+		return nil, err
+	}
+	mgr, err := usdt.NewManager(spec, nil) // between reading the object and loading it
+	if err != nil {
+		return nil, err
+	}
+	if err := spec.LoadAndAssign(objs, mgr.CollectionOptions()); err != nil {
+		return nil, errors.Join(err, mgr.Close())
+	}
+	return mgr, nil
 }
 
 func printCall(out io.Writer, sample []byte) error {

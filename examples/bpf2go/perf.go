@@ -11,7 +11,6 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/perf"
-	"github.com/cilium/ebpf/rlimit"
 
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/usdt"
@@ -20,26 +19,15 @@ import (
 // withPerfBuffer is the variant for old kernels. It loads only its own program,
 // since they know no ring buffer.
 func withPerfBuffer(ctx context.Context, out io.Writer, target usdt.Target) error {
-	if err := rlimit.RemoveMemlock(); err != nil {
-		return err
-	}
-	spec, err := loadPython()
-	if err != nil {
-		return err
-	}
-	mgr, err := usdt.NewManager(spec, nil)
-	if err != nil {
-		return err
-	}
-	defer mgr.Close()
-
 	var objs struct {
 		ToPerf *ebpf.Program `ebpf:"to_perf"`
 		Perf   *ebpf.Map     `ebpf:"perf"`
 	}
-	if err := spec.LoadAndAssign(&objs, mgr.CollectionOptions()); err != nil {
+	mgr, err := load(&objs)
+	if err != nil {
 		return err
 	}
+	defer mgr.Close()
 	defer objs.ToPerf.Close()
 	defer objs.Perf.Close()
 

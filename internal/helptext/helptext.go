@@ -7,13 +7,16 @@
 // block whose first line is its title describes flags and words: each begins in
 // the third column, or in the seventh if it is a long flag alone, and what
 // explains it follows after two blanks, or after a value in capitals. Lines
-// that go on are indented further.
+// that go on are indented further. The block Examples is as it is.
 package helptext
 
 import (
 	"regexp"
 	"strings"
 )
+
+// Examples is the title of the block whose lines stay as they are.
+const Examples = "Examples"
 
 // Help is the text, divided.
 type Help struct {
@@ -41,9 +44,10 @@ type Flag struct {
 
 // The parts of a line that begins an item.
 var (
-	flagHead = regexp.MustCompile(`^ {2,6}((?:--?[a-z][a-z-]*|--)(?: \S*[A-Z]\S*(?: \[\S*\])?)?(?:, --?[a-z][a-z-]*(?: \S*[A-Z]\S*)?)*)(?:\s+(.*))?$`)
-	wordHead = regexp.MustCompile(`^ {2,6}(\S+(?: \S+)*?) {2,}(\S.*)$`)
-	oneFlag  = regexp.MustCompile(`(--?[a-z][a-z-]*)(?: (\S*[A-Z]\S*?))?(?:, |$)`)
+	flagHead     = regexp.MustCompile(`^ {2,6}((?:--?[a-z][a-z-]*|--)(?: \S*[A-Z]\S*(?: \[\S*\])?)?(?:, --?[a-z][a-z-]*(?: \S*[A-Z]\S*)?)*)(?:\s+(.*))?$`)
+	flagHeadWide = regexp.MustCompile(`^ {2,6}(--?[a-z][a-z-]*(?: \S+)*?) {2,}(\S.*)$`)
+	wordHead     = regexp.MustCompile(`^ {2,6}(\S+(?: \S+)*?) {2,}(\S.*)$`)
+	oneFlag      = regexp.MustCompile(`(--?[a-z][a-z-]*)(?: (\S*[A-Z]\S*?))?(?: [A-Z]\S*)?(?:, |$)`)
 )
 
 // continues is how far lines are indented at least that go on.
@@ -60,7 +64,14 @@ func Parse(text string) *Help {
 				h.Synopsis = append(h.Synopsis, strings.TrimSpace(strings.TrimPrefix(line, "Usage:")))
 			}
 		case len(lines) > 1 && !strings.HasPrefix(lines[0], " ") && strings.HasPrefix(lines[1], " "):
-			h.Blocks = append(h.Blocks, Block{Title: lines[0], Items: items(lines[1:])})
+			block := Block{Title: lines[0]}
+			if block.Title == Examples {
+				block.Items = []Item{{Lines: lines[1:]}}
+				block.Items[0].unindent()
+			} else {
+				block.Items = items(lines[1:])
+			}
+			h.Blocks = append(h.Blocks, block)
 		default:
 			h.Blocks = append(h.Blocks, Block{Items: []Item{{Lines: lines}}})
 		}
@@ -77,13 +88,17 @@ func items(lines []string) (all []Item) {
 			last.Lines = append(last.Lines, line)
 			continue
 		}
-		if m := flagHead.FindStringSubmatch(line); m != nil {
+		m := flagHeadWide.FindStringSubmatch(line)
+		if m == nil {
+			m = flagHead.FindStringSubmatch(line)
+		}
+		if m != nil {
 			item := Item{Head: m[1], Lines: []string{m[2]}}
 			for _, f := range oneFlag.FindAllStringSubmatch(m[1], -1) {
 				item.Flags = append(item.Flags, Flag{f[1], strings.TrimSuffix(f[2], ",")})
 			}
 			all = append(all, item)
-		} else if m := wordHead.FindStringSubmatch(line); m != nil && strings.ToUpper(m[1]) == m[1] {
+		} else if m := wordHead.FindStringSubmatch(line); m != nil {
 			all = append(all, Item{Head: m[1], Lines: []string{m[2]}})
 		} else if n := len(all); n > 0 && all[n-1].Head == "" {
 			all[n-1].Lines = append(all[n-1].Lines, line)

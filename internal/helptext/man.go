@@ -36,7 +36,7 @@ func (h *Help) Man(command, version string) string {
 			b.WriteString(".PP\n")
 		}
 		for _, it := range block.Items {
-			it.man(&b, block.Title == "Examples")
+			it.man(&b, block.Title == Examples)
 		}
 	}
 	return b.String()

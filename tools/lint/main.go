@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
 // Lint checks rules of this repository that no other tool knows: comments wrap
-// at 80 columns, tests are skipped by package testneeds alone, and packages
-// import no more than what they are to import.
+// at 80 columns, tests are skipped by package testneeds alone, packages import
+// no more than what they are to import, and the documentation is as package
+// docs says.
 package main
 
 import (
+	"flag"
 	"fmt"
 	"go/ast"
 	"go/parser"
@@ -14,19 +16,25 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+
+	"github.com/gousdt/gousdt/tools/docs"
 )
 
-const usage = `Usage: lint DIR
+const usage = `Usage: lint [-w] DIR
 
 Checks the repository in the directory and prints what is wrong, a line each.
+With -w, first writes anew what the documentation has from elsewhere.
 `
 
 func main() {
-	if len(os.Args) != 2 || strings.HasPrefix(os.Args[1], "-") {
-		fmt.Fprint(os.Stderr, usage)
+	write := flag.Bool("w", false, "")
+	flag.Usage = func() { fmt.Fprint(os.Stderr, usage) }
+	flag.Parse()
+	if flag.NArg() != 1 {
+		flag.Usage()
 		os.Exit(2)
 	}
-	problems, err := lint(os.Args[1])
+	problems, err := lint(flag.Arg(0), *write)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "lint:", err)
 		os.Exit(2)
@@ -39,8 +47,14 @@ func main() {
 	}
 }
 
-// lint returns the problems of the repository in dir.
-func lint(dir string) ([]string, error) {
+// lint returns the problems of the repository in dir. If write is true, it has
+// the documentation written anew first.
+func lint(dir string, write bool) ([]string, error) {
+	if write {
+		if err := docs.Rewrite(dir); err != nil {
+			return nil, err
+		}
+	}
 	files, err := goFiles(dir)
 	if err != nil {
 		return nil, err
@@ -57,8 +71,14 @@ func lint(dir string) ([]string, error) {
 		problems = append(problems, f.wideComments()...)
 		problems = append(problems, f.skips()...)
 	}
-	more, err := importProblems(dir)
-	return append(problems, more...), err
+	for _, check := range []func(string) ([]string, error){importProblems, docs.Problems} {
+		more, err := check(dir)
+		if err != nil {
+			return nil, err
+		}
+		problems = append(problems, more...)
+	}
+	return problems, nil
 }
 
 // goFiles returns the names of the Go files that git knows, below dir.

@@ -16,21 +16,42 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/gousdt/gousdt/tools/docs"
 )
 
 const (
 	// maxLines is how many lines of output are shown.
 	maxLines = 14
 	// maxWidth is how much of a line is shown.
-	maxWidth = 110
+	maxWidth = 132
+	// exactly behind the name of a workload has every line compared.
+	exactly = "exactly"
+	// askStatus behind a command shows its exit status, which may then be any.
+	askStatus = "echo $?"
 	// timeout bounds a command. Those of transcripts end by themselves.
 	timeout = 2 * time.Minute
 )
+
+// lock waits until no other run has workloads: all have the same folder.
+func lock() (unlock func() error, err error) {
+	f, err := os.OpenFile(filepath.Join(os.TempDir(), "gousdt-transcripts.lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX); err != nil {
+		return nil, fmt.Errorf("lock %s: %w", f.Name(), err)
+	}
+	return f.Close, nil
+}
 
 // buildCommands builds both commands into a folder of their own.
 func buildCommands() (string, error) {
 	dir, err := os.MkdirTemp("", "transcript")
 	if err != nil {
+		return "", err
+	}
+	if err := os.Chmod(dir, 0o755); err != nil { // other users run them, too
 		return "", err
 	}
 	cmd := exec.Command("go", "build", "-o", dir, "./cmd/usdtlist", "./cmd/usdttrace")
@@ -43,9 +64,10 @@ func buildCommands() (string, error) {
 
 // runner runs transcripts, each while its workload runs.
 type runner struct {
-	tools     string // where the commands are
-	workloads string // where the workloads are
-	only      string
+	tools string // where the commands are
+	dir   string // where commands run, and may write
+
+	repository string // $REPOSITORY in commands
 
 	workload string // that runs
 	process  *exec.Cmd
@@ -55,27 +77,37 @@ type runner struct {
 
 // transcript runs the commands of one transcript, and puts the new output in
 // its place. It returns in what the old one differs.
-func (r *runner) transcript(p *part) (problems []string, err error) {
-	if r.only != "" && p.workload != r.only {
-		return nil, nil
-	}
-	if err := r.start(p.workload); err != nil || r.missing[p.workload] != "" {
+func (r *runner) transcript(block *docs.Block) (problems []string, err error) {
+	workload, how, _ := strings.Cut(block.Mark["workload"], " ")
+	if err := r.start(workload); err != nil || r.missing[workload] != "" {
 		return nil, err
 	}
 	var b strings.Builder
-	for _, c := range commands(p.text) {
-		out, err := r.command(c.line)
+	all, status := commands(block.Text), 0
+	for i, c := range all {
+		var out string
+		if c.line == askStatus {
+			out = fmt.Sprintln(status)
+		} else {
+			out, err = r.command(c.line)
+		}
+		var exit *exec.ExitError
+		if errors.As(err, &exit) && i+1 < len(all) && all[i+1].line == askStatus {
+			status, err = exit.ExitCode(), nil
+		}
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w\n%s", c.line, err, out)
+			return []string{fmt.Sprintf("%s\n\tfails: %v\n%s", c.line, err, out)}, nil
 		}
 		shown := cut(out)
-		if !hasLine(shown, firstLine(c.output)) {
-			problems = append(problems, fmt.Sprintf("%s\n\tprints      %s\n\tand not     %s",
-				c.line, firstLine(shown), firstLine(c.output)))
+		for i, want := range strings.Split(strings.TrimSuffix(c.output, "\n"), "\n") {
+			if (i == 0 || isHeader(want) || how == exactly) && !hasLine(shown, want) {
+				problems = append(problems, fmt.Sprintf("%s\n\tprints      %s\n\tand not     %s",
+					c.line, firstLine(shown), want))
+			}
 		}
 		fmt.Fprintf(&b, "$ %s\n%s", c.line, shown)
 	}
-	p.text = b.String()
+	block.Text = b.String()
 	return problems, nil
 }
 
@@ -102,7 +134,9 @@ func commands(text string) []command {
 // command runs a command line and returns what it prints.
 func (r *runner) command(line string) (string, error) {
 	cmd := exec.Command("bash", "-c", strings.ReplaceAll(line, "sudo ", ""))
+	cmd.Dir = r.dir
 	cmd.Env = append(os.Environ(), "PATH="+r.tools+":"+os.Getenv("PATH"))
+	cmd.Env = append(cmd.Env, "REPOSITORY="+r.repository)
 	cmd.Env = append(cmd.Env, r.env...)
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
@@ -125,7 +159,7 @@ func (r *runner) start(name string) error {
 	if name == "none" || r.missing[name] != "" {
 		return nil
 	}
-	cmd := exec.Command(filepath.Join(r.workloads, name))
+	cmd := exec.Command(filepath.Join(workloads, name))
 	cmd.Stderr = os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	stdout, err := cmd.StdoutPipe()
@@ -168,15 +202,26 @@ func (r *runner) stop() {
 	r.process, r.workload = nil, ""
 }
 
-// hasLine reports whether one of the lines of a text is like this one.
+// hasLine reports whether one of the lines of a text is like this one, or
+// begins like it where it was cut.
 func hasLine(text, want string) bool {
+	want, isCut := strings.CutSuffix(want, "...")
+	want = shape(want)
 	for line := range strings.Lines(text) {
-		if shape(strings.TrimSuffix(line, "\n")) == shape(want) {
+		line = shape(strings.TrimSuffix(line, "\n"))
+		if line == want || isCut && strings.HasPrefix(line, want) {
 			return true
 		}
 	}
 	return false
 }
+
+// isHeader reports whether a line names the columns of a table.
+func isHeader(line string) bool {
+	return header.MatchString(line)
+}
+
+var header = regexp.MustCompile(`^ *[A-Z][A-Z0-9_%(), ]*$`)
 
 func firstLine(s string) string {
 	line, _, _ := strings.Cut(s, "\n")
@@ -189,6 +234,9 @@ func isOfTheMachine(line string) bool { return strings.Contains(line, ": left ou
 
 // cut shortens output to what is shown.
 func cut(out string) string {
+	if out == "" {
+		return ""
+	}
 	var b strings.Builder
 	lines := strings.SplitAfter(strings.TrimRight(out, "\n")+"\n", "\n")
 	lines = slices.DeleteFunc(lines[:len(lines)-1], isOfTheMachine)

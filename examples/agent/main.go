@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+// Command agent says every ten seconds how long the queries of all PostgreSQL
+// servers on the host took, for each container. It is what docs/agent.md
+// builds, step by step.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/cilium/ebpf/rlimit"
+
+	"github.com/gousdt/gousdt/container"
+	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/proc"
+	"github.com/gousdt/gousdt/trace"
+)
+
+func main() {
+	interval := flag.Duration("interval", 10*time.Second, "how often to print")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, os.Stdout, *interval); err != nil {
+		log.Fatal(err)
+	}
+}
+
+// queries returns what is measured: the time from query__start to query__done
+// of the same thread, in a histogram for each container.
+func queries() *trace.Aggregator {
+	return trace.NewAggregator(trace.Aggregation{
+		Latency:   &trace.Latency{Pair: elfnote.MustParsePairPattern("postgresql:query")},
+		Histogram: &trace.Histogram{},
+		By:        []string{"container"},
+		MaxKeys:   1000, // containers; all others are in one row
+	})
+}
+
+func run(ctx context.Context, out io.Writer, interval time.Duration) error {
+	if err := rlimit.RemoveMemlock(); err != nil { // needed before 5.11
+		return err
+	}
+	cgroups, err := container.Watch("")
+	if err != nil {
+		return err
+	}
+	defer cgroups.Close()
+	times := queries()
+	session, err := trace.New(&trace.SessionOptions{
+		Aggregators: []*trace.Aggregator{times},
+		NoEvents:    true, // nothing is sent for a query
+		Containers:  cgroups,
+	})
+	if err != nil {
+		return err
+	}
+	defer session.Close() // detaches, too
+	watch, err := session.Watch(&trace.WatchOptions{Changed: report},
+		elfnote.MustParsePattern("postgresql:query__*")) // in files that have these
+	if err != nil {
+		return err
+	}
+	defer watch.Close()
+
+	failed := make(chan error, 1)
+	go func() { failed <- watch.Run(ctx, interval) }()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case err := <-failed:
+			return err
+		case <-time.After(interval):
+			if err := printRows(out, times); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// report logs what came and went, and what could not be attached.
+func report(changes *trace.WatchChanges) {
+	for _, a := range changes.Attached {
+		log.Printf("watching %d sites of %q", len(a.Sites()), a)
+	}
+	for _, err := range changes.Errors {
+		if !errors.Is(err, proc.ErrAccess) { // processes of others, if not root
+			log.Printf("%q", err)
+		}
+	}
+}
+
+// printRows prints what has come since it was called last.
+func printRows(out io.Writer, times *trace.Aggregator) error {
+	snapshot, err := times.Take()
+	if err != nil {
+		return err
+	}
+	for _, row := range snapshot.Rows {
+		fmt.Fprintf(out, "%v  %d queries, half of them within %v, 99 %% within %v\n", row.Keys[0], row.Count,
+			time.Duration(row.Quantile(0.5)), time.Duration(row.Quantile(0.99)))
+	}
+	return nil
+}

@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package docs
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// Problems returns what is wrong with the documentation of the repository in a
+// directory, a line each.
+func Problems(root string) (problems []string, err error) {
+	all, err := documents(root)
+	if err != nil {
+		return nil, err
+	}
+	for _, d := range all {
+		problems = append(problems, d.blockProblems()...)
+		problems = append(problems, d.linkProblems()...)
+	}
+	problems = append(problems, unlisted(root, all)...)
+	more, err := referenceProblems(root)
+	return append(problems, more...), err
+}
+
+// Rewrite writes anew what comes from elsewhere: the blocks that have the
+// content of files, and the reference of the commands.
+func Rewrite(root string) error {
+	all, err := documents(root)
+	if err != nil {
+		return err
+	}
+	for _, d := range all {
+		before := d.String()
+		for _, b := range d.Blocks() {
+			text, ok, err := d.source(b)
+			if err != nil {
+				return fmt.Errorf("%s:%d: %w", d.Path, b.Line, err)
+			}
+			if ok {
+				b.Text = text
+			}
+		}
+		if d.String() != before {
+			if err := os.WriteFile(d.Path, []byte(d.String()), 0o644); err != nil {
+				return err
+			}
+		}
+	}
+	return writeReference(root)
+}
+
+// documents returns README.md and what is in docs.
+func documents(root string) (all []*Document, err error) {
+	cmd := exec.Command("git", "ls-files", "-z", "--cached", "--others", "--exclude-standard",
+		"--", "README.md", "docs/*.md")
+	cmd.Dir = root
+	cmd.Stderr = os.Stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return nil, fmt.Errorf("git ls-files: %w", err)
+	}
+	for _, name := range strings.FieldsFunc(string(out), func(r rune) bool { return r == 0 }) {
+		d, err := Read(filepath.Join(root, name))
+		if errors.Is(err, os.ErrNotExist) {
+			continue // deleted, and not yet committed
+		} else if err != nil {
+			return nil, err
+		}
+		all = append(all, d)
+	}
+	return all, nil
+}
+
+// blockProblems finds blocks that nothing checks, and those that are wrong.
+func (d *Document) blockProblems() (problems []string) {
+	report := func(line int, format string, args ...any) {
+		problems = append(problems, fmt.Sprintf("%s:%d: %s", d.Path, line, fmt.Sprintf(format, args...)))
+	}
+	for _, line := range d.indentedCode() {
+		report(line, "indented code is not checked: use a fence")
+	}
+	for _, b := range d.Blocks() {
+		text, ok, err := d.source(b)
+		switch {
+		case err != nil:
+			report(b.Line, "%v", err)
+		case ok && text != b.Text:
+			report(b.Line, "is not what the file has: make docs")
+		case b.Kind == "mermaid":
+		case b.Kind == "json":
+			if err := parseJSON(b.Text); err != nil {
+				report(b.Line, "%v", err)
+			}
+		case b.Kind == "yaml":
+			if err := yaml.Unmarshal([]byte(b.Text), new(any)); err != nil {
+				report(b.Line, "%v", err)
+			}
+		case len(b.Mark) != 1:
+			report(b.Line, "nothing checks this block, or two things do: see tools/docs/doc.go")
+		case b.Mark["workload"] != "" && b.Kind != "console":
+			report(b.Line, "what is run is of the kind console, not %q", b.Kind)
+		case slices.Contains([]string{"", "."}, b.Mark["not run"]) && b.Mark["workload"] == "" && !ok:
+			report(b.Line, "why is it not run?")
+		}
+	}
+	return problems
+}
+
+// parseJSON reads values until the end.
+func parseJSON(text string) error {
+	in := json.NewDecoder(strings.NewReader(text))
+	for {
+		switch err := in.Decode(new(any)); {
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
+			return err
+		}
+	}
+}
+
+// indentedCode returns the lines that begin code without a fence. In a list,
+// indented lines belong to the item.
+func (d *Document) indentedCode() (found []int) {
+	for _, p := range d.Pieces {
+		blank, inList := true, false
+		for i, line := range strings.Split(p.Text, "\n") {
+			text := strings.TrimSpace(line)
+			indented := strings.HasPrefix(line, "    ") || strings.HasPrefix(line, "\t")
+			if text != "" && !strings.HasPrefix(line, " ") {
+				inList = strings.HasPrefix(text, "- ") || text[0] >= '0' && text[0] <= '9'
+			}
+			if text != "" && indented && blank && !inList {
+				found = append(found, p.Line+i)
+			}
+			blank = text == ""
+		}
+	}
+	return found
+}

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/go-quicktest/qt"
+)
+
+func TestCommands(t *testing.T) {
+	var got [][2]string
+	for _, c := range commands("$ one\nout\nmore\n$ two \\\n\tmore\n$ echo $?\n2\n") {
+		got = append(got, [2]string{c.line, c.output})
+	}
+	qt.Check(t, qt.DeepEquals(got, [][2]string{{"one", "out\nmore\n"}, {"two \\\n\tmore", ""}, {"echo $?", "2\n"}}))
+}
+
+func TestLinesAreComparedButForNumbers(t *testing.T) {
+	const printed = "usdttrace: watching 12 sites\nNAME  SITES  0x4711\nquery  3.5ms  ####\n"
+	for line, want := range map[string]bool{
+		"usdttrace: watching 1 sites": true,
+		"usdttrace: watching one":     false,
+		"usdttrace: wat...":           true,
+		"NAME SITES 0x12ab":           true,
+		"query  17us  #":              true,
+		"query  17 rows  #":           false,
+		"query":                       false,
+	} {
+		qt.Check(t, qt.Equals(hasLine(printed, line), want), qt.Commentf("%s", line))
+	}
+}
+
+func TestHeaders(t *testing.T) {
+	for line, want := range map[string]bool{
+		"PROVIDER    NAME   SITES":           true,
+		"STR(QUERY, 40)  COUNT   RATE     %": true,
+		"  FROM      TO  COUNT      %":       true,
+		"END   1215  404.9/s":                false,
+		"12:00:01  7":                        false,
+		"File: x":                            false,
+	} {
+		qt.Check(t, qt.Equals(isHeader(line), want), qt.Commentf("%s", line))
+	}
+}
+
+func TestOutputIsCut(t *testing.T) {
+	long := cut(strings.Repeat("line\n", 20) + "last\n")
+	lines := strings.Split(strings.TrimSuffix(long, "\n"), "\n")
+	qt.Check(t, qt.HasLen(lines, maxLines))
+	qt.Check(t, qt.Equals(lines[maxLines-2], "..."))
+	qt.Check(t, qt.Equals(lines[maxLines-1], "last"))
+	qt.Check(t, qt.Equals(cut(""), ""))
+	qt.Check(t, qt.Equals(cut("usdttrace: left out: process 1: x\nb  \n"), "b\n"))
+	qt.Check(t, qt.Equals(cut(strings.Repeat("x", maxWidth+1)), strings.Repeat("x", maxWidth)+"...\n"))
+}
