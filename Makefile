@@ -23,6 +23,7 @@
 #   make pictures   the flame graph in README.md, as root; needs Chromium
 #   make release-snapshot    archives and packages of all machines, into dist
 #   make release-test        the same bytes twice; the package in a fresh Debian
+#   make otelcol    a Collector with the receiver, as otelcol/build/otelcol-usdt
 #   make clean      remove what was built
 
 SHELL := /bin/bash
@@ -169,6 +170,14 @@ vulnerabilities:
 		(cd $$module && $(GO) run golang.org/x/vuln/cmd/govulncheck@v1.1.4 ./...); \
 	done
 
+# A Collector is built by the Collector's own builder. Its static binary runs in
+# an empty image.
+COLLECTOR_BUILDER := go.opentelemetry.io/collector/cmd/builder@v0.164.0
+
+.PHONY: otelcol
+otelcol:
+	cd otelcol && CGO_ENABLED=0 $(GO) run $(COLLECTOR_BUILDER) --config builder.yaml
+
 # The commands in README.md and docs, as root: what they print is compared.
 .PHONY: transcripts
 transcripts:
@@ -186,6 +195,7 @@ pictures:
 .PHONY: clean
 clean:
 	$(MAKE) -C testdata clean
+	rm -rf otelcol/build
 	$(GO) clean -testcache
 
 # Measures this module and its peers, as root, and rewrites docs/performance.md.

@@ -126,6 +126,13 @@ func ExampleOptionError() {
 	// Output: Filter, at byte 5: a comparison is written ==
 }
 
+// A configuration is checked before anything is watched, without privileges.
+func ExampleSessionOptions_Validate() {
+	opts := &trace.SessionOptions{StackDepth: 1000}
+	fmt.Println(opts.Validate())
+	// Output: option StackDepth: 1000 is not between 0 and 127
+}
+
 // The names of the classes that a Java virtual machine loads. They do not end
 // in a zero: the second argument is their length.
 func ExampleCapture() {

@@ -152,6 +152,18 @@ func New(opts *SessionOptions) (*Session, error) {
 	return s, nil
 }
 
+// Validate returns what is wrong with the options, as far as that does not
+// depend on the kernel: an [*OptionError], which [New] would return too. It
+// needs no privileges and works on every system, to check a configuration
+// before it is used.
+func (o *SessionOptions) Validate() error {
+	s := &Session{opts: *o}
+	if err := s.parseOptions(); err != nil {
+		return fmt.Errorf("option %w", err)
+	}
+	return nil
+}
+
 // parseOptions reads the options, as far as they do not depend on the kernel.
 // The error is an *OptionError.
 func (s *Session) parseOptions() (err error) {

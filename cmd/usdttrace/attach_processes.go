@@ -98,7 +98,7 @@ func (t *tracer) followProcess() error {
 		return nil
 	case t.targets.filtered == nil && !t.failed.Load():
 		t.addNearest(pid)
-		return &nothingError{t.targets.nothing(t.options.patterns, t.where())}
+		return &nothingError{t.withRelatives(t.targets.nothing(t.options.patterns, t.where()))}
 	}
 	if err := t.verdict(); err != nil {
 		return err

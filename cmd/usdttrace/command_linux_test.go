@@ -3,6 +3,7 @@
 package main
 
 import (
+	"fmt"
 	"io"
 	"os/exec"
 	"path/filepath"
@@ -214,4 +215,10 @@ func TestDescendantsThatAreNotWatchedAreTold(t *testing.T) {
 	qt.Check(t,
 		qt.StringContains(result.stderr,
 			"hit nothing; 1 descendant of it maps "+target+", which has matching probes: watch them, too, with -f\n"))
+
+	r = start(t, "-p", decimal(cmd.Process.Pid), "gousdt_test:three")
+	result = r.wait()
+	qt.Check(t, qt.Equals(result.status, exitNothing))
+	qt.Check(t, qt.Equals(result.stderr, fmt.Sprintf("usdttrace: no probe matches gousdt_test:three in process %d; "+
+		"1 descendant of it maps %s, which has matching probes: watch them, too, with -f\n", cmd.Process.Pid, target)))
 }

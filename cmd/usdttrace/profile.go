@@ -64,7 +64,14 @@ func (o *options) profileTitle() string {
 	if o.pid != 0 {
 		words = append(words, fmt.Sprintf("process %d", o.pid))
 	}
-	return strings.Join(words, " ")
+	title := strings.Join(words, " ")
+	switch {
+	case o.every > 1:
+		title += fmt.Sprintf(", from one hit in %d", o.every)
+	case o.rate > 0:
+		title += fmt.Sprintf(", from %d hits a second on each processor", o.rate)
+	}
+	return title
 }
 
 // openProfiles opens the files: a wrong path is an error before anything is

@@ -3,6 +3,8 @@
 package main
 
 import (
+	"fmt"
+
 	"github.com/gousdt/gousdt/proc"
 )
 
@@ -36,6 +38,15 @@ func (t *tracer) noteRelatives() {
 		t.messages.Note("not watched: %s of process %d that %s %s, which has matching probes (-f watches them, too)",
 			descendants(n), t.options.pid, mapsVerb(n), path)
 	}
+}
+
+// withRelatives adds to what says that a process has no matching probe that
+// descendants have.
+func (t *tracer) withRelatives(err error) error {
+	if n, path := t.relatives(); n > 0 {
+		return fmt.Errorf("%w; %s of it %s %s, which has matching probes: watch them, too, with -f", err, descendants(n), mapsVerb(n), path)
+	}
+	return err
 }
 
 // warnRelatives says so where nothing was hit.

@@ -5,6 +5,7 @@ package main
 import (
 	"encoding/csv"
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -56,8 +57,8 @@ func TestFlameGraphsHaveAllHits(t *testing.T) {
 // What is left out is counted, and what is taken counts for it.
 func TestSampledHitsStandForAll(t *testing.T) {
 	p := startTarget(t, "target-pie")
-	folded := filepath.Join(t.TempDir(), "stacks.folded")
-	r := watching(t, "--json", "--every", "10", "--folded", folded, "--count", "--by", "stack",
+	folded, page := filepath.Join(t.TempDir(), "stacks.folded"), filepath.Join(t.TempDir(), "stacks.html")
+	r := watching(t, "--json", "--every", "10", "--folded", folded, "--flamegraph", page, "--count", "--by", "stack",
 		"--sum", "arg0", p.path, "gousdt_test:specs")
 	const hits = 30 * 300
 	p.Fire("specs", 30)
@@ -65,6 +66,11 @@ func TestSampledHitsStandForAll(t *testing.T) {
 	summary := result.objects("summary")[0]
 	qt.Check(t, qt.Equals(summary.Events+summary.NotSampled+summary.Lost, hits))
 	qt.Check(t, qt.IsTrue(summary.Events < hits/5), qt.Commentf("%d events", summary.Events))
+	qt.Check(t, qt.StringContains(result.stderr, fmt.Sprintf("%d hits not sampled: each event stands for those before it, on average for %.3g hits\n",
+		summary.NotSampled, float64(summary.Events+summary.NotSampled)/float64(summary.Events))))
+	text, err := os.ReadFile(page)
+	qt.Assert(t, qt.IsNil(err))
+	qt.Check(t, qt.StringContains(string(text), ` gousdt_test:specs target-pie, from one hit in 10"`))
 	counted, sum := make(map[string]uint64), int64(0)
 	for _, row := range result.objects("row") { // one for each site
 		counted[row.Aggregation] += row.Count

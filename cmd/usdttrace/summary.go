@@ -107,7 +107,8 @@ func (s *summary) text() string {
 		n    uint64
 		what string
 	}{
-		{s.losses.NotSampled, "hits not sampled: each event stands for those before it"},
+		{s.losses.NotSampled, fmt.Sprintf("hits not sampled: each event stands for those before it, on average for %.3g hits",
+			1+float64(s.losses.NotSampled)/float64(max(s.events, 1)))},
 		{s.losses.Processes, "descendants not watched: there were too many at a time"},
 		{s.others, fmt.Sprintf("hits are of the less frequent keys in (other): there are more than %d (--max-keys)", s.maxKeys)},
 		{s.overflow, "of these came too fast for the room in the kernel: some may be of keys with a row (--max-keys)"},

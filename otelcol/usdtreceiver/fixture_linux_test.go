@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package usdtreceiver_test
+
+import (
+	"context"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/go-quicktest/qt"
+	"go.opentelemetry.io/collector/component"
+	"go.opentelemetry.io/collector/component/componenttest"
+	"go.opentelemetry.io/collector/confmap"
+	"go.opentelemetry.io/collector/consumer/consumertest"
+	"go.opentelemetry.io/collector/receiver"
+	"go.opentelemetry.io/collector/receiver/receivertest"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"go.uber.org/zap/zaptest/observer"
+
+	"github.com/gousdt/gousdt/internal/testneeds"
+	"github.com/gousdt/gousdt/internal/testprog"
+	"github.com/gousdt/gousdt/otelcol/usdtreceiver"
+	"github.com/gousdt/gousdt/otelcol/usdtreceiver/internal/metadata"
+)
+
+// configured returns a configuration as the Collector reads it.
+func configured(t testing.TB, settings map[string]any) *usdtreceiver.Config {
+	t.Helper()
+	c := usdtreceiver.NewFactory().CreateDefaultConfig().(*usdtreceiver.Config)
+	qt.Assert(t, qt.IsNil(confmap.NewFromStringMap(settings).Unmarshal(c)))
+	return c
+}
+
+// sinks are what a receiver sends to.
+type sinks struct {
+	metrics consumertest.MetricsSink
+	traces  consumertest.TracesSink
+	logs    consumertest.LogsSink
+
+	t      testing.TB
+	logged *observer.ObservedLogs
+}
+
+// awaitAttached waits until the receiver says that it watches a file, each
+// source that it is configured for.
+func (s *sinks) awaitAttached(file string, sources ...string) {
+	s.t.Helper()
+	deadline := time.Now().Add(testneeds.Patience(20 * time.Second))
+	for _, source := range sources {
+		for !s.hasAttached(file, source) {
+			if time.Now().After(deadline) {
+				s.t.Fatalf("%s is not attached for %s", file, source)
+			}
+			time.Sleep(5 * time.Millisecond)
+		}
+	}
+}
+
+func (s *sinks) hasAttached(file, source string) bool {
+	said := s.logged.FilterMessage("attached").FilterField(zap.String("file", file)).FilterField(zap.String("source", source))
+	return said.Len() > 0
+}
+
+// started starts a receiver for all kinds of data that it is configured for.
+// The function that is returned ends it, as the end of the test does.
+func started(t testing.TB, settings map[string]any) (*sinks, func()) {
+	t.Helper()
+	return startedBy(t, usdtreceiver.NewFactory(), settings)
+}
+
+func startedBy(t testing.TB, factory receiver.Factory, settings map[string]any) (*sinks, func()) {
+	t.Helper()
+	testneeds.Root(t)
+	c := configured(t, settings)
+	qt.Assert(t, qt.IsNil(c.Validate()))
+	core, logged := observer.New(zapcore.InfoLevel)
+	s := &sinks{t: t, logged: logged}
+	receiverSettings := receivertest.NewNopSettings(metadata.Type)
+	receiverSettings.Logger = zap.New(core)
+	var all []interface {
+		Start(context.Context, component.Host) error
+		Shutdown(context.Context) error
+	}
+	if len(c.Metrics) > 0 {
+		r, err := factory.CreateMetrics(t.Context(), receiverSettings, c, &s.metrics)
+		qt.Assert(t, qt.IsNil(err))
+		all = append(all, r)
+	}
+	if len(c.Spans) > 0 {
+		r, err := factory.CreateTraces(t.Context(), receiverSettings, c, &s.traces)
+		qt.Assert(t, qt.IsNil(err))
+		all = append(all, r)
+	}
+	if len(c.Logs) > 0 {
+		r, err := factory.CreateLogs(t.Context(), receiverSettings, c, &s.logs)
+		qt.Assert(t, qt.IsNil(err))
+		all = append(all, r)
+	}
+	for _, r := range all {
+		qt.Assert(t, qt.IsNil(r.Start(t.Context(), componenttest.NewNopHost())))
+	}
+	end := func() {
+		t.Helper()
+		for _, r := range all {
+			qt.Check(t, qt.IsNil(r.Shutdown(context.WithoutCancel(t.Context()))))
+		}
+	}
+	t.Cleanup(end)
+	return s, end
+}
+
+// benchmark is a PostgreSQL server with the tables of pgbench.
+type benchmark struct {
+	*testprog.Postgres
+	t       testing.TB
+	pgbench string
+}
+
+func startBenchmark(t testing.TB) *benchmark {
+	t.Helper()
+	p := testprog.StartPostgres(t)
+	b := &benchmark{Postgres: p, t: t, pgbench: filepath.Join(filepath.Dir(p.File), "pgbench")}
+	b.run("-i", "-q", "-s", "1")
+	return b
+}
+
+func (b *benchmark) run(arguments ...string) string {
+	b.t.Helper()
+	cmd := exec.Command(b.pgbench, append([]string{"-h", b.SocketDir, "-U", "gousdt", "postgres"}, arguments...)...)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		b.t.Fatalf("%v: %v\n%s", cmd, err, out)
+	}
+	return string(out)
+}
+
+var processed = regexp.MustCompile(`transactions actually processed: (\d+)`)
+
+// transactions runs pgbench and returns how many transactions it says there
+// were.
+func (b *benchmark) transactions(arguments ...string) uint64 {
+	b.t.Helper()
+	out := b.run(append([]string{"-n"}, arguments...)...)
+	found := processed.FindStringSubmatch(out)
+	if found == nil {
+		b.t.Fatalf("pgbench does not say how many transactions there were:\n%s", out)
+	}
+	n, err := strconv.ParseUint(found[1], 10, 64)
+	qt.Assert(b.t, qt.IsNil(err))
+	return n
+}

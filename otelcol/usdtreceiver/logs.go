@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package usdtreceiver
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"go.opentelemetry.io/collector/pdata/pcommon"
+	"go.opentelemetry.io/collector/pdata/plog"
+
+	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/otelcol/usdtreceiver/internal/metadata"
+	"github.com/gousdt/gousdt/providers"
+	"github.com/gousdt/gousdt/trace"
+)
+
+// argumentPrefix begins the names of attributes that are arguments.
+const argumentPrefix = "usdt.argument."
+
+// logs is a LogConfig that has been parsed.
+type logs struct {
+	config     *LogConfig
+	event      elfnote.Pattern
+	attributes []attribute
+	options    trace.SessionOptions
+}
+
+func (c *LogConfig) parse() (*logs, error) {
+	l := &logs{config: c}
+	var err error
+	if l.event, err = elfnote.ParsePattern(c.Event); err != nil {
+		return nil, fmt.Errorf("event: %w", err)
+	}
+	if l.attributes, err = parseAttributes(c.Attributes, false); err != nil {
+		return nil, err
+	}
+	var terms []term
+	for _, a := range l.attributes {
+		terms = append(terms, a.term)
+	}
+	l.options = trace.SessionOptions{
+		Filter: c.Where, Captures: captures(terms), Definitions: providers.Builtin(),
+		CGroups: true, RingSize: c.BufferSize, Delay: delay, SampleRate: c.RateLimit,
+	}
+	if len(l.attributes) == 0 {
+		l.options.Texts = defaultText
+	}
+	return l, l.options.Validate()
+}
+
+func (c *LogConfig) validate() error {
+	_, err := c.parse()
+	return named(c.Event, err)
+}
+
+func (r *usdtReceiver) startLogs(ctx context.Context) error {
+	for i := range r.config.Logs {
+		name := fmt.Sprintf("logs[%d]", i)
+		parsed, err := r.config.Logs[i].parse()
+		if err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		s, err := r.open(ctx, name, &parsed.options, []elfnote.Pattern{parsed.event})
+		if err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		b := &logBatch{source: s, logs: parsed, limit: limiter{limit: parsed.config.RateLimit}}
+		b.clear()
+		s.deliver(ctx, b)
+	}
+	return nil
+}
+
+// logBatch is log records that are sent together.
+type logBatch struct {
+	*source
+	logs   *logs
+	limit  limiter
+	all    plog.Logs
+	scopes map[*resource]plog.ScopeLogs
+}
+
+func (b *logBatch) clear() {
+	b.all, b.scopes = plog.NewLogs(), make(map[*resource]plog.ScopeLogs)
+}
+
+func (b *logBatch) count() int { return b.all.LogRecordCount() }
+
+func (b *logBatch) send(ctx context.Context) error {
+	n := b.count()
+	ctx = b.receiver.report.StartLogsOp(ctx)
+	// Consumers may change what they get, even if they refuse it.
+	sent := plog.NewLogs()
+	b.all.CopyTo(sent)
+	err := b.receiver.nextLogs.ConsumeLogs(ctx, sent)
+	b.receiver.report.EndLogsOp(ctx, format, n, err)
+	return err
+}
+
+func (b *logBatch) add(e *trace.Event) {
+	hits, ok := b.limit.let(e.Monotonic, e.Weight)
+	if !ok {
+		b.limited.Add(1)
+		return
+	}
+	r := b.resourceOf(e)
+	scope, ok := b.scopes[r]
+	if !ok {
+		rl := b.all.ResourceLogs().AppendEmpty()
+		r.fill(rl.Resource())
+		scope = rl.ScopeLogs().AppendEmpty()
+		scope.Scope().SetName(metadata.ScopeName)
+		b.scopes[r] = scope
+	}
+	b.logs.fill(scope.LogRecords().AppendEmpty(), e, hits)
+}
+
+func (l *logs) fill(record plog.LogRecord, e *trace.Event, hits uint64) {
+	record.SetTimestamp(pcommon.NewTimestampFromTime(e.Time))
+	record.SetObservedTimestamp(pcommon.NewTimestampFromTime(time.Now()))
+	record.SetEventName(validText([]byte(e.Probe)))
+	record.Body().SetStr(e.String())
+	to := record.Attributes()
+	to.PutInt(attributeThread, int64(e.TID))
+	if l.config.RateLimit > 0 {
+		to.PutInt(attributeHits, int64(hits))
+	}
+	for _, a := range l.attributes {
+		a.term.put(to, a.name, e)
+	}
+	if len(l.attributes) > 0 {
+		return
+	}
+	for i, v := range e.Args {
+		name := argumentPrefix + validText([]byte(e.Site.ArgumentName(i)))
+		if text, _ := v.Data(); text != nil {
+			to.PutStr(name, validText(text))
+		} else {
+			putValue(to, name, v)
+		}
+	}
+}
+
+// limiter lets so many events a second through. The kernel has limited those of
+// each processor; this limits those of all. What it leaves out is among the
+// hits that the next event stands for.
+type limiter struct {
+	limit  int // 0 for none
+	second time.Duration
+	passed int
+	left   uint64
+}
+
+func (l *limiter) let(at time.Duration, hits uint64) (uint64, bool) {
+	if l.limit == 0 {
+		return hits, true
+	}
+	if second := at.Truncate(time.Second); second > l.second {
+		l.second, l.passed = second, 0
+	}
+	hits += l.left
+	if l.passed == l.limit {
+		l.left = hits
+		return 0, false
+	}
+	l.passed++
+	l.left = 0
+	return hits, true
+}

@@ -1,0 +1,322 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package usdtreceiver
+
+import (
+	"context"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/gousdt/gousdt/container"
+	"github.com/gousdt/gousdt/internal/abandon"
+	"github.com/gousdt/gousdt/proc"
+)
+
+const (
+	// keepGone is how long a process that has gone is known, for the events and
+	// counts that are read later.
+	keepGone = 2 * time.Minute
+
+	// maxGone bounds how many of these there are: whoever forks all the time
+	// takes no more memory than that.
+	maxGone = 1 << 14
+
+	// patience is how long a process may take to show its environment, which is
+	// in its own memory.
+	patience = 200 * time.Millisecond
+)
+
+// process is what was read of a process when it was found.
+type process struct {
+	proc.Process
+	executable string // path as the process sees it, or ""
+	cgroup     string // path in the hierarchy of version 2, or ""
+	container  container.Container
+	service    map[string]string // resource attributes from its environment
+
+	pairs int       // how often watches have it
+	gone  time.Time // since when no watch has it; zero if one has
+}
+
+// name returns what the process is called: by its program, if that can be read.
+func (p *process) name() string {
+	if p.executable != "" {
+		return validText([]byte(path.Base(strings.TrimSuffix(p.executable, " (deleted)"))))
+	}
+	return validText([]byte(p.Command))
+}
+
+// processes are those that map files with wanted probes, as the watches of all
+// sessions report them, and the resources that they are.
+type processes struct {
+	kind    ResourceKind
+	fs      *proc.FS
+	cgroups *container.Cgroups // nil if there is no hierarchy of version 2
+	boot    string
+
+	mu        sync.Mutex
+	byPID     map[int]*process // the latest of each
+	gone      []*process       // in the order in which they went; some are back
+	running   int
+	resources map[resourceID]*resource
+}
+
+// resourceID identifies a resource.
+type resourceID struct {
+	process proc.ProcessID // zero with ByContainer
+	group   uint64
+}
+
+func newProcesses(kind ResourceKind, fs *proc.FS, cgroups *container.Cgroups) *processes {
+	return &processes{
+		kind: kind, fs: fs, cgroups: cgroups, boot: bootID(fs),
+		byPID: make(map[int]*process), resources: make(map[resourceID]*resource),
+	}
+}
+
+// changed is told by each watch what has come and gone.
+func (ps *processes) changed(c *proc.Changes) {
+	for _, pair := range c.Appeared {
+		ps.appeared(pair.Process)
+	}
+	for _, pair := range c.Disappeared {
+		ps.disappeared(pair.Process)
+	}
+}
+
+func (ps *processes) appeared(found proc.Process) {
+	ps.mu.Lock()
+	p := ps.byPID[found.PID]
+	ps.mu.Unlock()
+	if p == nil || p.ProcessID != found.ProcessID || !p.gone.IsZero() {
+		p = ps.read(found) // also again: it may run another program now
+	}
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	switch now := ps.byPID[found.PID]; {
+	case now == nil:
+	case now.ProcessID != found.ProcessID:
+		ps.leave(now)
+	case now.gone.IsZero():
+		p = now
+	default:
+		// It maps such a file again, and keeps its place among those gone,
+		// which drop looks at.
+		p.pairs = 0
+	}
+	if p.pairs == 0 {
+		ps.running++
+	}
+	p.pairs++
+	ps.byPID[found.PID] = p
+}
+
+func (ps *processes) disappeared(old proc.Process) {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	p := ps.byPID[old.PID]
+	if p == nil || p.ProcessID != old.ProcessID || !p.gone.IsZero() {
+		return
+	}
+	if p.pairs--; p.pairs == 0 {
+		ps.leave(p)
+	}
+	ps.drop()
+}
+
+// leave makes a process one that has gone.
+func (ps *processes) leave(p *process) {
+	if p.gone.IsZero() {
+		p.pairs, p.gone = 0, time.Now()
+		ps.gone = append(ps.gone, p)
+		ps.running--
+	}
+}
+
+// drop forgets those that have gone long ago.
+func (ps *processes) drop() {
+	n := 0
+	for _, p := range ps.gone {
+		if len(ps.gone)-n <= maxGone && time.Since(p.gone) < keepGone {
+			break
+		}
+		if ps.byPID[p.PID] == p {
+			delete(ps.byPID, p.PID)
+		}
+		n++
+	}
+	ps.gone = slices.Delete(ps.gone, 0, n)
+}
+
+// count returns how many processes there are now.
+func (ps *processes) count() int {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	return ps.running
+}
+
+// read reads what is to be known of a process. What cannot be read is empty.
+func (ps *processes) read(found proc.Process) *process {
+	p := &process{Process: found}
+	p.executable, _ = found.Executable()
+	if text, err := found.Cgroup(); err == nil {
+		p.container, _ = container.OfProcess(text)
+		p.cgroup = unifiedPath(text)
+	}
+	service := make(chan map[string]string, 1)
+	if abandon.One(context.Background(), patience, func() {
+		service <- readService(path.Join(ps.fs.Root(), strconv.Itoa(found.PID), "environ"))
+	}, nil) {
+		p.service = <-service
+	}
+	if len(p.service) > 0 {
+		return p
+	}
+	// A server such as PostgreSQL writes the title of a child over the
+	// environment that it got. That was its parent's.
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	if parent := ps.byPID[found.Parent]; parent != nil && parent.executable == p.executable && parent.cgroup == p.cgroup {
+		p.service = parent.service
+	}
+	return p
+}
+
+// unifiedPath returns the path in the hierarchy of version 2 from the text of
+// /proc/PID/cgroup.
+func unifiedPath(text string) string {
+	for line := range strings.Lines(text) {
+		if path, ok := strings.CutPrefix(strings.TrimSuffix(line, "\n"), "0::"); ok {
+			return path
+		}
+	}
+	return ""
+}
+
+// resourceOf returns the resource of a hit. pid is 0 if it is not known.
+func (ps *processes) resourceOf(pid int, group uint64) *resource {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	id := resourceID{group: group}
+	var p *process
+	if ps.kind == ByProcess {
+		id.process.PID = pid
+		if p = ps.byPID[pid]; p != nil {
+			id.process = p.ProcessID
+		}
+	}
+	r := ps.resources[id]
+	if r == nil {
+		r = ps.newResource(id, p)
+		ps.resources[id] = r
+	} else if r.service == nil && ps.kind == ByContainer {
+		r.service = ps.serviceOf(r.path) // it had no process before, or none was known
+	}
+	r.used = time.Now()
+	return r
+}
+
+func (ps *processes) newResource(id resourceID, p *process) *resource {
+	r := &resource{process: p, pid: id.process.PID, group: id.group}
+	if ps.cgroups != nil {
+		r.path, _ = ps.cgroups.Path(id.group)
+		r.container, _ = container.Of(r.path)
+	}
+	switch {
+	case p != nil:
+		if r.path == "" {
+			r.path = p.cgroup
+		}
+		if r.container.ID == "" {
+			r.container = p.container // where the hierarchies are of version 1
+		}
+		r.service = p.service
+		r.instance = instanceID(ps.boot, p.PID, p.StartTime)
+	case ps.kind == ByContainer:
+		r.service = ps.serviceOf(r.path)
+		r.instance = instanceID(ps.boot, r.group)
+	default:
+		r.instance = instanceID(ps.boot, r.pid, "group", r.group)
+	}
+	return r
+}
+
+// serviceOf returns what the environments of the processes of a control group
+// agree in: nil if there is none.
+func (ps *processes) serviceOf(cgroup string) map[string]string {
+	var common map[string]string
+	for _, p := range ps.byPID {
+		switch {
+		case cgroup == "" || p.cgroup != cgroup || len(p.service) == 0:
+		case common == nil:
+			common = make(map[string]string, len(p.service))
+			for key, value := range p.service {
+				common[key] = value
+			}
+		default:
+			for key, value := range common {
+				if p.service[key] != value {
+					delete(common, key)
+				}
+			}
+		}
+	}
+	return common
+}
+
+// hasGone reports whether a resource is no more: the process, or the control
+// group.
+func (ps *processes) hasGone(r *resource) bool {
+	if r == nil {
+		return false
+	}
+	if ps.kind == ByContainer {
+		if ps.cgroups == nil {
+			return true // nothing says whether it is there: what has no hits ends
+		}
+		_, ok := ps.cgroups.Path(r.group) // known for two minutes after it was removed
+		return !ok
+	}
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	if r.process == nil {
+		return true
+	}
+	return !r.process.gone.IsZero()
+}
+
+// forget drops resources that were not used since then and have gone. Series
+// that have a resource keep it.
+func (ps *processes) forget(since time.Time) {
+	ps.mu.Lock()
+	var old []*resource
+	for _, r := range ps.resources {
+		if r.used.Before(since) {
+			old = append(old, r)
+		}
+	}
+	ps.mu.Unlock()
+	for _, r := range old {
+		if !ps.hasGone(r) {
+			continue
+		}
+		ps.mu.Lock()
+		for id, known := range ps.resources {
+			if known == r {
+				delete(ps.resources, id)
+			}
+		}
+		ps.mu.Unlock()
+	}
+}
+
+// knows reports whether a process is known, even if it has gone.
+func (ps *processes) knows(pid int) bool {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	return ps.byPID[pid] != nil
+}

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package usdtreceiver
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"os"
+	"path"
+	"strings"
+	"time"
+
+	"go.opentelemetry.io/collector/pdata/pcommon"
+
+	"github.com/gousdt/gousdt/container"
+	"github.com/gousdt/gousdt/proc"
+)
+
+// resource is a process, or a container or other control group. Equal ones are
+// the same pointer. Nil is the resource of what is over a limit.
+type resource struct {
+	process   *process // nil if it is not known, and with ByContainer
+	pid       int      // 0 with ByContainer
+	group     uint64   // ID of the control group
+	path      string   // of the control group, or ""
+	container container.Container
+	service   map[string]string // what the environment says
+	instance  string            // service.instance.id
+	used      time.Time         // when it was last asked for
+}
+
+// Attributes of resources, as the semantic conventions call them.
+const (
+	attributePID            = "process.pid"
+	attributeParentPID      = "process.parent_pid"
+	attributeExecutableName = "process.executable.name"
+	attributeExecutablePath = "process.executable.path"
+	attributeCgroup         = "process.linux.cgroup"
+	attributeContainerID    = "container.id"
+	attributeRuntime        = "container.runtime.name"
+	attributePodUID         = "k8s.pod.uid"
+	attributeServiceName    = "service.name"
+	attributeInstance       = "service.instance.id"
+)
+
+// fill sets the attributes of the resource.
+func (r *resource) fill(to pcommon.Resource) {
+	if r == nil {
+		return
+	}
+	a := to.Attributes()
+	put := func(name, value string) {
+		if value != "" {
+			a.PutStr(name, value)
+		}
+	}
+	if r.pid != 0 {
+		a.PutInt(attributePID, int64(r.pid))
+	}
+	for key, value := range r.service {
+		put(key, value)
+	}
+	if p := r.process; p != nil {
+		a.PutInt(attributeParentPID, int64(p.Parent))
+		put(attributeExecutableName, p.name())
+		put(attributeExecutablePath, validText([]byte(p.executable)))
+	}
+	put(attributeCgroup, validText([]byte(r.path)))
+	put(attributeContainerID, r.container.ID)
+	put(attributeRuntime, r.container.Runtime)
+	put(attributePodUID, r.container.PodUID)
+	put(attributeInstance, r.instance)
+	if _, ok := a.Get(attributeServiceName); !ok {
+		// What the specification says of a service without a name.
+		put(attributeServiceName, strings.TrimSuffix("unknown_service:"+r.name(), ":"))
+	}
+}
+
+// name returns what stands for the name of a service that has none.
+func (r *resource) name() string {
+	switch {
+	case r.process != nil:
+		return r.process.name()
+	case r.pid == 0 && r.container.ID == "":
+		unit := container.Unit(r.path)
+		return validText([]byte(strings.TrimSuffix(unit, path.Ext(unit))))
+	}
+	return ""
+}
+
+// instanceID returns a UUID that is the same for the same parts.
+func instanceID(parts ...any) string {
+	sum := sha256.Sum256(fmt.Appendf(nil, "%q", parts))
+	u := sum[:16]
+	u[6] = u[6]&0x0f | 0x80 // version 8: made as its maker likes
+	u[8] = u[8]&0x3f | 0x80
+	return fmt.Sprintf("%x-%x-%x-%x-%x", u[:4], u[4:6], u[6:8], u[8:10], u[10:])
+}
+
+// bootID tells times after boot, PIDs and control groups of one boot of one
+// machine from those of all others. It is "" where the kernel does not say.
+func bootID(fs *proc.FS) string {
+	text, _ := os.ReadFile(path.Join(fs.Root(), "sys/kernel/random/boot_id"))
+	return strings.TrimSpace(string(text))
+}

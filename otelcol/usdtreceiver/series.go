@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package usdtreceiver
+
+import (
+	"encoding/binary"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/gousdt/gousdt/trace"
+)
+
+// series is what has been collected of one combination of a resource and
+// attributes.
+type series struct {
+	resource   *resource     // nil for what is over the limit
+	attributes []trace.Value // in the order of metric.attributes; nil for what is over the limit
+	start      time.Time     // what it has is from then on
+	changed    time.Time     // when it last had a hit
+
+	count     uint64
+	sum       total
+	min, max  float64
+	noExtreme bool // min and max are not known
+	buckets   exponential
+}
+
+// total is a sum of integers modulo 2^64, with a sign if one of them has.
+type total struct {
+	bits   uint64
+	signed bool
+}
+
+func (t *total) add(v trace.Value) {
+	if v.State() == trace.Present {
+		t.bits += v.Uint()
+		t.signed = t.signed || v.Kind() == trace.Signed
+	}
+}
+
+func (t total) float() float64 {
+	if t.signed {
+		return float64(int64(t.bits))
+	}
+	return float64(t.bits)
+}
+
+// exponential is a histogram that others are added to.
+type exponential struct {
+	scale              int32
+	zero               uint64
+	positive, negative buckets
+}
+
+func (e *exponential) add(h *trace.ExponentialHistogram) {
+	e.scale = int32(h.Scale) // of one aggregation, so always the same
+	e.zero += h.Zero
+	e.positive.add(h.Positive)
+	e.negative.add(h.Negative)
+}
+
+// buckets are counts of buckets whose indices follow each other.
+type buckets struct {
+	offset int
+	counts []uint64
+}
+
+func (b *buckets) add(more trace.ExponentialBuckets) {
+	if len(more.Counts) == 0 {
+		return
+	}
+	if len(b.counts) == 0 {
+		b.offset = more.Offset
+	}
+	first := min(b.offset, more.Offset)
+	end := max(b.offset+len(b.counts), more.Offset+len(more.Counts))
+	if first < b.offset || end > b.offset+len(b.counts) {
+		wider := make([]uint64, end-first)
+		copy(wider[b.offset-first:], b.counts)
+		b.offset, b.counts = first, wider
+	}
+	for i, count := range more.Counts {
+		b.counts[more.Offset-b.offset+i] += count
+	}
+}
+
+// add adds the hits of a row.
+func (s *series) add(row *trace.Row, at time.Time) {
+	if row.Exponential != nil {
+		s.buckets.add(row.Exponential)
+	}
+	if row.Min.State() == trace.Present && row.Max.State() == trace.Present {
+		if s.count == 0 || row.Min.Float() < s.min {
+			s.min = row.Min.Float()
+		}
+		if s.count == 0 || row.Max.Float() > s.max {
+			s.max = row.Max.Float()
+		}
+	}
+	s.count += row.Count
+	s.sum.add(row.Sum)
+	s.changed = at
+}
+
+// seriesID identifies a series of a metric.
+type seriesID struct {
+	resource   *resource
+	attributes string
+}
+
+// table has the series of a metric. It is used by one goroutine at a time,
+// except for counts.
+type table struct {
+	limit    int
+	known    map[seriesID]*series
+	overflow *series // nil if nothing was over the limit
+	kept     atomic.Int64
+	overHits atomic.Uint64 // of all time
+}
+
+func newTable(limit int) *table {
+	return &table{limit: limit, known: make(map[seriesID]*series)}
+}
+
+// add adds what a row has, which the kernel has collected since the start.
+func (t *table) add(row *trace.Row, keys int, r *resource, start, end time.Time) {
+	attributes := row.Keys[keys:]
+	id := seriesID{r, identity(attributes)}
+	s := t.known[id]
+	if s == nil {
+		// The overflow series is one of the limit, as the specification has it.
+		if len(t.known) >= t.limit-1 {
+			t.addOverflow(row, start, end)
+			return
+		}
+		s = &series{resource: r, attributes: attributes, start: start}
+		t.known[id] = s
+		t.kept.Add(1)
+	}
+	s.add(row, end)
+}
+
+func (t *table) addOverflow(row *trace.Row, start, end time.Time) {
+	if row.Count == 0 {
+		return
+	}
+	if t.overflow == nil {
+		// What the kernel had no room for has extremes of other intervals.
+		t.overflow = &series{start: start, noExtreme: true}
+	}
+	t.overHits.Add(row.Count)
+	t.overflow.add(row, end)
+}
+
+// sent forgets what has been sent, of a metric whose points are deltas.
+func (t *table) sent() {
+	clear(t.known)
+	t.kept.Store(0)
+	t.overflow = nil
+}
+
+// counts returns how many series there are, and how many hits were over the
+// limit so far.
+func (t *table) counts() (kept int64, overflow uint64) { return t.kept.Load(), t.overHits.Load() }
+
+// end forgets series that have ended, and returns them. Those have had no hit
+// since then, and their process has gone.
+func (t *table) end(since time.Time, gone func(*resource) bool) (ended []*series) {
+	for id, s := range t.known {
+		if s.changed.Before(since) && gone(s.resource) {
+			ended = append(ended, s)
+			delete(t.known, id)
+			t.kept.Add(-1)
+		}
+	}
+	return ended
+}
+
+func identity(attributes []trace.Value) string {
+	var b []byte
+	for _, v := range attributes {
+		b = append(b, byte(v.Kind()), byte(v.State()))
+		if v.Kind() == trace.Text {
+			data, _ := v.Data()
+			b = strconv.AppendInt(b, int64(len(data)), 10)
+			b = append(append(b, ' '), data...)
+			continue
+		}
+		b = binary.NativeEndian.AppendUint64(b, v.Uint())
+	}
+	return string(b)
+}

@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package usdtreceiver
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+
+	"go.opentelemetry.io/collector/pdata/pcommon"
+	"go.opentelemetry.io/collector/pdata/ptrace"
+
+	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/otelcol/usdtreceiver/internal/metadata"
+	"github.com/gousdt/gousdt/providers"
+	"github.com/gousdt/gousdt/trace"
+)
+
+// Formats of a [ParentConfig].
+const (
+	sqlcommenter = "sqlcommenter"
+	traceparent  = "traceparent"
+)
+
+// spans is a SpanConfig that has been parsed.
+type spans struct {
+	config     *SpanConfig
+	pair       elfnote.PairPattern
+	attributes []attribute
+	parent     *term // nil for none
+	options    trace.SessionOptions
+}
+
+func (c *SpanConfig) parse() (*spans, error) {
+	s := &spans{config: c}
+	var err error
+	if s.pair, err = elfnote.ParsePairPattern(c.Pair); err != nil {
+		return nil, fmt.Errorf("pair: %w", err)
+	}
+	if c.LongerThan < 0 {
+		return nil, fmt.Errorf("longer_than: %v is negative", c.LongerThan)
+	}
+	if s.attributes, err = parseAttributes(c.Attributes, true); err != nil {
+		return nil, err
+	}
+	if err := s.parseParent(); err != nil {
+		return nil, fmt.Errorf("parent: %w", err)
+	}
+	terms := make([]term, 0, len(s.attributes)+1)
+	for _, a := range s.attributes {
+		terms = append(terms, a.term)
+	}
+	if s.parent != nil {
+		terms = append(terms, *s.parent)
+	}
+	s.options = trace.SessionOptions{
+		Spans:    []trace.Latency{{Pair: s.pair, By: c.MatchBy, DoneBy: c.MatchDoneBy}},
+		Filter:   c.filter(),
+		Captures: captures(terms), Definitions: providers.Builtin(),
+		CGroups: true, RingSize: c.BufferSize, Delay: delay,
+	}
+	return s, s.options.Validate()
+}
+
+// filter is the condition on calls that become spans.
+func (c *SpanConfig) filter() string {
+	switch longer := fmt.Sprintf("duration >= %d", c.LongerThan.Nanoseconds()); {
+	case c.LongerThan == 0:
+		return c.Where
+	case c.Where == "":
+		return longer
+	default:
+		return longer + " && (" + c.Where + ")"
+	}
+}
+
+func (s *spans) parseParent() error {
+	c := s.config.Parent
+	if c == nil {
+		return nil
+	}
+	if c.Format != sqlcommenter && c.Format != traceparent {
+		return fmt.Errorf("format: %q is neither %q nor %q", c.Format, sqlcommenter, traceparent)
+	}
+	t, err := parseTerm(c.From, true)
+	if err != nil {
+		return fmt.Errorf("from: %w", err)
+	}
+	if t.source != textTerm {
+		return errors.New("from: a text is wanted, such as str(arg0)")
+	}
+	if t.max == 0 {
+		t.max = defaultParentText
+	}
+	s.parent = &t
+	return nil
+}
+
+func (c *SpanConfig) validate() error {
+	_, err := c.parse()
+	return named(c.Pair, err)
+}
+
+func (r *usdtReceiver) startSpans(ctx context.Context) error {
+	for i := range r.config.Spans {
+		name := fmt.Sprintf("spans[%d]", i)
+		parsed, err := r.config.Spans[i].parse()
+		if err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		s, err := r.open(ctx, name, &parsed.options, parsed.pair.Patterns())
+		if err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		b := &spanBatch{source: s, spans: parsed}
+		b.clear()
+		s.deliver(ctx, b)
+	}
+	return nil
+}
+
+// spanBatch is spans that are sent together.
+type spanBatch struct {
+	*source
+	spans  *spans
+	all    ptrace.Traces
+	scopes map[*resource]ptrace.ScopeSpans
+}
+
+func (b *spanBatch) clear() {
+	b.all, b.scopes = ptrace.NewTraces(), make(map[*resource]ptrace.ScopeSpans)
+}
+
+func (b *spanBatch) count() int { return b.all.SpanCount() }
+
+func (b *spanBatch) send(ctx context.Context) error {
+	n := b.count()
+	ctx = b.receiver.report.StartTracesOp(ctx)
+	// Consumers may change what they get, even if they refuse it.
+	sent := ptrace.NewTraces()
+	b.all.CopyTo(sent)
+	err := b.receiver.nextTraces.ConsumeTraces(ctx, sent)
+	b.receiver.report.EndTracesOp(ctx, format, n, err)
+	return err
+}
+
+func (b *spanBatch) add(e *trace.Event) {
+	if e.Start == nil {
+		return
+	}
+	r := b.resourceOf(e)
+	scope, ok := b.scopes[r]
+	if !ok {
+		rs := b.all.ResourceSpans().AppendEmpty()
+		r.fill(rs.Resource())
+		scope = rs.ScopeSpans().AppendEmpty()
+		scope.Scope().SetName(metadata.ScopeName)
+		b.scopes[r] = scope
+	}
+	b.spans.fill(scope.Spans().AppendEmpty(), e)
+}
+
+// Attributes of spans and log records.
+const (
+	attributeThread = "thread.id"
+	// attributeHits is how many hits a record stands for.
+	attributeHits = "usdt.hits"
+)
+
+func (s *spans) fill(span ptrace.Span, e *trace.Event) {
+	span.SetName(s.config.Name)
+	if s.config.Name == "" {
+		span.SetName(callName(e))
+	}
+	span.SetKind(ptrace.SpanKindInternal)
+	// From the wall clock's time of the end: the two would be computed apart,
+	// and the difference has to be the duration.
+	end := e.Time
+	span.SetStartTimestamp(pcommon.NewTimestampFromTime(end.Add(-e.Duration)))
+	span.SetEndTimestamp(pcommon.NewTimestampFromTime(end))
+	span.SetSpanID(newSpanID())
+	if context, ok := s.parentOf(e); ok {
+		span.SetTraceID(context.trace)
+		span.SetParentSpanID(context.span)
+		span.SetFlags(uint32(context.flags) | remoteParent)
+	} else {
+		span.SetTraceID(newTraceID())
+	}
+	span.Attributes().PutInt(attributeThread, int64(e.TID))
+	for _, a := range s.attributes {
+		a.term.put(span.Attributes(), a.name, e)
+	}
+}
+
+// remoteParent are the flags of OTLP that say that it is known whether the
+// parent is of another process, and that it is.
+const remoteParent = 1<<8 | 1<<9
+
+func (s *spans) parentOf(e *trace.Event) (spanContext, bool) {
+	if s.parent == nil {
+		return spanContext{}, false
+	}
+	text, complete := s.parent.text(e)
+	if s.config.Parent.Format == traceparent {
+		return parseTraceparent(string(text))
+	}
+	return commentParent(text, complete)
+}
+
+// callName returns what the two probes of a call have in common, as in
+// postgresql:query.
+func callName(e *trace.Event) string {
+	pair := elfnote.Pair{
+		Start: elfnote.Probe{Provider: e.Start.Site.Provider, Name: e.Start.Site.Name},
+		Done:  elfnote.Probe{Provider: e.Site.Provider, Name: e.Site.Name},
+	}
+	return validText([]byte(pair.String()))
+}
+
+func newTraceID() (id pcommon.TraceID) {
+	binary.NativeEndian.PutUint64(id[:8], rand.Uint64())
+	binary.NativeEndian.PutUint64(id[8:], 1+rand.Uint64N(1<<63)) // not 0
+	return id
+}
+
+func newSpanID() (id pcommon.SpanID) {
+	binary.NativeEndian.PutUint64(id[:], 1+rand.Uint64N(1<<63))
+	return id
+}

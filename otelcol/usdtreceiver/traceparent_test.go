@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package usdtreceiver
+
+import (
+	"testing"
+
+	"github.com/go-quicktest/qt"
+)
+
+const (
+	someTrace  = "4bf92f3577b34da6a3ce929d0e0e4736"
+	someSpan   = "00f067aa0ba902b7"
+	someParent = "00-" + someTrace + "-" + someSpan + "-01"
+)
+
+func TestParseTraceparent(t *testing.T) {
+	for _, test := range []struct {
+		name, header string
+		ok           bool
+	}{
+		{"version 0", someParent, true},
+		{"a later version", "01-" + someTrace + "-" + someSpan + "-01-more", true},
+		{"more than version 0 has", someParent + "-more", false},
+		{"a later version without a dash", "01-" + someTrace + "-" + someSpan + "-01more", false},
+		{"no version", "ff-" + someTrace + "-" + someSpan + "-01", false},
+		{"capital digits", "00-4BF92F3577B34DA6A3CE929D0E0E4736-" + someSpan + "-01", false},
+		{"no trace", "00-00000000000000000000000000000000-" + someSpan + "-01", false},
+		{"no span", "00-" + someTrace + "-0000000000000000-01", false},
+		{"cut", someParent[:54], false},
+		{"not hexadecimal", "00-" + someTrace + "-00f067aa0ba902bx-01", false},
+		{"nothing", "", false},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			c, ok := parseTraceparent(test.header)
+			qt.Assert(t, qt.Equals(ok, test.ok))
+			if ok {
+				qt.Check(t, qt.Equals(c.trace.String(), someTrace))
+				qt.Check(t, qt.Equals(c.span.String(), someSpan))
+				qt.Check(t, qt.Equals(c.flags, 1))
+			}
+		})
+	}
+}
+
+func TestCommentParent(t *testing.T) {
+	const comment = "/*action='x%20y',traceparent='" + someParent + "'*/"
+	for _, test := range []struct {
+		name, statement string
+		cut, ok         bool
+	}{
+		{name: "at the end", statement: "SELECT 1 " + comment, ok: true},
+		{name: "before a semicolon", statement: "SELECT 1 " + comment + " ;\n", ok: true},
+		{name: "at the beginning", statement: comment + " SELECT 1", ok: true},
+		{name: "at the beginning of what was cut", statement: comment + " SELECT 1", cut: true, ok: true},
+		{name: "encoded", statement: "SELECT 1 /*traceparent='00%2D" + someParent[3:] + "'*/", ok: true},
+		{name: "behind another comment", statement: "/* x */ SELECT 1 " + comment, ok: true},
+		{name: "within a text", statement: "SELECT '" + comment + "'"},
+		{name: "between", statement: "SELECT 1 " + comment + " + 2"},
+		{name: "cut", statement: "SELECT 1 " + comment, cut: true},
+		{name: "of another key", statement: "SELECT 1 /*xtraceparent='" + someParent + "'*/"},
+		{name: "without an end", statement: "SELECT 1 /*traceparent='" + someParent + "'"},
+		{name: "without a beginning", statement: "traceparent='" + someParent + "'*/"},
+		{name: "nothing"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			c, ok := commentParent([]byte(test.statement), !test.cut)
+			qt.Assert(t, qt.Equals(ok, test.ok))
+			if ok {
+				qt.Check(t, qt.Equals(c.trace.String(), someTrace))
+			}
+		})
+	}
+}
