@@ -44,7 +44,8 @@ type AttachOptions struct {
 // [SelectOptions].RequireAllSites is set.
 //
 // The program must belong to the collection that the Manager was made for, and
-// must have been loaded with [Manager.CollectionOptions]. Attach is all or
+// must have been loaded by [Manager.LoadAndAssign] or with
+// [Manager.CollectionOptions]. Attach is all or
 // nothing: if it fails, nothing stays attached.
 //
 // The error is one of those of [Select], or
@@ -320,7 +321,7 @@ func (m *Manager) checkProgram(prog *ebpf.Program) (reads bool, err error) {
 		return true, nil
 	case m.readsOthers(info.Name, ids):
 		return false, fmt.Errorf("program %s was loaded without this Manager's maps: pass "+
-			"Manager.CollectionOptions() to LoadAndAssign or NewCollectionWithOptions", info.Name)
+			"Manager.CollectionOptions() to NewCollectionWithOptions, or use Manager.LoadAndAssign", info.Name)
 	default:
 		return false, nil
 	}

@@ -27,7 +27,7 @@
 //	mgr, err := usdt.NewManager(spec, nil)
 //	defer mgr.Close()
 //	var objs tracerObjects
-//	err = spec.LoadAndAssign(&objs, mgr.CollectionOptions())
+//	err = mgr.LoadAndAssign(&objs, nil)
 //
 //	target := usdt.Target{Path: "/usr/lib/postgresql/15/bin/postgres"}
 //	lnk, err := mgr.Attach(objs.OnQuery, target, nil, elfnote.Exact("postgresql", "query__start"))
@@ -145,8 +145,9 @@
 // # Privileges
 //
 // Attaching needs root, or CAP_BPF and CAP_PERFMON. To find a file through a
-// process of another user needs CAP_SYS_PTRACE as well, and to make programs
-// for their sites CAP_SYS_ADMIN.
+// process of another user needs CAP_SYS_PTRACE as well. To make programs for
+// their sites needs CAP_SYS_ADMIN, unless [Manager.LoadAndAssign] has loaded
+// them.
 //
 // Attaching through perf events, in all modes but [ModeMulti], needs
 // CAP_SYS_ADMIN on kernels with commit ba677dbe77af (CVE-2025-38466). These are

@@ -50,7 +50,7 @@ func loadExample() (*usdt.Manager, *tracerObjects) {
 		log.Fatal(err)
 	}
 	objs := &tracerObjects{}
-	if err := spec.LoadAndAssign(objs, mgr.CollectionOptions()); err != nil {
+	if err := mgr.LoadAndAssign(objs, nil); err != nil {
 		log.Fatal(err)
 	}
 	return mgr, objs

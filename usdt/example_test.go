@@ -33,7 +33,7 @@ func Example() {
 	}
 	defer mgr.Close()
 	var objs tracerObjects
-	if err := spec.LoadAndAssign(&objs, mgr.CollectionOptions()); err != nil {
+	if err := mgr.LoadAndAssign(&objs, nil); err != nil {
 		log.Fatal(err)
 	}
 	defer objs.Close()
@@ -284,7 +284,7 @@ func ExampleLink_Specialised() {
 	}
 	defer mgr.Close()
 	var objs tracerObjects
-	if err := spec.LoadAndAssign(&objs, mgr.CollectionOptions()); err != nil {
+	if err := mgr.LoadAndAssign(&objs, nil); err != nil {
 		log.Fatal(err)
 	}
 	defer objs.Close()

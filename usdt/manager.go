@@ -67,8 +67,9 @@ type ManagerOptions struct {
 	// programs made of it. They share its maps.
 	//
 	// It needs CAP_SYS_ADMIN, because the maps of a loaded program are opened
-	// by their IDs. Where it is not possible, the program itself is attached,
-	// and [Link.Specialised] says why: for a collection with a program array or
+	// by their IDs, unless [Manager.LoadAndAssign] has loaded the program.
+	// Where it is not possible, the program itself is attached, and
+	// [Link.Specialised] says why: for a collection with a program array or
 	// with a program that replaces functions, in ModeSingleIPMap, for sites
 	// with more than 16 specs, and for programs whose functions the compiler
 	// has inlined or that have no BTF.
@@ -83,6 +84,7 @@ type ManagerOptions struct {
 // Keep a reference to the Manager as long as its programs are to be attached:
 // the garbage collector detaches what nothing refers to.
 type Manager struct {
+	spec      *ebpf.CollectionSpec // prepared
 	mode      Mode
 	reason    string            // for the mode
 	sections  map[string]string // program's name in the collection: what its section says to attach to
@@ -105,13 +107,13 @@ type Manager struct {
 // NewManager prepares a collection for USDT probes, after it was read and
 // before it is loaded. It changes spec: the attach type of USDT programs, the
 // size of the support maps, and the variable that tells the programs whether
-// there is a BPF cookie. Then load the collection with the Manager's
-// CollectionOptions:
+// there is a BPF cookie. Then load the collection by [Manager.LoadAndAssign],
+// or with the Manager's CollectionOptions:
 //
 //	spec, err := loadTracer() // by bpf2go, or usdt.LoadCollectionSpec
 //	mgr, err := usdt.NewManager(spec, nil)
 //	var objs tracerObjects
-//	err = spec.LoadAndAssign(&objs, mgr.CollectionOptions())
+//	err = mgr.LoadAndAssign(&objs, nil)
 //
 // A Manager is for one collection. To load an object several times, give each
 // Manager its own spec.Copy().
@@ -130,7 +132,7 @@ func NewManager(spec *ebpf.CollectionSpec, opts *ManagerOptions) (*Manager, erro
 	}
 
 	m := &Manager{
-		mode: mode, reason: reason, sections: make(map[string]string), readers: make(map[string]bool),
+		spec: spec, mode: mode, reason: reason, sections: make(map[string]string), readers: make(map[string]bool),
 		links: make(map[*Link]struct{}), watches: make(map[*Watch]struct{}),
 		checked: make(map[weak.Pointer[ebpf.Program]]bool),
 	}
@@ -191,9 +193,9 @@ func (m *Manager) createMaps(spec *ebpf.CollectionSpec, opts *ManagerOptions) er
 	return nil
 }
 
-// CollectionOptions returns the options to load the collection with. They
-// replace the support maps of the object by those of the Manager. The caller
-// may change the result.
+// CollectionOptions returns the options to load the collection with by other
+// means than [Manager.LoadAndAssign]. They replace the support maps of the
+// object by those of the Manager. The caller may change the result.
 func (m *Manager) CollectionOptions() *ebpf.CollectionOptions {
 	replacements := make(map[string]*ebpf.Map)
 	if m.specs != nil {
@@ -245,6 +247,9 @@ func (m *Manager) Close() error {
 		}
 		if m.addresses != nil {
 			errs = append(errs, m.addresses.close())
+		}
+		if m.special != nil {
+			m.special.close()
 		}
 		m.closeErr = errors.Join(errs...)
 	})

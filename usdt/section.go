@@ -114,31 +114,10 @@ func programsOf(loaded any) (map[string]*ebpf.Program, error) {
 			"not from %T", loaded)
 	}
 	programs := make(map[string]*ebpf.Program)
-	collectPrograms(v.Elem(), programs)
+	eachTagged(v.Elem(), reflect.TypeFor[*ebpf.Program](), func(name string, field reflect.Value) {
+		if prog, ok := field.Interface().(*ebpf.Program); ok && prog != nil {
+			programs[name] = prog
+		}
+	})
 	return programs, nil
-}
-
-// collectPrograms reads the fields of a struct and of the structs embedded
-// in it.
-func collectPrograms(v reflect.Value, programs map[string]*ebpf.Program) {
-	for i := range v.NumField() {
-		field := v.Type().Field(i)
-		if prog, ok := fieldProgram(v.Field(i), field); ok {
-			if tag := field.Tag.Get("ebpf"); tag != "" && prog != nil {
-				programs[tag] = prog
-			}
-			continue
-		}
-		if field.Type.Kind() == reflect.Struct {
-			collectPrograms(v.Field(i), programs)
-		}
-	}
-}
-
-func fieldProgram(v reflect.Value, field reflect.StructField) (*ebpf.Program, bool) {
-	if field.Type != reflect.TypeFor[*ebpf.Program]() || !field.IsExported() {
-		return nil, false
-	}
-	prog, ok := v.Interface().(*ebpf.Program)
-	return prog, ok
 }

@@ -32,6 +32,8 @@ type specialiser struct {
 
 	mu      sync.Mutex
 	origins map[weak.Pointer[ebpf.Program]]*origin
+	maps    map[ebpf.MapID]*ebpf.Map // those of programs that the Manager has loaded
+	closed  bool
 	special map[specialKey]*specialProgram
 }
 
@@ -55,7 +57,7 @@ type specialProgram struct {
 
 func newSpecialiser(m *Manager, spec *ebpf.CollectionSpec, programs map[string]*ebpf.ProgramSpec) *specialiser {
 	s := &specialiser{
-		manager: m, programs: programs,
+		manager: m, programs: programs, maps: make(map[ebpf.MapID]*ebpf.Map),
 		origins: make(map[weak.Pointer[ebpf.Program]]*origin), special: make(map[specialKey]*specialProgram),
 	}
 	switch array, extension := programArray(spec), extensionIn(spec); {
@@ -185,14 +187,14 @@ func (s *specialiser) load(prog *ebpf.Program, specs []specialise.Spec) (*ebpf.P
 		Libbpf:       !sitespec.IsOwn(s.manager.specs.layout),
 	}
 	if len(specs) == 1 && general.ReadsOneByOne() {
-		general.Depths = from.stackDepths()
+		general.Depths = from.stackDepths(s)
 	}
 	for {
 		instructions, err := general.For(specs)
 		if err != nil {
 			return nil, err
 		}
-		special, err := from.load(instructions, ebpf.ProgramOptions{})
+		special, err := from.load(s, instructions, ebpf.ProgramOptions{})
 		var refused *ebpf.VerifierError
 		switch {
 		case err == nil:
@@ -203,7 +205,7 @@ func (s *specialiser) load(prog *ebpf.Program, specs []specialise.Spec) (*ebpf.P
 			from.refused.Store(refused)
 			return nil, refusal(err)
 		default:
-			return nil, refusal(err)
+			return nil, fmt.Errorf("loading the program that was made for its sites: %w", err)
 		}
 	}
 }

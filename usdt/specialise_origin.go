@@ -33,12 +33,12 @@ type origin struct {
 	depths    []int
 }
 
-func (o *origin) openMaps() (map[string]*ebpf.Map, error) {
+func (o *origin) openMaps(s *specialiser) (map[string]*ebpf.Map, error) {
 	opened := make(map[string]*ebpf.Map)
 	for name, id := range o.maps {
-		m, err := ebpf.NewMapFromID(id)
+		m, err := s.open(id)
 		if err != nil {
-			return opened, fmt.Errorf("opening map %s of the program, which needs CAP_SYS_ADMIN: %w", name, err)
+			return opened, fmt.Errorf("opening map %s of the program, which needs CAP_SYS_ADMIN if it was not loaded by Manager.LoadAndAssign: %w", name, err)
 		}
 		opened[name] = m
 	}
@@ -156,8 +156,8 @@ func (o *origin) findMaps(info *ebpf.ProgramInfo) error {
 }
 
 // load loads the program with other instructions, and with the same maps.
-func (o *origin) load(instructions asm.Instructions, opts ebpf.ProgramOptions) (*ebpf.Program, error) {
-	shared, err := o.openMaps()
+func (o *origin) load(s *specialiser, instructions asm.Instructions, opts ebpf.ProgramOptions) (*ebpf.Program, error) {
+	shared, err := o.openMaps(s)
 	defer closeMaps(shared)
 	if err != nil {
 		return nil, err
@@ -177,9 +177,9 @@ func (o *origin) load(instructions asm.Instructions, opts ebpf.ProgramOptions) (
 
 // stackDepths returns how many bytes of the stack each function of the program
 // uses, nil if the kernel does not say.
-func (o *origin) stackDepths() []int {
+func (o *origin) stackDepths(s *specialiser) []int {
 	o.askDepths.Do(func() {
-		again, err := o.load(o.spec.Instructions, ebpf.ProgramOptions{LogLevel: ebpf.LogLevelStats})
+		again, err := o.load(s, o.spec.Instructions, ebpf.ProgramOptions{LogLevel: ebpf.LogLevelStats})
 		if err != nil {
 			return
 		}

@@ -179,7 +179,7 @@ func TestStackDepthsAreKnown(t *testing.T) {
 	_, special, _, _ := twoReporters(t)
 	from, err := special.special.originOf(special.Collect)
 	qt.Assert(t, qt.IsNil(err))
-	depths := from.stackDepths()
+	depths := from.stackDepths(special.special)
 	functions := 0
 	for _, ins := range from.spec.Instructions {
 		if ins.Symbol() != "" {

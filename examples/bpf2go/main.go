@@ -91,7 +91,7 @@ func load(objs any) (*usdt.Manager, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := spec.LoadAndAssign(objs, mgr.CollectionOptions()); err != nil {
+	if err := mgr.LoadAndAssign(objs, nil); err != nil {
 		return nil, errors.Join(err, mgr.Close())
 	}
 	return mgr, nil

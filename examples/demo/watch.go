@@ -38,7 +38,7 @@ func watch(ctx context.Context, out io.Writer, path string, events int) error {
 	}
 	defer mgr.Close() // detaches, too
 	var objs demoObjects
-	if err := spec.LoadAndAssign(&objs, mgr.CollectionOptions()); err != nil {
+	if err := mgr.LoadAndAssign(&objs, nil); err != nil {
 		return err
 	}
 	defer objs.Close()

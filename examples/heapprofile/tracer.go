@@ -44,7 +44,7 @@ func newTracer(o *options, symbolizer *stack.Symbolizer, messages io.Writer) (_ 
 	if t.manager, err = usdt.NewManager(spec, nil); err != nil {
 		return nil, err
 	}
-	if err := spec.LoadAndAssign(&t.heapObjects, t.manager.CollectionOptions()); err != nil {
+	if err := t.manager.LoadAndAssign(&t.heapObjects, nil); err != nil {
 		return nil, err
 	}
 

@@ -82,7 +82,7 @@ func run(ctx context.Context, out io.Writer, path string, pids []int, probe elfn
 	}
 	defer mgr.Close() // detaches from all at a time
 	var objs bpfObjects
-	if err := spec.LoadAndAssign(&objs, mgr.CollectionOptions()); err != nil {
+	if err := mgr.LoadAndAssign(&objs, nil); err != nil {
 		return err
 	}
 	defer objs.Close()

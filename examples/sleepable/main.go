@@ -58,7 +58,7 @@ func run(ctx context.Context, out io.Writer, target usdt.Target, probe elfnote.P
 	}
 	defer mgr.Close()
 	var objs bpfObjects
-	if err := spec.LoadAndAssign(&objs, mgr.CollectionOptions()); err != nil {
+	if err := mgr.LoadAndAssign(&objs, nil); err != nil {
 		return fmt.Errorf("sleepable programs need Linux 6.0: %w", err)
 	}
 	defer objs.Close()

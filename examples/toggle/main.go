@@ -53,7 +53,7 @@ func run(in io.Reader, out io.Writer, target usdt.Target) error {
 	}
 	defer mgr.Close()
 	var objs bpfObjects
-	if err := spec.LoadAndAssign(&objs, mgr.CollectionOptions()); err != nil {
+	if err := mgr.LoadAndAssign(&objs, nil); err != nil {
 		return err
 	}
 	defer objs.Close()

@@ -65,7 +65,7 @@ func run(ctx context.Context, out io.Writer, target usdt.Target, probe elfnote.P
 	}
 	defer mgr.Close()
 	var objs bpfObjects
-	if err := spec.LoadAndAssign(&objs, mgr.CollectionOptions()); err != nil {
+	if err := mgr.LoadAndAssign(&objs, nil); err != nil {
 		return err
 	}
 	defer objs.Close()

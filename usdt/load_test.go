@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+//go:build linux
+
+package usdt_test
+
+import (
+	"runtime"
+	"testing"
+
+	"github.com/cilium/ebpf"
+	"github.com/go-quicktest/qt"
+	"golang.org/x/sys/unix"
+
+	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/testneeds"
+	"github.com/gousdt/gousdt/internal/testprog"
+	"github.com/gousdt/gousdt/usdt"
+	"github.com/gousdt/gousdt/usdt/internal/testbpf"
+)
+
+// withCapabilities runs a function on a thread that has these capabilities
+// alone.
+func withCapabilities(t *testing.T, capabilities []int, run func()) {
+	t.Helper()
+	done := make(chan error)
+	go func() {
+		defer close(done)
+		runtime.LockOSThread() // for good: the thread ends with the goroutine
+		header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+		var data [2]unix.CapUserData
+		for _, c := range capabilities {
+			data[c/32].Effective |= 1 << (c % 32)
+			data[c/32].Permitted |= 1 << (c % 32)
+		}
+		if err := unix.Capset(&header, &data[0]); err != nil {
+			done <- err
+			return
+		}
+		run()
+	}()
+	qt.Assert(t, qt.IsNil(<-done))
+}
+
+func TestLoadAndAssignKeepsTheMapsOfPrograms(t *testing.T) {
+	testprog.RequireBPF(t)
+	testprog.LeakCheck(t)
+	kernel, err := usdt.KernelFeatures()
+	qt.Assert(t, qt.IsNil(err))
+	testneeds.Feature(t, since[usdt.ModeMulti], usdt.ModeMulti.String(), kernel.Supports(usdt.ModeMulti))
+	process := testprog.Start(t, "target-pie")
+	target := usdt.Target{Path: testprog.Path(t, "target-pie"), PID: process.PID}
+
+	for _, test := range []struct {
+		name   string
+		load   func(mgr *usdt.Manager, spec *ebpf.CollectionSpec, to any) error
+		reason string
+	}{
+		{"LoadAndAssign of the Manager", func(mgr *usdt.Manager, _ *ebpf.CollectionSpec, to any) error {
+			return mgr.LoadAndAssign(to, nil)
+		}, ""},
+		{"LoadAndAssign of the collection", func(mgr *usdt.Manager, spec *ebpf.CollectionSpec, to any) error {
+			return spec.LoadAndAssign(to, mgr.CollectionOptions())
+		}, "loading the program that was made for its sites: opening map .* of the program, which needs CAP_SYS_ADMIN if it was not loaded by Manager.LoadAndAssign: .*"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			withCapabilities(t, []int{unix.CAP_BPF, unix.CAP_PERFMON, unix.CAP_SYS_PTRACE}, func() {
+				spec, err := testbpf.LoadArgs()
+				qt.Assert(t, qt.IsNil(err))
+				mgr, err := usdt.NewManager(spec, &usdt.ManagerOptions{Specialise: true})
+				qt.Assert(t, qt.IsNil(err))
+				defer mgr.Close()
+				var objs struct { // and no map
+					Collect3 *ebpf.Program `ebpf:"collect3"`
+				}
+				qt.Assert(t, qt.IsNil(test.load(mgr, spec, &objs)))
+				defer objs.Collect3.Close()
+				lnk, err := mgr.Attach(objs.Collect3, target, nil, elfnote.Exact(provider, "three"))
+				qt.Assert(t, qt.IsNil(err))
+				specialised, reason := lnk.Specialised()
+				qt.Check(t, qt.Equals(specialised, test.reason == ""))
+				qt.Check(t, qt.Matches(reason, test.reason))
+			})
+		})
+	}
+}
+
+func TestLoadAndAssignTakesOptions(t *testing.T) {
+	testprog.RequireBPF(t)
+	testprog.LeakCheck(t)
+	for _, specialise := range []bool{false, true} {
+		spec, err := testbpf.LoadArgs()
+		qt.Assert(t, qt.IsNil(err))
+		events, err := ebpf.NewMap(spec.Maps["events"])
+		qt.Assert(t, qt.IsNil(err))
+		defer events.Close()
+		mgr, err := usdt.NewManager(spec, &usdt.ManagerOptions{Specialise: specialise})
+		qt.Assert(t, qt.IsNil(err))
+		defer mgr.Close()
+		var objs testbpf.ArgsObjects
+		qt.Assert(t, qt.IsNil(mgr.LoadAndAssign(&objs, &ebpf.CollectionOptions{
+			MapReplacements: map[string]*ebpf.Map{"events": events},
+		})))
+		defer objs.Close()
+		want, err := events.Info()
+		qt.Assert(t, qt.IsNil(err))
+		got, err := objs.Events.Info()
+		qt.Assert(t, qt.IsNil(err))
+		wantID, _ := want.ID()
+		gotID, _ := got.ID()
+		qt.Check(t, qt.Equals(gotID, wantID))
+
+		// Those of the Manager are not to be replaced.
+		err = mgr.LoadAndAssign(&objs, &ebpf.CollectionOptions{
+			MapReplacements: map[string]*ebpf.Map{"__bpf_usdt_specs": events},
+		})
+		qt.Check(t, qt.ErrorMatches(err, "map __bpf_usdt_specs is the Manager's, and cannot be replaced"))
+		qt.Check(t, qt.IsNotNil(mgr.LoadAndAssign(struct{}{}, nil)))
+	}
+}
