@@ -27,16 +27,22 @@ What is done
                     slow   later
       --bytes N:LENGTH,...  so many
       --stats       say what it costs
+      --slow TIME WORD...  two values
+      --either N, --or N:M  one of two
 The files are read.
+
+Terms
+  arg0 arg1...  by number
 
 Examples
   tool -p 12 'a\b'
+  A   B
 `
 
 func TestParse(t *testing.T) {
 	h := Parse(text)
 	qt.Check(t, qt.DeepEquals(h.Synopsis, []string{"tool [FLAGS] FILE...", "tool [FLAGS] -- COMMAND"}))
-	qt.Assert(t, qt.HasLen(h.Blocks, 3))
+	qt.Assert(t, qt.HasLen(h.Blocks, 4))
 	qt.Check(t, qt.DeepEquals(h.Blocks[1], Block{"What is done", []Item{
 		{Head: "FILE", Lines: []string{"to a file"}},
 		{Head: "-p, --pid PID,...", Flags: []Flag{{"-p", ""}, {"--pid", "PID,..."}}, Lines: []string{"to processes; that", ".are there"}},
@@ -44,8 +50,12 @@ func TestParse(t *testing.T) {
 		{Head: "--mode MODE", Flags: []Flag{{"--mode", "MODE"}}, Lines: []string{"how:", "fast   at once", "slow   later"}},
 		{Head: "--bytes N:LENGTH,...", Flags: []Flag{{"--bytes", "N:LENGTH,..."}}, Lines: []string{"so many"}},
 		{Head: "--stats", Flags: []Flag{{"--stats", ""}}, Lines: []string{"say what it costs"}},
+		{Head: "--slow TIME WORD...", Flags: []Flag{{"--slow", "TIME"}}, Lines: []string{"two values"}},
+		{Head: "--either N, --or N:M", Flags: []Flag{{"--either", "N"}, {"--or", "N:M"}}, Lines: []string{"one of two"}},
 		{Lines: []string{"The files are read."}},
 	}}))
+	qt.Check(t, qt.DeepEquals(h.Blocks[2], Block{"Terms", []Item{{Head: "arg0 arg1...", Lines: []string{"by number"}}}}))
+	qt.Check(t, qt.DeepEquals(h.Blocks[3], Block{Examples, []Item{{Lines: []string{`tool -p 12 'a\b'`, "A   B"}}}}))
 }
 
 func TestMan(t *testing.T) {
@@ -53,7 +63,7 @@ func TestMan(t *testing.T) {
 	for _, part := range []string{
 		".TH TOOL 1 \"\" \"tool 1.0\"", ".SH NAME\ntool \\- does things: many of them\n", ".SH \"WHAT IS DONE\"",
 		".TP\n.B \\-p, \\-\\-pid PID,...\nto processes; that\n\\&.are there\n", "how:\n.br\nfast   at once\n.br\nslow   later\n",
-		".nf\ntool \\-p 12 'a\\eb'\n.fi",
+		".nf\ntool \\-p 12 'a\\eb'\nA   B\n.fi",
 	} {
 		qt.Check(t, qt.StringContains(page, part))
 	}
@@ -81,7 +91,7 @@ func TestComplete(t *testing.T) {
 		"":              "p:a\np:b\n:files\n",
 		"p:a":           "p:a\n:files\n",
 		"--p":           "--pid\tto processes\n",
-		"--s":           "--stats\tsay what it costs\n",
+		"--st":          "--stats\tsay what it costs\n",
 		"-p ":           "12\tone\n13\n2\n",
 		"--pid 1":       "12\tone\n13\n",
 		"--pid 12,1":    "12,12\tone\n12,13\n",
@@ -118,4 +128,16 @@ try 'tool -'
 	out, err := cmd.CombinedOutput()
 	qt.Assert(t, qt.IsNil(err), qt.Commentf("%s", out))
 	qt.Check(t, qt.Equals(string(out), "one two --mode=fast\np:one p:two fast\np:one p:two --mode=fast\n"))
+}
+
+func TestMarkdown(t *testing.T) {
+	page := Parse(text).Markdown("tool")
+	for _, part := range []string{
+		"# tool\n", "```\ntool [FLAGS] FILE...\ntool [FLAGS] -- COMMAND\n```\n\nDoes things: many of them.\n\n## What is done\n",
+		"- `-p, --pid PID,...` to processes; that\n  .are there\n", "how:\n  - `fast` at once\n  - `slow` later\n",
+		"- `--slow TIME WORD...` two values\n", "```\ntool -p 12 'a\\b'\nA   B\n```\n",
+	} {
+		qt.Check(t, qt.StringContains(page, part))
+	}
+	qt.Check(t, qt.StringContains(Parse("Usage: x\n\nA *b* [c] d_e.\n").Markdown("x"), `A \*b\* \[c\] d\_e.`))
 }

@@ -28,8 +28,14 @@ func Problems(root string) (problems []string, err error) {
 		problems = append(problems, d.linkProblems()...)
 	}
 	problems = append(problems, unlisted(root, all)...)
-	more, err := referenceProblems(root)
-	return append(problems, more...), err
+	for _, check := range []func(string) ([]string, error){referenceProblems, measuredProblems} {
+		more, err := check(root)
+		if err != nil {
+			return nil, err
+		}
+		problems = append(problems, more...)
+	}
+	return problems, nil
 }
 
 // Rewrite writes anew what comes from elsewhere: the blocks that have the
