@@ -332,3 +332,26 @@ func TestCostsAreTold(t *testing.T) {
 	qt.Assert(t, qt.HasLen(summary[0].Programs, 1))
 	qt.Check(t, qt.Equals(summary[0].Programs[0].Runs, 20))
 }
+
+func TestValuesOfKeysHaveNames(t *testing.T) {
+	p := startTarget(t, "target-pie")
+	names := filepath.Join(t.TempDir(), "names.d")
+	qt.Assert(t, qt.IsNil(os.WriteFile(names, []byte(`
+		enum hue { red, green };
+		provider gousdt_test { probe specs(enum hue colour); probe three(int count, char *text, long colour); };
+	`), 0o644)))
+	for _, key := range []string{"colour", "arg0"} {
+		r := watching(t, "--names", names, "--count", "--by", key, p.path, "gousdt_test:specs")
+		p.Fire("specs", 1)
+		text := r.interrupt().stdout
+		qt.Check(t, qt.Matches(text, `(?s).*\n *red\(0\) +1 .*\n *green\(1\) +1 .*\n +2 +1 .*`))
+	}
+	r := watching(t, "--json", "--names", names, "--count", "--by", "colour", p.path, "gousdt_test:specs")
+	p.Fire("specs", 1)
+	qt.Check(t, qt.StringContains(r.interrupt().stdout, `"keys":{"colour":1,"colour_name":"green"},"count":1`))
+
+	// Of the other probe it is something else.
+	r = watching(t, "--names", names, "--count", "--by", "colour", p.path, "gousdt_test:specs", "gousdt_test:three")
+	p.Fire("specs", 1)
+	qt.Check(t, qt.Not(qt.StringContains(r.interrupt().stdout, "green")))
+}

@@ -161,10 +161,11 @@
 // nanoseconds. "start" and "time" are the moments between which the hits came.
 // All after "count" is there for values only. A key "stack" is like that of an
 // event. A key that is a text and longer than its limit has a second member
-// whose name ends in "_truncated". A row with "other":true, without keys, has
-// the hits of all keys that have no row, because of --max-keys or --top. With
-// "partial":true, some hits of the key may be in that row: it is there only if
-// there were more keys than --max-keys.
+// whose name ends in "_truncated", and one that is a value with a name a member
+// with that, whose name ends in "_name". A row with "other":true, without keys,
+// has the hits of all keys that have no row, because of --max-keys or --top.
+// With "partial":true, some hits of the key may be in that row: it is there
+// only if there were more keys than --max-keys.
 //
 // "exponential" is a histogram as OpenTelemetry's protocol defines it: with
 // base 2^(2^-scale), the count at place i of "positive" is of the values above

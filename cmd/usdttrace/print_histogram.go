@@ -22,7 +22,7 @@ func (p *textPrinter) histograms(b *strings.Builder, a *aggregation, s *trace.Sn
 			}
 			fmt.Fprintf(b, "%s %s", strings.ToLower(c.name), c.text(row))
 		}
-		fmt.Fprintf(b, "%s\n", keysText(s, row))
+		fmt.Fprintf(b, "%s\n", p.keysText(s, row))
 		p.stack(b, s, row)
 		p.histogram(b, a, row)
 	}

@@ -175,6 +175,9 @@ func (p *jsonPrinter) row(a *aggregation, s *trace.Snapshot, row *trace.Row) {
 		if _, complete := key.Data(); key.Kind() == trace.Text && !complete {
 			j.Boolean(s.By[i]+"_truncated", true)
 		}
+		if name := p.tracer.targets.valueName(s.By[i], key); name != "" {
+			j.Text(s.By[i]+"_name", name)
+		}
 	}
 	j.End('}')
 	j.Unsigned("count", row.Count)

@@ -82,7 +82,7 @@ func (p *textPrinter) table(b *strings.Builder, a *aggregation, s *trace.Snapsho
 	for i, row := range rows {
 		var line []cell
 		for i, key := range row.Keys {
-			line = append(line, keyCell(s.By[i], key))
+			line = append(line, p.keyCell(s.By[i], key))
 		}
 		if row == &s.Other {
 			line = append(line, make([]cell, len(s.By))...)
@@ -99,12 +99,16 @@ func (p *textPrinter) table(b *strings.Builder, a *aggregation, s *trace.Snapsho
 	writeTable(b, lines)
 }
 
-// keyCell shows a key: numbers flush right, and addresses in hexadecimal.
-func keyCell(name string, key trace.Value) cell {
+// keyCell shows a key: numbers flush right, with the names that values have,
+// and addresses in hexadecimal.
+func (p *textPrinter) keyCell(name string, key trace.Value) cell {
 	text := terminal.Cut(key.String(), maxText)
+	valueName := p.tracer.targets.valueName(name, key)
 	switch {
 	case text == "":
 		text = `""`
+	case valueName != "":
+		text = valueName + "(" + text + ")"
 	case name == "site":
 		text = fmt.Sprintf("%#x", key.Uint())
 	}
@@ -186,20 +190,20 @@ func (p *textPrinter) stackRows(b *strings.Builder, a *aggregation, s *trace.Sna
 		for _, c := range columns {
 			fmt.Fprintf(b, "%s %s, ", strings.ToLower(c.name), c.text(row))
 		}
-		fmt.Fprintf(b, "%s%s\n", percent(shares[i]), keysText(s, row))
+		fmt.Fprintf(b, "%s%s\n", percent(shares[i]), p.keysText(s, row))
 		p.stack(b, s, row)
 	}
 }
 
 // keysText returns the keys of a row but the stack: ", comm postgres, pid 12".
-func keysText(s *trace.Snapshot, row *trace.Row) string {
+func (p *textPrinter) keysText(s *trace.Snapshot, row *trace.Row) string {
 	if row == &s.Other {
 		return ", " + otherRow
 	}
 	var text string
 	for i, key := range row.Keys {
 		if s.By[i] != "stack" {
-			text += ", " + terminal.Escape(s.By[i]) + " " + keyCell(s.By[i], key).text
+			text += ", " + terminal.Escape(s.By[i]) + " " + p.keyCell(s.By[i], key).text
 		}
 	}
 	return text

@@ -22,16 +22,17 @@ type targets struct {
 	definitions *providers.Definitions // nil without names
 
 	mu       sync.Mutex
-	matched  []bool             // which patterns match a site that is or was watched
-	files    map[string]int     // that are or were watched, and how many sites each has; see maxWatched
-	probes   map[[2]string]bool // that are or were watched, if there are pairs to measure; see maxWatched
-	width    int                // of the longest probe's name, see maxProbeWidth
-	filtered error              // the last *trace.FilteredError or *trace.PairError
-	fires    []string           // when probes that are or were watched fire, see maxFires
-	missed   string             // the path of a file whose process ended before it was attached
-	nearest  []string           // probes that nearly match
-	most     int                // the most arguments that a site has
-	without  []error            // says which files that are named have no matching probe
+	matched  []bool                        // which patterns match a site that is or was watched
+	files    map[string]int                // that are or were watched, and how many sites each has; see maxWatched
+	probes   map[[2]string]bool            // that are or were watched, if there are pairs to measure; see maxWatched
+	width    int                           // of the longest probe's name, see maxProbeWidth
+	filtered error                         // the last *trace.FilteredError or *trace.PairError
+	fires    []string                      // when probes that are or were watched fire, see maxFires
+	missed   string                        // the path of a file whose process ended before it was attached
+	nearest  []string                      // probes that nearly match
+	most     int                           // the most arguments that a site has
+	keys     map[string]providers.Argument // what keys that are arguments mean, of all probes so far
+	without  []error                       // says which files that are named have no matching probe
 }
 
 // maxWatched bounds the memory of files and of probes that were watched: who
@@ -41,7 +42,7 @@ const maxWatched = 1 << 16
 func newTargets(o *options) *targets {
 	return &targets{
 		options: o, matched: make([]bool, len(o.patterns)),
-		files: make(map[string]int), probes: make(map[[2]string]bool),
+		files: make(map[string]int), probes: make(map[[2]string]bool), keys: make(map[string]providers.Argument),
 	}
 }
 
@@ -67,6 +68,7 @@ func (t *targets) attached(a *trace.Attachment) {
 		}
 		last = site
 		t.addFires(site)
+		t.addKeys(site)
 		if len(t.options.pairs()) > 0 && len(t.probes) < maxWatched {
 			t.probes[[2]string{site.Provider, site.Name}] = true
 		}
@@ -77,6 +79,37 @@ func (t *targets) attached(a *trace.Attachment) {
 			t.matched[i] = t.matched[i] || p.Match(site.Provider, site.Name)
 		}
 	}
+}
+
+// addKeys keeps what keys mean. If that is something else for each probe it is
+// nothing.
+func (t *targets) addKeys(site *trace.Site) {
+	for _, key := range t.options.by {
+		for i := range site.Args {
+			if n, ok := argumentNumber(key); key != site.ArgumentName(i) && (!ok || n != i) {
+				continue
+			}
+			var means providers.Argument
+			if definition := argumentOf(site, i); definition != nil {
+				means = *definition
+			}
+			if known, ok := t.keys[key]; ok && known != means {
+				means = providers.Argument{}
+			}
+			t.keys[key] = means
+		}
+	}
+}
+
+// valueName returns the name of a value of a key, "" if it has none.
+func (t *targets) valueName(key string, value trace.Value) string {
+	if value.State() != trace.Present || value.Kind() != trace.Unsigned && value.Kind() != trace.Signed {
+		return ""
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	means := t.keys[key]
+	return means.ValueName(value.Int())
 }
 
 // maxFires is how many hints are kept about when probes fire.
