@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"go.opentelemetry.io/collector/consumer/consumererror"
+	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.uber.org/zap"
 
 	"github.com/gousdt/gousdt/trace"
@@ -101,4 +102,20 @@ func (s *source) resourceOf(e *trace.Event) *resource {
 		_ = s.watch.Sync(e.PID) // what is wrong with it was reported to changed
 	}
 	return ps.resourceOf(e.PID, e.CGroup)
+}
+
+// Attributes of spans and log records.
+const (
+	attributeThread = "thread.id"
+	// attributeHits is how many hits a record stands for.
+	attributeHits = "usdt.hits"
+)
+
+// fillThread says which thread an event was in, and which process if the
+// resource is none.
+func (r *resource) fillThread(to pcommon.Map, e *trace.Event) {
+	to.PutInt(attributeThread, int64(e.TID))
+	if r.process == nil && e.PID != 0 {
+		to.PutInt(attributePID, int64(e.PID))
+	}
 }

@@ -121,9 +121,15 @@ type benchmark struct {
 	pgbench string
 }
 
+func startPostgres(t testing.TB) *testprog.Postgres {
+	t.Helper()
+	testneeds.Root(t)
+	return testprog.StartPostgres(t)
+}
+
 func startBenchmark(t testing.TB) *benchmark {
 	t.Helper()
-	p := testprog.StartPostgres(t)
+	p := startPostgres(t)
 	b := &benchmark{Postgres: p, t: t, pgbench: filepath.Join(filepath.Dir(p.File), "pgbench")}
 	b.run("-i", "-q", "-s", "1")
 	return b

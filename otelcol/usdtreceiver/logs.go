@@ -114,7 +114,9 @@ func (b *logBatch) add(e *trace.Event) {
 		scope.Scope().SetName(metadata.ScopeName)
 		b.scopes[r] = scope
 	}
-	b.logs.fill(scope.LogRecords().AppendEmpty(), e, hits)
+	record := scope.LogRecords().AppendEmpty()
+	b.logs.fill(record, e, hits)
+	r.fillThread(record.Attributes(), e)
 }
 
 func (l *logs) fill(record plog.LogRecord, e *trace.Event, hits uint64) {
@@ -123,7 +125,6 @@ func (l *logs) fill(record plog.LogRecord, e *trace.Event, hits uint64) {
 	record.SetEventName(validText([]byte(e.Probe)))
 	record.Body().SetStr(e.String())
 	to := record.Attributes()
-	to.PutInt(attributeThread, int64(e.TID))
 	if l.config.RateLimit > 0 {
 		to.PutInt(attributeHits, int64(hits))
 	}

@@ -65,9 +65,9 @@ type processes struct {
 	resources map[resourceID]*resource
 }
 
-// resourceID identifies a resource.
+// resourceID identifies a resource: a process, or else a control group.
 type resourceID struct {
-	process proc.ProcessID // zero with ByContainer
+	process proc.ProcessID
 	group   uint64
 }
 
@@ -197,51 +197,49 @@ func unifiedPath(text string) string {
 	return ""
 }
 
-// resourceOf returns the resource of a hit. pid is 0 if it is not known.
+// resourceOf returns the resource of a hit. Processes that ended before any
+// watch has seen them have that of their control group, as all have with
+// ByContainer. There can be thousands a second of them.
 func (ps *processes) resourceOf(pid int, group uint64) *resource {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
 	id := resourceID{group: group}
 	var p *process
 	if ps.kind == ByProcess {
-		id.process.PID = pid
 		if p = ps.byPID[pid]; p != nil {
 			id.process = p.ProcessID
 		}
 	}
 	r := ps.resources[id]
 	if r == nil {
-		r = ps.newResource(id, p)
+		r = ps.newResource(group, p)
 		ps.resources[id] = r
-	} else if r.service == nil && ps.kind == ByContainer {
-		r.service = ps.serviceOf(r.path) // it had no process before, or none was known
+	}
+	if p == nil && r.service == nil {
+		r.service = ps.serviceOf(r.path) // perhaps no process of it was known before
 	}
 	r.used = time.Now()
 	return r
 }
 
-func (ps *processes) newResource(id resourceID, p *process) *resource {
-	r := &resource{process: p, pid: id.process.PID, group: id.group}
+func (ps *processes) newResource(group uint64, p *process) *resource {
+	r := &resource{process: p, group: group}
 	if ps.cgroups != nil {
-		r.path, _ = ps.cgroups.Path(id.group)
+		r.path, _ = ps.cgroups.Path(group)
 		r.container, _ = container.Of(r.path)
 	}
-	switch {
-	case p != nil:
-		if r.path == "" {
-			r.path = p.cgroup
-		}
-		if r.container.ID == "" {
-			r.container = p.container // where the hierarchies are of version 1
-		}
-		r.service = p.service
-		r.instance = instanceID(ps.boot, p.PID, p.StartTime)
-	case ps.kind == ByContainer:
-		r.service = ps.serviceOf(r.path)
-		r.instance = instanceID(ps.boot, r.group)
-	default:
-		r.instance = instanceID(ps.boot, r.pid, "group", r.group)
+	if p == nil {
+		r.instance = instanceID(ps.boot, "group", group)
+		return r
 	}
+	if r.path == "" {
+		r.path = p.cgroup
+	}
+	if r.container.ID == "" {
+		r.container = p.container // where the hierarchies are of version 1
+	}
+	r.service = p.service
+	r.instance = instanceID(ps.boot, "process", p.PID, p.StartTime)
 	return r
 }
 
@@ -274,7 +272,7 @@ func (ps *processes) hasGone(r *resource) bool {
 	if r == nil {
 		return false
 	}
-	if ps.kind == ByContainer {
+	if r.process == nil {
 		if ps.cgroups == nil {
 			return true // nothing says whether it is there: what has no hits ends
 		}
@@ -283,9 +281,6 @@ func (ps *processes) hasGone(r *resource) bool {
 	}
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
-	if r.process == nil {
-		return true
-	}
 	return !r.process.gone.IsZero()
 }
 

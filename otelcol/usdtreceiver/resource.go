@@ -19,8 +19,7 @@ import (
 // resource is a process, or a container or other control group. Equal ones are
 // the same pointer. Nil is the resource of what is over a limit.
 type resource struct {
-	process   *process // nil if it is not known, and with ByContainer
-	pid       int      // 0 with ByContainer
+	process   *process // nil for a control group
 	group     uint64   // ID of the control group
 	path      string   // of the control group, or ""
 	container container.Container
@@ -54,13 +53,11 @@ func (r *resource) fill(to pcommon.Resource) {
 			a.PutStr(name, value)
 		}
 	}
-	if r.pid != 0 {
-		a.PutInt(attributePID, int64(r.pid))
-	}
 	for key, value := range r.service {
 		put(key, value)
 	}
 	if p := r.process; p != nil {
+		a.PutInt(attributePID, int64(p.PID))
 		a.PutInt(attributeParentPID, int64(p.Parent))
 		put(attributeExecutableName, p.name())
 		put(attributeExecutablePath, validText([]byte(p.executable)))
@@ -78,14 +75,11 @@ func (r *resource) fill(to pcommon.Resource) {
 
 // name returns what stands for the name of a service that has none.
 func (r *resource) name() string {
-	switch {
-	case r.process != nil:
+	if r.process != nil {
 		return r.process.name()
-	case r.pid == 0 && r.container.ID == "":
-		unit := container.Unit(r.path)
-		return validText([]byte(strings.TrimSuffix(unit, path.Ext(unit))))
 	}
-	return ""
+	unit := container.Unit(r.path)
+	return validText([]byte(strings.TrimSuffix(unit, path.Ext(unit))))
 }
 
 // instanceID returns a UUID that is the same for the same parts.

@@ -159,15 +159,10 @@ func (b *spanBatch) add(e *trace.Event) {
 		scope.Scope().SetName(metadata.ScopeName)
 		b.scopes[r] = scope
 	}
-	b.spans.fill(scope.Spans().AppendEmpty(), e)
+	span := scope.Spans().AppendEmpty()
+	b.spans.fill(span, e)
+	r.fillThread(span.Attributes(), e)
 }
-
-// Attributes of spans and log records.
-const (
-	attributeThread = "thread.id"
-	// attributeHits is how many hits a record stands for.
-	attributeHits = "usdt.hits"
-)
 
 func (s *spans) fill(span ptrace.Span, e *trace.Event) {
 	span.SetName(s.config.Name)
@@ -188,7 +183,6 @@ func (s *spans) fill(span ptrace.Span, e *trace.Event) {
 	} else {
 		span.SetTraceID(newTraceID())
 	}
-	span.Attributes().PutInt(attributeThread, int64(e.TID))
 	for _, a := range s.attributes {
 		a.term.put(span.Attributes(), a.name, e)
 	}
