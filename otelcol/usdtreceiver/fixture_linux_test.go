@@ -3,11 +3,16 @@
 package usdtreceiver_test
 
 import (
+	"bufio"
 	"context"
+	"errors"
+	"fmt"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strconv"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -15,7 +20,9 @@ import (
 	"go.opentelemetry.io/collector/component"
 	"go.opentelemetry.io/collector/component/componenttest"
 	"go.opentelemetry.io/collector/confmap"
+	"go.opentelemetry.io/collector/consumer"
 	"go.opentelemetry.io/collector/consumer/consumertest"
+	"go.opentelemetry.io/collector/pdata/pmetric"
 	"go.opentelemetry.io/collector/receiver"
 	"go.opentelemetry.io/collector/receiver/receivertest"
 	"go.uber.org/zap"
@@ -44,6 +51,17 @@ type sinks struct {
 
 	t      testing.TB
 	logged *observer.ObservedLogs
+	refuse atomic.Bool // metrics, for now
+}
+
+// Capabilities and ConsumeMetrics make it a consumer of metrics.
+func (s *sinks) Capabilities() consumer.Capabilities { return s.metrics.Capabilities() }
+
+func (s *sinks) ConsumeMetrics(ctx context.Context, m pmetric.Metrics) error {
+	if s.refuse.Load() {
+		return errors.New("not now")
+	}
+	return s.metrics.ConsumeMetrics(ctx, m)
 }
 
 // awaitAttached waits until the receiver says that it watches a file, each
@@ -76,6 +94,7 @@ func started(t testing.TB, settings map[string]any) (*sinks, func()) {
 func startedBy(t testing.TB, factory receiver.Factory, settings map[string]any) (*sinks, func()) {
 	t.Helper()
 	testneeds.Root(t)
+	testprog.LeakCheck(t)
 	c := configured(t, settings)
 	qt.Assert(t, qt.IsNil(c.Validate()))
 	core, logged := observer.New(zapcore.InfoLevel)
@@ -87,7 +106,7 @@ func startedBy(t testing.TB, factory receiver.Factory, settings map[string]any) 
 		Shutdown(context.Context) error
 	}
 	if len(c.Metrics) > 0 {
-		r, err := factory.CreateMetrics(t.Context(), receiverSettings, c, &s.metrics)
+		r, err := factory.CreateMetrics(t.Context(), receiverSettings, c, s)
 		qt.Assert(t, qt.IsNil(err))
 		all = append(all, r)
 	}
@@ -117,8 +136,9 @@ func startedBy(t testing.TB, factory receiver.Factory, settings map[string]any) 
 // benchmark is a PostgreSQL server with the tables of pgbench.
 type benchmark struct {
 	*testprog.Postgres
-	t       testing.TB
-	pgbench string
+	t           testing.TB
+	pgbench     string
+	environment []string
 }
 
 func startPostgres(t testing.TB) *testprog.Postgres {
@@ -138,6 +158,7 @@ func startBenchmark(t testing.TB) *benchmark {
 func (b *benchmark) run(arguments ...string) string {
 	b.t.Helper()
 	cmd := exec.Command(b.pgbench, append([]string{"-h", b.SocketDir, "-U", "gousdt", "postgres"}, arguments...)...)
+	cmd.Env = append(os.Environ(), b.environment...)
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		b.t.Fatalf("%v: %v\n%s", cmd, err, out)
@@ -151,12 +172,70 @@ var processed = regexp.MustCompile(`transactions actually processed: (\d+)`)
 // were.
 func (b *benchmark) transactions(arguments ...string) uint64 {
 	b.t.Helper()
-	out := b.run(append([]string{"-n"}, arguments...)...)
-	found := processed.FindStringSubmatch(out)
+	return transactionsOf(b.t, b.run(append([]string{"-n"}, arguments...)...))
+}
+
+func transactionsOf(t testing.TB, output string) uint64 {
+	t.Helper()
+	found := processed.FindStringSubmatch(output)
 	if found == nil {
-		b.t.Fatalf("pgbench does not say how many transactions there were:\n%s", out)
+		t.Fatalf("pgbench does not say how many transactions there were:\n%s", output)
 	}
 	n, err := strconv.ParseUint(found[1], 10, 64)
-	qt.Assert(b.t, qt.IsNil(err))
+	qt.Assert(t, qt.IsNil(err))
 	return n
+}
+
+// childVariable has the test program be a receiver, and nothing else.
+const childVariable = "GOUSDT_TEST_RECEIVER"
+
+func TestMain(m *testing.M) {
+	if file := os.Getenv(childVariable); file != "" {
+		beReceiver(file)
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// beReceiver receives until it is killed. It writes a line when it watches the
+// file.
+func beReceiver(file string) {
+	testing.Init()
+	t := &testing.T{}
+	s, _ := startedBy(t, usdtreceiver.NewFactory(), map[string]any{
+		"metrics": []any{map[string]any{"name": "duration", "pair": "postgresql:query"}},
+		"spans":   []any{map[string]any{"pair": "postgresql:query"}},
+	})
+	s.awaitAttached(file, "metrics", "spans[0]")
+	fmt.Println("attached")
+	select {}
+}
+
+// child is a process that is a receiver.
+type child struct {
+	t   testing.TB
+	cmd *exec.Cmd
+}
+
+func startChild(t testing.TB, file string) *child {
+	t.Helper()
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), childVariable+"="+file)
+	cmd.Stderr = os.Stderr
+	out, err := cmd.StdoutPipe()
+	qt.Assert(t, qt.IsNil(err))
+	qt.Assert(t, qt.IsNil(cmd.Start()))
+	c := &child{t, cmd}
+	t.Cleanup(c.kill)
+	line, err := bufio.NewReader(out).ReadString('\n')
+	qt.Assert(t, qt.IsNil(err))
+	qt.Assert(t, qt.Equals(line, "attached\n"))
+	return c
+}
+
+func (c *child) kill() {
+	if c.cmd.ProcessState == nil {
+		c.cmd.Process.Kill()
+		c.cmd.Wait()
+	}
 }

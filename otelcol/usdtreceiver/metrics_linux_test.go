@@ -3,13 +3,16 @@
 package usdtreceiver_test
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/go-quicktest/qt"
 	"go.opentelemetry.io/collector/pdata/pmetric"
+
+	"github.com/gousdt/gousdt/internal/testprog"
 )
 
-// points calls visit with each point of a metric in all that was sent.
+// points calls visit with each metric of a name in all that was sent.
 func points(all []pmetric.Metrics, name string, visit func(pmetric.ResourceMetrics, pmetric.Metric)) {
 	for _, sent := range all {
 		for _, resource := range sent.ResourceMetrics().All() {
@@ -24,36 +27,108 @@ func points(all []pmetric.Metrics, name string, visit func(pmetric.ResourceMetri
 	}
 }
 
-func TestMetricsOfPostgreSQL(t *testing.T) {
+// Each hit is in the points once, whatever happens at the same time.
+func TestMetricsCountEachTransaction(t *testing.T) {
 	b := startBenchmark(t)
+	for _, resource := range []string{"process", "container"} {
+		for _, temporality := range []string{"delta", "cumulative"} {
+			t.Run(resource+"/"+temporality, func(t *testing.T) {
+				s, end := started(t, map[string]any{
+					"temporality": temporality, "collection_interval": "20ms", "resource": resource,
+					"metrics": []any{map[string]any{
+						"name": "duration", "pair": "postgresql:query", "where": `str(query, 17) == "UPDATE pgbench_te"`,
+						"attributes": map[string]any{"operation": "str(arg0, 6)"},
+					}},
+				})
+				s.awaitAttached(b.File, "metrics")
+				n := b.transactions("-c", "4", "-t", "200")
+				end()
+				var counted uint64
+				if temporality == "delta" {
+					counted = s.sumOfDeltas("duration")
+				} else {
+					for _, p := range s.lastPoints("duration") {
+						counted += p.count
+					}
+				}
+				qt.Check(t, qt.Equals(counted, n))
+			})
+		}
+	}
+}
+
+func (s *sinks) sumOfDeltas(name string) (sum uint64) {
+	points(s.metrics.AllMetrics(), name, func(_ pmetric.ResourceMetrics, m pmetric.Metric) {
+		for _, p := range m.ExponentialHistogram().DataPoints().All() {
+			sum += p.Count()
+		}
+	})
+	return sum
+}
+
+// What is over the limit is in one series, so that nothing is missing.
+func TestCardinalityLimit(t *testing.T) {
+	b := startPostgres(t)
 	s, end := started(t, map[string]any{
-		"temporality": "delta", "collection_interval": "100ms",
-		"metrics": []any{
-			map[string]any{"name": "transactions", "count": "postgresql:transaction__commit"},
-			map[string]any{"name": "duration", "pair": "postgresql:query", "attributes": map[string]any{"operation": "str(arg0, 6)"}},
-		},
+		"resource": "container", "cardinality_limit": 4, "collection_interval": "50ms",
+		"metrics": []any{map[string]any{
+			"name": "queries", "count": "postgresql:query__start", "where": ofTest,
+			"attributes": map[string]any{"text": "str(query, 40)"},
+		}},
 	})
 	s.awaitAttached(b.File, "metrics")
-	n := b.transactions("-c", "4", "-t", "200")
+	const n = 12
+	for i := range n {
+		b.Query(fmt.Sprintf("%s SELECT %d", mark, i))
+	}
 	end()
-	var commits, updates, starts uint64
-	points(s.metrics.AllMetrics(), "transactions", func(_ pmetric.ResourceMetrics, m pmetric.Metric) {
-		for _, p := range m.Sum().DataPoints().All() {
-			commits += uint64(p.IntValue())
+	sent := s.lastPoints("queries")
+	qt.Check(t, qt.HasLen(sent, 4))
+	var counted, over uint64
+	for _, p := range sent {
+		counted += p.count
+		if p.flagged {
+			over += p.count
 		}
-	})
-	points(s.metrics.AllMetrics(), "duration", func(_ pmetric.ResourceMetrics, m pmetric.Metric) {
-		for _, p := range m.ExponentialHistogram().DataPoints().All() {
-			switch operation, _ := p.Attributes().Get("operation"); operation.Str() {
-			case "UPDATE":
-				updates += p.Count()
-			case "END;":
-				starts += p.Count()
+	}
+	qt.Check(t, qt.Equals(counted, n))
+	qt.Check(t, qt.Equals(over, n-3))
+}
+
+// A pipeline that refuses everything for a while gets what came meanwhile.
+func TestRefusedMetricsComeLater(t *testing.T) {
+	b := startBenchmark(t)
+	for _, temporality := range []string{"delta", "cumulative"} {
+		t.Run(temporality, func(t *testing.T) {
+			s, end := started(t, map[string]any{
+				"temporality": temporality, "collection_interval": "20ms",
+				"metrics": []any{map[string]any{
+					"name": "duration", "pair": "postgresql:query", "where": `str(query, 17) == "UPDATE pgbench_te"`,
+				}},
+			})
+			s.awaitAttached(b.File, "metrics")
+			s.refuse.Store(true)
+			n := b.transactions("-c", "2", "-t", "100")
+			s.refuse.Store(false)
+			end()
+			var counted uint64
+			if temporality == "delta" {
+				counted = s.sumOfDeltas("duration")
+			} else {
+				for _, p := range s.lastPoints("duration") {
+					counted += p.count
+				}
 			}
-		}
-	})
-	qt.Check(t, qt.Equals(updates, 3*n))
-	qt.Check(t, qt.Equals(starts, n))
-	// The server has transactions of its own.
-	qt.Check(t, qt.IsTrue(commits >= n))
+			qt.Check(t, qt.Equals(counted, n))
+		})
+	}
+}
+
+// Whatever happens to the Collector, no program stays attached.
+func TestNothingIsLeftAfterSIGKILL(t *testing.T) {
+	b := startBenchmark(t)
+	testprog.LeakCheck(t)
+	child := startChild(t, b.File)
+	b.transactions("-c", "2", "-t", "50")
+	child.kill()
 }
