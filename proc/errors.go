@@ -35,6 +35,11 @@ var (
 	// its file system withholds something, or the process is stuck in the
 	// kernel. It is set aside until it answers.
 	ErrBlocked = errors.New("no answer from the process or its files (set aside until there is one)")
+	// ErrPostponed means that the scans of a process, or of those of its
+	// container or user, have taken more than their part of the time. Nothing
+	// is lost yet: it is scanned later, and what it maps meanwhile is found
+	// then.
+	ErrPostponed = errors.New("it changes so often, or maps so much, that it is scanned more seldom (or others of the same container or user do)")
 	// ErrNotRegular means that a device or the like is mapped. It is not
 	// opened, because opening a device may do something.
 	ErrNotRegular = errors.New("not a regular file")
@@ -47,9 +52,6 @@ var (
 	// errOthersBlocked means that a process is not scanned because others of
 	// its container or user do not answer.
 	errOthersBlocked = fmt.Errorf("%w: processes of the same container or user", ErrBlocked)
-	// errScannedSeldom means that the scans of a process, or of those of its
-	// container or user, have taken more than their part of the time.
-	errScannedSeldom = errors.New("it changes so often, or maps so much, that it is scanned more seldom (or others of the same container or user do)")
 	// errTooManyOpen means that so many files with wanted probes are open that
 	// the descriptors would run out.
 	errTooManyOpen = errors.New("too many files with wanted probes are open")

@@ -198,7 +198,7 @@ func (w *Watcher) postpone(p *watched, wait time.Duration) {
 	p.isPutOff = true
 	err := errOthersBlocked
 	if wait > 0 {
-		err = errScannedSeldom
+		err = ErrPostponed
 	}
 	w.scan.changes.Errors = append(w.scan.changes.Errors, &Error{PID: p.process.PID, Op: "scan", Err: err})
 }

@@ -5,6 +5,7 @@
 package usdt_test
 
 import (
+	"errors"
 	"testing"
 	"time"
 
@@ -38,7 +39,9 @@ func withoutRoom(t *testing.T, c *collector, opts usdt.WatchOptions,
 			attached <- a
 		}
 		for _, err := range changes.Errors {
-			failed <- err
+			if !errors.Is(err, proc.ErrPostponed) { // as on a slow machine
+				failed <- err
+			}
 		}
 	}
 	w, err := c.Watch(&opts, programs...)

@@ -3,7 +3,7 @@
 package main
 
 import (
-	"os"
+	_ "embed"
 	"regexp"
 	"strings"
 	"testing"
@@ -14,10 +14,11 @@ import (
 	"github.com/gousdt/gousdt/internal/testprog"
 )
 
+//go:embed flags.go
+var flagsSource string
+
 // The man page and the completion are made of the help.
 func TestHelpHasEveryFlag(t *testing.T) {
-	source, err := os.ReadFile("flags.go")
-	qt.Assert(t, qt.IsNil(err))
 	inHelp := make(map[string]bool)
 	for _, item := range helptext.Parse(usage).Flags() {
 		for _, f := range item.Flags {
@@ -25,7 +26,7 @@ func TestHelpHasEveryFlag(t *testing.T) {
 		}
 	}
 	defined := make(map[string]bool)
-	for _, line := range regexp.MustCompile(`(?m)^\tflags\.\w+\(.*?, ("[^"]+"(?:, "[^"]+")?)\)$`).FindAllStringSubmatch(string(source), -1) {
+	for _, line := range regexp.MustCompile(`(?m)^\tflags\.\w+\(.*?, ("[^"]+"(?:, "[^"]+")?)\)$`).FindAllStringSubmatch(flagsSource, -1) {
 		for _, name := range strings.Split(line[1], ", ") {
 			defined[strings.Trim(name, `"`)] = true
 		}
