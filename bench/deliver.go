@@ -134,8 +134,18 @@ func (e *env) deliver(d delivered, path string, target *peer.Process, twin int, 
 			v.ring = id
 		}
 	}
-	_, err = session.Attach(usdt.Target{Path: path}, nil, elfnote.Exact("bench", v.probe))
-	return v, err
+	return v, v.attach(path)
+}
+
+func (v *delivery) attach(path string) error {
+	_, err := v.session.Attach(usdt.Target{Path: path}, nil, elfnote.Exact("bench", v.probe))
+	return err
+}
+
+// also has the session send events of another target, too.
+func (v *delivery) also(path string, target *peer.Process, twin int) (*delivery, error) {
+	other := &delivery{of: v.of, session: v.session, target: target, probe: fmt.Sprintf("%s_%d", v.of.probe, twin)}
+	return other, other.attach(path)
 }
 
 // ringBuffers returns the IDs of the ring buffers of sessions.
@@ -168,20 +178,39 @@ func (v *delivery) send(count int) error {
 	return err
 }
 
-// receive is a loop over events as a program has it. It returns the sum of what
-// was in them.
+// receive returns the sum of what was in so many events. None may be lost.
 func (v *delivery) receive(count int) (uint64, error) {
-	came, sum := 0, uint64(0)
-	for event, err := range v.session.Events(context.Background()) {
+	before, err := v.session.Losses()
+	if err != nil {
+		return 0, err
+	}
+	sum, came, err := v.take(context.Background(), count)
+	if err != nil {
+		return 0, fmt.Errorf("%d of %d events came: %w", came, count, err)
+	}
+	after, err := v.session.Losses()
+	if err == nil && after.Events != before.Events {
+		err = fmt.Errorf("%d events were lost", after.Events-before.Events)
+	}
+	return sum, err
+}
+
+// take is a loop over events as a program has it: until so many came, or the
+// context is done. It returns the sum of what was in them.
+func (v *delivery) take(ctx context.Context, most int) (sum uint64, came int, err error) {
+	for event, err := range v.session.Events(ctx) {
 		if err != nil {
-			return 0, fmt.Errorf("%d of %d events came: %w", came, count, err)
+			if lost := (*trace.LostError)(nil); errors.As(err, &lost) {
+				continue
+			}
+			return sum, came, err
 		}
 		sum += contents(event)
-		if came++; came == count {
+		if came++; came == most {
 			break
 		}
 	}
-	return sum, nil
+	return sum, came, nil
 }
 
 // contents adds up what is in the arguments of an event, as a program that uses

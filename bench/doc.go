@@ -36,6 +36,7 @@
 //	jvm.go         all probes of a program that has 500
 //	hit.go         one hit (tracers.go: who is attached to what; generated.go: by package trace)
 //	deliver.go     events on their way to a Go program
+//	lossless.go    how fast they may come (rings.go: from several processors)
 //	watch.go       following thousands of processes
 //	growth.go      how all of these grow
 //	memory.go      what is held in memory

@@ -31,6 +31,10 @@ const (
 	printedAtATime = 1000
 
 	printPatience = time.Minute
+
+	// bpftracePrints is what usdttrace prints.
+	bpftracePrints = `usdt:PATH:bench:PROBE { printf("%s %d %d %s bench:PROBE ` +
+		`arg0=%d arg1=%d arg2=%d\n", strftime("%H:%M:%S.%f", nsecs), pid, tid, comm, arg0, arg1, arg2); }`
 )
 
 func printRows() []row {
@@ -91,8 +95,7 @@ func (e *env) printers() ([]compare.Contestant, error) {
 	return []compare.Contestant{
 		contestant(byUsdttrace, 0, usdttrace, "PATH", "bench:PROBE"),
 		contestant(byUsdttraceJSON, 1, usdttrace, "--json", "PATH", "bench:PROBE"),
-		contestant(byBpftracePrint, 2, "bpftrace", "-e", `usdt:PATH:bench:PROBE { printf("%s %d %d %s bench:PROBE `+
-			`arg0=%d arg1=%d arg2=%d\n", strftime("%H:%M:%S.%f", nsecs), pid, tid, comm, arg0, arg1, arg2); }`),
+		contestant(byBpftracePrint, 2, "bpftrace", "-e", bpftracePrints),
 		contestant(byBccTrace, 3, bccTrace(), "-t", `u:PATH:PROBE "arg0=%d arg1=%d arg2=%d", arg1, arg2, arg3`),
 	}, nil
 }
