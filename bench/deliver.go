@@ -10,8 +10,10 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
 	"strconv"
+	"strings"
 
 	"github.com/cilium/ebpf"
 
@@ -148,28 +150,29 @@ func (v *delivery) also(path string, target *peer.Process, twin int) (*delivery,
 	return other, other.attach(path)
 }
 
-// ringBuffers returns the IDs of the ring buffers of sessions.
+// ringBuffers returns the IDs of the ring buffers that this process has open. A
+// session does not say which is its own.
 func ringBuffers() (map[ebpf.MapID]bool, error) {
 	found := make(map[ebpf.MapID]bool)
-	for id := ebpf.MapID(0); ; {
-		next, err := ebpf.MapGetNextID(id)
-		if errors.Is(err, os.ErrNotExist) {
-			return found, nil
-		}
+	descriptors, err := filepath.Glob("/proc/self/fdinfo/*")
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range descriptors {
+		text, err := os.ReadFile(name)
 		if err != nil {
-			return nil, err
+			continue // it was the one of reading the folder
 		}
-		id = next
-		m, err := ebpf.NewMapFromID(id)
-		if err != nil {
-			continue // it is gone
+		kind, id := 0, ebpf.MapID(0)
+		for line := range strings.Lines(string(text)) {
+			fmt.Sscanf(line, "map_type:\t%d", &kind)
+			fmt.Sscanf(line, "map_id:\t%d", &id)
 		}
-		info, err := m.Info()
-		if err == nil && info.Type == ebpf.RingBuf && info.Name == "trace_events" {
+		if ebpf.MapType(kind) == ebpf.RingBuf {
 			found[id] = true
 		}
-		m.Close()
 	}
+	return found, nil
 }
 
 // send has events sent, with nobody waiting for them.
@@ -178,21 +181,30 @@ func (v *delivery) send(count int) error {
 	return err
 }
 
-// receive returns the sum of what was in so many events. None may be lost.
-func (v *delivery) receive(count int) (uint64, error) {
+// receive returns the processor time of so many events and the sum of what was
+// in them. None may be lost.
+func (v *delivery) receive(count int) (spent float64, sum uint64, err error) {
 	before, err := v.session.Losses()
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
-	sum, came, err := v.take(context.Background(), count)
+	// With a context that can end, as programs have it.
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	runtime.GC() // what others have left is not this one's
+	came := 0
+	spent, err = processorTime(func() (err error) {
+		sum, came, err = v.take(ctx, count)
+		return err
+	})
 	if err != nil {
-		return 0, fmt.Errorf("%d of %d events came: %w", came, count, err)
+		return 0, 0, fmt.Errorf("%d of %d events came: %w", came, count, err)
 	}
 	after, err := v.session.Losses()
 	if err == nil && after.Events != before.Events {
 		err = fmt.Errorf("%d events were lost", after.Events-before.Events)
 	}
-	return sum, err
+	return spent, sum, err
 }
 
 // take is a loop over events as a program has it: until so many came, or the
@@ -205,7 +217,7 @@ func (v *delivery) take(ctx context.Context, most int) (sum uint64, came int, er
 			}
 			return sum, came, err
 		}
-		sum += contents(event)
+		sum += v.of.contents(event)
 		if came++; came == most {
 			break
 		}
@@ -215,12 +227,14 @@ func (v *delivery) take(ctx context.Context, most int) (sum uint64, came int, er
 
 // contents adds up what is in the arguments of an event, as a program that uses
 // them would.
-func contents(event *trace.Event) uint64 {
+func (d *delivered) contents(event *trace.Event) uint64 {
 	sum := uint64(0)
 	for i := range event.Args {
 		sum += event.Args[i].Uint()
-		data, _ := event.Args[i].Data()
-		sum += uint64(len(data))
+	}
+	if d.text > 0 {
+		text, _ := event.Args[0].Data()
+		sum += uint64(len(text))
 	}
 	return sum
 }
@@ -255,14 +269,7 @@ func (e *env) deliveries(d delivered) ([]compare.Contestant, error) {
 		}}
 	}
 	byEvents := func(name string, v *delivery) compare.Contestant {
-		return contestant(name, v, func() (spent float64, sum uint64, err error) {
-			// Collecting garbage is part of what events cost.
-			spent, err = processorTime(func() (err error) {
-				sum, err = v.receive(eventsAtATime)
-				return err
-			})
-			return spent, sum, err
-		})
+		return contestant(name, v, func() (float64, uint64, error) { return v.receive(eventsAtATime) })
 	}
 	all := []compare.Contestant{byEvents(byTrace, reused), byEvents(byKeeper, kept)}
 	reader, err := e.ringReader(reused.ring)
@@ -353,15 +360,18 @@ func (e *env) deliveryAllocations(d delivered) ([]compare.Contestant, error) {
 					return 0, err
 				}
 				if count == 1 {
-					if _, err := v.receive(count); err != nil {
+					if _, _, err := v.receive(count); err != nil {
 						return 0, err
 					}
 				}
 			}
 			var before, after runtime.MemStats
 			runtime.ReadMemStats(&before)
-			_, err := v.receive(eventsAtATime)
+			_, came, err := v.take(context.Background(), eventsAtATime)
 			runtime.ReadMemStats(&after)
+			if err == nil && came != eventsAtATime {
+				err = fmt.Errorf("%d of %d events came", came, eventsAtATime)
+			}
 			return float64(after.Mallocs-before.Mallocs) / eventsAtATime, err
 		}})
 	}

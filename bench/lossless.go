@@ -88,8 +88,8 @@ func (p *paced) pass(probe string, rate float64) (passed int, per float64, err e
 	return passed, float64(passed) / spent * 1e9, err
 }
 
-// fastest returns the nanoseconds between two events at the highest rate at which
-// try receives as many as were passed.
+// fastest returns the nanoseconds between two events at the highest rate at
+// which try receives as many as were passed.
 func fastest(try func(rate float64) (passed, received int, per float64, err error)) (float64, error) {
 	passed, received, highest, err := try(0)
 	if err != nil || passed == received {

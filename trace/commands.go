@@ -15,9 +15,11 @@ const maxCommands = 4096
 // commandSize is how many bytes the kernel has for a name, with the terminator.
 const commandSize = 16
 
-// recentCommands is how many names are found without a look into the map. It is
-// a power of two.
-const recentCommands = 64
+// recentCommands is how many names are found without a look into the map.
+const (
+	recentBits     = 6
+	recentCommands = 1 << recentBits
+)
 
 // commandTable has a string for each name of a thread, so that an event does
 // not need a new one.
@@ -29,19 +31,20 @@ type commandTable struct {
 // recentCommand is a name with the bytes that the kernel has sent, which may be
 // anything behind the terminator.
 type recentCommand struct {
-	first, second uint64
-	name          string
+	raw  [commandSize / 8]uint64
+	name string
 }
 
 // name returns the name of which raw has the bytes.
-func (t *commandTable) name(raw []byte) string {
-	first, second := binary.NativeEndian.Uint64(raw), binary.NativeEndian.Uint64(raw[8:])
+func (t *commandTable) name(raw [commandSize / 8]uint64) string {
 	const spread = 0x9e3779b97f4a7c15 // odd, and without a pattern
-	entry := &t.recent[(first^second)*spread>>58%recentCommands]
-	if entry.first == first && entry.second == second && (first != 0 || second != 0) {
-		return entry.name
+	entry := &t.recent[(raw[0]^raw[1])*spread>>(64-recentBits)]
+	if entry.raw != raw {
+		var key [commandSize]byte
+		binary.NativeEndian.PutUint64(key[:], raw[0])
+		binary.NativeEndian.PutUint64(key[8:], raw[1])
+		*entry = recentCommand{raw, t.find(key)}
 	}
-	*entry = recentCommand{first, second, t.find([commandSize]byte(raw))}
 	return entry.name
 }
 

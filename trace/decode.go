@@ -20,6 +20,10 @@ type decoder struct {
 	commands commandTable
 	wall     int64 // nanoseconds to add to the monotonic clock
 
+	// The bytes of the last record's command, and the string of them.
+	command [commandSize / 8]uint64
+	name    string
+
 	site    *Site   // of the last record
 	current *events // of its site
 
@@ -133,12 +137,29 @@ func (d *decoder) newEvent(of *events) *Event {
 	return e
 }
 
+// header is what a record begins with that says when and where the hit was, as
+// [bpfgen.Record] places it.
+type header struct {
+	site, cpu     uint32
+	time, process uint64
+	command       [commandSize / 8]uint64
+}
+
 // decodeRest completes an event by all but words.
 func (d *decoder) decodeRest(e *Event, raw []byte, of *events) (*Event, error) {
 	if of.hasHeader {
-		d.decodeHeader(e, raw, of.record)
+		h := (*header)(unsafe.Pointer(unsafe.SliceData(raw)))
+		e.CPU = int(h.cpu)
+		e.Monotonic, e.Time = time.Duration(h.time), time.Unix(0, int64(h.time)+d.wall)
+		e.PID, e.TID = int(h.process>>32), int(uint32(h.process))
+		if h.command != d.command {
+			d.command, d.name = h.command, d.commands.name(h.command)
+		}
+		e.Command = d.name
 	}
-	of.decodeOthers(e.Args, raw)
+	if len(of.others) > 0 {
+		of.decodeOthers(e.Args, raw)
+	}
 	if of.isRare {
 		if err := d.decodeRare(e, raw, of.record); err != nil {
 			return nil, err
@@ -154,17 +175,6 @@ func (d *decoder) decodeRest(e *Event, raw []byte, of *events) (*Event, error) {
 		e.ownBytes(nil)
 	}
 	return e, nil
-}
-
-// decodeHeader sets when and where a hit was.
-func (d *decoder) decodeHeader(e *Event, raw []byte, r *bpfgen.Record) {
-	order := binary.NativeEndian
-	e.CPU = int(order.Uint32(raw[r.CPU:]))
-	monotonic := int64(order.Uint64(raw[r.Time:]))
-	e.Monotonic, e.Time = time.Duration(monotonic), time.Unix(0, monotonic+d.wall)
-	both := order.Uint64(raw[r.Process:])
-	e.PID, e.TID = int(both>>32), int(uint32(both))
-	e.Command = d.commands.name(raw[r.Command:])
 }
 
 // settle gives the last event that was decoded memory of its own for its bytes,
@@ -230,7 +240,7 @@ func (d *decoder) decodeSpan(e *Event, raw []byte, p *bpfgen.SpanPlace) error {
 	if r.Process != bpfgen.None {
 		both := order.Uint64(saved[r.Process:])
 		start.PID, start.TID = int(both>>32), int(uint32(both))
-		start.Command = d.commands.name(saved[r.Command:])
+		start.Command = d.commands.name([2]uint64{order.Uint64(saved[r.Command:]), order.Uint64(saved[r.Command+8:])})
 	}
 	if r.CGroup != bpfgen.None {
 		start.CGroup = order.Uint64(saved[r.CGroup:])

@@ -113,14 +113,15 @@ func (e *events) decodeOthers(args []Value, raw []byte) {
 		default:
 			v.bits = order.Uint64(at)
 		}
-		v.bits = uint64(int64(v.bits<<f.unused) >> f.unused)
+		v.bits = uint64(int64(v.bits<<(f.unused&63)) >> (f.unused & 63)) // the compiler sees that it is less than 64
 	}
 }
 
 // decodeCaptures completes the arguments by what is behind them.
 func (e *events) decodeCaptures(args []Value, raw []byte) {
-	for i := range e.record.Captures {
-		decodeCapture(&args[e.record.Captures[i].Arg], raw, &e.record.Captures[i])
+	captures := e.record.Captures
+	for i := range captures {
+		decodeCapture(&args[captures[i].Arg], raw, &captures[i])
 	}
 }
 

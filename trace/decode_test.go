@@ -12,6 +12,7 @@ import (
 	"runtime"
 	"slices"
 	"testing"
+	"unsafe"
 
 	"github.com/go-quicktest/qt"
 
@@ -101,6 +102,38 @@ func TestDecode(t *testing.T) {
 		qt.Check(t, qt.Equals(e.Args[1].Uint(), 0x7f0000001000))
 		qt.Check(t, qt.Equals(e.Args[0].Int(), -5))
 		qt.Check(t, qt.Equals(e.Args[4].Float(), -0.5))
+	}
+}
+
+// The decoder reads the header as a structure.
+func TestHeaderIsWhereRecordsHaveIt(t *testing.T) {
+	_, raw := sample(t, false)
+	d, _ := sample(t, false)
+	r := d.sites.get(binary.NativeEndian.Uint32(raw)).events.record
+	var h header
+	qt.Check(t, qt.Equals(int(unsafe.Offsetof(h.cpu)), r.CPU))
+	qt.Check(t, qt.Equals(int(unsafe.Offsetof(h.time)), r.Time))
+	qt.Check(t, qt.Equals(int(unsafe.Offsetof(h.process)), r.Process))
+	qt.Check(t, qt.Equals(int(unsafe.Offsetof(h.command)), r.Command))
+	qt.Check(t, qt.IsTrue(int(unsafe.Sizeof(h)) <= r.Size))
+}
+
+func TestCommands(t *testing.T) {
+	var table commandTable
+	name := func(text string) string {
+		var raw [commandSize]byte
+		copy(raw[:], text)
+		return table.name([2]uint64{binary.NativeEndian.Uint64(raw[:]), binary.NativeEndian.Uint64(raw[8:])})
+	}
+	for range 2 {
+		qt.Check(t, qt.Equals(name(""), ""))
+		qt.Check(t, qt.Equals(name("worker"), "worker"))
+		qt.Check(t, qt.Equals(name("worker\x00junk"), "worker"))
+		qt.Check(t, qt.Equals(name("a name of 16 byt"), "a name of 16 byt"))
+		for i := range 2 * maxCommands {
+			qt.Assert(t, qt.Equals(name(fmt.Sprint("thread", i)), fmt.Sprint("thread", i)))
+			qt.Assert(t, qt.IsTrue(len(table.all) <= maxCommands))
+		}
 	}
 }
 

@@ -89,11 +89,10 @@ const (
 
 // A Value is an argument of a probe at a hit, or a key or a result of an
 // aggregation.
-//
-// It has four fields and four words, so that the compiler keeps it in
-// registers. A larger one would be copied for each call of a method, and a
-// processor waits long to read a copy of what it has just written in parts.
 type Value struct {
+	// There are four fields in four words, so that the compiler keeps a Value
+	// in registers. A larger one would be copied for each call of a method, and
+	// a processor waits long to read whole what it has just written in parts.
 	bits uint64
 	data string // bytes, which are the caller's to change; see setData
 	valueForm

@@ -164,7 +164,9 @@ static int decode_event(void *context, void *record, size_t size)
 	}
 	/* The user's part. */
 	for (int i = 0; i < e->count; i++)
-		sum += e->arguments[i].bits + e->arguments[i].length;
+		sum += e->arguments[i].bits;
+	if (s->text)
+		sum += e->arguments[0].length;
 	++*(long *)context;
 	return 0;
 }
