@@ -99,8 +99,8 @@ func (r *runner) transcript(block *docs.Block) (problems []string, err error) {
 			return []string{fmt.Sprintf("%s\n\tfails: %v\n%s", c.line, err, out)}, nil
 		}
 		shown := cut(out)
-		for i, want := range strings.Split(strings.TrimSuffix(c.output, "\n"), "\n") {
-			if (i == 0 || isHeader(want) || how == exactly) && !hasLine(shown, want) {
+		for _, want := range c.compared(how) {
+			if !hasLine(shown, want) {
 				problems = append(problems, fmt.Sprintf("%s\n\tprints      %s\n\tand not     %s",
 					c.line, firstLine(shown), want))
 			}
@@ -113,6 +113,26 @@ func (r *runner) transcript(block *docs.Block) (problems []string, err error) {
 
 // command is a command of a transcript, and what it prints there.
 type command struct{ line, output string }
+
+// compared returns the lines of the output that have to be there again.
+func (c command) compared(how string) (lines []string) {
+	headers := 0
+	for line := range strings.Lines(c.output) {
+		line = strings.TrimSuffix(line, "\n")
+		if isHeader(line) {
+			headers++
+		} else if how != exactly && len(lines) > 0 {
+			continue
+		}
+		lines = append(lines, line)
+	}
+	// A command that is traced may print before, or be ended before it prints.
+	runsCommand := strings.Contains(c.line, " -c ") || strings.Contains(c.line, " -- ")
+	if headers > 0 && runsCommand && !isHeader(lines[0]) {
+		lines = lines[1:]
+	}
+	return lines
+}
 
 func commands(text string) []command {
 	var all []command

@@ -55,3 +55,19 @@ func TestOutputIsCut(t *testing.T) {
 	qt.Check(t, qt.Equals(cut("usdttrace: left out: process 1: x\nb  \n"), "b\n"))
 	qt.Check(t, qt.Equals(cut(strings.Repeat("x", maxWidth+1)), strings.Repeat("x", maxWidth)+"...\n"))
 }
+
+func TestWhatIsCompared(t *testing.T) {
+	const output = "watching\nTIME  PID\n12  3\nDONE\n"
+	for _, test := range []struct {
+		line, output, how string
+		want              []string
+	}{
+		{"a", output, "", []string{"watching", "TIME  PID", "DONE"}},
+		{"a", output, exactly, []string{"watching", "TIME  PID", "12  3", "DONE"}},
+		{"a -c b", output, "", []string{"TIME  PID", "DONE"}},
+		{"a -c b", "hello\nyou\n", "", []string{"hello"}},
+		{"a", "", exactly, nil},
+	} {
+		qt.Check(t, qt.DeepEquals(command{test.line, test.output}.compared(test.how), test.want))
+	}
+}
