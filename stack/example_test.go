@@ -37,6 +37,9 @@ func ExampleSymbolizer_Frames() {
 		}
 		for _, frame := range symbolizer.Frames(ctx, event.PID, event.Stack) {
 			fmt.Printf("%#x %s+%#x in %s\n", frame.Address, frame.Function, frame.Offset, frame.File)
+			if frame.Function == "" {
+				fmt.Println("a service may have the symbols of build", frame.BuildID)
+			}
 		}
 	}
 	counts := symbolizer.Counts()

@@ -10,6 +10,7 @@ import (
 
 	"github.com/go-quicktest/qt"
 
+	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/elffile"
 	"github.com/gousdt/gousdt/internal/testprog"
 	"github.com/gousdt/gousdt/proc"
@@ -62,6 +63,12 @@ func TestFrames(t *testing.T) {
 	qt.Check(t, qt.Equals(frames[0].Function, "main"))
 	qt.Check(t, qt.Equals(frames[0].Offset, 0))
 	qt.Check(t, qt.Equals(frames[0].File, target.path))
+	file, err := elfnote.Open(target.path)
+	qt.Assert(t, qt.IsNil(err))
+	defer file.Close()
+	build, err := file.BuildID()
+	qt.Assert(t, qt.IsNil(err))
+	qt.Check(t, qt.Equals(frames[0].BuildID, build))
 	qt.Check(t, qt.Equals(frames[1].Function, "main"))
 	qt.Check(t, qt.Equals(frames[1].Offset, 1))
 	qt.Check(t, qt.Equals(frames[1].Address, target.main+1))

@@ -52,6 +52,7 @@ type Frame struct {
 	Offset     uint64 // of the address in the function
 	File       string // the path as the process sees it, "" if the code is in no file; arbitrary bytes
 	FileOffset uint64 // of the address in the file
+	BuildID    string // of the file, in lower-case hexadecimal; "" if it has none, or could not be read
 }
 
 // String returns the function and the file, as in "main+0x1b (/usr/bin/throw)".
@@ -208,5 +209,6 @@ func (s *Symbolizer) find(ctx context.Context, pid int, address uint64, isReturn
 	if ok {
 		frame.Function, frame.Offset = name, frame.FileOffset-start
 	}
+	frame.BuildID = at.file.buildID
 	return at, frame
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/go-quicktest/qt"
 	"go.opentelemetry.io/collector/consumer/consumertest"
 	"go.opentelemetry.io/collector/receiver/receivertest"
+	"go.opentelemetry.io/collector/receiver/xreceiver"
 	"go.yaml.in/yaml/v3"
 
 	"github.com/gousdt/gousdt/otelcol/usdtreceiver"
@@ -29,9 +30,10 @@ func TestMetadata(t *testing.T) {
 	factory := usdtreceiver.NewFactory()
 	qt.Check(t, qt.Equals(factory.Type(), metadata.Type))
 	qt.Check(t, qt.Equals(described.Type, metadata.Type.String()))
-	qt.Check(t, qt.DeepEquals(described.Status.Stability, map[string][]string{"development": {"metrics", "traces", "logs"}}))
+	qt.Check(t, qt.DeepEquals(described.Status.Stability, map[string][]string{"development": {"metrics", "traces", "logs", "profiles"}}))
 	for _, level := range []string{
 		factory.MetricsStability().String(), factory.TracesStability().String(), factory.LogsStability().String(),
+		factory.(xreceiver.Factory).ProfilesStability().String(),
 	} {
 		qt.Check(t, qt.Equals(level, "Development"))
 	}

@@ -16,7 +16,7 @@ type Config struct {
 	// once.
 	ScanInterval time.Duration `mapstructure:"scan_interval"`
 
-	// CollectionInterval is how often metrics are sent.
+	// CollectionInterval is how often metrics and profiles are sent.
 	CollectionInterval time.Duration `mapstructure:"collection_interval"`
 
 	// Temporality is of all metrics: "cumulative" or "delta".
@@ -38,9 +38,10 @@ type Config struct {
 	// run.
 	MeasureCost bool `mapstructure:"measure_cost"`
 
-	Metrics []MetricConfig `mapstructure:"metrics"`
-	Spans   []SpanConfig   `mapstructure:"spans"`
-	Logs    []LogConfig    `mapstructure:"logs"`
+	Metrics  []MetricConfig  `mapstructure:"metrics"`
+	Spans    []SpanConfig    `mapstructure:"spans"`
+	Logs     []LogConfig     `mapstructure:"logs"`
+	Profiles []ProfileConfig `mapstructure:"profiles"`
 
 	// prevent unkeyed literal initialization
 	_ struct{}
@@ -110,8 +111,8 @@ func (c *Config) Validate() error {
 	if c.CardinalityLimit < 1 || c.CardinalityLimit > maxCardinalityLimit {
 		add("cardinality_limit", fmt.Errorf("%d is not from 1 to %d", c.CardinalityLimit, maxCardinalityLimit))
 	}
-	if len(c.Metrics)+len(c.Spans)+len(c.Logs) == 0 {
-		all = append(all, errors.New("there is nothing to do: set metrics, spans or logs"))
+	if len(c.Metrics)+len(c.Spans)+len(c.Logs)+len(c.Profiles) == 0 {
+		all = append(all, errors.New("there is nothing to do: set metrics, spans, logs or profiles"))
 	}
 	var names []string
 	for i := range c.Metrics {
@@ -127,6 +128,9 @@ func (c *Config) Validate() error {
 	}
 	for i := range c.Logs {
 		add(fmt.Sprintf("logs[%d]", i), c.Logs[i].validate())
+	}
+	for i := range c.Profiles {
+		add(fmt.Sprintf("profiles[%d]", i), c.Profiles[i].validate())
 	}
 	return errors.Join(all...)
 }

@@ -47,3 +47,11 @@ type LogConfig struct {
 	// BufferSize is how much room there is for events in the kernel, in bytes.
 	BufferSize int `mapstructure:"buffer_size"`
 }
+
+// ProfileConfig makes profiles of the stacks at hits.
+type ProfileConfig struct {
+	// Event is a pattern of probes.
+	Event string `mapstructure:"event"`
+	// Where is a condition on hits, evaluated in the kernel.
+	Where string `mapstructure:"where"`
+}

@@ -9,7 +9,9 @@ import (
 
 	"go.opentelemetry.io/collector/component"
 	"go.opentelemetry.io/collector/consumer"
+	"go.opentelemetry.io/collector/consumer/xconsumer"
 	"go.opentelemetry.io/collector/receiver"
+	"go.opentelemetry.io/collector/receiver/xreceiver"
 
 	"github.com/gousdt/gousdt/otelcol/usdtreceiver/internal/metadata"
 )
@@ -17,12 +19,13 @@ import (
 // NewFactory returns the factory of the receiver.
 func NewFactory() receiver.Factory {
 	all := &instances{byConfig: make(map[*Config]*instance)}
-	return receiver.NewFactory(
+	return xreceiver.NewFactory(
 		metadata.Type,
 		func() component.Config { return defaultConfig() },
-		receiver.WithMetrics(all.newMetrics, metadata.MetricsStability),
-		receiver.WithTraces(all.newTraces, metadata.TracesStability),
-		receiver.WithLogs(all.newLogs, metadata.LogsStability),
+		xreceiver.WithMetrics(all.newMetrics, metadata.MetricsStability),
+		xreceiver.WithTraces(all.newTraces, metadata.TracesStability),
+		xreceiver.WithLogs(all.newLogs, metadata.LogsStability),
+		xreceiver.WithProfiles(all.newProfiles, metadata.ProfilesStability),
 	)
 }
 
@@ -95,5 +98,14 @@ func (all *instances) newLogs(_ context.Context, settings receiver.Settings, con
 		return nil, errors.New("the receiver is in a pipeline of logs, but its configuration has no logs")
 	}
 	i.nextLogs = next
+	return i, nil
+}
+
+func (all *instances) newProfiles(_ context.Context, settings receiver.Settings, config component.Config, next xconsumer.Profiles) (xreceiver.Profiles, error) {
+	i := all.get(settings, config)
+	if len(i.config.Profiles) == 0 {
+		return nil, errors.New("the receiver is in a pipeline of profiles, but its configuration has no profiles")
+	}
+	i.nextProfiles = next
 	return i, nil
 }

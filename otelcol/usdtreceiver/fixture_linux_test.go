@@ -25,6 +25,8 @@ import (
 	"go.opentelemetry.io/collector/pdata/pmetric"
 	"go.opentelemetry.io/collector/receiver"
 	"go.opentelemetry.io/collector/receiver/receivertest"
+	"go.opentelemetry.io/collector/receiver/xreceiver"
+	"go.opentelemetry.io/otel/sdk/metric"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 	"go.uber.org/zap/zaptest/observer"
@@ -45,13 +47,15 @@ func configured(t testing.TB, settings map[string]any) *usdtreceiver.Config {
 
 // sinks are what a receiver sends to.
 type sinks struct {
-	metrics consumertest.MetricsSink
-	traces  consumertest.TracesSink
-	logs    consumertest.LogsSink
+	metrics  consumertest.MetricsSink
+	traces   consumertest.TracesSink
+	logs     consumertest.LogsSink
+	profiles consumertest.ProfilesSink
 
 	t      testing.TB
 	logged *observer.ObservedLogs
-	refuse atomic.Bool // metrics, for now
+	own    *metric.ManualReader // of the receiver's own metrics
+	refuse atomic.Bool          // metrics, for now
 }
 
 // Capabilities and ConsumeMetrics make it a consumer of metrics.
@@ -101,6 +105,8 @@ func startedBy(t testing.TB, factory receiver.Factory, settings map[string]any) 
 	s := &sinks{t: t, logged: logged}
 	receiverSettings := receivertest.NewNopSettings(metadata.Type)
 	receiverSettings.Logger = zap.New(core)
+	s.own = metric.NewManualReader()
+	receiverSettings.MeterProvider = metric.NewMeterProvider(metric.WithReader(s.own))
 	var all []interface {
 		Start(context.Context, component.Host) error
 		Shutdown(context.Context) error
@@ -117,6 +123,11 @@ func startedBy(t testing.TB, factory receiver.Factory, settings map[string]any) 
 	}
 	if len(c.Logs) > 0 {
 		r, err := factory.CreateLogs(t.Context(), receiverSettings, c, &s.logs)
+		qt.Assert(t, qt.IsNil(err))
+		all = append(all, r)
+	}
+	if len(c.Profiles) > 0 {
+		r, err := factory.(xreceiver.Factory).CreateProfiles(t.Context(), receiverSettings, c, &s.profiles)
 		qt.Assert(t, qt.IsNil(err))
 		all = append(all, r)
 	}

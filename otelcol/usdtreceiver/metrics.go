@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"go.opentelemetry.io/collector/consumer/consumererror"
-	"go.uber.org/zap"
 
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/trace"
@@ -51,24 +50,8 @@ func (r *usdtReceiver) startMetrics(ctx context.Context) error {
 		return err
 	}
 	r.metrics = m
-	r.running.Go(func() { m.run(ctx) })
+	r.running.Go(func() { r.each(ctx, "metrics", m.collect) })
 	return nil
-}
-
-// run collects at each interval until the context ends.
-func (m *metricsSource) run(ctx context.Context) {
-	ticker := time.NewTicker(m.receiver.config.CollectionInterval)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-			if err := m.collect(ctx); err != nil && ctx.Err() == nil {
-				m.receiver.logger.Error("metrics were not sent", zap.Error(err))
-			}
-		}
-	}
 }
 
 // collect takes what the kernel has collected, and sends it.

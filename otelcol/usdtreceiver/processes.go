@@ -14,6 +14,7 @@ import (
 	"github.com/gousdt/gousdt/container"
 	"github.com/gousdt/gousdt/internal/abandon"
 	"github.com/gousdt/gousdt/proc"
+	"github.com/gousdt/gousdt/stack"
 )
 
 const (
@@ -58,6 +59,8 @@ type processes struct {
 	cgroups *container.Cgroups // nil if there is no hierarchy of version 2
 	boot    string
 
+	symbolizer *stack.Symbolizer // nil without profiles
+
 	mu        sync.Mutex
 	byPID     map[int]*process // the latest of each
 	gone      []*process       // in the order in which they went; some are back
@@ -82,6 +85,9 @@ func newProcesses(kind ResourceKind, fs *proc.FS, cgroups *container.Cgroups) *p
 func (ps *processes) changed(c *proc.Changes) {
 	for _, pair := range c.Appeared {
 		ps.appeared(pair.Process)
+		if ps.symbolizer != nil {
+			ps.symbolizer.Remember(pair.Process.PID)
+		}
 	}
 	for _, pair := range c.Disappeared {
 		ps.disappeared(pair.Process)

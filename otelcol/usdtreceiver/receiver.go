@@ -9,11 +9,13 @@ import (
 	"os"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/cilium/ebpf/rlimit"
 	"go.opentelemetry.io/collector/component"
 	"go.opentelemetry.io/collector/component/componentstatus"
 	"go.opentelemetry.io/collector/consumer"
+	"go.opentelemetry.io/collector/consumer/xconsumer"
 	"go.opentelemetry.io/collector/receiver"
 	"go.opentelemetry.io/collector/receiver/receiverhelper"
 	otelmetric "go.opentelemetry.io/otel/metric"
@@ -28,12 +30,13 @@ import (
 // usdtReceiver is the receiver. Consumers are set before it starts: nil if
 // there is no pipeline for that kind of data.
 type usdtReceiver struct {
-	config      *Config
-	settings    receiver.Settings
-	logger      *zap.Logger
-	nextMetrics consumer.Metrics
-	nextTraces  consumer.Traces
-	nextLogs    consumer.Logs
+	config       *Config
+	settings     receiver.Settings
+	logger       *zap.Logger
+	nextMetrics  consumer.Metrics
+	nextTraces   consumer.Traces
+	nextLogs     consumer.Logs
+	nextProfiles xconsumer.Profiles
 
 	host      component.Host
 	report    *receiverhelper.ObsReport
@@ -41,7 +44,8 @@ type usdtReceiver struct {
 	cache     *proc.Cache        // of all watches
 	processes *processes
 	sources   []*source
-	metrics   *metricsSource // nil if there are no metrics
+	metrics   *metricsSource  // nil if there are no metrics
+	profiles  *profilesSource // nil if there are no profiles
 	observing otelmetric.Registration
 
 	stop       context.CancelFunc
@@ -52,6 +56,9 @@ type usdtReceiver struct {
 func newReceiver(settings receiver.Settings, config *Config) *usdtReceiver {
 	return &usdtReceiver{config: config, settings: settings, logger: settings.Logger, stop: func() {}}
 }
+
+// lastWait is how long what is refused at the end is tried to be sent.
+const lastWait = 5 * time.Second
 
 // source is a session, and what feeds it.
 type source struct {
@@ -103,6 +110,11 @@ func (r *usdtReceiver) start(_ context.Context, host component.Host) (err error)
 	}
 	if r.nextLogs != nil {
 		if err := r.startLogs(ctx); err != nil {
+			return err
+		}
+	}
+	if r.nextProfiles != nil {
+		if err := r.startProfiles(ctx); err != nil {
 			return err
 		}
 	}
@@ -171,11 +183,15 @@ func (r *usdtReceiver) shutdown(ctx context.Context) error {
 	select {
 	case <-delivered:
 	case <-ctx.Done(): // what is refused still is dropped, and counted
+	case <-time.After(lastWait):
 	}
 	r.stop()
 	r.running.Wait()
 	if r.metrics != nil {
 		err = errors.Join(err, r.metrics.collect(ctx))
+	}
+	if r.profiles != nil {
+		err = errors.Join(err, r.profiles.collect(ctx))
 	}
 	return errors.Join(err, r.close())
 }
@@ -194,6 +210,10 @@ func (r *usdtReceiver) close() error {
 	r.running.Wait()
 	r.delivering.Wait()
 	r.sources = nil
+	if r.processes != nil && r.processes.symbolizer != nil {
+		err = errors.Join(err, r.processes.symbolizer.Close())
+		r.processes.symbolizer = nil
+	}
 	if r.cgroups != nil {
 		err = errors.Join(err, r.cgroups.Close())
 		r.cgroups = nil

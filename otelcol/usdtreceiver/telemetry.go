@@ -42,8 +42,8 @@ func (r *usdtReceiver) observe() error {
 	o.skipped = gauge(skippedMetric, "{site}", "Places of wanted probes that cannot be attached.")
 	o.processes = gauge(processMetric, "{process}", "Processes that map a file with wanted probes.")
 	o.lost = counter(lostMetric, "{hit}", "Hits that are missing in what the receiver has sent, by the reason.")
-	o.series = gauge(seriesMetric, "{series}", "Series that are kept for a otelmetric.")
-	o.overflow = counter(overflowMetric, "{hit}", "Hits counted in the series with otel.otelmetric.overflow, because of cardinality_limit.")
+	o.series = gauge(seriesMetric, "{series}", "Series that are kept for a metric.")
+	o.overflow = counter(overflowMetric, "{hit}", "Hits counted in the series with otel.metric.overflow, because of cardinality_limit.")
 	time, err := meter.Float64ObservableCounter(timeMetric, otelmetric.WithUnit("s"),
 		otelmetric.WithDescription("Time spent in eBPF programs of the receiver, if measure_cost is set."))
 	o.time = time

@@ -14,7 +14,8 @@ const ScopeName = "github.com/gousdt/gousdt/otelcol/usdtreceiver"
 
 // How stable the receiver is for each kind of data.
 const (
-	MetricsStability = component.StabilityLevelDevelopment
-	TracesStability  = component.StabilityLevelDevelopment
-	LogsStability    = component.StabilityLevelDevelopment
+	MetricsStability  = component.StabilityLevelDevelopment
+	TracesStability   = component.StabilityLevelDevelopment
+	LogsStability     = component.StabilityLevelDevelopment
+	ProfilesStability = component.StabilityLevelDevelopment
 )

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package usdtreceiver_test
+
+import (
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/go-quicktest/qt"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+	"go.yaml.in/yaml/v3"
+)
+
+// What the receiver says of itself is what metadata.yaml describes, and true.
+func TestOwnMetrics(t *testing.T) {
+	b := startPostgres(t)
+	settings := aMetric(map[string]any{"count": "postgresql:query__start"})
+	settings["measure_cost"] = true
+	settings["spans"] = []any{map[string]any{"pair": "postgresql:query"}}
+	s, _ := started(t, settings)
+	s.awaitAttached(b.File, "metrics", "spans[0]")
+	b.Query("SELECT 1")
+
+	text, err := os.ReadFile("metadata.yaml")
+	qt.Assert(t, qt.IsNil(err))
+	var described struct {
+		Telemetry struct {
+			Metrics map[string]struct{ Description, Unit string }
+		}
+	}
+	qt.Assert(t, qt.IsNil(yaml.Unmarshal(text, &described)))
+
+	got := make(map[string]metricdata.Metrics)
+	var all metricdata.ResourceMetrics
+	qt.Assert(t, qt.IsNil(s.own.Collect(t.Context(), &all)))
+	for _, scope := range all.ScopeMetrics {
+		for _, m := range scope.Metrics {
+			if name, ok := strings.CutPrefix(m.Name, "otelcol_receiver_usdt"); ok {
+				name = "receiver_usdt" + name
+				got[name] = m
+				qt.Check(t, qt.Equals(m.Unit, described.Telemetry.Metrics[name].Unit))
+				qt.Check(t, qt.Equals(m.Description, described.Telemetry.Metrics[name].Description))
+			}
+		}
+	}
+	qt.Check(t, qt.DeepEquals(slices.Sorted(maps.Keys(got)), slices.Sorted(maps.Keys(described.Telemetry.Metrics))))
+	for _, p := range got["receiver_usdt_sites"].Data.(metricdata.Gauge[int64]).DataPoints {
+		source, _ := p.Attributes.Value("source")
+		// Another PostgreSQL may be watched, too.
+		qt.Check(t, qt.IsTrue(p.Value >= map[string]int64{"metrics": 1, "spans[0]": 2}[source.AsString()]))
+	}
+	qt.Check(t, qt.IsTrue(got["receiver_usdt_processes"].Data.(metricdata.Gauge[int64]).DataPoints[0].Value > 0))
+	for _, p := range got["receiver_usdt_program_time"].Data.(metricdata.Sum[float64]).DataPoints {
+		qt.Check(t, qt.IsTrue(p.Value > 0))
+	}
+}
