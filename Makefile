@@ -56,7 +56,7 @@ test:
 .PHONY: setup
 setup:
 	internal/setup/install demo generate test test-all
-	internal/setup/libbpf-headers
+	internal/setup/newest-packages
 
 .PHONY: test-all
 test-all: export CI := true
@@ -182,6 +182,7 @@ otelcol:
 .PHONY: transcripts
 transcripts:
 	internal/setup/install recipes
+	internal/setup/newest-packages
 	$(tool) ./transcript $(addprefix ../,README.md $(wildcard docs/*.md docs/recipes/*.md))
 
 .PHONY: docs
@@ -195,7 +196,7 @@ pictures:
 .PHONY: clean
 clean:
 	$(MAKE) -C testdata clean
-	rm -rf otelcol/build
+	rm -rf otelcol/build docs/recipes/build
 	$(GO) clean -testcache
 
 # Measures this module and its peers, as root, and rewrites docs/performance.md.

@@ -133,17 +133,11 @@ func (w *probeWalk) readDescriptor(b []byte) error {
 // section, where these have them.
 func (w *probeWalk) relocate() {
 	at := w.offset + uint64(w.descriptor) - w.start
-	for i := range uint64(3) {
-		value, ok := w.relocator.Value(at + i*uint64(w.words.Size()))
-		switch {
-		case !ok:
-		case i == 0:
-			w.location = value
-		case i == 1:
-			w.base = value
-		default:
-			w.semaphore = value
+	for _, address := range []*uint64{&w.location, &w.base, &w.semaphore} {
+		if value, ok := w.relocator.Value(at, *address); ok {
+			*address = value
 		}
+		at += uint64(w.words.Size())
 	}
 }
 

@@ -4,6 +4,7 @@ package elfnote
 
 import (
 	"debug/elf"
+	"encoding/binary"
 	"testing"
 
 	"github.com/go-quicktest/qt"
@@ -82,10 +83,10 @@ func TestSitesOfObjectFilesAreRelocated(t *testing.T) {
 			address elf.R_X86_64) []relocation {
 			return []relocation{{first, code, address, 1}}
 		}, func(im *image) { im.Sections[2].Record = 8 }, [2][2]uint64{{5, 7}, {5, 7}}},
-		{"of a machine that keeps them in the section",
+		{"of a machine without such relocations",
 			func(first, second, word uint64, address elf.R_X86_64) []relocation {
 				return []relocation{{first, code, address, 1}}
-			}, func(im *image) { im.Machine = elf.EM_386 }, [2][2]uint64{{5, 7}, {5, 7}}},
+			}, func(im *image) { im.Machine = elf.EM_MIPS }, [2][2]uint64{{5, 7}, {5, 7}}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			everyClass(t, func(t *testing.T, im *image) {
@@ -117,6 +118,29 @@ func TestSitesOfObjectFilesAreRelocated(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// The numbers of i386 and arm are in the section.
+func TestSitesAreRelocatedInPlace(t *testing.T) {
+	for machine, kind := range map[elf.Machine]uint32{elf.EM_386: uint32(elf.R_386_32), elf.EM_ARM: uint32(elf.R_ARM_ABS32)} {
+		im := newImage(elf.ELFCLASS32, binary.LittleEndian)
+		im.Machine, im.Type, im.Segments = machine, elf.ET_REL, nil
+		im.AddNotes(im.note(Site{Location: 5, Semaphore: 7, Provider: "p", Name: "n"}),
+			im.note(Site{Location: 6, Provider: "p", Name: "m"}))
+		const code, semaphore, descriptor = 1, 2, 12 + 8
+		data := im.Words(nil, descriptor, code<<8|uint64(kind), descriptor+8, semaphore<<8|uint64(kind))
+		im.Sections = append(im.Sections, elfimage.Section{
+			Name: ".rel.note.stapsdt", Kind: elf.SHT_REL, Record: 8, Data: data, Info: uint32(len(im.Sections)),
+		})
+		im.AddSymbols(elf.SHT_SYMTAB, "", elfimage.NewSymbol("", 0x100, elf.STT_SECTION, 1),
+			elfimage.NewSymbol("semaphore", 0x200, elf.STT_OBJECT, 1))
+		sites, errs := collect(im.open(t))
+		qt.Assert(t, qt.HasLen(errs, 0))
+		qt.Assert(t, qt.HasLen(sites, 2))
+		qt.Check(t, qt.Equals(sites[0].Location, 0x105))
+		qt.Check(t, qt.Equals(sites[0].Semaphore, 0x207))
+		qt.Check(t, qt.Equals(sites[1].Location, 6))
 	}
 }
 

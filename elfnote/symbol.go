@@ -27,9 +27,10 @@ type symbols struct {
 
 // Symbol returns the symbol that is defined under a name. It is searched for in
 // .symtab, then in .dynsym, then in the separate debug file: the one that
-// [File.UseDebugFile] has opened, or else the one that is installed for the
-// build ID. That is opened when a symbol is missing, and ignored if it cannot
-// be used.
+// [File.UseDebugFile] has opened, or else the one that is found. That is opened
+// when a symbol is missing, and ignored if it cannot be used. It is found under
+// the build ID, below /usr/lib/debug and in the caches of debuginfod's clients,
+// or under the name that the file has for it in .gnu_debuglink.
 //
 // The symbol's Value is a virtual address, as linked (and prelinked). That of a
 // thread-local variable, whose type is STT_TLS, is the offset in the memory of

@@ -19,7 +19,7 @@ of other kinds, under QEMU. Run it anywhere in a checkout.
   matrix   run tests on many kernels and machines, and print a table
   boot     run one test binary on one kernel: for go test -exec
   fetch    fetch kernels and QEMU into the cache
-  headers  fetch the newest headers of libbpf, for the tests on any machine
+  unpack   fetch the newest version of a package of Debian, and unpack it
   setup    install, as root, the compilers that building the traced programs
            for all machines takes
 
@@ -44,8 +44,8 @@ func main() {
 		status, err = boot(ctx, arguments)
 	case "fetch":
 		err = fetch(ctx, arguments)
-	case "headers":
-		err = headers(ctx, arguments)
+	case "unpack":
+		err = unpack(ctx, arguments)
 	case "setup":
 		err = setup(ctx)
 	default:

@@ -25,6 +25,10 @@ func TestBuiltin(t *testing.T) {
 		{"hotspot", "gc__begin", 1, "probe gc__begin(bool is_full)"},
 		{"libstdcxx", "throw", 2, "probe throw(void *object, void *type_info)"},
 		{"libvirt", "object_new", 2, "probe object_new(void *object, const char *class)"},
+		{"libc", "memory_sbrk_more", 2, "probe memory_sbrk_more(void *start, size_t size)"},
+		{"qemu", "kvm_run_exit", 2, "probe kvm_run_exit(int vcpu, kvm_exit_reason reason)"},
+		{"xenstore", "watch_event", 3, "probe watch_event(unsigned domain, pid_t pid, const char *event)"},
+		{"sssd", "dp_req_done", 5, "probe dp_req_done(const char *request, int target, int method, int error, const char *error_text)"},
 	} {
 		t.Run(test.provider+":"+test.name, func(t *testing.T) {
 			probe, ok := known.Probe(test.provider, test.name, test.arguments)
@@ -78,6 +82,44 @@ func TestBuiltin(t *testing.T) {
 		probe, _ = providers.Builtin().Probe("python", "gc__done", 1)
 		qt.Assert(t, qt.Equals(probe.Arguments[0].Name, "collected"))
 	})
+}
+
+// The events of QEMU are in files of its own kind.
+func TestParseTraceEvents(t *testing.T) {
+	const events = `# See docs/devel/tracing.rst
+
+# block.c
+blk_co_preadv(void *blk, int64_t offset, int flags) "blk %p offset %"PRId64" (flags) 0x%x"
+handle_qmp_command(void *mon, const char* req)"mon %p req: %s"
+nbd_trip(void) "Reading (request)"
+disable qemu_malloc(size_t size) "%zu"
+vcpu guest_cpu_enter(void)
+vcpu guest_user_syscall_ret(uint64_t num, uint64_t ret) "num=0x%016"PRIx64
+vcpu tcg guest_mem_before(TCGv vaddr, uint16_t info) "info=%d", "vaddr=0x%016"PRIx64" info=%d"
+`
+	d := new(providers.Definitions)
+	qt.Assert(t, qt.IsNil(d.Parse("/usr/share/qemu/trace-events-all", []byte(events))))
+	for _, test := range []struct {
+		name      string
+		arguments int
+		want      string
+	}{
+		{"blk_co_preadv", 3, "probe blk_co_preadv(void *blk, int64_t offset, int flags)"},
+		{"handle_qmp_command", 2, "probe handle_qmp_command(void *mon, const char *req)"},
+		{"nbd_trip", 0, "probe nbd_trip()"},
+		{"guest_cpu_enter", 1, "probe guest_cpu_enter(void *cpu)"},
+		{"guest_user_syscall_ret", 3, "probe guest_user_syscall_ret(void *cpu, uint64_t num, uint64_t ret)"},
+	} {
+		probe, ok := d.Probe("qemu", test.name, test.arguments)
+		qt.Check(t, qt.IsTrue(ok), qt.Commentf("%s", test.name))
+		qt.Check(t, qt.Equals(probe.String(), test.want))
+	}
+	for name, arguments := range map[string]int{"qemu_malloc": 1, "guest_mem_before": 3} {
+		_, ok := d.Probe("qemu", name, arguments)
+		qt.Check(t, qt.IsFalse(ok), qt.Commentf("%s", name))
+	}
+	err := d.Parse("trace-events", []byte("a(int i) \"\"\nb(int i\n"))
+	qt.Check(t, qt.ErrorMatches(err, "trace-events: line 2: .*"))
 }
 
 func TestParse(t *testing.T) {
@@ -144,9 +186,11 @@ func TestParseErrors(t *testing.T) {
 
 func FuzzParse(f *testing.F) {
 	f.Add("enum e { a = -1, b };\nprovider p { probe a(const char *x, long x_length, e v) : (int); };\n#define T int\n")
+	f.Add("a(int i) \"%d\"\nvcpu b(void)\n")
 	f.Add("#pragma gousdt fires p:* always\ntypedef struct { int x; } y;")
 	f.Fuzz(func(t *testing.T, source string) {
 		var d providers.Definitions
+		_ = d.Parse("trace-events", []byte(source))
 		if d.Parse("fuzz.d", []byte(source)) != nil {
 			return
 		}

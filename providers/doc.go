@@ -16,8 +16,10 @@
 //
 // [Builtin] returns the definitions that are part of this package, for
 // PostgreSQL, Python, HotSpot, Ruby, PHP, libvirt, libstdc++, the GNU C
-// library, MySQL and Node.js. [Definitions.Parse] adds those of other files,
-// which come from an application's sources or are one's own.
+// library, MySQL, Node.js, QEMU, Xen's xenstored, SSSD, GLib, Perl and Tcl.
+// [Definitions.Parse] adds those of other files, which come from an
+// application's sources or are one's own. It also reads the events that QEMU is
+// installed with, /usr/share/qemu/trace-events-all.
 //
 // # What a definition means
 //

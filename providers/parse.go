@@ -25,13 +25,18 @@ const (
 // Parse adds the definitions of a file. Its probes take the place of those that
 // have the same names and number of arguments. The error of a malformed file
 // says in which line, and leaves the definitions as they were; name is what it
-// calls the file.
+// calls the file. A file whose name begins with trace-events has the events of
+// QEMU, and is read as such.
 func (d *Definitions) Parse(name string, source []byte) error {
 	if len(source) > maxSource {
 		return fmt.Errorf("%s: a file of definitions can have %d bytes", name, maxSource)
 	}
 	p := parser{types: make(map[string]string), enums: make(map[string]*enumeration)}
-	p.cut(string(source))
+	text := string(source)
+	if isTraceEvents(name) {
+		text = fromTraceEvents(text)
+	}
+	p.cut(text)
 	if p.err == nil {
 		p.file()
 	}

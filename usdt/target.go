@@ -61,7 +61,7 @@ type Target struct {
 	// DebugFile is the path of a separate debug file, for the symbols that
 	// arguments such as "8@counter(%rip)" refer to. If it is empty, they are
 	// looked up in the file itself and, if that is stripped, in the debug file
-	// with the same build ID under /usr/lib/debug.
+	// that elfnote.File.Symbol finds.
 	DebugFile string
 }
 

@@ -45,6 +45,7 @@
 //	  file           path, as it was opened; with -p and -a, the path by which the file can be opened from here:
 //	                 "path" if that is the same file here, else the one below /proc/PID/root, or, if the file is
 //	                 deleted or was never anywhere, /proc/PID/map_files/START-END
+//	  member         name of the member, for those of a static library only: each member is a file of its own
 //	  path           path as the first of the processes sees it (-p and -a only, as the next three)
 //	  deleted        true if nothing is at that path any more, or another file
 //	  pids           array of the processes that map the file; empty for one that was named and is not mapped
@@ -120,6 +121,7 @@ package main
 //	flags.go            the command line: flags, files, libraries, patterns
 //	list.go             each file: opened, its probes picked, handed to a printer
 //	list_files.go       files and libraries that are named
+//	list_archive.go     the members of static libraries
 //	list_many.go        -r and --files-from: which files have something to list
 //	walk.go               the files in directories and lists
 //	list_processes.go   -p and -a: which processes, and what could not be read

@@ -36,12 +36,21 @@ type failure struct {
 // listing is what is listed of a file.
 type listing struct {
 	path      string
+	member    string  // of the static library at path, "" if it is none
 	heading   bool    // a reader cannot know the path otherwise
 	mapped    *mapped // nil if it is not a file of processes
 	showUsers bool    // the processes that map it
 	elf       *elfnote.File
 	probes    []elfnote.Probe
 	args      *arguments
+}
+
+// name returns the file's path, with the member of a static library behind it.
+func (l *listing) name() string {
+	if l.member != "" {
+		return memberName(l.path, l.member)
+	}
+	return l.path
 }
 
 // lister goes through the files.
@@ -96,7 +105,7 @@ func (l *lister) several() bool {
 // listOpened lists an opened file, and completes the listing with what is in
 // it.
 func (l *lister) listOpened(list *listing) (int, error) {
-	path, file := list.path, list.elf
+	path, file := list.name(), list.elf
 	all, err := file.Probes(l.options.patterns...)
 	if err != nil {
 		return 0, fmt.Errorf("%s: %w", path, err)
@@ -105,14 +114,14 @@ func (l *lister) listOpened(list *listing) (int, error) {
 	several := l.several()
 	if l.options.debugFile != "" {
 		err := file.UseDebugFile(l.options.debugFile)
-		if err != nil && !(several && errors.Is(err, elfnote.ErrOtherBuildID)) {
+		if err != nil && !((several || list.member != "") && errors.Is(err, elfnote.ErrOtherBuildID)) {
 			return 0, fmt.Errorf("%s: --debug-file: %w", path, err)
 		}
 	}
 	args := newArguments(file, l.definitions)
 
 	l.warnMalformed(path, all)
-	if len(all.Probes) == 0 && !several {
+	if len(all.Probes) == 0 && !several && list.member == "" {
 		l.warnNothing(path, file)
 	}
 	list.probes, list.args = all.Probes, args

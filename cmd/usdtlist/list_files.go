@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/commandline"
 	"github.com/gousdt/gousdt/internal/ldso"
 )
@@ -41,12 +40,7 @@ func (l *lister) listFile(name string) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	file, err := open(path)
-	if err != nil {
-		return 0, err
-	}
-	defer file.Close()
-	return l.listOpened(&listing{path: path, heading: searched || l.several(), elf: file})
+	return l.listPath(path, searched || l.several())
 }
 
 // findFile returns the path of a file or library named on the command line, and
@@ -63,22 +57,22 @@ func findFile(name string) (path string, searched bool, err error) {
 	return path, true, err
 }
 
-// open opens an ELF file. A pipe or device is refused before it is opened:
-// that could block, or do something.
-func open(path string) (*elfnote.File, error) {
+// checkRegular refuses a pipe or device before it is opened: that could block,
+// or do something.
+func checkRegular(path string) error {
 	info, err := os.Stat(path)
 	if err != nil {
 		var pathErr *fs.PathError
 		if errors.As(err, &pathErr) {
 			err = pathErr.Err
 		}
-		return nil, fmt.Errorf("%s: %w", path, err)
+		return fmt.Errorf("%s: %w", path, err)
 	}
 	switch {
 	case info.IsDir():
-		return nil, fmt.Errorf("%s: is a directory (-r lists what is in it)", path)
+		return fmt.Errorf("%s: is a directory (-r lists what is in it)", path)
 	case !info.Mode().IsRegular():
-		return nil, fmt.Errorf("%s: not a regular file", path)
+		return fmt.Errorf("%s: not a regular file", path)
 	}
-	return elfnote.Open(path)
+	return nil
 }

@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/archive"
 	"github.com/gousdt/gousdt/internal/messages"
 )
 
@@ -58,7 +59,7 @@ func (l *lister) listMany() (found int, failed bool) {
 		for _, r := range b.results {
 			n, err := 0, r.err
 			if err == nil {
-				n, err = l.listFound(r.path)
+				n, err = l.listPath(r.path, true)
 			}
 			found += n
 			if err == nil {
@@ -81,16 +82,6 @@ func (l *lister) listMany() (found int, failed bool) {
 	return found, failed
 }
 
-// listFound lists a file that was found to have probes.
-func (l *lister) listFound(path string) (int, error) {
-	file, err := open(path)
-	if err != nil {
-		return 0, err
-	}
-	defer file.Close()
-	return l.listOpened(&listing{path: path, heading: true, elf: file})
-}
-
 // scan looks whether a file has something to list, and reports whether there is
 // something to say. It is called by several goroutines.
 func (l *lister) scan(path string) (scanned, bool) {
@@ -99,25 +90,52 @@ func (l *lister) scan(path string) (scanned, bool) {
 		return scanned{path: path, err: fmt.Errorf("%s: %w", path, cause(err))}, true
 	}
 	defer file.Close()
-	var magic [len(elf.ELFMAG)]byte
-	if _, err := file.ReadAt(magic[:], 0); err != nil || string(magic[:]) != elf.ELFMAG {
+	var begin [8]byte
+	_, err = file.ReadAt(begin[:], 0)
+	var has bool
+	switch {
+	case err != nil:
 		return scanned{}, false // also a directory, by now, or an error that concerns no ELF file
+	case archive.IsMagic(begin[:]):
+		has, err = l.archiveHasSomething(file)
+	case string(begin[:len(elf.ELFMAG)]) == elf.ELFMAG:
+		has, err = l.readerHasSomething(file)
 	}
-	has, err := l.hasSomething(file)
 	if err != nil {
 		return scanned{path: path, err: fmt.Errorf("%s: %w", path, err)}, true
 	}
 	return scanned{path: path}, has
 }
 
-// hasSomething reports whether a file has a probe to list, or a note that
-// cannot be read.
-func (l *lister) hasSomething(r io.ReaderAt) (bool, error) {
+// archiveHasSomething is hasSomething for a static library.
+func (l *lister) archiveHasSomething(r io.ReaderAt) (bool, error) {
+	for member, err := range archive.Members(r) {
+		switch {
+		case err != nil:
+			return false, err
+		case member.Contents == nil:
+			return false, nil // the files of a thin one are found themselves
+		case isELF(member.Contents):
+			if has, err := l.readerHasSomething(member.Contents); has || err != nil {
+				return has, err
+			}
+		}
+	}
+	return false, nil
+}
+
+func (l *lister) readerHasSomething(r io.ReaderAt) (bool, error) {
 	file, err := elfnote.NewFile(r)
 	if err != nil {
 		return false, err
 	}
 	defer file.Close()
+	return l.hasSomething(file)
+}
+
+// hasSomething reports whether a file has a probe to list, or a note that
+// cannot be read.
+func (l *lister) hasSomething(file *elfnote.File) (bool, error) {
 	for site, err := range file.Sites() {
 		var note *elfnote.NoteError
 		if err != nil && !errors.As(err, &note) {

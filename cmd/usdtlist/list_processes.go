@@ -20,12 +20,14 @@ import (
 func (l *lister) listProcesses() (found int, failed bool, where string) {
 	s := newScan(l)
 	defer s.close()
+	done := l.Progress(func() string { return fmt.Sprintf("%d processes scanned", s.scanned.Load()) })
 	if l.options.allProcesses {
 		s.all()
 	} else {
 		s.some(l.options.pids)
 	}
 	s.finish()
+	done()
 	if l.options.allProcesses {
 		slices.SortStableFunc(s.files, func(a, b *mapped) int { return cmp.Compare(a.path, b.path) })
 	}

@@ -37,11 +37,7 @@ func (l *lister) warnMalformed(path string, all *elfnote.Listing) {
 // warnNothing says why the only file asked for has nothing to list.
 func (l *lister) warnNothing(path string, file *elfnote.File) {
 	near := nearest.Probes(file, l.options.patterns...)
-	var wanted []string
-	for _, p := range l.options.patterns {
-		wanted = append(wanted, p.String())
-	}
-	patterns := strings.Join(wanted, ", ")
+	patterns := l.wanted()
 	switch {
 	case !hasProbes(file):
 		l.Warn("%s: no probes", path)
@@ -50,6 +46,15 @@ func (l *lister) warnNothing(path string, file *elfnote.File) {
 	default:
 		l.Warn("%s: no probe matches %s (without a pattern, all are listed)", path, patterns)
 	}
+}
+
+// wanted returns the patterns.
+func (l *lister) wanted() string {
+	var wanted []string
+	for _, p := range l.options.patterns {
+		wanted = append(wanted, p.String())
+	}
+	return strings.Join(wanted, ", ")
 }
 
 func hasProbes(file *elfnote.File) bool {

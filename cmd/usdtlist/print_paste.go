@@ -74,7 +74,7 @@ func (p *pastePrinter) file(l *listing) (int, error) {
 		probe := &l.probes[i]
 		line, err := p.line(path, probe, providers[probe.Name] != probe.Provider)
 		if err != nil {
-			p.messages.WarnOf("probes left out", "%s: left out %s:%s: %v", l.path, probe.Provider, probe.Name, err)
+			p.messages.WarnOf("probes left out", "%s: left out %s:%s: %v", l.name(), probe.Provider, probe.Name, err)
 			continue
 		}
 		p.out.WriteString(line)

@@ -14,7 +14,7 @@ import (
 // appendHeading appends the lines above the probes of a file: which it is, and
 // whose.
 func appendHeading(line []byte, l *listing) []byte {
-	line = terminal.AppendEscaped(append(line, "File: "...), l.path)
+	line = terminal.AppendEscaped(append(line, "File: "...), l.name())
 	m := l.mapped
 	if m == nil {
 		return append(line, '\n')

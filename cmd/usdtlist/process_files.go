@@ -10,6 +10,7 @@ import (
 	"os"
 	"slices"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/gousdt/gousdt/elfnote"
@@ -47,6 +48,7 @@ type scan struct {
 	ofAll     bool     // processes: then names that are not mapped are not searched for
 	files     []*mapped
 	mappings  int                  // of files of all kinds
+	scanned   atomic.Int64         // processes, for who waits
 	processes []proc.Process       // whose mappings have been read
 	failures  []failure            // what could not be read
 	reported  map[proc.FileID]bool // files whose contents are what is wrong
@@ -70,6 +72,7 @@ func newScan(l *lister) *scan {
 // process gathers the files of one process. If that blocks, because a file
 // system withholds something, the process is left out.
 func (s *scan) process(pid int) error {
+	defer s.scanned.Add(1)
 	if len(s.blocked) > 0 && s.blocked[s.owner(pid)] >= maxBlocked {
 		return blockedError(pid)
 	}

@@ -7,9 +7,9 @@ const usage = `Usage: usdtlist [FLAGS] FILE|LIBRARY... [PATTERN...]
        usdtlist [FLAGS] -p PID [FILE|LIBRARY...] [PATTERN...]
        usdtlist [FLAGS] -a [FILE|LIBRARY...] [PATTERN...]
 
-Lists the USDT probes of executables, shared libraries, object files and
-separate debug files, for any machine. Needs privileges only to read the
-processes of other users.
+Lists the USDT probes of executables, shared libraries, object files, static
+libraries (.a) and separate debug files, for any machine. Needs privileges only
+to read the processes of other users.
 
 Words
   FILE            a path
@@ -53,13 +53,15 @@ Flags
                           perf      perf probe -x PATH %sdt_PROVIDER:NAME
                           libbpf    SEC("usdt/PATH:PROVIDER:NAME")
       --debug-file FILE   a separate debug file, for the symbols that arguments
-                          name; the default is the one below /usr/lib/debug that
-                          has the file's build ID
+                          name. Without it, the one that has the file's build ID
+                          below /usr/lib/debug or in debuginfod's cache is used,
+                          or the one that the file names (.gnu_debuglink)
       --names FILE,...    what the arguments of probes mean, for -v and --json: a
                           provider definition, PROVIDER.d of the application's
-                          sources. Those of PostgreSQL, Python, HotSpot, Ruby, PHP,
-                          libvirt and others are known, and ~/.config/gousdt/names/*.d
-                          are read. none: no names
+                          sources, or QEMU's trace-events-all. Those of PostgreSQL,
+                          Python, HotSpot, Ruby, PHP, libvirt, glibc and others are
+                          known, and ~/.config/gousdt/names/*.d are read. none: no
+                          names
   -h, --help              this text
       --version           the version
       --man               this text as a man page: usdtlist --man | man -l -

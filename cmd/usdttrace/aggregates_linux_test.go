@@ -217,6 +217,21 @@ func TestSeveralAggregationsAtATime(t *testing.T) {
 	qt.Check(t, qt.DeepEquals(kinds, []string{"count", "sum", "hist"}))
 }
 
+func TestKeysAreShownAsWhatTheyAre(t *testing.T) {
+	p := startTarget(t, "target-pie")
+	names := filepath.Join(t.TempDir(), "names.d")
+	qt.Assert(t, qt.IsNil(os.WriteFile(names, []byte(`
+enum color { green = -2000000000, red };
+provider gousdt_test { probe three(color c, char *text, void *mutex); };
+`), 0o644)))
+	r := watching(t, "--names", names, "--count", "--by", "c,text,mutex,arg2,arg0 & 1", p.path, "gousdt_test:three")
+	p.Fire("three", 2)
+	lines := r.interrupt().ok()
+	qt.Assert(t, qt.HasLen(lines, 3))
+	qt.Check(t, qt.Matches(lines[2],
+		`green\(-2000000000\)  +\d+  0xf9ccd8a1c5080001  0xf9ccd8a1c5080001  +0  +2 .*`))
+}
+
 func TestStacksCanBeKeys(t *testing.T) {
 	testprog.RequireStacks(t)
 	p := startTarget(t, "target-pie")

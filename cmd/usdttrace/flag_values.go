@@ -44,6 +44,9 @@ func (o *options) setCommandWords(words []string) error {
 }
 
 func (o *options) setCommand(s string) (err error) {
+	if o.command != nil {
+		return errors.New("one command can be given")
+	}
 	o.command, err = splitCommand(s)
 	return err
 }

@@ -27,18 +27,20 @@ type options struct {
 	where     string
 	list      bool
 	listPairs bool
-	listed    []elfnote.PairPattern // of --pairs and --slow
-	slow      *time.Duration        // nil for hits instead of calls
-	spans     []trace.Latency       // of --slow
-	captures  []capture
-	names     []string // files with definitions
-	stack     bool
-	starts    bool // stacks of the starts of calls
-	unwind    int  // bytes of stacks that are copied to be unwound here; 0: the kernel walks them
-	maxEvents int
-	every     int // about one in so many hits is taken, 0 for all
-	rate      int // at most so many hits a second on each processor, 0 for all
-	buffer    int
+	// everyProbe says that -l lists all, for want of a pattern.
+	everyProbe bool
+	listed     []elfnote.PairPattern // of --pairs and --slow
+	slow       *time.Duration        // nil for hits instead of calls
+	spans      []trace.Latency       // of --slow
+	captures   []capture
+	names      []string // files with definitions
+	stack      bool
+	starts     bool // stacks of the starts of calls
+	unwind     int  // bytes of stacks that are copied to be unwound here; 0: the kernel walks them
+	maxEvents  int
+	every      int // about one in so many hits is taken, 0 for all
+	rate       int // at most so many hits a second on each processor, 0 for all
+	buffer     int
 
 	count    bool
 	sum      string
@@ -126,7 +128,7 @@ func parseCommandLine(args []string) (*options, error) {
 	flags.Switch(&o.follow, "f", "follow")
 	flags.Switch(&o.all, "a", "all")
 	flags.Func(o.setCommand, "c", "command")
-	flags.Text(&o.where, "where")
+	flags.Once(&o.where, "where")
 	flags.Switch(&o.list, "l", "list")
 	flags.Switch(&o.listPairs, "pairs")
 
@@ -144,11 +146,11 @@ func parseCommandLine(args []string) (*options, error) {
 	flags.Func(setCount(&o.rate), "rate")
 
 	flags.Switch(&o.count, "count")
-	flags.Text(&o.sum, "sum")
-	flags.Text(&o.hist, "hist")
+	flags.Once(&o.sum, "sum")
+	flags.Once(&o.hist, "hist")
 	flags.Func(o.setLinear, "linear")
-	flags.Text(&latency, "latency")
-	flags.Text(&match, "match")
+	flags.Once(&latency, "latency")
+	flags.Once(&match, "match")
 	flags.List(o.addKey, "by")
 	flags.Func(setTime(&o.interval), "interval")
 	flags.Func(o.setSort, "sort")
@@ -229,6 +231,9 @@ func (o *options) check() error {
 		if given {
 			targets++
 		}
+	}
+	if o.list && len(o.patterns) == 0 && !slices.ContainsFunc(o.files, commandline.IsMistaken) {
+		o.patterns, o.everyProbe = []elfnote.Pattern{elfnote.MustParsePattern("*")}, true
 	}
 	switch {
 	case o.follow && o.pid == 0:

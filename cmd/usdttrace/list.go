@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os/exec"
 
+	"github.com/gousdt/gousdt/internal/commandline"
 	"github.com/gousdt/gousdt/internal/ldso"
 	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/usdt"
@@ -16,11 +17,14 @@ import (
 // privileges but to read the files.
 func (t *tracer) list() error {
 	o := t.options
+	var err error
+	if t.targets.definitions, err = commandline.Definitions(o.names); err != nil {
+		return err
+	}
 	if t.file != nil {
 		t.file.replace()
 	}
 	found := 0
-	var err error
 	switch {
 	case len(o.files) > 0:
 		if o.command != nil {

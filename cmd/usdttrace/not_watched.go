@@ -20,6 +20,9 @@ func (t *targets) nothing(patterns []elfnote.Pattern, where string) error {
 		texts = append(texts, p.String())
 	}
 	text := "no probe matches " + strings.Join(texts, " or ")
+	if t.options.everyProbe {
+		text = "no probes"
+	}
 	if where != "" {
 		text += " in " + where
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/gousdt/gousdt/argspec"
 	"github.com/gousdt/gousdt/internal/terminal"
+	"github.com/gousdt/gousdt/providers"
 	"github.com/gousdt/gousdt/usdt"
 )
 
@@ -31,7 +32,7 @@ func (p *textPrinter) sites(file string, sel *usdt.Selection) {
 			at = len(lines)
 			line[n] = at
 			text := cutName(site.Provider) + ":" + cutName(site.Name)
-			lines = append(lines, []cell{{terminal.Escape(text), false}, {"", true}, {argumentTypes(site.Args), false}})
+			lines = append(lines, []cell{{terminal.Escape(text), false}, {"", true}, {p.tracer.targets.arguments(&site), false}})
 		}
 		count[at]++
 	}
@@ -40,6 +41,35 @@ func (p *textPrinter) sites(file string, sel *usdt.Selection) {
 	}
 	writeTable(&b, lines)
 	p.out.Write([]byte(b.String())) // the output keeps the error
+}
+
+// arguments returns "generation: 4 signed", with the names that are known, "-"
+// for no arguments.
+func (t *targets) arguments(site *usdt.Site) string {
+	var names []providers.Argument
+	if t.definitions != nil {
+		if probe, ok := t.definitions.Probe(site.Provider, site.Name, len(site.Args)); ok {
+			names = probe.Arguments
+		}
+	}
+	if names == nil {
+		return argumentTypes(site.Args)
+	}
+	var texts []string
+	for i := range site.Args {
+		text := argumentType(&site.Args[i])
+		if names[i].IsText && site.Args[i].Kind != argspec.Unavailable {
+			text = "text"
+		}
+		if names[i].Name != "" {
+			text = names[i].Name + ": " + text
+		}
+		texts = append(texts, text)
+	}
+	if texts == nil {
+		return "-"
+	}
+	return strings.Join(texts, ", ")
 }
 
 // argumentTypes returns "4 signed, 8 unsigned", "-" for no arguments.

@@ -30,7 +30,8 @@ What is watched
                         arg2 > 4096 && arg0 == "postgres", pid, tid, comm, cpu,
                         cgroup
   -l, --list            only list the probes that would be watched, with the types of
-                        their arguments; needs no privileges but to read the files
+                        their arguments; needs no privileges but to read the files.
+                        Without a PATTERN, all
       --pairs           only list the pairs of probes of which one starts what the
                         other ends, all or those that PATTERN... select, see --slow
 PIDs are those of usdttrace's own PID namespace. If that is not the initial one,
@@ -57,8 +58,9 @@ Events
       --bytes N:LENGTH,...    argument N points to LENGTH bytes: show them
       --str N:argM, --bytes N:argM  argument M is the length: show up to 256 bytes
       --names FILE,...  what the arguments of probes mean, as a provider definition:
-                        PROVIDER.d of the application's sources. Those of PostgreSQL,
-                        Python, HotSpot, Ruby, PHP, libvirt and others are known, and
+                        PROVIDER.d of the application's sources, or QEMU's
+                        trace-events-all. Those of PostgreSQL, Python, HotSpot, Ruby,
+                        PHP, libvirt, glibc and others are known, and
                         ~/.config/gousdt/names/*.d are read. Names can be used for
                         arguments everywhere (query for arg0), and texts are shown
                         without --str. none: numbers only

@@ -112,6 +112,13 @@ func (t *targets) valueName(key string, value trace.Value) string {
 	return means.ValueName(value.Int())
 }
 
+// isAddress reports whether a key is an argument that is a pointer.
+func (t *targets) isAddress(key string) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return strings.HasSuffix(t.keys[key].Type, "*")
+}
+
 // maxFires is how many hints are kept about when probes fire.
 const maxFires = 4
 

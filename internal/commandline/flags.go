@@ -48,6 +48,19 @@ func (f *Flags) Text(to *string, names ...string) {
 	f.Func(func(value string) error { *to = value; return nil }, names...)
 }
 
+// Once adds a flag whose value is kept as it is. To repeat it is an error: it
+// asks for something that there can be one of, and is not to be lost.
+func (f *Flags) Once(to *string, names ...string) {
+	given := false
+	f.Func(func(value string) error {
+		if given {
+			return errors.New("is given a second time")
+		}
+		*to, given = value, true
+		return nil
+	}, names...)
+}
+
 // Func adds a flag whose value is given to a function, each time that it is
 // repeated.
 func (f *Flags) Func(set func(value string) error, names ...string) {

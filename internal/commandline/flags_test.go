@@ -15,7 +15,7 @@ import (
 // parsed is what a command line with some flags means.
 type parsed struct {
 	Verbose, All bool
-	Format       string
+	Format, Sum  string
 	PIDs         []string
 	Operands     []string
 }
@@ -25,6 +25,7 @@ func parse(args ...string) (p parsed, err error) {
 	f.Switch(&p.Verbose, "v", "verbose")
 	f.Switch(&p.All, "a", "all")
 	f.Text(&p.Format, "format")
+	f.Once(&p.Sum, "sum")
 	f.List(func(pid string) error {
 		if pid == "x" {
 			return errors.New("want a number")
@@ -51,6 +52,7 @@ func TestParse(t *testing.T) {
 		"-p -1":                     {PIDs: []string{"-1"}},
 		"--format= --format a=b":    {Format: "a=b"},
 		"--format first --format=b": {Format: "b"},
+		"--sum a":                   {Sum: "a"},
 		"- one":                     {Operands: []string{"-", "one"}},
 		"one -- -v --":              {Operands: []string{"one", "-v", "--"}},
 		"--format -- -v":            {Format: "--", Verbose: true},
@@ -81,17 +83,18 @@ func TestRest(t *testing.T) {
 
 func TestParseErrors(t *testing.T) {
 	for line, want := range map[string]string{
-		"--nonsense":     "no such flag: --nonsense",
-		"--nonsense=a":   "no such flag: --nonsense",
-		"--v":            "no such flag: --v",
-		"-vx":            "no such flag: -x",
-		"-format a":      "no such flag: -format (it is written --format)",
-		"-format=a":      "no such flag: -format (it is written --format)",
-		"--all=yes":      "--all takes no value",
-		"--format":       "--format needs a value",
-		"-vp":            "-p needs a value",
-		"-p x":           `-p "x": want a number`,
-		"--pid=12,x one": `--pid "12,x": want a number`,
+		"--nonsense":      "no such flag: --nonsense",
+		"--nonsense=a":    "no such flag: --nonsense",
+		"--v":             "no such flag: --v",
+		"-vx":             "no such flag: -x",
+		"-format a":       "no such flag: -format (it is written --format)",
+		"-format=a":       "no such flag: -format (it is written --format)",
+		"--all=yes":       "--all takes no value",
+		"--format":        "--format needs a value",
+		"--sum a --sum b": `--sum "b": is given a second time`,
+		"-vp":             "-p needs a value",
+		"-p x":            `-p "x": want a number`,
+		"--pid=12,x one":  `--pid "12,x": want a number`,
 	} {
 		t.Run(line, func(t *testing.T) {
 			_, err := parse(strings.Fields(line)...)

@@ -4,18 +4,15 @@ package elffile
 
 import (
 	"debug/elf"
+	"errors"
 	"fmt"
 	"io/fs"
-	"path/filepath"
+	"os"
 )
 
-// DebugRoot is the directory under which distributions keep separate debug
-// files, named by build ID.
-const DebugRoot = "/usr/lib/debug"
-
 // FindDebugFile opens the separate debug file that belongs to f, for the
-// symbols that were stripped from it. An empty path means the file named by the
-// build ID under DebugRoot: .build-id/ab/cdef.debug for the build ID abcdef.
+// symbols that were stripped from it. An empty path means one that is found, as
+// [File.debugFiles] says.
 //
 // Prelink moves a file, but not its debug file. Symbol and PLTGOT of the debug
 // file return the addresses that things have in f: moved by as much as the
@@ -26,27 +23,46 @@ const DebugRoot = "/usr/lib/debug"
 // Machine and class must be the same, and where both files have a build ID
 // that, too, else the error wraps ErrOtherBuildID. It wraps ErrUnknownDistance
 // where there is nothing to compare. Without a path, the error wraps
-// ErrNoBuildID where f has none, and fs.ErrNotExist where there is no debug
-// file.
+// ErrNoBuildID where f has neither a build ID nor the name of a debug file, and
+// fs.ErrNotExist where there is no debug file.
 func (f *File) FindDebugFile(path string) (*File, error) {
-	if path == "" {
-		want, err := f.BuildID()
-		if err != nil {
-			return nil, err
-		}
-		if len(want) < 4 {
-			return nil, fmt.Errorf("debug file for build ID %q: %w", want, fs.ErrNotExist)
-		}
-		path = filepath.Join(DebugRoot, ".build-id", want[:2], want[2:]+".debug")
+	if path != "" {
+		return f.openDebugFile(debugFile{path: path})
 	}
-
-	debug, err := Open(path)
+	files, err := f.debugFiles()
 	if err != nil {
 		return nil, err
 	}
-	if err := f.adopt(debug); err != nil {
+	err = fmt.Errorf("debug file: %w", fs.ErrNotExist)
+	for _, file := range files {
+		debug, e := f.openDebugFile(file)
+		if e == nil {
+			return debug, nil
+		}
+		if !errors.Is(e, fs.ErrNotExist) && errors.Is(err, fs.ErrNotExist) {
+			err = e // says more
+		}
+	}
+	return nil, err
+}
+
+func (f *File) openDebugFile(file debugFile) (*File, error) {
+	if file.linked {
+		// It may be anything: to open a device can do something.
+		if info, err := os.Stat(file.path); err != nil || !info.Mode().IsRegular() {
+			return nil, fmt.Errorf("%s: %w", file.path, fs.ErrNotExist)
+		}
+	}
+	debug, err := Open(file.path)
+	if err != nil {
+		return nil, err
+	}
+	if err = f.adopt(debug); err == nil && file.linked {
+		err = f.checkLinked(debug, file.checksum)
+	}
+	if err != nil {
 		debug.Close()
-		return nil, fmt.Errorf("%s: %w", path, err)
+		return nil, fmt.Errorf("%s: %w", file.path, err)
 	}
 	return debug, nil
 }

@@ -62,7 +62,22 @@ func (f *File) isProgram() bool {
 		named = named || tag == elf.DT_SONAME
 		return true
 	})
-	return err == nil && (marked || f.interpreted && !named)
+	return err == nil && (marked || f.interpreter.FileSize > 0 && !named)
+}
+
+// Interpreter returns the path of the dynamic linker that a program names, ""
+// if it names none.
+func (f *File) Interpreter() string {
+	size := f.interpreter.FileSize
+	if size == 0 || size > maxInterpreter || f.IsDebugFile {
+		return ""
+	}
+	path, err := f.ReadRange(f.interpreter.Offset, size)
+	if err != nil {
+		return ""
+	}
+	path, _, _ = bytes.Cut(path, []byte{0})
+	return string(path)
 }
 
 // dynamicEntry returns the value of the first entry of the dynamic section that

@@ -48,9 +48,10 @@ type File struct {
 	dynamic      Segment // PT_DYNAMIC, of size 0 where there is none
 	sections     table
 	buildIDNotes Section // .note.gnu.build-id, of size 0 where there is none
+	debugLink    Section // .gnu_debuglink, of size 0 where there is none
 	gotPLT       uint64  // address of .got.plt, 0 where there is none
 
-	interpreted bool // has a PT_INTERP
+	interpreter Segment // PT_INTERP, of size 0 where there is none
 
 	// relocations of ProbeNotes, by the indices of those.
 	relocations map[uint32]Section

@@ -89,6 +89,10 @@ const (
 	// maxGiven bounds the names that are kept to be returned again.
 	maxGiven = 1 << 12
 
+	// maxInterpreter bounds the path of the dynamic linker: PATH_MAX, which is
+	// also the kernel's limit for it.
+	maxInterpreter = 4096
+
 	// maxBuildIDNotes bounds a section or segment in which the build ID is
 	// looked for. Those that linkers write have less than a kilobyte.
 	maxBuildIDNotes = 1 << 16
@@ -96,6 +100,14 @@ const (
 	// maxBuildID bounds the build ID itself. The longest in use, SHA-256, has
 	// 32 bytes, but any hexadecimal string can be given to a linker.
 	maxBuildID = 1 << 10
+
+	// maxDebugLink bounds the section with the name of a debug file: a name of
+	// 255 bytes, which is the longest that file systems have, and a checksum.
+	maxDebugLink = 512
+
+	// maxChecked bounds a debug file that is read as a whole for its checksum,
+	// which takes a second. Those of browsers are larger, and have build IDs.
+	maxChecked = 1 << 30
 
 	// ChunkSize is how much of a large range is read at once, and the largest
 	// size that is allocated before the file has shown that it has the bytes.

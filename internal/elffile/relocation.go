@@ -5,11 +5,12 @@ package elffile
 import "debug/elf"
 
 // Relocator knows what a linker would store in a section of an object file, if
-// all sections were at address 0. The files of most machines have these numbers
-// in relocations, and not in the section.
+// all sections were at address 0: the value of a symbol and a number, which
+// stands in the relocation or, on some machines, in the section.
 type Relocator struct {
 	window  *window
 	entries table // the relocations
+	inPlace bool  // the numbers are in the section (SHT_REL)
 	next    uint64
 	kind    uint32 // of a relocation that stores an address as it is
 	left    int    // how many relocations may still be read
@@ -27,6 +28,8 @@ var addressRelocations = map[elf.Machine][2]uint32{
 	elf.EM_S390:      {uint32(elf.R_390_32), uint32(elf.R_390_64)},
 	elf.EM_PPC64:     {uint32(elf.R_PPC64_ADDR32), uint32(elf.R_PPC64_ADDR64)},
 	elf.EM_RISCV:     {uint32(elf.R_RISCV_32), uint32(elf.R_RISCV_64)},
+	elf.EM_386:       {uint32(elf.R_386_32)},
+	elf.EM_ARM:       {uint32(elf.R_ARM_ABS32)},
 	elf.EM_LOONGARCH: {uint32(elf.R_LARCH_32), uint32(elf.R_LARCH_64)},
 }
 
@@ -40,14 +43,18 @@ func (f *File) NewRelocator(s Section, left int) *Relocator {
 	if f.Words.Wide {
 		entry, symbolSize, kind = 24, symbolSize64, kinds[1]
 	}
+	if relocations.Kind == elf.SHT_REL {
+		entry = entry / 3 * 2
+	}
 	symbols := f.symbols.static
-	if !ok || !known || relocations.record != entry || symbols.record != uint64(symbolSize) ||
+	if !ok || !known || kind == 0 || relocations.record != entry || symbols.record != uint64(symbolSize) ||
 		(relocations.Flags|symbols.Flags)&elf.SHF_COMPRESSED != 0 {
 		return nil
 	}
 	return &Relocator{
 		window:  newWindow(f),
 		entries: table{relocations.Offset, int(entry), relocations.Size / entry},
+		inPlace: relocations.Kind == elf.SHT_REL,
 		kind:    kind,
 		left:    left,
 		symbols: table{symbols.Offset, symbolSize, symbols.Size / uint64(symbolSize)},
@@ -61,10 +68,10 @@ func (r *Relocator) Close() (left int) {
 	return r.left
 }
 
-// Value returns the address that belongs at an offset of the section; ok is
-// false if no relocation stores one there. Offsets have to be asked for in
-// ascending order, which is that of the relocations.
-func (r *Relocator) Value(offset uint64) (value uint64, ok bool) {
+// Value returns the address that belongs at an offset of the section, where a
+// number is stored; ok is false if no relocation stores one there. Offsets have
+// to be asked for in ascending order, which is that of the relocations.
+func (r *Relocator) Value(offset, stored uint64) (value uint64, ok bool) {
 	w := r.window.file.Words
 	for ; r.next < r.entries.count; r.next++ {
 		if r.left == 0 {
@@ -82,10 +89,13 @@ func (r *Relocator) Value(offset uint64) (value uint64, ok bool) {
 			continue
 		}
 		r.next++
-		symbol, kind, addend := uint64(w.Uint32(b[4:])>>8), w.Uint32(b[4:])&0xff, uint64(w.Uint32(b[8:]))
+		symbol, kind := uint64(w.Uint32(b[4:])>>8), w.Uint32(b[4:])&0xff
 		if w.Wide {
-			info := w.Uint64(b[8:])
-			symbol, kind, addend = info>>32, uint32(info), w.Uint64(b[16:])
+			symbol, kind = w.Uint64(b[8:])>>32, uint32(w.Uint64(b[8:]))
+		}
+		addend := stored
+		if !r.inPlace {
+			addend = w.Address(b[2*w.Size():])
 		}
 		if kind != r.kind || !r.read(symbol) {
 			return 0, false

@@ -83,8 +83,8 @@ func (f *File) sectionHeaders(w *window, h *header) error {
 			if s.Kind != elf.SHT_NOBITS && s.Kind != elf.SHT_NULL {
 				f.ProbeNotes = append(f.ProbeNotes, s)
 			}
-		case strings.HasPrefix(name, ".rela.note.stapsdt\x00"):
-			if f.Type == elf.ET_REL && s.Kind == elf.SHT_RELA && len(f.relocations) < maxRelocationSections {
+		case strings.HasPrefix(name, ".rela.note.stapsdt\x00"), strings.HasPrefix(name, ".rel.note.stapsdt\x00"):
+			if f.Type == elf.ET_REL && (s.Kind == elf.SHT_RELA || s.Kind == elf.SHT_REL) && len(f.relocations) < maxRelocationSections {
 				if f.relocations == nil {
 					f.relocations = make(map[uint32]Section)
 				}
@@ -94,6 +94,8 @@ func (f *File) sectionHeaders(w *window, h *header) error {
 			f.ProbeBase, f.HasProbeBase = s.Address, true
 		case strings.HasPrefix(name, ".note.gnu.build-id\x00"):
 			f.buildIDNotes = s
+		case strings.HasPrefix(name, ".gnu_debuglink\x00"):
+			f.debugLink = s
 		case strings.HasPrefix(name, ".eh_frame\x00"):
 			if s.Kind != elf.SHT_NOBITS {
 				f.Frames = s

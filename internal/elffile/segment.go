@@ -79,7 +79,7 @@ func (f *File) programHeaders(w *window, t table) error {
 		case elf.PT_DYNAMIC:
 			f.dynamic = s
 		case elf.PT_INTERP:
-			f.interpreted = true
+			f.interpreter = s
 		case elf.PT_GNU_EH_FRAME:
 			f.FramesIndex = s
 		case elf.PT_NOTE:

@@ -29,17 +29,23 @@ func Linked(program, process string) []string {
 			files = append(files, path)
 		}
 	}
+	loader := ""
 	for i := 0; i < len(files); i++ {
 		needed, err := readNeeded(files[i])
 		if err != nil {
 			continue // not an ELF file, or a malformed one: then it will not run, either
 		}
 		if i == 0 {
+			loader = needed.loader
+			add(loader)
 			for _, name := range strings.FieldsFunc(getenv("LD_PRELOAD"), func(r rune) bool { return r == ':' || r == ' ' }) {
 				add(needed.find(name, getenv))
 			}
 		}
 		for _, name := range needed.names {
+			if loader != "" && name == filepath.Base(loader) {
+				continue // it is there, wherever one of that name would be found
+			}
 			add(needed.find(name, getenv))
 		}
 	}
@@ -49,6 +55,7 @@ func Linked(program, process string) []string {
 // needed is what the dynamic section of a file asks for.
 type needed struct {
 	names       []string
+	loader      string   // of a program: the path of its dynamic linker
 	directories []string // DT_RPATH or DT_RUNPATH
 	target      target
 }
@@ -65,6 +72,7 @@ func readNeeded(path string) (*needed, error) {
 	}
 	defer file.Close()
 	n := &needed{target: header{file.Machine, file.Class()}.target()}
+	n.loader = file.Interpreter()
 	if n.names, err = file.DynamicStrings(elf.DT_NEEDED); err != nil {
 		return nil, err
 	}

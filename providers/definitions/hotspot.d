@@ -86,8 +86,8 @@ provider hotspot {
 	probe vmops__end(char *operation, uintptr_t operation_length, int mode);
 };
 
-#pragma gousdt fires hotspot:method__entry only with -XX:+DTraceMethodProbes
-#pragma gousdt fires hotspot:method__return only with -XX:+DTraceMethodProbes
-#pragma gousdt fires hotspot:object__alloc only with -XX:+DTraceAllocProbes
-#pragma gousdt fires hotspot:monitor__* only with -XX:+DTraceMonitorProbes
+#pragma gousdt fires hotspot:method__entry only with -XX:+DTraceMethodProbes (or -XX:+ExtendedDTraceProbes, in older releases)
+#pragma gousdt fires hotspot:method__return only with -XX:+DTraceMethodProbes (or -XX:+ExtendedDTraceProbes, in older releases)
+#pragma gousdt fires hotspot:object__alloc only with -XX:+DTraceAllocProbes (or -XX:+ExtendedDTraceProbes, in older releases)
+#pragma gousdt fires hotspot:monitor__* only with -XX:+DTraceMonitorProbes (or -XX:+ExtendedDTraceProbes, in older releases)
 #pragma gousdt fires hotspot_jni:* when native code calls the JNI function

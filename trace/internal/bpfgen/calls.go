@@ -81,6 +81,10 @@ func (b *builder) push(c *call) {
 	full, pushed := b.Label(), b.Label()
 	b.Emit(asm.LoadMem(asm.R1, asm.R7, callsPushed, asm.Word), asm.LoadMem(asm.R2, asm.R7, callsCount, asm.Word))
 	b.JumpIfImm(asm.JGE, asm.R2, MaxCalls, asm.R3, full)
+	if !c.byThread() { // another thread may take it before it has its time
+		b.callAt(asm.R5, 0)
+		b.SetField(asm.R5, callTime, 0, asm.R3)
+	}
 	b.Emit(asm.Add.Imm(asm.R2, 1), asm.StoreMem(asm.R7, callsCount, asm.R2, asm.Word))
 	b.Place(pushed)
 	b.Emit(asm.Mov.Reg(asm.R2, asm.R1), asm.Add.Imm(asm.R2, 1), asm.StoreMem(asm.R7, callsPushed, asm.R2, asm.Word))
@@ -113,10 +117,17 @@ func (b *builder) knowsLevels(l *Latency) bool {
 
 // pop emits what takes the innermost call, whose place it sets R4 to, from the
 // stack at R7, of which R2 is the number of calls. It stores the place in the
-// stack behind the key.
-func (b *builder) pop(c *call) {
+// stack behind the key. It goes to younger if that call has begun after the
+// end, as it can where calls are those of several threads: the end is that of
+// another call.
+func (b *builder) pop(c *call, younger argcode.Label) {
 	b.Emit(asm.LoadMem(asm.R1, asm.R7, callsPushed, asm.Word), asm.Sub.Imm(asm.R1, 1))
 	b.callAt(asm.R4, 0)
+	if !c.byThread() {
+		b.Emit(asm.LoadMem(asm.R5, asm.R4, callTime, asm.DWord), asm.LoadMem(asm.R0, asm.R10, int16(c.duration), asm.DWord))
+		b.JumpIfImm(asm.JEq, asm.R5, 0, asm.R3, younger)
+		b.JumpIf(asm.JGT, asm.R5, asm.R0, younger)
+	}
 	if b.knowsLevels(c.Latency) {
 		take, elsewhere := b.Label(), b.Label()
 		b.SetField(asm.R10, c.slot, 0, asm.R3)

@@ -191,7 +191,7 @@ func (b *builder) done(l *Latency, pair uint32, none argcode.Label) *call {
 	b.JumpIfImm(asm.JEq, asm.R0, 0, asm.R1, unmatched)
 	b.Emit(asm.Mov.Reg(asm.R7, asm.R0), asm.LoadMem(asm.R2, asm.R7, callsCount, asm.Word))
 	b.JumpIfImm(asm.JEq, asm.R2, 0, asm.R1, unmatched)
-	b.pop(c)
+	b.pop(c, unmatched)
 
 	// R4 is the call.
 	b.Emit(asm.LoadMem(asm.R1, asm.R4, callWord, asm.DWord), asm.StoreMem(asm.R10, int16(c.word), asm.R1, asm.DWord))

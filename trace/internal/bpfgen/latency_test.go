@@ -190,6 +190,18 @@ func TestCallsByArgument(t *testing.T) {
 	}
 }
 
+// Two threads pass a start and an end of one key at the same time: the end read
+// the clock first.
+func TestEndBeforeItsStart(t *testing.T) {
+	for _, k := range callKernels() {
+		c := newCallWorld(t, k, rand.New(rand.NewPCG(1, 2)), "", expr.Term{Source: expr.Argument})
+		c.hit(Ends{Start: 1}, 1, 100, 0, 7)
+		qt.Check(t, qt.HasLen(c.hit(Ends{Done: 1}, 2, 99, 0, 7), 0))
+		qt.Check(t, qt.Equals(c.counter(c.counters, CounterUnmatched), 1))
+		qt.Check(t, qt.DeepEquals(c.hit(Ends{Done: 1}, 1, 104, 0, 7), [][2]uint64{{4, 7}}))
+	}
+}
+
 // What is both the end of a call and the start of the next is measured from hit
 // to hit.
 func TestCallsFromHitToHit(t *testing.T) {

@@ -14,7 +14,7 @@ func (p *Plan) Missing(site *Site) error {
 	p, site = p.bind(site)
 	terms := terms(p.Filter, nil)
 	for _, a := range p.Aggregations {
-		if a.Latency != nil || !a.Applies(site) {
+		if !a.Applies(site) || a.Latency != nil && site.Pairs[a.Latency].Done == 0 {
 			continue
 		}
 		terms = append(terms, a.Keys...)

@@ -1,0 +1,11 @@
+/*
+ * Xen's xenstored, the store that its domains share, as Xen up to 4.x defined
+ * its probes.
+ * https://wiki.xenproject.org/wiki/XenStore
+ */
+provider xenstore {
+	probe msg(uint32_t transaction, unsigned domain, pid_t pid, int type, const char *message);
+	probe reply(uint32_t transaction, unsigned domain, pid_t pid, int type, const char *reply);
+	probe error(uint32_t transaction, unsigned domain, pid_t pid, const char *error);
+	probe watch_event(unsigned domain, pid_t pid, const char *event);
+};
