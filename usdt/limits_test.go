@@ -70,15 +70,15 @@ func TestWatchLimits(t *testing.T) {
 		defer w.Close()
 		qt.Assert(t, qt.IsNil(w.SyncAll()))
 		qt.Assert(t, qt.HasLen(w.Attachments(), 1))
-		qt.Assert(t, qt.HasLen(changes.Errors, 1))
+		qt.Assert(t, qt.HasLen(failures(&changes), 1))
 		var full *usdt.LimitError
-		qt.Assert(t, qt.IsTrue(errors.As(changes.Errors[0], &full)), qt.Commentf("%v", changes.Errors[0]))
+		qt.Assert(t, qt.IsTrue(errors.As(failures(&changes)[0], &full)), qt.Commentf("%v", changes.Errors))
 		qt.Assert(t, qt.Equals(full.Option, "Limits.OwnerSites"))
 		qt.Assert(t, qt.Equals([3]int{full.Capacity, full.InUse, full.Needed}, [3]int{3, 2, 2}))
 		qt.Assert(t, qt.Equals(w.Stats(), usdt.WatchStats{Sites: 2, OverLimit: 1}))
 		changes = usdt.WatchChanges{}
 		qt.Assert(t, qt.IsNil(w.SyncAll()))
-		qt.Assert(t, qt.HasLen(changes.Errors, 0)) // it is not said again
+		qt.Assert(t, qt.HasLen(failures(&changes), 0)) // it is not said again
 
 		for _, process := range processes {
 			if process.PID == w.Attachments()[0].Process.PID {

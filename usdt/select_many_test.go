@@ -119,7 +119,7 @@ func TestWatchRemembersRefusedFiles(t *testing.T) {
 	path := hostile(t)
 	var told []error
 	watch, err := c.Watch(&usdt.WatchOptions{
-		Changed: func(changes *usdt.WatchChanges) { told = append(told, changes.Errors...) },
+		Changed: func(changes *usdt.WatchChanges) { told = append(told, failures(changes)...) },
 	}, watching(t, c.Collect12, "p:n")...)
 	qt.Assert(t, qt.IsNil(err))
 	defer watch.Close()

@@ -33,7 +33,7 @@ func watchLingering(t *testing.T, c *collector, linger time.Duration, opts usdt.
 			for _, a := range changes.Detached {
 				detached <- a
 			}
-			for _, err := range changes.Errors {
+			for _, err := range failures(changes) {
 				t.Error(err)
 			}
 		},

@@ -5,7 +5,6 @@
 package usdt_test
 
 import (
-	"errors"
 	"testing"
 	"time"
 
@@ -38,10 +37,8 @@ func withoutRoom(t *testing.T, c *collector, opts usdt.WatchOptions,
 		for _, a := range changes.Attached {
 			attached <- a
 		}
-		for _, err := range changes.Errors {
-			if !errors.Is(err, proc.ErrPostponed) { // as on a slow machine
-				failed <- err
-			}
+		for _, err := range failures(changes) {
+			failed <- err
 		}
 	}
 	w, err := c.Watch(&opts, programs...)

@@ -6,6 +6,7 @@ package usdt_test
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -88,7 +89,7 @@ func TestWatchFollowsProcesses(t *testing.T) {
 				qt.Assert(t, qt.IsNil(err))
 				defer w.Close()
 				qt.Assert(t, qt.IsNil(w.SyncAll()))
-				qt.Assert(t, qt.HasLen(changes.Errors, 0))
+				qt.Assert(t, qt.HasLen(failures(&changes), 0))
 				qt.Assert(t, qt.HasLen(changes.Attached, 1))
 				qt.Assert(t, qt.Equals(changes.Attached[0].Path, one))
 				process.Fire("three", 1)
@@ -153,7 +154,7 @@ func TestWatchSeesLibrariesComeAndGo(t *testing.T) {
 			for _, a := range changes.Detached {
 				detached <- a
 			}
-			for _, err := range changes.Errors {
+			for _, err := range failures(changes) {
 				t.Error(err)
 			}
 		},
@@ -270,4 +271,12 @@ func TestWatchEndsWithTheManager(t *testing.T) {
 	qt.Assert(t, qt.IsNil(w.Close()))
 	_, err = c.Watch(nil, watching(t, c.Collect, "gousdt_test:three")...)
 	qt.Assert(t, qt.ErrorIs(err, os.ErrClosed))
+}
+
+// failures returns the errors of a Watch but for those that say that a process
+// is scanned later, which happens on a slow machine.
+func failures(changes *usdt.WatchChanges) []error {
+	return slices.DeleteFunc(slices.Clone(changes.Errors), func(err error) bool {
+		return errors.Is(err, proc.ErrPostponed)
+	})
 }
