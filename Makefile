@@ -24,6 +24,7 @@
 #   make release-snapshot    archives and packages of all machines, into dist
 #   make release-test        the same bytes twice; the package in a fresh Debian
 #   make otelcol    a Collector with the receiver, as otelcol/build/otelcol-usdt
+#   make test-otelcol        runs it with PostgreSQL and Prometheus
 #   make clean      remove what was built
 
 SHELL := /bin/bash
@@ -177,6 +178,13 @@ COLLECTOR_BUILDER := go.opentelemetry.io/collector/cmd/builder@v0.164.0
 .PHONY: otelcol
 otelcol:
 	cd otelcol && CGO_ENABLED=0 $(GO) run $(COLLECTOR_BUILDER) --config builder.yaml
+
+# The built Collector, as root, with PostgreSQL, Prometheus and a backend that is
+# away for a while. Building it takes minutes, so this is not in make test-all.
+.PHONY: test-otelcol
+test-otelcol: otelcol
+	internal/setup/install test-otelcol
+	CI=true $(tool) ./gotest -C ../otelcol -count=1 $(TESTFLAGS) -tags collector -run Collector ./usdtreceiver
 
 # The commands in README.md and docs, as root: what they print is compared.
 .PHONY: transcripts

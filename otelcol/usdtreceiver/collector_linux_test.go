@@ -1,0 +1,268 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+//go:build collector
+
+// These tests run the Collector that make otelcol has built: make test-otelcol.
+
+package usdtreceiver_test
+
+import (
+	"bufio"
+	"bytes"
+	"compress/gzip"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/go-quicktest/qt"
+	"go.opentelemetry.io/collector/pdata/pmetric"
+	"go.opentelemetry.io/collector/pdata/pmetric/pmetricotlp"
+	"go.opentelemetry.io/collector/pdata/ptrace"
+
+	"github.com/gousdt/gousdt/internal/testneeds"
+	"github.com/gousdt/gousdt/internal/testprog"
+)
+
+// built is a Collector that runs.
+type built struct {
+	t   testing.TB
+	cmd *exec.Cmd
+}
+
+// startBuilt starts the Collector and waits until it watches a file as often as
+// it has sources.
+func startBuilt(t testing.TB, config, file string, sources int) *built {
+	t.Helper()
+	testneeds.Root(t)
+	path := filepath.Join(t.TempDir(), "config.yaml")
+	qt.Assert(t, qt.IsNil(os.WriteFile(path, []byte(config), 0o644)))
+	cmd := exec.Command("../build/otelcol-usdt", "--config", path)
+	stderr, err := cmd.StderrPipe()
+	qt.Assert(t, qt.IsNil(err))
+	qt.Assert(t, qt.IsNil(cmd.Start()))
+	c := &built{t, cmd}
+	t.Cleanup(func() { c.end(os.Kill) })
+	lines := bufio.NewScanner(stderr)
+	for found := 0; found < sources; {
+		if !lines.Scan() {
+			t.Fatal("the Collector has ended")
+		}
+		t.Log(lines.Text())
+		if strings.Contains(lines.Text(), "attached") && strings.Contains(lines.Text(), strconv.Quote(file)) {
+			found++
+		}
+	}
+	go io.Copy(io.Discard, stderr)
+	return c
+}
+
+func (c *built) end(by os.Signal) {
+	if c.cmd.ProcessState == nil {
+		c.cmd.Process.Signal(by)
+		c.cmd.Wait()
+	}
+}
+
+// freePort returns a port on which nobody listens.
+func freePort(t testing.TB) int {
+	t.Helper()
+	l, err := net.Listen("tcp", "localhost:0")
+	qt.Assert(t, qt.IsNil(err))
+	defer l.Close()
+	return l.Addr().(*net.TCPAddr).Port
+}
+
+// await waits until something holds.
+func await(t testing.TB, what string, holds func() bool) {
+	t.Helper()
+	deadline := time.Now().Add(30 * time.Second)
+	for !holds() {
+		if time.Now().After(deadline) {
+			t.Fatal("waited in vain for " + what)
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+}
+
+// What Prometheus scrapes from a Collector is what pgbench says, and its
+// quantiles are those of all single events.
+func TestCollectorAndPrometheus(t *testing.T) {
+	prometheus := testneeds.Tool(t, "prometheus", "prometheus")
+	b := startBenchmark(t)
+	testprog.LeakCheck(t)
+	dir := t.TempDir()
+	exporter, server := freePort(t), freePort(t)
+	events := filepath.Join(dir, "events.json")
+	c := startBuilt(t, fmt.Sprintf(`
+receivers:
+  usdt:
+    collection_interval: 500ms
+    metrics: [{ name: duration, pair: "postgresql:query", where: %q }]
+    spans: [{ pair: "postgresql:query", where: %[1]q }]
+processors:
+  memory_limiter: { check_interval: 1s, limit_mib: 256 }
+exporters:
+  prometheus: { endpoint: "localhost:%d" }
+  file: { path: %q }
+service:
+  telemetry: { metrics: { level: none } }
+  pipelines:
+    metrics: { receivers: [usdt], processors: [memory_limiter], exporters: [prometheus] }
+    traces: { receivers: [usdt], processors: [memory_limiter], exporters: [file] }
+`, ofTest, exporter, events), b.File, 2)
+
+	config := filepath.Join(dir, "prometheus.yml")
+	qt.Assert(t, qt.IsNil(os.WriteFile(config, fmt.Appendf(nil, `
+global: { scrape_interval: 500ms }
+scrape_configs:
+  - job_name: usdt
+    honor_labels: true
+    static_configs: [{ targets: ["localhost:%d"] }]
+`, exporter), 0o644)))
+	scraper := exec.Command(prometheus, "--config.file="+config, "--storage.tsdb.path="+filepath.Join(dir, "data"),
+		fmt.Sprintf("--web.listen-address=localhost:%d", server), "--enable-feature=native-histograms")
+	qt.Assert(t, qt.IsNil(scraper.Start()))
+	t.Cleanup(func() {
+		scraper.Process.Kill()
+		scraper.Wait()
+	})
+	query := func(expression string) float64 {
+		response, err := http.Get(fmt.Sprintf("http://localhost:%d/api/v1/query?query=%s", server, url.QueryEscape(expression)))
+		if err != nil {
+			return math.NaN() // it does not listen yet
+		}
+		defer response.Body.Close()
+		var answer struct {
+			Data struct {
+				Result []struct{ Value [2]any }
+			}
+		}
+		if json.NewDecoder(response.Body).Decode(&answer) != nil || len(answer.Data.Result) == 0 {
+			return math.NaN()
+		}
+		value, _ := strconv.ParseFloat(fmt.Sprint(answer.Data.Result[0].Value[1]), 64)
+		return value
+	}
+
+	file := filepath.Join(dir, "script")
+	qt.Assert(t, qt.IsNil(os.WriteFile(file, []byte(script), 0o644)))
+	n := transactionsOf(t, b.run("-n", "-M", "simple", "-c", "4", "-t", "200", "-f", file))
+	await(t, "all transactions", func() bool { return query("sum(histogram_count(duration_nanoseconds))") >= float64(n) })
+	qt.Check(t, qt.Equals(query("sum(histogram_count(duration_nanoseconds))"), float64(n)))
+	quantiles := make(map[float64]float64)
+	for _, q := range []float64{0.5, 0.95, 0.99} {
+		quantiles[q] = query(fmt.Sprintf("histogram_quantile(%v, sum(duration_nanoseconds))", q))
+	}
+	c.end(os.Interrupt)
+
+	var single []float64
+	decoder := &ptrace.JSONUnmarshaler{}
+	text, err := os.ReadFile(events)
+	qt.Assert(t, qt.IsNil(err))
+	for line := range bytes.Lines(text) {
+		all, err := decoder.UnmarshalTraces(line)
+		qt.Assert(t, qt.IsNil(err))
+		for _, resource := range all.ResourceSpans().All() {
+			for _, scope := range resource.ScopeSpans().All() {
+				for _, span := range scope.Spans().All() {
+					single = append(single, float64(span.EndTimestamp()-span.StartTimestamp()))
+				}
+			}
+		}
+	}
+	qt.Assert(t, qt.HasLen(single, int(n)))
+	slices.Sort(single)
+	for q, got := range quantiles {
+		exact := single[int(math.Ceil(q*float64(n)))-1]
+		qt.Check(t, qt.IsTrue(math.Abs(got-exact) <= 0.05*exact), qt.Commentf("p%v is %v, not %v", 100*q, got, exact))
+	}
+}
+
+// What waits for a backend when the Collector is killed comes after its
+// restart, and nothing stays attached.
+func TestCollectorKilledDeliversItsQueue(t *testing.T) {
+	b := startBenchmark(t)
+	testprog.LeakCheck(t)
+	dir := t.TempDir()
+	backend := freePort(t)
+	config := fmt.Sprintf(`
+extensions:
+  file_storage: { directory: %q }
+receivers:
+  usdt:
+    collection_interval: 200ms
+    temporality: delta
+    metrics: [{ name: duration, pair: "postgresql:query", where: %q }]
+exporters:
+  file: { path: %q, flush_interval: 100ms }
+  otlp_http:
+    endpoint: "http://localhost:%d"
+    sending_queue: { storage: file_storage }
+    retry_on_failure: { initial_interval: 200ms, max_interval: 200ms }
+service:
+  extensions: [file_storage]
+  telemetry: { metrics: { level: none } }
+  pipelines:
+    metrics: { receivers: [usdt], exporters: [otlp_http, file] }
+`, dir, ofTest, filepath.Join(dir, "sent.json"), backend)
+	c := startBuilt(t, config, b.File, 1)
+	file := filepath.Join(dir, "script")
+	qt.Assert(t, qt.IsNil(os.WriteFile(file, []byte(script), 0o644)))
+	n := transactionsOf(t, b.run("-n", "-M", "simple", "-c", "2", "-t", "50", "-f", file))
+	await(t, "the queue", func() bool {
+		text, _ := os.ReadFile(filepath.Join(dir, "sent.json"))
+		decoder, sum := &pmetric.JSONUnmarshaler{}, uint64(0)
+		for line := range bytes.Lines(text) {
+			if all, err := decoder.UnmarshalMetrics(line); err == nil {
+				sum += countsOf(all)
+			}
+		}
+		return sum == n
+	})
+	c.end(os.Kill)
+
+	var received atomic.Uint64
+	listener, err := net.Listen("tcp", fmt.Sprintf("localhost:%d", backend))
+	qt.Assert(t, qt.IsNil(err))
+	receiver := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body := io.Reader(r.Body)
+		if r.Header.Get("Content-Encoding") == "gzip" {
+			body, _ = gzip.NewReader(r.Body)
+		}
+		text, _ := io.ReadAll(body)
+		request := pmetricotlp.NewExportRequest()
+		if request.UnmarshalProto(text) == nil {
+			received.Add(countsOf(request.Metrics()))
+		}
+	}))
+	receiver.Listener = listener
+	receiver.Start()
+	t.Cleanup(receiver.Close)
+	c = startBuilt(t, config, b.File, 1)
+	await(t, "what was in the queue", func() bool { return received.Load() >= n })
+	c.end(os.Interrupt)
+	qt.Check(t, qt.Equals(received.Load(), n))
+}
+
+func countsOf(all pmetric.Metrics) (sum uint64) {
+	points([]pmetric.Metrics{all}, "duration", func(_ pmetric.ResourceMetrics, m pmetric.Metric) {
+		for _, p := range m.ExponentialHistogram().DataPoints().All() {
+			sum += p.Count()
+		}
+	})
+	return sum
+}
