@@ -27,7 +27,7 @@ import (
 // where the stack pointer tells them apart (on x86-64, arm64, riscv64 and
 // s390x, if a pair's probes are in one function). [Losses] counts the starts
 // and ends that are not measured. Each different Latency of a session takes 13
-// MB of kernel memory.
+// MB of kernel memory, and 200 kB for each processor.
 type Latency struct {
 	// Pair selects the pairs of probes, each of which is measured by itself.
 	// The session must watch both probes of a pair: [Open] checks that it does,
@@ -54,6 +54,12 @@ const (
 	maxSaved       = 4096
 	minSaved       = 1024
 	maxSavedMemory = 16 << 20
+
+	// heldBack is how many free entries of such a map each processor may keep
+	// for itself (LOCAL_FREE_TARGET of the kernel before Linux 6.16). Without
+	// room for these a large machine forgets calls that are going on while most
+	// of the map is free.
+	heldBack = 128
 
 	// savedArguments is how much of what is kept of a start its arguments can
 	// take. Each takes up to 9 bytes, and what lies between those in memory.
@@ -207,14 +213,18 @@ func (s *Session) createLatencies() error {
 		return nil
 	}
 	birth := threadBirth()
+	processors, err := ebpf.PossibleCPU()
+	if err != nil {
+		return explain("counting the processors", err)
+	}
 	for _, l := range s.latencies {
 		l.Birth = birth
 		size := bpfgen.CallsSize
-		var err error
 		if l.calls, err = ebpf.NewMap(&ebpf.MapSpec{
 			// The oldest make room for new ones: threads and objects end
 			// without a probe.
-			Name: "trace_calls", Type: ebpf.LRUHash, KeySize: 16, ValueSize: bpfgen.CallsSize, MaxEntries: maxCallers,
+			Name: "trace_calls", Type: ebpf.LRUHash, KeySize: 16, ValueSize: bpfgen.CallsSize,
+			MaxEntries: uint32(maxCallers + heldBack*processors),
 		}); err != nil {
 			return explain("creating the map of calls", err)
 		}
@@ -223,7 +233,7 @@ func (s *Session) createLatencies() error {
 			size = max(size, l.SavedSize)
 			if l.saved, err = ebpf.NewMap(&ebpf.MapSpec{
 				Name: "trace_starts", Type: ebpf.LRUHash, KeySize: 24, ValueSize: uint32(l.SavedSize),
-				MaxEntries: uint32(min(maxSaved, max(minSaved, maxSavedMemory/l.SavedSize))),
+				MaxEntries: uint32(savedStarts(l.SavedSize, processors)),
 			}); err != nil {
 				return explain("creating the map of starts", err)
 			}
@@ -237,6 +247,13 @@ func (s *Session) createLatencies() error {
 		l.Zeros = l.zeros.FD()
 	}
 	return nil
+}
+
+// savedStarts returns of how many calls what their starts have to say is kept.
+func savedStarts(size, processors int) int {
+	held := heldBack * processors
+	memory := maxSavedMemory + min(held*size, maxSavedMemory)
+	return min(maxSaved+held, max(minSaved, memory/size))
 }
 
 // filePairs are the pairs of a file that are to be measured.
