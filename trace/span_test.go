@@ -276,7 +276,7 @@ func TestSpansWithStacksOfStarts(t *testing.T) {
 		for name, opts := range map[string]*trace.SessionOptions{
 			"walked": {StackDepth: 5},
 			"copied": {StackCopy: 5000, Captures: []trace.Capture{{Arg: "arg1"}}},
-			"both":   {StackDepth: 127, StackCopy: 64 << 10, ReuseEvents: true},
+			"both":   {StackDepth: 127, StackCopy: 32 << 10, ReuseEvents: true},
 		} {
 			t.Run(name, func(t *testing.T) {
 				opts.Mode, opts.Spans, opts.StartStacks = mode, everyCall, true
