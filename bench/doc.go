@@ -40,6 +40,7 @@
 //	watch.go       following thousands of processes
 //	growth.go      how all of these grow
 //	memory.go      what is held in memory
+//	size.go        how large the commands are, and what of
 //
 // internal/compare takes the turns and computes the ratios, internal/synth
 // writes the files, internal/peer runs the programs of peers/, which are in C

@@ -136,15 +136,16 @@ func ask(p *peer.Process, words ...any) func(n int) (float64, error) {
 	}
 }
 
-// goBuild builds a command of this module.
-func (e *env) goBuild(name string) (string, error) {
+// goBuild builds a command of this module, with flags.
+func (e *env) goBuild(name string, flags ...string) (string, error) {
 	folder, err := peer.Folder()
 	if err != nil {
 		return "", err
 	}
 	path := filepath.Join(e.dir, name)
-	cmd := exec.Command("go", "build", "-o", path, "./cmd/"+name)
+	cmd := exec.Command("go", slices.Concat([]string{"build", "-o", path}, flags, []string{"./cmd/" + name})...)
 	cmd.Dir = filepath.Dir(folder)
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0") // as releases are
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("go build ./cmd/%s: %w: %s", name, err, out)
 	}

@@ -59,7 +59,11 @@ func libbpfVersion() string {
 	if err != nil {
 		return err.Error()
 	}
-	return strings.Join(answer, " ")
+	version := strings.Join(answer, " ")
+	if os.Getenv("LIBBPF_LIBS") == "" {
+		version += ", the system's (the newest release is not run: it is not built)"
+	}
+	return version
 }
 
 func toolVersion(name string, arguments ...string) string {

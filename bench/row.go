@@ -81,11 +81,11 @@ func repeated(work func() error) func(n int) (float64, error) {
 // rows returns all rows, in the order of the report.
 func rows() []row {
 	return slices.Concat(
-		listRows(), toolRows(), attachRows(), jvmRows(), detachRows(), hitRows(), ringRows(), callRows(), deliverRows(), losslessRows(), printRows(), watchRows(), memoryRows(),
+		listRows(), toolRows(), attachRows(), jvmRows(), detachRows(), hitRows(), ringRows(), callRows(), deliverRows(), losslessRows(), printRows(), watchRows(), memoryRows(), sizeRows(),
 	)
 }
 
 // tables returns all tables, in the order of the report.
 func tables() []table {
-	return slices.Concat(jvmTables(), growthTables(), memoryTables())
+	return slices.Concat(jvmTables(), growthTables(), memoryTables(), sizeTables())
 }

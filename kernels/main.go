@@ -20,6 +20,7 @@ of other kinds, under QEMU. Run it anywhere in a checkout.
   boot     run one test binary on one kernel: for go test -exec
   fetch    fetch kernels and QEMU into the cache
   unpack   fetch the newest version of a package of Debian, and unpack it
+  source   fetch the newest source of libbpf, for the benchmarks
   setup    install, as root, the compilers that building the traced programs
            for all machines takes
 
@@ -46,6 +47,8 @@ func main() {
 		err = fetch(ctx, arguments)
 	case "unpack":
 		err = unpack(ctx, arguments)
+	case "source":
+		err = source(ctx, arguments)
 	case "setup":
 		err = setup(ctx)
 	default:
