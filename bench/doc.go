@@ -38,6 +38,7 @@
 //	deliver.go     events on their way to a Go program
 //	lossless.go    how fast they may come (rings.go: from several processors)
 //	watch.go       following thousands of processes
+//	exec.go        how soon the events of a new process come
 //	growth.go      how all of these grow
 //	memory.go      what is held in memory
 //	size.go        how large the commands are, and what of
