@@ -56,14 +56,14 @@ func TestList(t *testing.T) {
 		r := start(t, "-l", p.path, "*:three", "*:no_nop").wait()
 		qt.Check(t, qt.StringContains(r.stderr, "target-pie: skipped probe gousdt_broken:no_nop at "))
 	})
-	t.Run("all, with the names of arguments", func(t *testing.T) {
+	t.Run("all with the names of arguments", func(t *testing.T) {
 		names := filepath.Join(t.TempDir(), "names.d")
 		qt.Assert(t, qt.IsNil(os.WriteFile(names,
 			[]byte("provider gousdt_test { probe three(int count, char *text, void *); };"), 0o644)))
 		r := start(t, "-l", "--names", names, p.path).wait()
 		text := strings.Join(r.ok(), "\n")
 		qt.Check(t, qt.Matches(text, `(?s).*gousdt_test:three +1  count: 4 signed, text: text, 8 unsigned\n.*`))
-		qt.Check(t, qt.Matches(text, `(?s).*gousdt_test:two +.*`))
+		qt.Check(t, qt.Matches(text, `(?s).*gousdt_test:none +.*`))
 	})
 	t.Run("nothing", func(t *testing.T) {
 		r := start(t, "-l", "-p", decimal(p.PID), "gousdt_test:thre").wait()
