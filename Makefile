@@ -31,6 +31,8 @@ SHELL := /bin/bash
 GO ?= go
 FUZZTIME ?= 30s
 TESTFLAGS ?= -timeout 20m
+# those with tests of what users of the host may try
+HOSTILE_PACKAGES := ./usdt ./trace ./stack ./cmd/usdtlist ./cmd/usdttrace
 # empty on machines that have no race detector
 RACE ?= -race
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.7.0
@@ -87,11 +89,14 @@ test-faults:
 test-soak:
 	GOUSDT_SOAK=1 CI=true CGO_ENABLED=1 $(tool) ./gotest -C .. $(RACE) -count=1 -p 1 -timeout 60m ./usdt
 
-# As root. Says what each attack has cost. The same tests are short in make
-# test-all.
+# As root. Says in the end what each attack costs. The same tests are short in
+# make test-all.
 .PHONY: test-hostile
 test-hostile:
-	GOUSDT_HOSTILE=1 CI=true $(GO) test -count=1 -p 1 -timeout 60m -v ./proc ./internal/follow ./usdt ./trace
+	table=$$(mktemp) && trap 'rm -f $$table' EXIT && \
+		GOUSDT_HOSTILE=$$table $(GO) test -count=1 -p 1 -timeout 60m -run Hostile $(HOSTILE_PACKAGES) && \
+		echo "point | what is tried | before | now | attached after | CPU | memory | descriptors" && \
+		sort -n $$table
 
 .PHONY: generate
 generate:

@@ -106,35 +106,11 @@ func TestFileOfALayerIsSeenThroughOverlayfsAndWithout(t *testing.T) {
 	}
 }
 
-// hostileFiles are ways to have a tracer wait for ever.
-var hostileFiles = map[string][]string{
-	"a server that is stopped":        {"map", "freeze"},
-	"a file that is never identified": {"map", fmt.Sprint("stop ", testprog.FUSEGetattr)},
-	"a file that is never opened":     {"map", fmt.Sprint("stop ", testprog.FUSEOpen)},
-	"a file that is never read":       {"map", fmt.Sprint("stop ", testprog.FUSERead)},
-	"a process stuck in munmap":       {"stuck fuse/program"},
-	neverClosed:                       {"map", fmt.Sprint("stop ", testprog.FUSEFlush)},
-}
-
-// neverClosed is a file that may be attached: only closing it blocks.
-const neverClosed = "a file that is never closed"
-
 // Files and processes that do not answer are set aside, and named. Others are
 // seen and attached within two seconds, and closing waits for none of them.
 func TestHostileUsersWhoseFilesDoNotAnswer(t *testing.T) {
 	c := newCollector(t, nil) // and closed after the servers have ended
-	user, hostile := 1000, make(map[int]string)
-	for what, commands := range hostileFiles {
-		user++
-		h := testprog.StartHostile(t, user, testprog.Path(t, "target-static"))
-		for _, command := range commands {
-			if command == "map" {
-				command += " " + h.File
-			}
-			h.Do(command)
-		}
-		hostile[h.PID] = what
-	}
+	hostile := testprog.StartUnanswering(t, testprog.Path(t, "target-static"))
 	dir := t.TempDir()
 	innocent, library := filepath.Join(dir, "innocent"), filepath.Join(dir, "library.so")
 	copyFile(t, innocent, testprog.Path(t, "target-pie"))
@@ -182,7 +158,7 @@ func TestHostileUsersWhoseFilesDoNotAnswer(t *testing.T) {
 	qt.Check(t, qt.IsTrue(blocked >= 3), qt.Commentf("%d", blocked))
 	mu.Lock()
 	for pid, what := range hostile {
-		if what != neverClosed {
+		if what != testprog.CanBeAttached {
 			named := strings.Contains(told.String(), fmt.Sprintf("process %d", pid))
 			qt.Check(t, qt.IsTrue(named), qt.Commentf("%s, of process %d", what, pid))
 		}

@@ -53,6 +53,7 @@ type scan struct {
 	failures  []failure            // what could not be read
 	reported  map[proc.FileID]bool // files whose contents are what is wrong
 	blocked   map[string]int       // by owner, processes that do not answer
+	left      int                  // of these, all together
 }
 
 func newScan(l *lister) *scan {
@@ -78,11 +79,13 @@ func (s *scan) process(pid int) error {
 	}
 	part := s.part()
 	var err error
-	if !abandon.One(context.Background(), patience, func() { err = part.gatherProcess(pid) }, part.close) {
+	wait := patience >> min(s.left, mostHalvings)
+	if !abandon.One(context.Background(), wait, func() { err = part.gatherProcess(pid) }, part.close) {
 		if s.blocked == nil {
 			s.blocked = make(map[string]int)
 		}
 		s.blocked[s.owner(pid)]++
+		s.left++
 		return blockedError(pid)
 	}
 	s.add(part)
@@ -99,8 +102,12 @@ func (s *scan) owner(pid int) string {
 }
 
 // patience is how long the scan of a process may wait before the others are
-// listed without it.
-const patience = time.Second
+// listed without it. Each that is left out halves the time of the next ones:
+// where one blocks on purpose, there may be many.
+const patience = 500 * time.Millisecond
+
+// mostHalvings is how often the patience is halved.
+const mostHalvings = 3
 
 // maxBlocked bounds how many processes of one container or user are waited for,
 // each of which takes a thread.

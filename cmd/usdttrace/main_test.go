@@ -13,6 +13,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/gousdt/gousdt/internal/foreground"
 	"github.com/gousdt/gousdt/internal/testprog"
 )
 
@@ -32,7 +33,7 @@ func TestMain(m *testing.M) {
 	switch {
 	case os.Getenv(unprivilegedVariable) != "":
 		os.Exit(runUnprivileged())
-	case os.Getenv(runVariable) != "":
+	case os.Getenv(runVariable) != "", foreground.IsWorker():
 		os.Unsetenv(runVariable) // a command that it runs is not usdttrace
 		if os.Getenv(ownProcVariable) != "" {
 			if err := mountProc(); err != nil {

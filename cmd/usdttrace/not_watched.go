@@ -6,8 +6,10 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/abandon"
 	"github.com/gousdt/gousdt/internal/messages"
 	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/usdt"
@@ -66,15 +68,20 @@ func (t *targets) addNearest(file *elfnote.File, patterns []elfnote.Pattern) {
 // addNearest keeps the names of probes that nearly match in the files of a
 // process.
 func (t *tracer) addNearest(pid int) {
-	cache := proc.NewCache(nil)
-	files, _ := proc.NewFS("").Files(pid) // what cannot be read has no names to offer
-	for _, m := range files {
-		if file, ok, err := cache.Acquire(m); err == nil && ok {
-			t.targets.addNearest(file.ELF(), t.options.patterns)
-			file.Release()
+	abandon.One(t.ctx, nearestPatience, func() {
+		cache := proc.NewCache(nil)
+		files, _ := proc.NewFS("").Files(pid) // what cannot be read has no names to offer
+		for _, m := range files {
+			if file, ok, err := cache.Acquire(m); err == nil && ok {
+				t.targets.addNearest(file.ELF(), t.options.patterns)
+				file.Release()
+			}
 		}
-	}
+	}, nil)
 }
+
+// nearestPatience is how long the files of a process may have one wait.
+const nearestPatience = 500 * time.Millisecond
 
 // warnSkipped names the sites and notes of a file that match but are not
 // watched.

@@ -48,6 +48,10 @@ type tracer struct {
 	took   time.Duration // from start to the end
 	status int           // of the command, if it ended by itself
 	failed atomic.Bool   // something that was asked for could not be watched
+	begun  atomic.Bool   // everything has been attached, or not
+	// blocked is closed if the tracing is to end and has not begun, for a file that
+	// does not answer. It is nil with -c.
+	blocked chan struct{}
 }
 
 // errReported means that nothing can be watched, and that messages have said
@@ -137,7 +141,9 @@ func (t *tracer) trace() (err error) {
 			err = fmt.Errorf("writing the output: %w", e)
 		}
 	}()
-	if err := t.begin(); err != nil {
+	err = t.begin()
+	t.begun.Store(true)
+	if err != nil {
 		return err
 	}
 	t.warnCaptures()

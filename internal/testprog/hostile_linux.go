@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -86,8 +87,59 @@ func (h *Hostile) Forge(path string) {
 		h.t.Fatal(err)
 	}
 	numbers := []string{fmt.Sprint(st.Ino), fmt.Sprint(st.Size)}
-	for _, time := range []unix.StatxTimestamp{st.Btime, st.Mtime, st.Ctime} {
-		numbers = append(numbers, fmt.Sprint(time.Sec*1e9+int64(time.Nsec)))
+	for _, at := range []unix.StatxTimestamp{st.Btime, st.Mtime, st.Ctime} {
+		numbers = append(numbers, fmt.Sprint(at.Sec*1e9+int64(at.Nsec)))
 	}
 	h.Do("forge " + strings.Join(numbers, " "))
+}
+
+// Unanswering are hostile users, each with a process that has whoever scans it
+// wait for ever, by PID.
+type Unanswering map[int]string
+
+// CanBeAttached is the one of them whose file is only never closed.
+const CanBeAttached = "a file that is never closed"
+
+// StartUnanswering starts hostile users of all kinds, whose file is a program.
+func StartUnanswering(t testing.TB, program string) Unanswering {
+	t.Helper()
+	user, all := 1000, make(Unanswering)
+	for what, commands := range map[string][]string{
+		"a server that is stopped":        {"map ", "freeze"},
+		"a file that is never identified": {"map ", fmt.Sprint("stop ", FUSEGetattr)},
+		"a file that is never opened":     {"map ", fmt.Sprint("stop ", FUSEOpen)},
+		"a file that is never read":       {"map ", fmt.Sprint("stop ", FUSERead)},
+		"a process stuck in munmap":       {"stuck fuse/program"},
+		CanBeAttached:                     {"map ", fmt.Sprint("stop ", FUSEFlush)},
+	} {
+		user++
+		h := StartHostile(t, user, program)
+		for _, command := range commands {
+			if strings.HasSuffix(command, " ") {
+				command += h.File
+			}
+			h.Do(command)
+		}
+		all[h.PID] = what
+	}
+	return all
+}
+
+// AwaitFault returns when the main thread of a process waits in the kernel
+// outside of a system call: for a page.
+func AwaitFault(t testing.TB, pid int) {
+	t.Helper()
+	path := fmt.Sprintf("/proc/%d/syscall", pid)
+	for deadline := time.Now().Add(testneeds.Patience(answerDeadline)); ; time.Sleep(time.Millisecond) {
+		call, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.HasPrefix(string(call), "-1 ") {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("process %d waits for no page: %s", pid, call)
+		}
+	}
 }
