@@ -60,8 +60,8 @@ func TestHostileUsersDoNotKeepItFromEnding(t *testing.T) {
 	}
 }
 
-// A file that was named and does not answer does not keep usdttrace from ending,
-// either.
+// A file that was named and does not answer does not keep usdttrace from
+// ending, either.
 func TestHostileFileThatWasNamed(t *testing.T) {
 	contents, err := os.ReadFile(testprog.Path(t, "target-static"))
 	qt.Assert(t, qt.IsNil(err))

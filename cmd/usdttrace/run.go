@@ -49,8 +49,8 @@ type tracer struct {
 	status int           // of the command, if it ended by itself
 	failed atomic.Bool   // something that was asked for could not be watched
 	begun  atomic.Bool   // everything has been attached, or not
-	// blocked is closed if the tracing is to end and has not begun, for a file that
-	// does not answer. It is nil with -c.
+	// blocked is closed if the tracing is to end and has not begun, for a file
+	// that does not answer. It is nil with -c.
 	blocked chan struct{}
 }
 
