@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/go-quicktest/qt"
+	"golang.org/x/sys/unix"
 
 	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
@@ -73,6 +74,14 @@ func TestSampleRate(t *testing.T) {
 	const rate = 100
 	var took time.Duration
 	events, losses, hits := sampledEvents(t, &trace.SessionOptions{SampleRate: rate}, func(p *traced) {
+		var all, one unix.CPUSet // each processor has its own rate
+		qt.Assert(t, qt.IsNil(unix.SchedGetaffinity(p.PID, &all)))
+		for cpu := 0; one.Count() == 0; cpu++ {
+			if all.IsSet(cpu) {
+				one.Set(cpu)
+			}
+		}
+		qt.Assert(t, qt.IsNil(unix.SchedSetaffinity(p.PID, &one)))
 		for began := time.Now(); took < 2500*time.Millisecond; took = time.Since(began) {
 			p.Fire("specs", 10)
 		}
@@ -82,6 +91,14 @@ func TestSampleRate(t *testing.T) {
 	most := rate * (int(took/time.Second) + 1) * runtime.NumCPU()
 	qt.Check(t, qt.IsTrue(len(events) <= most && len(events) >= rate),
 		qt.Commentf("%d of at most %d", len(events), most))
+	// What was left out when a second had its events is shared out, and not the
+	// weight of the first hit of the next.
+	greatest := uint64(0)
+	for _, e := range events {
+		greatest = max(greatest, e.Weight)
+	}
+	qt.Check(t, qt.IsTrue(greatest < hits/10), qt.Commentf("%d of %d hits", greatest, hits))
+	qt.Check(t, qt.IsTrue(weights(events) > hits/3), qt.Commentf("%d of %d hits", weights(events), hits))
 }
 
 func TestSampleRateTakesAllThatAreFew(t *testing.T) {

@@ -35,10 +35,16 @@ type SamplingState struct {
 	Hits  uint64
 	Taken uint64
 	Mean  uint64 // of the gaps
+
+	// Hits that came when a second had its events already. They are shared out
+	// to the events of the next one: as the weight of its first event they
+	// would be taken for hits like that one.
+	Over  uint64
+	Share uint64 // of each event
 }
 
 // SamplingStateSize is the size of a SamplingState.
-const SamplingStateSize = 7 * 8
+const SamplingStateSize = 9 * 8
 
 const (
 	stateSince   = 0
@@ -48,6 +54,8 @@ const (
 	stateHits    = 32
 	stateTaken   = 40
 	stateMean    = 48
+	stateOver    = 56
+	stateShare   = 64
 )
 
 // sampled is where a hit that was chosen has its weight and the processor's
@@ -87,10 +95,21 @@ func (b *builder) sample(s *Sampling, leave argcode.Label) *sampled {
 // second emits what counts the hits of a second. The next one has so large gaps
 // that as many hits would make Rate events.
 func (b *builder) second(s *Sampling) {
-	same := b.Label()
+	same, none := b.Label(), b.Label()
 	b.Call(asm.FnKtimeGetNs)
 	b.Emit(asm.LoadMem(asm.R1, asm.R9, stateBegan, asm.DWord), asm.Mov.Reg(asm.R2, asm.R0), asm.Sub.Reg(asm.R2, asm.R1))
 	b.JumpIfImm(asm.JLT, asm.R2, uint64(time.Second), asm.R1, same)
+	// All hits but this one, if the second had its events.
+	b.Emit(asm.LoadMem(asm.R1, asm.R9, stateTaken, asm.DWord))
+	b.JumpIfImm(asm.JLT, asm.R1, uint64(s.Rate), asm.R2, none)
+	b.Emit(asm.LoadMem(asm.R1, asm.R9, stateSince, asm.DWord), asm.Sub.Imm(asm.R1, 1))
+	b.JumpIfImm(asm.JSLT, asm.R1, 1, asm.R2, none)
+	b.Emit(asm.LoadMem(asm.R2, asm.R9, stateOver, asm.DWord), asm.Add.Reg(asm.R2, asm.R1),
+		asm.StoreMem(asm.R9, stateOver, asm.R2, asm.DWord),
+		asm.Div.Imm(asm.R2, int32(s.Rate)), asm.Add.Imm(asm.R2, 1),
+		asm.StoreMem(asm.R9, stateShare, asm.R2, asm.DWord),
+		asm.Neg.Imm(asm.R1, 0), asm.AddAtomic.Mem(asm.R9, asm.R1, asm.DWord, stateSince))
+	b.Place(none)
 	b.Emit(asm.StoreMem(asm.R9, stateBegan, asm.R0, asm.DWord),
 		asm.LoadMem(asm.R1, asm.R9, stateHits, asm.DWord),
 		asm.Div.Imm(asm.R1, int32(s.Rate)),
@@ -107,13 +126,20 @@ func (b *builder) second(s *Sampling) {
 // the weight of the next one.
 func (b *builder) take(s *Sampling, at *sampled, weight int) {
 	b.Emit(asm.LoadMem(asm.R1, asm.R10, int16(at.weight), asm.DWord),
-		asm.StoreMem(asm.R7, int16(weight), asm.R1, asm.DWord),
-		asm.LoadMem(asm.R9, asm.R10, int16(at.state), asm.DWord),
-		asm.Neg.Imm(asm.R1, 0),
-		asm.AddAtomic.Mem(asm.R9, asm.R1, asm.DWord, stateSince))
+		asm.LoadMem(asm.R9, asm.R10, int16(at.state), asm.DWord))
 	if s.Rate > 0 {
-		b.Emit(asm.Mov.Imm(asm.R1, 1), asm.AddAtomic.Mem(asm.R9, asm.R1, asm.DWord, stateTaken))
+		enough := b.Label()
+		b.Emit(asm.LoadMem(asm.R2, asm.R9, stateShare, asm.DWord), asm.LoadMem(asm.R3, asm.R9, stateOver, asm.DWord))
+		b.JumpIf(asm.JGE, asm.R3, asm.R2, enough)
+		b.Emit(asm.Mov.Reg(asm.R2, asm.R3))
+		b.Place(enough)
+		b.Emit(asm.Sub.Reg(asm.R3, asm.R2), asm.StoreMem(asm.R9, stateOver, asm.R3, asm.DWord),
+			asm.Add.Reg(asm.R2, asm.R1), asm.StoreMem(asm.R7, int16(weight), asm.R2, asm.DWord),
+			asm.Mov.Imm(asm.R2, 1), asm.AddAtomic.Mem(asm.R9, asm.R2, asm.DWord, stateTaken))
+	} else {
+		b.Emit(asm.StoreMem(asm.R7, int16(weight), asm.R1, asm.DWord))
 	}
+	b.Emit(asm.Neg.Imm(asm.R1, 0), asm.AddAtomic.Mem(asm.R9, asm.R1, asm.DWord, stateSince))
 	// From 1 to 2 * mean - 1.
 	b.Call(asm.FnGetPrandomU32)
 	if s.Rate > 0 {
