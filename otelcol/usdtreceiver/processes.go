@@ -63,14 +63,14 @@ type processes struct {
 
 	mu        sync.Mutex
 	byPID     map[int]*process // the latest of each
-	gone      []*process       // in the order in which they went; some are back
+	gone      []*process       // in the order in which they went
 	running   int
 	resources map[resourceID]*resource
 }
 
 // resourceID identifies a resource: a process, or else a control group.
 type resourceID struct {
-	process proc.ProcessID
+	process *process // nil for a control group
 	group   uint64
 }
 
@@ -109,10 +109,11 @@ func (ps *processes) appeared(found proc.Process) {
 		ps.leave(now)
 	case now.gone.IsZero():
 		p = now
-	default:
-		// It maps such a file again, and keeps its place among those gone,
-		// which drop looks at.
-		p.pairs = 0
+	case now.executable == p.executable:
+		// It maps such a file again.
+		now.gone = time.Time{}
+		ps.gone = slices.DeleteFunc(ps.gone, func(g *process) bool { return g == now })
+		p = now
 	}
 	if p.pairs == 0 {
 		ps.running++
@@ -210,19 +211,18 @@ func (ps *processes) resourceOf(pid int, group uint64) *resource {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
 	id := resourceID{group: group}
-	var p *process
 	if ps.kind == ByProcess {
-		if p = ps.byPID[pid]; p != nil {
-			id.process = p.ProcessID
-		}
+		id.process = ps.byPID[pid]
 	}
 	r := ps.resources[id]
 	if r == nil {
-		r = ps.newResource(group, p)
+		r = ps.newResource(group, id.process)
 		ps.resources[id] = r
 	}
-	if p == nil && r.service == nil {
-		r.service = ps.serviceOf(r.path) // perhaps no process of it was known before
+	if r.process == nil && r.service.Load() == nil {
+		if service := ps.serviceOf(r.path); service != nil {
+			r.service.Store(&service) // no process of it was known before
+		}
 	}
 	r.used = time.Now()
 	return r
@@ -244,8 +244,8 @@ func (ps *processes) newResource(group uint64, p *process) *resource {
 	if r.container.ID == "" {
 		r.container = p.container // where the hierarchies are of version 1
 	}
-	r.service = p.service
-	r.instance = instanceID(ps.boot, "process", p.PID, p.StartTime)
+	r.service.Store(&p.service)
+	r.instance = instanceID(ps.boot, "process", p.PID, p.StartTime, p.executable)
 	return r
 }
 

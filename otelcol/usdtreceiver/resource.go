@@ -8,6 +8,7 @@ import (
 	"os"
 	"path"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"go.opentelemetry.io/collector/pdata/pcommon"
@@ -23,9 +24,10 @@ type resource struct {
 	group     uint64   // ID of the control group
 	path      string   // of the control group, or ""
 	container container.Container
-	service   map[string]string // what the environment says
-	instance  string            // service.instance.id
-	used      time.Time         // when it was last asked for
+	instance  string    // service.instance.id
+	used      time.Time // when it was last asked for
+
+	service atomic.Pointer[map[string]string] // what the environment says; nil if it is not known yet
 }
 
 // Attributes of resources, as the semantic conventions call them.
@@ -53,8 +55,10 @@ func (r *resource) fill(to pcommon.Resource) {
 			a.PutStr(name, value)
 		}
 	}
-	for key, value := range r.service {
-		put(key, value)
+	if service := r.service.Load(); service != nil {
+		for key, value := range *service {
+			put(key, value)
+		}
 	}
 	if p := r.process; p != nil {
 		a.PutInt(attributePID, int64(p.PID))

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package usdtreceiver
+
+import (
+	"os"
+	"path/filepath"
+	"strconv"
+	"testing"
+
+	"github.com/go-quicktest/qt"
+
+	"github.com/gousdt/gousdt/proc"
+)
+
+// tree is a directory that looks like /proc.
+type tree struct {
+	t    *testing.T
+	root string
+}
+
+func newTree(t *testing.T) *tree {
+	root := t.TempDir()
+	qt.Assert(t, qt.IsNil(os.Symlink(strconv.Itoa(os.Getpid()), filepath.Join(root, "self"))))
+	return &tree{t, root}
+}
+
+// add adds a process, or makes another one of it.
+func (p *tree) add(pid, parent int, start, executable, cgroup, environment string) proc.Process {
+	p.t.Helper()
+	dir := filepath.Join(p.root, strconv.Itoa(pid))
+	qt.Assert(p.t, qt.IsNil(os.RemoveAll(dir)))
+	qt.Assert(p.t, qt.IsNil(os.Mkdir(dir, 0o755)))
+	write := func(name, text string) {
+		qt.Assert(p.t, qt.IsNil(os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644)))
+	}
+	stat := strconv.Itoa(pid) + " (" + filepath.Base(executable) + ") S " + strconv.Itoa(parent)
+	for range 17 {
+		stat += " 0"
+	}
+	stat += " " + start
+	for range 30 {
+		stat += " 1"
+	}
+	write("stat", stat+"\n")
+	write("cgroup", "0::"+cgroup+"\n")
+	write("environ", environment)
+	qt.Assert(p.t, qt.IsNil(os.Symlink("/", filepath.Join(dir, "root"))))
+	qt.Assert(p.t, qt.IsNil(os.Symlink(executable, filepath.Join(dir, "exe"))))
+	process, err := proc.NewFS(p.root).Process(pid)
+	qt.Assert(p.t, qt.IsNil(err))
+	return process
+}
+
+func changes(appeared, disappeared []proc.Process) *proc.Changes {
+	c := &proc.Changes{}
+	for _, p := range appeared {
+		c.Appeared = append(c.Appeared, &proc.Pair{Process: p})
+	}
+	for _, p := range disappeared {
+		c.Disappeared = append(c.Disappeared, &proc.Pair{Process: p})
+	}
+	return c
+}
+
+const podScope = "/kubepods.slice/kubepods-pod0123abcd_1111_2222_3333_444455556666.slice/" +
+	"cri-containerd-0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef.scope"
+
+func TestProcessesAreResources(t *testing.T) {
+	files := newTree(t)
+	ps := newProcesses(ByProcess, proc.NewFS(files.root), nil)
+	server := files.add(10, 1, "500", "/bin/server", podScope, "OTEL_SERVICE_NAME=shop\x00")
+	child := files.add(11, 10, "600", "/bin/server", podScope, "server: idle")
+	other := files.add(12, 10, "700", "/bin/other", podScope, "")
+	ps.changed(changes([]proc.Process{server, child, other}, nil))
+	qt.Check(t, qt.Equals(ps.count(), 3))
+
+	for _, test := range []struct {
+		pid        int
+		name, file string
+	}{
+		{10, "shop", "server"},
+		{11, "shop", "server"}, // its parent's, which it has overwritten
+		{12, "unknown_service:other", "other"},
+	} {
+		r := ps.resourceOf(test.pid, 7)
+		got := attributesOf(r)
+		qt.Check(t, qt.Equals(got["service.name"], any(test.name)))
+		qt.Check(t, qt.Equals(got["process.executable.name"], any(test.file)))
+		qt.Check(t, qt.Equals(got["process.pid"], any(int64(test.pid))))
+		qt.Check(t, qt.Equals(got["k8s.pod.uid"], any("0123abcd-1111-2222-3333-444455556666")))
+		qt.Check(t, qt.Equals(got["container.id"], any("0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef")))
+		qt.Check(t, qt.Equals(r, ps.resourceOf(test.pid, 7)))
+	}
+
+	unknown := attributesOf(ps.resourceOf(99, 7))
+	qt.Check(t, qt.IsNil(unknown["process.pid"]))
+	qt.Check(t, qt.Equals(unknown["service.instance.id"], attributesOf(ps.resourceOf(98, 7))["service.instance.id"]))
+}
+
+func attributesOf(r *resource) map[string]any {
+	b := newMetricsBuilder(Cumulative)
+	return b.all.ResourceMetrics().At(b.scopeIndex(r)).Resource().Attributes().AsRaw()
+}
+
+// scopeIndex makes the resource the last one of the metrics.
+func (b *metricsBuilder) scopeIndex(r *resource) int {
+	b.scope(r)
+	return b.all.ResourceMetrics().Len() - 1
+}
+
+func TestProcessesComeAndGo(t *testing.T) {
+	files := newTree(t)
+	ps := newProcesses(ByProcess, proc.NewFS(files.root), nil)
+	first := files.add(10, 1, "500", "/bin/a", "/x", "")
+	ps.changed(changes([]proc.Process{first, first}, nil)) // it maps two files
+	r := ps.resourceOf(10, 7)
+	ps.changed(changes(nil, []proc.Process{first}))
+	qt.Check(t, qt.IsFalse(ps.hasGone(r)))
+	ps.changed(changes(nil, []proc.Process{first}))
+	qt.Check(t, qt.IsTrue(ps.hasGone(r)))
+	qt.Check(t, qt.Equals(ps.count(), 0))
+	qt.Check(t, qt.Equals(ps.resourceOf(10, 7), r)) // for what is read later
+
+	ps.changed(changes([]proc.Process{first}, nil)) // it maps one again
+	qt.Check(t, qt.IsFalse(ps.hasGone(r)))
+	qt.Check(t, qt.Equals(ps.resourceOf(10, 7), r))
+	qt.Check(t, qt.Equals(ps.count(), 1))
+
+	second := files.add(10, 1, "900", "/bin/a", "/x", "") // the PID is used again
+	ps.changed(changes([]proc.Process{second}, []proc.Process{first}))
+	qt.Check(t, qt.IsTrue(ps.hasGone(r)))
+	now := ps.resourceOf(10, 7)
+	qt.Check(t, qt.Not(qt.Equals(now, r)))
+	qt.Check(t, qt.Not(qt.Equals(now.instance, r.instance)))
+	qt.Check(t, qt.IsFalse(ps.hasGone(now)))
+	qt.Check(t, qt.Equals(ps.count(), 1))
+}
