@@ -281,3 +281,15 @@ func TestBlocksOfCalls(t *testing.T) {
 		qt.Check(t, qt.Equals(got, want), qt.Commentf("%v", fmt.Sprint(ends)))
 	}
 }
+
+// The keys of a call's time are those of its end: a site that is an end and has
+// none of them says so.
+func TestMissingKeysOfCallsAreNamed(t *testing.T) {
+	c := newCallWorld(t, &testKernels[0], rand.New(rand.NewPCG(1, 2)), "", expr.Term{Source: expr.TID})
+	c.plan.Aggregations = []*Aggregation{{Latency: c.latency, Keys: []expr.Term{{Source: expr.Argument, Index: 5}}}}
+	site := func(ends Ends) *Site {
+		return &Site{Provider: "p", Name: "n", Args: c.args, Pairs: map[*Latency]Ends{c.latency: ends}, Fixed: true}
+	}
+	qt.Check(t, qt.ErrorMatches(c.plan.Missing(site(Ends{Done: 1})), "p:n has no arg5"))
+	qt.Check(t, qt.IsNil(c.plan.Missing(site(Ends{Start: 1}))))
+}

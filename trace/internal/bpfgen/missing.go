@@ -14,8 +14,8 @@ func (p *Plan) Missing(site *Site) error {
 	p, site = p.bind(site)
 	terms := terms(p.Filter, nil)
 	for _, a := range p.Aggregations {
-		if !a.Applies(site) || a.Latency != nil && site.Pairs[a.Latency].Done == 0 {
-			continue
+		if a.Latency == nil && !a.Applies(site) || a.Latency != nil && site.Pairs[a.Latency].Done == 0 {
+			continue // it is not about the site
 		}
 		terms = append(terms, a.Keys...)
 		if a.Value != nil {
