@@ -173,12 +173,20 @@ func (v *delivery) keepUp(pacer *paced, rate float64) (passed, received int, per
 		return 0, 0, 0, err
 	}
 	// What is still in the ring buffer was not lost.
-	left := passed - int(after.Events-before.Events) - o.came
-	if left > 0 {
-		_, _, err = v.take(context.Background(), left)
+	if left := passed - int(after.Events-before.Events) - o.came; left > 0 {
+		ctx, cancel := context.WithTimeout(context.Background(), restPatience)
+		defer cancel()
+		_, came, err := v.take(ctx, left)
+		if err != nil {
+			return 0, 0, 0, err
+		}
+		o.came += came
 	}
-	return passed, o.came + left, per, err
+	return passed, o.came, per, nil
 }
+
+// restPatience is how long the rest may take to come.
+const restPatience = 2 * time.Second
 
 // losslessLibbpf is libbpf reading the ring buffer of a session.
 func (e *env) losslessLibbpf(pacer *paced, ring *delivery) compare.Contestant {
