@@ -44,7 +44,15 @@ func (fs *files) isFull() bool { return len(fs.known) >= maxFiles }
 // file returns a file that a process maps, opened when it is first seen: later
 // it may be gone.
 func (s *Symbolizer) file(p *process, mapped *proc.MappedFile) *file {
-	id, err := mapped.ID()
+	var id proc.FileID
+	err := proc.ErrBlocked
+	got := &struct {
+		id  proc.FileID
+		err error
+	}{}
+	if s.ask(p.PID, func() { got.id, got.err = mapped.ID() }, nil) {
+		id, err = got.id, got.err
+	}
 	if known := s.files.known[id]; err == nil && known != nil {
 		return known
 	}
@@ -54,22 +62,43 @@ func (s *Symbolizer) file(p *process, mapped *proc.MappedFile) *file {
 		return f
 	}
 	s.files.known[id] = f
-	opened, err := mapped.Open()
-	if err != nil {
+	opened := &openedFile{}
+	if !s.ask(p.PID, func() { opened.open(mapped) }, opened.close) || opened.elf == nil {
 		return f
 	}
-	if f.elf, err = elffile.New(opened); err != nil {
-		opened.Close()
-		return f
-	}
+	f.elf, f.buildID = opened.elf, opened.buildID
 	f.machine = f.elf.Machine
 	f.segments = slices.Clone(f.elf.Segments[:min(len(f.elf.Segments), maxSegments)])
-	f.buildID, _ = f.elf.BuildID() // "" if there is none
 	s.files.open = append(s.files.open, f)
 	if len(s.files.open) > maxOpen {
 		s.closeFirst(p)
 	}
 	return f
+}
+
+// openedFile is what is read of a file when it is opened.
+type openedFile struct {
+	elf     *elffile.File // nil if it could not be opened or is no ELF file
+	buildID string        // "" if there is none
+}
+
+func (f *openedFile) open(mapped *proc.MappedFile) {
+	opened, err := mapped.Open()
+	if err != nil {
+		return
+	}
+	if f.elf, err = elffile.New(opened); err != nil {
+		f.elf = nil
+		opened.Close()
+		return
+	}
+	f.buildID, _ = f.elf.BuildID()
+}
+
+func (f *openedFile) close() {
+	if f.elf != nil {
+		_ = f.elf.OSFile().Close() // it was only read
+	}
 }
 
 // closeFirst reads the tables of the file that was opened first, and closes it.
@@ -116,7 +145,14 @@ func (s *Symbolizer) readFunctions(ctx context.Context, p *process, f *file) {
 	if f.functions != nil || f.elf == nil || ctx.Err() != nil || !p.bytes.take(f.elf.FunctionBytes()) {
 		return
 	}
-	f.functions, _ = f.elf.Functions() // without those of a malformed table
+	of := f.elf
+	read := &struct{ functions *elffile.Functions }{}
+	// without those of a malformed table
+	if !s.ask(p.PID, func() { read.functions, _ = of.Functions() }, nil) {
+		s.files.giveUp(f)
+		return
+	}
+	f.functions = read.functions
 	if debug, err := f.elf.FindDebugFile(""); err == nil {
 		if p.bytes.take(debug.FunctionBytes()) {
 			more, _ := debug.Functions()
@@ -134,7 +170,13 @@ func (s *Symbolizer) readFrames(ctx context.Context, p *process, f *file) {
 		return
 	}
 	f.hasRead = true
-	if f.frames, _ = s.unwinder.Read(f.elf); f.frames != nil { // nil also if they are malformed
+	of := f.elf
+	read := &struct{ frames *unwind.Table }{}
+	if !s.ask(p.PID, func() { read.frames, _ = s.unwinder.Read(of) }, nil) {
+		s.files.giveUp(f)
+		return
+	}
+	if f.frames = read.frames; f.frames != nil { // nil also if they are malformed
 		s.files.hold(f, f.frames.Size())
 	}
 }
@@ -201,5 +243,13 @@ func (fs *files) closeFile(f *file) error {
 	opened := f.elf.OSFile() // since proc.MappedFile.Open
 	f.elf = nil
 	fs.open = slices.DeleteFunc(fs.open, func(other *file) bool { return other == f })
-	return opened.Close()
+	return closeLater(opened)
+}
+
+// giveUp forgets how to read a file that does not answer.
+func (fs *files) giveUp(f *file) {
+	opened := f.elf.OSFile()
+	f.elf = nil
+	fs.open = slices.DeleteFunc(fs.open, func(other *file) bool { return other == f })
+	go opened.Close()
 }

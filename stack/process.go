@@ -41,7 +41,11 @@ func (s *Symbolizer) scan(pid int) *process {
 		return known
 	}
 	// Lines that are not understood are left out, and what has ended has none.
-	files, _ := s.fs.Files(pid)
+	var files []*proc.MappedFile
+	read := &struct{ files []*proc.MappedFile }{}
+	if s.ask(pid, func() { read.files, _ = s.fs.Files(pid) }, nil) {
+		files = read.files
+	}
 	if len(files) == 0 {
 		return known
 	}

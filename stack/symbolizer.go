@@ -24,6 +24,8 @@ type Symbolizer struct {
 	files     files
 	unwinder  *unwind.Unwinder
 	counts    Counts
+
+	unanswered unanswered
 }
 
 // Counts are what a [Symbolizer] has counted since it was made.
@@ -83,6 +85,8 @@ func NewSymbolizer(fs *proc.FS) *Symbolizer {
 		processes: make(map[int]*process),
 		files:     files{known: make(map[proc.FileID]*file)},
 		unwinder:  unwind.NewUnwinder(),
+
+		unanswered: make(unanswered),
 	}
 }
 

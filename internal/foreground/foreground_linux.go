@@ -32,6 +32,10 @@ const (
 	// statusDescriptor is where that one writes its exit status.
 	statusDescriptor = 3
 
+	// together is how long signals after one that was passed on are taken for
+	// the same: timeout(1) signals its child and then the whole process group.
+	together = time.Second
+
 	// farewell is how long that one may take to end when its work is done.
 	farewell = 100 * time.Millisecond
 )
@@ -111,6 +115,7 @@ func start() (*worker, error) {
 // signal has ended the worker, it ends this process.
 func (w *worker) wait(signals <-chan os.Signal) int {
 	var last os.Signal // that was passed on
+	var at time.Time
 	tick := time.NewTicker(farewell)
 	defer tick.Stop()
 	for {
@@ -119,7 +124,11 @@ func (w *worker) wait(signals <-chan os.Signal) int {
 			looked = tick.C
 		}
 		select {
-		case last = <-signals:
+		case s := <-signals:
+			if time.Since(at) < together {
+				continue
+			}
+			last, at = s, time.Now()
 			_ = unix.Kill(w.pid, last.(syscall.Signal)) // it may have ended
 		case <-looked:
 			if w.hasExited() {
