@@ -8,6 +8,9 @@ import (
 	"io"
 	"sync"
 	"sync/atomic"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
 )
 
 // closersAtATime bounds how many kernel links are closed at a time. Closing one
@@ -20,7 +23,11 @@ const closersAtATime = 128
 // Keep a reference to the Link, or to the Manager that made it: the garbage
 // collector detaches what nothing refers to. The kernel detaches it at the
 // latest when this process ends.
+//
+// A Link is a [link.Link], for functions that take one.
 type Link struct {
+	sealed
+
 	mode Mode
 	sel  *Selection // closed
 
@@ -33,6 +40,13 @@ type Link struct {
 	closed  chan struct{} // closed when that is done
 	err     error         // valid then
 }
+
+// sealed is nil. It has what nobody else can declare that an interface asks for
+// which is not to be implemented by others; all its other methods are Link's
+// own.
+type sealed interface{ link.Link }
+
+var _ link.Link = (*Link)(nil)
 
 func newLink(mode Mode, sel *Selection) *Link {
 	describing := *sel
@@ -69,6 +83,36 @@ func (l *Link) PerfEvents() int {
 // several links use [CloseAll] or [Manager.Close], which wait for all at a
 // time. It is safe to call Close again.
 func (l *Link) Close() error { return CloseAll(l) }
+
+// Detach is Close.
+func (l *Link) Detach() error { return l.Close() }
+
+// Info returns what the kernel says of the link. It fails with
+// [link.ErrNotSupported] if the Link is several of the kernel's, or none.
+func (l *Link) Info() (*link.Info, error) {
+	if len(l.kernel) == 1 {
+		if only, ok := l.kernel[0].(link.Link); ok {
+			return only.Info()
+		}
+	}
+	return nil, fmt.Errorf("%s: it is not one link of the kernel's: %w", l, link.ErrNotSupported)
+}
+
+// Update fails with [link.ErrNotSupported]: the kernel cannot replace the
+// program of a uprobe.
+func (l *Link) Update(*ebpf.Program) error {
+	return fmt.Errorf("%s: the program of a uprobe cannot be replaced: %w", l, link.ErrNotSupported)
+}
+
+// Pin fails with [link.ErrNotSupported]: the Manager gives the specs of a Link
+// to others when it is closed, by which a program that goes on would read wrong
+// values.
+func (l *Link) Pin(string) error {
+	return fmt.Errorf("%s: an attachment does not outlive its Manager: %w", l, link.ErrNotSupported)
+}
+
+// Unpin fails with [link.ErrNotSupported], because there is no Pin.
+func (l *Link) Unpin() error { return fmt.Errorf("%s: it is not pinned: %w", l, link.ErrNotSupported) }
 
 // CloseAll closes links, and waits for the kernel for all of them at a time.
 // Nil links are skipped.
