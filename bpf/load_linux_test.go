@@ -18,6 +18,7 @@ import (
 	"github.com/cilium/ebpf/asm"
 	"github.com/go-quicktest/qt"
 
+	"github.com/gousdt/gousdt/bpf"
 	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
 	"github.com/gousdt/gousdt/usdt"
@@ -164,6 +165,32 @@ func TestFunctionsAreHiddenAndWeak(t *testing.T) {
 		qt.Check(t, qt.Equals(elf.ST_BIND(symbol.Info), elf.STB_WEAK), qt.Commentf("%s", symbol.Name))
 		qt.Check(t, qt.Equals(elf.ST_VISIBILITY(symbol.Other), elf.STV_HIDDEN),
 			qt.Commentf("%s", symbol.Name))
+	}
+}
+
+// libbpf defines the helpers in a way that is no C++.
+func TestHeaderIsCPlusPlus(t *testing.T) {
+	testprog.RequireBPF(t)
+	helpers, err := os.ReadFile("/usr/include/bpf/bpf_helper_defs.h")
+	if err != nil {
+		testneeds.Missing(t, "needs libbpf's headers (Debian: libbpf-dev): %v", err)
+	}
+	include := t.TempDir()
+	qt.Assert(t, qt.IsNil(os.CopyFS(filepath.Join(include, "bpf"), bpf.Headers())))
+	for _, name := range []string{"bpf_helpers.h", "bpf_tracing.h"} {
+		text, err := os.ReadFile("/usr/include/bpf/" + name)
+		qt.Assert(t, qt.IsNil(err))
+		qt.Assert(t, qt.IsNil(os.WriteFile(filepath.Join(include, "bpf", name), text, 0o666)))
+	}
+	helpers = regexp.MustCompile(`= \(void ?\*\) ?(\d+);`).ReplaceAll(helpers, []byte("= CXX_HELPER($1);"))
+	qt.Assert(t, qt.IsNil(os.WriteFile(filepath.Join(include, "bpf", "bpf_helper_defs.h"), helpers, 0o666)))
+	for _, compiler := range compilers(t) {
+		t.Run(compiler, func(t *testing.T) {
+			object, output, err := compile(t, compiler, thisMachine(t), "testdata/plusplus.bpf.cc", "-I", include, "-std=c++17")
+			qt.Assert(t, qt.IsNil(err), qt.Commentf("%s", output))
+			qt.Check(t, qt.IsNotNil(load(t, object, true, nil).Programs["plusplus"]))
+			load(t, object, false, nil)
+		})
 	}
 }
 

@@ -45,6 +45,10 @@
  * and attached by package usdt alone: libbpf knows the maps by these names, but
  * writes something else.
  *
+ * In C++, include it inside extern "C", and have the programs there, too. The
+ * definitions of the helpers in libbpf's bpf_helper_defs.h are C, and have to be
+ * replaced by ones that C++ takes.
+ *
  * Several files that include this one can be linked into one object, by
  * "bpftool gen object". Each of them defines BPF_USDT_SEVERAL_FILES first, and
  * the object is loaded by usdt.LoadCollectionSpec.
@@ -241,20 +245,36 @@ static __always_inline long bpf_usdt_cookie(struct pt_regs *ctx)
 #define __BPF_USDT_READ_11 __BPF_USDT_READ_10, __BPF_USDT_READ(10)
 #define __BPF_USDT_READ_12 __BPF_USDT_READ_11, __BPF_USDT_READ(11)
 
+/* A value, which becomes of whatever type the parameter has. */
+#ifdef __cplusplus
+extern "C++" {
+struct __bpf_usdt_value {
+	__u64 bits;
+	template <typename type> __always_inline operator type() const
+	{
+		return (type)bits;
+	}
+};
+}
+#define __BPF_USDT_VALUE(n) __bpf_usdt_value{__usdt_values[n]}
+#else
+#define __BPF_USDT_VALUE(n) (void *)__usdt_values[n]
+#endif
+
 /* The values as a list of macro arguments, each led by a comma. */
 #define __BPF_USDT_VALUES_0
-#define __BPF_USDT_VALUES_1 , (void *)__usdt_values[0]
-#define __BPF_USDT_VALUES_2 __BPF_USDT_VALUES_1, (void *)__usdt_values[1]
-#define __BPF_USDT_VALUES_3 __BPF_USDT_VALUES_2, (void *)__usdt_values[2]
-#define __BPF_USDT_VALUES_4 __BPF_USDT_VALUES_3, (void *)__usdt_values[3]
-#define __BPF_USDT_VALUES_5 __BPF_USDT_VALUES_4, (void *)__usdt_values[4]
-#define __BPF_USDT_VALUES_6 __BPF_USDT_VALUES_5, (void *)__usdt_values[5]
-#define __BPF_USDT_VALUES_7 __BPF_USDT_VALUES_6, (void *)__usdt_values[6]
-#define __BPF_USDT_VALUES_8 __BPF_USDT_VALUES_7, (void *)__usdt_values[7]
-#define __BPF_USDT_VALUES_9 __BPF_USDT_VALUES_8, (void *)__usdt_values[8]
-#define __BPF_USDT_VALUES_10 __BPF_USDT_VALUES_9, (void *)__usdt_values[9]
-#define __BPF_USDT_VALUES_11 __BPF_USDT_VALUES_10, (void *)__usdt_values[10]
-#define __BPF_USDT_VALUES_12 __BPF_USDT_VALUES_11, (void *)__usdt_values[11]
+#define __BPF_USDT_VALUES_1 , __BPF_USDT_VALUE(0)
+#define __BPF_USDT_VALUES_2 __BPF_USDT_VALUES_1, __BPF_USDT_VALUE(1)
+#define __BPF_USDT_VALUES_3 __BPF_USDT_VALUES_2, __BPF_USDT_VALUE(2)
+#define __BPF_USDT_VALUES_4 __BPF_USDT_VALUES_3, __BPF_USDT_VALUE(3)
+#define __BPF_USDT_VALUES_5 __BPF_USDT_VALUES_4, __BPF_USDT_VALUE(4)
+#define __BPF_USDT_VALUES_6 __BPF_USDT_VALUES_5, __BPF_USDT_VALUE(5)
+#define __BPF_USDT_VALUES_7 __BPF_USDT_VALUES_6, __BPF_USDT_VALUE(6)
+#define __BPF_USDT_VALUES_8 __BPF_USDT_VALUES_7, __BPF_USDT_VALUE(7)
+#define __BPF_USDT_VALUES_9 __BPF_USDT_VALUES_8, __BPF_USDT_VALUE(8)
+#define __BPF_USDT_VALUES_10 __BPF_USDT_VALUES_9, __BPF_USDT_VALUE(9)
+#define __BPF_USDT_VALUES_11 __BPF_USDT_VALUES_10, __BPF_USDT_VALUE(10)
+#define __BPF_USDT_VALUES_12 __BPF_USDT_VALUES_11, __BPF_USDT_VALUE(11)
 
 /*
  * BPF_USDT defines a program whose parameters are the probe's first arguments:

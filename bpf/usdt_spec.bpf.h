@@ -102,7 +102,15 @@ struct {
  * loading; the verifier removes the branch that is not taken, so that an old
  * kernel never sees a helper that it does not have.
  */
-const volatile _Bool __bpf_usdt_has_cookie __attribute__((weak)) = 1;
+#ifdef __cplusplus
+#define __BPF_USDT_BOOL bool
+#else
+#define __BPF_USDT_BOOL _Bool
+#endif
+/* Declared first, or a constant would be one of this file alone in C++. */
+extern const volatile __BPF_USDT_BOOL __bpf_usdt_has_cookie
+	__attribute__((weak));
+const volatile __BPF_USDT_BOOL __bpf_usdt_has_cookie = 1;
 
 /*
  * The context of a program is the kernel's struct pt_regs. It is read in
@@ -113,7 +121,7 @@ const volatile _Bool __bpf_usdt_has_cookie __attribute__((weak)) = 1;
  * one load at a computed address of them all, and one jump table of a switch.
  */
 #define __BPF_USDT_LOAD(n)                                                     \
-	asm volatile("%0 = *(" __BPF_USDT_WORD " *)(%1 + %2)"                  \
+	asm volatile(__BPF_USDT_LOAD_WORD                                      \
 		     : "=r"(word)                                              \
 		     : "r"(words), "i"((n) * __BPF_USDT_WORD_SIZE)             \
 		     : "memory")
@@ -142,8 +150,12 @@ const volatile _Bool __bpf_usdt_has_cookie __attribute__((weak)) = 1;
 		__BPF_USDT_LOAD8((n) + 8)                                      \
 	}
 
-#define __BPF_USDT_WORD "u64"
 #define __BPF_USDT_WORD_SIZE 8
+#ifdef __clang__
+#define __BPF_USDT_LOAD_WORD "%0 = *(u64 *)(%1 + %2)"
+#else /* the syntax that gcc's assembler has unless it is told otherwise */
+#define __BPF_USDT_LOAD_WORD "ldxdw %0, [%1 + %2]"
+#endif
 
 /*
  * The program counter's slot, and what loads the slots from 16: all that hold
@@ -186,10 +198,14 @@ const volatile _Bool __bpf_usdt_has_cookie __attribute__((weak)) = 1;
 /* r0 .. r15, which is the program counter; no windows on 32-bit machines */
 #define __BPF_USDT_IP_SLOT 15
 #define __BPF_USDT_LOAD_FROM_16
-#undef __BPF_USDT_WORD
 #undef __BPF_USDT_WORD_SIZE
-#define __BPF_USDT_WORD "u32"
+#undef __BPF_USDT_LOAD_WORD
 #define __BPF_USDT_WORD_SIZE 4
+#ifdef __clang__
+#define __BPF_USDT_LOAD_WORD "%0 = *(u32 *)(%1 + %2)"
+#else
+#define __BPF_USDT_LOAD_WORD "ldxw %0, [%1 + %2]"
+#endif
 #else
 #error "usdt.bpf.h: unknown target machine: define __TARGET_ARCH_x86 (or _arm64, _s390, _riscv, _powerpc, _loongarch, _arm), or name one with bpf2go -target"
 #endif
@@ -280,7 +296,7 @@ __bpf_usdt_lookup(struct pt_regs *ctx)
 		__u32 *found;
 
 		key.ip = __bpf_usdt_word(ctx, __BPF_USDT_IP_SLOT);
-		found = bpf_map_lookup_elem(&__bpf_usdt_ip_to_spec_id, &key.ip);
+		found = (__u32 *)bpf_map_lookup_elem(&__bpf_usdt_ip_to_spec_id, &key.ip);
 		if (!found)
 			return 0;
 		key.id = *found;
@@ -288,7 +304,8 @@ __bpf_usdt_lookup(struct pt_regs *ctx)
 	/* IDs begin at 1: 0 is the cookie of a program attached without one. */
 	if (!key.id)
 		return 0;
-	return bpf_map_lookup_elem(&__bpf_usdt_specs, &key.id);
+	return (struct __bpf_usdt_spec *)bpf_map_lookup_elem(&__bpf_usdt_specs,
+							     &key.id);
 }
 
 /* The word of the window that the argument is in; a large number for none. */

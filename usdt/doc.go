@@ -65,6 +65,9 @@
 // shared by all links of a Manager that need the same one, and unloaded when no
 // link does.
 //
+// A hit that reads memory cannot cost much less: to read user memory once takes
+// 62 to 75 ns, however much it is, which is 12 to 14 % of a hit.
+//
 // It is not the default, because it is another program that runs. What refers
 // to the program that was given to Attach, such as its run count or an fexit
 // program, does not see the hits. Where each process gets a cookie of its own,
@@ -138,6 +141,20 @@
 //     the semaphore is 0 all the same.
 //   - An attachment without a PID covers the children of a process after fork.
 //     An attachment with a PID does not.
+//   - To attach to thousands of sites with semaphores is slow while a process
+//     maps the code and not the data of the file, as one that has just been
+//     started does: the kernel goes through a list of the semaphores that it
+//     could not count yet, for each site. 50,000 sites took 6 s then, and 0.1 s
+//     otherwise.
+//   - To detach from a probe in thousands of processes, each with an attachment
+//     of its own, is slow: 250 took 0.3 s, 500 2 s and 1,000 7 s. For each that
+//     is closed, the kernel goes through all others, for each process. One
+//     attachment without a PID closes at once; the program finds the process by
+//     bpf_get_current_pid_tgid.
+//   - A probe whose arguments name symbols cannot be read in a file without a
+//     symbol table. "go test" strips the binary that it runs: a probe in C code
+//     of a test, as in "4@counter(%rip)", reads nothing, unless the test is
+//     built by "go test -c".
 //   - With a PID, a perf event belongs to the main thread of the process. In
 //     all modes but [ModeMulti] an attachment is silent once that thread has
 //     exited, although other threads go on.

@@ -33,7 +33,9 @@ const maxArgs = 12
 
 // MaxSpecs is how many specs a program is made for at most. It finds the one of
 // a hit by a few comparisons, which for more specs take as long as the look-up
-// that they are in the place of.
+// that they are in the place of. A program for each spec would save the 8 ns
+// that this takes of some 500 for a hit, but 16 programs and links took three
+// times as long to attach, and twice as long to close.
 const MaxSpecs = 16
 
 // Program is a program of the user's.
