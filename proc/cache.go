@@ -11,6 +11,7 @@ import (
 	"syscall"
 
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/openlimit"
 )
 
 // Cache opens the files that processes map and that have probes, each once,
@@ -27,6 +28,7 @@ type Cache struct {
 	mu      sync.Mutex
 	files   map[FileID]*CachedFile // those acquired
 	opened  int                    // files that are open now
+	owners  map[string]int         // and for whom each was opened
 	limit   int                    // on these
 	answers answers
 	closing closing
@@ -48,12 +50,12 @@ type CacheOptions struct {
 
 // NewCache returns an empty cache. nil stands for the defaults.
 func NewCache(options *CacheOptions) *Cache {
-	c := &Cache{open: openMapped, seed: maphash.MakeSeed(), files: make(map[FileID]*CachedFile)}
+	c := &Cache{open: openMapped, seed: maphash.MakeSeed(), files: make(map[FileID]*CachedFile), owners: make(map[string]int)}
 	if options != nil && options.Open != nil {
 		c.open = options.Open
 	}
 	c.answers.limit = maxAnswers
-	c.limit = descriptors() / descriptorsPerFile
+	c.limit = openlimit.Get() / descriptorsPerFile
 	return c
 }
 
@@ -124,23 +126,28 @@ func (c *Cache) enter(id FileID) *CachedFile {
 	return f
 }
 
-// takeDescriptor counts a file that is to be opened. It fails if there are too
-// many.
-func (c *Cache) takeDescriptor() error {
+// takeDescriptor counts a file that is to be opened for a process of an owner.
+// It fails if there are too many. No owner takes more than it leaves for the
+// others, so that ten have to join to take nearly all.
+func (c *Cache) takeDescriptor(owner string) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.opened >= c.limit {
-		return fmt.Errorf("%w: %d, for a limit of %d descriptors (raise RLIMIT_NOFILE): %w",
-			errTooManyOpen, c.opened, c.limit*descriptorsPerFile, syscall.EMFILE)
+	if c.owners[owner] >= c.limit-c.opened {
+		return fmt.Errorf("%w: %d of its container or user, and %d altogether, for a limit of %d descriptors (raise RLIMIT_NOFILE): %w",
+			errTooManyOpen, c.owners[owner], c.opened, c.limit*descriptorsPerFile, syscall.EMFILE)
 	}
 	c.opened++
+	c.owners[owner]++
 	return nil
 }
 
-func (c *Cache) giveDescriptor() {
+func (c *Cache) giveDescriptor(owner string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.opened--
+	if c.owners[owner]--; c.owners[owner] == 0 {
+		delete(c.owners, owner)
+	}
 }
 
 // replace has a file that was written to be another one for those who acquire

@@ -29,6 +29,7 @@ type CachedFile struct {
 	elf     *elfnote.File // nil while not open
 	reader  io.ReaderAt   // behind elf
 	closer  io.Closer     // of it, may be nil
+	owner   string        // for whom it was opened
 	sites   atomic.Uint64 // a fingerprint of its sites, 0 if it has not been made
 }
 
@@ -72,13 +73,14 @@ func (f *CachedFile) Release() {
 type unclosedFile struct {
 	cache  *Cache
 	closer io.Closer // may be nil
+	owner  string
 }
 
 func (f *unclosedFile) Close() (err error) {
 	if f.closer != nil {
 		err = f.closer.Close()
 	}
-	f.cache.giveDescriptor()
+	f.cache.giveDescriptor(f.owner)
 	return err
 }
 
@@ -98,7 +100,7 @@ func (f *CachedFile) release() *unclosedFile {
 	if f.elf == nil {
 		return nil
 	}
-	file := &unclosedFile{f.cache, f.closer}
+	file := &unclosedFile{f.cache, f.closer, f.owner}
 	f.closer, f.elf, f.reader = nil, nil, nil
 	return file
 }
@@ -210,24 +212,25 @@ func unlessOfContents(err error) error {
 // open opens the file, unless it is no ELF file. The last one who releases it
 // closes it.
 func (f *CachedFile) open(m *MappedFile, is contents) error {
-	if err := f.cache.takeDescriptor(); err != nil {
+	owner := m.fs.owner(m.pid)
+	if err := f.cache.takeDescriptor(owner); err != nil {
 		return m.wrap("open", err)
 	}
 	reader, err := f.cache.open(m)
 	if err != nil {
-		f.cache.giveDescriptor()
+		f.cache.giveDescriptor(owner)
 		return err
 	}
 	closer, _ := reader.(io.Closer)
 	file, err := elfnote.NewFile(reader)
 	f.cache.count(cacheCounts{opened: 1})
 	if err == nil {
-		f.elf, f.reader, f.closer = file, reader, closer
+		f.elf, f.reader, f.closer, f.owner = file, reader, closer, owner
 		f.sites.Store(0)
 		f.setContents(is)
 		return nil
 	}
-	defer f.cache.giveDescriptor()
+	defer f.cache.giveDescriptor(owner)
 	if closer != nil {
 		closer.Close()
 	}

@@ -31,7 +31,7 @@ func TestClosingGoesOnWithoutAFileSystemThatBlocks(t *testing.T) {
 // A file that cannot be closed still has its descriptor.
 func TestCacheCountsAFileUntilItIsClosed(t *testing.T) {
 	c := NewCache(nil)
-	qt.Assert(t, qt.IsNil(c.takeDescriptor()))
+	qt.Assert(t, qt.IsNil(c.takeDescriptor("")))
 	closed := -1
 	f := c.enter(FileID{inode: 1})
 	f.elf, f.closer = new(elfnote.File), closerFunc(func() {

@@ -16,7 +16,7 @@ import (
 // there is room.
 func TestWatcherLeavesDescriptorsForOthers(t *testing.T) {
 	w := newWatch(t, WatcherOptions{}, "*:*")
-	w.cache.limit = 3
+	w.cache.limit = 6 // nobody takes more than he leaves
 	dir := t.TempDir()
 	for pid := 1; pid <= 5; pid++ {
 		lib := memoryProbes.write(t, dir, fmt.Sprint(pid, ".so"))
@@ -26,7 +26,7 @@ func TestWatcherLeavesDescriptorsForOthers(t *testing.T) {
 	refused := 0
 	for _, line := range w.told {
 		if strings.HasPrefix(line, "! ") {
-			qt.Check(t, qt.Matches(line, `! process [1-5]: open ".*/[1-5]\.so": too many files with wanted probes are open: 3, for a limit of 12 descriptors .*`))
+			qt.Check(t, qt.Matches(line, `! process [1-5]: open ".*/[1-5]\.so": too many files with wanted probes are open: 3 of its container or user, and 3 altogether, for a limit of 24 descriptors .*`))
 			refused++
 		}
 	}
@@ -39,6 +39,36 @@ func TestWatcherLeavesDescriptorsForOthers(t *testing.T) {
 	qt.Assert(t, qt.IsNil(w.SyncAll()))
 	qt.Check(t, qt.HasLen(w.Pairs(), 3))
 	qt.Check(t, qt.Equals(w.cache.opened, 3))
+}
+
+// Whatever others have open, there is room for who has nothing.
+func TestWatcherSharesOutDescriptors(t *testing.T) {
+	w := newWatch(t, WatcherOptions{}, "*:*")
+	w.cache.limit = 16
+	dir := t.TempDir()
+	start := func(user, pid int) {
+		lib := memoryProbes.write(t, dir, fmt.Sprint(pid, ".so"))
+		w.put(fakeProcess{pid: pid, startTime: uint64(pid), size: 1, maps: []fakeMap{code(0x1000, lib)}})
+		w.write(pid, "cgroup", fmt.Sprintf("0::/user.slice/user-%d.slice\n", user))
+	}
+	for pid := 1; pid <= 20; pid++ {
+		start(1000, pid)
+	}
+	qt.Assert(t, qt.IsNil(w.SyncAll()))
+	qt.Check(t, qt.HasLen(w.Pairs(), 8))
+	for pid := 21; pid <= 40; pid++ {
+		start(1001, pid)
+	}
+	qt.Assert(t, qt.IsNil(w.SyncAll()))
+	qt.Check(t, qt.HasLen(w.Pairs(), 12))
+	start(1002, 41)
+	qt.Assert(t, qt.IsNil(w.SyncAll()))
+	qt.Check(t, qt.HasLen(w.Pairs(), 13))
+	for _, pair := range w.Pairs() {
+		w.remove(pair.Process.PID)
+	}
+	qt.Assert(t, qt.IsNil(w.SyncAll()))
+	qt.Check(t, qt.HasLen(w.cache.owners, 0))
 }
 
 // Without a free descriptor it is noticed that processes end, which gives

@@ -132,7 +132,7 @@ func TestWatcherBoundsTheFilesOfAProcess(t *testing.T) {
 	}
 	// The bytes come from memory, so that the test needs no thousand
 	// descriptors.
-	w.cache.limit = 2 * maxPairs
+	w.cache.limit = 3 * maxPairs
 	w.cache.open = func(*MappedFile) (io.ReaderAt,
 		error) {
 		return bytes.NewReader(memoryProbes.bytes()), nil

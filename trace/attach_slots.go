@@ -3,11 +3,13 @@
 package trace
 
 import (
+	"fmt"
 	"slices"
 	"sync"
 
 	"github.com/cilium/ebpf"
 
+	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/trace/internal/bpfgen"
 	"github.com/gousdt/gousdt/usdt"
 )
@@ -42,11 +44,12 @@ func (t *slotTable) create(mode usdt.Mode) (err error) {
 }
 
 // reserve reports whether there is room for so many slots, and keeps it for the
-// caller.
+// caller. Nobody takes more than half of what there is, so that the sites of
+// one large file leave room for those of others.
 func (t *slotTable) reserve(n int) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.slots == nil || t.used+n > maxSlots {
+	if t.slots == nil || n > (maxSlots-t.used)/2 {
 		return false
 	}
 	t.used += n
@@ -78,7 +81,21 @@ func (t *slotTable) release(keys []uint64, reserved int) {
 func (a *Attachment) attachGroups(w *work) error {
 	table := &a.session.slots
 	slots := bpfgen.Slots{Map: table.slots.FD(), Kernel: w.plan.Kernel, Cookie: a.session.mode == usdt.ModeSingle}
-	for _, p := range w.blocks.Programs(&slots) {
+	programs := w.blocks.Programs(&slots)
+	if !slots.Cookie {
+		events := 0
+		for _, p := range programs {
+			if some := w.sitesOf(&p); p.Cookie {
+				events += len(w.groups(some))
+			} else {
+				events++
+			}
+		}
+		if err := w.checkPerfEvents(events); err != nil {
+			return err
+		}
+	}
+	for _, p := range programs {
 		some := w.sitesOf(&p)
 		if !p.Cookie {
 			if err := a.attachSome(w, &p, some, nil); err != nil {
@@ -115,6 +132,21 @@ func (a *Attachment) attachGroups(w *work) error {
 		}
 	}
 	return nil
+}
+
+// perfEventSites is as how many sites a perf event counts, see [usdt.Limits].
+const perfEventSites = 8
+
+// checkPerfEvents returns an error if a file of a watch needs more programs and
+// perf events than it may have. Package usdt knows only those of one program.
+func (w *work) checkPerfEvents(events int) error {
+	limit, needed := w.maxSites, perfEventSites*events
+	if limit <= 0 || events == 1 || needed <= limit {
+		return nil
+	}
+	return fmt.Errorf("%s: %w: %w", w.file, elfnote.ErrTooLarge, &usdt.LimitError{
+		Limit: "sites, a perf event counting as 8", Option: "SelectOptions.MaxSites", Capacity: limit, Needed: needed,
+	})
 }
 
 // groups returns sites in as few groups as there can be, in each of which no

@@ -31,6 +31,8 @@ type AttachOptions struct {
 	// It is called once for each site, one call after the other, by the
 	// goroutine that attaches, before the site is attached.
 	SiteCookie func(usdt.Site) uint64
+
+	maxSites int // of a file of a Watch: [usdt.Limits].FileSites
 }
 
 // An Attachment is the probes of one file that a session watches. It ends with
@@ -232,8 +234,11 @@ const maxArguments = 1 << 20
 
 // work is what is to be attached.
 type work struct {
-	plan   *bpfgen.Plan
-	sel    *usdt.Selection
+	plan     *bpfgen.Plan
+	sel      *usdt.Selection
+	file     string
+	maxSites int // see AttachOptions
+
 	wanted []int   // indices of the sites in the selection
 	sites  []*Site // for each of them
 	which  []int   // for each of them: its block
@@ -257,7 +262,7 @@ func newWork(
 		provider, name string
 		cookie         uint64
 	}
-	w := &work{plan: plan, sel: sel, pairs: pairs}
+	w := &work{plan: plan, sel: sel, file: file, maxSites: opts.maxSites, pairs: pairs}
 	type kind struct {
 		number         int // of the block, -1 for none
 		events, starts *events
@@ -385,6 +390,15 @@ func (a *Attachment) attachTogether(w *work) error {
 // its site is for that site alone.
 func (a *Attachment) attachApart(w *work) error {
 	shared := make(map[int][]int) // block: indices into w.sites
+	apart := 0
+	for n := range w.sites {
+		if w.block[w.which[n]].UsesID {
+			apart++
+		}
+	}
+	if err := w.checkPerfEvents(apart); err != nil {
+		return err
+	}
 	for n := range w.sites {
 		if !w.block[w.which[n]].UsesID {
 			shared[w.which[n]] = append(shared[w.which[n]], n)

@@ -113,7 +113,10 @@ func (s *Session) Watch(opts *WatchOptions, patterns ...elfnote.Pattern) (*Watch
 	d := &watchDriver{session: s, patterns: slices.Clone(patterns), opts: *opts}
 	follower, err := follow.New(d, follow.Options{
 		Proc: opts.Proc, Parts: 1, NeedsPIDs: opts.PerProcess, Linger: opts.Linger,
-		Limits: follow.Limits{Owner: opts.Limits.OwnerSites, All: opts.Limits.Sites},
+		Limits: follow.Limits{
+			Owner: opts.Limits.OwnerSites, All: opts.Limits.Sites,
+			OwnerDescriptors: opts.Limits.OwnerDescriptors, Descriptors: opts.Limits.Descriptors,
+		},
 	}, d.patterns...)
 	if err != nil {
 		return nil, fmt.Errorf("watch: %w: watch without PerProcess", err)

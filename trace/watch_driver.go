@@ -22,8 +22,12 @@ type watchDriver struct {
 
 // Open checks the sites of a file, once for all processes.
 func (d *watchDriver) Open(pair *proc.Pair) (*usdt.Selection, error) {
-	options := usdt.SelectOptions{MaxSites: follow.OrDefault(d.opts.Limits.FileSites, follow.DefaultFileSites)}
+	options := usdt.SelectOptions{MaxSites: d.fileSites()}
 	return usdt.Select(usdt.Target{Pair: pair}, &options, d.patterns...)
+}
+
+func (d *watchDriver) fileSites() int {
+	return follow.OrDefault(d.opts.Limits.FileSites, follow.DefaultFileSites)
 }
 
 func (d *watchDriver) Release(sel *usdt.Selection) { sel.Close() }
@@ -44,6 +48,7 @@ func (d *watchDriver) attach(sel *usdt.Selection, pair *proc.Pair, process proc.
 	if d.opts.OptionsFor != nil {
 		options = d.opts.OptionsFor(pair)
 	}
+	options.maxSites = d.fileSites()
 	return d.session.attachSelection(sel, pair.Path, process, &options)
 }
 
@@ -56,6 +61,16 @@ func (d *watchDriver) Sites(_ int, sel *usdt.Selection) int {
 		}
 	}
 	return sites
+}
+
+// Descriptors counts those of links and programs. Perf events have links of
+// their own.
+func (d *watchDriver) Descriptors(a *Attachment) int {
+	n := len(a.programs) + len(a.links)
+	for _, l := range a.links {
+		n += 2 * l.PerfEvents()
+	}
+	return n
 }
 
 func (d *watchDriver) Detach(attachments []*Attachment) error { return CloseAll(attachments...) }

@@ -56,9 +56,8 @@ func (s *Selection) groups(cookies []uint64) []group {
 // the sites that are left: groups of one, which need no name in tracefs, and
 // all that follow the first that fails. What cannot be attached in this way may
 // be in another, and that one says best what is wrong.
-func (s *Selection) attachGroups(prog *ebpf.Program, cookies []uint64) (attached []io.Closer, left []int) {
+func (s *Selection) attachGroups(groups []group, prog *ebpf.Program) (attached []io.Closer, left []int) {
 	hasLink := features.HaveProgramHelper(ebpf.Kprobe, asm.FnGetAttachCookie) == nil
-	groups := s.groups(cookies)
 	for n, g := range groups {
 		if len(g.sites) == 1 {
 			left = append(left, g.sites...)

@@ -128,7 +128,7 @@ func (s *Selection) attachMulti(
 		to := min(from+maxMultiSites, s.Len())
 		lnk, err := s.linkMulti(executable, prog, from, to, cookies)
 		if err != nil {
-			closeTogether(links)
+			closeTogether(ModeMulti, links)
 			return nil, s.explainMulti(executable, prog, from, to, err)
 		}
 		links = append(links, lnk)
@@ -158,7 +158,15 @@ func (s *Selection) linkMulti(
 func (s *Selection) attachSingle(
 	executable *link.Executable, prog *ebpf.Program, cookies []uint64,
 ) ([]io.Closer, error) {
-	links, left := s.attachGroups(prog, cookies)
+	groups := s.groups(cookies)
+	if err := s.checkPerfEvents(len(groups)); err != nil {
+		return nil, err
+	}
+	links, left := s.attachGroups(groups, prog)
+	if err := s.checkPerfEvents(len(links) + len(left)); err != nil {
+		closeTogether(ModeSingle, links)
+		return nil, err
+	}
 	for _, i := range left {
 		opts := link.UprobeOptions{
 			Address: s.sites.rows[i].uprobeOffset(), RefCtrOffset: s.sites.rows[i].semaphoreOffset, PID: s.pid,
@@ -171,7 +179,7 @@ func (s *Selection) attachSingle(
 		// not be empty.
 		lnk, err := executable.Uprobe("usdt", prog, &opts)
 		if err != nil {
-			closeTogether(links)
+			closeTogether(ModeSingle, links)
 			return nil, s.explainSingle(executable, prog, i, &opts, err)
 		}
 		links = append(links, lnk)

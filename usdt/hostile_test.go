@@ -97,11 +97,36 @@ func startMapper(t *testing.T, user int, dir string) {
 // attached stays within the limits, and a program of somebody else is attached
 // within two seconds all the same.
 func TestHostileUserWithTooManyProbes(t *testing.T) {
-	testneeds.Kernel(t, "6.6", "uprobe_multi links; before, each site may take a descriptor")
 	testneeds.Root(t)
-	files, sites := atMost(40, 500), atMost(2_000, 9_000)
-	limits := usdt.Limits{Sites: atMost(20_000, 0), OwnerSites: atMost(20_000, -1)}
-	c := newCollector(t, nil)
+	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
+		many := flood{
+			mode: mode, files: atMost(40, 500), sites: atMost(2_000, 9_000),
+			limits: usdt.Limits{Sites: atMost(20_000, 0), OwnerSites: atMost(20_000, -1)},
+		}
+		if mode == usdt.ModeMulti {
+			many.run(t)
+			return
+		}
+		t.Run("files with too many are refused", many.run)
+		// The sites are all at one place, so that each takes a perf event.
+		apart := flood{
+			mode: mode, files: atMost(20, 100), sites: 20,
+			limits: usdt.Limits{OwnerDescriptors: -1, Descriptors: 200},
+		}
+		t.Run("each with a perf event", apart.run)
+	})
+}
+
+// A flood is files with probes that a hostile user maps.
+type flood struct {
+	mode         usdt.Mode
+	files, sites int
+	limits       usdt.Limits
+}
+
+func (h *flood) run(t *testing.T) {
+	files, sites, limits := h.files, h.sites, h.limits
+	c := newCollector(t, &usdt.ManagerOptions{Mode: h.mode})
 	dir, err := os.MkdirTemp("", "hostile")
 	qt.Assert(t, qt.IsNil(err))
 	defer os.RemoveAll(dir)
@@ -115,7 +140,7 @@ func TestHostileUserWithTooManyProbes(t *testing.T) {
 	const nobody = 65534
 	startMapper(t, nobody, dir)
 	innocent := filepath.Join(t.TempDir(), "innocent")
-	copyFile(t, innocent, testprog.Path(t, "target-pie"))
+	copyFile(t, innocent, testprog.Path(t, "target-static"))
 
 	var mu sync.Mutex
 	var attachedAt time.Time
@@ -171,6 +196,10 @@ func TestHostileUserWithTooManyProbes(t *testing.T) {
 		most = 200_000
 	}
 	qt.Check(t, qt.IsTrue(stats.Sites <= most), qt.Commentf("%+v", stats))
+	if limits.Descriptors > 0 {
+		// How many a file takes is known when it has been attached.
+		qt.Check(t, qt.IsTrue(stats.Descriptors <= limits.Descriptors+2*sites), qt.Commentf("%+v", stats))
+	}
 	costs.Report(4, fmt.Sprintf("%d files with %d probes each", files, sites),
 		"1,000 files with 10,000: 6.1 GB, 56 s of CPU", fmt.Sprintf("%d sites of them attached", stats.Sites), late)
 	stop()

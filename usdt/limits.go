@@ -8,6 +8,7 @@ import (
 
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/follow"
+	"github.com/gousdt/gousdt/internal/openlimit"
 )
 
 // Limits bound what a Watch attaches. Whoever may start a process can have a
@@ -15,8 +16,9 @@ import (
 // stands for it. One below 0 means no limit.
 //
 // A site with a semaphore counts as eight, because the kernel takes longer for
-// it. What is over a limit is not attached. It is an error of
-// [WatchChanges], a [*LimitError], and is tried again when there is room.
+// it, and so does each perf event where attaching is by these. What is over a
+// limit is not attached. It is an error of [WatchChanges], a [*LimitError], and
+// is tried again when there is room.
 //
 // An owner is a container, or else a user: see [proc.Process.Owner]. One that
 // has more than the others never keeps them from being attached. If there is no
@@ -34,6 +36,22 @@ type Limits struct {
 	// Sites is for all files that the Watch attaches. The default is 200,000,
 	// which take 70 MB of kernel memory.
 	Sites int
+
+	// OwnerDescriptors is for the descriptors of all that is attached for one
+	// owner: a uprobe_multi link has one, and a perf event up to two. The
+	// default is a quarter of RLIMIT_NOFILE.
+	OwnerDescriptors int
+	// Descriptors is for those of all that the Watch attaches. The default is
+	// half of RLIMIT_NOFILE. The files take up to a quarter besides, see
+	// [proc.Cache].
+	Descriptors int
+}
+
+// follow returns the limits that are not of single files.
+func (l *Limits) follow() follow.Limits {
+	return follow.Limits{
+		Owner: l.OwnerSites, All: l.Sites, OwnerDescriptors: l.OwnerDescriptors, Descriptors: l.Descriptors,
+	}
 }
 
 // fileSites returns what SelectOptions.MaxSites is to be.
@@ -43,6 +61,8 @@ func (l *Limits) fileSites() int { return follow.OrDefault(l.FileSites, follow.D
 type WatchStats struct {
 	// Sites is how many are attached, those with semaphores counted as eight.
 	Sites int
+	// Descriptors is how many the attachments have.
+	Descriptors int
 	// OverLimit is how many files, and files in processes, are not attached
 	// because of [Limits], or because the maps of the Manager have no room.
 	OverLimit int
@@ -67,6 +87,33 @@ func (s *Selection) weight() int {
 	}
 	return sites
 }
+
+// checkPerfEvents returns an error if the sites need more perf events than a
+// file may have of which [SelectOptions].MaxSites says that it is another's.
+// The kernel takes a tenth of a second to close each, one after the other.
+func (s *Selection) checkPerfEvents(events int) error {
+	if s.maxSites <= 0 {
+		return nil
+	}
+	if weight := perfEventSites * events; events > 1 && weight > s.maxSites {
+		return tooMany(s.opened.name, "sites, a perf event counting as 8", s.maxSites, weight)
+	}
+	if open := openlimit.Get(); descriptorsPerPerfEvent*events > open/fileDescriptorsPart {
+		return fmt.Errorf("%s: %w: its sites need %d perf events, which take more than one in %d of the descriptors "+
+			"that this process may have, %d (raise RLIMIT_NOFILE)", s.opened.name, elfnote.ErrTooLarge, events, fileDescriptorsPart, open)
+	}
+	return nil
+}
+
+const (
+	// perfEventSites is as how many sites a perf event counts.
+	perfEventSites = 8
+	// descriptorsPerPerfEvent counts that of its BPF link, too.
+	descriptorsPerPerfEvent = 2
+	// fileDescriptorsPart is which part of the descriptors a file may take that
+	// is another's: one of these.
+	fileDescriptorsPart = 8
+)
 
 // tooMany returns an error for a file with more than it may have.
 func tooMany(file, what string, limit, needed int) error {

@@ -18,6 +18,10 @@ import (
 // together; each takes a thread while it does.
 const closersAtATime = 128
 
+// eventClosersAtATime is the same for perf events. The kernel closes one after
+// the other, and what is attached meanwhile has to wait for those before it.
+const eventClosersAtATime = 4
+
 // A Link is one program attached to all sites of a [Selection], until Close.
 //
 // Keep a reference to the Link, or to the Manager that made it: the garbage
@@ -77,6 +81,14 @@ func (l *Link) PerfEvents() int {
 	return len(l.kernel)
 }
 
+// descriptors returns how many the link has at most.
+func (l *Link) descriptors() int {
+	if l.mode == ModeMulti {
+		return len(l.kernel)
+	}
+	return descriptorsPerPerfEvent * len(l.kernel)
+}
+
 // Close detaches the program. When it returns, the program does not run for
 // this link any more, and the semaphores have been counted down. It waits for
 // the kernel, 10 to 200 ms for each uprobe_multi link or perf event. To close
@@ -129,8 +141,11 @@ func CloseAll(links ...*Link) error {
 	}
 
 	var wait sync.WaitGroup
-	room := make(chan struct{}, closersAtATime)
 	for _, l := range mine {
+		room := linkClosers
+		if l.mode != ModeMulti {
+			room = eventClosers
+		}
 		errs := make([]error, len(l.kernel))
 		var left sync.WaitGroup
 		for i, c := range l.kernel {
@@ -161,8 +176,15 @@ func CloseAll(links ...*Link) error {
 	return errors.Join(errs...)
 }
 
+// linkClosers and eventClosers have room for those that are closed at a time:
+// by the whole process, as the kernel makes all wait for all.
+var (
+	linkClosers  = make(chan struct{}, closersAtATime)
+	eventClosers = make(chan struct{}, eventClosersAtATime)
+)
+
 // closeTogether closes what was attached by an Attach that failed.
-func closeTogether(closers []io.Closer) error {
-	l := &Link{kernel: closers, closed: make(chan struct{})}
+func closeTogether(mode Mode, closers []io.Closer) error {
+	l := &Link{mode: mode, kernel: closers, closed: make(chan struct{})}
 	return l.Close()
 }

@@ -28,7 +28,7 @@ type SelectOptions struct {
 	RequireArguments bool
 
 	// MaxSites makes it an error, a [*LimitError], if more sites match. A site
-	// with a semaphore counts as eight. It also bounds the different arguments
+	// with a semaphore counts as eight, and so does a perf event. It also bounds the different arguments
 	// of the sites, to four times as many. 0 means no limit but that on
 	// arguments which every file has, see [Select].
 	MaxSites int
@@ -70,7 +70,7 @@ func Select(target Target, opts *SelectOptions, patterns ...elfnote.Pattern) (*S
 	if err != nil {
 		return nil, err
 	}
-	s := &Selection{opened: o, pid: target.PID, kernel: kernel, machine: o.elf.Machine()}
+	s := &Selection{opened: o, pid: target.PID, kernel: kernel, machine: o.elf.Machine(), maxSites: opts.MaxSites}
 	if err := s.find(target, opts, patterns); err != nil {
 		o.close()
 		return nil, err

@@ -50,6 +50,7 @@ type Selection struct {
 	malformed    []*elfnote.NoteError
 	skipped      []*SiteError
 	skippedCount int
+	maxSites     int // of SelectOptions
 }
 
 // Len returns the number of sites.

@@ -173,7 +173,7 @@ func (m *Manager) Watch(opts *WatchOptions, programs ...WatchProgram) (*Watch, e
 		NeedsPIDs:    opts.PerProcess || m.mode == ModeSingleIPMap,
 		FollowsMoves: m.mode == ModeSingleIPMap, // the addresses of the sites change with it
 		Linger:       opts.Linger,
-		Limits:       follow.Limits{Owner: opts.Limits.OwnerSites, All: opts.Limits.Sites},
+		Limits:       opts.Limits.follow(),
 	}, d.patterns...)
 	if err != nil {
 		return nil, fmt.Errorf("watch: %w: watch without PerProcess, in a mode other than %s", err, ModeSingleIPMap)

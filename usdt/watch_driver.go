@@ -65,6 +65,8 @@ func (d *watchDriver) Sites(n int, file *watchedFile) int {
 	return 0
 }
 
+func (d *watchDriver) Descriptors(a *WatchAttachment) int { return a.Link.descriptors() }
+
 func (d *watchDriver) Detach(attachments []*WatchAttachment) error {
 	links := make([]*Link, 0, len(attachments))
 	for _, a := range attachments {

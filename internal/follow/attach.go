@@ -90,8 +90,8 @@ func (f *Follower[F, A]) attachPart(part int, file F, at target, r *round[A]) {
 	if f.mustWait(part, at) {
 		return
 	}
-	sites := f.driver.Sites(part, file)
-	if err := f.share(at, sites, r); err != nil {
+	needs := f.needs(attempt{at.Place, part}, file)
+	if err := f.share(at, needs, r); err != nil {
 		f.fail(part, at, err, r)
 		return
 	}
@@ -99,7 +99,10 @@ func (f *Follower[F, A]) attachPart(part int, file F, at target, r *round[A]) {
 	if f.lacksRoom(err) && f.makeRoom(r) {
 		attached, ok, err = f.attachOnce(part, file, at)
 	}
-	for f.lacksShare(err) && f.takeAway(at.owner, sites, r) {
+	for f.lacksShare(err) {
+		if done, _ := f.takeAway(sites, at.owner, needs[sites]); !done {
+			break // it is tried again when that is done
+		}
 		attached, ok, err = f.attachOnce(part, file, at)
 	}
 	switch {
@@ -146,8 +149,20 @@ func (f *Follower[F, A]) add(part int, at target, file F, attached A, r *round[A
 	}, r)
 }
 
+// needs returns what it takes to attach a part of a file. How many descriptors
+// is not known before it has been attached: one at least.
+func (f *Follower[F, A]) needs(what attempt, file F) amounts {
+	needs := amounts{sites: f.driver.Sites(what.part, file), descriptors: 1}
+	for _, part := range []int{what.part, WholeFile} {
+		if failed := f.failed.failed[attempt{what.Place, part}]; failed != nil {
+			needs[descriptors] = max(needs[descriptors], failed.needs[descriptors])
+		}
+	}
+	return needs
+}
+
 func (f *Follower[F, A]) addTo(place Place, part int, a *attachment[A], r *round[A]) {
-	f.budget.take(place, a.owner, a.sites)
+	f.budget.take(place, a.owner, amounts{sites: a.sites, descriptors: f.driver.Descriptors(a.attached)})
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.attached[place] == nil {

@@ -8,14 +8,18 @@ import (
 	"maps"
 	"slices"
 	"time"
+
+	"github.com/gousdt/gousdt/internal/openlimit"
 )
 
 // Limits are what a [Follower] attaches at most: sites, of which each takes
-// memory in the kernel and time. For each number 0 stands for the default, and
-// one below 0 for no limit.
+// memory in the kernel and time, and the descriptors of what is attached. For
+// each number 0 stands for the default, and one below 0 for no limit.
 type Limits struct {
-	Owner int // of one container or user
-	All   int // altogether
+	Owner int // sites of one container or user
+	All   int // sites altogether
+
+	OwnerDescriptors, Descriptors int
 }
 
 // The defaults. libjvm, which has the most of real files, has 750 sites: these
@@ -27,6 +31,32 @@ const (
 	defaultOwnerSites = 50_000
 	defaultSites      = 200_000
 )
+
+// Which parts of this process's limit on descriptors are for what is attached:
+// one of these altogether, and of one owner. A quarter is for the files
+// themselves, and the rest for the program.
+const (
+	descriptorsPart      = 2
+	ownerDescriptorsPart = 4
+)
+
+// A resource is what there is a limit on.
+type resource int
+
+const (
+	sites resource = iota
+	descriptors
+	resources // how many there are
+)
+
+// amounts are how much there is of each resource.
+type amounts [resources]int
+
+func (a *amounts) add(more amounts, times int) {
+	for r := range a {
+		a[r] += times * more[r]
+	}
+}
 
 // SemaphoreSites is as how many sites one counts that has a semaphore. Where a
 // process maps the code and not the semaphores, the kernel searches a list of
@@ -50,18 +80,25 @@ type FullError struct {
 	Capacity int
 	InUse    int
 	Needed   int
+
+	of resource
 }
+
+// names of resources, and how options are called that limit them.
+var names = [resources]struct{ name, option string }{{"sites", "Sites"}, {"descriptors", "Descriptors"}}
 
 // Option returns what is full, and which option says so.
 func (e *FullError) Option() (limit, option string) {
+	of := names[e.of]
 	if e.Owner == "" {
-		return "sites", "Limits.Sites"
+		return of.name, "Limits." + of.option
 	}
-	return "sites of " + e.Owner, "Limits.OwnerSites"
+	return of.name + " of " + e.Owner, "Limits.Owner" + of.option
 }
 
 func (e *FullError) Error() string {
-	return fmt.Sprintf("there is room for %d sites, %d are in use, and %d more are needed", e.Capacity, e.InUse, e.Needed)
+	return fmt.Sprintf("there is room for %d %s, %d are in use, and %d more are needed",
+		e.Capacity, names[e.of].name, e.InUse, e.Needed)
 }
 
 // What the attaching of one owner may take of the time.
@@ -83,11 +120,11 @@ const (
 
 // budget shares out what can be attached. Its zero value has no limits.
 type budget struct {
-	limits Limits // 0 is none
-	total  int
-	owners map[string]*account
-	places map[Place]*share
-	turn   uint64
+	ofOwner, ofAll amounts // 0 is no limit
+	total          amounts
+	owners         map[string]*account
+	places         map[Place]*share
+	turn           uint64
 
 	atOnce    time.Duration // attachTime
 	lastOwner string        // for which something was attached
@@ -96,7 +133,7 @@ type budget struct {
 
 // account is what an owner has.
 type account struct {
-	sites int
+	has   amounts
 	spent time.Duration // of the time that it may take, at a moment
 	at    time.Time
 }
@@ -104,13 +141,21 @@ type account struct {
 // share is what a place has.
 type share struct {
 	owner string
-	sites int
+	has   amounts
 	turn  uint64 // later ones are greater
 }
 
 func newBudget(limits Limits) *budget {
+	open := openlimit.Get()
 	return &budget{
-		limits: Limits{Owner: OrDefault(limits.Owner, defaultOwnerSites), All: OrDefault(limits.All, defaultSites)},
+		ofOwner: amounts{
+			sites:       OrDefault(limits.Owner, defaultOwnerSites),
+			descriptors: OrDefault(limits.OwnerDescriptors, open/ownerDescriptorsPart),
+		},
+		ofAll: amounts{
+			sites:       OrDefault(limits.All, defaultSites),
+			descriptors: OrDefault(limits.Descriptors, open/descriptorsPart),
+		},
 		owners: make(map[string]*account), places: make(map[Place]*share), atOnce: attachTime,
 	}
 }
@@ -119,7 +164,7 @@ func (b *budget) account(owner string) *account {
 	a := b.owners[owner]
 	if a == nil {
 		if len(b.owners) >= maxAccounts {
-			maps.DeleteFunc(b.owners, func(_ string, a *account) bool { return a.sites == 0 })
+			maps.DeleteFunc(b.owners, func(_ string, a *account) bool { return a.has == amounts{} })
 		}
 		a = &account{}
 		b.owners[owner] = a
@@ -127,29 +172,33 @@ func (b *budget) account(owner string) *account {
 	return a
 }
 
-// check returns an error if an owner may not have so many sites more.
-func (b *budget) check(owner string, sites int) *FullError {
-	has := b.account(owner).sites
-	if limit := b.limits.Owner; limit > 0 && has+sites > limit {
-		return &FullError{Owner: owner, Capacity: limit, InUse: has, Needed: sites}
+// check returns an error if an owner may not have so much more.
+func (b *budget) check(owner string, more amounts) *FullError {
+	has := b.account(owner).has
+	for r := range resources {
+		if limit := b.ofOwner[r]; limit > 0 && has[r]+more[r] > limit {
+			return &FullError{Owner: owner, Capacity: limit, InUse: has[r], Needed: more[r], of: r}
+		}
 	}
-	if limit := b.limits.All; limit > 0 && b.total+sites > limit {
-		return &FullError{Capacity: limit, InUse: b.total, Needed: sites}
+	for r := range resources {
+		if limit := b.ofAll[r]; limit > 0 && b.total[r]+more[r] > limit {
+			return &FullError{Capacity: limit, InUse: b.total[r], Needed: more[r], of: r}
+		}
 	}
 	return nil
 }
 
-// take notes that sites are attached at a place.
-func (b *budget) take(place Place, owner string, sites int) {
+// take notes what a place has got.
+func (b *budget) take(place Place, owner string, more amounts) {
 	s := b.places[place]
 	if s == nil {
 		b.turn++
 		s = &share{owner: owner, turn: b.turn}
 		b.places[place] = s
 	}
-	s.sites += sites
-	b.account(s.owner).sites += sites
-	b.total += sites
+	s.has.add(more, 1)
+	b.account(s.owner).has.add(more, 1)
+	b.total.add(more, 1)
 }
 
 // give notes that nothing is attached at a place any more.
@@ -159,25 +208,26 @@ func (b *budget) give(place Place) {
 		return
 	}
 	delete(b.places, place)
-	b.account(s.owner).sites -= s.sites
-	b.total -= s.sites
+	b.account(s.owner).has.add(s.has, -1)
+	b.total.add(s.has, -1)
 }
 
-// heaviest returns the owner that has the most sites, if it has more than
-// another one would have with so many more. Then it is fair that it gives some
-// of them up.
-func (b *budget) heaviest(other string, more int) (owner string, ok bool) {
-	most := b.account(other).sites + more
+// heaviest returns the owner that has the most of a resource, if it has more
+// than another one would have with so much more. Then it is fair that it gives
+// some of it up.
+func (b *budget) heaviest(r resource, other string, more int) (owner string, ok bool) {
+	most := b.account(other).has[r] + more
 	for name, a := range b.owners {
-		if name != other && a.sites > most {
-			owner, most, ok = name, a.sites, true
+		if name != other && a.has[r] > most {
+			owner, most, ok = name, a.has[r], true
 		}
 	}
 	return owner, ok
 }
 
-// half returns the places that an owner got last, with half of its sites.
-func (b *budget) half(owner string) []Place {
+// half returns the places that an owner got last, with half of what it has of a
+// resource.
+func (b *budget) half(r resource, owner string) []Place {
 	var places []Place
 	for place, s := range b.places {
 		if s.owner == owner {
@@ -185,9 +235,9 @@ func (b *budget) half(owner string) []Place {
 		}
 	}
 	slices.SortFunc(places, func(x, y Place) int { return cmp.Compare(b.places[y].turn, b.places[x].turn) })
-	sites := 0
+	half := 0
 	for i, place := range places {
-		if sites += b.places[place].sites; 2*sites >= b.account(owner).sites {
+		if half += b.places[place].has[r]; 2*half >= b.account(owner).has[r] {
 			return places[:i+1]
 		}
 	}

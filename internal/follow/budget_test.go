@@ -16,22 +16,22 @@ func placeOf(n int) Place { return Place{Process: proc.ProcessID{PID: n + 1}} }
 
 func TestBudgetHasALimitForOwnersAndForAll(t *testing.T) {
 	b := newBudget(Limits{Owner: 100, All: 150})
-	qt.Assert(t, qt.IsNil(b.check("a", 100)))
-	b.take(placeOf(1), "a", 60)
-	b.take(placeOf(1), "a", 40) // another part of the same place
-	qt.Assert(t, qt.DeepEquals(b.check("a", 1), &FullError{Owner: "a", Capacity: 100, InUse: 100, Needed: 1}))
-	qt.Assert(t, qt.IsNil(b.check("b", 50)))
-	qt.Assert(t, qt.DeepEquals(b.check("b", 51), &FullError{Capacity: 150, InUse: 100, Needed: 51}))
+	qt.Assert(t, qt.IsNil(b.check("a", amounts{sites: 100})))
+	b.take(placeOf(1), "a", amounts{sites: 60})
+	b.take(placeOf(1), "a", amounts{sites: 40}) // another part of the same place
+	qt.Assert(t, qt.Equals(*b.check("a", amounts{sites: 1}), FullError{Owner: "a", Capacity: 100, InUse: 100, Needed: 1}))
+	qt.Assert(t, qt.IsNil(b.check("b", amounts{sites: 50})))
+	qt.Assert(t, qt.Equals(*b.check("b", amounts{sites: 51}), FullError{Capacity: 150, InUse: 100, Needed: 51}))
 	b.give(placeOf(1))
 	b.give(placeOf(1))
-	qt.Assert(t, qt.IsNil(b.check("a", 100)))
-	qt.Assert(t, qt.Equals(b.total, 0))
+	qt.Assert(t, qt.IsNil(b.check("a", amounts{sites: 100})))
+	qt.Assert(t, qt.Equals(b.total, amounts{}))
 }
 
 func TestBudgetHasDefaultsAndCanBeWithoutLimits(t *testing.T) {
-	qt.Assert(t, qt.Equals(newBudget(Limits{}).limits, Limits{Owner: defaultOwnerSites, All: defaultSites}))
-	b := newBudget(Limits{Owner: -1, All: -1})
-	qt.Assert(t, qt.IsNil(b.check("a", 1<<30)))
+	qt.Assert(t, qt.Equals(newBudget(Limits{}).ofOwner[sites], defaultOwnerSites))
+	b := newBudget(Limits{Owner: -1, All: -1, OwnerDescriptors: -1, Descriptors: -1})
+	qt.Assert(t, qt.IsNil(b.check("a", amounts{1 << 30, 1 << 30})))
 }
 
 // Who has more than another one would have gives half of it up, what came last
@@ -39,28 +39,28 @@ func TestBudgetHasDefaultsAndCanBeWithoutLimits(t *testing.T) {
 func TestBudgetIsSharedOutFairly(t *testing.T) {
 	b := newBudget(Limits{Owner: -1, All: 1000})
 	for n := range 100 {
-		b.take(placeOf(n), "greedy", 10)
+		b.take(placeOf(n), "greedy", amounts{sites: 10})
 	}
-	full := b.check("modest", 10)
+	full := b.check("modest", amounts{sites: 10})
 	qt.Assert(t, qt.IsNotNil(full))
-	owner, ok := b.heaviest("modest", 10)
+	owner, ok := b.heaviest(sites, "modest", 10)
 	qt.Assert(t, qt.IsTrue(ok))
 	qt.Assert(t, qt.Equals(owner, "greedy"))
-	half := b.half(owner)
+	half := b.half(sites, owner)
 	qt.Assert(t, qt.HasLen(half, 50))
 	qt.Assert(t, qt.Equals(half[0], placeOf(99)))
 	for _, place := range half {
 		b.give(place)
 	}
-	qt.Assert(t, qt.IsNil(b.check("modest", 500)))
-	b.take(placeOf(200), "modest", 500)
+	qt.Assert(t, qt.IsNil(b.check("modest", amounts{sites: 500})))
+	b.take(placeOf(200), "modest", amounts{sites: 500})
 
 	// Who has as much as the others takes nothing from them.
-	_, ok = b.heaviest("modest", 10)
+	_, ok = b.heaviest(sites, "modest", 10)
 	qt.Assert(t, qt.IsFalse(ok))
-	_, ok = b.heaviest("greedy", 1)
+	_, ok = b.heaviest(sites, "greedy", 1)
 	qt.Assert(t, qt.IsFalse(ok))
-	_, ok = b.heaviest("third", 499)
+	_, ok = b.heaviest(sites, "third", 499)
 	qt.Assert(t, qt.IsTrue(ok))
 }
 
@@ -88,10 +88,10 @@ func TestBudgetOfTimeMakesOnlyTheGreedyWait(t *testing.T) {
 
 func TestBudgetForgetsOwnersWithoutAnything(t *testing.T) {
 	b := newBudget(Limits{})
-	b.take(placeOf(1), "stays", 5)
+	b.take(placeOf(1), "stays", amounts{sites: 5})
 	for n := range 3 * maxAccounts {
 		b.spend(fmt.Sprint(n), time.Unix(1, 0), time.Second)
 	}
 	qt.Assert(t, qt.IsTrue(len(b.owners) <= maxAccounts))
-	qt.Assert(t, qt.Equals(b.owners["stays"].sites, 5))
+	qt.Assert(t, qt.Equals(b.owners["stays"].has[sites], 5))
 }

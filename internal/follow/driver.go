@@ -39,6 +39,8 @@ type Driver[F, A any] interface {
 	Attach(part int, file F, pair *proc.Pair, pid int) (attachment A, ok bool, err error)
 	// Sites returns as how many sites a part of a file counts.
 	Sites(part int, file F) int
+	// Descriptors returns how many descriptors an attachment has.
+	Descriptors(attached A) int
 	// Detach detaches all of these and waits until that is done.
 	Detach(attachments []A) error
 	// Retry says when an error of Open or Attach may be over.

@@ -77,8 +77,9 @@ type failure struct {
 	when  When
 	turn  uint64
 	owner string
-	// needs is how many sites a file has that was closed for want of a share.
-	needs int
+	// needs is what a file needs that was closed for want of a share, and of
+	// descriptors what a part has had.
+	needs amounts
 }
 
 func (a *attempts) len() int { return len(a.failed) }
@@ -94,11 +95,14 @@ func (a *attempts) fail(key attempt, owner string, err error, when When) (news b
 		a.failed = make(map[attempt]*failure)
 	}
 	before := a.failed[key]
-	if whole := a.failed[attempt{key.Place, WholeFile}]; before == nil && whole != nil && whole.needs > 0 {
+	if whole := a.failed[attempt{key.Place, WholeFile}]; before == nil && whole != nil && whole.needs[sites] > 0 {
 		before = whole // the file was closed since
 	}
 	a.turn++
 	now := &failure{text: err.Error(), when: when, turn: a.turn, owner: owner}
+	if before != nil {
+		now.needs[descriptors] = before.needs[descriptors]
+	}
 	switch {
 	case isShare(err):
 		now.text = shareText

@@ -4,6 +4,7 @@ package follow
 
 import (
 	"slices"
+	"time"
 
 	"github.com/gousdt/gousdt/proc"
 )
@@ -218,6 +219,32 @@ func (f *Follower[F, A]) detachNow(r *round[A]) bool {
 	f.closing.Go(func() { f.tryAgain(WithRoom) })
 	return true
 }
+
+// detachFor is detachNow for somebody who waits for the room. It leaves behind
+// what takes its time, as the kernel does with perf events, and reports whether
+// that was not needed.
+func (f *Follower[F, A]) detachFor(r *round[A]) (done bool) {
+	if f.running.Load() == 0 {
+		return f.detachNow(r) // who calls SyncAll waits for all of it
+	}
+	f.tell(r)
+	ended := make(chan struct{})
+	f.closing.Go(func() {
+		_ = f.driver.Detach(r.Detached) // the kernel detaches whatever it says
+		close(ended)
+		f.tryAgain(WithRoom)
+	})
+	select {
+	case <-ended:
+		return true
+	case <-time.After(detachPatience):
+		return false
+	}
+}
+
+// detachPatience is how long what is attached waits for what is detached for
+// it. A uprobe_multi link takes some 50 ms.
+const detachPatience = 300 * time.Millisecond
 
 // finish tells what has changed and detaches in the background: the kernel
 // takes its time, and other processes are waiting to be attached. What lacked

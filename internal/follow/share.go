@@ -15,9 +15,10 @@ import (
 
 // Counts are how much a [Follower] has attached, and how much not.
 type Counts struct {
-	Sites     int // that are attached
-	OverLimit int // places and files that are not attached for a limit
-	Waiting   int // places that wait until their owner may take time again
+	Sites       int // that are attached
+	Descriptors int // of what is attached
+	OverLimit   int // places and files that are not attached for a limit
+	Waiting     int // places that wait until their owner may take time again
 }
 
 // Counts returns the numbers of the last round.
@@ -30,7 +31,7 @@ func (f *Follower[F, A]) Counts() Counts {
 // count makes the numbers anew, and has what waits for time tried again when
 // the first of it may be.
 func (f *Follower[F, A]) count() {
-	c := Counts{Sites: f.budget.total, OverLimit: len(f.refused)}
+	c := Counts{Sites: f.budget.total[sites], Descriptors: f.budget.total[descriptors], OverLimit: len(f.refused)}
 	wait, now := time.Duration(math.MaxInt64), time.Now()
 	for _, failed := range f.failed.failed {
 		switch failed.when {
@@ -98,13 +99,16 @@ func (f *Follower[F, A]) mustWait(part int, at target) bool {
 
 // share returns an error if a target would have more than its share. Owners
 // that have more than that give some up for it.
-func (f *Follower[F, A]) share(at target, sites int, r *round[A]) error {
-	full := f.budget.check(at.owner, sites)
+func (f *Follower[F, A]) share(at target, needs amounts, r *round[A]) error {
+	full := f.budget.check(at.owner, needs)
 	if full != nil && f.makeRoom(r) {
-		full = f.budget.check(at.owner, sites)
+		full = f.budget.check(at.owner, needs)
 	}
-	for full != nil && full.Owner == "" && f.takeAway(at.owner, sites, r) {
-		full = f.budget.check(at.owner, sites)
+	for full != nil && full.Owner == "" {
+		if _, ok := f.takeAway(full.of, at.owner, full.Needed); !ok {
+			break
+		}
+		full = f.budget.check(at.owner, needs)
 	}
 	if full != nil {
 		return full
@@ -129,10 +133,12 @@ func (f *Follower[F, A]) closeUnattached(id proc.FileID) {
 	if !ok {
 		return
 	}
-	needs := make(map[Place]int)
+	needs := make(map[Place]amounts)
 	for key, failed := range f.failed.failed {
 		if key.File == id && key.part != WholeFile && failed.text == shareText {
-			needs[key.Place] += f.driver.Sites(key.part, file)
+			sum := needs[key.Place]
+			sum.add(f.needs(attempt{key.Place, key.part}, file), 1)
+			needs[key.Place] = sum
 		}
 	}
 	if len(needs) == 0 {
@@ -159,7 +165,7 @@ func (f *Follower[F, A]) closeUnattached(id proc.FileID) {
 func (f *Follower[F, A]) isOverShare(at target, r *round[A]) bool {
 	key := attempt{at.Place, WholeFile}
 	failed := f.failed.failed[key]
-	if failed == nil || failed.needs == 0 {
+	if failed == nil || failed.needs[sites] == 0 {
 		return false
 	}
 	err := f.share(at, failed.needs, r)
@@ -185,37 +191,42 @@ func (f *Follower[F, A]) when(err error) When {
 	return f.driver.Retry(err)
 }
 
-// takeAway detaches half of what the owner has that has the most, if that is
-// more than another one would have with so many sites more. It reports whether
-// there was such an owner.
-func (f *Follower[F, A]) takeAway(other string, sites int, r *round[A]) bool {
-	owner, ok := f.budget.heaviest(other, sites)
+// takeAway detaches half of what the owner has that has the most of a resource,
+// if that is more than another one would have with so much more. It reports
+// whether that is done, and whether there was such an owner.
+func (f *Follower[F, A]) takeAway(of resource, other string, more int) (done, ok bool) {
+	owner, ok := f.budget.heaviest(of, other, more)
 	if !ok {
-		return false
+		return false, false
 	}
-	inUse := f.budget.account(owner).sites
+	inUse := f.budget.account(owner).has[of]
 	room := &round[A]{}
-	for _, place := range f.budget.half(owner) {
+	for _, place := range f.budget.half(of, owner) {
 		for part, a := range f.attached[place] {
 			if a == nil {
 				continue
 			}
-			gave := &gaveWayError{inUse}
+			gave := &gaveWayError{inUse, of}
 			if f.failed.fail(attempt{place, part}, owner, gave, WithShare) && a.pair != nil {
 				room.Errors = append(room.Errors, f.driver.Explain(part, a.pair, gave))
 			}
+			f.failed.failed[attempt{place, part}].needs[descriptors] = f.driver.Descriptors(a.attached)
 		}
 		f.detach(place, room)
 		f.gaveUp = append(f.gaveUp, place.File) // to be closed when nobody is about to use it
 	}
-	return f.detachNow(room)
+	return f.detachFor(room), true
 }
 
 // A gaveWayError says that something was detached for others.
-type gaveWayError struct{ sites int }
+type gaveWayError struct {
+	had int
+	of  resource
+}
 
 func (e *gaveWayError) Error() string {
-	return fmt.Sprintf("detached to make room for others that have less: its container or user had %d sites, the most of all", e.sites)
+	return fmt.Sprintf("detached to make room for others that have less: its container or user had %d %s, the most of all",
+		e.had, names[e.of].name)
 }
 
 // isShare reports whether an error is for want of a share. Its text has numbers

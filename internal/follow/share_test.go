@@ -36,7 +36,7 @@ func TestFollowerLimitsOwners(t *testing.T) {
 	w.startOf(1000, 3, "c")
 	pass(t, f)
 	w.tells("+0 c")
-	qt.Assert(t, qt.Equals(f.Counts(), Counts{Sites: 11, OverLimit: 1}))
+	qt.Assert(t, qt.Equals(f.Counts(), Counts{Sites: 11, Descriptors: 3, OverLimit: 1}))
 	qt.Assert(t, qt.Equals(w.opened, 3), qt.Commentf("what is not attached is closed"))
 	pass(t, f)
 	w.tells() // it is not told again
@@ -45,7 +45,7 @@ func TestFollowerLimitsOwners(t *testing.T) {
 	w.awaitDetached(1)
 	f.closing.Wait() // what lacked room is tried again
 	w.tells("-0 a", "+0 b")
-	qt.Assert(t, qt.Equals(f.Counts(), Counts{Sites: 10}))
+	qt.Assert(t, qt.Equals(f.Counts(), Counts{Sites: 10, Descriptors: 3}))
 }
 
 // Whatever one owner has attached, another one that has less gets room.
@@ -135,4 +135,49 @@ func TestFollowerSharesOutTime(t *testing.T) {
 		time.Sleep(minimumWait)
 	}
 	qt.Assert(t, qt.Equals(f.Counts().Waiting, 0))
+}
+
+// Who has the most descriptors gives some up, whatever it has of sites.
+func TestFollowerSharesOutDescriptors(t *testing.T) {
+	w := newWorld(t).everywhere()
+	w.descriptors = map[string]int{"greedy0": 30, "greedy1": 30, "modest": 5}
+	w.sites = map[string]int{"modest": 50, "large": 50}
+	f := w.follower(Options{Linger: -1, Limits: Limits{OwnerDescriptors: 60, Descriptors: 61}})
+	w.startOf(1000, 1, "greedy0", "greedy1")
+	pass(t, f)
+	w.tells("+0 greedy0", "+0 greedy1")
+	w.startOf(1000, 2, "greedy2")
+	pass(t, f)
+	w.tells("!0 greedy2 2: there is room for 60 descriptors, 60 are in use, and 1 more are needed")
+
+	w.startOf(1001, 3, "modest")
+	pass(t, f)
+	w.tells("+0 modest")
+	w.startOf(1002, 4, "other")
+	pass(t, f)
+	f.closing.Wait()
+	told := strings.Join(w.takeTold(), "\n")
+	qt.Check(t, qt.StringContains(told, "+0 other"))
+	qt.Check(t, qt.StringContains(told, "its container or user had 60 descriptors, the most of all"))
+	qt.Check(t, qt.IsTrue(f.Counts().Descriptors <= 61), qt.Commentf("%+v", f.Counts()))
+}
+
+// What takes long to be detached for somebody keeps nobody waiting, while Run
+// runs.
+func TestFollowerDoesNotWaitForWhatGivesWay(t *testing.T) {
+	w := newWorld(t).everywhere()
+	f := w.follower(Options{Linger: -1, Limits: Limits{All: 2}})
+	w.startOf(1000, 1, "greedy0", "greedy1")
+	pass(t, f)
+	w.takeTold()
+	goOn := make(chan struct{})
+	w.detaching = func() { <-goOn }
+	f.running.Add(1)
+	defer f.running.Add(-1)
+	w.startOf(1001, 2, "modest")
+	pass(t, f)
+	told := strings.Join(w.takeTold(), "\n")
+	close(goOn)
+	qt.Check(t, qt.StringContains(told, "+0 modest"))
+	f.closing.Wait()
 }

@@ -29,14 +29,16 @@ type world struct {
 	files string // the directory of the files
 	names map[proc.FileID]string
 
-	mu       sync.Mutex
-	attached map[*fake]bool
-	room     int            // how much can be attached at a time
-	share    bool           // the room is shared out
-	sites    map[string]int // of files, 1 of others
-	opened   int            // files
-	perFile  func(file string) bool
-	fail     func(part int, file string) error
+	mu          sync.Mutex
+	attached    map[*fake]bool
+	room        int  // how much can be attached at a time
+	share       bool // the room is shared out
+	sites       map[string]int
+	detaching   func()
+	descriptors map[string]int // of files, 1 of others
+	opened      int            // files
+	perFile     func(file string) bool
+	fail        func(part int, file string) error
 
 	told     []string // "+0 a 7" and "-0 a" for part 0 of file a in process 7 and in every process, "!" and errors
 	detached chan string
@@ -182,7 +184,12 @@ func (w *world) Attach(part int, file string, pair *proc.Pair, pid int) (*fake, 
 
 func (w *world) Sites(_ int, file string) int { return max(1, w.sites[file]) }
 
+func (w *world) Descriptors(a *fake) int { return max(1, w.descriptors[a.file]) }
+
 func (w *world) Detach(attachments []*fake) error {
+	if w.detaching != nil {
+		w.detaching()
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, a := range attachments {

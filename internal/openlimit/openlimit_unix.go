@@ -2,7 +2,8 @@
 
 //go:build unix
 
-package proc
+// Package openlimit says how many descriptors this process may have.
+package openlimit
 
 import (
 	"math"
@@ -10,9 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// descriptors returns how many descriptors this process may have. The Go
+// Get returns how many descriptors this process may have. The Go
 // runtime raises the soft limit to the hard one when a program starts.
-func descriptors() int {
+func Get() int {
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
 		return math.MaxInt32
