@@ -28,9 +28,9 @@ type SelectOptions struct {
 	RequireArguments bool
 
 	// MaxSites makes it an error, a [*LimitError], if more sites match. A site
-	// with a semaphore counts as eight, and so does a perf event. It also bounds the different arguments
-	// of the sites, to four times as many. 0 means no limit but that on
-	// arguments which every file has, see [Select].
+	// with a semaphore counts as eight, and so does a perf event. It also
+	// bounds the different arguments of the sites, to four times as many. 0
+	// means no limit but that on arguments which every file has, see [Select].
 	MaxSites int
 }
 
