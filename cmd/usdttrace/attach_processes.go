@@ -49,6 +49,7 @@ func newFollower(t *tracer, wanted func(proc.Process) bool) (*follower, error) {
 	var err error
 	f.watch, err = t.session.Watch(&trace.WatchOptions{
 		Proc: options, PerProcess: f.perProcess, Linger: -1, Changed: f.changed, OptionsFor: f.rememberFirst,
+		Limits: t.options.limits,
 	}, t.options.patterns...)
 	return f, err
 }

@@ -4,9 +4,12 @@ package main
 
 import (
 	"fmt"
+	"regexp"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/go-quicktest/qt"
 	"golang.org/x/sys/unix"
@@ -46,14 +49,47 @@ func TestSaysHowLongDetachingTakes(t *testing.T) {
 	if !testprog.InPrivateMounts(t) {
 		return
 	}
+	result := watchingByPerfEvents(t).interrupt()
+	result.ok()
+	qt.Check(t, qt.Matches(result.stderr, "(?s).*"+detachingTakes.String()+" .*"))
+}
+
+var detachingTakes = regexp.MustCompile(
+	`usdttrace: detaching takes some ([1-9][0-9]*) s: this kernel closes [1-9][0-9]+ perf events`)
+
+// watchingByPerfEvents starts usdttrace with a perf event for each of many
+// sites.
+func watchingByPerfEvents(t *testing.T) *running {
+	t.Helper()
 	for _, dir := range []string{testprog.Tracefs, "/sys/kernel/debug"} {
 		qt.Assert(t, qt.IsNil(unix.Mount("none", dir, "tmpfs", 0, "")))
 	}
 	p := startTarget(t, "target-static")
-	result := watching(t, "--mode", "single-ip", p.path, "gousdt_test:[a-e]*", "gousdt_test:i*",
-		"gousdt_test:[t-z]*").interrupt()
-	result.ok()
-	qt.Check(t,
-		qt.Matches(result.stderr,
-			`(?s).*usdttrace: detaching takes some [1-9][0-9]* s: this kernel closes [1-9][0-9]+ perf events .*`))
+	return watching(t, "--mode", "single-ip", p.path, "gousdt_test:[a-l]*", "gousdt_test:[n-r]*", "gousdt_test:[t-z]*")
+}
+
+// The second Ctrl-C gives back the shell at once, although the kernel goes on
+// to detach.
+func TestSecondSignalEndsItWhileItDetaches(t *testing.T) {
+	if !testprog.InPrivateMounts(t) {
+		return
+	}
+	r := watchingByPerfEvents(t)
+	qt.Assert(t, qt.IsNil(r.cmd.Process.Signal(syscall.SIGINT)))
+	r.await(&r.stderr, "perf events one after the other")
+	began := time.Now()
+	for r.runs() {
+		_ = r.cmd.Process.Signal(syscall.SIGINT) // it may end this moment
+		time.Sleep(10 * time.Millisecond)
+	}
+	took := time.Since(began)
+	result := r.wait()
+	status := r.cmd.ProcessState.Sys().(syscall.WaitStatus)
+	qt.Check(t, qt.Equals(status.Signal(), syscall.SIGINT), qt.Commentf("%v", r.cmd.ProcessState))
+	found := detachingTakes.FindStringSubmatch(result.stderr)
+	qt.Assert(t, qt.IsNotNil(found), qt.Commentf("%s", result.stderr))
+	seconds, err := strconv.Atoi(found[1])
+	qt.Assert(t, qt.IsNil(err))
+	qt.Check(t, qt.IsTrue(took < time.Duration(seconds)*time.Second/2), qt.Commentf("%v of %d s", took, seconds))
+	t.Logf("ended after %v, detaching takes %d s", took, seconds)
 }

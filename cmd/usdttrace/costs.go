@@ -13,6 +13,7 @@ import (
 	"github.com/cilium/ebpf"
 
 	"github.com/gousdt/gousdt/trace"
+	"github.com/gousdt/gousdt/usdt"
 )
 
 // costs is what the tracing itself has cost. The kernel knows it of programs
@@ -20,7 +21,8 @@ import (
 type costs struct {
 	mu       sync.Mutex
 	programs map[ebpf.ProgramID]trace.ProgramStats
-	maps     uint64 // memory of all maps, in bytes
+	maps     uint64           // memory of all maps, in bytes
+	watch    *usdt.WatchStats // nil if no processes are followed
 }
 
 // ask asks the kernel, if costs are of interest.
@@ -42,6 +44,10 @@ func (c *costs) ask(t *tracer) {
 		c.programs[p.ID] = p
 	}
 	c.maps = stats.MapMemory
+	if t.follower != nil && t.follower.watch != nil {
+		watch := t.follower.watch.Stats()
+		c.watch = &watch
+	}
 }
 
 // all returns the programs in the order in which they were loaded.
@@ -80,5 +86,9 @@ func (c *costs) text() string {
 	}
 	programs, maps := c.memory()
 	fmt.Fprintf(&b, "memory in the kernel: programs %d kB, maps %d kB\n", (programs+1023)/1024, (maps+1023)/1024)
+	if w := c.watch; w != nil {
+		fmt.Fprintf(&b, "of --limits: %d sites and %d descriptors in use; not attached: %d over a limit, %d that wait for their turn\n",
+			w.Sites, w.Descriptors, w.OverLimit, w.Waiting)
+	}
 	return b.String()
 }

@@ -183,14 +183,17 @@
 //	{"type":"summary","schema":1,"events":3,"lost":0,"not_sampled":0,"other":0,"overflow":0,"lost_unreadable":0,"lost_starts":0,
 //	 "replaced":0,"unmatched":0,"sites":12,"mode":"multi+cookie","seconds":1.5,"frames":9,"unnamed_frames":1,
 //	 "programs":[{"name":"postg_query","runs":3,"ns_per_run":1500,"missed":0,"instructions":70}],
-//	 "program_bytes":4096,"map_bytes":8388608}
+//	 "program_bytes":4096,"map_bytes":8388608,
+//	 "limited_sites":12,"limited_descriptors":1,"over_limit":0,"waiting":0}
 //
 // "schema" is the number of the schema, which docs/json.md has. "events" is how
 // many hits were printed or aggregated, "other" how many of
 // them are of keys that have no row because of --max-keys, and "overflow" how
 // many of these came while the kernel had no room for keys: they may be of keys
 // with a row. "frames" is how many functions on stacks were to be named, and is
-// there with stacks only. The last three are there with --stats only.
+// there with stacks only. What follows is there with --stats only: what
+// it costs, and for -a and -p how much of --limits is in use, how much is over
+// them, and what waits for its turn to be attached.
 //
 // In a text that is not UTF-8, each invalid byte is U+FFFD, and a second
 // member, whose name ends in "_hex", has all bytes in hexadecimal.

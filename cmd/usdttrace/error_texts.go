@@ -26,7 +26,14 @@ func explain(err error) string {
 	case errors.As(err, &filtered):
 		return filtered.Error()
 	}
-	return err.Error()
+	text := err.Error()
+	var full *usdt.LimitError
+	if errors.As(err, &full) {
+		for limit, option := range limitOptions {
+			text = strings.ReplaceAll(text, "set "+option+" to ", "set --limits "+limit+"= to ")
+		}
+	}
+	return text
 }
 
 // named returns an error about an option of the session as one about the flag

@@ -202,6 +202,8 @@ type object struct {
 	Frames                  uint64
 	UnnamedFrames           uint64 `json:"unnamed_frames"`
 	Sites                   int
+	LimitedSites            int `json:"limited_sites"`
+	LimitedDescriptors      int `json:"limited_descriptors"`
 	Seconds                 float64
 	Programs                []struct {
 		Name string

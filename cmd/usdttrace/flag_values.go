@@ -167,6 +167,30 @@ func (o *options) setMode(mode string) error {
 	return nil
 }
 
+// limitOptions are the options of what --limits calls its limits.
+var limitOptions = map[string]string{
+	"file": "Limits.FileSites", "owner": "Limits.OwnerSites", "all": "Limits.Sites",
+	"owner-descriptors": "Limits.OwnerDescriptors", "descriptors": "Limits.Descriptors",
+}
+
+// addLimit reads LIMIT=N.
+func (o *options) addLimit(limit string) error {
+	name, number, _ := strings.Cut(limit, "=")
+	to := map[string]*int{
+		"Limits.FileSites": &o.limits.FileSites, "Limits.OwnerSites": &o.limits.OwnerSites, "Limits.Sites": &o.limits.Sites,
+		"Limits.OwnerDescriptors": &o.limits.OwnerDescriptors, "Limits.Descriptors": &o.limits.Descriptors,
+	}[limitOptions[name]]
+	n, err := strconv.Atoi(number)
+	switch {
+	case to == nil || err != nil || n < 0:
+		return errors.New("want LIMIT=N, the LIMIT being file, owner, all, owner-descriptors or descriptors")
+	case n == 0:
+		n = -1 // none
+	}
+	*to = n
+	return nil
+}
+
 func (o *options) setBuffer(size string) (err error) {
 	if o.buffer, err = parseSize(size, 1<<30); err != nil {
 		return errors.New("want bytes up to 1G, with k, M or G")

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/go-quicktest/qt"
+
+	"github.com/gousdt/gousdt/usdt"
 )
 
 func TestCommandsAreSplitAsAShellDoes(t *testing.T) {
@@ -36,4 +38,16 @@ func TestTimes(t *testing.T) {
 		qt.Check(t, qt.ErrorMatches(setTime(new(time.Duration))(text), "want seconds, .*"),
 			qt.Commentf("%s", text))
 	}
+}
+
+func TestLimits(t *testing.T) {
+	o, err := parseCommandLine([]string{"-a", "--limits", "file=7,owner=0", "--limits", "descriptors=9", "*"})
+	qt.Assert(t, qt.IsNil(err))
+	qt.Check(t, qt.Equals(o.limits, usdt.Limits{FileSites: 7, OwnerSites: -1, Descriptors: 9}))
+	for _, limit := range []string{"", "file", "file=", "file=x", "file=-1", "sites=3"} {
+		_, err := parseCommandLine([]string{"-a", "--limits", limit, "*"})
+		qt.Check(t, qt.IsNotNil(err), qt.Commentf("%s", limit))
+	}
+	_, err = parseCommandLine([]string{"--limits", "file=7", "/bin/true", "*"})
+	qt.Check(t, qt.ErrorMatches(err, "--limits goes with .*"))
 }

@@ -24,6 +24,7 @@ type options struct {
 	all      bool
 	command  []string // nil without -c and --
 
+	limits    usdt.Limits
 	where     string
 	list      bool
 	listPairs bool
@@ -128,6 +129,7 @@ func parseCommandLine(args []string) (*options, error) {
 	flags.Switch(&o.follow, "f", "follow")
 	flags.Switch(&o.all, "a", "all")
 	flags.Func(o.setCommand, "c", "command")
+	flags.List(o.addLimit, "limits")
 	flags.Once(&o.where, "where")
 	flags.Switch(&o.list, "l", "list")
 	flags.Switch(&o.listPairs, "pairs")
@@ -238,6 +240,8 @@ func (o *options) check() error {
 	switch {
 	case o.follow && o.pid == 0:
 		return errors.New("-f goes with -p PID: it watches the descendants of the process, too")
+	case o.limits != usdt.Limits{} && (len(o.files) > 0 || o.command != nil || !o.all && o.pid == 0):
+		return errors.New("--limits goes with -a, or with -p and no FILE: what is named is attached whatever its size")
 	case targets > 1:
 		return errors.New("-p, -a and -c exclude each other")
 	case targets == 0 && len(o.files) == 0:

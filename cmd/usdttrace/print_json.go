@@ -282,6 +282,12 @@ func (p *jsonPrinter) costs(c *costs) {
 	programs, maps := c.memory()
 	j.Unsigned("program_bytes", programs)
 	j.Unsigned("map_bytes", maps)
+	if w := c.watch; w != nil {
+		j.Signed("limited_sites", int64(w.Sites))
+		j.Signed("limited_descriptors", int64(w.Descriptors))
+		j.Signed("over_limit", int64(w.OverLimit))
+		j.Signed("waiting", int64(w.Waiting))
+	}
 }
 
 func addMember(j *jsontext.Builder, key string, v trace.Value) {

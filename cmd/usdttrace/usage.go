@@ -29,6 +29,11 @@ What is watched
       --where EXPR      only the hits for which it holds, decided in the kernel:
                         arg2 > 4096 && arg0 == "postgres", pid, tid, comm, cpu,
                         cgroup
+      --limits LIMIT=N,...  for -a and -p, how much is attached at most: file, owner and
+                        all are sites, of a file (10000), of a container or user
+                        (50000) and altogether (200000); owner-descriptors and
+                        descriptors are descriptors. 0: no limit. Who has the most
+                        gives way to others
   -l, --list            only list the probes that would be watched, with the types of
                         their arguments; needs no privileges but to read the files.
                         Without a PATTERN, all
@@ -115,7 +120,8 @@ Output
       --csv             print comma-separated values, with a line of names wherever the
                         columns are others than before
   -q, --quiet           on standard error, print only warnings and errors
-      --stats           say what the tracing itself costs for each hit
+      --stats           say what the tracing itself costs for each hit, and how much
+                        of --limits is in use
       --duration TIME   stop after that time, once everything is attached
       --mode MODE       how to attach, for tests: multi, single or single-ip
       --cleanup         remove what tracers that were killed have left in tracefs, as
