@@ -51,6 +51,7 @@ type Session struct {
 	slots      slotTable
 	processors *ebpf.Map // nil where the kernel tells the processor
 	sampling   *ebpf.Map // nil where every hit is sent
+	owners     *ebpf.Map // nil where the ring buffer is not shared out
 	ring       *ebpf.Map // nil where no events are sent
 	family     *family   // nil for all processes
 	statistics io.Closer // nil unless they are measured
@@ -260,6 +261,14 @@ func (s *Session) createMaps() error {
 		}
 		events.Sampling.State = s.sampling.FD()
 	}
+	if events.Share != nil {
+		if s.owners, err = ebpf.NewMap(&ebpf.MapSpec{
+			Name: "trace_owners", Type: ebpf.LRUHash, KeySize: 8, ValueSize: bpfgen.OwnerStateSize, MaxEntries: maxOwners,
+		}); err != nil {
+			return explain("creating the map of owners", err)
+		}
+		events.Share.Owners = s.owners.FD()
+	}
 	if s.reader, err = ringbuf.NewReader(s.ring); err != nil {
 		return explain("reading the ring buffer", err)
 	}
@@ -396,7 +405,7 @@ func (s *Session) use(read func() error) error {
 
 // maps returns all maps that the session has made.
 func (s *Session) maps() []*ebpf.Map {
-	all := []*ebpf.Map{s.counters, s.slots.slots, s.processors, s.sampling, s.ring, s.room, s.signal}
+	all := []*ebpf.Map{s.counters, s.slots.slots, s.processors, s.sampling, s.owners, s.ring, s.room, s.signal}
 	for _, a := range s.aggregations {
 		all = append(all, a.maps()...)
 	}

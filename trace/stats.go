@@ -5,6 +5,7 @@ package trace
 import (
 	"cmp"
 	"errors"
+	"fmt"
 	"io"
 	"slices"
 	"time"
@@ -107,6 +108,56 @@ func (s *Session) readLosses(l *Losses) (err error) {
 		l.NotSampled += state.LeftOut
 	}
 	return nil
+}
+
+// maxOwners is how many owners of events are known at a time; then those that
+// have put nothing into a full ring buffer for longest are forgotten.
+const maxOwners = 4096
+
+// An OwnerLoss says whose events found no room in the ring buffer.
+type OwnerLoss struct {
+	// CGroup is the ID of the control group, 0 if it is the root: then User
+	// says whose processes they are.
+	CGroup uint64
+	User   uint32
+	Events uint64
+}
+
+// String returns "12 of cgroup 4711" or "12 of user 1000".
+func (l OwnerLoss) String() string {
+	if l.CGroup != 0 {
+		return fmt.Sprintf("%d of cgroup %d", l.Events, l.CGroup)
+	}
+	return fmt.Sprintf("%d of user %d", l.Events, l.User)
+}
+
+// LossesByOwner returns whose events found no room in the ring buffer, those
+// with the most first. It is empty without [SessionOptions.ShareRing], and of
+// thousands of owners some may be missing. It works until [Session.Close].
+func (s *Session) LossesByOwner() (losses []OwnerLoss, err error) {
+	if s.owners == nil {
+		return nil, nil
+	}
+	err = s.use(func() error {
+		var owner uint64
+		var state bpfgen.OwnerState
+		all := s.owners.Iterate()
+		for all.Next(&owner, &state) {
+			loss := OwnerLoss{CGroup: owner, Events: state.Lost}
+			if owner&bpfgen.UserOwner != 0 {
+				loss.CGroup, loss.User = 0, uint32(owner)
+			}
+			if loss.Events > 0 {
+				losses = append(losses, loss)
+			}
+		}
+		if err := all.Err(); err != nil && !errors.Is(err, ebpf.ErrIterationAborted) {
+			return explain("reading whose events were lost", err)
+		}
+		return nil
+	})
+	slices.SortFunc(losses, func(a, b OwnerLoss) int { return cmp.Compare(b.Events, a.Events) })
+	return losses, err
 }
 
 // unmatched returns how many ends without a start were counted.

@@ -187,13 +187,14 @@
 //	 "limited_sites":12,"limited_descriptors":1,"over_limit":0,"waiting":0}
 //
 // "schema" is the number of the schema, which docs/json.md has. "events" is how
-// many hits were printed or aggregated, "other" how many of
-// them are of keys that have no row because of --max-keys, and "overflow" how
-// many of these came while the kernel had no room for keys: they may be of keys
-// with a row. "frames" is how many functions on stacks were to be named, and is
-// there with stacks only. What follows is there with --stats only: what
-// it costs, and for -a and -p how much of --limits is in use, how much is over
-// them, and what waits for its turn to be attached.
+// many hits were printed or aggregated, "other" how many of them are of keys
+// that have no row because of --max-keys, and "overflow" how many of these came
+// while the kernel had no room for keys: they may be of keys with a row. With
+// -a, "lost_by" says of which control groups, or users, most of the lost events
+// are: [{"cgroup":4711,"events":12}]. "frames" is how many functions on stacks
+// were to be named, and is there with stacks only. What follows is there with
+// --stats only: what it costs, and for -a and -p how much of --limits is in
+// use, how much is over them, and what waits for its turn to be attached.
 //
 // In a text that is not UTF-8, each invalid byte is U+FFFD, and a second
 // member, whose name ends in "_hex", has all bytes in hexadecimal.

@@ -245,6 +245,9 @@ func (p *jsonPrinter) summary(s *summary) {
 	j.Signed("schema", schema)
 	j.Unsigned("events", s.events)
 	j.Unsigned("lost", s.losses.Events)
+	if len(s.owners) > 0 {
+		p.lostBy(s.owners)
+	}
 	j.Unsigned("not_sampled", s.losses.NotSampled)
 	j.Unsigned("other", s.others)
 	j.Unsigned("overflow", s.overflow)
@@ -263,6 +266,24 @@ func (p *jsonPrinter) summary(s *summary) {
 		p.costs(s.costs)
 	}
 	p.end()
+}
+
+// lostBy says whose events were lost.
+func (p *jsonPrinter) lostBy(owners []trace.OwnerLoss) {
+	j := &p.json
+	j.Key("lost_by")
+	j.Begin('[')
+	for _, loss := range owners[:min(len(owners), maxOwnerLosses)] {
+		j.Begin('{')
+		if loss.CGroup != 0 {
+			j.Unsigned("cgroup", loss.CGroup)
+		} else {
+			j.Unsigned("user", uint64(loss.User))
+		}
+		j.Unsigned("events", loss.Events)
+		j.End('}')
+	}
+	j.End(']')
 }
 
 func (p *jsonPrinter) costs(c *costs) {

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/go-quicktest/qt"
+
+	"github.com/gousdt/gousdt/trace"
 )
 
 func TestDurationsHaveThreeDigitsAndAUnit(t *testing.T) {
@@ -19,4 +21,9 @@ func TestDurationsHaveThreeDigitsAndAUnit(t *testing.T) {
 		12345.6: "12346"} {
 		qt.Check(t, qt.Equals(formatAverage(x), want))
 	}
+}
+
+func TestSummarySaysWhoseEventsWereLost(t *testing.T) {
+	s := &summary{losses: trace.Losses{Events: 15}, owners: []trace.OwnerLoss{{CGroup: 7, Events: 12}, {User: 1000, Events: 3}}}
+	qt.Check(t, qt.StringContains(s.text(), "\nof the lost events 12 of cgroup 7\nof the lost events 3 of user 1000\n"))
 }

@@ -58,6 +58,7 @@ func (t *tracer) open() error {
 	if o.follow {
 		opts.Family = o.pid
 	}
+	opts.ShareRing = o.all
 	opts.SampleEvery, opts.SampleRate = o.every, o.rate
 	if o.unwind > 0 {
 		opts.StackCopy = o.unwind

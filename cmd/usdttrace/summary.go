@@ -10,10 +10,14 @@ import (
 	"github.com/gousdt/gousdt/trace"
 )
 
+// maxOwnerLosses is of how many is said that their events were lost.
+const maxOwnerLosses = 5
+
 // summary is what it all came to.
 type summary struct {
 	events uint64 // or hits that were aggregated
 	losses trace.Losses
+	owners []trace.OwnerLoss // whose events were lost
 
 	others   uint64 // hits of keys that have no row
 	overflow uint64 // those of them that came too fast
@@ -68,6 +72,9 @@ func (t *tracer) report() error {
 	if s.losses, err = t.session.Losses(); err != nil {
 		return err
 	}
+	if s.owners, err = t.session.LossesByOwner(); err != nil {
+		return err
+	}
 	if t.samples != nil {
 		s.losses.Unreadable += t.samples.unreadable
 	}
@@ -103,6 +110,9 @@ func (s *summary) text() string {
 		text += " in " + plural(s.files, "file")
 	}
 	text += fmt.Sprintf("; %s; %s\n", s.mode, formatDuration(float64(s.took)))
+	for _, loss := range s.owners[:min(len(s.owners), maxOwnerLosses)] {
+		text += fmt.Sprintf("of the lost events %s\n", loss)
+	}
 	for _, loss := range []struct {
 		n    uint64
 		what string

@@ -20,6 +20,7 @@ type Note struct {
 	Provider, Name, Arguments string
 	Broken                    bool // it leads to no code
 	Unfit                     bool // it leads to code that is no nop
+	Semaphore                 bool // it has one, and its own place in the code
 }
 
 // nops are what machines have at a site.
@@ -34,13 +35,19 @@ var nops = map[string]struct {
 }
 
 // WriteNotes writes a library with the notes of any probes, all of them at one
-// place in the code, to be looked at, attached to and mapped, but not to be
-// run: an untrusted file.
+// place in the code unless they have semaphores, to be looked at, attached to
+// and mapped, but not to be run: an untrusted file.
 func WriteNotes(t testing.TB, path string, notes []Note) {
 	t.Helper()
 	testneeds.Only(t, "nops of other machines are not known", slices.Sorted(maps.Keys(nops))...)
 	native := nops[runtime.GOARCH]
-	const page, location = 4096, 0x800
+	const page, location, data = 4096, 0x800, 1 << 30
+	semaphores := 0
+	for _, n := range notes {
+		if n.Semaphore {
+			semaphores++
+		}
+	}
 	var b bytes.Buffer
 	put := func(values ...any) {
 		for _, v := range values {
@@ -50,7 +57,10 @@ func WriteNotes(t testing.TB, path string, notes []Note) {
 	pad := func(align int) { b.Write(make([]byte, -b.Len()&(align-1))) }
 
 	b.Write(make([]byte, location))
-	b.Write(native.code)
+	b.Write(bytes.Repeat(native.code, semaphores+1))
+	pad(page)
+	dataAt := b.Len()
+	b.Write(make([]byte, 2*semaphores))
 	pad(page)
 	notesAt := b.Len()
 	var four [4]byte
@@ -58,6 +68,7 @@ func WriteNotes(t testing.TB, path string, notes []Note) {
 		binary.NativeEndian.PutUint32(four[:], uint32(n))
 		b.Write(four[:])
 	}
+	semaphores = 0
 	for _, n := range notes {
 		word(len("stapsdt\x00"))
 		word(3*8 + len(n.Provider) + len(n.Name) + len(n.Arguments) + 3)
@@ -70,7 +81,13 @@ func WriteNotes(t testing.TB, path string, notes []Note) {
 		case n.Unfit:
 			at += 0x100
 		}
-		put(at, uint64(0), uint64(0))
+		semaphore := uint64(0)
+		if n.Semaphore {
+			semaphore = uint64(data + 2*semaphores)
+			semaphores++
+			at += uint64(semaphores * len(native.code)) // the kernel refuses a place with two semaphores
+		}
+		put(at, uint64(0), semaphore)
 		for _, text := range []string{n.Provider, n.Name, n.Arguments} {
 			b.WriteString(text)
 			b.WriteByte(0)
@@ -91,14 +108,20 @@ func WriteNotes(t testing.TB, path string, notes []Note) {
 	file := bytes.Clone(b.Bytes())
 
 	b.Reset()
-	data := elf.ELFDATA2LSB
+	order := elf.ELFDATA2LSB
 	if binary.NativeEndian.Uint16([]byte{0, 1}) == 1 {
-		data = elf.ELFDATA2MSB
+		order = elf.ELFDATA2MSB
 	}
-	b.Write([]byte{0x7f, 'E', 'L', 'F', byte(elf.ELFCLASS64), byte(data), byte(elf.EV_CURRENT), 8: 0, 15: 0})
+	b.Write([]byte{0x7f, 'E', 'L', 'F', byte(elf.ELFCLASS64), byte(order), byte(elf.EV_CURRENT), 8: 0, 15: 0})
 	put(uint16(elf.ET_DYN), uint16(native.machine), uint32(1), uint64(0), uint64(64), uint64(sectionsAt),
-		uint32(0), uint16(64), uint16(56), uint16(1), uint16(64), uint16(3), uint16(2))
-	put(uint32(elf.PT_LOAD), uint32(elf.PF_R|elf.PF_X), uint64(0), uint64(0), uint64(0), uint64(page), uint64(page), uint64(page))
+		uint32(0), uint16(64), uint16(56), uint16(2), uint16(64), uint16(3), uint16(2))
+	put(uint32(elf.PT_LOAD), uint32(elf.PF_R|elf.PF_X), uint64(0), uint64(0), uint64(0), uint64(dataAt), uint64(dataAt), uint64(page))
+	kind := elf.PT_NULL
+	if semaphores > 0 {
+		kind = elf.PT_LOAD
+	}
+	put(uint32(kind), uint32(elf.PF_R|elf.PF_W), uint64(dataAt), uint64(data), uint64(data),
+		uint64(notesAt-dataAt), uint64(notesAt-dataAt), uint64(page))
 	copy(file, b.Bytes())
 	if err := os.WriteFile(path, file, 0o755); err != nil {
 		t.Fatal(err)

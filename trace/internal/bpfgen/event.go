@@ -28,6 +28,7 @@ type Events struct {
 	Captures func(*Site) []Capture
 
 	Sampling *Sampling // nil: every hit
+	Share    *Share    // nil: whoever comes first has the room
 
 	// Batch: the reader looks by itself from time to time and is woken only
 	// when the ring buffer fills.
@@ -78,6 +79,7 @@ func (b *builder) event(e *Events) *Record {
 	b.Later(func() {
 		b.Place(full)
 		b.count(CounterEvents)
+		b.loseOf(e)
 		b.Jump(done)
 	})
 	return record
@@ -120,6 +122,7 @@ func (b *builder) captures(e *Events) (captures []Capture) {
 
 // reserve makes room for a record.
 func (b *builder) reserve(e *Events, record *Record, full argcode.Label) {
+	b.share(e, record.Size, full)
 	b.Emit(asm.LoadMapPtr(asm.R1, e.Ring), asm.Mov.Imm(asm.R2, int32(record.Size)), asm.Mov.Imm(asm.R3, 0))
 	b.Call(asm.FnRingbufReserve)
 	b.JumpIfImm(asm.JEq, asm.R0, 0, asm.R1, full)
