@@ -89,8 +89,8 @@ func (b *builder) loseOf(e *Events) {
 	b.Place(none)
 }
 
-// owner sets R0 to the state of this hit's owner, or goes to none if there is no
-// room for one more.
+// owner sets R0 to the state of this hit's owner, or goes to none if there is
+// no room for one more.
 func (b *builder) owner(s *Share, none argcode.Label) {
 	at := b.Temporary(8 + OwnerStateSize)
 	known, found := b.Label(), b.Label()
