@@ -3,6 +3,7 @@
 package main
 
 import (
+	"debug/elf"
 	"fmt"
 	"regexp"
 	"strconv"
@@ -41,8 +42,32 @@ func (t *tracer) checkArguments() error {
 		if err := t.targets.missing(c.number); err != nil {
 			return fmt.Errorf("--%s %d: %w", c.flag(), c.number, err)
 		}
+		if err := t.targets.noPointer(c.number); err != nil {
+			t.messages.Warn("--%s %d: %v", c.flag(), c.number, err)
+		}
 	}
 	return nil
+}
+
+// noPointer returns an error if an argument has the size of a pointer at no site
+// of the files that are named: nothing would be shown of what it points to.
+func (t *targets) noPointer(n int) (err error) {
+	for _, sel := range t.selections {
+		pointer := 8
+		if sel.File().Class() == elf.ELFCLASS32 {
+			pointer = 4
+		}
+		for _, site := range sel.Sites() {
+			switch {
+			case n >= len(site.Args):
+			case site.Args[n].Size == pointer && !site.Args[n].Float:
+				return nil
+			default:
+				err = fmt.Errorf("arg%d of %s:%s is no pointer: %s", n, cutName(site.Provider), cutName(site.Name), argumentType(&site.Args[n]))
+			}
+		}
+	}
+	return err
 }
 
 // missing returns why an argument is available at no site of the files that are
