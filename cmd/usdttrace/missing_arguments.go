@@ -49,8 +49,9 @@ func (t *tracer) checkArguments() error {
 	return nil
 }
 
-// noPointer returns an error if an argument has the size of a pointer at no site
-// of the files that are named: nothing would be shown of what it points to.
+// noPointer returns an error if an argument has the size of a pointer at no
+// site of the files that are named: nothing would be shown of what it points
+// to.
 func (t *targets) noPointer(n int) (err error) {
 	for _, sel := range t.selections {
 		pointer := 8
