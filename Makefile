@@ -32,7 +32,7 @@ GO ?= go
 FUZZTIME ?= 30s
 TESTFLAGS ?= -timeout 20m
 # those with tests of what users of the host may try
-HOSTILE_PACKAGES := ./usdt ./trace ./stack ./cmd/usdtlist ./cmd/usdttrace
+HOSTILE_PACKAGES := ./usdt ./trace ./stack
 # empty on machines that have no race detector
 RACE ?= -race
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.7.0

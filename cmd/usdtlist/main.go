@@ -9,7 +9,6 @@ import (
 	"os"
 
 	"github.com/gousdt/gousdt/internal/commandline"
-	"github.com/gousdt/gousdt/internal/foreground"
 	"github.com/gousdt/gousdt/internal/helptext"
 	"github.com/gousdt/gousdt/internal/messages"
 	"github.com/gousdt/gousdt/proc"
@@ -54,19 +53,9 @@ func run(args []string, stdout, stderr io.Writer) int {
 		return exitFound
 	}
 
-	list := func() int { return listAll(o, m, stdout) }
-	if o.ofProcesses() { // files of others, which may not answer
-		return foreground.Run(list)
-	}
-	return list()
-}
-
-// listAll lists and returns the exit status.
-func listAll(o *options, m *messages.Messages, stdout io.Writer) int {
 	out := bufio.NewWriterSize(stdout, 32<<10)
 	l := lister{options: o, proc: proc.NewFS(""), printer: newPrinter(o, out, m), out: out, Messages: m}
 	if o.verbose || o.format == formatJSON { // what shows names
-		var err error
 		if l.definitions, err = commandline.Definitions(o.names); err != nil {
 			m.Warn("%v", err)
 			return exitError

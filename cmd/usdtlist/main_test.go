@@ -17,15 +17,9 @@ import (
 // The test binary run with this variable is usdtlist without privileges.
 const unprivilegedVariable = "USDTLIST_TEST_UNPRIVILEGED"
 
-// And with this one it is usdtlist.
-const runVariable = "USDTLIST_TEST_RUN"
-
 func TestMain(m *testing.M) {
 	if os.Getenv(unprivilegedVariable) != "" {
 		os.Exit(runUnprivileged(os.Args[1:]))
-	}
-	if os.Getenv(runVariable) != "" {
-		main()
 	}
 	testscript.Main(m, map[string]func(){"usdtlist": main})
 }

@@ -43,9 +43,6 @@ func (t *tracer) handleSignals() (stop func()) {
 			// Also after the end of the tracing: this process is to end with
 			// its exit status, not by a second signal.
 			time.Sleep(signalPatience)
-			if t.blocked != nil && !t.begun.Load() {
-				close(t.blocked)
-			}
 		case <-done:
 		}
 	}()

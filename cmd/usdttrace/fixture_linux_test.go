@@ -76,14 +76,8 @@ func startWith(t *testing.T, stdin string, args ...string) *running {
 // startPrepared starts usdttrace as a function prepares it.
 func startPrepared(t *testing.T, prepare func(*exec.Cmd), args ...string) *running {
 	t.Helper()
-	testprog.LeakCheck(t)
-	return startIn(t, prepare, args...)
-}
-
-// startIn is startPrepared for a test that checks itself what is left attached.
-func startIn(t *testing.T, prepare func(*exec.Cmd), args ...string) *running {
-	t.Helper()
 	testprog.RequireBPF(t)
+	testprog.LeakCheck(t)
 	ctx, cancel := context.WithTimeout(context.Background(), testneeds.Patience(deadline))
 	r := &running{t: t, ended: make(chan struct{})}
 	r.stdout.changed, r.stderr.changed = make(chan struct{}, 1), make(chan struct{}, 1)

@@ -9,7 +9,6 @@ import (
 	"syscall"
 
 	"github.com/gousdt/gousdt/internal/commandline"
-	"github.com/gousdt/gousdt/internal/foreground"
 	"github.com/gousdt/gousdt/internal/helptext"
 	"github.com/gousdt/gousdt/internal/messages"
 )
@@ -63,31 +62,7 @@ func run(args []string, stdout, stderr *os.File) int {
 	if o.quiet {
 		m.SetQuiet()
 	}
-	if o.command != nil { // all files are of the one who traces
-		return t.run()
-	}
-	return foreground.Run(t.runUnlessBlocked)
-}
-
-// runUnlessBlocked is run. It also returns some time after a signal if a file
-// still does not let it begin: the kernel detaches when this process ends.
-func (t *tracer) runUnlessBlocked() int {
-	t.blocked = make(chan struct{})
-	status := make(chan int, 1)
-	go func() { status <- t.run() }()
-	select {
-	case s := <-status:
-		return s
-	case <-t.blocked:
-		t.messages.Warn("ended while a file did not answer")
-		return exitError
-	}
-}
-
-// run traces and returns the exit status.
-func (t *tracer) run() int {
-	m := t.messages
-	err := t.trace()
+	err = t.trace()
 	m.Rest("")
 	var nothing *nothingError
 	switch {

@@ -13,7 +13,6 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
-	"github.com/gousdt/gousdt/internal/foreground"
 	"github.com/gousdt/gousdt/internal/testprog"
 )
 
@@ -33,7 +32,7 @@ func TestMain(m *testing.M) {
 	switch {
 	case os.Getenv(unprivilegedVariable) != "":
 		os.Exit(runUnprivileged())
-	case os.Getenv(runVariable) != "", foreground.IsWorker():
+	case os.Getenv(runVariable) != "":
 		os.Unsetenv(runVariable) // a command that it runs is not usdttrace
 		if os.Getenv(ownProcVariable) != "" {
 			if err := mountProc(); err != nil {

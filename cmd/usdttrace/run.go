@@ -48,10 +48,6 @@ type tracer struct {
 	took   time.Duration // from start to the end
 	status int           // of the command, if it ended by itself
 	failed atomic.Bool   // something that was asked for could not be watched
-	begun  atomic.Bool   // everything has been attached, or not
-	// blocked is closed if the tracing is to end and has not begun, for a file
-	// that does not answer. It is nil with -c.
-	blocked chan struct{}
 }
 
 // errReported means that nothing can be watched, and that messages have said
@@ -141,9 +137,7 @@ func (t *tracer) trace() (err error) {
 			err = fmt.Errorf("writing the output: %w", e)
 		}
 	}()
-	err = t.begin()
-	t.begun.Store(true)
-	if err != nil {
+	if err := t.begin(); err != nil {
 		return err
 	}
 	t.warnCaptures()
