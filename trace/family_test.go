@@ -9,6 +9,7 @@ import (
 
 	"github.com/go-quicktest/qt"
 
+	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
 	"github.com/gousdt/gousdt/trace"
 	"github.com/gousdt/gousdt/usdt"
@@ -16,6 +17,7 @@ import (
 
 // A child fires at once, and ends: it is hit from its fork on.
 func TestFamilyFollowsForks(t *testing.T) {
+	testneeds.BTF(t)
 	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
 		p := start(t, "target-pie")
 		other := p.again(t)
@@ -44,12 +46,14 @@ func TestFamilyFollowsForks(t *testing.T) {
 // The number may become that of any process.
 func TestFamilyOfNoProcess(t *testing.T) {
 	testprog.RequireBPF(t)
+	testneeds.BTF(t)
 	testprog.LeakCheck(t)
 	_, err := trace.New(&trace.SessionOptions{Family: 1<<22 + 1}) // Linux has no greater number than 1<<22
 	qt.Assert(t, qt.ErrorMatches(err, ".*Family: there is no process 4194305"))
 }
 
 func TestFamilyHasDescendantsThatAreThere(t *testing.T) {
+	testneeds.BTF(t)
 	p := start(t, "target-pie")
 	s := newSession(t, &trace.SessionOptions{Family: 1}) // of which all are descendants
 	attach(t, s, usdt.Target{Path: p.path}, "gousdt_test:three", nil)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/go-quicktest/qt"
 
+	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
 )
 
@@ -174,6 +175,7 @@ func TestCommandHasTheOutputThatIsNotUsed(t *testing.T) {
 }
 
 func TestDescendantsAreFollowed(t *testing.T) {
+	testneeds.BTF(t)
 	for _, named := range []bool{false, true} {
 		p := startTarget(t, "target-pie")
 		args := []string{"--json", "-f", "-p", decimal(p.PID), "gousdt_test:three"}

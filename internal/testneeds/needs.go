@@ -92,3 +92,12 @@ func EventSource(t testing.TB, name, feature string) {
 		t.Skip(NeedsKernel + "with " + feature)
 	}
 }
+
+// BTF skips a test where the kernel does not describe its own types, as some of
+// Debian's for s390x.
+func BTF(t testing.TB) {
+	t.Helper()
+	if _, err := os.Stat("/sys/kernel/btf/vmlinux"); err != nil {
+		t.Skip(NeedsKernel + "with BTF (CONFIG_DEBUG_INFO_BTF)")
+	}
+}
