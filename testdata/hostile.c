@@ -340,6 +340,8 @@ int main(int count, char **arguments)
 	pid_t server;
 
 	setvbuf(stdout, 0, _IONBF, 0);
+	if (count == 1)
+		return 0; /* as every traced program: it starts, and ends with its input */
 	if (count != 5 || chdir(arguments[2]))
 		fail("hostile USER DIRECTORY NAME CONTENTS");
 	name = arguments[3];
