@@ -174,8 +174,8 @@ func (s *specialiser) load(prog *ebpf.Program, specs []specialise.Spec) (*ebpf.P
 	if err != nil {
 		return nil, err
 	}
-	if refused := from.refused.Load(); refused != nil {
-		return nil, refusal(refused)
+	if refused := from.refused.Load(); refused != nil && len(specs) >= refused.specs {
+		return nil, refusal(refused.err)
 	}
 	machine, err := kernelMachine()
 	if err != nil {
@@ -202,7 +202,7 @@ func (s *specialiser) load(prog *ebpf.Program, specs []specialise.Spec) (*ebpf.P
 		case errors.As(err, &refused) && general.Depths != nil:
 			general.Depths = nil // it may have taken too much of the stack
 		case errors.As(err, &refused):
-			from.refused.Store(refused)
+			from.refused.Store(&refusedProgram{len(specs), refused})
 			return nil, refusal(err)
 		default:
 			return nil, fmt.Errorf("loading the program that was made for its sites: %w", err)

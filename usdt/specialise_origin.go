@@ -27,10 +27,17 @@ type origin struct {
 
 	// refused is set once the kernel has refused what was made of the program:
 	// to try again for other sites would take as long, and end alike.
-	refused atomic.Pointer[ebpf.VerifierError]
+	refused atomic.Pointer[refusedProgram]
 
 	askDepths sync.Once
 	depths    []int
+}
+
+// A refusedProgram is one that the kernel's verifier has refused, mostly for
+// taking too long to check. It may take one for fewer specs.
+type refusedProgram struct {
+	specs int
+	err   *ebpf.VerifierError
 }
 
 func (o *origin) openMaps(s *specialiser) (map[string]*ebpf.Map, error) {
