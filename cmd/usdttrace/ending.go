@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"sync"
 	"syscall"
 	"time"
 )
@@ -17,11 +18,15 @@ const signalPatience = time.Second
 // hurry is how long a write may take after SIGTERM.
 const hurry = 200 * time.Millisecond
 
+// holdLinks is what this program is called with by [leaveLinks].
+const holdLinks = "--hold-links"
+
 // closingTime is what the kernel takes to close a perf event.
 const closingTime = 100 * time.Millisecond
 
 // handleSignals has the first signal end the tracing. A signal that comes after
-// signalPatience ends this process, as signals do by default.
+// signalPatience ends this process at once, as signals do by default, whatever
+// is still to be detached.
 func (t *tracer) handleSignals() (stop func()) {
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
@@ -30,6 +35,7 @@ func (t *tracer) handleSignals() (stop func()) {
 	pipe := make(chan os.Signal, 1)
 	signal.Notify(pipe, syscall.SIGPIPE)
 	done := make(chan struct{})
+	var leaving sync.Mutex
 	go func() {
 		defer signal.Stop(signals)
 		select {
@@ -43,12 +49,28 @@ func (t *tracer) handleSignals() (stop func()) {
 			// Also after the end of the tracing: this process is to end with
 			// its exit status, not by a second signal.
 			time.Sleep(signalPatience)
+			select {
+			case <-signals: // one that came meanwhile
+			default:
+			}
+		case <-done:
+			return
+		}
+		select {
+		case s := <-signals:
+			leaving.Lock() // for good
+			leaveLinks()
+			signal.Reset(s)
+			_ = syscall.Kill(os.Getpid(), s.(syscall.Signal))
+			time.Sleep(hurry)
+			os.Exit(128 + int(s.(syscall.Signal))) // it was ignored when this process began
 		case <-done:
 		}
 	}()
 	return func() {
 		signal.Stop(pipe)
 		close(done)
+		leaving.Lock() // or this process is about to end by a signal
 	}
 }
 

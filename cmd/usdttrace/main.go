@@ -36,6 +36,10 @@ func run(args []string, stdout, stderr *os.File) int {
 		io.WriteString(stdout, completer().Complete(args[1:]).String())
 		return exitWatched
 	}
+	if len(args) == 1 && args[0] == holdLinks {
+		holdUntilAlone()
+		return exitWatched
+	}
 	o, err := parseCommandLine(args)
 	if err != nil {
 		m.Warn("%v (usdttrace -h shows how to use it)", err)

@@ -67,7 +67,12 @@ func StartHostile(t testing.TB, user int, contents string, environment ...string
 	}
 	// First of all: nothing that waits for it can end before.
 	t.Cleanup(func() { _ = unix.Kill(h.Server, unix.SIGKILL) }) // it may have ended
-	h.Do("mount")
+	if _, err := h.Command("mount"); err != nil {
+		if strings.Contains(strings.ToLower(err.Error()), unix.ENODEV.Error()) {
+			testneeds.Missing(t, "needs overlayfs in the kernel: %v", err)
+		}
+		t.Fatal(err)
+	}
 	return h
 }
 

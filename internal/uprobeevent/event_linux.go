@@ -99,8 +99,11 @@ func (e *Event) attach(prog *ebpf.Program, opts Options) error {
 	if e.event, err = unix.PerfEventOpen(attributes, pid, processor, -1, unix.PERF_FLAG_FD_CLOEXEC); err != nil {
 		return fmt.Errorf("perf event: %w", err)
 	}
+	opened.Store(e.event, true)
 	if opts.HasLink {
-		e.link, err = linkPerfEvent(prog, e.event, opts.Cookie)
+		if e.link, err = linkPerfEvent(prog, e.event, opts.Cookie); err == nil {
+			opened.Store(e.link, true)
+		}
 		return err
 	}
 	if err := unix.IoctlSetInt(e.event, unix.PERF_EVENT_IOC_SET_BPF, prog.FD()); err != nil {
@@ -129,14 +132,28 @@ func linkPerfEvent(prog *ebpf.Program, event int, cookie uint64) (int, error) {
 	return int(fd), nil
 }
 
+// Descriptors returns those of all events of this process: of perf events and
+// their links.
+func Descriptors() (all []int) {
+	opened.Range(func(fd, _ any) bool {
+		all = append(all, fd.(int))
+		return true
+	})
+	return all
+}
+
+var opened sync.Map // descriptors
+
 // Close detaches the program and removes the event. It is safe to call it
 // again.
 func (e *Event) Close() error {
 	e.close.Do(func() {
 		if e.link >= 0 {
+			opened.Delete(e.link)
 			e.err = unix.Close(e.link)
 		}
 		if e.event >= 0 {
+			opened.Delete(e.event)
 			if err := closeForAll(e.event); err != nil {
 				e.err = errors.Join(e.err, fmt.Errorf("event %s/%s stays in tracefs: %w", Group, e.name, err))
 				return

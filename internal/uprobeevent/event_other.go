@@ -31,5 +31,8 @@ func Attach(string, []Place, *ebpf.Program, Options) (*Event, error) {
 // Close does nothing.
 func (*Event) Close() error { return nil }
 
+// Descriptors returns nothing.
+func Descriptors() []int { return nil }
+
 // Remove needs Linux.
 func Remove() ([]string, error) { return nil, errors.ErrUnsupported }
