@@ -3,7 +3,8 @@
 // Package trace watches the USDT probes of other programs and delivers their
 // hits as Go values.
 //
-// It needs no C compiler, no kernel headers and no BTF. It generates its eBPF
+// It needs no C compiler and no kernel headers, and BTF only for
+// SessionOptions.Family. It generates its eBPF
 // programs at run time, for the very probes that they are attached to, so what
 // is known before a hit costs nothing at the hit. Package usdt is for those who
 // write their own eBPF programs.

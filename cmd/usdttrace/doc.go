@@ -6,8 +6,8 @@
 //	usdttrace [FLAGS] [FILE|LIBRARY...] PATTERN... -- COMMAND [ARGUMENT...]
 //
 // It prints a line for each hit, or with --count, --sum, --hist and --latency
-// aggregates computed in the kernel. It needs the privileges to
-// load eBPF programs, but no C compiler, no kernel headers and no BTF.
+// aggregates computed in the kernel. It needs the privileges to load eBPF
+// programs, but no C compiler and no kernel headers. Only -f needs BTF.
 // `usdttrace -h` explains the flags.
 //
 // # What is attached when

@@ -31,7 +31,7 @@ import (
 func main() {
 	path := flag.String("python", "python3", "the Python whose calls are printed, a path or a name in $PATH")
 	pid := flag.Int("pid", 0, "print the calls of this process only")
-	perf := flag.Bool("perf", false, "take the events from a perf buffer, as on kernels before 5.8")
+	perf := flag.Bool("perf", false, "take the events from a perf buffer")
 	flag.Parse()
 
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)

@@ -48,7 +48,7 @@ int BPF_USDT(to_ring, const char *file, const char *function, int line)
 	return 0;
 }
 
-/* The same for kernels before 5.8, which have no ring buffer. */
+/* The same through a perf buffer, for programs that have one already. */
 SEC("usdt")
 int BPF_USDT(to_perf, const char *file, const char *function, int line)
 {
