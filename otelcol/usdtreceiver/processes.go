@@ -194,12 +194,18 @@ func (ps *processes) read(found proc.Process) *process {
 }
 
 // unifiedPath returns the path in the hierarchy of version 2 from the text of
-// /proc/PID/cgroup.
+// /proc/PID/cgroup. In a cgroup namespace, one of a process outside of it
+// begins with "/.." for each step up, to the root if it is not near.
 func unifiedPath(text string) string {
 	for line := range strings.Lines(text) {
-		if path, ok := strings.CutPrefix(strings.TrimSuffix(line, "\n"), "0::"); ok {
-			return path
+		path, ok := strings.CutPrefix(strings.TrimSuffix(line, "\n"), "0::")
+		if !ok {
+			continue
 		}
+		for strings.HasPrefix(path, "/../") {
+			path = strings.TrimPrefix(path, "/..")
+		}
+		return path
 	}
 	return ""
 }
@@ -220,7 +226,7 @@ func (ps *processes) resourceOf(pid int, group uint64) *resource {
 		ps.resources[id] = r
 	}
 	if r.process == nil && r.service.Load() == nil {
-		if service := ps.serviceOf(r.path); service != nil {
+		if service := ps.serviceOf(r); service != nil {
 			r.service.Store(&service) // no process of it was known before
 		}
 	}
@@ -251,11 +257,16 @@ func (ps *processes) newResource(group uint64, p *process) *resource {
 
 // serviceOf returns what the environments of the processes of a control group
 // agree in: nil if there is none.
-func (ps *processes) serviceOf(cgroup string) map[string]string {
+//
+// In a cgroup namespace, as a container has one, the kernel says where another
+// container is beside the own one: "/../../pod/ID", from which its path does
+// not follow. So containers are compared by their IDs.
+func (ps *processes) serviceOf(r *resource) map[string]string {
 	var common map[string]string
 	for _, p := range ps.byPID {
 		switch {
-		case cgroup == "" || p.cgroup != cgroup || len(p.service) == 0:
+		case r.path == "" || len(p.service) == 0:
+		case p.cgroup != r.path && (r.container.ID == "" || p.container.ID != r.container.ID):
 		case common == nil:
 			common = make(map[string]string, len(p.service))
 			for key, value := range p.service {

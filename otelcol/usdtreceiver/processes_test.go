@@ -6,10 +6,12 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/go-quicktest/qt"
 
+	"github.com/gousdt/gousdt/container"
 	"github.com/gousdt/gousdt/proc"
 )
 
@@ -96,6 +98,23 @@ func TestProcessesAreResources(t *testing.T) {
 	unknown := attributesOf(ps.resourceOf(99, 7))
 	qt.Check(t, qt.IsNil(unknown["process.pid"]))
 	qt.Check(t, qt.Equals(unknown["service.instance.id"], attributesOf(ps.resourceOf(98, 7))["service.instance.id"]))
+}
+
+// The receiver may be in a container, and so in a cgroup namespace.
+func TestServiceInCgroupNamespace(t *testing.T) {
+	const unit = "/system.slice/shop.service"
+	files := newTree(t)
+	ps := newProcesses(ByContainer, proc.NewFS(files.root), nil)
+	ps.changed(changes([]proc.Process{
+		files.add(10, 1, "500", "/bin/a", "/../.."+strings.TrimPrefix(podScope, "/kubepods.slice"), "OTEL_SERVICE_NAME=pod\x00"),
+		files.add(11, 1, "600", "/bin/b", "/../../.."+unit, "OTEL_SERVICE_NAME=unit\x00"),
+		files.add(12, 1, "700", "/bin/c", "/../other", "OTEL_SERVICE_NAME=other\x00"),
+	}, nil))
+	for path, want := range map[string]string{podScope: "pod", unit: "unit", "/system.slice": ""} {
+		r := &resource{path: path}
+		r.container, _ = container.Of(path)
+		qt.Check(t, qt.Equals(ps.serviceOf(r)["service.name"], want), qt.Commentf("%s", path))
+	}
 }
 
 func attributesOf(r *resource) map[string]any {
