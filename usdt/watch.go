@@ -166,7 +166,10 @@ func (m *Manager) Watch(opts *WatchOptions, programs ...WatchProgram) (*Watch, e
 			return nil, err
 		}
 	}
-	d := &watchDriver{manager: m, programs: slices.Clone(programs), patterns: patternsOf(programs), opts: *opts}
+	d := &watchDriver{
+		manager: m, programs: slices.Clone(programs), names: programNames(programs),
+		patterns: patternsOf(programs), opts: *opts,
+	}
 	follower, err := follow.New(d, follow.Options{
 		Proc:         opts.Proc,
 		Parts:        len(programs),

@@ -18,6 +18,7 @@ import (
 type watchDriver struct {
 	manager  *Manager
 	programs []WatchProgram
+	names    []string          // of the programs: what is left behind may fail when they are closed
 	patterns []elfnote.Pattern // of all programs together
 	opts     WatchOptions
 }
@@ -96,7 +97,7 @@ func (d *watchDriver) Explain(n int, pair *proc.Pair, err error) error {
 	failed := &WatchError{Path: pair.Path, Process: pair.Process, Err: limitOf(err)}
 	if n != follow.WholeFile {
 		failed.Program = d.programs[n].Program
-		failed.program = programName(failed.Program)
+		failed.program = d.names[n]
 	}
 	return failed
 }
@@ -120,7 +121,14 @@ func patternsOf(programs []WatchProgram) []elfnote.Pattern {
 	return all
 }
 
-// programName returns what people call a program.
+// programNames returns what people call programs.
+func programNames(programs []WatchProgram) (names []string) {
+	for i := range programs {
+		names = append(names, programName(programs[i].Program))
+	}
+	return names
+}
+
 func programName(prog *ebpf.Program) string {
 	if info, err := prog.Info(); err == nil && info.Name != "" {
 		return info.Name

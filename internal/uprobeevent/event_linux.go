@@ -175,6 +175,9 @@ func closeForAll(event int) error {
 	// An epoll instance has an entry for a file as long as any process has the
 	// file open.
 	epoll, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
+	if err != nil {
+		epoll, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC) // others may lack descriptors for a moment
+	}
 	if err == nil {
 		defer unix.Close(epoll)
 		err = unix.EpollCtl(epoll, unix.EPOLL_CTL_ADD, event, &unix.EpollEvent{})
@@ -185,8 +188,9 @@ func closeForAll(event int) error {
 	for waited, wait := time.Duration(0), time.Millisecond; ; wait *= 2 {
 		info, err := os.ReadFile("/proc/self/fdinfo/" + strconv.Itoa(epoll))
 		switch {
-		case err != nil:
+		case err != nil && waited > maxInherited:
 			return err
+		case err != nil: // it is asked again
 		case !strings.Contains(string(info), "tfd:"):
 			if waited > 0 {
 				time.Sleep(wait) // the entry goes just before the event does
