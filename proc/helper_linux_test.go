@@ -166,7 +166,7 @@ var helperCommands = map[string]func(args []string) (string, error){
 		return "", unix.Capset(&header, &data[0])
 	},
 	// open ROOT PID TEXT answers how the files whose paths contain the text are
-	// reached, or what hinders.
+	// reached, or what prevents it.
 	"open": func(args []string) (string, error) {
 		pid, err := strconv.Atoi(args[1])
 		if err != nil {

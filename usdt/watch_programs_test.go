@@ -74,7 +74,7 @@ func programsOf(attachments []*usdt.WatchAttachment) []*ebpf.Program {
 	return programs
 }
 
-// same tells whether these are the same attachments, in any order.
+// same reports whether these are the same attachments, in any order.
 func same(a, b []*usdt.WatchAttachment) bool {
 	return len(a) == len(b) && !slices.ContainsFunc(a,
 		func(one *usdt.WatchAttachment) bool { return !slices.Contains(b, one) })

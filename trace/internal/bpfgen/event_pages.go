@@ -121,7 +121,7 @@ func (p *pager) fetch(dst asm.Register, index int, fail argcode.Label) {
 }
 
 // capture brings in the pages that a capture may reach into, up to one that
-// cannot be had. Of a text only the beginning is known: the pages behind its
+// is not available. Of a text only the beginning is known: the pages behind its
 // end may be brought in for nothing.
 func (p *pager) capture(c *CapturePlace) {
 	done := p.Label()
