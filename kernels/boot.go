@@ -33,7 +33,7 @@ at the top come along, and the traced programs that are built for the machine.
   -append WORDS    add to the kernel's command line
   -memory MB       memory of the guest, 1024 by default
   -timeout TIME    end the test after this time where it has no -timeout of its
-                   own, 10m by default
+                   own, 30m by default
   -v               print what firmware and kernel say, the times, and what
                    shared libraries are missing
 
@@ -53,7 +53,7 @@ func boot(ctx context.Context, arguments []string) (int, error) {
 	flags.Var(&o.env, "env", "")
 	flags.StringVar(&o.parameters, "append", "", "")
 	flags.IntVar(&o.memory, "memory", 0, "")
-	flags.DurationVar(&o.timeout, "timeout", 10*time.Minute, "")
+	flags.DurationVar(&o.timeout, "timeout", 30*time.Minute, "")
 	flags.BoolVar(&o.verbose, "v", false, "")
 	flags.Parse(arguments)
 	if flags.NArg() == 0 || o.kernel == "" {

@@ -27,7 +27,7 @@ end of its tests, and where no kernel ran at all.
   -only LIST       only these: MACHINE/SERIES, MACHINE or SERIES, comma-separated
   -run PATTERN     only tests that match, as go test has it
   -short           pass -test.short on
-  -timeout TIME    how long the tests of one package may take, 10m by default
+  -timeout TIME    how long the tests of one package may take, 30m by default
   -parallel N      how many machines run at once, 2 by default
   -memory MB       memory of a machine, 1024 by default
   -markdown        print the table in Markdown
@@ -46,7 +46,7 @@ func runMatrix(ctx context.Context, arguments []string) error {
 	flags.StringVar(&o.Only, "only", "", "")
 	flags.StringVar(&o.Pattern, "run", "", "")
 	flags.BoolVar(&o.Short, "short", false, "")
-	flags.DurationVar(&o.Timeout, "timeout", 10*time.Minute, "")
+	flags.DurationVar(&o.Timeout, "timeout", 30*time.Minute, "")
 	flags.IntVar(&o.Parallel, "parallel", 2, "")
 	flags.IntVar(&o.Memory, "memory", 0, "")
 	flags.BoolVar(&o.Markdown, "markdown", false, "")

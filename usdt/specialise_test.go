@@ -185,6 +185,7 @@ func TestSpecialisedSaysWhyNot(t *testing.T) {
 	})
 	needsCookies(t)
 	t.Run("program array", func(t *testing.T) {
+		needsTailCallsBesideFunctions(t)
 		mgr, collection := manage(t, libbpfHeaders(t)[0].load(t, "tail"),
 			&usdt.ManagerOptions{Specialise: true})
 		lnk, err := mgr.Attach(collection.Programs["entry"], target, nil,
