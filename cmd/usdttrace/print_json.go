@@ -10,7 +10,6 @@ import (
 	"github.com/gousdt/gousdt/internal/jsontext"
 	"github.com/gousdt/gousdt/internal/symbolname"
 	"github.com/gousdt/gousdt/internal/terminal"
-	"github.com/gousdt/gousdt/providers"
 	"github.com/gousdt/gousdt/stack"
 	"github.com/gousdt/gousdt/trace"
 )
@@ -21,6 +20,8 @@ type jsonPrinter struct {
 	out    io.Writer
 	json   jsontext.Builder
 
+	hits       map[*trace.Site]*jsonHit
+	thread     jsonThread        // that had the last event
 	containers map[string]string // their IDs by the path of a control group, "" for none
 }
 
@@ -49,9 +50,7 @@ func (p *jsonPrinter) event(e *trace.Event) {
 	j := p.begin("event")
 	j.Time("time", e.Time)
 	j.Signed("monotonic_ns", int64(e.Monotonic))
-	j.Signed("pid", int64(e.PID))
-	j.Signed("tid", int64(e.TID))
-	j.Text("command", e.Command)
+	j.Members(p.thread.of(e))
 	j.Signed("cpu", int64(e.CPU))
 	if p.tracer.options.samples() {
 		j.Unsigned("weight", e.Weight)
@@ -85,43 +84,6 @@ func (p *jsonPrinter) container(cgroup uint64) {
 	if id != "" {
 		p.json.Text("container", id)
 	}
-}
-
-// arg adds an argument of an event, with what its definition says and what was
-// to be brought from behind it, unless these are nil.
-func (p *jsonPrinter) arg(v *trace.Value, definition *providers.Argument, behind *capture) {
-	j := &p.json
-	j.Begin('{')
-	if definition != nil && definition.Name != "" {
-		j.Text("name", definition.Name)
-	}
-	j.Key("value")
-	addValue(j, *v)
-	if definition != nil && v.State() == trace.Present && v.Kind() != trace.Bytes {
-		if name := definition.ValueName(v.Int()); name != "" {
-			j.Text("value_name", name)
-		}
-	}
-	switch v.State() {
-	case trace.Unavailable:
-		j.Boolean("unavailable", true)
-	case trace.Unreadable:
-		j.Boolean("unreadable", true)
-	}
-	data, complete := v.Data()
-	switch {
-	case behind == nil && v.Kind() != trace.Bytes, data == nil && !v.DataUnreadable():
-	case data == nil:
-		j.Boolean("data_unreadable", true)
-	default:
-		if v.Kind() == trace.Bytes || behind.Bytes {
-			j.Hex("bytes", string(data))
-		} else {
-			j.Text("text", string(data))
-		}
-		j.Boolean("truncated", !complete)
-	}
-	j.End('}')
 }
 
 func (p *jsonPrinter) stack(pid int, addresses []uint64) {

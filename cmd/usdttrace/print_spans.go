@@ -137,9 +137,7 @@ func (p *jsonPrinter) span(e *trace.Event) {
 	j.Time("time", e.Start.Time)
 	j.Signed("monotonic_ns", int64(e.Start.Monotonic))
 	j.Signed("duration_ns", int64(e.Duration/time.Nanosecond))
-	j.Signed("pid", int64(e.PID))
-	j.Signed("tid", int64(e.TID))
-	j.Text("command", e.Command)
+	j.Members(p.thread.of(e))
 	j.Signed("cpu", int64(e.CPU))
 	if p.tracer.options.samples() {
 		j.Unsigned("weight", e.Weight)
@@ -162,21 +160,6 @@ func (p *jsonPrinter) span(e *trace.Event) {
 		p.stack(e.PID, p.tracer.stackOf(e))
 	}
 	p.end()
-}
-
-// hit adds which site was hit, and its arguments.
-func (p *jsonPrinter) hit(e *trace.Event) {
-	j := &p.json
-	j.Text("provider", cutName(e.Site.Provider))
-	j.Text("name", cutName(e.Site.Name))
-	j.Text("file", e.Site.File)
-	j.Unsigned("location", e.Site.Location)
-	j.Key("args")
-	j.Begin('[')
-	for i := range e.Args {
-		p.arg(&e.Args[i], argumentOf(e.Site, i), p.tracer.options.capture(e.Site, i))
-	}
-	j.End(']')
 }
 
 // pairs prints an object for each pair of a file.

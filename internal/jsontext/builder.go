@@ -15,6 +15,9 @@ import (
 type Builder struct {
 	text  []byte
 	comma bool // the next value or key needs a comma before it
+
+	second int64  // for which moment was built
+	moment []byte // "2006-01-02T15:04:05
 }
 
 // Bytes returns the text since the last Take or Reset. It is valid until the
@@ -83,6 +86,18 @@ func (b *Builder) Text(key, s string) {
 	}
 }
 
+// Members adds members that another builder has built, which are at least one.
+// They may end within an array or an object that has nothing in it so far.
+func (b *Builder) Members(text []byte) {
+	b.separate()
+	b.text = append(b.text, text...)
+	switch last := text[len(text)-1]; last {
+	case '[', '{', ':':
+	default:
+		b.comma = true
+	}
+}
+
 // Hex adds a member that holds bytes in hexadecimal.
 func (b *Builder) Hex(key, s string) {
 	b.Key(key)
@@ -134,9 +149,19 @@ func (b *Builder) Boolean(key string, value bool) {
 // many digits of the second as it takes.
 func (b *Builder) Time(key string, t time.Time) {
 	b.Key(key)
-	b.text = append(b.text, '"')
-	b.text = t.UTC().AppendFormat(b.text, time.RFC3339Nano)
-	b.text = append(b.text, '"')
+	if second := t.Unix(); b.moment == nil || second != b.second {
+		b.second = second
+		b.moment = t.UTC().AppendFormat(b.moment[:0], `"2006-01-02T15:04:05`)
+	}
+	b.text = append(b.text, b.moment...)
+	if ns := t.Nanosecond(); ns > 0 {
+		b.text = append(b.text, '.')
+		for unit := 100_000_000; ns > 0; unit /= 10 {
+			b.text = append(b.text, byte('0'+ns/unit))
+			ns %= unit
+		}
+	}
+	b.text = append(b.text, `Z"`...)
 	b.comma = true
 }
 

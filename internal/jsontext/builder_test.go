@@ -63,6 +63,36 @@ func TestCommas(t *testing.T) {
 	qt.Assert(t, qt.Equals(string(j.Bytes()), `{"empty":[],"list":[`+element+`,`+element+"]}\n"))
 }
 
+func TestTimesAreThoseOfRFC3339(t *testing.T) {
+	var j Builder
+	for _, at := range []time.Time{
+		time.Unix(0, 0), time.Unix(0, 1), time.Unix(0, 999_999_999), time.Unix(0, 120_000_000), time.Unix(-1, 5),
+		time.Unix(1<<32, 100), time.Unix(1<<32, 0).In(time.FixedZone("", -3600)), {},
+	} {
+		j.Reset()
+		j.Time("at", at)
+		qt.Check(t, qt.Equals(string(j.Bytes()), `"at":"`+at.UTC().Format(time.RFC3339Nano)+`"`))
+	}
+}
+
+// What many objects have in common is built once.
+func TestMembersOfAnotherBuilder(t *testing.T) {
+	var common, j Builder
+	common.Text("a", "[")
+	common.Key("list")
+	common.Begin('[')
+	j.Begin('{')
+	j.Signed("n", 1)
+	j.Members(common.Bytes())
+	j.Int(2)
+	j.Int(3)
+	j.End(']')
+	j.Members([]byte(`"b":"["`))
+	j.Members([]byte(`"c":`))
+	j.Int(4)
+	qt.Assert(t, qt.Equals(string(j.Bytes()), `{"n":1,"a":"[","list":[2,3],"b":"[","c":4`))
+}
+
 // Whatever a file's strings hold, the JSON is valid, does not drive a terminal
 // and lets the exact bytes be had back.
 func FuzzText(f *testing.F) {
