@@ -5,6 +5,7 @@ package providers
 import (
 	"embed"
 	"fmt"
+	"iter"
 	"maps"
 	"slices"
 	"strings"
@@ -100,15 +101,8 @@ func (d *Definitions) Probe(provider, name string, arguments int) (Probe, bool) 
 	return probe, ok
 }
 
-// HasArgument reports whether some probe has an argument of that name.
-func (d *Definitions) HasArgument(name string) bool {
-	for _, probe := range d.probes {
-		if slices.ContainsFunc(probe.Arguments, func(a Argument) bool { return a.Name == name }) {
-			return true
-		}
-	}
-	return false
-}
+// Probes returns all that is known of probes, in no order.
+func (d *Definitions) Probes() iter.Seq[Probe] { return maps.Values(d.probes) }
 
 // Fires returns when a probe fires, if that is not always: what the user of the
 // application has to do. It is "" if nothing is known. Of several texts the one

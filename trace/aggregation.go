@@ -29,10 +29,14 @@ type Aggregation struct {
 
 	// By are the keys. There is a row for each combination of their values. A
 	// key is a term such as "arg0", "str(arg0)" (at most 64 bytes if it gives
-	// no limit), "comm", "pid", "tid", "uid", "gid", "cpu", "cgroup",
-	// "container" (see SessionOptions.Containers), "probe", "provider", "site",
-	// "cookie" or "stack" (the user stack, with the process whose addresses it
-	// has). There can be 15 keys, of 320 bytes together.
+	// no limit, or 128 with Normalize), "comm", "pid", "tid", "uid", "gid",
+	// "cpu", "cgroup", "container" (see SessionOptions.Containers), "probe",
+	// "provider", "site", "cookie" or "stack" (the user stack, with the process
+	// whose addresses it has). There can be 15 keys, of 320 bytes together.
+	//
+	// The name of an argument that SessionOptions.Definitions say is a text
+	// stands for the text: "query" is "str(query)". It is an error if they say
+	// so of only some of the Probes that have an argument of that name.
 	By []string
 
 	// Where is a condition like SessionOptions.Filter, for this aggregation

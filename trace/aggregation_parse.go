@@ -19,6 +19,11 @@ const (
 	defaultMaxKeys = 16_384
 	defaultKeyText = 64
 
+	// defaultNormalizedText is more: texts that differ before the place where
+	// they are cut are equal up to there when they are normalized, but one may
+	// be cut later than the other.
+	defaultNormalizedText = 128
+
 	// maxEntries keeps a mistyped number from taking all memory: the kernel
 	// allocates maps when they are created.
 	maxEntries = 1 << 24
@@ -54,7 +59,7 @@ func (s *Session) parseAggregations() error {
 }
 
 func (s *Session) parseAggregation(definition *Aggregation) (*aggregation, error) {
-	a, err := definition.parse(s.opts.names())
+	a, err := definition.parse(&s.opts)
 	if err != nil {
 		return nil, err
 	}
@@ -74,7 +79,8 @@ func (s *Session) parseAggregation(definition *Aggregation) (*aggregation, error
 	return a, nil
 }
 
-func (a *Aggregation) parse(names expr.Names) (*aggregation, error) {
+func (a *Aggregation) parse(opts *SessionOptions) (*aggregation, error) {
+	names := opts.names()
 	p := &aggregation{names: slices.Clone(a.By), maxKeys: a.MaxKeys, normalize: a.Normalize}
 	if p.maxKeys == 0 {
 		p.maxKeys = defaultMaxKeys
@@ -95,7 +101,7 @@ func (a *Aggregation) parse(names expr.Names) (*aggregation, error) {
 		p.Value = &value
 	}
 	for i, by := range a.By {
-		key, err := parseKey(by, names)
+		key, err := a.parseKey(by, opts)
 		if err != nil {
 			return nil, &OptionError{Field: "By", Index: i, Err: err}
 		}
@@ -174,21 +180,38 @@ func parseNumber(source string, names expr.Names) (expr.Term, error) {
 	}
 }
 
-// parseKey reads a term that can be a key.
-func parseKey(source string, names expr.Names) (expr.Term, error) {
-	t, err := parseTerm(source, names)
+// parseKey reads a term that can be a key. The name of a text is the text.
+func (a *Aggregation) parseKey(source string, opts *SessionOptions) (expr.Term, error) {
+	t, err := parseTerm(source, opts.names())
 	if err != nil {
 		return t, err
 	}
 	if isOfSpan(t) {
 		return t, errTermOfSpan(source, t)
 	}
+	if t.Source == expr.Argument && t.Name != "" && !t.HasMask {
+		patterns := a.Probes
+		if a.Latency != nil {
+			patterns = a.Latency.Pair.Patterns()
+		}
+		switch text, other := opts.defined(t.Name, patterns); {
+		case text && other:
+			return t, &SyntaxError{Expression: source, Message: "this is a text of some probes and a number of others: " +
+				"write str(" + t.Name + "), or argN for the number"}
+		case text:
+			t.Source = expr.String
+		}
+	}
 	switch t.Source {
 	case expr.Number, expr.Text:
 		return t, &SyntaxError{Expression: source, Message: "this is no key: argN, str(argN), pid, tid, uid, gid, cpu, cgroup, container, comm, " +
 			"provider, probe, site, cookie and stack are"}
 	case expr.String:
-		if t.Max == 0 {
+		switch {
+		case t.Max > 0:
+		case a.Normalize != nil:
+			t.Max = defaultNormalizedText
+		default:
 			t.Max = defaultKeyText
 		}
 	}

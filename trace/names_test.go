@@ -71,7 +71,7 @@ func TestNamesInFilters(t *testing.T) {
 
 func TestNamesInAggregations(t *testing.T) {
 	process := start(t, "target-pie")
-	byText := trace.NewAggregator(trace.Aggregation{By: []string{"str(greeting)"}})
+	byText := trace.NewAggregator(trace.Aggregation{By: []string{"str(greeting)", "greeting"}})
 	sum := trace.NewAggregator(trace.Aggregation{Value: "type", By: []string{"last"}, Sum: true})
 	s := open(t, process, "gousdt_test:*s*", &trace.SessionOptions{
 		Definitions: definitions(t), Aggregators: []*trace.Aggregator{byText}, NoEvents: true,
@@ -81,6 +81,7 @@ func TestNamesInAggregations(t *testing.T) {
 	qt.Assert(t, qt.IsNil(err))
 	qt.Assert(t, qt.HasLen(snapshot.Rows, 1))
 	qt.Assert(t, qt.Equals(snapshot.Rows[0].Keys[0].String(), `hello, gousdt`))
+	qt.Assert(t, qt.Equals(snapshot.Rows[0].Keys[1].String(), `hello, gousdt`))
 	qt.Assert(t, qt.Equals(snapshot.Rows[0].Count, 3))
 	qt.Assert(t, qt.IsNil(s.Close()))
 
@@ -93,6 +94,42 @@ func TestNamesInAggregations(t *testing.T) {
 	qt.Assert(t, qt.HasLen(snapshot.Rows, 1))
 	qt.Assert(t, qt.Equals(snapshot.Rows[0].Sum.Int(), -4000000000))
 	qt.Assert(t, qt.Equals(snapshot.Rows[0].Keys[0].Uint(), 18000000000000000001))
+}
+
+// An address where somebody expects a text looks like a number that means
+// something.
+func TestNamesThatAreTextsOfSomeProbes(t *testing.T) {
+	var d providers.Definitions
+	qt.Assert(t, qt.IsNil(d.Parse("test.d", []byte(`
+		provider one { probe text(char *thing); probe other(char *another); };
+		provider two { probe number(int thing); };`))))
+	for _, test := range []struct {
+		probes, key, err string
+	}{
+		{"", "thing", `.*this is a text of some probes and a number of others: write str\(thing\), or argN for the number`},
+		{"", "str(thing)", ""},
+		{"", "thing & 7", ""},
+		{"", "another", ""},
+		{"one:*", "thing", ""},
+		{"two:*", "thing", ""},
+		{"*:*", "thing", `.*a text of some probes.*`},
+	} {
+		aggregation := trace.Aggregation{By: []string{test.key}}
+		if test.probes != "" {
+			aggregation.Probes = []elfnote.Pattern{elfnote.MustParsePattern(test.probes)}
+		}
+		s, err := trace.New(&trace.SessionOptions{
+			Definitions: &d, Aggregators: []*trace.Aggregator{trace.NewAggregator(aggregation)}, NoEvents: true,
+		})
+		if test.err == "" {
+			qt.Assert(t, qt.IsNil(err), qt.Commentf("%s of %q", test.key, test.probes))
+			qt.Check(t, qt.IsNil(s.Close()))
+			continue
+		}
+		var option *trace.OptionError
+		qt.Check(t, qt.ErrorAs(err, &option))
+		qt.Check(t, qt.ErrorMatches(err, test.err))
+	}
 }
 
 func TestNamesOfTexts(t *testing.T) {

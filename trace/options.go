@@ -349,7 +349,26 @@ func (o *SessionOptions) names() expr.Names {
 	if o.Definitions == nil {
 		return nil
 	}
-	return o.Definitions.HasArgument
+	return func(name string) bool {
+		text, other := o.defined(name, nil)
+		return text || other
+	}
+}
+
+// defined reports whether an argument of that name is a text of some probe that
+// the patterns match, and whether it is anything else of one.
+func (o *SessionOptions) defined(name string, patterns []elfnote.Pattern) (text, other bool) {
+	for probe := range o.Definitions.Probes() {
+		if !elfnote.MatchAny(patterns, probe.Provider, probe.Name) {
+			continue
+		}
+		for i := range probe.Arguments {
+			if a := &probe.Arguments[i]; a.Name == name {
+				text, other = text || a.IsText, other || !a.IsText
+			}
+		}
+	}
+	return text, other
 }
 
 // definition returns what is known of a probe.

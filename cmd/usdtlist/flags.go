@@ -111,8 +111,10 @@ func (o *options) parseOperands(words []string) error {
 	for _, word := range words {
 		switch {
 		case commandline.IsPattern(word, o.ofProcesses()):
-			if err := o.addPattern(word); err != nil {
-				return err
+			for _, pattern := range commandline.Split(word) {
+				if err := o.addPattern(pattern); err != nil {
+					return err
+				}
 			}
 		case o.ofProcesses() && strings.Contains(word, "/") && !strings.HasPrefix(word, "/"):
 			return fmt.Errorf("%s: with -p and -a, a path is one as the process sees it, and starts with /", word)

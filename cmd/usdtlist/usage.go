@@ -16,7 +16,7 @@ Words
   LIBRARY         a bare name: a file in the current directory, a program in PATH
                   (python3), or a library as the dynamic linker finds it
                   (libstdc++.so.6; libc.so and c find libc.so.6)
-  PATTERN         PROVIDER:NAME with * ? [a-z] [!a-z] and \ to quote; picks the
+  PATTERN,...     PROVIDER:NAME with * ? [a-z] [!a-z] and \ to quote; picks the
                   probes to list. A word is a pattern if it holds ':', '*', '?'
                   or '[', does not start with / or ./ or ../, and is no file.
 

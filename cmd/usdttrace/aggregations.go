@@ -38,7 +38,8 @@ type aggregation struct {
 func (o *options) aggregations() []*aggregation {
 	var all []*aggregation
 	values := trace.Aggregation{
-		By: o.by, Histogram: &trace.Histogram{}, Sum: true, Min: true, Max: true, MaxKeys: o.maxKeys, Normalize: o.normalize,
+		Probes: o.patterns, By: o.by, Histogram: &trace.Histogram{}, Sum: true, Min: true, Max: true, MaxKeys: o.maxKeys,
+		Normalize: o.normalize,
 	}
 	drawn := values
 	if o.linear != nil {
@@ -46,7 +47,7 @@ func (o *options) aggregations() []*aggregation {
 	}
 	if o.count {
 		a := &aggregation{kind: kindCount, title: "count", Aggregation: trace.Aggregation{
-			By: o.by, MaxKeys: o.maxKeys, Normalize: o.normalize,
+			Probes: o.patterns, By: o.by, MaxKeys: o.maxKeys, Normalize: o.normalize,
 		}}
 		if len(a.By) == 0 {
 			a.By = []string{"probe"}
@@ -106,7 +107,7 @@ func (o *options) latencyTitle() string {
 
 // profile returns what a profile is made of.
 func (o *options) profile() *aggregation {
-	a := &aggregation{kind: kindProfile, Aggregation: trace.Aggregation{By: []string{"stack"}}}
+	a := &aggregation{kind: kindProfile, Aggregation: trace.Aggregation{Probes: o.patterns, By: []string{"stack"}}}
 	for _, by := range o.by {
 		if !slices.Contains(a.By, by) {
 			a.By = append(a.By, by)

@@ -207,7 +207,7 @@ func (o *options) parseOperands(words []string, match string) error {
 		if !commandline.IsPattern(word, o.pid != 0 || o.command != nil) {
 			o.files = append(o.files, word)
 		} else {
-			patterns = append(patterns, word)
+			patterns = append(patterns, commandline.Split(word)...)
 		}
 	}
 	switch others := len(patterns)+len(o.probes) > 0; {

@@ -8,7 +8,7 @@ const usage = `Usage: usdttrace [FLAGS] [-p PID [-f] | -a | -c COMMAND] [FILE|LI
 Watches USDT probes fire: prints a line for each hit, or aggregates of all hits.
 
 What is watched
-  PATTERN               PROVIDER:NAME with * ? [a-z] [!a-z] and \ to quote
+  PATTERN,...           PROVIDER:NAME with * ? [a-z] [!a-z] and \ to quote
   FILE, LIBRARY         these files, in every process that maps them, or in the one
                         of -p. A bare name is a file in the current directory, a
                         program in PATH, or a library as the dynamic linker finds it
@@ -95,8 +95,9 @@ Aggregates, computed in the kernel
       --match TERM[=TERM]     for --latency and --slow, what START and DONE have in common: tid
                         (the default), or arguments
       --linear LOW:HIGH:STEP  for --hist and --latency, steps of equal size, drawn
-      --by KEY,...      a row for each: comm, pid, tid, probe, arg1, str(arg0), cpu,
-                        cgroup, container, stack. For --latency, keys of the DONE probe
+      --by KEY,...      a row for each: comm, pid, tid, probe, arg1, str(arg0), query,
+                        cpu, cgroup, container, stack. For --latency, keys of the DONE
+                        probe
       --sort COLUMN     the greatest first: count, average, p50, p90, p99, max, total
       --top N           N rows, and all others in one that is named (other)
       --max-keys N      rows at most (16384). If there are more keys, those with the
