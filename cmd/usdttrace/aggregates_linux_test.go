@@ -229,7 +229,7 @@ provider gousdt_test { probe three(color c, char *text, void *mutex); };
 	lines := r.interrupt().ok()
 	qt.Assert(t, qt.HasLen(lines, 3))
 	qt.Check(t, qt.Matches(lines[2],
-		`green\(-2000000000\)  +0x[0-9a-f]+  0xf9ccd8a1c5080001  0xf9ccd8a1c5080001  +0  +2 .*`))
+		`green\(-2000000000\)  hello, gousdt  0xf9ccd8a1c5080001  0xf9ccd8a1c5080001  +0  +2 .*`))
 }
 
 func TestStacksCanBeKeys(t *testing.T) {
