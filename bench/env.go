@@ -43,11 +43,11 @@ type shared struct {
 }
 
 func newEnv(s scale) (*env, error) {
-	kernel, err := usdt.KernelFeatures()
+	mode, err := usdt.ModeAuto.Resolve()
 	if err != nil {
 		return nil, err
 	}
-	if kernel.Mode() != usdt.ModeMulti {
+	if mode != usdt.ModeMulti {
 		return nil, &unableError{"this kernel has no uprobe_multi links (Linux 6.6), of which the floors are made"}
 	}
 	dir, err := os.MkdirTemp("", "gousdt-bench-")

@@ -11,9 +11,9 @@ import (
 	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
 
+	"github.com/gousdt/gousdt/internal/unsupported"
 	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/trace/internal/bpfgen"
-	"github.com/gousdt/gousdt/usdt"
 )
 
 // maxFamily bounds the processes of a family that run at a time. A build has
@@ -154,7 +154,7 @@ func (f *family) close() error {
 func taskLayout() (task bpfgen.Task, err error) {
 	spec, err := btf.LoadKernelSpec()
 	if err != nil {
-		return task, &usdt.UnsupportedError{Feature: "following forks without the kernel's BTF", Since: "5.2",
+		return task, &unsupported.Error{Feature: "following forks without the kernel's BTF", Since: "5.2",
 			Hint: "the kernel needs CONFIG_DEBUG_INFO_BTF"}
 	}
 	var layout *btf.Struct

@@ -53,7 +53,7 @@ func newSubject(b *testing.B, opts *trace.SessionOptions) *subject {
 // withProgram attaches a program of its own to the subject's probe.
 func (s *subject) withProgram(b *testing.B, args []argspec.Arg) *subject {
 	b.Helper()
-	kernel, err := usdt.KernelFeatures()
+	mode, err := usdt.ModeAuto.Resolve()
 	qt.Assert(b, qt.IsNil(err))
 	sel, err := usdt.Select(usdt.Target{Path: s.path}, nil, elfnote.Exact("gousdt_test", "none"))
 	qt.Assert(b, qt.IsNil(err))
@@ -61,12 +61,12 @@ func (s *subject) withProgram(b *testing.B, args []argspec.Arg) *subject {
 	instructions, err := bpfgen.SumArguments(bpfgen.Kernel{Machine: sel.KernelMachine(), Order: binary.NativeEndian}, args)
 	qt.Assert(b, qt.IsNil(err))
 	spec := &ebpf.ProgramSpec{Name: "benchmark", Type: ebpf.Kprobe, Instructions: instructions, License: "Dual BSD/GPL"}
-	if kernel.Mode() == usdt.ModeMulti {
+	if mode == usdt.ModeMulti {
 		spec.AttachType = ebpf.AttachTraceUprobeMulti
 	}
 	prog, err := ebpf.NewProgram(spec)
 	qt.Assert(b, qt.IsNil(err))
-	lnk, err := sel.AttachRaw(prog, kernel.Mode(), nil)
+	lnk, err := sel.AttachRaw(prog, mode, nil)
 	qt.Assert(b, qt.IsNil(err))
 	b.Cleanup(func() {
 		lnk.Close()

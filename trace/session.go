@@ -17,6 +17,7 @@ import (
 
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/closed"
+	"github.com/gousdt/gousdt/internal/unsupported"
 	"github.com/gousdt/gousdt/trace/internal/bpfgen"
 	"github.com/gousdt/gousdt/trace/internal/expr"
 	"github.com/gousdt/gousdt/usdt"
@@ -110,7 +111,7 @@ func Open(target usdt.Target, opts *SessionOptions, patterns ...elfnote.Pattern)
 // Errors that a caller can tell apart:
 //   - [*OptionError]: an option is wrong. It wraps a [*SyntaxError] if that is
 //     an expression.
-//   - [*usdt.UnsupportedError]: the kernel does not support what an option asks
+//   - [errors.ErrUnsupported]: the kernel does not support what an option asks
 //     for.
 //   - [*usdt.PermissionError]: a privilege is missing, or before Linux 5.11 the
 //     limit on locked memory (RLIMIT_MEMLOCK) is too low.
@@ -124,7 +125,7 @@ func New(opts *SessionOptions) (*Session, error) {
 		return nil, fmt.Errorf("option %w", err)
 	}
 	var err error
-	if s.mode, err = chooseMode(s.opts.Mode); err != nil {
+	if s.mode, err = s.opts.Mode.Resolve(); err != nil {
 		return nil, err
 	}
 	s.programs.template = programTemplate(s.mode, s.opts.PageIn)
@@ -189,17 +190,6 @@ func (s *Session) parseOptions() (err error) {
 	return nil
 }
 
-func chooseMode(wanted usdt.Mode) (usdt.Mode, error) {
-	kernel, err := usdt.KernelFeatures()
-	if err != nil {
-		return 0, err
-	}
-	if wanted == usdt.ModeAuto {
-		return kernel.Mode(), nil
-	}
-	return wanted, kernel.Supports(wanted)
-}
-
 // checkSleepable returns an error unless the kernel lets programs of uprobes
 // sleep. It loads one.
 func (s *Session) checkSleepable() error {
@@ -207,7 +197,7 @@ func (s *Session) checkSleepable() error {
 	spec.Name, spec.Instructions = "trace_sleepable", bpfgen.EmptyProgram()
 	prog, err := ebpf.NewProgramWithOptions(&spec, ebpf.ProgramOptions{LogDisabled: true})
 	if errors.Is(err, unix.EINVAL) {
-		return &usdt.UnsupportedError{Feature: "sleepable programs on uprobes", Since: "6.0", Hint: "leave SessionOptions.PageIn out"}
+		return &unsupported.Error{Feature: "sleepable programs on uprobes", Since: "6.0", Hint: "leave SessionOptions.PageIn out"}
 	}
 	if err != nil {
 		return explain("asking for sleepable programs", err)

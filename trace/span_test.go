@@ -254,9 +254,6 @@ func TestSpansWithOtherOptions(t *testing.T) {
 		}
 	})
 	t.Run("with pages that are not there", func(t *testing.T) {
-		kernel, err := usdt.KernelFeatures()
-		qt.Assert(t, qt.IsNil(err))
-		_ = kernel
 		s, err := trace.New(&trace.SessionOptions{Spans: everyCall, PageIn: true, Captures: []trace.Capture{{Arg: "arg1"}}})
 		testneeds.Feature(t, "6.0", "sleepable programs", err)
 		t.Cleanup(func() { s.Close() })

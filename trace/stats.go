@@ -13,8 +13,8 @@ import (
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
+	"github.com/gousdt/gousdt/internal/unsupported"
 	"github.com/gousdt/gousdt/trace/internal/bpfgen"
-	"github.com/gousdt/gousdt/usdt"
 )
 
 // Stats is what a session costs, as the kernel accounts for it.
@@ -226,7 +226,7 @@ const statsRunTime = 0
 func enableStatistics() (io.Closer, error) {
 	closer, err := ebpf.EnableStats(statsRunTime)
 	if errors.Is(err, ebpf.ErrNotSupported) || errors.Is(err, unix.EINVAL) {
-		return nil, &usdt.UnsupportedError{Feature: "BPF statistics", Since: "5.8"}
+		return nil, &unsupported.Error{Feature: "BPF statistics", Since: "5.8"}
 	}
 	if err != nil {
 		return nil, explain("switching BPF statistics on", err)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/closed"
+	"github.com/gousdt/gousdt/internal/unsupported"
 	"github.com/gousdt/gousdt/proc"
 )
 
@@ -29,7 +30,7 @@ func (s *Selection) addresses() ([][]uint64, error) {
 		return all, nil
 	}
 	if s.pid == 0 {
-		return nil, fmt.Errorf("%s: %w", s.opened.name, &UnsupportedError{
+		return nil, fmt.Errorf("%s: %w", s.opened.name, &unsupported.Error{
 			Feature: "BPF cookies on uprobes", Since: "5.15",
 			Hint: "without them a library or position-independent program can be attached for one PID only"})
 	}

@@ -52,7 +52,7 @@ type AttachOptions struct {
 //
 //   - a [*SiteError] if the kernel refuses a site,
 //   - a [*LimitError] if there is no room for the specs or addresses,
-//   - an [*UnsupportedError] if a probe has a semaphore and the kernel cannot
+//   - [errors.ErrUnsupported] if a probe has a semaphore and the kernel cannot
 //     count it; in ModeMulti, if there is a PID and the kernel would take it
 //     for a thread; in ModeSingleIPMap, if there is no PID and the file is a
 //     library or position-independent,

@@ -15,6 +15,7 @@ import (
 	"github.com/cilium/ebpf/link"
 	"github.com/gousdt/gousdt/internal/closed"
 	"github.com/gousdt/gousdt/internal/follow"
+	"github.com/gousdt/gousdt/internal/unsupported"
 	"golang.org/x/sys/unix"
 )
 
@@ -55,7 +56,7 @@ func (s *Selection) AttachRaw(prog *ebpf.Program, mode Mode, cookies []uint64) (
 	}
 	if mode == ModeAuto || mode > ModeSingleIPMap {
 		var err error
-		if mode, err = chooseMode(mode); err != nil {
+		if mode, err = mode.Resolve(); err != nil {
 			return nil, err
 		}
 	}
@@ -102,7 +103,7 @@ func (s *Selection) checkSemaphores(mode Mode) error {
 		switch {
 		case site.semaphoreOffset == 0:
 		case !counted:
-			return s.siteError(i, &UnsupportedError{Feature: "counting of semaphores by uprobes", Since: "4.20",
+			return s.siteError(i, &unsupported.Error{Feature: "counting of semaphores by uprobes", Since: "4.20",
 				Hint: "it is missing too where " + uprobePMURefCtr + " cannot be seen"})
 		case site.semaphoreOffset%2 != 0:
 			return s.siteError(i, fmt.Errorf("the semaphore at file offset %#x is not aligned to 2 bytes, as the kernel needs it",

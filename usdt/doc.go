@@ -91,7 +91,7 @@
 // # Modes
 //
 // There are three ways to attach, see [Mode]. A Manager takes the best that the
-// kernel has; [KernelFeatures] says which that is. Kernels before Linux 5.15
+// kernel has; [Mode.Resolve] says which that is. Kernels before Linux 5.15
 // have neither uprobe_multi links nor BPF cookies. There, a shared library or
 // position-independent program can be attached for one process only, which must
 // have mapped it already.
@@ -180,7 +180,7 @@
 //   - [*NotFoundError]: the file has none of the probes
 //   - [*SiteError]: a site cannot be attached
 //   - [*LimitError]: a map of the Manager is full
-//   - [*UnsupportedError]: the kernel lacks something
+//   - [errors.ErrUnsupported]: the kernel lacks something
 //   - [*PermissionError]: the caller lacks a privilege
 //   - [*WatchError]: a Watch could not attach to a file
 //   - [proc.ErrGone]: the process does not exist, or has exited meanwhile

@@ -63,28 +63,6 @@ func (e *LimitError) Error() string {
 		e.Capacity, e.Limit, e.InUse, e.Needed, e.Option, e.InUse+e.Needed)
 }
 
-// An UnsupportedError says what the running kernel lacks. errors.Is reports it
-// to be [errors.ErrUnsupported].
-type UnsupportedError struct {
-	Feature string // what is missing
-	Since   string // the Linux version that brought it, "" where no version does
-	Hint    string // what to do instead, may be empty
-}
-
-func (e *UnsupportedError) Error() string {
-	s := "the kernel has no " + e.Feature
-	if e.Since != "" {
-		s += " (needs Linux " + e.Since + ")"
-	}
-	if e.Hint != "" {
-		s += "; " + e.Hint
-	}
-	return s
-}
-
-// Unwrap returns errors.ErrUnsupported.
-func (e *UnsupportedError) Unwrap() error { return errors.ErrUnsupported }
-
 // A PermissionError says that the caller lacks a privilege. errors.Is reports
 // it to be [os.ErrPermission].
 type PermissionError struct {

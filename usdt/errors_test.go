@@ -6,6 +6,7 @@ package usdt_test
 
 import (
 	"debug/elf"
+	"errors"
 	"fmt"
 	"io/fs"
 	"math"
@@ -134,7 +135,7 @@ func TestAttachWithAFullAddressMap(t *testing.T) {
 	path := testprog.Path(t, "target-pie")
 
 	_, err := c.Attach(c.Collect, usdt.Target{Path: path}, nil, elfnote.Exact(provider, "three"))
-	qt.Assert(t, qt.ErrorAs(err, new(*usdt.UnsupportedError)))
+	qt.Assert(t, qt.ErrorIs(err, errors.ErrUnsupported))
 	qt.Assert(t,
 		qt.ErrorMatches(err,
 			`.*target-pie: the kernel has no BPF cookies on uprobes \(needs Linux 5\.15\); .* for one PID only`))

@@ -75,7 +75,7 @@ func TestExamples(t *testing.T) {
 		}, "detached from"},
 		{"WatchProgram", ExampleWatchProgram, "", nil, ""},
 		{"Select", ExampleSelect, "", nil, "libstdcxx:throw can be attached at 0x"},
-		{"KernelFeatures", ExampleKernelFeatures, "", nil, "programs are attached in the mode "},
+		{"Mode_Resolve", ExampleMode_Resolve, "", nil, "programs are attached in the mode "},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			// The signal that ends an example must not end the test if it comes

@@ -231,16 +231,16 @@ func ExampleLimits() {
 }
 
 // What the kernel can do decides how programs are attached.
-func ExampleKernelFeatures() {
-	kernel, err := usdt.KernelFeatures()
+func ExampleMode_Resolve() {
+	mode, err := usdt.ModeAuto.Resolve()
 	if errors.Is(err, os.ErrPermission) {
 		log.Fatal("run it as root")
 	}
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Println("programs are attached in the mode", kernel.Mode())
-	if err := kernel.Supports(usdt.ModeSingle); errors.Is(err, errors.ErrUnsupported) {
+	fmt.Println("programs are attached in the mode", mode)
+	if _, err := usdt.ModeSingle.Resolve(); errors.Is(err, errors.ErrUnsupported) {
 		fmt.Println(err)
 	}
 }

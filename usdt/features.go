@@ -13,6 +13,7 @@ import (
 	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/features"
 	"github.com/cilium/ebpf/link"
+	"github.com/gousdt/gousdt/internal/unsupported"
 	"golang.org/x/sys/unix"
 )
 
@@ -20,8 +21,8 @@ import (
 // multi link counts them by itself.
 const uprobePMURefCtr = "/sys/bus/event_source/devices/uprobe/format/ref_ctr_offset"
 
-// Kernel says which modes the running kernel has. See [KernelFeatures].
-type Kernel struct {
+// kernelModes says which modes the running kernel has.
+type kernelModes struct {
 	cookie bool // a program attached to a perf event can be given a BPF cookie
 	multi  bool // there are uprobe_multi links
 
@@ -31,10 +32,8 @@ type Kernel struct {
 	multiPID bool
 }
 
-// Mode returns what ModeAuto stands for on this kernel: ModeMulti if its PID
-// filter is right, see [ModeMulti]; else ModeSingle if there are BPF cookies;
-// else ModeSingleIPMap.
-func (k Kernel) Mode() Mode {
+// best returns what ModeAuto stands for.
+func (k kernelModes) best() Mode {
 	switch {
 	case k.multi && k.multiPID:
 		return ModeMulti
@@ -45,31 +44,19 @@ func (k Kernel) Mode() Mode {
 	}
 }
 
-// Supports returns nil if programs can be attached in a mode, and an
-// [*UnsupportedError] otherwise.
-func (k Kernel) Supports(m Mode) error {
+func (k kernelModes) supports(m Mode) error {
 	switch {
 	case m == ModeMulti && !k.multi:
-		return &UnsupportedError{Feature: "uprobe_multi links", Since: "6.6"}
+		return &unsupported.Error{Feature: "uprobe_multi links", Since: "6.6"}
 	case m == ModeSingle && !k.cookie:
-		return &UnsupportedError{Feature: "BPF cookies on uprobes", Since: "5.15"}
+		return &unsupported.Error{Feature: "BPF cookies on uprobes", Since: "5.15"}
 	default:
 		return nil
 	}
 }
 
-// KernelFeatures asks the running kernel, by trying, which modes it has. It
-// needs CAP_BPF and CAP_PERFMON, or CAP_SYS_ADMIN; without them the error is a
-// [*PermissionError].
-func KernelFeatures() (Kernel, error) {
-	k, err := askKernel()
-	if err != nil {
-		return Kernel{}, err
-	}
-	return k, nil
-}
-
-func askKernel() (k Kernel, err error) {
+// askKernel finds out by trying.
+func askKernel() (k kernelModes, err error) {
 	if k.cookie, err = supported(features.HaveProgramHelper(ebpf.Kprobe, asm.FnGetAttachCookie)); err != nil {
 		return k, explain("asking for BPF cookies", err)
 	}
@@ -114,7 +101,7 @@ func requirePIDFilter() error {
 		return explain("asking for the PID filter of uprobe_multi links", err)
 	}
 	if !right {
-		return &UnsupportedError{Feature: "uprobe_multi links for a process with all its threads", Since: "6.10, or kernel commit " +
+		return &unsupported.Error{Feature: "uprobe_multi links for a process with all its threads", Since: "6.10, or kernel commit " +
 			"46ba0e49b642", Hint: "attach in another mode, or without PID"}
 	}
 	return nil

@@ -5,6 +5,7 @@
 package usdt_test
 
 import (
+	"errors"
 	"testing"
 
 	"github.com/go-quicktest/qt"
@@ -17,13 +18,11 @@ import (
 // What the documentation says of kernel versions is true of this one: a feature
 // that is missing where it should be is a failure, so that no other test is
 // skipped for it unnoticed.
-func TestKernelFeatures(t *testing.T) {
+func TestModesOfTheKernel(t *testing.T) {
 	testprog.RequireBPF(t)
-	kernel, err := usdt.KernelFeatures()
+	mode, err := usdt.ModeAuto.Resolve()
 	qt.Assert(t, qt.IsNil(err))
-	t.Logf("%+v", kernel)
-
-	switch mode := kernel.Mode(); {
+	switch {
 	case testneeds.KernelAtLeast(t, "6.10"):
 		qt.Check(t, qt.Equals(mode, usdt.ModeMulti))
 	case testneeds.KernelAtLeast(t, "6.6"): // whose PID filter may have been set right
@@ -33,9 +32,14 @@ func TestKernelFeatures(t *testing.T) {
 	default:
 		qt.Check(t, qt.Equals(mode, usdt.ModeSingleIPMap))
 	}
-	t.Logf("gousdt-mode: %s", kernel.Mode())
+	t.Logf("gousdt-mode: %s", mode)
 	for _, mode := range modes {
-		err := kernel.Supports(mode)
-		qt.Check(t, qt.Equals(err == nil, testneeds.KernelAtLeast(t, since[mode])))
+		resolved, err := mode.Resolve()
+		if testneeds.KernelAtLeast(t, since[mode]) {
+			qt.Check(t, qt.IsNil(err))
+			qt.Check(t, qt.Equals(resolved, mode))
+		} else {
+			qt.Check(t, qt.ErrorIs(err, errors.ErrUnsupported))
+		}
 	}
 }

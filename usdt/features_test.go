@@ -5,6 +5,7 @@
 package usdt
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"testing"
@@ -19,10 +20,10 @@ import (
 
 func TestAttachRaw(t *testing.T) {
 	testprog.RequireBPF(t)
-	kernel, err := KernelFeatures()
+	mode, err := ModeAuto.Resolve()
 	qt.Assert(t, qt.IsNil(err))
 	attachType := ebpf.AttachNone
-	if kernel.Mode() == ModeMulti {
+	if mode == ModeMulti {
 		attachType = ebpf.AttachTraceUprobeMulti
 	}
 	prog, err := trialProgram(attachType)
@@ -36,7 +37,7 @@ func TestAttachRaw(t *testing.T) {
 	t.Run("takes the best mode of the kernel", func(t *testing.T) {
 		lnk, err := sel.AttachRaw(prog, ModeAuto, nil)
 		qt.Assert(t, qt.IsNil(err))
-		qt.Check(t, qt.Equals(lnk.String(), fmt.Sprintf("%s: 1 site, %s", path, kernel.Mode())))
+		qt.Check(t, qt.Equals(lnk.String(), fmt.Sprintf("%s: 1 site, %s", path, mode)))
 		qt.Check(t, qt.IsNil(lnk.Close()))
 	})
 	t.Run("refuses a mode that there is not", func(t *testing.T) {
@@ -52,9 +53,9 @@ func TestAttachRefusesMultiLinksForAThread(t *testing.T) {
 	known, right := pidFilter.known, pidFilter.right
 	pidFilter.known, pidFilter.right = true, false
 	defer func() { pidFilter.known, pidFilter.right = known, right }()
-	kernel, err := KernelFeatures()
+	mode, err := ModeAuto.Resolve()
 	qt.Assert(t, qt.IsNil(err))
-	qt.Assert(t, qt.IsTrue(kernel.Mode() != ModeMulti))
+	qt.Assert(t, qt.Not(qt.Equals(mode, ModeMulti)))
 
 	prog, err := trialProgram(ebpf.AttachTraceUprobeMulti)
 	qt.Assert(t, qt.IsNil(err))
@@ -64,7 +65,7 @@ func TestAttachRefusesMultiLinksForAThread(t *testing.T) {
 	qt.Assert(t, qt.IsNil(err))
 	defer sel.Close()
 	_, err = sel.ForPID(os.Getpid()).AttachRaw(prog, ModeMulti, nil)
-	qt.Assert(t, qt.ErrorAs(err, new(*UnsupportedError)))
+	qt.Assert(t, qt.ErrorIs(err, errors.ErrUnsupported))
 
 	lnk, err := sel.AttachRaw(prog, ModeMulti, nil) // for everyone there is no such trouble
 	qt.Assert(t, qt.IsNil(err))

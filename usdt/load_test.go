@@ -13,7 +13,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gousdt/gousdt/elfnote"
-	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
 	"github.com/gousdt/gousdt/usdt"
 	"github.com/gousdt/gousdt/usdt/internal/testbpf"
@@ -45,9 +44,7 @@ func withCapabilities(t *testing.T, capabilities []int, run func()) {
 func TestLoadAndAssignKeepsTheMapsOfPrograms(t *testing.T) {
 	testprog.RequireBPF(t)
 	testprog.LeakCheck(t)
-	kernel, err := usdt.KernelFeatures()
-	qt.Assert(t, qt.IsNil(err))
-	testneeds.Feature(t, since[usdt.ModeMulti], usdt.ModeMulti.String(), kernel.Supports(usdt.ModeMulti))
+	needsMode(t, usdt.ModeMulti)
 	process := testprog.Start(t, "target-pie")
 	target := usdt.Target{Path: testprog.Path(t, "target-pie"), PID: process.PID}
 

@@ -119,9 +119,9 @@ type Manager struct {
 // Manager its own spec.Copy().
 //
 // It creates the support maps, and needs the privileges that loading needs. The
-// error is an [*UnsupportedError] if the kernel does not have the mode that the
-// options ask for, or a [*PermissionError]. Other errors say what is wrong with
-// the object.
+// error wraps [errors.ErrUnsupported] if the kernel does not have the mode that
+// the options ask for, or is a [*PermissionError]. Other errors say what is
+// wrong with the object.
 func NewManager(spec *ebpf.CollectionSpec, opts *ManagerOptions) (*Manager, error) {
 	if opts == nil {
 		opts = &ManagerOptions{}

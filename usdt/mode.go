@@ -22,7 +22,7 @@ const (
 	//
 	// To attach to one process it needs Linux 6.10, or a stable kernel with
 	// commit 46ba0e49b642. Other kernels would attach to one thread, so
-	// attaching for a PID is an [*UnsupportedError] there.
+	// attaching for a PID is [errors.ErrUnsupported] there.
 	ModeMulti
 
 	// ModeSingle attaches by perf events, with BPF cookies. It needs Linux 5.15
@@ -57,6 +57,28 @@ func (m Mode) String() string {
 	default:
 		return fmt.Sprintf("Mode(%d)", uint8(m))
 	}
+}
+
+// Resolve asks the running kernel, by trying, whether it has a mode, and
+// returns the mode that programs are attached in. For ModeAuto that is
+// ModeMulti if its PID filter is right, see [ModeMulti]; else ModeSingle if
+// there are BPF cookies; else ModeSingleIPMap. For the others it is the mode
+// itself.
+//
+// The error wraps [errors.ErrUnsupported] if the kernel does not have the mode.
+// It is a [*PermissionError] without CAP_BPF and CAP_PERFMON, or CAP_SYS_ADMIN.
+func (m Mode) Resolve() (Mode, error) {
+	if m > ModeSingleIPMap {
+		return 0, fmt.Errorf("no such mode: %s", m)
+	}
+	kernel, err := askKernel()
+	if err != nil {
+		return 0, err
+	}
+	if m == ModeAuto {
+		return kernel.best(), nil
+	}
+	return m, kernel.supports(m)
 }
 
 // cookie reports whether a program attached in this mode has a BPF cookie.

@@ -25,10 +25,7 @@ import (
 // needsCookies skips a test on kernels where a site can have one spec alone.
 func needsCookies(t *testing.T) {
 	t.Helper()
-	kernel, err := usdt.KernelFeatures()
-	qt.Assert(t, qt.IsNil(err))
-	testneeds.Feature(t, since[usdt.ModeSingle], usdt.ModeSingle.String(),
-		kernel.Supports(usdt.ModeSingle))
+	needsMode(t, usdt.ModeSingle)
 }
 
 func TestObjectsForLibbpfHaveTheirCookies(t *testing.T) {
@@ -221,15 +218,15 @@ func TestObjectsForLibbpfWithTailCalls(t *testing.T) {
 	needsTailCallsBesideFunctions(t)
 	forEachHeader(t, func(t *testing.T, header libbpfHeader) {
 		mgr, collection := manage(t, header.load(t, "tail"), nil)
-		kernel, err := usdt.KernelFeatures()
+		best, err := usdt.ModeAuto.Resolve()
 		qt.Assert(t, qt.IsNil(err))
-		if kernel.Mode() == usdt.ModeMulti {
+		if best == usdt.ModeMulti {
 			qt.Check(t, qt.Equals(mgr.Mode(), usdt.ModeSingle))
 			qt.Check(t,
 				qt.Matches(mgr.ModeReason(),
 					`the collection has the program array programs, and .*`))
 		} else {
-			qt.Check(t, qt.Equals(mgr.Mode(), kernel.Mode()))
+			qt.Check(t, qt.Equals(mgr.Mode(), best))
 		}
 		qt.Assert(t, qt.IsNil(collection.Maps["programs"].Put(uint32(0), collection.Programs["next"])))
 

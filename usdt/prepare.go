@@ -11,24 +11,9 @@ import (
 	"github.com/cilium/ebpf"
 )
 
-// chooseMode returns the mode that is wanted, or the best that the kernel has.
-func chooseMode(wanted Mode) (Mode, error) {
-	if wanted > ModeSingleIPMap {
-		return 0, fmt.Errorf("no such mode: %s", wanted)
-	}
-	kernel, err := KernelFeatures()
-	if err != nil {
-		return 0, err
-	}
-	if wanted == ModeAuto {
-		return kernel.Mode(), nil
-	}
-	return wanted, kernel.Supports(wanted)
-}
-
 // chooseModeFor returns how to attach the programs of a collection, and why.
 func chooseModeFor(spec *ebpf.CollectionSpec, wanted Mode) (mode Mode, reason string, err error) {
-	mode, err = chooseMode(wanted)
+	mode, err = wanted.Resolve()
 	array := programArray(spec)
 	switch {
 	case err != nil:
@@ -121,7 +106,7 @@ func (m *Manager) setCookieVariables(spec *ebpf.CollectionSpec) error {
 	if found || m.specs == nil || m.mode.cookie() {
 		return nil
 	}
-	kernel, err := KernelFeatures()
+	kernel, err := askKernel()
 	if err == nil && kernel.cookie {
 		err = fmt.Errorf("mode %s: the object is compiled with the header of libbpf 0.8, "+
 			"which uses the cookie wherever the kernel has it", m.mode)

@@ -143,9 +143,8 @@ func compareRandom(t testing.TB, generic, special *reporter, process *testprog.P
 func twoReporters(t testing.TB) (generic, special *reporter, process *testprog.Process, path string) {
 	testneeds.Only(t, "the argument strings are made up for x86-64", "amd64")
 	testprog.RequireBPF(t)
-	kernel, err := KernelFeatures()
-	qt.Assert(t, qt.IsNil(err))
-	testneeds.Feature(t, "6.6", ModeMulti.String(), kernel.Supports(ModeMulti))
+	_, err := ModeMulti.Resolve()
+	testneeds.Feature(t, "6.6", ModeMulti.String(), err)
 	path = testprog.Path(t, "target-pie")
 	generic = newReporter(t, &ManagerOptions{Mode: ModeMulti})
 	special = newReporter(t, &ManagerOptions{Mode: ModeMulti, Specialise: true})

@@ -6,6 +6,7 @@ package usdt_test
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -18,7 +19,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gousdt/gousdt/elfnote"
-	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
 	"github.com/gousdt/gousdt/internal/uprobeevent"
 	"github.com/gousdt/gousdt/usdt"
@@ -31,15 +31,13 @@ func TestAttachThroughTracefs(t *testing.T) {
 		return
 	}
 	qt.Assert(t, qt.IsNil(unix.Mount("none", "/sys/bus/event_source/devices", "tmpfs", 0, "")))
-	kernel, err := usdt.KernelFeatures()
-	qt.Assert(t, qt.IsNil(err))
-	_, err = os.Stat("/sys/bus/event_source/devices/uprobe/type")
+	_, err := os.Stat("/sys/bus/event_source/devices/uprobe/type")
 	qt.Assert(t, qt.ErrorIs(err, os.ErrNotExist))
 
 	process := testprog.Start(t, "target-pie")
 	target := usdt.Target{Path: testprog.Path(t, "target-pie"), PID: process.PID}
 	for _, mode := range singleModes {
-		if kernel.Supports(mode) != nil {
+		if _, err := mode.Resolve(); errors.Is(err, errors.ErrUnsupported) {
 			continue
 		}
 		c := newCollector(t, &usdt.ManagerOptions{Mode: mode})
@@ -52,7 +50,7 @@ func TestAttachThroughTracefs(t *testing.T) {
 
 		// Nobody could count the semaphore.
 		_, err = c.Attach(c.Collect, target, nil, elfnote.Exact(provider, "guarded"))
-		qt.Assert(t, qt.ErrorAs(err, new(*usdt.UnsupportedError)))
+		qt.Assert(t, qt.ErrorIs(err, errors.ErrUnsupported))
 		qt.Assert(t,
 			qt.ErrorMatches(err,
 				`.*probe gousdt_test:guarded at 0x[0-9a-f]+: the kernel has no counting of semaphores .*`))
@@ -160,9 +158,7 @@ func TestSitesHavePerfEventsOfTheirOwnWithoutTracefs(t *testing.T) {
 // What is refused for a group of sites is then tried for each of them.
 func TestProgramThatIsNotForPerfEvents(t *testing.T) {
 	testprog.RequireBPF(t)
-	kernel, err := usdt.KernelFeatures()
-	qt.Assert(t, qt.IsNil(err))
-	testneeds.Feature(t, since[usdt.ModeMulti], "uprobe_multi links", kernel.Supports(usdt.ModeMulti))
+	needsMode(t, usdt.ModeMulti)
 	if !testprog.InPrivateMounts(t) {
 		return
 	}

@@ -24,10 +24,10 @@ import (
 func TestHitsAreCountedByProcess(t *testing.T) {
 	testprog.RequireBPF(t)
 	testprog.LeakCheck(t)
-	kernel, err := usdt.KernelFeatures()
+	mode, err := usdt.ModeAuto.Resolve()
 	qt.Assert(t, qt.IsNil(err))
 	idle := 2
-	if kernel.Mode() == usdt.ModeMulti && !testing.Short() {
+	if mode == usdt.ModeMulti && !testing.Short() {
 		idle = 200
 	}
 

@@ -38,7 +38,7 @@ func TestKernelAcceptsWhatIsGenerated(t *testing.T) {
 	kernel.Order = binary.NativeEndian
 	kernel.CompareExchange = load(CompareExchangeProbe(), 0) == nil
 	sleepable := load(EmptyProgram(), unix.BPF_F_SLEEPABLE) == nil
-	features, err := usdt.KernelFeatures()
+	mode, err := usdt.ModeAuto.Resolve()
 	qt.Assert(t, qt.IsNil(err))
 	random := rand.New(rand.NewPCG(13, 14))
 	newMap := func(spec *ebpf.MapSpec) int {
@@ -146,13 +146,13 @@ func TestKernelAcceptsWhatIsGenerated(t *testing.T) {
 			for _, l := range plan.Latencies {
 				site.Pairs[l] = Ends{Start: uint32(random.IntN(3)), Done: uint32(random.IntN(3))}
 			}
-			site.Fixed = features.Mode() == usdt.ModeSingleIPMap || random.IntN(4) == 0
+			site.Fixed = mode == usdt.ModeSingleIPMap || random.IntN(4) == 0
 			block, err := plan.Block(site)
 			if errors.Is(err, argcode.ErrStack) || err != nil && plan.Filter != nil || err != nil && len(plan.Aggregations) > 0 {
 				continue // too much, or a float where none can be
 			}
 			qt.Assert(t, qt.IsNil(err))
-			if block != nil && (features.Mode() != usdt.ModeSingleIPMap || blocks.Len() == 0) {
+			if block != nil && (mode != usdt.ModeSingleIPMap || blocks.Len() == 0) {
 				blocks.Add(block)
 			}
 		}
