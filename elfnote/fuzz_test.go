@@ -140,7 +140,7 @@ func checkSites(t *testing.T, f *File) {
 			}
 		}
 	}
-	if listed != len(sites) || listing.MalformedCount != broken || len(listing.Malformed) != min(broken, MaxMalformed) {
+	if listed != len(sites) || listing.MalformedCount != broken || len(listing.Malformed) != min(broken, maxMalformed) {
 		t.Errorf("%d sites and %d broken notes listed of %d and %d", listed, listing.MalformedCount,
 			len(sites), broken)
 	}

@@ -14,17 +14,17 @@ type Probe struct {
 type Listing struct {
 	// Probes are in the order of their first sites.
 	Probes []Probe
-	// Malformed are the first [MaxMalformed] of the malformed notes, in the
-	// order of the file. They are listed whatever the patterns: the name of the
-	// probe may be what is malformed.
+	// Malformed are the first 16 of the malformed notes, in the order of the
+	// file. They are listed whatever the patterns: the name of the probe may be
+	// what is malformed.
 	Malformed []*NoteError
 	// MalformedCount is how many notes are malformed altogether.
 	MalformedCount int
 }
 
-// MaxMalformed is how many malformed notes a [Listing] describes. A small file
+// maxMalformed is how many malformed notes a [Listing] describes. A small file
 // can have millions of them. [File.Sites] yields all.
-const MaxMalformed = 16
+const maxMalformed = 16
 
 // Probes returns the probes that match any of the patterns, or all probes if
 // there is no pattern. Their sites are grouped by provider and name. A file
@@ -41,7 +41,7 @@ func (f *File) Probes(patterns ...Pattern) (*Listing, error) {
 			if !errors.As(err, &malformed) {
 				return nil, err
 			}
-			if listing.MalformedCount++; listing.MalformedCount <= MaxMalformed {
+			if listing.MalformedCount++; listing.MalformedCount <= maxMalformed {
 				listing.Malformed = append(listing.Malformed, malformed)
 			}
 			continue

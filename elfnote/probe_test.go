@@ -60,16 +60,16 @@ func TestProbesMatchPatterns(t *testing.T) {
 func TestProbesListTheFirstMalformedNotesAndCountAll(t *testing.T) {
 	im := newImage64()
 	notes := [][]byte{im.note(at(1))}
-	for range 3 * MaxMalformed {
+	for range 3 * maxMalformed {
 		notes = append(notes, im.note(Site{Provider: "p", Name: "broken"}))
 	}
 	im.AddNotes(notes...)
 	listing, err := im.open(t).Probes()
 	qt.Assert(t, qt.IsNil(err))
 	qt.Assert(t, qt.HasLen(listing.Probes, 1))
-	qt.Assert(t, qt.HasLen(listing.Malformed, MaxMalformed))
-	qt.Assert(t, qt.Equals(listing.Malformed[MaxMalformed-1].Index, MaxMalformed))
-	qt.Assert(t, qt.Equals(listing.MalformedCount, 3*MaxMalformed))
+	qt.Assert(t, qt.HasLen(listing.Malformed, maxMalformed))
+	qt.Assert(t, qt.Equals(listing.Malformed[maxMalformed-1].Index, maxMalformed))
+	qt.Assert(t, qt.Equals(listing.MalformedCount, 3*maxMalformed))
 }
 
 func TestFileIsUsedByManyAtOnce(t *testing.T) {

@@ -56,7 +56,7 @@ func checkAllValues(t *testing.T, mode usdt.Mode, program string) {
 	// One link in ModeMulti; a session for each probe would close forty of
 	// them.
 	s := newSession(t, &trace.SessionOptions{Mode: mode, Captures: captureTexts(probes)})
-	_, err = s.AttachSelection(sel, &trace.AttachOptions{Cookie: 1<<64 - 1})
+	_, err = s.AttachSelection(sel, &usdt.AttachOptions{Cookie: 1<<64 - 1})
 	qt.Assert(t, qt.IsNil(err))
 
 	fired := make(map[string]bool)

@@ -20,21 +20,6 @@ import (
 	"github.com/gousdt/gousdt/usdt"
 )
 
-// AttachOptions are the options of one attachment. Nil, or the zero value, is
-// the common case.
-type AttachOptions struct {
-	// Cookie is any number. It comes back in Site.Cookie of each event, and
-	// filters and aggregations can use it.
-	Cookie uint64
-
-	// SiteCookie, if set, returns the cookie of a site, and Cookie is not used.
-	// It is called once for each site, one call after the other, by the
-	// goroutine that attaches, before the site is attached.
-	SiteCookie func(usdt.Site) uint64
-
-	maxSites int // of a file of a Watch: [usdt.Limits].FileSites
-}
-
 // An Attachment is the probes of one file that a session watches. It ends with
 // [Attachment.Close]. A [Watch] closes the attachments that it makes.
 type Attachment struct {
@@ -85,18 +70,12 @@ func (a *Attachment) Sites() []*Site { return a.sites }
 // aggregation is about them.
 func (a *Attachment) Filtered() int { return a.skipped }
 
-// Skipped returns the sites of the chosen probes that cannot be attached, each
-// with the reason, and Malformed the notes that could not be read: these places
-// of the program are not watched. Both lists are limited, see
-// [usdt.Selection.Skipped]; SkippedCount returns how many sites there are.
-func (a *Attachment) Skipped() []*usdt.SiteError { return a.links[0].Selection().Skipped() }
-
-// SkippedCount returns how many sites cannot be attached, see
-// [Attachment.Skipped].
-func (a *Attachment) SkippedCount() int { return a.links[0].Selection().SkippedCount() }
-
-// Malformed returns the malformed notes, see [Attachment.Skipped].
-func (a *Attachment) Malformed() []*elfnote.NoteError { return a.links[0].Selection().Malformed() }
+// Skipped returns the sites of the chosen probes that are not watched because
+// they cannot be attached, each with the reason, and how many these are. See
+// [usdt.Selection.Skipped].
+func (a *Attachment) Skipped() (sites []*usdt.SiteError, count int) {
+	return a.links[0].Selection().Skipped()
+}
 
 func (a *Attachment) isClosed() bool {
 	select {
@@ -141,15 +120,20 @@ func CloseAll(all ...*Attachment) error {
 // AttachSelection watches the sites of a selection, which may be closed
 // afterwards. It is for files that were found by other means, or whose sites
 // are inspected first. Errors are as for [Session.Attach].
-func (s *Session) AttachSelection(sel *usdt.Selection, opts *AttachOptions) (*Attachment, error) {
+func (s *Session) AttachSelection(sel *usdt.Selection, opts *usdt.AttachOptions) (*Attachment, error) {
 	process := proc.Process{ProcessID: proc.ProcessID{PID: sel.PID()}}
 	return s.attachSelection(sel, sel.Name(), process, opts)
 }
 
 // attachSelection is AttachSelection for a file and a process by their names.
-func (s *Session) attachSelection(sel *usdt.Selection, file string, process proc.Process, opts *AttachOptions) (*Attachment, error) {
+func (s *Session) attachSelection(
+	sel *usdt.Selection, file string, process proc.Process, opts *usdt.AttachOptions,
+) (*Attachment, error) {
 	if opts == nil {
-		opts = &AttachOptions{}
+		opts = &usdt.AttachOptions{}
+	}
+	if err := checkRequired(sel, &opts.SelectOptions); err != nil {
+		return nil, err
 	}
 	// The maps must not be closed while programs are generated, because these
 	// refer to the maps by their descriptors.
@@ -195,6 +179,27 @@ func (s *Session) attachSelection(sel *usdt.Selection, file string, process proc
 	return a, nil
 }
 
+// checkRequired returns an error if a selection lacks what the options require.
+// A structure that is passed by value has no number, but its bytes are in
+// events.
+func checkRequired(sel *usdt.Selection, opts *usdt.SelectOptions) error {
+	if skipped, _ := sel.Skipped(); opts.RequireAllSites && len(skipped) > 0 {
+		return skipped[0]
+	}
+	if !opts.RequireArguments {
+		return nil
+	}
+	for _, site := range sel.Sites() {
+		for n, arg := range site.Args {
+			if arg.Err != nil && arg.Kind != argspec.Bytes {
+				return &usdt.SiteError{File: sel.Name(), Provider: site.Provider, Name: site.Name, Location: site.Location,
+					Err: fmt.Errorf("argument %d (%s) cannot be fetched: %w", n, arg.Raw, arg.Err)}
+			}
+		}
+	}
+	return nil
+}
+
 // attachRaw attaches a loaded program. The kernel may wait for the file's pages
 // there, for as long as its file system likes: the session can be closed
 // meanwhile.
@@ -237,7 +242,7 @@ type work struct {
 	plan     *bpfgen.Plan
 	sel      *usdt.Selection
 	file     string
-	maxSites int // see AttachOptions
+	maxSites int // of usdt.SelectOptions
 
 	wanted []int   // indices of the sites in the selection
 	sites  []*Site // for each of them
@@ -254,15 +259,15 @@ type work struct {
 // have few different argument strings. In a selection, sites with equal strings
 // share the parsed arguments, and for these the code is generated once.
 func newWork(
-	plan *bpfgen.Plan, sel *usdt.Selection, file string, opts *AttachOptions, definitions *providers.Definitions,
-	pairs *filePairs,
+	plan *bpfgen.Plan, sel *usdt.Selection, file string, opts *usdt.AttachOptions,
+	definitions *providers.Definitions, pairs *filePairs,
 ) (*work, error) {
 	type key struct {
 		args           *argspec.Arg
 		provider, name string
 		cookie         uint64
 	}
-	w := &work{plan: plan, sel: sel, file: file, maxSites: opts.maxSites, pairs: pairs}
+	w := &work{plan: plan, sel: sel, file: file, maxSites: opts.MaxSites, pairs: pairs}
 	type kind struct {
 		number         int // of the block, -1 for none
 		events, starts *events

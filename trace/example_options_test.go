@@ -24,7 +24,7 @@ func ExampleCloseAll() {
 		log.Fatal(err)
 	}
 	defer s.Close()
-	options := &trace.AttachOptions{
+	options := &usdt.AttachOptions{
 		SiteCookie: func(site usdt.Site) uint64 { return uint64(len(site.Args)) },
 	}
 	for _, path := range []string{"libc.so.6", "libstdc++.so.6"} {
@@ -34,8 +34,8 @@ func ExampleCloseAll() {
 	}
 	attachments := s.Attachments()
 	for _, a := range attachments {
-		fmt.Printf("%s: %d sites, %d have not what the filter names, %d notes are malformed\n",
-			a.Path(), len(a.Sites()), a.Filtered(), len(a.Malformed()))
+		fmt.Printf("%s: %d sites are watched, %d have not what the filter names\n",
+			a.Path(), len(a.Sites()), a.Filtered())
 		for _, site := range a.Sites() {
 			fmt.Printf("%s:%s has the cookie %d\n", site.Provider, site.Name, site.Cookie)
 		}

@@ -107,10 +107,11 @@ func ExampleAttachment_Skipped() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	for _, site := range a.Skipped() {
+	skipped, count := a.Skipped()
+	for _, site := range skipped {
 		fmt.Println(site)
 	}
-	fmt.Printf("%d sites are watched, %d are skipped\n", len(a.Sites()), a.SkippedCount())
+	fmt.Printf("%d sites are watched, %d are skipped\n", len(a.Sites()), count)
 	// It prints:
 	// 8 sites are watched, 0 are skipped
 }
@@ -351,7 +352,7 @@ func ExampleSession_AttachSelection() {
 	for _, site := range sel.Sites() {
 		fmt.Println(site.Provider, site.Name)
 	}
-	if _, err := s.AttachSelection(sel, &trace.AttachOptions{Cookie: 1234}); err != nil {
+	if _, err := s.AttachSelection(sel, &usdt.AttachOptions{Cookie: 1234}); err != nil {
 		log.Fatal(err)
 	}
 }

@@ -138,7 +138,7 @@ func newSession(t testing.TB, opts *trace.SessionOptions) *trace.Session {
 }
 
 func attach(t testing.TB, s *trace.Session, target usdt.Target, pattern string,
-	opts *trace.AttachOptions) *trace.Attachment {
+	opts *usdt.AttachOptions) *trace.Attachment {
 	t.Helper()
 	a, err := s.Attach(target, opts, elfnote.MustParsePattern(pattern))
 	qt.Assert(t, qt.IsNil(err))

@@ -283,8 +283,13 @@ func (s *Session) createMaps() error {
 //   - [elfnote.ErrTooLarge]: the probes have more than about a million
 //     arguments, which no tool chain makes
 //   - [os.ErrClosed]: the session is closed or detached
-func (s *Session) Attach(target usdt.Target, opts *AttachOptions, patterns ...elfnote.Pattern) (*Attachment, error) {
-	sel, err := usdt.Select(target, nil, patterns...)
+func (s *Session) Attach(target usdt.Target, opts *usdt.AttachOptions, patterns ...elfnote.Pattern) (*Attachment, error) {
+	if opts == nil {
+		opts = &usdt.AttachOptions{}
+	}
+	options := opts.SelectOptions
+	options.RequireArguments = false // see checkRequired
+	sel, err := usdt.Select(target, &options, patterns...)
 	if err != nil {
 		return nil, err
 	}

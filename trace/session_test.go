@@ -42,9 +42,9 @@ func TestAttachAndClose(t *testing.T) {
 			qt.Assert(t, qt.DeepEquals(got, want))
 		}
 		expect()
-		three := attach(t, s, usdt.Target{Path: one.path}, "gousdt_test:three", &trace.AttachOptions{Cookie: 1})
+		three := attach(t, s, usdt.Target{Path: one.path}, "gousdt_test:three", &usdt.AttachOptions{Cookie: 1})
 		expect("true gousdt_test:three 1")
-		sizes := attach(t, s, usdt.Target{Path: one.path, PID: one.PID}, "sizes", &trace.AttachOptions{
+		sizes := attach(t, s, usdt.Target{Path: one.path, PID: one.PID}, "sizes", &usdt.AttachOptions{
 			SiteCookie: func(site usdt.Site) uint64 { return uint64(len(site.Args)) },
 		})
 		static := attach(t, s, usdt.Target{Path: other.path}, "three", nil)
@@ -53,7 +53,7 @@ func TestAttachAndClose(t *testing.T) {
 		qt.Assert(t, qt.IsNil(three.Close()))
 		qt.Assert(t, qt.IsNil(three.Close()))
 		expect("false gousdt_test:three 0", "true gousdt_test:sizes 8")
-		again := attach(t, s, usdt.Target{Path: one.path}, "three", &trace.AttachOptions{Cookie: 2})
+		again := attach(t, s, usdt.Target{Path: one.path}, "three", &usdt.AttachOptions{Cookie: 2})
 		expect("false gousdt_test:three 0", "true gousdt_test:sizes 8", "true gousdt_test:three 2")
 		for _, a := range []*trace.Attachment{sizes, static, again} {
 			qt.Assert(t, qt.IsNil(a.Close()))
@@ -70,7 +70,7 @@ func TestAttachUsesNumbersOfSitesAgain(t *testing.T) {
 	// Events of sites that are gone come before those of the sites that take
 	// their numbers.
 	for round := range 20 {
-		a := attach(t, s, usdt.Target{Path: process.path, PID: process.PID}, "[it][nh][lr]*", &trace.AttachOptions{Cookie: uint64(round)})
+		a := attach(t, s, usdt.Target{Path: process.path, PID: process.PID}, "[it][nh][lr]*", &usdt.AttachOptions{Cookie: uint64(round)})
 		process.Fire("inlined", 1)
 		process.Fire("three", 1)
 		qt.Assert(t, qt.IsNil(a.Close()))
@@ -140,10 +140,10 @@ func TestAttachSharesProgramsOfAFile(t *testing.T) {
 			return // each attachment has a program of its own
 		}
 		s := newSession(t, &trace.SessionOptions{Mode: mode})
-		a := attach(t, s, usdt.Target{Path: one.path, PID: one.PID}, "three", &trace.AttachOptions{
+		a := attach(t, s, usdt.Target{Path: one.path, PID: one.PID}, "three", &usdt.AttachOptions{
 			SiteCookie: func(usdt.Site) uint64 { return 1 },
 		})
-		b := attach(t, s, usdt.Target{Path: other.path, PID: other.PID}, "three", &trace.AttachOptions{Cookie: 1})
+		b := attach(t, s, usdt.Target{Path: other.path, PID: other.PID}, "three", &usdt.AttachOptions{Cookie: 1})
 		stats, err := s.Stats()
 		qt.Assert(t, qt.IsNil(err))
 		qt.Assert(t, qt.HasLen(stats.Programs, 1))
@@ -206,7 +206,7 @@ func TestSessionConcurrentUse(t *testing.T) {
 	for i := range 4 {
 		work.Go(func() {
 			for range 5 {
-				a, err := s.Attach(usdt.Target{Path: process.path, PID: process.PID}, &trace.AttachOptions{Cookie: uint64(i)},
+				a, err := s.Attach(usdt.Target{Path: process.path, PID: process.PID}, &usdt.AttachOptions{Cookie: uint64(i)},
 					elfnote.MustParsePattern("gousdt_test:[it][nh][lr]*"))
 				if err != nil {
 					if !errors.Is(err, os.ErrClosed) {

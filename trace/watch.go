@@ -20,7 +20,7 @@ import (
 // the zero value, is all processes of the system.
 type WatchOptions struct {
 	// AttachOptions apply to each attachment.
-	AttachOptions
+	usdt.AttachOptions
 
 	// OptionsFor, if set, is asked for the options of an attachment, in the
 	// place of AttachOptions: a Cookie, or SiteCookie, for each file or process
@@ -31,7 +31,7 @@ type WatchOptions struct {
 	// before anything is attached, which may still fail, and again each time
 	// that is tried. It must not call the Watch. For AttachAhead the pair has
 	// Process and Path alone: there is no File, nor Mappings.
-	OptionsFor func(*proc.Pair) AttachOptions
+	OptionsFor func(*proc.Pair) usdt.AttachOptions
 
 	// Proc says which processes there are and which of them are wanted: its
 	// Filter, its FS, its Cache to share with other watches. Its Handler is

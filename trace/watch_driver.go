@@ -48,7 +48,7 @@ func (d *watchDriver) attach(sel *usdt.Selection, pair *proc.Pair, process proc.
 	if d.opts.OptionsFor != nil {
 		options = d.opts.OptionsFor(pair)
 	}
-	options.maxSites = d.fileSites()
+	options.MaxSites = d.fileSites()
 	return d.session.attachSelection(sel, pair.Path, process, &options)
 }
 

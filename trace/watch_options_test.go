@@ -24,13 +24,13 @@ func TestWatchTellsAttachmentsApartByCookies(t *testing.T) {
 				numbers := map[string]uint64{one.path: 1 << 40, other.path: 2 << 40}
 				asked := 0
 				w := watch(t, s, &trace.WatchOptions{
-					AttachOptions: trace.AttachOptions{Cookie: 5}, // OptionsFor is in its place
-					OptionsFor: func(pair *proc.Pair) trace.AttachOptions {
+					AttachOptions: usdt.AttachOptions{Cookie: 5}, // OptionsFor is in its place
+					OptionsFor: func(pair *proc.Pair) usdt.AttachOptions {
 						asked++
 						if perProcess {
-							return trace.AttachOptions{Cookie: uint64(pair.Process.PID)}
+							return usdt.AttachOptions{Cookie: uint64(pair.Process.PID)}
 						}
-						return trace.AttachOptions{Cookie: numbers[pair.Path]}
+						return usdt.AttachOptions{Cookie: numbers[pair.Path]}
 					},
 					Proc: only(one.path, other.path), PerProcess: perProcess,
 				}, "gousdt_test:three")
@@ -55,9 +55,9 @@ func TestWatchAsksForTheOptionsOfWhatIsAttachedAhead(t *testing.T) {
 	s := newSession(t, nil)
 	process := start(t, "target-pie")
 	w := watch(t, s, &trace.WatchOptions{
-		OptionsFor: func(pair *proc.Pair) trace.AttachOptions {
+		OptionsFor: func(pair *proc.Pair) usdt.AttachOptions {
 			qt.Check(t, qt.Equals(pair.Path, process.path))
-			return trace.AttachOptions{Cookie: uint64(pair.Process.PID)}
+			return usdt.AttachOptions{Cookie: uint64(pair.Process.PID)}
 		},
 		Proc: only(process.path), PerProcess: true,
 	}, "gousdt_test:three")

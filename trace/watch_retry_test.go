@@ -13,6 +13,7 @@ import (
 
 	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/trace"
+	"github.com/gousdt/gousdt/usdt"
 )
 
 // noDescriptors has this process get no descriptor any more until what it
@@ -44,11 +45,11 @@ func TestWatchTriesAgainWhatTheSystemRefused(t *testing.T) {
 				},
 			}
 			var restore func()
-			opts.OptionsFor = func(*proc.Pair) trace.AttachOptions { // called before the attachment
+			opts.OptionsFor = func(*proc.Pair) usdt.AttachOptions { // called before the attachment
 				if tries++; tries <= 3 {
 					restore = noDescriptors(t)
 				}
-				return trace.AttachOptions{}
+				return usdt.AttachOptions{}
 			}
 			w := watch(t, s, opts, "gousdt_test:three")
 			for range 3 {
@@ -84,11 +85,11 @@ func TestWatchLingeringFilesMakeRoom(t *testing.T) {
 		tell(changes)
 	}
 	lacking := false
-	opts.OptionsFor = func(*proc.Pair) trace.AttachOptions {
+	opts.OptionsFor = func(*proc.Pair) usdt.AttachOptions {
 		if lacking {
 			lacking, restore = false, noDescriptors(t)
 		}
-		return trace.AttachOptions{}
+		return usdt.AttachOptions{}
 	}
 	w := watch(t, s, opts, "gousdt_test:three")
 	qt.Assert(t, qt.IsNil(w.SyncAll()))
@@ -107,7 +108,7 @@ func TestWatchDoesNotTryAgainInVain(t *testing.T) {
 	process := start(t, "target-static")
 	tries, failed := 0, 0
 	w := watch(t, s, &trace.WatchOptions{
-		OptionsFor: func(*proc.Pair) trace.AttachOptions { tries++; return trace.AttachOptions{} },
+		OptionsFor: func(*proc.Pair) usdt.AttachOptions { tries++; return usdt.AttachOptions{} },
 		Proc:       only(process.path),
 		Changed:    func(changes *trace.WatchChanges) { failed += len(changes.Errors) },
 	}, "gousdt_test:none")

@@ -121,7 +121,7 @@ func TestWatchFollowsProcesses(t *testing.T) {
 				process, another := start(t, "target-pie"), copyOf(t, "target-pie")
 				var changes trace.WatchChanges
 				w := watch(t, s, &trace.WatchOptions{
-					AttachOptions: trace.AttachOptions{Cookie: 5},
+					AttachOptions: usdt.AttachOptions{Cookie: 5},
 					Proc:          only(process.path, another),
 					PerProcess:    perProcess,
 					Linger:        -1,
@@ -286,9 +286,9 @@ func TestWatchTellsWhichProcessesItMissed(t *testing.T) {
 			Proc: only(process.path), PerProcess: true,
 			Changed: func(c *trace.WatchChanges) { changes = *c },
 		}
-		opts.OptionsFor = func(*proc.Pair) trace.AttachOptions { // called before anything is attached
+		opts.OptionsFor = func(*proc.Pair) usdt.AttachOptions { // called before anything is attached
 			process.Kill()
-			return trace.AttachOptions{}
+			return usdt.AttachOptions{}
 		}
 		w := watch(t, s, opts, "gousdt_test:three")
 		qt.Assert(t, qt.IsNil(w.Sync(process.PID)))

@@ -25,7 +25,8 @@ type AttachOptions struct {
 
 	// Cookie is a number that the program reads with bpf_usdt_cookie. A program
 	// that reads no arguments may read it with bpf_get_attach_cookie instead,
-	// if the kernel has BPF cookies.
+	// if the kernel has BPF cookies. Package trace has it in each event, and
+	// its filters and aggregations can use it.
 	Cookie uint64
 
 	// SiteCookie, if set, returns the cookie of each site, and Cookie is

@@ -10,6 +10,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/proc"
 )
 
@@ -36,11 +37,14 @@ type SiteError struct {
 	File     string
 	Provider string
 	Name     string
-	Location uint64 // the site's address as in the note, adjusted for prelink
+	Location uint64 // the site's address as in the note, adjusted for prelink; 0 if the note is malformed
 	Err      error  // why: a text that wraps what the kernel or the file had to say
 }
 
 func (e *SiteError) Error() string {
+	if _, malformed := e.Err.(*elfnote.NoteError); malformed { // which names the probe
+		return fmt.Sprintf("%s: %v", e.File, e.Err)
+	}
 	return fmt.Sprintf("%s: probe %s:%s at %#x: %v", e.File, e.Provider, e.Name, e.Location, e.Err)
 }
 

@@ -99,11 +99,9 @@ func ExampleSelect() {
 			}
 		}
 	}
-	for _, skipped := range sel.Skipped() {
-		fmt.Println("skipped:", skipped) // the error says where and why
-	}
-	for _, malformed := range sel.Malformed() {
-		fmt.Println("skipped:", malformed)
+	skipped, _ := sel.Skipped()
+	for _, site := range skipped {
+		fmt.Println("skipped:", site) // the error says where and why
 	}
 }
 

@@ -48,8 +48,8 @@ type SelectOptions struct {
 // It wraps
 //
 //   - [proc.ErrGone] if the target's process does not exist,
-//   - an [*elfnote.NoteError] if the notes of all matching probes are
-//     malformed,
+//   - an [*elfnote.NoteError] if the notes of all matching probes, or of all
+//     probes, are malformed,
 //   - [os.ErrNotExist] or [os.ErrPermission] if the file cannot be opened,
 //   - [elfnote.ErrNotELF] or another error of package elfnote if the file
 //     cannot be read. It is [elfnote.ErrTooLarge] also if the probes have more
@@ -95,9 +95,12 @@ func (s *Selection) find(target Target, opts *SelectOptions, patterns []elfnote.
 			}
 			// Only a note that can be read up to its names is known to be of a
 			// probe.
-			if len(s.malformed) < elfnote.MaxMalformed && note.Name != "" &&
-				elfnote.MatchAny(patterns, note.Provider, note.Name) {
-				s.malformed = append(s.malformed, note)
+			if note.Name != "" && elfnote.MatchAny(patterns, note.Provider, note.Name) {
+				if s.skippedCount++; s.skippedCount <= maxMalformed {
+					s.skipped = append(s.skipped, &SiteError{
+						File: s.opened.name, Provider: note.Provider, Name: note.Name, Err: note,
+					})
+				}
 			}
 			continue
 		}
@@ -120,8 +123,8 @@ func (s *Selection) find(target Target, opts *SelectOptions, patterns []elfnote.
 
 	switch {
 	case len(s.sites.rows) > 0:
-	case len(s.malformed) > 0:
-		return fmt.Errorf("%s: %w", s.opened.name, s.malformed[0])
+	case len(s.skipped) > 0:
+		return s.skipped[0]
 	case found.seen == 0 && firstMalformed != nil:
 		return fmt.Errorf("%s: none of its probes can be used: %w", s.opened.name, firstMalformed)
 	case found.seen == 0:
@@ -131,6 +134,9 @@ func (s *Selection) find(target Target, opts *SelectOptions, patterns []elfnote.
 			Nearest: nearest.Probes(file, patterns...)}
 	}
 
+	if opts.RequireAllSites && len(s.skipped) > 0 {
+		return s.skipped[0]
+	}
 	if err := s.check(opts.RequireAllSites); err != nil {
 		return err
 	}
@@ -143,21 +149,27 @@ func (s *Selection) find(target Target, opts *SelectOptions, patterns []elfnote.
 	return nil
 }
 
-// maxSkipped is how many sites that cannot be attached a Selection lists. A
-// small file can have a million of them.
-const maxSkipped = 1024
+// A small file can have a million sites that cannot be attached. A Selection
+// lists maxSkipped of them, of which maxMalformed are malformed notes: these
+// come first, and leave room for others.
+const (
+	maxSkipped   = 1024
+	maxMalformed = 16
+)
 
 // check finds the sites that cannot be attached. If all are required the first
 // one is an error. Otherwise they are skipped, and it is an error if no site is
 // left.
 func (s *Selection) check(requireAll bool) error {
+	refused := false
 	refuse := func(i int, err error) error {
 		if requireAll {
 			return s.siteError(i, err)
 		}
-		if s.skippedCount++; s.skippedCount <= maxSkipped {
+		if s.skippedCount++; len(s.skipped) < maxSkipped {
 			s.skipped = append(s.skipped, s.siteError(i, err))
 		}
+		refused = true
 		s.sites.rows[i].skipped = true
 		return nil
 	}
@@ -167,7 +179,7 @@ func (s *Selection) check(requireAll bool) error {
 	if err := s.checkClashes(refuse); err != nil {
 		return err
 	}
-	if s.skippedCount == 0 {
+	if !refused {
 		return nil
 	}
 	left := slices.DeleteFunc(s.sites.rows, func(row siteRow) bool { return row.skipped })

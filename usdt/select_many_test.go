@@ -82,8 +82,9 @@ func TestSelectionListsTheFirstSkippedSites(t *testing.T) {
 	defer sel.Close()
 	qt.Check(t, qt.Equals(sel.Len(), 1))
 	qt.Check(t, qt.Equals(sitesOf(sel)[0].Name, "fit"))
-	qt.Check(t, qt.HasLen(sel.Skipped(), 1024))
-	qt.Check(t, qt.Equals(sel.SkippedCount(), 3*1024))
+	skipped, count := sel.Skipped()
+	qt.Check(t, qt.HasLen(skipped, 1024))
+	qt.Check(t, qt.Equals(count, 3*1024))
 }
 
 // Where no probe can be used it is not said that there is none.
@@ -100,15 +101,23 @@ func TestSelectWithNothingButMalformedNotes(t *testing.T) {
 func TestSelectionListsTheFirstMalformedNotes(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "broken.so")
 	notes := []testprog.Note{{Provider: "p", Name: "n"}}
-	for range 3 * elfnote.MaxMalformed {
+	for range 40 {
 		notes = append(notes, testprog.Note{Provider: "p", Name: "n", Broken: true})
 	}
+	notes = append(notes, testprog.Note{Provider: "p", Name: "n", Unfit: true})
 	testprog.WriteNotes(t, path, notes)
 	sel, err := usdt.Select(usdt.Target{Path: path}, nil, elfnote.Exact("p", "n"))
 	qt.Assert(t, qt.IsNil(err))
 	defer sel.Close()
 	qt.Check(t, qt.Equals(sel.Len(), 1))
-	qt.Check(t, qt.HasLen(sel.Malformed(), elfnote.MaxMalformed))
+	skipped, count := sel.Skipped()
+	qt.Check(t, qt.HasLen(skipped, 16+1))
+	qt.Check(t, qt.Equals(count, 40+1))
+	qt.Check(t, qt.ErrorAs(error(skipped[0]), new(*elfnote.NoteError)))
+	qt.Check(t, qt.ErrorMatches(skipped[16], ".*: no nop there but .*"))
+
+	_, err = usdt.Select(usdt.Target{Path: path}, &usdt.SelectOptions{RequireAllSites: true}, elfnote.Exact("p", "n"))
+	qt.Check(t, qt.ErrorAs(err, new(*elfnote.NoteError)))
 }
 
 // What has been refused once is not read, nor told, again for each process that

@@ -47,7 +47,6 @@ type Selection struct {
 	kernel       elf.Machine
 	machine      elf.Machine // of the file
 	sites        siteTable
-	malformed    []*elfnote.NoteError
 	skipped      []*SiteError
 	skippedCount int
 	maxSites     int // of SelectOptions
@@ -82,24 +81,17 @@ func (s *Selection) String() string {
 	return where + ": " + sites
 }
 
-// Malformed returns the notes of the selected probes that cannot be read, up to
-// [elfnote.MaxMalformed] of them. Their sites are not among those of the
-// Selection.
-func (s *Selection) Malformed() []*elfnote.NoteError { return s.malformed }
-
-// Skipped returns the sites of the selected probes that cannot be attached, up
-// to 1,024 of them. They are not among Sites. A site cannot
-// be attached if
+// Skipped returns the sites of the selected probes that cannot be attached, and
+// how many these are: there may be more of them than the 1,024 that are listed.
+// They are not among Sites. A site cannot be attached if
 //
 //   - there is no nop,
 //   - the kernel refuses a breakpoint on that nop, or would damage the traced
 //     program (a five-byte nop on x86-64, Linux 6.18 to 7.1),
-//   - another probe with another semaphore is at the same instruction.
-func (s *Selection) Skipped() []*SiteError { return s.skipped }
-
-// SkippedCount returns how many sites of the selected probes cannot be
-// attached, also if Skipped does not list them all.
-func (s *Selection) SkippedCount() int { return s.skippedCount }
+//   - another probe with another semaphore is at the same instruction,
+//   - its note is malformed: then the error wraps an [*elfnote.NoteError]. 16
+//     of these are listed.
+func (s *Selection) Skipped() (sites []*SiteError, count int) { return s.skipped, s.skippedCount }
 
 // Name returns the name of the file: its path, as the target's process sees it
 // if the file was found through a process.

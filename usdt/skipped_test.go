@@ -24,9 +24,10 @@ func TestAttachSkipsSitesThatCannotBeAttached(t *testing.T) {
 		t.Helper()
 		qt.Assert(t, qt.Equals(lnk.Selection().Len(), 1))
 		qt.Assert(t, qt.Equals(sitesOf(lnk.Selection())[0].Name, "three"))
-		qt.Assert(t, qt.HasLen(lnk.Selection().Skipped(), 1))
-		qt.Assert(t, qt.Equals(lnk.Selection().Skipped()[0].Name, "no_nop"))
-		qt.Assert(t, qt.ErrorMatches(lnk.Selection().Skipped()[0], ".*: no nop there but .*"))
+		skipped, count := lnk.Selection().Skipped()
+		qt.Assert(t, qt.Equals(count, 1))
+		qt.Assert(t, qt.Equals(skipped[0].Name, "no_nop"))
+		qt.Assert(t, qt.ErrorMatches(skipped[0], ".*: no nop there but .*"))
 		process.Fire("three", 1)
 		qt.Assert(t, qt.Equals(int(c.next(t, 1)[0].Pid), process.PID))
 	}
@@ -75,7 +76,8 @@ func TestSelectRequireAllSites(t *testing.T) {
 	qt.Assert(t, qt.IsNil(err))
 	defer sel.Close()
 	qt.Assert(t, qt.Equals(sel.Len(), 1))
-	qt.Assert(t, qt.HasLen(sel.Skipped(), 1))
+	_, count := sel.Skipped()
+	qt.Assert(t, qt.Equals(count, 1))
 }
 
 // The kernel takes one semaphore at an instruction.
@@ -105,8 +107,9 @@ func TestSelectSkipsASharedInstructionWithAnotherSemaphore(t *testing.T) {
 	qt.Assert(t, qt.IsNil(err))
 	defer clash.Close()
 	qt.Assert(t, qt.Equals(clash.Len(), 1))
-	qt.Assert(t, qt.HasLen(clash.Skipped(), 1))
+	skipped, count := clash.Skipped()
+	qt.Assert(t, qt.Equals(count, 1))
 	qt.Assert(t,
-		qt.ErrorMatches(clash.Skipped()[0],
+		qt.ErrorMatches(skipped[0],
 			".*: the file has another probe at the same instruction with another semaphore.*"))
 }

@@ -3,8 +3,6 @@
 package usdt
 
 import (
-	"fmt"
-
 	"github.com/gousdt/gousdt/elfnote"
 )
 
@@ -43,16 +41,11 @@ func (s *Selection) part(patterns []elfnote.Pattern) (*Selection, error) {
 		}
 	}
 	part := s.Subset(which)
-	part.skipped, part.skippedCount, part.malformed = nil, 0, nil
+	part.skipped, part.skippedCount = nil, 0
 	for _, site := range s.skipped {
 		if elfnote.MatchAny(patterns, site.Provider, site.Name) {
 			part.skipped = append(part.skipped, site)
 			part.skippedCount++
-		}
-	}
-	for _, note := range s.malformed {
-		if elfnote.MatchAny(patterns, note.Provider, note.Name) {
-			part.malformed = append(part.malformed, note)
 		}
 	}
 	switch {
@@ -60,8 +53,6 @@ func (s *Selection) part(patterns []elfnote.Pattern) (*Selection, error) {
 		return part, nil
 	case len(part.skipped) > 0:
 		return nil, part.skipped[0]
-	case len(part.malformed) > 0:
-		return nil, fmt.Errorf("%s: %w", s.opened.name, part.malformed[0])
 	default:
 		return nil, nil
 	}

@@ -177,11 +177,11 @@ func (f *follower) rememberStacks(changes *proc.Changes) {
 
 // rememberFirst has the mappings of a process read before a file is attached,
 // which takes its time: the process may be gone then.
-func (f *follower) rememberFirst(pair *proc.Pair) trace.AttachOptions {
+func (f *follower) rememberFirst(pair *proc.Pair) usdt.AttachOptions {
 	if f.tracer.stacks != nil {
 		f.tracer.stacks.Remember(pair.Process.PID)
 	}
-	return trace.AttachOptions{}
+	return usdt.AttachOptions{}
 }
 
 // changed handles what has been attached and detached.

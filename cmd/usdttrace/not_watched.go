@@ -83,22 +83,21 @@ func (t *tracer) addNearest(pid int) {
 // nearestPatience is how long the files of a process may have one wait.
 const nearestPatience = 500 * time.Millisecond
 
-// warnSkipped names the sites and notes of a file that match but are not
-// watched.
+// warnSkipped names the sites of a file that match but are not watched.
 func (t *tracer) warnSkipped(a interface {
-	Malformed() []*elfnote.NoteError
-	Skipped() []*usdt.SiteError
-	SkippedCount() int
+	Skipped() ([]*usdt.SiteError, int)
 }, file string) {
-	for _, note := range a.Malformed() {
-		t.messages.WarnOf("skipped notes", "%s: skipped %v", file, note)
-	}
-	skipped := a.Skipped()
+	skipped, count := a.Skipped()
 	for _, site := range skipped {
+		var note *elfnote.NoteError
+		if errors.As(site.Err, &note) { // which names the probe
+			t.messages.WarnOf("skipped sites", "%s: skipped %v", file, note)
+			continue
+		}
 		t.messages.WarnOf("skipped sites", "%s: skipped probe %s:%s at %#x: %v",
 			file, site.Provider, site.Name, site.Location, site.Err)
 	}
-	t.messages.More("skipped sites", a.SkippedCount()-len(skipped))
+	t.messages.More("skipped sites", count-len(skipped))
 }
 
 func (t *tracer) warnUnmatched() {

@@ -148,9 +148,10 @@ func (r *usdtReceiver) open(ctx context.Context, name string, opts *trace.Sessio
 func (s *source) changed(c *trace.WatchChanges) {
 	log := s.receiver.logger.With(zap.String("source", s.name))
 	for _, a := range c.Attached {
-		log.Info("attached", zap.String("file", a.Path()), zap.Int("sites", len(a.Sites())), zap.Int("skipped", a.SkippedCount()))
-		for _, skipped := range a.Skipped() {
-			log.Warn("a site is not watched", zap.String("file", a.Path()), zap.Error(skipped))
+		skipped, count := a.Skipped()
+		log.Info("attached", zap.String("file", a.Path()), zap.Int("sites", len(a.Sites())), zap.Int("skipped", count))
+		for _, site := range skipped {
+			log.Warn("a site is not watched", zap.String("file", a.Path()), zap.Error(site))
 		}
 	}
 	for _, a := range c.Detached {

@@ -86,7 +86,8 @@ func (o *observed) observeSource(s *source, to otelmetric.Observer) error {
 	sites, skipped := 0, 0
 	for _, a := range s.watch.Attachments() {
 		sites += len(a.Sites())
-		skipped += a.SkippedCount()
+		_, count := a.Skipped()
+		skipped += count
 	}
 	to.ObserveInt64(o.sites, int64(sites), otelmetric.WithAttributes(source))
 	to.ObserveInt64(o.skipped, int64(skipped), otelmetric.WithAttributes(source))
