@@ -5,7 +5,9 @@ package testprog
 import (
 	"fmt"
 	"os"
-	"runtime"
+	"regexp"
+	"runtime/debug"
+	"strconv"
 	"testing"
 	"time"
 
@@ -28,6 +30,11 @@ type Costs struct {
 // StartCosts begins to measure.
 func StartCosts(t testing.TB) *Costs {
 	t.Helper()
+	debug.FreeOSMemory() // of what was before
+	const resetPeak = "5" // see proc_pid_clear_refs(5)
+	if err := os.WriteFile("/proc/self/clear_refs", []byte(resetPeak), 0); err != nil {
+		t.Fatal(err)
+	}
 	return &Costs{t, processorTime(t)}
 }
 
@@ -36,14 +43,12 @@ func StartCosts(t testing.TB) *Costs {
 // what it does now, and how late a process of somebody else was attached.
 func (c *Costs) Report(number int, attack, before, now string, late time.Duration) {
 	c.t.Helper()
-	var memory runtime.MemStats
-	runtime.ReadMemStats(&memory)
 	descriptors, err := os.ReadDir("/proc/self/fd")
 	if err != nil {
 		c.t.Fatal(err)
 	}
 	row := fmt.Sprintf("%d | %s | %s | %s | %.2f s | %.2f s | %d MB | %d\n", number, attack, before, now,
-		late.Seconds(), (processorTime(c.t) - c.cpu).Seconds(), memory.Sys>>20, len(descriptors))
+		late.Seconds(), (processorTime(c.t) - c.cpu).Seconds(), peakMemory(c.t)>>20, len(descriptors))
 	c.t.Log(row)
 	if !IsComplete() {
 		return
@@ -56,6 +61,24 @@ func (c *Costs) Report(number int, attack, before, now string, late time.Duratio
 	if _, err := table.WriteString(row); err != nil {
 		c.t.Fatal(err)
 	}
+}
+
+// peakMemory returns how many bytes of memory this process had at most.
+func peakMemory(t testing.TB) int {
+	t.Helper()
+	status, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		t.Fatal(err)
+	}
+	peak := regexp.MustCompile(`(?m)^VmHWM:\s*(\d+) kB$`).FindSubmatch(status)
+	if peak == nil {
+		t.Fatalf("no VmHWM in %s", status)
+	}
+	kilobytes, err := strconv.Atoi(string(peak[1]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return kilobytes << 10
 }
 
 // processorTime returns how much of the processors this process has used.
