@@ -3,13 +3,22 @@
 package stack
 
 import (
+	"bytes"
+	"compress/zlib"
+	"debug/elf"
+	"encoding/binary"
+	"fmt"
 	"os"
+	"path/filepath"
 	"reflect"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/go-quicktest/qt"
 
+	"github.com/gousdt/gousdt/internal/elffile/elfimage"
 	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
 )
@@ -36,4 +45,131 @@ func TestHostileUsersWhoseFilesDoNotAnswer(t *testing.T) {
 	qt.Check(t, qt.Equals(frames[0].File, executable))
 	qt.Check(t, qt.IsTrue(took < testneeds.Patience(3*time.Second)), qt.Commentf("after %v", took))
 	costs.Report(2, "stacks of six users whose files do not answer", "no output any more", "others named", took)
+}
+
+// The symbol tables of a user's files claim and repeat more than there is
+// memory, and to unwind by their tables takes more work than all others. Stacks
+// of others are named and unwound in between.
+func TestHostileUserWithCostlyTables(t *testing.T) {
+	testneeds.Root(t)
+	dir := t.TempDir()
+	images := map[string]*elfimage.Image{
+		"repeated":   withRepeatedNames(100_000, 1<<20),
+		"compressed": withCompressedSymbols(t, 512<<20),
+		"claimed":    withClaimedSymbols(),
+		"unwinding":  withFrames(strings.Repeat("\x0a\x0b", 60_000)), // remember and restore the state
+	}
+	for name, image := range images {
+		qt.Assert(t, qt.IsNil(os.WriteFile(filepath.Join(dir, name), image.Bytes(), 0o755)))
+	}
+	hostile := testprog.StartMapper(t, testprog.Nobody, 0, dir)
+	mapped := mappedFiles(t, hostile.PID)
+	s := NewSymbolizer(nil)
+	t.Cleanup(func() { _ = s.Close() })
+	self := uint64(reflect.ValueOf(TestHostileUserWithCostlyTables).Pointer())
+
+	costs := testprog.StartCosts(t)
+	rounds := 10
+	if testprog.IsComplete() {
+		rounds = 100
+	}
+	late := time.Duration(0)
+	for range rounds {
+		began := time.Now()
+		for name := range images {
+			start := mapped[filepath.Join(dir, name)]
+			qt.Assert(t, qt.Not(qt.Equals(start, 0)), qt.Commentf(name))
+			code := start + elfimage.CodeOffset
+			var stack []uint64
+			var memory []byte
+			for n := range maxDepth {
+				stack = append(stack, code+1+uint64(n)%(elfimage.CodeSize-1))
+				memory = binary.LittleEndian.AppendUint64(memory, stack[n])
+			}
+			frames := s.Frames(t.Context(), hostile.PID, stack)
+			qt.Assert(t, qt.Equals(frames[1].Function != "", name == "repeated"), qt.Commentf(name))
+			s.Unwind(t.Context(), hostile.PID, Registers{
+				Machine: elf.EM_X86_64, PC: code, SP: stackAt, General: []uint64{7: stackAt, 16: 0},
+			}, memory)
+		}
+		frames := s.Frames(t.Context(), os.Getpid(), []uint64{self})
+		qt.Assert(t, qt.Equals(frames[0].FileOffset != 0, true))
+		late = max(late, time.Since(began))
+	}
+	qt.Check(t, qt.IsTrue(late < testneeds.Patience(2*time.Second)), qt.Commentf("after %v", late))
+	qt.Check(t, qt.IsTrue(s.Counts().CutStacks > 0))
+	qt.Check(t, qt.IsTrue(s.files.held <= maxHeldBytes), qt.Commentf("%d bytes", s.files.held))
+	costs.Report(6, fmt.Sprintf("%d stacks through symbols that repeat, claim and compress, and .eh_frame", rounds*len(images)),
+		"4.5 GB of 1.3 MB, 2.3 GB of 0.5 MB; 5.6 s of CPU for each", "stacks are cut, others named", late)
+}
+
+// mappedFiles returns where a process has mapped its files.
+func mappedFiles(t *testing.T, pid int) map[string]uint64 {
+	t.Helper()
+	maps, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", pid))
+	qt.Assert(t, qt.IsNil(err))
+	all := make(map[string]uint64)
+	for line := range strings.Lines(string(maps)) {
+		fields := strings.Fields(line)
+		if len(fields) == 6 {
+			start, _, _ := strings.Cut(fields[0], "-")
+			all[fields[5]], err = strconv.ParseUint(start, 16, 64)
+			qt.Assert(t, qt.IsNil(err))
+		}
+	}
+	return all
+}
+
+// symbols are the bytes of a symbol table, with a function at each byte of the
+// code and more behind it.
+func symbols(count, names int) []byte {
+	const long = 16_000 // of the names of the code
+	data := make([]byte, elfimage.SymbolSize64)
+	for n := range count {
+		data = binary.LittleEndian.AppendUint32(data, uint32(1+(max(names-long, 0)+n)%names))
+		data = append(data, byte(elf.STT_FUNC), 0, 1, 0)
+		data = binary.LittleEndian.AppendUint64(data, elfimage.CodeAddress+uint64(n))
+		data = binary.LittleEndian.AppendUint64(data, 1)
+	}
+	return data
+}
+
+// withRepeatedNames is an image of functions that are named by the ends of one
+// long text.
+func withRepeatedNames(count, length int) *elfimage.Image {
+	im := elfimage.New64()
+	im.Sections = append(im.Sections, elfimage.Section{
+		Name: ".symtab", Kind: elf.SHT_SYMTAB, Record: elfimage.SymbolSize64,
+		Link: uint32(len(im.Sections) + 2), Data: symbols(count, length),
+	}, elfimage.Section{Name: ".strtab", Kind: elf.SHT_STRTAB, Data: []byte("\x00" + strings.Repeat("x", length) + "\x00")})
+	return im
+}
+
+// withCompressedSymbols is an image whose symbols are compressed zeros.
+func withCompressedSymbols(t *testing.T, size int) *elfimage.Image {
+	t.Helper()
+	var b bytes.Buffer
+	for _, v := range []any{uint32(elf.COMPRESS_ZLIB), uint32(0), uint64(size), uint64(1)} { // an Elf64_Chdr
+		qt.Assert(t, qt.IsNil(binary.Write(&b, binary.LittleEndian, v)))
+	}
+	w := zlib.NewWriter(&b)
+	for range size >> 20 {
+		_, err := w.Write(make([]byte, 1<<20))
+		qt.Assert(t, qt.IsNil(err))
+	}
+	qt.Assert(t, qt.IsNil(w.Close()))
+	im := withRepeatedNames(0, 1)
+	table := &im.Sections[len(im.Sections)-2]
+	table.Flags, table.Data = elf.SHF_COMPRESSED, b.Bytes()
+	return im
+}
+
+// withClaimedSymbols is an image whose tables claim to have what the file has
+// not.
+func withClaimedSymbols() *elfimage.Image {
+	im := withRepeatedNames(1000, 1<<10)
+	for i := range im.Sections[len(im.Sections)-2:] {
+		im.Sections[len(im.Sections)-2+i].Size = elfimage.Ptr[uint64](1 << 40)
+	}
+	return im
 }

@@ -5,34 +5,20 @@
 package usdt_test
 
 import (
-	"bufio"
 	"context"
-	"fmt"
-	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/go-quicktest/qt"
-	"golang.org/x/sys/unix"
 
 	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
 	"github.com/gousdt/gousdt/usdt"
 )
-
-// mapperVariable makes the test binary a process of another user that maps all
-// files of a directory as code, and then one of them again and again: "user
-// milliseconds directory". With 0 milliseconds it does not.
-const mapperVariable = "GOUSDT_TEST_MAPPER"
-
-// nobody is a user who has no processes on most hosts.
-const nobody = 65534
 
 // atMost returns how much of something there is: more in make test-hostile.
 func atMost(short, complete int) int {
@@ -40,83 +26,6 @@ func atMost(short, complete int) int {
 		return complete
 	}
 	return short
-}
-
-func beMapper(order string) error {
-	var user, every int
-	var dir string
-	if _, err := fmt.Sscan(order, &user, &every, &dir); err != nil {
-		return err
-	}
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return err
-	}
-	var file *os.File
-	mapCode := func() ([]byte, error) {
-		return unix.Mmap(int(file.Fd()), 0, os.Getpagesize(), unix.PROT_READ|unix.PROT_EXEC, unix.MAP_PRIVATE)
-	}
-	var code []byte
-	for _, entry := range entries {
-		if file != nil {
-			file.Close()
-		}
-		if file, err = os.Open(filepath.Join(dir, entry.Name())); err != nil {
-			return err
-		}
-		if code, err = mapCode(); err != nil {
-			return err
-		}
-	}
-	if err := syscall.Setuid(user); err != nil {
-		return err
-	}
-	// So that its files in proc belong to the user.
-	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 1, 0, 0, 0); err != nil {
-		return err
-	}
-	fmt.Println("mapped")
-	go func() {
-		_, _ = os.Stdin.Read(make([]byte, 1)) // until the test ends
-		os.Exit(0)
-	}()
-	for every > 0 {
-		time.Sleep(time.Duration(every) * time.Millisecond)
-		if err := unix.Munmap(code); err != nil {
-			return err
-		}
-		if code, err = mapCode(); err != nil {
-			return err
-		}
-	}
-	select {}
-}
-
-// startMapper starts a process of another user that maps the files of a
-// directory, and one of them again in that many milliseconds. It returns what
-// ends it before the test does.
-func startMapper(t *testing.T, user, every int, dir string) (kill func()) {
-	t.Helper()
-	self, err := os.Executable()
-	qt.Assert(t, qt.IsNil(err))
-	mapper := exec.Command(self)
-	mapper.Env = append(os.Environ(), fmt.Sprintf("%s=%d %d %s", mapperVariable, user, every, dir))
-	mapper.Stderr = os.Stderr
-	stdin, err := mapper.StdinPipe() // kept open
-	qt.Assert(t, qt.IsNil(err))
-	stdout, err := mapper.StdoutPipe()
-	qt.Assert(t, qt.IsNil(err))
-	qt.Assert(t, qt.IsNil(mapper.Start()))
-	kill = sync.OnceFunc(func() {
-		_ = mapper.Process.Kill() // it may have ended
-		_ = mapper.Wait()
-		stdin.Close()
-	})
-	t.Cleanup(kill)
-	line, err := bufio.NewReader(stdout).ReadString('\n')
-	qt.Assert(t, qt.IsNil(err))
-	qt.Assert(t, qt.Equals(line, "mapped\n"))
-	return kill
 }
 
 // besieged is a Watch on a host where somebody maps the files of a directory.

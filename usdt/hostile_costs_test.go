@@ -25,10 +25,14 @@ import (
 // meanwhile, and another one when the users' processes have ended.
 func TestHostileUsersWithMoreFilesThanDescriptors(t *testing.T) {
 	testneeds.Root(t)
+	forEachMode(t, starveByDescriptors)
+}
+
+func starveByDescriptors(t *testing.T, mode usdt.Mode) {
 	// Their processes are started, and their files written, before.
 	const users = 2
 	files, descriptors := atMost(200, 1500), atMost(256, 1024)
-	var kill []func()
+	var mappers []*testprog.Process
 	dir := t.TempDir()
 	qt.Assert(t, qt.IsNil(os.Chmod(filepath.Dir(dir), 0o755)))
 	for user := range users {
@@ -38,10 +42,10 @@ func TestHostileUsersWithMoreFilesThanDescriptors(t *testing.T) {
 			testprog.WriteNotes(t, filepath.Join(of, fmt.Sprint("file", i)),
 				[]testprog.Note{{Provider: "hostile", Name: "probe"}})
 		}
-		kill = append(kill, startMapper(t, nobody-user, 0, of))
+		mappers = append(mappers, testprog.StartMapper(t, testprog.Nobody-user, 0, of))
 	}
 
-	c := newCollector(t, nil)
+	c := newCollector(t, &usdt.ManagerOptions{Mode: mode})
 	var limit unix.Rlimit
 	qt.Assert(t, qt.IsNil(unix.Getrlimit(unix.RLIMIT_NOFILE, &limit)))
 	qt.Assert(t, qt.IsNil(unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: uint64(descriptors), Max: limit.Max})))
@@ -56,11 +60,11 @@ func TestHostileUsersWithMoreFilesThanDescriptors(t *testing.T) {
 	qt.Check(t, qt.IsTrue(refused > 0))
 	qt.Check(t, qt.IsTrue(refused <= users*files), qt.Commentf("%d errors: none is repeated", refused))
 	attached := len(b.Attachments())
-	b.costs.Report(3, fmt.Sprintf("%d files of %d users, with %d descriptors", users*files, users, descriptors),
+	b.costs.Report(3, fmt.Sprintf("%d files of %d users, with %d descriptors (%s)", users*files, users, descriptors, mode),
 		"usdttrace ended, or could not open /proc any more", fmt.Sprintf("%d files attached, others refused by name", attached), b.late)
 
-	for _, kill := range kill {
-		kill()
+	for _, mapper := range mappers {
+		mapper.Kill()
 	}
 	b.attachInnocent()
 	b.end()
@@ -80,8 +84,7 @@ func TestHostileUserWhoseMappingsChangeAllTheTime(t *testing.T) {
 	for i := range links {
 		qt.Assert(t, qt.IsNil(os.Link(file, filepath.Join(mapped, fmt.Sprint("link", i)))))
 	}
-	const milliseconds = 20
-	startMapper(t, nobody, milliseconds, mapped)
+	testprog.StartMapper(t, testprog.Nobody, 20*time.Millisecond, mapped)
 
 	c := newCollector(t, nil)
 	b := besiege(t, c, dir, usdt.Limits{})
@@ -94,30 +97,35 @@ func TestHostileUserWhoseMappingsChangeAllTheTime(t *testing.T) {
 	b.end()
 }
 
-// A file has names of megabytes, and ten thousand sites that cannot be
-// attached. What is said about it is short.
+// Files have names of megabytes, and thousands of sites that cannot be
+// attached. What is said about them is short.
 func TestHostileUserWithLongNamesAndManyErrors(t *testing.T) {
 	testneeds.Root(t)
 	dir := t.TempDir()
 	long := strings.Repeat("long", atMost(1<<10, 2<<20))
 	for i := range atMost(3, 10) {
-		notes := []testprog.Note{{Provider: "hostile", Name: long, Unfit: true}, {Provider: "hostile", Name: long}}
+		notes := []testprog.Note{{Provider: "hostile", Name: long, Unfit: true}}
+		if i%2 == 0 { // others have none that can be attached
+			notes = append(notes, testprog.Note{Provider: "hostile", Name: long})
+		}
 		for n := range 9_000 {
 			notes = append(notes, testprog.Note{Provider: "hostile", Name: fmt.Sprint("probe", n), Broken: n%2 == 0, Unfit: n%2 == 1})
 		}
 		testprog.WriteNotes(t, filepath.Join(dir, fmt.Sprint("file", i)), notes)
 	}
-	startMapper(t, nobody, 0, dir)
+	testprog.StartMapper(t, testprog.Nobody, 0, dir)
 	c := newCollector(t, nil)
 	b := besiege(t, c, dir, usdt.Limits{})
 	b.attachInnocent()
 	for range 3 {
 		qt.Assert(t, qt.IsNil(b.SyncAll()))
 	}
+	const maxSaid = 64 << 10
 	said := 0
 	for _, err := range b.said() {
 		said += len(err.Error())
 	}
+	qt.Check(t, qt.IsTrue(said < maxSaid), qt.Commentf("%d bytes", said))
 	b.costs.Report(5, fmt.Sprintf("names of %d kB, sites without a nop", len(long)>>10),
 		"10 MB at each hit; 175,000 errors in 20 s", fmt.Sprintf("%d errors of %d bytes", len(b.said()), said), b.late)
 	b.end()

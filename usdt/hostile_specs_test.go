@@ -37,7 +37,7 @@ func TestHostileUserThatTakesAllSpecs(t *testing.T) {
 			}
 			testprog.WriteNotes(t, filepath.Join(dir, fmt.Sprint("file", i)), notes)
 		}
-		startMapper(t, nobody, 0, dir)
+		testprog.StartMapper(t, testprog.Nobody, 0, dir)
 		innocent := filepath.Join(t.TempDir(), "innocent")
 		copyFile(t, innocent, testprog.Path(t, "target-static"))
 		self, err := os.Executable()

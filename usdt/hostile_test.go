@@ -77,7 +77,7 @@ func (h *flood) run(t *testing.T) {
 	for i := range files {
 		testprog.WriteNotes(t, filepath.Join(dir, fmt.Sprint("file", i)), notes)
 	}
-	startMapper(t, nobody, 0, dir)
+	testprog.StartMapper(t, testprog.Nobody, 0, dir)
 
 	b := besiege(t, c, dir, limits)
 	b.attachInnocent()

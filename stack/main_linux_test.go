@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package stack
+
+import (
+	"os"
+	"testing"
+
+	"github.com/gousdt/gousdt/internal/testprog"
+)
+
+func TestMain(m *testing.M) {
+	testprog.BeMapper()
+	os.Exit(m.Run())
+}
