@@ -2,7 +2,10 @@
 
 package elfnote
 
-import "errors"
+import (
+	"errors"
+	"slices"
+)
 
 // Probe is a probe with all its sites.
 type Probe struct {
@@ -26,6 +29,16 @@ type Listing struct {
 // can have millions of them. [File.Sites] yields all.
 const maxMalformed = 16
 
+const (
+	// usualNote is how many bytes a note has, about: those of PostgreSQL and
+	// libjvm have a hundred.
+	usualNote = 96
+
+	// maxUsual bounds what is allocated before a probe has been found, to some
+	// 100 KiB.
+	maxUsual = 1 << 10
+)
+
 // Probes returns the probes that match any of the patterns, or all probes if
 // there is no pattern. Their sites are grouped by provider and name. A file
 // without probes has an empty Listing. The error says which note section could
@@ -33,7 +46,12 @@ const maxMalformed = 16
 func (f *File) Probes(patterns ...Pattern) (*Listing, error) {
 	type key struct{ provider, name string }
 	listing := new(Listing)
-	index := make(map[key]int) // of the probe in the listing
+	var usual int // how many probes there are, if each has one site of usual length
+	if len(patterns) == 0 {
+		usual = min(f.NoteSize()/usualNote, maxUsual)
+		listing.Probes = slices.Grow(listing.Probes, usual)
+	}
+	index := make(map[key]int, usual) // of the probe in the listing
 	var last *Probe
 	for site, err := range f.Sites() {
 		if err != nil {

@@ -19,13 +19,15 @@ func (l *lister) listPath(path string, heading bool) (int, error) {
 	if err := checkRegular(path); err != nil {
 		return 0, err
 	}
-	if opened, err := openScanned(path); err == nil {
-		defer opened.Close()
-		if archive.Is(opened) {
-			return l.listArchive(path, opened)
+	file, err := elfnote.Open(path)
+	if errors.Is(err, elfnote.ErrNotELF) {
+		if opened, err := openScanned(path); err == nil {
+			defer opened.Close()
+			if archive.Is(opened) {
+				return l.listArchive(path, opened)
+			}
 		}
 	}
-	file, err := elfnote.Open(path)
 	if err != nil {
 		return 0, err
 	}

@@ -10,10 +10,7 @@
 // that go on are indented further. The block Examples is as it is.
 package helptext
 
-import (
-	"regexp"
-	"strings"
-)
+import "strings"
 
 // Examples is the title of the block whose lines stay as they are.
 const Examples = "Examples"
@@ -41,14 +38,6 @@ type Item struct {
 type Flag struct {
 	Name, Value string
 }
-
-// The parts of a line that begins an item.
-var (
-	flagHead     = regexp.MustCompile(`^ {2,6}((?:--?[a-z][a-z-]*|--)(?: \S*[A-Z]\S*(?: \[\S*\])?)?(?:, --?[a-z][a-z-]*(?: \S*[A-Z]\S*)?)*)(?:\s+(.*))?$`)
-	flagHeadWide = regexp.MustCompile(`^ {2,6}(--?[a-z][a-z-]*(?: \S+)*?) {2,}(\S.*)$`)
-	wordHead     = regexp.MustCompile(`^ {2,6}(\S+(?: \S+)*?) {2,}(\S.*)$`)
-	oneFlag      = regexp.MustCompile(`(--?[a-z][a-z-]*)(?: (\S*[A-Z]\S*?))?(?: [A-Z]\S*)?(?:, |$)`)
-)
 
 // continues is how far lines are indented at least that go on.
 const continues = 8
@@ -88,18 +77,8 @@ func items(lines []string) (all []Item) {
 			last.Lines = append(last.Lines, line)
 			continue
 		}
-		m := flagHeadWide.FindStringSubmatch(line)
-		if m == nil {
-			m = flagHead.FindStringSubmatch(line)
-		}
-		if m != nil {
-			item := Item{Head: m[1], Lines: []string{m[2]}}
-			for _, f := range oneFlag.FindAllStringSubmatch(m[1], -1) {
-				item.Flags = append(item.Flags, Flag{f[1], strings.TrimSuffix(f[2], ",")})
-			}
+		if item, ok := begin(line); ok {
 			all = append(all, item)
-		} else if m := wordHead.FindStringSubmatch(line); m != nil {
-			all = append(all, Item{Head: m[1], Lines: []string{m[2]}})
 		} else if n := len(all); n > 0 && all[n-1].Head == "" {
 			all[n-1].Lines = append(all[n-1].Lines, line)
 		} else {

@@ -9,9 +9,6 @@ import (
 	"fmt"
 	"io"
 	"runtime"
-	"slices"
-
-	"golang.org/x/sys/cpu"
 )
 
 // target is what a library must be built for, and where such libraries are.
@@ -89,27 +86,6 @@ func (t target) directories() []string {
 		dirs = append(dirs, "/lib32", "/usr/lib32")
 	}
 	return append(dirs, "/lib", "/usr/lib")
-}
-
-// hostLevels returns the processor levels this machine reaches, by the psABI's
-// definition. Of an instruction set's members that come together, one is asked.
-// Other machines have levels too (s390x: z13 and up); their libraries are found
-// in the plain directory.
-func hostLevels() []string {
-	var levels []string
-	x := &cpu.X86
-	if !x.HasCX16 || !x.HasPOPCNT || !x.HasSSE3 || !x.HasSSSE3 || !x.HasSSE41 || !x.HasSSE42 {
-		return nil
-	}
-	levels = append(levels, "x86-64-v2")
-	if x.HasAVX2 && x.HasBMI1 && x.HasBMI2 && x.HasFMA {
-		levels = append(levels, "x86-64-v3")
-		if x.HasAVX512F && x.HasAVX512BW && x.HasAVX512CD && x.HasAVX512DQ && x.HasAVX512VL {
-			levels = append(levels, "x86-64-v4")
-		}
-	}
-	slices.Reverse(levels)
-	return levels
 }
 
 var (
