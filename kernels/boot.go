@@ -91,7 +91,7 @@ func (o bootOptions) run(ctx context.Context, binary string, arguments []string)
 		return 0, err
 	}
 	cache := &debian.Cache{Dir: cacheDir}
-	guestName, kernel, err := findKernel(ctx, cache, machine, o.kernel)
+	guestName, image, err := findKernel(ctx, cache, machine, o.kernel)
 	if err != nil {
 		return 0, err
 	}
@@ -113,7 +113,7 @@ func (o bootOptions) run(ctx context.Context, binary string, arguments []string)
 		return 0, err
 	}
 	result, err := guest.Run(ctx, vm.Options{
-		Emulator: emulator, Kernel: kernel, Init: first,
+		Emulator: emulator, Kernel: image.Path, Modules: image.Modules, Init: first,
 		Parameters: strings.Fields(o.parameters), Memory: o.memory,
 		Output: func(job int, line string) {
 			// Around the test, the firmware and the kernel speak. The end of
@@ -138,22 +138,22 @@ func (o bootOptions) run(ctx context.Context, binary string, arguments []string)
 
 // findKernel takes a path or a series. The name is MACHINE/SERIES where it is
 // known.
-func findKernel(ctx context.Context, cache *debian.Cache, machine platform.Machine, kernel string) (name, file string, err error) {
+func findKernel(ctx context.Context, cache *debian.Cache, machine platform.Machine, kernel string) (name string, image debian.Image, err error) {
 	if _, err := os.Stat(kernel); err == nil || strings.ContainsRune(kernel, filepath.Separator) {
-		return machine.Name, kernel, err
+		return machine.Name, debian.Image{Path: kernel}, err
 	}
 	k, err := platform.ParseKernel(machine.Name + "/" + kernel)
 	if err != nil {
-		return "", "", err
+		return "", image, err
 	}
-	image, err := cache.Kernel(ctx, k)
+	image, err = cache.Kernel(ctx, k)
 	if err != nil {
-		return "", "", err
+		return "", image, err
 	}
 	if image.Stale != nil {
 		fmt.Fprintf(os.Stderr, "boot: taking an earlier kernel from the cache: %v\n", image.Stale)
 	}
-	return k.String(), image.Path, nil
+	return k.String(), image, nil
 }
 
 // assemble puts the guest together.

@@ -63,11 +63,12 @@
 //
 // # Limits
 //
-// One processor, no network but the loopback interface, no disk, no modules;
-// 1 GB of memory unless said otherwise. There is no compiler, no shell and no
-// other program in the guest but the tests and the traced programs: tests that
-// need a database, an interpreter or go itself are skipped. A guest leaves
-// nothing behind but what it prints: no profiles, no coverage. Emulation is
-// many times slower than the host, so tests that measure time mean nothing
+// One processor, no network but the loopback interface, no disk; 1 GB of memory
+// unless said otherwise. Of the kernel's modules, those of FUSE and overlayfs
+// are loaded, from the package of the kernel. There is no compiler, no shell
+// and no other program in the guest but the tests and the traced programs:
+// tests that need a database, an interpreter or go itself are skipped. A guest
+// leaves nothing behind but what it prints: no profiles, no coverage. Emulation
+// is many times slower than the host, so tests that measure time mean nothing
 // there. On s390x, BPF programs are interpreted.
 package main

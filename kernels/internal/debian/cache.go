@@ -14,7 +14,7 @@ import (
 // Cache is a directory with what was fetched:
 //
 //	apt/SUITE-MACHINE/             apt's state, with the suite's index
-//	linux/MACHINE/PACKAGE_VERSION  a kernel
+//	linux/MACHINE/PACKAGE_VERSION/ a kernel, and the modules that guests load
 //	linux/MACHINE/series-SERIES    the name of the newest one of a series
 //	qemu/                          QEMU and its libraries, unpacked
 //

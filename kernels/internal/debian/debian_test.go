@@ -3,8 +3,6 @@
 package debian
 
 import (
-	"archive/tar"
-	"bytes"
 	"os"
 	"path/filepath"
 	"strings"
@@ -176,26 +174,6 @@ func TestKernelIsFoundInItsPackage(t *testing.T) {
 	} {
 		qt.Check(t, qt.Equals(isKernelFile(name), want), qt.Commentf("%s", name))
 	}
-
-	var deb bytes.Buffer
-	w := tar.NewWriter(&deb)
-	for _, f := range []struct{ name, data string }{
-		{"./boot/config-6.1", "CONFIG_UPROBES=y"},
-		{"./boot/vmlinuz-6.1", "a kernel"},
-	} {
-		qt.Assert(t, qt.IsNil(w.WriteHeader(&tar.Header{Name: f.name, Size: int64(len(f.data)),
-			Typeflag: tar.TypeReg})))
-		_, err := w.Write([]byte(f.data))
-		qt.Assert(t, qt.IsNil(err))
-	}
-	qt.Assert(t, qt.IsNil(w.Close()))
-	target := filepath.Join(t.TempDir(), "kernel")
-	found, err := extractKernel(&deb, target)
-	qt.Assert(t, qt.IsNil(err))
-	qt.Assert(t, qt.IsTrue(found))
-	data, err := os.ReadFile(target)
-	qt.Assert(t, qt.IsNil(err))
-	qt.Assert(t, qt.Equals(string(data), "a kernel"))
 }
 
 func TestCacheAnswersWithoutTheArchive(t *testing.T) {
@@ -206,7 +184,8 @@ func TestCacheAnswersWithoutTheArchive(t *testing.T) {
 	qt.Assert(t, qt.IsNil(os.MkdirAll(dir, 0o755)))
 	for _, file := range []string{"linux-image-a_6.12.9-1", "linux-image-b_6.12.10-1",
 		"linux-image-c_6.18.1-1"} {
-		qt.Assert(t, qt.IsNil(os.WriteFile(filepath.Join(dir, file), nil, 0o644)))
+		qt.Assert(t, qt.IsNil(os.Mkdir(filepath.Join(dir, file), 0o755)))
+		qt.Assert(t, qt.IsNil(os.WriteFile(filepath.Join(dir, file, kernelFile), nil, 0o644)))
 	}
 
 	newest, ok := c.cached(k)
@@ -219,7 +198,7 @@ func TestCacheAnswersWithoutTheArchive(t *testing.T) {
 	qt.Assert(t, qt.IsNil(c.remember(k, older)))
 	remembered, ok := c.today(k)
 	qt.Assert(t, qt.IsTrue(ok))
-	qt.Assert(t, qt.Equals(remembered, older))
+	qt.Assert(t, qt.DeepEquals(remembered, older))
 
 	yesterday := time.Now().Add(-freshness - time.Hour)
 	qt.Assert(t, qt.IsNil(os.Chtimes(c.note(k), yesterday, yesterday)))

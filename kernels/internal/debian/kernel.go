@@ -20,6 +20,9 @@ type Image struct {
 	Package, Version string
 	// Path is the kernel.
 	Path string
+	// Modules are the kernel's modules that guests load, in the order in which
+	// they are loaded: what a module depends on comes before it.
+	Modules []string
 	// Stale is set where the image is an earlier one, from the cache, because
 	// the archive could not be asked: the reason.
 	Stale error
@@ -94,22 +97,38 @@ func (c *Cache) kernelOf(ctx context.Context, k platform.Kernel, suite string, f
 		return Image{}, err
 	}
 	defer os.RemoveAll(temporary)
-	deb, err := a.download(ctx, temporary, p.Name+"="+p.Version)
-	if err != nil {
+	tree := filepath.Join(temporary, "tree")
+	for i, name := range kernelPackages(p.Name) {
+		dir := filepath.Join(temporary, fmt.Sprint("package", i))
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			return Image{}, err
+		}
+		deb, err := a.download(ctx, dir, name+"="+p.Version)
+		if err != nil {
+			return Image{}, err
+		}
+		if _, err := command(ctx, "dpkg-deb", "-x", deb, tree); err != nil {
+			return Image{}, fmt.Errorf("unpacking %s: %w", name, err)
+		}
+	}
+	taken := filepath.Join(temporary, "image")
+	if err := takeKernel(ctx, tree, taken); err != nil {
+		return Image{}, fmt.Errorf("package %s: %w", p.Name, err)
+	}
+	if err := replace(taken, filepath.Dir(image.Path)); err != nil {
 		return Image{}, err
 	}
-	unpacked := filepath.Join(temporary, "kernel")
-	if err := unpackKernel(ctx, deb, unpacked); err != nil {
-		return Image{}, err
-	}
-	return image, replace(unpacked, image.Path)
+	return c.image(k.Machine, p.Name+"_"+p.Version), nil
 }
 
-// image describes the kernel in a file of the cache, which is named
+// image describes the kernel in a directory of the cache, which is named
 // PACKAGE_VERSION.
-func (c *Cache) image(machine, file string) Image {
-	name, version, _ := strings.Cut(file, "_")
-	return Image{Package: name, Version: version, Path: filepath.Join(c.Dir, "linux", machine, file)}
+func (c *Cache) image(machine, name string) Image {
+	dir := filepath.Join(c.Dir, "linux", machine, name)
+	// The names begin with the order. The error is that of a malformed pattern.
+	modules, _ := filepath.Glob(filepath.Join(escapePattern(dir), modulesDir, "*"+moduleSuffix))
+	name, version, _ := strings.Cut(name, "_")
+	return Image{Package: name, Version: version, Path: filepath.Join(dir, kernelFile), Modules: modules}
 }
 
 func (i Image) complete() bool {
@@ -120,7 +139,7 @@ func (i Image) complete() bool {
 // remember notes which kernel is the newest of a series, today returns it as
 // long as the note is fresh: reading an index takes seconds.
 func (c *Cache) remember(k platform.Kernel, image Image) error {
-	return os.WriteFile(c.note(k), []byte(filepath.Base(image.Path)), 0o644)
+	return os.WriteFile(c.note(k), []byte(filepath.Base(filepath.Dir(image.Path))), 0o644)
 }
 
 func (c *Cache) today(k platform.Kernel) (Image, bool) {

@@ -15,9 +15,10 @@ import (
 )
 
 // BuildPackages lists the packages that building the traced programs of all
-// machines takes: a compiler and a C library for each, and what all share.
+// machines takes: a compiler and a C library for each, and what all share. With
+// them is what the modules of kernels are unpacked with.
 func BuildPackages() []string {
-	list := []string{"make", "systemtap-sdt-dev", "lld"}
+	list := []string{"make", "systemtap-sdt-dev", "lld", "xz-utils"}
 	for _, m := range platform.Machines() {
 		for _, p := range m.Programs {
 			if p.Name == runtime.GOARCH {

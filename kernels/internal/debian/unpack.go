@@ -3,62 +3,75 @@
 package debian
 
 import (
-	"archive/tar"
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"io"
+	"io/fs"
 	"os"
-	"os/exec"
 	"path"
 	"path/filepath"
 	"strings"
 )
 
-// unpackKernel takes the kernel out of a package and leaves the modules, which
-// are most of it: all that tests of uprobes and BPF need is built in.
-func unpackKernel(ctx context.Context, deb, target string) error {
-	cmd := exec.CommandContext(ctx, "dpkg-deb", "--fsys-tarfile", deb)
-	var stderr bytes.Buffer
-	cmd.Stderr = &stderr
-	out, err := cmd.StdoutPipe()
+// What the directory of a kernel in the cache has in it.
+const (
+	kernelFile   = "kernel"
+	modulesDir   = "modules"
+	moduleSuffix = ".ko"
+)
+
+// kernelPackages returns the packages that a kernel is unpacked from: the one
+// that holds it, and from 6.19 on one with its modules.
+func kernelPackages(name string) []string {
+	rest, apart := strings.CutPrefix(name, "linux-binary-")
+	if !apart {
+		return []string{name}
+	}
+	return []string{name, "linux-modules-" + strings.TrimSuffix(rest, "-unsigned")}
+}
+
+// takeKernel moves the kernel of unpacked packages, below the directory tree,
+// into the directory target, and with it the modules that guests load.
+func takeKernel(ctx context.Context, tree, target string) error {
+	if err := os.MkdirAll(filepath.Join(target, modulesDir), 0o755); err != nil {
+		return err
+	}
+	var kernel string
+	available := make(map[string]string)
+	err := filepath.WalkDir(tree, func(file string, d fs.DirEntry, err error) error {
+		if err != nil || !d.Type().IsRegular() {
+			return err
+		}
+		relative, err := filepath.Rel(tree, file)
+		if err != nil {
+			return err
+		}
+		if isKernelFile(filepath.ToSlash(relative)) {
+			kernel = file
+		} else if name, ok := moduleName(filepath.Base(file)); ok {
+			available[name] = file
+		}
+		return nil
+	})
 	if err != nil {
 		return err
 	}
-	if err := cmd.Start(); err != nil {
-		return fmt.Errorf("unpacking %s: %w (apt-get install dpkg)", filepath.Base(deb), err)
+	if kernel == "" {
+		return errors.New("it has no kernel")
 	}
-	found, err := extractKernel(out, target)
-	// The program must not be left waiting for a reader.
-	_, copyError := io.Copy(io.Discard, out)
-	if waitError := cmd.Wait(); waitError != nil {
-		return fmt.Errorf("unpacking %s: %w: %s", filepath.Base(deb), waitError, lastLines(stderr.String(), 3))
+	if err := os.Rename(kernel, filepath.Join(target, kernelFile)); err != nil {
+		return err
 	}
-	if err := errors.Join(err, copyError); err != nil {
-		return fmt.Errorf("unpacking %s: %w", filepath.Base(deb), err)
-	}
-	if !found {
-		return fmt.Errorf("unpacking %s: it has no kernel", filepath.Base(deb))
+	loaded := modules{available: available, dir: filepath.Join(target, modulesDir)}
+	for _, name := range guestModules {
+		if _, ok := available[name]; !ok {
+			continue // it may be built in: the tests of the kernel say if it is there
+		}
+		if err := loaded.take(ctx, name); err != nil {
+			return fmt.Errorf("module %s: %w", name, err)
+		}
 	}
 	return nil
-}
-
-// extractKernel reads a package's files up to the kernel.
-func extractKernel(r io.Reader, target string) (found bool, err error) {
-	files := tar.NewReader(r)
-	for {
-		h, err := files.Next()
-		if errors.Is(err, io.EOF) {
-			return false, nil
-		}
-		if err != nil {
-			return false, err
-		}
-		if isKernelFile(h.Name) && h.Typeflag == tar.TypeReg {
-			return true, writeFile(target, files)
-		}
-	}
 }
 
 // isKernelFile reports whether a file of a package is the kernel. It is called
@@ -73,11 +86,7 @@ func isKernelFile(name string) bool {
 	return base == "vmlinuz" || base == "vmlinux"
 }
 
-func writeFile(name string, r io.Reader) error {
-	f, err := os.Create(name)
-	if err != nil {
-		return err
-	}
-	_, err = io.Copy(f, r)
-	return errors.Join(err, f.Close())
+// escapePattern returns a pattern for filepath.Glob that matches a path alone.
+func escapePattern(path string) string {
+	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(path)
 }

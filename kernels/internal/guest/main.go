@@ -52,6 +52,9 @@ func work(plan *protocol.Plan) error {
 	if mountError != nil {
 		return mountError
 	}
+	if err := loadModules(plan.Modules); err != nil {
+		return err
+	}
 	if err := applySettings(); err != nil {
 		return err
 	}

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 
 	"golang.org/x/sys/unix"
 )
@@ -49,6 +50,25 @@ func mountAll(list []mount) error {
 		}
 	}
 	return os.Chmod("/tmp", 0o777|os.ModeSticky)
+}
+
+// loadModules loads modules of the kernel, in this order.
+func loadModules(files []string) error {
+	for _, file := range files {
+		if err := loadModule(file); err != nil {
+			return fmt.Errorf("loading %s: %w", filepath.Base(file), err)
+		}
+	}
+	return nil
+}
+
+func loadModule(file string) error {
+	f, err := os.Open(file)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return unix.FinitModule(int(f.Fd()), "", 0)
 }
 
 // openConsole makes the console the standard input and outputs of this

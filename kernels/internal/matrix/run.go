@@ -129,7 +129,7 @@ func (m *matrix) runOne(ctx context.Context, b *machineBuild, image debian.Image
 
 	outputs := make([]bytes.Buffer, len(b.suites))
 	result, err := guest.Run(ctx, vm.Options{
-		Emulator: emulator, Kernel: image.Path, Init: b.first, Memory: m.options.Memory,
+		Emulator: emulator, Kernel: image.Path, Modules: image.Modules, Init: b.first, Memory: m.options.Memory,
 		Output: func(job int, line string) {
 			// The mark that tells test2json where a test's own output ends.
 			fmt.Fprintln(log, strings.ReplaceAll(line, "\x16", ""))

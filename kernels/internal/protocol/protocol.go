@@ -23,6 +23,9 @@ const PlanFile = "/gousdt/plan.json"
 type Plan struct {
 	// Token is the word in this run's marker lines. It has no blanks.
 	Token string
+	// Modules are files with modules of the kernel, which are loaded first, in
+	// this order.
+	Modules []string
 	// Jobs run in this order. One that fails does not stop the others.
 	Jobs []Job
 }

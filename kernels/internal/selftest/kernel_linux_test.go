@@ -7,6 +7,7 @@ import (
 	"math"
 	"os"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
@@ -93,6 +94,20 @@ func TestKernelHasTheFeaturesOfItsVersion(t *testing.T) {
 			}
 		})
 	}
+}
+
+// By these, other users and containers have files that are not what they seem.
+func TestKernelHasFUSEAndOverlayfs(t *testing.T) {
+	if !strings.Contains(testneeds.Guest(t), "/") {
+		return // a kernel of one's own, whose modules are not known
+	}
+	text, err := os.ReadFile("/proc/filesystems")
+	qt.Assert(t, qt.IsNil(err))
+	for _, kind := range []string{"fuse", "overlay"} {
+		qt.Check(t, qt.IsTrue(slices.Contains(strings.Fields(string(text)), kind)), qt.Commentf("%s", kind))
+	}
+	_, err = os.Stat("/dev/fuse")
+	qt.Check(t, qt.IsNil(err))
 }
 
 func fileExists(name string) func(t *testing.T) (bool, error) {

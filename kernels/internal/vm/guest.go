@@ -34,6 +34,9 @@ const (
 	guestBuild    = guestCheckout + "/testdata/build"
 )
 
+// guestModules is the guest's directory with the modules of its kernel.
+const guestModules = "/gousdt/modules"
+
 // NewGuest returns a guest with the testdata of the repository in the host's
 // directory checkout, and with them the traced programs, as far as they are
 // built. (Also those for other machines, which are small: there are tests of

@@ -14,6 +14,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"strings"
 	"time"
@@ -30,6 +31,9 @@ type Options struct {
 	Emulator debian.Emulator
 	// Kernel is the kernel's path on the host.
 	Kernel string
+	// Modules are the kernel's modules that the guest loads, as paths on the
+	// host, in that order.
+	Modules []string
 	// Init is the guest's first process, from [BuildInit].
 	Init string
 	// Parameters are added to the kernel's command line.
@@ -137,7 +141,7 @@ func (g *Guest) run(ctx context.Context, o Options) (Result, error) {
 
 	token := rand.Text()
 	initrd := filepath.Join(dir, "initramfs")
-	if err := g.write(initrd, o.Init, protocol.Plan{Token: token, Jobs: g.jobs}); err != nil {
+	if err := g.write(initrd, o, protocol.Plan{Token: token, Jobs: g.jobs}); err != nil {
 		return Result{}, err
 	}
 
@@ -223,17 +227,24 @@ func arguments(m platform.Machine, o Options, initrd string) []string {
 }
 
 // write writes the guest's initramfs.
-func (g *Guest) write(file, init string, plan protocol.Plan) error {
+func (g *Guest) write(file string, o Options, plan protocol.Plan) error {
+	// The guest itself may be run again, with another plan.
+	archive := g.archive.Clone()
+	for _, module := range o.Modules {
+		at := path.Join(guestModules, filepath.Base(module))
+		if err := archive.AddFile(at, module); err != nil {
+			return err
+		}
+		plan.Modules = append(plan.Modules, at)
+	}
 	text, err := json.Marshal(plan)
 	if err != nil {
 		return err
 	}
-	// The guest itself may be run again, with another plan.
-	archive := g.archive.Clone()
 	if err := archive.AddBytes(protocol.PlanFile, text, 0o644); err != nil {
 		return err
 	}
-	if err := archive.AddFile("/init", init); err != nil {
+	if err := archive.AddFile("/init", o.Init); err != nil {
 		return err
 	}
 	f, err := os.Create(file)
