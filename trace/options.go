@@ -83,7 +83,9 @@ type SessionOptions struct {
 	// One of a network file system or of FUSE need never come, so files there
 	// are not attached, unless PageInRemote is set. A traced process can map
 	// other files than its own and pass a text in them: set PageIn only for
-	// programs that are trusted.
+	// programs that are trusted. Before Linux 6.6, and in ModeSingle before
+	// 6.10, such a hit also stops every program that hits a probe on the same
+	// processor, whoever traces it, until the page has come.
 	PageIn bool
 
 	// PageInRemote lets files on network file systems and FUSE be attached with

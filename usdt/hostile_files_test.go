@@ -117,7 +117,7 @@ func TestHostileUsersWhoseFilesDoNotAnswer(t *testing.T) {
 	copyFile(t, library, testprog.Path(t, "libtarget.so"))
 	var mu sync.Mutex
 	var told strings.Builder
-	attached := make(chan string, 10)
+	attached, changed := make(chan string, 10), make(chan struct{}, 1)
 	w, err := c.Watch(&usdt.WatchOptions{
 		Proc: proc.WatcherOptions{Filter: func(p proc.Process) bool {
 			exe, err := p.Executable()
@@ -131,6 +131,10 @@ func TestHostileUsersWhoseFilesDoNotAnswer(t *testing.T) {
 			}
 			for _, a := range changes.Attached {
 				attached <- a.Path
+			}
+			select {
+			case changed <- struct{}{}:
+			default:
 			}
 		},
 	}, watching(t, c.Collect3, "gousdt_test:three")...)
@@ -154,16 +158,23 @@ func TestHostileUsersWhoseFilesDoNotAnswer(t *testing.T) {
 	late = max(late, time.Since(began))
 	qt.Check(t, qt.IsTrue(late < testneeds.Patience(2*time.Second)), qt.Commentf("attached after %v", late))
 
-	blocked := w.Watcher().Stats().Blocked
-	qt.Check(t, qt.IsTrue(blocked >= 3), qt.Commentf("%d", blocked))
-	mu.Lock()
+	isNamed := func(pid int) bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return strings.Contains(told.String(), fmt.Sprintf("process %d", pid))
+	}
+	deadline := time.After(testneeds.Patience(10 * time.Second))
 	for pid, what := range hostile {
-		if what != testprog.CanBeAttached {
-			named := strings.Contains(told.String(), fmt.Sprintf("process %d", pid))
-			qt.Check(t, qt.IsTrue(named), qt.Commentf("%s, of process %d", what, pid))
+		for what != testprog.CanBeAttached && !isNamed(pid) {
+			select {
+			case <-changed:
+			case <-deadline:
+				t.Fatalf("%s, of process %d, is not named", what, pid)
+			}
 		}
 	}
-	mu.Unlock()
+	blocked := w.Watcher().Stats().Blocked
+	qt.Check(t, qt.IsTrue(blocked >= 3), qt.Commentf("%d", blocked))
 	stop()
 	closing := time.Now()
 	qt.Check(t, qt.IsNil(<-ended))
