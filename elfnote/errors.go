@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strconv"
 
+	"github.com/gousdt/gousdt/internal/cut"
 	"github.com/gousdt/gousdt/internal/elffile"
 )
 
@@ -78,7 +79,7 @@ func (e *NoteError) Error() string {
 	if e.Provider == "" && e.Name == "" {
 		return fmt.Sprintf("note %d: %v", e.Index, e.Err)
 	}
-	return fmt.Sprintf("note %d, probe %s: %v", e.Index, strconv.Quote(e.Provider+":"+e.Name), e.Err)
+	return fmt.Sprintf("note %d, probe %s: %v", e.Index, strconv.Quote(cut.Name(e.Provider)+":"+cut.Name(e.Name)), e.Err)
 }
 
 // Unwrap returns the cause.

@@ -11,6 +11,7 @@ import (
 	"github.com/cilium/ebpf"
 
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/cut"
 	"github.com/gousdt/gousdt/proc"
 )
 
@@ -45,7 +46,7 @@ func (e *SiteError) Error() string {
 	if _, malformed := e.Err.(*elfnote.NoteError); malformed { // which names the probe
 		return fmt.Sprintf("%s: %v", e.File, e.Err)
 	}
-	return fmt.Sprintf("%s: probe %s:%s at %#x: %v", e.File, e.Provider, e.Name, e.Location, e.Err)
+	return fmt.Sprintf("%s: probe %s:%s at %#x: %v", e.File, cut.Name(e.Provider), cut.Name(e.Name), e.Location, e.Err)
 }
 
 // Unwrap returns the cause.

@@ -6,6 +6,7 @@ import (
 	"bufio"
 	"strconv"
 
+	"github.com/gousdt/gousdt/internal/cut"
 	"github.com/gousdt/gousdt/internal/messages"
 	"github.com/gousdt/gousdt/internal/terminal"
 )
@@ -34,7 +35,7 @@ const maxText = 4 << 10
 
 // appendCut appends a text, escaped and cut.
 func appendCut(b []byte, s string, max int) []byte {
-	return terminal.AppendEscaped(b, terminal.Cut(s, max))
+	return terminal.AppendEscaped(b, cut.Text(s, max))
 }
 
 // appendBlanks appends n blanks.

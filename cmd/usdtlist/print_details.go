@@ -7,6 +7,7 @@ import (
 	"strconv"
 
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/cut"
 	"github.com/gousdt/gousdt/internal/terminal"
 )
 
@@ -92,7 +93,7 @@ func (d *detailsPrinter) appendSite(l *listing, number int, p *elfnote.Probe) {
 		if probe != nil && probe.Arguments[i].Name != "" {
 			line = append(append(line, probe.Arguments[i].Name...), ": "...)
 		}
-		line = append(line, terminal.Cut(terminal.Clean(arg.String()), maxText)...)
+		line = append(line, cut.Text(terminal.Clean(arg.String()), maxText)...)
 		line = append(line, '\n')
 	}
 	if l.args.definitions != nil && number == len(p.Sites)-1 {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/cut"
 	"github.com/gousdt/gousdt/internal/symbolname"
 	"github.com/gousdt/gousdt/internal/terminal"
 	"github.com/gousdt/gousdt/trace"
@@ -55,7 +56,7 @@ func (p *csvPrinter) sites(file string, sel *usdt.Selection) {
 func (p *csvPrinter) pairs(file string, pairs []elfnote.Pair) {
 	for _, pair := range pairs {
 		p.record([]string{"file", "pair", "start", "done"}, []string{
-			file, terminal.Cut(pair.String(), maxText),
+			file, cut.Text(pair.String(), maxText),
 			cutName(pair.Start.Provider) + ":" + cutName(pair.Start.Name), cutName(pair.Done.Provider) + ":" + cutName(pair.Done.Name),
 		})
 	}

@@ -7,9 +7,9 @@ import (
 	"io"
 
 	"github.com/gousdt/gousdt/container"
+	"github.com/gousdt/gousdt/internal/cut"
 	"github.com/gousdt/gousdt/internal/jsontext"
 	"github.com/gousdt/gousdt/internal/symbolname"
-	"github.com/gousdt/gousdt/internal/terminal"
 	"github.com/gousdt/gousdt/stack"
 	"github.com/gousdt/gousdt/trace"
 )
@@ -101,7 +101,7 @@ func (p *jsonPrinter) frame(f *stack.Frame) {
 	j.Begin('{')
 	j.Unsigned("address", f.Address)
 	if f.Function != "" {
-		j.Text("function", terminal.Cut(f.Function, symbolname.MaxLength))
+		j.Text("function", cut.Text(f.Function, symbolname.MaxLength))
 		j.Unsigned("offset", f.Offset)
 	}
 	if f.File != "" {
@@ -289,7 +289,7 @@ func addValue(j *jsontext.Builder, v trace.Value) {
 		j.Null()
 	case v.Kind() == trace.Text:
 		data, _ := v.Data()
-		j.String(terminal.Cut(string(data), maxText))
+		j.String(cut.Text(string(data), maxText))
 	case v.Kind() == trace.Float && v.Size() == 4:
 		j.Float(v.Float(), 32)
 	case v.Kind() == trace.Float:

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gousdt/gousdt/internal/cut"
 	"github.com/gousdt/gousdt/internal/terminal"
 	"github.com/gousdt/gousdt/trace"
 )
@@ -102,7 +103,7 @@ func (p *textPrinter) table(b *strings.Builder, a *aggregation, s *trace.Snapsho
 // keyCell shows a key: numbers flush right, with the names that values have,
 // and addresses in hexadecimal.
 func (p *textPrinter) keyCell(name string, key trace.Value) cell {
-	text := terminal.Cut(key.String(), maxText)
+	text := cut.Text(key.String(), maxText)
 	valueName := p.tracer.targets.valueName(name, key)
 	switch {
 	case text == "":

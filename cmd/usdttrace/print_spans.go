@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/cut"
 	"github.com/gousdt/gousdt/internal/terminal"
 	"github.com/gousdt/gousdt/trace"
 )
@@ -123,7 +124,7 @@ func (p *textPrinter) pairs(file string, pairs []elfnote.Pair) {
 	for _, pair := range pairs {
 		var line []cell
 		for _, text := range []string{pair.String(), pair.Start.Provider + ":" + pair.Start.Name, pair.Done.Provider + ":" + pair.Done.Name} {
-			line = append(line, cell{terminal.Escape(terminal.Cut(text, maxText)), false})
+			line = append(line, cell{terminal.Escape(cut.Text(text, maxText)), false})
 		}
 		lines = append(lines, line)
 	}
@@ -166,7 +167,7 @@ func (p *jsonPrinter) span(e *trace.Event) {
 func (p *jsonPrinter) pairs(file string, pairs []elfnote.Pair) {
 	for _, pair := range pairs {
 		j := p.begin("pair")
-		j.Text("pair", terminal.Cut(pair.String(), maxText))
+		j.Text("pair", cut.Text(pair.String(), maxText))
 		j.Text("file", file)
 		j.Text("start", cutName(pair.Start.Provider)+":"+cutName(pair.Start.Name))
 		j.Text("done", cutName(pair.Done.Provider)+":"+cutName(pair.Done.Name))

@@ -12,7 +12,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/gousdt/gousdt/internal/terminal"
+	"github.com/gousdt/gousdt/internal/cut"
 	"github.com/gousdt/gousdt/stack"
 	"github.com/gousdt/gousdt/trace"
 )
@@ -124,7 +124,7 @@ func (t *tracer) profileOf(a *aggregation, s *trace.Snapshot) *stack.Profile {
 		labels := make(map[string]string)
 		for n, key := range row.Keys {
 			if s.By[n] != "stack" {
-				labels[s.By[n]] = terminal.Cut(key.String(), maxText)
+				labels[s.By[n]] = cut.Text(key.String(), maxText)
 			}
 		}
 		p.Add(context.Background(), pid, row.Stack, []int64{int64(row.Count), row.Sum.Int()}, labels)

@@ -15,6 +15,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/gousdt/gousdt/internal/cut"
 	"github.com/gousdt/gousdt/internal/terminal"
 )
 
@@ -160,7 +161,7 @@ func Cause(err error) string {
 			}
 		}
 		if next == nil {
-			return terminal.Cut(err.Error(), maxCause)
+			return cut.Text(err.Error(), maxCause)
 		}
 		err = next
 	}
@@ -170,7 +171,7 @@ func Cause(err error) string {
 const maxCause = 200
 
 func (m *Messages) line(text string) {
-	m.Print(m.command + ": " + terminal.Clean(terminal.Cut(text, maxLength)) + "\n")
+	m.Print(m.command + ": " + terminal.Clean(cut.Text(text, maxLength)) + "\n")
 }
 
 // Print prints text that is fit for a terminal.

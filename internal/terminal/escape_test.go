@@ -94,16 +94,3 @@ func FuzzEscape(f *testing.F) {
 		}
 	})
 }
-
-func TestCut(t *testing.T) {
-	for _, test := range []struct {
-		in   string
-		max  int
-		want string
-	}{
-		{"short", 5, "short"}, {"longer", 5, "lo..."}, {"naïve..", 6, "na..."}, {"naïve..", 7,
-			"naï..."}, {"", 5, ""},
-	} {
-		qt.Check(t, qt.Equals(Cut(test.in, test.max), test.want), qt.Commentf("%v", test))
-	}
-}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/gousdt/gousdt/argspec"
 	"github.com/gousdt/gousdt/internal/argcode"
+	"github.com/gousdt/gousdt/internal/cut"
 	"github.com/gousdt/gousdt/trace/internal/expr"
 )
 
@@ -104,14 +105,14 @@ func (p *Plan) generate(site *Site, alone bool) (*Block, error) {
 	b.PageIn, b.alone = p.PageIn, alone
 	something, err := b.hit()
 	if err != nil {
-		return nil, fmt.Errorf("probe %s:%s: %w", site.Provider, site.Name, err)
+		return nil, fmt.Errorf("probe %s:%s: %w", cut.Name(site.Provider), cut.Name(site.Name), err)
 	}
 	if !something {
 		return nil, nil
 	}
 	b.Leave()
 	if b.block.Instructions, err = b.Finish(); err != nil {
-		return nil, fmt.Errorf("probe %s:%s: %w", site.Provider, site.Name, err)
+		return nil, fmt.Errorf("probe %s:%s: %w", cut.Name(site.Provider), cut.Name(site.Name), err)
 	}
 	return &b.block, nil
 }

@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/gousdt/gousdt/argspec"
+	"github.com/gousdt/gousdt/internal/cut"
 	"github.com/gousdt/gousdt/trace/internal/expr"
 )
 
@@ -326,7 +327,7 @@ func compareFloat(op expr.Op, left, right operand, unordered bool) condition {
 
 func (s *Site) describe(t expr.Term) string {
 	if t.Source == expr.Argument {
-		return fmt.Sprintf("arg%d of %s:%s", t.Index, s.Provider, s.Name)
+		return fmt.Sprintf("arg%d of %s:%s", t.Index, cut.Name(s.Provider), cut.Name(s.Name))
 	}
 	return "the value"
 }

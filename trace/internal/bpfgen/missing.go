@@ -5,6 +5,7 @@ package bpfgen
 import (
 	"fmt"
 
+	"github.com/gousdt/gousdt/internal/cut"
 	"github.com/gousdt/gousdt/trace/internal/expr"
 )
 
@@ -32,12 +33,12 @@ func (p *Plan) Missing(site *Site) error {
 		}
 		switch {
 		case t.Index >= len(site.Args):
-			return fmt.Errorf("%s:%s has no %s", site.Provider, site.Name, name)
+			return fmt.Errorf("%s:%s has no %s", cut.Name(site.Provider), cut.Name(site.Name), name)
 		case site.readable(p.Kernel, t.Index):
 		case site.Args[t.Index].Err != nil:
-			return fmt.Errorf("%s of %s:%s is not available: %w", name, site.Provider, site.Name, site.Args[t.Index].Err)
+			return fmt.Errorf("%s of %s:%s is not available: %w", name, cut.Name(site.Provider), cut.Name(site.Name), site.Args[t.Index].Err)
 		default:
-			return fmt.Errorf("%s of %s:%s is no number: %s", name, site.Provider, site.Name, &site.Args[t.Index])
+			return fmt.Errorf("%s of %s:%s is no number: %s", name, cut.Name(site.Provider), cut.Name(site.Name), &site.Args[t.Index])
 		}
 	}
 	return nil

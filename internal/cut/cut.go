@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+// Package cut shortens texts of untrusted files that are shown.
+package cut
+
+import "unicode/utf8"
+
+// Text returns a text of at most max bytes: a longer one ends in "...".
+func Text(s string, max int) string {
+	if len(s) <= max {
+		return s
+	}
+	end := max - len(dots)
+	for end > 0 && !utf8.RuneStart(s[end]) {
+		end--
+	}
+	return s[:end] + dots
+}
+
+const dots = "..."
+
+// maxName bounds what is shown of a provider and of a probe's name: those of
+// untrusted files may have megabytes.
+const maxName = 128
+
+// Name returns a provider or a probe's name as it is shown.
+func Name(s string) string { return Text(s, maxName) }
