@@ -204,6 +204,18 @@ func TestArgumentsThatNoSiteHas(t *testing.T) {
 	qt.Check(t, qt.StringContains(r.stderr, "site, stack and container"))
 }
 
+// Of processes others may come, so it is no error.
+func TestArgumentsThatNoSiteOfAProcessHas(t *testing.T) {
+	p := startTarget(t, "target-pie")
+	r := watching(t, "-p", strconv.Itoa(p.PID), "--sum", "arg1", "--by", "str(arg0),arg1", "gousdt_test:vector").interrupt()
+	for _, term := range []string{"--sum arg1", "--by arg1"} {
+		qt.Check(t, qt.StringContains(r.stderr, "usdttrace: "+term+": arg1 of gousdt_test:vector is not available: "))
+	}
+	qt.Check(t, qt.Not(qt.StringContains(r.stderr, "str(arg0)")))
+	r = watching(t, "-p", strconv.Itoa(p.PID), "--count", "--by", "arg1", "gousdt_test:vector,gousdt_test:three").interrupt()
+	qt.Check(t, qt.Not(qt.StringContains(r.stderr, "not available")), qt.Commentf("another probe has it"))
+}
+
 func TestFileWithoutTheProbesIsTold(t *testing.T) {
 	path, other := copyOf(t, "target-pie"), testprog.Path(t, "launcher")
 	r := start(t, "--duration", "1ms", path, other, "gousdt_test:three").wait()

@@ -7,9 +7,28 @@ import (
 	"fmt"
 	"regexp"
 	"strconv"
+
+	"github.com/gousdt/gousdt/trace"
 )
 
 var argumentName = regexp.MustCompile(`\barg(\d+)\b`)
+
+// term is a key, or a value that is aggregated.
+type term struct{ flag, text string }
+
+func (t term) String() string { return t.flag + " " + t.text }
+
+func (o *options) terms() (all []term) {
+	for _, by := range o.by {
+		all = append(all, term{"--by", by})
+	}
+	for _, value := range []term{{"--sum", o.sum}, {"--hist", o.hist}} {
+		if value.text != "" {
+			all = append(all, value)
+		}
+	}
+	return all
+}
 
 // checkArguments fails if none of the files that are named has an argument that
 // is to be shown, to be added up or to be a key. Single sites without it are
@@ -19,19 +38,14 @@ func (t *tracer) checkArguments() error {
 		return nil
 	}
 	o := t.options
-	for _, flag := range []struct {
-		name  string
-		terms []string
-	}{{"--by", o.by}, {"--sum", []string{o.sum}}, {"--hist", []string{o.hist}}} {
-		for _, term := range flag.terms {
-			for _, name := range argumentName.FindAllStringSubmatch(term, -1) {
-				n, err := strconv.Atoi(name[1])
-				if err == nil {
-					err = t.targets.missing(n)
-				}
-				if err != nil {
-					return fmt.Errorf("%s %s: %w", flag.name, term, err)
-				}
+	for _, term := range o.terms() {
+		for _, name := range argumentName.FindAllStringSubmatch(term.text, -1) {
+			n, err := strconv.Atoi(name[1])
+			if err == nil {
+				err = t.targets.missing(n)
+			}
+			if err != nil {
+				return fmt.Errorf("%s: %w", term, err)
 			}
 		}
 	}
@@ -91,12 +105,57 @@ func (t *targets) missing(n int) error {
 	return err
 }
 
-// warnCaptures names the arguments that are to be shown but that no site of
-// what processes have mapped so far has.
-func (t *tracer) warnCaptures() {
+// addLacking keeps why a site lacks an argument of a term, unless another site
+// has it.
+func (t *targets) addLacking(site *trace.Site) {
+	for _, term := range t.options.terms() {
+		if err, known := t.lacking[term]; !known || err != nil {
+			t.lacking[term] = term.lackingAt(site)
+		}
+	}
+}
+
+var word = regexp.MustCompile(`\w+`)
+
+// lackingAt returns why an argument that the term names is not available at a
+// site, nil if all are.
+func (t term) lackingAt(site *trace.Site) error {
+	for _, name := range word.FindAllString(t.text, -1) {
+		n, isNumber := argumentNumber(name)
+		for i := range site.Args {
+			if !isNumber && site.ArgumentName(i) == name {
+				n, isNumber = i, true
+			}
+		}
+		switch {
+		case !isNumber: // another word, or a name that the probe does not have
+		case n >= len(site.Args):
+			return fmt.Errorf("no site has %s", name)
+		case site.Args[n].Err != nil:
+			return fmt.Errorf("%s of %s:%s is not available: %w", name, cutName(site.Provider), cutName(site.Name), site.Args[n].Err)
+		}
+	}
+	return nil
+}
+
+// lack returns what addLacking has kept for a term.
+func (t *targets) lack(of term) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.lacking[of]
+}
+
+// warnArguments names the arguments that are to be shown or aggregated but that
+// no site of what processes have mapped so far has.
+func (t *tracer) warnArguments() {
 	sites, _ := t.targets.watched()
 	if sites == 0 || len(t.targets.selections) > 0 {
 		return
+	}
+	for _, term := range t.options.terms() {
+		if err := t.targets.lack(term); err != nil {
+			t.messages.Warn("%s: %v", term, err)
+		}
 	}
 	for _, c := range t.options.captures {
 		if c.number >= 0 && c.number >= t.targets.mostArguments() {

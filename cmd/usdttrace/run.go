@@ -140,7 +140,7 @@ func (t *tracer) trace() (err error) {
 	if err := t.begin(); err != nil {
 		return err
 	}
-	t.warnCaptures()
+	t.warnArguments()
 	if t.file != nil {
 		t.file.replace()
 	}

@@ -32,6 +32,7 @@ type targets struct {
 	nearest  []string                      // probes that nearly match
 	most     int                           // the most arguments that a site has
 	keys     map[string]providers.Argument // what keys that are arguments mean, of all probes so far
+	lacking  map[term]error                // why no site so far has what a term names
 	without  []error                       // says which files that are named have no matching probe
 }
 
@@ -43,6 +44,7 @@ func newTargets(o *options) *targets {
 	return &targets{
 		options: o, matched: make([]bool, len(o.patterns)),
 		files: make(map[string]int), probes: make(map[[2]string]bool), keys: make(map[string]providers.Argument),
+		lacking: make(map[term]error),
 	}
 }
 
@@ -69,6 +71,7 @@ func (t *targets) attached(a *trace.Attachment) {
 		last = site
 		t.addFires(site)
 		t.addKeys(site)
+		t.addLacking(site)
 		if len(t.options.pairs()) > 0 && len(t.probes) < maxWatched {
 			t.probes[[2]string{site.Provider, site.Name}] = true
 		}
