@@ -66,8 +66,9 @@ type Aggregation struct {
 	// and for 65,536 at most. The session takes them from there before the room
 	// is filled. With a histogram each bucket of a row is a key of its own
 	// there. A key takes 16 to 32 bytes for each processor, and its own size
-	// twice. If "stack" is a key there can be as many different stacks, and
-	// each takes a kilobyte more.
+	// twice. If "stack" is a key the kernel has room for as many different
+	// stacks between two snapshots, of which each takes two kilobytes more. It
+	// keeps one of those with the same hash; the others are not Present.
 	//
 	// With [SessionOptions.PageIn] keys stay in the kernel, and it has room for
 	// MaxKeys.

@@ -94,12 +94,10 @@ func (a *aggregation) create(number int) (err error) {
 	if !a.by(expr.Stack) {
 		return nil
 	}
-	if a.stacks, err = ebpf.NewMap(&ebpf.MapSpec{
-		Name: "trace_stacks", Type: ebpf.StackTrace, KeySize: 4, ValueSize: 8 * maxStackDepth, MaxEntries: uint32(a.room()),
-	}); err != nil {
+	if err := a.stacks.create(a.room()); err != nil {
 		return err
 	}
-	a.Stacks = a.stacks.FD()
+	a.Stacks = &bpfgen.Stacks{Present: a.stacks.present.FD(), Even: a.stacks.maps[0].FD(), Odd: a.stacks.maps[1].FD()}
 	return nil
 }
 
@@ -130,7 +128,7 @@ func (a *aggregation) room() int {
 
 // maps returns all maps of the aggregation; some are nil.
 func (a *aggregation) maps() []*ebpf.Map {
-	all := []*ebpf.Map{a.current, a.stacks}
+	all := []*ebpf.Map{a.current, a.stacks.present, a.stacks.maps[0], a.stacks.maps[1]}
 	for _, t := range []*tally{a.tally, a.spare, a.overflow} {
 		if t != nil {
 			all = append(all, t.Map)

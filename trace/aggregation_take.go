@@ -77,6 +77,11 @@ func (a *aggregation) take() (time.Time, error) {
 				return now, err
 			}
 		}
+		if a.Stacks != nil {
+			if err := a.stacks.begin(); err != nil {
+				return now, err
+			}
+		}
 		// The kernel returns when no program has the other map in hand any
 		// more: it waits for those that run (kernel commit 1ae80cf31938, Linux
 		// 5.0), but for those that may sleep.
@@ -84,6 +89,11 @@ func (a *aggregation) take() (time.Time, error) {
 			return now, err
 		}
 		a.tally, a.spare = a.spare, a.tally
+		if a.Stacks != nil {
+			if err := a.stacks.end(); err != nil {
+				return now, err
+			}
+		}
 	}
 	known := make(map[string]*total)
 	var failed error

@@ -156,6 +156,67 @@ func TestAggregationKeysOfTheProcess(t *testing.T) {
 	qt.Assert(t, qt.Equals(hits, 7))
 }
 
+// The kernel has no room for the stacks of all times: they are taken from it.
+func TestStacksAreTakenFromTheKernel(t *testing.T) {
+	testprog.RequireStacks(t)
+	process := start(t, "target-pie")
+	stacks := trace.NewAggregator(trace.Aggregation{By: []string{"stack", "probe"}})
+	open(t, process, "gousdt_test:three", aggregating(stacks))
+	var first []uint64
+	for n := range 5 {
+		process.Fire("three", n)
+		if n > 0 {
+			qt.Check(t, qt.Equals(trace.KeptStacks(stacks), 1))
+		}
+		result, err := stacks.Take()
+		qt.Assert(t, qt.IsNil(err))
+		qt.Check(t, qt.Equals(trace.KeptStacks(stacks), 0))
+		if n == 0 {
+			qt.Check(t, qt.HasLen(result.Rows, 0))
+			continue
+		}
+		qt.Assert(t, qt.HasLen(result.Rows, 1))
+		qt.Check(t, qt.Equals(result.Rows[0].Count, uint64(n)))
+		if n == 1 {
+			first = result.Rows[0].Stack
+			qt.Assert(t, qt.IsTrue(len(first) > 0))
+		}
+		qt.Check(t, qt.DeepEquals(result.Rows[0].Stack, first))
+	}
+	// Of several snapshots it is one row, although it was several stacks.
+	for n := range uint64(3) {
+		process.Fire("three", 1)
+		result := snapshot(t, stacks).Rows
+		qt.Assert(t, qt.HasLen(result, 1))
+		qt.Check(t, qt.Equals(result[0].Count, n+1))
+		qt.Check(t, qt.DeepEquals(result[0].Stack, first))
+	}
+}
+
+// Programs do not all see at the same moment that stacks go into the other map.
+func TestStacksOfLateHits(t *testing.T) {
+	testprog.RequireStacks(t)
+	process := start(t, "target-pie")
+	stacks := trace.NewAggregator(trace.Aggregation{By: []string{"stack"}})
+	open(t, process, "gousdt_test:three", aggregating(stacks))
+	process.Fire("three", 1)
+	want := snapshot(t, stacks).Rows[0].Stack
+	var hits uint64
+	for n := range 6 {
+		if n%2 == 0 {
+			qt.Assert(t, qt.IsNil(trace.BeginStacks(stacks)))
+		}
+		process.Fire("three", 2)
+		result, err := stacks.Take()
+		qt.Assert(t, qt.IsNil(err))
+		for _, row := range result.Rows {
+			hits += row.Count
+			qt.Check(t, qt.DeepEquals(row.Stack, want))
+		}
+	}
+	qt.Check(t, qt.Equals(hits, 13))
+}
+
 // buckets shows the buckets of a row that are not empty.
 func buckets(row trace.Row) []string {
 	all := row.Buckets

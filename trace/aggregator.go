@@ -45,7 +45,7 @@ type aggregation struct {
 	spare    *tally    // which the next exchange makes the other; nil if there is none
 	current  *ebpf.Map // where programs find the tally; nil if it is always the same
 	overflow *tally    // what finds no room; nil without keys
-	stacks   *ebpf.Map // nil unless a key is a stack
+	stacks   keyStacks // if a key is a stack
 
 	mu      sync.Mutex // held while maps are read
 	totals  totals

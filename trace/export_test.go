@@ -59,3 +59,20 @@ func Groups(addresses ...uint64) [][]int {
 	}
 	return w.groups(all)
 }
+
+// KeptStacks returns how many stacks the kernel keeps for an aggregation.
+func KeptStacks(a *Aggregator) (n int) {
+	for _, m := range a.bound.Load().stacks.maps {
+		var id uint32
+		var last any
+		for m.NextKey(last, &id) == nil {
+			n++
+			last = id
+		}
+	}
+	return n
+}
+
+// BeginStacks has programs begin another generation of stacks, as if there were
+// a hit after it, and before keys are taken.
+func BeginStacks(a *Aggregator) error { return a.bound.Load().stacks.begin() }

@@ -94,9 +94,6 @@ func (a *Aggregator) Snapshot() (*Snapshot, error) { return a.read(false) }
 // Take returns what [Aggregator.Snapshot] does, and begins again: each hit is
 // in one of the snapshots that Take returns, and there is room for other keys.
 //
-// The kernel keeps the stacks of a key "stack", of which there can be only so
-// many, see Aggregation.MaxKeys. Later ones are not Present.
-//
 // With [SessionOptions.PageIn] the kernel keeps the keys, and minima and maxima
 // are those since the session was made. That is also true for minima and maxima
 // of what came while the kernel had no room for keys, see [Snapshot.Overflow].

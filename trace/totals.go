@@ -65,7 +65,9 @@ func (a *aggregation) totalOf(key []byte, known map[string]*total) (*total, erro
 
 // translates reports whether keys of rows are made from keys of the kernel such
 // that several become one.
-func (a *aggregation) translates() bool { return a.normalize != nil || a.by(expr.Container) }
+func (a *aggregation) translates() bool {
+	return a.normalize != nil || a.by(expr.Container) || a.by(expr.Stack)
+}
 
 // newTotal makes a row. Should there be many more than there may be, those with
 // the fewest hits go, and known is emptied. Before that there can be as many
@@ -247,7 +249,7 @@ func (a *aggregation) key(row *Row, term *expr.Term, part []byte, class bpfgen.C
 	case expr.Stack:
 		key := Value{bits: binary.NativeEndian.Uint64(part[8:]), valueForm: valueForm{kind: Unsigned, size: 4}}
 		if int64(bits) >= 0 {
-			stack, err := a.stack(uint32(bits))
+			stack, err := a.stacks.of(bits)
 			if err != nil {
 				return key, err
 			}
@@ -263,16 +265,4 @@ func (a *aggregation) key(row *Row, term *expr.Term, part []byte, class bpfgen.C
 func textOf(part []byte) []byte {
 	text, _, _ := bytes.Cut(part, []byte{0})
 	return bytes.Clone(text)
-}
-
-func (a *aggregation) stack(id uint32) ([]uint64, error) {
-	var addresses [maxStackDepth]uint64
-	if err := ignoreMissing(a.stacks.Lookup(id, &addresses)); err != nil {
-		return nil, err
-	}
-	end := slices.Index(addresses[:], 0)
-	if end < 0 {
-		end = len(addresses)
-	}
-	return slices.Clone(addresses[:end]), nil
 }

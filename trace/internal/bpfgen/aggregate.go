@@ -36,7 +36,7 @@ type Aggregation struct {
 	Sum       bool                     // what is kept beside the count
 	Min, Max  bool                     //
 	Histogram *Histogram               // nil: none
-	Stacks    int                      // descriptor of the map of user stacks, for a key that is one
+	Stacks    *Stacks                  // for a key that is a user stack
 	Names     func(name string) uint32 // gives providers and probes a number, for keys that are one
 }
 
@@ -46,6 +46,14 @@ type Room struct {
 	Left   int    // descriptor of an array of u64: how many more keys may come before the signal
 	Index  uint32 // of the aggregation in it
 	Signal int    // descriptor of a ring buffer, to which the index is sent, as a u32 and four zero bytes
+}
+
+// Stacks are descriptors of where user stacks are kept. Keys have the number of
+// their generation above that of the stack: user space begins a new one to
+// empty the map of the one before.
+type Stacks struct {
+	Present   int // an array of a u64: the generation, of 31 bits
+	Even, Odd int // maps of stacks, for such generations
 }
 
 // KeyPart is a part of a key in a hash map.
@@ -66,7 +74,7 @@ func (a *Aggregation) KeyLayout() (parts []KeyPart, size int) {
 		case expr.Command:
 			part.Size = commandSize
 		case expr.Stack:
-			part.Size = 16 // the ID of the stack, and the process whose addresses it has
+			part.Size = 16 // the generation and ID of the stack, and the process whose addresses it has
 		}
 		parts = append(parts, part)
 		size += part.Size

@@ -28,9 +28,7 @@ func (b *builder) key(a *Aggregation, t *expr.Term, at, size int, unread argcode
 		b.Emit(asm.StoreImm(asm.R10, int16(at+t.Max), 0, asm.Byte), asm.StoreImm(asm.R10, int16(at+t.Max+1), 1, asm.Byte))
 		b.Place(whole)
 	case expr.Stack:
-		b.Emit(asm.Mov.Reg(asm.R1, asm.R6), asm.LoadMapPtr(asm.R2, a.Stacks), asm.Mov.Imm(asm.R3, userStack))
-		b.Call(asm.FnGetStackid)
-		b.Emit(asm.StoreMem(asm.R10, int16(at), asm.R0, asm.DWord))
+		b.stackKey(a.Stacks, at, unread)
 		b.numbers()
 		b.Emit(asm.RSh.Imm(asm.R0, 32), asm.StoreMem(asm.R10, int16(at+8), asm.R0, asm.DWord))
 	case expr.Provider:
@@ -46,6 +44,28 @@ func (b *builder) key(a *Aggregation, t *expr.Term, at, size int, unread argcode
 		return c
 	}
 	return unsigned
+}
+
+// stackKey emits the number of the user stack to a key, with that of the
+// generation if it is not an error.
+func (b *builder) stackKey(s *Stacks, at int, none argcode.Label) {
+	odd, chosen, failed := b.Label(), b.Label(), b.Label()
+	b.Emit(asm.StoreImm(asm.R10, int16(at), 0, asm.Word))
+	b.lookUp(s.Present, at)
+	b.JumpIfImm(asm.JEq, asm.R0, 0, asm.R1, none) // which cannot be
+	b.Emit(asm.LoadMem(asm.R9, asm.R0, 0, asm.DWord))
+	b.JumpIfImm(asm.JSet, asm.R9, 1, asm.R1, odd)
+	b.Emit(asm.LoadMapPtr(asm.R2, s.Even))
+	b.Jump(chosen)
+	b.Place(odd)
+	b.Emit(asm.LoadMapPtr(asm.R2, s.Odd))
+	b.Place(chosen)
+	b.Emit(asm.Mov.Reg(asm.R1, asm.R6), asm.Mov.Imm(asm.R3, userStack))
+	b.Call(asm.FnGetStackid)
+	b.JumpIfImm(asm.JSLT, asm.R0, 0, asm.R1, failed)
+	b.Emit(asm.LSh.Imm(asm.R9, 32), asm.Or.Reg(asm.R0, asm.R9))
+	b.Place(failed)
+	b.Emit(asm.StoreMem(asm.R10, int16(at), asm.R0, asm.DWord))
 }
 
 // readSized brings a text whose length is in an argument to a key, and marks it

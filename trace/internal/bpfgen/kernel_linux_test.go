@@ -56,7 +56,11 @@ func TestKernelAcceptsWhatIsGenerated(t *testing.T) {
 	saved := newMap(&ebpf.MapSpec{Type: ebpf.LRUHash, KeySize: 24, ValueSize: savedSize, MaxEntries: 16})
 	processors := newMap(&ebpf.MapSpec{Type: ebpf.PerCPUArray, KeySize: 4, ValueSize: 8, MaxEntries: 1})
 	refused := load(ProcessorIDProbe(), 0) != nil
-	stacks := newMap(&ebpf.MapSpec{Type: ebpf.StackTrace, KeySize: 4, ValueSize: 8 * 127, MaxEntries: 16})
+	stackMap := &ebpf.MapSpec{Type: ebpf.StackTrace, KeySize: 4, ValueSize: 8 * 127, MaxEntries: 16}
+	stacks := &Stacks{
+		Present: newMap(&ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: 8, MaxEntries: 1}),
+		Even:    newMap(stackMap), Odd: newMap(stackMap),
+	}
 
 	loaded := 0
 	for range 300 {
@@ -195,7 +199,7 @@ func randomCaptures(random *rand.Rand, args int) func(*Site) []Capture {
 	return func(*Site) []Capture { return append([]Capture(nil), captures...) }
 }
 
-func randomAggregation(random *rand.Rand, args, stacks int) *Aggregation {
+func randomAggregation(random *rand.Rand, args int, stacks *Stacks) *Aggregation {
 	a := &Aggregation{
 		Applies: func(*Site) bool { return true }, Stacks: stacks, Names: func(string) uint32 { return 7 },
 		Sum: random.IntN(2) == 0, Min: random.IntN(2) == 0, Max: random.IntN(2) == 0,
