@@ -52,7 +52,14 @@ func starveByDescriptors(t *testing.T, mode usdt.Mode) {
 	defer func() { qt.Check(t, qt.IsNil(unix.Setrlimit(unix.RLIMIT_NOFILE, &limit))) }()
 	b := besiege(t, c, dir, usdt.Limits{})
 	b.attachInnocent()
-	qt.Assert(t, qt.IsNil(b.SyncAll()))
+	// A slow machine comes to their files by and by: the time of scanning is
+	// shared out.
+	for deadline := time.Now().Add(testneeds.Patience(20 * time.Second)); len(b.said()) == 0; {
+		if time.Now().After(deadline) {
+			t.Fatalf("no file is refused: %+v", b.Stats())
+		}
+		qt.Assert(t, qt.IsNil(b.SyncAll()))
+	}
 	for _, err := range b.said() {
 		qt.Check(t, qt.ErrorMatches(err, `(?s).*/user[01]/file.*`))
 	}
@@ -91,7 +98,13 @@ func TestHostileUserWhoseMappingsChangeAllTheTime(t *testing.T) {
 	b.attachInnocent()
 	const settle = 5 * time.Second
 	time.Sleep(settle) // what that takes is measured
-	qt.Check(t, qt.HasLen(b.said(), 0))
+	said := b.said()
+	if c.Mode() == usdt.ModeSingleIPMap && len(said) == 1 {
+		// Each mapping takes an entry, of which there are fewer.
+		qt.Check(t, qt.ErrorAs(said[0], new(*usdt.LimitError)))
+	} else {
+		qt.Check(t, qt.HasLen(said, 0))
+	}
 	b.costs.Report(5, fmt.Sprintf("%d mappings of hard links, one changed 50 times a second", links),
 		"25 s for each scan; 11 s of CPU in 20 s", fmt.Sprintf("in %v: see CPU", settle), b.late)
 	b.end()
