@@ -4,26 +4,22 @@ package argspec
 
 import (
 	"debug/elf"
-	"encoding/binary"
 	"strings"
 )
 
 // File is the ELF file that has the probes. An *elfnote.File is one.
 //
-// NewDecoder calls the first four methods, the others are called when an
-// argument names a symbol.
+// NewDecoder calls Header; the other methods are called when an argument names
+// a symbol.
 type File interface {
-	// Machine decides the syntax of the arguments.
-	Machine() elf.Machine
-	// Class is ELFCLASS32 or ELFCLASS64. ELFCLASS32 with EM_X86_64 is an x32
-	// program. ELFCLASSNONE stands for the machine's usual class.
-	Class() elf.Class
-	// ByteOrder decides which of two registers holds the high half of a value
-	// on arm. It may be nil, which stands for little-endian.
-	ByteOrder() binary.ByteOrder
-	// Type is ET_EXEC, ET_DYN or ET_REL. The addresses of an ET_EXEC are those
-	// at which it runs; those of an ET_REL are not known yet.
-	Type() elf.Type
+	// Header returns the ELF header, of which four fields count. Machine
+	// decides the syntax of the arguments. Class is ELFCLASS32 or ELFCLASS64,
+	// and ELFCLASSNONE stands for the machine's usual class; ELFCLASS32 with
+	// EM_X86_64 is an x32 program. ByteOrder decides which of two registers
+	// holds the high half of a value on arm; nil stands for little-endian. Type
+	// is ET_EXEC, ET_DYN or ET_REL: the addresses of an ET_EXEC are those at
+	// which it runs, and those of an ET_REL are not known yet.
+	Header() elf.FileHeader
 	// IsProgram reports whether the file is a program and not a library: the
 	// symbols of a library can be replaced by those of another file.
 	IsProgram() bool
@@ -53,10 +49,10 @@ type target struct {
 
 // NewDecoder returns a Decoder for the argument strings of a file.
 func NewDecoder(file File) *Decoder {
-	order := file.ByteOrder()
+	header := file.Header()
 	return &Decoder{target{
-		file: file, machine: file.Machine(), class: file.Class(), kind: file.Type(),
-		bigEndian: order != nil && order.Uint16([]byte{0, 1}) == 1,
+		file: file, machine: header.Machine, class: header.Class, kind: header.Type,
+		bigEndian: header.ByteOrder != nil && header.ByteOrder.Uint16([]byte{0, 1}) == 1,
 	}}
 }
 

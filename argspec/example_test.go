@@ -65,7 +65,7 @@ func ExampleArg() {
 			case argspec.Constant:
 				fmt.Println(site.Name, arg.Constant)
 			case argspec.InRegister:
-				slot, _ := arg.Register.Slot(file.Machine()) // its place in pt_regs
+				slot, _ := arg.Register.Slot(file.Header().Machine) // its place in pt_regs
 				fmt.Println(site.Name, arg.Register.Name, "in slot", slot)
 			case argspec.Memory:
 				fmt.Printf("%s [%s + %s*%d + %d]\n", site.Name,

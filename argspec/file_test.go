@@ -25,17 +25,15 @@ type testFile struct {
 // x86 is a file for tests that are not about machines.
 var x86 = testFile{machine: elf.EM_X86_64, class: elf.ELFCLASS64}
 
-func (f *testFile) Machine() elf.Machine        { return f.machine }
-func (f *testFile) Class() elf.Class            { return f.class }
-func (f *testFile) ByteOrder() binary.ByteOrder { return f.order }
-func (f *testFile) IsProgram() bool             { return !f.isLibrary }
-
-func (f *testFile) Type() elf.Type {
-	if f.kind == elf.ET_NONE {
-		return elf.ET_DYN
+func (f *testFile) Header() elf.FileHeader {
+	header := elf.FileHeader{Machine: f.machine, Class: f.class, ByteOrder: f.order, Type: f.kind}
+	if header.Type == elf.ET_NONE {
+		header.Type = elf.ET_DYN
 	}
-	return f.kind
+	return header
 }
+
+func (f *testFile) IsProgram() bool { return !f.isLibrary }
 
 func (f *testFile) Symbol(name string) (elf.Symbol, error) {
 	if f.symbol == nil {

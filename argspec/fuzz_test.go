@@ -45,8 +45,8 @@ const fuzzLocation = 0x401136
 // argument means the same alone as among others.
 func FuzzParse(f *testing.F) {
 	for _, v := range loadVectors(f) {
-		machine := max(slices.Index(fuzzMachines, v.File.Machine()), 0)
-		f.Add(uint8(machine), v.File.Class() == elf.ELFCLASS32, v.File.Type() == elf.ET_EXEC, v.Text)
+		machine := max(slices.Index(fuzzMachines, v.File.Header().Machine), 0)
+		f.Add(uint8(machine), v.File.Header().Class == elf.ELFCLASS32, v.File.Header().Type == elf.ET_EXEC, v.Text)
 	}
 	for _, text := range []string{
 		"4@i%ra+1r", "8@8(%rbp", "-", "@", "8@", "\x00", "8@\xff", "(((((((((", "8@[[[[", "8@%", "8@$-", "8@\"",

@@ -18,7 +18,7 @@ func ExampleFile_Sites() {
 		log.Fatal(err)
 	}
 	defer f.Close()
-	fmt.Println(f.Machine(), f.Kind())
+	fmt.Println(f.Header().Machine, f.Kind())
 	for site, err := range f.Sites() {
 		if err != nil {
 			fmt.Println(err)

@@ -140,17 +140,20 @@ func (f *File) Name() string { return f.elf.Name() }
 // ReadAt reads bytes of the file, as [io.ReaderAt] says.
 func (f *File) ReadAt(p []byte, off int64) (int, error) { return f.elf.ReadAt(p, off) }
 
-// Machine returns the machine that the file's code is for.
-func (f *File) Machine() elf.Machine { return f.elf.Machine }
-
-// Class returns ELFCLASS32 or ELFCLASS64: whether addresses have 4 or 8 bytes.
-func (f *File) Class() elf.Class { return f.elf.Class() }
-
-// ByteOrder returns [binary.LittleEndian] or [binary.BigEndian].
-func (f *File) ByteOrder() binary.ByteOrder { return f.elf.Words.Order() }
-
-// Type returns the type in the ELF header: ET_EXEC, ET_DYN or ET_REL.
-func (f *File) Type() elf.Type { return f.elf.Type }
+// Header returns what the ELF header says of the file as a whole: its Class
+// (whether addresses have 4 or 8 bytes), Data and ByteOrder, its Type (ET_EXEC,
+// ET_DYN or ET_REL), and the Machine that its code is for. The other fields are
+// not set.
+func (f *File) Header() elf.FileHeader {
+	header := elf.FileHeader{
+		Class: f.elf.Class(), Data: elf.ELFDATA2LSB, ByteOrder: f.elf.Words.Order(),
+		Type: f.elf.Type, Machine: f.elf.Machine,
+	}
+	if header.ByteOrder == binary.ByteOrder(binary.BigEndian) {
+		header.Data = elf.ELFDATA2MSB
+	}
+	return header
+}
 
 // IsProgram reports whether the file is a program and not a library: whether it
 // is an ET_EXEC, or an ET_DYN that is marked as position-independent

@@ -49,10 +49,7 @@ func FuzzFile(f *testing.F) {
 		checkSites(t, file)
 		file.Name()
 		file.OSFile()
-		file.Machine()
-		file.Class()
-		file.ByteOrder()
-		file.Type()
+		file.Header()
 		_ = file.Kind().String()
 		if found, err := file.Symbol(symbol); err != nil && found != (elf.Symbol{}) {
 			t.Error("an error and a symbol")
@@ -93,7 +90,7 @@ func checkSites(t *testing.T, f *File) {
 			s.Semaphore != 0) != (s.SemaphoreOffset != 0) {
 			t.Errorf("%v: %+v", f.Kind(), s)
 		}
-		if f.Class() == elf.ELFCLASS32 && (s.Location|s.Semaphore|s.Base)>>32 != 0 {
+		if f.Header().Class == elf.ELFCLASS32 && (s.Location|s.Semaphore|s.Base)>>32 != 0 {
 			t.Errorf("addresses of more than 32 bits: %+v", s)
 		}
 		for _, text := range []string{s.Provider, s.Name, s.Arguments} {

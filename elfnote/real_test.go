@@ -50,9 +50,9 @@ func TestSitesOfKeptFiles(t *testing.T) {
 			f, err := Open(path)
 			qt.Assert(t, qt.IsNil(err))
 			defer f.Close()
-			qt.Assert(t, qt.Equals(f.Machine(), test.machine))
+			qt.Assert(t, qt.Equals(f.Header().Machine, test.machine))
 			qt.Assert(t, qt.Equals(f.Kind(), test.kind))
-			qt.Assert(t, qt.Equals(f.Class(), test.class))
+			qt.Assert(t, qt.Equals(f.Header().Class, test.class))
 			qt.Assert(t, qt.Equals(f.elf.Words.Big, test.big))
 			id, err := f.BuildID()
 			if test.buildID == "" {
@@ -227,7 +227,7 @@ func compareWithReadelf(t *testing.T, path string) {
 		code := make([]byte, 4)
 		n, err := f.ReadAt(code, int64(site.Offset))
 		qt.Assert(t, qt.IsNil(err))
-		qt.Assert(t, qt.IsTrue(bytes.HasPrefix(code[:n], nops[f.Machine()])),
+		qt.Assert(t, qt.IsTrue(bytes.HasPrefix(code[:n], nops[f.Header().Machine])),
 			qt.Commentf("% x at %#x", code[:n], site.Location))
 	}
 	qt.Assert(t, qt.Equals(i, len(notes)))

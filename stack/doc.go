@@ -39,8 +39,7 @@
 // exceptions: from the registers and a copy of the stack, which package trace
 // delivers for trace.SessionOptions.StackCopy.
 //
-//	registers := stack.Registers(event.Registers)
-//	addresses := symbolizer.Unwind(ctx, event.PID, registers, event.StackCopy)
+//	addresses := symbolizer.Unwind(ctx, event.PID, event.Registers, event.StackCopy)
 //
 // # Profiles
 //

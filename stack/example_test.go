@@ -43,7 +43,7 @@ func ExampleSymbolizer_Frames() {
 		}
 	}
 	counts := symbolizer.Counts()
-	fmt.Println(counts.Unnamed(), "functions have no name,", counts.CutStacks, "stacks are not complete")
+	fmt.Println(counts.NoFile+counts.NoFunction, "functions have no name,", counts.CutStacks, "stacks are not complete")
 }
 
 // Stacks of programs without frame pointers, from the registers and a copy of
@@ -66,7 +66,7 @@ func ExampleSymbolizer_Unwind() {
 			fmt.Println(err)
 			continue
 		}
-		addresses := symbolizer.Unwind(ctx, event.PID, stack.Registers(event.Registers), event.StackCopy)
+		addresses := symbolizer.Unwind(ctx, event.PID, event.Registers, event.StackCopy)
 		for _, frame := range symbolizer.Frames(ctx, event.PID, addresses) {
 			fmt.Println(frame.Function)
 		}
@@ -116,10 +116,10 @@ func ExampleProfile() {
 
 // The registers of an x86-64 thread that some other means has stopped, with the
 // top of its stack.
-func ExampleRegisters() {
+func ExampleSymbolizer_Unwind_stopped() {
 	symbolizer := stack.NewSymbolizer(nil)
 	defer symbolizer.Close()
-	registers := stack.Registers{
+	registers := proc.Registers{
 		Machine: elf.EM_X86_64,
 		PC:      0x401136, SP: 0x7ffd_0000_1000,
 		General: make([]uint64, 16),

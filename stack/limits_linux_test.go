@@ -158,7 +158,7 @@ func (f fixture) unwind(pid, depth int) int {
 	for n := range depth {
 		memory = binary.LittleEndian.AppendUint64(memory, mappedAt+1+uint64(n)%(elfimage.CodeSize-1))
 	}
-	registers := Registers{Machine: elf.EM_X86_64, PC: mappedAt, SP: stackAt,
+	registers := proc.Registers{Machine: elf.EM_X86_64, PC: mappedAt, SP: stackAt,
 		General: make([]uint64, 17)}
 	registers.General[7] = stackAt
 	return len(f.Unwind(f.t.Context(), pid, registers, memory))

@@ -44,9 +44,6 @@ type Counts struct {
 	CutStacks uint64
 }
 
-// Unnamed returns how many frames have no name.
-func (c Counts) Unnamed() uint64 { return c.NoFile + c.NoFunction }
-
 // Frame is a function on a stack.
 type Frame struct {
 	Address    uint64 // as it was given

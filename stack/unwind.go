@@ -9,20 +9,8 @@ import (
 	"errors"
 
 	"github.com/gousdt/gousdt/internal/unwind"
+	"github.com/gousdt/gousdt/proc"
 )
-
-// Registers are the registers of a thread, with which its stack is unwound. A
-// trace.Registers can be converted to it.
-type Registers struct {
-	// Machine is that of the kernel.
-	Machine elf.Machine
-	// PC is the address of the instruction, SP the stack pointer.
-	PC, SP uint64
-	// General are by the numbers that DWARF gives them. x86-64: rax, rdx, rcx,
-	// rbx, rsi, rdi, rbp, rsp, r8 to r15; arm64: x0 to x30, sp; riscv64: x0 to
-	// x31; s390x: r0 to r15.
-	General []uint64
-}
 
 // Unwind returns the addresses of a stack, the innermost first, as the kernel
 // would if all code had frame pointers: from the registers and a copy of the
@@ -33,7 +21,7 @@ type Registers struct {
 //
 // Unwind scans processes as Frames does. A process of another machine than the
 // kernel's, such as i386 on x86-64, has stacks of one address.
-func (s *Symbolizer) Unwind(ctx context.Context, pid int, registers Registers, memory []byte) []uint64 {
+func (s *Symbolizer) Unwind(ctx context.Context, pid int, registers proc.Registers, memory []byte) []uint64 {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
 	state := unwind.State{PC: registers.PC}

@@ -57,7 +57,7 @@ func (p *throwing) next(t testing.TB) *trace.Event {
 }
 
 func unwound(s *stack.Symbolizer, e *trace.Event) []uint64 {
-	return s.Unwind(context.Background(), e.PID, stack.Registers(e.Registers), e.StackCopy)
+	return s.Unwind(context.Background(), e.PID, e.Registers, e.StackCopy)
 }
 
 // The functions were built without frame pointers. How many calls of descend
@@ -114,7 +114,7 @@ func TestUnwindEndedProcesses(t *testing.T) {
 	qt.Check(t, qt.Equals(known.Counts().CutStacks, 0))
 	ended, end := context.WithCancel(t.Context())
 	end()
-	qt.Check(t, qt.HasLen(known.Unwind(ended, p.PID, stack.Registers(event.Registers),
+	qt.Check(t, qt.HasLen(known.Unwind(ended, p.PID, event.Registers,
 		event.StackCopy), 1))
 	// Of one that nobody has looked at there is the instruction alone.
 	unknown := stack.NewSymbolizer(nil)

@@ -333,7 +333,7 @@ func newWork(
 
 func (w *work) toGenerate(s *Site) *bpfgen.Site {
 	site := &bpfgen.Site{Provider: s.Provider, Name: s.Name, Cookie: s.Cookie, Args: s.Args, Pointer: 8, Pairs: w.pairs.ends[[2]string{s.Provider, s.Name}]}
-	if w.sel.File().Class() == elf.ELFCLASS32 {
+	if w.sel.File().Header().Class == elf.ELFCLASS32 {
 		site.Pointer = 4
 	}
 	if s.definition != nil {

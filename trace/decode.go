@@ -11,6 +11,7 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/trace/internal/bpfgen"
 )
 
@@ -264,7 +265,7 @@ func (d *decoder) decodeSpan(e *Event, raw []byte, p *bpfgen.SpanPlace) error {
 // forgotten sets the arguments of a start of which nothing was kept, and no
 // stack.
 func forgotten(start *Event, of *events) {
-	start.Stack, start.StackCopy, start.Registers = start.Stack[:0], nil, Registers{}
+	start.Stack, start.StackCopy, start.Registers = start.Stack[:0], nil, proc.Registers{}
 	start.Args = append(start.Args[:0], of.known...)
 	for i := range start.Args {
 		if v := &start.Args[i]; of.record.Args[i].Value != bpfgen.None || v.kind == Bytes {

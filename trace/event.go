@@ -3,11 +3,11 @@
 package trace
 
 import (
-	"debug/elf"
 	"fmt"
 	"time"
 
 	"github.com/gousdt/gousdt/internal/terminal"
+	"github.com/gousdt/gousdt/proc"
 )
 
 // Event is one hit of a probe. It is the caller's own, to keep and to change,
@@ -69,22 +69,8 @@ type Event struct {
 	// them. StackCopy is the memory of the user stack from the stack pointer
 	// up. It ends early, and may be empty, where the stack ends or memory is
 	// paged out.
-	Registers Registers
+	Registers proc.Registers
 	StackCopy []byte
-}
-
-// Registers are the registers of the thread at a hit.
-type Registers struct {
-	// Machine is the machine of the kernel. The registers of a 32-bit program
-	// are those of the 64-bit machine, too.
-	Machine elf.Machine
-	// PC is the address of the site in the process, and SP the stack pointer.
-	PC, SP uint64
-	// General are the general registers, by the numbers that DWARF gives them.
-	// x86-64: rax, rdx, rcx,
-	// rbx, rsi, rdi, rbp, rsp, r8 to r15; arm64: x0 to x30, sp; riscv64: x0 to
-	// x31; s390x: r0 to r15.
-	General []uint64
 }
 
 // String returns the probe, the process and the arguments in one line, as in

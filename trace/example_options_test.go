@@ -51,7 +51,7 @@ func ExampleCloseAll() {
 }
 
 // The registers at each exception of a C++ program, and nothing about threads.
-func ExampleRegisters() {
+func ExampleEvent_registers() {
 	s, err := trace.Open(usdt.Target{Path: "libstdc++.so.6"}, &trace.SessionOptions{
 		ArgumentsOnly: true, // smaller events: no time, no process
 		StackCopy:     4096, // with registers
@@ -89,8 +89,8 @@ func ExampleValue_Kind() {
 			return float64(v.Uint()), true
 		}
 	}
-	fmt.Println(numberOf(trace.SignedValue(-3)))
-	fmt.Println(numberOf(trace.UnsignedValue(math.MaxUint32)))
+	fmt.Println(numberOf(trace.ValueOf(int64(-3))))
+	fmt.Println(numberOf(trace.ValueOf(uint64(math.MaxUint32))))
 	// Output:
 	// -3 true
 	// 4.294967295e+09 true

@@ -210,7 +210,7 @@ func machine(t testing.TB, path string) elf.Machine {
 	file, err := elfnote.Open(path)
 	qt.Assert(t, qt.IsNil(err))
 	defer file.Close()
-	return file.Machine()
+	return file.Header().Machine
 }
 
 func decimal(n int) string { return strconv.Itoa(n) }

@@ -32,7 +32,7 @@ func TestStackCopy(t *testing.T) {
 	file, err := elfnote.Open(p.path)
 	qt.Assert(t, qt.IsNil(err))
 	defer file.Close()
-	qt.Check(t, qt.Equals(registers.Machine, file.Machine()))
+	qt.Check(t, qt.Equals(registers.Machine, file.Header().Machine))
 	qt.Check(t, qt.Equals(registers.PC, addressOf(t, p, event.Site.Offset)))
 
 	end := stackEnd(t, p.PID)

@@ -2,15 +2,15 @@
 
 package trace
 
-// TextValue returns a text, as a key of a row is one.
-func TextValue(text string) Value { return textValue([]byte(text), false) }
-
-// SignedValue returns a number of 64 bits with a sign.
-func SignedValue(n int64) Value {
-	return Value{bits: uint64(n), valueForm: valueForm{kind: Signed, size: 8, state: Present}}
-}
-
-// UnsignedValue returns a number of 64 bits without a sign.
-func UnsignedValue(n uint64) Value {
-	return Value{bits: n, valueForm: valueForm{kind: Unsigned, size: 8, state: Present}}
+// ValueOf returns a number of 64 bits, with or without a sign, or a text as a
+// key of a row is one.
+func ValueOf[T int64 | uint64 | string](value T) Value {
+	switch v := any(value).(type) {
+	case int64:
+		return Value{bits: uint64(v), valueForm: valueForm{kind: Signed, size: 8, state: Present}}
+	case uint64:
+		return Value{bits: v, valueForm: valueForm{kind: Unsigned, size: 8, state: Present}}
+	default:
+		return textValue([]byte(any(value).(string)), false)
+	}
 }

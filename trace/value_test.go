@@ -65,7 +65,7 @@ func TestKindsAndStatesHaveNames(t *testing.T) {
 }
 
 func TestNewValues(t *testing.T) {
-	qt.Check(t, qt.Equals(TextValue("a\x00b").String(), `a\x00b`))
-	qt.Check(t, qt.Equals(SignedValue(-1).String(), "-1"))
-	qt.Check(t, qt.Equals(UnsignedValue(1<<63).String(), "9223372036854775808"))
+	qt.Check(t, qt.Equals(ValueOf("a\x00b").String(), `a\x00b`))
+	qt.Check(t, qt.Equals(ValueOf(int64(-1)).String(), "-1"))
+	qt.Check(t, qt.Equals(ValueOf(uint64(1<<63)).String(), "9223372036854775808"))
 }

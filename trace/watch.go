@@ -174,12 +174,14 @@ func (w *Watch) AttachAhead(process proc.Process, file *os.File) error {
 	})
 }
 
-// Watcher returns what finds the processes, for its Pairs and Stats.
-func (w *Watch) Watcher() *proc.Watcher { return w.follower.Watcher() }
-
-// Stats returns the numbers of the watch. Those of the processes are
-// [proc.Watcher.Stats].
-func (w *Watch) Stats() usdt.WatchStats { return usdt.WatchStats(w.follower.Counts()) }
+// Stats returns the numbers of the watch.
+func (w *Watch) Stats() usdt.WatchStats {
+	counts := w.follower.Counts()
+	return usdt.WatchStats{
+		WatcherStats: w.follower.Watcher().Stats(), Sites: counts.Sites, Descriptors: counts.Descriptors,
+		OverLimit: counts.OverLimit, Waiting: counts.Waiting,
+	}
+}
 
 // Attachments returns what is attached now, in no order.
 func (w *Watch) Attachments() []*Attachment {

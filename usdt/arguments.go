@@ -23,12 +23,7 @@ const maxArguments = 1 << 19
 // depend on the site is decoded once.
 //
 // maxSites is SelectOptions.MaxSites.
-func decodeArguments(file *elfnote.File, debugPath string, sites *siteTable, maxSites int) error {
-	if debugPath != "" {
-		if err := file.UseDebugFile(debugPath); err != nil {
-			return fmt.Errorf("%s: debug file: %w", file.Name(), err)
-		}
-	}
+func decodeArguments(file *elfnote.File, sites *siteTable, maxSites int) error {
 	decoder := argspec.NewDecoder(file)
 	count := 0
 	for i := range sites.rows {

@@ -35,7 +35,7 @@ func machineOf(t *testing.T, program string) elf.Machine {
 	file, err := elfnote.Open(testprog.Path(t, program))
 	qt.Assert(t, qt.IsNil(err))
 	defer file.Close()
-	return file.Machine()
+	return file.Header().Machine
 }
 
 func TestAttachWithAFullSpecMap(t *testing.T) {

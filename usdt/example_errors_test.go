@@ -21,11 +21,7 @@ import (
 
 // Say what a caller can do about each error.
 func ExampleSiteError() {
-	target := usdt.Target{
-		Path:      "/usr/bin/python3",
-		DebugFile: "/srv/symbols/python3.debug", // for arguments that name a symbol
-	}
-	sel, err := usdt.Select(target, &usdt.SelectOptions{RequireAllSites: true},
+	sel, err := usdt.Select(usdt.Target{Path: "/usr/bin/python3"}, &usdt.SelectOptions{RequireAllSites: true},
 		elfnote.MustParsePattern("python:function__*"))
 	var notFound *usdt.NotFoundError
 	var site *usdt.SiteError

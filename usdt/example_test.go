@@ -191,7 +191,7 @@ func ExampleWatchProgram() {
 	if err := watch.SyncAll(); err != nil { // the processes that there are now
 		log.Fatal(err)
 	}
-	if denied := watch.Watcher().Stats().Denied; denied > 0 {
+	if denied := watch.Stats().Denied; denied > 0 {
 		log.Printf("%d processes may not be looked into", denied)
 	}
 	for _, a := range watch.Attachments() {

@@ -173,7 +173,7 @@ func TestHostileUsersWhoseFilesDoNotAnswer(t *testing.T) {
 			}
 		}
 	}
-	blocked := w.Watcher().Stats().Blocked
+	blocked := w.Stats().Blocked
 	qt.Check(t, qt.IsTrue(blocked >= 3), qt.Commentf("%d", blocked))
 	stop()
 	closing := time.Now()

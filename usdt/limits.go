@@ -9,6 +9,7 @@ import (
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/follow"
 	"github.com/gousdt/gousdt/internal/openlimit"
+	"github.com/gousdt/gousdt/proc"
 )
 
 // Limits bound what a Watch attaches. Whoever may start a process can have a
@@ -59,6 +60,9 @@ func (l *Limits) fileSites() int { return follow.OrDefault(l.FileSites, follow.D
 
 // WatchStats are numbers of a Watch.
 type WatchStats struct {
+	// WatcherStats are those of the processes and files.
+	proc.WatcherStats
+
 	// Sites is how many are attached, those with semaphores counted as eight.
 	Sites int
 	// Descriptors is how many the attachments have.

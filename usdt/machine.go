@@ -27,10 +27,10 @@ func attachable(file *elfnote.File) error {
 		return err
 	}
 	one := []byte{1, 0}
-	sameOrder := file.ByteOrder().Uint16(one) == binary.NativeEndian.Uint16(one)
-	if !attaches(kernel, file.Machine()) || !sameOrder {
+	sameOrder := file.Header().ByteOrder.Uint16(one) == binary.NativeEndian.Uint16(one)
+	if !attaches(kernel, file.Header().Machine) || !sameOrder {
 		return fmt.Errorf("the file is for %s (%s), this kernel attaches to programs for %s",
-			file.Machine(), file.ByteOrder(), kernel)
+			file.Header().Machine, file.Header().ByteOrder, kernel)
 	}
 	return nil
 }

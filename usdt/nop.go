@@ -21,7 +21,7 @@ const codeAtSite = 16
 // attach to. It calls refuse with the index of a site that cannot be attached,
 // and stops at the first error that refuse returns.
 func checkCode(file *elfnote.File, sites []siteRow, refuse func(i int, err error) error) error {
-	machine, order := file.Machine(), file.ByteOrder()
+	machine, order := file.Header().Machine, file.Header().ByteOrder
 	// Only 64-bit programs have these nops replaced; others have no answer to
 	// be asked for.
 	nops := optimisedNops{asked: machine != elf.EM_X86_64}

@@ -239,7 +239,7 @@ func checkLibbpfUnavailable(t *testing.T, header libbpfHeader, file *elfnote.Fil
 				lacks = lacks || whole.Index.IsZero() || whole.Scale != 1
 			} else {
 				lacks = lacks || !whole.Index.IsZero() && (!header.indexes || whole.Address32)
-				lacks = lacks || whole.Address32 && file.Machine() == elf.EM_X86_64
+				lacks = lacks || whole.Address32 && file.Header().Machine == elf.EM_X86_64
 			}
 			qt.Check(t, qt.Equals(arg.Err != nil, lacks), at)
 			if lacks {

@@ -42,18 +42,18 @@ func vectorArgs(t testing.TB) map[elf.Machine][]vectorArg {
 	qt.Assert(t, qt.IsNil(err))
 	all := make(map[elf.Machine][]vectorArg)
 	for _, v := range vectors {
-		isBig := v.File.ByteOrder() == binary.BigEndian || v.Kernel == elf.EM_S390
+		isBig := v.File.Header().ByteOrder == binary.BigEndian || v.Kernel == elf.EM_S390
 		if isBig != (nativeOrder() == binary.BigEndian) || v.Expected == "none" || v.Kernel == elf.EM_NONE {
 			continue
 		}
 		args := argspec.NewDecoder(v.File).Decode(v.Location, v.Text)
 		if v.NoSymbols {
-			args = argspec.Parse(v.File.Machine(), v.Text)
+			args = argspec.Parse(v.File.Header().Machine, v.Text)
 		}
 		means := strings.Split(v.Expected, " ; ")
 		qt.Assert(t, qt.HasLen(args, len(means)), qt.Commentf("%s", v.Place))
 		for i, arg := range args {
-			all[v.Kernel] = append(all[v.Kernel], vectorArg{v.Place, v.File.Machine(), arg, means[i]})
+			all[v.Kernel] = append(all[v.Kernel], vectorArg{v.Place, v.File.Header().Machine, arg, means[i]})
 		}
 	}
 	return all

@@ -70,15 +70,15 @@ func Select(target Target, opts *SelectOptions, patterns ...elfnote.Pattern) (*S
 	if err != nil {
 		return nil, err
 	}
-	s := &Selection{opened: o, pid: target.PID, kernel: kernel, machine: o.elf.Machine(), maxSites: opts.MaxSites}
-	if err := s.find(target, opts, patterns); err != nil {
+	s := &Selection{opened: o, pid: target.PID, kernel: kernel, machine: o.elf.Header().Machine, maxSites: opts.MaxSites}
+	if err := s.find(opts, patterns); err != nil {
 		o.close()
 		return nil, err
 	}
 	return s, nil
 }
 
-func (s *Selection) find(target Target, opts *SelectOptions, patterns []elfnote.Pattern) error {
+func (s *Selection) find(opts *SelectOptions, patterns []elfnote.Pattern) error {
 	file := s.opened.elf
 
 	found := newSiteCollector(file)
@@ -140,7 +140,7 @@ func (s *Selection) find(target Target, opts *SelectOptions, patterns []elfnote.
 	if err := s.check(opts.RequireAllSites); err != nil {
 		return err
 	}
-	if err := decodeArguments(file, target.DebugFile, &s.sites, opts.MaxSites); err != nil {
+	if err := decodeArguments(file, &s.sites, opts.MaxSites); err != nil {
 		return err
 	}
 	if opts.RequireArguments {

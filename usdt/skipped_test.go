@@ -92,7 +92,7 @@ func TestSelectSkipsASharedInstructionWithAnotherSemaphore(t *testing.T) {
 	// Its note says that the second is where the first is.
 	word := func(address uint64) []byte {
 		b := make([]byte, 8)
-		sel.File().ByteOrder().PutUint64(b, address)
+		sel.File().Header().ByteOrder.PutUint64(b, address)
 		return b
 	}
 	content, err := os.ReadFile(path)

@@ -42,6 +42,8 @@ type Target struct {
 	File *os.File
 
 	// ELF is a file that has been opened already, from a path or an *os.File.
+	// By [elfnote.File.UseDebugFile] it may have a debug file that is not
+	// installed, for the symbols that arguments such as "8@counter(%rip)" name.
 	// The caller closes it, once Attach has returned or the Selection is
 	// closed.
 	ELF *elfnote.File
@@ -57,12 +59,6 @@ type Target struct {
 	// file, now or later. To find the file through a process of another user
 	// needs CAP_SYS_PTRACE.
 	PID int
-
-	// DebugFile is the path of a separate debug file, for the symbols that
-	// arguments such as "8@counter(%rip)" refer to. If it is empty, they are
-	// looked up in the file itself and, if that is stripped, in the debug file
-	// that elfnote.File.Symbol finds.
-	DebugFile string
 }
 
 // opened is a target's file, ready to be read and to be named to the kernel.

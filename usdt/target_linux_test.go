@@ -46,7 +46,7 @@ func TestSelectByABareName(t *testing.T) {
 				cmd := exec.Command(program)
 				cmd.Env = []string{"LD_LIBRARY_PATH=" + path}
 				process := testprog.StartCommand(t, cmd)
-				qt.Check(t, qt.Equals(find(t, process.PID).File().Machine(), want))
+				qt.Check(t, qt.Equals(find(t, process.PID).File().Header().Machine, want))
 			}
 		}
 	})

@@ -205,12 +205,14 @@ func (w *Watch) Sync(pid int) error { return w.follower.Sync(pid) }
 // [WatchOptions].Changed.
 func (w *Watch) SyncAll() error { return w.follower.SyncAll() }
 
-// Watcher returns what finds the processes, for its Pairs and Stats.
-func (w *Watch) Watcher() *proc.Watcher { return w.follower.Watcher() }
-
-// Stats returns the numbers of the watch. Those of the processes are
-// [proc.Watcher.Stats].
-func (w *Watch) Stats() WatchStats { return WatchStats(w.follower.Counts()) }
+// Stats returns the numbers of the watch.
+func (w *Watch) Stats() WatchStats {
+	counts := w.follower.Counts()
+	return WatchStats{
+		WatcherStats: w.follower.Watcher().Stats(), Sites: counts.Sites, Descriptors: counts.Descriptors,
+		OverLimit: counts.OverLimit, Waiting: counts.Waiting,
+	}
+}
 
 // Attachments returns what is attached now, in no order.
 func (w *Watch) Attachments() []*WatchAttachment { return w.follower.Attachments() }

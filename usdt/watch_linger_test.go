@@ -55,7 +55,7 @@ func TestWatchLeavesAFileAttachedBetweenItsProcesses(t *testing.T) {
 		for range 2 {
 			process.Kill()
 			qt.Assert(t, qt.IsNil(w.SyncAll()))
-			qt.Assert(t, qt.Equals(w.Watcher().Stats().Files, 0))
+			qt.Assert(t, qt.Equals(w.Stats().Files, 0))
 			qt.Assert(t, qt.HasLen(w.Attachments(), 1))
 
 			process = testprog.Start(t, program)

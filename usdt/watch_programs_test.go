@@ -100,7 +100,7 @@ func TestWatchAttachesSeveralProgramsEachToItsProbes(t *testing.T) {
 					[]*ebpf.Program{c.Collect3, c.Collect, c.Collect})),
 					qt.Commentf("in the order of the programs, whatever that of the processes"))
 				qt.Assert(t, qt.Equals(told.Attached[0].Path, both))
-				qt.Assert(t, qt.Equals(w.Watcher().Stats().Files, 2))
+				qt.Assert(t, qt.Equals(w.Stats().Files, 2))
 				for _, a := range told.Attached {
 					names := map[*ebpf.Program]string{c.Collect3: "guarded", c.Collect: "three"}
 					qt.Assert(t, qt.Equals(a.Link.Selection().Len(), 1))

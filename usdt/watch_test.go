@@ -231,12 +231,15 @@ func TestWatchWithTheCallersOwnReader(t *testing.T) {
 	process := testprog.Start(t, program)
 	cache := readByOtherMeans()
 	w, err := c.Watch(&usdt.WatchOptions{
-		Proc: proc.WatcherOptions{Filter: only(program), Cache: cache},
+		Proc: proc.WatcherOptions{Filter: only(program), Cache: cache, Handler: func(changes *proc.Changes) {
+			for _, pair := range changes.Appeared {
+				qt.Check(t, qt.IsNil(pair.File.ELF().OSFile()))
+			}
+		}},
 	}, watching(t, c.Collect, "gousdt_test:three")...)
 	qt.Assert(t, qt.IsNil(err))
 	defer w.Close()
 	qt.Assert(t, qt.IsNil(w.Sync(process.PID)))
-	qt.Assert(t, qt.IsNil(w.Watcher().Pairs()[0].File.ELF().OSFile()))
 	process.Fire("three", 1)
 	qt.Assert(t, qt.Equals(int(c.next(t, 1)[0].Pid), process.PID))
 }

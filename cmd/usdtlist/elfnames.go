@@ -12,14 +12,14 @@ import (
 // machineName returns the name of the file's machine, in text and in JSON.
 // Class and byte order make different machines of one ELF number.
 func machineName(f *elfnote.File) string {
-	wide := f.Class() == elf.ELFCLASS64
+	wide := f.Header().Class == elf.ELFCLASS64
 	pick := func(ifWide, ifNarrow string) string {
 		if wide {
 			return ifWide
 		}
 		return ifNarrow
 	}
-	switch f.Machine() {
+	switch f.Header().Machine {
 	case elf.EM_X86_64:
 		return pick("x86-64", "x32")
 	case elf.EM_386:
@@ -31,7 +31,7 @@ func machineName(f *elfnote.File) string {
 	case elf.EM_S390:
 		return pick("s390x", "s390")
 	case elf.EM_PPC64:
-		if f.ByteOrder() == binary.ByteOrder(binary.LittleEndian) {
+		if f.Header().ByteOrder == binary.ByteOrder(binary.LittleEndian) {
 			return "ppc64le"
 		}
 		return "ppc64"
@@ -40,18 +40,18 @@ func machineName(f *elfnote.File) string {
 	case elf.EM_LOONGARCH:
 		return pick("loongarch64", "loongarch32")
 	}
-	return f.Machine().String()
+	return f.Header().Machine.String()
 }
 
 func classBits(f *elfnote.File) uint64 {
-	if f.Class() == elf.ELFCLASS32 {
+	if f.Header().Class == elf.ELFCLASS32 {
 		return 32
 	}
 	return 64
 }
 
 func byteOrderName(f *elfnote.File) string {
-	if f.ByteOrder() == binary.ByteOrder(binary.BigEndian) {
+	if f.Header().ByteOrder == binary.ByteOrder(binary.BigEndian) {
 		return "big"
 	}
 	return "little"

@@ -127,11 +127,13 @@ func (f *follower) warnPolling() {
 	if !f.polls.CompareAndSwap(true, false) {
 		return // before run, or again
 	}
-	watcher := f.watcher
+	var stats proc.WatcherStats
 	if f.watch != nil {
-		watcher = f.watch.Watcher()
+		stats = f.watch.Stats().WatcherStats
+	} else {
+		stats = f.watcher.Stats()
 	}
-	if err := watcher.Stats().EventsError; err != nil {
+	if err := stats.EventsError; err != nil {
 		f.tracer.messages.Warn("%v: processes are scanned once in %v, and what lives shorter is missed", err, interval)
 	}
 }

@@ -136,7 +136,7 @@ func machine(t *testing.T, path string) elf.Machine {
 	file, err := elfnote.Open(path)
 	qt.Assert(t, qt.IsNil(err))
 	defer file.Close()
-	return file.Machine()
+	return file.Header().Machine
 }
 
 // Names and texts of the traced program must not reach the terminal as they

@@ -69,7 +69,7 @@ func (t *tracer) checkArguments() error {
 func (t *targets) noPointer(n int) (err error) {
 	for _, sel := range t.selections {
 		pointer := 8
-		if sel.File().Class() == elf.ELFCLASS32 {
+		if sel.File().Header().Class == elf.ELFCLASS32 {
 			pointer = 4
 		}
 		for _, site := range sel.Sites() {

@@ -14,9 +14,9 @@ import (
 
 func TestCSVHasTextsAsTheyAre(t *testing.T) {
 	for _, text := range []string{`SELECT "a" FROM b`, `C:\temp`, "two\nlines", `"quoted"`} {
-		qt.Check(t, qt.Equals(csvValue(trace.TextValue(text)), text))
+		qt.Check(t, qt.Equals(csvValue(trace.ValueOf(text)), text))
 	}
-	qt.Check(t, qt.Equals(csvValue(trace.SignedValue(-1)), "-1"))
+	qt.Check(t, qt.Equals(csvValue(trace.ValueOf(int64(-1))), "-1"))
 }
 
 // Programs name themselves, and people look at CSV on a terminal.

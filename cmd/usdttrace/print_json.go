@@ -222,7 +222,7 @@ func (p *jsonPrinter) summary(s *summary) {
 	j.FloatMember("seconds", s.took.Seconds())
 	if s.frames != nil {
 		j.Unsigned("frames", s.frames.Frames)
-		j.Unsigned("unnamed_frames", s.frames.Unnamed())
+		j.Unsigned("unnamed_frames", s.frames.NoFile+s.frames.NoFunction)
 	}
 	if s.costs != nil {
 		p.costs(s.costs)

@@ -31,10 +31,10 @@ func TestJSONIsOfItsOwnEvent(t *testing.T) {
 		{"another thread", trace.Event{PID: 1, TID: 2, Command: "a", Site: one}, `"pid":1,"tid":2,"command":"a","cpu":0,"provider":"p","name":"one","file":"/bin/one","location":0,"args":[]}`},
 		{"another process", trace.Event{PID: 3, TID: 2, Command: "a", Site: one}, `"pid":3,"tid":2,"command":"a","cpu":0,"provider":"p","name":"one",`},
 		{"another name of the thread", trace.Event{PID: 3, TID: 2, Command: "b\xff", Site: one}, `"pid":3,"tid":2,"command":"b�","command_hex":"62ff","cpu":0,`},
-		{"another site", trace.Event{Site: two, Args: []trace.Value{trace.SignedValue(1), trace.UnsignedValue(2)}}, `"name":"two","file":"/bin/two","location":0,"args":[{"value":1},{"value":2}]}`},
-		{"the same site with other values", trace.Event{Site: two, Args: []trace.Value{trace.SignedValue(3), {}}}, `"name":"two","file":"/bin/two","location":0,"args":[{"value":3},{"value":null,"unavailable":true}]}`},
+		{"another site", trace.Event{Site: two, Args: []trace.Value{trace.ValueOf(int64(1)), trace.ValueOf(uint64(2))}}, `"name":"two","file":"/bin/two","location":0,"args":[{"value":1},{"value":2}]}`},
+		{"the same site with other values", trace.Event{Site: two, Args: []trace.Value{trace.ValueOf(int64(3)), {}}}, `"name":"two","file":"/bin/two","location":0,"args":[{"value":3},{"value":null,"unavailable":true}]}`},
 		{"the first site again", trace.Event{Site: one}, `"name":"one","file":"/bin/one","location":0,"args":[]}`},
-		{"a call of both", trace.Event{Site: two, Args: []trace.Value{trace.SignedValue(4), {}},
+		{"a call of both", trace.Event{Site: two, Args: []trace.Value{trace.ValueOf(int64(4)), {}},
 			Start: &trace.Event{Site: one}}, `"start":{"provider":"p","name":"one","file":"/bin/one","location":0,"args":[]},"done":{"provider":"p","name":"two","file":"/bin/two","location":0,"args":[{"value":4},`},
 	} {
 		out.Reset()

@@ -53,9 +53,9 @@ func (s *stackRows) add(e *trace.Event, stack []uint64, value trace.Value) {
 			row.Max = value
 		}
 	}
-	row.Sum = trace.UnsignedValue(product)
+	row.Sum = trace.ValueOf(product)
 	if value.Kind() == trace.Signed {
-		row.Sum = trace.SignedValue(int64(product))
+		row.Sum = trace.ValueOf(int64(product))
 	}
 }
 
@@ -90,16 +90,16 @@ func (s *stackRows) row(e *trace.Event, stack []uint64) *trace.Row {
 func keyOf(e *trace.Event, by string) trace.Value {
 	switch by {
 	case "stack", "pid":
-		return trace.UnsignedValue(uint64(e.PID))
+		return trace.ValueOf(uint64(e.PID))
 	case "tid":
-		return trace.UnsignedValue(uint64(e.TID))
+		return trace.ValueOf(uint64(e.TID))
 	case "cpu":
-		return trace.UnsignedValue(uint64(e.CPU))
+		return trace.ValueOf(uint64(e.CPU))
 	}
 	if n, ok := argumentNumber(by); ok && n < len(e.Args) {
 		return e.Args[n]
 	}
-	return trace.TextValue(label(e, by))
+	return trace.ValueOf(label(e, by))
 }
 
 // less compares two values of the same argument.

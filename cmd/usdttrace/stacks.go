@@ -11,7 +11,6 @@ import (
 
 	"github.com/gousdt/gousdt/internal/elffile"
 	"github.com/gousdt/gousdt/internal/unwind"
-	"github.com/gousdt/gousdt/stack"
 	"github.com/gousdt/gousdt/trace"
 )
 
@@ -74,7 +73,7 @@ func (t *tracer) stackOf(e *trace.Event) []uint64 {
 	if t.options.unwind == 0 {
 		return e.Stack
 	}
-	addresses := t.stacks.Unwind(context.Background(), e.PID, stack.Registers(e.Registers), e.StackCopy)
+	addresses := t.stacks.Unwind(context.Background(), e.PID, e.Registers, e.StackCopy)
 	if len(addresses) == 1 && len(e.Stack) > 1 {
 		return e.Stack // such as that of a process that has ended before it could be looked at
 	}

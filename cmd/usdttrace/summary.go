@@ -131,9 +131,9 @@ func (s *summary) text() string {
 			text += fmt.Sprintf("%d %s\n", loss.n, loss.what)
 		}
 	}
-	if s.frames != nil && s.frames.Unnamed() > 0 {
+	if s.frames != nil && s.frames.NoFile+s.frames.NoFunction > 0 {
 		text += fmt.Sprintf("%d of %d functions on stacks have no name: %d in no file, %d in files without symbols for them\n",
-			s.frames.Unnamed(), s.frames.Frames, s.frames.NoFile, s.frames.NoFunction)
+			s.frames.NoFile+s.frames.NoFunction, s.frames.Frames, s.frames.NoFile, s.frames.NoFunction)
 	}
 	if s.costs != nil {
 		text += s.costs.text()

@@ -42,8 +42,9 @@ func newProfile(t *tracer, symbolizer *stack.Symbolizer) (*stack.Profile, error)
 	if lost > 0 {
 		log.Printf("%d samples left out: no stack (it takes -fno-omit-frame-pointer), or no room (raise the period)", lost)
 	}
-	if counts := symbolizer.Counts(); counts.Unnamed() > 0 {
-		log.Printf("%d of %d functions have no name", counts.Unnamed(), counts.Frames)
+	counts := symbolizer.Counts()
+	if unnamed := counts.NoFile + counts.NoFunction; unnamed > 0 {
+		log.Printf("%d of %d functions have no name", unnamed, counts.Frames)
 	}
 	return p, nil
 }

@@ -23,25 +23,18 @@ type File struct {
 	pltgot    *uint64
 }
 
-// Machine returns the file's e_machine.
-func (f *File) Machine() elf.Machine { return f.machine }
-
-// Class returns ELFCLASS32 or ELFCLASS64.
-func (f *File) Class() elf.Class { return f.class }
-
-// ByteOrder returns nil for little-endian.
-func (f *File) ByteOrder() binary.ByteOrder { return f.order }
+// Header returns what matters of the ELF header. ByteOrder is nil for
+// little-endian.
+func (f *File) Header() elf.FileHeader {
+	header := elf.FileHeader{Machine: f.machine, Class: f.class, ByteOrder: f.order, Type: f.kind}
+	if header.Type == elf.ET_NONE {
+		header.Type = elf.ET_DYN
+	}
+	return header
+}
 
 // IsProgram reports whether it is no library.
 func (f *File) IsProgram() bool { return !f.isLibrary }
-
-// Type returns ET_EXEC, ET_DYN or ET_REL.
-func (f *File) Type() elf.Type {
-	if f.kind == elf.ET_NONE {
-		return elf.ET_DYN
-	}
-	return f.kind
-}
 
 // Symbol returns a symbol by its name.
 func (f *File) Symbol(name string) (elf.Symbol, error) {

@@ -53,7 +53,7 @@ func nodeMetrics(t *testing.T, containers int) pmetric.Metrics {
 		b.add(metrics[1], []*series{{resource: r, start: at, count: random.Uint64() % 100_000}}, at, false)
 		b.add(metrics[2], []*series{{resource: r, start: at, count: random.Uint64() % 100_000}}, at, false)
 		for _, operation := range []string{"SELECT", "INSERT", "UPDATE", "DELETE"} {
-			s := &series{resource: r, attributes: []trace.Value{trace.TextValue(operation)}, start: at}
+			s := &series{resource: r, attributes: []trace.Value{trace.ValueOf(operation)}, start: at}
 			s.buckets = exponential{scale: 3, positive: buckets{offset: 130}}
 			for i := range 50 { // values from 78 us to 6 ms
 				n := 1000 * math.Exp(-math.Pow(float64(i-20)/8, 2)/2) * (0.8 + 0.4*float64(random.Uint64())/math.MaxUint64)

@@ -23,8 +23,8 @@ func TestPointsOfSums(t *testing.T) {
 		start := time.Unix(1000, 0)
 		table, r := newTable(10), &resource{group: 1, instance: "x"}
 		row := &trace.Row{
-			Keys:  []trace.Value{trace.UnsignedValue(1), trace.SignedValue(-3), trace.TextValue("a\xff")},
-			Count: 2, Sum: trace.SignedValue(-5),
+			Keys:  []trace.Value{trace.ValueOf(uint64(1)), trace.ValueOf(int64(-3)), trace.ValueOf("a\xff")},
+			Count: 2, Sum: trace.ValueOf(int64(-5)),
 		}
 		table.add(row, 1, r, start, start.Add(time.Second))
 		table.add(row, 1, r, start.Add(time.Second), start.Add(2*time.Second))

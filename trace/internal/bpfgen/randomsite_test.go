@@ -138,12 +138,12 @@ type symbolFile struct {
 	symbol uint64
 }
 
-func (f *symbolFile) Machine() elf.Machine        { return f.kernel.program }
-func (f *symbolFile) Class() elf.Class            { return elf.ELFCLASSNONE }
-func (f *symbolFile) ByteOrder() binary.ByteOrder { return f.kernel.order }
-func (f *symbolFile) Type() elf.Type              { return elf.ET_DYN }
-func (f *symbolFile) IsProgram() bool             { return true }
-func (f *symbolFile) PLTGOT() (uint64, error)     { return f.symbol, nil }
+func (f *symbolFile) Header() elf.FileHeader {
+	return elf.FileHeader{Machine: f.kernel.program, ByteOrder: f.kernel.order, Type: elf.ET_DYN}
+}
+
+func (f *symbolFile) IsProgram() bool         { return true }
+func (f *symbolFile) PLTGOT() (uint64, error) { return f.symbol, nil }
 
 func (f *symbolFile) Symbol(name string) (elf.Symbol, error) {
 	return elf.Symbol{Name: name, Info: byte(elf.STT_FUNC), Section: 1, Value: f.symbol}, nil

@@ -121,12 +121,12 @@ var golden = []struct {
 // library is a position-independent file that has all symbols at address 0.
 type library struct{ machine elf.Machine }
 
-func (l library) Machine() elf.Machine      { return l.machine }
-func (library) Class() elf.Class            { return elf.ELFCLASSNONE }
-func (library) ByteOrder() binary.ByteOrder { return nil }
-func (library) Type() elf.Type              { return elf.ET_DYN }
-func (library) IsProgram() bool             { return true }
-func (library) PLTGOT() (uint64, error)     { return 0, nil }
+func (l library) Header() elf.FileHeader {
+	return elf.FileHeader{Machine: l.machine, Type: elf.ET_DYN}
+}
+
+func (library) IsProgram() bool         { return true }
+func (library) PLTGOT() (uint64, error) { return 0, nil }
 func (library) Symbol(string) (elf.Symbol, error) {
 	return elf.Symbol{Info: elf.ST_INFO(elf.STB_GLOBAL, elf.STT_OBJECT), Section: 1}, nil
 }
