@@ -158,11 +158,12 @@ dist-files:
 GORELEASER := github.com/goreleaser/goreleaser/v2@v2.15.0
 
 # On a tag: builds and publishes everything. Without one: builds it into dist.
+# One at a time: an archive has its files in the order in which they were built.
 .PHONY: release release-snapshot
 release: dist-files
-	$(GO) run $(GORELEASER) release --clean
+	$(GO) run $(GORELEASER) release --clean --parallelism 1
 release-snapshot: dist-files
-	$(GO) run $(GORELEASER) release --clean --snapshot \
+	$(GO) run $(GORELEASER) release --clean --parallelism 1 --snapshot \
 		$$(command -v syft >/dev/null || echo --skip=sbom)
 
 # As root: a release twice, compared, and its package in a fresh Debian.
