@@ -60,7 +60,9 @@ type Aggregation struct {
 	// MaxKeys is how many rows there can be; 0 stands for 16,384. If there are
 	// more keys, those with the fewest hits are added up in [Snapshot.Other]:
 	// the total is always exact, and frequent keys have a row. [Row.Partial]
-	// tells rows that may have had more hits.
+	// tells rows that may have had more hits. Rows are not shared out between
+	// containers or users: one that makes up keys without end can have those of
+	// others added up that are less frequent.
 	//
 	// The kernel has room for half as many keys, or for 4096 if that is more,
 	// and for 65,536 at most. The session takes them from there before the room

@@ -37,8 +37,9 @@ type Latency struct {
 
 	// By is what an end has in common with its start: a term that is a number.
 	// Empty stands for "tid", the same thread. An argument such as "arg0" can
-	// say what is started and ended, within the process. DoneBy is the term at
-	// the end, if it is another one there than at the start.
+	// say what is started and ended, within the process. A call without an end
+	// may then be taken for one of a later process with the same PID. DoneBy is
+	// the term at the end, if it is another one there than at the start.
 	By, DoneBy string
 }
 

@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"regexp"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -190,8 +191,8 @@ const summaryMark = "faults: "
 // Each calls try once without a fault, in which it must succeed, and then again
 // and again with another call failing each time. After each of these it calls
 // check, with the error of try: nothing may be left by then, and what try
-// traced must be as before.
-func (f *Faults) Each(t *testing.T, try func(t *testing.T) error, check func(t *testing.T, err error)) {
+// traced must be as before. With names of calls it is only these that fail.
+func (f *Faults) Each(t *testing.T, try func(t *testing.T) error, check func(t *testing.T, err error), only ...string) {
 	t.Helper()
 	if err := try(t); err != nil { // also finds out what is asked of the kernel once only
 		t.Fatalf("without a fault: %v", err)
@@ -199,6 +200,9 @@ func (f *Faults) Each(t *testing.T, try func(t *testing.T) error, check func(t *
 	total, failed := 0, 0
 	for kind := range faultKinds {
 		k := &faultKinds[kind]
+		if len(only) > 0 && !slices.Contains(only, k.name) {
+			continue
+		}
 		control(controlCount, kind, 0, 0)
 		if err := try(t); err != nil {
 			t.Fatalf("without a fault: %v", err)
@@ -229,13 +233,16 @@ func (f *Faults) Each(t *testing.T, try func(t *testing.T) error, check func(t *
 // chosen returns which calls are to fail with which errors, of so many.
 func (k *faultKind) chosen(count int) map[unix.Errno][]int {
 	chosen := make(map[unix.Errno][]int)
-	step := 1
-	errnos := k.errors
-	if os.Getenv(allFaultsVariable) == "" {
-		step, errnos = max(1, (count+faultsPerKind-1)/faultsPerKind), k.errors[:1]
-	}
-	for _, errno := range errnos {
+	if os.Getenv(allFaultsVariable) == "" { // the errors take turns
+		step := max(1, (count+faultsPerKind-1)/faultsPerKind)
 		for n := step / 2; n < count; n += step {
+			errno := k.errors[n/step%len(k.errors)]
+			chosen[errno] = append(chosen[errno], n)
+		}
+		return chosen
+	}
+	for _, errno := range k.errors {
+		for n := range count {
 			chosen[errno] = append(chosen[errno], n)
 		}
 	}

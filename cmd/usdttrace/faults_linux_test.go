@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/go-quicktest/qt"
+
+	"github.com/gousdt/gousdt/internal/testneeds"
+	"github.com/gousdt/gousdt/internal/testprog"
+)
+
+// Whatever a file of the proc file system or the kernel answers while all
+// processes are watched, usdttrace either traces the program or ends and says
+// why. Ctrl-C ends it, and nothing stays attached.
+func TestFaultsWhileAllIsWatched(t *testing.T) {
+	if !testprog.WithFaults(t) {
+		return
+	}
+	process := startTarget(t, "target-pie")
+	nothing, err := os.Open(os.DevNull) // opened before, so that this does not fail
+	qt.Assert(t, qt.IsNil(err))
+	defer nothing.Close()
+	faults := testprog.NewFaults(t)
+	faults.Each(t, func(t *testing.T) error {
+		ctx, cancel := context.WithTimeout(context.Background(), testneeds.Patience(deadline))
+		defer cancel()
+		var stdout, stderr watched
+		command := exec.CommandContext(ctx, "/proc/self/exe", "-a", "gousdt_test:counted")
+		command.Env = append(os.Environ(), runVariable+"=1")
+		command.Stdin, command.Stdout, command.Stderr = nothing, &stdout, &stderr
+		if err := command.Start(); err != nil {
+			return err
+		}
+		ended := make(chan error, 1)
+		go func() { ended <- command.Wait() }()
+		for process.Semaphore("counted") == 0 {
+			select {
+			case err := <-ended:
+				qt.Check(t, qt.Not(qt.Equals(stderr.String(), "")))
+				qt.Check(t, qt.IsNil(ctx.Err()), qt.Commentf("%s", &stderr))
+				return fmt.Errorf("%w: %s", err, &stderr)
+			case <-time.After(time.Millisecond):
+			}
+		}
+		process.Fire("counted", 1)
+		_ = command.Process.Signal(syscall.SIGINT) // it may have ended
+		err := <-ended
+		qt.Check(t, qt.IsNil(ctx.Err()), qt.Commentf("%s", &stderr))
+		hits := strings.Count(stdout.String(), fmt.Sprintf(" %d ", process.PID))
+		qt.Check(t, qt.Equals(err != nil || hits > 0, true), qt.Commentf("%s\n%s", &stdout, &stderr))
+		return err
+	}, func(t *testing.T, _ error) {
+		qt.Check(t, qt.Equals(process.Semaphore("counted"), 0))
+	}, "openat", "bpf")
+}
+
+// An output that cannot be written to any more ends usdttrace, which says so
+// and leaves nothing attached.
+func TestOutputThatFails(t *testing.T) {
+	process := startTarget(t, "target-pie")
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	qt.Assert(t, qt.IsNil(err))
+	defer full.Close()
+	r := startPrepared(t, func(cmd *exec.Cmd) { cmd.Stdout = full }, "-p", decimal(process.PID), "gousdt_test:counted")
+	r.await(&r.stderr, "(Ctrl-C ends)")
+	process.Fire("counted", 1)
+	result := r.wait()
+	qt.Check(t, qt.Equals(result.status, exitError))
+	qt.Check(t, qt.StringContains(result.stderr, "writing the output: no space left on device"))
+	qt.Check(t, qt.Equals(process.Semaphore("counted"), 0))
+}
