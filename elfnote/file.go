@@ -86,9 +86,9 @@ func NewFile(r io.ReaderAt) (*File, error) {
 }
 
 // FromELF reads a file that package debug/elf has opened, through the same
-// reader. Closing one closes not the other; the reader must stay open. Errors
-// are those of [Open]. It fails if the file was not made by debug/elf, or has
-// neither segments nor sections.
+// reader. Closing either does not close the other; the reader must stay open.
+// Errors are those of [Open]. It fails if the file was not made by debug/elf,
+// or has neither segments nor sections.
 func FromELF(file *elf.File) (*File, error) {
 	var sections []io.ReaderAt
 	for _, p := range file.Progs {

@@ -14,9 +14,9 @@ import "fmt"
 // given to a new one, on ext4 at once. So all of this comes from statx of the
 // file itself.
 //
-// A file system of somebody else may tell what it likes, but not of which
-// device it is: that is the kernel's word. So nobody can pass a file off as
-// another one.
+// An untrusted file system can report any inode and any time, but not another
+// device, which the kernel reports. So none of its files can pass for a file of
+// another file system.
 type FileID struct {
 	device uint64 // as statx tells it, major in the upper 32 bits; 0 if merged
 	inode  uint64
@@ -66,8 +66,8 @@ func (id FileID) merged() (merged FileID, ok bool) {
 
 // MayBe reports whether both may be one file. That is so if they are equal, or
 // if both were reached through overlayfs, whose mounts have different numbers
-// for the same file. Who can mount overlayfs can deceive it: it is for what
-// concerns one process only.
+// for the same file. Whoever can mount overlayfs can deceive it: use it only
+// for what affects one process.
 func (id FileID) MayBe(other FileID) bool {
 	return id == other || id.overlay && other.overlay && id.inode == other.inode && id.born == other.born
 }

@@ -95,10 +95,10 @@ func (p Process) Cgroup() (string, error) {
 	return string(text), nil
 }
 
-// Owner says who is to answer for what the process costs: its container, else
-// the slice of its user, else its cgroup and user. Processes of one owner have
-// the same text. Whoever may make cgroups and users of his own remains one
-// owner.
+// Owner returns a text that is the same for all processes among which costs and
+// limits are shared: those of a container, else of the slice of a user, else of
+// a cgroup and user. Making cgroups and users of its own gives a container or
+// user no second owner.
 func (p Process) Owner() string { return p.fs.owner(p.PID) }
 
 // String returns PID and command: "1234 (postgres)".

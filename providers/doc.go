@@ -36,5 +36,5 @@
 //     says when a probe fires. PROVIDER and PROBE may have wildcards.
 //
 // Expressions of package trace have names of their own, such as pid and comm.
-// There, an argument of the same name is meant by its number only.
+// There, an argument of such a name can be named only by its number.
 package providers

@@ -127,8 +127,8 @@ func (s *Symbolizer) Counts() Counts {
 
 // Frames returns the functions of a stack, in the order of the stack: the
 // innermost first. All addresses but the first are taken to be return
-// addresses, where the call is the instruction before. Of a stack that has
-// callers only, subtract 1 from the first address.
+// addresses, where the call is the instruction before. If the first is a return
+// address, too, subtract 1 from it.
 //
 // Frames scans a process that is not known yet, and scans it again where an
 // address is in no known file. When the context ends, Frames reads no more
@@ -149,10 +149,10 @@ func (s *Symbolizer) Frames(ctx context.Context, pid int, stack []uint64) []Fram
 	return frames
 }
 
-// Key returns what is equal for stacks of the same places in the same files, in
-// whatever processes they are: a stack of two processes of a program has one.
-// An address that is in no known file is another place in another process. Keys
-// of different Symbolizers have nothing to do with each other.
+// Key returns a text that is the same for stacks of the same places in the same
+// files, in whatever processes they are. An address that is in no known file is
+// another place in another process. Keys of different Symbolizers cannot be
+// compared.
 func (s *Symbolizer) Key(pid int, stack []uint64) string {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()

@@ -22,12 +22,13 @@ import (
 //
 // An end belongs to the last start of the same pair, in the same thread, that
 // has no end yet, so calls can be nested. Up to 64 calls of a pair can be going
-// on at once in a thread; of more the outermost are forgotten. A call that is
-// left without its end, as by an exception, is not taken for the one around it
-// where the stack pointer tells them apart (on x86-64, arm64, riscv64 and
-// s390x, if a pair's probes are in one function). [Losses] counts the starts
-// and ends that are not measured. Each different Latency of a session takes 13
-// MB of kernel memory, and 200 kB for each processor.
+// on at once in a thread; of more the outermost are forgotten. A call may be
+// left without its end, as by an exception. The end of the call around it is
+// then not taken for its own where the stack pointer tells the two apart (on
+// x86-64, arm64, riscv64 and s390x, if a pair's probes are in one function).
+// [Losses] counts the starts and ends that are not measured. Each different
+// Latency of a session takes 13 MB of kernel memory, and 200 kB for each
+// processor.
 type Latency struct {
 	// Pair selects the pairs of probes, each of which is measured by itself.
 	// The session must watch both probes of a pair: [Open] checks that it does,

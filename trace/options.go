@@ -53,9 +53,9 @@ type SessionOptions struct {
 	// the session is open. Nil knows no names; see [providers.Builtin].
 	Definitions *providers.Definitions
 
-	// Texts, if it is not 0, is how many bytes are read at most, up to 32,768,
-	// of each argument that is a text by its definition, unless a capture is
-	// about it.
+	// Texts is how many bytes are read at most of each argument that is a text
+	// by its definition, up to 32,768; 0 reads none. An argument for which
+	// there is a Capture is read as that says.
 	Texts int
 	// Spans, if there are any, make the session send an event for each call
 	// between two probes, at its end, in place of an event for each hit:
@@ -71,10 +71,10 @@ type SessionOptions struct {
 	// StackCopy, the kernel keeps as much for up to 1024 calls.
 	StartStacks bool
 
-	// PageIn brings memory in that arguments point to and that is not in
-	// memory, as the program itself would by reading it. Without PageIn such
-	// memory is unreadable: typically a text that the program passes but has
-	// not used yet. A hit that needs it takes longer, and its event comes
+	// PageIn has the kernel bring in the pages that arguments point to and that
+	// are not in memory, as if the program itself read them. Without PageIn
+	// such memory is unreadable: typically a text that the program passes but
+	// has not used yet. A hit that needs it takes longer, and its event comes
 	// later; other hits and events do not wait. PageIn needs Linux 6.0. Then
 	// "stack" cannot be a key of aggregations.
 	//
@@ -136,9 +136,10 @@ type SessionOptions struct {
 
 	// ShareRing keeps the last quarter of the ring buffer for containers and
 	// users that have put little into it lately, so that one that passes its
-	// probes all the time leaves room for the events of others. Who does so is
-	// told by [Session.LossesByOwner]. It costs some 5 ns at each hit, and a
-	// quarter of the room that one owner alone would have.
+	// probes all the time leaves room for the events of others.
+	// [Session.LossesByOwner] names those whose events were lost. It costs some
+	// 5 ns at each hit, and a quarter of the room that one owner alone would
+	// have.
 	ShareRing bool
 
 	// Delay is how long an event may wait until it is delivered, if events come
@@ -176,8 +177,8 @@ type Capture struct {
 	Probes []elfnote.Pattern
 
 	// Arg is the argument, named as in expressions: "arg0", or "query" if
-	// SessionOptions.Definitions call it so. Where it has not the size of a
-	// pointer, or is a floating point number, nothing is read.
+	// SessionOptions.Definitions call it so. Nothing is read where it does not
+	// have the size of a pointer, or is a floating point number.
 	Arg string
 
 	// Bytes says that the argument points to bytes, not to a text. That matters
@@ -191,8 +192,8 @@ type Capture struct {
 
 	// Max is how many bytes are read at most, from 1 to 32,768; 0 stands for
 	// 128. Each event takes that much room in the ring buffer, however short
-	// the text is. Of an argument of kind [Bytes], which is no pointer, nothing
-	// but Max matters.
+	// the text is. An argument of kind [Bytes] is no pointer, and of its
+	// Capture only Max is used.
 	Max int
 }
 

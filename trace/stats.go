@@ -43,9 +43,9 @@ type ProgramStats struct {
 	// Time includes about 20 ns of measuring for each run.
 	Runs uint64
 	Time time.Duration
-	// Missed is at how many hits the program did not run because it, or another
-	// BPF program, was running on the processor already. The kernel counts them
-	// from Linux 5.12 on.
+	// Missed is the number of hits at which the program did not run because it,
+	// or another BPF program, was running on the processor already. The kernel
+	// counts them from Linux 5.12 on.
 	Missed uint64
 }
 

@@ -22,9 +22,9 @@ type WatchOptions struct {
 	// AttachOptions apply to each attachment.
 	usdt.AttachOptions
 
-	// OptionsFor, if set, is asked for the options of an attachment, in the
-	// place of AttachOptions: a Cookie, or SiteCookie, for each file or process
-	// distinguishes them, also in filters and aggregations.
+	// OptionsFor, if set, returns the options of each attachment, and
+	// AttachOptions are ignored. With a Cookie or SiteCookie for each file or
+	// process, events, filters and aggregations can tell them apart.
 	//
 	// The pair is the file and the process to be attached. If that is every
 	// process, it is the first one found with the file. OptionsFor is called
@@ -146,10 +146,10 @@ func (w *Watch) Sync(pid int) error { return w.follower.Sync(pid) }
 func (w *Watch) SyncAll() error { return w.follower.SyncAll() }
 
 // AttachAhead attaches to a file that a process is about to execute or to map,
-// so that its first probes are not missed either. It is for those who have the
-// process wait meanwhile, and for a Watch with PerProcess. Once this has been
-// called for a process, even in vain, what is attached to it stays so until it
-// ends.
+// so that its first probes are not missed either. The caller has the process
+// wait meanwhile, and the Watch has PerProcess. After a call for a process,
+// even one that failed, what is attached to the process stays attached until
+// the process ends.
 //
 // A file that is attached to the process already is left as it is. The file may
 // be closed afterwards.
@@ -188,8 +188,8 @@ func (w *Watch) Attachments() []*Attachment {
 	return slices.DeleteFunc(w.follower.Attachments(), func(a *Attachment) bool { return a.isClosed() })
 }
 
-// Stop has nothing more attached, and Run return. It does not wait for these.
-// What is attached stays so until Close.
+// Stop ends Run, and nothing more is attached. It waits for neither. What is
+// attached stays attached until Close.
 func (w *Watch) Stop() { w.follower.Stop() }
 
 // Close detaches everything, all at a time, and waits until that is done and

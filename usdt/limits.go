@@ -21,12 +21,12 @@ import (
 // limit is not attached. It is an error of [WatchChanges], a [*LimitError], and
 // is tried again when there is room.
 //
-// An owner is a container, or else a user: see [proc.Process.Owner]. One that
-// has more than the others never keeps them from being attached. If there is no
-// room for an owner that would still have less than the one with the most, that
-// one gives up half of what it has. While Run runs, the time that attaching
-// takes is shared out, too: an owner for which it takes more than a quarter of
-// the time waits while there are others.
+// An owner is a container, or else a user: see [proc.Process.Owner]. No owner
+// keeps the others from being attached: if there is no room for one that would
+// still have less than the owner with the most, the latter gives up half of
+// what it has. While Run runs, the time that attaching takes is shared out,
+// too: an owner for which it takes more than a quarter of the time waits while
+// there are others.
 type Limits struct {
 	// FileSites is for the sites of one file. The default is 10,000. Of real
 	// files libjvm has the most, 750. The file may have four times as many
