@@ -198,6 +198,7 @@ func (o *opened) openPair(pair *proc.Pair) error {
 	if pair.File == nil {
 		return errors.New("the pair has no File: give the Path, or an open file")
 	}
+	o.name = pair.Path // not that of the link in /proc it was opened by
 	pair.File.Hold()
 	o.closers = append(o.closers, func() error { pair.File.Release(); return nil })
 	switch o.elf = pair.File.ELF(); {

@@ -92,6 +92,7 @@ func TestWatchFollowsProcesses(t *testing.T) {
 				qt.Assert(t, qt.HasLen(failures(&changes), 0))
 				qt.Assert(t, qt.HasLen(changes.Attached, 1))
 				qt.Assert(t, qt.Equals(changes.Attached[0].Path, one))
+				qt.Assert(t, qt.Equals(changes.Attached[0].Link.Selection().Name(), one))
 				process.Fire("three", 1)
 				qt.Assert(t, qt.Equals(int(c.next(t, 1)[0].Pid), process.PID))
 				qt.Assert(t, qt.Equals(process.Semaphore("guarded"), 1))
