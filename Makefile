@@ -187,11 +187,12 @@ otelcol:
 	cd otelcol && CGO_ENABLED=0 GOFLAGS="$$GOFLAGS -e" $(GO) run $(COLLECTOR_BUILDER) --config builder.yaml
 
 # The built Collector, as root, with PostgreSQL, Prometheus and a backend that is
-# away for a while. Building it takes minutes, so this is not in make test-all.
+# away for a while, and the receiver with 200 containers and 2,000 processes.
+# Building it takes minutes, so this is not in make test-all.
 .PHONY: test-otelcol
 test-otelcol: otelcol
 	internal/setup/install test-otelcol
-	CI=true $(tool) ./gotest -C ../otelcol -count=1 $(TESTFLAGS) -tags collector ./usdtreceiver
+	GOUSDT_FLEET=1 CI=true $(tool) ./gotest -C ../otelcol -count=1 $(TESTFLAGS) -tags collector ./usdtreceiver
 
 # The commands in README.md and docs, as root: what they print is compared.
 .PHONY: transcripts

@@ -149,20 +149,21 @@ func makeIn(dir string, arguments ...string) (string, error) {
 	return out.String(), nil
 }
 
-// testdata finds the folder from anywhere in the module: tests run in the
-// folder of their package.
+// testdata finds the folder from anywhere in the repository, also from a module
+// inside it: tests run in the folder of their package.
 func testdata() (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {
 		return "", err
 	}
 	for {
-		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
-			return filepath.Join(dir, "testdata"), nil
+		found := filepath.Join(dir, "testdata")
+		if _, err := os.Stat(filepath.Join(found, "target.c")); err == nil {
+			return found, nil
 		}
 		parent := filepath.Dir(dir)
 		if parent == dir {
-			return "", fmt.Errorf("no go.mod above the working directory (set %s to a folder of prebuilt programs)", prebuiltVariable)
+			return "", fmt.Errorf("no testdata/target.c above the working directory (set %s to a folder of prebuilt programs)", prebuiltVariable)
 		}
 		dir = parent
 	}

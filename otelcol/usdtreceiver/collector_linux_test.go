@@ -111,7 +111,7 @@ func TestCollectorAndPrometheus(t *testing.T) {
 receivers:
   usdt:
     collection_interval: 500ms
-    metrics: [{ name: duration, pair: "postgresql:query", where: %q }]
+    metrics: [{ name: duration, pair: "postgresql:query", where: %q, per_doubling: 16 }]
     spans: [{ pair: "postgresql:query", where: %[1]q }]
 processors:
   memory_limiter: { check_interval: 1s, limit_mib: 256 }

@@ -66,7 +66,8 @@ const (
 )
 
 const (
-	defaultScanInterval       = 10 * time.Second
+	// defaultScanInterval is that long because the kernel reports what starts.
+	defaultScanInterval       = time.Minute
 	defaultCollectionInterval = time.Minute
 	// defaultCardinalityLimit is that of the metrics SDK specification.
 	defaultCardinalityLimit = 2000

@@ -38,6 +38,9 @@ type MetricConfig struct {
 	Value string `mapstructure:"value"`
 	// Monotonic says that no Value is negative.
 	Monotonic bool `mapstructure:"monotonic"`
+	// PerDoubling is how many buckets a histogram has from a number to its
+	// double: 1, 2, 4, 8 or 16. 0 stands for 8.
+	PerDoubling int `mapstructure:"per_doubling"`
 
 	// Where is a condition on the hits that count.
 	Where string `mapstructure:"where"`
@@ -62,6 +65,7 @@ type metric struct {
 	patterns    []elfnote.Pattern
 	attributes  []string // names, in the order of the keys behind the own ones
 	aggregation trace.Aggregation
+	exemplars   exemplars // of a pair
 }
 
 // keys are those by which an aggregation tells resources apart, before the keys
@@ -93,10 +97,13 @@ func (c *MetricConfig) parse(kind ResourceKind, limit int) (*metric, error) {
 		return nil, err
 	}
 	if m.kind == histogram {
-		m.aggregation.Histogram = &trace.Histogram{}
+		m.aggregation.Histogram = &trace.Histogram{PerDoubling: c.PerDoubling}
 		m.aggregation.Min, m.aggregation.Max = true, true
 	}
 	m.aggregation.Sum = m.kind == sum
+	if m.kind != histogram && c.PerDoubling != 0 {
+		return nil, errors.New("per_doubling is for pair and histogram")
+	}
 	return m, nil
 }
 

@@ -56,8 +56,7 @@ func (s *source) deliver(ending context.Context, b batch) {
 		}
 	})
 	s.receiver.delivering.Go(func() {
-		ticker := time.NewTicker(maxWait)
-		defer ticker.Stop()
+		var due <-chan time.Time // nil while nothing waits
 		for {
 			select {
 			case event, ok := <-events:
@@ -65,11 +64,17 @@ func (s *source) deliver(ending context.Context, b batch) {
 					s.send(ending, b)
 					return
 				}
-				if b.add(event); b.count() >= maxBatch {
+				b.add(event)
+				switch n := b.count(); {
+				case n >= maxBatch:
 					s.send(ending, b)
+					due = nil
+				case n > 0 && due == nil:
+					due = time.After(maxWait)
 				}
-			case <-ticker.C:
+			case <-due:
 				s.send(ending, b)
+				due = nil
 			}
 		}
 	})

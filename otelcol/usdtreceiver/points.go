@@ -51,6 +51,10 @@ func (b *metricsBuilder) scope(r *resource) pmetric.ScopeMetrics {
 // so that a backend does not go on with the one before.
 func (b *metricsBuilder) add(m *metric, all []*series, at time.Time, ended bool) {
 	metrics := make(map[*resource]pmetric.Metric)
+	var samples map[exemplarSeries]*reservoir
+	if m.kind == histogram && !ended {
+		samples = m.exemplars.take(at)
+	}
 	for _, s := range all {
 		to, ok := metrics[s.resource]
 		if !ok {
@@ -59,7 +63,9 @@ func (b *metricsBuilder) add(m *metric, all []*series, at time.Time, ended bool)
 			metrics[s.resource] = to
 		}
 		if m.kind == histogram {
-			s.fillHistogram(m, to.ExponentialHistogram().DataPoints().AppendEmpty(), at, ended)
+			p := to.ExponentialHistogram().DataPoints().AppendEmpty()
+			s.fillHistogram(m, p, at, ended)
+			s.fillExemplars(samples, p)
 		} else {
 			s.fillNumber(m, to.Sum().DataPoints().AppendEmpty(), at, ended)
 		}

@@ -141,7 +141,35 @@ func (r *usdtReceiver) open(ctx context.Context, name string, opts *trace.Sessio
 			componentstatus.ReportStatus(r.host, componentstatus.NewPermanentErrorEvent(fmt.Errorf("%s: scanning processes: %w", name, err)))
 		}
 	})
+	if len(r.sources) == 1 { // the same holds for all
+		r.running.Go(func() { s.warnOfPolling(ctx) })
+	}
 	return s, nil
+}
+
+// firstPass is how often it is asked whether the first scan is over.
+const firstPass = time.Second
+
+// warnOfPolling says if the kernel does not report what starts.
+func (s *source) warnOfPolling(ctx context.Context) {
+	ticker := time.NewTicker(firstPass)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		stats := s.watch.Watcher().Stats()
+		if stats.Passes == 0 {
+			continue
+		}
+		if stats.EventsError != nil {
+			s.receiver.logger.Warn("what starts is found by scans of all processes only: scan_interval says how late",
+				zap.Duration("scan_interval", s.receiver.config.ScanInterval), zap.Error(stats.EventsError))
+		}
+		return
+	}
 }
 
 // changed logs what a watch has changed.

@@ -48,6 +48,17 @@ func (c *SpanConfig) parse() (*spans, error) {
 	if err := s.parseParent(); err != nil {
 		return nil, fmt.Errorf("parent: %w", err)
 	}
+	s.options = trace.SessionOptions{
+		Spans:    []trace.Latency{{Pair: s.pair, By: c.MatchBy, DoneBy: c.MatchDoneBy}},
+		Filter:   c.filter(),
+		Captures: captures(s.terms()), Definitions: providers.Builtin(),
+		CGroups: true, RingSize: c.BufferSize, Delay: delay,
+	}
+	return s, s.options.Validate()
+}
+
+// terms are what is read of each call.
+func (s *spans) terms() []term {
 	terms := make([]term, 0, len(s.attributes)+1)
 	for _, a := range s.attributes {
 		terms = append(terms, a.term)
@@ -55,13 +66,34 @@ func (c *SpanConfig) parse() (*spans, error) {
 	if s.parent != nil {
 		terms = append(terms, *s.parent)
 	}
-	s.options = trace.SessionOptions{
-		Spans:    []trace.Latency{{Pair: s.pair, By: c.MatchBy, DoneBy: c.MatchDoneBy}},
-		Filter:   c.filter(),
-		Captures: captures(terms), Definitions: providers.Builtin(),
-		CGroups: true, RingSize: c.BufferSize, Delay: delay,
+	return terms
+}
+
+// exemplarsOf returns of which metrics the spans become exemplars, and has what
+// these need read. Only spans with a caller do.
+func (r *usdtReceiver) exemplarsOf(s *spans) (all []spanExemplars) {
+	if r.metrics == nil || s.parent == nil {
+		return nil
 	}
-	return s, s.options.Validate()
+	terms := s.terms()
+	for _, m := range r.metrics.metrics {
+		attributes, ok := exemplarsFor(m, s)
+		if !ok {
+			continue
+		}
+		more := terms
+		for _, a := range attributes {
+			more = append(more, a.term)
+		}
+		options := s.options
+		options.Captures = captures(more)
+		if options.Validate() != nil {
+			continue // more than can be read of one call
+		}
+		terms, s.options = more, options
+		all = append(all, spanExemplars{attributes, &m.exemplars})
+	}
+	return all
 }
 
 // filter is the condition on calls that become spans.
@@ -110,11 +142,12 @@ func (r *usdtReceiver) startSpans(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
+		to := r.exemplarsOf(parsed)
 		s, err := r.open(ctx, name, &parsed.options, parsed.pair.Patterns())
 		if err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
-		b := &spanBatch{source: s, spans: parsed}
+		b := &spanBatch{source: s, spans: parsed, exemplars: to}
 		b.clear()
 		s.deliver(ctx, b)
 	}
@@ -124,9 +157,10 @@ func (r *usdtReceiver) startSpans(ctx context.Context) error {
 // spanBatch is spans that are sent together.
 type spanBatch struct {
 	*source
-	spans  *spans
-	all    ptrace.Traces
-	scopes map[*resource]ptrace.ScopeSpans
+	spans     *spans
+	all       ptrace.Traces
+	scopes    map[*resource]ptrace.ScopeSpans
+	exemplars []spanExemplars
 }
 
 func (b *spanBatch) clear() {
@@ -160,11 +194,17 @@ func (b *spanBatch) add(e *trace.Event) {
 		b.scopes[r] = scope
 	}
 	span := scope.Spans().AppendEmpty()
-	b.spans.fill(span, e)
+	if parent, ok := b.spans.fill(span, e); ok {
+		for i := range b.exemplars {
+			b.exemplars[i].offer(r, e, span, parent.flags)
+		}
+	}
 	r.fillThread(span.Attributes(), e)
 }
 
-func (s *spans) fill(span ptrace.Span, e *trace.Event) {
+// fill makes a span of a call. It returns the caller's context, if there is
+// one.
+func (s *spans) fill(span ptrace.Span, e *trace.Event) (parent spanContext, joined bool) {
 	span.SetName(s.config.Name)
 	if s.config.Name == "" {
 		span.SetName(callName(e))
@@ -176,16 +216,17 @@ func (s *spans) fill(span ptrace.Span, e *trace.Event) {
 	span.SetStartTimestamp(pcommon.NewTimestampFromTime(end.Add(-e.Duration)))
 	span.SetEndTimestamp(pcommon.NewTimestampFromTime(end))
 	span.SetSpanID(newSpanID())
-	if context, ok := s.parentOf(e); ok {
-		span.SetTraceID(context.trace)
-		span.SetParentSpanID(context.span)
-		span.SetFlags(uint32(context.flags) | remoteParent)
+	if parent, joined = s.parentOf(e); joined {
+		span.SetTraceID(parent.trace)
+		span.SetParentSpanID(parent.span)
+		span.SetFlags(uint32(parent.flags) | remoteParent)
 	} else {
 		span.SetTraceID(newTraceID())
 	}
 	for _, a := range s.attributes {
 		a.term.put(span.Attributes(), a.name, e)
 	}
+	return parent, joined
 }
 
 // remoteParent are the flags of OTLP that say that it is known whether the

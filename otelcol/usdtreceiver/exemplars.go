@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package usdtreceiver
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"time"
+
+	"go.opentelemetry.io/collector/pdata/pcommon"
+	"go.opentelemetry.io/collector/pdata/pmetric"
+	"go.opentelemetry.io/collector/pdata/ptrace"
+
+	"github.com/gousdt/gousdt/trace"
+)
+
+const (
+	// maxExemplars is how many exemplars a point has. Backends keep fewer.
+	maxExemplars = 4
+
+	// maxExemplarSeries bounds for how many series of a metric exemplars wait
+	// for the next points: those that are first in an interval.
+	maxExemplarSeries = 1024
+
+	// sampledFlag is that of a traceparent whose trace is recorded.
+	sampledFlag = 1
+)
+
+// exemplar is a call that a histogram has counted, and the span that it became.
+type exemplar struct {
+	at    time.Time
+	took  time.Duration
+	trace pcommon.TraceID
+	span  pcommon.SpanID
+}
+
+// exemplars are those of a metric that wait for the next points. Spans come by
+// one goroutine, points are made by another one.
+type exemplars struct {
+	mu       sync.Mutex
+	bySeries map[exemplarSeries]*reservoir
+}
+
+// exemplarSeries identifies a series by what its points say. What a span has
+// and what the kernel has counted by are values of different kinds.
+type exemplarSeries struct {
+	resource   *resource
+	attributes string
+}
+
+// reservoir is a random sample of the exemplars of a series: each has the same
+// chance to stay.
+type reservoir struct {
+	seen int
+	kept []exemplar
+}
+
+// spanExemplars has the spans of one configuration be exemplars of a metric.
+type spanExemplars struct {
+	attributes []attribute // those of the metric
+	to         *exemplars
+}
+
+// exemplarsFor returns how spans become exemplars of a metric. ok is false
+// unless each such span is a call that the metric has counted, with attributes
+// that the span's event has: the same pair, matched alike; the same condition,
+// or none of the metric; and attributes that are terms.
+func exemplarsFor(m *metric, spans *spans) (attributes []attribute, ok bool) {
+	latency := m.aggregation.Latency
+	if latency == nil {
+		return nil, false
+	}
+	of := spans.options.Spans[0]
+	if latency.Pair.String() != of.Pair.String() || latency.By != of.By || latency.DoneBy != of.DoneBy {
+		return nil, false
+	}
+	if m.config.Where != "" && m.config.Where != spans.config.Where {
+		return nil, false
+	}
+	attributes, err := parseAttributes(m.config.Attributes, false)
+	if err != nil {
+		return nil, false
+	}
+	for i := range attributes {
+		if t := &attributes[i].term; t.source == textTerm && t.max == 0 {
+			t.max = defaultKeyText
+		}
+	}
+	return attributes, true
+}
+
+// defaultKeyText is how many bytes a key of package trace has that is a text
+// without a length.
+const defaultKeyText = 64
+
+// offer gives the metric a span that has joined a trace.
+func (e *spanExemplars) offer(r *resource, event *trace.Event, span ptrace.Span, flags byte) {
+	if flags&sampledFlag == 0 {
+		return // the trace that it would lead to is not recorded
+	}
+	attributes := pcommon.NewMap()
+	for _, a := range e.attributes {
+		a.term.put(attributes, a.name, event)
+	}
+	e.to.add(exemplarSeries{r, attributesText(attributes)}, exemplar{
+		at: event.Time, took: event.Duration, trace: span.TraceID(), span: span.SpanID(),
+	})
+}
+
+// attributesText is equal for equal attributes. They are in the order of their
+// names.
+func attributesText(attributes pcommon.Map) string {
+	var b strings.Builder
+	for name, value := range attributes.All() {
+		fmt.Fprintf(&b, "%q=%d:%q ", name, value.Type(), value.AsString())
+	}
+	return b.String()
+}
+
+func (e *exemplars) add(id exemplarSeries, one exemplar) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	r := e.bySeries[id]
+	if r == nil {
+		if len(e.bySeries) >= maxExemplarSeries {
+			return
+		}
+		if e.bySeries == nil {
+			e.bySeries = make(map[exemplarSeries]*reservoir)
+		}
+		r = new(reservoir)
+		e.bySeries[id] = r
+	}
+	r.add(one)
+}
+
+func (r *reservoir) add(one exemplar) {
+	r.seen++
+	if len(r.kept) < maxExemplars {
+		r.kept = append(r.kept, one)
+	} else if i := rand.IntN(r.seen); i < maxExemplars {
+		r.kept[i] = one
+	}
+}
+
+// take returns what waits. What is later than the points stays for the next.
+func (e *exemplars) take(until time.Time) map[exemplarSeries]*reservoir {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	taken := e.bySeries
+	e.bySeries = nil
+	for id, r := range taken {
+		later := new(reservoir)
+		kept := r.kept[:0]
+		for _, one := range r.kept {
+			if one.at.After(until) {
+				later.add(one)
+			} else {
+				kept = append(kept, one)
+			}
+		}
+		if r.kept = kept; later.seen > 0 {
+			if e.bySeries == nil {
+				e.bySeries = make(map[exemplarSeries]*reservoir)
+			}
+			e.bySeries[id] = later
+		}
+	}
+	return taken
+}
+
+// fillExemplars adds to a point what has happened in its time.
+func (s *series) fillExemplars(from map[exemplarSeries]*reservoir, p pmetric.ExponentialHistogramDataPoint) {
+	if len(from) == 0 {
+		return
+	}
+	r := from[exemplarSeries{s.resource, attributesText(p.Attributes())}]
+	if r == nil {
+		return
+	}
+	for _, one := range r.kept {
+		if one.at.Before(s.start) {
+			continue // it was counted by a point that has been sent
+		}
+		e := p.Exemplars().AppendEmpty()
+		e.SetTimestamp(pcommon.NewTimestampFromTime(one.at))
+		e.SetIntValue(one.took.Nanoseconds())
+		e.SetTraceID(one.trace)
+		e.SetSpanID(one.span)
+	}
+}
