@@ -4,14 +4,13 @@ package usdtreceiver_test
 
 import (
 	"maps"
-	"os"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/go-quicktest/qt"
+	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
-	"go.yaml.in/yaml/v3"
 )
 
 // What the receiver says of itself is what metadata.yaml describes, and true.
@@ -24,15 +23,7 @@ func TestOwnMetrics(t *testing.T) {
 	s.awaitAttached(b.File, "metrics", "spans[0]")
 	b.Query("SELECT 1")
 
-	text, err := os.ReadFile("metadata.yaml")
-	qt.Assert(t, qt.IsNil(err))
-	var described struct {
-		Telemetry struct {
-			Metrics map[string]struct{ Description, Unit string }
-		}
-	}
-	qt.Assert(t, qt.IsNil(yaml.Unmarshal(text, &described)))
-
+	described := readMetadata(t)
 	got := make(map[string]metricdata.Metrics)
 	var all metricdata.ResourceMetrics
 	qt.Assert(t, qt.IsNil(s.own.Collect(t.Context(), &all)))
@@ -43,6 +34,19 @@ func TestOwnMetrics(t *testing.T) {
 				got[name] = m
 				qt.Check(t, qt.Equals(m.Unit, described.Telemetry.Metrics[name].Unit))
 				qt.Check(t, qt.Equals(m.Description, described.Telemetry.Metrics[name].Description))
+				kind, attributes := kindOf(m.Data)
+				wanted := described.Telemetry.Metrics[name]
+				qt.Check(t, qt.Equals(kind, wanted.kind()), qt.Commentf("%s", name))
+				for _, set := range attributes {
+					var keys []string
+					for _, a := range set.ToSlice() {
+						keys = append(keys, string(a.Key))
+						if enum := described.Attributes[string(a.Key)].Enum; len(enum) > 0 {
+							qt.Check(t, qt.SliceContains(enum, a.Value.AsString()))
+						}
+					}
+					qt.Check(t, qt.ContentEquals(keys, wanted.Attributes), qt.Commentf("%s", name))
+				}
 			}
 		}
 	}
@@ -56,4 +60,26 @@ func TestOwnMetrics(t *testing.T) {
 	for _, p := range got["receiver_usdt_program_time"].Data.(metricdata.Sum[float64]).DataPoints {
 		qt.Check(t, qt.IsTrue(p.Value > 0))
 	}
+}
+
+// kindOf returns what a metric is, and the attributes of its points.
+func kindOf(data metricdata.Aggregation) (kind metadataKind, all []attribute.Set) {
+	switch d := data.(type) {
+	case metricdata.Gauge[int64]:
+		kind = metadataKind{"gauge", "int", false}
+		for _, p := range d.DataPoints {
+			all = append(all, p.Attributes)
+		}
+	case metricdata.Sum[int64]:
+		kind = metadataKind{"sum", "int", d.IsMonotonic}
+		for _, p := range d.DataPoints {
+			all = append(all, p.Attributes)
+		}
+	case metricdata.Sum[float64]:
+		kind = metadataKind{"sum", "double", d.IsMonotonic}
+		for _, p := range d.DataPoints {
+			all = append(all, p.Attributes)
+		}
+	}
+	return kind, all
 }
