@@ -57,7 +57,7 @@ func TestExemplarsAreBounded(t *testing.T) {
 	m, err := (&MetricConfig{Name: "m", Pair: "p:query", Attributes: map[string]string{"operation": "str(arg0, 6)"}}).parse(ByContainer, 10)
 	qt.Assert(t, qt.IsNil(err))
 	began, r := time.Unix(1000, 0), new(resource)
-	s := &series{resource: r, attributes: []trace.Value{trace.TextValue("SELECT")}, start: began}
+	s := &series{resource: r, attributes: []trace.Value{trace.ValueOf("SELECT")}, start: began}
 	points := func(at time.Time) (sent [][]int64) {
 		b := newMetricsBuilder(Cumulative)
 		b.add(m, []*series{s}, at, false)

@@ -160,7 +160,7 @@ func (s *source) warnOfPolling(ctx context.Context) {
 			return
 		case <-ticker.C:
 		}
-		stats := s.watch.Watcher().Stats()
+		stats := s.watch.Stats()
 		if stats.Passes == 0 {
 			continue
 		}
