@@ -196,7 +196,6 @@ func (v *delivery) receive(count int) (spent float64, sum uint64, err error) {
 	// With a context that can end, as programs have it.
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	runtime.GC() // what others have left is not this one's
 	came := 0
 	spent, err = processorTime(func() (err error) {
 		sum, came, err = v.take(ctx, count)
@@ -260,6 +259,7 @@ func (e *env) deliveries(d delivered) ([]compare.Contestant, error) {
 	}
 	contestant := func(name string, v *delivery, read func() (spent float64, sum uint64, err error)) compare.Contestant {
 		return compare.Contestant{Name: name, Once: true, Measure: func(int) (float64, error) {
+			runtime.GC() // what others have left is not this one's
 			if err := v.send(eventsAtATime); err != nil {
 				return 0, err
 			}
@@ -290,7 +290,6 @@ func (e *env) deliveries(d delivered) ([]compare.Contestant, error) {
 		read func(count int) error
 	}{{byReader, reader}, {byMemory, memory.readAll}} {
 		all = append(all, contestant(undecoded.name, reused, func() (float64, uint64, error) {
-			runtime.GC()
 			spent, err := processorTime(func() error { return undecoded.read(eventsAtATime) })
 			return spent, reused.sum, err // it adds up the bytes
 		}))
