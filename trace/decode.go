@@ -65,12 +65,13 @@ func newDecoder(sites *siteTable, reuse bool) *decoder {
 // The record is aligned to eight bytes. The event is valid until the next one
 // is decoded.
 func (d *decoder) again(raw []byte) *Event {
-	if len(raw) < d.size || *(*uint32)(unsafe.Pointer(unsafe.SliceData(raw))) != d.id {
+	record := unsafe.Pointer(unsafe.SliceData(raw))
+	if len(raw) < d.size || *(*uint32)(record) != d.id {
 		return nil
 	}
-	from := unsafe.Slice((*uint64)(unsafe.Add(unsafe.Pointer(unsafe.SliceData(raw)), d.wordsAt)), len(d.words))
-	for i := range from {
-		d.words[i].bits = from[i]
+	words, from := d.words, unsafe.Add(record, d.wordsAt)
+	for i := range words {
+		words[i].bits = *(*uint64)(unsafe.Add(from, 8*i))
 	}
 	return d.event
 }
