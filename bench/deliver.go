@@ -85,8 +85,9 @@ func deliverRows() []row {
 	return rows
 }
 
-// eventsAtATime are delivered in each round.
-const eventsAtATime = 20_000
+// eventsAtATime are delivered in each round: so many that to begin an iteration
+// counts for little.
+const eventsAtATime = 60_000
 
 // delivery is a session whose events are delivered, to itself or to others that
 // read its ring buffer.

@@ -18,7 +18,7 @@ import (
 type File struct {
 	elf     elffile.File
 	kind    Kind
-	code    elffile.Segment // see usualCode
+	code    elffile.Segment // see usualCode; empty if nothing can be attached
 	symbols symbols
 }
 
@@ -118,7 +118,9 @@ func (f *File) prepare() {
 	default:
 		f.kind = PositionIndependent
 	}
-	f.code = usualCode(f.elf.Segments)
+	if f.elf.HasCode() {
+		f.code = usualCode(f.elf.Segments)
+	}
 }
 
 // Close closes the file if Open opened it, and its separate debug file. Sites

@@ -17,7 +17,6 @@ func (f *File) offsets(location, semaphore uint64) (code, data uint64, err error
 	if f.kind == DebugFile || f.kind == Relocatable {
 		return 0, 0, nil
 	}
-	// Nearly all sites are in the first executable segment.
 	if skip := location - f.code.Address; skip < f.code.FileSize {
 		code = skip + f.code.Offset
 	} else if code, err = f.otherCodeOffset(location); err != nil {

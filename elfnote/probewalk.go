@@ -25,6 +25,7 @@ type probeWalk struct {
 	// name and arguments are not set.
 	provider, name, arguments, stringsEnd int
 
+	room          []byte         // for strings, which share it
 	shared        *sharedStrings // nil where sharing strings does not pay
 	sharesNothing bool           // it has been tried
 }
@@ -171,6 +172,18 @@ func nonzero(b []byte) uint64 {
 	const low = 0x7f7f7f7f7f7f7f7f
 	v := binary.LittleEndian.Uint64(b)
 	return ((v&low + low) | v) &^ low * 0x0002040810204081 >> 56
+}
+
+// copyStrings returns a copy of the current note's strings. The provider and the
+// name are those of the note before.
+func (w *probeWalk) copyStrings(provider, name string) string {
+	strings := w.data[w.provider:w.stringsEnd]
+	if len(w.room) < len(strings) {
+		w.room = w.roomOrSharing(len(strings), provider, name)
+	}
+	all := elffile.Text(w.room[:copy(w.room, strings)])
+	w.room = w.room[len(all):]
+	return all
 }
 
 // makeRoom returns memory for at least a number of bytes, and for the strings

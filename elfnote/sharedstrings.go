@@ -14,8 +14,8 @@ import (
 type sharedStrings struct {
 	// names is provider and name of the last site that was given strings, each
 	// with its NUL; name is where in it the name starts.
-	names string
-	name  int
+	names          string
+	provider, name string // the same without
 
 	// known is a hash table of names and of arguments. These end with a NUL,
 	// and have no other one.
@@ -55,7 +55,13 @@ func (s *sharedStrings) find(strings []byte) bool {
 		return false
 	}
 	if arguments := strings[n:]; len(arguments) >= tailSize {
-		s.place, s.found = s.lookUp(arguments, (*[tailSize]byte)(arguments[len(arguments)-tailSize:]))
+		hash := hashOf((*[tailSize]byte)(arguments[len(arguments)-tailSize:]))
+		s.place = int(hash >> (64 - knownBits))
+		if s.known[s.place] == string(arguments) { // most are where they belong
+			s.found = true
+			return true
+		}
+		s.place, s.found = s.lookUp(arguments, hash)
 	} else {
 		s.place, s.found = s.lookUpAny(arguments)
 	}
@@ -68,16 +74,20 @@ func (s *sharedStrings) lookUpAny(b []byte) (place int, known bool) {
 	for i, j := len(b)-1, len(tail)-1; i >= 0 && j >= 0; i, j = i-1, j-1 {
 		tail[j] = b[i]
 	}
-	return s.lookUp(b, &tail)
+	return s.lookUp(b, hashOf(&tail))
 }
 
-// lookUp looks up a string by its tail. It returns where it is, or where it
-// belongs, or -1 if there is no room for it.
-func (s *sharedStrings) lookUp(b []byte, tail *[tailSize]byte) (place int, known bool) {
-	// What differs is most often a register or a number near the end.
-	hash := binary.LittleEndian.Uint64(tail[0:])*0x9e3779b97f4a7c15 ^
+// hashOf returns the hash of a string by its tail. What differs is most often a
+// register or a number near the end.
+func hashOf(tail *[tailSize]byte) uint64 {
+	return binary.LittleEndian.Uint64(tail[0:])*0x9e3779b97f4a7c15 ^
 		binary.LittleEndian.Uint64(tail[8:])*0xc2b2ae3d27d4eb4f ^
 		binary.LittleEndian.Uint64(tail[16:])*0x165667b19e3779f9
+}
+
+// lookUp looks up a string by its hash. It returns where it is, or where it
+// belongs, or -1 if there is no room for it.
+func (s *sharedStrings) lookUp(b []byte, hash uint64) (place int, known bool) {
 	for i := range uint64(4) {
 		place = int((hash>>(64-knownBits) + i) % uint64(len(s.known)))
 		if known = s.known[place] == string(b); known || s.known[place] == "" {
@@ -95,7 +105,8 @@ func (s *sharedStrings) give(w *probeWalk, site *Site) {
 	} else {
 		var freshNames, freshArguments bool
 		s.names, freshNames = s.share(w, w.data[w.provider:w.arguments])
-		s.name = w.name - w.provider
+		name := w.name - w.provider
+		s.provider, s.name = s.names[:name-1], s.names[name:len(s.names)-1]
 		arguments, freshArguments = s.share(w, w.data[w.arguments:w.stringsEnd])
 		if freshNames || freshArguments {
 			if s.fresh++; s.fresh >= manyFresh && s.fresh > (w.index-s.start)/2 {
@@ -103,8 +114,7 @@ func (s *sharedStrings) give(w *probeWalk, site *Site) {
 			}
 		}
 	}
-	site.Provider = s.names[:s.name-1]
-	site.Name = s.names[s.name : len(s.names)-1]
+	site.Provider, site.Name = s.provider, s.name
 	site.Arguments = arguments[:len(arguments)-1]
 }
 
