@@ -174,8 +174,8 @@ func nonzero(b []byte) uint64 {
 	return ((v&low + low) | v) &^ low * 0x0002040810204081 >> 56
 }
 
-// copyStrings returns a copy of the current note's strings. The provider and the
-// name are those of the note before.
+// copyStrings returns a copy of the current note's strings. Provider and name
+// are those of the note before.
 func (w *probeWalk) copyStrings(provider, name string) string {
 	strings := w.data[w.provider:w.stringsEnd]
 	if len(w.room) < len(strings) {
