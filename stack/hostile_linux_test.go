@@ -53,10 +53,14 @@ func TestHostileUsersWhoseFilesDoNotAnswer(t *testing.T) {
 // of others are named and unwound in between.
 func TestHostileUserWithCostlyTables(t *testing.T) {
 	testneeds.Root(t)
+	rounds, inflated := 3, 8<<20
+	if testprog.IsComplete() {
+		rounds, inflated = 100, 512<<20
+	}
 	dir := t.TempDir()
 	images := map[string]*elfimage.Image{
 		"repeated":   withRepeatedNames(100_000, 1<<20),
-		"compressed": withCompressedSymbols(t, 512<<20),
+		"compressed": withCompressedSymbols(t, inflated),
 		"claimed":    withClaimedSymbols(),
 		"unwinding":  withFrames(strings.Repeat("\x0a\x0b", 60_000)), // remember and restore the state
 	}
@@ -70,10 +74,6 @@ func TestHostileUserWithCostlyTables(t *testing.T) {
 	self := uint64(reflect.ValueOf(TestHostileUserWithCostlyTables).Pointer())
 
 	costs := testprog.StartCosts(t)
-	rounds := 10
-	if testprog.IsComplete() {
-		rounds = 100
-	}
 	late := time.Duration(0)
 	for range rounds {
 		began := time.Now()
