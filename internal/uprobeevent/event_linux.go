@@ -181,6 +181,9 @@ func closeForAll(event int) error {
 	if err == nil {
 		defer unix.Close(epoll)
 		err = unix.EpollCtl(epoll, unix.EPOLL_CTL_ADD, event, &unix.EpollEvent{})
+		if err != nil {
+			err = unix.EpollCtl(epoll, unix.EPOLL_CTL_ADD, event, &unix.EpollEvent{}) // nor memory
+		}
 	}
 	if err = errors.Join(err, unix.Close(event)); err != nil {
 		return err
@@ -216,7 +219,12 @@ func remove(tracefs, name string) error {
 			return fmt.Errorf("event %s/%s stays in tracefs: %s says that somebody else records it", Group, name, user)
 		}
 	}
-	if err := write(tracefs, "-:"+Group+"/"+name+"\n"); err != nil {
+	line := "-:" + Group + "/" + name + "\n"
+	err = write(tracefs, line)
+	if err != nil {
+		err = write(tracefs, line) // a lack of descriptors may have passed
+	}
+	if err != nil {
 		return fmt.Errorf("removing event %s/%s: %w", Group, name, err)
 	}
 	return nil
