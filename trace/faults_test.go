@@ -72,6 +72,7 @@ func TestFaultsOfAWatch(t *testing.T) {
 	}
 	process := start(t, "target-pie")
 	faults := testprog.NewFaults(t)
+	faults.FirstErrors = true
 	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
 		s, err := trace.New(&trace.SessionOptions{Mode: mode})
 		qt.Assert(t, qt.IsNil(err))

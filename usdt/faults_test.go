@@ -94,6 +94,7 @@ func TestFaultsWhileWatching(t *testing.T) {
 	}
 	process := testprog.Start(t, "target-pie")
 	faults := testprog.NewFaults(t)
+	faults.FirstErrors = true
 	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
 		spec, err := testbpf.LoadArgs()
 		qt.Assert(t, qt.IsNil(err))

@@ -27,7 +27,12 @@ import (
 // The kernel asks another process what is to become of each call (seccomp user
 // notification): the test, which runs itself again for that. So all threads are
 // seen, nothing is built differently, and calls can be counted.
-type Faults struct{}
+type Faults struct {
+	// FirstErrors has calls fail with the first error of their kind alone, also
+	// in the complete form. Others say that there is nothing to try again, as
+	// ENOENT does of a process and EINVAL of a program.
+	FirstErrors bool
+}
 
 const (
 	// faultsVariable makes a test the one whose calls fail.
@@ -208,7 +213,7 @@ func (f *Faults) Each(t *testing.T, try func(t *testing.T) error, check func(t *
 			t.Fatalf("without a fault: %v", err)
 		}
 		count := int(control(controlCount, kind, 0, 0) >> 32)
-		for errno, calls := range k.chosen(count) {
+		for errno, calls := range k.chosen(count, f.FirstErrors) {
 			for _, n := range calls {
 				t.Run(fmt.Sprintf("%s %d of %d/%s", k.name, n+1, count, unix.ErrnoName(errno)), func(t *testing.T) {
 					LeakCheck(t)
@@ -231,17 +236,21 @@ func (f *Faults) Each(t *testing.T, try func(t *testing.T) error, check func(t *
 }
 
 // chosen returns which calls are to fail with which errors, of so many.
-func (k *faultKind) chosen(count int) map[unix.Errno][]int {
+func (k *faultKind) chosen(count int, firstErrors bool) map[unix.Errno][]int {
 	chosen := make(map[unix.Errno][]int)
+	errnos := k.errors
+	if firstErrors {
+		errnos = errnos[:1]
+	}
 	if os.Getenv(allFaultsVariable) == "" { // the errors take turns
 		step := max(1, (count+faultsPerKind-1)/faultsPerKind)
 		for n := step / 2; n < count; n += step {
-			errno := k.errors[n/step%len(k.errors)]
+			errno := errnos[n/step%len(errnos)]
 			chosen[errno] = append(chosen[errno], n)
 		}
 		return chosen
 	}
-	for _, errno := range k.errors {
+	for _, errno := range errnos {
 		for n := range count {
 			chosen[errno] = append(chosen[errno], n)
 		}
