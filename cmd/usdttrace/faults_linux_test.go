@@ -63,8 +63,8 @@ func TestFaultsWhileAllIsWatched(t *testing.T) {
 	}, "openat", "bpf")
 }
 
-// An output that cannot be written to any more ends usdttrace, which says so
-// and leaves nothing attached.
+// Of an output that cannot be written to usdttrace says so in the end, and
+// leaves nothing attached.
 func TestOutputThatFails(t *testing.T) {
 	process := startTarget(t, "target-pie")
 	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
@@ -73,7 +73,7 @@ func TestOutputThatFails(t *testing.T) {
 	r := startPrepared(t, func(cmd *exec.Cmd) { cmd.Stdout = full }, "-p", decimal(process.PID), "gousdt_test:counted")
 	r.await(&r.stderr, "(Ctrl-C ends)")
 	process.Fire("counted", 1)
-	result := r.wait()
+	result := r.interrupt()
 	qt.Check(t, qt.Equals(result.status, exitError))
 	qt.Check(t, qt.StringContains(result.stderr, "writing the output: no space left on device"))
 	qt.Check(t, qt.Equals(process.Semaphore("counted"), 0))
