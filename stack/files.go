@@ -23,10 +23,10 @@ type files struct {
 
 // file is a file that some process maps, or mapped.
 type file struct {
-	id     proc.FileID
-	number uint64 // no other file ever has it
-	users  int    // mappings
-	owner  int    // the process that mapped it first
+	id     proc.FileID // zero if the kernel does not say it
+	number uint64      // no other file ever has it
+	users  int         // mappings
+	owner  int         // the process that mapped it first
 
 	machine  elf.Machine // EM_NONE if it could not be opened or is no ELF file
 	segments []elffile.Segment
@@ -51,7 +51,9 @@ func (s *Symbolizer) file(p *process, mapped *proc.MappedFile) *file {
 		err error
 	}{}
 	if s.ask(p.PID, func() { got.id, got.err = mapped.ID() }, nil) {
-		id, err = got.id, got.err
+		if err = got.err; err == nil {
+			id = got.id
+		}
 	}
 	if known := s.files.known[id]; err == nil && known != nil {
 		return known

@@ -2,6 +2,8 @@
 
 package stack
 
+import "time"
+
 // What this package does for processes, which are untrusted: a process maps
 // what it wants, and its stacks are what it has written there. Each limit is
 // far above what programs come to that do not try to reach it.
@@ -54,8 +56,11 @@ const (
 
 	// scanShare is the part of the time that may be spent on scanning a process
 	// again, while its stacks lead to where nothing was mapped before: 1 in so
-	// many. A scan takes some 100 microseconds.
+	// many. A scan takes some 100 microseconds. What freeScans bounds comes
+	// first: a program that has just begun maps one library after the other,
+	// and may end soon.
 	scanShare = 20
+	freeScans = 25 * time.Millisecond
 
 	// What a profile holds at most: the names of functions in bytes, different
 	// stacks, the functions on all of these, and different places. Of the

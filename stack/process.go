@@ -14,8 +14,9 @@ import (
 // takes its place.
 type process struct {
 	proc.Process
-	mapped []mapping // by address; they do not overlap
-	next   time.Time // when it may be scanned again
+	mapped  []mapping // by address; they do not overlap
+	scanned time.Duration
+	next    time.Time // when it may be scanned again
 
 	steps budget // for its stacks
 	bytes budget // for its files
@@ -72,9 +73,15 @@ func (s *Symbolizer) mapped(p *process, files []*proc.MappedFile) []mapping {
 		}
 		file := s.file(p, f)
 		for _, at := range f.Mappings {
-			if len(mapped) < maxMappings {
-				mapped = append(mapped, mapping{at, file, f.Path})
+			if len(mapped) == maxMappings {
+				break
 			}
+			m := mapping{at, file, f.Path}
+			if before := p.find(at.Start); file.id == (proc.FileID{}) && before != nil &&
+				before.Mapping == at && before.path == f.Path {
+				m = *before // the process ends: its files cannot be opened any more
+			}
+			mapped = append(mapped, m)
 		}
 	}
 	slices.SortFunc(mapped, byStart)
@@ -121,7 +128,10 @@ func (s *Symbolizer) setMapped(p *process, mapped []mapping) {
 // then.
 func (p *process) scanLater(began time.Time) {
 	now := time.Now()
-	p.next = now.Add(scanShare * now.Sub(began))
+	took := now.Sub(began)
+	if p.scanned += took; p.scanned > freeScans {
+		p.next = now.Add(scanShare * took)
+	}
 }
 
 func (p *process) isDue() bool { return !time.Now().Before(p.next) }
