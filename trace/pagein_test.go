@@ -26,6 +26,10 @@ func TestPageThatDoesNotComeKeepsNothingBack(t *testing.T) {
 	testneeds.Kernel(t, "6.0", "sleepable programs on uprobes")
 	const name = "text"
 	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
+		if mode != usdt.ModeMulti {
+			testneeds.Kernel(t, "6.10", "perf events whose programs sleep without a lock of their "+
+				"processor (see SessionOptions.PageIn)")
+		}
 		server := testprog.MountFUSE(t, map[string][]byte{name: append([]byte("served"),
 			make([]byte, 1<<16)...)})
 		path := copyOf(t, "target-pie")
