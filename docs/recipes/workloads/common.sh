@@ -27,6 +27,10 @@ needs() {
 background() {
 	"$@" >/dev/null 2>&1 &
 	running+=($!)
+	# It is this shell until it is executed.
+	if [ "$(type -t "$1")" = file ]; then
+		while [ "/proc/$!/exe" -ef /proc/$$/exe ]; do sleep 0.01; done
+	fi
 }
 
 ready() {
