@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -60,13 +61,14 @@ func newMatrix(ctx context.Context, o Options) (*matrix, error) {
 
 func (m *matrix) close() { os.RemoveAll(m.work) }
 
-// runAll fetches, builds, and then runs several machines at once.
+// runAll fetches, builds, and then runs several machines at once. The last ones
+// of the list are those that take longest, and begin.
 func (m *matrix) runAll(ctx context.Context, list []platform.Kernel) []row {
 	rows := make([]row, len(list))
 	builds := make(map[string]func() (*machineBuild, error))
 	var running sync.WaitGroup
 	slots := make(chan struct{}, max(m.options.Parallel, 1))
-	for i, k := range list {
+	for i, k := range slices.Backward(list) {
 		r := &rows[i]
 		r.kernel = k
 		image, err := m.cache.Kernel(ctx, k)
