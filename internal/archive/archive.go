@@ -70,9 +70,11 @@ func IsMagic(b []byte) bool {
 }
 
 // Members yields the members in order, without the tables of symbols and names.
-// An error is the last: it wraps ErrMalformed, or is one of the reader.
+// An error is the last: it wraps ErrMalformed, or is one of the reader. The
+// contents of all members are read by one goroutine at a time.
 func Members(r io.ReaderAt) iter.Seq2[Member, error] {
 	return func(yield func(Member, error) bool) {
+		r := &window{file: r}
 		var b [len(magic)]byte
 		if _, err := r.ReadAt(b[:], 0); err != nil {
 			yield(Member{}, err)
