@@ -102,7 +102,7 @@ func (m *Manager) AttachSelection(prog *ebpf.Program, sel *Selection, opts *Atta
 	if err != nil {
 		return nil, err
 	}
-	generic := held.specialise(prog, sel, reads)
+	given, generic := prog, held.specialise(prog, sel, reads)
 	if held.special != nil {
 		prog = held.special.program
 	}
@@ -111,7 +111,7 @@ func (m *Manager) AttachSelection(prog *ebpf.Program, sel *Selection, opts *Atta
 		held.release()
 		return nil, err
 	}
-	lnk.generic = generic
+	lnk.program, lnk.generic = given, generic
 	lnk.release = func() {
 		held.release()
 		m.forget(lnk)

@@ -69,7 +69,7 @@ func (s *Selection) AttachRaw(prog *ebpf.Program, mode Mode, cookies []uint64) (
 	}
 	removeEnded()
 
-	lnk := newLink(mode, s)
+	lnk := newLink(mode, s, prog)
 	lnk.generic = "the program was attached without a Manager"
 	switch mode {
 	case ModeMulti:

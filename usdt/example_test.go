@@ -144,11 +144,11 @@ func ExampleManager_Watch() {
 
 	watch, err := mgr.Watch(&usdt.WatchOptions{
 		Changed: func(changes *usdt.WatchChanges) {
-			for _, a := range changes.Attached {
-				fmt.Printf("attached to %q: %d sites\n", a, a.Link.Selection().Len())
+			for _, lnk := range changes.Attached {
+				fmt.Printf("attached to %q\n", lnk)
 			}
-			for _, a := range changes.Detached {
-				fmt.Printf("detached from %q\n", a)
+			for _, lnk := range changes.Detached {
+				fmt.Printf("detached from %q\n", lnk)
 			}
 			for _, err := range changes.Errors {
 				log.Print(err)
@@ -192,10 +192,10 @@ func ExampleWatchProgram() {
 		log.Fatal(err)
 	}
 	if denied := watch.Stats().Denied; denied > 0 {
-		log.Printf("%d processes may not be looked into", denied)
+		log.Printf("%d processes may not be scanned", denied)
 	}
-	for _, a := range watch.Attachments() {
-		fmt.Printf("%q\n", a)
+	for _, lnk := range watch.Links() {
+		fmt.Printf("%q\n", lnk)
 	}
 }
 

@@ -119,11 +119,11 @@ func TestFaultsWhileWatching(t *testing.T) {
 			}
 			defer func() { err = errors.Join(err, w.Close()) }()
 			err = errors.Join(err, w.SyncAll())
-			if len(w.Attachments()) == 0 {
+			if len(w.Links()) == 0 {
 				qt.Check(t, qt.IsNotNil(err), qt.Commentf("nothing attached, and no error"))
 				qt.Check(t, qt.IsNil(w.SyncAll()))
 			}
-			qt.Assert(t, qt.HasLen(w.Attachments(), 1), qt.Commentf("%v", err))
+			qt.Assert(t, qt.HasLen(w.Links(), 1), qt.Commentf("%v", err))
 			qt.Check(t, qt.Equals(process.Semaphore("counted"), 1))
 			return err
 		}, func(t *testing.T, _ error) { checkUntouched(t, process) })

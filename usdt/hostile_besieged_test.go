@@ -65,7 +65,7 @@ func besiege(t *testing.T, c *collector, dir string, limits usdt.Limits) *besieg
 				}
 			}
 			for _, a := range changes.Attached {
-				if b.attached != nil && a.Path == b.innocent {
+				if b.attached != nil && a.Selection().Name() == b.innocent {
 					close(b.attached)
 					b.attached = nil
 				}

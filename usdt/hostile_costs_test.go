@@ -66,7 +66,7 @@ func starveByDescriptors(t *testing.T, mode usdt.Mode) {
 	refused := len(b.said())
 	qt.Check(t, qt.IsTrue(refused > 0))
 	qt.Check(t, qt.IsTrue(refused <= users*files), qt.Commentf("%d errors: none is repeated", refused))
-	attached := len(b.Attachments())
+	attached := len(b.Links())
 	b.costs.Report(3, fmt.Sprintf("%d files of %d users, with %d descriptors (%s)", users*files, users, descriptors, mode),
 		"usdttrace ended, or could not open /proc any more", fmt.Sprintf("%d files attached, others refused by name", attached), b.late)
 

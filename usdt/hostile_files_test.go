@@ -64,7 +64,7 @@ func TestHostileUserWhoForgesAFile(t *testing.T) {
 			defer w.Close()
 			// So that it is the first.
 			qt.Assert(t, qt.IsNil(w.Sync(hostile.PID)))
-			qt.Assert(t, qt.HasLen(w.Attachments(), 0))
+			qt.Assert(t, qt.HasLen(w.Links(), 0))
 
 			const hits = 55
 			costs := testprog.StartCosts(t)
@@ -130,7 +130,7 @@ func TestHostileUsersWhoseFilesDoNotAnswer(t *testing.T) {
 				fmt.Fprintln(&told, err)
 			}
 			for _, a := range changes.Attached {
-				attached <- a.Path
+				attached <- a.Selection().Name()
 			}
 			select {
 			case changed <- struct{}{}:

@@ -55,7 +55,7 @@ func TestHostileUserThatTakesAllSpecs(t *testing.T) {
 		defer w.Close()
 		qt.Assert(t, qt.IsNil(w.SyncAll()))
 		if mode != usdt.ModeSingleIPMap { // in which each site needs an address of its own
-			qt.Assert(t, qt.HasLen(w.Attachments(), files), qt.Commentf("%v", told))
+			qt.Assert(t, qt.HasLen(w.Links(), files), qt.Commentf("%v", told))
 			inUse, _ := c.SpecsInUse()
 			qt.Assert(t, qt.Equals(inUse, specs))
 		}

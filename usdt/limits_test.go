@@ -69,7 +69,7 @@ func TestWatchLimits(t *testing.T) {
 		qt.Assert(t, qt.IsNil(err))
 		defer w.Close()
 		qt.Assert(t, qt.IsNil(w.SyncAll()))
-		qt.Assert(t, qt.HasLen(w.Attachments(), 1))
+		qt.Assert(t, qt.HasLen(w.Links(), 1))
 		qt.Assert(t, qt.HasLen(failures(&changes), 1))
 		var full *usdt.LimitError
 		qt.Assert(t, qt.IsTrue(errors.As(failures(&changes)[0], &full)), qt.Commentf("%v", changes.Errors))
@@ -82,7 +82,7 @@ func TestWatchLimits(t *testing.T) {
 		qt.Assert(t, qt.HasLen(failures(&changes), 0)) // it is not said again
 
 		for _, process := range processes {
-			if process.PID == w.Attachments()[0].Process.PID {
+			if process.PID == w.Links()[0].Process().PID {
 				process.Kill()
 			}
 		}
@@ -93,7 +93,7 @@ func TestWatchLimits(t *testing.T) {
 			}
 			time.Sleep(10 * time.Millisecond)
 		}
-		qt.Assert(t, qt.HasLen(w.Attachments(), 1))
+		qt.Assert(t, qt.HasLen(w.Links(), 1))
 	})
 }
 

@@ -11,6 +11,8 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
+
+	"github.com/gousdt/gousdt/proc"
 )
 
 // closersAtATime bounds how many kernel links are closed at a time. Closing one
@@ -32,8 +34,10 @@ const eventClosersAtATime = 4
 type Link struct {
 	sealed
 
-	mode Mode
-	sel  *Selection // closed
+	mode    Mode
+	sel     *Selection    // closed
+	program *ebpf.Program // as it was given
+	process proc.Process  // zero if it is every process
 
 	generic string // why the sites run the program itself, "" if they run one made for them
 
@@ -52,14 +56,26 @@ type sealed interface{ link.Link }
 
 var _ link.Link = (*Link)(nil)
 
-func newLink(mode Mode, sel *Selection) *Link {
+func newLink(mode Mode, sel *Selection, prog *ebpf.Program) *Link {
 	describing := *sel
 	describing.opened, describing.borrowed = &opened{name: sel.opened.name, closed: true}, true
-	return &Link{mode: mode, sel: &describing, closed: make(chan struct{})}
+	return &Link{
+		mode: mode, sel: &describing, program: prog, closed: make(chan struct{}),
+		process: proc.Process{ProcessID: proc.ProcessID{PID: sel.pid}},
+	}
 }
 
+// Program returns the program that was given to be attached.
+func (l *Link) Program() *ebpf.Program { return l.program }
+
+// Process returns the process that is attached, or the zero value if that is
+// every process. Of a Link that no [Watch] has made only the PID is set.
+func (l *Link) Process() proc.Process { return l.process }
+
 // Selection returns the sites that are attached, and those that were skipped.
-// It is closed: it describes them, but cannot be attached.
+// It is closed: it describes them, but cannot be attached. In a [Watch] its name
+// is the path of the file as the process sees it, or if the Link is for every
+// process, as the first process sees it that was found with the file.
 func (l *Link) Selection() *Selection { return l.sel }
 
 // Specialised reports whether the sites run a program that was made for them,

@@ -85,39 +85,13 @@ type WatchOptions struct {
 	Changed func(*WatchChanges)
 }
 
-// A WatchAttachment is a program that a Watch has attached to a file.
-type WatchAttachment struct {
-	// Link is the attachment itself. The Watch closes it.
-	Link *Link
-	// Program is what is attached.
-	Program *ebpf.Program
-	// File identifies the file.
-	File proc.FileID
-	// Path is the file's path as the process sees it, without PerProcess the
-	// first process found with it.
-	Path string
-	// Process is the process that is attached. It is the zero value if it is
-	// every process.
-	Process proc.Process
-}
-
-// String returns what is attached to, as in "/usr/bin/python3 in process 7
-// (python3)" and "/usr/bin/python3 in every process". Paths and the names of
-// processes are arbitrary bytes: escape them before they reach a terminal.
-func (a *WatchAttachment) String() string {
-	if a.Process.ProcessID == (proc.ProcessID{}) {
-		return a.Path + " in every process"
-	}
-	return fmt.Sprintf("%s in process %s", a.Path, a.Process)
-}
-
 // WatchChanges are what a Watch has changed, and what it could not.
 type WatchChanges struct {
-	Attached []*WatchAttachment
+	// Attached are closed by the Watch.
+	Attached []*Link
 	// Detached are closed together as soon as Changed has returned, unless
-	// Manager.Close has closed them. A Close of a Link waits until that is
-	// done.
-	Detached []*WatchAttachment
+	// Manager.Close has closed them. Their Close waits until that is done.
+	Detached []*Link
 	// Errors say which processes and files could not be read ([*proc.Error])
 	// and which files could not be attached ([*WatchError]). A process that has
 	// exited meanwhile is no error, nor is a file without probes for some of
@@ -130,7 +104,7 @@ type WatchChanges struct {
 // whatever processes come and go. Its methods are safe for concurrent use.
 type Watch struct {
 	manager  *Manager
-	follower *follow.Follower[*watchedFile, *WatchAttachment]
+	follower *follow.Follower[*watchedFile, *Link]
 }
 
 // Watch attaches programs to the probes that match their patterns, wherever a
@@ -214,8 +188,8 @@ func (w *Watch) Stats() WatchStats {
 	}
 }
 
-// Attachments returns what is attached now, in no order.
-func (w *Watch) Attachments() []*WatchAttachment { return w.follower.Attachments() }
+// Links returns what is attached now, in no order.
+func (w *Watch) Links() []*Link { return w.follower.Attachments() }
 
 // Close detaches everything, all at a time. It waits until that is done, and
 // until no process is scanned any more. Errors are those of [Link.Close]. It is

@@ -41,7 +41,7 @@ func (d *watchDriver) PerProcess(file *proc.CachedFile) bool {
 	return d.opts.PerProcess || d.manager.mode == ModeSingleIPMap && file.ELF().Kind() != elfnote.Executable
 }
 
-func (d *watchDriver) Attach(n int, file *watchedFile, pair *proc.Pair, pid int) (*WatchAttachment, bool, error) {
+func (d *watchDriver) Attach(n int, file *watchedFile, pair *proc.Pair, pid int) (*Link, bool, error) {
 	program, part := &d.programs[n], &file.parts[n]
 	if part.selection == nil {
 		return nil, false, part.err
@@ -51,11 +51,11 @@ func (d *watchDriver) Attach(n int, file *watchedFile, pair *proc.Pair, pid int)
 	if err != nil {
 		return nil, false, err
 	}
-	a := &WatchAttachment{Link: lnk, Program: program.Program, File: pair.File.ID(), Path: pair.Path}
+	lnk.sel.opened.name = pair.Path // the file may have been opened by another process's path
 	if pid != 0 {
-		a.Process = pair.Process
+		lnk.process = pair.Process
 	}
-	return a, true, nil
+	return lnk, true, nil
 }
 
 // Sites counts what the kernel attaches for a part.
@@ -66,15 +66,9 @@ func (d *watchDriver) Sites(n int, file *watchedFile) int {
 	return 0
 }
 
-func (d *watchDriver) Descriptors(a *WatchAttachment) int { return a.Link.descriptors() }
+func (d *watchDriver) Descriptors(l *Link) int { return l.descriptors() }
 
-func (d *watchDriver) Detach(attachments []*WatchAttachment) error {
-	links := make([]*Link, 0, len(attachments))
-	for _, a := range attachments {
-		links = append(links, a.Link)
-	}
-	return CloseAll(links...)
-}
+func (d *watchDriver) Detach(links []*Link) error { return CloseAll(links...) }
 
 // Retry says when what failed is to be tried again. The maps of the Manager
 // have room for what needs no more than they hold altogether, and are shared
@@ -102,7 +96,7 @@ func (d *watchDriver) Explain(n int, pair *proc.Pair, err error) error {
 	return failed
 }
 
-func (d *watchDriver) Changed(c *follow.Changes[*WatchAttachment]) {
+func (d *watchDriver) Changed(c *follow.Changes[*Link]) {
 	if d.opts.Changed != nil && len(c.Attached)+len(c.Detached)+len(c.Errors) > 0 {
 		d.opts.Changed(&WatchChanges{Attached: c.Attached, Detached: c.Detached, Errors: c.Errors})
 	}

@@ -18,9 +18,9 @@ import (
 // watchLingering watches a probe of two programs that are attached for every
 // process in all modes. It returns channels of what is attached and detached.
 func watchLingering(t *testing.T, c *collector, linger time.Duration, opts usdt.AttachOptions,
-	programs ...string) (w *usdt.Watch, attached, detached chan *usdt.WatchAttachment) {
+	programs ...string) (w *usdt.Watch, attached, detached chan *usdt.Link) {
 	t.Helper()
-	attached, detached = make(chan *usdt.WatchAttachment, 100), make(chan *usdt.WatchAttachment, 100)
+	attached, detached = make(chan *usdt.Link, 100), make(chan *usdt.Link, 100)
 	watched := watching(t, c.Collect, "gousdt_test:three")
 	watched[0].AttachOptions = opts
 	w, err := c.Watch(&usdt.WatchOptions{
@@ -56,13 +56,13 @@ func TestWatchLeavesAFileAttachedBetweenItsProcesses(t *testing.T) {
 			process.Kill()
 			qt.Assert(t, qt.IsNil(w.SyncAll()))
 			qt.Assert(t, qt.Equals(w.Stats().Files, 0))
-			qt.Assert(t, qt.HasLen(w.Attachments(), 1))
+			qt.Assert(t, qt.HasLen(w.Links(), 1))
 
 			process = testprog.Start(t, program)
 			process.Fire("three", 1) // before it is scanned
 			qt.Assert(t, qt.Equals(int(c.next(t, 1)[0].Pid), process.PID))
 			qt.Assert(t, qt.IsNil(w.Sync(process.PID)))
-			qt.Assert(t, qt.Equals(w.Attachments()[0], first))
+			qt.Assert(t, qt.Equals(w.Links()[0], first))
 		}
 		qt.Assert(t, qt.HasLen(attached, 0))
 		qt.Assert(t, qt.HasLen(detached, 0))
@@ -88,7 +88,7 @@ func TestWatchDetachesAFileThatHasLingered(t *testing.T) {
 		process.Kill()
 		qt.Assert(t, qt.IsNil(w.SyncAll()))
 		qt.Assert(t, qt.Equals(await(t, detached), a))
-		qt.Assert(t, qt.HasLen(w.Attachments(), 0))
+		qt.Assert(t, qt.HasLen(w.Links(), 0))
 	}
 }
 
@@ -106,11 +106,11 @@ func TestWatchMakesRoomByWhatLingers(t *testing.T) {
 	first := await(t, attached)
 	process.Kill()
 	qt.Assert(t, qt.IsNil(w.SyncAll()))
-	qt.Assert(t, qt.HasLen(w.Attachments(), 1))
+	qt.Assert(t, qt.HasLen(w.Links(), 1))
 
 	process = testprog.Start(t, two)
 	qt.Assert(t, qt.IsNil(w.Sync(process.PID)))
-	qt.Assert(t, qt.Equals(await(t, attached).Path, two))
+	qt.Assert(t, qt.Equals(await(t, attached).Selection().Name(), two))
 	qt.Assert(t, qt.Equals(await(t, detached), first))
 	process.Fire("three", 1)
 	qt.Assert(t, qt.Equals(int(c.next(t, 1)[0].Pid), process.PID))

@@ -66,18 +66,18 @@ func (c *collector) fires(t *testing.T, process *testprog.Process, probe string,
 	c.silent(t)
 }
 
-func programsOf(attachments []*usdt.WatchAttachment) []*ebpf.Program {
+func programsOf(attachments []*usdt.Link) []*ebpf.Program {
 	var programs []*ebpf.Program
 	for _, a := range attachments {
-		programs = append(programs, a.Program)
+		programs = append(programs, a.Program())
 	}
 	return programs
 }
 
 // same reports whether these are the same attachments, in any order.
-func same(a, b []*usdt.WatchAttachment) bool {
+func same(a, b []*usdt.Link) bool {
 	return len(a) == len(b) && !slices.ContainsFunc(a,
-		func(one *usdt.WatchAttachment) bool { return !slices.Contains(b, one) })
+		func(one *usdt.Link) bool { return !slices.Contains(b, one) })
 }
 
 func TestWatchAttachesSeveralProgramsEachToItsProbes(t *testing.T) {
@@ -99,15 +99,15 @@ func TestWatchAttachesSeveralProgramsEachToItsProbes(t *testing.T) {
 				qt.Assert(t, qt.IsTrue(slices.Equal(programsOf(told.Attached),
 					[]*ebpf.Program{c.Collect3, c.Collect, c.Collect})),
 					qt.Commentf("in the order of the programs, whatever that of the processes"))
-				qt.Assert(t, qt.Equals(told.Attached[0].Path, both))
+				qt.Assert(t, qt.Equals(told.Attached[0].Selection().Name(), both))
 				qt.Assert(t, qt.Equals(w.Stats().Files, 2))
 				for _, a := range told.Attached {
 					names := map[*ebpf.Program]string{c.Collect3: "guarded", c.Collect: "three"}
-					qt.Assert(t, qt.Equals(a.Link.Selection().Len(), 1))
-					qt.Assert(t, qt.Equals(sitesOf(a.Link.Selection())[0].Name, names[a.Program]))
+					qt.Assert(t, qt.Equals(a.Selection().Len(), 1))
+					qt.Assert(t, qt.Equals(sitesOf(a.Selection())[0].Name, names[a.Program()]))
 					unfit := map[*ebpf.Program]int{c.Collect: 1} // no_nop is of this program alone
-					_, skipped := a.Link.Selection().Skipped()
-					qt.Assert(t, qt.Equals(skipped, unfit[a.Program]))
+					_, skipped := a.Selection().Skipped()
+					qt.Assert(t, qt.Equals(skipped, unfit[a.Program()]))
 				}
 				c.fires(t, one, "three", testbpf.ArgsProgramCOLLECT, 0)
 				c.fires(t, two, "three", testbpf.ArgsProgramCOLLECT, 0)
@@ -126,7 +126,7 @@ func TestWatchAttachesSeveralProgramsEachToItsProbes(t *testing.T) {
 				qt.Assert(t, qt.IsNil(w.Close()))
 				qt.Assert(t, qt.HasLen(told.Detached, 2),
 					qt.Commentf("what is of a file is detached together"))
-				qt.Assert(t, qt.HasLen(w.Attachments(), 0))
+				qt.Assert(t, qt.HasLen(w.Links(), 0))
 				one.Fire("three", 1)
 				c.silent(t)
 				qt.Assert(t, qt.Equals(one.Semaphore("guarded"), 0))
@@ -181,7 +181,7 @@ func TestWatchTellsProbesOfOneProgramApart(t *testing.T) {
 	programs[0].Cookie, programs[1].Cookie = 3, 4
 	w, _ := watchTold(t, c, programs, usdt.WatchOptions{}, path)
 	qt.Assert(t, qt.IsNil(w.Sync(process.PID)))
-	qt.Assert(t, qt.HasLen(w.Attachments(), 2))
+	qt.Assert(t, qt.HasLen(w.Links(), 2))
 	c.fires(t, process, "three", testbpf.ArgsProgramCOLLECT, 3)
 	c.fires(t, process, "none", testbpf.ArgsProgramCOLLECT, 4)
 }
@@ -245,7 +245,7 @@ func TestWatchLingersWithAllPrograms(t *testing.T) {
 		}
 		second += "-of-another-length"
 		copyFile(t, second, first)
-		var detached []*usdt.WatchAttachment
+		var detached []*usdt.Link
 		w, told := watchTold(t, c, programs, usdt.WatchOptions{
 			Linger: time.Hour,
 			Changed: func(changes *usdt.WatchChanges) {
@@ -265,7 +265,7 @@ func TestWatchLingersWithAllPrograms(t *testing.T) {
 		c.fires(t, process, "three", testbpf.ArgsProgramCOLLECT, cookie) // before it is scanned
 		c.fires(t, process, "none", testbpf.ArgsProgramCOLLECT3, cookie+1)
 		qt.Assert(t, qt.IsNil(w.Sync(process.PID)))
-		qt.Assert(t, qt.IsTrue(same(w.Attachments(), attached)))
+		qt.Assert(t, qt.IsTrue(same(w.Links(), attached)))
 		process.Kill()
 		qt.Assert(t, qt.IsNil(w.SyncAll()))
 
@@ -305,7 +305,7 @@ func TestWatchTriesAgainWhatAFileLacks(t *testing.T) {
 	qt.Assert(t, qt.IsNil(w.Sync(process.PID)))
 	qt.Assert(t, qt.HasLen(told.Errors, 0))
 	qt.Assert(t, qt.HasLen(told.Attached, 1))
-	qt.Assert(t, qt.IsTrue(same(w.Attachments(), []*usdt.WatchAttachment{first, told.Attached[0]})))
+	qt.Assert(t, qt.IsTrue(same(w.Links(), []*usdt.Link{first, told.Attached[0]})))
 }
 
 func TestWatchProgramWithoutPatterns(t *testing.T) {
@@ -321,8 +321,8 @@ func TestWatchProgramWithoutPatterns(t *testing.T) {
 	qt.Assert(t, qt.IsNil(w.Sync(process.PID)))
 	qt.Assert(t, qt.HasLen(told.Errors, 0))
 	qt.Assert(t, qt.HasLen(told.Attached, 2))
-	qt.Assert(t, qt.Equals(told.Attached[0].Link.Selection().Len(), 1))
-	qt.Assert(t, qt.Equals(told.Attached[1].Link.Selection().Len(), all.Len()))
+	qt.Assert(t, qt.Equals(told.Attached[0].Selection().Len(), 1))
+	qt.Assert(t, qt.Equals(told.Attached[1].Selection().Len(), all.Len()))
 }
 
 func TestWatchRefusesWithoutAProgram(t *testing.T) {
@@ -347,7 +347,7 @@ func TestWatchCallsTheHandlerBetweenAttachingAndTelling(t *testing.T) {
 	var w *usdt.Watch
 	w, err := c.Watch(&usdt.WatchOptions{
 		Proc: proc.WatcherOptions{Filter: only(path), Handler: func(changes *proc.Changes) {
-			if len(changes.Appeared) > 0 && len(w.Attachments()) > 0 {
+			if len(changes.Appeared) > 0 && len(w.Links()) > 0 {
 				order = append(order, "handler")
 			}
 		}},

@@ -19,9 +19,9 @@ import (
 // take a spec of its own, of which there is one. What is attached and detached,
 // and what fails, is sent to the channels.
 func withoutRoom(t *testing.T, c *collector, opts usdt.WatchOptions,
-	paths ...string) (w *usdt.Watch, attached chan *usdt.WatchAttachment, failed chan error) {
+	paths ...string) (w *usdt.Watch, attached chan *usdt.Link, failed chan error) {
 	t.Helper()
-	attached, failed = make(chan *usdt.WatchAttachment, 100), make(chan error, 100)
+	attached, failed = make(chan *usdt.Link, 100), make(chan error, 100)
 	programs := watching(t, c.Collect, "*:three")
 	programs[0].OptionsFor = func(pair *proc.Pair) usdt.AttachOptions {
 		for i, path := range paths {
@@ -57,7 +57,7 @@ func TestWatchAttachesWhatLackedRoomWhenThereIsSome(t *testing.T) {
 					usdt.WatchOptions{PerProcess: perProcess, Linger: -1}, one, two)
 				first := testprog.Start(t, one)
 				qt.Assert(t, qt.IsNil(w.SyncAll()))
-				qt.Assert(t, qt.Equals(await(t, attached).Path, one))
+				qt.Assert(t, qt.Equals(await(t, attached).Selection().Name(), one))
 
 				found, other := testprog.Start(t, two), testprog.Start(t, two)
 				qt.Assert(t, qt.IsNil(w.Sync(found.PID)))
@@ -71,12 +71,12 @@ func TestWatchAttachesWhatLackedRoomWhenThereIsSome(t *testing.T) {
 				for range 3 {
 					qt.Assert(t, qt.IsNil(w.SyncAll()))
 				}
-				qt.Assert(t, qt.HasLen(w.Attachments(), 1))
+				qt.Assert(t, qt.HasLen(w.Links(), 1))
 				qt.Assert(t, qt.HasLen(failed, 0), qt.Commentf("it has been told"))
 
 				first.Kill()
 				qt.Assert(t, qt.IsNil(w.SyncAll()))
-				qt.Assert(t, qt.Equals(await(t, attached).Path, two),
+				qt.Assert(t, qt.Equals(await(t, attached).Selection().Name(), two),
 					qt.Commentf("without another scan"))
 				c.fires(t, other, "three", 0, 2)
 				qt.Assert(t, qt.HasLen(failed, 0))
@@ -94,15 +94,15 @@ func TestWatchDetachesWhatHasGoneWhereThereIsNoRoomForBoth(t *testing.T) {
 				w, attached, failed := withoutRoom(t, c, usdt.WatchOptions{Linger: linger}, one, two)
 				process := testprog.Start(t, one)
 				qt.Assert(t, qt.IsNil(w.SyncAll()))
-				qt.Assert(t, qt.Equals(await(t, attached).Path, one))
+				qt.Assert(t, qt.Equals(await(t, attached).Selection().Name(), one))
 
 				process.Kill()
 				process = testprog.Start(t, two)
 				qt.Assert(t, qt.IsNil(w.SyncAll()))
 				qt.Assert(t, qt.HasLen(attached, 1), qt.Commentf("within the same scan"))
-				qt.Assert(t, qt.Equals(await(t, attached).Path, two))
+				qt.Assert(t, qt.Equals(await(t, attached).Selection().Name(), two))
 				qt.Assert(t, qt.HasLen(failed, 0))
-				qt.Assert(t, qt.HasLen(w.Attachments(), 1))
+				qt.Assert(t, qt.HasLen(w.Links(), 1))
 				c.fires(t, process, "three", 0, 2)
 			})
 		}

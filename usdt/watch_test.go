@@ -64,13 +64,6 @@ func only(paths ...string) func(proc.Process) bool {
 	}
 }
 
-func TestWatchAttachmentString(t *testing.T) {
-	a := usdt.WatchAttachment{Path: "/bin/program"}
-	qt.Check(t, qt.Equals(a.String(), "/bin/program in every process"))
-	a.Process = proc.Process{ProcessID: proc.ProcessID{PID: 7, StartTime: 1}, Command: "worker"}
-	qt.Check(t, qt.Equals(a.String(), "/bin/program in process 7 (worker)"))
-}
-
 func TestWatchFollowsProcesses(t *testing.T) {
 	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
 		for name, perProcess := range map[string]bool{"per file": false, "per process": true} {
@@ -91,8 +84,7 @@ func TestWatchFollowsProcesses(t *testing.T) {
 				qt.Assert(t, qt.IsNil(w.SyncAll()))
 				qt.Assert(t, qt.HasLen(failures(&changes), 0))
 				qt.Assert(t, qt.HasLen(changes.Attached, 1))
-				qt.Assert(t, qt.Equals(changes.Attached[0].Path, one))
-				qt.Assert(t, qt.Equals(changes.Attached[0].Link.Selection().Name(), one))
+				qt.Assert(t, qt.Equals(changes.Attached[0].Selection().Name(), one))
 				process.Fire("three", 1)
 				qt.Assert(t, qt.Equals(int(c.next(t, 1)[0].Pid), process.PID))
 				qt.Assert(t, qt.Equals(process.Semaphore("guarded"), 1))
@@ -105,7 +97,7 @@ func TestWatchFollowsProcesses(t *testing.T) {
 				if perProcess || mode == usdt.ModeSingleIPMap {
 					want = 3
 				}
-				qt.Assert(t, qt.HasLen(w.Attachments(), want))
+				qt.Assert(t, qt.HasLen(w.Links(), want))
 				for _, p := range []*testprog.Process{process, same, other} {
 					p.Fire("three", 1)
 					qt.Assert(t, qt.Equals(int(c.next(t, 1)[0].Pid), p.PID))
@@ -120,11 +112,11 @@ func TestWatchFollowsProcesses(t *testing.T) {
 				other.Kill()
 				same.Kill()
 				qt.Assert(t, qt.IsNil(w.SyncAll()))
-				qt.Assert(t, qt.HasLen(w.Attachments(), 1))
+				qt.Assert(t, qt.HasLen(w.Links(), 1))
 				qt.Assert(t, qt.IsTrue(len(changes.Detached) > 0))
 
 				qt.Assert(t, qt.IsNil(w.Close()))
-				qt.Assert(t, qt.HasLen(w.Attachments(), 0))
+				qt.Assert(t, qt.HasLen(w.Links(), 0))
 				process.Fire("three", 1)
 				c.silent(t)
 				qt.Assert(t, qt.Equals(process.Semaphore("guarded"), 0))
@@ -144,10 +136,15 @@ func TestWatchSeesLibrariesComeAndGo(t *testing.T) {
 	library := filepath.Join(t.TempDir(), "libcome.so")
 	copyFile(t, library, testprog.Path(t, "libtarget.so"))
 
-	attached := make(chan *usdt.WatchAttachment, 100)
-	detached := make(chan *usdt.WatchAttachment, 100)
+	attached := make(chan *usdt.Link, 100)
+	detached := make(chan *usdt.Link, 100)
+	var appeared sync.Map // the files, by their IDs
 	w, err := c.Watch(&usdt.WatchOptions{
-		Proc: proc.WatcherOptions{Filter: only(loader)},
+		Proc: proc.WatcherOptions{Filter: only(loader), Handler: func(changes *proc.Changes) {
+			for _, file := range changes.FilesAppeared {
+				appeared.Store(file.ID(), true)
+			}
+		}},
 		Changed: func(changes *usdt.WatchChanges) {
 			for _, a := range changes.Attached {
 				attached <- a
@@ -174,9 +171,10 @@ func TestWatchSeesLibrariesComeAndGo(t *testing.T) {
 		qt.Check(t, qt.IsNil(w.Close()))
 	}()
 
-	qt.Assert(t, qt.Equals(await(t, attached).Path, loader))
+	qt.Assert(t, qt.Equals(await(t, attached).Selection().Name(), loader))
 	process.Load(library)
-	qt.Assert(t, qt.Equals(await(t, attached).Path, library))
+	first := await(t, attached)
+	qt.Assert(t, qt.Equals(first.Selection().Name(), library))
 
 	// Deleted, replaced and loaded again: another file, and the old one still
 	// in use.
@@ -186,13 +184,15 @@ func TestWatchSeesLibrariesComeAndGo(t *testing.T) {
 	// Where a file system has no time of birth, a file that is deleted counts
 	// as another one and is attached anew.
 	replaced := fileID(t, library)
-	second := awaitThat(t, attached, func(a *usdt.WatchAttachment) bool { return a.File == replaced })
-	qt.Assert(t, qt.Equals(second.Path, library))
+	awaitThat(t, attached, func(lnk *usdt.Link) bool {
+		_, known := appeared.Load(replaced)
+		return known && lnk.Selection().Name() == library
+	})
 
 	process.Unload()
-	awaitThat(t, detached, func(a *usdt.WatchAttachment) bool { return a == second })
+	awaitThat(t, detached, func(lnk *usdt.Link) bool { return lnk != first && lnk.Selection().Name() == library })
 	process.Kill()
-	awaitThat(t, detached, func(*usdt.WatchAttachment) bool { return len(w.Attachments()) == 0 })
+	awaitThat(t, detached, func(*usdt.Link) bool { return len(w.Links()) == 0 })
 }
 
 func fileID(t *testing.T, path string) proc.FileID {
@@ -249,8 +249,8 @@ func TestWatchEndsWithTheManager(t *testing.T) {
 	c := newCollector(t, nil)
 	program, _ := copies(t, "target-static")
 	process := testprog.Start(t, program)
-	var told []*usdt.WatchAttachment
-	attached := make(chan *usdt.WatchAttachment, 1)
+	var told []*usdt.Link
+	attached := make(chan *usdt.Link, 1)
 	w, err := c.Watch(&usdt.WatchOptions{
 		Linger: time.Hour,
 		Proc:   proc.WatcherOptions{Filter: only(program)},
@@ -268,8 +268,8 @@ func TestWatchEndsWithTheManager(t *testing.T) {
 
 	qt.Assert(t, qt.IsNil(c.Manager.Close()))
 	qt.Assert(t, qt.IsNil(await(t, ran)))
-	qt.Assert(t, qt.HasLen(w.Attachments(), 0))
-	qt.Assert(t, qt.IsTrue(slices.Equal(told, []*usdt.WatchAttachment{a})))
+	qt.Assert(t, qt.HasLen(w.Links(), 0))
+	qt.Assert(t, qt.IsTrue(slices.Equal(told, []*usdt.Link{a})))
 	qt.Assert(t, qt.Equals(process.Semaphore("guarded"), 0))
 	qt.Assert(t, qt.ErrorIs(w.Sync(process.PID), os.ErrClosed))
 	qt.Assert(t, qt.IsNil(w.Close()))

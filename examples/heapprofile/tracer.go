@@ -66,7 +66,7 @@ func newTracer(o *options, symbolizer *stack.Symbolizer, messages io.Writer) (_ 
 	if err := t.watch.SyncAll(); err != nil {
 		return nil, err
 	}
-	if len(t.watch.Attachments()) == 0 {
+	if len(t.watch.Links()) == 0 {
 		fmt.Fprintln(messages, "no process has the probes yet: waiting for one")
 	}
 	return t, nil
@@ -101,13 +101,14 @@ func (t *tracer) close() {
 // report tells what has been attached, and what went wrong.
 func report(messages io.Writer) func(*usdt.WatchChanges) {
 	return func(changes *usdt.WatchChanges) {
-		for _, a := range changes.Attached {
+		for _, lnk := range changes.Attached {
 			whose := "every process"
-			if a.Process.PID != 0 {
-				whose = "process " + a.Process.String()
+			if process := lnk.Process(); process.PID != 0 {
+				whose = "process " + process.String()
 			}
-			for _, site := range a.Link.Selection().Sites() {
-				fmt.Fprintf(messages, "attached to %s:%s in %s of %s\n", site.Provider, site.Name, a.Path, whose)
+			selection := lnk.Selection()
+			for _, site := range selection.Sites() {
+				fmt.Fprintf(messages, "attached to %s:%s in %s of %s\n", site.Provider, site.Name, selection.Name(), whose)
 				break // its other sites are of the same probe
 			}
 		}
