@@ -89,7 +89,7 @@ func (a *Aggregation) parse(opts *SessionOptions) (*aggregation, error) {
 	p.Applies = func(s *bpfgen.Site) bool { return elfnote.MatchAny(probes, s.Provider, s.Name) }
 	var err error
 	if a.Where != "" {
-		if p.Where, err = parseCondition(a.Where, names); err != nil {
+		if p.Where, err = expr.ParseCondition(a.Where, names); err != nil {
 			return nil, optionError("Where", err)
 		}
 	}
@@ -165,7 +165,7 @@ func checkHistogram(h *Histogram) error {
 
 // parseNumber reads a term that is a number at each hit.
 func parseNumber(source string, names expr.Names) (expr.Term, error) {
-	t, err := parseTerm(source, names)
+	t, err := expr.ParseTerm(source, names)
 	if err != nil {
 		return t, err
 	}
@@ -176,13 +176,13 @@ func parseNumber(source string, names expr.Names) (expr.Term, error) {
 	case expr.Argument, expr.PID, expr.TID, expr.UID, expr.GID, expr.CPU, expr.CGroup, expr.Cookie:
 		return t, nil
 	default:
-		return t, &SyntaxError{Expression: source, Message: "a number is expected: argN, pid, tid, uid, gid, cpu, cgroup or cookie"}
+		return t, &expr.SyntaxError{Expression: source, Message: "a number is expected: argN, pid, tid, uid, gid, cpu, cgroup or cookie"}
 	}
 }
 
 // parseKey reads a term that can be a key. The name of a text is the text.
 func (a *Aggregation) parseKey(source string, opts *SessionOptions) (expr.Term, error) {
-	t, err := parseTerm(source, opts.names())
+	t, err := expr.ParseTerm(source, opts.names())
 	if err != nil {
 		return t, err
 	}
@@ -196,7 +196,7 @@ func (a *Aggregation) parseKey(source string, opts *SessionOptions) (expr.Term, 
 		}
 		switch text, other := opts.defined(t.Name, patterns); {
 		case text && other:
-			return t, &SyntaxError{Expression: source, Message: "this is a text of some probes and a number of others: " +
+			return t, &expr.SyntaxError{Expression: source, Message: "this is a text of some probes and a number of others: " +
 				"write str(" + t.Name + "), or argN for the number"}
 		case text:
 			t.Source = expr.String
@@ -204,7 +204,7 @@ func (a *Aggregation) parseKey(source string, opts *SessionOptions) (expr.Term, 
 	}
 	switch t.Source {
 	case expr.Number, expr.Text:
-		return t, &SyntaxError{Expression: source, Message: "this is no key: argN, str(argN), pid, tid, uid, gid, cpu, cgroup, container, comm, " +
+		return t, &expr.SyntaxError{Expression: source, Message: "this is no key: argN, str(argN), pid, tid, uid, gid, cpu, cgroup, container, comm, " +
 			"provider, probe, site, cookie and stack are"}
 	case expr.String:
 		switch {
@@ -219,5 +219,5 @@ func (a *Aggregation) parseKey(source string, opts *SessionOptions) (expr.Term, 
 }
 
 func errTermOfSpan(source string, t expr.Term) error {
-	return &SyntaxError{Expression: source, Offset: t.Offset, Message: "duration and start.argN can be compared but be no value or key"}
+	return &expr.SyntaxError{Expression: source, Offset: t.Offset, Message: "duration and start.argN can be compared but be no value or key"}
 }

@@ -10,7 +10,6 @@ import (
 	"github.com/cilium/ebpf"
 
 	"github.com/gousdt/gousdt/internal/follow"
-	"github.com/gousdt/gousdt/trace/internal/expr"
 	"github.com/gousdt/gousdt/usdt"
 )
 
@@ -23,8 +22,8 @@ type OptionError struct {
 	// Index is the index of the element if the field is a slice, and -1
 	// otherwise.
 	Index int
-	// Err says what is wrong with the field. It is a [*SyntaxError] for an
-	// expression, and an *OptionError for a field of the field.
+	// Err says what is wrong with the field. It is an *OptionError for a field
+	// of the field. Of an expression it says at which column it is wrong.
 	Err error
 }
 
@@ -44,36 +43,6 @@ func optionError(field string, err error) error {
 
 func notBetween(field string, value, low, high int) error {
 	return optionError(field, fmt.Errorf("%d is not between %d and %d", value, low, high))
-}
-
-// A SyntaxError says where an expression is wrong.
-type SyntaxError struct {
-	Expression string
-	// Offset is the place in the expression, in bytes from 0.
-	Offset  int
-	Message string
-}
-
-func (e *SyntaxError) Error() string { return (*expr.SyntaxError)(e).Error() }
-
-// parseCondition is expr.ParseCondition with errors of this package.
-func parseCondition(source string, names expr.Names) (*expr.Node, error) {
-	node, err := expr.ParseCondition(source, names)
-	return node, syntaxError(err)
-}
-
-// parseTerm is expr.ParseTerm with errors of this package.
-func parseTerm(source string, names expr.Names) (expr.Term, error) {
-	term, err := expr.ParseTerm(source, names)
-	return term, syntaxError(err)
-}
-
-func syntaxError(err error) error {
-	var wrong *expr.SyntaxError
-	if errors.As(err, &wrong) {
-		return (*SyntaxError)(wrong)
-	}
-	return err
 }
 
 // A FilteredError says that there is nothing to do at any site of a file: the

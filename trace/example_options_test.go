@@ -113,11 +113,7 @@ func ExampleHistogram() {
 		}},
 		PageIn: true, PageInRemote: true, // the network's servers are trusted
 	}, elfnote.MustParsePattern("postgresql:*"))
-	var syntax *trace.SyntaxError
-	switch {
-	case errors.As(err, &syntax):
-		log.Fatalf("%s: %s", syntax.Expression, syntax.Message)
-	case err != nil:
+	if err != nil {
 		log.Fatal(err)
 	}
 	defer s.Close()

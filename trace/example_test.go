@@ -120,11 +120,10 @@ func ExampleAttachment_Skipped() {
 func ExampleOptionError() {
 	_, err := trace.New(&trace.SessionOptions{Filter: "arg0 = 1"})
 	var option *trace.OptionError
-	var syntax *trace.SyntaxError
-	if errors.As(err, &option) && errors.As(err, &syntax) {
-		fmt.Printf("%s, at byte %d: %s\n", option.Field, syntax.Offset, syntax.Message)
+	if errors.As(err, &option) {
+		fmt.Printf("%s is wrong: %v\n", option.Field, option.Err)
 	}
-	// Output: Filter, at byte 5: a comparison is written ==
+	// Output: Filter is wrong: expression "arg0 = 1", at column 6: a comparison is written ==
 }
 
 // A configuration is checked before anything is watched, without privileges.

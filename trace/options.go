@@ -289,9 +289,9 @@ func (c *Capture) parse(names expr.Names) (parsedCapture, error) {
 
 // parseArgument reads a term that is an argument.
 func parseArgument(source string, names expr.Names) (expr.Term, error) {
-	t, err := parseTerm(source, names)
+	t, err := expr.ParseTerm(source, names)
 	if err == nil && (t.Source != expr.Argument || t.HasMask) {
-		err = &SyntaxError{Expression: source, Offset: t.Offset, Message: "an argument is expected: arg0, arg1, ..."}
+		err = &expr.SyntaxError{Expression: source, Offset: t.Offset, Message: "an argument is expected: arg0, arg1, ..."}
 	}
 	return t, err
 }
@@ -387,7 +387,7 @@ func (o *SessionOptions) plan() (*bpfgen.Plan, error) {
 	plan := &bpfgen.Plan{Counters: bpfgen.None, PageIn: o.PageIn}
 	var err error
 	if o.Filter != "" {
-		if plan.Filter, err = parseCondition(o.Filter, o.names()); err != nil {
+		if plan.Filter, err = expr.ParseCondition(o.Filter, o.names()); err != nil {
 			return nil, optionError("Filter", err)
 		}
 	}

@@ -107,8 +107,7 @@ func Open(target usdt.Target, opts *SessionOptions, patterns ...elfnote.Pattern)
 // maps, so it needs the privileges of BPF. Nil options are the common case.
 //
 // Errors that a caller can tell apart:
-//   - [*OptionError]: an option is wrong. It wraps a [*SyntaxError] if that is
-//     an expression.
+//   - [*OptionError]: an option is wrong.
 //   - [errors.ErrUnsupported]: the kernel does not support what an option asks
 //     for.
 //   - [*usdt.PermissionError]: a privilege is missing, or before Linux 5.11 the
