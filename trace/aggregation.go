@@ -70,7 +70,7 @@ type Aggregation struct {
 	// there. A key takes 16 to 32 bytes for each processor, and its own size
 	// twice. If "stack" is a key the kernel has room for as many different
 	// stacks between two snapshots, of which each takes two kilobytes more. It
-	// keeps one of those with the same hash; the others are not Present.
+	// keeps one of those with the same hash; the others are [Unavailable].
 	//
 	// With [SessionOptions.PageIn] keys stay in the kernel, and it has room for
 	// MaxKeys.

@@ -270,7 +270,7 @@ func forgotten(start *Event, of *events) {
 	start.Args = append(start.Args[:0], of.known...)
 	for i := range start.Args {
 		if v := &start.Args[i]; of.record.Args[i].Value != bpfgen.None || v.kind == Bytes {
-			v.state = Unreadable
+			v.state = valueUnreadable
 		}
 	}
 	for i := range of.record.Captures {

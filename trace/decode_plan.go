@@ -51,7 +51,7 @@ func newEvents(r *bpfgen.Record, args []argspec.Arg) *events {
 		if p.Value == bpfgen.None {
 			continue
 		}
-		v.state = Present
+		v.state = valuePresent
 		if v.size == 8 && p.Failed == bpfgen.None {
 			switch {
 			case e.wordCount == 0:
@@ -72,7 +72,7 @@ func newEvents(r *bpfgen.Record, args []argspec.Arg) *events {
 		v := &e.known[r.Captures[i].Arg]
 		v.text = r.Captures[i].Text
 		if args[r.Captures[i].Arg].Kind == argspec.Bytes {
-			v.kind, v.state = Bytes, Present
+			v.kind, v.state = Bytes, valuePresent
 		}
 	}
 	e.hasHeader = r.CPU != bpfgen.None
@@ -97,10 +97,10 @@ func (e *events) decodeOthers(args []Value, raw []byte) {
 		v := &args[f.arg]
 		if f.failed != bpfgen.None {
 			if raw[f.failed] != 0 {
-				v.state, v.bits = Unreadable, 0
+				v.state, v.bits = valueUnreadable, 0
 				continue
 			}
-			v.state = Present
+			v.state = valuePresent
 		}
 		at := raw[f.at:]
 		switch f.size {
@@ -133,12 +133,12 @@ func decodeCapture(v *Value, raw []byte, c *bpfgen.CapturePlace) {
 		length-- // without the zero at its end, which is not counted of an empty text by older kernels
 	}
 	if v.kind == Bytes {
-		v.state = Present // a reused one may have been unreadable
+		v.state = valuePresent // a reused one may have been unreadable
 	}
 	switch {
 	case v.kind == Bytes && length < 0:
-		v.state, v.dataState, v.data = Unreadable, noData, ""
-	case v.state != Present || length < 0:
+		v.state, v.dataState, v.data = valueUnreadable, noData, ""
+	case v.state != valuePresent || length < 0:
 		v.dataState, v.data = dataUnreadable, ""
 	case length > int64(c.Max):
 		v.setData(raw[c.Data:c.Data+c.Max], dataTruncated)

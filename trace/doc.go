@@ -29,7 +29,7 @@
 //
 // An argument is a [Value]: an integer with or without a sign, or a floating
 // point number, as the probe describes it. A value that cannot be fetched says
-// so, see [Value.State].
+// so, see [Kind].
 //
 // A structure that is passed by value has its bytes, see [Bytes]. A pointer is
 // a number too. [SessionOptions.Captures] asks for what is behind it, a text or

@@ -13,7 +13,7 @@ func TestEventString(t *testing.T) {
 	qt.Assert(t, qt.Equals(e.String(), "postgresql:query__start in process 7"))
 
 	e.Command = "a\x1b[31m"
-	e.Args = []Value{ValueOf(int64(-1)), {valueForm: valueForm{state: Unreadable}}}
+	e.Args = []Value{ValueOf(int64(-1)), {valueForm: valueForm{state: valueUnreadable}}}
 	qt.Assert(t,
 		qt.Equals(e.String(), `postgresql:query__start in process 7 (a\x1b[31m): -1, <unreadable>`))
 }

@@ -77,7 +77,7 @@ func ExampleEvent_registers() {
 // What an argument is decides how it is to be read.
 func ExampleValue_Kind() {
 	numberOf := func(v trace.Value) (number float64, ok bool) {
-		if v.State() != trace.Present {
+		if !v.IsPresent() {
 			return 0, false // the argument cannot be read at all, or not at this hit
 		}
 		switch v.Kind() {

@@ -124,7 +124,7 @@ func valueOf(arg *argspec.Arg) Value {
 		v.size = uint8(arg.Size)
 	}
 	if arg.Kind == argspec.Constant {
-		v.bits, v.state = arg.Constant, Present
+		v.bits, v.state = arg.Constant, valuePresent
 	}
 	return v
 }

@@ -44,7 +44,7 @@ type Row struct {
 	Keys []Value
 
 	// Stack is set if "stack" is a key: the addresses, the innermost first. The
-	// key's value is then the process whose addresses they are, and Present if
+	// key's value is then the process whose addresses they are, and present if
 	// the kernel could walk the stack.
 	Stack []uint64
 
@@ -60,7 +60,7 @@ type Row struct {
 	// more keys than Aggregation.MaxKeys, or than the kernel had room for.
 	Partial bool
 
-	// Sum, Min and Max are Present if the aggregation keeps them. A histogram
+	// Sum, Min and Max are present if the aggregation keeps them. A histogram
 	// has a Sum, too.
 	Sum, Min, Max Value
 
@@ -180,7 +180,7 @@ func number(v Value) expr.Value {
 }
 
 func textValue(text []byte, cut bool) Value {
-	v := Value{valueForm: valueForm{kind: Text, state: Present}, text: true}
+	v := Value{valueForm: valueForm{kind: Text, state: valuePresent}, text: true}
 	v.setData(text, dataComplete)
 	if cut {
 		v.dataState = dataTruncated
@@ -189,7 +189,7 @@ func textValue(text []byte, cut bool) Value {
 }
 
 func numberValue(c bpfgen.Class, bits uint64) Value {
-	v := Value{bits: bits, valueForm: valueForm{size: 8, state: Present}}
+	v := Value{bits: bits, valueForm: valueForm{size: 8, state: valuePresent}}
 	switch c {
 	case bpfgen.ClassSigned:
 		v.kind = Signed

@@ -59,13 +59,13 @@ func (r *Row) clone() Row {
 func (r *Row) merge(other *Row) {
 	r.Count += other.Count
 	r.Partial = r.Partial || other.Partial
-	if other.Sum.state == Present {
+	if other.Sum.state == valuePresent {
 		r.Sum = plus(r.Sum, other.Sum)
 	}
-	if other.Min.state == Present {
+	if other.Min.state == valuePresent {
 		r.Min = extreme(r.Min, other.Min, -1)
 	}
-	if other.Max.state == Present {
+	if other.Max.state == valuePresent {
 		r.Max = extreme(r.Max, other.Max, 1)
 	}
 	switch {

@@ -44,10 +44,10 @@ func (r *Row) Quantile(q float64) float64 {
 		rank -= buckets[i].Count
 	}
 	value := buckets[i].middle(r.Exponential != nil)
-	if r.Min.state == Present {
+	if r.Min.state == valuePresent {
 		value = max(value, r.Min.Float())
 	}
-	if r.Max.state == Present {
+	if r.Max.state == valuePresent {
 		value = min(value, r.Max.Float())
 	}
 	return value
@@ -86,7 +86,7 @@ func bound(bits uint64, negative bool) Value {
 
 // plus adds numbers modulo 2^64. The sum has a sign if one of them has.
 func plus(a, b Value) Value {
-	if a.state != Present {
+	if a.state != valuePresent {
 		return b
 	}
 	if b.kind == Signed {
@@ -97,17 +97,17 @@ func plus(a, b Value) Value {
 }
 
 // extreme returns the lesser of two numbers if sign is -1, and the greater if
-// it is 1. A number that is not Present does not count.
+// it is 1. A number that is not present does not count.
 func extreme(a, b Value, sign int) Value {
-	if a.state != Present || number(b).Compare(number(a)) == sign {
+	if a.state != valuePresent || number(b).Compare(number(a)) == sign {
 		return b
 	}
 	return a
 }
 
-// presence is 1, or NaN for a value that is not Present.
+// presence is 1, or NaN for a value that is not present.
 func presence(v Value) float64 {
-	if v.state != Present {
+	if v.state != valuePresent {
 		return math.NaN()
 	}
 	return 1

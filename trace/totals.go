@@ -243,7 +243,7 @@ func (a *aggregation) key(row *Row, term *expr.Term, part []byte, class bpfgen.C
 	case expr.Site:
 		key := Value{valueForm: valueForm{kind: Unsigned, size: 8}}
 		if row.Site = s.sites.get(uint32(bits)); row.Site != nil {
-			key.bits, key.state = row.Site.Location, Present
+			key.bits, key.state = row.Site.Location, valuePresent
 		}
 		return key, nil
 	case expr.Stack:
@@ -253,7 +253,7 @@ func (a *aggregation) key(row *Row, term *expr.Term, part []byte, class bpfgen.C
 			if err != nil {
 				return key, err
 			}
-			row.Stack, key.state = stack, Present
+			row.Stack, key.state = stack, valuePresent
 		}
 		return key, nil
 	default:

@@ -28,9 +28,16 @@ const (
 	// passed by value: Value.Data returns its bytes. If it is longer than 128
 	// bytes the first ones are there, unless a [Capture] asks for more.
 	Bytes
+	// Unavailable is a value that cannot be fetched at this site. Site.Args
+	// says why. A sum, minimum or maximum is Unavailable if there is none.
+	Unavailable
+	// Unreadable is a value in memory that was not there at this hit, for
+	// example because it was paged out.
+	Unreadable
 )
 
-// String returns "unsigned", "signed", "float", "text" or "bytes".
+// String returns "unsigned", "signed", "float", "text", "bytes", "unavailable"
+// or "unreadable".
 func (k Kind) String() string {
 	switch k {
 	case Unsigned:
@@ -43,39 +50,23 @@ func (k Kind) String() string {
 		return "text"
 	case Bytes:
 		return "bytes"
+	case Unavailable:
+		return "unavailable"
+	case Unreadable:
+		return "unreadable"
 	default:
 		return fmt.Sprintf("Kind(%d)", uint8(k))
 	}
 }
 
-// State says whether there is a value.
-type State uint8
+// valueState says whether there is a value.
+type valueState uint8
 
 const (
-	// Unavailable means that the value cannot be fetched at this site.
-	// Site.Args says why. For a sum, minimum or maximum it means that there is
-	// none.
-	Unavailable State = iota
-	// Unreadable means that the value is in memory that was not there at this
-	// hit, for example because it was paged out.
-	Unreadable
-	// Present means that the value is what the program passed.
-	Present
+	valueUnavailable valueState = iota
+	valueUnreadable
+	valuePresent
 )
-
-// String returns "unavailable", "unreadable" or "present".
-func (s State) String() string {
-	switch s {
-	case Unavailable:
-		return "unavailable"
-	case Unreadable:
-		return "unreadable"
-	case Present:
-		return "present"
-	default:
-		return fmt.Sprintf("State(%d)", uint8(s))
-	}
-}
 
 // dataState says how much of the bytes behind a pointer a Value has.
 type dataState uint8
@@ -102,7 +93,7 @@ type Value struct {
 type valueForm struct {
 	kind      Kind
 	size      uint8
-	state     State
+	state     valueState
 	dataState dataState
 }
 
@@ -123,16 +114,27 @@ func (v Value) bytes() []byte {
 	return unsafe.Slice(unsafe.StringData(v.data), len(v.data))
 }
 
-// Kind returns what the value is, as the probe describes it.
-func (v Value) Kind() Kind { return v.kind }
+// Kind returns what the value is, as the probe describes it, or that there is
+// none.
+func (v Value) Kind() Kind {
+	switch v.state {
+	case valueUnavailable:
+		return Unavailable
+	case valueUnreadable:
+		return Unreadable
+	default:
+		return v.kind
+	}
+}
+
+// IsPresent reports whether there is a value: whether its kind is neither
+// [Unavailable] nor [Unreadable]. If there is none, Uint, Int and Float return
+// 0, as they do for a [Text] and for [Bytes].
+func (v Value) IsPresent() bool { return v.state == valuePresent }
 
 // Size returns the size of the value in the traced program, in bytes, or 0 if
 // it is not known.
 func (v Value) Size() int { return int(v.size) }
-
-// State returns whether there is a value. If it is not [Present], Uint, Int and
-// Float return 0, as they do for a [Text] and for [Bytes].
-func (v Value) State() State { return v.state }
 
 // Uint returns the value, extended to 64 bits by its sign. For a [Float] it
 // returns the bits.
@@ -158,17 +160,14 @@ func (v Value) Float() float64 {
 }
 
 // Data returns the bytes behind the pointer, without the zero that ends a text,
-// and reports whether they are complete: [Capture.Max] limits them. It returns
-// nil if there is no [Capture] for the argument, or if the bytes could not be
-// read. For a [Text] it returns the text, and whether that is complete: the
-// limit of a key such as "str(arg0, 6)" may have cut it.
+// and reports whether they are complete: [Capture.Max] limits them. Bytes that
+// could not be read are nil and not complete. If there is no [Capture] for the
+// argument, they are nil and complete. For a [Text] it returns the text, and
+// whether that is complete: the limit of a key such as "str(arg0, 6)" may have
+// cut it.
 func (v Value) Data() (data []byte, complete bool) {
-	return v.bytes(), v.dataState == dataComplete
+	return v.bytes(), v.dataState == dataComplete || v.dataState == noData
 }
-
-// DataUnreadable reports whether the argument is a pointer of which a [Capture]
-// was to read what is behind it, and that could not be read.
-func (v Value) DataUnreadable() bool { return v.dataState == dataUnreadable }
 
 // String returns the value for people, see [Value.AppendTo].
 func (v Value) String() string { return string(v.AppendTo(nil)) }
@@ -181,9 +180,9 @@ func (v Value) String() string { return string(v.AppendTo(nil)) }
 // cut.
 func (v Value) AppendTo(b []byte) []byte {
 	switch v.state {
-	case Unavailable:
+	case valueUnavailable:
 		return append(b, '?')
-	case Unreadable:
+	case valueUnreadable:
 		return append(b, "<unreadable>"...)
 	}
 	if v.kind == Text {

@@ -7,9 +7,9 @@ package trace
 func ValueOf[T int64 | uint64 | string](value T) Value {
 	switch v := any(value).(type) {
 	case int64:
-		return Value{bits: uint64(v), valueForm: valueForm{kind: Signed, size: 8, state: Present}}
+		return Value{bits: uint64(v), valueForm: valueForm{kind: Signed, size: 8, state: valuePresent}}
 	case uint64:
-		return Value{bits: v, valueForm: valueForm{kind: Unsigned, size: 8, state: Present}}
+		return Value{bits: v, valueForm: valueForm{kind: Unsigned, size: 8, state: valuePresent}}
 	default:
 		return textValue([]byte(any(value).(string)), false)
 	}

@@ -28,7 +28,7 @@ func appendArgumentName(b []byte, definition *providers.Argument, i int) []byte 
 // appendArgument appends a value: of a pointer the address, of an enumeration
 // the name with the number.
 func appendArgument(b []byte, v *trace.Value, definition *providers.Argument) []byte {
-	if definition != nil && v.State() == trace.Present && v.Kind() != trace.Bytes {
+	if definition != nil && v.IsPresent() && v.Kind() != trace.Bytes {
 		if data, _ := v.Data(); data == nil && !definition.IsText && strings.HasSuffix(definition.Type, "*") {
 			return strconv.AppendUint(append(b, "0x"...), v.Uint(), 16)
 		}

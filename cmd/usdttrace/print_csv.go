@@ -158,7 +158,7 @@ func csvTime(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
 // csvValue returns a number, the text or the bytes behind it, or "" if there is
 // none. A text is as it is, not escaped; one that was cut ends in "...".
 func csvValue(v trace.Value) string {
-	if v.State() != trace.Present {
+	if !v.IsPresent() {
 		return ""
 	}
 	text := v.String()

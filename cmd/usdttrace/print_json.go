@@ -146,11 +146,11 @@ func (p *jsonPrinter) row(a *aggregation, s *trace.Snapshot, row *trace.Row) {
 	if row.Partial && row != &s.Other {
 		j.Boolean("partial", true)
 	}
-	if row.Sum.State() == trace.Present {
+	if row.Sum.IsPresent() {
 		addMember(j, "sum", row.Sum)
 		j.FloatMember("average", row.Average())
 	}
-	if row.Min.State() == trace.Present {
+	if row.Min.IsPresent() {
 		addMember(j, "min", row.Min)
 		addMember(j, "max", row.Max)
 	}
@@ -285,7 +285,7 @@ const maxText = 600
 // addValue adds a number, or null if there is none, or a text.
 func addValue(j *jsontext.Builder, v trace.Value) {
 	switch {
-	case v.State() != trace.Present || v.Kind() == trace.Bytes:
+	case !v.IsPresent() || v.Kind() == trace.Bytes:
 		j.Null()
 	case v.Kind() == trace.Text:
 		data, _ := v.Data()

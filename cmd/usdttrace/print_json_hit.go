@@ -68,12 +68,12 @@ func (a *jsonArgument) add(j *jsontext.Builder, v *trace.Value) {
 	j.Begin('{')
 	j.Members(a.begin)
 	addValue(j, *v)
-	if a.definition != nil && v.State() == trace.Present && v.Kind() != trace.Bytes {
+	if a.definition != nil && v.IsPresent() && v.Kind() != trace.Bytes {
 		if name := a.definition.ValueName(v.Int()); name != "" {
 			j.Text("value_name", name)
 		}
 	}
-	switch v.State() {
+	switch v.Kind() {
 	case trace.Unavailable:
 		j.Boolean("unavailable", true)
 	case trace.Unreadable:
@@ -81,7 +81,7 @@ func (a *jsonArgument) add(j *jsontext.Builder, v *trace.Value) {
 	}
 	data, complete := v.Data()
 	switch {
-	case a.behind == nil && v.Kind() != trace.Bytes, data == nil && !v.DataUnreadable():
+	case a.behind == nil && v.Kind() != trace.Bytes, data == nil && complete:
 	case data == nil:
 		j.Boolean("data_unreadable", true)
 	default:

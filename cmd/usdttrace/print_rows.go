@@ -110,7 +110,7 @@ func (p *textPrinter) keyCell(name string, key trace.Value) cell {
 		text = `""`
 	case valueName != "":
 		text = valueName + "(" + text + ")"
-	case name == "site", key.State() == trace.Present && key.Kind() == trace.Unsigned && p.tracer.targets.isAddress(name):
+	case name == "site", key.Kind() == trace.Unsigned && p.tracer.targets.isAddress(name):
 		text = fmt.Sprintf("%#x", key.Uint())
 	}
 	return cell{text, key.Kind() != trace.Text}

@@ -109,7 +109,7 @@ func (s *samples) add(e *trace.Event, stack []uint64) {
 }
 
 func isInteger(v trace.Value) bool {
-	return v.State() == trace.Present && (v.Kind() == trace.Unsigned || v.Kind() == trace.Signed)
+	return v.Kind() == trace.Unsigned || v.Kind() == trace.Signed
 }
 
 // period returns how many hits an event stands for, on average.

@@ -38,11 +38,11 @@ func (s *stackRows) add(e *trace.Event, stack []uint64, value trace.Value) {
 		return
 	}
 	row.Count += e.Weight
-	if value.State() != trace.Present {
+	if !value.IsPresent() {
 		return
 	}
 	product := value.Uint() * e.Weight
-	if row.Sum.State() != trace.Present {
+	if !row.Sum.IsPresent() {
 		row.Min, row.Max = value, value
 	} else {
 		product += row.Sum.Uint()

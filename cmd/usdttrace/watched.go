@@ -106,7 +106,7 @@ func (t *targets) addKeys(site *trace.Site) {
 
 // valueName returns the name of a value of a key, "" if it has none.
 func (t *targets) valueName(key string, value trace.Value) string {
-	if value.State() != trace.Present || value.Kind() != trace.Unsigned && value.Kind() != trace.Signed {
+	if value.Kind() != trace.Unsigned && value.Kind() != trace.Signed {
 		return ""
 	}
 	t.mu.Lock()

@@ -140,7 +140,7 @@ func (s *series) fillAttributes(m *metric, to pcommon.Map) {
 // putValue sets an attribute unless there is no value.
 func putValue(to pcommon.Map, name string, v trace.Value) {
 	switch {
-	case v.State() != trace.Present:
+	case !v.IsPresent():
 	case v.Kind() == trace.Text:
 		data, _ := v.Data()
 		to.PutStr(name, validText(data))

@@ -33,7 +33,7 @@ type total struct {
 }
 
 func (t *total) add(v trace.Value) {
-	if v.State() == trace.Present {
+	if v.IsPresent() {
 		t.bits += v.Uint()
 		t.signed = t.signed || v.Kind() == trace.Signed
 	}
@@ -90,7 +90,7 @@ func (s *series) add(row *trace.Row, at time.Time) {
 	if row.Exponential != nil {
 		s.buckets.add(row.Exponential)
 	}
-	if row.Min.State() == trace.Present && row.Max.State() == trace.Present {
+	if row.Min.IsPresent() && row.Max.IsPresent() {
 		if s.count == 0 || row.Min.Float() < s.min {
 			s.min = row.Min.Float()
 		}
@@ -180,7 +180,7 @@ func (t *table) end(since time.Time, gone func(*resource) bool) (ended []*series
 func identity(attributes []trace.Value) string {
 	var b []byte
 	for _, v := range attributes {
-		b = append(b, byte(v.Kind()), byte(v.State()))
+		b = append(b, byte(v.Kind()))
 		if v.Kind() == trace.Text {
 			data, _ := v.Data()
 			b = strconv.AppendInt(b, int64(len(data)), 10)
