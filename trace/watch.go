@@ -19,12 +19,9 @@ import (
 // WatchOptions say which processes a Watch is about, and how to attach. Nil, or
 // the zero value, is all processes of the system.
 type WatchOptions struct {
-	// AttachOptions apply to each attachment.
-	usdt.AttachOptions
-
-	// OptionsFor, if set, returns the options of each attachment, and
-	// AttachOptions are ignored. With a Cookie or SiteCookie for each file or
-	// process, events, filters and aggregations can tell them apart.
+	// OptionsFor, if set, returns the options of each attachment. With a Cookie
+	// or SiteCookie for each file or process, events, filters and aggregations
+	// can tell them apart.
 	//
 	// The pair is the file and the process to be attached. If that is every
 	// process, it is the first one found with the file. OptionsFor is called

@@ -44,7 +44,7 @@ func (d *watchDriver) Attach(_ int, sel *usdt.Selection, pair *proc.Pair, pid in
 }
 
 func (d *watchDriver) attach(sel *usdt.Selection, pair *proc.Pair, process proc.Process) (*Attachment, error) {
-	options := d.opts.AttachOptions
+	var options usdt.AttachOptions
 	if d.opts.OptionsFor != nil {
 		options = d.opts.OptionsFor(pair)
 	}

@@ -24,7 +24,6 @@ func TestWatchTellsAttachmentsApartByCookies(t *testing.T) {
 				numbers := map[string]uint64{one.path: 1 << 40, other.path: 2 << 40}
 				asked := 0
 				w := watch(t, s, &trace.WatchOptions{
-					AttachOptions: usdt.AttachOptions{Cookie: 5}, // OptionsFor is in its place
 					OptionsFor: func(pair *proc.Pair) usdt.AttachOptions {
 						asked++
 						if perProcess {

@@ -121,11 +121,11 @@ func TestWatchFollowsProcesses(t *testing.T) {
 				process, another := start(t, "target-pie"), copyOf(t, "target-pie")
 				var changes trace.WatchChanges
 				w := watch(t, s, &trace.WatchOptions{
-					AttachOptions: usdt.AttachOptions{Cookie: 5},
-					Proc:          only(process.path, another),
-					PerProcess:    perProcess,
-					Linger:        -1,
-					Changed:       func(c *trace.WatchChanges) { changes = *c },
+					OptionsFor: func(*proc.Pair) usdt.AttachOptions { return usdt.AttachOptions{Cookie: 5} },
+					Proc:       only(process.path, another),
+					PerProcess: perProcess,
+					Linger:     -1,
+					Changed:    func(c *trace.WatchChanges) { changes = *c },
 				}, "gousdt_test:three", "gousdt_test:guarded")
 				qt.Assert(t, qt.IsNil(w.SyncAll()))
 				qt.Assert(t, qt.HasLen(changes.Errors, 0))

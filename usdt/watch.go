@@ -27,13 +27,9 @@ type WatchProgram struct {
 	// there is no pattern.
 	Patterns []elfnote.Pattern
 
-	// AttachOptions apply to each attachment.
-	AttachOptions
-
-	// OptionsFor, if set, returns the options of each attachment, and
-	// AttachOptions are ignored. With a Cookie or SiteCookie for each file or
-	// process, the program can tell them apart. Each cookie takes specs of its
-	// own, see [ManagerOptions].MaxSpecs.
+	// OptionsFor, if set, returns the options of each attachment. With a Cookie
+	// or SiteCookie for each file or process, the program can tell them apart.
+	// Each cookie takes specs of its own, see [ManagerOptions].MaxSpecs.
 	//
 	// The pair is the file and the process to be attached. If that is every
 	// process, it is the first one found with the file. OptionsFor is called
@@ -44,7 +40,7 @@ type WatchProgram struct {
 
 func (p *WatchProgram) options(pair *proc.Pair) AttachOptions {
 	if p.OptionsFor == nil {
-		return p.AttachOptions
+		return AttachOptions{}
 	}
 	return p.OptionsFor(pair)
 }

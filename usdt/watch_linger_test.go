@@ -22,7 +22,7 @@ func watchLingering(t *testing.T, c *collector, linger time.Duration, opts usdt.
 	t.Helper()
 	attached, detached = make(chan *usdt.Link, 100), make(chan *usdt.Link, 100)
 	watched := watching(t, c.Collect, "gousdt_test:three")
-	watched[0].AttachOptions = opts
+	watched[0].OptionsFor = always(opts)
 	w, err := c.Watch(&usdt.WatchOptions{
 		Linger: linger,
 		Proc:   proc.WatcherOptions{Filter: only(programs...)},

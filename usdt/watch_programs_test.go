@@ -66,6 +66,11 @@ func (c *collector) fires(t *testing.T, process *testprog.Process, probe string,
 	c.silent(t)
 }
 
+// always returns the options that each attachment of a program gets.
+func always(opts usdt.AttachOptions) func(*proc.Pair) usdt.AttachOptions {
+	return func(*proc.Pair) usdt.AttachOptions { return opts }
+}
+
 func programsOf(attachments []*usdt.Link) []*ebpf.Program {
 	var programs []*ebpf.Program
 	for _, a := range attachments {
@@ -152,7 +157,7 @@ func TestWatchTellsAttachmentsApartByCookies(t *testing.T) {
 				}
 				return usdt.AttachOptions{Cookie: numbers[pair.Path]}
 			}
-			programs[1].Cookie = 7
+			programs[1].OptionsFor = always(usdt.AttachOptions{Cookie: 7})
 			w, told := watchTold(t, c, programs, usdt.WatchOptions{PerProcess: perProcess}, first,
 				second)
 			qt.Assert(t, qt.IsNil(w.SyncAll()))
@@ -178,7 +183,8 @@ func TestWatchTellsProbesOfOneProgramApart(t *testing.T) {
 	path, _ := copies(t, "target-static")
 	process := testprog.Start(t, path)
 	programs := append(watching(t, c.Collect, "*:three"), watching(t, c.Collect, "*:none")...)
-	programs[0].Cookie, programs[1].Cookie = 3, 4
+	programs[0].OptionsFor = always(usdt.AttachOptions{Cookie: 3})
+	programs[1].OptionsFor = always(usdt.AttachOptions{Cookie: 4})
 	w, _ := watchTold(t, c, programs, usdt.WatchOptions{}, path)
 	qt.Assert(t, qt.IsNil(w.Sync(process.PID)))
 	qt.Assert(t, qt.HasLen(w.Links(), 2))
@@ -207,7 +213,7 @@ func TestWatchAttachesTheOtherProgramsIfOneFails(t *testing.T) {
 			t.Run(name, func(t *testing.T) {
 				programs := append(watching(t, c.Collect, "*:three"),
 					watching(t, c.Collect12, tc.probe)...)
-				programs[1].RequireArguments = tc.strict
+				programs[1].OptionsFor = always(usdt.AttachOptions{SelectOptions: usdt.SelectOptions{RequireArguments: tc.strict}})
 				programs = append(programs, watching(t, c.Collect3, "*:three")...)
 				w, told := watchTold(t, c, programs, usdt.WatchOptions{}, path)
 				qt.Assert(t, qt.IsNil(w.Sync(process.PID)))
