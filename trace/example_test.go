@@ -118,12 +118,12 @@ func ExampleAttachment_Skipped() {
 
 // Which option is wrong, and where?
 func ExampleOptionError() {
-	_, err := trace.New(&trace.SessionOptions{Filter: "arg0 = 1"})
+	_, err := trace.New(&trace.SessionOptions{Filter: "=1"})
 	var option *trace.OptionError
 	if errors.As(err, &option) {
-		fmt.Printf("%s is wrong: %v\n", option.Field, option.Err)
+		fmt.Printf("%s: %v\n", option.Field, option.Err)
 	}
-	// Output: Filter is wrong: expression "arg0 = 1", at column 6: a comparison is written ==
+	// Output: Filter: expression "=1", at column 1: a comparison is written ==
 }
 
 // A configuration is checked before anything is watched, without privileges.

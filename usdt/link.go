@@ -73,9 +73,9 @@ func (l *Link) Program() *ebpf.Program { return l.program }
 func (l *Link) Process() proc.Process { return l.process }
 
 // Selection returns the sites that are attached, and those that were skipped.
-// It is closed: it describes them, but cannot be attached. In a [Watch] its name
-// is the path of the file as the process sees it, or if the Link is for every
-// process, as the first process sees it that was found with the file.
+// It is closed: it describes them, but cannot be attached. In a [Watch] its
+// name is the path of the file as the process sees it, or if the Link is for
+// every process, as the first process sees it that was found with the file.
 func (l *Link) Selection() *Selection { return l.sel }
 
 // Specialised reports whether the sites run a program that was made for them,
