@@ -60,20 +60,25 @@ type Aggregation struct {
 	// MaxKeys is how many rows there can be; 0 stands for 16,384. If there are
 	// more keys, those with the fewest hits are added up in [Snapshot.Other]:
 	// the total is always exact, and frequent keys have a row. [Row.Partial]
-	// tells rows that may have had more hits. Rows are not shared out between
-	// containers or users: one that makes up keys without end can have those of
-	// others added up that are less frequent.
+	// tells rows that may have had more hits.
+	//
+	// Rows are shared out between containers, or users where there are none. A
+	// row belongs to the one whose hit has made it. Rows of those that have the
+	// most are added up, until all of these have the same number. So one that
+	// makes up keys without end leaves others their rows.
 	//
 	// The kernel has room for half as many keys, or for 4096 if that is more,
 	// and for 65,536 at most. The session takes them from there before the room
-	// is filled. With a histogram each bucket of a row is a key of its own
-	// there. A key takes 16 to 32 bytes for each processor, and its own size
-	// twice. If "stack" is a key the kernel has room for as many different
-	// stacks between two snapshots, of which each takes two kilobytes more. It
-	// keeps one of those with the same hash; the others are [Unavailable].
+	// is filled. If it is filled all the same, there is a reserve of a quarter
+	// of it, of which each container or user can have a ninth. With a histogram
+	// each bucket of a row is a key of its own there. A key takes 24 to 40
+	// bytes for each processor, and its own size twice. If "stack" is a key the
+	// kernel has room for as many different stacks between two snapshots, of
+	// which each takes two kilobytes more. It keeps one of those with the same
+	// hash; the others are [Unavailable].
 	//
 	// With [SessionOptions.PageIn] keys stay in the kernel, and it has room for
-	// MaxKeys.
+	// MaxKeys, and for the reserve.
 	MaxKeys int
 }
 

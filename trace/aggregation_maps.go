@@ -38,15 +38,16 @@ func (s *Session) createAggregations() error {
 	return nil
 }
 
-// createRoom makes what programs need to say that there is little room for
-// keys.
+// createRoom makes what programs need to know how much room there is for keys,
+// and to say that there is little.
 func (s *Session) createRoom() (err error) {
-	if s.opts.PageIn || !slices.ContainsFunc(s.aggregations, func(a *aggregation) bool { return len(a.Keys) > 0 }) {
+	if !slices.ContainsFunc(s.aggregations, func(a *aggregation) bool { return len(a.Keys) > 0 }) {
 		return nil
 	}
 	if s.room, err = ebpf.NewMap(&ebpf.MapSpec{
-		Name: "trace_room", Type: ebpf.Array, KeySize: 4, ValueSize: 8, MaxEntries: uint32(len(s.aggregations)),
-	}); err != nil {
+		Name: "trace_room", Type: ebpf.Array, KeySize: 4, ValueSize: bpfgen.RoomStateSize,
+		MaxEntries: uint32(len(s.aggregations)),
+	}); err != nil || s.opts.PageIn {
 		return err
 	}
 	if s.signal, err = ebpf.NewMap(&ebpf.MapSpec{
@@ -71,7 +72,7 @@ func (a *aggregation) create(number int) (err error) {
 		a.Overflow = a.overflow.FD()
 		_, size := a.KeyLayout()
 		spec = array.Copy()
-		spec.Type, spec.KeySize, spec.MaxEntries = ebpf.PerCPUHash, uint32(size), uint32(a.room())
+		spec.Type, spec.KeySize, spec.MaxEntries = ebpf.PerCPUHash, uint32(size), uint32(a.room()+a.reserve())
 	}
 	// Sums and counts can be told apart from what they were before, minima and
 	// maxima cannot.
@@ -85,9 +86,8 @@ func (a *aggregation) create(number int) (err error) {
 			return err
 		}
 	}
-	if room := a.session.room; room != nil && len(a.Keys) > 0 {
-		a.Room = &bpfgen.Room{Left: room.FD(), Index: uint32(number), Signal: a.session.signal.FD()}
-		if err := a.resetRoom(); err != nil {
+	if len(a.Keys) > 0 {
+		if err := a.shareRoom(number); err != nil {
 			return err
 		}
 	}
@@ -99,6 +99,28 @@ func (a *aggregation) create(number int) (err error) {
 	}
 	a.Stacks = &bpfgen.Stacks{Present: a.stacks.present.FD(), Even: a.stacks.maps[0].FD(), Odd: a.stacks.maps[1].FD()}
 	return nil
+}
+
+// shareRoom has programs share the room for keys out between owners.
+func (a *aggregation) shareRoom(number int) (err error) {
+	processors, err := ebpf.PossibleCPU()
+	if err != nil {
+		return err
+	}
+	if a.owners, err = ebpf.NewMap(&ebpf.MapSpec{
+		Name: fmt.Sprintf("trace_owners%d", number), Type: ebpf.LRUHash, KeySize: 8, ValueSize: bpfgen.OwnerKeysSize,
+		MaxEntries: uint32(maxKeyOwners + heldBack*processors),
+	}); err != nil {
+		return err
+	}
+	a.Room = &bpfgen.Room{
+		Left: a.session.room.FD(), Index: uint32(number), Owners: a.owners.FD(),
+		Scarce: int32(a.filled() - a.room()), Share: uint32(max(a.reserve()/keyShare, 1)),
+	}
+	if a.session.signal != nil {
+		a.Room.Signal = a.session.signal.FD()
+	}
+	return a.resetRoom()
 }
 
 // createExchange makes the map that programs find the other one in, and a
@@ -118,7 +140,7 @@ func (a *aggregation) createExchange(spec *ebpf.MapSpec) (err error) {
 	return nil
 }
 
-// room returns how many keys the kernel has room for.
+// room returns how many keys the kernel has room for, whosever they are.
 func (a *aggregation) room() int {
 	if a.session.opts.PageIn {
 		return a.maxKeys
@@ -126,9 +148,27 @@ func (a *aggregation) room() int {
 	return min(max(a.maxKeys/2, minRoom), maxRoom)
 }
 
+const (
+	// keyShare is which part of the reserve an owner may have: eight that make
+	// up keys without end leave something to others.
+	keyShare = 9
+
+	// maxKeyOwners is of how many owners it is known at a time how much of the
+	// reserve they have; then those that have made no key for longest are
+	// forgotten.
+	maxKeyOwners = 1024
+)
+
+// reserve returns for how many keys there is room beside that: for owners that
+// have made few.
+func (a *aggregation) reserve() int { return max(a.room()/4, keyShare) }
+
+// filled returns how much of the room is filled before keys are taken.
+func (a *aggregation) filled() int { return a.room() / 2 }
+
 // maps returns all maps of the aggregation; some are nil.
 func (a *aggregation) maps() []*ebpf.Map {
-	all := []*ebpf.Map{a.current, a.stacks.present, a.stacks.maps[0], a.stacks.maps[1]}
+	all := []*ebpf.Map{a.current, a.owners, a.stacks.present, a.stacks.maps[0], a.stacks.maps[1]}
 	for _, t := range []*tally{a.tally, a.spare, a.overflow} {
 		if t != nil {
 			all = append(all, t.Map)

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf/ringbuf"
+
+	"github.com/gousdt/gousdt/trace/internal/bpfgen"
 )
 
 // takeKeys takes keys from the kernel whenever programs say that there is
@@ -58,13 +60,16 @@ func (a *aggregation) fail(err error) {
 
 // roomLeft returns how many keys may come before programs send a signal.
 func (a *aggregation) roomLeft() (left int64, err error) {
-	err = a.session.room.Lookup(a.Room.Index, &left)
-	return left, err
+	var state bpfgen.RoomState
+	err = a.session.room.Lookup(a.Room.Index, &state)
+	return state.Left, err
 }
 
-// resetRoom lets half of the room be filled before programs send a signal.
+// resetRoom lets half of the room be filled before programs send a signal, and
+// all of it before they share out the reserve.
 func (a *aggregation) resetRoom() error {
-	return a.session.room.Put(a.Room.Index, int64(a.room()/2))
+	a.round++
+	return a.session.room.Put(a.Room.Index, bpfgen.RoomState{Left: int64(a.filled()), Round: a.round})
 }
 
 // take brings the totals up to a moment, which it returns. a.mu must be held.
@@ -102,6 +107,7 @@ func (a *aggregation) take() (time.Time, error) {
 		if err != nil {
 			failed = err
 		}
+		a.totals.give(t, added.owner)
 		a.addTo(t, index(key), added)
 	})
 	if a.overflow != nil && err == nil {

@@ -45,6 +45,8 @@ type aggregation struct {
 	spare    *tally    // which the next exchange makes the other; nil if there is none
 	current  *ebpf.Map // where programs find the tally; nil if it is always the same
 	overflow *tally    // what finds no room; nil without keys
+	owners   *ebpf.Map // of the reserve; nil without keys
+	round    uint32    // of the room for keys
 	stacks   keyStacks // if a key is a stack
 
 	mu      sync.Mutex // held while maps are read

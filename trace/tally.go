@@ -26,6 +26,7 @@ type tally struct {
 type sums struct {
 	count, sum uint64
 	min, max   uint64 // as programs keep them: the greater is the lesser minimum and the greater maximum, 0 is none
+	owner      uint64 // of the hit that has made the key, 0 without keys
 }
 
 // empty reports whether there is nothing to be added. A sum may come later than
@@ -69,6 +70,9 @@ func (s *sums) add(a *aggregation, value []byte) {
 	}
 	if a.Max {
 		s.max = max(s.max, word())
+	}
+	if len(a.Keys) > 0 {
+		s.owner = max(s.owner, word()) // it is 0 but on one processor
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"encoding/binary"
 	"maps"
+	"math"
 	"slices"
 
 	"github.com/gousdt/gousdt/trace/internal/bpfgen"
@@ -19,12 +20,18 @@ type totals struct {
 	other    total             // of keys for which there is no row
 	dropped  bool              // rows have been added to other
 	overflow uint64            // hits of other that the kernel had no room for
+	owned    map[uint64]int    // how many rows each owner has
 }
 
 // total is what will be a row.
 type total struct {
 	keys string // as in the kernel
 	row  Row    // has its keys already if texts are normalized
+
+	// owner is whose hit has made the key in the kernel: a control group or a
+	// user.
+	owner uint64
+	owned bool // the owner is known
 
 	// counts are those of the buckets of a histogram, from the first one on
 	// that is known.
@@ -74,7 +81,7 @@ func (a *aggregation) translates() bool {
 // more as the kernel has room for: what is frequent is seen only when all of
 // that has been taken.
 func (a *aggregation) newTotal(identity string, fresh total, known map[string]*total) *total {
-	if len(a.totals.rows) >= a.maxKeys+max(a.maxKeys/4, a.room()) {
+	if len(a.totals.rows) >= a.maxKeys+max(a.maxKeys/4, a.room()+a.reserve()) {
 		a.dropRows()
 		clear(known)
 	}
@@ -86,30 +93,90 @@ func (a *aggregation) newTotal(identity string, fresh total, known map[string]*t
 	return &fresh
 }
 
-// dropRows adds the rows that are too many to the others: those with the fewest
-// hits, and of these the latest, so that a key that is frequent keeps its row
-// however many others there are.
+// give gives a row to the owner whose hit has made its key in the kernel. If it
+// has been given to another one before, it belongs to the one that has fewer
+// rows: who passes the keys of others does not have them dropped with its own.
+func (all *totals) give(t *total, owner uint64) {
+	if t == &all.other {
+		return
+	}
+	if t.owned {
+		if t.owner == owner || all.owned[t.owner] <= all.owned[owner] {
+			return
+		}
+		all.disown(t)
+	}
+	if all.owned == nil {
+		all.owned = make(map[uint64]int)
+	}
+	t.owner, t.owned = owner, true
+	all.owned[owner]++
+}
+
+// disown takes a row from its owner.
+func (all *totals) disown(t *total) {
+	if all.owned[t.owner]--; all.owned[t.owner] == 0 {
+		delete(all.owned, t.owner)
+	}
+	t.owned = false
+}
+
+// share returns how many rows an owner may have if there are to be no more than
+// most of them, and how many rows are left over: owners with fewer rows keep
+// all of theirs, and the others have the rest in equal parts.
+func (all *totals) share(most int) (each, over int) {
+	counts := slices.Sorted(maps.Values(all.owned))
+	for i, count := range counts {
+		owners := len(counts) - i
+		if each = most / owners; count > each {
+			return each, most % owners
+		}
+		most -= count
+	}
+	return math.MaxInt, 0
+}
+
+// dropRows adds the rows that are too many to the others: of the owners that
+// have the most rows those with the fewest hits, and of these the latest. So a
+// key that is frequent keeps its row however many others its owner has, and an
+// owner with few keys has all of its rows however many others have.
 func (a *aggregation) dropRows() {
 	if len(a.totals.rows) <= a.maxKeys {
 		return
 	}
-	identities := slices.Collect(maps.Keys(a.totals.rows))
-	slices.SortFunc(identities, func(x, y string) int {
-		t, u := &a.totals.rows[x].row, &a.totals.rows[y].row
+	type candidate struct {
+		identity string
+		*total
+	}
+	rows := make([]candidate, 0, len(a.totals.rows))
+	for identity, t := range a.totals.rows {
+		rows = append(rows, candidate{identity, t})
+	}
+	slices.SortFunc(rows, func(t, u candidate) int {
 		switch {
-		case t.Count != u.Count:
-			return cmp.Compare(u.Count, t.Count)
-		case t.Partial == u.Partial:
+		case t.row.Count != u.row.Count:
+			return cmp.Compare(u.row.Count, t.row.Count)
+		case t.row.Partial == u.row.Partial:
 			return 0
-		case t.Partial:
+		case t.row.Partial:
 			return 1
 		default:
 			return -1
 		}
 	})
-	for _, identity := range identities[a.maxKeys:] {
-		t := a.totals.rows[identity]
-		delete(a.totals.rows, identity)
+	each, over := a.totals.share(a.maxKeys)
+	kept := make(map[uint64]int)
+	for _, t := range rows {
+		switch {
+		case kept[t.owner] < each:
+			kept[t.owner]++
+			continue
+		case over > 0:
+			over--
+			continue
+		}
+		delete(a.totals.rows, t.identity)
+		a.totals.disown(t.total)
 		a.totals.other.row.merge(&t.row)
 		for i, count := range t.counts {
 			a.totals.other.addBucket(t.first+i, count)

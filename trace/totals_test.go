@@ -4,6 +4,7 @@ package trace
 
 import (
 	"encoding/binary"
+	"math"
 	"testing"
 
 	"github.com/go-quicktest/qt"
@@ -29,6 +30,7 @@ func TestFrequentKeysKeepTheirRows(t *testing.T) {
 			raw = binary.NativeEndian.AppendUint32(raw, uint32(a.Histogram.Zero()+1)) // the value 1
 			to, err := a.totalOf(raw, known)
 			qt.Assert(t, qt.IsNil(err))
+			a.totals.give(to, 0)
 			a.addTo(to, index(raw), sums{count: count, sum: count})
 		}
 		const early, late = 1, 2
@@ -40,10 +42,10 @@ func TestFrequentKeysKeepTheirRows(t *testing.T) {
 				hit(known, next, 1)
 				next++
 			}
-			if round >= 250 {
+			if round >= 300 {
 				hit(known, late, 4)
 			}
-			qt.Assert(t, qt.IsTrue(len(a.totals.rows) <= 10+minRoom))
+			qt.Assert(t, qt.IsTrue(len(a.totals.rows) <= 10+a.room()+a.reserve()))
 		}
 		a.dropRows()
 		qt.Assert(t, qt.HasLen(a.totals.rows, 10))
@@ -58,12 +60,75 @@ func TestFrequentKeysKeepTheirRows(t *testing.T) {
 			buckets += row.Exponential.Positive.Counts[0]
 			qt.Check(t, qt.Equals(row.Sum.Uint(), row.Count))
 		}
-		const want = 500*23 + 250*4
+		const want = 500*23 + 200*4
 		qt.Check(t, qt.Equals(all, want))
 		qt.Check(t, qt.Equals(buckets, want))
 		qt.Check(t, qt.Equals(rows[early].Count, 1500))
 		qt.Check(t, qt.IsFalse(rows[early].Partial))
-		qt.Check(t, qt.Equals(rows[late].Count, 1000))
+		qt.Check(t, qt.Equals(rows[late].Count, 800))
 		qt.Check(t, qt.IsTrue(rows[late].Partial))
 	}
+}
+
+// Owners with few rows keep all of theirs, and the others share the rest.
+func TestRowsAreSharedOut(t *testing.T) {
+	for _, test := range []struct {
+		counts     []int
+		most       int
+		each, over int
+	}{
+		{[]int{5}, 5, math.MaxInt, 0},
+		{[]int{9}, 5, 5, 0},
+		{[]int{1, 100}, 10, 9, 0},
+		{[]int{100, 2, 100, 3}, 10, 2, 2},
+		{[]int{100, 1, 100, 3}, 10, 3, 0},
+		{[]int{1, 1, 1}, 2, 0, 2},
+	} {
+		var all totals
+		for owner, count := range test.counts {
+			for range count {
+				all.give(&total{}, uint64(owner))
+			}
+		}
+		each, over := all.share(test.most)
+		qt.Check(t, qt.DeepEquals([]int{each, over}, []int{test.each, test.over}), qt.Commentf("%v", test.counts))
+	}
+}
+
+// An owner with many rows loses those, and one that has few none, however few
+// hits they have, and also if the first one has passed the same keys before.
+func TestRowsOfOwnersWithFewAreKept(t *testing.T) {
+	a := &aggregation{
+		Aggregation: bpfgen.Aggregation{Keys: []expr.Term{{Source: expr.PID}}}, session: &Session{}, maxKeys: 10,
+	}
+	hit := func(key, owner, count uint64) {
+		raw := binary.NativeEndian.AppendUint64(nil, key)
+		raw = append(raw, 0, 0, 0, 0, 0, 0, 0, 0)
+		to, err := a.totalOf(raw, nil)
+		qt.Assert(t, qt.IsNil(err))
+		a.totals.give(to, owner)
+		a.addTo(to, index(raw), sums{count: count})
+	}
+	const flood, modest = 1, 2
+	for key := range uint64(20_000) {
+		hit(key, flood, 5+key)
+		if key == 1000 {
+			for key := range uint64(4) {
+				hit(key, modest, 1)
+			}
+		}
+	}
+	a.dropRows()
+	qt.Assert(t, qt.HasLen(a.totals.rows, 10))
+	qt.Check(t, qt.DeepEquals(a.totals.owned, map[uint64]int{flood: 6, modest: 4}))
+	all := a.totals.other.row.Count
+	for _, to := range a.totals.rows {
+		row, err := a.finished(to)
+		qt.Assert(t, qt.IsNil(err))
+		key := row.Keys[0].Uint()
+		qt.Check(t, qt.IsTrue(key < 4 || key >= 20_000-6), qt.Commentf("%d", key))
+		qt.Check(t, qt.IsFalse(key < 4 && row.Count != 5+key+1))
+		all += row.Count
+	}
+	qt.Check(t, qt.Equals(all, 20_000*5+20_000*19_999/2+4))
 }

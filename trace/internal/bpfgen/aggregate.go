@@ -18,7 +18,8 @@ import (
 // a minimum and a maximum, in this order, 8 bytes each. Without keys it is an
 // array, with an accumulator for each bucket of a histogram, or for each class
 // of the value. With keys it is a hash map, whose keys are laid out by
-// KeyLayout.
+// KeyLayout. The last word of its accumulators is then the owner of the hit
+// that has made the key, on the processor of that hit, and 0 on others.
 //
 // User space cannot empty a map while programs add to what they have found in
 // it. So it exchanges the map for an empty one, waits until no program can have
@@ -27,7 +28,7 @@ type Aggregation struct {
 	Map       int                      // descriptor
 	Exchanged bool                     // Map is an array of maps, whose only element is the map
 	Overflow  int                      // descriptor of an array as without keys, for what the map has no room for
-	Room      *Room                    // nil: nobody empties a map with keys when it fills
+	Room      *Room                    // how a map with keys is shared out; nil: not at all
 	Applies   func(site *Site) bool    // whether it is about a site
 	Where     *expr.Node               // nil: every hit
 	Value     *expr.Term               // nil: hits are counted
@@ -38,14 +39,6 @@ type Aggregation struct {
 	Histogram *Histogram               // nil: none
 	Stacks    *Stacks                  // for a key that is a user stack
 	Names     func(name string) uint32 // gives providers and probes a number, for keys that are one
-}
-
-// Room says how much room there is for keys, so that user space empties the map
-// before it is full.
-type Room struct {
-	Left   int    // descriptor of an array of u64: how many more keys may come before the signal
-	Index  uint32 // of the aggregation in it
-	Signal int    // descriptor of a ring buffer, to which the index is sent, as a u32 and four zero bytes
 }
 
 // Stacks are descriptors of where user stacks are kept. Keys have the number of
@@ -89,6 +82,9 @@ func (a *Aggregation) ValueSize() int {
 		if wanted {
 			size += 8
 		}
+	}
+	if len(a.Keys) > 0 {
+		size += 8 // the owner
 	}
 	return size
 }
@@ -277,42 +273,29 @@ func (b *builder) find(a *Aggregation, key, index int) (none argcode.Label) {
 	b.Emit(asm.Mov.Reg(asm.R7, asm.R0))
 	b.Later(func() {
 		b.Place(missing)
-		again := b.Label()
-		b.zero(fresh, a.ValueSize())
+		refused := b.Label()
+		owner := fresh + a.ValueSize() - 8
+		b.zero(fresh, a.ValueSize()-8)
+		b.ownerID()
+		b.Emit(asm.StoreMem(asm.R10, int16(owner), asm.R0, asm.DWord))
+		if a.Room != nil {
+			b.takeRoom(a.Room, owner, fresh, refused)
+		}
 		b.AddressOf(asm.R2, asm.R10, key)
 		b.AddressOf(asm.R3, asm.R10, fresh)
 		setMap()
 		b.Emit(asm.Mov.Imm(asm.R4, updateNoExist))
 		b.Call(asm.FnMapUpdateElem)
-		if a.Room != nil {
-			b.JumpIfImm(asm.JNE, asm.R0, 0, asm.R1, again)
-			b.takeRoom(a.Room, fresh, again)
-		}
-		b.Place(again)
 		look()
 		// Another processor may have made it: then the update failed and the
 		// look-up does not.
 		b.JumpIfImm(asm.JNE, asm.R0, 0, asm.R1, found)
+		b.Place(refused)
 		b.lookUp(a.Overflow, index)
 		b.JumpIfImm(asm.JNE, asm.R0, 0, asm.R1, found)
 		b.Jump(none)
 	})
 	return none
-}
-
-// takeRoom emits what is to be done for a new key, with some room on the stack.
-func (b *builder) takeRoom(r *Room, at int, enough argcode.Label) {
-	b.Emit(asm.StoreImm(asm.R10, int16(at), int64(r.Index), asm.Word), asm.StoreImm(asm.R10, int16(at+4), 0, asm.Word))
-	b.lookUp(r.Left, at)
-	b.JumpIfImm(asm.JEq, asm.R0, 0, asm.R1, enough)
-	b.Emit(asm.Mov.Imm(asm.R1, -1), asm.AddAtomic.Mem(asm.R0, asm.R1, asm.DWord, 0), asm.LoadMem(asm.R1, asm.R0, 0, asm.DWord))
-	b.JumpIfImm(asm.JSGT, asm.R1, 0, asm.R2, enough)
-	// The signal is repeated for each key from now on: one may be sent before
-	// the reader is ready to see it.
-	b.Emit(asm.LoadMapPtr(asm.R1, r.Signal))
-	b.AddressOf(asm.R2, asm.R10, at)
-	b.Emit(asm.Mov.Imm(asm.R3, 8), asm.Mov.Imm(asm.R4, 0))
-	b.Call(asm.FnRingbufOutput)
 }
 
 // lookUp sets R0 to the element of a map whose key is on the stack.

@@ -309,49 +309,6 @@ func bucketOf(t *testing.T, k testKernel, program asm.Instructions, a *Aggregati
 	return bucket, sum
 }
 
-// What finds no room is in the overflow, and the signal comes before.
-func TestRowsThatFindNoRoomOverflow(t *testing.T) {
-	const testOuter, testOverflow, testRoom, testSignal = 80, 81, 82, 83
-	for _, k := range testKernels {
-		for _, exchanged := range []bool{false, true} {
-			w := k.newWorld(rand.New(rand.NewPCG(9, 10)), 0)
-			a := &Aggregation{
-				Map: testRows, Overflow: testOverflow, Applies: func(*Site) bool { return true }, Keys: []expr.Term{{Source: expr.TID}},
-				Value: &expr.Term{Source: expr.CPU}, Sum: true, Room: &Room{Left: testRoom, Index: 1, Signal: testSignal},
-			}
-			_, size := a.KeyLayout()
-			rows := w.addMap(testRows, false, size, a.ValueSize(), 4)
-			if exchanged {
-				a.Map, a.Exchanged = testOuter, true
-				w.addMap(testOuter, true, 4, 4, 1).inner = testRows
-			}
-			overflow := w.addMap(testOverflow, true, 4, a.ValueSize(), a.Entries())
-			room := w.addMap(testRoom, true, 4, 8, 2)
-			index := make([]byte, 4)
-			w.store(index, 1)
-			w.store(room.values[string(index)], 2)
-			w.addMap(testCounters, true, 4, 8, int(CounterCount))
-
-			plan := &Plan{Kernel: k.forPlan(), Counters: testCounters, Aggregations: []*Aggregation{a}}
-			block, err := plan.Block(&Site{})
-			qt.Assert(t, qt.IsNil(err))
-			for i := range 20 {
-				w.tid = uint32(i / 2)
-				qt.Assert(t, qt.IsNil(w.run(append(asm.Instructions{asm.Mov.Reg(asm.R6, asm.R1)}, block.Instructions...))))
-				// Half of the room is for the signal to be heard.
-				qt.Assert(t, qt.Equals(len(w.records), min(i/2, 3)))
-			}
-			qt.Assert(t, qt.HasLen(rows.values, 4))
-			for _, record := range w.records {
-				qt.Check(t, qt.DeepEquals(record, append(index, 0, 0, 0, 0)))
-			}
-			value := overflow.values["\x00\x00\x00\x00"]
-			qt.Check(t, qt.Equals(w.load(value[:8]), 12))
-			qt.Check(t, qt.Equals(w.load(value[8:]), 12*uint64(w.cpu)))
-		}
-	}
-}
-
 func TestProcessesOfOtherNamespacesHaveNoNumber(t *testing.T) {
 	for _, k := range testKernels {
 		kernel := k.forPlan()

@@ -49,7 +49,8 @@ func TestKernelAcceptsWhatIsGenerated(t *testing.T) {
 	}
 	counters := newMap(&ebpf.MapSpec{Type: ebpf.PerCPUArray, KeySize: 4, ValueSize: 8, MaxEntries: uint32(CounterCount)})
 	ring := newMap(&ebpf.MapSpec{Type: ebpf.RingBuf, MaxEntries: 1 << 20})
-	room := newMap(&ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: 8, MaxEntries: 2})
+	room := newMap(&ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: RoomStateSize, MaxEntries: 2})
+	owners := newMap(&ebpf.MapSpec{Type: ebpf.LRUHash, KeySize: 8, ValueSize: OwnerKeysSize, MaxEntries: 16})
 	const savedSize = 16 << 10
 	calls := newMap(&ebpf.MapSpec{Type: ebpf.LRUHash, KeySize: 16, ValueSize: CallsSize, MaxEntries: 16})
 	zeros := newMap(&ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: savedSize, MaxEntries: 1})
@@ -65,7 +66,7 @@ func TestKernelAcceptsWhatIsGenerated(t *testing.T) {
 	loaded := 0
 	for range 300 {
 		// As many sites as a file may have, a few of which share their code.
-		count := 1 + random.IntN(14)
+		count := 1 + random.IntN(11)
 		w := k.newWorld(random, count)
 		kernel.PIDs = nil
 		if random.IntN(2) == 0 {
@@ -112,7 +113,7 @@ func TestKernelAcceptsWhatIsGenerated(t *testing.T) {
 				spec = spec.Copy()
 				spec.Type, spec.KeySize, spec.MaxEntries = ebpf.PerCPUHash, uint32(size), 16
 				if random.IntN(2) == 0 {
-					a.Room = &Room{Left: room, Signal: ring, Index: uint32(random.IntN(2))}
+					a.Room = &Room{Left: room, Signal: ring * random.IntN(2), Index: uint32(random.IntN(2)), Owners: owners, Scarce: -100, Share: 5}
 				}
 			}
 			a.Map = newMap(spec)

@@ -10,7 +10,7 @@ import (
 
 // Share says how the ring buffer is shared out: its last quarter is for owners
 // that have put little into it lately. An owner is a control group, or where
-// that is the root, a user.
+// that is the root, a user; so it is for the keys of an aggregation, see Room.
 //
 // Until then nothing is counted, so that a hit pays for one look at how full
 // the ring buffer is.
@@ -89,16 +89,22 @@ func (b *builder) loseOf(e *Events) {
 	b.Place(none)
 }
 
-// owner sets R0 to the state of this hit's owner, or goes to none if there is
-// no room for one more.
-func (b *builder) owner(s *Share, none argcode.Label) {
-	at := b.Temporary(8 + OwnerStateSize)
-	known, found := b.Label(), b.Label()
+// ownerID sets R0 to the owner of this hit.
+func (b *builder) ownerID() {
+	known := b.Label()
 	b.Call(asm.FnGetCurrentCgroupId)
 	b.JumpIfImm(asm.JGT, asm.R0, rootCGroup, asm.R1, known)
 	b.Call(asm.FnGetCurrentUidGid)
 	b.Emit(asm.LSh.Imm(asm.R0, 32), asm.RSh.Imm(asm.R0, 32), asm.LoadImm(asm.R1, -1<<63, asm.DWord), asm.Or.Reg(asm.R0, asm.R1))
 	b.Place(known)
+}
+
+// owner sets R0 to the state of this hit's owner, or goes to none if there is
+// no room for one more.
+func (b *builder) owner(s *Share, none argcode.Label) {
+	at := b.Temporary(8 + OwnerStateSize)
+	found := b.Label()
+	b.ownerID()
 	b.Emit(asm.StoreMem(asm.R10, int16(at), asm.R0, asm.DWord))
 	b.lookUp(s.Owners, at)
 	b.JumpIfImm(asm.JNE, asm.R0, 0, asm.R1, found)
