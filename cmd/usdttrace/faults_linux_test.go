@@ -63,18 +63,21 @@ func TestFaultsWhileAllIsWatched(t *testing.T) {
 	}, "openat", "bpf")
 }
 
-// Of an output that cannot be written to usdttrace says so in the end, and
+// Where the output cannot be written usdttrace ends at once and says so, and
 // leaves nothing attached.
 func TestOutputThatFails(t *testing.T) {
 	process := startTarget(t, "target-pie")
 	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
 	qt.Assert(t, qt.IsNil(err))
 	defer full.Close()
-	r := startPrepared(t, func(cmd *exec.Cmd) { cmd.Stdout = full }, "-p", decimal(process.PID), "gousdt_test:counted")
-	r.await(&r.stderr, "(Ctrl-C ends)")
-	process.Fire("counted", 1)
-	result := r.interrupt()
-	qt.Check(t, qt.Equals(result.status, exitError))
-	qt.Check(t, qt.StringContains(result.stderr, "writing the output: no space left on device"))
-	qt.Check(t, qt.Equals(process.Semaphore("counted"), 0))
+	for _, flags := range [][]string{nil, {"--json"}, {"--csv"}, {"--count", "--interval", "0.02"}} {
+		args := append(flags, "-p", decimal(process.PID), "gousdt_test:counted")
+		r := startPrepared(t, func(cmd *exec.Cmd) { cmd.Stdout = full }, args...)
+		r.await(&r.stderr, "(Ctrl-C ends)")
+		process.Fire("counted", 1)
+		result := r.wait()
+		qt.Check(t, qt.Equals(result.status, exitError))
+		qt.Check(t, qt.StringContains(result.stderr, "writing the output: no space left on device"))
+		qt.Check(t, qt.Equals(process.Semaphore("counted"), 0))
+	}
 }

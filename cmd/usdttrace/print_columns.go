@@ -25,7 +25,7 @@ var quantiles = []struct {
 
 // columnsOf returns the columns of values that an aggregation has.
 func columnsOf(a *aggregation, s *trace.Snapshot) []column {
-	seconds := s.Time.Sub(s.Start).Seconds()
+	took := s.Time.Sub(s.Start)
 	columns := []column{
 		{"COUNT", func(row *trace.Row) string {
 			if row.Partial && row != &s.Other {
@@ -33,7 +33,7 @@ func columnsOf(a *aggregation, s *trace.Snapshot) []column {
 			}
 			return fmt.Sprint(row.Count)
 		}},
-		{"RATE", func(row *trace.Row) string { return formatAverage(float64(row.Count)/seconds) + "/s" }},
+		{"RATE", func(row *trace.Row) string { return formatRate(row.Count, took) }},
 	}
 	if !a.Sum {
 		return columns

@@ -5,6 +5,7 @@ package main
 import (
 	"math"
 	"strconv"
+	"time"
 )
 
 // formatDuration returns a time in nanoseconds with three digits and the unit
@@ -24,6 +25,18 @@ func formatDuration(ns float64) string {
 // formatAverage returns a number with four digits, or all that stand before the
 // point.
 func formatAverage(x float64) string { return formatNumber(x, 4) }
+
+// leastRated is the shortest time that a rate is shown of: a command that ends
+// after some microseconds has not passed its probes a million times a second.
+const leastRated = 10 * time.Millisecond
+
+// formatRate returns how many hits there were in a second, or "-".
+func formatRate(count uint64, took time.Duration) string {
+	if took < leastRated {
+		return "-"
+	}
+	return formatAverage(float64(count)/took.Seconds()) + "/s"
+}
 
 // formatNumber returns a number with so many digits, or all that stand before
 // the point.

@@ -119,6 +119,7 @@ func (t *tracer) trace() (err error) {
 
 	t.ctx, t.end = context.WithCancel(context.Background())
 	t.ended = make(chan struct{})
+	t.out.OnError(t.end)
 	defer t.handleSignals()()
 	defer func() {
 		t.end()

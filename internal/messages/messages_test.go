@@ -115,8 +115,13 @@ func TestWriterTellsTheFirstError(t *testing.T) {
 	_, file := pipe(t)
 	file.Close()
 	w := NewWriter(file)
+	told := make(chan error, 2)
+	w.OnError(func() { told <- w.Err() })
 	_, err := w.Write([]byte("one"))
 	qt.Check(t, qt.IsNil(err))
+	qt.Check(t, qt.ErrorIs(<-told, os.ErrClosed)) // without anybody asking
+	w.OnError(func() { told <- w.Err() })
+	qt.Check(t, qt.ErrorIs(<-told, os.ErrClosed))
 	qt.Check(t, qt.ErrorIs(w.Flush(), os.ErrClosed))
 	_, err = w.Write([]byte("two"))
 	qt.Check(t, qt.ErrorIs(err, os.ErrClosed))

@@ -39,6 +39,7 @@ type Writer struct {
 	writes   int
 	patience time.Duration // that a write may take, 0 for ever
 	err      error
+	failed   func() // called after an error
 }
 
 // NewWriter returns a writer to a file. Flush it at the end.
@@ -90,6 +91,17 @@ func (w *Writer) Err() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.err
+}
+
+// OnError has a function called when a write fails, now if one has.
+func (w *Writer) OnError(do func()) {
+	w.mu.Lock()
+	w.failed = do
+	err := w.err
+	w.mu.Unlock()
+	if err != nil {
+		do()
+	}
 }
 
 // Hurry says how long a write may take from now on. What takes longer is given
@@ -165,6 +177,9 @@ func (w *Writer) fail(err error) {
 	w.err = err
 	w.pending = nil
 	w.changed.Broadcast()
+	if w.failed != nil {
+		go w.failed() // which may use the writer
+	}
 }
 
 // unwrapPath returns an error without the name of the file, which is known.
