@@ -162,6 +162,9 @@ func (s *Session) LossesByOwner() (losses []OwnerLoss, err error) {
 
 // unmatched returns how many ends without a start were counted.
 func (s *Session) unmatched() (n uint64, ok bool) {
+	if s.counters == nil {
+		return 0, false // of a session that could not be made
+	}
 	err := s.use(func() (err error) {
 		n, err = s.counter(bpfgen.CounterUnmatched)
 		return err

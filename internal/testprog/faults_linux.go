@@ -242,9 +242,11 @@ func (k *faultKind) chosen(count int, firstErrors bool) map[unix.Errno][]int {
 	if firstErrors {
 		errnos = errnos[:1]
 	}
-	if os.Getenv(allFaultsVariable) == "" { // the errors take turns
+	if os.Getenv(allFaultsVariable) == "" {
+		// The errors take turns. The first call is what fails for want of
+		// privileges.
 		step := max(1, (count+faultsPerKind-1)/faultsPerKind)
-		for n := step / 2; n < count; n += step {
+		for n := 0; n < count; n += step {
 			errno := errnos[n/step%len(errnos)]
 			chosen[errno] = append(chosen[errno], n)
 		}
