@@ -46,7 +46,7 @@ func (s *Session) createRoom() (err error) {
 	}
 	if s.room, err = ebpf.NewMap(&ebpf.MapSpec{
 		Name: "trace_room", Type: ebpf.Array, KeySize: 4, ValueSize: bpfgen.RoomStateSize,
-		MaxEntries: uint32(len(s.aggregations)),
+		MaxEntries: uint32(2 * len(s.aggregations)),
 	}); err != nil || s.opts.PageIn {
 		return err
 	}
@@ -114,13 +114,13 @@ func (a *aggregation) shareRoom(number int) (err error) {
 		return err
 	}
 	a.Room = &bpfgen.Room{
-		Left: a.session.room.FD(), Index: uint32(number), Owners: a.owners.FD(),
-		Scarce: int32(a.filled() - a.room()), Share: uint32(max(a.reserve()/keyShare, 1)),
+		State: a.session.room.FD(), Index: uint32(number), Owners: a.owners.FD(),
+		Filled: uint32(max(a.room()/2, 1)), Size: uint32(a.room()), Share: uint32(a.reserve() / keyShare),
 	}
 	if a.session.signal != nil {
 		a.Room.Signal = a.session.signal.FD()
 	}
-	return a.resetRoom()
+	return nil
 }
 
 // createExchange makes the map that programs find the other one in, and a
@@ -162,9 +162,6 @@ const (
 // reserve returns for how many keys there is room beside that: for owners that
 // have made few.
 func (a *aggregation) reserve() int { return max(a.room()/4, keyShare) }
-
-// filled returns how much of the room is filled before keys are taken.
-func (a *aggregation) filled() int { return a.room() / 2 }
 
 // maps returns all maps of the aggregation; some are nil.
 func (a *aggregation) maps() []*ebpf.Map {

@@ -38,8 +38,8 @@ func (s *Session) takeKeys() {
 		err := s.use(func() error {
 			a.mu.Lock()
 			defer a.mu.Unlock()
-			left, err := a.roomLeft()
-			if err != nil || left > 0 {
+			made, err := a.keysMade()
+			if err != nil || made-a.taken < uint64(a.Room.Filled) {
 				return err // the signal was sent before keys were taken
 			}
 			_, err = a.take()
@@ -58,18 +58,19 @@ func (a *aggregation) fail(err error) {
 	a.failed = err
 }
 
-// roomLeft returns how many keys may come before programs send a signal.
-func (a *aggregation) roomLeft() (left int64, err error) {
+// keysMade returns how many keys programs have made, but those of the reserve.
+func (a *aggregation) keysMade() (uint64, error) {
 	var state bpfgen.RoomState
-	err = a.session.room.Lookup(a.Room.Index, &state)
-	return state.Left, err
+	err := a.session.room.Lookup(a.Room.Made(), &state)
+	return state.Keys, err
 }
 
-// resetRoom lets half of the room be filled before programs send a signal, and
-// all of it before they share out the reserve.
-func (a *aggregation) resetRoom() error {
+// setTaken says that there is room for keys again, but for those that have been
+// made since there were so many.
+func (a *aggregation) setTaken(keys uint64) error {
+	a.taken = keys
 	a.round++
-	return a.session.room.Put(a.Room.Index, bpfgen.RoomState{Left: int64(a.filled()), Round: a.round})
+	return a.session.room.Put(a.Room.Taken(), bpfgen.RoomState{Keys: keys, Round: a.round})
 }
 
 // take brings the totals up to a moment, which it returns. a.mu must be held.
@@ -77,8 +78,10 @@ func (a *aggregation) take() (time.Time, error) {
 	now := time.Now()
 	filled := a.tally
 	if a.Exchanged {
+		var keys uint64
 		if a.Room != nil {
-			if err := a.resetRoom(); err != nil {
+			var err error
+			if keys, err = a.keysMade(); err != nil {
 				return now, err
 			}
 		}
@@ -94,6 +97,11 @@ func (a *aggregation) take() (time.Time, error) {
 			return now, err
 		}
 		a.tally, a.spare = a.spare, a.tally
+		if a.Room != nil {
+			if err := a.setTaken(keys); err != nil {
+				return now, err
+			}
+		}
 		if a.Stacks != nil {
 			if err := a.stacks.end(); err != nil {
 				return now, err

@@ -49,7 +49,7 @@ func TestKernelAcceptsWhatIsGenerated(t *testing.T) {
 	}
 	counters := newMap(&ebpf.MapSpec{Type: ebpf.PerCPUArray, KeySize: 4, ValueSize: 8, MaxEntries: uint32(CounterCount)})
 	ring := newMap(&ebpf.MapSpec{Type: ebpf.RingBuf, MaxEntries: 1 << 20})
-	room := newMap(&ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: RoomStateSize, MaxEntries: 2})
+	room := newMap(&ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: RoomStateSize, MaxEntries: 4})
 	owners := newMap(&ebpf.MapSpec{Type: ebpf.LRUHash, KeySize: 8, ValueSize: OwnerKeysSize, MaxEntries: 16})
 	const savedSize = 16 << 10
 	calls := newMap(&ebpf.MapSpec{Type: ebpf.LRUHash, KeySize: 16, ValueSize: CallsSize, MaxEntries: 16})
@@ -113,7 +113,9 @@ func TestKernelAcceptsWhatIsGenerated(t *testing.T) {
 				spec = spec.Copy()
 				spec.Type, spec.KeySize, spec.MaxEntries = ebpf.PerCPUHash, uint32(size), 16
 				if random.IntN(2) == 0 {
-					a.Room = &Room{Left: room, Signal: ring * random.IntN(2), Index: uint32(random.IntN(2)), Owners: owners, Scarce: -100, Share: 5}
+					a.Room = &Room{
+						State: room, Signal: ring * random.IntN(2), Index: uint32(random.IntN(2)), Owners: owners, Filled: 50, Size: 100, Share: 5,
+					}
 				}
 			}
 			a.Map = newMap(spec)

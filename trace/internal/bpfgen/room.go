@@ -15,29 +15,36 @@ import (
 // Until then nothing is counted by owner, and hits of keys that are there
 // already cost nothing at any time.
 type Room struct {
-	Left   int    // descriptor of an array: RoomState
-	Index  uint32 // of the aggregation in it
+	State  int    // descriptor of an array, of which an aggregation has two elements: RoomState
+	Index  uint32 // of the aggregation
 	Signal int    // descriptor of a ring buffer, to which the index is sent, as a u32 and four zero bytes; 0: nobody takes keys
 
-	// Scarce is what is Left, 0 or less, when only the reserve is left. Of that
-	// an owner may have Share keys. Owners is the descriptor of an LRU hash
-	// map, u64: two u32, for what each has.
-	Scarce int32
-	Share  uint32
-	Owners int
+	// Filled is how many keys there are before the signal, and Size before only
+	// the reserve is left. Of that an owner may have Share keys. Owners is the
+	// descriptor of an LRU hash map, u64: two u32, for what each has.
+	Filled, Size, Share uint32
+	Owners              int
 }
 
-// RoomState is what there is of a Room.
+// RoomState is an element of Room.State. Of each aggregation programs write
+// nothing but the first, and user space nothing but the second. So none of them
+// undoes what the other one does at the same moment.
 type RoomState struct {
-	Left  int64  // how many more keys may come before the signal
+	Keys  uint64 // that programs have made, or had made when the room became empty
 	Round uint32 // goes up whenever keys are taken
 	_     uint32
 }
 
+// Made returns the number of the element that programs write.
+func (r *Room) Made() uint32 { return 2 * r.Index }
+
+// Taken returns the number of the element that user space writes.
+func (r *Room) Taken() uint32 { return 2*r.Index + 1 }
+
 // Of RoomState, and of what an owner has.
 const (
 	RoomStateSize = 16
-	roomLeft      = 0
+	roomKeys      = 0
 	roomRound     = 8
 
 	// OwnerKeysSize is the size of what an owner has.
@@ -50,26 +57,34 @@ const (
 // owner, which is on the stack, may not make one. There are 8 bytes of zeros on
 // the stack.
 func (b *builder) takeRoom(r *Room, owner, zeros int, refused argcode.Label) {
-	enough, known, same := b.Label(), b.Label(), b.Label()
-	left := b.Temporary(24)
-	round, index := left+8, left+16
-	b.Emit(asm.StoreImm(asm.R10, int16(index), int64(r.Index), asm.Word), asm.StoreImm(asm.R10, int16(index+4), 0, asm.Word))
-	b.lookUp(r.Left, index)
+	enough, known, same, little := b.Label(), b.Label(), b.Label(), b.Label()
+	key := b.Temporary(32)
+	round, made, index := key+8, key+16, key+24
+	b.Emit(asm.StoreImm(asm.R10, int16(key), int64(r.Taken()), asm.Word))
+	b.lookUp(r.State, key)
 	b.JumpIfImm(asm.JEq, asm.R0, 0, asm.R1, enough)
-	b.Emit(asm.Mov.Imm(asm.R1, -1), asm.AddAtomic.Mem(asm.R0, asm.R1, asm.DWord, roomLeft), asm.LoadMem(asm.R1, asm.R0, roomLeft, asm.DWord))
-	b.JumpIfImm(asm.JSGT, asm.R1, 0, asm.R2, enough)
-	b.Emit(asm.StoreMem(asm.R10, int16(left), asm.R1, asm.DWord))
 	b.Emit(asm.LoadMem(asm.R1, asm.R0, roomRound, asm.Word), asm.StoreMem(asm.R10, int16(round), asm.R1, asm.DWord))
+	b.Emit(asm.LoadMem(asm.R1, asm.R0, roomKeys, asm.DWord), asm.StoreMem(asm.R10, int16(made), asm.R1, asm.DWord))
+	b.Emit(asm.StoreImm(asm.R10, int16(key), int64(r.Made()), asm.Word))
+	b.lookUp(r.State, key)
+	b.JumpIfImm(asm.JEq, asm.R0, 0, asm.R1, enough)
+	b.Emit(asm.LoadMem(asm.R1, asm.R0, roomKeys, asm.DWord), asm.LoadMem(asm.R2, asm.R10, int16(made), asm.DWord),
+		asm.Sub.Reg(asm.R1, asm.R2), asm.StoreMem(asm.R10, int16(made), asm.R1, asm.DWord))
+	b.JumpIfImm(asm.JGE, asm.R1, uint64(r.Size), asm.R2, little)
+	b.Emit(asm.Mov.Imm(asm.R2, 1), asm.AddAtomic.Mem(asm.R0, asm.R2, asm.DWord, roomKeys))
+	b.JumpIfImm(asm.JLT, asm.R1, uint64(r.Filled-1), asm.R2, enough)
+	b.Place(little)
 	if r.Signal != 0 {
 		// The signal is repeated for each key from now on: one may be sent
 		// before the reader is ready to see it.
+		b.Emit(asm.StoreImm(asm.R10, int16(index), int64(r.Index), asm.Word), asm.StoreImm(asm.R10, int16(index+4), 0, asm.Word))
 		b.Emit(asm.LoadMapPtr(asm.R1, r.Signal))
 		b.AddressOf(asm.R2, asm.R10, index)
 		b.Emit(asm.Mov.Imm(asm.R3, 8), asm.Mov.Imm(asm.R4, 0))
 		b.Call(asm.FnRingbufOutput)
 	}
-	b.Emit(asm.LoadMem(asm.R1, asm.R10, int16(left), asm.DWord))
-	b.JumpIfImm(asm.JSGE, asm.R1, uint64(int64(r.Scarce)), asm.R2, enough)
+	b.Emit(asm.LoadMem(asm.R1, asm.R10, int16(made), asm.DWord))
+	b.JumpIfImm(asm.JLT, asm.R1, uint64(r.Size), asm.R2, enough)
 
 	b.lookUp(r.Owners, owner)
 	b.JumpIfImm(asm.JNE, asm.R0, 0, asm.R1, known)

@@ -28,7 +28,7 @@ func newCrowd(t *testing.T, k testKernel, exchanged, signals bool) *crowd {
 	a := &Aggregation{
 		Map: testRows, Overflow: overflow, Applies: func(*Site) bool { return true }, Keys: []expr.Term{{Source: expr.TID}},
 		Value: &expr.Term{Source: expr.CPU}, Sum: true,
-		Room: &Room{Left: room, Index: 1, Scarce: -4, Share: 1, Owners: owners},
+		Room: &Room{State: room, Index: 1, Filled: 4, Size: 8, Share: 1, Owners: owners},
 	}
 	if signals {
 		a.Room.Signal = signal
@@ -40,7 +40,7 @@ func newCrowd(t *testing.T, k testKernel, exchanged, signals bool) *crowd {
 		c.addMap(outer, true, 4, 4, 1).inner = testRows
 	}
 	c.overflows = c.addMap(overflow, true, 4, a.ValueSize(), a.Entries())
-	c.room = c.addMap(room, true, 4, RoomStateSize, 2)
+	c.room = c.addMap(room, true, 4, RoomStateSize, 4)
 	c.owners = c.addMap(owners, false, 8, OwnerKeysSize, 5)
 	c.addMap(testCounters, true, 4, 8, int(CounterCount))
 	c.take(1)
@@ -54,10 +54,13 @@ func newCrowd(t *testing.T, k testKernel, exchanged, signals bool) *crowd {
 // take empties the room for keys.
 func (c *crowd) take(round uint64) {
 	clear(c.rows.values)
-	index := make([]byte, 4)
-	c.store(index, 1)
-	c.store(c.room.values[string(index)][:8], 4)
-	c.store(c.room.values[string(index)][8:12], round)
+	element := func(n uint64) []byte {
+		index := make([]byte, 4)
+		c.store(index, n)
+		return c.room.values[string(index)]
+	}
+	copy(element(3)[:8], element(2)[:8])
+	c.store(element(3)[8:12], round)
 }
 
 // hit is a hit of a control group, or of a user if that is the root, and
