@@ -64,8 +64,10 @@
 // executable ones alone (PROCMAP_QUERY), in a quarter of the time.
 //
 // [Watcher.Run] also asks the kernel to report every fork, exec, exit and
-// executable mapping, and scans the process 2 to 20 ms later, whatever the
-// interval. The reports are those of perf events that count nothing, one for
+// executable mapping, and scans the process 1 to 20 ms later, whatever the
+// interval: soon where processes start and end, unless these scans take more
+// than a fiftieth of the time, and later where one that runs maps files again
+// and again. The reports are those of perf events that count nothing, one for
 // each CPU. They need CAP_PERFMON (CAP_SYS_ADMIN before Linux 5.8), which
 // tracers have. The netlink process connector would not do: it does not report
 // mappings, and so no dlopen, and works in the initial network namespace alone.

@@ -28,6 +28,7 @@ type eventSource struct {
 
 	mu    sync.Mutex
 	taken happenings
+	pace  pace
 }
 
 // openEventSource needs CAP_PERFMON, before Linux 5.8 CAP_SYS_ADMIN, or
@@ -86,7 +87,6 @@ func (s *eventSource) wait(fd int) error {
 // sleeps in the kernel nearly all of the time.
 func (s *eventSource) run() {
 	defer close(s.done)
-	delay, gathered := eventDelay, time.Time{}
 	for {
 		var events [1]unix.EpollEvent
 		n, err := unix.EpollWait(s.epoll, events[:], -1)
@@ -96,26 +96,36 @@ func (s *eventSource) run() {
 		if err != nil {
 			return // cannot happen with good descriptors
 		}
-		// What happens, happens in bursts: a program starts by mapping a dozen
-		// files. Without this delay the process would be scanned for each.
-		if delay = min(2*delay, eventDelay); time.Since(gathered) > eventDelay {
-			delay = firstEventDelay
-		}
 		closing := []unix.PollFd{{Fd: int32(s.closing), Events: unix.POLLIN}}
-		if n, _ := unix.Poll(closing, int(delay.Milliseconds())); n > 0 {
+		if n, _ := unix.Poll(closing, int(s.delay().Milliseconds())); n > 0 {
 			return
 		}
 		s.gather()
-		gathered = time.Now()
 	}
+}
+
+// delay returns how long to gather records that have begun to come.
+func (s *eventSource) delay() time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.pace.next(time.Now())
+}
+
+// spend notes how long it took to scan what was taken.
+func (s *eventSource) spend(took time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.pace.spend(time.Now(), took)
 }
 
 func (s *eventSource) gather() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	before := s.taken.started
 	for _, r := range s.rings {
 		r.drain(s.taken.add)
 	}
+	s.pace.after(time.Now(), s.taken.started > before)
 	if len(s.taken.pids) == 0 && s.taken.lost == 0 {
 		return
 	}

@@ -4,7 +4,10 @@
 
 package proc
 
-import "errors"
+import (
+	"errors"
+	"time"
+)
 
 // eventSource does not exist here.
 type eventSource struct{ happened chan struct{} }
@@ -12,6 +15,8 @@ type eventSource struct{ happened chan struct{} }
 func openEventSource() (*eventSource, error) { return nil, errors.ErrUnsupported }
 
 func (s *eventSource) take() happenings { return happenings{} }
+
+func (s *eventSource) spend(time.Duration) {}
 
 // Close does nothing.
 func (s *eventSource) Close() error { return nil }

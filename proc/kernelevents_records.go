@@ -21,8 +21,9 @@ const (
 type happenings struct {
 	// pids are processes to scan: true if whatever is known about them,
 	// false if only those whose first thread has ended.
-	pids map[int]bool
-	lost uint64
+	pids    map[int]bool
+	lost    uint64
+	started int // how often a process has started, has executed a file or has ended
 }
 
 // add notes what a record tells. It begins with its header. Records that are
@@ -46,15 +47,20 @@ func (h *happenings) add(record []byte) {
 		// Other names than those of exec matter to a filter, but they come from
 		// every thread; passes find them.
 		if misc&commIsExec != 0 {
+			h.started++
 			h.addPID(word(0), true)
 		}
 	case recordFork:
 		if word(0) != word(4) { // else it is a thread
+			h.started++
 			h.addPID(word(0), true)
 		}
 	case recordExit:
 		// A process ends with its last thread, which is not always the first:
 		// of those killed, any may be.
+		if word(0) == word(8) {
+			h.started++
+		}
 		h.addPID(word(0), word(0) == word(8))
 	case recordMmap2:
 		// Only executable memory is reported. Anonymous memory has no file.

@@ -70,6 +70,10 @@ const (
 var (
 	processAllowances = allowances{full: 250 * time.Millisecond, part: 50}
 	ownerAllowances   = allowances{full: time.Second, part: 4}
+
+	// eventAllowances are for the scans of what the kernel reports. If these
+	// take more, they are made once in eventDelay.
+	eventAllowances = allowances{full: 20 * time.Millisecond, part: 50}
 )
 
 // How often a [Watcher] reads the mappings of a process again although neither
@@ -92,12 +96,9 @@ const (
 	// files within a millisecond or two, and is to be scanned once.
 	eventDelay = 20 * time.Millisecond
 
-	// firstEventDelay is how long the first records after a quiet time are
-	// gathered, one of eventDelay or more. Each further time it is twice as
-	// long, up to eventDelay: a single program that starts is scanned at once,
-	// and a few times more while it maps files. Where programs start all the
-	// time, scanning once in eventDelay spares most of the work.
-	firstEventDelay = 2 * time.Millisecond
+	// firstEventDelay is the least time that records are gathered, see pace:
+	// until a program that starts has mapped its file and a library or two.
+	firstEventDelay = 1 * time.Millisecond
 
 	// ringBytes is the size of a CPU's buffer of records, which take 120 bytes
 	// each: 1,000 of them in eventDelay on one CPU, or 50,000 a second. What

@@ -184,7 +184,10 @@ func (w *Watcher) Close() error {
 // process does not exist. The error says what went wrong with the process or
 // with files of it, even if the handler got it before. It is an [*Error], or
 // several that are joined. It wraps [ErrBlocked] if the process is set aside.
-func (w *Watcher) Sync(pid int) error { return w.sync(context.Background(), []int{pid}, asked) }
+func (w *Watcher) Sync(pid int) error {
+	_, err := w.sync(context.Background(), []int{pid}, asked)
+	return err
+}
 
 // SyncAll scans all processes, each as thoroughly as it needs. The error is
 // that of listing the processes. What is wrong with single ones is for the

@@ -17,7 +17,7 @@ var (
 )
 
 // Run scans all processes, now and at each interval. If the kernel reports what
-// happens to processes, Run also scans single ones within some 20 ms of their
+// happens to processes, Run also scans single ones within 1 to 20 ms of their
 // start, exec, exit or mapping of a file. It returns nil when the context ends
 // or the watcher is closed, and an error if the processes cannot be listed the
 // first time. Later, the handler gets it.
@@ -53,7 +53,7 @@ func (w *Watcher) Run(ctx context.Context, interval time.Duration) error {
 		case <-happened:
 			err = w.syncEvents(ctx, source)
 		case <-w.due:
-			err = w.syncSome(ctx, w.pidsDue())
+			_, err = w.syncSome(ctx, w.pidsDue())
 		case <-tick.C:
 			err = w.syncAllReporting(ctx)
 		}
@@ -110,18 +110,22 @@ func (w *Watcher) syncEvents(ctx context.Context, source *eventSource) error {
 			return err
 		}
 	}
-	return w.syncSome(ctx, pids)
+	took, err := w.syncSome(ctx, pids)
+	source.spend(took)
+	return err
 }
 
-// syncSome scans processes of which something is known to have happened.
-func (w *Watcher) syncSome(ctx context.Context, pids []int) error {
+// syncSome scans processes of which something is known to have happened, and
+// returns how long that took.
+func (w *Watcher) syncSome(ctx context.Context, pids []int) (took time.Duration, err error) {
 	if len(pids) == 0 {
-		return nil
+		return 0, nil
 	}
-	if err := w.sync(ctx, pids, happened); errors.Is(err, os.ErrClosed) {
-		return err
+	took, err = w.sync(ctx, pids, happened)
+	if !errors.Is(err, os.ErrClosed) {
+		err = nil // what is wrong with single ones has been reported
 	}
-	return nil // what is wrong with single ones has been reported
+	return took, err
 }
 
 // syncAllReporting is SyncAll with the handler told of an error.

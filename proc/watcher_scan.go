@@ -76,16 +76,19 @@ func (w *Watcher) deliver() []error {
 	return s.errors
 }
 
-// sync scans some processes.
-func (w *Watcher) sync(ctx context.Context, pids []int, reason why) error {
+// sync scans some processes, and returns how long that took without what the
+// handler did.
+func (w *Watcher) sync(ctx context.Context, pids []int, reason why) (took time.Duration, err error) {
 	w.scanning.Lock()
 	defer w.scanning.Unlock()
 	if w.closed {
-		return errClosed
+		return 0, errClosed
 	}
+	began := time.Now()
 	w.begin()
 	w.visit(ctx, pids, reason)
-	return errors.Join(w.deliver()...)
+	took = time.Since(began)
+	return took, errors.Join(w.deliver()...)
 }
 
 // visit scans processes. It reports whether it came to all of them before the
