@@ -36,6 +36,9 @@ type Attachment struct {
 	err       error // valid when closed is closed
 }
 
+// Session returns the session that watches the probes.
+func (a *Attachment) Session() *Session { return a.session }
+
 // Path returns the name by which the file was opened. For an attachment of a
 // [Watch] it is the file's path as the process sees it, or if it is for every
 // process, as the first process sees it that was found with the file.

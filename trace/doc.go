@@ -166,7 +166,8 @@
 // processes apart in events, filters and aggregations, see
 // [WatchOptions.OptionsFor]. Package proc says what is noticed, and how soon.
 // [Session.AttachSelection] is for those who find files by other means.
-// Attachments of one file in several processes share a program.
+// Attachments of one file in several processes share a program. Sessions whose
+// events differ can share one Watch, see [WatchSessions].
 //
 // # What is missing
 //

@@ -16,7 +16,6 @@ import (
 	"time"
 
 	"github.com/gousdt/gousdt/elfnote"
-	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/providers"
 	"github.com/gousdt/gousdt/trace"
 	"github.com/gousdt/gousdt/usdt"
@@ -353,48 +352,5 @@ func ExampleSession_AttachSelection() {
 	}
 	if _, err := s.AttachSelection(sel, &usdt.AttachOptions{Cookie: 1234}); err != nil {
 		log.Fatal(err)
-	}
-}
-
-// The garbage collections of every Python interpreter, in containers too,
-// whether it runs already or starts later.
-func ExampleSession_Watch() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
-
-	s, err := trace.New(nil)
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer s.Close()
-	w, err := s.Watch(&trace.WatchOptions{
-		Changed: func(changes *trace.WatchChanges) {
-			for _, a := range changes.Attached {
-				log.Printf("watching %d sites of %q", len(a.Sites()), a)
-			}
-			for _, err := range changes.Errors {
-				if errors.Is(err, proc.ErrAccess) {
-					continue // of the processes of others
-				}
-				log.Printf("%q", err)
-			}
-		},
-	}, elfnote.Exact("python", "gc__start"))
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer w.Close()
-	go func() {
-		if err := w.Run(ctx, 10*time.Second); err != nil {
-			log.Fatal(err)
-		}
-	}()
-
-	for event, err := range s.Events(ctx) {
-		if err != nil {
-			log.Print(err)
-			continue
-		}
-		fmt.Println(event.Time.Format(time.TimeOnly), event.PID, event.Site.File, "generation", event.Args[0])
 	}
 }

@@ -4,6 +4,7 @@ package trace
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -80,12 +81,24 @@ type WatchChanges struct {
 	Errors []error
 }
 
-// A Watch feeds a session with the probes that match a pattern, in whatever
+// A WatchSession is a session that a Watch feeds, and the probes that it is
+// for.
+type WatchSession struct {
+	Session *Session
+
+	// Patterns pick the probes: those that match any of them, or all probes if
+	// there is no pattern.
+	Patterns []elfnote.Pattern
+
+	// Name, if set, begins the text of errors about this session.
+	Name string
+}
+
+// A Watch feeds sessions with the probes that match their patterns, in whatever
 // processes come and go. Its methods are safe for concurrent use.
 type Watch struct {
-	session  *Session
 	driver   *watchDriver
-	follower *follow.Follower[*usdt.Selection, *Attachment]
+	follower *follow.Follower[*watchedFile, *Attachment]
 }
 
 // Watch watches the probes that match any of the patterns, or all probes if
@@ -104,12 +117,26 @@ type Watch struct {
 //
 // Errors: os.ErrClosed; that PerProcess needs other PIDs than those of Proc.FS.
 func (s *Session) Watch(opts *WatchOptions, patterns ...elfnote.Pattern) (*Watch, error) {
+	return WatchSessions(opts, WatchSession{Session: s, Patterns: patterns})
+}
+
+// WatchSessions is [Session.Watch] for several sessions, whose events differ.
+// The processes are scanned once for all of them, and files are read once. The
+// Limits are those of all together.
+//
+// What a scan finds to attach is attached session by session, in their order. A
+// file that cannot be attached to one of them does not affect the others. The
+// Watch ends as soon as one of the sessions is detached or closed.
+func WatchSessions(opts *WatchOptions, sessions ...WatchSession) (*Watch, error) {
 	if opts == nil {
 		opts = &WatchOptions{}
 	}
-	d := &watchDriver{session: s, patterns: slices.Clone(patterns), opts: *opts}
+	if len(sessions) == 0 {
+		return nil, errors.New("watch: there is no session: give one WatchSession or more")
+	}
+	d := newWatchDriver(opts, sessions)
 	follower, err := follow.New(d, follow.Options{
-		Proc: opts.Proc, Parts: 1, NeedsPIDs: opts.PerProcess, Linger: opts.Linger,
+		Proc: opts.Proc, Parts: len(sessions), NeedsPIDs: opts.PerProcess, Linger: opts.Linger,
 		Limits: follow.Limits{
 			Owner: opts.Limits.OwnerSites, All: opts.Limits.Sites,
 			OwnerDescriptors: opts.Limits.OwnerDescriptors, Descriptors: opts.Limits.Descriptors,
@@ -118,11 +145,21 @@ func (s *Session) Watch(opts *WatchOptions, patterns ...elfnote.Pattern) (*Watch
 	if err != nil {
 		return nil, fmt.Errorf("watch: %w: watch without PerProcess", err)
 	}
-	w := &Watch{session: s, driver: d, follower: follower}
-	if !s.keepWatch(w) {
-		return nil, closed.Error("session")
+	w := &Watch{driver: d, follower: follower}
+	for i := range d.sessions {
+		if !d.sessions[i].Session.keepWatch(w) {
+			w.forget()
+			return nil, closed.Error("session")
+		}
 	}
 	return w, nil
+}
+
+// forget has the sessions forget the Watch.
+func (w *Watch) forget() {
+	for i := range w.driver.sessions {
+		w.driver.sessions[i].Session.forgetWatch(w)
+	}
 }
 
 // Run scans all processes now and at each interval, and in between those that
@@ -144,9 +181,9 @@ func (w *Watch) SyncAll() error { return w.follower.SyncAll() }
 
 // AttachAhead attaches to a file that a process is about to execute or to map,
 // so that its first probes are not missed either. The caller has the process
-// wait meanwhile, and the Watch has PerProcess. After a call for a process,
-// even one that failed, what is attached to the process stays attached until
-// the process ends.
+// wait meanwhile, and the Watch has PerProcess and one session. After a call
+// for a process, even one that failed, what is attached to the process stays
+// attached until the process ends.
 //
 // A file that is attached to the process already is left as it is. The file may
 // be closed afterwards.
@@ -156,6 +193,9 @@ func (w *Watch) SyncAll() error { return w.follower.SyncAll() }
 func (w *Watch) AttachAhead(process proc.Process, file *os.File) error {
 	if !w.driver.opts.PerProcess {
 		return fmt.Errorf("%s: attaching ahead needs WatchOptions.PerProcess: otherwise attach it to the session", file.Name())
+	}
+	if len(w.driver.sessions) > 1 {
+		return fmt.Errorf("%s: attaching ahead needs a Watch of one session", file.Name())
 	}
 	id, err := proc.IdentifyFile(file)
 	if err != nil {
@@ -167,7 +207,7 @@ func (w *Watch) AttachAhead(process proc.Process, file *os.File) error {
 			return nil, err
 		}
 		defer sel.Close()
-		return w.driver.attach(sel, &proc.Pair{Process: process, MappedFile: &proc.MappedFile{Path: file.Name()}}, process)
+		return w.driver.attach(w.driver.sessions[0].Session, sel, &proc.Pair{Process: process, MappedFile: &proc.MappedFile{Path: file.Name()}}, process)
 	})
 }
 
@@ -194,6 +234,6 @@ func (w *Watch) Stop() { w.follower.Stop() }
 // It is safe to call it again.
 func (w *Watch) Close() error {
 	err := w.follower.Close()
-	w.session.forgetWatch(w)
+	w.forget()
 	return err
 }

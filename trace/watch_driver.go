@@ -5,6 +5,7 @@ package trace
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/follow"
@@ -12,50 +13,89 @@ import (
 	"github.com/gousdt/gousdt/usdt"
 )
 
-// watchDriver attaches files to a session where a follow.Follower finds a place
-// for them.
+// watchDriver attaches files to sessions where a follow.Follower finds a place
+// for them. The parts of a file are its probes for each session.
 type watchDriver struct {
-	session  *Session
-	patterns []elfnote.Pattern
+	sessions []WatchSession
+	patterns []elfnote.Pattern // of all sessions together
 	opts     WatchOptions
 }
 
-// Open checks the sites of a file, once for all processes.
-func (d *watchDriver) Open(pair *proc.Pair) (*usdt.Selection, error) {
+func newWatchDriver(opts *WatchOptions, sessions []WatchSession) *watchDriver {
+	d := &watchDriver{sessions: slices.Clone(sessions), opts: *opts}
+	all := false
+	for i := range d.sessions {
+		s := &d.sessions[i]
+		s.Patterns = slices.Clone(s.Patterns)
+		d.patterns = append(d.patterns, s.Patterns...)
+		all = all || len(s.Patterns) == 0
+	}
+	if all {
+		d.patterns = nil
+	}
+	return d
+}
+
+// Open checks the sites of a file, once for all processes and all sessions.
+func (d *watchDriver) Open(pair *proc.Pair) (*watchedFile, error) {
 	options := usdt.SelectOptions{MaxSites: d.fileSites()}
-	return usdt.Select(usdt.Target{Pair: pair}, &options, d.patterns...)
+	sel, err := usdt.Select(usdt.Target{Pair: pair}, &options, d.patterns...)
+	if err != nil {
+		return nil, err
+	}
+	file := &watchedFile{selection: sel, parts: []*usdt.Selection{sel}}
+	if len(d.sessions) > 1 {
+		file.parts = file.parts[:0]
+		for i := range d.sessions {
+			file.parts = append(file.parts, sel.Matching(d.sessions[i].Patterns...))
+		}
+	}
+	return file, nil
+}
+
+// watchedFile is a file whose sites have been checked.
+type watchedFile struct {
+	selection *usdt.Selection
+	parts     []*usdt.Selection // of selection, by session
 }
 
 func (d *watchDriver) fileSites() int {
 	return follow.OrDefault(d.opts.Limits.FileSites, follow.DefaultFileSites)
 }
 
-func (d *watchDriver) Release(sel *usdt.Selection) { sel.Close() }
+func (d *watchDriver) Release(file *watchedFile) { file.selection.Close() }
 
 func (d *watchDriver) PerProcess(*proc.CachedFile) bool { return d.opts.PerProcess }
 
-func (d *watchDriver) Attach(_ int, sel *usdt.Selection, pair *proc.Pair, pid int) (*Attachment, bool, error) {
+func (d *watchDriver) Attach(n int, file *watchedFile, pair *proc.Pair, pid int) (*Attachment, bool, error) {
+	part := file.parts[n]
+	if part.Len() == 0 {
+		if skipped, _ := part.Skipped(); len(skipped) > 0 {
+			return nil, false, skipped[0]
+		}
+		return nil, false, nil // the probes of other sessions
+	}
 	process := pair.Process
 	if pid == 0 {
 		process = proc.Process{}
 	}
-	a, err := d.attach(sel.ForPID(pid), pair, process)
+	a, err := d.attach(d.sessions[n].Session, part.ForPID(pid), pair, process)
 	return a, err == nil, err
 }
 
-func (d *watchDriver) attach(sel *usdt.Selection, pair *proc.Pair, process proc.Process) (*Attachment, error) {
+func (d *watchDriver) attach(s *Session, sel *usdt.Selection, pair *proc.Pair, process proc.Process) (*Attachment, error) {
 	var options usdt.AttachOptions
 	if d.opts.OptionsFor != nil {
 		options = d.opts.OptionsFor(pair)
 	}
 	options.MaxSites = d.fileSites()
-	return d.session.attachSelection(sel, pair.Path, process, &options)
+	return s.attachSelection(sel, pair.Path, process, &options)
 }
 
-// Sites counts what the kernel attaches.
-func (d *watchDriver) Sites(_ int, sel *usdt.Selection) int {
-	sites := sel.Len()
-	for _, site := range sel.Sites() {
+// Sites counts what the kernel attaches for a part.
+func (d *watchDriver) Sites(n int, file *watchedFile) int {
+	sites := file.parts[n].Len()
+	for _, site := range file.parts[n].Sites() {
 		if site.SemaphoreOffset != 0 {
 			sites += follow.SemaphoreSites - 1
 		}
@@ -77,8 +117,12 @@ func (d *watchDriver) Detach(attachments []*Attachment) error { return CloseAll(
 
 func (d *watchDriver) Retry(err error) follow.When { return follow.Classify(err) }
 
-func (d *watchDriver) Explain(_ int, pair *proc.Pair, err error) error {
-	return &usdt.WatchError{Path: pair.Path, Process: pair.Process, Err: limitOf(err)}
+func (d *watchDriver) Explain(n int, pair *proc.Pair, err error) error {
+	err = &usdt.WatchError{Path: pair.Path, Process: pair.Process, Err: limitOf(err)}
+	if n != follow.WholeFile && d.sessions[n].Name != "" {
+		return fmt.Errorf("%s: %w", d.sessions[n].Name, err)
+	}
+	return err
 }
 
 // limitOf explains a limit of the watch in the words of its options.

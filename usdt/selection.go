@@ -134,6 +134,28 @@ func (s *Selection) Subset(sites []int) *Selection {
 	return &subset
 }
 
+// Matching returns the sites of those probes that match any of the patterns, or
+// of all if there is no pattern, and the skipped ones among those that are
+// listed. There may be none. It shares the file with s: it is valid until s is
+// closed, and closing it does not close s.
+func (s *Selection) Matching(patterns ...elfnote.Pattern) *Selection {
+	var which []int
+	for i, site := range s.Sites() {
+		if elfnote.MatchAny(patterns, site.Provider, site.Name) {
+			which = append(which, i)
+		}
+	}
+	part := s.Subset(which)
+	part.skipped, part.skippedCount = nil, 0
+	for _, site := range s.skipped {
+		if elfnote.MatchAny(patterns, site.Provider, site.Name) {
+			part.skipped = append(part.skipped, site)
+			part.skippedCount++
+		}
+	}
+	return part
+}
+
 // Close releases the file. Links made from the selection stay attached. It is
 // safe to call it again.
 func (s *Selection) Close() error {

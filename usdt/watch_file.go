@@ -26,34 +26,20 @@ func newWatchedFile(sel *Selection, programs []WatchProgram) *watchedFile {
 	}
 	file := &watchedFile{selection: sel, parts: make([]filePart, len(programs))}
 	for n := range programs {
-		file.parts[n].selection, file.parts[n].err = sel.part(programs[n].Patterns)
+		file.parts[n] = filePartOf(sel, programs[n].Patterns)
 	}
 	return file
 }
 
-// part returns what of a selection is of the probes that match, as if they
-// alone had been selected; nil where there is nothing.
-func (s *Selection) part(patterns []elfnote.Pattern) (*Selection, error) {
-	var which []int
-	for i, site := range s.Sites() {
-		if elfnote.MatchAny(patterns, site.Provider, site.Name) {
-			which = append(which, i)
-		}
-	}
-	part := s.Subset(which)
-	part.skipped, part.skippedCount = nil, 0
-	for _, site := range s.skipped {
-		if elfnote.MatchAny(patterns, site.Provider, site.Name) {
-			part.skipped = append(part.skipped, site)
-			part.skippedCount++
-		}
-	}
-	switch {
-	case len(which) > 0:
-		return part, nil
-	case len(part.skipped) > 0:
-		return nil, part.skipped[0]
+// filePartOf returns what a program is for in a file.
+func filePartOf(file *Selection, patterns []elfnote.Pattern) filePart {
+	part := file.Matching(patterns...)
+	switch skipped, _ := part.Skipped(); {
+	case part.Len() > 0:
+		return filePart{selection: part}
+	case len(skipped) > 0:
+		return filePart{err: skipped[0]}
 	default:
-		return nil, nil
+		return filePart{}
 	}
 }

@@ -104,7 +104,7 @@ func (s *source) send(ending context.Context, b batch) {
 func (s *source) resourceOf(e *trace.Event) *resource {
 	ps := s.receiver.processes
 	if ps.kind == ByProcess && e.PID != 0 && !ps.knows(e.PID) {
-		_ = s.watch.Sync(e.PID) // what is wrong with it was reported to changed
+		s.receiver.sync(e.PID)
 	}
 	return ps.resourceOf(e.PID, e.CGroup)
 }

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"runtime"
 	"sync"
 	"syscall"
 	"testing"
@@ -124,5 +125,53 @@ func TestManyProcesses(t *testing.T) {
 	}
 	if idle >= time.Minute { // a shorter one may be a scan of all and nothing else
 		qt.Check(t, qt.IsTrue(share < 1), qt.Commentf("%.2f %%", share))
+	}
+}
+
+// sources is a configuration with so many sources, which have nothing to do.
+func sources(n int) map[string]any {
+	const event = "gousdt_test:none"
+	settings := map[string]any{
+		"scan_interval": "50ms",
+		"metrics":       []any{map[string]any{"name": "hits", "count": event}},
+	}
+	var logs []any
+	for range n - 1 {
+		logs = append(logs, map[string]any{"event": event, "rate_limit": 10})
+	}
+	if len(logs) > 0 {
+		settings["logs"] = logs
+	}
+	return settings
+}
+
+// With ten sources, processes are scanned once for all of them: that takes
+// about as much as with one.
+func TestSourcesShareScans(t *testing.T) {
+	if !alone(t) {
+		return
+	}
+	processes, idle := sizeOf(100, 600), time.Duration(sizeOf(1, 20))*time.Second
+	n := newNode(t, 1)
+	n.crowd(sizeOf(5, 50), processes)
+	took := make(map[int]time.Duration)
+	for _, count := range []int{1, 10} {
+		runtime.GC()
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		s, end := started(t, sources(count))
+		s.awaitAttached(n.images[0].program, "metrics")
+		time.Sleep(2 * time.Second) // all have been seen
+		began := processorTime(t)
+		time.Sleep(idle)
+		took[count] = processorTime(t) - began
+		runtime.GC()
+		runtime.ReadMemStats(&after)
+		t.Logf("%d sources, %d processes: %.1f %% of a processor when scanning each 50 ms, %d kB of memory",
+			count, processes, 100*took[count].Seconds()/idle.Seconds(), (int64(after.HeapInuse)-int64(before.HeapInuse))/1024)
+		end()
+	}
+	if idle >= 10*time.Second { // a shorter one says too little
+		qt.Check(t, qt.IsTrue(took[10] < 2*took[1]), qt.Commentf("%v of one, %v of ten", took[1], took[10]))
 	}
 }

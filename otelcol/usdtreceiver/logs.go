@@ -62,13 +62,13 @@ func (r *usdtReceiver) startLogs(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
-		s, err := r.open(ctx, name, &parsed.options, []elfnote.Pattern{parsed.event})
+		s, err := r.open(name, &parsed.options, []elfnote.Pattern{parsed.event})
 		if err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
 		b := &logBatch{source: s, logs: parsed, limit: limiter{limit: parsed.config.RateLimit}}
 		b.clear()
-		s.deliver(ctx, b)
+		r.begin = append(r.begin, func() { s.deliver(ctx, b) })
 	}
 	return nil
 }

@@ -24,8 +24,8 @@ type metricsSource struct {
 	tables      []*table
 }
 
-// maxSynced is how many processes that no watch has seen yet are scanned in a
-// collection.
+// maxSynced is how many processes that the watch has not seen yet are scanned
+// in a collection.
 const maxSynced = 64
 
 // format is what the own metrics of the Collector call this kind of data.
@@ -46,11 +46,11 @@ func (r *usdtReceiver) startMetrics(ctx context.Context) error {
 	opts := metricOptions(m.metrics...)
 	m.aggregators = opts.Aggregators
 	var err error
-	if m.source, err = r.open(ctx, "metrics", opts, patterns); err != nil {
+	if m.source, err = r.open("metrics", opts, patterns); err != nil {
 		return err
 	}
 	r.metrics = m
-	r.running.Go(func() { r.each(ctx, "metrics", m.collect) })
+	r.begin = append(r.begin, func() { r.running.Go(func() { r.each(ctx, "metrics", m.collect) }) })
 	return nil
 }
 
@@ -119,8 +119,8 @@ func pidOf(row *trace.Row, keys int) int {
 	return int(row.Keys[1].Uint())
 }
 
-// sync scans processes that have hits and that no watch has seen yet, so that
-// their first hits get the same resource as the later ones.
+// sync scans processes that have hits and that the watch has not seen yet, so
+// that their first hits get the same resource as the later ones.
 func (m *metricsSource) sync(snapshot *trace.Snapshot) {
 	keys := len(m.receiver.config.Resource.keys())
 	synced := make(map[int]bool)
@@ -130,7 +130,7 @@ func (m *metricsSource) sync(snapshot *trace.Snapshot) {
 			continue
 		}
 		synced[pid] = true
-		_ = m.watch.Sync(pid) // what is wrong with it was reported to changed
+		m.receiver.sync(pid)
 	}
 }
 

@@ -39,8 +39,8 @@ type process struct {
 	container  container.Container
 	service    map[string]string // resource attributes from its environment
 
-	pairs int       // how often watches have it
-	gone  time.Time // since when no watch has it; zero if one has
+	pairs int       // how many such files it maps
+	gone  time.Time // since when it maps none; zero if it maps one
 }
 
 // name returns what the process is called: by its program, if that can be read.
@@ -51,8 +51,8 @@ func (p *process) name() string {
 	return validText([]byte(p.Command))
 }
 
-// processes are those that map files with wanted probes, as the watches of all
-// sessions report them, and the resources that they are.
+// processes are those that map files with wanted probes, as the watch reports
+// them, and the resources that they are.
 type processes struct {
 	kind    ResourceKind
 	fs      *proc.FS
@@ -81,7 +81,7 @@ func newProcesses(kind ResourceKind, fs *proc.FS, cgroups *container.Cgroups) *p
 	}
 }
 
-// changed is told by each watch what has come and gone.
+// changed is told by the watch what has come and gone.
 func (ps *processes) changed(c *proc.Changes) {
 	for _, pair := range c.Appeared {
 		ps.appeared(pair.Process)
@@ -210,7 +210,7 @@ func unifiedPath(text string) string {
 	return ""
 }
 
-// resourceOf returns the resource of a hit. Processes that ended before any
+// resourceOf returns the resource of a hit. Processes that ended before the
 // watch has seen them have that of their control group, as all have with
 // ByContainer. There can be thousands a second of them.
 func (ps *processes) resourceOf(pid int, group uint64) *resource {

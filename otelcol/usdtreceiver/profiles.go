@@ -74,11 +74,11 @@ func (r *usdtReceiver) startProfiles(ctx context.Context) error {
 	opts := profileOptions(p.profiles...)
 	p.aggregators = opts.Aggregators
 	var err error
-	if p.source, err = r.open(ctx, "profiles", opts, patterns); err != nil {
+	if p.source, err = r.open("profiles", opts, patterns); err != nil {
 		return err
 	}
 	r.profiles = p
-	r.running.Go(func() { r.each(ctx, "profiles", p.collect) })
+	r.begin = append(r.begin, func() { r.running.Go(func() { r.each(ctx, "profiles", p.collect) }) })
 	return nil
 }
 

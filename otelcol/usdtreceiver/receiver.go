@@ -41,9 +41,12 @@ type usdtReceiver struct {
 	host      component.Host
 	report    *receiverhelper.ObsReport
 	cgroups   *container.Cgroups // nil if there is no hierarchy of version 2
-	cache     *proc.Cache        // of all watches
 	processes *processes
+	watch     *trace.Watch  // of all sources, so that processes are scanned once
+	scanned   chan struct{} // closed when no process is scanned any more
+	ending    atomic.Bool
 	sources   []*source
+	begin     []func()        // what is to run once the sources are watched
 	metrics   *metricsSource  // nil if there are no metrics
 	profiles  *profilesSource // nil if there are no profiles
 	observing otelmetric.Registration
@@ -60,11 +63,11 @@ func newReceiver(settings receiver.Settings, config *Config) *usdtReceiver {
 // lastWait is how long what is refused at the end is tried to be sent.
 const lastWait = 5 * time.Second
 
-// source is a session, and what feeds it.
+// source is a session, and the probes that it is for.
 type source struct {
 	name     string // for logs and the receiver's own metrics
 	session  *trace.Session
-	watch    *trace.Watch
+	patterns []elfnote.Pattern
 	receiver *usdtReceiver
 	refused  atomic.Uint64 // events that the pipeline has refused for good
 	limited  atomic.Uint64 // events that were over the limit of all processors
@@ -93,7 +96,6 @@ func (r *usdtReceiver) start(_ context.Context, host component.Host) (err error)
 		r.logger.Warn("containers are known by their processes only", zap.Error(err))
 		r.cgroups = nil
 	}
-	r.cache = proc.NewCache(nil)
 	r.processes = newProcesses(r.config.Resource, proc.NewFS(""), r.cgroups)
 
 	ctx, stop := context.WithCancel(context.Background())
@@ -118,40 +120,64 @@ func (r *usdtReceiver) start(_ context.Context, host component.Host) (err error)
 			return err
 		}
 	}
+	if err := r.startWatch(ctx); err != nil {
+		return err
+	}
+	for _, begin := range r.begin {
+		begin()
+	}
 	return r.observe()
 }
 
-// open makes a session and watches the probes for it wherever they are.
-func (r *usdtReceiver) open(ctx context.Context, name string, opts *trace.SessionOptions, patterns []elfnote.Pattern) (*source, error) {
+// open makes a session for the probes that match the patterns.
+func (r *usdtReceiver) open(name string, opts *trace.SessionOptions, patterns []elfnote.Pattern) (*source, error) {
 	opts.Containers, opts.Statistics = r.cgroups, r.config.MeasureCost
 	session, err := trace.New(opts)
 	if err != nil {
 		return nil, err
 	}
-	s := &source{name: name, session: session, receiver: r}
+	s := &source{name: name, session: session, patterns: patterns, receiver: r}
 	r.sources = append(r.sources, s)
-	if s.watch, err = session.Watch(&trace.WatchOptions{
-		Proc:    proc.WatcherOptions{Cache: r.cache, Handler: r.processes.changed},
-		Changed: s.changed,
-	}, patterns...); err != nil {
-		return nil, err
+	return s, nil
+}
+
+// startWatch watches the probes of all sources, wherever they are.
+func (r *usdtReceiver) startWatch(ctx context.Context) (err error) {
+	var sessions []trace.WatchSession
+	for _, s := range r.sources {
+		sessions = append(sessions, trace.WatchSession{Session: s.session, Patterns: s.patterns, Name: s.name})
 	}
+	if r.watch, err = trace.WatchSessions(&trace.WatchOptions{
+		Proc:    proc.WatcherOptions{Handler: r.processes.changed},
+		Changed: r.changed,
+	}, sessions...); err != nil {
+		return err
+	}
+	r.scanned = make(chan struct{})
 	r.running.Go(func() {
-		if err := s.watch.Run(ctx, r.config.ScanInterval); err != nil {
-			componentstatus.ReportStatus(r.host, componentstatus.NewPermanentErrorEvent(fmt.Errorf("%s: scanning processes: %w", name, err)))
+		defer close(r.scanned)
+		if err := r.watch.Run(ctx, r.config.ScanInterval); err != nil {
+			componentstatus.ReportStatus(r.host, componentstatus.NewPermanentErrorEvent(fmt.Errorf("scanning processes: %w", err)))
 		}
 	})
-	if len(r.sources) == 1 { // the same holds for all
-		r.running.Go(func() { s.warnOfPolling(ctx) })
+	r.running.Go(func() { r.warnOfPolling(ctx) })
+	return nil
+}
+
+// sync scans a process that has had a hit and that is not known yet. What was
+// not known afterwards never will be.
+func (r *usdtReceiver) sync(pid int) {
+	_ = r.watch.Sync(pid) // what is wrong with it was reported to changed
+	if r.ending.Load() {
+		<-r.scanned // the watch may have ended, but for a scan that goes on
 	}
-	return s, nil
 }
 
 // firstPass is how often it is asked whether the first scan is over.
 const firstPass = time.Second
 
 // warnOfPolling says if the kernel does not report what starts.
-func (s *source) warnOfPolling(ctx context.Context) {
+func (r *usdtReceiver) warnOfPolling(ctx context.Context) {
 	ticker := time.NewTicker(firstPass)
 	defer ticker.Stop()
 	for {
@@ -160,39 +186,49 @@ func (s *source) warnOfPolling(ctx context.Context) {
 			return
 		case <-ticker.C:
 		}
-		stats := s.watch.Stats()
+		stats := r.watch.Stats()
 		if stats.Passes == 0 {
 			continue
 		}
 		if stats.EventsError != nil {
-			s.receiver.logger.Warn("what starts is found by scans of all processes only: scan_interval says how late",
-				zap.Duration("scan_interval", s.receiver.config.ScanInterval), zap.Error(stats.EventsError))
+			r.logger.Warn("what starts is found by scans of all processes only: scan_interval says how late",
+				zap.Duration("scan_interval", r.config.ScanInterval), zap.Error(stats.EventsError))
 		}
 		return
 	}
 }
 
-// changed logs what a watch has changed.
-func (s *source) changed(c *trace.WatchChanges) {
-	log := s.receiver.logger.With(zap.String("source", s.name))
+// changed logs what the watch has changed.
+func (r *usdtReceiver) changed(c *trace.WatchChanges) {
 	for _, a := range c.Attached {
+		log := r.logger.With(zap.String("source", r.sourceOf(a)), zap.String("file", a.Path()))
 		skipped, count := a.Skipped()
-		log.Info("attached", zap.String("file", a.Path()), zap.Int("sites", len(a.Sites())), zap.Int("skipped", count))
+		log.Info("attached", zap.Int("sites", len(a.Sites())), zap.Int("skipped", count))
 		for _, site := range skipped {
-			log.Warn("a site is not watched", zap.String("file", a.Path()), zap.Error(site))
+			log.Warn("a site is not watched", zap.Error(site))
 		}
 	}
 	for _, a := range c.Detached {
-		log.Info("detached", zap.String("file", a.Path()))
+		r.logger.Info("detached", zap.String("source", r.sourceOf(a)), zap.String("file", a.Path()))
 	}
 	for _, err := range c.Errors {
 		var scan *proc.Error
 		if errors.As(err, &scan) {
-			log.Debug("not scanned", zap.Error(err))
+			r.logger.Debug("not scanned", zap.Error(err))
 			continue
 		}
-		log.Warn("not attached", zap.Error(err))
+		r.logger.Warn("not attached", zap.Error(err)) // it begins with the source
 	}
+}
+
+// sourceOf returns the name of the source that something is attached for.
+func (r *usdtReceiver) sourceOf(a *trace.Attachment) string {
+	for _, s := range r.sources {
+		if s.session == a.Session() {
+			return s.name
+		}
+	}
+	return ""
 }
 
 // shutdown detaches everything, sends what is left and closes the sessions.
@@ -201,6 +237,7 @@ func (r *usdtReceiver) shutdown(ctx context.Context) error {
 		return nil // it was never started
 	}
 	var err error
+	r.ending.Store(true)
 	for _, s := range r.sources {
 		err = errors.Join(err, s.session.Detach())
 	}

@@ -143,13 +143,13 @@ func (r *usdtReceiver) startSpans(ctx context.Context) error {
 			return fmt.Errorf("%s: %w", name, err)
 		}
 		to := r.exemplarsOf(parsed)
-		s, err := r.open(ctx, name, &parsed.options, parsed.pair.Patterns())
+		s, err := r.open(name, &parsed.options, parsed.pair.Patterns())
 		if err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
 		b := &spanBatch{source: s, spans: parsed, exemplars: to}
 		b.clear()
-		s.deliver(ctx, b)
+		r.begin = append(r.begin, func() { s.deliver(ctx, b) })
 	}
 	return nil
 }

@@ -84,7 +84,7 @@ func (o *observed) observe(_ context.Context, to otelmetric.Observer) error {
 func (o *observed) observeSource(s *source, to otelmetric.Observer) error {
 	source := otelattribute.String("source", s.name)
 	sites, skipped := 0, 0
-	for _, a := range s.watch.Attachments() {
+	for _, a := range s.session.Attachments() {
 		sites += len(a.Sites())
 		_, count := a.Skipped()
 		skipped += count
