@@ -46,7 +46,8 @@ const fuzzLocation = 0x401136
 func FuzzParse(f *testing.F) {
 	for _, v := range loadVectors(f) {
 		machine := max(slices.Index(fuzzMachines, v.File.Header().Machine), 0)
-		f.Add(uint8(machine), v.File.Header().Class == elf.ELFCLASS32, v.File.Header().Type == elf.ET_EXEC, v.Text)
+		f.Add(uint8(machine), v.File.Header().Class == elf.ELFCLASS32,
+			v.File.Header().Type == elf.ET_EXEC, v.Text)
 	}
 	for _, text := range []string{
 		"4@i%ra+1r", "8@8(%rbp", "-", "@", "8@", "\x00", "8@\xff", "(((((((((", "8@[[[[", "8@%", "8@$-", "8@\"",

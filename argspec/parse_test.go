@@ -92,7 +92,8 @@ func TestArgStringIsForPeople(t *testing.T) {
 	}
 	// The address of a symbol, which a position-independent file does not know.
 	program.kind = elf.ET_DYN
-	qt.Check(t, qt.Equals(program.decode(0x1000, "8@$counter")[0].String(), "8 unsigned @ rip+4206608"))
+	qt.Check(t, qt.Equals(program.decode(0x1000, "8@$counter")[0].String(),
+		"8 unsigned @ rip+4206608"))
 	program.kind = elf.ET_EXEC
 	qt.Check(t, qt.Equals(program.decode(0x1000, "8@$counter")[0].String(), "8 unsigned @ 4210704"))
 	// A wrapped address is shown as the program sees it.
@@ -165,9 +166,11 @@ func TestRelativeArgumentsDifferBySite(t *testing.T) {
 
 func TestAClassOfNoneIsTheUsualOne(t *testing.T) {
 	for machine, want := range map[elf.Machine]int{
-		elf.EM_X86_64: 8, elf.EM_386: 4, elf.EM_AARCH64: 8, elf.EM_ARM: 4, elf.EM_S390: 8, elf.EM_RISCV: 8,
+		elf.EM_X86_64: 8, elf.EM_386: 4, elf.EM_AARCH64: 8, elf.EM_ARM: 4, elf.EM_S390: 8,
+		elf.EM_RISCV: 8,
 	} {
-		text := map[elf.Machine]string{elf.EM_X86_64: "$1", elf.EM_386: "$1", elf.EM_ARM: "#1"}[machine]
+		text := map[elf.Machine]string{elf.EM_X86_64: "$1", elf.EM_386: "$1",
+			elf.EM_ARM: "#1"}[machine]
 		if text == "" {
 			text = "1"
 		}

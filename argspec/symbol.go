@@ -77,7 +77,8 @@ func (p *parser) inGOT(name string) (value, error) {
 // isReplaceable reports whether the dynamic loader may take the definition of
 // another file instead.
 func isReplaceable(symbol elf.Symbol) bool {
-	return elf.ST_BIND(symbol.Info) != elf.STB_LOCAL && elf.ST_VISIBILITY(symbol.Other) == elf.STV_DEFAULT
+	return elf.ST_BIND(symbol.Info) != elf.STB_LOCAL &&
+		elf.ST_VISIBILITY(symbol.Other) == elf.STV_DEFAULT
 }
 
 // fromPLTGOT returns how far a symbol is from DT_PLTGOT.

@@ -54,7 +54,8 @@ func TestDocumentedLineFindsTheHeaders(t *testing.T) {
 		text, err := os.ReadFile(name)
 		qt.Assert(t, qt.IsNil(err))
 		line := regexp.MustCompile(`//go:generate sh .*`).FindString(string(text))
-		command := strings.Replace(line, "go run github.com/cilium/ebpf/cmd/bpf2go", `printf \"%s\\n\"`, 1)
+		command := strings.Replace(line, "go run github.com/cilium/ebpf/cmd/bpf2go",
+			`printf \"%s\\n\"`, 1)
 		qt.Assert(t, qt.Not(qt.Equals(command, line)))
 		for file, content := range map[string]string{
 			"go.mod": "module example.com/probe\n\ngo 1.25\n\nrequire github.com/gousdt/gousdt v0.0.0\n\n" +

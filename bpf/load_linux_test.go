@@ -182,11 +182,14 @@ func TestHeaderIsCPlusPlus(t *testing.T) {
 		qt.Assert(t, qt.IsNil(err))
 		qt.Assert(t, qt.IsNil(os.WriteFile(filepath.Join(include, "bpf", name), text, 0o666)))
 	}
-	helpers = regexp.MustCompile(`= \(void ?\*\) ?(\d+);`).ReplaceAll(helpers, []byte("= CXX_HELPER($1);"))
-	qt.Assert(t, qt.IsNil(os.WriteFile(filepath.Join(include, "bpf", "bpf_helper_defs.h"), helpers, 0o666)))
+	helpers = regexp.MustCompile(`= \(void ?\*\) ?(\d+);`).ReplaceAll(helpers,
+		[]byte("= CXX_HELPER($1);"))
+	qt.Assert(t,
+		qt.IsNil(os.WriteFile(filepath.Join(include, "bpf", "bpf_helper_defs.h"), helpers, 0o666)))
 	for _, compiler := range compilers(t) {
 		t.Run(compiler, func(t *testing.T) {
-			object, output, err := compile(t, compiler, thisMachine(t), "testdata/plusplus.bpf.cc", "-I", include, "-std=c++17")
+			object, output, err := compile(t, compiler, thisMachine(t), "testdata/plusplus.bpf.cc",
+				"-I", include, "-std=c++17")
 			qt.Assert(t, qt.IsNil(err), qt.Commentf("%s", output))
 			qt.Check(t, qt.IsNotNil(load(t, object, true, nil).Programs["plusplus"]))
 			load(t, object, false, nil)

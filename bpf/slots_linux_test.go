@@ -80,7 +80,8 @@ func TestEveryRegisterThatAnArgumentCanNameIsLoaded(t *testing.T) {
 			qt.Assert(t, qt.IsTrue(len(slots) >= 9), qt.Commentf("%v", slots))
 			for slot, name := range slots {
 				qt.Assert(t, qt.IsNil(collection.Variables["slot"].Set(uint64(slot))))
-				_, err := collection.Programs["read_slot"].Run(&ebpf.RunOptions{Data: make([]byte, 64)})
+				_, err := collection.Programs["read_slot"].Run(&ebpf.RunOptions{Data: make([]byte,
+					64)})
 				qt.Assert(t, qt.IsNil(err))
 				var word uint64
 				qt.Assert(t, qt.IsNil(collection.Variables["word"].Get(&word)))

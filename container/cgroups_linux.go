@@ -72,7 +72,8 @@ func Watch(root string) (*Cgroups, error) {
 	}
 	c := &Cgroups{
 		root: root, inotify: os.NewFile(uintptr(fd), "inotify"), done: make(chan struct{}),
-		paths: make(map[uint64]string), numbers: make(map[string]uint64), watched: make(map[int32]string),
+		paths: make(map[uint64]string), numbers: make(map[string]uint64),
+		watched: make(map[int32]string),
 	}
 	if err := c.add("/", 0); err != nil {
 		c.inotify.Close()
@@ -91,7 +92,8 @@ func mountPoint() (string, error) {
 	for line := range strings.Lines(string(text)) {
 		before, after, _ := strings.Cut(line, " - ")
 		if fields := strings.Fields(before); len(fields) > 4 && strings.HasPrefix(after, "cgroup2 ") {
-			return strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`).Replace(fields[4]), nil
+			return strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`,
+				`\`).Replace(fields[4]), nil
 		}
 	}
 	return "", fmt.Errorf("find cgroup version 2: it is not mounted: %w", errors.ErrUnsupported)
@@ -166,18 +168,21 @@ func (c *Cgroups) addLocked(cgroup string, depth int) error {
 		return fmt.Errorf("%s: no number is known", dir)
 	}
 	if _, known := c.numbers[cgroup]; !known && len(c.numbers) == maxCgroups {
-		c.limited = fmt.Errorf("watch cgroup %s: %d are watched already, which is the most", cgroup, maxCgroups)
+		c.limited = fmt.Errorf("watch cgroup %s: %d are watched already, which is the most", cgroup,
+			maxCgroups)
 		return nil
 	}
 	c.paths[stat.Ino], c.numbers[cgroup] = cgroup, stat.Ino
 	fd, err := withDescriptor(c.inotify, func(fd int) (int, error) {
-		return unix.InotifyAddWatch(fd, dir, unix.IN_CREATE|unix.IN_DELETE|unix.IN_MOVED_FROM|unix.IN_MOVED_TO|unix.IN_ONLYDIR)
+		return unix.InotifyAddWatch(fd, dir,
+			unix.IN_CREATE|unix.IN_DELETE|unix.IN_MOVED_FROM|unix.IN_MOVED_TO|unix.IN_ONLYDIR)
 	})
 	switch {
 	case err == nil:
 		c.watched[int32(fd)] = cgroup
 	case errors.Is(err, unix.ENOSPC):
-		c.limited = fmt.Errorf("watch cgroup %s: %w (raise the sysctl fs.inotify.max_user_watches)", cgroup, err)
+		c.limited = fmt.Errorf("watch cgroup %s: %w (raise the sysctl fs.inotify.max_user_watches)",
+			cgroup, err)
 	case !errors.Is(err, fs.ErrNotExist):
 		c.limited = fmt.Errorf("watch cgroup %s: %w", cgroup, err)
 	}

@@ -116,7 +116,8 @@ func one(name, parent string) (Container, bool) {
 		return Container{ID: unescapeUnit(machine), Runtime: "systemd-nspawn"}, true
 	}
 	if machine, ok := strings.CutPrefix(name, "systemd-nspawn@"); ok {
-		return Container{ID: unescapeUnit(strings.TrimSuffix(machine, ".service")), Runtime: "systemd-nspawn"}, true
+		return Container{ID: unescapeUnit(strings.TrimSuffix(machine, ".service")),
+			Runtime: "systemd-nspawn"}, true
 	}
 	switch {
 	case parent == "lxc" && name != "":
@@ -136,7 +137,8 @@ func isID(s string) bool { return len(s) == 64 && isHex(s) }
 // 32 hexadecimal digits and a number.
 func isTaskID(s string) bool {
 	task, number, ok := strings.Cut(s, "-")
-	return ok && len(task) == 32 && isHex(task) && number != "" && strings.Trim(number, "0123456789") == ""
+	return ok && len(task) == 32 && isHex(task) && number != "" &&
+		strings.Trim(number, "0123456789") == ""
 }
 
 func isHex(s string) bool { return strings.Trim(s, "0123456789abcdef") == "" }

@@ -107,8 +107,10 @@ func TestShort(t *testing.T) {
 }
 
 func TestUnit(t *testing.T) {
-	qt.Assert(t, qt.Equals(container.Unit("/system.slice/postgresql@15-main.service"), "postgresql@15-main.service"))
-	qt.Assert(t, qt.Equals(container.Unit("/user.slice/user-0.slice/session-1.scope"), "session-1.scope"))
+	qt.Assert(t, qt.Equals(container.Unit("/system.slice/postgresql@15-main.service"),
+		"postgresql@15-main.service"))
+	qt.Assert(t, qt.Equals(container.Unit("/user.slice/user-0.slice/session-1.scope"),
+		"session-1.scope"))
 	qt.Assert(t, qt.Equals(container.Unit("/"), ""))
 }
 

@@ -65,7 +65,8 @@ func fetch(ctx context.Context, arguments []string) error {
 			continue
 		}
 		if image.Stale != nil {
-			fmt.Fprintf(os.Stderr, "kernels fetch: taking an earlier one from the cache: %v\n", image.Stale)
+			fmt.Fprintf(os.Stderr, "kernels fetch: taking an earlier one from the cache: %v\n",
+				image.Stale)
 		}
 		fmt.Printf("%-16v  %-18s  %s\n", k, image.Version, image.Path)
 	}

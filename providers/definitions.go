@@ -133,7 +133,8 @@ func markTexts(arguments []Argument) {
 		a := &arguments[i]
 		a.Length = -1
 		a.IsText = strings.Join(strings.Fields(strings.ReplaceAll(a.Type, "const", "")), "") == "char*"
-		if a.IsText && a.Name != "" && i+1 < len(arguments) && arguments[i+1].Name == a.Name+lengthSuffix {
+		if a.IsText && a.Name != "" && i+1 < len(arguments) &&
+			arguments[i+1].Name == a.Name+lengthSuffix {
 			a.Length = i + 1
 		}
 	}

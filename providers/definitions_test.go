@@ -76,7 +76,8 @@ func TestBuiltin(t *testing.T) {
 	})
 	t.Run("is the caller's own", func(t *testing.T) {
 		mine := providers.Builtin()
-		qt.Assert(t, qt.IsNil(mine.Parse("mine.d", []byte("provider python { probe gc__done(long other); };"))))
+		qt.Assert(t, qt.IsNil(mine.Parse("mine.d",
+			[]byte("provider python { probe gc__done(long other); };"))))
 		probe, _ := mine.Probe("python", "gc__done", 1)
 		qt.Assert(t, qt.Equals(probe.Arguments[0].Name, "other"))
 		probe, _ = providers.Builtin().Probe("python", "gc__done", 1)

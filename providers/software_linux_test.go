@@ -51,7 +51,8 @@ func TestBuiltinFitsSoftware(t *testing.T) {
 						continue
 					}
 					arguments := len(decoder.Decode(site.Location, site.Arguments))
-					if _, ok := known.Probe(site.Provider, site.Name, arguments); !ok && arguments > 0 {
+					if _, ok := known.Probe(site.Provider, site.Name, arguments); !ok &&
+						arguments > 0 {
 						t.Errorf("%s: %s:%s has %d arguments, and no such definition", path,
 							site.Provider, site.Name, arguments)
 					}

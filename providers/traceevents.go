@@ -46,7 +46,8 @@ func fromTraceEvents(source string) string {
 		switch {
 		case !ok && strings.TrimSpace(line) != "" && line[0] != '#':
 			b.WriteString(line) // is refused
-		case !ok || strings.Contains(event.properties, "disable"), strings.Contains(event.properties, "tcg"):
+		case !ok || strings.Contains(event.properties, "disable"),
+			strings.Contains(event.properties, "tcg"):
 			b.WriteByte('\n') // has no probe, or two of other names
 		case strings.Contains(event.properties, "vcpu"): // passes the processor first
 			arguments := "void *cpu, " + event.arguments

@@ -96,7 +96,8 @@ func TestFramesOfEndedProcesses(t *testing.T) {
 	target.Kill()
 	p.Remember(target.PID)
 	p.Refresh()
-	qt.Check(t, qt.Equals(p.Frames(t.Context(), target.PID, []uint64{target.main})[0].Function, "main"))
+	qt.Check(t, qt.Equals(p.Frames(t.Context(), target.PID, []uint64{target.main})[0].Function,
+		"main"))
 }
 
 func TestFramesAreCounted(t *testing.T) {
@@ -124,7 +125,8 @@ func TestFramesEndWithTheContext(t *testing.T) {
 	frame := s.Frames(ended, target.PID, []uint64{target.main})[0]
 	qt.Check(t, qt.Equals(frame.Function, ""))
 	qt.Check(t, qt.Equals(frame.File, target.path))
-	qt.Check(t, qt.Equals(s.Frames(t.Context(), target.PID, []uint64{target.main})[0].Function, "main"))
+	qt.Check(t, qt.Equals(s.Frames(t.Context(), target.PID, []uint64{target.main})[0].Function,
+		"main"))
 	qt.Check(t, qt.Equals(s.Frames(ended, target.PID, []uint64{target.main})[0].Function, "main"))
 }
 
@@ -141,7 +143,8 @@ func TestFramesOfADeletedFile(t *testing.T) {
 	s.Remember(target.PID)
 	target.Kill()
 	qt.Assert(t, qt.IsNil(os.Remove(path)))
-	qt.Check(t, qt.Equals(s.Frames(t.Context(), target.PID, []uint64{target.main})[0].Function, "main"))
+	qt.Check(t, qt.Equals(s.Frames(t.Context(), target.PID, []uint64{target.main})[0].Function,
+		"main"))
 }
 
 func TestCloseForgets(t *testing.T) {

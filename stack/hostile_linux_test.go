@@ -45,7 +45,8 @@ func TestHostileUsersWhoseFilesDoNotAnswer(t *testing.T) {
 	qt.Assert(t, qt.IsNil(err))
 	qt.Check(t, qt.Equals(frames[0].File, executable))
 	qt.Check(t, qt.IsTrue(took < testneeds.Patience(3*time.Second)), qt.Commentf("after %v", took))
-	costs.Report(2, "stacks of six users whose files do not answer", "no output any more", "others named", took)
+	costs.Report(2, "stacks of six users whose files do not answer", "no output any more",
+		"others named", took)
 }
 
 // The symbol tables of a user's files claim and repeat more than there is
@@ -100,7 +101,9 @@ func TestHostileUserWithCostlyTables(t *testing.T) {
 	qt.Check(t, qt.IsTrue(late < testneeds.Patience(2*time.Second)), qt.Commentf("after %v", late))
 	qt.Check(t, qt.IsTrue(s.Counts().CutStacks > 0))
 	qt.Check(t, qt.IsTrue(s.files.held <= maxHeldBytes), qt.Commentf("%d bytes", s.files.held))
-	costs.Report(6, fmt.Sprintf("%d stacks through symbols that repeat, claim and compress, and .eh_frame", rounds*len(images)),
+	costs.Report(6,
+		fmt.Sprintf("%d stacks through symbols that repeat, claim and compress, and .eh_frame",
+			rounds*len(images)),
 		"4.5 GB of 1.3 MB, 2.3 GB of 0.5 MB; 5.6 s of CPU for each", "stacks are cut, others named", late)
 }
 
@@ -142,7 +145,8 @@ func withRepeatedNames(count, length int) *elfimage.Image {
 	im.Sections = append(im.Sections, elfimage.Section{
 		Name: ".symtab", Kind: elf.SHT_SYMTAB, Record: elfimage.SymbolSize64,
 		Link: uint32(len(im.Sections) + 2), Data: symbols(count, length),
-	}, elfimage.Section{Name: ".strtab", Kind: elf.SHT_STRTAB, Data: []byte("\x00" + strings.Repeat("x", length) + "\x00")})
+	}, elfimage.Section{Name: ".strtab", Kind: elf.SHT_STRTAB,
+		Data: []byte("\x00" + strings.Repeat("x", length) + "\x00")})
 	return im
 }
 

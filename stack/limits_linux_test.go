@@ -56,7 +56,8 @@ func (f fixture) file(owner int, im *elfimage.Image) *file {
 	defer placeholder.Close()
 	id, err := proc.IdentifyFile(placeholder)
 	qt.Assert(f.t, qt.IsNil(err))
-	this := &file{id: id, owner: owner, elf: opened, machine: opened.Machine, segments: opened.Segments}
+	this := &file{id: id, owner: owner, elf: opened, machine: opened.Machine,
+		segments: opened.Segments}
 	f.files.known[id] = this
 	return this
 }
@@ -144,7 +145,8 @@ func frames(instructions string) []byte {
 func withFrames(instructions string) *elfimage.Image {
 	im := elfimage.New64()
 	im.Sections = append(im.Sections, elfimage.Section{
-		Name: ".eh_frame", Kind: elf.SHT_PROGBITS, Flags: elf.SHF_ALLOC, Address: 0x10000, Data: frames(instructions),
+		Name: ".eh_frame", Kind: elf.SHT_PROGBITS, Flags: elf.SHF_ALLOC, Address: 0x10000,
+		Data: frames(instructions),
 	})
 	return im
 }
@@ -254,7 +256,8 @@ func TestSymbolizerFindsMappings(t *testing.T) {
 		p.mapped = append(p.mapped, mapping{Mapping: proc.Mapping{Start: start, End: start + 0x1000}})
 	}
 	for address, want := range map[uint64]uint64{
-		0xfff: 0, 0x1000: 0x1000, 0x1fff: 0x1000, 0x2000: 0, 0x2fff: 0, 0x3fff: 0x3000, 0x4000: 0x4000, 0x4fff: 0x4000, 0x5000: 0, 1<<64 - 1: 0,
+		0xfff: 0, 0x1000: 0x1000, 0x1fff: 0x1000, 0x2000: 0, 0x2fff: 0, 0x3fff: 0x3000,
+		0x4000: 0x4000, 0x4fff: 0x4000, 0x5000: 0, 1<<64 - 1: 0,
 	} {
 		at := p.find(address)
 		qt.Check(t, qt.Equals(at != nil, want != 0), qt.Commentf("%#x", address))

@@ -61,7 +61,8 @@ func TestAggregationSumMinMax(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			got := aggregate(t, usdt.ModeAuto, trace.Aggregation{
 				Value: test.value, Where: test.where, Sum: strings.Contains(test.functions, "sum"),
-				Min: strings.Contains(test.functions, "min"), Max: strings.Contains(test.functions, "max"),
+				Min: strings.Contains(test.functions, "min"),
+				Max: strings.Contains(test.functions, "max"),
 			}, test.group, 2)
 			qt.Assert(t, qt.HasLen(got.Rows, 1))
 			row := got.Rows[0]
@@ -101,12 +102,14 @@ func TestAggregationKeys(t *testing.T) {
 		{"long text", "strings", []string{"str(arg1, 128)", "str(arg0, 120)"}, "",
 			[]string{"[" + strings.Repeat("0123456789", 13)[:128] + "... hello, gousdt] 2 ?"}},
 		{"probe", "[ts][hi]*e[es]", []string{"probe", "provider", "cookie"}, "",
-			[]string{"[gousdt_test:sizes gousdt_test 0] 2 ?", "[gousdt_test:three gousdt_test 0] 2 ?"}},
+			[]string{"[gousdt_test:sizes gousdt_test 0] 2 ?",
+				"[gousdt_test:three gousdt_test 0] 2 ?"}},
 		{"float", "floats", []string{"arg0", "arg1"}, "", []string{"[1.5 -2.25] 2 ?"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			process := start(t, "target-pie")
-			a := trace.NewAggregator(trace.Aggregation{By: test.by, Value: test.value, Sum: test.value != ""})
+			a := trace.NewAggregator(trace.Aggregation{By: test.by, Value: test.value,
+				Sum: test.value != ""})
 			open(t, process, "gousdt_test:"+test.group, aggregating(a))
 			groups := []string{test.group}
 			if test.name == "probe" {
@@ -268,7 +271,8 @@ func TestHistogram(t *testing.T) {
 			[]string{"10..18446744073709551615 1"}, "18000000000000000001"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			got := aggregate(t, usdt.ModeAuto, trace.Aggregation{Value: test.value, Histogram: &test.histogram, By: test.by}, test.group, 1)
+			got := aggregate(t, usdt.ModeAuto, trace.Aggregation{Value: test.value,
+				Histogram: &test.histogram, By: test.by}, test.group, 1)
 			qt.Assert(t, qt.HasLen(got.Rows, 1))
 			qt.Assert(t, qt.DeepEquals(buckets(got.Rows[0]), test.want))
 			qt.Assert(t, qt.Equals(got.Rows[0].Sum.String(), test.sum))
@@ -278,7 +282,8 @@ func TestHistogram(t *testing.T) {
 
 func TestAggregationInEveryMode(t *testing.T) {
 	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
-		got := aggregate(t, mode, trace.Aggregation{Value: "arg1", Sum: true, By: []string{"arg0"}}, "inlined", 3)
+		got := aggregate(t, mode, trace.Aggregation{Value: "arg1", Sum: true, By: []string{"arg0"}},
+			"inlined", 3)
 		qt.Assert(t, qt.DeepEquals(rows(got),
 			[]string{"[1] 3 -303", "[2] 3 -306", "[3] 3 -309", "[4] 3 -312", "[5] 3 -315"}))
 	})
@@ -289,9 +294,12 @@ func TestTake(t *testing.T) {
 	for _, pageIn := range []bool{false, true} {
 		t.Run(fmt.Sprintf("PageIn=%v", pageIn), func(t *testing.T) {
 			process := start(t, "target-pie")
-			sums := trace.NewAggregator(trace.Aggregation{Value: "arg1", Sum: true, By: []string{"arg0"}})
-			histogram := trace.NewAggregator(trace.Aggregation{Value: "arg0", Histogram: &trace.Histogram{PerDoubling: 1}})
-			extremes := trace.NewAggregator(trace.Aggregation{Value: "arg1", Min: true, Max: true, Where: "arg0 != 3"})
+			sums := trace.NewAggregator(trace.Aggregation{Value: "arg1", Sum: true,
+				By: []string{"arg0"}})
+			histogram := trace.NewAggregator(trace.Aggregation{Value: "arg0",
+				Histogram: &trace.Histogram{PerDoubling: 1}})
+			extremes := trace.NewAggregator(trace.Aggregation{Value: "arg1", Min: true, Max: true,
+				Where: "arg0 != 3"})
 			opts := aggregating(sums, histogram, extremes)
 			if opts.PageIn = pageIn; pageIn {
 				testneeds.Kernel(t, "6.0", "sleepable programs on uprobes")
@@ -304,16 +312,19 @@ func TestTake(t *testing.T) {
 			process.Fire("inlined", 3)
 			first := snapshot(t, sums)
 			qt.Assert(t, qt.IsTrue(began.Before(first.Start) && first.Start.Before(first.Time)))
-			qt.Assert(t, qt.DeepEquals(rows(first), []string{"[1] 3 -303", "[2] 3 -306", "[3] 3 -309", "[4] 3 -312", "[5] 3 -315"}))
+			qt.Assert(t, qt.DeepEquals(rows(first),
+				[]string{"[1] 3 -303", "[2] 3 -306", "[3] 3 -309", "[4] 3 -312", "[5] 3 -315"}))
 			qt.Assert(t, qt.DeepEquals(rows(take(t, sums)), rows(first)))
 			process.Fire("inlined", 2)
 			second := take(t, sums)
-			qt.Assert(t, qt.DeepEquals(rows(second), []string{"[1] 2 -202", "[2] 2 -204", "[3] 2 -206", "[4] 2 -208", "[5] 2 -210"}))
+			qt.Assert(t, qt.DeepEquals(rows(second),
+				[]string{"[1] 2 -202", "[2] 2 -204", "[3] 2 -206", "[4] 2 -208", "[5] 2 -210"}))
 			qt.Assert(t, qt.IsTrue(second.Start.After(first.Time)))
 			qt.Assert(t, qt.HasLen(take(t, sums).Rows, 0))
 
 			all := take(t, histogram).Rows[0]
-			qt.Assert(t, qt.DeepEquals(buckets(all), []string{"1..1 5", "2..2 5", "3..4 10", "5..8 5"}))
+			qt.Assert(t, qt.DeepEquals(buckets(all),
+				[]string{"1..1 5", "2..2 5", "3..4 10", "5..8 5"}))
 			qt.Assert(t, qt.Equals(all.Sum.Uint(), 75))
 			process.Fire("inlined", 1)
 			one := take(t, histogram).Rows[0]
@@ -404,7 +415,8 @@ func TestAggregationErrors(t *testing.T) {
 		{trace.Aggregation{Where: "duration > 5ms"}, "Where: duration and start.argN are known only at the end of a call: .*"},
 		{trace.Aggregation{Where: "!(start.arg0 == 1)"}, "Where: duration and start.argN are known only at the end of a call: .*"},
 	} {
-		_, err := trace.New(aggregating(trace.NewAggregator(trace.Aggregation{}), trace.NewAggregator(test.aggregation)))
+		_, err := trace.New(aggregating(trace.NewAggregator(trace.Aggregation{}),
+			trace.NewAggregator(test.aggregation)))
 		qt.Check(t, qt.ErrorMatches(err, `option Aggregators\[1\]: `+test.want))
 		var outer, inner *trace.OptionError
 		qt.Assert(t, qt.ErrorAs(err, &outer))

@@ -198,7 +198,8 @@ func TestStructures(t *testing.T) {
 				if opts.PageIn {
 					testneeds.Kernel(t, "6.0", "sleepable programs on uprobes")
 				}
-				opts.Mode, opts.Captures = mode, []trace.Capture{{Arg: "arg1", Length: "arg77", Max: 9}}
+				opts.Mode, opts.Captures = mode,
+					[]trace.Capture{{Arg: "arg1", Length: "arg77", Max: 9}}
 				s := open(t, process, "gousdt_test:structure", opts)
 				process.Fire("structure", 1)
 				args := next(t, s, 1)[0].Args

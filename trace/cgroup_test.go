@@ -47,8 +47,10 @@ func TestControlGroupsAreToldApart(t *testing.T) {
 	dir, id := newControlGroup(t)
 	process := start(t, "target-pie")
 	other := process.again(t)
-	counts := trace.NewAggregator(trace.Aggregation{By: []string{"cgroup"}, Where: fmt.Sprintf("cgroup == %d", id)})
-	s := open(t, process, "gousdt_test:three", &trace.SessionOptions{Aggregators: []*trace.Aggregator{counts}, CGroups: true})
+	counts := trace.NewAggregator(trace.Aggregation{By: []string{"cgroup"},
+		Where: fmt.Sprintf("cgroup == %d", id)})
+	s := open(t, process, "gousdt_test:three",
+		&trace.SessionOptions{Aggregators: []*trace.Aggregator{counts}, CGroups: true})
 	join := func(dir string) {
 		err := os.WriteFile(filepath.Join(dir, "cgroup.procs"), fmt.Append(nil, process.PID), 0)
 		qt.Assert(t, qt.IsNil(err))

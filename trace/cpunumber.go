@@ -39,7 +39,8 @@ func (s *Session) numberProcessors() error {
 // loads one that does. It is a variable for tests.
 var hasProcessorID = func() (bool, error) {
 	prog, err := ebpf.NewProgramWithOptions(&ebpf.ProgramSpec{
-		Name: "trace_processor", Type: ebpf.Kprobe, License: license, Instructions: bpfgen.ProcessorIDProbe(),
+		Name: "trace_processor", Type: ebpf.Kprobe, License: license,
+		Instructions: bpfgen.ProcessorIDProbe(),
 	}, ebpf.ProgramOptions{LogDisabled: true})
 	if errors.Is(err, unix.EINVAL) || errors.Is(err, errNotSupported) {
 		return false, nil

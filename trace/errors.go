@@ -58,7 +58,8 @@ type FilteredError struct {
 func (e *FilteredError) Error() string {
 	text := fmt.Sprintf("%s: no span or aggregation is about any of the %d sites", e.file, e.sites)
 	if e.filter != "" {
-		text = fmt.Sprintf("%s: the condition %q can hold at none of the %d sites", e.file, e.filter, e.sites)
+		text = fmt.Sprintf("%s: the condition %q can hold at none of the %d sites", e.file,
+			e.filter, e.sites)
 	}
 	if e.missing != nil {
 		text += ": " + e.missing.Error()

@@ -42,7 +42,8 @@ func (h *ExponentialHistogram) Downscale(scale int) *ExponentialHistogram {
 		return h.clone()
 	}
 	d := &ExponentialHistogram{Scale: scale, Zero: h.Zero}
-	for _, side := range []struct{ from, to *ExponentialBuckets }{{&h.Positive, &d.Positive}, {&h.Negative, &d.Negative}} {
+	for _, side := range []struct{ from, to *ExponentialBuckets }{{&h.Positive, &d.Positive},
+		{&h.Negative, &d.Negative}} {
 		for i, count := range side.from.Counts {
 			side.to.add((side.from.Offset+i)>>(h.Scale-scale), count)
 		}
@@ -95,7 +96,8 @@ func (b *ExponentialBuckets) at(index int) uint64 {
 
 func (h *ExponentialHistogram) clone() *ExponentialHistogram {
 	c := *h
-	c.Positive.Counts, c.Negative.Counts = slices.Clone(c.Positive.Counts), slices.Clone(c.Negative.Counts)
+	c.Positive.Counts, c.Negative.Counts = slices.Clone(c.Positive.Counts),
+		slices.Clone(c.Negative.Counts)
 	return &c
 }
 

@@ -46,7 +46,8 @@ func newFamily(pid int) (_ *family, err error) {
 		}
 	}()
 	if f.members, err = ebpf.NewMap(&ebpf.MapSpec{
-		Name: "trace_family", Type: ebpf.Hash, KeySize: bpfgen.FamilyKeySize, ValueSize: 4, MaxEntries: maxFamily,
+		Name: "trace_family", Type: ebpf.Hash, KeySize: bpfgen.FamilyKeySize, ValueSize: 4,
+		MaxEntries: maxFamily,
 	}); err != nil {
 		return nil, explain("creating the map of a family", err)
 	}
@@ -154,8 +155,9 @@ func (f *family) close() error {
 func taskLayout() (task bpfgen.Task, err error) {
 	spec, err := btf.LoadKernelSpec()
 	if err != nil {
-		return task, &unsupported.Error{Feature: "following forks without the kernel's BTF", Since: "5.2",
-			Hint: "the kernel needs CONFIG_DEBUG_INFO_BTF"}
+		return task, &unsupported.Error{Feature: "following forks without the kernel's BTF",
+			Since: "5.2",
+			Hint:  "the kernel needs CONFIG_DEBUG_INFO_BTF"}
 	}
 	var layout *btf.Struct
 	if err := spec.TypeByName("task_struct", &layout); err != nil {

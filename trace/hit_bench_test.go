@@ -58,9 +58,11 @@ func (s *subject) withProgram(b *testing.B, args []argspec.Arg) *subject {
 	sel, err := usdt.Select(usdt.Target{Path: s.path}, nil, elfnote.Exact("gousdt_test", "none"))
 	qt.Assert(b, qt.IsNil(err))
 	defer sel.Close()
-	instructions, err := bpfgen.SumArguments(bpfgen.Kernel{Machine: sel.KernelMachine(), Order: binary.NativeEndian}, args)
+	instructions, err := bpfgen.SumArguments(bpfgen.Kernel{Machine: sel.KernelMachine(),
+		Order: binary.NativeEndian}, args)
 	qt.Assert(b, qt.IsNil(err))
-	spec := &ebpf.ProgramSpec{Name: "benchmark", Type: ebpf.Kprobe, Instructions: instructions, License: "Dual BSD/GPL"}
+	spec := &ebpf.ProgramSpec{Name: "benchmark", Type: ebpf.Kprobe, Instructions: instructions,
+		License: "Dual BSD/GPL"}
 	if mode == usdt.ModeMulti {
 		spec.AttachType = ebpf.AttachTraceUprobeMulti
 	}
@@ -114,7 +116,8 @@ func arguments(b *testing.B, place string, count int) []argspec.Arg {
 		"amd64": {elf.EM_X86_64, strings.Fields("%rax %rbx %rcx %rdx %rsi %rdi %rbp %rsp %r8 %r9 %r10 %r12"), "%d(%%rsp)", "$%d"},
 		"arm64": {elf.EM_AARCH64, strings.Fields("x0 x1 x2 x3 x4 x5 x6 x7 x8 x19 x20 x21"), "[sp, %d]", "%d"},
 	}
-	testneeds.Only(b, "registers of other machines are not known", slices.Sorted(maps.Keys(machines))...)
+	testneeds.Only(b, "registers of other machines are not known",
+		slices.Sorted(maps.Keys(machines))...)
 	m := machines[runtime.GOARCH]
 	var all []string
 	for i := range count {
@@ -143,7 +146,8 @@ func BenchmarkHit(b *testing.B) {
 		for _, count := range []int{1, 3, 6, 12} {
 			b.Run(fmt.Sprintf("%s=%d", place, count), func(b *testing.B) {
 				args := arguments(b, place, count)
-				compare(b, newSubject(b, nil).withProgram(b, nil), newSubject(b, nil).withProgram(b, args))
+				compare(b, newSubject(b, nil).withProgram(b, nil),
+					newSubject(b, nil).withProgram(b, args))
 			})
 		}
 	}
@@ -208,5 +212,6 @@ func histogramOf(perDoubling int, by ...string) *trace.Aggregator {
 }
 
 func extremesOf(by ...string) *trace.Aggregator {
-	return trace.NewAggregator(trace.Aggregation{Value: "pid", Histogram: &trace.Histogram{}, Min: true, Max: true, By: by})
+	return trace.NewAggregator(trace.Aggregation{Value: "pid", Histogram: &trace.Histogram{},
+		Min: true, Max: true, By: by})
 }

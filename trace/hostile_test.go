@@ -25,7 +25,8 @@ import (
 // to a session with PageIn. Events of others come, and an iteration ends with
 // its context.
 func TestHostileUserWhosePageDoesNotCome(t *testing.T) {
-	testneeds.Kernel(t, "6.6", "programs that may sleep, without a lock of their processor (see SessionOptions.PageIn)")
+	testneeds.Kernel(t, "6.6",
+		"programs that may sleep, without a lock of their processor (see SessionOptions.PageIn)")
 	path := copyOf(t, "target-static")
 	qt.Assert(t, qt.IsNil(os.Chmod(filepath.Dir(filepath.Dir(path)), 0o755))) // for another user
 	hostile := testprog.StartHostile(t, 1000, path, "COLD_FILE=fuse/program")

@@ -160,7 +160,9 @@ func (o *SessionOptions) savedSize() (int, error) {
 		size += c.Max + captureHead
 	}
 	if size > maxSavedCapture {
-		return 0, optionError("Captures", fmt.Errorf("take %d bytes of each start, more than %d: capture less", size, maxSavedCapture))
+		return 0, optionError("Captures",
+			fmt.Errorf("take %d bytes of each start, more than %d: capture less", size,
+				maxSavedCapture))
 	}
 	if o.StartStacks {
 		size += savedStack + 8*o.StackDepth
@@ -192,7 +194,9 @@ func (s *Session) parseStartConditions() error {
 		number = a.Where.NumberAtStart(number)
 	}
 	if number > bpfgen.MaxStartConditions {
-		return optionError("Filter", fmt.Errorf("%d comparisons with values of the start are more than %d", number, bpfgen.MaxStartConditions))
+		return optionError("Filter",
+			fmt.Errorf("%d comparisons with values of the start are more than %d", number,
+				bpfgen.MaxStartConditions))
 	}
 	for _, l := range s.latencies {
 		if filter != nil {
@@ -316,7 +320,8 @@ func (s *Session) endPairs(a *Attachment) {
 func (s *Session) checkLatencies(a *Attachment, target usdt.Target) error {
 	for i := range s.opts.Spans {
 		if err := a.checkPairs(&s.opts.Spans[i], target); err != nil {
-			return fmt.Errorf("option %w", &OptionError{Field: "Spans", Index: i, Err: optionError("Pair", err)})
+			return fmt.Errorf("option %w", &OptionError{Field: "Spans", Index: i,
+				Err: optionError("Pair", err)})
 		}
 	}
 	for i, aggregator := range s.opts.Aggregators {

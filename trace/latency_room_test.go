@@ -19,6 +19,7 @@ func TestRoomForStarts(t *testing.T) {
 		{16 << 10, 2, (maxSavedMemory + 2*heldBack*16<<10) / (16 << 10)},
 		{100 << 10, 64, minSaved},
 	} {
-		qt.Check(t, qt.Equals(savedStarts(test.size, test.processors), test.want), qt.Commentf("%+v", test))
+		qt.Check(t, qt.Equals(savedStarts(test.size, test.processors), test.want),
+			qt.Commentf("%+v", test))
 	}
 }

@@ -21,7 +21,8 @@ func TestLatencyByThread(t *testing.T) {
 	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
 		process := start(t, "target-pie")
 		latency := &trace.Latency{Pair: elfnote.MustParsePairPattern("gousdt_test:three..gousdt_test:twelve")}
-		times := trace.NewAggregator(trace.Aggregation{Latency: latency, Sum: true, Min: true, Max: true})
+		times := trace.NewAggregator(trace.Aggregation{Latency: latency, Sum: true, Min: true,
+			Max: true})
 		distribution := trace.NewAggregator(trace.Aggregation{
 			Latency: latency, Histogram: &trace.Histogram{}, By: []string{"comm", "arg0"},
 		})
@@ -49,8 +50,10 @@ func TestLatencyByThread(t *testing.T) {
 		row := all[0]
 		qt.Assert(t, qt.Equals(row.Count, count))
 		sum := time.Duration(row.Sum.Uint())
-		qt.Assert(t, qt.IsTrue(least <= sum && sum <= most), qt.Commentf("%v is not between %v and %v", sum, least, most))
-		qt.Assert(t, qt.IsTrue(row.Min.Uint() >= uint64(time.Millisecond) && row.Min.Uint() <= row.Max.Uint()))
+		qt.Assert(t, qt.IsTrue(least <= sum && sum <= most),
+			qt.Commentf("%v is not between %v and %v", sum, least, most))
+		qt.Assert(t, qt.IsTrue(row.Min.Uint() >= uint64(time.Millisecond) &&
+			row.Min.Uint() <= row.Max.Uint()))
 		qt.Assert(t, qt.IsTrue(row.Max.Uint() <= uint64(most)))
 
 		histogram := snapshot(t, distribution)
@@ -115,7 +118,8 @@ func TestLatencyEndsMustBeWatched(t *testing.T) {
 		a := trace.NewAggregator(trace.Aggregation{Latency: &trace.Latency{
 			Pair: elfnote.MustParsePairPattern(test.pair), By: test.by, DoneBy: test.doneBy,
 		}})
-		_, err := trace.Open(usdt.Target{Path: path}, aggregating(a), elfnote.MustParsePattern("gousdt_test:t[hw]*e"))
+		_, err := trace.Open(usdt.Target{Path: path}, aggregating(a),
+			elfnote.MustParsePattern("gousdt_test:t[hw]*e"))
 		qt.Check(t, qt.ErrorMatches(err, test.want))
 	}
 	// They may be attached one after the other.

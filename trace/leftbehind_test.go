@@ -35,13 +35,14 @@ func TestCloseLeavesNothingBehind(t *testing.T) {
 	kernel := watchPrograms(t)
 
 	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
-		opts := &trace.SessionOptions{Mode: mode, StackDepth: 10, Statistics: true, Aggregators: []*trace.Aggregator{
-			trace.NewAggregator(trace.Aggregation{Value: "arg0", Min: true}),
-			trace.NewAggregator(trace.Aggregation{By: []string{"stack"}}),
-			trace.NewAggregator(trace.Aggregation{Latency: &trace.Latency{
-				Pair: elfnote.MustParsePairPattern("three..twelve"),
-			}}),
-		}}
+		opts := &trace.SessionOptions{Mode: mode, StackDepth: 10, Statistics: true,
+			Aggregators: []*trace.Aggregator{
+				trace.NewAggregator(trace.Aggregation{Value: "arg0", Min: true}),
+				trace.NewAggregator(trace.Aggregation{By: []string{"stack"}}),
+				trace.NewAggregator(trace.Aggregation{Latency: &trace.Latency{
+					Pair: elfnote.MustParsePairPattern("three..twelve"),
+				}}),
+			}}
 		target := usdt.Target{Path: process.path, PID: process.PID}
 		ours := make(map[string]bool) // tags of the programs: equal for equal code
 
@@ -66,7 +67,8 @@ func TestCloseLeavesNothingBehind(t *testing.T) {
 			}
 			end(s)
 			loaded := kernel.expectUnloaded(t, ours)
-			qt.Assert(t, qt.IsTrue(loaded >= len(stats.Programs)), qt.Commentf("%s: %d programs loaded", name, loaded))
+			qt.Assert(t, qt.IsTrue(loaded >= len(stats.Programs)),
+				qt.Commentf("%s: %d programs loaded", name, loaded))
 		}
 
 		// The process ends before its probes are attached: the programs have
@@ -127,7 +129,8 @@ func watchPrograms(t *testing.T) *programWatch {
 	t.Helper()
 	w := &programWatch{loaded: make(map[uint32]string), unloaded: make(map[uint32]bool)}
 	attr := &unix.PerfEventAttr{
-		Type: unix.PERF_TYPE_SOFTWARE, Config: unix.PERF_COUNT_SW_DUMMY, Size: uint32(unsafe.Sizeof(unix.PerfEventAttr{})),
+		Type: unix.PERF_TYPE_SOFTWARE, Config: unix.PERF_COUNT_SW_DUMMY,
+		Size: uint32(unsafe.Sizeof(unix.PerfEventAttr{})),
 		Bits: attrBPFEvent() | unix.PerfBitWatermark, Wakeup: 1,
 	}
 	for cpu := range ebpf.MustPossibleCPU() {
@@ -136,7 +139,8 @@ func watchPrograms(t *testing.T) *programWatch {
 			continue // a processor that is not there
 		}
 		qt.Assert(t, qt.IsNil(err))
-		ring, err := unix.Mmap(fd, 0, (1+ringPages)*unix.Getpagesize(), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+		ring, err := unix.Mmap(fd, 0, (1+ringPages)*unix.Getpagesize(),
+			unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 		qt.Assert(t, qt.IsNil(err))
 		t.Cleanup(func() {
 			unix.Munmap(ring)

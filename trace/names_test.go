@@ -46,7 +46,8 @@ func TestNamesInFilters(t *testing.T) {
 			aggregator := trace.NewAggregator(trace.Aggregation{By: []string{"probe"},
 				Where: test.filter})
 			s, err := trace.New(&trace.SessionOptions{
-				Definitions: definitions(t), Aggregators: []*trace.Aggregator{aggregator}, NoEvents: true,
+				Definitions: definitions(t), Aggregators: []*trace.Aggregator{aggregator},
+				NoEvents: true,
 			})
 			qt.Assert(t, qt.IsNil(err))
 			defer s.Close()
@@ -119,7 +120,8 @@ func TestNamesThatAreTextsOfSomeProbes(t *testing.T) {
 			aggregation.Probes = []elfnote.Pattern{elfnote.MustParsePattern(test.probes)}
 		}
 		s, err := trace.New(&trace.SessionOptions{
-			Definitions: &d, Aggregators: []*trace.Aggregator{trace.NewAggregator(aggregation)}, NoEvents: true,
+			Definitions: &d, Aggregators: []*trace.Aggregator{trace.NewAggregator(aggregation)},
+			NoEvents: true,
 		})
 		if test.err == "" {
 			qt.Assert(t, qt.IsNil(err), qt.Commentf("%s of %q", test.key, test.probes))

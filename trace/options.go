@@ -291,7 +291,8 @@ func (c *Capture) parse(names expr.Names) (parsedCapture, error) {
 func parseArgument(source string, names expr.Names) (expr.Term, error) {
 	t, err := expr.ParseTerm(source, names)
 	if err == nil && (t.Source != expr.Argument || t.HasMask) {
-		err = &expr.SyntaxError{Expression: source, Offset: t.Offset, Message: "an argument is expected: arg0, arg1, ..."}
+		err = &expr.SyntaxError{Expression: source, Offset: t.Offset,
+			Message: "an argument is expected: arg0, arg1, ..."}
 	}
 	return t, err
 }
@@ -321,7 +322,8 @@ func (cs *captures) of(site *bpfgen.Site) []bpfgen.Capture {
 	left := maxStructures
 	for i := range site.Args {
 		size := min(site.Args[i].Size, defaultCapture)
-		if takes := captureHead + size; site.Args[i].Kind == argspec.Bytes && !taken[i] && takes <= left {
+		if takes := captureHead + size; site.Args[i].Kind == argspec.Bytes && !taken[i] &&
+			takes <= left {
 			left -= takes
 			add(bpfgen.Capture{Arg: i, Length: bpfgen.None, Max: size})
 		}
@@ -415,7 +417,8 @@ func (o *SessionOptions) plan() (*bpfgen.Plan, error) {
 	case o.NoEvents && o.SampleEvery+o.SampleRate > 0:
 		return nil, optionError("NoEvents", errors.New("is set, but events are what is sampled"))
 	case o.StartStacks && (len(o.Spans) == 0 || o.StackDepth+o.StackCopy == 0):
-		return nil, optionError("StartStacks", errors.New("is set, but no Spans, or neither StackDepth nor StackCopy"))
+		return nil, optionError("StartStacks",
+			errors.New("is set, but no Spans, or neither StackDepth nor StackCopy"))
 	case o.Delay < 0:
 		return nil, optionError("Delay", fmt.Errorf("%v is negative", o.Delay))
 	case o.NoEvents:
@@ -433,7 +436,8 @@ func (o *SessionOptions) plan() (*bpfgen.Plan, error) {
 		StartStacks: o.StartStacks,
 	}
 	if o.SampleEvery > 1 || o.SampleRate > 0 {
-		plan.Events.Sampling = &bpfgen.Sampling{Every: uint32(o.SampleEvery), Rate: uint32(o.SampleRate)}
+		plan.Events.Sampling = &bpfgen.Sampling{Every: uint32(o.SampleEvery),
+			Rate: uint32(o.SampleRate)}
 	}
 	if o.ShareRing {
 		plan.Events.Share = &bpfgen.Share{}

@@ -52,7 +52,8 @@ func TestQuantilesAreAsPreciseAsSaid(t *testing.T) {
 					distance /= exact
 				}
 				worst = max(worst, distance)
-				qt.Check(t, qt.IsTrue(distance <= limit), qt.Commentf("%s, scale %d: quantile %g is %g, not %g", name, scale, q, got, exact))
+				qt.Check(t, qt.IsTrue(distance <= limit),
+					qt.Commentf("%s, scale %d: quantile %g is %g, not %g", name, scale, q, got, exact))
 			}
 			t.Logf("%-12s scale %d: at most %.2f %%", name, scale, 100*worst)
 		}
@@ -91,7 +92,8 @@ func TestQuantile(t *testing.T) {
 
 	one := rowOf([]uint64{1_000_003}, h, 1)
 	qt.Check(t, qt.Not(qt.Equals(one.Quantile(0.5), 1_000_003)))
-	one.Min, one.Max = numberValue(bpfgen.ClassUnsigned, 1_000_003), numberValue(bpfgen.ClassUnsigned, 1_000_003)
+	one.Min, one.Max = numberValue(bpfgen.ClassUnsigned, 1_000_003),
+		numberValue(bpfgen.ClassUnsigned, 1_000_003)
 	qt.Check(t, qt.Equals(one.Quantile(0.5), 1_000_003))
 	greatest := rowOf([]uint64{math.MaxUint64}, h, 1)
 	qt.Check(t, qt.IsTrue(math.Abs(greatest.Quantile(1)/math.MaxUint64-1) < 0.0434))
@@ -100,7 +102,8 @@ func TestQuantile(t *testing.T) {
 	linear := Row{Buckets: []Bucket{
 		{number(math.MinInt64), number(9), 1}, {number(10), number(20), 8}, {number(21), numberValue(bpfgen.ClassUnsigned, math.MaxUint64), 1},
 	}}
-	qt.Check(t, qt.DeepEquals([]float64{linear.Quantile(0.1), linear.Quantile(0.5), linear.Quantile(1)}, []float64{10, 15, 21}))
+	qt.Check(t, qt.DeepEquals([]float64{linear.Quantile(0.1), linear.Quantile(0.5),
+		linear.Quantile(1)}, []float64{10, 15, 21}))
 }
 
 // Downscaling and adding are what would have been counted at that scale.
@@ -134,7 +137,8 @@ func TestExponentialHistogramsAreDownscaledAndAdded(t *testing.T) {
 				all += bucket.Count
 				if i > 0 {
 					before := h.Buckets()[i-1]
-					qt.Assert(t, qt.Equals(compareValues(before.High, bucket.Low), -1), qt.Commentf("%v %v", before, bucket))
+					qt.Assert(t, qt.Equals(compareValues(before.High, bucket.Low), -1),
+						qt.Commentf("%v %v", before, bucket))
 				}
 			}
 			qt.Assert(t, qt.Equals(all, 1000))

@@ -47,8 +47,10 @@ func BenchmarkReading(b *testing.B) {
 						return []bpfgen.Capture{{Arg: 0, Text: true, Max: 31, Length: bpfgen.None}}
 					}
 				}
-				plan := &bpfgen.Plan{Kernel: bpfgen.Kernel{Machine: elf.EM_X86_64, Order: binary.NativeEndian}, Events: events}
-				site := &Site{Site: usdt.Site{Site: elfnote.Site{Provider: "p", Name: "n"}, Args: args}, probe: "p:n"}
+				plan := &bpfgen.Plan{Kernel: bpfgen.Kernel{Machine: elf.EM_X86_64,
+					Order: binary.NativeEndian}, Events: events}
+				site := &Site{Site: usdt.Site{Site: elfnote.Site{Provider: "p", Name: "n"},
+					Args: args}, probe: "p:n"}
 				block, err := plan.Block(&bpfgen.Site{Provider: "p", Name: "n", Args: args})
 				qt.Assert(b, qt.IsNil(err))
 				site.events = newEvents(block.Record, args)

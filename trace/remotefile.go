@@ -60,14 +60,16 @@ func checkLocal(file *os.File) error {
 	select {
 	case a := <-answers:
 		if a.err != nil {
-			return fmt.Errorf("PageIn: asking for the file system: %w", os.NewSyscallError("fstatfs", a.err))
+			return fmt.Errorf("PageIn: asking for the file system: %w",
+				os.NewSyscallError("fstatfs", a.err))
 		}
 		if name := remoteFileSystems[a.kind]; name != "" {
 			return errRemote("the file is on " + name)
 		}
 		return nil
 	case <-timer.C:
-		return errRemote(fmt.Sprintf("the file's file system has not said within %v what it is", maxStatfs))
+		return errRemote(fmt.Sprintf("the file's file system has not said within %v what it is",
+			maxStatfs))
 	}
 }
 

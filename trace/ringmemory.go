@@ -61,8 +61,9 @@ func newRingMemory(ring *ebpf.Map) (*ringMemory, error) {
 		return nil, errors.Join(err, unix.Munmap(consumer))
 	}
 	return &ringMemory{
-		consumer: (*uint64)(unsafe.Pointer(&consumer[0])), producer: (*uint64)(unsafe.Pointer(&rest[0])),
-		data: rest[page:], mask: uint64(size) - 1, pages: [2][]byte{consumer, rest},
+		consumer: (*uint64)(unsafe.Pointer(&consumer[0])),
+		producer: (*uint64)(unsafe.Pointer(&rest[0])),
+		data:     rest[page:], mask: uint64(size) - 1, pages: [2][]byte{consumer, rest},
 	}, nil
 }
 

@@ -52,7 +52,8 @@ func TestRingMemory(t *testing.T) {
 		_, ok := r.next()
 		qt.Assert(t, qt.IsFalse(ok))
 		qt.Assert(t, qt.IsFalse(r.refill()))
-		qt.Assert(t, qt.Equals(r.consumed, r.read), qt.Commentf("the kernel has to know before anybody waits"))
+		qt.Assert(t, qt.Equals(r.consumed, r.read),
+			qt.Commentf("the kernel has to know before anybody waits"))
 	}
 
 	t.Run("is empty at first", nothing)

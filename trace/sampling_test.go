@@ -98,7 +98,8 @@ func TestSampleRate(t *testing.T) {
 		greatest = max(greatest, e.Weight)
 	}
 	qt.Check(t, qt.IsTrue(greatest < hits/10), qt.Commentf("%d of %d hits", greatest, hits))
-	qt.Check(t, qt.IsTrue(weights(events) > hits/3), qt.Commentf("%d of %d hits", weights(events), hits))
+	qt.Check(t, qt.IsTrue(weights(events) > hits/3),
+		qt.Commentf("%d of %d hits", weights(events), hits))
 }
 
 func TestSampleRateTakesAllThatAreFew(t *testing.T) {

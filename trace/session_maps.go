@@ -21,7 +21,8 @@ func (s *Session) checkSleepable() error {
 	spec.Name, spec.Instructions = "trace_sleepable", bpfgen.EmptyProgram()
 	prog, err := ebpf.NewProgramWithOptions(&spec, ebpf.ProgramOptions{LogDisabled: true})
 	if errors.Is(err, unix.EINVAL) {
-		return &unsupported.Error{Feature: "sleepable programs on uprobes", Since: "6.0", Hint: "leave SessionOptions.PageIn out"}
+		return &unsupported.Error{Feature: "sleepable programs on uprobes", Since: "6.0",
+			Hint: "leave SessionOptions.PageIn out"}
 	}
 	if err != nil {
 		return explain("asking for sleepable programs", err)
@@ -32,7 +33,8 @@ func (s *Session) checkSleepable() error {
 func (s *Session) createMaps() error {
 	var err error
 	if s.counters, err = ebpf.NewMap(&ebpf.MapSpec{
-		Name: "trace_counters", Type: ebpf.PerCPUArray, KeySize: 4, ValueSize: 8, MaxEntries: uint32(bpfgen.CounterCount),
+		Name: "trace_counters", Type: ebpf.PerCPUArray, KeySize: 4, ValueSize: 8,
+		MaxEntries: uint32(bpfgen.CounterCount),
 	}); err != nil {
 		return explain("creating the map of counters", err)
 	}
@@ -69,7 +71,8 @@ func (s *Session) createMaps() error {
 	events.Ring = s.ring.FD()
 	if events.Sampling != nil {
 		if s.sampling, err = ebpf.NewMap(&ebpf.MapSpec{
-			Name: "trace_sampling", Type: ebpf.PerCPUArray, KeySize: 4, ValueSize: bpfgen.SamplingStateSize, MaxEntries: 1,
+			Name: "trace_sampling", Type: ebpf.PerCPUArray, KeySize: 4,
+			ValueSize: bpfgen.SamplingStateSize, MaxEntries: 1,
 		}); err != nil {
 			return explain("creating the map of what is sampled", err)
 		}
@@ -77,7 +80,8 @@ func (s *Session) createMaps() error {
 	}
 	if events.Share != nil {
 		if s.owners, err = ebpf.NewMap(&ebpf.MapSpec{
-			Name: "trace_owners", Type: ebpf.LRUHash, KeySize: 8, ValueSize: bpfgen.OwnerStateSize, MaxEntries: maxOwners,
+			Name: "trace_owners", Type: ebpf.LRUHash, KeySize: 8, ValueSize: bpfgen.OwnerStateSize,
+			MaxEntries: maxOwners,
 		}); err != nil {
 			return explain("creating the map of owners", err)
 		}
@@ -93,7 +97,8 @@ func (s *Session) createMaps() error {
 
 // maps returns all maps that the session has made.
 func (s *Session) maps() []*ebpf.Map {
-	all := []*ebpf.Map{s.counters, s.slots.slots, s.processors, s.sampling, s.owners, s.ring, s.room, s.signal}
+	all := []*ebpf.Map{s.counters, s.slots.slots, s.processors, s.sampling, s.owners, s.ring,
+		s.room, s.signal}
 	for _, a := range s.aggregations {
 		all = append(all, a.maps()...)
 	}

@@ -36,13 +36,15 @@ func TestAttachAndClose(t *testing.T) {
 			one.Fire("sizes", 1)
 			var got []string
 			for _, event := range next(t, s, len(want)) {
-				got = append(got, fmt.Sprint(event.PID == one.PID, " ", event.Probe, " ", event.Site.Cookie))
+				got = append(got, fmt.Sprint(event.PID == one.PID, " ", event.Probe, " ",
+					event.Site.Cookie))
 			}
 			slices.Sort(got)
 			qt.Assert(t, qt.DeepEquals(got, want))
 		}
 		expect()
-		three := attach(t, s, usdt.Target{Path: one.path}, "gousdt_test:three", &usdt.AttachOptions{Cookie: 1})
+		three := attach(t, s, usdt.Target{Path: one.path}, "gousdt_test:three",
+			&usdt.AttachOptions{Cookie: 1})
 		expect("true gousdt_test:three 1")
 		sizes := attach(t, s, usdt.Target{Path: one.path, PID: one.PID}, "sizes", &usdt.AttachOptions{
 			SiteCookie: func(site usdt.Site) uint64 { return uint64(len(site.Args)) },
@@ -70,7 +72,8 @@ func TestAttachUsesNumbersOfSitesAgain(t *testing.T) {
 	// Events of sites that are gone come before those of the sites that take
 	// their numbers.
 	for round := range 20 {
-		a := attach(t, s, usdt.Target{Path: process.path, PID: process.PID}, "[it][nh][lr]*", &usdt.AttachOptions{Cookie: uint64(round)})
+		a := attach(t, s, usdt.Target{Path: process.path, PID: process.PID}, "[it][nh][lr]*",
+			&usdt.AttachOptions{Cookie: uint64(round)})
 		process.Fire("inlined", 1)
 		process.Fire("three", 1)
 		qt.Assert(t, qt.IsNil(a.Close()))
@@ -143,7 +146,8 @@ func TestAttachSharesProgramsOfAFile(t *testing.T) {
 		a := attach(t, s, usdt.Target{Path: one.path, PID: one.PID}, "three", &usdt.AttachOptions{
 			SiteCookie: func(usdt.Site) uint64 { return 1 },
 		})
-		b := attach(t, s, usdt.Target{Path: other.path, PID: other.PID}, "three", &usdt.AttachOptions{Cookie: 1})
+		b := attach(t, s, usdt.Target{Path: other.path, PID: other.PID}, "three",
+			&usdt.AttachOptions{Cookie: 1})
 		stats, err := s.Stats()
 		qt.Assert(t, qt.IsNil(err))
 		qt.Assert(t, qt.HasLen(stats.Programs, 1))
@@ -206,7 +210,8 @@ func TestSessionConcurrentUse(t *testing.T) {
 	for i := range 4 {
 		work.Go(func() {
 			for range 5 {
-				a, err := s.Attach(usdt.Target{Path: process.path, PID: process.PID}, &usdt.AttachOptions{Cookie: uint64(i)},
+				a, err := s.Attach(usdt.Target{Path: process.path, PID: process.PID},
+					&usdt.AttachOptions{Cookie: uint64(i)},
 					elfnote.MustParsePattern("gousdt_test:[it][nh][lr]*"))
 				if err != nil {
 					if !errors.Is(err, os.ErrClosed) {
@@ -249,7 +254,8 @@ func TestSessionConcurrentUse(t *testing.T) {
 		}
 	}
 	// On one processor, none of the hits may have met with an attachment.
-	_, err := s.Attach(usdt.Target{Path: process.path, PID: process.PID}, nil, elfnote.Exact("gousdt_test", "inlined"))
+	_, err := s.Attach(usdt.Target{Path: process.path, PID: process.PID}, nil,
+		elfnote.Exact("gousdt_test", "inlined"))
 	qt.Assert(t, qt.IsNil(err))
 	process.Fire("inlined", 1)
 	qt.Assert(t, qt.IsNil(s.Detach()))

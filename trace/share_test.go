@@ -30,9 +30,11 @@ func TestFloodLeavesRoomForTheEventsOfOthers(t *testing.T) {
 				dir, id := newControlGroup(t)
 				noisy := start(t, "target-pie")
 				modest := noisy.again(t)
-				s := open(t, noisy, "gousdt_test:three", &trace.SessionOptions{Mode: mode, RingSize: 256 << 10, ShareRing: shared})
+				s := open(t, noisy, "gousdt_test:three",
+					&trace.SessionOptions{Mode: mode, RingSize: 256 << 10, ShareRing: shared})
 				join := func(dir string) {
-					err := os.WriteFile(filepath.Join(dir, "cgroup.procs"), fmt.Append(nil, noisy.PID), 0)
+					err := os.WriteFile(filepath.Join(dir, "cgroup.procs"),
+						fmt.Append(nil, noisy.PID), 0)
 					qt.Assert(t, qt.IsNil(err))
 				}
 				join(dir)
@@ -73,7 +75,8 @@ func TestFloodLeavesRoomForTheEventsOfOthers(t *testing.T) {
 				}
 				qt.Check(t, qt.Equals(count[modest.PID], few))
 				qt.Check(t, qt.Equals(count[noisy.PID]+losses.Events, flood))
-				qt.Check(t, qt.DeepEquals(owners, []trace.OwnerLoss{{CGroup: id, Events: losses.Events}}))
+				qt.Check(t,
+					qt.DeepEquals(owners, []trace.OwnerLoss{{CGroup: id, Events: losses.Events}}))
 			})
 		}
 	})

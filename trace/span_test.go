@@ -63,7 +63,8 @@ func startCaller(t testing.TB, path string, args ...string) *caller {
 		stdin.Close()
 		cmd.Wait()
 	})
-	return &caller{t: t, path: path, pid: cmd.Process.Pid, cmd: cmd, stdin: stdin, stdout: bufio.NewReader(stdout)}
+	return &caller{t: t, path: path, pid: cmd.Process.Pid, cmd: cmd, stdin: stdin,
+		stdout: bufio.NewReader(stdout)}
 }
 
 // call has the process go through a scenario, and returns its calls by their
@@ -79,7 +80,8 @@ func (c *caller) call(scenario string) map[int64]trueCall {
 			return calls
 		}
 		var call trueCall
-		_, err = fmt.Sscanf(line, "call %s %d %d %d %d\n", &call.name, &call.id, &call.tid, &call.low, &call.high)
+		_, err = fmt.Sscanf(line, "call %s %d %d %d %d\n", &call.name, &call.id, &call.tid,
+			&call.low, &call.high)
 		qt.Assert(c.t, qt.IsNil(err), qt.Commentf("%s", line))
 		calls[call.id] = call
 	}
@@ -96,7 +98,8 @@ func (c *caller) check(e *trace.Event, calls map[int64]trueCall) int64 {
 	qt.Assert(c.t, qt.IsTrue(ok), qt.Commentf("%v after %v", e, e.Start))
 	qt.Check(c.t, qt.Equals(e.Args[1].Int(), id), qt.Commentf("%v after %v", e, e.Start))
 	qt.Check(c.t, qt.IsTrue(call.low <= e.Duration && e.Duration <= call.high),
-		qt.Commentf("%v after %v: %v is not between %v and %v", e, e.Start, e.Duration, call.low, call.high))
+		qt.Commentf("%v after %v: %v is not between %v and %v", e, e.Start, e.Duration, call.low,
+			call.high))
 	qt.Check(c.t, qt.Equals(e.Monotonic-e.Start.Monotonic >= e.Duration, true))
 	qt.Check(c.t, qt.Equals(e.Time.Sub(e.Start.Time) >= e.Duration, true))
 	qt.Check(c.t, qt.Equals(e.Probe, "gousdt_calls:"+call.name+"__done"))
@@ -116,7 +119,8 @@ func TestSpansAreTrue(t *testing.T) {
 	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
 		c := startCaller(t, copyOf(t, "calls"))
 		s := newSession(t, &trace.SessionOptions{
-			Mode: mode, Spans: everyCall, StackDepth: 5, Captures: []trace.Capture{{Arg: "arg1", Probes: []elfnote.Pattern{
+			Mode: mode, Spans: everyCall, StackDepth: 5,
+			Captures: []trace.Capture{{Arg: "arg1", Probes: []elfnote.Pattern{
 				elfnote.MustParsePattern("*__start"),
 			}}},
 		})
@@ -165,7 +169,8 @@ func TestSpansAreTrue(t *testing.T) {
 func TestSpansThatAreFiltered(t *testing.T) {
 	c := startCaller(t, copyOf(t, "calls"))
 	const limit = 200 * time.Microsecond
-	slow := trace.NewAggregator(trace.Aggregation{Latency: &everyCall[0], By: []string{"probe"}, Sum: true, Where: "duration > 200us"})
+	slow := trace.NewAggregator(trace.Aggregation{Latency: &everyCall[0], By: []string{"probe"},
+		Sum: true, Where: "duration > 200us"})
 	s := newSession(t, &trace.SessionOptions{
 		Spans: everyCall, Aggregators: []*trace.Aggregator{slow},
 		Filter: `duration > 100us && !(start.arg1 == "x") && str(start.arg1, 5) == "outer" && arg0 == -1`,
@@ -234,9 +239,10 @@ func TestSpansWithOtherOptions(t *testing.T) {
 		qt.Check(t, qt.Equals(c.check(events[0], calls), c.check(events[1], calls)))
 	})
 	t.Run("reused, with texts of the start alone", func(t *testing.T) {
-		s := newSession(t, &trace.SessionOptions{Spans: everyCall, ReuseEvents: true, Captures: []trace.Capture{{
-			Arg: "arg1", Probes: []elfnote.Pattern{elfnote.MustParsePattern("outer__start")},
-		}}})
+		s := newSession(t, &trace.SessionOptions{Spans: everyCall, ReuseEvents: true,
+			Captures: []trace.Capture{{
+				Arg: "arg1", Probes: []elfnote.Pattern{elfnote.MustParsePattern("outer__start")},
+			}}})
 		attach(t, s, usdt.Target{Path: c.path}, "gousdt_calls:outer*", nil)
 		calls := c.call("nested")
 		e := next(t, s, 1)[0]
@@ -254,7 +260,8 @@ func TestSpansWithOtherOptions(t *testing.T) {
 		}
 	})
 	t.Run("with pages that are not there", func(t *testing.T) {
-		s, err := trace.New(&trace.SessionOptions{Spans: everyCall, PageIn: true, Captures: []trace.Capture{{Arg: "arg1"}}})
+		s, err := trace.New(&trace.SessionOptions{Spans: everyCall, PageIn: true,
+			Captures: []trace.Capture{{Arg: "arg1"}}})
 		testneeds.Feature(t, "6.0", "sleepable programs", err)
 		t.Cleanup(func() { s.Close() })
 		attach(t, s, usdt.Target{Path: c.path}, "gousdt_calls:outer*", nil)
@@ -284,7 +291,8 @@ func TestSpansWithStacksOfStarts(t *testing.T) {
 					e := next(t, s, 1)[0]
 					c.check(e, calls)
 					if opts.StackCopy > 0 {
-						qt.Check(t, qt.Equals(e.Registers.PC-e.Start.Registers.PC, e.Site.Location-e.Start.Site.Location))
+						qt.Check(t, qt.Equals(e.Registers.PC-e.Start.Registers.PC,
+							e.Site.Location-e.Start.Site.Location))
 						qt.Check(t, qt.Equals(e.Registers.SP, e.Start.Registers.SP))
 						qt.Check(t, qt.Equals(len(e.StackCopy), len(e.Start.StackCopy)))
 						qt.Assert(t, qt.IsTrue(len(e.StackCopy) > 256))
@@ -295,7 +303,8 @@ func TestSpansWithStacksOfStarts(t *testing.T) {
 						testprog.RequireStacks(t)
 						qt.Assert(t, qt.IsTrue(len(e.Stack) > 0))
 						qt.Assert(t, qt.HasLen(e.Start.Stack, len(e.Stack)))
-						qt.Check(t, qt.Equals(e.Stack[0]-e.Start.Stack[0], e.Site.Location-e.Start.Site.Location))
+						qt.Check(t, qt.Equals(e.Stack[0]-e.Start.Stack[0],
+							e.Site.Location-e.Start.Site.Location))
 						qt.Check(t, qt.DeepEquals(e.Stack[1:], e.Start.Stack[1:]))
 					}
 				}
@@ -346,7 +355,8 @@ func TestSpanOfAnEarlierThread(t *testing.T) {
 // then is not measured. If only another file is detached, it is.
 func TestSpansBeginAnewWithAnAttachment(t *testing.T) {
 	path := copyOf(t, "calls")
-	for name, again := range map[string]bool{"attached again": true, "another file is detached": false} {
+	for name, again := range map[string]bool{"attached again": true,
+		"another file is detached": false} {
 		t.Run(name, func(t *testing.T) {
 			s := newSession(t, &trace.SessionOptions{Spans: everyCall})
 			target := usdt.Target{Path: path}

@@ -134,7 +134,8 @@ const batch = 1024
 func (t *tally) takeAll(a *aggregation, do func([]byte, sums)) error {
 	size := int(t.ValueSize())
 	processors := ebpf.MustPossibleCPU()
-	keys := reflect.MakeSlice(reflect.SliceOf(reflect.ArrayOf(int(t.KeySize()), reflect.TypeFor[byte]())), batch, batch)
+	keys := reflect.MakeSlice(reflect.SliceOf(reflect.ArrayOf(int(t.KeySize()),
+		reflect.TypeFor[byte]())), batch, batch)
 	values := make([]byte, batch*processors*size)
 	var cursor ebpf.MapBatchCursor
 	for {

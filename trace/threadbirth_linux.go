@@ -37,7 +37,8 @@ var threadBirth = sync.OnceValue(func() int {
 		return bpfgen.None
 	}
 	var monotonic, boot unix.Timespec
-	if unix.ClockGettime(unix.CLOCK_MONOTONIC, &monotonic) != nil || unix.ClockGettime(unix.CLOCK_BOOTTIME, &boot) != nil {
+	if unix.ClockGettime(unix.CLOCK_MONOTONIC, &monotonic) != nil ||
+		unix.ClockGettime(unix.CLOCK_BOOTTIME, &boot) != nil {
 		return bpfgen.None
 	}
 	return findBirth(task, stat, uint64(boot.Nano()-monotonic.Nano()))
@@ -53,7 +54,8 @@ func copyTask() ([]byte, error) {
 	}
 	defer copied.Close()
 	prog, err := ebpf.NewProgramWithOptions(&ebpf.ProgramSpec{
-		Name: "trace_task", Type: ebpf.RawTracepoint, License: license, Instructions: bpfgen.TaskProbe(copied.FD()),
+		Name: "trace_task", Type: ebpf.RawTracepoint, License: license,
+		Instructions: bpfgen.TaskProbe(copied.FD()),
 	}, ebpf.ProgramOptions{LogDisabled: true})
 	if err != nil {
 		return nil, err

@@ -14,7 +14,8 @@ import (
 
 func TestBirthIsFoundInATask(t *testing.T) {
 	stat := func(ticks int) []byte {
-		return fmt.Appendf(nil, "7 (a) b) R 1 2 3 0 -1 4194560 5 0 0 0 0 0 0 0 20 0 5 0 %d 99 99 0\n", ticks)
+		return fmt.Appendf(nil,
+			"7 (a) b) R 1 2 3 0 -1 4194560 5 0 0 0 0 0 0 0 20 0 5 0 %d 99 99 0\n", ticks)
 	}
 	const suspended = 50_000_000_000
 	for _, test := range []struct {
@@ -36,6 +37,7 @@ func TestBirthIsFoundInATask(t *testing.T) {
 		for _, w := range test.words {
 			task = binary.NativeEndian.AppendUint64(task, w)
 		}
-		qt.Check(t, qt.Equals(findBirth(task, test.stat, suspended), test.want), qt.Commentf("%v", test.words))
+		qt.Check(t, qt.Equals(findBirth(task, test.stat, suspended), test.want),
+			qt.Commentf("%v", test.words))
 	}
 }

@@ -15,7 +15,8 @@ func TestValueString(t *testing.T) {
 		return Value{bits: bits, valueForm: valueForm{kind: kind, size: size, state: valuePresent}}
 	}
 	text := func(s string, state dataState) Value {
-		return Value{bits: 16, data: s, text: true, valueForm: valueForm{size: 8, state: valuePresent, dataState: state}}
+		return Value{bits: 16, data: s, text: true,
+			valueForm: valueForm{size: 8, state: valuePresent, dataState: state}}
 	}
 	for _, test := range []struct {
 		value Value
@@ -49,7 +50,8 @@ func TestValueStringCanBeReadBack(t *testing.T) {
 	for r := rune(0); r < 0x30000; r += 7 {
 		all = append(all, string(r)...)
 	}
-	v := Value{data: string(all), text: true, valueForm: valueForm{state: valuePresent, dataState: dataComplete}}
+	v := Value{data: string(all), text: true, valueForm: valueForm{state: valuePresent,
+		dataState: dataComplete}}
 	back, err := strconv.Unquote(v.String())
 	qt.Assert(t, qt.IsNil(err))
 	qt.Assert(t, qt.Equals(back, string(all)))
@@ -60,7 +62,8 @@ func TestKindsHaveNames(t *testing.T) {
 	for kind := Unsigned; kind <= Unreadable; kind++ {
 		names = append(names, kind.String())
 	}
-	qt.Check(t, qt.DeepEquals(names, []string{"unsigned", "signed", "float", "text", "bytes", "unavailable", "unreadable"}))
+	qt.Check(t, qt.DeepEquals(names, []string{"unsigned", "signed", "float", "text", "bytes",
+		"unavailable", "unreadable"}))
 	qt.Check(t, qt.Equals(Kind(9).String(), "Kind(9)"))
 }
 

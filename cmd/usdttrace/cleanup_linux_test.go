@@ -65,7 +65,8 @@ func watchingByPerfEvents(t *testing.T) *running {
 		qt.Assert(t, qt.IsNil(unix.Mount("none", dir, "tmpfs", 0, "")))
 	}
 	p := startTarget(t, "target-static")
-	return watching(t, "--mode", "single-ip", p.path, "gousdt_test:[a-l]*", "gousdt_test:[n-r]*", "gousdt_test:[t-z]*")
+	return watching(t, "--mode", "single-ip", p.path, "gousdt_test:[a-l]*", "gousdt_test:[n-r]*",
+		"gousdt_test:[t-z]*")
 }
 
 // The second Ctrl-C gives back the shell at once, although the kernel goes on
@@ -90,6 +91,7 @@ func TestSecondSignalEndsItWhileItDetaches(t *testing.T) {
 	qt.Assert(t, qt.IsNotNil(found), qt.Commentf("%s", result.stderr))
 	seconds, err := strconv.Atoi(found[1])
 	qt.Assert(t, qt.IsNil(err))
-	qt.Check(t, qt.IsTrue(took < time.Duration(seconds)*time.Second/2), qt.Commentf("%v of %d s", took, seconds))
+	qt.Check(t, qt.IsTrue(took < time.Duration(seconds)*time.Second/2),
+		qt.Commentf("%v of %d s", took, seconds))
 	t.Logf("ended after %v, detaching takes %d s", took, seconds)
 }

@@ -47,7 +47,8 @@ func (t *tracer) collectEvents(take func(*trace.Event)) error {
 				if t.options.unwind > 0 {
 					advice = "--unwind fp, --buffer and --where"
 				}
-				t.messages.Warn("events are being lost, because the ring buffer is full (see %s)", advice)
+				t.messages.Warn("events are being lost, because the ring buffer is full (see %s)",
+					advice)
 			}
 			continue
 		}

@@ -131,13 +131,15 @@ func isStop(s syscall.Signal) bool {
 // about to get a signal.
 func (c *command) inGroupStop() bool {
 	var info [128]byte // siginfo_t
-	_, _, errno := unix.Syscall6(unix.SYS_PTRACE, unix.PTRACE_GETSIGINFO, uintptr(c.pid), 0, uintptr(unsafe.Pointer(&info)), 0, 0)
+	_, _, errno := unix.Syscall6(unix.SYS_PTRACE, unix.PTRACE_GETSIGINFO, uintptr(c.pid), 0,
+		uintptr(unsafe.Pointer(&info)), 0, 0)
 	return errno == unix.EINVAL
 }
 
 // detach lets go of a tracee and sends it a signal.
 func detach(pid int, signal syscall.Signal) error {
-	_, _, errno := unix.Syscall6(unix.SYS_PTRACE, unix.PTRACE_DETACH, uintptr(pid), 0, uintptr(signal), 0, 0)
+	_, _, errno := unix.Syscall6(unix.SYS_PTRACE, unix.PTRACE_DETACH, uintptr(pid), 0,
+		uintptr(signal), 0, 0)
 	if errno != 0 {
 		return errno
 	}

@@ -90,7 +90,8 @@ func TestCommandsFilesCanBeNamed(t *testing.T) {
 
 func TestCommandsEndIsTold(t *testing.T) {
 	path := copyOf(t, "target-pie")
-	r := startWith(t, "quit\n", "-c", launcher(t, "run", path, "exit", "3"), "gousdt_test:three").wait()
+	r := startWith(t, "quit\n", "-c", launcher(t, "run", path, "exit", "3"),
+		"gousdt_test:three").wait()
 	qt.Check(t, qt.StringContains(r.stderr, "/launcher ended with exit status 3\n"))
 	r = startWith(t, "", "-c", launcher(t, "kill", "9"), "gousdt_test:three").wait()
 	qt.Check(t, qt.StringContains(r.stderr, "/launcher ended by a signal: killed\n"))
@@ -221,6 +222,7 @@ func TestDescendantsThatAreNotWatchedAreTold(t *testing.T) {
 	r = start(t, "-p", decimal(cmd.Process.Pid), "gousdt_test:three")
 	result = r.wait()
 	qt.Check(t, qt.Equals(result.status, exitNothing))
-	qt.Check(t, qt.Equals(result.stderr, fmt.Sprintf("usdttrace: no probe matches gousdt_test:three in process %d; "+
-		"1 descendant of it maps %s, which has matching probes: watch them, too, with -f\n", cmd.Process.Pid, target)))
+	qt.Check(t, qt.Equals(result.stderr,
+		fmt.Sprintf("usdttrace: no probe matches gousdt_test:three in process %d; "+
+			"1 descendant of it maps %s, which has matching probes: watch them, too, with -f\n", cmd.Process.Pid, target)))
 }

@@ -9,7 +9,8 @@ import (
 
 // completer completes the command's words.
 func completer() *helptext.Completer {
-	numbers := []string{"pid", "tid", "uid", "gid", "cpu", "cgroup", "cookie", "arg0", "arg1", "arg2", "arg3"}
+	numbers := []string{"pid", "tid", "uid", "gid", "cpu", "cgroup", "cookie", "arg0", "arg1",
+		"arg2", "arg3"}
 	keys := append([]string{
 		"comm", "probe", "provider", "site", "container", "stack", "str(arg0)", "str(arg1)",
 	}, numbers...)

@@ -41,14 +41,16 @@ func TestCompletion(t *testing.T) {
 	complete := func(words ...string) string { return completer().Complete(words).String() }
 	qt.Check(t, qt.StringContains(complete(path, "gousdt_test:th"), "gousdt_test:three\n"))
 	qt.Check(t, qt.Equals(complete("-p", fmt.Sprint(os.Getpid()), "-e", ""), "")) // it has no probes
-	qt.Check(t, qt.StringContains(complete(path, "--latency", "gousdt_test:th"), "gousdt_test:three\n"))
+	qt.Check(t, qt.StringContains(complete(path, "--latency", "gousdt_test:th"),
+		"gousdt_test:three\n"))
 	qt.Check(t, qt.Equals(complete("--by", "cont"), "container\n"))
 	qt.Check(t, qt.Equals(complete("--sort", "p9"), "p90\np99\n"))
 	qt.Check(t, qt.StringContains(complete("-p", ""), fmt.Sprintf("%d\t", os.Getpid())))
 	qt.Check(t, qt.Equals(complete("--by", "comm,pi"), "comm,pid\n"))
 	qt.Check(t, qt.Equals(complete("--mode", "m"), "multi\n"))
 	qt.Check(t, qt.Equals(complete("--normalize", ""), "sql\nmysql\n"))
-	qt.Check(t, qt.StringContains(complete("--slow", "5ms", path, "gousdt_test:th"), "gousdt_test:three\n"))
+	qt.Check(t, qt.StringContains(complete("--slow", "5ms", path, "gousdt_test:th"),
+		"gousdt_test:three\n"))
 	qt.Check(t, qt.Equals(complete("--pprof", "x"), ":files\n"))
 	qt.Check(t, qt.Equals(complete("--where", "x"), ""))
 }

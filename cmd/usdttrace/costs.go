@@ -80,14 +80,18 @@ func perRun(p *trace.ProgramStats) float64 {
 // text returns the costs as human-readable text.
 func (c *costs) text() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%-15s  %10s  %8s  %8s  %12s\n", "PROGRAM", "RUNS", "NS/RUN", "MISSED", "INSTRUCTIONS")
+	fmt.Fprintf(&b, "%-15s  %10s  %8s  %8s  %12s\n", "PROGRAM", "RUNS", "NS/RUN", "MISSED",
+		"INSTRUCTIONS")
 	for _, p := range c.all() {
-		fmt.Fprintf(&b, "%-15s  %10d  %8.0f  %8d  %12d\n", p.Name, p.Runs, perRun(&p), p.Missed, p.Instructions)
+		fmt.Fprintf(&b, "%-15s  %10d  %8.0f  %8d  %12d\n", p.Name, p.Runs, perRun(&p), p.Missed,
+			p.Instructions)
 	}
 	programs, maps := c.memory()
-	fmt.Fprintf(&b, "memory in the kernel: programs %d kB, maps %d kB\n", (programs+1023)/1024, (maps+1023)/1024)
+	fmt.Fprintf(&b, "memory in the kernel: programs %d kB, maps %d kB\n", (programs+1023)/1024,
+		(maps+1023)/1024)
 	if w := c.watch; w != nil {
-		fmt.Fprintf(&b, "of --limits: %d sites and %d descriptors in use; not attached: %d over a limit, %d that wait for their turn\n",
+		fmt.Fprintf(&b,
+			"of --limits: %d sites and %d descriptors in use; not attached: %d over a limit, %d that wait for their turn\n",
 			w.Sites, w.Descriptors, w.OverLimit, w.Waiting)
 	}
 	return b.String()

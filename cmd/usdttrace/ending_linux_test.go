@@ -184,7 +184,9 @@ func TestLimitsAreSaid(t *testing.T) {
 	p := startTarget(t, "target-pie")
 	r := start(t, "--limits", "file=399", "-p", decimal(p.PID), "gousdt_test:many")
 	stderr := r.wait().stderr
-	qt.Check(t, qt.StringContains(stderr, "there is room for 399 sites, 0 are in use, and 400 more are needed: set --limits file= to 400 or more"))
+	qt.Check(t,
+		qt.StringContains(stderr,
+			"there is room for 399 sites, 0 are in use, and 400 more are needed: set --limits file= to 400 or more"))
 
 	r = watching(t, "--stats", "--json", "-p", decimal(p.PID), "gousdt_test:three")
 	summary := r.interrupt().objects("summary")[0]

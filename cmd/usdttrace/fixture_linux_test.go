@@ -265,7 +265,8 @@ func copyBeside(t *testing.T, program, library string) string {
 	t.Helper()
 	contents, err := os.ReadFile(testprog.Path(t, library))
 	qt.Assert(t, qt.IsNil(err))
-	qt.Assert(t, qt.IsNil(os.WriteFile(filepath.Join(filepath.Dir(program), library), contents, 0o755)))
+	qt.Assert(t,
+		qt.IsNil(os.WriteFile(filepath.Join(filepath.Dir(program), library), contents, 0o755)))
 	return program
 }
 

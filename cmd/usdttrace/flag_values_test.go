@@ -62,7 +62,8 @@ func TestPatterns(t *testing.T) {
 }
 
 func TestLimits(t *testing.T) {
-	o, err := parseCommandLine([]string{"-a", "--limits", "file=7,owner=0", "--limits", "descriptors=9", "*"})
+	o, err := parseCommandLine([]string{"-a", "--limits", "file=7,owner=0", "--limits",
+		"descriptors=9", "*"})
 	qt.Assert(t, qt.IsNil(err))
 	qt.Check(t, qt.Equals(o.limits, usdt.Limits{FileSites: 7, OwnerSites: -1, Descriptors: 9}))
 	for _, limit := range []string{"", "file", "file=", "file=x", "file=-1", "sites=3"} {

@@ -112,12 +112,14 @@ var knownText = capture{trace.Capture{Max: maxKnownText}, -1}
 // aggregates reports whether hits are aggregated in the kernel rather than
 // printed.
 func (o *options) aggregates() bool {
-	return o.count || o.sum != "" || o.hist != "" || o.latency != nil && o.chromeTrace == "" || o.profiles()
+	return o.count || o.sum != "" || o.hist != "" || o.latency != nil && o.chromeTrace == "" ||
+		o.profiles()
 }
 
 // printsOnStdout reports whether something is printed on standard output.
 func (o *options) printsOnStdout() bool {
-	return o.outputFile == "" && o.chromeTrace == "" && (o.count || o.sum != "" || o.hist != "" || o.latency != nil || !o.profiles())
+	return o.outputFile == "" && o.chromeTrace == "" &&
+		(o.count || o.sum != "" || o.hist != "" || o.latency != nil || !o.profiles())
 }
 
 func parseCommandLine(args []string) (*options, error) {
@@ -257,7 +259,8 @@ func (o *options) check() error {
 		return errors.New("--linear goes with --hist or --latency")
 	case o.interval > 0 && !o.aggregates():
 		return errors.New("--interval goes with --count, --sum, --hist or --latency")
-	case o.chromeTrace != "" && (o.aggregates() || o.list || o.listPairs || o.json || o.csv || o.outputFile != ""):
+	case o.chromeTrace != "" && (o.aggregates() || o.list || o.listPairs || o.json || o.csv ||
+		o.outputFile != ""):
 		return errors.New("--chrome-trace is about events, and takes the place of the output: " +
 			"it does not go with --count, --sum, --hist, --pprof, --folded, --flamegraph, -l, --pairs, --json, --csv and -o")
 	case o.starts && o.slow == nil && (o.chromeTrace == "" || o.latency == nil):
@@ -271,7 +274,8 @@ func (o *options) check() error {
 			return fmt.Errorf("--every and --rate do not go with %s, which is counted in the kernel, of all hits", reason)
 		}
 		return errors.New("--every and --rate are about events and stacks; what is counted in the kernel is counted of all hits")
-	case o.slow != nil && (o.aggregates() || o.list) || o.listPairs && (o.aggregates() || o.list || o.slow != nil):
+	case o.slow != nil && (o.aggregates() || o.list) ||
+		o.listPairs && (o.aggregates() || o.list || o.slow != nil):
 		return errors.New("--slow prints calls, and --pairs lists pairs of probes: neither goes with the other, nor with -l, --count, --sum, " +
 			"--hist, --latency or profiles")
 	case o.listPairs && o.where != "":

@@ -70,7 +70,8 @@ func isLink(fd int) bool {
 		return false
 	}
 	switch target {
-	case "anon_inode:[perf_event]", "anon_inode:bpf_link", "anon_inode:bpf-link", "anon_inode:[bpf_link]":
+	case "anon_inode:[perf_event]", "anon_inode:bpf_link", "anon_inode:bpf-link",
+		"anon_inode:[bpf_link]":
 		return true
 	}
 	return false

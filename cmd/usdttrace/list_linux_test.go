@@ -29,7 +29,8 @@ func TestList(t *testing.T) {
 		{"a command and its libraries", library, []string{"-c", command}},
 	} {
 		t.Run(test.what, func(t *testing.T) {
-			r := start(t, append(test.args, "-l", "gousdt_test:three", "gousdt_test:inlined")...).wait()
+			r := start(t, append(test.args, "-l", "gousdt_test:three",
+				"gousdt_test:inlined")...).wait()
 			qt.Check(t, qt.DeepEquals(r.ok(), []string{
 				"File: " + test.file,
 				"PROBE                SITES  ARGUMENTS",
@@ -62,7 +63,8 @@ func TestList(t *testing.T) {
 			[]byte("provider gousdt_test { probe three(int count, char *text, void *); };"), 0o644)))
 		r := start(t, "-l", "--names", names, p.path).wait()
 		text := strings.Join(r.ok(), "\n")
-		qt.Check(t, qt.Matches(text, `(?s).*gousdt_test:three +1  count: 4 signed, text: text, 8 unsigned\n.*`))
+		qt.Check(t, qt.Matches(text,
+			`(?s).*gousdt_test:three +1  count: 4 signed, text: text, 8 unsigned\n.*`))
 		qt.Check(t, qt.Matches(text, `(?s).*gousdt_test:none +.*`))
 	})
 	t.Run("nothing", func(t *testing.T) {

@@ -53,7 +53,8 @@ func run(args []string, stdout, stderr *os.File) int {
 		io.WriteString(stdout, commandline.Version("usdttrace"))
 		return exitWatched
 	case o.man:
-		io.WriteString(stdout, helptext.Parse(usage).Man("usdttrace", commandline.Version("usdttrace")))
+		io.WriteString(stdout, helptext.Parse(usage).Man("usdttrace",
+			commandline.Version("usdttrace")))
 		return exitWatched
 	case o.completion != "":
 		io.WriteString(stdout, helptext.Script(o.completion, "usdttrace"))

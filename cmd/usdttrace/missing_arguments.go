@@ -78,7 +78,8 @@ func (t *targets) noPointer(n int) (err error) {
 			case site.Args[n].Size == pointer && !site.Args[n].Float:
 				return nil
 			default:
-				err = fmt.Errorf("arg%d of %s:%s is no pointer: %s", n, cutName(site.Provider), cutName(site.Name), argumentType(&site.Args[n]))
+				err = fmt.Errorf("arg%d of %s:%s is no pointer: %s", n, cutName(site.Provider),
+					cutName(site.Name), argumentType(&site.Args[n]))
 			}
 		}
 	}
@@ -96,9 +97,11 @@ func (t *targets) missing(n int) error {
 			case site.Args[n].ReadableOn(sel.KernelMachine()):
 				return nil
 			case site.Args[n].Err != nil:
-				err = fmt.Errorf("arg%d of %s:%s is not available: %w", n, cutName(site.Provider), cutName(site.Name), site.Args[n].Err)
+				err = fmt.Errorf("arg%d of %s:%s is not available: %w", n, cutName(site.Provider),
+					cutName(site.Name), site.Args[n].Err)
 			default:
-				err = fmt.Errorf("arg%d of %s:%s is no number: %s", n, cutName(site.Provider), cutName(site.Name), site.Args[n])
+				err = fmt.Errorf("arg%d of %s:%s is no number: %s", n, cutName(site.Provider),
+					cutName(site.Name), site.Args[n])
 			}
 		}
 	}
@@ -132,7 +135,8 @@ func (t term) lackingAt(site *trace.Site) error {
 		case n >= len(site.Args):
 			return fmt.Errorf("no site has %s", name)
 		case site.Args[n].Err != nil:
-			return fmt.Errorf("%s of %s:%s is not available: %w", name, cutName(site.Provider), cutName(site.Name), site.Args[n].Err)
+			return fmt.Errorf("%s of %s:%s is not available: %w", name, cutName(site.Provider),
+				cutName(site.Name), site.Args[n].Err)
 		}
 	}
 	return nil

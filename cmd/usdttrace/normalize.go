@@ -27,9 +27,11 @@ func (o *options) setNormalize(dialect string) error {
 // numbers, texts, comments and blanks.
 func normalizer(dialect sqllexer.DBMSType) func(string) string {
 	obfuscator := sqllexer.NewObfuscator(sqllexer.WithReplaceBoolean(true))
-	normalizer := sqllexer.NewNormalizer(sqllexer.WithKeepSQLAlias(true), sqllexer.WithKeepIdentifierQuotation(true))
+	normalizer := sqllexer.NewNormalizer(sqllexer.WithKeepSQLAlias(true),
+		sqllexer.WithKeepIdentifierQuotation(true))
 	return func(text string) string {
-		normalized, _, err := sqllexer.ObfuscateAndNormalize(text, obfuscator, normalizer, sqllexer.WithDBMS(dialect))
+		normalized, _, err := sqllexer.ObfuscateAndNormalize(text, obfuscator, normalizer,
+			sqllexer.WithDBMS(dialect))
 		if err != nil {
 			return text
 		}

@@ -29,7 +29,8 @@ func TestNormalize(t *testing.T) {
 
 // Texts are untrusted, and may be no SQL.
 func FuzzNormalize(f *testing.F) {
-	for _, text := range []string{"select $a$ b $a$ 'c\\' \"d", "[a].`b` /* - -- # 0x1e-5 e'\\", "\xff\x00日"} {
+	for _, text := range []string{"select $a$ b $a$ 'c\\' \"d", "[a].`b` /* - -- # 0x1e-5 e'\\",
+		"\xff\x00日"} {
 		f.Add(text)
 	}
 	var sql, mysql options

@@ -51,7 +51,8 @@ func (t *targets) missingPair(where string) error {
 	listing := &elfnote.Listing{}
 	t.mu.Lock()
 	for probe := range t.probes {
-		listing.Probes = append(listing.Probes, elfnote.Probe{Provider: probe[0], Name: probe[1], Sites: make([]elfnote.Site, 1)})
+		listing.Probes = append(listing.Probes, elfnote.Probe{Provider: probe[0], Name: probe[1],
+			Sites: make([]elfnote.Site, 1)})
 	}
 	t.mu.Unlock()
 	return t.missingPairOf(listing, where)
@@ -82,7 +83,8 @@ func (t *targets) missingPairOf(listing *elfnote.Listing, where string) error {
 			found = found || len(pair.Start.Sites) > 0 && len(pair.Done.Sites) > 0
 		}
 		if !found {
-			return &nothingError{&trace.PairError{Pattern: p, Pairs: listing.Pairs(elfnote.MustParsePairPattern("*"))}}
+			return &nothingError{&trace.PairError{Pattern: p,
+				Pairs: listing.Pairs(elfnote.MustParsePairPattern("*"))}}
 		}
 	}
 	return nil

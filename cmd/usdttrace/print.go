@@ -33,5 +33,6 @@ func newPrinter(t *tracer) printer {
 	if t.options.json {
 		return &jsonPrinter{tracer: t, out: t.out}
 	}
-	return &textPrinter{tracer: t, out: t.out, style: newStyle(onTerminal && os.Getenv("NO_COLOR") == "")}
+	return &textPrinter{tracer: t, out: t.out, style: newStyle(onTerminal &&
+		os.Getenv("NO_COLOR") == "")}
 }

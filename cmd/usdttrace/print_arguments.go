@@ -29,7 +29,8 @@ func appendArgumentName(b []byte, definition *providers.Argument, i int) []byte 
 // the name with the number.
 func appendArgument(b []byte, v *trace.Value, definition *providers.Argument) []byte {
 	if definition != nil && v.IsPresent() && v.Kind() != trace.Bytes {
-		if data, _ := v.Data(); data == nil && !definition.IsText && strings.HasSuffix(definition.Type, "*") {
+		if data, _ := v.Data(); data == nil && !definition.IsText &&
+			strings.HasSuffix(definition.Type, "*") {
 			return strconv.AppendUint(append(b, "0x"...), v.Uint(), 16)
 		}
 		if name := definition.ValueName(v.Int()); name != "" {

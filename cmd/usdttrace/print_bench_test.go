@@ -21,8 +21,10 @@ func BenchmarkPrint(b *testing.B) {
 	}}}
 	event := &trace.Event{
 		Time: time.Date(2026, 1, 2, 3, 4, 5, 678_901_234, time.Local), Monotonic: 12345678901234,
-		PID: 12345, TID: 12345, Command: "target", CPU: 1, Weight: 1, Probe: "bench:three_0", Site: site,
-		Args: []trace.Value{trace.ValueOf(int64(-7)), trace.ValueOf(uint64(0x7ffc12345678)), trace.ValueOf(int64(42))},
+		PID: 12345, TID: 12345, Command: "target", CPU: 1, Weight: 1, Probe: "bench:three_0",
+		Site: site,
+		Args: []trace.Value{trace.ValueOf(int64(-7)), trace.ValueOf(uint64(0x7ffc12345678)),
+			trace.ValueOf(int64(42))},
 	}
 	cgroups, err := container.Watch("")
 	if err == nil {

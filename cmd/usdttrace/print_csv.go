@@ -49,7 +49,8 @@ func (p *csvPrinter) record(header, fields []string) {
 func (p *csvPrinter) sites(file string, sel *usdt.Selection) {
 	for _, site := range sel.Sites() {
 		p.record([]string{"file", "provider", "name", "location", "arguments"},
-			[]string{file, cutName(site.Provider), cutName(site.Name), fmt.Sprint(site.Location), argumentTypes(site.Args)})
+			[]string{file, cutName(site.Provider), cutName(site.Name), fmt.Sprint(site.Location),
+				argumentTypes(site.Args)})
 	}
 }
 
@@ -57,7 +58,8 @@ func (p *csvPrinter) pairs(file string, pairs []elfnote.Pair) {
 	for _, pair := range pairs {
 		p.record([]string{"file", "pair", "start", "done"}, []string{
 			file, cut.Text(pair.String(), maxText),
-			cutName(pair.Start.Provider) + ":" + cutName(pair.Start.Name), cutName(pair.Done.Provider) + ":" + cutName(pair.Done.Name),
+			cutName(pair.Start.Provider) + ":" + cutName(pair.Start.Name),
+			cutName(pair.Done.Provider) + ":" + cutName(pair.Done.Name),
 		})
 	}
 }
@@ -65,7 +67,8 @@ func (p *csvPrinter) pairs(file string, pairs []elfnote.Pair) {
 func (p *csvPrinter) event(e *trace.Event) {
 	p.most = max(p.most, p.tracer.targets.mostArguments())
 	header := []string{"time", "pid", "tid", "command", "cpu"}
-	fields := []string{csvTime(e.Time), fmt.Sprint(e.PID), fmt.Sprint(e.TID), e.Command, fmt.Sprint(e.CPU)}
+	fields := []string{csvTime(e.Time), fmt.Sprint(e.PID), fmt.Sprint(e.TID), e.Command,
+		fmt.Sprint(e.CPU)}
 	add := func(name, field string) { header, fields = append(header, name), append(fields, field) }
 	if p.tracer.options.samples() {
 		add("weight", fmt.Sprint(e.Weight))

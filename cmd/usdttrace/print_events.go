@@ -24,7 +24,8 @@ func newStyle(colours bool) style {
 		return style{}
 	}
 	return style{
-		header: "\x1b[1m", time: "\x1b[2m", probe: "\x1b[36m", arg: "\x1b[2m", bar: "\x1b[32m", reset: "\x1b[0m",
+		header: "\x1b[1m", time: "\x1b[2m", probe: "\x1b[36m", arg: "\x1b[2m", bar: "\x1b[32m",
+		reset: "\x1b[0m",
 	}
 }
 

@@ -113,7 +113,8 @@ func exponentialDuration(v trace.Value, high bool) string {
 }
 
 func isGreatest(v trace.Value) bool {
-	return v.Kind() == trace.Signed && v.Int() == math.MaxInt64 || v.Kind() != trace.Signed && v.Uint() >= math.MaxInt64
+	return v.Kind() == trace.Signed && v.Int() == math.MaxInt64 ||
+		v.Kind() != trace.Signed && v.Uint() >= math.MaxInt64
 }
 
 func isLeast(v trace.Value) bool { return v.Kind() == trace.Signed && v.Int() == math.MinInt64 }

@@ -16,7 +16,8 @@ import (
 // What an event has in common with those before it is not built again.
 func TestJSONIsOfItsOwnEvent(t *testing.T) {
 	site := func(name string) *trace.Site {
-		return &trace.Site{File: "/bin/" + name, Site: usdt.Site{Site: elfnote.Site{Provider: "p", Name: name}}}
+		return &trace.Site{File: "/bin/" + name,
+			Site: usdt.Site{Site: elfnote.Site{Provider: "p", Name: name}}}
 	}
 	one, two := site("one"), site("two")
 	o := &options{}
@@ -35,7 +36,8 @@ func TestJSONIsOfItsOwnEvent(t *testing.T) {
 		{"the same site with other values", trace.Event{Site: two, Args: []trace.Value{trace.ValueOf(int64(3)), {}}}, `"name":"two","file":"/bin/two","location":0,"args":[{"value":3},{"value":null,"unavailable":true}]}`},
 		{"the first site again", trace.Event{Site: one}, `"name":"one","file":"/bin/one","location":0,"args":[]}`},
 		{"a call of both", trace.Event{Site: two, Args: []trace.Value{trace.ValueOf(int64(4)), {}},
-			Start: &trace.Event{Site: one}}, `"start":{"provider":"p","name":"one","file":"/bin/one","location":0,"args":[]},"done":{"provider":"p","name":"two","file":"/bin/two","location":0,"args":[{"value":4},`},
+			Start: &trace.Event{Site: one}},
+			`"start":{"provider":"p","name":"one","file":"/bin/one","location":0,"args":[]},"done":{"provider":"p","name":"two","file":"/bin/two","location":0,"args":[{"value":4},`},
 	} {
 		out.Reset()
 		p.event(&test.event)

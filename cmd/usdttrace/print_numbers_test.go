@@ -12,8 +12,10 @@ import (
 
 func TestDurationsHaveThreeDigitsAndAUnit(t *testing.T) {
 	for ns, want := range map[float64]string{
-		0: "0ns", 1: "1ns", 512: "512ns", 999: "999ns", 1024: "1.02us", 65536: "65.5us", 131072: "131us", 1e6: "1ms",
-		1048576: "1.05ms", 1.5e9: "1.50s", 3.6e12: "3600s", 12.34: "12.3ns", 99.96: "100ns", 9.999: "10.0ns",
+		0: "0ns", 1: "1ns", 512: "512ns", 999: "999ns", 1024: "1.02us", 65536: "65.5us",
+		131072: "131us", 1e6: "1ms",
+		1048576: "1.05ms", 1.5e9: "1.50s", 3.6e12: "3600s", 12.34: "12.3ns", 99.96: "100ns",
+		9.999: "10.0ns",
 	} {
 		qt.Check(t, qt.Equals(formatDuration(ns), want), qt.Commentf("%v", ns))
 	}
@@ -24,6 +26,8 @@ func TestDurationsHaveThreeDigitsAndAUnit(t *testing.T) {
 }
 
 func TestSummarySaysWhoseEventsWereLost(t *testing.T) {
-	s := &summary{losses: trace.Losses{Events: 15}, owners: []trace.OwnerLoss{{CGroup: 7, Events: 12}, {User: 1000, Events: 3}}}
-	qt.Check(t, qt.StringContains(s.text(), "\nof the lost events 12 of cgroup 7\nof the lost events 3 of user 1000\n"))
+	s := &summary{losses: trace.Losses{Events: 15},
+		owners: []trace.OwnerLoss{{CGroup: 7, Events: 12}, {User: 1000, Events: 3}}}
+	qt.Check(t, qt.StringContains(s.text(),
+		"\nof the lost events 12 of cgroup 7\nof the lost events 3 of user 1000\n"))
 }

@@ -93,7 +93,8 @@ func (p *textPrinter) table(b *strings.Builder, a *aggregation, s *trace.Snapsho
 			line = append(line, cell{c.text(row), true})
 		}
 		if len(s.By) > 0 {
-			line = append(line, cell{percent(shares[i]), true}, cell{p.bar(shares[i] / max(1e-9, slices.Max(shares))), false})
+			line = append(line, cell{percent(shares[i]), true},
+				cell{p.bar(shares[i] / max(1e-9, slices.Max(shares))), false})
 		}
 		lines = append(lines, line)
 	}

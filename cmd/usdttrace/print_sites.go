@@ -32,7 +32,8 @@ func (p *textPrinter) sites(file string, sel *usdt.Selection) {
 			at = len(lines)
 			line[n] = at
 			text := cutName(site.Provider) + ":" + cutName(site.Name)
-			lines = append(lines, []cell{{terminal.Escape(text), false}, {"", true}, {p.tracer.targets.arguments(&site), false}})
+			lines = append(lines, []cell{{terminal.Escape(text), false}, {"", true},
+				{p.tracer.targets.arguments(&site), false}})
 		}
 		count[at]++
 	}

@@ -105,7 +105,8 @@ func (p *textPrinter) arguments(b []byte, e *trace.Event, wanted func(i int) boo
 // framesOf appends the stack of an event.
 func (p *textPrinter) framesOf(b []byte, e *trace.Event) []byte {
 	if p.tracer.stacks != nil {
-		for _, frame := range p.tracer.stacks.Frames(context.Background(), e.PID, p.tracer.stackOf(e)) {
+		for _, frame := range p.tracer.stacks.Frames(context.Background(), e.PID,
+			p.tracer.stackOf(e)) {
 			b = appendFrame(b, &frame)
 		}
 	}
@@ -123,7 +124,8 @@ func (p *textPrinter) pairs(file string, pairs []elfnote.Pair) {
 	lines := [][]cell{{{"PAIR", false}, {"START", false}, {"DONE", false}}}
 	for _, pair := range pairs {
 		var line []cell
-		for _, text := range []string{pair.String(), pair.Start.Provider + ":" + pair.Start.Name, pair.Done.Provider + ":" + pair.Done.Name} {
+		for _, text := range []string{pair.String(), pair.Start.Provider + ":" + pair.Start.Name,
+			pair.Done.Provider + ":" + pair.Done.Name} {
 			line = append(line, cell{terminal.Escape(cut.Text(text, maxText)), false})
 		}
 		lines = append(lines, line)

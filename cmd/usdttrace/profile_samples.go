@@ -36,7 +36,8 @@ func (o *options) needsKernel() string {
 		return "--sum of more than an argument"
 	}
 	for _, by := range o.by {
-		if _, ok := argumentNumber(by); !ok && !slices.Contains([]string{"stack", "comm", "pid", "tid", "cpu", "probe"}, by) {
+		if _, ok := argumentNumber(by); !ok && !slices.Contains([]string{"stack", "comm", "pid",
+			"tid", "cpu", "probe"}, by) {
 			return "--by " + by
 		}
 	}

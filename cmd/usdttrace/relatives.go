@@ -44,7 +44,8 @@ func (t *tracer) noteRelatives() {
 // descendants have.
 func (t *tracer) withRelatives(err error) error {
 	if n, path := t.relatives(); n > 0 {
-		return fmt.Errorf("%w; %s of it %s %s, which has matching probes: watch them, too, with -f", err, descendants(n), mapsVerb(n), path)
+		return fmt.Errorf("%w; %s of it %s %s, which has matching probes: watch them, too, with -f",
+			err, descendants(n), mapsVerb(n), path)
 	}
 	return err
 }

@@ -202,7 +202,8 @@ func (t *tracer) noteBegun() {
 	case files == 1:
 		t.messages.Note("watching %s (Ctrl-C ends)", plural(sites, "site"))
 	default:
-		t.messages.Note("watching %s in %s (Ctrl-C ends)", plural(sites, "site"), plural(files, "file"))
+		t.messages.Note("watching %s in %s (Ctrl-C ends)", plural(sites, "site"),
+			plural(files, "file"))
 	}
 }
 

@@ -142,7 +142,8 @@ func TestThrowingStacksAreAProfile(t *testing.T) {
 	testprog.RequireBPF(t)
 	p := testprog.StartThrow(t)
 	file := filepath.Join(t.TempDir(), "throws.pb.gz")
-	r := watching(t, "--pprof", file, "-p", strconv.Itoa(p.PID), "libstdcxx:throw", "libstdcxx:rethrow")
+	r := watching(t, "--pprof", file, "-p", strconv.Itoa(p.PID), "libstdcxx:throw",
+		"libstdcxx:rethrow")
 	for range 4 {
 		p.Throw()
 	}

@@ -115,7 +115,8 @@ func less(a, b trace.Value) bool {
 func (s *stackRows) snapshot(anew bool) *trace.Snapshot {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	all := &trace.Snapshot{Start: s.since, Time: time.Now(), By: s.tracer.options.by, Other: trace.Row{Count: s.lost}}
+	all := &trace.Snapshot{Start: s.since, Time: time.Now(), By: s.tracer.options.by,
+		Other: trace.Row{Count: s.lost}}
 	for _, row := range s.rows {
 		all.Rows = append(all.Rows, *row)
 	}

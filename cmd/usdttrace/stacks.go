@@ -49,7 +49,8 @@ func (o *options) parseUnwind(way string) error {
 	case way == unwindFP:
 		return nil
 	case method != unwindDWARF:
-		return fmt.Errorf("--unwind %q: want %s, %s:SIZE or %s", way, unwindDWARF, unwindDWARF, unwindFP)
+		return fmt.Errorf("--unwind %q: want %s, %s:SIZE or %s", way, unwindDWARF, unwindDWARF,
+			unwindFP)
 	case !asked:
 		return fmt.Errorf("--unwind %s goes with --stack, --start-stack, --by stack, --pprof, --folded and --flamegraph", way)
 	case !possible:
@@ -139,6 +140,7 @@ func (t *tracer) warnFramePointers(a *trace.Attachment) {
 	if reason := t.options.needsKernel(); reason != "" {
 		advice = "with " + reason + " there is no other way"
 	}
-	t.messages.WarnOf("files without frame pointers", "stacks are found by frame pointers, which %s seems to have been built without: "+
-		"what follows the innermost function may be missing or wrong (%s)", a.Path(), advice)
+	t.messages.WarnOf("files without frame pointers",
+		"stacks are found by frame pointers, which %s seems to have been built without: "+
+			"what follows the innermost function may be missing or wrong (%s)", a.Path(), advice)
 }

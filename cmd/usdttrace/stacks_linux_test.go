@@ -57,8 +57,10 @@ func TestFlameGraphsHaveAllHits(t *testing.T) {
 // What is left out is counted, and what is taken counts for it.
 func TestSampledHitsStandForAll(t *testing.T) {
 	p := startTarget(t, "target-pie")
-	folded, page := filepath.Join(t.TempDir(), "stacks.folded"), filepath.Join(t.TempDir(), "stacks.html")
-	r := watching(t, "--json", "--every", "10", "--folded", folded, "--flamegraph", page, "--count", "--by", "stack",
+	folded, page := filepath.Join(t.TempDir(), "stacks.folded"),
+		filepath.Join(t.TempDir(), "stacks.html")
+	r := watching(t, "--json", "--every", "10", "--folded", folded, "--flamegraph", page, "--count",
+		"--by", "stack",
 		"--sum", "arg0", p.path, "gousdt_test:specs")
 	const hits = 30 * 300
 	p.Fire("specs", 30)
@@ -66,8 +68,11 @@ func TestSampledHitsStandForAll(t *testing.T) {
 	summary := result.objects("summary")[0]
 	qt.Check(t, qt.Equals(summary.Events+summary.NotSampled+summary.Lost, hits))
 	qt.Check(t, qt.IsTrue(summary.Events < hits/5), qt.Commentf("%d events", summary.Events))
-	qt.Check(t, qt.StringContains(result.stderr, fmt.Sprintf("%d hits not sampled: each event stands for those before it, on average for %.3g hits\n",
-		summary.NotSampled, float64(summary.Events+summary.NotSampled)/float64(summary.Events))))
+	qt.Check(t,
+		qt.StringContains(result.stderr,
+			fmt.Sprintf("%d hits not sampled: each event stands for those before it, on average for %.3g hits\n",
+				summary.NotSampled,
+				float64(summary.Events+summary.NotSampled)/float64(summary.Events))))
 	text, err := os.ReadFile(page)
 	qt.Assert(t, qt.IsNil(err))
 	qt.Check(t, qt.StringContains(string(text), ` gousdt_test:specs target-pie, from one hit in 10"`))
@@ -182,15 +187,18 @@ func TestCSV(t *testing.T) {
 	p.Fire("three", 2)
 	events := records(r.interrupt())
 	qt.Assert(t, qt.HasLen(events, 3))
-	qt.Check(t, qt.DeepEquals(events[0], []string{"time", "pid", "tid", "command", "cpu", "probe", "arg0", "arg1", "arg2"}))
+	qt.Check(t, qt.DeepEquals(events[0], []string{"time", "pid", "tid", "command", "cpu", "probe",
+		"arg0", "arg1", "arg2"}))
 	qt.Check(t, qt.DeepEquals(events[2][3:4], []string{"target-pie"}))
 	qt.Check(t, qt.DeepEquals(events[2][5:7], []string{"gousdt_test:three", "-2000000000"}))
 
-	r = watching(t, "--csv", "--count", "--sum", "arg0", "--by", "comm,pid", p.path, "gousdt_test:three")
+	r = watching(t, "--csv", "--count", "--sum", "arg0", "--by", "comm,pid", p.path,
+		"gousdt_test:three")
 	p.Fire("three", 2)
 	rows := records(r.interrupt())
 	qt.Assert(t, qt.HasLen(rows, 4))
-	qt.Check(t, qt.DeepEquals(rows[0], []string{"aggregation", "start", "time", "comm", "pid", "count"}))
+	qt.Check(t,
+		qt.DeepEquals(rows[0], []string{"aggregation", "start", "time", "comm", "pid", "count"}))
 	qt.Check(t, qt.DeepEquals(rows[1][3:], []string{"target-pie", decimal(p.PID), "2"}))
 	qt.Check(t, qt.DeepEquals(rows[3][5:8], []string{"2", "-4000000000", "-2e+09"}))
 }

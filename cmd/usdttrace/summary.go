@@ -105,7 +105,8 @@ func (t *tracer) report() error {
 
 // text returns the summary as human-readable text.
 func (s *summary) text() string {
-	text := fmt.Sprintf("%s, %d lost; %s", plural(int(s.events), "event"), s.losses.Events, plural(s.sites, "site"))
+	text := fmt.Sprintf("%s, %d lost; %s", plural(int(s.events), "event"), s.losses.Events,
+		plural(s.sites, "site"))
 	if s.files != 1 {
 		text += " in " + plural(s.files, "file")
 	}

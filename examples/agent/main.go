@@ -107,7 +107,8 @@ func printRows(out io.Writer, times *trace.Aggregator) error {
 		return err
 	}
 	for _, row := range snapshot.Rows {
-		fmt.Fprintf(out, "%v  %d queries, half of them within %v, 99 %% within %v\n", row.Keys[0], row.Count,
+		fmt.Fprintf(out, "%v  %d queries, half of them within %v, 99 %% within %v\n", row.Keys[0],
+			row.Count,
 			time.Duration(row.Quantile(0.5)), time.Duration(row.Quantile(0.99)))
 	}
 	return nil

@@ -29,7 +29,8 @@ import (
 //go:generate go run github.com/cilium/ebpf/cmd/bpf2go -cc clang-14 -strip llvm-strip-14 -target amd64,arm64,s390x,riscv64 -type call python python.bpf.c -- -Wall -Wextra -Werror -I../.. -idirafter /usr/include/x86_64-linux-gnu -idirafter /usr/include/aarch64-linux-gnu -idirafter /usr/include/s390x-linux-gnu
 
 func main() {
-	path := flag.String("python", "python3", "the Python whose calls are printed, a path or a name in $PATH")
+	path := flag.String("python", "python3",
+		"the Python whose calls are printed, a path or a name in $PATH")
 	pid := flag.Int("pid", 0, "print the calls of this process only")
 	perf := flag.Bool("perf", false, "take the events from a perf buffer")
 	flag.Parse()

@@ -37,7 +37,8 @@ func main() {
 	log.SetPrefix("heapprofile: ")
 	var o options
 	flag.StringVar(&o.output, "o", "heap.pb.gz", "write the profile to this `file`")
-	flag.Uint64Var(&o.period, "period", 512<<10, "sample one of so many `bytes`; 1 is every allocation")
+	flag.Uint64Var(&o.period, "period", 512<<10,
+		"sample one of so many `bytes`; 1 is every allocation")
 	duration := flag.Duration("for", 0, "stop after this `time` (0: when interrupted)")
 	flag.Usage = func() {
 		fmt.Fprintln(os.Stderr, "Usage: heapprofile [flags] [PID...]")

@@ -14,8 +14,10 @@ import (
 // value that Go's heap profiles have.
 func newProfile(t *tracer, symbolizer *stack.Symbolizer) (*stack.Profile, error) {
 	p := stack.NewProfile(symbolizer,
-		stack.ValueType{Type: "alloc_objects", Unit: "count"}, stack.ValueType{Type: "alloc_space", Unit: "bytes"},
-		stack.ValueType{Type: "inuse_objects", Unit: "count"}, stack.ValueType{Type: "inuse_space", Unit: "bytes"},
+		stack.ValueType{Type: "alloc_objects", Unit: "count"},
+		stack.ValueType{Type: "alloc_space", Unit: "bytes"},
+		stack.ValueType{Type: "inuse_objects", Unit: "count"},
+		stack.ValueType{Type: "inuse_space", Unit: "bytes"},
 	)
 	p.ByProcess = true
 	p.PeriodType = stack.ValueType{Type: "space", Unit: "bytes"}

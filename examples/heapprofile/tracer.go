@@ -58,8 +58,10 @@ func newTracer(o *options, symbolizer *stack.Symbolizer, messages io.Writer) (_ 
 	}
 	if t.watch, err = t.manager.Watch(watchOptions,
 		// First, so that what is seen to be allocated is seen to be freed.
-		usdt.WatchProgram{Program: t.OnFree, Patterns: []elfnote.Pattern{elfnote.Exact("otel_memory", "free")}},
-		usdt.WatchProgram{Program: t.OnAlloc, Patterns: []elfnote.Pattern{elfnote.Exact("otel_memory", "alloc")}},
+		usdt.WatchProgram{Program: t.OnFree,
+			Patterns: []elfnote.Pattern{elfnote.Exact("otel_memory", "free")}},
+		usdt.WatchProgram{Program: t.OnAlloc,
+			Patterns: []elfnote.Pattern{elfnote.Exact("otel_memory", "alloc")}},
 	); err != nil {
 		return nil, err
 	}
@@ -108,7 +110,8 @@ func report(messages io.Writer) func(*usdt.WatchChanges) {
 			}
 			selection := lnk.Selection()
 			for _, site := range selection.Sites() {
-				fmt.Fprintf(messages, "attached to %s:%s in %s of %s\n", site.Provider, site.Name, selection.Name(), whose)
+				fmt.Fprintf(messages, "attached to %s:%s in %s of %s\n", site.Provider, site.Name,
+					selection.Name(), whose)
 				break // its other sites are of the same probe
 			}
 		}

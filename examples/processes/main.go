@@ -88,7 +88,8 @@ func run(ctx context.Context, out io.Writer, path string, pids []int, probe elfn
 	defer objs.Close()
 
 	for i, pid := range pids {
-		_, err := mgr.AttachSelection(objs.OnHit, sel.ForPID(pid), &usdt.AttachOptions{Cookie: uint64(i)})
+		_, err := mgr.AttachSelection(objs.OnHit, sel.ForPID(pid),
+			&usdt.AttachOptions{Cookie: uint64(i)})
 		if errors.Is(err, proc.ErrGone) {
 			fmt.Fprintf(out, "process %d has ended\n", pid)
 		} else if err != nil {

@@ -97,7 +97,8 @@ func run(ctx context.Context, out io.Writer, target usdt.Target, probe elfnote.P
 		if err := binary.Read(bytes.NewReader(record.RawSample), binary.NativeEndian, &sample); err != nil {
 			return err
 		}
-		fmt.Fprintf(out, "process %d, argument %d, %d tail calls\n", sample.Pid, sample.Argument, sample.Programs)
+		fmt.Fprintf(out, "process %d, argument %d, %d tail calls\n", sample.Pid, sample.Argument,
+			sample.Programs)
 		frames := sample.Stack[:min(int(sample.Count), len(sample.Stack))]
 		for _, frame := range symbolizer.Frames(ctx, int(sample.Pid), frames) {
 			fmt.Fprintf(out, "\t%q\n", frame)

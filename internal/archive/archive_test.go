@@ -96,7 +96,8 @@ func TestMembersAsArWritesThem(t *testing.T) {
 		{"rcT", "another_name_of_many_letters.o"},
 	} {
 		dir := t.TempDir()
-		for name, contents := range map[string]string{"short.o": "even", "another_name_of_many_letters.o": "odd"} {
+		for name, contents := range map[string]string{"short.o": "even",
+			"another_name_of_many_letters.o": "odd"} {
 			qt.Assert(t, qt.IsNil(os.WriteFile(filepath.Join(dir, name), []byte(contents), 0o600)))
 		}
 		cmd := exec.Command(ar, test.flags, "lib.a", "short.o", "another_name_of_many_letters.o")
@@ -114,7 +115,8 @@ func TestMembersAsArWritesThem(t *testing.T) {
 }
 
 func FuzzMembers(f *testing.F) {
-	f.Add(magic + member("//", 12, "dir/x.o/\ny/\n") + member("/0", 3, "abc\n") + member("#1/2", 3, "ab\x00\n"))
+	f.Add(magic + member("//", 12, "dir/x.o/\ny/\n") + member("/0", 3, "abc\n") + member("#1/2", 3,
+		"ab\x00\n"))
 	f.Add(thinMagic + member("x.o", 1<<30, ""))
 	f.Fuzz(func(t *testing.T, data string) {
 		members := 0

@@ -46,7 +46,8 @@ func TestWindow(t *testing.T) {
 		qt.Check(t, qt.Equals(n, wantN), qt.Commentf("%+v", at))
 		qt.Check(t, qt.IsTrue(bytes.Equal(got, want)), qt.Commentf("%+v", at))
 		if at.size > 0 {
-			qt.Check(t, qt.Equals(err != nil, wantErr != nil), qt.Commentf("%+v: %v, want %v", at, err, wantErr))
+			qt.Check(t, qt.Equals(err != nil, wantErr != nil),
+				qt.Commentf("%+v: %v, want %v", at, err, wantErr))
 		}
 	}
 }

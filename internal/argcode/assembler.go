@@ -205,7 +205,8 @@ func (a *Assembler) Finish() (asm.Instructions, error) {
 	at := make([]int, len(a.ins)+1)
 	for i := len(a.ins) - 1; i >= 0; i-- {
 		// A jump to what follows it is none.
-		if to, jump := a.jumps[i]; reached[i] && jump && isJa(&a.ins[i]) && a.next(reached, i+1) == a.next(reached, a.places[to]) {
+		if to, jump := a.jumps[i]; reached[i] && jump && isJa(&a.ins[i]) &&
+			a.next(reached, i+1) == a.next(reached, a.places[to]) {
 			reached[i] = false
 		}
 	}

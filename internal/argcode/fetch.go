@@ -84,7 +84,8 @@ func (f *Fetcher) Register(dst asm.Register, r argspec.Register, size int) {
 		return
 	}
 	// The kernel allows aligned loads only.
-	f.Emit(asm.LoadMem(dst, f.Context, int16(slot*word), SizeOf(word)), asm.RSh.Imm(dst, int32(r.Shift)))
+	f.Emit(asm.LoadMem(dst, f.Context, int16(slot*word), SizeOf(word)),
+		asm.RSh.Imm(dst, int32(r.Shift)))
 	f.Truncate(dst, size)
 }
 

@@ -90,8 +90,9 @@ func (f *Fetcher) GroupsWithin(indices []int, room int) []Group {
 // NewGroup returns the group of one argument alone.
 func NewGroup(index int, arg *argspec.Arg) *Group {
 	return &Group{
-		base: arg.Base, index: arg.Index, extension: arg.IndexExtension, scale: arg.Scale, wraps: arg.Address32,
-		low: arg.Displacement, high: arg.Displacement + int64(arg.Size), Args: []int{index},
+		base: arg.Base, index: arg.Index, extension: arg.IndexExtension, scale: arg.Scale,
+		wraps: arg.Address32,
+		low:   arg.Displacement, high: arg.Displacement + int64(arg.Size), Args: []int{index},
 	}
 }
 

@@ -120,7 +120,8 @@ func (t *symbolTable) fillGaps() ([]string, error) {
 	var fillers []elf.Sym64
 	for section := range t.img.sections {
 		s := &t.img.sections[section]
-		if elf.SectionType(s.Type) != elf.SHT_PROGBITS || elf.SectionFlag(s.Flags)&elf.SHF_EXECINSTR == 0 {
+		if elf.SectionType(s.Type) != elf.SHT_PROGBITS ||
+			elf.SectionFlag(s.Flags)&elf.SHF_EXECINSTR == 0 {
 			continue
 		}
 		end := uint64(0)

@@ -136,7 +136,8 @@ func CheckShell(shell string) error {
 
 // Script returns the function by which one of the Shells completes a command.
 func Script(shell, command string) string {
-	return fmt.Sprintf("# Completion of %s for %s. To have it always, put it into %s\n", command, shell,
+	return fmt.Sprintf("# Completion of %s for %s. To have it always, put it into %s\n", command,
+		shell,
 		fmt.Sprintf(places[shell], command)) + strings.ReplaceAll(scripts[shell], "COMMAND", command)
 }
 

@@ -53,7 +53,8 @@ func cutFlags(text string) (head, explanation string, ok bool) {
 func flags(head string) (all []Flag) {
 	for part := range strings.SplitSeq(head, ", ") {
 		words := strings.Fields(part)
-		if len(words) > 3 || len(words[0]) < 2 || nameLength(words[0]) != len(words[0]) || words[0] == "--" {
+		if len(words) > 3 || len(words[0]) < 2 || nameLength(words[0]) != len(words[0]) ||
+			words[0] == "--" {
 			return nil
 		}
 		flag := Flag{Name: words[0]}

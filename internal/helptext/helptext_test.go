@@ -54,8 +54,10 @@ func TestParse(t *testing.T) {
 		{Head: "--either N, --or N:M", Flags: []Flag{{"--either", "N"}, {"--or", "N:M"}}, Lines: []string{"one of two"}},
 		{Lines: []string{"The files are read."}},
 	}}))
-	qt.Check(t, qt.DeepEquals(h.Blocks[2], Block{"Terms", []Item{{Head: "arg0 arg1...", Lines: []string{"by number"}}}}))
-	qt.Check(t, qt.DeepEquals(h.Blocks[3], Block{Examples, []Item{{Lines: []string{`tool -p 12 'a\b'`, "A   B"}}}}))
+	qt.Check(t, qt.DeepEquals(h.Blocks[2], Block{"Terms",
+		[]Item{{Head: "arg0 arg1...", Lines: []string{"by number"}}}}))
+	qt.Check(t, qt.DeepEquals(h.Blocks[3], Block{Examples,
+		[]Item{{Lines: []string{`tool -p 12 'a\b'`, "A   B"}}}}))
 }
 
 func TestMan(t *testing.T) {
@@ -127,7 +129,8 @@ try 'tool -'
 	cmd := exec.Command(bash, "--norc", "-c", script)
 	out, err := cmd.CombinedOutput()
 	qt.Assert(t, qt.IsNil(err), qt.Commentf("%s", out))
-	qt.Check(t, qt.Equals(string(out), "one two --mode=fast\np:one p:two fast\np:one p:two --mode=fast\n"))
+	qt.Check(t,
+		qt.Equals(string(out), "one two --mode=fast\np:one p:two fast\np:one p:two --mode=fast\n"))
 }
 
 func TestMarkdown(t *testing.T) {
@@ -139,5 +142,6 @@ func TestMarkdown(t *testing.T) {
 	} {
 		qt.Check(t, qt.StringContains(page, part))
 	}
-	qt.Check(t, qt.StringContains(Parse("Usage: x\n\nA *b* [c] d_e.\n").Markdown("x"), `A \*b\* \[c\] d\_e.`))
+	qt.Check(t, qt.StringContains(Parse("Usage: x\n\nA *b* [c] d_e.\n").Markdown("x"),
+		`A \*b\* \[c\] d\_e.`))
 }

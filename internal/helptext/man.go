@@ -11,13 +11,15 @@ import (
 // man(7).
 func (h *Help) Man(command, version string) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, ".TH %s 1 \"\" %q \"User Commands\"\n.SH NAME\n", strings.ToUpper(command), strings.TrimSpace(version))
+	fmt.Fprintf(&b, ".TH %s 1 \"\" %q \"User Commands\"\n.SH NAME\n", strings.ToUpper(command),
+		strings.TrimSpace(version))
 	intro, blocks := "", h.Blocks
 	if len(blocks) > 0 && blocks[0].Title == "" {
 		intro, blocks = strings.Join(blocks[0].Items[0].Lines, "\n"), blocks[1:]
 	}
 	first, _, _ := strings.Cut(strings.ReplaceAll(intro, "\n", " "), ". ")
-	first = strings.TrimSuffix(strings.ToLower(first[:min(1, len(first))])+first[min(1, len(first)):], ".")
+	first = strings.TrimSuffix(strings.ToLower(first[:min(1, len(first))])+first[min(1,
+		len(first)):], ".")
 	fmt.Fprintf(&b, "%s \\- %s\n.SH SYNOPSIS\n.nf\n", escape(command), escape(first))
 	for _, line := range h.Synopsis {
 		fmt.Fprintf(&b, "%s\n", escape(line))

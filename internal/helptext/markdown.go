@@ -10,7 +10,8 @@ import (
 // Markdown returns the page of reference of a command.
 func (h *Help) Markdown(command string) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "# %s\n\n<!-- made of the text of %[1]s -h by make docs: change cmd/%[1]s/usage.go -->\n\n", command)
+	fmt.Fprintf(&b,
+		"# %s\n\n<!-- made of the text of %[1]s -h by make docs: change cmd/%[1]s/usage.go -->\n\n", command)
 	b.WriteString("<!-- not run: a synopsis -->\n```\n" + strings.Join(h.Synopsis, "\n") + "\n```\n")
 	for _, block := range h.Blocks {
 		b.WriteByte('\n')
@@ -71,5 +72,6 @@ func (it *Item) markdown(b *strings.Builder) {
 }
 
 // plain returns text that Markdown takes for nothing else.
-var plain = strings.NewReplacer(`\`, `\\`, "*", `\*`, "_", `\_`, "[", `\[`, "]", `\]`, "<", `\<`, ">", `\>`,
+var plain = strings.NewReplacer(`\`, `\\`, "*", `\*`, "_", `\_`, "[", `\[`, "]", `\]`, "<", `\<`,
+	">", `\>`,
 	"`", "\\`", "|", `\|`, "~", `\~`, "#", `\#`).Replace

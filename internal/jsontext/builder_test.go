@@ -59,14 +59,16 @@ func TestCommas(t *testing.T) {
 	j.End(']')
 	j.End('}')
 	j.EndDocument()
-	const element = "\n" + ` {"u":18446744073709551615,"s":-1,"n":null,"b":true,"t":"x","f":0.1,"inf":null,"h":"00ff","o":7,"at":"2026-01-02T02:04:05.0000006Z"}`
+	const element = "\n" +
+		` {"u":18446744073709551615,"s":-1,"n":null,"b":true,"t":"x","f":0.1,"inf":null,"h":"00ff","o":7,"at":"2026-01-02T02:04:05.0000006Z"}`
 	qt.Assert(t, qt.Equals(string(j.Bytes()), `{"empty":[],"list":[`+element+`,`+element+"]}\n"))
 }
 
 func TestTimesAreThoseOfRFC3339(t *testing.T) {
 	var j Builder
 	for _, at := range []time.Time{
-		time.Unix(0, 0), time.Unix(0, 1), time.Unix(0, 999_999_999), time.Unix(0, 120_000_000), time.Unix(-1, 5),
+		time.Unix(0, 0), time.Unix(0, 1), time.Unix(0, 999_999_999), time.Unix(0, 120_000_000),
+		time.Unix(-1, 5),
 		time.Unix(1<<32, 100), time.Unix(1<<32, 0).In(time.FixedZone("", -3600)), {},
 	} {
 		j.Reset()

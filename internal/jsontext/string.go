@@ -56,5 +56,6 @@ func isPlain(c byte) bool { return ' ' <= c && c < 0x7f && c != '"' && c != '\\'
 
 // appendUnit appends the escape of one UTF-16 code unit.
 func appendUnit(b []byte, u uint16) []byte {
-	return append(b, '\\', 'u', hexDigits[u>>12], hexDigits[u>>8&0xf], hexDigits[u>>4&0xf], hexDigits[u&0xf])
+	return append(b, '\\', 'u', hexDigits[u>>12], hexDigits[u>>8&0xf], hexDigits[u>>4&0xf],
+		hexDigits[u&0xf])
 }

@@ -124,7 +124,8 @@ func FuzzParseCache(f *testing.F) {
 			return
 		}
 		for _, entry := range c.find(allNames) {
-			if entry.name == "" || entry.path == "" || len(entry.name) >= maxCacheString || len(entry.path) >= maxCacheString {
+			if entry.name == "" || entry.path == "" || len(entry.name) >= maxCacheString ||
+				len(entry.path) >= maxCacheString {
 				t.Fatalf("entry %q", entry)
 			}
 		}

@@ -51,7 +51,8 @@ func TestFind(t *testing.T) {
 			func(tr tree) {
 				tr.write("/etc/ld.so.cache", cacheOf("libx.so.1", "/opt/a/libx.so.1"), 0o644)
 				tr.elf("/opt/a/libx.so.1", "/mine/libx.so.1")
-			}, map[string]string{"LD_LIBRARY_PATH": "/none:$ORIGIN/lib:/mine"}, "libx.so.1", "/mine/libx.so.1"},
+			}, map[string]string{"LD_LIBRARY_PATH": "/none:$ORIGIN/lib:/mine"}, "libx.so.1",
+			"/mine/libx.so.1"},
 		{"LD_LIBRARY_PATH is also divided by semicolons",
 			func(tr tree) { tr.elf("/mine/libx.so.1") },
 			map[string]string{"LD_LIBRARY_PATH": "/none;/mine"}, "libx.so.1", "/mine/libx.so.1"},

@@ -126,7 +126,8 @@ func (f *function) frameAddressBefore(at int, register asm.Register, targets map
 		return 0, false
 	}
 	sum, copied := &f.ins[add], &f.ins[move]
-	if sum.OpCode != asm.Add.Op(asm.ImmSource) || copied.OpCode != asm.Mov.Op(asm.RegSource) || copied.Src != asm.R10 || copied.Offset != 0 {
+	if sum.OpCode != asm.Add.Op(asm.ImmSource) || copied.OpCode != asm.Mov.Op(asm.RegSource) ||
+		copied.Src != asm.R10 || copied.Offset != 0 {
 		return 0, false
 	}
 	return sum.Constant, sum.Constant < 0 && sum.Constant >= -argcode.StackSize

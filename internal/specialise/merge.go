@@ -52,7 +52,8 @@ func (f *function) mergeRun(r *reader, run []callSite, depth int) error {
 	var memory []int
 	for _, s := range run {
 		n := int(s.argument)
-		if all.Readable(n) && all.Args[n].Kind == argspec.Memory && !all.Args[n].Address32 && !slices.Contains(memory, n) {
+		if all.Readable(n) && all.Args[n].Kind == argspec.Memory && !all.Args[n].Address32 &&
+			!slices.Contains(memory, n) {
 			memory = append(memory, n)
 		}
 	}
@@ -101,7 +102,8 @@ func (r *reader) mergedArgument(g *argcode.Group, n int, place frame, first bool
 		if !first {
 			return
 		}
-		f.Emit(asm.StoreMem(asm.R10, int16(place.context), context, asm.DWord), asm.StoreMem(asm.R10, int16(place.result), result, asm.DWord))
+		f.Emit(asm.StoreMem(asm.R10, int16(place.context), context, asm.DWord),
+			asm.StoreMem(asm.R10, int16(place.result), result, asm.DWord))
 		f.Address(asm.R3, g, g.Low(), asm.R4)
 		f.ReadUser(asm.FnProbeReadUser, asm.R10, place.block, g.Span())
 		f.Emit(
@@ -116,7 +118,8 @@ func (r *reader) mergedArgument(g *argcode.Group, n int, place frame, first bool
 	}
 	together, err := straight(func(f *argcode.Fetcher) {
 		arg := &f.Args[n]
-		f.Emit(asm.LoadMem(asm.R4, asm.R10, int16(place.block+g.Distance(f.Args, n)), argcode.SizeOf(arg.Size)))
+		f.Emit(asm.LoadMem(asm.R4, asm.R10, int16(place.block+g.Distance(f.Args, n)),
+			argcode.SizeOf(arg.Size)))
 		f.Extend(asm.R4, arg)
 		f.Emit(asm.StoreMem(result, 0, asm.R4, asm.DWord), asm.Mov.Imm(asm.R0, 0))
 	})
@@ -124,7 +127,8 @@ func (r *reader) mergedArgument(g *argcode.Group, n int, place frame, first bool
 		return nil, err
 	}
 	code := append(read, asm.LoadMem(asm.R4, asm.R10, int16(place.status), asm.DWord))
-	code = append(code, asm.Instruction{OpCode: asm.JNE.Op(asm.ImmSource), Dst: asm.R4, Offset: 1 + slots(together)})
+	code = append(code, asm.Instruction{OpCode: asm.JNE.Op(asm.ImmSource), Dst: asm.R4,
+		Offset: 1 + slots(together)})
 	code = append(code, together...)
 	code = append(code, asm.Instruction{OpCode: asm.Ja.Op(asm.ImmSource), Offset: slots(apart)})
 	return append(code, apart...), nil

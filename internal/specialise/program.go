@@ -154,7 +154,8 @@ func (p *Program) replace(f *function, functions []function, specs []Spec) error
 	}
 	// The first instruction has what is known of the function.
 	old := &f.ins[0]
-	body[0] = btf.WithFuncMetadata(body[0].WithSymbol(f.name).WithSource(old.Source()), btf.FuncMetadata(old))
+	body[0] = btf.WithFuncMetadata(body[0].WithSymbol(f.name).WithSource(old.Source()),
+		btf.FuncMetadata(old))
 	f.ins = body
 	return nil
 }
@@ -279,7 +280,8 @@ func (f *function) constantBefore(at int, register asm.Register, targets map[int
 		return 0, false
 	}
 	ins := &f.ins[change]
-	if ins.OpCode != asm.Mov.Op(asm.ImmSource) && ins.OpCode != asm.Mov.Op32(asm.ImmSource) || ins.Constant < 0 {
+	if ins.OpCode != asm.Mov.Op(asm.ImmSource) && ins.OpCode != asm.Mov.Op32(asm.ImmSource) ||
+		ins.Constant < 0 {
 		return 0, false
 	}
 	return ins.Constant, true

@@ -63,8 +63,9 @@ const noSuchArgument = unix.ENOENT
 // fetcher returns what emits the arguments of a spec.
 func (r *reader) fetcher(args []argspec.Arg, context asm.Register) *argcode.Fetcher {
 	return &argcode.Fetcher{
-		Assembler: r.Assembler, Machine: r.kernel.Machine, BigEndian: r.kernel.BigEndian, PageIn: r.pageIn,
-		Args: args[:min(len(args), maxArgs)], Context: context,
+		Assembler: r.Assembler, Machine: r.kernel.Machine, BigEndian: r.kernel.BigEndian,
+		PageIn: r.pageIn,
+		Args:   args[:min(len(args), maxArgs)], Context: context,
 	}
 }
 
@@ -104,9 +105,11 @@ func (r *reader) eachSpec(emit func(spec *Spec), none func()) {
 		emit(&r.specs[0])
 		return
 	}
-	r.Emit(asm.Mov.Reg(keptContext, asm.R1), asm.Mov.Reg(keptResult, asm.R2), asm.Mov.Reg(keptNumber, asm.R3))
+	r.Emit(asm.Mov.Reg(keptContext, asm.R1), asm.Mov.Reg(keptResult, asm.R2),
+		asm.Mov.Reg(keptNumber, asm.R3))
 	r.Call(asm.FnGetAttachCookie)
-	r.Emit(asm.Mov.Reg(asm.R1, keptContext), asm.Mov.Reg(asm.R2, keptResult), asm.Mov.Reg(asm.R3, keptNumber))
+	r.Emit(asm.Mov.Reg(asm.R1, keptContext), asm.Mov.Reg(asm.R2, keptResult),
+		asm.Mov.Reg(asm.R3, keptNumber))
 	ids := make([]uint64, len(r.specs))
 	for i := range r.specs {
 		ids[i] = uint64(r.specs[i].ID)
@@ -218,7 +221,8 @@ func (r *reader) manyOf(spec *Spec, arguments int) {
 		}
 	}
 	if len(memory) > 0 {
-		r.Emit(asm.Mov.Reg(keptContext, context), asm.Mov.Reg(keptResult, reading), asm.Mov.Reg(keptNumber, count))
+		r.Emit(asm.Mov.Reg(keptContext, context), asm.Mov.Reg(keptResult, reading),
+			asm.Mov.Reg(keptNumber, count))
 		f.Context, words, left = keptContext, keptResult, keptNumber
 	}
 
@@ -265,7 +269,8 @@ func (r *reader) readTogether(f *argcode.Fetcher, memory []int, words asm.Regist
 		if !inPlace {
 			for _, i := range g.Args {
 				arg := &f.Args[i]
-				r.Emit(asm.LoadMem(asm.R4, words, int16(at+g.Distance(f.Args, i)), argcode.SizeOf(arg.Size)))
+				r.Emit(asm.LoadMem(asm.R4, words, int16(at+g.Distance(f.Args, i)),
+					argcode.SizeOf(arg.Size)))
 				f.Extend(asm.R4, arg)
 				r.Emit(asm.StoreMem(words, int16(offsetWords+8*i), asm.R4, asm.DWord))
 			}

@@ -27,7 +27,8 @@ func Feature(t testing.TB, version, feature string, err error) {
 	case !errors.Is(err, errors.ErrUnsupported):
 		t.Fatalf("asking for %s: %v", feature, err)
 	case KernelAtLeast(t, version):
-		t.Fatalf("this kernel is not older than Linux %s, which has %s, but: %v", version, feature, err)
+		t.Fatalf("this kernel is not older than Linux %s, which has %s, but: %v", version, feature,
+			err)
 	default:
 		t.Skip(kernelReason(version, feature))
 	}

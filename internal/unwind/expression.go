@@ -72,7 +72,8 @@ type evaluation struct {
 func (t *Table) evaluate(expression code, s *State, m Memory, operands ...uint64) (uint64, error) {
 	// Its offsets are relative, and it may not leave itself.
 	bytes := t.frames.bytes[expression.start:expression.end]
-	e := &evaluation{cursor: cursor{bytes: bytes, order: t.order}, state: *s, memory: m, operands: operands}
+	e := &evaluation{cursor: cursor{bytes: bytes, order: t.order}, state: *s, memory: m,
+		operands: operands}
 	for n := 0; !e.done(); n++ {
 		if !t.unwinder.spend(1) {
 			return 0, ErrWork

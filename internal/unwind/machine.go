@@ -49,6 +49,7 @@ var machines = map[elf.Machine]*machine{
 		savedFrame: -16, savedReturn: -8, frame: 0, address: 1<<64 - 1,
 	},
 	elf.EM_S390: {
-		registers: 16, stackPointer: 15, framePointer: 11, instruction: -1, belowFrame: 160, address: 1<<64 - 1,
+		registers: 16, stackPointer: 15, framePointer: 11, instruction: -1, belowFrame: 160,
+		address: 1<<64 - 1,
 	},
 }

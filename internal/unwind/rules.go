@@ -145,7 +145,8 @@ func (i *interpreter) execute(instructions code) error {
 			known = i.advance(&c, op) || i.define(&c, op) || i.save(&c, op) || i.state(&c, op)
 		}
 		if c.short || !known {
-			return fmt.Errorf("%w: instruction %#x at %#x", errMalformed, op, i.frames.address+uint64(at))
+			return fmt.Errorf("%w: instruction %#x at %#x", errMalformed, op,
+				i.frames.address+uint64(at))
 		}
 		if i.location > i.address {
 			return nil
@@ -210,7 +211,8 @@ func (i *interpreter) define(c *cursor, op uint8) bool {
 
 // save executes an instruction about a register.
 func (i *interpreter) save(c *cursor, op uint8) bool {
-	if op < opOffsetExtended || op > opValueExpression && op != opNegativeOffset || op == opRememberState || op == opRestoreState {
+	if op < opOffsetExtended || op > opValueExpression && op != opNegativeOffset ||
+		op == opRememberState || op == opRestoreState {
 		return false
 	}
 	number := c.uleb()

@@ -157,7 +157,8 @@ func (t *Table) find(f *elffile.File) (err error) {
 
 func read(f *elffile.File, address, offset, size uint64) (section, error) {
 	if size > maxFrames {
-		return section{}, fmt.Errorf("%d bytes of call frame information: %w", size, elffile.ErrTooLarge)
+		return section{}, fmt.Errorf("%d bytes of call frame information: %w", size,
+			elffile.ErrTooLarge)
 	}
 	bytes, err := f.ReadRange(offset, size)
 	return section{bytes, address}, err

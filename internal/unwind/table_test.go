@@ -235,7 +235,8 @@ func TestFilesThatCannotBeRead(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			im := elfimage.New64()
 			im.Sections = append(im.Sections, elfimage.Section{
-				Name: ".eh_frame", Kind: elf.SHT_PROGBITS, Flags: elf.SHF_ALLOC, Address: framesAddress, Data: frames,
+				Name: ".eh_frame", Kind: elf.SHT_PROGBITS, Flags: elf.SHF_ALLOC,
+				Address: framesAddress, Data: frames,
 			})
 			test.change(im)
 			table, err := readTable(bytes.NewReader(im.Bytes()))
@@ -401,7 +402,8 @@ func FuzzTable(f *testing.F) {
 				if r, rowErr := table.row(address); (r == nil) == (rowErr == nil) {
 					t.Fatalf("%v and %v", r, rowErr)
 				} else if rowErr != nil {
-					qt.Assert(t, qt.IsTrue(errors.Is(rowErr, ErrNoEntry) || errors.Is(rowErr, ErrWork)))
+					qt.Assert(t, qt.IsTrue(errors.Is(rowErr, ErrNoEntry) ||
+						errors.Is(rowErr, ErrWork)))
 				}
 			}
 		}

@@ -95,7 +95,8 @@ func (e *Event) attach(prog *ebpf.Program, opts Options) error {
 	if opts.PID != 0 {
 		pid, processor = opts.PID, -1
 	}
-	attributes := &unix.PerfEventAttr{Type: unix.PERF_TYPE_TRACEPOINT, Size: unix.PERF_ATTR_SIZE_VER1, Config: id}
+	attributes := &unix.PerfEventAttr{Type: unix.PERF_TYPE_TRACEPOINT,
+		Size: unix.PERF_ATTR_SIZE_VER1, Config: id}
 	if e.event, err = unix.PerfEventOpen(attributes, pid, processor, -1, unix.PERF_FLAG_FD_CLOEXEC); err != nil {
 		return fmt.Errorf("perf event: %w", err)
 	}
@@ -123,8 +124,10 @@ func linkPerfEvent(prog *ebpf.Program, event int, cookie uint64) (int, error) {
 	attributes := struct {
 		program, target, attachType, flags uint32
 		cookie                             uint64
-	}{program: uint32(prog.FD()), target: uint32(event), attachType: uint32(ebpf.AttachPerfEvent), cookie: cookie}
-	fd, _, errno := unix.Syscall(unix.SYS_BPF, unix.BPF_LINK_CREATE, uintptr(unsafe.Pointer(&attributes)), unsafe.Sizeof(attributes))
+	}{program: uint32(prog.FD()), target: uint32(event), attachType: uint32(ebpf.AttachPerfEvent),
+		cookie: cookie}
+	fd, _, errno := unix.Syscall(unix.SYS_BPF, unix.BPF_LINK_CREATE,
+		uintptr(unsafe.Pointer(&attributes)), unsafe.Sizeof(attributes))
 	runtime.KeepAlive(prog)
 	if errno != 0 {
 		return -1, fmt.Errorf("link of the perf event: %w", errno)
@@ -155,7 +158,8 @@ func (e *Event) Close() error {
 		if e.event >= 0 {
 			opened.Delete(e.event)
 			if err := closeForAll(e.event); err != nil {
-				e.err = errors.Join(e.err, fmt.Errorf("event %s/%s stays in tracefs: %w", Group, e.name, err))
+				e.err = errors.Join(e.err, fmt.Errorf("event %s/%s stays in tracefs: %w", Group,
+					e.name, err))
 				return
 			}
 		}
@@ -210,13 +214,15 @@ func closeForAll(event int) error {
 // remove removes an event that nobody uses.
 func remove(tracefs, name string) error {
 	// Another tool may have switched on all events of the machine.
-	users, err := filepath.Glob(filepath.Join(tracefs, "instances", "*", "events", Group, name, "enable"))
+	users, err := filepath.Glob(filepath.Join(tracefs, "instances", "*", "events", Group, name,
+		"enable"))
 	if err != nil {
 		return err
 	}
 	for _, user := range append(users, filepath.Join(tracefs, "events", Group, name, "enable")) {
 		if text, err := os.ReadFile(user); err == nil && strings.TrimSpace(string(text)) != "0" {
-			return fmt.Errorf("event %s/%s stays in tracefs: %s says that somebody else records it", Group, name, user)
+			return fmt.Errorf("event %s/%s stays in tracefs: %s says that somebody else records it",
+				Group, name, user)
 		}
 	}
 	line := "-:" + Group + "/" + name + "\n"
@@ -241,7 +247,8 @@ func ignoreMissing(err error) error {
 func write(tracefs, lines string) error {
 	// With O_TRUNC the events of everybody would be removed first, if they can
 	// be.
-	fd, err := unix.Open(filepath.Join(tracefs, uprobeEvents), unix.O_WRONLY|unix.O_APPEND|unix.O_CLOEXEC, 0)
+	fd, err := unix.Open(filepath.Join(tracefs, uprobeEvents),
+		unix.O_WRONLY|unix.O_APPEND|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return &os.PathError{Op: "open", Path: filepath.Join(tracefs, uprobeEvents), Err: err}
 	}

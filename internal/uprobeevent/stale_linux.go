@@ -63,7 +63,8 @@ func (o owner) hasEnded() bool {
 		return o.hasEndedAs(fs, o.pid)
 	}
 	// From the initial namespace all processes are seen, if nothing hides them.
-	if first, err := pidNamespace("1"); err != nil || first != pidnamespace.Initial || own != pidnamespace.Initial {
+	if first, err := pidNamespace("1"); err != nil || first != pidnamespace.Initial ||
+		own != pidnamespace.Initial {
 		return false
 	}
 	pids, err := fs.PIDs()
@@ -101,7 +102,8 @@ func (o owner) hasEndedAs(fs *proc.FS, pid int) bool {
 	}
 	for _, entry := range open {
 		target, err := os.Readlink(filepath.Join("/proc", strconv.Itoa(pid), "fd", entry.Name()))
-		if err != nil && !errors.Is(err, os.ErrNotExist) || strings.HasPrefix(target, "anon_inode:[perf_event]") {
+		if err != nil && !errors.Is(err, os.ErrNotExist) ||
+			strings.HasPrefix(target, "anon_inode:[perf_event]") {
 			return false
 		}
 	}

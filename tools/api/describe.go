@@ -146,7 +146,8 @@ func withoutNames(t types.Type) types.Type {
 		if t.TypeParams().Len() > 0 {
 			return t
 		}
-		return types.NewSignatureType(nil, nil, nil, tupleWithoutNames(t.Params()), tupleWithoutNames(t.Results()), t.Variadic())
+		return types.NewSignatureType(nil, nil, nil, tupleWithoutNames(t.Params()),
+			tupleWithoutNames(t.Results()), t.Variadic())
 	case *types.Pointer:
 		return types.NewPointer(withoutNames(t.Elem()))
 	case *types.Slice:

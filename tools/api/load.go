@@ -32,14 +32,16 @@ func load(dir, system string) ([]exported, error) {
 	})
 	var packages []exported
 	for _, p := range compiled {
-		if !p.Module.Main || p.Name == "main" || slices.Contains(strings.Split(p.ImportPath, "/"), "internal") {
+		if !p.Module.Main || p.Name == "main" || slices.Contains(strings.Split(p.ImportPath, "/"),
+			"internal") {
 			continue
 		}
 		types, err := imports.Import(p.ImportPath)
 		if err != nil {
 			return nil, err
 		}
-		packages = append(packages, describe(strings.TrimPrefix(p.ImportPath, p.Module.Path+"/"), types))
+		packages = append(packages, describe(strings.TrimPrefix(p.ImportPath, p.Module.Path+"/"),
+			types))
 	}
 	slices.SortFunc(packages, func(a, b exported) int { return strings.Compare(a.name, b.name) })
 	return packages, nil
@@ -57,7 +59,8 @@ type compiledPackage struct {
 // goList returns the packages of a module and all those that they import,
 // compiled.
 func goList(dir, system string) ([]compiledPackage, error) {
-	cmd := exec.Command("go", "list", "-export", "-deps", "-json=ImportPath,Name,Export,Module", "./...")
+	cmd := exec.Command("go", "list", "-export", "-deps", "-json=ImportPath,Name,Export,Module",
+		"./...")
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "GOOS="+system, "GOARCH=amd64", "CGO_ENABLED=0")
 	cmd.Stderr = os.Stderr

@@ -69,7 +69,8 @@ func (u *users) file(p *packages.Package, f *ast.File, path string) {
 		}
 		ast.Inspect(declared, func(n ast.Node) bool {
 			if id, ok := n.(*ast.Ident); ok {
-				if o := p.TypesInfo.Uses[id]; o != nil && o.Pkg() != nil && (example || o.Pkg().Path() != path) {
+				if o := p.TypesInfo.Uses[id]; o != nil && o.Pkg() != nil &&
+					(example || o.Pkg().Path() != path) {
 					u.of[position(p.Fset, o)] = true
 				}
 			}

@@ -54,5 +54,6 @@ func main() { a.Do(a.Option{Used: 1}) }
 	}
 	names, err := withoutUsers(dir)
 	qt.Assert(t, qt.IsNil(err))
-	qt.Assert(t, qt.DeepEquals(names, []string{"a.Nobodys", "a.Option.Method", "a.Option.Unused", "a.Tested", "a.Unneeded"}))
+	qt.Assert(t, qt.DeepEquals(names, []string{"a.Nobodys", "a.Option.Method", "a.Option.Unused",
+		"a.Tested", "a.Unneeded"}))
 }

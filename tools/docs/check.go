@@ -90,7 +90,8 @@ func documents(root string) (all []*Document, err error) {
 // blockProblems finds blocks that nothing checks, and those that are wrong.
 func (d *Document) blockProblems() (problems []string) {
 	report := func(line int, format string, args ...any) {
-		problems = append(problems, fmt.Sprintf("%s:%d: %s", d.Path, line, fmt.Sprintf(format, args...)))
+		problems = append(problems, fmt.Sprintf("%s:%d: %s", d.Path, line,
+			fmt.Sprintf(format, args...)))
 	}
 	for _, line := range d.indentedCode() {
 		report(line, "indented code is not checked: use a fence")

@@ -45,12 +45,14 @@ func run() {
 `
 
 func TestDocumentIsPrintedAsItWas(t *testing.T) {
-	source := block("workload: x exactly", "console", "$ a\n") + block("not run: y", "sh", "b\n") + "```\nopen"
+	source := block("workload: x exactly", "console", "$ a\n") + block("not run: y", "sh", "b\n") +
+		"```\nopen"
 	d := Parse("x.md", source)
 	qt.Check(t, qt.Equals(d.String(), source))
 	blocks := d.Blocks()
 	qt.Assert(t, qt.HasLen(blocks, 3))
-	qt.Check(t, qt.DeepEquals(blocks[0], &Block{5, "console", map[string]string{"workload": "x exactly"}, "$ a\n"}))
+	qt.Check(t, qt.DeepEquals(blocks[0], &Block{5, "console",
+		map[string]string{"workload": "x exactly"}, "$ a\n"}))
 	qt.Check(t, qt.HasLen(blocks[2].Mark, 0))
 }
 
@@ -91,8 +93,9 @@ func TestBlockProblems(t *testing.T) {
 }
 
 func TestLinkProblems(t *testing.T) {
-	d := page(t, "x.md", "# A heading, `of` mine\n\n[1](#a-heading-of-mine) [2](y.md#y) [3](y.md#z) [4](z.md)\n"+
-		"[5](https://example.org/z.md) [6](y.md#old) `[7](z.md)`\n", "y.md", "## Y\n\n<a id=\"old\"></a>\n")
+	d := page(t, "x.md",
+		"# A heading, `of` mine\n\n[1](#a-heading-of-mine) [2](y.md#y) [3](y.md#z) [4](z.md)\n"+
+			"[5](https://example.org/z.md) [6](y.md#old) `[7](z.md)`\n", "y.md", "## Y\n\n<a id=\"old\"></a>\n")
 	qt.Check(t, qt.DeepEquals(d.linkProblems(), []string{
 		d.Path + ":3: links to y.md, which has no heading #z",
 		d.Path + ":3: links to z.md, which is not there",
@@ -102,17 +105,21 @@ func TestLinkProblems(t *testing.T) {
 func TestPagesAreListed(t *testing.T) {
 	d := page(t, "README.md", "[a](a.md#b)", "a.md", "", "b.md", "")
 	root := filepath.Dir(d.Path)
-	all := []*Document{d, Parse(filepath.Join(root, "a.md"), ""), Parse(filepath.Join(root, "b.md"), "")}
-	qt.Check(t, qt.DeepEquals(unlisted(root, all), []string{filepath.Join(root, "b.md") + ": no README.md links to this page"}))
+	all := []*Document{d, Parse(filepath.Join(root, "a.md"), ""),
+		Parse(filepath.Join(root, "b.md"), "")}
+	qt.Check(t, qt.DeepEquals(unlisted(root, all),
+		[]string{filepath.Join(root, "b.md") + ": no README.md links to this page"}))
 }
 
 func TestReferenceIsMadeOfTheHelp(t *testing.T) {
-	d := page(t, "cmd/tool/usage.go", "package main\n\nconst usage = `Usage: tool [FLAGS]\n\nDoes things.\n\nFlags\n"+
-		"  -p, --pid PID    of a *process*\n      --slow TIME PAIR...  calls\n\nExamples\n  $ tool  x\n  A   B\n`\n")
+	d := page(t, "cmd/tool/usage.go",
+		"package main\n\nconst usage = `Usage: tool [FLAGS]\n\nDoes things.\n\nFlags\n"+
+			"  -p, --pid PID    of a *process*\n      --slow TIME PAIR...  calls\n\nExamples\n  $ tool  x\n  A   B\n`\n")
 	root := strings.TrimSuffix(d.Path, "/cmd/tool/usage.go")
 	text, err := reference(root, "tool")
 	qt.Assert(t, qt.IsNil(err))
-	for _, part := range []string{"# tool\n", "tool [FLAGS]\n", "- `-p, --pid PID` of a \\*process\\*\n",
+	for _, part := range []string{"# tool\n", "tool [FLAGS]\n",
+		"- `-p, --pid PID` of a \\*process\\*\n",
 		"- `--slow TIME PAIR...` calls\n", "```\n$ tool  x\nA   B\n```\n"} {
 		qt.Check(t, qt.StringContains(text, part))
 	}

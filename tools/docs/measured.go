@@ -32,7 +32,8 @@ func measuredProblems(root string) (problems []string, err error) {
 		}
 		for _, cost := range quantity.FindAllString(line, -1) {
 			if !strings.Contains(string(measured), " "+cost+" ") {
-				problems = append(problems, fmt.Sprintf("%s:%d: docs/performance.md has no %s", readme, number, cost))
+				problems = append(problems, fmt.Sprintf("%s:%d: docs/performance.md has no %s",
+					readme, number, cost))
 			}
 		}
 	}

@@ -31,7 +31,8 @@ func reference(root, command string) (string, error) {
 	}
 	var usage *ast.BasicLit
 	ast.Inspect(f, func(n ast.Node) bool {
-		if spec, ok := n.(*ast.ValueSpec); ok && spec.Names[0].Name == "usage" && len(spec.Values) == 1 {
+		if spec, ok := n.(*ast.ValueSpec); ok && spec.Names[0].Name == "usage" &&
+			len(spec.Values) == 1 {
 			usage, _ = spec.Values[0].(*ast.BasicLit)
 		}
 		return true

@@ -32,7 +32,8 @@ Example:
 
 func main() {
 	arguments := os.Args[1:]
-	if len(arguments) == 0 || arguments[0] == "-h" || arguments[0] == "-help" || arguments[0] == "--help" {
+	if len(arguments) == 0 || arguments[0] == "-h" || arguments[0] == "-help" ||
+		arguments[0] == "--help" {
 		fmt.Fprint(os.Stderr, usage)
 		os.Exit(2)
 	}
@@ -105,7 +106,8 @@ func asRoot(ci bool) ([]string, error) {
 	case ci:
 		return nil, fmt.Errorf("neither root nor sudo: %w", err)
 	default:
-		fmt.Fprintln(os.Stderr, "gotest: neither root nor sudo: tests that attach to programs are skipped")
+		fmt.Fprintln(os.Stderr,
+			"gotest: neither root nor sudo: tests that attach to programs are skipped")
 		return nil, nil
 	}
 }

@@ -64,12 +64,14 @@ func (r *report) refused() error {
 		if strings.Contains(s.Test, ".Benchmark") {
 			continue
 		}
-		if !strings.HasPrefix(s.Reason, testneeds.NeedsKernel) && !strings.HasPrefix(s.Reason, testneeds.ForOthers) {
+		if !strings.HasPrefix(s.Reason, testneeds.NeedsKernel) &&
+			!strings.HasPrefix(s.Reason, testneeds.ForOthers) {
 			names = append(names, s.Test)
 		}
 	}
 	if len(names) == 0 {
 		return nil
 	}
-	return fmt.Errorf("tests were skipped that can run here (see package testneeds): %s", strings.Join(names, " "))
+	return fmt.Errorf("tests were skipped that can run here (see package testneeds): %s",
+		strings.Join(names, " "))
 }

@@ -45,7 +45,8 @@ func (f *file) wideComments() []string {
 				limit = maxPreformatted
 			}
 			if n := columns(line); n > limit {
-				problems = append(problems, f.problem(at.Line, "comment is %d columns wide, not %d at most", n, limit))
+				problems = append(problems, f.problem(at.Line,
+					"comment is %d columns wide, not %d at most", n, limit))
 			}
 		}
 	}

@@ -51,7 +51,8 @@ func importProblems(dir string) ([]string, error) {
 	var problems []string
 	for _, name := range public {
 		if !slices.ContainsFunc(dependencies, func(d dependency) bool { return d.packageName == name }) {
-			problems = append(problems, fmt.Sprintf("package %s can be imported: say in tools/lint/imports.go what it may depend on", name))
+			problems = append(problems,
+				fmt.Sprintf("package %s can be imported: say in tools/lint/imports.go what it may depend on", name))
 		}
 	}
 	for _, want := range dependencies {
@@ -59,8 +60,10 @@ func importProblems(dir string) ([]string, error) {
 		if err != nil {
 			return nil, err
 		}
-		problems = append(problems, differences(want.packageName, "the module", want.modules, modules)...)
-		problems = append(problems, differences(want.packageName, "the package", want.packages, packages)...)
+		problems = append(problems, differences(want.packageName, "the module", want.modules,
+			modules)...)
+		problems = append(problems, differences(want.packageName, "the package", want.packages,
+			packages)...)
 	}
 	return problems, nil
 }
@@ -70,12 +73,15 @@ func differences(packageName, kind string, want, got []string) []string {
 	var problems []string
 	for _, name := range got {
 		if !slices.Contains(want, name) {
-			problems = append(problems, fmt.Sprintf("package %s must not depend on %s %s (tools/lint/imports.go)", packageName, kind, name))
+			problems = append(problems,
+				fmt.Sprintf("package %s must not depend on %s %s (tools/lint/imports.go)",
+					packageName, kind, name))
 		}
 	}
 	for _, name := range want {
 		if !slices.Contains(got, name) {
-			problems = append(problems, fmt.Sprintf("package %s does not depend on %s %s any more: delete it from tools/lint/imports.go", packageName, kind, name))
+			problems = append(problems,
+				fmt.Sprintf("package %s does not depend on %s %s any more: delete it from tools/lint/imports.go", packageName, kind, name))
 		}
 	}
 	return problems
@@ -115,7 +121,8 @@ func goList(dir string, arguments ...string) (string, error) {
 // listDependencies returns the other modules, and the other public packages of
 // this module, that a package depends on.
 func listDependencies(dir, packageName string) (modules, packages []string, err error) {
-	out, err := goList(dir, "-deps", "-f", "{{with .Module}}{{.Path}}{{end}} {{.ImportPath}}", "./"+packageName)
+	out, err := goList(dir, "-deps", "-f", "{{with .Module}}{{.Path}}{{end}} {{.ImportPath}}",
+		"./"+packageName)
 	if err != nil {
 		return nil, nil, err
 	}

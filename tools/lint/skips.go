@@ -25,7 +25,8 @@ func (f *file) skips() []string {
 			return true
 		}
 		method, ok := call.Fun.(*ast.SelectorExpr)
-		if ok && isTesting(method.X) && slices.Contains([]string{"Skip", "Skipf", "SkipNow"}, method.Sel.Name) {
+		if ok && isTesting(method.X) && slices.Contains([]string{"Skip", "Skipf", "SkipNow"},
+			method.Sel.Name) {
 			problems = append(problems, f.problem(f.set.Position(call.Pos()).Line,
 				"a test is skipped by %s: let internal/testneeds decide", method.Sel.Name))
 		}

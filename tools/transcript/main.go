@@ -124,7 +124,8 @@ func run(files []string, write bool, only string) error {
 		fmt.Printf("not compared: %s: %s\n", workload, why)
 	}
 	if differ > 0 {
-		return fmt.Errorf("%d commands print something else: run it with -w, and read what changed", differ)
+		return fmt.Errorf("%d commands print something else: run it with -w, and read what changed",
+			differ)
 	}
 	if len(r.missing) > 0 && os.Getenv("CI") == "true" {
 		return fmt.Errorf("in CI, nothing may be missing")

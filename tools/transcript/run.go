@@ -35,7 +35,8 @@ const (
 
 // lock waits until no other run has workloads: all have the same folder.
 func lock() (unlock func() error, err error) {
-	f, err := os.OpenFile(filepath.Join(os.TempDir(), "gousdt-transcripts.lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	f, err := os.OpenFile(filepath.Join(os.TempDir(), "gousdt-transcripts.lock"),
+		os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, err
 	}

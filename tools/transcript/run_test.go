@@ -14,7 +14,8 @@ func TestCommands(t *testing.T) {
 	for _, c := range commands("$ one\nout\nmore\n$ two \\\n\tmore\n$ echo $?\n2\n") {
 		got = append(got, [2]string{c.line, c.output})
 	}
-	qt.Check(t, qt.DeepEquals(got, [][2]string{{"one", "out\nmore\n"}, {"two \\\n\tmore", ""}, {"echo $?", "2\n"}}))
+	qt.Check(t, qt.DeepEquals(got, [][2]string{{"one", "out\nmore\n"}, {"two \\\n\tmore", ""},
+		{"echo $?", "2\n"}}))
 }
 
 func TestLinesAreComparedButForNumbers(t *testing.T) {

@@ -24,7 +24,8 @@ type mirror struct {
 // machineMirror asks the machine's apt. Both ways of writing sources, and
 // mirror lists, are apt's business.
 func machineMirror(ctx context.Context) (mirror, error) {
-	out, err := command(ctx, "apt-get", "indextargets", "--format", "$(RELEASE) $(REPO_URI)", "Created-By: Packages")
+	out, err := command(ctx, "apt-get", "indextargets", "--format", "$(RELEASE) $(REPO_URI)",
+		"Created-By: Packages")
 	if err != nil {
 		return mirror{}, fmt.Errorf("asking apt for the machine's mirror: %w", err)
 	}

@@ -85,7 +85,8 @@ func (c *Cache) kernelOf(ctx context.Context, k platform.Kernel, suite string, f
 	}
 	p, ok := NewestKernel(packages, k)
 	if !ok {
-		return Image{}, fmt.Errorf("suite %s has no kernel of series %s for %s", suite, k.Series, k.Machine)
+		return Image{}, fmt.Errorf("suite %s has no kernel of series %s for %s", suite, k.Series,
+			k.Machine)
 	}
 	image := c.image(k.Machine, p.Name+"_"+p.Version)
 	if image.complete() {
@@ -128,7 +129,8 @@ func (c *Cache) image(machine, name string) Image {
 	// The names begin with the order. The error is that of a malformed pattern.
 	modules, _ := filepath.Glob(filepath.Join(escapePattern(dir), modulesDir, "*"+moduleSuffix))
 	name, version, _ := strings.Cut(name, "_")
-	return Image{Package: name, Version: version, Path: filepath.Join(dir, kernelFile), Modules: modules}
+	return Image{Package: name, Version: version, Path: filepath.Join(dir, kernelFile),
+		Modules: modules}
 }
 
 func (i Image) complete() bool {

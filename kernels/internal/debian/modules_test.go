@@ -24,15 +24,20 @@ func module(t *testing.T, info string) []byte {
 	names := "\x00.modinfo\x00"
 	var header elf.Header64
 	size := binary.Size(header)
-	header.Ident = [elf.EI_NIDENT]byte{0x7f, 'E', 'L', 'F', byte(elf.ELFCLASS64), byte(elf.ELFDATA2MSB), byte(elf.EV_CURRENT)}
-	header.Type, header.Machine, header.Version = uint16(elf.ET_REL), uint16(elf.EM_S390), uint32(elf.EV_CURRENT)
-	header.Ehsize, header.Shentsize, header.Shnum = uint16(size), uint16(binary.Size(elf.Section64{})), 3
+	header.Ident = [elf.EI_NIDENT]byte{0x7f, 'E', 'L', 'F', byte(elf.ELFCLASS64),
+		byte(elf.ELFDATA2MSB), byte(elf.EV_CURRENT)}
+	header.Type, header.Machine, header.Version = uint16(elf.ET_REL), uint16(elf.EM_S390),
+		uint32(elf.EV_CURRENT)
+	header.Ehsize, header.Shentsize, header.Shnum = uint16(size),
+		uint16(binary.Size(elf.Section64{})), 3
 	header.Shoff, header.Shstrndx = uint64(size+len(names)+len(info)), 2
 	text := new(bytes.Buffer)
 	for _, part := range []any{
 		header, []byte(names), []byte(info), elf.Section64{},
-		elf.Section64{Name: 1, Type: uint32(elf.SHT_PROGBITS), Off: uint64(size + len(names)), Size: uint64(len(info))},
-		elf.Section64{Name: 0, Type: uint32(elf.SHT_STRTAB), Off: uint64(size), Size: uint64(len(names))},
+		elf.Section64{Name: 1, Type: uint32(elf.SHT_PROGBITS), Off: uint64(size + len(names)),
+			Size: uint64(len(info))},
+		elf.Section64{Name: 0, Type: uint32(elf.SHT_STRTAB), Off: uint64(size),
+			Size: uint64(len(names))},
 	} {
 		qt.Assert(t, qt.IsNil(binary.Write(text, binary.BigEndian, part)))
 	}
@@ -57,11 +62,12 @@ const fileSystems = "usr/lib/modules/6.1/kernel/fs/"
 
 func TestKernelIsTakenWithTheModulesOfGuests(t *testing.T) {
 	tree := unpacked(t, map[string][]byte{
-		fileSystems + "overlayfs/overlay.ko": module(t, "license=GPL\x00depends=file-handles,crc\x00name=overlay\x00"),
-		fileSystems + "file-handles.ko":      module(t, "depends=crc\x00"),
-		fileSystems + "crc.ko":               module(t, "depends=\x00"),
-		fileSystems + "fuse/fuse.ko":         module(t, "license=GPL\x00"),
-		fileSystems + "xfs/xfs.ko":           module(t, "depends=crc\x00"),
+		fileSystems + "overlayfs/overlay.ko": module(t,
+			"license=GPL\x00depends=file-handles,crc\x00name=overlay\x00"),
+		fileSystems + "file-handles.ko": module(t, "depends=crc\x00"),
+		fileSystems + "crc.ko":          module(t, "depends=\x00"),
+		fileSystems + "fuse/fuse.ko":    module(t, "license=GPL\x00"),
+		fileSystems + "xfs/xfs.ko":      module(t, "depends=crc\x00"),
 	})
 	c := &Cache{Dir: t.TempDir()}
 	image := c.image("s390x", "linux-image-a_6.1.9-1")
@@ -77,7 +83,8 @@ func TestKernelIsTakenWithTheModulesOfGuests(t *testing.T) {
 	for _, module := range image.Modules {
 		names = append(names, filepath.Base(module))
 	}
-	qt.Check(t, qt.DeepEquals(names, []string{"00-fuse.ko", "01-crc.ko", "02-file_handles.ko", "03-overlay.ko"}))
+	qt.Check(t, qt.DeepEquals(names, []string{"00-fuse.ko", "01-crc.ko", "02-file_handles.ko",
+		"03-overlay.ko"}))
 }
 
 func TestCompressedModulesAreUncompressed(t *testing.T) {
@@ -104,7 +111,8 @@ func TestMalformedModulesAreErrors(t *testing.T) {
 		tree := unpacked(t, map[string][]byte{fileSystems + "fuse/fuse.ko": data})
 		qt.Check(t, qt.ErrorMatches(takeKernel(context.Background(), tree, t.TempDir()), want))
 	}
-	qt.Check(t, qt.ErrorMatches(takeKernel(context.Background(), t.TempDir(), t.TempDir()), "it has no kernel"))
+	qt.Check(t, qt.ErrorMatches(takeKernel(context.Background(), t.TempDir(), t.TempDir()),
+		"it has no kernel"))
 }
 
 func TestModulesAreInAPackageOfTheirOwn(t *testing.T) {

@@ -117,7 +117,8 @@ func (c *Cache) fetchQEMU(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("fetching QEMU: %w", err)
 	}
-	install := []string{"install", "--yes", "--no-install-recommends", "--download-only", "--target-release", suite}
+	install := []string{"install", "--yes", "--no-install-recommends", "--download-only",
+		"--target-release", suite}
 	for _, m := range platform.Machines() {
 		install = append(install, m.EmulatorPackage)
 	}

@@ -33,7 +33,8 @@ func BuildPackages() []string {
 
 // Missing returns those of the packages that are not installed.
 func Missing(ctx context.Context, packages []string) ([]string, error) {
-	query := append([]string{"--show", "--showformat", "${Package} ${db:Status-Status}\n"}, packages...)
+	query := append([]string{"--show", "--showformat", "${Package} ${db:Status-Status}\n"},
+		packages...)
 	out, err := exec.CommandContext(ctx, "dpkg-query", query...).Output()
 	// Status 1 says that some are unknown: they are not installed.
 	var exit *exec.ExitError
@@ -66,6 +67,7 @@ func Install(ctx context.Context, packages []string) error {
 	if _, err := command(ctx, "apt-get", "update", "-q"); err != nil {
 		return err
 	}
-	_, err := command(ctx, "apt-get", append([]string{"install", "-q", "--yes", "--no-install-recommends"}, packages...)...)
+	_, err := command(ctx, "apt-get",
+		append([]string{"install", "-q", "--yes", "--no-install-recommends"}, packages...)...)
 	return err
 }

@@ -32,7 +32,8 @@ func (c *Cache) Source(ctx context.Context, suite, name, dir string) (file strin
 		return "", err
 	}
 	// The index of sources is large, and nobody else needs it.
-	a, err := newApt(filepath.Join(c.Dir, "apt", suite+"-source"), strings.TrimSpace(string(architecture)),
+	a, err := newApt(filepath.Join(c.Dir, "apt", suite+"-source"),
+		strings.TrimSpace(string(architecture)),
 		strings.Replace(sources, "deb ", "deb-src ", 1), nil)
 	if err != nil {
 		return "", err
@@ -53,11 +54,13 @@ func (c *Cache) Source(ctx context.Context, suite, name, dir string) (file strin
 	}
 	found, err := filepath.Glob(filepath.Join(temporary, "*.dsc"))
 	if err != nil || len(found) != 1 {
-		return "", fmt.Errorf("fetching the source of %s: apt left %d descriptions (%w)", name, len(found), err)
+		return "", fmt.Errorf("fetching the source of %s: apt left %d descriptions (%w)", name,
+			len(found), err)
 	}
 	unpacked, err := filepath.Glob(filepath.Join(temporary, name+"-*", "."))
 	if err != nil || len(unpacked) != 1 {
-		return "", fmt.Errorf("fetching the source of %s: apt left %d folders (%w)", name, len(unpacked), err)
+		return "", fmt.Errorf("fetching the source of %s: apt left %d folders (%w)", name,
+			len(unpacked), err)
 	}
 	return filepath.Base(found[0]), replace(filepath.Clean(unpacked[0]), dir)
 }

@@ -33,12 +33,13 @@ func run(job protocol.Job) (int, error) {
 
 	// Not os/exec: that waits for one process, and the first process must
 	// wait for all of them.
-	pid, err := syscall.ForkExec(job.Path, append([]string{filepath.Base(job.Path)}, job.Args...), &syscall.ProcAttr{
-		Dir:   job.Dir,
-		Env:   job.Env,
-		Files: []uintptr{uintptr(null), 1, 2},
-		Sys:   &syscall.SysProcAttr{Setsid: true},
-	})
+	pid, err := syscall.ForkExec(job.Path, append([]string{filepath.Base(job.Path)}, job.Args...),
+		&syscall.ProcAttr{
+			Dir:   job.Dir,
+			Env:   job.Env,
+			Files: []uintptr{uintptr(null), 1, 2},
+			Sys:   &syscall.SysProcAttr{Setsid: true},
+		})
 	if err != nil {
 		fmt.Printf("guest: starting %s in %s: %v\n", job.Path, job.Dir, err)
 		return cannotStart, nil

@@ -22,7 +22,8 @@ import (
 
 func main() {
 	if os.Getpid() != 1 {
-		fmt.Fprintln(os.Stderr, "guest: this is the first process of an emulated machine; run the boot command instead")
+		fmt.Fprintln(os.Stderr,
+			"guest: this is the first process of an emulated machine; run the boot command instead")
 		os.Exit(2)
 	}
 	var plan protocol.Plan

@@ -104,7 +104,8 @@ func (a *Archive) needs(p platform.Program, name string) (runs bool, needs []nee
 		}
 		loader, err := io.ReadAll(segment.Open())
 		// A file with debug information only has room for it, but no text.
-		if path := strings.TrimRight(string(loader), "\x00"); err == nil && strings.HasPrefix(path, "/") {
+		if path := strings.TrimRight(string(loader), "\x00"); err == nil &&
+			strings.HasPrefix(path, "/") {
 			needs = append(needs, need{path, name})
 		}
 	}

@@ -30,7 +30,8 @@ type testPackage struct {
 // listPackages resolves patterns of packages of the module in the directory
 // dir, and leaves out what has no tests for the machine.
 func listPackages(ctx context.Context, machine, dir string, patterns []string) ([]testPackage, error) {
-	cmd := exec.CommandContext(ctx, "go", append([]string{"list", "-json=ImportPath,Dir,TestGoFiles,XTestGoFiles"}, patterns...)...)
+	cmd := exec.CommandContext(ctx, "go",
+		append([]string{"list", "-json=ImportPath,Dir,TestGoFiles,XTestGoFiles"}, patterns...)...)
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "GOOS=linux", "GOARCH="+machine, "CGO_ENABLED=0")
 	out, err := cmd.Output()
@@ -66,7 +67,8 @@ const selfTest = "./internal/selftest"
 // kernel itself first. It builds without cgo: the guest has no C library but
 // the one of the traced programs.
 func (m *matrix) buildTests(ctx context.Context, machine, dir string) ([]suite, error) {
-	list, err := listPackages(ctx, machine, filepath.Join(m.repository, checkout.Module), []string{selfTest})
+	list, err := listPackages(ctx, machine, filepath.Join(m.repository, checkout.Module),
+		[]string{selfTest})
 	if err != nil {
 		return nil, err
 	}

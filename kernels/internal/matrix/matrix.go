@@ -92,7 +92,8 @@ func choose(all []platform.Kernel, quick bool, only string) ([]platform.Kernel, 
 			}
 		}
 		if len(list) == n {
-			return nil, fmt.Errorf("-only %s: no kernel of the matrix is of that machine or series", word)
+			return nil, fmt.Errorf("-only %s: no kernel of the matrix is of that machine or series",
+				word)
 		}
 	}
 	return list, nil

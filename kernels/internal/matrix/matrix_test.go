@@ -39,7 +39,8 @@ func TestKernelsAreChosen(t *testing.T) {
 	} {
 		list, err := choose(all, tt.quick, tt.only)
 		qt.Assert(t, qt.IsNil(err))
-		qt.Check(t, qt.Equals(names(list), tt.want), qt.Commentf("quick %v only %q", tt.quick, tt.only))
+		qt.Check(t, qt.Equals(names(list), tt.want),
+			qt.Commentf("quick %v only %q", tt.quick, tt.only))
 	}
 	_, err := choose(all, false, "vax")
 	qt.Check(t, qt.ErrorMatches(err, "-only vax: .*"))

@@ -85,7 +85,8 @@ func (m *matrix) runAll(ctx context.Context, list []platform.Kernel) []row {
 			builds[k.Machine] = sync.OnceValues(func() (*machineBuild, error) {
 				start := time.Now()
 				b, err := m.build(ctx, k.Machine)
-				m.progress("%s: tests and traced programs built in %.0f s", k.Machine, time.Since(start).Seconds())
+				m.progress("%s: tests and traced programs built in %.0f s", k.Machine,
+					time.Since(start).Seconds())
 				return b, err
 			})
 		}
@@ -131,7 +132,8 @@ func (m *matrix) runOne(ctx context.Context, b *machineBuild, image debian.Image
 
 	outputs := make([]bytes.Buffer, len(b.suites))
 	result, err := guest.Run(ctx, vm.Options{
-		Emulator: emulator, Kernel: image.Path, Modules: image.Modules, Init: b.first, Memory: m.options.Memory,
+		Emulator: emulator, Kernel: image.Path, Modules: image.Modules, Init: b.first,
+		Memory: m.options.Memory,
 		Output: func(job int, line string) {
 			// The mark that tells test2json where a test's own output ends.
 			fmt.Fprintln(log, strings.ReplaceAll(line, "\x16", ""))
@@ -174,7 +176,8 @@ func (m *matrix) guest(b *machineBuild, k platform.Kernel) (*vm.Guest, error) {
 		return nil, err
 	}
 	for _, s := range b.suites {
-		arguments := []string{"-test.v=test2json", "-test.paniconexit0", "-test.timeout=" + m.options.Timeout.String()}
+		arguments := []string{"-test.v=test2json", "-test.paniconexit0",
+			"-test.timeout=" + m.options.Timeout.String()}
 		if m.options.Pattern != "" {
 			arguments = append(arguments, "-test.run="+m.options.Pattern)
 		}

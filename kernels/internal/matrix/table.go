@@ -30,7 +30,8 @@ func (r *row) cells() []string {
 	if r.trouble != nil {
 		failed += " and did not end"
 	}
-	return append(cells, mode, fmt.Sprint(r.passed), failed, fmt.Sprint(len(r.skipped)), fmt.Sprintf("%.0f s", r.total.Seconds()))
+	return append(cells, mode, fmt.Sprint(r.passed), failed, fmt.Sprint(len(r.skipped)),
+		fmt.Sprintf("%.0f s", r.total.Seconds()))
 }
 
 func printTable(w io.Writer, rows []row) {
@@ -73,7 +74,8 @@ func printReasons(w io.Writer, rows []row) {
 	var skips []testresults.Skip
 	for _, r := range rows {
 		for _, t := range r.skipped {
-			skips = append(skips, testresults.Skip{Test: t.Name, Reason: t.SkipReason(), Where: r.kernel.String()})
+			skips = append(skips, testresults.Skip{Test: t.Name, Reason: t.SkipReason(),
+				Where: r.kernel.String()})
 		}
 	}
 	testresults.PrintSkips(w, skips)

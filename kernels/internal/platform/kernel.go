@@ -84,7 +84,8 @@ func All() []Kernel {
 func ParseKernel(s string) (Kernel, error) {
 	machine, series, ok := strings.Cut(s, "/")
 	if !ok {
-		return Kernel{}, fmt.Errorf("kernel %q: want MACHINE/SERIES, as in amd64/6.12 or s390x/%s", s, Newest)
+		return Kernel{}, fmt.Errorf("kernel %q: want MACHINE/SERIES, as in amd64/6.12 or s390x/%s",
+			s, Newest)
 	}
 	if _, err := MachineByName(machine); err != nil {
 		return Kernel{}, fmt.Errorf("kernel %q: %w", s, err)

@@ -69,7 +69,8 @@ func Machines() []Machine {
 			Parameters: []string{"no_timer_check"},
 			Flavour:    "cloud-amd64",
 			Programs: []Program{
-				program("amd64", elf.EM_X86_64, elf.ELFCLASS64, "x86_64-linux-gnu", "gcc-x86-64-linux-gnu", "libc6-dev-amd64-cross"),
+				program("amd64", elf.EM_X86_64, elf.ELFCLASS64, "x86_64-linux-gnu",
+					"gcc-x86-64-linux-gnu", "libc6-dev-amd64-cross"),
 				i386(),
 			},
 		},
@@ -82,7 +83,8 @@ func Machines() []Machine {
 			Console:   "ttyAMA0",
 			Flavour:   "cloud-arm64",
 			Programs: []Program{
-				program("arm64", elf.EM_AARCH64, elf.ELFCLASS64, "aarch64-linux-gnu", "gcc-aarch64-linux-gnu", "libc6-dev-arm64-cross"),
+				program("arm64", elf.EM_AARCH64, elf.ELFCLASS64, "aarch64-linux-gnu",
+					"gcc-aarch64-linux-gnu", "libc6-dev-arm64-cross"),
 			},
 		},
 		{
@@ -92,7 +94,8 @@ func Machines() []Machine {
 			Console:   "ttysclp0",
 			Flavour:   "s390x",
 			Programs: []Program{
-				program("s390x", elf.EM_S390, elf.ELFCLASS64, "s390x-linux-gnu", "gcc-s390x-linux-gnu", "libc6-dev-s390x-cross"),
+				program("s390x", elf.EM_S390, elf.ELFCLASS64, "s390x-linux-gnu",
+					"gcc-s390x-linux-gnu", "libc6-dev-s390x-cross"),
 			},
 		},
 		{
@@ -102,7 +105,8 @@ func Machines() []Machine {
 			Console:   "ttyS0",
 			Flavour:   "riscv64",
 			Programs: []Program{
-				program("riscv64", elf.EM_RISCV, elf.ELFCLASS64, "riscv64-linux-gnu", "gcc-riscv64-linux-gnu", "libc6-dev-riscv64-cross"),
+				program("riscv64", elf.EM_RISCV, elf.ELFCLASS64, "riscv64-linux-gnu",
+					"gcc-riscv64-linux-gnu", "libc6-dev-riscv64-cross"),
 			},
 		},
 	}
@@ -121,7 +125,8 @@ func program(name string, machine elf.Machine, class elf.Class, triple string, p
 // (gcc -m32 would do as well, but Debian's gcc-multilib cannot be installed
 // beside the other machines' compilers.)
 func i386() Program {
-	p := program("386", elf.EM_386, elf.ELFCLASS32, "i686-linux-gnu", "gcc-i686-linux-gnu", "libc6-dev-i386-cross")
+	p := program("386", elf.EM_386, elf.ELFCLASS32, "i686-linux-gnu", "gcc-i686-linux-gnu",
+		"libc6-dev-i386-cross")
 	p.Libraries = append(p.Libraries, "/lib/i386-linux-gnu", "/usr/lib/i386-linux-gnu")
 	p.GuestLibraries = "/lib/i386-linux-gnu"
 	return p
@@ -154,7 +159,8 @@ func MachineOfFile(path string) (Machine, error) {
 			}
 		}
 	}
-	return Machine{}, fmt.Errorf("%s is for %v (%v), which no machine here runs", path, f.Machine, f.Class)
+	return Machine{}, fmt.Errorf("%s is for %v (%v), which no machine here runs", path, f.Machine,
+		f.Class)
 }
 
 // Runs reports whether f is a program, or a library, of this kind.

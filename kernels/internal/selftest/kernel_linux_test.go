@@ -104,7 +104,8 @@ func TestKernelHasFUSEAndOverlayfs(t *testing.T) {
 	text, err := os.ReadFile("/proc/filesystems")
 	qt.Assert(t, qt.IsNil(err))
 	for _, kind := range []string{"fuse", "overlay"} {
-		qt.Check(t, qt.IsTrue(slices.Contains(strings.Fields(string(text)), kind)), qt.Commentf("%s", kind))
+		qt.Check(t, qt.IsTrue(slices.Contains(strings.Fields(string(text)), kind)),
+			qt.Commentf("%s", kind))
 	}
 	_, err = os.Stat("/dev/fuse")
 	qt.Check(t, qt.IsNil(err))

@@ -43,7 +43,8 @@ func TestArguments(arguments []string, otherwise time.Duration) ([]string, time.
 		case "test.testlogfile", "test.outputdir", "test.gocoverdir":
 			// go test gives them by itself.
 			continue
-		case "test.coverprofile", "test.cpuprofile", "test.memprofile", "test.blockprofile", "test.mutexprofile", "test.trace":
+		case "test.coverprofile", "test.cpuprofile", "test.memprofile", "test.blockprofile",
+			"test.mutexprofile", "test.trace":
 			return nil, 0, fmt.Errorf("-%s: a guest cannot leave files behind", name)
 		case "test.timeout":
 			t, err := time.ParseDuration(value)

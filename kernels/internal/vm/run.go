@@ -125,7 +125,8 @@ func (g *Guest) Run(ctx context.Context, o Options) (Result, error) {
 		result, err := g.run(ctx, o)
 		result.Attempts = attempt
 		var guestError *GuestError
-		if result.Release != "" || !errors.As(err, &guestError) || attempt == bootAttempts || ctx.Err() != nil {
+		if result.Release != "" || !errors.As(err, &guestError) || attempt == bootAttempts ||
+			ctx.Err() != nil {
 			return result, err
 		}
 	}

@@ -89,7 +89,8 @@ func TestArgumentsOfTheTestAreAdapted(t *testing.T) {
 	qt.Assert(t, qt.IsNil(err))
 	qt.Check(t, qt.DeepEquals(kept, []string{"-test.paniconexit0", "-test.v=true",
 		"-test.timeout=1m0s", "-test.run=X", "word"}))
-	qt.Check(t, qt.IsTrue(timeout > time.Minute && timeout < 2*time.Minute), qt.Commentf("%v", timeout))
+	qt.Check(t, qt.IsTrue(timeout > time.Minute && timeout < 2*time.Minute),
+		qt.Commentf("%v", timeout))
 
 	_, timeout, err = TestArguments([]string{"-test.timeout=0s"}, time.Hour)
 	qt.Assert(t, qt.IsNil(err))

@@ -59,7 +59,8 @@ func (n *Node) Child(name string) *Node {
 func (g *Graph) Write(w io.Writer) error {
 	var j jsontext.Builder
 	j.Begin('{')
-	for _, member := range [][2]string{{"title", g.Title}, {"type", g.Type}, {"unit", g.Unit}, {"note", g.Note}} {
+	for _, member := range [][2]string{{"title", g.Title}, {"type", g.Type}, {"unit", g.Unit},
+		{"note", g.Note}} {
 		j.Key(member[0])
 		j.String(member[1])
 	}

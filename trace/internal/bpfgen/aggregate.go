@@ -349,7 +349,8 @@ func (b *builder) sortable(c class) {
 		}
 		// Of a negative number all bits are turned over, of another one the
 		// sign.
-		b.Emit(asm.Mov.Reg(asm.R4, asm.R2), asm.ArSh.Imm(asm.R4, 63), asm.LoadImm(asm.R3, math.MinInt64, asm.DWord),
+		b.Emit(asm.Mov.Reg(asm.R4, asm.R2), asm.ArSh.Imm(asm.R4, 63),
+			asm.LoadImm(asm.R3, math.MinInt64, asm.DWord),
 			asm.Or.Reg(asm.R4, asm.R3), asm.Xor.Reg(asm.R2, asm.R4))
 	}
 }

@@ -25,7 +25,8 @@ func (b *builder) key(a *Aggregation, t *expr.Term, at, size int, unread argcode
 		b.readText(asm.R10, at, t.Max+2, func(dst asm.Register) { b.raw(dst, t.Index) })
 		b.JumpIfImm(asm.JSLT, asm.R0, 0, asm.R1, unread)
 		b.JumpIfImm(asm.JSLT, asm.R0, uint64(t.Max+2), asm.R1, whole)
-		b.Emit(asm.StoreImm(asm.R10, int16(at+t.Max), 0, asm.Byte), asm.StoreImm(asm.R10, int16(at+t.Max+1), 1, asm.Byte))
+		b.Emit(asm.StoreImm(asm.R10, int16(at+t.Max), 0, asm.Byte),
+			asm.StoreImm(asm.R10, int16(at+t.Max+1), 1, asm.Byte))
 		b.Place(whole)
 	case expr.Stack:
 		b.stackKey(a.Stacks, at, unread)

@@ -61,7 +61,8 @@ func TestAccumulatorsHoldWhatHasBeenAdded(t *testing.T) {
 			random := rand.New(rand.NewPCG(5, 6))
 			for range 100 {
 				w := k.newWorld(random, 2)
-				value, key := expr.Term{Source: expr.Argument}, expr.Term{Source: expr.Argument, Index: 1}
+				value, key := expr.Term{Source: expr.Argument},
+					expr.Term{Source: expr.Argument, Index: 1}
 				a := &Aggregation{
 					Map: testRows, Applies: func(*Site) bool { return true }, Value: &value,
 					Keys: []expr.Term{key, {Source: expr.Command}},
@@ -70,7 +71,8 @@ func TestAccumulatorsHoldWhatHasBeenAdded(t *testing.T) {
 				if random.IntN(2) == 0 {
 					a.Keys = nil
 				}
-				plan := &Plan{Kernel: k.forPlan(), Counters: testCounters, Aggregations: []*Aggregation{a}}
+				plan := &Plan{Kernel: k.forPlan(), Counters: testCounters,
+					Aggregations: []*Aggregation{a}}
 				block, err := plan.Block(&Site{Args: w.args})
 				qt.Assert(t, qt.IsNil(err))
 				qt.Assert(t, qt.IsFalse(block.UsesID))
@@ -160,7 +162,8 @@ func (w *world) checkRow(t *testing.T, a *Aggregation, c Class, want *expected, 
 			if got.IsFloat && math.IsNaN(got.Float) {
 				got.Float = math.Inf(1)
 			}
-			qt.Assert(t, qt.Equals(got.Compare(extreme.value), 0), qt.Commentf("got %v want %v", got, extreme.value))
+			qt.Assert(t, qt.Equals(got.Compare(extreme.value), 0),
+				qt.Commentf("got %v want %v", got, extreme.value))
 		}
 	}
 }
@@ -205,7 +208,8 @@ func TestValuesLandBetweenTheBoundsOfTheirBucket(t *testing.T) {
 				bucket, sum := bucketOf(t, k, program, a, value)
 				v := valueIn(map[string]Class{"-8": signed, "8": unsigned}[size], value)
 				low, high, lowNegative, highNegative := h.Bounds(bucket)
-				least, greatest := expr.Value{Bits: low, Negative: lowNegative}, expr.Value{Bits: high, Negative: highNegative}
+				least, greatest := expr.Value{Bits: low, Negative: lowNegative},
+					expr.Value{Bits: high, Negative: highNegative}
 				qt.Assert(t, qt.IsTrue(least.Compare(v) <= 0 && v.Compare(greatest) <= 0),
 					qt.Commentf("%+v of %+v is not between %+v and %+v", v, h, least, greatest))
 				qt.Assert(t, qt.Equals(sum, value))
@@ -215,7 +219,8 @@ func TestValuesLandBetweenTheBoundsOfTheirBucket(t *testing.T) {
 }
 
 func TestBucketsFollowEachOther(t *testing.T) {
-	for _, h := range []Histogram{{Low: 0, High: 100, Step: 10}, {Low: -50, High: 50, Step: 5}, {Low: -20, High: -10, Step: 5},
+	for _, h := range []Histogram{{Low: 0, High: 100, Step: 10}, {Low: -50, High: 50, Step: 5},
+		{Low: -20, High: -10, Step: 5},
 		{}, {Scale: 1}, {Scale: 2}, {Scale: 3}, {Scale: 4}} {
 		for bucket := 1; bucket < h.Buckets(); bucket++ {
 			_, before, _, beforeNegative := h.Bounds(bucket - 1)
@@ -225,8 +230,14 @@ func TestBucketsFollowEachOther(t *testing.T) {
 				qt.Check(t, qt.IsTrue(lowNegative || high+1 >= low || high == math.MaxUint64))
 				continue
 			}
-			qt.Check(t, qt.IsTrue(expr.Value{Bits: before, Negative: beforeNegative}.Compare(expr.Value{Bits: low, Negative: lowNegative}) < 0))
-			qt.Check(t, qt.IsTrue(expr.Value{Bits: low, Negative: lowNegative}.Compare(expr.Value{Bits: high, Negative: highNegative}) <= 0))
+			qt.Check(t,
+				qt.IsTrue(expr.Value{Bits: before,
+					Negative: beforeNegative}.Compare(expr.Value{Bits: low,
+					Negative: lowNegative}) < 0))
+			qt.Check(t,
+				qt.IsTrue(expr.Value{Bits: low,
+					Negative: lowNegative}.Compare(expr.Value{Bits: high,
+					Negative: highNegative}) <= 0))
 		}
 	}
 }
@@ -274,7 +285,8 @@ func TestExponentialBucketsAreThoseOfOpenTelemetry(t *testing.T) {
 					want += 2 + exactIndex(value, scale)
 				}
 				if got != want {
-					t.Fatalf("scale %d: %#x of %s bytes is in bucket %d, not in %d", scale, value, size, got-h.Zero(), want-h.Zero())
+					t.Fatalf("scale %d: %#x of %s bytes is in bucket %d, not in %d", scale, value,
+						size, got-h.Zero(), want-h.Zero())
 				}
 			}
 		}
@@ -324,7 +336,8 @@ func TestProcessesOfOtherNamespacesHaveNoNumber(t *testing.T) {
 		w.addMap(testCounters, true, 4, 8, int(CounterCount))
 		hit := func(foreign bool) {
 			w.pid, w.tid, w.foreign = 7, 8, foreign
-			qt.Assert(t, qt.IsNil(w.run(append(asm.Instructions{asm.Mov.Reg(asm.R6, asm.R1)}, block.Instructions...))))
+			qt.Assert(t, qt.IsNil(w.run(append(asm.Instructions{asm.Mov.Reg(asm.R6, asm.R1)},
+				block.Instructions...))))
 		}
 		hit(false)
 		hit(true)

@@ -53,7 +53,8 @@ type bpfMap struct {
 }
 
 func (m *bpfMachine) addMap(fd int, array bool, keySize, valueSize, max int) *bpfMap {
-	mp := &bpfMap{values: make(map[string][]byte), keySize: keySize, valueSize: valueSize, array: array, max: max}
+	mp := &bpfMap{values: make(map[string][]byte), keySize: keySize, valueSize: valueSize,
+		array: array, max: max}
 	for i := range max {
 		if array {
 			key := make([]byte, 4)
@@ -76,8 +77,9 @@ const (
 
 func newBPFMachine(order binary.ByteOrder) *bpfMachine {
 	return &bpfMachine{
-		order: order, context: make([]byte, 512), memory: make(map[uint64][]byte), maps: make(map[int]*bpfMap),
-		pid: 100, tid: 101, uid: 7, gid: 8, cpu: 3, cgroup: 1<<40 + 9, command: "worker", now: 1000,
+		order: order, context: make([]byte, 512), memory: make(map[uint64][]byte),
+		maps: make(map[int]*bpfMap),
+		pid:  100, tid: 101, uid: 7, gid: 8, cpu: 3, cgroup: 1<<40 + 9, command: "worker", now: 1000,
 	}
 }
 
@@ -112,13 +114,15 @@ func (m *bpfMachine) run(program asm.Instructions) error {
 		case asm.LdClass:
 			m.registers[ins.Dst] = uint64(ins.Constant)
 		case asm.LdXClass:
-			b, err := m.at(m.registers[ins.Src]+uint64(int64(ins.Offset)), ins.OpCode.Size().Sizeof(), values, true)
+			b, err := m.at(m.registers[ins.Src]+uint64(int64(ins.Offset)),
+				ins.OpCode.Size().Sizeof(), values, true)
 			if err != nil {
 				return fmt.Errorf("%d: %v: %w", pc, ins, err)
 			}
 			m.registers[ins.Dst] = m.load(b)
 		case asm.StClass, asm.StXClass:
-			b, err := m.at(m.registers[ins.Dst]+uint64(int64(ins.Offset)), ins.OpCode.Size().Sizeof(), values, true)
+			b, err := m.at(m.registers[ins.Dst]+uint64(int64(ins.Offset)),
+				ins.OpCode.Size().Sizeof(), values, true)
 			if err != nil {
 				return fmt.Errorf("%d: %v: %w", pc, ins, err)
 			}
@@ -304,7 +308,8 @@ func (m *bpfMachine) user(to []byte, address uint64) bool {
 		}
 	}
 	for from, part := range m.memory {
-		if address >= from && address-from+uint64(len(to)) <= uint64(len(part)) && address-from <= uint64(len(part)) {
+		if address >= from && address-from+uint64(len(to)) <= uint64(len(part)) &&
+			address-from <= uint64(len(part)) {
 			copy(to, part[address-from:])
 			return true
 		}

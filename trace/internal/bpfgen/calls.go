@@ -79,7 +79,8 @@ func (b *builder) lookUpOrMake(c *call, m int, full argcode.Label) {
 // key.
 func (b *builder) push(c *call) {
 	full, pushed := b.Label(), b.Label()
-	b.Emit(asm.LoadMem(asm.R1, asm.R7, callsPushed, asm.Word), asm.LoadMem(asm.R2, asm.R7, callsCount, asm.Word))
+	b.Emit(asm.LoadMem(asm.R1, asm.R7, callsPushed, asm.Word),
+		asm.LoadMem(asm.R2, asm.R7, callsCount, asm.Word))
 	b.JumpIfImm(asm.JGE, asm.R2, MaxCalls, asm.R3, full)
 	if !c.byThread() { // another thread may take it before it has its time
 		b.callAt(asm.R5, 0)
@@ -87,13 +88,16 @@ func (b *builder) push(c *call) {
 	}
 	b.Emit(asm.Add.Imm(asm.R2, 1), asm.StoreMem(asm.R7, callsCount, asm.R2, asm.Word))
 	b.Place(pushed)
-	b.Emit(asm.Mov.Reg(asm.R2, asm.R1), asm.Add.Imm(asm.R2, 1), asm.StoreMem(asm.R7, callsPushed, asm.R2, asm.Word))
+	b.Emit(asm.Mov.Reg(asm.R2, asm.R1), asm.Add.Imm(asm.R2, 1),
+		asm.StoreMem(asm.R7, callsPushed, asm.R2, asm.Word))
 	b.Emit(asm.And.Imm(asm.R1, MaxCalls-1), asm.StoreMem(asm.R10, int16(c.key+16), asm.R1, asm.DWord))
 	b.Emit(asm.Mul.Imm(asm.R1, callSize), asm.Add.Reg(asm.R7, asm.R1))
 	if sp, ok := b.stackPointer(); ok {
-		b.Emit(asm.LoadMem(asm.R1, asm.R6, sp, asm.DWord), asm.StoreMem(asm.R7, callsFirst+callLevel, asm.R1, asm.DWord))
+		b.Emit(asm.LoadMem(asm.R1, asm.R6, sp, asm.DWord),
+			asm.StoreMem(asm.R7, callsFirst+callLevel, asm.R1, asm.DWord))
 	}
-	b.Emit(asm.LoadMem(asm.R1, asm.R10, int16(c.word), asm.DWord), asm.StoreMem(asm.R7, callsFirst+callWord, asm.R1, asm.DWord))
+	b.Emit(asm.LoadMem(asm.R1, asm.R10, int16(c.word), asm.DWord),
+		asm.StoreMem(asm.R7, callsFirst+callWord, asm.R1, asm.DWord))
 	b.Later(func() {
 		b.Place(full)
 		b.Emit(asm.StoreMem(asm.R10, int16(c.slot), asm.R1, asm.DWord))
@@ -124,7 +128,8 @@ func (b *builder) pop(c *call, younger argcode.Label) {
 	b.Emit(asm.LoadMem(asm.R1, asm.R7, callsPushed, asm.Word), asm.Sub.Imm(asm.R1, 1))
 	b.callAt(asm.R4, 0)
 	if !c.byThread() {
-		b.Emit(asm.LoadMem(asm.R5, asm.R4, callTime, asm.DWord), asm.LoadMem(asm.R0, asm.R10, int16(c.duration), asm.DWord))
+		b.Emit(asm.LoadMem(asm.R5, asm.R4, callTime, asm.DWord),
+			asm.LoadMem(asm.R0, asm.R10, int16(c.duration), asm.DWord))
 		b.JumpIfImm(asm.JEq, asm.R5, 0, asm.R3, younger)
 		b.JumpIf(asm.JGT, asm.R5, asm.R0, younger)
 	}
@@ -132,7 +137,8 @@ func (b *builder) pop(c *call, younger argcode.Label) {
 		take, elsewhere := b.Label(), b.Label()
 		b.SetField(asm.R10, c.slot, 0, asm.R3)
 		sp, _ := b.stackPointer()
-		b.Emit(asm.LoadMem(asm.R5, asm.R6, sp, asm.DWord), asm.LoadMem(asm.R0, asm.R4, callLevel, asm.DWord))
+		b.Emit(asm.LoadMem(asm.R5, asm.R6, sp, asm.DWord),
+			asm.LoadMem(asm.R0, asm.R4, callLevel, asm.DWord))
 		b.JumpIf(asm.JNE, asm.R0, asm.R5, elsewhere)
 		b.Emit(asm.StoreImm(asm.R7, callsLevel, 1, asm.Word))
 		b.Place(take)
@@ -172,7 +178,8 @@ func (b *builder) abandon(c *call, take argcode.Label) {
 		b.Emit(asm.LoadMem(asm.R3, asm.R0, callLevel, asm.DWord))
 		b.JumpIf(asm.JGT, asm.R3, asm.R5, take)
 		b.JumpIf(asm.JNE, asm.R3, asm.R5, next)
-		b.Emit(asm.Mov.Reg(asm.R4, asm.R0), asm.Sub.Imm(asm.R1, int32(n)), asm.Sub.Imm(asm.R2, int32(n)))
+		b.Emit(asm.Mov.Reg(asm.R4, asm.R0), asm.Sub.Imm(asm.R1, int32(n)),
+			asm.Sub.Imm(asm.R2, int32(n)))
 		b.SetField(asm.R10, c.slot, uint64(n), asm.R3)
 		b.Jump(take)
 		b.Place(next)
@@ -192,7 +199,8 @@ func (b *builder) bornBefore(c *call, checked argcode.Label) {
 		b.Emit(asm.Mov.Imm(asm.R2, 8))
 		b.Call(asm.FnProbeReadKernel)
 		b.JumpIfImm(asm.JNE, asm.R0, 0, asm.R1, checked)
-		b.Emit(asm.LoadMem(asm.R1, asm.R10, int16(birth), asm.DWord), asm.LoadMem(asm.R2, asm.R10, int16(c.began), asm.DWord))
+		b.Emit(asm.LoadMem(asm.R1, asm.R10, int16(birth), asm.DWord),
+			asm.LoadMem(asm.R2, asm.R10, int16(c.began), asm.DWord))
 		b.JumpIf(asm.JLE, asm.R1, asm.R2, checked)
 		b.Emit(asm.StoreImm(asm.R7, callsCount, 0, asm.Word))
 	})

@@ -33,7 +33,8 @@ func (f *fetcher) condition(c *condition, ifFalse argcode.Label) (otherwise map[
 		return otherwise
 	}
 	if c.kind == heldAtStart {
-		f.Emit(asm.LoadMem(asm.R1, asm.R10, int16(f.ending.word), asm.DWord), asm.And.Imm(asm.R1, 1<<c.number))
+		f.Emit(asm.LoadMem(asm.R1, asm.R10, int16(f.ending.word), asm.DWord),
+			asm.And.Imm(asm.R1, 1<<c.number))
 		f.JumpIfImm(asm.JEq, asm.R1, 0, asm.R2, ifFalse)
 	}
 	return maps.Clone(f.loaded)
@@ -176,8 +177,10 @@ func (f *fetcher) compareFloat(c *condition, ifFalse argcode.Label) {
 	f.JumpIfImm(asm.JNE, asm.R2, 0, asm.R3, number)
 	f.Emit(asm.Mov.Imm(asm.R1, 0)) // so that the two zeros are equal
 	f.Place(number)
-	f.Emit(asm.Mov.Reg(asm.R2, asm.R1), asm.ArSh.Imm(asm.R2, 63), asm.RSh.Imm(asm.R2, 1), asm.Xor.Reg(asm.R1, asm.R2))
-	f.JumpIfImm(jumpUnless(c.op, signed), asm.R1, sortable(c.left.class, c.right.value.Float), asm.R3, ifFalse)
+	f.Emit(asm.Mov.Reg(asm.R2, asm.R1), asm.ArSh.Imm(asm.R2, 63), asm.RSh.Imm(asm.R2, 1),
+		asm.Xor.Reg(asm.R1, asm.R2))
+	f.JumpIfImm(jumpUnless(c.op, signed), asm.R1, sortable(c.left.class, c.right.value.Float),
+		asm.R3, ifFalse)
 	f.Place(holds)
 }
 

@@ -199,7 +199,8 @@ func (s *Site) resolveNumbers(kernel Kernel, op expr.Op, a, b expr.Term, unorder
 	}
 	if !right.known {
 		if left.class >= float32bits || right.class >= float32bits {
-			return condition{}, fmt.Errorf("%s and %s: a float can only be compared with a number", s.describe(a), s.describe(b))
+			return condition{}, fmt.Errorf("%s and %s: a float can only be compared with a number",
+				s.describe(a), s.describe(b))
 		}
 		return condition{kind: compareNumbers, op: op, left: left, right: right}, nil
 	}
@@ -264,7 +265,8 @@ func (s *Site) compareInteger(op expr.Op, left, right operand) (condition, error
 	if right.value.IsFloat {
 		whole := math.Floor(right.value.Float)
 		if math.Abs(whole) >= 1<<53 {
-			return condition{}, fmt.Errorf("%s is an integer: it cannot be compared with %g", s.describe(left.term), right.value.Float)
+			return condition{}, fmt.Errorf("%s is an integer: it cannot be compared with %g",
+				s.describe(left.term), right.value.Float)
 		}
 		if whole != right.value.Float {
 			// No integer is equal to it: what is not above the integer below it
@@ -287,7 +289,8 @@ func (s *Site) compareInteger(op expr.Op, left, right operand) (condition, error
 	low, high := s.limits(left)
 	switch {
 	case right.value.Compare(low) < 0:
-		return s.whatever(left, op == expr.NotEqual || op == expr.Greater || op == expr.GreaterEqual), nil
+		return s.whatever(left, op == expr.NotEqual || op == expr.Greater ||
+			op == expr.GreaterEqual), nil
 	case right.value.Compare(high) > 0:
 		return s.whatever(left, op == expr.NotEqual || op == expr.Less || op == expr.LessEqual), nil
 	default:

@@ -93,7 +93,8 @@ func (w *world) number(k Kernel, t, other expr.Term) (*big.Float, bool) {
 		return integer(w.cgroup)
 	case expr.Number:
 		switch v := t.Number; {
-		case other.Source == expr.Argument && !other.HasMask && other.Index < len(w.args) && w.args[other.Index].Float:
+		case other.Source == expr.Argument && !other.HasMask && other.Index < len(w.args) &&
+			w.args[other.Index].Float:
 			f := v.AsFloat()
 			if w.args[other.Index].Size == 4 {
 				f = float64(float32(f))
@@ -208,7 +209,8 @@ func (w *world) randomCondition(k Kernel, random *rand.Rand, depth int) string {
 	case 0:
 		return argument
 	case 1:
-		return fmt.Sprintf("%s & %#x %s arg%d", argument, random.Uint64()>>random.IntN(64), op, random.IntN(len(w.args)))
+		return fmt.Sprintf("%s & %#x %s arg%d", argument, random.Uint64()>>random.IntN(64), op,
+			random.IntN(len(w.args)))
 	case 2:
 		return fmt.Sprintf("%s %s arg%d", argument, op, random.IntN(len(w.args)))
 	case 3:
@@ -217,7 +219,8 @@ func (w *world) randomCondition(k Kernel, random *rand.Rand, depth int) string {
 	case 4:
 		return fmt.Sprintf("%s %s pid & 0xff", argument, op)
 	case 5:
-		return fmt.Sprintf(`comm %s "%s"`, ops[random.IntN(2)], []string{"worker", "worke", "workers", ""}[random.IntN(4)])
+		return fmt.Sprintf(`comm %s "%s"`, ops[random.IntN(2)],
+			[]string{"worker", "worke", "workers", ""}[random.IntN(4)])
 	case 6:
 		return w.randomText(k, random, index, ops[random.IntN(2)])
 	}
@@ -294,18 +297,22 @@ func TestConditionsHoldWhereTheyShould(t *testing.T) {
 					continue // a text that cannot be written
 				}
 				qt.Assert(t, qt.IsNil(err), qt.Commentf("%s", source))
-				plan := &Plan{Kernel: k.forPlan(), Filter: node, Events: &Events{Ring: testRing, RingSize: 1 << 20}}
+				plan := &Plan{Kernel: k.forPlan(), Filter: node,
+					Events: &Events{Ring: testRing, RingSize: 1 << 20}}
 				block, err := plan.Block(&Site{Args: w.args, Fixed: true})
 				if err != nil {
-					qt.Assert(t, qt.ErrorMatches(err, ".*a float can only be compared.*|.*it cannot be compared with.*"))
+					qt.Assert(t, qt.ErrorMatches(err,
+						".*a float can only be compared.*|.*it cannot be compared with.*"))
 					continue
 				}
 				want := w.evaluate(plan.Kernel, node)
 				outcomes[want]++
 				if block != nil {
-					qt.Assert(t, qt.IsNil(w.run(append(asm.Instructions{asm.Mov.Reg(asm.R6, asm.R1)}, block.Instructions...))))
+					qt.Assert(t, qt.IsNil(w.run(append(asm.Instructions{asm.Mov.Reg(asm.R6,
+						asm.R1)}, block.Instructions...))))
 				}
-				qt.Assert(t, qt.Equals(len(w.records) == 1, want == isTrue), qt.Commentf("%s of %v", source, w.args))
+				qt.Assert(t, qt.Equals(len(w.records) == 1, want == isTrue),
+					qt.Commentf("%s of %v", source, w.args))
 			}
 			for _, n := range outcomes {
 				qt.Assert(t, qt.IsTrue(n > 80), qt.Commentf("%v", outcomes))

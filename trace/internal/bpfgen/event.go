@@ -112,7 +112,8 @@ func (b *builder) captures(e *Events) (captures []Capture) {
 	for _, c := range e.Captures(b.site) {
 		switch {
 		case b.isBytes(c.Arg):
-			captures = append(captures, Capture{Arg: c.Arg, Max: min(c.Max, b.Args[c.Arg].Size), Length: None})
+			captures = append(captures, Capture{Arg: c.Arg, Max: min(c.Max, b.Args[c.Arg].Size),
+				Length: None})
 		case b.Readable(c.Arg) && (c.Length == None || b.Readable(c.Length)):
 			captures = append(captures, c)
 		}
@@ -123,7 +124,8 @@ func (b *builder) captures(e *Events) (captures []Capture) {
 // reserve makes room for a record.
 func (b *builder) reserve(e *Events, record *Record, full argcode.Label) {
 	b.share(e, record.Size, full)
-	b.Emit(asm.LoadMapPtr(asm.R1, e.Ring), asm.Mov.Imm(asm.R2, int32(record.Size)), asm.Mov.Imm(asm.R3, 0))
+	b.Emit(asm.LoadMapPtr(asm.R1, e.Ring), asm.Mov.Imm(asm.R2, int32(record.Size)),
+		asm.Mov.Imm(asm.R3, 0))
 	b.Call(asm.FnRingbufReserve)
 	b.JumpIfImm(asm.JEq, asm.R0, 0, asm.R1, full)
 	b.Emit(asm.Mov.Reg(asm.R7, asm.R0))
@@ -167,7 +169,8 @@ func (b *builder) reachable(r *Record) bool {
 			return false
 		}
 	}
-	return r.Stack <= math.MaxInt16 && (len(r.Captures) == 0 || r.Captures[len(r.Captures)-1].Status <= math.MaxInt16)
+	return r.Stack <= math.MaxInt16 && (len(r.Captures) == 0 ||
+		r.Captures[len(r.Captures)-1].Status <= math.MaxInt16)
 }
 
 // header stores what a record begins with. The time is now, unless taken is

@@ -36,7 +36,8 @@ func (b *builder) eventWithPages(e *Events, record *Record, groups []argcode.Gro
 		b.PageIn = false
 		b.Place(missing)
 		if record.Time != None {
-			b.Emit(asm.LoadMem(asm.R1, asm.R7, int16(record.Time), asm.DWord), asm.StoreMem(asm.R10, int16(time), asm.R1, asm.DWord))
+			b.Emit(asm.LoadMem(asm.R1, asm.R7, int16(record.Time), asm.DWord),
+				asm.StoreMem(asm.R10, int16(time), asm.R1, asm.DWord))
 		}
 		b.discard(e)
 		p.bringIn(groups)

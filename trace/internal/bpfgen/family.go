@@ -96,7 +96,8 @@ func processOf(a *argcode.Assembler, task Task, other argcode.Label) int {
 		a.Call(asm.FnProbeReadKernel)
 		a.JumpIfImm(asm.JNE, asm.R0, 0, asm.R1, other)
 	}
-	a.Emit(asm.LoadMem(asm.R1, asm.R10, int16(process), asm.Word), asm.LoadMem(asm.R2, asm.R10, int16(thread), asm.Word))
+	a.Emit(asm.LoadMem(asm.R1, asm.R10, int16(process), asm.Word),
+		asm.LoadMem(asm.R2, asm.R10, int16(thread), asm.Word))
 	a.JumpIf(asm.JNE, asm.R1, asm.R2, other)
 	return process
 }

@@ -12,7 +12,8 @@ import (
 // Kernel.CompareExchange is about.
 func CompareExchangeProbe() asm.Instructions {
 	a := argcode.NewAssembler()
-	a.Emit(asm.Mov.Imm(asm.R0, 0), asm.Mov.Imm(asm.R1, 0), asm.StoreMem(asm.R10, -8, asm.R0, asm.DWord))
+	a.Emit(asm.Mov.Imm(asm.R0, 0), asm.Mov.Imm(asm.R1, 0),
+		asm.StoreMem(asm.R10, -8, asm.R0, asm.DWord))
 	a.CompareExchange(asm.R10, -8, asm.R1)
 	a.Leave()
 	program, _ := a.Finish()

@@ -36,9 +36,11 @@ type fetcher struct {
 func newFetcher(kernel Kernel, args []argspec.Arg) *fetcher {
 	return &fetcher{
 		Fetcher: &argcode.Fetcher{
-			Assembler: argcode.NewAssembler(), Machine: kernel.Machine, BigEndian: kernel.bigEndian(), Args: args, Context: asm.R6,
+			Assembler: argcode.NewAssembler(), Machine: kernel.Machine,
+			BigEndian: kernel.bigEndian(), Args: args, Context: asm.R6,
 		},
-		kernel: kernel, stack: make(map[int]int), loaded: make(map[int]bool), merged: make(map[int]*placedGroup),
+		kernel: kernel, stack: make(map[int]int), loaded: make(map[int]bool),
+		merged: make(map[int]*placedGroup),
 	}
 }
 
@@ -77,7 +79,8 @@ func (f *fetcher) numbers() {
 	// stored zeroes.
 	f.Emit(asm.LoadMem(asm.R0, asm.R10, int16(at), asm.DWord))
 	if f.kernel.bigEndian() {
-		f.Emit(asm.Mov.Reg(asm.R1, asm.R0), asm.RSh.Imm(asm.R1, 32), asm.LSh.Imm(asm.R0, 32), asm.Or.Reg(asm.R0, asm.R1))
+		f.Emit(asm.Mov.Reg(asm.R1, asm.R0), asm.RSh.Imm(asm.R1, 32), asm.LSh.Imm(asm.R0, 32),
+			asm.Or.Reg(asm.R0, asm.R1))
 	}
 }
 

@@ -224,8 +224,9 @@ func TestConditionsHoldWhereTheyShouldThoughNeighboursAreMissing(t *testing.T) {
 				rows := w.addMap(testRows, false, keySize, a.ValueSize(), 10)
 				counters := w.addMap(testCounters, true, 4, 8, int(CounterCount))
 				plan := &Plan{
-					Kernel: k.forPlan(), Filter: filter, Counters: testCounters, Aggregations: []*Aggregation{a},
-					Events: &Events{Ring: testRing, RingSize: 1 << 20},
+					Kernel: k.forPlan(), Filter: filter, Counters: testCounters,
+					Aggregations: []*Aggregation{a},
+					Events:       &Events{Ring: testRing, RingSize: 1 << 20},
 				}
 				block, err := plan.Block(&Site{Args: w.args, Fixed: true})
 				qt.Assert(t, qt.IsNil(err))

@@ -25,7 +25,8 @@ func TestKernelAcceptsWhatIsGenerated(t *testing.T) {
 	testprog.RequireBPF(t)
 	var name unix.Utsname
 	qt.Assert(t, qt.IsNil(unix.Uname(&name)))
-	machines := map[string]string{"x86_64": "x86-64", "aarch64": "arm64", "s390x": "s390x", "riscv64": "riscv64"}
+	machines := map[string]string{"x86_64": "x86-64", "aarch64": "arm64", "s390x": "s390x",
+		"riscv64": "riscv64"}
 	var k *testKernel
 	for i := range testKernels {
 		if testKernels[i].name == machines[unix.ByteSliceToString(name.Machine[:])] {
@@ -47,15 +48,19 @@ func TestKernelAcceptsWhatIsGenerated(t *testing.T) {
 		t.Cleanup(func() { m.Close() })
 		return m.FD()
 	}
-	counters := newMap(&ebpf.MapSpec{Type: ebpf.PerCPUArray, KeySize: 4, ValueSize: 8, MaxEntries: uint32(CounterCount)})
+	counters := newMap(&ebpf.MapSpec{Type: ebpf.PerCPUArray, KeySize: 4, ValueSize: 8,
+		MaxEntries: uint32(CounterCount)})
 	ring := newMap(&ebpf.MapSpec{Type: ebpf.RingBuf, MaxEntries: 1 << 20})
 	room := newMap(&ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: RoomStateSize, MaxEntries: 4})
 	owners := newMap(&ebpf.MapSpec{Type: ebpf.LRUHash, KeySize: 8, ValueSize: OwnerKeysSize, MaxEntries: 16})
 	const savedSize = 16 << 10
-	calls := newMap(&ebpf.MapSpec{Type: ebpf.LRUHash, KeySize: 16, ValueSize: CallsSize, MaxEntries: 16})
+	calls := newMap(&ebpf.MapSpec{Type: ebpf.LRUHash, KeySize: 16, ValueSize: CallsSize,
+		MaxEntries: 16})
 	zeros := newMap(&ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: savedSize, MaxEntries: 1})
-	saved := newMap(&ebpf.MapSpec{Type: ebpf.LRUHash, KeySize: 24, ValueSize: savedSize, MaxEntries: 16})
-	processors := newMap(&ebpf.MapSpec{Type: ebpf.PerCPUArray, KeySize: 4, ValueSize: 8, MaxEntries: 1})
+	saved := newMap(&ebpf.MapSpec{Type: ebpf.LRUHash, KeySize: 24, ValueSize: savedSize,
+		MaxEntries: 16})
+	processors := newMap(&ebpf.MapSpec{Type: ebpf.PerCPUArray, KeySize: 4, ValueSize: 8,
+		MaxEntries: 1})
 	refused := load(ProcessorIDProbe(), 0) != nil
 	stackMap := &ebpf.MapSpec{Type: ebpf.StackTrace, KeySize: 4, ValueSize: 8 * 127, MaxEntries: 16}
 	stacks := &Stacks{
@@ -86,7 +91,8 @@ func TestKernelAcceptsWhatIsGenerated(t *testing.T) {
 		}
 		if random.IntN(3) > 0 {
 			plan.Events = &Events{
-				Ring: ring, RingSize: 1 << 20, Header: random.IntN(2) == 1, CGroup: random.IntN(2) == 1, Frames: random.IntN(2) * random.IntN(128),
+				Ring: ring, RingSize: 1 << 20, Header: random.IntN(2) == 1,
+				CGroup: random.IntN(2) == 1, Frames: random.IntN(2) * random.IntN(128),
 				Batch: random.IntN(2) == 0, Captures: randomCaptures(random, len(w.args)),
 			}
 			if random.IntN(4) == 0 {
@@ -106,7 +112,8 @@ func TestKernelAcceptsWhatIsGenerated(t *testing.T) {
 				// There are no maps of stacks for programs that sleep.
 				a.Keys = slices.DeleteFunc(a.Keys, func(t expr.Term) bool { return t.Source == expr.Stack })
 			}
-			spec := &ebpf.MapSpec{Type: ebpf.PerCPUArray, KeySize: 4, ValueSize: uint32(a.ValueSize()), MaxEntries: uint32(a.Entries())}
+			spec := &ebpf.MapSpec{Type: ebpf.PerCPUArray, KeySize: 4,
+				ValueSize: uint32(a.ValueSize()), MaxEntries: uint32(a.Entries())}
 			if len(a.Keys) > 0 {
 				_, size := a.KeyLayout()
 				a.Overflow = newMap(spec)
@@ -120,12 +127,15 @@ func TestKernelAcceptsWhatIsGenerated(t *testing.T) {
 			}
 			a.Map = newMap(spec)
 			if a.Exchanged = random.IntN(2) == 0; a.Exchanged {
-				a.Map = newMap(&ebpf.MapSpec{Type: ebpf.ArrayOfMaps, KeySize: 4, ValueSize: 4, MaxEntries: 1, InnerMap: spec})
+				a.Map = newMap(&ebpf.MapSpec{Type: ebpf.ArrayOfMaps, KeySize: 4, ValueSize: 4,
+					MaxEntries: 1, InnerMap: spec})
 			}
 			if random.IntN(3) == 0 {
 				a.Latency = &Latency{
-					Starts: calls, Zeros: zeros, Saved: saved, SavedSize: savedSize, Birth: random.IntN(100),
-					Start: expr.Term{Source: expr.TID}, Done: expr.Term{Source: expr.Argument, Index: random.IntN(3)},
+					Starts: calls, Zeros: zeros, Saved: saved, SavedSize: savedSize,
+					Birth: random.IntN(100),
+					Start: expr.Term{Source: expr.TID},
+					Done:  expr.Term{Source: expr.Argument, Index: random.IntN(3)},
 					Spans: plan.Events != nil && random.IntN(2) == 0,
 				}
 				if random.IntN(2) == 0 {
@@ -133,7 +143,8 @@ func TestKernelAcceptsWhatIsGenerated(t *testing.T) {
 				}
 				if a.Where != nil {
 					a.Where = &expr.Node{Op: expr.And, Nodes: []*expr.Node{
-						a.Where, parseCondition(t, `!(duration < 5ms) && (start.arg0 == 1 || !(str(start.arg0, 3) == "abc"))`),
+						a.Where, parseCondition(t,
+							`!(duration < 5ms) && (start.arg0 == 1 || !(str(start.arg0, 3) == "abc"))`),
 					}}
 					a.Where.NumberAtStart(0)
 					a.Latency.Conditions = StartConditions(nil, a.Where)
@@ -149,13 +160,15 @@ func TestKernelAcceptsWhatIsGenerated(t *testing.T) {
 			if random.IntN(2) == 0 {
 				other = k.newNeighbours(random, count)
 			}
-			site := &Site{Provider: "p", Name: "n", Args: other.args, ID: random.Uint32(), Pairs: make(map[*Latency]Ends)}
+			site := &Site{Provider: "p", Name: "n", Args: other.args, ID: random.Uint32(),
+				Pairs: make(map[*Latency]Ends)}
 			for _, l := range plan.Latencies {
 				site.Pairs[l] = Ends{Start: uint32(random.IntN(3)), Done: uint32(random.IntN(3))}
 			}
 			site.Fixed = mode == usdt.ModeSingleIPMap || random.IntN(4) == 0
 			block, err := plan.Block(site)
-			if errors.Is(err, argcode.ErrStack) || err != nil && plan.Filter != nil || err != nil && len(plan.Aggregations) > 0 {
+			if errors.Is(err, argcode.ErrStack) || err != nil && plan.Filter != nil ||
+				err != nil && len(plan.Aggregations) > 0 {
 				continue // too much, or a float where none can be
 			}
 			qt.Assert(t, qt.IsNil(err))
@@ -180,7 +193,8 @@ func TestKernelAcceptsWhatIsGenerated(t *testing.T) {
 }
 
 func load(program asm.Instructions, flags uint32) error {
-	prog, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.Kprobe, Instructions: program, License: "Dual BSD/GPL", Flags: flags})
+	prog, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.Kprobe, Instructions: program,
+		License: "Dual BSD/GPL", Flags: flags})
 	if err == nil {
 		prog.Close()
 	}
@@ -216,11 +230,13 @@ func randomAggregation(random *rand.Rand, args int, stacks *Stacks) *Aggregation
 	}
 	for range random.IntN(5) {
 		sources := []expr.Source{
-			expr.Argument, expr.String, expr.PID, expr.TID, expr.UID, expr.GID, expr.CPU, expr.CGroup, expr.Command, expr.Cookie, expr.Provider,
+			expr.Argument, expr.String, expr.PID, expr.TID, expr.UID, expr.GID, expr.CPU,
+			expr.CGroup, expr.Command, expr.Cookie, expr.Provider,
 			expr.Probe, expr.Site, expr.Stack,
 		}
 		a.Keys = append(a.Keys, expr.Term{
-			Source: sources[random.IntN(len(sources))], Index: random.IntN(args), Max: 1 + random.IntN(60),
+			Source: sources[random.IntN(len(sources))], Index: random.IntN(args),
+			Max: 1 + random.IntN(60),
 		})
 	}
 	return a

@@ -77,7 +77,8 @@ const flagSaved = 31
 // byThread reports whether starts and ends are matched by nothing but the
 // thread.
 func (l *Latency) byThread() bool {
-	return l.Start.Source == expr.TID && l.Done.Source == expr.TID && !l.Start.HasMask && !l.Done.HasMask
+	return l.Start.Source == expr.TID && l.Done.Source == expr.TID && !l.Start.HasMask &&
+		!l.Done.HasMask
 }
 
 // call is where on the stack starts and ends have what they know of a call.
@@ -194,8 +195,10 @@ func (b *builder) done(l *Latency, pair uint32, none argcode.Label) *call {
 	b.pop(c, unmatched)
 
 	// R4 is the call.
-	b.Emit(asm.LoadMem(asm.R1, asm.R4, callWord, asm.DWord), asm.StoreMem(asm.R10, int16(c.word), asm.R1, asm.DWord))
-	b.Emit(asm.LoadMem(asm.R3, asm.R4, callTime, asm.DWord), asm.StoreMem(asm.R10, int16(c.began), asm.R3, asm.DWord))
+	b.Emit(asm.LoadMem(asm.R1, asm.R4, callWord, asm.DWord),
+		asm.StoreMem(asm.R10, int16(c.word), asm.R1, asm.DWord))
+	b.Emit(asm.LoadMem(asm.R3, asm.R4, callTime, asm.DWord),
+		asm.StoreMem(asm.R10, int16(c.began), asm.R3, asm.DWord))
 	b.Emit(asm.LoadMem(asm.R1, asm.R10, int16(c.duration), asm.DWord), asm.Sub.Reg(asm.R1, asm.R3))
 	b.Emit(asm.StoreMem(asm.R10, int16(c.duration), asm.R1, asm.DWord))
 	if l.byThread() && l.Birth != None {

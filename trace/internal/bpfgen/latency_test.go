@@ -30,7 +30,8 @@ type callWorld struct {
 func newCallWorld(t *testing.T, k *testKernel, random *rand.Rand, filter string, by expr.Term) *callWorld {
 	c := &callWorld{world: k.newWorld(random, 0), t: t, kernel: k}
 	c.latency = &Latency{
-		Start: by, Done: by, Starts: testCalls, Zeros: testZeros, Saved: testSaved, SavedSize: 512, Birth: 40, Spans: true,
+		Start: by, Done: by, Starts: testCalls, Zeros: testZeros, Saved: testSaved, SavedSize: 512,
+		Birth: 40, Spans: true,
 	}
 	c.plan = &Plan{
 		Kernel: k.forPlan(), Counters: testCounters, Latencies: []*Latency{c.latency},
@@ -54,7 +55,8 @@ func newCallWorld(t *testing.T, k *testKernel, random *rand.Rand, filter string,
 // the start.
 func (c *callWorld) hit(ends Ends, tid uint32, now, sp, arg uint64) (sent [][2]uint64) {
 	c.t.Helper()
-	site := &Site{Provider: "p", Name: "n", Args: c.args, Pairs: map[*Latency]Ends{c.latency: ends}, Fixed: true, ID: 7 + ends.Start}
+	site := &Site{Provider: "p", Name: "n", Args: c.args, Pairs: map[*Latency]Ends{c.latency: ends},
+		Fixed: true, ID: 7 + ends.Start}
 	block, err := c.plan.Block(site)
 	qt.Assert(c.t, qt.IsNil(err))
 	c.tid, c.now, c.records = tid, now, nil
@@ -63,15 +65,18 @@ func (c *callWorld) hit(ends Ends, tid uint32, now, sp, arg uint64) (sent [][2]u
 	}
 	slot, _ := c.args[0].Register.Slot(c.kernel.kernel)
 	c.store(c.context[8*slot:][:8], arg)
-	qt.Assert(c.t, qt.IsNil(c.run(append(asm.Instructions{asm.Mov.Reg(asm.R6, asm.R1)}, block.Instructions...))))
+	qt.Assert(c.t, qt.IsNil(c.run(append(asm.Instructions{asm.Mov.Reg(asm.R6, asm.R1)},
+		block.Instructions...))))
 	for _, raw := range c.records {
 		span := block.Record.Span
 		qt.Assert(c.t, qt.Equals(c.load(raw[span.Found:][:8]), 1))
 		qt.Assert(c.t, qt.Equals(c.load(raw[span.Began:][:8])+c.load(raw[span.Duration:][:8]), now))
-		startSite := &Site{Provider: "p", Name: "n", Args: c.args, Pairs: map[*Latency]Ends{c.latency: {Start: 1}}, Fixed: true}
+		startSite := &Site{Provider: "p", Name: "n", Args: c.args,
+			Pairs: map[*Latency]Ends{c.latency: {Start: 1}}, Fixed: true}
 		start, err := c.plan.Block(startSite)
 		qt.Assert(c.t, qt.IsNil(err))
-		sent = append(sent, [2]uint64{c.load(raw[span.Duration:][:8]), c.load(raw[span.Saved+start.Saved.Args[0].Value:][:8])})
+		sent = append(sent, [2]uint64{c.load(raw[span.Duration:][:8]),
+			c.load(raw[span.Saved+start.Saved.Args[0].Value:][:8])})
 	}
 	return sent
 }
@@ -96,7 +101,8 @@ func TestCallsAreMeasured(t *testing.T) {
 	for _, k := range callKernels() {
 		t.Run(k.name, func(t *testing.T) {
 			random := rand.New(rand.NewPCG(21, 22))
-			c := newCallWorld(t, k, random, "duration >= 100 && (start.arg0 != 3 || !(start.arg0 > 2)) && arg0 != 4", expr.Term{Source: expr.TID})
+			c := newCallWorld(t, k, random,
+				"duration >= 100 && (start.arg0 != 3 || !(start.arg0 > 2)) && arg0 != 4", expr.Term{Source: expr.TID})
 			const threads = 3
 			running := make([][]call, threads) // the calls of each, the innermost last
 			now := uint64(1000)
@@ -157,7 +163,8 @@ func TestCallsAreMeasured(t *testing.T) {
 			qt.Check(t, qt.Equals(c.counter(c.counters, CounterReplaced), replaced))
 			qt.Check(t, qt.Equals(c.counter(c.counters, CounterUnmatched), unmatched))
 			qt.Check(t, qt.Equals(c.counter(c.counters, CounterStarts), 0))
-			qt.Check(t, qt.IsTrue(replaced > 20 && unmatched > 0), qt.Commentf("%d, %d", replaced, unmatched))
+			qt.Check(t, qt.IsTrue(replaced > 20 && unmatched > 0),
+				qt.Commentf("%d, %d", replaced, unmatched))
 		})
 	}
 }
@@ -221,7 +228,8 @@ func TestTooManyCallsAtOnce(t *testing.T) {
 	qt.Check(t, qt.Equals(c.counter(c.counters, CounterReplaced), more))
 	for i := range uint64(MaxCalls) {
 		n := MaxCalls + more - 1 - i
-		qt.Check(t, qt.DeepEquals(c.hit(Ends{Done: 1}, 1, 2000+i, 1<<40-64*n, 0), [][2]uint64{{1000 + i - n, n}}))
+		qt.Check(t, qt.DeepEquals(c.hit(Ends{Done: 1}, 1, 2000+i, 1<<40-64*n, 0),
+			[][2]uint64{{1000 + i - n, n}}))
 	}
 	for range more {
 		qt.Check(t, qt.HasLen(c.hit(Ends{Done: 1}, 1, 3000, 0, 0), 0))
@@ -269,7 +277,8 @@ func TestCallsWithoutRoom(t *testing.T) {
 // Nothing is generated where there is nothing to do, and a condition that can
 // hold nowhere is found out.
 func TestBlocksOfCalls(t *testing.T) {
-	c := newCallWorld(t, &testKernels[0], rand.New(rand.NewPCG(1, 2)), "arg7 == 1", expr.Term{Source: expr.TID})
+	c := newCallWorld(t, &testKernels[0], rand.New(rand.NewPCG(1, 2)), "arg7 == 1",
+		expr.Term{Source: expr.TID})
 	for ends, want := range map[Ends]string{{}: "none", {Start: 1}: "starts", {Done: 1}: "ends"} {
 		block, err := c.plan.Block(&Site{Args: c.args, Pairs: map[*Latency]Ends{c.latency: ends}})
 		qt.Assert(t, qt.IsNil(err))
@@ -286,9 +295,11 @@ func TestBlocksOfCalls(t *testing.T) {
 // none of them says so.
 func TestMissingKeysOfCallsAreNamed(t *testing.T) {
 	c := newCallWorld(t, &testKernels[0], rand.New(rand.NewPCG(1, 2)), "", expr.Term{Source: expr.TID})
-	c.plan.Aggregations = []*Aggregation{{Latency: c.latency, Keys: []expr.Term{{Source: expr.Argument, Index: 5}}}}
+	c.plan.Aggregations = []*Aggregation{{Latency: c.latency,
+		Keys: []expr.Term{{Source: expr.Argument, Index: 5}}}}
 	site := func(ends Ends) *Site {
-		return &Site{Provider: "p", Name: "n", Args: c.args, Pairs: map[*Latency]Ends{c.latency: ends}, Fixed: true}
+		return &Site{Provider: "p", Name: "n", Args: c.args,
+			Pairs: map[*Latency]Ends{c.latency: ends}, Fixed: true}
 	}
 	qt.Check(t, qt.ErrorMatches(c.plan.Missing(site(Ends{Done: 1})), "p:n has no arg5"))
 	qt.Check(t, qt.IsNil(c.plan.Missing(site(Ends{Start: 1}))))

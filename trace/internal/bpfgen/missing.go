@@ -15,7 +15,8 @@ func (p *Plan) Missing(site *Site) error {
 	p, site = p.bind(site)
 	terms := terms(p.Filter, nil)
 	for _, a := range p.Aggregations {
-		if a.Latency == nil && !a.Applies(site) || a.Latency != nil && site.Pairs[a.Latency].Done == 0 {
+		if a.Latency == nil && !a.Applies(site) ||
+			a.Latency != nil && site.Pairs[a.Latency].Done == 0 {
 			continue // it is not about the site
 		}
 		terms = append(terms, a.Keys...)
@@ -36,9 +37,11 @@ func (p *Plan) Missing(site *Site) error {
 			return fmt.Errorf("%s:%s has no %s", cut.Name(site.Provider), cut.Name(site.Name), name)
 		case site.readable(p.Kernel, t.Index):
 		case site.Args[t.Index].Err != nil:
-			return fmt.Errorf("%s of %s:%s is not available: %w", name, cut.Name(site.Provider), cut.Name(site.Name), site.Args[t.Index].Err)
+			return fmt.Errorf("%s of %s:%s is not available: %w", name, cut.Name(site.Provider),
+				cut.Name(site.Name), site.Args[t.Index].Err)
 		default:
-			return fmt.Errorf("%s of %s:%s is no number: %s", name, cut.Name(site.Provider), cut.Name(site.Name), &site.Args[t.Index])
+			return fmt.Errorf("%s of %s:%s is no number: %s", name, cut.Name(site.Provider),
+				cut.Name(site.Name), &site.Args[t.Index])
 		}
 	}
 	return nil

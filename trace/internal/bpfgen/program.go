@@ -105,7 +105,8 @@ func (p *Program) generate(blocks []*Block, slots *Slots) {
 	case slots != nil:
 		p.Instructions = append(p.Instructions, slots.find()...)
 	default:
-		p.Instructions = append(p.Instructions, asm.FnGetAttachCookie.Call(), asm.Mov.Reg(asm.R8, asm.R0))
+		p.Instructions = append(p.Instructions, asm.FnGetAttachCookie.Call(),
+			asm.Mov.Reg(asm.R8, asm.R0))
 	}
 	if len(blocks) > 1 {
 		p.Instructions = append(p.Instructions, asm.Mov.Reg32(asm.R1, asm.R8))

@@ -33,46 +33,56 @@ type testKernel struct {
 
 var testKernels = []testKernel{
 	{
-		name: "x86-64", program: elf.EM_X86_64, kernel: elf.EM_X86_64, order: binary.LittleEndian, symbols: true,
+		name: "x86-64", program: elf.EM_X86_64, kernel: elf.EM_X86_64, order: binary.LittleEndian,
+		symbols:   true,
 		registers: strings.Fields("%rax %rbx %rcx %rdx %rsi %rdi %rbp %rsp %r8 %r15"),
 		narrow:    strings.Fields("%ah %bh %ch %dh %al %r9d"),
 		constant:  "$%d", memory: "DISP(BASE)", indices: []string{"DISP(BASE,INDEX,SCALE)",
 			"DISP(,INDEX,SCALE)"}, scales: strings.Fields("1 2 4 8"),
 	},
 	{
-		name: "i386 on x86-64", program: elf.EM_386, kernel: elf.EM_X86_64, order: binary.LittleEndian, symbols: true,
-		registers: strings.Fields("%eax %ebx %ecx %edx %esi %edi %ebp"), narrow: strings.Fields("%ah %dh"),
-		constant: "$%d", memory: "DISP(BASE)", indices: []string{"DISP(BASE,INDEX,SCALE)",
+		name: "i386 on x86-64", program: elf.EM_386, kernel: elf.EM_X86_64,
+		order: binary.LittleEndian, symbols: true,
+		registers: strings.Fields("%eax %ebx %ecx %edx %esi %edi %ebp"),
+		narrow:    strings.Fields("%ah %dh"),
+		constant:  "$%d", memory: "DISP(BASE)", indices: []string{"DISP(BASE,INDEX,SCALE)",
 			"DISP(,INDEX,SCALE)"}, scales: strings.Fields("1 2 4 8"),
 	},
 	{
-		name: "arm64", program: elf.EM_AARCH64, kernel: elf.EM_AARCH64, order: binary.LittleEndian, symbols: true,
+		name: "arm64", program: elf.EM_AARCH64, kernel: elf.EM_AARCH64, order: binary.LittleEndian,
+		symbols:   true,
 		registers: strings.Fields("x0 x1 x7 x19 x29 x30 sp"), narrow: strings.Fields("w3 w28"),
 		constant: "%d", memory: "[BASE, DISP]", indices: []string{"[BASE, INDEX, lsl SCALE]",
 			"[BASE, WIDE, uxtw SCALE]",
 			"[BASE, WIDE, sxtw SCALE]"}, scales: strings.Fields("0 1 2 3"),
 	},
 	{
-		name: "s390x", program: elf.EM_S390, kernel: elf.EM_S390, order: binary.BigEndian, symbols: true,
+		name: "s390x", program: elf.EM_S390, kernel: elf.EM_S390, order: binary.BigEndian,
+		symbols:   true,
 		registers: strings.Fields("%r1 %r2 %r7 %r11 %r15"),
-		constant:  "%d", memory: "DISP(BASE)", indices: []string{"DISP(INDEX,BASE)"}, scales: []string{"1"},
+		constant:  "%d", memory: "DISP(BASE)", indices: []string{"DISP(INDEX,BASE)"},
+		scales: []string{"1"},
 	},
 	{
-		name: "riscv64", program: elf.EM_RISCV, kernel: elf.EM_RISCV, order: binary.LittleEndian, symbols: true,
+		name: "riscv64", program: elf.EM_RISCV, kernel: elf.EM_RISCV, order: binary.LittleEndian,
+		symbols:   true,
 		registers: strings.Fields("a0 a7 s0 s11 t0 t6 sp ra"), constant: "%d", memory: "DISP(BASE)",
 	},
 	{
-		name: "ppc64", program: elf.EM_PPC64, kernel: elf.EM_PPC64, order: binary.BigEndian, symbols: true,
+		name: "ppc64", program: elf.EM_PPC64, kernel: elf.EM_PPC64, order: binary.BigEndian,
+		symbols:   true,
 		registers: strings.Fields("r1 r3 r12 r31"), narrow: strings.Fields("lr ctr xer"),
 		constant: "i%d", memory: "DISP(BASE)", indices: []string{"BASE,INDEX"}, scales: []string{"1"},
 	},
 	{
-		name: "loongarch64", program: elf.EM_LOONGARCH, kernel: elf.EM_LOONGARCH, order: binary.LittleEndian, symbols: true,
+		name: "loongarch64", program: elf.EM_LOONGARCH, kernel: elf.EM_LOONGARCH,
+		order: binary.LittleEndian, symbols: true,
 		registers: strings.Fields("$a0 $t8 $s8 $fp $sp $ra"),
 		constant:  "%d", memory: "BASE,DISP", indices: []string{"BASE,INDEX"}, scales: []string{"1"},
 	},
 	{
-		name: "arm", program: elf.EM_ARM, kernel: elf.EM_ARM, order: binary.LittleEndian, symbols: true,
+		name: "arm", program: elf.EM_ARM, kernel: elf.EM_ARM, order: binary.LittleEndian,
+		symbols:   true,
 		registers: strings.Fields("r0 r3 r7 r11 sp"), constant: "#%d", memory: "[BASE, #DISP]",
 	},
 }
@@ -114,7 +124,8 @@ func (k *testKernel) newWorld(random *rand.Rand, count int) *world {
 
 	// Registers that memory is addressed by point into it, most of them far
 	// enough from its ends.
-	base, index := k.registers[random.IntN(len(k.registers))], k.registers[random.IntN(len(k.registers))]
+	base, index := k.registers[random.IntN(len(k.registers))],
+		k.registers[random.IntN(len(k.registers))]
 	k.setRegister(w.bpfMachine, index, uint64(random.IntN(64)))
 	if k.kernel == elf.EM_AARCH64 {
 		// Half a register counts in some forms: the other half is anything, and

@@ -211,12 +211,15 @@ func checkMerged(
 		if random.IntN(6) == 0 {
 			program = append(program, asm.Instruction{OpCode: asm.Ja.Op(asm.ImmSource)}) // here a block ends
 		}
-		program = append(program, asm.Call.Label("bpf_usdt_arg"), asm.StoreMem(asm.R10, int16(-8*(words+n+1)), asm.R0, asm.DWord))
+		program = append(program, asm.Call.Label("bpf_usdt_arg"),
+			asm.StoreMem(asm.R10, int16(-8*(words+n+1)), asm.R0, asm.DWord))
 	}
 	kernel := k.forPlan()
 	made, err := (&specialise.Program{
-		Instructions: append(append(program, asm.Return()), readerProgram("bpf_usdt_arg", 0, helper)[3:]...), Libbpf: libbpf,
-		Kernel: specialise.Kernel{Machine: kernel.Machine, BigEndian: kernel.bigEndian()}, Depths: []int{depth, 0},
+		Instructions: append(append(program, asm.Return()),
+			readerProgram("bpf_usdt_arg", 0, helper)[3:]...), Libbpf: libbpf,
+		Kernel: specialise.Kernel{Machine: kernel.Machine, BigEndian: kernel.bigEndian()},
+		Depths: []int{depth, 0},
 	}).For([]specialise.Spec{{ID: uint32(w.cookie), Args: w.args}})
 	qt.Assert(t, qt.IsNil(err))
 	if hasCall(made) {
@@ -246,10 +249,12 @@ func askAll(count int) asm.Instructions {
 	program := asm.Instructions{asm.Mov.Reg(asm.R6, asm.R1).WithSymbol("main")}
 	for n := range count {
 		program = append(program,
-			asm.Mov.Reg(asm.R1, asm.R6), asm.Mov.Imm(asm.R2, int32(n)), asm.Mov.Reg(asm.R3, asm.R10), asm.Add.Imm(asm.R3, int32(-8*(n+1))),
+			asm.Mov.Reg(asm.R1, asm.R6), asm.Mov.Imm(asm.R2, int32(n)),
+			asm.Mov.Reg(asm.R3, asm.R10), asm.Add.Imm(asm.R3, int32(-8*(n+1))),
 			asm.Call.Label("bpf_usdt_arg"))
 	}
-	return append(append(program, asm.Return()), readerProgram("bpf_usdt_arg", 0, asm.FnProbeReadUser)[3:]...)
+	return append(append(program, asm.Return()), readerProgram("bpf_usdt_arg", 0,
+		asm.FnProbeReadUser)[3:]...)
 }
 
 // Arguments on the stack are read by one call, if it is known what the program
@@ -269,7 +274,8 @@ func TestReadersReadNeighboursTogether(t *testing.T) {
 		{5, []int{80, 0}, 1 + 10},
 	} {
 		program := specialise.Program{
-			Instructions: askAll(10), Kernel: specialise.Kernel{Machine: k.kernel}, Depths: test.depths,
+			Instructions: askAll(10), Kernel: specialise.Kernel{Machine: k.kernel},
+			Depths: test.depths,
 		}
 		specs := []specialise.Spec{{ID: 1, Args: stackArguments(10)}}
 		made, err := program.For(specs)

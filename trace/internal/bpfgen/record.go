@@ -116,7 +116,8 @@ func align8(n int) int { return (n + 7) &^ 7 }
 // call's start unless that is None. groups are the arguments to be read from
 // memory together; what has been read before is copied like a register.
 func (f *fetcher) layout(e *Events, captures []Capture, groups []argcode.Group, saved int) (*Record, error) {
-	r := &Record{Size: emptyRecord, CPU: None, Time: None, Process: None, Command: None, CGroup: None, Weight: None, Stack: None}
+	r := &Record{Size: emptyRecord, CPU: None, Time: None, Process: None, Command: None,
+		CGroup: None, Weight: None, Stack: None}
 	take := func(size int) int {
 		at := r.Size
 		r.Size += align8(size)
@@ -141,7 +142,8 @@ func (f *fetcher) layout(e *Events, captures []Capture, groups []argcode.Group, 
 	// Fields that are stored by an instruction come first: their offsets must
 	// fit into 16 bits.
 	if saved != None {
-		r.Span = &SpanPlace{Duration: take(8), Began: take(8), Word: take(8), Found: take(8), Size: saved}
+		r.Span = &SpanPlace{Duration: take(8), Began: take(8), Word: take(8), Found: take(8),
+			Size: saved}
 	}
 	if e.Copy > 0 {
 		registers, size, err := registersAt(f.kernel.Machine, r.Size)

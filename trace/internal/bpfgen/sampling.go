@@ -81,9 +81,11 @@ func (b *builder) sample(s *Sampling, leave argcode.Label) *sampled {
 		b.Emit(asm.LoadMem(asm.R1, asm.R9, stateTaken, asm.DWord))
 		b.JumpIfImm(asm.JGE, asm.R1, uint64(s.Rate), asm.R2, skip)
 	}
-	b.Emit(asm.LoadMem(asm.R1, asm.R9, stateSince, asm.DWord), asm.LoadMem(asm.R2, asm.R9, stateGap, asm.DWord))
+	b.Emit(asm.LoadMem(asm.R1, asm.R9, stateSince, asm.DWord),
+		asm.LoadMem(asm.R2, asm.R9, stateGap, asm.DWord))
 	b.JumpIf(asm.JSLT, asm.R1, asm.R2, skip)
-	b.Emit(asm.StoreMem(asm.R10, int16(at.weight), asm.R1, asm.DWord), asm.StoreMem(asm.R10, int16(at.state), asm.R9, asm.DWord))
+	b.Emit(asm.StoreMem(asm.R10, int16(at.weight), asm.R1, asm.DWord),
+		asm.StoreMem(asm.R10, int16(at.state), asm.R9, asm.DWord))
 	b.Later(func() {
 		b.Place(skip)
 		b.Emit(asm.Mov.Imm(asm.R1, 1), asm.AddAtomic.Mem(asm.R9, asm.R1, asm.DWord, stateLeftOut))
@@ -97,7 +99,8 @@ func (b *builder) sample(s *Sampling, leave argcode.Label) *sampled {
 func (b *builder) second(s *Sampling) {
 	same, none := b.Label(), b.Label()
 	b.Call(asm.FnKtimeGetNs)
-	b.Emit(asm.LoadMem(asm.R1, asm.R9, stateBegan, asm.DWord), asm.Mov.Reg(asm.R2, asm.R0), asm.Sub.Reg(asm.R2, asm.R1))
+	b.Emit(asm.LoadMem(asm.R1, asm.R9, stateBegan, asm.DWord), asm.Mov.Reg(asm.R2, asm.R0),
+		asm.Sub.Reg(asm.R2, asm.R1))
 	b.JumpIfImm(asm.JLT, asm.R2, uint64(time.Second), asm.R1, same)
 	// All hits but this one, if the second had its events.
 	b.Emit(asm.LoadMem(asm.R1, asm.R9, stateTaken, asm.DWord))
@@ -129,7 +132,8 @@ func (b *builder) take(s *Sampling, at *sampled, weight int) {
 		asm.LoadMem(asm.R9, asm.R10, int16(at.state), asm.DWord))
 	if s.Rate > 0 {
 		enough := b.Label()
-		b.Emit(asm.LoadMem(asm.R2, asm.R9, stateShare, asm.DWord), asm.LoadMem(asm.R3, asm.R9, stateOver, asm.DWord))
+		b.Emit(asm.LoadMem(asm.R2, asm.R9, stateShare, asm.DWord),
+			asm.LoadMem(asm.R3, asm.R9, stateOver, asm.DWord))
 		b.JumpIf(asm.JGE, asm.R3, asm.R2, enough)
 		b.Emit(asm.Mov.Reg(asm.R2, asm.R3))
 		b.Place(enough)
@@ -152,5 +156,6 @@ func (b *builder) take(s *Sampling, at *sampled, weight int) {
 	} else {
 		b.Set(asm.R1, 2*uint64(s.Every)-1)
 	}
-	b.Emit(asm.Mod.Reg(asm.R0, asm.R1), asm.Add.Imm(asm.R0, 1), asm.StoreMem(asm.R9, stateGap, asm.R0, asm.DWord))
+	b.Emit(asm.Mod.Reg(asm.R0, asm.R1), asm.Add.Imm(asm.R0, 1),
+		asm.StoreMem(asm.R9, stateGap, asm.R0, asm.DWord))
 }

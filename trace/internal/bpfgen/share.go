@@ -68,12 +68,14 @@ func (b *builder) share(e *Events, size int, full argcode.Label) {
 		same := b.Label()
 		b.Emit(asm.RSh.Imm(asm.R0, periodBits), asm.LoadMem(asm.R1, asm.R7, ownerPeriod, asm.DWord))
 		b.JumpIf(asm.JEq, asm.R0, asm.R1, same)
-		b.Emit(asm.StoreMem(asm.R7, ownerPeriod, asm.R0, asm.DWord), asm.StoreImm(asm.R7, ownerBytes, 0, asm.Word),
+		b.Emit(asm.StoreMem(asm.R7, ownerPeriod, asm.R0, asm.DWord),
+			asm.StoreImm(asm.R7, ownerBytes, 0, asm.Word),
 			asm.StoreImm(asm.R7, ownerBytes+4, 0, asm.Word))
 		b.Place(same)
 		b.Emit(asm.LoadMem(asm.R1, asm.R7, ownerBytes, asm.DWord))
 		b.JumpIfImm(asm.JGE, asm.R1, uint64(e.RingSize/sharePart), asm.R2, full)
-		b.Emit(asm.Mov.Imm(asm.R1, int32(size+ringHeader)), asm.AddAtomic.Mem(asm.R7, asm.R1, asm.DWord, ownerBytes))
+		b.Emit(asm.Mov.Imm(asm.R1, int32(size+ringHeader)),
+			asm.AddAtomic.Mem(asm.R7, asm.R1, asm.DWord, ownerBytes))
 		b.Jump(enough)
 	})
 }
@@ -95,7 +97,8 @@ func (b *builder) ownerID() {
 	b.Call(asm.FnGetCurrentCgroupId)
 	b.JumpIfImm(asm.JGT, asm.R0, rootCGroup, asm.R1, known)
 	b.Call(asm.FnGetCurrentUidGid)
-	b.Emit(asm.LSh.Imm(asm.R0, 32), asm.RSh.Imm(asm.R0, 32), asm.LoadImm(asm.R1, -1<<63, asm.DWord), asm.Or.Reg(asm.R0, asm.R1))
+	b.Emit(asm.LSh.Imm(asm.R0, 32), asm.RSh.Imm(asm.R0, 32), asm.LoadImm(asm.R1, -1<<63, asm.DWord),
+		asm.Or.Reg(asm.R0, asm.R1))
 	b.Place(known)
 }
 

@@ -23,7 +23,8 @@ func (b *builder) savedRecord(l *Latency) (*Record, []argcode.Group) {
 	}
 	record, groups, err := b.recordOf(&e, None)
 	if err == nil && record.Size > l.SavedSize-8 {
-		err = fmt.Errorf("what is to be kept of a start takes %d bytes, more than %d", record.Size, l.SavedSize-8)
+		err = fmt.Errorf("what is to be kept of a start takes %d bytes, more than %d", record.Size,
+			l.SavedSize-8)
 	}
 	if err != nil {
 		b.Fail(err)
@@ -39,7 +40,8 @@ func (b *builder) save(c *call, r *Record, groups []argcode.Group) {
 	b.Emit(asm.StoreMem(asm.R10, int16(c.slot), asm.R7, asm.DWord))
 	setTime := func() {
 		b.Call(asm.FnKtimeGetNs)
-		b.Emit(asm.LoadMem(asm.R1, asm.R10, int16(c.slot), asm.DWord), asm.StoreMem(asm.R1, callsFirst+callTime, asm.R0, asm.DWord))
+		b.Emit(asm.LoadMem(asm.R1, asm.R10, int16(c.slot), asm.DWord),
+			asm.StoreMem(asm.R1, callsFirst+callTime, asm.R0, asm.DWord))
 	}
 	b.lookUpOrMake(c, c.Saved, full)
 	b.header(r, None)
@@ -73,7 +75,8 @@ func (b *builder) spanTo(p *SpanPlace) {
 	done := b.Label()
 	b.SetField(asm.R7, p.Found, 0, asm.R1)
 	for _, word := range [][2]int{{p.Duration, c.duration}, {p.Began, c.began}, {p.Word, c.word}} {
-		b.Emit(asm.LoadMem(asm.R1, asm.R10, int16(word[1]), asm.DWord), asm.StoreMem(asm.R7, int16(word[0]), asm.R1, asm.DWord))
+		b.Emit(asm.LoadMem(asm.R1, asm.R10, int16(word[1]), asm.DWord),
+			asm.StoreMem(asm.R7, int16(word[0]), asm.R1, asm.DWord))
 	}
 	b.Emit(asm.LoadMem(asm.R1, asm.R10, int16(c.word), asm.DWord))
 	b.Set(asm.R2, 1<<flagSaved)
@@ -84,7 +87,8 @@ func (b *builder) spanTo(p *SpanPlace) {
 	b.Call(asm.FnMapLookupElem)
 	b.JumpIfImm(asm.JEq, asm.R0, 0, asm.R1, done)
 	b.AddressOf(asm.R1, asm.R0, p.Size)
-	b.Emit(asm.LoadMem(asm.R1, asm.R1, 0, asm.DWord), asm.LoadMem(asm.R2, asm.R10, int16(c.began), asm.DWord))
+	b.Emit(asm.LoadMem(asm.R1, asm.R1, 0, asm.DWord),
+		asm.LoadMem(asm.R2, asm.R10, int16(c.began), asm.DWord))
 	b.JumpIf(asm.JNE, asm.R1, asm.R2, done)
 	b.Emit(asm.Mov.Reg(asm.R3, asm.R0), asm.Mov.Imm(asm.R2, int32(p.Size)))
 	b.AddressOf(asm.R1, asm.R7, p.Saved)

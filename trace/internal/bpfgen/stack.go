@@ -34,7 +34,8 @@ func registersOf(machine elf.Machine) (savedRegisters, error) {
 	}
 	switch machine {
 	case elf.EM_X86_64:
-		return savedRegisters{pc: 16, sp: 19, general: []int{10, 12, 11, 5, 13, 14, 4, 19, 9, 8, 7, 6, 3, 2, 1, 0}}, nil
+		return savedRegisters{pc: 16, sp: 19, general: []int{10, 12, 11, 5, 13, 14, 4, 19, 9, 8, 7,
+			6, 3, 2, 1, 0}}, nil
 	case elf.EM_AARCH64:
 		return savedRegisters{pc: 32, sp: 31, general: sequence(0, 32)}, nil
 	case elf.EM_RISCV:
@@ -117,7 +118,8 @@ func (b *builder) stackCopy(record *Record, keep int) {
 	// last are constant and no read crosses into a page that may not be there.
 	done := b.Label()
 	word(asm.R9, saved.sp)
-	b.Emit(asm.Mov.Reg(asm.R8, asm.R9), asm.And.Imm(asm.R8, CopyUnit-1), asm.And.Imm(asm.R9, -CopyUnit))
+	b.Emit(asm.Mov.Reg(asm.R8, asm.R9), asm.And.Imm(asm.R8, CopyUnit-1),
+		asm.And.Imm(asm.R9, -CopyUnit))
 	last := record.CopySize - CopyUnit
 	for copied := 0; copied <= last; copied += CopyUnit {
 		b.SetField(asm.R7, record.Copied, uint64(copied), asm.R1)
@@ -131,7 +133,8 @@ func (b *builder) stackCopy(record *Record, keep int) {
 		b.Call(asm.FnProbeReadUser)
 		b.JumpIfImm(asm.JNE, asm.R0, 0, asm.R1, done)
 	}
-	b.Emit(asm.Add.Imm(asm.R8, int32(last)), asm.StoreMem(asm.R7, int16(record.Copied), asm.R8, asm.DWord))
+	b.Emit(asm.Add.Imm(asm.R8, int32(last)), asm.StoreMem(asm.R7, int16(record.Copied), asm.R8,
+		asm.DWord))
 	b.Place(done)
 	if keep != None {
 		b.Emit(asm.LoadMem(asm.R8, asm.R10, int16(keep), asm.DWord))

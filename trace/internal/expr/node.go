@@ -193,7 +193,8 @@ func (n *Node) IsOfSpan() bool {
 			return true
 		}
 	}
-	return n.OfStart() || len(n.Nodes) == 0 && (n.Left.Source == Duration || n.Right.Source == Duration)
+	return n.OfStart() || len(n.Nodes) == 0 && (n.Left.Source == Duration ||
+		n.Right.Source == Duration)
 }
 
 // Value is a number of an expression: an integer from -2^63 to 2^64-1, or a

@@ -141,7 +141,8 @@ func (p *parser) list(depth int, op Op, separator token.Token, element func(dept
 
 func (p *parser) unary(depth int) (*Node, error) {
 	if depth > maxDepth {
-		return nil, p.fail(p.next().offset, fmt.Sprintf("more than %d brackets inside each other", maxDepth))
+		return nil, p.fail(p.next().offset, fmt.Sprintf("more than %d brackets inside each other",
+			maxDepth))
 	}
 	switch {
 	case p.accept(token.NOT):
@@ -164,7 +165,8 @@ func (p *parser) unary(depth int) (*Node, error) {
 }
 
 var comparisons = map[token.Token]Op{
-	token.EQL: Equal, token.NEQ: NotEqual, token.LSS: Less, token.LEQ: LessEqual, token.GTR: Greater, token.GEQ: GreaterEqual,
+	token.EQL: Equal, token.NEQ: NotEqual, token.LSS: Less, token.LEQ: LessEqual,
+	token.GTR: Greater, token.GEQ: GreaterEqual,
 }
 
 func (p *parser) comparison() (*Node, error) {
@@ -183,7 +185,8 @@ func (p *parser) comparison() (*Node, error) {
 			return nil, err
 		}
 	} else if left.IsText() {
-		return nil, p.fail(left.Offset, `a text alone is no condition: compare it, as in comm == "name"`)
+		return nil, p.fail(left.Offset,
+			`a text alone is no condition: compare it, as in comm == "name"`)
 	}
 	if err := p.check(node); err != nil {
 		return nil, err
@@ -200,7 +203,8 @@ func (p *parser) check(node *Node) error {
 		}
 	}
 	if left.Start != right.Start && !left.isLiteral() && !right.isLiteral() {
-		return p.fail(left.Offset, "a value of the start can only be compared with a number, a text, or another value of the start")
+		return p.fail(left.Offset,
+			"a value of the start can only be compared with a number, a text, or another value of the start")
 	}
 	switch {
 	case !left.IsText() && !right.IsText():
@@ -224,9 +228,11 @@ func (p *parser) check(node *Node) error {
 	case len(literal.Text) > MaxText:
 		return p.fail(literal.Offset, fmt.Sprintf("a text to compare with can have %d bytes", MaxText))
 	case other.Source == Command && len(literal.Text) > maxCommand:
-		return p.fail(literal.Offset, fmt.Sprintf("the kernel keeps %d bytes of a command's name", maxCommand))
+		return p.fail(literal.Offset, fmt.Sprintf("the kernel keeps %d bytes of a command's name",
+			maxCommand))
 	case other.Source == String && other.Max > 0 && len(literal.Text) > other.Max:
-		return p.fail(literal.Offset, fmt.Sprintf("%d bytes of a text cannot be equal to %d", other.Max, len(literal.Text)))
+		return p.fail(literal.Offset, fmt.Sprintf("%d bytes of a text cannot be equal to %d",
+			other.Max, len(literal.Text)))
 	case strings.IndexByte(literal.Text, 0) >= 0:
 		return p.fail(literal.Offset, "a text to compare with cannot contain a zero byte")
 	}
@@ -241,7 +247,8 @@ func (p *parser) term() (Term, error) {
 	if err != nil || !p.accept(token.AND) {
 		return t, err
 	}
-	if t.IsText() || t.Source == Stack || t.Source == Site || t.Source == Container || t.Number.IsFloat {
+	if t.IsText() || t.Source == Stack || t.Source == Site || t.Source == Container ||
+		t.Number.IsFloat {
 		return t, p.fail(t.Offset, "this has no bits to mask")
 	}
 	mask, err := p.integer()
@@ -311,10 +318,12 @@ func (p *parser) number() (Value, error) {
 		}
 		// With a zero in front the digits are octal in Go, which nobody expects
 		// here.
-		if err == nil && (len(w.text) == 1 || w.text[0] != '0' || w.text[1] >= 'B' && w.text[1] != '_') {
+		if err == nil && (len(w.text) == 1 || w.text[0] != '0' ||
+			w.text[1] >= 'B' && w.text[1] != '_') {
 			return Uint(integer), nil
 		}
-	} else if float, err := strconv.ParseFloat(w.text, 64); err == nil && !strings.ContainsAny(w.text, "xX") {
+	} else if float, err := strconv.ParseFloat(w.text, 64); err == nil &&
+		!strings.ContainsAny(w.text, "xX") {
 		return Fraction(float), nil
 	}
 	return Value{}, p.fail(w.offset, w.text+" is not a number")
@@ -347,7 +356,8 @@ func (p *parser) unknown(name string) string {
 	if p.names != nil {
 		named = "the names of arguments, "
 	}
-	return name + " is not known: argN, str(argN), " + named + "pid, tid, uid, gid, cpu, comm, cookie, provider and " +
+	return name + " is not known: argN, str(argN), " + named +
+		"pid, tid, uid, gid, cpu, comm, cookie, provider and " +
 		"probe are, between two probes also duration and start.argN, and as keys of an aggregation site, stack and container"
 }
 

@@ -104,7 +104,8 @@ func TestConditionsAreUnderstood(t *testing.T) {
 		`arg0<-1&&arg1>-1.5`:                        `(arg0 < -1) && (arg1 > -1.5e+00)`,
 		`arg0 == .5`:                                `arg0 == 5e-01`,
 		`((((((((((arg0 >= pid))))))))))`:           `arg0 >= pid`,
-		strings.Repeat("!", 60) + "(arg0 == arg1)":  strings.Repeat("!(", 60) + "arg0 == arg1" + strings.Repeat(")", 60),
+		strings.Repeat("!", 60) + "(arg0 == arg1)": strings.Repeat("!(", 60) +
+			"arg0 == arg1" + strings.Repeat(")", 60),
 	} {
 		node, err := ParseCondition(source, nil)
 		qt.Assert(t, qt.IsNil(err), qt.Commentf("%s", source))
@@ -187,14 +188,17 @@ func TestWhatIsWrongIsSaidAndWhere(t *testing.T) {
 		`start.pid == 1`:                             `7: an argument .* is expected here`,
 		`start == 1`:                                 `1: start is not known: .*`,
 		`str(start arg0) == ""`:                      `11: \. is expected here`,
-		strings.Repeat("(", 100) + "arg0" + strings.Repeat(")", 100): "66: more than 64 brackets inside each other",
-		strings.Repeat("!", 100) + "arg0":                            "66: more than 64 brackets inside each other",
-		strings.Repeat("arg0 || ", 64) + "arg0":                      "513: more than 64 comparisons",
-		strings.Repeat(" ", 5000):                                    "1: longer than 4096 bytes",
+		strings.Repeat("(", 100) + "arg0" + strings.Repeat(")",
+			100): "66: more than 64 brackets inside each other",
+		strings.Repeat("!", 100) +
+			"arg0": "66: more than 64 brackets inside each other",
+		strings.Repeat("arg0 || ", 64) + "arg0": "513: more than 64 comparisons",
+		strings.Repeat(" ", 5000):               "1: longer than 4096 bytes",
 	} {
 		node, err := ParseCondition(source, nil)
 		qt.Check(t, qt.IsNil(node), qt.Commentf("%s", source))
-		qt.Check(t, qt.ErrorMatches(err, `expression ".*", at column `+want), qt.Commentf("%s", source))
+		qt.Check(t, qt.ErrorMatches(err, `expression ".*", at column `+want),
+			qt.Commentf("%s", source))
 	}
 }
 
@@ -214,7 +218,8 @@ func TestTermsAreUnderstood(t *testing.T) {
 
 func TestNumbersAreOrderedAsNumbers(t *testing.T) {
 	ascending := []Value{
-		Fraction(-1e30), Int(-1 << 63), Int(-2), Fraction(-1.5), Int(-1), Int(0), Fraction(0.5), Uint(1), Uint(1<<63 - 1), Uint(1<<64 - 1),
+		Fraction(-1e30), Int(-1 << 63), Int(-2), Fraction(-1.5), Int(-1), Int(0), Fraction(0.5),
+		Uint(1), Uint(1<<63 - 1), Uint(1<<64 - 1),
 		Fraction(1e30),
 	}
 	for i, a := range ascending {
@@ -250,7 +255,8 @@ func FuzzCondition(f *testing.F) {
 		}
 		again, err := ParseCondition(node.String(), nil)
 		var wrong *SyntaxError
-		if errors.As(err, &wrong) && (strings.Contains(wrong.Message, "brackets") || strings.Contains(wrong.Message, "longer")) {
+		if errors.As(err, &wrong) && (strings.Contains(wrong.Message, "brackets") ||
+			strings.Contains(wrong.Message, "longer")) {
 			return
 		}
 		qt.Assert(t, qt.IsNil(err), qt.Commentf("%s", node))

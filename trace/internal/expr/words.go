@@ -57,7 +57,8 @@ func (p *parser) cut() error {
 		if message := w.refuse(s.ErrorCount > 0); message != "" {
 			return p.fail(w.offset, message)
 		}
-		if n := len(p.words); n > 0 && p.words[n-1].isNumber() && p.words[n-1].end() == w.offset && (w.isNumber() || w.token == token.IDENT) {
+		if n := len(p.words); n > 0 && p.words[n-1].isNumber() && p.words[n-1].end() == w.offset &&
+			(w.isNumber() || w.token == token.IDENT) {
 			number := &p.words[n-1]
 			if _, err := time.ParseDuration(number.text + w.text); err != nil || number.unit != "" {
 				return p.fail(number.offset, number.text+number.unit+w.text+" is not a number")
@@ -77,7 +78,8 @@ func (w *word) isNumber() bool { return w.token == token.INT || w.token == token
 // malformed word is one that Go does not have either.
 func (w *word) refuse(malformed bool) string {
 	switch w.token {
-	case token.IDENT, token.LPAREN, token.RPAREN, token.COMMA, token.PERIOD, token.LAND, token.LOR, token.NOT, token.AND, token.SUB,
+	case token.IDENT, token.LPAREN, token.RPAREN, token.COMMA, token.PERIOD, token.LAND, token.LOR,
+		token.NOT, token.AND, token.SUB,
 		token.EQL, token.NEQ, token.LSS, token.LEQ, token.GTR, token.GEQ:
 		return ""
 	case token.INT, token.FLOAT:
