@@ -89,15 +89,11 @@ func TestWatch(t *testing.T) {
 	t.Run("made later, and kept after its end", func(t *testing.T) {
 		inner := filepath.Join(dir, "docker-"+id+".scope")
 		n := makeCgroup(t, inner)
-		for deadline := time.Now().Add(time.Minute); find(n) == "" && time.Now().Before(deadline); {
-			time.Sleep(time.Millisecond)
-		}
+		testneeds.Await(t, 10*time.Second, "the cgroup is found", func() bool { return find(n) != "" })
 		qt.Assert(t, qt.Equals(find(n), "/"+name+"/docker-"+id+".scope"))
 		qt.Assert(t, qt.IsNil(os.Remove(inner)))
 		again := makeCgroup(t, inner)
-		for deadline := time.Now().Add(time.Minute); find(again) == "" && time.Now().Before(deadline); {
-			time.Sleep(time.Millisecond)
-		}
+		testneeds.Await(t, 10*time.Second, "the cgroup is found", func() bool { return find(again) != "" })
 		qt.Assert(t, qt.Equals(find(again), "/"+name+"/docker-"+id+".scope"))
 		qt.Assert(t, qt.Equals(find(n), "/"+name+"/docker-"+id+".scope"))
 	})

@@ -87,12 +87,7 @@ func TestWatchLimits(t *testing.T) {
 			}
 		}
 		qt.Assert(t, qt.IsNil(w.SyncAll()))
-		for deadline := time.Now().Add(testneeds.Patience(20 * time.Second)); w.Stats().OverLimit > 0; {
-			if time.Now().After(deadline) {
-				t.Fatalf("%+v", w.Stats())
-			}
-			time.Sleep(10 * time.Millisecond)
-		}
+		testneeds.Await(t, 20*time.Second, "nothing is over the limit", func() bool { return w.Stats().OverLimit == 0 })
 		qt.Assert(t, qt.HasLen(w.Links(), 1))
 	})
 }

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/go-quicktest/qt"
+
+	"github.com/gousdt/gousdt/internal/testneeds"
 	"golang.org/x/sys/unix"
 )
 
@@ -136,9 +138,9 @@ func TestSIGTERMEndsItWithAFullPipe(t *testing.T) {
 				r.await(&r.stderr, "(Ctrl-C ends)")
 				p.Fire("three", 10_000) // more than it keeps
 			}
-			for r.runs() && !blocked(t, r.cmd.Process.Pid) {
-				time.Sleep(time.Millisecond)
-			}
+			testneeds.Await(t, 10*time.Second, "it ends or writes", func() bool {
+				return !r.runs() || blocked(t, r.cmd.Process.Pid)
+			})
 			qt.Assert(t, qt.IsNil(r.cmd.Process.Signal(syscall.SIGTERM)))
 			result := r.wait()
 			qt.Check(t, qt.IsTrue(r.cmd.ProcessState.Exited()), qt.Commentf("%v", r.cmd.ProcessState))

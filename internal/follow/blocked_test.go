@@ -11,6 +11,7 @@ import (
 
 	"github.com/go-quicktest/qt"
 
+	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/proc"
 )
 
@@ -54,9 +55,7 @@ func TestFollowerGoesOnWithoutAFileThatBlocks(t *testing.T) {
 
 			// What answers after all is attached.
 			close(unblock)
-			for len(f.Attachments()) < 3 {
-				time.Sleep(time.Millisecond)
-			}
+			testneeds.Await(t, 10*time.Second, "three are attached", func() bool { return len(f.Attachments()) == 3 })
 			qt.Assert(t, qt.IsNil(f.SyncAll()))
 			qt.Check(t, qt.HasLen(f.Attachments(), 4))
 		})
@@ -71,14 +70,12 @@ func TestFollowerGoesOnWithoutAFileThatBlocks(t *testing.T) {
 			close(unblock)
 			<-returned
 			// What comes too late is undone.
-			isUndone := func() bool {
+			f.awaitAnswers(t)
+			testneeds.Await(t, 10*time.Second, "nothing is attached or open", func() bool {
 				w.mu.Lock()
 				defer w.mu.Unlock()
 				return len(w.attached) == 0 && w.opened == 0
-			}
-			for f.hasBlocked() || !isUndone() {
-				time.Sleep(time.Millisecond)
-			}
+			})
 		})
 	}
 }
@@ -95,9 +92,7 @@ func TestFollowerTellsNothingLateWhenClosed(t *testing.T) {
 	qt.Assert(t, qt.IsNil(f.Close()))
 	w.takeTold()
 	close(unblock)
-	for f.hasBlocked() {
-		time.Sleep(time.Millisecond)
-	}
+	f.awaitAnswers(t)
 	w.tells()
 }
 
@@ -120,18 +115,20 @@ func TestFollowerAttachesNothingLateThatWasWrittenTo(t *testing.T) {
 	qt.Assert(t, qt.IsNil(f.Sync(1)))
 	w.takeTold()
 	close(unblock)
-	for f.hasBlocked() {
-		time.Sleep(time.Millisecond)
-	}
+	f.awaitAnswers(t)
 	w.tells()
 	qt.Assert(t, qt.IsNil(f.SyncAll())) // tries again
 	w.tells("+0 a")
 }
 
-func (f *Follower[F, A]) hasBlocked() bool {
-	f.following.Lock()
-	defer f.following.Unlock()
-	return f.blocked.total > 0
+// awaitAnswers waits until everything that was set aside has answered.
+func (f *Follower[F, A]) awaitAnswers(t *testing.T) {
+	t.Helper()
+	testneeds.Await(t, 10*time.Second, "nothing is set aside", func() bool {
+		f.following.Lock()
+		defer f.following.Unlock()
+		return f.blocked.total == 0
+	})
 }
 
 func TestFollowerAttachesAheadWithoutWaitingForLong(t *testing.T) {
@@ -143,7 +140,5 @@ func TestFollowerAttachesAheadWithoutWaitingForLong(t *testing.T) {
 	err := f.AttachAhead(process, fileIDs(t, 1)[0], func() (*fake, error) { <-unblock; return nil, errFull })
 	qt.Check(t, qt.ErrorIs(err, proc.ErrBlocked))
 	close(unblock)
-	for f.hasBlocked() {
-		time.Sleep(time.Millisecond)
-	}
+	f.awaitAnswers(t)
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/proc"
 )
 
@@ -328,9 +329,7 @@ func TestFollowerClose(t *testing.T) {
 	w.start(1, "a", "b")
 	ran := make(chan error)
 	go func() { ran <- f.Run(context.Background(), time.Millisecond) }()
-	for len(f.Attachments()) < 2 {
-		time.Sleep(time.Millisecond)
-	}
+	testneeds.Await(t, 10*time.Second, "two are attached", func() bool { return len(f.Attachments()) == 2 })
 	qt.Check(t, qt.IsNil(f.Close()))
 	qt.Check(t, qt.IsNil(<-ran))
 	qt.Check(t, qt.HasLen(f.Attachments(), 0))
