@@ -14,9 +14,9 @@ import (
 	"time"
 
 	"github.com/go-quicktest/qt"
+	"golang.org/x/sys/unix"
 
 	"github.com/gousdt/gousdt/internal/testneeds"
-	"golang.org/x/sys/unix"
 )
 
 // timeout(1) signals its child and then the process group.
