@@ -73,7 +73,7 @@ func TestWatch(t *testing.T) {
 		missing := 0
 		for inner, n := range numbers {
 			// The kernel tells of a directory when it is made; what is gone
-			// when it is looked at has no number any more.
+			// when it is asked for has no number any more.
 			path := find(n)
 			if path == "" {
 				missing++
@@ -84,7 +84,7 @@ func TestWatch(t *testing.T) {
 			qt.Assert(t, qt.IsTrue(ok))
 			qt.Assert(t, qt.Equals(c.Runtime, "docker"))
 		}
-		t.Logf("%d of %d were gone before they could be looked at", missing, len(numbers))
+		t.Logf("%d of %d were gone before they were asked for", missing, len(numbers))
 	})
 	t.Run("made later, and kept after its end", func(t *testing.T) {
 		inner := filepath.Join(dir, "docker-"+id+".scope")

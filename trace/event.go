@@ -77,9 +77,8 @@ type Event struct {
 //
 //	postgresql:query__start in process 7 (postgres): "SELECT 1"
 //
-// with the names of the arguments if SessionOptions.Definitions have them,
-// for people: the form may change. Bytes that would affect a terminal are
-// escaped.
+// with the names of the arguments if SessionOptions.Definitions have them. The
+// form may change. Bytes that would affect a terminal are escaped.
 func (e *Event) String() string {
 	b := fmt.Appendf(nil, "%s in process %d", terminal.Escape(e.Probe), e.PID)
 	if e.Command != "" {

@@ -169,10 +169,10 @@ func (v Value) Data() (data []byte, complete bool) {
 	return v.bytes(), v.dataState == dataComplete || v.dataState == noData
 }
 
-// String returns the value for people, see [Value.AppendTo].
+// String returns the value as human-readable text, see [Value.AppendTo].
 func (v Value) String() string { return string(v.AppendTo(nil)) }
 
-// AppendTo appends the value in a form for people, and allocates nothing if
+// AppendTo appends the value as human-readable text, and allocates nothing if
 // there is room. A number is decimal. A captured text is in double quotes, with
 // escapes; captured bytes are hexadecimal; "..." follows if there are more. A
 // value that is unavailable is "?", one that is unreadable "<unreadable>". A

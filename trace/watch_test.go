@@ -256,11 +256,11 @@ func TestWatchGoesOnWhereAFileCannotBeAttached(t *testing.T) {
 	for name, perProcess := range map[string]bool{"per file": false, "per process": true} {
 		t.Run(name, func(t *testing.T) {
 			s := newSession(t, nil)
-			unfit := startFile(t, spoil(t, "target-pie", "three"))
+			spoiled := startFile(t, spoil(t, "target-pie", "three"))
 			fit := start(t, "target-pie")
 			var changes trace.WatchChanges
 			w := watch(t, s, &trace.WatchOptions{
-				Proc: only(unfit.path, fit.path), PerProcess: perProcess,
+				Proc: only(spoiled.path, fit.path), PerProcess: perProcess,
 				Changed: func(c *trace.WatchChanges) { changes = *c },
 			}, "gousdt_test:three")
 			qt.Assert(t, qt.IsNil(w.SyncAll()))
@@ -268,8 +268,8 @@ func TestWatchGoesOnWhereAFileCannotBeAttached(t *testing.T) {
 			qt.Assert(t, qt.HasLen(changes.Errors, 1))
 			var failed *usdt.WatchError
 			qt.Assert(t, qt.ErrorAs(changes.Errors[0], &failed))
-			qt.Check(t, qt.Equals(failed.Path, unfit.path))
-			qt.Check(t, qt.Equals(failed.Process.PID, unfit.PID))
+			qt.Check(t, qt.Equals(failed.Path, spoiled.path))
+			qt.Check(t, qt.Equals(failed.Process.PID, spoiled.PID))
 			var site *usdt.SiteError
 			qt.Check(t, qt.ErrorAs(changes.Errors[0], &site))
 			fit.fires(t, s)

@@ -117,12 +117,12 @@ func TestHostileUserWithLongNamesAndManyErrors(t *testing.T) {
 	dir := t.TempDir()
 	long := strings.Repeat("long", atMost(1<<10, 2<<20))
 	for i := range atMost(3, 10) {
-		notes := []testprog.Note{{Provider: "hostile", Name: long, Unfit: true}}
+		notes := []testprog.Note{{Provider: "hostile", Name: long, NoNop: true}}
 		if i%2 == 0 { // others have none that can be attached
 			notes = append(notes, testprog.Note{Provider: "hostile", Name: long})
 		}
 		for n := range 9_000 {
-			notes = append(notes, testprog.Note{Provider: "hostile", Name: fmt.Sprint("probe", n), Broken: n%2 == 0, Unfit: n%2 == 1})
+			notes = append(notes, testprog.Note{Provider: "hostile", Name: fmt.Sprint("probe", n), Broken: n%2 == 0, NoNop: n%2 == 1})
 		}
 		testprog.WriteNotes(t, filepath.Join(dir, fmt.Sprint("file", i)), notes)
 	}

@@ -54,17 +54,17 @@ func CheckProcess(pid int) error {
 }
 
 // explainProcess says of an error of package proc what it means for attaching:
-// the process has gone, or may not be looked into.
+// the process has gone, or may not be read.
 func explainProcess(pid int, err error) error {
 	switch {
 	case errors.Is(err, proc.ErrGone):
 		return gone(pid)
 	case errors.Is(err, proc.ErrAccess):
-		// Nobody may look into a process that is ending.
+		// Nobody may read a process that is ending.
 		if errors.Is(CheckProcess(pid), proc.ErrGone) {
 			return gone(pid)
 		}
-		return &PermissionError{Op: "looking into a process", Err: err}
+		return &PermissionError{Op: "reading a process", Err: err}
 	default:
 		return err // which names the process
 	}

@@ -76,7 +76,7 @@ func TestSelectionListsTheFirstSkippedSites(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "unfit.so")
 	notes := []testprog.Note{{Provider: "p", Name: "fit"}}
 	for i := range 3 * 1024 {
-		notes = append(notes, testprog.Note{Provider: "p", Name: fmt.Sprint("unfit", i), Unfit: true})
+		notes = append(notes, testprog.Note{Provider: "p", Name: fmt.Sprint("unfit", i), NoNop: true})
 	}
 	testprog.WriteNotes(t, path, notes)
 	sel, err := usdt.Select(usdt.Target{Path: path}, nil)
@@ -106,7 +106,7 @@ func TestSelectionListsTheFirstMalformedNotes(t *testing.T) {
 	for range 40 {
 		notes = append(notes, testprog.Note{Provider: "p", Name: "n", Broken: true})
 	}
-	notes = append(notes, testprog.Note{Provider: "p", Name: "n", Unfit: true})
+	notes = append(notes, testprog.Note{Provider: "p", Name: "n", NoNop: true})
 	testprog.WriteNotes(t, path, notes)
 	sel, err := usdt.Select(usdt.Target{Path: path}, nil, elfnote.Exact("p", "n"))
 	qt.Assert(t, qt.IsNil(err))

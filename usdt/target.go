@@ -66,7 +66,7 @@ type Target struct {
 type opened struct {
 	elf  *elfnote.File
 	path string // for the kernel: it stands for the open file, whatever happens to its name
-	name string // for people
+	name string // in texts
 
 	// mu is held for reading while the file is used, so that closing does not
 	// give the descriptor, and with it the path, to another file in the middle

@@ -45,7 +45,7 @@ func TestTheFirstSkippedSitesAreNamed(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "hostile.so")
 	notes := []testprog.Note{{Provider: "p", Name: "fit"}}
 	for i := range 100 {
-		notes = append(notes, testprog.Note{Provider: "p", Name: fmt.Sprint("n", i), Unfit: true})
+		notes = append(notes, testprog.Note{Provider: "p", Name: fmt.Sprint("n", i), NoNop: true})
 	}
 	testprog.WriteNotes(t, path, notes)
 	result := watching(t, path, "p:*").interrupt()

@@ -76,7 +76,7 @@ func (t *tracer) stackOf(e *trace.Event) []uint64 {
 	}
 	addresses := t.stacks.Unwind(context.Background(), e.PID, e.Registers, e.StackCopy)
 	if len(addresses) == 1 && len(e.Stack) > 1 {
-		return e.Stack // such as that of a process that has ended before it could be looked at
+		return e.Stack // such as that of a process that ended before it could be scanned
 	}
 	return addresses
 }

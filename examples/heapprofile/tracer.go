@@ -16,7 +16,7 @@ import (
 	"github.com/gousdt/gousdt/usdt"
 )
 
-// interval is how often all processes are looked at. What the kernel tells of
+// interval is how often all processes are scanned. What the kernel tells of
 // is seen at once.
 const interval = 5 * time.Second
 

@@ -19,7 +19,7 @@ import (
 type Note struct {
 	Provider, Name, Arguments string
 	Broken                    bool // it leads to no code
-	Unfit                     bool // it leads to code that is no nop
+	NoNop                     bool // it leads to code that is no nop
 	Semaphore                 bool // it has one, and its own place in the code
 }
 
@@ -78,7 +78,7 @@ func WriteNotes(t testing.TB, path string, notes []Note) {
 		switch {
 		case n.Broken:
 			at = 1 << 30
-		case n.Unfit:
+		case n.NoNop:
 			at += 0x100
 		}
 		semaphore := uint64(0)
