@@ -73,7 +73,7 @@
 // This package checks every length before it is used. Every size has a limit,
 // with its reason in limits.go (what exceeds it is [ErrTooLarge]). Memory is
 // allocated only for what the file has shown to have, and nothing panics. The
-// types and constants are those of [debug/elf], but its reader is not used: it
-// is not hardened against such files, as its documentation says. Opening a file
-// takes half the time, too.
+// types and constants are those of [debug/elf], but its reader is not used,
+// because it is not hardened against such files, as its documentation says.
+// Opening a file takes half the time, too.
 package elfnote

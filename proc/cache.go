@@ -73,12 +73,12 @@ func openMapped(m *MappedFile) (io.ReaderAt, error) {
 // Whoever acquires the same file gets the same *CachedFile, as long as anybody
 // has it.
 //
-// A file is read by one caller while the others wait for the outcome. What
-// cannot be read as ELF has no probes if it is no ELF file at all, and
-// otherwise gives an [*Error] that wraps an error of package elfnote, each time
-// again but without reading the file again. Errors of opening are those of
-// [MappedFile.Open] or of [CacheOptions].Open; an error of reading is an
-// [*Error] that wraps what the reader returned. Neither is remembered.
+// A file is read by one caller while the others wait for the outcome. A file
+// that is not ELF has no probes. An ELF file that cannot be read gives an
+// [*Error] that wraps an error of package elfnote, each time again but without
+// reading the file again. Errors of opening are those of [MappedFile.Open] or
+// of [CacheOptions].Open; an error of reading is an [*Error] that wraps what
+// the reader returned. Neither is remembered.
 func (c *Cache) Acquire(m *MappedFile, patterns ...elfnote.Pattern) (f *CachedFile, ok bool, err error) {
 	return c.acquire(m, c.wanted(patterns))
 }

@@ -27,11 +27,10 @@ type SessionOptions struct {
 	// libraries can be traced in every process.
 	Mode usdt.Mode
 
-	// Filter is a condition on hits. The kernel evaluates it, and a hit for
-	// which it does not hold costs no more than that. Of what is measured
-	// between two probes, by Spans and Aggregation.Latency, it is a condition
-	// on the hit that ends it. The documentation of the package describes the
-	// language. Empty means every hit.
+	// Filter is a condition on hits. The kernel evaluates it, and hits for
+	// which it is false cost no more. With Spans and Aggregation.Latency it is
+	// a condition on the hit that ends a call. The documentation of the package
+	// describes the language. Empty means every hit.
 	Filter string
 
 	// Family, if set, is a process: only hits of this one and of its
@@ -57,10 +56,10 @@ type SessionOptions struct {
 	Texts int
 	// Spans, if there are any, make the session send an event for each call
 	// between two probes, at its end, in place of an event for each hit:
-	// [Event.Duration] and [Event.Start] are set. Filter is about the call
-	// then, and what it does not let through is not sent: duration > 5ms.
-	// Captures are read where they are valid, also at the start. Stacks are
-	// those of the end, and with StartStacks those of the start, too.
+	// [Event.Duration] and [Event.Start] are set. Filter is a condition on the
+	// call then, such as duration > 5ms: other calls are not sent. Captures are
+	// read where they are valid, also at the start. Stacks are those of the
+	// end, and with StartStacks those of the start, too.
 	Spans []Latency
 
 	// StartStacks makes the starts of Spans have what StackDepth and StackCopy

@@ -56,8 +56,8 @@ type Row struct {
 	Count uint64
 
 	// Partial means that there may have been more hits: earlier ones, or some
-	// among others, are in Snapshot.Other. It is never set unless there were
-	// more keys than Aggregation.MaxKeys, or than the kernel had room for.
+	// among others, are in Snapshot.Other. It is set only if there were more
+	// keys than Aggregation.MaxKeys, or than the kernel had room for.
 	Partial bool
 
 	// Sum, Min and Max are present if the aggregation keeps them. A histogram

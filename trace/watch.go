@@ -71,8 +71,8 @@ type WatchChanges struct {
 	// session has been detached as a whole. A Close of one waits until that is
 	// done.
 	Detached []*Attachment
-	// Missed are what processes had mapped that ended before it was attached,
-	// with PerProcess.
+	// Missed are the files of processes that ended before the files were
+	// attached, with PerProcess.
 	Missed []*proc.Pair
 	// Errors say which processes and files could not be read ([*proc.Error])
 	// and which files could not be attached ([*usdt.WatchError]). They affect
@@ -108,14 +108,16 @@ type Watch struct {
 //
 // Sites that cannot be attached are skipped: [Attachment.Skipped] lists them.
 //
-// If the system's limits on open files or memory leave no room, what no process
-// maps any more is detached first. What the system still refuses, though
-// neither the file nor the session is to blame, is tried again before each scan
-// of all processes, by SyncAll and Run. What lacked room is tried again also as
-// soon as the Watch has detached something. That takes no more than about 100
-// ms at a time: the rest is tried next time.
+// If the system's limits on open files or memory leave no room, the Watch first
+// detaches files that no process maps any more. What still fails is tried again
+// before each scan of all processes, by SyncAll and Run, unless the file or the
+// session is to blame. What lacked room is tried again also as soon as the
+// Watch has detached something. Retries take no more than about 100 ms at a
+// time: the rest is tried next time.
 //
-// Errors: os.ErrClosed; that PerProcess needs other PIDs than those of Proc.FS.
+// The error wraps [os.ErrClosed] if the session is closed or detached. Another
+// error says that with PerProcess the PIDs of Proc.FS have to be those of this
+// process's own PID namespace.
 func (s *Session) Watch(opts *WatchOptions, patterns ...elfnote.Pattern) (*Watch, error) {
 	return WatchSessions(opts, WatchSession{Session: s, Patterns: patterns})
 }

@@ -27,9 +27,9 @@ const maxMultiSites = 1 << 20
 // reads arguments by itself, or none. A program that reads them with
 // bpf/usdt.bpf.h would find nothing; [Manager.AttachSelection] is for those.
 //
-// ModeAuto stands for the mode that [Kernel.Mode] returns. For ModeMulti the
-// program must have been loaded with ebpf.AttachTraceUprobeMulti, and for the
-// other modes without an attach type.
+// ModeAuto stands for the mode that [Mode.Resolve] returns for it. For
+// ModeMulti the program must have been loaded with ebpf.AttachTraceUprobeMulti,
+// and for the other modes without an attach type.
 //
 // If cookies is not nil it holds a number for each site, which the program
 // reads with bpf_get_attach_cookie. In ModeSingleIPMap there are no BPF cookies

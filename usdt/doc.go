@@ -151,10 +151,10 @@
 //     is closed, the kernel goes through all others, for each process. One
 //     attachment without a PID closes at once; the program finds the process by
 //     bpf_get_current_pid_tgid.
-//   - A probe whose arguments name symbols cannot be read in a file without a
-//     symbol table. "go test" strips the binary that it runs: a probe in C code
-//     of a test, as in "4@counter(%rip)", reads nothing, unless the test is
-//     built by "go test -c".
+//   - An argument that names a symbol cannot be read in a file without a symbol
+//     table. "go test" strips the binary that it runs: a probe in C code of a
+//     test, as in "4@counter(%rip)", reads nothing, unless the test is built by
+//     "go test -c".
 //   - With a PID, a perf event belongs to the main thread of the process. In
 //     all modes but [ModeMulti] an attachment is silent once that thread has
 //     exited, although other threads go on.

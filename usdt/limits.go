@@ -12,9 +12,9 @@ import (
 	"github.com/gousdt/gousdt/proc"
 )
 
-// Limits bound what a Watch attaches. Whoever may start a process can have a
-// host watch files with any number of probes, so each number has a default: 0
-// stands for it. One below 0 means no limit.
+// Limits bound what a Watch attaches. A user who may start processes could have
+// a host watch files with any number of probes, so each limit has a default,
+// for which 0 stands. A negative number means no limit.
 //
 // A site with a semaphore counts as eight, because the kernel takes longer for
 // it, and so does each perf event where attaching is by these. What is over a

@@ -41,8 +41,7 @@ type ManagerOptions struct {
 	// MaxSpecs is how many distinct specs there is room for. A spec is the
 	// places of a site's arguments together with the cookie. It takes 208 bytes
 	// of kernel memory, or 304 in objects made for libbpf 1.7. 0 keeps what the
-	// object says: 256, or its
-	// BPF_USDT_MAX_SPEC_CNT.
+	// object says: 256, or its BPF_USDT_MAX_SPEC_CNT.
 	MaxSpecs uint32
 
 	// MaxAddresses is how many addresses of sites there is room for. Only

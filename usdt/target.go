@@ -49,9 +49,9 @@ type Target struct {
 	ELF *elfnote.File
 
 	// Pair is a file that a [proc.Watcher] has found in a process. The
-	// attachment is not restricted to that process, unless PID says so. Pair
-	// works also for files that the watcher's cache does not read from the file
-	// system, see [proc.CacheOptions].Open.
+	// attachment covers every process, unless PID is set. Pair works also for
+	// files that the watcher's cache does not read from the file system, see
+	// [proc.CacheOptions].Open.
 	Pair *proc.Pair
 
 	// PID restricts the attachment to one process with all its threads. It is a

@@ -90,9 +90,8 @@ type WatchChanges struct {
 	Detached []*Link
 	// Errors say which processes and files could not be read ([*proc.Error])
 	// and which files could not be attached ([*WatchError]). A process that has
-	// exited meanwhile is no error, nor is a file without probes for some of
-	// the programs. A retry that fails with the same text is not
-	// reported again.
+	// exited meanwhile, or a file without probes for some of the programs, is
+	// no error. A retry that fails with the same text is not reported again.
 	Errors []error
 }
 
@@ -111,15 +110,15 @@ type Watch struct {
 //
 // What a scan finds to attach is attached program by program, in their order,
 // so that a program can count on those before it. What it finds to detach is
-// detached together. A program that cannot be attached somewhere does not keep
-// the others from it.
+// detached together. A program that cannot be attached to a file does not
+// affect the others.
 //
 // If the maps of the Manager, or the system's limits on open files or memory,
-// leave no room, what no process maps any more is detached first. What could
-// still not be attached, though neither the file nor the program is to blame,
-// is tried again before each scan of all processes, by SyncAll and Run. What
-// lacked room is tried again also as soon as the Watch has detached something.
-// That takes no more than about 100 ms at a time: the rest is tried next time.
+// leave no room, the Watch first detaches files that no process maps any more.
+// What still fails is tried again before each scan of all processes, by SyncAll
+// and Run, unless the file or the program is to blame. What lacked room is
+// tried again also as soon as the Watch has detached something. Retries take no
+// more than about 100 ms at a time: the rest is tried next time.
 //
 // The error wraps [os.ErrClosed] after Manager.Close. Other errors say that
 // there is no program, or one that was not loaded for this Manager, or that
