@@ -145,6 +145,27 @@ func readMetadata(t *testing.T) *metadataFile {
 	return m
 }
 
+// mdatagen refuses attributes and metrics that are not in order.
+func TestMetadataIsInOrder(t *testing.T) {
+	text, err := os.ReadFile("metadata.yaml")
+	qt.Assert(t, qt.IsNil(err))
+	var m struct {
+		Attributes yaml.Node
+		Telemetry  struct {
+			Metrics yaml.Node
+		}
+	}
+	qt.Assert(t, qt.IsNil(yaml.Unmarshal(text, &m)))
+	for _, mapping := range []yaml.Node{m.Attributes, m.Telemetry.Metrics} {
+		var keys []string
+		for i := 0; i < len(mapping.Content); i += 2 {
+			keys = append(keys, mapping.Content[i].Value)
+		}
+		qt.Check(t, qt.Not(qt.HasLen(keys, 0)))
+		qt.Check(t, qt.IsTrue(slices.IsSorted(keys)), qt.Commentf("%v", keys))
+	}
+}
+
 // What mdatagen wants of metadata.yaml: attributes that are described and used,
 // and a kind, a stability and a unit for each metric.
 func TestMetadataIsComplete(t *testing.T) {
