@@ -19,8 +19,8 @@ import (
 // each stack, with the functions from the outermost on, divided by ';', and the
 // last of its values. Labels come first, as if they were functions. Names are
 // as in the source of C++ and Rust, without parameters; a function without a
-// name is its file in brackets. Stacks of equal names are one line. What is not
-// above 0 has no place in a flame graph, and is left out.
+// name is its file in brackets. Stacks of equal names are one line. Stacks
+// with a value of 0 or less are left out.
 func (p *Profile) WriteFolded(w io.Writer) error {
 	lines := make(map[string]int64)
 	for _, s := range p.samples {

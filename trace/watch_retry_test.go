@@ -41,7 +41,7 @@ func TestWatchTriesAgainWhatTheSystemRefused(t *testing.T) {
 				Proc: only(process.path), PerProcess: perProcess,
 				Changed: func(changes *trace.WatchChanges) {
 					attached = append(attached, changes.Attached...)
-					failed = append(failed, changes.Errors...)
+					failed = append(failed, failures(changes)...)
 				},
 			}
 			var restore func()
@@ -110,7 +110,7 @@ func TestWatchDoesNotTryAgainInVain(t *testing.T) {
 	w := watch(t, s, &trace.WatchOptions{
 		OptionsFor: func(*proc.Pair) usdt.AttachOptions { tries++; return usdt.AttachOptions{} },
 		Proc:       only(process.path),
-		Changed:    func(changes *trace.WatchChanges) { failed += len(changes.Errors) },
+		Changed:    func(changes *trace.WatchChanges) { failed += len(failures(changes)) },
 	}, "gousdt_test:none")
 	for range 3 {
 		qt.Assert(t, qt.IsNil(w.SyncAll()))

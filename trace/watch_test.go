@@ -7,8 +7,10 @@ package trace_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"io"
 	"os"
+	"slices"
 	"testing"
 	"time"
 
@@ -64,10 +66,18 @@ func (c *changed) tell(t *testing.T) func(*trace.WatchChanges) {
 		for _, a := range changes.Detached {
 			c.detached <- a
 		}
-		for _, err := range changes.Errors {
+		for _, err := range failures(changes) {
 			t.Error(err)
 		}
 	}
+}
+
+// failures returns the errors of a Watch but for those that say that a process
+// is scanned later, which happens on a slow machine.
+func failures(changes *trace.WatchChanges) []error {
+	return slices.DeleteFunc(slices.Clone(changes.Errors), func(err error) bool {
+		return errors.Is(err, proc.ErrPostponed)
+	})
 }
 
 func await[T any](t *testing.T, c <-chan T) T {
@@ -128,7 +138,7 @@ func TestWatchFollowsProcesses(t *testing.T) {
 					Changed:    func(c *trace.WatchChanges) { changes = *c },
 				}, "gousdt_test:three", "gousdt_test:guarded")
 				qt.Assert(t, qt.IsNil(w.SyncAll()))
-				qt.Assert(t, qt.HasLen(changes.Errors, 0))
+				qt.Assert(t, qt.HasLen(failures(&changes), 0))
 				qt.Assert(t, qt.HasLen(changes.Attached, 1))
 				qt.Assert(t, qt.Equals(changes.Attached[0].Path(), process.path))
 				process.fires(t, s)
@@ -292,7 +302,7 @@ func TestWatchTellsWhichProcessesItMissed(t *testing.T) {
 		}
 		w := watch(t, s, opts, "gousdt_test:three")
 		qt.Assert(t, qt.IsNil(w.Sync(process.PID)))
-		qt.Assert(t, qt.HasLen(changes.Errors, 0))
+		qt.Assert(t, qt.HasLen(failures(&changes), 0))
 		qt.Assert(t, qt.HasLen(changes.Missed, 1))
 		qt.Check(t, qt.Equals(changes.Missed[0].Path, process.path))
 		qt.Check(t, qt.Equals(changes.Missed[0].Process.PID, process.PID))
