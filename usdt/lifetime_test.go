@@ -20,6 +20,7 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/follow"
 	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
 	"github.com/gousdt/gousdt/proc"
@@ -39,6 +40,8 @@ func TestMain(m *testing.M) {
 		}
 	}
 	testprog.BeMapper()
+	usual := follow.Patience()
+	follow.Patience = func() time.Duration { return testneeds.Patience(usual) }
 	os.Exit(m.Run())
 }
 

@@ -111,7 +111,7 @@ func New[F, A any](driver Driver[F, A], opts Options, patterns ...elfnote.Patter
 		opts.Linger = DefaultLinger
 	}
 	f := &Follower[F, A]{
-		driver: driver, opts: opts, patience: patience, aheadPatience: aheadPatience,
+		driver: driver, opts: opts, patience: Patience(), aheadPatience: aheadPatience,
 		files:    make(map[proc.FileID]F),
 		sources:  make(map[proc.FileID]*proc.CachedFile),
 		refused:  make(map[proc.FileID]struct{}),
