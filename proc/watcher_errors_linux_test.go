@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/go-quicktest/qt"
 
@@ -124,6 +125,7 @@ func TestWatcherTriesAgainLaterWhatIsNotLikelyToPass(t *testing.T) {
 
 func TestWatcherBoundsTheFilesOfAProcess(t *testing.T) {
 	w := newWatch(t, WatcherOptions{}, "*:*")
+	w.patience = time.Hour // with a thousand files, on a slow machine
 	dir := t.TempDir()
 	p := fakeProcess{pid: 1, size: 1}
 	for i := range maxPairs + 2 {
