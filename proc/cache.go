@@ -102,7 +102,11 @@ func (c *Cache) acquire(m *MappedFile, w wanted) (*CachedFile, bool, error) {
 		if ok && err == nil {
 			return f, true, nil
 		}
-		f.Release()
+		if file := f.release(); file != nil {
+			// Whoever could bear to open the file can bear to close it. To have
+			// another goroutine do so would take longer than to read it.
+			file.Close()
+		}
 		if errors.Is(err, errWrittenTo) {
 			continue // there is another one in its place
 		}

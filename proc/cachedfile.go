@@ -212,7 +212,7 @@ func unlessOfContents(err error) error {
 // open opens the file, unless it is no ELF file. The last one who releases it
 // closes it.
 func (f *CachedFile) open(m *MappedFile, is contents) error {
-	owner := m.fs.owner(m.pid)
+	owner := m.owner()
 	if err := f.cache.takeDescriptor(owner); err != nil {
 		return m.wrap("open", err)
 	}

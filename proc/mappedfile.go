@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 )
 
 // Mapping is a part of a file that a process has in its memory to execute it.
@@ -59,6 +60,10 @@ type MappedFile struct {
 
 	id     FileID // zero before it was asked for
 	mounts *mounts
+
+	// owner returns who is to answer for the process. It is read once for all
+	// files that were found together.
+	owner func() string
 }
 
 // fileKey is by what mappings of one process are grouped. The path is in it
@@ -111,10 +116,10 @@ func (f *FS) files(pid, reader int, lines *lineReader, seen func(*mapLine)) ([]*
 		files[i].Mappings = append(files[i].Mappings, Mapping{Start: l.start, End: l.end, Offset: l.offset})
 	})
 	if len(files) > 0 {
-		shared := new(mounts)
+		shared, owner := new(mounts), sync.OnceValue(func() string { return f.owner(pid) })
 		root := f.rootOf(reader)
 		for _, file := range files {
-			file.mounts = shared
+			file.mounts, file.owner = shared, owner
 			file.rawPath = cutRoot(file.rawPath, root)
 			file.Path, file.Deleted = strings.CutSuffix(file.rawPath, deletedSuffix)
 		}
