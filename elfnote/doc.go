@@ -37,9 +37,9 @@
 //
 //   - Prelink moves a library to other addresses without changing its notes.
 //     The linker put the section .stapsdt.base at the address that the note
-//     calls base. The difference of the two is the distance by which location
-//     and semaphore have moved. Nothing has moved if there is no such section,
-//     or if the note has the base 0.
+//     calls base. Location and semaphore have moved by the difference of the
+//     two. Nothing has moved if there is no such section, or if the note has
+//     the base 0.
 //   - A uprobe is set at an offset in the file, not at an address. The PT_LOAD
 //     segment that contains the address gives the offset. The two differ in
 //     programs that run at fixed addresses, and in most libraries of some

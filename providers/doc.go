@@ -3,9 +3,9 @@
 // Package providers knows what the arguments of well-known probes mean: their
 // names, which are texts, and what the values of enumerations are called.
 //
-// An ELF note says where an argument is, and not what it is. The meaning
-// stands in the provider definition from which the application's build made
-// its probes: a file that ends in .d, as DTrace and SystemTap read it.
+// An ELF note says where an argument is, and not what it is. The provider
+// definition has the meaning: a file that ends in .d, in the language of DTrace
+// and SystemTap, of which the build of an application makes its probes.
 //
 //	enum LWLockMode { LW_EXCLUSIVE, LW_SHARED, LW_WAIT_UNTIL_FREE };
 //

@@ -115,9 +115,9 @@
 // Where a probe is hit a million times a second, the hits are better counted in
 // the kernel. An [Aggregation] counts hits, adds up values, and keeps their
 // minimum, maximum or distribution, for each combination of keys. There can be
-// any number of keys: they are taken from the kernel as they come, and those
-// for which there is no row ([Aggregation.MaxKeys]) are counted together. An
-// [Aggregator] is the handle by which the rows are read:
+// any number of keys. The session takes them from the kernel as they come;
+// those that are over [Aggregation.MaxKeys] are counted together. An
+// [Aggregator] is the handle to read the rows:
 //
 //	collected := trace.NewAggregator(trace.Aggregation{
 //		Value: "arg0", Sum: true, Max: true, By: []string{"comm"},
