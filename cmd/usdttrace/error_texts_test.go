@@ -3,9 +3,14 @@
 package main
 
 import (
+	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/go-quicktest/qt"
+
+	"github.com/gousdt/gousdt/internal/messages"
+	"github.com/gousdt/gousdt/proc"
 )
 
 func TestMissingCapabilities(t *testing.T) {
@@ -15,4 +20,18 @@ func TestMissingCapabilities(t *testing.T) {
 	qt.Check(t, qt.DeepEquals(missingCapabilities(1<<capPerfmon), []string{"CAP_BPF"}))
 	qt.Check(t, qt.HasLen(missingCapabilities(1<<capSysAdmin), 0))
 	qt.Check(t, qt.HasLen(missingCapabilities(effectiveCapabilities(nil)), 2))
+}
+
+func TestWhatIsReadAgainIsNotToldOfAmongAllProcesses(t *testing.T) {
+	var out strings.Builder
+	tr := &tracer{options: &options{}, messages: messages.New("usdttrace", &out)}
+	changed := fmt.Errorf("process 7: open /lib/x: %w", proc.ErrChanged)
+	tr.warnLeftOut(changed, false)
+	qt.Check(t, qt.Equals(out.String(), ""))
+	tr.warnLeftOut(fmt.Errorf("process 7: open /lib/x: %w", proc.ErrAccess), false)
+	qt.Check(t, qt.StringContains(out.String(), "usdttrace: left out: process 7: open /lib/x"))
+	out.Reset()
+	tr.warnLeftOut(changed, true)
+	qt.Check(t, qt.StringContains(out.String(), "changed while it was read"))
+	qt.Check(t, qt.IsTrue(tr.failed.Load()))
 }

@@ -107,11 +107,14 @@ func (t *tracer) warnUnmatched() {
 }
 
 // warnLeftOut says what could not be read of a process. That is an error if the
-// process was asked for: among all processes some can never be read.
+// process was asked for: among all processes some can never be read. What has
+// changed while it was read is read again: among all processes some have always
+// just begun, or are about to end.
 func (t *tracer) warnLeftOut(err error, isAskedFor bool) {
-	if isAskedFor {
+	switch {
+	case isAskedFor:
 		t.warnFailed(err)
-	} else {
+	case !errors.Is(err, proc.ErrChanged):
 		t.messages.WarnOf("left out: "+messages.Cause(err), "left out: %v", err)
 	}
 }
