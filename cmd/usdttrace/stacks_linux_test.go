@@ -116,7 +116,7 @@ func TestStacksOfRowsAreUnwound(t *testing.T) {
 	r := watching(t, "--count", "--by", "stack", p.path, "gousdt_test:three")
 	p.Fire("three", 2)
 	qt.Check(t, qt.Matches(strings.Join(r.interrupt().ok(), "\n"),
-		`(?s)count\ncount 2, rate [\d.]+/s, 100.0%\n    fire_three.*    main\+.*`))
+		`(?s)count\ncount 2, rate \S+, 100.0%\n    fire_three.*    main\+.*`))
 
 	r = watching(t, "--hist", "arg0", "--by", "stack", p.path, "gousdt_test:three")
 	p.Fire("three", 2)
