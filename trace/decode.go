@@ -6,7 +6,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 	"time"
 	"unsafe"
@@ -28,74 +27,52 @@ type decoder struct {
 	site    *Site   // of the last record
 	current *events // of its site
 
-	fast // what again needs of them
-
 	// reuse has an event used again for the next one of the same kind, so that
 	// it costs no allocation once the commands and the sizes are known.
 	// Otherwise each is the caller's own.
 	reuse bool
-	last  *Event // the one that was decoded last, if it is used again
+	last  *Event // the one that was decoded last, if it is used again and has bytes
 	spare []byte // where settle puts its bytes
-}
 
-// fast is what is needed to decode a record of the same site again into the
-// same event.
-type fast struct {
-	id      uint32 // of the site
-	size    int    // of the record; noSize if events are not reused
-	wordsAt int    // see events
-	words   []Value
-	event   *Event
-	isPlain bool
+	// If events are reused, a record of the same site as the last one begins
+	// with this number and is as long as that: noRecord if there is none.
+	id, length uint32
+	step       uint64 // to the record behind it
+	repeat     *repeat
 }
-
-// noSize is a size that no record has.
-const noSize = math.MaxInt
 
 func newDecoder(sites *siteTable, reuse bool) *decoder {
-	return &decoder{sites: sites, reuse: reuse, fast: fast{size: noSize}}
-}
-
-// again returns the event of a record with its words if that is of the same
-// site as the one before and events are reused, and otherwise nil. decodeRest
-// completes it unless isPlain. Most records are so, and one reader has to keep
-// up with what many processors send: this is the tightest place of the package.
-// It is small enough to be inlined.
-//
-// The record is aligned to eight bytes. The event is valid until the next one
-// is decoded.
-func (d *decoder) again(raw []byte) *Event {
-	record := unsafe.Pointer(unsafe.SliceData(raw))
-	if len(raw) < d.size || *(*uint32)(record) != d.id {
-		return nil
-	}
-	words, from := d.words, unsafe.Add(record, d.wordsAt)
-	for i := range words {
-		words[i].bits = *(*uint64)(unsafe.Add(from, 8*i))
-	}
-	return d.event
+	return &decoder{sites: sites, reuse: reuse, length: noRecord}
 }
 
 // decode returns the event of any record. If events are reused it is valid
 // until the next one is decoded, and as long as the record is, unless settle is
 // called.
 func (d *decoder) decode(raw []byte) (*Event, error) {
-	of := d.current
-	if of == nil || len(raw) < of.record.Size || binary.NativeEndian.Uint32(raw) != d.site.id {
+	if d.current == nil || len(raw) < d.current.record.Size || binary.NativeEndian.Uint32(raw) != d.site.id {
 		if err := d.find(raw); err != nil {
 			return nil, err
 		}
-		of = d.current
 	}
-	e := of.again
-	if e == nil {
-		e = d.newEvent(of)
+	if d.reuse {
+		return d.again(unsafe.Pointer(unsafe.SliceData(raw)))
 	}
-	of.decodeWords(e.Args, raw)
-	if of.isPlain {
-		return e, nil
+	of := d.current
+	e := d.newEvent(of)
+	of.decodeNumbers(e.Args, raw)
+	if of.hasHeader {
+		d.setHeader(e, (*header)(unsafe.Pointer(unsafe.SliceData(raw))))
 	}
-	return d.decodeRest(e, raw, of)
+	if of.isRare {
+		if err := d.decodeRare(e, raw, of.record); err != nil {
+			return nil, err
+		}
+	}
+	if of.hasBytes {
+		of.decodeCaptures(e.Args, raw)
+		e.ownBytes(nil)
+	}
+	return e, nil
 }
 
 // find sets what decode needs for the record's site.
@@ -112,21 +89,19 @@ func (d *decoder) find(raw []byte) error {
 	if !d.reuse {
 		return nil
 	}
-	if of.again == nil {
-		of.again = d.newEvent(of)
+	if of.repeat == nil {
+		of.repeat = newRepeat(d.newEvent(of), of)
 	}
-	e := of.again
-	e.Probe, e.Site = site.probe, site
-	d.fast = fast{
-		id: site.id, size: of.record.Size, wordsAt: of.wordsAt, words: e.Args[of.firstWord:][:of.wordCount],
-		event: e, isPlain: of.isPlain,
-	}
+	d.repeat = of.repeat
+	d.repeat.event.Probe, d.repeat.event.Site = site.probe, site
+	d.id, d.length = site.id, uint32(of.record.Size)
+	d.step = recordHeader + (uint64(d.length)+7)&^7
 	return nil
 }
 
 // forget is called when sites are removed, whose numbers others can have then.
 func (d *decoder) forget() {
-	d.site, d.current, d.fast = nil, nil, fast{size: noSize}
+	d.site, d.current, d.repeat, d.length = nil, nil, nil, noRecord
 }
 
 // newEvent returns an event of the site that was found last, with all that is
@@ -137,46 +112,6 @@ func (d *decoder) newEvent(of *events) *Event {
 	e.Weight = 1
 	e.Probe, e.Site = d.site.probe, d.site
 	return e
-}
-
-// header is what a record begins with that says when and where the hit was, as
-// [bpfgen.Record] places it.
-type header struct {
-	site, cpu     uint32
-	time, process uint64
-	command       [commandSize / 8]uint64
-}
-
-// decodeRest completes an event by all but words.
-func (d *decoder) decodeRest(e *Event, raw []byte, of *events) (*Event, error) {
-	if of.hasHeader {
-		h := (*header)(unsafe.Pointer(unsafe.SliceData(raw)))
-		e.CPU = int(h.cpu)
-		e.Monotonic, e.Time = time.Duration(h.time), time.Unix(0, int64(h.time)+d.wall)
-		e.PID, e.TID = int(h.process>>32), int(uint32(h.process))
-		if h.command != d.command {
-			d.command, d.name = h.command, d.commands.name(h.command)
-		}
-		e.Command = d.name
-	}
-	if len(of.others) > 0 {
-		of.decodeOthers(e.Args, raw)
-	}
-	if of.isRare {
-		if err := d.decodeRare(e, raw, of.record); err != nil {
-			return nil, err
-		}
-	}
-	if of.hasBytes {
-		of.decodeCaptures(e.Args, raw)
-	}
-	switch {
-	case d.reuse && (of.hasBytes || e.Start != nil):
-		d.last = e
-	case of.hasBytes:
-		e.ownBytes(nil)
-	}
-	return e, nil
 }
 
 // settle gives the last event that was decoded memory of its own for its bytes,
@@ -248,8 +183,7 @@ func (d *decoder) decodeSpan(e *Event, raw []byte, p *bpfgen.SpanPlace) error {
 		start.CGroup = order.Uint64(saved[r.CGroup:])
 	}
 	start.Args = append(start.Args[:0], of.known...)
-	of.decodeWords(start.Args, saved)
-	of.decodeOthers(start.Args, saved)
+	of.decodeNumbers(start.Args, saved)
 	of.decodeCaptures(start.Args, saved)
 	if r.Stack != bpfgen.None {
 		decodeStack(start, saved, r)

@@ -4,6 +4,9 @@ package trace
 
 import (
 	"encoding/binary"
+	"math"
+	"runtime"
+	"slices"
 
 	"github.com/gousdt/gousdt/argspec"
 	"github.com/gousdt/gousdt/trace/internal/bpfgen"
@@ -15,27 +18,74 @@ import (
 type events struct {
 	record *bpfgen.Record
 	known  []Value // the arguments, as far as the record does not have them
-	others []fetch
 
 	// Words of eight bytes that can always be read, and follow each other: most
 	// arguments do.
 	wordsAt, firstWord, wordCount int // place in the record, and the arguments
+
+	numbers  []fetch // other arguments that can always be read
+	loads    []fetch // those that are in memory, and may not be there
+	captures []captured
 
 	isPlain   bool // there are only words; otherwise the next three say what else
 	hasHeader bool
 	hasBytes  bool // that are behind arguments, or a copy of the stack
 	isRare    bool // there are parts that most sessions do not ask for
 
-	// again is the event that is used again, if events are. It belongs to the
+	// repeat has the event that is used again, if events are. It belongs to the
 	// iteration over events.
-	again *Event
+	repeat *repeat
 }
 
-// fetch is an argument that is not among the words.
+// A fetch is an argument that is not among the words. It is read as the last of
+// eight bytes: so many there are always before its end, because a record begins
+// with the number of the site, but not behind its beginning.
 type fetch struct {
-	at, arg, failed int // places in the record, and the argument; see bpfgen.Place
-	size            uint8
-	unused          uint8 // bits above it, of a signed number
+	from, arg, failed int // places in the record, and the argument; see bpfgen.Place
+	unused            uint8
+	mask              uint64 // of the bits that are the argument's
+}
+
+// isBigEndian reports whether this machine is, and so the kernel. It is a
+// constant, so that there is nothing to decide at a record.
+const isBigEndian = runtime.GOARCH == "s390x" || runtime.GOARCH == "ppc64" ||
+	runtime.GOARCH == "mips64" || runtime.GOARCH == "mips"
+
+func newFetch(arg int, p bpfgen.Place, v *Value) fetch {
+	f := fetch{from: p.Value + int(v.size) - 8, arg: arg, failed: p.Failed, unused: 64 - 8*v.size, mask: math.MaxUint64}
+	if v.kind != Signed {
+		f.mask >>= f.unused
+	}
+	return f
+}
+
+// of returns the argument that ends a word, extended to 64 bits by its sign.
+func (f *fetch) of(word uint64) uint64 {
+	unused := f.unused & 63 // the compiler sees that it is less than 64
+	if isBigEndian {
+		word <<= unused
+	}
+	return uint64(int64(word)>>unused) & f.mask
+}
+
+// decode sets the argument.
+func (f *fetch) decode(args []Value, raw []byte) {
+	v := &args[f.arg]
+	if f.failed != bpfgen.None {
+		if raw[f.failed] != 0 {
+			v.state, v.bits = valueUnreadable, 0
+			return
+		}
+		v.state = valuePresent
+	}
+	v.bits = f.of(binary.NativeEndian.Uint64(raw[f.from:]))
+}
+
+// captured is what is behind an argument.
+type captured struct {
+	arg, status, data int   // the argument, and places in the record
+	most              int   // bytes
+	terminator        int64 // how many bytes of the status are not the text's
 }
 
 // newEvents returns nil where no record is sent.
@@ -62,75 +112,63 @@ func newEvents(r *bpfgen.Record, args []argspec.Arg) *events {
 				continue
 			}
 		}
-		f := fetch{at: p.Value, arg: i, failed: p.Failed, size: v.size}
-		if v.kind == Signed {
-			f.unused = 64 - 8*v.size
+		if f := newFetch(i, *p, v); p.Failed == bpfgen.None {
+			e.numbers = append(e.numbers, f)
+		} else {
+			e.loads = append(e.loads, f)
 		}
-		e.others = append(e.others, f)
 	}
 	for i := range r.Captures {
-		v := &e.known[r.Captures[i].Arg]
-		v.text = r.Captures[i].Text
-		if args[r.Captures[i].Arg].Kind == argspec.Bytes {
+		c := &r.Captures[i]
+		v := &e.known[c.Arg]
+		v.text = c.Text
+		if args[c.Arg].Kind == argspec.Bytes {
 			v.kind, v.state = Bytes, valuePresent
 		}
+		place := captured{arg: c.Arg, status: c.Status, data: c.Data, most: c.Max}
+		if c.Terminated() {
+			place.terminator = 1
+		}
+		e.captures = append(e.captures, place)
 	}
 	e.hasHeader = r.CPU != bpfgen.None
 	e.hasBytes = len(r.Captures) > 0 || r.Registers != nil
 	e.isRare = r.CGroup != bpfgen.None || r.Weight != bpfgen.None || r.Stack != bpfgen.None || r.Registers != nil || r.Span != nil
-	e.isPlain = !e.hasHeader && !e.hasBytes && !e.isRare && len(e.others) == 0
+	e.isPlain = !e.hasHeader && !e.hasBytes && !e.isRare && len(e.numbers)+len(e.loads) == 0
 	return e
 }
 
-// decodeWords sets the arguments that are words.
-func (e *events) decodeWords(args []Value, raw []byte) {
+// mayFail reports whether an argument may be in memory that is not there.
+func (e *events) mayFail(arg int) bool {
+	return slices.ContainsFunc(e.loads, func(f fetch) bool { return f.arg == arg })
+}
+
+// decodeNumbers sets the arguments.
+func (e *events) decodeNumbers(args []Value, raw []byte) {
 	for i := range e.wordCount {
 		args[e.firstWord+i].bits = binary.NativeEndian.Uint64(raw[e.wordsAt+8*i:])
 	}
-}
-
-// decodeOthers sets the arguments that are not among the words.
-func (e *events) decodeOthers(args []Value, raw []byte) {
-	order := binary.NativeEndian
-	for i := range e.others {
-		f := &e.others[i]
-		v := &args[f.arg]
-		if f.failed != bpfgen.None {
-			if raw[f.failed] != 0 {
-				v.state, v.bits = valueUnreadable, 0
-				continue
-			}
-			v.state = valuePresent
-		}
-		at := raw[f.at:]
-		switch f.size {
-		case 1:
-			v.bits = uint64(at[0])
-		case 2:
-			v.bits = uint64(order.Uint16(at))
-		case 4:
-			v.bits = uint64(order.Uint32(at))
-		default:
-			v.bits = order.Uint64(at)
-		}
-		v.bits = uint64(int64(v.bits<<(f.unused&63)) >> (f.unused & 63)) // the compiler sees that it is less than 64
+	for i := range e.numbers {
+		e.numbers[i].decode(args, raw)
+	}
+	for i := range e.loads {
+		e.loads[i].decode(args, raw)
 	}
 }
 
 // decodeCaptures completes the arguments by what is behind them.
 func (e *events) decodeCaptures(args []Value, raw []byte) {
-	captures := e.record.Captures
-	for i := range captures {
-		decodeCapture(&args[captures[i].Arg], raw, &captures[i])
+	for i := range e.captures {
+		e.captures[i].decode(args, raw)
 	}
 }
 
-// decodeCapture completes an argument by what is behind it.
-func decodeCapture(v *Value, raw []byte, c *bpfgen.CapturePlace) {
-	status := int64(binary.NativeEndian.Uint64(raw[c.Status:]))
-	length := status
-	if c.Terminated() && length > 0 {
-		length-- // without the zero at its end, which is not counted of an empty text by older kernels
+// decode completes the argument by what is behind it.
+func (c *captured) decode(args []Value, raw []byte) {
+	v := &args[c.arg]
+	length := int64(binary.NativeEndian.Uint64(raw[c.status:]))
+	if length > 0 {
+		length -= c.terminator // of an empty text older kernels do not count it
 	}
 	if v.kind == Bytes {
 		v.state = valuePresent // a reused one may have been unreadable
@@ -140,9 +178,9 @@ func decodeCapture(v *Value, raw []byte, c *bpfgen.CapturePlace) {
 		v.state, v.dataState, v.data = valueUnreadable, noData, ""
 	case v.state != valuePresent || length < 0:
 		v.dataState, v.data = dataUnreadable, ""
-	case length > int64(c.Max):
-		v.setData(raw[c.Data:c.Data+c.Max], dataTruncated)
+	case length > int64(c.most):
+		v.setData(raw[c.data:c.data+c.most], dataTruncated)
 	default:
-		v.setData(raw[c.Data:c.Data+int(length)], dataComplete)
+		v.setData(raw[c.data:c.data+int(length)], dataComplete)
 	}
 }

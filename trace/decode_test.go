@@ -286,17 +286,22 @@ func FuzzRecord(f *testing.F) {
 	_, raw := sample(f, false)
 	f.Add(raw)
 	f.Fuzz(func(t *testing.T, fuzzed []byte) {
-		d, _ := sample(t, false)
-		e, err := d.decode(fuzzed)
-		qt.Assert(t, qt.Equals(e == nil, err != nil))
-		if e == nil {
-			return
+		var shown []string
+		for _, reuse := range []bool{false, true} {
+			d, _ := sample(t, reuse)
+			e, err := d.decode(fuzzed)
+			qt.Assert(t, qt.Equals(e == nil, err != nil))
+			if e == nil {
+				return
+			}
+			for _, arg := range e.Args {
+				shown = append(shown, arg.String())
+			}
+			qt.Assert(t, qt.IsTrue(len(e.Stack) <= 4))
+			qt.Assert(t, qt.IsTrue(len(e.StackCopy) <= 2*bpfgen.CopyUnit))
 		}
-		for _, arg := range e.Args {
-			_ = arg.String()
-		}
-		qt.Assert(t, qt.IsTrue(len(e.Stack) <= 4))
-		qt.Assert(t, qt.IsTrue(len(e.StackCopy) <= 2*bpfgen.CopyUnit))
+		half := len(shown) / 2
+		qt.Assert(t, qt.DeepEquals(shown[:half], shown[half:]))
 	})
 }
 

@@ -21,10 +21,6 @@ const (
 	// Asking costs a few microseconds.
 	lossInterval = 50 * time.Millisecond
 
-	// eventsPerCheck is how many events are read before the clock is read,
-	// while there are more to read.
-	eventsPerCheck = 1024
-
 	// clockInterval is how often the difference between the clocks is measured.
 	clockInterval = time.Second
 
@@ -43,7 +39,8 @@ const (
 //
 // The iteration ends without an error when the context is done (what has been
 // sent by then waits for the next iteration), after [Session.Detach] when all
-// that was sent has come, and after [Session.Close].
+// that was sent has come, and after [Session.Close]. While the events come too
+// fast to read all of them, some more may come after the context is done.
 //
 // An error comes without an event. A [*LostError] says that events were lost;
 // the iteration goes on. Other errors end it: the session has
@@ -67,9 +64,12 @@ func (s *Session) Events(ctx context.Context) iter.Seq2[*Event, error] {
 		if ctx.Err() != nil {
 			return
 		}
-		// Flush fails only if the reader is closed, and then the loop ends
-		// anyway.
-		cancel := context.AfterFunc(ctx, func() { _ = s.reader.Flush() })
+		cancel := context.AfterFunc(ctx, func() {
+			s.memory.interrupt()
+			// It fails only if the reader is closed, and then the loop ends
+			// anyway.
+			_ = s.reader.Flush()
+		})
 		defer cancel()
 		r := &reading{Session: s, yield: yield, ctx: ctx}
 		if s.memory.use() {
@@ -95,7 +95,7 @@ type reading struct {
 	clocks  time.Time // when the clocks were compared
 	unasked bool      // events have come since
 	ending  bool      // no event will come any more
-	count   uint      // of events
+	count   uint      // of events that have followed each other
 }
 
 // past is a deadline that has passed: a read does not wait.
@@ -104,44 +104,6 @@ var past = time.Unix(1, 0)
 func (r *reading) loop() {
 	for r.readMemory() && r.drained() && r.wait() {
 	}
-}
-
-// readMemory hands on the events that are in the memory of the ring buffer. It
-// reports whether to go on.
-func (r *reading) readMemory() bool {
-	if r.memory == nil {
-		return true
-	}
-	for r.memory.refill() {
-		r.unasked = true
-		for {
-			record, ok := r.memory.next()
-			if !ok {
-				break
-			}
-			event, err := r.decoder.again(record), error(nil)
-			switch {
-			case event == nil:
-				event, err = r.decoder.decode(record)
-			case !r.decoder.isPlain:
-				event, err = r.decoder.decodeRest(event, record, r.decoder.current)
-			}
-			if !r.yield(event, err) || r.ctx.Err() != nil || r.memory.ended.Load() {
-				return false
-			}
-			if r.count++; r.count%eventsPerCheck == 0 && !r.check() {
-				return false
-			}
-		}
-		// The last event is valid until the next one comes, but its bytes are
-		// in memory that is the kernel's again as soon as it knows that they
-		// were read.
-		r.decoder.settle()
-	}
-	if r.memory.isEmpty() {
-		r.freeSites()
-	}
-	return true
 }
 
 // wait waits for an event and hands it on. Where there is no memory to read it

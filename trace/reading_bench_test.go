@@ -75,6 +75,7 @@ func BenchmarkReading(b *testing.B) {
 					count++
 				}
 				b.ReportAllocs()
+				b.ResetTimer()
 				ctx, cancel := context.WithCancel(context.Background())
 				defer cancel()
 				sum, left := uint64(0), 0

@@ -33,6 +33,9 @@ type ringMemory struct {
 	mu    sync.Mutex
 	users int
 	ended atomic.Bool
+
+	// interrupted has who reads find out whether to end.
+	interrupted atomic.Bool
 }
 
 // The header of a record in the ring buffer, of linux/bpf.h: the length, with
@@ -101,6 +104,14 @@ func (m *ringMemory) end() {
 	defer m.mu.Unlock()
 	if !m.ended.Swap(true) {
 		m.unmap()
+	}
+	m.interrupted.Store(true)
+}
+
+// interrupt has who reads find out whether to end.
+func (m *ringMemory) interrupt() {
+	if m != nil {
+		m.interrupted.Store(true)
 	}
 }
 

@@ -3,6 +3,7 @@
 package trace
 
 import (
+	"bytes"
 	"encoding/binary"
 	"testing"
 
@@ -24,16 +25,21 @@ func newFakeRing(size int) *fakeRing {
 
 // write appends a record of a byte, repeated.
 func (r *fakeRing) write(value byte, length uint32, flags uint32) {
+	r.writeBytes(bytes.Repeat([]byte{value}, int(length)), flags)
+}
+
+// writeBytes appends a record.
+func (r *fakeRing) writeBytes(record []byte, flags uint32) {
 	at := r.produced & r.mask
 	size := r.mask + 1
 	put := func(i uint64, b byte) { r.data[(at+i)%size], r.data[(at+i)%size+size] = b, b }
-	for i, b := range binary.NativeEndian.AppendUint32(nil, length|flags) {
+	for i, b := range binary.NativeEndian.AppendUint32(nil, uint32(len(record))|flags) {
 		put(uint64(i), b)
 	}
-	for i := range uint64(length) {
-		put(recordHeader+i, value)
+	for i, b := range record {
+		put(recordHeader+uint64(i), b)
 	}
-	r.produced += recordHeader + uint64(length+7)&^7
+	r.produced += recordHeader + uint64(len(record)+7)&^7
 }
 
 func TestRingMemory(t *testing.T) {

@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+//go:build linux
+
+package trace
+
+import (
+	"context"
+	"debug/elf"
+	"encoding/binary"
+	"fmt"
+	"testing"
+
+	"github.com/go-quicktest/qt"
+
+	"github.com/gousdt/gousdt/argspec"
+	"github.com/gousdt/gousdt/trace/internal/bpfgen"
+	"github.com/gousdt/gousdt/usdt"
+)
+
+// Sites take turns, records are discarded or of no site, and the ring buffer
+// begins anew many times: each event has what its record has.
+func TestEventsFromMemory(t *testing.T) {
+	for _, reuse := range []bool{true, false} {
+		t.Run(fmt.Sprint(reuse), func(t *testing.T) {
+			s := &Session{opts: SessionOptions{ReuseEvents: reuse}}
+			var sites []*Site
+			for _, arguments := range []string{"8@%rax", "8@%rax", "-4@%eax", "8@%rax -2@%bx 1@%cl"} {
+				sites = append(sites, siteWith(t, s, arguments))
+			}
+			s.decoder = newDecoder(&s.sites, reuse)
+			ring := newFakeRing(1024)
+			type outcome struct {
+				site    *Site
+				numbers string
+			}
+			var sent, came []outcome
+			malformed, errs := 0, 0
+			send := func(i int) {
+				site := sites[i/3%len(sites)] // three of each
+				raw := make([]byte, site.events.record.Size)
+				binary.NativeEndian.PutUint32(raw, site.id)
+				numbers := ""
+				for a, place := range site.events.record.Args {
+					number := -1 - i - a
+					switch at := raw[place.Value:]; site.Args[a].Size {
+					case 8:
+						binary.NativeEndian.PutUint64(at, uint64(number))
+					case 4:
+						binary.NativeEndian.PutUint32(at, uint32(number))
+					case 2:
+						binary.NativeEndian.PutUint16(at, uint16(number))
+					default:
+						at[0] = byte(number)
+						number &= 0xff
+					}
+					numbers += fmt.Sprint(number, " ")
+				}
+				switch {
+				case i%7 == 0:
+					ring.writeBytes(raw, recordDiscarded)
+				case i%11 == 0:
+					binary.NativeEndian.PutUint32(raw, 1000)
+					ring.writeBytes(raw, 0)
+					malformed++
+				default:
+					ring.writeBytes(raw, 0)
+					sent = append(sent, outcome{site, numbers})
+				}
+			}
+			r := &reading{Session: s, ctx: context.Background(), memory: &ring.ringMemory}
+			r.clocks, r.checked = farAway, farAway
+			r.yield = func(e *Event, err error) bool {
+				if err != nil {
+					errs++
+					return true
+				}
+				numbers := ""
+				for i := range e.Args {
+					numbers += fmt.Sprint(e.Args[i].Int(), " ")
+				}
+				came = append(came, outcome{e.Site, numbers})
+				return true
+			}
+			for i := 0; i < 3000; {
+				for range 1 + i%10 {
+					send(i)
+					i++
+				}
+				qt.Assert(t, qt.IsTrue(r.readMemory()))
+				qt.Assert(t, qt.Equals(ring.consumed, ring.produced))
+			}
+			qt.Assert(t, qt.Equals(errs, malformed))
+			qt.Assert(t, qt.HasLen(came, len(sent)))
+			for i := range sent {
+				qt.Assert(t, qt.Equals(came[i], sent[i]))
+			}
+		})
+	}
+}
+
+// A loop's body that ends its context gets no further event, unless many
+// follow each other.
+func TestEventsFromMemoryEnd(t *testing.T) {
+	for _, at := range []int{1, 10, 100} {
+		s := &Session{opts: SessionOptions{ReuseEvents: true}}
+		site := siteWith(t, s, "8@%rax")
+		s.decoder = newDecoder(&s.sites, true)
+		ring := newFakeRing(1 << 20)
+		raw := make([]byte, site.events.record.Size)
+		binary.NativeEndian.PutUint32(raw, site.id)
+		for range 5000 {
+			ring.writeBytes(raw, 0)
+		}
+		ctx, cancel := context.WithCancel(context.Background())
+		r := &reading{Session: s, ctx: ctx, memory: &ring.ringMemory}
+		r.clocks, r.checked = farAway, farAway
+		count := 0
+		r.yield = func(*Event, error) bool {
+			if count++; count == at {
+				cancel()
+			}
+			return true
+		}
+		qt.Check(t, qt.IsFalse(r.readMemory()))
+		if at < eventsOneByOne {
+			qt.Check(t, qt.Equals(count, at))
+		} else {
+			qt.Check(t, qt.IsTrue(count <= eventsPerCheck))
+		}
+		// What an interruption says is seen at once.
+		ring.interrupt()
+		before := count
+		qt.Check(t, qt.IsFalse(r.readMemory()))
+		qt.Check(t, qt.Equals(count, before+1))
+		// One that comes late, of an iteration before, ends nothing.
+		r.ctx = context.Background()
+		ring.interrupt()
+		qt.Check(t, qt.IsTrue(r.readMemory()))
+		qt.Check(t, qt.Equals(count, 5000))
+	}
+}
+
+// siteWith adds a site to a session that sends its arguments only.
+func siteWith(t *testing.T, s *Session, arguments string) *Site {
+	t.Helper()
+	args := argspec.Parse(elf.EM_X86_64, arguments)
+	plan := &bpfgen.Plan{
+		Kernel: bpfgen.Kernel{Machine: elf.EM_X86_64, Order: binary.NativeEndian},
+		Events: &bpfgen.Events{RingSize: 1 << 20},
+	}
+	block, err := plan.Block(&bpfgen.Site{Args: args})
+	qt.Assert(t, qt.IsNil(err))
+	site := &Site{Site: usdt.Site{Args: args}, events: newEvents(block.Record, args)}
+	qt.Assert(t, qt.IsNil(s.sites.add(site)))
+	return site
+}
