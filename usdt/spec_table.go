@@ -92,10 +92,10 @@ func (t *specTable) enter(fresh []*sharedSpec) error {
 	return t.write(fresh)
 }
 
-// write writes specs into the map: by one call where the kernel can (Linux 5.6,
-// kernel commit c60f2d286177), for each call takes a microsecond.
+// write writes specs into the map: several by one call where the kernel can
+// (Linux 5.6, kernel commit c60f2d286177), for each call takes a microsecond.
 func (t *specTable) write(specs []*sharedSpec) error {
-	if !t.oneByOne {
+	if !t.oneByOne && len(specs) > 1 {
 		ids := make([]uint32, len(specs))
 		// A slice of arrays of the size of a spec.
 		array := reflect.ArrayOf(t.layout.Size(), reflect.TypeFor[byte]())
