@@ -28,21 +28,30 @@ func TestCleanUpAfterATracerThatWasKilled(t *testing.T) {
 	qt.Assert(t, qt.IsNil(killed.cmd.Process.Signal(syscall.SIGKILL)))
 	killed.wait()
 
-	name := fmt.Sprintf("p%d_", killed.cmd.Process.Pid)
+	// Other tracers of the machine have events, too, and may be killed.
+	ofKilled := fmt.Sprintf("p%d_", killed.cmd.Process.Pid)
+	ofRunning := fmt.Sprintf("p%d_", running.cmd.Process.Pid)
+	has := func(prefix string) bool {
+		for event := range testprog.SharedEvents(t) {
+			if strings.HasPrefix(event, prefix) {
+				return true
+			}
+		}
+		return false
+	}
 	result := start(t, "--cleanup").wait()
 	qt.Check(t, qt.Equals(result.status, exitWatched))
 	qt.Check(t, qt.Equals(result.stderr, ""))
-	qt.Assert(t, qt.IsTrue(strings.HasPrefix(result.stdout, "removed gousdt/"+name)),
-		qt.Commentf("%s", result.stdout))
-	for left := range testprog.SharedEvents(t) {
-		qt.Check(t, qt.IsTrue(strings.HasPrefix(left, fmt.Sprintf("p%d_", running.cmd.Process.Pid))))
-	}
+	qt.Check(t, qt.StringContains(result.stdout, "removed gousdt/"+ofKilled))
+	qt.Check(t, qt.IsFalse(has(ofKilled)))
+	qt.Check(t, qt.IsTrue(has(ofRunning)))
 
 	result = start(t, "--cleanup").wait()
-	qt.Check(t, qt.Equals(result.status, exitNothing))
-	qt.Check(t, qt.Equals(result.stdout+result.stderr, ""))
+	qt.Check(t, qt.IsFalse(strings.Contains(result.stdout, ofKilled)))
+	qt.Check(t, qt.Equals(result.stderr, ""))
+	qt.Check(t, qt.IsTrue(has(ofRunning)))
 	running.interrupt().ok()
-	qt.Check(t, qt.HasLen(testprog.SharedEvents(t), 0))
+	qt.Check(t, qt.IsFalse(has(ofRunning)))
 }
 
 // Whoever has to wait for the kernel is told so, and how long.
