@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"github.com/cilium/ebpf"
+
+	"github.com/gousdt/gousdt/internal/privatestack"
 )
 
 // chooseModeFor returns how to attach the programs of a collection, and why.
@@ -40,7 +42,8 @@ func programArray(spec *ebpf.CollectionSpec) string {
 }
 
 // preparePrograms sets the attach type of USDT programs, which the kernel fixes
-// as it loads them, and returns them by name.
+// as it loads them, has them use no stack that threads share, and returns them
+// by name.
 func (m *Manager) preparePrograms(spec *ebpf.CollectionSpec, names []string) (map[string]*ebpf.ProgramSpec, error) {
 	programs := make(map[string]*ebpf.ProgramSpec)
 	for name, prog := range spec.Programs {
@@ -82,6 +85,10 @@ func (m *Manager) preparePrograms(spec *ebpf.CollectionSpec, names []string) (ma
 		prog.AttachType = ebpf.AttachNone
 		if m.mode == ModeMulti {
 			prog.AttachType = ebpf.AttachTraceUprobeMulti
+		}
+		var err error
+		if prog.Instructions, err = privatestack.AvoidIn(prog.Instructions); err != nil {
+			return nil, explain("asking for the kernel's version", err)
 		}
 	}
 	return programs, nil

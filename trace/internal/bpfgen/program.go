@@ -6,6 +6,8 @@ import (
 	"encoding/binary"
 
 	"github.com/cilium/ebpf/asm"
+
+	"github.com/gousdt/gousdt/internal/privatestack"
 )
 
 // maxProgram bounds the instructions of a program, because a jump reaches over
@@ -100,7 +102,7 @@ func (bs *Blocks) Program(first, count int, slots *Slots) Program {
 func (p *Program) generate(blocks []*Block, slots *Slots) {
 	p.Cookie = len(blocks) > 1 || blocks[0].UsesID
 	p.Instructions = append(p.Instructions, asm.Mov.Reg(asm.R6, asm.R1))
-	p.Instructions = append(p.Instructions, ownStack()...)
+	p.Instructions = append(p.Instructions, privatestack.Avoid()...)
 	switch {
 	case !p.Cookie:
 	case slots != nil:
@@ -113,21 +115,6 @@ func (p *Program) generate(blocks []*Block, slots *Slots) {
 		p.Instructions = append(p.Instructions, asm.Mov.Reg32(asm.R1, asm.R8))
 	}
 	p.search(blocks, 0)
-}
-
-// ownStack has each run of a program use the stack of its thread.
-//
-// From Linux 6.13 on a program that needs 64 bytes of stack or more has one for
-// each processor ("private stack"). But programs of uprobes can be preempted,
-// and another thread may run the same one meanwhile: keys and arguments of one
-// hit are then those of the other. Seen on 7.2. A program with a tail call has
-// no such stack. The kernel sees that this one is never made, and removes it.
-func ownStack() asm.Instructions {
-	return asm.Instructions{
-		asm.Mov.Imm(asm.R0, 0),
-		{OpCode: asm.JEq.Op(asm.ImmSource), Dst: asm.R0, Constant: 0, Offset: 1},
-		asm.FnTailCall.Call(),
-	}
 }
 
 // search emits blocks, from the one with the given number on, behind a binary
