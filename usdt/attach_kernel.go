@@ -35,6 +35,11 @@ const maxMultiSites = 1 << 20
 // reads with bpf_get_attach_cookie. In ModeSingleIPMap there are no BPF cookies
 // and cookies is ignored.
 //
+// From Linux 6.13 on, two threads may use the stack of such a program at the
+// same time if it needs 64 bytes or more, and has no tail call: the kernel
+// gives it one for each processor, and can preempt it. [NewManager] keeps this
+// away from its programs.
+//
 // It is all or nothing. Errors are as those of [Manager.Attach].
 func (s *Selection) AttachRaw(prog *ebpf.Program, mode Mode, cookies []uint64) (*Link, error) {
 	s.opened.mu.RLock()

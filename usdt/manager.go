@@ -114,6 +114,11 @@ type Manager struct {
 //	var objs tracerObjects
 //	err = mgr.LoadAndAssign(&objs, nil)
 //
+// NewManager changes the collection: attach types, sizes of maps, and from
+// Linux 6.13 on three instructions in front of each USDT program. They hold a
+// tail call that is never made, so that the kernel does not give the program a
+// stack that two threads may use at the same time.
+//
 // A Manager is for one collection. To load an object several times, give each
 // Manager its own spec.Copy().
 //
