@@ -82,7 +82,7 @@ endif
 # of make test-all have a few calls of each kind fail; here all do.
 .PHONY: test-faults
 test-faults:
-	GOUSDT_ALL_FAULTS=1 CI=true $(tool) ./gotest -C .. -count=1 -p 1 -timeout 60m ./usdt ./trace
+	GOUSDT_ALL_FAULTS=1 CI=true $(tool) ./gotest -C .. -count=1 -p 1 -timeout 60m ./usdt ./trace ./cmd/usdttrace
 
 # As root, under the race detector. The same tests are short in make test-all.
 .PHONY: test-soak

@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -42,7 +43,13 @@ func TestFaultsWhileAllIsWatched(t *testing.T) {
 		}
 		ended := make(chan error, 1)
 		go func() { ended <- command.Wait() }()
+		leftOut := fmt.Sprintf("usdttrace: process %d ", process.PID)
 		for process.Semaphore("counted") == 0 {
+			if strings.Contains(stderr.String(), leftOut) {
+				// It goes on with others that may come.
+				_ = command.Process.Signal(syscall.SIGINT)
+				return errors.Join(<-ended, errors.New(stderr.String()))
+			}
 			select {
 			case err := <-ended:
 				qt.Check(t, qt.Not(qt.Equals(stderr.String(), "")))
