@@ -20,7 +20,7 @@ What is watched
   -a, --all             all files that any process maps, now or later
   -c, --command COMMAND run a command and watch it, from its first instruction, with
                         the libraries that it is linked with. What it loads later, and
-                        what its descendants run, is attached after some 20 ms. With a
+                        what its descendants run, is attached within some 20 ms. With a
                         FILE, only that is watched, also from the first instruction.
                         COMMAND is split at blanks; ' and " quote
   -- COMMAND [ARGUMENT...]  the same with the words as they are. The command's exit
