@@ -14,7 +14,8 @@
  *
  * With the argument "leave", it passes a start and ends; with "end" it passes an end
  * that has no start, and ends. With "slowly" it passes a start after one line, answers
- * "ok", and passes the end after another line.
+ * "ok", and passes the end after another line. With "always" it makes calls in all
+ * threads until there is no more input, and answers nothing.
  */
 
 #define _GNU_SOURCE
@@ -196,6 +197,15 @@ static void *run_thread(void *unused)
 	return 0;
 }
 
+static void *call_always(void *unused)
+{
+	for (long id = new_id();; id++) {
+		DTRACE_PROBE2(gousdt_calls, left__start, id, "");
+		DTRACE_PROBE2(gousdt_calls, left__done, -1, id);
+	}
+	return unused;
+}
+
 static void run(const char *scenario)
 {
 	pthread_t threads[THREADS];
@@ -252,6 +262,15 @@ int main(int argc, char **argv)
 		fflush(stdout);
 		if (fgets(line, sizeof(line), stdin))
 			DTRACE_PROBE2(gousdt_calls, left__done, -1, 1L);
+		return 0;
+	}
+	if (argc > 1 && !strcmp(argv[1], "always")) {
+		pthread_t thread;
+
+		for (int i = 0; i < THREADS; i++)
+			pthread_create(&thread, 0, call_always, 0);
+		while (fgets(line, sizeof(line), stdin))
+			;
 		return 0;
 	}
 	while (fgets(line, sizeof(line), stdin)) {

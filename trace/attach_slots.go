@@ -4,7 +4,6 @@ package trace
 
 import (
 	"fmt"
-	"slices"
 	"sync"
 
 	"github.com/cilium/ebpf"
@@ -81,12 +80,13 @@ func (t *slotTable) release(keys []uint64, reserved int) {
 func (a *Attachment) attachGroups(w *work) error {
 	table := &a.session.slots
 	slots := bpfgen.Slots{Map: table.slots.FD(), Kernel: w.plan.Kernel, Cookie: a.session.mode == usdt.ModeSingle}
-	programs := w.blocks.Programs(&slots)
+	inOrder := func(sites []int) bool { return len(w.groups(sites)) == 1 }
+	steps := w.steps(w.blocks.Programs(&slots), inOrder)
 	if !slots.Cookie {
 		events := 0
-		for _, p := range programs {
-			if some := w.sitesOf(&p); p.Cookie {
-				events += len(w.groups(some))
+		for _, step := range steps {
+			if step.program.Cookie {
+				events += len(w.groups(step.sites))
 			} else {
 				events++
 			}
@@ -95,10 +95,10 @@ func (a *Attachment) attachGroups(w *work) error {
 			return err
 		}
 	}
-	for _, p := range programs {
-		some := w.sitesOf(&p)
+	for _, step := range steps {
+		p, some := &step.program, step.sites
 		if !p.Cookie {
-			if err := a.attachSome(w, &p, some, nil); err != nil {
+			if err := a.attachSome(w, p, some, nil); err != nil {
 				return err
 			}
 			continue
@@ -110,14 +110,14 @@ func (a *Attachment) attachGroups(w *work) error {
 			for _, n := range group {
 				numbers[n] = number
 				key := bpfgen.Slot(number, w.sites[n].Instruction)
-				if err := table.slots.Put(key, w.cookie(&p, n)); err != nil {
+				if err := table.slots.Put(key, w.cookie(p, n)); err != nil {
 					return explain("adding to the map of slots", err)
 				}
 				a.slots = append(a.slots, key)
 			}
 		}
 		if slots.Cookie {
-			if err := a.attachSome(w, &p, some, func(n int) uint64 { return numbers[n] }); err != nil {
+			if err := a.attachSome(w, p, some, func(n int) uint64 { return numbers[n] }); err != nil {
 				return err
 			}
 			continue
@@ -164,26 +164,6 @@ func (w *work) groups(some []int) [][]int {
 		groups[group] = append(groups[group], n)
 	}
 	return groups
-}
-
-// sitesOf returns the indices of the sites that a program is for, in the order
-// in which they are to be attached: the ends of calls last. The kernel attaches
-// one site after the other, while calls go on.
-func (w *work) sitesOf(p *bpfgen.Program) []int {
-	var some []int
-	for n, block := range w.which {
-		if block >= p.First && block < p.First+p.Blocks {
-			some = append(some, n)
-		}
-	}
-	isEnd := func(n int) int {
-		if w.block[w.which[n]].Ends {
-			return 1
-		}
-		return 0
-	}
-	slices.SortStableFunc(some, func(a, b int) int { return isEnd(a) - isEnd(b) })
-	return some
 }
 
 // cookie returns what tells a program at which site it is: the ID of the site

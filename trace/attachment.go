@@ -25,7 +25,7 @@ type Attachment struct {
 	process  proc.Process // the zero value for every process
 	sites    []*Site
 	skipped  int
-	links    []*usdt.Link
+	links    []rankedLink
 	programs []*program
 
 	slots    []uint64 // keys of the session's map of slots
@@ -95,12 +95,12 @@ func (a *Attachment) Close() error { return CloseAll(a) }
 // for all of them. Nil attachments are skipped.
 func CloseAll(all ...*Attachment) error {
 	all = slices.DeleteFunc(slices.Clone(all), func(a *Attachment) bool { return a == nil })
-	var links []*usdt.Link
+	var links []rankedLink
 	for _, a := range all {
 		links = append(links, a.links...)
 	}
 	// This also waits for links that another goroutine is closing.
-	err := usdt.CloseAll(links...)
+	err := errors.Join(closeInOrder(links)...)
 	for _, a := range all {
 		a.closeOnce.Do(func() {
 			for _, p := range a.programs {
@@ -221,6 +221,20 @@ func (a *Attachment) attach(w *work) error {
 		}
 		a.sites = append(a.sites, site)
 	}
+	if !w.ends {
+		return a.attachSites(w)
+	}
+	count := func() (n uint64, err error) {
+		err = a.session.use(func() error {
+			n, err = a.session.counter(bpfgen.CounterUnmatched)
+			return err
+		})
+		return n, err
+	}
+	return a.session.unmatched.attach(count, func() error { return a.attachSites(w) })
+}
+
+func (a *Attachment) attachSites(w *work) error {
 	switch {
 	case len(w.sites) > 1 && w.plan.Kernel.HasSlots() && a.session.slots.reserve(len(w.sites)):
 		a.reserved = len(w.sites)
@@ -245,12 +259,13 @@ func (a *Attachment) attachTogether(w *work) error {
 			return err
 		}
 	}
-	for _, p := range blocks.Programs(nil) {
+	inOrder := func([]int) bool { return true }
+	for _, step := range w.steps(blocks.Programs(nil), inOrder) {
 		var cookies func(int) uint64
-		if p.Cookie {
-			cookies = func(n int) uint64 { return w.cookie(&p, n) }
+		if step.program.Cookie {
+			cookies = func(n int) uint64 { return w.cookie(&step.program, n) }
 		}
-		if err := a.attachSome(w, &p, w.sitesOf(&p), cookies); err != nil {
+		if err := a.attachSome(w, &step.program, step.sites, cookies); err != nil {
 			return err
 		}
 	}
@@ -260,33 +275,35 @@ func (a *Attachment) attachTogether(w *work) error {
 // attachApart attaches programs without cookies. A program that needs to know
 // its site is for that site alone.
 func (a *Attachment) attachApart(w *work) error {
-	shared := make(map[int][]int) // block: indices into w.sites
-	apart := 0
-	for n := range w.sites {
-		if w.block[w.which[n]].UsesID {
-			apart++
-		}
-	}
-	if err := w.checkPerfEvents(apart); err != nil {
-		return err
-	}
-	for n := range w.sites {
-		if !w.block[w.which[n]].UsesID {
-			shared[w.which[n]] = append(shared[w.which[n]], n)
+	var steps [][]int           // sites of one program each
+	shared := make(map[int]int) // block: its step
+	everything := bpfgen.Program{Blocks: len(w.block)}
+	for _, n := range w.sitesOf(&everything) {
+		number := w.which[n]
+		at, ok := shared[number]
+		if ok {
+			steps[at] = append(steps[at], n)
 			continue
 		}
-		blocks, err := w.fixed(n)
-		if err != nil {
-			return err
+		if !w.block[number].UsesID {
+			shared[number] = len(steps)
 		}
-		if err := a.attachSome(w, &blocks.Programs(nil)[0], []int{n}, nil); err != nil {
-			return err
-		}
+		steps = append(steps, []int{n})
 	}
-	for number, some := range shared {
+	if err := w.checkPerfEvents(len(steps) - len(shared)); err != nil {
+		return err
+	}
+	for _, sites := range steps {
 		blocks := &bpfgen.Blocks{}
-		blocks.Add(w.block[number])
-		if err := a.attachSome(w, &blocks.Programs(nil)[0], some, nil); err != nil {
+		if block := w.block[w.which[sites[0]]]; block.UsesID {
+			var err error
+			if blocks, err = w.fixed(sites[0]); err != nil {
+				return err
+			}
+		} else {
+			blocks.Add(block)
+		}
+		if err := a.attachSome(w, &blocks.Programs(nil)[0], sites, nil); err != nil {
 			return err
 		}
 	}
@@ -294,7 +311,7 @@ func (a *Attachment) attachApart(w *work) error {
 }
 
 // attachSome attaches a program to some of the wanted sites, with cookies
-// unless cookie is nil.
+// unless cookie is nil. The sites are in the order of their ranks.
 func (a *Attachment) attachSome(w *work, generated *bpfgen.Program, some []int, cookie func(n int) uint64) error {
 	var cookies []uint64
 	sites := make([]*Site, len(some))
@@ -314,6 +331,6 @@ func (a *Attachment) attachSome(w *work, generated *bpfgen.Program, some []int, 
 	if err != nil {
 		return err
 	}
-	a.links = append(a.links, lnk)
+	a.links = append(a.links, rankedLink{lnk, w.rank(some[0])})
 	return nil
 }

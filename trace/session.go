@@ -55,14 +55,15 @@ type Session struct {
 	family     *family   // nil for all processes
 	statistics io.Closer // nil unless they are measured
 
-	reading   sync.Mutex // held by the iteration over events
-	reader    *ringbuf.Reader
-	memory    *ringMemory // of the ring buffer; nil where it cannot be mapped
-	decoder   *decoder
-	reported  uint64        // losses that iterations have reported
-	leaving   []*Site       // retired before the ring buffer was last seen empty
-	silent    atomic.Bool   // no event will come any more
-	detaching atomic.Uint64 // ends without a start that detaching has made
+	reading  sync.Mutex // held by the iteration over events
+	reader   *ringbuf.Reader
+	memory   *ringMemory // of the ring buffer; nil where it cannot be mapped
+	decoder  *decoder
+	reported uint64      // losses that iterations have reported
+	leaving  []*Site     // retired before the ring buffer was last seen empty
+	silent   atomic.Bool // no event will come any more
+
+	unmatched unmatched
 
 	attaching sync.RWMutex // held for reading while something is to be attached, but not while the kernel attaches
 	detached  atomic.Bool  // nothing can be attached any more
@@ -252,13 +253,7 @@ func (s *Session) Detach() error {
 	for _, w := range s.allWatches() {
 		w.Stop()
 	}
-	before, counted := s.unmatched()
 	err := CloseAll(s.Attachments()...)
-	// The kernel detaches one site after the other. Ends whose starts were
-	// detached before them are no calls that were missed.
-	if after, ok := s.unmatched(); ok && counted {
-		s.detaching.Add(after - before) // Close detaches again
-	}
 	s.silent.Store(true)
 	if s.reader != nil {
 		// Flush fails only if the reader is closed, and then no iteration

@@ -72,7 +72,7 @@ type Losses struct {
 	// inside each other.
 	Replaced uint64
 	// Unmatched is how many ends of a call had no start: that was before the
-	// session, was forgotten or found no room.
+	// probes were attached, was forgotten or found no room.
 	Unmatched uint64
 }
 
@@ -91,7 +91,7 @@ func (s *Session) readLosses(l *Losses) (err error) {
 			return err
 		}
 	}
-	l.Unmatched -= min(l.Unmatched, s.detaching.Load())
+	l.Unmatched = s.unmatched.lost(l.Unmatched)
 	if s.family != nil {
 		if l.Processes, err = s.family.lost(); err != nil {
 			return explain("reading what is lost of a family", err)
@@ -158,18 +158,6 @@ func (s *Session) LossesByOwner() (losses []OwnerLoss, err error) {
 	})
 	slices.SortFunc(losses, func(a, b OwnerLoss) int { return cmp.Compare(b.Events, a.Events) })
 	return losses, err
-}
-
-// unmatched returns how many ends without a start were counted.
-func (s *Session) unmatched() (n uint64, ok bool) {
-	if s.counters == nil {
-		return 0, false // of a session that could not be made
-	}
-	err := s.use(func() (err error) {
-		n, err = s.counter(bpfgen.CounterUnmatched)
-		return err
-	})
-	return n, err == nil
 }
 
 // Stats asks the kernel what the session costs. It works until

@@ -162,19 +162,16 @@ func CloseAll(links ...*Link) error {
 		if l.mode != ModeMulti {
 			room = eventClosers
 		}
-		errs := make([]error, len(l.kernel))
-		var left sync.WaitGroup
-		for i, c := range l.kernel {
-			room <- struct{}{}
-			left.Add(1)
-			wait.Go(func() {
-				errs[i] = c.Close()
-				<-room
-				left.Done()
-			})
-		}
 		wait.Go(func() {
-			left.Wait()
+			// In the order in which they were attached. There are several only
+			// of perf events, of which the kernel closes one after the other,
+			// and of links to over a million sites.
+			var errs []error
+			for _, c := range l.kernel {
+				room <- struct{}{}
+				errs = append(errs, c.Close())
+				<-room
+			}
 			l.err = errors.Join(errs...)
 			if l.release != nil {
 				l.release()

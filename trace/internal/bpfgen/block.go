@@ -68,7 +68,7 @@ type Block struct {
 	Record       *Record // how its events look, nil where it sends none
 	Saved        *Record // how what it saves of a start looks, nil where it saves nothing
 	UsesID       bool    // it takes the site's ID from the BPF cookie
-	Ends         bool    // it is the end of calls
+	Starts, Ends bool    // it is the start, the end, of calls
 	Delivers     bool    // it may send or aggregate something
 }
 
@@ -143,6 +143,7 @@ func (b *builder) hit() (something bool, err error) {
 	for _, l := range b.plan.Latencies {
 		if pair := b.site.Pairs[l].Start; pair != 0 && b.matches(&l.Start) != unconcerned {
 			something = true
+			b.block.Starts = true
 			b.apart(func() {
 				saved, e := b.start(l, pair)
 				if err = e; saved != nil {
