@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"sync"
+	"time"
 
 	"github.com/gousdt/gousdt/internal/ldso"
 	"github.com/gousdt/gousdt/proc"
@@ -59,6 +60,10 @@ func (t *tracer) beginCommand() error {
 		if first && err == nil && len(t.options.files) == 0 {
 			f.stopAtEnd()
 			f.run(f.watch.Run)
+		}
+		if first {
+			// It goes on now, and may have ended before start returns.
+			t.start = time.Now()
 		}
 		first = false
 		return err

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/gousdt/gousdt/internal/commandline"
+	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/trace"
 	"github.com/gousdt/gousdt/usdt"
 )
@@ -33,6 +34,8 @@ func (t *targets) find(files []string, pid int) error {
 			return fmt.Errorf("%w: %s was taken for a file; a probe is written PROVIDER:NAME, as in '*:%s'", err, name, name)
 		case err != nil:
 			return err
+		case t.isSelected(sel):
+			sel.Close()
 		default:
 			t.selections = append(t.selections, sel)
 		}
@@ -51,6 +54,22 @@ func (t *targets) find(files []string, pid int) error {
 		return &nothingError{missing}
 	}
 	return nil
+}
+
+// isSelected reports whether a file is one of those that have been selected, by
+// another name: attached twice, each hit would count twice.
+func (t *targets) isSelected(sel *usdt.Selection) bool {
+	id, err := proc.IdentifyFile(sel.File().OSFile())
+	if err != nil {
+		return false // also where nothing can be attached
+	}
+	for _, other := range t.selections {
+		if known, err := proc.IdentifyFile(other.File().OSFile()); err == nil && id.MayBe(known) {
+			t.same = append(t.same, [2]string{sel.Name(), other.Name()})
+			return true
+		}
+	}
+	return false
 }
 
 // isNothing reports whether an error says that a file has none of the probes.
@@ -87,6 +106,9 @@ func (t *tracer) attachFiles() error {
 	}
 	for _, err := range t.targets.without {
 		t.messages.Warn("%v", err)
+	}
+	for _, names := range t.targets.same {
+		t.messages.Note("%s is the same file as %s, and is watched once", names[0], names[1])
 	}
 	t.warnUnmatched()
 	return nil

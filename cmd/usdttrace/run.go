@@ -44,7 +44,7 @@ type tracer struct {
 	ended  chan struct{} // closed when everything is detached
 	watch  sync.WaitGroup
 	events atomic.Uint64
-	start  time.Time     // when everything was attached
+	start  time.Time     // when everything was attached: with -c, before the command went on
 	took   time.Duration // from start to the end
 	status int           // of the command, if it ended by itself
 	failed atomic.Bool   // something that was asked for could not be watched
@@ -145,7 +145,9 @@ func (t *tracer) trace() (err error) {
 	if t.file != nil {
 		t.file.replace()
 	}
-	t.start = time.Now()
+	if t.start.IsZero() {
+		t.start = time.Now()
+	}
 	t.watchEnd()
 	if err := t.collect(); err != nil {
 		return err

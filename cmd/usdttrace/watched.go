@@ -19,6 +19,7 @@ import (
 type targets struct {
 	options     *options
 	selections  []*usdt.Selection
+	same        [][2]string            // names of files that are not selected, each with that by which they are
 	definitions *providers.Definitions // nil without names
 
 	mu       sync.Mutex
