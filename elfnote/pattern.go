@@ -26,7 +26,7 @@ type Pattern struct {
 // name, whatever bytes are in them, and no other probe.
 func Exact(provider, name string) Pattern {
 	return Pattern{
-		source:        escape(provider, `*?[\:`) + ":" + escape(name, `*?[\`),
+		source:        escape(provider, `*?[{\:`) + ":" + escape(name, `*?[{\`),
 		exact:         true,
 		exactProvider: provider,
 		exactName:     name,
@@ -74,6 +74,9 @@ func MatchAny(patterns []Pattern, provider, name string) bool {
 //	[a-z_]   one byte of the class; ] stands for itself as the first
 //	[!a-z]   one byte not of the class; also [^a-z]
 //	\x       the byte x, whatever x is
+//
+// Braces as a shell has them, {start,done}, are an error: functions take
+// several patterns. A brace in a name is \{.
 //
 // The sides are split at the first single colon. Colons are counted in pairs
 // from the left, and a pair (as in the C++ name ns::f) does not split, nor does
@@ -160,6 +163,8 @@ func parseGlob(s string, maySplit bool) (g glob, rest string, split bool, err er
 				return nil, "", false, err
 			}
 			i += n - 1
+		case '{':
+			return nil, "", false, errors.New(`braces have no alternatives: give several patterns (or write \{ for a brace)`)
 		case ':':
 			if maySplit {
 				if i+1 == len(s) || s[i+1] != ':' {

@@ -104,6 +104,8 @@ func TestPatternsThatAreRefused(t *testing.T) {
 		{":", `bad pattern ":": empty provider \(write \* for any\)`},
 		{":name", `bad pattern ":name": empty provider .*`},
 		{"provider:", `bad pattern "provider:": empty name .*`},
+		{"p:{a,b}", `bad pattern "p:{a,b}": braces have no alternatives: give several patterns .*`},
+		{"{a,b}:n", `bad pattern "{a,b}:n": braces .*`},
 		{`a\`, `bad pattern "a\\\\": nothing follows the backslash at its end`},
 		{`a:b\`, `.*nothing follows the backslash at its end`},
 		{"[", `.*: class "\[" has no end`},
@@ -168,7 +170,7 @@ func expression(pattern string) *regexp.Regexp {
 // globs with regular expressions.
 func FuzzPattern(f *testing.F) {
 	for _, pattern := range []string{"a", "a*b?c", "p:n", "a::b:c", "[a-z]:[!]]*", `\*:\[`,
-		"a*a*a*b", ":::", "[", `\`, "[^\\]-a]"} {
+		"a*a*a*b", ":::", "[", `\`, "[^\\]-a]", `{a}`, `\{a}`, "[{]"} {
 		f.Add(pattern, "provider", "aXbXc")
 	}
 	simple := regexp.MustCompile(`\A(?:[a-e*?]|\\[a-e])+\z`)

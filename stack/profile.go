@@ -20,7 +20,7 @@ type ValueType struct{ Type, Unit string }
 // pprof, for tools that make flame graphs, or as a flame graph. It is not safe
 // for concurrent use.
 type Profile struct {
-	// Start and Duration say of which time the profile is.
+	// Start and Duration say of which time the profile is. Zero is not known.
 	Start    time.Time
 	Duration time.Duration
 	// Period is how much of PeriodType there is from one sample to the next, if

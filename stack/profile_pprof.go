@@ -16,7 +16,10 @@ func (p *Profile) Write(w io.Writer) error {
 		locations: make(map[int]*profile.Location),
 		functions: make(map[functionKey]*profile.Function),
 	}
-	b.out.TimeNanos, b.out.DurationNanos = p.Start.UnixNano(), int64(p.Duration)
+	if !p.Start.IsZero() {
+		b.out.TimeNanos = p.Start.UnixNano()
+	}
+	b.out.DurationNanos = int64(p.Duration)
 	b.out.Period = p.Period
 	if p.PeriodType != (ValueType{}) {
 		b.out.PeriodType = &profile.ValueType{Type: p.PeriodType.Type, Unit: p.PeriodType.Unit}

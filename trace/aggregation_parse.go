@@ -219,5 +219,5 @@ func (a *Aggregation) parseKey(source string, opts *SessionOptions) (expr.Term, 
 }
 
 func errTermOfSpan(source string, t expr.Term) error {
-	return &expr.SyntaxError{Expression: source, Offset: t.Offset, Message: "duration and start.argN can be compared but be no value or key"}
+	return &expr.SyntaxError{Expression: source, Offset: t.Offset, Message: "duration and start.argN stand only in conditions: they are no value and no key"}
 }

@@ -408,10 +408,10 @@ func TestAggregationErrors(t *testing.T) {
 		{trace.Aggregation{Where: "arg0 =="}, `Where: expression "arg0 ==", at column 8: .*`},
 		{trace.Aggregation{Latency: &trace.Latency{}}, "Latency: Pair: is not given"},
 		{trace.Aggregation{Latency: &trace.Latency{Pair: pair, By: "comm"}}, "Latency: By: .*a number is expected.*"},
-		{trace.Aggregation{Latency: &trace.Latency{Pair: pair, By: "duration"}}, "Latency: By: .*can be compared but be no value or key.*"},
+		{trace.Aggregation{Latency: &trace.Latency{Pair: pair, By: "duration"}}, "Latency: By: .*they are no value and no key.*"},
 		{trace.Aggregation{Latency: &trace.Latency{Pair: pair, DoneBy: "("}}, "Latency: DoneBy: expression .*"},
-		{trace.Aggregation{Value: "start.arg0"}, "Value: .*can be compared but be no value or key"},
-		{trace.Aggregation{By: []string{"duration"}}, `By\[0\]: .*can be compared but be no value or key`},
+		{trace.Aggregation{Value: "start.arg0"}, "Value: .*they are no value and no key"},
+		{trace.Aggregation{By: []string{"duration"}}, `By\[0\]: .*they are no value and no key`},
 		{trace.Aggregation{Where: "duration > 5ms"}, "Where: duration and start.argN are known only at the end of a call: .*"},
 		{trace.Aggregation{Where: "!(start.arg0 == 1)"}, "Where: duration and start.argN are known only at the end of a call: .*"},
 	} {

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/nearest"
 	"github.com/gousdt/gousdt/trace/internal/bpfgen"
 	"github.com/gousdt/gousdt/trace/internal/expr"
 	"github.com/gousdt/gousdt/usdt"
@@ -388,6 +389,12 @@ func (e *PairError) Error() string {
 		return text + " (the names of no two probes end as those of a pair do)"
 	}
 	var names []string
+	for _, p := range nearest.Pairs(e.Pairs, e.Pattern) {
+		names = append(names, p.String())
+	}
+	if len(names) > 0 {
+		return text + " (nearest: " + strings.Join(names, ", ") + ")"
+	}
 	for _, p := range e.Pairs {
 		if len(names) == maxNamedPairs {
 			names = append(names, "...")

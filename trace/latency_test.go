@@ -111,6 +111,8 @@ func TestLatencyEndsMustBeWatched(t *testing.T) {
 			`.*: there is no pair of probes .*`},
 		{"three..sizes", "", "",
 			`option Aggregators\[0\]: Latency: Pair: no site of gousdt_test:sizes is watched: one of the patterns given to Open must match it.*`},
+		{"gousdt_test:sizes..gousdt_test:strings", "", "",
+			`option Aggregators\[0\]: Latency: Pair: no site of gousdt_test:s\w+ is watched: .*`},
 		{"three..twelve", "arg2", "arg99",
 			`option Aggregators\[0\]: Latency: Pair: no site of gousdt_test:twelve is watched: .*it must have the arguments.*`},
 		{"base", "", "", `.*there is no pair of probes base .*`},

@@ -170,9 +170,9 @@ func TestNamesErrors(t *testing.T) {
 	_, err := trace.New(&trace.SessionOptions{Definitions: definitions(t), Filter: "middel == 1"})
 	qt.Assert(t,
 		qt.ErrorMatches(err,
-			`.*"middel == 1", at column 1: middel is not known: .*names of arguments.*`))
+			`.*"middel == 1", at column 1: middel is not known; .*names of arguments.*`))
 	_, err = trace.New(&trace.SessionOptions{Filter: "middle == 1"})
-	qt.Assert(t, qt.ErrorMatches(err, `.*middle is not known: argN, str\(argN\), pid,.*`))
+	qt.Assert(t, qt.ErrorMatches(err, `.*middle is not known; these are: argN, str\(argN\), pid,.*`))
 	_, err = trace.New(&trace.SessionOptions{Texts: 1 << 20})
 	qt.Assert(t, qt.ErrorMatches(err, `.*Texts: 1048576 is not between 0 and 32768`))
 }

@@ -3,6 +3,7 @@
 package trace
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -96,6 +97,10 @@ func Open(target usdt.Target, opts *SessionOptions, patterns ...elfnote.Pattern)
 	a, err := s.Attach(target, nil, patterns...)
 	if err == nil {
 		err = s.checkLatencies(a, target)
+	} else if s.opts.Filter == "" && errors.As(err, new(*FilteredError)) {
+		// Of a latency neither end is watched: which patterns are missing says
+		// more than that there is nothing to do.
+		err = cmp.Or(s.checkLatencies(&Attachment{}, target), err)
 	}
 	if err != nil {
 		s.Close()

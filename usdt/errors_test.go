@@ -199,6 +199,8 @@ func TestAttachToWrongTargets(t *testing.T) {
 	}{
 		{"nothing", usdt.Target{}, provider, "three",
 			`a target needs exactly one of Path, File, ELF and Pair, not 0 of them`, nil},
+		{"a PID alone", usdt.Target{PID: 1}, provider, "three",
+			`the target has a PID and no file: .*`, nil},
 		{"missing", usdt.Target{Path: "/nowhere/at/all"}, provider, "three",
 			`.*/nowhere/at/all.*no such file.*`, fs.ErrNotExist},
 		{"missing library", usdt.Target{Path: "libnowhere.so.9"}, provider, "three",

@@ -104,20 +104,19 @@ type Manager struct {
 }
 
 // NewManager prepares a collection for USDT probes, after it was read and
-// before it is loaded. It changes spec: the attach type of USDT programs, the
-// size of the support maps, and the variable that tells the programs whether
-// there is a BPF cookie. Then load the collection by [Manager.LoadAndAssign],
-// or with the Manager's CollectionOptions:
+// before it is loaded. Then load the collection by [Manager.LoadAndAssign], or
+// with the Manager's CollectionOptions:
 //
 //	spec, err := loadTracer() // by bpf2go, or usdt.LoadCollectionSpec
 //	mgr, err := usdt.NewManager(spec, nil)
 //	var objs tracerObjects
 //	err = mgr.LoadAndAssign(&objs, nil)
 //
-// NewManager changes the collection: attach types, sizes of maps, and from
-// Linux 6.13 on three instructions in front of each USDT program. They hold a
-// tail call that is never made, so that the kernel does not give the program a
-// stack that two threads may use at the same time.
+// NewManager changes spec: the attach type of USDT programs, the size of the
+// support maps, and the variable that tells the programs whether there is a BPF
+// cookie. From Linux 6.13 on it also puts three instructions in front of each
+// USDT program. They hold a tail call that is never made, so that the kernel
+// does not give the program a stack that two threads may use at the same time.
 //
 // A Manager is for one collection. To load an object several times, give each
 // Manager its own spec.Copy().

@@ -96,6 +96,9 @@ func (t Target) open() (*opened, error) {
 		}
 	}
 	if given != 1 {
+		if given == 0 && t.PID != 0 {
+			return nil, errors.New("the target has a PID and no file: a bare name as its Path, such as libc.so.6, is found among what the process has mapped")
+		}
 		return nil, fmt.Errorf("a target needs exactly one of Path, File, ELF and Pair, not %d of them", given)
 	}
 	if err := CheckProcess(t.PID); err != nil {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package nearest finds the probes of a file that a pattern may have meant.
+// Package nearest finds the probes, and pairs of probes, of a file that a
+// pattern may have meant.
 package nearest
 
 import (
@@ -31,13 +32,9 @@ const (
 func Probes(file *elfnote.File, patterns ...elfnote.Pattern) []string {
 	wanted := make([]probe, 0, len(patterns))
 	for _, p := range patterns {
-		wanted = append(wanted, parse(p))
+		wanted = append(wanted, parse(p.String()))
 	}
-	type candidate struct {
-		name     string
-		distance int
-	}
-	var candidates []candidate
+	var candidates candidates[string]
 	seen := make(map[string]bool)
 	for site, err := range file.Sites() {
 		name := site.Provider + ":" + site.Name
@@ -49,16 +46,55 @@ func Probes(file *elfnote.File, patterns ...elfnote.Pattern) []string {
 		}
 		seen[name] = true
 		if d := closest(wanted, plain(site.Provider), plain(site.Name)); d >= 0 {
-			candidates = append(candidates, candidate{name, d})
+			candidates = append(candidates, candidate[string]{name, d})
 		}
 	}
-	slices.SortStableFunc(candidates, func(a, b candidate) int { return cmp.Compare(a.distance, b.distance) })
+	return candidates.best()
+}
 
-	var names []string
-	for _, c := range candidates[:min(mostNamed, len(candidates))] {
-		names = append(names, c.name)
+// Pairs returns up to three of some pairs whose names are spelled most like a
+// pattern, best first.
+func Pairs(pairs []elfnote.Pair, pattern elfnote.PairPattern) []elfnote.Pair {
+	wanted := []probe{parse(pattern.String())} // PROVIDER:BASE, as the pair is called
+	ends := pattern.Patterns()
+	if len(ends) == 2 {
+		wanted = []probe{parse(ends[0].String()), parse(ends[1].String())}
 	}
-	return names
+	var candidates candidates[elfnote.Pair]
+	for _, pair := range pairs[:min(mostCompared, len(pairs))] {
+		provider, base, _ := strings.Cut(pair.String(), ":")
+		names := []elfnote.Probe{{Provider: provider, Name: base}}
+		if len(ends) == 2 {
+			names = []elfnote.Probe{pair.Start, pair.Done}
+		}
+		sum, near := 0, true
+		for i := range wanted {
+			d := wanted[i].distance(plain(names[i].Provider), plain(names[i].Name))
+			sum, near = sum+d, near && d >= 0
+		}
+		if near {
+			candidates = append(candidates, candidate[elfnote.Pair]{pair, sum})
+		}
+	}
+	return candidates.best()
+}
+
+// candidate is what may have been meant.
+type candidate[T any] struct {
+	value    T
+	distance int
+}
+
+type candidates[T any] []candidate[T]
+
+// best returns those that are nearest, the nearest first.
+func (all candidates[T]) best() []T {
+	slices.SortStableFunc(all, func(a, b candidate[T]) int { return cmp.Compare(a.distance, b.distance) })
+	var values []T
+	for _, c := range all[:min(mostNamed, len(all))] {
+		values = append(values, c.value)
+	}
+	return values
 }
 
 // closest returns the distance of a name to the nearest of the patterns, -1 if
@@ -66,12 +102,7 @@ func Probes(file *elfnote.File, patterns ...elfnote.Pattern) []string {
 func closest(wanted []probe, provider, name string) int {
 	best := -1
 	for i := range wanted {
-		inProvider, near := wanted[i].provider.distance(provider)
-		if !near {
-			continue
-		}
-		inName, near := wanted[i].name.distance(name)
-		if d := inProvider + inName; near && (best < 0 || d < best) {
+		if d := wanted[i].distance(provider, name); d >= 0 && (best < 0 || d < best) {
 			best = d
 		}
 	}
@@ -90,11 +121,24 @@ type probe struct {
 	provider, name glob
 }
 
+// distance returns how far a name is from the pattern, -1 if it is far.
+func (p *probe) distance(provider, name string) int {
+	inProvider, near := p.provider.distance(provider)
+	if !near {
+		return -1
+	}
+	inName, near := p.name.distance(name)
+	if !near {
+		return -1
+	}
+	return inProvider + inName
+}
+
 // parse reads a pattern as elfnote does, but for the classes of bytes: each
 // stands for any byte.
-func parse(p elfnote.Pattern) probe {
+func parse(text string) probe {
 	var sides [2]glob
-	side, text := 0, p.String()
+	side := 0
 	for i := 0; i < len(text); i++ {
 		to := &sides[side]
 		switch c := text[i]; {

@@ -44,6 +44,33 @@ func TestProbes(t *testing.T) {
 	}
 }
 
+func TestPairs(t *testing.T) {
+	var pairs []elfnote.Pair
+	for _, base := range []string{"query__parse", "query", "checkpoint"} {
+		pairs = append(pairs, elfnote.Pair{
+			Start: elfnote.Probe{Provider: "postgresql", Name: base + "__start"},
+			Done:  elfnote.Probe{Provider: "postgresql", Name: base + "__done"},
+		})
+	}
+	for pattern, want := range map[string]string{
+		"postgresql:quer":       "postgresql:query",
+		"Query":                 "postgresql:query",
+		"postgresql:chekpoints": "postgresql:checkpoint",
+		"postgresql:query__strat..postgresql:query__dnoe": "postgresql:query",
+		"python:query": "",
+		"zzz..zzz":     "",
+	} {
+		found := Pairs(pairs, elfnote.MustParsePairPattern(pattern))
+		if want == "" {
+			qt.Check(t, qt.HasLen(found, 0), qt.Commentf("%s", pattern))
+			continue
+		}
+		qt.Assert(t, qt.IsTrue(len(found) > 0), qt.Commentf("%s", pattern))
+		qt.Check(t, qt.Equals(found[0].String(), want), qt.Commentf("%s", pattern))
+	}
+	qt.Check(t, qt.HasLen(Pairs(pairs, elfnote.PairPattern{}), 0))
+}
+
 func TestDistance(t *testing.T) {
 	for _, tc := range []struct {
 		pattern, provider, name string
@@ -66,11 +93,11 @@ func TestDistance(t *testing.T) {
 	} {
 		var p probe
 		if pattern, err := elfnote.ParsePattern(tc.pattern); err == nil {
-			p = parse(pattern)
+			p = parse(pattern.String())
 		}
 		qt.Check(t, qt.Equals(closest([]probe{p}, plain(tc.provider), plain(tc.name)), tc.want),
 			qt.Commentf("%q", tc.pattern))
 	}
-	exact := parse(elfnote.Exact("a:b", "[c]"))
+	exact := parse(elfnote.Exact("a:b", "[c]").String())
 	qt.Check(t, qt.Equals(closest([]probe{exact}, "a:b", "[c]"), 0))
 }

@@ -356,9 +356,9 @@ func (p *parser) unknown(name string) string {
 	if p.names != nil {
 		named = "the names of arguments, "
 	}
-	return name + " is not known: argN, str(argN), " + named +
-		"pid, tid, uid, gid, cpu, comm, cookie, provider and " +
-		"probe are, between two probes also duration and start.argN, and as keys of an aggregation site, stack and container"
+	return name + " is not known; these are: argN, str(argN), " + named +
+		"pid, tid, uid, gid, cpu, cgroup, comm, cookie, provider, probe; " +
+		"at the end of a call duration, start.argN; as keys site, stack, container"
 }
 
 // str reads what follows the word: (argN), (argN, LENGTH), (argN, MAX) or
