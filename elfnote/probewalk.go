@@ -26,6 +26,7 @@ type probeWalk struct {
 	provider, name, arguments, stringsEnd int
 
 	room          []byte         // for strings, which share it
+	used          int            // of room
 	shared        *sharedStrings // nil where sharing strings does not pay
 	sharesNothing bool           // it has been tried
 }
@@ -176,13 +177,16 @@ func nonzero(b []byte) uint64 {
 
 // copyStrings returns a copy of the current note's strings. Provider and name
 // are those of the note before.
+//
+// No pointer is written but for new room, which would need a write barrier.
 func (w *probeWalk) copyStrings(provider, name string) string {
 	strings := w.data[w.provider:w.stringsEnd]
-	if len(w.room) < len(strings) {
-		w.room = w.roomOrSharing(len(strings), provider, name)
+	if len(w.room)-w.used < len(strings) {
+		w.room, w.used = w.roomOrSharing(len(strings), provider, name), 0
 	}
-	all := elffile.Text(w.room[:copy(w.room, strings)])
-	w.room = w.room[len(all):]
+	room := w.room[w.used:]
+	all := elffile.Text(room[:copy(room, strings)])
+	w.used += len(all)
 	return all
 }
 
