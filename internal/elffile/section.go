@@ -39,6 +39,10 @@ func decodeSection(w Words, b []byte) Section {
 	return s
 }
 
+// longestName is the length of the longest name of a section that matters. A
+// crafted file may have longer ones without end.
+const longestName = len(".note.gnu.build-id")
+
 // sectionHeaders goes through the section headers, picks those that matter, and
 // finds by them whether the file has its code.
 func (f *File) sectionHeaders(w *window, h *header) error {
@@ -78,29 +82,34 @@ func (f *File) sectionHeaders(w *window, h *header) error {
 		if uint64(s.name) >= uint64(len(names)) {
 			continue
 		}
-		switch name := names[s.name:]; {
-		case strings.HasPrefix(name, ".note.stapsdt\x00"):
+		name := names[s.name:]
+		name, _, ok := strings.Cut(name[:min(len(name), longestName+1)], "\x00")
+		if !ok {
+			continue
+		}
+		switch name {
+		case ".note.stapsdt":
 			if s.Kind != elf.SHT_NOBITS && s.Kind != elf.SHT_NULL {
 				f.ProbeNotes = append(f.ProbeNotes, s)
 			}
-		case strings.HasPrefix(name, ".rela.note.stapsdt\x00"), strings.HasPrefix(name, ".rel.note.stapsdt\x00"):
+		case ".rela.note.stapsdt", ".rel.note.stapsdt":
 			if f.Type == elf.ET_REL && (s.Kind == elf.SHT_RELA || s.Kind == elf.SHT_REL) && len(f.relocations) < maxRelocationSections {
 				if f.relocations == nil {
 					f.relocations = make(map[uint32]Section)
 				}
 				f.relocations[s.info] = s
 			}
-		case strings.HasPrefix(name, ".stapsdt.base\x00"):
+		case ".stapsdt.base":
 			f.ProbeBase, f.HasProbeBase = s.Address, true
-		case strings.HasPrefix(name, ".note.gnu.build-id\x00"):
+		case ".note.gnu.build-id":
 			f.buildIDNotes = s
-		case strings.HasPrefix(name, ".gnu_debuglink\x00"):
+		case ".gnu_debuglink":
 			f.debugLink = s
-		case strings.HasPrefix(name, ".eh_frame\x00"):
+		case ".eh_frame":
 			if s.Kind != elf.SHT_NOBITS {
 				f.Frames = s
 			}
-		case strings.HasPrefix(name, ".got.plt\x00"):
+		case ".got.plt":
 			f.gotPLT = s.Address
 		}
 	}
