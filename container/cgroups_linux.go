@@ -19,7 +19,7 @@ import (
 
 const (
 	// grace is how long the path of a cgroup that was removed is kept: the
-	// last events with its number are read by then.
+	// last events with its ID are read by then.
 	grace = 2 * time.Minute
 	// maxGone bounds the removed cgroups that are kept.
 	maxGone = 1 << 16
@@ -29,11 +29,11 @@ const (
 	// maxDepth bounds cgroups inside each other; systemd's have a dozen.
 	maxDepth = 64
 	// scanAgain is the least time between two scans of the whole tree for
-	// numbers that are not known.
+	// IDs that are not known.
 	scanAgain = time.Second
 )
 
-// Cgroups knows the paths of a machine's cgroups by their numbers. It is safe
+// Cgroups knows the paths of a machine's cgroups by their IDs. It is safe
 // for concurrent use.
 type Cgroups struct {
 	root    string
@@ -41,8 +41,8 @@ type Cgroups struct {
 	done    chan struct{}
 
 	mu      sync.Mutex
-	paths   map[uint64]string // by number
-	numbers map[string]uint64 // by path
+	paths   map[uint64]string // by ID
+	ids     map[string]uint64 // by path
 	watched map[int32]string  // directories, by the number of the watch
 	gone    []goneCgroup      // the oldest first
 	scanned time.Time
@@ -50,9 +50,9 @@ type Cgroups struct {
 }
 
 type goneCgroup struct {
-	number uint64
-	path   string
-	since  time.Time
+	id    uint64
+	path  string
+	since time.Time
 }
 
 // Watch returns the paths of all cgroups, and follows them as they come and go.
@@ -72,7 +72,7 @@ func Watch(root string) (*Cgroups, error) {
 	}
 	c := &Cgroups{
 		root: root, inotify: os.NewFile(uintptr(fd), "inotify"), done: make(chan struct{}),
-		paths: make(map[uint64]string), numbers: make(map[string]uint64),
+		paths: make(map[uint64]string), ids: make(map[string]uint64),
 		watched: make(map[int32]string),
 	}
 	if err := c.add("/", 0); err != nil {
@@ -99,12 +99,12 @@ func mountPoint() (string, error) {
 	return "", fmt.Errorf("find cgroup version 2: it is not mounted: %w", errors.ErrUnsupported)
 }
 
-// Path returns the path of a cgroup by its number, as bpf_get_current_cgroup_id
+// Path returns the path of a cgroup by its ID, as bpf_get_current_cgroup_id
 // gives it. It knows cgroups for two minutes after they were removed.
-func (c *Cgroups) Path(number uint64) (string, bool) {
+func (c *Cgroups) Path(id uint64) (string, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if p, ok := c.paths[number]; ok {
+	if p, ok := c.paths[id]; ok {
 		return p, true
 	}
 	// Perhaps the kernel has not told yet, or may not tell of all.
@@ -112,17 +112,17 @@ func (c *Cgroups) Path(number uint64) (string, bool) {
 		c.scanned = now
 		c.addLocked("/", 0)
 	}
-	p, ok := c.paths[number]
+	p, ok := c.paths[id]
 	return p, ok
 }
 
 // Name returns what people call a cgroup: the short ID of its container, the
 // name of its systemd unit if it is none, or else its path. A cgroup that is
-// not known is "cgroup" with its number.
-func (c *Cgroups) Name(number uint64) string {
-	path, ok := c.Path(number)
+// not known is "cgroup" with its ID.
+func (c *Cgroups) Name(id uint64) string {
+	path, ok := c.Path(id)
 	if !ok {
-		return fmt.Sprintf("cgroup %d", number)
+		return fmt.Sprintf("cgroup %d", id)
 	}
 	if found, ok := Of(path); ok {
 		return found.Short()
@@ -165,14 +165,14 @@ func (c *Cgroups) addLocked(cgroup string, depth int) error {
 	}
 	stat, ok := info.Sys().(*syscall.Stat_t)
 	if !ok {
-		return fmt.Errorf("%s: no number is known", dir)
+		return fmt.Errorf("%s: its ID is not known", dir)
 	}
-	if _, known := c.numbers[cgroup]; !known && len(c.numbers) == maxCgroups {
+	if _, known := c.ids[cgroup]; !known && len(c.ids) == maxCgroups {
 		c.limited = fmt.Errorf("watch cgroup %s: %d are watched already, which is the most", cgroup,
 			maxCgroups)
 		return nil
 	}
-	c.paths[stat.Ino], c.numbers[cgroup] = cgroup, stat.Ino
+	c.paths[stat.Ino], c.ids[cgroup] = cgroup, stat.Ino
 	fd, err := withDescriptor(c.inotify, func(fd int) (int, error) {
 		return unix.InotifyAddWatch(fd, dir,
 			unix.IN_CREATE|unix.IN_DELETE|unix.IN_MOVED_FROM|unix.IN_MOVED_TO|unix.IN_ONLYDIR)
@@ -210,21 +210,21 @@ func ignoreMissing(err error) error {
 	return err
 }
 
-// removed keeps the number of a cgroup for a while.
+// removed keeps the ID of a cgroup for a while.
 func (c *Cgroups) removed(cgroup string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := time.Now()
-	if number, ok := c.numbers[cgroup]; ok {
-		c.gone = append(c.gone, goneCgroup{number, cgroup, now})
-		delete(c.numbers, cgroup)
+	if id, ok := c.ids[cgroup]; ok {
+		c.gone = append(c.gone, goneCgroup{id, cgroup, now})
+		delete(c.ids, cgroup)
 	}
 	for len(c.gone) > 0 && (len(c.gone) > maxGone || now.Sub(c.gone[0].since) > grace) {
 		oldest := c.gone[0]
 		c.gone = c.gone[1:]
-		if c.paths[oldest.number] == oldest.path {
-			if number, ok := c.numbers[oldest.path]; !ok || number != oldest.number {
-				delete(c.paths, oldest.number)
+		if c.paths[oldest.id] == oldest.path {
+			if id, ok := c.ids[oldest.path]; !ok || id != oldest.id {
+				delete(c.paths, oldest.id)
 			}
 		}
 	}

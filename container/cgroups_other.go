@@ -9,7 +9,7 @@ import (
 	"fmt"
 )
 
-// Cgroups knows the paths of a machine's cgroups by their numbers. Only Linux
+// Cgroups knows the paths of a machine's cgroups by their IDs. Only Linux
 // has them.
 type Cgroups struct{}
 
@@ -21,8 +21,8 @@ func Watch(string) (*Cgroups, error) {
 // Path knows no cgroup.
 func (c *Cgroups) Path(uint64) (string, bool) { return "", false }
 
-// Name returns "cgroup" and the number.
-func (c *Cgroups) Name(number uint64) string { return fmt.Sprintf("cgroup %d", number) }
+// Name returns "cgroup" and the ID.
+func (c *Cgroups) Name(id uint64) string { return fmt.Sprintf("cgroup %d", id) }
 
 // Err returns nil.
 func (c *Cgroups) Err() error { return nil }

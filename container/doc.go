@@ -10,11 +10,11 @@
 //	/machine.slice/libpod-1c2d....scope                     podman
 //	/system.slice/postgresql@15-main.service                no container: a unit
 //
-// An eBPF program knows its process by the number of its cgroup
+// An eBPF program knows its process by the ID of its cgroup
 // (bpf_get_current_cgroup_id, Linux 4.18), which is the same for all processes
 // of a container, however short they live. [Watch] keeps the paths of all
-// cgroups by their numbers, from the moment when one is made, and for a while
-// after it was removed, until the last events that have its number are read:
+// cgroups by their IDs, from the moment when one is made, and for a while
+// after it was removed, until the last events that have its ID are read:
 //
 //	cgroups, err := container.Watch("")
 //	if err != nil {
@@ -28,8 +28,8 @@
 //
 // # Limits
 //
-// The number is one of cgroup version 2. Where a machine has its containers in
-// the hierarchies of version 1 only, all of them have the number of the root of
+// The ID is one of cgroup version 2. Where a machine has its containers in
+// the hierarchies of version 1 only, all of them have the ID of the root of
 // version 2; find the container by the process there, with
 // [github.com/gousdt/gousdt/proc.Process.Cgroup] and [OfProcess].
 //

@@ -173,7 +173,7 @@ func parseNumber(source string, names expr.Names) (expr.Term, error) {
 		return t, errTermOfSpan(source, t)
 	}
 	switch t.Source {
-	case expr.Argument, expr.PID, expr.TID, expr.UID, expr.GID, expr.CPU, expr.CGroup, expr.Cookie:
+	case expr.Argument, expr.PID, expr.TID, expr.UID, expr.GID, expr.CPU, expr.Cgroup, expr.Cookie:
 		return t, nil
 	default:
 		return t, &expr.SyntaxError{Expression: source, Message: "a number is expected: argN, pid, tid, uid, gid, cpu, cgroup or cookie"}

@@ -50,7 +50,7 @@ func TestControlGroupsAreToldApart(t *testing.T) {
 	counts := trace.NewAggregator(trace.Aggregation{By: []string{"cgroup"},
 		Where: fmt.Sprintf("cgroup == %d", id)})
 	s := open(t, process, "gousdt_test:three",
-		&trace.SessionOptions{Aggregators: []*trace.Aggregator{counts}, CGroups: true})
+		&trace.SessionOptions{Aggregators: []*trace.Aggregator{counts}, CgroupIDs: true})
 	join := func(dir string) {
 		err := os.WriteFile(filepath.Join(dir, "cgroup.procs"), fmt.Append(nil, process.PID), 0)
 		qt.Assert(t, qt.IsNil(err))
@@ -62,8 +62,8 @@ func TestControlGroupsAreToldApart(t *testing.T) {
 	process.Fire("three", 1)
 	got := make(map[bool]int)
 	for _, e := range next(t, s, 6) {
-		qt.Check(t, qt.Equals(e.CGroup == id, e.PID == process.PID && got[true] < 3))
-		got[e.CGroup == id]++
+		qt.Check(t, qt.Equals(e.CgroupID == id, e.PID == process.PID && got[true] < 3))
+		got[e.CgroupID == id]++
 	}
 	qt.Check(t, qt.DeepEquals(got, map[bool]int{true: 3, false: 3}))
 	qt.Check(t, qt.DeepEquals(rows(snapshot(t, counts)), []string{fmt.Sprintf("[%d] 3 ?", id)}))

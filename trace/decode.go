@@ -129,8 +129,8 @@ func (d *decoder) settle() {
 // decodeRare completes an event by what most sessions do not ask for.
 func (d *decoder) decodeRare(e *Event, raw []byte, r *bpfgen.Record) error {
 	order := binary.NativeEndian
-	if r.CGroup != bpfgen.None {
-		e.CGroup = order.Uint64(raw[r.CGroup:])
+	if r.Cgroup != bpfgen.None {
+		e.CgroupID = order.Uint64(raw[r.Cgroup:])
 	}
 	if r.Weight != bpfgen.None {
 		e.Weight = order.Uint64(raw[r.Weight:])
@@ -163,7 +163,7 @@ func (d *decoder) decodeSpan(e *Event, raw []byte, p *bpfgen.SpanPlace) error {
 	}
 	e.Start = start
 	start.Probe, start.Site, start.CPU = site.probe, site, -1
-	start.PID, start.TID, start.Command, start.CGroup = e.PID, e.TID, e.Command, e.CGroup
+	start.PID, start.TID, start.Command, start.CgroupID = e.PID, e.TID, e.Command, e.CgroupID
 	start.Monotonic = time.Duration(order.Uint64(raw[p.Began:]))
 	start.Time = time.Unix(0, int64(start.Monotonic)+d.wall)
 	saved := raw[p.Saved:][:p.Size]
@@ -179,8 +179,8 @@ func (d *decoder) decodeSpan(e *Event, raw []byte, p *bpfgen.SpanPlace) error {
 		start.PID, start.TID = int(both>>32), int(uint32(both))
 		start.Command = d.commands.name([2]uint64{order.Uint64(saved[r.Command:]), order.Uint64(saved[r.Command+8:])})
 	}
-	if r.CGroup != bpfgen.None {
-		start.CGroup = order.Uint64(saved[r.CGroup:])
+	if r.Cgroup != bpfgen.None {
+		start.CgroupID = order.Uint64(saved[r.Cgroup:])
 	}
 	start.Args = append(start.Args[:0], of.known...)
 	of.decodeNumbers(start.Args, saved)

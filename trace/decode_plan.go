@@ -133,7 +133,7 @@ func newEvents(r *bpfgen.Record, args []argspec.Arg) *events {
 	}
 	e.hasHeader = r.CPU != bpfgen.None
 	e.hasBytes = len(r.Captures) > 0 || r.Registers != nil
-	e.isRare = r.CGroup != bpfgen.None || r.Weight != bpfgen.None || r.Stack != bpfgen.None || r.Registers != nil || r.Span != nil
+	e.isRare = r.Cgroup != bpfgen.None || r.Weight != bpfgen.None || r.Stack != bpfgen.None || r.Registers != nil || r.Span != nil
 	e.isPlain = !e.hasHeader && !e.hasBytes && !e.isRare && len(e.numbers)+len(e.loads) == 0
 	return e
 }

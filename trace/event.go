@@ -32,10 +32,10 @@ type Event struct {
 	// CPU is the number of the processor.
 	CPU int
 
-	// CGroup is the ID of the control group of the process in the hierarchy of
-	// version 2, if SessionOptions.CGroups is set: the inode of its directory
-	// below /sys/fs/cgroup.
-	CGroup uint64
+	// CgroupID is the ID of the control group of the process in the hierarchy
+	// of version 2, if SessionOptions.CgroupIDs is set: the inode of its
+	// directory below /sys/fs/cgroup.
+	CgroupID uint64
 
 	// Weight is how many hits the event stands for: itself and, if
 	// SessionOptions.SampleEvery or SampleRate is set, the hits on its

@@ -123,9 +123,9 @@ type SessionOptions struct {
 	// the session.
 	Containers *container.Cgroups
 
-	// CGroups sets Event.CGroup. It distinguishes containers also if the
+	// CgroupIDs sets Event.CgroupID. It distinguishes containers also if the
 	// process has ended before the event is read.
-	CGroups bool
+	CgroupIDs bool
 
 	// RingSize is the size of the ring buffer in bytes, rounded up to a power
 	// of two; 0 stands for 8 MiB. It is kernel memory that cannot be paged out.
@@ -275,7 +275,7 @@ func (o *SessionOptions) plan() (*bpfgen.Plan, error) {
 		Captures: captures.of,
 		Batch:    o.Delay > 0,
 		Header:   !o.ArgumentsOnly,
-		CGroup:   o.CGroups,
+		Cgroup:   o.CgroupIDs,
 
 		StartStacks: o.StartStacks,
 	}

@@ -76,14 +76,14 @@ func TestFloodLeavesRoomForTheEventsOfOthers(t *testing.T) {
 				qt.Check(t, qt.Equals(count[modest.PID], few))
 				qt.Check(t, qt.Equals(count[noisy.PID]+losses.Events, flood))
 				qt.Check(t,
-					qt.DeepEquals(owners, []trace.OwnerLoss{{CGroup: id, Events: losses.Events}}))
+					qt.DeepEquals(owners, []trace.OwnerLoss{{CgroupID: id, Events: losses.Events}}))
 			})
 		}
 	})
 }
 
 func TestOwnerLossesArePrinted(t *testing.T) {
-	qt.Check(t, qt.Equals(trace.OwnerLoss{CGroup: 4711, Events: 12}.String(), "12 of cgroup 4711"))
+	qt.Check(t, qt.Equals(trace.OwnerLoss{CgroupID: 4711, Events: 12}.String(), "12 of cgroup 4711"))
 	qt.Check(t, qt.Equals(trace.OwnerLoss{User: 1000, Events: 12}.String(), "12 of user 1000"))
 	testprog.RequireBPF(t)
 	s := newSession(t, &trace.SessionOptions{})

@@ -116,17 +116,17 @@ const maxOwners = 4096
 
 // An OwnerLoss says whose events found no room in the ring buffer.
 type OwnerLoss struct {
-	// CGroup is the ID of the control group, 0 if it is the root: then User
+	// CgroupID is the ID of the control group, 0 if it is the root: then User
 	// says whose processes they are.
-	CGroup uint64
-	User   uint32
-	Events uint64
+	CgroupID uint64
+	User     uint32
+	Events   uint64
 }
 
 // String returns "12 of cgroup 4711" or "12 of user 1000".
 func (l OwnerLoss) String() string {
-	if l.CGroup != 0 {
-		return fmt.Sprintf("%d of cgroup %d", l.Events, l.CGroup)
+	if l.CgroupID != 0 {
+		return fmt.Sprintf("%d of cgroup %d", l.Events, l.CgroupID)
 	}
 	return fmt.Sprintf("%d of user %d", l.Events, l.User)
 }
@@ -143,9 +143,9 @@ func (s *Session) LossesByOwner() (losses []OwnerLoss, err error) {
 		var state bpfgen.OwnerState
 		all := s.owners.Iterate()
 		for all.Next(&owner, &state) {
-			loss := OwnerLoss{CGroup: owner, Events: state.Lost}
+			loss := OwnerLoss{CgroupID: owner, Events: state.Lost}
 			if owner&bpfgen.UserOwner != 0 {
-				loss.CGroup, loss.User = 0, uint32(owner)
+				loss.CgroupID, loss.User = 0, uint32(owner)
 			}
 			if loss.Events > 0 {
 				losses = append(losses, loss)

@@ -29,7 +29,7 @@ func BenchmarkPrint(b *testing.B) {
 	cgroups, err := container.Watch("")
 	if err == nil {
 		defer cgroups.Close()
-		event.CGroup = 1 // of no container, as that of most processes
+		event.CgroupID = 1 // of no container, as that of most processes
 	} else {
 		cgroups = nil
 	}

@@ -55,7 +55,7 @@ func (p *jsonPrinter) event(e *trace.Event) {
 	if p.tracer.options.samples() {
 		j.Unsigned("weight", e.Weight)
 	}
-	p.container(e.CGroup)
+	p.container(e.CgroupID)
 	p.hit(e)
 	if p.tracer.options.stack {
 		p.stack(e.PID, p.tracer.stackOf(e))
@@ -237,8 +237,8 @@ func (p *jsonPrinter) lostBy(owners []trace.OwnerLoss) {
 	j.Begin('[')
 	for _, loss := range owners[:min(len(owners), maxOwnerLosses)] {
 		j.Begin('{')
-		if loss.CGroup != 0 {
-			j.Unsigned("cgroup", loss.CGroup)
+		if loss.CgroupID != 0 {
+			j.Unsigned("cgroup", loss.CgroupID)
 		} else {
 			j.Unsigned("user", uint64(loss.User))
 		}

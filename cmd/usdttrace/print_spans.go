@@ -145,7 +145,7 @@ func (p *jsonPrinter) span(e *trace.Event) {
 	if p.tracer.options.samples() {
 		j.Unsigned("weight", e.Weight)
 	}
-	p.container(e.CGroup)
+	p.container(e.CgroupID)
 	j.Text("pair", pairName(e))
 	for _, end := range []struct {
 		name  string

@@ -70,7 +70,7 @@ func (t *tracer) open() error {
 		if t.containers, err = container.Watch(""); err != nil && slices.Contains(o.by, "container") {
 			return fmt.Errorf("--by container: %w", err)
 		}
-		opts.Containers, opts.CGroups = t.containers, t.containers != nil && !o.aggregates()
+		opts.Containers, opts.CgroupIDs = t.containers, t.containers != nil && !o.aggregates()
 	}
 	if t.session, err = trace.New(opts); err != nil {
 		return t.named(err)

@@ -106,7 +106,7 @@ func (s *source) resourceOf(e *trace.Event) *resource {
 	if ps.kind == ByProcess && e.PID != 0 && !ps.knows(e.PID) {
 		s.receiver.sync(e.PID)
 	}
-	return ps.resourceOf(e.PID, e.CGroup)
+	return ps.resourceOf(e.PID, e.CgroupID)
 }
 
 // Attributes of spans and log records.

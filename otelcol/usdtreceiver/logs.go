@@ -42,7 +42,7 @@ func (c *LogConfig) parse() (*logs, error) {
 	}
 	l.options = trace.SessionOptions{
 		Filter: c.Where, Captures: captures(terms), Definitions: providers.Builtin(),
-		CGroups: true, RingSize: c.BufferSize, Delay: delay, SampleRate: c.RateLimit,
+		CgroupIDs: true, RingSize: c.BufferSize, Delay: delay, SampleRate: c.RateLimit,
 	}
 	if len(l.attributes) == 0 {
 		l.options.Texts = defaultText

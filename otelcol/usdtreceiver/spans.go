@@ -52,7 +52,7 @@ func (c *SpanConfig) parse() (*spans, error) {
 		Spans:    []trace.Latency{{Pair: s.pair, By: c.MatchBy, DoneBy: c.MatchDoneBy}},
 		Filter:   c.filter(),
 		Captures: captures(s.terms()), Definitions: providers.Builtin(),
-		CGroups: true, RingSize: c.BufferSize, Delay: delay,
+		CgroupIDs: true, RingSize: c.BufferSize, Delay: delay,
 	}
 	return s, s.options.Validate()
 }

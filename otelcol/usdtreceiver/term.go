@@ -180,7 +180,7 @@ func (t term) put(to pcommon.Map, name string, e *trace.Event) {
 	case "cpu":
 		to.PutInt(name, int64(e.CPU))
 	case "cgroup":
-		to.PutInt(name, int64(e.CGroup))
+		to.PutInt(name, int64(e.CgroupID))
 	case "probe":
 		to.PutStr(name, validText([]byte(e.Probe)))
 	case "provider":

@@ -149,7 +149,7 @@ func (f *fetcher) operand(dst asm.Register, o *operand) {
 	case expr.CPU:
 		f.processorID()
 		f.Emit(asm.Mov.Reg32(dst, asm.R0))
-	case expr.CGroup, expr.Container:
+	case expr.Cgroup, expr.Container:
 		f.Call(asm.FnGetCurrentCgroupId)
 		f.Emit(asm.Mov.Reg(dst, asm.R0))
 	}

@@ -311,7 +311,7 @@ func (s *Site) limits(o operand) (low, high expr.Value) {
 			return expr.Int(-1 << (bits - 1)), expr.Uint(1<<(bits-1) - 1)
 		}
 		return expr.Uint(0), expr.Uint(math.MaxUint64 >> (64 - bits))
-	case o.term.Source == expr.CGroup, o.term.Source == expr.Container:
+	case o.term.Source == expr.Cgroup, o.term.Source == expr.Container:
 		return expr.Uint(0), expr.Uint(math.MaxUint64)
 	default:
 		return expr.Uint(0), expr.Uint(math.MaxUint32)

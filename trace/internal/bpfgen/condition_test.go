@@ -89,7 +89,7 @@ func (w *world) number(k Kernel, t, other expr.Term) (*big.Float, bool) {
 		return integer(uint64(w.gid))
 	case expr.CPU:
 		return integer(uint64(w.cpu))
-	case expr.CGroup:
+	case expr.Cgroup:
 		return integer(w.cgroup)
 	case expr.Number:
 		switch v := t.Number; {

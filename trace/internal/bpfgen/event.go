@@ -15,7 +15,7 @@ import (
 type Events struct {
 	Ring     int  // descriptor of the ring buffer
 	RingSize int  // in bytes
-	CGroup   bool // with the ID of the control group
+	Cgroup   bool // with the ID of the control group
 	Header   bool // with the time, the process, the thread, its name and the processor
 	Frames   int  // of the user stack, 0 for none
 	Copy     int  // bytes of the user stack, a multiple of CopyUnit, with the registers; 0 for none
@@ -190,9 +190,9 @@ func (b *builder) header(r *Record, taken int) {
 		}
 		b.Emit(asm.StoreMem(asm.R7, int16(r.Time), asm.R0, asm.DWord))
 	}
-	if r.CGroup != None {
+	if r.Cgroup != None {
 		b.Call(asm.FnGetCurrentCgroupId)
-		b.Emit(asm.StoreMem(asm.R7, int16(r.CGroup), asm.R0, asm.DWord))
+		b.Emit(asm.StoreMem(asm.R7, int16(r.Cgroup), asm.R0, asm.DWord))
 	}
 	if r.Process != None {
 		b.numbers()

@@ -92,7 +92,7 @@ func TestKernelAcceptsWhatIsGenerated(t *testing.T) {
 		if random.IntN(3) > 0 {
 			plan.Events = &Events{
 				Ring: ring, RingSize: 1 << 20, Header: random.IntN(2) == 1,
-				CGroup: random.IntN(2) == 1, Frames: random.IntN(2) * random.IntN(128),
+				Cgroup: random.IntN(2) == 1, Frames: random.IntN(2) * random.IntN(128),
 				Batch: random.IntN(2) == 0, Captures: randomCaptures(random, len(w.args)),
 			}
 			if random.IntN(4) == 0 {
@@ -231,7 +231,7 @@ func randomAggregation(random *rand.Rand, args int, stacks *Stacks) *Aggregation
 	for range random.IntN(5) {
 		sources := []expr.Source{
 			expr.Argument, expr.String, expr.PID, expr.TID, expr.UID, expr.GID, expr.CPU,
-			expr.CGroup, expr.Command, expr.Cookie, expr.Provider,
+			expr.Cgroup, expr.Command, expr.Cookie, expr.Provider,
 			expr.Probe, expr.Site, expr.Stack,
 		}
 		a.Keys = append(a.Keys, expr.Term{

@@ -21,7 +21,7 @@ type Record struct {
 	Size int
 
 	CPU     int // u32
-	CGroup  int // u64
+	Cgroup  int // u64
 	Time    int // u64, nanoseconds of the monotonic clock
 	Process int // u64, the process in the high half, the thread in the low one
 	Command int // 16 bytes, ends with a zero byte
@@ -117,7 +117,7 @@ func align8(n int) int { return (n + 7) &^ 7 }
 // memory together; what has been read before is copied like a register.
 func (f *fetcher) layout(e *Events, captures []Capture, groups []argcode.Group, saved int) (*Record, error) {
 	r := &Record{Size: emptyRecord, CPU: None, Time: None, Process: None, Command: None,
-		CGroup: None, Weight: None, Stack: None}
+		Cgroup: None, Weight: None, Stack: None}
 	take := func(size int) int {
 		at := r.Size
 		r.Size += align8(size)
@@ -128,8 +128,8 @@ func (f *fetcher) layout(e *Events, captures []Capture, groups []argcode.Group, 
 		r.Time, r.Process, r.Command = take(8), take(8), take(commandSize)
 	}
 
-	if e.CGroup {
-		r.CGroup = take(8)
+	if e.Cgroup {
+		r.Cgroup = take(8)
 	}
 	if e.Sampling != nil {
 		r.Weight = take(8)

@@ -117,8 +117,8 @@ func TestKeysOfOneOwnerLeaveRoomForThoseOfOthers(t *testing.T) {
 		qt.Check(t, qt.Equals(c.load(value[8:16]), 22*uint64(c.cpu)))
 
 		qt.Check(t, qt.IsTrue(c.hit(t, modest, 0, 100)))
-		qt.Check(t, qt.IsTrue(c.hit(t, rootCGroup, 1000, 101)))
-		qt.Check(t, qt.IsFalse(c.hit(t, rootCGroup, 1000, 102)))
+		qt.Check(t, qt.IsTrue(c.hit(t, rootCgroup, 1000, 101)))
+		qt.Check(t, qt.IsFalse(c.hit(t, rootCgroup, 1000, 102)))
 		qt.Check(t, qt.IsTrue(c.hit(t, modest, 0, 100))) // which is there already
 		// Nothing is left for more owners than the reserve is made for.
 		qt.Check(t, qt.IsFalse(c.hit(t, another, 0, 103)))

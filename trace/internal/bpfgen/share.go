@@ -45,9 +45,9 @@ const (
 	// UserOwner is set in the key of an owner that is a user.
 	UserOwner = 1 << 63
 
-	// rootCGroup is the ID of the root of all control groups, which is that of
+	// rootCgroup is the ID of the root of all control groups, which is that of
 	// all processes too where the kernel has the second version only in part.
-	rootCGroup = 1
+	rootCgroup = 1
 )
 
 // share emits what goes to full if there is no room for this hit's owner.
@@ -95,7 +95,7 @@ func (b *builder) loseOf(e *Events) {
 func (b *builder) ownerID() {
 	known := b.Label()
 	b.Call(asm.FnGetCurrentCgroupId)
-	b.JumpIfImm(asm.JGT, asm.R0, rootCGroup, asm.R1, known)
+	b.JumpIfImm(asm.JGT, asm.R0, rootCgroup, asm.R1, known)
 	b.Call(asm.FnGetCurrentUidGid)
 	b.Emit(asm.LSh.Imm(asm.R0, 32), asm.RSh.Imm(asm.R0, 32), asm.LoadImm(asm.R1, -1<<63, asm.DWord),
 		asm.Or.Reg(asm.R0, asm.R1))

@@ -17,7 +17,7 @@ import (
 func (b *builder) savedRecord(l *Latency) (*Record, []argcode.Group) {
 	e := *b.plan.Events
 	otherThread := slices.ContainsFunc(b.plan.Latencies, func(l *Latency) bool { return l.Spans && !l.byThread() })
-	e.Header, e.CGroup = e.Header && otherThread, e.CGroup && otherThread
+	e.Header, e.Cgroup = e.Header && otherThread, e.Cgroup && otherThread
 	if !e.StartStacks {
 		e.Frames, e.Copy = 0, 0
 	}

@@ -61,7 +61,7 @@ const (
 	UID              // the user
 	GID              // the group
 	CPU              // the processor
-	CGroup           // the control group
+	Cgroup           // the control group
 	Container        // the container; a key only, which is the control group in the kernel
 	Command          // comm: the name of the thread
 	Cookie           // of the attachment
@@ -74,7 +74,7 @@ const (
 
 // words are the names of the sources that have one.
 var words = map[string]Source{
-	"pid": PID, "tid": TID, "uid": UID, "gid": GID, "cpu": CPU, "cgroup": CGroup, "container": Container, "comm": Command, "cookie": Cookie,
+	"pid": PID, "tid": TID, "uid": UID, "gid": GID, "cpu": CPU, "cgroup": Cgroup, "container": Container, "comm": Command, "cookie": Cookie,
 	"provider": Provider, "probe": Probe, "site": Site, "stack": Stack, "duration": Duration,
 }
 
