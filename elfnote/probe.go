@@ -37,6 +37,10 @@ const (
 	// maxUsual bounds what is allocated before a probe has been found, to some
 	// 100 KiB.
 	maxUsual = 1 << 10
+
+	// firstTogether is how many probes have their first sites in one piece of
+	// memory, of 6 KiB. Most probes have no other site.
+	firstTogether = 1 << 6
 )
 
 // Probes returns the probes that match any of the patterns, or all probes if
@@ -52,6 +56,7 @@ func (f *File) Probes(patterns ...Pattern) (*Listing, error) {
 		listing.Probes = slices.Grow(listing.Probes, usual)
 	}
 	index := make(map[key]int, usual) // of the probe in the listing
+	first := make([]Site, 0, min(usual, firstTogether))
 	var last *Probe
 	for site, err := range f.Sites() {
 		if err != nil {
@@ -74,7 +79,13 @@ func (f *File) Probes(patterns ...Pattern) (*Listing, error) {
 			if !known {
 				i = len(listing.Probes)
 				index[k] = i
-				listing.Probes = append(listing.Probes, Probe{Provider: site.Provider, Name: site.Name})
+				if len(first) == cap(first) {
+					first = make([]Site, 0, min(2*cap(first)+1, firstTogether))
+				}
+				first = append(first, site)
+				listing.Probes = append(listing.Probes, Probe{site.Provider, site.Name, slices.Clip(first[len(first)-1:])})
+				last = &listing.Probes[i]
+				continue
 			}
 			last = &listing.Probes[i]
 		}
