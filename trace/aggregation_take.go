@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"os"
+	"sync"
 	"time"
 
 	"github.com/cilium/ebpf/ringbuf"
@@ -73,8 +74,35 @@ func (a *aggregation) setTaken(keys uint64) error {
 	return a.session.room.Put(a.Room.Taken(), bpfgen.RoomState{Keys: keys, Round: a.round})
 }
 
+// endAggregations has all that is aggregated end now. The kernel detaches one
+// site after the other, by perf events in 0.1 s each: what is counted meanwhile
+// would make those look more frequent that are detached last.
+func (s *Session) endAggregations() {
+	_ = s.use(func() error {
+		var wait sync.WaitGroup
+		for _, a := range s.aggregations {
+			wait.Go(a.end)
+		}
+		wait.Wait()
+		return nil
+	})
+}
+
+func (a *aggregation) end() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	now, err := a.take()
+	if err != nil {
+		return // the next snapshot says why, unless it can be read then
+	}
+	a.ended = now
+}
+
 // take brings the totals up to a moment, which it returns. a.mu must be held.
 func (a *aggregation) take() (time.Time, error) {
+	if !a.ended.IsZero() {
+		return a.ended, nil
+	}
 	now := time.Now()
 	filled := a.tally
 	if a.Exchanged {

@@ -54,6 +54,7 @@ type aggregation struct {
 	totals  totals
 	failed  error // while nobody waited for it
 	started time.Time
+	ended   time.Time // zero until the session is detached
 }
 
 // bindAggregators makes the aggregators those of the session.

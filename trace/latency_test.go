@@ -145,30 +145,3 @@ func TestLatencyFilterIsAboutTheEnd(t *testing.T) {
 	process.Fire("specs", 1)
 	qt.Assert(t, qt.DeepEquals(rows(snapshot(t, a)), []string{"[3] 1 ?"}))
 }
-
-// The kernel attaches and detaches one site after the other. An end is never
-// taken for that of another call, and what attaching and detaching makes of
-// calls that go on meanwhile is no loss: in each thread, one call may be under
-// way.
-func TestLatencyWhileCallsGoOn(t *testing.T) {
-	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
-		c := startCaller(t, copyOf(t, "calls"), "always")
-		for range 15 {
-			// Those that are measured wrongly are as long as the session. Few
-			// others are.
-			s := newSession(t, &trace.SessionOptions{Mode: mode, Spans: everyCall, Filter: "duration > 20ms"})
-			attach(t, s, usdt.Target{Path: c.path}, "gousdt_calls:left__*", nil)
-			time.Sleep(25 * time.Millisecond) // what is wrong is over the filter's limit
-			qt.Assert(t, qt.IsNil(s.Detach()))
-			for e, err := range s.Events(t.Context()) {
-				qt.Assert(t, qt.IsNil(err))
-				qt.Assert(t, qt.Equals(e.Start.Args[0].Int(), e.Args[1].Int()),
-					qt.Commentf("%v after %v", e, e.Start))
-			}
-			losses, err := s.Losses()
-			qt.Assert(t, qt.IsNil(err))
-			qt.Assert(t, qt.IsTrue(losses.Unmatched <= 4), qt.Commentf("%+v", losses))
-			qt.Assert(t, qt.IsNil(s.Close()))
-		}
-	})
-}

@@ -250,7 +250,16 @@ func (s *Session) Attachments() []*Attachment {
 // iteration over events end after those that have been sent already. Nothing
 // can be attached any more. Events, Losses and Stats, and the snapshots of
 // aggregators, work until [Session.Close].
+//
+// Aggregators have the hits until Detach is called. The kernel takes 10 ms to
+// minutes to detach everything, see [usdt.Link.Close], one probe after the
+// other: events still come meanwhile.
 func (s *Session) Detach() error {
+	s.endAggregations()
+	return s.detach()
+}
+
+func (s *Session) detach() error {
 	s.attaching.Lock()
 	s.detached.Store(true)
 	s.attaching.Unlock()
@@ -273,7 +282,7 @@ func (s *Session) Detach() error {
 // called again.
 func (s *Session) Close() error {
 	s.closeOnce.Do(func() {
-		errs := []error{s.Detach()}
+		errs := []error{s.detach()}
 		for _, w := range s.allWatches() {
 			_ = w.Close() // its errors are those of Detach
 		}

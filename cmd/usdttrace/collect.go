@@ -52,6 +52,9 @@ func (t *tracer) collectEvents(take func(*trace.Event)) error {
 			}
 			continue
 		}
+		if t.isLate(event) {
+			continue
+		}
 		n := t.events.Add(1)
 		take(event)
 		if t.out.Err() != nil || n == uint64(t.options.maxEvents) {
@@ -134,8 +137,7 @@ func (t *tracer) read(a *aggregation) (*trace.Snapshot, error) {
 	a.hits += snapshot.Other.Count
 	a.others += snapshot.Other.Count
 	a.overflow += snapshot.Overflow
-	// Of what comes before everything is attached, and after the end, there is
-	// next to nothing.
+	// Of what comes before everything is attached there is next to nothing.
 	if t.start.After(snapshot.Start) {
 		snapshot.Start = t.start
 	}

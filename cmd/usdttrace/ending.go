@@ -9,6 +9,10 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/gousdt/gousdt/trace"
 )
 
 // signalPatience is how long other signals count as the first one: timeout(1)
@@ -86,6 +90,10 @@ func (t *tracer) watchEnd() {
 			limit.Stop()
 		}
 		t.took = time.Since(t.start)
+		var now unix.Timespec
+		if unix.ClockGettime(unix.CLOCK_MONOTONIC, &now) == nil {
+			t.until.Store(now.Nano())
+		}
 		if takes := time.Duration(t.session.PerfEvents()) * closingTime; takes > time.Second {
 			t.messages.Note("detaching takes some %.0f s: this kernel closes %d perf events one after the other "+
 				"(sites share them if tracefs is mounted at /sys/kernel/tracing)", takes.Seconds(), t.session.PerfEvents())
@@ -98,6 +106,13 @@ func (t *tracer) watchEnd() {
 		done()
 		close(t.ended)
 	}()
+}
+
+// isLate reports whether a hit came after the end. The kernel detaches one
+// probe after the other, on older kernels in 0.1 s each.
+func (t *tracer) isLate(event *trace.Event) bool {
+	until := t.until.Load()
+	return until != 0 && int64(event.Monotonic) > until
 }
 
 // endWith has the tracing end when a process ends.

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+//go:build linux
+
+package trace_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/go-quicktest/qt"
+
+	"github.com/gousdt/gousdt/trace"
+	"github.com/gousdt/gousdt/usdt"
+)
+
+// The kernel attaches and detaches one site after the other. An end is never
+// taken for that of another call, and what attaching and detaching makes of
+// calls that go on meanwhile is no loss: in each thread, one call may be under
+// way.
+func TestLatencyWhileCallsGoOn(t *testing.T) {
+	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
+		c := startCaller(t, copyOf(t, "calls"), "always")
+		for range 15 {
+			// Those that are measured wrongly are as long as the session. Few
+			// others are.
+			s := newSession(t, &trace.SessionOptions{Mode: mode, Spans: everyCall, Filter: "duration > 20ms"})
+			attach(t, s, usdt.Target{Path: c.path}, "gousdt_calls:left__*", nil)
+			time.Sleep(25 * time.Millisecond) // what is wrong is over the filter's limit
+			qt.Assert(t, qt.IsNil(s.Detach()))
+			for e, err := range s.Events(t.Context()) {
+				qt.Assert(t, qt.IsNil(err))
+				qt.Assert(t, qt.Equals(e.Start.Args[0].Int(), e.Args[1].Int()),
+					qt.Commentf("%v after %v", e, e.Start))
+			}
+			losses, err := s.Losses()
+			qt.Assert(t, qt.IsNil(err))
+			qt.Assert(t, qt.IsTrue(losses.Unmatched <= 4), qt.Commentf("%+v", losses))
+			qt.Assert(t, qt.IsNil(s.Close()))
+		}
+	})
+}
+
+// The kernel detaches one probe after the other. A process whose threads pass
+// two probes in turn has as many hits of the one as of the other, but for the
+// hits that are under way at either end.
+func TestRowsEndTogether(t *testing.T) {
+	const threads = 4
+	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
+		c := startCaller(t, copyOf(t, "calls"), "always")
+		a := trace.NewAggregator(trace.Aggregation{By: []string{"probe"}})
+		opts := aggregating(a)
+		opts.Mode = mode
+		s := newSession(t, opts)
+		attach(t, s, usdt.Target{Path: c.path}, "gousdt_calls:left__*", nil)
+		_, err := a.Take()
+		qt.Assert(t, qt.IsNil(err))
+		time.Sleep(10 * time.Millisecond) // while there are some thousand hits
+		qt.Assert(t, qt.IsNil(s.Detach()))
+		counted := snapshot(t, a)
+		qt.Assert(t, qt.HasLen(counted.Rows, 2))
+		more := counted.Rows[0].Count - counted.Rows[1].Count
+		qt.Check(t, qt.IsTrue(more <= 2*threads), qt.Commentf("%v", rows(counted)))
+		qt.Check(t, qt.DeepEquals(rows(snapshot(t, a)), rows(counted)))
+	})
+}
