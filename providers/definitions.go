@@ -3,13 +3,10 @@
 package providers
 
 import (
-	"embed"
 	"fmt"
 	"iter"
-	"maps"
 	"slices"
 	"strings"
-	"sync"
 
 	"github.com/gousdt/gousdt/elfnote"
 )
@@ -17,8 +14,9 @@ import (
 // Definitions say what the arguments of probes mean. The zero value knows none.
 // It must not be changed while it is in use.
 type Definitions struct {
-	probes map[probeKey]Probe
-	fires  []firesHint
+	probes  map[probeKey]Probe
+	fires   []firesHint
+	builtin bool // also those that this package has
 }
 
 // A probe is defined once for each number of arguments that it ever had.
@@ -67,42 +65,39 @@ type enumeration struct {
 	names map[int64]string
 }
 
-//go:embed definitions
-var builtin embed.FS
-
 // Builtin returns the definitions that this package has: they are for the
 // caller to extend.
-func Builtin() *Definitions {
-	known := parseBuiltin()
-	return &Definitions{probes: maps.Clone(known.probes), fires: slices.Clone(known.fires)}
-}
-
-var parseBuiltin = sync.OnceValue(func() *Definitions {
-	d := new(Definitions)
-	files, err := builtin.ReadDir("definitions")
-	if err != nil {
-		panic(err)
-	}
-	for _, file := range files {
-		source, err := builtin.ReadFile("definitions/" + file.Name())
-		if err == nil {
-			err = d.Parse(file.Name(), source)
-		}
-		if err != nil {
-			panic(err) // a test parses them
-		}
-	}
-	return d
-})
+func Builtin() *Definitions { return &Definitions{builtin: true} }
 
 // Probe returns what is known of a probe with that number of arguments.
 func (d *Definitions) Probe(provider, name string, arguments int) (Probe, bool) {
 	probe, ok := d.probes[probeKey{provider, name, arguments}]
+	if !ok && d.builtin {
+		return builtinOf(provider).Probe(provider, name, arguments)
+	}
 	return probe, ok
 }
 
 // Probes returns all that is known of probes, in no order.
-func (d *Definitions) Probes() iter.Seq[Probe] { return maps.Values(d.probes) }
+func (d *Definitions) Probes() iter.Seq[Probe] {
+	return func(yield func(Probe) bool) {
+		for _, probe := range d.probes {
+			if !yield(probe) {
+				return
+			}
+		}
+		if !d.builtin {
+			return
+		}
+		for _, file := range builtinFiles() {
+			for key, probe := range file.parsed().probes {
+				if _, replaced := d.probes[key]; !replaced && !yield(probe) {
+					return
+				}
+			}
+		}
+	}
+}
 
 // Fires returns when a probe fires, if that is not always: what the user of the
 // application has to do. It is "" if nothing is known. Of several texts the one
@@ -112,6 +107,9 @@ func (d *Definitions) Fires(provider, name string) string {
 		if hint.pattern.Match(provider, name) {
 			return hint.text
 		}
+	}
+	if d.builtin {
+		return builtinOf(provider).Fires(provider, name)
 	}
 	return ""
 }

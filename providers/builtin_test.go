@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package providers
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/go-quicktest/qt"
+)
+
+// TestBuiltinByProvider: what a file that is parsed says is found by the
+// provider before it is parsed.
+func TestBuiltinByProvider(t *testing.T) {
+	count := 0
+	for _, file := range builtinFiles() {
+		d := file.parsed()
+		for key := range d.probes {
+			qt.Assert(t, qt.Equals(builtinByProvider()[key.provider], file), qt.Commentf("%s: provider %s", file.name, key.provider))
+			count++
+		}
+		for _, hint := range d.fires {
+			provider, _, _ := strings.Cut(hint.pattern.String(), ":")
+			qt.Assert(t, qt.Equals(builtinByProvider()[provider], file), qt.Commentf("%s: %s", file.name, hint.pattern))
+			qt.Assert(t, qt.IsFalse(strings.ContainsAny(provider, `*?[{\`)), qt.Commentf("%s: %s", file.name, hint.pattern))
+		}
+	}
+	qt.Assert(t, qt.IsTrue(count > 300), qt.Commentf("%d probes", count))
+}
+
+// TestProbesOnce: a definition that replaces a built-in one is yielded in its
+// place.
+func TestProbesOnce(t *testing.T) {
+	d := Builtin()
+	before := len(all(t, d))
+	qt.Assert(t, qt.IsNil(d.Parse("mine.d", []byte("provider python { probe gc__done(long other); probe mine(); };"))))
+	probes := all(t, d)
+	qt.Assert(t, qt.HasLen(probes, before+1))
+	qt.Assert(t, qt.Equals(probes[probeKey{"python", "gc__done", 1}].Arguments[0].Name, "other"))
+	for range d.Probes() {
+		break // as a loop may
+	}
+}
+
+// all returns the probes of definitions, which are yielded once each.
+func all(t *testing.T, d *Definitions) map[probeKey]Probe {
+	t.Helper()
+	probes := make(map[probeKey]Probe)
+	for probe := range d.Probes() {
+		key := probeKey{probe.Provider, probe.Name, len(probe.Arguments)}
+		_, twice := probes[key]
+		qt.Assert(t, qt.IsFalse(twice), qt.Commentf("%v", key))
+		probes[key] = probe
+	}
+	return probes
+}
