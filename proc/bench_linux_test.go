@@ -61,7 +61,7 @@ func BenchmarkWatcher(b *testing.B) {
 		w := NewWatcher(&WatcherOptions{FS: crowd.fs()}, patterns(b, "otel_memory:*")...)
 		b.Cleanup(func() { qt.Check(b, qt.IsNil(w.Close())) })
 		qt.Assert(b, qt.IsNil(w.SyncAll()))
-		qt.Assert(b, qt.HasLen(w.Pairs(), crowdProcesses))
+		qt.Assert(b, qt.HasLen(w.ProcessFiles(), crowdProcesses))
 		b.ReportAllocs()
 		b.ResetTimer()
 		return w

@@ -32,13 +32,13 @@ func TestWatcherLeavesDescriptorsForOthers(t *testing.T) {
 		}
 	}
 	qt.Check(t, qt.Equals(refused, 2))
-	qt.Check(t, qt.HasLen(w.Pairs(), 3))
-	for _, pair := range w.Pairs()[:2] {
+	qt.Check(t, qt.HasLen(w.ProcessFiles(), 3))
+	for _, pair := range w.ProcessFiles()[:2] {
 		w.remove(pair.Process.PID)
 	}
 	qt.Assert(t, qt.IsNil(w.SyncAll())) // what ends is noticed last
 	qt.Assert(t, qt.IsNil(w.SyncAll()))
-	qt.Check(t, qt.HasLen(w.Pairs(), 3))
+	qt.Check(t, qt.HasLen(w.ProcessFiles(), 3))
 	qt.Check(t, qt.Equals(w.cache.opened, 3))
 }
 
@@ -56,7 +56,7 @@ func TestWatcherSharesOutDescriptors(t *testing.T) {
 		start(1000, pid)
 	}
 	qt.Assert(t, qt.IsNil(w.SyncAll()))
-	qt.Check(t, qt.HasLen(w.Pairs(), 8))
+	qt.Check(t, qt.HasLen(w.ProcessFiles(), 8))
 	for pid := 21; pid <= 40; pid++ {
 		start(1001, pid)
 	}
@@ -65,11 +65,11 @@ func TestWatcherSharesOutDescriptors(t *testing.T) {
 	for _, line := range w.told { // none is said again because its numbers have changed
 		qt.Check(t, qt.IsFalse(regexp.MustCompile(`^! process 1?\d:`).MatchString(line)), qt.Commentf(line))
 	}
-	qt.Check(t, qt.HasLen(w.Pairs(), 12))
+	qt.Check(t, qt.HasLen(w.ProcessFiles(), 12))
 	start(1002, 41)
 	qt.Assert(t, qt.IsNil(w.SyncAll()))
-	qt.Check(t, qt.HasLen(w.Pairs(), 13))
-	for _, pair := range w.Pairs() {
+	qt.Check(t, qt.HasLen(w.ProcessFiles(), 13))
+	for _, pair := range w.ProcessFiles() {
 		w.remove(pair.Process.PID)
 	}
 	qt.Assert(t, qt.IsNil(w.SyncAll()))
@@ -97,5 +97,5 @@ func TestWatcherNoticesEndsWithoutADescriptor(t *testing.T) {
 	told := w.told
 	qt.Assert(t, qt.IsNil(unix.Setrlimit(unix.RLIMIT_NOFILE, &limit)))
 	qt.Check(t, qt.DeepEquals(told, []string{"-1 memory.so", "-otel_memory"}))
-	qt.Check(t, qt.HasLen(w.Pairs(), 1), qt.Commentf("what cannot be read is still there"))
+	qt.Check(t, qt.HasLen(w.ProcessFiles(), 1), qt.Commentf("what cannot be read is still there"))
 }

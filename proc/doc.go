@@ -23,13 +23,13 @@
 //
 // # Watching
 //
-// A [Watcher] finds the pairs of a process and a file with wanted probes, and
-// reports when they appear and disappear. [Watcher.Run] scans processes until
-// its context ends. A caller that decides itself when to scan calls
-// [Watcher.SyncAll] or [Watcher.Sync] instead.
+// A [Watcher] finds which processes map which files with wanted probes, and
+// reports each such [ProcessFile] when it appears and disappears. [Watcher.Run]
+// scans processes until its context ends. A caller that decides itself when to
+// scan calls [Watcher.SyncAll] or [Watcher.Sync] instead.
 //
 // [Changes] come as a batch, so that attaching and detaching can be done
-// together. They have files apart from pairs, for those who attach to a file
+// together. They also have the files alone, for those who attach to a file
 // once for all processes. [usdt.Manager.Watch] and [trace.Session.Watch] attach
 // to what a Watcher finds.
 //

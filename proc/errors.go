@@ -16,7 +16,7 @@ import (
 // wrapped in an [Error]: compare with errors.Is.
 var (
 	// ErrGone means that the process does not exist, or not any more. A
-	// [Watcher] reports that as pairs that disappear, not as an error.
+	// [Watcher] reports that as files that disappear, not as an error.
 	ErrGone = errors.New("no such process")
 	// ErrAccess means that the kernel does not let the caller read the memory
 	// maps of the process (PTRACE_MODE_READ_FSCREDS, see ptrace(2)). The errno,

@@ -71,7 +71,7 @@ func ExampleWatcher_Stats() {
 	go w.Run(context.Background(), time.Minute)
 
 	stats := w.Stats()
-	fmt.Printf("%d of %d processes map %d files with such probes\n", stats.Pairs, stats.Processes, stats.Files)
+	fmt.Printf("%d of %d processes map %d files with such probes\n", stats.ProcessFiles, stats.Processes, stats.Files)
 	fmt.Printf("%d processes are wanted; %d do not answer, %d are busy\n", stats.Wanted, stats.Blocked, stats.Postponed)
 	fmt.Printf("%d scans of all processes, %d because events were lost\n", stats.Passes, stats.Lost)
 	if stats.EventsError != nil {
@@ -138,6 +138,6 @@ func ExampleNewCache() {
 		if err := w.SyncAll(); err != nil {
 			log.Fatal(err)
 		}
-		fmt.Println(w.Stats().Pairs)
+		fmt.Println(w.Stats().ProcessFiles)
 	}
 }

@@ -31,10 +31,10 @@ func realWatch(t testing.TB, options WatcherOptions) (*Watcher, *[]string) {
 }
 
 // syncOne scans a process and returns its pair.
-func syncOne(t testing.TB, w *Watcher, pid int) *Pair {
+func syncOne(t testing.TB, w *Watcher, pid int) *ProcessFile {
 	t.Helper()
 	qt.Assert(t, qt.IsNil(w.Sync(pid)))
-	for _, p := range w.Pairs() {
+	for _, p := range w.ProcessFiles() {
 		if p.Process.PID == pid {
 			return p
 		}
@@ -102,7 +102,7 @@ func TestPIDsOfAContainerAreNotTheCallersOwn(t *testing.T) {
 func TestContainersWithTheSamePathsAndDifferentFiles(t *testing.T) {
 	testneeds.Root(t)
 	w, told := realWatch(t, WatcherOptions{})
-	var pairs []*Pair
+	var pairs []*ProcessFile
 	for tag := range byte(2) {
 		container := t.TempDir()
 		traced(tag+1).write(t, container, "usr/lib/libtraced.so")
@@ -124,7 +124,7 @@ func TestContainersOfOneImageShareAFileUntilItIsWritten(t *testing.T) {
 	image := filepath.Join(dir, "image")
 	traced(1).write(t, image, "libtraced.so")
 	w, told := realWatch(t, WatcherOptions{})
-	container := func(name string, write bool, flags uintptr) *Pair {
+	container := func(name string, write bool, flags uintptr) *ProcessFile {
 		for _, sub := range []string{"upper", "work", "merged"} {
 			qt.Assert(t, qt.IsNil(os.MkdirAll(filepath.Join(dir, name, sub), 0o755)))
 		}
@@ -248,8 +248,8 @@ func TestProcessesThatGoOnWithoutTheFileOrEnd(t *testing.T) {
 			h := startHelper(t, 0)
 			h.do("map", lib)
 			qt.Assert(t, qt.IsNil(w.SyncAll()))
-			qt.Assert(t, qt.HasLen(w.Pairs(), 1))
-			running, err := w.Pairs()[0].Process.IsRunning()
+			qt.Assert(t, qt.HasLen(w.ProcessFiles(), 1))
+			running, err := w.ProcessFiles()[0].Process.IsRunning()
 			qt.Check(t, qt.IsNil(err))
 			qt.Check(t, qt.IsTrue(running))
 			*told = nil
@@ -283,7 +283,7 @@ func TestProcessWhoseFirstThreadHasEnded(t *testing.T) {
 
 	h.stop()
 	qt.Assert(t, qt.IsNil(w.SyncAll()))
-	qt.Check(t, qt.HasLen(w.Pairs(), 0))
+	qt.Check(t, qt.HasLen(w.ProcessFiles(), 0))
 }
 
 func TestPIDUsedAgain(t *testing.T) {
@@ -306,7 +306,7 @@ func TestPIDUsedAgain(t *testing.T) {
 
 	pid := h.do("start", lib)
 	qt.Assert(t, qt.IsNil(w.SyncAll()))
-	first := w.Pairs()[0]
+	first := w.ProcessFiles()[0]
 	h.do("stop", pid)
 	h.do("tick") // else both could have the same start time
 	startAs(h, pid, lib)
@@ -314,7 +314,7 @@ func TestPIDUsedAgain(t *testing.T) {
 	qt.Check(t, qt.IsNil(err))
 	qt.Check(t, qt.IsFalse(running))
 	qt.Assert(t, qt.IsNil(w.SyncAll()))
-	second := w.Pairs()[0]
+	second := w.ProcessFiles()[0]
 	qt.Check(t, qt.Equals(second.Process.PID, first.Process.PID))
 	qt.Check(t, qt.Not(qt.Equals(second.key(), first.key())))
 	qt.Check(t, qt.DeepEquals(told, []string{"+" + tracedProvider(), "+" + pid + " program", "+" +

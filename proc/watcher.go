@@ -35,7 +35,7 @@ type WatcherOptions struct {
 	// goroutine at a time, the one that scans: by Sync, SyncAll, Run or Close
 	// before they return, or by a goroutine of the watcher when a process that
 	// was set aside has been scanned after all. It may take its time, and call
-	// Pairs and Stats, but not the functions by which it is called.
+	// ProcessFiles and Stats, but not the functions by which it is called.
 	Handler func(*Changes)
 	// BeforePass, if set, is called before each scan of all processes, by
 	// SyncAll and Run, as Handler is: to try again what the Handler could not
@@ -79,8 +79,9 @@ type Watcher struct {
 	reported map[FileID]bool
 	aside    aside
 
-	// mu guards what Pairs and Stats read. The goroutine that scans holds it,
-	// but not while it waits for processes, nor while the handler runs.
+	// mu guards what ProcessFiles and Stats read. The goroutine that scans
+	// holds it, but not while it waits for processes, nor while the handler
+	// runs.
 	mu        sync.Mutex
 	processes map[int]*watched
 	files     map[*CachedFile]int // how many pairs each has
@@ -93,7 +94,7 @@ type Watcher struct {
 // watched is what a watcher knows about a process.
 type watched struct {
 	*known
-	pairs []*Pair
+	pairs []*ProcessFile
 	pass  uint64
 
 	// blocked is the scan that has not returned yet and was left behind, nil if
@@ -141,23 +142,24 @@ func NewWatcher(options *WatcherOptions, patterns ...elfnote.Pattern) *Watcher {
 	return w
 }
 
-// Pairs returns the pairs there are, by PID and then by address. During a call
-// of the handler it returns those that there are after the changes.
-func (w *Watcher) Pairs() []*Pair {
+// ProcessFiles returns which files with wanted probes processes map, by PID and
+// then by address. During a call of the handler it returns those that there are
+// after the changes.
+func (w *Watcher) ProcessFiles() []*ProcessFile {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	var pairs []*Pair
+	var pairs []*ProcessFile
 	for _, p := range w.processes {
 		pairs = append(pairs, p.pairs...)
 	}
-	slices.SortStableFunc(pairs, func(a, b *Pair) int { return a.Process.PID - b.Process.PID })
+	slices.SortStableFunc(pairs, func(a, b *ProcessFile) int { return a.Process.PID - b.Process.PID })
 	return pairs
 }
 
-// Close has every pair disappear, so that the handler undoes what it did, and
-// releases all files. A scan afterwards is os.ErrClosed; closing again does
-// nothing. A Run that is going on returns at its next scan. Close does not wait
-// for a process that is set aside.
+// Close has every [ProcessFile] disappear, so that the handler undoes what it
+// did, and releases all files. A scan afterwards is os.ErrClosed; closing again
+// does nothing. A Run that is going on returns at its next scan. Close does not
+// wait for a process that is set aside.
 func (w *Watcher) Close() error {
 	w.close()
 	w.scanning.Lock()

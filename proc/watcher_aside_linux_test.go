@@ -73,7 +73,7 @@ func TestWatcherSetsAsideProcessesThatBlock(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	w.scanning.Lock()
 	w.handler = func(*Changes) {
-		if len(w.Pairs()) == 12 {
+		if len(w.ProcessFiles()) == 12 {
 			stop()
 		}
 	}
@@ -84,7 +84,7 @@ func TestWatcherSetsAsideProcessesThatBlock(t *testing.T) {
 	qt.Check(t, qt.IsNil(w.Run(ctx, time.Millisecond)))
 	stats = w.Stats()
 	qt.Check(t, qt.Equals(stats.Blocked, 0))
-	qt.Check(t, qt.Equals(stats.Pairs, 12))
+	qt.Check(t, qt.Equals(stats.ProcessFiles, 12))
 }
 
 // Another process that gets the number of one that is set aside is no prisoner

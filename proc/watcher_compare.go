@@ -71,16 +71,16 @@ func (w *Watcher) compare(t *task, reader int, s *stat, thoroughly bool, b *buff
 
 // foundPairs are the pairs of a process that have been found so far.
 type foundPairs struct {
-	old    []*Pair // that it had before
-	before map[FileID]*Pair
-	pairs  []*Pair
+	old    []*ProcessFile // that it had before
+	before map[FileID]*ProcessFile
+	pairs  []*ProcessFile
 	at     map[FileID]int // where in pairs
 	merged map[int]bool   // those of several paths
 }
 
-func newFoundPairs(old []*Pair) *foundPairs {
+func newFoundPairs(old []*ProcessFile) *foundPairs {
 	found := &foundPairs{
-		old: old, before: make(map[FileID]*Pair), at: make(map[FileID]int), merged: make(map[int]bool),
+		old: old, before: make(map[FileID]*ProcessFile), at: make(map[FileID]int), merged: make(map[int]bool),
 	}
 	for _, pair := range old {
 		found.before[pair.found.FileID] = pair
@@ -90,7 +90,7 @@ func newFoundPairs(old []*Pair) *foundPairs {
 
 // pair returns the pair of a file, the one there is if it has not changed, and
 // nil if the file has no wanted probes or is among the pairs found already.
-func (w *Watcher) pair(f *finding, m *MappedFile, found *foundPairs) (*Pair, error) {
+func (w *Watcher) pair(f *finding, m *MappedFile, found *foundPairs) (*ProcessFile, error) {
 	id, err := m.identify()
 	if err != nil {
 		return nil, err
@@ -99,7 +99,7 @@ func (w *Watcher) pair(f *finding, m *MappedFile, found *foundPairs) (*Pair, err
 		found.merge(i, m)
 		return nil, nil
 	}
-	pair := &Pair{Process: f.now.process, MappedFile: m}
+	pair := &ProcessFile{Process: f.now.process, MappedFile: m}
 	if old := found.before[id.FileID]; old != nil && old.File.isCurrent(id.contents) {
 		pair.File = old.File
 		return pair, nil
@@ -109,7 +109,7 @@ func (w *Watcher) pair(f *finding, m *MappedFile, found *foundPairs) (*Pair, err
 		return nil, err
 	}
 	// Two mounts of overlayfs may have the same file.
-	if i := slices.IndexFunc(found.pairs, func(other *Pair) bool { return other.File == file }); i >= 0 {
+	if i := slices.IndexFunc(found.pairs, func(other *ProcessFile) bool { return other.File == file }); i >= 0 {
 		file.Release()
 		found.at[id.FileID] = i
 		found.merge(i, m)
@@ -145,8 +145,8 @@ func (found *foundPairs) finish() {
 // unidentified returns the pair, if there is one, of a file that cannot be
 // identified now: what is mapped at the same addresses by the same path is
 // still the same.
-func (found *foundPairs) unidentified(m *MappedFile) *Pair {
-	i := slices.IndexFunc(found.old, func(pair *Pair) bool {
+func (found *foundPairs) unidentified(m *MappedFile) *ProcessFile {
+	i := slices.IndexFunc(found.old, func(pair *ProcessFile) bool {
 		return pair.Path == m.Path && slices.Equal(pair.Mappings, m.Mappings)
 	})
 	if i < 0 {
@@ -171,14 +171,14 @@ func (w *Watcher) count(file *CachedFile, more int) {
 // of a file that the process had before is the same in all but where it is. A
 // new pair takes over one of the files that were acquired for it: the others
 // are to be released.
-func (w *Watcher) setPairs(p *watched, pairs []*Pair, acquired []*CachedFile) {
+func (w *Watcher) setPairs(p *watched, pairs []*ProcessFile, acquired []*CachedFile) {
 	same := len(pairs) == len(p.pairs) && (len(pairs) == 0 || &pairs[0] == &p.pairs[0])
 	if same && len(acquired) == 0 {
 		return // as for most processes
 	}
 	c := &w.scan.changes
 	pairs = slices.Clone(pairs)
-	before := make(map[*CachedFile]*Pair, len(p.pairs))
+	before := make(map[*CachedFile]*ProcessFile, len(p.pairs))
 	for _, old := range p.pairs {
 		before[old.File] = old
 	}

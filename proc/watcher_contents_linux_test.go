@@ -26,7 +26,7 @@ func TestWatcherTakesATouchedFileForTheSame(t *testing.T) {
 		}
 		qt.Check(t, qt.HasLen(w.told, 0))
 	}
-	file := w.Pairs()[0].File
+	file := w.ProcessFiles()[0].File
 	qt.Check(t, qt.Equals(file.references, 3), qt.Commentf("one for each process"))
 	qt.Check(t, qt.HasLen(w.cache.files, 1))
 }
@@ -47,12 +47,12 @@ func TestWatcherFindsWhatWasWrittenIntoAFile(t *testing.T) {
 		w.put(fakeProcess{pid: pid, startTime: uint64(pid), size: 1, maps: []fakeMap{w.at(0x1000, "memory.so")}})
 	}
 	w.pass("+otel_memory", "+1 memory.so", "+2 memory.so")
-	id := w.Pairs()[0].File.ID()
+	id := w.ProcessFiles()[0].File.ID()
 	write(otherProbes)
 	w.told = nil
 	qt.Assert(t, qt.IsNil(w.Sync(1)))
 	qt.Check(t, qt.DeepEquals(w.told, []string{"+libstdcxx", "+1 memory.so", "-1 memory.so"}))
-	qt.Check(t, qt.Equals(w.Pairs()[0].File.ID(), id), qt.Commentf("the file is the same"))
+	qt.Check(t, qt.Equals(w.ProcessFiles()[0].File.ID(), id), qt.Commentf("the file is the same"))
 	w.told = nil
 	qt.Assert(t, qt.IsNil(w.Sync(2)))
 	qt.Check(t, qt.HasLen(w.told, 3), qt.Commentf("%q", w.told)) // the old one is closed
@@ -60,6 +60,6 @@ func TestWatcherFindsWhatWasWrittenIntoAFile(t *testing.T) {
 	w.told = nil
 	qt.Assert(t, qt.IsNil(w.Sync(1)))
 	qt.Assert(t, qt.IsNil(w.Sync(2)))
-	qt.Check(t, qt.HasLen(w.Pairs(), 0))
+	qt.Check(t, qt.HasLen(w.ProcessFiles(), 0))
 	qt.Check(t, qt.HasLen(w.cache.files, 0))
 }

@@ -83,13 +83,13 @@ func TestWatcherKeepsPairsThroughTroubleThatPasses(t *testing.T) {
 	w.put(fakeProcess{pid: 1, size: 1, maps: []fakeMap{m}})
 	qt.Assert(t, qt.IsNil(w.Sync(1)))
 	w.pass()
-	qt.Check(t, qt.HasLen(w.Pairs(), 1))
+	qt.Check(t, qt.HasLen(w.ProcessFiles(), 1))
 	w.write(1, "stat", "broken")
 	w.pass("! process 1: read stat: malformed stat: no command in parentheses")
-	qt.Check(t, qt.HasLen(w.Pairs(), 1))
+	qt.Check(t, qt.HasLen(w.ProcessFiles(), 1))
 	w.put(fakeProcess{pid: 1, size: 1, maps: []fakeMap{w.at(0x1000, "memory.so")}})
 	w.pass()
-	qt.Check(t, qt.HasLen(w.Pairs(), 1))
+	qt.Check(t, qt.HasLen(w.ProcessFiles(), 1))
 }
 
 func TestWatcherTriesAgainInTheNextPassWhatMayPass(t *testing.T) {
@@ -142,7 +142,7 @@ func TestWatcherBoundsTheFilesOfAProcess(t *testing.T) {
 	w.put(p)
 	err := w.Sync(1)
 	qt.Check(t, qt.ErrorIs(err, errTooManyFiles))
-	qt.Check(t, qt.HasLen(w.Pairs(), maxPairs))
+	qt.Check(t, qt.HasLen(w.ProcessFiles(), maxPairs))
 	qt.Check(t, qt.HasLen(w.cache.files, maxPairs))
 	qt.Check(t, qt.ErrorIs(w.Sync(1), errTooManyFiles))
 	qt.Check(t, qt.HasLen(w.cache.files, maxPairs))

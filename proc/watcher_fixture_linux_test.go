@@ -39,7 +39,7 @@ func newWatch(t *testing.T, options WatcherOptions, wanted ...string) *watch {
 	t.Cleanup(func() {
 		qt.Check(t, qt.IsNil(w.Close()))
 		awaitDescriptors(t, before)
-		qt.Check(t, qt.HasLen(w.Pairs(), 0))
+		qt.Check(t, qt.HasLen(w.ProcessFiles(), 0))
 	})
 	return w
 }
@@ -57,7 +57,7 @@ func awaitDescriptors(t *testing.T, before int) {
 func describe(c *Changes) []string {
 	var lines []string
 	file := func(sign string, f *CachedFile) { lines = append(lines, sign+filepath.Base(nameOf(f))) }
-	pair := func(sign string, p *Pair) {
+	pair := func(sign string, p *ProcessFile) {
 		lines = append(lines, fmt.Sprintf("%s%d %s", sign, p.Process.PID, filepath.Base(p.Path)))
 	}
 	for _, f := range c.FilesAppeared {
@@ -98,7 +98,7 @@ type pairKey struct {
 	file    *CachedFile
 }
 
-func (p *Pair) key() pairKey { return pairKey{p.Process.ProcessID, p.File} }
+func (p *ProcessFile) key() pairKey { return pairKey{p.Process.ProcessID, p.File} }
 
 // at returns a mapping of one of the libraries.
 func (w *watch) at(start uint64, lib string) fakeMap { return code(start, w.libs[lib]) }

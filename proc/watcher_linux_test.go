@@ -24,7 +24,7 @@ func TestWatcherTellsPairsAndFiles(t *testing.T) {
 	w.pass("+otel_memory", "+1 memory.so", "+2 memory.so")
 	w.pass()
 
-	pairs := w.Pairs()
+	pairs := w.ProcessFiles()
 	qt.Assert(t, qt.HasLen(pairs, 2))
 	p := pairs[1]
 	qt.Check(t, qt.Equals(p.Process.PID, 2))
@@ -160,10 +160,10 @@ func TestWatcherFindsThatAPIDWasUsedAgain(t *testing.T) {
 	w := newWatch(t, WatcherOptions{}, "*:*")
 	w.put(fakeProcess{pid: 1, startTime: 5, size: 1, maps: []fakeMap{w.at(0x1000, "memory.so")}})
 	w.pass("+otel_memory", "+1 memory.so")
-	old := w.Pairs()[0]
+	old := w.ProcessFiles()[0]
 	w.put(fakeProcess{pid: 1, startTime: 6, size: 1, maps: []fakeMap{w.at(0x1000, "memory.so")}})
 	w.pass("+1 memory.so", "-1 memory.so") // the file stays attached to
-	new := w.Pairs()[0]
+	new := w.ProcessFiles()[0]
 	qt.Check(t, qt.Equals(old.File, new.File))
 	qt.Check(t, qt.Equals(old.key(), pairKey{ProcessID{1, 5}, old.File}))
 	qt.Check(t, qt.Equals(new.key(), pairKey{ProcessID{1, 6}, old.File}))
@@ -191,7 +191,7 @@ func TestWatcherSeesAProcessWhoseFirstThreadHasEnded(t *testing.T) {
 	w.filter = func(p Process) bool { return p.PID == 1 }
 	w.put(p)
 	w.pass()
-	qt.Check(t, qt.HasLen(w.Pairs(), 1))
+	qt.Check(t, qt.HasLen(w.ProcessFiles(), 1))
 	p.size, p.maps = 6, append(p.maps, w.at(0x2000, "other.so"))
 	w.put(p)
 	w.pass("+libstdcxx", "+1 other.so")
@@ -203,11 +203,11 @@ func TestWatcherTellsWhenAFileIsMappedElsewhere(t *testing.T) {
 	w := newWatch(t, WatcherOptions{}, "*:*")
 	w.put(fakeProcess{pid: 1, size: 1, maps: []fakeMap{w.at(0x1000, "memory.so")}})
 	w.pass("+otel_memory", "+1 memory.so")
-	key := w.Pairs()[0].key()
+	key := w.ProcessFiles()[0].key()
 	w.put(fakeProcess{pid: 1, size: 2, maps: []fakeMap{w.at(0x5000, "memory.so"),
 		w.at(0x7000, "memory.so")}})
 	w.pass("~1 memory.so")
-	p := w.Pairs()[0]
+	p := w.ProcessFiles()[0]
 	qt.Check(t, qt.DeepEquals(p.Mappings, []Mapping{{0x5000, 0x6000, 0}, {0x7000, 0x8000, 0}}))
 	qt.Check(t, qt.Equals(p.key(), key))
 }
@@ -218,7 +218,7 @@ func TestWatcherTakesTwoPathsOfOneFileForOne(t *testing.T) {
 	qt.Assert(t, qt.IsNil(os.Link(w.libs["memory.so"], link)))
 	w.put(fakeProcess{pid: 1, size: 1, maps: []fakeMap{code(0x5000, link), w.at(0x1000, "memory.so")}})
 	w.pass("+otel_memory", "+1 link.so")
-	qt.Check(t, qt.DeepEquals(w.Pairs()[0].Mappings, []Mapping{{0x1000, 0x2000, 0},
+	qt.Check(t, qt.DeepEquals(w.ProcessFiles()[0].Mappings, []Mapping{{0x1000, 0x2000, 0},
 		{0x5000, 0x6000, 0}}))
 	w.put(fakeProcess{pid: 1, size: 2, maps: []fakeMap{code(0x5000, link)}})
 	w.pass("~1 link.so")
@@ -293,7 +293,7 @@ func TestWatcherHandlerMayAskAndHold(t *testing.T) {
 	var held *CachedFile
 	counts := map[string]int{}
 	w.handler = func(c *Changes) {
-		counts[fmt.Sprint(len(w.Pairs()), w.Stats().Pairs)]++
+		counts[fmt.Sprint(len(w.ProcessFiles()), w.Stats().ProcessFiles)]++
 		for _, f := range c.FilesAppeared {
 			f.Hold()
 			held = f
@@ -320,7 +320,7 @@ func TestWatchersShareACache(t *testing.T) {
 			w.at(0x2000, "plain.so")}})
 		w.pass("+otel_memory", "+1 memory.so")
 	}
-	qt.Check(t, qt.Equals(one.Pairs()[0].File, two.Pairs()[0].File))
+	qt.Check(t, qt.Equals(one.ProcessFiles()[0].File, two.ProcessFiles()[0].File))
 	qt.Check(t, qt.Equals(c.counts, cacheCounts{opened: 2, searched: 2}))
 	qt.Assert(t, qt.IsNil(one.Close()))
 	qt.Check(t, qt.HasLen(c.files, 1))

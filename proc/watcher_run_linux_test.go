@@ -25,12 +25,12 @@ type running struct {
 	ended  chan error
 
 	mu    sync.Mutex
-	pairs map[int]*Pair // by PID
-	news  chan struct{} // gets a value when pairs has changed
+	pairs map[int]*ProcessFile // by PID
+	news  chan struct{}        // gets a value when pairs has changed
 }
 
 func startRunning(t *testing.T, mode runMode, options WatcherOptions) *running {
-	r := &running{t: t, pairs: map[int]*Pair{}, news: make(chan struct{}, 1),
+	r := &running{t: t, pairs: map[int]*ProcessFile{}, news: make(chan struct{}, 1),
 		ended: make(chan error, 1)}
 	options.Handler = func(c *Changes) {
 		r.mu.Lock()
@@ -238,7 +238,7 @@ func TestRunMissesNothingAmongProcessesThatVanish(t *testing.T) {
 			group.Wait()
 			r.await(stay.Process.Pid, true)
 			qt.Check(t, qt.IsNil(r.SyncAll()))
-			qt.Check(t, qt.HasLen(r.Watcher.Pairs(), 1))
+			qt.Check(t, qt.HasLen(r.Watcher.ProcessFiles(), 1))
 			qt.Check(t, qt.IsNil(stay.Close()))
 			r.stop()
 			qt.Check(t, qt.Equals(openDescriptors(t), descriptors))

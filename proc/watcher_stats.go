@@ -13,8 +13,8 @@ type WatcherStats struct {
 	// they change so often that it would take too much of the time, or others
 	// of the same container or user do, or are blocked.
 	Blocked, Postponed int
-	// Pairs and Files are how many there are now.
-	Pairs, Files int
+	// ProcessFiles and Files are how many there are now.
+	ProcessFiles, Files int
 	// Passes counts the scans of all processes.
 	Passes uint64
 	// Lost counts how often the kernel had more to report than its buffers
@@ -33,7 +33,7 @@ func (w *Watcher) Stats() WatcherStats {
 	stats := w.stats
 	stats.Files = len(w.files)
 	for _, p := range w.processes {
-		stats.Pairs += len(p.pairs)
+		stats.ProcessFiles += len(p.pairs)
 		if p.wanted {
 			stats.Wanted++
 		}

@@ -97,9 +97,9 @@ func (s *Symbolizer) Close() error {
 }
 
 // Remember scans what a process has mapped now. Call it when the process is
-// first seen: in the handler of a watch, for each pair that has appeared.
-// Earlier mappings of the process are kept until something else takes their
-// place. A process that has ended is remembered as it was.
+// first seen: in the handler of a watch, for each proc.ProcessFile that has
+// appeared. Earlier mappings of the process are kept until something else takes
+// their place. A process that has ended is remembered as it was.
 func (s *Symbolizer) Remember(pid int) {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()

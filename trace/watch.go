@@ -24,12 +24,12 @@ type WatchOptions struct {
 	// or SiteCookie for each file or process, events, filters and aggregations
 	// can tell them apart.
 	//
-	// The pair is the file and the process to be attached. If that is every
+	// The argument is the file and the process to be attached. If that is every
 	// process, it is the first one found with the file. OptionsFor is called
 	// before anything is attached, which may still fail, and again each time
-	// that is tried. It must not call the Watch. For AttachAhead the pair has
+	// that is tried. It must not call the Watch. For AttachAhead it has
 	// Process and Path alone: there is no File, nor Mappings.
-	OptionsFor func(*proc.Pair) usdt.AttachOptions
+	OptionsFor func(*proc.ProcessFile) usdt.AttachOptions
 
 	// Proc says which processes there are and which of them are wanted: its
 	// Filter, its FS, its Cache to share with other watches. Its Handler is
@@ -73,7 +73,7 @@ type WatchChanges struct {
 	Detached []*Attachment
 	// Missed are the files of processes that ended before the files were
 	// attached, with PerProcess.
-	Missed []*proc.Pair
+	Missed []*proc.ProcessFile
 	// Errors say which processes and files could not be read ([*proc.Error])
 	// and which files could not be attached ([*usdt.WatchError]). They affect
 	// nothing else. A retry that fails with the same
@@ -209,7 +209,7 @@ func (w *Watch) AttachAhead(process proc.Process, file *os.File) error {
 			return nil, err
 		}
 		defer sel.Close()
-		return w.driver.attach(w.driver.sessions[0].Session, sel, &proc.Pair{Process: process, MappedFile: &proc.MappedFile{Path: file.Name()}}, process)
+		return w.driver.attach(w.driver.sessions[0].Session, sel, &proc.ProcessFile{Process: process, MappedFile: &proc.MappedFile{Path: file.Name()}}, process)
 	})
 }
 

@@ -37,9 +37,9 @@ func newWatchDriver(opts *WatchOptions, sessions []WatchSession) *watchDriver {
 }
 
 // Open checks the sites of a file, once for all processes and all sessions.
-func (d *watchDriver) Open(pair *proc.Pair) (*watchedFile, error) {
+func (d *watchDriver) Open(pair *proc.ProcessFile) (*watchedFile, error) {
 	options := usdt.SelectOptions{MaxSites: d.fileSites()}
-	sel, err := usdt.Select(usdt.Target{Pair: pair}, &options, d.patterns...)
+	sel, err := usdt.Select(usdt.Target{ProcessFile: pair}, &options, d.patterns...)
 	if err != nil {
 		return nil, err
 	}
@@ -67,7 +67,7 @@ func (d *watchDriver) Release(file *watchedFile) { file.selection.Close() }
 
 func (d *watchDriver) PerProcess(*proc.CachedFile) bool { return d.opts.PerProcess }
 
-func (d *watchDriver) Attach(n int, file *watchedFile, pair *proc.Pair, pid int) (*Attachment, bool, error) {
+func (d *watchDriver) Attach(n int, file *watchedFile, pair *proc.ProcessFile, pid int) (*Attachment, bool, error) {
 	part := file.parts[n]
 	if part.Len() == 0 {
 		if skipped, _ := part.Skipped(); len(skipped) > 0 {
@@ -83,7 +83,7 @@ func (d *watchDriver) Attach(n int, file *watchedFile, pair *proc.Pair, pid int)
 	return a, err == nil, err
 }
 
-func (d *watchDriver) attach(s *Session, sel *usdt.Selection, pair *proc.Pair, process proc.Process) (*Attachment, error) {
+func (d *watchDriver) attach(s *Session, sel *usdt.Selection, pair *proc.ProcessFile, process proc.Process) (*Attachment, error) {
 	var options usdt.AttachOptions
 	if d.opts.OptionsFor != nil {
 		options = d.opts.OptionsFor(pair)
@@ -117,7 +117,7 @@ func (d *watchDriver) Detach(attachments []*Attachment) error { return CloseAll(
 
 func (d *watchDriver) Retry(err error) follow.When { return follow.Classify(err) }
 
-func (d *watchDriver) Explain(n int, pair *proc.Pair, err error) error {
+func (d *watchDriver) Explain(n int, pair *proc.ProcessFile, err error) error {
 	err = &usdt.WatchError{Path: pair.Path, Process: pair.Process, Err: limitOf(err)}
 	if n != follow.WholeFile && d.sessions[n].Name != "" {
 		return fmt.Errorf("%s: %w", d.sessions[n].Name, err)

@@ -24,7 +24,7 @@ func TestWatchTellsAttachmentsApartByCookies(t *testing.T) {
 				numbers := map[string]uint64{one.path: 1 << 40, other.path: 2 << 40}
 				asked := 0
 				w := watch(t, s, &trace.WatchOptions{
-					OptionsFor: func(pair *proc.Pair) usdt.AttachOptions {
+					OptionsFor: func(pair *proc.ProcessFile) usdt.AttachOptions {
 						asked++
 						if perProcess {
 							return usdt.AttachOptions{Cookie: uint64(pair.Process.PID)}
@@ -54,7 +54,7 @@ func TestWatchAsksForTheOptionsOfWhatIsAttachedAhead(t *testing.T) {
 	s := newSession(t, nil)
 	process := start(t, "target-pie")
 	w := watch(t, s, &trace.WatchOptions{
-		OptionsFor: func(pair *proc.Pair) usdt.AttachOptions {
+		OptionsFor: func(pair *proc.ProcessFile) usdt.AttachOptions {
 			qt.Check(t, qt.Equals(pair.Path, process.path))
 			return usdt.AttachOptions{Cookie: uint64(pair.Process.PID)}
 		},

@@ -45,7 +45,7 @@ func TestWatchTriesAgainWhatTheSystemRefused(t *testing.T) {
 				},
 			}
 			var restore func()
-			opts.OptionsFor = func(*proc.Pair) usdt.AttachOptions { // called before the attachment
+			opts.OptionsFor = func(*proc.ProcessFile) usdt.AttachOptions { // called before the attachment
 				if tries++; tries <= 3 {
 					restore = noDescriptors(t)
 				}
@@ -85,7 +85,7 @@ func TestWatchLingeringFilesMakeRoom(t *testing.T) {
 		tell(changes)
 	}
 	lacking := false
-	opts.OptionsFor = func(*proc.Pair) usdt.AttachOptions {
+	opts.OptionsFor = func(*proc.ProcessFile) usdt.AttachOptions {
 		if lacking {
 			lacking, restore = false, noDescriptors(t)
 		}
@@ -108,7 +108,7 @@ func TestWatchDoesNotTryAgainInVain(t *testing.T) {
 	process := start(t, "target-static")
 	tries, failed := 0, 0
 	w := watch(t, s, &trace.WatchOptions{
-		OptionsFor: func(*proc.Pair) usdt.AttachOptions { tries++; return usdt.AttachOptions{} },
+		OptionsFor: func(*proc.ProcessFile) usdt.AttachOptions { tries++; return usdt.AttachOptions{} },
 		Proc:       only(process.path),
 		Changed:    func(changes *trace.WatchChanges) { failed += len(failures(changes)) },
 	}, "gousdt_test:none")

@@ -131,7 +131,7 @@ func TestWatchFollowsProcesses(t *testing.T) {
 				process, another := start(t, "target-pie"), copyOf(t, "target-pie")
 				var changes trace.WatchChanges
 				w := watch(t, s, &trace.WatchOptions{
-					OptionsFor: func(*proc.Pair) usdt.AttachOptions { return usdt.AttachOptions{Cookie: 5} },
+					OptionsFor: func(*proc.ProcessFile) usdt.AttachOptions { return usdt.AttachOptions{Cookie: 5} },
 					Proc:       only(process.path, another),
 					PerProcess: perProcess,
 					Linger:     -1,
@@ -296,7 +296,7 @@ func TestWatchTellsWhichProcessesItMissed(t *testing.T) {
 			Proc: only(process.path), PerProcess: true,
 			Changed: func(c *trace.WatchChanges) { changes = *c },
 		}
-		opts.OptionsFor = func(*proc.Pair) usdt.AttachOptions { // called before anything is attached
+		opts.OptionsFor = func(*proc.ProcessFile) usdt.AttachOptions { // called before anything is attached
 			process.Kill()
 			return usdt.AttachOptions{}
 		}

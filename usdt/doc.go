@@ -86,7 +86,7 @@
 //	err = watch.Run(ctx, 5*time.Second)
 //
 // A caller with a [proc.Watcher] of its own attaches to what that finds by
-// [Target].Pair.
+// [Target].ProcessFile.
 //
 // # Modes
 //

@@ -180,7 +180,7 @@ func ExampleWatchProgram() {
 	}, usdt.WatchProgram{
 		Program:  objs.Count,
 		Patterns: []elfnote.Pattern{elfnote.MustParsePattern("postgresql:query__*")},
-		OptionsFor: func(pair *proc.Pair) usdt.AttachOptions {
+		OptionsFor: func(pair *proc.ProcessFile) usdt.AttachOptions {
 			return usdt.AttachOptions{Cookie: pair.Process.StartTime}
 		},
 	})

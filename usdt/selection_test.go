@@ -34,7 +34,7 @@ func readByOtherMeans() *proc.Cache {
 }
 
 // Those who have a watcher of their own select in what it finds.
-func TestSelectOfAPair(t *testing.T) {
+func TestSelectOfAProcessFile(t *testing.T) {
 	for name, cache := range map[string]*proc.Cache{"files": proc.NewCache(nil),
 		"read by other means": readByOtherMeans()} {
 		t.Run(name, func(t *testing.T) {
@@ -45,12 +45,12 @@ func TestSelectOfAPair(t *testing.T) {
 				patterns(t, "gousdt_test:three")...)
 			defer w.Close()
 			qt.Assert(t, qt.IsNil(w.Sync(process.PID)))
-			pair := w.Pairs()[0]
+			pair := w.ProcessFiles()[0]
 
-			all, err := usdt.Select(usdt.Target{Pair: pair}, nil)
+			all, err := usdt.Select(usdt.Target{ProcessFile: pair}, nil)
 			qt.Assert(t, qt.IsNil(err))
 			defer all.Close()
-			sel, err := usdt.Select(usdt.Target{Pair: pair}, nil, elfnote.Exact("gousdt_test", "three"))
+			sel, err := usdt.Select(usdt.Target{ProcessFile: pair}, nil, elfnote.Exact("gousdt_test", "three"))
 			qt.Assert(t, qt.IsNil(err))
 			qt.Check(t, qt.IsTrue(all.Len() > sel.Len()))
 			qt.Check(t, qt.Equals(sitesOf(sel)[0].Name, "three"))
@@ -62,13 +62,13 @@ func TestSelectOfAPair(t *testing.T) {
 			process.Fire("three", 1)
 			qt.Check(t, qt.Equals(int(c.next(t, 1)[0].Pid), process.PID))
 
-			_, err = usdt.Select(usdt.Target{Pair: pair}, nil, elfnote.Exact("gousdt_test", "missing"))
+			_, err = usdt.Select(usdt.Target{ProcessFile: pair}, nil, elfnote.Exact("gousdt_test", "missing"))
 			qt.Check(t, qt.ErrorAs(err, new(*usdt.NotFoundError)))
 		})
 	}
 }
 
-func TestSelectOfAPairWhoseFileHasGone(t *testing.T) {
+func TestSelectOfAProcessFileWhoseFileHasGone(t *testing.T) {
 	testneeds.Root(t)
 	program, _ := copies(t, "target-static")
 	process := testprog.Start(t, program)
@@ -76,16 +76,16 @@ func TestSelectOfAPairWhoseFileHasGone(t *testing.T) {
 		patterns(t, "gousdt_test:three")...)
 	defer w.Close()
 	qt.Assert(t, qt.IsNil(w.Sync(process.PID)))
-	pair := w.Pairs()[0]
+	pair := w.ProcessFiles()[0]
 	process.Kill() // only by it there is a way to the file
-	_, err := usdt.Select(usdt.Target{Pair: pair}, nil, elfnote.Exact("gousdt_test", "three"))
+	_, err := usdt.Select(usdt.Target{ProcessFile: pair}, nil, elfnote.Exact("gousdt_test", "three"))
 	var failed *proc.Error
 	qt.Assert(t, qt.ErrorAs(err, &failed))
 	qt.Check(t, qt.Equals(failed.Path, program))
 
 	qt.Assert(t, qt.IsNil(w.Sync(process.PID)))
-	_, err = usdt.Select(usdt.Target{Pair: pair}, nil)
+	_, err = usdt.Select(usdt.Target{ProcessFile: pair}, nil)
 	qt.Check(t, qt.ErrorIs(err, os.ErrClosed))
-	_, err = usdt.Select(usdt.Target{Pair: &proc.Pair{}}, nil)
+	_, err = usdt.Select(usdt.Target{ProcessFile: &proc.ProcessFile{}}, nil)
 	qt.Check(t, qt.ErrorMatches(err, "the pair has no File: .*"))
 }

@@ -23,7 +23,7 @@ import (
 // A Target says whose probes are meant: those of a file, and optionally in one
 // process only.
 //
-// Exactly one of Path, File, ELF and Pair is set.
+// Exactly one of Path, File, ELF and ProcessFile is set.
 type Target struct {
 	// Path is the path of an executable or shared library, or a bare name
 	// without a slash. A bare name is looked up as the dynamic linker does
@@ -48,11 +48,11 @@ type Target struct {
 	// closed.
 	ELF *elfnote.File
 
-	// Pair is a file that a [proc.Watcher] has found in a process. The
-	// attachment covers every process, unless PID is set. Pair works also for
-	// files that the watcher's cache does not read from the file system, see
-	// [proc.CacheOptions].Open.
-	Pair *proc.Pair
+	// ProcessFile is a file that a [proc.Watcher] has found in a process. The
+	// attachment covers every process, unless PID is set. It may also be one of
+	// the files that the watcher's cache does not read from the file system,
+	// see [proc.CacheOptions].Open.
+	ProcessFile *proc.ProcessFile
 
 	// PID restricts the attachment to one process with all its threads. It is a
 	// PID of the caller's PID namespace. 0 means every process that maps the
@@ -90,7 +90,7 @@ func (o *opened) close() error {
 
 func (t Target) open() (*opened, error) {
 	given := 0
-	for _, set := range []bool{t.Path != "", t.File != nil, t.ELF != nil, t.Pair != nil} {
+	for _, set := range []bool{t.Path != "", t.File != nil, t.ELF != nil, t.ProcessFile != nil} {
 		if set {
 			given++
 		}
@@ -99,7 +99,7 @@ func (t Target) open() (*opened, error) {
 		if given == 0 && t.PID != 0 {
 			return nil, errors.New("the target has a PID and no file: a bare name as its Path, such as libc.so.6, is found among what the process has mapped")
 		}
-		return nil, fmt.Errorf("a target needs exactly one of Path, File, ELF and Pair, not %d of them", given)
+		return nil, fmt.Errorf("a target needs exactly one of Path, File, ELF and ProcessFile, not %d of them", given)
 	}
 	if err := CheckProcess(t.PID); err != nil {
 		return nil, err
@@ -118,8 +118,8 @@ func (t Target) open() (*opened, error) {
 		if err := o.openPath(t); err != nil {
 			return nil, err
 		}
-	case t.Pair != nil:
-		if err := o.openPair(t.Pair); err != nil {
+	case t.ProcessFile != nil:
+		if err := o.openProcessFile(t.ProcessFile); err != nil {
 			o.close()
 			return nil, err
 		}
@@ -196,8 +196,9 @@ func (o *opened) openPath(t Target) error {
 	return nil
 }
 
-// openPair opens the file of a pair, unless the pair's cache has it open.
-func (o *opened) openPair(pair *proc.Pair) error {
+// openProcessFile opens the file that a watcher has found, unless its cache has
+// it open.
+func (o *opened) openProcessFile(pair *proc.ProcessFile) error {
 	if pair.File == nil {
 		return errors.New("the pair has no File: give the Path, or an open file")
 	}

@@ -31,14 +31,14 @@ type WatchProgram struct {
 	// or SiteCookie for each file or process, the program can tell them apart.
 	// Each cookie takes specs of its own, see [ManagerOptions].MaxSpecs.
 	//
-	// The pair is the file and the process to be attached. If that is every
+	// The argument is the file and the process to be attached. If that is every
 	// process, it is the first one found with the file. OptionsFor is called
 	// before the program is attached, which may still fail, and again each time
 	// that is tried. It must not call the Watch.
-	OptionsFor func(*proc.Pair) AttachOptions
+	OptionsFor func(*proc.ProcessFile) AttachOptions
 }
 
-func (p *WatchProgram) options(pair *proc.Pair) AttachOptions {
+func (p *WatchProgram) options(pair *proc.ProcessFile) AttachOptions {
 	if p.OptionsFor == nil {
 		return AttachOptions{}
 	}

@@ -24,8 +24,8 @@ type watchDriver struct {
 }
 
 // Open checks the sites of a file, once for all processes and all programs.
-func (d *watchDriver) Open(pair *proc.Pair) (*watchedFile, error) {
-	sel, err := Select(Target{Pair: pair}, &SelectOptions{MaxSites: d.opts.Limits.fileSites()}, d.patterns...)
+func (d *watchDriver) Open(pair *proc.ProcessFile) (*watchedFile, error) {
+	sel, err := Select(Target{ProcessFile: pair}, &SelectOptions{MaxSites: d.opts.Limits.fileSites()}, d.patterns...)
 	if err != nil {
 		return nil, err
 	}
@@ -41,7 +41,7 @@ func (d *watchDriver) PerProcess(file *proc.CachedFile) bool {
 	return d.opts.PerProcess || d.manager.mode == ModeSingleIPMap && file.ELF().Kind() != elfnote.Executable
 }
 
-func (d *watchDriver) Attach(n int, file *watchedFile, pair *proc.Pair, pid int) (*Link, bool, error) {
+func (d *watchDriver) Attach(n int, file *watchedFile, pair *proc.ProcessFile, pid int) (*Link, bool, error) {
 	program, part := &d.programs[n], &file.parts[n]
 	if part.selection == nil {
 		return nil, false, part.err
@@ -87,7 +87,7 @@ func (d *watchDriver) Retry(err error) follow.When {
 	}
 }
 
-func (d *watchDriver) Explain(n int, pair *proc.Pair, err error) error {
+func (d *watchDriver) Explain(n int, pair *proc.ProcessFile, err error) error {
 	failed := &WatchError{Path: pair.Path, Process: pair.Process, Err: limitOf(err)}
 	if n != follow.WholeFile {
 		failed.Program = d.programs[n].Program

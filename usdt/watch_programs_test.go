@@ -67,8 +67,8 @@ func (c *collector) fires(t *testing.T, process *testprog.Process, probe string,
 }
 
 // always returns the options that each attachment of a program gets.
-func always(opts usdt.AttachOptions) func(*proc.Pair) usdt.AttachOptions {
-	return func(*proc.Pair) usdt.AttachOptions { return opts }
+func always(opts usdt.AttachOptions) func(*proc.ProcessFile) usdt.AttachOptions {
+	return func(*proc.ProcessFile) usdt.AttachOptions { return opts }
 }
 
 func programsOf(attachments []*usdt.Link) []*ebpf.Program {
@@ -151,7 +151,7 @@ func TestWatchTellsAttachmentsApartByCookies(t *testing.T) {
 
 		for _, perProcess := range []bool{false, true} {
 			programs := append(watching(t, c.Collect, "*:three"), watching(t, c.Collect3, "*:none")...)
-			programs[0].OptionsFor = func(pair *proc.Pair) usdt.AttachOptions {
+			programs[0].OptionsFor = func(pair *proc.ProcessFile) usdt.AttachOptions {
 				if perProcess {
 					return usdt.AttachOptions{Cookie: uint64(pair.Process.PID)}
 				}
@@ -245,7 +245,7 @@ func TestWatchLingersWithAllPrograms(t *testing.T) {
 		first, second := copies(t, "target-static")
 		programs := append(watching(t, c.Collect, "*:three"), watching(t, c.Collect3, "*:none")...)
 		for i := range programs {
-			programs[i].OptionsFor = func(pair *proc.Pair) usdt.AttachOptions {
+			programs[i].OptionsFor = func(pair *proc.ProcessFile) usdt.AttachOptions {
 				return usdt.AttachOptions{Cookie: uint64(len(pair.Path)<<8 + i)} // other ones take other specs
 			}
 		}
@@ -294,7 +294,7 @@ func TestWatchTriesAgainWhatAFileLacks(t *testing.T) {
 	path, _ := copies(t, "target-static")
 	programs := append(watching(t, c.Collect, "*:three"), watching(t, c.Collect3, "*:structure")...)
 	strict := true
-	programs[1].OptionsFor = func(*proc.Pair) usdt.AttachOptions {
+	programs[1].OptionsFor = func(*proc.ProcessFile) usdt.AttachOptions {
 		return usdt.AttachOptions{SelectOptions: usdt.SelectOptions{RequireArguments: strict}}
 	}
 	w, told := watchTold(t, c, programs, usdt.WatchOptions{Linger: time.Hour}, path)

@@ -23,7 +23,7 @@ func withoutRoom(t *testing.T, c *collector, opts usdt.WatchOptions,
 	t.Helper()
 	attached, failed = make(chan *usdt.Link, 100), make(chan error, 100)
 	programs := watching(t, c.Collect, "*:three")
-	programs[0].OptionsFor = func(pair *proc.Pair) usdt.AttachOptions {
+	programs[0].OptionsFor = func(pair *proc.ProcessFile) usdt.AttachOptions {
 		for i, path := range paths {
 			if path == pair.Path {
 				return usdt.AttachOptions{Cookie: uint64(i + 1)}
@@ -140,7 +140,7 @@ func TestWatchDoesNotTryAgainInVain(t *testing.T) {
 		watching(t, c.Collect12, "*:three", "*:twelve")...)
 	programs = append(programs, watching(t, c.Collect, "gousdt_broken:no_nop")...)
 	for n := range programs {
-		programs[n].OptionsFor = func(*proc.Pair) usdt.AttachOptions {
+		programs[n].OptionsFor = func(*proc.ProcessFile) usdt.AttachOptions {
 			tries[n]++
 			return usdt.AttachOptions{SelectOptions: usdt.SelectOptions{RequireArguments: n == 0}}
 		}

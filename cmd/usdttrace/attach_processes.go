@@ -179,7 +179,7 @@ func (f *follower) rememberStacks(changes *proc.Changes) {
 
 // rememberFirst has the mappings of a process read before a file is attached,
 // which takes its time: the process may be gone then.
-func (f *follower) rememberFirst(pair *proc.Pair) usdt.AttachOptions {
+func (f *follower) rememberFirst(pair *proc.ProcessFile) usdt.AttachOptions {
 	if f.tracer.stacks != nil {
 		f.tracer.stacks.Remember(pair.Process.PID)
 	}

@@ -30,7 +30,11 @@ func explain(err error) string {
 	var full *usdt.LimitError
 	if errors.As(err, &full) {
 		for limit, option := range limitOptions {
-			text = strings.ReplaceAll(text, "set "+option+" to ", "set --limits "+limit+"= to ")
+			if option == full.Option {
+				flag := *full
+				flag.Option = "--limits " + limit + "="
+				text = strings.Replace(text, full.Error(), flag.Error(), 1)
+			}
 		}
 	}
 	return text

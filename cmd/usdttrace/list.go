@@ -107,7 +107,7 @@ func (t *tracer) listProcesses() (found int, err error) {
 		for _, pair := range changes.Appeared {
 			if id := pair.File.ID(); !listed[id] {
 				listed[id] = true
-				n, err := t.listTarget(pair.Path, usdt.Target{Pair: pair})
+				n, err := t.listTarget(pair.Path, usdt.Target{ProcessFile: pair})
 				if err != nil {
 					t.warnFailed(fmt.Errorf("process %s: %s: %w", pair.Process, pair.Path, err))
 				}

@@ -30,7 +30,7 @@ func (f *Follower[F, A]) AttachAhead(process proc.Process, file proc.FileID, att
 		err      error
 	}
 	got := &result{}
-	at := target{place, &proc.Pair{Process: process}, process.Owner()}
+	at := target{place, &proc.ProcessFile{Process: process}, process.Owner()}
 	err := f.call(at, f.aheadPatience, func() { got.attached, got.err = attach() }, func(r *round[A]) {
 		_, isAhead := f.ahead[process.ProcessID]
 		switch {

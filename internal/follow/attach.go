@@ -241,7 +241,7 @@ func (f *Follower[F, A]) tryAgain(when When) {
 		return
 	}
 	r := &round[A]{}
-	f.failed.again(f.watcher.Pairs(), when, func(again attempt, pair *proc.Pair) {
+	f.failed.again(f.watcher.ProcessFiles(), when, func(again attempt, pair *proc.ProcessFile) {
 		at := newTarget(again.Place, pair)
 		if again.part == WholeFile {
 			f.attach([]target{at}, r)

@@ -102,7 +102,7 @@ func (f *Follower[F, A]) isWanted(at target) bool {
 	if source := f.sources[at.File]; source != nil && !source.HasSameSites(at.pair.File) {
 		return false
 	}
-	for _, pair := range f.watcher.Pairs() {
+	for _, pair := range f.watcher.ProcessFiles() {
 		if inProcess(pair) == at.Place || inEveryProcess(pair) == at.Place {
 			return true
 		}

@@ -28,7 +28,7 @@ const WholeFile = -1
 // call the Follower.
 type Driver[F, A any] interface {
 	// Open opens the file of a pair, once for all processes that map it.
-	Open(pair *proc.Pair) (F, error)
+	Open(pair *proc.ProcessFile) (F, error)
 	// Release closes what Open returned. What is attached stays attached.
 	Release(file F)
 	// PerProcess reports whether a file is attached in each process by itself.
@@ -36,7 +36,7 @@ type Driver[F, A any] interface {
 	// Attach attaches a part of a file in the process with this PID, or in
 	// every process if the PID is 0. The pair is the process in which the file
 	// was found. ok is false if the file has nothing for this part.
-	Attach(part int, file F, pair *proc.Pair, pid int) (attachment A, ok bool, err error)
+	Attach(part int, file F, pair *proc.ProcessFile, pid int) (attachment A, ok bool, err error)
 	// Sites returns as how many sites a part of a file counts.
 	Sites(part int, file F) int
 	// Descriptors returns how many descriptors an attachment has.
@@ -47,7 +47,7 @@ type Driver[F, A any] interface {
 	Retry(err error) When
 	// Explain returns the error that is told for one of Open, for which part is
 	// WholeFile, or of Attach.
-	Explain(part int, pair *proc.Pair, err error) error
+	Explain(part int, pair *proc.ProcessFile, err error) error
 	// Changed is told what has changed.
 	Changed(changes *Changes[A])
 }
@@ -59,7 +59,7 @@ type Changes[A any] struct {
 	Detached []A
 	// Missed are pairs whose process ended before it was attached. They are
 	// only of files that are attached in each process by itself.
-	Missed []*proc.Pair
+	Missed []*proc.ProcessFile
 	// Errors are those of finding processes, of type *proc.Error, and those
 	// that Explain has returned. What is tried again and fails again is told
 	// only if the text of the error is another one.

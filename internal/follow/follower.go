@@ -94,7 +94,7 @@ type attachment[A any] struct {
 	attached A
 	mappings []proc.Mapping // where the process had mapped the file
 
-	pair  *proc.Pair // by which it was found, nil if it was attached ahead
+	pair  *proc.ProcessFile // by which it was found, nil if it was attached ahead
 	owner string
 	sites int
 }

@@ -354,7 +354,7 @@ func TestFollowerAttachesAhead(t *testing.T) {
 	w.start(2, "b")
 	pass(t, f)
 	w.tells("+0 a 1", "+0 b 2")
-	pairs := f.Watcher().Pairs()
+	pairs := f.Watcher().ProcessFiles()
 	process, a, b := pairs[0].Process, pairs[0].File.ID(), pairs[1].File.ID()
 	ahead := func(file proc.FileID, name string) error {
 		return f.AttachAhead(process, file, func() (*fake, error) {
@@ -389,7 +389,7 @@ func TestFollowerAttachesAheadInVain(t *testing.T) {
 	f := w.follower(Options{})
 	w.start(1, "a")
 	pass(t, f)
-	process := f.Watcher().Pairs()[0].Process
+	process := f.Watcher().ProcessFiles()[0].Process
 	err := errors.New("no such probe")
 	qt.Check(t, qt.Equals(f.AttachAhead(process, fileIDs(t, 1)[0],
 		func() (*fake, error) { return nil, err }), err))

@@ -117,8 +117,8 @@ func (a *attempts) fail(key attempt, owner string, err error, when When) (news b
 // with WithRoom only for those that need it. It ends after a time, so that a
 // call does not take long and later ones come to the rest. It forgets an
 // attempt that does not fail again, and one for what is not among the pairs.
-func (a *attempts) again(pairs []*proc.Pair, when When, try func(attempt, *proc.Pair)) {
-	current := make(map[Place]*proc.Pair, 2*len(pairs))
+func (a *attempts) again(pairs []*proc.ProcessFile, when When, try func(attempt, *proc.ProcessFile)) {
+	current := make(map[Place]*proc.ProcessFile, 2*len(pairs))
 	for _, pair := range slices.Backward(pairs) {
 		current[inProcess(pair)] = pair
 		current[inEveryProcess(pair)] = pair
@@ -163,7 +163,7 @@ func (a *attempts) sort(keys []attempt) {
 
 // isOver reports whether the place is in a process that has ended, whose PID
 // may be that of another one already.
-func isOver(place Place, pair *proc.Pair) bool {
+func isOver(place Place, pair *proc.ProcessFile) bool {
 	if place.isInEveryProcess() {
 		return false
 	}

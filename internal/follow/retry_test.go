@@ -66,8 +66,8 @@ func TestAttemptsAgain(t *testing.T) {
 		a.fail(inFirst, "", errTest, WithRoom)
 		a.fail(third, "", errTest, WithRoom)
 
-		tried := func(pairs []*proc.Pair, when When, failing bool) (tried []attempt) {
-			a.again(pairs, when, func(key attempt, pair *proc.Pair) {
+		tried := func(pairs []*proc.ProcessFile, when When, failing bool) (tried []attempt) {
+			a.again(pairs, when, func(key attempt, pair *proc.ProcessFile) {
 				qt.Check(t, qt.Equals(pair.File.ID(), key.File))
 				tried = append(tried, key)
 				if failing {
@@ -87,7 +87,7 @@ func TestAttemptsAgain(t *testing.T) {
 		w.end(pair.Process.PID)
 		var a attempts
 		a.fail(attempt{inProcess(pair), 0}, "", errTest, Later)
-		a.again([]*proc.Pair{pair}, Later, func(attempt, *proc.Pair) { t.Error("it has ended") })
+		a.again([]*proc.ProcessFile{pair}, Later, func(attempt, *proc.ProcessFile) { t.Error("it has ended") })
 		qt.Check(t, qt.Equals(a.len(), 0))
 	})
 	t.Run("comes to all in several rounds", func(t *testing.T) {
@@ -100,7 +100,7 @@ func TestAttemptsAgain(t *testing.T) {
 			tries := make(map[attempt]int)
 			for range 5 {
 				start := time.Now()
-				a.again(all, Later, func(key attempt, _ *proc.Pair) {
+				a.again(all, Later, func(key attempt, _ *proc.ProcessFile) {
 					time.Sleep(10 * time.Millisecond)
 					tries[key]++
 					a.fail(key, "", errTest, Later)

@@ -20,21 +20,21 @@ type round[A any] struct {
 // A target is a place to attach, and the pair by which it was found.
 type target struct {
 	Place
-	pair  *proc.Pair
+	pair  *proc.ProcessFile
 	owner string // who is to answer for it
 }
 
-func newTarget(place Place, pair *proc.Pair) target {
+func newTarget(place Place, pair *proc.ProcessFile) target {
 	return target{place, pair, pair.Process.Owner()}
 }
 
 // inProcess returns the place of a pair's file in its process.
-func inProcess(pair *proc.Pair) Place {
+func inProcess(pair *proc.ProcessFile) Place {
 	return Place{Process: pair.Process.ProcessID, File: pair.File.ID()}
 }
 
 // inEveryProcess returns the place of a pair's file in every process.
-func inEveryProcess(pair *proc.Pair) Place { return Place{File: pair.File.ID()} }
+func inEveryProcess(pair *proc.ProcessFile) Place { return Place{File: pair.File.ID()} }
 
 // follow attaches what has appeared and detaches what has disappeared.
 func (f *Follower[F, A]) follow(changes *proc.Changes) {
@@ -55,7 +55,7 @@ func (f *Follower[F, A]) follow(changes *proc.Changes) {
 // targets returns what is to be attached.
 func (f *Follower[F, A]) targets(changes *proc.Changes, r *round[A]) []target {
 	var targets []target
-	first := make(map[*proc.CachedFile]*proc.Pair)
+	first := make(map[*proc.CachedFile]*proc.ProcessFile)
 	f.leaveWritten(changes.FilesAppeared)
 	for _, pair := range changes.Appeared {
 		if first[pair.File] == nil {
@@ -103,9 +103,9 @@ func (f *Follower[F, A]) leaveWritten(files []*proc.CachedFile) {
 
 // others returns the processes that map the same file as a pair, and have not
 // been scanned since it was written to.
-func (f *Follower[F, A]) others(of *proc.Pair) []target {
+func (f *Follower[F, A]) others(of *proc.ProcessFile) []target {
 	var targets []target
-	for _, pair := range f.watcher.Pairs() {
+	for _, pair := range f.watcher.ProcessFiles() {
 		if pair.File != of.File && pair.File.ID() == of.File.ID() {
 			place := inProcess(pair)
 			pair := *pair
@@ -118,7 +118,7 @@ func (f *Follower[F, A]) others(of *proc.Pair) []target {
 
 // moved detaches pairs that are mapped elsewhere now, and returns them to be
 // attached anew.
-func (f *Follower[F, A]) moved(pairs []*proc.Pair, r *round[A]) []target {
+func (f *Follower[F, A]) moved(pairs []*proc.ProcessFile, r *round[A]) []target {
 	if !f.opts.FollowsMoves {
 		return nil
 	}

@@ -111,7 +111,7 @@ func (w *world) end(pid int) {
 
 // pairs returns pairs of a process and a file, with processes and files of
 // their own.
-func (w *world) pairs(n int) []*proc.Pair {
+func (w *world) pairs(n int) []*proc.ProcessFile {
 	w.t.Helper()
 	for i := range n {
 		w.start(100+i, fmt.Sprint("file-", i))
@@ -119,7 +119,7 @@ func (w *world) pairs(n int) []*proc.Pair {
 	watcher := proc.NewWatcher(&proc.WatcherOptions{FS: proc.NewFS(w.root)})
 	w.t.Cleanup(func() { watcher.Close() })
 	qt.Assert(w.t, qt.IsNil(watcher.SyncAll()))
-	pairs := watcher.Pairs()
+	pairs := watcher.ProcessFiles()
 	qt.Assert(w.t, qt.HasLen(pairs, n))
 	return pairs
 }
@@ -147,7 +147,7 @@ func fileID(t *testing.T, path string) proc.FileID {
 }
 
 // Open, and what follows, is the driver.
-func (w *world) Open(pair *proc.Pair) (string, error) {
+func (w *world) Open(pair *proc.ProcessFile) (string, error) {
 	name := filepath.Base(pair.Path)
 	if err := w.fail(WholeFile, name); err != nil {
 		return "", err
@@ -168,7 +168,7 @@ func (w *world) PerProcess(file *proc.CachedFile) bool {
 	return w.perFile(w.names[file.ID()])
 }
 
-func (w *world) Attach(part int, file string, pair *proc.Pair, pid int) (*fake, bool, error) {
+func (w *world) Attach(part int, file string, pair *proc.ProcessFile, pid int) (*fake, bool, error) {
 	if err := w.fail(part, file); err != nil {
 		return nil, false, err
 	}
@@ -212,7 +212,7 @@ func (w *world) Retry(err error) When {
 	return Classify(err)
 }
 
-func (w *world) Explain(part int, pair *proc.Pair, err error) error {
+func (w *world) Explain(part int, pair *proc.ProcessFile, err error) error {
 	return fmt.Errorf("%d %s %d: %w", part, filepath.Base(pair.Path), pair.Process.PID, err)
 }
 

@@ -57,10 +57,10 @@ func (p *tree) add(pid, parent int, start, executable, cgroup, environment strin
 func changes(appeared, disappeared []proc.Process) *proc.Changes {
 	c := &proc.Changes{}
 	for _, p := range appeared {
-		c.Appeared = append(c.Appeared, &proc.Pair{Process: p})
+		c.Appeared = append(c.Appeared, &proc.ProcessFile{Process: p})
 	}
 	for _, p := range disappeared {
-		c.Disappeared = append(c.Disappeared, &proc.Pair{Process: p})
+		c.Disappeared = append(c.Disappeared, &proc.ProcessFile{Process: p})
 	}
 	return c
 }

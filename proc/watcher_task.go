@@ -33,12 +33,12 @@ type known struct {
 // the watcher that changes.
 type task struct {
 	pid        int
-	known      *known  // nil if nothing is
-	pairs      []*Pair // that the process has
-	thoroughly bool    // whatever stat says
-	onlyStat   bool    // to find out whether it is another process now
-	asked      bool    // for this process
-	again      bool    // its mappings have been read before
+	known      *known         // nil if nothing is
+	pairs      []*ProcessFile // that the process has
+	thoroughly bool           // whatever stat says
+	onlyStat   bool           // to find out whether it is another process now
+	asked      bool           // for this process
+	again      bool           // its mappings have been read before
 	turn       uint64
 
 	startTime atomic.Uint64 // as soon as it is known
@@ -49,7 +49,7 @@ type task struct {
 // A finding is what a task has found out.
 type finding struct {
 	now       *known
-	pairs     []*Pair
+	pairs     []*ProcessFile
 	gone      bool  // there is no such process
 	another   bool  // it is not the one that was known
 	postponed bool  // not scanned, for others of its owner take too much
