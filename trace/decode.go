@@ -20,9 +20,8 @@ type decoder struct {
 	commands commandTable
 	wall     int64 // nanoseconds to add to the monotonic clock
 
-	// The bytes of the last record's command, and the string of them.
-	command [commandSize / 8]uint64
-	name    string
+	// A second, by the wall clock, since 1970: in nanoseconds and in seconds.
+	second, unix int64
 
 	site    *Site   // of the last record
 	current *events // of its site
@@ -31,18 +30,13 @@ type decoder struct {
 	// it costs no allocation once the commands and the sizes are known.
 	// Otherwise each is the caller's own.
 	reuse bool
-	last  *Event // the one that was decoded last, if it is used again and has bytes
 	spare []byte // where settle puts its bytes
 
-	// If events are reused, a record of the same site as the last one begins
-	// with this number and is as long as that: noRecord if there is none.
-	id, length uint32
-	step       uint64 // to the record behind it
-	repeat     *repeat
+	repeat *repeat // of its site, if events are reused; otherwise of none
 }
 
 func newDecoder(sites *siteTable, reuse bool) *decoder {
-	return &decoder{sites: sites, reuse: reuse, length: noRecord}
+	return &decoder{sites: sites, reuse: reuse, repeat: &noRepeat}
 }
 
 // decode returns the event of any record. If events are reused it is valid
@@ -61,7 +55,9 @@ func (d *decoder) decode(raw []byte) (*Event, error) {
 	e := d.newEvent(of)
 	of.decodeNumbers(e.Args, raw)
 	if of.hasHeader {
-		d.setHeader(e, (*header)(unsafe.Pointer(unsafe.SliceData(raw))))
+		h := (*header)(unsafe.Pointer(unsafe.SliceData(raw)))
+		h.setHeader(e)
+		e.Time, e.Command = d.timeOf(h), d.commands.name(h.command)
 	}
 	if of.isRare {
 		if err := d.decodeRare(e, raw, of.record); err != nil {
@@ -93,15 +89,13 @@ func (d *decoder) find(raw []byte) error {
 		of.repeat = newRepeat(d.newEvent(of), of)
 	}
 	d.repeat = of.repeat
-	d.repeat.event.Probe, d.repeat.event.Site = site.probe, site
-	d.id, d.length = site.id, uint32(of.record.Size)
-	d.step = recordHeader + (uint64(d.length)+7)&^7
+	d.repeat.id, d.repeat.event.Probe, d.repeat.event.Site = site.id, site.probe, site
 	return nil
 }
 
 // forget is called when sites are removed, whose numbers others can have then.
 func (d *decoder) forget() {
-	d.site, d.current, d.repeat, d.length = nil, nil, nil, noRecord
+	d.site, d.current, d.repeat = nil, nil, &noRepeat
 }
 
 // newEvent returns an event of the site that was found last, with all that is
@@ -117,12 +111,12 @@ func (d *decoder) newEvent(of *events) *Event {
 // settle gives the last event that was decoded memory of its own for its bytes,
 // if it is used again. The others have theirs.
 func (d *decoder) settle() {
-	if e := d.last; e != nil {
+	if d.repeat.hasBytes {
+		e := d.repeat.event
 		d.spare = e.ownBytes(d.spare[:0])
 		if e.Start != nil {
 			d.spare = e.Start.ownBytes(d.spare)
 		}
-		d.last = nil
 	}
 }
 

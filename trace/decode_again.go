@@ -16,15 +16,24 @@ import (
 type repeat struct {
 	event *Event
 
-	words    []Value // of the event's arguments
-	wordsAt  int     // place in the record
-	numbers  []repeatedNumber
-	texts    []repeatedText
-	captures []captured // what is behind the others
+	// A record of the site is as long as that, and begins with the number.
+	length, id uint32
+	step       uint64 // to the record behind it
 
-	isPlain             bool // there are only words
-	hasHeader, hasBytes bool
-	hasRest             bool // see finish
+	words   []Value // of the event's arguments
+	wordsAt int     // place in the record
+
+	isPlain   bool // there are only words; otherwise the next three say what else
+	hasHeader bool
+	text      *repeatedText // what is behind the first argument that has a text
+	hasRest   bool          // see finish
+
+	command [commandSize / 8]uint64 // the bytes of the event's, if there is a header
+
+	hasBytes bool // that are in the record, see settle
+	numbers  []repeatedNumber
+	texts    []repeatedText // behind other arguments
+	captures []captured     // that are not texts, or may be missing
 }
 
 // repeatedNumber is an argument that is not among the words, and can always be
@@ -43,88 +52,112 @@ type repeatedText struct {
 // noRecord is a length that no record has: it has a flag, too.
 const noRecord = math.MaxUint32
 
+var noRepeat = repeat{length: noRecord}
+
 // newRepeat returns what it takes to use an event of the site again.
 func newRepeat(e *Event, of *events) *repeat {
 	p := &repeat{
 		event: e, words: e.Args[of.firstWord:][:of.wordCount], wordsAt: of.wordsAt,
-		isPlain: of.isPlain, hasHeader: of.hasHeader, hasBytes: of.hasBytes || of.isRare,
-		hasRest: of.isRare || len(of.loads) > 0,
+		hasHeader: of.hasHeader, hasBytes: of.hasBytes || of.isRare,
+		length: uint32(of.record.Size),
 	}
+	p.step = recordHeader + (uint64(p.length)+7)&^7
 	for _, f := range of.numbers {
 		p.numbers = append(p.numbers, repeatedNumber{&e.Args[f.arg], f})
 	}
 	for _, c := range of.captures {
-		if v := &e.Args[c.arg]; v.kind != Bytes && v.state == valuePresent && !of.mayFail(c.arg) {
-			p.texts = append(p.texts, repeatedText{v, c})
-		} else {
+		v := &e.Args[c.arg]
+		switch {
+		case v.kind == Bytes || v.state != valuePresent || of.mayFail(c.arg):
 			p.captures = append(p.captures, c)
-			p.hasRest = true
+		case p.text == nil:
+			p.text = &repeatedText{v, c}
+		default:
+			p.texts = append(p.texts, repeatedText{v, c})
 		}
 	}
+	p.hasRest = of.isRare || len(of.loads)+len(p.texts)+len(p.captures) > 0
+	p.isPlain = !p.hasHeader && p.text == nil && len(p.numbers) == 0 && !p.hasRest
 	return p
 }
 
-// again returns the event of a record that is of the same site as the one
-// before, if events are reused. It is valid until the next one is decoded, and
-// as long as the record is, unless settle is called.
-//
-// This is the tightest place of the package. Nothing of a record is checked
-// again: that it is of the site and as long as the site's records are is known,
-// and so it is known where in it is what.
-func (d *decoder) again(record unsafe.Pointer) (*Event, error) {
-	p := d.repeat
+// setWords sets the arguments that are words. Nothing of a record is checked
+// here, nor in the next ones: that it is of the site and as long as the site's
+// records are is known, and so it is known where in it is what.
+func (p *repeat) setWords(record unsafe.Pointer) {
 	words, from := p.words, unsafe.Add(record, p.wordsAt)
 	for i := range words {
-		words[i].bits = *(*uint64)(from)
-		from = unsafe.Add(from, 8)
+		words[i].bits = *(*uint64)(unsafe.Add(from, i*8))
 	}
-	if p.isPlain {
-		return p.event, nil
-	}
-	if p.hasHeader {
-		d.setHeader(p.event, (*header)(record))
-	}
+}
+
+// setNumbers sets the other arguments that can always be read.
+func (p *repeat) setNumbers(record unsafe.Pointer) {
 	numbers := p.numbers
 	for i := range numbers {
 		n := &numbers[i]
 		// It need not be aligned, as some machines want a word to be.
 		n.value.bits = n.of(binary.NativeEndian.Uint64((*[8]byte)(unsafe.Add(record, n.from))[:]))
 	}
-	texts := p.texts
-	for i := range texts {
-		t := &texts[i]
-		status := *(*int64)(unsafe.Add(record, t.status))
-		if length := status - t.terminator; uint64(length) <= uint64(t.most) {
-			t.value.data = unsafe.String((*byte)(unsafe.Add(record, t.data)), int(length))
-			t.value.dataState = dataComplete
-			continue
+}
+
+// set sets the text if it is complete. It reports whether it is.
+func (t *repeatedText) set(record unsafe.Pointer) bool {
+	length := *(*int64)(unsafe.Add(record, t.status)) - t.terminator
+	if uint64(length) > uint64(t.most) {
+		return false
+	}
+	t.value.data = unsafe.String((*byte)(unsafe.Add(record, t.data)), int(length))
+	t.value.dataState = dataComplete
+	return true
+}
+
+// bytes returns the record.
+func (p *repeat) bytes(record unsafe.Pointer) []byte {
+	return unsafe.Slice((*byte)(record), p.length)
+}
+
+// again returns the event of a record of the site. It is what
+// [reading.readSame] does.
+func (d *decoder) again(record unsafe.Pointer) (*Event, error) {
+	p := d.repeat
+	p.setWords(record)
+	if p.hasHeader {
+		h := (*header)(record)
+		if !d.isAsBefore(p, h) {
+			d.turn(p, h)
 		}
-		t.decode(p.event.Args, unsafe.Slice((*byte)(record), d.length))
+		h.setHeader(p.event)
+		p.event.Time = d.timeOf(h)
 	}
-	if p.hasBytes && d.last != p.event {
-		d.last = p.event
+	if p.text != nil && !p.text.set(record) {
+		p.text.decode(p.event.Args, p.bytes(record))
 	}
+	p.setNumbers(record)
 	if p.hasRest {
-		return d.finish(p, unsafe.Slice((*byte)(record), d.length))
+		return p.event, d.finish(p, record)
 	}
 	return p.event, nil
 }
 
 // finish completes the event of a record by what is rare, or may be missing.
-func (d *decoder) finish(p *repeat, raw []byte) (*Event, error) {
-	e, of := p.event, d.current
+func (d *decoder) finish(p *repeat, record unsafe.Pointer) error {
+	e, of, raw := p.event, d.current, p.bytes(record)
+	for i := range p.texts {
+		p.texts[i].decode(e.Args, raw)
+	}
 	for i := range of.loads {
 		of.loads[i].decode(e.Args, raw)
 	}
 	if of.isRare {
 		if err := d.decodeRare(e, raw, of.record); err != nil {
-			return nil, err
+			return err
 		}
 	}
 	for i := range p.captures {
 		p.captures[i].decode(e.Args, raw)
 	}
-	return e, nil
+	return nil
 }
 
 // header is what a record begins with that says when and where the hit was, as
@@ -135,13 +168,31 @@ type header struct {
 	command       [commandSize / 8]uint64
 }
 
-// setHeader completes an event by when and where the hit was.
-func (d *decoder) setHeader(e *Event, h *header) {
+// setHeader completes an event by where the hit was, without the name of the
+// thread.
+func (h *header) setHeader(e *Event) {
 	e.CPU = int(h.cpu)
-	e.Monotonic, e.Time = time.Duration(h.time), time.Unix(0, int64(h.time)+d.wall)
 	e.PID, e.TID = int(h.process>>32), int(uint32(h.process))
-	if h.command != d.command {
-		d.command, d.name = h.command, d.commands.name(h.command)
+	e.Monotonic = time.Duration(h.time)
+}
+
+// isAsBefore reports whether the thread has the name that the one of the event
+// before has, and the second is that of the decoder.
+func (d *decoder) isAsBefore(p *repeat, h *header) bool {
+	return uint64(int64(h.time)+d.wall-d.second) < uint64(time.Second) &&
+		h.command[0] == p.command[0] && h.command[1] == p.command[1]
+}
+
+// turn has isAsBefore be true.
+func (d *decoder) turn(p *repeat, h *header) {
+	if h.command != p.command {
+		p.command, p.event.Command = h.command, d.commands.name(h.command)
 	}
-	e.Command = d.name
+	d.unix = (int64(h.time) + d.wall) / int64(time.Second)
+	d.second = d.unix * int64(time.Second)
+}
+
+// timeOf returns the time of a hit by the wall clock.
+func (d *decoder) timeOf(h *header) time.Time {
+	return time.Unix(d.unix, int64(h.time)+d.wall-d.second)
 }

@@ -27,7 +27,6 @@ type events struct {
 	loads    []fetch // those that are in memory, and may not be there
 	captures []captured
 
-	isPlain   bool // there are only words; otherwise the next three say what else
 	hasHeader bool
 	hasBytes  bool // that are behind arguments, or a copy of the stack
 	isRare    bool // there are parts that most sessions do not ask for
@@ -134,7 +133,6 @@ func newEvents(r *bpfgen.Record, args []argspec.Arg) *events {
 	e.hasHeader = r.CPU != bpfgen.None
 	e.hasBytes = len(r.Captures) > 0 || r.Registers != nil
 	e.isRare = r.Cgroup != bpfgen.None || r.Weight != bpfgen.None || r.Stack != bpfgen.None || r.Registers != nil || r.Span != nil
-	e.isPlain = !e.hasHeader && !e.hasBytes && !e.isRare && len(e.numbers)+len(e.loads) == 0
 	return e
 }
 

@@ -96,6 +96,7 @@ type reading struct {
 	unasked bool      // events have come since
 	ending  bool      // no event will come any more
 	count   uint      // of events that have followed each other
+	lookAt  uint64    // position in the memory at which to call look
 }
 
 // past is a deadline that has passed: a read does not wait.

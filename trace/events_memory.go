@@ -12,6 +12,9 @@ const (
 	// while there are more to read.
 	eventsPerCheck = 1024
 
+	// bytesPerCheck is as much in bytes, of events that have hardly any.
+	bytesPerCheck = 16 * eventsPerCheck
+
 	// eventsOneByOne is how many events are read, once some have come, with a
 	// look at the context after each. If there are more, many of them wait.
 	eventsOneByOne = 64
@@ -23,7 +26,7 @@ func (r *reading) readMemory() bool {
 	if r.memory == nil {
 		return true
 	}
-	r.count = 0
+	r.count, r.lookAt = 0, 0
 	for r.memory.refill() {
 		r.unasked = true
 		if !r.readPart() {
@@ -42,37 +45,75 @@ func (r *reading) readMemory() bool {
 
 // readPart hands on the events that were there at the last refill. It reports
 // whether to go on.
-//
-// A record is compared with what it is expected to be, which is another one of
-// the same site: then where the next one begins does not depend on what is in
-// this one, and the processor need not wait for its memory before it goes on
-// with the next one's.
 func (r *reading) readPart() bool {
-	m, d := r.memory, r.decoder
-	data, mask := unsafe.Pointer(unsafe.SliceData(m.data)), m.mask
-	read, limit := m.read, m.limit
-	for read < limit {
-		var event *Event
-		var err error
-		header := unsafe.Add(data, read&mask)
-		length := atomic.LoadUint32((*uint32)(header)) // before the rest: it says that the rest is there
-		record := unsafe.Add(header, recordHeader)
-		if length == d.length && *(*uint32)(record) == d.id {
-			read += d.step
-			m.read = read
-			event, err = d.again(record)
-		} else {
-			raw, ok := m.next()
-			if !ok {
-				break
-			}
-			read = m.read
-			event, err = d.decode(raw)
+	m := r.memory
+	for m.read < m.limit {
+		if m.read >= r.lookAt && !r.look() {
+			return false
 		}
+		stop := min(m.limit, r.lookAt)
+		if !r.readSame(stop) {
+			return false
+		}
+		if m.read >= stop {
+			continue
+		}
+		raw, ok := m.next()
+		if !ok {
+			break
+		}
+		event, err := r.decoder.decode(raw)
 		if !r.yield(event, err) || m.interrupted.Load() && r.isOver() {
 			return false
 		}
-		if r.count++; (r.count < eventsOneByOne || r.count%eventsPerCheck == 0) && !r.look() {
+	}
+	return true
+}
+
+// readSame hands on the events up to a place, or up to a record that is not of
+// the same site as the one before. It reports whether to go on.
+//
+// This is the tightest loop of the package. A record is compared with what it
+// is expected to be: then where the next one begins does not depend on what is
+// in this one, and the processor need not wait for its memory before it goes on
+// with the next one's. What is common is done here, and not in functions, and
+// what is rare elsewhere: so the loop keeps what it has in registers.
+func (r *reading) readSame(stop uint64) bool {
+	m, d := r.memory, r.decoder
+	p := d.repeat
+	for m.read < stop {
+		at := unsafe.Add(unsafe.Pointer(unsafe.SliceData(m.data)), m.read&m.mask)
+		length := atomic.LoadUint32((*uint32)(at)) // before the rest: it says that the rest is there
+		record := unsafe.Add(at, recordHeader)
+		if length != p.length || *(*uint32)(record) != p.id {
+			break
+		}
+		m.read += p.step
+		p.setWords(record)
+		var err error
+		if !p.isPlain {
+			if p.hasHeader {
+				h := (*header)(record)
+				if !d.isAsBefore(p, h) {
+					d.turn(p, h)
+				}
+				h.setHeader(p.event)
+				p.event.Time = d.timeOf(h)
+			}
+			if p.text != nil && !p.text.set(record) {
+				p.text.decode(p.event.Args, p.bytes(record))
+			}
+			if len(p.numbers) > 0 {
+				p.setNumbers(record)
+			}
+			if p.hasRest {
+				err = d.finish(p, record)
+			}
+		}
+		if !r.yield(p.event, err) {
+			return false
+		}
+		if m.interrupted.Load() && r.isOver() {
 			return false
 		}
 	}
@@ -88,5 +129,13 @@ func (r *reading) isOver() bool {
 // look does what is not done for each of many events. It reports whether to go
 // on.
 func (r *reading) look() bool {
-	return r.ctx.Err() == nil && (r.count%eventsPerCheck != 0 || r.check())
+	if r.ctx.Err() != nil {
+		return false
+	}
+	if r.count++; r.count <= eventsOneByOne {
+		r.lookAt = r.memory.read + 1
+		return true
+	}
+	r.lookAt = r.memory.read + bytesPerCheck
+	return r.check()
 }

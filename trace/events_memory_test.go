@@ -9,7 +9,10 @@ import (
 	"debug/elf"
 	"encoding/binary"
 	"fmt"
+	"math/rand/v2"
 	"testing"
+	"time"
+	"unsafe"
 
 	"github.com/go-quicktest/qt"
 
@@ -99,45 +102,128 @@ func TestEventsFromMemory(t *testing.T) {
 	}
 }
 
-// A loop's body that ends its context gets no further event, unless many
-// follow each other.
-func TestEventsFromMemoryEnd(t *testing.T) {
-	for _, at := range []int{1, 10, 100} {
-		s := &Session{opts: SessionOptions{ReuseEvents: true}}
-		site := siteWith(t, s, "8@%rax")
-		s.decoder = newDecoder(&s.sites, true)
-		ring := newFakeRing(1 << 20)
-		raw := make([]byte, site.events.record.Size)
-		binary.NativeEndian.PutUint32(raw, site.id)
-		for range 5000 {
-			ring.writeBytes(raw, 0)
+// What an event that is used again is left with is never the next one's:
+// whatever the names of threads, times and texts are, it has what an event of
+// its own would have.
+func TestEventsFromMemoryAreWhatOthersWouldBe(t *testing.T) {
+	s := &Session{opts: SessionOptions{ReuseEvents: true}}
+	var sites []*Site
+	for i, captures := range [][]bpfgen.Capture{
+		nil,
+		{{Arg: 0, Text: true, Max: 15, Length: bpfgen.None}},
+		{{Arg: 0, Text: true, Max: 15, Length: bpfgen.None}, {Arg: 2, Text: true, Max: 7, Length: bpfgen.None}},
+	} {
+		args := argspec.Parse(elf.EM_X86_64, "8@%rax -4@%ebx 8@%rcx 8@8(%rsp)")
+		plan := &bpfgen.Plan{
+			Kernel: bpfgen.Kernel{Machine: elf.EM_X86_64, Order: binary.NativeEndian},
+			Events: &bpfgen.Events{RingSize: 1 << 20, Header: i != 1, Captures: func(*bpfgen.Site) []bpfgen.Capture { return captures }},
 		}
-		ctx, cancel := context.WithCancel(context.Background())
-		r := &reading{Session: s, ctx: ctx, memory: &ring.ringMemory}
-		r.clocks, r.checked = farAway, farAway
-		count := 0
-		r.yield = func(*Event, error) bool {
-			if count++; count == at {
-				cancel()
+		block, err := plan.Block(&bpfgen.Site{Args: args})
+		qt.Assert(t, qt.IsNil(err))
+		site := &Site{Site: usdt.Site{Args: args}, events: newEvents(block.Record, args)}
+		qt.Assert(t, qt.IsNil(s.sites.add(site)))
+		sites = append(sites, site)
+	}
+	s.decoder = newDecoder(&s.sites, true)
+	s.decoder.wall = 1_700_000_000_123_456_789
+	own := newDecoder(&s.sites, false)
+	own.wall = s.decoder.wall
+	shown := func(e *Event) string {
+		return fmt.Sprint(e.Time.UnixNano(), e.Monotonic, e.PID, e.TID, e.CPU, e.Command, e.Weight, e.Site.id, e.Args)
+	}
+
+	ring := newFakeRing(1 << 16)
+	random := rand.New(rand.NewPCG(1, 2))
+	var want, got []string
+	now := uint64(0)
+	for range 2000 {
+		site := sites[random.IntN(len(sites))]
+		for range random.IntN(5) {
+			r := site.events.record
+			raw := make([]byte, r.Size)
+			for i := range raw {
+				raw[i] = byte(random.Uint32())
 			}
-			return true
+			binary.NativeEndian.PutUint32(raw, site.id)
+			if site.events.hasHeader {
+				now += random.Uint64N(uint64(time.Second))
+				h := (*header)(unsafe.Pointer(&raw[0]))
+				h.time, h.command = now, [2]uint64{}
+				copy(raw[r.Command:], []string{"postgres", "a", "the name is long"}[random.IntN(3)])
+			}
+			for _, c := range r.Captures {
+				status := random.IntN(24) - 2
+				binary.NativeEndian.PutUint64(raw[c.Status:], uint64(status))
+			}
+			for _, place := range r.Args {
+				if place.Failed != bpfgen.None {
+					raw[place.Failed] = byte(random.IntN(2))
+				}
+			}
+			ring.writeBytes(raw, 0)
+			e, err := own.decode(raw)
+			qt.Assert(t, qt.IsNil(err))
+			want = append(want, shown(e))
 		}
-		qt.Check(t, qt.IsFalse(r.readMemory()))
-		if at < eventsOneByOne {
-			qt.Check(t, qt.Equals(count, at))
-		} else {
-			qt.Check(t, qt.IsTrue(count <= eventsPerCheck))
+		if random.IntN(20) == 0 {
+			r := &reading{Session: s, ctx: context.Background(), memory: &ring.ringMemory}
+			r.clocks, r.checked = farAway, farAway
+			r.yield = func(e *Event, err error) bool {
+				qt.Assert(t, qt.IsNil(err))
+				got = append(got, shown(e))
+				return true
+			}
+			qt.Assert(t, qt.IsTrue(r.readMemory()))
+			qt.Assert(t, qt.DeepEquals(got, want))
+			got, want = nil, nil
 		}
-		// What an interruption says is seen at once.
-		ring.interrupt()
-		before := count
-		qt.Check(t, qt.IsFalse(r.readMemory()))
-		qt.Check(t, qt.Equals(count, before+1))
-		// One that comes late, of an iteration before, ends nothing.
-		r.ctx = context.Background()
-		ring.interrupt()
-		qt.Check(t, qt.IsTrue(r.readMemory()))
-		qt.Check(t, qt.Equals(count, 5000))
+	}
+}
+
+// A loop's body that ends its context gets no further event, unless many
+// follow each other and nobody has told the reader to look.
+func TestEventsFromMemoryEnd(t *testing.T) {
+	const all = 5000
+	for _, at := range []int{1, 10, 100, 2000} {
+		for _, interrupted := range []bool{false, true} {
+			s := &Session{opts: SessionOptions{ReuseEvents: true}}
+			site := siteWith(t, s, "8@%rax")
+			s.decoder = newDecoder(&s.sites, true)
+			ring := newFakeRing(1 << 20)
+			raw := make([]byte, site.events.record.Size)
+			binary.NativeEndian.PutUint32(raw, site.id)
+			for range all {
+				ring.writeBytes(raw, 0)
+			}
+			ctx, cancel := context.WithCancel(context.Background())
+			r := &reading{Session: s, ctx: ctx, memory: &ring.ringMemory}
+			r.clocks, r.checked = farAway, farAway
+			count := 0
+			r.yield = func(*Event, error) bool {
+				if count++; count == at {
+					cancel()
+					if interrupted {
+						ring.interrupt()
+					}
+				}
+				return true
+			}
+			qt.Check(t, qt.IsFalse(r.readMemory()))
+			if at < eventsOneByOne || interrupted {
+				qt.Check(t, qt.Equals(count, at))
+			} else {
+				qt.Check(t, qt.IsTrue(count < at+eventsPerCheck))
+			}
+			before := count
+			qt.Check(t, qt.IsFalse(r.readMemory()))
+			qt.Check(t, qt.Equals(count, before))
+			// An interruption that comes late, of an iteration before, ends
+			// nothing.
+			r.ctx = context.Background()
+			ring.interrupt()
+			qt.Check(t, qt.IsTrue(r.readMemory()))
+			qt.Check(t, qt.Equals(count, all))
+		}
 	}
 }
 

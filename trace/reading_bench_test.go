@@ -78,13 +78,14 @@ func BenchmarkReading(b *testing.B) {
 				b.ResetTimer()
 				ctx, cancel := context.WithCancel(context.Background())
 				defer cancel()
-				sum, left := uint64(0), 0
+				sum := uint64(0)
 				for i := 0; i < b.N; i += count {
 					ring.read, ring.consumed = 0, 0
-					left = min(count, b.N-i)
+					left := min(count, b.N-i)
 					r := &reading{Session: s, ctx: ctx, memory: &ring.ringMemory}
 					r.clocks, r.checked = farAway, farAway
-					r.yield = func(e *Event, err error) bool {
+					came := 0
+					for e, err := range func(yield func(*Event, error) bool) { r.yield = yield; r.loop() } {
 						if err != nil {
 							b.Fatal(err)
 						}
@@ -92,11 +93,15 @@ func BenchmarkReading(b *testing.B) {
 						for i := range e.Args {
 							of += e.Args[i].Uint()
 						}
+						if test.text {
+							text, _ := e.Args[0].Data()
+							of += uint64(len(text))
+						}
 						sum += of
-						left--
-						return left > 0
+						if came++; came == left {
+							break
+						}
 					}
-					r.loop()
 				}
 				runtime.KeepAlive(sum)
 			})
