@@ -62,8 +62,7 @@ func (t *tracer) beginCommand() error {
 			f.run(f.watch.Run)
 		}
 		if first {
-			// It goes on now, and may have ended before start returns.
-			t.start = time.Now()
+			t.start = time.Now() // it goes on now, and may have ended before start returns
 		}
 		first = false
 		return err

@@ -86,6 +86,25 @@ func (t *tracer) collectRows() error {
 	}
 }
 
+// startMeasuring forgets what has come while sites were attached, one after the
+// other: rates would be too high, and probes could not be compared. A command
+// has not gone on before all of them were.
+func (t *tracer) startMeasuring() error {
+	if !t.start.IsZero() {
+		return nil
+	}
+	for _, a := range t.asked {
+		if a.aggregator == nil {
+			continue
+		}
+		if _, err := a.aggregator.Take(); err != nil {
+			return err
+		}
+	}
+	t.start = time.Now()
+	return nil
+}
+
 // printRows prints what hits have come to: with --interval, since the last
 // call.
 func (t *tracer) printRows() error {
@@ -137,8 +156,7 @@ func (t *tracer) read(a *aggregation) (*trace.Snapshot, error) {
 	a.hits += snapshot.Other.Count
 	a.others += snapshot.Other.Count
 	a.overflow += snapshot.Overflow
-	// Of what comes before everything is attached there is next to nothing.
-	if t.start.After(snapshot.Start) {
+	if (t.command != nil || a.rows != nil) && t.start.After(snapshot.Start) {
 		snapshot.Start = t.start
 	}
 	select {

@@ -61,8 +61,9 @@
 // The exit status is that of the command of -c or --, if that ends by itself
 // and a probe matched.
 //
-// What is measured, and --duration, begin when everything that is there at
-// first is attached.
+// What is aggregated, and --duration, begin when everything that is there at
+// first is attached, and end before anything is detached: at the same moment
+// for all probes, so that their counts can be compared.
 //
 // The files of --output, --pprof, --folded and --flamegraph are opened first,
 // so that a wrong path is an error before anything is watched. Their contents

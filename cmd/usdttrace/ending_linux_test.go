@@ -60,11 +60,11 @@ func TestTimeToAttachDoesNotCount(t *testing.T) {
 	reader, writer, err := os.Pipe()
 	qt.Assert(t, qt.IsNil(err))
 	defer reader.Close()
-	// It stands still where it says that everything is attached: nobody reads
-	// that yet.
+	// It stands still where it says, while it attaches, that a file is another
+	// one: nobody reads that yet.
 	fill(t, writer)
 	r := startPrepared(t, func(cmd *exec.Cmd) { cmd.Stderr = writer },
-		"--json", "--max-events", "1", "-p", decimal(p.PID), "gousdt_test:three")
+		"--json", "--max-events", "1", p.path, p.path, "gousdt_test:three")
 	writer.Close()
 	time.Sleep(time.Second) // much more than detaching takes
 	before := time.Now()

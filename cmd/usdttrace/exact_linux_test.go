@@ -4,6 +4,7 @@ package main
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
 	"testing"
 
@@ -37,5 +38,33 @@ func TestNoCallOfACommandTakesLongerThanItsTracing(t *testing.T) {
 		qt.Assert(t, qt.IsNil(err))
 		qt.Check(t, qt.IsTrue(longest <= 1e9*result.objects("summary")[0].Seconds),
 			qt.Commentf("%s", result.stdout))
+	}
+}
+
+// Sites are attached and detached one after the other. What is counted begins
+// and ends for all of them at the same moment.
+func TestCountsOfProbesCanBeCompared(t *testing.T) {
+	path := copyOf(t, "calls")
+	cmd := exec.Command(path, "always") // in four threads
+	stdin, err := cmd.StdinPipe()
+	qt.Assert(t, qt.IsNil(err))
+	qt.Assert(t, qt.IsNil(cmd.Start()))
+	t.Cleanup(func() {
+		stdin.Close()
+		cmd.Process.Kill()
+		cmd.Wait()
+	})
+	for _, how := range [][]string{{path}, {"--interval", "30ms", path}} {
+		args := append([]string{"--json", "--count", "--duration", "100ms"}, how...)
+		result := start(t, append(args, "gousdt_calls:*")...).wait()
+		counts := make(map[any]uint64)
+		for _, row := range result.objects("row") {
+			counts[row.Keys["probe"]] += row.Count
+		}
+		started, ended := counts["gousdt_calls:left__start"], counts["gousdt_calls:left__done"]
+		qt.Check(t, qt.IsTrue(started > 0))
+		qt.Check(t, qt.IsTrue(max(started, ended)-min(started, ended) <= 4),
+			qt.Commentf("%d and %d", started, ended))
+		qt.Check(t, qt.Equals(result.objects("summary")[0].Events, started+ended))
 	}
 }

@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/gousdt/gousdt/internal/cut"
 	"github.com/gousdt/gousdt/stack"
@@ -137,7 +136,7 @@ func (t *tracer) writeProfiles(p *stack.Profile) error {
 	if t.options.samples() {
 		p.Period, p.PeriodType = t.samples.period(), stack.ValueType{Type: "hits", Unit: "count"}
 	}
-	p.Start, p.Duration = time.Now().Add(-t.took), t.took
+	p.Start, p.Duration = t.start, t.took
 	for _, f := range t.profiles {
 		if err := f.file.write(func(file *os.File) error { return f.write(p, file) }); err != nil {
 			return fmt.Errorf("%s: %w", f.path, err)

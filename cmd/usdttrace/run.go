@@ -146,9 +146,6 @@ func (t *tracer) trace() (err error) {
 	if t.file != nil {
 		t.file.replace()
 	}
-	if t.start.IsZero() {
-		t.start = time.Now()
-	}
 	t.watchEnd()
 	if err := t.collect(); err != nil {
 		return err
@@ -188,6 +185,9 @@ func (t *tracer) begin() error {
 		if err := t.follow(); err != nil {
 			return err
 		}
+	}
+	if err := t.startMeasuring(); err != nil {
+		return err
 	}
 	t.noteBegun()
 	return nil
