@@ -50,7 +50,9 @@ type Aggregation struct {
 	Normalize func(text string) string
 
 	// Sum, Min and Max of the values are kept for each row beside the count.
-	// Sums are modulo 2^64. Averages follow from the sum, see [Row.Average].
+	// Averages follow from the sum, see [Row.Average]. A sum that needs more
+	// than 64 bits is a [Float] if there is a Histogram. Without one, what
+	// comes between two snapshots is added up modulo 2^64.
 	Sum, Min, Max bool
 
 	// Histogram, if set, distributes the values over buckets, with a count and

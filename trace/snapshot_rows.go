@@ -10,7 +10,11 @@ import (
 
 // Average returns the sum divided by the count, or NaN if there is no sum.
 func (r *Row) Average() float64 {
-	return r.Sum.Float() / float64(r.Count) * presence(r.Sum)
+	average := r.Sum.Float() / float64(r.Count) * presence(r.Sum)
+	if r.Sum.kind == Float && r.Min.state == valuePresent && r.Max.state == valuePresent {
+		average = min(max(average, r.Min.Float()), r.Max.Float()) // it is not exact
+	}
+	return average
 }
 
 // Quantile returns a number near the value that the given part of all hits does
@@ -82,18 +86,6 @@ func bound(bits uint64, negative bool) Value {
 		return numberValue(bpfgen.ClassSigned, bits)
 	}
 	return numberValue(bpfgen.ClassUnsigned, bits)
-}
-
-// plus adds numbers modulo 2^64. The sum has a sign if one of them has.
-func plus(a, b Value) Value {
-	if a.state != valuePresent {
-		return b
-	}
-	if b.kind == Signed {
-		a.kind = Signed
-	}
-	a.bits += b.bits
-	return a
 }
 
 // extreme returns the lesser of two numbers if sign is -1, and the greater if

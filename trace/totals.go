@@ -188,6 +188,7 @@ func (a *aggregation) dropRows() {
 // addTo adds the hits of an accumulator.
 func (a *aggregation) addTo(t *total, index int, added sums) {
 	class := bpfgen.Class(index)
+	within := anyNumber(class)
 	if a.Histogram != nil {
 		if index < 0 || index >= a.Histogram.Buckets() {
 			return
@@ -195,13 +196,14 @@ func (a *aggregation) addTo(t *total, index int, added sums) {
 		t.addBucket(index, added.count)
 		// Values of a bucket with a sign have a sum with a sign.
 		class = bpfgen.ClassUnsigned
-		if _, _, negative, _ := a.Histogram.Bounds(index); negative {
+		within.low, within.high, within.lowNegative, within.highNegative = a.Histogram.Bounds(index)
+		if within.lowNegative {
 			class = bpfgen.ClassSigned
 		}
 	}
 	t.row.Count += added.count
 	if a.Sum {
-		t.row.Sum = plus(t.row.Sum, numberValue(class, added.sum))
+		t.row.Sum = plus(t.row.Sum, within.sumOf(added.sum, added.count))
 	}
 	if added.count == 0 {
 		return // a sum that has come after its count

@@ -172,8 +172,9 @@
 // base 2^(2^-scale), the count at place i of "positive" is of the values above
 // base^(offset+i) up to and including base^(offset+i+1), and "negative" has the
 // same of the absolute values. The quantiles are at most 4.4 % from those of
-// the values themselves. With --linear there are no quantiles, "min" and "max",
-// and instead of "exponential"
+// the values themselves, and so is a sum that needs more than 64 bits. With
+// --linear there are no quantiles, "min" and "max", and instead of
+// "exponential"
 //
 //	"buckets":[{"low":1,"high":1,"count":3}]
 //

@@ -53,7 +53,12 @@ func columnsOf(a *aggregation, s *trace.Snapshot) []column {
 	if a.Max {
 		columns = append(columns, column{"MAX", func(row *trace.Row) string { return exact(row.Max) }})
 	}
-	return append(columns, column{"TOTAL", func(row *trace.Row) string { return exact(row.Sum) }})
+	return append(columns, column{"TOTAL", func(row *trace.Row) string {
+		if row.Sum.Kind() == trace.Float && !a.duration {
+			return fmt.Sprintf("~%.3g", row.Sum.Float()) // a sum of more than 64 bits
+		}
+		return exact(row.Sum)
+	}})
 }
 
 // sortable are what rows can be sorted by, the greatest first.

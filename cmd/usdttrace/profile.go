@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -126,9 +127,23 @@ func (t *tracer) profileOf(a *aggregation, s *trace.Snapshot) *stack.Profile {
 				labels[s.By[n]] = cut.Text(key.String(), maxText)
 			}
 		}
-		p.Add(context.Background(), pid, row.Stack, []int64{int64(row.Count), row.Sum.Int()}, labels)
+		p.Add(context.Background(), pid, row.Stack, []int64{int64(row.Count), profileSum(row.Sum)}, labels)
 	}
 	return p
+}
+
+// profileSum returns a sum as profiles have numbers: the greatest one instead
+// of what is greater.
+func profileSum(sum trace.Value) int64 {
+	switch f := sum.Float(); {
+	case sum.Kind() != trace.Signed && f >= math.MaxInt64:
+		return math.MaxInt64
+	case sum.Kind() == trace.Float && f <= math.MinInt64:
+		return math.MinInt64
+	case sum.Kind() == trace.Float:
+		return int64(f)
+	}
+	return sum.Int()
 }
 
 // writeProfiles writes a profile to the files.

@@ -60,7 +60,7 @@ func nodeMetrics(t *testing.T, containers int) pmetric.Metrics {
 				s.buckets.positive.counts = append(s.buckets.positive.counts, uint64(n))
 				s.count += uint64(n)
 			}
-			s.sum = total{bits: random.Uint64() >> 20}
+			s.sum = total{low: random.Uint64() >> 20}
 			s.min, s.max = 1e5*float64(random.Uint64())/math.MaxUint64, 1e9*float64(random.Uint64())/math.MaxUint64
 			b.add(metrics[0], []*series{s}, at, false)
 		}

@@ -98,8 +98,10 @@ func (s *series) fillNumber(m *metric, p pmetric.NumberDataPoint, at time.Time, 
 	}
 	if m.kind == counter {
 		p.SetIntValue(int64(s.count))
+	} else if sum, ok := s.sum.int(); ok {
+		p.SetIntValue(sum)
 	} else {
-		p.SetIntValue(int64(s.sum.bits))
+		p.SetDoubleValue(s.sum.float())
 	}
 }
 

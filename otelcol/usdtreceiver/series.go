@@ -4,6 +4,7 @@ package usdtreceiver
 
 import (
 	"encoding/binary"
+	"math/bits"
 	"strconv"
 	"sync/atomic"
 	"time"
@@ -26,24 +27,40 @@ type series struct {
 	buckets   exponential
 }
 
-// total is a sum of integers modulo 2^64, with a sign if one of them has.
+// total is a sum. Its integers have 128 bits; what is larger than 64 bits comes
+// as a float.
 type total struct {
-	bits   uint64
-	signed bool
+	high      int64
+	low       uint64
+	fractions float64
+	inexact   bool
 }
 
 func (t *total) add(v trace.Value) {
-	if v.IsPresent() {
-		t.bits += v.Uint()
-		t.signed = t.signed || v.Kind() == trace.Signed
+	var carry uint64
+	switch v.Kind() {
+	case trace.Signed:
+		t.low, carry = bits.Add64(t.low, v.Uint(), 0)
+		t.high += v.Int()>>63 + int64(carry)
+	case trace.Unsigned:
+		t.low, carry = bits.Add64(t.low, v.Uint(), 0)
+		t.high += int64(carry)
+	case trace.Float:
+		t.fractions += v.Float()
+		t.inexact = true
 	}
 }
 
-func (t total) float() float64 {
-	if t.signed {
-		return float64(int64(t.bits))
+// int returns the sum if it is an integer of 64 bits with a sign.
+func (t *total) int() (sum int64, ok bool) {
+	return int64(t.low), !t.inexact && t.high == int64(t.low)>>63
+}
+
+func (t *total) float() float64 {
+	if t.high == int64(t.low)>>63 {
+		return t.fractions + float64(int64(t.low))
 	}
-	return float64(t.bits)
+	return t.fractions + float64(t.high)*0x1p64 + float64(t.low)
 }
 
 // exponential is a histogram that others are added to.
