@@ -130,8 +130,15 @@ func (a *aggregation) createExchange(spec *ebpf.MapSpec) (err error) {
 		return err
 	}
 	a.tally.emptied, a.spare.emptied = true, true
+	// cilium/ebpf makes a third one, from which the kernel takes what kind of
+	// map the others are. A hash table's size is not of that (Linux 5.10,
+	// 134fede4eecf), and to make room for all keys takes milliseconds.
+	kind := spec.Copy()
+	if kind.Type == ebpf.PerCPUHash {
+		kind.MaxEntries = 1
+	}
 	if a.current, err = ebpf.NewMap(&ebpf.MapSpec{
-		Name: "trace_current", Type: ebpf.ArrayOfMaps, KeySize: 4, ValueSize: 4, MaxEntries: 1, InnerMap: spec,
+		Name: "trace_current", Type: ebpf.ArrayOfMaps, KeySize: 4, ValueSize: 4, MaxEntries: 1, InnerMap: kind,
 		Contents: []ebpf.MapKV{{Key: uint32(0), Value: a.tally.Map}},
 	}); err != nil {
 		return err
