@@ -13,7 +13,8 @@ type WatcherStats struct {
 	// they change so often that it would take too much of the time, or others
 	// of the same container or user do, or are blocked.
 	Blocked, Postponed int
-	// ProcessFiles and Files are how many there are now.
+	// ProcessFiles is how many [Watcher.ProcessFiles] returns, and Files how
+	// many different files these are.
 	ProcessFiles, Files int
 	// Passes counts the scans of all processes.
 	Passes uint64

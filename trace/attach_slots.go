@@ -8,7 +8,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
-	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/elffile"
 	"github.com/gousdt/gousdt/trace/internal/bpfgen"
 	"github.com/gousdt/gousdt/usdt"
 )
@@ -144,9 +144,9 @@ func (w *work) checkPerfEvents(events int) error {
 	if limit <= 0 || events == 1 || needed <= limit {
 		return nil
 	}
-	return fmt.Errorf("%s: %w: %w", w.file, elfnote.ErrTooLarge, &usdt.LimitError{
-		Limit: "sites, a perf event counting as 8", Option: "SelectOptions.MaxSites", Capacity: limit, Needed: needed,
-	})
+	return fmt.Errorf("%s: %w", w.file, elffile.TooLarge(&usdt.LimitError{
+		Limit: "sites (a perf event counts as 8)", Option: "SelectOptions.MaxSites", Capacity: limit, Needed: needed,
+	}))
 }
 
 // groups returns sites in as few groups as there can be, in each of which no

@@ -54,6 +54,7 @@ type SessionOptions struct {
 	// by its definition, up to 32,768; 0 reads none. An argument for which
 	// there is a Capture is read as that says.
 	Texts int
+
 	// Spans, if there are any, make the session send an event for each call
 	// between two probes, at its end, in place of an event for each hit:
 	// [Event.Duration] and [Event.Start] are set. Filter is a condition on the

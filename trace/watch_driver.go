@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/elffile"
 	"github.com/gousdt/gousdt/internal/follow"
 	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/usdt"
@@ -131,7 +132,7 @@ func limitOf(err error) error {
 	if errors.As(err, &file) && file.Option == "SelectOptions.MaxSites" {
 		limit := *file
 		limit.Option = "Limits.FileSites"
-		return fmt.Errorf("%w: %w", elfnote.ErrTooLarge, &limit)
+		return elffile.TooLarge(&limit)
 	}
 	var full *follow.FullError
 	if !errors.As(err, &full) {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/elffile"
 	"github.com/gousdt/gousdt/internal/follow"
 	"github.com/gousdt/gousdt/internal/openlimit"
 	"github.com/gousdt/gousdt/proc"
@@ -63,9 +64,10 @@ type WatchStats struct {
 	// WatcherStats are those of the processes and files.
 	proc.WatcherStats
 
-	// Sites is how many are attached, those with semaphores counted as eight.
+	// Sites is how much of [Limits].Sites is in use: a site with a semaphore
+	// counts as eight. How many are attached, the attachments say.
 	Sites int
-	// Descriptors is how many the attachments have.
+	// Descriptors is how much of [Limits].Descriptors is in use.
 	Descriptors int
 	// OverLimit is how many files, and files in processes, are not attached
 	// because of [Limits], or because the maps of the Manager have no room.
@@ -100,7 +102,7 @@ func (s *Selection) checkPerfEvents(events int) error {
 		return nil
 	}
 	if weight := perfEventSites * events; events > 1 && weight > s.maxSites {
-		return tooMany(s.opened.name, "sites, a perf event counting as 8", s.maxSites, weight)
+		return tooMany(s.opened.name, "sites (a perf event counts as 8)", s.maxSites, weight)
 	}
 	if open := openlimit.Get(); descriptorsPerPerfEvent*events > open/fileDescriptorsPart {
 		return fmt.Errorf("%s: %w: its sites need %d perf events, which take more than one in %d of the descriptors "+
@@ -121,8 +123,8 @@ const (
 
 // tooMany returns an error for a file with more than it may have.
 func tooMany(file, what string, limit, needed int) error {
-	return fmt.Errorf("%s: %w: %w", file, elfnote.ErrTooLarge,
-		&LimitError{Limit: what, Option: "SelectOptions.MaxSites", Capacity: limit, Needed: needed})
+	return fmt.Errorf("%s: %w", file, elffile.TooLarge(
+		&LimitError{Limit: what, Option: "SelectOptions.MaxSites", Capacity: limit, Needed: needed}))
 }
 
 // limitOf explains a limit of a Watch in the words of its options.
@@ -131,7 +133,7 @@ func limitOf(err error) error {
 	if errors.As(err, &file) && file.Option == "SelectOptions.MaxSites" {
 		limit := *file
 		limit.Option = "Limits.FileSites"
-		return fmt.Errorf("%w: %w", elfnote.ErrTooLarge, &limit)
+		return elffile.TooLarge(&limit)
 	}
 	var full *follow.FullError
 	if !errors.As(err, &full) {

@@ -82,7 +82,7 @@ func (s *Selection) find(opts *SelectOptions, patterns []elfnote.Pattern) error 
 	file := s.opened.elf
 
 	found := newSiteCollector(file)
-	weight := 0                           // of the sites that match, while there is a limit
+	weight, semaphores := 0, false        // of the sites that match, while there is a limit
 	var firstMalformed *elfnote.NoteError // of whatever probe
 	for site, err := range file.Sites() {
 		if err != nil {
@@ -109,6 +109,7 @@ func (s *Selection) find(opts *SelectOptions, patterns []elfnote.Pattern) error 
 			weight++
 			if site.SemaphoreOffset != 0 {
 				weight += follow.SemaphoreSites - 1
+				semaphores = true
 			}
 			if weight > opts.MaxSites {
 				continue // they are counted only
@@ -117,7 +118,11 @@ func (s *Selection) find(opts *SelectOptions, patterns []elfnote.Pattern) error 
 		found.add(&site, wanted)
 	}
 	if opts.MaxSites > 0 && weight > opts.MaxSites {
-		return tooMany(s.opened.name, "sites", opts.MaxSites, weight)
+		what := "sites"
+		if semaphores {
+			what = "sites (one with a semaphore counts as 8)"
+		}
+		return tooMany(s.opened.name, what, opts.MaxSites, weight)
 	}
 	s.sites = found.table()
 

@@ -51,6 +51,15 @@ var (
 		"its debug file has neither .stapsdt.base nor a PT_LOAD segment to compare")
 )
 
+// TooLarge returns an error that is ErrTooLarge where a caller has set the
+// limit. It says what err says: a real file's may well be larger.
+func TooLarge(err error) error { return tooLargeError{err} }
+
+type tooLargeError struct{ error }
+
+func (tooLargeError) Is(target error) bool { return target == ErrTooLarge }
+func (e tooLargeError) Unwrap() error      { return e.error }
+
 // malformedError is a reason that is also ErrMalformed.
 type malformedError string
 
