@@ -68,7 +68,7 @@ func (s *Selection) attachGroups(groups []group, prog *ebpf.Program) (attached [
 			row := &s.sites.rows[i]
 			places[j] = uprobeevent.Place{Offset: row.uprobeOffset(), Semaphore: row.semaphoreOffset}
 		}
-		event, err := uprobeevent.Attach(s.opened.path, places, prog, uprobeevent.Options{
+		event, err := uprobeevent.Attach(s.opened.path(), places, prog, uprobeevent.Options{
 			PID: s.pid, HasLink: hasLink, Cookie: g.cookie,
 		})
 		if err != nil {

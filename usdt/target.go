@@ -5,6 +5,7 @@ package usdt
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path"
 	"path/filepath"
@@ -64,28 +65,48 @@ type Target struct {
 // opened is a target's file, ready to be read and to be named to the kernel.
 // Selections of the same file share it.
 type opened struct {
-	elf  *elfnote.File
-	path string // for the kernel: it stands for the open file, whatever happens to its name
-	name string // in texts
+	elf        *elfnote.File
+	descriptor int    // that names the file to the kernel, see path
+	name       string // in texts
 
 	// mu is held for reading while the file is used, so that closing does not
 	// give the descriptor, and with it the path, to another file in the middle
 	// of an attachment.
 	mu      sync.RWMutex
 	closed  bool
-	closers []func() error
+	closers []io.Closer
 }
 
 func (o *opened) close() error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.closed = true
-	var errs []error
+	var errs error
 	for _, c := range o.closers {
-		errs = append(errs, c())
+		errs = errors.Join(errs, c.Close())
 	}
 	o.closers = nil
-	return errors.Join(errs...)
+	return errs
+}
+
+// path names the file to the kernel, which takes nothing else. It leads to the
+// very file that was parsed, also when its name has been given to another file
+// since, or means another file in this mount namespace.
+func (o *opened) path() string { return "/proc/self/fd/" + strconv.Itoa(o.descriptor) }
+
+// ownDescriptor is a descriptor that no *os.File closes.
+type ownDescriptor int
+
+// Close implements [io.Closer].
+func (d ownDescriptor) Close() error { return unix.Close(int(d)) }
+
+// heldFile is a file of a watcher's cache that is not to be closed.
+type heldFile struct{ *proc.CachedFile }
+
+// Close implements [io.Closer].
+func (f heldFile) Close() error {
+	f.Release()
+	return nil
 }
 
 func (t Target) open() (*opened, error) {
@@ -113,7 +134,7 @@ func (t Target) open() (*opened, error) {
 			return nil, err // which names the file
 		}
 		o.elf = file
-		o.closers = append(o.closers, file.Close)
+		o.closers = append(o.closers, file)
 	case t.Path != "":
 		if err := o.openPath(t); err != nil {
 			return nil, err
@@ -136,20 +157,15 @@ func (t Target) open() (*opened, error) {
 		o.close()
 		return nil, fmt.Errorf("%s: only a file of the file system can be attached to, not a reader of bytes", o.name)
 	}
-	// The kernel takes a path. This one leads to the very file that was parsed,
-	// also when its name has been given to another file since, or means another
-	// file in this mount namespace. It is of a descriptor of our own where the
-	// caller may close his.
-	fd := int(file.Fd())
-	if t.File != nil || t.ELF != nil {
+	o.descriptor = int(file.Fd())
+	if t.File != nil || t.ELF != nil { // the caller may close his
 		var err error
-		if fd, err = unix.FcntlInt(file.Fd(), unix.F_DUPFD_CLOEXEC, 0); err != nil {
+		if o.descriptor, err = unix.FcntlInt(file.Fd(), unix.F_DUPFD_CLOEXEC, 0); err != nil {
 			o.close()
 			return nil, fmt.Errorf("%s: %w", o.name, err)
 		}
-		o.closers = append(o.closers, func() error { return unix.Close(fd) })
+		o.closers = append(o.closers, ownDescriptor(o.descriptor))
 	}
-	o.path = "/proc/self/fd/" + strconv.Itoa(fd)
 
 	if err := attachable(o.elf); err != nil {
 		o.close()
@@ -184,7 +200,7 @@ func (o *opened) openPath(t Target) error {
 		if o.elf, err = elfnote.Open(name); err != nil {
 			return err // which names the file
 		}
-		o.closers = append(o.closers, o.elf.Close)
+		o.closers = append(o.closers, o.elf)
 		return nil
 	}
 	if o.elf, err = elfnote.NewFile(file); err != nil {
@@ -192,7 +208,7 @@ func (o *opened) openPath(t Target) error {
 		return err
 	}
 	o.name = name // not that of the link in /proc it was opened by
-	o.closers = append(o.closers, o.elf.Close, file.Close)
+	o.closers = append(o.closers, o.elf, file)
 	return nil
 }
 
@@ -204,7 +220,7 @@ func (o *opened) openProcessFile(pair *proc.ProcessFile) error {
 	}
 	o.name = pair.Path // not that of the link in /proc it was opened by
 	pair.File.Hold()
-	o.closers = append(o.closers, func() error { pair.File.Release(); return nil })
+	o.closers = append(o.closers, heldFile{pair.File})
 	switch o.elf = pair.File.ELF(); {
 	case o.elf == nil:
 		return fmt.Errorf("%s: %w", pair.Path, closed.Error("file (the process does not map it any more)"))
@@ -219,7 +235,7 @@ func (o *opened) openProcessFile(pair *proc.ProcessFile) error {
 		file.Close()
 		return err
 	}
-	o.closers = append(o.closers, o.elf.Close, file.Close)
+	o.closers = append(o.closers, o.elf, file)
 	return nil
 }
 
