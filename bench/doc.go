@@ -35,7 +35,8 @@
 //	detach.go      detaching: a hundred links, perf events (tracefs.go: one event of many sites)
 //	jvm.go         all probes of a program that has 500
 //	hit.go         one hit (tracers.go: who is attached to what; generated.go: by package trace)
-//	deliver.go     events on their way to a Go program (ringfloor.go: the floor)
+//	deliver.go     events on their way to a Go program (ringfloor.go: the floor;
+//	               oneprocessor.go: where they are sent and read)
 //	lossless.go    how fast they may come (rings.go: from several processors)
 //	watch.go       following thousands of processes
 //	exec.go        how soon the events of a new process come

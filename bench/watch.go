@@ -141,14 +141,24 @@ func readAllStats() error {
 	return nil
 }
 
-// processorTime returns the nanoseconds that this process has computed, in user
-// space and in the kernel.
+// processorTime returns the nanoseconds of processor time that all threads of
+// this process took for some work.
 func processorTime(work func() error) (float64, error) {
+	return clocked(unix.CLOCK_PROCESS_CPUTIME_ID, work)
+}
+
+// threadTime returns the nanoseconds of processor time that this thread took
+// for some work, for which the goroutine must keep to it.
+func threadTime(work func() error) (float64, error) {
+	return clocked(unix.CLOCK_THREAD_CPUTIME_ID, work)
+}
+
+func clocked(clock int32, work func() error) (float64, error) {
 	var before, after unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_PROCESS_CPUTIME_ID, &before); err != nil {
+	if err := unix.ClockGettime(clock, &before); err != nil {
 		return 0, os.NewSyscallError("clock_gettime", err)
 	}
 	err := work()
-	unix.ClockGettime(unix.CLOCK_PROCESS_CPUTIME_ID, &after)
+	unix.ClockGettime(clock, &after)
 	return float64(after.Nano() - before.Nano()), err
 }

@@ -53,8 +53,12 @@ static long events;
 
 /*
  * What a program does that is to have the arguments of any probe: it finds the site
- * by its number, and each argument where the site says that it is.
+ * by its number, and each argument where the site says that it is. As in an event of
+ * package trace there is the time by the wall clock, and a text says whether it could
+ * be read and whether there is more of it.
  */
+enum { ABSENT, NUMBER, UNREADABLE, CUT, WHOLE };
+
 struct value {
 	unsigned long long bits;
 	const char *data;
@@ -73,7 +77,8 @@ struct site {
 
 struct event {
 	const struct site *site;
-	unsigned long long time;
+	unsigned long long time; /* since boot */
+	struct timespec wall;
 	unsigned int cpu, pid, tid;
 	char command[16];
 	int count;
@@ -83,6 +88,7 @@ struct event {
 #define SITES 1024
 
 static struct site decoded;
+static unsigned long long boot; /* by the wall clock */
 static const struct site *sites[SITES];
 static struct ring_buffer *other;
 static struct event event;
@@ -100,7 +106,7 @@ static void set_site(char **words)
 	int at = s->header ? 40 : 8;
 
 	for (int i = 0; i < s->words && i < MAX_ARGUMENTS; i++, at += 8) {
-		s->known[i] = (struct value){ .size = 8, .state = 1 };
+		s->known[i] = (struct value){ .size = 8, .state = NUMBER };
 		s->at[i] = at;
 	}
 	s->status = at;
@@ -108,6 +114,7 @@ static void set_site(char **words)
 	for (int i = 0; i < SITES; i++)
 		sites[i] = s;
 	event.site = NULL;
+	boot = clock_ns(CLOCK_REALTIME) - clock_ns(CLOCK_MONOTONIC);
 }
 
 static inline void copy(void *to, const char *from, size_t size)
@@ -136,6 +143,8 @@ static int decode_event(void *context, void *record, size_t size)
 	if (s->header) {
 		copy(&e->cpu, raw + 4, 4);
 		copy(&e->time, raw + 8, 8);
+		e->wall.tv_sec = (e->time + boot) / 1000000000;
+		e->wall.tv_nsec = (e->time + boot) % 1000000000;
 		copy(&e->tid, raw + 16, 4);
 		copy(&e->pid, raw + 20, 4);
 		copy(e->command, raw + 24, 16);
@@ -154,18 +163,20 @@ static int decode_event(void *context, void *record, size_t size)
 		}
 	}
 	if (s->text) {
+		struct value *v = &e->arguments[0];
 		long long length;
 
 		copy(&length, raw + s->status, 8);
 		if (length > 0)
 			length--;
-		e->arguments[0].data = raw + s->data;
-		e->arguments[0].length = length > s->text ? s->text : length;
+		v->state = length < 0 ? UNREADABLE : length > s->text ? CUT : WHOLE;
+		v->data = raw + s->data;
+		v->length = length < 0 ? 0 : length > s->text ? s->text : length;
 	}
 	/* The user's part. */
 	for (int i = 0; i < e->count; i++)
 		sum += e->arguments[i].bits;
-	if (s->text)
+	if (s->text && e->arguments[0].state >= CUT)
 		sum += e->arguments[0].length;
 	++*(long *)context;
 	return 0;
