@@ -138,9 +138,6 @@ func (w *worker) wait(ctx context.Context, patience time.Duration) (left bool) {
 	ended := ctx.Done()
 	last, unchanged := -1, 0
 	var clock *clock
-	if w.thread != nil {
-		clock = newClock(<-w.thread)
-	}
 	for {
 		select {
 		case <-w.returned:
@@ -154,6 +151,11 @@ func (w *worker) wait(ctx context.Context, patience time.Duration) (left bool) {
 			w.mu.Unlock()
 		case <-timer.C:
 			timer.Reset(patience / checks)
+			if w.thread != nil && clock == nil {
+				// Not before: for who waits for it another thread has to be
+				// woken, which takes longer than most calls.
+				clock = newClock(<-w.thread)
+			}
 			w.mu.Lock()
 			if w.next != last || clock.hasRun() {
 				last, unchanged = w.next, 0
