@@ -6,10 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 
 	"github.com/cilium/ebpf"
 
+	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/follow"
+	"github.com/gousdt/gousdt/internal/nearest"
 	"github.com/gousdt/gousdt/usdt"
 )
 
@@ -102,4 +105,40 @@ func ignoreMissing(err error) error {
 		return nil
 	}
 	return err
+}
+
+// A PairError says that a file has no pair of probes that a pattern selects.
+type PairError struct {
+	Pattern elfnote.PairPattern
+	// Pairs are those that the file has, as far as their names end as usual.
+	Pairs []elfnote.Pair
+}
+
+func newPairError(pattern elfnote.PairPattern, listing *elfnote.Listing) *PairError {
+	return &PairError{Pattern: pattern, Pairs: listing.Pairs(elfnote.MustParsePairPattern("*"))}
+}
+
+// maxNamedPairs is how many pairs an error names.
+const maxNamedPairs = 20
+
+func (e *PairError) Error() string {
+	text := fmt.Sprintf("there is no pair of probes %s", e.Pattern)
+	if len(e.Pairs) == 0 {
+		return text + " (the names of no two probes end as those of a pair do)"
+	}
+	var names []string
+	for _, p := range nearest.Pairs(e.Pairs, e.Pattern) {
+		names = append(names, p.String())
+	}
+	if len(names) > 0 {
+		return text + " (nearest: " + strings.Join(names, ", ") + ")"
+	}
+	for _, p := range e.Pairs {
+		if len(names) == maxNamedPairs {
+			names = append(names, "...")
+			break
+		}
+		names = append(names, p.String())
+	}
+	return text + " (there are: " + strings.Join(names, ", ") + ")"
 }

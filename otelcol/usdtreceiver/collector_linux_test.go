@@ -86,18 +86,6 @@ func freePort(t testing.TB) int {
 	return l.Addr().(*net.TCPAddr).Port
 }
 
-// await waits until something holds.
-func await(t testing.TB, what string, holds func() bool) {
-	t.Helper()
-	deadline := time.Now().Add(30 * time.Second)
-	for !holds() {
-		if time.Now().After(deadline) {
-			t.Fatal("waited in vain for " + what)
-		}
-		time.Sleep(100 * time.Millisecond)
-	}
-}
-
 // What Prometheus scrapes from a Collector is what pgbench says, and its
 // quantiles are those of all single events.
 func TestCollectorAndPrometheus(t *testing.T) {
@@ -161,7 +149,7 @@ scrape_configs:
 	file := filepath.Join(dir, "script")
 	qt.Assert(t, qt.IsNil(os.WriteFile(file, []byte(script), 0o644)))
 	n := transactionsOf(t, b.run("-n", "-M", "simple", "-c", "4", "-t", "200", "-f", file))
-	await(t, "all transactions", func() bool { return query("sum(histogram_count(duration_nanoseconds))") >= float64(n) })
+	testneeds.Await(t, 30*time.Second, "all transactions", func() bool { return query("sum(histogram_count(duration_nanoseconds))") >= float64(n) })
 	qt.Check(t, qt.Equals(query("sum(histogram_count(duration_nanoseconds))"), float64(n)))
 	quantiles := make(map[float64]float64)
 	for _, q := range []float64{0.5, 0.95, 0.99} {
@@ -223,7 +211,7 @@ service:
 	file := filepath.Join(dir, "script")
 	qt.Assert(t, qt.IsNil(os.WriteFile(file, []byte(script), 0o644)))
 	n := transactionsOf(t, b.run("-n", "-M", "simple", "-c", "2", "-t", "50", "-f", file))
-	await(t, "the queue", func() bool {
+	testneeds.Await(t, 30*time.Second, "the queue", func() bool {
 		text, _ := os.ReadFile(filepath.Join(dir, "sent.json"))
 		decoder, sum := &pmetric.JSONUnmarshaler{}, uint64(0)
 		for line := range bytes.Lines(text) {
@@ -253,7 +241,7 @@ service:
 	receiver.Start()
 	t.Cleanup(receiver.Close)
 	c = startBuilt(t, config, b.File, 1)
-	await(t, "what was in the queue", func() bool { return received.Load() >= n })
+	testneeds.Await(t, 30*time.Second, "what was in the queue", func() bool { return received.Load() >= n })
 	c.end(os.Interrupt)
 	qt.Check(t, qt.Equals(received.Load(), n))
 }

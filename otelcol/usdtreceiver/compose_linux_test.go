@@ -16,6 +16,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/go-quicktest/qt"
 
@@ -63,7 +64,7 @@ func TestComposeExampleRuns(t *testing.T) {
 	qt.Assert(t, qt.IsNil(os.WriteFile(file, []byte(composeText(t, "postgresql/load.sql")), 0o644)))
 	load := func() { b.run("-n", "-M", "simple", "-c", "2", "-t", "50", "-f", file) }
 	for _, query := range dashboardQueries(t) {
-		await(t, query, func() bool {
+		testneeds.Await(t, 30*time.Second, query, func() bool {
 			load() // rates need more than one scrape
 			var answer struct{ Data struct{ Result []any } }
 			return ask(query, &answer) && len(answer.Data.Result) > 0
@@ -71,7 +72,7 @@ func TestComposeExampleRuns(t *testing.T) {
 	}
 	// Debian's Prometheus reads no exemplars of native histograms, so this asks
 	// as a newer one does.
-	await(t, "exemplars", func() bool {
+	testneeds.Await(t, 30*time.Second, "exemplars", func() bool {
 		load()
 		request, err := http.NewRequest(http.MethodGet, fmt.Sprintf("http://localhost:%d/metrics", exporter), nil)
 		qt.Assert(t, qt.IsNil(err))

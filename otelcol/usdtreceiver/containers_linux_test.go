@@ -189,17 +189,10 @@ func (s *sinks) hitsOfContainers(name string) (map[string]uint64, map[string]pco
 // awaitHits waits until that many hits of a container have come.
 func (s *sinks) awaitHits(b *box) {
 	s.t.Helper()
-	deadline := time.Now().Add(testneeds.Patience(30 * time.Second))
-	for {
+	testneeds.Await(s.t, 30*time.Second, fmt.Sprintf("all %d hits of a container", b.hits), func() bool {
 		hits, _ := s.hitsOfContainers("hits")
-		if hits[b.id] >= b.hits {
-			return
-		}
-		if time.Now().After(deadline) {
-			s.t.Fatalf("%d of the %d hits of a container have come", hits[b.id], b.hits)
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
+		return hits[b.id] >= b.hits
+	})
 }
 
 // Each hit is one of the container that it was in, also if that has gone before

@@ -72,14 +72,8 @@ func (s *sinks) ConsumeMetrics(ctx context.Context, m pmetric.Metrics) error {
 // source that it is configured for.
 func (s *sinks) awaitAttached(file string, sources ...string) {
 	s.t.Helper()
-	deadline := time.Now().Add(testneeds.Patience(20 * time.Second))
 	for _, source := range sources {
-		for !s.hasAttached(file, source) {
-			if time.Now().After(deadline) {
-				s.t.Fatalf("%s is not attached for %s", file, source)
-			}
-			time.Sleep(5 * time.Millisecond)
-		}
+		testneeds.Await(s.t, 20*time.Second, file+" attached for "+source, func() bool { return s.hasAttached(file, source) })
 	}
 }
 
