@@ -57,18 +57,22 @@ func (t *targets) find(files []string, pid int) error {
 }
 
 // isSelected reports whether a file is one of those that have been selected, by
-// another name: attached twice, each hit would count twice.
+// another name: attached twice, each hit would count twice. The same file of
+// two mounts of overlayfs is not known for the same: who can mount one can make
+// it look like another's.
 func (t *targets) isSelected(sel *usdt.Selection) bool {
 	id, err := proc.IdentifyFile(sel.File().OSFile())
 	if err != nil {
 		return false // also where nothing can be attached
 	}
-	for _, other := range t.selections {
-		if known, err := proc.IdentifyFile(other.File().OSFile()); err == nil && id.MayBe(known) {
-			t.same = append(t.same, [2]string{sel.Name(), other.Name()})
-			return true
-		}
+	if name, known := t.names[id]; known {
+		t.same = append(t.same, [2]string{sel.Name(), name})
+		return true
 	}
+	if t.names == nil {
+		t.names = make(map[proc.FileID]string)
+	}
+	t.names[id] = sel.Name()
 	return false
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/terminal"
+	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/providers"
 	"github.com/gousdt/gousdt/trace"
 	"github.com/gousdt/gousdt/usdt"
@@ -19,6 +20,7 @@ import (
 type targets struct {
 	options     *options
 	selections  []*usdt.Selection
+	names       map[proc.FileID]string // of the selections
 	same        [][2]string            // names of files that are not selected, each with that by which they are
 	definitions *providers.Definitions // nil without names
 
