@@ -42,12 +42,17 @@ func (p *jsonPrinter) end() {
 	p.out.Write(p.json.Bytes()) // the output keeps the error
 }
 
+// eventBegin is what begin builds for events.
+var eventBegin = []byte(`{"type":"event"`)
+
 func (p *jsonPrinter) event(e *trace.Event) {
 	if e.Start != nil {
 		p.span(e)
 		return
 	}
-	j := p.begin("event")
+	j := &p.json
+	j.Reset()
+	j.Members(eventBegin)
 	j.Time("time", e.Time)
 	j.Signed("monotonic_ns", int64(e.Monotonic))
 	j.Members(p.thread.of(e))

@@ -18,7 +18,7 @@ type jsonHit struct {
 
 // jsonArgument is what all hits of a site have in common of an argument.
 type jsonArgument struct {
-	begin      []byte              // "name":"...","value":
+	begin      []byte              // {"name":"...","value":
 	definition *providers.Argument // nil if there is none
 	behind     *capture            // what was to be brought from behind it, or nil
 }
@@ -35,6 +35,7 @@ func (p *jsonPrinter) newHit(e *trace.Event) *jsonHit {
 	for i := range e.Args {
 		definition := argumentOf(e.Site, i)
 		j.Reset()
+		j.Begin('{')
 		if definition != nil && definition.Name != "" {
 			j.Text("name", definition.Name)
 		}
@@ -65,8 +66,20 @@ func (p *jsonPrinter) hit(e *trace.Event) {
 
 // add adds the argument with the value that it has at a hit.
 func (a *jsonArgument) add(j *jsontext.Builder, v *trace.Value) {
-	j.Begin('{')
 	j.Members(a.begin)
+	if a.definition == nil && a.behind == nil {
+		// Most arguments are numbers, of which there is nothing more to say.
+		switch v.Kind() {
+		case trace.Signed:
+			j.Int(v.Int())
+			j.End('}')
+			return
+		case trace.Unsigned:
+			j.Uint(v.Uint())
+			j.End('}')
+			return
+		}
+	}
 	addValue(j, *v)
 	if a.definition != nil && v.IsPresent() && v.Kind() != trace.Bytes {
 		if name := a.definition.ValueName(v.Int()); name != "" {

@@ -3,6 +3,7 @@
 package jsontext
 
 import (
+	"bytes"
 	"math"
 	"strconv"
 	"time"
@@ -154,12 +155,13 @@ func (b *Builder) Time(key string, t time.Time) {
 		b.moment = t.UTC().AppendFormat(b.moment[:0], `"2006-01-02T15:04:05`)
 	}
 	b.text = append(b.text, b.moment...)
-	if ns := t.Nanosecond(); ns > 0 {
-		b.text = append(b.text, '.')
-		for unit := 100_000_000; ns > 0; unit /= 10 {
-			b.text = append(b.text, byte('0'+ns/unit))
-			ns %= unit
+	if ns := uint32(t.Nanosecond()); ns > 0 {
+		var digits [9]byte
+		for i := range digits { // from the last one, because division by ten is fast
+			digits[len(digits)-1-i] = byte('0' + ns%10)
+			ns /= 10
 		}
+		b.text = append(append(b.text, '.'), bytes.TrimRight(digits[:], "0")...)
 	}
 	b.text = append(b.text, `Z"`...)
 	b.comma = true
