@@ -11,8 +11,10 @@ import (
 )
 
 const (
-	// writeSize is how much is written at once where much comes.
-	writeSize = 64 << 10
+	// writeSize is how much is written at once where much comes. To wake up the
+	// thread that writes takes as long as printing hundreds of events: a few
+	// hundred of them in JSON would fit into a pipe's 64 KiB.
+	writeSize = 256 << 10
 
 	// idleDelay is how long a text may wait for more to be written with it.
 	idleDelay = 20 * time.Millisecond
