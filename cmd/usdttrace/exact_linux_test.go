@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/go-quicktest/qt"
+
+	"github.com/gousdt/gousdt/trace"
 )
 
 // What is printed is what has happened: no hit is counted twice, and no call
@@ -67,4 +69,10 @@ func TestCountsOfProbesCanBeCompared(t *testing.T) {
 			qt.Commentf("%d and %d", started, ended))
 		qt.Check(t, qt.Equals(result.objects("summary")[0].Events, started+ended))
 	}
+}
+
+// Beside a profile of some hits all of them may be counted.
+func TestAnEventStandsForThoseThatWereNotSampled(t *testing.T) {
+	s := &summary{events: 100, sampled: 10, losses: trace.Losses{NotSampled: 90}}
+	qt.Check(t, qt.StringContains(s.text(), "on average for 10 hits\n"))
 }

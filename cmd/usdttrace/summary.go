@@ -15,9 +15,10 @@ const maxOwnerLosses = 5
 
 // summary is what it all came to.
 type summary struct {
-	events uint64 // or hits that were aggregated
-	losses trace.Losses
-	owners []trace.OwnerLoss // whose events were lost
+	events  uint64 // or hits that were aggregated
+	sampled uint64 // events, whatever was aggregated
+	losses  trace.Losses
+	owners  []trace.OwnerLoss // whose events were lost
 
 	others   uint64 // hits of keys that have no row
 	overflow uint64 // those of them that came too fast
@@ -33,7 +34,7 @@ type summary struct {
 
 // report prints what is known at the end.
 func (t *tracer) report() error {
-	s := &summary{mode: t.session.Mode().String(), took: t.took}
+	s := &summary{mode: t.session.Mode().String(), took: t.took, sampled: t.events.Load()}
 	s.sites, s.files = t.targets.watched()
 	if s.sites == 0 {
 		return nil
@@ -119,7 +120,7 @@ func (s *summary) text() string {
 		what string
 	}{
 		{s.losses.NotSampled, fmt.Sprintf("hits not sampled: each event stands for those before it, on average for %.3g hits",
-			1+float64(s.losses.NotSampled)/float64(max(s.events, 1)))},
+			1+float64(s.losses.NotSampled)/float64(max(s.sampled, 1)))},
 		{s.losses.Processes, "descendants not watched: there were too many at a time"},
 		{s.others, fmt.Sprintf("hits are of the less frequent keys in (other): there are more than %d (--max-keys)", s.maxKeys)},
 		{s.overflow, "of these came too fast for the room in the kernel: some may be of keys with a row (--max-keys)"},
