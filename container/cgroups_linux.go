@@ -9,6 +9,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -124,6 +125,10 @@ func (c *Cgroups) Name(id uint64) string {
 	if !ok {
 		return fmt.Sprintf("cgroup %d", id)
 	}
+	return nameOf(path)
+}
+
+func nameOf(path string) string {
 	if found, ok := Of(path); ok {
 		return found.Short()
 	}
@@ -131,6 +136,26 @@ func (c *Cgroups) Name(id uint64) string {
 		return unit
 	}
 	return path
+}
+
+// IDs returns the IDs of the cgroups that a container has now. It is given by
+// the beginning of its ID, or a cgroup that is none by what Name returns for
+// it.
+func (c *Cgroups) IDs(name string) []uint64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.root != "" {
+		c.addLocked("/", 0) // perhaps the kernel has not told of all yet
+	}
+	var ids []uint64
+	for path, id := range c.ids {
+		found, ok := Of(path)
+		if ok && name != "" && strings.HasPrefix(found.ID, name) || !ok && nameOf(path) == name {
+			ids = append(ids, id)
+		}
+	}
+	slices.Sort(ids)
+	return ids
 }
 
 // Err returns why not all cgroups are followed, such as a limit of the kernel

@@ -96,6 +96,14 @@ func TestWatch(t *testing.T) {
 		testneeds.Await(t, 10*time.Second, "the cgroup is found", func() bool { return find(again) != "" })
 		qt.Assert(t, qt.Equals(find(again), "/"+name+"/docker-"+id+".scope"))
 		qt.Assert(t, qt.Equals(find(n), "/"+name+"/docker-"+id+".scope"))
+
+		// The IDs of a container are those of the cgroups that it has now.
+		qt.Check(t, qt.DeepEquals(cgroups.IDs(id[:10]), []uint64{again}))
+		part := makeCgroup(t, filepath.Join(inner, "init.scope"))
+		qt.Check(t, qt.ContentEquals(cgroups.IDs(id), []uint64{again, part}))
+		qt.Check(t, qt.DeepEquals(cgroups.IDs("/"+name), []uint64{before}))
+		qt.Check(t, qt.HasLen(cgroups.IDs(id+"0"), 0))
+		qt.Check(t, qt.HasLen(cgroups.IDs(""), 0))
 	})
 	t.Run("no cgroup", func(t *testing.T) {
 		qt.Assert(t, qt.Equals(find(1<<60), ""))

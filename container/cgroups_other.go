@@ -24,6 +24,9 @@ func (c *Cgroups) Path(uint64) (string, bool) { return "", false }
 // Name returns "cgroup" and the ID.
 func (c *Cgroups) Name(id uint64) string { return fmt.Sprintf("cgroup %d", id) }
 
+// IDs returns nothing.
+func (c *Cgroups) IDs(string) []uint64 { return nil }
+
 // Err returns nil.
 func (c *Cgroups) Err() error { return nil }
 

@@ -59,7 +59,7 @@ func (s *Session) parseAggregations() error {
 }
 
 func (s *Session) parseAggregation(definition *Aggregation) (*aggregation, error) {
-	a, err := definition.parse(&s.opts)
+	a, err := definition.parse(&s.opts, s.containers)
 	if err != nil {
 		return nil, err
 	}
@@ -79,7 +79,7 @@ func (s *Session) parseAggregation(definition *Aggregation) (*aggregation, error
 	return a, nil
 }
 
-func (a *Aggregation) parse(opts *SessionOptions) (*aggregation, error) {
+func (a *Aggregation) parse(opts *SessionOptions, containers expr.Containers) (*aggregation, error) {
 	names := opts.names()
 	p := &aggregation{names: slices.Clone(a.By), maxKeys: a.MaxKeys, normalize: a.Normalize}
 	if p.maxKeys == 0 {
@@ -89,7 +89,7 @@ func (a *Aggregation) parse(opts *SessionOptions) (*aggregation, error) {
 	p.Applies = func(s *bpfgen.Site) bool { return elfnote.MatchAny(probes, s.Provider, s.Name) }
 	var err error
 	if a.Where != "" {
-		if p.Where, err = expr.ParseCondition(a.Where, names); err != nil {
+		if p.Where, err = expr.ParseCondition(a.Where, names, containers); err != nil {
 			return nil, optionError("Where", err)
 		}
 	}

@@ -84,9 +84,12 @@ func TestContainersHaveNames(t *testing.T) {
 	defer containers.Close()
 	process := start(t, "target-pie")
 	counts := trace.NewAggregator(trace.Aggregation{By: []string{"container"}})
-	open(t, process, "gousdt_test:three", &trace.SessionOptions{
-		Aggregators: []*trace.Aggregator{counts}, Containers: containers, NoEvents: true,
-	})
+	inside := trace.NewAggregator(trace.Aggregation{Where: `container == "` + id[:6] + `"`})
+	outside := trace.NewAggregator(trace.Aggregation{Where: `container != "` + id + `"`})
+	opts := &trace.SessionOptions{
+		Aggregators: []*trace.Aggregator{counts, inside, outside}, Containers: containers, NoEvents: true,
+	}
+	open(t, process, "gousdt_test:three", opts)
 	for i, group := range []string{outer, inner, filepath.Dir(dir)} {
 		err := os.WriteFile(filepath.Join(group, "cgroup.procs"), fmt.Append(nil, process.PID), 0)
 		qt.Assert(t, qt.IsNil(err))
@@ -94,9 +97,15 @@ func TestContainersHaveNames(t *testing.T) {
 	}
 	// Both groups of the container are one row.
 	qt.Check(t, qt.SliceContains(rows(snapshot(t, counts)), "["+id[:12]+"] 3 ?"))
+	qt.Check(t, qt.DeepEquals(rows(snapshot(t, inside)), []string{"[] 3 ?"}))
+	qt.Check(t, qt.DeepEquals(rows(snapshot(t, outside)), []string{"[] 4 ?"}))
 
 	_, err = trace.New(&trace.SessionOptions{Aggregators: []*trace.Aggregator{
 		trace.NewAggregator(trace.Aggregation{By: []string{"container"}}),
 	}})
 	qt.Check(t, qt.ErrorMatches(err, `.*By: the key "container" needs SessionOptions.Containers`))
+	missing := &trace.SessionOptions{Filter: `container == "fedc"`, Containers: containers}
+	_, err = trace.New(missing)
+	qt.Check(t, qt.ErrorMatches(err, `option Filter: .*there is no container "fedc" now`))
+	qt.Check(t, qt.IsNil(missing.Validate())) // there may be one when the session is made
 }

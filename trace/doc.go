@@ -60,7 +60,8 @@
 //	query, str(query, 6)     arguments by their names, if SessionOptions.Definitions has them
 //	pid tid                  of the hit, numbered as in this process's PID namespace (see Event.PID)
 //	uid gid cpu              of the hit; users are numbered as in the initial user namespace
-//	container                a name for the control group, as a key; needs SessionOptions.Containers
+//	container                of the hit, see SessionOptions.Containers. It is a key, and is
+//	                         compared by == and != with the beginning of a container's ID
 //	cgroup                   the ID of the control group in the hierarchy of version 2
 //	comm                     the name of the thread
 //	probe provider cookie    of the site

@@ -120,8 +120,10 @@ type SessionOptions struct {
 	ArgumentsOnly bool
 
 	// Containers names the key "container" of aggregations: it is
-	// [container.Cgroups.Name] of the control group. The caller closes it after
-	// the session.
+	// [container.Cgroups.Name] of the control group. Conditions can compare
+	// with it, too: container == "4c01db" is about the control groups that
+	// [container.Cgroups.IDs] returns when the session is made. The caller
+	// closes it after the session.
 	Containers *container.Cgroups
 
 	// CgroupIDs sets Event.CgroupID. It distinguishes containers also if the
@@ -205,6 +207,15 @@ func (o *SessionOptions) names() expr.Names {
 	}
 }
 
+// cgroupsOf returns the control groups that a container has now.
+func (o *SessionOptions) cgroupsOf(text string) ([]uint64, error) {
+	ids := o.Containers.IDs(text)
+	if len(ids) == 0 {
+		return nil, fmt.Errorf("there is no container %q now", text)
+	}
+	return ids, nil
+}
+
 // defined reports whether an argument of that name is a text of some probe that
 // the patterns match, and whether it is anything else of one.
 func (o *SessionOptions) defined(name string, patterns []elfnote.Pattern) (text, other bool) {
@@ -230,11 +241,11 @@ func definition(d *providers.Definitions, provider, name string, arguments int) 
 }
 
 // plan returns what to generate code for, but for the descriptors of the maps.
-func (o *SessionOptions) plan() (*bpfgen.Plan, error) {
+func (o *SessionOptions) plan(containers expr.Containers) (*bpfgen.Plan, error) {
 	plan := &bpfgen.Plan{Counters: bpfgen.None, PageIn: o.PageIn}
 	var err error
 	if o.Filter != "" {
-		if plan.Filter, err = expr.ParseCondition(o.Filter, o.names()); err != nil {
+		if plan.Filter, err = expr.ParseCondition(o.Filter, o.names(), containers); err != nil {
 			return nil, optionError("Filter", err)
 		}
 	}

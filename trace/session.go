@@ -25,9 +25,10 @@ import (
 // A Session watches probes, of one file or of many. Files can be attached and
 // detached while it runs. All methods are safe for concurrent use.
 type Session struct {
-	opts SessionOptions
-	mode usdt.Mode
-	plan *bpfgen.Plan // all but the kernel's machine, which a selection tells
+	opts       SessionOptions
+	mode       usdt.Mode
+	containers expr.Containers // nil if they are not known
+	plan       *bpfgen.Plan    // all but the kernel's machine, which a selection tells
 
 	programs programCache
 
@@ -124,6 +125,9 @@ func New(opts *SessionOptions) (*Session, error) {
 		s.opts = *opts
 		s.opts.Aggregators = slices.Clone(opts.Aggregators)
 	}
+	if s.opts.Containers != nil {
+		s.containers = s.opts.cgroupsOf
+	}
 	if err := s.parseOptions(); err != nil {
 		return nil, fmt.Errorf("option %w", err)
 	}
@@ -163,6 +167,9 @@ func New(opts *SessionOptions) (*Session, error) {
 // before it is used.
 func (o *SessionOptions) Validate() error {
 	s := &Session{opts: *o}
+	if o.Containers != nil { // which there are is known where the session is made
+		s.containers = func(string) ([]uint64, error) { return []uint64{0}, nil }
+	}
 	if err := s.parseOptions(); err != nil {
 		return fmt.Errorf("option %w", err)
 	}
@@ -175,7 +182,7 @@ func (s *Session) parseOptions() (err error) {
 	if s.opts.Mode > usdt.ModeSingleIPMap {
 		return optionError("Mode", fmt.Errorf("there is no %s", s.opts.Mode))
 	}
-	if s.plan, err = s.opts.plan(); err != nil {
+	if s.plan, err = s.opts.plan(s.containers); err != nil {
 		return err
 	}
 	if err := s.parseAggregations(); err != nil {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/cilium/ebpf/rlimit"
@@ -66,11 +67,15 @@ func (t *tracer) open() error {
 			opts.RingSize = unwindBuffer
 		}
 	}
-	if slices.Contains(o.by, "container") || o.json && !o.aggregates() {
-		if t.containers, err = container.Watch(""); err != nil && slices.Contains(o.by, "container") {
+	byContainer, ofContainer := slices.Contains(o.by, "container"), strings.Contains(o.where, "container")
+	if byContainer || ofContainer || o.json && !o.aggregates() {
+		switch t.containers, err = container.Watch(""); {
+		case err != nil && byContainer:
 			return fmt.Errorf("--by container: %w", err)
+		case err != nil && ofContainer:
+			return fmt.Errorf("--where: %w", err)
 		}
-		opts.Containers, opts.CgroupIDs = t.containers, t.containers != nil && !o.aggregates()
+		opts.Containers, opts.CgroupIDs = t.containers, o.json && t.containers != nil && !o.aggregates()
 	}
 	if t.session, err = trace.New(opts); err != nil {
 		return t.named(err)

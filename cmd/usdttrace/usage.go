@@ -28,7 +28,7 @@ What is watched
                         standard error where usdttrace prints on standard output
       --where EXPR      only the hits for which it holds, decided in the kernel:
                         arg2 > 4096 && arg0 == "postgres", pid, tid, comm, cpu,
-                        cgroup
+                        cgroup, container
       --limits LIMIT=N,...  for -a and -p, how much is attached at most: file, owner and
                         all are sites, of a file (10000), of a container or user
                         (50000) and altogether (200000); owner-descriptors and
@@ -46,6 +46,8 @@ Terms, in EXPR, TERM and KEY
   arg0 arg1...          arguments, by number or name
   str(arg0) str(arg0,N)  the text that an argument points to, or its first N bytes
   pid tid uid gid cpu comm cgroup provider probe      of the hit
+  container             in EXPR, == or != with the beginning of the ID of a container
+                        that runs already; as a key, its ID or the name of a unit
   site stack            as keys only: the address in the file, the user stack
   4096 0xff 2.5 "text"  numbers and texts, in EXPR
   An integer can be masked: arg1 & 7. EXPR compares by == != < <= > >= and combines

@@ -292,7 +292,7 @@ func TestConditionsHoldWhereTheyShould(t *testing.T) {
 				w.pointIntoMemory(&k, random)
 				w.oldText = random.IntN(2) == 0
 				source := w.randomCondition(k.forPlan(), random, random.IntN(4))
-				node, err := expr.ParseCondition(source, nil)
+				node, err := expr.ParseCondition(source, nil, nil)
 				if err != nil && strings.Contains(err.Error(), "text") {
 					continue // a text that cannot be written
 				}

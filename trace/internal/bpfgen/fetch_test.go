@@ -190,7 +190,7 @@ func TestWhatIsNotInMemoryIsPagedIn(t *testing.T) {
 		copy(memory[leastPage-8:], "AAAAAAAABBBBBBBB")
 		copy(memory[2*leastPage-3:], "abcdef\x00")
 		m.cold = map[uint64]bool{userMemory/leastPage + 1: true, userMemory/leastPage + 2: true}
-		node, err := expr.ParseCondition(`arg2 == "abcdef"`, nil)
+		node, err := expr.ParseCondition(`arg2 == "abcdef"`, nil, nil)
 		qt.Assert(t, qt.IsNil(err))
 
 		args := argspec.Parse(elf.EM_X86_64, "8@(%rsp) 8@8(%rsp) 8@%rdi")

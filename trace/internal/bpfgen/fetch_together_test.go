@@ -44,7 +44,7 @@ func stackArguments(words int) []argspec.Arg {
 
 func parseCondition(t *testing.T, source string) *expr.Node {
 	t.Helper()
-	node, err := expr.ParseCondition(source, nil)
+	node, err := expr.ParseCondition(source, nil, nil)
 	qt.Assert(t, qt.IsNil(err))
 	return node
 }

@@ -20,7 +20,7 @@ func FuzzCondition(f *testing.F) {
 	f.Add(`arg0 < arg1 && (arg1 < arg2 || !(arg2 >= arg0)) && comm == "worker"`, uint64(3))
 	f.Add(`arg3 == 1 || arg3 != 1 || arg2 || cookie || probe == "n"`, uint64(4))
 	f.Fuzz(func(t *testing.T, source string, seed uint64) {
-		node, err := expr.ParseCondition(source, nil)
+		node, err := expr.ParseCondition(source, nil, nil)
 		if err != nil {
 			return
 		}

@@ -83,7 +83,7 @@ func TestKernelAcceptsWhatIsGenerated(t *testing.T) {
 		}
 		plan := &Plan{Kernel: kernel, Counters: counters}
 		if random.IntN(2) == 0 {
-			node, err := expr.ParseCondition(w.randomCondition(kernel, random, random.IntN(4)), nil)
+			node, err := expr.ParseCondition(w.randomCondition(kernel, random, random.IntN(4)), nil, nil)
 			if err != nil {
 				continue
 			}

@@ -45,11 +45,12 @@ const (
 type Names func(name string) bool
 
 // ParseCondition reads a condition. The error is a *SyntaxError.
-func ParseCondition(source string, names Names) (*Node, error) {
+func ParseCondition(source string, names Names, containers Containers) (*Node, error) {
 	p, err := newParser(source, names)
 	if err != nil {
 		return nil, err
 	}
+	p.containers = containers
 	node, err := p.condition(0)
 	if err == nil && p.next().token != token.EOF {
 		err = p.unexpected("&&, || or the end")
@@ -77,6 +78,7 @@ func ParseTerm(source string, names Names) (Term, error) {
 type parser struct {
 	source      string
 	names       Names
+	containers  Containers
 	words       []word
 	comparisons int
 }
@@ -191,6 +193,9 @@ func (p *parser) comparison() (*Node, error) {
 	if err := p.check(node); err != nil {
 		return nil, err
 	}
+	if node.Left.Source == Container {
+		return p.ofContainer(node)
+	}
 	return node, nil
 }
 
@@ -198,9 +203,12 @@ func (p *parser) comparison() (*Node, error) {
 func (p *parser) check(node *Node) error {
 	left, right := &node.Left, &node.Right
 	for _, t := range []*Term{left, right} {
-		if t.Source == Stack || t.Source == Site || t.Source == Container {
-			return p.fail(t.Offset, "this can be a key or a value but not be compared")
+		if t.Source == Stack || t.Source == Site {
+			return p.fail(t.Offset, "this is a key, and cannot be compared")
 		}
+	}
+	if left.Source == Container || right.Source == Container {
+		return p.checkContainer(node)
 	}
 	if left.Start != right.Start && !left.isLiteral() && !right.isLiteral() {
 		return p.fail(left.Offset,
@@ -357,8 +365,8 @@ func (p *parser) unknown(name string) string {
 		named = "the names of arguments, "
 	}
 	return name + " is not known; these are: argN, str(argN), " + named +
-		"pid, tid, uid, gid, cpu, cgroup, comm, cookie, provider, probe; " +
-		"at the end of a call duration, start.argN; as keys site, stack, container"
+		"pid, tid, uid, gid, cpu, cgroup, container, comm, cookie, provider, probe; " +
+		"at the end of a call duration, start.argN; as keys site, stack"
 }
 
 // str reads what follows the word: (argN), (argN, LENGTH), (argN, MAX) or

@@ -107,7 +107,7 @@ func TestConditionsAreUnderstood(t *testing.T) {
 		strings.Repeat("!", 60) + "(arg0 == arg1)": strings.Repeat("!(", 60) +
 			"arg0 == arg1" + strings.Repeat(")", 60),
 	} {
-		node, err := ParseCondition(source, nil)
+		node, err := ParseCondition(source, nil, nil)
 		qt.Assert(t, qt.IsNil(err), qt.Commentf("%s", source))
 		qt.Check(t, qt.Equals(node.String(), want))
 	}
@@ -178,7 +178,12 @@ func TestWhatIsWrongIsSaidAndWhere(t *testing.T) {
 		`str(arg0, 0) == "x"`:                        `11: the limit can be from 1 to 256 bytes`,
 		`str(arg0, 257) == "x"`:                      `11: the limit can be from 1 to 256 bytes`,
 		`str arg0 == "x"`:                            `5: \( is expected here`,
-		`stack == 1`:                                 `1: this can be a key or a value but not be compared`,
+		`stack == 1`:                                 `1: this is a key, and cannot be compared`,
+		`container == "4c01"`:                        `1: containers are not known here: SessionOptions.Containers .*`,
+		`container == 1`:                             `1: a container can only be compared with a text, .*`,
+		`container < "4c01"`:                         `1: a container can only be compared with a text, .*`,
+		`"4c01" == container`:                        `1: a container can only be compared with a text, .*`,
+		`container`:                                  `1: a container can only be compared with a text, .*`,
 		`1 == latency`:                               `6: latency is not known; .*`,
 		`duration > 5ms3`:                            `12: 5ms3 is not a number`,
 		`duration > 5weeks`:                          `12: 5weeks is not a number`,
@@ -195,7 +200,7 @@ func TestWhatIsWrongIsSaidAndWhere(t *testing.T) {
 		strings.Repeat("arg0 || ", 64) + "arg0": "513: more than 64 comparisons",
 		strings.Repeat(" ", 5000):               "1: longer than 4096 bytes",
 	} {
-		node, err := ParseCondition(source, nil)
+		node, err := ParseCondition(source, nil, nil)
 		qt.Check(t, qt.IsNil(node), qt.Commentf("%s", source))
 		qt.Check(t, qt.ErrorMatches(err, `expression ".*", at column `+want),
 			qt.Commentf("%s", source))
@@ -245,7 +250,7 @@ func FuzzCondition(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, source string) {
-		node, err := ParseCondition(source, nil)
+		node, err := ParseCondition(source, nil, nil)
 		qt.Assert(t, qt.Equals(node == nil, err != nil))
 		if err != nil {
 			var wrong *SyntaxError
@@ -253,7 +258,7 @@ func FuzzCondition(f *testing.F) {
 			qt.Assert(t, qt.IsTrue(wrong.Offset >= 0 && wrong.Offset <= len(source)))
 			return
 		}
-		again, err := ParseCondition(node.String(), nil)
+		again, err := ParseCondition(node.String(), nil, nil)
 		var wrong *SyntaxError
 		if errors.As(err, &wrong) && (strings.Contains(wrong.Message, "brackets") ||
 			strings.Contains(wrong.Message, "longer")) {
