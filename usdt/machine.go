@@ -26,11 +26,11 @@ func attachable(file *elfnote.File) error {
 	if err != nil {
 		return err
 	}
-	one := []byte{1, 0}
-	sameOrder := file.Header().ByteOrder.Uint16(one) == binary.NativeEndian.Uint16(one)
-	if !attaches(kernel, file.Header().Machine) || !sameOrder {
+	header := file.Header()
+	isLittle, wantLittle := header.Data == elf.ELFDATA2LSB, binary.NativeEndian.Uint16([]byte{1, 0}) == 1
+	if !attaches(kernel, header.Machine) || isLittle != wantLittle {
 		return fmt.Errorf("the file is for %s (%s), this kernel attaches to programs for %s",
-			file.Header().Machine, file.Header().ByteOrder, kernel)
+			header.Machine, header.ByteOrder, kernel)
 	}
 	return nil
 }

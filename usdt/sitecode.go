@@ -7,15 +7,13 @@ import (
 	"slices"
 
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/elffile"
 )
 
 // Sites closer together than nearSites are read by one call: copying that much
-// costs less than another call. No read is longer than longestRead, so that the
-// buffer stays in the processor's second-level cache.
-const (
-	nearSites   = 4 << 10
-	longestRead = 128 << 10
-)
+// costs less than another call. No read is longer than the buffer, which stays
+// in the processor's second-level cache.
+const nearSites = 4 << 10
 
 // readCode calls found with the index of each site and the machine code there,
 // up to n bytes: fewer where the file ends, and then err may say why. It reads
@@ -32,24 +30,25 @@ func readCode(
 		}
 		return int(order[i])
 	}
-	var buf []byte
+	buffer := elffile.NewBuffer()
+	defer buffer.Free()
 	for from, to := 0, 0; from < len(sites); from = to {
 		first := sites[index(from)].offset
 		end := first + n
 		for to = from + 1; to < len(sites); to++ {
 			next := sites[index(to)].offset
-			if next > end+nearSites || next+n-first > longestRead {
+			if next > end+nearSites || next+n-first > uint64(len(buffer)) {
 				break
 			}
 			end = next + n
 		}
 
-		buf = slices.Grow(buf[:0], int(end-first))[:end-first]
-		read, err := file.ReadAt(buf, int64(first))
+		code := buffer[:end-first]
+		read, err := file.ReadAt(code, int64(first))
 		for i := from; i < to; i++ {
 			site := index(i)
 			at := min(int(sites[site].offset-first), read)
-			if err := found(site, buf[at:min(at+int(n), read)], err); err != nil {
+			if err := found(site, code[at:min(at+int(n), read)], err); err != nil {
 				return err
 			}
 		}
