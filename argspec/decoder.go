@@ -47,12 +47,15 @@ type target struct {
 	bigEndian bool
 }
 
+// bigEndianOne is 1 where the most significant byte comes first.
+var bigEndianOne = [2]byte{0, 1}
+
 // NewDecoder returns a Decoder for the argument strings of a file.
 func NewDecoder(file File) *Decoder {
 	header := file.Header()
 	return &Decoder{target{
 		file: file, machine: header.Machine, class: header.Class, kind: header.Type,
-		bigEndian: header.ByteOrder != nil && header.ByteOrder.Uint16([]byte{0, 1}) == 1,
+		bigEndian: header.ByteOrder != nil && header.ByteOrder.Uint16(bigEndianOne[:]) == 1,
 	}}
 }
 
