@@ -93,8 +93,8 @@ func (a *Attachment) Close() error { return CloseAll(a) }
 
 // CloseAll closes attachments, of any sessions. It waits for the kernel once
 // for all of them. Nil attachments are skipped.
-func CloseAll(all ...*Attachment) error {
-	all = slices.DeleteFunc(slices.Clone(all), func(a *Attachment) bool { return a == nil })
+func CloseAll(attachments ...*Attachment) error {
+	all := slices.DeleteFunc(slices.Clone(attachments), func(a *Attachment) bool { return a == nil })
 	var links []rankedLink
 	for _, a := range all {
 		links = append(links, a.links...)

@@ -77,8 +77,9 @@ type Losses struct {
 }
 
 // Losses returns what has been lost so far. It works until [Session.Close].
-func (s *Session) Losses() (l Losses, err error) {
-	err = s.use(func() error { return s.readLosses(&l) })
+func (s *Session) Losses() (Losses, error) {
+	var l Losses
+	err := s.use(func() error { return s.readLosses(&l) })
 	return l, err
 }
 

@@ -76,8 +76,8 @@ type WatchChanges struct {
 	Missed []*proc.ProcessFile
 	// Errors say which processes and files could not be read ([*proc.Error])
 	// and which files could not be attached ([*usdt.WatchError]). They affect
-	// nothing else. A retry that fails with the same
-	// text is not reported again.
+	// nothing else. A retry that fails with the same text is not reported
+	// again.
 	Errors []error
 }
 

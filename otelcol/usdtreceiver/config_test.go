@@ -48,6 +48,7 @@ func TestConfigValidate(t *testing.T) {
 		{"a sum", aMetric(map[string]any{"count": "", "sum": "p:n", "value": "arg0 & 0xff"}), ``},
 		{"a histogram of values", aMetric(map[string]any{"count": "", "histogram": "p:n", "value": "arg1"}), ``},
 		{"times", aMetric(map[string]any{"count": "", "pair": "p:query", "where": "duration > 1ms && start.arg0 == 3"}), ``},
+		{"a condition on a container", aMetric(map[string]any{"where": `container == "4c01db"`}), ``},
 		{"a name of an argument", aMetric(map[string]any{"attributes": map[string]any{"x": "str(query, 6)"}}), ``},
 		{"no name", aMetric(map[string]any{"name": ""}), `metrics\[0\]: it has no name`},
 		{"two kinds", aMetric(map[string]any{"pair": "p:query"}), `metrics\[0\]: m: exactly one of .*, not 2`},

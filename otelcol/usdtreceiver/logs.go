@@ -10,6 +10,7 @@ import (
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/plog"
 
+	"github.com/gousdt/gousdt/container"
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/otelcol/usdtreceiver/internal/metadata"
 	"github.com/gousdt/gousdt/providers"
@@ -43,6 +44,7 @@ func (c *LogConfig) parse() (*logs, error) {
 	l.options = trace.SessionOptions{
 		Filter: c.Where, Captures: captures(terms), Definitions: providers.Builtin(),
 		CgroupIDs: true, RingSize: c.BufferSize, Delay: delay, SampleRate: c.RateLimit,
+		Containers: new(container.Cgroups), // see metricOptions
 	}
 	if len(l.attributes) == 0 {
 		l.options.Texts = defaultText

@@ -10,6 +10,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/gousdt/gousdt/container"
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/providers"
 	"github.com/gousdt/gousdt/stack"
@@ -44,7 +45,8 @@ func (c *ProfileConfig) validate() error {
 }
 
 func profileOptions(profiles ...*profile) *trace.SessionOptions {
-	opts := &trace.SessionOptions{NoEvents: true, Definitions: providers.Builtin()}
+	opts := &trace.SessionOptions{NoEvents: true, Definitions: providers.Builtin(),
+		Containers: new(container.Cgroups)} // see metricOptions
 	for _, p := range profiles {
 		opts.Aggregators = append(opts.Aggregators, trace.NewAggregator(p.aggregation))
 	}

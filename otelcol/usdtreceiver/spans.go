@@ -12,6 +12,7 @@ import (
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/ptrace"
 
+	"github.com/gousdt/gousdt/container"
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/otelcol/usdtreceiver/internal/metadata"
 	"github.com/gousdt/gousdt/providers"
@@ -52,7 +53,7 @@ func (c *SpanConfig) parse() (*spans, error) {
 		Spans:    []trace.Latency{{Pair: s.pair, By: c.MatchBy, DoneBy: c.MatchDoneBy}},
 		Filter:   c.filter(),
 		Captures: captures(s.terms()), Definitions: providers.Builtin(),
-		CgroupIDs: true, RingSize: c.BufferSize, Delay: delay,
+		CgroupIDs: true, RingSize: c.BufferSize, Delay: delay, Containers: new(container.Cgroups), // see metricOptions
 	}
 	return s, s.options.Validate()
 }
