@@ -23,7 +23,7 @@ type decoder struct {
 	// A second, by the wall clock, since 1970: in nanoseconds and in seconds.
 	second, unix int64
 
-	site    *Site   // of the last record
+	site    *Site   // of the last record for which find was called
 	current *events // of its site
 
 	// reuse has an event used again for the next one of the same kind, so that
@@ -32,24 +32,29 @@ type decoder struct {
 	reuse bool
 	spare []byte // where settle puts its bytes
 
-	repeat *repeat // of its site, if events are reused; otherwise of none
+	repeat *repeat // of the site of the last record, if events are reused; otherwise of none
 }
 
 func newDecoder(sites *siteTable, reuse bool) *decoder {
-	return &decoder{sites: sites, reuse: reuse, repeat: &noRepeat}
+	return &decoder{sites: sites, reuse: reuse, repeat: noRepeat()}
 }
 
 // decode returns the event of any record. If events are reused it is valid
 // until the next one is decoded, and as long as the record is, unless settle is
 // called.
 func (d *decoder) decode(raw []byte) (*Event, error) {
+	if d.reuse {
+		if p := d.repeat; len(raw) < int(p.length) || binary.NativeEndian.Uint32(raw) != p.id {
+			if err := d.find(raw); err != nil {
+				return nil, err
+			}
+		}
+		return d.again(unsafe.Pointer(unsafe.SliceData(raw)))
+	}
 	if d.current == nil || len(raw) < d.current.record.Size || binary.NativeEndian.Uint32(raw) != d.site.id {
 		if err := d.find(raw); err != nil {
 			return nil, err
 		}
-	}
-	if d.reuse {
-		return d.again(unsafe.Pointer(unsafe.SliceData(raw)))
 	}
 	of := d.current
 	e := d.newEvent(of)
@@ -80,22 +85,44 @@ func (d *decoder) find(raw []byte) error {
 	if site == nil || site.events == nil || len(raw) < site.events.record.Size {
 		return fmt.Errorf("a record of %d bytes came from the kernel for a site that is not known", len(raw))
 	}
-	of := site.events
-	d.site, d.current = site, of
-	if !d.reuse {
-		return nil
+	d.site, d.current = site, site.events
+	if d.reuse {
+		if site.repeat == nil {
+			site.repeat = newRepeat(d.newEvent(site.events), site)
+		}
+		d.turnTo(site.repeat)
 	}
-	if of.repeat == nil {
-		of.repeat = newRepeat(d.newEvent(of), of)
-	}
-	d.repeat = of.repeat
-	d.repeat.id, d.repeat.event.Probe, d.repeat.event.Site = site.id, site.probe, site
 	return nil
 }
 
+// expect makes the next record one of a site of which there were some before,
+// if events are reused. It reports whether there were any of that length.
+func (d *decoder) expect(id, length uint32) bool {
+	if !d.reuse {
+		return false
+	}
+	site := d.sites.get(id)
+	if site == nil || site.repeat == nil || site.repeat.length != length {
+		return false
+	}
+	d.turnTo(site.repeat)
+	return true
+}
+
+// turnTo makes the next record one of another site.
+func (d *decoder) turnTo(p *repeat) {
+	d.repeat.next = p
+	d.repeat = p
+}
+
 // forget is called when sites are removed, whose numbers others can have then.
-func (d *decoder) forget() {
-	d.site, d.current, d.repeat = nil, nil, &noRepeat
+func (d *decoder) forget(sites []*Site) {
+	for _, site := range sites {
+		if site.repeat != nil {
+			site.repeat.length = noRecord // it may be the next one of another
+		}
+	}
+	d.site, d.current, d.repeat = nil, nil, noRepeat()
 }
 
 // newEvent returns an event of the site that was found last, with all that is

@@ -14,11 +14,16 @@ import (
 // and one reader has to keep up with what many processors send: what can be
 // known before is known, down to the addresses of what is to be set.
 type repeat struct {
-	event *Event
+	event  *Event
+	events *events
 
 	// A record of the site is as long as that, and begins with the number.
 	length, id uint32
 	step       uint64 // to the record behind it
+
+	// next is of the site that followed this one when the last record of this
+	// one was followed by one of another, or the same one.
+	next *repeat
 
 	words   []Value // of the event's arguments
 	wordsAt int     // place in the record
@@ -52,15 +57,22 @@ type repeatedText struct {
 // noRecord is a length that no record has: it has a flag, too.
 const noRecord = math.MaxUint32
 
-var noRepeat = repeat{length: noRecord}
+// noRepeat returns one that is of no site.
+func noRepeat() *repeat {
+	p := &repeat{length: noRecord}
+	p.next = p
+	return p
+}
 
 // newRepeat returns what it takes to use an event of the site again.
-func newRepeat(e *Event, of *events) *repeat {
+func newRepeat(e *Event, site *Site) *repeat {
+	of := site.events
 	p := &repeat{
-		event: e, words: e.Args[of.firstWord:][:of.wordCount], wordsAt: of.wordsAt,
+		event: e, events: of, id: site.id, words: e.Args[of.firstWord:][:of.wordCount], wordsAt: of.wordsAt,
 		hasHeader: of.hasHeader, hasBytes: of.hasBytes || of.isRare,
 		length: uint32(of.record.Size),
 	}
+	p.next = p
 	p.step = recordHeader + (uint64(p.length)+7)&^7
 	for _, f := range of.numbers {
 		p.numbers = append(p.numbers, repeatedNumber{&e.Args[f.arg], f})
@@ -142,7 +154,7 @@ func (d *decoder) again(record unsafe.Pointer) (*Event, error) {
 
 // finish completes the event of a record by what is rare, or may be missing.
 func (d *decoder) finish(p *repeat, record unsafe.Pointer) error {
-	e, of, raw := p.event, d.current, p.bytes(record)
+	e, of, raw := p.event, p.events, p.bytes(record)
 	for i := range p.texts {
 		p.texts[i].decode(e.Args, raw)
 	}

@@ -30,10 +30,6 @@ type events struct {
 	hasHeader bool
 	hasBytes  bool // that are behind arguments, or a copy of the stack
 	isRare    bool // there are parts that most sessions do not ask for
-
-	// repeat has the event that is used again, if events are. It belongs to the
-	// iteration over events.
-	repeat *repeat
 }
 
 // A fetch is an argument that is not among the words. It is read as the last of

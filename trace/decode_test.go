@@ -195,7 +195,7 @@ func TestDecodeForget(t *testing.T) {
 	qt.Assert(t, qt.IsNil(err))
 	before := first.Site
 	d.sites.remove([]*Site{before})
-	d.forget()
+	d.forget([]*Site{before})
 	_, err = d.decode(raw)
 	qt.Assert(t, qt.IsNotNil(err))
 	other := &Site{Site: before.Site, probe: "p:other", events: before.events}

@@ -239,7 +239,7 @@ func (r *reading) freeSites() {
 	r.mu.Unlock()
 	if len(r.leaving) > 0 {
 		r.sites.remove(r.leaving)
-		r.decoder.forget()
+		r.decoder.forget(r.leaving)
 	}
 	r.leaving = retired
 }

@@ -55,7 +55,7 @@ func (r *reading) readPart() bool {
 		if !r.readSame(stop) {
 			return false
 		}
-		if m.read >= stop {
+		if m.read >= stop || r.expectNext() {
 			continue
 		}
 		raw, ok := m.next()
@@ -68,6 +68,14 @@ func (r *reading) readPart() bool {
 		}
 	}
 	return true
+}
+
+// expectNext makes the next record one that readSame hands on, and reports
+// whether it could.
+func (r *reading) expectNext() bool {
+	at := r.memory.read & r.memory.mask
+	length := r.memory.header(at) // before the rest: it says that the rest is there
+	return r.decoder.expect(*(*uint32)(unsafe.Pointer(&r.memory.data[at+recordHeader])), length)
 }
 
 // readSame hands on the events up to a place, or up to a record that is not of
@@ -86,7 +94,11 @@ func (r *reading) readSame(stop uint64) bool {
 		length := atomic.LoadUint32((*uint32)(at)) // before the rest: it says that the rest is there
 		record := unsafe.Add(at, recordHeader)
 		if length != p.length || *(*uint32)(record) != p.id {
-			break
+			p = p.next // sites take turns, such as those where calls start and end
+			if length != p.length || *(*uint32)(record) != p.id {
+				break
+			}
+			d.repeat = p
 		}
 		m.read += p.step
 		p.setWords(record)

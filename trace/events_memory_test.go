@@ -10,6 +10,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 	"unsafe"
@@ -178,6 +179,45 @@ func TestEventsFromMemoryAreWhatOthersWouldBe(t *testing.T) {
 			got, want = nil, nil
 		}
 	}
+}
+
+// A site that has followed another one and is removed leaves its number to one
+// that has nothing of it.
+func TestEventsFromMemoryOfSitesThatFollow(t *testing.T) {
+	s := &Session{opts: SessionOptions{ReuseEvents: true}}
+	first, second := siteWith(t, s, "8@%rax"), siteWith(t, s, "8@%rax")
+	s.decoder = newDecoder(&s.sites, true)
+	ring := newFakeRing(4096)
+	var got []*Site
+	read := func(sites ...*Site) []*Site {
+		for _, site := range sites {
+			raw := make([]byte, site.events.record.Size)
+			binary.NativeEndian.PutUint32(raw, site.id)
+			ring.writeBytes(raw, 0)
+		}
+		got = nil
+		r := &reading{Session: s, ctx: context.Background(), memory: &ring.ringMemory}
+		r.clocks, r.checked = farAway, farAway
+		r.yield = func(e *Event, err error) bool {
+			qt.Assert(t, qt.IsNil(err))
+			got = append(got, e.Site)
+			return true
+		}
+		qt.Assert(t, qt.IsTrue(r.readMemory()))
+		return got
+	}
+	isOf := func(got []*Site, want ...*Site) {
+		t.Helper()
+		qt.Assert(t, qt.IsTrue(slices.Equal(got, want)))
+	}
+	isOf(read(first, second, first, second, second, first), first, second, first, second, second, first)
+
+	s.retired = []*Site{second}
+	read() // they are freed when the ring buffer has been empty twice
+	read()
+	third := siteWith(t, s, "8@%rax")
+	qt.Assert(t, qt.Equals(third.id, second.id))
+	isOf(read(first, third, first, third, third, first), first, third, first, third, third, first)
 }
 
 // A loop's body that ends its context gets no further event, unless many

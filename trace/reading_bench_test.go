@@ -27,12 +27,14 @@ func BenchmarkReading(b *testing.B) {
 	for _, test := range []struct {
 		name, arguments string
 		text, header    bool
+		sites           int // which take turns
 	}{
-		{"three", "8@%rax 8@%rbx 8@%rcx", false, false},
-		{"three-header", "8@%rax 8@%rbx 8@%rcx", false, true},
-		{"three-ints", "-4@%eax -4@%ebx -4@%ecx", false, false},
-		{"text", "8@%rax", true, false},
-		{"twelve", "8@%rax 8@%rbx 8@%rcx 8@%rdx 8@%rsi 8@%rdi 8@%rbp 8@%r8 8@%r9 8@%r10 8@%r11 8@%r12", false, false},
+		{"three", "8@%rax 8@%rbx 8@%rcx", false, false, 1},
+		{"three-header", "8@%rax 8@%rbx 8@%rcx", false, true, 1},
+		{"three-header-turns", "8@%rax 8@%rbx 8@%rcx", false, true, 2},
+		{"three-ints", "-4@%eax -4@%ebx -4@%ecx", false, false, 1},
+		{"text", "8@%rax", true, false, 1},
+		{"twelve", "8@%rax 8@%rbx 8@%rcx 8@%rdx 8@%rsi 8@%rdi 8@%rbp 8@%r8 8@%r9 8@%r10 8@%r11 8@%r12", false, false, 1},
 	} {
 		for _, reuse := range []bool{true, false} {
 			name := test.name + "/own"
@@ -53,9 +55,12 @@ func BenchmarkReading(b *testing.B) {
 					Args: args}, probe: "p:n"}
 				block, err := plan.Block(&bpfgen.Site{Provider: "p", Name: "n", Args: args})
 				qt.Assert(b, qt.IsNil(err))
-				site.events = newEvents(block.Record, args)
 				s := &Session{}
-				qt.Assert(b, qt.IsNil(s.sites.add(site)))
+				for range test.sites {
+					other := *site
+					other.events = newEvents(block.Record, args)
+					qt.Assert(b, qt.IsNil(s.sites.add(&other)))
+				}
 				s.decoder = newDecoder(&s.sites, reuse)
 				raw := make([]byte, block.Record.Size)
 				if test.text {
@@ -70,6 +75,7 @@ func BenchmarkReading(b *testing.B) {
 				for ring.produced < ringSize/2 {
 					at := ring.produced
 					binary.NativeEndian.PutUint32(ring.data[at:], uint32(len(raw)))
+					binary.NativeEndian.PutUint32(raw, uint32(count%test.sites))
 					copy(ring.data[at+8:], raw)
 					ring.produced += uint64(8 + len(raw))
 					count++

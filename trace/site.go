@@ -30,6 +30,10 @@ type Site struct {
 	events *events // nil if none are sent
 	starts *events // of calls, which their ends send; nil if they send none
 
+	// repeat has the event that is used again, if events are and one has come.
+	// It belongs to the iteration over events.
+	repeat *repeat
+
 	definition *providers.Probe // nil if there is none
 }
 
