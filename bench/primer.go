@@ -5,6 +5,8 @@
 package main
 
 import (
+	"errors"
+	"sync"
 	"time"
 
 	"github.com/gousdt/gousdt/bench/internal/synth"
@@ -22,9 +24,35 @@ type primer struct {
 	other attachFunc // its undo may be nil
 }
 
+// prime attaches the other twice, and returns how to undo that. The first time
+// mostly waits, and while the processor rests its caches become cold again. The
+// second time warms them.
+func (p *primer) prime() (undo func() error, err error) {
+	var undos []func() error
+	undo = func() error {
+		errs := make([]error, len(undos))
+		var wait sync.WaitGroup
+		for i, undo := range undos {
+			wait.Go(func() { errs[i] = undo() })
+		}
+		wait.Wait()
+		return errors.Join(errs...)
+	}
+	for range 2 {
+		undoOther, err := p.other()
+		if err != nil {
+			return nil, errors.Join(err, undo())
+		}
+		if undoOther != nil {
+			undos = append(undos, undoOther)
+		}
+	}
+	return undo, nil
+}
+
 // measure takes the times of attach and of what it returns.
 func (p *primer) measure(attach attachFunc) (attached, detached float64, err error) {
-	undoOther, err := p.other()
+	undoOther, err := p.prime()
 	if err != nil {
 		return 0, 0, err
 	}
@@ -34,11 +62,7 @@ func (p *primer) measure(attach attachFunc) (attached, detached float64, err err
 
 	// It would take as long to detach the other before or after.
 	other := make(chan error, 1)
-	if undoOther == nil {
-		other <- nil
-	} else {
-		go func() { other <- undoOther() }()
-	}
+	go func() { other <- undoOther() }()
 	if err == nil {
 		start = time.Now()
 		err = undo()
