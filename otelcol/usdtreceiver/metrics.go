@@ -59,13 +59,14 @@ func (m *metricsSource) collect(ctx context.Context) error {
 	r := m.receiver
 	var err error
 	now := time.Now()
+	// Each metric ends at a moment of its own, where its next points start.
+	taken := make([]time.Time, len(m.metrics))
 	for i := range m.metrics {
-		at, failed := m.take(i)
-		if failed != nil {
+		var failed error
+		if taken[i], failed = m.take(i); failed != nil {
 			err = errors.Join(err, fmt.Errorf("%s: %w", r.config.Metrics[i].Name, failed))
-			continue
+			taken[i] = now
 		}
-		now = at
 	}
 	b := newMetricsBuilder(r.config.Temporality)
 	since := now.Add(-r.config.EndAfter)
@@ -74,8 +75,8 @@ func (m *metricsSource) collect(ctx context.Context) error {
 		if r.config.Temporality == Cumulative {
 			ended = m.tables[i].end(since, r.processes.hasGone)
 		}
-		b.add(metric, m.tables[i].all(), now, false)
-		b.add(metric, ended, now, true)
+		b.add(metric, m.tables[i].all(), taken[i], false)
+		b.add(metric, ended, taken[i], true)
 	}
 	r.processes.forget(now.Add(-max(r.config.EndAfter, keepGone) - r.config.CollectionInterval))
 	points := b.all.DataPointCount()

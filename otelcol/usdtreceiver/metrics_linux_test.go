@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/go-quicktest/qt"
+	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/pmetric"
 
 	"github.com/gousdt/gousdt/internal/testprog"
@@ -131,4 +132,33 @@ func TestNothingIsLeftAfterSIGKILL(t *testing.T) {
 	child := startChild(t, b.File)
 	b.transactions("-c", "2", "-t", "50")
 	child.kill()
+}
+
+// A metric's points start where those before ended, whatever other metrics there
+// are.
+func TestIntervalsOfDeltasFollowEachOther(t *testing.T) {
+	b := startBenchmark(t)
+	var metrics []any
+	for _, name := range []string{"a", "b", "c", "d"} {
+		metrics = append(metrics, map[string]any{
+			"name": name, "pair": "postgresql:query", "where": `str(query, 17) == "UPDATE pgbench_te"`,
+		})
+	}
+	s, end := started(t, map[string]any{
+		"temporality": "delta", "collection_interval": "20ms", "resource": "container", "metrics": metrics,
+	})
+	s.awaitAttached(b.File, "metrics")
+	b.transactions("-c", "4", "-t", "200")
+	end()
+	for _, name := range []string{"a", "d"} {
+		var last pcommon.Timestamp
+		points(s.metrics.AllMetrics(), name, func(_ pmetric.ResourceMetrics, m pmetric.Metric) {
+			for _, p := range m.ExponentialHistogram().DataPoints().All() {
+				qt.Check(t, qt.IsTrue(p.StartTimestamp() >= last && p.Timestamp() > p.StartTimestamp()),
+					qt.Commentf("%v to %v after %v", p.StartTimestamp(), p.Timestamp(), last))
+				last = p.Timestamp()
+			}
+		})
+		qt.Check(t, qt.IsTrue(last > 0))
+	}
 }
