@@ -52,7 +52,7 @@ func (t *tracer) collectEvents(take func(*trace.Event)) error {
 			}
 			continue
 		}
-		if t.isLate(event) {
+		if t.isOutside(event) {
 			continue
 		}
 		n := t.events.Add(1)
@@ -101,7 +101,7 @@ func (t *tracer) startMeasuring() error {
 			return err
 		}
 	}
-	t.start = time.Now()
+	t.start, t.from = time.Now(), monotonic()
 	return nil
 }
 

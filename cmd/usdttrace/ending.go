@@ -90,10 +90,7 @@ func (t *tracer) watchEnd() {
 			limit.Stop()
 		}
 		t.took = time.Since(t.start)
-		var now unix.Timespec
-		if unix.ClockGettime(unix.CLOCK_MONOTONIC, &now) == nil {
-			t.until.Store(now.Nano())
-		}
+		t.until.Store(monotonic())
 		if takes := time.Duration(t.session.PerfEvents()) * closingTime; takes > time.Second {
 			t.messages.Note("detaching takes some %.0f s: this kernel closes %d perf events one after the other "+
 				"(sites share them if tracefs is mounted at /sys/kernel/tracing)", takes.Seconds(), t.session.PerfEvents())
@@ -108,11 +105,30 @@ func (t *tracer) watchEnd() {
 	}()
 }
 
-// isLate reports whether a hit came after the end. The kernel detaches one
-// probe after the other, on older kernels in 0.1 s each.
-func (t *tracer) isLate(event *trace.Event) bool {
+// isOutside reports whether a hit came before the tracing began, or after its
+// end. The kernel attaches and detaches one probe after the other, on older
+// kernels in 0.1 s each.
+func (t *tracer) isOutside(event *trace.Event) bool {
 	until := t.until.Load()
-	return until != 0 && int64(event.Monotonic) > until
+	return int64(event.Monotonic) < t.from || until != 0 && int64(event.Monotonic) > until
+}
+
+// initialTimeNamespace is the inode number of the first time namespace on every
+// kernel (PROC_TIME_INIT_INO of include/linux/proc_ns.h).
+const initialTimeNamespace = 0xeffffffa
+
+// monotonic returns the time of CLOCK_MONOTONIC as programs in the kernel have
+// it, or 0: in a time namespace it is another one.
+func monotonic() int64 {
+	var st unix.Stat_t
+	if unix.Stat("/proc/self/ns/time", &st) == nil && st.Ino != initialTimeNamespace {
+		return 0
+	}
+	var now unix.Timespec
+	if unix.ClockGettime(unix.CLOCK_MONOTONIC, &now) != nil {
+		return 0
+	}
+	return now.Nano()
 }
 
 // endWith has the tracing end when a process ends.

@@ -41,7 +41,8 @@ type tracer struct {
 
 	ctx    context.Context // ends when the tracing is to end
 	end    context.CancelFunc
-	until  atomic.Int64  // CLOCK_MONOTONIC at the end, 0 before it
+	from   int64         // CLOCK_MONOTONIC at the start, 0 with -c
+	until  atomic.Int64  // that of the end, 0 before it
 	ended  chan struct{} // closed when everything is detached
 	watch  sync.WaitGroup
 	events atomic.Uint64

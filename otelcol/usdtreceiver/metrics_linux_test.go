@@ -134,8 +134,8 @@ func TestNothingIsLeftAfterSIGKILL(t *testing.T) {
 	child.kill()
 }
 
-// A metric's points start where those before ended, whatever other metrics there
-// are.
+// A metric's points start where those before ended, whatever other metrics
+// there are.
 func TestIntervalsOfDeltasFollowEachOther(t *testing.T) {
 	b := startBenchmark(t)
 	var metrics []any
