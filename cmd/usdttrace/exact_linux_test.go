@@ -6,10 +6,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/go-quicktest/qt"
 
+	"github.com/gousdt/gousdt/stack"
 	"github.com/gousdt/gousdt/trace"
 )
 
@@ -75,4 +77,19 @@ func TestCountsOfProbesCanBeCompared(t *testing.T) {
 func TestAnEventStandsForThoseThatWereNotSampled(t *testing.T) {
 	s := &summary{events: 100, sampled: 10, losses: trace.Losses{NotSampled: 90}}
 	qt.Check(t, qt.StringContains(s.text(), "on average for 10 hits\n"))
+}
+
+// The whole of a profile is all hits, also those of stacks that have no row.
+func TestProfileHasTheHitsOfOtherStacks(t *testing.T) {
+	o := &options{by: []string{"stack", "tid"}}
+	tr := &tracer{options: o, stacks: stack.NewSymbolizer(nil)}
+	defer tr.stacks.Close()
+	a := &aggregation{kind: kindProfile}
+	row := trace.Row{Keys: []trace.Value{trace.ValueOf(uint64(1)), trace.ValueOf(uint64(2))}, Count: 5}
+	p := tr.profileOf(a, &trace.Snapshot{
+		By: o.by, Rows: []trace.Row{row}, Other: trace.Row{Count: 7},
+	})
+	var folded strings.Builder
+	qt.Assert(t, qt.IsNil(p.WriteFolded(&folded)))
+	qt.Check(t, qt.Equals(folded.String(), "stack=(other);[unknown] 7\ntid=2;[unknown] 5\n"))
 }
