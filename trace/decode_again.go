@@ -98,7 +98,11 @@ func newRepeat(e *Event, site *Site) *repeat {
 // records are is known, and so it is known where in it is what.
 func (p *repeat) setWords(record unsafe.Pointer) {
 	words, from := p.words, unsafe.Add(record, p.wordsAt)
-	for i := range words {
+	if len(words) == 0 {
+		return
+	}
+	words[0].bits = *(*uint64)(from) // not in the loop: most have few
+	for i := 1; i < len(words); i++ {
 		words[i].bits = *(*uint64)(unsafe.Add(from, i*8))
 	}
 }
