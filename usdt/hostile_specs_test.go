@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/go-quicktest/qt"
@@ -42,10 +43,13 @@ func TestHostileUserThatTakesAllSpecs(t *testing.T) {
 		copyFile(t, innocent, testprog.Path(t, "target-static"))
 		self, err := os.Executable()
 		qt.Assert(t, qt.IsNil(err))
+		var mu sync.Mutex // detaching goes on after SyncAll, and tells of it
 		var told []string
 		w, err := c.Watch(&usdt.WatchOptions{
 			Proc: proc.WatcherOptions{Filter: only(self, innocent)},
 			Changed: func(changes *usdt.WatchChanges) {
+				mu.Lock()
+				defer mu.Unlock()
 				for _, err := range changes.Errors {
 					told = append(told, err.Error())
 				}
@@ -53,9 +57,14 @@ func TestHostileUserThatTakesAllSpecs(t *testing.T) {
 		}, watching(t, c.Collect, "hostile:*", "gousdt_test:twelve")...)
 		qt.Assert(t, qt.IsNil(err))
 		defer w.Close()
+		allTold := func() string {
+			mu.Lock()
+			defer mu.Unlock()
+			return strings.Join(told, "\n")
+		}
 		qt.Assert(t, qt.IsNil(w.SyncAll()))
 		if mode != usdt.ModeSingleIPMap { // in which each site needs an address of its own
-			qt.Assert(t, qt.HasLen(w.Links(), files), qt.Commentf("%v", told))
+			qt.Assert(t, qt.HasLen(w.Links(), files), qt.Commentf("%v", allTold()))
 			inUse, _ := c.SpecsInUse()
 			qt.Assert(t, qt.Equals(inUse, specs))
 		}
@@ -65,7 +74,7 @@ func TestHostileUserThatTakesAllSpecs(t *testing.T) {
 		process.Fire("twelve", 1)
 		qt.Assert(t, qt.Equals(int(c.next(t, 1)[0].Pid), process.PID))
 		if mode != usdt.ModeSingleIPMap {
-			qt.Assert(t, qt.StringContains(strings.Join(told, "\n"), "detached to make room for others that have less"))
+			qt.Assert(t, qt.StringContains(allTold(), "detached to make room for others that have less"))
 		}
 	})
 }
