@@ -72,13 +72,6 @@ func (id FileID) MayBe(other FileID) bool {
 	return id == other || id.overlay && other.overlay && id.inode == other.inode && id.born == other.born
 }
 
-// MayHaveOthers reports whether there may be other IDs of the same file: it was
-// reached through overlayfs, on a mount that is not trusted. A breakpoint that
-// is set for one of them in all processes is set for all of them, so what is
-// attached to each would see every hit of the others: attach in each process by
-// itself.
-func (id FileID) MayHaveOthers() bool { return id.overlay && id.device != 0 }
-
 // String describes the file as human-readable text: "fe:00 inode 326789".
 func (id FileID) String() string {
 	device := fmt.Sprintf("%02x:%02x", id.device>>32, id.device&(1<<32-1))

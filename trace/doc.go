@@ -163,13 +163,12 @@
 //	go w.Run(ctx, 10*time.Second)
 //
 // A file is attached once for all processes. With [WatchOptions.PerProcess] it
-// is attached to each process that a filter lets through. So is a file that
-// processes may have by several names, see [proc.FileID.MayHaveOthers]: each
-// hit is seen once. Cookies tell files or processes apart in events, filters
-// and aggregations, see [WatchOptions.OptionsFor]. Package proc says what is
-// noticed, and how soon. [Session.AttachSelection] is for those who find files
-// by other means. Attachments of one file in several processes share a program.
-// Sessions whose events differ can share one Watch, see [WatchSessions].
+// is attached to each process that a filter lets through. Cookies tell files or
+// processes apart in events, filters and aggregations, see
+// [WatchOptions.OptionsFor]. Package proc says what is noticed, and how soon.
+// [Session.AttachSelection] is for those who find files by other means.
+// Attachments of one file in several processes share a program. Sessions whose
+// events differ can share one Watch, see [WatchSessions].
 //
 // # What is missing
 //

@@ -20,11 +20,10 @@ type watchDriver struct {
 	sessions []WatchSession
 	patterns []elfnote.Pattern // of all sessions together
 	opts     WatchOptions
-	ownPIDs  bool // the kernel knows the PIDs
 }
 
 func newWatchDriver(opts *WatchOptions, sessions []WatchSession) *watchDriver {
-	d := &watchDriver{sessions: slices.Clone(sessions), opts: *opts, ownPIDs: opts.Proc.FS.OwnPIDs()}
+	d := &watchDriver{sessions: slices.Clone(sessions), opts: *opts}
 	all := false
 	for i := range d.sessions {
 		s := &d.sessions[i]
@@ -67,12 +66,7 @@ func (d *watchDriver) fileSites() int {
 
 func (d *watchDriver) Release(file *watchedFile) { file.selection.Close() }
 
-// PerProcess reports whether a file is attached in each process by itself: also
-// one that another process may have by another name, so that no hit counts
-// twice.
-func (d *watchDriver) PerProcess(file *proc.CachedFile) bool {
-	return d.opts.PerProcess || d.ownPIDs && file.ID().MayHaveOthers()
-}
+func (d *watchDriver) PerProcess(*proc.CachedFile) bool { return d.opts.PerProcess }
 
 func (d *watchDriver) Attach(n int, file *watchedFile, pair *proc.ProcessFile, pid int) (*Attachment, bool, error) {
 	part := file.parts[n]

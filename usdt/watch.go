@@ -137,7 +137,7 @@ func (m *Manager) Watch(opts *WatchOptions, programs ...WatchProgram) (*Watch, e
 	}
 	d := &watchDriver{
 		manager: m, programs: slices.Clone(programs), names: programNames(programs),
-		patterns: patternsOf(programs), opts: *opts, ownPIDs: opts.Proc.FS.OwnPIDs(),
+		patterns: patternsOf(programs), opts: *opts,
 	}
 	follower, err := follow.New(d, follow.Options{
 		Proc:         opts.Proc,

@@ -21,7 +21,6 @@ type watchDriver struct {
 	names    []string          // of the programs: what is left behind may fail when they are closed
 	patterns []elfnote.Pattern // of all programs together
 	opts     WatchOptions
-	ownPIDs  bool // the kernel knows the PIDs
 }
 
 // Open checks the sites of a file, once for all processes and all programs.
@@ -35,13 +34,11 @@ func (d *watchDriver) Open(pair *proc.ProcessFile) (*watchedFile, error) {
 
 func (d *watchDriver) Release(file *watchedFile) { file.selection.Close() }
 
-// PerProcess reports whether a file is attached in each process by itself: then
-// no hit is seen twice of a file of overlayfs. In ModeSingleIPMap the programs
-// know a site by its address, which is the same everywhere only for an
-// executable that is not position-independent.
+// PerProcess reports whether a file is attached in each process by itself. In
+// ModeSingleIPMap the programs know a site by its address, which is the same
+// everywhere only for an executable that is not position-independent.
 func (d *watchDriver) PerProcess(file *proc.CachedFile) bool {
-	return d.opts.PerProcess || d.ownPIDs && file.ID().MayHaveOthers() ||
-		d.manager.mode == ModeSingleIPMap && file.ELF().Kind() != elfnote.Executable
+	return d.opts.PerProcess || d.manager.mode == ModeSingleIPMap && file.ELF().Kind() != elfnote.Executable
 }
 
 func (d *watchDriver) Attach(n int, file *watchedFile, pair *proc.ProcessFile, pid int) (*Link, bool, error) {
