@@ -9,7 +9,6 @@ import (
 	"math"
 	"os"
 	"strings"
-	"sync"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
@@ -69,7 +68,7 @@ func (s *Selection) AttachRaw(prog *ebpf.Program, mode Mode, cookies []uint64) (
 	if err := s.checkSemaphores(mode); err != nil {
 		return nil, err
 	}
-	executable, err := s.opened.executable()
+	executable, err := link.OpenExecutable(s.opened.path())
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", s.opened.name, err)
 	}
@@ -89,34 +88,6 @@ func (s *Selection) AttachRaw(prog *ebpf.Program, mode Mode, cookies []uint64) (
 		return nil, err
 	}
 	return lnk, nil
-}
-
-// executables are what package link attaches to: paths, by the descriptor that
-// they lead to. To make one, package link asks for the status of the file,
-// which takes as long as to attach to a site. So they are kept, one for each
-// descriptor that has been attached to. Whichever file has the descriptor, its
-// path is the same, and nothing else is kept as long as no symbol is looked up.
-var executables = struct {
-	sync.Mutex
-	of map[int]*link.Executable
-}{of: make(map[int]*link.Executable)}
-
-func (o *opened) executable() (*link.Executable, error) {
-	executables.Lock()
-	known := executables.of[o.descriptor]
-	executables.Unlock()
-	if known != nil {
-		return known, nil
-	}
-	// Nobody else waits for it: the file system may be somebody else's.
-	made, err := link.OpenExecutable(o.path())
-	if err != nil {
-		return nil, err
-	}
-	executables.Lock()
-	executables.of[o.descriptor] = made
-	executables.Unlock()
-	return made, nil
 }
 
 // checkSemaphores returns an error for the first site whose semaphore the
