@@ -236,6 +236,15 @@ func (a *arena) fill(random *rand.Rand) {
 	}
 }
 
+// touch has the processor use each page.
+func (a *arena) touch() {
+	for i := 0; i < len(a.bytes); i += unix.Getpagesize() {
+		touched += a.bytes[i]
+	}
+}
+
+var touched byte // or the compiler would leave it out
+
 // readMemory returns what is in the memory of this process, which is the one
 // that programs read when they are run here.
 func readMemory(address uint64, size int) ([]byte, bool) {
