@@ -38,20 +38,30 @@ func newWatch(t *testing.T, options WatcherOptions, wanted ...string) *watch {
 	before := openDescriptors(t)
 	t.Cleanup(func() {
 		qt.Check(t, qt.IsNil(w.Close()))
-		awaitDescriptors(t, before)
+		w.awaitReturns()
+		qt.Check(t, qt.Equals(openDescriptors(t), before))
 		qt.Check(t, qt.HasLen(w.ProcessFiles(), 0))
 	})
 	return w
 }
 
-// awaitDescriptors waits until no more descriptors are open than before: a scan
-// that was left behind closes its own when it returns.
-func awaitDescriptors(t *testing.T, before int) {
-	t.Helper()
-	for start := time.Now(); openDescriptors(t) != before && time.Since(start) < testneeds.Patience(10*time.Second); {
-		runtime.Gosched()
+// awaitReturns waits until every scan that was left behind has returned, and has
+// given back what it opened on its way.
+func (w *watch) awaitReturns() {
+	w.t.Helper()
+	blocked := func() int {
+		w.aside.mu.Lock()
+		defer w.aside.mu.Unlock()
+		return w.aside.total
 	}
-	qt.Check(t, qt.Equals(openDescriptors(t), before))
+	for start := time.Now(); blocked() > 0; runtime.Gosched() {
+		if time.Since(start) > testneeds.Patience(10*time.Second) {
+			w.t.Errorf("%d scans that were left behind have not returned", blocked())
+			return
+		}
+	}
+	w.scanning.Lock() // which the last of them holds until it has given back all
+	defer w.scanning.Unlock()
 }
 
 func describe(c *Changes) []string {
