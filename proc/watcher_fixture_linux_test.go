@@ -45,8 +45,8 @@ func newWatch(t *testing.T, options WatcherOptions, wanted ...string) *watch {
 	return w
 }
 
-// awaitReturns waits until every scan that was left behind has returned, and has
-// given back what it opened on its way.
+// awaitReturns waits until every scan that was left behind has returned, and
+// has given back what it opened on its way.
 func (w *watch) awaitReturns() {
 	w.t.Helper()
 	blocked := func() int {
