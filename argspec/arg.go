@@ -140,7 +140,8 @@ type Arg struct {
 
 	// Err says why there is no value to fetch, for kinds Unavailable and Bytes.
 	// Its text ends with Raw in parentheses. It wraps the error of
-	// File.Symbol or File.PLTGOT where that is the cause.
+	// File.Symbol or File.PLTGOT where that is the cause. In JSON it is its
+	// text.
 	Err error
 }
 

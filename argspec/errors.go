@@ -93,3 +93,6 @@ func (e *unavailableError) Unwrap() []error {
 	}
 	return []error{e.reason, e.cause}
 }
+
+// MarshalText makes the reason a text in JSON, where an error without it is {}.
+func (e *unavailableError) MarshalText() ([]byte, error) { return []byte(e.Error()), nil }

@@ -5,6 +5,7 @@ package argspec
 import (
 	"bufio"
 	"debug/elf"
+	"encoding/json"
 	"errors"
 	"os"
 	"strings"
@@ -132,6 +133,21 @@ func TestUnavailableErrorsTellReasonAndCause(t *testing.T) {
 	qt.Check(t, qt.IsFalse(errors.Is(args[1].Err, errSymbol)))
 	// What could be told is kept.
 	qt.Check(t, qt.Equals(args[1].Size, 8))
+}
+
+func TestReasonsAreTextsInJSON(t *testing.T) {
+	for _, test := range []struct{ text, want string }{
+		{"8@%cr0", "register cr0: not in pt_regs (8@%cr0)"},
+		{"12@(%rsp)", "size is not 1, 2, 4 or 8 bytes (12@(%rsp))"},
+		{strings.Repeat("8@$1 ", maxListed) + "8@$2", "more than 256 arguments (8@$2)"},
+	} {
+		args := Parse(elf.EM_X86_64, test.text)
+		text, err := json.Marshal(args[len(args)-1])
+		qt.Assert(t, qt.IsNil(err))
+		var decoded struct{ Err string }
+		qt.Assert(t, qt.IsNil(json.Unmarshal(text, &decoded)))
+		qt.Check(t, qt.Equals(decoded.Err, test.want))
+	}
 }
 
 func TestSymbolsAreAskedForOnlyWhereTheyMatter(t *testing.T) {
