@@ -28,7 +28,7 @@ type repeat struct {
 	words   []Value // of the event's arguments
 	wordsAt int     // place in the record
 
-	isPlain   bool // there are only words; otherwise the next three say what else
+	isShort   bool // there are only words, and perhaps a text
 	hasHeader bool
 	text      *repeatedText // what is behind the first argument that has a text
 	hasRest   bool          // see finish
@@ -89,8 +89,13 @@ func newRepeat(e *Event, site *Site) *repeat {
 		}
 	}
 	p.hasRest = of.isRare || len(of.loads)+len(p.texts)+len(p.captures) > 0
-	p.isPlain = !p.hasHeader && p.text == nil && len(p.numbers) == 0 && !p.hasRest
+	p.isShort = !p.hasHeader && len(p.numbers) == 0 && !p.hasRest
 	return p
+}
+
+// is reports whether a record is of the site.
+func (p *repeat) is(record unsafe.Pointer, length uint32) bool {
+	return length == p.length && *(*uint32)(record) == p.id
 }
 
 // setWords sets the arguments that are words. Nothing of a record is checked
