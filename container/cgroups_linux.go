@@ -105,6 +105,7 @@ func mountPoint() (string, error) {
 func (c *Cgroups) Path(id uint64) (string, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.forget(time.Now())
 	if p, ok := c.paths[id]; ok {
 		return p, true
 	}
@@ -115,6 +116,18 @@ func (c *Cgroups) Path(id uint64) (string, bool) {
 	}
 	p, ok := c.paths[id]
 	return p, ok
+}
+
+// Exists reports whether a cgroup is there now. Path knows it for longer.
+func (c *Cgroups) Exists(id uint64) bool {
+	cgroup, ok := c.Path(id)
+	if !ok {
+		return false
+	}
+	// Asked of the file system: the kernel may tell of a removal late, or not
+	// at all where there are too many.
+	ino, err := inode(filepath.Join(c.root, cgroup))
+	return err == nil && ino == id
 }
 
 // Name returns what people call a cgroup: the short ID of its container, the
@@ -184,20 +197,21 @@ func (c *Cgroups) add(cgroup string, depth int) error {
 // read: what is made in between is seen twice rather than not at all.
 func (c *Cgroups) addLocked(cgroup string, depth int) error {
 	dir := filepath.Join(c.root, cgroup)
-	info, err := os.Stat(dir)
+	ino, err := inode(dir)
 	if err != nil {
 		return err
 	}
-	stat, ok := info.Sys().(*syscall.Stat_t)
-	if !ok {
-		return fmt.Errorf("%s: its ID is not known", dir)
+	before, known := c.ids[cgroup]
+	if known && before != ino {
+		c.removedLocked(cgroup) // and made again, of which the kernel has not told
+		known = false
 	}
-	if _, known := c.ids[cgroup]; !known && len(c.ids) == maxCgroups {
+	if !known && len(c.ids) == maxCgroups {
 		c.limited = fmt.Errorf("watch cgroup %s: %d are watched already, which is the most", cgroup,
 			maxCgroups)
 		return nil
 	}
-	c.paths[stat.Ino], c.ids[cgroup] = cgroup, stat.Ino
+	c.paths[ino], c.ids[cgroup] = cgroup, ino
 	fd, err := withDescriptor(c.inotify, func(fd int) (int, error) {
 		return unix.InotifyAddWatch(fd, dir,
 			unix.IN_CREATE|unix.IN_DELETE|unix.IN_MOVED_FROM|unix.IN_MOVED_TO|unix.IN_ONLYDIR)
@@ -228,6 +242,19 @@ func (c *Cgroups) addLocked(cgroup string, depth int) error {
 	return nil
 }
 
+// inode returns the number of a directory, which is the ID of its cgroup.
+func inode(dir string) (uint64, error) {
+	info, err := os.Stat(dir)
+	if err != nil {
+		return 0, err
+	}
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return 0, fmt.Errorf("%s: its ID is not known", dir)
+	}
+	return stat.Ino, nil
+}
+
 func ignoreMissing(err error) error {
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENODEV) {
 		return nil // it was removed meanwhile
@@ -239,11 +266,33 @@ func ignoreMissing(err error) error {
 func (c *Cgroups) removed(cgroup string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.removedLocked(cgroup)
+}
+
+func (c *Cgroups) removedLocked(cgroup string) {
 	now := time.Now()
 	if id, ok := c.ids[cgroup]; ok {
 		c.gone = append(c.gone, goneCgroup{id, cgroup, now})
 		delete(c.ids, cgroup)
 	}
+	c.forget(now)
+}
+
+// scanAll finds what was made and what was removed, of which the kernel did not
+// tell.
+func (c *Cgroups) scanAll() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for cgroup := range c.ids {
+		if _, err := os.Stat(filepath.Join(c.root, cgroup)); errors.Is(err, fs.ErrNotExist) {
+			c.removedLocked(cgroup)
+		}
+	}
+	c.addLocked("/", 0)
+}
+
+// forget drops the cgroups that were removed long ago.
+func (c *Cgroups) forget(now time.Time) {
 	for len(c.gone) > 0 && (len(c.gone) > maxGone || now.Sub(c.gone[0].since) > grace) {
 		oldest := c.gone[0]
 		c.gone = c.gone[1:]

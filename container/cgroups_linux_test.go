@@ -91,11 +91,15 @@ func TestWatch(t *testing.T) {
 		n := makeCgroup(t, inner)
 		testneeds.Await(t, 10*time.Second, "the cgroup is found", func() bool { return find(n) != "" })
 		qt.Assert(t, qt.Equals(find(n), "/"+name+"/docker-"+id+".scope"))
+		qt.Check(t, qt.IsTrue(cgroups.Exists(n)))
 		qt.Assert(t, qt.IsNil(os.Remove(inner)))
+		qt.Check(t, qt.IsFalse(cgroups.Exists(n)))
 		again := makeCgroup(t, inner)
 		testneeds.Await(t, 10*time.Second, "the cgroup is found", func() bool { return find(again) != "" })
 		qt.Assert(t, qt.Equals(find(again), "/"+name+"/docker-"+id+".scope"))
 		qt.Assert(t, qt.Equals(find(n), "/"+name+"/docker-"+id+".scope"))
+		qt.Check(t, qt.IsFalse(cgroups.Exists(n)))
+		qt.Check(t, qt.IsTrue(cgroups.Exists(again)))
 
 		// The IDs of a container are those of the cgroups that it has now.
 		qt.Check(t, qt.DeepEquals(cgroups.IDs(id[:10]), []uint64{again}))
@@ -107,6 +111,7 @@ func TestWatch(t *testing.T) {
 	})
 	t.Run("no cgroup", func(t *testing.T) {
 		qt.Assert(t, qt.Equals(find(1<<60), ""))
+		qt.Check(t, qt.IsFalse(cgroups.Exists(1<<60)))
 	})
 	qt.Assert(t, qt.IsNil(cgroups.Err()))
 }

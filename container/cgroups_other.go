@@ -21,6 +21,9 @@ func Watch(string) (*Cgroups, error) {
 // Path knows no cgroup.
 func (c *Cgroups) Path(uint64) (string, bool) { return "", false }
 
+// Exists knows no cgroup.
+func (c *Cgroups) Exists(uint64) bool { return false }
+
 // Name returns "cgroup" and the ID.
 func (c *Cgroups) Name(id uint64) string { return fmt.Sprintf("cgroup %d", id) }
 

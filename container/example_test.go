@@ -50,6 +50,6 @@ func ExampleWatch() {
 	if err := cgroups.Err(); err != nil {
 		fmt.Println("some may be unknown once they are removed:", err)
 	}
-	fmt.Println(cgroups.Name(1)) // the root
+	fmt.Println(cgroups.Name(1), cgroups.Exists(1)) // the root
 	fmt.Println(cgroups.IDs("4c01db0b339c"), "are those of a container")
 }

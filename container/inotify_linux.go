@@ -39,7 +39,7 @@ func (c *Cgroups) follow() {
 // gone meanwhile, of which another event tells.
 func (c *Cgroups) changed(watch int32, mask uint32, name string) {
 	if mask&unix.IN_Q_OVERFLOW != 0 {
-		c.add("/", 0)
+		c.scanAll()
 		return
 	}
 	c.mu.Lock()

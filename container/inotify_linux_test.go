@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package container
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/go-quicktest/qt"
+	"golang.org/x/sys/unix"
+)
+
+// Of what the kernel did not tell, because there was too much, nothing stays.
+func TestScanAfterTooManyChanges(t *testing.T) {
+	// Any tree of directories will do.
+	root := t.TempDir()
+	mkdir := func(name string) uint64 {
+		t.Helper()
+		dir := filepath.Join(root, name)
+		qt.Assert(t, qt.IsNil(os.Mkdir(dir, 0o755)))
+		id, err := inode(dir)
+		qt.Assert(t, qt.IsNil(err))
+		return id
+	}
+	removed, stays := mkdir("removed"), mkdir("stays")
+	c, err := Watch(root)
+	qt.Assert(t, qt.IsNil(err))
+	qt.Assert(t, qt.IsNil(c.Close())) // it hears of nothing from now on
+
+	qt.Assert(t, qt.IsNil(os.Remove(filepath.Join(root, "removed"))))
+	made := mkdir("made")
+	c.changed(0, unix.IN_Q_OVERFLOW, "")
+	qt.Check(t, qt.DeepEquals(c.ids, map[string]uint64{"/": c.ids["/"], "/stays": stays, "/made": made}))
+	// The last events of what was removed are still to be read.
+	path, ok := c.Path(removed)
+	if removed != made { // a file system may give a number again
+		qt.Check(t, qt.IsTrue(ok))
+		qt.Check(t, qt.Equals(path, "/removed"))
+		qt.Check(t, qt.IsFalse(c.Exists(removed)))
+	}
+	qt.Check(t, qt.IsTrue(c.Exists(stays)))
+	qt.Check(t, qt.IsTrue(c.Exists(made)))
+
+	// Nobody else has to go for them to be forgotten.
+	for i := range c.gone {
+		c.gone[i].since = time.Now().Add(-2 * grace)
+	}
+	_, ok = c.Path(removed)
+	qt.Check(t, qt.Equals(ok, removed == made))
+}
