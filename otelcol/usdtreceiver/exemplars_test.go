@@ -59,7 +59,7 @@ func TestExemplarsAreBounded(t *testing.T) {
 	began, r := time.Unix(1000, 0), new(resource)
 	s := &series{resource: r, attributes: []trace.Value{trace.ValueOf("SELECT")}, start: began}
 	points := func(at time.Time) (sent [][]int64) {
-		b := newMetricsBuilder(Cumulative)
+		b := builderOf(Cumulative)
 		b.add(m, []*series{s}, at, false)
 		for _, p := range b.all.ResourceMetrics().At(0).ScopeMetrics().At(0).Metrics().At(0).ExponentialHistogram().DataPoints().All() {
 			sent = append(sent, tookOf(p))

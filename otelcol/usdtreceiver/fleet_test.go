@@ -43,7 +43,7 @@ func nodeMetrics(t *testing.T, containers int) pmetric.Metrics {
 		metrics = append(metrics, m)
 	}
 	at := time.Unix(1_800_000_000, 123456789)
-	b := newMetricsBuilder(Delta)
+	b := builderOf(Delta)
 	for range containers {
 		id, uid := text(64), uuid()
 		r := &resource{

@@ -138,7 +138,7 @@ func (l *logs) fill(record plog.LogRecord, e *trace.Event, hits uint64) {
 	}
 	for i, v := range e.Args {
 		name := argumentPrefix + validText([]byte(e.Site.ArgumentName(i)))
-		if text, _ := v.Data(); text != nil {
+		if text, _ := v.Data(); text != nil && v.Kind() != trace.Bytes {
 			to.PutStr(name, validText(text))
 		} else {
 			putValue(to, name, v)

@@ -68,7 +68,7 @@ func (m *metricsSource) collect(ctx context.Context) error {
 			taken[i] = now
 		}
 	}
-	b := newMetricsBuilder(r.config.Temporality)
+	b := newMetricsBuilder(r)
 	since := now.Add(-r.config.EndAfter)
 	for i, metric := range m.metrics {
 		var ended []*series

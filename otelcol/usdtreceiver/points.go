@@ -3,6 +3,8 @@
 package usdtreceiver
 
 import (
+	"math"
+	"strconv"
 	"strings"
 	"time"
 
@@ -19,17 +21,18 @@ const overflowAttribute = "otel.metric.overflow"
 
 // metricsBuilder puts points under their resources.
 type metricsBuilder struct {
+	receiver    *usdtReceiver
 	all         pmetric.Metrics
 	temporality pmetric.AggregationTemporality
 	scopes      map[*resource]pmetric.ScopeMetrics
 }
 
-func newMetricsBuilder(t Temporality) *metricsBuilder {
+func newMetricsBuilder(r *usdtReceiver) *metricsBuilder {
 	b := &metricsBuilder{
-		all: pmetric.NewMetrics(), temporality: pmetric.AggregationTemporalityCumulative,
+		receiver: r, all: pmetric.NewMetrics(), temporality: pmetric.AggregationTemporalityCumulative,
 		scopes: make(map[*resource]pmetric.ScopeMetrics),
 	}
-	if t == Delta {
+	if r.config.Temporality == Delta {
 		b.temporality = pmetric.AggregationTemporalityDelta
 	}
 	return b
@@ -39,7 +42,7 @@ func (b *metricsBuilder) scope(r *resource) pmetric.ScopeMetrics {
 	scope, ok := b.scopes[r]
 	if !ok {
 		rm := b.all.ResourceMetrics().AppendEmpty()
-		r.fill(rm.Resource())
+		b.receiver.fillResource(rm.Resource(), r)
 		scope = rm.ScopeMetrics().AppendEmpty()
 		scope.Scope().SetName(metadata.ScopeName)
 		b.scopes[r] = scope
@@ -48,7 +51,9 @@ func (b *metricsBuilder) scope(r *resource) pmetric.ScopeMetrics {
 }
 
 // add adds points of a metric. Ended series get a last point without a value,
-// so that a backend does not go on with the one before.
+// so that a backend does not go on with the one before. Each of these is alone
+// in its metric: the Collector's Prometheus exporter reads no further than the
+// first.
 func (b *metricsBuilder) add(m *metric, all []*series, at time.Time, ended bool) {
 	metrics := make(map[*resource]pmetric.Metric)
 	var samples map[exemplarSeries]*reservoir
@@ -57,7 +62,7 @@ func (b *metricsBuilder) add(m *metric, all []*series, at time.Time, ended bool)
 	}
 	for _, s := range all {
 		to, ok := metrics[s.resource]
-		if !ok {
+		if !ok || ended {
 			to = b.scope(s.resource).Metrics().AppendEmpty()
 			b.describe(to, m)
 			metrics[s.resource] = to
@@ -146,12 +151,21 @@ func putValue(to pcommon.Map, name string, v trace.Value) {
 	case v.Kind() == trace.Text:
 		data, _ := v.Data()
 		to.PutStr(name, validText(data))
+	case v.Kind() == trace.Bytes:
+		data, _ := v.Data()
+		to.PutEmptyBytes(name).FromRaw(data)
 	case v.Kind() == trace.Float:
 		to.PutDouble(name, v.Float())
+	case isLarge(v):
+		to.PutStr(name, strconv.FormatUint(v.Uint(), 10))
 	default:
 		to.PutInt(name, v.Int())
 	}
 }
+
+// isLarge reports whether a value is an integer that OTLP, whose integers have
+// a sign, has no room for. The specification wants such a one as a text.
+func isLarge(v trace.Value) bool { return v.Kind() == trace.Unsigned && v.Uint() > math.MaxInt64 }
 
 // validText returns bytes of a traced program as the UTF-8 that OTLP wants. A
 // text that was cut may end within a character.

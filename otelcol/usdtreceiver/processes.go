@@ -65,6 +65,7 @@ type processes struct {
 	byPID     map[int]*process // the latest of each
 	gone      []*process       // in the order in which they went
 	running   int
+	seen      uint64 // how often a process has appeared
 	resources map[resourceID]*resource
 }
 
@@ -117,6 +118,7 @@ func (ps *processes) appeared(found proc.Process) {
 	}
 	if p.pairs == 0 {
 		ps.running++
+		ps.seen++
 	}
 	p.pairs++
 	ps.byPID[found.PID] = p
@@ -221,14 +223,19 @@ func (ps *processes) resourceOf(pid int, group uint64) *resource {
 		id.process = ps.byPID[pid]
 	}
 	r := ps.resources[id]
+	if r != nil && r.process == nil && r.service == nil && r.asked != ps.seen {
+		// Processes of it may be known by now. What was sent keeps its name: a
+		// series that went on under another one would count twice.
+		r.asked = ps.seen
+		if service := ps.serviceOf(r); service != nil {
+			r.replaced = true
+			r = &resource{group: group, path: r.path, container: r.container, instance: r.instance, service: service}
+			ps.resources[id] = r
+		}
+	}
 	if r == nil {
 		r = ps.newResource(group, id.process)
 		ps.resources[id] = r
-	}
-	if r.process == nil && r.service.Load() == nil {
-		if service := ps.serviceOf(r); service != nil {
-			r.service.Store(&service) // no process of it was known before
-		}
 	}
 	r.used = time.Now()
 	return r
@@ -242,6 +249,7 @@ func (ps *processes) newResource(group uint64, p *process) *resource {
 	}
 	if p == nil {
 		r.instance = instanceID(ps.boot, "group", group)
+		r.service, r.asked = ps.serviceOf(r), ps.seen
 		return r
 	}
 	if r.path == "" {
@@ -250,8 +258,9 @@ func (ps *processes) newResource(group uint64, p *process) *resource {
 	if r.container.ID == "" {
 		r.container = p.container // where the hierarchies are of version 1
 	}
-	r.service.Store(&p.service)
-	r.instance = instanceID(ps.boot, "process", p.PID, p.StartTime, p.executable)
+	r.service = p.service
+	// A process that is moved to another control group is another resource.
+	r.instance = instanceID(ps.boot, "process", p.PID, p.StartTime, p.executable, group)
 	return r
 }
 
@@ -289,16 +298,15 @@ func (ps *processes) hasGone(r *resource) bool {
 	if r == nil {
 		return false
 	}
-	if r.process == nil {
-		if ps.cgroups == nil {
-			return true // nothing says whether it is there: what has no hits ends
-		}
-		_, ok := ps.cgroups.Path(r.group) // known for two minutes after it was removed
-		return !ok
-	}
 	ps.mu.Lock()
-	defer ps.mu.Unlock()
-	return !r.process.gone.IsZero()
+	gone := r.replaced || r.process != nil && !r.process.gone.IsZero()
+	ps.mu.Unlock()
+	if gone || r.process != nil {
+		return gone
+	}
+	// Without a hierarchy nothing says whether it is there: what has no hits
+	// ends.
+	return ps.cgroups == nil || !ps.cgroups.Exists(r.group)
 }
 
 // forget drops resources that were not used since then and have gone. Series

@@ -118,7 +118,7 @@ func TestServiceInCgroupNamespace(t *testing.T) {
 }
 
 func attributesOf(r *resource) map[string]any {
-	b := newMetricsBuilder(Cumulative)
+	b := builderOf(Cumulative)
 	return b.all.ResourceMetrics().At(b.scopeIndex(r)).Resource().Attributes().AsRaw()
 }
 
@@ -154,4 +154,33 @@ func TestProcessesComeAndGo(t *testing.T) {
 	qt.Check(t, qt.Not(qt.Equals(now.instance, r.instance)))
 	qt.Check(t, qt.IsFalse(ps.hasGone(now)))
 	qt.Check(t, qt.Equals(ps.count(), 1))
+}
+
+// What was sent of a container before its service was known stays what it was:
+// it ends, and another series goes on.
+func TestServiceThatIsKnownLater(t *testing.T) {
+	files := newTree(t)
+	ps := newProcesses(ByContainer, proc.NewFS(files.root), nil)
+	first := files.add(10, 1, "500", "/bin/a", podScope, "")
+	second := files.add(11, 1, "600", "/bin/b", podScope, "OTEL_SERVICE_NAME=shop\x00")
+	ps.resources[resourceID{group: 7}] = &resource{path: podScope, group: 7, instance: "i"}
+	ps.resources[resourceID{group: 7}].container, _ = container.Of(podScope)
+	before := ps.resourceOf(0, 7)
+	ps.changed(changes([]proc.Process{first}, nil))
+	qt.Check(t, qt.Equals(ps.resourceOf(0, 7), before))
+	ps.changed(changes([]proc.Process{second}, nil))
+	after := ps.resourceOf(0, 7)
+	qt.Check(t, qt.Equals(attributesOf(after)["service.name"], any("shop")))
+	qt.Check(t, qt.Equals(attributesOf(after)["container.id"], attributesOf(before)["container.id"]))
+	qt.Check(t, qt.Equals(ps.resourceOf(0, 7), after))
+	qt.Check(t, qt.IsTrue(ps.hasGone(before)))
+	qt.Check(t, qt.Matches(attributesOf(before)["service.name"].(string), "unknown_service:cri-containerd-.*"))
+}
+
+func TestProcessInAnotherControlGroup(t *testing.T) {
+	files := newTree(t)
+	ps := newProcesses(ByProcess, proc.NewFS(files.root), nil)
+	ps.changed(changes([]proc.Process{files.add(10, 1, "500", "/bin/a", podScope, "")}, nil))
+	here, there := ps.resourceOf(10, 7), ps.resourceOf(10, 8)
+	qt.Check(t, qt.Not(qt.Equals(here.instance, there.instance)))
 }

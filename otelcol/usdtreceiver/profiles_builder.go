@@ -99,7 +99,7 @@ func (b *profilesBuilder) profile(r *resource, p *profile, s *trace.Snapshot) pp
 	scope, ok := b.scopes[r]
 	if !ok {
 		rp := b.all.ResourceProfiles().AppendEmpty()
-		r.fill(rp.Resource())
+		b.receiver.fillResource(rp.Resource(), r)
 		scope = rp.ScopeProfiles().AppendEmpty()
 		scope.Scope().SetName(metadata.ScopeName)
 		b.scopes[r] = scope

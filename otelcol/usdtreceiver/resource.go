@@ -8,7 +8,6 @@ import (
 	"os"
 	"path"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"go.opentelemetry.io/collector/pdata/pcommon"
@@ -18,16 +17,20 @@ import (
 )
 
 // resource is a process, or a container or other control group. Equal ones are
-// the same pointer. Nil is the resource of what is over a limit.
+// the same pointer. Nil is the resource of what is over a limit, see
+// fillResource.
 type resource struct {
 	process   *process // nil for a control group
 	group     uint64   // ID of the control group
 	path      string   // of the control group, or ""
 	container container.Container
-	instance  string    // service.instance.id
-	used      time.Time // when it was last asked for
+	instance  string            // service.instance.id
+	service   map[string]string // what the environment says; nil if it is not known
 
-	service atomic.Pointer[map[string]string] // what the environment says; nil if it is not known yet
+	// These are for processes.
+	used     time.Time // when it was last asked for
+	asked    uint64    // processes.seen when its service was last asked for
+	replaced bool      // by one whose service is known
 }
 
 // Attributes of resources, as the semantic conventions call them.
@@ -46,19 +49,14 @@ const (
 
 // fill sets the attributes of the resource.
 func (r *resource) fill(to pcommon.Resource) {
-	if r == nil {
-		return
-	}
 	a := to.Attributes()
 	put := func(name, value string) {
 		if value != "" {
 			a.PutStr(name, value)
 		}
 	}
-	if service := r.service.Load(); service != nil {
-		for key, value := range *service {
-			put(key, value)
-		}
+	for key, value := range r.service {
+		put(key, value)
 	}
 	if p := r.process; p != nil {
 		a.PutInt(attributePID, int64(p.PID))
@@ -73,8 +71,24 @@ func (r *resource) fill(to pcommon.Resource) {
 	put(attributeInstance, r.instance)
 	if _, ok := a.Get(attributeServiceName); !ok {
 		// What the specification says of a service without a name.
-		put(attributeServiceName, strings.TrimSuffix("unknown_service:"+r.name(), ":"))
+		put(attributeServiceName, strings.TrimSuffix(unknownService+":"+r.name(), ":"))
 	}
+}
+
+// unknownService is the name of a service of which nothing is known.
+const unknownService = "unknown_service"
+
+// fillResource sets the attributes of a resource, or those of what is over a
+// limit.
+func (r *usdtReceiver) fillResource(to pcommon.Resource, of *resource) {
+	if of != nil {
+		of.fill(to)
+		return
+	}
+	// Each receiver of a fleet has such a series of its own, and a backend is
+	// to tell them apart.
+	to.Attributes().PutStr(attributeServiceName, unknownService)
+	to.Attributes().PutStr(attributeInstance, instanceID(r.processes.boot, "receiver", r.settings.ID.String()))
 }
 
 // name returns what stands for the name of a service that has none.

@@ -4,6 +4,7 @@ package usdtreceiver
 
 import (
 	"encoding/binary"
+	"math"
 	"math/bits"
 	"strconv"
 	"sync/atomic"
@@ -194,17 +195,30 @@ func (t *table) end(since time.Time, gone func(*resource) bool) (ended []*series
 	return ended
 }
 
+// identity is equal for attributes that are equal in points, whatever they were
+// in the traced program: integers with and without a sign, and texts that
+// putValue replaces the same part of.
 func identity(attributes []trace.Value) string {
 	var b []byte
 	for _, v := range attributes {
-		b = append(b, byte(v.Kind()))
-		if v.Kind() == trace.Text {
+		switch {
+		case !v.IsPresent():
+			b = append(b, '-')
+		case v.Kind() == trace.Text:
 			data, _ := v.Data()
-			b = strconv.AppendInt(b, int64(len(data)), 10)
-			b = append(append(b, ' '), data...)
-			continue
+			b = appendText(b, validText(data))
+		case v.Kind() == trace.Float:
+			b = binary.NativeEndian.AppendUint64(append(b, 'f'), math.Float64bits(v.Float()))
+		case isLarge(v):
+			b = appendText(b, strconv.FormatUint(v.Uint(), 10))
+		default:
+			b = binary.NativeEndian.AppendUint64(append(b, 'i'), v.Uint())
 		}
-		b = binary.NativeEndian.AppendUint64(b, v.Uint())
 	}
 	return string(b)
+}
+
+func appendText(b []byte, text string) []byte {
+	b = strconv.AppendInt(append(b, 't'), int64(len(text)), 10)
+	return append(append(b, ' '), text...)
 }

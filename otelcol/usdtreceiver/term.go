@@ -180,13 +180,13 @@ func (t term) put(to pcommon.Map, name string, e *trace.Event) {
 	case "cpu":
 		to.PutInt(name, int64(e.CPU))
 	case "cgroup":
-		to.PutInt(name, int64(e.CgroupID))
+		putValue(to, name, trace.ValueOf(e.CgroupID))
 	case "probe":
 		to.PutStr(name, validText([]byte(e.Probe)))
 	case "provider":
 		to.PutStr(name, validText([]byte(e.Site.Provider)))
 	case "cookie":
-		to.PutInt(name, int64(e.Site.Cookie))
+		putValue(to, name, trace.ValueOf(e.Site.Cookie))
 	case "duration":
 		to.PutInt(name, e.Duration.Nanoseconds())
 	}
