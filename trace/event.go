@@ -18,7 +18,8 @@ type Event struct {
 	// Monotonic.
 	Time time.Time
 	// Monotonic is the time of the hit by the kernel's CLOCK_MONOTONIC: since
-	// boot, without suspensions.
+	// boot, without suspensions. In a time namespace it is the time of the
+	// initial one.
 	Monotonic time.Duration
 
 	// PID and TID are the numbers of the process and the thread in the PID

@@ -252,9 +252,11 @@ func (r *reading) checkClock(now time.Time) {
 
 // setClock measures the difference between the clocks. They are read one after
 // the other, and the thread may be interrupted in between: of a few tries the
-// shortest counts.
+// shortest counts. The kernel's monotonic clock is that of the initial time
+// namespace.
 func (r *reading) setClock() {
 	r.clocks = time.Now()
+	ahead := ownClockOffsets().monotonic.Nanoseconds()
 	shortest := int64(math.MaxInt64)
 	for range clockTries {
 		var before, after, wall unix.Timespec
@@ -266,7 +268,7 @@ func (r *reading) setClock() {
 		took := after.Nano() - before.Nano()
 		if took < shortest {
 			shortest = took
-			r.decoder.wall = wall.Nano() - before.Nano() - took/2
+			r.decoder.wall = wall.Nano() - (before.Nano() - ahead) - took/2
 		}
 		if took < int64(clockPrecision) {
 			return

@@ -32,6 +32,9 @@ func AttachmentTo(path string, process proc.Process) *Attachment {
 	return &Attachment{path: path, process: process}
 }
 
+// ThreadBirth returns where the kernel says when a thread began.
+func ThreadBirth() int { return threadBirth() }
+
 // LinkCount returns how many links the attachment has.
 func (a *Attachment) LinkCount() int { return len(a.links) }
 

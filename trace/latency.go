@@ -28,6 +28,12 @@ import (
 // [Losses] counts the starts and ends that are not measured. Each different
 // Latency of a session takes 13 MB of kernel memory, and 200 kB for each
 // processor.
+//
+// There is room for the calls of 8,192 threads, or of other things that By
+// names, in all processes together. If there are more, those that have been
+// idle for longest are forgotten, whosever they are. When their calls end they
+// are counted in Losses.Unmatched. So an untrusted process that starts calls
+// without end can hide those of others, but makes no time wrong.
 type Latency struct {
 	// Pair selects the pairs of probes, each of which is measured by itself.
 	// The session must watch both probes of a pair: [Open] checks that it does,

@@ -41,7 +41,9 @@ var threadBirth = sync.OnceValue(func() int {
 		unix.ClockGettime(unix.CLOCK_BOOTTIME, &boot) != nil {
 		return bpfgen.None
 	}
-	return findBirth(task, stat, uint64(boot.Nano()-monotonic.Nano()))
+	ahead := ownClockOffsets()
+	suspended := (boot.Nano() - ahead.boot.Nanoseconds()) - (monotonic.Nano() - ahead.monotonic.Nanoseconds())
+	return findBirth(task, stat, uint64(suspended), uint64(ahead.boot))
 })
 
 // copyTask returns the beginning of the kernel's description of this thread.
@@ -81,8 +83,9 @@ const (
 // findBirth finds the time of a thread's start in its description: a pair of
 // numbers, one by the monotonic clock (start_time) and one that also counts
 // suspensions (start_boottime), of which /proc/PID/stat tells the latter. They
-// are at most so many nanoseconds apart, and perhaps a moment more.
-func findBirth(task, stat []byte, suspended uint64) int {
+// are at most so many nanoseconds apart, and perhaps a moment more. /proc tells
+// it by the clock of this process's time namespace, which is so much ahead.
+func findBirth(task, stat []byte, suspended, ahead uint64) int {
 	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
 	if len(fields) <= statStartTime {
 		return bpfgen.None
@@ -95,7 +98,7 @@ func findBirth(task, stat []byte, suspended uint64) int {
 	for at := 0; at+16 <= len(task); at += 8 {
 		start, boot := binary.NativeEndian.Uint64(task[at:]), binary.NativeEndian.Uint64(task[at+8:])
 		// What stands before them may be a number too, but one further off.
-		if boot/tick == ticks && start > 0 && start <= boot && boot-start < least {
+		if (boot+ahead)/tick == ticks && start > 0 && start <= boot && boot-start < least {
 			found, least = at, boot-start
 		}
 	}

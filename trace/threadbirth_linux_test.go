@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/go-quicktest/qt"
 
@@ -21,23 +22,26 @@ func TestBirthIsFoundInATask(t *testing.T) {
 	for _, test := range []struct {
 		words []uint64
 		stat  []byte
+		ahead time.Duration
 		want  int
 	}{
-		{[]uint64{1, 2, 12_345_678_901, 12_345_678_999, 5}, stat(1234), 16},
-		{[]uint64{1, 2, 12_345_678_901, 62_345_678_999, 5}, stat(6234), 16}, // it has been suspended
-		{[]uint64{1, 2, 12_345_678_901, 12_345_678_999, 5}, stat(1235), bpfgen.None},
-		{[]uint64{1, 2, 12_345_678_901, 72_345_678_999, 5}, stat(7234), bpfgen.None},
-		{[]uint64{1, 12_345_678_901, 12_345_678_999, 0}, stat(1234), 8},
-		{nil, stat(1234), bpfgen.None},
-		{[]uint64{0, 0}, stat(0), bpfgen.None},
-		{[]uint64{1, 1}, []byte("7 (a) R 1"), bpfgen.None},
-		{[]uint64{1, 1}, nil, bpfgen.None},
+		{[]uint64{1, 2, 12_345_678_901, 12_345_678_999, 5}, stat(1234), 0, 16},
+		{[]uint64{1, 2, 12_345_678_901, 62_345_678_999, 5}, stat(6234), 0, 16}, // it has been suspended
+		{[]uint64{1, 2, 12_345_678_901, 12_345_678_999, 5}, stat(1235), 0, bpfgen.None},
+		{[]uint64{1, 2, 12_345_678_901, 72_345_678_999, 5}, stat(7234), 0, bpfgen.None},
+		{[]uint64{1, 12_345_678_901, 12_345_678_999, 0}, stat(1234), 0, 8},
+		{[]uint64{1, 12_345_678_901, 12_345_678_999, 0}, stat(101_234), 1000 * time.Second, 8},
+		{[]uint64{1, 12_345_678_901, 12_345_678_999, 0}, stat(234), -10 * time.Second, 8},
+		{nil, stat(1234), 0, bpfgen.None},
+		{[]uint64{0, 0}, stat(0), 0, bpfgen.None},
+		{[]uint64{1, 1}, []byte("7 (a) R 1"), 0, bpfgen.None},
+		{[]uint64{1, 1}, nil, 0, bpfgen.None},
 	} {
 		var task []byte
 		for _, w := range test.words {
 			task = binary.NativeEndian.AppendUint64(task, w)
 		}
-		qt.Check(t, qt.Equals(findBirth(task, test.stat, suspended), test.want),
+		qt.Check(t, qt.Equals(findBirth(task, test.stat, suspended, uint64(test.ahead)), test.want),
 			qt.Commentf("%v", test.words))
 	}
 }
