@@ -143,7 +143,7 @@ func (c *Cgroups) Name(id uint64) string {
 
 func nameOf(path string) string {
 	if found, ok := Of(path); ok {
-		return found.Short()
+		return found.short()
 	}
 	if unit := Unit(path); unit != "" {
 		return unit

@@ -19,8 +19,8 @@ type Container struct {
 	PodUID string
 }
 
-// Short returns the ID as people write it: the first 12 digits of a long one.
-func (c Container) Short() string {
+// short returns the ID as people write it: the first 12 digits of a long one.
+func (c Container) short() string {
 	if isID(c.ID) {
 		return c.ID[:12]
 	}

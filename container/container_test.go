@@ -101,11 +101,6 @@ func TestOfProcess(t *testing.T) {
 	}
 }
 
-func TestShort(t *testing.T) {
-	qt.Assert(t, qt.Equals(container.Container{ID: id}.Short(), "0123456789ab"))
-	qt.Assert(t, qt.Equals(container.Container{ID: "web"}.Short(), "web"))
-}
-
 func TestUnit(t *testing.T) {
 	qt.Assert(t, qt.Equals(container.Unit("/system.slice/postgresql@15-main.service"),
 		"postgresql@15-main.service"))
@@ -122,9 +117,6 @@ func FuzzOf(f *testing.F) {
 		isPart := strings.Contains(c.ID, "-") || strings.Contains(cgroup, c.ID) // a hyphen may be escaped
 		if ok != (c.ID != "") || !isPart {
 			t.Errorf("%q: %+v", cgroup, c)
-		}
-		if len(c.Short()) > len(c.ID) {
-			t.Errorf("%q: %q", cgroup, c.Short())
 		}
 		container.OfProcess(cgroup)
 		container.Unit(cgroup)

@@ -17,8 +17,8 @@ func ExampleOf() {
 		fmt.Println("no container")
 		return
 	}
-	fmt.Println(c.Runtime, c.Short(), c.PodUID)
-	// Output: containerd 0123456789ab 0a1b2c3d-4e5f-6071-8293-a4b5c6d7e8f9
+	fmt.Println(c.Runtime, c.ID, c.PodUID)
+	// Output: containerd 0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef 0a1b2c3d-4e5f-6071-8293-a4b5c6d7e8f9
 }
 
 // The container of a process, whichever versions of cgroups its machine has.

@@ -3,7 +3,6 @@
 package elfnote_test
 
 import (
-	"debug/elf"
 	"fmt"
 	"log"
 
@@ -74,29 +73,6 @@ func ExampleFile_Probes() {
 }
 
 // Patterns choose probes.
-// A program that reads files by debug/elf need not open them again.
-func ExampleFromELF() {
-	opened, err := elf.Open("testdata/arm64.pie")
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer opened.Close()
-	file, err := elfnote.FromELF(opened)
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer file.Close()
-	listing, err := file.Probes(elfnote.Exact("elf", "plain"))
-	if err != nil {
-		log.Fatal(err)
-	}
-	for _, probe := range listing.Probes {
-		fmt.Printf("%s:%s has %d sites\n", probe.Provider, probe.Name, len(probe.Sites))
-	}
-	// Output:
-	// elf:plain has 1 sites
-}
-
 func ExampleFile_Probes_patterns() {
 	file, err := elfnote.Open("testdata/arm64.pie")
 	if err != nil {

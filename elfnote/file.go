@@ -85,27 +85,6 @@ func NewFile(r io.ReaderAt) (*File, error) {
 	return f, nil
 }
 
-// FromELF reads a file that package debug/elf has opened, through the same
-// reader. Closing either does not close the other; the reader must stay open.
-// Errors are those of [Open]. It fails if the file was not made by debug/elf,
-// or has neither segments nor sections.
-func FromELF(file *elf.File) (*File, error) {
-	var sections []io.ReaderAt
-	for _, p := range file.Progs {
-		sections = append(sections, p.ReaderAt)
-	}
-	for _, s := range file.Sections {
-		sections = append(sections, s.ReaderAt)
-	}
-	for _, section := range sections {
-		if section, ok := section.(*io.SectionReader); ok {
-			whole, _, _ := section.Outer()
-			return NewFile(whole)
-		}
-	}
-	return nil, fmt.Errorf("no segment or section leads to the reader of the *elf.File: %w", ErrMalformed)
-}
-
 // prepare finds what the headers say about all probes.
 func (f *File) prepare() {
 	switch {

@@ -184,25 +184,3 @@ func TestOpenErrorsNameTheFile(t *testing.T) {
 	_, err = Open(dir)
 	qt.Assert(t, qt.IsNotNil(err))
 }
-
-func TestFromELFReadsTheSameFile(t *testing.T) {
-	im := newImage64()
-	im.AddNotes(im.note(Site{Location: codeAddress, Provider: "p", Name: "n"}))
-	path := filepath.Join(t.TempDir(), "file")
-	qt.Assert(t, qt.IsNil(os.WriteFile(path, im.Bytes(), 0o666)))
-	opened, err := elf.Open(path)
-	qt.Assert(t, qt.IsNil(err))
-	defer opened.Close()
-	f, err := FromELF(opened)
-	qt.Assert(t, qt.IsNil(err))
-	qt.Assert(t, qt.Equals(f.Name(), path))
-	sites, errs := collect(f)
-	qt.Assert(t, qt.HasLen(sites, 1))
-	qt.Assert(t, qt.HasLen(errs, 0))
-
-	qt.Assert(t, qt.IsNil(f.Close()))
-	_, err = opened.Section(".text").Data() // it is still open
-	qt.Check(t, qt.IsNil(err))
-	_, err = FromELF(&elf.File{})
-	qt.Check(t, qt.ErrorIs(err, ErrMalformed))
-}

@@ -38,22 +38,18 @@ type Cache struct {
 // cacheCounts say what a cache has done: for tests.
 type cacheCounts struct{ opened, searched int }
 
-// CacheOptions say how a cache opens files.
-type CacheOptions struct {
-	// Open, if not nil, opens a file in place of [MappedFile.Open], for callers
-	// that have its bytes already or read them by other means. The reader is
-	// closed, if it is an io.Closer, when nobody uses the file any more. Open
-	// is called by the goroutine that acquires the file. It may call the
-	// methods of the MappedFile, which is valid only during the call.
-	Open func(*MappedFile) (io.ReaderAt, error)
-}
-
-// NewCache returns an empty cache. nil stands for the defaults.
-func NewCache(options *CacheOptions) *Cache {
-	c := &Cache{open: openMapped, seed: maphash.MakeSeed(), files: make(map[FileID]*CachedFile), owners: make(map[string]int)}
-	if options != nil && options.Open != nil {
-		c.open = options.Open
+// NewCache returns an empty cache.
+//
+// If open is not nil, it opens a file in place of [MappedFile.Open], for
+// callers that have its bytes already or read them by other means. The reader
+// is closed, if it is an io.Closer, when nobody uses the file any more. open is
+// called by the goroutine that acquires the file. It may call the methods of
+// the MappedFile, which is valid only during the call.
+func NewCache(open func(*MappedFile) (io.ReaderAt, error)) *Cache {
+	if open == nil {
+		open = openMapped
 	}
+	c := &Cache{open: open, seed: maphash.MakeSeed(), files: make(map[FileID]*CachedFile), owners: make(map[string]int)}
 	c.answers.limit = maxAnswers
 	c.limit = openlimit.Get() / descriptorsPerFile
 	return c
@@ -77,7 +73,7 @@ func openMapped(m *MappedFile) (io.ReaderAt, error) {
 // that is not ELF has no probes. An ELF file that cannot be read gives an
 // [*Error] that wraps an error of package elfnote, each time again but without
 // reading the file again. Errors of opening are those of [MappedFile.Open] or
-// of [CacheOptions].Open; an error of reading is an [*Error] that wraps what
+// of the function given to [NewCache]; an error of reading is an [*Error] that wraps what
 // the reader returned. Neither is remembered.
 func (c *Cache) Acquire(m *MappedFile, patterns ...elfnote.Pattern) (f *CachedFile, ok bool, err error) {
 	return c.acquire(m, c.wanted(patterns))

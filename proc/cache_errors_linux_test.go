@@ -41,12 +41,12 @@ func TestCacheRemembersWhatIsWrongWithAFile(t *testing.T) {
 func TestCacheDoesNotRememberThatOpeningFailed(t *testing.T) {
 	f := newFixture(t)
 	fail := error(syscall.EMFILE)
-	c := NewCache(&CacheOptions{Open: func(m *MappedFile) (io.ReaderAt, error) {
+	c := NewCache(func(m *MappedFile) (io.ReaderAt, error) {
 		if fail != nil {
 			return nil, fail
 		}
 		return openMapped(m)
-	}})
+	})
 	lib := memoryProbes.write(t, t.TempDir(), "lib.so")
 	_, ok, err := c.Acquire(mapped(t, f, 1, lib))
 	qt.Check(t, qt.ErrorIs(err, fail))
@@ -87,11 +87,11 @@ func TestCacheDoesNotRememberThatReadingFailed(t *testing.T) {
 		io.ErrUnexpectedEOF} {
 		f := newFixture(t)
 		opened, closed := 0, 0
-		c := NewCache(&CacheOptions{Open: func(*MappedFile) (io.ReaderAt, error) {
+		c := NewCache(func(*MappedFile) (io.ReaderAt, error) {
 			opened++
 			return &failingReader{bytes.NewReader(memoryProbes.bytes()), failure, opened - 1,
 				&closed}, nil
-		}})
+		})
 		lib := memoryProbes.write(t, t.TempDir(), "lib.so")
 		for {
 			file, ok, err := c.Acquire(mapped(t, f, 1, lib))

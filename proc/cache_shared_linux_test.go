@@ -16,10 +16,10 @@ import (
 func TestCacheTakesBytesFromTheCaller(t *testing.T) {
 	f := newFixture(t)
 	asked := ""
-	c := NewCache(&CacheOptions{Open: func(m *MappedFile) (io.ReaderAt, error) {
+	c := NewCache(func(m *MappedFile) (io.ReaderAt, error) {
 		asked = m.Path
 		return bytes.NewReader(otherProbes.bytes()), nil
-	}})
+	})
 	lib := memoryProbes.write(t, t.TempDir(), "lib.so")
 	before := openDescriptors(t)
 	file := acquire(t, c, mapped(t, f, 1, lib))
@@ -35,12 +35,12 @@ func TestCacheHasAFileReadByOneCallerWhileOthersWait(t *testing.T) {
 	const callers = 8
 	var openings atomic.Int32
 	opening, proceed := make(chan struct{}, callers), make(chan struct{})
-	c := NewCache(&CacheOptions{Open: func(m *MappedFile) (io.ReaderAt, error) {
+	c := NewCache(func(m *MappedFile) (io.ReaderAt, error) {
 		openings.Add(1)
 		opening <- struct{}{}
 		<-proceed
 		return openMapped(m)
-	}})
+	})
 	lib := memoryProbes.write(t, t.TempDir(), "lib.so")
 	var files [callers]*CachedFile
 	var group sync.WaitGroup

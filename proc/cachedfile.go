@@ -48,8 +48,8 @@ func (f *CachedFile) HasSameSites(other *CachedFile) bool {
 }
 
 // ELF returns the open file. It is valid until the file is released, and is not
-// to be closed. Its OSFile is nil if [CacheOptions].Open returned something
-// else than an *os.File.
+// to be closed. Its OSFile is nil if the function given to [NewCache] returned
+// something else than an *os.File.
 func (f *CachedFile) ELF() *elfnote.File { return f.elf }
 
 // Hold keeps the file open for one more [CachedFile.Release]. Call it while the

@@ -122,13 +122,11 @@ func ExampleCache() {
 // A cache that two watchers share, for files that are read by other means than
 // the file system's.
 func ExampleNewCache() {
-	cache := proc.NewCache(&proc.CacheOptions{
-		Open: func(file *proc.MappedFile) (io.ReaderAt, error) {
-			if strings.HasPrefix(file.Path, "/archive/") {
-				return nil, fmt.Errorf("%s is not to be read", file.Path)
-			}
-			return file.Open()
-		},
+	cache := proc.NewCache(func(file *proc.MappedFile) (io.ReaderAt, error) {
+		if strings.HasPrefix(file.Path, "/archive/") {
+			return nil, fmt.Errorf("%s is not to be read", file.Path)
+		}
+		return file.Open()
 	})
 	python := proc.NewWatcher(&proc.WatcherOptions{Cache: cache}, elfnote.MustParsePattern("python:*"))
 	defer python.Close()

@@ -3,7 +3,6 @@
 package trace
 
 import (
-	"cmp"
 	"errors"
 	"sync"
 	"sync/atomic"
@@ -27,10 +26,6 @@ type Aggregator struct {
 func NewAggregator(definition Aggregation) *Aggregator {
 	return &Aggregator{definition: definition}
 }
-
-// MaxKeys returns how many rows there can be: Aggregation.MaxKeys, or what 0
-// stands for.
-func (a *Aggregator) MaxKeys() int { return cmp.Or(a.definition.MaxKeys, defaultMaxKeys) }
 
 // aggregation is an Aggregation with its expressions parsed, its maps, and what
 // has been taken from these.

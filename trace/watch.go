@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"slices"
 	"time"
 
 	"github.com/gousdt/gousdt/elfnote"
@@ -95,7 +94,8 @@ type WatchSession struct {
 }
 
 // A Watch feeds sessions with the probes that match their patterns, in whatever
-// processes come and go. Its methods are safe for concurrent use.
+// processes come and go. [Session.Attachments] returns what is attached. Its
+// methods are safe for concurrent use.
 type Watch struct {
 	driver   *watchDriver
 	follower *follow.Follower[*watchedFile, *Attachment]
@@ -204,7 +204,12 @@ func (w *Watch) AttachAhead(process proc.Process, file *os.File) error {
 		return err
 	}
 	return w.follower.AttachAhead(process, id, func() (*Attachment, error) {
-		sel, err := usdt.Select(usdt.Target{File: file, PID: process.PID}, nil, w.driver.patterns...)
+		read, err := elfnote.NewFile(file)
+		if err != nil {
+			return nil, err
+		}
+		defer read.Close()
+		sel, err := usdt.Select(usdt.Target{ELF: read, PID: process.PID}, nil, w.driver.patterns...)
 		if err != nil {
 			return nil, err
 		}
@@ -220,11 +225,6 @@ func (w *Watch) Stats() usdt.WatchStats {
 		WatcherStats: w.follower.Watcher().Stats(), Sites: counts.Sites, Descriptors: counts.Descriptors,
 		OverLimit: counts.OverLimit, Waiting: counts.Waiting,
 	}
-}
-
-// Attachments returns what is attached now, in no order.
-func (w *Watch) Attachments() []*Attachment {
-	return slices.DeleteFunc(w.follower.Attachments(), func(a *Attachment) bool { return a.isClosed() })
 }
 
 // Stop ends Run, and nothing more is attached. It waits for neither. What is

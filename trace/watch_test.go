@@ -152,7 +152,7 @@ func TestWatchFollowsProcesses(t *testing.T) {
 				if perProcess {
 					want = 3
 				}
-				qt.Assert(t, qt.HasLen(w.Attachments(), want))
+				qt.Assert(t, qt.HasLen(s.Attachments(), want))
 				for _, p := range []*traced{process, same, other} {
 					p.fires(t, s)
 				}
@@ -166,7 +166,7 @@ func TestWatchFollowsProcesses(t *testing.T) {
 				other.Kill()
 				same.Kill()
 				qt.Assert(t, qt.IsNil(w.SyncAll()))
-				qt.Assert(t, qt.HasLen(w.Attachments(), 1))
+				qt.Assert(t, qt.HasLen(s.Attachments(), 1))
 				qt.Assert(t, qt.HasLen(changes.Detached, want-1))
 				qt.Assert(t, qt.IsNil(trace.CloseAll(changes.Detached[0], changes.Detached[want-2])))
 				event := next(t, s, 1)[0]
@@ -175,9 +175,8 @@ func TestWatchFollowsProcesses(t *testing.T) {
 				qt.Assert(t, qt.Equals(event.Site.Name, "three"))
 
 				qt.Assert(t, qt.IsNil(w.Close()))
-				qt.Assert(t, qt.HasLen(w.Attachments(), 0))
-				qt.Assert(t, qt.HasLen(changes.Detached, 1))
 				qt.Assert(t, qt.HasLen(s.Attachments(), 0))
+				qt.Assert(t, qt.HasLen(changes.Detached, 1))
 				qt.Assert(t, qt.ErrorIs(w.SyncAll(), os.ErrClosed))
 				qt.Assert(t, qt.Equals(process.Semaphore("guarded"), 0))
 				process.Fire("three", 1)
@@ -228,12 +227,12 @@ func TestWatchLeavesAFileAttachedBetweenItsProcesses(t *testing.T) {
 		process.Kill()
 		qt.Assert(t, qt.IsNil(w.SyncAll()))
 		qt.Assert(t, qt.Equals(w.Stats().Files, 0))
-		qt.Assert(t, qt.HasLen(w.Attachments(), 1))
+		qt.Assert(t, qt.HasLen(s.Attachments(), 1))
 
 		process = process.again(t)
 		process.fires(t, s) // before it is scanned
 		qt.Assert(t, qt.IsNil(w.Sync(process.PID)))
-		qt.Assert(t, qt.Equals(w.Attachments()[0], first))
+		qt.Assert(t, qt.Equals(s.Attachments()[0], first))
 	}
 	process.Kill()
 	qt.Assert(t, qt.IsNil(w.SyncAll()))
@@ -344,7 +343,7 @@ func TestAttachAheadStaysUntilTheProcessEnds(t *testing.T) {
 	process.Kill()
 	qt.Assert(t, qt.IsNil(w.SyncAll()))
 	qt.Assert(t, qt.HasLen(c.detached, 2))
-	qt.Assert(t, qt.HasLen(w.Attachments(), 0))
+	qt.Assert(t, qt.HasLen(s.Attachments(), 0))
 	silent(t, s)
 }
 
@@ -375,7 +374,7 @@ func TestWatchEndsWithTheSession(t *testing.T) {
 
 			qt.Assert(t, qt.IsNil(end(s)))
 			qt.Assert(t, qt.IsNil(await(t, ran)))
-			qt.Assert(t, qt.HasLen(w.Attachments(), 0))
+			qt.Assert(t, qt.HasLen(s.Attachments(), 0))
 			qt.Assert(t, qt.ErrorIs(w.Sync(process.PID), os.ErrClosed))
 			_, err = s.Watch(nil)
 			qt.Assert(t, qt.ErrorIs(err, os.ErrClosed))
@@ -402,7 +401,7 @@ func TestWatchWithTheCallersOwnReader(t *testing.T) {
 	s := newSession(t, nil)
 	process := start(t, "target-static")
 	opts := &trace.WatchOptions{Proc: only(process.path)}
-	opts.Proc.Cache = proc.NewCache(&proc.CacheOptions{Open: func(m *proc.MappedFile) (io.ReaderAt,
+	opts.Proc.Cache = proc.NewCache(func(m *proc.MappedFile) (io.ReaderAt,
 		error) {
 		file, err := m.Open()
 		if err != nil {
@@ -411,7 +410,7 @@ func TestWatchWithTheCallersOwnReader(t *testing.T) {
 		defer file.Close()
 		content, err := io.ReadAll(file)
 		return bytes.NewReader(content), err
-	}})
+	})
 	w := watch(t, s, opts, "gousdt_test:three")
 	qt.Assert(t, qt.IsNil(w.Sync(process.PID)))
 	process.fires(t, s)

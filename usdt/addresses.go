@@ -7,6 +7,7 @@ import (
 
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/closed"
+	"github.com/gousdt/gousdt/internal/tracee"
 	"github.com/gousdt/gousdt/internal/unsupported"
 	"github.com/gousdt/gousdt/proc"
 )
@@ -58,7 +59,7 @@ func (s *Selection) addresses() ([][]uint64, error) {
 		}
 	}
 	if !mapped {
-		if err := CheckProcess(s.pid); err != nil { // it has ended meanwhile
+		if err := tracee.Check(s.pid); err != nil { // it has ended meanwhile
 			return nil, err
 		}
 		return nil, fmt.Errorf("process %d has not mapped %s", s.pid, s.opened.name)

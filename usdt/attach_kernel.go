@@ -13,10 +13,12 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/link"
+	"golang.org/x/sys/unix"
+
 	"github.com/gousdt/gousdt/internal/closed"
 	"github.com/gousdt/gousdt/internal/follow"
+	"github.com/gousdt/gousdt/internal/tracee"
 	"github.com/gousdt/gousdt/internal/unsupported"
-	"golang.org/x/sys/unix"
 )
 
 // maxMultiSites is how many sites the kernel takes in one uprobe_multi link
@@ -53,7 +55,7 @@ func (s *Selection) AttachRaw(prog *ebpf.Program, mode Mode, cookies []uint64) (
 	case s.Len() == 0:
 		return nil, fmt.Errorf("%s: there is no site to attach to in the selection", s.opened.name)
 	}
-	if err := CheckProcess(s.pid); err != nil {
+	if err := tracee.Check(s.pid); err != nil {
 		return nil, err
 	}
 	if cookies != nil && len(cookies) != s.Len() {
@@ -199,7 +201,7 @@ func (s *Selection) explainSingle(
 	executable *link.Executable, prog *ebpf.Program, i int, opts *link.UprobeOptions, err error,
 ) error {
 	if s.pid != 0 && (errors.Is(err, unix.ESRCH) || errors.Is(err, os.ErrNotExist)) {
-		return gone(s.pid)
+		return tracee.Gone(s.pid)
 	}
 	if errors.Is(err, os.ErrPermission) {
 		return s.siteError(i, explain("attaching by a perf event", err))
@@ -243,7 +245,7 @@ func (s *Selection) explainMulti(
 	executable *link.Executable, prog *ebpf.Program, from, to int, err error,
 ) error {
 	if s.pid != 0 && errors.Is(err, os.ErrNotExist) {
-		return gone(s.pid)
+		return tracee.Gone(s.pid)
 	}
 	instruction := refusesInstruction(err)
 	if !errors.Is(err, unix.EINVAL) && !instruction {

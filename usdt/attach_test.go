@@ -192,6 +192,8 @@ func TestAttachToAllFormsOfTargets(t *testing.T) {
 	open, err := os.Open(deleted)
 	qt.Assert(t, qt.IsNil(err))
 	defer open.Close()
+	ofOpen, err := elfnote.NewFile(open)
+	qt.Assert(t, qt.IsNil(err))
 	ofDeleted := testprog.Start(t, deleted)
 	qt.Assert(t, qt.IsNil(os.Remove(deleted)))
 
@@ -208,7 +210,7 @@ func TestAttachToAllFormsOfTargets(t *testing.T) {
 	}{
 		{"absolute path", usdt.Target{Path: library}, process},
 		{"relative path", usdt.Target{Path: relative, PID: process.PID}, process},
-		{"open file", usdt.Target{File: open}, ofDeleted},
+		{"open file", usdt.Target{ELF: ofOpen}, ofDeleted},
 		{"parsed file", usdt.Target{ELF: parsed}, process},
 		{"name of a library that the process has mapped",
 			usdt.Target{Path: "libtarget.so", PID: process.PID}, process},

@@ -17,6 +17,7 @@ import (
 	"github.com/go-quicktest/qt"
 	"golang.org/x/sys/unix"
 
+	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
 	"github.com/gousdt/gousdt/proc"
@@ -145,8 +146,10 @@ func TestWatchAttachesToProgramsInMemoryFiles(t *testing.T) {
 	qt.Assert(t, qt.IsNil(err))
 	process := testprog.StartCommand(t, exec.Command(fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), fd)))
 
+	elf, err := elfnote.NewFile(memory)
+	qt.Assert(t, qt.IsNil(err))
 	c := newCollector(t, nil)
-	lnk := c.attach(t, c.Collect, usdt.Target{File: memory, PID: process.PID}, "three", nil)
+	lnk := c.attach(t, c.Collect, usdt.Target{ELF: elf, PID: process.PID}, "three", nil)
 	process.Fire("three", 1)
 	qt.Assert(t, qt.Equals(int(c.next(t, 1)[0].Pid), process.PID))
 	qt.Assert(t, qt.IsNil(lnk.Close()))

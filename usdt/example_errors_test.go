@@ -55,7 +55,7 @@ func ExampleNewManager() {
 	}
 	defer mgr.Close()
 	used, capacity := mgr.SpecsInUse()
-	fmt.Printf("%d of %d specs are in use, mode %s: %s\n", used, capacity, mgr.Mode(), mgr.ModeReason())
+	fmt.Printf("%d of %d specs are in use, mode %s\n", used, capacity, mgr.Mode())
 	fmt.Println("to be attached by hand:", mgr.ProgramsWithoutPath())
 }
 

@@ -10,7 +10,6 @@ import (
 	"sync/atomic"
 
 	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/link"
 
 	"github.com/gousdt/gousdt/proc"
 )
@@ -29,11 +28,7 @@ const eventClosersAtATime = 4
 // Keep a reference to the Link, or to the Manager that made it: the garbage
 // collector detaches what nothing refers to. The kernel detaches it at the
 // latest when this process ends.
-//
-// A Link is a [link.Link], for functions that take one.
 type Link struct {
-	sealed
-
 	mode    Mode
 	sel     *Selection    // closed
 	program *ebpf.Program // as it was given
@@ -48,13 +43,6 @@ type Link struct {
 	closed  chan struct{} // closed when that is done
 	err     error         // valid then
 }
-
-// sealed is nil. It has what nobody else can declare that an interface asks for
-// which is not to be implemented by others; all its other methods are Link's
-// own.
-type sealed interface{ link.Link }
-
-var _ link.Link = (*Link)(nil)
 
 func newLink(mode Mode, sel *Selection, prog *ebpf.Program) *Link {
 	describing := *sel
@@ -111,36 +99,6 @@ func (l *Link) descriptors() int {
 // several links use [CloseAll] or [Manager.Close], which wait for all at a
 // time. It is safe to call Close again.
 func (l *Link) Close() error { return CloseAll(l) }
-
-// Detach is Close.
-func (l *Link) Detach() error { return l.Close() }
-
-// Info returns what the kernel says of the link. It fails with
-// [link.ErrNotSupported] if the Link is several of the kernel's, or none.
-func (l *Link) Info() (*link.Info, error) {
-	if len(l.kernel) == 1 {
-		if only, ok := l.kernel[0].(link.Link); ok {
-			return only.Info()
-		}
-	}
-	return nil, fmt.Errorf("%s: it is not one link of the kernel's: %w", l, link.ErrNotSupported)
-}
-
-// Update fails with [link.ErrNotSupported]: the kernel cannot replace the
-// program of a uprobe.
-func (l *Link) Update(*ebpf.Program) error {
-	return fmt.Errorf("%s: the program of a uprobe cannot be replaced: %w", l, link.ErrNotSupported)
-}
-
-// Pin fails with [link.ErrNotSupported]: the Manager gives the specs of a Link
-// to others when it is closed, by which a program that goes on would read wrong
-// values.
-func (l *Link) Pin(string) error {
-	return fmt.Errorf("%s: an attachment does not outlive its Manager: %w", l, link.ErrNotSupported)
-}
-
-// Unpin fails with [link.ErrNotSupported], because there is no Pin.
-func (l *Link) Unpin() error { return fmt.Errorf("%s: it is not pinned: %w", l, link.ErrNotSupported) }
 
 // CloseAll closes links, and waits for the kernel for all of them at a time.
 // Nil links are skipped.

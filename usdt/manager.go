@@ -34,8 +34,7 @@ type ManagerOptions struct {
 	// best mode that the kernel has, or ModeSingle if the collection has a
 	// program array. Since kernel commit 4540aed51b12, which stable kernels
 	// have too, such an array refuses programs of different attach types, and
-	// programs for ModeMulti have one of their own. [Manager.ModeReason] says
-	// why a mode was taken.
+	// programs for ModeMulti have one of their own.
 	Mode Mode
 
 	// MaxSpecs is how many distinct specs there is room for. A spec is the
@@ -85,7 +84,6 @@ type ManagerOptions struct {
 type Manager struct {
 	spec      *ebpf.CollectionSpec // prepared
 	mode      Mode
-	reason    string            // for the mode
 	sections  map[string]string // program's name in the collection: what its section says to attach to
 	placeless []string          // names of programs whose section says nothing of that kind
 	readers   map[string]bool   // by kernelName: whether the program looks specs up
@@ -129,13 +127,13 @@ func NewManager(spec *ebpf.CollectionSpec, opts *ManagerOptions) (*Manager, erro
 	if opts == nil {
 		opts = &ManagerOptions{}
 	}
-	mode, reason, err := chooseModeFor(spec, opts.Mode)
+	mode, err := chooseModeFor(spec, opts.Mode)
 	if err != nil {
 		return nil, err
 	}
 
 	m := &Manager{
-		spec: spec, mode: mode, reason: reason, sections: make(map[string]string), readers: make(map[string]bool),
+		spec: spec, mode: mode, sections: make(map[string]string), readers: make(map[string]bool),
 		links: make(map[*Link]struct{}), watches: make(map[*Watch]struct{}),
 		checked: make(map[weak.Pointer[ebpf.Program]]bool),
 	}
@@ -212,11 +210,6 @@ func (m *Manager) CollectionOptions() *ebpf.CollectionOptions {
 
 // Mode returns how the Manager attaches programs. It is never ModeAuto.
 func (m *Manager) Mode() Mode { return m.mode }
-
-// ModeReason returns why the Manager attaches programs in its mode:
-// [ManagerOptions].Mode asks for it, the kernel has nothing better, or the
-// collection has a program array.
-func (m *Manager) ModeReason() string { return m.reason }
 
 // SpecsInUse returns how many specs are in use by the links of the Manager, and
 // how many there is room for.

@@ -13,20 +13,13 @@ import (
 	"github.com/gousdt/gousdt/internal/privatestack"
 )
 
-// chooseModeFor returns how to attach the programs of a collection, and why.
-func chooseModeFor(spec *ebpf.CollectionSpec, wanted Mode) (mode Mode, reason string, err error) {
-	mode, err = wanted.Resolve()
-	array := programArray(spec)
-	switch {
-	case err != nil:
-		return 0, "", err
-	case wanted != ModeAuto:
-		return mode, "ManagerOptions.Mode asks for it", nil
-	case mode == ModeMulti && array != "":
-		return ModeSingle, "the collection has the program array " + array +
-			", and kernels refuse programs of mixed attach types in one", nil
+// chooseModeFor returns how to attach the programs of a collection.
+func chooseModeFor(spec *ebpf.CollectionSpec, wanted Mode) (Mode, error) {
+	mode, err := wanted.Resolve()
+	if err == nil && wanted == ModeAuto && mode == ModeMulti && programArray(spec) != "" {
+		return ModeSingle, nil // kernels refuse programs of mixed attach types in one array
 	}
-	return mode, "it is the best that this kernel has", nil
+	return mode, err
 }
 
 // programArray returns the name of a map of the collection that programs are

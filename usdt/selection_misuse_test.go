@@ -104,7 +104,9 @@ func TestSelectionOutlivesTheCallersFile(t *testing.T) {
 	process := testprog.Start(t, "target-static")
 	file, err := os.Open(testprog.Path(t, "target-static"))
 	qt.Assert(t, qt.IsNil(err))
-	sel, err := usdt.Select(usdt.Target{File: file, PID: process.PID}, nil,
+	elf, err := elfnote.NewFile(file)
+	qt.Assert(t, qt.IsNil(err))
+	sel, err := usdt.Select(usdt.Target{ELF: elf, PID: process.PID}, nil,
 		elfnote.Exact(provider, "three"))
 	qt.Assert(t, qt.IsNil(err))
 	defer sel.Close()

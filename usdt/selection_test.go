@@ -22,7 +22,7 @@ import (
 // readByOtherMeans makes a cache that reads files as a profiler does that has
 // them in its own cache.
 func readByOtherMeans() *proc.Cache {
-	return proc.NewCache(&proc.CacheOptions{Open: func(m *proc.MappedFile) (io.ReaderAt, error) {
+	return proc.NewCache(func(m *proc.MappedFile) (io.ReaderAt, error) {
 		file, err := m.Open()
 		if err != nil {
 			return nil, err
@@ -30,7 +30,7 @@ func readByOtherMeans() *proc.Cache {
 		defer file.Close()
 		content, err := io.ReadAll(file)
 		return bytes.NewReader(content), err
-	}})
+	})
 }
 
 // Those who have a watcher of their own select in what it finds.

@@ -18,13 +18,14 @@ import (
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/closed"
 	"github.com/gousdt/gousdt/internal/ldso"
+	"github.com/gousdt/gousdt/internal/tracee"
 	"github.com/gousdt/gousdt/proc"
 )
 
 // A Target says whose probes are meant: those of a file, and optionally in one
 // process only.
 //
-// Exactly one of Path, File, ELF and ProcessFile is set.
+// Exactly one of Path, ELF and ProcessFile is set.
 type Target struct {
 	// Path is the path of an executable or shared library, or a bare name
 	// without a slash. A bare name is looked up as the dynamic linker does
@@ -37,22 +38,18 @@ type Target struct {
 	// is always relative to the working directory of the caller.
 	Path string
 
-	// File is an open file. Its name does not matter: the file may have been
-	// deleted, or belong to another mount namespace. The caller closes it, once
-	// Attach or Select has returned.
-	File *os.File
-
-	// ELF is a file that has been opened already, from a path or an *os.File.
-	// By [elfnote.File.UseDebugFile] it may have a debug file that is not
-	// installed, for the symbols that arguments such as "8@counter(%rip)" name.
-	// The caller closes it, once Attach has returned or the Selection is
-	// closed.
+	// ELF is a file that has been opened already. [elfnote.NewFile] takes an
+	// *os.File, whose name does not matter: the file may have been deleted, or
+	// belong to another mount namespace. By [elfnote.File.UseDebugFile] it may
+	// have a debug file that is not installed, for the symbols that arguments
+	// such as "8@counter(%rip)" name. The caller closes it, once Attach has
+	// returned or the Selection is closed.
 	ELF *elfnote.File
 
 	// ProcessFile is a file that a [proc.Watcher] has found in a process. The
 	// attachment covers every process, unless PID is set. It may also be one of
 	// the files that the watcher's cache does not read from the file system,
-	// see [proc.CacheOptions].Open.
+	// see [proc.NewCache].
 	ProcessFile *proc.ProcessFile
 
 	// PID restricts the attachment to one process with all its threads. It is a
@@ -111,7 +108,7 @@ func (f heldFile) Close() error {
 
 func (t Target) open() (*opened, error) {
 	given := 0
-	for _, set := range []bool{t.Path != "", t.File != nil, t.ELF != nil, t.ProcessFile != nil} {
+	for _, set := range []bool{t.Path != "", t.ELF != nil, t.ProcessFile != nil} {
 		if set {
 			given++
 		}
@@ -120,21 +117,14 @@ func (t Target) open() (*opened, error) {
 		if given == 0 && t.PID != 0 {
 			return nil, errors.New("the target has a PID and no file: a bare name as its Path, such as libc.so.6, is found among what the process has mapped")
 		}
-		return nil, fmt.Errorf("a target needs exactly one of Path, File, ELF and ProcessFile, not %d of them", given)
+		return nil, fmt.Errorf("a target needs exactly one of Path, ELF and ProcessFile, not %d of them", given)
 	}
-	if err := CheckProcess(t.PID); err != nil {
+	if err := tracee.Check(t.PID); err != nil {
 		return nil, err
 	}
 
 	o := &opened{elf: t.ELF}
 	switch {
-	case t.File != nil:
-		file, err := elfnote.NewFile(t.File)
-		if err != nil {
-			return nil, err // which names the file
-		}
-		o.elf = file
-		o.closers = append(o.closers, file)
 	case t.Path != "":
 		if err := o.openPath(t); err != nil {
 			return nil, err
@@ -158,7 +148,7 @@ func (t Target) open() (*opened, error) {
 		return nil, fmt.Errorf("%s: only a file of the file system can be attached to, not a reader of bytes", o.name)
 	}
 	o.descriptor = int(file.Fd())
-	if t.File != nil || t.ELF != nil { // the caller may close his
+	if t.ELF != nil { // the caller may close his
 		var err error
 		if o.descriptor, err = unix.FcntlInt(file.Fd(), unix.F_DUPFD_CLOEXEC, 0); err != nil {
 			o.close()

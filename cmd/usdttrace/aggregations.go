@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -18,6 +19,9 @@ const (
 	kindLatency = "latency"
 	kindProfile = "profile" // written into a file of its own
 )
+
+// defaultMaxKeys is that of package trace, which messages name.
+const defaultMaxKeys = 16_384
 
 // aggregation is something that hits come to, computed in the kernel.
 type aggregation struct {
@@ -76,6 +80,7 @@ func (o *options) aggregations() []*aggregation {
 		all = append(all, o.profile())
 	}
 	for _, a := range all {
+		a.MaxKeys = cmp.Or(a.MaxKeys, defaultMaxKeys)
 		if !a.isOfEvents(o) {
 			a.aggregator = trace.NewAggregator(a.Aggregation)
 		}
@@ -94,7 +99,7 @@ func (a *aggregation) maxKeys() int {
 	if a.rows != nil {
 		return maxStackRows
 	}
-	return a.aggregator.MaxKeys()
+	return a.MaxKeys
 }
 
 // latencyTitle says what time is measured.

@@ -53,7 +53,7 @@ type options struct {
 
 	sort      string // "" for what a table is about
 	top       int    // rows that are printed, 0 for all
-	maxKeys   int    // 0 for what package trace takes
+	maxKeys   int    // 0 for defaultMaxKeys
 	normalize func(text string) string
 
 	pprofFile, foldedFile, flamegraphFile string // of stacks

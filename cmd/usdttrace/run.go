@@ -14,9 +14,9 @@ import (
 
 	"github.com/gousdt/gousdt/container"
 	"github.com/gousdt/gousdt/internal/messages"
+	"github.com/gousdt/gousdt/internal/tracee"
 	"github.com/gousdt/gousdt/stack"
 	"github.com/gousdt/gousdt/trace"
-	"github.com/gousdt/gousdt/usdt"
 )
 
 // tracer is one run of the command.
@@ -66,7 +66,7 @@ func (t *tracer) trace() (err error) {
 	defer t.targets.close()
 	// Errors in processes and files come before missing privileges.
 	if o.pid != 0 {
-		if err := usdt.CheckProcess(o.pid); err != nil {
+		if err := tracee.Check(o.pid); err != nil {
 			return err
 		}
 	}

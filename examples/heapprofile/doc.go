@@ -46,8 +46,8 @@
 //   - Where it knows of new processes and mappings already, it calls
 //     watch.Sync(pid) for each in the place of watch.Run. Watch.SyncAll now and
 //     then makes up for what was missed.
-//   - Where it reads files by its own means, proc.CacheOptions.Open takes its
-//     reader.
+//   - Where it reads files by its own means, proc.NewCache takes the
+//     function that opens them.
 //   - Where its BPF program must tell processes or files apart otherwise than
 //     by the PID, usdt.WatchProgram.OptionsFor gives each a cookie.
 //   - Which processes are profiled is for proc.WatcherOptions.Filter to say.

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+// Package tracee checks that a process can be attached to, before the kernel
+// accepts an attachment that is never hit.
+package tracee
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/gousdt/gousdt/proc"
+)
+
+// Check returns nil if the kernel can attach to the process with this
+// PID, or if pid is 0. The error wraps [proc.ErrGone] if there is no such
+// process. Other errors say that it is a thread, or a process whose main thread
+// has exited before others.
+func Check(pid int) error {
+	switch {
+	case pid == 0:
+		return nil
+	case pid < 0 || pid > math.MaxInt32:
+		return fmt.Errorf("%d is no PID: want 1 to %d, or 0 for every process", pid, math.MaxInt32)
+	case errors.Is(unix.Kill(pid, 0), unix.ESRCH):
+		return Gone(pid)
+	}
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return nil // hidden: the kernel has the last word
+	}
+	ended := false
+	for line := range strings.Lines(string(status)) {
+		name, value, _ := strings.Cut(line, ":")
+		value = strings.TrimSpace(value)
+		switch {
+		case name == "Tgid" && value == "0":
+			return Gone(pid) // it has ended since the file was opened
+		case name == "Tgid" && value != strconv.Itoa(pid):
+			return fmt.Errorf("process %d: this is a thread: give the PID of its process, %s", pid, value)
+		case name == "State":
+			ended = strings.HasPrefix(value, "Z")
+		case name == "Threads" && ended && value != "1":
+			return fmt.Errorf("process %d: its main thread has exited, and by that the kernel knows a process: "+
+				"attach without PID", pid)
+		}
+	}
+	if ended {
+		return Gone(pid)
+	}
+	return nil
+}
+
+// Gone says that a process does not exist, or not any more.
+func Gone(pid int) error { return fmt.Errorf("process %d: %w", pid, proc.ErrGone) }
