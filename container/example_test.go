@@ -18,7 +18,8 @@ func ExampleOf() {
 		return
 	}
 	fmt.Println(c.Runtime, c.ID, c.PodUID)
-	// Output: containerd 0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef 0a1b2c3d-4e5f-6071-8293-a4b5c6d7e8f9
+	// Output:
+	// containerd 0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef 0a1b2c3d-4e5f-6071-8293-a4b5c6d7e8f9
 }
 
 // The container of a process, whichever versions of cgroups its machine has.

@@ -73,8 +73,8 @@ func openMapped(m *MappedFile) (io.ReaderAt, error) {
 // that is not ELF has no probes. An ELF file that cannot be read gives an
 // [*Error] that wraps an error of package elfnote, each time again but without
 // reading the file again. Errors of opening are those of [MappedFile.Open] or
-// of the function given to [NewCache]; an error of reading is an [*Error] that wraps what
-// the reader returned. Neither is remembered.
+// of the function given to [NewCache]; an error of reading is an [*Error] that
+// wraps what the reader returned. Neither is remembered.
 func (c *Cache) Acquire(m *MappedFile, patterns ...elfnote.Pattern) (f *CachedFile, ok bool, err error) {
 	return c.acquire(m, c.wanted(patterns))
 }
