@@ -5,7 +5,6 @@ package trace
 import (
 	"slices"
 	"sync"
-	"sync/atomic"
 
 	"github.com/gousdt/gousdt/trace/internal/bpfgen"
 	"github.com/gousdt/gousdt/usdt"
@@ -104,8 +103,8 @@ type unmatched struct {
 	mu        sync.Mutex
 	attaching int    // how many attachments are being made
 	before    uint64 // as counted when the first of them began
-
-	expected atomic.Uint64
+	expected  uint64
+	reported  uint64 // by lost
 }
 
 // attach calls a function that attaches ends of calls.
@@ -127,11 +126,18 @@ func (u *unmatched) change(by int, count func() (uint64, error)) {
 	case by > 0:
 		u.before = n
 	default:
-		u.expected.Add(n - u.before)
+		u.expected += n - u.before
 	}
 }
 
-// lost returns how many of the ends without a start are not expected.
+// lost returns how many of the ends without a start are not expected. It never
+// returns less than before: who reads it from time to time takes differences.
 func (u *unmatched) lost(counted uint64) uint64 {
-	return counted - min(counted, u.expected.Load())
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.attaching > 0 {
+		counted = min(counted, u.before) // of the others it is not known yet
+	}
+	u.reported = max(u.reported, counted-min(counted, u.expected))
+	return u.reported
 }

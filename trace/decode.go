@@ -44,7 +44,7 @@ func newDecoder(sites *siteTable, reuse bool) *decoder {
 // called.
 func (d *decoder) decode(raw []byte) (*Event, error) {
 	if d.reuse {
-		if p := d.repeat; len(raw) < int(p.length) || binary.NativeEndian.Uint32(raw) != p.id {
+		if p := d.repeat; uint64(len(raw)) < uint64(p.length) || binary.NativeEndian.Uint32(raw) != p.id {
 			if err := d.find(raw); err != nil {
 				return nil, err
 			}

@@ -79,8 +79,13 @@ type Losses struct {
 // Losses returns what has been lost so far. It works until [Session.Close].
 func (s *Session) Losses() (Losses, error) {
 	var l Losses
-	err := s.use(func() error { return s.readLosses(&l) })
-	return l, err
+	if err := s.use(func() error { return s.readLosses(&l) }); err != nil {
+		return l, err
+	}
+	// Not while the session is in use: who attaches holds the lock of the
+	// other, and waits to use the session.
+	l.Unmatched = s.unmatched.lost(l.Unmatched)
+	return l, nil
 }
 
 func (s *Session) readLosses(l *Losses) (err error) {
@@ -92,7 +97,6 @@ func (s *Session) readLosses(l *Losses) (err error) {
 			return err
 		}
 	}
-	l.Unmatched = s.unmatched.lost(l.Unmatched)
 	if s.family != nil {
 		if l.Processes, err = s.family.lost(); err != nil {
 			return explain("reading what is lost of a family", err)
