@@ -26,6 +26,7 @@ func realWatch(t testing.TB, options WatcherOptions) (*Watcher, *[]string) {
 		return strings.HasPrefix(p.Command, "exe") || strings.HasPrefix(p.Command, "proc.test")
 	}
 	w := NewWatcher(&options, patterns(t, tracedProvider()+":*")...)
+	w.patience = scansAnswer
 	t.Cleanup(func() { qt.Check(t, qt.IsNil(w.Close())) })
 	return w, told
 }
@@ -303,6 +304,7 @@ func TestPIDUsedAgain(t *testing.T) {
 			describe(c)...)
 	}}, patterns(t, tracedProvider()+":*")...)
 	defer w.Close()
+	w.patience = scansAnswer
 
 	pid := h.do("start", lib)
 	qt.Assert(t, qt.IsNil(w.SyncAll()))

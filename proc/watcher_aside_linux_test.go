@@ -6,6 +6,7 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -53,10 +54,16 @@ func TestWatcherSetsAsideProcessesThatBlock(t *testing.T) {
 	w.put(fakeProcess{pid: 20, size: 1, maps: []fakeMap{w.at(0x1000, "other.so")}})
 
 	qt.Assert(t, qt.IsNil(w.SyncAll()))
-	qt.Check(t, qt.DeepEquals(w.told[:2], []string{"+libstdcxx", "+20 other.so"}))
-	qt.Check(t, qt.HasLen(w.told[2:], 11), qt.Commentf("an error for each of them"))
-	qt.Check(t,
-		qt.Matches(w.told[2], "! process [0-9]+: scan: no answer from the process or its files .*"))
+	// A busy machine may have kept the scan of the last one waiting, too.
+	w.await(func() bool { return len(w.ProcessFiles()) == 1 })
+	told := slices.DeleteFunc(w.told, func(line string) bool { return strings.HasPrefix(line, "! process 20: ") })
+	slices.Sort(told)
+	qt.Assert(t, qt.HasLen(told, 13), qt.Commentf("an error for each of them"))
+	for _, line := range told[:11] {
+		qt.Check(t, qt.Matches(line, "! process [0-9]+: scan: no answer from the process or its files .*"))
+	}
+	qt.Check(t, qt.DeepEquals(told[11:], []string{"+20 other.so", "+libstdcxx"}))
+	w.told = nil
 	stats := w.Stats()
 	qt.Check(t, qt.Equals(stats.Blocked, 3), qt.Commentf("two of one container, one of another"))
 	qt.Check(t, qt.Equals(stats.Postponed, 8))
@@ -72,6 +79,7 @@ func TestWatcherSetsAsideProcessesThatBlock(t *testing.T) {
 	// What goes on is scanned.
 	ctx, stop := context.WithCancel(t.Context())
 	w.scanning.Lock()
+	w.patience = scansAnswer
 	w.handler = func(*Changes) {
 		if len(w.ProcessFiles()) == 12 {
 			stop()
@@ -98,6 +106,7 @@ func TestWatcherScansAProcessThatGotTheNumberOfABlockedOne(t *testing.T) {
 	qt.Assert(t, qt.Equals(w.Stats().Blocked, 1))
 	qt.Assert(t, qt.IsNil(os.Remove(filepath.Join(w.root, "1/maps"))))
 	w.put(fakeProcess{pid: 1, startTime: 2, size: 1, maps: []fakeMap{w.at(0x1000, "other.so")}})
+	w.patience = scansAnswer
 	w.pass("+libstdcxx", "+1 other.so")
 	qt.Check(t, qt.Equals(w.Stats().Blocked, 0))
 	qt.Assert(t, qt.IsNil(os.Rename(filepath.Join(w.root, "1/maps"),

@@ -24,6 +24,10 @@ type watch struct {
 	told []string
 }
 
+// scansAnswer is a patience by which no scan is set aside because the machine
+// is busy.
+const scansAnswer = time.Minute
+
 func newWatch(t *testing.T, options WatcherOptions, wanted ...string) *watch {
 	f := newFixture(t)
 	dir := t.TempDir()
@@ -35,6 +39,7 @@ func newWatch(t *testing.T, options WatcherOptions, wanted ...string) *watch {
 	options.FS = f.fs()
 	options.Handler = func(c *Changes) { w.told = append(w.told, describe(c)...) }
 	w.Watcher = NewWatcher(&options, patterns(t, wanted...)...)
+	w.patience = scansAnswer
 	before := openDescriptors(t)
 	t.Cleanup(func() {
 		qt.Check(t, qt.IsNil(w.Close()))
@@ -62,6 +67,15 @@ func (w *watch) awaitReturns() {
 	}
 	w.scanning.Lock() // which the last of them holds until it has given back all
 	defer w.scanning.Unlock()
+}
+
+// await scans all processes until something is so.
+func (w *watch) await(is func() bool) {
+	w.t.Helper()
+	testneeds.Await(w.t, 10*time.Second, "scans find it", func() bool {
+		qt.Assert(w.t, qt.IsNil(w.SyncAll()))
+		return is()
+	})
 }
 
 func describe(c *Changes) []string {

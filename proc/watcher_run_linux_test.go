@@ -49,7 +49,7 @@ func startRunning(t *testing.T, mode runMode, options WatcherOptions) *running {
 		}
 	}
 	r.Watcher = NewWatcher(&options, patterns(t, tracedProvider()+":*")...)
-	r.events = mode.events
+	r.events, r.patience = mode.events, scansAnswer
 	ctx, cancel := context.WithCancel(t.Context())
 	r.cancel = cancel
 	go func() { r.ended <- r.Run(ctx, mode.interval) }()
@@ -134,7 +134,8 @@ func TestRunFindsWhatIsMappedLaterAndWhatEnds(t *testing.T) {
 			stats := r.Stats()
 			if mode.events {
 				qt.Check(t, qt.IsNil(stats.EventsError))
-				qt.Check(t, qt.Equals(stats.Passes, 1))
+				// Other processes of the host may be too many to be told of.
+				qt.Check(t, qt.IsTrue(stats.Passes == 1 || stats.Lost > 0), qt.Commentf("%+v", stats))
 			} else {
 				qt.Check(t, qt.ErrorMatches(stats.EventsError,
 					"no kernel events, polling only: switched off"))

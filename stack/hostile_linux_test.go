@@ -44,7 +44,7 @@ func TestHostileUsersWhoseFilesDoNotAnswer(t *testing.T) {
 	executable, err := os.Executable() // go test strips it of its symbols
 	qt.Assert(t, qt.IsNil(err))
 	qt.Check(t, qt.Equals(frames[0].File, executable))
-	qt.Check(t, qt.IsTrue(took < testneeds.Patience(3*time.Second)), qt.Commentf("after %v", took))
+	qt.Check(t, qt.IsTrue(took < testprog.InTime(3*time.Second)), qt.Commentf("after %v", took))
 	costs.Report(2, "stacks of six users whose files do not answer", "no output any more",
 		"others named", took)
 }
@@ -98,7 +98,7 @@ func TestHostileUserWithCostlyTables(t *testing.T) {
 		qt.Assert(t, qt.Equals(frames[0].FileOffset != 0, true))
 		late = max(late, time.Since(began))
 	}
-	qt.Check(t, qt.IsTrue(late < testneeds.Patience(2*time.Second)), qt.Commentf("after %v", late))
+	qt.Check(t, qt.IsTrue(late < testprog.InTime(2*time.Second)), qt.Commentf("after %v", late))
 	qt.Check(t, qt.IsTrue(s.Counts().CutStacks > 0))
 	qt.Check(t, qt.IsTrue(s.files.held <= maxHeldBytes), qt.Commentf("%d bytes", s.files.held))
 	costs.Report(6,

@@ -10,6 +10,7 @@ import (
 
 	"github.com/go-quicktest/qt"
 
+	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/trace"
 	"github.com/gousdt/gousdt/usdt"
 )
@@ -55,7 +56,7 @@ func TestRowsEndTogether(t *testing.T) {
 		attach(t, s, usdt.Target{Path: c.path}, "gousdt_calls:left__*", nil)
 		_, err := a.Take()
 		qt.Assert(t, qt.IsNil(err))
-		time.Sleep(10 * time.Millisecond) // while there are some thousand hits
+		testneeds.Await(t, patience, "hits of both", func() bool { return len(snapshot(t, a).Rows) == 2 })
 		qt.Assert(t, qt.IsNil(s.Detach()))
 		counted := snapshot(t, a)
 		qt.Assert(t, qt.HasLen(counted.Rows, 2))

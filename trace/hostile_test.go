@@ -51,7 +51,7 @@ func TestHostileUserWhosePageDoesNotCome(t *testing.T) {
 		qt.Assert(t, qt.Equals(event.PID, other.PID))
 	}
 	late := time.Since(began)
-	qt.Check(t, qt.IsTrue(late < testneeds.Patience(2*time.Second)), qt.Commentf("after %v", late))
+	qt.Check(t, qt.IsTrue(late < testprog.InTime(2*time.Second)), qt.Commentf("after %v", late))
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Millisecond)
 	defer cancel()
 	for event, err := range s.Events(ctx) {

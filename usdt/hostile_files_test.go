@@ -156,7 +156,7 @@ func TestHostileUsersWhoseFilesDoNotAnswer(t *testing.T) {
 	for <-attached != library {
 	}
 	late = max(late, time.Since(began))
-	qt.Check(t, qt.IsTrue(late < testneeds.Patience(2*time.Second)), qt.Commentf("attached after %v", late))
+	qt.Check(t, qt.IsTrue(late < testprog.InTime(2*time.Second)), qt.Commentf("attached after %v", late))
 
 	isNamed := func(pid int) bool {
 		mu.Lock()
@@ -180,7 +180,7 @@ func TestHostileUsersWhoseFilesDoNotAnswer(t *testing.T) {
 	qt.Check(t, qt.IsNil(<-ended))
 	qt.Check(t, qt.IsNil(w.Close()))
 	took := time.Since(closing)
-	qt.Check(t, qt.IsTrue(took < testneeds.Patience(2*time.Second)), qt.Commentf("closed after %v", took))
+	qt.Check(t, qt.IsTrue(took < testprog.InTime(2*time.Second)), qt.Commentf("closed after %v", took))
 	costs.Report(2, fmt.Sprintf("%d files and processes that do not answer", len(hostile)),
 		"nothing seen any more, nor ended by SIGTERM", fmt.Sprintf("set aside, closed in %.2f s", took.Seconds()), late)
 }

@@ -55,7 +55,7 @@ func (r *reporter) take(t testing.TB) map[string]testbpf.ArgsEvent {
 	t.Helper()
 	taken := make(map[string]testbpf.ArgsEvent)
 	for r.events.AvailableBytes() > 0 {
-		r.events.SetDeadline(time.Now().Add(10 * time.Second))
+		r.events.SetDeadline(time.Now().Add(testneeds.Patience(10 * time.Second)))
 		record, err := r.events.Read()
 		qt.Assert(t, qt.IsNil(err))
 		var event testbpf.ArgsEvent

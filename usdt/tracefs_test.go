@@ -240,9 +240,15 @@ func TestDetachingManySitesIsFast(t *testing.T) {
 			qt.Assert(t, qt.IsNil(lnk.Close()))
 			return time.Since(start)
 		}
-		one := detaching("three", nil)
-		many := detaching("many", nil)
-		t.Logf("one site: %v; 400 sites: %v", one, many)
-		qt.Check(t, qt.IsTrue(many < 20*one+time.Second))
+		// What else the machine does may come in between, but not each time.
+		for try := 1; ; try++ {
+			one := detaching("three", nil)
+			many := detaching("many", nil)
+			t.Logf("one site: %v; 400 sites: %v", one, many)
+			if many < 20*one+time.Second {
+				break
+			}
+			qt.Assert(t, qt.IsTrue(try < 5))
+		}
 	})
 }

@@ -21,6 +21,7 @@ import (
 
 // timeout(1) signals its child and then the process group.
 func TestSignalThatComesTwiceIsOne(t *testing.T) {
+	t.Setenv(patientVariable, "1") // what takes a moment elsewhere may take seconds here
 	p := startTarget(t, "target-pie")
 	r := watching(t, "--count", p.path, "gousdt_test:three")
 	p.Fire("three", 3)

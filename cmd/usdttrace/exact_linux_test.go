@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/go-quicktest/qt"
 
@@ -59,14 +60,19 @@ func TestCountsOfProbesCanBeCompared(t *testing.T) {
 		cmd.Wait()
 	})
 	for _, how := range [][]string{{path}, {"--interval", "30ms", path}} {
-		args := append([]string{"--json", "--count", "--duration", "100ms"}, how...)
-		result := start(t, append(args, "gousdt_calls:*")...).wait()
-		counts := make(map[any]uint64)
-		for _, row := range result.objects("row") {
-			counts[row.Keys["probe"]] += row.Count
+		var result result
+		var started, ended uint64
+		// None of the threads may have run in a short time.
+		for duration := 100 * time.Millisecond; started == 0; duration *= 2 {
+			qt.Assert(t, qt.IsTrue(duration < deadline))
+			args := append([]string{"--json", "--count", "--duration", duration.String()}, how...)
+			result = start(t, append(args, "gousdt_calls:*")...).wait()
+			counts := make(map[any]uint64)
+			for _, row := range result.objects("row") {
+				counts[row.Keys["probe"]] += row.Count
+			}
+			started, ended = counts["gousdt_calls:left__start"], counts["gousdt_calls:left__done"]
 		}
-		started, ended := counts["gousdt_calls:left__start"], counts["gousdt_calls:left__done"]
-		qt.Check(t, qt.IsTrue(started > 0))
 		qt.Check(t, qt.IsTrue(max(started, ended)-min(started, ended) <= 4),
 			qt.Commentf("%d and %d", started, ended))
 		qt.Check(t, qt.Equals(result.objects("summary")[0].Events, started+ended))

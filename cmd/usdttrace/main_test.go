@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
 
@@ -23,6 +24,8 @@ const (
 	unprivilegedVariable = "USDTTRACE_TEST_UNPRIVILEGED"
 	// With this one it mounts a proc file system of its own PID namespace.
 	ownProcVariable = "USDTTRACE_TEST_OWN_PROC"
+	// With this one all signals count as the first.
+	patientVariable = "USDTTRACE_TEST_PATIENT"
 )
 
 // userID has no processes but those of these tests.
@@ -36,6 +39,9 @@ func TestMain(m *testing.M) {
 		main() // which does so itself
 	case os.Getenv(runVariable) != "":
 		os.Unsetenv(runVariable) // a command that it runs is not usdttrace
+		if os.Getenv(patientVariable) != "" {
+			signalPatience = time.Hour
+		}
 		if os.Getenv(ownProcVariable) != "" {
 			if err := mountProc(); err != nil {
 				fmt.Fprintln(os.Stderr, err)

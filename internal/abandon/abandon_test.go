@@ -8,12 +8,16 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/go-quicktest/qt"
 )
 
 const patience = 20 * time.Millisecond
+
+// In a bubble of synctest, time passes when nothing can go on: a call that
+// waits for a processor is not left behind, however busy the machine is.
 
 // made is what has become of calls.
 type made struct {
@@ -28,45 +32,51 @@ func (m *made) note(list *[]int, i int) {
 }
 
 func TestCallsGoOnWithoutThoseThatBlock(t *testing.T) {
-	m := &made{}
-	unblock := make(chan struct{})
-	var late sync.WaitGroup
-	late.Add(2)
-	calls := Calls{
-		N: 6, Patience: patience,
-		Call: func(i int) {
-			m.note(&m.begun, i)
-			if i == 1 || i == 5 {
-				<-unblock
-			}
-		},
-		Left: func(i int) bool { m.note(&m.left, i); return true },
-		Late: func(i int) { m.note(&m.late, i); late.Done() },
-	}
-	qt.Assert(t, qt.Equals(calls.Make(t.Context()), 6))
-	qt.Check(t, qt.DeepEquals(m.begun, []int{0, 1, 2, 3, 4, 5}))
-	qt.Check(t, qt.DeepEquals(m.left, []int{1, 5}))
-	close(unblock)
-	late.Wait()
-	slices.Sort(m.late)
-	qt.Check(t, qt.DeepEquals(m.late, []int{1, 5}))
+	synctest.Test(t, func(t *testing.T) {
+		m := &made{}
+		unblock := make(chan struct{})
+		var late sync.WaitGroup
+		late.Add(2)
+		calls := Calls{
+			N: 6, Patience: patience,
+			Call: func(i int) {
+				m.note(&m.begun, i)
+				if i == 1 || i == 5 {
+					<-unblock
+				}
+			},
+			Left: func(i int) bool { m.note(&m.left, i); return true },
+			Late: func(i int) { m.note(&m.late, i); late.Done() },
+		}
+		qt.Assert(t, qt.Equals(calls.Make(t.Context()), 6))
+		qt.Check(t, qt.DeepEquals(m.begun, []int{0, 1, 2, 3, 4, 5}))
+		qt.Check(t, qt.DeepEquals(m.left, []int{1, 5}))
+		close(unblock)
+		late.Wait()
+		slices.Sort(m.late)
+		qt.Check(t, qt.DeepEquals(m.late, []int{1, 5}))
+	})
 }
 
 func TestManyCallsThatBlockAreLeftSooner(t *testing.T) {
-	unblock := make(chan struct{})
-	defer close(unblock)
-	const patience, n = 500 * time.Millisecond, 4
-	began := time.Now()
-	calls := Calls{N: n, Patience: patience, Call: func(int) { <-unblock }, Left: func(int) bool { return true }}
-	qt.Check(t, qt.Equals(calls.Make(t.Context()), n))
-	took := time.Since(began)
-	qt.Check(t, qt.IsTrue(took < n*patience), qt.Commentf("%v", took))
+	synctest.Test(t, func(t *testing.T) {
+		unblock := make(chan struct{})
+		defer close(unblock)
+		const patience, n = 500 * time.Millisecond, 4
+		began := time.Now()
+		calls := Calls{N: n, Patience: patience, Call: func(int) { <-unblock }, Left: func(int) bool { return true }}
+		qt.Check(t, qt.Equals(calls.Make(t.Context()), n))
+		took := time.Since(began)
+		qt.Check(t, qt.IsTrue(took < n*patience), qt.Commentf("%v", took))
+	})
 }
 
 func TestNoCallIsLeftThatReturns(t *testing.T) {
-	calls := Calls{N: 10_000, Patience: time.Minute, Call: func(int) {},
-		Left: func(int) bool { t.Error("left"); return true }}
-	qt.Check(t, qt.Equals(calls.Make(t.Context()), 10_000))
+	synctest.Test(t, func(t *testing.T) {
+		calls := Calls{N: 10_000, Patience: time.Minute, Call: func(int) {},
+			Left: func(int) bool { t.Error("left"); return true }}
+		qt.Check(t, qt.Equals(calls.Make(t.Context()), 10_000))
+	})
 }
 
 func TestCallsEndWithTheContext(t *testing.T) {
@@ -82,11 +92,13 @@ func TestCallsEndWithTheContext(t *testing.T) {
 }
 
 func TestCallsEndWhenOneIsLeftAndThatIsWanted(t *testing.T) {
-	unblock := make(chan struct{})
-	defer close(unblock)
-	calls := Calls{N: 5, Patience: patience, Call: func(int) { <-unblock },
-		Left: func(int) bool { return false }}
-	qt.Check(t, qt.Equals(calls.Make(t.Context()), 1))
+	synctest.Test(t, func(t *testing.T) {
+		unblock := make(chan struct{})
+		defer close(unblock)
+		calls := Calls{N: 5, Patience: patience, Call: func(int) { <-unblock },
+			Left: func(int) bool { return false }}
+		qt.Check(t, qt.Equals(calls.Make(t.Context()), 1))
+	})
 }
 
 func TestOne(t *testing.T) {

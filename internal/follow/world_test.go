@@ -17,6 +17,7 @@ import (
 
 	"github.com/go-quicktest/qt"
 
+	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
 	"github.com/gousdt/gousdt/proc"
 )
@@ -263,7 +264,7 @@ func (w *world) awaitDetached(n int) {
 	for range n {
 		select {
 		case <-w.detached:
-		case <-time.After(20 * time.Second):
+		case <-time.After(testneeds.Patience(20 * time.Second)):
 			w.t.Fatal("nothing was detached")
 		}
 	}

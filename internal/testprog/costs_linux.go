@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/gousdt/gousdt/internal/testneeds"
 )
 
 // costsVariable names the file for the table of make test-hostile.
@@ -21,6 +23,16 @@ const costsVariable = "GOUSDT_HOSTILE"
 // IsComplete reports whether tests of what users of the host may try are to do
 // it in full, as make test-hostile has them do.
 func IsComplete() bool { return os.Getenv(costsVariable) != "" }
+
+// InTime returns how long something may take that hostile users try to delay for
+// ever: what is promised where make test-hostile measures it, and more where
+// the machine may have been busy with anything else for some seconds.
+func InTime(promised time.Duration) time.Duration {
+	if IsComplete() {
+		return testneeds.Patience(promised)
+	}
+	return testneeds.Patience(answerDeadline)
+}
 
 // Costs are what this process spends from some time on.
 type Costs struct {

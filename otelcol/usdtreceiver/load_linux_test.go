@@ -17,6 +17,8 @@ import (
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/pmetric"
 	"go.opentelemetry.io/collector/pdata/ptrace"
+
+	"github.com/gousdt/gousdt/internal/testneeds"
 )
 
 // mark begins the statements of a test: other servers may be at work.
@@ -200,16 +202,9 @@ func TestSeriesOfProcessesEnd(t *testing.T) {
 		return running, ended
 	}
 	b.transactions("-c", "3", "-T", "1")
-	deadline := time.Now().Add(20 * time.Second)
-	for {
+	testneeds.Await(t, 20*time.Second, "all series end", func() bool {
 		running, ended := ofClients()
-		if running == 0 && ended >= 3 {
-			break
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("%d series have not ended, %d have", running, ended)
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
+		return running == 0 && ended >= 3
+	})
 	end()
 }
