@@ -30,7 +30,10 @@ func TestFollowerGoesOnWithoutAFileThatBlocks(t *testing.T) {
 			}
 			return unblock, returned
 		}
-		t.Run(name, func(t *testing.T) {
+		bubble := func(name string, test func(t *testing.T)) {
+			t.Run(name, func(t *testing.T) { whileNothingGoesOn(t, test) })
+		}
+		bubble(name, func(t *testing.T) {
 			w := newWorld(t).everywhere()
 			unblock, _ := blocking(w)
 			f := w.follower(Options{})
@@ -59,7 +62,7 @@ func TestFollowerGoesOnWithoutAFileThatBlocks(t *testing.T) {
 			qt.Assert(t, qt.IsNil(f.SyncAll()))
 			qt.Check(t, qt.HasLen(f.Attachments(), 4))
 		})
-		t.Run(name+" and closing", func(t *testing.T) {
+		bubble(name+" and closing", func(t *testing.T) {
 			w := newWorld(t).everywhere()
 			unblock, returned := blocking(w)
 			f := w.follower(Options{})
@@ -82,43 +85,47 @@ func TestFollowerGoesOnWithoutAFileThatBlocks(t *testing.T) {
 
 // What fails after all when the follower has been closed is not told.
 func TestFollowerTellsNothingLateWhenClosed(t *testing.T) {
-	w := newWorld(t).everywhere()
-	unblock := make(chan struct{})
-	w.fail = func(int, string) error { <-unblock; return errTest }
-	f := w.follower(Options{})
-	f.patience = 20 * time.Millisecond
-	w.start(1, "bad")
-	qt.Assert(t, qt.IsNil(f.SyncAll()))
-	qt.Assert(t, qt.IsNil(f.Close()))
-	w.takeTold()
-	close(unblock)
-	f.awaitAnswers(t)
-	w.tells()
+	whileNothingGoesOn(t, func(t *testing.T) {
+		w := newWorld(t).everywhere()
+		unblock := make(chan struct{})
+		w.fail = func(int, string) error { <-unblock; return errTest }
+		f := w.follower(Options{})
+		f.patience = 20 * time.Millisecond
+		w.start(1, "bad")
+		qt.Assert(t, qt.IsNil(f.SyncAll()))
+		qt.Assert(t, qt.IsNil(f.Close()))
+		w.takeTold()
+		close(unblock)
+		f.awaitAnswers(t)
+		w.tells()
+	})
 }
 
 // A file that was written to while it was attached is not attached as it was.
 func TestFollowerAttachesNothingLateThatWasWrittenTo(t *testing.T) {
-	w := newWorld(t).everywhere()
-	unblock := make(chan struct{})
-	w.fail = func(part int, _ string) error {
-		if part == 0 {
-			<-unblock
+	whileNothingGoesOn(t, func(t *testing.T) {
+		w := newWorld(t).everywhere()
+		unblock := make(chan struct{})
+		w.fail = func(part int, _ string) error {
+			if part == 0 {
+				<-unblock
+			}
+			return nil
 		}
-		return nil
-	}
-	f := w.follower(Options{})
-	f.patience = 20 * time.Millisecond
-	w.start(1, "a")
-	qt.Assert(t, qt.IsNil(f.SyncAll()))
-	w.takeTold()
-	w.overwrite("a", "q")
-	qt.Assert(t, qt.IsNil(f.Sync(1)))
-	w.takeTold()
-	close(unblock)
-	f.awaitAnswers(t)
-	w.tells()
-	qt.Assert(t, qt.IsNil(f.SyncAll())) // tries again
-	w.tells("+0 a")
+		f := w.follower(Options{})
+		f.patience = 20 * time.Millisecond
+		w.start(1, "a")
+		qt.Assert(t, qt.IsNil(f.SyncAll()))
+		w.takeTold()
+		w.overwrite("a", "q")
+		qt.Assert(t, qt.IsNil(f.Sync(1)))
+		w.takeTold()
+		close(unblock)
+		f.awaitAnswers(t)
+		w.tells()
+		qt.Assert(t, qt.IsNil(f.SyncAll())) // tries again
+		w.tells("+0 a")
+	})
 }
 
 // awaitAnswers waits until everything that was set aside has answered.
@@ -132,13 +139,15 @@ func (f *Follower[F, A]) awaitAnswers(t *testing.T) {
 }
 
 func TestFollowerAttachesAheadWithoutWaitingForLong(t *testing.T) {
-	w := newWorld(t)
-	f := w.follower(Options{})
-	f.aheadPatience = 20 * time.Millisecond
-	unblock := make(chan struct{})
-	process := proc.Process{ProcessID: proc.ProcessID{PID: 1 << 29}}
-	err := f.AttachAhead(process, fileIDs(t, 1)[0], func() (*fake, error) { <-unblock; return nil, errFull })
-	qt.Check(t, qt.ErrorIs(err, proc.ErrBlocked))
-	close(unblock)
-	f.awaitAnswers(t)
+	whileNothingGoesOn(t, func(t *testing.T) {
+		w := newWorld(t)
+		f := w.follower(Options{})
+		f.aheadPatience = 20 * time.Millisecond
+		unblock := make(chan struct{})
+		process := proc.Process{ProcessID: proc.ProcessID{PID: 1 << 29}}
+		err := f.AttachAhead(process, fileIDs(t, 1)[0], func() (*fake, error) { <-unblock; return nil, errFull })
+		qt.Check(t, qt.ErrorIs(err, proc.ErrBlocked))
+		close(unblock)
+		f.awaitAnswers(t)
+	})
 }

@@ -110,31 +110,33 @@ func TestFollowerHasOwnersTakeTurns(t *testing.T) {
 // Where attaching takes long, the files of others are attached meanwhile, and
 // what has waited is attached in the end.
 func TestFollowerSharesOutTime(t *testing.T) {
-	w := newWorld(t).everywhere()
-	f := w.follower(Options{Linger: -1})
-	f.budget.atOnce = attachTime / 20
-	f.running.Add(1)
-	w.fail = func(_ int, file string) error {
-		if strings.HasPrefix(file, "slow") {
-			time.Sleep(f.budget.atOnce / 3)
+	whileNothingGoesOn(t, func(t *testing.T) {
+		w := newWorld(t).everywhere()
+		f := w.follower(Options{Linger: -1})
+		f.budget.atOnce = attachTime / 20
+		f.running.Add(1)
+		w.fail = func(_ int, file string) error {
+			if strings.HasPrefix(file, "slow") {
+				time.Sleep(f.budget.atOnce / 3)
+			}
+			return nil
 		}
-		return nil
-	}
-	w.startOf(1001, 3, "earlier")
-	pass(t, f)
-	w.tells("+0 earlier")
-	w.startOf(1000, 1, "slow1", "slow2", "slow3", "slow4", "slow5")
-	w.startOf(1001, 2, "modest")
-	pass(t, f)
-	qt.Assert(t, qt.StringContains(strings.Join(w.takeTold(), " "), "+0 modest"))
-	qt.Assert(t, qt.IsTrue(f.Counts().Waiting > 0))
-	for deadline := time.Now().Add(testneeds.Patience(30 * time.Second)); len(f.Attachments()) < 7; {
-		if time.Now().After(deadline) {
-			t.Fatalf("%d are attached: %+v", len(f.Attachments()), f.Counts())
+		w.startOf(1001, 3, "earlier")
+		pass(t, f)
+		w.tells("+0 earlier")
+		w.startOf(1000, 1, "slow1", "slow2", "slow3", "slow4", "slow5")
+		w.startOf(1001, 2, "modest")
+		pass(t, f)
+		qt.Assert(t, qt.StringContains(strings.Join(w.takeTold(), " "), "+0 modest"))
+		qt.Assert(t, qt.IsTrue(f.Counts().Waiting > 0))
+		for deadline := time.Now().Add(testneeds.Patience(30 * time.Second)); len(f.Attachments()) < 7; {
+			if time.Now().After(deadline) {
+				t.Fatalf("%d are attached: %+v", len(f.Attachments()), f.Counts())
+			}
+			time.Sleep(minimumWait)
 		}
-		time.Sleep(minimumWait)
-	}
-	qt.Assert(t, qt.Equals(f.Counts().Waiting, 0))
+		qt.Assert(t, qt.Equals(f.Counts().Waiting, 0))
+	})
 }
 
 // Who has the most descriptors gives some up, whatever it has of sites.

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/go-quicktest/qt"
@@ -60,6 +61,13 @@ func (a *fake) String() string {
 }
 
 var errFull = errors.New("no room")
+
+// whileNothingGoesOn runs a test in a bubble of synctest, in which time passes
+// when nothing can go on. What waits for a processor does not take long there.
+func whileNothingGoesOn(t *testing.T, test func(t *testing.T)) {
+	testneeds.Patience(0) // is made for a clock that goes on
+	synctest.Test(t, test)
+}
 
 func newWorld(t *testing.T) *world {
 	w := &world{

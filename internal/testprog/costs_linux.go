@@ -24,9 +24,9 @@ const costsVariable = "GOUSDT_HOSTILE"
 // it in full, as make test-hostile has them do.
 func IsComplete() bool { return os.Getenv(costsVariable) != "" }
 
-// InTime returns how long something may take that hostile users try to delay for
-// ever: what is promised where make test-hostile measures it, and more where
-// the machine may have been busy with anything else for some seconds.
+// InTime returns how long something may take that hostile users try to delay
+// for ever: what is promised where make test-hostile measures it, and more
+// where the machine may have been busy with anything else for some seconds.
 func InTime(promised time.Duration) time.Duration {
 	if IsComplete() {
 		return testneeds.Patience(promised)
