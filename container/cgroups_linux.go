@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path"
 	"path/filepath"
@@ -153,22 +154,40 @@ func nameOf(path string) string {
 
 // IDs returns the IDs of the cgroups that a container has now. It is given by
 // the beginning of its ID, or a cgroup that is none by what Name returns for
-// it.
-func (c *Cgroups) IDs(name string) []uint64 {
+// it. It is an error if there is none, or if several containers have an ID that
+// begins so and none is that ID.
+func (c *Cgroups) IDs(name string) ([]uint64, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.root != "" {
 		c.addLocked("/", 0) // perhaps the kernel has not told of all yet
 	}
-	var ids []uint64
+	found := make(map[string][]uint64) // by the ID of the container, or the name
 	for path, id := range c.ids {
-		found, ok := Of(path)
-		if ok && name != "" && strings.HasPrefix(found.ID, name) || !ok && nameOf(path) == name {
-			ids = append(ids, id)
+		of, ok := Of(path)
+		switch {
+		case ok && name != "" && strings.HasPrefix(of.ID, name):
+			found[of.ID] = append(found[of.ID], id)
+		case !ok && nameOf(path) == name:
+			found[name] = append(found[name], id)
+		}
+	}
+	ids, exact := found[name]
+	switch {
+	case exact:
+	case len(found) == 0:
+		return nil, fmt.Errorf("there is no container %q now", name)
+	case len(found) > 1:
+		all := slices.Sorted(maps.Keys(found))
+		return nil, fmt.Errorf("%d containers have an ID that begins with %q: %s and %s, for example: give more of it",
+			len(all), name, all[0], all[1])
+	default:
+		for _, only := range found {
+			ids = only
 		}
 	}
 	slices.Sort(ids)
-	return ids
+	return ids, nil
 }
 
 // Err returns why not all cgroups are followed, such as a limit of the kernel

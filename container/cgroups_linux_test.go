@@ -102,12 +102,31 @@ func TestWatch(t *testing.T) {
 		qt.Check(t, qt.IsTrue(cgroups.Exists(again)))
 
 		// The IDs of a container are those of the cgroups that it has now.
-		qt.Check(t, qt.DeepEquals(cgroups.IDs(id[:10]), []uint64{again}))
+		ids := func(name string) []uint64 {
+			t.Helper()
+			ids, err := cgroups.IDs(name)
+			qt.Check(t, qt.IsNil(err))
+			return ids
+		}
+		qt.Check(t, qt.DeepEquals(ids(id[:10]), []uint64{again}))
 		part := makeCgroup(t, filepath.Join(inner, "init.scope"))
-		qt.Check(t, qt.ContentEquals(cgroups.IDs(id), []uint64{again, part}))
-		qt.Check(t, qt.DeepEquals(cgroups.IDs("/"+name), []uint64{before}))
-		qt.Check(t, qt.HasLen(cgroups.IDs(id+"0"), 0))
-		qt.Check(t, qt.HasLen(cgroups.IDs(""), 0))
+		qt.Check(t, qt.ContentEquals(ids(id), []uint64{again, part}))
+		qt.Check(t, qt.DeepEquals(ids("/"+name), []uint64{before}))
+		for _, none := range []string{id + "0", ""} {
+			_, err := cgroups.IDs(none)
+			qt.Check(t, qt.ErrorMatches(err, `there is no container "`+none+`" now`))
+		}
+
+		// A name that several containers may have is taken for none of them,
+		// unless it is all of the ID.
+		web := makeCgroup(t, filepath.Join(dir, "lxc.payload.gousdt-web"))
+		qt.Check(t, qt.DeepEquals(ids("gousdt-w"), []uint64{web}))
+		more := makeCgroup(t, filepath.Join(dir, "lxc.payload.gousdt-web2"))
+		qt.Check(t, qt.DeepEquals(ids("gousdt-web"), []uint64{web}))
+		qt.Check(t, qt.DeepEquals(ids("gousdt-web2"), []uint64{more}))
+		_, err := cgroups.IDs("gousdt-w")
+		qt.Check(t, qt.ErrorMatches(err,
+			`2 containers have an ID that begins with "gousdt-w": gousdt-web and gousdt-web2, for example: give more of it`))
 	})
 	t.Run("no cgroup", func(t *testing.T) {
 		qt.Assert(t, qt.Equals(find(1<<60), ""))

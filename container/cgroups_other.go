@@ -27,8 +27,10 @@ func (c *Cgroups) Exists(uint64) bool { return false }
 // Name returns "cgroup" and the ID.
 func (c *Cgroups) Name(id uint64) string { return fmt.Sprintf("cgroup %d", id) }
 
-// IDs returns nothing.
-func (c *Cgroups) IDs(string) []uint64 { return nil }
+// IDs returns an error.
+func (c *Cgroups) IDs(name string) ([]uint64, error) {
+	return nil, fmt.Errorf("container %q: %w", name, errors.ErrUnsupported)
+}
 
 // Err returns nil.
 func (c *Cgroups) Err() error { return nil }

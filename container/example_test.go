@@ -52,5 +52,6 @@ func ExampleWatch() {
 		fmt.Println("some may be unknown once they are removed:", err)
 	}
 	fmt.Println(cgroups.Name(1), cgroups.Exists(1)) // the root
-	fmt.Println(cgroups.IDs("4c01db0b339c"), "are those of a container")
+	ids, err := cgroups.IDs("4c01db0b339c")
+	fmt.Println(ids, err) // those of a container
 }

@@ -207,15 +207,6 @@ func (o *SessionOptions) names() expr.Names {
 	}
 }
 
-// cgroupsOf returns the control groups that a container has now.
-func (o *SessionOptions) cgroupsOf(text string) ([]uint64, error) {
-	ids := o.Containers.IDs(text)
-	if len(ids) == 0 {
-		return nil, fmt.Errorf("there is no container %q now", text)
-	}
-	return ids, nil
-}
-
 // defined reports whether an argument of that name is a text of some probe that
 // the patterns match, and whether it is anything else of one.
 func (o *SessionOptions) defined(name string, patterns []elfnote.Pattern) (text, other bool) {

@@ -126,7 +126,7 @@ func New(opts *SessionOptions) (*Session, error) {
 		s.opts.Aggregators = slices.Clone(opts.Aggregators)
 	}
 	if s.opts.Containers != nil {
-		s.containers = s.opts.cgroupsOf
+		s.containers = s.opts.Containers.IDs
 	}
 	if err := s.parseOptions(); err != nil {
 		return nil, fmt.Errorf("option %w", err)

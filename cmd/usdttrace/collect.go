@@ -101,8 +101,9 @@ func (t *tracer) startMeasuring() error {
 			return err
 		}
 	}
+	t.before = t.askLosses()
 	t.start, t.from = time.Now(), monotonic()
-	return nil
+	return t.before.err
 }
 
 // printRows prints what hits have come to: with --interval, since the last

@@ -3,6 +3,8 @@
 package main
 
 import (
+	"context"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -12,8 +14,11 @@ import (
 
 	"github.com/go-quicktest/qt"
 
+	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/messages"
 	"github.com/gousdt/gousdt/stack"
 	"github.com/gousdt/gousdt/trace"
+	"github.com/gousdt/gousdt/usdt"
 )
 
 // What is printed is what has happened: no hit is counted twice, and no call
@@ -98,4 +103,55 @@ func TestProfileHasTheHitsOfOtherStacks(t *testing.T) {
 	var folded strings.Builder
 	qt.Assert(t, qt.IsNil(p.WriteFolded(&folded)))
 	qt.Check(t, qt.Equals(folded.String(), "stack=(other);[unknown] 7\ntid=2;[unknown] 5\n"))
+}
+
+// What is lost while sites are attached, one after the other, is not of the
+// time that is measured.
+func TestLossesAreOfTheTimeMeasured(t *testing.T) {
+	p := startTarget(t, "target-pie")
+	latency := trace.Latency{Pair: elfnote.MustParsePairPattern("gousdt_test:three..gousdt_test:twelve")}
+	opts := &trace.SessionOptions{NoEvents: true, Aggregators: []*trace.Aggregator{
+		trace.NewAggregator(trace.Aggregation{Latency: &latency}),
+	}}
+	session, err := trace.Open(usdt.Target{Path: p.path}, opts, elfnote.MustParsePattern("gousdt_test:t[hw]*e"))
+	qt.Assert(t, qt.IsNil(err))
+	defer session.Close()
+	tr := &tracer{options: &options{}, messages: messages.New("usdttrace", io.Discard), session: session, ended: make(chan struct{})}
+	tr.ctx, tr.end = context.WithCancel(context.Background())
+	p.Fire("twelve", 10) // ends without a start
+	qt.Assert(t, qt.IsNil(tr.startMeasuring()))
+	p.Fire("twelve", 5)
+	tr.watchEnd()
+	tr.end()
+	<-tr.ended
+	qt.Check(t, qt.IsNil(tr.lost.err))
+	qt.Check(t, qt.Equals(tr.lost.Unmatched, 5))
+}
+
+func TestLossesSince(t *testing.T) {
+	before := losses{
+		Losses: trace.Losses{Events: 10, Unreadable: 1, Starts: 2, NotSampled: 3, Replaced: 4, Unmatched: 5, Processes: 6},
+		owners: []trace.OwnerLoss{{CgroupID: 1, Events: 9}, {User: 2, Events: 1}},
+	}
+	now := losses{
+		Losses: trace.Losses{Events: 25, Unreadable: 2, Starts: 4, NotSampled: 6, Replaced: 8, Unmatched: 10, Processes: 6},
+		owners: []trace.OwnerLoss{{CgroupID: 1, Events: 10}, {CgroupID: 3, Events: 9}, {User: 2, Events: 6}, {User: 4, Events: 0}},
+	}
+	since := now.since(before)
+	// Descendants that are not watched are not watched for the whole time.
+	qt.Check(t, qt.Equals(since.Losses,
+		trace.Losses{Events: 15, Unreadable: 1, Starts: 2, NotSampled: 3, Replaced: 4, Unmatched: 5, Processes: 6}))
+	qt.Check(t, qt.DeepEquals(since.owners, []trace.OwnerLoss{{CgroupID: 3, Events: 9}, {User: 2, Events: 5}, {CgroupID: 1, Events: 1}}))
+}
+
+// A name that has the word is none of a container, which not every machine
+// knows.
+func TestOnlyConditionsOnContainersNeedThem(t *testing.T) {
+	for where, want := range map[string]bool{
+		`comm == "containerd"`: false, `container == "4c01db"`: true, `pid == 1 && container != "4c01db"`: true,
+		`pid == 1`: false,
+	} {
+		o := &options{where: where}
+		qt.Check(t, qt.Equals(o.comparesContainers(&trace.SessionOptions{Filter: where}), want), qt.Commentf("%s", where))
+	}
 }

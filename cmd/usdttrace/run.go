@@ -48,6 +48,8 @@ type tracer struct {
 	events atomic.Uint64
 	start  time.Time     // when everything was attached: with -c, before the command went on
 	took   time.Duration // from start to the end
+	before losses        // at the start
+	lost   losses        // from start to the end
 	status int           // of the command, if it ended by itself
 	failed atomic.Bool   // something that was asked for could not be watched
 }

@@ -67,7 +67,7 @@ func (t *tracer) open() error {
 			opts.RingSize = unwindBuffer
 		}
 	}
-	byContainer, ofContainer := slices.Contains(o.by, "container"), strings.Contains(o.where, "container")
+	byContainer, ofContainer := slices.Contains(o.by, "container"), o.comparesContainers(opts)
 	if byContainer || ofContainer || o.json && !o.aggregates() {
 		switch t.containers, err = container.Watch(""); {
 		case err != nil && byContainer:
@@ -81,6 +81,12 @@ func (t *tracer) open() error {
 		return t.named(err)
 	}
 	return nil
+}
+
+// comparesContainers reports whether --where is about containers: without them
+// it cannot be made. A text with that word, such as the name of a thread, can.
+func (o *options) comparesContainers(opts *trace.SessionOptions) bool {
+	return strings.Contains(o.where, "container") && opts.Validate() != nil
 }
 
 // delay is what nobody sees, and spares the traced program waking this one up

@@ -69,13 +69,10 @@ func (t *tracer) report() error {
 	} else {
 		s.events = t.events.Load()
 	}
-	var err error
-	if s.losses, err = t.session.Losses(); err != nil {
-		return err
+	if t.lost.err != nil {
+		return t.lost.err
 	}
-	if s.owners, err = t.session.LossesByOwner(); err != nil {
-		return err
-	}
+	s.losses, s.owners = t.lost.Losses, t.lost.owners
 	if t.samples != nil {
 		s.losses.Unreadable += t.samples.unreadable
 	}
