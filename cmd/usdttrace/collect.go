@@ -5,6 +5,7 @@ package main
 import (
 	"context"
 	"errors"
+	"sync"
 	"time"
 
 	"github.com/gousdt/gousdt/trace"
@@ -93,17 +94,19 @@ func (t *tracer) startMeasuring() error {
 	if !t.start.IsZero() {
 		return nil
 	}
-	for _, a := range t.asked {
-		if a.aggregator == nil {
-			continue
-		}
-		if _, err := a.aggregator.Take(); err != nil {
-			return err
-		}
-	}
 	t.before = t.askLosses()
 	t.start, t.from = time.Now(), monotonic()
-	return t.before.err
+	// Each begins anew when its Take is called, which then waits for the
+	// kernel, for 50 ms on a busy machine: all together begin now.
+	var wait sync.WaitGroup
+	errs := make([]error, len(t.asked))
+	for i, a := range t.asked {
+		if a.aggregator != nil {
+			wait.Go(func() { _, errs[i] = a.aggregator.Take() })
+		}
+	}
+	wait.Wait()
+	return errors.Join(append(errs, t.before.err)...)
 }
 
 // printRows prints what hits have come to: with --interval, since the last

@@ -83,13 +83,14 @@ func (t *tracer) handleSignals() (stop func()) {
 func (t *tracer) watchEnd() {
 	var limit *time.Timer
 	if t.options.duration > 0 {
-		limit = time.AfterFunc(t.options.duration, t.end)
+		limit = time.AfterFunc(t.options.duration-time.Since(t.start), t.end)
 	}
 	go func() {
 		<-t.ctx.Done()
 		if limit != nil {
 			limit.Stop()
 		}
+		t.costs.ask(t)
 		t.took = time.Since(t.start)
 		t.until.Store(monotonic())
 		t.lost = t.askLosses().since(t.before)
@@ -98,7 +99,6 @@ func (t *tracer) watchEnd() {
 				"(sites share them if tracefs is mounted at /sys/kernel/tracing)", takes.Seconds(), t.session.PerfEvents())
 		}
 		done := t.messages.During("detaching")
-		t.costs.ask(t)
 		if err := t.session.Detach(); err != nil {
 			t.warnFailed(err)
 		}

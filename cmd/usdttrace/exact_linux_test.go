@@ -105,18 +105,19 @@ func TestProfileHasTheHitsOfOtherStacks(t *testing.T) {
 	qt.Check(t, qt.Equals(folded.String(), "stack=(other);[unknown] 7\ntid=2;[unknown] 5\n"))
 }
 
-// What is lost while sites are attached, one after the other, is not of the
-// time that is measured.
-func TestLossesAreOfTheTimeMeasured(t *testing.T) {
+// What comes while sites are attached, one after the other, is not of the time
+// that is measured.
+func TestWhatIsMeasuredBeginsWhenAllIsAttached(t *testing.T) {
 	p := startTarget(t, "target-pie")
 	latency := trace.Latency{Pair: elfnote.MustParsePairPattern("gousdt_test:three..gousdt_test:twelve")}
-	opts := &trace.SessionOptions{NoEvents: true, Aggregators: []*trace.Aggregator{
-		trace.NewAggregator(trace.Aggregation{Latency: &latency}),
-	}}
+	ends := trace.NewAggregator(trace.Aggregation{Latency: &latency})
+	hits := trace.NewAggregator(trace.Aggregation{})
+	opts := &trace.SessionOptions{NoEvents: true, Aggregators: []*trace.Aggregator{ends, hits}}
 	session, err := trace.Open(usdt.Target{Path: p.path}, opts, elfnote.MustParsePattern("gousdt_test:t[hw]*e"))
 	qt.Assert(t, qt.IsNil(err))
 	defer session.Close()
-	tr := &tracer{options: &options{}, messages: messages.New("usdttrace", io.Discard), session: session, ended: make(chan struct{})}
+	tr := &tracer{options: &options{}, messages: messages.New("usdttrace", io.Discard), session: session,
+		asked: []*aggregation{{aggregator: ends}, {aggregator: hits}}, ended: make(chan struct{})}
 	tr.ctx, tr.end = context.WithCancel(context.Background())
 	p.Fire("twelve", 10) // ends without a start
 	qt.Assert(t, qt.IsNil(tr.startMeasuring()))
@@ -126,6 +127,18 @@ func TestLossesAreOfTheTimeMeasured(t *testing.T) {
 	<-tr.ended
 	qt.Check(t, qt.IsNil(tr.lost.err))
 	qt.Check(t, qt.Equals(tr.lost.Unmatched, 5))
+	for _, a := range tr.asked {
+		snapshot, err := tr.read(a)
+		qt.Assert(t, qt.IsNil(err))
+		// Whoever divides a count by the time that the summary tells has the
+		// rate of the row, but for what it takes to begin.
+		qt.Check(t, qt.IsFalse(snapshot.Start.Before(tr.start)))
+		qt.Check(t, qt.IsTrue(snapshot.Time.Sub(snapshot.Start) <= tr.took))
+		if a.aggregator == hits {
+			qt.Assert(t, qt.HasLen(snapshot.Rows, 1))
+			qt.Check(t, qt.Equals(snapshot.Rows[0].Count, 5))
+		}
+	}
 }
 
 func TestLossesSince(t *testing.T) {
