@@ -77,6 +77,15 @@ func (a *Attachment) Skipped() (sites []*usdt.SiteError, count int) {
 	return a.links[0].Selection().Skipped()
 }
 
+func (a *Attachment) isClosed() bool {
+	select {
+	case <-a.closed:
+		return true
+	default:
+		return false
+	}
+}
+
 // Close detaches the probes. Events that have been sent already still come.
 // Close waits for the kernel, as [usdt.Link.Close] does: [CloseAll] closes
 // several attachments in the time of one. Close can be called again.

@@ -149,7 +149,7 @@ func ExampleWatch() {
 	if err := w.SyncAll(); err != nil {
 		log.Fatal(err)
 	}
-	for _, a := range s.Attachments() {
+	for _, a := range w.Attachments() {
 		fmt.Printf("%q\n", a)
 	}
 	stats := w.Stats()

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/gousdt/gousdt/elfnote"
@@ -94,8 +95,7 @@ type WatchSession struct {
 }
 
 // A Watch feeds sessions with the probes that match their patterns, in whatever
-// processes come and go. [Session.Attachments] returns what is attached. Its
-// methods are safe for concurrent use.
+// processes come and go. Its methods are safe for concurrent use.
 type Watch struct {
 	driver   *watchDriver
 	follower *follow.Follower[*watchedFile, *Attachment]
@@ -225,6 +225,12 @@ func (w *Watch) Stats() usdt.WatchStats {
 		WatcherStats: w.follower.Watcher().Stats(), Sites: counts.Sites, Descriptors: counts.Descriptors,
 		OverLimit: counts.OverLimit, Waiting: counts.Waiting,
 	}
+}
+
+// Attachments returns what is attached now, in no order. It does not return
+// what is being detached, as [Session.Attachments] does.
+func (w *Watch) Attachments() []*Attachment {
+	return slices.DeleteFunc(w.follower.Attachments(), func(a *Attachment) bool { return a.isClosed() })
 }
 
 // Stop ends Run, and nothing more is attached. It waits for neither. What is

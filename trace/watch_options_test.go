@@ -34,7 +34,7 @@ func TestWatchTellsAttachmentsApartByCookies(t *testing.T) {
 					Proc: only(one.path, other.path), PerProcess: perProcess,
 				}, "gousdt_test:three")
 				qt.Assert(t, qt.IsNil(w.SyncAll()))
-				qt.Assert(t, qt.Equals(asked, len(s.Attachments())))
+				qt.Assert(t, qt.Equals(asked, len(w.Attachments())))
 				for _, process := range []*traced{one, same, other} {
 					want := numbers[process.path]
 					if perProcess {

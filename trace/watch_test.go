@@ -152,7 +152,7 @@ func TestWatchFollowsProcesses(t *testing.T) {
 				if perProcess {
 					want = 3
 				}
-				qt.Assert(t, qt.HasLen(s.Attachments(), want))
+				qt.Assert(t, qt.HasLen(w.Attachments(), want))
 				for _, p := range []*traced{process, same, other} {
 					p.fires(t, s)
 				}
@@ -166,7 +166,7 @@ func TestWatchFollowsProcesses(t *testing.T) {
 				other.Kill()
 				same.Kill()
 				qt.Assert(t, qt.IsNil(w.SyncAll()))
-				qt.Assert(t, qt.HasLen(s.Attachments(), 1))
+				qt.Assert(t, qt.HasLen(w.Attachments(), 1))
 				qt.Assert(t, qt.HasLen(changes.Detached, want-1))
 				qt.Assert(t, qt.IsNil(trace.CloseAll(changes.Detached[0], changes.Detached[want-2])))
 				event := next(t, s, 1)[0]
@@ -175,8 +175,9 @@ func TestWatchFollowsProcesses(t *testing.T) {
 				qt.Assert(t, qt.Equals(event.Site.Name, "three"))
 
 				qt.Assert(t, qt.IsNil(w.Close()))
-				qt.Assert(t, qt.HasLen(s.Attachments(), 0))
+				qt.Assert(t, qt.HasLen(w.Attachments(), 0))
 				qt.Assert(t, qt.HasLen(changes.Detached, 1))
+				qt.Assert(t, qt.HasLen(s.Attachments(), 0))
 				qt.Assert(t, qt.ErrorIs(w.SyncAll(), os.ErrClosed))
 				qt.Assert(t, qt.Equals(process.Semaphore("guarded"), 0))
 				process.Fire("three", 1)
@@ -227,12 +228,12 @@ func TestWatchLeavesAFileAttachedBetweenItsProcesses(t *testing.T) {
 		process.Kill()
 		qt.Assert(t, qt.IsNil(w.SyncAll()))
 		qt.Assert(t, qt.Equals(w.Stats().Files, 0))
-		qt.Assert(t, qt.HasLen(s.Attachments(), 1))
+		qt.Assert(t, qt.HasLen(w.Attachments(), 1))
 
 		process = process.again(t)
 		process.fires(t, s) // before it is scanned
 		qt.Assert(t, qt.IsNil(w.Sync(process.PID)))
-		qt.Assert(t, qt.Equals(s.Attachments()[0], first))
+		qt.Assert(t, qt.Equals(w.Attachments()[0], first))
 	}
 	process.Kill()
 	qt.Assert(t, qt.IsNil(w.SyncAll()))
@@ -343,7 +344,7 @@ func TestAttachAheadStaysUntilTheProcessEnds(t *testing.T) {
 	process.Kill()
 	qt.Assert(t, qt.IsNil(w.SyncAll()))
 	qt.Assert(t, qt.HasLen(c.detached, 2))
-	qt.Assert(t, qt.HasLen(s.Attachments(), 0))
+	qt.Assert(t, qt.HasLen(w.Attachments(), 0))
 	silent(t, s)
 }
 
@@ -374,7 +375,7 @@ func TestWatchEndsWithTheSession(t *testing.T) {
 
 			qt.Assert(t, qt.IsNil(end(s)))
 			qt.Assert(t, qt.IsNil(await(t, ran)))
-			qt.Assert(t, qt.HasLen(s.Attachments(), 0))
+			qt.Assert(t, qt.HasLen(w.Attachments(), 0))
 			qt.Assert(t, qt.ErrorIs(w.Sync(process.PID), os.ErrClosed))
 			_, err = s.Watch(nil)
 			qt.Assert(t, qt.ErrorIs(err, os.ErrClosed))
