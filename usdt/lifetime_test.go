@@ -40,10 +40,13 @@ func TestMain(m *testing.M) {
 		}
 	}
 	testprog.BeMapper()
-	usual := follow.Patience()
-	follow.Patience = func() time.Duration { return testneeds.Patience(usual) }
+	follow.Patience = func() time.Duration { return testneeds.Patience(usualPatience()) }
 	os.Exit(m.Run())
 }
+
+// usualPatience returns how long a file may take to attach, where tests do not
+// wait for longer on a slow machine.
+var usualPatience = follow.Patience
 
 func beTracer(order string) error {
 	var mode usdt.Mode

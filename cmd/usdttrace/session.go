@@ -19,11 +19,9 @@ import (
 
 // open makes the session.
 func (t *tracer) open() error {
-	// Needed before 5.11. Who may not do that may not trace either, and the
-	// session says so better.
-	if err := rlimit.RemoveMemlock(); err != nil && !errors.Is(err, os.ErrPermission) {
-		return err
-	}
+	// Needed before 5.11. Later kernels do without it, and so a sandbox that
+	// denies it does not matter there.
+	memlock := rlimit.RemoveMemlock()
 	o := t.options
 	var err error
 	t.asked = o.aggregations()
@@ -78,6 +76,11 @@ func (t *tracer) open() error {
 		opts.Containers, opts.CgroupIDs = t.containers, o.json && t.containers != nil && !o.aggregates()
 	}
 	if t.session, err = trace.New(opts); err != nil {
+		// Who merely lacks the privilege is told so by the session.
+		if memlock != nil && !errors.Is(memlock, os.ErrPermission) {
+			t.messages.Warn("cannot lift the limit on locked memory, which Linux before 5.11 needs "+
+				"(raise it by ulimit -l, or let prlimit64 through): %v", memlock)
+		}
 		return t.named(err)
 	}
 	return nil

@@ -88,9 +88,10 @@ func (r *usdtReceiver) start(_ context.Context, host component.Host) (err error)
 		return err
 	}
 	// Needed before Linux 5.11. Who may not do that may not trace either, and
-	// the session says so better.
+	// the session says so better. Later kernels need it not, even where a
+	// sandbox denies it.
 	if err := rlimit.RemoveMemlock(); err != nil && !errors.Is(err, os.ErrPermission) {
-		return err
+		r.logger.Warn("the limit on locked memory cannot be lifted, which Linux before 5.11 needs", zap.Error(err))
 	}
 	if r.cgroups, err = container.Watch(""); err != nil {
 		r.logger.Warn("containers are known by their processes only", zap.Error(err))
