@@ -57,6 +57,7 @@ func (t *tracer) collectEvents(take func(*trace.Event)) error {
 			continue
 		}
 		n := t.events.Add(1)
+		t.weight.Add(event.Weight)
 		take(event)
 		if t.out.Err() != nil || n == uint64(t.options.maxEvents) {
 			return nil

@@ -84,9 +84,11 @@ func TestCountsOfProbesCanBeCompared(t *testing.T) {
 	}
 }
 
-// Beside a profile of some hits all of them may be counted.
+// Beside a profile of some hits all of them may be counted. And for some that
+// are not sampled no event stands: those that came behind the last one.
 func TestAnEventStandsForThoseThatWereNotSampled(t *testing.T) {
-	s := &summary{events: 100, sampled: 10, losses: trace.Losses{NotSampled: 90}}
+	s := &summary{events: 200, sampled: 10, weight: 100, losses: trace.Losses{NotSampled: 190}}
+	qt.Check(t, qt.StringContains(s.text(), "190 hits not sampled: "))
 	qt.Check(t, qt.StringContains(s.text(), "on average for 10 hits\n"))
 }
 

@@ -46,6 +46,7 @@ type tracer struct {
 	ended  chan struct{} // closed when everything is detached
 	watch  sync.WaitGroup
 	events atomic.Uint64
+	weight atomic.Uint64 // how many hits the events stand for
 	start  time.Time     // when everything was attached: with -c, before the command went on
 	took   time.Duration // from start to the end
 	before losses        // at the start

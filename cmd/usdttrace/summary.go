@@ -17,6 +17,7 @@ const maxOwnerLosses = 5
 type summary struct {
 	events  uint64 // or hits that were aggregated
 	sampled uint64 // events, whatever was aggregated
+	weight  uint64 // how many hits these stand for
 	losses  trace.Losses
 	owners  []trace.OwnerLoss // whose events were lost
 
@@ -34,7 +35,7 @@ type summary struct {
 
 // report prints what is known at the end.
 func (t *tracer) report() error {
-	s := &summary{mode: t.session.Mode().String(), took: t.took, sampled: t.events.Load()}
+	s := &summary{mode: t.session.Mode().String(), took: t.took, sampled: t.events.Load(), weight: t.weight.Load()}
 	s.sites, s.files = t.targets.watched()
 	if s.sites == 0 {
 		return nil
@@ -117,7 +118,7 @@ func (s *summary) text() string {
 		what string
 	}{
 		{s.losses.NotSampled, fmt.Sprintf("hits not sampled: each event stands for those before it, on average for %.3g hits",
-			1+float64(s.losses.NotSampled)/float64(max(s.sampled, 1)))},
+			float64(s.weight)/float64(max(s.sampled, 1)))},
 		{s.losses.Processes, "descendants not watched: there were too many at a time"},
 		{s.others, fmt.Sprintf("hits are of the less frequent keys in (other): there are more than %d (--max-keys)", s.maxKeys)},
 		{s.overflow, "of these came too fast for the room in the kernel: some may be of keys with a row (--max-keys)"},
