@@ -25,6 +25,8 @@
 #   make release-test        the same bytes twice; the package in a fresh Debian
 #   make otelcol    a Collector with the receiver, as otelcol/build/otelcol-usdt
 #   make test-otelcol        runs it with PostgreSQL and Prometheus
+#   make metadata   what the Collector's mdatagen makes of the receiver's
+#                   metadata.yaml
 #   make clean      remove what was built
 
 SHELL := /bin/bash
@@ -194,6 +196,17 @@ otelcol:
 test-otelcol: otelcol
 	internal/setup/install test-otelcol
 	GOUSDT_FLEET=1 CI=true $(tool) ./gotest -C ../otelcol -count=1 $(TESTFLAGS) -tags collector ./usdtreceiver
+
+# Of what mdatagen writes, the receiver has no use for a builder of logs, and has
+# tests of its own, among them one that compares metadata.yaml with what it
+# sends.
+MDATAGEN ?= $(GO) run go.opentelemetry.io/collector/cmd/mdatagen@v0.155.0
+
+.PHONY: metadata
+metadata:
+	cd otelcol/usdtreceiver && $(MDATAGEN) metadata.yaml && \
+		rm -rf generated_*_test.go internal/metadatatest \
+			internal/metadata/generated_logs.go internal/metadata/generated_*_test.go
 
 # The commands in README.md and docs, as root: what they print is compared.
 .PHONY: transcripts

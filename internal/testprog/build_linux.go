@@ -31,6 +31,7 @@ const prebuiltVariable = "GOUSDT_TESTDATA"
 //	libtarget.so     the probes; addresses are not file offsets, no .stapsdt.base
 //	target-stripped  as target-pie, without symbols; they are in target-stripped.debug
 //	target-clang     as target-pie, compiled by clang
+//	target-musl      as target-pie, linked with musl
 //	calls            calls inside each other, whose true times it tells
 //	launcher         starts other programs, as a shell does
 //	hostile          serves files that do not answer; see StartHostile

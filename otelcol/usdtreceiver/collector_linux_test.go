@@ -24,6 +24,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -86,14 +87,53 @@ func freePort(t testing.TB) int {
 	return l.Addr().(*net.TCPAddr).Port
 }
 
+// startPrometheus has a Prometheus server scrape an exporter. The function that
+// is returned evaluates an expression that has one value, NaN if there is none.
+func startPrometheus(t testing.TB, exporter int) func(expression string) float64 {
+	t.Helper()
+	prometheus := testneeds.Tool(t, "prometheus", "prometheus")
+	dir, server := t.TempDir(), freePort(t)
+	config := filepath.Join(dir, "prometheus.yml")
+	qt.Assert(t, qt.IsNil(os.WriteFile(config, fmt.Appendf(nil, `
+global: { scrape_interval: 500ms }
+scrape_configs:
+  - job_name: usdt
+    honor_labels: true
+    static_configs: [{ targets: ["localhost:%d"] }]
+`, exporter), 0o644)))
+	scraper := exec.Command(prometheus, "--config.file="+config, "--storage.tsdb.path="+filepath.Join(dir, "data"),
+		fmt.Sprintf("--web.listen-address=localhost:%d", server), "--enable-feature=native-histograms")
+	qt.Assert(t, qt.IsNil(scraper.Start()))
+	t.Cleanup(func() {
+		scraper.Process.Kill()
+		scraper.Wait()
+	})
+	return func(expression string) float64 {
+		response, err := http.Get(fmt.Sprintf("http://localhost:%d/api/v1/query?query=%s", server, url.QueryEscape(expression)))
+		if err != nil {
+			return math.NaN() // it does not listen yet
+		}
+		defer response.Body.Close()
+		var answer struct {
+			Data struct {
+				Result []struct{ Value [2]any }
+			}
+		}
+		if json.NewDecoder(response.Body).Decode(&answer) != nil || len(answer.Data.Result) == 0 {
+			return math.NaN()
+		}
+		value, _ := strconv.ParseFloat(fmt.Sprint(answer.Data.Result[0].Value[1]), 64)
+		return value
+	}
+}
+
 // What Prometheus scrapes from a Collector is what pgbench says, and its
 // quantiles are those of all single events.
 func TestCollectorAndPrometheus(t *testing.T) {
-	prometheus := testneeds.Tool(t, "prometheus", "prometheus")
 	b := startBenchmark(t)
 	testprog.LeakCheck(t)
 	dir := t.TempDir()
-	exporter, server := freePort(t), freePort(t)
+	exporter := freePort(t)
 	events := filepath.Join(dir, "events.json")
 	c := startBuilt(t, fmt.Sprintf(`
 receivers:
@@ -113,39 +153,7 @@ service:
     traces: { receivers: [usdt], processors: [memory_limiter], exporters: [file] }
 `, ofTest, exporter, events), b.File, 2)
 
-	config := filepath.Join(dir, "prometheus.yml")
-	qt.Assert(t, qt.IsNil(os.WriteFile(config, fmt.Appendf(nil, `
-global: { scrape_interval: 500ms }
-scrape_configs:
-  - job_name: usdt
-    honor_labels: true
-    static_configs: [{ targets: ["localhost:%d"] }]
-`, exporter), 0o644)))
-	scraper := exec.Command(prometheus, "--config.file="+config, "--storage.tsdb.path="+filepath.Join(dir, "data"),
-		fmt.Sprintf("--web.listen-address=localhost:%d", server), "--enable-feature=native-histograms")
-	qt.Assert(t, qt.IsNil(scraper.Start()))
-	t.Cleanup(func() {
-		scraper.Process.Kill()
-		scraper.Wait()
-	})
-	query := func(expression string) float64 {
-		response, err := http.Get(fmt.Sprintf("http://localhost:%d/api/v1/query?query=%s", server, url.QueryEscape(expression)))
-		if err != nil {
-			return math.NaN() // it does not listen yet
-		}
-		defer response.Body.Close()
-		var answer struct {
-			Data struct {
-				Result []struct{ Value [2]any }
-			}
-		}
-		if json.NewDecoder(response.Body).Decode(&answer) != nil || len(answer.Data.Result) == 0 {
-			return math.NaN()
-		}
-		value, _ := strconv.ParseFloat(fmt.Sprint(answer.Data.Result[0].Value[1]), 64)
-		return value
-	}
-
+	query := startPrometheus(t, exporter)
 	file := filepath.Join(dir, "script")
 	qt.Assert(t, qt.IsNil(os.WriteFile(file, []byte(script), 0o644)))
 	n := transactionsOf(t, b.run("-n", "-M", "simple", "-c", "4", "-t", "200", "-f", file))
@@ -178,6 +186,50 @@ scrape_configs:
 		exact := single[int(math.Ceil(q*float64(n)))-1]
 		qt.Check(t, qt.IsTrue(math.Abs(got-exact) <= 0.05*exact), qt.Commentf("p%v is %v, not %v", 100*q, got, exact))
 	}
+}
+
+// Prometheus has no series of a process that has gone, soon after it has: all
+// of its series, whatever their attributes.
+func TestSeriesLeavePrometheus(t *testing.T) {
+	b := startBenchmark(t)
+	testprog.LeakCheck(t)
+	exporter := freePort(t)
+	const attributes = `attributes: { statement: "str(query, 17)" }`
+	c := startBuilt(t, fmt.Sprintf(`
+receivers:
+  usdt:
+    collection_interval: 200ms
+    end_after: 1s
+    metrics:
+      - { name: duration, pair: "postgresql:query", where: %q, %s }
+      - { name: starts, count: "postgresql:query__start", where: %[1]q, %[2]s }
+exporters:
+  prometheus: { endpoint: "localhost:%[3]d", metric_expiration: 1h }
+service:
+  telemetry: { metrics: { level: none } }
+  pipelines:
+    metrics: { receivers: [usdt], exporters: [prometheus] }
+`, ofTest, attributes, exporter), b.File, 1)
+	query := startPrometheus(t, exporter)
+	const durations, starts = "count(duration_nanoseconds)", "count(starts_total)"
+
+	file := filepath.Join(t.TempDir(), "script")
+	qt.Assert(t, qt.IsNil(os.WriteFile(file, []byte(mark+" SELECT 1;\n"+mark+" VALUES (1);\n"), 0o644)))
+	load := exec.Command(b.pgbench, "-h", b.SocketDir, "-U", "gousdt", "-n", "-M", "simple", "-c", "2", "-T", "3600",
+		"--rate=20", "-f", file, "postgres")
+	qt.Assert(t, qt.IsNil(load.Start()))
+	end := sync.OnceFunc(func() {
+		load.Process.Kill()
+		load.Wait()
+	})
+	t.Cleanup(end)
+	// two statements of each of two processes
+	testneeds.Await(t, 30*time.Second, "series", func() bool { return query(durations) == 4 && query(starts) == 4 })
+	end()
+	testneeds.Await(t, 30*time.Second, "the end of series", func() bool {
+		return math.IsNaN(query(durations)) && math.IsNaN(query(starts)) && query("up") == 1
+	})
+	c.end(os.Interrupt)
 }
 
 // What waits for a backend when the Collector is killed comes after its

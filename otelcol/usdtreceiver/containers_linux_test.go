@@ -25,9 +25,12 @@ import (
 // fleetVariable has the tests of many containers be as large as a busy node.
 const fleetVariable = "GOUSDT_FLEET"
 
-// sizeOf returns how many there are of something, and whether that is all.
+func isFleet() bool { return os.Getenv(fleetVariable) != "" }
+
+// sizeOf returns how many there are of something: as usual, or as many as on a
+// busy node.
 func sizeOf(usual, all int) int {
-	if os.Getenv(fleetVariable) != "" {
+	if isFleet() {
 		return all
 	}
 	return usual
@@ -42,7 +45,7 @@ type node struct {
 	made   int
 }
 
-// image is a directory with a static program and nothing else.
+// image is a directory with a program, and what it is linked with.
 type image struct {
 	dir, program string // program is its path in a container
 }
@@ -51,15 +54,29 @@ func newNode(t testing.TB, images int) *node {
 	t.Helper()
 	testneeds.Root(t)
 	n := &node{t: t, group: newControlGroup(t)}
-	program, err := os.ReadFile(testprog.Path(t, "target-static"))
-	qt.Assert(t, qt.IsNil(err))
 	for i := range images {
 		dir := t.TempDir()
 		name := fmt.Sprintf("image%d-%d", i, os.Getpid())
-		qt.Assert(t, qt.IsNil(os.WriteFile(filepath.Join(dir, name), program, 0o755)))
+		program := "target-static"
+		if isFleet() && i%2 == 1 {
+			program = "target-musl"
+			linkers, err := filepath.Glob("/lib/ld-musl-*.so.1")
+			qt.Assert(t, qt.IsNil(err))
+			qt.Assert(t, qt.HasLen(linkers, 1))
+			qt.Assert(t, qt.IsNil(os.Mkdir(filepath.Join(dir, "lib"), 0o755)))
+			copyProgram(t, linkers[0], filepath.Join(dir, linkers[0]))
+		}
+		copyProgram(t, testprog.Path(t, program), filepath.Join(dir, name))
 		n.images = append(n.images, image{dir, "/" + name})
 	}
 	return n
+}
+
+func copyProgram(t testing.TB, from, to string) {
+	t.Helper()
+	program, err := os.ReadFile(from)
+	qt.Assert(t, qt.IsNil(err))
+	qt.Assert(t, qt.IsNil(os.WriteFile(to, program, 0o755)))
 }
 
 // newControlGroup makes a control group of version 2, which the end of the test

@@ -18,11 +18,11 @@ import (
 	"go.opentelemetry.io/collector/consumer/xconsumer"
 	"go.opentelemetry.io/collector/receiver"
 	"go.opentelemetry.io/collector/receiver/receiverhelper"
-	otelmetric "go.opentelemetry.io/otel/metric"
 	"go.uber.org/zap"
 
 	"github.com/gousdt/gousdt/container"
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/otelcol/usdtreceiver/internal/metadata"
 	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/trace"
 )
@@ -49,7 +49,7 @@ type usdtReceiver struct {
 	begin     []func()        // what is to run once the sources are watched
 	metrics   *metricsSource  // nil if there are no metrics
 	profiles  *profilesSource // nil if there are no profiles
-	observing otelmetric.Registration
+	telemetry *metadata.TelemetryBuilder
 
 	stop       context.CancelFunc
 	running    sync.WaitGroup // what ends with stop
@@ -267,9 +267,9 @@ func (r *usdtReceiver) shutdown(ctx context.Context) error {
 func (r *usdtReceiver) close() error {
 	r.stop()
 	var err error
-	if r.observing != nil {
-		err = r.observing.Unregister() // waits for an observation that goes on
-		r.observing = nil
+	if r.telemetry != nil {
+		r.telemetry.Shutdown() // waits for an observation that goes on
+		r.telemetry = nil
 	}
 	for _, s := range r.sources {
 		err = errors.Join(err, s.session.Close())
