@@ -29,7 +29,8 @@
 // that is shown is still printed, but for its numbers, and so are the lines
 // that name the columns of tables. With the word "exactly" behind the workload,
 // so is every line. A command that prints something else beside a workload is
-// run once more, and says so: what happens in some seconds is chance.
+// run once more, some times, and that is said: what happens in some seconds is
+// chance.
 package main
 
 import (

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -29,6 +30,8 @@ const (
 	exactly = "exactly"
 	// askStatus behind a command shows its exit status, which may then be any.
 	askStatus = "echo $?"
+	// maxTries is how often a command is run that prints something else.
+	maxTries = 5
 	// timeout bounds a command. Those of transcripts end by themselves.
 	timeout = 2 * time.Minute
 )
@@ -90,22 +93,14 @@ func (r *runner) transcript(block *docs.Block) (problems []string, err error) {
 		if c.line == askStatus {
 			out = fmt.Sprintln(status)
 		} else {
-			out, err = r.command(c.line)
-			// What happens in some seconds of a workload is chance.
-			if err == nil && workload != "none" && len(missing(cut(out), c.compared(how))) > 0 {
-				fmt.Fprintf(os.Stderr, "transcript: once more: %s\n", c.line)
-				out, err = r.command(c.line)
-			}
-		}
-		var exit *exec.ExitError
-		if errors.As(err, &exit) && i+1 < len(all) && all[i+1].line == askStatus {
-			status, err = exit.ExitCode(), nil
+			mayFail := i+1 < len(all) && all[i+1].line == askStatus
+			out, status, err = r.again(c, how, mayFail, workload != "none")
 		}
 		if err != nil {
 			return []string{fmt.Sprintf("%s\n\tfails: %v\n%s", c.line, err, out)}, nil
 		}
-		shown := cut(out)
-		for _, want := range missing(shown, c.compared(how)) {
+		shown := cut(out, maxLines)
+		for _, want := range c.missing(out, how) {
 			problems = append(problems, fmt.Sprintf("%s\n\tprints      %s\n\tand not     %s",
 				c.line, firstLine(shown), want))
 		}
@@ -113,6 +108,22 @@ func (r *runner) transcript(block *docs.Block) (problems []string, err error) {
 	}
 	block.Text = b.String()
 	return problems, nil
+}
+
+// again runs a command, and once more if it does not print what it is to. What
+// happens in some seconds of a workload is chance.
+func (r *runner) again(c command, how string, mayFail, byChance bool) (out string, status int, err error) {
+	for try := 1; ; try++ {
+		out, err = r.command(c.line)
+		var exit *exec.ExitError
+		if errors.As(err, &exit) && mayFail {
+			status, err = exit.ExitCode(), nil
+		}
+		if !byChance || try == maxTries || err == nil && len(c.missing(out, how)) == 0 {
+			return out, status, err
+		}
+		fmt.Fprintf(os.Stderr, "transcript: once more: %s\n%s", c.line, cut(out, maxLines))
+	}
 }
 
 // command is a command of a transcript, and what it prints there.
@@ -136,6 +147,14 @@ func (c command) compared(how string) (lines []string) {
 		lines = lines[1:]
 	}
 	return lines
+}
+
+// missing returns the lines that have to be in what the command prints, and are
+// not.
+func (c command) missing(out, how string) []string {
+	// All of it: a busy machine may print more lines in between.
+	text := cut(out, math.MaxInt)
+	return slices.DeleteFunc(c.compared(how), func(line string) bool { return hasLine(text, line) })
 }
 
 func commands(text string) []command {
@@ -226,11 +245,6 @@ func (r *runner) stop() {
 	r.process, r.workload = nil, ""
 }
 
-// missing returns the lines that a text does not have.
-func missing(text string, lines []string) []string {
-	return slices.DeleteFunc(lines, func(line string) bool { return hasLine(text, line) })
-}
-
 // hasLine reports whether one of the lines of a text is like this one, or
 // begins like it where it was cut.
 func hasLine(text, want string) bool {
@@ -261,8 +275,8 @@ func firstLine(s string) string {
 // do with the workload.
 func isOfTheMachine(line string) bool { return strings.Contains(line, ": left out: process") }
 
-// cut shortens output to what is shown.
-func cut(out string) string {
+// cut shortens output to so many lines.
+func cut(out string, maxLines int) string {
 	if out == "" {
 		return ""
 	}

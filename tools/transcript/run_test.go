@@ -47,14 +47,14 @@ func TestHeaders(t *testing.T) {
 }
 
 func TestOutputIsCut(t *testing.T) {
-	long := cut(strings.Repeat("line\n", 20) + "last\n")
+	long := cut(strings.Repeat("line\n", 20)+"last\n", maxLines)
 	lines := strings.Split(strings.TrimSuffix(long, "\n"), "\n")
 	qt.Check(t, qt.HasLen(lines, maxLines))
 	qt.Check(t, qt.Equals(lines[maxLines-2], "..."))
 	qt.Check(t, qt.Equals(lines[maxLines-1], "last"))
-	qt.Check(t, qt.Equals(cut(""), ""))
-	qt.Check(t, qt.Equals(cut("usdttrace: left out: process 1: x\nb  \n"), "b\n"))
-	qt.Check(t, qt.Equals(cut(strings.Repeat("x", maxWidth+1)), strings.Repeat("x", maxWidth)+"...\n"))
+	qt.Check(t, qt.Equals(cut("", maxLines), ""))
+	qt.Check(t, qt.Equals(cut("usdttrace: left out: process 1: x\nb  \n", maxLines), "b\n"))
+	qt.Check(t, qt.Equals(cut(strings.Repeat("x", maxWidth+1), maxLines), strings.Repeat("x", maxWidth)+"...\n"))
 }
 
 func TestWhatIsCompared(t *testing.T) {
@@ -71,4 +71,12 @@ func TestWhatIsCompared(t *testing.T) {
 	} {
 		qt.Check(t, qt.DeepEquals(command{test.line, test.output}.compared(test.how), test.want))
 	}
+}
+
+// Also what a busy machine prints behind more lines than are shown.
+func TestWhatIsMissing(t *testing.T) {
+	c := command{line: "a", output: "watching\nTIME  PID\n"}
+	printed := "watching\n" + strings.Repeat("once more\n", 2*maxLines)
+	qt.Check(t, qt.DeepEquals(c.missing(printed, ""), []string{"TIME  PID"}))
+	qt.Check(t, qt.HasLen(c.missing(printed+"TIME    PID\nend\n", ""), 0))
 }
