@@ -119,8 +119,8 @@ const (
 // fillThread says which thread an event was in, and which process if the
 // resource is none.
 func (r *resource) fillThread(to pcommon.Map, e *trace.Event) {
-	to.PutInt(attributeThread, int64(e.TID))
-	if r.process == nil && e.PID != 0 {
-		to.PutInt(attributePID, int64(e.PID))
+	putID(to, attributeThread, e.TID)
+	if r.process == nil {
+		putID(to, attributePID, e.PID)
 	}
 }

@@ -172,9 +172,9 @@ func (t term) put(to pcommon.Map, name string, e *trace.Event) {
 			to.PutStr(name, validText(text))
 		}
 	case "pid":
-		to.PutInt(name, int64(e.PID))
+		putID(to, name, e.PID)
 	case "tid":
-		to.PutInt(name, int64(e.TID))
+		putID(to, name, e.TID)
 	case "comm":
 		to.PutStr(name, validText([]byte(e.Command)))
 	case "cpu":
@@ -189,5 +189,13 @@ func (t term) put(to pcommon.Map, name string, e *trace.Event) {
 		putValue(to, name, trace.ValueOf(e.Site.Cookie))
 	case "duration":
 		to.PutInt(name, e.Duration.Nanoseconds())
+	}
+}
+
+// putID sets an attribute to the number of a process or a thread, unless it is
+// of a PID namespace that the receiver does not see.
+func putID(to pcommon.Map, name string, id int) {
+	if id != 0 {
+		to.PutInt(name, int64(id))
 	}
 }
