@@ -16,6 +16,7 @@
 #   make test-faults         every system call fails once, in every mode
 #   make test-soak           attaches and detaches for long, with many at a time
 #   make test-hostile        what users of the host may try, with what it costs
+#   make test-hostile-kernels     the same on some other kernels, emulated
 #   make fuzz       every fuzz target for FUZZTIME each (default 30s)
 #   make transcripts         runs the commands in README.md and docs, as root
 #   make docs       write anew what the documentation has from elsewhere: the

@@ -5,6 +5,7 @@
 #   make test-kernels                              all kernels, default packages
 #   make test-kernels KERNELS='-only s390x -v' KERNEL_PACKAGES=./usdt
 #   make test-kernels-quick                        some kernels
+#   make test-hostile-kernels      what users of the host may try, with the costs
 #   make kernels-setup                             installs compilers (as root)
 
 GO ?= go
@@ -13,13 +14,22 @@ KERNELS ?=
 # the packages to test; those that the command knows where there are none
 KERNEL_PACKAGES ?=
 
-.PHONY: test-kernels test-kernels-quick kernels-setup
+# where make test-hostile-kernels does what make test-hostile does here
+HOSTILE_KERNELS ?= amd64/6.1,amd64/6.12,amd64/newest
+
+.PHONY: test-kernels test-kernels-quick test-hostile-kernels kernels-setup
 
 test-kernels: kernels-setup
 	$(GO) -C kernels run . matrix $(KERNELS) $(KERNEL_PACKAGES)
 
 test-kernels-quick: kernels-setup
 	$(GO) -C kernels run . matrix -quick $(KERNELS) $(KERNEL_PACKAGES)
+
+# The rows of the table are among the tests' output. Very many files take more
+# memory than a machine has by default.
+test-hostile-kernels: kernels-setup
+	GOUSDT_HOSTILE=/tmp/costs $(GO) -C kernels run . matrix -only $(HOSTILE_KERNELS) \
+		-run Hostile -memory 4096 -parallel 1 -v $(HOSTILE_PACKAGES)
 
 kernels-setup:
 	$(GO) -C kernels run . setup
