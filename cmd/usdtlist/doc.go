@@ -38,7 +38,8 @@
 // # The JSON document
 //
 // --json prints one object. Fields may be added in later versions; those named
-// here keep their names and meanings.
+// here keep their names and meanings. Names and argument strings of more than
+// 4,096 bytes are cut and end in "...": those of real programs are shorter.
 //
 //	schema         the number of the schema, which docs/json.md has: 1
 //	files          array, one object per file that could be read; with -p and

@@ -8,6 +8,7 @@ import (
 
 	"github.com/gousdt/gousdt/argspec"
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/cut"
 	"github.com/gousdt/gousdt/internal/jsontext"
 	"github.com/gousdt/gousdt/internal/terminal"
 	"github.com/gousdt/gousdt/providers"
@@ -79,9 +80,9 @@ func (p *jsonPrinter) file(l *listing) (int, error) {
 		j.NewLine(2)
 		j.Begin('{')
 		j.Unsigned("index", uint64(note.Index))
-		j.Text("provider", note.Provider)
-		j.Text("name", note.Name)
-		j.Text("error", terminal.Clean(note.Err.Error()))
+		j.Text("provider", cut.Text(note.Provider, maxText))
+		j.Text("name", cut.Text(note.Name, maxText))
+		j.Text("error", terminal.Clean(cut.Text(note.Err.Error(), maxText)))
 		j.End('}')
 		p.flush()
 	}
@@ -108,7 +109,7 @@ func (p *jsonPrinter) close() {
 		if e.pid != 0 {
 			j.Signed("pid", int64(e.pid))
 		}
-		j.Text("error", terminal.Clean(e.err.Error()))
+		j.Text("error", terminal.Clean(cut.Text(e.err.Error(), maxText)))
 		j.End('}')
 	}
 	j.End(']')
@@ -121,8 +122,8 @@ func (p *jsonPrinter) probe(l *listing, probe *elfnote.Probe) {
 	j := &p.json
 	j.NewLine(2)
 	j.Begin('{')
-	j.Text("provider", probe.Provider)
-	j.Text("name", probe.Name)
+	j.Text("provider", cut.Text(probe.Provider, maxText))
+	j.Text("name", cut.Text(probe.Name, maxText))
 	j.Key("sites")
 	j.Begin('[')
 	for i := range probe.Sites {
@@ -136,7 +137,7 @@ func (p *jsonPrinter) probe(l *listing, probe *elfnote.Probe) {
 		j.Unsigned("base", site.Base)
 		j.UnsignedOrNull("semaphore", site.Semaphore, site.Semaphore == 0)
 		j.UnsignedOrNull("semaphore_offset", site.SemaphoreOffset, site.SemaphoreOffset == 0)
-		j.Text("arguments", site.Arguments)
+		j.Text("arguments", cut.Text(site.Arguments, maxText))
 		j.Key("decoded")
 		j.Begin('[')
 		args := l.args.decode(site)
@@ -166,12 +167,12 @@ func (p *jsonPrinter) argument(a *argspec.Arg, definition *providers.Argument) {
 		}
 		j.Text("type", definition.Type)
 	}
-	j.Text("raw", a.Raw)
+	j.Text("raw", cut.Text(a.Raw, maxText))
 	j.Text("kind", a.Kind.String())
 	j.Unsigned("size", uint64(a.Size))
 	j.Boolean("signed", a.Signed)
 	j.Boolean("float", a.Float)
-	j.Text("text", terminal.Clean(a.String()))
+	j.Text("text", terminal.Clean(cut.Text(a.String(), maxText)))
 	switch a.Kind {
 	case argspec.Constant:
 		if a.Signed {
@@ -195,7 +196,7 @@ func (p *jsonPrinter) argument(a *argspec.Arg, definition *providers.Argument) {
 		j.Signed("displacement", a.Displacement)
 		j.Boolean("address_32", a.Address32)
 	default:
-		j.Text("reason", terminal.Clean(a.Err.Error()))
+		j.Text("reason", terminal.Clean(cut.Text(a.Err.Error(), maxText)))
 	}
 	j.End('}')
 }

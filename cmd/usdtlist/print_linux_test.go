@@ -36,16 +36,20 @@ func TestJSONIsPrintedAsItGoes(t *testing.T) {
 	qt.Check(t, qt.IsTrue(stdout < 100_000), qt.Commentf("%d bytes at once", stdout))
 }
 
-// Each line of a table is as wide as the longest name.
+// Each line of a table is as wide as the longest name. A line for another tool
+// is whole, or there is none.
 func TestLongNamesAreCut(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "hostile.so")
 	long := strings.Repeat("n", 1<<20)
 	testprog.WriteNotes(t, path, []testprog.Note{{Provider: long, Name: long, Arguments: long},
 		{Provider: "p", Name: "n"}})
-	for _, args := range [][]string{{path}, {"-v", path}} {
+	for _, args := range [][]string{{path}, {"-v", path}, {"--json", path}} {
 		r := usdtlist(args...)
 		qt.Check(t, qt.Equals(r.status, exitFound))
-		qt.Check(t, qt.IsTrue(len(r.stdout) < 20_000), qt.Commentf("%d bytes", len(r.stdout)))
+		qt.Check(t, qt.IsTrue(len(r.stdout) < 40_000), qt.Commentf("%d bytes", len(r.stdout)))
 		qt.Check(t, qt.StringContains(r.stdout, "nnn..."))
 	}
+	r := usdtlist("--format", "bpftrace", path)
+	qt.Check(t, qt.Equals(r.stdout, "usdt:"+path+":p:n\n"))
+	qt.Check(t, qt.StringContains(r.stderr, "name of more than 4096 bytes"))
 }

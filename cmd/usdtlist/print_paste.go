@@ -5,12 +5,14 @@ package main
 import (
 	"bufio"
 	"errors"
+	"fmt"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"unicode/utf8"
 
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/cut"
 	"github.com/gousdt/gousdt/internal/messages"
 	"github.com/gousdt/gousdt/internal/terminal"
 )
@@ -44,6 +46,10 @@ func pasteLineFor(format string) pasteLine {
 // errNoCode means that nothing can be attached to the file.
 var errNoCode = errors.New("file holds no code to run (use the executable or library itself)")
 
+// errLongName means that a name is of a hostile file: no tool takes a word of
+// that length.
+var errLongName = fmt.Errorf("name of more than %d bytes", maxText)
+
 func (p *pastePrinter) file(l *listing) (int, error) {
 	if len(l.probes) == 0 {
 		return 0, nil
@@ -72,9 +78,13 @@ func (p *pastePrinter) file(l *listing) (int, error) {
 	printed := 0
 	for i := range l.probes {
 		probe := &l.probes[i]
-		line, err := p.line(path, probe, providers[probe.Name] != probe.Provider)
+		line, err := "", errLongName
+		if max(len(probe.Provider), len(probe.Name)) <= maxText {
+			line, err = p.line(path, probe, providers[probe.Name] != probe.Provider)
+		}
 		if err != nil {
-			p.messages.WarnOf("probes left out", "%s: left out %s:%s: %v", l.name(), probe.Provider, probe.Name, err)
+			p.messages.WarnOf("probes left out", "%s: left out %s:%s: %v", l.name(),
+				cut.Name(probe.Provider), cut.Name(probe.Name), err)
 			continue
 		}
 		p.out.WriteString(line)
