@@ -3,6 +3,7 @@
 package trace
 
 import (
+	"errors"
 	"slices"
 	"sync"
 
@@ -81,63 +82,76 @@ type rankedLink struct {
 	rank int
 }
 
-// closeInOrder closes links rank by rank. It waits for the kernel once for each
-// rank that there is.
-func closeInOrder(all []rankedLink) []error {
-	var errs []error
-	for rank := range ranks {
-		var links []*usdt.Link
-		for _, l := range all {
-			if l.rank == rank {
-				links = append(links, l.Link)
-			}
+// closeInOrder closes the links of attachments rank by rank. It waits for the
+// kernel once for each rank that there is.
+func closeInOrder(attachments []*Attachment) error {
+	var ranked [ranks][]*usdt.Link
+	sessions := make(map[*Session]bool)
+	for _, a := range attachments {
+		for _, l := range a.links {
+			ranked[l.rank] = append(ranked[l.rank], l.Link)
 		}
-		errs = append(errs, usdt.CloseAll(links...))
+		sessions[a.session] = true
 	}
-	return errs
+	closeAll := func() error {
+		var errs []error
+		for _, links := range ranked {
+			errs = append(errs, usdt.CloseAll(links...))
+		}
+		return errors.Join(errs...)
+	}
+	for s := range sessions {
+		if len(s.latencies) > 0 {
+			closeLinks := closeAll
+			closeAll = func() error { return s.replaced.during(s.countOf(bpfgen.CounterReplaced), closeLinks) }
+		}
+	}
+	return closeAll()
 }
 
-// unmatched counts ends of calls that have no start because it is being
-// attached: nothing is lost with these.
-type unmatched struct {
-	mu        sync.Mutex
-	attaching int    // how many attachments are being made
-	before    uint64 // as counted when the first of them began
-	expected  uint64
-	reported  uint64 // by lost
+// expectedLosses are those of a counter while sites are attached, or detached,
+// one after the other: of the calls that go on meanwhile only one end is seen.
+// Nothing is lost with these.
+type expectedLosses struct {
+	mu       sync.Mutex
+	changing int    // how many attachments are being made, or closed
+	before   uint64 // as counted when the first of them began
+	expected uint64
+	reported uint64 // by lost
 }
 
-// attach calls a function that attaches ends of calls.
-func (u *unmatched) attach(count func() (uint64, error), attach func() error) error {
-	u.change(1, count)
-	defer u.change(-1, count)
-	return attach()
+// during calls a function while which there are some.
+func (l *expectedLosses) during(count func() (uint64, error), attachOrDetach func() error) error {
+	l.change(1, count)
+	defer l.change(-1, count)
+	return attachOrDetach()
 }
 
-func (u *unmatched) change(by int, count func() (uint64, error)) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if u.attaching += by; u.attaching > 1 || u.attaching == 1 && by < 0 {
+func (l *expectedLosses) change(by int, count func() (uint64, error)) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.changing += by; l.changing > 1 || l.changing == 1 && by < 0 {
 		return
 	}
 	n, err := count()
 	switch {
 	case err != nil: // of a session that is being closed
 	case by > 0:
-		u.before = n
+		l.before = n
 	default:
-		u.expected += n - u.before
+		l.expected += n - l.before
 	}
 }
 
-// lost returns how many of the ends without a start are not expected. It never
+// lost returns how many of those that are counted are not expected. It never
 // returns less than before: who reads it from time to time takes differences.
-func (u *unmatched) lost(counted uint64) uint64 {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if u.attaching > 0 {
-		counted = min(counted, u.before) // of the others it is not known yet
+// It must not be called within [Session.use], for which change may wait.
+func (l *expectedLosses) lost(counted uint64) uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.changing > 0 {
+		counted = min(counted, l.before) // of the others it is not known yet
 	}
-	u.reported = max(u.reported, counted-min(counted, u.expected))
-	return u.reported
+	l.reported = max(l.reported, counted-min(counted, l.expected))
+	return l.reported
 }

@@ -95,12 +95,8 @@ func (a *Attachment) Close() error { return CloseAll(a) }
 // for all of them. Nil attachments are skipped.
 func CloseAll(attachments ...*Attachment) error {
 	all := slices.DeleteFunc(slices.Clone(attachments), func(a *Attachment) bool { return a == nil })
-	var links []rankedLink
-	for _, a := range all {
-		links = append(links, a.links...)
-	}
 	// This also waits for links that another goroutine is closing.
-	err := errors.Join(closeInOrder(links)...)
+	err := closeInOrder(all)
 	for _, a := range all {
 		a.closeOnce.Do(func() {
 			for _, p := range a.programs {
@@ -224,14 +220,7 @@ func (a *Attachment) attach(w *work) error {
 	if !w.ends {
 		return a.attachSites(w)
 	}
-	count := func() (n uint64, err error) {
-		err = a.session.use(func() error {
-			n, err = a.session.counter(bpfgen.CounterUnmatched)
-			return err
-		})
-		return n, err
-	}
-	return a.session.unmatched.attach(count, func() error { return a.attachSites(w) })
+	return a.session.unmatched.during(a.session.countOf(bpfgen.CounterUnmatched), func() error { return a.attachSites(w) })
 }
 
 func (a *Attachment) attachSites(w *work) error {

@@ -37,6 +37,7 @@ func TestLatencyWhileCallsGoOn(t *testing.T) {
 			losses, err := s.Losses()
 			qt.Assert(t, qt.IsNil(err))
 			qt.Assert(t, qt.IsTrue(losses.Unmatched <= 4), qt.Commentf("%+v", losses))
+			qt.Assert(t, qt.Equals(losses.Replaced, 0))
 			qt.Assert(t, qt.IsNil(s.Close()))
 		}
 	})

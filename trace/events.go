@@ -208,7 +208,7 @@ func (r *reading) isDue(now time.Time) bool {
 
 // reportLosses reports whether to go on.
 func (r *reading) reportLosses() bool {
-	lost, err := r.lost()
+	lost, err := r.countOf(bpfgen.CounterEvents)()
 	switch {
 	case errors.Is(err, os.ErrClosed):
 		return false
@@ -220,14 +220,6 @@ func (r *reading) reportLosses() bool {
 	more := lost - r.reported
 	r.reported = lost
 	return r.yield(nil, &LostError{Events: more})
-}
-
-func (r *reading) lost() (n uint64, err error) {
-	err = r.use(func() (err error) {
-		n, err = r.counter(bpfgen.CounterEvents)
-		return err
-	})
-	return n, err
 }
 
 // freeSites is called when the ring buffer was empty. No program sends events
@@ -288,4 +280,15 @@ func (s *Session) counter(c bpfgen.Counter) (uint64, error) {
 		sum += n
 	}
 	return sum, nil
+}
+
+// countOf returns a function that returns the sum of a counter.
+func (s *Session) countOf(c bpfgen.Counter) func() (uint64, error) {
+	return func() (n uint64, err error) {
+		err = s.use(func() error {
+			n, err = s.counter(c)
+			return err
+		})
+		return n, err
+	}
 }

@@ -65,7 +65,8 @@ type Session struct {
 	leaving  []*Site     // retired before the ring buffer was last seen empty
 	silent   atomic.Bool // no event will come any more
 
-	unmatched unmatched
+	unmatched expectedLosses // ends whose starts are not attached yet
+	replaced  expectedLosses // starts whose ends are not attached any more
 
 	attaching sync.RWMutex // held for reading while something is to be attached, but not while the kernel attaches
 	detached  atomic.Bool  // nothing can be attached any more

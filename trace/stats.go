@@ -82,9 +82,7 @@ func (s *Session) Losses() (Losses, error) {
 	if err := s.use(func() error { return s.readLosses(&l) }); err != nil {
 		return l, err
 	}
-	// Not while the session is in use: who attaches holds the lock of the
-	// other, and waits to use the session.
-	l.Unmatched = s.unmatched.lost(l.Unmatched)
+	l.Unmatched, l.Replaced = s.unmatched.lost(l.Unmatched), s.replaced.lost(l.Replaced)
 	return l, nil
 }
 
