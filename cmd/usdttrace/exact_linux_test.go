@@ -16,6 +16,7 @@ import (
 
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/messages"
+	"github.com/gousdt/gousdt/internal/testprog"
 	"github.com/gousdt/gousdt/stack"
 	"github.com/gousdt/gousdt/trace"
 	"github.com/gousdt/gousdt/usdt"
@@ -110,6 +111,7 @@ func TestProfileHasTheHitsOfOtherStacks(t *testing.T) {
 // What comes while sites are attached, one after the other, is not of the time
 // that is measured.
 func TestWhatIsMeasuredBeginsWhenAllIsAttached(t *testing.T) {
+	testprog.RequireBPF(t)
 	p := startTarget(t, "target-pie")
 	latency := trace.Latency{Pair: elfnote.MustParsePairPattern("gousdt_test:three..gousdt_test:twelve")}
 	ends := trace.NewAggregator(trace.Aggregation{Latency: &latency})
