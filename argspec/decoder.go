@@ -90,7 +90,8 @@ func (d *Decoder) AppendDecode(args []Arg, location uint64, arguments string) []
 		if listed == maxListed {
 			rest = strings.TrimLeft(arguments, blanks)
 			rest = strings.TrimRight(rest, blanks)
-			return append(args, Arg{Raw: rest, Err: &unavailableError{raw: rest, reason: errTooMany}})
+			return append(args,
+				Arg{Raw: rest, Err: &unavailableError{raw: rest, reason: errTooMany}})
 		}
 		args = append(args, Arg{Raw: raw})
 		p.argument(&args[len(args)-1])

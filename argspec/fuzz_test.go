@@ -50,7 +50,8 @@ func FuzzParse(f *testing.F) {
 			v.File.Header().Type == elf.ET_EXEC, v.Text)
 	}
 	for _, text := range []string{
-		"4@i%ra+1r", "8@8(%rbp", "-", "@", "8@", "\x00", "8@\xff", "(((((((((", "8@[[[[", "8@%", "8@$-", "8@\"",
+		"4@i%ra+1r", "8@8(%rbp", "-", "@", "8@", "\x00", "8@\xff", "(((((((((", "8@[[[[", "8@%",
+		"8@$-", "8@\"",
 		"8@" + strings.Repeat("(", 1000), "8@" + strings.Repeat("-", 1000), strings.Repeat("1@",
 			1000), strings.Repeat("\" ", 1000),
 	} {

@@ -82,7 +82,8 @@ func TestArgStringIsForPeople(t *testing.T) {
 		{"12@-60(%rbp)", "12 bytes @ [rbp-60]"},
 		{"16f@(%rsp)", "16 bytes @ [rsp]"},
 		{"16@%rax", "unavailable: size is not 1, 2, 4 or 8 bytes (16@%rax)"},
-		{"8f@%xmm0", "unavailable: vector or floating point register xmm0: not in pt_regs (8f@%xmm0)"},
+		{"8f@%xmm0",
+			"unavailable: vector or floating point register xmm0: not in pt_regs (8f@%xmm0)"},
 		{"8@gone(%rip)", "unavailable: no such symbol (8@gone(%rip))"},
 		{"8@8(%rbp", "unavailable: unexpected end: malformed operand (8@8(%rbp)"},
 		{"8@", "unavailable: nothing after the size: malformed operand (8@)"},
@@ -100,7 +101,8 @@ func TestArgStringIsForPeople(t *testing.T) {
 	// A wrapped address is shown as the program sees it.
 	program.machine = elf.EM_386
 	program.symbol = everySymbol(0xf0000000)
-	qt.Check(t, qt.Equals(program.decode(0x1000, "4@high")[0].String(), "4 unsigned @ [0xf0000000]"))
+	qt.Check(t,
+		qt.Equals(program.decode(0x1000, "4@high")[0].String(), "4 unsigned @ [0xf0000000]"))
 	// Two registers.
 	qt.Check(t, qt.Equals(program.decode(0x1000, "-8@%eax")[0].String(), "8 signed @ edx:eax"))
 	// Bare register numbers get a letter.

@@ -71,7 +71,9 @@ func TestReadableOn(t *testing.T) {
 		{"12@(%rax)", false, false},
 	} {
 		arg := Parse(elf.EM_X86_64, test.text)[0]
-		qt.Check(t, qt.Equals(arg.ReadableOn(elf.EM_X86_64), test.onX86), qt.Commentf("%s", test.text))
-		qt.Check(t, qt.Equals(arg.ReadableOn(elf.EM_S390), test.onOther), qt.Commentf("%s", test.text))
+		qt.Check(t, qt.Equals(arg.ReadableOn(elf.EM_X86_64), test.onX86),
+			qt.Commentf("%s", test.text))
+		qt.Check(t, qt.Equals(arg.ReadableOn(elf.EM_S390), test.onOther),
+			qt.Commentf("%s", test.text))
 	}
 }

@@ -225,5 +225,6 @@ func (p *parser) x86Named(name string) (Register, error) {
 	if p.target.machine == elf.EM_386 && !isI386(slot, size) {
 		return Register{}, noRegister(name, false)
 	}
-	return Register{Name: name, size: size, Shift: shift, slot: slot, machine: p.target.machine}, nil
+	return Register{Name: name, size: size, Shift: shift, slot: slot,
+		machine: p.target.machine}, nil
 }

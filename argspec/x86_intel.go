@@ -53,7 +53,8 @@ func isX86Segment(name string) bool {
 // isIntelSize recognises the words that stand before PTR.
 func isIntelSize(word string) bool {
 	switch word {
-	case "byte", "word", "dword", "fword", "qword", "tbyte", "oword", "xmmword", "ymmword", "zmmword":
+	case "byte", "word", "dword", "fword", "qword", "tbyte", "oword", "xmmword",
+		"ymmword", "zmmword":
 		return true
 	}
 	return false

@@ -43,7 +43,8 @@ func attachRows() []row {
 		attach("100", "attach 100 sites", synth.File{Sites: 100}, 2.5),
 		attach("1000", "attach 1,000 sites", synth.File{Sites: 1000}, 1.8),
 		attach("10000", "attach 10,000 sites", synth.File{Sites: 10_000}, 1.4),
-		attach("1000-apart", "attach 1,000 sites that are 32 kB apart: one read each", synth.File{Sites: 1000, Distance: 32 << 10}, 0),
+		attach("1000-apart", "attach 1,000 sites that are 32 kB apart: one read each",
+			synth.File{Sites: 1000, Distance: 32 << 10}, 0),
 	}
 }
 
@@ -114,7 +115,8 @@ func (e *env) attachByLibbpf(path, other string, sites int) compare.Contestant {
 		if sites > manyPerfSites {
 			c.MaxRounds = 1
 			if sites > maxPerfSites || e.scale != full {
-				c.Missing = &unableError{fmt.Sprintf("would take minutes to detach %d perf events", sites)}
+				c.Missing = &unableError{fmt.Sprintf("would take minutes to detach %d perf events",
+					sites)}
 			}
 		}
 	}

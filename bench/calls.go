@@ -41,8 +41,10 @@ func callRows() []row {
 	return []row{{
 		name: "hit/call", title: title, rounds: 40, sample: 8 * time.Millisecond,
 		goals: []compare.Goal{
-			{Text: title + ", beside libbpf", Of: callNames[callsOursWithArgument], Than: callNames[callsByLibbpf], Times: 1, Floor: floor},
-			{Text: title + ", beside bpftrace", Of: callNames[callsOursWithArgument], Than: callNames[callsByBpftrace], Times: 1, Floor: floor},
+			{Text: title + ", beside libbpf", Of: callNames[callsOursWithArgument],
+				Than: callNames[callsByLibbpf], Times: 1, Floor: floor},
+			{Text: title + ", beside bpftrace", Of: callNames[callsOursWithArgument],
+				Than: callNames[callsByBpftrace], Times: 1, Floor: floor},
 		},
 		prepare: (*env).calls,
 	}}
@@ -96,7 +98,8 @@ func (e *env) callsByLibbpf(path string, mode *usdt.Mode) error {
 		*mode = usdt.ModeMulti
 	}
 	for _, end := range [][2]string{{"start_call", "__start"}, {"end_call", "__done"}} {
-		if _, err := p.Ask("attach", end[0], path, "bench", callProbe(callsByLibbpf)+end[1]); err != nil {
+		if _, err := p.Ask("attach", end[0], path, "bench",
+			callProbe(callsByLibbpf)+end[1]); err != nil {
 			return err
 		}
 	}
@@ -131,9 +134,11 @@ func (e *env) callsOfOurs(path string, mode usdt.Mode) error {
 		return err
 	}
 	empty := []elfnote.Pattern{
-		elfnote.Exact("bench", callProbe(callsEmpty)+"__start"), elfnote.Exact("bench", callProbe(callsEmpty)+"__done"),
+		elfnote.Exact("bench", callProbe(callsEmpty)+"__start"),
+		elfnote.Exact("bench", callProbe(callsEmpty)+"__done"),
 	}
-	if _, err := tr.Attach(tr.programs["empty"], usdt.Target{Path: path}, nil, empty...); err != nil {
+	if _, err := tr.Attach(tr.programs["empty"], usdt.Target{Path: path}, nil,
+		empty...); err != nil {
 		return err
 	}
 	for _, who := range []int{callsOurs, callsOursWithArgument} {

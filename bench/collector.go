@@ -35,23 +35,29 @@ func collectorRows() []row {
 			name: "collector/idle",
 			title: fmt.Sprintf("a Collector, or ebpf_exporter, on a host with %d processes more, nothing happening: processor time in %v",
 				idleProcesses, idleTime),
-			rounds:  3,
-			goals:   []compare.Goal{{Of: byCollector, More: float64(idleTime) / 100}},
-			prepare: func(e *env) ([]compare.Contestant, error) { return e.daemons((*daemon).idle) },
+			rounds: 3,
+			goals:  []compare.Goal{{Of: byCollector, More: float64(idleTime) / 100}},
+			prepare: func(e *env) ([]compare.Contestant, error) {
+				return e.daemons((*daemon).idle)
+			},
 		},
 		{
 			name: "collector/counting",
 			title: fmt.Sprintf("a Collector, or ebpf_exporter, while a program passes a probe %d times in %v, all counted: processor time of its own",
 				countedHits, countedTime),
-			rounds:  3,
-			prepare: func(e *env) ([]compare.Contestant, error) { return e.daemons((*daemon).counting) },
+			rounds: 3,
+			prepare: func(e *env) ([]compare.Contestant, error) {
+				return e.daemons((*daemon).counting)
+			},
 		},
 		{
-			name:    "collector/memory",
-			title:   fmt.Sprintf("a Collector, or ebpf_exporter, on a host with %d processes more: resident memory", idleProcesses),
-			unit:    compare.Bytes,
-			rounds:  3,
-			prepare: func(e *env) ([]compare.Contestant, error) { return e.daemons((*daemon).resident) },
+			name:   "collector/memory",
+			title:  fmt.Sprintf("a Collector, or ebpf_exporter, on a host with %d processes more: resident memory", idleProcesses),
+			unit:   compare.Bytes,
+			rounds: 3,
+			prepare: func(e *env) ([]compare.Contestant, error) {
+				return e.daemons((*daemon).resident)
+			},
 		},
 	}
 }
@@ -77,7 +83,8 @@ func (e *env) daemons(measure func(*daemon, *env) (float64, error)) ([]compare.C
 		if err != nil {
 			return missing(name, err)
 		}
-		return compare.Contestant{Name: name, Once: true, Measure: func(int) (float64, error) { return measure(d, e) }}
+		return compare.Contestant{Name: name, Once: true,
+			Measure: func(int) (float64, error) { return measure(d, e) }}
 	}
 	all := []compare.Contestant{contestant(byCollector, collector, nil)}
 	if err := all[0].Missing; err != nil {
@@ -163,6 +170,7 @@ func (e *env) ebpfExporter() (*daemon, error) {
 	if err := os.WriteFile(name+".yaml", []byte(exporterConfig), 0o644); err != nil {
 		return nil, err
 	}
-	cmd := exec.Command(program, "--config.dir", e.dir, "--config.names", "counter", "--web.listen-address", address)
+	cmd := exec.Command(program, "--config.dir", e.dir, "--config.names", "counter",
+		"--web.listen-address", address)
 	return &daemon{cmd: cmd, address: address}, nil
 }

@@ -162,7 +162,8 @@ func (d *daemon) counting(e *env) (float64, error) {
 			break
 		}
 		if hits > wanted || time.Since(start) > daemonPatience {
-			return 0, fmt.Errorf("%s has counted %d hits of %d", d.cmd.Path, hits-known, wanted-known)
+			return 0, fmt.Errorf("%s has counted %d hits of %d", d.cmd.Path, hits-known,
+				wanted-known)
 		}
 	}
 	after, err := d.processorTime()

@@ -45,9 +45,11 @@ type delivered struct {
 
 var deliveredKinds = []delivered{
 	{name: "3", title: "three integers", probe: "registers3", words: 3, allocations: 1},
-	{name: "text", title: "one text of 32 bytes", probe: "text1", words: 1, text: 32, allocations: 2},
+	{name: "text", title: "one text of 32 bytes", probe: "text1", words: 1, text: 32,
+		allocations: 2},
 	{name: "12", title: "twelve integers", probe: "registers12", words: 12, allocations: 2},
-	{name: "header3", title: "three integers, time, process, thread, its name and processor", probe: "registers3", words: 3, header: true, allocations: 1},
+	{name: "header3", title: "three integers, time, process, thread, its name and processor",
+		probe: "registers3", words: 3, header: true, allocations: 1},
 }
 
 // leastDelivery is a loop in Go over what is in the memory, which neither
@@ -62,20 +64,22 @@ func deliverRows() []row {
 	var rows []row
 	for _, d := range deliveredKinds {
 		rows = append(rows, row{
-			name:    "deliver/time" + d.name,
-			title:   "one event from the ring buffer to a loop that adds up what is in it, processor time: " + d.title,
-			rounds:  15,
-			goals:   []compare.Goal{{Of: byTrace, Than: byLibbpfDecoded, Times: 1.5, Floor: leastDelivery}},
+			name:   "deliver/time" + d.name,
+			title:  "one event from the ring buffer to a loop that adds up what is in it, processor time: " + d.title,
+			rounds: 15,
+			goals: []compare.Goal{{Of: byTrace, Than: byLibbpfDecoded, Times: 1.5,
+				Floor: leastDelivery}},
 			prepare: func(e *env) ([]compare.Contestant, error) { return e.deliveries(d) },
 		})
 	}
 	for _, d := range deliveredKinds {
 		rows = append(rows, row{
-			name:    "deliver/allocations" + d.name,
-			title:   "allocations for one event, once the first ones have been delivered: " + d.title,
-			unit:    compare.Count,
-			rounds:  3,
-			goals:   []compare.Goal{{Of: byTrace, More: littleElse}, {Of: byKeeper, More: d.allocations + littleElse}},
+			name:   "deliver/allocations" + d.name,
+			title:  "allocations for one event, once the first ones have been delivered: " + d.title,
+			unit:   compare.Count,
+			rounds: 3,
+			goals: []compare.Goal{{Of: byTrace, More: littleElse},
+				{Of: byKeeper, More: d.allocations + littleElse}},
 			prepare: func(e *env) ([]compare.Contestant, error) { return e.deliveryAllocations(d) },
 		})
 	}
@@ -115,7 +119,9 @@ func (e *env) startTarget() (path string, target *peer.Process, err error) {
 }
 
 // deliver opens a session for one of the target's twins.
-func (e *env) deliver(d delivered, path string, target *peer.Process, twin int, opts trace.SessionOptions) (*delivery, error) {
+func (e *env) deliver(
+	d delivered, path string, target *peer.Process, twin int, opts trace.SessionOptions,
+) (*delivery, error) {
 	if d.text > 0 {
 		opts.Captures = []trace.Capture{{Arg: "arg0", Max: d.text}}
 	}
@@ -133,7 +139,8 @@ func (e *env) deliver(d delivered, path string, target *peer.Process, twin int, 
 	if err != nil {
 		return nil, err
 	}
-	v := &delivery{of: d, session: session, target: target, probe: fmt.Sprintf("%s_%d", d.probe, twin)}
+	v := &delivery{of: d, session: session, target: target,
+		probe: fmt.Sprintf("%s_%d", d.probe, twin)}
 	for id := range after {
 		if !before[id] {
 			v.ring = id
@@ -149,7 +156,8 @@ func (v *delivery) attach(path string) error {
 
 // also has the session send events of another target, too.
 func (v *delivery) also(path string, target *peer.Process, twin int) (*delivery, error) {
-	other := &delivery{of: v.of, session: v.session, target: target, probe: fmt.Sprintf("%s_%d", v.of.probe, twin)}
+	other := &delivery{of: v.of, session: v.session, target: target,
+		probe: fmt.Sprintf("%s_%d", v.of.probe, twin)}
 	return other, other.attach(path)
 }
 
@@ -254,7 +262,8 @@ func (e *env) deliveries(d delivered) ([]compare.Contestant, error) {
 	if err := keepOn(processor, target.PID()); err != nil {
 		return nil, err
 	}
-	reused, err := e.deliver(d, path, target, 0, trace.SessionOptions{RingSize: ringSize, ReuseEvents: true})
+	reused, err := e.deliver(d, path, target, 0,
+		trace.SessionOptions{RingSize: ringSize, ReuseEvents: true})
 	if err != nil {
 		return nil, err
 	}
@@ -262,7 +271,8 @@ func (e *env) deliveries(d delivered) ([]compare.Contestant, error) {
 	if err != nil {
 		return nil, err
 	}
-	contestant := func(name string, v *delivery, read func() (spent float64, sum uint64, err error)) compare.Contestant {
+	type reading func() (spent float64, sum uint64, err error)
+	contestant := func(name string, v *delivery, read reading) compare.Contestant {
 		return compare.Contestant{Name: name, Once: true, Measure: func(int) (float64, error) {
 			runtime.GC() // what others have left is not this one's
 			if err := v.send(eventsAtATime); err != nil {
@@ -284,11 +294,13 @@ func (e *env) deliveries(d delivered) ([]compare.Contestant, error) {
 		}}
 	}
 	byEvents := func(name string, v *delivery, time clock) compare.Contestant {
-		return contestant(name, v, func() (float64, uint64, error) { return v.receive(eventsAtATime, time) })
+		return contestant(name, v,
+			func() (float64, uint64, error) { return v.receive(eventsAtATime, time) })
 	}
 	// What is collected is collected by other threads. Where there is nothing
 	// to collect they only take what Go takes when it has been idle, once.
-	all := []compare.Contestant{byEvents(byTrace, reused, threadTime), byEvents(byKeeper, kept, processorTime)}
+	all := []compare.Contestant{byEvents(byTrace, reused, threadTime),
+		byEvents(byKeeper, kept, processorTime)}
 	reader, err := e.ringReader(reused.ring)
 	if err != nil {
 		return nil, err
@@ -343,7 +355,9 @@ func (d delivered) decode() []any {
 
 // readByLibbpf returns how many events came, the nanoseconds of processor time
 // and the sum of what was in them.
-func readByLibbpf(p *peer.Process, command ...any) (came int, spent float64, sum uint64, err error) {
+func readByLibbpf(
+	p *peer.Process, command ...any,
+) (came int, spent float64, sum uint64, err error) {
 	answer, err := p.Ask(command...)
 	if err != nil || len(answer) != 3 {
 		return 0, 0, 0, errors.Join(err, fmt.Errorf("an answer of %q", answer))
@@ -378,7 +392,8 @@ func (e *env) deliveryAllocations(d delivered) ([]compare.Contestant, error) {
 	}
 	var all []compare.Contestant
 	for twin, name := range []string{byTrace, byKeeper} {
-		v, err := e.deliver(d, path, target, twin, trace.SessionOptions{RingSize: ringSize, ReuseEvents: name == byTrace})
+		v, err := e.deliver(d, path, target, twin,
+			trace.SessionOptions{RingSize: ringSize, ReuseEvents: name == byTrace})
 		if err != nil {
 			return nil, err
 		}

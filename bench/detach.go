@@ -32,8 +32,12 @@ func detachRows() []row {
 			goals: []compare.Goal{
 				{Text: closeTogetherText, Of: oursTogether, Than: rawTogether, Times: 1.5},
 				{
-					Text: closeTogetherText, Of: oursTogether, Than: byRawLink, Times: 1.5 * gracePeriods, Floor: together,
-					Note: "1.5 × one link's close for each of two grace periods, about 100 ms in all",
+					Text:  closeTogetherText,
+					Of:    oursTogether,
+					Than:  byRawLink,
+					Times: 1.5 * gracePeriods,
+					Floor: together,
+					Note:  "1.5 × one link's close for each of two grace periods, about 100 ms in all",
 				},
 			},
 			prepare: (*env).closeLinks,
@@ -43,8 +47,11 @@ func detachRows() []row {
 			title:  "close one attachment to 100 sites of one probe (10 in a quick run) by perf events, for kernels without uprobe_multi links",
 			rounds: 2,
 			goals: []compare.Goal{{
-				Text: "close one attachment to 100 sites by perf events", Of: ours, Than: rawEventGroup, Times: 1.5,
-				Note: "they share one, if tracefs is mounted",
+				Text:  "close one attachment to 100 sites by perf events",
+				Of:    ours,
+				Than:  rawEventGroup,
+				Times: 1.5,
+				Note:  "they share one, if tracefs is mounted",
 			}},
 			prepare: func(e *env) ([]compare.Contestant, error) {
 				return e.closeEvents(e.pick(100, 10, 2))
@@ -84,12 +91,14 @@ func (e *env) closeLinks() ([]compare.Contestant, error) {
 	}
 	var each []*rawSites
 	for i := range raw.offsets {
-		each = append(each, &rawSites{path: raw.path, offsets: raw.offsets[i : i+1], cookies: raw.cookies[i : i+1]})
+		each = append(each,
+			&rawSites{path: raw.path, offsets: raw.offsets[i : i+1], cookies: raw.cookies[i : i+1]})
 	}
 	attach := func() ([]*usdt.Link, error) {
 		var links []*usdt.Link
 		for i := range count {
-			lnk, err := t.Attach(t.programs["add3"], usdt.Target{Path: path}, nil, elfnote.Exact(synth.Provider, synth.Probe(i)))
+			lnk, err := t.Attach(t.programs["add3"], usdt.Target{Path: path}, nil,
+				elfnote.Exact(synth.Provider, synth.Probe(i)))
 			if err != nil {
 				usdt.CloseAll(links...)
 				return nil, err
@@ -158,7 +167,8 @@ func (e *env) closeEvents(sites int) ([]compare.Contestant, error) {
 	}
 	contestants := []compare.Contestant{
 		{Name: ours, Once: true, Measure: func(int) (float64, error) {
-			lnk, err := t.Attach(t.programs["add3"], usdt.Target{Path: path}, nil, elfnote.Exact(synth.Provider, synth.Probe(0)))
+			lnk, err := t.Attach(t.programs["add3"], usdt.Target{Path: path}, nil,
+				elfnote.Exact(synth.Provider, synth.Probe(0)))
 			if err != nil {
 				return 0, err
 			}
@@ -187,12 +197,15 @@ func (e *env) closeEvents(sites int) ([]compare.Contestant, error) {
 	case err != nil:
 		return append(contestants, missing(byLibbpf, err)), nil
 	case mode != modePerf:
-		return append(contestants, missing(byLibbpf, &unableError{"this version does not use perf events here"})), nil
+		return append(contestants,
+			missing(byLibbpf, &unableError{"this version does not use perf events here"})), nil
 	}
-	return append(contestants, compare.Contestant{Name: byLibbpf, Once: true, MaxRounds: 1, Measure: func(int) (float64, error) {
+	byPeer := compare.Contestant{Name: byLibbpf, Once: true, MaxRounds: 1}
+	byPeer.Measure = func(int) (float64, error) {
 		if _, err := p.Ask("attach", "add3", path, synth.Provider, synth.Probe(0)); err != nil {
 			return 0, err
 		}
 		return p.Number("close")
-	}}), nil
+	}
+	return append(contestants, byPeer), nil
 }

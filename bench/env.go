@@ -143,7 +143,8 @@ func (e *env) goBuild(name string, flags ...string) (string, error) {
 		return "", err
 	}
 	path := filepath.Join(e.dir, name)
-	cmd := exec.Command("go", slices.Concat([]string{"build", "-o", path}, flags, []string{"./cmd/" + name})...)
+	cmd := exec.Command("go",
+		slices.Concat([]string{"build", "-o", path}, flags, []string{"./cmd/" + name})...)
 	cmd.Dir = filepath.Dir(folder)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0") // as releases are
 	if out, err := cmd.CombinedOutput(); err != nil {
@@ -166,11 +167,13 @@ func newest(what string, patterns ...string) (string, error) {
 
 // libjvm prefers the distribution's.
 func libjvm() (string, error) {
-	return newest("libjvm.so", "/usr/lib/jvm/java-*-openjdk-*/lib/server/libjvm.so", "/usr/lib/jvm/*/lib/server/libjvm.so")
+	return newest("libjvm.so", "/usr/lib/jvm/java-*-openjdk-*/lib/server/libjvm.so",
+		"/usr/lib/jvm/*/lib/server/libjvm.so")
 }
 
 func postgres() (string, error) {
-	return newest("postgres", "/usr/lib/postgresql/*/bin/postgres", "/usr/bin/postgres", "/usr/local/pgsql/bin/postgres")
+	return newest("postgres", "/usr/lib/postgresql/*/bin/postgres", "/usr/bin/postgres",
+		"/usr/local/pgsql/bin/postgres")
 }
 
 // since returns the nanoseconds since a moment.

@@ -149,8 +149,10 @@ func (e *env) execWatchers() ([]compare.Contestant, error) {
 	}
 	return []compare.Contestant{
 		{Name: byNewFile, Once: true, Measure: func(int) (float64, error) { return w.beginNew() }},
-		{Name: byKnownFile, Once: true, Measure: func(int) (float64, error) { return w.begin(known, true) }},
-		{Name: byNobody, Once: true, Measure: func(int) (float64, error) { return w.begin(w.built, false) }},
+		{Name: byKnownFile, Once: true,
+			Measure: func(int) (float64, error) { return w.begin(known, true) }},
+		{Name: byNobody, Once: true,
+			Measure: func(int) (float64, error) { return w.begin(w.built, false) }},
 	}, nil
 }
 

@@ -37,7 +37,8 @@ func (t *tracers) attachGenerated(mode usdt.Mode, id tracerID) error {
 			}
 			sessions[s.count] = session
 		}
-		if _, err := session.Attach(usdt.Target{Path: t.path}, nil, elfnote.Exact("bench", s.probe(id))); err != nil {
+		if _, err := session.Attach(usdt.Target{Path: t.path}, nil,
+			elfnote.Exact("bench", s.probe(id))); err != nil {
 			return err
 		}
 	}
@@ -57,7 +58,8 @@ func (t *tracers) attachGeneratedSender(id tracerID) error {
 		return err
 	}
 	for _, s := range t.shapes {
-		if _, err := session.Attach(usdt.Target{Path: t.path}, nil, elfnote.Exact("bench", s.probe(id))); err != nil {
+		if _, err := session.Attach(usdt.Target{Path: t.path}, nil,
+			elfnote.Exact("bench", s.probe(id))); err != nil {
 			return err
 		}
 	}

@@ -26,9 +26,10 @@ func (e *env) sizes(to int) []int {
 func growthTables() []table {
 	return []table{
 		{
-			name:    "growth/sites",
-			title:   "sites of one probe, sharing 100 specs or fewer",
-			head:    []string{"sites", "list", "select", "attach", "raw link", "close", "close raw link"},
+			name:  "growth/sites",
+			title: "sites of one probe, sharing 100 specs or fewer",
+			head: []string{"sites", "list", "select", "attach", "raw link", "close",
+				"close raw link"},
 			note:    "To select is to list, to check that each site holds a nop, and to parse the arguments; to attach includes it.",
 			measure: (*env).growSites,
 		},
@@ -39,9 +40,10 @@ func growthTables() []table {
 			measure: (*env).growSpecs,
 		},
 		{
-			name:    "growth/probes",
-			title:   "probes of one site each, attached by one call or one by one",
-			head:    []string{"probes", "attach, one link", "close", "attach, a link each", "close together"},
+			name:  "growth/probes",
+			title: "probes of one site each, attached by one call or one by one",
+			head: []string{"probes", "attach, one link", "close", "attach, a link each",
+				"close together"},
 			measure: (*env).growProbes,
 		},
 		{
@@ -162,7 +164,8 @@ func (e *env) growSpecs() ([][]string, error) {
 		if err != nil {
 			return nil, err
 		}
-		lines = append(lines, append(append([]string{fmt.Sprint(specs)}, words...), compare.Bytes.Format(bytes)))
+		lines = append(lines,
+			append(append([]string{fmt.Sprint(specs)}, words...), compare.Bytes.Format(bytes)))
 	}
 	return lines, nil
 }
@@ -184,7 +187,8 @@ func (e *env) growProbes() ([][]string, error) {
 				return nil, err
 			}
 			attachedEach, detachedEach, err := a.ours.measure(a.each(probes, func(i int) (*usdt.Link, error) {
-				return a.Attach(a.programs["add3"], usdt.Target{Path: path}, nil, elfnote.Exact(synth.Provider, synth.Probe(i)))
+				return a.Attach(a.programs["add3"], usdt.Target{Path: path}, nil,
+					elfnote.Exact(synth.Provider, synth.Probe(i)))
 			}))
 			return []float64{attached, detached, attachedEach, detachedEach}, err
 		})
@@ -223,7 +227,8 @@ func (e *env) growFiles() ([][]string, error) {
 			if err != nil {
 				return nil, err
 			}
-			rawAttached, rawDetached, err := a.raw.measure(rawLinks(a.programs["add3"], sites[:files]))
+			rawAttached, rawDetached, err := a.raw.measure(rawLinks(a.programs["add3"],
+				sites[:files]))
 			return []float64{attached, rawAttached, detached, rawDetached}, err
 		})
 		if err != nil {
@@ -237,7 +242,8 @@ func (e *env) growFiles() ([][]string, error) {
 func (e *env) growProcesses() ([][]string, error) {
 	var lines [][]string
 	there := 0
-	for _, processes := range []int{e.pick(100, 100, 1), e.pick(500, 500, 2), e.pick(watchedProcesses, watchedProcesses, 3)} {
+	for _, processes := range []int{e.pick(100, 100, 1), e.pick(500, 500, 2),
+		e.pick(watchedProcesses, watchedProcesses, 3)} {
 		if err := e.crowd(processes - there); err != nil {
 			return nil, err
 		}

@@ -56,7 +56,8 @@ const maxSent = 30 * time.Nanosecond
 var (
 	// emptyProgram is what a hit costs whatever is done with it, attached in
 	// one way or the other.
-	emptyProgram = &compare.Floor{Name: "empty program", Of: []string{emptyByEvent.String(), emptyByLink.String()}}
+	emptyProgram = &compare.Floor{Name: "empty program",
+		Of: []string{emptyByEvent.String(), emptyByLink.String()}}
 
 	// generatedProgram reads all arguments at once, and does nothing else. To
 	// read user memory once takes more than a tenth of a hit.
@@ -64,7 +65,9 @@ var (
 
 	// emptyEvent is what it costs to send anything.
 	emptyEvent = &compare.Floor{
-		Name: "empty event, to empty program", Of: []string{emptySends.String()}, Than: emptyByEvent.String(),
+		Name: "empty event, to empty program",
+		Of:   []string{emptySends.String()},
+		Than: emptyByEvent.String(),
 	}
 )
 
@@ -74,34 +77,47 @@ func hitRows() []row {
 		var goals []compare.Goal
 		if s.header > 0 {
 			goals = append(goals, compare.Goal{
-				Text: s.title() + ", through bpf/usdt.bpf.h", Of: headerAdds.String(), Than: libbpfAdds.String(), Times: s.header,
+				Text:  s.title() + ", through bpf/usdt.bpf.h",
+				Of:    headerAdds.String(),
+				Than:  libbpfAdds.String(),
+				Times: s.header,
 				Floor: emptyProgram,
 			})
 		}
 		if s.specialised > 0 {
 			for _, id := range []tracerID{specialisedHeader, specialisedOnes, specialisedLibbpf} {
 				goals = append(goals, compare.Goal{
-					Text: s.title() + ", " + id.String(), Of: id.String(), Than: emptyByLink.String(), Times: s.specialised,
+					Text:  s.title() + ", " + id.String(),
+					Of:    id.String(),
+					Than:  emptyByLink.String(),
+					Times: s.specialised,
 					Floor: generatedProgram,
 				})
 			}
 		}
 		text := s.title() + ", by a program that package trace generates"
 		if s.generated > 0 {
-			goals = append(goals, compare.Goal{Text: text, Of: generatedByLink.String(), Than: emptyByLink.String(), Times: s.generated})
+			goals = append(goals, compare.Goal{Text: text, Of: generatedByLink.String(),
+				Than: emptyByLink.String(), Times: s.generated})
 		}
 		for _, other := range []tracerID{bccAdds, bpftraceAdds} {
 			if unable(other, s) == nil && unable(generatedByEvent, s) == nil {
-				goals = append(goals, compare.Goal{Text: text, Of: generatedByEvent.String(), Than: other.String(), Times: 1, Floor: emptyProgram})
+				goals = append(goals, compare.Goal{Text: text, Of: generatedByEvent.String(),
+					Than: other.String(), Times: 1, Floor: emptyProgram})
 			}
 		}
 		text += ", sent through the ring buffer"
 		if unable(generatedByEvent, s) == nil {
 			goals = append(goals, compare.Goal{
-				Text: text, Of: generatedSends.String(), Than: generatedByEvent.String(), More: float64(maxSent), Floor: emptyEvent,
+				Text:  text,
+				Of:    generatedSends.String(),
+				Than:  generatedByEvent.String(),
+				More:  float64(maxSent),
+				Floor: emptyEvent,
 			})
 		}
-		goals = append(goals, compare.Goal{Text: text, Of: generatedSends.String(), Than: libbpfSends.String(), Times: 1})
+		goals = append(goals, compare.Goal{Text: text, Of: generatedSends.String(),
+			Than: libbpfSends.String(), Times: 1})
 		all = append(all, row{
 			name:   "hit/" + s.name,
 			title:  s.title(),

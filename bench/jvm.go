@@ -26,7 +26,8 @@ func jvmRows() []row {
 			name:   "jvm/close",
 			title:  "close that: one link",
 			rounds: 20,
-			goals:  []compare.Goal{{Text: "close one program attached to all probes of libjvm", Of: ours, Than: byRawLink, Times: 1.5}},
+			goals: []compare.Goal{{Text: "close one program attached to all probes of libjvm",
+				Of: ours, Than: byRawLink, Times: 1.5}},
 			prepare: func(e *env) ([]compare.Contestant, error) {
 				return e.jvm((*primer).detaching)
 			},
@@ -61,7 +62,9 @@ func jvmRows() []row {
 
 // jvm returns who attaches to all probes of libjvm by one link. measure is a
 // method of a primer.
-func (e *env) jvm(measure func(*primer, attachFunc) func(int) (float64, error)) ([]compare.Contestant, error) {
+func (e *env) jvm(
+	measure func(*primer, attachFunc) func(int) (float64, error),
+) ([]compare.Contestant, error) {
 	path, err := libjvm()
 	if err != nil {
 		return nil, err
@@ -119,7 +122,8 @@ func (e *env) attachJVM() ([][]string, error) {
 		return nil, err
 	}
 	format := compare.Nanoseconds.Format
-	result := [][]string{{ours, fmt.Sprintf("%d of %d", all, all), "1 link", fmt.Sprint(used), format(attached), format(closed)}}
+	result := [][]string{{ours, fmt.Sprintf("%d of %d", all, all), "1 link", fmt.Sprint(used),
+		format(attached), format(closed)}}
 
 	p, mode, err := e.libbpf()
 	if err != nil {

@@ -33,8 +33,10 @@ func listRows() []row {
 			rounds: 60,
 			sample: 4 * time.Millisecond,
 			goals: []compare.Goal{
-				{Of: ours, Than: byDebugELF, Times: 1.1, Note: "debug/elf opens, and reads the notes by one pread, but does not look into them"},
-				{Of: ours, Than: byPread, Times: 2.5, Note: "if there is a way", Floor: &compare.Floor{Name: withoutStrings, Of: []string{withoutStrings}}},
+				{Of: ours, Than: byDebugELF, Times: 1.1,
+					Note: "debug/elf opens, and reads the notes by one pread, but does not look into them"},
+				{Of: ours, Than: byPread, Times: 2.5, Note: "if there is a way",
+					Floor: &compare.Floor{Name: withoutStrings, Of: []string{withoutStrings}}},
 			},
 			prepare: func(e *env) ([]compare.Contestant, error) {
 				path, err := find()
@@ -49,16 +51,19 @@ func listRows() []row {
 		real("postgres", postgres),
 		real("libjvm", libjvm),
 		{
-			name:    "list/100000",
-			title:   fmt.Sprintf("list a file of %d sites", manySites),
-			rounds:  30,
-			sample:  10 * time.Millisecond,
-			goals:   []compare.Goal{{Of: ours, Than: byLibelf, Times: 1.5}},
-			prepare: func(e *env) ([]compare.Contestant, error) { return e.syntheticListers(manySites) },
+			name:   "list/100000",
+			title:  fmt.Sprintf("list a file of %d sites", manySites),
+			rounds: 30,
+			sample: 10 * time.Millisecond,
+			goals:  []compare.Goal{{Of: ours, Than: byLibelf, Times: 1.5}},
+			prepare: func(e *env) ([]compare.Contestant, error) {
+				return e.syntheticListers(manySites)
+			},
 		},
 		{
-			name:   "list/100000/memory",
-			title:  fmt.Sprintf("list a file of %d sites: bytes allocated beyond the note section", manySites),
+			name: "list/100000/memory",
+			title: fmt.Sprintf("list a file of %d sites: bytes allocated beyond the note section",
+				manySites),
 			unit:   compare.Bytes,
 			rounds: 5,
 			goals:  []compare.Goal{{Of: ours, More: 1 << 20}},
@@ -69,7 +74,8 @@ func listRows() []row {
 				}
 				return []compare.Contestant{
 					{Name: ours, Once: true, Measure: allocatedBeyondNotes(path, listByElfnote)},
-					{Name: byDebugELF, Once: true, Measure: allocatedBeyondNotes(path, listByDebugELF)},
+					{Name: byDebugELF, Once: true,
+						Measure: allocatedBeyondNotes(path, listByDebugELF)},
 				}, nil
 			},
 		},
@@ -95,7 +101,8 @@ func (e *env) listers(path string) []compare.Contestant {
 			contestants = append(contestants, missing(c.name, err))
 			continue
 		}
-		contestants = append(contestants, compare.Contestant{Name: c.name, Measure: ask(p, "list", path)})
+		contestants = append(contestants,
+			compare.Contestant{Name: c.name, Measure: ask(p, "list", path)})
 	}
 	return contestants
 }

@@ -40,7 +40,8 @@ func newStringless(path string) (*stringless, error) {
 	}
 	return &stringless{
 		path:   path,
-		header: make([]byte, 64+len(f.Progs)*56), sections: make([]byte, len(f.Sections)*64+int(names.Size)), text: make([]byte, notes.Size),
+		header: make([]byte, 64+len(f.Progs)*56), sections: make([]byte,
+			len(f.Sections)*64+int(names.Size)), text: make([]byte, notes.Size),
 		sectionsAt: int64(names.Offset), textAt: int64(notes.Offset),
 	}, nil
 }
@@ -79,7 +80,8 @@ func (s *stringless) sites(yield func(elfnote.Site, error) bool) {
 		if order.Uint32(b[0:]) != owner {
 			return
 		}
-		site.Location, site.Base, site.Semaphore = order.Uint64(b[20:]), order.Uint64(b[28:]), order.Uint64(b[36:])
+		site.Location, site.Base, site.Semaphore = order.Uint64(b[20:]), order.Uint64(b[28:]),
+			order.Uint64(b[36:])
 		if !yield(site, nil) {
 			return
 		}

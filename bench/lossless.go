@@ -54,8 +54,9 @@ func losslessRows() []row {
 			from = fmt.Sprintf("%d processors", n)
 		}
 		rows = append(rows, row{
-			name:   fmt.Sprintf("deliver/lossless%d", n),
-			title:  "time between two events that come from " + from + " as fast as none is lost: " + losslessKind.title,
+			name: fmt.Sprintf("deliver/lossless%d", n),
+			title: "time between two events that come from " + from + " as fast as none is lost: " +
+				losslessKind.title,
 			rounds: 2,
 			goals: []compare.Goal{
 				{Of: byTrace, Than: byLibbpfDecoded, Times: 1.5},
@@ -77,7 +78,8 @@ type paced struct {
 
 // pass returns how often the probe was passed, and how often in a second.
 func (p *paced) pass(probe string, rate float64) (passed int, per float64, err error) {
-	answer, err := p.target.Ask("pace", probe, p.processors, int(rate/float64(p.processors)), trial.Milliseconds())
+	answer, err := p.target.Ask("pace", probe, p.processors, int(rate/float64(p.processors)),
+		trial.Milliseconds())
 	if err != nil || len(answer) != 2 {
 		return 0, 0, errors.Join(err, fmt.Errorf("an answer of %q", answer))
 	}
@@ -90,7 +92,9 @@ func (p *paced) pass(probe string, rate float64) (passed int, per float64, err e
 
 // fastest returns the nanoseconds between two events at the highest rate at
 // which try receives as many as were passed.
-func fastest(try func(rate float64) (passed, received int, per float64, err error)) (float64, error) {
+func fastest(
+	try func(rate float64) (passed, received int, per float64, err error),
+) (float64, error) {
 	passed, received, highest, err := try(0)
 	if err != nil || passed == received {
 		return 1e9 / highest, err
@@ -123,7 +127,8 @@ func (e *env) losslessReaders(processors int) ([]compare.Contestant, error) {
 	var all []compare.Contestant
 	var ring *delivery
 	for twin, name := range []string{byTrace, byKeeper} {
-		v, err := e.deliver(losslessKind, path, target, twin, trace.SessionOptions{ReuseEvents: name == byTrace})
+		v, err := e.deliver(losslessKind, path, target, twin,
+			trace.SessionOptions{ReuseEvents: name == byTrace})
 		if err != nil {
 			return nil, err
 		}
@@ -131,7 +136,9 @@ func (e *env) losslessReaders(processors int) ([]compare.Contestant, error) {
 			ring = v
 		}
 		all = append(all, compare.Contestant{Name: name, Once: true, Measure: func(int) (float64, error) {
-			return fastest(func(rate float64) (int, int, float64, error) { return v.keepUp(pacer, rate) })
+			return fastest(func(rate float64) (int, int, float64, error) {
+				return v.keepUp(pacer, rate)
+			})
 		}})
 	}
 	all = append(all, e.losslessLibbpf(pacer, ring))
@@ -146,7 +153,9 @@ func (e *env) losslessReaders(processors int) ([]compare.Contestant, error) {
 }
 
 // keepUp reads events while they are sent.
-func (v *delivery) keepUp(pacer *paced, rate float64) (passed, received int, per float64, err error) {
+func (v *delivery) keepUp(
+	pacer *paced, rate float64,
+) (passed, received int, per float64, err error) {
 	before, err := v.session.Losses()
 	if err != nil {
 		return 0, 0, 0, err
@@ -198,7 +207,8 @@ func (e *env) losslessLibbpf(pacer *paced, ring *delivery) compare.Contestant {
 		return missing(byLibbpfDecoded, err)
 	}
 	poll := func(milliseconds int) (int, error) {
-		came, _, _, err := readByLibbpf(libbpf, append([]any{"poll", milliseconds}, losslessKind.decode()...)...)
+		came, _, _, err := readByLibbpf(libbpf,
+			append([]any{"poll", milliseconds}, losslessKind.decode()...)...)
 		return came, err
 	}
 	try := func(rate float64) (passed, received int, per float64, err error) {
@@ -220,11 +230,14 @@ func (e *env) losslessLibbpf(pacer *paced, ring *delivery) compare.Contestant {
 		err = errors.Join(err, <-read)
 		return passed, received, per, err
 	}
-	return compare.Contestant{Name: byLibbpfDecoded, Once: true, Measure: func(int) (float64, error) { return fastest(try) }}
+	return compare.Contestant{Name: byLibbpfDecoded, Once: true,
+		Measure: func(int) (float64, error) { return fastest(try) }}
 }
 
 // losslessPrinter is a command that prints each event.
-func (e *env) losslessPrinter(name string, pacer *paced, path string, twin int, command string, arguments ...string) compare.Contestant {
+func (e *env) losslessPrinter(
+	name string, pacer *paced, path string, twin int, command string, arguments ...string,
+) compare.Contestant {
 	probe := fmt.Sprintf("%s_%d", losslessKind.probe, twin)
 	for i, a := range arguments {
 		arguments[i] = strings.NewReplacer("PATH", path, "PROBE", probe).Replace(a)
@@ -245,7 +258,8 @@ func (e *env) losslessPrinter(name string, pacer *paced, path string, twin int, 
 		}
 		return passed, lines.settle(before, passed), per, nil
 	}
-	return compare.Contestant{Name: name, Once: true, Measure: func(int) (float64, error) { return fastest(try) }}
+	return compare.Contestant{Name: name, Once: true,
+		Measure: func(int) (float64, error) { return fastest(try) }}
 }
 
 // lineCounter counts the lines about events that a command prints.
@@ -275,7 +289,9 @@ func (l *lineCounter) settle(before int64, passed int) int {
 }
 
 // startLines starts a command and returns when it prints the events of a probe.
-func (e *env) startLines(target *peer.Process, probe string, command *exec.Cmd) (*lineCounter, error) {
+func (e *env) startLines(
+	target *peer.Process, probe string, command *exec.Cmd,
+) (*lineCounter, error) {
 	out, err := command.StdoutPipe()
 	if err != nil {
 		return nil, err

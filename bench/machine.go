@@ -23,12 +23,15 @@ func describeMachine(waited string) []string {
 	load, _ := os.ReadFile("/proc/loadavg")
 	lines := []string{
 		fmt.Sprintf("%d × %s", runtime.NumCPU(), processor()),
-		fmt.Sprintf("Linux %s, %s", unix.ByteSliceToString(name.Release[:]), unix.ByteSliceToString(name.Machine[:])),
-		fmt.Sprintf("load at the beginning (1, 5, 15 minutes): %s%s", strings.Join(strings.Fields(string(load))[:3], ", "), waited),
+		fmt.Sprintf("Linux %s, %s", unix.ByteSliceToString(name.Release[:]),
+			unix.ByteSliceToString(name.Machine[:])),
+		fmt.Sprintf("load at the beginning (1, 5, 15 minutes): %s%s",
+			strings.Join(strings.Fields(string(load))[:3], ", "), waited),
 		fmt.Sprintf("gousdt built with %s", runtime.Version()),
 		"libbpf: " + libbpfVersion(),
 	}
-	for _, tool := range [][]string{{"bpftrace", "--version"}, {"readelf", "--version"}, {"clang-14", "--version"}} {
+	for _, tool := range [][]string{{"bpftrace", "--version"}, {"readelf", "--version"},
+		{"clang-14", "--version"}} {
 		lines = append(lines, toolVersion(tool[0], tool[1:]...))
 	}
 	if version := bccVersion(); version != "" {

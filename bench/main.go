@@ -127,7 +127,8 @@ func (e *env) measureRow(r row) rowResult {
 	if err != nil {
 		result.missing = err.Error()
 		for _, g := range r.goals {
-			result.outcomes = append(result.outcomes, compare.Outcome{Goal: g, Verdict: compare.NotRun, Measured: result.missing})
+			result.outcomes = append(result.outcomes,
+				compare.Outcome{Goal: g, Verdict: compare.NotRun, Measured: result.missing})
 		}
 		return result
 	}

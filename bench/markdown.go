@@ -33,7 +33,8 @@ func replaceResults(text, results string) (string, error) {
 	before, rest, ok := strings.Cut(text, beginMarker)
 	_, after, closed := strings.Cut(rest, endMarker)
 	if !ok || !closed {
-		return "", fmt.Errorf("no place for the results: the lines %q and %q are missing", beginMarker, endMarker)
+		return "", fmt.Errorf("no place for the results: the lines %q and %q are missing",
+			beginMarker, endMarker)
 	}
 	return before + beginMarker + "\n\n" + results + "\n" + endMarker + after, nil
 }

@@ -45,18 +45,19 @@ func memoryRows() []row {
 			if err != nil {
 				return append(contestants, missing(byLibbpf, err)), nil
 			}
-			return append(contestants, compare.Contestant{Name: byLibbpf, Once: true, Measure: func(int) (float64, error) {
-				return p.Number("memory")
-			}}), nil
+			byPeer := func(int) (float64, error) { return p.Number("memory") }
+			return append(contestants,
+				compare.Contestant{Name: byLibbpf, Once: true, Measure: byPeer}), nil
 		},
 	}}
 }
 
 func memoryTables() []table {
 	return []table{{
-		name:    "memory/files",
-		title:   "memory that a Go program holds",
-		head:    []string{"file", "sites", "bytes of notes", "opened", "and all sites read", "and listed by probe", "a link to all sites"},
+		name:  "memory/files",
+		title: "memory that a Go program holds",
+		head: []string{"file", "sites", "bytes of notes", "opened", "and all sites read",
+			"and listed by probe", "a link to all sites"},
 		note:    "An opened file holds its notes once they have been asked for. A link does not hold the file, but its sites, and through their strings its notes.",
 		measure: (*env).holdFiles,
 	}}
@@ -84,13 +85,15 @@ func (e *env) holdFiles() ([][]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	large, err := e.synthetic(synth.File{Sites: e.pick(manySites, manySites, 100), Probes: 100, Specs: attachedSpecs})
+	large, err := e.synthetic(synth.File{Sites: e.pick(manySites, manySites, 100),
+		Probes: 100, Specs: attachedSpecs})
 	if err != nil {
 		return nil, err
 	}
 	paths := map[string]string{"synthetic": large}
 	names := []string{"synthetic"}
-	for name, find := range map[string]func() (string, error){"postgres": postgres, "libjvm": libjvm} {
+	finders := map[string]func() (string, error){"postgres": postgres, "libjvm": libjvm}
+	for name, find := range finders {
 		if path, err := find(); err == nil {
 			paths[name] = path
 			names = append(names, name)

@@ -40,7 +40,8 @@ func runOn(processors *unix.CPUSet, work func() error) error {
 	if err := unix.SchedSetaffinity(0, processors); err != nil {
 		return os.NewSyscallError("sched_setaffinity", err)
 	}
-	return errors.Join(work(), os.NewSyscallError("sched_setaffinity", unix.SchedSetaffinity(0, &before)))
+	return errors.Join(work(),
+		os.NewSyscallError("sched_setaffinity", unix.SchedSetaffinity(0, &before)))
 }
 
 // keepOn has another process run on these processors only.

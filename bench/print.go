@@ -96,7 +96,8 @@ func (e *env) printers() ([]compare.Contestant, error) {
 		contestant(byUsdttrace, 0, usdttrace, "PATH", "bench:PROBE"),
 		contestant(byUsdttraceJSON, 1, usdttrace, "--json", "PATH", "bench:PROBE"),
 		contestant(byBpftracePrint, 2, "bpftrace", "-e", bpftracePrints),
-		contestant(byBccTrace, 3, bccTrace(), "-t", `u:PATH:PROBE "arg0=%d arg1=%d arg2=%d", arg1, arg2, arg3`),
+		contestant(byBccTrace, 3, bccTrace(), "-t",
+			`u:PATH:PROBE "arg0=%d arg1=%d arg2=%d", arg1, arg2, arg3`),
 	}, nil
 }
 
@@ -119,7 +120,9 @@ type printer struct {
 
 // startPrinter starts a command and returns when it prints the events of the
 // probe.
-func (e *env) startPrinter(target *peer.Process, probe string, command *exec.Cmd) (*printer, error) {
+func (e *env) startPrinter(
+	target *peer.Process, probe string, command *exec.Cmd,
+) (*printer, error) {
 	out, err := command.StdoutPipe()
 	if err != nil {
 		return nil, err
@@ -127,7 +130,8 @@ func (e *env) startPrinter(target *peer.Process, probe string, command *exec.Cmd
 	if err := command.Start(); err != nil {
 		return nil, err
 	}
-	p := &printer{command: command, target: target, probe: probe, lines: make(chan struct{}, printedAtATime)}
+	p := &printer{command: command, target: target, probe: probe,
+		lines: make(chan struct{}, printedAtATime)}
 	e.cleanup(func() {
 		ended := make(chan struct{})
 		go func() {
@@ -149,7 +153,8 @@ func (e *env) startPrinter(target *peer.Process, probe string, command *exec.Cmd
 		select {
 		case _, running := <-p.lines:
 			if !running {
-				return nil, &unableError{filepath.Base(command.Path) + " has ended instead of attaching"}
+				return nil, &unableError{filepath.Base(command.Path) +
+					" has ended instead of attaching"}
 			}
 			return p, p.settle()
 		case <-time.After(100 * time.Millisecond):
@@ -176,7 +181,8 @@ func (p *printer) settle() error {
 func (p *printer) read(out io.Reader) {
 	defer close(p.lines)
 	for scanner := bufio.NewScanner(out); scanner.Scan(); {
-		if strings.Contains(scanner.Text(), "arg0=") || strings.Contains(scanner.Text(), `"args":`) {
+		if strings.Contains(scanner.Text(), "arg0=") ||
+			strings.Contains(scanner.Text(), `"args":`) {
 			p.lines <- struct{}{}
 		}
 	}

@@ -54,7 +54,10 @@ func (e *env) tracer(name string, opts usdt.ManagerOptions, ring uint32) (*trace
 	}
 	e.cleanup(collection.Close)
 	return &tracer{
-		Manager: manager, programs: collection.Programs, events: collection.Maps["events"], memory: options.MapReplacements,
+		Manager:  manager,
+		programs: collection.Programs,
+		events:   collection.Maps["events"],
+		memory:   options.MapReplacements,
 	}, nil
 }
 

@@ -67,7 +67,8 @@ func (s *rawSites) linkMulti(prog *ebpf.Program) (int, error) {
 		path: unsafe.Pointer(s.path), offsets: unsafe.Pointer(unsafe.SliceData(s.offsets)),
 		cookies: unsafe.Pointer(unsafe.SliceData(s.cookies)), count: uint32(len(s.offsets)),
 	}
-	fd, _, errno := unix.Syscall(unix.SYS_BPF, unix.BPF_LINK_CREATE, uintptr(unsafe.Pointer(&attributes)), unsafe.Sizeof(attributes))
+	fd, _, errno := unix.Syscall(unix.SYS_BPF, unix.BPF_LINK_CREATE,
+		uintptr(unsafe.Pointer(&attributes)), unsafe.Sizeof(attributes))
 	runtime.KeepAlive(s)
 	if errno != 0 {
 		return -1, fmt.Errorf("raw uprobe_multi link: %w", errno)

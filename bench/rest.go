@@ -31,7 +31,8 @@ func waitForRest(patience time.Duration) (time.Duration, error) {
 			return 0, fmt.Errorf("the load is %.2f, after waiting %v for it to fall to %d: results of a busy machine are not written "+
 				"(-wait sets how long, and without -o they are printed)", load, waited, maxLoad)
 		}
-		fmt.Fprintf(os.Stderr, "bench: the load is %.2f, waiting for it to fall to %d\n", load, maxLoad)
+		fmt.Fprintf(os.Stderr, "bench: the load is %.2f, waiting for it to fall to %d\n",
+			load, maxLoad)
 		time.Sleep(10 * time.Second)
 	}
 }

@@ -50,8 +50,9 @@ func (e *env) mapRing(id ebpf.MapID) (*mappedRing, error) {
 	}
 	e.cleanup(func() { unix.Munmap(rest) })
 	return &mappedRing{
-		consumer: (*uint64)(unsafe.Pointer(&consumer[0])), producer: (*uint64)(unsafe.Pointer(&rest[0])),
-		data: rest[page:], mask: uint64(size) - 1,
+		consumer: (*uint64)(unsafe.Pointer(&consumer[0])),
+		producer: (*uint64)(unsafe.Pointer(&rest[0])),
+		data:     rest[page:], mask: uint64(size) - 1,
 	}, nil
 }
 
@@ -83,7 +84,8 @@ func (r *mappedRing) readAll(count int) error {
 		}
 		of := uint64(0)
 		// As words, because then nothing is checked for each.
-		for _, word := range unsafe.Slice((*uint64)(unsafe.Pointer(unsafe.SliceData(record))), len(record)/8) {
+		for _, word := range unsafe.Slice((*uint64)(unsafe.Pointer(unsafe.SliceData(record))),
+			len(record)/8) {
 			of += word
 		}
 		sum += of

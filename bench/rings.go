@@ -56,11 +56,13 @@ func (e *env) rings() ([]compare.Contestant, error) {
 			return nil, err
 		}
 		s := &sender{target: target}
-		if s.own, err = e.deliver(losslessKind, path, target, 0, trace.SessionOptions{RingSize: ringSize, ReuseEvents: true}); err != nil {
+		if s.own, err = e.deliver(losslessKind, path, target, 0,
+			trace.SessionOptions{RingSize: ringSize, ReuseEvents: true}); err != nil {
 			return nil, err
 		}
 		if i == 0 {
-			s.shared, err = e.deliver(losslessKind, path, target, 1, trace.SessionOptions{RingSize: mostSenders * ringSize, ReuseEvents: true})
+			s.shared, err = e.deliver(losslessKind, path, target, 1,
+				trace.SessionOptions{RingSize: mostSenders * ringSize, ReuseEvents: true})
 		} else {
 			s.shared, err = all[0].shared.also(path, target, 1)
 		}

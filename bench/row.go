@@ -81,7 +81,9 @@ func repeated(work func() error) func(n int) (float64, error) {
 // rows returns all rows, in the order of the report.
 func rows() []row {
 	return slices.Concat(
-		listRows(), toolRows(), attachRows(), jvmRows(), detachRows(), hitRows(), ringRows(), callRows(), deliverRows(), losslessRows(), printRows(), watchRows(), execRows(), memoryRows(), sizeRows(), collectorRows(),
+		listRows(), toolRows(), attachRows(), jvmRows(), detachRows(), hitRows(), ringRows(),
+		callRows(), deliverRows(), losslessRows(), printRows(), watchRows(), execRows(),
+		memoryRows(), sizeRows(), collectorRows(),
 	)
 }
 

@@ -32,13 +32,14 @@ func sizeRows() []row {
 				if err != nil {
 					return nil, err
 				}
-				all = append(all, compare.Contestant{Name: name, Once: true, Measure: func(int) (float64, error) {
+				all = append(all, compare.Contestant{Name: name, Once: true})
+				all[len(all)-1].Measure = func(int) (float64, error) {
 					info, err := os.Stat(path)
 					if err != nil {
 						return 0, err
 					}
 					return float64(info.Size()), nil
-				}})
+				}
 			}
 			return all, nil
 		},
@@ -79,7 +80,8 @@ func (e *env) commandParts() ([][]string, error) {
 			whole[part] += size
 		}
 	}
-	parts := slices.SortedFunc(maps.Keys(whole), func(a, b string) int { return cmp.Compare(whole[b], whole[a]) })
+	parts := slices.SortedFunc(maps.Keys(whole),
+		func(a, b string) int { return cmp.Compare(whole[b], whole[a]) })
 	var lines [][]string
 	for _, part := range parts {
 		line := []string{part}
@@ -128,7 +130,8 @@ func sizesOf(path string) (map[string]uint64, error) {
 		}
 		switch name := section.Name; {
 		case name == ".text":
-			parts["code that no symbol is for, and alignment"] += section.Size - min(section.Size, all)
+			parts["code that no symbol is for, and alignment"] += section.Size - min(section.Size,
+				all)
 		case name == ".gopclntab":
 			parts["table of functions and lines, for stacks and the garbage collector"] += section.Size
 		case strings.HasPrefix(name, ".rodata"):

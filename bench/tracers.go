@@ -141,7 +141,8 @@ func newTracers(e *env) (*tracers, error) {
 		t.attachObject(usdt.ModeSingle, map[tracerID]string{emptyByEvent: ""}),
 		t.attachObject(usdt.ModeMulti, map[tracerID]string{emptyByLink: ""}),
 		t.attachObject(usdt.ModeMulti, map[tracerID]string{headerOnes: "one"}),
-		t.attachSpecialised(ownObject, map[tracerID]string{specialisedHeader: "add", specialisedOnes: "one"}),
+		t.attachSpecialised(ownObject,
+			map[tracerID]string{specialisedHeader: "add", specialisedOnes: "one"}),
 		t.attachSpecialised(libbpfObject, map[tracerID]string{specialisedLibbpf: "add"}),
 		t.attachGenerated(usdt.ModeMulti, generatedByLink),
 		t.attachGenerated(usdt.ModeSingle, generatedByEvent),
@@ -159,7 +160,8 @@ func (t *tracers) attachLibbpf() error {
 	}
 	for _, s := range t.shapes {
 		for id, program := range map[tracerID]string{libbpfAdds: "add", libbpfSends: "send"} {
-			if _, err := p.Ask("attach", fmt.Sprint(program, s.count), t.path, "bench", s.probe(id)); err != nil {
+			if _, err := p.Ask("attach", fmt.Sprint(program, s.count), t.path, "bench",
+				s.probe(id)); err != nil {
 				return err
 			}
 		}
@@ -187,7 +189,8 @@ func (t *tracers) attachObject(mode usdt.Mode, names map[tracerID]string) error 
 			if name != "" {
 				program = fmt.Sprint(name, s.count)
 			}
-			if _, err := tr.Attach(tr.programs[program], usdt.Target{Path: t.path}, nil, elfnote.Exact("bench", s.probe(id))); err != nil {
+			if _, err := tr.Attach(tr.programs[program], usdt.Target{Path: t.path}, nil,
+				elfnote.Exact("bench", s.probe(id))); err != nil {
 				return err
 			}
 		}
@@ -209,7 +212,8 @@ func (t *tracers) attachSpecialised(object string, names map[tracerID]string) er
 	for id, name := range names {
 		for _, s := range t.shapes {
 			program := tr.programs[fmt.Sprint(name, s.count)]
-			lnk, err := tr.Attach(program, usdt.Target{Path: t.path}, nil, elfnote.Exact("bench", s.probe(id)))
+			lnk, err := tr.Attach(program, usdt.Target{Path: t.path}, nil,
+				elfnote.Exact("bench", s.probe(id)))
 			if err != nil {
 				return err
 			}

@@ -55,9 +55,12 @@ func (e *env) watchers(processes int) ([]compare.Contestant, error) {
 	passes := e.pick(passesForAll, passesForAll, 2)
 	running := time.Duration(e.pick(2, 1, 0)) * watchInterval
 	return []compare.Contestant{
-		{Name: byPasses, Once: true, Measure: func(int) (float64, error) { return passTime(passes) }},
-		{Name: byEvents, Once: true, MaxRounds: 1, Measure: func(int) (float64, error) { return runTime(running) }},
-		{Name: byStat, Once: true, Measure: func(int) (float64, error) { return processorTime(readAllStats) }},
+		{Name: byPasses, Once: true,
+			Measure: func(int) (float64, error) { return passTime(passes) }},
+		{Name: byEvents, Once: true, MaxRounds: 1,
+			Measure: func(int) (float64, error) { return runTime(running) }},
+		{Name: byStat, Once: true,
+			Measure: func(int) (float64, error) { return processorTime(readAllStats) }},
 	}, nil
 }
 

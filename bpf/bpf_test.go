@@ -60,7 +60,8 @@ func TestDocumentedLineFindsTheHeaders(t *testing.T) {
 		for file, content := range map[string]string{
 			"go.mod": "module example.com/probe\n\ngo 1.25\n\nrequire github.com/gousdt/gousdt v0.0.0\n\n" +
 				"replace github.com/gousdt/gousdt => ./gousdt\n",
-			"main.go": "package main\n\nimport _ \"github.com/gousdt/gousdt/bpf\"\n\n" + command + "\n\nfunc main() {}\n",
+			"main.go": "package main\n\nimport _ \"github.com/gousdt/gousdt/bpf\"\n\n" + command +
+				"\n\nfunc main() {}\n",
 		} {
 			qt.Assert(t, qt.IsNil(os.WriteFile(filepath.Join(dir, file), []byte(content), 0o666)))
 		}

@@ -62,7 +62,8 @@ func compile(t *testing.T, compiler, machine, source string, flags ...string) (o
 		target = "bpfeb"
 	}
 	args := []string{
-		"-O2", "-g", "-target", target, "-Wall", "-Wextra", "-Wshadow", "-Wno-unused-parameter", "-Werror",
+		"-O2", "-g", "-target", target, "-Wall", "-Wextra", "-Wshadow",
+		"-Wno-unused-parameter", "-Werror",
 		"-c", source, "-o", object,
 	}
 	if machine != "" {

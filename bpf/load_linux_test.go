@@ -94,7 +94,8 @@ func TestCookieHelperIsNotCalledWithoutCookies(t *testing.T) {
 		qt.Assert(t, qt.IsNil(err))
 		qt.Assert(t, qt.IsNil(spec.Variables["__bpf_usdt_has_cookie"].Set(cookie)))
 		collection, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{
-			Programs: ebpf.ProgramOptions{LogLevel: ebpf.LogLevelInstruction, LogSizeStart: 1 << 22},
+			Programs: ebpf.ProgramOptions{LogLevel: ebpf.LogLevelInstruction,
+				LogSizeStart: 1 << 22},
 		})
 		qt.Assert(t, qt.IsNil(err))
 		defer collection.Close()
@@ -162,7 +163,8 @@ func TestFunctionsAreHiddenAndWeak(t *testing.T) {
 		if elf.ST_TYPE(symbol.Info) != elf.STT_FUNC || !strings.Contains(symbol.Name, "bpf_usdt_") {
 			continue
 		}
-		qt.Check(t, qt.Equals(elf.ST_BIND(symbol.Info), elf.STB_WEAK), qt.Commentf("%s", symbol.Name))
+		qt.Check(t, qt.Equals(elf.ST_BIND(symbol.Info), elf.STB_WEAK),
+			qt.Commentf("%s", symbol.Name))
 		qt.Check(t, qt.Equals(elf.ST_VISIBILITY(symbol.Other), elf.STV_HIDDEN),
 			qt.Commentf("%s", symbol.Name))
 	}
@@ -211,7 +213,8 @@ func TestSeveralFilesMakeOneObject(t *testing.T) {
 			linked := filepath.Join(t.TempDir(), "linked.bpf.o")
 			arguments := []string{"gen", "object", linked}
 			for _, source := range []string{"testdata/reader.bpf.c", "testdata/several.bpf.c"} {
-				object := mustCompile(t, compiler, thisMachine(t), source, "-DBPF_USDT_SEVERAL_FILES")
+				object := mustCompile(t, compiler, thisMachine(t), source,
+					"-DBPF_USDT_SEVERAL_FILES")
 				arguments = append(arguments, object)
 			}
 			output, err := exec.Command(linker, arguments...).CombinedOutput()
@@ -243,7 +246,8 @@ func TestStackOfProgramsIsTheirs(t *testing.T) {
 					theirs, output, err := compile(t, compiler, machine, "testdata/stack.bpf.c",
 						append(flags, "-Wno-sign-compare", "-Wno-unused-parameter")...)
 					if err != nil {
-						testneeds.Missing(t, "needs libbpf's header (Debian: libbpf-dev): %s", output)
+						testneeds.Missing(t,
+							"needs libbpf's header (Debian: libbpf-dev): %s", output)
 					}
 					qt.Check(t, qt.IsTrue(stackOf(t, ours) <= stackOf(t, theirs)),
 						qt.Commentf("%d bytes, libbpf's %d", stackOf(t, ours), stackOf(t, theirs)))

@@ -93,7 +93,8 @@ func mountPoint() (string, error) {
 	}
 	for line := range strings.Lines(string(text)) {
 		before, after, _ := strings.Cut(line, " - ")
-		if fields := strings.Fields(before); len(fields) > 4 && strings.HasPrefix(after, "cgroup2 ") {
+		if fields := strings.Fields(before); len(fields) > 4 &&
+			strings.HasPrefix(after, "cgroup2 ") {
 			return strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`,
 				`\`).Replace(fields[4]), nil
 		}
@@ -253,7 +254,8 @@ func (c *Cgroups) addLocked(cgroup string, depth int) error {
 	}
 	for _, entry := range entries {
 		if entry.IsDir() {
-			if err := c.addLocked(path.Join(cgroup, entry.Name()), depth+1); ignoreMissing(err) != nil {
+			if err := c.addLocked(path.Join(cgroup, entry.Name()),
+				depth+1); ignoreMissing(err) != nil {
 				return err
 			}
 		}

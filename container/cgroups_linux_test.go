@@ -89,13 +89,15 @@ func TestWatch(t *testing.T) {
 	t.Run("made later, and kept after its end", func(t *testing.T) {
 		inner := filepath.Join(dir, "docker-"+id+".scope")
 		n := makeCgroup(t, inner)
-		testneeds.Await(t, 10*time.Second, "the cgroup is found", func() bool { return find(n) != "" })
+		testneeds.Await(t, 10*time.Second, "the cgroup is found",
+			func() bool { return find(n) != "" })
 		qt.Assert(t, qt.Equals(find(n), "/"+name+"/docker-"+id+".scope"))
 		qt.Check(t, qt.IsTrue(cgroups.Exists(n)))
 		qt.Assert(t, qt.IsNil(os.Remove(inner)))
 		qt.Check(t, qt.IsFalse(cgroups.Exists(n)))
 		again := makeCgroup(t, inner)
-		testneeds.Await(t, 10*time.Second, "the cgroup is found", func() bool { return find(again) != "" })
+		testneeds.Await(t, 10*time.Second, "the cgroup is found",
+			func() bool { return find(again) != "" })
 		qt.Assert(t, qt.Equals(find(again), "/"+name+"/docker-"+id+".scope"))
 		qt.Assert(t, qt.Equals(find(n), "/"+name+"/docker-"+id+".scope"))
 		qt.Check(t, qt.IsFalse(cgroups.Exists(n)))
@@ -137,5 +139,6 @@ func TestWatch(t *testing.T) {
 
 func TestWatchErrors(t *testing.T) {
 	_, err := container.Watch("/nonexistent")
-	qt.Assert(t, qt.ErrorMatches(err, "watch cgroups: stat /nonexistent: no such file or directory"))
+	qt.Assert(t,
+		qt.ErrorMatches(err, "watch cgroups: stat /nonexistent: no such file or directory"))
 }

@@ -112,7 +112,8 @@ func one(name, parent string) (Container, bool) {
 		}
 		return Container{ID: parts[2], Runtime: runtime}, true
 	}
-	if machine, ok := strings.CutPrefix(name, "machine-"); ok && scope && parent == "machine.slice" {
+	if machine, ok := strings.CutPrefix(name, "machine-"); ok && scope &&
+		parent == "machine.slice" {
 		return Container{ID: unescapeUnit(machine), Runtime: "systemd-nspawn"}, true
 	}
 	if machine, ok := strings.CutPrefix(name, "systemd-nspawn@"); ok {

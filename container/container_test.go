@@ -35,7 +35,8 @@ func TestOf(t *testing.T) {
 		{"docker in docker",
 			"/docker/" + id + "/docker/" + other, made{ID: other, Runtime: "docker"}},
 		{"containerd in a pod, systemd",
-			"/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod" + slice + ".slice/cri-containerd-" + id + ".scope",
+			"/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod" + slice +
+				".slice/cri-containerd-" + id + ".scope",
 			made{ID: id, Runtime: "containerd", PodUID: uid}},
 		{"a guaranteed pod",
 			"/kubepods.slice/kubepods-pod" + slice + ".slice/cri-containerd-" + id + ".scope",
@@ -43,7 +44,8 @@ func TestOf(t *testing.T) {
 		{"containerd in a pod, directories",
 			"/kubepods/besteffort/pod" + uid + "/" + id, made{ID: id, PodUID: uid}},
 		{"containerd in a pod, colons",
-			"/system.slice/containerd.service/kubepods-burstable-pod" + slice + ".slice:cri-containerd:" + id,
+			"/system.slice/containerd.service/kubepods-burstable-pod" + slice +
+				".slice:cri-containerd:" + id,
 			made{ID: id, Runtime: "containerd"}},
 		{"nerdctl", "/system.slice/nerdctl-" + id + ".scope", made{ID: id, Runtime: "containerd"}},
 		{"CRI-O", "/kubepods.slice/kubepods-pod" + slice + ".slice/crio-" + id + ".scope/container",
@@ -51,15 +53,18 @@ func TestOf(t *testing.T) {
 		{"the monitor of CRI-O", "/kubepods.slice/crio-conmon-" + id + ".scope", made{}},
 		{"podman", "/machine.slice/libpod-" + id + ".scope", made{ID: id, Runtime: "podman"}},
 		{"podman of a user",
-			"/user.slice/user-1000.slice/user@1000.service/user.slice/libpod-" + id + ".scope/container",
+			"/user.slice/user-1000.slice/user@1000.service/user.slice/libpod-" + id +
+				".scope/container",
 			made{ID: id, Runtime: "podman"}},
 		{"the monitor of podman", "/machine.slice/libpod-conmon-" + id + ".scope", made{}},
 		{"a pod of podman",
 			"/machine.slice/machine-libpod_pod_" + other + ".slice/libpod-" + id + ".scope",
 			made{ID: id, Runtime: "podman"}},
 		{"kind",
-			"/docker/" + other + "/kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-besteffort.slice/" +
-				"kubelet-kubepods-besteffort-pod" + slice + ".slice/cri-containerd-" + id + ".scope",
+			"/docker/" + other +
+				"/kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-besteffort.slice/" +
+				"kubelet-kubepods-besteffort-pod" + slice + ".slice/cri-containerd-" +
+				id + ".scope",
 			made{ID: id, Runtime: "containerd", PodUID: uid}},
 		{"lxc", "/lxc.payload.web", made{ID: "web", Runtime: "lxc"}},
 		{"lxc, directories",
@@ -114,7 +119,8 @@ func FuzzOf(f *testing.F) {
 	f.Add(`/machine.slice/machine-a\x2db.scope`)
 	f.Fuzz(func(t *testing.T, cgroup string) {
 		c, ok := container.Of(cgroup)
-		isPart := strings.Contains(c.ID, "-") || strings.Contains(cgroup, c.ID) // a hyphen may be escaped
+		// A hyphen may be escaped.
+		isPart := strings.Contains(c.ID, "-") || strings.Contains(cgroup, c.ID)
 		if ok != (c.ID != "") || !isPart {
 			t.Errorf("%q: %+v", cgroup, c)
 		}

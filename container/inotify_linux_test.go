@@ -32,7 +32,8 @@ func TestScanAfterTooManyChanges(t *testing.T) {
 	qt.Assert(t, qt.IsNil(os.Remove(filepath.Join(root, "removed"))))
 	made := mkdir("made")
 	c.changed(0, unix.IN_Q_OVERFLOW, "")
-	qt.Check(t, qt.DeepEquals(c.ids, map[string]uint64{"/": c.ids["/"], "/stays": stays, "/made": made}))
+	qt.Check(t,
+		qt.DeepEquals(c.ids, map[string]uint64{"/": c.ids["/"], "/stays": stays, "/made": made}))
 	// The last events of what was removed are still to be read.
 	path, ok := c.Path(removed)
 	if removed != made { // a file system may give a number again

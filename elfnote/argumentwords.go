@@ -67,5 +67,6 @@ func nextWord(text string) (word, rest string) {
 // isWordPart reports whether symbols have such a byte in their names, to GNU
 // as. A dollar sign can be in them, too; at the start it is a sigil.
 func isWordPart(c byte) bool {
-	return 'a' <= c|0x20 && c|0x20 <= 'z' || '0' <= c && c <= '9' || c == '_' || c == '.' || c >= 0x80
+	return 'a' <= c|0x20 && c|0x20 <= 'z' || '0' <= c && c <= '9' || c == '_' ||
+		c == '.' || c >= 0x80
 }

@@ -107,7 +107,10 @@ func syntheticFile(t testing.TB, shuffled bool) string {
 			place = i * 7919 % syntheticSites // 7919 has no divisor in common with it
 		}
 		notes.Write(im.note(Site{
-			Location: codeAddress + 24*uint64(place), Base: baseAddress, Provider: "synthetic", Name: fmt.Sprintf("probe_%05d", i/4),
+			Location:  codeAddress + 24*uint64(place),
+			Base:      baseAddress,
+			Provider:  "synthetic",
+			Name:      fmt.Sprintf("probe_%05d", i/4),
 			Arguments: fmt.Sprintf("-4@%%edi 8@-%d(%%rbp) 8@$%d", i%200*8, i),
 		}))
 	}

@@ -39,7 +39,8 @@ func TestSitesOfIdenticalNotesAreOne(t *testing.T) {
 			}
 		}
 		// What follows the last string in a descriptor has no meaning.
-		notes = append(notes, im.RawNote(probeOwner, probeType, append(im.descriptor(a), "junk"...), 4))
+		notes = append(notes,
+			im.RawNote(probeOwner, probeType, append(im.descriptor(a), "junk"...), 4))
 		im.AddNotes(notes...)
 		sites, errs := collect(im.open(t))
 		qt.Assert(t, qt.HasLen(errs, 0))

@@ -79,7 +79,8 @@ func (e *NoteError) Error() string {
 	if e.Provider == "" && e.Name == "" {
 		return fmt.Sprintf("note %d: %v", e.Index, e.Err)
 	}
-	return fmt.Sprintf("note %d, probe %s: %v", e.Index, strconv.Quote(cut.Name(e.Provider)+":"+cut.Name(e.Name)), e.Err)
+	return fmt.Sprintf("note %d, probe %s: %v", e.Index,
+		strconv.Quote(cut.Name(e.Provider)+":"+cut.Name(e.Name)), e.Err)
 }
 
 // Unwrap returns the cause.

@@ -26,7 +26,8 @@ func TestKind(t *testing.T) {
 			"executable"},
 		{"ET_DYN is position-independent", func(im *image) {}, PositionIndependent,
 			"position-independent file"},
-		{"ET_REL is relocatable", func(im *image) { im.Type = elf.ET_REL }, Relocatable, "object file"},
+		{"ET_REL is relocatable", func(im *image) { im.Type = elf.ET_REL }, Relocatable,
+			"object file"},
 		{"ET_DYN whose code is missing is a debug file", missing, DebugFile, "separate debug file"},
 		{"ET_EXEC whose code is missing is a debug file",
 			func(im *image) { im.Type = elf.ET_EXEC; missing(im) }, DebugFile,
@@ -92,20 +93,37 @@ func TestProbesOfFilesWithoutAny(t *testing.T) {
 			im.Sections[1].Kind, im.Sections[1].Size = elf.SHT_NOBITS, elfimage.Ptr[uint64](1<<40)
 		}},
 		{"no section headers",
-			func(im *image) { im.AddNotes(im.note(Site{})); im.Edit = func(b []byte) { clear(b[40:48]) } }},
+			func(im *image) {
+				im.AddNotes(im.note(Site{}))
+				im.Edit = func(b []byte) {
+					clear(b[40:48])
+				}
+			}},
 		{"no section headers but an offset",
 			func(im *image) { im.Edit = func(b []byte) { b[47] = 1; clear(b[58:64]) } }},
 		{"no section names",
-			func(im *image) { im.AddNotes(im.note(Site{})); im.Edit = func(b []byte) { clear(b[62:64]) } }},
+			func(im *image) {
+				im.AddNotes(im.note(Site{}))
+				im.Edit = func(b []byte) {
+					clear(b[62:64])
+				}
+			}},
 		{"section names without content", func(im *image) {
 			im.AddNotes(im.note(Site{}))
-			im.Edit = func(b []byte) { b[int(im.Order.Uint64(b[40:]))+3*elfimage.SectionSize64+4] = byte(elf.SHT_NOBITS) }
+			im.Edit = func(b []byte) {
+				b[int(im.Order.Uint64(b[40:]))+3*elfimage.SectionSize64+4] = byte(elf.SHT_NOBITS)
+			}
 		}},
 		{"names past the section names", func(im *image) {
 			im.AddNotes(im.note(Site{}))
-			im.Edit = func(b []byte) { b[int(im.Order.Uint64(b[40:]))+2*elfimage.SectionSize64+3] = 1 }
+			im.Edit = func(b []byte) {
+				b[int(im.Order.Uint64(b[40:]))+2*elfimage.SectionSize64+3] = 1
+			}
 		}},
-		{"longer name", func(im *image) { im.AddNotes(im.note(Site{})); im.Sections[1].Name += "x" }},
+		{"longer name", func(im *image) {
+			im.AddNotes(im.note(Site{}))
+			im.Sections[1].Name += "x"
+		}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			im := newImage64()

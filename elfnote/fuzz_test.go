@@ -32,7 +32,8 @@ func FuzzFile(f *testing.F) {
 			im.AddDynamic(uint64(elf.DT_PLTGOT), 0x4000, 0, 0)
 			im.AddNotes(im.note(at(1)), im.note(at(2)))
 			im.AddNotes(im.note(at(1)), im.note(Site{}))
-			im.AddSymbols(elf.SHT_SYMTAB, "", elfimage.NewSymbol("counter", 0x10, elf.STT_OBJECT, 1))
+			im.AddSymbols(elf.SHT_SYMTAB, "",
+				elfimage.NewSymbol("counter", 0x10, elf.STT_OBJECT, 1))
 			f.Add(im.Bytes(), "counter")
 			im.Extended = true
 			f.Add(im.Bytes(), "x")
@@ -137,7 +138,8 @@ func checkSites(t *testing.T, f *File) {
 			}
 		}
 	}
-	if listed != len(sites) || listing.MalformedCount != broken || len(listing.Malformed) != min(broken, maxMalformed) {
+	if listed != len(sites) || listing.MalformedCount != broken ||
+		len(listing.Malformed) != min(broken, maxMalformed) {
 		t.Errorf("%d sites and %d broken notes listed of %d and %d", listed, listing.MalformedCount,
 			len(sites), broken)
 	}
@@ -272,7 +274,8 @@ func plainSite(im *image, f *File, descriptor string) (s Site, ok bool) {
 		return s, false
 	}
 	if s.Semaphore != 0 {
-		if s.SemaphoreOffset, err = f.elf.Offset(s.Semaphore); err != nil || s.Semaphore < dataAddress || s.Semaphore%2 != 0 {
+		if s.SemaphoreOffset, err = f.elf.Offset(s.Semaphore); err != nil ||
+			s.Semaphore < dataAddress || s.Semaphore%2 != 0 {
 			return s, false
 		}
 	}

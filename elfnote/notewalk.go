@@ -60,7 +60,8 @@ func (f *File) NoteSize() int {
 // walkNotes returns a walk over the notes of sections. It has to be closed.
 func (f *File) walkNotes(sections []elffile.Section) noteWalk {
 	b := elffile.NewBuffer()
-	return noteWalk{file: f, words: f.elf.Words, sections: sections, pooled: b, buffer: b[:], index: -1}
+	return noteWalk{file: f, words: f.elf.Words, sections: sections, pooled: b,
+		buffer: b[:], index: -1}
 }
 
 // close gives the buffer back: nothing of it may be in use any more. It returns

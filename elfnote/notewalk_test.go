@@ -114,7 +114,8 @@ func TestNoteWalkSizePastTheEndEndsItsSectionOnly(t *testing.T) {
 			qt.Assert(t, qt.HasLen(errs, 1))
 			qt.Assert(t, qt.ErrorIs(errs[0], errNoteSize))
 			qt.Assert(t, qt.Equals(errs[0].(*NoteError).Index, 1))
-			qt.Assert(t, qt.ErrorMatches(errs[0], "note 1: note reaches past the end of its section"))
+			qt.Assert(t,
+				qt.ErrorMatches(errs[0], "note 1: note reaches past the end of its section"))
 		}
 	})
 }
@@ -222,7 +223,8 @@ func TestNoteWalkBoundsOverlappingSections(t *testing.T) {
 	walk.close()
 	last := errs[len(errs)-1]
 	qt.Assert(t, qt.ErrorIs(last, ErrTooLarge))
-	qt.Assert(t, qt.Equals(bytes.Count([]byte(last.Error()), []byte("larger than")), maxSectionErrors))
+	qt.Assert(t,
+		qt.Equals(bytes.Count([]byte(last.Error()), []byte("larger than")), maxSectionErrors))
 }
 
 func TestSitesOfAMillionNotes(t *testing.T) {

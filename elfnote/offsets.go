@@ -43,7 +43,8 @@ func (f *File) semaphoreOffset(semaphore uint64) (uint64, error) {
 	data := f.elf.Segment(semaphore, semaphoreSize, elf.PF_W)
 	if data == nil {
 		for i := range f.elf.Segments {
-			if g := &f.elf.Segments[i]; g.Flags&elf.PF_W != 0 && g.InMemory(semaphore, semaphoreSize) {
+			if g := &f.elf.Segments[i]; g.Flags&elf.PF_W != 0 &&
+				g.InMemory(semaphore, semaphoreSize) {
 				return 0, &addressError{semaphore, errSemaphoreInBSS}
 			}
 		}

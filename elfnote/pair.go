@@ -59,7 +59,8 @@ type ending struct{ start, done string }
 // start may have, the first one that the file has is taken.
 var endings = []ending{
 	{"start", "done"}, {"begin", "end"}, {"entry", "return"}, {"enter", "exit"},
-	{"start", "end"}, {"start", "stop"}, {"start", "complete"}, {"start", "finish"}, {"start", "return"},
+	{"start", "end"}, {"start", "stop"}, {"start", "complete"}, {"start", "finish"},
+	{"start", "return"},
 	{"begin", "done"}, {"begin", "complete"}, {"begin", "finish"},
 	{"entry", "exit"}, {"enter", "return"}, {"enter", "leave"}, {"startup", "shutdown"},
 }
@@ -149,7 +150,8 @@ func MustParsePairPattern(s string) PairPattern {
 // newPairPattern returns the pattern START..DONE, see [ParsePairPattern]. The
 // error says why the two cannot be paired.
 func newPairPattern(start, done Pattern) (PairPattern, error) {
-	p := PairPattern{source: escapeDots(start.source) + pairSeparator + escapeDots(done.source), start: start, done: done}
+	p := PairPattern{source: escapeDots(start.source) + pairSeparator + escapeDots(done.source),
+		start: start, done: done}
 	startProvider, startName := start.globs()
 	doneProvider, doneName := done.globs()
 	n, m := startName.wildcards(), doneName.wildcards()
@@ -180,7 +182,8 @@ func (p PairPattern) Patterns() []Pattern {
 		return []Pattern{p.start, p.done}
 	}
 	provider, name := p.base.globs()
-	return []Pattern{{source: p.source + "*", provider: provider, name: append(slices.Clip(name), element{any: true})}}
+	return []Pattern{{source: p.source + "*", provider: provider,
+		name: append(slices.Clip(name), element{any: true})}}
 }
 
 // Pairs returns the pairs among the probes that match any of the patterns, in
@@ -191,7 +194,8 @@ func (l *Listing) Pairs(patterns ...PairPattern) []Pair {
 	for i := range l.Probes {
 		index[[2]string{l.Probes[i].Provider, l.Probes[i].Name}] = i + 1
 	}
-	f := pairFinder{listing: l, index: index, startOf: make(map[int]int), isStart: make(map[int]bool)}
+	f := pairFinder{listing: l, index: index, startOf: make(map[int]int),
+		isStart: make(map[int]bool)}
 	var pairs []Pair
 	for _, p := range patterns {
 		if p.usual {

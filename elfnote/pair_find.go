@@ -46,7 +46,8 @@ func (f *pairFinder) usual(p PairPattern) {
 			if done < 0 {
 				continue
 			}
-			if base, ok := e.base(probe.Name, rest+e.done); ok && p.base.Match(probe.Provider, base) {
+			if base, ok := e.base(probe.Name, rest+e.done); ok &&
+				p.base.Match(probe.Provider, base) {
 				f.add(start, done)
 			}
 		}

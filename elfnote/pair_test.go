@@ -24,7 +24,8 @@ func listingOf(probes string) *Listing {
 func pairTexts(pairs []Pair) string {
 	var texts []string
 	for _, p := range pairs {
-		texts = append(texts, p.Start.Provider+":"+p.Start.Name+".."+p.Done.Provider+":"+p.Done.Name)
+		texts = append(texts, p.Start.Provider+":"+p.Start.Name+".."+p.Done.Provider+":"+
+			p.Done.Name)
 	}
 	return strings.Join(texts, " ")
 }
@@ -34,9 +35,11 @@ func TestPairs(t *testing.T) {
 		"pg:transaction__start pg:transaction__commit pg:transaction__abort my:query__start my:query__done"
 	for _, test := range []struct{ pattern, probes, want string }{
 		// What the wildcards match is the same at both ends.
-		{"pg:*__start..pg:*__done", postgres, "pg:query__start..pg:query__done pg:query__parse__start..pg:query__parse__done pg:sort__start..pg:sort__done"},
+		{"pg:*__start..pg:*__done", postgres,
+			"pg:query__start..pg:query__done pg:query__parse__start..pg:query__parse__done pg:sort__start..pg:sort__done"},
 		{"*__start..*__done", "a:x__start b:x__done b:x__start", "b:x__start..b:x__done"},
-		{"[pm]?:query__start..[pm]?:query__done", postgres, "pg:query__start..pg:query__done my:query__start..my:query__done"},
+		{"[pm]?:query__start..[pm]?:query__done", postgres,
+			"pg:query__start..pg:query__done my:query__start..my:query__done"},
 		{"a*:s..b*:d", "a1:s a2:s b2:d b1:d", "a1:s..b1:d a2:s..b2:d"},
 		{"p:*x*y..p:*x*z", "p:axbxcy p:axbxcz p:axbxdz", "p:axbxcy..p:axbxcz"},
 		{"p:[ab]s..p:[ab]d", "p:as p:bd p:ad", "p:as..p:ad"},
@@ -48,7 +51,8 @@ func TestPairs(t *testing.T) {
 		// A start can have several ends.
 		{"pg:transaction__start..pg:transaction__[ca]*", postgres,
 			"pg:transaction__start..pg:transaction__commit pg:transaction__start..pg:transaction__abort"},
-		{"p:t__start..p:t__*", "p:t__start p:t__ok p:t__failed", "p:t__start..p:t__ok p:t__start..p:t__failed"},
+		{"p:t__start..p:t__*", "p:t__start p:t__ok p:t__failed",
+			"p:t__start..p:t__ok p:t__start..p:t__failed"},
 		// The other end may be in another file.
 		{"a:s..b:d", "a:s", "a:s..b:d"},
 		{"a:s..b:d", "b:d", "a:s..b:d"},
@@ -59,12 +63,15 @@ func TestPairs(t *testing.T) {
 		// Usual names.
 		{"pg:query", postgres, "pg:query__start..pg:query__done"},
 		{"query", postgres, "pg:query__start..pg:query__done my:query__start..my:query__done"},
-		{"pg:query*", postgres, "pg:query__start..pg:query__done pg:query__parse__start..pg:query__parse__done"},
+		{"pg:query*", postgres,
+			"pg:query__start..pg:query__done pg:query__parse__start..pg:query__parse__done"},
 		{"pg:transaction", postgres, ""},
-		{"*", "r:a_start r:a_complete r:b-begin r:b-end r:entry r:return r:c__enter r:c__leave r:d__startup r:d__shutdown r:restart r:redone",
+		{"*",
+			"r:a_start r:a_complete r:b-begin r:b-end r:entry r:return r:c__enter r:c__leave r:d__startup r:d__shutdown r:restart r:redone",
 			"r:a_start..r:a_complete r:b-begin..r:b-end r:entry..r:return r:c__enter..r:c__leave r:d__startup..r:d__shutdown"},
 		{"*", "p:x__end p:x__start p:x__begin", "p:x__begin..p:x__end"},
-		{"*", "p:x__end p:x__start p:x__begin p:x__stop", "p:x__start..p:x__stop p:x__begin..p:x__end"},
+		{"*", "p:x__end p:x__start p:x__begin p:x__stop",
+			"p:x__start..p:x__stop p:x__begin..p:x__end"},
 		{"*", "p:f__entry q:f__return", ""},
 	} {
 		p, err := ParsePairPattern(test.pattern)
@@ -75,13 +82,15 @@ func TestPairs(t *testing.T) {
 		qt.Check(t, qt.Equals(pairTexts(pairs), test.want), qt.Commentf("%s", test.pattern))
 		for _, pair := range pairs {
 			for _, end := range []Probe{pair.Start, pair.Done} {
-				qt.Check(t, qt.IsTrue(MatchAny(p.Patterns(), end.Provider, end.Name)), qt.Commentf("%s", test.pattern))
+				qt.Check(t, qt.IsTrue(MatchAny(p.Patterns(), end.Provider, end.Name)),
+					qt.Commentf("%s", test.pattern))
 			}
 			// Its text means this pair.
 			again, err := ParsePairPattern(pair.String())
 			qt.Assert(t, qt.IsNil(err), qt.Commentf("%s", pair))
 			if len(pair.Start.Sites) > 0 && len(pair.Done.Sites) > 0 && pair.Start.Name != "s" {
-				qt.Check(t, qt.StringContains(pairTexts(l.Pairs(again)), pairTexts([]Pair{pair})), qt.Commentf("%s", pair))
+				qt.Check(t, qt.StringContains(pairTexts(l.Pairs(again)), pairTexts([]Pair{pair})),
+					qt.Commentf("%s", pair))
 			}
 		}
 	}
@@ -89,7 +98,8 @@ func TestPairs(t *testing.T) {
 
 func TestPairsOfSeveralPatterns(t *testing.T) {
 	l := listingOf("p:a__start p:a__done p:b__start p:b__done")
-	pairs := l.Pairs(MustParsePairPattern("p:b"), MustParsePairPattern("p:a__start..p:a__done"), MustParsePairPattern("p:*"))
+	pairs := l.Pairs(MustParsePairPattern("p:b"), MustParsePairPattern("p:a__start..p:a__done"),
+		MustParsePairPattern("p:*"))
 	qt.Assert(t, qt.Equals(pairTexts(pairs), "p:a__start..p:a__done p:b__start..p:b__done"))
 	qt.Assert(t, qt.HasLen(l.Pairs(), 0))
 	qt.Assert(t, qt.HasLen(l.Pairs(PairPattern{}), 0))
@@ -105,10 +115,12 @@ func TestTextOfAPair(t *testing.T) {
 		`p\:\:x:\?..p\:\:x:\\`:         {"p::x", "?", "p::x", `\`},
 		"p:a__start..p:a__interrupted": {"p", "a__start", "p", "a__interrupted"},
 	} {
-		pair := Pair{Probe{Provider: names[0], Name: names[1]}, Probe{Provider: names[2], Name: names[3]}}
+		pair := Pair{Probe{Provider: names[0], Name: names[1]},
+			Probe{Provider: names[2], Name: names[3]}}
 		qt.Check(t, qt.Equals(pair.String(), want))
 		l := &Listing{Probes: []Probe{pair.Start, pair.Done}}
-		qt.Check(t, qt.DeepEquals(l.Pairs(MustParsePairPattern(pair.String())), []Pair{pair}), qt.Commentf("%s", want))
+		qt.Check(t, qt.DeepEquals(l.Pairs(MustParsePairPattern(pair.String())), []Pair{pair}),
+			qt.Commentf("%s", want))
 	}
 }
 
@@ -182,7 +194,8 @@ func FuzzPairPattern(f *testing.F) {
 			}
 		}
 		pairs := listingOf("").Pairs(p)
-		pairs = append(pairs, (&Listing{Probes: []Probe{{Provider: provider, Name: name}}}).Pairs(p)...)
+		pairs = append(pairs,
+			(&Listing{Probes: []Probe{{Provider: provider, Name: name}}}).Pairs(p)...)
 		_ = slices.Clone(pairs)
 	})
 }

@@ -85,7 +85,8 @@ func MatchAny(patterns []Pattern, provider, name string) bool {
 // The error says where the pattern is wrong.
 func ParsePattern(s string) (Pattern, error) {
 	if len(s) > maxPattern {
-		return Pattern{}, fmt.Errorf("%w: %d bytes are more than %d", errPattern, len(s), maxPattern)
+		return Pattern{}, fmt.Errorf("%w: %d bytes are more than %d", errPattern,
+			len(s), maxPattern)
 	}
 	p := Pattern{source: s}
 	first, rest, split, err := parseGlob(s, true)

@@ -141,7 +141,8 @@ func TestMatchTakesTimeInProportionToBothLengths(t *testing.T) {
 func TestMatchAllocatesNothing(t *testing.T) {
 	p, err := ParsePattern("hot*:*[a-z]__b?gin")
 	qt.Assert(t, qt.IsNil(err))
-	qt.Assert(t, qt.Equals(testing.AllocsPerRun(100, func() { p.Match("hotspot", "gc__begin") }), 0))
+	qt.Assert(t,
+		qt.Equals(testing.AllocsPerRun(100, func() { p.Match("hotspot", "gc__begin") }), 0))
 }
 
 // expression makes a regular expression of a glob that consists only of stars,

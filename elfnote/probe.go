@@ -83,7 +83,8 @@ func (f *File) Probes(patterns ...Pattern) (*Listing, error) {
 					first = make([]Site, 0, min(2*cap(first)+1, firstTogether))
 				}
 				first = append(first, site)
-				listing.Probes = append(listing.Probes, Probe{site.Provider, site.Name, slices.Clip(first[len(first)-1:])})
+				listing.Probes = append(listing.Probes,
+					Probe{site.Provider, site.Name, slices.Clip(first[len(first)-1:])})
 				last = &listing.Probes[i]
 				continue
 			}

@@ -50,7 +50,8 @@ func (w *probeWalk) step() (bool, error) {
 	}
 	header := (*[start]byte)(note)
 	size := uint64(w.words.Uint32(header[4:]))
-	if w.words.Uint32(header[0:]) != uint32(len(probeOwner)) || w.words.Uint32(header[8:]) != probeType ||
+	if w.words.Uint32(header[0:]) != uint32(len(probeOwner)) ||
+		w.words.Uint32(header[8:]) != probeType ||
 		string(header[elffile.NoteHeaderSize:]) != probeOwner || size > uint64(len(note)-start-3) {
 		return w.stepOver()
 	}
@@ -84,13 +85,16 @@ func (w *probeWalk) readDescriptor(b []byte) error {
 	if w.words.Wide {
 		b := (*[24]byte)(b)
 		order := binary.LittleEndian
-		w.location, w.base, w.semaphore = order.Uint64(b[0:]), order.Uint64(b[8:]), order.Uint64(b[16:])
+		w.location, w.base, w.semaphore = order.Uint64(b[0:]), order.Uint64(b[8:]),
+			order.Uint64(b[16:])
 		if w.words.Big {
-			w.location, w.base, w.semaphore = bits.ReverseBytes64(w.location), bits.ReverseBytes64(w.base), bits.ReverseBytes64(w.semaphore)
+			w.location, w.base, w.semaphore = bits.ReverseBytes64(w.location),
+				bits.ReverseBytes64(w.base), bits.ReverseBytes64(w.semaphore)
 		}
 	} else {
 		b := (*[12]byte)(b)
-		w.location, w.base, w.semaphore = uint64(w.words.Uint32(b[0:])), uint64(w.words.Uint32(b[4:])), uint64(w.words.Uint32(b[8:]))
+		w.location, w.base, w.semaphore = uint64(w.words.Uint32(b[0:])),
+			uint64(w.words.Uint32(b[4:])), uint64(w.words.Uint32(b[8:]))
 	}
 
 	if w.relocator != nil {
@@ -202,7 +206,8 @@ func (w *probeWalk) makeRoom(size int) []byte {
 // before, whose names are given. That is asked once in a hundred sites: files
 // with few pay nothing for it.
 func (w *probeWalk) roomOrSharing(size int, provider, name string) []byte {
-	same := string(w.data[w.provider:w.name-1]) == provider && string(w.data[w.name:w.arguments-1]) == name
+	same := string(w.data[w.provider:w.name-1]) == provider &&
+		string(w.data[w.name:w.arguments-1]) == name
 	if (same || w.index >= manyNotes) && !w.sharesNothing {
 		w.shared = &sharedStrings{start: w.index}
 	}

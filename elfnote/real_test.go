@@ -70,7 +70,8 @@ func TestSitesOfKeptFiles(t *testing.T) {
 				}
 				fmt.Fprintf(&got,
 					"%s:%s location %#x offset %#x base %#x semaphore %#x at %#x arguments %q\n",
-					s.Provider, s.Name, s.Location, s.Offset, s.Base, s.Semaphore, s.SemaphoreOffset, s.Arguments)
+					s.Provider, s.Name, s.Location, s.Offset, s.Base, s.Semaphore,
+					s.SemaphoreOffset, s.Arguments)
 			}
 			if *update {
 				qt.Assert(t, qt.IsNil(os.WriteFile(path+".txt", got.Bytes(), 0o644)))
@@ -89,7 +90,8 @@ func TestSymbolsOfKeptFiles(t *testing.T) {
 		err          error
 	}{
 		{"s390x.so", "counter", 0x2050, nil},
-		{"s390x.so", "elf_guarded_semaphore", 0, ErrSymbolNotFound}, // hidden: only in the debug file
+		// Hidden: only in the debug file.
+		{"s390x.so", "elf_guarded_semaphore", 0, ErrSymbolNotFound},
 		{"s390x.so.debug", "counter", 0x2050, nil},
 		{"s390x.so.debug", "elf_guarded_semaphore", 0x205e, nil},
 		{"i386.exe", "elf_guarded_semaphore", 0x8049184, nil},
@@ -100,7 +102,8 @@ func TestSymbolsOfKeptFiles(t *testing.T) {
 		defer f.Close()
 		got, err := f.Symbol(test.symbol)
 		qt.Assert(t, qt.ErrorIs(err, test.err), qt.Commentf("%s in %s", test.symbol, test.file))
-		qt.Assert(t, qt.Equals(got.Value, test.want), qt.Commentf("%s in %s", test.symbol, test.file))
+		qt.Assert(t, qt.Equals(got.Value, test.want),
+			qt.Commentf("%s in %s", test.symbol, test.file))
 	}
 }
 
@@ -156,7 +159,8 @@ func installed(t testing.TB, pattern string) []string {
 	paths, err := filepath.Glob(pattern)
 	qt.Assert(t, qt.IsNil(err))
 	if len(paths) == 0 {
-		testneeds.Missing(t, "needs %s (Debian: libstdc++6, postgresql, default-jre-headless)", pattern)
+		testneeds.Missing(t, "needs %s (Debian: libstdc++6, postgresql, default-jre-headless)",
+			pattern)
 	}
 	return paths
 }
@@ -244,7 +248,8 @@ var nops = map[elf.Machine][]byte{
 
 func peerOffset(t *testing.T, f *elf.File, address uint64, flag elf.ProgFlag) uint64 {
 	for _, p := range f.Progs {
-		if p.Type == elf.PT_LOAD && p.Flags&flag != 0 && address >= p.Vaddr && address < p.Vaddr+p.Filesz {
+		if p.Type == elf.PT_LOAD && p.Flags&flag != 0 && address >= p.Vaddr &&
+			address < p.Vaddr+p.Filesz {
 			return address - p.Vaddr + p.Off
 		}
 	}

@@ -33,7 +33,11 @@ func (im *image) addRelocations(relocations ...relocation) {
 		}
 	}
 	im.Sections = append(im.Sections, elfimage.Section{
-		Name: ".rela.note.stapsdt", Kind: elf.SHT_RELA, Record: size, Data: data, Info: uint32(len(im.Sections)),
+		Name:   ".rela.note.stapsdt",
+		Kind:   elf.SHT_RELA,
+		Record: size,
+		Data:   data,
+		Info:   uint32(len(im.Sections)),
 	})
 }
 
@@ -75,10 +79,12 @@ func TestSitesOfObjectFilesAreRelocated(t *testing.T) {
 		{"of a symbol table that is not there", func(first, second, word uint64,
 			address elf.R_X86_64) []relocation {
 			return []relocation{{first, code, address, 1}}
-		}, func(im *image) { im.Sections[3].Offset = elfimage.Ptr[uint64](1 << 30) }, [2][2]uint64{{5, 7}, {5, 7}}},
+		}, func(im *image) { im.Sections[3].Offset = elfimage.Ptr[uint64](1 << 30) },
+			[2][2]uint64{{5, 7}, {5, 7}}},
 		{"past the end", func(first, second, word uint64, address elf.R_X86_64) []relocation {
 			return []relocation{{first, code, address, 1}}
-		}, func(im *image) { im.Sections[2].Offset = elfimage.Ptr[uint64](1 << 30) }, [2][2]uint64{{5, 7}, {5, 7}}},
+		}, func(im *image) { im.Sections[2].Offset = elfimage.Ptr[uint64](1 << 30) },
+			[2][2]uint64{{5, 7}, {5, 7}}},
 		{"of a record of another size", func(first, second, word uint64,
 			address elf.R_X86_64) []relocation {
 			return []relocation{{first, code, address, 1}}
@@ -123,15 +129,21 @@ func TestSitesOfObjectFilesAreRelocated(t *testing.T) {
 
 // The numbers of i386 and arm are in the section.
 func TestSitesAreRelocatedInPlace(t *testing.T) {
-	for machine, kind := range map[elf.Machine]uint32{elf.EM_386: uint32(elf.R_386_32), elf.EM_ARM: uint32(elf.R_ARM_ABS32)} {
+	for machine, kind := range map[elf.Machine]uint32{elf.EM_386: uint32(elf.R_386_32),
+		elf.EM_ARM: uint32(elf.R_ARM_ABS32)} {
 		im := newImage(elf.ELFCLASS32, binary.LittleEndian)
 		im.Machine, im.Type, im.Segments = machine, elf.ET_REL, nil
 		im.AddNotes(im.note(Site{Location: 5, Semaphore: 7, Provider: "p", Name: "n"}),
 			im.note(Site{Location: 6, Provider: "p", Name: "m"}))
 		const code, semaphore, descriptor = 1, 2, 12 + 8
-		data := im.Words(nil, descriptor, code<<8|uint64(kind), descriptor+8, semaphore<<8|uint64(kind))
+		data := im.Words(nil, descriptor, code<<8|uint64(kind), descriptor+8,
+			semaphore<<8|uint64(kind))
 		im.Sections = append(im.Sections, elfimage.Section{
-			Name: ".rel.note.stapsdt", Kind: elf.SHT_REL, Record: 8, Data: data, Info: uint32(len(im.Sections)),
+			Name:   ".rel.note.stapsdt",
+			Kind:   elf.SHT_REL,
+			Record: 8,
+			Data:   data,
+			Info:   uint32(len(im.Sections)),
 		})
 		im.AddSymbols(elf.SHT_SYMTAB, "", elfimage.NewSymbol("", 0x100, elf.STT_SECTION, 1),
 			elfimage.NewSymbol("semaphore", 0x200, elf.STT_OBJECT, 1))

@@ -86,7 +86,9 @@ func TestSitesShareStrings(t *testing.T) {
 			var want []Site
 			for i := range count {
 				s := Site{
-					Location: codeAddress + uint64(i), Provider: "provider", Name: fmt.Sprint("probe_", test.probe(i)),
+					Location:  codeAddress + uint64(i),
+					Provider:  "provider",
+					Name:      fmt.Sprint("probe_", test.probe(i)),
 					Arguments: fmt.Sprintf("-4@%%edi 8@-%d(%%rbp)", i%arguments),
 				}
 				want = append(want, s)
@@ -104,7 +106,8 @@ func TestSitesShareStrings(t *testing.T) {
 				places[unsafe.StringData(sites[i].Arguments)] = true
 			}
 			qt.Assert(t, qt.DeepEquals(sites, want))
-			qt.Assert(t, qt.IsTrue(len(places) < test.strings), qt.Commentf("%d strings", len(places)))
+			qt.Assert(t, qt.IsTrue(len(places) < test.strings),
+				qt.Commentf("%d strings", len(places)))
 		})
 	}
 }

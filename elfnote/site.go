@@ -70,10 +70,12 @@ func (f *File) Sites() iter.Seq2[Site, error] {
 			if err == nil {
 				site.Location, site.Base, site.Semaphore = walk.location, walk.base, walk.semaphore
 				// Nearly all sites are in the first executable segment.
-				if skip := site.Location - f.code.Address; skip < f.code.FileSize && site.Semaphore == 0 {
+				if skip := site.Location - f.code.Address; skip < f.code.FileSize &&
+					site.Semaphore == 0 {
 					site.Offset, site.SemaphoreOffset = skip+f.code.Offset, 0
 				} else {
-					site.Offset, site.SemaphoreOffset, err = f.offsets(site.Location, site.Semaphore)
+					site.Offset, site.SemaphoreOffset, err = f.offsets(site.Location,
+						site.Semaphore)
 				}
 			}
 			switch {

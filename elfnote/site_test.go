@@ -91,7 +91,8 @@ func TestSitesMalformed(t *testing.T) {
 	// cut makes a note of a descriptor without its last bytes.
 	cut := func(n int) func(im *image) []byte {
 		return func(im *image) []byte {
-			d := im.descriptor(Site{Location: codeAddress, Provider: "p", Name: "n", Arguments: "a"})
+			d := im.descriptor(Site{Location: codeAddress, Provider: "p", Name: "n",
+				Arguments: "a"})
 			return im.RawNote(probeOwner, probeType, d[:len(d)-n], 4)
 		}
 	}
@@ -105,7 +106,8 @@ func TestSitesMalformed(t *testing.T) {
 			return im.RawNote(probeOwner, probeType, nil,
 				4)
 		}, errNoteTooShort, "", "note 1: descriptor is too short.*"},
-		{"descriptor of addresses", cut(6), errNoteTooShort, "", "note 1: descriptor is too short.*"},
+		{"descriptor of addresses", cut(6), errNoteTooShort, "",
+			"note 1: descriptor is too short.*"},
 		{"descriptor of two bytes more", cut(4), errNoteTooShort, "p",
 			`note 1, probe "p:": descriptor is too short.*`},
 		{"arguments without end", cut(1), errNoteUnterminated, "p",

@@ -54,7 +54,8 @@ func TestSymbolOfADebugFile(t *testing.T) {
 }
 
 func TestSymbolWithoutAUsableDebugFile(t *testing.T) {
-	for _, installed := range []string{"", "/nowhere/s390x.so.debug", os.DevNull, "testdata/arm64.o"} {
+	for _, installed := range []string{"", "/nowhere/s390x.so.debug", os.DevNull,
+		"testdata/arm64.o"} {
 		f, err := Open("testdata/s390x.so")
 		qt.Assert(t, qt.IsNil(err))
 		defer f.Close()

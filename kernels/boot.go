@@ -138,7 +138,9 @@ func (o bootOptions) run(ctx context.Context, binary string, arguments []string)
 
 // findKernel takes a path or a series. The name is MACHINE/SERIES where it is
 // known.
-func findKernel(ctx context.Context, cache *debian.Cache, machine platform.Machine, kernel string) (name string, image debian.Image, err error) {
+func findKernel(
+	ctx context.Context, cache *debian.Cache, machine platform.Machine, kernel string,
+) (name string, image debian.Image, err error) {
 	if _, err := os.Stat(kernel); err == nil || strings.ContainsRune(kernel, filepath.Separator) {
 		return machine.Name, debian.Image{Path: kernel}, err
 	}
@@ -157,7 +159,9 @@ func findKernel(ctx context.Context, cache *debian.Cache, machine platform.Machi
 }
 
 // assemble puts the guest together.
-func (o bootOptions) assemble(machine platform.Machine, repository, name, binary string, arguments []string) (*vm.Guest, error) {
+func (o bootOptions) assemble(
+	machine platform.Machine, repository, name, binary string, arguments []string,
+) (*vm.Guest, error) {
 	arguments, timeout, err := vm.TestArguments(arguments, o.timeout)
 	if err != nil {
 		return nil, err

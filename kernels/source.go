@@ -25,7 +25,8 @@ func source(ctx context.Context, arguments []string) error {
 	if err != nil {
 		return err
 	}
-	file, err := (&debian.Cache{Dir: cacheDir}).Source(ctx, debian.NewestSuite, "libbpf", flags.Arg(0))
+	file, err := (&debian.Cache{Dir: cacheDir}).Source(ctx, debian.NewestSuite, "libbpf",
+		flags.Arg(0))
 	if err != nil {
 		return err
 	}

@@ -34,7 +34,8 @@ func newCrowd(t testing.TB) *crowd {
 		if i == 0 {
 			lib = memoryProbes
 		}
-		libs = append(libs, lib.write(t, dir, fmt.Sprintf("lib-with-an-ordinary-name-%d.so.%d", i, i)))
+		libs = append(libs,
+			lib.write(t, dir, fmt.Sprintf("lib-with-an-ordinary-name-%d.so.%d", i, i)))
 	}
 	for pid := 1; pid <= crowdProcesses; pid++ {
 		p := fakeProcess{pid: pid, startTime: uint64(pid), size: 100 << 20, img: 0x5555_0000_0000}

@@ -49,7 +49,8 @@ func NewCache(open func(*MappedFile) (io.ReaderAt, error)) *Cache {
 	if open == nil {
 		open = openMapped
 	}
-	c := &Cache{open: open, seed: maphash.MakeSeed(), files: make(map[FileID]*CachedFile), owners: make(map[string]int)}
+	c := &Cache{open: open, seed: maphash.MakeSeed(), files: make(map[FileID]*CachedFile),
+		owners: make(map[string]int)}
 	c.answers.limit = maxAnswers
 	c.limit = openlimit.Get() / descriptorsPerFile
 	return c
@@ -75,7 +76,9 @@ func openMapped(m *MappedFile) (io.ReaderAt, error) {
 // reading the file again. Errors of opening are those of [MappedFile.Open] or
 // of the function given to [NewCache]; an error of reading is an [*Error] that
 // wraps what the reader returned. Neither is remembered.
-func (c *Cache) Acquire(m *MappedFile, patterns ...elfnote.Pattern) (f *CachedFile, ok bool, err error) {
+func (c *Cache) Acquire(
+	m *MappedFile, patterns ...elfnote.Pattern,
+) (f *CachedFile, ok bool, err error) {
 	return c.acquire(m, c.wanted(patterns))
 }
 
@@ -107,7 +110,8 @@ func (c *Cache) acquire(m *MappedFile, w wanted) (*CachedFile, bool, error) {
 			continue // there is another one in its place
 		}
 		if a, known := c.ask(id, found.contents, w); known && id != found.FileID {
-			c.remember(question{found.FileID, found.contents, w.number}, a) // so that id is not needed
+			// So that id is not needed.
+			c.remember(question{found.FileID, found.contents, w.number}, a)
 		}
 		return nil, false, err
 	}

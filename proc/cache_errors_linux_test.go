@@ -21,7 +21,8 @@ func TestCacheRemembersWhatIsWrongWithAFile(t *testing.T) {
 	dir := t.TempDir()
 	truncated := filepath.Join(dir, "truncated.so")
 	qt.Assert(t, qt.IsNil(os.WriteFile(truncated, memoryProbes.bytes()[:0x1010], 0o755)))
-	malformed := testELF{probes: [][2]string{{"p", "n"}}, broken: true}.write(t, dir, "malformed.so")
+	malformed := testELF{probes: [][2]string{{"p", "n"}}, broken: true}.write(t, dir,
+		"malformed.so")
 	for _, patterns := range [][]elfnote.Pattern{nil, {elfnote.Exact("p", "n")}} {
 		_, ok, err := c.Acquire(mapped(t, f, 1, truncated), patterns...)
 		qt.Check(t, qt.IsFalse(ok))

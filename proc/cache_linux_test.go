@@ -62,7 +62,8 @@ func TestCache(t *testing.T) {
 		qt.Check(t, qt.Equals(first.ID(), identityOf(t, lib)))
 
 		first.Release()
-		qt.Check(t, qt.Equals(openDescriptors(t), before+1), qt.Commentf("the second is still there"))
+		qt.Check(t, qt.Equals(openDescriptors(t), before+1),
+			qt.Commentf("the second is still there"))
 		second.Hold()
 		second.Release()
 		qt.Check(t, qt.Equals(openDescriptors(t), before+1), qt.Commentf("it is held"))
@@ -186,7 +187,8 @@ func TestCacheKeepsLittleOfAFile(t *testing.T) {
 						file.Release()
 					}
 				}
-				qt.Assert(t, qt.IsNil(os.Rename(lib, lib+fmt.Sprint(i)))) // the next one has another ID
+				// The next one has another ID.
+				qt.Assert(t, qt.IsNil(os.Rename(lib, lib+fmt.Sprint(i))))
 			}
 			kept := int64(heap()) - int64(before)
 			qt.Check(t, qt.IsTrue(kept < 1<<20), qt.Commentf("%d kB", kept>>10))

@@ -21,13 +21,16 @@ func TestWatcherLeavesDescriptorsForOthers(t *testing.T) {
 	dir := t.TempDir()
 	for pid := 1; pid <= 5; pid++ {
 		lib := memoryProbes.write(t, dir, fmt.Sprint(pid, ".so"))
-		w.put(fakeProcess{pid: pid, startTime: uint64(pid), size: 1, maps: []fakeMap{code(0x1000, lib)}})
+		w.put(fakeProcess{pid: pid, startTime: uint64(pid), size: 1,
+			maps: []fakeMap{code(0x1000, lib)}})
 	}
 	qt.Assert(t, qt.IsNil(w.SyncAll()))
 	refused := 0
 	for _, line := range w.told {
 		if strings.HasPrefix(line, "! ") {
-			qt.Check(t, qt.Matches(line, `! process [1-5]: open ".*/[1-5]\.so": too many files with wanted probes are open: 3 of its container or user, and 3 altogether, for a limit of 24 descriptors .*`))
+			qt.Check(t,
+				qt.Matches(line,
+					`! process [1-5]: open ".*/[1-5]\.so": too many files with wanted probes are open: 3 of its container or user, and 3 altogether, for a limit of 24 descriptors .*`))
 			refused++
 		}
 	}
@@ -49,7 +52,8 @@ func TestWatcherSharesOutDescriptors(t *testing.T) {
 	dir := t.TempDir()
 	start := func(user, pid int) {
 		lib := memoryProbes.write(t, dir, fmt.Sprint(pid, ".so"))
-		w.put(fakeProcess{pid: pid, startTime: uint64(pid), size: 1, maps: []fakeMap{code(0x1000, lib)}})
+		w.put(fakeProcess{pid: pid, startTime: uint64(pid), size: 1,
+			maps: []fakeMap{code(0x1000, lib)}})
 		w.write(pid, "cgroup", fmt.Sprintf("0::/user.slice/user-%d.slice\n", user))
 	}
 	for pid := 1; pid <= 20; pid++ {
@@ -63,7 +67,8 @@ func TestWatcherSharesOutDescriptors(t *testing.T) {
 	w.told = nil
 	qt.Assert(t, qt.IsNil(w.SyncAll()))
 	for _, line := range w.told { // none is said again because its numbers have changed
-		qt.Check(t, qt.IsFalse(regexp.MustCompile(`^! process 1?\d:`).MatchString(line)), qt.Commentf(line))
+		qt.Check(t, qt.IsFalse(regexp.MustCompile(`^! process 1?\d:`).MatchString(line)),
+			qt.Commentf(line))
 	}
 	qt.Check(t, qt.HasLen(w.ProcessFiles(), 12))
 	start(1002, 41)

@@ -104,7 +104,8 @@ func (e testELF) bytes() []byte {
 	put(&b, uint16(elf.ET_EXEC), uint16(machine), uint32(1), uint64(elfBase+elfCode), uint64(64),
 		uint64(sectionsAt),
 		uint32(0), uint16(64), uint16(56), uint16(1), uint16(64), uint16(3), uint16(2))
-	put(&b, uint32(elf.PT_LOAD), uint32(elf.PF_R|elf.PF_X), uint64(0), uint64(elfBase), uint64(elfBase),
+	put(&b, uint32(elf.PT_LOAD), uint32(elf.PF_R|elf.PF_X), uint64(0), uint64(elfBase),
+		uint64(elfBase),
 		uint64(end), uint64(end), uint64(0x1000))
 	b.WriteByte(e.tag)
 	b.Write(make([]byte, elfCode-b.Len()))

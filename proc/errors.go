@@ -114,7 +114,8 @@ func passing(err error) bool {
 
 // isLack reports whether an error comes from the caller's own limits.
 func isLack(err error) bool {
-	return errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) || errors.Is(err, syscall.ENOMEM)
+	return errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) ||
+		errors.Is(err, syscall.ENOMEM)
 }
 
 // opReadProbes is the Op of errors that are about the contents of a file, and

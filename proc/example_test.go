@@ -71,8 +71,10 @@ func ExampleWatcher_Stats() {
 	go w.Run(context.Background(), time.Minute)
 
 	stats := w.Stats()
-	fmt.Printf("%d of %d processes map %d files with such probes\n", stats.ProcessFiles, stats.Processes, stats.Files)
-	fmt.Printf("%d processes are wanted; %d do not answer, %d are busy\n", stats.Wanted, stats.Blocked, stats.Postponed)
+	fmt.Printf("%d of %d processes map %d files with such probes\n", stats.ProcessFiles,
+		stats.Processes, stats.Files)
+	fmt.Printf("%d processes are wanted; %d do not answer, %d are busy\n", stats.Wanted,
+		stats.Blocked, stats.Postponed)
 	fmt.Printf("%d scans of all processes, %d because events were lost\n", stats.Passes, stats.Lost)
 	if stats.EventsError != nil {
 		fmt.Println("new processes are found once a minute:", stats.EventsError)
@@ -128,7 +130,8 @@ func ExampleNewCache() {
 		}
 		return file.Open()
 	})
-	python := proc.NewWatcher(&proc.WatcherOptions{Cache: cache}, elfnote.MustParsePattern("python:*"))
+	python := proc.NewWatcher(&proc.WatcherOptions{Cache: cache},
+		elfnote.MustParsePattern("python:*"))
 	defer python.Close()
 	libc := proc.NewWatcher(&proc.WatcherOptions{Cache: cache}, elfnote.MustParsePattern("libc:*"))
 	defer libc.Close()

@@ -69,7 +69,8 @@ func (id FileID) merged() (merged FileID, ok bool) {
 // for the same file. Whoever can mount overlayfs can deceive it: use it only
 // for what affects one process.
 func (id FileID) MayBe(other FileID) bool {
-	return id == other || id.overlay && other.overlay && id.inode == other.inode && id.born == other.born
+	return id == other || id.overlay && other.overlay && id.inode == other.inode &&
+		id.born == other.born
 }
 
 // String describes the file as human-readable text: "fe:00 inode 326789".

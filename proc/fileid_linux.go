@@ -22,7 +22,8 @@ func identify(fd int, path string) (identity, error) {
 	var st unix.Statx_t
 	var err error
 	for {
-		err = unix.Statx(fd, path, flags, unix.STATX_BASIC_STATS|unix.STATX_BTIME|unix.STATX_MNT_ID, &st)
+		err = unix.Statx(fd, path, flags,
+			unix.STATX_BASIC_STATS|unix.STATX_BTIME|unix.STATX_MNT_ID, &st)
 		if errors.Is(err, unix.EINTR) {
 			continue
 		}
@@ -37,7 +38,9 @@ func identify(fd int, path string) (identity, error) {
 	id := identity{
 		FileID: FileID{device: uint64(st.Dev_major)<<32 | uint64(st.Dev_minor), inode: st.Ino},
 		contents: contents{
-			size: int64(min(st.Size, 1<<63-1)), modified: nanoseconds(st.Mtime), changed: nanoseconds(st.Ctime),
+			size:     int64(min(st.Size, 1<<63-1)),
+			modified: nanoseconds(st.Mtime),
+			changed:  nanoseconds(st.Ctime),
 		},
 	}
 	if st.Mask&unix.STATX_BTIME != 0 {

@@ -22,7 +22,8 @@ func TestIdentityTellsFilesApart(t *testing.T) {
 
 	qt.Assert(t, qt.IsNil(os.Link(lib, filepath.Join(dir, "link.so"))))
 	qt.Assert(t, qt.IsNil(os.Chmod(lib, 0o700)))
-	qt.Check(t, qt.Equals(identityOf(t, filepath.Join(dir, "link.so")), id), qt.Commentf("another path and mode"))
+	qt.Check(t, qt.Equals(identityOf(t, filepath.Join(dir, "link.so")), id),
+		qt.Commentf("another path and mode"))
 
 	file, err := os.Open(lib)
 	qt.Assert(t, qt.IsNil(err))
@@ -32,7 +33,8 @@ func TestIdentityTellsFilesApart(t *testing.T) {
 	qt.Assert(t, qt.IsNil(err))
 	qt.Check(t, qt.Equals(after, id), qt.Commentf("deleted"))
 
-	qt.Check(t, qt.Not(qt.Equals(identityOf(t, noProbes.write(t, dir, "copy.so")), id)), qt.Commentf("a copy"))
+	qt.Check(t, qt.Not(qt.Equals(identityOf(t, noProbes.write(t, dir, "copy.so")), id)),
+		qt.Commentf("a copy"))
 	link := filepath.Join(dir, "link.so")
 	qt.Assert(t, qt.IsNil(os.Chtimes(link, time.Time{}, time.Unix(1e9, 0))))
 	qt.Check(t, qt.Equals(identityOf(t, link), id), qt.Commentf("touched"))
@@ -56,7 +58,9 @@ func TestIdentityTellsAFileFromTheNextOneOfItsInode(t *testing.T) {
 	reused := false
 	for range 20 { // file systems give out a free number soon, but not all at once
 		noProbes.write(t, path)
-		qt.Assert(t, qt.IsNil(unix.UtimesNanoAt(unix.AT_FDCWD, path, []unix.Timespec{modified, modified}, 0)))
+		qt.Assert(t,
+			qt.IsNil(unix.UtimesNanoAt(unix.AT_FDCWD, path,
+				[]unix.Timespec{modified, modified}, 0)))
 		id := identityOf(t, path)
 		qt.Assert(t, qt.Not(qt.Equals(id, last)))
 		reused = reused || id.inode == last.inode
@@ -71,7 +75,8 @@ func TestIdentityTellsAFileFromTheNextOneOfItsInode(t *testing.T) {
 func TestIdentityString(t *testing.T) {
 	qt.Check(t, qt.Equals(fmt.Sprint(FileID{device: 0xfe<<32 | 1, inode: 5}), "fe:01 inode 5"))
 	qt.Check(t, qt.Equals(fmt.Sprint(FileID{overlay: true, inode: 5}), "overlay inode 5"))
-	qt.Check(t, qt.Equals(fmt.Sprint(FileID{device: 0x2a, overlay: true, inode: 5}), "00:2a inode 5"))
+	qt.Check(t,
+		qt.Equals(fmt.Sprint(FileID{device: 0x2a, overlay: true, inode: 5}), "00:2a inode 5"))
 }
 
 // What a file system tells of a file makes it no other device's file.
@@ -88,5 +93,7 @@ func TestFilesOfOverlayfsAreMergedByTheirBirth(t *testing.T) {
 	qt.Check(t, qt.IsFalse(ok), qt.Commentf("without a time of birth"))
 	_, ok = FileID{device: 1, inode: 5, born: 7}.merged()
 	qt.Check(t, qt.IsFalse(ok), qt.Commentf("without overlayfs"))
-	qt.Check(t, qt.IsFalse(FileID{device: 1, inode: 5, born: 7}.MayBe(FileID{device: 2, inode: 5, born: 7})))
+	qt.Check(t,
+		qt.IsFalse(FileID{device: 1, inode: 5,
+			born: 7}.MayBe(FileID{device: 2, inode: 5, born: 7})))
 }

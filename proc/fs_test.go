@@ -180,12 +180,14 @@ func TestFilesOfAProcessWhoseFirstThreadHasEnded(t *testing.T) {
 	qt.Assert(t, qt.IsNil(err))
 	qt.Assert(t, qt.HasLen(files, 1))
 	qt.Check(t, qt.Equals(files[0].pid, 7))
-	qt.Check(t, qt.Equals(files[0].mapFilesPath(files[0].Mappings[0]), f.root+"/9/map_files/1000-2000"))
+	qt.Check(t,
+		qt.Equals(files[0].mapFilesPath(files[0].Mappings[0]), f.root+"/9/map_files/1000-2000"))
 }
 
 func TestErrorsOfAProcess(t *testing.T) {
 	for errno, want := range map[syscall.Errno]error{
-		syscall.EACCES: ErrAccess, syscall.EPERM: ErrAccess, syscall.ENOENT: ErrGone, syscall.ESRCH: ErrGone,
+		syscall.EACCES: ErrAccess, syscall.EPERM: ErrAccess, syscall.ENOENT: ErrGone,
+		syscall.ESRCH: ErrGone,
 	} {
 		err := error(&Error{PID: 7, Path: "/a\x1b[2J", Op: "open",
 			Err: classify(&fs.PathError{Op: "open", Path: "x", Err: errno})})

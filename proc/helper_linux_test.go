@@ -146,7 +146,8 @@ var helperCommands = map[string]func(args []string) (string, error){
 	},
 	"setuid": func(args []string) (string, error) {
 		uid, err := strconv.Atoi(args[0])
-		return "", errors.Join(err, syscall.Setgroups(nil), syscall.Setgid(uid), syscall.Setuid(uid))
+		return "", errors.Join(err, syscall.Setgroups(nil), syscall.Setgid(uid),
+			syscall.Setuid(uid))
 	},
 	// drop CAPABILITY... drops capabilities of the first thread, by number.
 	"drop": func(args []string) (string, error) {
@@ -269,7 +270,8 @@ func startHelper(t testing.TB, flags uintptr) *helper {
 	output, err := cmd.StdoutPipe()
 	qt.Assert(t, qt.IsNil(err))
 	qt.Assert(t, qt.IsNil(cmd.Start()))
-	h := &helper{t: t, cmd: cmd, input: input, output: bufio.NewScanner(output), pid: cmd.Process.Pid}
+	h := &helper{t: t, cmd: cmd, input: input, output: bufio.NewScanner(output),
+		pid: cmd.Process.Pid}
 	t.Cleanup(h.stop)
 	h.answer()
 	return h

@@ -42,7 +42,8 @@ func openEventSource() (source *eventSource, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("find the CPUs: %w", err)
 	}
-	s := &eventSource{epoll: -1, closing: -1, happened: make(chan struct{}, 1), done: make(chan struct{})}
+	s := &eventSource{epoll: -1, closing: -1, happened: make(chan struct{}, 1),
+		done: make(chan struct{})}
 	defer func() {
 		if err != nil {
 			s.free()
@@ -192,7 +193,8 @@ func openRing(cpu int) (*ring, error) {
 		return nil, fmt.Errorf("perf_event_open: %w", err)
 	}
 	page := os.Getpagesize()
-	memory, err := unix.Mmap(fd, 0, page+max(ringBytes, page), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	memory, err := unix.Mmap(fd, 0, page+max(ringBytes, page), unix.PROT_READ|unix.PROT_WRITE,
+		unix.MAP_SHARED)
 	if err != nil {
 		unix.Close(fd)
 		return nil, fmt.Errorf("map the buffer: %w", err)

@@ -84,7 +84,9 @@ func (h *happenings) addPID(pid uint32, always bool) {
 // drainRecords shows each record between tail and head of a ring of a power of
 // two bytes, and returns the new tail. Positions only ever grow. scratch is for
 // records that go around the end.
-func drainRecords(data []byte, head, tail uint64, scratch *[]byte, each func(record []byte)) uint64 {
+func drainRecords(
+	data []byte, head, tail uint64, scratch *[]byte, each func(record []byte),
+) uint64 {
 	mask := uint64(len(data) - 1)
 	for head-tail >= recordHeader {
 		// Records are multiples of 8 bytes, so that a header is in one piece.

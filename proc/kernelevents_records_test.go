@@ -109,7 +109,8 @@ func FuzzDrainRecords(f *testing.F) {
 }
 
 func TestParseCPUs(t *testing.T) {
-	for list, want := range map[string][]int{"0": {0}, "0-1\n": {0, 1}, "0,2-4,7\n": {0, 2, 3, 4, 7}} {
+	for list, want := range map[string][]int{"0": {0}, "0-1\n": {0, 1},
+		"0,2-4,7\n": {0, 2, 3, 4, 7}} {
 		cpus, err := parseCPUs(list)
 		qt.Check(t, qt.IsNil(err))
 		qt.Check(t, qt.DeepEquals(cpus, want))

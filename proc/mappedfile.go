@@ -102,7 +102,8 @@ func (f *FS) files(pid, reader int, lines *lineReader, seen func(*mapLine)) ([]*
 		if seen != nil {
 			seen(l)
 		}
-		if last.inode != l.inode || last.major != l.major || last.minor != l.minor || last.path != string(l.path) {
+		if last.inode != l.inode || last.major != l.major || last.minor != l.minor ||
+			last.path != string(l.path) {
 			last = fileKey{major: l.major, minor: l.minor, inode: l.inode, path: string(l.path)}
 		}
 		i, ok := index[last]
@@ -113,7 +114,8 @@ func (f *FS) files(pid, reader int, lines *lineReader, seen func(*mapLine)) ([]*
 				pid: pid, fs: f, reader: reader, inode: l.inode, rawPath: unescapePath(l.path),
 			})
 		}
-		files[i].Mappings = append(files[i].Mappings, Mapping{Start: l.start, End: l.end, Offset: l.offset})
+		files[i].Mappings = append(files[i].Mappings,
+			Mapping{Start: l.start, End: l.end, Offset: l.offset})
 	})
 	if len(files) > 0 {
 		shared, owner := new(mounts), sync.OnceValue(func() string { return f.owner(pid) })
@@ -180,5 +182,6 @@ func (m *MappedFile) wrap(op string, err error) error {
 // equals reports whether both are mapped at the same addresses by the same
 // path.
 func (m *MappedFile) equals(other *MappedFile) bool {
-	return m.Path == other.Path && m.Deleted == other.Deleted && slices.Equal(m.Mappings, other.Mappings)
+	return m.Path == other.Path && m.Deleted == other.Deleted &&
+		slices.Equal(m.Mappings, other.Mappings)
 }

@@ -105,7 +105,8 @@ func (m *MappedFile) find(try func(path string) (identity, error)) (identity, st
 	}
 	id, path, err := m.findByPath(try)
 	switch {
-	case err == nil || errors.Is(err, ErrNotRegular) || errors.Is(err, ErrGone) || errors.Is(err, ErrAccess):
+	case err == nil || errors.Is(err, ErrNotRegular) || errors.Is(err, ErrGone) ||
+		errors.Is(err, ErrAccess):
 		return id, path, err
 	case errors.Is(direct, unix.ENOENT) || errors.Is(direct, unix.ESRCH):
 		// map_files works here, only the mapping is not there.

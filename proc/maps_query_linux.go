@@ -47,7 +47,8 @@ func (f *FS) queryMaps(pid int, line func(*mapLine)) error {
 	for {
 		q := mapQuery{flags: queryExecutable | queryFileBacked | queryCoveringOrNext, address: next}
 		q.size = uint64(unsafe.Sizeof(q))
-		_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(file), procmapQuery, uintptr(unsafe.Pointer(&q)))
+		_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(file), procmapQuery,
+			uintptr(unsafe.Pointer(&q)))
 		runtime.KeepAlive(&q)
 		switch {
 		case errno == unix.ENOENT: // there is no further one

@@ -41,9 +41,10 @@ func TestParseMapLine(t *testing.T) {
 		path:   `/opt/a\040b\.so`,
 		isFile: true,
 	}, {
-		name:   "deleted",
-		line:   "1000-2000 r-xp 00000000 00:1f 18446744073709551615    /usr/lib/libz.so (deleted)",
-		want:   mapLine{start: 0x1000, end: 0x2000, minor: 0x1f, inode: 1<<64 - 1, executable: true},
+		name: "deleted",
+		line: "1000-2000 r-xp 00000000 00:1f 18446744073709551615    /usr/lib/libz.so (deleted)",
+		want: mapLine{start: 0x1000, end: 0x2000, minor: 0x1f, inode: 1<<64 - 1,
+			executable: true},
 		path:   "/usr/lib/libz.so (deleted)",
 		isFile: true,
 	}, {
@@ -99,17 +100,21 @@ func fields(l mapLine) [7]any {
 
 func TestParseMapLineRefusesWhatTheKernelDoesNotWrite(t *testing.T) {
 	for _, line := range []string{
-		"", " ", "-", "1000", "1000-", "1000-2000", "1000-2000 ", "1000-2000 r-xp", "1000-2000 r-xp ",
-		"1000-2000 r-xp 0 08:01", "1000-2000 r-xp 0 08:01 ", "1000-2000 r-xp 0 08 1 /x", "1000-2000 r-xp 0 0801 1 /x",
+		"", " ", "-", "1000", "1000-", "1000-2000", "1000-2000 ", "1000-2000 r-xp",
+		"1000-2000 r-xp ",
+		"1000-2000 r-xp 0 08:01", "1000-2000 r-xp 0 08:01 ", "1000-2000 r-xp 0 08 1 /x",
+		"1000-2000 r-xp 0 0801 1 /x",
 		"2000-1000 r-xp 0 08:01 1 /x", "1000-1000 r-xp 0 08:01 1 /x",
 		"1000-2000 r-x 0 08:01 1 /x", "1000-2000 r-xpp 0 08:01 1 /x",
 		"10000000000000000-20000000000000000 r-xp 0 08:01 1 /x",
 		"1000-2000 r-xp 0 100000000:01 1 /x",
-		"1000-2000 r-xp 0 08:01 18446744073709551616 /x", "1000-2000 r-xp 0 08:01 -1 /x", "1000-2000 r-xp 0 08:01 0x1 /x",
+		"1000-2000 r-xp 0 08:01 18446744073709551616 /x", "1000-2000 r-xp 0 08:01 -1 /x",
+		"1000-2000 r-xp 0 08:01 0x1 /x",
 		"1000-2000 r-xp g 08:01 1 /x", "1000-2000 r-xp 0 08:01 1/x",
 	} {
 		var l mapLine
-		qt.Check(t, qt.ErrorIs(parseMapLine([]byte(line), &l), errMalformed), qt.Commentf("%q", line))
+		qt.Check(t, qt.ErrorIs(parseMapLine([]byte(line), &l), errMalformed),
+			qt.Commentf("%q", line))
 	}
 }
 

@@ -14,7 +14,8 @@ import (
 func FuzzCgroupOwner(f *testing.F) {
 	container := strings.Repeat("0123456789abcdef", 4)
 	for _, path := range []string{
-		"/", "/init.scope", "/user.slice/user-1000.slice/session-2.scope", "/system.slice/docker-" + container + ".scope",
+		"/", "/init.scope", "/user.slice/user-1000.slice/session-2.scope", "/system.slice/docker-" +
+			container + ".scope",
 		"/kubepods/burstable/pod7/" + container, "a/../b", "/a//b/",
 	} {
 		f.Add("0::"+path+"\n", "/below")

@@ -125,7 +125,8 @@ func (f *FS) liveThread(pid int, buf []byte) (int, stat, error) {
 			}
 		}
 		if err != nil {
-			return 0, stat{}, &Error{PID: pid, Op: "list threads", Err: fmt.Errorf("%w: no thread runs", ErrGone)}
+			return 0, stat{}, &Error{PID: pid, Op: "list threads",
+				Err: fmt.Errorf("%w: no thread runs", ErrGone)}
 		}
 	}
 }

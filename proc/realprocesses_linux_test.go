@@ -137,7 +137,8 @@ func TestContainersOfOneImageShareAFileUntilItIsWritten(t *testing.T) {
 			options = "userxattr," // trusted ones may not be read there
 		}
 		h.mountOverlay(merged, options+"lowerdir="+image+
-			",upperdir="+filepath.Join(dir, name, "upper")+",workdir="+filepath.Join(dir, name, "work"))
+			",upperdir="+filepath.Join(dir, name, "upper")+",workdir="+
+			filepath.Join(dir, name, "work"))
 		lib := filepath.Join(merged, "libtraced.so")
 		if write {
 			h.do("write", lib, "changed")
@@ -145,7 +146,8 @@ func TestContainersOfOneImageShareAFileUntilItIsWritten(t *testing.T) {
 		h.do("map", lib)
 		return syncOne(t, w, h.pid)
 	}
-	one, two, three := container("one", false, 0), container("two", false, 0), container("three", true, 0)
+	one, two, three := container("one", false, 0), container("two", false, 0),
+		container("three", true, 0)
 	qt.Check(t, qt.IsTrue(one.File.ID().overlay))
 	qt.Check(t, qt.Equals(one.File, two.File))
 	qt.Check(t, qt.Not(qt.Equals(three.File, one.File)))

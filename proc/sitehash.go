@@ -22,7 +22,8 @@ func (h *siteHash) add(file *elfnote.File, site *elfnote.Site) {
 	var numbers [72]byte
 	for i, n := range [...]uint64{
 		uint64(len(site.Provider)), uint64(len(site.Name)), uint64(len(site.Arguments)),
-		site.Location, site.Offset, site.Base, site.Semaphore, site.SemaphoreOffset, uint64(file.Kind()),
+		site.Location, site.Offset, site.Base, site.Semaphore, site.SemaphoreOffset,
+		uint64(file.Kind()),
 	} {
 		binary.NativeEndian.PutUint64(numbers[i*8:], n)
 	}

@@ -28,8 +28,10 @@ func TestParseStat(t *testing.T) {
 
 func equalStat(a, b stat) bool {
 	return string(a.command) == string(b.command) && a.state == b.state && a.parent == b.parent &&
-		a.minorFaults == b.minorFaults && a.majorFaults == b.majorFaults && a.threads == b.threads &&
-		a.startTime == b.startTime && a.size == b.size && a.startCode == b.startCode && a.startStack == b.startStack
+		a.minorFaults == b.minorFaults && a.majorFaults == b.majorFaults &&
+		a.threads == b.threads &&
+		a.startTime == b.startTime && a.size == b.size && a.startCode == b.startCode &&
+		a.startStack == b.startStack
 }
 
 func TestParseStatWithAnyCommand(t *testing.T) {

@@ -74,8 +74,10 @@ type Watcher struct {
 	// scanning is held while processes are scanned and the handler runs.
 	scanning sync.Mutex
 	closed   bool
-	procDir  *os.File // of the file system: held, so that it can be listed without a free descriptor
-	unused   []task   // memory for the next scan
+	// Of the file system: held, so that it can be listed without a free
+	// descriptor.
+	procDir  *os.File
+	unused   []task // memory for the next scan
 	reported map[FileID]bool
 	aside    aside
 
@@ -152,7 +154,8 @@ func (w *Watcher) ProcessFiles() []*ProcessFile {
 	for _, p := range w.processes {
 		pairs = append(pairs, p.pairs...)
 	}
-	slices.SortStableFunc(pairs, func(a, b *ProcessFile) int { return a.Process.PID - b.Process.PID })
+	slices.SortStableFunc(pairs,
+		func(a, b *ProcessFile) int { return a.Process.PID - b.Process.PID })
 	return pairs
 }
 

@@ -200,7 +200,8 @@ func (w *Watcher) postpone(p *watched, wait time.Duration) {
 	if wait > 0 {
 		err = ErrPostponed
 	}
-	w.scan.changes.Errors = append(w.scan.changes.Errors, &Error{PID: p.process.PID, Op: "scan", Err: err})
+	w.scan.changes.Errors = append(w.scan.changes.Errors,
+		&Error{PID: p.process.PID, Op: "scan", Err: err})
 }
 
 // pidsDue returns the processes that are due and may be scanned.

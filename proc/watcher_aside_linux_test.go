@@ -56,11 +56,13 @@ func TestWatcherSetsAsideProcessesThatBlock(t *testing.T) {
 	qt.Assert(t, qt.IsNil(w.SyncAll()))
 	// A busy machine may have kept the scan of the last one waiting, too.
 	w.await(func() bool { return len(w.ProcessFiles()) == 1 })
-	told := slices.DeleteFunc(w.told, func(line string) bool { return strings.HasPrefix(line, "! process 20: ") })
+	told := slices.DeleteFunc(w.told,
+		func(line string) bool { return strings.HasPrefix(line, "! process 20: ") })
 	slices.Sort(told)
 	qt.Assert(t, qt.HasLen(told, 13), qt.Commentf("an error for each of them"))
 	for _, line := range told[:11] {
-		qt.Check(t, qt.Matches(line, "! process [0-9]+: scan: no answer from the process or its files .*"))
+		qt.Check(t,
+			qt.Matches(line, "! process [0-9]+: scan: no answer from the process or its files .*"))
 	}
 	qt.Check(t, qt.DeepEquals(told[11:], []string{"+20 other.so", "+libstdcxx"}))
 	w.told = nil
@@ -120,7 +122,8 @@ func TestWatcherEndsWhileAProcessBlocks(t *testing.T) {
 	w := newWatch(t,
 		WatcherOptions{Filter: func(Process) bool { found <- struct{}{}; return true }}, "*:*")
 	w.patience = time.Hour
-	w.block(fakeProcess{pid: 1, startTime: 1, size: 1, maps: []fakeMap{w.at(0x1000, "memory.so")}}, "a")
+	w.block(fakeProcess{pid: 1, startTime: 1, size: 1, maps: []fakeMap{w.at(0x1000, "memory.so")}},
+		"a")
 	ctx, cancel := context.WithCancel(t.Context())
 	ran := make(chan error)
 	go func() { ran <- w.Run(ctx, time.Hour) }()
@@ -146,7 +149,8 @@ func TestOwners(t *testing.T) {
 			id + ".scope", true},
 		{"0::/kubepods.slice/kubepods-burstable.slice/kubepods-pod7.slice/cri-containerd-" +
 			id + ".scope\n",
-			"/kubepods.slice/kubepods-burstable.slice/kubepods-pod7.slice/cri-containerd-" + id + ".scope", true},
+			"/kubepods.slice/kubepods-burstable.slice/kubepods-pod7.slice/cri-containerd-" + id +
+				".scope", true},
 		{"3:cpu:/\n2:pids:/docker/" + id + "\n1:name=systemd:/docker/" + id + "\n", "/docker/" + id,
 			true},
 		{"nonsense", "", false},

@@ -80,7 +80,10 @@ type foundPairs struct {
 
 func newFoundPairs(old []*ProcessFile) *foundPairs {
 	found := &foundPairs{
-		old: old, before: make(map[FileID]*ProcessFile), at: make(map[FileID]int), merged: make(map[int]bool),
+		old:    old,
+		before: make(map[FileID]*ProcessFile),
+		at:     make(map[FileID]int),
+		merged: make(map[int]bool),
 	}
 	for _, pair := range old {
 		found.before[pair.found.FileID] = pair
@@ -109,7 +112,8 @@ func (w *Watcher) pair(f *finding, m *MappedFile, found *foundPairs) (*ProcessFi
 		return nil, err
 	}
 	// Two mounts of overlayfs may have the same file.
-	if i := slices.IndexFunc(found.pairs, func(other *ProcessFile) bool { return other.File == file }); i >= 0 {
+	if i := slices.IndexFunc(found.pairs,
+		func(other *ProcessFile) bool { return other.File == file }); i >= 0 {
 		file.Release()
 		found.at[id.FileID] = i
 		found.merge(i, m)
@@ -138,7 +142,8 @@ func (found *foundPairs) merge(i int, m *MappedFile) {
 // finish sorts what has been merged.
 func (found *foundPairs) finish() {
 	for i := range found.merged {
-		slices.SortFunc(found.pairs[i].Mappings, func(a, b Mapping) int { return cmp.Compare(a.Start, b.Start) })
+		slices.SortFunc(found.pairs[i].Mappings,
+			func(a, b Mapping) int { return cmp.Compare(a.Start, b.Start) })
 	}
 }
 

@@ -13,7 +13,8 @@ import (
 func TestWatcherTakesATouchedFileForTheSame(t *testing.T) {
 	w := newWatch(t, WatcherOptions{}, "*:*")
 	for pid := 1; pid <= 3; pid++ {
-		w.put(fakeProcess{pid: pid, startTime: uint64(pid), size: 1, maps: []fakeMap{w.at(0x1000, "memory.so"), w.at(0x2000, "plain.so")}})
+		w.put(fakeProcess{pid: pid, startTime: uint64(pid), size: 1,
+			maps: []fakeMap{w.at(0x1000, "memory.so"), w.at(0x2000, "plain.so")}})
 	}
 	w.pass("+otel_memory", "+1 memory.so", "+2 memory.so", "+3 memory.so")
 	for i := range 7 {
@@ -41,10 +42,12 @@ func TestWatcherFindsWhatWasWrittenIntoAFile(t *testing.T) {
 		qt.Assert(t, qt.IsNil(err))
 		qt.Assert(t, qt.IsNil(file.Close()))
 		// Time stamps can be as coarse as a clock tick.
-		qt.Assert(t, qt.IsNil(os.Chtimes(w.libs["memory.so"], time.Time{}, time.Now().Add(time.Hour))))
+		qt.Assert(t,
+			qt.IsNil(os.Chtimes(w.libs["memory.so"], time.Time{}, time.Now().Add(time.Hour))))
 	}
 	for pid := 1; pid <= 2; pid++ {
-		w.put(fakeProcess{pid: pid, startTime: uint64(pid), size: 1, maps: []fakeMap{w.at(0x1000, "memory.so")}})
+		w.put(fakeProcess{pid: pid, startTime: uint64(pid), size: 1,
+			maps: []fakeMap{w.at(0x1000, "memory.so")}})
 	}
 	w.pass("+otel_memory", "+1 memory.so", "+2 memory.so")
 	id := w.ProcessFiles()[0].File.ID()

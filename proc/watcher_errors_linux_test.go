@@ -63,7 +63,8 @@ func TestWatcherIsNotStoppedByWhatIsWrongWithOne(t *testing.T) {
 	qt.Check(t, qt.HasLen(errs, len(want)), qt.Commentf("%s", strings.Join(errs, "\n")))
 	for _, pattern := range want {
 		re := regexp.MustCompile("^" + pattern + "$")
-		qt.Check(t, qt.IsTrue(slices.ContainsFunc(errs, re.MatchString)), qt.Commentf("%s", pattern))
+		qt.Check(t, qt.IsTrue(slices.ContainsFunc(errs, re.MatchString)),
+			qt.Commentf("%s", pattern))
 	}
 	w.pass() // and all of it only once
 	w.pass()
@@ -98,7 +99,8 @@ func TestWatcherTriesAgainInTheNextPassWhatMayPass(t *testing.T) {
 	p.maps[0].file = ""
 	w.put(p)
 	w.link(1, "root", "/")
-	w.pass(`! process 1: identify "` + w.libs["memory.so"] + `": mapping or file changed while it was read (try again): no such file or directory`)
+	w.pass(`! process 1: identify "` + w.libs["memory.so"] +
+		`": mapping or file changed while it was read (try again): no such file or directory`)
 	p.maps[0].file = w.libs["memory.so"]
 	w.put(p) // stat does not tell
 	w.pass("+otel_memory", "+1 memory.so")

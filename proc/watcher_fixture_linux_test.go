@@ -80,7 +80,9 @@ func (w *watch) await(is func() bool) {
 
 func describe(c *Changes) []string {
 	var lines []string
-	file := func(sign string, f *CachedFile) { lines = append(lines, sign+filepath.Base(nameOf(f))) }
+	file := func(sign string, f *CachedFile) {
+		lines = append(lines, sign+filepath.Base(nameOf(f)))
+	}
 	pair := func(sign string, p *ProcessFile) {
 		lines = append(lines, fmt.Sprintf("%s%d %s", sign, p.Process.PID, filepath.Base(p.Path)))
 	}

@@ -216,7 +216,8 @@ func TestWatcherTakesTwoPathsOfOneFileForOne(t *testing.T) {
 	w := newWatch(t, WatcherOptions{}, "*:*")
 	link := filepath.Join(t.TempDir(), "link.so")
 	qt.Assert(t, qt.IsNil(os.Link(w.libs["memory.so"], link)))
-	w.put(fakeProcess{pid: 1, size: 1, maps: []fakeMap{code(0x5000, link), w.at(0x1000, "memory.so")}})
+	w.put(fakeProcess{pid: 1, size: 1,
+		maps: []fakeMap{code(0x5000, link), w.at(0x1000, "memory.so")}})
 	w.pass("+otel_memory", "+1 link.so")
 	qt.Check(t, qt.DeepEquals(w.ProcessFiles()[0].Mappings, []Mapping{{0x1000, 0x2000, 0},
 		{0x5000, 0x6000, 0}}))
@@ -258,7 +259,8 @@ func TestWatcherSyncLooksAtOneProcess(t *testing.T) {
 	w.put(fakeProcess{pid: 2, size: 1, maps: []fakeMap{w.at(0x1000, "memory.so")}})
 	qt.Assert(t, qt.IsNil(w.Sync(2)))
 	qt.Assert(t, qt.DeepEquals(w.told, []string{"+otel_memory", "+2 memory.so"}))
-	w.put(fakeProcess{pid: 2, size: 1, maps: []fakeMap{w.at(0x1000, "other.so")}}) // no sign in stat
+	// No sign in stat.
+	w.put(fakeProcess{pid: 2, size: 1, maps: []fakeMap{w.at(0x1000, "other.so")}})
 	qt.Assert(t, qt.IsNil(w.Sync(2)))
 	qt.Assert(t, qt.DeepEquals(w.told[2:], []string{"+libstdcxx", "+2 other.so", "-2 memory.so",
 		"-otel_memory"}))

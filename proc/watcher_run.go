@@ -77,7 +77,8 @@ func (w *Watcher) openEvents() (*eventSource, error) {
 		return nil, fmt.Errorf("%w: switched off", errNoKernelEvents)
 	}
 	if !w.fs.OwnPIDs() {
-		return nil, fmt.Errorf("%w: %s is not the proc file system of the caller's PID namespace", errNoKernelEvents, w.fs.Root())
+		return nil, fmt.Errorf("%w: %s is not the proc file system of the caller's PID namespace",
+			errNoKernelEvents, w.fs.Root())
 	}
 	source, err := openEventSource()
 	if err != nil {

@@ -39,7 +39,8 @@ func startRunning(t *testing.T, mode runMode, options WatcherOptions) *running {
 			r.pairs[p.Process.PID] = p
 		}
 		for _, p := range c.Disappeared {
-			if known := r.pairs[p.Process.PID]; known != nil && known.File == p.File && known.Process.ProcessID == p.Process.ProcessID {
+			if known := r.pairs[p.Process.PID]; known != nil && known.File == p.File &&
+				known.Process.ProcessID == p.Process.ProcessID {
 				delete(r.pairs, p.Process.PID)
 			}
 		}
@@ -135,7 +136,8 @@ func TestRunFindsWhatIsMappedLaterAndWhatEnds(t *testing.T) {
 			if mode.events {
 				qt.Check(t, qt.IsNil(stats.EventsError))
 				// Other processes of the host may be too many to be told of.
-				qt.Check(t, qt.IsTrue(stats.Passes == 1 || stats.Lost > 0), qt.Commentf("%+v", stats))
+				qt.Check(t, qt.IsTrue(stats.Passes == 1 || stats.Lost > 0),
+					qt.Commentf("%+v", stats))
 			} else {
 				qt.Check(t, qt.ErrorMatches(stats.EventsError,
 					"no kernel events, polling only: switched off"))

@@ -78,7 +78,9 @@ func (w *Watcher) deliver() []error {
 
 // sync scans some processes, and returns how long that took without what the
 // handler did.
-func (w *Watcher) sync(ctx context.Context, pids []int, reason why) (took time.Duration, err error) {
+func (w *Watcher) sync(
+	ctx context.Context, pids []int, reason why,
+) (took time.Duration, err error) {
 	w.scanning.Lock()
 	defer w.scanning.Unlock()
 	if w.closed {
@@ -184,7 +186,8 @@ func (w *Watcher) apply(t *task) {
 	case f.postponed:
 		w.postpone(p, w.aside.wait(f.now.owner, time.Now()))
 		if t.asked {
-			w.scan.errors = append(w.scan.errors, &Error{PID: t.pid, Op: "scan", Err: errOthersBlocked})
+			w.scan.errors = append(w.scan.errors,
+				&Error{PID: t.pid, Op: "scan", Err: errOthersBlocked})
 		}
 		return
 	}

@@ -16,13 +16,16 @@ func TestBuiltinByProvider(t *testing.T) {
 	for _, file := range builtinFiles() {
 		d := file.parsed()
 		for key := range d.probes {
-			qt.Assert(t, qt.Equals(builtinByProvider()[key.provider], file), qt.Commentf("%s: provider %s", file.name, key.provider))
+			qt.Assert(t, qt.Equals(builtinByProvider()[key.provider], file),
+				qt.Commentf("%s: provider %s", file.name, key.provider))
 			count++
 		}
 		for _, hint := range d.fires {
 			provider, _, _ := strings.Cut(hint.pattern.String(), ":")
-			qt.Assert(t, qt.Equals(builtinByProvider()[provider], file), qt.Commentf("%s: %s", file.name, hint.pattern))
-			qt.Assert(t, qt.IsFalse(strings.ContainsAny(provider, `*?[{\`)), qt.Commentf("%s: %s", file.name, hint.pattern))
+			qt.Assert(t, qt.Equals(builtinByProvider()[provider], file),
+				qt.Commentf("%s: %s", file.name, hint.pattern))
+			qt.Assert(t, qt.IsFalse(strings.ContainsAny(provider, `*?[{\`)),
+				qt.Commentf("%s: %s", file.name, hint.pattern))
 		}
 	}
 	qt.Assert(t, qt.IsTrue(count > 300), qt.Commentf("%d probes", count))
@@ -33,7 +36,9 @@ func TestBuiltinByProvider(t *testing.T) {
 func TestProbesOnce(t *testing.T) {
 	d := Builtin()
 	before := len(all(t, d))
-	qt.Assert(t, qt.IsNil(d.Parse("mine.d", []byte("provider python { probe gc__done(long other); probe mine(); };"))))
+	qt.Assert(t,
+		qt.IsNil(d.Parse("mine.d",
+			[]byte("provider python { probe gc__done(long other); probe mine(); };"))))
 	probes := all(t, d)
 	qt.Assert(t, qt.HasLen(probes, before+1))
 	qt.Assert(t, qt.Equals(probes[probeKey{"python", "gc__done", 1}].Arguments[0].Name, "other"))

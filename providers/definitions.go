@@ -130,7 +130,8 @@ func markTexts(arguments []Argument) {
 	for i := range arguments {
 		a := &arguments[i]
 		a.Length = -1
-		a.IsText = strings.Join(strings.Fields(strings.ReplaceAll(a.Type, "const", "")), "") == "char*"
+		a.IsText = strings.Join(strings.Fields(strings.ReplaceAll(a.Type, "const", "")),
+			"") == "char*"
 		if a.IsText && a.Name != "" && i+1 < len(arguments) &&
 			arguments[i+1].Name == a.Name+lengthSuffix {
 			a.Length = i + 1

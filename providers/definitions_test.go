@@ -19,7 +19,8 @@ func TestBuiltin(t *testing.T) {
 		want           string
 	}{
 		{"postgresql", "query__start", 1, "probe query__start(const char *query)"},
-		{"postgresql", "lwlock__acquire", 2, "probe lwlock__acquire(const char *tranche, LWLockMode mode)"},
+		{"postgresql", "lwlock__acquire", 2,
+			"probe lwlock__acquire(const char *tranche, LWLockMode mode)"},
 		{"postgresql", "twophase__checkpoint__done", 0, "probe twophase__checkpoint__done()"},
 		{"python", "gc__done", 1, "probe gc__done(long collected)"},
 		{"hotspot", "gc__begin", 1, "probe gc__begin(bool is_full)"},
@@ -27,8 +28,10 @@ func TestBuiltin(t *testing.T) {
 		{"libvirt", "object_new", 2, "probe object_new(void *object, const char *class)"},
 		{"libc", "memory_sbrk_more", 2, "probe memory_sbrk_more(void *start, size_t size)"},
 		{"qemu", "kvm_run_exit", 2, "probe kvm_run_exit(int vcpu, kvm_exit_reason reason)"},
-		{"xenstore", "watch_event", 3, "probe watch_event(unsigned domain, pid_t pid, const char *event)"},
-		{"sssd", "dp_req_done", 5, "probe dp_req_done(const char *request, int target, int method, int error, const char *error_text)"},
+		{"xenstore", "watch_event", 3,
+			"probe watch_event(unsigned domain, pid_t pid, const char *event)"},
+		{"sssd", "dp_req_done", 5,
+			"probe dp_req_done(const char *request, int target, int method, int error, const char *error_text)"},
 	} {
 		t.Run(test.provider+":"+test.name, func(t *testing.T) {
 			probe, ok := known.Probe(test.provider, test.name, test.arguments)
@@ -70,7 +73,8 @@ func TestBuiltin(t *testing.T) {
 		qt.Assert(t, qt.Equals(probe.Arguments[0].ValueName(1), ""))
 	})
 	t.Run("when probes fire", func(t *testing.T) {
-		qt.Assert(t, qt.StringContains(known.Fires("hotspot", "method__entry"), "DTraceMethodProbes"))
+		qt.Assert(t,
+			qt.StringContains(known.Fires("hotspot", "method__entry"), "DTraceMethodProbes"))
 		qt.Assert(t, qt.StringContains(known.Fires("php", "function__entry"), "USE_ZEND_DTRACE=1"))
 		qt.Assert(t, qt.Equals(known.Fires("hotspot", "gc__begin"), ""))
 	})
@@ -109,7 +113,8 @@ vcpu tcg guest_mem_before(TCGv vaddr, uint16_t info) "info=%d", "vaddr=0x%016"PR
 		{"handle_qmp_command", 2, "probe handle_qmp_command(void *mon, const char *req)"},
 		{"nbd_trip", 0, "probe nbd_trip()"},
 		{"guest_cpu_enter", 1, "probe guest_cpu_enter(void *cpu)"},
-		{"guest_user_syscall_ret", 3, "probe guest_user_syscall_ret(void *cpu, uint64_t num, uint64_t ret)"},
+		{"guest_user_syscall_ret", 3,
+			"probe guest_user_syscall_ret(void *cpu, uint64_t num, uint64_t ret)"},
 	} {
 		probe, ok := d.Probe("qemu", test.name, test.arguments)
 		qt.Check(t, qt.IsTrue(ok), qt.Commentf("%s", test.name))
@@ -132,25 +137,30 @@ func TestParse(t *testing.T) {
 		{"no names", "provider p { probe a(int, const char *, unsigned long); };", []string{
 			"probe a(int, const char *, unsigned long)",
 		}},
-		{"names", "provider p { probe a(unsigned n, char* text, struct foo *f, my_t v); };", []string{
-			"probe a(unsigned n, char *text, struct foo *f, my_t v)",
-		}},
+		{"names", "provider p { probe a(unsigned n, char* text, struct foo *f, my_t v); };",
+			[]string{
+				"probe a(unsigned n, char *text, struct foo *f, my_t v)",
+			}},
 		{"void", "provider p { probe a(void); };", []string{"probe a()"}},
-		{"types that are defined", "#define Oid unsigned int\nprovider p { probe a(Oid relation, Oid); };", []string{
-			"probe a(unsigned int relation, unsigned int)",
-		}},
-		{"arrays and pointers to pointers", "provider p { probe a(char **argv, int fds[2]); };", []string{
-			"probe a(char **argv, int *fds)",
-		}},
+		{"types that are defined",
+			"#define Oid unsigned int\nprovider p { probe a(Oid relation, Oid); };", []string{
+				"probe a(unsigned int relation, unsigned int)",
+			}},
+		{"arrays and pointers to pointers",
+			"provider p { probe a(char **argv, int fds[2]); };", []string{
+				"probe a(char **argv, int *fds)",
+			}},
 		{"comments, pragmas and conditions",
 			"/* a\n * b */ #pragma D depends_on\n#ifdef X\nprovider p { // c\n  # file: x.c\n  probe a(int i); }\n#endif\n",
 			[]string{"probe a(int i)"}},
-		{"what DTrace translates", "typedef struct { int x; } c_t;\nprovider p { probe a(c_t *c) : (d_t *d); };", []string{
-			"probe a(c_t *c)",
-		}},
-		{"several numbers of arguments", "provider p { probe a(int i); probe a(int i, int j); };", []string{
-			"probe a(int i)", "probe a(int i, int j)",
-		}},
+		{"what DTrace translates",
+			"typedef struct { int x; } c_t;\nprovider p { probe a(c_t *c) : (d_t *d); };", []string{
+				"probe a(c_t *c)",
+			}},
+		{"several numbers of arguments",
+			"provider p { probe a(int i); probe a(int i, int j); };", []string{
+				"probe a(int i)", "probe a(int i, int j)",
+			}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			var d providers.Definitions
@@ -168,14 +178,19 @@ func TestParse(t *testing.T) {
 
 func TestParseErrors(t *testing.T) {
 	for _, test := range []struct{ name, source, want string }{
-		{"no end", "provider p {\n probe a(int i);", `p.d: line 2: "probe" is expected before the end of the file`},
+		{"no end", "provider p {\n probe a(int i);",
+			`p.d: line 2: "probe" is expected before the end of the file`},
 		{"no parenthesis", "provider p { probe a; };", `p.d: line 1: "(" is expected before ";"`},
 		{"no type", "provider p { probe a(,); };", `p.d: line 1: a type is expected before ","`},
-		{"two of a name", "provider p { probe a(int i, int i); };", "p.d: line 1: two arguments are called i"},
+		{"two of a name", "provider p { probe a(int i, int i); };",
+			"p.d: line 1: two arguments are called i"},
 		{"a comment without end", "/* x", "p.d: line 1: a comment has no end"},
-		{"something else", "\nint main() {}", `p.d: line 2: "provider" or "enum" is expected before "int"`},
-		{"a malformed pragma", "#pragma gousdt fires p:x", "p.d: line 1: it reads: #pragma gousdt fires PROVIDER:PROBE TEXT"},
-		{"too large", strings.Repeat(" ", 2<<20), "p.d: a file of definitions can have 1048576 bytes"},
+		{"something else", "\nint main() {}",
+			`p.d: line 2: "provider" or "enum" is expected before "int"`},
+		{"a malformed pragma", "#pragma gousdt fires p:x",
+			"p.d: line 1: it reads: #pragma gousdt fires PROVIDER:PROBE TEXT"},
+		{"too large", strings.Repeat(" ", 2<<20),
+			"p.d: a file of definitions can have 1048576 bytes"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			d := providers.Builtin()

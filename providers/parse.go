@@ -227,7 +227,8 @@ func (p *parser) arguments() []Argument {
 		return nil
 	}
 	for i, a := range arguments {
-		if a.Name != "" && slices.ContainsFunc(arguments[:i], func(b Argument) bool { return b.Name == a.Name }) {
+		if a.Name != "" &&
+			slices.ContainsFunc(arguments[:i], func(b Argument) bool { return b.Name == a.Name }) {
 			p.fail(fmt.Sprintf("two arguments are called %s", a.Name))
 		}
 	}
@@ -283,7 +284,8 @@ func (p *parser) argument() Argument {
 
 // typeWords are those of C that can be the last of a type.
 var typeWords = map[string]bool{
-	"char": true, "short": true, "int": true, "long": true, "signed": true, "unsigned": true, "float": true,
+	"char": true, "short": true, "int": true, "long": true, "signed": true, "unsigned": true,
+	"float":  true,
 	"double": true, "void": true, "const": true, "bool": true, "_Bool": true,
 }
 

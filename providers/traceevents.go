@@ -28,7 +28,8 @@ func parseTraceEvent(line string) (traceEvent, bool) {
 		return traceEvent{}, false
 	}
 	for _, word := range words {
-		if strings.ContainsFunc(word, func(r rune) bool { return r >= utf8.RuneSelf || !isWordByte(byte(r)) }) {
+		if strings.ContainsFunc(word,
+			func(r rune) bool { return r >= utf8.RuneSelf || !isWordByte(byte(r)) }) {
 			return traceEvent{}, false
 		}
 	}

@@ -18,7 +18,8 @@ import (
 
 // The stacks of events, as the kernel walks them.
 func ExampleSymbolizer_Frames() {
-	session, err := trace.Open(usdt.Target{Path: "/usr/bin/python3"}, &trace.SessionOptions{StackDepth: 127},
+	session, err := trace.Open(usdt.Target{Path: "/usr/bin/python3"},
+		&trace.SessionOptions{StackDepth: 127},
 		elfnote.MustParsePattern("python:gc__start"))
 	if err != nil {
 		fmt.Println(err)
@@ -36,14 +37,16 @@ func ExampleSymbolizer_Frames() {
 			continue
 		}
 		for _, frame := range symbolizer.Frames(ctx, event.PID, event.Stack) {
-			fmt.Printf("%#x %s+%#x in %s\n", frame.Address, frame.Function, frame.Offset, frame.File)
+			fmt.Printf("%#x %s+%#x in %s\n", frame.Address, frame.Function,
+				frame.Offset, frame.File)
 			if frame.Function == "" {
 				fmt.Println("a service may have the symbols of build", frame.BuildID)
 			}
 		}
 	}
 	counts := symbolizer.Counts()
-	fmt.Println(counts.NoFile+counts.NoFunction, "functions have no name,", counts.CutStacks, "stacks are not complete")
+	fmt.Println(counts.NoFile+counts.NoFunction, "functions have no name,", counts.CutStacks,
+		"stacks are not complete")
 }
 
 // Stacks of programs without frame pointers, from the registers and a copy of
@@ -95,7 +98,8 @@ func ExampleProfile() {
 	profile := stack.NewProfile(symbolizer, stack.ValueType{Type: "hits", Unit: "count"})
 	profile.Start = time.Now()
 	for range 10 {
-		pid, addresses := os.Getpid(), []uint64{0x401000, 0x402000} // in place of those that were sampled
+		// In place of those that were sampled.
+		pid, addresses := os.Getpid(), []uint64{0x401000, 0x402000}
 		profile.Add(context.Background(), pid, addresses, []int64{1}, nil)
 	}
 	profile.Duration = time.Since(profile.Start)
@@ -126,7 +130,8 @@ func ExampleSymbolizer_Unwind_stopped() {
 	}
 	registers.General[7] = registers.SP // rsp
 	copied := make([]byte, 4096)        // from SP upwards
-	for _, address := range symbolizer.Unwind(context.Background(), os.Getpid(), registers, copied) {
+	for _, address := range symbolizer.Unwind(context.Background(), os.Getpid(),
+		registers, copied) {
 		fmt.Printf("%#x\n", address)
 	}
 }

@@ -121,7 +121,9 @@ func (s *Symbolizer) closeFirst(scanned *process) {
 
 // function returns the name of the function at an offset in a file, and the
 // offset where it begins. A process that maps the file pays for reading it.
-func (s *Symbolizer) function(ctx context.Context, p *process, f *file, offset uint64) (name string, start uint64, ok bool) {
+func (s *Symbolizer) function(
+	ctx context.Context, p *process, f *file, offset uint64,
+) (name string, start uint64, ok bool) {
 	s.readFunctions(ctx, p, f)
 	segment := f.segment(offset)
 	if f.functions == nil || segment == nil {
@@ -144,7 +146,8 @@ func (f *file) segment(offset uint64) *elffile.Segment {
 // readFunctions reads the symbol tables of a file and of its separate debug
 // file, if that is installed, unless that has been done.
 func (s *Symbolizer) readFunctions(ctx context.Context, p *process, f *file) {
-	if f.functions != nil || f.elf == nil || ctx.Err() != nil || !p.bytes.take(f.elf.FunctionBytes()) {
+	if f.functions != nil || f.elf == nil || ctx.Err() != nil ||
+		!p.bytes.take(f.elf.FunctionBytes()) {
 		return
 	}
 	of := f.elf

@@ -28,7 +28,8 @@ func openFiles(t *testing.T, dir string) int {
 	qt.Assert(t, qt.IsNil(err))
 	n := 0
 	for _, entry := range all {
-		path, _ := os.Readlink("/proc/self/fd/" + entry.Name()) // the directory's own descriptor is gone
+		// The directory's own descriptor is gone.
+		path, _ := os.Readlink("/proc/self/fd/" + entry.Name())
 		if strings.HasPrefix(path, dir) {
 			n++
 		}

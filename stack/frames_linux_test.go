@@ -81,7 +81,8 @@ func TestFramesInNoFileHaveNoName(t *testing.T) {
 	p := stack.NewSymbolizer(nil)
 	defer p.Close()
 	frames := p.Frames(t.Context(), os.Getpid(), []uint64{1, 0, 1 << 63})
-	qt.Check(t, qt.DeepEquals(frames, []stack.Frame{{Address: 1}, {Address: 0}, {Address: 1 << 63}}))
+	qt.Check(t,
+		qt.DeepEquals(frames, []stack.Frame{{Address: 1}, {Address: 0}, {Address: 1 << 63}}))
 	// No process can have that number.
 	qt.Check(t, qt.DeepEquals(p.Frames(t.Context(), 1<<30, []uint64{4096}),
 		[]stack.Frame{{Address: 4096}}))

@@ -63,7 +63,8 @@ func TestHostileUserWithCostlyTables(t *testing.T) {
 		"repeated":   withRepeatedNames(100_000, 1<<20),
 		"compressed": withCompressedSymbols(t, inflated),
 		"claimed":    withClaimedSymbols(),
-		"unwinding":  withFrames(strings.Repeat("\x0a\x0b", 60_000)), // remember and restore the state
+		// Remember and restore the state.
+		"unwinding": withFrames(strings.Repeat("\x0a\x0b", 60_000)),
 	}
 	for name, image := range images {
 		qt.Assert(t, qt.IsNil(os.WriteFile(filepath.Join(dir, name), image.Bytes(), 0o755)))
@@ -104,7 +105,8 @@ func TestHostileUserWithCostlyTables(t *testing.T) {
 	costs.Report(6,
 		fmt.Sprintf("%d stacks through symbols that repeat, claim and compress, and .eh_frame",
 			rounds*len(images)),
-		"4.5 GB of 1.3 MB, 2.3 GB of 0.5 MB; 5.6 s of CPU for each", "stacks are cut, others named", late)
+		"4.5 GB of 1.3 MB, 2.3 GB of 0.5 MB; 5.6 s of CPU for each",
+		"stacks are cut, others named", late)
 }
 
 // mappedFiles returns where a process has mapped its files.
@@ -154,7 +156,8 @@ func withRepeatedNames(count, length int) *elfimage.Image {
 func withCompressedSymbols(t *testing.T, size int) *elfimage.Image {
 	t.Helper()
 	var b bytes.Buffer
-	for _, v := range []any{uint32(elf.COMPRESS_ZLIB), uint32(0), uint64(size), uint64(1)} { // an Elf64_Chdr
+	for _, v := range []any{uint32(elf.COMPRESS_ZLIB), uint32(0), uint64(size), uint64(1)} {
+		// An Elf64_Chdr.
 		qt.Assert(t, qt.IsNil(binary.Write(&b, binary.LittleEndian, v)))
 	}
 	w := zlib.NewWriter(&b)

@@ -41,7 +41,8 @@ func (f fixture) process(pid int, mapped *file) *process {
 	p := &process{steps: budget{processSteps}, bytes: budget{processBytes}}
 	p.PID = pid
 	f.processes[pid] = p
-	at := proc.Mapping{Start: mappedAt, End: mappedAt + elfimage.CodeSize, Offset: elfimage.CodeOffset}
+	at := proc.Mapping{Start: mappedAt, End: mappedAt + elfimage.CodeSize,
+		Offset: elfimage.CodeOffset}
 	f.setMapped(p, []mapping{{at, mapped, "/file"}})
 	return p
 }
@@ -158,7 +159,8 @@ const stackAt = 0x7ffd_0000_0000
 func (f fixture) unwind(pid, depth int) int {
 	var memory []byte
 	for n := range depth {
-		memory = binary.LittleEndian.AppendUint64(memory, mappedAt+1+uint64(n)%(elfimage.CodeSize-1))
+		memory = binary.LittleEndian.AppendUint64(memory,
+			mappedAt+1+uint64(n)%(elfimage.CodeSize-1))
 	}
 	registers := proc.Registers{Machine: elf.EM_X86_64, PC: mappedAt, SP: stackAt,
 		General: make([]uint64, 17)}
@@ -190,7 +192,8 @@ func TestUnwindIsBoundedForAProcess(t *testing.T) {
 		earned := min(before+stepsPerStack, processSteps) - before
 		steps += before + earned - attacker.steps.left
 	}
-	qt.Check(t, qt.IsTrue(steps <= processSteps+stacks*stepsPerStack), qt.Commentf("%d steps", steps))
+	qt.Check(t, qt.IsTrue(steps <= processSteps+stacks*stepsPerStack),
+		qt.Commentf("%d steps", steps))
 	qt.Check(t, qt.Equals(f.Counts().CutStacks, stacks))
 	qt.Check(t, qt.Equals(f.unwind(2, 50), 51))
 	qt.Check(t, qt.IsTrue(other.steps.left > processSteps/2))
@@ -214,7 +217,8 @@ func TestProfileNamesAreBounded(t *testing.T) {
 func TestSymbolizerMergesMappings(t *testing.T) {
 	at := func(ranges ...uint64) (mapped []mapping) {
 		for i := 0; i < len(ranges); i += 2 {
-			mapped = append(mapped, mapping{Mapping: proc.Mapping{Start: ranges[i], End: ranges[i+1]}})
+			mapped = append(mapped,
+				mapping{Mapping: proc.Mapping{Start: ranges[i], End: ranges[i+1]}})
 		}
 		return mapped
 	}
@@ -253,7 +257,8 @@ func ranges(mapped []mapping) (all []proc.Mapping) {
 func TestSymbolizerFindsMappings(t *testing.T) {
 	p := &process{}
 	for _, start := range []uint64{0x1000, 0x3000, 0x4000} {
-		p.mapped = append(p.mapped, mapping{Mapping: proc.Mapping{Start: start, End: start + 0x1000}})
+		p.mapped = append(p.mapped,
+			mapping{Mapping: proc.Mapping{Start: start, End: start + 0x1000}})
 	}
 	for address, want := range map[uint64]uint64{
 		0xfff: 0, 0x1000: 0x1000, 0x1fff: 0x1000, 0x2000: 0, 0x2fff: 0, 0x3fff: 0x3000,

@@ -151,7 +151,8 @@ func (s *Symbolizer) makeRoom() {
 			running = append(running, p)
 		}
 	}
-	slices.SortFunc(running, func(a, b *process) int { return cmp.Compare(len(b.mapped), len(a.mapped)) })
+	slices.SortFunc(running,
+		func(a, b *process) int { return cmp.Compare(len(b.mapped), len(a.mapped)) })
 	for _, p := range running {
 		if len(s.processes) <= maxProcesses*7/8 && s.mappings <= maxAllMappings*7/8 &&
 			len(s.files.known) <= maxFiles*7/8 {

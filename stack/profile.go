@@ -88,7 +88,9 @@ func NewProfile(symbolizer *Symbolizer, types ...ValueType) *Profile {
 // The functions are named when a place is first seen. When the profile has more
 // than some 100,000 different stacks, others are added to one with the name
 // "(other)".
-func (p *Profile) Add(ctx context.Context, pid int, stack []uint64, values []int64, labels map[string]string) {
+func (p *Profile) Add(
+	ctx context.Context, pid int, stack []uint64, values []int64, labels map[string]string,
+) {
 	s := p.symbolizer
 	s.mutex.Lock()
 	defer s.mutex.Unlock()

@@ -194,7 +194,9 @@ func (s *Symbolizer) count(inFile, named bool) {
 }
 
 // find returns where an address lies, nil if in no file that is known.
-func (s *Symbolizer) find(ctx context.Context, pid int, address uint64, isReturn bool) (*mapping, Frame) {
+func (s *Symbolizer) find(
+	ctx context.Context, pid int, address uint64, isReturn bool,
+) (*mapping, Frame) {
 	frame := Frame{Address: address}
 	executed := address
 	if isReturn && address > 0 {

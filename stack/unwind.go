@@ -21,7 +21,9 @@ import (
 //
 // Unwind scans processes as Frames does. A process of another machine than the
 // kernel's, such as i386 on x86-64, has stacks of one address.
-func (s *Symbolizer) Unwind(ctx context.Context, pid int, registers proc.Registers, memory []byte) []uint64 {
+func (s *Symbolizer) Unwind(
+	ctx context.Context, pid int, registers proc.Registers, memory []byte,
+) []uint64 {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
 	state := unwind.State{PC: registers.PC}

@@ -72,7 +72,8 @@ func (a *aggregation) create(number int) (err error) {
 		a.Overflow = a.overflow.FD()
 		_, size := a.KeyLayout()
 		spec = array.Copy()
-		spec.Type, spec.KeySize, spec.MaxEntries = ebpf.PerCPUHash, uint32(size), uint32(a.room()+a.reserve())
+		spec.Type, spec.KeySize, spec.MaxEntries = ebpf.PerCPUHash, uint32(size),
+			uint32(a.room()+a.reserve())
 	}
 	// Sums and counts can be told apart from what they were before, minima and
 	// maxima cannot.
@@ -97,7 +98,8 @@ func (a *aggregation) create(number int) (err error) {
 	if err := a.stacks.create(a.room()); err != nil {
 		return err
 	}
-	a.Stacks = &bpfgen.Stacks{Present: a.stacks.present.FD(), Even: a.stacks.maps[0].FD(), Odd: a.stacks.maps[1].FD()}
+	a.Stacks = &bpfgen.Stacks{Present: a.stacks.present.FD(), Even: a.stacks.maps[0].FD(),
+		Odd: a.stacks.maps[1].FD()}
 	return nil
 }
 
@@ -108,14 +110,19 @@ func (a *aggregation) shareRoom(number int) (err error) {
 		return err
 	}
 	if a.owners, err = ebpf.NewMap(&ebpf.MapSpec{
-		Name: fmt.Sprintf("trace_owners%d", number), Type: ebpf.LRUHash, KeySize: 8, ValueSize: bpfgen.OwnerKeysSize,
+		Name:       fmt.Sprintf("trace_owners%d", number),
+		Type:       ebpf.LRUHash,
+		KeySize:    8,
+		ValueSize:  bpfgen.OwnerKeysSize,
 		MaxEntries: uint32(maxKeyOwners + heldBack*processors),
 	}); err != nil {
 		return err
 	}
 	a.Room = &bpfgen.Room{
 		State: a.session.room.FD(), Index: uint32(number), Owners: a.owners.FD(),
-		Filled: uint32(max(a.room()/2, 1)), Size: uint32(a.room()), Share: uint32(a.reserve() / keyShare),
+		Filled: uint32(max(a.room()/2, 1)),
+		Size:   uint32(a.room()),
+		Share:  uint32(a.reserve() / keyShare),
 	}
 	if a.session.signal != nil {
 		a.Room.Signal = a.session.signal.FD()
@@ -138,8 +145,13 @@ func (a *aggregation) createExchange(spec *ebpf.MapSpec) (err error) {
 		kind.MaxEntries = 1
 	}
 	if a.current, err = ebpf.NewMap(&ebpf.MapSpec{
-		Name: "trace_current", Type: ebpf.ArrayOfMaps, KeySize: 4, ValueSize: 4, MaxEntries: 1, InnerMap: kind,
-		Contents: []ebpf.MapKV{{Key: uint32(0), Value: a.tally.Map}},
+		Name:       "trace_current",
+		Type:       ebpf.ArrayOfMaps,
+		KeySize:    4,
+		ValueSize:  4,
+		MaxEntries: 1,
+		InnerMap:   kind,
+		Contents:   []ebpf.MapKV{{Key: uint32(0), Value: a.tally.Map}},
 	}); err != nil {
 		return err
 	}

@@ -66,7 +66,8 @@ func (s *Session) parseAggregation(definition *Aggregation) (*aggregation, error
 	a.session, a.Names, a.started = s, s.names.number, time.Now()
 	s.keepSites = s.keepSites || a.by(expr.Site)
 	if a.by(expr.Container) && s.opts.Containers == nil {
-		return nil, optionError("By", errors.New(`the key "container" needs SessionOptions.Containers`))
+		return nil, optionError("By",
+			errors.New(`the key "container" needs SessionOptions.Containers`))
 	}
 	if definition.Latency == nil {
 		return a, nil
@@ -79,7 +80,9 @@ func (s *Session) parseAggregation(definition *Aggregation) (*aggregation, error
 	return a, nil
 }
 
-func (a *Aggregation) parse(opts *SessionOptions, containers expr.Containers) (*aggregation, error) {
+func (a *Aggregation) parse(
+	opts *SessionOptions, containers expr.Containers,
+) (*aggregation, error) {
 	names := opts.names()
 	p := &aggregation{names: slices.Clone(a.By), maxKeys: a.MaxKeys, normalize: a.Normalize}
 	if p.maxKeys == 0 {
@@ -109,7 +112,8 @@ func (a *Aggregation) parse(opts *SessionOptions, containers expr.Containers) (*
 	}
 	p.Sum, p.Min, p.Max = a.Sum, a.Min, a.Max
 	if h := a.Histogram; h != nil {
-		p.Histogram = &bpfgen.Histogram{Low: h.Low, High: h.High, Step: h.Step, Scale: bpfgen.DefaultScale}
+		p.Histogram = &bpfgen.Histogram{Low: h.Low, High: h.High, Step: h.Step,
+			Scale: bpfgen.DefaultScale}
 		if h.PerDoubling > 0 {
 			p.Histogram.Scale = bits.TrailingZeros(uint(h.PerDoubling))
 		}
@@ -122,21 +126,25 @@ func (p *aggregation) check(a *Aggregation) error {
 	valued := a.Value != "" || a.Latency != nil
 	switch {
 	case !valued && (a.Sum || a.Min || a.Max || a.Histogram != nil):
-		return optionError("Value", errors.New("is not given, nor is Latency: there is nothing to add up, compare or distribute"))
+		return optionError("Value",
+			errors.New("is not given, nor is Latency: there is nothing to add up, compare or distribute"))
 	case a.MaxKeys < 0 || a.MaxKeys > maxEntries:
 		return notBetween("MaxKeys", a.MaxKeys, 0, maxEntries)
 	case len(p.Keys) > bpfgen.MaxKeys:
-		return optionError("By", fmt.Errorf("%d keys are more than %d", len(p.Keys), bpfgen.MaxKeys))
+		return optionError("By",
+			fmt.Errorf("%d keys are more than %d", len(p.Keys), bpfgen.MaxKeys))
 	}
 	if _, size := p.KeyLayout(); size > maxKeySize {
-		return optionError("By", fmt.Errorf("the keys take %d bytes together, more than %d: give texts a smaller limit, "+
-			"as in str(arg0, 32)", size, maxKeySize))
+		return optionError("By",
+			fmt.Errorf("the keys take %d bytes together, more than %d: give texts a smaller limit, "+
+				"as in str(arg0, 32)", size, maxKeySize))
 	}
 	if p.Histogram == nil {
 		return nil
 	}
 	if a.Histogram.Step != 0 && (a.Min || a.Max) {
-		return optionError("Histogram", errors.New("not with Min or Max where there is a Step: make them an aggregation of their own"))
+		return optionError("Histogram",
+			errors.New("not with Min or Max where there is a Step: make them an aggregation of their own"))
 	}
 	if err := checkHistogram(a.Histogram); err != nil {
 		return optionError("Histogram", err)
@@ -151,7 +159,8 @@ func checkHistogram(h *Histogram) error {
 		return errors.New("there are bounds but no Step")
 	case h.Step != 0 && h.PerDoubling != 0:
 		return errors.New("there are both a Step and PerDoubling")
-	case h.PerDoubling < 0 || h.PerDoubling > 1<<bpfgen.MaxScale || bits.OnesCount(uint(h.PerDoubling)) > 1:
+	case h.PerDoubling < 0 || h.PerDoubling > 1<<bpfgen.MaxScale ||
+		bits.OnesCount(uint(h.PerDoubling)) > 1:
 		return errors.New("PerDoubling must be 1, 2, 4, 8 or 16")
 	case h.Step == 0:
 		return nil
@@ -176,7 +185,8 @@ func parseNumber(source string, names expr.Names) (expr.Term, error) {
 	case expr.Argument, expr.PID, expr.TID, expr.UID, expr.GID, expr.CPU, expr.Cgroup, expr.Cookie:
 		return t, nil
 	default:
-		return t, &expr.SyntaxError{Expression: source, Message: "a number is expected: argN, pid, tid, uid, gid, cpu, cgroup or cookie"}
+		return t, &expr.SyntaxError{Expression: source,
+			Message: "a number is expected: argN, pid, tid, uid, gid, cpu, cgroup or cookie"}
 	}
 }
 
@@ -196,16 +206,18 @@ func (a *Aggregation) parseKey(source string, opts *SessionOptions) (expr.Term, 
 		}
 		switch text, other := opts.defined(t.Name, patterns); {
 		case text && other:
-			return t, &expr.SyntaxError{Expression: source, Message: "this is a text of some probes and a number of others: " +
-				"write str(" + t.Name + "), or argN for the number"}
+			return t, &expr.SyntaxError{Expression: source,
+				Message: "this is a text of some probes and a number of others: " +
+					"write str(" + t.Name + "), or argN for the number"}
 		case text:
 			t.Source = expr.String
 		}
 	}
 	switch t.Source {
 	case expr.Number, expr.Text:
-		return t, &expr.SyntaxError{Expression: source, Message: "this is no key: argN, str(argN), pid, tid, uid, gid, cpu, cgroup, container, comm, " +
-			"provider, probe, site, cookie and stack are"}
+		return t, &expr.SyntaxError{Expression: source,
+			Message: "this is no key: argN, str(argN), pid, tid, uid, gid, cpu, cgroup, container, comm, " +
+				"provider, probe, site, cookie and stack are"}
 	case expr.String:
 		switch {
 		case t.Max > 0:
@@ -219,5 +231,6 @@ func (a *Aggregation) parseKey(source string, opts *SessionOptions) (expr.Term, 
 }
 
 func errTermOfSpan(source string, t expr.Term) error {
-	return &expr.SyntaxError{Expression: source, Offset: t.Offset, Message: "duration and start.argN stand only in conditions: they are no value and no key"}
+	return &expr.SyntaxError{Expression: source, Offset: t.Offset,
+		Message: "duration and start.argN stand only in conditions: they are no value and no key"}
 }

@@ -29,7 +29,11 @@ type keyStacks struct {
 func (s *keyStacks) create(room int) (err error) {
 	for i := range s.maps {
 		if s.maps[i], err = ebpf.NewMap(&ebpf.MapSpec{
-			Name: "trace_stacks", Type: ebpf.StackTrace, KeySize: 4, ValueSize: 8 * maxStackDepth, MaxEntries: uint32(room),
+			Name:       "trace_stacks",
+			Type:       ebpf.StackTrace,
+			KeySize:    4,
+			ValueSize:  8 * maxStackDepth,
+			MaxEntries: uint32(room),
 		}); err != nil {
 			return err
 		}

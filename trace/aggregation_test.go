@@ -23,7 +23,9 @@ import (
 )
 
 // aggregate fires a group some times and returns what the aggregation came to.
-func aggregate(t *testing.T, mode usdt.Mode, a trace.Aggregation, group string, times int) *trace.Snapshot {
+func aggregate(
+	t *testing.T, mode usdt.Mode, a trace.Aggregation, group string, times int,
+) *trace.Snapshot {
 	t.Helper()
 	process := start(t, "target-pie")
 	aggregator := trace.NewAggregator(a)
@@ -51,8 +53,10 @@ func TestAggregationSumMinMax(t *testing.T) {
 		{"condition", "specs", "arg0", "arg0 >= 290", all, "20 5890 290 299 294.5"},
 		{"signed 8 bits", "sizes", "arg0", "", all, "2 -200 -100 -100 -100"},
 		{"unsigned 16 bits", "sizes", "arg3", "", all, "2 120000 60000 60000 60000"},
-		{"signed 64 bits", "stack", "arg6", "", "min max", "2 ? -9000000000000000001 -9000000000000000001 NaN"},
-		{"unsigned 64 bits", "stack", "arg7", "", "min max", "2 ? 18000000000000000001 18000000000000000001 NaN"},
+		{"signed 64 bits", "stack", "arg6", "", "min max",
+			"2 ? -9000000000000000001 -9000000000000000001 NaN"},
+		{"unsigned 64 bits", "stack", "arg7", "", "min max",
+			"2 ? 18000000000000000001 18000000000000000001 NaN"},
 		{"masked", "inlined", "arg0 & 3", "", all, "10 14 0 3 1.4"},
 		{"float of 4 bytes", "floats", "arg0", "", "min max", "2 ? 1.5 1.5 NaN"},
 		{"negative float of 8 bytes", "floats", "arg1", "", "min max", "2 ? -2.25 -2.25 NaN"},
@@ -93,10 +97,12 @@ func TestAggregationKeys(t *testing.T) {
 		{"argument", "inlined", []string{"arg0"}, "arg1",
 			[]string{"[1] 2 -202", "[2] 2 -204", "[3] 2 -206", "[4] 2 -208", "[5] 2 -210"}},
 		{"masked", "inlined", []string{"arg0 & 1"}, "", []string{"[1] 6 ?", "[0] 4 ?"}},
-		{"two", "inlined", []string{"arg0 & 1", "arg1 & 1"}, "arg0", []string{"[1 1] 6 18", "[0 0] 4 12"}},
+		{"two", "inlined", []string{"arg0 & 1", "arg1 & 1"}, "arg0",
+			[]string{"[1 1] 6 18", "[0 0] 4 12"}},
 		{"command", "three", []string{"comm"}, "", []string{"[target-pie] 2 ?"}},
 		{"text", "strings", []string{"str(arg0)"}, "", []string{"[hello, gousdt] 2 ?"}},
-		{"cut text", "strings", []string{"str(arg0, 5)", "str(arg2)"}, "", []string{"[hello... ] 2 ?"}},
+		{"cut text", "strings", []string{"str(arg0, 5)", "str(arg2)"}, "",
+			[]string{"[hello... ] 2 ?"}},
 		{"text as long as its limit", "strings", []string{"str(arg0, 13)", "str(arg0, 12)"}, "",
 			[]string{"[hello, gousdt hello, gousd...] 2 ?"}},
 		{"long text", "strings", []string{"str(arg1, 128)", "str(arg0, 120)"}, "",
@@ -247,22 +253,31 @@ func TestHistogram(t *testing.T) {
 			"0..0 1", "1..1 1", "2..2 1", "3..4 2", "5..8 4", "9..16 8", "17..32 16", "33..64 32",
 			"65..128 64", "129..256 128", "257..512 43"}, "44850"},
 		{"exponential", "specs", "arg0", trace.Histogram{}, nil, []string{
-			"0..0 1", "1..1 1", "2..2 1", "3..3 1", "4..4 1", "5..5 1", "6..6 1", "7..7 1", "8..8 1", "9..9 1", "10..10 1", "11..11 1",
-			"12..12 1", "13..13 1", "14..14 1", "15..16 2", "17..17 1", "18..19 2", "20..20 1", "21..22 2", "23..24 2", "25..26 2",
-			"27..29 3", "30..32 3", "33..34 2", "35..38 4", "39..41 3", "42..45 4", "46..49 4", "50..53 4", "54..58 5", "59..64 6",
-			"65..69 5", "70..76 7", "77..82 6", "83..90 8", "91..98 8", "99..107 9", "108..117 10", "118..128 11",
-			"129..139 11", "140..152 13", "153..165 13", "166..181 16", "182..197 16", "198..215 18", "216..234 19", "235..256 22",
+			"0..0 1", "1..1 1", "2..2 1", "3..3 1", "4..4 1", "5..5 1", "6..6 1", "7..7 1",
+			"8..8 1", "9..9 1", "10..10 1", "11..11 1",
+			"12..12 1", "13..13 1", "14..14 1", "15..16 2", "17..17 1", "18..19 2", "20..20 1",
+			"21..22 2", "23..24 2", "25..26 2",
+			"27..29 3", "30..32 3", "33..34 2", "35..38 4", "39..41 3", "42..45 4", "46..49 4",
+			"50..53 4", "54..58 5", "59..64 6",
+			"65..69 5", "70..76 7", "77..82 6", "83..90 8", "91..98 8", "99..107 9", "108..117 10",
+			"118..128 11",
+			"129..139 11", "140..152 13", "153..165 13", "166..181 16", "182..197 16",
+			"198..215 18", "216..234 19", "235..256 22",
 			"257..279 23", "280..304 20"}, "44850"},
-		{"negative powers of two", "inlined", "arg1", trace.Histogram{PerDoubling: 1}, nil, []string{"-128..-65 5"}, "-515"},
-		{"negative exponential", "inlined", "arg1", trace.Histogram{PerDoubling: 16}, nil, []string{"-107..-104 2", "-103..-99 3"}, "-515"},
+		{"negative powers of two", "inlined", "arg1", trace.Histogram{PerDoubling: 1}, nil,
+			[]string{"-128..-65 5"}, "-515"},
+		{"negative exponential", "inlined", "arg1", trace.Histogram{PerDoubling: 16}, nil,
+			[]string{"-107..-104 2", "-103..-99 3"}, "-515"},
 		{"greatest powers of two", "stack", "arg7", trace.Histogram{PerDoubling: 1}, nil,
 			[]string{"9223372036854775809..18446744073709551615 1"}, "18000000000000000001"},
 		{"least powers of two", "stack", "arg6", trace.Histogram{PerDoubling: 1}, []string{"comm"},
 			[]string{"-9223372036854775808..-4611686018427387905 1"}, "-9000000000000000001"},
 		{"linear", "specs", "arg0", trace.Histogram{Low: 0, High: 300, Step: 100}, nil,
 			[]string{"0..99 100", "100..199 100", "200..299 100"}, "44850"},
-		{"linear with values outside", "specs", "arg0", trace.Histogram{Low: 100, High: 200, Step: 50}, []string{"probe"}, []string{
-			"-9223372036854775808..99 100", "100..149 50", "150..199 50", "200..18446744073709551615 100"}, "44850"},
+		{"linear with values outside", "specs", "arg0",
+			trace.Histogram{Low: 100, High: 200, Step: 50}, []string{"probe"}, []string{
+				"-9223372036854775808..99 100", "100..149 50", "150..199 50",
+				"200..18446744073709551615 100"}, "44850"},
 		{"negative linear", "inlined", "arg1", trace.Histogram{Low: -105, High: -99, Step: 2}, nil,
 			[]string{"-105..-104 2", "-103..-102 2", "-101..-100 1"}, "-515"},
 		{"linear below all", "stack", "arg6", trace.Histogram{Low: -10, High: 10, Step: 5}, nil,
@@ -328,7 +343,8 @@ func TestTake(t *testing.T) {
 			qt.Assert(t, qt.Equals(all.Sum.Uint(), 75))
 			process.Fire("inlined", 1)
 			one := take(t, histogram).Rows[0]
-			qt.Assert(t, qt.DeepEquals(buckets(one), []string{"1..1 1", "2..2 1", "3..4 2", "5..8 1"}))
+			qt.Assert(t,
+				qt.DeepEquals(buckets(one), []string{"1..1 1", "2..2 1", "3..4 2", "5..8 1"}))
 			qt.Assert(t, qt.Equals(one.Sum.Uint(), 15))
 			qt.Assert(t, qt.Equals(one.Count, 5))
 
@@ -354,7 +370,8 @@ func TestAggregatorBelongsToOneSession(t *testing.T) {
 
 	s := newSession(t, aggregating(a))
 	_, err = trace.New(aggregating(trace.NewAggregator(trace.Aggregation{}), a))
-	qt.Assert(t, qt.ErrorMatches(err, `option Aggregators\[1\]: another session has this aggregator`))
+	qt.Assert(t,
+		qt.ErrorMatches(err, `option Aggregators\[1\]: another session has this aggregator`))
 	qt.Assert(t, qt.HasLen(snapshot(t, a).Rows, 0))
 	qt.Assert(t, qt.IsNil(s.Close()))
 	_, err = a.Snapshot()
@@ -368,11 +385,16 @@ func TestAggregatorBelongsToOneSession(t *testing.T) {
 
 func TestLossesOfAggregations(t *testing.T) {
 	process := start(t, "target-pie")
-	probe := func(name string) []elfnote.Pattern { return []elfnote.Pattern{elfnote.Exact("gousdt_test", name)} }
+	probe := func(name string) []elfnote.Pattern {
+		return []elfnote.Pattern{elfnote.Exact("gousdt_test", name)}
+	}
 	s := open(t, process, "gousdt_test:*", aggregating(
-		trace.NewAggregator(trace.Aggregation{Probes: probe("fault"), Value: "arg1", Sum: true}), // memory that is not there
-		trace.NewAggregator(trace.Aggregation{Probes: probe("vector"), By: []string{"arg1"}}),    // a register that is not saved
-		trace.NewAggregator(trace.Aggregation{Probes: probe("none"), By: []string{"arg0"}}),      // no such argument
+		// Memory that is not there.
+		trace.NewAggregator(trace.Aggregation{Probes: probe("fault"), Value: "arg1", Sum: true}),
+		// A register that is not saved.
+		trace.NewAggregator(trace.Aggregation{Probes: probe("vector"), By: []string{"arg1"}}),
+		// No such argument.
+		trace.NewAggregator(trace.Aggregation{Probes: probe("none"), By: []string{"arg0"}}),
 	))
 	process.Fire("fault", 3)
 	process.Fire("vector", 5)
@@ -390,30 +412,47 @@ func TestAggregationErrors(t *testing.T) {
 		want        string // after the aggregator
 	}{
 		{trace.Aggregation{Sum: true}, "Value: is not given, nor is Latency: .*"},
-		{trace.Aggregation{Histogram: &trace.Histogram{}}, "Value: is not given, nor is Latency: .*"},
-		{trace.Aggregation{Value: "arg0", Histogram: &trace.Histogram{Low: 1, High: 10, Step: 4}}, "Histogram: the distance from Low up to High must be a multiple of Step"},
-		{trace.Aggregation{Value: "arg0", Histogram: &trace.Histogram{Low: 10, High: 1, Step: 1}}, "Histogram: the distance from Low up to High must be a multiple of Step"},
-		{trace.Aggregation{Value: "arg0", Histogram: &trace.Histogram{High: 10}}, "Histogram: there are bounds but no Step"},
-		{trace.Aggregation{Value: "arg0", Histogram: &trace.Histogram{High: math.MaxInt64, Step: 1}}, "Histogram: there are more than 65536 buckets.*"},
-		{trace.Aggregation{Value: "arg0", Histogram: &trace.Histogram{High: 8, Step: 1, PerDoubling: 1}}, "Histogram: there are both a Step and PerDoubling"},
-		{trace.Aggregation{Value: "arg0", Histogram: &trace.Histogram{PerDoubling: 3}}, "Histogram: PerDoubling must be 1, 2, 4, 8 or 16"},
-		{trace.Aggregation{Value: "arg0", Max: true, Histogram: &trace.Histogram{High: 8, Step: 1}}, "Histogram: not with Min or Max where there is a Step.*"},
-		{trace.Aggregation{Value: "comm"}, `Value: expression "comm", at column 1: a number is expected: .*`},
-		{trace.Aggregation{Value: "arg"}, `Value: expression "arg", at column 1: arg is not known.*`},
-		{trace.Aggregation{By: []string{"pid", "12"}}, `By\[1\]: expression "12", at column 1: this is no key.*`},
-		{trace.Aggregation{By: []string{"str(arg0, 256)", "str(arg1, 128)"}}, "By: the keys take 408 bytes.*"},
+		{trace.Aggregation{Histogram: &trace.Histogram{}},
+			"Value: is not given, nor is Latency: .*"},
+		{trace.Aggregation{Value: "arg0", Histogram: &trace.Histogram{Low: 1, High: 10, Step: 4}},
+			"Histogram: the distance from Low up to High must be a multiple of Step"},
+		{trace.Aggregation{Value: "arg0", Histogram: &trace.Histogram{Low: 10, High: 1, Step: 1}},
+			"Histogram: the distance from Low up to High must be a multiple of Step"},
+		{trace.Aggregation{Value: "arg0", Histogram: &trace.Histogram{High: 10}},
+			"Histogram: there are bounds but no Step"},
+		{trace.Aggregation{Value: "arg0", Histogram: &trace.Histogram{High: math.MaxInt64,
+			Step: 1}}, "Histogram: there are more than 65536 buckets.*"},
+		{trace.Aggregation{Value: "arg0", Histogram: &trace.Histogram{High: 8, Step: 1,
+			PerDoubling: 1}}, "Histogram: there are both a Step and PerDoubling"},
+		{trace.Aggregation{Value: "arg0", Histogram: &trace.Histogram{PerDoubling: 3}},
+			"Histogram: PerDoubling must be 1, 2, 4, 8 or 16"},
+		{trace.Aggregation{Value: "arg0", Max: true, Histogram: &trace.Histogram{High: 8, Step: 1}},
+			"Histogram: not with Min or Max where there is a Step.*"},
+		{trace.Aggregation{Value: "comm"},
+			`Value: expression "comm", at column 1: a number is expected: .*`},
+		{trace.Aggregation{Value: "arg"},
+			`Value: expression "arg", at column 1: arg is not known.*`},
+		{trace.Aggregation{By: []string{"pid", "12"}},
+			`By\[1\]: expression "12", at column 1: this is no key.*`},
+		{trace.Aggregation{By: []string{"str(arg0, 256)", "str(arg1, 128)"}},
+			"By: the keys take 408 bytes.*"},
 		{trace.Aggregation{By: slices.Repeat([]string{"pid"}, 17)}, "By: 17 keys are more than 16"},
 		{trace.Aggregation{MaxKeys: -1}, "MaxKeys: -1 is not between 0 and .*"},
 		{trace.Aggregation{MaxKeys: 1 << 25}, "MaxKeys: .* is not between 0 and .*"},
 		{trace.Aggregation{Where: "arg0 =="}, `Where: expression "arg0 ==", at column 8: .*`},
 		{trace.Aggregation{Latency: &trace.Latency{}}, "Latency: Pair: is not given"},
-		{trace.Aggregation{Latency: &trace.Latency{Pair: pair, By: "comm"}}, "Latency: By: .*a number is expected.*"},
-		{trace.Aggregation{Latency: &trace.Latency{Pair: pair, By: "duration"}}, "Latency: By: .*they are no value and no key.*"},
-		{trace.Aggregation{Latency: &trace.Latency{Pair: pair, DoneBy: "("}}, "Latency: DoneBy: expression .*"},
+		{trace.Aggregation{Latency: &trace.Latency{Pair: pair, By: "comm"}},
+			"Latency: By: .*a number is expected.*"},
+		{trace.Aggregation{Latency: &trace.Latency{Pair: pair, By: "duration"}},
+			"Latency: By: .*they are no value and no key.*"},
+		{trace.Aggregation{Latency: &trace.Latency{Pair: pair, DoneBy: "("}},
+			"Latency: DoneBy: expression .*"},
 		{trace.Aggregation{Value: "start.arg0"}, "Value: .*they are no value and no key"},
 		{trace.Aggregation{By: []string{"duration"}}, `By\[0\]: .*they are no value and no key`},
-		{trace.Aggregation{Where: "duration > 5ms"}, "Where: duration and start.argN are known only at the end of a call: .*"},
-		{trace.Aggregation{Where: "!(start.arg0 == 1)"}, "Where: duration and start.argN are known only at the end of a call: .*"},
+		{trace.Aggregation{Where: "duration > 5ms"},
+			"Where: duration and start.argN are known only at the end of a call: .*"},
+		{trace.Aggregation{Where: "!(start.arg0 == 1)"},
+			"Where: duration and start.argN are known only at the end of a call: .*"},
 	} {
 		_, err := trace.New(aggregating(trace.NewAggregator(trace.Aggregation{}),
 			trace.NewAggregator(test.aggregation)))

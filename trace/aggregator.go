@@ -56,8 +56,10 @@ type aggregation struct {
 func (s *Session) bindAggregators() error {
 	for i, a := range s.opts.Aggregators {
 		before := a.bound.Load()
-		if before != nil && !before.session.isClosed() || !a.bound.CompareAndSwap(before, s.aggregations[i]) {
-			return &OptionError{Field: "Aggregators", Index: i, Err: errors.New("another session has this aggregator")}
+		if before != nil && !before.session.isClosed() ||
+			!a.bound.CompareAndSwap(before, s.aggregations[i]) {
+			return &OptionError{Field: "Aggregators", Index: i,
+				Err: errors.New("another session has this aggregator")}
 		}
 	}
 	return nil

@@ -70,9 +70,11 @@ func newWork(
 		this, ok := known[k]
 		if !ok {
 			if args += 1 + len(found.Args); args > maxArguments {
-				return nil, fmt.Errorf("more than %d arguments and sites of different probes: %w", maxArguments, elfnote.ErrTooLarge)
+				return nil, fmt.Errorf("more than %d arguments and sites of different probes: %w",
+					maxArguments, elfnote.ErrTooLarge)
 			}
-			if probe, ok := definition(definitions, found.Provider, found.Name, len(found.Args)); ok {
+			if probe, ok := definition(definitions, found.Provider, found.Name,
+				len(found.Args)); ok {
 				this.definition = &probe
 			}
 			site.definition = this.definition
@@ -114,7 +116,8 @@ func newWork(
 }
 
 func (w *work) toGenerate(s *Site) *bpfgen.Site {
-	site := &bpfgen.Site{Provider: s.Provider, Name: s.Name, Cookie: s.Cookie, Args: s.Args, Pointer: 8, Pairs: w.pairs.ends[[2]string{s.Provider, s.Name}]}
+	site := &bpfgen.Site{Provider: s.Provider, Name: s.Name, Cookie: s.Cookie, Args: s.Args,
+		Pointer: 8, Pairs: w.pairs.ends[[2]string{s.Provider, s.Name}]}
 	if w.sel.File().Header().Class == elf.ELFCLASS32 {
 		site.Pointer = 4
 	}

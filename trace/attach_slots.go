@@ -79,7 +79,8 @@ func (t *slotTable) release(keys []uint64, reserved int) {
 // instruction pointer, which are the same in all processes.
 func (a *Attachment) attachGroups(w *work) error {
 	table := &a.session.slots
-	slots := bpfgen.Slots{Map: table.slots.FD(), Kernel: w.plan.Kernel, Cookie: a.session.mode == usdt.ModeSingle}
+	slots := bpfgen.Slots{Map: table.slots.FD(), Kernel: w.plan.Kernel,
+		Cookie: a.session.mode == usdt.ModeSingle}
 	inOrder := func(sites []int) bool { return len(w.groups(sites)) == 1 }
 	steps := w.steps(w.blocks.Programs(&slots), inOrder)
 	if !slots.Cookie {
@@ -117,7 +118,8 @@ func (a *Attachment) attachGroups(w *work) error {
 			}
 		}
 		if slots.Cookie {
-			if err := a.attachSome(w, p, some, func(n int) uint64 { return numbers[n] }); err != nil {
+			if err := a.attachSome(w, p, some,
+				func(n int) uint64 { return numbers[n] }); err != nil {
 				return err
 			}
 			continue
@@ -145,7 +147,10 @@ func (w *work) checkPerfEvents(events int) error {
 		return nil
 	}
 	return fmt.Errorf("%s: %w", w.file, elffile.TooLarge(&usdt.LimitError{
-		Limit: "sites (a perf event counts as 8)", Option: "SelectOptions.MaxSites", Capacity: limit, Needed: needed,
+		Limit:    "sites (a perf event counts as 8)",
+		Option:   "SelectOptions.MaxSites",
+		Capacity: limit,
+		Needed:   needed,
 	}))
 }
 

@@ -94,7 +94,8 @@ func (a *Attachment) Close() error { return CloseAll(a) }
 // CloseAll closes attachments, of any sessions. It waits for the kernel once
 // for all of them. Nil attachments are skipped.
 func CloseAll(attachments ...*Attachment) error {
-	all := slices.DeleteFunc(slices.Clone(attachments), func(a *Attachment) bool { return a == nil })
+	all := slices.DeleteFunc(slices.Clone(attachments),
+		func(a *Attachment) bool { return a == nil })
 	// This also waits for links that another goroutine is closing.
 	err := closeInOrder(all)
 	for _, a := range all {
@@ -116,7 +117,9 @@ func CloseAll(attachments ...*Attachment) error {
 // AttachSelection watches the sites of a selection, which may be closed
 // afterwards. It is for files that were found by other means, or whose sites
 // are inspected first. Errors are as for [Session.Attach].
-func (s *Session) AttachSelection(sel *usdt.Selection, opts *usdt.AttachOptions) (*Attachment, error) {
+func (s *Session) AttachSelection(
+	sel *usdt.Selection, opts *usdt.AttachOptions,
+) (*Attachment, error) {
 	process := proc.Process{ProcessID: proc.ProcessID{PID: sel.PID()}}
 	return s.attachSelection(sel, sel.Name(), process, opts)
 }
@@ -161,7 +164,8 @@ func (s *Session) attachSelection(
 		return nil, fmt.Errorf("%s: %w", file, pairs.missing)
 	}
 	if len(w.wanted) == 0 || w.ends && !w.delivers {
-		return nil, &FilteredError{file: file, sites: sel.Len(), filter: s.opts.Filter, missing: w.missing}
+		return nil, &FilteredError{file: file, sites: sel.Len(), filter: s.opts.Filter,
+			missing: w.missing}
 	}
 	if err := a.attach(w); err != nil {
 		a.Close()
@@ -188,8 +192,10 @@ func checkRequired(sel *usdt.Selection, opts *usdt.SelectOptions) error {
 	for _, site := range sel.Sites() {
 		for n, arg := range site.Args {
 			if arg.Err != nil && arg.Kind != argspec.Bytes {
-				return &usdt.SiteError{File: sel.Name(), Provider: site.Provider, Name: site.Name, Location: site.Location,
-					Err: fmt.Errorf("argument %d (%s) cannot be fetched: %w", n, arg.Raw, arg.Err)}
+				return &usdt.SiteError{File: sel.Name(), Provider: site.Provider, Name: site.Name,
+					Location: site.Location,
+					Err: fmt.Errorf("argument %d (%s) cannot be fetched: %w", n,
+						arg.Raw, arg.Err)}
 			}
 		}
 	}
@@ -199,7 +205,9 @@ func checkRequired(sel *usdt.Selection, opts *usdt.SelectOptions) error {
 // attachRaw attaches a loaded program. The kernel may wait for the file's pages
 // there, for as long as its file system likes: the session can be closed
 // meanwhile.
-func (s *Session) attachRaw(sel *usdt.Selection, prog *ebpf.Program, cookies []uint64) (*usdt.Link, error) {
+func (s *Session) attachRaw(
+	sel *usdt.Selection, prog *ebpf.Program, cookies []uint64,
+) (*usdt.Link, error) {
 	s.attaching.RUnlock()
 	defer s.attaching.RLock()
 	lnk, err := sel.AttachRaw(prog, s.mode, cookies)
@@ -220,7 +228,8 @@ func (a *Attachment) attach(w *work) error {
 	if !w.ends {
 		return a.attachSites(w)
 	}
-	return a.session.unmatched.during(a.session.countOf(bpfgen.CounterUnmatched), func() error { return a.attachSites(w) })
+	return a.session.unmatched.during(a.session.countOf(bpfgen.CounterUnmatched),
+		func() error { return a.attachSites(w) })
 }
 
 func (a *Attachment) attachSites(w *work) error {
@@ -301,7 +310,9 @@ func (a *Attachment) attachApart(w *work) error {
 
 // attachSome attaches a program to some of the wanted sites, with cookies
 // unless cookie is nil. The sites are in the order of their ranks.
-func (a *Attachment) attachSome(w *work, generated *bpfgen.Program, some []int, cookie func(n int) uint64) error {
+func (a *Attachment) attachSome(
+	w *work, generated *bpfgen.Program, some []int, cookie func(n int) uint64,
+) error {
 	var cookies []uint64
 	sites := make([]*Site, len(some))
 	indices := make([]int, len(some))

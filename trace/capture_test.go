@@ -36,7 +36,8 @@ func TestCapture(t *testing.T) {
 		state       state
 		data, shown string
 	}{
-		{"text", "strings", trace.Capture{Arg: "arg0"}, complete, "hello, gousdt", `"hello, gousdt"`},
+		{"text", "strings", trace.Capture{Arg: "arg0"}, complete, "hello, gousdt",
+			`"hello, gousdt"`},
 		{"empty text", "strings", trace.Capture{Arg: "arg2"}, complete, "", `""`},
 		{"text longer than usual", "strings", trace.Capture{Arg: "arg1"}, truncated, digits[:128],
 			`"` + digits[:128] + `"...`},
@@ -46,11 +47,13 @@ func TestCapture(t *testing.T) {
 			digits, `"` + digits + `"`},
 		{"text one longer than its limit", "strings", trace.Capture{Arg: "arg1", Max: 399},
 			truncated, digits[:399], `"` + digits[:399] + `"...`},
-		{"text of one byte", "strings", trace.Capture{Arg: "arg0", Max: 1}, truncated, "h", `"h"...`},
+		{"text of one byte", "strings", trace.Capture{Arg: "arg0", Max: 1}, truncated,
+			"h", `"h"...`},
 		{"bytes", "strings", trace.Capture{Arg: "arg0", Bytes: true, Max: 3}, complete, "hel",
 			"68 65 6c"},
 		{"no pointer", "three", trace.Capture{Arg: "arg0"}, none, "", "-2000000000"},
-		{"no pointer to bytes", "three", trace.Capture{Arg: "arg2", Bytes: true, Max: 8}, missing, "",
+		{"no pointer to bytes", "three", trace.Capture{Arg: "arg2", Bytes: true, Max: 8},
+			missing, "",
 			"18000000000000000001 <unreadable>"},
 		{"another probe", "three",
 			trace.Capture{Probes: []elfnote.Pattern{elfnote.Exact("gousdt_test", "strings")},
@@ -68,7 +71,8 @@ func TestCapture(t *testing.T) {
 		{"length in a register", "twelve", trace.Capture{Arg: "arg9", Bytes: true, Length: "arg1",
 			Max: 2},
 			truncated, "he", "68 65..."},
-		{"length in memory", "twelve", trace.Capture{Arg: "arg9", Bytes: true, Length: "arg3", Max: 7},
+		{"length in memory", "twelve",
+			trace.Capture{Arg: "arg9", Bytes: true, Length: "arg3", Max: 7},
 			truncated, "hello, ", "68 65 6c 6c 6f 2c 20..."},
 		{"exact length", "twelve", trace.Capture{Arg: "arg9", Bytes: true, Length: "arg8", Max: 17},
 			complete, "hello, gousdt\x00", ""},
@@ -116,7 +120,8 @@ func TestCaptureInEveryMode(t *testing.T) {
 		s := open(t, process, "gousdt_test:strings", &trace.SessionOptions{Mode: mode,
 			StackDepth: 5, Captures: []trace.Capture{
 				{Arg: "arg2"}, {Arg: "arg0", Max: 4}, {Arg: "arg0",
-					Max: 100}, {Probes: []elfnote.Pattern{elfnote.MustParsePattern("*")}, Arg: "arg1",
+					Max: 100},
+				{Probes: []elfnote.Pattern{elfnote.MustParsePattern("*")}, Arg: "arg1",
 					Max: 10},
 			}})
 		process.Fire("strings", 1)

@@ -162,7 +162,8 @@ func (cs *captures) of(site *bpfgen.Site) []bpfgen.Capture {
 // isPointer reports whether an argument can be a pointer: others of the same
 // number, of another probe, are numbers that point nowhere.
 func isPointer(site *bpfgen.Site, arg int) bool {
-	if site.Pointer == 0 || arg < 0 || arg >= len(site.Args) || site.Args[arg].Kind == argspec.Bytes {
+	if site.Pointer == 0 || arg < 0 || arg >= len(site.Args) ||
+		site.Args[arg].Kind == argspec.Bytes {
 		return true
 	}
 	return site.Args[arg].Size == site.Pointer && !site.Args[arg].Float

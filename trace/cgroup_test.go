@@ -87,7 +87,9 @@ func TestContainersHaveNames(t *testing.T) {
 	inside := trace.NewAggregator(trace.Aggregation{Where: `container == "` + id[:6] + `"`})
 	outside := trace.NewAggregator(trace.Aggregation{Where: `container != "` + id + `"`})
 	opts := &trace.SessionOptions{
-		Aggregators: []*trace.Aggregator{counts, inside, outside}, Containers: containers, NoEvents: true,
+		Aggregators: []*trace.Aggregator{counts, inside, outside},
+		Containers:  containers,
+		NoEvents:    true,
 	}
 	open(t, process, "gousdt_test:three", opts)
 	for i, group := range []string{outer, inner, filepath.Dir(dir)} {

@@ -44,14 +44,16 @@ func newDecoder(sites *siteTable, reuse bool) *decoder {
 // called.
 func (d *decoder) decode(raw []byte) (*Event, error) {
 	if d.reuse {
-		if p := d.repeat; uint64(len(raw)) < uint64(p.length) || binary.NativeEndian.Uint32(raw) != p.id {
+		if p := d.repeat; uint64(len(raw)) < uint64(p.length) ||
+			binary.NativeEndian.Uint32(raw) != p.id {
 			if err := d.find(raw); err != nil {
 				return nil, err
 			}
 		}
 		return d.again(unsafe.Pointer(unsafe.SliceData(raw)))
 	}
-	if d.current == nil || len(raw) < d.current.record.Size || binary.NativeEndian.Uint32(raw) != d.site.id {
+	if d.current == nil || len(raw) < d.current.record.Size ||
+		binary.NativeEndian.Uint32(raw) != d.site.id {
 		if err := d.find(raw); err != nil {
 			return nil, err
 		}
@@ -83,7 +85,8 @@ func (d *decoder) find(raw []byte) error {
 	}
 	site := d.sites.get(binary.NativeEndian.Uint32(raw))
 	if site == nil || site.events == nil || len(raw) < site.events.record.Size {
-		return fmt.Errorf("a record of %d bytes came from the kernel for a site that is not known", len(raw))
+		return fmt.Errorf("a record of %d bytes came from the kernel for a site that is not known",
+			len(raw))
 	}
 	d.site, d.current = site, site.events
 	if d.reuse {
@@ -198,7 +201,8 @@ func (d *decoder) decodeSpan(e *Event, raw []byte, p *bpfgen.SpanPlace) error {
 	if r.Process != bpfgen.None {
 		both := order.Uint64(saved[r.Process:])
 		start.PID, start.TID = int(both>>32), int(uint32(both))
-		start.Command = d.commands.name([2]uint64{order.Uint64(saved[r.Command:]), order.Uint64(saved[r.Command+8:])})
+		start.Command = d.commands.name([2]uint64{order.Uint64(saved[r.Command:]),
+			order.Uint64(saved[r.Command+8:])})
 	}
 	if r.Cgroup != bpfgen.None {
 		start.CgroupID = order.Uint64(saved[r.Cgroup:])

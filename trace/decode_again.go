@@ -68,7 +68,11 @@ func noRepeat() *repeat {
 func newRepeat(e *Event, site *Site) *repeat {
 	of := site.events
 	p := &repeat{
-		event: e, events: of, id: site.id, words: e.Args[of.firstWord:][:of.wordCount], wordsAt: of.wordsAt,
+		event:     e,
+		events:    of,
+		id:        site.id,
+		words:     e.Args[of.firstWord:][:of.wordCount],
+		wordsAt:   of.wordsAt,
 		hasHeader: of.hasHeader, hasBytes: of.hasBytes || of.isRare,
 		length: uint32(of.record.Size),
 	}

@@ -47,7 +47,8 @@ const isBigEndian = runtime.GOARCH == "s390x" || runtime.GOARCH == "ppc64" ||
 	runtime.GOARCH == "mips64" || runtime.GOARCH == "mips"
 
 func newFetch(arg int, p bpfgen.Place, v *Value) fetch {
-	f := fetch{from: p.Value + int(v.size) - 8, arg: arg, failed: p.Failed, unused: 64 - 8*v.size, mask: math.MaxUint64}
+	f := fetch{from: p.Value + int(v.size) - 8, arg: arg, failed: p.Failed, unused: 64 - 8*v.size,
+		mask: math.MaxUint64}
 	if v.kind != Signed {
 		f.mask >>= f.unused
 	}
@@ -128,7 +129,8 @@ func newEvents(r *bpfgen.Record, args []argspec.Arg) *events {
 	}
 	e.hasHeader = r.CPU != bpfgen.None
 	e.hasBytes = len(r.Captures) > 0 || r.Registers != nil
-	e.isRare = r.Cgroup != bpfgen.None || r.Weight != bpfgen.None || r.Stack != bpfgen.None || r.Registers != nil || r.Span != nil
+	e.isRare = r.Cgroup != bpfgen.None || r.Weight != bpfgen.None || r.Stack != bpfgen.None ||
+		r.Registers != nil || r.Span != nil
 	return e
 }
 

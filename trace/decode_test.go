@@ -26,19 +26,23 @@ import (
 // sample is a site with arguments of all kinds, and a record of it.
 func sample(t testing.TB, reuse bool) (*decoder, []byte) {
 	t.Helper()
-	args := argspec.Parse(elf.EM_X86_64, "-4@%ebx 8@%rax 2@$7 -2@8(%rsp) 8f@16(%rsp) 16@%rax 1@24(%rsp) 8@(%rbp)")
+	args := argspec.Parse(elf.EM_X86_64,
+		"-4@%ebx 8@%rax 2@$7 -2@8(%rsp) 8f@16(%rsp) 16@%rax 1@24(%rsp) 8@(%rbp)")
 	plan := &bpfgen.Plan{
 		Kernel: bpfgen.Kernel{Machine: elf.EM_X86_64, Order: binary.NativeEndian},
 		Events: &bpfgen.Events{
 			RingSize: 1 << 20, Frames: 4, Copy: bpfgen.CopyUnit,
 			Header: true,
 			Captures: func(*bpfgen.Site) []bpfgen.Capture {
-				return []bpfgen.Capture{{Arg: 1, Text: true, Max: 8, Length: bpfgen.None}, {Arg: 7, Max: 4, Length: bpfgen.None}}
+				return []bpfgen.Capture{{Arg: 1, Text: true, Max: 8, Length: bpfgen.None},
+					{Arg: 7, Max: 4, Length: bpfgen.None}}
 			},
 		},
 	}
-	site := &Site{Site: usdt.Site{Site: elfnote.Site{Provider: "p", Name: "n"}, Args: args}, Cookie: 9, probe: "p:n"}
-	block, err := plan.Block(&bpfgen.Site{Provider: site.Provider, Name: site.Name, Cookie: site.Cookie, Args: site.Args})
+	site := &Site{Site: usdt.Site{Site: elfnote.Site{Provider: "p", Name: "n"}, Args: args},
+		Cookie: 9, probe: "p:n"}
+	block, err := plan.Block(&bpfgen.Site{Provider: site.Provider, Name: site.Name,
+		Cookie: site.Cookie, Args: site.Args})
 	qt.Assert(t, qt.IsNil(err))
 	site.events = newEvents(block.Record, args)
 	sites := &siteTable{}
@@ -98,7 +102,9 @@ func TestDecode(t *testing.T) {
 		for _, arg := range e.Args {
 			shown = append(shown, arg.String())
 		}
-		qt.Check(t, qt.DeepEquals(shown, []string{"-5", `"hi"`, "7", "-32768", "-0.5", "?", "<unreadable>", "01 02 03 04"}))
+		qt.Check(t,
+			qt.DeepEquals(shown,
+				[]string{"-5", `"hi"`, "7", "-32768", "-0.5", "?", "<unreadable>", "01 02 03 04"}))
 		qt.Check(t, qt.Equals(e.Args[1].Uint(), 0x7f0000001000))
 		qt.Check(t, qt.Equals(e.Args[0].Int(), -5))
 		qt.Check(t, qt.Equals(e.Args[4].Float(), -0.5))
@@ -123,7 +129,8 @@ func TestCommands(t *testing.T) {
 	name := func(text string) string {
 		var raw [commandSize]byte
 		copy(raw[:], text)
-		return table.name([2]uint64{binary.NativeEndian.Uint64(raw[:]), binary.NativeEndian.Uint64(raw[8:])})
+		return table.name([2]uint64{binary.NativeEndian.Uint64(raw[:]),
+			binary.NativeEndian.Uint64(raw[8:])})
 	}
 	for range 2 {
 		qt.Check(t, qt.Equals(name(""), ""))
@@ -332,15 +339,18 @@ func TestDecodeForgottenStart(t *testing.T) {
 	plan := &bpfgen.Plan{
 		Kernel: bpfgen.Kernel{Machine: elf.EM_X86_64, Order: binary.NativeEndian},
 		Events: &bpfgen.Events{RingSize: 1 << 20, Header: true, Captures: (&captures{
-			named: []parsedCapture{{Capture: bpfgen.Capture{Text: true, Max: 8, Length: bpfgen.None}, arg: expr.Term{Source: expr.Argument, Index: 1}}},
+			named: []parsedCapture{{Capture: bpfgen.Capture{Text: true, Max: 8,
+				Length: bpfgen.None}, arg: expr.Term{Source: expr.Argument, Index: 1}}},
 		}).of},
 		Latencies: []*bpfgen.Latency{latency},
 	}
 	sites := &siteTable{}
 	add := func(ends bpfgen.Ends) (*Site, *bpfgen.Block) {
-		block, err := plan.Block(&bpfgen.Site{Args: args, Pairs: map[*bpfgen.Latency]bpfgen.Ends{latency: ends}})
+		block, err := plan.Block(&bpfgen.Site{Args: args,
+			Pairs: map[*bpfgen.Latency]bpfgen.Ends{latency: ends}})
 		qt.Assert(t, qt.IsNil(err))
-		site := &Site{Site: usdt.Site{Args: args}, events: newEvents(block.Record, args), starts: newEvents(block.Saved, args)}
+		site := &Site{Site: usdt.Site{Args: args}, events: newEvents(block.Record, args),
+			starts: newEvents(block.Saved, args)}
 		qt.Assert(t, qt.IsNil(sites.add(site)))
 		return site, block
 	}
@@ -359,5 +369,6 @@ func TestDecodeForgottenStart(t *testing.T) {
 	qt.Check(t, qt.Equals(e.Start.PID, 12)) // arguments are compared within a process
 	qt.Check(t, qt.Equals(e.Start.TID, 0))
 	qt.Check(t, qt.Equals(e.Start.Command, ""))
-	qt.Check(t, qt.Equals(fmt.Sprint(e.Start.Args), "[<unreadable> 4096 <unreadable> <unreadable>]"))
+	qt.Check(t,
+		qt.Equals(fmt.Sprint(e.Start.Args), "[<unreadable> 4096 <unreadable> <unreadable>]"))
 }

@@ -25,7 +25,8 @@ func TestLatencyWhileCallsGoOn(t *testing.T) {
 		for range 15 {
 			// Those that are measured wrongly are as long as the session. Few
 			// others are.
-			s := newSession(t, &trace.SessionOptions{Mode: mode, Spans: everyCall, Filter: "duration > 20ms"})
+			s := newSession(t,
+				&trace.SessionOptions{Mode: mode, Spans: everyCall, Filter: "duration > 20ms"})
 			attach(t, s, usdt.Target{Path: c.path}, "gousdt_calls:left__*", nil)
 			time.Sleep(25 * time.Millisecond) // what is wrong is over the filter's limit
 			qt.Assert(t, qt.IsNil(s.Detach()))
@@ -57,7 +58,8 @@ func TestRowsEndTogether(t *testing.T) {
 		attach(t, s, usdt.Target{Path: c.path}, "gousdt_calls:left__*", nil)
 		_, err := a.Take()
 		qt.Assert(t, qt.IsNil(err))
-		testneeds.Await(t, patience, "hits of both", func() bool { return len(snapshot(t, a).Rows) == 2 })
+		testneeds.Await(t, patience, "hits of both",
+			func() bool { return len(snapshot(t, a).Rows) == 2 })
 		qt.Assert(t, qt.IsNil(s.Detach()))
 		counted := snapshot(t, a)
 		qt.Assert(t, qt.HasLen(counted.Rows, 2))

@@ -29,7 +29,8 @@ func TestEventsFromMemory(t *testing.T) {
 		t.Run(fmt.Sprint(reuse), func(t *testing.T) {
 			s := &Session{opts: SessionOptions{ReuseEvents: reuse}}
 			var sites []*Site
-			for _, arguments := range []string{"8@%rax", "8@%rax", "-4@%eax", "8@%rax -2@%bx 1@%cl"} {
+			for _, arguments := range []string{"8@%rax", "8@%rax", "-4@%eax",
+				"8@%rax -2@%bx 1@%cl"} {
 				sites = append(sites, siteWith(t, s, arguments))
 			}
 			s.decoder = newDecoder(&s.sites, reuse)
@@ -112,12 +113,14 @@ func TestEventsFromMemoryAreWhatOthersWouldBe(t *testing.T) {
 	for i, captures := range [][]bpfgen.Capture{
 		nil,
 		{{Arg: 0, Text: true, Max: 15, Length: bpfgen.None}},
-		{{Arg: 0, Text: true, Max: 15, Length: bpfgen.None}, {Arg: 2, Text: true, Max: 7, Length: bpfgen.None}},
+		{{Arg: 0, Text: true, Max: 15, Length: bpfgen.None},
+			{Arg: 2, Text: true, Max: 7, Length: bpfgen.None}},
 	} {
 		args := argspec.Parse(elf.EM_X86_64, "8@%rax -4@%ebx 8@%rcx 8@8(%rsp)")
 		plan := &bpfgen.Plan{
 			Kernel: bpfgen.Kernel{Machine: elf.EM_X86_64, Order: binary.NativeEndian},
-			Events: &bpfgen.Events{RingSize: 1 << 20, Header: i != 1, Captures: func(*bpfgen.Site) []bpfgen.Capture { return captures }},
+			Events: &bpfgen.Events{RingSize: 1 << 20, Header: i != 1,
+				Captures: func(*bpfgen.Site) []bpfgen.Capture { return captures }},
 		}
 		block, err := plan.Block(&bpfgen.Site{Args: args})
 		qt.Assert(t, qt.IsNil(err))
@@ -130,7 +133,8 @@ func TestEventsFromMemoryAreWhatOthersWouldBe(t *testing.T) {
 	own := newDecoder(&s.sites, false)
 	own.wall = s.decoder.wall
 	shown := func(e *Event) string {
-		return fmt.Sprint(e.Time.UnixNano(), e.Monotonic, e.PID, e.TID, e.CPU, e.Command, e.Weight, e.Site.id, e.Args)
+		return fmt.Sprint(e.Time.UnixNano(), e.Monotonic, e.PID, e.TID, e.CPU, e.Command, e.Weight,
+			e.Site.id, e.Args)
 	}
 
 	ring := newFakeRing(1 << 16)
@@ -210,7 +214,8 @@ func TestEventsFromMemoryOfSitesThatFollow(t *testing.T) {
 		t.Helper()
 		qt.Assert(t, qt.IsTrue(slices.Equal(got, want)))
 	}
-	isOf(read(first, second, first, second, second, first), first, second, first, second, second, first)
+	isOf(read(first, second, first, second, second, first), first, second, first, second,
+		second, first)
 
 	s.retired = []*Site{second}
 	read() // they are freed when the ring buffer has been empty twice

@@ -69,7 +69,8 @@ func ExampleEvent_registers() {
 		case err != nil:
 			log.Fatal(err)
 		default:
-			fmt.Printf("%v: at %#x, stack %#x, general registers %#x\n", r.Machine, r.PC, r.SP, r.General)
+			fmt.Printf("%v: at %#x, stack %#x, general registers %#x\n", r.Machine, r.PC,
+				r.SP, r.General)
 		}
 	}
 }
@@ -105,14 +106,16 @@ func ExampleHistogram() {
 		By:        []string{"site"},
 		Histogram: &trace.Histogram{PerDoubling: 1}, // 1, 2 to 3, 4 to 7, ...
 	})
-	s, err := trace.Open(usdt.Target{Path: "/usr/lib/postgresql/15/bin/postgres"}, &trace.SessionOptions{
-		Aggregators: []*trace.Aggregator{lengths},
-		Captures: []trace.Capture{{
-			Probes: []elfnote.Pattern{elfnote.Exact("postgresql", "query__start")}, // not of other probes
-			Arg:    "arg0",
-		}},
-		PageIn: true, PageInRemote: true, // the network's servers are trusted
-	}, elfnote.MustParsePattern("postgresql:*"))
+	s, err := trace.Open(usdt.Target{Path: "/usr/lib/postgresql/15/bin/postgres"},
+		&trace.SessionOptions{
+			Aggregators: []*trace.Aggregator{lengths},
+			Captures: []trace.Capture{{
+				// Not of other probes.
+				Probes: []elfnote.Pattern{elfnote.Exact("postgresql", "query__start")},
+				Arg:    "arg0",
+			}},
+			PageIn: true, PageInRemote: true, // the network's servers are trusted
+		}, elfnote.MustParsePattern("postgresql:*"))
 	if err != nil {
 		log.Fatal(err)
 	}

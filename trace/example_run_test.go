@@ -38,15 +38,18 @@ func TestExamples(t *testing.T) {
 	}{
 		{"Open", ExampleOpen, `(python:import__find__load__start "colorsys"\n)+`},
 		{"Attachment_Skipped", ExampleAttachment_Skipped, `\d+ sites are watched, 0 are skipped\n`},
-		{"NewAggregator", ExampleNewAggregator, `([\w.]+ \d+\n)*colorsys 1\n([\w.]+ \d+\n)*0 imports of further modules\n`},
+		{"NewAggregator", ExampleNewAggregator,
+			`([\w.]+ \d+\n)*colorsys 1\n([\w.]+ \d+\n)*0 imports of further modules\n`},
 		{"Latency", ExampleLatency, `\d+ imports, [\d.]+.?s on average, [\d.]+.?s at most\n`},
 		{"Latency_spans", ExampleLatency_spans, `("colorsys" [\d.]+.?s\n)+`},
-		{"PairError", ExamplePairError, `(there is python:\w+\n)*there is python:gc\n(there is python:\w+\n)*`},
+		{"PairError", ExamplePairError,
+			`(there is python:\w+\n)*there is python:gc\n(there is python:\w+\n)*`},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			testprog.LeakCheck(t)
 			got := printed(t, test.example)
-			qt.Check(t, qt.IsTrue(regexp.MustCompile("^"+test.want+"$").MatchString(got)), qt.Commentf("%s", got))
+			qt.Check(t, qt.IsTrue(regexp.MustCompile("^"+test.want+"$").MatchString(got)),
+				qt.Commentf("%s", got))
 		})
 	}
 }

@@ -26,10 +26,11 @@ func Example() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 
-	s, err := trace.Open(usdt.Target{Path: "/usr/lib/postgresql/15/bin/postgres"}, &trace.SessionOptions{
-		Captures: []trace.Capture{{Arg: "arg0", Max: 1000}},
-		Filter:   `str(arg0, 6) == "SELECT"`,
-	}, elfnote.Exact("postgresql", "query__start"))
+	s, err := trace.Open(usdt.Target{Path: "/usr/lib/postgresql/15/bin/postgres"},
+		&trace.SessionOptions{
+			Captures: []trace.Capture{{Arg: "arg0", Max: 1000}},
+			Filter:   `str(arg0, 6) == "SELECT"`,
+		}, elfnote.Exact("postgresql", "query__start"))
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -135,10 +136,11 @@ func ExampleSessionOptions_Validate() {
 // The names of the classes that a Java virtual machine loads. They do not end
 // in a zero: the second argument is their length.
 func ExampleCapture() {
-	s, err := trace.Open(usdt.Target{Path: "/usr/lib/jvm/default-java/lib/server/libjvm.so"}, &trace.SessionOptions{
-		Captures: []trace.Capture{{Arg: "arg0", Length: "arg1", Max: 200}},
-		PageIn:   true, // also if the name has not been used yet
-	}, elfnote.Exact("hotspot", "class__loaded"))
+	s, err := trace.Open(usdt.Target{Path: "/usr/lib/jvm/default-java/lib/server/libjvm.so"},
+		&trace.SessionOptions{
+			Captures: []trace.Capture{{Arg: "arg0", Length: "arg1", Max: 200}},
+			PageIn:   true, // also if the name has not been used yet
+		}, elfnote.Exact("hotspot", "class__loaded"))
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -177,7 +179,8 @@ func ExampleNewAggregator() {
 	}
 	defer s.Close()
 
-	if err := exec.Command("/usr/bin/python3", "-I", "-S", "-c", "import colorsys").Run(); err != nil {
+	if err := exec.Command("/usr/bin/python3", "-I", "-S", "-c",
+		"import colorsys").Run(); err != nil {
 		log.Fatal(err)
 	}
 	snapshot, err := imports.Snapshot()
@@ -219,7 +222,8 @@ func ExampleLatency() {
 		log.Fatal(err)
 	}
 	for _, row := range snapshot.Rows {
-		fmt.Printf("%d imports, %v on average, %v at most\n", row.Count, time.Duration(row.Average()), time.Duration(row.Max.Int()))
+		fmt.Printf("%d imports, %v on average, %v at most\n", row.Count,
+			time.Duration(row.Average()), time.Duration(row.Max.Int()))
 	}
 	// It prints, with other times:
 	// 1 imports, 214.709µs on average, 214.709µs at most
@@ -278,10 +282,11 @@ func ExampleAggregator_Take() {
 		Histogram: &trace.Histogram{},
 		Max:       true,
 	})
-	s, err := trace.Open(usdt.Target{Path: "/usr/lib/postgresql/15/bin/postgres"}, &trace.SessionOptions{
-		Aggregators: []*trace.Aggregator{latency},
-		NoEvents:    true,
-	})
+	s, err := trace.Open(usdt.Target{Path: "/usr/lib/postgresql/15/bin/postgres"},
+		&trace.SessionOptions{
+			Aggregators: []*trace.Aggregator{latency},
+			NoEvents:    true,
+		})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -294,10 +299,12 @@ func ExampleAggregator_Take() {
 		}
 		for _, row := range snapshot.Rows {
 			fmt.Printf("%d queries, %v on average, half of them within %v, 99 %% within %v, the longest %v\n", row.Count,
-				time.Duration(row.Average()), time.Duration(row.Quantile(0.5)), time.Duration(row.Quantile(0.99)),
+				time.Duration(row.Average()), time.Duration(row.Quantile(0.5)),
+				time.Duration(row.Quantile(0.99)),
 				time.Duration(row.Max.Int()))
 			for _, bucket := range row.Exponential.Downscale(0).Buckets() {
-				fmt.Printf("%12v to %12v  %d\n", time.Duration(bucket.Low.Int()), time.Duration(bucket.High.Int()), bucket.Count)
+				fmt.Printf("%12v to %12v  %d\n", time.Duration(bucket.Low.Int()),
+					time.Duration(bucket.High.Int()), bucket.Count)
 			}
 		}
 	}
@@ -311,10 +318,11 @@ func ExampleSnapshot_Top() {
 		By:        []string{"str(arg0, 200)"},
 		Normalize: func(text string) string { return digits.ReplaceAllString(text, "?") },
 	})
-	s, err := trace.Open(usdt.Target{Path: "/usr/lib/postgresql/15/bin/postgres"}, &trace.SessionOptions{
-		Aggregators: []*trace.Aggregator{statements},
-		NoEvents:    true,
-	}, elfnote.Exact("postgresql", "query__start"))
+	s, err := trace.Open(usdt.Target{Path: "/usr/lib/postgresql/15/bin/postgres"},
+		&trace.SessionOptions{
+			Aggregators: []*trace.Aggregator{statements},
+			NoEvents:    true,
+		}, elfnote.Exact("postgresql", "query__start"))
 	if err != nil {
 		log.Fatal(err)
 	}

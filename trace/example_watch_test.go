@@ -57,7 +57,8 @@ func ExampleSession_Watch() {
 			log.Print(err)
 			continue
 		}
-		fmt.Println(event.Time.Format(time.TimeOnly), event.PID, event.Site.File, "generation", event.Args[0])
+		fmt.Println(event.Time.Format(time.TimeOnly), event.PID, event.Site.File, "generation",
+			event.Args[0])
 	}
 }
 

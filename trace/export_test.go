@@ -14,7 +14,8 @@ import (
 func ProgramName(probes ...[2]string) string {
 	var sites []*Site
 	for _, p := range probes {
-		sites = append(sites, &Site{Site: usdt.Site{Site: elfnote.Site{Provider: p[0], Name: p[1]}}})
+		sites = append(sites,
+			&Site{Site: usdt.Site{Site: elfnote.Site{Provider: p[0], Name: p[1]}}})
 	}
 	return programName(sites)
 }

@@ -66,7 +66,8 @@ func newFamily(pid int) (_ *family, err error) {
 	}
 	// Ends first: what is added is to be removed.
 	for _, p := range []*ebpf.ProgramSpec{
-		{Name: "sched_process_free", Instructions: exit}, {Name: "sched_process_fork", Instructions: fork},
+		{Name: "sched_process_free", Instructions: exit},
+		{Name: "sched_process_fork", Instructions: fork},
 	} {
 		tracepoint := p.Name
 		p.Name, p.Type, p.License = "trace_family", ebpf.RawTracepoint, license
@@ -75,7 +76,8 @@ func newFamily(pid int) (_ *family, err error) {
 			return nil, explain("loading what follows forks", err)
 		}
 		f.progs = append(f.progs, prog)
-		l, err := link.AttachRawTracepoint(link.RawTracepointOptions{Name: tracepoint, Program: prog})
+		l, err := link.AttachRawTracepoint(link.RawTracepointOptions{Name: tracepoint,
+			Program: prog})
 		if err != nil {
 			return nil, explain("attaching to the tracepoint "+tracepoint, err)
 		}

@@ -48,7 +48,8 @@ func TestFamilyOfNoProcess(t *testing.T) {
 	testprog.RequireBPF(t)
 	testneeds.BTF(t)
 	testprog.LeakCheck(t)
-	_, err := trace.New(&trace.SessionOptions{Family: 1<<22 + 1}) // Linux has no greater number than 1<<22
+	// Linux has no greater number than 1<<22.
+	_, err := trace.New(&trace.SessionOptions{Family: 1<<22 + 1})
 	qt.Assert(t, qt.ErrorMatches(err, ".*Family: there is no process 4194305"))
 }
 

@@ -79,7 +79,9 @@ func TestFaultsOfAWatch(t *testing.T) {
 		defer s.Close()
 		faults.Each(t, func(t *testing.T) (err error) {
 			w, err := s.Watch(&trace.WatchOptions{
-				Proc: proc.WatcherOptions{Filter: func(p proc.Process) bool { return p.PID == process.PID }},
+				Proc: proc.WatcherOptions{Filter: func(p proc.Process) bool {
+					return p.PID == process.PID
+				}},
 				Changed: func(c *trace.WatchChanges) {
 					err = errors.Join(err,
 						errors.Join(c.Errors...))

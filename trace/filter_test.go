@@ -75,7 +75,8 @@ func TestFilter(t *testing.T) {
 		{"stack", "arg5 > arg4 && arg3 > arg2 && arg7 > arg5 && arg0 < arg1", 1},
 
 		{"floats", "arg0 == 1.5 && arg1 == -2.25 && arg2 == 0.5 && arg3 == 9e299", 1},
-		{"floats", "arg0 > 1.4999 && arg0 < 1.5001 && arg1 < -2.2 && arg1 > -2.3 && arg1 != 2.25", 1},
+		{"floats", "arg0 > 1.4999 && arg0 < 1.5001 && arg1 < -2.2 && arg1 > -2.3 && arg1 != 2.25",
+			1},
 		{"floats",
 			"arg0 > 1 && arg0 < 2 && arg1 <= -2 && arg1 >= -3 && arg3 > 1e299 && arg3 < 1e300", 1},
 		{"floats", "arg0 <= 1.4999 || arg1 > -2.25 || arg1 < -2.25 || arg2 == 0 || arg3 < 0", 0},
@@ -102,7 +103,8 @@ func TestFilter(t *testing.T) {
 		{"three", `comm != "target-pie"`, 0},
 		{"three", `comm == "target-pi"`, 0},
 		{"three", `provider == "gousdt_test" && probe == "three" && probe != "four"`, 1},
-		{"three", `arg1 == "hello, gousdt" && arg2 == 18000000000000000001 && arg0 < -1999999999`, 1},
+		{"three", `arg1 == "hello, gousdt" && arg2 == 18000000000000000001 && arg0 < -1999999999`,
+			1},
 
 		// What cannot be read is neither equal nor unequal.
 		{"fault", "arg1 == 0", 0},

@@ -91,7 +91,8 @@ func warm(t testing.TB, pid int) {
 			continue
 		}
 		for ; from < to; from += int64(os.Getpagesize()) {
-			_, _ = memory.ReadAt(make([]byte, 1), from) // what lies behind the end of the file cannot be read
+			// What lies behind the end of the file cannot be read.
+			_, _ = memory.ReadAt(make([]byte, 1), from)
 		}
 	}
 }

@@ -31,7 +31,8 @@ func TestHostileUserWhosePageDoesNotCome(t *testing.T) {
 	qt.Assert(t, qt.IsNil(os.Chmod(filepath.Dir(filepath.Dir(path)), 0o755))) // for another user
 	hostile := testprog.StartHostile(t, 1000, path, "COLD_FILE=fuse/program")
 	hostile.Do(fmt.Sprint("stop ", testprog.FUSERead), "exec "+path, "pid")
-	s := newSession(t, &trace.SessionOptions{PageIn: true, Captures: []trace.Capture{{Arg: "arg0"}}})
+	s := newSession(t,
+		&trace.SessionOptions{PageIn: true, Captures: []trace.Capture{{Arg: "arg0"}}})
 	attach(t, s, usdt.Target{Path: path}, "gousdt_test:cold", nil)
 	other := start(t, "target-pie")
 	attach(t, s, usdt.Target{Path: other.path}, "gousdt_test:three", nil)
@@ -57,7 +58,8 @@ func TestHostileUserWhosePageDoesNotCome(t *testing.T) {
 	for event, err := range s.Events(ctx) {
 		t.Errorf("%v, %v", event, err)
 	}
-	costs.Report(7, "PageIn, for a page that does not come", "no event of anybody", "all events", late)
+	costs.Report(7, "PageIn, for a page that does not come", "no event of anybody",
+		"all events", late)
 
 	// Nothing is detached before: that waits for the page.
 	qt.Assert(t, qt.IsNil(unix.Kill(hostile.Server, unix.SIGKILL)))
@@ -120,5 +122,6 @@ func TestHostileContainerThatMakesUpKeys(t *testing.T) {
 	}
 	qt.Check(t, qt.Equals(named, few))
 	costs.Report(4, "a container makes up keys of an aggregation, of which there may be 4096",
-		"0 of 20 rows of others", fmt.Sprintf("%d of %d; %d of its own hits in (other)", named, few, others), late)
+		"0 of 20 rows of others",
+		fmt.Sprintf("%d of %d; %d of its own hits in (other)", named, few, others), late)
 }

@@ -16,7 +16,8 @@ import (
 // that moment, have no hit counted by the key of another one.
 func TestHitsAreCountedByTheirOwnKeys(t *testing.T) {
 	process := start(t, "target-pie")
-	keys := trace.NewAggregator(trace.Aggregation{By: []string{"tid", "arg0", "comm", "pid", "uid"}, MaxKeys: 8192})
+	keys := trace.NewAggregator(trace.Aggregation{By: []string{"tid", "arg0", "comm", "pid", "uid"},
+		MaxKeys: 8192})
 	open(t, process, "gousdt_test:specs", aggregating(keys))
 	const rounds, threads, specs = 20, 16, 300
 	for range rounds {

@@ -29,7 +29,12 @@ func TestKeysOverTheLimitAreOthers(t *testing.T) {
 	for _, pageIn := range []bool{false, true} {
 		process := start(t, "target-pie")
 		keys := trace.NewAggregator(trace.Aggregation{
-			By: []string{"arg0"}, MaxKeys: 100, Value: "arg0", Histogram: &trace.Histogram{}, Min: true, Max: true,
+			By:        []string{"arg0"},
+			MaxKeys:   100,
+			Value:     "arg0",
+			Histogram: &trace.Histogram{},
+			Min:       true,
+			Max:       true,
 		})
 		opts := aggregating(keys)
 		if opts.PageIn = pageIn; pageIn {
@@ -68,7 +73,8 @@ func TestNothingIsLostWhileKeysAreTaken(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			process := start(t, "target-pie")
 			other := process.again(t)
-			a := trace.Aggregation{By: []string{"tid", "arg0"}, MaxKeys: 1 << 20, Histogram: histogram}
+			a := trace.Aggregation{By: []string{"tid", "arg0"}, MaxKeys: 1 << 20,
+				Histogram: histogram}
 			if histogram != nil {
 				a.Value = "arg0"
 			}

@@ -194,7 +194,8 @@ func (s *Session) parseStartConditions() error {
 			continue
 		}
 		if a.Where.IsOfSpan() && a.Latency == nil {
-			return &OptionError{Field: "Aggregators", Index: i, Err: optionError("Where", errNoSpan)}
+			return &OptionError{Field: "Aggregators", Index: i,
+				Err: optionError("Where", errNoSpan)}
 		}
 		number = a.Where.NumberAtStart(number)
 	}
@@ -243,7 +244,10 @@ func (s *Session) createLatencies() error {
 		if l.Spans {
 			size = max(size, l.SavedSize)
 			if l.saved, err = ebpf.NewMap(&ebpf.MapSpec{
-				Name: "trace_starts", Type: ebpf.LRUHash, KeySize: 24, ValueSize: uint32(l.SavedSize),
+				Name:       "trace_starts",
+				Type:       ebpf.LRUHash,
+				KeySize:    24,
+				ValueSize:  uint32(l.SavedSize),
 				MaxEntries: uint32(savedStarts(l.SavedSize, processors)),
 			}); err != nil {
 				return explain("creating the map of starts", err)
@@ -251,7 +255,11 @@ func (s *Session) createLatencies() error {
 			l.Saved = l.saved.FD()
 		}
 		if l.zeros, err = ebpf.NewMap(&ebpf.MapSpec{
-			Name: "trace_zeros", Type: ebpf.Array, KeySize: 4, ValueSize: uint32(size), MaxEntries: 1,
+			Name:       "trace_zeros",
+			Type:       ebpf.Array,
+			KeySize:    4,
+			ValueSize:  uint32(size),
+			MaxEntries: 1,
 		}); err != nil {
 			return explain("creating the map of zeros", err)
 		}
@@ -333,7 +341,8 @@ func (s *Session) checkLatencies(a *Attachment, target usdt.Target) error {
 		if l := aggregator.definition.Latency; l != nil {
 			if err := a.checkPairs(l, target); err != nil {
 				err = optionError("Latency", optionError("Pair", err))
-				return fmt.Errorf("option %w", &OptionError{Field: "Aggregators", Index: i, Err: err})
+				return fmt.Errorf("option %w",
+					&OptionError{Field: "Aggregators", Index: i, Err: err})
 			}
 		}
 	}
@@ -353,7 +362,8 @@ func (a *Attachment) checkPairs(l *Latency, target usdt.Target) error {
 		return err
 	}
 	watched := func(p *elfnote.Probe) bool {
-		return slices.ContainsFunc(a.sites, func(s *Site) bool { return p.Name == s.Name && p.Provider == s.Provider })
+		return slices.ContainsFunc(a.sites,
+			func(s *Site) bool { return p.Name == s.Name && p.Provider == s.Provider })
 	}
 	var missing *elfnote.Probe
 	for _, pair := range listing.Pairs(l.Pair) {

@@ -107,7 +107,8 @@ func TestNamesThatAreTextsOfSomeProbes(t *testing.T) {
 	for _, test := range []struct {
 		probes, key, err string
 	}{
-		{"", "thing", `.*this is a text of some probes and a number of others: write str\(thing\), or argN for the number`},
+		{"", "thing",
+			`.*this is a text of some probes and a number of others: write str\(thing\), or argN for the number`},
 		{"", "str(thing)", ""},
 		{"", "thing & 7", ""},
 		{"", "another", ""},
@@ -140,7 +141,8 @@ func TestNamesOfTexts(t *testing.T) {
 		opts trace.SessionOptions
 		want string
 	}{
-		{"all texts", trace.SessionOptions{Texts: 4}, `greeting="hell"..., digits="0123"..., empty=""`},
+		{"all texts", trace.SessionOptions{Texts: 4},
+			`greeting="hell"..., digits="0123"..., empty=""`},
 		{"a capture comes first", trace.SessionOptions{
 			Texts: 4, Captures: []trace.Capture{{Arg: "greeting", Max: 64}},
 		}, `greeting="hello, gousdt", digits="0123"..., empty=""`},
@@ -172,7 +174,8 @@ func TestNamesErrors(t *testing.T) {
 		qt.ErrorMatches(err,
 			`.*"middel == 1", at column 1: middel is not known; .*names of arguments.*`))
 	_, err = trace.New(&trace.SessionOptions{Filter: "middle == 1"})
-	qt.Assert(t, qt.ErrorMatches(err, `.*middle is not known; these are: argN, str\(argN\), pid,.*`))
+	qt.Assert(t,
+		qt.ErrorMatches(err, `.*middle is not known; these are: argN, str\(argN\), pid,.*`))
 	_, err = trace.New(&trace.SessionOptions{Texts: 1 << 20})
 	qt.Assert(t, qt.ErrorMatches(err, `.*Texts: 1048576 is not between 0 and 32768`))
 }

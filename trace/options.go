@@ -224,7 +224,9 @@ func (o *SessionOptions) defined(name string, patterns []elfnote.Pattern) (text,
 }
 
 // definition returns what is known of a probe.
-func definition(d *providers.Definitions, provider, name string, arguments int) (providers.Probe, bool) {
+func definition(
+	d *providers.Definitions, provider, name string, arguments int,
+) (providers.Probe, bool) {
 	if d == nil {
 		return providers.Probe{}, false
 	}

@@ -13,7 +13,8 @@ import (
 // or if that is not known.
 func ownPIDs() *bpfgen.Namespace {
 	var stat unix.Stat_t
-	if err := unix.Stat("/proc/self/ns/pid", &stat); err != nil || stat.Ino == pidnamespace.Initial {
+	if err := unix.Stat("/proc/self/ns/pid", &stat); err != nil ||
+		stat.Ino == pidnamespace.Initial {
 		return nil
 	}
 	device := uint64(stat.Dev)

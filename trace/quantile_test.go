@@ -53,7 +53,8 @@ func TestQuantilesAreAsPreciseAsSaid(t *testing.T) {
 				}
 				worst = max(worst, distance)
 				qt.Check(t, qt.IsTrue(distance <= limit),
-					qt.Commentf("%s, scale %d: quantile %g is %g, not %g", name, scale, q, got, exact))
+					qt.Commentf("%s, scale %d: quantile %g is %g, not %g", name, scale, q,
+						got, exact))
 			}
 			t.Logf("%-12s scale %d: at most %.2f %%", name, scale, 100*worst)
 		}
@@ -100,7 +101,8 @@ func TestQuantile(t *testing.T) {
 
 	number := func(n int64) Value { return numberValue(bpfgen.ClassSigned, uint64(n)) }
 	linear := Row{Buckets: []Bucket{
-		{number(math.MinInt64), number(9), 1}, {number(10), number(20), 8}, {number(21), numberValue(bpfgen.ClassUnsigned, math.MaxUint64), 1},
+		{number(math.MinInt64), number(9), 1}, {number(10), number(20), 8},
+		{number(21), numberValue(bpfgen.ClassUnsigned, math.MaxUint64), 1},
 	}}
 	qt.Check(t, qt.DeepEquals([]float64{linear.Quantile(0.1), linear.Quantile(0.5),
 		linear.Quantile(1)}, []float64{10, 15, 21}))
@@ -112,7 +114,8 @@ func TestExponentialHistogramsAreDownscaledAndAdded(t *testing.T) {
 	draw := func(n int) []uint64 {
 		values := make([]uint64, n)
 		for i := range values {
-			values[i] = random.Uint64() >> (1 + random.IntN(63)) // of which there are negatives, too
+			// Of which there are negatives, too.
+			values[i] = random.Uint64() >> (1 + random.IntN(63))
 		}
 		slices.Sort(values)
 		return values

@@ -34,7 +34,9 @@ func BenchmarkReading(b *testing.B) {
 		{"three-header-turns", "8@%rax 8@%rbx 8@%rcx", false, true, 2},
 		{"three-ints", "-4@%eax -4@%ebx -4@%ecx", false, false, 1},
 		{"text", "8@%rax", true, false, 1},
-		{"twelve", "8@%rax 8@%rbx 8@%rcx 8@%rdx 8@%rsi 8@%rdi 8@%rbp 8@%r8 8@%r9 8@%r10 8@%r11 8@%r12", false, false, 1},
+		{"twelve",
+			"8@%rax 8@%rbx 8@%rcx 8@%rdx 8@%rsi 8@%rdi 8@%rbp 8@%r8 8@%r9 8@%r10 8@%r11 8@%r12",
+			false, false, 1},
 	} {
 		for _, reuse := range []bool{true, false} {
 			name := test.name + "/own"
@@ -91,7 +93,10 @@ func BenchmarkReading(b *testing.B) {
 					r := &reading{Session: s, ctx: ctx, memory: &ring.ringMemory}
 					r.clocks, r.checked = farAway, farAway
 					came := 0
-					for e, err := range func(yield func(*Event, error) bool) { r.yield = yield; r.loop() } {
+					for e, err := range func(yield func(*Event, error) bool) {
+						r.yield = yield
+						r.loop()
+					} {
 						if err != nil {
 							b.Fatal(err)
 						}

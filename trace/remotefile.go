@@ -42,7 +42,8 @@ func checkLocal(file *os.File) error {
 	}
 	number, err := unix.FcntlInt(file.Fd(), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
-		return fmt.Errorf("PageIn: asking for the file system: %w", os.NewSyscallError("fcntl", err))
+		return fmt.Errorf("PageIn: asking for the file system: %w",
+			os.NewSyscallError("fcntl", err))
 	}
 	type answer struct {
 		kind uint32

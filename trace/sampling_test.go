@@ -135,5 +135,6 @@ func TestSampleEveryWithPages(t *testing.T) {
 		func(p *traced) { p.Fire("specs", 100) })
 	qt.Check(t, qt.Equals(uint64(len(events))+losses.NotSampled, hits))
 	missing := int(hits - weights(events))
-	qt.Check(t, qt.IsTrue(missing >= 0 && missing < 20*runtime.NumCPU()), qt.Commentf("%d", missing))
+	qt.Check(t, qt.IsTrue(missing >= 0 && missing < 20*runtime.NumCPU()),
+		qt.Commentf("%d", missing))
 }

@@ -68,8 +68,10 @@ type Session struct {
 	unmatched expectedLosses // ends whose starts are not attached yet
 	replaced  expectedLosses // starts whose ends are not attached any more
 
-	attaching sync.RWMutex // held for reading while something is to be attached, but not while the kernel attaches
-	detached  atomic.Bool  // nothing can be attached any more
+	// Held for reading while something is to be attached, but not while the
+	// kernel attaches.
+	attaching sync.RWMutex
+	detached  atomic.Bool // nothing can be attached any more
 
 	using  sync.RWMutex // held for reading while something reads the maps
 	closed bool         // the maps are closed
@@ -195,8 +197,10 @@ func (s *Session) parseOptions() (err error) {
 	if err := s.parseStartConditions(); err != nil {
 		return err
 	}
-	if s.opts.PageIn && slices.ContainsFunc(s.aggregations, func(a *aggregation) bool { return a.by(expr.Stack) }) {
-		return optionError("PageIn", errors.New(`an aggregation is by "stack", but the kernel keeps no stacks for programs that sleep`))
+	if s.opts.PageIn &&
+		slices.ContainsFunc(s.aggregations, func(a *aggregation) bool { return a.by(expr.Stack) }) {
+		return optionError("PageIn",
+			errors.New(`an aggregation is by "stack", but the kernel keeps no stacks for programs that sleep`))
 	}
 	return nil
 }
@@ -217,7 +221,9 @@ func (s *Session) parseOptions() (err error) {
 //   - [elfnote.ErrTooLarge]: the probes have more than about a million
 //     arguments, which no tool chain makes
 //   - [os.ErrClosed]: the session is closed or detached
-func (s *Session) Attach(target usdt.Target, opts *usdt.AttachOptions, patterns ...elfnote.Pattern) (*Attachment, error) {
+func (s *Session) Attach(
+	target usdt.Target, opts *usdt.AttachOptions, patterns ...elfnote.Pattern,
+) (*Attachment, error) {
 	if opts == nil {
 		opts = &usdt.AttachOptions{}
 	}

@@ -46,9 +46,10 @@ func TestAttachAndClose(t *testing.T) {
 		three := attach(t, s, usdt.Target{Path: one.path}, "gousdt_test:three",
 			&usdt.AttachOptions{Cookie: 1})
 		expect("true gousdt_test:three 1")
-		sizes := attach(t, s, usdt.Target{Path: one.path, PID: one.PID}, "sizes", &usdt.AttachOptions{
-			SiteCookie: func(site usdt.Site) uint64 { return uint64(len(site.Args)) },
-		})
+		sizes := attach(t, s, usdt.Target{Path: one.path, PID: one.PID}, "sizes",
+			&usdt.AttachOptions{
+				SiteCookie: func(site usdt.Site) uint64 { return uint64(len(site.Args)) },
+			})
 		static := attach(t, s, usdt.Target{Path: other.path}, "three", nil)
 		expect("false gousdt_test:three 0", "true gousdt_test:sizes 8", "true gousdt_test:three 1")
 		qt.Assert(t, qt.HasLen(s.Attachments(), 3))
@@ -272,20 +273,33 @@ func TestOpenErrors(t *testing.T) {
 		opts    trace.SessionOptions
 		want    string
 	}{
-		{usdt.Target{Path: path}, "gousdt_test:thre", trace.SessionOptions{}, `.*no probe matches gousdt_test:thre \(nearest: gousdt_test:three.*`},
-		{usdt.Target{Path: path}, "thre", trace.SessionOptions{}, `.*no probe matches thre \(nearest: gousdt_test:three.*`},
-		{usdt.Target{Path: path}, "*:t[hr]re", trace.SessionOptions{}, `.*no probe matches \*:t\[hr\]re \(nearest: gousdt_test:three.*`},
+		{usdt.Target{Path: path}, "gousdt_test:thre", trace.SessionOptions{},
+			`.*no probe matches gousdt_test:thre \(nearest: gousdt_test:three.*`},
+		{usdt.Target{Path: path}, "thre", trace.SessionOptions{},
+			`.*no probe matches thre \(nearest: gousdt_test:three.*`},
+		{usdt.Target{Path: path}, "*:t[hr]re", trace.SessionOptions{},
+			`.*no probe matches \*:t\[hr\]re \(nearest: gousdt_test:three.*`},
 		{usdt.Target{Path: path}, "gousdt_broken:*", trace.SessionOptions{}, ".*no nop there.*"},
 		{usdt.Target{Path: "/nonexistent"}, "*", trace.SessionOptions{}, ".*no such file.*"},
-		{usdt.Target{Path: path}, "three", trace.SessionOptions{Filter: "arg3 == 1"}, `.*the condition "arg3 == 1" can hold at none of the 1 sites: gousdt_test:three has no arg3`},
-		{usdt.Target{Path: path}, "three", trace.SessionOptions{Filter: "arg0 == "}, `option Filter: expression "arg0 == ", at column 9: the expression ends where .* is expected`},
-		{usdt.Target{Path: path}, "floats", trace.SessionOptions{Filter: "arg0 == arg1"}, `.*arg0 of gousdt_test:floats and arg1 of .*: a float can only be compared with a number`},
-		{usdt.Target{Path: path}, "three", trace.SessionOptions{Mode: 77}, "option Mode: there is no .*"},
-		{usdt.Target{Path: path}, "three", trace.SessionOptions{RingSize: -1}, "option RingSize: -1 is not between 0 and .*"},
-		{usdt.Target{Path: path}, "three", trace.SessionOptions{RingSize: 1<<30 + 1}, "option RingSize: .*"},
-		{usdt.Target{Path: path}, "three", trace.SessionOptions{StackDepth: 128}, "option StackDepth: 128 is not between 0 and 127"},
-		{usdt.Target{Path: path}, "three", trace.SessionOptions{Delay: -1}, "option Delay: -1ns is negative"},
-		{usdt.Target{Path: path}, "none", *aggregating(trace.NewAggregator(trace.Aggregation{By: []string{"arg0"}})), ".*no span or aggregation is about any of the 1 sites: gousdt_test:none has no arg0"},
+		{usdt.Target{Path: path}, "three", trace.SessionOptions{Filter: "arg3 == 1"},
+			`.*the condition "arg3 == 1" can hold at none of the 1 sites: gousdt_test:three has no arg3`},
+		{usdt.Target{Path: path}, "three", trace.SessionOptions{Filter: "arg0 == "},
+			`option Filter: expression "arg0 == ", at column 9: the expression ends where .* is expected`},
+		{usdt.Target{Path: path}, "floats", trace.SessionOptions{Filter: "arg0 == arg1"},
+			`.*arg0 of gousdt_test:floats and arg1 of .*: a float can only be compared with a number`},
+		{usdt.Target{Path: path}, "three", trace.SessionOptions{Mode: 77},
+			"option Mode: there is no .*"},
+		{usdt.Target{Path: path}, "three", trace.SessionOptions{RingSize: -1},
+			"option RingSize: -1 is not between 0 and .*"},
+		{usdt.Target{Path: path}, "three", trace.SessionOptions{RingSize: 1<<30 + 1},
+			"option RingSize: .*"},
+		{usdt.Target{Path: path}, "three", trace.SessionOptions{StackDepth: 128},
+			"option StackDepth: 128 is not between 0 and 127"},
+		{usdt.Target{Path: path}, "three", trace.SessionOptions{Delay: -1},
+			"option Delay: -1ns is negative"},
+		{usdt.Target{Path: path}, "none",
+			*aggregating(trace.NewAggregator(trace.Aggregation{By: []string{"arg0"}})),
+			".*no span or aggregation is about any of the 1 sites: gousdt_test:none has no arg0"},
 	} {
 		_, err := trace.Open(test.target, &test.opts, elfnote.MustParsePattern(test.pattern))
 		qt.Check(t, qt.ErrorMatches(err, test.want), qt.Commentf("%s %+v", test.pattern, test.opts))

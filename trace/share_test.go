@@ -43,7 +43,8 @@ func TestFloodLeavesRoomForTheEventsOfOthers(t *testing.T) {
 				modest.Fire("three", few)
 
 				count := make(map[int]uint64)
-				ctx, cancel := context.WithTimeout(context.Background(), testneeds.Patience(patience))
+				ctx, cancel := context.WithTimeout(context.Background(),
+					testneeds.Patience(patience))
 				defer cancel()
 				var lost *trace.LostError
 				for event, err := range s.Events(ctx) {
@@ -83,7 +84,8 @@ func TestFloodLeavesRoomForTheEventsOfOthers(t *testing.T) {
 }
 
 func TestOwnerLossesArePrinted(t *testing.T) {
-	qt.Check(t, qt.Equals(trace.OwnerLoss{CgroupID: 4711, Events: 12}.String(), "12 of cgroup 4711"))
+	qt.Check(t,
+		qt.Equals(trace.OwnerLoss{CgroupID: 4711, Events: 12}.String(), "12 of cgroup 4711"))
 	qt.Check(t, qt.Equals(trace.OwnerLoss{User: 1000, Events: 12}.String(), "12 of user 1000"))
 	testprog.RequireBPF(t)
 	s := newSession(t, &trace.SessionOptions{})

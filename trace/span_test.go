@@ -204,11 +204,13 @@ func TestSpansThatAreFiltered(t *testing.T) {
 func TestSpansWithOtherOptions(t *testing.T) {
 	c := startCaller(t, copyOf(t, "calls"))
 	for name, opts := range map[string]*trace.SessionOptions{
-		"by an argument":  {Spans: []trace.Latency{{Pair: everyCall[0].Pair, By: "arg0", DoneBy: "arg1"}}},
+		"by an argument": {Spans: []trace.Latency{{Pair: everyCall[0].Pair, By: "arg0",
+			DoneBy: "arg1"}}},
 		"reused":          {Spans: everyCall, ReuseEvents: true},
 		"copies of stack": {Spans: everyCall, StackCopy: 8192},
-		"one pair":        {Spans: []trace.Latency{{Pair: elfnote.MustParsePairPattern("gousdt_calls:left")}, {Pair: elfnote.MustParsePairPattern("right")}}},
-		"late":            {Spans: everyCall, Delay: time.Millisecond},
+		"one pair": {Spans: []trace.Latency{{Pair: elfnote.MustParsePairPattern("gousdt_calls:left")},
+			{Pair: elfnote.MustParsePairPattern("right")}}},
+		"late": {Spans: everyCall, Delay: time.Millisecond},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newSession(t, opts)
@@ -361,7 +363,8 @@ func TestSpansBeginAnewWithAnAttachment(t *testing.T) {
 			s := newSession(t, &trace.SessionOptions{Spans: everyCall})
 			target := usdt.Target{Path: path}
 			a := attach(t, s, target, "gousdt_calls:left__*", nil)
-			other := attach(t, s, usdt.Target{Path: copyOf(t, "calls")}, "gousdt_calls:left__*", nil)
+			other := attach(t, s, usdt.Target{Path: copyOf(t, "calls")},
+				"gousdt_calls:left__*", nil)
 			c := startCaller(t, path, "slowly")
 			fmt.Fprintln(c.stdin)
 			line, err := c.stdout.ReadString('\n')
@@ -396,16 +399,22 @@ func TestSpanErrors(t *testing.T) {
 		want string
 	}{
 		{trace.SessionOptions{Spans: []trace.Latency{{}}}, `option Spans\[0\]: Pair: is not given`},
-		{trace.SessionOptions{Spans: everyCall, NoEvents: true}, `option Spans: are events, but NoEvents is set`},
-		{trace.SessionOptions{StartStacks: true, StackDepth: 1}, "option StartStacks: is set, but no Spans, or neither StackDepth nor StackCopy"},
+		{trace.SessionOptions{Spans: everyCall, NoEvents: true},
+			`option Spans: are events, but NoEvents is set`},
+		{trace.SessionOptions{StartStacks: true, StackDepth: 1},
+			"option StartStacks: is set, but no Spans, or neither StackDepth nor StackCopy"},
 		{trace.SessionOptions{StartStacks: true, Spans: everyCall}, "option StartStacks: .*"},
-		{trace.SessionOptions{Filter: "duration > 1"}, `option Filter: duration and start.argN are known only at the end of a call: .*`},
+		{trace.SessionOptions{Filter: "duration > 1"},
+			`option Filter: duration and start.argN are known only at the end of a call: .*`},
 		{trace.SessionOptions{Spans: []trace.Latency{{Pair: elfnote.MustParsePairPattern("query")}}},
 			`.*: there is no pair of probes query \(there are: (gousdt_calls:\w+(, )?){5}\)`},
-		{trace.SessionOptions{Spans: everyCall, Filter: "arg9 == 1"}, `.*the condition "arg9 == 1" can hold at none of the \d+ sites.*`},
-		{trace.SessionOptions{Spans: everyCall, Filter: strings.Repeat("start.arg0 == 1 || ", 31) + "start.arg0 == 2"},
+		{trace.SessionOptions{Spans: everyCall, Filter: "arg9 == 1"},
+			`.*the condition "arg9 == 1" can hold at none of the \d+ sites.*`},
+		{trace.SessionOptions{Spans: everyCall, Filter: strings.Repeat("start.arg0 == 1 || ", 31) +
+			"start.arg0 == 2"},
 			`option Filter: 32 comparisons with values of the start are more than 31`},
-		{trace.SessionOptions{Spans: everyCall, Captures: []trace.Capture{{Arg: "arg1", Max: 30_000}}},
+		{trace.SessionOptions{Spans: everyCall,
+			Captures: []trace.Capture{{Arg: "arg1", Max: 30_000}}},
 			`option Captures: take 30017 bytes of each start, more than 28672: capture less`},
 	} {
 		_, err := trace.Open(usdt.Target{Path: path}, &test.opts)

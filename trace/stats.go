@@ -89,7 +89,8 @@ func (s *Session) Losses() (Losses, error) {
 func (s *Session) readLosses(l *Losses) (err error) {
 	for c, to := range map[bpfgen.Counter]*uint64{
 		bpfgen.CounterEvents: &l.Events, bpfgen.CounterUnreadable: &l.Unreadable,
-		bpfgen.CounterStarts: &l.Starts, bpfgen.CounterReplaced: &l.Replaced, bpfgen.CounterUnmatched: &l.Unmatched,
+		bpfgen.CounterStarts: &l.Starts, bpfgen.CounterReplaced: &l.Replaced,
+		bpfgen.CounterUnmatched: &l.Unmatched,
 	} {
 		if *to, err = s.counter(c); err != nil {
 			return err
@@ -204,7 +205,8 @@ func programStats(prog *ebpf.Program) (*ProgramStats, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &ProgramStats{Name: info.Name, Runs: measured.RunCount, Time: measured.Runtime, Missed: measured.RecursionMisses}
+	p := &ProgramStats{Name: info.Name, Runs: measured.RunCount, Time: measured.Runtime,
+		Missed: measured.RecursionMisses}
 	p.ID, _ = info.ID()
 	p.Memory, _ = info.Memlock()
 	if size, err := info.TranslatedSize(); err == nil {

@@ -39,7 +39,8 @@ func (b *bounds) sumOf(sum, count uint64) Value {
 	if b.fits(count) {
 		return value
 	}
-	low, high := float(b.low, b.lowNegative)*float64(count), float(b.high, b.highNegative)*float64(count)
+	low, high := float(b.low, b.lowNegative)*float64(count),
+		float(b.high, b.highNegative)*float64(count)
 	if known := value.Float(); known >= low && known <= high {
 		return value
 	}
@@ -68,7 +69,8 @@ func float(number uint64, negative bool) float64 {
 }
 
 func floatValue(f float64) Value {
-	return Value{bits: math.Float64bits(f), valueForm: valueForm{kind: Float, size: 8, state: valuePresent}}
+	return Value{bits: math.Float64bits(f),
+		valueForm: valueForm{kind: Float, size: 8, state: valuePresent}}
 }
 
 // plus adds two sums. What has a sign keeps it.

@@ -55,7 +55,8 @@ func TestSumsOfMoreThan64Bits(t *testing.T) {
 			qt.Assert(t, qt.Equals(sum.String(), exact.String()), comment)
 		}
 	}
-	qt.Check(t, qt.IsTrue(floats > 100 && integers > 1000), qt.Commentf("%d and %d", floats, integers))
+	qt.Check(t, qt.IsTrue(floats > 100 && integers > 1000),
+		qt.Commentf("%d and %d", floats, integers))
 }
 
 // bucketOf returns the bucket of a number.

@@ -25,8 +25,10 @@ type tally struct {
 // sums are what programs have kept of some hits.
 type sums struct {
 	count, sum uint64
-	min, max   uint64 // as programs keep them: the greater is the lesser minimum and the greater maximum, 0 is none
-	owner      uint64 // of the hit that has made the key, 0 without keys
+	// As programs keep them: the greater is the lesser minimum and the greater
+	// maximum, 0 is none.
+	min, max uint64
+	owner    uint64 // of the hit that has made the key, 0 without keys
 }
 
 // empty reports whether there is nothing to be added. A sum may come later than

@@ -96,7 +96,8 @@ func findBirth(task, stat []byte, suspended, ahead uint64) int {
 	}
 	found, least := bpfgen.None, suspended+tick
 	for at := 0; at+16 <= len(task); at += 8 {
-		start, boot := binary.NativeEndian.Uint64(task[at:]), binary.NativeEndian.Uint64(task[at+8:])
+		start, boot := binary.NativeEndian.Uint64(task[at:]),
+			binary.NativeEndian.Uint64(task[at+8:])
 		// What stands before them may be a number too, but one further off.
 		if (boot+ahead)/tick == ticks && start > 0 && start <= boot && boot-start < least {
 			found, least = at, boot-start

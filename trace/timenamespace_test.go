@@ -28,11 +28,14 @@ func TestTimeNamespace(t *testing.T) {
 		return
 	}
 	unshare := testneeds.Tool(t, "unshare", "util-linux")
-	namespace := []string{"--time", "--monotonic", "90000000", "--boottime", "180000000", "--fork", "--kill-child"}
-	if out, err := exec.Command(unshare, append(namespace, "true")...).CombinedOutput(); err != nil {
+	namespace := []string{"--time", "--monotonic", "90000000", "--boottime", "180000000", "--fork",
+		"--kill-child"}
+	if out, err := exec.Command(unshare,
+		append(namespace, "true")...).CombinedOutput(); err != nil {
 		testneeds.Missing(t, "needs to make time namespaces: %v: %s", err, out)
 	}
-	cmd := exec.Command(unshare, append(namespace, os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v")...)
+	cmd := exec.Command(unshare,
+		append(namespace, os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v")...)
 	cmd.Env = append(os.Environ(), inTimeNamespace+"="+decimal(trace.ThreadBirth()))
 	out, err := cmd.CombinedOutput()
 	qt.Assert(t, qt.IsNil(err), qt.Commentf("%s", out))
@@ -50,6 +53,8 @@ func testInTimeNamespace(t *testing.T, birth string) {
 	before := time.Now().Add(-rounding)
 	process.Fire("three", 1)
 	event := next(t, session, 1)[0]
-	qt.Check(t, qt.IsTrue(event.Time.After(before)), qt.Commentf("%v, after %v", event.Time, before))
-	qt.Check(t, qt.IsFalse(event.Time.After(time.Now().Add(rounding))), qt.Commentf("%v", event.Time))
+	qt.Check(t, qt.IsTrue(event.Time.After(before)),
+		qt.Commentf("%v, after %v", event.Time, before))
+	qt.Check(t, qt.IsFalse(event.Time.After(time.Now().Add(rounding))),
+		qt.Commentf("%v", event.Time))
 }

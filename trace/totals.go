@@ -213,10 +213,12 @@ func (a *aggregation) addTo(t *total, index int, added sums) {
 		kept = bpfgen.ClassUnsigned
 	}
 	if a.Min {
-		t.row.Min = extreme(t.row.Min, numberValue(class, bpfgen.Unsortable(kept, added.min, true)), -1)
+		t.row.Min = extreme(t.row.Min,
+			numberValue(class, bpfgen.Unsortable(kept, added.min, true)), -1)
 	}
 	if a.Max {
-		t.row.Max = extreme(t.row.Max, numberValue(class, bpfgen.Unsortable(kept, added.max, false)), 1)
+		t.row.Max = extreme(t.row.Max,
+			numberValue(class, bpfgen.Unsortable(kept, added.max, false)), 1)
 	}
 }
 
@@ -252,7 +254,8 @@ func (a *aggregation) finished(t *total) (Row, error) {
 	default:
 		for i, count := range t.counts {
 			low, high, lowNegative, highNegative := a.Histogram.Bounds(t.first + i)
-			row.Buckets = append(row.Buckets, Bucket{bound(low, lowNegative), bound(high, highNegative), count})
+			row.Buckets = append(row.Buckets,
+				Bucket{bound(low, lowNegative), bound(high, highNegative), count})
 		}
 	}
 	return row, nil
@@ -283,7 +286,8 @@ func (a *aggregation) newRow(raw []byte) (row Row, err error) {
 	parts, _ := a.KeyLayout()
 	classes := binary.NativeEndian.Uint32(raw[len(raw)-4:])
 	for i := range a.Keys {
-		key, err := a.key(&row, &a.Keys[i], raw[parts[i].Offset:][:parts[i].Size], bpfgen.KeyClass(classes, i))
+		key, err := a.key(&row, &a.Keys[i], raw[parts[i].Offset:][:parts[i].Size],
+			bpfgen.KeyClass(classes, i))
 		if err != nil {
 			return row, err
 		}
@@ -293,7 +297,9 @@ func (a *aggregation) newRow(raw []byte) (row Row, err error) {
 }
 
 // key returns a key of a row, from its part of the key in the kernel.
-func (a *aggregation) key(row *Row, term *expr.Term, part []byte, class bpfgen.Class) (Value, error) {
+func (a *aggregation) key(
+	row *Row, term *expr.Term, part []byte, class bpfgen.Class,
+) (Value, error) {
 	s := a.session
 	bits := binary.NativeEndian.Uint64(part)
 	switch term.Source {
@@ -316,7 +322,8 @@ func (a *aggregation) key(row *Row, term *expr.Term, part []byte, class bpfgen.C
 		}
 		return key, nil
 	case expr.Stack:
-		key := Value{bits: binary.NativeEndian.Uint64(part[8:]), valueForm: valueForm{kind: Unsigned, size: 4}}
+		key := Value{bits: binary.NativeEndian.Uint64(part[8:]),
+			valueForm: valueForm{kind: Unsigned, size: 4}}
 		if int64(bits) >= 0 {
 			stack, err := a.stacks.of(bits)
 			if err != nil {

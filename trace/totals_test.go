@@ -18,8 +18,9 @@ import (
 func TestFrequentKeysKeepTheirRows(t *testing.T) {
 	for _, normalized := range []bool{false, true} {
 		a := &aggregation{
-			Aggregation: bpfgen.Aggregation{Keys: []expr.Term{{Source: expr.PID}}, Sum: true, Histogram: &bpfgen.Histogram{}},
-			session:     &Session{}, maxKeys: 10,
+			Aggregation: bpfgen.Aggregation{Keys: []expr.Term{{Source: expr.PID}}, Sum: true,
+				Histogram: &bpfgen.Histogram{}},
+			session: &Session{}, maxKeys: 10,
 		}
 		if normalized {
 			a.normalize = func(text string) string { return text }
@@ -91,7 +92,8 @@ func TestRowsAreSharedOut(t *testing.T) {
 			}
 		}
 		each, over := all.share(test.most)
-		qt.Check(t, qt.DeepEquals([]int{each, over}, []int{test.each, test.over}), qt.Commentf("%v", test.counts))
+		qt.Check(t, qt.DeepEquals([]int{each, over}, []int{test.each, test.over}),
+			qt.Commentf("%v", test.counts))
 	}
 }
 
@@ -99,7 +101,9 @@ func TestRowsAreSharedOut(t *testing.T) {
 // hits they have, and also if the first one has passed the same keys before.
 func TestRowsOfOwnersWithFewAreKept(t *testing.T) {
 	a := &aggregation{
-		Aggregation: bpfgen.Aggregation{Keys: []expr.Term{{Source: expr.PID}}}, session: &Session{}, maxKeys: 10,
+		Aggregation: bpfgen.Aggregation{Keys: []expr.Term{{Source: expr.PID}}},
+		session:     &Session{},
+		maxKeys:     10,
 	}
 	hit := func(key, owner, count uint64) {
 		raw := binary.NativeEndian.AppendUint64(nil, key)

@@ -7,7 +7,8 @@ package trace
 func ValueOf[T int64 | uint64 | string](value T) Value {
 	switch v := any(value).(type) {
 	case int64:
-		return Value{bits: uint64(v), valueForm: valueForm{kind: Signed, size: 8, state: valuePresent}}
+		return Value{bits: uint64(v),
+			valueForm: valueForm{kind: Signed, size: 8, state: valuePresent}}
 	case uint64:
 		return Value{bits: v, valueForm: valueForm{kind: Unsigned, size: 8, state: valuePresent}}
 	default:

@@ -214,7 +214,9 @@ func (w *Watch) AttachAhead(process proc.Process, file *os.File) error {
 			return nil, err
 		}
 		defer sel.Close()
-		return w.driver.attach(w.driver.sessions[0].Session, sel, &proc.ProcessFile{Process: process, MappedFile: &proc.MappedFile{Path: file.Name()}}, process)
+		return w.driver.attach(w.driver.sessions[0].Session, sel,
+			&proc.ProcessFile{Process: process, MappedFile: &proc.MappedFile{Path: file.Name()}},
+			process)
 	})
 }
 
@@ -222,15 +224,18 @@ func (w *Watch) AttachAhead(process proc.Process, file *os.File) error {
 func (w *Watch) Stats() usdt.WatchStats {
 	counts := w.follower.Counts()
 	return usdt.WatchStats{
-		WatcherStats: w.follower.Watcher().Stats(), Sites: counts.Sites, Descriptors: counts.Descriptors,
-		OverLimit: counts.OverLimit, Waiting: counts.Waiting,
+		WatcherStats: w.follower.Watcher().Stats(),
+		Sites:        counts.Sites,
+		Descriptors:  counts.Descriptors,
+		OverLimit:    counts.OverLimit, Waiting: counts.Waiting,
 	}
 }
 
 // Attachments returns what is attached now, in no order. It does not return
 // what is being detached, as [Session.Attachments] does.
 func (w *Watch) Attachments() []*Attachment {
-	return slices.DeleteFunc(w.follower.Attachments(), func(a *Attachment) bool { return a.isClosed() })
+	return slices.DeleteFunc(w.follower.Attachments(),
+		func(a *Attachment) bool { return a.isClosed() })
 }
 
 // Stop ends Run, and nothing more is attached. It waits for neither. What is

@@ -68,7 +68,9 @@ func (d *watchDriver) Release(file *watchedFile) { file.selection.Close() }
 
 func (d *watchDriver) PerProcess(*proc.CachedFile) bool { return d.opts.PerProcess }
 
-func (d *watchDriver) Attach(n int, file *watchedFile, pair *proc.ProcessFile, pid int) (*Attachment, bool, error) {
+func (d *watchDriver) Attach(
+	n int, file *watchedFile, pair *proc.ProcessFile, pid int,
+) (*Attachment, bool, error) {
 	part := file.parts[n]
 	if part.Len() == 0 {
 		if skipped, _ := part.Skipped(); len(skipped) > 0 {
@@ -84,7 +86,9 @@ func (d *watchDriver) Attach(n int, file *watchedFile, pair *proc.ProcessFile, p
 	return a, err == nil, err
 }
 
-func (d *watchDriver) attach(s *Session, sel *usdt.Selection, pair *proc.ProcessFile, process proc.Process) (*Attachment, error) {
+func (d *watchDriver) attach(
+	s *Session, sel *usdt.Selection, pair *proc.ProcessFile, process proc.Process,
+) (*Attachment, error) {
 	var options usdt.AttachOptions
 	if d.opts.OptionsFor != nil {
 		options = d.opts.OptionsFor(pair)
@@ -139,11 +143,13 @@ func limitOf(err error) error {
 		return err
 	}
 	limit, option := full.Option()
-	return &usdt.LimitError{Limit: limit, Option: option, Capacity: full.Capacity, InUse: full.InUse, Needed: full.Needed}
+	return &usdt.LimitError{Limit: limit, Option: option, Capacity: full.Capacity,
+		InUse: full.InUse, Needed: full.Needed}
 }
 
 func (d *watchDriver) Changed(c *follow.Changes[*Attachment]) {
 	if d.opts.Changed != nil {
-		d.opts.Changed(&WatchChanges{Attached: c.Attached, Detached: c.Detached, Missed: c.Missed, Errors: c.Errors})
+		d.opts.Changed(&WatchChanges{Attached: c.Attached, Detached: c.Detached, Missed: c.Missed,
+			Errors: c.Errors})
 	}
 }

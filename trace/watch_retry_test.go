@@ -45,7 +45,8 @@ func TestWatchTriesAgainWhatTheSystemRefused(t *testing.T) {
 				},
 			}
 			var restore func()
-			opts.OptionsFor = func(*proc.ProcessFile) usdt.AttachOptions { // called before the attachment
+			opts.OptionsFor = func(*proc.ProcessFile) usdt.AttachOptions {
+				// Called before the attachment.
 				if tries++; tries <= 3 {
 					restore = noDescriptors(t)
 				}
@@ -108,9 +109,12 @@ func TestWatchDoesNotTryAgainInVain(t *testing.T) {
 	process := start(t, "target-static")
 	tries, failed := 0, 0
 	w := watch(t, s, &trace.WatchOptions{
-		OptionsFor: func(*proc.ProcessFile) usdt.AttachOptions { tries++; return usdt.AttachOptions{} },
-		Proc:       only(process.path),
-		Changed:    func(changes *trace.WatchChanges) { failed += len(failures(changes)) },
+		OptionsFor: func(*proc.ProcessFile) usdt.AttachOptions {
+			tries++
+			return usdt.AttachOptions{}
+		},
+		Proc:    only(process.path),
+		Changed: func(changes *trace.WatchChanges) { failed += len(failures(changes)) },
 	}, "gousdt_test:none")
 	for range 3 {
 		qt.Assert(t, qt.IsNil(w.SyncAll()))

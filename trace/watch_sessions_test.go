@@ -17,7 +17,9 @@ import (
 )
 
 // watchTogether has sessions share a watch, each for a probe of its own.
-func watchTogether(t *testing.T, opts *trace.WatchOptions, sessions map[string]*trace.Session) *trace.Watch {
+func watchTogether(
+	t *testing.T, opts *trace.WatchOptions, sessions map[string]*trace.Session,
+) *trace.Watch {
 	t.Helper()
 	var all []trace.WatchSession
 	for name, s := range sessions {
@@ -42,13 +44,16 @@ func TestWatchSessionsFeedsEachWithItsProbes(t *testing.T) {
 				proc := only(process.path)
 				filter := proc.Filter
 				proc.Filter = countCalls(filter, process.PID, &filtered)
-				w := watchTogether(t, &trace.WatchOptions{Proc: proc, PerProcess: perProcess, Changed: c.tell(t)},
-					map[string]*trace.Session{"three": three, "none": none, "there_is_no_such": absent})
+				w := watchTogether(t,
+					&trace.WatchOptions{Proc: proc, PerProcess: perProcess, Changed: c.tell(t)},
+					map[string]*trace.Session{"three": three, "none": none,
+						"there_is_no_such": absent})
 				qt.Assert(t, qt.IsNil(w.SyncAll()))
 				qt.Check(t, qt.Equals(filtered, 1)) // by one scan for all
 				qt.Assert(t, qt.HasLen(c.attached, 2))
 				one, other := (<-c.attached).Session(), (<-c.attached).Session()
-				qt.Check(t, qt.IsTrue(one == three && other == none || one == none && other == three))
+				qt.Check(t,
+					qt.IsTrue(one == three && other == none || one == none && other == three))
 				qt.Check(t, qt.HasLen(w.Attachments(), 2))
 				qt.Check(t, qt.HasLen(three.Attachments(), 1))
 				qt.Check(t, qt.HasLen(absent.Attachments(), 0))
@@ -110,10 +115,12 @@ func TestWatchSessionsEndsWithTheFirst(t *testing.T) {
 			qt.Assert(t, qt.IsNil(w.SyncAll()))
 			qt.Assert(t, qt.IsNil(end(none)))
 			qt.Check(t, qt.ErrorIs(w.Sync(process.PID), os.ErrClosed))
-			_, err := trace.WatchSessions(nil, trace.WatchSession{Session: three}, trace.WatchSession{Session: none})
+			_, err := trace.WatchSessions(nil, trace.WatchSession{Session: three},
+				trace.WatchSession{Session: none})
 			qt.Check(t, qt.ErrorIs(err, os.ErrClosed))
 			// The other session can be used, and be ended, as before.
-			again := watch(t, three, &trace.WatchOptions{Proc: only(process.path)}, "gousdt_test:three")
+			again := watch(t, three, &trace.WatchOptions{Proc: only(process.path)},
+				"gousdt_test:three")
 			qt.Check(t, qt.IsNil(again.SyncAll()))
 			qt.Check(t, qt.IsNil(w.Close()))
 			qt.Check(t, qt.HasLen(three.Attachments(), 1))
@@ -128,9 +135,11 @@ func TestWatchSessionsRefusesWithoutASession(t *testing.T) {
 
 func TestAttachAheadNeedsOneSession(t *testing.T) {
 	three, none := newSession(t, nil), newSession(t, nil)
-	w := watchTogether(t, &trace.WatchOptions{PerProcess: true}, map[string]*trace.Session{"three": three, "none": none})
+	w := watchTogether(t, &trace.WatchOptions{PerProcess: true},
+		map[string]*trace.Session{"three": three, "none": none})
 	file, err := os.Open("/proc/self/exe")
 	qt.Assert(t, qt.IsNil(err))
 	defer file.Close()
-	qt.Assert(t, qt.ErrorMatches(w.AttachAhead(proc.Process{}, file), ".*needs a Watch of one session"))
+	qt.Assert(t,
+		qt.ErrorMatches(w.AttachAhead(proc.Process{}, file), ".*needs a Watch of one session"))
 }

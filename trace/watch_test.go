@@ -38,7 +38,9 @@ func only(paths ...string) proc.WatcherOptions {
 }
 
 // watch watches probes until the end of the test.
-func watch(t *testing.T, s *trace.Session, opts *trace.WatchOptions, patterns ...string) *trace.Watch {
+func watch(
+	t *testing.T, s *trace.Session, opts *trace.WatchOptions, patterns ...string,
+) *trace.Watch {
 	t.Helper()
 	var parsed []elfnote.Pattern
 	for _, text := range patterns {
@@ -131,7 +133,9 @@ func TestWatchFollowsProcesses(t *testing.T) {
 				process, another := start(t, "target-pie"), copyOf(t, "target-pie")
 				var changes trace.WatchChanges
 				w := watch(t, s, &trace.WatchOptions{
-					OptionsFor: func(*proc.ProcessFile) usdt.AttachOptions { return usdt.AttachOptions{Cookie: 5} },
+					OptionsFor: func(*proc.ProcessFile) usdt.AttachOptions {
+						return usdt.AttachOptions{Cookie: 5}
+					},
 					Proc:       only(process.path, another),
 					PerProcess: perProcess,
 					Linger:     -1,
@@ -168,7 +172,8 @@ func TestWatchFollowsProcesses(t *testing.T) {
 				qt.Assert(t, qt.IsNil(w.SyncAll()))
 				qt.Assert(t, qt.HasLen(w.Attachments(), 1))
 				qt.Assert(t, qt.HasLen(changes.Detached, want-1))
-				qt.Assert(t, qt.IsNil(trace.CloseAll(changes.Detached[0], changes.Detached[want-2])))
+				qt.Assert(t,
+					qt.IsNil(trace.CloseAll(changes.Detached[0], changes.Detached[want-2])))
 				event := next(t, s, 1)[0]
 				qt.Assert(t, qt.Equals(event.Site.File, another))
 				qt.Assert(t, qt.Equals(event.Site.Cookie, 5))
@@ -255,7 +260,8 @@ func spoil(t *testing.T, program, probe string) string {
 	defer writer.Close()
 	for site, err := range file.Sites() {
 		if err == nil && site.Name == probe {
-			_, err := writer.WriteAt([]byte{0, 0, 0, 0}, int64(site.Offset)) // no nop on any machine
+			// No nop on any machine.
+			_, err := writer.WriteAt([]byte{0, 0, 0, 0}, int64(site.Offset))
 			qt.Assert(t, qt.IsNil(err))
 		}
 	}
@@ -296,7 +302,8 @@ func TestWatchTellsWhichProcessesItMissed(t *testing.T) {
 			Proc: only(process.path), PerProcess: true,
 			Changed: func(c *trace.WatchChanges) { changes = *c },
 		}
-		opts.OptionsFor = func(*proc.ProcessFile) usdt.AttachOptions { // called before anything is attached
+		opts.OptionsFor = func(*proc.ProcessFile) usdt.AttachOptions {
+			// Called before anything is attached.
 			process.Kill()
 			return usdt.AttachOptions{}
 		}

@@ -45,7 +45,8 @@ func decodeArguments(file *elfnote.File, sites *siteTable, maxSites int) error {
 			return tooMany(file.Name(), "different arguments", limit, count)
 		}
 		if count > maxArguments {
-			return fmt.Errorf("%s: more than %d arguments of probes: %w", file.Name(), maxArguments, elfnote.ErrTooLarge)
+			return fmt.Errorf("%s: more than %d arguments of probes: %w", file.Name(), maxArguments,
+				elfnote.ErrTooLarge)
 		}
 	}
 	return nil

@@ -159,7 +159,9 @@ func checkAllArguments(t *testing.T, mode usdt.Mode, path string, process *testp
 	}
 	c := newCollector(t, &usdt.ManagerOptions{Mode: mode, MaxSpecs: 1024})
 	lnk, err := c.Attach(c.Collect, usdt.Target{ELF: file, PID: process.PID},
-		&usdt.AttachOptions{SiteCookie: func(site usdt.Site) uint64 { return numbers[site.Provider+":"+site.Name] }},
+		&usdt.AttachOptions{SiteCookie: func(site usdt.Site) uint64 {
+			return numbers[site.Provider+":"+site.Name]
+		}},
 		patterns...)
 	qt.Assert(t, qt.IsNil(err))
 

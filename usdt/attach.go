@@ -78,7 +78,9 @@ func (m *Manager) Attach(
 // AttachSelection attaches a program of the Manager's collection to the sites
 // of a selection, which may be closed afterwards. Errors are as those of
 // [Manager.Attach]. [Selection.AttachRaw] is for programs without a Manager.
-func (m *Manager) AttachSelection(prog *ebpf.Program, sel *Selection, opts *AttachOptions) (*Link, error) {
+func (m *Manager) AttachSelection(
+	prog *ebpf.Program, sel *Selection, opts *AttachOptions,
+) (*Link, error) {
 	if opts == nil {
 		opts = &AttachOptions{}
 	}
@@ -188,7 +190,8 @@ func (s *Selection) encode(layout sitespec.Layout, cookies []uint64) (specs []by
 			n = others[k]
 		}
 		if n == 0 {
-			specs = layout.Append(specs, machines, binary.NativeEndian, k.cookie, s.sites.lists[k.list].args)
+			specs = layout.Append(specs, machines, binary.NativeEndian, k.cookie,
+				s.sites.lists[k.list].args)
 			count++
 			n = count
 			if k.cookie != cookies[0] {
@@ -238,7 +241,8 @@ func (s *Selection) limitedTo(layout sitespec.Layout) *Selection {
 // h.cookies.
 func (h *holding) acquireAddresses(sel *Selection) error {
 	if h.manager.addresses == nil {
-		return fmt.Errorf("the collection has no map %s: compile it with bpf/usdt.bpf.h", addressMapName)
+		return fmt.Errorf("the collection has no map %s: compile it with bpf/usdt.bpf.h",
+			addressMapName)
 	}
 	bysite, err := sel.addresses()
 	if err != nil {
@@ -278,7 +282,8 @@ func (s *Selection) requireArguments() error {
 				err = fmt.Errorf("a program reads at most %d arguments", sitespec.MaxArgs)
 			}
 			if err != nil {
-				return s.siteError(i, fmt.Errorf("argument %d (%s) cannot be fetched: %w", n, arg.Raw, err))
+				return s.siteError(i,
+					fmt.Errorf("argument %d (%s) cannot be fetched: %w", n, arg.Raw, err))
 			}
 		}
 	}
@@ -322,7 +327,8 @@ func (m *Manager) checkProgram(prog *ebpf.Program) (reads bool, err error) {
 		return true, nil
 	case m.readsOthers(info.Name, ids):
 		return false, fmt.Errorf("program %s was loaded without this Manager's maps: pass "+
-			"Manager.CollectionOptions() to NewCollectionWithOptions, or use Manager.LoadAndAssign", info.Name)
+			"Manager.CollectionOptions() to NewCollectionWithOptions, or use Manager.LoadAndAssign",
+			info.Name)
 	default:
 		return false, nil
 	}

@@ -56,7 +56,9 @@ func (s *Selection) groups(cookies []uint64) []group {
 // the sites that are left: groups of one, which need no name in tracefs, and
 // all that follow the first that fails. What cannot be attached in this way may
 // be in another, and that one says best what is wrong.
-func (s *Selection) attachGroups(groups []group, prog *ebpf.Program) (attached []io.Closer, left []int) {
+func (s *Selection) attachGroups(
+	groups []group, prog *ebpf.Program,
+) (attached []io.Closer, left []int) {
 	hasLink := features.HaveProgramHelper(ebpf.Kprobe, asm.FnGetAttachCookie) == nil
 	for n, g := range groups {
 		if len(g.sites) == 1 {
@@ -66,7 +68,8 @@ func (s *Selection) attachGroups(groups []group, prog *ebpf.Program) (attached [
 		places := make([]uprobeevent.Place, len(g.sites))
 		for j, i := range g.sites {
 			row := &s.sites.rows[i]
-			places[j] = uprobeevent.Place{Offset: row.uprobeOffset(), Semaphore: row.semaphoreOffset}
+			places[j] = uprobeevent.Place{Offset: row.uprobeOffset(),
+				Semaphore: row.semaphoreOffset}
 		}
 		event, err := uprobeevent.Attach(s.opened.path(), places, prog, uprobeevent.Options{
 			PID: s.pid, HasLink: hasLink, Cookie: g.cookie,

@@ -110,14 +110,18 @@ func (s *Selection) checkSemaphores(mode Mode) error {
 		switch {
 		case site.semaphoreOffset == 0:
 		case !counted:
-			return s.siteError(i, &unsupported.Error{Feature: "counting of semaphores by uprobes", Since: "4.20",
-				Hint: "it is missing too where " + uprobePMURefCtr + " cannot be seen"})
+			return s.siteError(i,
+				&unsupported.Error{Feature: "counting of semaphores by uprobes", Since: "4.20",
+					Hint: "it is missing too where " + uprobePMURefCtr + " cannot be seen"})
 		case site.semaphoreOffset%2 != 0:
-			return s.siteError(i, fmt.Errorf("the semaphore at file offset %#x is not aligned to 2 bytes, as the kernel needs it",
-				site.semaphoreOffset))
+			return s.siteError(i,
+				fmt.Errorf("the semaphore at file offset %#x is not aligned to 2 bytes, as the kernel needs it",
+					site.semaphoreOffset))
 		case mode != ModeMulti && site.semaphoreOffset > math.MaxUint32:
-			return s.siteError(i, fmt.Errorf("the semaphore's file offset %#x does not fit into the 32 bits "+
-				"of a perf event (a uprobe_multi link, Linux 6.6, takes 64)", site.semaphoreOffset))
+			return s.siteError(i,
+				fmt.Errorf("the semaphore's file offset %#x does not fit into the 32 bits "+
+					"of a perf event (a uprobe_multi link, Linux 6.6, takes 64)",
+					site.semaphoreOffset))
 		}
 	}
 	return nil
@@ -177,7 +181,9 @@ func (s *Selection) attachSingle(
 	}
 	for _, i := range left {
 		opts := link.UprobeOptions{
-			Address: s.sites.rows[i].uprobeOffset(), RefCtrOffset: s.sites.rows[i].semaphoreOffset, PID: s.pid,
+			Address:      s.sites.rows[i].uprobeOffset(),
+			RefCtrOffset: s.sites.rows[i].semaphoreOffset,
+			PID:          s.pid,
 		}
 		if cookies != nil {
 			opts.Cookie = cookies[i]
@@ -280,7 +286,8 @@ func (s *Selection) explainMulti(
 		}
 	}
 	if instruction {
-		return s.siteError(from, fmt.Errorf("the kernel refuses a breakpoint on this instruction: %w", err))
+		return s.siteError(from,
+			fmt.Errorf("the kernel refuses a breakpoint on this instruction: %w", err))
 	}
 	return s.siteError(from, semaphoreClash(s.sites.rows[from].semaphoreOffset, err))
 }
@@ -292,7 +299,8 @@ const errNotSupported = unix.Errno(524)
 // refusesInstruction reports whether the kernel has answered that it cannot
 // step over the instruction at a site. Machines differ in how they say it.
 func refusesInstruction(err error) bool {
-	return errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, errNotSupported) || errors.Is(err, ebpf.ErrNotSupported)
+	return errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, errNotSupported) ||
+		errors.Is(err, ebpf.ErrNotSupported)
 }
 
 // withErrno returns an error that wraps ENOMEM and the like also if only its

@@ -217,10 +217,12 @@ func TestAttachToAllFormsOfTargets(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			if c.Mode() == usdt.ModeSingleIPMap {
-				tc.target.PID = tc.process.PID // a library can be attached for everyone with a cookie only
+				// A library can be attached for everyone with a cookie only.
+				tc.target.PID = tc.process.PID
 			}
 			lnk := c.attach(t, c.Collect, tc.target, "three", nil)
-			if tc.target.PID != 0 && !strings.Contains(tc.target.Path, "/") && tc.target.Path != "" {
+			if tc.target.PID != 0 && !strings.Contains(tc.target.Path, "/") &&
+				tc.target.Path != "" {
 				// The file is named not as it was reached.
 				qt.Check(t, qt.Equals(lnk.String(), fmt.Sprintf("%s in process %d: 1 site, %s",
 					library, tc.target.PID, c.Mode())))
@@ -359,7 +361,8 @@ func TestAttachManyProbesByOneLink(t *testing.T) {
 		PID: process.PID}, nil,
 		elfnote.MustParsePattern(provider+":*"))
 	qt.Assert(t, qt.IsNil(err))
-	qt.Assert(t, qt.IsTrue(lnk.Selection().Len() > 700), qt.Commentf("%d sites", lnk.Selection().Len()))
+	qt.Assert(t, qt.IsTrue(lnk.Selection().Len() > 700),
+		qt.Commentf("%d sites", lnk.Selection().Len()))
 	process.Fire("many", 1)
 	for _, event := range c.next(t, 400) {
 		qt.Assert(t, qt.Equals(event.Val[0], 42))
@@ -424,8 +427,10 @@ func (x *texts) next(t *testing.T) textEvent {
 	record, err := x.reader.Read()
 	qt.Assert(t, qt.IsNil(err))
 	var raw testbpf.StringsText
-	qt.Assert(t, qt.IsNil(binary.Read(bytes.NewReader(record.RawSample), binary.NativeEndian, &raw)))
-	qt.Assert(t, qt.IsTrue(raw.Length >= 0), qt.Commentf("reading the string: error %d", raw.Length))
+	qt.Assert(t,
+		qt.IsNil(binary.Read(bytes.NewReader(record.RawSample), binary.NativeEndian, &raw)))
+	qt.Assert(t, qt.IsTrue(raw.Length >= 0),
+		qt.Commentf("reading the string: error %d", raw.Length))
 	text := make([]byte, 0, len(raw.String))
 	for _, c := range raw.String[:max(raw.Length-1, 0)] {
 		text = append(text, byte(c))

@@ -47,7 +47,8 @@ func TestWatchTellsContainersWithEqualPathsApart(t *testing.T) {
 
 		c := newCollector(t, &usdt.ManagerOptions{Mode: mode})
 		// The path is the same in both; the PID says whose it is.
-		first := c.attach(t, c.Collect, usdt.Target{Path: "/bin/target", PID: one.PID}, "three", nil)
+		first := c.attach(t, c.Collect, usdt.Target{Path: "/bin/target", PID: one.PID},
+			"three", nil)
 		two.Fire("three", 1)
 		c.silent(t)
 		one.Fire("three", 1)
@@ -57,7 +58,9 @@ func TestWatchTellsContainersWithEqualPathsApart(t *testing.T) {
 		var attached []*usdt.Link
 		w, err := c.Watch(&usdt.WatchOptions{
 			Linger: -1,
-			Proc:   proc.WatcherOptions{Filter: func(p proc.Process) bool { return p.PID == one.PID || p.PID == two.PID }},
+			Proc: proc.WatcherOptions{Filter: func(p proc.Process) bool {
+				return p.PID == one.PID || p.PID == two.PID
+			}},
 			Changed: func(changes *usdt.WatchChanges) {
 				attached = append(attached, changes.Attached...)
 			},
@@ -123,7 +126,8 @@ func TestWatchRefusesPIDsOfOtherNamespaces(t *testing.T) {
 			if tc.refused {
 				qt.Assert(t,
 					qt.ErrorMatches(err,
-						"watch: attaching to single processes needs the PIDs of .* at "+regexp.QuoteMeta(tc.fs.Root())+": .*"))
+						"watch: attaching to single processes needs the PIDs of .* at "+
+							regexp.QuoteMeta(tc.fs.Root())+": .*"))
 				continue
 			}
 			qt.Assert(t, qt.IsNil(err))
@@ -144,7 +148,8 @@ func TestWatchAttachesToProgramsInMemoryFiles(t *testing.T) {
 	defer source.Close()
 	_, err = io.Copy(memory, source)
 	qt.Assert(t, qt.IsNil(err))
-	process := testprog.StartCommand(t, exec.Command(fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), fd)))
+	process := testprog.StartCommand(t,
+		exec.Command(fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), fd)))
 
 	elf, err := elfnote.NewFile(memory)
 	qt.Assert(t, qt.IsNil(err))
@@ -155,7 +160,9 @@ func TestWatchAttachesToProgramsInMemoryFiles(t *testing.T) {
 	qt.Assert(t, qt.IsNil(lnk.Close()))
 
 	w, err := c.Watch(&usdt.WatchOptions{
-		Proc: proc.WatcherOptions{Filter: func(p proc.Process) bool { return p.PID == process.PID }},
+		Proc: proc.WatcherOptions{Filter: func(p proc.Process) bool {
+			return p.PID == process.PID
+		}},
 	}, watching(t, c.Collect, "gousdt_test:three")...)
 	qt.Assert(t, qt.IsNil(err))
 	defer w.Close()

@@ -38,15 +38,18 @@ type SiteError struct {
 	File     string
 	Provider string
 	Name     string
-	Location uint64 // the site's address as in the note, adjusted for prelink; 0 if the note is malformed
-	Err      error  // why: a text that wraps what the kernel or the file had to say
+	// The site's address as in the note, adjusted for prelink; 0 if the note is
+	// malformed.
+	Location uint64
+	Err      error // why: a text that wraps what the kernel or the file had to say
 }
 
 func (e *SiteError) Error() string {
 	if _, malformed := e.Err.(*elfnote.NoteError); malformed { // which names the probe
 		return fmt.Sprintf("%s: %v", e.File, e.Err)
 	}
-	return fmt.Sprintf("%s: probe %s:%s at %#x: %v", e.File, cut.Name(e.Provider), cut.Name(e.Name), e.Location, e.Err)
+	return fmt.Sprintf("%s: probe %s:%s at %#x: %v", e.File, cut.Name(e.Provider), cut.Name(e.Name),
+		e.Location, e.Err)
 }
 
 // Unwrap returns the cause.

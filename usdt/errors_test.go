@@ -215,8 +215,10 @@ func TestAttachToWrongTargets(t *testing.T) {
 			nil},
 		{"wrong provider", usdt.Target{Path: pie}, "other", "zzzzzzzzzzz",
 			`.*target-pie: no probe matches other:zzzzzzzzzzz`, nil},
-		{"negative PID", usdt.Target{Path: pie, PID: -1}, provider, "three", `-1 is no PID: .*`, nil},
-		{"huge PID", usdt.Target{Path: pie, PID: huge}, provider, "three", `-?\d+ is no PID: .*`, nil},
+		{"negative PID", usdt.Target{Path: pie, PID: -1}, provider, "three",
+			`-1 is no PID: .*`, nil},
+		{"huge PID", usdt.Target{Path: pie, PID: huge}, provider, "three",
+			`-?\d+ is no PID: .*`, nil},
 		{"no such process", usdt.Target{Path: pie, PID: 1 << 22}, provider, "three",
 			`process 4194304: no such process`, proc.ErrGone},
 		{"thread", usdt.Target{Path: pie, PID: thread}, provider, "three",
@@ -260,7 +262,8 @@ func TestAttachNamesTheSiteThatTheKernelRefuses(t *testing.T) {
 		qt.Assert(t, qt.IsNil(err))
 		defer sel.Close()
 
-		patch(t, library, "nop5", []byte{0x2e, 0x0f, 0x1f, 0x40, 0x00, 0x90}) // after it was found to be fit
+		// After it was found to be fit.
+		patch(t, library, "nop5", []byte{0x2e, 0x0f, 0x1f, 0x40, 0x00, 0x90})
 		_, err = c.AttachSelection(c.Collect3, sel, nil)
 		var site *usdt.SiteError
 		qt.Assert(t, qt.ErrorAs(err, &site))

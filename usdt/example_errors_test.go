@@ -21,7 +21,8 @@ import (
 
 // Say what a caller can do about each error.
 func ExampleSiteError() {
-	sel, err := usdt.Select(usdt.Target{Path: "/usr/bin/python3"}, &usdt.SelectOptions{RequireAllSites: true},
+	sel, err := usdt.Select(usdt.Target{Path: "/usr/bin/python3"},
+		&usdt.SelectOptions{RequireAllSites: true},
 		elfnote.MustParsePattern("python:function__*"))
 	var notFound *usdt.NotFoundError
 	var site *usdt.SiteError
@@ -29,7 +30,8 @@ func ExampleSiteError() {
 	case errors.As(err, &notFound):
 		fmt.Printf("%s has no %s; it has %v\n", notFound.File, notFound.Patterns, notFound.Nearest)
 	case errors.As(err, &site):
-		fmt.Printf("%s:%s at %#x in %s: %v\n", site.Provider, site.Name, site.Location, site.File, site.Err)
+		fmt.Printf("%s:%s at %#x in %s: %v\n", site.Provider, site.Name, site.Location,
+			site.File, site.Err)
 	case err != nil:
 		fmt.Println(err)
 	default:
@@ -88,12 +90,14 @@ func ExampleWatch() {
 			for _, err := range changes.Errors {
 				var failed *usdt.WatchError
 				if errors.As(err, &failed) {
-					log.Printf("program %q, process %d, %q: %v", names[failed.Program], failed.Process.PID,
+					log.Printf("program %q, process %d, %q: %v", names[failed.Program],
+						failed.Process.PID,
 						failed.Path, failed.Err)
 				}
 			}
 		},
-	}, usdt.WatchProgram{Program: objs.Count, Patterns: []elfnote.Pattern{elfnote.MustParsePattern("libc:*")}})
+	}, usdt.WatchProgram{Program: objs.Count,
+		Patterns: []elfnote.Pattern{elfnote.MustParsePattern("libc:*")}})
 	if err != nil {
 		log.Fatal(err)
 	}

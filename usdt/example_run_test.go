@@ -69,7 +69,8 @@ func TestExamples(t *testing.T) {
 		want    string
 	}{
 		{"package", Example, "attached to ", throw.Throw, "exceptions\n"},
-		{"Manager.Attach", ExampleManager_Attach, "", nil, "libstdcxx:rethrow is attached with cookie 3\n"},
+		{"Manager.Attach", ExampleManager_Attach, "", nil,
+			"libstdcxx:rethrow is attached with cookie 3\n"},
 		{"Manager.Watch", ExampleManager_Watch, "attached to ", func() {
 			qt.Check(t, qt.IsNil(syscall.Kill(os.Getpid(), syscall.SIGINT)))
 		}, "detached from"},

@@ -78,14 +78,16 @@ func ExampleManager_Attach() {
 
 	// One Link stands for all probes that match.
 	for _, site := range lnk.Selection().Sites() {
-		fmt.Printf("%s:%s is attached with cookie %d\n", site.Provider, site.Name, number[site.Name])
+		fmt.Printf("%s:%s is attached with cookie %d\n", site.Provider, site.Name,
+			number[site.Name])
 	}
 }
 
 // Know what would be attached, what would be skipped, and why, without
 // attaching anything. This needs no privileges.
 func ExampleSelect() {
-	sel, err := usdt.Select(usdt.Target{Path: "libstdc++.so.6"}, nil, elfnote.MustParsePattern("libstdcxx:*"))
+	sel, err := usdt.Select(usdt.Target{Path: "libstdc++.so.6"}, nil,
+		elfnote.MustParsePattern("libstdcxx:*"))
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -120,7 +122,8 @@ func ExampleManager_AttachSelection() {
 	}
 	defer sel.Close()
 	for _, pid := range []int{1234, 5678} {
-		_, err := mgr.AttachSelection(objs.Count, sel.ForPID(pid), &usdt.AttachOptions{Cookie: uint64(pid)})
+		_, err := mgr.AttachSelection(objs.Count, sel.ForPID(pid),
+			&usdt.AttachOptions{Cookie: uint64(pid)})
 		var full *usdt.LimitError
 		switch {
 		case errors.Is(err, proc.ErrGone):
@@ -176,7 +179,9 @@ func ExampleWatchProgram() {
 
 	watch, err := mgr.Watch(&usdt.WatchOptions{
 		PerProcess: true,
-		Proc:       proc.WatcherOptions{Filter: func(p proc.Process) bool { return p.Command == "postgres" }},
+		Proc: proc.WatcherOptions{Filter: func(p proc.Process) bool {
+			return p.Command == "postgres"
+		}},
 	}, usdt.WatchProgram{
 		Program:  objs.Count,
 		Patterns: []elfnote.Pattern{elfnote.MustParsePattern("postgresql:query__*")},
@@ -287,7 +292,8 @@ func ExampleLink_Specialised() {
 	}
 	defer objs.Close()
 
-	lnk, err := mgr.Attach(objs.Count, usdt.Target{Path: "libstdc++.so.6"}, nil, elfnote.Exact("libstdcxx", "throw"))
+	lnk, err := mgr.Attach(objs.Count, usdt.Target{Path: "libstdc++.so.6"}, nil,
+		elfnote.Exact("libstdcxx", "throw"))
 	if err != nil {
 		log.Fatal(err)
 	}

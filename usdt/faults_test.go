@@ -66,7 +66,8 @@ func attachAndFire(t *testing.T, process *testprog.Process, opts *usdt.ManagerOp
 		return err
 	}
 	defer objs.Close()
-	lnk, err := mgr.Attach(objs.Collect, usdt.Target{Path: testprog.Path(t, "target-pie"), PID: process.PID}, nil,
+	lnk, err := mgr.Attach(objs.Collect,
+		usdt.Target{Path: testprog.Path(t, "target-pie"), PID: process.PID}, nil,
 		elfnote.Exact(provider, "counted"), elfnote.Exact(provider, "three"))
 	if err != nil {
 		return err
@@ -107,13 +108,16 @@ func TestFaultsWhileWatching(t *testing.T) {
 
 		faults.Each(t, func(t *testing.T) (err error) {
 			w, err := mgr.Watch(&usdt.WatchOptions{
-				Proc:       proc.WatcherOptions{Filter: func(p proc.Process) bool { return p.PID == process.PID }},
+				Proc: proc.WatcherOptions{Filter: func(p proc.Process) bool {
+					return p.PID == process.PID
+				}},
 				PerProcess: true,
 				Changed: func(c *usdt.WatchChanges) {
 					err = errors.Join(err,
 						errors.Join(c.Errors...))
 				},
-			}, usdt.WatchProgram{Program: objs.Collect, Patterns: []elfnote.Pattern{elfnote.Exact(provider, "counted")}})
+			}, usdt.WatchProgram{Program: objs.Collect,
+				Patterns: []elfnote.Pattern{elfnote.Exact(provider, "counted")}})
 			if err != nil {
 				return err
 			}
@@ -134,10 +138,7 @@ func TestFaultsWhileWatching(t *testing.T) {
 // its probe with a semaphore.
 func checkUntouched(t *testing.T, process *testprog.Process) {
 	t.Helper()
-	for deadline := time.Now().Add(testneeds.Patience(20 * time.Second)); process.Semaphore("counted") != 0; {
-		if time.Now().After(deadline) {
-			t.Fatal("a semaphore stays up")
-		}
-	}
+	testneeds.Await(t, 20*time.Second, "the semaphore is down",
+		func() bool { return process.Semaphore("counted") == 0 })
 	process.Fire("three", 1)
 }

@@ -57,7 +57,8 @@ func (k kernelModes) supports(m Mode) error {
 
 // askKernel finds out by trying.
 func askKernel() (k kernelModes, err error) {
-	if k.cookie, err = supported(features.HaveProgramHelper(ebpf.Kprobe, asm.FnGetAttachCookie)); err != nil {
+	if k.cookie, err = supported(features.HaveProgramHelper(ebpf.Kprobe,
+		asm.FnGetAttachCookie)); err != nil {
 		return k, explain("asking for BPF cookies", err)
 	}
 
@@ -101,8 +102,9 @@ func requirePIDFilter() error {
 		return explain("asking for the PID filter of uprobe_multi links", err)
 	}
 	if !right {
-		return &unsupported.Error{Feature: "uprobe_multi links for a process with all its threads", Since: "6.10, or kernel commit " +
-			"46ba0e49b642", Hint: "attach in another mode, or without PID"}
+		return &unsupported.Error{Feature: "uprobe_multi links for a process with all its threads",
+			Since: "6.10, or kernel commit " +
+				"46ba0e49b642", Hint: "attach in another mode, or without PID"}
 	}
 	return nil
 }
@@ -130,7 +132,8 @@ func multiPIDFilter() (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	lnk, err := root.UprobeMulti(nil, prog, &link.UprobeMultiOptions{Addresses: []uint64{1}, PID: math.MaxUint32})
+	lnk, err := root.UprobeMulti(nil, prog,
+		&link.UprobeMultiOptions{Addresses: []uint64{1}, PID: math.MaxUint32})
 	switch {
 	case err == nil:
 		lnk.Close()

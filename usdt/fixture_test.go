@@ -76,7 +76,8 @@ func newCollector(t *testing.T, opts *usdt.ManagerOptions) *collector {
 	load(t, spec, &c.ArgsObjects, c.CollectionOptions())
 	t.Cleanup(func() {
 		c.ArgsObjects.Close()
-		c.ArgsObjects = testbpf.ArgsObjects{} // the memory of its maps goes when nothing refers to it
+		// The memory of its maps goes when nothing refers to it.
+		c.ArgsObjects = testbpf.ArgsObjects{}
 	})
 	c.events, err = ringbuf.NewReader(c.Events)
 	qt.Assert(t, qt.IsNil(err))
@@ -148,9 +149,11 @@ func (c *collector) next(t *testing.T, n int) []testbpf.ArgsEvent {
 // silent asserts that no further event has come.
 func (c *collector) silent(t *testing.T) {
 	t.Helper()
-	c.events.SetDeadline(time.Unix(1, 0)) // in the past: what is there is read, nothing is waited for
+	// In the past: what is there is read, nothing is waited for.
+	c.events.SetDeadline(time.Unix(1, 0))
 	_, err := c.events.Read()
-	qt.Assert(t, qt.ErrorIs(err, os.ErrDeadlineExceeded), qt.Commentf("an event that should not be"))
+	qt.Assert(t, qt.ErrorIs(err, os.ErrDeadlineExceeded),
+		qt.Commentf("an event that should not be"))
 }
 
 func readMemory(t *testing.T, pid int, address uint64, buf []byte) {

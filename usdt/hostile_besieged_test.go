@@ -109,7 +109,8 @@ func (b *besieged) attachInnocent() {
 	for int(b.c.next(b.t, 1)[0].Pid) != process.PID {
 		// Others may run the same program.
 	}
-	qt.Check(b.t, qt.IsTrue(late < testprog.InTime(2*time.Second)), qt.Commentf("attached after %v", late))
+	qt.Check(b.t, qt.IsTrue(late < testprog.InTime(2*time.Second)),
+		qt.Commentf("attached after %v", late))
 	b.late = max(b.late, late)
 }
 

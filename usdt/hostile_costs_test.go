@@ -48,7 +48,9 @@ func starveByDescriptors(t *testing.T, mode usdt.Mode) {
 	c := newCollector(t, &usdt.ManagerOptions{Mode: mode})
 	var limit unix.Rlimit
 	qt.Assert(t, qt.IsNil(unix.Getrlimit(unix.RLIMIT_NOFILE, &limit)))
-	qt.Assert(t, qt.IsNil(unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: uint64(descriptors), Max: limit.Max})))
+	qt.Assert(t,
+		qt.IsNil(unix.Setrlimit(unix.RLIMIT_NOFILE,
+			&unix.Rlimit{Cur: uint64(descriptors), Max: limit.Max})))
 	defer func() { qt.Check(t, qt.IsNil(unix.Setrlimit(unix.RLIMIT_NOFILE, &limit))) }()
 	b := besiege(t, c, dir, usdt.Limits{})
 	b.attachInnocent()
@@ -65,10 +67,13 @@ func starveByDescriptors(t *testing.T, mode usdt.Mode) {
 	}
 	refused := len(b.said())
 	qt.Check(t, qt.IsTrue(refused > 0))
-	qt.Check(t, qt.IsTrue(refused <= users*files), qt.Commentf("%d errors: none is repeated", refused))
+	qt.Check(t, qt.IsTrue(refused <= users*files),
+		qt.Commentf("%d errors: none is repeated", refused))
 	attached := len(b.Links())
-	b.costs.Report(3, fmt.Sprintf("%d files of %d users, with %d descriptors (%s)", users*files, users, descriptors, mode),
-		"usdttrace ended, or could not open /proc any more", fmt.Sprintf("%d files attached, others refused by name", attached), b.late)
+	b.costs.Report(3, fmt.Sprintf("%d files of %d users, with %d descriptors (%s)", users*files,
+		users, descriptors, mode),
+		"usdttrace ended, or could not open /proc any more",
+		fmt.Sprintf("%d files attached, others refused by name", attached), b.late)
 
 	for _, mapper := range mappers {
 		mapper.Kill()
@@ -105,7 +110,8 @@ func TestHostileUserWhoseMappingsChangeAllTheTime(t *testing.T) {
 	} else {
 		qt.Check(t, qt.HasLen(said, 0))
 	}
-	b.costs.Report(5, fmt.Sprintf("%d mappings of hard links, one changed 50 times a second", links),
+	b.costs.Report(5,
+		fmt.Sprintf("%d mappings of hard links, one changed 50 times a second", links),
 		"25 s for each scan; 11 s of CPU in 20 s", fmt.Sprintf("in %v: see CPU", settle), b.late)
 	b.end()
 }
@@ -122,7 +128,8 @@ func TestHostileUserWithLongNamesAndManyErrors(t *testing.T) {
 			notes = append(notes, testprog.Note{Provider: "hostile", Name: long})
 		}
 		for n := range 9_000 {
-			notes = append(notes, testprog.Note{Provider: "hostile", Name: fmt.Sprint("probe", n), Broken: n%2 == 0, NoNop: n%2 == 1})
+			notes = append(notes, testprog.Note{Provider: "hostile", Name: fmt.Sprint("probe", n),
+				Broken: n%2 == 0, NoNop: n%2 == 1})
 		}
 		testprog.WriteNotes(t, filepath.Join(dir, fmt.Sprint("file", i)), notes)
 	}
@@ -140,6 +147,7 @@ func TestHostileUserWithLongNamesAndManyErrors(t *testing.T) {
 	}
 	qt.Check(t, qt.IsTrue(said < maxSaid), qt.Commentf("%d bytes", said))
 	b.costs.Report(5, fmt.Sprintf("names of %d kB, sites without a nop", len(long)>>10),
-		"10 MB at each hit; 175,000 errors in 20 s", fmt.Sprintf("%d errors of %d bytes", len(b.said()), said), b.late)
+		"10 MB at each hit; 175,000 errors in 20 s",
+		fmt.Sprintf("%d errors of %d bytes", len(b.said()), said), b.late)
 	b.end()
 }

@@ -34,7 +34,8 @@ func mountImage(t *testing.T, program string) (layer, contained string) {
 	for _, sub := range []string{"layer", "upper", "work", "merged"} {
 		qt.Assert(t, qt.IsNil(os.Mkdir(filepath.Join(dir, sub), 0o755)))
 	}
-	layer, contained = filepath.Join(dir, "layer", "program"), filepath.Join(dir, "merged", "program")
+	layer, contained = filepath.Join(dir, "layer", "program"),
+		filepath.Join(dir, "merged", "program")
 	copyFile(t, layer, program)
 	err := unix.Mount("overlay", filepath.Join(dir, "merged"), "overlay", 0,
 		fmt.Sprintf("lowerdir=%s/layer,upperdir=%[1]s/upper,workdir=%[1]s/work", dir))
@@ -78,7 +79,8 @@ func TestHostileUserWhoForgesAFile(t *testing.T) {
 				qt.Assert(t, qt.Equals(int(event.Pid), victim.PID))
 			}
 			c.silent(t)
-			costs.Report(1, "a file says that it is one "+name, "0 of 55 hits seen", "55 of 55", late)
+			costs.Report(1, "a file says that it is one "+name, "0 of 55 hits seen",
+				"55 of 55", late)
 		})
 	}
 }
@@ -161,7 +163,8 @@ func TestHostileUsersWhoseFilesDoNotAnswer(t *testing.T) {
 	for <-attached != library {
 	}
 	late = max(late, time.Since(began))
-	qt.Check(t, qt.IsTrue(late < testprog.InTime(2*time.Second)), qt.Commentf("attached after %v", late))
+	qt.Check(t, qt.IsTrue(late < testprog.InTime(2*time.Second)),
+		qt.Commentf("attached after %v", late))
 
 	isNamed := func(pid int) bool {
 		mu.Lock()
@@ -185,7 +188,9 @@ func TestHostileUsersWhoseFilesDoNotAnswer(t *testing.T) {
 	qt.Check(t, qt.IsNil(<-ended))
 	qt.Check(t, qt.IsNil(w.Close()))
 	took := time.Since(closing)
-	qt.Check(t, qt.IsTrue(took < testprog.InTime(2*time.Second)), qt.Commentf("closed after %v", took))
+	qt.Check(t, qt.IsTrue(took < testprog.InTime(2*time.Second)),
+		qt.Commentf("closed after %v", took))
 	costs.Report(2, fmt.Sprintf("%d files and processes that do not answer", len(hostile)),
-		"nothing seen any more, nor ended by SIGTERM", fmt.Sprintf("set aside, closed in %.2f s", took.Seconds()), late)
+		"nothing seen any more, nor ended by SIGTERM",
+		fmt.Sprintf("set aside, closed in %.2f s", took.Seconds()), late)
 }

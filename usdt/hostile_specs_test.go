@@ -33,7 +33,9 @@ func TestHostileUserThatTakesAllSpecs(t *testing.T) {
 			var notes []testprog.Note
 			for n := range specs / files {
 				notes = append(notes, testprog.Note{
-					Provider: "hostile", Name: fmt.Sprint("probe", n), Arguments: fmt.Sprintf("8@$%d", i*specs+n),
+					Provider:  "hostile",
+					Name:      fmt.Sprint("probe", n),
+					Arguments: fmt.Sprintf("8@$%d", i*specs+n),
 				})
 			}
 			testprog.WriteNotes(t, filepath.Join(dir, fmt.Sprint("file", i)), notes)
@@ -74,7 +76,8 @@ func TestHostileUserThatTakesAllSpecs(t *testing.T) {
 		process.Fire("twelve", 1)
 		qt.Assert(t, qt.Equals(int(c.next(t, 1)[0].Pid), process.PID))
 		if mode != usdt.ModeSingleIPMap {
-			qt.Assert(t, qt.StringContains(allTold(), "detached to make room for others that have less"))
+			qt.Assert(t,
+				qt.StringContains(allTold(), "detached to make room for others that have less"))
 		}
 	})
 }

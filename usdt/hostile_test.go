@@ -38,7 +38,8 @@ func TestHostileUserWithTooManyProbes(t *testing.T) {
 				mode: mode, files: atMost(2, 4), sites: atMost(20_000, 130_000),
 				limits: usdt.Limits{FileSites: -1, OwnerSites: -1},
 				note: func(n int) testprog.Note {
-					return testprog.Note{Arguments: fmt.Sprintf("8@$%d 4@$%d -4@$%d 8@$%d", n, n+1, n+2, n+3)}
+					return testprog.Note{Arguments: fmt.Sprintf("8@$%d 4@$%d -4@$%d 8@$%d", n,
+						n+1, n+2, n+3)}
 				},
 			}).run)
 			return
@@ -92,10 +93,12 @@ func (h *flood) run(t *testing.T) {
 	qt.Check(t, qt.IsTrue(stats.Sites <= most), qt.Commentf("%+v", stats))
 	if limits.Descriptors > 0 {
 		// How many a file takes is known when it has been attached.
-		qt.Check(t, qt.IsTrue(stats.Descriptors <= limits.Descriptors+2*sites), qt.Commentf("%+v", stats))
+		qt.Check(t, qt.IsTrue(stats.Descriptors <= limits.Descriptors+2*sites),
+			qt.Commentf("%+v", stats))
 	}
 	b.costs.Report(4, fmt.Sprintf("%d files with %d probes each (%s)", files, sites, h.mode),
-		"1,000 files with 10,000: 6.1 GB, 56 s of CPU", fmt.Sprintf("%d sites of them attached", stats.Sites), b.late)
+		"1,000 files with 10,000: 6.1 GB, 56 s of CPU",
+		fmt.Sprintf("%d sites of them attached", stats.Sites), b.late)
 	b.end()
 	qt.Check(t, qt.IsTrue(len(b.said()) <= 3*files), qt.Commentf("%d errors", len(b.said())))
 }

@@ -101,11 +101,8 @@ func TestAttachedSemaphoresAreZeroAfterTheTracerIsKilled(t *testing.T) {
 		qt.Assert(t, qt.IsNotNil(tracer.Wait()))
 		// The kernel detaches after the process has been reaped, some grace
 		// periods later.
-		for deadline := time.Now().Add(testneeds.Patience(20 * time.Second)); process.Semaphore("counted") != 0; {
-			if time.Now().After(deadline) {
-				t.Fatal("the semaphore still counts a tracer that is dead")
-			}
-		}
+		testneeds.Await(t, 20*time.Second, "the semaphore does not count a tracer that is dead",
+			func() bool { return process.Semaphore("counted") == 0 })
 		process.Fire("counted", 1)
 	})
 }
@@ -205,7 +202,8 @@ func TestAttachToAProcessThatDiesMeanwhile(t *testing.T) {
 				// to have exited, and another one not yet; and nobody may look
 				// into what has no memory any more.
 				if !errors.Is(err, proc.ErrGone) && !errors.Is(err, os.ErrPermission) {
-					qt.Assert(t, qt.ErrorMatches(err, `process \d+: its main thread has exited, .*`))
+					qt.Assert(t,
+						qt.ErrorMatches(err, `process \d+: its main thread has exited, .*`))
 				}
 				continue
 			}

@@ -52,7 +52,10 @@ type Limits struct {
 // follow returns the limits that are not of single files.
 func (l *Limits) follow() follow.Limits {
 	return follow.Limits{
-		Owner: l.OwnerSites, All: l.Sites, OwnerDescriptors: l.OwnerDescriptors, Descriptors: l.Descriptors,
+		Owner:            l.OwnerSites,
+		All:              l.Sites,
+		OwnerDescriptors: l.OwnerDescriptors,
+		Descriptors:      l.Descriptors,
 	}
 }
 
@@ -106,7 +109,8 @@ func (s *Selection) checkPerfEvents(events int) error {
 	}
 	if open := openlimit.Get(); descriptorsPerPerfEvent*events > open/fileDescriptorsPart {
 		return fmt.Errorf("%s: %w: its sites need %d perf events, which take more than one in %d of the descriptors "+
-			"that this process may have, %d (raise RLIMIT_NOFILE)", s.opened.name, elfnote.ErrTooLarge, events, fileDescriptorsPart, open)
+			"that this process may have, %d (raise RLIMIT_NOFILE)", s.opened.name,
+			elfnote.ErrTooLarge, events, fileDescriptorsPart, open)
 	}
 	return nil
 }
@@ -124,7 +128,8 @@ const (
 // tooMany returns an error for a file with more than it may have.
 func tooMany(file, what string, limit, needed int) error {
 	return fmt.Errorf("%s: %w", file, elffile.TooLarge(
-		&LimitError{Limit: what, Option: "SelectOptions.MaxSites", Capacity: limit, Needed: needed}))
+		&LimitError{Limit: what, Option: "SelectOptions.MaxSites", Capacity: limit,
+			Needed: needed}))
 }
 
 // limitOf explains a limit of a Watch in the words of its options.
@@ -140,5 +145,6 @@ func limitOf(err error) error {
 		return err
 	}
 	limit, option := full.Option()
-	return &LimitError{Limit: limit, Option: option, Capacity: full.Capacity, InUse: full.InUse, Needed: full.Needed}
+	return &LimitError{Limit: limit, Option: option, Capacity: full.Capacity, InUse: full.InUse,
+		Needed: full.Needed}
 }

@@ -35,7 +35,8 @@ func TestSelectRefusesMoreSitesThanItMay(t *testing.T) {
 		{"guarded", 7, "sites (one with a semaphore counts as 8)", 7, 8},
 		{"fourteen", 2, "different arguments", 8, 14},
 	} {
-		sel, err := usdt.Select(target, &usdt.SelectOptions{MaxSites: test.max}, elfnote.Exact(provider, test.probe))
+		sel, err := usdt.Select(target, &usdt.SelectOptions{MaxSites: test.max},
+			elfnote.Exact(provider, test.probe))
 		if test.limit == "" {
 			qt.Check(t, qt.IsNil(err), qt.Commentf("%s", test.probe))
 			if err == nil {
@@ -44,11 +45,15 @@ func TestSelectRefusesMoreSitesThanItMay(t *testing.T) {
 			continue
 		}
 		qt.Check(t, qt.ErrorIs(err, elfnote.ErrTooLarge))
-		qt.Check(t, qt.ErrorMatches(err, `.*: there is room for .*`)) // the limit may be less than any real file's
+		// The limit may be less than any real file's.
+		qt.Check(t, qt.ErrorMatches(err, `.*: there is room for .*`))
 		var full *usdt.LimitError
 		qt.Assert(t, qt.IsTrue(errors.As(err, &full)), qt.Commentf("%s: %v", test.probe, err))
 		qt.Check(t, qt.Equals(*full, usdt.LimitError{
-			Limit: test.limit, Option: "SelectOptions.MaxSites", Capacity: test.capacity, Needed: test.needed,
+			Limit:    test.limit,
+			Option:   "SelectOptions.MaxSites",
+			Capacity: test.capacity,
+			Needed:   test.needed,
 		}))
 	}
 }
@@ -73,11 +78,13 @@ func TestWatchLimits(t *testing.T) {
 		qt.Assert(t, qt.HasLen(w.Links(), 1))
 		qt.Assert(t, qt.HasLen(failures(&changes), 1))
 		var full *usdt.LimitError
-		qt.Assert(t, qt.IsTrue(errors.As(failures(&changes)[0], &full)), qt.Commentf("%v", changes.Errors))
+		qt.Assert(t, qt.IsTrue(errors.As(failures(&changes)[0], &full)),
+			qt.Commentf("%v", changes.Errors))
 		qt.Assert(t, qt.Equals(full.Option, "Limits.OwnerSites"))
 		qt.Assert(t, qt.Equals([3]int{full.Capacity, full.InUse, full.Needed}, [3]int{3, 2, 2}))
 		stats := w.Stats()
-		qt.Assert(t, qt.Equals([3]int{stats.Sites, stats.OverLimit, stats.Waiting}, [3]int{2, 1, 0}))
+		qt.Assert(t,
+			qt.Equals([3]int{stats.Sites, stats.OverLimit, stats.Waiting}, [3]int{2, 1, 0}))
 		changes = usdt.WatchChanges{}
 		qt.Assert(t, qt.IsNil(w.SyncAll()))
 		qt.Assert(t, qt.HasLen(failures(&changes), 0)) // it is not said again
@@ -88,7 +95,8 @@ func TestWatchLimits(t *testing.T) {
 			}
 		}
 		qt.Assert(t, qt.IsNil(w.SyncAll()))
-		testneeds.Await(t, 20*time.Second, "nothing is over the limit", func() bool { return w.Stats().OverLimit == 0 })
+		testneeds.Await(t, 20*time.Second, "nothing is over the limit",
+			func() bool { return w.Stats().OverLimit == 0 })
 		qt.Assert(t, qt.HasLen(w.Links(), 1))
 	})
 }
@@ -110,7 +118,10 @@ func TestWatchRefusesFilesWithTooManySites(t *testing.T) {
 	qt.Assert(t, qt.IsNil(w.SyncAll()))
 	qt.Assert(t, qt.IsNil(w.SyncAll()))
 	qt.Assert(t, qt.HasLen(failed, 1))
-	qt.Assert(t, qt.ErrorMatches(failed[0], `.*there is room for 399 sites, 0 are in use, and 400 more are needed: set Limits.FileSites to 400 or more`))
+	qt.Assert(t,
+		qt.ErrorMatches(failed[0],
+			`.*there is room for 399 sites, 0 are in use, and 400 more are needed: set Limits.FileSites to 400 or more`))
 	stats := w.Stats()
-	qt.Assert(t, qt.Equals([4]int{stats.Sites, stats.Descriptors, stats.OverLimit, stats.Waiting}, [4]int{0, 0, 1, 0}))
+	qt.Assert(t, qt.Equals([4]int{stats.Sites, stats.Descriptors, stats.OverLimit, stats.Waiting},
+		[4]int{0, 0, 1, 0}))
 }

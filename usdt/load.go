@@ -71,7 +71,9 @@ func (s *specialiser) loadAndAssign(to any, opts *ebpf.CollectionOptions) error 
 	fields := []reflect.StructField{{Name: "To", Type: value.Type()}}
 	for i, name := range names {
 		fields = append(fields, reflect.StructField{
-			Name: fmt.Sprint("Map", i), Type: reflect.TypeFor[*ebpf.Map](), Tag: reflect.StructTag(fmt.Sprintf("ebpf:%q", name)),
+			Name: fmt.Sprint("Map", i),
+			Type: reflect.TypeFor[*ebpf.Map](),
+			Tag:  reflect.StructTag(fmt.Sprintf("ebpf:%q", name)),
 		})
 	}
 	all := reflect.New(reflect.StructOf(fields))
@@ -157,7 +159,9 @@ func collectTags(v reflect.Value, fieldType reflect.Type, names map[string]bool)
 
 // eachTagged calls yield for the fields of a type that have a name, in a struct
 // and in those inside it.
-func eachTagged(v reflect.Value, fieldType reflect.Type, yield func(name string, field reflect.Value)) {
+func eachTagged(
+	v reflect.Value, fieldType reflect.Type, yield func(name string, field reflect.Value),
+) {
 	for i := range v.NumField() {
 		field := v.Type().Field(i)
 		switch tag := field.Tag.Get("ebpf"); {
@@ -166,7 +170,8 @@ func eachTagged(v reflect.Value, fieldType reflect.Type, yield func(name string,
 		case tag != "":
 		case field.Type.Kind() == reflect.Struct:
 			eachTagged(v.Field(i), fieldType, yield)
-		case field.Type.Kind() == reflect.Pointer && field.Type.Elem().Kind() == reflect.Struct && !v.Field(i).IsNil():
+		case field.Type.Kind() == reflect.Pointer && field.Type.Elem().Kind() == reflect.Struct &&
+			!v.Field(i).IsNil():
 			eachTagged(v.Field(i).Elem(), fieldType, yield)
 		}
 	}

@@ -58,7 +58,8 @@ func TestLoadAndAssignKeepsTheMapsOfPrograms(t *testing.T) {
 		}, ""},
 		{"LoadAndAssign of the collection", func(mgr *usdt.Manager, spec *ebpf.CollectionSpec, to any) error {
 			return spec.LoadAndAssign(to, mgr.CollectionOptions())
-		}, "loading the program that was made for its sites: opening map .* of the program, which needs CAP_SYS_ADMIN if it was not loaded by Manager.LoadAndAssign: .*"},
+		},
+			"loading the program that was made for its sites: opening map .* of the program, which needs CAP_SYS_ADMIN if it was not loaded by Manager.LoadAndAssign: .*"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			withCapabilities(t, []int{unix.CAP_BPF, unix.CAP_PERFMON, unix.CAP_SYS_PTRACE}, func() {
@@ -111,7 +112,8 @@ func TestLoadAndAssignTakesOptions(t *testing.T) {
 		err = mgr.LoadAndAssign(&objs, &ebpf.CollectionOptions{
 			MapReplacements: map[string]*ebpf.Map{"__bpf_usdt_specs": events},
 		})
-		qt.Check(t, qt.ErrorMatches(err, "map __bpf_usdt_specs is the Manager's, and cannot be replaced"))
+		qt.Check(t,
+			qt.ErrorMatches(err, "map __bpf_usdt_specs is the Manager's, and cannot be replaced"))
 		qt.Check(t, qt.IsNotNil(mgr.LoadAndAssign(struct{}{}, nil)))
 	}
 }

@@ -27,7 +27,8 @@ func attachable(file *elfnote.File) error {
 		return err
 	}
 	header := file.Header()
-	isLittle, wantLittle := header.Data == elf.ELFDATA2LSB, binary.NativeEndian.Uint16([]byte{1, 0}) == 1
+	isLittle, wantLittle := header.Data == elf.ELFDATA2LSB,
+		binary.NativeEndian.Uint16([]byte{1, 0}) == 1
 	if !attaches(kernel, header.Machine) || isLittle != wantLittle {
 		return fmt.Errorf("the file is for %s (%s), this kernel attaches to programs for %s",
 			header.Machine, header.ByteOrder, kernel)

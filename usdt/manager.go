@@ -82,19 +82,21 @@ type ManagerOptions struct {
 // Keep a reference to the Manager as long as its programs are to be attached:
 // the garbage collector detaches what nothing refers to.
 type Manager struct {
-	spec      *ebpf.CollectionSpec // prepared
-	mode      Mode
-	sections  map[string]string // program's name in the collection: what its section says to attach to
-	placeless []string          // names of programs whose section says nothing of that kind
-	readers   map[string]bool   // by kernelName: whether the program looks specs up
-	specs     *specTable        // nil where the object does not use the header
-	addresses *addressTable     // likewise
-	special   *specialiser      // nil where nothing is to be specialised
+	spec *ebpf.CollectionSpec // prepared
+	mode Mode
+	// program's name in the collection: what its section says to attach to.
+	sections  map[string]string
+	placeless []string        // names of programs whose section says nothing of that kind
+	readers   map[string]bool // by kernelName: whether the program looks specs up
+	specs     *specTable      // nil where the object does not use the header
+	addresses *addressTable   // likewise
+	special   *specialiser    // nil where nothing is to be specialised
 
 	mu      sync.Mutex
 	links   map[*Link]struct{}
 	watches map[*Watch]struct{}
-	checked map[weak.Pointer[ebpf.Program]]bool // what checkProgram has found out: asking the kernel takes 100 µs
+	// What checkProgram has found out: asking the kernel takes 100 µs.
+	checked map[weak.Pointer[ebpf.Program]]bool
 	closed  bool
 
 	closeOnce sync.Once
@@ -160,7 +162,8 @@ func (m *Manager) createMaps(spec *ebpf.CollectionSpec, opts *ManagerOptions) er
 	if specs := spec.Maps[specMapName]; specs != nil {
 		layout, err := sitespec.LayoutOf(specs.ValueSize, specs.Value)
 		if err == nil && (specs.Type != ebpf.Array || specs.KeySize != 4) {
-			err = fmt.Errorf("it is a map of type %s with keys of %d bytes", specs.Type, specs.KeySize)
+			err = fmt.Errorf("it is a map of type %s with keys of %d bytes", specs.Type,
+				specs.KeySize)
 		}
 		if err != nil {
 			return fmt.Errorf("map %s is not what this version knows: compile the object with its bpf/usdt.bpf.h, "+

@@ -46,7 +46,8 @@ func checkCode(file *elfnote.File, sites []siteRow, refuse func(i int, err error
 // begins reports whether machine code begins with one of the nops above, of
 // which nearly no code has the first two bytes.
 func begins(code, nop []byte) bool {
-	return len(code) >= len(nop) && code[0] == nop[0] && code[1] == nop[1] && bytes.Equal(code[:len(nop)], nop)
+	return len(code) >= len(nop) && code[0] == nop[0] && code[1] == nop[1] &&
+		bytes.Equal(code[:len(nop)], nop)
 }
 
 // isNop reports whether machine code begins with an instruction that does

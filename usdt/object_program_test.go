@@ -126,7 +126,11 @@ func TestObjectsForLibbpfWithAFullMapOfSpecs(t *testing.T) {
 				var limit *usdt.LimitError
 				qt.Assert(t, qt.ErrorAs(err, &limit))
 				qt.Check(t, qt.DeepEquals(limit, &usdt.LimitError{
-					Limit: "specs", Option: "ManagerOptions.MaxSpecs", Capacity: 256, InUse: 1, Needed: 301,
+					Limit:    "specs",
+					Option:   "ManagerOptions.MaxSpecs",
+					Capacity: 256,
+					InUse:    1,
+					Needed:   301,
 				}))
 				used, _ := c.SpecsInUse()
 				qt.Check(t, qt.Equals(used, 1))
@@ -208,7 +212,8 @@ func TestObjectsForLibbpfWithOneNameInSeveralFiles(t *testing.T) {
 // program that has both. The header's readers are functions.
 func needsTailCallsBesideFunctions(t *testing.T) {
 	t.Helper()
-	testneeds.Only(t, "other kernels refuse tail calls in programs with functions", "amd64", "arm64")
+	testneeds.Only(t, "other kernels refuse tail calls in programs with functions",
+		"amd64", "arm64")
 	if runtime.GOARCH == "arm64" {
 		testneeds.Kernel(t, "6.0", "tail calls in programs with functions on arm64")
 	}
@@ -225,7 +230,8 @@ func TestObjectsForLibbpfWithTailCalls(t *testing.T) {
 		} else {
 			qt.Check(t, qt.Equals(mgr.Mode(), best))
 		}
-		qt.Assert(t, qt.IsNil(collection.Maps["programs"].Put(uint32(0), collection.Programs["next"])))
+		qt.Assert(t,
+			qt.IsNil(collection.Maps["programs"].Put(uint32(0), collection.Programs["next"])))
 
 		process := testprog.Start(t, "target-pie")
 		target := usdt.Target{Path: testprog.Path(t, "target-pie"), PID: process.PID}
@@ -265,7 +271,8 @@ func TestObjectsForLibbpfThatSleep(t *testing.T) {
 }
 
 func TestObjectsForLibbpfLinkedFromTwoFiles(t *testing.T) {
-	testneeds.Only(t, "bpftool links objects of its own byte order alone", "amd64", "arm64", "riscv64")
+	testneeds.Only(t, "bpftool links objects of its own byte order alone", "amd64",
+		"arm64", "riscv64")
 	forEachHeader(t, func(t *testing.T, header libbpfHeader) {
 		mgr, collection := manage(t, header.load(t, "linked"), nil)
 		process := testprog.Start(t, "target-pie")

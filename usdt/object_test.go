@@ -38,7 +38,8 @@ func libbpfHeaders(t *testing.T) []libbpfHeader {
 	for _, name := range []string{"libbpf-installed", "libbpf-newest"} {
 		spec, err := usdt.LoadCollectionSpec(testprog.Path(t, name+"/values.bpf.o"))
 		qt.Assert(t, qt.IsNil(err))
-		headers = append(headers, libbpfHeader{name, spec.Maps["__bpf_usdt_specs"].ValueSize != 208})
+		headers = append(headers,
+			libbpfHeader{name, spec.Maps["__bpf_usdt_specs"].ValueSize != 208})
 	}
 	return headers
 }
@@ -118,7 +119,9 @@ func TestAttachObjectsForLibbpfTo32BitPrograms(t *testing.T) {
 	})
 }
 
-func checkLibbpfArguments(t *testing.T, header libbpfHeader, path string, process *testprog.Process) {
+func checkLibbpfArguments(
+	t *testing.T, header libbpfHeader, path string, process *testprog.Process,
+) {
 	file, err := elfnote.Open(path)
 	qt.Assert(t, qt.IsNil(err))
 	defer file.Close()
@@ -136,7 +139,8 @@ func checkLibbpfArguments(t *testing.T, header libbpfHeader, path string, proces
 	// Each site has a cookie, which says what the layout can describe there.
 	cookies := uint64(0)
 	lnk, err := c.Attach(c.Collect, usdt.Target{ELF: file, PID: process.PID},
-		&usdt.AttachOptions{SiteCookie: func(usdt.Site) uint64 { cookies++; return cookies - 1 }}, patterns...)
+		&usdt.AttachOptions{SiteCookie: func(usdt.Site) uint64 { cookies++; return cookies - 1 }},
+		patterns...)
 	qt.Assert(t, qt.IsNil(err))
 	memory, err := os.Open(fmt.Sprintf("/proc/%d/mem", process.PID))
 	qt.Assert(t, qt.IsNil(err))
@@ -177,7 +181,8 @@ func checkLibbpfArguments(t *testing.T, header libbpfHeader, path string, proces
 func checkLibbpfEvent(t *testing.T, header libbpfHeader, name string, memory *os.File,
 	want []testprog.Arg, event *testbpf.ArgsEvent) {
 	t.Helper()
-	qt.Check(t, qt.Equals(int(event.ArgCnt), min(len(want), sitespec.MaxArgs)), qt.Commentf("%s", name))
+	qt.Check(t, qt.Equals(int(event.ArgCnt), min(len(want), sitespec.MaxArgs)),
+		qt.Commentf("%s", name))
 	for i := range event.Val {
 		at := qt.Commentf("%s: argument %d", name, i)
 		code, value := unix.Errno(-event.Err[i]), uint64(event.Val[i])
@@ -234,7 +239,8 @@ func checkLibbpfUnavailable(t *testing.T, header libbpfHeader, file *elfnote.Fil
 				qt.Check(t, qt.IsNotNil(arg.Err), at)
 				continue
 			}
-			lacks := whole.Kind == argspec.Address || !whole.High.IsZero() || whole.IndexExtension != argspec.NoExtension
+			lacks := whole.Kind == argspec.Address || !whole.High.IsZero() ||
+				whole.IndexExtension != argspec.NoExtension
 			if whole.Kind == argspec.Memory && whole.Base.IsZero() {
 				lacks = lacks || whole.Index.IsZero() || whole.Scale != 1
 			} else {

@@ -27,7 +27,8 @@ func chooseModeFor(spec *ebpf.CollectionSpec, wanted Mode) (Mode, error) {
 func programArray(spec *ebpf.CollectionSpec) string {
 	for _, name := range slices.Sorted(maps.Keys(spec.Maps)) {
 		m := spec.Maps[name]
-		if m.Type == ebpf.ProgramArray || m.InnerMap != nil && m.InnerMap.Type == ebpf.ProgramArray {
+		if m.Type == ebpf.ProgramArray ||
+			m.InnerMap != nil && m.InnerMap.Type == ebpf.ProgramArray {
 			return name
 		}
 	}
@@ -37,7 +38,9 @@ func programArray(spec *ebpf.CollectionSpec) string {
 // preparePrograms sets the attach type of USDT programs, which the kernel fixes
 // as it loads them, has them use no stack that threads share, and returns them
 // by name.
-func (m *Manager) preparePrograms(spec *ebpf.CollectionSpec, names []string) (map[string]*ebpf.ProgramSpec, error) {
+func (m *Manager) preparePrograms(
+	spec *ebpf.CollectionSpec, names []string,
+) (map[string]*ebpf.ProgramSpec, error) {
 	programs := make(map[string]*ebpf.ProgramSpec)
 	for name, prog := range spec.Programs {
 		// To libbpf a "?" means not to load the program unless it is asked to.

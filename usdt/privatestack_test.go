@@ -41,7 +41,9 @@ func TestThreadsShareNoStack(t *testing.T) {
 		defer objects.Program.Close()
 
 		process := testprog.Start(t, "target-pie")
-		lnk, err := manager.Attach(objects.Program, usdt.Target{Path: testprog.Path(t, "target-pie"), PID: process.PID}, nil, elfnote.Exact(provider, "specs"))
+		lnk, err := manager.Attach(objects.Program,
+			usdt.Target{Path: testprog.Path(t, "target-pie"), PID: process.PID}, nil,
+			elfnote.Exact(provider, "specs"))
 		qt.Assert(t, qt.IsNil(err))
 		defer lnk.Close()
 		const rounds, threads, specs = 10, 16, 300

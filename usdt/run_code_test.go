@@ -68,7 +68,8 @@ func newCodeRunner(t testing.TB, spec *ebpf.CollectionSpec, machine elf.Machine)
 	layout, err := sitespec.LayoutOf(specs.ValueSize, specs.Value)
 	qt.Assert(t, qt.IsNil(err))
 	c := &codeRunner{t: t, spec: spec, layout: layout, depths: make(map[string][]int)}
-	c.general.Kernel = specialise.Kernel{Machine: machine, BigEndian: nativeOrder() == binary.BigEndian}
+	c.general.Kernel = specialise.Kernel{Machine: machine,
+		BigEndian: nativeOrder() == binary.BigEndian}
 	c.general.Libbpf = !sitespec.IsOwn(layout)
 	for _, name := range cookieVariables {
 		if variable := spec.Variables[name]; variable != nil {
@@ -155,7 +156,9 @@ func (c *codeRunner) describe(program elf.Machine, specs []specialise.Spec) {
 }
 
 // run runs all programs with a context, and returns what they report.
-func (c *codeRunner) run(programs *ebpf.Collection, context []byte, id uint32) (events [3]testbpf.ArgsEvent) {
+func (c *codeRunner) run(
+	programs *ebpf.Collection, context []byte, id uint32,
+) (events [3]testbpf.ArgsEvent) {
 	c.t.Helper()
 	context = bytes.Clone(context)
 	binary.NativeEndian.PutUint64(context[cookieOffset:], uint64(id))
@@ -164,7 +167,9 @@ func (c *codeRunner) run(programs *ebpf.Collection, context []byte, id uint32) (
 		qt.Assert(c.t, qt.IsNil(err))
 		record, err := c.events.Read()
 		qt.Assert(c.t, qt.IsNil(err))
-		qt.Assert(c.t, qt.IsNil(binary.Read(bytes.NewReader(record.RawSample), binary.NativeEndian, &events[i])))
+		qt.Assert(c.t,
+			qt.IsNil(binary.Read(bytes.NewReader(record.RawSample), binary.NativeEndian,
+				&events[i])))
 		qt.Assert(c.t, qt.Equals(int(events[i].Program), i))
 		events[i].Tid = 0 // of whatever thread this goroutine is on
 	}
@@ -190,7 +195,8 @@ func objectFor(t testing.TB, machine elf.Machine) *ebpf.CollectionSpec {
 	}[machine]
 	object := filepath.Join(t.TempDir(), name+".bpf.o")
 	arguments := []string{
-		"-O2", "-g", "-target", "bpf", "-D__TARGET_ARCH_" + name, "-I..", "-c", "internal/testbpf/args.bpf.c", "-o", object,
+		"-O2", "-g", "-target", "bpf", "-D__TARGET_ARCH_" + name, "-I..", "-c",
+		"internal/testbpf/args.bpf.c", "-o", object,
 	}
 	directories, _ := filepath.Glob("/usr/include/*-linux-gnu")
 	for _, directory := range directories {
@@ -217,7 +223,8 @@ func newArena(t testing.TB) arena {
 	testprog.RequireBPF(t)
 	page := uintptr(unix.Getpagesize())
 	for at := uint64(0x2000_0000); at < 0x7000_0000; at += 0x100_0000 {
-		place, err := unix.MmapPtr(-1, 0, unsafe.Add(nil, at), arenaSize+page, unix.PROT_READ|unix.PROT_WRITE,
+		place, err := unix.MmapPtr(-1, 0, unsafe.Add(nil, at), arenaSize+page,
+			unix.PROT_READ|unix.PROT_WRITE,
 			unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_FIXED_NOREPLACE)
 		if err != nil {
 			continue
@@ -254,7 +261,8 @@ func readMemory(address uint64, size int) ([]byte, bool) {
 	if address != uint64(uintptr(address)) {
 		return nil, false
 	}
-	n, err := unix.ProcessVMReadv(unix.Getpid(), local, []unix.RemoteIovec{{Base: uintptr(address), Len: size}}, 0)
+	n, err := unix.ProcessVMReadv(unix.Getpid(), local,
+		[]unix.RemoteIovec{{Base: uintptr(address), Len: size}}, 0)
 	runtime.KeepAlive(memory)
 	return memory, err == nil && n == size
 }

@@ -152,7 +152,9 @@ func (s *machineState) value(means string, least int) (value uint64, err unix.Er
 
 // randomState returns registers that make something of the arguments: some
 // point to memory.
-func randomState(random *rand.Rand, machine elf.Machine, memory arena, args []argspec.Arg) *machineState {
+func randomState(
+	random *rand.Rand, machine elf.Machine, memory arena, args []argspec.Arg,
+) *machineState {
 	s := &machineState{machine: machine}
 	place := func() uint64 {
 		if random.IntN(8) == 0 {

@@ -25,8 +25,10 @@ import (
 func FuzzReadsOfText(f *testing.F) {
 	testneeds.Only(f, "the argument strings are those of x86-64", "amd64")
 	for _, seed := range []string{
-		"8@%rdi", "-4@%eax", "1@%ah", "2@%r9w", "-1@%sil", "8@$-1", "4@$18446744073709551615", "-2@$0x8000",
-		"8@(%rsp)", "-4@-20(%rbp)", "4@16(%rax,%rbx,4)", "1@(%rsi,%rdi)", "8@-8(,%rcx,8)", "8f@(%rbx)", "-8@1(%r15,%r14,2)",
+		"8@%rdi", "-4@%eax", "1@%ah", "2@%r9w", "-1@%sil", "8@$-1", "4@$18446744073709551615",
+		"-2@$0x8000",
+		"8@(%rsp)", "-4@-20(%rbp)", "4@16(%rax,%rbx,4)", "1@(%rsi,%rdi)", "8@-8(,%rcx,8)",
+		"8f@(%rbx)", "-8@1(%r15,%r14,2)",
 	} {
 		f.Add(seed, uint64(1))
 	}
@@ -63,9 +65,11 @@ func FuzzReadsOfText(f *testing.F) {
 			if !readable {
 				want, code = 0, -int32(unix.EFAULT)
 			}
-			for name, programs := range map[string]*ebpf.Collection{"looked up": c.generic, "specialised": special} {
+			for name, programs := range map[string]*ebpf.Collection{"looked up": c.generic,
+				"specialised": special} {
 				for n, event := range c.run(programs, state.context(), 1) {
-					comment := qt.Commentf("%s, %s: %q is %v: %s", name, collectors[n], text, args[0], state)
+					comment := qt.Commentf("%s, %s: %q is %v: %s", name, collectors[n], text,
+						args[0], state)
 					qt.Check(t, qt.Equals(uint64(event.Val[0]), want), comment)
 					if n == 0 { // the one that reports how it went
 						qt.Check(t, qt.Equals(event.Err[0], code), comment)

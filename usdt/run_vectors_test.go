@@ -43,7 +43,8 @@ func vectorArgs(t testing.TB) map[elf.Machine][]vectorArg {
 	all := make(map[elf.Machine][]vectorArg)
 	for _, v := range vectors {
 		isBig := v.File.Header().ByteOrder == binary.BigEndian || v.Kernel == elf.EM_S390
-		if isBig != (nativeOrder() == binary.BigEndian) || v.Expected == "none" || v.Kernel == elf.EM_NONE {
+		if isBig != (nativeOrder() == binary.BigEndian) || v.Expected == "none" ||
+			v.Kernel == elf.EM_NONE {
 			continue
 		}
 		args := argspec.NewDecoder(v.File).Decode(v.Location, v.Text)
@@ -53,7 +54,8 @@ func vectorArgs(t testing.TB) map[elf.Machine][]vectorArg {
 		means := strings.Split(v.Expected, " ; ")
 		qt.Assert(t, qt.HasLen(args, len(means)), qt.Commentf("%s", v.Place))
 		for i, arg := range args {
-			all[v.Kernel] = append(all[v.Kernel], vectorArg{v.Place, v.File.Header().Machine, arg, means[i]})
+			all[v.Kernel] = append(all[v.Kernel],
+				vectorArg{v.Place, v.File.Header().Machine, arg, means[i]})
 		}
 	}
 	return all
@@ -113,7 +115,8 @@ func TestProgramsReadWhatTheVectorsSay(t *testing.T) {
 			spec, err := LoadCollectionSpec(testprog.Path(t, header+"/values.bpf.o"))
 			qt.Assert(t, qt.IsNil(err))
 			if spec.Maps[specMapName].ValueSize != sitespec.Size {
-				testneeds.Kernel(t, "6.12", "a verifier that follows libbpf's newest reader through twelve arguments")
+				testneeds.Kernel(t, "6.12",
+					"a verifier that follows libbpf's newest reader through twelve arguments")
 			}
 			newCodeRunner(t, spec, kernel).compareVectors(all[kernel])
 		})
@@ -154,7 +157,9 @@ func (c *codeRunner) compareVectors(args []vectorArg) {
 
 // compareGroup compares what programs read of several sites, and returns how
 // often that was memory that is there.
-func (c *codeRunner) compareGroup(memory arena, random *rand.Rand, chunks [][]vectorArg) (read int) {
+func (c *codeRunner) compareGroup(
+	memory arena, random *rand.Rand, chunks [][]vectorArg,
+) (read int) {
 	c.t.Helper()
 	var specs []specialise.Spec
 	for i, chunk := range chunks {
@@ -170,7 +175,8 @@ func (c *codeRunner) compareGroup(memory arena, random *rand.Rand, chunks [][]ve
 	forOne := random.IntN(len(chunks))
 	for i, chunk := range chunks {
 		spec := specs[i]
-		programs := map[string]*ebpf.Collection{"looked up": c.generic, "made for several sites": several}
+		programs := map[string]*ebpf.Collection{"looked up": c.generic,
+			"made for several sites": several}
 		// To load programs takes an emulated machine seconds. There the others
 		// are made for one of the specs.
 		if !testneeds.IsGuest() || i == forOne {
@@ -178,7 +184,8 @@ func (c *codeRunner) compareGroup(memory arena, random *rand.Rand, chunks [][]ve
 			defer alone.Close()
 			merged := c.specialised([]specialise.Spec{spec}, true)
 			defer merged.Close()
-			programs["made for one site"], programs["made for one site, reading together"] = alone, merged
+			programs["made for one site"], programs["made for one site, reading together"] = alone,
+				merged
 		}
 		var means []string
 		for n := range chunk {
@@ -211,10 +218,12 @@ func (c *codeRunner) compareGroup(memory arena, random *rand.Rand, chunks [][]ve
 						w, g := &want[program], &got[program]
 						if g.Val[n] != w.Val[n] || g.Err[n] != w.Err[n] {
 							c.t.Errorf("%s: %q, %s: %s: argument %d is %#x, error %d, not %#x, error %d: %s", arg.place, arg.means, name,
-								collectors[program], n, g.Val[n], g.Err[n], w.Val[n], w.Err[n], state)
+								collectors[program], n, g.Val[n], g.Err[n], w.Val[n],
+								w.Err[n], state)
 						}
 					}
-					qt.Check(c.t, qt.Equals(got[program], want[program]), qt.Commentf("%s: %s", name, chunk[0].place))
+					qt.Check(c.t, qt.Equals(got[program], want[program]),
+						qt.Commentf("%s: %s", name, chunk[0].place))
 				}
 			}
 			if c.t.Failed() {
@@ -251,7 +260,8 @@ func FuzzSpecialisedReads(f *testing.F) {
 		for i := range specs {
 			specs[i].ID = uint32(1 + i)
 			for range random.IntN(14) {
-				specs[i].Args = append(specs[i].Args, changed(random, known[random.IntN(len(known))], displacement))
+				specs[i].Args = append(specs[i].Args,
+					changed(random, known[random.IntN(len(known))], displacement))
 			}
 		}
 		c := *runner

@@ -63,7 +63,9 @@ func (m *Manager) AttachSections(loaded any, pid int, opts *AttachOptions) ([]*L
 // ManagerOptions.Programs.
 func (m *Manager) ProgramsWithoutPath() []string { return slices.Clone(m.placeless) }
 
-func (m *Manager) attachSection(prog *ebpf.Program, at string, pid int, opts *AttachOptions) (*Link, error) {
+func (m *Manager) attachSection(
+	prog *ebpf.Program, at string, pid int, opts *AttachOptions,
+) (*Link, error) {
 	path, provider, name, err := splitSection(at)
 	if err != nil {
 		return nil, err

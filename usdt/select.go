@@ -70,7 +70,8 @@ func Select(target Target, opts *SelectOptions, patterns ...elfnote.Pattern) (*S
 	if err != nil {
 		return nil, err
 	}
-	s := &Selection{opened: o, pid: target.PID, kernel: kernel, machine: o.elf.Header().Machine, maxSites: opts.MaxSites}
+	s := &Selection{opened: o, pid: target.PID, kernel: kernel, machine: o.elf.Header().Machine,
+		maxSites: opts.MaxSites}
 	if err := s.find(opts, patterns); err != nil {
 		o.close()
 		return nil, err

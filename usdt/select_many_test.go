@@ -76,7 +76,8 @@ func TestSelectionListsTheFirstSkippedSites(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "unfit.so")
 	notes := []testprog.Note{{Provider: "p", Name: "fit"}}
 	for i := range 3 * 1024 {
-		notes = append(notes, testprog.Note{Provider: "p", Name: fmt.Sprint("unfit", i), NoNop: true})
+		notes = append(notes,
+			testprog.Note{Provider: "p", Name: fmt.Sprint("unfit", i), NoNop: true})
 	}
 	testprog.WriteNotes(t, path, notes)
 	sel, err := usdt.Select(usdt.Target{Path: path}, nil)
@@ -118,7 +119,8 @@ func TestSelectionListsTheFirstMalformedNotes(t *testing.T) {
 	qt.Check(t, qt.ErrorAs(error(skipped[0]), new(*elfnote.NoteError)))
 	qt.Check(t, qt.ErrorMatches(skipped[16], ".*: no nop there but .*"))
 
-	_, err = usdt.Select(usdt.Target{Path: path}, &usdt.SelectOptions{RequireAllSites: true}, elfnote.Exact("p", "n"))
+	_, err = usdt.Select(usdt.Target{Path: path}, &usdt.SelectOptions{RequireAllSites: true},
+		elfnote.Exact("p", "n"))
 	qt.Check(t, qt.ErrorAs(err, new(*elfnote.NoteError)))
 }
 
@@ -183,7 +185,8 @@ func TestSelectFindsManySymbolsAtOnce(t *testing.T) {
 		for j := range 200 {
 			fmt.Fprintf(&arguments, "8@symbol_%d ", i+j)
 		}
-		notes = append(notes, testprog.Note{Provider: "p", Name: "n", Arguments: arguments.String()})
+		notes = append(notes,
+			testprog.Note{Provider: "p", Name: "n", Arguments: arguments.String()})
 	}
 	testprog.WriteNotes(t, path, notes)
 	before := allocated()

@@ -169,5 +169,6 @@ func (s *Selection) Close() error {
 func (s *Selection) siteError(i int, err error) *SiteError {
 	row := &s.sites.rows[i]
 	probe := &s.sites.probes[row.probe]
-	return &SiteError{File: s.opened.name, Provider: probe.provider, Name: probe.name, Location: row.location, Err: err}
+	return &SiteError{File: s.opened.name, Provider: probe.provider, Name: probe.name,
+		Location: row.location, Err: err}
 }

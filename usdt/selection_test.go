@@ -50,7 +50,8 @@ func TestSelectOfAProcessFile(t *testing.T) {
 			all, err := usdt.Select(usdt.Target{ProcessFile: pair}, nil)
 			qt.Assert(t, qt.IsNil(err))
 			defer all.Close()
-			sel, err := usdt.Select(usdt.Target{ProcessFile: pair}, nil, elfnote.Exact("gousdt_test", "three"))
+			sel, err := usdt.Select(usdt.Target{ProcessFile: pair}, nil,
+				elfnote.Exact("gousdt_test", "three"))
 			qt.Assert(t, qt.IsNil(err))
 			qt.Check(t, qt.IsTrue(all.Len() > sel.Len()))
 			qt.Check(t, qt.Equals(sitesOf(sel)[0].Name, "three"))
@@ -62,7 +63,8 @@ func TestSelectOfAProcessFile(t *testing.T) {
 			process.Fire("three", 1)
 			qt.Check(t, qt.Equals(int(c.next(t, 1)[0].Pid), process.PID))
 
-			_, err = usdt.Select(usdt.Target{ProcessFile: pair}, nil, elfnote.Exact("gousdt_test", "missing"))
+			_, err = usdt.Select(usdt.Target{ProcessFile: pair}, nil,
+				elfnote.Exact("gousdt_test", "missing"))
 			qt.Check(t, qt.ErrorAs(err, new(*usdt.NotFoundError)))
 		})
 	}
@@ -78,7 +80,8 @@ func TestSelectOfAProcessFileWhoseFileHasGone(t *testing.T) {
 	qt.Assert(t, qt.IsNil(w.Sync(process.PID)))
 	pair := w.ProcessFiles()[0]
 	process.Kill() // only by it there is a way to the file
-	_, err := usdt.Select(usdt.Target{ProcessFile: pair}, nil, elfnote.Exact("gousdt_test", "three"))
+	_, err := usdt.Select(usdt.Target{ProcessFile: pair}, nil,
+		elfnote.Exact("gousdt_test", "three"))
 	var failed *proc.Error
 	qt.Assert(t, qt.ErrorAs(err, &failed))
 	qt.Check(t, qt.Equals(failed.Path, program))

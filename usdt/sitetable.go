@@ -88,8 +88,11 @@ func (c *siteCollector) add(site *elfnote.Site, wanted bool) {
 			c.grow()
 		}
 		c.rows = append(c.rows, siteRow{
-			location: site.Location, offset: site.Offset, semaphore: site.Semaphore, semaphoreOffset: site.SemaphoreOffset,
-			probe: c.probe(site), list: c.list(site.Arguments),
+			location:        site.Location,
+			offset:          site.Offset,
+			semaphore:       site.Semaphore,
+			semaphoreOffset: site.SemaphoreOffset,
+			probe:           c.probe(site), list: c.list(site.Arguments),
 		})
 		c.semaphores = c.semaphores || site.SemaphoreOffset != 0
 	}
@@ -101,7 +104,8 @@ func (c *siteCollector) add(site *elfnote.Site, wanted bool) {
 func (c *siteCollector) probe(site *elfnote.Site) int32 {
 	recent := &c.recentProbes[hashOfPlace(site.Name)]
 	if n := int(*recent); n < len(c.probes) {
-		if p := &c.probes[n]; p.name == site.Name && p.provider == site.Provider && p.base == site.Base {
+		if p := &c.probes[n]; p.name == site.Name && p.provider == site.Provider &&
+			p.base == site.Base {
 			return *recent
 		}
 	}

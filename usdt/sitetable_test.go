@@ -25,7 +25,11 @@ func randomSite(random *rand.Rand) elfnote.Site {
 	number := func() uint64 { return uint64(random.IntN(3)) }
 	return elfnote.Site{
 		Provider: text(2), Name: text(4), Arguments: text(40),
-		Location: number(), Offset: number(), Base: number() / 2, Semaphore: number(), SemaphoreOffset: number() / 2,
+		Location:        number(),
+		Offset:          number(),
+		Base:            number() / 2,
+		Semaphore:       number(),
+		SemaphoreOffset: number() / 2,
 	}
 }
 

@@ -46,7 +46,8 @@ func TestSoakAttachAndClose(t *testing.T) {
 		wait.Go(func() {
 			for n := worker; done.Add(1) <= cycles && !t.Failed(); n++ {
 				target := usdt.Target{Path: testprog.Path(t, "target-pie")}
-				if n%2 == 0 || c.Manager.Mode() == usdt.ModeSingleIPMap { // which has no attachment to all
+				if n%2 == 0 || c.Manager.Mode() == usdt.ModeSingleIPMap {
+					// Which has no attachment to all.
 					target.PID = process.PID
 				}
 				lnk, err := c.Manager.Attach(c.Collect3, target,

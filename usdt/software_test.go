@@ -19,10 +19,12 @@ func TestAttachToPython(t *testing.T) {
 	texts := newTexts(t)
 	python := testprog.StartPython(t)
 	python.Call() // unseen
-	lnk := texts.attach(t, usdt.Target{Path: python.File, PID: python.PID}, "python", "function__entry")
+	lnk := texts.attach(t, usdt.Target{Path: python.File, PID: python.PID}, "python",
+		"function__entry")
 	python.Call()
 	event := texts.next(t)
-	for event.text != truncated(python.Script) { // the interpreter's own functions, on its way to ours
+	for event.text != truncated(python.Script) {
+		// The interpreter's own functions, on its way to ours.
 		event = texts.next(t)
 	}
 	qt.Assert(t, qt.Equals(event.pid, python.PID))

@@ -41,7 +41,8 @@ type sharedSpec struct {
 const firstSpecID = 1
 
 func newSpecTable(specs *ebpf.Map, layout sitespec.Layout) *specTable {
-	return &specTable{specs: specs, layout: layout, used: make(map[string]*sharedSpec), next: firstSpecID}
+	return &specTable{specs: specs, layout: layout, used: make(map[string]*sharedSpec),
+		next: firstSpecID}
 }
 
 // capacity is how many specs the map holds.
@@ -222,7 +223,8 @@ func (t *addressTable) acquire(wanted []siteAddress) error {
 		if shared == nil {
 			if err := t.addresses.Put(w.address, w.spec); err != nil {
 				t.releaseLocked(wanted[:i])
-				return explain(fmt.Sprintf("writing address %#x into the address map", w.address), err)
+				return explain(fmt.Sprintf("writing address %#x into the address map", w.address),
+					err)
 			}
 			shared = &sharedAddress{spec: w.spec}
 			t.used[w.address] = shared

@@ -55,10 +55,13 @@ type specialProgram struct {
 	err     error
 }
 
-func newSpecialiser(m *Manager, spec *ebpf.CollectionSpec, programs map[string]*ebpf.ProgramSpec) *specialiser {
+func newSpecialiser(
+	m *Manager, spec *ebpf.CollectionSpec, programs map[string]*ebpf.ProgramSpec,
+) *specialiser {
 	s := &specialiser{
 		manager: m, programs: programs, maps: make(map[ebpf.MapID]*ebpf.Map),
-		origins: make(map[weak.Pointer[ebpf.Program]]*origin), special: make(map[specialKey]*specialProgram),
+		origins: make(map[weak.Pointer[ebpf.Program]]*origin),
+		special: make(map[specialKey]*specialProgram),
 	}
 	switch array, extension := programArray(spec), extensionIn(spec); {
 	case !m.mode.cookie():
@@ -66,7 +69,8 @@ func newSpecialiser(m *Manager, spec *ebpf.CollectionSpec, programs map[string]*
 	case array != "":
 		s.refusal = "the collection has the program array " + array
 	case extension != "":
-		s.refusal = "the collection has the program " + extension + ", which replaces functions of another one"
+		s.refusal = "the collection has the program " + extension +
+			", which replaces functions of another one"
 	}
 	return s
 }
@@ -102,7 +106,9 @@ func (h *holding) specialise(prog *ebpf.Program, sel *Selection, reads bool) (ge
 
 // acquire returns a program that does for these sites what prog does. The
 // error says why prog has to be attached itself. The program is to be released.
-func (s *specialiser) acquire(prog *ebpf.Program, sel *Selection, held *holding) (*specialProgram, error) {
+func (s *specialiser) acquire(
+	prog *ebpf.Program, sel *Selection, held *holding,
+) (*specialProgram, error) {
 	if s.refusal != "" {
 		return nil, errors.New(s.refusal)
 	}
@@ -119,7 +125,8 @@ func (s *specialiser) acquire(prog *ebpf.Program, sel *Selection, held *holding)
 	switch {
 	case shared == nil && len(s.special) >= maxSpecialPrograms:
 		s.mu.Unlock()
-		return nil, fmt.Errorf("the Manager has %d programs made for sites, and takes no more", maxSpecialPrograms)
+		return nil, fmt.Errorf("the Manager has %d programs made for sites, and takes no more",
+			maxSpecialPrograms)
 	case shared == nil:
 		shared = &specialProgram{key: key, loaded: make(chan struct{})}
 		s.special[key] = shared
@@ -183,8 +190,9 @@ func (s *specialiser) load(prog *ebpf.Program, specs []specialise.Spec) (*ebpf.P
 	}
 	general := specialise.Program{
 		Instructions: from.spec.Instructions,
-		Kernel:       specialise.Kernel{Machine: machine, BigEndian: nativeOrder() == binary.BigEndian},
-		Libbpf:       !sitespec.IsOwn(s.manager.specs.layout),
+		Kernel: specialise.Kernel{Machine: machine,
+			BigEndian: nativeOrder() == binary.BigEndian},
+		Libbpf: !sitespec.IsOwn(s.manager.specs.layout),
 	}
 	if len(specs) == 1 && general.ReadsOneByOne() {
 		general.Depths = from.stackDepths(s)

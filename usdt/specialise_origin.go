@@ -79,7 +79,8 @@ func (s *specialiser) originOf(prog *ebpf.Program) (*origin, error) {
 		}
 	}
 	if len(found) != 1 {
-		return nil, fmt.Errorf("%d programs of the collection have the name %s", len(found), info.Name)
+		return nil, fmt.Errorf("%d programs of the collection have the name %s",
+			len(found), info.Name)
 	}
 	known = &origin{spec: found[0]}
 	if err := known.check(info); err != nil {
@@ -151,7 +152,8 @@ func (o *origin) findMaps(info *ebpf.ProgramInfo) error {
 	}
 	ids, ok := info.MapIDs()
 	if !ok || len(ids) != len(names) {
-		return fmt.Errorf("the kernel lists %d maps of the program, which refers to %d", len(ids), len(names))
+		return fmt.Errorf("the kernel lists %d maps of the program, which refers to %d",
+			len(ids), len(names))
 	}
 	o.maps = make(map[string]ebpf.MapID, len(ids))
 	for i, name := range names {
@@ -163,7 +165,9 @@ func (o *origin) findMaps(info *ebpf.ProgramInfo) error {
 }
 
 // load loads the program with other instructions, and with the same maps.
-func (o *origin) load(s *specialiser, instructions asm.Instructions, opts ebpf.ProgramOptions) (*ebpf.Program, error) {
+func (o *origin) load(
+	s *specialiser, instructions asm.Instructions, opts ebpf.ProgramOptions,
+) (*ebpf.Program, error) {
 	shared, err := o.openMaps(s)
 	defer closeMaps(shared)
 	if err != nil {
@@ -186,7 +190,8 @@ func (o *origin) load(s *specialiser, instructions asm.Instructions, opts ebpf.P
 // uses, nil if the kernel does not say.
 func (o *origin) stackDepths(s *specialiser) []int {
 	o.askDepths.Do(func() {
-		again, err := o.load(s, o.spec.Instructions, ebpf.ProgramOptions{LogLevel: ebpf.LogLevelStats})
+		again, err := o.load(s, o.spec.Instructions,
+			ebpf.ProgramOptions{LogLevel: ebpf.LogLevelStats})
 		if err != nil {
 			return
 		}

@@ -106,7 +106,8 @@ func randomArguments(random *rand.Rand) string {
 func compareRandom(t testing.TB, generic, special *reporter, process *testprog.Process, path string,
 	random *rand.Rand) {
 	t.Helper()
-	sel, err := Select(Target{Path: path, PID: process.PID}, nil, elfnote.Exact("gousdt_test", "specs"))
+	sel, err := Select(Target{Path: path, PID: process.PID}, nil,
+		elfnote.Exact("gousdt_test", "specs"))
 	qt.Assert(t, qt.IsNil(err))
 	defer sel.Close()
 	sites := random.Perm(sel.Len())[:1+random.IntN(specialise.MaxSpecs)]
@@ -140,7 +141,9 @@ func compareRandom(t testing.TB, generic, special *reporter, process *testprog.P
 	}
 }
 
-func twoReporters(t testing.TB) (generic, special *reporter, process *testprog.Process, path string) {
+func twoReporters(
+	t testing.TB,
+) (generic, special *reporter, process *testprog.Process, path string) {
 	testneeds.Only(t, "the argument strings are made up for x86-64", "amd64")
 	testprog.RequireBPF(t)
 	_, err := ModeMulti.Resolve()
@@ -230,8 +233,10 @@ func TestSpecialisedProgramsAttachedAtATime(t *testing.T) {
 				// Two with each probe and cookie.
 				probe, cookie := probes[i%len(probes)], uint64(i/2/len(probes))
 				var err error
-				links[i], err = special.Attach(special.Collect, Target{Path: path, PID: process.PID},
-					&AttachOptions{Cookie: cookie*100 + uint64(i%len(probes))}, elfnote.Exact("gousdt_test", probe))
+				links[i], err = special.Attach(special.Collect,
+					Target{Path: path, PID: process.PID},
+					&AttachOptions{Cookie: cookie*100 + uint64(i%len(probes))},
+					elfnote.Exact("gousdt_test", probe))
 				if qt.Check(t, qt.IsNil(err)) {
 					_, reason := links[i].Specialised()
 					qt.Check(t, qt.Equals(reason, ""))

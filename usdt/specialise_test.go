@@ -93,7 +93,8 @@ func (two *twoCollectors) compareEverywhere(t *testing.T, path string, process *
 		if patterns[probe.Group] == nil {
 			groups = append(groups, probe.Group)
 		}
-		patterns[probe.Group] = append(patterns[probe.Group], elfnote.Exact(probe.Provider, probe.Name))
+		patterns[probe.Group] = append(patterns[probe.Group],
+			elfnote.Exact(probe.Provider, probe.Name))
 	}
 	together := 10
 	if two.generic.Mode() == usdt.ModeSingle {
@@ -101,7 +102,8 @@ func (two *twoCollectors) compareEverywhere(t *testing.T, path string, process *
 		groups, together = groups[:6], 6
 	} else if alone {
 		for _, group := range groups {
-			two.compare(t, usdt.Target{ELF: file, PID: process.PID}, process, []string{group}, patterns)
+			two.compare(t, usdt.Target{ELF: file, PID: process.PID}, process,
+				[]string{group}, patterns)
 		}
 	}
 	for chunk := range slices.Chunk(groups, together) {
@@ -110,7 +112,8 @@ func (two *twoCollectors) compareEverywhere(t *testing.T, path string, process *
 }
 
 func (two *twoCollectors) compare(
-	t *testing.T, target usdt.Target, process *testprog.Process, groups []string, patterns map[string][]elfnote.Pattern,
+	t *testing.T, target usdt.Target, process *testprog.Process, groups []string,
+	patterns map[string][]elfnote.Pattern,
 ) {
 	t.Helper()
 	var all []elfnote.Pattern
@@ -153,7 +156,8 @@ func (two *twoCollectors) compare(
 		qt.Assert(t, qt.HasLen(got, len(wanted)))
 		for i := range wanted {
 			for n := range wanted[i].Val {
-				if slices.Contains(groups, "page_end") && wanted[i].Val[n] == 0 && got[i].Err[n] == 0 {
+				if slices.Contains(groups, "page_end") && wanted[i].Val[n] == 0 &&
+					got[i].Err[n] == 0 {
 					// libbpf's header reads eight bytes, of which some are not
 					// there.
 					wanted[i].Err[n], wanted[i].Val[n] = 0, got[i].Val[n]
@@ -207,7 +211,8 @@ func TestSpecialisedSaysWhyNot(t *testing.T) {
 		qt.Assert(t, qt.IsNil(err))
 		for _, program := range spec.Programs {
 			for i := range program.Instructions {
-				if f := btf.FuncMetadata(&program.Instructions[i]); f != nil && f.Name != program.Name {
+				if f := btf.FuncMetadata(&program.Instructions[i]); f != nil &&
+					f.Name != program.Name {
 					f.Linkage = btf.StaticFunc
 				}
 			}

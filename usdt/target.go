@@ -213,7 +213,8 @@ func (o *opened) openProcessFile(pair *proc.ProcessFile) error {
 	o.closers = append(o.closers, heldFile{pair.File})
 	switch o.elf = pair.File.ELF(); {
 	case o.elf == nil:
-		return fmt.Errorf("%s: %w", pair.Path, closed.Error("file (the process does not map it any more)"))
+		return fmt.Errorf("%s: %w", pair.Path,
+			closed.Error("file (the process does not map it any more)"))
 	case o.elf.OSFile() != nil:
 		return nil
 	}

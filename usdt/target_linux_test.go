@@ -37,7 +37,8 @@ func TestSelectByABareName(t *testing.T) {
 		testneeds.Only(t, "no other kernel here runs programs of 32 bits", "amd64")
 		dir64, dir32 := t.TempDir(), t.TempDir()
 		copyFile(t, filepath.Join(dir64, "libtwin.so"), testprog.Path(t, "libtarget.so"))
-		copyFile(t, filepath.Join(dir32, "libtwin.so"), testprog.CrossPath(t, "386", "libtarget.so"))
+		copyFile(t, filepath.Join(dir32, "libtwin.so"),
+			testprog.CrossPath(t, "386", "libtarget.so"))
 		for program, want := range map[string]elf.Machine{
 			testprog.Path(t, "target-static"):             elf.EM_X86_64,
 			testprog.CrossPath(t, "386", "target-static"): elf.EM_386,

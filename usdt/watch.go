@@ -148,7 +148,8 @@ func (m *Manager) Watch(opts *WatchOptions, programs ...WatchProgram) (*Watch, e
 		Limits:       opts.Limits.follow(),
 	}, d.patterns...)
 	if err != nil {
-		return nil, fmt.Errorf("watch: %w: watch without PerProcess, in a mode other than %s", err, ModeSingleIPMap)
+		return nil, fmt.Errorf("watch: %w: watch without PerProcess, in a mode other than %s", err,
+			ModeSingleIPMap)
 	}
 	w := &Watch{manager: m, follower: follower}
 	if !m.keepWatch(w) {
@@ -178,8 +179,10 @@ func (w *Watch) SyncAll() error { return w.follower.SyncAll() }
 func (w *Watch) Stats() WatchStats {
 	counts := w.follower.Counts()
 	return WatchStats{
-		WatcherStats: w.follower.Watcher().Stats(), Sites: counts.Sites, Descriptors: counts.Descriptors,
-		OverLimit: counts.OverLimit, Waiting: counts.Waiting,
+		WatcherStats: w.follower.Watcher().Stats(),
+		Sites:        counts.Sites,
+		Descriptors:  counts.Descriptors,
+		OverLimit:    counts.OverLimit, Waiting: counts.Waiting,
 	}
 }
 

@@ -25,7 +25,8 @@ type watchDriver struct {
 
 // Open checks the sites of a file, once for all processes and all programs.
 func (d *watchDriver) Open(pair *proc.ProcessFile) (*watchedFile, error) {
-	sel, err := Select(Target{ProcessFile: pair}, &SelectOptions{MaxSites: d.opts.Limits.fileSites()}, d.patterns...)
+	sel, err := Select(Target{ProcessFile: pair},
+		&SelectOptions{MaxSites: d.opts.Limits.fileSites()}, d.patterns...)
 	if err != nil {
 		return nil, err
 	}
@@ -38,10 +39,13 @@ func (d *watchDriver) Release(file *watchedFile) { file.selection.Close() }
 // ModeSingleIPMap the programs know a site by its address, which is the same
 // everywhere only for an executable that is not position-independent.
 func (d *watchDriver) PerProcess(file *proc.CachedFile) bool {
-	return d.opts.PerProcess || d.manager.mode == ModeSingleIPMap && file.ELF().Kind() != elfnote.Executable
+	return d.opts.PerProcess || d.manager.mode == ModeSingleIPMap &&
+		file.ELF().Kind() != elfnote.Executable
 }
 
-func (d *watchDriver) Attach(n int, file *watchedFile, pair *proc.ProcessFile, pid int) (*Link, bool, error) {
+func (d *watchDriver) Attach(
+	n int, file *watchedFile, pair *proc.ProcessFile, pid int,
+) (*Link, bool, error) {
 	program, part := &d.programs[n], &file.parts[n]
 	if part.selection == nil {
 		return nil, false, part.err

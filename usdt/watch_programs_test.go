@@ -150,7 +150,8 @@ func TestWatchTellsAttachmentsApartByCookies(t *testing.T) {
 		numbers := map[string]uint64{first: 1 << 40, second: 2 << 40}
 
 		for _, perProcess := range []bool{false, true} {
-			programs := append(watching(t, c.Collect, "*:three"), watching(t, c.Collect3, "*:none")...)
+			programs := append(watching(t, c.Collect, "*:three"),
+				watching(t, c.Collect3, "*:none")...)
 			programs[0].OptionsFor = func(pair *proc.ProcessFile) usdt.AttachOptions {
 				if perProcess {
 					return usdt.AttachOptions{Cookie: uint64(pair.Process.PID)}
@@ -213,7 +214,9 @@ func TestWatchAttachesTheOtherProgramsIfOneFails(t *testing.T) {
 			t.Run(name, func(t *testing.T) {
 				programs := append(watching(t, c.Collect, "*:three"),
 					watching(t, c.Collect12, tc.probe)...)
-				programs[1].OptionsFor = always(usdt.AttachOptions{SelectOptions: usdt.SelectOptions{RequireArguments: tc.strict}})
+				programs[1].OptionsFor = always(usdt.AttachOptions{
+					SelectOptions: usdt.SelectOptions{RequireArguments: tc.strict},
+				})
 				programs = append(programs, watching(t, c.Collect3, "*:three")...)
 				w, told := watchTold(t, c, programs, usdt.WatchOptions{}, path)
 				qt.Assert(t, qt.IsNil(w.Sync(process.PID)))
@@ -246,7 +249,8 @@ func TestWatchLingersWithAllPrograms(t *testing.T) {
 		programs := append(watching(t, c.Collect, "*:three"), watching(t, c.Collect3, "*:none")...)
 		for i := range programs {
 			programs[i].OptionsFor = func(pair *proc.ProcessFile) usdt.AttachOptions {
-				return usdt.AttachOptions{Cookie: uint64(len(pair.Path)<<8 + i)} // other ones take other specs
+				// Other ones take other specs.
+				return usdt.AttachOptions{Cookie: uint64(len(pair.Path)<<8 + i)}
 			}
 		}
 		second += "-of-another-length"

@@ -63,7 +63,9 @@ func TestWatchAttachesWhatLackedRoomWhenThereIsSome(t *testing.T) {
 				qt.Assert(t, qt.IsNil(w.Sync(found.PID)))
 				var full *usdt.LimitError
 				qt.Assert(t, qt.ErrorAs(await(t, failed), &full))
-				found.Kill() // the one that the file was found in is not the one that it will be attached with
+				// The one that the file was found in is not the one that it
+				// will be attached with.
+				found.Kill()
 				qt.Assert(t, qt.IsNil(w.Sync(other.PID)))
 				if perProcess || mode == usdt.ModeSingleIPMap {
 					qt.Assert(t, qt.ErrorAs(await(t, failed), &full))
@@ -91,7 +93,8 @@ func TestWatchDetachesWhatHasGoneWhereThereIsNoRoomForBoth(t *testing.T) {
 			t.Run(name, func(t *testing.T) {
 				c := newCollector(t, &usdt.ManagerOptions{Mode: mode, MaxSpecs: 1})
 				one, two := copies(t, "target-pie")
-				w, attached, failed := withoutRoom(t, c, usdt.WatchOptions{Linger: linger}, one, two)
+				w, attached, failed := withoutRoom(t, c,
+					usdt.WatchOptions{Linger: linger}, one, two)
 				process := testprog.Start(t, one)
 				qt.Assert(t, qt.IsNil(w.SyncAll()))
 				qt.Assert(t, qt.Equals(await(t, attached).Selection().Name(), one))
@@ -113,7 +116,8 @@ func TestWatchDetachesWhatHasGoneWhereThereIsNoRoomForBoth(t *testing.T) {
 func TestWatchTriesAgainBeforeEachPass(t *testing.T) {
 	c := newCollector(t, &usdt.ManagerOptions{MaxSpecs: 1})
 	path, other := copies(t, "target-static")
-	link := c.attach(t, c.Collect, usdt.Target{Path: other}, "three", &usdt.AttachOptions{Cookie: 7})
+	link := c.attach(t, c.Collect, usdt.Target{Path: other}, "three",
+		&usdt.AttachOptions{Cookie: 7})
 	called := 0
 	w, attached, failed := withoutRoom(t, c, usdt.WatchOptions{
 		Proc: proc.WatcherOptions{BeforePass: func() { called++ }},

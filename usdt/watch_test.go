@@ -180,7 +180,8 @@ func TestWatchSeesLibrariesComeAndGo(t *testing.T) {
 	// in use.
 	qt.Assert(t, qt.IsNil(os.Remove(library)))
 	copyFile(t, library, testprog.Path(t, "libtarget.so"))
-	process.Load(filepath.Dir(library) + "/./libcome.so") // spelled otherwise, or the loader takes it for the same
+	// Spelled otherwise, or the loader takes it for the same.
+	process.Load(filepath.Dir(library) + "/./libcome.so")
 	// Where a file system has no time of birth, a file that is deleted counts
 	// as another one and is attached anew.
 	replaced := fileID(t, library)
@@ -190,7 +191,8 @@ func TestWatchSeesLibrariesComeAndGo(t *testing.T) {
 	})
 
 	process.Unload()
-	awaitThat(t, detached, func(lnk *usdt.Link) bool { return lnk != first && lnk.Selection().Name() == library })
+	awaitThat(t, detached,
+		func(lnk *usdt.Link) bool { return lnk != first && lnk.Selection().Name() == library })
 	process.Kill()
 	awaitThat(t, detached, func(*usdt.Link) bool { return len(w.Links()) == 0 })
 }

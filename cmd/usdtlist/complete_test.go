@@ -26,7 +26,8 @@ func TestHelpHasEveryFlag(t *testing.T) {
 		}
 	}
 	defined := make(map[string]bool)
-	for _, line := range regexp.MustCompile(`(?m)^\tflags\.\w+\(.*?, ("[^"]+"(?:, "[^"]+")?)\)$`).FindAllStringSubmatch(flagsSource, -1) {
+	definitions := regexp.MustCompile(`(?m)^\tflags\.\w+\(.*?, ("[^"]+"(?:, "[^"]+")?)\)$`)
+	for _, line := range definitions.FindAllStringSubmatch(flagsSource, -1) {
 		for _, name := range strings.Split(line[1], ", ") {
 			defined[strings.Trim(name, `"`)] = true
 		}
@@ -36,7 +37,8 @@ func TestHelpHasEveryFlag(t *testing.T) {
 
 func TestCompletion(t *testing.T) {
 	complete := func(words ...string) string { return completer().Complete(words).String() }
-	qt.Check(t, qt.StringContains(complete(testprog.Path(t, "target-pie"), "gousdt_test:th"), "gousdt_test:three\n"))
+	qt.Check(t, qt.StringContains(complete(testprog.Path(t, "target-pie"), "gousdt_test:th"),
+		"gousdt_test:three\n"))
 	qt.Check(t, qt.Equals(complete("--format", "b"), "bpftrace\nbcc\n"))
 	qt.Check(t, qt.Equals(complete("--completion=f"), "--completion=fish\n"))
 	qt.Check(t, qt.Equals(complete("--debug-file", ""), ":files\n"))

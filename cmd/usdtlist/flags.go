@@ -44,7 +44,8 @@ const (
 	formatLibbpf   = "libbpf"
 )
 
-var formats = [...]string{formatTable, formatJSON, formatBpftrace, formatBCC, formatPerf, formatLibbpf}
+var formats = [...]string{formatTable, formatJSON, formatBpftrace, formatBCC, formatPerf,
+	formatLibbpf}
 
 // ofProcesses reports whether files that processes map are asked for.
 func (o *options) ofProcesses() bool { return len(o.pids) > 0 || o.allProcesses }

@@ -26,7 +26,8 @@ func TestHidePID(t *testing.T) {
 		root := filepath.Join(t.TempDir(), "my proc")
 		qt.Assert(t, qt.IsNil(os.MkdirAll(filepath.Join(root, "self"), 0o755)))
 		text := strings.ReplaceAll(mounts, "ROOT", strings.ReplaceAll(root, " ", `\040`))
-		qt.Assert(t, qt.IsNil(os.WriteFile(filepath.Join(root, "self", "mounts"), []byte(text), 0o644)))
+		qt.Assert(t,
+			qt.IsNil(os.WriteFile(filepath.Join(root, "self", "mounts"), []byte(text), 0o644)))
 		qt.Check(t, qt.Equals(hidePID(root), want), qt.Commentf("%s", mounts))
 	}
 	qt.Check(t, qt.Equals(hidePID(t.TempDir()), ""))

@@ -114,7 +114,8 @@ func (l *lister) listOpened(list *listing) (int, error) {
 	several := l.several()
 	if l.options.debugFile != "" {
 		err := file.UseDebugFile(l.options.debugFile)
-		if err != nil && !((several || list.member != "") && errors.Is(err, elfnote.ErrOtherBuildID)) {
+		if err != nil &&
+			!((several || list.member != "") && errors.Is(err, elfnote.ErrOtherBuildID)) {
 			return 0, fmt.Errorf("%s: --debug-file: %w", path, err)
 		}
 	}

@@ -59,7 +59,8 @@ func (l *lister) listArchive(path string, file io.ReaderAt) (found int, err erro
 	case skipped > 0:
 		return found, fmt.Errorf("%s: %d of its members cannot be read", path, skipped)
 	case found == 0 && !l.several() && probes:
-		l.Warn("%s: no probe of its members matches %s (without a pattern, all are listed)", path, l.wanted())
+		l.Warn("%s: no probe of its members matches %s (without a pattern, all are listed)",
+			path, l.wanted())
 	case found == 0 && !l.several():
 		l.Warn("%s: no probes in its members", path)
 	}

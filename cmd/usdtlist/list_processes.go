@@ -20,7 +20,9 @@ import (
 func (l *lister) listProcesses() (found int, failed bool, where string) {
 	s := newScan(l)
 	defer s.close()
-	done := l.Progress(func() string { return fmt.Sprintf("%d processes scanned", s.scanned.Load()) })
+	done := l.Progress(func() string {
+		return fmt.Sprintf("%d processes scanned", s.scanned.Load())
+	})
 	if l.options.allProcesses {
 		s.all()
 	} else {
@@ -29,11 +31,13 @@ func (l *lister) listProcesses() (found int, failed bool, where string) {
 	s.finish()
 	done()
 	if l.options.allProcesses {
-		slices.SortStableFunc(s.files, func(a, b *mapped) int { return cmp.Compare(a.path, b.path) })
+		slices.SortStableFunc(s.files,
+			func(a, b *mapped) int { return cmp.Compare(a.path, b.path) })
 	}
 	showUsers := l.options.allProcesses || len(l.options.pids) > 1
 	for _, f := range s.files {
-		n, err := l.listOpened(&listing{path: f.path, heading: true, mapped: f, showUsers: showUsers, elf: f.elf})
+		n, err := l.listOpened(&listing{path: f.path, heading: true, mapped: f,
+			showUsers: showUsers, elf: f.elf})
 		found += n
 		if err != nil {
 			s.fail(f.path, f.pid, err)
@@ -80,12 +84,14 @@ func (s *scan) all() {
 		}
 	}
 	if !pidnamespace.IsInitial() && s.fs.OwnPIDs() {
-		s.failures = append(s.failures, failure{leftOut: true, err: errors.New("processes outside of this PID namespace, " +
-			"such as that of a container (run it on the host, or in a container with the host's PIDs: --pid=host)")})
+		s.failures = append(s.failures,
+			failure{leftOut: true, err: errors.New("processes outside of this PID namespace, " +
+				"such as that of a container (run it on the host, or in a container with the host's PIDs: --pid=host)")})
 	}
 	// Every PID namespace has a process 1.
 	if hidden := s.hidden(); hidden != "" && pids[0] != 1 {
-		s.failures = append(s.failures, failure{err: fmt.Errorf("processes that are %s", hidden), leftOut: true})
+		s.failures = append(s.failures,
+			failure{err: fmt.Errorf("processes that are %s", hidden), leftOut: true})
 	}
 }
 
@@ -96,8 +102,9 @@ func (s *scan) some(pids []int) {
 		if errors.Is(err, proc.ErrGone) {
 			or := ""
 			if !pidnamespace.IsInitial() && s.fs.OwnPIDs() {
-				s.failures = append(s.failures, failure{leftOut: true, err: errors.New("processes outside of this PID namespace, " +
-					"such as that of a container (run it on the host, or in a container with the host's PIDs: --pid=host)")})
+				s.failures = append(s.failures, failure{leftOut: true,
+					err: errors.New("processes outside of this PID namespace, " +
+						"such as that of a container (run it on the host, or in a container with the host's PIDs: --pid=host)")})
 			}
 			// Every PID namespace has a process 1.
 			if hidden := s.hidden(); hidden != "" {
@@ -117,7 +124,8 @@ func (s *scan) hidden() string {
 	if hide == "" {
 		return ""
 	}
-	return fmt.Sprintf("hidden by hidepid=%s of %s (run as root or with CAP_SYS_PTRACE)", hide, s.fs.Root())
+	return fmt.Sprintf("hidden by hidepid=%s of %s (run as root or with CAP_SYS_PTRACE)", hide,
+		s.fs.Root())
 }
 
 // where says where there were no probes, for the case that there were none.

@@ -104,25 +104,29 @@ func TestFilesOfAProcess(t *testing.T) {
 	r := usdtlist("-p", pid, program)
 	qt.Check(t, qt.Equals(r, result{exitNothing, "", fmt.Sprintf(
 		"usdtlist: no probes in %s of process %s (target-shared)\n"+
-			"usdtlist: process %[2]s maps %s, which has probes to list: name that, or no file\n", program, pid, library)}))
+			"usdtlist: process %[2]s maps %s, which has probes to list: name that, or no file\n",
+		program, pid, library)}))
 	r = usdtlist("-p", pid, "gousdt_test:nonesuch")
 	qt.Check(t,
 		qt.Equals(r, result{exitNothing, "", "usdtlist: no probe matches gousdt_test:nonesuch\n"}))
 	r = usdtlist("-p", pid, "libnonesuch.so")
 	qt.Check(t, qt.Equals(r.status, exitError))
-	qt.Check(t, qt.StringContains(r.stderr, "process "+pid+": libnonesuch.so: no such library for "))
+	qt.Check(t,
+		qt.StringContains(r.stderr, "process "+pid+": libnonesuch.so: no such library for "))
 	r = usdtlist("-p", pid, "/nonesuch")
 	qt.Check(t, qt.Equals(r, result{exitError, "", fmt.Sprintf(
 		"usdtlist: process %s: open \"/nonesuch\": no such file or directory\n", pid)}))
 	r = usdtlist("-p", pid, "--format", "perf", "gousdt_test:three")
 	qt.Check(t, qt.Equals(r.stdout, "perf probe -x "+library+" %sdt_gousdt_test:three\n"))
 	r = usdtlist("-p", pid, "-v", "gousdt_test:three")
-	qt.Check(t, qt.IsTrue(strings.HasPrefix(r.stdout, "File: "+library+"\n  ")), qt.Commentf(r.stdout))
+	qt.Check(t, qt.IsTrue(strings.HasPrefix(r.stdout, "File: "+library+"\n  ")),
+		qt.Commentf(r.stdout))
 
 	// What is there and not mapped can be listed before it is loaded.
 	r = usdtlist("-p", pid, testprog.Path(t, "target-pie"), "gousdt_test:three")
 	qt.Check(t, qt.Equals(r.status, exitFound))
-	qt.Check(t, qt.Equals(firstLine(r.stdout), "File: "+testprog.Path(t, "target-pie")+" (not mapped)"))
+	qt.Check(t,
+		qt.Equals(firstLine(r.stdout), "File: "+testprog.Path(t, "target-pie")+" (not mapped)"))
 }
 
 func TestProcessesThatMapAFileAreGroupedUnderIt(t *testing.T) {

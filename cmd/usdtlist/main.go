@@ -46,7 +46,8 @@ func run(args []string, stdout, stderr io.Writer) int {
 		io.WriteString(stdout, commandline.Version("usdtlist"))
 		return exitFound
 	case o.man:
-		io.WriteString(stdout, helptext.Parse(usage).Man("usdtlist", commandline.Version("usdtlist")))
+		io.WriteString(stdout,
+			helptext.Parse(usage).Man("usdtlist", commandline.Version("usdtlist")))
 		return exitFound
 	case o.completion != "":
 		io.WriteString(stdout, helptext.Script(o.completion, "usdtlist"))
@@ -54,7 +55,8 @@ func run(args []string, stdout, stderr io.Writer) int {
 	}
 
 	out := bufio.NewWriterSize(stdout, 32<<10)
-	l := lister{options: o, proc: proc.NewFS(""), printer: newPrinter(o, out, m), out: out, Messages: m}
+	l := lister{options: o, proc: proc.NewFS(""), printer: newPrinter(o, out, m), out: out,
+		Messages: m}
 	if o.verbose || o.format == formatJSON { // what shows names
 		if l.definitions, err = commandline.Definitions(o.names); err != nil {
 			m.Warn("%v", err)

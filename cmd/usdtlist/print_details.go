@@ -34,7 +34,8 @@ func (d *detailsPrinter) file(l *listing) (int, error) {
 		line = append(append(line, ", build ID "...), id...)
 	}
 	if !attachable(l.elf) {
-		line = append(line, "\n  Nothing can be attached to this file: it has the probes, but not the code that runs."...)
+		line = append(line,
+			"\n  Nothing can be attached to this file: it has the probes, but not the code that runs."...)
 	}
 	d.out.Write(append(line, '\n'))
 

@@ -29,7 +29,8 @@ func TestJSONHasAllPartsOfALocation(t *testing.T) {
 		{elf.EM_386, "12@-60(%ebp)",
 			`"kind":"bytes","size":12,"signed":false,"float":false,"text":"12 bytes @ [ebp-60]",` +
 				`"base":"ebp","index":null,"index_extension":null,"scale":1,"displacement":-60,"address_32":true`},
-		{elf.EM_386, "-8@%eax", `"text":"8 signed @ edx:eax","register":"eax","high":"edx","shift":0`},
+		{elf.EM_386, "-8@%eax",
+			`"text":"8 signed @ edx:eax","register":"eax","high":"edx","shift":0`},
 	} {
 		var out bytes.Buffer
 		p := newJSONPrinter(bufio.NewWriter(&out))

@@ -137,7 +137,8 @@ func bccLine(path string, p *elfnote.Probe, sameName bool) (string, error) {
 	}
 	for _, part := range parts {
 		// A blank or bracket ends the probe, a plus in the name is an offset.
-		if !isPrintable(part) || strings.ContainsAny(part, ":*( ") || (part != path && strings.Contains(part, "+")) {
+		if !isPrintable(part) || strings.ContainsAny(part, ":*( ") ||
+			(part != path && strings.Contains(part, "+")) {
 			return "", errors.New("bcc has no way to write it")
 		}
 	}
@@ -163,7 +164,8 @@ func shellWord(s string) string {
 	switch {
 	case isPlain(s, "_-./+,@%"):
 		return s
-	case utf8.ValidString(s) && !strings.ContainsFunc(s, func(r rune) bool { return !strconv.IsPrint(r) }):
+	case utf8.ValidString(s) &&
+		!strings.ContainsFunc(s, func(r rune) bool { return !strconv.IsPrint(r) }):
 		return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 	}
 	word := []byte("$'")

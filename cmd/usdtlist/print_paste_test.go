@@ -18,7 +18,8 @@ func TestShellWord(t *testing.T) {
 	for _, text := range []string{"/plain", "two words", "it's", `a\b"$HOME"`, "naïve",
 		"\x1b[2J'\\x", "\xff\x01" + "1", "\u009b"} {
 		word := shellWord(text)
-		qt.Check(t, qt.IsFalse(strings.ContainsFunc(word, unicode.IsControl)), qt.Commentf("%q", word))
+		qt.Check(t, qt.IsFalse(strings.ContainsFunc(word, unicode.IsControl)),
+			qt.Commentf("%q", word))
 		out, err := exec.Command(bash, "-c", "printf %s "+word).Output()
 		qt.Assert(t, qt.IsNil(err), qt.Commentf("%q", word))
 		qt.Check(t, qt.Equals(string(out), text))

@@ -58,7 +58,10 @@ type scan struct {
 
 func newScan(l *lister) *scan {
 	s := &scan{
-		fs: l.proc, cache: proc.NewCache(nil), patterns: l.options.patterns, ofAll: l.options.allProcesses,
+		fs:       l.proc,
+		cache:    proc.NewCache(nil),
+		patterns: l.options.patterns,
+		ofAll:    l.options.allProcesses,
 		reported: make(map[proc.FileID]bool),
 	}
 	if self, err := os.Readlink(s.fs.Root() + "/self"); err == nil {
@@ -80,7 +83,8 @@ func (s *scan) process(pid int) error {
 	part := s.part()
 	var err error
 	wait := patience >> min(s.left, mostHalvings)
-	if !abandon.One(context.Background(), wait, func() { err = part.gatherProcess(pid) }, part.close) {
+	if !abandon.One(context.Background(), wait, func() { err = part.gatherProcess(pid) },
+		part.close) {
 		if s.blocked == nil {
 			s.blocked = make(map[string]int)
 		}
@@ -173,7 +177,8 @@ func (s *scan) gatherProcess(pid int) error {
 			return err
 		}
 		failed := s.gather(process, files)
-		changed := slices.ContainsFunc(failed, func(err error) bool { return errors.Is(err, proc.ErrChanged) })
+		changed := slices.ContainsFunc(failed,
+			func(err error) bool { return errors.Is(err, proc.ErrChanged) })
 		if changed && attempt == 0 {
 			continue // it was loading a library
 		}
@@ -202,7 +207,8 @@ func (s *scan) failProcess(pid int, err error) {
 // or file: that it may not be read is no error.
 func (s *scan) fail(path string, pid int, err error) {
 	leftOut := false
-	for _, reason := range []error{proc.ErrAccess, proc.ErrUnreachable, proc.ErrChanged, proc.ErrBlocked, os.ErrPermission} {
+	for _, reason := range []error{proc.ErrAccess, proc.ErrUnreachable, proc.ErrChanged,
+		proc.ErrBlocked, os.ErrPermission} {
 		leftOut = leftOut || s.ofAll && errors.Is(err, reason)
 	}
 	s.failures = append(s.failures, failure{name: path, pid: pid, err: err, leftOut: leftOut})
@@ -250,14 +256,20 @@ func (s *scan) addFile(process proc.Process, m *proc.MappedFile) error {
 	i := slices.IndexFunc(s.files, func(f *mapped) bool { return f.id == id })
 	if i < 0 {
 		s.files = append(s.files, &mapped{
-			elf: file.ELF(), id: id, path: m.Path, pid: process.PID, here: m.OpenedPath(), deleted: m.Deleted,
-			users: []user{u}, close: file.Release,
+			elf:     file.ELF(),
+			id:      id,
+			path:    m.Path,
+			pid:     process.PID,
+			here:    m.OpenedPath(),
+			deleted: m.Deleted,
+			users:   []user{u}, close: file.Release,
 		})
 		return nil
 	}
 	file.Release() // it is held already
 	f := s.files[i]
-	if !slices.ContainsFunc(f.users, func(u user) bool { return u.process.ProcessID == process.ProcessID }) {
+	if !slices.ContainsFunc(f.users,
+		func(u user) bool { return u.process.ProcessID == process.ProcessID }) {
 		f.users = append(f.users, u)
 	}
 	return nil
@@ -298,7 +310,8 @@ func (s *scan) findHere(f *mapped) {
 // finds reports whether a process finds the file at its path.
 func (s *scan) finds(pid int, f *mapped) bool {
 	found := false
-	return abandon.One(context.Background(), patience, func() { found = s.findsNow(pid, f) }, nil) && found
+	return abandon.One(context.Background(), patience, func() { found = s.findsNow(pid, f) },
+		nil) && found
 }
 
 func (s *scan) findsNow(pid int, f *mapped) bool {

@@ -26,7 +26,8 @@ func TestAllGoesOnWithoutProcessesThatBlock(t *testing.T) {
 		qt.Assert(t, qt.IsNil(os.WriteFile(path, []byte(text), 0o644)))
 	}
 	for pid := 1; pid <= 4; pid++ {
-		write(pid, "stat", fmt.Sprintf("%d (program) S 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 %d 4096 1 0 1 0 1 0 0\n", pid, pid))
+		write(pid, "stat",
+			fmt.Sprintf("%d (program) S 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 %d 4096 1 0 1 0 1 0 0\n", pid, pid))
 		write(pid, "cgroup", "0::/hostile\n")
 		maps := filepath.Join(root, fmt.Sprint(pid), "maps")
 		if pid < 4 {

@@ -81,7 +81,8 @@ func (n *named) means(filePath string) bool {
 func (n *namedFile) find(fs *proc.FS, pid int) {
 	inside, err := n.name, error(nil)
 	if !strings.Contains(n.name, "/") {
-		if inside, err = ldso.FindInProcess(fmt.Sprintf("%s/%d", fs.Root(), pid), n.name); err != nil {
+		if inside, err = ldso.FindInProcess(fmt.Sprintf("%s/%d", fs.Root(), pid),
+			n.name); err != nil {
 			err = fmt.Errorf("process %d: %w", pid, err)
 		}
 	}
@@ -115,7 +116,8 @@ func (s *scan) addUnmapped(pid int, names []namedFile) {
 		}
 		here := n.found.Name()
 		n.unmapped = &mapped{
-			elf: file, id: n.id, pid: pid, path: strings.TrimPrefix(here, fmt.Sprintf("%s/%d/root", s.fs.Root(), pid)), here: here,
+			elf: file, id: n.id, pid: pid, path: strings.TrimPrefix(here,
+				fmt.Sprintf("%s/%d/root", s.fs.Root(), pid)), here: here,
 			close: func() { n.found.Close() },
 		}
 	}

@@ -32,7 +32,8 @@ type seenSite struct {
 func TestAgreesWithReadelf(t *testing.T) {
 	testneeds.Tool(t, "readelf", "binutils")
 	for name, atLeast := range map[string]int{
-		"testdata/shop-amd64": 8, "testdata/shop-arm64": 8, "testdata/shop-s390x": 8, "testdata/shop-i386": 8,
+		"testdata/shop-amd64": 8, "testdata/shop-arm64": 8, "testdata/shop-s390x": 8,
+		"testdata/shop-i386":        8,
 		"testdata/shop-amd64.debug": 8,
 	} {
 		t.Run(filepath.Base(name), func(t *testing.T) { compareWithReadelf(t, name, atLeast) })
@@ -92,7 +93,8 @@ func TestAgreesWithReadelfOnObjectFiles(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(headers, "sys/sdt.h")); err != nil {
 		testneeds.Missing(t, "needs sys/sdt.h (Debian: systemtap-sdt-dev)")
 	}
-	for _, compiler := range []string{host, "i686-linux-gnu-gcc", "aarch64-linux-gnu-gcc", "riscv64-linux-gnu-gcc", "s390x-linux-gnu-gcc"} {
+	for _, compiler := range []string{host, "i686-linux-gnu-gcc", "aarch64-linux-gnu-gcc",
+		"riscv64-linux-gnu-gcc", "s390x-linux-gnu-gcc"} {
 		t.Run(filepath.Base(compiler), func(t *testing.T) {
 			testneeds.Tool(t, compiler, filepath.Base(compiler))
 			dir := t.TempDir()
@@ -100,7 +102,8 @@ func TestAgreesWithReadelfOnObjectFiles(t *testing.T) {
 			for i, flag := range []string{"-O0", "-O2", "-ffunction-sections"} {
 				object := filepath.Join(dir, fmt.Sprintf("the_object_file_number_%d.o", i))
 				for _, command := range []*exec.Cmd{
-					exec.Command(compiler, "-c", "-g", "-fPIC", flag, "-idirafter", headers, "-o", object, "testdata/src/shop.c"),
+					exec.Command(compiler, "-c", "-g", "-fPIC", flag, "-idirafter", headers, "-o",
+						object, "testdata/src/shop.c"),
 					exec.Command(ar, "rc", library, object),
 				} {
 					output, err := command.CombinedOutput()

@@ -91,7 +91,8 @@ func openDir(t *testing.T) string {
 func startAsUser(t *testing.T, path string) *testprog.Process {
 	t.Helper()
 	cmd := exec.Command(path)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: userID, Gid: userID}}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: userID,
+		Gid: userID}}
 	p := testprog.StartCommand(t, cmd)
 	p.Groups() // it has been executed
 	return p
@@ -119,7 +120,8 @@ func TestUsersSeeTheirOwnProcessesAndAreToldWhatIsLeftOut(t *testing.T) {
 
 	r = usdtlistAsUser(t, "-", "-a", library, "gousdt_test:three")
 	qt.Check(t, qt.Equals(r.status, exitFound))
-	qt.Check(t, qt.StringContains(r.stdout, fmt.Sprintf("  Mapped by: target-shared %d\n", own.PID)))
+	qt.Check(t,
+		qt.StringContains(r.stdout, fmt.Sprintf("  Mapped by: target-shared %d\n", own.PID)))
 	qt.Check(t,
 		qt.Matches(r.stderr,
 			`usdtlist: left out: \d+ processes: no access to the process \(.*\)\n`))

@@ -71,7 +71,8 @@ func (w *walker) named(name string) {
 	case err != nil:
 		w.fail(scanned{path: name, err: fmt.Errorf("%s: %w", name, cause(err)), expected: true})
 	case info.IsDir():
-		w.fail(scanned{path: name, err: fmt.Errorf("%s: is a directory (-r lists what is in it)", name), expected: true})
+		w.fail(scanned{path: name,
+			err: fmt.Errorf("%s: is a directory (-r lists what is in it)", name), expected: true})
 	default:
 		w.add(name)
 	}

@@ -20,7 +20,8 @@ import (
 
 func TestCountsAreATable(t *testing.T) {
 	p := startTarget(t, "target-pie")
-	r := watching(t, "--count", "--by", "probe,comm", p.path, "gousdt_test:three", "gousdt_test:twelve", "gousdt_test:none")
+	r := watching(t, "--count", "--by", "probe,comm", p.path, "gousdt_test:three",
+		"gousdt_test:twelve", "gousdt_test:none")
 	p.Fire("three", 30)
 	p.Fire("twelve", 10)
 	result := r.interrupt()
@@ -66,7 +67,8 @@ func TestSitesAreAddresses(t *testing.T) {
 
 func TestSumsAreATable(t *testing.T) {
 	p := startTarget(t, "target-pie")
-	r := watching(t, "--sum", "arg0", "--by", "probe", p.path, "gousdt_test:three", "gousdt_test:split")
+	r := watching(t, "--sum", "arg0", "--by", "probe", p.path, "gousdt_test:three",
+		"gousdt_test:split")
 	p.Fire("three", 3)
 	p.Fire("split", 2)
 	lines := r.interrupt().ok()
@@ -77,7 +79,8 @@ func TestSumsAreATable(t *testing.T) {
 		if strings.HasPrefix(line, "gousdt_test:three") {
 			fields := strings.Fields(line)
 			qt.Check(t, qt.DeepEquals(append(fields[1:2], fields[3:9]...),
-				[]string{"3", "-2000000000", "-2000000000", "-2000000000", "-2000000000", "-2000000000", "-6000000000"}))
+				[]string{"3", "-2000000000", "-2000000000", "-2000000000", "-2000000000",
+					"-2000000000", "-6000000000"}))
 		}
 	}
 }
@@ -85,7 +88,8 @@ func TestSumsAreATable(t *testing.T) {
 // The probe specs passes 0, 1, 2... up to 299.
 func TestTablesAreSortedAndCut(t *testing.T) {
 	p := startTarget(t, "target-pie")
-	r := watching(t, "--sum", "arg0", "--by", "arg0 & 3", "--sort", "max", "--top", "2", p.path, "gousdt_test:specs")
+	r := watching(t, "--sum", "arg0", "--by", "arg0 & 3", "--sort", "max", "--top", "2", p.path,
+		"gousdt_test:specs")
 	p.Fire("specs", 2)
 	const number = ` +[\d.]+`
 	const rate = ` +([\d.]+/s|-) +`
@@ -96,7 +100,8 @@ func TestTablesAreSortedAndCut(t *testing.T) {
 		"      +2    150"+rate+"150"+number+number+number+"  298  22500  25.1%  #{16}",
 		`\(other\) +300`+rate+"148.5"+number+number+number+"  297  44550  49.7%  #{32}")
 
-	r = watching(t, "--json", "--sum", "arg0", "--by", "arg0", "--max-keys", "10", p.path, "gousdt_test:specs")
+	r = watching(t, "--json", "--sum", "arg0", "--by", "arg0", "--max-keys", "10", p.path,
+		"gousdt_test:specs")
 	p.Fire("specs", 2)
 	result := r.interrupt()
 	rows := result.objects("row")
@@ -110,7 +115,8 @@ func TestTablesAreSortedAndCut(t *testing.T) {
 	summary := result.objects("summary")[0]
 	qt.Check(t, qt.Equals(summary.Events, 600))
 	qt.Check(t, qt.Equals(fmt.Sprint(summary.Other), "580"))
-	qt.Check(t, qt.StringContains(result.stderr, "580 hits are of the less frequent keys in (other): there are more than 10 (--max-keys)\n"))
+	qt.Check(t, qt.StringContains(result.stderr,
+		"580 hits are of the less frequent keys in (other): there are more than 10 (--max-keys)\n"))
 }
 
 func TestHistogramsAreDrawn(t *testing.T) {
@@ -160,7 +166,8 @@ func TestLatencyIsMeasuredBetweenTwoProbes(t *testing.T) {
 	qt.Check(t, qt.Equals(rows[0].Aggregation, "latency"))
 	qt.Check(t, qt.Equals(rows[0].Count, 5))
 	qt.Check(t, qt.DeepEquals(rows[0].Keys, map[string]any{"comm": "target-pie"}))
-	qt.Check(t, qt.IsTrue(rows[0].Average > 1000 && rows[0].Average < 60e9), qt.Commentf("%v ns", rows[0].Average))
+	qt.Check(t, qt.IsTrue(rows[0].Average > 1000 && rows[0].Average < 60e9),
+		qt.Commentf("%v ns", rows[0].Average))
 	qt.Check(t, qt.Equals(result.objects("summary")[0].Unmatched, 1))
 
 	r = watching(t, "--latency", "three..twelve", p.path)
@@ -168,7 +175,8 @@ func TestLatencyIsMeasuredBetweenTwoProbes(t *testing.T) {
 	p.Fire("twelve", 1)
 	lines := r.interrupt().ok()
 	qt.Check(t, qt.Equals(lines[0], "time from three to twelve"))
-	qt.Check(t, qt.Matches(lines[1], `count 1, rate ([\d.]+/s|-), average [\d.]+(us|ms|s), p50 [\d.]+(us|ms|s), .*`))
+	qt.Check(t, qt.Matches(lines[1],
+		`count 1, rate ([\d.]+/s|-), average [\d.]+(us|ms|s), p50 [\d.]+(us|ms|s), .*`))
 	qt.Check(t, qt.Matches(lines[3], ` *[\d.]+(us|ms|s) +[\d.]+(us|ms|s) +1 +100.0%  #{32}`))
 }
 
@@ -176,18 +184,22 @@ func TestLatencyWithoutOneEndIsAnError(t *testing.T) {
 	path := copyOf(t, "target-pie")
 	r := start(t, "--latency", "thre..twelve", path).wait()
 	qt.Check(t, qt.Equals(r.status, exitNothing))
-	qt.Check(t, qt.StringContains(r.stderr, "no probe matches thre in "+path+" (nearest: gousdt_test:three"))
+	qt.Check(t, qt.StringContains(r.stderr, "no probe matches thre in "+path+
+		" (nearest: gousdt_test:three"))
 	r = start(t, "--latency", "three..twelve", "--match", "arg2=arg99", path).wait()
 	qt.Check(t, qt.Equals(r.status, exitError))
-	qt.Check(t, qt.Equals(r.stderr, "usdttrace: no pair of probes has the arguments that --match names\n"))
+	qt.Check(t,
+		qt.Equals(r.stderr, "usdttrace: no pair of probes has the arguments that --match names\n"))
 	// The other end might be in a file that is still to come.
 	r = startWith(t, "quit\n", "--latency", "gousdt_test:thre..twelve", "-c", path).wait()
 	qt.Check(t, qt.Equals(r.status, exitNothing))
-	qt.Check(t, qt.StringContains(r.stderr, "usdttrace: there is no pair of probes gousdt_test:thre..twelve"))
+	qt.Check(t, qt.StringContains(r.stderr,
+		"usdttrace: there is no pair of probes gousdt_test:thre..twelve"))
 	p := testprog.Start(t, path)
 	r = start(t, "--latency", "gousdt_test:thre..twelve", "-p", decimal(p.PID)).wait()
 	qt.Check(t, qt.Equals(r.status, exitNothing))
-	qt.Check(t, qt.StringContains(r.stderr, "usdttrace: there is no pair of probes gousdt_test:thre..twelve"))
+	qt.Check(t, qt.StringContains(r.stderr,
+		"usdttrace: there is no pair of probes gousdt_test:thre..twelve"))
 	p.Stop()
 }
 
@@ -207,7 +219,8 @@ func TestIntervalsStartAnew(t *testing.T) {
 
 func TestSeveralAggregationsAtATime(t *testing.T) {
 	p := startTarget(t, "target-pie")
-	r := watching(t, "--json", "--count", "--sum", "arg0", "--hist", "arg0", p.path, "gousdt_test:three")
+	r := watching(t, "--json", "--count", "--sum", "arg0", "--hist", "arg0", p.path,
+		"gousdt_test:three")
 	p.Fire("three", 2)
 	var kinds []string
 	for _, row := range r.interrupt().objects("row") {
@@ -224,7 +237,8 @@ func TestKeysAreShownAsWhatTheyAre(t *testing.T) {
 enum color { green = -2000000000, red };
 provider gousdt_test { probe three(color c, char *text, void *mutex); };
 `), 0o644)))
-	r := watching(t, "--names", names, "--count", "--by", "c,text,mutex,arg2,arg0 & 1", p.path, "gousdt_test:three")
+	r := watching(t, "--names", names, "--count", "--by", "c,text,mutex,arg2,arg0 & 1", p.path,
+		"gousdt_test:three")
 	p.Fire("three", 2)
 	lines := r.interrupt().ok()
 	qt.Assert(t, qt.HasLen(lines, 3))
@@ -296,7 +310,8 @@ func hitsOf(t *testing.T, path string) (hits []int64) {
 func TestProfileHasKeysAndSums(t *testing.T) {
 	p := startTarget(t, "target-pie")
 	path := filepath.Join(t.TempDir(), "stacks.pb.gz")
-	r := watching(t, "--json", "--count", "--pprof", path, "--by", "comm,probe,arg0", "--sum", "arg0", p.path, "gousdt_test:three")
+	r := watching(t, "--json", "--count", "--pprof", path, "--by", "comm,probe,arg0", "--sum",
+		"arg0", p.path, "gousdt_test:three")
 	p.Fire("three", 5)
 	result := r.interrupt()
 	rows := result.objects("row")
@@ -321,7 +336,8 @@ func TestProfileHasKeysAndSums(t *testing.T) {
 func pprofTop(t *testing.T, args ...string) map[string]string {
 	t.Helper()
 	goCommand := testneeds.Tool(t, "go", "golang-go")
-	out, err := exec.Command(goCommand, append([]string{"tool", "pprof", "-top"}, args...)...).CombinedOutput()
+	out, err := exec.Command(goCommand,
+		append([]string{"tool", "pprof", "-top"}, args...)...).CombinedOutput()
 	qt.Assert(t, qt.IsNil(err), qt.Commentf("%s", out))
 	lines := make(map[string]string)
 	for _, line := range strings.Split(string(out), "\n") {
@@ -361,12 +377,15 @@ func TestValuesOfKeysHaveNames(t *testing.T) {
 		text := r.interrupt().stdout
 		qt.Check(t, qt.Matches(text, `(?s).*\n *red\(0\) +1 .*\n *green\(1\) +1 .*\n +2 +1 .*`))
 	}
-	r := watching(t, "--json", "--names", names, "--count", "--by", "colour", p.path, "gousdt_test:specs")
+	r := watching(t, "--json", "--names", names, "--count", "--by", "colour", p.path,
+		"gousdt_test:specs")
 	p.Fire("specs", 1)
-	qt.Check(t, qt.StringContains(r.interrupt().stdout, `"keys":{"colour":1,"colour_name":"green"},"count":1`))
+	qt.Check(t, qt.StringContains(r.interrupt().stdout,
+		`"keys":{"colour":1,"colour_name":"green"},"count":1`))
 
 	// Of the other probe it is something else.
-	r = watching(t, "--names", names, "--count", "--by", "colour", p.path, "gousdt_test:specs", "gousdt_test:three")
+	r = watching(t, "--names", names, "--count", "--by", "colour", p.path, "gousdt_test:specs",
+		"gousdt_test:three")
 	p.Fire("specs", 1)
 	qt.Check(t, qt.Not(qt.StringContains(r.interrupt().stdout, "green")))
 }

@@ -42,7 +42,13 @@ type aggregation struct {
 func (o *options) aggregations() []*aggregation {
 	var all []*aggregation
 	values := trace.Aggregation{
-		Probes: o.patterns, By: o.by, Histogram: &trace.Histogram{}, Sum: true, Min: true, Max: true, MaxKeys: o.maxKeys,
+		Probes:    o.patterns,
+		By:        o.by,
+		Histogram: &trace.Histogram{},
+		Sum:       true,
+		Min:       true,
+		Max:       true,
+		MaxKeys:   o.maxKeys,
 		Normalize: o.normalize,
 	}
 	drawn := values
@@ -64,7 +70,8 @@ func (o *options) aggregations() []*aggregation {
 		all = append(all, a)
 	}
 	if o.hist != "" {
-		a := &aggregation{kind: kindHist, title: "distribution of " + o.hist, Aggregation: drawn, drawn: true}
+		a := &aggregation{kind: kindHist, title: "distribution of " + o.hist, Aggregation: drawn,
+			drawn: true}
 		a.Value = o.hist
 		all = append(all, a)
 	}
@@ -112,7 +119,8 @@ func (o *options) latencyTitle() string {
 
 // profile returns what a profile is made of.
 func (o *options) profile() *aggregation {
-	a := &aggregation{kind: kindProfile, Aggregation: trace.Aggregation{Probes: o.patterns, By: []string{"stack"}}}
+	a := &aggregation{kind: kindProfile,
+		Aggregation: trace.Aggregation{Probes: o.patterns, By: []string{"stack"}}}
 	for _, by := range o.by {
 		if !slices.Contains(a.By, by) {
 			a.By = append(a.By, by)

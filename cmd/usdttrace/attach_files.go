@@ -105,7 +105,8 @@ func (t *tracer) attachFiles() error {
 			return errEnded
 		}
 	}
-	if len(t.options.pairs()) > 0 && t.targets.missingPair("") != nil { // they have sites, see checkPairs
+	if len(t.options.pairs()) > 0 && t.targets.missingPair("") != nil {
+		// They have sites, see checkPairs.
 		return errors.New("no pair of probes has the arguments that --match names")
 	}
 	for _, err := range t.targets.without {

@@ -40,16 +40,22 @@ type follower struct {
 // by itself, or of all processes together if wanted is nil. With -f they are
 // attached together, and the session has others filtered out.
 func newFollower(t *tracer, wanted func(proc.Process) bool) (*follower, error) {
-	f := &follower{tracer: t, perProcess: wanted != nil && !t.options.follow, told: make(map[string]bool)}
-	options := proc.WatcherOptions{Filter: wanted, Handler: f.rememberStacks, BeforePass: f.warnPolling}
+	f := &follower{tracer: t, perProcess: wanted != nil && !t.options.follow,
+		told: make(map[string]bool)}
+	options := proc.WatcherOptions{Filter: wanted, Handler: f.rememberStacks,
+		BeforePass: f.warnPolling}
 	if len(t.options.files) > 0 {
 		f.watcher = proc.NewWatcher(&options, t.options.patterns...)
 		return f, nil
 	}
 	var err error
 	f.watch, err = t.session.Watch(&trace.WatchOptions{
-		Proc: options, PerProcess: f.perProcess, Linger: -1, Changed: f.changed, OptionsFor: f.rememberFirst,
-		Limits: t.options.limits,
+		Proc:       options,
+		PerProcess: f.perProcess,
+		Linger:     -1,
+		Changed:    f.changed,
+		OptionsFor: f.rememberFirst,
+		Limits:     t.options.limits,
 	}, t.options.patterns...)
 	return f, err
 }
@@ -207,7 +213,8 @@ func (f *follower) changed(changes *trace.WatchChanges) {
 			t.warnFramePointers(a)
 		}
 		if f.begun && !told {
-			t.messages.NoteOf("files that are also watched", "also watching %s in %s", plural(len(a.Sites()), "site"), a.Path())
+			t.messages.NoteOf("files that are also watched", "also watching %s in %s",
+				plural(len(a.Sites()), "site"), a.Path())
 		}
 	}
 	if len(changes.Detached) > 0 && t.ctx.Err() == nil {

@@ -124,7 +124,8 @@ func (c *command) loop() {
 }
 
 func isStop(s syscall.Signal) bool {
-	return s == syscall.SIGSTOP || s == syscall.SIGTSTP || s == syscall.SIGTTIN || s == syscall.SIGTTOU
+	return s == syscall.SIGSTOP || s == syscall.SIGTSTP || s == syscall.SIGTTIN ||
+		s == syscall.SIGTTOU
 }
 
 // inGroupStop reports whether the process has been suspended, rather than being

@@ -84,7 +84,8 @@ func TestCommandIsWatchedThroughExec(t *testing.T) {
 
 func TestCommandsFilesCanBeNamed(t *testing.T) {
 	path := copyOf(t, "target-pie")
-	r := startWith(t, "fire three 3\nquit\n", "--count", "-c", path, path, "gousdt_test:three").wait()
+	r := startWith(t, "fire three 3\nquit\n", "--count", "-c", path, path,
+		"gousdt_test:three").wait()
 	qt.Check(t, qt.StringContains(r.stderr, "3 events, 0 lost; 1 site; "))
 }
 
@@ -146,7 +147,8 @@ func TestCommandBehindDashes(t *testing.T) {
 		"gousdt_test:three", "--",
 		program, "say", "-p  two", "run", target, "exit", "3")
 	for running.runs() && !strings.Contains(running.stdout.String(), `"event"`) {
-		io.WriteString(stdin, "fire three 1\n") // what the launcher runs is attached some 20 ms later
+		// What the launcher runs is attached some 20 ms later.
+		io.WriteString(stdin, "fire three 1\n")
 	}
 	io.WriteString(stdin, "quit\n")
 	r := running.wait()
@@ -217,12 +219,14 @@ func TestDescendantsThatAreNotWatchedAreTold(t *testing.T) {
 	result := r.interrupt()
 	qt.Check(t,
 		qt.StringContains(result.stderr,
-			"hit nothing; 1 descendant of it maps "+target+", which has matching probes: watch them, too, with -f\n"))
+			"hit nothing; 1 descendant of it maps "+target+
+				", which has matching probes: watch them, too, with -f\n"))
 
 	r = start(t, "-p", decimal(cmd.Process.Pid), "gousdt_test:three")
 	result = r.wait()
 	qt.Check(t, qt.Equals(result.status, exitNothing))
 	qt.Check(t, qt.Equals(result.stderr,
 		fmt.Sprintf("usdttrace: no probe matches gousdt_test:three in process %d; "+
-			"1 descendant of it maps %s, which has matching probes: watch them, too, with -f\n", cmd.Process.Pid, target)))
+			"1 descendant of it maps %s, which has matching probes: watch them, too, with -f\n",
+			cmd.Process.Pid, target)))
 }

@@ -28,7 +28,8 @@ func TestHelpHasEveryFlag(t *testing.T) {
 		}
 	}
 	defined := make(map[string]bool)
-	for _, line := range regexp.MustCompile(`(?m)^\tflags\.\w+\(.*?, ("[^"]+"(?:, "[^"]+")?)\)$`).FindAllStringSubmatch(flagsSource, -1) {
+	definitions := regexp.MustCompile(`(?m)^\tflags\.\w+\(.*?, ("[^"]+"(?:, "[^"]+")?)\)$`)
+	for _, line := range definitions.FindAllStringSubmatch(flagsSource, -1) {
 		for _, name := range strings.Split(line[1], ", ") {
 			defined[strings.Trim(name, `"`)] = true
 		}
@@ -40,7 +41,8 @@ func TestCompletion(t *testing.T) {
 	path := testprog.Path(t, "target-pie")
 	complete := func(words ...string) string { return completer().Complete(words).String() }
 	qt.Check(t, qt.StringContains(complete(path, "gousdt_test:th"), "gousdt_test:three\n"))
-	qt.Check(t, qt.Equals(complete("-p", fmt.Sprint(os.Getpid()), "-e", ""), "")) // it has no probes
+	// It has no probes.
+	qt.Check(t, qt.Equals(complete("-p", fmt.Sprint(os.Getpid()), "-e", ""), ""))
 	qt.Check(t, qt.StringContains(complete(path, "--latency", "gousdt_test:th"),
 		"gousdt_test:three\n"))
 	qt.Check(t, qt.Equals(complete("--by", "cont"), "container\n"))

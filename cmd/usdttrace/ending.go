@@ -96,7 +96,8 @@ func (t *tracer) watchEnd() {
 		t.lost = t.askLosses().since(t.before)
 		if takes := time.Duration(t.session.PerfEvents()) * closingTime; takes > time.Second {
 			t.messages.Note("detaching takes some %.0f s: this kernel closes %d perf events one after the other "+
-				"(sites share them if tracefs is mounted at /sys/kernel/tracing)", takes.Seconds(), t.session.PerfEvents())
+				"(sites share them if tracefs is mounted at /sys/kernel/tracing)", takes.Seconds(),
+				t.session.PerfEvents())
 		}
 		done := t.messages.During("detaching")
 		if err := t.session.Detach(); err != nil {

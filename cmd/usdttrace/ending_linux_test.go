@@ -144,7 +144,8 @@ func TestSIGTERMEndsItWithAFullPipe(t *testing.T) {
 			})
 			qt.Assert(t, qt.IsNil(r.cmd.Process.Signal(syscall.SIGTERM)))
 			result := r.wait()
-			qt.Check(t, qt.IsTrue(r.cmd.ProcessState.Exited()), qt.Commentf("%v", r.cmd.ProcessState))
+			qt.Check(t, qt.IsTrue(r.cmd.ProcessState.Exited()),
+				qt.Commentf("%v", r.cmd.ProcessState))
 			if stream == "stdout" {
 				qt.Check(t, qt.Equals(result.status, exitError))
 				qt.Check(t, qt.StringContains(result.stderr,
@@ -175,7 +176,8 @@ func TestThreadIsNoProcess(t *testing.T) {
 			r := start(t, "-p", thread, "a:b").wait()
 			qt.Check(t, qt.Equals(r.status, exitError))
 			qt.Check(t, qt.Equals(r.stderr, fmt.Sprintf(
-				"usdttrace: process %s: this is a thread: give the PID of its process, %d\n", thread, os.Getpid())))
+				"usdttrace: process %s: this is a thread: give the PID of its process, %d\n",
+				thread, os.Getpid())))
 			return
 		}
 	}

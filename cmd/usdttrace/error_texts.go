@@ -58,7 +58,8 @@ func (t *tracer) named(err error) error {
 	case "Spans":
 		return fmt.Errorf("--match: %w", option.Err) // all else of them has been checked
 	case "Aggregators":
-		asked := slices.DeleteFunc(slices.Clone(t.asked), func(a *aggregation) bool { return a.aggregator == nil })
+		asked := slices.DeleteFunc(slices.Clone(t.asked),
+			func(a *aggregation) bool { return a.aggregator == nil })
 		flag = asked[option.Index].kind
 	}
 	// An aggregator has fields, and so has a latency.
@@ -98,7 +99,8 @@ func advice(cause error) string {
 	case 1:
 		return missing[0] + " is missing; run it as root, for example with sudo"
 	default:
-		return strings.Join(missing, " and ") + " are missing; run it as root, for example with sudo"
+		return strings.Join(missing, " and ") +
+			" are missing; run it as root, for example with sudo"
 	}
 }
 

@@ -55,14 +55,16 @@ func TestJSONHasEveryArgument(t *testing.T) {
 	var expected [][]testprog.Arg
 	groups := make(map[string]bool)
 	for _, probe := range probes {
-		if probe.Provider == "gousdt_test" && probe.Group == probe.Name && len(probe.Hits) == 1 && !probe.Semaphore {
+		if probe.Provider == "gousdt_test" && probe.Group == probe.Name && len(probe.Hits) == 1 &&
+			!probe.Semaphore {
 			args = append(args, "gousdt_test:"+probe.Name)
 		}
 	}
 	r := watching(t, args...)
 	var names []string
 	for _, probe := range probes {
-		if probe.Provider == "gousdt_test" && probe.Group == probe.Name && len(probe.Hits) == 1 && !probe.Semaphore && !groups[probe.Group] {
+		if probe.Provider == "gousdt_test" && probe.Group == probe.Name && len(probe.Hits) == 1 &&
+			!probe.Semaphore && !groups[probe.Group] {
 			groups[probe.Group] = true
 			p.Fire(probe.Group, 1)
 			expected = append(expected, probe.Hits[0])
@@ -115,7 +117,8 @@ func checkArgument(t *testing.T, name string, got argument, want testprog.Arg) {
 			qt.Check(t, qt.IsNil(err), comment)
 			qt.Check(t, qt.Equals(number, floatOf(want)), comment)
 		case want.Signed:
-			qt.Check(t, qt.Equals(string(got.Value), strconv.FormatInt(int64(want.Value), 10)), comment)
+			qt.Check(t, qt.Equals(string(got.Value), strconv.FormatInt(int64(want.Value), 10)),
+				comment)
 		default:
 			qt.Check(t, qt.Equals(string(got.Value), strconv.FormatUint(want.Value, 10)), comment)
 		}
@@ -125,7 +128,8 @@ func checkArgument(t *testing.T, name string, got argument, want testprog.Arg) {
 func floatOf(a testprog.Arg) float64 {
 	if a.Size == 4 {
 		// As JSON has it: the shortest number that is this one in 32 bits.
-		x, _ := strconv.ParseFloat(strconv.FormatFloat(float64(math.Float32frombits(uint32(a.Value))), 'g', -1, 32), 64)
+		single := float64(math.Float32frombits(uint32(a.Value)))
+		x, _ := strconv.ParseFloat(strconv.FormatFloat(single, 'g', -1, 32), 64)
 		return x
 	}
 	return math.Float64frombits(a.Value)
@@ -184,7 +188,8 @@ func TestWrongConditionIsToldByItsFlag(t *testing.T) {
 func TestArgumentsThatNoSiteHas(t *testing.T) {
 	path := copyOf(t, "target-pie")
 	for flag, want := range map[string]string{
-		"--by": "usdttrace: --by arg7: no site has arg7\n", "--sum": "usdttrace: --sum arg7: no site has arg7\n",
+		"--by":  "usdttrace: --by arg7: no site has arg7\n",
+		"--sum": "usdttrace: --sum arg7: no site has arg7\n",
 	} {
 		r := start(t, "--count", flag, "arg7", path, "gousdt_test:three").wait()
 		qt.Check(t, qt.Equals(r.status, exitError))
@@ -194,7 +199,8 @@ func TestArgumentsThatNoSiteHas(t *testing.T) {
 	qt.Check(t, qt.Equals(r.status, exitError))
 	qt.Check(t, qt.Equals(r.stderr, "usdttrace: --str 5: no site has arg5\n"))
 	r = start(t, "--bytes", "0:8", "--duration", "1ms", path, "gousdt_test:three").wait()
-	qt.Check(t, qt.StringContains(r.stderr, "usdttrace: --bytes 0: arg0 of gousdt_test:three is no pointer: 4 signed\n"))
+	qt.Check(t, qt.StringContains(r.stderr,
+		"usdttrace: --bytes 0: arg0 of gousdt_test:three is no pointer: 4 signed\n"))
 	r = start(t, "--sum", "arg1", path, "gousdt_test:vector").wait()
 	qt.Check(t,
 		qt.Matches(r.stderr,
@@ -207,13 +213,17 @@ func TestArgumentsThatNoSiteHas(t *testing.T) {
 // Of processes others may come, so it is no error.
 func TestArgumentsThatNoSiteOfAProcessHas(t *testing.T) {
 	p := startTarget(t, "target-pie")
-	r := watching(t, "-p", strconv.Itoa(p.PID), "--sum", "arg1", "--by", "str(arg0),arg1", "gousdt_test:vector").interrupt()
+	r := watching(t, "-p", strconv.Itoa(p.PID), "--sum", "arg1", "--by", "str(arg0),arg1",
+		"gousdt_test:vector").interrupt()
 	for _, term := range []string{"--sum arg1", "--by arg1"} {
-		qt.Check(t, qt.StringContains(r.stderr, "usdttrace: "+term+": arg1 of gousdt_test:vector is not available: "))
+		qt.Check(t, qt.StringContains(r.stderr, "usdttrace: "+term+
+			": arg1 of gousdt_test:vector is not available: "))
 	}
 	qt.Check(t, qt.Not(qt.StringContains(r.stderr, "str(arg0)")))
-	r = watching(t, "-p", strconv.Itoa(p.PID), "--count", "--by", "arg1", "gousdt_test:vector,gousdt_test:three").interrupt()
-	qt.Check(t, qt.Not(qt.StringContains(r.stderr, "not available")), qt.Commentf("another probe has it"))
+	r = watching(t, "-p", strconv.Itoa(p.PID), "--count", "--by", "arg1",
+		"gousdt_test:vector,gousdt_test:three").interrupt()
+	qt.Check(t, qt.Not(qt.StringContains(r.stderr, "not available")),
+		qt.Commentf("another probe has it"))
 }
 
 func TestFileWithoutTheProbesIsTold(t *testing.T) {
@@ -282,7 +292,8 @@ func stop(t *testing.T, process *os.Process) {
 func TestProcessIsWatchedWithWhatItLoadsUntilItEnds(t *testing.T) {
 	p := startTarget(t, "target-pie")
 	library := copyOf(t, "libtarget.so")
-	r := watching(t, "--json", "--max-events", "1000", "-p", strconv.Itoa(p.PID), "gousdt_test:three")
+	r := watching(t, "--json", "--max-events", "1000", "-p", strconv.Itoa(p.PID),
+		"gousdt_test:three")
 	p.Fire("three", 1)
 	r.await(&r.stdout, "\n")
 	p.Load(library)

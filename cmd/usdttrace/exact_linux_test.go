@@ -29,7 +29,8 @@ func TestFileOfTwoNamesIsWatchedOnce(t *testing.T) {
 	path := copyOf(t, "target-static")
 	other := filepath.Join(t.TempDir(), "other")
 	qt.Assert(t, qt.IsNil(os.Symlink(path, other)))
-	result := startWith(t, "fire three 3\nquit\n", "--json", "--count", "-c", path, path, other, path,
+	result := startWith(t, "fire three 3\nquit\n", "--json", "--count", "-c", path, path,
+		other, path,
 		"gousdt_test:three").wait()
 	rows := result.objects("row")
 	qt.Assert(t, qt.HasLen(rows, 1))
@@ -42,7 +43,8 @@ func TestFileOfTwoNamesIsWatchedOnce(t *testing.T) {
 func TestNoCallOfACommandTakesLongerThanItsTracing(t *testing.T) {
 	path := copyOf(t, "calls")
 	for range 5 { // the two were once in a race
-		result := startWith(t, "deep\n", "--json", "--latency", "gousdt_calls:inner", "-c", path, path).wait()
+		result := startWith(t, "deep\n", "--json", "--latency", "gousdt_calls:inner", "-c", path,
+			path).wait()
 		rows := result.objects("row")
 		qt.Assert(t, qt.HasLen(rows, 1))
 		longest, err := rows[0].Max.Float64()
@@ -99,7 +101,8 @@ func TestProfileHasTheHitsOfOtherStacks(t *testing.T) {
 	tr := &tracer{options: o, stacks: stack.NewSymbolizer(nil)}
 	defer tr.stacks.Close()
 	a := &aggregation{kind: kindProfile}
-	row := trace.Row{Keys: []trace.Value{trace.ValueOf(uint64(1)), trace.ValueOf(uint64(2))}, Count: 5}
+	row := trace.Row{Keys: []trace.Value{trace.ValueOf(uint64(1)), trace.ValueOf(uint64(2))},
+		Count: 5}
 	p := tr.profileOf(a, &trace.Snapshot{
 		By: o.by, Rows: []trace.Row{row}, Other: trace.Row{Count: 7},
 	})
@@ -117,11 +120,13 @@ func TestWhatIsMeasuredBeginsWhenAllIsAttached(t *testing.T) {
 	ends := trace.NewAggregator(trace.Aggregation{Latency: &latency})
 	hits := trace.NewAggregator(trace.Aggregation{})
 	opts := &trace.SessionOptions{NoEvents: true, Aggregators: []*trace.Aggregator{ends, hits}}
-	session, err := trace.Open(usdt.Target{Path: p.path}, opts, elfnote.MustParsePattern("gousdt_test:t[hw]*e"))
+	session, err := trace.Open(usdt.Target{Path: p.path}, opts,
+		elfnote.MustParsePattern("gousdt_test:t[hw]*e"))
 	qt.Assert(t, qt.IsNil(err))
 	defer session.Close()
-	tr := &tracer{options: &options{}, messages: messages.New("usdttrace", io.Discard), session: session,
-		asked: []*aggregation{{aggregator: ends}, {aggregator: hits}}, ended: make(chan struct{})}
+	tr := &tracer{options: &options{}, messages: messages.New("usdttrace", io.Discard),
+		session: session,
+		asked:   []*aggregation{{aggregator: ends}, {aggregator: hits}}, ended: make(chan struct{})}
 	tr.ctx, tr.end = context.WithCancel(context.Background())
 	p.Fire("twelve", 10) // ends without a start
 	qt.Assert(t, qt.IsNil(tr.startMeasuring()))
@@ -147,28 +152,36 @@ func TestWhatIsMeasuredBeginsWhenAllIsAttached(t *testing.T) {
 
 func TestLossesSince(t *testing.T) {
 	before := losses{
-		Losses: trace.Losses{Events: 10, Unreadable: 1, Starts: 2, NotSampled: 3, Replaced: 4, Unmatched: 5, Processes: 6},
+		Losses: trace.Losses{Events: 10, Unreadable: 1, Starts: 2, NotSampled: 3, Replaced: 4,
+			Unmatched: 5, Processes: 6},
 		owners: []trace.OwnerLoss{{CgroupID: 1, Events: 9}, {User: 2, Events: 1}},
 	}
 	now := losses{
-		Losses: trace.Losses{Events: 25, Unreadable: 2, Starts: 4, NotSampled: 6, Replaced: 8, Unmatched: 10, Processes: 6},
-		owners: []trace.OwnerLoss{{CgroupID: 1, Events: 10}, {CgroupID: 3, Events: 9}, {User: 2, Events: 6}, {User: 4, Events: 0}},
+		Losses: trace.Losses{Events: 25, Unreadable: 2, Starts: 4, NotSampled: 6, Replaced: 8,
+			Unmatched: 10, Processes: 6},
+		owners: []trace.OwnerLoss{{CgroupID: 1, Events: 10}, {CgroupID: 3, Events: 9},
+			{User: 2, Events: 6}, {User: 4, Events: 0}},
 	}
 	since := now.since(before)
 	// Descendants that are not watched are not watched for the whole time.
 	qt.Check(t, qt.Equals(since.Losses,
-		trace.Losses{Events: 15, Unreadable: 1, Starts: 2, NotSampled: 3, Replaced: 4, Unmatched: 5, Processes: 6}))
-	qt.Check(t, qt.DeepEquals(since.owners, []trace.OwnerLoss{{CgroupID: 3, Events: 9}, {User: 2, Events: 5}, {CgroupID: 1, Events: 1}}))
+		trace.Losses{Events: 15, Unreadable: 1, Starts: 2, NotSampled: 3, Replaced: 4, Unmatched: 5,
+			Processes: 6}))
+	qt.Check(t,
+		qt.DeepEquals(since.owners, []trace.OwnerLoss{{CgroupID: 3, Events: 9},
+			{User: 2, Events: 5}, {CgroupID: 1, Events: 1}}))
 }
 
 // A name that has the word is none of a container, which not every machine
 // knows.
 func TestOnlyConditionsOnContainersNeedThem(t *testing.T) {
 	for where, want := range map[string]bool{
-		`comm == "containerd"`: false, `container == "4c01db"`: true, `pid == 1 && container != "4c01db"`: true,
-		`pid == 1`: false,
+		`comm == "containerd"`: false, `container == "4c01db"`: true,
+		`pid == 1 && container != "4c01db"`: true,
+		`pid == 1`:                          false,
 	} {
 		o := &options{where: where}
-		qt.Check(t, qt.Equals(o.comparesContainers(&trace.SessionOptions{Filter: where}), want), qt.Commentf("%s", where))
+		qt.Check(t, qt.Equals(o.comparesContainers(&trace.SessionOptions{Filter: where}), want),
+			qt.Commentf("%s", where))
 	}
 }

@@ -64,7 +64,8 @@ func TestFaultsWhileAllIsWatched(t *testing.T) {
 		err := <-ended
 		qt.Check(t, qt.IsNil(ctx.Err()), qt.Commentf("%s", &stderr))
 		hits := strings.Count(stdout.String(), fmt.Sprintf(" %d ", process.PID))
-		qt.Check(t, qt.Equals(err != nil || hits > 0, true), qt.Commentf("%s\n%s", &stdout, &stderr))
+		qt.Check(t, qt.Equals(err != nil || hits > 0, true),
+			qt.Commentf("%s\n%s", &stdout, &stderr))
 		return err
 	}, func(t *testing.T, _ error) {
 		qt.Check(t, qt.Equals(process.Semaphore("counted"), 0))
@@ -78,7 +79,8 @@ func TestOutputThatFails(t *testing.T) {
 	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
 	qt.Assert(t, qt.IsNil(err))
 	defer full.Close()
-	for _, flags := range [][]string{nil, {"--json"}, {"--csv"}, {"--count", "--interval", "0.02"}} {
+	for _, flags := range [][]string{nil, {"--json"}, {"--csv"},
+		{"--count", "--interval", "0.02"}} {
 		args := append(flags, "-p", decimal(process.PID), "gousdt_test:counted")
 		r := startPrepared(t, func(cmd *exec.Cmd) { cmd.Stdout = full }, args...)
 		r.await(&r.stderr, "(Ctrl-C ends)")

@@ -177,8 +177,10 @@ var limitOptions = map[string]string{
 func (o *options) addLimit(limit string) error {
 	name, number, _ := strings.Cut(limit, "=")
 	to := map[string]*int{
-		"Limits.FileSites": &o.limits.FileSites, "Limits.OwnerSites": &o.limits.OwnerSites, "Limits.Sites": &o.limits.Sites,
-		"Limits.OwnerDescriptors": &o.limits.OwnerDescriptors, "Limits.Descriptors": &o.limits.Descriptors,
+		"Limits.FileSites": &o.limits.FileSites, "Limits.OwnerSites": &o.limits.OwnerSites,
+		"Limits.Sites":            &o.limits.Sites,
+		"Limits.OwnerDescriptors": &o.limits.OwnerDescriptors,
+		"Limits.Descriptors":      &o.limits.Descriptors,
 	}[limitOptions[name]]
 	n, err := strconv.Atoi(number)
 	switch {

@@ -28,7 +28,8 @@ func TestCommandsAreSplitAsAShellDoes(t *testing.T) {
 
 func TestTimes(t *testing.T) {
 	for text, want := range map[string]time.Duration{
-		"1": time.Second, "0.5": time.Second / 2, "1s": time.Second, "500ms": time.Second / 2, "2m": 2 * time.Minute,
+		"1": time.Second, "0.5": time.Second / 2, "1s": time.Second, "500ms": time.Second / 2,
+		"2m": 2 * time.Minute,
 	} {
 		var got time.Duration
 		qt.Check(t, qt.IsNil(setTime(&got)(text)))

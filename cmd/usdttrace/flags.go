@@ -95,7 +95,8 @@ func (c *capture) flag() string {
 // capture returns what is to be brought from behind an argument of a site, nil
 // for nothing.
 func (o *options) capture(site *trace.Site, arg int) *capture {
-	i := slices.IndexFunc(o.captures, func(c capture) bool { return c.number == arg || c.Arg == site.ArgumentName(arg) })
+	i := slices.IndexFunc(o.captures,
+		func(c capture) bool { return c.number == arg || c.Arg == site.ArgumentName(arg) })
 	if i >= 0 {
 		return &o.captures[i]
 	}
@@ -217,7 +218,8 @@ func (o *options) parseOperands(words []string, match string) error {
 		return errors.New("-e does not go with --slow and --pairs, which take pairs of probes")
 	case o.slow != nil || o.listPairs:
 		return o.parsePairs(patterns, match)
-	case others && o.latency != nil && !o.count && o.sum == "" && o.hist == "" && o.chromeTrace == "":
+	case others && o.latency != nil && !o.count && o.sum == "" && o.hist == "" &&
+		o.chromeTrace == "":
 		return errors.New("--latency watches the pair that it names: other patterns are for --count, --sum and --hist beside it")
 	}
 	o.patterns = append(o.patterns, o.probes...)
@@ -242,7 +244,8 @@ func (o *options) check() error {
 	switch {
 	case o.follow && o.pid == 0:
 		return errors.New("-f goes with -p PID: it watches the descendants of the process, too")
-	case o.limits != usdt.Limits{} && (len(o.files) > 0 || o.command != nil || !o.all && o.pid == 0):
+	case o.limits != usdt.Limits{} &&
+		(len(o.files) > 0 || o.command != nil || !o.all && o.pid == 0):
 		return errors.New("--limits goes with -a, or with -p and no FILE: what is named is attached whatever its size")
 	case targets > 1:
 		return errors.New("-p, -a and -c exclude each other")

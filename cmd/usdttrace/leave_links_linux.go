@@ -29,7 +29,8 @@ func leaveLinks() {
 	}
 	shared := uprobeevent.Descriptors()
 	heir := exec.Command("/proc/self/exe", holdLinks)
-	heir.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // so that no signal of the terminal is for it
+	// So that no signal of the terminal is for it.
+	heir.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	for _, entry := range entries {
 		fd, err := strconv.Atoi(entry.Name())
 		if err != nil || slices.Contains(shared, fd) {

@@ -55,12 +55,14 @@ func TestList(t *testing.T) {
 	})
 	t.Run("sites that are skipped", func(t *testing.T) {
 		r := start(t, "-l", p.path, "*:three", "*:no_nop").wait()
-		qt.Check(t, qt.StringContains(r.stderr, "target-pie: skipped probe gousdt_broken:no_nop at "))
+		qt.Check(t,
+			qt.StringContains(r.stderr, "target-pie: skipped probe gousdt_broken:no_nop at "))
 	})
 	t.Run("all with the names of arguments", func(t *testing.T) {
 		names := filepath.Join(t.TempDir(), "names.d")
 		qt.Assert(t, qt.IsNil(os.WriteFile(names,
-			[]byte("provider gousdt_test { probe three(int count, char *text, void *); };"), 0o644)))
+			[]byte("provider gousdt_test { probe three(int count, char *text, void *); };"),
+			0o644)))
 		r := start(t, "-l", "--names", names, p.path).wait()
 		text := strings.Join(r.ok(), "\n")
 		qt.Check(t, qt.Matches(text,
@@ -84,5 +86,6 @@ func TestFileWithoutProbesOfAProcessThatHasThem(t *testing.T) {
 	qt.Check(t,
 		qt.Equals(r.stderr,
 			fmt.Sprintf("usdttrace: %s: the file has no USDT probes; process %d maps %s, "+
-				"which has matching probes: name that, or no file\n", path, p.PID, filepath.Join(filepath.Dir(path), "libtarget.so"))))
+				"which has matching probes: name that, or no file\n", path, p.PID,
+				filepath.Join(filepath.Dir(path), "libtarget.so"))))
 }

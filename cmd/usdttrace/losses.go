@@ -47,7 +47,8 @@ func (l losses) since(before losses) losses {
 			owners = append(owners, loss)
 		}
 	}
-	slices.SortStableFunc(owners, func(a, b trace.OwnerLoss) int { return cmp.Compare(b.Events, a.Events) })
+	slices.SortStableFunc(owners,
+		func(a, b trace.OwnerLoss) int { return cmp.Compare(b.Events, a.Events) })
 	l.owners = owners
 	return l
 }

@@ -10,8 +10,10 @@ import (
 
 func TestNormalize(t *testing.T) {
 	for _, test := range []struct{ dialect, text, want string }{
-		{"sql", "SELECT abalance FROM pgbench_accounts WHERE aid = 17;", "SELECT abalance FROM pgbench_accounts WHERE aid = ?"},
-		{"sql", "UPDATE t SET a = a + -2312 WHERE b = 'it''s'", "UPDATE t SET a = a + ? WHERE b = ?"},
+		{"sql", "SELECT abalance FROM pgbench_accounts WHERE aid = 17;",
+			"SELECT abalance FROM pgbench_accounts WHERE aid = ?"},
+		{"sql", "UPDATE t SET a = a + -2312 WHERE b = 'it''s'",
+			"UPDATE t SET a = a + ? WHERE b = ?"},
 		{"sql", `select 'a\', "Id" from t -- 5`, `select ?, "Id" from t`},
 		{"mysql", `select 'a\', 5' from t`, `select ? from t`},
 		{"sql", "select x\n\tfrom t where id in (1, 2, 3)", "select x from t where id in ( ? )"},

@@ -63,7 +63,8 @@ func (t *targets) missingPair(where string) error {
 func (t *targets) unmatchedEnds(listing *elfnote.Listing) (missing []elfnote.Pattern) {
 	for _, p := range t.options.pairs() {
 		for _, end := range p.Patterns() {
-			if !slices.ContainsFunc(listing.Probes, func(probe elfnote.Probe) bool { return end.Match(probe.Provider, probe.Name) }) {
+			if !slices.ContainsFunc(listing.Probes,
+				func(probe elfnote.Probe) bool { return end.Match(probe.Provider, probe.Name) }) {
 				missing = append(missing, end)
 			}
 		}

@@ -44,14 +44,18 @@ func columnsOf(a *aggregation, s *trace.Snapshot) []column {
 		estimate = formatDuration
 		exact = func(v trace.Value) string { return formatDuration(v.Float()) }
 	}
-	columns = append(columns, column{"AVERAGE", func(row *trace.Row) string { return estimate(row.Average()) }})
+	columns = append(columns,
+		column{"AVERAGE", func(row *trace.Row) string { return estimate(row.Average()) }})
 	if a.Max && a.rows == nil {
 		for _, q := range quantiles {
-			columns = append(columns, column{q.name, func(row *trace.Row) string { return estimate(row.Quantile(q.part)) }})
+			columns = append(columns,
+				column{q.name,
+					func(row *trace.Row) string { return estimate(row.Quantile(q.part)) }})
 		}
 	}
 	if a.Max {
-		columns = append(columns, column{"MAX", func(row *trace.Row) string { return exact(row.Max) }})
+		columns = append(columns,
+			column{"MAX", func(row *trace.Row) string { return exact(row.Max) }})
 	}
 	return append(columns, column{"TOTAL", func(row *trace.Row) string {
 		if row.Sum.Kind() == trace.Float && !a.duration {
@@ -86,7 +90,8 @@ func (t *tracer) sortRows(a *aggregation, s *trace.Snapshot) {
 		rows[i] = &s.Rows[i]
 		values[rows[i]] = sortable[by](rows[i])
 	}
-	slices.SortStableFunc(rows, func(a, b *trace.Row) int { return cmp.Compare(values[b], values[a]) })
+	slices.SortStableFunc(rows,
+		func(a, b *trace.Row) int { return cmp.Compare(values[b], values[a]) })
 	sorted := make([]trace.Row, len(rows))
 	for i, row := range rows {
 		sorted[i] = *row

@@ -105,7 +105,9 @@ func (p *csvPrinter) rows(a *aggregation, s *trace.Snapshot) {
 	for _, row := range rowsOf(s) {
 		header := []string{"aggregation", "start", "time"}
 		fields := []string{a.kind, csvTime(s.Start), csvTime(s.Time)}
-		add := func(name, field string) { header, fields = append(header, name), append(fields, field) }
+		add := func(name, field string) {
+			header, fields = append(header, name), append(fields, field)
+		}
 		for i, by := range s.By {
 			switch {
 			case i >= len(row.Keys):
@@ -136,7 +138,8 @@ func (p *csvPrinter) rows(a *aggregation, s *trace.Snapshot) {
 		}
 		for _, b := range row.Buckets {
 			p.record(append(slices.Clone(header), "low", "high", "bucket_count"),
-				append(slices.Clone(fields), csvValue(b.Low), csvValue(b.High), fmt.Sprint(b.Count)))
+				append(slices.Clone(fields), csvValue(b.Low), csvValue(b.High),
+					fmt.Sprint(b.Count)))
 		}
 	}
 }
@@ -146,7 +149,8 @@ func (p *csvPrinter) summary(*summary) {} // it is on standard error
 // stack returns the names of functions, the outermost first, divided by ';'.
 func (p *csvPrinter) stack(pid int, addresses []uint64) string {
 	var names []string
-	for _, f := range slices.Backward(p.tracer.stacks.Frames(context.Background(), pid, addresses)) {
+	for _, f := range slices.Backward(p.tracer.stacks.Frames(context.Background(), pid,
+		addresses)) {
 		name := fmt.Sprintf("%#x", f.Address)
 		if f.Function != "" {
 			name = strings.ReplaceAll(symbolname.Readable(f.Function), ";", ":")

@@ -45,7 +45,8 @@ func formatNumber(x float64, digits int) string {
 		return strconv.FormatFloat(x, 'f', 0, 64)
 	}
 	before := 1 // digits before the point, once it is rounded
-	for limit := 10 - 5*math.Pow10(-digits+1); math.Abs(x) >= limit && before < digits; limit *= 10 {
+	for limit := 10 - 5*math.Pow10(-digits+1); math.Abs(x) >= limit &&
+		before < digits; limit *= 10 {
 		before++
 	}
 	return strconv.FormatFloat(x, 'f', digits-before, 64)

@@ -17,7 +17,8 @@ func watchExit(pid int) (wait func(context.Context), err error) {
 	fd, err := unix.PidfdOpen(pid, 0) // Linux 5.3
 	switch {
 	case errors.Is(err, unix.ESRCH), errors.Is(err, unix.EINVAL):
-		return nil, fmt.Errorf("process %d: %w", pid, proc.ErrGone) // it has ended since it was checked
+		// It has ended since it was checked.
+		return nil, fmt.Errorf("process %d: %w", pid, proc.ErrGone)
 	case err != nil:
 		return nil, fmt.Errorf("process %d: %w", pid, err)
 	}

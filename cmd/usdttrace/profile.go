@@ -127,7 +127,8 @@ func (t *tracer) profileOf(a *aggregation, s *trace.Snapshot) *stack.Profile {
 				labels[s.By[n]] = cut.Text(key.String(), maxText)
 			}
 		}
-		p.Add(context.Background(), pid, row.Stack, []int64{int64(row.Count), profileSum(row.Sum)}, labels)
+		p.Add(context.Background(), pid, row.Stack,
+			[]int64{int64(row.Count), profileSum(row.Sum)}, labels)
 	}
 	if other := &s.Other; other.Count > 0 { // of more stacks than --max-keys
 		p.Add(context.Background(), 0, nil, []int64{int64(other.Count), profileSum(other.Sum)},

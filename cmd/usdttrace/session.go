@@ -73,7 +73,8 @@ func (t *tracer) open() error {
 		case err != nil && ofContainer:
 			return fmt.Errorf("--where: %w", err)
 		}
-		opts.Containers, opts.CgroupIDs = t.containers, o.json && t.containers != nil && !o.aggregates()
+		opts.Containers, opts.CgroupIDs = t.containers, o.json && t.containers != nil &&
+			!o.aggregates()
 	}
 	if t.session, err = trace.New(opts); err != nil {
 		// Who merely lacks the privilege is told so by the session.

@@ -97,8 +97,10 @@ func TestPostgresUnderPgbench(t *testing.T) {
 	// pgbench's mean also has the way to the server and back, and the time that
 	// either waits for a processor. What the server says is of the same
 	// process as the probes.
-	qt.Check(t, qt.IsTrue(average <= bench.milliseconds*1.05 && average >= 2 && average >= bench.served/2),
-		qt.Commentf("%.3f ms, but pgbench says %.3f ms and the server %.3f ms", average, bench.milliseconds, bench.served))
+	qt.Check(t,
+		qt.IsTrue(average <= bench.milliseconds*1.05 && average >= 2 && average >= bench.served/2),
+		qt.Commentf("%.3f ms, but pgbench says %.3f ms and the server %.3f ms", average,
+			bench.milliseconds, bench.served))
 	qt.Check(t, qt.Equals(result.objects("summary")[0].Lost, 0))
 }
 
@@ -122,7 +124,8 @@ func pgbench(t *testing.T, server *testprog.Postgres, script string, transaction
 	cmd := exec.CommandContext(ctx, program, "-n", "-c", "1", "-t", strconv.Itoa(transactions),
 		"-f", file,
 		"-h", server.SocketDir, "-U", "gousdt", "postgres")
-	cmd.Env = append(os.Environ(), "PGOPTIONS=-c log_min_duration_statement=0 -c client_min_messages=log")
+	cmd.Env = append(os.Environ(),
+		"PGOPTIONS=-c log_min_duration_statement=0 -c client_min_messages=log")
 	out, err := cmd.CombinedOutput()
 	qt.Assert(t, qt.IsNil(err), qt.Commentf("%s", out))
 	number := func(pattern string) string {
@@ -250,7 +253,8 @@ func TestJavaClassNames(t *testing.T) {
 		}
 	}
 	for _, name := range []string{"java/lang/Object", "java/lang/String"} {
-		qt.Check(t, qt.IsTrue(names[name]), qt.Commentf("%s is not among %d names", name, len(names)))
+		qt.Check(t, qt.IsTrue(names[name]),
+			qt.Commentf("%s is not among %d names", name, len(names)))
 	}
 }
 

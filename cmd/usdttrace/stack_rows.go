@@ -120,7 +120,8 @@ func (s *stackRows) snapshot(anew bool) *trace.Snapshot {
 	for _, row := range s.rows {
 		all.Rows = append(all.Rows, *row)
 	}
-	slices.SortStableFunc(all.Rows, func(a, b trace.Row) int { return cmp.Compare(b.Count, a.Count) })
+	slices.SortStableFunc(all.Rows,
+		func(a, b trace.Row) int { return cmp.Compare(b.Count, a.Count) })
 	if anew {
 		s.since, s.rows, s.of, s.lost = all.Time, nil, nil, 0
 	}

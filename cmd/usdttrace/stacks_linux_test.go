@@ -70,7 +70,8 @@ func TestSampledHitsStandForAll(t *testing.T) {
 	qt.Check(t, qt.IsTrue(summary.Events < hits/5), qt.Commentf("%d events", summary.Events))
 	text, err := os.ReadFile(page)
 	qt.Assert(t, qt.IsNil(err))
-	qt.Check(t, qt.StringContains(string(text), ` gousdt_test:specs target-pie, from one hit in 10"`))
+	qt.Check(t,
+		qt.StringContains(string(text), ` gousdt_test:specs target-pie, from one hit in 10"`))
 	counted, sum := make(map[string]uint64), int64(0)
 	for _, row := range result.objects("row") { // one for each site
 		counted[row.Aggregation] += row.Count

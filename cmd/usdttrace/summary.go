@@ -35,7 +35,8 @@ type summary struct {
 
 // report prints what is known at the end.
 func (t *tracer) report() error {
-	s := &summary{mode: t.session.Mode().String(), took: t.took, sampled: t.events.Load(), weight: t.weight.Load()}
+	s := &summary{mode: t.session.Mode().String(), took: t.took, sampled: t.events.Load(),
+		weight: t.weight.Load()}
 	s.sites, s.files = t.targets.watched()
 	if s.sites == 0 {
 		return nil
@@ -117,11 +118,14 @@ func (s *summary) text() string {
 		n    uint64
 		what string
 	}{
-		{s.losses.NotSampled, fmt.Sprintf("hits not sampled: each event stands for those before it, on average for %.3g hits",
-			float64(s.weight)/float64(max(s.sampled, 1)))},
+		{s.losses.NotSampled,
+			fmt.Sprintf("hits not sampled: each event stands for those before it, on average for %.3g hits",
+				float64(s.weight)/float64(max(s.sampled, 1)))},
 		{s.losses.Processes, "descendants not watched: there were too many at a time"},
-		{s.others, fmt.Sprintf("hits are of the less frequent keys in (other): there are more than %d (--max-keys)", s.maxKeys)},
-		{s.overflow, "of these came too fast for the room in the kernel: some may be of keys with a row (--max-keys)"},
+		{s.others,
+			fmt.Sprintf("hits are of the less frequent keys in (other): there are more than %d (--max-keys)", s.maxKeys)},
+		{s.overflow,
+			"of these came too fast for the room in the kernel: some may be of keys with a row (--max-keys)"},
 		{s.losses.Unreadable, "not aggregated: a value or key could not be read"},
 		{s.losses.Starts, "not measured: there was no room for more starts"},
 		{s.losses.Replaced, "not measured: starts without an end"},
@@ -133,7 +137,8 @@ func (s *summary) text() string {
 	}
 	if s.frames != nil && s.frames.NoFile+s.frames.NoFunction > 0 {
 		text += fmt.Sprintf("%d of %d functions on stacks have no name: %d in no file, %d in files without symbols for them\n",
-			s.frames.NoFile+s.frames.NoFunction, s.frames.Frames, s.frames.NoFile, s.frames.NoFunction)
+			s.frames.NoFile+s.frames.NoFunction, s.frames.Frames, s.frames.NoFile,
+			s.frames.NoFunction)
 	}
 	if s.costs != nil {
 		text += s.costs.text()

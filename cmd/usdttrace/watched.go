@@ -46,7 +46,9 @@ const maxWatched = 1 << 16
 func newTargets(o *options) *targets {
 	return &targets{
 		options: o, matched: make([]bool, len(o.patterns)),
-		files: make(map[string]int), probes: make(map[[2]string]bool), keys: make(map[string]providers.Argument),
+		files:   make(map[string]int),
+		probes:  make(map[[2]string]bool),
+		keys:    make(map[string]providers.Argument),
 		lacking: make(map[term]error),
 	}
 }
@@ -135,7 +137,8 @@ func (t *targets) addFires(site *trace.Site) {
 	}
 	if text := t.definitions.Fires(site.Provider, site.Name); text != "" {
 		hint := terminal.Escape(probeName(site)) + " fires " + text
-		if !slices.ContainsFunc(t.fires, func(s string) bool { return strings.HasSuffix(s, " fires "+text) }) {
+		if !slices.ContainsFunc(t.fires,
+			func(s string) bool { return strings.HasSuffix(s, " fires "+text) }) {
 			t.fires = append(t.fires, hint)
 		}
 	}

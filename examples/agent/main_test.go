@@ -40,7 +40,8 @@ func TestQueriesAreMeasuredUntilStopped(t *testing.T) {
 		qt.Assert(t, qt.Equals(postgres.Query("SELECT 1"), "1"))
 		select {
 		case row = <-rows:
-			qt.Check(t, qt.Matches(row, `\S+  \d+ queries, half of them within \S+, 99 % within \S+`))
+			qt.Check(t,
+				qt.Matches(row, `\S+  \d+ queries, half of them within \S+, 99 % within \S+`))
 		default:
 		}
 	}

@@ -61,7 +61,8 @@ func withRingBuffer(ctx context.Context, out io.Writer, target usdt.Target) erro
 	}
 	defer context.AfterFunc(ctx, func() { events.Close() })()
 
-	if _, err := mgr.Attach(objs.ToRing, target, nil, elfnote.Exact("python", "function__entry")); err != nil {
+	if _, err := mgr.Attach(objs.ToRing, target, nil,
+		elfnote.Exact("python", "function__entry")); err != nil {
 		return err
 	}
 	fmt.Fprintln(out, "attached")

@@ -41,7 +41,8 @@ func TestCallsArePrintedUntilStopped(t *testing.T) {
 			qt.Assert(t, qt.IsTrue(lines.Scan()), qt.Commentf("%v", lines.Err()))
 			qt.Assert(t, qt.Equals(lines.Text(), "attached"))
 			python.Call()
-			want := fmt.Sprintf("%d %s:%d %s", python.PID, python.Script, python.Line, python.Function)
+			want := fmt.Sprintf("%d %s:%d %s", python.PID, python.Script, python.Line,
+				python.Function)
 			for lines.Scan() && lines.Text() != want {
 				// The interpreter's own functions come first.
 				qt.Assert(t, qt.IsTrue(strings.HasPrefix(lines.Text(), fmt.Sprint(python.PID))))

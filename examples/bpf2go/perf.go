@@ -38,7 +38,8 @@ func withPerfBuffer(ctx context.Context, out io.Writer, target usdt.Target) erro
 	defer events.Close()
 	defer context.AfterFunc(ctx, func() { events.Close() })()
 
-	if _, err := mgr.Attach(objs.ToPerf, target, nil, elfnote.Exact("python", "function__entry")); err != nil {
+	if _, err := mgr.Attach(objs.ToPerf, target, nil,
+		elfnote.Exact("python", "function__entry")); err != nil {
 		return err
 	}
 	fmt.Fprintln(out, "attached")

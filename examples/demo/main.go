@@ -63,7 +63,8 @@ func build(ctx context.Context, out io.Writer) (string, error) {
 	testdata := filepath.Join(strings.TrimSpace(string(root)), "testdata")
 	program := filepath.Join("build", runtime.GOARCH, "demo")
 	fmt.Fprintln(out, "# The traced program, testdata/demo.c:")
-	if err := execute(ctx, out, "make", "-C", testdata, "--no-print-directory", "ARCH="+runtime.GOARCH, program); err != nil {
+	if err := execute(ctx, out, "make", "-C", testdata, "--no-print-directory",
+		"ARCH="+runtime.GOARCH, program); err != nil {
 		return "", err
 	}
 	return filepath.Join(testdata, program), nil

@@ -55,7 +55,8 @@ func watch(ctx context.Context, out io.Writer, path string, events int) error {
 	defer stdin.Close()
 
 	target := usdt.Target{Path: path, PID: program.Process.Pid}
-	if _, err := mgr.Attach(objs.OnSale, target, nil, elfnote.Exact("gousdt_demo", "sale")); err != nil {
+	if _, err := mgr.Attach(objs.OnSale, target, nil,
+		elfnote.Exact("gousdt_demo", "sale")); err != nil {
 		return err
 	}
 	fmt.Fprintf(out, "\n# Attached to gousdt_demo:sale of process %d (%v). Its next %d sales:\n",
@@ -78,7 +79,8 @@ func print(ctx context.Context, out io.Writer, objs *demoObjects, events int) er
 			return err
 		}
 		var sale demoSale
-		if err := binary.Read(bytes.NewReader(record.RawSample), binary.NativeEndian, &sale); err != nil {
+		if err := binary.Read(bytes.NewReader(record.RawSample), binary.NativeEndian,
+			&sale); err != nil {
 			return err
 		}
 		name := make([]byte, len(sale.Name))

@@ -65,7 +65,8 @@ func (p *profiling) awaitAttached(library string) {
 			p.t.Fatalf("ended before it was attached: %v", <-p.done)
 		}
 		if strings.Contains(p.messages.Text(), library) {
-			qt.Assert(p.t, qt.Matches(p.messages.Text(), "attached to otel_memory:"+probes[0]+" in .*"))
+			qt.Assert(p.t,
+				qt.Matches(p.messages.Text(), "attached to otel_memory:"+probes[0]+" in .*"))
 			probes = probes[1:]
 		}
 	}
@@ -87,7 +88,9 @@ func (p *profiling) finish(pid int) *profile.Profile {
 	qt.Assert(p.t, qt.IsNil(err))
 	label := fmt.Sprintf("heap (%d)", pid)
 	if len(p.pids) == 0 {
-		read.FilterSamplesByTag(func(s *profile.Sample) bool { return s.HasLabel("process", label) }, nil)
+		read.FilterSamplesByTag(func(s *profile.Sample) bool {
+			return s.HasLabel("process", label)
+		}, nil)
 	}
 	for _, s := range read.Sample {
 		qt.Assert(p.t, qt.IsTrue(s.HasLabel("process", label)))
@@ -182,7 +185,8 @@ func checkTop(t *testing.T, path string) {
 		t.Log(err) // in a guest
 		return
 	}
-	out, err := exec.Command("go", "tool", "pprof", "-top", "-unit=B", "-sample_index=alloc_space", path).CombinedOutput()
+	out, err := exec.Command("go", "tool", "pprof", "-top", "-unit=B", "-sample_index=alloc_space",
+		path).CombinedOutput()
 	qt.Assert(t, qt.IsNil(err), qt.Commentf("%s", out))
 	top := regexp.MustCompile(`flat%.*\n +(\d+B) .* (\w+)\n`).FindStringSubmatch(string(out))
 	qt.Assert(t, qt.HasLen(top, 3), qt.Commentf("%s", out))
@@ -205,7 +209,8 @@ func TestProcessesOfTheWholeSystemComeAndGo(t *testing.T) {
 	p := running.finish(late.PID)
 	got := perFunction(t, p, "alloc_objects")
 	// The first request was served while the profiler may have been attaching.
-	qt.Check(t, qt.IsTrue(got["load_picture"] == 3 || got["load_picture"] == 4), qt.Commentf("%v", got))
+	qt.Check(t, qt.IsTrue(got["load_picture"] == 3 || got["load_picture"] == 4),
+		qt.Commentf("%v", got))
 }
 
 func TestSamplesStandForAllAllocations(t *testing.T) {
@@ -224,7 +229,8 @@ func TestSamplesStandForAllAllocations(t *testing.T) {
 
 	// The standard deviations are about 1, 7 and 2 percent.
 	near(t, perFunction(t, p, "alloc_space")["load_picture"], requests*pictureSize, 0.1)
-	near(t, perFunction(t, p, "alloc_space")["copy_header"], requests*headersPerRequest*headerSize, 0.5)
+	near(t, perFunction(t, p, "alloc_space")["copy_header"],
+		requests*headersPerRequest*headerSize, 0.5)
 	near(t, perFunction(t, p, "inuse_space")["load_picture"], maxPictures*pictureSize, 0.15)
 	qt.Check(t, qt.Equals(perFunction(t, p, "inuse_space")["copy_header"], 0))
 }

@@ -27,7 +27,9 @@ type tracer struct {
 	watch   *usdt.Watch
 }
 
-func newTracer(o *options, symbolizer *stack.Symbolizer, messages io.Writer) (_ *tracer, err error) {
+func newTracer(
+	o *options, symbolizer *stack.Symbolizer, messages io.Writer,
+) (_ *tracer, err error) {
 	spec, err := loadHeap()
 	if err != nil {
 		return nil, err
@@ -54,7 +56,9 @@ func newTracer(o *options, symbolizer *stack.Symbolizer, messages io.Writer) (_ 
 	}
 	if len(o.pids) > 0 {
 		watchOptions.PerProcess = true // others that map the same files are left alone
-		watchOptions.Proc.Filter = func(p proc.Process) bool { return slices.Contains(o.pids, p.PID) }
+		watchOptions.Proc.Filter = func(p proc.Process) bool {
+			return slices.Contains(o.pids, p.PID)
+		}
 	}
 	if t.watch, err = t.manager.Watch(watchOptions,
 		// First, so that what is seen to be allocated is seen to be freed.

@@ -51,7 +51,9 @@ func main() {
 }
 
 // run counts until the context ends, and prints then.
-func run(ctx context.Context, out io.Writer, target usdt.Target, start, done elfnote.Pattern) error {
+func run(
+	ctx context.Context, out io.Writer, target usdt.Target, start, done elfnote.Pattern,
+) error {
 	if err := rlimit.RemoveMemlock(); err != nil { // needed before 5.11
 		return err
 	}

@@ -32,7 +32,8 @@ func TestWritesAreCountedByStatement(t *testing.T) {
 	defer reader.Close() // what is written after a failure
 	done := make(chan error, 1)
 	go func() {
-		err := run(ctx, writer, target, elfnote.Exact("gousdt_test", "strings"), elfnote.Exact("gousdt_test", "none"))
+		err := run(ctx, writer, target, elfnote.Exact("gousdt_test", "strings"),
+			elfnote.Exact("gousdt_test", "none"))
 		writer.CloseWithError(io.EOF)
 		done <- err
 	}()

@@ -56,7 +56,9 @@ func main() {
 }
 
 // run attaches the programs until the context ends.
-func run(ctx context.Context, out io.Writer, object string, target usdt.Target, probe elfnote.Pattern) error {
+func run(
+	ctx context.Context, out io.Writer, object string, target usdt.Target, probe elfnote.Pattern,
+) error {
 	if err := rlimit.RemoveMemlock(); err != nil { // needed before 5.11
 		return err
 	}
@@ -104,7 +106,8 @@ func printVariables(out io.Writer, collection *ebpf.Collection) error {
 		if variable.ReadOnly() || variable.Type() == nil {
 			continue
 		}
-		if number, ok := btf.UnderlyingType(variable.Type().Type).(*btf.Int); !ok || number.Size != 8 {
+		if number, ok := btf.UnderlyingType(variable.Type().Type).(*btf.Int); !ok ||
+			number.Size != 8 {
 			continue
 		}
 		var value int64

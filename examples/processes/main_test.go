@@ -32,7 +32,8 @@ func TestHitsAreCountedByProcess(t *testing.T) {
 	}
 
 	path := testprog.Path(t, "target-static")
-	processes := []*testprog.Process{testprog.Start(t, path), testprog.Start(t, path), testprog.Start(t, path)}
+	processes := []*testprog.Process{testprog.Start(t, path), testprog.Start(t, path),
+		testprog.Start(t, path)}
 	var pids []int
 	for range idle {
 		cmd := exec.Command(path) // waits for a command on its standard input

@@ -47,7 +47,9 @@ func main() {
 	}
 }
 
-func run(ctx context.Context, out io.Writer, target usdt.Target, probe elfnote.Pattern, hurry bool) error {
+func run(
+	ctx context.Context, out io.Writer, target usdt.Target, probe elfnote.Pattern, hurry bool,
+) error {
 	spec, err := loadBpf()
 	if err != nil {
 		return err
@@ -82,7 +84,8 @@ func run(ctx context.Context, out io.Writer, target usdt.Target, probe elfnote.P
 			return err
 		}
 		var event bpfEvent
-		if err := binary.Read(bytes.NewReader(record.RawSample), binary.NativeEndian, &event); err != nil {
+		if err := binary.Read(bytes.NewReader(record.RawSample), binary.NativeEndian,
+			&event); err != nil {
 			return err
 		}
 		if event.Err != 0 {

@@ -94,7 +94,8 @@ func run(ctx context.Context, out io.Writer, target usdt.Target, probe elfnote.P
 			return err
 		}
 		var sample bpfSample
-		if err := binary.Read(bytes.NewReader(record.RawSample), binary.NativeEndian, &sample); err != nil {
+		if err := binary.Read(bytes.NewReader(record.RawSample), binary.NativeEndian,
+			&sample); err != nil {
 			return err
 		}
 		fmt.Fprintf(out, "process %d, argument %d, %d tail calls\n", sample.Pid, sample.Argument,

@@ -33,7 +33,8 @@ func TestStacksAreWalkedByTailCalls(t *testing.T) {
 	defer reader.Close() // what is written after a failure
 	done := make(chan error, 1)
 	go func() {
-		err := run(ctx, writer, usdt.Target{Path: library, PID: process.PID}, elfnote.Exact("otel_memory", "free"))
+		err := run(ctx, writer, usdt.Target{Path: library, PID: process.PID},
+			elfnote.Exact("otel_memory", "free"))
 		writer.CloseWithError(io.EOF)
 		done <- err
 	}()
@@ -43,7 +44,8 @@ func TestStacksAreWalkedByTailCalls(t *testing.T) {
 	_, err := process.Command("serve 1")
 	qt.Assert(t, qt.IsNil(err))
 
-	head := regexp.MustCompile(fmt.Sprintf(`^process %d, argument \d+, ([2-9]|\d\d) tail calls$`, process.PID))
+	head := regexp.MustCompile(fmt.Sprintf(`^process %d, argument \d+, ([2-9]|\d\d) tail calls$`,
+		process.PID))
 	function := regexp.MustCompile(`^\t"(\w+)\+`)
 	for range 100 { // one for each header of a request
 		for !strings.HasPrefix(lines.Text(), "process") {

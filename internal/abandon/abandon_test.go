@@ -64,7 +64,8 @@ func TestManyCallsThatBlockAreLeftSooner(t *testing.T) {
 		defer close(unblock)
 		const patience, n = 500 * time.Millisecond, 4
 		began := time.Now()
-		calls := Calls{N: n, Patience: patience, Call: func(int) { <-unblock }, Left: func(int) bool { return true }}
+		calls := Calls{N: n, Patience: patience, Call: func(int) { <-unblock },
+			Left: func(int) bool { return true }}
 		qt.Check(t, qt.Equals(calls.Make(t.Context()), n))
 		took := time.Since(began)
 		qt.Check(t, qt.IsTrue(took < n*patience), qt.Commentf("%v", took))
@@ -104,7 +105,8 @@ func TestCallsEndWhenOneIsLeftAndThatIsWanted(t *testing.T) {
 func TestOne(t *testing.T) {
 	qt.Check(t, qt.IsTrue(One(t.Context(), time.Minute, func() {}, nil)))
 	unblock, late := make(chan struct{}), make(chan struct{})
-	qt.Check(t, qt.IsFalse(One(t.Context(), patience, func() { <-unblock }, func() { close(late) })))
+	qt.Check(t,
+		qt.IsFalse(One(t.Context(), patience, func() { <-unblock }, func() { close(late) })))
 	close(unblock)
 	<-late
 }

@@ -65,9 +65,12 @@ func (a *Assembler) JumpIf(op asm.JumpOp, dst, src asm.Register, to Label) {
 
 // JumpIfImm compares a register with 64 bits, which takes another register if
 // they are not 32 bits extended by sign.
-func (a *Assembler) JumpIfImm(op asm.JumpOp, dst asm.Register, value uint64, scratch asm.Register, to Label) {
+func (a *Assembler) JumpIfImm(
+	op asm.JumpOp, dst asm.Register, value uint64, scratch asm.Register, to Label,
+) {
 	if Fits32(value) {
-		a.JumpTo(asm.Instruction{OpCode: op.Op(asm.ImmSource), Dst: dst, Constant: int64(value)}, to)
+		a.JumpTo(asm.Instruction{OpCode: op.Op(asm.ImmSource), Dst: dst, Constant: int64(value)},
+			to)
 		return
 	}
 	a.Emit(asm.LoadImm(scratch, int64(value), asm.DWord))

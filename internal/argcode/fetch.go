@@ -171,7 +171,9 @@ func (f *Fetcher) ReadApart(g *Group, base asm.Register, offset int, failed func
 	f.readApart(g, base, offset, f.PageIn, failed)
 }
 
-func (f *Fetcher) readApart(g *Group, base asm.Register, offset int, pageIn bool, failed func(index int)) {
+func (f *Fetcher) readApart(
+	g *Group, base asm.Register, offset int, pageIn bool, failed func(index int),
+) {
 	helper := asm.FnProbeReadUser
 	if pageIn {
 		helper = asm.FnCopyFromUser

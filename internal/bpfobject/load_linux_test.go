@@ -71,7 +71,8 @@ func TestLoad(t *testing.T) {
 				var configuration *btf.Datasec
 				qt.Assert(t, qt.IsNil(spec.Types.TypeByName(".kconfig", &configuration)))
 				qt.Assert(t, qt.HasLen(configuration.Vars, 1))
-				qt.Check(t, qt.Equals(configuration.Vars[0].Type.TypeName(), "LINUX_KERNEL_VERSION"))
+				qt.Check(t,
+					qt.Equals(configuration.Vars[0].Type.TypeName(), "LINUX_KERNEL_VERSION"))
 			})
 			t.Run("leaves other programs as they are", func(t *testing.T) {
 				spec := load(t, header, "sections")
@@ -93,7 +94,8 @@ func TestLoad(t *testing.T) {
 // What a linked object keeps of a function that is overridden must not be
 // taken for a part of the functions behind it.
 func TestLoadOfLinkedObjects(t *testing.T) {
-	testneeds.Only(t, "bpftool links objects of its own byte order alone", "amd64", "arm64", "riscv64")
+	testneeds.Only(t, "bpftool links objects of its own byte order alone", "amd64",
+		"arm64", "riscv64")
 	for _, header := range headers {
 		t.Run(header, func(t *testing.T) {
 			spec := load(t, header, "linked")

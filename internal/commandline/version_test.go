@@ -20,7 +20,8 @@ func TestVersionOfEachWayOfBuilding(t *testing.T) {
 	}{
 		{"go install module@version", "", unchanged, "v1.2.3", nil, "v1.2.3"},
 		{"a checkout of a tag", "", unchanged, "v1.2.3", revision, "v1.2.3"},
-		{"a checkout that Go knows no version of", "", unchanged, "(devel)", revision, "(devel) 0123abc"},
+		{"a checkout that Go knows no version of", "", unchanged, "(devel)", revision,
+			"(devel) 0123abc"},
 		{"go run, or no version control", "", unchanged, "(devel)", nil, "(devel)"},
 		{"an archive of a tag", "", "v1.2.3\n", "(devel)", nil, "v1.2.3"},
 		{"an archive without a tag", "", "\n", "(devel)", nil, "(devel)"},
@@ -28,7 +29,8 @@ func TestVersionOfEachWayOfBuilding(t *testing.T) {
 		{"GOPATH", "", unchanged, "", nil, "(devel)"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			info := &debug.BuildInfo{Main: debug.Module{Version: test.main}, Settings: test.settings}
+			info := &debug.BuildInfo{Main: debug.Module{Version: test.main},
+				Settings: test.settings}
 			qt.Check(t, qt.Equals(version(test.linked, test.archive, info), test.want))
 		})
 	}

@@ -64,7 +64,8 @@ func (f *File) buildIDIn(offset, size, align uint64) (string, error) {
 			return "", nil
 		}
 		owner, id := data[NoteHeaderSize:][:ownerSize], data[start:end]
-		if string(owner) == buildIDOwner && kind == buildIDType && len(id) > 0 && len(id) <= maxBuildID {
+		if string(owner) == buildIDOwner && kind == buildIDType && len(id) > 0 &&
+			len(id) <= maxBuildID {
 			return hex.EncodeToString(id), nil
 		}
 		data = data[min((end+pad)&^pad, uint64(len(data))):]

@@ -70,7 +70,8 @@ func (f *File) openDebugFile(file debugFile) (*File, error) {
 // adopt makes an opened file the debug file of f, if it is.
 func (f *File) adopt(debug *File) (err error) {
 	if debug.Machine != f.Machine || debug.Class() != f.Class() {
-		return fmt.Errorf("%w: %v of %v, not %v of %v", ErrOtherBuildID, debug.Machine, debug.Class(), f.Machine, f.Class())
+		return fmt.Errorf("%w: %v of %v, not %v of %v", ErrOtherBuildID, debug.Machine,
+			debug.Class(), f.Machine, f.Class())
 	}
 	want, _ := f.BuildID() // "" if there is none
 	if got, err := debug.BuildID(); err == nil && want != "" && got != want {

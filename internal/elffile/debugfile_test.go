@@ -41,12 +41,14 @@ func TestSymbolsOfADebugFileHaveTheAddressesOfTheFile(t *testing.T) {
 		{"no base, other segments", func(im *image) { im.Segments[0].Address += distance },
 			func(im *image) {}, distance, nil},
 		{"no base, no segments of one", func(im *image) {}, noSegments, 0, ErrUnknownDistance},
-		{"no base, no segments of the other", noSegments, func(im *image) {}, 0, ErrUnknownDistance},
+		{"no base, no segments of the other", noSegments, func(im *image) {}, 0,
+			ErrUnknownDistance},
 		{"no base in one, no segments of the other", (*image).AddBase, noSegments, 0,
 			ErrUnknownDistance},
 		{"other machine", func(im *image) { im.Machine = elf.EM_AARCH64 }, func(im *image) {}, 0,
 			ErrOtherBuildID},
-		{"object file", func(im *image) { noSegments(im); im.Type = elf.ET_REL }, noSegments, 0, nil},
+		{"object file", func(im *image) { noSegments(im); im.Type = elf.ET_REL },
+			noSegments, 0, nil},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			everyClass(t, func(t *testing.T, im *image) {

@@ -38,7 +38,8 @@ func (f *File) debugFiles() ([]debugFile, error) {
 	var files []debugFile
 	id, err := f.BuildID()
 	if err == nil && len(id) >= 4 {
-		files = append(files, debugFile{path: filepath.Join(DebugRoot, ".build-id", id[:2], id[2:]+".debug")})
+		files = append(files,
+			debugFile{path: filepath.Join(DebugRoot, ".build-id", id[:2], id[2:]+".debug")})
 		for _, cache := range debuginfodCaches() {
 			files = append(files, debugFile{path: filepath.Join(cache, id, "debuginfo")})
 		}
@@ -55,7 +56,8 @@ func (f *File) debugFiles() ([]debugFile, error) {
 		path = resolved
 	}
 	directory := filepath.Dir(path)
-	for _, place := range []string{directory, filepath.Join(directory, ".debug"), filepath.Join(DebugRoot, directory)} {
+	for _, place := range []string{directory, filepath.Join(directory, ".debug"),
+		filepath.Join(DebugRoot, directory)} {
 		if at := filepath.Join(place, name); at != path {
 			files = append(files, debugFile{at, true, checksum})
 		}
@@ -67,7 +69,8 @@ func (f *File) debugFiles() ([]debugFile, error) {
 // directories, padded with zeros to a multiple of 4 bytes, and a checksum.
 func (f *File) debugLinkName() (name string, checksum uint32, ok bool) {
 	s := f.debugLink
-	if s.Size == 0 || s.Size > maxDebugLink || s.Kind != elf.SHT_PROGBITS || s.Flags&elf.SHF_COMPRESSED != 0 {
+	if s.Size == 0 || s.Size > maxDebugLink || s.Kind != elf.SHT_PROGBITS ||
+		s.Flags&elf.SHF_COMPRESSED != 0 {
 		return "", 0, false
 	}
 	data, err := f.ReadRange(s.Offset, s.Size)
@@ -77,7 +80,8 @@ func (f *File) debugLinkName() (name string, checksum uint32, ok bool) {
 	text, _, found := bytes.Cut(data, []byte{0})
 	at := (len(text) + 1 + 3) &^ 3
 	name = string(text)
-	if !found || at+4 > len(data) || name == "" || name == "." || name == ".." || strings.ContainsAny(name, `/\`) {
+	if !found || at+4 > len(data) || name == "" || name == "." || name == ".." ||
+		strings.ContainsAny(name, `/\`) {
 		return "", 0, false
 	}
 	return name, f.Words.Uint32(data[at:]), true

@@ -18,8 +18,9 @@ import (
 
 func addDebugLink(im *image, name string, checksum uint32) {
 	data := append([]byte(name), make([]byte, 4-len(name)%4)...)
-	im.Sections = append(im.Sections, elfimage.Section{Name: ".gnu_debuglink", Kind: elf.SHT_PROGBITS,
-		Data: im.Order.AppendUint32(data, checksum)})
+	im.Sections = append(im.Sections,
+		elfimage.Section{Name: ".gnu_debuglink", Kind: elf.SHT_PROGBITS,
+			Data: im.Order.AppendUint32(data, checksum)})
 }
 
 // addBuildID adds a build ID, given in hexadecimal, unless that is "".
@@ -28,8 +29,9 @@ func addBuildID(im *image, id string) {
 	if err != nil || len(bytes) == 0 {
 		return
 	}
-	im.Sections = append(im.Sections, elfimage.Section{Name: ".note.gnu.build-id", Kind: elf.SHT_NOTE, Align: 4,
-		Data: im.RawNote(buildIDOwner, buildIDType, bytes, 4)})
+	im.Sections = append(im.Sections,
+		elfimage.Section{Name: ".note.gnu.build-id", Kind: elf.SHT_NOTE, Align: 4,
+			Data: im.RawNote(buildIDOwner, buildIDType, bytes, 4)})
 }
 
 func TestDebugFileIsFoundByItsName(t *testing.T) {
@@ -47,19 +49,23 @@ func TestDebugFileIsFoundByItsName(t *testing.T) {
 	}{
 		{name: "beside the file", link: "program.debug", place: "program.debug"},
 		{name: "in the directory .debug", link: "program.debug", place: ".debug/program.debug"},
-		{name: "other checksum", link: "program.debug", place: "program.debug", checksumIsOthers: true, err: ErrOtherBuildID},
+		{name: "other checksum", link: "program.debug", place: "program.debug",
+			checksumIsOthers: true, err: ErrOtherBuildID},
 		{name: "other checksum, same build ID", link: "program.debug", place: "program.debug",
 			fileID: id, debugID: id, checksumIsOthers: true},
-		{name: "other build ID", link: "program.debug", place: "program.debug", fileID: id, debugID: other,
-			err: ErrOtherBuildID},
-		{name: "build ID of one of them", link: "program.debug", place: "program.debug", fileID: id},
+		{name: "other build ID", link: "program.debug", place: "program.debug", fileID: id,
+			debugID: other,
+			err:     ErrOtherBuildID},
+		{name: "build ID of one of them", link: "program.debug", place: "program.debug",
+			fileID: id},
 		{name: "not there", link: "program.debug", place: "other.debug", err: fs.ErrNotExist},
 		{name: "a directory", link: "program.debug", place: "program.debug/x", err: fs.ErrNotExist},
 		{name: "the file itself", link: "program", place: "program.debug", err: fs.ErrNotExist},
 		{name: "a path", link: "../program.debug", place: "program.debug", err: ErrNoBuildID},
 		{name: "a directory's name", link: "..", place: "program.debug", err: ErrNoBuildID},
 		{name: "no name", link: "", place: "program.debug", err: ErrNoBuildID},
-		{name: "no name, but a build ID", link: "", place: "program.debug", fileID: id, err: fs.ErrNotExist},
+		{name: "no name, but a build ID", link: "", place: "program.debug", fileID: id,
+			err: fs.ErrNotExist},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			everyClass(t, func(t *testing.T, im *image) {
@@ -123,7 +129,8 @@ func TestDebugFileIsFoundInTheCacheOfDebuginfod(t *testing.T) {
 			addBuildID(debug, id)
 			at := filepath.Join(dir, test.place, id, "debuginfo")
 			qt.Assert(t, qt.IsNil(os.MkdirAll(filepath.Dir(at), 0o700)))
-			qt.Assert(t, qt.IsNil(os.WriteFile(at, nil, 0o600))) // not found: that is remembered, too
+			// Not found: that is remembered, too.
+			qt.Assert(t, qt.IsNil(os.WriteFile(at, nil, 0o600)))
 
 			im := newImage64()
 			addBuildID(im, id)

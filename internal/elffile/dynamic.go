@@ -100,7 +100,8 @@ func (f *File) dynamicEntries(yield func(tag elf.DynTag, value uint64) bool) err
 		return fmt.Errorf("dynamic section of %d bytes: %w", f.dynamic.FileSize, ErrTooLarge)
 	}
 	word := f.Words.Size()
-	entries := table{offset: f.dynamic.Offset, size: 2 * word, count: f.dynamic.FileSize / uint64(2*word)}
+	entries := table{offset: f.dynamic.Offset, size: 2 * word,
+		count: f.dynamic.FileSize / uint64(2*word)}
 	w := newWindow(f)
 	defer w.close()
 	for i := range entries.count {
@@ -143,7 +144,8 @@ func (f *File) DynamicStrings(tag elf.DynTag) ([]string, error) {
 	case err != nil || len(places) == 0:
 		return nil, err
 	case len(places) > maxDynamicStrings:
-		return nil, fmt.Errorf("more than %d entries of %v: %w", maxDynamicStrings, tag, ErrTooLarge)
+		return nil, fmt.Errorf("more than %d entries of %v: %w", maxDynamicStrings, tag,
+			ErrTooLarge)
 	}
 	offset, err := f.Offset(table)
 	if err != nil {
@@ -154,7 +156,8 @@ func (f *File) DynamicStrings(tag elf.DynTag) ([]string, error) {
 	var all []string
 	for _, place := range places {
 		if place >= size || offset+place < offset {
-			return nil, fmt.Errorf("%v at %d of %d bytes of strings: %w", tag, place, size, ErrMalformed)
+			return nil, fmt.Errorf("%v at %d of %d bytes of strings: %w", tag, place, size,
+				ErrMalformed)
 		}
 		b := buffer[:min(size-place, maxDynamicString+1)]
 		n, err := f.readUpTo(b, offset+place)
@@ -166,7 +169,8 @@ func (f *File) DynamicStrings(tag elf.DynTag) ([]string, error) {
 		case end >= 0:
 			all = append(all, string(b[:end]))
 		case n > maxDynamicString:
-			return nil, fmt.Errorf("%v of more than %d bytes: %w", tag, maxDynamicString, ErrTooLarge)
+			return nil, fmt.Errorf("%v of more than %d bytes: %w", tag, maxDynamicString,
+				ErrTooLarge)
 		default:
 			return nil, fmt.Errorf("%v: %w", tag, ErrTruncated)
 		}

@@ -85,7 +85,8 @@ func TestInterpreter(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			im := newImage64()
-			im.Segments = append(im.Segments, elfimage.Segment{Kind: elf.PT_INTERP, Data: []byte(test.data)})
+			im.Segments = append(im.Segments,
+				elfimage.Segment{Kind: elf.PT_INTERP, Data: []byte(test.data)})
 			qt.Check(t, qt.Equals(im.open(t).Interpreter(), test.want))
 		})
 	}

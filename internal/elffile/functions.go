@@ -172,7 +172,8 @@ func (f *File) readFunctions(table Section) (functionTable, error) {
 				continue
 			}
 			if len(found) == maxFunctions {
-				return functionTable{}, fmt.Errorf("more than %d functions: %w", maxFunctions, ErrTooLarge)
+				return functionTable{}, fmt.Errorf("more than %d functions: %w", maxFunctions,
+					ErrTooLarge)
 			}
 			found = append(found, orderedFunction{function, uint32(len(found))})
 		}
@@ -199,7 +200,8 @@ func byAddress(found []orderedFunction) []function {
 	slices.SortFunc(found, func(a, b orderedFunction) int {
 		return cmp.Or(cmp.Compare(a.address, b.address), cmp.Compare(a.order, b.order))
 	})
-	found = slices.CompactFunc(found, func(a, b orderedFunction) bool { return a.address == b.address })
+	found = slices.CompactFunc(found,
+		func(a, b orderedFunction) bool { return a.address == b.address })
 	functions := make([]function, len(found))
 	for i, f := range found {
 		functions[i] = f.function
@@ -214,5 +216,6 @@ func (f *File) functionSymbol(b []byte) (function, bool) {
 	if !ok || kind != elf.STT_FUNC && kind != elf.STT_GNU_IFUNC {
 		return function{}, false
 	}
-	return function{symbol.value, uint32(min(max(symbol.size, 1), math.MaxUint32)), f.Words.Uint32(b)}, true
+	return function{symbol.value, uint32(min(max(symbol.size, 1), math.MaxUint32)),
+		f.Words.Uint32(b)}, true
 }

@@ -131,14 +131,16 @@ func TestFunctionsRefuses(t *testing.T) {
 			im := newImage64()
 			im.AddSymbols(elf.SHT_SYMTAB, "", elfimage.NewSymbol("main", 0x10, elf.STT_FUNC, 1))
 			test.change(&im.Sections[1], &im.Sections[2])
-			im.AddSymbols(elf.SHT_DYNSYM, "", elfimage.NewSymbol("exported", 0x100, elf.STT_FUNC, 1))
+			im.AddSymbols(elf.SHT_DYNSYM, "",
+				elfimage.NewSymbol("exported", 0x100, elf.STT_FUNC, 1))
 			fs, err := im.open(t).Functions()
 			qt.Assert(t, qt.ErrorIs(err, test.want))
 			if err != nil {
 				qt.Check(t, qt.ErrorMatches(err, test.text))
 			}
 			qt.Check(t, qt.Equals(functionAt(fs, 0x10), ""))
-			qt.Check(t, qt.Equals(functionAt(fs, 0x100), "exported"), qt.Commentf("the other table"))
+			qt.Check(t, qt.Equals(functionAt(fs, 0x100), "exported"),
+				qt.Commentf("the other table"))
 		})
 	}
 }

@@ -27,9 +27,13 @@ func addSeeds(f *testing.F, add func(contents []byte)) {
 			im.AddDynamic(uint64(elf.DT_NEEDED), 1, uint64(elf.DT_STRTAB), dataAddress,
 				uint64(elf.DT_STRSZ), 9, 0, 0)
 			im.Sections = append(im.Sections, elfimage.Section{
-				Name: ".note.gnu.build-id", Kind: elf.SHT_NOTE, Align: 4, Data: im.RawNote(buildIDOwner, buildIDType, []byte{1, 2, 3}, 4),
+				Name:  ".note.gnu.build-id",
+				Kind:  elf.SHT_NOTE,
+				Align: 4,
+				Data:  im.RawNote(buildIDOwner, buildIDType, []byte{1, 2, 3}, 4),
 			})
-			im.AddSymbols(elf.SHT_SYMTAB, "", elfimage.NewSymbol("main", codeAddress, elf.STT_FUNC, 1))
+			im.AddSymbols(elf.SHT_SYMTAB, "",
+				elfimage.NewSymbol("main", codeAddress, elf.STT_FUNC, 1))
 			add(im.Bytes())
 			im.Extended = true
 			add(im.Bytes())
@@ -146,7 +150,8 @@ func FuzzDebugFile(f *testing.F) {
 			t.Fatal(err)
 		}
 		linked, err := alone.Symbol(symbol)
-		if err != nil || found.Value != linked.Value && found.Value != debug.Words.Moved(linked.Value, debug.symbols.moved) {
+		if err != nil || found.Value != linked.Value &&
+			found.Value != debug.Words.Moved(linked.Value, debug.symbols.moved) {
 			t.Errorf("%#x, not %#x (%v) moved by %#x", found.Value, linked.Value, err,
 				debug.symbols.moved)
 		}

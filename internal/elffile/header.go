@@ -87,8 +87,10 @@ func (f *File) fileHeader(b []byte) (h header, err error) {
 	programs := f.Words.Address(b[24+word:])
 	sections := f.Words.Address(b[24+2*word:])
 	counters := b[24+3*word+4+2:]
-	h.programs = table{offset: programs, size: int(f.Words.Uint16(counters)), count: uint64(f.Words.Uint16(counters[2:]))}
-	h.sections = table{offset: sections, size: int(f.Words.Uint16(counters[4:])), count: uint64(f.Words.Uint16(counters[6:]))}
+	h.programs = table{offset: programs, size: int(f.Words.Uint16(counters)),
+		count: uint64(f.Words.Uint16(counters[2:]))}
+	h.sections = table{offset: sections, size: int(f.Words.Uint16(counters[4:])),
+		count: uint64(f.Words.Uint16(counters[6:]))}
 	h.sectionNames = uint32(f.Words.Uint16(counters[8:]))
 
 	h.extendedPrograms = h.programs.count == 0xffff // PN_XNUM

@@ -56,7 +56,8 @@ func TestOpenRefuses(t *testing.T) {
 		{"wrong magic", at(0, 'M', 'Z'), ErrNotELF, "not an ELF file"},
 		{"class 3", at(elf.EI_CLASS, 3), ErrMalformed, "file header: unknown class 3: .*"},
 		{"byte order 0", at(elf.EI_DATA, 0), ErrMalformed, "file header: unknown byte order 0: .*"},
-		{"version 2", at(elf.EI_VERSION, 2), ErrMalformed, "file header: unknown ELF version 2: .*"},
+		{"version 2", at(elf.EI_VERSION, 2), ErrMalformed,
+			"file header: unknown ELF version 2: .*"},
 		{"core file", func(im *image) { im.Type = elf.ET_CORE }, ErrFileType, "ET_CORE: .*"},
 		{"type 0", func(im *image) { im.Type = elf.ET_NONE }, ErrFileType, "ET_NONE: .*"},
 		{"size of program headers", at(54, 57), ErrMalformed, "program headers of 57 bytes: .*"},
@@ -65,13 +66,16 @@ func TestOpenRefuses(t *testing.T) {
 			"program header 0: .*"},
 		{"program headers past all files", at(programs, 0xf0, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff,
 			0xff), ErrTruncated, "program header 0: .*"},
-		{"section headers past the end", at(sections, 0, 0, 0, 1), ErrTruncated, "section names: .*"},
+		{"section headers past the end", at(sections, 0, 0, 0, 1), ErrTruncated,
+			"section names: .*"},
 		{"section headers wrap around", at(sections, 0xc0, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff,
 			0xff), ErrTruncated, "section names: .*"},
 		{"section headers fewer than counted", at(60, 99), ErrTruncated, "section names: .*"},
-		{"section names in no section", at(62, 3), ErrMalformed, "section names in section 3 of 3: .*"},
+		{"section names in no section", at(62, 3), ErrMalformed,
+			"section names in section 3 of 3: .*"},
 		{"segment that wraps around", func(im *image) {
-			im.Segments[1].Offset, im.Segments[1].Size = elfimage.Ptr[uint64](1<<63), elfimage.Ptr[uint64](1<<63)
+			im.Segments[1].Offset, im.Segments[1].Size = elfimage.Ptr[uint64](1<<63),
+				elfimage.Ptr[uint64](1<<63)
 		}, ErrMalformed, "program header 1: .*"},
 		{"too many segments", func(im *image) {
 			for range maxSegments {
@@ -87,11 +91,15 @@ func TestOpenRefuses(t *testing.T) {
 		}, ErrMalformed, "numbers in a section header that does not exist: .*"},
 		{"too many sections", func(im *image) {
 			im.Extended = true
-			im.Edit = func(b []byte) { im.Order.PutUint64(b[im.Order.Uint64(b[sections:])+32:], 1<<32) }
+			im.Edit = func(b []byte) {
+				im.Order.PutUint64(b[im.Order.Uint64(b[sections:])+32:], 1<<32)
+			}
 		}, ErrTooLarge, "4294967296 section headers: .*"},
 		{"too many program headers", func(im *image) {
 			im.Extended = true
-			im.Edit = func(b []byte) { im.Order.PutUint32(b[im.Order.Uint64(b[sections:])+44:], 1<<31) }
+			im.Edit = func(b []byte) {
+				im.Order.PutUint32(b[im.Order.Uint64(b[sections:])+44:], 1<<31)
+			}
 		}, ErrTooLarge, "2147483648 program headers: .*"},
 		{"large section names", func(im *image) { im.EditSection(2, 32, 4<<30) }, ErrTooLarge,
 			"section names: 4294967296 bytes: .*"},

@@ -31,7 +31,8 @@ func newImage64() *image { return newImage(elf.ELFCLASS64, binary.LittleEndian) 
 func everyClass(t *testing.T, test func(t *testing.T, im *image)) {
 	for _, class := range []elf.Class{elf.ELFCLASS32, elf.ELFCLASS64} {
 		for _, order := range []elfimage.ByteOrder{binary.LittleEndian, binary.BigEndian} {
-			t.Run(class.String()+order.String(), func(t *testing.T) { test(t, newImage(class, order)) })
+			t.Run(class.String()+order.String(),
+				func(t *testing.T) { test(t, newImage(class, order)) })
 		}
 	}
 }

@@ -15,8 +15,10 @@ func installedFiles(t *testing.T) []string {
 	t.Helper()
 	var files []string
 	for _, pattern := range []string{
-		"../../elfnote/testdata/*.so", "../../elfnote/testdata/*.pie", "../../elfnote/testdata/*.exe",
-		"/usr/lib/*/libstdc++.so.6", "/usr/lib/*/libc.so.6", "/usr/bin/python3.[0-9][0-9]", "/usr/*-linux-gnu*/lib/libc.so.6",
+		"../../elfnote/testdata/*.so", "../../elfnote/testdata/*.pie",
+		"../../elfnote/testdata/*.exe",
+		"/usr/lib/*/libstdc++.so.6", "/usr/lib/*/libc.so.6", "/usr/bin/python3.[0-9][0-9]",
+		"/usr/*-linux-gnu*/lib/libc.so.6",
 		"/usr/lib/jvm/*/lib/server/libjvm.so",
 	} {
 		found, err := filepath.Glob(pattern)
@@ -58,7 +60,8 @@ func compareFunctions(t *testing.T, f *File, peer *elf.File) {
 	var functions []elf.Symbol
 	for _, s := range append(static, dynamic...) {
 		kind := elf.ST_TYPE(s.Info)
-		if s.Section == elf.SHN_UNDEF || s.Name == "" || kind != elf.STT_FUNC && kind != elf.STT_GNU_IFUNC {
+		if s.Section == elf.SHN_UNDEF || s.Name == "" || kind != elf.STT_FUNC &&
+			kind != elf.STT_GNU_IFUNC {
 			continue
 		}
 		functions = append(functions, s)

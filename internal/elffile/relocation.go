@@ -47,7 +47,8 @@ func (f *File) NewRelocator(s Section, left int) *Relocator {
 		entry = entry / 3 * 2
 	}
 	symbols := f.symbols.static
-	if !ok || !known || kind == 0 || relocations.record != entry || symbols.record != uint64(symbolSize) ||
+	if !ok || !known || kind == 0 || relocations.record != entry ||
+		symbols.record != uint64(symbolSize) ||
 		(relocations.Flags|symbols.Flags)&elf.SHF_COMPRESSED != 0 {
 		return nil
 	}

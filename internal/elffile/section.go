@@ -51,7 +51,8 @@ func (f *File) sectionHeaders(w *window, h *header) error {
 		return nil
 	}
 	if uint64(h.sectionNames) >= h.sections.count {
-		return fmt.Errorf("section names in section %d of %d: %w", h.sectionNames, h.sections.count, ErrMalformed)
+		return fmt.Errorf("section names in section %d of %d: %w", h.sectionNames, h.sections.count,
+			ErrMalformed)
 	}
 	names, err := f.sectionNames(w, h)
 	if err != nil {
@@ -66,7 +67,8 @@ func (f *File) sectionHeaders(w *window, h *header) error {
 		}
 		s := decodeSection(f.Words, b)
 		s.number = uint32(i)
-		if s.Flags&(elf.SHF_ALLOC|elf.SHF_EXECINSTR) == elf.SHF_ALLOC|elf.SHF_EXECINSTR && s.Size > 0 {
+		if s.Flags&(elf.SHF_ALLOC|elf.SHF_EXECINSTR) == elf.SHF_ALLOC|elf.SHF_EXECINSTR &&
+			s.Size > 0 {
 			if s.Kind == elf.SHT_NOBITS {
 				missingCode = true
 			} else {
@@ -93,7 +95,8 @@ func (f *File) sectionHeaders(w *window, h *header) error {
 				f.ProbeNotes = append(f.ProbeNotes, s)
 			}
 		case ".rela.note.stapsdt", ".rel.note.stapsdt":
-			if f.Type == elf.ET_REL && (s.Kind == elf.SHT_RELA || s.Kind == elf.SHT_REL) && len(f.relocations) < maxRelocationSections {
+			if f.Type == elf.ET_REL && (s.Kind == elf.SHT_RELA || s.Kind == elf.SHT_REL) &&
+				len(f.relocations) < maxRelocationSections {
 				if f.relocations == nil {
 					f.relocations = make(map[uint32]Section)
 				}

@@ -70,7 +70,8 @@ func (f *File) programHeaders(w *window, t table) error {
 		switch elf.ProgType(f.Words.Uint32(b)) {
 		case elf.PT_LOAD:
 			if s.Offset+s.FileSize < s.Offset {
-				return fmt.Errorf("program header %d: offset %#x and size %#x: %w", i, s.Offset, s.FileSize, ErrMalformed)
+				return fmt.Errorf("program header %d: offset %#x and size %#x: %w", i, s.Offset,
+					s.FileSize, ErrMalformed)
 			}
 			if len(f.Segments) == maxSegments {
 				return fmt.Errorf("more than %d segments: %w", maxSegments, ErrTooLarge)

@@ -48,8 +48,10 @@ func TestSymbol(t *testing.T) {
 			elfimage.NewSymbol("ns::name\xff\x1b", 0x90, elf.STT_OBJECT, here),
 		)
 		defined := map[string]uint64{
-			"large_counter": 0x10, "counter": 0x20, "unter": 0x30, "twice": 0x40, "defined_once": 0x60,
-			"dynamic": 0x50, "both": 0x52, "zero": 0, "absolute": 0x80, "thread": 0x71, "function": 0x81, "ns::name\xff\x1b": 0x90,
+			"large_counter": 0x10, "counter": 0x20, "unter": 0x30, "twice": 0x40,
+			"defined_once": 0x60,
+			"dynamic":      0x50, "both": 0x52, "zero": 0, "absolute": 0x80, "thread": 0x71,
+			"function": 0x81, "ns::name\xff\x1b": 0x90,
 		}
 		undefined := []string{"", "nothing", "r", "ambig", "imported", "file", "section", "common",
 			"counter\x00twice",
@@ -94,14 +96,20 @@ func TestSymbolHasTypeAndVisibility(t *testing.T) {
 		got, err := f.Symbol("function")
 		qt.Assert(t, qt.IsNil(err))
 		qt.Check(t, qt.Equals(got, elf.Symbol{
-			Name: "function", Info: info(elf.STB_GLOBAL, elf.STT_FUNC), Other: byte(elf.STV_PROTECTED),
+			Name:    "function",
+			Info:    info(elf.STB_GLOBAL, elf.STT_FUNC),
+			Other:   byte(elf.STV_PROTECTED),
 			Section: 1, Value: 0x10, Size: 8,
 		}))
 		f.symbols.moved = 0x1000
 		got, err = f.Symbol("variable")
 		qt.Assert(t, qt.IsNil(err))
 		qt.Check(t, qt.Equals(got, elf.Symbol{
-			Name: "variable", Info: info(elf.STB_LOCAL, elf.STT_TLS), Section: 2, Value: 0x18, Size: 8,
+			Name:    "variable",
+			Info:    info(elf.STB_LOCAL, elf.STT_TLS),
+			Section: 2,
+			Value:   0x18,
+			Size:    8,
 		}))
 		_, err = f.Symbol("clash")
 		qt.Check(t, qt.ErrorIs(err, ErrSymbolAmbiguous))

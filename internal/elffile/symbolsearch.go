@@ -93,7 +93,8 @@ func (f *File) symbolTable(table Section) (size uint64, strings Section, err err
 // linkedSection returns the section that another one refers to.
 func (f *File) linkedSection(s Section) (Section, error) {
 	if uint64(s.link) >= f.sections.count {
-		return Section{}, fmt.Errorf("symbol names in section %d of %d: %w", s.link, f.sections.count, ErrMalformed)
+		return Section{}, fmt.Errorf("symbol names in section %d of %d: %w", s.link,
+			f.sections.count, ErrMalformed)
 	}
 	b := make([]byte, f.sections.size)
 	if err := f.ReadFull(b, f.sections.offset+uint64(s.link)*uint64(f.sections.size)); err != nil {
@@ -204,7 +205,8 @@ func (s *symbolSearch) findDefinitions(table Section, size uint64, buffer *Buffe
 		}
 		at += uint64(len(b))
 		for ; len(b) > 0; b = b[size:] {
-			i, ok := slices.BinarySearchFunc(s.places, w.Uint32(b), func(p namePlace, offset uint32) int { return cmp.Compare(p.offset, offset) })
+			i, ok := slices.BinarySearchFunc(s.places, w.Uint32(b),
+				func(p namePlace, offset uint32) int { return cmp.Compare(p.offset, offset) })
 			if !ok {
 				continue
 			}

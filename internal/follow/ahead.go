@@ -12,7 +12,9 @@ import (
 //
 // It is for followers of files with one part. The error is that of attach, or
 // os.ErrClosed.
-func (f *Follower[F, A]) AttachAhead(process proc.Process, file proc.FileID, attach func() (A, error)) error {
+func (f *Follower[F, A]) AttachAhead(
+	process proc.Process, file proc.FileID, attach func() (A, error),
+) error {
 	f.following.Lock()
 	defer f.following.Unlock()
 	if f.isStopped() {

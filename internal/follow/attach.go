@@ -66,7 +66,8 @@ func (f *Follower[F, A]) openOnce(at target) (F, error) {
 		err  error
 	}
 	got := &result{}
-	err := f.call(at, f.blocked.shorten(f.patience), func() { got.file, got.err = f.driver.Open(at.pair) }, func(r *round[A]) {
+	open := func() { got.file, got.err = f.driver.Open(at.pair) }
+	err := f.call(at, f.blocked.shorten(f.patience), open, func(r *round[A]) {
 		switch _, opened := f.files[at.File]; {
 		case got.err != nil:
 			f.fail(WholeFile, at, got.err, r)
@@ -145,7 +146,11 @@ func (f *Follower[F, A]) isAttached(part int, place Place) bool {
 
 func (f *Follower[F, A]) add(part int, at target, file F, attached A, r *round[A]) {
 	f.addTo(at.Place, part, &attachment[A]{
-		attached: attached, mappings: at.pair.Mappings, pair: at.pair, owner: at.owner, sites: f.driver.Sites(part, file),
+		attached: attached,
+		mappings: at.pair.Mappings,
+		pair:     at.pair,
+		owner:    at.owner,
+		sites:    f.driver.Sites(part, file),
 	}, r)
 }
 
@@ -162,7 +167,8 @@ func (f *Follower[F, A]) needs(what attempt, file F) amounts {
 }
 
 func (f *Follower[F, A]) addTo(place Place, part int, a *attachment[A], r *round[A]) {
-	f.budget.take(place, a.owner, amounts{sites: a.sites, descriptors: f.driver.Descriptors(a.attached)})
+	f.budget.take(place, a.owner,
+		amounts{sites: a.sites, descriptors: f.driver.Descriptors(a.attached)})
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.attached[place] == nil {

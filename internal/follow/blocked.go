@@ -70,7 +70,9 @@ func (b *blocked) add(file proc.FileID, owner string, more int) {
 // call makes a call of the driver, unless that is in vain now. If the call
 // takes too long it is left behind, and the error wraps proc.ErrBlocked. late
 // is called when it has returned after all, with the lock held.
-func (f *Follower[F, A]) call(at target, patience time.Duration, call func(), late func(*round[A])) error {
+func (f *Follower[F, A]) call(
+	at target, patience time.Duration, call func(), late func(*round[A]),
+) error {
 	if f.blocked.has(at) {
 		return proc.ErrBlocked
 	}

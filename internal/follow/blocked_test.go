@@ -49,7 +49,8 @@ func TestFollowerGoesOnWithoutAFileThatBlocks(t *testing.T) {
 			told := w.takeTold()
 			qt.Check(t, qt.IsTrue(slices.Contains(told, "+0 good")))
 			qt.Check(t, qt.HasLen(told, 4), qt.Commentf("%v", told))
-			qt.Check(t, qt.Equals(f.blocked.total, maxBlockedOfOwner), qt.Commentf("all are of one owner"))
+			qt.Check(t, qt.Equals(f.blocked.total, maxBlockedOfOwner),
+				qt.Commentf("all are of one owner"))
 
 			// No pass waits for them again.
 			qt.Assert(t, qt.IsNil(f.SyncAll()))
@@ -58,7 +59,8 @@ func TestFollowerGoesOnWithoutAFileThatBlocks(t *testing.T) {
 
 			// What answers after all is attached.
 			close(unblock)
-			testneeds.Await(t, 10*time.Second, "three are attached", func() bool { return len(f.Attachments()) == 3 })
+			testneeds.Await(t, 10*time.Second, "three are attached",
+				func() bool { return len(f.Attachments()) == 3 })
 			qt.Assert(t, qt.IsNil(f.SyncAll()))
 			qt.Check(t, qt.HasLen(f.Attachments(), 4))
 		})
@@ -145,7 +147,10 @@ func TestFollowerAttachesAheadWithoutWaitingForLong(t *testing.T) {
 		f.aheadPatience = 20 * time.Millisecond
 		unblock := make(chan struct{})
 		process := proc.Process{ProcessID: proc.ProcessID{PID: 1 << 29}}
-		err := f.AttachAhead(process, fileIDs(t, 1)[0], func() (*fake, error) { <-unblock; return nil, errFull })
+		err := f.AttachAhead(process, fileIDs(t, 1)[0], func() (*fake, error) {
+			<-unblock
+			return nil, errFull
+		})
 		qt.Check(t, qt.ErrorIs(err, proc.ErrBlocked))
 		close(unblock)
 		f.awaitAnswers(t)

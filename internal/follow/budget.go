@@ -85,7 +85,8 @@ type FullError struct {
 }
 
 // names of resources, and how options are called that limit them.
-var names = [resources]struct{ name, option string }{{"sites", "Sites"}, {"descriptors", "Descriptors"}}
+var names = [resources]struct{ name, option string }{{"sites", "Sites"},
+	{"descriptors", "Descriptors"}}
 
 // Option returns what is full, and which option says so.
 func (e *FullError) Option() (limit, option string) {
@@ -234,7 +235,8 @@ func (b *budget) half(r resource, owner string) []Place {
 			places = append(places, place)
 		}
 	}
-	slices.SortFunc(places, func(x, y Place) int { return cmp.Compare(b.places[y].turn, b.places[x].turn) })
+	slices.SortFunc(places,
+		func(x, y Place) int { return cmp.Compare(b.places[y].turn, b.places[x].turn) })
 	half := 0
 	for i, place := range places {
 		if half += b.places[place].has[r]; 2*half >= b.account(owner).has[r] {

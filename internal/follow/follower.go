@@ -102,7 +102,9 @@ type attachment[A any] struct {
 // New returns a follower of the processes that map a file with a probe that
 // matches one of the patterns. It does nothing before the first call of Sync,
 // SyncAll or Run.
-func New[F, A any](driver Driver[F, A], opts Options, patterns ...elfnote.Pattern) (*Follower[F, A], error) {
+func New[F, A any](
+	driver Driver[F, A], opts Options, patterns ...elfnote.Pattern,
+) (*Follower[F, A], error) {
 	if opts.NeedsPIDs && !opts.Proc.FS.OwnPIDs() {
 		return nil, fmt.Errorf("attaching to single processes needs the PIDs of the caller's own PID namespace, "+
 			"which are not those of the proc file system at %s", opts.Proc.FS.Root())

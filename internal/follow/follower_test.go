@@ -329,7 +329,8 @@ func TestFollowerClose(t *testing.T) {
 	w.start(1, "a", "b")
 	ran := make(chan error)
 	go func() { ran <- f.Run(context.Background(), time.Millisecond) }()
-	testneeds.Await(t, 10*time.Second, "two are attached", func() bool { return len(f.Attachments()) == 2 })
+	testneeds.Await(t, 10*time.Second, "two are attached",
+		func() bool { return len(f.Attachments()) == 2 })
 	qt.Check(t, qt.IsNil(f.Close()))
 	qt.Check(t, qt.IsNil(<-ran))
 	qt.Check(t, qt.HasLen(f.Attachments(), 0))

@@ -91,7 +91,8 @@ func TestLingering(t *testing.T) {
 			l.leave(file, time.Second)
 			l.leave(other, time.Second)
 			l.endAll(l.end)
-			qt.Check(t, qt.IsTrue(slices.Contains(l.ended, file) && slices.Contains(l.ended, other)))
+			qt.Check(t,
+				qt.IsTrue(slices.Contains(l.ended, file) && slices.Contains(l.ended, other)))
 			l.pass(time.Hour)
 			qt.Check(t, qt.HasLen(l.ended, 2))
 		},

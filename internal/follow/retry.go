@@ -95,7 +95,8 @@ func (a *attempts) fail(key attempt, owner string, err error, when When) (news b
 		a.failed = make(map[attempt]*failure)
 	}
 	before := a.failed[key]
-	if whole := a.failed[attempt{key.Place, WholeFile}]; before == nil && whole != nil && whole.needs[sites] > 0 {
+	if whole := a.failed[attempt{key.Place, WholeFile}]; before == nil && whole != nil &&
+		whole.needs[sites] > 0 {
 		before = whole // the file was closed since
 	}
 	a.turn++
@@ -117,7 +118,9 @@ func (a *attempts) fail(key attempt, owner string, err error, when When) (news b
 // with WithRoom only for those that need it. It ends after a time, so that a
 // call does not take long and later ones come to the rest. It forgets an
 // attempt that does not fail again, and one for what is not among the pairs.
-func (a *attempts) again(pairs []*proc.ProcessFile, when When, try func(attempt, *proc.ProcessFile)) {
+func (a *attempts) again(
+	pairs []*proc.ProcessFile, when When, try func(attempt, *proc.ProcessFile),
+) {
 	current := make(map[Place]*proc.ProcessFile, 2*len(pairs))
 	for _, pair := range slices.Backward(pairs) {
 		current[inProcess(pair)] = pair
@@ -151,7 +154,8 @@ func (a *attempts) again(pairs []*proc.ProcessFile, when When, try func(attempt,
 
 // sort puts those first that failed first, with the owners taking turns.
 func (a *attempts) sort(keys []attempt) {
-	slices.SortFunc(keys, func(x, y attempt) int { return cmp.Compare(a.failed[x].turn, a.failed[y].turn) })
+	slices.SortFunc(keys,
+		func(x, y attempt) int { return cmp.Compare(a.failed[x].turn, a.failed[y].turn) })
 	nth, of := make(map[attempt]int, len(keys)), make(map[string]int)
 	for _, key := range keys {
 		owner := a.failed[key].owner

@@ -77,8 +77,12 @@ func TestAttemptsAgain(t *testing.T) {
 			return tried
 		}
 		qt.Check(t, qt.IsTrue(slices.Equal(tried(all, WithRoom, true), []attempt{inFirst, third})))
-		qt.Check(t, qt.IsTrue(slices.Equal(tried(all, Later, true), []attempt{second, inFirst, third})), qt.Commentf("by their last failure"))
-		qt.Check(t, qt.IsTrue(slices.Equal(tried(all[:2], WithRoom, false), []attempt{second, inFirst})), qt.Commentf("one is no pair any more"))
+		qt.Check(t,
+			qt.IsTrue(slices.Equal(tried(all, Later, true), []attempt{second, inFirst, third})),
+			qt.Commentf("by their last failure"))
+		qt.Check(t,
+			qt.IsTrue(slices.Equal(tried(all[:2], WithRoom, false), []attempt{second, inFirst})),
+			qt.Commentf("one is no pair any more"))
 		qt.Check(t, qt.Equals(a.len(), 0))
 	})
 	t.Run("leaves out processes that have ended", func(t *testing.T) {
@@ -87,7 +91,8 @@ func TestAttemptsAgain(t *testing.T) {
 		w.end(pair.Process.PID)
 		var a attempts
 		a.fail(attempt{inProcess(pair), 0}, "", errTest, Later)
-		a.again([]*proc.ProcessFile{pair}, Later, func(attempt, *proc.ProcessFile) { t.Error("it has ended") })
+		a.again([]*proc.ProcessFile{pair}, Later,
+			func(attempt, *proc.ProcessFile) { t.Error("it has ended") })
 		qt.Check(t, qt.Equals(a.len(), 0))
 	})
 	t.Run("comes to all in several rounds", func(t *testing.T) {

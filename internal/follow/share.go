@@ -31,7 +31,8 @@ func (f *Follower[F, A]) Counts() Counts {
 // count makes the numbers anew, and has what waits for time tried again when
 // the first of it may be.
 func (f *Follower[F, A]) count() {
-	c := Counts{Sites: f.budget.total[sites], Descriptors: f.budget.total[descriptors], OverLimit: len(f.refused)}
+	c := Counts{Sites: f.budget.total[sites], Descriptors: f.budget.total[descriptors],
+		OverLimit: len(f.refused)}
 	wait, now := time.Duration(math.MaxInt64), time.Now()
 	for _, failed := range f.failed.failed {
 		switch failed.when {

@@ -19,7 +19,8 @@ import (
 func (w *world) startOf(user, pid int, files ...string) {
 	w.t.Helper()
 	w.start(pid, files...)
-	w.write(fmt.Sprint(pid, "/cgroup"), fmt.Sprintf("0::/user.slice/user-%d.slice/session-1.scope\n", user))
+	w.write(fmt.Sprint(pid, "/cgroup"),
+		fmt.Sprintf("0::/user.slice/user-%d.slice/session-1.scope\n", user))
 }
 
 func TestFollowerLimitsOwners(t *testing.T) {
@@ -160,7 +161,8 @@ func TestFollowerSharesOutDescriptors(t *testing.T) {
 	f.closing.Wait()
 	told := strings.Join(w.takeTold(), "\n")
 	qt.Check(t, qt.StringContains(told, "+0 other"))
-	qt.Check(t, qt.StringContains(told, "its container or user had 60 descriptors, the most of all"))
+	qt.Check(t,
+		qt.StringContains(told, "its container or user had 60 descriptors, the most of all"))
 	qt.Check(t, qt.IsTrue(f.Counts().Descriptors <= 61), qt.Commentf("%+v", f.Counts()))
 }
 

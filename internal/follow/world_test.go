@@ -42,7 +42,9 @@ type world struct {
 	perFile     func(file string) bool
 	fail        func(part int, file string) error
 
-	told     []string // "+0 a 7" and "-0 a" for part 0 of file a in process 7 and in every process, "!" and errors
+	// "+0 a 7" and "-0 a" for part 0 of file a in process 7 and in every
+	// process, "!" and errors.
+	told     []string
 	detached chan string
 }
 
@@ -103,13 +105,16 @@ func (w *world) startAt(pid, address int, files ...string) {
 			w.names[fileID(w.t, path)] = name
 		}
 		fmt.Fprintf(&maps, "%08x-%08x r-xp 00000000 08:01 1 %s\n", address, address+0x1000, path)
-		link := filepath.Join(w.root, dir, "map_files", fmt.Sprintf("%x-%x", address, address+0x1000))
+		link := filepath.Join(w.root, dir, "map_files",
+			fmt.Sprintf("%x-%x", address, address+0x1000))
 		qt.Assert(w.t, qt.IsNil(os.MkdirAll(filepath.Dir(link), 0o755)))
 		qt.Assert(w.t, qt.IsNil(os.Symlink(path, link)))
 		address += 0x1000
 	}
 	w.write(dir+"/maps", maps.String())
-	w.write(dir+"/stat", fmt.Sprintf("%d (program) S 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 %d %d 1 0 1 0 1 0 0\n", pid, pid, 1+len(files)))
+	w.write(dir+"/stat",
+		fmt.Sprintf("%d (program) S 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 %d %d 1 0 1 0 1 0 0\n",
+			pid, pid, 1+len(files)))
 }
 
 // end ends a process.
@@ -177,7 +182,9 @@ func (w *world) PerProcess(file *proc.CachedFile) bool {
 	return w.perFile(w.names[file.ID()])
 }
 
-func (w *world) Attach(part int, file string, pair *proc.ProcessFile, pid int) (*fake, bool, error) {
+func (w *world) Attach(
+	part int, file string, pair *proc.ProcessFile, pid int,
+) (*fake, bool, error) {
 	if err := w.fail(part, file); err != nil {
 		return nil, false, err
 	}
@@ -238,7 +245,8 @@ func (w *world) Changed(changes *Changes[*fake]) {
 		w.told = append(w.told, "-"+a.String())
 	}
 	for _, pair := range changes.Missed {
-		w.told = append(w.told, fmt.Sprintf("missed %s %d", filepath.Base(pair.Path), pair.Process.PID))
+		w.told = append(w.told,
+			fmt.Sprintf("missed %s %d", filepath.Base(pair.Path), pair.Process.PID))
 	}
 	for _, err := range changes.Errors {
 		w.told = append(w.told, "!"+err.Error())

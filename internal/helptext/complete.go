@@ -69,7 +69,8 @@ func (c *Completer) flags(current string) (all Completion) {
 	for _, it := range c.Flags() {
 		for _, f := range it.Flags {
 			word := Word{f.Name, it.summary()}
-			if strings.HasPrefix(f.Name, current) && !slices.ContainsFunc(all.Words, func(w Word) bool { return w.Text == f.Name }) {
+			if strings.HasPrefix(f.Name, current) &&
+				!slices.ContainsFunc(all.Words, func(w Word) bool { return w.Text == f.Name }) {
 				all.Words = append(all.Words, word)
 			}
 		}
@@ -138,7 +139,8 @@ func CheckShell(shell string) error {
 func Script(shell, command string) string {
 	return fmt.Sprintf("# Completion of %s for %s. To have it always, put it into %s\n", command,
 		shell,
-		fmt.Sprintf(places[shell], command)) + strings.ReplaceAll(scripts[shell], "COMMAND", command)
+		fmt.Sprintf(places[shell], command)) + strings.ReplaceAll(scripts[shell],
+		"COMMAND", command)
 }
 
 // places are where shells look for completions.

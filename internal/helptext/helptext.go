@@ -50,9 +50,11 @@ func Parse(text string) *Help {
 		switch {
 		case i == 0:
 			for _, line := range lines {
-				h.Synopsis = append(h.Synopsis, strings.TrimSpace(strings.TrimPrefix(line, "Usage:")))
+				h.Synopsis = append(h.Synopsis,
+					strings.TrimSpace(strings.TrimPrefix(line, "Usage:")))
 			}
-		case len(lines) > 1 && !strings.HasPrefix(lines[0], " ") && strings.HasPrefix(lines[1], " "):
+		case len(lines) > 1 && !strings.HasPrefix(lines[0], " ") &&
+			strings.HasPrefix(lines[1], " "):
 			block := Block{Title: lines[0]}
 			if block.Title == Examples {
 				block.Items = []Item{{Lines: lines[1:]}}

@@ -41,17 +41,23 @@ Examples
 
 func TestParse(t *testing.T) {
 	h := Parse(text)
-	qt.Check(t, qt.DeepEquals(h.Synopsis, []string{"tool [FLAGS] FILE...", "tool [FLAGS] -- COMMAND"}))
+	qt.Check(t,
+		qt.DeepEquals(h.Synopsis, []string{"tool [FLAGS] FILE...", "tool [FLAGS] -- COMMAND"}))
 	qt.Assert(t, qt.HasLen(h.Blocks, 4))
 	qt.Check(t, qt.DeepEquals(h.Blocks[1], Block{"What is done", []Item{
 		{Head: "FILE", Lines: []string{"to a file"}},
-		{Head: "-p, --pid PID,...", Flags: []Flag{{"-p", ""}, {"--pid", "PID,..."}}, Lines: []string{"to processes; that", ".are there"}},
+		{Head: "-p, --pid PID,...", Flags: []Flag{{"-p", ""}, {"--pid", "PID,..."}},
+			Lines: []string{"to processes; that", ".are there"}},
 		{Head: "-- COMMAND [ARGUMENT...]", Lines: []string{"to a command"}},
-		{Head: "--mode MODE", Flags: []Flag{{"--mode", "MODE"}}, Lines: []string{"how:", "fast   at once", "slow   later"}},
-		{Head: "--bytes N:LENGTH,...", Flags: []Flag{{"--bytes", "N:LENGTH,..."}}, Lines: []string{"so many"}},
+		{Head: "--mode MODE", Flags: []Flag{{"--mode", "MODE"}},
+			Lines: []string{"how:", "fast   at once", "slow   later"}},
+		{Head: "--bytes N:LENGTH,...", Flags: []Flag{{"--bytes", "N:LENGTH,..."}},
+			Lines: []string{"so many"}},
 		{Head: "--stats", Flags: []Flag{{"--stats", ""}}, Lines: []string{"say what it costs"}},
-		{Head: "--slow TIME WORD...", Flags: []Flag{{"--slow", "TIME"}}, Lines: []string{"two values"}},
-		{Head: "--either N, --or N:M", Flags: []Flag{{"--either", "N"}, {"--or", "N:M"}}, Lines: []string{"one of two"}},
+		{Head: "--slow TIME WORD...", Flags: []Flag{{"--slow", "TIME"}},
+			Lines: []string{"two values"}},
+		{Head: "--either N, --or N:M", Flags: []Flag{{"--either", "N"}, {"--or", "N:M"}},
+			Lines: []string{"one of two"}},
 		{Lines: []string{"The files are read."}},
 	}}))
 	qt.Check(t, qt.DeepEquals(h.Blocks[2], Block{"Terms",
@@ -63,8 +69,10 @@ func TestParse(t *testing.T) {
 func TestMan(t *testing.T) {
 	page := Parse(text).Man("tool", "tool 1.0\n")
 	for _, part := range []string{
-		".TH TOOL 1 \"\" \"tool 1.0\"", ".SH NAME\ntool \\- does things: many of them\n", ".SH \"WHAT IS DONE\"",
-		".TP\n.B \\-p, \\-\\-pid PID,...\nto processes; that\n\\&.are there\n", "how:\n.br\nfast   at once\n.br\nslow   later\n",
+		".TH TOOL 1 \"\" \"tool 1.0\"", ".SH NAME\ntool \\- does things: many of them\n",
+		".SH \"WHAT IS DONE\"",
+		".TP\n.B \\-p, \\-\\-pid PID,...\nto processes; that\n\\&.are there\n",
+		"how:\n.br\nfast   at once\n.br\nslow   later\n",
 		".nf\ntool \\-p 12 'a\\eb'\nA   B\n.fi",
 	} {
 		qt.Check(t, qt.StringContains(page, part))
@@ -83,7 +91,9 @@ func complete(words ...string) string {
 			}
 			return nil, false
 		},
-		Operands: func(words []string, current string) []Word { return Words("p:a", "p:b", "q:c\n") },
+		Operands: func(words []string, current string) []Word {
+			return Words("p:a", "p:b", "q:c\n")
+		},
 	}
 	return c.Complete(words).String()
 }
@@ -136,8 +146,10 @@ try 'tool -'
 func TestMarkdown(t *testing.T) {
 	page := Parse(text).Markdown("tool")
 	for _, part := range []string{
-		"# tool\n", "```\ntool [FLAGS] FILE...\ntool [FLAGS] -- COMMAND\n```\n\nDoes things: many of them.\n\n## What is done\n",
-		"- `-p, --pid PID,...` to processes; that\n  .are there\n", "how:\n  - `fast` at once\n  - `slow` later\n",
+		"# tool\n",
+		"```\ntool [FLAGS] FILE...\ntool [FLAGS] -- COMMAND\n```\n\nDoes things: many of them.\n\n## What is done\n",
+		"- `-p, --pid PID,...` to processes; that\n  .are there\n",
+		"how:\n  - `fast` at once\n  - `slow` later\n",
 		"- `--slow TIME WORD...` two values\n", "```\ntool -p 12 'a\\b'\nA   B\n```\n",
 	} {
 		qt.Check(t, qt.StringContains(page, part))

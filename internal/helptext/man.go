@@ -61,7 +61,8 @@ func (it *Item) man(b *strings.Builder, verbatim bool) {
 	}
 	for i, line := range it.Lines {
 		// What is in columns stays in lines.
-		if i > 0 && (strings.HasPrefix(line, " ") || strings.Contains(strings.TrimSpace(line), "  ")) {
+		if i > 0 &&
+			(strings.HasPrefix(line, " ") || strings.Contains(strings.TrimSpace(line), "  ")) {
 			b.WriteString(".br\n")
 		}
 		if line = strings.TrimSpace(line); line != "" {

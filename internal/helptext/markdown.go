@@ -11,12 +11,15 @@ import (
 func (h *Help) Markdown(command string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b,
-		"# %s\n\n<!-- made of the text of %[1]s -h by make docs: change cmd/%[1]s/usage.go -->\n\n", command)
-	b.WriteString("<!-- not run: a synopsis -->\n```\n" + strings.Join(h.Synopsis, "\n") + "\n```\n")
+		"# %s\n\n<!-- made of the text of %[1]s -h by make docs: change cmd/%[1]s/usage.go -->\n\n",
+		command)
+	b.WriteString("<!-- not run: a synopsis -->\n```\n" +
+		strings.Join(h.Synopsis, "\n") + "\n```\n")
 	for _, block := range h.Blocks {
 		b.WriteByte('\n')
 		if block.Title == Examples {
-			fmt.Fprintf(&b, "## %s\n\n<!-- not run: those of the recipes are -->\n```\n", block.Title)
+			fmt.Fprintf(&b, "## %s\n\n<!-- not run: those of the recipes are -->\n```\n",
+				block.Title)
 			for _, it := range block.Items {
 				b.WriteString(strings.Join(it.Lines, "\n") + "\n")
 			}

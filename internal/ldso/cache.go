@@ -182,7 +182,8 @@ func (c *cache) find(match func(name []byte) bool) []cacheEntry {
 		if !ok {
 			continue
 		}
-		found = append(found, cacheEntry{name: string(name), path: string(path), level: string(level)})
+		found = append(found,
+			cacheEntry{name: string(name), path: string(path), level: string(level)})
 	}
 	return found
 }

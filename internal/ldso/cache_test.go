@@ -44,7 +44,8 @@ func TestParseCacheRefuses(t *testing.T) {
 		data      []byte
 	}{
 		{"nothing", nil},
-		{"another file", []byte("root:x:0:0:root:/root:/bin/bash\nand so on until it is long enough")},
+		{"another file",
+			[]byte("root:x:0:0:root:/root:/bin/bash\nand so on until it is long enough")},
 		{"a header cut short", good[:cacheHeaderSize-1]},
 		{"more entries than the file holds", append(good[:20:20],
 			append([]byte{0xff, 0xff, 0xff, 0xff}, good[24:]...)...)},

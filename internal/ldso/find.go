@@ -38,7 +38,8 @@ func FindInProcess(process, name string) (path string, err error) {
 func (s *search) find() (string, error) {
 	name := s.name
 	if name == "" || strings.ContainsAny(name, "/\x00") {
-		return "", fmt.Errorf("%q: %w: not the bare name of a library or program", name, fs.ErrInvalid)
+		return "", fmt.Errorf("%q: %w: not the bare name of a library or program", name,
+			fs.ErrInvalid)
 	}
 	if isLibraryName(name) {
 		if path := s.library(name); path != "" {
@@ -99,7 +100,8 @@ func (s *search) notFound() error {
 	for _, rejected := range s.rejected {
 		fmt.Fprintf(&b, "; %s: %v", rejected.path, rejected.err)
 	}
-	fmt.Fprintf(&b, " (searched %s; give a path to name another file)", strings.Join(s.searched, ", "))
+	fmt.Fprintf(&b, " (searched %s; give a path to name another file)",
+		strings.Join(s.searched, ", "))
 	return &notFoundError{name: s.name, text: b.String()}
 }
 

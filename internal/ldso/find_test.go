@@ -68,7 +68,8 @@ func TestFind(t *testing.T) {
 			func(tr tree) {
 				tr.write("/etc/ld.so.cache", cacheOf("libx.so.1", "/a/libx.so.1", "libx.so.1",
 					"/b/libx.so.1"), 0o644)
-				tr.write("/a/libx.so.1", elfHeader(elf.EM_386, elf.ELFCLASS32, elf.ELFDATA2LSB), 0o644)
+				tr.write("/a/libx.so.1",
+					elfHeader(elf.EM_386, elf.ELFCLASS32, elf.ELFDATA2LSB), 0o644)
 				tr.elf("/b/libx.so.1")
 			}, nil, "libx.so.1", "/b/libx.so.1"},
 		{"a library of the same machine but another class is passed over",
@@ -93,7 +94,8 @@ func TestFind(t *testing.T) {
 			func(tr tree) {
 				tr.write("/etc/ld.so.cache", cacheOf("libx.so.9", "/l/libx.so.9", "libx.so.10",
 					"/l/libx.so.10",
-					"libx.so.2.5", "/l/libx.so.2.5", "libx.so.old", "/l/libx.so.old", "libxy.so.11", "/l/libxy.so.11"), 0o644)
+					"libx.so.2.5", "/l/libx.so.2.5", "libx.so.old", "/l/libx.so.old", "libxy.so.11",
+					"/l/libxy.so.11"), 0o644)
 				tr.elf("/l/libx.so.9", "/l/libx.so.10", "/l/libx.so.2.5", "/l/libx.so.old",
 					"/l/libxy.so.11")
 			}, nil, "libx.so", "/l/libx.so.10"},
@@ -214,10 +216,12 @@ func TestFindInProcess(t *testing.T) {
 	}
 	t.Run("by the variables of its environment", func(t *testing.T) {
 		process, root := newProcess(t, elf.EM_X86_64, elf.ELFCLASS64, elf.ELFDATA2LSB)
-		process.write("/environ", []byte("A=B\x00PATH=/mine\x00LD_LIBRARY_PATH=/mine/lib\x00"), 0o600)
+		process.write("/environ",
+			[]byte("A=B\x00PATH=/mine\x00LD_LIBRARY_PATH=/mine/lib\x00"), 0o600)
 		root.elf("/mine/lib/libx.so.1", "/usr/lib/libx.so.1", "/mine/tool", "/usr/bin/tool")
 		t.Setenv("LD_LIBRARY_PATH", "/usr/lib") // is another one's
-		for name, want := range map[string]string{"x": "/mine/lib/libx.so.1", "tool": "/mine/tool"} {
+		for name, want := range map[string]string{"x": "/mine/lib/libx.so.1",
+			"tool": "/mine/tool"} {
 			got, err := FindInProcess(process.root, name)
 			qt.Assert(t, qt.IsNil(err))
 			qt.Check(t, qt.Equals(got, want))

@@ -21,7 +21,8 @@ func TestProcessorLevels(t *testing.T) {
 		{second, []string{"x86-64-v2"}},
 		{third, []string{"x86-64-v3", "x86-64-v2"}},
 		{third + " avx512f avx512bw avx512cd avx512dq", []string{"x86-64-v3", "x86-64-v2"}},
-		{third + " avx512f avx512bw avx512cd avx512dq avx512vl", []string{"x86-64-v4", "x86-64-v3", "x86-64-v2"}},
+		{third + " avx512f avx512bw avx512cd avx512dq avx512vl",
+			[]string{"x86-64-v4", "x86-64-v3", "x86-64-v2"}},
 	} {
 		info := "processor\t: 0\nflags\t\t: " + test.flags +
 			"\nbugs\t\t:\n\nprocessor\t: 1\nflags\t\t: none\n"

@@ -38,7 +38,8 @@ func Linked(program, process string) []string {
 		if i == 0 {
 			loader = needed.loader
 			add(loader)
-			for _, name := range strings.FieldsFunc(getenv("LD_PRELOAD"), func(r rune) bool { return r == ':' || r == ' ' }) {
+			for _, name := range strings.FieldsFunc(getenv("LD_PRELOAD"),
+				func(r rune) bool { return r == ':' || r == ' ' }) {
 				add(needed.find(name, getenv))
 			}
 		}

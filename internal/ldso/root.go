@@ -48,7 +48,8 @@ func resolve(root, name string) (string, error) {
 			continue
 		}
 		if links++; links > maxSymlinks {
-			return "", &fs.PathError{Op: "resolve", Path: filepath.Join(root, name), Err: errSymlinks}
+			return "", &fs.PathError{Op: "resolve", Path: filepath.Join(root, name),
+				Err: errSymlinks}
 		}
 		link, err := os.Readlink(filepath.Join(root, next))
 		if err != nil {

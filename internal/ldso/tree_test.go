@@ -55,7 +55,8 @@ var amd64 = header{elf.EM_X86_64, elf.ELFCLASS64}.target()
 func elfHeader(machine elf.Machine, class elf.Class, data elf.Data) []byte {
 	b := make([]byte, 64)
 	copy(b, elf.ELFMAG)
-	b[elf.EI_CLASS], b[elf.EI_DATA], b[elf.EI_VERSION] = byte(class), byte(data), byte(elf.EV_CURRENT)
+	b[elf.EI_CLASS], b[elf.EI_DATA], b[elf.EI_VERSION] = byte(class), byte(data),
+		byte(elf.EV_CURRENT)
 	var order binary.ByteOrder = binary.LittleEndian
 	if data == elf.ELFDATA2MSB {
 		order = binary.BigEndian

@@ -55,7 +55,8 @@ type kind struct {
 // New returns the messages of a command. Each line begins with its name.
 func New(command string, file io.Writer) *Messages {
 	f, ok := file.(*os.File)
-	return &Messages{command: command, out: NewWriter(file), isTerminal: ok && terminal.IsTerminal(f)}
+	return &Messages{command: command, out: NewWriter(file), isTerminal: ok &&
+		terminal.IsTerminal(f)}
 }
 
 // SetQuiet has notes left out.
@@ -215,7 +216,9 @@ const progressDelay = 300 * time.Millisecond
 func (m *Messages) During(format string, args ...any) (done func()) {
 	text := fmt.Sprintf(format, args...)
 	start := time.Now()
-	return m.Progress(func() string { return fmt.Sprintf("%s %.1f s", text, time.Since(start).Seconds()) })
+	return m.Progress(func() string {
+		return fmt.Sprintf("%s %.1f s", text, time.Since(start).Seconds())
+	})
 }
 
 // Progress is During with a text that changes.

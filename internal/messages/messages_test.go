@@ -48,7 +48,8 @@ func TestMessagesOfAKindAreCounted(t *testing.T) {
 	lines := strings.Split(out.String(), "\n")
 	qt.Check(t, qt.Equals(strings.Count(out.String(), ": number "), MaxOfKind))
 	qt.Check(t, qt.DeepEquals(lines[len(lines)-4:], []string{
-		"tool: even", "tool: odd files: 84 more (--json lists them all)", "tool: even files: 3 more (--json lists them all)", "",
+		"tool: even", "tool: odd files: 84 more (--json lists them all)",
+		"tool: even files: 3 more (--json lists them all)", "",
 	}))
 }
 

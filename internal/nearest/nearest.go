@@ -89,7 +89,8 @@ type candidates[T any] []candidate[T]
 
 // best returns those that are nearest, the nearest first.
 func (all candidates[T]) best() []T {
-	slices.SortStableFunc(all, func(a, b candidate[T]) int { return cmp.Compare(a.distance, b.distance) })
+	slices.SortStableFunc(all,
+		func(a, b candidate[T]) int { return cmp.Compare(a.distance, b.distance) })
 	var values []T
 	for _, c := range all[:min(mostNamed, len(all))] {
 		values = append(values, c.value)

@@ -45,7 +45,8 @@ func Avoid() asm.Instructions {
 func AvoidIn(program asm.Instructions) (asm.Instructions, error) {
 	// The machines whose kernel has private stacks, and which run Go. Kernels
 	// of both take tail calls in programs with functions since 6.0.
-	if runtime.GOARCH != "amd64" && runtime.GOARCH != "arm64" || len(program) == 0 || hasTailCall(program) {
+	if runtime.GOARCH != "amd64" && runtime.GOARCH != "arm64" || len(program) == 0 ||
+		hasTailCall(program) {
 		return program, nil
 	}
 	version, err := features.LinuxVersionCode()
@@ -56,7 +57,8 @@ func AvoidIn(program asm.Instructions) (asm.Instructions, error) {
 	// What is known of the function has to be at its first instruction.
 	program = slices.Clone(program)
 	old := &program[0]
-	avoid[0] = btf.WithFuncMetadata(avoid[0].WithSymbol(old.Symbol()).WithSource(old.Source()), btf.FuncMetadata(old))
+	avoid[0] = btf.WithFuncMetadata(avoid[0].WithSymbol(old.Symbol()).WithSource(old.Source()),
+		btf.FuncMetadata(old))
 	*old = btf.WithFuncMetadata(old.WithSymbol(""), nil)
 	return append(avoid, program...), nil
 }

@@ -21,6 +21,8 @@ func Completer(usage string, values map[string][]string) *helptext.Completer {
 			}
 			return helptext.Words(values[placeholder]...), false
 		},
-		Operands: func(words []string, _ string) []helptext.Word { return SourceOf(words).Probes() },
+		Operands: func(words []string, _ string) []helptext.Word {
+			return SourceOf(words).Probes()
+		},
 	}
 }

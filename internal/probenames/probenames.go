@@ -95,7 +95,8 @@ func (n *names) add(file *elfnote.File) {
 			continue
 		}
 		name := site.Provider + ":" + site.Name
-		if n.known[name] || strings.ContainsAny(name, "*?[]\\ '\"$`!") || terminal.Escape(name) != name {
+		if n.known[name] || strings.ContainsAny(name, "*?[]\\ '\"$`!") ||
+			terminal.Escape(name) != name {
 			continue
 		}
 		n.known[name] = true
@@ -109,7 +110,8 @@ func Processes() (words []helptext.Word) {
 	pids, _ := fs.PIDs()
 	for _, pid := range pids {
 		if p, err := fs.Process(pid); err == nil && len(words) < maxNames {
-			words = append(words, helptext.Word{Text: fmt.Sprint(pid), Explanation: terminal.Escape(p.Command)})
+			words = append(words,
+				helptext.Word{Text: fmt.Sprint(pid), Explanation: terminal.Escape(p.Command)})
 		}
 	}
 	return words

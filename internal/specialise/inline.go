@@ -116,7 +116,9 @@ func (r *reader) inlineArgument(s *callSite) (asm.Instructions, error) {
 
 // frameAddressBefore returns the place of the caller's stack that a register
 // points to at an instruction, if that is certain.
-func (f *function) frameAddressBefore(at int, register asm.Register, targets map[int]bool) (place int64, ok bool) {
+func (f *function) frameAddressBefore(
+	at int, register asm.Register, targets map[int]bool,
+) (place int64, ok bool) {
 	add, ok := f.lastChange(at, register, targets)
 	if !ok || add == 0 {
 		return 0, false

@@ -79,7 +79,8 @@ func (f *function) mergeRun(r *reader, run []callSite, depth int) error {
 				apart = asm.Instructions{f.ins[s.index]}
 			}
 			var err error
-			if s.code, err = r.mergedArgument(&g, int(s.argument), place, first, apart); err != nil {
+			if s.code, err = r.mergedArgument(&g, int(s.argument), place, first,
+				apart); err != nil {
 				return err
 			}
 			first = false
@@ -91,7 +92,9 @@ func (f *function) mergeRun(r *reader, run []callSite, depth int) error {
 // mergedArgument returns the code for a call that reads an argument of a group,
 // and the group before that if it is the first one. apart reads the argument
 // alone.
-func (r *reader) mergedArgument(g *argcode.Group, n int, place frame, first bool, apart asm.Instructions) (asm.Instructions, error) {
+func (r *reader) mergedArgument(
+	g *argcode.Group, n int, place frame, first bool, apart asm.Instructions,
+) (asm.Instructions, error) {
 	straight := func(emit func(f *argcode.Fetcher)) (asm.Instructions, error) {
 		one := *r
 		one.Assembler = argcode.NewAssembler()

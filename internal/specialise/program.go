@@ -274,7 +274,9 @@ func constantCount(functions []function) int {
 
 // constantBefore returns the constant that a register has at an instruction, if
 // that is certain.
-func (f *function) constantBefore(at int, register asm.Register, targets map[int]bool) (value int64, ok bool) {
+func (f *function) constantBefore(
+	at int, register asm.Register, targets map[int]bool,
+) (value int64, ok bool) {
 	change, ok := f.lastChange(at, register, targets)
 	if !ok {
 		return 0, false
@@ -289,7 +291,9 @@ func (f *function) constantBefore(at int, register asm.Register, targets map[int
 
 // lastChange returns the last instruction before another one that changes a
 // register, if it is always run before that one.
-func (f *function) lastChange(at int, register asm.Register, targets map[int]bool) (change int, ok bool) {
+func (f *function) lastChange(
+	at int, register asm.Register, targets map[int]bool,
+) (change int, ok bool) {
 	for ; at > 0 && !targets[at]; at-- {
 		ins := &f.ins[at-1]
 		class := ins.OpCode.Class()

@@ -174,7 +174,9 @@ func (r *reader) failed(err unix.Errno) {
 
 // readInPlace emits the value of an argument in memory to a word at an offset
 // from a register that is kept over calls.
-func (r *reader) readInPlace(f *argcode.Fetcher, index int, base asm.Register, offset int, failed, done func()) {
+func (r *reader) readInPlace(
+	f *argcode.Fetcher, index int, base asm.Register, offset int, failed, done func(),
+) {
 	arg := &f.Args[index]
 	at := offset
 	if arg.Size < 8 {
@@ -203,7 +205,8 @@ func (r *reader) readInPlace(f *argcode.Fetcher, index int, base asm.Register, o
 // many emits the body of __bpf_usdt_read_many, for a number of arguments, or
 // for any number where that is 0.
 func (r *reader) many(arguments int) (asm.Instructions, error) {
-	r.eachSpec(func(spec *Spec) { r.manyOf(spec, arguments) }, func() { r.manyOf(&Spec{}, arguments) })
+	r.eachSpec(func(spec *Spec) { r.manyOf(spec, arguments) },
+		func() { r.manyOf(&Spec{}, arguments) })
 	return r.Finish()
 }
 
@@ -252,7 +255,9 @@ func (r *reader) manyOf(spec *Spec, arguments int) {
 // readTogether emits the values of neighbours in memory, and returns the
 // arguments that have none. It reads to where the header reads its window, or
 // at once to where the values belong.
-func (r *reader) readTogether(f *argcode.Fetcher, memory []int, words asm.Register, arguments int) (alone []int) {
+func (r *reader) readTogether(
+	f *argcode.Fetcher, memory []int, words asm.Register, arguments int,
+) (alone []int) {
 	window := offsetWords + 8*arguments
 	for _, g := range f.GroupsWithin(memory, 8*arguments) {
 		at := window + g.Lead()

@@ -19,9 +19,11 @@ type recorder struct {
 
 func (r *recorder) Helper() {}
 
-func (r *recorder) Skip(args ...any)                 { r.end("skipped", fmt.Sprint(args...)) }
-func (r *recorder) Skipf(format string, args ...any) { r.end("skipped", fmt.Sprintf(format, args...)) }
-func (r *recorder) Fatal(args ...any)                { r.end("failed", fmt.Sprint(args...)) }
+func (r *recorder) Skip(args ...any) { r.end("skipped", fmt.Sprint(args...)) }
+func (r *recorder) Skipf(format string, args ...any) {
+	r.end("skipped", fmt.Sprintf(format, args...))
+}
+func (r *recorder) Fatal(args ...any) { r.end("failed", fmt.Sprint(args...)) }
 func (r *recorder) Fatalf(format string, args ...any) {
 	r.end("failed", fmt.Sprintf(format, args...))
 }
@@ -54,7 +56,8 @@ func TestFeature(t *testing.T) {
 	}{
 		{"runs where it is supported", "2.6", nil, "passed", ""},
 		{"runs where it was ported back", "999.1", nil, "passed", ""},
-		{"skips on an older kernel", "999.1", unsupported, "skipped", "needs Linux 999.1: many links"},
+		{"skips on an older kernel", "999.1", unsupported, "skipped",
+			"needs Linux 999.1: many links"},
 		{"fails on a kernel that has it", "2.6", unsupported, "failed",
 			".* not older than Linux 2.6, .*: links: unsupported operation"},
 		{"fails by another error", "999.1", errors.New("refused"), "failed",
@@ -117,7 +120,9 @@ func TestOnly(t *testing.T) {
 		{runtime.GOOS, "passed", ""},
 		{"vax", "skipped", "only on vax: others have no such nop"},
 	} {
-		outcome, reason := record(func(t testing.TB) { Only(t, "others have no such nop", tc.name) })
+		outcome, reason := record(func(t testing.TB) {
+			Only(t, "others have no such nop", tc.name)
+		})
 		qt.Check(t, qt.Equals(outcome, tc.outcome))
 		qt.Check(t, qt.Equals(reason, tc.reason))
 	}

@@ -140,7 +140,8 @@ func makeIn(dir string, arguments ...string) (string, error) {
 	// Called from a makefile, this make would take its flags and variables.
 	cmd.Env = slices.DeleteFunc(os.Environ(), func(variable string) bool {
 		name, _, _ := strings.Cut(variable, "=")
-		return slices.Contains([]string{"MAKEFLAGS", "MFLAGS", "MAKELEVEL", "CC", "CXX", "ARCH"}, name)
+		return slices.Contains([]string{"MAKEFLAGS", "MFLAGS", "MAKELEVEL", "CC", "CXX", "ARCH"},
+			name)
 	})
 	var out, errs strings.Builder
 	cmd.Stdout, cmd.Stderr = &out, &errs

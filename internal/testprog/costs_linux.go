@@ -61,8 +61,10 @@ func (c *Costs) Report(number int, attack, before, now string, late time.Duratio
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	row := fmt.Sprintf("%d | %s | %s | %s | %.2f s | %.2f s | %d MB | %d\n", number, attack, before, now,
-		late.Seconds(), (processorTime(c.t) - c.cpu).Seconds(), peakMemory(c.t)>>20, len(descriptors))
+	row := fmt.Sprintf("%d | %s | %s | %s | %.2f s | %.2f s | %d MB | %d\n", number, attack,
+		before, now,
+		late.Seconds(), (processorTime(c.t) - c.cpu).Seconds(), peakMemory(c.t)>>20,
+		len(descriptors))
 	c.t.Log(row)
 	if !IsComplete() {
 		return

@@ -73,7 +73,8 @@ type faultKind struct {
 // among them: the kernel closes whatever it answers.
 var faultKinds = []faultKind{
 	{"bpf", unix.SYS_BPF, []unix.Errno{unix.ENOMEM, unix.EPERM, unix.EINVAL}},
-	{"perf_event_open", unix.SYS_PERF_EVENT_OPEN, []unix.Errno{unix.EMFILE, unix.EACCES, unix.EINVAL}},
+	{"perf_event_open", unix.SYS_PERF_EVENT_OPEN,
+		[]unix.Errno{unix.EMFILE, unix.EACCES, unix.EINVAL}},
 	{"ioctl", unix.SYS_IOCTL, []unix.Errno{unix.ENOMEM, unix.EINVAL}},
 	{"openat", unix.SYS_OPENAT, []unix.Errno{unix.EMFILE, unix.EACCES, unix.ENOENT}},
 	{"read", unix.SYS_READ, []unix.Errno{unix.EIO}},
@@ -96,7 +97,8 @@ var faultKinds = []faultKind{
 // goes on there alone, and calls [NewFaults] when what it traces runs.
 func WithFaults(t *testing.T) bool {
 	t.Helper()
-	testneeds.NoGuest(t, "another process answers each system call, for which a guest of one processor takes too long")
+	testneeds.NoGuest(t,
+		"another process answers each system call, for which a guest of one processor takes too long")
 	if os.Getenv(faultsVariable) != "" {
 		return true
 	}
@@ -112,7 +114,8 @@ func WithFaults(t *testing.T) bool {
 		t.Fatal(err)
 	}
 	defer ready.Close()
-	child := exec.Command(self, "-test.run=^"+regexp.QuoteMeta(t.Name())+"$", "-test.count=1", "-test.v",
+	child := exec.Command(self, "-test.run=^"+regexp.QuoteMeta(t.Name())+"$",
+		"-test.count=1", "-test.v",
 		"-test.timeout="+timeLeft(t))
 	child.Env = append(os.Environ(), faultsVariable+"=1", "GODEBUG=asyncpreemptoff=1")
 	child.ExtraFiles = []*os.File{theirs}
@@ -157,7 +160,8 @@ func NewFaults(t *testing.T) *Faults {
 	program := unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}
 	const flags = unix.SECCOMP_FILTER_FLAG_NEW_LISTENER | unix.SECCOMP_FILTER_FLAG_TSYNC |
 		unix.SECCOMP_FILTER_FLAG_TSYNC_ESRCH | unix.SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV
-	fd, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, flags, uintptr(unsafe.Pointer(&program)))
+	fd, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, flags,
+		uintptr(unsafe.Pointer(&program)))
 	if errno != 0 {
 		t.Fatalf("seccomp: %v", errno)
 	}
@@ -178,12 +182,15 @@ func faultFilter() []unix.SockFilter {
 	load := func(at uint32) unix.SockFilter {
 		return unix.SockFilter{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: at}
 	}
-	answer := func(k uint32) unix.SockFilter { return unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: k} }
+	answer := func(k uint32) unix.SockFilter {
+		return unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: k}
+	}
 	equal := func(k uint32, skip uint8) unix.SockFilter {
 		return unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: k, Jf: skip}
 	}
 	filter := []unix.SockFilter{
-		load(number), equal(unix.SYS_MMAP, 4), load(lowOfFifth), equal(^uint32(0), 1), answer(unix.SECCOMP_RET_ALLOW), load(number),
+		load(number), equal(unix.SYS_MMAP, 4), load(lowOfFifth), equal(^uint32(0), 1),
+		answer(unix.SECCOMP_RET_ALLOW), load(number),
 	}
 	for _, kind := range faultKinds {
 		filter = append(filter, equal(uint32(kind.number), 1), answer(unix.SECCOMP_RET_USER_NOTIF))
@@ -197,7 +204,9 @@ const summaryMark = "faults: "
 // and again with another call failing each time. After each of these it calls
 // check, with the error of try: nothing may be left by then, and what try
 // traced must be as before. With names of calls it is only these that fail.
-func (f *Faults) Each(t *testing.T, try func(t *testing.T) error, check func(t *testing.T, err error), only ...string) {
+func (f *Faults) Each(
+	t *testing.T, try func(t *testing.T) error, check func(t *testing.T, err error), only ...string,
+) {
 	t.Helper()
 	if err := try(t); err != nil { // also finds out what is asked of the kernel once only
 		t.Fatalf("without a fault: %v", err)
@@ -215,7 +224,8 @@ func (f *Faults) Each(t *testing.T, try func(t *testing.T) error, check func(t *
 		count := int(control(controlCount, kind, 0, 0) >> 32)
 		for errno, calls := range k.chosen(count, f.FirstErrors) {
 			for _, n := range calls {
-				t.Run(fmt.Sprintf("%s %d of %d/%s", k.name, n+1, count, unix.ErrnoName(errno)), func(t *testing.T) {
+				name := fmt.Sprintf("%s %d of %d/%s", k.name, n+1, count, unix.ErrnoName(errno))
+				t.Run(name, func(t *testing.T) {
 					LeakCheck(t)
 					control(controlFail, kind, n, errno)
 					err := try(t)
@@ -232,7 +242,8 @@ func (f *Faults) Each(t *testing.T, try func(t *testing.T) error, check func(t *
 		}
 	}
 	// What was asked for is told also where all is well.
-	fmt.Printf("%s%s: %d calls failed, of which %d with an error\n", summaryMark, t.Name(), total, failed)
+	fmt.Printf("%s%s: %d calls failed, of which %d with an error\n", summaryMark, t.Name(),
+		total, failed)
 }
 
 // chosen returns which calls are to fail with which errors, of so many.
@@ -262,7 +273,8 @@ func (k *faultKind) chosen(count int, firstErrors bool) map[unix.Errno][]int {
 
 // control sends a message to the supervisor.
 func control(message uintptr, kind, n int, errno unix.Errno) uint64 {
-	answer, _, _ := unix.Syscall6(unix.SYS_IOCTL, controlFD, message, uintptr(kind), uintptr(n), uintptr(errno), 0)
+	answer, _, _ := unix.Syscall6(unix.SYS_IOCTL, controlFD, message, uintptr(kind), uintptr(n),
+		uintptr(errno), 0)
 	return uint64(answer)
 }
 
@@ -321,7 +333,8 @@ func superviseFaults(t *testing.T, pid int) {
 			order.PutUint32(answer[20:], unix.SECCOMP_USER_NOTIF_FLAG_CONTINUE)
 		}
 		// It fails if the thread has gone.
-		_, _, _ = unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SECCOMP_IOCTL_NOTIF_SEND, uintptr(unsafe.Pointer(&answer)))
+		_, _, _ = unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SECCOMP_IOCTL_NOTIF_SEND,
+			uintptr(unsafe.Pointer(&answer)))
 	}
 }
 

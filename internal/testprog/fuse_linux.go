@@ -57,15 +57,18 @@ func MountFUSE(t testing.TB, files map[string][]byte) *FUSE {
 	testneeds.Root(t)
 	device, err := unix.Open("/dev/fuse", unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if err != nil {
-		testneeds.Missing(t, "needs a kernel with FUSE: %v", os.NewSyscallError("open /dev/fuse", err))
+		testneeds.Missing(t, "needs a kernel with FUSE: %v",
+			os.NewSyscallError("open /dev/fuse", err))
 	}
-	f := &FUSE{Dir: t.TempDir(), device: device, ended: make(chan struct{}), stopped: make(map[uint32]bool), waits: make(map[uint32]int)}
+	f := &FUSE{Dir: t.TempDir(), device: device, ended: make(chan struct{}),
+		stopped: make(map[uint32]bool), waits: make(map[uint32]int)}
 	f.waiting = sync.NewCond(&f.mu)
 	for name, contents := range files {
 		f.files = append(f.files, fuseFile{name, contents})
 	}
 	options := fmt.Sprintf("fd=%d,rootmode=40000,user_id=0,group_id=0,allow_other", device)
-	if err := unix.Mount("gousdt-test", f.Dir, "fuse.gousdt", unix.MS_NOSUID|unix.MS_NODEV, options); err != nil {
+	if err := unix.Mount("gousdt-test", f.Dir, "fuse.gousdt", unix.MS_NOSUID|unix.MS_NODEV,
+		options); err != nil {
 		unix.Close(device)
 		testneeds.Missing(t, "needs a kernel with FUSE: %v", os.NewSyscallError("mount", err))
 	}

@@ -56,7 +56,8 @@ func StartHostile(t testing.TB, user int, contents string, environment ...string
 	command.Env = append(os.Environ(), environment...)
 	h := &Hostile{Process: StartCommand(t, command), File: filepath.Join("merged", name)}
 	answer, err := h.Command("pid")
-	if state := command.ProcessState; err != nil && state != nil && state.ExitCode() == missingInKernel {
+	if state := command.ProcessState; err != nil && state != nil &&
+		state.ExitCode() == missingInKernel {
 		testneeds.Missing(t, "needs FUSE and user namespaces in the kernel: %v", err)
 	}
 	if err != nil {
@@ -88,7 +89,8 @@ func (h *Hostile) Do(commands ...string) {
 func (h *Hostile) Forge(path string) {
 	h.t.Helper()
 	var st unix.Statx_t
-	if err := unix.Statx(unix.AT_FDCWD, path, 0, unix.STATX_BASIC_STATS|unix.STATX_BTIME, &st); err != nil {
+	if err := unix.Statx(unix.AT_FDCWD, path, 0, unix.STATX_BASIC_STATS|unix.STATX_BTIME,
+		&st); err != nil {
 		h.t.Fatal(err)
 	}
 	numbers := []string{fmt.Sprint(st.Ino), fmt.Sprint(st.Size)}

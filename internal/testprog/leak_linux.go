@@ -93,7 +93,8 @@ func leftSince(before inventory, patience time.Duration) []string {
 		time.Sleep(leakInterval)
 		runtime.GC() // unmaps the memory of global variables that nobody uses any more
 		now := takeInventory().since(before)
-		suspects = slices.DeleteFunc(suspects, func(item string) bool { return !slices.Contains(now, item) })
+		suspects = slices.DeleteFunc(suspects,
+			func(item string) bool { return !slices.Contains(now, item) })
 	}
 }
 

@@ -66,7 +66,8 @@ func beMapper(order string) error {
 	}
 	var file *os.File
 	mapCode := func() ([]byte, error) {
-		return unix.Mmap(int(file.Fd()), 0, mappedBytes, unix.PROT_READ|unix.PROT_EXEC, unix.MAP_PRIVATE)
+		return unix.Mmap(int(file.Fd()), 0, mappedBytes, unix.PROT_READ|unix.PROT_EXEC,
+			unix.MAP_PRIVATE)
 	}
 	var code []byte
 	for _, entry := range entries {

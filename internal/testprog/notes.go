@@ -85,7 +85,8 @@ func WriteNotes(t testing.TB, path string, notes []Note) {
 		if n.Semaphore {
 			semaphore = uint64(data + 2*semaphores)
 			semaphores++
-			at += uint64(semaphores * len(native.code)) // the kernel refuses a place with two semaphores
+			// The kernel refuses a place with two semaphores.
+			at += uint64(semaphores * len(native.code))
 		}
 		put(at, uint64(0), semaphore)
 		for _, text := range []string{n.Provider, n.Name, n.Arguments} {
@@ -100,7 +101,8 @@ func WriteNotes(t testing.TB, path string, notes []Note) {
 	pad(8)
 	sectionsAt := b.Len()
 	section := func(name uint32, kind elf.SectionType, at, size int) {
-		put(name, uint32(kind), uint64(0), uint64(0), uint64(at), uint64(size), uint32(0), uint32(0), uint64(4), uint64(0))
+		put(name, uint32(kind), uint64(0), uint64(0), uint64(at), uint64(size), uint32(0),
+			uint32(0), uint64(4), uint64(0))
 	}
 	section(0, elf.SHT_NULL, 0, 0)
 	section(1, elf.SHT_NOTE, notesAt, namesAt-notesAt)
@@ -112,10 +114,13 @@ func WriteNotes(t testing.TB, path string, notes []Note) {
 	if binary.NativeEndian.Uint16([]byte{0, 1}) == 1 {
 		order = elf.ELFDATA2MSB
 	}
-	b.Write([]byte{0x7f, 'E', 'L', 'F', byte(elf.ELFCLASS64), byte(order), byte(elf.EV_CURRENT), 8: 0, 15: 0})
-	put(uint16(elf.ET_DYN), uint16(native.machine), uint32(1), uint64(0), uint64(64), uint64(sectionsAt),
+	b.Write([]byte{0x7f, 'E', 'L', 'F', byte(elf.ELFCLASS64), byte(order), byte(elf.EV_CURRENT),
+		8: 0, 15: 0})
+	put(uint16(elf.ET_DYN), uint16(native.machine), uint32(1), uint64(0), uint64(64),
+		uint64(sectionsAt),
 		uint32(0), uint16(64), uint16(56), uint16(2), uint16(64), uint16(3), uint16(2))
-	put(uint32(elf.PT_LOAD), uint32(elf.PF_R|elf.PF_X), uint64(0), uint64(0), uint64(0), uint64(dataAt), uint64(dataAt), uint64(page))
+	put(uint32(elf.PT_LOAD), uint32(elf.PF_R|elf.PF_X), uint64(0), uint64(0), uint64(0),
+		uint64(dataAt), uint64(dataAt), uint64(page))
 	kind := elf.PT_NULL
 	if semaphores > 0 {
 		kind = elf.PT_LOAD

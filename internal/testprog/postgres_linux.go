@@ -73,7 +73,8 @@ func StartPostgres(t testing.TB) *Postgres {
 	ctx, cancel := context.WithTimeout(context.Background(), testneeds.Patience(postgresDeadline))
 	defer cancel()
 	initdb := exec.CommandContext(ctx, filepath.Join(bin, "initdb"), "--pgdata", data,
-		"--username", "gousdt", "--auth", "trust", "--locale", "C", "--encoding", "UTF8", "--no-sync")
+		"--username", "gousdt", "--auth", "trust", "--locale", "C", "--encoding", "UTF8",
+		"--no-sync")
 	p.unprivileged(initdb, owner)
 	if out, err := initdb.CombinedOutput(); err != nil {
 		t.Fatalf("%s: %v\n%s", strings.Join(initdb.Args, " "), err, out)
@@ -88,7 +89,8 @@ func (p *Postgres) start(data string, owner *syscall.Credential) {
 	p.t.Helper()
 	const script = `"$@" & echo $!; read -r _; kill -INT $!; wait $!`
 	cmd := exec.Command("sh", "-c", script, "sh", p.File, "-D", data, "-k", p.SocketDir,
-		"-c", "listen_addresses=", "-c", "fsync=off", "-c", "autovacuum=off", "-c", "max_connections=10")
+		"-c", "listen_addresses=", "-c", "fsync=off", "-c", "autovacuum=off", "-c",
+		"max_connections=10")
 	p.unprivileged(cmd, owner)
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
@@ -225,5 +227,6 @@ func findPostgres() (string, error) {
 			return folder, nil
 		}
 	}
-	return "", fmt.Errorf("needs a PostgreSQL server with probes in %s (Debian: postgresql)", pattern)
+	return "", fmt.Errorf("needs a PostgreSQL server with probes in %s (Debian: postgresql)",
+		pattern)
 }

@@ -24,7 +24,8 @@ func RequireBPF(t testing.TB) {
 	t.Helper()
 	switch err := canLoad(); {
 	case errors.Is(err, os.ErrPermission):
-		testneeds.Missing(t, "needs to load BPF programs (root, or CAP_BPF and CAP_PERFMON): %v", err)
+		testneeds.Missing(t, "needs to load BPF programs (root, or CAP_BPF and CAP_PERFMON): %v",
+			err)
 	case err != nil:
 		t.Fatalf("loading a BPF program: %v", err)
 	}

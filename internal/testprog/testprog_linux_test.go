@@ -94,7 +94,8 @@ func processMaps(t *testing.T, p *Process) string {
 func TestUnknownGroupIsAnErrorAndDoesNotEndTheProgram(t *testing.T) {
 	p := Start(t, "target-pie")
 	_, err := p.Command("fire nonesuch")
-	qt.Assert(t, qt.ErrorMatches(err, `command "fire nonesuch": the program answers .*no such probe.*`))
+	qt.Assert(t,
+		qt.ErrorMatches(err, `command "fire nonesuch": the program answers .*no such probe.*`))
 	p.Fire("none", 1)
 }
 
@@ -168,7 +169,8 @@ func TestNotesHoldEveryForm(t *testing.T) {
 		},
 		"arm64": {
 			`-4@x[0-9]+`, `-4@w[0-9]+`, `@\[x[0-9]+\]`, `@\[sp, [0-9]+\]`, `@\[x[0-9]+,#4\]`,
-			`@\[x[0-9]+, x[0-9]+\]`, `lsl 2\]`, `w[0-9]+, uxtw 2\]`, `w[0-9]+, sxtw 2\]`, `#:lo12:`, `8f@v`,
+			`@\[x[0-9]+, x[0-9]+\]`, `lsl 2\]`, `w[0-9]+, uxtw 2\]`, `w[0-9]+, sxtw 2\]`,
+			`#:lo12:`, `8f@v`,
 		},
 		"riscv64": {`-4@a[0-7]`, `8@[0-9]+\(sp\)`, `-4@17`, `8@ra`, `8f@fa`},
 	}
@@ -177,7 +179,8 @@ func TestNotesHoldEveryForm(t *testing.T) {
 			t.Run(arch+"/"+name, func(t *testing.T) {
 				arguments := notes(t, CrossPath(t, arch, name))
 				for _, form := range wanted {
-					if arch == "386" && name == "target-static" && strings.Contains(form, "GOTOFF") {
+					if arch == "386" && name == "target-static" &&
+						strings.Contains(form, "GOTOFF") {
 						continue // a position-dependent program has no need for it
 					}
 					found := slices.ContainsFunc(arguments, regexp.MustCompile(form).MatchString)

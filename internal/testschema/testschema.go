@@ -106,7 +106,8 @@ func restrict(node any) {
 		return
 	}
 	reference, isReference := members["$ref"].(string)
-	if _, ok := members["properties"]; ok || isReference && strings.HasPrefix(reference, "#/$defs/") {
+	if _, ok := members["properties"]; ok ||
+		isReference && strings.HasPrefix(reference, "#/$defs/") {
 		members["unevaluatedProperties"] = false
 	}
 	restrictMembers(node)

@@ -42,7 +42,8 @@ func Check(pid int) error {
 		case name == "Tgid" && value == "0":
 			return Gone(pid) // it has ended since the file was opened
 		case name == "Tgid" && value != strconv.Itoa(pid):
-			return fmt.Errorf("process %d: this is a thread: give the PID of its process, %s", pid, value)
+			return fmt.Errorf("process %d: this is a thread: give the PID of its process, %s", pid,
+				value)
 		case name == "State":
 			ended = strings.HasPrefix(value, "Z")
 		case name == "Threads" && ended && value != "1":

@@ -15,8 +15,9 @@ const (
 
 // The operations of expressions (DW_OP_*) that call frame information can have.
 const (
-	exprDereference     = 0x06
-	exprConstant1       = 0x08 // and its seven successors: unsigned and signed, of 1, 2, 4 and 8 bytes
+	exprDereference = 0x06
+	// And its seven successors: unsigned and signed, of 1, 2, 4 and 8 bytes.
+	exprConstant1       = 0x08
 	exprConstant8Signed = 0x0f
 	exprConstantULEB    = 0x10
 	exprConstantSLEB    = 0x11

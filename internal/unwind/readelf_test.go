@@ -61,7 +61,8 @@ func TestRowsAreThoseOfReadelf(t *testing.T) {
 func libraries() []string {
 	var found []string
 	for _, pattern := range []string{
-		"/usr/lib*/libc.so.6", "/usr/lib*/*/libc.so.6", "/usr/lib/*/libstdc++.so.6", "/usr/lib/*/libpython3.*.so.1.0",
+		"/usr/lib*/libc.so.6", "/usr/lib*/*/libc.so.6", "/usr/lib/*/libstdc++.so.6",
+		"/usr/lib/*/libpython3.*.so.1.0",
 		"/usr/*-linux-gnu/lib/libc.so.6", "/usr/bin/python3.[0-9]*",
 	} {
 		paths, _ := filepath.Glob(pattern)
@@ -184,7 +185,9 @@ func (t *Table) normal(cell string) string {
 }
 
 // texts returns the row as readelf prints it.
-func (r *row) texts(machine elf.Machine, known map[string]bool, columns []string) map[string]string {
+func (r *row) texts(
+	machine elf.Machine, known map[string]bool, columns []string,
+) map[string]string {
 	name := registerNames[machine]
 	texts := make(map[string]string)
 	if r.frame.kind == isExpression {

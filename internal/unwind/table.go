@@ -175,7 +175,8 @@ func (t *Table) useHeader() bool {
 		return false
 	}
 	n := c.pointer(count, 8, t.header.address, t.header.address)
-	if c.short || version != 1 || table != relativeData|formatS4 || n > uint64(len(c.bytes)-c.at)/8 {
+	if c.short || version != 1 || table != relativeData|formatS4 ||
+		n > uint64(len(c.bytes)-c.at)/8 {
 		return false
 	}
 	t.sorted = cursor{bytes: c.bytes[c.at:][:8*n], order: t.order}
@@ -209,7 +210,8 @@ func (t *Table) makeIndex() {
 // lookup returns where in the section the entry is for an address.
 func (t *Table) lookup(address uint64) (int, bool) {
 	if t.count == 0 {
-		i, found := slices.BinarySearchFunc(t.index, address, func(f function, a uint64) int { return cmp.Compare(f.start, a) })
+		i, found := slices.BinarySearchFunc(t.index, address,
+			func(f function, a uint64) int { return cmp.Compare(f.start, a) })
 		if !found {
 			i--
 		}

@@ -214,7 +214,8 @@ func TestFilesThatCannotBeRead(t *testing.T) {
 		{"usual", func(im *elfimage.Image) {}, nil},
 		{"other machine", func(im *elfimage.Image) { im.Machine = elf.EM_386 }, ErrNoTable},
 		{"no section", func(im *elfimage.Image) { im.Sections = im.Sections[:1] }, ErrNoTable},
-		{"no contents", func(im *elfimage.Image) { im.Sections[1].Kind = elf.SHT_NOBITS }, ErrNoTable},
+		{"no contents", func(im *elfimage.Image) { im.Sections[1].Kind = elf.SHT_NOBITS },
+			ErrNoTable},
 		{"compressed", func(im *elfimage.Image) { im.Sections[1].Flags = elf.SHF_COMPRESSED },
 			elffile.ErrCompressed},
 		{"large",
@@ -359,8 +360,10 @@ func TestStepsByFramePointer(t *testing.T) {
 				s.Registers[6]), "1234 18 77"))
 		}
 	}
-	qt.Check(t, qt.IsFalse(StepByFramePointer(elf.EM_S390, binary.BigEndian, &State{}, words(1, 2))))
-	qt.Check(t, qt.IsFalse(StepByFramePointer(elf.EM_386, binary.LittleEndian, &State{}, words(1, 2))))
+	qt.Check(t,
+		qt.IsFalse(StepByFramePointer(elf.EM_S390, binary.BigEndian, &State{}, words(1, 2))))
+	qt.Check(t,
+		qt.IsFalse(StepByFramePointer(elf.EM_386, binary.LittleEndian, &State{}, words(1, 2))))
 }
 
 // Whatever a file says: no panic, an end, and all that is read lies in the

@@ -97,7 +97,8 @@ func (e *Event) attach(prog *ebpf.Program, opts Options) error {
 	}
 	attributes := &unix.PerfEventAttr{Type: unix.PERF_TYPE_TRACEPOINT,
 		Size: unix.PERF_ATTR_SIZE_VER1, Config: id}
-	if e.event, err = unix.PerfEventOpen(attributes, pid, processor, -1, unix.PERF_FLAG_FD_CLOEXEC); err != nil {
+	if e.event, err = unix.PerfEventOpen(attributes, pid, processor, -1,
+		unix.PERF_FLAG_FD_CLOEXEC); err != nil {
 		return fmt.Errorf("perf event: %w", err)
 	}
 	opened.Store(e.event, true)
@@ -180,7 +181,8 @@ func closeForAll(event int) error {
 	// file open.
 	epoll, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
 	if err != nil {
-		epoll, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC) // others may lack descriptors for a moment
+		// Others may lack descriptors for a moment.
+		epoll, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC)
 	}
 	if err == nil {
 		defer unix.Close(epoll)

@@ -24,7 +24,8 @@ func TestName(t *testing.T) {
 
 func TestNameOfOthers(t *testing.T) {
 	for _, name := range []string{
-		"", "p", "enable", "p_1_2_3", "p1_2_3", "p1_2_3_4_5", "1_2_3_4", "p0_2_3_4", "p-1_2_3_4", "p01_2_3_4",
+		"", "p", "enable", "p_1_2_3", "p1_2_3", "p1_2_3_4_5", "1_2_3_4", "p0_2_3_4", "p-1_2_3_4",
+		"p01_2_3_4",
 		"p1_2_3_4x", "p1_2_3_99999999999999999999", "p99999999999_2_3_4",
 	} {
 		_, ok := parseName(name)

@@ -63,7 +63,8 @@ func startBuilt(t testing.TB, config, file string, sources int) *built {
 			t.Fatal("the Collector has ended")
 		}
 		t.Log(lines.Text())
-		if strings.Contains(lines.Text(), "attached") && strings.Contains(lines.Text(), strconv.Quote(file)) {
+		if strings.Contains(lines.Text(), "attached") &&
+			strings.Contains(lines.Text(), strconv.Quote(file)) {
 			found++
 		}
 	}
@@ -101,15 +102,18 @@ scrape_configs:
     honor_labels: true
     static_configs: [{ targets: ["localhost:%d"] }]
 `, exporter), 0o644)))
-	scraper := exec.Command(prometheus, "--config.file="+config, "--storage.tsdb.path="+filepath.Join(dir, "data"),
-		fmt.Sprintf("--web.listen-address=localhost:%d", server), "--enable-feature=native-histograms")
+	scraper := exec.Command(prometheus, "--config.file="+config, "--storage.tsdb.path="+
+		filepath.Join(dir, "data"),
+		fmt.Sprintf("--web.listen-address=localhost:%d", server),
+		"--enable-feature=native-histograms")
 	qt.Assert(t, qt.IsNil(scraper.Start()))
 	t.Cleanup(func() {
 		scraper.Process.Kill()
 		scraper.Wait()
 	})
 	return func(expression string) float64 {
-		response, err := http.Get(fmt.Sprintf("http://localhost:%d/api/v1/query?query=%s", server, url.QueryEscape(expression)))
+		response, err := http.Get(fmt.Sprintf("http://localhost:%d/api/v1/query?query=%s", server,
+			url.QueryEscape(expression)))
 		if err != nil {
 			return math.NaN() // it does not listen yet
 		}
@@ -157,7 +161,8 @@ service:
 	file := filepath.Join(dir, "script")
 	qt.Assert(t, qt.IsNil(os.WriteFile(file, []byte(script), 0o644)))
 	n := transactionsOf(t, b.run("-n", "-M", "simple", "-c", "4", "-t", "200", "-f", file))
-	testneeds.Await(t, 30*time.Second, "all transactions", func() bool { return query("sum(histogram_count(duration_nanoseconds))") >= float64(n) })
+	testneeds.Await(t, 30*time.Second, "all transactions",
+		func() bool { return query("sum(histogram_count(duration_nanoseconds))") >= float64(n) })
 	qt.Check(t, qt.Equals(query("sum(histogram_count(duration_nanoseconds))"), float64(n)))
 	quantiles := make(map[float64]float64)
 	for _, q := range []float64{0.5, 0.95, 0.99} {
@@ -184,7 +189,8 @@ service:
 	slices.Sort(single)
 	for q, got := range quantiles {
 		exact := single[int(math.Ceil(q*float64(n)))-1]
-		qt.Check(t, qt.IsTrue(math.Abs(got-exact) <= 0.05*exact), qt.Commentf("p%v is %v, not %v", 100*q, got, exact))
+		qt.Check(t, qt.IsTrue(math.Abs(got-exact) <= 0.05*exact),
+			qt.Commentf("p%v is %v, not %v", 100*q, got, exact))
 	}
 }
 
@@ -214,8 +220,10 @@ service:
 	const durations, starts = "count(duration_nanoseconds)", "count(starts_total)"
 
 	file := filepath.Join(t.TempDir(), "script")
-	qt.Assert(t, qt.IsNil(os.WriteFile(file, []byte(mark+" SELECT 1;\n"+mark+" VALUES (1);\n"), 0o644)))
-	load := exec.Command(b.pgbench, "-h", b.SocketDir, "-U", "gousdt", "-n", "-M", "simple", "-c", "2", "-T", "3600",
+	qt.Assert(t,
+		qt.IsNil(os.WriteFile(file, []byte(mark+" SELECT 1;\n"+mark+" VALUES (1);\n"), 0o644)))
+	load := exec.Command(b.pgbench, "-h", b.SocketDir, "-U", "gousdt", "-n", "-M", "simple", "-c",
+		"2", "-T", "3600",
 		"--rate=20", "-f", file, "postgres")
 	qt.Assert(t, qt.IsNil(load.Start()))
 	end := sync.OnceFunc(func() {
@@ -224,7 +232,8 @@ service:
 	})
 	t.Cleanup(end)
 	// two statements of each of two processes
-	testneeds.Await(t, 30*time.Second, "series", func() bool { return query(durations) == 4 && query(starts) == 4 })
+	testneeds.Await(t, 30*time.Second, "series",
+		func() bool { return query(durations) == 4 && query(starts) == 4 })
 	end()
 	testneeds.Await(t, 30*time.Second, "the end of series", func() bool {
 		return math.IsNaN(query(durations)) && math.IsNaN(query(starts)) && query("up") == 1
@@ -293,7 +302,8 @@ service:
 	receiver.Start()
 	t.Cleanup(receiver.Close)
 	c = startBuilt(t, config, b.File, 1)
-	testneeds.Await(t, 30*time.Second, "what was in the queue", func() bool { return received.Load() >= n })
+	testneeds.Await(t, 30*time.Second, "what was in the queue",
+		func() bool { return received.Load() >= n })
 	c.end(os.Interrupt)
 	qt.Check(t, qt.Equals(received.Load(), n))
 }

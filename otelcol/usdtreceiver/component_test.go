@@ -30,9 +30,11 @@ func TestMetadata(t *testing.T) {
 	factory := usdtreceiver.NewFactory()
 	qt.Check(t, qt.Equals(factory.Type(), metadata.Type))
 	qt.Check(t, qt.Equals(described.Type, metadata.Type.String()))
-	qt.Check(t, qt.DeepEquals(described.Status.Stability, map[string][]string{"development": {"metrics", "traces", "logs", "profiles"}}))
+	qt.Check(t, qt.DeepEquals(described.Status.Stability,
+		map[string][]string{"development": {"metrics", "traces", "logs", "profiles"}}))
 	for _, level := range []string{
-		factory.MetricsStability().String(), factory.TracesStability().String(), factory.LogsStability().String(),
+		factory.MetricsStability().String(), factory.TracesStability().String(),
+		factory.LogsStability().String(),
 		factory.(xreceiver.Factory).ProfilesStability().String(),
 	} {
 		qt.Check(t, qt.Equals(level, "Development"))
@@ -41,7 +43,8 @@ func TestMetadata(t *testing.T) {
 
 // A Collector whose start fails ends what was not started.
 func TestShutdownBeforeStart(t *testing.T) {
-	r, err := usdtreceiver.NewFactory().CreateMetrics(t.Context(), receivertest.NewNopSettings(metadata.Type),
+	r, err := usdtreceiver.NewFactory().CreateMetrics(t.Context(),
+		receivertest.NewNopSettings(metadata.Type),
 		configured(t, aMetric(nil)), consumertest.NewNop())
 	qt.Assert(t, qt.IsNil(err))
 	qt.Assert(t, qt.IsNil(r.Shutdown(t.Context())))
@@ -59,7 +62,8 @@ func TestStartAgain(t *testing.T) {
 
 func TestPipelineWithoutConfiguration(t *testing.T) {
 	settings, c := receivertest.NewNopSettings(metadata.Type), configured(t, aMetric(nil))
-	_, err := usdtreceiver.NewFactory().CreateTraces(t.Context(), settings, c, consumertest.NewNop())
+	_, err := usdtreceiver.NewFactory().CreateTraces(t.Context(), settings, c,
+		consumertest.NewNop())
 	qt.Check(t, qt.ErrorMatches(err, ".*has no spans"))
 	_, err = usdtreceiver.NewFactory().CreateLogs(t.Context(), settings, c, consumertest.NewNop())
 	qt.Check(t, qt.ErrorMatches(err, ".*has no logs"))

@@ -38,21 +38,28 @@ func TestComposeExampleRuns(t *testing.T) {
 	dir := t.TempDir()
 	exporter, server := freePort(t), freePort(t)
 	replace := strings.NewReplacer(
-		"0.0.0.0:9464", fmt.Sprintf("localhost:%d", exporter), "collector:9464", fmt.Sprintf("localhost:%d", exporter),
-		"scrape_interval: 5s", "scrape_interval: 500ms", "collection_interval: 5s", "collection_interval: 500ms",
+		"0.0.0.0:9464", fmt.Sprintf("localhost:%d", exporter), "collector:9464",
+		fmt.Sprintf("localhost:%d", exporter),
+		"scrape_interval: 5s", "scrape_interval: 500ms", "collection_interval: 5s",
+		"collection_interval: 500ms",
 	)
 	c := startBuilt(t, replace.Replace(composeText(t, "collector.yaml")), b.File, 2)
 	config := filepath.Join(dir, "prometheus.yml")
-	qt.Assert(t, qt.IsNil(os.WriteFile(config, []byte(replace.Replace(composeText(t, "prometheus.yml"))), 0o644)))
-	scraper := exec.Command(prometheus, "--config.file="+config, "--storage.tsdb.path="+filepath.Join(dir, "data"),
-		fmt.Sprintf("--web.listen-address=localhost:%d", server), "--enable-feature=native-histograms,exemplar-storage")
+	qt.Assert(t,
+		qt.IsNil(os.WriteFile(config,
+			[]byte(replace.Replace(composeText(t, "prometheus.yml"))), 0o644)))
+	scraper := exec.Command(prometheus, "--config.file="+config, "--storage.tsdb.path="+
+		filepath.Join(dir, "data"),
+		fmt.Sprintf("--web.listen-address=localhost:%d", server),
+		"--enable-feature=native-histograms,exemplar-storage")
 	qt.Assert(t, qt.IsNil(scraper.Start()))
 	t.Cleanup(func() {
 		scraper.Process.Kill()
 		scraper.Wait()
 	})
 	ask := func(query string, answer any) bool {
-		response, err := http.Get(fmt.Sprintf("http://localhost:%d/api/v1/query?query=%s", server, url.QueryEscape(query)))
+		response, err := http.Get(fmt.Sprintf("http://localhost:%d/api/v1/query?query=%s", server,
+			url.QueryEscape(query)))
 		if err != nil {
 			return false // it does not listen yet
 		}
@@ -74,9 +81,11 @@ func TestComposeExampleRuns(t *testing.T) {
 	// as a newer one does.
 	testneeds.Await(t, 30*time.Second, "exemplars", func() bool {
 		load()
-		request, err := http.NewRequest(http.MethodGet, fmt.Sprintf("http://localhost:%d/metrics", exporter), nil)
+		request, err := http.NewRequest(http.MethodGet,
+			fmt.Sprintf("http://localhost:%d/metrics", exporter), nil)
 		qt.Assert(t, qt.IsNil(err))
-		request.Header.Set("Accept", "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited")
+		request.Header.Set("Accept",
+			"application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited")
 		response, err := http.DefaultClient.Do(request)
 		qt.Assert(t, qt.IsNil(err))
 		defer response.Body.Close()

@@ -55,7 +55,8 @@ func TestComposeFile(t *testing.T) {
 		qt.Check(t, qt.IsNil(err))
 	}
 	for name, s := range file.Services {
-		qt.Check(t, qt.Equals(s.Image == "", s.Build.Context != ""), qt.Commentf("%s: an image, or how to build one", name))
+		qt.Check(t, qt.Equals(s.Image == "", s.Build.Context != ""),
+			qt.Commentf("%s: an image, or how to build one", name))
 		if s.Build.Context != "" {
 			exists(filepath.Join(s.Build.Context, s.Build.Dockerfile))
 		}
@@ -65,7 +66,8 @@ func TestComposeFile(t *testing.T) {
 			}
 		}
 		for _, port := range s.Ports {
-			qt.Check(t, qt.IsTrue(strings.HasPrefix(port, "127.0.0.1:")), qt.Commentf("%s: others reach %s", name, port))
+			qt.Check(t, qt.IsTrue(strings.HasPrefix(port, "127.0.0.1:")),
+				qt.Commentf("%s: others reach %s", name, port))
 		}
 		depends := make(map[string]bool)
 		switch s.DependsOn.Kind {
@@ -108,7 +110,8 @@ func dashboardQueries(t *testing.T) (all []string) {
 	var dashboard struct {
 		Panels []struct{ Targets []struct{ Expr string } }
 	}
-	qt.Assert(t, qt.IsNil(json.Unmarshal([]byte(composeText(t, "grafana/postgresql.json")), &dashboard)))
+	qt.Assert(t,
+		qt.IsNil(json.Unmarshal([]byte(composeText(t, "grafana/postgresql.json")), &dashboard)))
 	for _, panel := range dashboard.Panels {
 		for _, target := range panel.Targets {
 			all = append(all, target.Expr)
@@ -122,6 +125,8 @@ func TestComposeDashboard(t *testing.T) {
 	queries := dashboardQueries(t)
 	qt.Assert(t, qt.Not(qt.HasLen(queries, 0)))
 	for _, query := range queries {
-		qt.Check(t, qt.Matches(query, `.*(postgresql_query_duration_nanoseconds|postgresql_transactions_total).*`))
+		qt.Check(t,
+			qt.Matches(query,
+				`.*(postgresql_query_duration_nanoseconds|postgresql_transactions_total).*`))
 	}
 }

@@ -110,10 +110,12 @@ func (c *Config) Validate() error {
 		add("resource", fmt.Errorf("%q is neither %q nor %q", c.Resource, ByProcess, ByContainer))
 	}
 	if c.CardinalityLimit < 1 || c.CardinalityLimit > maxCardinalityLimit {
-		add("cardinality_limit", fmt.Errorf("%d is not from 1 to %d", c.CardinalityLimit, maxCardinalityLimit))
+		add("cardinality_limit",
+			fmt.Errorf("%d is not from 1 to %d", c.CardinalityLimit, maxCardinalityLimit))
 	}
 	if len(c.Metrics)+len(c.Spans)+len(c.Logs)+len(c.Profiles) == 0 {
-		all = append(all, errors.New("there is nothing to do: set metrics, spans, logs or profiles"))
+		all = append(all,
+			errors.New("there is nothing to do: set metrics, spans, logs or profiles"))
 	}
 	var names []string
 	for i := range c.Metrics {

@@ -118,7 +118,8 @@ func (m *metric) parseProbes() error {
 		}
 	}
 	if len(given) != 1 {
-		return fmt.Errorf("exactly one of pair, count, sum and histogram is wanted, not %d", len(given))
+		return fmt.Errorf("exactly one of pair, count, sum and histogram is wanted, not %d",
+			len(given))
 	}
 	hasValue := given[0] == "sum" || given[0] == "histogram"
 	switch {
@@ -160,10 +161,12 @@ func (m *metric) parsePair() error {
 		return fmt.Errorf("pair: %w", err)
 	}
 	if m.unit != "" && m.unit != nanoseconds {
-		return fmt.Errorf("unit: that of a pair is %q: its buckets are those of nanoseconds", nanoseconds)
+		return fmt.Errorf("unit: that of a pair is %q: its buckets are those of nanoseconds",
+			nanoseconds)
 	}
 	m.kind, m.unit, m.patterns = histogram, nanoseconds, pair.Patterns()
-	m.aggregation.Latency = &trace.Latency{Pair: pair, By: m.config.MatchBy, DoneBy: m.config.MatchDoneBy}
+	m.aggregation.Latency = &trace.Latency{Pair: pair, By: m.config.MatchBy,
+		DoneBy: m.config.MatchDoneBy}
 	return nil
 }
 
@@ -184,7 +187,8 @@ func (c *MetricConfig) validate() error {
 // aggregator of each has its index. Who uses the options sets the machine's
 // containers.
 func metricOptions(metrics ...*metric) *trace.SessionOptions {
-	opts := &trace.SessionOptions{NoEvents: true, Definitions: providers.Builtin(), Containers: new(container.Cgroups)}
+	opts := &trace.SessionOptions{NoEvents: true, Definitions: providers.Builtin(),
+		Containers: new(container.Cgroups)}
 	for _, m := range metrics {
 		opts.Aggregators = append(opts.Aggregators, trace.NewAggregator(m.aggregation))
 	}

@@ -114,19 +114,22 @@ type box struct {
 func (n *node) box(image image) *box {
 	n.t.Helper()
 	n.made++
-	b := &box{node: n, image: image, id: fmt.Sprintf("%056x%08x", os.Getpid(), n.made), root: n.t.TempDir()}
+	b := &box{node: n, image: image, id: fmt.Sprintf("%056x%08x", os.Getpid(), n.made),
+		root: n.t.TempDir()}
 	if n.made%2 == 0 {
 		b.runtime, b.group = "docker", filepath.Join(n.group, "docker-"+b.id+".scope")
 	} else {
 		b.runtime = "containerd"
 		b.pod = fmt.Sprintf("%08x-0000-4000-8000-%012x", n.made, os.Getpid())
-		slice := filepath.Join(n.group, "kubepods-besteffort-pod"+strings.ReplaceAll(b.pod, "-", "_")+".slice")
+		slice := filepath.Join(n.group, "kubepods-besteffort-pod"+
+			strings.ReplaceAll(b.pod, "-", "_")+".slice")
 		n.makeGroup(slice)
 		b.group = filepath.Join(slice, "cri-containerd-"+b.id+".scope")
 	}
 	n.makeGroup(b.group)
 	// Two layers, of which the upper one is empty, and none that is written to.
-	err := unix.Mount("overlay", b.root, "overlay", unix.MS_RDONLY, "lowerdir="+n.t.TempDir()+":"+image.dir)
+	err := unix.Mount("overlay", b.root, "overlay", unix.MS_RDONLY, "lowerdir="+n.t.TempDir()+
+		":"+image.dir)
 	if err == unix.ENODEV {
 		testneeds.Missing(n.t, "needs overlayfs in the kernel")
 	}
@@ -151,7 +154,9 @@ func (b *box) command() *exec.Cmd {
 	cmd.SysProcAttr = &syscall.SysProcAttr{
 		Chroot: b.root, Cloneflags: syscall.CLONE_NEWPID,
 		// in this order, so that the namespace begins at the container's group
-		UseCgroupFD: true, CgroupFD: int(group.Fd()), Unshareflags: syscall.CLONE_NEWNS | syscall.CLONE_NEWCGROUP,
+		UseCgroupFD:  true,
+		CgroupFD:     int(group.Fd()),
+		Unshareflags: syscall.CLONE_NEWNS | syscall.CLONE_NEWCGROUP,
 	}
 	cmd.Dir = "/"
 	return cmd
@@ -220,8 +225,10 @@ func TestContainersHaveTheirHits(t *testing.T) {
 			containers := sizeOf(20, 200)
 			n := newNode(t, containers/5)
 			s, end := started(t, map[string]any{
-				"resource": kind, "temporality": "delta", "collection_interval": "50ms", "cardinality_limit": 20_000,
-				"metrics": []any{map[string]any{"name": "hits", "count": "gousdt_test:three"}},
+				"resource": kind, "temporality": "delta", "collection_interval": "50ms",
+				"cardinality_limit": 20_000,
+				"metrics": []any{map[string]any{"name": "hits",
+					"count": "gousdt_test:three"}},
 			})
 
 			// One that lives for long of each image, which is attached by it.
@@ -270,7 +277,8 @@ func TestContainersHaveTheirHits(t *testing.T) {
 
 			got, resources := s.hitsOfContainers("hits")
 			for _, b := range append(all, last) {
-				qt.Check(t, qt.Equals(got[b.id], b.hits), qt.Commentf("container %s, short %v", b.id, living[b] == nil))
+				qt.Check(t, qt.Equals(got[b.id], b.hits),
+					qt.Commentf("container %s, short %v", b.id, living[b] == nil))
 				if got[b.id] == 0 {
 					continue
 				}
@@ -280,7 +288,8 @@ func TestContainersHaveTheirHits(t *testing.T) {
 				qt.Check(t, qt.Equals(pod.Str(), b.pod))
 			}
 			for _, image := range n.images {
-				qt.Check(t, qt.Equals(s.attached(image.program), 1), qt.Commentf("containers share the file of their image"))
+				qt.Check(t, qt.Equals(s.attached(image.program), 1),
+					qt.Commentf("containers share the file of their image"))
 			}
 		})
 	}

@@ -80,11 +80,13 @@ func TestConfigMap(t *testing.T) {
 
 	// What the pipelines name is configured.
 	pipelines, _ := conf.Get("service::pipelines").(map[string]any)
-	qt.Assert(t, qt.DeepEquals(slices.Sorted(maps.Keys(pipelines)), []string{"logs", "metrics", "traces"}))
+	qt.Assert(t,
+		qt.DeepEquals(slices.Sorted(maps.Keys(pipelines)), []string{"logs", "metrics", "traces"}))
 	for name, pipeline := range pipelines {
 		for kind, components := range pipeline.(map[string]any) {
 			for _, component := range components.([]any) {
-				qt.Check(t, qt.IsTrue(conf.IsSet(kind+"::"+component.(string))), qt.Commentf("%s: %s of %v", component, kind, name))
+				qt.Check(t, qt.IsTrue(conf.IsSet(kind+"::"+component.(string))),
+					qt.Commentf("%s: %s of %v", component, kind, name))
 			}
 		}
 	}

@@ -62,7 +62,8 @@ func addAttributes(to map[string]string, list string) {
 			continue
 		}
 		switch key = strings.TrimSpace(key); key {
-		case attributeServiceName, "service.namespace", "service.version", "deployment.environment.name", "deployment.environment":
+		case attributeServiceName, "service.namespace", "service.version",
+			"deployment.environment.name", "deployment.environment":
 			if value, err := url.PathUnescape(strings.TrimSpace(value)); err == nil {
 				addValue(to, key, value)
 			}

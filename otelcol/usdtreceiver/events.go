@@ -49,7 +49,8 @@ func (s *source) deliver(ending context.Context, b batch) {
 		defer close(events)
 		for event, err := range s.session.Events(context.Background()) {
 			if err != nil {
-				s.receiver.logger.Warn("events are missing", zap.String("source", s.name), zap.Error(err))
+				s.receiver.logger.Warn("events are missing", zap.String("source", s.name),
+					zap.Error(err))
 				continue
 			}
 			events <- event
@@ -90,7 +91,8 @@ func (s *source) send(ending context.Context, b batch) {
 		}
 		if consumererror.IsPermanent(err) || ending.Err() != nil {
 			s.refused.Add(uint64(b.count()))
-			s.receiver.logger.Error("events were not sent", zap.String("source", s.name), zap.Int("events", b.count()), zap.Error(err))
+			s.receiver.logger.Error("events were not sent", zap.String("source", s.name),
+				zap.Int("events", b.count()), zap.Error(err))
 			return
 		}
 		select {

@@ -73,7 +73,8 @@ func exemplarsFor(m *metric, spans *spans) (attributes []attribute, ok bool) {
 		return nil, false
 	}
 	of := spans.options.Spans[0]
-	if latency.Pair.String() != of.Pair.String() || latency.By != of.By || latency.DoneBy != of.DoneBy {
+	if latency.Pair.String() != of.Pair.String() || latency.By != of.By ||
+		latency.DoneBy != of.DoneBy {
 		return nil, false
 	}
 	if m.config.Where != "" && m.config.Where != spans.config.Where {
@@ -172,7 +173,9 @@ func (e *exemplars) take(until time.Time) map[exemplarSeries]*reservoir {
 }
 
 // fillExemplars adds to a point what has happened in its time.
-func (s *series) fillExemplars(from map[exemplarSeries]*reservoir, p pmetric.ExponentialHistogramDataPoint) {
+func (s *series) fillExemplars(
+	from map[exemplarSeries]*reservoir, p pmetric.ExponentialHistogramDataPoint,
+) {
 	if len(from) == 0 {
 		return
 	}

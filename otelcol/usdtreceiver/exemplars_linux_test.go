@@ -22,11 +22,13 @@ func TestExemplarsLeadToSpans(t *testing.T) {
 				"temporality": temporality,
 				"metrics": []any{map[string]any{
 					"name": "duration", "pair": "postgresql:query",
-					"attributes": map[string]any{"db.operation.name": "str(query, 6)", "who": "comm"},
+					"attributes": map[string]any{"db.operation.name": "str(query, 6)",
+						"who": "comm"},
 				}},
 				"spans": []any{map[string]any{
-					"pair": "postgresql:query", "attributes": map[string]any{"db.query.text": "str(query)"},
-					"parent": map[string]any{"from": "str(query)", "format": "sqlcommenter"},
+					"pair":       "postgresql:query",
+					"attributes": map[string]any{"db.query.text": "str(query)"},
+					"parent":     map[string]any{"from": "str(query)", "format": "sqlcommenter"},
 				}},
 			})
 			s.awaitAttached(b.File, "metrics", "spans[0]")
@@ -34,8 +36,10 @@ func TestExemplarsLeadToSpans(t *testing.T) {
 			const n = 8 // half of them are as many as a series has
 			for i := range n {
 				flags := i % 2 // every other trace is recorded
-				b.Query(fmt.Sprintf("SELECT %d /*traceparent='00-%032x-%016x-%02x'*/", i, i+1, i+1000, flags))
-				b.Query(fmt.Sprintf("VALUES (%d) /*traceparent='00-%032x-%016x-%02x'*/", i, i+101, i+2000, flags))
+				b.Query(fmt.Sprintf("SELECT %d /*traceparent='00-%032x-%016x-%02x'*/", i, i+1,
+					i+1000, flags))
+				b.Query(fmt.Sprintf("VALUES (%d) /*traceparent='00-%032x-%016x-%02x'*/", i, i+101,
+					i+2000, flags))
 			}
 			// All spans are sent, and so have been exemplars, before the last
 			// points are made.
@@ -51,9 +55,11 @@ func TestExemplarsLeadToSpans(t *testing.T) {
 						span, ok := spans[e.SpanID()]
 						qt.Assert(t, qt.IsTrue(ok))
 						qt.Check(t, qt.Equals(e.TraceID(), span.TraceID()))
-						qt.Check(t, qt.Equals(e.IntValue(), int64(span.EndTimestamp()-span.StartTimestamp())))
+						qt.Check(t, qt.Equals(e.IntValue(),
+							int64(span.EndTimestamp()-span.StartTimestamp())))
 						qt.Check(t, qt.Equals(e.Timestamp(), span.EndTimestamp()))
-						qt.Check(t, qt.IsTrue(e.Timestamp() >= p.StartTimestamp() && e.Timestamp() <= p.Timestamp()))
+						qt.Check(t, qt.IsTrue(e.Timestamp() >= p.StartTimestamp() &&
+							e.Timestamp() <= p.Timestamp()))
 						qt.Check(t, qt.IsFalse(span.ParentSpanID().IsEmpty()))
 						qt.Check(t, qt.Equals(span.Flags()&1, 1))
 						text, _ := span.Attributes().Get("db.query.text")

@@ -43,7 +43,8 @@ func TestExemplarsAreOfSpansThatTheMetricHasCounted(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			m, err := test.metric.parse(ByContainer, 10)
 			qt.Assert(t, qt.IsNil(err))
-			s, err := (&SpanConfig{Pair: "p:query", LongerThan: time.Millisecond, Where: where}).parse()
+			s, err := (&SpanConfig{Pair: "p:query", LongerThan: time.Millisecond,
+				Where: where}).parse()
 			qt.Assert(t, qt.IsNil(err))
 			_, ok := exemplarsFor(m, s)
 			qt.Assert(t, qt.Equals(ok, test.want))
@@ -54,14 +55,16 @@ func TestExemplarsAreOfSpansThatTheMetricHasCounted(t *testing.T) {
 // A point has few of the exemplars of its series and of its time, and what
 // waits for points is bounded.
 func TestExemplarsAreBounded(t *testing.T) {
-	m, err := (&MetricConfig{Name: "m", Pair: "p:query", Attributes: map[string]string{"operation": "str(arg0, 6)"}}).parse(ByContainer, 10)
+	m, err := (&MetricConfig{Name: "m", Pair: "p:query",
+		Attributes: map[string]string{"operation": "str(arg0, 6)"}}).parse(ByContainer, 10)
 	qt.Assert(t, qt.IsNil(err))
 	began, r := time.Unix(1000, 0), new(resource)
 	s := &series{resource: r, attributes: []trace.Value{trace.ValueOf("SELECT")}, start: began}
 	points := func(at time.Time) (sent [][]int64) {
 		b := builderOf(Cumulative)
 		b.add(m, []*series{s}, at, false)
-		for _, p := range b.all.ResourceMetrics().At(0).ScopeMetrics().At(0).Metrics().At(0).ExponentialHistogram().DataPoints().All() {
+		first := b.all.ResourceMetrics().At(0).ScopeMetrics().At(0).Metrics().At(0)
+		for _, p := range first.ExponentialHistogram().DataPoints().All() {
 			sent = append(sent, tookOf(p))
 		}
 		return sent
@@ -72,8 +75,10 @@ func TestExemplarsAreBounded(t *testing.T) {
 	m.exemplars.add(of, exemplar{at: began.Add(-1), took: 1})
 	m.exemplars.add(of, exemplar{at: began.Add(time.Second), took: 2})
 	m.exemplars.add(of, exemplar{at: began.Add(time.Minute), took: 3})
-	m.exemplars.add(exemplarSeries{r, `"operation"=1:"UPDATE" `}, exemplar{at: began.Add(time.Second), took: 4})
-	m.exemplars.add(exemplarSeries{new(resource), attributes}, exemplar{at: began.Add(time.Second), took: 5})
+	m.exemplars.add(exemplarSeries{r, `"operation"=1:"UPDATE" `},
+		exemplar{at: began.Add(time.Second), took: 4})
+	m.exemplars.add(exemplarSeries{new(resource), attributes},
+		exemplar{at: began.Add(time.Second), took: 5})
 	qt.Check(t, qt.DeepEquals(points(began.Add(2*time.Second)), [][]int64{{2}}))
 	qt.Check(t, qt.DeepEquals(points(began.Add(time.Minute)), [][]int64{{3}}))
 	qt.Check(t, qt.DeepEquals(points(began.Add(time.Hour)), [][]int64{nil}))

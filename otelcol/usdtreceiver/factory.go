@@ -74,7 +74,9 @@ func (i *instance) Shutdown(ctx context.Context) error {
 	return i.endErr
 }
 
-func (all *instances) newMetrics(_ context.Context, settings receiver.Settings, config component.Config, next consumer.Metrics) (receiver.Metrics, error) {
+func (all *instances) newMetrics(
+	_ context.Context, settings receiver.Settings, config component.Config, next consumer.Metrics,
+) (receiver.Metrics, error) {
 	i := all.get(settings, config)
 	if len(i.config.Metrics) == 0 {
 		return nil, errors.New("the receiver is in a pipeline of metrics, but its configuration has no metrics")
@@ -83,7 +85,9 @@ func (all *instances) newMetrics(_ context.Context, settings receiver.Settings, 
 	return i, nil
 }
 
-func (all *instances) newTraces(_ context.Context, settings receiver.Settings, config component.Config, next consumer.Traces) (receiver.Traces, error) {
+func (all *instances) newTraces(
+	_ context.Context, settings receiver.Settings, config component.Config, next consumer.Traces,
+) (receiver.Traces, error) {
 	i := all.get(settings, config)
 	if len(i.config.Spans) == 0 {
 		return nil, errors.New("the receiver is in a pipeline of traces, but its configuration has no spans")
@@ -92,7 +96,9 @@ func (all *instances) newTraces(_ context.Context, settings receiver.Settings, c
 	return i, nil
 }
 
-func (all *instances) newLogs(_ context.Context, settings receiver.Settings, config component.Config, next consumer.Logs) (receiver.Logs, error) {
+func (all *instances) newLogs(
+	_ context.Context, settings receiver.Settings, config component.Config, next consumer.Logs,
+) (receiver.Logs, error) {
 	i := all.get(settings, config)
 	if len(i.config.Logs) == 0 {
 		return nil, errors.New("the receiver is in a pipeline of logs, but its configuration has no logs")
@@ -101,7 +107,9 @@ func (all *instances) newLogs(_ context.Context, settings receiver.Settings, con
 	return i, nil
 }
 
-func (all *instances) newProfiles(_ context.Context, settings receiver.Settings, config component.Config, next xconsumer.Profiles) (xreceiver.Profiles, error) {
+func (all *instances) newProfiles(
+	_ context.Context, settings receiver.Settings, config component.Config, next xconsumer.Profiles,
+) (xreceiver.Profiles, error) {
 	i := all.get(settings, config)
 	if len(i.config.Profiles) == 0 {
 		return nil, errors.New("the receiver is in a pipeline of profiles, but its configuration has no profiles")

@@ -73,12 +73,14 @@ func (s *sinks) ConsumeMetrics(ctx context.Context, m pmetric.Metrics) error {
 func (s *sinks) awaitAttached(file string, sources ...string) {
 	s.t.Helper()
 	for _, source := range sources {
-		testneeds.Await(s.t, 20*time.Second, file+" attached for "+source, func() bool { return s.hasAttached(file, source) })
+		testneeds.Await(s.t, 20*time.Second, file+" attached for "+source,
+			func() bool { return s.hasAttached(file, source) })
 	}
 }
 
 func (s *sinks) hasAttached(file, source string) bool {
-	said := s.logged.FilterMessage("attached").FilterField(zap.String("file", file)).FilterField(zap.String("source", source))
+	said := s.logged.FilterMessage("attached").FilterField(zap.String("file",
+		file)).FilterField(zap.String("source", source))
 	return said.Len() > 0
 }
 
@@ -121,7 +123,8 @@ func startedBy(t testing.TB, factory receiver.Factory, settings map[string]any) 
 		all = append(all, r)
 	}
 	if len(c.Profiles) > 0 {
-		r, err := factory.(xreceiver.Factory).CreateProfiles(t.Context(), receiverSettings, c, &s.profiles)
+		r, err := factory.(xreceiver.Factory).CreateProfiles(t.Context(), receiverSettings, c,
+			&s.profiles)
 		qt.Assert(t, qt.IsNil(err))
 		all = append(all, r)
 	}
@@ -162,7 +165,8 @@ func startBenchmark(t testing.TB) *benchmark {
 
 func (b *benchmark) run(arguments ...string) string {
 	b.t.Helper()
-	cmd := exec.Command(b.pgbench, append([]string{"-h", b.SocketDir, "-U", "gousdt", "postgres"}, arguments...)...)
+	cmd := exec.Command(b.pgbench,
+		append([]string{"-h", b.SocketDir, "-U", "gousdt", "postgres"}, arguments...)...)
 	cmd.Env = append(os.Environ(), b.environment...)
 	out, err := cmd.CombinedOutput()
 	if err != nil {

@@ -28,15 +28,21 @@ func nodeMetrics(t *testing.T, containers int) pmetric.Metrics {
 		random.Read(b)
 		return hex.EncodeToString(b)
 	}
-	uuid := func() string { return text(8) + "-" + text(4) + "-" + text(4) + "-" + text(4) + "-" + text(12) }
+	uuid := func() string {
+		return text(8) + "-" + text(4) + "-" + text(4) + "-" + text(4) + "-" + text(12)
+	}
 	var metrics []*metric
 	for _, c := range []MetricConfig{
 		{
-			Name: "postgresql.query.duration", Description: "Time from a query's arrival to its end.",
-			Pair: "postgresql:query", Attributes: map[string]string{"db.operation.name": "str(query, 6)"},
+			Name:        "postgresql.query.duration",
+			Description: "Time from a query's arrival to its end.",
+			Pair:        "postgresql:query",
+			Attributes:  map[string]string{"db.operation.name": "str(query, 6)"},
 		},
-		{Name: "postgresql.transactions", Description: "Transactions that were committed.", Count: "postgresql:transaction__commit"},
-		{Name: "python.gc.collections", Description: "Collections of Python's garbage collector.", Count: "python:gc__done"},
+		{Name: "postgresql.transactions", Description: "Transactions that were committed.",
+			Count: "postgresql:transaction__commit"},
+		{Name: "python.gc.collections", Description: "Collections of Python's garbage collector.",
+			Count: "python:gc__done"},
 	} {
 		m, err := c.parse(ByContainer, defaultCardinalityLimit)
 		qt.Assert(t, qt.IsNil(err))
@@ -48,26 +54,34 @@ func nodeMetrics(t *testing.T, containers int) pmetric.Metrics {
 		id, uid := text(64), uuid()
 		r := &resource{
 			path:      "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod" + uid + ".slice/cri-containerd-" + id + ".scope",
-			container: container.Container{ID: id, Runtime: "containerd", PodUID: uid}, instance: uuid(),
+			container: container.Container{ID: id, Runtime: "containerd", PodUID: uid},
+			instance:  uuid(),
 		}
-		b.add(metrics[1], []*series{{resource: r, start: at, count: random.Uint64() % 100_000}}, at, false)
-		b.add(metrics[2], []*series{{resource: r, start: at, count: random.Uint64() % 100_000}}, at, false)
+		b.add(metrics[1], []*series{{resource: r, start: at, count: random.Uint64() % 100_000}}, at,
+			false)
+		b.add(metrics[2], []*series{{resource: r, start: at, count: random.Uint64() % 100_000}}, at,
+			false)
 		for _, operation := range []string{"SELECT", "INSERT", "UPDATE", "DELETE"} {
-			s := &series{resource: r, attributes: []trace.Value{trace.ValueOf(operation)}, start: at}
+			s := &series{resource: r,
+				attributes: []trace.Value{trace.ValueOf(operation)}, start: at}
 			s.buckets = exponential{scale: 3, positive: buckets{offset: 130}}
 			for i := range 50 { // values from 78 us to 6 ms
-				n := 1000 * math.Exp(-math.Pow(float64(i-20)/8, 2)/2) * (0.8 + 0.4*float64(random.Uint64())/math.MaxUint64)
+				n := 1000 * math.Exp(-math.Pow(float64(i-20)/8,
+					2)/2) * (0.8 + 0.4*float64(random.Uint64())/math.MaxUint64)
 				s.buckets.positive.counts = append(s.buckets.positive.counts, uint64(n))
 				s.count += uint64(n)
 			}
 			s.sum = total{low: random.Uint64() >> 20}
-			s.min, s.max = 1e5*float64(random.Uint64())/math.MaxUint64, 1e9*float64(random.Uint64())/math.MaxUint64
+			s.min, s.max = 1e5*float64(random.Uint64())/math.MaxUint64,
+				1e9*float64(random.Uint64())/math.MaxUint64
 			b.add(metrics[0], []*series{s}, at, false)
 		}
 		attributes := b.all.ResourceMetrics().At(b.all.ResourceMetrics().Len() - 1).Resource().Attributes()
 		for key, value := range map[string]string{
-			"service.name": "orders", "k8s.namespace.name": "shop", "k8s.pod.name": "orders-7d9c5b6f4-" + text(6),
-			"k8s.deployment.name": "orders", "k8s.container.name": "server", "k8s.node.name": "node-0123.example",
+			"service.name": "orders", "k8s.namespace.name": "shop",
+			"k8s.pod.name":        "orders-7d9c5b6f4-" + text(6),
+			"k8s.deployment.name": "orders", "k8s.container.name": "server",
+			"k8s.node.name": "node-0123.example",
 		} {
 			attributes.PutStr(key, value)
 		}
@@ -96,6 +110,7 @@ func TestSizesOfFleet(t *testing.T) {
 		{"**600 bytes** compressed", 600, compressed.Len() / containers},
 	} {
 		qt.Check(t, qt.StringContains(string(page), test.text))
-		qt.Check(t, qt.IsTrue(10*test.is > 9*test.told && 10*test.is < 11*test.told), qt.Commentf("%d is not about %d", test.is, test.told))
+		qt.Check(t, qt.IsTrue(10*test.is > 9*test.told && 10*test.is < 11*test.told),
+			qt.Commentf("%d is not about %d", test.is, test.told))
 	}
 }

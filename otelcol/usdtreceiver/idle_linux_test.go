@@ -92,7 +92,8 @@ func alone(t *testing.T) bool {
 		return true
 	}
 	cmd := exec.Command("/proc/self/exe", "-test.run=^"+t.Name()+"$", "-test.v")
-	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID, Unshareflags: syscall.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID,
+		Unshareflags: syscall.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL}
 	out, err := cmd.CombinedOutput()
 	t.Logf("%s", out)
 	qt.Check(t, qt.IsNil(err))
@@ -168,10 +169,12 @@ func TestSourcesShareScans(t *testing.T) {
 		runtime.GC()
 		runtime.ReadMemStats(&after)
 		t.Logf("%d sources, %d processes: %.1f %% of a processor when scanning each 50 ms, %d kB of memory",
-			count, processes, 100*took[count].Seconds()/idle.Seconds(), (int64(after.HeapInuse)-int64(before.HeapInuse))/1024)
+			count, processes, 100*took[count].Seconds()/idle.Seconds(),
+			(int64(after.HeapInuse)-int64(before.HeapInuse))/1024)
 		end()
 	}
 	if idle >= 10*time.Second { // a shorter one says too little
-		qt.Check(t, qt.IsTrue(took[10] < 2*took[1]), qt.Commentf("%v of one, %v of ten", took[1], took[10]))
+		qt.Check(t, qt.IsTrue(took[10] < 2*took[1]),
+			qt.Commentf("%v of one, %v of ten", took[1], took[10]))
 	}
 }

@@ -100,7 +100,8 @@ func TestPostgreSQLUnderLoad(t *testing.T) {
 	for _, q := range []float64{0.5, 0.95, 0.99} {
 		exact := single[int(math.Ceil(q*float64(n)))-1]
 		got := merged.quantile(q)
-		qt.Check(t, qt.IsTrue(math.Abs(got-exact) <= 0.05*exact), qt.Commentf("p%v is %v, not %v", 100*q, got, exact))
+		qt.Check(t, qt.IsTrue(math.Abs(got-exact) <= 0.05*exact),
+			qt.Commentf("p%v is %v, not %v", 100*q, got, exact))
 	}
 
 	said := logged.FindAllStringSubmatch(out, -1)
@@ -114,7 +115,8 @@ func TestPostgreSQLUnderLoad(t *testing.T) {
 	}
 	for text, took := range slow {
 		if took > 6*time.Millisecond*105/100 {
-			differ = append(differ, fmt.Sprintf("the server does not say that this took %v: %s", took, text))
+			differ = append(differ,
+				fmt.Sprintf("the server does not say that this took %v: %s", took, text))
 		}
 	}
 	// The server may be interrupted between the probe and its own clock.
@@ -143,12 +145,14 @@ func (s *sinks) lastPoints(name string) map[string]point {
 		}
 		if m.Type() == pmetric.MetricTypeSum {
 			for _, p := range m.Sum().DataPoints().All() {
-				put(p.Attributes(), point{count: uint64(p.IntValue()), ended: p.Flags().NoRecordedValue()})
+				put(p.Attributes(),
+					point{count: uint64(p.IntValue()), ended: p.Flags().NoRecordedValue()})
 			}
 			return
 		}
 		for _, p := range m.ExponentialHistogram().DataPoints().All() {
-			put(p.Attributes(), point{count: p.Count(), ended: p.Flags().NoRecordedValue(), metric: p})
+			put(p.Attributes(),
+				point{count: p.Count(), ended: p.Flags().NoRecordedValue(), metric: p})
 		}
 	})
 	return last
@@ -189,7 +193,8 @@ func TestSeriesOfProcessesEnd(t *testing.T) {
 	b := startBenchmark(t)
 	s, end := started(t, map[string]any{
 		"collection_interval": "50ms", "end_after": "300ms",
-		"metrics": []any{map[string]any{"name": "commits", "count": "postgresql:transaction__commit"}},
+		"metrics": []any{map[string]any{"name": "commits",
+			"count": "postgresql:transaction__commit"}},
 	})
 	s.awaitAttached(b.File, "metrics")
 	ofClients := func() (running, ended int) {

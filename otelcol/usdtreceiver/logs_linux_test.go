@@ -27,8 +27,11 @@ func TestLogs(t *testing.T) {
 	const limit = 3
 	s, end := started(t, map[string]any{
 		"logs": []any{
-			map[string]any{"event": "postgresql:query__start", "where": `str(query, 10) == "SELECT 'lo"`},
-			map[string]any{"event": "postgresql:query__start", "rate_limit": limit, "where": `str(query, 10) == "VALUES ('l"`, "attributes": map[string]any{"text": "str(query, 8)"}},
+			map[string]any{"event": "postgresql:query__start",
+				"where": `str(query, 10) == "SELECT 'lo"`},
+			map[string]any{"event": "postgresql:query__start", "rate_limit": limit,
+				"where":      `str(query, 10) == "VALUES ('l"`,
+				"attributes": map[string]any{"text": "str(query, 8)"}},
 		},
 	})
 	s.awaitAttached(b.File, "logs[0]", "logs[1]")

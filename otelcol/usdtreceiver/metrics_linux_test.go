@@ -14,7 +14,9 @@ import (
 )
 
 // points calls visit with each metric of a name in all that was sent.
-func points(all []pmetric.Metrics, name string, visit func(pmetric.ResourceMetrics, pmetric.Metric)) {
+func points(
+	all []pmetric.Metrics, name string, visit func(pmetric.ResourceMetrics, pmetric.Metric),
+) {
 	for _, sent := range all {
 		for _, resource := range sent.ResourceMetrics().All() {
 			for _, scope := range resource.ScopeMetrics().All() {
@@ -37,7 +39,8 @@ func TestMetricsCountEachTransaction(t *testing.T) {
 				s, end := started(t, map[string]any{
 					"temporality": temporality, "collection_interval": "20ms", "resource": resource,
 					"metrics": []any{map[string]any{
-						"name": "duration", "pair": "postgresql:query", "where": `str(query, 17) == "UPDATE pgbench_te"`,
+						"name": "duration", "pair": "postgresql:query",
+						"where":      `str(query, 17) == "UPDATE pgbench_te"`,
 						"attributes": map[string]any{"operation": "str(arg0, 6)"},
 					}},
 				})
@@ -104,7 +107,8 @@ func TestRefusedMetricsComeLater(t *testing.T) {
 			s, end := started(t, map[string]any{
 				"temporality": temporality, "collection_interval": "20ms",
 				"metrics": []any{map[string]any{
-					"name": "duration", "pair": "postgresql:query", "where": `str(query, 17) == "UPDATE pgbench_te"`,
+					"name": "duration", "pair": "postgresql:query",
+					"where": `str(query, 17) == "UPDATE pgbench_te"`,
 				}},
 			})
 			s.awaitAttached(b.File, "metrics")
@@ -141,11 +145,13 @@ func TestIntervalsOfDeltasFollowEachOther(t *testing.T) {
 	var metrics []any
 	for _, name := range []string{"a", "b", "c", "d"} {
 		metrics = append(metrics, map[string]any{
-			"name": name, "pair": "postgresql:query", "where": `str(query, 17) == "UPDATE pgbench_te"`,
+			"name": name, "pair": "postgresql:query",
+			"where": `str(query, 17) == "UPDATE pgbench_te"`,
 		})
 	}
 	s, end := started(t, map[string]any{
-		"temporality": "delta", "collection_interval": "20ms", "resource": "container", "metrics": metrics,
+		"temporality": "delta", "collection_interval": "20ms", "resource": "container",
+		"metrics": metrics,
 	})
 	s.awaitAttached(b.File, "metrics")
 	b.transactions("-c", "4", "-t", "200")
@@ -154,7 +160,8 @@ func TestIntervalsOfDeltasFollowEachOther(t *testing.T) {
 		var last pcommon.Timestamp
 		points(s.metrics.AllMetrics(), name, func(_ pmetric.ResourceMetrics, m pmetric.Metric) {
 			for _, p := range m.ExponentialHistogram().DataPoints().All() {
-				qt.Check(t, qt.IsTrue(p.StartTimestamp() >= last && p.Timestamp() > p.StartTimestamp()),
+				qt.Check(t,
+					qt.IsTrue(p.StartTimestamp() >= last && p.Timestamp() > p.StartTimestamp()),
 					qt.Commentf("%v to %v after %v", p.StartTimestamp(), p.Timestamp(), last))
 				last = p.Timestamp()
 			}

@@ -29,8 +29,10 @@ type metricsBuilder struct {
 
 func newMetricsBuilder(r *usdtReceiver) *metricsBuilder {
 	b := &metricsBuilder{
-		receiver: r, all: pmetric.NewMetrics(), temporality: pmetric.AggregationTemporalityCumulative,
-		scopes: make(map[*resource]pmetric.ScopeMetrics),
+		receiver:    r,
+		all:         pmetric.NewMetrics(),
+		temporality: pmetric.AggregationTemporalityCumulative,
+		scopes:      make(map[*resource]pmetric.ScopeMetrics),
 	}
 	if r.config.Temporality == Delta {
 		b.temporality = pmetric.AggregationTemporalityDelta
@@ -110,7 +112,9 @@ func (s *series) fillNumber(m *metric, p pmetric.NumberDataPoint, at time.Time, 
 	}
 }
 
-func (s *series) fillHistogram(m *metric, p pmetric.ExponentialHistogramDataPoint, at time.Time, ended bool) {
+func (s *series) fillHistogram(
+	m *metric, p pmetric.ExponentialHistogramDataPoint, at time.Time, ended bool,
+) {
 	p.SetStartTimestamp(pcommon.NewTimestampFromTime(s.start))
 	p.SetTimestamp(pcommon.NewTimestampFromTime(at))
 	s.fillAttributes(m, p.Attributes())

@@ -37,7 +37,8 @@ func TestPointsOfSums(t *testing.T) {
 		start := time.Unix(1000, 0)
 		table, r := newTable(10), &resource{group: 1, instance: "x"}
 		row := &trace.Row{
-			Keys:  []trace.Value{trace.ValueOf(uint64(1)), trace.ValueOf(int64(-3)), trace.ValueOf("a\xff")},
+			Keys: []trace.Value{trace.ValueOf(uint64(1)), trace.ValueOf(int64(-3)),
+				trace.ValueOf("a\xff")},
 			Count: 2, Sum: trace.ValueOf(int64(-5)),
 		}
 		table.add(row, 1, r, start, start.Add(time.Second))
@@ -49,12 +50,14 @@ func TestPointsOfSums(t *testing.T) {
 		sent := b.all.ResourceMetrics().At(0).ScopeMetrics().At(0).Metrics().At(0)
 		qt.Check(t, qt.Equals(sent.Unit(), "By"))
 		qt.Check(t, qt.Equals(sent.Sum().IsMonotonic(), monotonic))
-		qt.Check(t, qt.Equals(sent.Sum().AggregationTemporality(), pmetric.AggregationTemporalityCumulative))
+		qt.Check(t, qt.Equals(sent.Sum().AggregationTemporality(),
+			pmetric.AggregationTemporalityCumulative))
 		p := sent.Sum().DataPoints().At(0)
 		qt.Check(t, qt.Equals(p.IntValue(), -10))
 		qt.Check(t, qt.Equals(p.StartTimestamp().AsTime().Unix(), 1000))
 		qt.Check(t, qt.Equals(p.Timestamp().AsTime().Unix(), 1002))
-		qt.Check(t, qt.DeepEquals(p.Attributes().AsRaw(), map[string]any{"kind": int64(-3), "who": "a\uFFFD"}))
+		qt.Check(t, qt.DeepEquals(p.Attributes().AsRaw(),
+			map[string]any{"kind": int64(-3), "who": "a\uFFFD"}))
 		last := b.all.ResourceMetrics().At(0).ScopeMetrics().At(0).Metrics().At(1).Sum().DataPoints().At(0)
 		qt.Check(t, qt.IsTrue(last.Flags().NoRecordedValue()))
 	}
@@ -80,18 +83,21 @@ func TestEqualAttributesAreOneSeries(t *testing.T) {
 		trace.ValueOf(uint64(math.MaxUint64)), trace.ValueOf(int64(-1)),
 		trace.ValueOf(uint64(0)), {}, trace.ValueOf(""),
 	} {
-		table.add(&trace.Row{Keys: []trace.Value{trace.ValueOf(uint64(1)), v}, Count: 1}, 1, r, at, at)
+		table.add(&trace.Row{Keys: []trace.Value{trace.ValueOf(uint64(1)), v}, Count: 1},
+			1, r, at, at)
 	}
 	b := builderOf(Cumulative)
 	b.add(m, table.all(), at, false)
 	got := make(map[any]int64)
-	for _, p := range b.all.ResourceMetrics().At(0).ScopeMetrics().At(0).Metrics().At(0).Sum().DataPoints().All() {
+	first := b.all.ResourceMetrics().At(0).ScopeMetrics().At(0).Metrics().At(0)
+	for _, p := range first.Sum().DataPoints().All() {
 		by := p.Attributes().AsRaw()["by"]
 		qt.Check(t, qt.Equals(got[by], 0), qt.Commentf("%v", by))
 		got[by] = p.IntValue()
 	}
 	qt.Check(t, qt.DeepEquals(got, map[any]int64{
-		int64(5): 2, "5": 1, "a\uFFFD": 3, "18446744073709551615": 1, int64(-1): 1, int64(0): 1, nil: 1, "": 1,
+		int64(5): 2, "5": 1, "a\uFFFD": 3, "18446744073709551615": 1, int64(-1): 1, int64(0): 1,
+		nil: 1, "": 1,
 	}))
 }
 
@@ -101,7 +107,8 @@ func TestEachEndedSeriesIsAlone(t *testing.T) {
 	m, table := counterBy(t)
 	r, at := &resource{group: 1}, time.Unix(1000, 0)
 	for i := range 3 {
-		table.add(&trace.Row{Keys: []trace.Value{trace.ValueOf(uint64(1)), trace.ValueOf(uint64(i))}, Count: 1}, 1, r, at, at)
+		table.add(&trace.Row{Keys: []trace.Value{trace.ValueOf(uint64(1)),
+			trace.ValueOf(uint64(i))}, Count: 1}, 1, r, at, at)
 	}
 	b := builderOf(Cumulative)
 	b.add(m, table.end(at.Add(1), func(*resource) bool { return true }), at, true)
@@ -125,16 +132,19 @@ func TestOverflowIsOfItsReceiver(t *testing.T) {
 				b.receiver.settings.ID = component.NewIDWithName(metadata.Type, name)
 				b.receiver.processes.boot = boot
 				table := newTable(1)
-				table.add(&trace.Row{Keys: []trace.Value{trace.ValueOf(uint64(1)), trace.ValueOf("x")}, Count: 7}, 1, &resource{group: 1}, at, at)
+				table.add(&trace.Row{Keys: []trace.Value{trace.ValueOf(uint64(1)),
+					trace.ValueOf("x")}, Count: 7}, 1, &resource{group: 1}, at, at)
 				b.add(m, table.all(), at, false)
 				rm := b.all.ResourceMetrics().At(0)
 				p := rm.ScopeMetrics().At(0).Metrics().At(0).Sum().DataPoints().At(0)
 				qt.Check(t, qt.Equals(p.IntValue(), 7))
-				qt.Check(t, qt.DeepEquals(p.Attributes().AsRaw(), map[string]any{"otel.metric.overflow": true}))
+				qt.Check(t, qt.DeepEquals(p.Attributes().AsRaw(),
+					map[string]any{"otel.metric.overflow": true}))
 				attributes := maps.Clone(rm.Resource().Attributes().AsRaw())
 				seen[attributes["service.instance.id"]] = true
 				delete(attributes, "service.instance.id")
-				qt.Check(t, qt.DeepEquals(attributes, map[string]any{"service.name": "unknown_service"}))
+				qt.Check(t,
+					qt.DeepEquals(attributes, map[string]any{"service.name": "unknown_service"}))
 			}
 		}
 	}
@@ -145,5 +155,6 @@ func TestIntegersWithoutRoom(t *testing.T) {
 	to := pcommon.NewMap()
 	putValue(to, "most", trace.ValueOf(uint64(math.MaxInt64)))
 	putValue(to, "more", trace.ValueOf(uint64(math.MaxInt64)+1))
-	qt.Check(t, qt.DeepEquals(to.AsRaw(), map[string]any{"most": int64(math.MaxInt64), "more": "9223372036854775808"}))
+	qt.Check(t, qt.DeepEquals(to.AsRaw(),
+		map[string]any{"most": int64(math.MaxInt64), "more": "9223372036854775808"}))
 }

@@ -189,7 +189,8 @@ func (ps *processes) read(found proc.Process) *process {
 	// environment that it got. That was its parent's.
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
-	if parent := ps.byPID[found.Parent]; parent != nil && parent.executable == p.executable && parent.cgroup == p.cgroup {
+	if parent := ps.byPID[found.Parent]; parent != nil && parent.executable == p.executable &&
+		parent.cgroup == p.cgroup {
 		p.service = parent.service
 	}
 	return p
@@ -229,7 +230,8 @@ func (ps *processes) resourceOf(pid int, group uint64) *resource {
 		r.asked = ps.seen
 		if service := ps.serviceOf(r); service != nil {
 			r.replaced = true
-			r = &resource{group: group, path: r.path, container: r.container, instance: r.instance, service: service}
+			r = &resource{group: group, path: r.path, container: r.container, instance: r.instance,
+				service: service}
 			ps.resources[id] = r
 		}
 	}

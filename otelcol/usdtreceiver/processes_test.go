@@ -91,13 +91,15 @@ func TestProcessesAreResources(t *testing.T) {
 		qt.Check(t, qt.Equals(got["process.executable.name"], any(test.file)))
 		qt.Check(t, qt.Equals(got["process.pid"], any(int64(test.pid))))
 		qt.Check(t, qt.Equals(got["k8s.pod.uid"], any("0123abcd-1111-2222-3333-444455556666")))
-		qt.Check(t, qt.Equals(got["container.id"], any("0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef")))
+		qt.Check(t, qt.Equals(got["container.id"],
+			any("0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef")))
 		qt.Check(t, qt.Equals(r, ps.resourceOf(test.pid, 7)))
 	}
 
 	unknown := attributesOf(ps.resourceOf(99, 7))
 	qt.Check(t, qt.IsNil(unknown["process.pid"]))
-	qt.Check(t, qt.Equals(unknown["service.instance.id"], attributesOf(ps.resourceOf(98, 7))["service.instance.id"]))
+	qt.Check(t, qt.Equals(unknown["service.instance.id"],
+		attributesOf(ps.resourceOf(98, 7))["service.instance.id"]))
 }
 
 // The receiver may be in a container, and so in a cgroup namespace.
@@ -106,7 +108,8 @@ func TestServiceInCgroupNamespace(t *testing.T) {
 	files := newTree(t)
 	ps := newProcesses(ByContainer, proc.NewFS(files.root), nil)
 	ps.changed(changes([]proc.Process{
-		files.add(10, 1, "500", "/bin/a", "/../.."+strings.TrimPrefix(podScope, "/kubepods.slice"), "OTEL_SERVICE_NAME=pod\x00"),
+		files.add(10, 1, "500", "/bin/a", "/../.."+strings.TrimPrefix(podScope, "/kubepods.slice"),
+			"OTEL_SERVICE_NAME=pod\x00"),
 		files.add(11, 1, "600", "/bin/b", "/../../.."+unit, "OTEL_SERVICE_NAME=unit\x00"),
 		files.add(12, 1, "700", "/bin/c", "/../other", "OTEL_SERVICE_NAME=other\x00"),
 	}, nil))
@@ -171,10 +174,12 @@ func TestServiceThatIsKnownLater(t *testing.T) {
 	ps.changed(changes([]proc.Process{second}, nil))
 	after := ps.resourceOf(0, 7)
 	qt.Check(t, qt.Equals(attributesOf(after)["service.name"], any("shop")))
-	qt.Check(t, qt.Equals(attributesOf(after)["container.id"], attributesOf(before)["container.id"]))
+	qt.Check(t,
+		qt.Equals(attributesOf(after)["container.id"], attributesOf(before)["container.id"]))
 	qt.Check(t, qt.Equals(ps.resourceOf(0, 7), after))
 	qt.Check(t, qt.IsTrue(ps.hasGone(before)))
-	qt.Check(t, qt.Matches(attributesOf(before)["service.name"].(string), "unknown_service:cri-containerd-.*"))
+	qt.Check(t, qt.Matches(attributesOf(before)["service.name"].(string),
+		"unknown_service:cri-containerd-.*"))
 }
 
 func TestProcessInAnotherControlGroup(t *testing.T) {

@@ -34,7 +34,10 @@ func (c *ProfileConfig) parse() (*profile, error) {
 		return nil, fmt.Errorf("event: %w", err)
 	}
 	p := &profile{config: c, event: event, aggregation: trace.Aggregation{
-		Probes: []elfnote.Pattern{event}, Where: c.Where, By: []string{"cgroup", "stack"}, MaxKeys: maxStacks,
+		Probes:  []elfnote.Pattern{event},
+		Where:   c.Where,
+		By:      []string{"cgroup", "stack"},
+		MaxKeys: maxStacks,
 	}}
 	return p, profileOptions(p).Validate()
 }
@@ -80,7 +83,8 @@ func (r *usdtReceiver) startProfiles(ctx context.Context) error {
 		return err
 	}
 	r.profiles = p
-	r.begin = append(r.begin, func() { r.running.Go(func() { r.each(ctx, "profiles", p.collect) }) })
+	r.begin = append(r.begin,
+		func() { r.running.Go(func() { r.each(ctx, "profiles", p.collect) }) })
 	return nil
 }
 

@@ -51,8 +51,11 @@ type locationID struct {
 func newProfilesBuilder(r *usdtReceiver) *profilesBuilder {
 	b := &profilesBuilder{
 		receiver: r, all: pprofile.NewProfiles(),
-		scopes: make(map[*resource]pprofile.ScopeProfiles), profiles: make(map[profileID]pprofile.Profile),
-		strings: make(map[string]int32), mappings: make(map[[2]string]int32), functions: make(map[string]int32),
+		scopes:    make(map[*resource]pprofile.ScopeProfiles),
+		profiles:  make(map[profileID]pprofile.Profile),
+		strings:   make(map[string]int32),
+		mappings:  make(map[[2]string]int32),
+		functions: make(map[string]int32),
 		locations: make(map[locationID]int32), stacks: make(map[string]int32),
 		builds: make(map[string]int32), events: make(map[string]int32),
 	}

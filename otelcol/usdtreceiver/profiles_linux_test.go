@@ -17,7 +17,8 @@ func TestProfiles(t *testing.T) {
 	b := startBenchmark(t)
 	s, end := started(t, map[string]any{
 		"collection_interval": "100ms",
-		"profiles":            []any{map[string]any{"event": "postgresql:query__start", "where": `str(query, 17) == "UPDATE pgbench_te"`}},
+		"profiles": []any{map[string]any{"event": "postgresql:query__start",
+			"where": `str(query, 17) == "UPDATE pgbench_te"`}},
 	})
 	s.awaitAttached(b.File, "profiles")
 	n := b.transactions("-c", "2", "-t", "100")
@@ -41,7 +42,8 @@ func TestProfiles(t *testing.T) {
 		for _, resource := range sent.ResourceProfiles().All() {
 			for _, scope := range resource.ScopeProfiles().All() {
 				for _, p := range scope.Profiles().All() {
-					qt.Check(t, qt.Equals(attribute(p.AttributeIndices()), "usdt.event=postgresql:query__start"))
+					qt.Check(t, qt.Equals(attribute(p.AttributeIndices()),
+						"usdt.event=postgresql:query__start"))
 					qt.Check(t, qt.Equals(text(p.SampleType().TypeStrindex()), "hits"))
 					for _, sample := range p.Samples().All() {
 						hits += uint64(sample.Values().At(0))
@@ -49,7 +51,8 @@ func TestProfiles(t *testing.T) {
 						qt.Assert(t, qt.IsTrue(stack.Len() > 0))
 						l := tables.LocationTable().At(int(stack.At(0)))
 						m := tables.MappingTable().At(int(l.MappingIndex()))
-						place := fmt.Sprintf("%s %s", text(m.FilenameStrindex()), attribute(m.AttributeIndices()))
+						place := fmt.Sprintf("%s %s", text(m.FilenameStrindex()),
+							attribute(m.AttributeIndices()))
 						innermost[place] += uint64(sample.Values().At(0))
 					}
 				}
@@ -57,5 +60,6 @@ func TestProfiles(t *testing.T) {
 		}
 	}
 	qt.Check(t, qt.Equals(hits, n))
-	qt.Check(t, qt.DeepEquals(innermost, map[string]uint64{b.File + " process.executable.build_id.gnu=" + build: n}))
+	qt.Check(t, qt.DeepEquals(innermost,
+		map[string]uint64{b.File + " process.executable.build_id.gnu=" + build: n}))
 }

@@ -57,7 +57,8 @@ type usdtReceiver struct {
 }
 
 func newReceiver(settings receiver.Settings, config *Config) *usdtReceiver {
-	return &usdtReceiver{config: config, settings: settings, logger: settings.Logger, stop: func() {}}
+	return &usdtReceiver{config: config, settings: settings, logger: settings.Logger,
+		stop: func() {}}
 }
 
 // lastWait is how long what is refused at the end is tried to be sent.
@@ -131,7 +132,9 @@ func (r *usdtReceiver) start(_ context.Context, host component.Host) (err error)
 }
 
 // open makes a session for the probes that match the patterns.
-func (r *usdtReceiver) open(name string, opts *trace.SessionOptions, patterns []elfnote.Pattern) (*source, error) {
+func (r *usdtReceiver) open(
+	name string, opts *trace.SessionOptions, patterns []elfnote.Pattern,
+) (*source, error) {
 	opts.Containers, opts.Statistics = r.cgroups, r.config.MeasureCost
 	session, err := trace.New(opts)
 	if err != nil {
@@ -146,7 +149,8 @@ func (r *usdtReceiver) open(name string, opts *trace.SessionOptions, patterns []
 func (r *usdtReceiver) startWatch(ctx context.Context) (err error) {
 	var sessions []trace.WatchSession
 	for _, s := range r.sources {
-		sessions = append(sessions, trace.WatchSession{Session: s.session, Patterns: s.patterns, Name: s.name})
+		sessions = append(sessions,
+			trace.WatchSession{Session: s.session, Patterns: s.patterns, Name: s.name})
 	}
 	if r.watch, err = trace.WatchSessions(&trace.WatchOptions{
 		Proc:    proc.WatcherOptions{Handler: r.processes.changed},
@@ -158,7 +162,8 @@ func (r *usdtReceiver) startWatch(ctx context.Context) (err error) {
 	r.running.Go(func() {
 		defer close(r.scanned)
 		if err := r.watch.Run(ctx, r.config.ScanInterval); err != nil {
-			componentstatus.ReportStatus(r.host, componentstatus.NewPermanentErrorEvent(fmt.Errorf("scanning processes: %w", err)))
+			componentstatus.ReportStatus(r.host,
+				componentstatus.NewPermanentErrorEvent(fmt.Errorf("scanning processes: %w", err)))
 		}
 	})
 	r.running.Go(func() { r.warnOfPolling(ctx) })

@@ -88,7 +88,8 @@ func (r *usdtReceiver) fillResource(to pcommon.Resource, of *resource) {
 	// Each receiver of a fleet has such a series of its own, and a backend is
 	// to tell them apart.
 	to.Attributes().PutStr(attributeServiceName, unknownService)
-	to.Attributes().PutStr(attributeInstance, instanceID(r.processes.boot, "receiver", r.settings.ID.String()))
+	to.Attributes().PutStr(attributeInstance,
+		instanceID(r.processes.boot, "receiver", r.settings.ID.String()))
 }
 
 // name returns what stands for the name of a service that has none.

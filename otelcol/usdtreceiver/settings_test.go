@@ -56,7 +56,8 @@ func TestReadmeHasEverySetting(t *testing.T) {
 		described := make(map[string]bool)
 		for _, row := range tableRow.FindAllStringSubmatch(rows, -1) {
 			for _, setting := range quoted.FindAllStringSubmatch(row[1], -1) {
-				qt.Check(t, qt.IsFalse(described[setting[1]]), qt.Commentf("%s has %s twice", name, setting[1]))
+				qt.Check(t, qt.IsFalse(described[setting[1]]),
+					qt.Commentf("%s has %s twice", name, setting[1]))
 				described[setting[1]] = true
 			}
 		}
@@ -187,7 +188,8 @@ func TestMetadataIsComplete(t *testing.T) {
 		qt.Check(t, qt.Equals(attribute.Type, "string"), qt.Commentf("%s", name))
 		qt.Check(t, qt.Matches(attribute.Description, `[A-Z].*\.`), qt.Commentf("%s", name))
 	}
-	qt.Check(t, qt.DeepEquals(slices.Sorted(maps.Keys(used)), slices.Sorted(maps.Keys(m.Attributes))))
+	qt.Check(t,
+		qt.DeepEquals(slices.Sorted(maps.Keys(used)), slices.Sorted(maps.Keys(m.Attributes))))
 }
 
 // README.md names each of the receiver's own metrics, and each reason of what

@@ -53,7 +53,8 @@ func (c *SpanConfig) parse() (*spans, error) {
 		Spans:    []trace.Latency{{Pair: s.pair, By: c.MatchBy, DoneBy: c.MatchDoneBy}},
 		Filter:   c.filter(),
 		Captures: captures(s.terms()), Definitions: providers.Builtin(),
-		CgroupIDs: true, RingSize: c.BufferSize, Delay: delay, Containers: new(container.Cgroups), // see metricOptions
+		// See metricOptions.
+		CgroupIDs: true, RingSize: c.BufferSize, Delay: delay, Containers: new(container.Cgroups),
 	}
 	return s, s.options.Validate()
 }

@@ -30,10 +30,11 @@ func TestSpansJoinTheTraceOfTheirCaller(t *testing.T) {
 	b := startPostgres(t)
 	s, end := started(t, map[string]any{
 		"spans": []any{map[string]any{
-			"pair":       "postgresql:query",
-			"attributes": map[string]any{"db.query.text": "str(query, 200)", "took": "duration", "at.start": "str(start.arg0, 6)"},
-			"where":      `str(query, 6) == "SELECT"`,
-			"parent":     map[string]any{"from": "str(arg0)", "format": "sqlcommenter"},
+			"pair": "postgresql:query",
+			"attributes": map[string]any{"db.query.text": "str(query, 200)", "took": "duration",
+				"at.start": "str(start.arg0, 6)"},
+			"where":  `str(query, 6) == "SELECT"`,
+			"parent": map[string]any{"from": "str(arg0)", "format": "sqlcommenter"},
 		}},
 	})
 	s.awaitAttached(b.File, "spans[0]")

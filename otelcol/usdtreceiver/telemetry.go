@@ -34,8 +34,14 @@ func (r *usdtReceiver) observe() (err error) {
 			to.Observe(int64(skipped), otelmetric.WithAttributes(name))
 		})),
 		t.RegisterReceiverUsdtHitsLostCallback(r.eachSource((*source).observeLosses)),
-		t.RegisterReceiverUsdtSeriesCallback(r.eachMetric(func(t *table) int64 { kept, _ := t.counts(); return kept })),
-		t.RegisterReceiverUsdtOverflowHitsCallback(r.eachMetric(func(t *table) int64 { _, over := t.counts(); return int64(over) })),
+		t.RegisterReceiverUsdtSeriesCallback(r.eachMetric(func(t *table) int64 {
+			kept, _ := t.counts()
+			return kept
+		})),
+		t.RegisterReceiverUsdtOverflowHitsCallback(r.eachMetric(func(t *table) int64 {
+			_, over := t.counts()
+			return int64(over)
+		})),
 		t.RegisterReceiverUsdtProgramTimeCallback(func(_ context.Context, to otelmetric.Float64Observer) error {
 			for _, s := range r.sources {
 				if r.config.MeasureCost {
@@ -48,7 +54,9 @@ func (r *usdtReceiver) observe() (err error) {
 }
 
 // eachSource returns a callback that observes something of each source.
-func (r *usdtReceiver) eachSource(observe func(*source, otelmetric.Int64Observer, otelattribute.KeyValue)) otelmetric.Int64Callback {
+func (r *usdtReceiver) eachSource(
+	observe func(*source, otelmetric.Int64Observer, otelattribute.KeyValue),
+) otelmetric.Int64Callback {
 	return func(_ context.Context, to otelmetric.Int64Observer) error {
 		for _, s := range r.sources {
 			observe(s, to, s.attribute())
@@ -64,13 +72,16 @@ func (r *usdtReceiver) eachMetric(number func(*table) int64) otelmetric.Int64Cal
 			return nil
 		}
 		for i, m := range r.metrics.metrics {
-			to.Observe(number(r.metrics.tables[i]), otelmetric.WithAttributes(otelattribute.String("metric", m.config.Name)))
+			to.Observe(number(r.metrics.tables[i]),
+				otelmetric.WithAttributes(otelattribute.String("metric", m.config.Name)))
 		}
 		return nil
 	}
 }
 
-func (s *source) attribute() otelattribute.KeyValue { return otelattribute.String("source", s.name) }
+func (s *source) attribute() otelattribute.KeyValue {
+	return otelattribute.String("source", s.name)
+}
 
 // sites returns how many sites are attached, and how many of the wanted probes
 // cannot be.
@@ -85,14 +96,17 @@ func (s *source) sites() (attached, skipped int) {
 func (s *source) observeLosses(to otelmetric.Int64Observer, name otelattribute.KeyValue) {
 	losses, err := s.session.Losses()
 	if err != nil {
-		s.receiver.logger.Warn("what is lost is not known", zap.String("source", s.name), zap.Error(err))
+		s.receiver.logger.Warn("what is lost is not known", zap.String("source", s.name),
+			zap.Error(err))
 		return
 	}
 	for reason, n := range map[string]uint64{
-		"buffer_full": losses.Events, "unreadable": losses.Unreadable, "no_room_for_start": losses.Starts,
+		"buffer_full": losses.Events, "unreadable": losses.Unreadable,
+		"no_room_for_start": losses.Starts,
 		"start_without_end": losses.Replaced, "end_without_start": losses.Unmatched,
 		"rate_limit": losses.NotSampled + s.limited.Load(), "refused": s.refused.Load(),
 	} {
-		to.Observe(int64(n), otelmetric.WithAttributes(name, otelattribute.String("reason", reason)))
+		to.Observe(int64(n),
+			otelmetric.WithAttributes(name, otelattribute.String("reason", reason)))
 	}
 }

@@ -50,13 +50,16 @@ func TestOwnMetrics(t *testing.T) {
 			}
 		}
 	}
-	qt.Check(t, qt.DeepEquals(slices.Sorted(maps.Keys(got)), slices.Sorted(maps.Keys(described.Telemetry.Metrics))))
+	qt.Check(t, qt.DeepEquals(slices.Sorted(maps.Keys(got)),
+		slices.Sorted(maps.Keys(described.Telemetry.Metrics))))
 	for _, p := range got["receiver_usdt_sites"].Data.(metricdata.Gauge[int64]).DataPoints {
 		source, _ := p.Attributes.Value("source")
 		// Another PostgreSQL may be watched, too.
-		qt.Check(t, qt.IsTrue(p.Value >= map[string]int64{"metrics": 1, "spans[0]": 2}[source.AsString()]))
+		qt.Check(t,
+			qt.IsTrue(p.Value >= map[string]int64{"metrics": 1, "spans[0]": 2}[source.AsString()]))
 	}
-	qt.Check(t, qt.IsTrue(got["receiver_usdt_processes"].Data.(metricdata.Gauge[int64]).DataPoints[0].Value > 0))
+	qt.Check(t,
+		qt.IsTrue(got["receiver_usdt_processes"].Data.(metricdata.Gauge[int64]).DataPoints[0].Value > 0))
 	for _, p := range got["receiver_usdt_program_time"].Data.(metricdata.Sum[float64]).DataPoints {
 		qt.Check(t, qt.IsTrue(p.Value > 0))
 	}

@@ -39,7 +39,8 @@ const (
 )
 
 // eventTerms are the terms that are not arguments.
-var eventTerms = []string{"pid", "tid", "comm", "cpu", "cgroup", "probe", "provider", "cookie", "duration"}
+var eventTerms = []string{"pid", "tid", "comm", "cpu", "cgroup", "probe", "provider",
+	"cookie", "duration"}
 
 var (
 	plainTerm  = regexp.MustCompile(`^(start\.)?([A-Za-z_]\w*)$`)
@@ -64,7 +65,8 @@ func parseTerm(text string, span bool) (term, error) {
 	}
 	m := plainTerm.FindStringSubmatch(text)
 	if m == nil {
-		return term{}, fmt.Errorf("%q is neither an argument, nor str(...) of one, nor one of %s", text, strings.Join(eventTerms, ", "))
+		return term{}, fmt.Errorf("%q is neither an argument, nor str(...) of one, nor one of %s",
+			text, strings.Join(eventTerms, ", "))
 	}
 	t := term{source: argumentTerm, start: m[1] != "", arg: m[2]}
 	if m[1] == "" && slices.Contains(eventTerms, text) {

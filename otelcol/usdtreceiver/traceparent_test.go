@@ -52,8 +52,10 @@ func TestCommentParent(t *testing.T) {
 		{name: "at the end", statement: "SELECT 1 " + comment, ok: true},
 		{name: "before a semicolon", statement: "SELECT 1 " + comment + " ;\n", ok: true},
 		{name: "at the beginning", statement: comment + " SELECT 1", ok: true},
-		{name: "at the beginning of what was cut", statement: comment + " SELECT 1", cut: true, ok: true},
-		{name: "encoded", statement: "SELECT 1 /*traceparent='00%2D" + someParent[3:] + "'*/", ok: true},
+		{name: "at the beginning of what was cut", statement: comment + " SELECT 1",
+			cut: true, ok: true},
+		{name: "encoded", statement: "SELECT 1 /*traceparent='00%2D" + someParent[3:] +
+			"'*/", ok: true},
 		{name: "behind another comment", statement: "/* x */ SELECT 1 " + comment, ok: true},
 		{name: "within a text", statement: "SELECT '" + comment + "'"},
 		{name: "between", statement: "SELECT 1 " + comment + " + 2"},

@@ -82,7 +82,8 @@ func (e *exported) members(p *types.Package, id string, t types.Type) {
 	case *types.Interface:
 		for method := range under.Methods() {
 			if method.Exported() {
-				e.add("type %s interface, %s%s", id, method.Name(), signature(p, method.Signature()))
+				e.add("type %s interface, %s%s", id, method.Name(),
+					signature(p, method.Signature()))
 			}
 		}
 		return // it has no others
@@ -91,7 +92,8 @@ func (e *exported) members(p *types.Package, id string, t types.Type) {
 	methods := types.NewMethodSet(types.NewPointer(t))
 	for selection := range methods.Methods() {
 		method := selection.Obj().(*types.Func)
-		if !method.Exported() || len(selection.Index()) > 1 && throughExported(t, selection.Index()) {
+		if !method.Exported() || len(selection.Index()) > 1 &&
+			throughExported(t, selection.Index()) {
 			continue
 		}
 		receiver := id

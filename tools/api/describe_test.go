@@ -59,7 +59,8 @@ func hide()                                                         {}
 func TestDescribe(t *testing.T) {
 	root, err := exec.Command("go", "env", "GOROOT").Output()
 	qt.Assert(t, qt.IsNil(err))
-	build.Default.GOROOT = strings.TrimSpace(string(root)) // a test that was built with -trimpath does not know it
+	// A test that was built with -trimpath does not know it.
+	build.Default.GOROOT = strings.TrimSpace(string(root))
 	set := token.NewFileSet()
 	f, err := parser.ParseFile(set, "a.go", source, 0)
 	qt.Assert(t, qt.IsNil(err))

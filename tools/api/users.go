@@ -35,8 +35,8 @@ type users struct {
 
 func (u *users) load(dir string) error {
 	config := &packages.Config{Dir: dir, Tests: true,
-		Mode: packages.NeedName | packages.NeedFiles | packages.NeedImports | packages.NeedDeps | packages.NeedModule |
-			packages.NeedTypes | packages.NeedTypesInfo | packages.NeedSyntax}
+		Mode: packages.NeedName | packages.NeedFiles | packages.NeedImports | packages.NeedDeps |
+			packages.NeedModule | packages.NeedTypes | packages.NeedTypesInfo | packages.NeedSyntax}
 	loaded, err := packages.Load(config, "./...")
 	if err != nil {
 		return err
@@ -82,7 +82,8 @@ func (u *users) file(p *packages.Package, f *ast.File, path string) {
 // position is that of a declaration, whatever a package was loaded for.
 func position(set *token.FileSet, o types.Object) token.Position {
 	at := set.Position(o.Pos())
-	at.Filename, at.Offset = filepath.Base(filepath.Dir(at.Filename))+"/"+filepath.Base(at.Filename), 0
+	at.Filename, at.Offset = filepath.Base(filepath.Dir(at.Filename))+"/"+
+		filepath.Base(at.Filename), 0
 	return at
 }
 
@@ -114,7 +115,8 @@ func (u *users) missing() (names []string) {
 // mentioned reports whether a type has members with users, or is that of
 // another exported name: users have it without writing its name.
 func (u *users) mentioned(o types.Object) bool {
-	if slices.ContainsFunc(members(o), func(m types.Object) bool { return u.of[position(u.set, m)] }) {
+	if slices.ContainsFunc(members(o),
+		func(m types.Object) bool { return u.of[position(u.set, m)] }) {
 		return true
 	}
 	id := o.Pkg().Path() + "." + o.Name()
@@ -136,7 +138,8 @@ func (u *users) mentioned(o types.Object) bool {
 
 // words returns the names in the text of a type.
 func words(t types.Type) []string {
-	return strings.FieldsFunc(types.TypeString(t, nil), func(r rune) bool { return strings.ContainsRune("()[]*{}, ;", r) })
+	return strings.FieldsFunc(types.TypeString(t, nil),
+		func(r rune) bool { return strings.ContainsRune("()[]*{}, ;", r) })
 }
 
 // members returns the exported fields and methods of a type.

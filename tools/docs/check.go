@@ -116,7 +116,8 @@ func (d *Document) blockProblems() (problems []string) {
 			report(b.Line, "nothing checks this block, or two things do: see tools/docs/doc.go")
 		case b.Mark["workload"] != "" && b.Kind != "console":
 			report(b.Line, "what is run is of the kind console, not %q", b.Kind)
-		case slices.Contains([]string{"", "."}, b.Mark["not run"]) && b.Mark["workload"] == "" && !ok:
+		case slices.Contains([]string{"", "."}, b.Mark["not run"]) &&
+			b.Mark["workload"] == "" && !ok:
 			report(b.Line, "why is it not run?")
 		}
 	}

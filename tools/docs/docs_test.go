@@ -63,15 +63,18 @@ func TestBlockProblems(t *testing.T) {
 		{"a whole file", block("file: main.go", "go", strings.SplitN(program, "\n\n", 2)[1]), ""},
 		{"a function", block("file: main.go func run", "go", "func run() {\n}\n"), ""},
 		{"a body", block("body: main.go func main", "go", "if true {\n\trun()\n}\n"), ""},
-		{"another body", block("body: main.go func main", "go", "run()\n"), "5: is not what the file has"},
-		{"no such function", block("file: main.go func none", "go", "x\n"), "5: .*no line that begins with.*"},
+		{"another body", block("body: main.go func main", "go", "run()\n"),
+			"5: is not what the file has"},
+		{"no such function", block("file: main.go func none", "go", "x\n"),
+			"5: .*no line that begins with.*"},
 		{"no such file", block("file: none.go", "go", "x\n"), "5: .*no such file.*"},
 		{"commands", block("workload: none", "console", "$ true\n"), ""},
 		{"commands of another kind", block("workload: none", "sh", "true\n"), "5: .*console.*"},
 		{"a reason", block("not run: it takes a day", "sh", "true\n"), ""},
 		{"no reason", block("not run: ", "sh", "true\n"), "5: why is it not run\\?"},
 		{"nothing", "Text.\n\n```sh\ntrue\n```\n", "4: nothing checks this block.*"},
-		{"a comment elsewhere", "<!-- not run: x -->\n\nText.\n\n```sh\ntrue\n```\n", "6: nothing checks this block.*"},
+		{"a comment elsewhere", "<!-- not run: x -->\n\nText.\n\n```sh\ntrue\n```\n",
+			"6: nothing checks this block.*"},
 		{"json", "```json\n{\"a\":1}\n{}\n```\n", ""},
 		{"malformed json", "```json\n{\"a\":1\n```\n", "2: unexpected EOF"},
 		{"yaml", "```yaml\na: [1]\n```\n", ""},
@@ -95,7 +98,8 @@ func TestBlockProblems(t *testing.T) {
 func TestLinkProblems(t *testing.T) {
 	d := page(t, "x.md",
 		"# A heading, `of` mine\n\n[1](#a-heading-of-mine) [2](y.md#y) [3](y.md#z) [4](z.md)\n"+
-			"[5](https://example.org/z.md) [6](y.md#old) `[7](z.md)`\n", "y.md", "## Y\n\n<a id=\"old\"></a>\n")
+			"[5](https://example.org/z.md) [6](y.md#old) `[7](z.md)`\n", "y.md",
+		"## Y\n\n<a id=\"old\"></a>\n")
 	qt.Check(t, qt.DeepEquals(d.linkProblems(), []string{
 		d.Path + ":3: links to y.md, which has no heading #z",
 		d.Path + ":3: links to z.md, which is not there",

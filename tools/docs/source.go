@@ -28,7 +28,8 @@ func (d *Document) source(b *Block) (text string, ok bool, err error) {
 	}
 	lines, ok := region(text, start)
 	if !ok {
-		return "", true, fmt.Errorf("%s has no line that begins with %q, or no end of it", name, start)
+		return "", true, fmt.Errorf("%s has no line that begins with %q, or no end of it",
+			name, start)
 	}
 	if isBody {
 		lines = unindented(lines[1 : len(lines)-1])

@@ -21,10 +21,12 @@ type report struct {
 func (r *report) add(p *testresults.Package) {
 	name := p.Path[strings.LastIndexByte(p.Path, '/')+1:]
 	for _, t := range p.Skipped {
-		r.skips = append(r.skips, testresults.Skip{Test: name + "." + t.Name, Reason: t.SkipReason()})
+		r.skips = append(r.skips,
+			testresults.Skip{Test: name + "." + t.Name, Reason: t.SkipReason()})
 	}
 	if p.Verdict != "fail" {
-		fmt.Fprintf(r.w, "%-4s %-60s %6.1f s  %s\n", word(p), p.Path, p.Elapsed.Seconds(), counts(p))
+		fmt.Fprintf(r.w, "%-4s %-60s %6.1f s  %s\n", word(p), p.Path,
+			p.Elapsed.Seconds(), counts(p))
 		return
 	}
 	r.failed++

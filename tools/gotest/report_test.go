@@ -45,7 +45,8 @@ func TestSkipsThatAreRefusedInCI(t *testing.T) {
 		r := report{w: &bytes.Buffer{}}
 		r.add(&testresults.Package{Path: "a", Passed: 1, Verdict: "pass",
 			Skipped: []testresults.Test{skipped("TestA", reason)}})
-		qt.Check(t, qt.Equals(r.refused() == nil, allowed), qt.Commentf("%s: %v", reason, r.refused()))
+		qt.Check(t, qt.Equals(r.refused() == nil, allowed),
+			qt.Commentf("%s: %v", reason, r.refused()))
 	}
 }
 
@@ -53,5 +54,6 @@ func TestTestCommand(t *testing.T) {
 	sudo := []string{"sudo", "env", "PATH=/bin"}
 	qt.Check(t, qt.DeepEquals(testCommand([]string{"-C", "..", "-race", "./..."}, sudo),
 		[]string{"test", "-C", "..", "-json", "-exec", "sudo env PATH=/bin", "-race", "./..."}))
-	qt.Check(t, qt.DeepEquals(testCommand([]string{"./..."}, nil), []string{"test", "-json", "./..."}))
+	qt.Check(t,
+		qt.DeepEquals(testCommand([]string{"./..."}, nil), []string{"test", "-json", "./..."}))
 }

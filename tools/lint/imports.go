@@ -39,7 +39,8 @@ var dependencies = []dependency{
 	{"proc", []string{sys}, []string{"elfnote"}},
 	{"usdt", []string{ebpf, arch, sys}, []string{"argspec", "bpf", "elfnote", "proc"}},
 	{"stack", []string{pprof, demangle, sys}, []string{"elfnote", "proc"}},
-	{"trace", []string{ebpf, arch, sys}, []string{"argspec", "bpf", "container", "elfnote", "proc", "providers", "usdt"}},
+	{"trace", []string{ebpf, arch, sys},
+		[]string{"argspec", "bpf", "container", "elfnote", "proc", "providers", "usdt"}},
 }
 
 // importProblems compares them with what the go command says.
@@ -50,7 +51,8 @@ func importProblems(dir string) ([]string, error) {
 	}
 	var problems []string
 	for _, name := range public {
-		if !slices.ContainsFunc(dependencies, func(d dependency) bool { return d.packageName == name }) {
+		if !slices.ContainsFunc(dependencies,
+			func(d dependency) bool { return d.packageName == name }) {
 			problems = append(problems,
 				fmt.Sprintf("package %s can be imported: say in tools/lint/imports.go what it may depend on", name))
 		}

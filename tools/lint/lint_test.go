@@ -50,6 +50,30 @@ func TestWideComments(t *testing.T) {
 	}
 }
 
+func TestWideCode(t *testing.T) {
+	sum := strings.Repeat("1 + ", 24)
+	for _, tc := range []struct {
+		name, text string
+		want       []string
+	}{
+		{"narrow", "var x = " + sum + "10000\n", nil},
+		{"111 columns", "var x = " + sum + "1000000\n",
+			[]string{"a_test.go:3: code is 111 columns wide, not 110 at most"}},
+		{"a tab counts as four", "func f() {\n\tx := " + sum + "123456\n}\n",
+			[]string{"a_test.go:4: code is 111 columns wide, not 110 at most"}},
+		{"a text", "var x = \"" + sum + "1000000\"\n", nil},
+		{"a text that takes less than half", "var x = " + sum + "len(\"100\")\n",
+			[]string{"a_test.go:3: code is 114 columns wide, not 110 at most"}},
+		{"in a raw string", "var x = `\n" + sum + "1000000\n`\n", nil},
+		{"beside a comment", "var x = 1 // " + sum + sum + "\n", nil},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			f := parseText(t, "a_test.go", "package a\n\n"+tc.text)
+			qt.Assert(t, qt.DeepEquals(f.wideCode(), tc.want))
+		})
+	}
+}
+
 func TestSkips(t *testing.T) {
 	f := parseText(t, "a_test.go", `package a
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
 // Lint checks rules of this repository that no other tool knows: comments wrap
-// at 80 columns, tests are skipped by package testneeds alone, packages import
-// no more than what they are to import, and the documentation is as package
-// docs says.
+// at 80 columns and code at 110, tests are skipped by package testneeds alone,
+// packages import no more than what they are to import, and the documentation
+// is as package docs says.
 package main
 
 import (
@@ -69,6 +69,7 @@ func lint(dir string, write bool) ([]string, error) {
 			continue
 		}
 		problems = append(problems, f.wideComments()...)
+		problems = append(problems, f.wideCode()...)
 		problems = append(problems, f.skips()...)
 	}
 	for _, check := range []func(string) ([]string, error){importProblems, docs.Problems} {

@@ -15,7 +15,8 @@ var mayCallSkip = []string{"internal/testneeds/", "bench/"}
 
 // skips finds tests that are skipped by other means than package testneeds.
 func (f *file) skips() []string {
-	if slices.ContainsFunc(mayCallSkip, func(dir string) bool { return strings.HasPrefix(f.name, dir) }) {
+	if slices.ContainsFunc(mayCallSkip,
+		func(dir string) bool { return strings.HasPrefix(f.name, dir) }) {
 		return nil
 	}
 	var problems []string

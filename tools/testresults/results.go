@@ -154,7 +154,8 @@ func (p *recorder) end() *Package {
 	failedBelow := make(map[string]bool)
 	hasSubtests := make(map[string]bool)
 	for _, test := range p.ended {
-		for i := strings.LastIndexByte(test, '/'); i >= 0; i = strings.LastIndexByte(test[:i], '/') {
+		for i := strings.LastIndexByte(test, '/'); i >= 0; i = strings.LastIndexByte(test[:i],
+			'/') {
 			hasSubtests[test[:i]] = true
 			if p.results[test] == "fail" {
 				failedBelow[test[:i]] = true

@@ -115,8 +115,9 @@ func TestReadRefusesWhatIsNotJSON(t *testing.T) {
 
 func TestSkipReason(t *testing.T) {
 	for output, want := range map[string]string{
-		"=== RUN   TestX\n    x_test.go:1: first\n    x_test.go:2: the reason\n--- SKIP: TestX (0.00s)\n": "the reason",
-		"=== RUN   TestX\n--- SKIP: TestX (0.00s)\n":                                                      "no reason given",
+		"=== RUN   TestX\n    x_test.go:1: first\n" +
+			"    x_test.go:2: the reason\n--- SKIP: TestX (0.00s)\n": "the reason",
+		"=== RUN   TestX\n--- SKIP: TestX (0.00s)\n": "no reason given",
 		"":                              "no reason given",
 		"    a.go:1: needs a.go:2: x\n": "needs a.go:2: x",
 	} {

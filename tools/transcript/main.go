@@ -72,7 +72,8 @@ func run(files []string, write bool, only string) error {
 		}
 		documents = append(documents, d)
 		for _, b := range d.Blocks() {
-			if w, _, _ := strings.Cut(b.Mark["workload"], " "); w != "" && (only == "" || w == only) {
+			if w, _, _ := strings.Cut(b.Mark["workload"], " "); w != "" &&
+				(only == "" || w == only) {
 				all = append(all, transcript{b, path})
 			}
 		}

@@ -54,7 +54,8 @@ func TestOutputIsCut(t *testing.T) {
 	qt.Check(t, qt.Equals(lines[maxLines-1], "last"))
 	qt.Check(t, qt.Equals(cut("", maxLines), ""))
 	qt.Check(t, qt.Equals(cut("usdttrace: left out: process 1: x\nb  \n", maxLines), "b\n"))
-	qt.Check(t, qt.Equals(cut(strings.Repeat("x", maxWidth+1), maxLines), strings.Repeat("x", maxWidth)+"...\n"))
+	qt.Check(t, qt.Equals(cut(strings.Repeat("x", maxWidth+1), maxLines),
+		strings.Repeat("x", maxWidth)+"...\n"))
 }
 
 func TestWhatIsCompared(t *testing.T) {

@@ -48,7 +48,8 @@ func TestOneThatFailsEndsAloneAndSaysWhy(t *testing.T) {
 func TestLongWorkTakesPartInAsManyRoundsAsItSays(t *testing.T) {
 	long := costing("long", 1, 1)
 	long.MaxRounds = 2
-	series := compare.Run([]compare.Contestant{long, costing("a", 1, 1, 1)}, compare.Effort{Rounds: 3})
+	series := compare.Run([]compare.Contestant{long, costing("a", 1, 1, 1)},
+		compare.Effort{Rounds: 3})
 	qt.Check(t, qt.HasLen(series[0].Samples, 2))
 	qt.Check(t, qt.HasLen(series[1].Samples, 3))
 }
@@ -99,16 +100,22 @@ func TestGoals(t *testing.T) {
 			name: "difference",
 			goal: compare.Goal{Of: "a", Than: "b",
 				More: 100e3}, a: []float64{150e3}, b: []float64{100e3},
-			verdict: compare.Met, measured: "+50 µs (+50 µs … +50 µs)", limit: "b, plus at most 100 µs",
+			verdict:  compare.Met,
+			measured: "+50 µs (+50 µs … +50 µs)",
+			limit:    "b, plus at most 100 µs",
 		},
 		{
 			name: "difference that is none",
 			goal: compare.Goal{Of: "a", Than: "b", More: 30}, a: []float64{500}, b: []float64{1100},
-			verdict: compare.Met, measured: "-600 ns (-600 ns … -600 ns)", limit: "b, plus at most 30 ns",
+			verdict:  compare.Met,
+			measured: "-600 ns (-600 ns … -600 ns)",
+			limit:    "b, plus at most 30 ns",
 		},
 		{
-			name: "absolute",
-			goal: compare.Goal{Of: "a", More: 12 << 20}, unit: compare.Bytes, a: []float64{13 << 20},
+			name:    "absolute",
+			goal:    compare.Goal{Of: "a", More: 12 << 20},
+			unit:    compare.Bytes,
+			a:       []float64{13 << 20},
 			verdict: compare.Missed, measured: "13 MiB (13 MiB … 13 MiB)", limit: "at most 12 MiB",
 		},
 		{

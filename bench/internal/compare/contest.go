@@ -78,7 +78,8 @@ func Run(contestants []Contestant, effort Effort) []Series {
 		// in turn.
 		for turn := range contestants {
 			i := (round + turn) % len(contestants)
-			if series[i].Missing != "" || contestants[i].MaxRounds > 0 && round >= contestants[i].MaxRounds {
+			if series[i].Missing != "" || contestants[i].MaxRounds > 0 &&
+				round >= contestants[i].MaxRounds {
 				continue
 			}
 			if cost, ok := measure(i, repeats[i]); ok {

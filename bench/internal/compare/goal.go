@@ -61,7 +61,8 @@ type Outcome struct {
 func (g Goal) Judge(series []Series, unit Unit) Outcome {
 	of, than := find(series, g.Of), find(series, g.Than)
 	measured := g.compare(of, than)
-	o := Outcome{Goal: g, Verdict: g.verdict(measured), Limit: g.limit(unit), Measured: measured.Spread(g.format(unit))}
+	o := Outcome{Goal: g, Verdict: g.verdict(measured), Limit: g.limit(unit),
+		Measured: measured.Spread(g.format(unit))}
 	if o.Verdict == NotRun {
 		for _, s := range []Series{of, than} {
 			if s.Missing != "" {
@@ -86,7 +87,8 @@ func (g Goal) atFloor(series []Series) Summary {
 	than := find(series, cmp.Or(g.Floor.Than, g.Than))
 	least := Summarize(nil)
 	for _, name := range g.Floor.Of {
-		if s := g.compare(find(series, name), than); math.IsNaN(least.Median) || s.Median < least.Median {
+		if s := g.compare(find(series, name), than); math.IsNaN(least.Median) ||
+			s.Median < least.Median {
 			least = s
 		}
 	}

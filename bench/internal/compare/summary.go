@@ -15,7 +15,8 @@ type Summary struct{ Median, Low, High float64 }
 // Summarize returns NaNs for no numbers.
 func Summarize(numbers []float64) Summary {
 	sorted := slices.Sorted(slices.Values(numbers))
-	return Summary{Median: quantile(sorted, 0.5), Low: quantile(sorted, 0.1), High: quantile(sorted, 0.9)}
+	return Summary{Median: quantile(sorted, 0.5), Low: quantile(sorted, 0.1),
+		High: quantile(sorted, 0.9)}
 }
 
 func quantile(sorted []float64, q float64) float64 {

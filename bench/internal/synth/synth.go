@@ -149,14 +149,26 @@ func (l *layout) addNote(site int) {
 func (l *layout) write(w io.Writer) error {
 	o := &offsetWriter{w: w}
 	o.value(elf.Header64{
-		Ident: [elf.EI_NIDENT]byte{0x7f, 'E', 'L', 'F', byte(elf.ELFCLASS64), byte(elf.ELFDATA2LSB), byte(elf.EV_CURRENT)},
-		Type:  uint16(elf.ET_DYN), Machine: uint16(l.machine.number), Version: uint32(elf.EV_CURRENT),
-		Phoff: 64, Shoff: l.sections, Ehsize: 64, Phentsize: 56, Phnum: 2, Shentsize: 64, Shnum: 6, Shstrndx: 5,
+		Ident: [elf.EI_NIDENT]byte{0x7f, 'E', 'L', 'F', byte(elf.ELFCLASS64), byte(elf.ELFDATA2LSB),
+			byte(elf.EV_CURRENT)},
+		Type:      uint16(elf.ET_DYN),
+		Machine:   uint16(l.machine.number),
+		Version:   uint32(elf.EV_CURRENT),
+		Phoff:     64,
+		Shoff:     l.sections,
+		Ehsize:    64,
+		Phentsize: 56,
+		Phnum:     2,
+		Shentsize: 64,
+		Shnum:     6,
+		Shstrndx:  5,
 	})
 	codeSize := l.base + 1
 	o.value([]elf.Prog64{
-		{Type: uint32(elf.PT_LOAD), Flags: uint32(elf.PF_R | elf.PF_X), Filesz: codeSize, Memsz: codeSize, Align: page},
-		{Type: uint32(elf.PT_LOAD), Flags: uint32(elf.PF_R | elf.PF_W), Off: l.data, Vaddr: l.data, Paddr: l.data,
+		{Type: uint32(elf.PT_LOAD), Flags: uint32(elf.PF_R | elf.PF_X), Filesz: codeSize,
+			Memsz: codeSize, Align: page},
+		{Type: uint32(elf.PT_LOAD), Flags: uint32(elf.PF_R | elf.PF_W), Off: l.data, Vaddr: l.data,
+			Paddr:  l.data,
 			Filesz: l.dataSize, Memsz: l.dataSize, Align: page},
 	})
 	for i := range l.Sites {

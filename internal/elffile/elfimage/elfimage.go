@@ -76,7 +76,8 @@ func New(class elf.Class, order ByteOrder) *Image {
 		Class: class, Order: order, Type: elf.ET_DYN, Machine: elf.EM_X86_64, Page: CodeOffset,
 		Segments: []Segment{
 			{Kind: elf.PT_LOAD, Flags: elf.PF_R | elf.PF_X, Address: CodeAddress, Data: code},
-			{Kind: elf.PT_LOAD, Flags: elf.PF_R | elf.PF_W, Address: DataAddress, Data: make([]byte, DataSize), BSS: BSSSize},
+			{Kind: elf.PT_LOAD, Flags: elf.PF_R | elf.PF_W, Address: DataAddress,
+				Data: make([]byte, DataSize), BSS: BSSSize},
 		},
 		Sections: []Section{{
 			Name: ".text", Kind: elf.SHT_PROGBITS, Flags: elf.SHF_ALLOC | elf.SHF_EXECINSTR,
@@ -93,12 +94,14 @@ func Ptr[T any](v T) *T { return &v }
 
 // AddBase adds the section .stapsdt.base.
 func (im *Image) AddBase() {
-	im.Sections = append(im.Sections, Section{Name: ".stapsdt.base", Kind: elf.SHT_PROGBITS, Flags: elf.SHF_ALLOC, Address: BaseAddress, Data: []byte{0}})
+	im.Sections = append(im.Sections, Section{Name: ".stapsdt.base", Kind: elf.SHT_PROGBITS,
+		Flags: elf.SHF_ALLOC, Address: BaseAddress, Data: []byte{0}})
 }
 
 // AddNotes adds a note section with notes.
 func (im *Image) AddNotes(notes ...[]byte) {
-	im.Sections = append(im.Sections, Section{Name: ".note.stapsdt", Kind: elf.SHT_NOTE, Align: 4, Data: bytes.Join(notes, nil)})
+	im.Sections = append(im.Sections,
+		Section{Name: ".note.stapsdt", Kind: elf.SHT_NOTE, Align: 4, Data: bytes.Join(notes, nil)})
 }
 
 // RawNote makes a note.
@@ -192,7 +195,8 @@ func (im *Image) Bytes() []byte {
 		}
 		b = append(b, s.Data...)
 		if i == 0 && im.Extended {
-			size, s.Link, s.Info = uint64(len(sections)), uint32(len(sections)-1), uint32(len(im.Segments))
+			size, s.Link, s.Info = uint64(len(sections)), uint32(len(sections)-1),
+				uint32(len(im.Segments))
 		}
 		headers = order.AppendUint32(headers, uint32(name))
 		headers = order.AppendUint32(headers, uint32(s.Kind))
@@ -217,7 +221,8 @@ func (im *Image) Bytes() []byte {
 	h = order.AppendUint32(h, 1)
 	h = im.Words(h, 0, uint64(headerSize), uint64(sectionOffset))
 	h = order.AppendUint32(h, 0)
-	numbers := []int{headerSize, programSize, len(im.Segments), sectionSize, len(sections), len(sections) - 1}
+	numbers := []int{headerSize, programSize, len(im.Segments), sectionSize, len(sections),
+		len(sections) - 1}
 	if im.Extended {
 		numbers = []int{headerSize, programSize, 0xffff, sectionSize, 0, int(elf.SHN_XINDEX)}
 	}
@@ -233,7 +238,8 @@ func (im *Image) Bytes() []byte {
 
 // AddDynamic adds a dynamic segment with entries of tag and value.
 func (im *Image) AddDynamic(words ...uint64) {
-	im.Segments = append(im.Segments, Segment{Kind: elf.PT_DYNAMIC, Address: DataAddress, Data: im.Words(nil, words...)})
+	im.Segments = append(im.Segments,
+		Segment{Kind: elf.PT_DYNAMIC, Address: DataAddress, Data: im.Words(nil, words...)})
 }
 
 // The sizes of a symbol.
@@ -285,7 +291,8 @@ func (im *Image) AddSymbols(kind elf.SectionType, more string, symbols ...Symbol
 		}
 	}
 	im.Sections = append(im.Sections,
-		Section{Name: ".symbols", Kind: kind, Record: size, Data: data, Link: uint32(len(im.Sections) + 2)},
+		Section{Name: ".symbols", Kind: kind, Record: size, Data: data,
+			Link: uint32(len(im.Sections) + 2)},
 		Section{Name: ".strings", Kind: elf.SHT_STRTAB, Data: strings})
 }
 

@@ -188,7 +188,8 @@ func commandIn(ctx context.Context, dir, name string, arguments ...string) ([]by
 	if err := cmd.Run(); err != nil {
 		said := lastLines(stderr.String(), 5)
 		if said == "" {
-			return nil, fmt.Errorf("%s %s: %w", filepath.Base(name), strings.Join(arguments, " "), err)
+			return nil, fmt.Errorf("%s %s: %w", filepath.Base(name),
+				strings.Join(arguments, " "), err)
 		}
 		return nil, fmt.Errorf("%s: %w: %s", filepath.Base(name), err, said)
 	}

@@ -32,7 +32,8 @@ type Cache struct {
 func CacheDir() (string, error) {
 	dir, err := os.UserCacheDir()
 	if err != nil {
-		return "", fmt.Errorf("no cache directory for kernels: %w (set HOME or XDG_CACHE_HOME)", err)
+		return "", fmt.Errorf("no cache directory for kernels: %w (set HOME or XDG_CACHE_HOME)",
+			err)
 	}
 	return filepath.Join(dir, "gousdt", "kernels"), nil
 }
@@ -57,7 +58,8 @@ func (c *Cache) suite(ctx context.Context, suite, architecture string, force boo
 	if err != nil {
 		return nil, err
 	}
-	a, err := newApt(filepath.Join(c.Dir, "apt", suite+"-"+architecture), architecture, sources, nil)
+	a, err := newApt(filepath.Join(c.Dir, "apt", suite+"-"+architecture), architecture,
+		sources, nil)
 	if err != nil {
 		return nil, err
 	}

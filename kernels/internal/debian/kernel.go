@@ -70,7 +70,9 @@ type goneError struct{ err error }
 func (e *goneError) Error() string { return e.err.Error() }
 func (e *goneError) Unwrap() error { return e.err }
 
-func (c *Cache) kernelOf(ctx context.Context, k platform.Kernel, suite string, force bool) (Image, error) {
+func (c *Cache) kernelOf(
+	ctx context.Context, k platform.Kernel, suite string, force bool,
+) (Image, error) {
 	machine, err := platform.MachineByName(k.Machine)
 	if err != nil {
 		return Image{}, err

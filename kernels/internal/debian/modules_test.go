@@ -104,9 +104,11 @@ func TestCompressedModulesAreUncompressed(t *testing.T) {
 
 func TestMalformedModulesAreErrors(t *testing.T) {
 	for want, data := range map[string][]byte{
-		"module fuse: .*bad magic number.*":                             []byte("not a module, but a text"),
-		"module fuse: it depends on cuse: the package does not have it": module(t, "depends=cuse\x00"),
-		"module fuse: it depends on fuse: it depends on itself":         module(t, "depends=fuse\x00"),
+		"module fuse: .*bad magic number.*": []byte("not a module, but a text"),
+		"module fuse: it depends on cuse: the package does not have it": module(t,
+			"depends=cuse\x00"),
+		"module fuse: it depends on fuse: it depends on itself": module(t,
+			"depends=fuse\x00"),
 	} {
 		tree := unpacked(t, map[string][]byte{fileSystems + "fuse/fuse.ko": data})
 		qt.Check(t, qt.ErrorMatches(takeKernel(context.Background(), tree, t.TempDir()), want))
@@ -119,5 +121,6 @@ func TestModulesAreInAPackageOfTheirOwn(t *testing.T) {
 	qt.Check(t, qt.DeepEquals(kernelPackages("linux-image-6.12.107+deb13-cloud-amd64-unsigned"),
 		[]string{"linux-image-6.12.107+deb13-cloud-amd64-unsigned"}))
 	qt.Check(t, qt.DeepEquals(kernelPackages("linux-binary-7.2.13+deb14-cloud-amd64"),
-		[]string{"linux-binary-7.2.13+deb14-cloud-amd64", "linux-modules-7.2.13+deb14-cloud-amd64"}))
+		[]string{"linux-binary-7.2.13+deb14-cloud-amd64",
+			"linux-modules-7.2.13+deb14-cloud-amd64"}))
 }

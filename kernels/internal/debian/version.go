@@ -47,7 +47,8 @@ func comparePart(a, b string) int {
 		// Numbers have no limit: without leading zeros, the longer is greater.
 		numberA = strings.TrimLeft(numberA, "0")
 		numberB = strings.TrimLeft(numberB, "0")
-		if c := cmp.Or(cmp.Compare(len(numberA), len(numberB)), strings.Compare(numberA, numberB)); c != 0 {
+		if c := cmp.Or(cmp.Compare(len(numberA), len(numberB)),
+			strings.Compare(numberA, numberB)); c != 0 {
 			return c
 		}
 	}

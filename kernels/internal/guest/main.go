@@ -63,7 +63,8 @@ func work(plan *protocol.Plan) error {
 	if err := unix.Uname(&name); err != nil {
 		return fmt.Errorf("asking for the kernel's release: %w", err)
 	}
-	report(*plan, protocol.Event{Kind: protocol.Booted, Text: unix.ByteSliceToString(name.Release[:])})
+	report(*plan,
+		protocol.Event{Kind: protocol.Booted, Text: unix.ByteSliceToString(name.Release[:])})
 	for i, job := range plan.Jobs {
 		report(*plan, protocol.Event{Kind: protocol.Started, Job: i})
 		status, err := run(job)

@@ -47,7 +47,8 @@ func (a *Archive) AddFile(name, source string) error {
 	if !info.Mode().IsRegular() {
 		return fmt.Errorf("initramfs: %s is not a regular file", source)
 	}
-	return a.add(name, entry{mode: cpio.TypeReg | cpio.FileMode(info.Mode().Perm()), source: source})
+	return a.add(name,
+		entry{mode: cpio.TypeReg | cpio.FileMode(info.Mode().Perm()), source: source})
 }
 
 // AddDir adds an empty directory.
@@ -130,7 +131,8 @@ func (a *Archive) WriteTo(w io.Writer) (int64, error) {
 	archive := cpio.NewWriter(counter)
 	// Sorted by name, a directory comes before what is in it.
 	for i, name := range slices.Sorted(maps.Keys(a.entries)) {
-		if err := writeEntry(archive, int64(i+1), strings.TrimPrefix(name, "/"), a.entries[name]); err != nil {
+		if err := writeEntry(archive, int64(i+1), strings.TrimPrefix(name, "/"),
+			a.entries[name]); err != nil {
 			return counter.n, fmt.Errorf("initramfs: writing %s: %w", name, err)
 		}
 	}
@@ -141,7 +143,8 @@ func (a *Archive) WriteTo(w io.Writer) (int64, error) {
 }
 
 func writeEntry(w *cpio.Writer, inode int64, name string, e entry) error {
-	header := &cpio.Header{Name: name, Mode: e.mode, Inode: inode, Links: 1, Size: int64(len(e.data))}
+	header := &cpio.Header{Name: name, Mode: e.mode, Inode: inode, Links: 1,
+		Size: int64(len(e.data))}
 	if e.source == "" {
 		if err := w.WriteHeader(header); err != nil {
 			return err

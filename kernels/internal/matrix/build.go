@@ -29,7 +29,9 @@ type testPackage struct {
 
 // listPackages resolves patterns of packages of the module in the directory
 // dir, and leaves out what has no tests for the machine.
-func listPackages(ctx context.Context, machine, dir string, patterns []string) ([]testPackage, error) {
+func listPackages(
+	ctx context.Context, machine, dir string, patterns []string,
+) ([]testPackage, error) {
 	cmd := exec.CommandContext(ctx, "go",
 		append([]string{"list", "-json=ImportPath,Dir,TestGoFiles,XTestGoFiles"}, patterns...)...)
 	cmd.Dir = dir
@@ -77,7 +79,8 @@ func (m *matrix) buildTests(ctx context.Context, machine, dir string) ([]suite, 
 		return nil, err
 	}
 	if len(packages) == 0 {
-		return nil, fmt.Errorf("no tests for %s in %s", machine, strings.Join(m.options.Packages, " "))
+		return nil, fmt.Errorf("no tests for %s in %s", machine,
+			strings.Join(m.options.Packages, " "))
 	}
 	var suites []suite
 	for i, p := range append(list, packages...) {
@@ -86,7 +89,8 @@ func (m *matrix) buildTests(ctx context.Context, machine, dir string) ([]suite, 
 		cmd.Dir = p.Dir
 		cmd.Env = append(os.Environ(), "GOOS=linux", "GOARCH="+machine, "CGO_ENABLED=0")
 		if out, err := cmd.CombinedOutput(); err != nil {
-			return nil, commandError("building the tests of "+p.ImportPath+" for "+machine, out, err)
+			return nil, commandError("building the tests of "+p.ImportPath+" for "+
+				machine, out, err)
 		}
 		suites = append(suites, suite{p, binary})
 	}
@@ -156,7 +160,8 @@ func runMake(ctx context.Context, dir string, arguments ...string) (string, erro
 	// Called from a makefile, this make would take its flags and variables.
 	cmd.Env = slices.DeleteFunc(os.Environ(), func(variable string) bool {
 		name, _, _ := strings.Cut(variable, "=")
-		return slices.Contains([]string{"MAKEFLAGS", "MFLAGS", "MAKELEVEL", "CC", "CXX", "ARCH"}, name)
+		return slices.Contains([]string{"MAKEFLAGS", "MFLAGS", "MAKELEVEL", "CC", "CXX", "ARCH"},
+			name)
 	})
 	var said strings.Builder
 	cmd.Stderr = &said

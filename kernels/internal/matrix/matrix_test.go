@@ -60,8 +60,10 @@ func TestWhatNoTestTellsIsAFailure(t *testing.T) {
 		{"the test tells", testresults.Package{Passed: 1, Failed: failed}, true, 1, false, "why"},
 		{"exit", testresults.Package{Passed: 1, Output: "bye"}, true, 2, false,
 			"the tests ended with status 2\nbye"},
-		{"hang", testresults.Package{Passed: 1}, false, 0, false, "the tests did not come to an end\n"},
-		{"nothing passed", testresults.Package{Skipped: failed}, true, 0, false, "no test passed\n"},
+		{"hang", testresults.Package{Passed: 1}, false, 0, false,
+			"the tests did not come to an end\n"},
+		{"nothing passed", testresults.Package{Skipped: failed}, true, 0, false,
+			"no test passed\n"},
 		{"nothing selected", testresults.Package{}, true, 0, true, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -90,7 +92,8 @@ func sample(t *testing.T) []row {
 			passed: 5, total: 3 * time.Second,
 			skipped: []testresults.Test{{Name: "usdt.TestA", Output: "needs 6.6"},
 				{Name: "usdt.TestB", Output: "needs 6.6"}}},
-		{kernel: all[1], version: "6.1.192-2", release: "6.1.0-56", passed: 7, total: 4 * time.Second,
+		{kernel: all[1], version: "6.1.192-2", release: "6.1.0-56", passed: 7,
+			total: 4 * time.Second,
 			skipped: []testresults.Test{{Name: "usdt.TestA", Output: "needs 6.6"},
 				{Name: "usdt.TestB",
 					Output: "needs 6.6"}}, failed: []testresults.Test{{Name: "usdt.TestC",

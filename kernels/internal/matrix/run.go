@@ -54,8 +54,10 @@ func newMatrix(ctx context.Context, o Options) (*matrix, error) {
 	}
 	return &matrix{
 		options: o, repository: repository, work: work, logs: logs,
-		cache:    &debian.Cache{Dir: dir},
-		untraced: sync.OnceValue(func() map[string]error { return buildAllTraced(ctx, repository) }),
+		cache: &debian.Cache{Dir: dir},
+		untraced: sync.OnceValue(func() map[string]error {
+			return buildAllTraced(ctx, repository)
+		}),
 	}, nil
 }
 

@@ -11,7 +11,8 @@ import (
 	"github.com/gousdt/gousdt/tools/testresults"
 )
 
-var columns = []string{"kernel", "version", "machine", "mode", "passed", "failed", "skipped", "time"}
+var columns = []string{"kernel", "version", "machine", "mode", "passed", "failed",
+	"skipped", "time"}
 
 // cells are a row's, in the order of the columns.
 func (r *row) cells() []string {
@@ -44,7 +45,8 @@ func printTable(w io.Writer, rows []row) {
 }
 
 func printMarkdown(w io.Writer, rows []row) {
-	fmt.Fprintf(w, "| %s |\n|%s\n", strings.Join(columns, " | "), strings.Repeat("---|", len(columns)))
+	fmt.Fprintf(w, "| %s |\n|%s\n", strings.Join(columns, " | "),
+		strings.Repeat("---|", len(columns)))
 	for i := range rows {
 		fmt.Fprintf(w, "| %s |\n", strings.Join(rows[i].cells(), " | "))
 	}

@@ -112,7 +112,9 @@ func Machines() []Machine {
 	}
 }
 
-func program(name string, machine elf.Machine, class elf.Class, triple string, packages ...string) Program {
+func program(
+	name string, machine elf.Machine, class elf.Class, triple string, packages ...string,
+) Program {
 	return Program{
 		Name: name, Type: machine, Class: class,
 		Compiler: triple + "-gcc", Packages: packages,

@@ -43,7 +43,8 @@ const cookie = 0x0123456789abcdef
 // newHits makes the map of a counter program: number of hits, last cookie.
 func newHits(t *testing.T) *ebpf.Map {
 	t.Helper()
-	hits, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: 8, MaxEntries: 2})
+	hits, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: 8,
+		MaxEntries: 2})
 	qt.Assert(t, qt.IsNil(err))
 	t.Cleanup(func() { hits.Close() })
 	return hits

@@ -22,7 +22,8 @@ func Environment(guest string, host, names []string) []string {
 	env := []string{GuestVariable + "=" + guest}
 	for _, variable := range host {
 		name, _, _ := strings.Cut(variable, "=")
-		own := strings.HasPrefix(name, "GOUSDT_") && name != GuestVariable && name != "GOUSDT_TESTDATA"
+		own := strings.HasPrefix(name, "GOUSDT_") && name != GuestVariable &&
+			name != "GOUSDT_TESTDATA"
 		if own || slices.Contains(names, name) {
 			env = append(env, variable)
 		}

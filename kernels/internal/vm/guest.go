@@ -56,7 +56,8 @@ func NewGuest(machine platform.Machine, checkout string, env []string) (*Guest, 
 			return nil, err
 		}
 	}
-	err := g.archive.AddTree(path.Join(guestCheckout, "testdata"), filepath.Join(checkout, "testdata"))
+	err := g.archive.AddTree(path.Join(guestCheckout, "testdata"),
+		filepath.Join(checkout, "testdata"))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}

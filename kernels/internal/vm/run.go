@@ -100,7 +100,9 @@ const (
 // BuildInit builds the first process for a machine in the directory dir, with
 // the go command, from the repository in the directory repository, and returns
 // its path.
-func BuildInit(ctx context.Context, machine platform.Machine, repository, dir string) (string, error) {
+func BuildInit(
+	ctx context.Context, machine platform.Machine, repository, dir string,
+) (string, error) {
 	target := filepath.Join(dir, "init-"+machine.Name)
 	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags=-s -w", "-o", target,
 		"./internal/guest")
@@ -150,7 +152,8 @@ func (g *Guest) run(ctx context.Context, o Options) (Result, error) {
 	defer cancel(nil)
 	c := newConsole(token, o.Output)
 	limit := cmp.Or(o.BootTime, defaultBootTime)
-	timeout := time.AfterFunc(limit, func() { cancel(fmt.Errorf("it did not boot within %v", limit)) })
+	timeout := time.AfterFunc(limit,
+		func() { cancel(fmt.Errorf("it did not boot within %v", limit)) })
 	defer func() { timeout.Stop() }()
 	c.onBoot = func() {
 		work := offTime

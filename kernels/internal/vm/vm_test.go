@@ -115,7 +115,8 @@ func newCheckout(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
 	for _, name := range []string{
-		"testdata/vectors.txt", "testdata/build/amd64/target", "testdata/build/386/target", "testdata/build/s390x/target",
+		"testdata/vectors.txt", "testdata/build/amd64/target", "testdata/build/386/target",
+		"testdata/build/s390x/target",
 		"usdt/testdata/file", "usdt/usdt.test", "init",
 	} {
 		file := filepath.Join(dir, name)

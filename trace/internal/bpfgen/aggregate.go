@@ -67,7 +67,9 @@ func (a *Aggregation) KeyLayout() (parts []KeyPart, size int) {
 		case expr.Command:
 			part.Size = commandSize
 		case expr.Stack:
-			part.Size = 16 // the generation and ID of the stack, and the process whose addresses it has
+			// The generation and ID of the stack, and the process whose
+			// addresses it has.
+			part.Size = 16
 		}
 		parts = append(parts, part)
 		size += part.Size
@@ -208,7 +210,8 @@ func (b *builder) accumulate(a *Aggregation, unread argcode.Label) {
 	index := key + size - 4
 	classes := uint32(0)
 	for i := range a.Keys {
-		classes |= uint32(b.key(a, &a.Keys[i], key+parts[i].Offset, parts[i].Size, unread)) << (2 * i)
+		classes |= uint32(b.key(a, &a.Keys[i], key+parts[i].Offset, parts[i].Size,
+			unread)) << (2 * i)
 	}
 	valueClass := unsigned
 	switch {

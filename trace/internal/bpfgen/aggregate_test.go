@@ -76,7 +76,8 @@ func TestAccumulatorsHoldWhatHasBeenAdded(t *testing.T) {
 				block, err := plan.Block(&Site{Args: w.args})
 				qt.Assert(t, qt.IsNil(err))
 				qt.Assert(t, qt.IsFalse(block.UsesID))
-				program := append(asm.Instructions{asm.Mov.Reg(asm.R6, asm.R1)}, block.Instructions...)
+				program := append(asm.Instructions{asm.Mov.Reg(asm.R6, asm.R1)},
+					block.Instructions...)
 
 				parts, keySize := a.KeyLayout()
 				rows := w.addMap(testRows, false, keySize, a.ValueSize(), 100)
@@ -188,9 +189,12 @@ func TestValuesLandBetweenTheBoundsOfTheirBucket(t *testing.T) {
 	k := testKernels[0]
 	random := rand.New(rand.NewPCG(7, 8))
 	for _, h := range []Histogram{
-		{}, {Scale: 3}, {Low: 0, High: 100, Step: 10}, {Low: -50, High: 50, Step: 1}, {Low: 7, High: 10, Step: 3},
-		{Low: -20, High: -10, Step: 5}, {Low: math.MinInt64, High: math.MaxInt64, Step: math.MaxUint64 / 5},
-		{Low: math.MinInt64 + 1, High: math.MaxInt64, Step: 1<<63 - 1}, {Low: 1 << 40, High: 1<<40 + 1<<45, Step: 1 << 35},
+		{}, {Scale: 3}, {Low: 0, High: 100, Step: 10}, {Low: -50, High: 50, Step: 1},
+		{Low: 7, High: 10, Step: 3},
+		{Low: -20, High: -10, Step: 5},
+		{Low: math.MinInt64, High: math.MaxInt64, Step: math.MaxUint64 / 5},
+		{Low: math.MinInt64 + 1, High: math.MaxInt64, Step: 1<<63 - 1},
+		{Low: 1 << 40, High: 1<<40 + 1<<45, Step: 1 << 35},
 	} {
 		for _, size := range []string{"-8", "8"} {
 			program, a := histogramOf(t, k, size, &h)
@@ -294,10 +298,16 @@ func TestExponentialBucketsAreThoseOfOpenTelemetry(t *testing.T) {
 }
 
 // histogramOf returns a program that distributes an argument of the given size.
-func histogramOf(t *testing.T, k testKernel, size string, h *Histogram) (asm.Instructions, *Aggregation) {
+func histogramOf(
+	t *testing.T, k testKernel, size string, h *Histogram,
+) (asm.Instructions, *Aggregation) {
 	t.Helper()
 	a := &Aggregation{
-		Map: testRows, Applies: func(*Site) bool { return true }, Value: &expr.Term{Source: expr.Argument}, Sum: true, Histogram: h,
+		Map:       testRows,
+		Applies:   func(*Site) bool { return true },
+		Value:     &expr.Term{Source: expr.Argument},
+		Sum:       true,
+		Histogram: h,
 	}
 	plan := &Plan{Kernel: k.forPlan(), Counters: testCounters, Aggregations: []*Aggregation{a}}
 	block, err := plan.Block(&Site{Args: argspec.Parse(k.program, size+"@%rax")})
@@ -306,7 +316,9 @@ func histogramOf(t *testing.T, k testKernel, size string, h *Histogram) (asm.Ins
 }
 
 // bucketOf returns where a program puts a value, and the sum there.
-func bucketOf(t *testing.T, k testKernel, program asm.Instructions, a *Aggregation, value uint64) (bucket int, sum uint64) {
+func bucketOf(
+	t *testing.T, k testKernel, program asm.Instructions, a *Aggregation, value uint64,
+) (bucket int, sum uint64) {
 	t.Helper()
 	m := newBPFMachine(k.order)
 	k.setRegister(m, "%rax", value)
@@ -326,7 +338,9 @@ func TestProcessesOfOtherNamespacesHaveNoNumber(t *testing.T) {
 		kernel := k.forPlan()
 		w := k.newWorld(rand.New(rand.NewPCG(15, 16)), 0)
 		a := &Aggregation{
-			Map: testRows, Applies: func(*Site) bool { return true }, Keys: []expr.Term{{Source: expr.PID}, {Source: expr.TID}},
+			Map:     testRows,
+			Applies: func(*Site) bool { return true },
+			Keys:    []expr.Term{{Source: expr.PID}, {Source: expr.TID}},
 		}
 		plan := &Plan{Kernel: kernel, Counters: testCounters, Aggregations: []*Aggregation{a}}
 		block, err := plan.Block(&Site{})

@@ -78,8 +78,15 @@ const (
 func newBPFMachine(order binary.ByteOrder) *bpfMachine {
 	return &bpfMachine{
 		order: order, context: make([]byte, 512), memory: make(map[uint64][]byte),
-		maps: make(map[int]*bpfMap),
-		pid:  100, tid: 101, uid: 7, gid: 8, cpu: 3, cgroup: 1<<40 + 9, command: "worker", now: 1000,
+		maps:    make(map[int]*bpfMap),
+		pid:     100,
+		tid:     101,
+		uid:     7,
+		gid:     8,
+		cpu:     3,
+		cgroup:  1<<40 + 9,
+		command: "worker",
+		now:     1000,
 	}
 }
 

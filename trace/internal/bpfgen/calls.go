@@ -90,7 +90,8 @@ func (b *builder) push(c *call) {
 	b.Place(pushed)
 	b.Emit(asm.Mov.Reg(asm.R2, asm.R1), asm.Add.Imm(asm.R2, 1),
 		asm.StoreMem(asm.R7, callsPushed, asm.R2, asm.Word))
-	b.Emit(asm.And.Imm(asm.R1, MaxCalls-1), asm.StoreMem(asm.R10, int16(c.key+16), asm.R1, asm.DWord))
+	b.Emit(asm.And.Imm(asm.R1, MaxCalls-1),
+		asm.StoreMem(asm.R10, int16(c.key+16), asm.R1, asm.DWord))
 	b.Emit(asm.Mul.Imm(asm.R1, callSize), asm.Add.Reg(asm.R7, asm.R1))
 	if sp, ok := b.stackPointer(); ok {
 		b.Emit(asm.LoadMem(asm.R1, asm.R6, sp, asm.DWord),
@@ -149,7 +150,8 @@ func (b *builder) pop(c *call, younger argcode.Label) {
 	}
 	b.Emit(asm.StoreMem(asm.R7, callsPushed, asm.R1, asm.Word), asm.Sub.Imm(asm.R2, 1))
 	b.Emit(asm.StoreMem(asm.R7, callsCount, asm.R2, asm.Word))
-	b.Emit(asm.And.Imm(asm.R1, MaxCalls-1), asm.StoreMem(asm.R10, int16(c.key+16), asm.R1, asm.DWord))
+	b.Emit(asm.And.Imm(asm.R1, MaxCalls-1),
+		asm.StoreMem(asm.R10, int16(c.key+16), asm.R1, asm.DWord))
 }
 
 // callAt sets a register to the call that is n further out than the innermost

@@ -303,7 +303,8 @@ func (f *fetcher) command(base asm.Register, offset int) {
 func jumpUnless(op expr.Op, c class) asm.JumpOp {
 	jumps := map[expr.Op]asm.JumpOp{
 		expr.Equal: asm.JNE, expr.NotEqual: asm.JEq,
-		expr.Less: asm.JGE, expr.LessEqual: asm.JGT, expr.Greater: asm.JLE, expr.GreaterEqual: asm.JLT,
+		expr.Less: asm.JGE, expr.LessEqual: asm.JGT, expr.Greater: asm.JLE,
+		expr.GreaterEqual: asm.JLT,
 	}
 	if c == signed {
 		jumps[expr.Less], jumps[expr.LessEqual] = asm.JSGE, asm.JSGT

@@ -141,7 +141,8 @@ func (s *Site) resolveList(kernel Kernel, node *expr.Node, negated bool) (condit
 	default:
 		// What needs no memory of the traced process is asked first: a read
 		// costs as much as fifty comparisons.
-		slices.SortStableFunc(c.parts, func(a, b condition) int { return cmp.Compare(s.reads(&a), s.reads(&b)) })
+		slices.SortStableFunc(c.parts,
+			func(a, b condition) int { return cmp.Compare(s.reads(&a), s.reads(&b)) })
 		return c, nil
 	}
 }
@@ -180,10 +181,13 @@ func (s *Site) resolveText(kernel Kernel, op expr.Op, left, right expr.Term) con
 			}
 		}
 	}
-	return condition{kind: compareText, op: op, left: operand{term: left}, right: operand{term: right}}
+	return condition{kind: compareText, op: op, left: operand{term: left},
+		right: operand{term: right}}
 }
 
-func (s *Site) resolveNumbers(kernel Kernel, op expr.Op, a, b expr.Term, unordered bool) (condition, error) {
+func (s *Site) resolveNumbers(
+	kernel Kernel, op expr.Op, a, b expr.Term, unordered bool,
+) (condition, error) {
 	left, ok := s.operand(kernel, a)
 	right, ok2 := s.operand(kernel, b)
 	switch {

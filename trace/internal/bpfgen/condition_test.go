@@ -190,7 +190,8 @@ func (w *world) text(address uint64, limit int) ([]byte, bool) {
 // numbers that are close to them.
 func (w *world) randomCondition(k Kernel, random *rand.Rand, depth int) string {
 	if depth > 0 {
-		switch a, b := w.randomCondition(k, random, depth-1), w.randomCondition(k, random, depth-1); random.IntN(5) {
+		switch a, b := w.randomCondition(k, random, depth-1),
+			w.randomCondition(k, random, depth-1); random.IntN(5) {
 		case 0:
 			return "(" + a + " && " + b + ")"
 		case 1:
@@ -262,7 +263,8 @@ func (w *world) randomText(k Kernel, random *rand.Rand, index int, op string) st
 	literal := []byte("text")
 	if index < len(w.args) {
 		address, _ := w.expect(k, index)
-		if found, ok := w.text(argcode.Truncate(address, w.args[index].Size), 2+random.IntN(30)); ok {
+		if found, ok := w.text(argcode.Truncate(address, w.args[index].Size),
+			2+random.IntN(30)); ok {
 			literal = bytes.Clone(found)
 		}
 		switch n := len(literal); {

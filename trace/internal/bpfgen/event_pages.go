@@ -17,7 +17,9 @@ import (
 // The record is filled without sleeping. If something is not in memory, the
 // record is discarded, the pages are brought in, and another record is filled,
 // in which what still is not there is unreadable.
-func (b *builder) eventWithPages(e *Events, record *Record, groups []argcode.Group, full argcode.Label) {
+func (b *builder) eventWithPages(
+	e *Events, record *Record, groups []argcode.Group, full argcode.Label,
+) {
 	done := b.Label()
 	b.reserve(e, record, full)
 	b.header(record, None)

@@ -138,7 +138,8 @@ func TestNeighboursAreReadApartWhereOneIsMissing(t *testing.T) {
 	testKernels[0].setRegister(m, "%rsp", userMemory)
 	m.memory[userMemory] = []byte{1, 2, 3, 4, 5, 6, 7, 8}
 	args := argspec.Parse(elf.EM_X86_64, "8@8(%rsp) 4@4(%rsp) 2@(%rsp) 8@16(%rsp)")
-	plan := &Plan{Kernel: testKernels[0].forPlan(), Events: &Events{Ring: testRing, RingSize: 1 << 20}}
+	plan := &Plan{Kernel: testKernels[0].forPlan(),
+		Events: &Events{Ring: testRing, RingSize: 1 << 20}}
 	block, err := plan.Block(&Site{Args: args, Fixed: true})
 	qt.Assert(t, qt.IsNil(err))
 	qt.Assert(t, qt.IsNil(m.run(append(asm.Instructions{asm.Mov.Reg(asm.R6, asm.R1)},
@@ -253,7 +254,8 @@ func TestLongCapturesArePagedIn(t *testing.T) {
 		{"text whose end is not there", Capture{Text: true, Max: 3 * leastPage, Length: None},
 			leastPage - 1, 2, -14, 2},
 		{"text in its page", Capture{Text: true, Max: 100, Length: None}, 0, pages, 102, 1},
-		{"bytes", Capture{Max: leastPage + 2, Length: None}, leastPage - 1, pages, leastPage + 2, 3},
+		{"bytes", Capture{Max: leastPage + 2, Length: None}, leastPage - 1, pages,
+			leastPage + 2, 3},
 		{"bytes up to the end of a page", Capture{Max: leastPage + 1, Length: None}, leastPage - 1,
 			pages, leastPage + 1, 2},
 		{"bytes with a length", Capture{Max: 3 * leastPage, Length: 1}, leastPage - 1, pages, 2, 2},

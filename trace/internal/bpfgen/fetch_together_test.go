@@ -82,7 +82,8 @@ func TestConditionsReadNeighboursTogether(t *testing.T) {
 			const words = 4
 			m := stackMachine(words)
 			hits := m.addMap(testRows, true, 4, 8, 1)
-			a := &Aggregation{Map: testRows, Applies: func(*Site) bool { return true }, Histogram: nil}
+			a := &Aggregation{Map: testRows, Applies: func(*Site) bool { return true },
+				Histogram: nil}
 			plan := &Plan{Kernel: testKernels[0].forPlan(), Counters: testCounters,
 				Filter: parseCondition(t, test.condition), Aggregations: []*Aggregation{a}}
 			block, err := plan.Block(&Site{Args: stackArguments(words)})
@@ -107,7 +108,9 @@ func TestAggregationsReadNeighboursTogether(t *testing.T) {
 		{"", 1},
 		{"arg4 == 5", 1},
 		{"arg0 == 1 && arg1 < arg2 && arg3 == 4", 1},
-		{"arg0 == 9 || arg1 == 2", 3}, // where one could not be read it is not certain what the filter has read
+		// Where one could not be read it is not certain what the filter has
+		// read.
+		{"arg0 == 9 || arg1 == 2", 3},
 	} {
 		m := stackMachine(4)
 		a := &Aggregation{

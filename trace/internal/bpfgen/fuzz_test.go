@@ -41,7 +41,8 @@ func FuzzCondition(f *testing.F) {
 					block.Instructions...))))
 			}
 			if !hasSiteTerms(node) {
-				qt.Assert(t, qt.Equals(len(w.records) == 1, w.evaluate(plan.Kernel, node) == isTrue),
+				qt.Assert(t,
+					qt.Equals(len(w.records) == 1, w.evaluate(plan.Kernel, node) == isTrue),
 					qt.Commentf("%s: %s of %v", k.name, source, w.args))
 			}
 		}

@@ -51,12 +51,15 @@ func TestKernelAcceptsWhatIsGenerated(t *testing.T) {
 	counters := newMap(&ebpf.MapSpec{Type: ebpf.PerCPUArray, KeySize: 4, ValueSize: 8,
 		MaxEntries: uint32(CounterCount)})
 	ring := newMap(&ebpf.MapSpec{Type: ebpf.RingBuf, MaxEntries: 1 << 20})
-	room := newMap(&ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: RoomStateSize, MaxEntries: 4})
-	owners := newMap(&ebpf.MapSpec{Type: ebpf.LRUHash, KeySize: 8, ValueSize: OwnerKeysSize, MaxEntries: 16})
+	room := newMap(&ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: RoomStateSize,
+		MaxEntries: 4})
+	owners := newMap(&ebpf.MapSpec{Type: ebpf.LRUHash, KeySize: 8, ValueSize: OwnerKeysSize,
+		MaxEntries: 16})
 	const savedSize = 16 << 10
 	calls := newMap(&ebpf.MapSpec{Type: ebpf.LRUHash, KeySize: 16, ValueSize: CallsSize,
 		MaxEntries: 16})
-	zeros := newMap(&ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: savedSize, MaxEntries: 1})
+	zeros := newMap(&ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: savedSize,
+		MaxEntries: 1})
 	saved := newMap(&ebpf.MapSpec{Type: ebpf.LRUHash, KeySize: 24, ValueSize: savedSize,
 		MaxEntries: 16})
 	processors := newMap(&ebpf.MapSpec{Type: ebpf.PerCPUArray, KeySize: 4, ValueSize: 8,
@@ -83,7 +86,8 @@ func TestKernelAcceptsWhatIsGenerated(t *testing.T) {
 		}
 		plan := &Plan{Kernel: kernel, Counters: counters}
 		if random.IntN(2) == 0 {
-			node, err := expr.ParseCondition(w.randomCondition(kernel, random, random.IntN(4)), nil, nil)
+			node, err := expr.ParseCondition(w.randomCondition(kernel, random, random.IntN(4)), nil,
+				nil)
 			if err != nil {
 				continue
 			}
@@ -110,7 +114,8 @@ func TestKernelAcceptsWhatIsGenerated(t *testing.T) {
 			}
 			if plan.PageIn {
 				// There are no maps of stacks for programs that sleep.
-				a.Keys = slices.DeleteFunc(a.Keys, func(t expr.Term) bool { return t.Source == expr.Stack })
+				a.Keys = slices.DeleteFunc(a.Keys,
+					func(t expr.Term) bool { return t.Source == expr.Stack })
 			}
 			spec := &ebpf.MapSpec{Type: ebpf.PerCPUArray, KeySize: 4,
 				ValueSize: uint32(a.ValueSize()), MaxEntries: uint32(a.Entries())}
@@ -121,7 +126,13 @@ func TestKernelAcceptsWhatIsGenerated(t *testing.T) {
 				spec.Type, spec.KeySize, spec.MaxEntries = ebpf.PerCPUHash, uint32(size), 16
 				if random.IntN(2) == 0 {
 					a.Room = &Room{
-						State: room, Signal: ring * random.IntN(2), Index: uint32(random.IntN(2)), Owners: owners, Filled: 50, Size: 100, Share: 5,
+						State:  room,
+						Signal: ring * random.IntN(2),
+						Index:  uint32(random.IntN(2)),
+						Owners: owners,
+						Filled: 50,
+						Size:   100,
+						Share:  5,
 					}
 				}
 			}
@@ -218,8 +229,10 @@ func randomCaptures(random *rand.Rand, args int) func(*Site) []Capture {
 
 func randomAggregation(random *rand.Rand, args int, stacks *Stacks) *Aggregation {
 	a := &Aggregation{
-		Applies: func(*Site) bool { return true }, Stacks: stacks, Names: func(string) uint32 { return 7 },
-		Sum: random.IntN(2) == 0, Min: random.IntN(2) == 0, Max: random.IntN(2) == 0,
+		Applies: func(*Site) bool { return true },
+		Stacks:  stacks,
+		Names:   func(string) uint32 { return 7 },
+		Sum:     random.IntN(2) == 0, Min: random.IntN(2) == 0, Max: random.IntN(2) == 0,
 		Value: &expr.Term{Source: expr.Argument, Index: random.IntN(args)},
 	}
 	switch random.IntN(3) {

@@ -98,7 +98,9 @@ func (b *builder) placeOf(l *Latency) *call {
 		b.callPlace = b.Alloc(64)
 	}
 	at := b.callPlace
-	return &call{Latency: l, began: at, duration: at + 8, word: at + 16, slot: at + 24, key: at + 40} // with a word below the key
+	// With a word below the key.
+	return &call{Latency: l, began: at, duration: at + 8, word: at + 16, slot: at + 24,
+		key: at + 40}
 }
 
 // start emits what remembers a start, and returns how what it saves looks.

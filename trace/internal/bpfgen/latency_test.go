@@ -27,7 +27,9 @@ type callWorld struct {
 	args     []argspec.Arg
 }
 
-func newCallWorld(t *testing.T, k *testKernel, random *rand.Rand, filter string, by expr.Term) *callWorld {
+func newCallWorld(
+	t *testing.T, k *testKernel, random *rand.Rand, filter string, by expr.Term,
+) *callWorld {
 	c := &callWorld{world: k.newWorld(random, 0), t: t, kernel: k}
 	c.latency = &Latency{
 		Start: by, Done: by, Starts: testCalls, Zeros: testZeros, Saved: testSaved, SavedSize: 512,
@@ -102,7 +104,8 @@ func TestCallsAreMeasured(t *testing.T) {
 		t.Run(k.name, func(t *testing.T) {
 			random := rand.New(rand.NewPCG(21, 22))
 			c := newCallWorld(t, k, random,
-				"duration >= 100 && (start.arg0 != 3 || !(start.arg0 > 2)) && arg0 != 4", expr.Term{Source: expr.TID})
+				"duration >= 100 && (start.arg0 != 3 || !(start.arg0 > 2)) && arg0 != 4",
+				expr.Term{Source: expr.TID})
 			const threads = 3
 			running := make([][]call, threads) // the calls of each, the innermost last
 			now := uint64(1000)
@@ -186,7 +189,8 @@ func TestCallsByArgument(t *testing.T) {
 		c.hit(Ends{Start: 1}, 1, 100, 0, 7)
 		c.hit(Ends{Start: 1}, 1, 110, 0, 8)
 		c.hit(Ends{Start: 2}, 1, 120, 0, 7)
-		qt.Check(t, qt.DeepEquals(c.hit(Ends{Done: 1}, 2, 130, 0, 7), [][2]uint64{{30, 7}})) // another thread
+		// Another thread.
+		qt.Check(t, qt.DeepEquals(c.hit(Ends{Done: 1}, 2, 130, 0, 7), [][2]uint64{{30, 7}}))
 		qt.Check(t, qt.DeepEquals(c.hit(Ends{Done: 1}, 2, 131, 0, 8), [][2]uint64{{21, 8}}))
 		qt.Check(t, qt.DeepEquals(c.hit(Ends{Done: 2}, 2, 140, 0, 7), [][2]uint64{{20, 7}}))
 		qt.Check(t, qt.HasLen(c.hit(Ends{Done: 1}, 2, 150, 0, 7), 0))
@@ -212,7 +216,8 @@ func TestEndBeforeItsStart(t *testing.T) {
 // What is both the end of a call and the start of the next is measured from hit
 // to hit.
 func TestCallsFromHitToHit(t *testing.T) {
-	c := newCallWorld(t, &testKernels[0], rand.New(rand.NewPCG(1, 2)), "", expr.Term{Source: expr.TID})
+	c := newCallWorld(t, &testKernels[0], rand.New(rand.NewPCG(1, 2)), "",
+		expr.Term{Source: expr.TID})
 	both := Ends{Start: 1, Done: 1}
 	qt.Check(t, qt.HasLen(c.hit(both, 1, 100, 0, 1), 0))
 	qt.Check(t, qt.DeepEquals(c.hit(both, 1, 103, 0, 2), [][2]uint64{{3, 1}}))
@@ -220,7 +225,8 @@ func TestCallsFromHitToHit(t *testing.T) {
 }
 
 func TestTooManyCallsAtOnce(t *testing.T) {
-	c := newCallWorld(t, &testKernels[0], rand.New(rand.NewPCG(1, 2)), "", expr.Term{Source: expr.TID})
+	c := newCallWorld(t, &testKernels[0], rand.New(rand.NewPCG(1, 2)), "",
+		expr.Term{Source: expr.TID})
 	const more = 10
 	for i := range uint64(MaxCalls + more) {
 		c.hit(Ends{Start: 1}, 1, 1000+i, 1<<40-64*i, i)
@@ -239,7 +245,8 @@ func TestTooManyCallsAtOnce(t *testing.T) {
 
 // Where an end never has the stack pointer of its start, that tells nothing.
 func TestCallsWhoseEndsAreInOtherFunctions(t *testing.T) {
-	c := newCallWorld(t, &testKernels[0], rand.New(rand.NewPCG(1, 2)), "", expr.Term{Source: expr.TID})
+	c := newCallWorld(t, &testKernels[0], rand.New(rand.NewPCG(1, 2)), "",
+		expr.Term{Source: expr.TID})
 	for range 2 {
 		c.hit(Ends{Start: 1}, 1, 100, 1<<40, 1)
 		c.hit(Ends{Start: 1}, 1, 101, 1<<40-64, 2)
@@ -252,11 +259,13 @@ func TestCallsWhoseEndsAreInOtherFunctions(t *testing.T) {
 // A call that was left by a thread that has ended is not one of a later thread
 // with the same number.
 func TestCallsOfAnEarlierThread(t *testing.T) {
-	c := newCallWorld(t, &testKernels[0], rand.New(rand.NewPCG(1, 2)), "", expr.Term{Source: expr.TID})
+	c := newCallWorld(t, &testKernels[0], rand.New(rand.NewPCG(1, 2)), "",
+		expr.Term{Source: expr.TID})
 	const second = uint64(time.Second)
 	c.born = 1 * second
 	c.hit(Ends{Start: 1}, 1, 2*second, 0, 1)
-	qt.Check(t, qt.DeepEquals(c.hit(Ends{Done: 1}, 1, 5*second, 0, 0), [][2]uint64{{3 * second, 1}}))
+	qt.Check(t,
+		qt.DeepEquals(c.hit(Ends{Done: 1}, 1, 5*second, 0, 0), [][2]uint64{{3 * second, 1}}))
 	c.hit(Ends{Start: 1}, 1, 6*second, 0, 1)
 	c.born = 7 * second
 	qt.Check(t, qt.HasLen(c.hit(Ends{Done: 1}, 1, 8*second, 0, 0), 0))
@@ -265,7 +274,8 @@ func TestCallsOfAnEarlierThread(t *testing.T) {
 }
 
 func TestCallsWithoutRoom(t *testing.T) {
-	c := newCallWorld(t, &testKernels[0], rand.New(rand.NewPCG(1, 2)), "", expr.Term{Source: expr.TID})
+	c := newCallWorld(t, &testKernels[0], rand.New(rand.NewPCG(1, 2)), "",
+		expr.Term{Source: expr.TID})
 	c.maps[testCalls].max = 1
 	c.hit(Ends{Start: 1}, 1, 100, 0, 1)
 	c.hit(Ends{Start: 1}, 2, 100, 0, 1)
@@ -294,7 +304,8 @@ func TestBlocksOfCalls(t *testing.T) {
 // The keys of a call's time are those of its end: a site that is an end and has
 // none of them says so.
 func TestMissingKeysOfCallsAreNamed(t *testing.T) {
-	c := newCallWorld(t, &testKernels[0], rand.New(rand.NewPCG(1, 2)), "", expr.Term{Source: expr.TID})
+	c := newCallWorld(t, &testKernels[0], rand.New(rand.NewPCG(1, 2)), "",
+		expr.Term{Source: expr.TID})
 	c.plan.Aggregations = []*Aggregation{{Latency: c.latency,
 		Keys: []expr.Term{{Source: expr.Argument, Index: 5}}}}
 	site := func(ends Ends) *Site {

@@ -63,7 +63,8 @@ func (s *Site) bind(node *expr.Node) *expr.Node {
 // argument has no zero byte at its end.
 func (s *Site) bindTerm(t expr.Term) expr.Term {
 	t = t.Bind(s.Argument)
-	if t.Source == expr.String && !t.HasLength && t.Index < len(s.Lengths) && s.Lengths[t.Index] >= 0 {
+	if t.Source == expr.String && !t.HasLength && t.Index < len(s.Lengths) &&
+		s.Lengths[t.Index] >= 0 {
 		t.HasLength, t.Length = true, s.Lengths[t.Index]
 	}
 	return t

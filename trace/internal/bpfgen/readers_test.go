@@ -26,7 +26,8 @@ func readerProgram(name string, count int, helper asm.BuiltinFunc) asm.Instructi
 	info := &btf.Func{Name: name, Linkage: btf.StaticFunc, Type: &btf.FuncProto{
 		Return: parameter.Type, Params: []btf.FuncParam{parameter, parameter, parameter},
 	}}
-	body := asm.Instructions{btf.WithFuncMetadata(helper.Call().WithSymbol(name), info), asm.Return()}
+	body := asm.Instructions{btf.WithFuncMetadata(helper.Call().WithSymbol(name), info),
+		asm.Return()}
 	bpfobject.MarkHidden(&body[0])
 	call := asm.Call.Label(name)
 	load := asm.Mov.Imm(asm.R3, int32(count))
@@ -79,7 +80,8 @@ func inlined(t *testing.T, k *testKernel, program asm.Instructions, libbpf bool,
 }
 
 func hasCall(program asm.Instructions) bool {
-	return slices.ContainsFunc(program, func(ins asm.Instruction) bool { return ins.IsFunctionCall() })
+	return slices.ContainsFunc(program,
+		func(ins asm.Instruction) bool { return ins.IsFunctionCall() })
 }
 
 const readingSize = 16 + 2*8*12 // struct __bpf_usdt_reading
@@ -197,7 +199,8 @@ func checkReaders(t *testing.T, k *testKernel, random *rand.Rand) {
 // checkMerged has a program ask for several arguments one after the other,
 // which it then reads together where they are neighbours.
 func checkMerged(
-	t *testing.T, k *testKernel, random *rand.Rand, w *world, libbpf bool, helper asm.BuiltinFunc, check func(i int, r0 uint64, memory []byte),
+	t *testing.T, k *testKernel, random *rand.Rand, w *world, libbpf bool, helper asm.BuiltinFunc,
+	check func(i int, r0 uint64, memory []byte),
 ) {
 	const words = 14
 	const depth = 2 * 8 * words // results, and what was answered
@@ -209,7 +212,8 @@ func checkMerged(
 			asm.Mov.Reg(asm.R1, asm.R6), asm.Mov.Imm(asm.R2, int32(asked[n])),
 			asm.Mov.Reg(asm.R3, asm.R10), asm.Add.Imm(asm.R3, int32(-8*(n+1))))
 		if random.IntN(6) == 0 {
-			program = append(program, asm.Instruction{OpCode: asm.Ja.Op(asm.ImmSource)}) // here a block ends
+			// Here a block ends.
+			program = append(program, asm.Instruction{OpCode: asm.Ja.Op(asm.ImmSource)})
 		}
 		program = append(program, asm.Call.Label("bpf_usdt_arg"),
 			asm.StoreMem(asm.R10, int16(-8*(words+n+1)), asm.R0, asm.DWord))

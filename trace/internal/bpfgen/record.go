@@ -115,7 +115,9 @@ func align8(n int) int { return (n + 7) &^ 7 }
 // layout places the parts of a record, with room for what has been saved of a
 // call's start unless that is None. groups are the arguments to be read from
 // memory together; what has been read before is copied like a register.
-func (f *fetcher) layout(e *Events, captures []Capture, groups []argcode.Group, saved int) (*Record, error) {
+func (f *fetcher) layout(
+	e *Events, captures []Capture, groups []argcode.Group, saved int,
+) (*Record, error) {
 	r := &Record{Size: emptyRecord, CPU: None, Time: None, Process: None, Command: None,
 		Cgroup: None, Weight: None, Stack: None}
 	take := func(size int) int {

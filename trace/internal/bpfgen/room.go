@@ -63,12 +63,15 @@ func (b *builder) takeRoom(r *Room, owner, zeros int, refused argcode.Label) {
 	b.Emit(asm.StoreImm(asm.R10, int16(key), int64(r.Taken()), asm.Word))
 	b.lookUp(r.State, key)
 	b.JumpIfImm(asm.JEq, asm.R0, 0, asm.R1, enough)
-	b.Emit(asm.LoadMem(asm.R1, asm.R0, roomRound, asm.Word), asm.StoreMem(asm.R10, int16(round), asm.R1, asm.DWord))
-	b.Emit(asm.LoadMem(asm.R1, asm.R0, roomKeys, asm.DWord), asm.StoreMem(asm.R10, int16(made), asm.R1, asm.DWord))
+	b.Emit(asm.LoadMem(asm.R1, asm.R0, roomRound, asm.Word),
+		asm.StoreMem(asm.R10, int16(round), asm.R1, asm.DWord))
+	b.Emit(asm.LoadMem(asm.R1, asm.R0, roomKeys, asm.DWord),
+		asm.StoreMem(asm.R10, int16(made), asm.R1, asm.DWord))
 	b.Emit(asm.StoreImm(asm.R10, int16(key), int64(r.Made()), asm.Word))
 	b.lookUp(r.State, key)
 	b.JumpIfImm(asm.JEq, asm.R0, 0, asm.R1, enough)
-	b.Emit(asm.LoadMem(asm.R1, asm.R0, roomKeys, asm.DWord), asm.LoadMem(asm.R2, asm.R10, int16(made), asm.DWord),
+	b.Emit(asm.LoadMem(asm.R1, asm.R0, roomKeys, asm.DWord),
+		asm.LoadMem(asm.R2, asm.R10, int16(made), asm.DWord),
 		asm.Sub.Reg(asm.R1, asm.R2), asm.StoreMem(asm.R10, int16(made), asm.R1, asm.DWord))
 	b.JumpIfImm(asm.JGE, asm.R1, uint64(r.Size), asm.R2, little)
 	b.Emit(asm.Mov.Imm(asm.R2, 1), asm.AddAtomic.Mem(asm.R0, asm.R2, asm.DWord, roomKeys))
@@ -77,7 +80,8 @@ func (b *builder) takeRoom(r *Room, owner, zeros int, refused argcode.Label) {
 	if r.Signal != 0 {
 		// The signal is repeated for each key from now on: one may be sent
 		// before the reader is ready to see it.
-		b.Emit(asm.StoreImm(asm.R10, int16(index), int64(r.Index), asm.Word), asm.StoreImm(asm.R10, int16(index+4), 0, asm.Word))
+		b.Emit(asm.StoreImm(asm.R10, int16(index), int64(r.Index), asm.Word),
+			asm.StoreImm(asm.R10, int16(index+4), 0, asm.Word))
 		b.Emit(asm.LoadMapPtr(asm.R1, r.Signal))
 		b.AddressOf(asm.R2, asm.R10, index)
 		b.Emit(asm.Mov.Imm(asm.R3, 8), asm.Mov.Imm(asm.R4, 0))
@@ -95,9 +99,11 @@ func (b *builder) takeRoom(r *Room, owner, zeros int, refused argcode.Label) {
 	b.lookUp(r.Owners, owner)
 	b.JumpIfImm(asm.JEq, asm.R0, 0, asm.R1, enough)
 	b.Place(known)
-	b.Emit(asm.LoadMem(asm.R1, asm.R0, keysRound, asm.Word), asm.LoadMem(asm.R2, asm.R10, int16(round), asm.DWord))
+	b.Emit(asm.LoadMem(asm.R1, asm.R0, keysRound, asm.Word),
+		asm.LoadMem(asm.R2, asm.R10, int16(round), asm.DWord))
 	b.JumpIf(asm.JEq, asm.R1, asm.R2, same)
-	b.Emit(asm.StoreMem(asm.R0, keysRound, asm.R2, asm.Word), asm.StoreImm(asm.R0, keysCount, 0, asm.Word))
+	b.Emit(asm.StoreMem(asm.R0, keysRound, asm.R2, asm.Word),
+		asm.StoreImm(asm.R0, keysCount, 0, asm.Word))
 	b.Place(same)
 	b.Emit(asm.LoadMem(asm.R1, asm.R0, keysCount, asm.Word))
 	b.JumpIfImm(asm.JGE, asm.R1, uint64(r.Share), asm.R2, refused)

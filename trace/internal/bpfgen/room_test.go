@@ -26,8 +26,11 @@ func newCrowd(t *testing.T, k testKernel, exchanged, signals bool) *crowd {
 	const outer, overflow, room, signal, owners = 80, 81, 82, 83, 84
 	c := &crowd{world: k.newWorld(rand.New(rand.NewPCG(9, 10)), 0)}
 	a := &Aggregation{
-		Map: testRows, Overflow: overflow, Applies: func(*Site) bool { return true }, Keys: []expr.Term{{Source: expr.TID}},
-		Value: &expr.Term{Source: expr.CPU}, Sum: true,
+		Map:      testRows,
+		Overflow: overflow,
+		Applies:  func(*Site) bool { return true },
+		Keys:     []expr.Term{{Source: expr.TID}},
+		Value:    &expr.Term{Source: expr.CPU}, Sum: true,
 		Room: &Room{State: room, Index: 1, Filled: 4, Size: 8, Share: 1, Owners: owners},
 	}
 	if signals {
@@ -82,7 +85,8 @@ func forEachCrowd(t *testing.T, test func(t *testing.T, k testKernel, exchanged,
 	for _, k := range testKernels {
 		for _, exchanged := range []bool{false, true} {
 			for _, signals := range []bool{false, true} {
-				t.Run(fmt.Sprint(k.name, exchanged, signals), func(t *testing.T) { test(t, k, exchanged, signals) })
+				t.Run(fmt.Sprint(k.name, exchanged, signals),
+					func(t *testing.T) { test(t, k, exchanged, signals) })
 			}
 		}
 	}
@@ -148,7 +152,8 @@ func TestKeysBelongToWhoMadeThem(t *testing.T) {
 		for _, hit := range []struct {
 			cgroup, owner uint64
 			uid, tid      uint32
-		}{{cgroup: 77, owner: 77, tid: 1}, {cgroup: 78, owner: 77, tid: 1}, {cgroup: 0, uid: 9, owner: UserOwner | 9, tid: 2}} {
+		}{{cgroup: 77, owner: 77, tid: 1}, {cgroup: 78, owner: 77, tid: 1},
+			{cgroup: 0, uid: 9, owner: UserOwner | 9, tid: 2}} {
 			clear(c.overflows.values["\x00\x00\x00\x00"])
 			qt.Assert(t, qt.IsTrue(c.hit(t, hit.cgroup, hit.uid, hit.tid)))
 			for key, value := range c.rows.values {

@@ -16,7 +16,8 @@ import (
 // matched by the thread.
 func (b *builder) savedRecord(l *Latency) (*Record, []argcode.Group) {
 	e := *b.plan.Events
-	otherThread := slices.ContainsFunc(b.plan.Latencies, func(l *Latency) bool { return l.Spans && !l.byThread() })
+	otherThread := slices.ContainsFunc(b.plan.Latencies,
+		func(l *Latency) bool { return l.Spans && !l.byThread() })
 	e.Header, e.Cgroup = e.Header && otherThread, e.Cgroup && otherThread
 	if !e.StartStacks {
 		e.Frames, e.Copy = 0, 0

@@ -96,7 +96,9 @@ func (b *builder) stackCopy(record *Record, keep int) {
 		b.Fail(err)
 		return
 	}
-	word := func(dst asm.Register, n int) { b.Emit(asm.LoadMem(dst, asm.R6, int16(8*n), asm.DWord)) }
+	word := func(dst asm.Register, n int) {
+		b.Emit(asm.LoadMem(dst, asm.R6, int16(8*n), asm.DWord))
+	}
 	word(asm.R1, saved.pc)
 	b.Emit(asm.StoreMem(asm.R7, int16(record.Registers.PC), asm.R1, asm.DWord))
 	for n, at := range record.Registers.General {

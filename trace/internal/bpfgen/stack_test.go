@@ -66,7 +66,8 @@ func TestRegistersAndStackAreCopied(t *testing.T) {
 						qt.Check(t, qt.Equals(names[n], "-"))
 						continue
 					}
-					qt.Check(t, qt.Equals(m.load(raw[at:][:8]), want[n]), qt.Commentf("%s", names[n]))
+					qt.Check(t, qt.Equals(m.load(raw[at:][:8]), want[n]),
+						qt.Commentf("%s", names[n]))
 				}
 				qt.Check(t, qt.HasLen(r.Registers.General, len(names)))
 				qt.Check(t, qt.Equals(m.load(raw[r.Registers.SP:][:8]), sp))

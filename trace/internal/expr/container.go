@@ -9,10 +9,13 @@ type Containers func(text string) (ids []uint64, err error)
 // checkContainer refuses what a container cannot be compared with.
 func (p *parser) checkContainer(node *Node) error {
 	switch t := node.Left; {
-	case t.Source != Container || node.Right.Source != Text || node.Op != Equal && node.Op != NotEqual:
-		return p.fail(t.Offset, `a container can only be compared with a text, as in container == "4c01db0b339c"`)
+	case t.Source != Container || node.Right.Source != Text || node.Op != Equal &&
+		node.Op != NotEqual:
+		return p.fail(t.Offset,
+			`a container can only be compared with a text, as in container == "4c01db0b339c"`)
 	case p.containers == nil:
-		return p.fail(t.Offset, "containers are not known here: SessionOptions.Containers is not set")
+		return p.fail(t.Offset,
+			"containers are not known here: SessionOptions.Containers is not set")
 	}
 	return nil
 }
@@ -26,15 +29,17 @@ func (p *parser) ofContainer(node *Node) (*Node, error) {
 		return nil, p.fail(offset, err.Error())
 	}
 	if p.comparisons += len(ids) - 1; p.comparisons > maxComparisons {
-		return nil, p.fail(offset, "the container has more control groups than there can be comparisons")
+		return nil, p.fail(offset,
+			"the container has more control groups than there can be comparisons")
 	}
 	parts := &Node{Op: Or}
 	if node.Op == NotEqual {
 		parts.Op = And
 	}
 	for _, id := range ids {
-		parts.Nodes = append(parts.Nodes, &Node{Op: node.Op, Left: Term{Source: Cgroup, Offset: offset},
-			Right: Term{Source: Number, Number: Uint(id), Offset: offset}})
+		parts.Nodes = append(parts.Nodes,
+			&Node{Op: node.Op, Left: Term{Source: Cgroup, Offset: offset},
+				Right: Term{Source: Number, Number: Uint(id), Offset: offset}})
 	}
 	if len(parts.Nodes) == 1 {
 		return parts.Nodes[0], nil

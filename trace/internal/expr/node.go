@@ -74,7 +74,8 @@ const (
 
 // words are the names of the sources that have one.
 var words = map[string]Source{
-	"pid": PID, "tid": TID, "uid": UID, "gid": GID, "cpu": CPU, "cgroup": Cgroup, "container": Container, "comm": Command, "cookie": Cookie,
+	"pid": PID, "tid": TID, "uid": UID, "gid": GID, "cpu": CPU, "cgroup": Cgroup,
+	"container": Container, "comm": Command, "cookie": Cookie,
 	"provider": Provider, "probe": Probe, "site": Site, "stack": Stack, "duration": Duration,
 }
 

@@ -120,10 +120,13 @@ func (p *parser) unexpected(wanted string) error {
 }
 
 func (p *parser) condition(depth int) (*Node, error) {
-	return p.list(depth, Or, token.LOR, func(depth int) (*Node, error) { return p.list(depth, And, token.LAND, p.unary) })
+	return p.list(depth, Or, token.LOR,
+		func(depth int) (*Node, error) { return p.list(depth, And, token.LAND, p.unary) })
 }
 
-func (p *parser) list(depth int, op Op, separator token.Token, element func(depth int) (*Node, error)) (*Node, error) {
+func (p *parser) list(
+	depth int, op Op, separator token.Token, element func(depth int) (*Node, error),
+) (*Node, error) {
 	var nodes []*Node
 	for {
 		node, err := element(depth)
@@ -234,7 +237,8 @@ func (p *parser) check(node *Node) error {
 	case other.HasMask:
 		return p.fail(other.Offset, "a text has no bits to mask")
 	case len(literal.Text) > MaxText:
-		return p.fail(literal.Offset, fmt.Sprintf("a text to compare with can have %d bytes", MaxText))
+		return p.fail(literal.Offset,
+			fmt.Sprintf("a text to compare with can have %d bytes", MaxText))
 	case other.Source == Command && len(literal.Text) > maxCommand:
 		return p.fail(literal.Offset, fmt.Sprintf("the kernel keeps %d bytes of a command's name",
 			maxCommand))
@@ -411,7 +415,8 @@ func (p *parser) str(t Term) (Term, error) {
 // argument sets which argument the name is: argN, or the name of one.
 func (p *parser) argument(t *Term, name string) bool {
 	digits, numbered := strings.CutPrefix(name, "arg")
-	if index, err := strconv.ParseUint(digits, 10, 16); numbered && err == nil && index <= maxIndex &&
+	if index, err := strconv.ParseUint(digits, 10, 16); numbered && err == nil &&
+		index <= maxIndex &&
 		(len(digits) == 1 || digits[0] != '0') {
 		t.Index = int(index)
 		return true

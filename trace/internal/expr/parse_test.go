@@ -170,29 +170,30 @@ func TestWhatIsWrongIsSaidAndWhere(t *testing.T) {
 		`1.5 & 1 == arg0`:              `1: this has no bits to mask`,
 		`arg0 & arg1`:                  `8: an integer is expected here`,
 		`arg0 & -1`:                    `8: an integer is expected here`,
-		`arg0 == "` + strings.Repeat("x", 129) + `"`: `9: a text to compare with can have 128 bytes`,
-		`arg0 == "a\x00b"`:                           `9: a text to compare with cannot contain a zero byte`,
-		`str(arg0, 2) == "abc"`:                      `17: 2 bytes of a text cannot be equal to 3`,
-		`str(pid) == "x"`:                            `5: an argument \(arg0, arg1, ...\) is expected here`,
-		`str(arg0`:                                   `9: the expression ends where \) is expected`,
-		`str(arg0, 0) == "x"`:                        `11: the limit can be from 1 to 256 bytes`,
-		`str(arg0, 257) == "x"`:                      `11: the limit can be from 1 to 256 bytes`,
-		`str arg0 == "x"`:                            `5: \( is expected here`,
-		`stack == 1`:                                 `1: this is a key, and cannot be compared`,
-		`container == "4c01"`:                        `1: containers are not known here: SessionOptions.Containers .*`,
-		`container == 1`:                             `1: a container can only be compared with a text, .*`,
-		`container < "4c01"`:                         `1: a container can only be compared with a text, .*`,
-		`"4c01" == container`:                        `1: a container can only be compared with a text, .*`,
-		`container`:                                  `1: a container can only be compared with a text, .*`,
-		`1 == latency`:                               `6: latency is not known; .*`,
-		`duration > 5ms3`:                            `12: 5ms3 is not a number`,
-		`duration > 5weeks`:                          `12: 5weeks is not a number`,
-		`duration > 5ms 3`:                           `16: &&, \|\| or the end is expected here`,
-		`start.arg0 == arg0`:                         `1: a value of the start can only be compared with .*`,
-		`duration == start.arg0`:                     `1: a value of the start can only be compared with .*`,
-		`start.pid == 1`:                             `7: an argument .* is expected here`,
-		`start == 1`:                                 `1: start is not known; .*`,
-		`str(start arg0) == ""`:                      `11: \. is expected here`,
+		`arg0 == "` + strings.Repeat("x", 129) +
+			`"`: `9: a text to compare with can have 128 bytes`,
+		`arg0 == "a\x00b"`:       `9: a text to compare with cannot contain a zero byte`,
+		`str(arg0, 2) == "abc"`:  `17: 2 bytes of a text cannot be equal to 3`,
+		`str(pid) == "x"`:        `5: an argument \(arg0, arg1, ...\) is expected here`,
+		`str(arg0`:               `9: the expression ends where \) is expected`,
+		`str(arg0, 0) == "x"`:    `11: the limit can be from 1 to 256 bytes`,
+		`str(arg0, 257) == "x"`:  `11: the limit can be from 1 to 256 bytes`,
+		`str arg0 == "x"`:        `5: \( is expected here`,
+		`stack == 1`:             `1: this is a key, and cannot be compared`,
+		`container == "4c01"`:    `1: containers are not known here: SessionOptions.Containers .*`,
+		`container == 1`:         `1: a container can only be compared with a text, .*`,
+		`container < "4c01"`:     `1: a container can only be compared with a text, .*`,
+		`"4c01" == container`:    `1: a container can only be compared with a text, .*`,
+		`container`:              `1: a container can only be compared with a text, .*`,
+		`1 == latency`:           `6: latency is not known; .*`,
+		`duration > 5ms3`:        `12: 5ms3 is not a number`,
+		`duration > 5weeks`:      `12: 5weeks is not a number`,
+		`duration > 5ms 3`:       `16: &&, \|\| or the end is expected here`,
+		`start.arg0 == arg0`:     `1: a value of the start can only be compared with .*`,
+		`duration == start.arg0`: `1: a value of the start can only be compared with .*`,
+		`start.pid == 1`:         `7: an argument .* is expected here`,
+		`start == 1`:             `1: start is not known; .*`,
+		`str(start arg0) == ""`:  `11: \. is expected here`,
 		strings.Repeat("(", 100) + "arg0" + strings.Repeat(")",
 			100): "66: more than 64 brackets inside each other",
 		strings.Repeat("!", 100) +
@@ -209,8 +210,10 @@ func TestWhatIsWrongIsSaidAndWhere(t *testing.T) {
 
 func TestTermsAreUnderstood(t *testing.T) {
 	for source, want := range map[string]string{
-		"arg3": "arg3", " str( arg3 , 8 ) ": "str(arg3, 8)", "arg0 & 255": "arg0 & 0xff", "stack": "stack", "duration": "duration",
-		"start.arg1": "start.arg1", "str(start.arg1, 9)": "str(start.arg1, 9)", "1.5ms": "1500000", "2m3s": "123000000000", "5µs": "5000",
+		"arg3": "arg3", " str( arg3 , 8 ) ": "str(arg3, 8)", "arg0 & 255": "arg0 & 0xff",
+		"stack": "stack", "duration": "duration",
+		"start.arg1": "start.arg1", "str(start.arg1, 9)": "str(start.arg1, 9)", "1.5ms": "1500000",
+		"2m3s": "123000000000", "5µs": "5000",
 		"site": "site", "comm": "comm", "7": "7", `"x"`: `"x"`,
 	} {
 		term, err := ParseTerm(source, nil)
@@ -244,8 +247,10 @@ func TestNumbersAreOrderedAsNumbers(t *testing.T) {
 // again; what is not is told with a place within the expression.
 func FuzzCondition(f *testing.F) {
 	for _, seed := range []string{
-		`arg2 > 4096 && arg0 == "postgres"`, `!(arg0 & 0xff == 1 || str(arg1, 4) != "abc")`, `-1.5e-3 < arg0 && comm == "x\n"`,
-		`(pid == 1) || cookie`, `arg0 == -9223372036854775808`, "\"", "((", "arg0 == 0x", "1e", "str(arg0,",
+		`arg2 > 4096 && arg0 == "postgres"`, `!(arg0 & 0xff == 1 || str(arg1, 4) != "abc")`,
+		`-1.5e-3 < arg0 && comm == "x\n"`,
+		`(pid == 1) || cookie`, `arg0 == -9223372036854775808`, "\"", "((", "arg0 == 0x", "1e",
+		"str(arg0,",
 	} {
 		f.Add(seed)
 	}

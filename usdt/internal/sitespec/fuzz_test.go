@@ -45,7 +45,9 @@ func FuzzEncode(f *testing.F) {
 	})
 }
 
-func checkEncoded(t *testing.T, a argspec.Arg, kernel elf.Machine, b []byte, order binary.ByteOrder) {
+func checkEncoded(
+	t *testing.T, a argspec.Arg, kernel elf.Machine, b []byte, order binary.ByteOrder,
+) {
 	slot := func(r argspec.Register) uint8 {
 		if n, ok := r.Slot(kernel); ok {
 			return uint8(n)

@@ -25,7 +25,8 @@ type Layout interface {
 	Size() int
 
 	// Append appends the spec of a site with these arguments to b.
-	Append(b []byte, machines Machines, order binary.ByteOrder, cookie uint64, args []argspec.Arg) []byte
+	Append(b []byte, machines Machines, order binary.ByteOrder, cookie uint64,
+		args []argspec.Arg) []byte
 
 	// Check returns an error if a program could read the argument, but the
 	// layout cannot say where it is.
@@ -40,7 +41,8 @@ func LayoutOf(size uint32, value btf.Type) (Layout, error) {
 	case typed:
 		layout, err := newLibbpf(structure)
 		if err == nil && layout.size != size {
-			err = fmt.Errorf("struct %s has %d bytes, and the map's values %d", structure.Name, layout.size, size)
+			err = fmt.Errorf("struct %s has %d bytes, and the map's values %d", structure.Name,
+				layout.size, size)
 		}
 		if err != nil {
 			return nil, err
@@ -63,7 +65,9 @@ type own struct{}
 
 func (own) Size() int                              { return Size }
 func (own) Check(_ Machines, _ *argspec.Arg) error { return nil }
-func (own) Append(b []byte, machines Machines, order binary.ByteOrder, cookie uint64, args []argspec.Arg) []byte {
+func (own) Append(
+	b []byte, machines Machines, order binary.ByteOrder, cookie uint64, args []argspec.Arg,
+) []byte {
 	spec := Encode(machines.Kernel, order, cookie, args)
 	return append(b, spec[:]...)
 }

@@ -142,7 +142,9 @@ func (f bitField) put(b []byte, big bool, value uint64) {
 func (l *libbpf) Size() int { return int(l.size) }
 
 // Append implements [Layout].
-func (l *libbpf) Append(b []byte, machines Machines, order binary.ByteOrder, cookie uint64, args []argspec.Arg) []byte {
+func (l *libbpf) Append(
+	b []byte, machines Machines, order binary.ByteOrder, cookie uint64, args []argspec.Arg,
+) []byte {
 	start := len(b)
 	b = append(b, make([]byte, l.size)...)
 	spec := b[start:]

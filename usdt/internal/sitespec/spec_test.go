@@ -153,7 +153,8 @@ func TestEncodeWritesTheBytesThatTheHeaderReads(t *testing.T) {
 			var want []byte
 			for _, argument := range test.arguments {
 				value := binary.LittleEndian.Uint64(unhex(t, argument[0]))
-				want = append(append(want, order.AppendUint64(nil, value)...), unhex(t, argument[1])...)
+				want = append(append(want, order.AppendUint64(nil, value)...),
+					unhex(t, argument[1])...)
 			}
 			want = append(want, make([]byte, 192-len(want))...)
 			want = order.AppendUint64(want, cookie)
@@ -191,7 +192,8 @@ func TestEncodeTakesAnArgMadeByHand(t *testing.T) {
 
 func TestEqualPlacesGiveEqualSpecs(t *testing.T) {
 	encode := func(text string, cookie uint64) Spec {
-		return Encode(elf.EM_X86_64, binary.NativeEndian, cookie, argspec.Parse(elf.EM_X86_64, text))
+		return Encode(elf.EM_X86_64, binary.NativeEndian, cookie,
+			argspec.Parse(elf.EM_X86_64, text))
 	}
 	qt.Check(t, qt.Equals(encode("8@%rax -4@-20(%rbp)", 1), encode("8@%eax  -4@-24+4(%rbp)", 1)))
 	qt.Check(t, qt.Not(qt.Equals(encode("8@%rax", 1), encode("8@%rax", 2))))

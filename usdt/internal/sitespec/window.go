@@ -72,10 +72,12 @@ func (s *Spec) operands(operands []operand, args []argspec.Arg) []operand {
 		displacement, size := args[i].Displacement, int64(encoded[offsetSize])
 		if encoded[offsetKind] != kindMemory || encoded[offsetFlags]&flagAddress32 != 0 ||
 			encoded[offsetBase] == noSlot || encoded[offsetIndex] != noSlot ||
-			displacement < math.MinInt32 || displacement > math.MaxInt32-8 || displacement&7+size > 8 {
+			displacement < math.MinInt32 || displacement > math.MaxInt32-8 ||
+			displacement&7+size > 8 {
 			continue
 		}
-		operands = append(operands, operand{displacement, displacement + size, encoded[offsetBase], uint8(i)})
+		operands = append(operands,
+			operand{displacement, displacement + size, encoded[offsetBase], uint8(i)})
 	}
 	return operands
 }
