@@ -25,14 +25,8 @@ func (r *usdtReceiver) observe() (err error) {
 			to.Observe(int64(r.processes.count()))
 			return nil
 		}),
-		t.RegisterReceiverUsdtSitesCallback(r.eachSource(func(s *source, to otelmetric.Int64Observer, name otelattribute.KeyValue) {
-			sites, _ := s.sites()
-			to.Observe(int64(sites), otelmetric.WithAttributes(name))
-		})),
-		t.RegisterReceiverUsdtSitesSkippedCallback(r.eachSource(func(s *source, to otelmetric.Int64Observer, name otelattribute.KeyValue) {
-			_, skipped := s.sites()
-			to.Observe(int64(skipped), otelmetric.WithAttributes(name))
-		})),
+		t.RegisterReceiverUsdtSitesCallback(r.eachSource(observeSites)),
+		t.RegisterReceiverUsdtSitesSkippedCallback(r.eachSource(observeSkippedSites)),
 		t.RegisterReceiverUsdtHitsLostCallback(r.eachSource((*source).observeLosses)),
 		t.RegisterReceiverUsdtSeriesCallback(r.eachMetric(func(t *table) int64 {
 			kept, _ := t.counts()
@@ -42,15 +36,29 @@ func (r *usdtReceiver) observe() (err error) {
 			_, over := t.counts()
 			return int64(over)
 		})),
-		t.RegisterReceiverUsdtProgramTimeCallback(func(_ context.Context, to otelmetric.Float64Observer) error {
-			for _, s := range r.sources {
-				if r.config.MeasureCost {
-					to.Observe(s.programTime().Seconds(), otelmetric.WithAttributes(s.attribute()))
-				}
-			}
-			return nil
-		}),
+		t.RegisterReceiverUsdtProgramTimeCallback(r.observeProgramTime),
 	)
+}
+
+func observeSites(s *source, to otelmetric.Int64Observer, name otelattribute.KeyValue) {
+	sites, _ := s.sites()
+	to.Observe(int64(sites), otelmetric.WithAttributes(name))
+}
+
+func observeSkippedSites(s *source, to otelmetric.Int64Observer, name otelattribute.KeyValue) {
+	_, skipped := s.sites()
+	to.Observe(int64(skipped), otelmetric.WithAttributes(name))
+}
+
+func (r *usdtReceiver) observeProgramTime(
+	_ context.Context, to otelmetric.Float64Observer,
+) error {
+	for _, s := range r.sources {
+		if r.config.MeasureCost {
+			to.Observe(s.programTime().Seconds(), otelmetric.WithAttributes(s.attribute()))
+		}
+	}
+	return nil
 }
 
 // eachSource returns a callback that observes something of each source.

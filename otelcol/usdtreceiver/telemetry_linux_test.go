@@ -33,9 +33,9 @@ func TestOwnMetrics(t *testing.T) {
 				name = "receiver_usdt" + name
 				got[name] = m
 				qt.Check(t, qt.Equals(m.Unit, described.Telemetry.Metrics[name].Unit))
-				qt.Check(t, qt.Equals(m.Description, described.Telemetry.Metrics[name].Description+" [Development]"))
-				kind, attributes := kindOf(m.Data)
 				wanted := described.Telemetry.Metrics[name]
+				qt.Check(t, qt.Equals(m.Description, wanted.Description+" [Development]"))
+				kind, attributes := kindOf(m.Data)
 				qt.Check(t, qt.Equals(kind, wanted.kind()), qt.Commentf("%s", name))
 				for _, set := range attributes {
 					var keys []string
