@@ -103,7 +103,9 @@ func closeInOrder(attachments []*Attachment) error {
 	for s := range sessions {
 		if len(s.latencies) > 0 {
 			closeLinks := closeAll
-			closeAll = func() error { return s.replaced.during(s.countOf(bpfgen.CounterReplaced), closeLinks) }
+			closeAll = func() error {
+				return s.replaced.during(s.countOf(bpfgen.CounterReplaced), closeLinks)
+			}
 		}
 	}
 	return closeAll()

@@ -92,7 +92,8 @@ func (r *usdtReceiver) start(_ context.Context, host component.Host) (err error)
 	// the session says so better. Later kernels need it not, even where a
 	// sandbox denies it.
 	if err := rlimit.RemoveMemlock(); err != nil && !errors.Is(err, os.ErrPermission) {
-		r.logger.Warn("the limit on locked memory cannot be lifted, which Linux before 5.11 needs", zap.Error(err))
+		r.logger.Warn("the limit on locked memory cannot be lifted, which Linux before 5.11 needs",
+			zap.Error(err))
 	}
 	if r.cgroups, err = container.Watch(""); err != nil {
 		r.logger.Warn("containers are known by their processes only", zap.Error(err))

@@ -112,7 +112,9 @@ func (r *runner) transcript(block *docs.Block) (problems []string, err error) {
 
 // again runs a command, and once more if it does not print what it is to. What
 // happens in some seconds of a workload is chance.
-func (r *runner) again(c command, how string, mayFail, byChance bool) (out string, status int, err error) {
+func (r *runner) again(
+	c command, how string, mayFail, byChance bool,
+) (out string, status int, err error) {
 	for try := 1; ; try++ {
 		out, err = r.command(c.line)
 		var exit *exec.ExitError
