@@ -33,7 +33,7 @@ func (t *tracer) collect() error {
 
 // collectEvents takes events until everything is detached.
 func (t *tracer) collectEvents(take func(*trace.Event)) error {
-	warned := false
+	warned, missing := false, uint64(0)
 	// It ends when everything is detached and read.
 	for event, err := range t.session.Events(context.Background()) {
 		if err != nil {
@@ -42,7 +42,8 @@ func (t *tracer) collectEvents(take func(*trace.Event)) error {
 			if !errors.As(err, &lost) {
 				return err
 			}
-			if !warned {
+			missing += lost.Events
+			if !warned && missing > t.before.Events { // others came while sites were attached
 				warned = true
 				advice := "--buffer, --where and --count"
 				if t.options.unwind > 0 {

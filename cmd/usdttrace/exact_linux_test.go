@@ -150,6 +150,36 @@ func TestWhatIsMeasuredBeginsWhenAllIsAttached(t *testing.T) {
 	}
 }
 
+// Nobody reads events before all sites are attached. Those that have come by
+// then are not printed, and those that found no room are not told of.
+func TestEventsAreOfTheTimeMeasured(t *testing.T) {
+	testprog.RequireBPF(t)
+	p := startTarget(t, "target-pie")
+	opts := &trace.SessionOptions{RingSize: 4096, ReuseEvents: true}
+	session, err := trace.Open(usdt.Target{Path: p.path}, opts, elfnote.MustParsePattern("gousdt_test:specs"))
+	qt.Assert(t, qt.IsNil(err))
+	defer session.Close()
+	var stderr strings.Builder
+	tr := &tracer{options: &options{}, messages: messages.New("usdttrace", &stderr),
+		out: messages.NewWriter(io.Discard), session: session, ended: make(chan struct{})}
+	tr.ctx, tr.end = context.WithCancel(context.Background())
+	p.Fire("specs", 30) // 9000 hits, more than fit into the largest page
+	losses, err := session.Losses()
+	qt.Assert(t, qt.IsNil(err))
+	qt.Assert(t, qt.IsTrue(losses.Events > 0))
+	qt.Assert(t, qt.IsNil(tr.startMeasuring()))
+	tr.watchEnd()
+	tr.end()
+	taken := 0
+	qt.Check(t, qt.IsNil(tr.collectEvents(func(*trace.Event) { taken++ })))
+	<-tr.ended
+	if tr.from != 0 { // in a time namespace it is not known
+		qt.Check(t, qt.Equals(taken, 0))
+	}
+	qt.Check(t, qt.Equals(tr.lost.Events, 0))
+	qt.Check(t, qt.IsFalse(strings.Contains(stderr.String(), "being lost")))
+}
+
 func TestLossesSince(t *testing.T) {
 	before := losses{
 		Losses: trace.Losses{Events: 10, Unreadable: 1, Starts: 2, NotSampled: 3, Replaced: 4,
