@@ -167,7 +167,7 @@ func (r *usdtReceiver) startWatch(ctx context.Context) (err error) {
 				componentstatus.NewPermanentErrorEvent(fmt.Errorf("scanning processes: %w", err)))
 		}
 	})
-	r.running.Go(func() { r.warnOfPolling(ctx) })
+	r.running.Go(func() { r.warn(ctx) })
 	return nil
 }
 
@@ -183,11 +183,13 @@ func (r *usdtReceiver) sync(pid int) {
 // firstPass is how often it is asked whether the first scan is over.
 const firstPass = time.Second
 
-// warnOfPolling says if the kernel does not report what starts.
-func (r *usdtReceiver) warnOfPolling(ctx context.Context) {
+// warn says what the watch does not see: if the kernel does not report what
+// starts, and if processes cannot be scanned, as after a loss of privileges.
+func (r *usdtReceiver) warn(ctx context.Context) {
 	ticker := time.NewTicker(firstPass)
 	defer ticker.Stop()
-	for {
+	denied := 0
+	for first := true; ; {
 		select {
 		case <-ctx.Done():
 			return
@@ -197,11 +199,22 @@ func (r *usdtReceiver) warnOfPolling(ctx context.Context) {
 		if stats.Passes == 0 {
 			continue
 		}
-		if stats.EventsError != nil {
+		if first && stats.EventsError != nil {
 			r.logger.Warn("what starts is found by scans of all processes only: scan_interval says how late",
 				zap.Duration("scan_interval", r.config.ScanInterval), zap.Error(stats.EventsError))
 		}
-		return
+		if first {
+			first = false
+			ticker.Reset(r.config.ScanInterval)
+		}
+		switch {
+		case stats.Denied > 0 && denied == 0:
+			r.logger.Warn("there are processes that may not be scanned for lack of privileges: "+
+				"their probes are not watched", zap.Int("processes", stats.Denied))
+		case stats.Denied == 0 && denied > 0:
+			r.logger.Info("all processes may be scanned again")
+		}
+		denied = stats.Denied
 	}
 }
 

@@ -25,6 +25,7 @@ func (r *usdtReceiver) observe() (err error) {
 			to.Observe(int64(r.processes.count()))
 			return nil
 		}),
+		t.RegisterReceiverUsdtProcessesSkippedCallback(r.observeSkippedProcesses),
 		t.RegisterReceiverUsdtSitesCallback(r.eachSource(observeSites)),
 		t.RegisterReceiverUsdtSitesSkippedCallback(r.eachSource(observeSkippedSites)),
 		t.RegisterReceiverUsdtHitsLostCallback(r.eachSource((*source).observeLosses)),
@@ -38,6 +39,18 @@ func (r *usdtReceiver) observe() (err error) {
 		})),
 		t.RegisterReceiverUsdtProgramTimeCallback(r.observeProgramTime),
 	)
+}
+
+func (r *usdtReceiver) observeSkippedProcesses(
+	_ context.Context, to otelmetric.Int64Observer,
+) error {
+	stats := r.watch.Stats()
+	for state, n := range map[string]int{
+		"denied": stats.Denied, "blocked": stats.Blocked, "postponed": stats.Postponed,
+	} {
+		to.Observe(int64(n), otelmetric.WithAttributes(otelattribute.String("state", state)))
+	}
+	return nil
 }
 
 func observeSites(s *source, to otelmetric.Int64Observer, name otelattribute.KeyValue) {

@@ -25,16 +25,17 @@ func Tracer(settings component.TelemetrySettings) trace.Tracer {
 // TelemetryBuilder provides an interface for components to report telemetry
 // as defined in metadata and user config.
 type TelemetryBuilder struct {
-	meter                    metric.Meter
-	mu                       sync.Mutex
-	registrations            []metric.Registration
-	ReceiverUsdtHitsLost     metric.Int64ObservableCounter
-	ReceiverUsdtOverflowHits metric.Int64ObservableCounter
-	ReceiverUsdtProcesses    metric.Int64ObservableGauge
-	ReceiverUsdtProgramTime  metric.Float64ObservableCounter
-	ReceiverUsdtSeries       metric.Int64ObservableGauge
-	ReceiverUsdtSites        metric.Int64ObservableGauge
-	ReceiverUsdtSitesSkipped metric.Int64ObservableGauge
+	meter                        metric.Meter
+	mu                           sync.Mutex
+	registrations                []metric.Registration
+	ReceiverUsdtHitsLost         metric.Int64ObservableCounter
+	ReceiverUsdtOverflowHits     metric.Int64ObservableCounter
+	ReceiverUsdtProcesses        metric.Int64ObservableGauge
+	ReceiverUsdtProcessesSkipped metric.Int64ObservableGauge
+	ReceiverUsdtProgramTime      metric.Float64ObservableCounter
+	ReceiverUsdtSeries           metric.Int64ObservableGauge
+	ReceiverUsdtSites            metric.Int64ObservableGauge
+	ReceiverUsdtSitesSkipped     metric.Int64ObservableGauge
 }
 
 // TelemetryBuilderOption applies changes to default builder.
@@ -84,6 +85,21 @@ func (builder *TelemetryBuilder) RegisterReceiverUsdtProcessesCallback(cb metric
 		cb(ctx, &observerInt64{inst: builder.ReceiverUsdtProcesses, obs: o})
 		return nil
 	}, builder.ReceiverUsdtProcesses)
+	if err != nil {
+		return err
+	}
+	builder.mu.Lock()
+	defer builder.mu.Unlock()
+	builder.registrations = append(builder.registrations, reg)
+	return nil
+}
+
+// RegisterReceiverUsdtProcessesSkippedCallback sets callback for observable ReceiverUsdtProcessesSkipped metric.
+func (builder *TelemetryBuilder) RegisterReceiverUsdtProcessesSkippedCallback(cb metric.Int64Callback) error {
+	reg, err := builder.meter.RegisterCallback(func(ctx context.Context, o metric.Observer) error {
+		cb(ctx, &observerInt64{inst: builder.ReceiverUsdtProcessesSkipped, obs: o})
+		return nil
+	}, builder.ReceiverUsdtProcessesSkipped)
 	if err != nil {
 		return err
 	}
@@ -206,6 +222,12 @@ func NewTelemetryBuilder(settings component.TelemetrySettings, options ...Teleme
 	builder.ReceiverUsdtProcesses, err = builder.meter.Int64ObservableGauge(
 		"otelcol_receiver_usdt_processes",
 		metric.WithDescription("Processes that map a file with wanted probes. [Development]"),
+		metric.WithUnit("{process}"),
+	)
+	errs = errors.Join(errs, err)
+	builder.ReceiverUsdtProcessesSkipped, err = builder.meter.Int64ObservableGauge(
+		"otelcol_receiver_usdt_processes_skipped",
+		metric.WithDescription("Processes that could not be scanned for files with wanted probes, or not yet. [Development]"),
 		metric.WithUnit("{process}"),
 	)
 	errs = errors.Join(errs, err)
