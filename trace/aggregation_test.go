@@ -6,9 +6,7 @@ package trace_test
 
 import (
 	"fmt"
-	"math"
 	"os"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -226,75 +224,6 @@ func TestStacksOfLateHits(t *testing.T) {
 	qt.Check(t, qt.Equals(hits, 13))
 }
 
-// buckets shows the buckets of a row that are not empty.
-func buckets(row trace.Row) []string {
-	all := row.Buckets
-	if row.Exponential != nil {
-		all = row.Exponential.Buckets()
-	}
-	var texts []string
-	for _, b := range all {
-		if b.Count > 0 {
-			texts = append(texts, fmt.Sprintf("%v..%v %d", b.Low, b.High, b.Count))
-		}
-	}
-	return texts
-}
-
-func TestHistogram(t *testing.T) {
-	for _, test := range []struct {
-		name, group, value string
-		histogram          trace.Histogram
-		by                 []string
-		want               []string
-		sum                string
-	}{
-		{"powers of two", "specs", "arg0", trace.Histogram{PerDoubling: 1}, nil, []string{
-			"0..0 1", "1..1 1", "2..2 1", "3..4 2", "5..8 4", "9..16 8", "17..32 16", "33..64 32",
-			"65..128 64", "129..256 128", "257..512 43"}, "44850"},
-		{"exponential", "specs", "arg0", trace.Histogram{}, nil, []string{
-			"0..0 1", "1..1 1", "2..2 1", "3..3 1", "4..4 1", "5..5 1", "6..6 1", "7..7 1",
-			"8..8 1", "9..9 1", "10..10 1", "11..11 1",
-			"12..12 1", "13..13 1", "14..14 1", "15..16 2", "17..17 1", "18..19 2", "20..20 1",
-			"21..22 2", "23..24 2", "25..26 2",
-			"27..29 3", "30..32 3", "33..34 2", "35..38 4", "39..41 3", "42..45 4", "46..49 4",
-			"50..53 4", "54..58 5", "59..64 6",
-			"65..69 5", "70..76 7", "77..82 6", "83..90 8", "91..98 8", "99..107 9", "108..117 10",
-			"118..128 11",
-			"129..139 11", "140..152 13", "153..165 13", "166..181 16", "182..197 16",
-			"198..215 18", "216..234 19", "235..256 22",
-			"257..279 23", "280..304 20"}, "44850"},
-		{"negative powers of two", "inlined", "arg1", trace.Histogram{PerDoubling: 1}, nil,
-			[]string{"-128..-65 5"}, "-515"},
-		{"negative exponential", "inlined", "arg1", trace.Histogram{PerDoubling: 16}, nil,
-			[]string{"-107..-104 2", "-103..-99 3"}, "-515"},
-		{"greatest powers of two", "stack", "arg7", trace.Histogram{PerDoubling: 1}, nil,
-			[]string{"9223372036854775809..18446744073709551615 1"}, "18000000000000000001"},
-		{"least powers of two", "stack", "arg6", trace.Histogram{PerDoubling: 1}, []string{"comm"},
-			[]string{"-9223372036854775808..-4611686018427387905 1"}, "-9000000000000000001"},
-		{"linear", "specs", "arg0", trace.Histogram{Low: 0, High: 300, Step: 100}, nil,
-			[]string{"0..99 100", "100..199 100", "200..299 100"}, "44850"},
-		{"linear with values outside", "specs", "arg0",
-			trace.Histogram{Low: 100, High: 200, Step: 50}, []string{"probe"}, []string{
-				"-9223372036854775808..99 100", "100..149 50", "150..199 50",
-				"200..18446744073709551615 100"}, "44850"},
-		{"negative linear", "inlined", "arg1", trace.Histogram{Low: -105, High: -99, Step: 2}, nil,
-			[]string{"-105..-104 2", "-103..-102 2", "-101..-100 1"}, "-515"},
-		{"linear below all", "stack", "arg6", trace.Histogram{Low: -10, High: 10, Step: 5}, nil,
-			[]string{"-9223372036854775808..-11 1"}, "-9000000000000000001"},
-		{"linear above all", "stack", "arg7", trace.Histogram{Low: -10, High: 10, Step: 5}, nil,
-			[]string{"10..18446744073709551615 1"}, "18000000000000000001"},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			got := aggregate(t, usdt.ModeAuto, trace.Aggregation{Value: test.value,
-				Histogram: &test.histogram, By: test.by}, test.group, 1)
-			qt.Assert(t, qt.HasLen(got.Rows, 1))
-			qt.Assert(t, qt.DeepEquals(buckets(got.Rows[0]), test.want))
-			qt.Assert(t, qt.Equals(got.Rows[0].Sum.String(), test.sum))
-		})
-	}
-}
-
 func TestAggregationInEveryMode(t *testing.T) {
 	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
 		got := aggregate(t, mode, trace.Aggregation{Value: "arg1", Sum: true, By: []string{"arg0"}},
@@ -402,77 +331,4 @@ func TestLossesOfAggregations(t *testing.T) {
 	losses, err := s.Losses()
 	qt.Assert(t, qt.IsNil(err))
 	qt.Assert(t, qt.Equals(losses, trace.Losses{Unreadable: 8}))
-}
-
-func TestAggregationErrors(t *testing.T) {
-	testprog.RequireBPF(t)
-	pair := elfnote.MustParsePairPattern("a..b")
-	for _, test := range []struct {
-		aggregation trace.Aggregation
-		want        string // after the aggregator
-	}{
-		{trace.Aggregation{Sum: true}, "Value: is not given, nor is Latency: .*"},
-		{trace.Aggregation{Histogram: &trace.Histogram{}},
-			"Value: is not given, nor is Latency: .*"},
-		{trace.Aggregation{Value: "arg0", Histogram: &trace.Histogram{Low: 1, High: 10, Step: 4}},
-			"Histogram: the distance from Low up to High must be a multiple of Step"},
-		{trace.Aggregation{Value: "arg0", Histogram: &trace.Histogram{Low: 10, High: 1, Step: 1}},
-			"Histogram: the distance from Low up to High must be a multiple of Step"},
-		{trace.Aggregation{Value: "arg0", Histogram: &trace.Histogram{High: 10}},
-			"Histogram: there are bounds but no Step"},
-		{trace.Aggregation{Value: "arg0", Histogram: &trace.Histogram{High: math.MaxInt64,
-			Step: 1}}, "Histogram: there are more than 65536 buckets.*"},
-		{trace.Aggregation{Value: "arg0", Histogram: &trace.Histogram{High: 8, Step: 1,
-			PerDoubling: 1}}, "Histogram: there are both a Step and PerDoubling"},
-		{trace.Aggregation{Value: "arg0", Histogram: &trace.Histogram{PerDoubling: 3}},
-			"Histogram: PerDoubling must be 1, 2, 4, 8 or 16"},
-		{trace.Aggregation{Value: "arg0", Max: true, Histogram: &trace.Histogram{High: 8, Step: 1}},
-			"Histogram: not with Min or Max where there is a Step.*"},
-		{trace.Aggregation{Value: "comm"},
-			`Value: expression "comm", at column 1: a number is expected: .*`},
-		{trace.Aggregation{Value: "arg"},
-			`Value: expression "arg", at column 1: arg is not known.*`},
-		{trace.Aggregation{By: []string{"pid", "12"}},
-			`By\[1\]: expression "12", at column 1: this is no key.*`},
-		{trace.Aggregation{By: []string{"str(arg0, 256)", "str(arg1, 128)"}},
-			"By: the keys take 408 bytes.*"},
-		{trace.Aggregation{By: slices.Repeat([]string{"pid"}, 17)}, "By: 17 keys are more than 16"},
-		{trace.Aggregation{MaxKeys: -1}, "MaxKeys: -1 is not between 0 and .*"},
-		{trace.Aggregation{MaxKeys: 1 << 25}, "MaxKeys: .* is not between 0 and .*"},
-		{trace.Aggregation{Where: "arg0 =="}, `Where: expression "arg0 ==", at column 8: .*`},
-		{trace.Aggregation{Latency: &trace.Latency{}}, "Latency: Pair: is not given"},
-		{trace.Aggregation{Latency: &trace.Latency{Pair: pair, By: "comm"}},
-			"Latency: By: .*a number is expected.*"},
-		{trace.Aggregation{Latency: &trace.Latency{Pair: pair, By: "duration"}},
-			"Latency: By: .*they are no value and no key.*"},
-		{trace.Aggregation{Latency: &trace.Latency{Pair: pair, DoneBy: "("}},
-			"Latency: DoneBy: expression .*"},
-		{trace.Aggregation{Value: "start.arg0"}, "Value: .*they are no value and no key"},
-		{trace.Aggregation{By: []string{"duration"}}, `By\[0\]: .*they are no value and no key`},
-		{trace.Aggregation{Where: "duration > 5ms"},
-			"Where: duration and start.argN are known only at the end of a call: .*"},
-		{trace.Aggregation{Where: "!(start.arg0 == 1)"},
-			"Where: duration and start.argN are known only at the end of a call: .*"},
-	} {
-		_, err := trace.New(aggregating(trace.NewAggregator(trace.Aggregation{}),
-			trace.NewAggregator(test.aggregation)))
-		qt.Check(t, qt.ErrorMatches(err, `option Aggregators\[1\]: `+test.want))
-		var outer, inner *trace.OptionError
-		qt.Assert(t, qt.ErrorAs(err, &outer))
-		qt.Check(t, qt.Equals(outer.Field, "Aggregators"))
-		qt.Check(t, qt.Equals(outer.Index, 1))
-		qt.Assert(t, qt.ErrorAs(outer.Err, &inner))
-		qt.Check(t, qt.Equals(strings.HasPrefix(inner.Error(), inner.Field), true))
-	}
-	_, err := trace.New(&trace.SessionOptions{Aggregators: []*trace.Aggregator{nil}})
-	qt.Check(t, qt.ErrorMatches(err, `option Aggregators\[0\]: there is none`))
-	for value, want := range map[string]string{
-		"arg0": ".*arg0 of gousdt_test:floats is a float.*",
-		"arg7": ".*no span or aggregation is about any of the 1 sites: gousdt_test:.* has no arg7",
-	} {
-		_, err := trace.Open(usdt.Target{Path: testprog.Path(t, "target-pie")},
-			aggregating(trace.NewAggregator(trace.Aggregation{Value: value, Sum: true})),
-			elfnote.Exact("gousdt_test", "floats"))
-		qt.Check(t, qt.ErrorMatches(err, want))
-	}
 }

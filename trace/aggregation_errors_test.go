@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+//go:build linux
+
+package trace_test
+
+import (
+	"math"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/go-quicktest/qt"
+
+	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/testprog"
+	"github.com/gousdt/gousdt/trace"
+	"github.com/gousdt/gousdt/usdt"
+)
+
+func TestAggregationErrors(t *testing.T) {
+	testprog.RequireBPF(t)
+	pair := elfnote.MustParsePairPattern("a..b")
+	for _, test := range []struct {
+		aggregation trace.Aggregation
+		want        string // after the aggregator
+	}{
+		{trace.Aggregation{Sum: true}, "Value: is not given, nor is Latency: .*"},
+		{trace.Aggregation{Histogram: &trace.Histogram{}},
+			"Value: is not given, nor is Latency: .*"},
+		{trace.Aggregation{Value: "arg0", Histogram: &trace.Histogram{Low: 1, High: 10, Step: 4}},
+			"Histogram: the distance from Low up to High must be a multiple of Step"},
+		{trace.Aggregation{Value: "arg0", Histogram: &trace.Histogram{Low: 10, High: 1, Step: 1}},
+			"Histogram: the distance from Low up to High must be a multiple of Step"},
+		{trace.Aggregation{Value: "arg0", Histogram: &trace.Histogram{High: 10}},
+			"Histogram: there are bounds but no Step"},
+		{trace.Aggregation{Value: "arg0", Histogram: &trace.Histogram{High: math.MaxInt64,
+			Step: 1}}, "Histogram: there are more than 65536 buckets.*"},
+		{trace.Aggregation{Value: "arg0", Histogram: &trace.Histogram{High: 8, Step: 1,
+			PerDoubling: 1}}, "Histogram: there are both a Step and PerDoubling"},
+		{trace.Aggregation{Value: "arg0", Histogram: &trace.Histogram{PerDoubling: 3}},
+			"Histogram: PerDoubling must be 1, 2, 4, 8 or 16"},
+		{trace.Aggregation{Value: "arg0", Max: true, Histogram: &trace.Histogram{High: 8, Step: 1}},
+			"Histogram: not with Min or Max where there is a Step.*"},
+		{trace.Aggregation{Value: "comm"},
+			`Value: expression "comm", at column 1: a number is expected: .*`},
+		{trace.Aggregation{Value: "arg"},
+			`Value: expression "arg", at column 1: arg is not known.*`},
+		{trace.Aggregation{By: []string{"pid", "12"}},
+			`By\[1\]: expression "12", at column 1: this is no key.*`},
+		{trace.Aggregation{By: []string{"str(arg0, 256)", "str(arg1, 128)"}},
+			"By: the keys take 408 bytes.*"},
+		{trace.Aggregation{By: slices.Repeat([]string{"pid"}, 17)}, "By: 17 keys are more than 16"},
+		{trace.Aggregation{MaxKeys: -1}, "MaxKeys: -1 is not between 0 and .*"},
+		{trace.Aggregation{MaxKeys: 1 << 25}, "MaxKeys: .* is not between 0 and .*"},
+		{trace.Aggregation{Where: "arg0 =="}, `Where: expression "arg0 ==", at column 8: .*`},
+		{trace.Aggregation{Latency: &trace.Latency{}}, "Latency: Pair: is not given"},
+		{trace.Aggregation{Latency: &trace.Latency{Pair: pair, By: "comm"}},
+			"Latency: By: .*a number is expected.*"},
+		{trace.Aggregation{Latency: &trace.Latency{Pair: pair, By: "duration"}},
+			"Latency: By: .*they are no value and no key.*"},
+		{trace.Aggregation{Latency: &trace.Latency{Pair: pair, DoneBy: "("}},
+			"Latency: DoneBy: expression .*"},
+		{trace.Aggregation{Value: "start.arg0"}, "Value: .*they are no value and no key"},
+		{trace.Aggregation{By: []string{"duration"}}, `By\[0\]: .*they are no value and no key`},
+		{trace.Aggregation{Where: "duration > 5ms"},
+			"Where: duration and start.argN are known only at the end of a call: .*"},
+		{trace.Aggregation{Where: "!(start.arg0 == 1)"},
+			"Where: duration and start.argN are known only at the end of a call: .*"},
+	} {
+		_, err := trace.New(aggregating(trace.NewAggregator(trace.Aggregation{}),
+			trace.NewAggregator(test.aggregation)))
+		qt.Check(t, qt.ErrorMatches(err, `option Aggregators\[1\]: `+test.want))
+		var outer, inner *trace.OptionError
+		qt.Assert(t, qt.ErrorAs(err, &outer))
+		qt.Check(t, qt.Equals(outer.Field, "Aggregators"))
+		qt.Check(t, qt.Equals(outer.Index, 1))
+		qt.Assert(t, qt.ErrorAs(outer.Err, &inner))
+		qt.Check(t, qt.Equals(strings.HasPrefix(inner.Error(), inner.Field), true))
+	}
+	_, err := trace.New(&trace.SessionOptions{Aggregators: []*trace.Aggregator{nil}})
+	qt.Check(t, qt.ErrorMatches(err, `option Aggregators\[0\]: there is none`))
+	for value, want := range map[string]string{
+		"arg0": ".*arg0 of gousdt_test:floats is a float.*",
+		"arg7": ".*no span or aggregation is about any of the 1 sites: gousdt_test:.* has no arg7",
+	} {
+		_, err := trace.Open(usdt.Target{Path: testprog.Path(t, "target-pie")},
+			aggregating(trace.NewAggregator(trace.Aggregation{Value: value, Sum: true})),
+			elfnote.Exact("gousdt_test", "floats"))
+		qt.Check(t, qt.ErrorMatches(err, want))
+	}
+}

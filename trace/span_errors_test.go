@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+//go:build linux
+
+package trace_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/go-quicktest/qt"
+
+	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/trace"
+	"github.com/gousdt/gousdt/usdt"
+)
+
+func TestSpanErrors(t *testing.T) {
+	path := copyOf(t, "calls")
+	for _, test := range []struct {
+		opts trace.SessionOptions
+		want string
+	}{
+		{trace.SessionOptions{Spans: []trace.Latency{{}}}, `option Spans\[0\]: Pair: is not given`},
+		{trace.SessionOptions{Spans: everyCall, NoEvents: true},
+			`option Spans: are events, but NoEvents is set`},
+		{trace.SessionOptions{StartStacks: true, StackDepth: 1},
+			"option StartStacks: is set, but no Spans, or neither StackDepth nor StackCopy"},
+		{trace.SessionOptions{StartStacks: true, Spans: everyCall}, "option StartStacks: .*"},
+		{trace.SessionOptions{Filter: "duration > 1"},
+			`option Filter: duration and start.argN are known only at the end of a call: .*`},
+		{trace.SessionOptions{Spans: []trace.Latency{{Pair: elfnote.MustParsePairPattern("query")}}},
+			`.*: there is no pair of probes query \(there are: (gousdt_calls:\w+(, )?){5}\)`},
+		{trace.SessionOptions{Spans: everyCall, Filter: "arg9 == 1"},
+			`.*the condition "arg9 == 1" can hold at none of the \d+ sites.*`},
+		{trace.SessionOptions{Spans: everyCall, Filter: strings.Repeat("start.arg0 == 1 || ", 31) +
+			"start.arg0 == 2"},
+			`option Filter: 32 comparisons with values of the start are more than 31`},
+		{trace.SessionOptions{Spans: everyCall,
+			Captures: []trace.Capture{{Arg: "arg1", Max: 30_000}}},
+			`option Captures: take 30017 bytes of each start, more than 28672: capture less`},
+	} {
+		_, err := trace.Open(usdt.Target{Path: path}, &test.opts)
+		qt.Check(t, qt.ErrorMatches(err, test.want))
+	}
+}
