@@ -56,19 +56,18 @@ func TestCache(t *testing.T) {
 		first := acquire(t, c, mapped(t, f, 1, lib))
 		second := acquire(t, c, mapped(t, f, 2, lib))
 		qt.Check(t, qt.Equals(first, second))
-		qt.Check(t, qt.Equals(openDescriptors(t), before+1))
+		checkDescriptors(t, before+1)
 		qt.Check(t, qt.Equals(c.counts, cacheCounts{opened: 1, searched: 1}))
 		qt.Check(t, qt.IsNotNil(first.ELF().OSFile()))
 		qt.Check(t, qt.Equals(first.ID(), identityOf(t, lib)))
 
 		first.Release()
-		qt.Check(t, qt.Equals(openDescriptors(t), before+1),
-			qt.Commentf("the second is still there"))
+		checkDescriptors(t, before+1) // the second is still there
 		second.Hold()
 		second.Release()
-		qt.Check(t, qt.Equals(openDescriptors(t), before+1), qt.Commentf("it is held"))
+		checkDescriptors(t, before+1) // it is held
 		second.Release()
-		qt.Check(t, qt.Equals(openDescriptors(t), before))
+		checkDescriptors(t, before)
 		qt.Check(t, qt.HasLen(c.files, 0))
 		second.Release() // once too often
 
@@ -93,7 +92,7 @@ func TestCache(t *testing.T) {
 			acquireNothing(t, c, mapped(t, f, 1, lib), nothing)
 		}
 		qt.Check(t, qt.Equals(c.counts, cacheCounts{opened: 1, searched: 1}))
-		qt.Check(t, qt.Equals(openDescriptors(t), before))
+		checkDescriptors(t, before)
 	})
 	t.Run("answers for each set of patterns", func(t *testing.T) {
 		f, c := newFixture(t), NewCache(nil)
@@ -126,7 +125,7 @@ func TestCache(t *testing.T) {
 			}
 			qt.Check(t, qt.Equals(c.counts.opened, i+1))
 		}
-		qt.Check(t, qt.Equals(openDescriptors(t), before))
+		checkDescriptors(t, before)
 		qt.Check(t, qt.HasLen(c.files, 0))
 	})
 	t.Run("finds the good probes of a file with a malformed one", func(t *testing.T) {

@@ -27,7 +27,10 @@ func realWatch(t testing.TB, options WatcherOptions) (*Watcher, *[]string) {
 	}
 	w := NewWatcher(&options, patterns(t, tracedProvider()+":*")...)
 	w.patience = scansAnswer
-	t.Cleanup(func() { qt.Check(t, qt.IsNil(w.Close())) })
+	t.Cleanup(func() {
+		qt.Check(t, qt.IsNil(w.Close()))
+		w.awaitReturns(t)
+	})
 	return w, told
 }
 

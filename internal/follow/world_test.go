@@ -293,6 +293,7 @@ func (w *world) follower(opts Options) *Follower[string, *fake] {
 	opts.Parts = max(opts.Parts, 1)
 	f, err := New[string, *fake](w, opts)
 	qt.Assert(w.t, qt.IsNil(err))
+	f.patience = time.Minute // no call takes longer because the machine is busy
 	w.t.Cleanup(func() {
 		qt.Check(w.t, qt.IsNil(f.Close()))
 		qt.Check(w.t, qt.HasLen(f.Attachments(), 0))
