@@ -6,6 +6,7 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/gousdt/gousdt/trace/internal/bpfgen"
 	"github.com/gousdt/gousdt/usdt"
@@ -111,13 +112,19 @@ func closeInOrder(attachments []*Attachment) error {
 	return closeAll()
 }
 
+// longestChange is how long losses are taken for expected ones: perf events of
+// hundreds of sites are detached by then. A file system can have an attachment
+// wait for as long as it likes, and is not to hide losses.
+const longestChange = time.Minute
+
 // expectedLosses are those of a counter while sites are attached, or detached,
 // one after the other: of the calls that go on meanwhile only one end is seen.
 // Nothing is lost with these.
 type expectedLosses struct {
 	mu       sync.Mutex
-	changing int    // how many attachments are being made, or closed
-	before   uint64 // as counted when the first of them began
+	changing int       // how many attachments are being made, or closed
+	began    time.Time // the first of them
+	before   uint64    // as counted then
 	expected uint64
 	reported uint64 // by lost
 }
@@ -139,8 +146,8 @@ func (l *expectedLosses) change(by int, count func() (uint64, error)) {
 	switch {
 	case err != nil: // of a session that is being closed
 	case by > 0:
-		l.before = n
-	default:
+		l.began, l.before = time.Now(), n
+	case time.Since(l.began) < longestChange:
 		l.expected += n - l.before
 	}
 }
@@ -151,7 +158,7 @@ func (l *expectedLosses) change(by int, count func() (uint64, error)) {
 func (l *expectedLosses) lost(counted uint64) uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.changing > 0 {
+	if l.changing > 0 && time.Since(l.began) < longestChange {
 		counted = min(counted, l.before) // of the others it is not known yet
 	}
 	l.reported = max(l.reported, counted-min(counted, l.expected))

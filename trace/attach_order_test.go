@@ -5,6 +5,8 @@ package trace
 import (
 	"errors"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/go-quicktest/qt"
 )
@@ -36,4 +38,24 @@ func TestLossesNeverBecomeLess(t *testing.T) {
 	err = l.during(count, func() error { counted++; return failed })
 	qt.Check(t, qt.ErrorIs(err, failed))
 	qt.Check(t, qt.Equals(l.lost(counted), 7))
+}
+
+// A file system that has an attachment wait does not hide what is lost.
+func TestLossesWhileAnAttachmentWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var l expectedLosses
+		var counted uint64
+		count := func() (uint64, error) { return counted, nil }
+		err := l.during(count, func() error {
+			counted += 5
+			time.Sleep(longestChange - time.Second)
+			qt.Check(t, qt.Equals(l.lost(counted), 0))
+			time.Sleep(time.Second)
+			qt.Check(t, qt.Equals(l.lost(counted), 5))
+			return nil
+		})
+		qt.Assert(t, qt.IsNil(err))
+		counted++
+		qt.Check(t, qt.Equals(l.lost(counted), 6))
+	})
 }
