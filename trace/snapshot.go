@@ -15,7 +15,8 @@ import (
 
 // A Snapshot is what an [Aggregator] has computed from one moment to another.
 type Snapshot struct {
-	// Start and Time are the moments.
+	// Start is when the session was made or the rows were last taken, and Time
+	// when the snapshot was made.
 	Start, Time time.Time
 
 	// By names the keys, as Aggregation.By does.

@@ -17,8 +17,8 @@ import (
 	"github.com/gousdt/gousdt/usdt"
 )
 
-// WatchOptions say which processes a Watch is about, and how to attach. Nil, or
-// the zero value, is all processes of the system.
+// WatchOptions say which processes a Watch follows, and how it attaches. Nil,
+// or the zero value, is all processes of the system.
 type WatchOptions struct {
 	// OptionsFor, if set, returns the options of each attachment. With a Cookie
 	// or SiteCookie for each file or process, events, filters and aggregations
@@ -166,19 +166,20 @@ func (w *Watch) forget() {
 
 // Run scans all processes now and at each interval, and in between those that
 // the kernel reports to have started, executed or mapped something, until the
-// context or the Watch ends. It returns nil then. See proc.Watcher.Run, whose
-// errors it returns.
+// context or the Watch ends. It returns nil then, and the errors of
+// [proc.Watcher.Run].
 func (w *Watch) Run(ctx context.Context, interval time.Duration) error {
 	return w.follower.Run(ctx, interval)
 }
 
-// Sync scans one process. See proc.Watcher.Sync, whose errors it returns:
-// os.ErrClosed when the Watch has ended. Errors of attaching are for Changed.
+// Sync scans one process. It returns the errors of [proc.Watcher.Sync], among
+// them [os.ErrClosed] when the Watch has ended. Errors of attaching are given
+// to [WatchOptions].Changed.
 func (w *Watch) Sync(pid int) error { return w.follower.Sync(pid) }
 
-// SyncAll scans all processes. See proc.Watcher.SyncAll, whose errors it
-// returns: os.ErrClosed when the Watch has ended. Errors of attaching are for
-// Changed.
+// SyncAll scans all processes. It returns the errors of [proc.Watcher.SyncAll],
+// among them [os.ErrClosed] when the Watch has ended. Errors of attaching are
+// given to [WatchOptions].Changed.
 func (w *Watch) SyncAll() error { return w.follower.SyncAll() }
 
 // AttachAhead attaches to a file that a process is about to execute or to map,

@@ -68,7 +68,7 @@ type WatchStats struct {
 	proc.WatcherStats
 
 	// Sites is how much of [Limits].Sites is in use: a site with a semaphore
-	// counts as eight. How many are attached, the attachments say.
+	// counts as eight. The attachments say how many are attached.
 	Sites int
 	// Descriptors is how much of [Limits].Descriptors is in use.
 	Descriptors int

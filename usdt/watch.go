@@ -160,7 +160,8 @@ func (m *Manager) Watch(opts *WatchOptions, programs ...WatchProgram) (*Watch, e
 
 // Run scans all processes now and at each interval, and in between those that
 // the kernel reports to have started, executed or mapped something, until the
-// context or the Watch ends. See [proc.Watcher.Run].
+// context or the Watch ends. It returns nil then, and the errors of
+// [proc.Watcher.Run].
 func (w *Watch) Run(ctx context.Context, interval time.Duration) error {
 	return w.follower.Run(ctx, interval)
 }

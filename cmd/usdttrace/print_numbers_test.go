@@ -7,6 +7,7 @@ import (
 
 	"github.com/go-quicktest/qt"
 
+	"github.com/gousdt/gousdt/stack"
 	"github.com/gousdt/gousdt/trace"
 )
 
@@ -30,4 +31,12 @@ func TestSummarySaysWhoseEventsWereLost(t *testing.T) {
 		owners: []trace.OwnerLoss{{CgroupID: 7, Events: 12}, {User: 1000, Events: 3}}}
 	qt.Check(t, qt.StringContains(s.text(),
 		"\nof the lost events 12 of cgroup 7\nof the lost events 3 of user 1000\n"))
+}
+
+func TestSummarySaysHowManyStacksWereCut(t *testing.T) {
+	s := &summary{frames: &stack.Counts{Frames: 9}}
+	qt.Check(t, qt.Not(qt.StringContains(s.text(), "cut")))
+	s.frames.CutStacks = 2
+	qt.Check(t, qt.StringContains(s.text(),
+		"\n2 stacks cut: deeper, or costlier to unwind, than a limit allows\n"))
 }

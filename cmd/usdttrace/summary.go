@@ -140,6 +140,10 @@ func (s *summary) text() string {
 			s.frames.NoFile+s.frames.NoFunction, s.frames.Frames, s.frames.NoFile,
 			s.frames.NoFunction)
 	}
+	if s.frames != nil && s.frames.CutStacks > 0 {
+		text += fmt.Sprintf("%s cut: deeper, or costlier to unwind, than a limit allows\n",
+			plural(int(s.frames.CutStacks), "stack"))
+	}
 	if s.costs != nil {
 		text += s.costs.text()
 	}
