@@ -72,6 +72,8 @@ func (t *tracer) open() error {
 			return fmt.Errorf("--by container: %w", err)
 		case err != nil && ofContainer:
 			return fmt.Errorf("--where: %w", err)
+		case err == nil && t.containers.Err() != nil && (byContainer || ofContainer):
+			t.messages.Warn("containers that end soon may have no name: %v", t.containers.Err())
 		}
 		opts.Containers, opts.CgroupIDs = t.containers, o.json && t.containers != nil &&
 			!o.aggregates()

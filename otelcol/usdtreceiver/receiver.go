@@ -98,6 +98,8 @@ func (r *usdtReceiver) start(_ context.Context, host component.Host) (err error)
 	if r.cgroups, err = container.Watch(""); err != nil {
 		r.logger.Warn("containers are known by their processes only", zap.Error(err))
 		r.cgroups = nil
+	} else if err := r.cgroups.Err(); err != nil {
+		r.logger.Warn("containers that end soon may not be known", zap.Error(err))
 	}
 	r.processes = newProcesses(r.config.Resource, proc.NewFS(""), r.cgroups)
 
