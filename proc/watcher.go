@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/abandon"
 )
 
 // WatcherOptions say which processes a [Watcher] scans and to whom it reports.
@@ -124,7 +125,7 @@ func NewWatcher(options *WatcherOptions, patterns ...elfnote.Pattern) *Watcher {
 		handler:   options.Handler,
 		before:    options.BeforePass,
 		events:    true,
-		patience:  scanPatience,
+		patience:  abandon.Patience(scanPatience),
 		due:       make(chan struct{}, 1),
 		buffers:   sync.Pool{New: newBuffers},
 		seed:      maphash.MakeSeed(),

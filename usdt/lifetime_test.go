@@ -20,7 +20,7 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"github.com/gousdt/gousdt/elfnote"
-	"github.com/gousdt/gousdt/internal/follow"
+	"github.com/gousdt/gousdt/internal/abandon"
 	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
 	"github.com/gousdt/gousdt/proc"
@@ -40,13 +40,12 @@ func TestMain(m *testing.M) {
 		}
 	}
 	testprog.BeMapper()
-	follow.Patience = func() time.Duration { return testneeds.Patience(usualPatience()) }
+	abandon.Patience = testneeds.Patience
 	os.Exit(m.Run())
 }
 
-// usualPatience returns how long a file may take to attach, where tests do not
-// wait for longer on a slow machine.
-var usualPatience = follow.Patience
+// usualPatience is that of users, who do not wait for longer on a slow machine.
+var usualPatience = abandon.Patience
 
 func beTracer(order string) error {
 	var mode usdt.Mode

@@ -19,6 +19,11 @@ const checks = 4
 // leastPatience is which part of the patience remains in any case.
 const leastPatience = 8
 
+// Patience returns how long a call that usually takes up to so long may take
+// before it is left behind. Tests that want to see it return have more patience
+// on machines with much to do.
+var Patience = func(usual time.Duration) time.Duration { return usual }
+
 // farewell is how long a call may still take when the context has ended.
 const farewell = 50 * time.Millisecond
 

@@ -24,12 +24,11 @@ const (
 	maxBlocked = 256
 )
 
-// Patience returns how long it may take to open or to attach a file, if that is
+// patience is how long it may take to open or to attach a file, if that is
 // spent with waiting, before the others are attached without it. The kernel
 // waits for some 10 ms by itself, and longer where others attach and detach at
-// the same moment: tests that want to see all attached have more patience on
-// machines with much to do.
-var Patience = func() time.Duration { return 500 * time.Millisecond }
+// the same moment.
+const patience = 500 * time.Millisecond
 
 // blocked are calls of a driver that have not returned and were left behind.
 type blocked struct {

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/abandon"
 	"github.com/gousdt/gousdt/internal/closed"
 	"github.com/gousdt/gousdt/proc"
 )
@@ -113,7 +114,7 @@ func New[F, A any](
 		opts.Linger = DefaultLinger
 	}
 	f := &Follower[F, A]{
-		driver: driver, opts: opts, patience: Patience(), aheadPatience: aheadPatience,
+		driver: driver, opts: opts, patience: abandon.Patience(patience), aheadPatience: aheadPatience,
 		files:    make(map[proc.FileID]F),
 		sources:  make(map[proc.FileID]*proc.CachedFile),
 		refused:  make(map[proc.FileID]struct{}),

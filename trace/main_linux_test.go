@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package trace_test
+
+import (
+	"os"
+	"testing"
+
+	"github.com/gousdt/gousdt/internal/abandon"
+	"github.com/gousdt/gousdt/internal/testneeds"
+)
+
+func TestMain(m *testing.M) {
+	abandon.Patience = testneeds.Patience
+	os.Exit(m.Run())
+}
