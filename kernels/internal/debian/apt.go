@@ -139,10 +139,32 @@ func (a *apt) update(ctx context.Context, force bool) error {
 	if err == nil && time.Since(info.ModTime()) < freshness && !force {
 		return nil
 	}
-	if _, err := a.get(ctx, a.dir, "update", "--error-on=any"); err != nil {
+	_, err = a.get(ctx, a.dir, "update", "--error-on=any")
+	for _, wait := range updateWaits {
+		if err == nil || !isHalfUpdated(err) {
+			break
+		}
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return err
+		}
+		_, err = a.get(ctx, a.dir, "update", "--error-on=any")
+	}
+	if err != nil {
 		return err
 	}
 	return os.WriteFile(stamp, nil, 0o644)
+}
+
+// updateWaits are the waits before an update is tried again.
+var updateWaits = []time.Duration{5 * time.Second, 20 * time.Second, time.Minute}
+
+// isHalfUpdated reports whether an index was not the one that the suite's list
+// of indexes names: the mirror was being updated, or a cache on the way had one
+// of the two from before.
+func isHalfUpdated(err error) bool {
+	return strings.Contains(err.Error(), "Hashes of expected file")
 }
 
 // index reads the packages of all indexes whose names keep accepts.
