@@ -21,9 +21,11 @@ import (
 )
 
 // A container that passes its probes all the time fills the ring buffer but for
-// a part that others have, and it is said whose events are missing.
+// a part that others have, and it is said whose events are missing. The flood
+// is over within some periods, for each of which it may have some of that part
+// too, also on machines that are emulated.
 func TestFloodLeavesRoomForTheEventsOfOthers(t *testing.T) {
-	const flood, few = 20_000, 20
+	const flood, few = 2_000, 20
 	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
 		for _, shared := range []bool{true, false} {
 			t.Run(fmt.Sprint("shared ", shared), func(t *testing.T) {
@@ -31,7 +33,7 @@ func TestFloodLeavesRoomForTheEventsOfOthers(t *testing.T) {
 				noisy := start(t, "target-pie")
 				modest := noisy.again(t)
 				s := open(t, noisy, "gousdt_test:three",
-					&trace.SessionOptions{Mode: mode, RingSize: 256 << 10, ShareRing: shared})
+					&trace.SessionOptions{Mode: mode, RingSize: 64 << 10, ShareRing: shared})
 				join := func(dir string) {
 					err := os.WriteFile(filepath.Join(dir, "cgroup.procs"),
 						fmt.Append(nil, noisy.PID), 0)
