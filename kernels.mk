@@ -29,7 +29,7 @@ test-kernels-quick: kernels-setup
 # memory than a machine has by default.
 test-hostile-kernels: kernels-setup
 	GOUSDT_HOSTILE=/tmp/costs $(GO) -C kernels run . matrix -only $(HOSTILE_KERNELS) \
-		-run Hostile -memory 4096 -parallel 1 -v $(HOSTILE_PACKAGES)
+		-memory 4096 -parallel 1 -v $(HOSTILE_PACKAGES)
 
 kernels-setup:
 	$(GO) -C kernels run . setup

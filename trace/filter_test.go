@@ -14,6 +14,7 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/testprog"
 	"github.com/gousdt/gousdt/trace"
 	"github.com/gousdt/gousdt/usdt"
 )
@@ -22,6 +23,7 @@ import (
 // registers, and memory with an index. The probe specs passes 0 to 299,
 // constants all. Values of the others are in testdata/values.h.
 func TestFilter(t *testing.T) {
+	testprog.RequireBPF(t)
 	process := start(t, "target-pie")
 	pid := fmt.Sprint(process.PID)
 	for _, test := range []struct {

@@ -10,6 +10,7 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/testprog"
 	"github.com/gousdt/gousdt/providers"
 	"github.com/gousdt/gousdt/trace"
 	"github.com/gousdt/gousdt/usdt"
@@ -28,6 +29,7 @@ func definitions(t *testing.T) *providers.Definitions {
 }
 
 func TestNamesInFilters(t *testing.T) {
+	testprog.RequireBPF(t)
 	for _, test := range []struct {
 		filter string
 		want   bool

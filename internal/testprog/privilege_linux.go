@@ -22,6 +22,8 @@ import (
 // memory that BPF maps count against.
 func RequireBPF(t testing.TB) {
 	t.Helper()
+	testneeds.Only(t, "traced programs are those of machines with 64 bits", "amd64", "arm64",
+		"loong64", "ppc64le", "riscv64", "s390x")
 	switch err := canLoad(); {
 	case errors.Is(err, os.ErrPermission):
 		testneeds.Missing(t, "needs to load BPF programs (root, or CAP_BPF and CAP_PERFMON): %v",

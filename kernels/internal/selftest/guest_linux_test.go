@@ -145,11 +145,7 @@ func TestFirstProcessReapsOrphans(t *testing.T) {
 
 	hold.Close()
 	// A process that has ended but was not waited for can still be signalled.
-	deadline := time.Now().Add(testneeds.Patience(20 * time.Second))
-	for !errors.Is(unix.Kill(pid, 0), unix.ESRCH) {
-		if time.Now().After(deadline) {
-			t.Fatalf("process %d, an orphan, was not waited for", pid)
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
+	testneeds.Await(t, 20*time.Second, "an orphan is waited for", func() bool {
+		return errors.Is(unix.Kill(pid, 0), unix.ESRCH)
+	})
 }
