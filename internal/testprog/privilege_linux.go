@@ -18,8 +18,8 @@ import (
 
 // RequireBPF skips a test where this process may not load a tracing program,
 // and fails it in continuous integration. Any other error than a missing
-// permission fails it, too. Below Linux 5.11 it lifts the limit on locked
-// memory that BPF maps count against.
+// permission fails it, too. On machines with 32 bits it skips every test. Below
+// Linux 5.11 it lifts the limit on locked memory that BPF maps count against.
 func RequireBPF(t testing.TB) {
 	t.Helper()
 	testneeds.Only(t, "traced programs are those of machines with 64 bits", "amd64", "arm64",
