@@ -173,15 +173,14 @@ ONCE static const char *fire_fault(void)
 
 /* A text that is not in memory at the moment: a tracer can read it only if its BPF
    program may sleep while the page is fetched. It is the beginning of the program's
-   own file, "\177ELF", or of the file that COLD_FILE names. */
+   own file, "\177ELF". */
 ONCE static const char *fire_cold(void)
 {
 	static void *page = MAP_FAILED;
 	long size = sysconf(_SC_PAGESIZE);
 
 	if (page == MAP_FAILED) {
-		const char *name = getenv("COLD_FILE");
-		int file = open(name ? name : "/proc/self/exe", O_RDONLY);
+		int file = open("/proc/self/exe", O_RDONLY);
 
 		page = mmap(0, size, PROT_READ, MAP_PRIVATE, file, 0);
 		close(file);

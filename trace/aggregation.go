@@ -78,9 +78,6 @@ type Aggregation struct {
 	// kernel has room for as many different stacks between two snapshots, of
 	// which each takes two kilobytes more. It keeps one of those with the same
 	// hash; the others are [Unavailable].
-	//
-	// With [SessionOptions.PageIn] keys stay in the kernel, and it has room for
-	// MaxKeys, and for the reserve.
 	MaxKeys int
 }
 

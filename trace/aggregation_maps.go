@@ -47,7 +47,7 @@ func (s *Session) createRoom() (err error) {
 	if s.room, err = ebpf.NewMap(&ebpf.MapSpec{
 		Name: "trace_room", Type: ebpf.Array, KeySize: 4, ValueSize: bpfgen.RoomStateSize,
 		MaxEntries: uint32(2 * len(s.aggregations)),
-	}); err != nil || s.opts.PageIn {
+	}); err != nil {
 		return err
 	}
 	if s.signal, err = ebpf.NewMap(&ebpf.MapSpec{
@@ -77,7 +77,7 @@ func (a *aggregation) create(number int) (err error) {
 	}
 	// Sums and counts can be told apart from what they were before, minima and
 	// maxima cannot.
-	a.Exchanged = !a.session.opts.PageIn && (len(a.Keys) > 0 || a.Min || a.Max)
+	a.Exchanged = len(a.Keys) > 0 || a.Min || a.Max
 	if a.tally, err = newTally(spec); err != nil {
 		return err
 	}
@@ -123,9 +123,7 @@ func (a *aggregation) shareRoom(number int) (err error) {
 		Filled: uint32(max(a.room()/2, 1)),
 		Size:   uint32(a.room()),
 		Share:  uint32(a.reserve() / keyShare),
-	}
-	if a.session.signal != nil {
-		a.Room.Signal = a.session.signal.FD()
+		Signal: a.session.signal.FD(),
 	}
 	return nil
 }
@@ -161,9 +159,6 @@ func (a *aggregation) createExchange(spec *ebpf.MapSpec) (err error) {
 
 // room returns how many keys the kernel has room for, whosever they are.
 func (a *aggregation) room() int {
-	if a.session.opts.PageIn {
-		return a.maxKeys
-	}
 	return min(max(a.maxKeys/2, minRoom), maxRoom)
 }
 

@@ -14,7 +14,6 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"github.com/gousdt/gousdt/elfnote"
-	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
 	"github.com/gousdt/gousdt/trace"
 	"github.com/gousdt/gousdt/usdt"
@@ -233,56 +232,48 @@ func TestAggregationInEveryMode(t *testing.T) {
 	})
 }
 
-// With PageIn, the kernel's maps are not exchanged.
 func TestTake(t *testing.T) {
-	for _, pageIn := range []bool{false, true} {
-		t.Run(fmt.Sprintf("PageIn=%v", pageIn), func(t *testing.T) {
-			process := start(t, "target-pie")
-			sums := trace.NewAggregator(trace.Aggregation{Value: "arg1", Sum: true,
-				By: []string{"arg0"}})
-			histogram := trace.NewAggregator(trace.Aggregation{Value: "arg0",
-				Histogram: &trace.Histogram{PerDoubling: 1}})
-			extremes := trace.NewAggregator(trace.Aggregation{Value: "arg1", Min: true, Max: true,
-				Where: "arg0 != 3"})
-			opts := aggregating(sums, histogram, extremes)
-			if opts.PageIn = pageIn; pageIn {
-				testneeds.Kernel(t, "6.0", "sleepable programs on uprobes")
-			}
-			began := time.Now()
-			open(t, process, "gousdt_test:inlined", opts)
-			for _, a := range []*trace.Aggregator{sums, histogram, extremes} {
-				qt.Assert(t, qt.HasLen(take(t, a).Rows, 0))
-			}
-			process.Fire("inlined", 3)
-			first := snapshot(t, sums)
-			qt.Assert(t, qt.IsTrue(began.Before(first.Start) && first.Start.Before(first.Time)))
-			qt.Assert(t, qt.DeepEquals(rows(first),
-				[]string{"[1] 3 -303", "[2] 3 -306", "[3] 3 -309", "[4] 3 -312", "[5] 3 -315"}))
-			qt.Assert(t, qt.DeepEquals(rows(take(t, sums)), rows(first)))
-			process.Fire("inlined", 2)
-			second := take(t, sums)
-			qt.Assert(t, qt.DeepEquals(rows(second),
-				[]string{"[1] 2 -202", "[2] 2 -204", "[3] 2 -206", "[4] 2 -208", "[5] 2 -210"}))
-			qt.Assert(t, qt.IsTrue(second.Start.After(first.Time)))
-			qt.Assert(t, qt.HasLen(take(t, sums).Rows, 0))
-
-			all := take(t, histogram).Rows[0]
-			qt.Assert(t, qt.DeepEquals(buckets(all),
-				[]string{"1..1 5", "2..2 5", "3..4 10", "5..8 5"}))
-			qt.Assert(t, qt.Equals(all.Sum.Uint(), 75))
-			process.Fire("inlined", 1)
-			one := take(t, histogram).Rows[0]
-			qt.Assert(t,
-				qt.DeepEquals(buckets(one), []string{"1..1 1", "2..2 1", "3..4 2", "5..8 1"}))
-			qt.Assert(t, qt.Equals(one.Sum.Uint(), 15))
-			qt.Assert(t, qt.Equals(one.Count, 5))
-
-			least := snapshot(t, extremes).Rows[0]
-			qt.Assert(t, qt.Equals(fmt.Sprint(least.Count, least.Min, least.Max), "24 -105 -101"))
-			take(t, extremes)
-			qt.Assert(t, qt.HasLen(take(t, extremes).Rows, 0))
-		})
+	process := start(t, "target-pie")
+	sums := trace.NewAggregator(trace.Aggregation{Value: "arg1", Sum: true,
+		By: []string{"arg0"}})
+	histogram := trace.NewAggregator(trace.Aggregation{Value: "arg0",
+		Histogram: &trace.Histogram{PerDoubling: 1}})
+	extremes := trace.NewAggregator(trace.Aggregation{Value: "arg1", Min: true, Max: true,
+		Where: "arg0 != 3"})
+	opts := aggregating(sums, histogram, extremes)
+	began := time.Now()
+	open(t, process, "gousdt_test:inlined", opts)
+	for _, a := range []*trace.Aggregator{sums, histogram, extremes} {
+		qt.Assert(t, qt.HasLen(take(t, a).Rows, 0))
 	}
+	process.Fire("inlined", 3)
+	first := snapshot(t, sums)
+	qt.Assert(t, qt.IsTrue(began.Before(first.Start) && first.Start.Before(first.Time)))
+	qt.Assert(t, qt.DeepEquals(rows(first),
+		[]string{"[1] 3 -303", "[2] 3 -306", "[3] 3 -309", "[4] 3 -312", "[5] 3 -315"}))
+	qt.Assert(t, qt.DeepEquals(rows(take(t, sums)), rows(first)))
+	process.Fire("inlined", 2)
+	second := take(t, sums)
+	qt.Assert(t, qt.DeepEquals(rows(second),
+		[]string{"[1] 2 -202", "[2] 2 -204", "[3] 2 -206", "[4] 2 -208", "[5] 2 -210"}))
+	qt.Assert(t, qt.IsTrue(second.Start.After(first.Time)))
+	qt.Assert(t, qt.HasLen(take(t, sums).Rows, 0))
+
+	all := take(t, histogram).Rows[0]
+	qt.Assert(t, qt.DeepEquals(buckets(all),
+		[]string{"1..1 5", "2..2 5", "3..4 10", "5..8 5"}))
+	qt.Assert(t, qt.Equals(all.Sum.Uint(), 75))
+	process.Fire("inlined", 1)
+	one := take(t, histogram).Rows[0]
+	qt.Assert(t,
+		qt.DeepEquals(buckets(one), []string{"1..1 1", "2..2 1", "3..4 2", "5..8 1"}))
+	qt.Assert(t, qt.Equals(one.Sum.Uint(), 15))
+	qt.Assert(t, qt.Equals(one.Count, 5))
+
+	least := snapshot(t, extremes).Rows[0]
+	qt.Assert(t, qt.Equals(fmt.Sprint(least.Count, least.Min, least.Max), "24 -105 -101"))
+	take(t, extremes)
+	qt.Assert(t, qt.HasLen(take(t, extremes).Rows, 0))
 }
 
 func take(t testing.TB, a *trace.Aggregator) *trace.Snapshot {

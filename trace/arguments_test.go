@@ -16,7 +16,6 @@ import (
 
 	"github.com/gousdt/gousdt/argspec"
 	"github.com/gousdt/gousdt/elfnote"
-	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
 	"github.com/gousdt/gousdt/trace"
 	"github.com/gousdt/gousdt/usdt"
@@ -190,14 +189,10 @@ func TestStructures(t *testing.T) {
 	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
 		process := start(t, "target-pie")
 		for name, opts := range map[string]*trace.SessionOptions{
-			"as they are":                   {},
-			"with stacks":                   {StackDepth: 5},
-			"with pages that are not there": {PageIn: true},
+			"as they are": {},
+			"with stacks": {StackDepth: 5},
 		} {
 			t.Run(name, func(t *testing.T) {
-				if opts.PageIn {
-					testneeds.Kernel(t, "6.0", "sleepable programs on uprobes")
-				}
 				opts.Mode, opts.Captures = mode,
 					[]trace.Capture{{Arg: "arg1", Length: "arg77", Max: 9}}
 				s := open(t, process, "gousdt_test:structure", opts)

@@ -142,12 +142,6 @@ func (s *Session) attachSelection(
 		return nil, s.errClosed()
 	}
 
-	if s.opts.PageIn && !s.opts.PageInRemote {
-		if err := checkLocal(sel.File().OSFile()); err != nil {
-			return nil, fmt.Errorf("%s: %w", file, err)
-		}
-	}
-
 	a := &Attachment{session: s, path: file, process: process, closed: make(chan struct{})}
 	plan := *s.plan
 	plan.Kernel.Machine, plan.Kernel.Order = sel.KernelMachine(), binary.NativeEndian

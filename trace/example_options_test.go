@@ -97,8 +97,8 @@ func ExampleValue_Kind() {
 	// 4.294967295e+09 true
 }
 
-// How long the statements of PostgreSQL are, from which place in its code, and
-// where a text is in a file that is mapped over the network.
+// How long the waits of PostgreSQL are, and from which place in its code. Only
+// one probe's argument is read as a text.
 func ExampleHistogram() {
 	lengths := trace.NewAggregator(trace.Aggregation{
 		Probes:    []elfnote.Pattern{elfnote.Exact("postgresql", "lwlock__wait__start")},
@@ -114,7 +114,6 @@ func ExampleHistogram() {
 				Probes: []elfnote.Pattern{elfnote.Exact("postgresql", "query__start")},
 				Arg:    "arg0",
 			}},
-			PageIn: true, PageInRemote: true, // the network's servers are trusted
 		}, elfnote.MustParsePattern("postgresql:*"))
 	if err != nil {
 		log.Fatal(err)

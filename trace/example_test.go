@@ -139,7 +139,6 @@ func ExampleCapture() {
 	s, err := trace.Open(usdt.Target{Path: "/usr/lib/jvm/default-java/lib/server/libjvm.so"},
 		&trace.SessionOptions{
 			Captures: []trace.Capture{{Arg: "arg0", Length: "arg1", Max: 200}},
-			PageIn:   true, // also if the name has not been used yet
 		}, elfnote.Exact("hotspot", "class__loaded"))
 	if err != nil {
 		log.Fatal(err)

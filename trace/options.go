@@ -69,27 +69,6 @@ type SessionOptions struct {
 	// StackCopy, the kernel keeps as much for up to 1024 calls.
 	StartStacks bool
 
-	// PageIn has the kernel bring in the pages that arguments point to and that
-	// are not in memory, as if the program itself read them. Without PageIn
-	// such memory is unreadable: typically a text that the program passes but
-	// has not used yet. A hit that needs it takes longer, and its event comes
-	// later; other hits and events do not wait. PageIn needs Linux 6.0. Then
-	// "stack" cannot be a key of aggregations.
-	//
-	// While a hit waits for a page, the kernel detaches no BPF program on this
-	// host, of whatever tool. A page of a local disk comes within milliseconds.
-	// One of a network file system or of FUSE need never come, so files there
-	// are not attached, unless PageInRemote is set. A traced process can map
-	// other files than its own and pass a text in them: set PageIn only for
-	// programs that are trusted. Before Linux 6.6, and in ModeSingle before
-	// 6.10, such a hit also stops every program that hits a probe on the same
-	// processor, whoever traces it, until the page has come.
-	PageIn bool
-
-	// PageInRemote lets files on network file systems and FUSE be attached with
-	// PageIn. It is for those whose servers are trusted to answer.
-	PageInRemote bool
-
 	// StackDepth is how many addresses of the user stack an event has at most,
 	// up to 127; 0 for no stack. The kernel walks the stack by frame pointers.
 	// On s390x it does so from Linux 6.7 on, and stacks are empty before.
@@ -235,7 +214,7 @@ func definition(
 
 // plan returns what to generate code for, but for the descriptors of the maps.
 func (o *SessionOptions) plan(containers expr.Containers) (*bpfgen.Plan, error) {
-	plan := &bpfgen.Plan{Counters: bpfgen.None, PageIn: o.PageIn}
+	plan := &bpfgen.Plan{Counters: bpfgen.None}
 	var err error
 	if o.Filter != "" {
 		if plan.Filter, err = expr.ParseCondition(o.Filter, o.names(), containers); err != nil {

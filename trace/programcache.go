@@ -66,18 +66,11 @@ func (c *programCache) release(p *program) error {
 	return p.Close()
 }
 
-// flagSleepable is BPF_F_SLEEPABLE of linux/bpf.h, which package unix has on
-// Linux alone.
-const flagSleepable = 1 << 4
-
 // programTemplate is all of a program but its name and its instructions.
-func programTemplate(mode usdt.Mode, sleepable bool) ebpf.ProgramSpec {
+func programTemplate(mode usdt.Mode) ebpf.ProgramSpec {
 	spec := ebpf.ProgramSpec{Type: ebpf.Kprobe, License: license}
 	if mode == usdt.ModeMulti {
 		spec.AttachType = ebpf.AttachTraceUprobeMulti
-	}
-	if sleepable {
-		spec.Flags = flagSleepable
 	}
 	return spec
 }

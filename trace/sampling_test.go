@@ -13,7 +13,6 @@ import (
 	"github.com/go-quicktest/qt"
 	"golang.org/x/sys/unix"
 
-	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
 	"github.com/gousdt/gousdt/trace"
 )
@@ -126,15 +125,4 @@ func TestEventsWithoutSamplingStandForOneHit(t *testing.T) {
 		qt.Check(t, qt.Equals(weights(events), 300))
 		qt.Check(t, qt.Equals(losses.NotSampled, 0))
 	}
-}
-
-// A program that may sleep fills a record again if pages were missing.
-func TestSampleEveryWithPages(t *testing.T) {
-	testneeds.Kernel(t, "6.0", "sleepable programs on uprobes")
-	events, losses, hits := sampledEvents(t, &trace.SessionOptions{SampleEvery: 10, PageIn: true},
-		func(p *traced) { p.Fire("specs", 100) })
-	qt.Check(t, qt.Equals(uint64(len(events))+losses.NotSampled, hits))
-	missing := int(hits - weights(events))
-	qt.Check(t, qt.IsTrue(missing >= 0 && missing < 20*runtime.NumCPU()),
-		qt.Commentf("%d", missing))
 }

@@ -138,12 +138,7 @@ func New(opts *SessionOptions) (*Session, error) {
 	if s.mode, err = s.opts.Mode.Resolve(); err != nil {
 		return nil, err
 	}
-	s.programs.template = programTemplate(s.mode, s.opts.PageIn)
-	if s.opts.PageIn {
-		if err := s.checkSleepable(); err != nil {
-			return nil, err
-		}
-	}
+	s.programs.template = programTemplate(s.mode)
 	if err := s.createMaps(); err != nil {
 		s.Close()
 		return nil, err
@@ -194,15 +189,7 @@ func (s *Session) parseOptions() (err error) {
 	if err := s.parseSpans(); err != nil {
 		return err
 	}
-	if err := s.parseStartConditions(); err != nil {
-		return err
-	}
-	if s.opts.PageIn &&
-		slices.ContainsFunc(s.aggregations, func(a *aggregation) bool { return a.by(expr.Stack) }) {
-		return optionError("PageIn",
-			errors.New(`an aggregation is by "stack", but the kernel keeps no stacks for programs that sleep`))
-	}
-	return nil
+	return s.parseStartConditions()
 }
 
 // Attach watches the probes of a file that match any of the patterns; without

@@ -3,32 +3,13 @@
 package trace
 
 import (
-	"errors"
 	"slices"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/ringbuf"
-	"golang.org/x/sys/unix"
 
-	"github.com/gousdt/gousdt/internal/unsupported"
 	"github.com/gousdt/gousdt/trace/internal/bpfgen"
 )
-
-// checkSleepable returns an error unless the kernel lets programs of uprobes
-// sleep. It loads one.
-func (s *Session) checkSleepable() error {
-	spec := s.programs.template
-	spec.Name, spec.Instructions = "trace_sleepable", bpfgen.EmptyProgram()
-	prog, err := ebpf.NewProgramWithOptions(&spec, ebpf.ProgramOptions{LogDisabled: true})
-	if errors.Is(err, unix.EINVAL) {
-		return &unsupported.Error{Feature: "sleepable programs on uprobes", Since: "6.0",
-			Hint: "leave SessionOptions.PageIn out"}
-	}
-	if err != nil {
-		return explain("asking for sleepable programs", err)
-	}
-	return prog.Close()
-}
 
 func (s *Session) createMaps() error {
 	var err error

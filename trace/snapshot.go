@@ -85,19 +85,16 @@ type Bucket struct {
 //
 // With keys, and with minima or maxima, a hit is in a snapshot as a whole or
 // not at all. It takes some milliseconds, in which the kernel waits until no
-// program is at work on what is read. Otherwise, and with
-// [SessionOptions.PageIn], a hit that happens at the same moment may be in the
-// count and not yet in the sum.
+// program is at work on what is read. Otherwise a hit that happens at the same
+// moment may be in the count and not yet in the sum.
 //
 // Snapshot works until the session is closed; then it returns os.ErrClosed.
 func (a *Aggregator) Snapshot() (*Snapshot, error) { return a.read(false) }
 
 // Take returns what [Aggregator.Snapshot] does, and begins again: each hit is
 // in one of the snapshots that Take returns, and there is room for other keys.
-//
-// With [SessionOptions.PageIn] the kernel keeps the keys, and minima and maxima
-// are those since the session was made. That is also true for minima and maxima
-// of what came while the kernel had no room for keys, see [Snapshot.Overflow].
+// Minima and maxima of what came while the kernel had no room for keys, see
+// [Snapshot.Overflow], are those since the session was made.
 func (a *Aggregator) Take() (*Snapshot, error) { return a.read(true) }
 
 func (a *Aggregator) read(anew bool) (*Snapshot, error) {

@@ -261,17 +261,6 @@ func TestSpansWithOtherOptions(t *testing.T) {
 			qt.Check(t, qt.Equals(e.Start.PID, 0))
 		}
 	})
-	t.Run("with pages that are not there", func(t *testing.T) {
-		s, err := trace.New(&trace.SessionOptions{Spans: everyCall, PageIn: true,
-			Captures: []trace.Capture{{Arg: "arg1"}}})
-		testneeds.Feature(t, "6.0", "sleepable programs", err)
-		t.Cleanup(func() { s.Close() })
-		attach(t, s, usdt.Target{Path: c.path}, "gousdt_calls:outer*", nil)
-		calls := c.call("nested")
-		e := next(t, s, 1)[0]
-		id := c.check(e, calls)
-		qt.Check(t, qt.Equals(e.Start.Args[1].String(), fmt.Sprintf(`"outer %d"`, id)))
-	})
 }
 
 // Both probes of a call are in one function, so all but the instruction pointer

@@ -44,7 +44,6 @@ const (
 	FUSEGetattr = 3
 	FUSEOpen    = 14
 	FUSERead    = 15
-	FUSEStatfs  = 17
 	FUSEFlush   = 25
 
 	fuseForget, fuseRelease, fuseInit, fuseBatchForget, fuseInterrupt = 2, 18, 26, 42, 36
@@ -190,8 +189,6 @@ func (f *FUSE) answer(kind uint32, request []byte) {
 		contents := f.contents(node)
 		offset = min(offset, uint64(len(contents)))
 		data = contents[offset:min(offset+size, uint64(len(contents)))]
-	case FUSEStatfs:
-		data = make([]byte, 80)
 	case fuseRelease, FUSEFlush:
 	default:
 		errno = unix.ENOSYS

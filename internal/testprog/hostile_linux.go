@@ -10,7 +10,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -134,23 +133,4 @@ func StartUnanswering(t testing.TB, program string) Unanswering {
 		all[h.PID] = what
 	}
 	return all
-}
-
-// AwaitFault returns when the main thread of a process waits in the kernel
-// outside of a system call: for a page.
-func AwaitFault(t testing.TB, pid int) {
-	t.Helper()
-	path := fmt.Sprintf("/proc/%d/syscall", pid)
-	for deadline := time.Now().Add(testneeds.Patience(answerDeadline)); ; time.Sleep(time.Millisecond) {
-		call, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if strings.HasPrefix(string(call), "-1 ") {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("process %d waits for no page: %s", pid, call)
-		}
-	}
 }

@@ -78,12 +78,7 @@ func (b *builder) readSized(t *expr.Term, at int, unread argcode.Label) {
 	b.JumpIfImm(asm.JLE, asm.R2, uint64(t.Max), asm.R1, fits)
 	b.Emit(asm.Mov.Imm(asm.R2, int32(t.Max)), asm.StoreImm(asm.R10, int16(at+t.Max+1), 1, asm.Byte))
 	b.Place(fits)
-	// Where the page is missing the same is done again, so the length is kept.
-	b.Emit(asm.Mov.Reg(asm.R9, asm.R2))
-	b.readMemory(at, unread, func() {
-		b.Emit(asm.Mov.Reg(asm.R2, asm.R9))
-		b.raw(asm.R3, t.Index)
-	})
+	b.readMemory(at, unread, func() { b.raw(asm.R3, t.Index) })
 }
 
 // zero clears a part of the stack: bytes behind the end of a text would tell

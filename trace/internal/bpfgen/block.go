@@ -41,10 +41,6 @@ type Plan struct {
 	Events   *Events    // nil: none are sent
 	Counters int        // descriptor of the map of counters
 
-	// PageIn: the program may sleep, and memory that is not there is paged in
-	// (Linux 6.0).
-	PageIn bool
-
 	Aggregations []*Aggregation
 	Latencies    []*Latency // all that aggregations and spans have, each once
 }
@@ -81,11 +77,6 @@ type builder struct {
 
 	callPlace int // see placeOf
 
-	// While a record is filled for the first time, in a program that may sleep:
-	// where to go if something cannot be read without sleeping.
-	retrying bool
-	missing  argcode.Label
-
 	chosen *sampled // nil where every hit becomes an event
 }
 
@@ -102,7 +93,7 @@ func (p *Plan) Block(site *Site) (*Block, error) {
 
 func (p *Plan) generate(site *Site, alone bool) (*Block, error) {
 	b := &builder{fetcher: newFetcher(p.Kernel, site.Args), plan: p, site: site}
-	b.PageIn, b.alone = p.PageIn, alone
+	b.alone = alone
 	something, err := b.hit()
 	if err != nil {
 		return nil, fmt.Errorf("probe %s:%s: %w", cut.Name(site.Provider), cut.Name(site.Name), err)

@@ -21,9 +21,6 @@ func (b *builder) capture(r *Record, c *CapturePlace) {
 	}
 	if c.Terminated() {
 		b.readText(asm.R7, c.Data, c.Max+2, pointer)
-		if b.retrying {
-			b.JumpIfImm(asm.JSLT, asm.R0, 0, asm.R1, b.missing)
-		}
 		b.Emit(asm.StoreMem(asm.R7, int16(c.Status), asm.R0, asm.DWord))
 		return
 	}
@@ -33,11 +30,7 @@ func (b *builder) capture(r *Record, c *CapturePlace) {
 	pointer(asm.R3)
 	b.AddressOf(asm.R1, asm.R7, c.Data)
 	b.Call(asm.FnProbeReadUser)
-	unread := failed
-	if b.retrying {
-		unread = b.missing
-	}
-	b.JumpIfImm(asm.JNE, asm.R0, 0, asm.R1, unread)
+	b.JumpIfImm(asm.JNE, asm.R0, 0, asm.R1, failed)
 	b.Emit(asm.StoreMem(asm.R7, int16(c.Status), asm.R9, asm.DWord))
 	b.Place(done)
 	b.Later(func() {

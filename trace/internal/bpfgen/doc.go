@@ -14,11 +14,9 @@
 //	expr.Node    a condition           -> condition_resolve.go  what is left of it at this site
 //	                                   -> condition_emit.go     comparisons
 //	argspec.Arg  where a value is      -> fetch.go              loads and reads
-//	                                   -> fetch_groups.go       one read for neighbours in memory
 //	                                   -> fetch_together.go     one read where a condition first needs them
 //	Events       what an event has     -> record.go, event.go   its layout, and what sends it
 //	                                   -> capture.go, stack.go  what is behind pointers, and on the stack
-//	                                   -> event_pages.go        what is not in memory, without keeping a record
 //	Aggregation  what is added up      -> aggregate.go          accumulators
 //	                                   -> aggregate_key.go, histogram.go
 //	Latency      what starts and ends  -> latency.go, calls.go  a stack of calls for each thread and pair

@@ -67,13 +67,9 @@ func (b *builder) event(e *Events) *Record {
 	if e.Sampling != nil {
 		b.chosen = b.sample(e.Sampling, done)
 	}
-	if b.PageIn && len(groups)+len(record.Captures) > 0 {
-		b.eventWithPages(e, record, groups, full)
-	} else {
-		b.reserve(e, record, full)
-		b.header(record, None)
-		b.fill(e, record, groups)
-	}
+	b.reserve(e, record, full)
+	b.header(record)
+	b.fill(e, record, groups)
 	b.Place(done)
 
 	b.Later(func() {
@@ -173,9 +169,8 @@ func (b *builder) reachable(r *Record) bool {
 		r.Captures[len(r.Captures)-1].Status <= math.MaxInt16)
 }
 
-// header stores what a record begins with. The time is now, unless taken is
-// where on the stack it is.
-func (b *builder) header(r *Record, taken int) {
+// header stores what a record begins with.
+func (b *builder) header(r *Record) {
 	b.siteID(asm.R1)
 	b.Emit(asm.StoreMem(asm.R7, 0, asm.R1, asm.Word))
 	if r.CPU != None {
@@ -183,11 +178,7 @@ func (b *builder) header(r *Record, taken int) {
 		b.Emit(asm.StoreMem(asm.R7, int16(r.CPU), asm.R0, asm.Word))
 	}
 	if r.Time != None {
-		if taken == None {
-			b.Call(asm.FnKtimeGetNs)
-		} else {
-			b.Emit(asm.LoadMem(asm.R0, asm.R10, int16(taken), asm.DWord))
-		}
+		b.Call(asm.FnKtimeGetNs)
 		b.Emit(asm.StoreMem(asm.R7, int16(r.Time), asm.R0, asm.DWord))
 	}
 	if r.Cgroup != None {
@@ -218,13 +209,8 @@ func (b *builder) arguments(r *Record, groups []argcode.Group) {
 	for at := first; at <= last; at += 8 {
 		b.SetField(asm.R7, at, 0, asm.R1)
 	}
-	retrying, missing := b.retrying, b.missing
 	for _, g := range groups {
 		b.Read(&g, asm.R7, r.Args[g.Args[0]].Value, func(index int) {
-			if retrying {
-				b.Jump(missing)
-				return
-			}
 			b.Emit(asm.StoreImm(asm.R7, int16(r.Args[index].Failed), 1, asm.Byte))
 		})
 	}

@@ -26,9 +26,6 @@ func ProcessorIDProbe() asm.Instructions {
 	return asm.Instructions{asm.FnGetSmpProcessorId.Call(), asm.Mov.Imm(asm.R0, 0), asm.Return()}
 }
 
-// EmptyProgram returns a program that does nothing.
-func EmptyProgram() asm.Instructions { return asm.Instructions{asm.Mov.Imm(asm.R0, 0), asm.Return()} }
-
 // TaskSize is how much of struct task_struct TaskProbe copies. It is about as
 // large as that is on machines where it is small, and holds what comes before
 // the state of the processor.

@@ -171,52 +171,16 @@ func (f *fetcher) apart(emit func()) {
 // address that pointer emits, and leaves the helper's answer in R0: the number
 // of bytes with the zero, or a negative error.
 func (f *fetcher) readText(base asm.Register, offset, size int, pointer func(dst asm.Register)) {
-	read := func() {
-		pointer(asm.R3)
-		f.ReadUser(asm.FnProbeReadUserStr, base, offset, size)
-	}
-	read()
-	if !f.PageIn {
-		return
-	}
-	missing, done := f.Label(), f.Label()
-	f.JumpIfImm(asm.JSLT, asm.R0, 0, asm.R1, missing)
-	f.Place(done)
-	f.Later(func() {
-		f.Place(missing)
-		// There is no such helper that may sleep. Reading a byte brings its
-		// page; the text may reach into the next.
-		for _, nextPage := range []bool{false, true} {
-			pointer(asm.R3)
-			if nextPage {
-				f.Emit(asm.Or.Imm(asm.R3, leastPage-1), asm.Add.Imm(asm.R3, 1))
-			}
-			f.ReadUser(asm.FnCopyFromUser, base, offset, 1)
-			f.JumpIfImm(asm.JSLT, asm.R0, 0, asm.R1, done)
-			read()
-			f.JumpIfImm(asm.JSGE, asm.R0, 0, asm.R1, done)
-		}
-		f.Jump(done)
-	})
+	pointer(asm.R3)
+	f.ReadUser(asm.FnProbeReadUserStr, base, offset, size)
 }
 
 // readMemory reads bytes to the stack; operands sets R2 to how many and R3 to
 // where they are.
 func (f *fetcher) readMemory(at int, failed argcode.Label, operands func()) {
-	read := func(helper asm.BuiltinFunc) {
-		operands()
-		f.AddressOf(asm.R1, asm.R10, at)
-		f.Call(helper)
-	}
-	read(asm.FnProbeReadUser)
-	if f.PageIn {
-		done := f.Label()
-		f.JumpIfImm(asm.JEq, asm.R0, 0, asm.R1, done)
-		read(asm.FnCopyFromUser)
-		f.JumpIfImm(asm.JNE, asm.R0, 0, asm.R1, failed)
-		f.Place(done)
-		return
-	}
+	operands()
+	f.AddressOf(asm.R1, asm.R10, at)
+	f.Call(asm.FnProbeReadUser)
 	f.JumpIfImm(asm.JNE, asm.R0, 0, asm.R1, failed)
 }
 

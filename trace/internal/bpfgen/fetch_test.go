@@ -3,10 +3,8 @@
 package bpfgen
 
 import (
-	"bytes"
 	"debug/elf"
 	"encoding/binary"
-	"maps"
 	"math/rand/v2"
 	"testing"
 
@@ -15,7 +13,6 @@ import (
 
 	"github.com/gousdt/gousdt/argspec"
 	"github.com/gousdt/gousdt/internal/argcode"
-	"github.com/gousdt/gousdt/trace/internal/expr"
 )
 
 const testRing = 77 // a descriptor
@@ -175,126 +172,5 @@ func TestAddressesOf32BitProgramsWrap(t *testing.T) {
 		p := block.Record.Args[i]
 		qt.Check(t, qt.Equals(m.records[0][p.Failed], 0))
 		qt.Check(t, qt.Equals(m.load(m.records[0][p.Value:][:4]), want))
-	}
-}
-
-// What is not in memory is paged in where that is wanted: arguments, texts over
-// the end of a page, and bytes.
-func TestWhatIsNotInMemoryIsPagedIn(t *testing.T) {
-	for _, pageIn := range []bool{true, false} {
-		m := newBPFMachine(binary.LittleEndian)
-		k := testKernels[0]
-		memory := make([]byte, 4*leastPage)
-		m.memory[userMemory] = memory
-		k.setRegister(m, "%rsp", userMemory+leastPage-8)
-		k.setRegister(m, "%rdi", userMemory+2*leastPage-3)
-		copy(memory[leastPage-8:], "AAAAAAAABBBBBBBB")
-		copy(memory[2*leastPage-3:], "abcdef\x00")
-		m.cold = map[uint64]bool{userMemory/leastPage + 1: true, userMemory/leastPage + 2: true}
-		node, err := expr.ParseCondition(`arg2 == "abcdef"`, nil, nil)
-		qt.Assert(t, qt.IsNil(err))
-
-		args := argspec.Parse(elf.EM_X86_64, "8@(%rsp) 8@8(%rsp) 8@%rdi")
-		plan := &Plan{Kernel: k.forPlan(), PageIn: pageIn,
-			Events: &Events{Ring: testRing, RingSize: 1 << 20, Header: true,
-				Captures: func(*Site) []Capture {
-					return []Capture{{Arg: 2, Text: true, Max: 10,
-						Length: None}}
-				}}}
-		for _, filtered := range []bool{false, true} {
-			cold := maps.Clone(m.cold)
-			if filtered {
-				plan.Filter = node
-			}
-			m.records, m.now = nil, 1000
-			block, err := plan.Block(&Site{Args: args, Fixed: true})
-			qt.Assert(t, qt.IsNil(err))
-			qt.Assert(t, qt.IsNil(m.run(append(asm.Instructions{asm.Mov.Reg(asm.R6, asm.R1)},
-				block.Instructions...))))
-			m.cold = cold
-			if filtered && !pageIn {
-				qt.Assert(t, qt.HasLen(m.records, 0))
-				continue
-			}
-			qt.Assert(t, qt.HasLen(m.records, 1))
-			r, raw := block.Record, m.records[0]
-			if !filtered {
-				// The time is that of the hit, and each record has an end.
-				qt.Check(t, qt.Equals(m.load(raw[r.Time:][:8]), 1000))
-				qt.Check(t, qt.Equals(m.discarded == 1, pageIn))
-			}
-			qt.Check(t, qt.Equals(m.load(raw[r.Args[0].Value:][:8]), 0x4141414141414141))
-			qt.Check(t, qt.Equals(raw[r.Args[1].Failed] == 0, pageIn))
-			status := int64(m.load(raw[r.Captures[0].Status:][:8]))
-			if pageIn {
-				qt.Check(t, qt.Equals(m.load(raw[r.Args[1].Value:][:8]), 0x4242424242424242))
-				qt.Check(t, qt.Equals(status, 7))
-				qt.Check(t, qt.Equals(string(raw[r.Captures[0].Data:][:7]), "abcdef\x00"))
-			} else {
-				qt.Check(t, qt.Equals(status, -14))
-			}
-		}
-	}
-}
-
-// A text and bytes that reach over several pages are paged in as far as they
-// are there, and not further than they reach.
-func TestLongCapturesArePagedIn(t *testing.T) {
-	const pages = 4
-	for _, test := range []struct {
-		name    string
-		capture Capture
-		start   int // in the first page
-		there   int // pages that exist
-		status  int64
-		touched int
-	}{
-		{"text", Capture{Text: true, Max: 3 * leastPage, Length: None}, leastPage - 1, pages,
-			2*leastPage + 2, pages},
-		{"text whose end is not there", Capture{Text: true, Max: 3 * leastPage, Length: None},
-			leastPage - 1, 2, -14, 2},
-		{"text in its page", Capture{Text: true, Max: 100, Length: None}, 0, pages, 102, 1},
-		{"bytes", Capture{Max: leastPage + 2, Length: None}, leastPage - 1, pages,
-			leastPage + 2, 3},
-		{"bytes up to the end of a page", Capture{Max: leastPage + 1, Length: None}, leastPage - 1,
-			pages, leastPage + 1, 2},
-		{"bytes with a length", Capture{Max: 3 * leastPage, Length: 1}, leastPage - 1, pages, 2, 2},
-		{"length that is negative", Capture{Max: 3 * leastPage, Length: 2}, leastPage - 1, pages,
-			-14, 0},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			m := newBPFMachine(binary.LittleEndian)
-			k := testKernels[0]
-			memory := bytes.Repeat([]byte("x"), test.there*leastPage)
-			if end := 3 * leastPage; end < len(memory) && test.start > 0 {
-				memory[end] = 0
-			}
-			m.memory[userMemory] = memory
-			m.cold = make(map[uint64]bool)
-			for page := range uint64(pages) {
-				m.cold[userMemory/leastPage+page] = true
-			}
-			k.setRegister(m, "%rdi", uint64(userMemory+test.start))
-			k.setRegister(m, "%rsi", 2)
-			k.setRegister(m, "%rdx", ^uint64(0))
-			args := argspec.Parse(elf.EM_X86_64, "8@%rdi -8@%rsi -8@%rdx")
-			plan := &Plan{Kernel: k.forPlan(), PageIn: true,
-				Events: &Events{Ring: testRing, RingSize: 1 << 20,
-					Captures: func(*Site) []Capture { return []Capture{test.capture} }}}
-			block, err := plan.Block(&Site{Args: args, Fixed: true})
-			qt.Assert(t, qt.IsNil(err))
-			qt.Assert(t, qt.IsNil(m.run(append(asm.Instructions{asm.Mov.Reg(asm.R6, asm.R1)},
-				block.Instructions...))))
-			qt.Assert(t, qt.HasLen(m.records, 1))
-			qt.Check(t, qt.Equals(int64(m.load(m.records[0][block.Record.Captures[0].Status:][:8])),
-				test.status))
-			touched := 0
-			for page := range uint64(test.there) {
-				if !m.cold[userMemory/leastPage+page] {
-					touched++
-				}
-			}
-			qt.Check(t, qt.Equals(touched, test.touched))
-		})
 	}
 }

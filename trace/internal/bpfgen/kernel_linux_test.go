@@ -6,7 +6,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"math/rand/v2"
-	"slices"
 	"testing"
 
 	"github.com/cilium/ebpf"
@@ -38,7 +37,6 @@ func TestKernelAcceptsWhatIsGenerated(t *testing.T) {
 	kernel := k.forPlan()
 	kernel.Order = binary.NativeEndian
 	kernel.CompareExchange = load(CompareExchangeProbe(), 0) == nil
-	sleepable := load(EmptyProgram(), unix.BPF_F_SLEEPABLE) == nil
 	mode, err := usdt.ModeAuto.Resolve()
 	qt.Assert(t, qt.IsNil(err))
 	random := rand.New(rand.NewPCG(13, 14))
@@ -103,19 +101,10 @@ func TestKernelAcceptsWhatIsGenerated(t *testing.T) {
 				plan.Events.Copy = CopyUnit * (1 + random.IntN(16))
 			}
 		}
-		flags := uint32(0)
-		if sleepable && random.IntN(3) == 0 {
-			plan.PageIn, flags = true, unix.BPF_F_SLEEPABLE
-		}
 		for range random.IntN(3) {
 			a := randomAggregation(random, len(w.args), stacks)
 			if random.IntN(2) == 0 {
 				a.Where = parseCondition(t, w.comparisons(kernel, random, random.IntN(3)))
-			}
-			if plan.PageIn {
-				// There are no maps of stacks for programs that sleep.
-				a.Keys = slices.DeleteFunc(a.Keys,
-					func(t expr.Term) bool { return t.Source == expr.Stack })
 			}
 			spec := &ebpf.MapSpec{Type: ebpf.PerCPUArray, KeySize: 4,
 				ValueSize: uint32(a.ValueSize()), MaxEntries: uint32(a.Entries())}
@@ -193,7 +182,7 @@ func TestKernelAcceptsWhatIsGenerated(t *testing.T) {
 		programs := blocks.Programs(nil)
 		qt.Assert(t, qt.HasLen(programs, 1))
 		var refused *ebpf.VerifierError
-		if err := load(programs[0].Instructions, flags); errors.As(err, &refused) {
+		if err := load(programs[0].Instructions, 0); errors.As(err, &refused) {
 			t.Fatalf("%+v\n%v", refused, w.args)
 		} else if err != nil {
 			t.Fatal(err)

@@ -45,12 +45,8 @@ func (b *builder) save(c *call, r *Record, groups []argcode.Group) {
 			asm.StoreMem(asm.R1, callsFirst+callTime, asm.R0, asm.DWord))
 	}
 	b.lookUpOrMake(c, c.Saved, full)
-	b.header(r, None)
-	if b.PageIn {
-		b.readWithPages(r, groups)
-	} else {
-		b.read(r, groups)
-	}
+	b.header(r)
+	b.read(r, groups)
 	if r.Stack != None {
 		b.stackTo(r)
 	}
