@@ -5,7 +5,6 @@
 package usdt_test
 
 import (
-	"encoding/binary"
 	"fmt"
 	"io"
 	"os"
@@ -14,7 +13,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/ringbuf"
 	"github.com/go-quicktest/qt"
+	"golang.org/x/sys/unix"
 
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/testneeds"
@@ -254,24 +256,45 @@ func TestAttachSections(t *testing.T) {
 	path := testprog.Path(t, "target-pie")
 	process := testprog.Start(t, "target-pie")
 
-	load := func(t *testing.T, second string) (*usdt.Manager, *testbpf.SectionsObjects) {
-		spec, err := testbpf.LoadSections()
+	type objects struct {
+		First  *ebpf.Program `ebpf:"count"`
+		Second *ebpf.Program `ebpf:"count_bare"`
+		None   *ebpf.Program `ebpf:"none"`
+		Hits   *ebpf.Map     `ebpf:"hits"`
+	}
+	load := func(t *testing.T, second string) (*usdt.Manager, *objects) {
+		spec, err := testbpf.LoadCounts()
 		qt.Assert(t, qt.IsNil(err))
-		spec.Programs["section_first"].SectionName = "usdt/" + path + ":" + provider + ":three"
-		spec.Programs["section_second"].SectionName = "usdt/" + path + ":" + provider + ":" + second
+		// names no probe, so it is not attached
+		spec.Programs["none"] = spec.Programs["count_bare"].Copy()
+		spec.Programs["count"].SectionName = "usdt/" + path + ":" + provider + ":three"
+		spec.Programs["count_bare"].SectionName = "usdt/" + path + ":" + provider + ":" + second
 		mgr, err := usdt.NewManager(spec, nil)
 		qt.Assert(t, qt.IsNil(err))
 		t.Cleanup(func() { mgr.Close() })
-		objs := &testbpf.SectionsObjects{}
+		objs := &objects{}
 		qt.Assert(t, qt.IsNil(spec.LoadAndAssign(objs, mgr.CollectionOptions())))
 		t.Cleanup(func() {
-			objs.Close()
-			*objs = testbpf.SectionsObjects{}
+			for _, object := range []io.Closer{objs.First, objs.Second, objs.None, objs.Hits} {
+				object.Close()
+			}
+			*objs = objects{}
 		})
 		return mgr, objs
 	}
-	hits := func(t *testing.T, objs *testbpf.SectionsObjects) (hits [3]uint64) {
-		qt.Assert(t, qt.IsNil(objs.Hits.Get(&hits)))
+	// hits of the programs count and count_bare, which knows no threads
+	hits := func(t *testing.T, objs *objects) (hits [2]uint64) {
+		var hit testbpf.CountsHit
+		var count uint64
+		entries := objs.Hits.Iterate()
+		for entries.Next(&hit, &count) {
+			if hit.Tid != 0 {
+				hits[0] += count
+			} else {
+				hits[1] += count
+			}
+		}
+		qt.Assert(t, qt.IsNil(entries.Err()))
 		return hits
 	}
 
@@ -283,7 +306,7 @@ func TestAttachSections(t *testing.T) {
 		qt.Assert(t, qt.HasLen(links, 2))
 		process.Fire("three", 1)
 		process.Fire("twelve", 2)
-		qt.Assert(t, qt.Equals(hits(t, objs), [3]uint64{1, 2, 0}))
+		qt.Assert(t, qt.Equals(hits(t, objs), [2]uint64{1, 2}))
 	})
 
 	t.Run("all or nothing", func(t *testing.T) {
@@ -291,9 +314,9 @@ func TestAttachSections(t *testing.T) {
 		_, err := mgr.AttachSections(objs, process.PID, nil)
 		qt.Assert(t,
 			qt.ErrorMatches(err,
-				`program section_second: .*no probe matches gousdt_test:twelfe \(nearest: gousdt_test:twelve.*`))
+				`program count_bare: .*no probe matches gousdt_test:twelfe \(nearest: gousdt_test:twelve.*`))
 		process.Fire("three", 1)
-		qt.Assert(t, qt.Equals(hits(t, objs), [3]uint64{}))
+		qt.Assert(t, qt.Equals(hits(t, objs), [2]uint64{}))
 		used, _ := mgr.SpecsInUse()
 		qt.Assert(t, qt.Equals(used, 0))
 	})
@@ -302,28 +325,29 @@ func TestAttachSections(t *testing.T) {
 func TestAttachSleepablePrograms(t *testing.T) {
 	testneeds.Kernel(t, "6.0", "sleepable programs on uprobes")
 	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
-		spec, err := testbpf.LoadSleepable()
+		spec, err := testbpf.LoadArgs()
 		qt.Assert(t, qt.IsNil(err))
+		spec.Programs["text3"].Flags |= unix.BPF_F_SLEEPABLE
 		mgr, err := usdt.NewManager(spec, &usdt.ManagerOptions{Mode: mode})
 		qt.Assert(t, qt.IsNil(err))
 		defer mgr.Close()
-		var objs testbpf.SleepableObjects
+		var objs textObjects
 		qt.Assert(t, qt.IsNil(spec.LoadAndAssign(&objs, mgr.CollectionOptions())))
-		defer objs.Close()
+		defer objs.Text3.Close()
+		defer objs.Texts.Close()
+		reader, err := ringbuf.NewReader(objs.Texts)
+		qt.Assert(t, qt.IsNil(err))
+		defer reader.Close()
 
 		process := testprog.Start(t, "target-pie")
 		probe := testprog.ExpectedProbe(machineOf(t, "target-pie"), "strings")
-		_, err = mgr.Attach(objs.Sleeper, usdt.Target{Path: testprog.Path(t, "target-pie"),
+		_, err = mgr.Attach(objs.Text3, usdt.Target{Path: testprog.Path(t, "target-pie"),
 			PID: process.PID}, nil, elfnote.Exact(provider, "strings"))
 		qt.Assert(t, qt.IsNil(err))
 		process.Fire("strings", 1)
 
-		var hits, copied uint64
-		qt.Assert(t, qt.IsNil(objs.Hits.Get(&hits)))
-		qt.Assert(t, qt.Equals(hits, 1))
-		qt.Assert(t, qt.IsNil(objs.Copied.Get(&copied)))
-		text := binary.NativeEndian.AppendUint64(nil, copied)
-		qt.Assert(t, qt.Equals(string(text), probe.Hits[0][0].Text[:8]))
+		texts := &texts{reader: reader}
+		qt.Assert(t, qt.Equals(texts.next(t).text, probe.Hits[0][0].Text))
 	})
 }
 

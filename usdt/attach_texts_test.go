@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/ringbuf"
 	"github.com/go-quicktest/qt"
 
@@ -34,8 +35,13 @@ func TestArgumentsThatAreStrings(t *testing.T) {
 // texts collects events of the program text3.
 type texts struct {
 	*usdt.Manager
-	testbpf.StringsObjects
+	textObjects
 	reader *ringbuf.Reader
+}
+
+type textObjects struct {
+	Text3 *ebpf.Program `ebpf:"text3"`
+	Texts *ebpf.Map     `ebpf:"texts"`
 }
 
 type textEvent struct {
@@ -48,16 +54,17 @@ func newTexts(t *testing.T) *texts {
 	t.Helper()
 	testprog.RequireBPF(t)
 	testprog.LeakCheck(t)
-	spec, err := testbpf.LoadStrings()
+	spec, err := testbpf.LoadArgs()
 	qt.Assert(t, qt.IsNil(err))
 	x := &texts{}
 	x.Manager, err = usdt.NewManager(spec, nil)
 	qt.Assert(t, qt.IsNil(err))
 	t.Cleanup(func() { x.Manager.Close() })
-	load(t, spec, &x.StringsObjects, x.CollectionOptions())
+	load(t, spec, &x.textObjects, x.CollectionOptions())
 	t.Cleanup(func() {
-		x.StringsObjects.Close()
-		x.StringsObjects = testbpf.StringsObjects{}
+		x.Text3.Close()
+		x.Texts.Close()
+		x.textObjects = textObjects{}
 	})
 	x.reader, err = ringbuf.NewReader(x.Texts)
 	qt.Assert(t, qt.IsNil(err))
@@ -77,7 +84,7 @@ func (x *texts) next(t *testing.T) textEvent {
 	x.reader.SetDeadline(time.Now().Add(testneeds.Patience(10 * time.Second)))
 	record, err := x.reader.Read()
 	qt.Assert(t, qt.IsNil(err))
-	var raw testbpf.StringsText
+	var raw testbpf.ArgsText
 	qt.Assert(t,
 		qt.IsNil(binary.Read(bytes.NewReader(record.RawSample), binary.NativeEndian, &raw)))
 	qt.Assert(t, qt.IsTrue(raw.Length >= 0),

@@ -20,14 +20,14 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/trace"
 	"github.com/gousdt/gousdt/usdt"
 )
 
-//go:generate go run github.com/cilium/ebpf/cmd/bpf2go -cc clang-14 -strip llvm-strip-14 -target amd64,arm64,s390x,riscv64 -type sale demo sale.bpf.c -- -Wall -Wextra -Werror -I../.. -idirafter /usr/include/x86_64-linux-gnu -idirafter /usr/include/aarch64-linux-gnu -idirafter /usr/include/s390x-linux-gnu
-
 func main() {
 	log.SetFlags(0)
-	events := flag.Int("events", 9, "stop after so many events")
+	events := flag.Int("events", 9, "stop after this many events")
 	flag.Parse()
 
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -83,6 +83,42 @@ func execute(ctx context.Context, out io.Writer, arguments ...string) error {
 	cmd.Stdout, cmd.Stderr = out, out
 	if err := cmd.Run(); err != nil {
 		return fmt.Errorf("%s: %w", arguments[0], err)
+	}
+	return nil
+}
+
+// watch starts the program, attaches to its probe and prints events.
+func watch(ctx context.Context, out io.Writer, path string, events int) error {
+	program := exec.CommandContext(ctx, path)
+	stdin, err := program.StdinPipe() // when it is closed, the program ends
+	if err != nil {
+		return err
+	}
+	if err := program.Start(); err != nil {
+		return err
+	}
+	defer program.Wait()
+	defer stdin.Close()
+
+	target := usdt.Target{Path: path, PID: program.Process.Pid}
+	session, err := trace.Open(target, &trace.SessionOptions{
+		Captures: []trace.Capture{{Arg: "arg0"}}, // the text that the argument points to
+	}, elfnote.Exact("gousdt_demo", "sale"))
+	if err != nil {
+		return err
+	}
+	defer session.Close() // detaches, too
+	fmt.Fprintf(out, "\n# Attached to gousdt_demo:sale of process %d (%v). Its next %d sales:\n",
+		program.Process.Pid, session.Mode(), events)
+	for event, err := range session.Events(ctx) {
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(out, "pid %d  sale  name=%v  pieces=%d  price=%.2f\n", event.PID,
+			event.Args[0], event.Args[1].Int(), event.Args[2].Float())
+		if events--; events <= 0 {
+			break
+		}
 	}
 	return nil
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-//go:build linux
+//go:build linux && (386 || amd64 || arm64)
 
 package main
 

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
+//go:build 386 || amd64 || arm64
+
 package main
 
 import (

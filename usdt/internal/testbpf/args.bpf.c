@@ -31,9 +31,19 @@ enum program {
 	COLLECT12,
 };
 
+/* A string argument and two others, as real programs have them. */
+struct text {
+	__u32 pid; /* of the process */
+	__s32 length; /* of string with its NUL, or the error of the read */
+	__s64 second;
+	__s64 third;
+	char string[64];
+};
+
 /* Keep the types in BTF, where bpf2go finds them. */
 const struct event *keep_event __attribute__((unused));
 const enum program *keep_program __attribute__((unused));
+const struct text *keep_text __attribute__((unused));
 
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
@@ -115,5 +125,26 @@ int BPF_USDT(collect12, long a, long b, long c, long d, long e, long f, long g,
 		return 0;
 	fill(event, values, 12);
 	bpf_ringbuf_submit(event, 0);
+	return 0;
+}
+
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 1 << 20);
+} texts SEC(".maps");
+
+SEC("usdt")
+int BPF_USDT(text3, const char *string, long second, long third)
+{
+	struct text *text = bpf_ringbuf_reserve(&texts, sizeof(*text), 0);
+
+	if (!text)
+		return 0;
+	text->pid = bpf_get_current_pid_tgid() >> 32;
+	text->length = bpf_probe_read_user_str(text->string,
+					       sizeof(text->string), string);
+	text->second = second;
+	text->third = third;
+	bpf_ringbuf_submit(text, 0);
 	return 0;
 }

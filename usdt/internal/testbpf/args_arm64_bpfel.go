@@ -34,6 +34,15 @@ const (
 	ArgsProgramCOLLECT12 ArgsProgram = 2
 )
 
+type ArgsText struct {
+	_      structs.HostLayout
+	Pid    uint32
+	Length int32
+	Second int64
+	Third  int64
+	String [64]int8
+}
+
 // Names of all BPF objects in the ELF.
 //
 // Used for safe lookups in a Collection or CollectionSpec.
@@ -41,12 +50,15 @@ const (
 	ArgsMapBpfUsdtIpToSpecId = "__bpf_usdt_ip_to_spec_id"
 	ArgsMapBpfUsdtSpecs      = "__bpf_usdt_specs"
 	ArgsMapEvents            = "events"
+	ArgsMapTexts             = "texts"
 	ArgsProgCollect          = "collect"
 	ArgsProgCollect12        = "collect12"
 	ArgsProgCollect3         = "collect3"
+	ArgsProgText3            = "text3"
 	ArgsVarBpfUsdtHasCookie  = "__bpf_usdt_has_cookie"
 	ArgsVarKeepEvent         = "keep_event"
 	ArgsVarKeepProgram       = "keep_program"
+	ArgsVarKeepText          = "keep_text"
 	ArgsVarLost              = "lost"
 )
 
@@ -95,6 +107,7 @@ type ArgsProgramSpecs struct {
 	Collect   *ebpf.ProgramSpec `ebpf:"collect"`
 	Collect12 *ebpf.ProgramSpec `ebpf:"collect12"`
 	Collect3  *ebpf.ProgramSpec `ebpf:"collect3"`
+	Text3     *ebpf.ProgramSpec `ebpf:"text3"`
 }
 
 // ArgsMapSpecs contains maps before they are loaded into the kernel.
@@ -104,6 +117,7 @@ type ArgsMapSpecs struct {
 	BpfUsdtIpToSpecId *ebpf.MapSpec `ebpf:"__bpf_usdt_ip_to_spec_id"`
 	BpfUsdtSpecs      *ebpf.MapSpec `ebpf:"__bpf_usdt_specs"`
 	Events            *ebpf.MapSpec `ebpf:"events"`
+	Texts             *ebpf.MapSpec `ebpf:"texts"`
 }
 
 // ArgsVariableSpecs contains global variables before they are loaded into the kernel.
@@ -113,6 +127,7 @@ type ArgsVariableSpecs struct {
 	BpfUsdtHasCookie *ebpf.VariableSpec `ebpf:"__bpf_usdt_has_cookie"`
 	KeepEvent        *ebpf.VariableSpec `ebpf:"keep_event"`
 	KeepProgram      *ebpf.VariableSpec `ebpf:"keep_program"`
+	KeepText         *ebpf.VariableSpec `ebpf:"keep_text"`
 	Lost             *ebpf.VariableSpec `ebpf:"lost"`
 }
 
@@ -139,6 +154,7 @@ type ArgsMaps struct {
 	BpfUsdtIpToSpecId *ebpf.Map `ebpf:"__bpf_usdt_ip_to_spec_id"`
 	BpfUsdtSpecs      *ebpf.Map `ebpf:"__bpf_usdt_specs"`
 	Events            *ebpf.Map `ebpf:"events"`
+	Texts             *ebpf.Map `ebpf:"texts"`
 }
 
 func (m *ArgsMaps) Close() error {
@@ -146,6 +162,7 @@ func (m *ArgsMaps) Close() error {
 		m.BpfUsdtIpToSpecId,
 		m.BpfUsdtSpecs,
 		m.Events,
+		m.Texts,
 	)
 }
 
@@ -156,6 +173,7 @@ type ArgsVariables struct {
 	BpfUsdtHasCookie *ebpf.Variable `ebpf:"__bpf_usdt_has_cookie"`
 	KeepEvent        *ebpf.Variable `ebpf:"keep_event"`
 	KeepProgram      *ebpf.Variable `ebpf:"keep_program"`
+	KeepText         *ebpf.Variable `ebpf:"keep_text"`
 	Lost             *ebpf.Variable `ebpf:"lost"`
 }
 
@@ -166,6 +184,7 @@ type ArgsPrograms struct {
 	Collect   *ebpf.Program `ebpf:"collect"`
 	Collect12 *ebpf.Program `ebpf:"collect12"`
 	Collect3  *ebpf.Program `ebpf:"collect3"`
+	Text3     *ebpf.Program `ebpf:"text3"`
 }
 
 func (p *ArgsPrograms) Close() error {
@@ -173,6 +192,7 @@ func (p *ArgsPrograms) Close() error {
 		p.Collect,
 		p.Collect12,
 		p.Collect3,
+		p.Text3,
 	)
 }
 

@@ -6,10 +6,8 @@
 // this module would do it.
 //
 //   - [LoadArgs]: collect reads every argument by bpf_usdt_arg, with errors
-//     and sizes; collect3 and collect12 read them by BPF_USDT
+//     and sizes; collect3 and collect12 read them by BPF_USDT; text3 copies a
+//     string argument
 //   - [LoadCounts]: count counts hits by cookie, process and thread;
 //     count_bare by process, without looking the site up
-//   - [LoadStrings]: text3 copies a string argument
-//   - [LoadSections]: programs that name their probe in SEC
-//   - [LoadSleepable]: a sleepable program
 package testbpf

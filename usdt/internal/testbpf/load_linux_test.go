@@ -9,7 +9,6 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/go-quicktest/qt"
 
-	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
 	"github.com/gousdt/gousdt/usdt"
 	"github.com/gousdt/gousdt/usdt/internal/testbpf"
@@ -20,11 +19,8 @@ import (
 func TestProgramsLoad(t *testing.T) {
 	testprog.RequireBPF(t)
 	for name, loadSpec := range map[string]func() (*ebpf.CollectionSpec, error){
-		"args":      testbpf.LoadArgs,
-		"counts":    testbpf.LoadCounts,
-		"sections":  testbpf.LoadSections,
-		"sleepable": testbpf.LoadSleepable,
-		"strings":   testbpf.LoadStrings,
+		"args":   testbpf.LoadArgs,
+		"counts": testbpf.LoadCounts,
 	} {
 		for _, mode := range []usdt.Mode{usdt.ModeMulti, usdt.ModeSingle, usdt.ModeSingleIPMap} {
 			if _, err := mode.Resolve(); errors.Is(err, errors.ErrUnsupported) {
@@ -37,10 +33,6 @@ func TestProgramsLoad(t *testing.T) {
 				qt.Assert(t, qt.IsNil(err))
 				defer mgr.Close()
 				collection, err := ebpf.NewCollectionWithOptions(spec, *mgr.CollectionOptions())
-				if name == "sleepable" && !testneeds.KernelAtLeast(t, "6.0") {
-					qt.Assert(t, qt.IsNotNil(err))
-					return
-				}
 				var verifier *ebpf.VerifierError
 				if errors.As(err, &verifier) {
 					t.Fatalf("%+v", verifier)
