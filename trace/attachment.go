@@ -145,7 +145,7 @@ func (s *Session) attachSelection(
 	a := &Attachment{session: s, path: file, process: process, closed: make(chan struct{})}
 	plan := *s.plan
 	plan.Kernel.Machine, plan.Kernel.Order = sel.KernelMachine(), binary.NativeEndian
-	pairs, err := s.pairsOf(sel.File())
+	pairs, err := s.pairsOf(sel)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", file, err)
 	}

@@ -6,7 +6,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
@@ -35,10 +34,11 @@ import (
 // are counted in Losses.Unmatched. So an untrusted process that starts calls
 // without end can hide those of others, but makes no time wrong.
 type Latency struct {
-	// Pair selects the pairs of probes, each of which is measured by itself.
-	// The session must watch both probes of a pair: [Open] checks that it does,
-	// while with [Session.Attach] they may come one after the other. If the
-	// pattern has wildcards, or is a BASE, both are in one file.
+	// Pair selects the pairs of probes, each of which is measured on its own.
+	// The session must watch both probes of a pair. [Open] checks that it does.
+	// If the pattern is START..DONE without wildcards, the two can be in
+	// different files, or attached one after the other. Otherwise one
+	// attachment has to have both.
 	Pair elfnote.PairPattern
 
 	// By is what an end has in common with its start: a term that is a number.
@@ -281,18 +281,16 @@ type filePairs struct {
 	missing error                                         // a *PairError if there are none, and some are wanted
 }
 
-// pairsOf returns the pairs of a file.
-func (s *Session) pairsOf(file *elfnote.File) (*filePairs, error) {
+// pairsOf returns the pairs among the probes of a selection. It does not look at
+// the other probes of the file, whose number has no limit.
+func (s *Session) pairsOf(sel *usdt.Selection) (*filePairs, error) {
 	found := &filePairs{ends: make(map[[2]string]map[*bpfgen.Latency]bpfgen.Ends)}
 	if len(s.latencies) == 0 {
 		return found, nil
 	}
-	listing, err := file.Probes()
-	if err != nil {
-		return nil, err
-	}
+	watched := selectedNames(sel)
 	for _, l := range s.latencies {
-		for _, pair := range listing.Pairs(l.pair) {
+		for _, pair := range watched.Pairs(l.pair) {
 			// Numbers are not 0. A start has one, with perhaps several ends.
 			name := fmt.Sprintf("%q", []string{pair.Start.Provider, pair.Start.Name})
 			if len(pair.Start.Sites) > 0 && len(pair.Done.Sites) > 0 {
@@ -304,9 +302,71 @@ func (s *Session) pairsOf(file *elfnote.File) (*filePairs, error) {
 		}
 	}
 	if len(found.ends) == 0 {
-		found.missing = newPairError(s.latencies[0].pair, listing)
+		names, err := namesOf(sel.File())
+		if err != nil {
+			return nil, err
+		}
+		for _, l := range s.latencies {
+			if len(names.Pairs(l.pair)) > 0 {
+				return found, nil // the file has a pair whose ends are not both selected
+			}
+		}
+		found.missing = newPairError(s.latencies[0].pair, &names.Listing)
 	}
 	return found, nil
+}
+
+// probeNames are probes, of each of which only one site is kept.
+type probeNames struct {
+	elfnote.Listing
+	known map[[2]string]bool
+}
+
+func (p *probeNames) add(site *elfnote.Site) {
+	key := [2]string{site.Provider, site.Name}
+	if p.known[key] {
+		return
+	}
+	if p.known == nil {
+		p.known = make(map[[2]string]bool)
+	}
+	p.known[key] = true
+	p.Probes = append(p.Probes, elfnote.Probe{Provider: site.Provider, Name: site.Name,
+		Sites: []elfnote.Site{*site}})
+}
+
+func selectedNames(sel *usdt.Selection) *probeNames {
+	var names probeNames
+	for _, site := range sel.Sites() {
+		names.add(&site.Site)
+	}
+	return &names
+}
+
+func (p *probeNames) has(probe *elfnote.Probe) bool {
+	return p.known[[2]string{probe.Provider, probe.Name}]
+}
+
+// maxNames is how many probes of a file an error about its pairs knows. The
+// JVM has 500, and a file can have millions.
+const maxNames = 4096
+
+// namesOf returns the first probes of a file.
+func namesOf(file *elfnote.File) (*probeNames, error) {
+	var names probeNames
+	for site, err := range file.Sites() {
+		var malformed *elfnote.NoteError
+		switch {
+		case errors.As(err, &malformed):
+			continue
+		case err != nil:
+			return nil, err
+		}
+		if names.add(&site); len(names.Probes) == maxNames {
+			break
+		}
+	}
+	return &names, nil
 }
 
 func (f *filePairs) set(p *elfnote.Probe, l *latency, change func(*bpfgen.Ends)) {
@@ -330,16 +390,16 @@ func (s *Session) endPairs(a *Attachment) {
 
 // checkLatencies returns an error unless both ends of each latency are watched.
 // A latency of which one end is not watched would look as if nothing happened.
-func (s *Session) checkLatencies(a *Attachment, target usdt.Target) error {
+func (s *Session) checkLatencies(watched *probeNames, file *elfnote.File) error {
 	for i := range s.opts.Spans {
-		if err := a.checkPairs(&s.opts.Spans[i], target); err != nil {
+		if err := watched.checkPairs(&s.opts.Spans[i], file); err != nil {
 			return fmt.Errorf("option %w", &OptionError{Field: "Spans", Index: i,
 				Err: optionError("Pair", err)})
 		}
 	}
 	for i, aggregator := range s.opts.Aggregators {
 		if l := aggregator.definition.Latency; l != nil {
-			if err := a.checkPairs(l, target); err != nil {
+			if err := watched.checkPairs(l, file); err != nil {
 				err = optionError("Latency", optionError("Pair", err))
 				return fmt.Errorf("option %w",
 					&OptionError{Field: "Aggregators", Index: i, Err: err})
@@ -351,36 +411,27 @@ func (s *Session) checkLatencies(a *Attachment, target usdt.Target) error {
 
 // checkPairs returns an error unless there is a pair both ends of which are
 // watched.
-func (a *Attachment) checkPairs(l *Latency, target usdt.Target) error {
-	sel, err := usdt.Select(target, nil)
+func (watched *probeNames) checkPairs(l *Latency, file *elfnote.File) error {
+	for _, pair := range watched.Pairs(l.Pair) {
+		if len(pair.Start.Sites) > 0 && len(pair.Done.Sites) > 0 {
+			return nil
+		}
+	}
+	names, err := namesOf(file)
 	if err != nil {
 		return err
-	}
-	defer sel.Close()
-	listing, err := sel.File().Probes()
-	if err != nil {
-		return err
-	}
-	watched := func(p *elfnote.Probe) bool {
-		return slices.ContainsFunc(a.sites,
-			func(s *Site) bool { return p.Name == s.Name && p.Provider == s.Provider })
 	}
 	var missing *elfnote.Probe
-	for _, pair := range listing.Pairs(l.Pair) {
-		switch {
-		case !watched(&pair.Start):
+	for _, pair := range names.Pairs(l.Pair) {
+		if missing = &pair.Done; !watched.has(&pair.Start) {
 			missing = &pair.Start
-		case !watched(&pair.Done):
-			missing = &pair.Done
-		default:
-			return nil
 		}
 	}
 	if missing != nil && len(missing.Sites) > 0 {
 		return fmt.Errorf("no site of %s:%s is watched: one of the patterns given to Open must match it, and it must have the arguments "+
 			"that are named", missing.Provider, missing.Name)
 	}
-	return newPairError(l.Pair, listing)
+	return newPairError(l.Pair, &names.Listing)
 }
 
 // isOfSpan reports whether a term makes sense only between two probes.

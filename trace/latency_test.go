@@ -126,7 +126,7 @@ func TestLatencyEndsMustBeWatched(t *testing.T) {
 	}
 	// They may be attached one after the other.
 	s := newSession(t, aggregating(trace.NewAggregator(trace.Aggregation{Latency: &trace.Latency{
-		Pair: elfnote.MustParsePairPattern("three..twelve"),
+		Pair: elfnote.MustParsePairPattern("gousdt_test:three..gousdt_test:twelve"),
 	}})))
 	attach(t, s, usdt.Target{Path: path}, "three", nil)
 	attach(t, s, usdt.Target{Path: path}, "twelve", nil)

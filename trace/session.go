@@ -98,19 +98,34 @@ func Open(target usdt.Target, opts *SessionOptions, patterns ...elfnote.Pattern)
 	if err != nil {
 		return nil, err
 	}
-	a, err := s.Attach(target, nil, patterns...)
-	if err == nil {
-		err = s.checkLatencies(a, target)
-	} else if s.opts.Filter == "" && errors.As(err, new(*FilteredError)) {
-		// Of a latency neither end is watched: which patterns are missing says
-		// more than that there is nothing to do.
-		err = cmp.Or(s.checkLatencies(&Attachment{}, target), err)
-	}
-	if err != nil {
+	if err := s.open(target, patterns); err != nil {
 		s.Close()
 		return nil, err
 	}
 	return s, nil
+}
+
+func (s *Session) open(target usdt.Target, patterns []elfnote.Pattern) error {
+	sel, err := usdt.Select(target, nil, patterns...)
+	if err != nil {
+		return err
+	}
+	defer sel.Close()
+	a, err := s.AttachSelection(sel, nil)
+	watched := &probeNames{}
+	if err == nil {
+		for _, site := range a.sites {
+			watched.add(&site.Site.Site)
+		}
+		return s.checkLatencies(watched, sel.File())
+	}
+	if errors.As(err, new(*PairError)) || s.opts.Filter == "" && errors.As(err, new(*FilteredError)) {
+		// Which end of a latency is not watched says more than that there is
+		// nothing to do.
+		return cmp.Or(s.checkLatencies(selectedNames(sel), sel.File()),
+			s.checkLatencies(watched, sel.File()), err)
+	}
+	return err
 }
 
 // New returns a session that watches nothing yet. It creates the session's
