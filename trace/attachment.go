@@ -103,7 +103,10 @@ func CloseAll(attachments ...*Attachment) error {
 			for _, p := range a.programs {
 				a.err = errors.Join(a.err, a.session.programs.release(p))
 			}
-			a.session.slots.release(a.slots, a.reserved)
+			_ = a.session.use(func() error { // a closed map has no slots
+				a.session.slots.release(a.slots, a.reserved)
+				return nil
+			})
 			a.session.endPairs(a)
 			a.session.forget(a)
 			close(a.closed)
@@ -138,7 +141,7 @@ func (s *Session) attachSelection(
 	// refer to the maps by their descriptors.
 	s.attaching.RLock()
 	defer s.attaching.RUnlock()
-	if s.detached.Load() {
+	if s.detached {
 		return nil, s.errClosed()
 	}
 
@@ -164,10 +167,6 @@ func (s *Session) attachSelection(
 	if err := a.attach(w); err != nil {
 		a.Close()
 		return nil, err
-	}
-	if s.detached.Load() {
-		a.Close()
-		return nil, s.errClosed()
 	}
 	s.keep(a)
 	return a, nil
@@ -203,10 +202,12 @@ func (s *Session) attachRaw(
 	sel *usdt.Selection, prog *ebpf.Program, cookies []uint64,
 ) (*usdt.Link, error) {
 	s.attaching.RUnlock()
-	defer s.attaching.RLock()
 	lnk, err := sel.AttachRaw(prog, s.mode, cookies)
-	if err == nil && s.detached.Load() {
-		lnk.Close()
+	s.attaching.RLock()
+	if s.detached { // and the maps are perhaps closed, whose descriptors programs have
+		if err == nil {
+			lnk.Close()
+		}
 		return nil, s.errClosed()
 	}
 	return lnk, err

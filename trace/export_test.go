@@ -80,3 +80,6 @@ func KeptStacks(a *Aggregator) (n int) {
 // BeginStacks has programs begin another generation of stacks, as if there were
 // a hit after it, and before keys are taken.
 func BeginStacks(a *Aggregator) error { return a.bound.Load().stacks.begin() }
+
+// SetLocks has a session take these locks. Nothing may go on in it.
+func (s *Session) SetLocks(attaching, using rwLock) { s.attaching, s.using = attaching, using }

@@ -281,8 +281,8 @@ type filePairs struct {
 	missing error                                         // a *PairError if there are none, and some are wanted
 }
 
-// pairsOf returns the pairs among the probes of a selection. It does not look at
-// the other probes of the file, whose number has no limit.
+// pairsOf returns the pairs among the probes of a selection. It does not look
+// at the other probes of the file, whose number has no limit.
 func (s *Session) pairsOf(sel *usdt.Selection) (*filePairs, error) {
 	found := &filePairs{ends: make(map[[2]string]map[*bpfgen.Latency]bpfgen.Ends)}
 	if len(s.latencies) == 0 {

@@ -70,11 +70,11 @@ type Session struct {
 
 	// Held for reading while something is to be attached, but not while the
 	// kernel attaches.
-	attaching sync.RWMutex
-	detached  atomic.Bool // nothing can be attached any more
+	attaching rwLock
+	detached  bool // nothing can be attached any more
 
-	using  sync.RWMutex // held for reading while something reads the maps
-	closed bool         // the maps are closed
+	using  rwLock // held for reading while something reads the maps
+	closed bool   // the maps are closed
 
 	mu          sync.Mutex
 	attachments map[*Attachment]struct{}
@@ -83,6 +83,14 @@ type Session struct {
 
 	closeOnce sync.Once
 	closeErr  error
+}
+
+// rwLock is a [sync.RWMutex], or what a test has in its place to choose who goes
+// on.
+type rwLock interface {
+	sync.Locker
+	RLock()
+	RUnlock()
 }
 
 // Open returns a session that watches the probes of a file that match any of
@@ -138,7 +146,8 @@ func (s *Session) open(target usdt.Target, patterns []elfnote.Pattern) error {
 //   - [*usdt.PermissionError]: a privilege is missing, or before Linux 5.11 the
 //     limit on locked memory (RLIMIT_MEMLOCK) is too low.
 func New(opts *SessionOptions) (*Session, error) {
-	s := &Session{attachments: make(map[*Attachment]struct{}), watches: make(map[*Watch]struct{})}
+	s := &Session{attaching: &sync.RWMutex{}, using: &sync.RWMutex{},
+		attachments: make(map[*Attachment]struct{}), watches: make(map[*Watch]struct{})}
 	if opts != nil {
 		s.opts = *opts
 		s.opts.Aggregators = slices.Clone(opts.Aggregators)
@@ -277,7 +286,7 @@ func (s *Session) Detach() error {
 
 func (s *Session) detach() error {
 	s.attaching.Lock()
-	s.detached.Store(true)
+	s.detached = true
 	s.attaching.Unlock()
 
 	for _, w := range s.allWatches() {
@@ -370,7 +379,7 @@ func (s *Session) forget(a *Attachment) {
 func (s *Session) keepWatch(w *Watch) bool {
 	s.attaching.RLock()
 	defer s.attaching.RUnlock()
-	if s.detached.Load() {
+	if s.detached {
 		return false
 	}
 	s.mu.Lock()
