@@ -229,7 +229,7 @@ clean:
 	rm -rf otelcol/build docs/recipes/build
 	$(GO) clean -testcache
 
-# Measures this module and its peers, as root, and rewrites docs/performance.md.
+# Measures this module and its peers, as root, and rewrites docs/measurements.md.
 .PHONY: bench
 bench:
 	$(MAKE) -C bench

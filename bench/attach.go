@@ -5,10 +5,22 @@
 package main
 
 import (
+	"errors"
 	"fmt"
+	"os"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+	"unsafe"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
 
 	"github.com/gousdt/gousdt/bench/internal/compare"
 	"github.com/gousdt/gousdt/bench/internal/synth"
+	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/usdt"
 )
 
@@ -121,4 +133,319 @@ func (e *env) attachByLibbpf(path, other string, sites int) compare.Contestant {
 		}
 	}
 	return c
+}
+
+func jvmRows() []row {
+	return []row{
+		{
+			name:   "jvm/attach",
+			title:  "attach one program to all probes of libjvm",
+			rounds: 20,
+			prepare: func(e *env) ([]compare.Contestant, error) {
+				return e.jvm((*primer).attaching)
+			},
+		},
+		{
+			name:   "jvm/close",
+			title:  "close that: one link",
+			rounds: 20,
+			goals: []compare.Goal{{Text: "close one program attached to all probes of libjvm",
+				Of: ours, Than: byRawLink, Times: 1.5}},
+			prepare: func(e *env) ([]compare.Contestant, error) {
+				return e.jvm((*primer).detaching)
+			},
+		},
+		{
+			name:   "jvm/specs",
+			title:  "spec IDs for all probes of libjvm (the default map has 256)",
+			unit:   compare.Count,
+			rounds: 1,
+			goals:  []compare.Goal{{Of: ours, More: 130}},
+			prepare: func(e *env) ([]compare.Contestant, error) {
+				path, err := libjvm()
+				if err != nil {
+					return nil, err
+				}
+				t, err := e.tracer(ownObject, usdt.ManagerOptions{}, 0)
+				if err != nil {
+					return nil, err
+				}
+				return []compare.Contestant{{Name: ours, Once: true, Measure: func(int) (float64, error) {
+					lnk, err := t.Attach(t.programs["add3"], usdt.Target{Path: path}, nil)
+					if err != nil {
+						return 0, err
+					}
+					used, _ := t.SpecsInUse()
+					return float64(used), lnk.Close()
+				}}}, nil
+			},
+		},
+	}
+}
+
+// jvm returns who attaches to all probes of libjvm by one link. measure is a
+// method of a primer.
+func (e *env) jvm(
+	measure func(*primer, attachFunc) func(int) (float64, error),
+) ([]compare.Contestant, error) {
+	path, err := libjvm()
+	if err != nil {
+		return nil, err
+	}
+	a, raw, err := e.prepare(path)
+	if err != nil {
+		return nil, err
+	}
+	return []compare.Contestant{
+		{Name: ours, Once: true, Measure: measure(a.ours, a.attaching(path))},
+		{Name: byRawLink, Once: true, Measure: measure(a.raw, raw.attaching(a.programs["add3"]))},
+	}, nil
+}
+
+// rawSites are sites prepared for the kernel: attaching them by system calls
+// alone is what no library can beat.
+type rawSites struct {
+	path    *byte
+	offsets []uint64
+	cookies []uint64
+}
+
+func newRawSites(path string, offsets []uint64) (*rawSites, error) {
+	p, err := unix.BytePtrFromString(path)
+	if err != nil {
+		return nil, err
+	}
+	return &rawSites{path: p, offsets: offsets, cookies: make([]uint64, len(offsets))}, nil
+}
+
+// prepareRaw finds the sites of the probes that match.
+func prepareRaw(path string, patterns ...elfnote.Pattern) (*rawSites, error) {
+	f, err := elfnote.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	var offsets []uint64
+	for site, err := range f.Sites() {
+		if err != nil {
+			return nil, err
+		}
+		if elfnote.MatchAny(patterns, site.Provider, site.Name) {
+			offsets = append(offsets, site.Offset)
+		}
+	}
+	return newRawSites(path, offsets)
+}
+
+// linkMulti makes a uprobe_multi link and returns its descriptor.
+func (s *rawSites) linkMulti(prog *ebpf.Program) (int, error) {
+	// BPF_LINK_CREATE of bpf(2).
+	attributes := struct {
+		program, target, attachType, flags uint32
+		path, offsets, semaphores, cookies unsafe.Pointer
+		count, multiFlags, pid, _          uint32
+	}{
+		program: uint32(prog.FD()), attachType: uint32(ebpf.AttachTraceUprobeMulti),
+		path: unsafe.Pointer(s.path), offsets: unsafe.Pointer(unsafe.SliceData(s.offsets)),
+		cookies: unsafe.Pointer(unsafe.SliceData(s.cookies)), count: uint32(len(s.offsets)),
+	}
+	fd, _, errno := unix.Syscall(unix.SYS_BPF, unix.BPF_LINK_CREATE,
+		uintptr(unsafe.Pointer(&attributes)), unsafe.Sizeof(attributes))
+	runtime.KeepAlive(s)
+	if errno != 0 {
+		return -1, fmt.Errorf("raw uprobe_multi link: %w", errno)
+	}
+	return int(fd), nil
+}
+
+// attaching returns what makes a uprobe_multi link.
+func (s *rawSites) attaching(prog *ebpf.Program) attachFunc {
+	return func() (func() error, error) {
+		fd, err := s.linkMulti(prog)
+		return func() error { return closeTogether([]int{fd}, 1) }, err
+	}
+}
+
+// rawLinks returns what makes several links, and closes them together.
+func rawLinks(prog *ebpf.Program, sites []*rawSites) attachFunc {
+	return func() (func() error, error) {
+		var fds []int
+		for _, s := range sites {
+			fd, err := s.linkMulti(prog)
+			if err != nil {
+				return nil, errors.Join(err, closeTogether(fds, len(sites)))
+			}
+			fds = append(fds, fd)
+		}
+		return func() error { return closeTogether(fds, len(fds)) }, nil
+	}
+}
+
+// openEvents makes a perf event with the program for each site and returns the
+// descriptors.
+func (s *rawSites) openEvents(prog *ebpf.Program) ([]int, error) {
+	text, err := os.ReadFile("/sys/bus/event_source/devices/uprobe/type")
+	if err != nil {
+		return nil, err
+	}
+	pmu, err := strconv.ParseUint(strings.TrimSpace(string(text)), 10, 32)
+	if err != nil {
+		return nil, err
+	}
+	var fds []int
+	for _, offset := range s.offsets {
+		fd, err := openEvent(&unix.PerfEventAttr{
+			Type: uint32(pmu), Size: unix.PERF_ATTR_SIZE_VER1,
+			Ext1: uint64(uintptr(unsafe.Pointer(s.path))), Ext2: offset,
+		}, prog)
+		if err != nil {
+			closeTogether(fds, 1)
+			return nil, err
+		}
+		fds = append(fds, fd)
+	}
+	runtime.KeepAlive(s)
+	return fds, nil
+}
+
+// openEvent makes a perf event for every process, with a program.
+func openEvent(attributes *unix.PerfEventAttr, prog *ebpf.Program) (int, error) {
+	fd, err := unix.PerfEventOpen(attributes, -1, 0, -1, unix.PERF_FLAG_FD_CLOEXEC)
+	if err != nil {
+		return -1, fmt.Errorf("raw perf event: %w", err)
+	}
+	for _, request := range []struct{ number, value int }{
+		{unix.PERF_EVENT_IOC_SET_BPF, prog.FD()}, {unix.PERF_EVENT_IOC_ENABLE, 0},
+	} {
+		if err := unix.IoctlSetInt(fd, uint(request.number), request.value); err != nil {
+			unix.Close(fd)
+			return -1, fmt.Errorf("raw perf event: %w", err)
+		}
+	}
+	return fd, nil
+}
+
+// closeTogether closes descriptors, so many at a time.
+func closeTogether(fds []int, atATime int) error {
+	errs := make([]error, len(fds))
+	room := make(chan struct{}, atATime)
+	var wait sync.WaitGroup
+	for i, fd := range fds {
+		room <- struct{}{}
+		wait.Go(func() {
+			errs[i] = unix.Close(fd)
+			<-room
+		})
+	}
+	wait.Wait()
+	return errors.Join(errs...)
+}
+
+// attachFunc attaches something and returns how to undo it.
+type attachFunc func() (undo func() error, err error)
+
+// A primer measures how long it takes to attach and to detach, just after
+// something else was attached in the same way. The first attachment after a
+// while waits for 8 ms, whoever makes it, and finds all caches cold: it would
+// hide all else.
+type primer struct {
+	other attachFunc // its undo may be nil
+}
+
+// prime attaches the other twice, and returns how to undo that. The first time
+// mostly waits, and while the processor rests its caches become cold again. The
+// second time warms them.
+func (p *primer) prime() (undo func() error, err error) {
+	var undos []func() error
+	undo = func() error {
+		errs := make([]error, len(undos))
+		var wait sync.WaitGroup
+		for i, undo := range undos {
+			wait.Go(func() { errs[i] = undo() })
+		}
+		wait.Wait()
+		return errors.Join(errs...)
+	}
+	for range 2 {
+		undoOther, err := p.other()
+		if err != nil {
+			return nil, errors.Join(err, undo())
+		}
+		if undoOther != nil {
+			undos = append(undos, undoOther)
+		}
+	}
+	return undo, nil
+}
+
+// measure takes the times of attach and of what it returns.
+func (p *primer) measure(attach attachFunc) (attached, detached float64, err error) {
+	undoOther, err := p.prime()
+	if err != nil {
+		return 0, 0, err
+	}
+	start := time.Now()
+	undo, err := attach()
+	attached = since(start)
+
+	// It would take as long to detach the other before or after.
+	other := make(chan error, 1)
+	go func() { other <- undoOther() }()
+	if err == nil {
+		start = time.Now()
+		err = undo()
+		detached = since(start)
+	}
+	if otherErr := <-other; err == nil {
+		err = otherErr
+	}
+	return attached, detached, err
+}
+
+// attaching makes a contestant's Measure of the first of the two times,
+// detaching of the second.
+func (p *primer) attaching(attach attachFunc) func(int) (float64, error) {
+	return func(int) (float64, error) {
+		attached, _, err := p.measure(attach)
+		return attached, err
+	}
+}
+
+func (p *primer) detaching(attach attachFunc) func(int) (float64, error) {
+	return func(int) (float64, error) {
+		_, detached, err := p.measure(attach)
+		return detached, err
+	}
+}
+
+// attacher is a tracer with primers for its own way to attach and for raw
+// links.
+type attacher struct {
+	*tracer
+	ours, raw *primer
+	other     string // the file that primers attach to, all probes of it
+}
+
+func (e *env) attacher(opts usdt.ManagerOptions) (*attacher, error) {
+	t, err := e.tracer(ownObject, opts, 0)
+	if err != nil {
+		return nil, err
+	}
+	if t.Mode() != usdt.ModeMulti {
+		return nil, &notHereError{reason: "the kernel has no uprobe_multi links (Linux 6.6)"}
+	}
+	other, err := e.synthetic(synth.File{Sites: 10})
+	if err != nil {
+		return nil, err
+	}
+	raw, err := prepareRaw(other)
+	if err != nil {
+		return nil, err
+	}
+	return &attacher{
+		tracer: t,
+		ours:   &primer{other: t.attaching(other)},
+		raw:    &primer{other: raw.attaching(t.programs["add3"])},
+		other:  other,
+	}, nil
 }

@@ -70,25 +70,6 @@ func benchmark(b *testing.B, c compare.Contestant, unit compare.Unit) {
 	b.ReportMetric(total/float64(b.N), unit.String()+"/op")
 }
 
-// BenchmarkTables measures each table once, however often it is to be repeated.
-func BenchmarkTables(b *testing.B) {
-	e := benchmarkEnv(b)
-	for _, t := range tables() {
-		b.Run(t.name, func(b *testing.B) {
-			result := e.measureTable(t)
-			if isNotHere(result.err) || isUnable(result.err) {
-				notRun(b, result.err)
-			}
-			if result.err != nil {
-				b.Fatal(result.err)
-			}
-			for _, line := range append([][]string{t.head}, result.lines...) {
-				b.Logf("%q", line)
-			}
-		})
-	}
-}
-
 // notRun skips what cannot be run. In CI everything is installed: then only
 // what cannot be run in any case is skipped.
 func notRun(b *testing.B, err error) {

@@ -8,21 +8,25 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"runtime"
 	"strconv"
+	"strings"
 
 	"github.com/cilium/ebpf"
 
 	"github.com/gousdt/gousdt/bench/internal/compare"
 	"github.com/gousdt/gousdt/bench/internal/peer"
+	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/trace"
+	"github.com/gousdt/gousdt/usdt"
 )
 
 const (
 	byTrace         = "package trace, events reused"
 	byKeeper        = "package trace, each event kept"
-	byReader        = "ringbuf.Reader, undecoded"
-	byMemory        = "the least that Go can do, undecoded"
 	byLibbpfBytes   = "libbpf, undecoded"
 	byLibbpfDecoded = "libbpf, decoded into a struct"
 )
@@ -46,10 +50,6 @@ var deliveredKinds = []delivered{
 		probe: "registers3", words: 3, header: true, allocations: 1},
 }
 
-// leastDelivery is a loop in Go over what is in the memory, which neither
-// decodes anything nor can be ended.
-var leastDelivery = &compare.Floor{Name: byMemory, Of: []string{byMemory}}
-
 // littleElse is how many allocations for each event may be something else's in
 // the process.
 const littleElse = 0.01
@@ -58,11 +58,10 @@ func deliverRows() []row {
 	var rows []row
 	for _, d := range deliveredKinds {
 		rows = append(rows, row{
-			name:   "deliver/time" + d.name,
-			title:  "one event from the ring buffer to a loop that adds up what is in it, processor time: " + d.title,
-			rounds: 15,
-			goals: []compare.Goal{{Of: byTrace, Than: byLibbpfDecoded, Times: 1.5,
-				Floor: leastDelivery}},
+			name:    "deliver/time" + d.name,
+			title:   "one event from the ring buffer to a loop that adds up what is in it, processor time: " + d.title,
+			rounds:  15,
+			goals:   []compare.Goal{{Of: byTrace, Than: byLibbpfDecoded, Times: 1.5}},
 			prepare: func(e *env) ([]compare.Contestant, error) { return e.deliveries(d) },
 		})
 	}
@@ -137,23 +136,7 @@ func (e *env) deliveries(d delivered) ([]compare.Contestant, error) {
 	// to collect they only take what Go takes when it has been idle, once.
 	all := []compare.Contestant{byEvents(byTrace, reused, threadTime),
 		byEvents(byKeeper, kept, processorTime)}
-	reader, err := e.ringReader(reused.ring)
-	if err != nil {
-		return nil, err
-	}
-	memory, err := e.mapRing(reused.ring)
-	if err != nil {
-		return nil, err
-	}
-	for _, undecoded := range []struct {
-		name string
-		read func(count int) error
-	}{{byReader, reader}, {byMemory, memory.readAll}} {
-		all = append(all, contestant(undecoded.name, reused, func() (float64, uint64, error) {
-			spent, err := threadTime(func() error { return undecoded.read(eventsAtATime) })
-			return spent, reused.sum, err // it adds up the bytes
-		}))
-	}
+
 	libbpf, err := e.start("libbpf")
 	if err != nil {
 		return append(all, missing(byLibbpfBytes, err), missing(byLibbpfDecoded, err)), nil
@@ -209,17 +192,6 @@ func readByLibbpf(
 	return came, spent, uint64(signed), err
 }
 
-// ringReader returns a function that reads events from a ring buffer by
-// [ringbuf.Reader].
-func (e *env) ringReader(id ebpf.MapID) (func(count int) error, error) {
-	ring, err := ebpf.NewMapFromID(id)
-	if err != nil {
-		return nil, err
-	}
-	e.cleanup(func() { ring.Close() })
-	return e.drainRing(ring)
-}
-
 // deliveryAllocations are who delivers events to Go programs.
 func (e *env) deliveryAllocations(d delivered) ([]compare.Contestant, error) {
 	path, target, err := e.startTarget()
@@ -256,4 +228,155 @@ func (e *env) deliveryAllocations(d delivered) ([]compare.Contestant, error) {
 		}})
 	}
 	return all, nil
+}
+
+// delivery is a session whose events are delivered, to itself or to others that
+// read its ring buffer.
+type delivery struct {
+	of      delivered
+	session *trace.Session
+	ring    ebpf.MapID
+	target  *peer.Process
+	probe   string
+	sum     uint64 // of what is in eventsAtATime, the same for all readers
+}
+
+// startTarget starts a copy of peers/target.c: another run's hits of the same
+// file would be seen here.
+func (e *env) startTarget() (path string, target *peer.Process, err error) {
+	if runtime.GOARCH != "amd64" {
+		return "", nil, &unableError{"the sites in peers/target.c are written for x86-64"}
+	}
+	built, err := peer.Build("target")
+	if err != nil {
+		return "", nil, &notHereError{reason: err.Error()}
+	}
+	if path, err = e.copyOf(built); err != nil {
+		return "", nil, err
+	}
+	target, err = e.untilClosed(peer.StartCommand(exec.Command(path)))
+	return path, target, err
+}
+
+// deliver opens a session for one of the target's twins.
+func (e *env) deliver(
+	d delivered, path string, target *peer.Process, twin int, opts trace.SessionOptions,
+) (*delivery, error) {
+	if d.text > 0 {
+		opts.Captures = []trace.Capture{{Arg: "arg0", Max: d.text}}
+	}
+	opts.ArgumentsOnly = !d.header
+	before, err := ringBuffers()
+	if err != nil {
+		return nil, err
+	}
+	session, err := trace.New(&opts)
+	if err != nil {
+		return nil, err
+	}
+	e.cleanup(func() { session.Close() })
+	after, err := ringBuffers()
+	if err != nil {
+		return nil, err
+	}
+	v := &delivery{of: d, session: session, target: target,
+		probe: fmt.Sprintf("%s_%d", d.probe, twin)}
+	for id := range after {
+		if !before[id] {
+			v.ring = id
+		}
+	}
+	return v, v.attach(path)
+}
+
+func (v *delivery) attach(path string) error {
+	_, err := v.session.Attach(usdt.Target{Path: path}, nil, elfnote.Exact("bench", v.probe))
+	return err
+}
+
+// ringBuffers returns the IDs of the ring buffers that this process has open. A
+// session does not say which is its own.
+func ringBuffers() (map[ebpf.MapID]bool, error) {
+	found := make(map[ebpf.MapID]bool)
+	descriptors, err := filepath.Glob("/proc/self/fdinfo/*")
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range descriptors {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			continue // it was the one of reading the folder
+		}
+		kind, id := 0, ebpf.MapID(0)
+		for line := range strings.Lines(string(text)) {
+			fmt.Sscanf(line, "map_type:\t%d", &kind)
+			fmt.Sscanf(line, "map_id:\t%d", &id)
+		}
+		if ebpf.MapType(kind) == ebpf.RingBuf {
+			found[id] = true
+		}
+	}
+	return found, nil
+}
+
+// send has events sent, with nobody waiting for them.
+func (v *delivery) send(count int) error {
+	_, err := v.target.Ask("run", v.probe, count)
+	return err
+}
+
+// clock measures the processor time that some work takes, in nanoseconds.
+type clock func(work func() error) (float64, error)
+
+// receive returns the time of so many events, by a clock of processor time, and
+// the sum of what was in them. None may be lost.
+func (v *delivery) receive(count int, time clock) (spent float64, sum uint64, err error) {
+	before, err := v.session.Losses()
+	if err != nil {
+		return 0, 0, err
+	}
+	// With a context that can end, as programs have it.
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	came := 0
+	spent, err = time(func() (err error) {
+		sum, came, err = v.take(ctx, count)
+		return err
+	})
+	if err != nil {
+		return 0, 0, fmt.Errorf("%d of %d events came: %w", came, count, err)
+	}
+	after, err := v.session.Losses()
+	if err == nil && after.Events != before.Events {
+		err = fmt.Errorf("%d events were lost", after.Events-before.Events)
+	}
+	return spent, sum, err
+}
+
+// take is a loop over events as a program has it: until so many came, or the
+// context is done. It returns the sum of what was in the arguments.
+func (v *delivery) take(ctx context.Context, most int) (sum uint64, came int, err error) {
+	hasText := v.of.text > 0
+	for event, err := range v.session.Events(ctx) {
+		if err != nil {
+			if lost := (*trace.LostError)(nil); errors.As(err, &lost) {
+				continue
+			}
+			return sum, came, err
+		}
+		// In the loop's body, as it is in libbpf's program.
+		of := uint64(0)
+		for i := range event.Args {
+			of += event.Args[i].Uint()
+		}
+		if hasText {
+			text, _ := event.Args[0].Data()
+			of += uint64(len(text))
+		}
+		sum += of
+		if came++; came == most {
+			break
+		}
+	}
+	return sum, came, nil
 }

@@ -5,17 +5,24 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"sync"
 	"time"
 
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/rlimit"
+	"golang.org/x/sys/unix"
+
 	"github.com/gousdt/gousdt/bench/internal/compare"
 	"github.com/gousdt/gousdt/bench/internal/peer"
 	"github.com/gousdt/gousdt/bench/internal/synth"
+	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/usdt"
 )
 
@@ -184,4 +191,122 @@ func timed(work func() error) (float64, error) {
 	start := time.Now()
 	err := work()
 	return since(start), err
+}
+
+// tracer is a Manager with the programs of peers/hit.bpf.c.
+type tracer struct {
+	*usdt.Manager
+	programs map[string]*ebpf.Program
+	events   *ebpf.Map
+	memory   map[string]*ebpf.Map // the support maps
+}
+
+// The programs of peers/hit.bpf.c, by the header that they are compiled with.
+const (
+	ownObject    = "gousdt.bpf.o"
+	libbpfObject = "libbpf.bpf.o"
+)
+
+// tracer loads the programs of an object. ring is the size of the ring buffer,
+// 0 if nothing will be sent.
+func (e *env) tracer(name string, opts usdt.ManagerOptions, ring uint32) (*tracer, error) {
+	if err := rlimit.RemoveMemlock(); err != nil {
+		return nil, err
+	}
+	object, err := peer.Build(name)
+	if err != nil {
+		return nil, &notHereError{reason: err.Error()}
+	}
+	spec, err := usdt.LoadCollectionSpec(object)
+	if err != nil {
+		return nil, err
+	}
+	spec.Maps["events"].MaxEntries = max(ring, 64<<10)
+	manager, err := usdt.NewManager(spec, &opts)
+	if err != nil {
+		return nil, err
+	}
+	e.cleanup(func() { manager.Close() })
+	options := manager.CollectionOptions()
+	collection, err := ebpf.NewCollectionWithOptions(spec, *options)
+	if err != nil {
+		return nil, err
+	}
+	e.cleanup(collection.Close)
+	return &tracer{
+		Manager:  manager,
+		programs: collection.Programs,
+		events:   collection.Maps["events"],
+		memory:   options.MapReplacements,
+	}, nil
+}
+
+// attaching returns what attaches one program to the probes that match.
+func (t *tracer) attaching(path string, patterns ...elfnote.Pattern) attachFunc {
+	return func() (func() error, error) {
+		lnk, err := t.Attach(t.programs["add3"], usdt.Target{Path: path}, nil, patterns...)
+		if err != nil {
+			return nil, err
+		}
+		return lnk.Close, nil
+	}
+}
+
+// How libbpf attaches, which depends on its version.
+const (
+	modePerf  = "perf"
+	modeMulti = "multi"
+)
+
+// libbpf starts libbpf with its programs loaded, and tells how it attaches.
+func (e *env) libbpf() (p *peer.Process, mode string, err error) {
+	object, err := peer.Build(libbpfObject)
+	if err != nil {
+		return nil, "", err
+	}
+	if p, err = e.start("libbpf"); err != nil {
+		return nil, "", err
+	}
+	answer, err := p.Ask("load", object)
+	if err != nil {
+		return nil, "", err
+	}
+	return p, answer[0], nil
+}
+
+// oneProcessor is the last processor that this process may use. What takes
+// nanoseconds is measured there for all: which caches have what is read depends
+// on who has written it where.
+func oneProcessor() (*unix.CPUSet, error) {
+	var all, last unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &all); err != nil {
+		return nil, os.NewSyscallError("sched_getaffinity", err)
+	}
+	for i := range 8 * 1024 {
+		if all.IsSet(i) {
+			last.Zero()
+			last.Set(i)
+		}
+	}
+	return &last, nil
+}
+
+// runOn runs work on these processors only.
+func runOn(processors *unix.CPUSet, work func() error) error {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	var before unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &before); err != nil {
+		return os.NewSyscallError("sched_getaffinity", err)
+	}
+	if err := unix.SchedSetaffinity(0, processors); err != nil {
+		return os.NewSyscallError("sched_setaffinity", err)
+	}
+	return errors.Join(work(),
+		os.NewSyscallError("sched_setaffinity", unix.SchedSetaffinity(0, &before)))
+}
+
+// keepOn has another process run on these processors only.
+func keepOn(processors *unix.CPUSet, pid int) error {
+	return os.NewSyscallError("sched_setaffinity", unix.SchedSetaffinity(pid, processors))
 }

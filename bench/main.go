@@ -5,10 +5,12 @@
 package main
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"os"
 	"regexp"
+	"slices"
 	"time"
 
 	"github.com/gousdt/gousdt/bench/internal/compare"
@@ -47,9 +49,6 @@ func main() {
 	if *list {
 		for _, r := range rows() {
 			fmt.Println(r.name)
-		}
-		for _, t := range tables() {
-			fmt.Println(t.name)
 		}
 		return
 	}
@@ -98,11 +97,6 @@ func run(s scale, wanted *regexp.Regexp, output string, wait time.Duration) erro
 			rep.addRow(e.measureRow(r))
 		}
 	}
-	for _, t := range tables() {
-		if wanted.MatchString(t.name) {
-			rep.addTable(e.measureTable(t))
-		}
-	}
 	rep.printGoals()
 	fmt.Printf("\nmeasured in %v\n", time.Since(start).Round(time.Second))
 	if output != "" {
@@ -139,16 +133,67 @@ func (e *env) measureRow(r row) rowResult {
 	return result
 }
 
-// tableResult is a table with what came out.
-type tableResult struct {
-	table
-	lines [][]string
-	err   error // why it was not run
+// ours is the contestant that the goals are about, in most rows.
+const ours = "gousdt"
+
+// A row is some work that several contestants do.
+type row struct {
+	name  string // what -run matches
+	title string
+	unit  compare.Unit
+	// rounds of a full run, and how long a contestant works in each, for short
+	// work that is repeated.
+	rounds int
+	sample time.Duration
+	goals  []compare.Goal
+	// prepare is called once, and what it prepares is cleaned up after the row.
+	// A notHereError means that something is not installed.
+	prepare func(e *env) ([]compare.Contestant, error)
 }
 
-func (e *env) measureTable(t table) tableResult {
-	own := e.nested()
-	defer own.close()
-	lines, err := t.measure(own)
-	return tableResult{table: t, lines: lines, err: err}
+// notHereError says what is not installed.
+type notHereError struct{ reason string }
+
+func (e *notHereError) Error() string { return e.reason }
+
+func isNotHere(err error) bool {
+	var notHere *notHereError
+	return errors.As(err, &notHere)
+}
+
+// unableError says why something cannot be run, or is not worth while, whatever
+// is installed.
+type unableError struct{ reason string }
+
+func (e *unableError) Error() string { return e.reason }
+
+func isUnable(err error) bool {
+	var unable *unableError
+	return errors.As(err, &unable)
+}
+
+// missing is a contestant that does not take part.
+func missing(name string, err error) compare.Contestant {
+	return compare.Contestant{Name: name, Missing: err}
+}
+
+// repeated makes a Measure of a function that does the work once.
+func repeated(work func() error) func(n int) (float64, error) {
+	return func(n int) (float64, error) {
+		start := time.Now()
+		for range n {
+			if err := work(); err != nil {
+				return 0, err
+			}
+		}
+		return float64(time.Since(start).Nanoseconds()) / float64(n), nil
+	}
+}
+
+// rows returns all rows, in the order of the report.
+func rows() []row {
+	return slices.Concat(
+		listRows(), toolRows(), attachRows(), jvmRows(), detachRows(), hitRows(),
+		callRows(), deliverRows(), losslessRows(), printRows(), watchRows(),
+	)
 }

@@ -130,9 +130,9 @@ func TestReferenceIsMadeOfTheHelp(t *testing.T) {
 }
 
 func TestCostsAreThoseMeasured(t *testing.T) {
-	d := page(t, "README.md", "| [list](docs/performance.md) | 2.03 ms | 9 ms |\n| else | 7 ms |\n",
-		"docs/performance.md", "| gousdt | 2.03 ms (1 … 3) |\n")
+	d := page(t, "README.md", "| [list](docs/measurements.md) | 2.03 ms | 9 ms |\n| else | 7 ms |\n",
+		"docs/measurements.md", "| gousdt | 2.03 ms (1 … 3) |\n")
 	problems, err := measuredProblems(filepath.Dir(d.Path))
 	qt.Assert(t, qt.IsNil(err))
-	qt.Check(t, qt.DeepEquals(problems, []string{d.Path + ":1: docs/performance.md has no 9 ms"}))
+	qt.Check(t, qt.DeepEquals(problems, []string{d.Path + ":1: docs/measurements.md has no 9 ms"}))
 }

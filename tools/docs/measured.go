@@ -13,9 +13,9 @@ import (
 var quantity = regexp.MustCompile(`[0-9.]+ (ns|µs|ms|s|KiB|MiB)\b`)
 
 // measuredProblems finds costs in rows of README.md that link to
-// docs/performance.md, which was made anew since and has them no longer.
+// docs/measurements.md, which was made anew since and has them no longer.
 func measuredProblems(root string) (problems []string, err error) {
-	measured, err := os.ReadFile(filepath.Join(root, "docs", "performance.md"))
+	measured, err := os.ReadFile(filepath.Join(root, "docs", "measurements.md"))
 	if err != nil {
 		return nil, err
 	}
@@ -27,12 +27,12 @@ func measuredProblems(root string) (problems []string, err error) {
 	number := 0
 	for line := range strings.Lines(string(text)) {
 		number++
-		if !strings.HasPrefix(line, "|") || !strings.Contains(line, "(docs/performance.md") {
+		if !strings.HasPrefix(line, "|") || !strings.Contains(line, "(docs/measurements.md") {
 			continue
 		}
 		for _, cost := range quantity.FindAllString(line, -1) {
 			if !strings.Contains(string(measured), " "+cost+" ") {
-				problems = append(problems, fmt.Sprintf("%s:%d: docs/performance.md has no %s",
+				problems = append(problems, fmt.Sprintf("%s:%d: docs/measurements.md has no %s",
 					readme, number, cost))
 			}
 		}
