@@ -122,6 +122,17 @@ func (im *Image) RawNote(owner string, kind uint32, descriptor []byte, align int
 	return b
 }
 
+// ProbeNote makes the note of a probe.
+func (im *Image) ProbeNote(
+	location, base, semaphore uint64, provider, name, arguments string,
+) []byte {
+	descriptor := im.Words(nil, location, base, semaphore)
+	for _, text := range []string{provider, name, arguments} {
+		descriptor = append(append(descriptor, text...), 0)
+	}
+	return im.RawNote("stapsdt\x00", 3, descriptor, 4)
+}
+
 // Wide reports whether the class is ELFCLASS64.
 func (im *Image) Wide() bool { return im.Class == elf.ELFCLASS64 }
 
