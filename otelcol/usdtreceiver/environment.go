@@ -72,7 +72,7 @@ func addAttributes(to map[string]string, list string) {
 }
 
 func addValue(to map[string]string, key, value string) {
-	value = validText([]byte(value))
+	value = validText(value)
 	if value != "" && len(value) <= maxServiceValue {
 		to[key] = value
 	}

@@ -5,6 +5,7 @@ package usdtreceiver
 import (
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/go-quicktest/qt"
 )
@@ -44,4 +45,15 @@ func TestServiceOf(t *testing.T) {
 				qt.DeepEquals(serviceOf(strings.Join(test.environment, "\x00")+"\x00"), test.want))
 		})
 	}
+}
+
+func FuzzServiceOf(f *testing.F) {
+	f.Add("OTEL_SERVICE_NAME=shop\x00OTEL_RESOURCE_ATTRIBUTES=service.version=1%2E2,x=y\x00")
+	f.Fuzz(func(t *testing.T, environment string) {
+		for key, value := range serviceOf(environment) {
+			qt.Check(t, qt.IsTrue(utf8.ValidString(value) && len(value) <= maxServiceValue))
+			qt.Check(t, qt.IsTrue(value != "" && (strings.HasPrefix(key, "service.") ||
+				strings.HasPrefix(key, "deployment."))))
+		}
+	})
 }

@@ -65,7 +65,7 @@ func (s *source) deliver(ending context.Context, b batch) {
 					s.send(ending, b)
 					return
 				}
-				b.add(event)
+				s.convert(func() { b.add(event) })
 				switch n := b.count(); {
 				case n >= maxBatch:
 					s.send(ending, b)
@@ -79,6 +79,20 @@ func (s *source) deliver(ending context.Context, b batch) {
 			}
 		}
 	})
+}
+
+// convert has a hit, or what was counted of some, made a part of what is sent.
+// What processes say goes through here: whatever mistake there is in reading
+// it, one of them must not end the Collector. Nothing else recovers.
+func (s *source) convert(work func()) {
+	defer func() {
+		if mistake := recover(); mistake != nil {
+			s.unconverted.Add(1)
+			s.receiver.logger.Error("an event could not be converted: please report this",
+				zap.String("source", s.name), zap.Any("mistake", mistake), zap.Stack("stack"))
+		}
+	}()
+	work()
 }
 
 // send sends a batch, and tries again while it is refused for now.

@@ -4,10 +4,17 @@ package usdtreceiver
 
 import (
 	"testing"
+	"unicode/utf8"
 
 	"github.com/go-quicktest/qt"
 	"go.opentelemetry.io/collector/pdata/pcommon"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"go.uber.org/zap/zaptest/observer"
 
+	"github.com/gousdt/gousdt/container"
+	"github.com/gousdt/gousdt/proc"
+	"github.com/gousdt/gousdt/stack"
 	"github.com/gousdt/gousdt/trace"
 )
 
@@ -27,5 +34,63 @@ func TestProcessesWithoutNumbers(t *testing.T) {
 		term{source: "pid"}.put(to, "p", &test.event)
 		term{source: "tid"}.put(to, "t", &test.event)
 		qt.Check(t, qt.DeepEquals(to.AsRaw(), test.want))
+	}
+}
+
+// A mistake in converting one event costs that event.
+func TestMistakesEndNothing(t *testing.T) {
+	core, logged := observer.New(zapcore.ErrorLevel)
+	s := &source{name: "spans[0]", receiver: &usdtReceiver{logger: zap.New(core)}}
+	var texts []string
+	done := 0
+	for range 2 {
+		s.convert(func() { _ = texts[1] })
+		s.convert(func() { done++ })
+	}
+	qt.Check(t, qt.Equals(done, 2))
+	qt.Check(t, qt.Equals(s.unconverted.Load(), 2))
+	qt.Check(t, qt.Equals(logged.FilterField(zap.String("source", "spans[0]")).Len(), 2))
+}
+
+// What processes call themselves is bytes; what leaves is UTF-8.
+func TestResourcesAreValidText(t *testing.T) {
+	const bad = "lxc.payload.\xff"
+	for _, r := range []*resource{
+		{path: "/" + bad, container: container.Container{ID: "\xff", Runtime: "\xff",
+			PodUID: "\xff"}},
+		{process: &process{Process: proc.Process{Command: "\xff"}, executable: "/\xff"},
+			service: map[string]string{attributeServiceName: "\xff"}},
+	} {
+		all := pcommon.NewResource()
+		r.fill(all)
+		for name, value := range all.Attributes().All() {
+			qt.Check(t, qt.IsTrue(utf8.ValidString(value.AsString())), qt.Commentf("%s", name))
+		}
+	}
+	b := newProfilesBuilder(&source{receiver: &usdtReceiver{}})
+	b.location(stack.Frame{File: "\xff", BuildID: "\xff", Function: "\xff"}, false)
+	for _, text := range b.tables.StringTable().All() {
+		qt.Check(t, qt.IsTrue(utf8.ValidString(text)))
+	}
+	for _, a := range b.tables.AttributeTable().All() {
+		qt.Check(t, qt.IsTrue(utf8.ValidString(a.Value().AsString())))
+	}
+}
+
+func TestConstantAttributes(t *testing.T) {
+	for text, want := range map[string]string{
+		`'postgresql'`: "postgresql", `"it's"`: "it's", `''`: "",
+	} {
+		parsed, err := parseTerm(text, true)
+		qt.Assert(t, qt.IsNil(err))
+		to := pcommon.NewMap()
+		parsed.put(to, "db.system.name", &trace.Event{})
+		value, ok := to.Get("db.system.name")
+		qt.Check(t, qt.IsTrue(ok))
+		qt.Check(t, qt.Equals(value.Str(), want))
+	}
+	for _, text := range []string{`'x`, `x'`, `'x' y`, `'it's'`} {
+		_, err := parseTerm(text, true)
+		qt.Check(t, qt.IsNotNil(err), qt.Commentf("%s", text))
 	}
 }

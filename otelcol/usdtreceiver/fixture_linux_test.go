@@ -184,6 +184,17 @@ func (b *benchmark) transactions(arguments ...string) uint64 {
 	return transactionsOf(b.t, b.run(append([]string{"-n"}, arguments...)...))
 }
 
+// marked is transactions of one statement each that ofTest lets through, and
+// nobody else's.
+func (b *benchmark) marked(arguments ...string) uint64 {
+	b.t.Helper()
+	script := filepath.Join(b.t.TempDir(), "marked.sql")
+	qt.Assert(b.t, qt.IsNil(os.WriteFile(script,
+		[]byte(mark+" UPDATE pgbench_tellers SET tbalance = tbalance + 1 WHERE tid = :client_id + 1;\n"),
+		0o644)))
+	return b.transactions(append(arguments, "-f", script)...)
+}
+
 func transactionsOf(t testing.TB, output string) uint64 {
 	t.Helper()
 	found := processed.FindStringSubmatch(output)

@@ -21,15 +21,16 @@ import (
 	"github.com/gousdt/gousdt/internal/testneeds"
 )
 
-// mark begins the statements of a test: other servers may be at work.
-const mark = "/*gousdt*/"
+// mark begins the statements of this test program: other servers may be at
+// work, also those of another run of these tests.
+var mark = fmt.Sprintf("/*gousdt%d*/", os.Getpid())
 
 var ofTest = fmt.Sprintf("str(query, %d) == %q", len(mark), mark)
 
 // script is a pgbench script whose statements take 1 to 14 ms, but none from 4
 // to 9: so they are on one side of 6 ms, whoever measures them. Each has a text
 // of its own.
-const script = `
+var script = `
 \set n random(1, 1000000000)
 \set t :n % 8
 \set t CASE WHEN :t < 4 THEN :t ELSE :t + 6 END

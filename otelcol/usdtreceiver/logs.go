@@ -37,12 +37,8 @@ func (c *LogConfig) parse() (*logs, error) {
 	if l.attributes, err = parseAttributes(c.Attributes, false); err != nil {
 		return nil, err
 	}
-	var terms []term
-	for _, a := range l.attributes {
-		terms = append(terms, a.term)
-	}
 	l.options = trace.SessionOptions{
-		Filter: c.Where, Captures: captures(terms), Definitions: providers.Builtin(),
+		Filter: c.Where, Captures: captures(l.terms()), Definitions: providers.Builtin(),
 		CgroupIDs: true, RingSize: c.BufferSize, Delay: delay, SampleRate: c.RateLimit,
 		Containers: new(container.Cgroups), // see metricOptions
 	}
@@ -50,6 +46,14 @@ func (c *LogConfig) parse() (*logs, error) {
 		l.options.Texts = defaultText
 	}
 	return l, l.options.Validate()
+}
+
+// terms are what is read of each hit.
+func (l *logs) terms() (all []term) {
+	for _, a := range l.attributes {
+		all = append(all, a.term)
+	}
+	return all
 }
 
 func (c *LogConfig) validate() error {
@@ -64,7 +68,8 @@ func (r *usdtReceiver) startLogs(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
-		s, err := r.open(name, &parsed.options, []elfnote.Pattern{parsed.event})
+		s, err := r.open(name, &parsed.options,
+			item{name, []elfnote.Pattern{parsed.event}, parsed.terms()})
 		if err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
@@ -116,16 +121,17 @@ func (b *logBatch) add(e *trace.Event) {
 		scope.Scope().SetName(metadata.ScopeName)
 		b.scopes[r] = scope
 	}
-	record := scope.LogRecords().AppendEmpty()
+	record := plog.NewLogRecord() // a part of what is sent only when it is complete
 	b.logs.fill(record, e, hits)
 	r.fillThread(record.Attributes(), e)
+	record.MoveTo(scope.LogRecords().AppendEmpty())
 }
 
 func (l *logs) fill(record plog.LogRecord, e *trace.Event, hits uint64) {
 	record.SetTimestamp(pcommon.NewTimestampFromTime(e.Time))
 	record.SetObservedTimestamp(pcommon.NewTimestampFromTime(time.Now()))
-	record.SetEventName(validText([]byte(e.Probe)))
-	record.Body().SetStr(e.String())
+	record.SetEventName(validText(e.Probe))
+	record.Body().SetStr(validText(e.String()))
 	to := record.Attributes()
 	if l.config.RateLimit > 0 {
 		to.PutInt(attributeHits, int64(hits))
@@ -137,9 +143,9 @@ func (l *logs) fill(record plog.LogRecord, e *trace.Event, hits uint64) {
 		return
 	}
 	for i, v := range e.Args {
-		name := argumentPrefix + validText([]byte(e.Site.ArgumentName(i)))
+		name := argumentPrefix + validText(e.Site.ArgumentName(i))
 		if text, _ := v.Data(); text != nil && v.Kind() != trace.Bytes {
-			to.PutStr(name, validText(text))
+			putText(to, name, text)
 		} else {
 			putValue(to, name, v)
 		}

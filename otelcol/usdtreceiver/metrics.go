@@ -12,7 +12,6 @@ import (
 
 	"go.opentelemetry.io/collector/consumer/consumererror"
 
-	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/trace"
 )
 
@@ -33,7 +32,7 @@ const format = "usdt"
 
 func (r *usdtReceiver) startMetrics(ctx context.Context) error {
 	m := &metricsSource{}
-	var patterns []elfnote.Pattern
+	var items []item
 	for i := range r.config.Metrics {
 		parsed, err := r.config.Metrics[i].parse(r.config.Resource, r.config.CardinalityLimit)
 		if err != nil {
@@ -41,12 +40,12 @@ func (r *usdtReceiver) startMetrics(ctx context.Context) error {
 		}
 		m.metrics = append(m.metrics, parsed)
 		m.tables = append(m.tables, newTable(r.config.CardinalityLimit))
-		patterns = append(patterns, parsed.patterns...)
+		items = append(items, item{name: fmt.Sprintf("metrics[%d]", i), patterns: parsed.patterns})
 	}
 	opts := metricOptions(m.metrics...)
 	m.aggregators = opts.Aggregators
 	var err error
-	if m.source, err = r.open("metrics", opts, patterns); err != nil {
+	if m.source, err = r.open("metrics", opts, items...); err != nil {
 		return err
 	}
 	r.metrics = m
@@ -105,8 +104,10 @@ func (m *metricsSource) take(i int) (time.Time, error) {
 	m.sync(snapshot)
 	for j := range snapshot.Rows {
 		row := &snapshot.Rows[j]
-		resource := m.receiver.processes.resourceOf(pidOf(row, keys), row.Keys[0].Uint())
-		m.tables[i].add(row, keys, resource, snapshot.Start, snapshot.Time)
+		m.convert(func() {
+			resource := m.receiver.processes.resourceOf(pidOf(row, keys), row.Keys[0].Uint())
+			m.tables[i].add(row, keys, resource, snapshot.Start, snapshot.Time)
+		})
 	}
 	m.tables[i].addOverflow(&snapshot.Other, snapshot.Start, snapshot.Time)
 	return snapshot.Time, nil

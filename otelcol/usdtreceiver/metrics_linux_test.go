@@ -40,12 +40,12 @@ func TestMetricsCountEachTransaction(t *testing.T) {
 					"temporality": temporality, "collection_interval": "20ms", "resource": resource,
 					"metrics": []any{map[string]any{
 						"name": "duration", "pair": "postgresql:query",
-						"where":      `str(query, 17) == "UPDATE pgbench_te"`,
+						"where":      ofTest,
 						"attributes": map[string]any{"operation": "str(arg0, 6)"},
 					}},
 				})
 				s.awaitAttached(b.File, "metrics")
-				n := b.transactions("-c", "4", "-t", "200")
+				n := b.marked("-c", "4", "-t", "200")
 				end()
 				var counted uint64
 				if temporality == "delta" {
@@ -108,12 +108,12 @@ func TestRefusedMetricsComeLater(t *testing.T) {
 				"temporality": temporality, "collection_interval": "20ms",
 				"metrics": []any{map[string]any{
 					"name": "duration", "pair": "postgresql:query",
-					"where": `str(query, 17) == "UPDATE pgbench_te"`,
+					"where": ofTest,
 				}},
 			})
 			s.awaitAttached(b.File, "metrics")
 			s.refuse.Store(true)
-			n := b.transactions("-c", "2", "-t", "100")
+			n := b.marked("-c", "2", "-t", "100")
 			s.refuse.Store(false)
 			end()
 			var counted uint64

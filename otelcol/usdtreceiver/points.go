@@ -154,7 +154,7 @@ func putValue(to pcommon.Map, name string, v trace.Value) {
 	case !v.IsPresent():
 	case v.Kind() == trace.Text:
 		data, _ := v.Data()
-		to.PutStr(name, validText(data))
+		putText(to, name, data)
 	case v.Kind() == trace.Bytes:
 		data, _ := v.Data()
 		to.PutEmptyBytes(name).FromRaw(data)
@@ -173,4 +173,13 @@ func isLarge(v trace.Value) bool { return v.Kind() == trace.Unsigned && v.Uint()
 
 // validText returns bytes of a traced program as the UTF-8 that OTLP wants. A
 // text that was cut may end within a character.
-func validText(b []byte) string { return strings.ToValidUTF8(string(b), "\uFFFD") }
+func validText[T string | []byte](text T) string {
+	return strings.ToValidUTF8(string(text), "\uFFFD")
+}
+
+// putText sets an attribute to a text, of whoever it is. All texts that leave
+// go through here or through validText: a backend that checks them refuses the
+// batch of a whole node for one that is not UTF-8.
+func putText[T string | []byte](to pcommon.Map, name string, text T) {
+	to.PutStr(name, validText(text))
+}

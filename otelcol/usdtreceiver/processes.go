@@ -4,6 +4,7 @@ package usdtreceiver
 
 import (
 	"context"
+	"maps"
 	"path"
 	"slices"
 	"strconv"
@@ -46,9 +47,9 @@ type process struct {
 // name returns what the process is called: by its program, if that can be read.
 func (p *process) name() string {
 	if p.executable != "" {
-		return validText([]byte(path.Base(strings.TrimSuffix(p.executable, " (deleted)"))))
+		return path.Base(strings.TrimSuffix(p.executable, " (deleted)"))
 	}
-	return validText([]byte(p.Command))
+	return p.Command
 }
 
 // processes are those that map files with wanted probes, as the watch reports
@@ -62,8 +63,9 @@ type processes struct {
 	symbolizer *stack.Symbolizer // nil without profiles
 
 	mu        sync.Mutex
-	byPID     map[int]*process // the latest of each
-	gone      []*process       // in the order in which they went
+	byPID     map[int]*process             // the latest of each
+	services  map[string]map[*process]bool // those of byPID that have one, by groupKeys
+	gone      []*process                   // in the order in which they went
 	running   int
 	seen      uint64 // how often a process has appeared
 	resources map[resourceID]*resource
@@ -78,7 +80,8 @@ type resourceID struct {
 func newProcesses(kind ResourceKind, fs *proc.FS, cgroups *container.Cgroups) *processes {
 	return &processes{
 		kind: kind, fs: fs, cgroups: cgroups, boot: bootID(fs),
-		byPID: make(map[int]*process), resources: make(map[resourceID]*resource),
+		byPID: make(map[int]*process), services: make(map[string]map[*process]bool),
+		resources: make(map[resourceID]*resource),
 	}
 }
 
@@ -121,7 +124,45 @@ func (ps *processes) appeared(found proc.Process) {
 		ps.seen++
 	}
 	p.pairs++
+	ps.remove(ps.byPID[found.PID])
 	ps.byPID[found.PID] = p
+	if len(p.service) > 0 {
+		for _, key := range groupKeys(p.cgroup, p.container) {
+			if ps.services[key] == nil {
+				ps.services[key] = make(map[*process]bool)
+			}
+			ps.services[key][p] = true
+		}
+	}
+}
+
+// remove makes a process none of byPID.
+func (ps *processes) remove(p *process) {
+	if p == nil {
+		return
+	}
+	delete(ps.byPID, p.PID)
+	for _, key := range groupKeys(p.cgroup, p.container) {
+		if delete(ps.services[key], p); len(ps.services[key]) == 0 {
+			delete(ps.services, key)
+		}
+	}
+}
+
+// groupKeys returns what the processes of a control group have in common: its
+// path, or its container's ID.
+//
+// In a cgroup namespace, as a container has one, the kernel says where another
+// container is beside the own one: "/../../pod/ID", from which its path does
+// not follow. So containers are compared by their IDs.
+func groupKeys(path string, c container.Container) (keys []string) {
+	if path != "" {
+		keys = append(keys, path)
+	}
+	if c.ID != "" {
+		keys = append(keys, "container "+c.ID) // a path begins with a slash
+	}
+	return keys
 }
 
 func (ps *processes) disappeared(old proc.Process) {
@@ -154,7 +195,7 @@ func (ps *processes) drop() {
 			break
 		}
 		if ps.byPID[p.PID] == p {
-			delete(ps.byPID, p.PID)
+			ps.remove(p)
 		}
 		n++
 	}
@@ -268,26 +309,23 @@ func (ps *processes) newResource(group uint64, p *process) *resource {
 
 // serviceOf returns what the environments of the processes of a control group
 // agree in: nil if there is none.
-//
-// In a cgroup namespace, as a container has one, the kernel says where another
-// container is beside the own one: "/../../pod/ID", from which its path does
-// not follow. So containers are compared by their IDs.
 func (ps *processes) serviceOf(r *resource) map[string]string {
+	if r.path == "" {
+		return nil
+	}
 	var common map[string]string
-	for _, p := range ps.byPID {
-		switch {
-		case r.path == "" || len(p.service) == 0:
-		case p.cgroup != r.path && (r.container.ID == "" || p.container.ID != r.container.ID):
-		case common == nil:
-			common = make(map[string]string, len(p.service))
-			for key, value := range p.service {
-				common[key] = value
+	for _, key := range groupKeys(r.path, r.container) {
+		for p := range ps.services[key] {
+			if common == nil {
+				common = maps.Clone(p.service)
 			}
-		default:
-			for key, value := range common {
-				if p.service[key] != value {
-					delete(common, key)
+			for name, value := range common {
+				if p.service[name] != value {
+					delete(common, name)
 				}
+			}
+			if len(common) == 0 {
+				return common
 			}
 		}
 	}

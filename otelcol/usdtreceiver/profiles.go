@@ -66,20 +66,21 @@ type profilesSource struct {
 
 func (r *usdtReceiver) startProfiles(ctx context.Context) error {
 	p := &profilesSource{}
-	var patterns []elfnote.Pattern
+	var items []item
 	for i := range r.config.Profiles {
 		parsed, err := r.config.Profiles[i].parse()
 		if err != nil {
 			return fmt.Errorf("profiles[%d]: %w", i, err)
 		}
 		p.profiles = append(p.profiles, parsed)
-		patterns = append(patterns, parsed.event)
+		items = append(items, item{name: fmt.Sprintf("profiles[%d]", i),
+			patterns: []elfnote.Pattern{parsed.event}})
 	}
 	r.processes.symbolizer = stack.NewSymbolizer(r.processes.fs)
 	opts := profileOptions(p.profiles...)
 	p.aggregators = opts.Aggregators
 	var err error
-	if p.source, err = r.open("profiles", opts, patterns); err != nil {
+	if p.source, err = r.open("profiles", opts, items...); err != nil {
 		return err
 	}
 	r.profiles = p
@@ -90,7 +91,7 @@ func (r *usdtReceiver) startProfiles(ctx context.Context) error {
 
 // collect takes what the kernel has counted, and sends it.
 func (p *profilesSource) collect(ctx context.Context) error {
-	b := newProfilesBuilder(p.receiver)
+	b := newProfilesBuilder(p.source)
 	var err error
 	for i, aggregator := range p.aggregators {
 		snapshot, failed := aggregator.Take()

@@ -22,6 +22,7 @@ const (
 // profilesBuilder puts stacks under their resources. Profiles that are sent
 // together share their tables.
 type profilesBuilder struct {
+	source   *source
 	receiver *usdtReceiver
 	all      pprofile.Profiles
 	tables   pprofile.ProfilesDictionary
@@ -48,9 +49,9 @@ type locationID struct {
 	address           uint64
 }
 
-func newProfilesBuilder(r *usdtReceiver) *profilesBuilder {
+func newProfilesBuilder(s *source) *profilesBuilder {
 	b := &profilesBuilder{
-		receiver: r, all: pprofile.NewProfiles(),
+		source: s, receiver: s.receiver, all: pprofile.NewProfiles(),
 		scopes:    make(map[*resource]pprofile.ScopeProfiles),
 		profiles:  make(map[profileID]pprofile.Profile),
 		strings:   make(map[string]int32),
@@ -75,11 +76,14 @@ func newProfilesBuilder(r *usdtReceiver) *profilesBuilder {
 func (b *profilesBuilder) add(ctx context.Context, p *profile, s *trace.Snapshot) {
 	for i := range s.Rows {
 		row := &s.Rows[i]
-		// The key of a stack is the process whose addresses they are.
-		pid := int(row.Keys[1].Uint())
-		r := b.receiver.processes.resourceOf(pid, row.Keys[0].Uint())
-		frames := b.receiver.processes.symbolizer.Frames(ctx, pid, row.Stack)
-		b.sample(b.profile(r, p, s), b.stack(frames), row.Count)
+		b.source.convert(func() {
+			// The key of a stack is the process whose addresses they are.
+			pid := int(row.Keys[1].Uint())
+			r := b.receiver.processes.resourceOf(pid, row.Keys[0].Uint())
+			frames := b.receiver.processes.symbolizer.Frames(ctx, pid, row.Stack)
+			stack := b.stack(frames)
+			b.sample(b.profile(r, p, s), stack, row.Count)
+		})
 	}
 	if s.Other.Count > 0 {
 		b.sample(b.profile(nil, p, s), 0, s.Other.Count)
@@ -119,6 +123,7 @@ func (b *profilesBuilder) profile(r *resource, p *profile, s *trace.Snapshot) pp
 }
 
 func (b *profilesBuilder) text(s string) int32 {
+	s = validText(s)
 	if known, ok := b.strings[s]; ok {
 		return known
 	}
@@ -135,7 +140,7 @@ func (b *profilesBuilder) attribute(known map[string]int32, key, value string) i
 	n := int32(b.tables.AttributeTable().Len())
 	a := b.tables.AttributeTable().AppendEmpty()
 	a.SetKeyStrindex(b.text(key))
-	a.Value().SetStr(value)
+	a.Value().SetStr(validText(value))
 	known[value] = n
 	return n
 }
@@ -195,7 +200,7 @@ func (b *profilesBuilder) mapping(f stack.Frame) int32 {
 	}
 	n := int32(b.tables.MappingTable().Len())
 	m := b.tables.MappingTable().AppendEmpty()
-	m.SetFilenameStrindex(b.text(validText([]byte(f.File))))
+	m.SetFilenameStrindex(b.text(f.File))
 	if f.BuildID != "" {
 		m.AttributeIndices().Append(b.attribute(b.builds, attributeBuildID, f.BuildID))
 	}
@@ -211,7 +216,7 @@ func (b *profilesBuilder) function(f stack.Frame) int32 {
 		return known
 	}
 	n := int32(b.tables.FunctionTable().Len())
-	name := b.text(validText([]byte(f.Function)))
+	name := b.text(f.Function)
 	function := b.tables.FunctionTable().AppendEmpty()
 	function.SetNameStrindex(name)
 	function.SetSystemNameStrindex(name)

@@ -18,10 +18,10 @@ func TestProfiles(t *testing.T) {
 	s, end := started(t, map[string]any{
 		"collection_interval": "100ms",
 		"profiles": []any{map[string]any{"event": "postgresql:query__start",
-			"where": `str(query, 17) == "UPDATE pgbench_te"`}},
+			"where": ofTest}},
 	})
 	s.awaitAttached(b.File, "profiles")
-	n := b.transactions("-c", "2", "-t", "100")
+	n := b.marked("-c", "2", "-t", "100")
 	end()
 	file, err := elfnote.Open(b.File)
 	qt.Assert(t, qt.IsNil(err))

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -68,12 +69,29 @@ const lastWait = 5 * time.Second
 type source struct {
 	name     string // for logs and the receiver's own metrics
 	session  *trace.Session
-	patterns []elfnote.Pattern
+	items    []item
 	receiver *usdtReceiver
 	refused  atomic.Uint64 // events that the pipeline has refused for good
 	limited  atomic.Uint64 // events that were over the limit of all processors
 
+	unconverted atomic.Uint64 // events that convert has failed with
+
 	costs costs
+}
+
+// item is an entry of the configuration, such as metrics[0]. A source is for
+// one, or for several of a kind.
+type item struct {
+	name     string
+	patterns []elfnote.Pattern
+	terms    []term // what it reads of events, with their names
+}
+
+func (s *source) patterns() (all []elfnote.Pattern) {
+	for _, i := range s.items {
+		all = append(all, i.patterns...)
+	}
+	return all
 }
 
 func (r *usdtReceiver) start(_ context.Context, host component.Host) (err error) {
@@ -134,16 +152,16 @@ func (r *usdtReceiver) start(_ context.Context, host component.Host) (err error)
 	return r.observe()
 }
 
-// open makes a session for the probes that match the patterns.
+// open makes a session for the probes of some items.
 func (r *usdtReceiver) open(
-	name string, opts *trace.SessionOptions, patterns []elfnote.Pattern,
+	name string, opts *trace.SessionOptions, items ...item,
 ) (*source, error) {
 	opts.Containers, opts.Statistics = r.cgroups, r.config.MeasureCost
 	session, err := trace.New(opts)
 	if err != nil {
 		return nil, err
 	}
-	s := &source{name: name, session: session, patterns: patterns, receiver: r}
+	s := &source{name: name, session: session, items: items, receiver: r}
 	r.sources = append(r.sources, s)
 	return s, nil
 }
@@ -153,7 +171,7 @@ func (r *usdtReceiver) startWatch(ctx context.Context) (err error) {
 	var sessions []trace.WatchSession
 	for _, s := range r.sources {
 		sessions = append(sessions,
-			trace.WatchSession{Session: s.session, Patterns: s.patterns, Name: s.name})
+			trace.WatchSession{Session: s.session, Patterns: s.patterns(), Name: s.name})
 	}
 	if r.watch, err = trace.WatchSessions(&trace.WatchOptions{
 		Proc:    proc.WatcherOptions{Handler: r.processes.changed},
@@ -208,6 +226,7 @@ func (r *usdtReceiver) warn(ctx context.Context) {
 		if first {
 			first = false
 			ticker.Reset(r.config.ScanInterval)
+			r.warnUnmatched()
 		}
 		switch {
 		case stats.Denied > 0 && denied == 0:
@@ -220,18 +239,48 @@ func (r *usdtReceiver) warn(ctx context.Context) {
 	}
 }
 
+// warnUnmatched says once, after the first scan, which items have no probe in
+// any process so far: a wrong name looks like a service that is idle.
+func (r *usdtReceiver) warnUnmatched() {
+	for _, s := range r.sources {
+		for _, i := range s.items {
+			if s.itemSites(i) == 0 {
+				r.logger.Warn("no process has a probe of this so far: check its name, or start what has it",
+					zap.String("item", i.name), zap.Stringers("probes", i.patterns))
+			}
+		}
+	}
+}
+
+// warnMissing says which arguments that an item reads no site has.
+func (r *usdtReceiver) warnMissing(s *source, a *trace.Attachment) {
+	for _, i := range s.items {
+		for _, t := range i.terms {
+			if (t.source == argumentTerm || t.source == textTerm) &&
+				!slices.ContainsFunc(a.Sites(), t.isOf) {
+				r.logger.Warn("no site has such an argument: an attribute of it is never set "+
+					"(a text of the configuration stands in quotes, as in \"'x'\")",
+					zap.String("item", i.name), zap.String("argument", t.arg),
+					zap.String("file", a.Path()))
+			}
+		}
+	}
+}
+
 // changed logs what the watch has changed.
 func (r *usdtReceiver) changed(c *trace.WatchChanges) {
 	for _, a := range c.Attached {
-		log := r.logger.With(zap.String("source", r.sourceOf(a)), zap.String("file", a.Path()))
+		s := r.sourceOf(a)
+		log := r.logger.With(zap.String("source", s.name), zap.String("file", a.Path()))
 		skipped, count := a.Skipped()
 		log.Info("attached", zap.Int("sites", len(a.Sites())), zap.Int("skipped", count))
 		for _, site := range skipped {
 			log.Warn("a site is not watched", zap.Error(site))
 		}
+		r.warnMissing(s, a)
 	}
 	for _, a := range c.Detached {
-		r.logger.Info("detached", zap.String("source", r.sourceOf(a)), zap.String("file", a.Path()))
+		r.logger.Info("detached", zap.String("source", r.sourceOf(a).name), zap.String("file", a.Path()))
 	}
 	for _, err := range c.Errors {
 		var scan *proc.Error
@@ -243,14 +292,14 @@ func (r *usdtReceiver) changed(c *trace.WatchChanges) {
 	}
 }
 
-// sourceOf returns the name of the source that something is attached for.
-func (r *usdtReceiver) sourceOf(a *trace.Attachment) string {
+// sourceOf returns the source that something is attached for.
+func (r *usdtReceiver) sourceOf(a *trace.Attachment) *source {
 	for _, s := range r.sources {
 		if s.session == a.Session() {
-			return s.name
+			return s
 		}
 	}
-	return ""
+	return &source{}
 }
 
 // shutdown detaches everything, sends what is left and closes the sessions.

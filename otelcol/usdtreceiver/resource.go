@@ -52,7 +52,7 @@ func (r *resource) fill(to pcommon.Resource) {
 	a := to.Attributes()
 	put := func(name, value string) {
 		if value != "" {
-			a.PutStr(name, value)
+			putText(a, name, value)
 		}
 	}
 	for key, value := range r.service {
@@ -62,9 +62,9 @@ func (r *resource) fill(to pcommon.Resource) {
 		a.PutInt(attributePID, int64(p.PID))
 		a.PutInt(attributeParentPID, int64(p.Parent))
 		put(attributeExecutableName, p.name())
-		put(attributeExecutablePath, validText([]byte(p.executable)))
+		put(attributeExecutablePath, p.executable)
 	}
-	put(attributeCgroup, validText([]byte(r.path)))
+	put(attributeCgroup, r.path)
 	put(attributeContainerID, r.container.ID)
 	put(attributeRuntime, r.container.Runtime)
 	put(attributePodUID, r.container.PodUID)
@@ -98,7 +98,7 @@ func (r *resource) name() string {
 		return r.process.name()
 	}
 	unit := container.Unit(r.path)
-	return validText([]byte(strings.TrimSuffix(unit, path.Ext(unit))))
+	return strings.TrimSuffix(unit, path.Ext(unit))
 }
 
 // instanceID returns a UUID that is the same for the same parts.

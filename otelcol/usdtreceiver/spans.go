@@ -145,7 +145,8 @@ func (r *usdtReceiver) startSpans(ctx context.Context) error {
 			return fmt.Errorf("%s: %w", name, err)
 		}
 		to := r.exemplarsOf(parsed)
-		s, err := r.open(name, &parsed.options, parsed.pair.Patterns())
+		s, err := r.open(name, &parsed.options,
+			item{name, parsed.pair.Patterns(), parsed.terms()})
 		if err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
@@ -195,13 +196,14 @@ func (b *spanBatch) add(e *trace.Event) {
 		scope.Scope().SetName(metadata.ScopeName)
 		b.scopes[r] = scope
 	}
-	span := scope.Spans().AppendEmpty()
+	span := ptrace.NewSpan() // a part of what is sent only when it is complete
 	if parent, ok := b.spans.fill(span, e); ok {
 		for i := range b.exemplars {
 			b.exemplars[i].offer(r, e, span, parent.flags)
 		}
 	}
 	r.fillThread(span.Attributes(), e)
+	span.MoveTo(scope.Spans().AppendEmpty())
 }
 
 // fill makes a span of a call. It returns the caller's context, if there is
@@ -253,7 +255,7 @@ func callName(e *trace.Event) string {
 		Start: elfnote.Probe{Provider: e.Start.Site.Provider, Name: e.Start.Site.Name},
 		Done:  elfnote.Probe{Provider: e.Site.Provider, Name: e.Site.Name},
 	}
-	return validText([]byte(pair.String()))
+	return validText(pair.String())
 }
 
 func newTraceID() (id pcommon.TraceID) {

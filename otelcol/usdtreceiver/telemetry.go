@@ -5,11 +5,14 @@ package usdtreceiver
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	otelattribute "go.opentelemetry.io/otel/attribute"
 	otelmetric "go.opentelemetry.io/otel/metric"
 	"go.uber.org/zap"
+	"golang.org/x/sys/unix"
 
+	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/otelcol/usdtreceiver/internal/metadata"
 )
 
@@ -26,9 +29,11 @@ func (r *usdtReceiver) observe() (err error) {
 			return nil
 		}),
 		t.RegisterReceiverUsdtProcessesSkippedCallback(r.observeSkippedProcesses),
-		t.RegisterReceiverUsdtSitesCallback(r.eachSource(observeSites)),
+		t.RegisterReceiverUsdtSitesCallback(r.observeSites),
 		t.RegisterReceiverUsdtSitesSkippedCallback(r.eachSource(observeSkippedSites)),
+		t.RegisterReceiverUsdtCapabilitiesMissingCallback(observeCapabilities),
 		t.RegisterReceiverUsdtHitsLostCallback(r.eachSource((*source).observeLosses)),
+		t.RegisterReceiverUsdtHitsNotSampledCallback(r.eachSource((*source).observeNotSampled)),
 		t.RegisterReceiverUsdtSeriesCallback(r.eachMetric(func(t *table) int64 {
 			kept, _ := t.counts()
 			return kept
@@ -53,13 +58,22 @@ func (r *usdtReceiver) observeSkippedProcesses(
 	return nil
 }
 
-func observeSites(s *source, to otelmetric.Int64Observer, name otelattribute.KeyValue) {
-	sites, _ := s.sites()
-	to.Observe(int64(sites), otelmetric.WithAttributes(name))
+func (r *usdtReceiver) observeSites(_ context.Context, to otelmetric.Int64Observer) error {
+	for _, s := range r.sources {
+		for _, i := range s.items {
+			to.Observe(int64(s.itemSites(i)),
+				otelmetric.WithAttributes(otelattribute.String("item", i.name)))
+		}
+	}
+	return nil
 }
 
 func observeSkippedSites(s *source, to otelmetric.Int64Observer, name otelattribute.KeyValue) {
-	_, skipped := s.sites()
+	skipped := 0
+	for _, a := range s.session.Attachments() {
+		_, count := a.Skipped()
+		skipped += count
+	}
 	to.Observe(int64(skipped), otelmetric.WithAttributes(name))
 }
 
@@ -104,14 +118,64 @@ func (s *source) attribute() otelattribute.KeyValue {
 	return otelattribute.String("source", s.name)
 }
 
-// sites returns how many sites are attached, and how many of the wanted probes
-// cannot be.
-func (s *source) sites() (attached, skipped int) {
+// itemSites returns how many sites are attached for an item.
+func (s *source) itemSites(i item) (sites int) {
 	for _, a := range s.session.Attachments() {
-		_, count := a.Skipped()
-		attached, skipped = attached+len(a.Sites()), skipped+count
+		for _, site := range a.Sites() {
+			if elfnote.MatchAny(i.patterns, site.Provider, site.Name) {
+				sites++
+			}
+		}
 	}
-	return attached, skipped
+	return sites
+}
+
+// neededCapabilities are those that deploy/kubernetes gives.
+var neededCapabilities = []struct {
+	name   string
+	number int
+}{
+	{"CAP_DAC_READ_SEARCH", unix.CAP_DAC_READ_SEARCH},
+	{"CAP_SYS_PTRACE", unix.CAP_SYS_PTRACE},
+	{"CAP_BPF", unix.CAP_BPF},
+	{"CAP_PERFMON", unix.CAP_PERFMON},
+}
+
+// missingCapabilities says of each that is needed whether it is missing.
+func missingCapabilities() (map[string]bool, error) {
+	var sets [2]unix.CapUserData
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	if err := unix.Capget(&header, &sets[0]); err != nil {
+		return nil, fmt.Errorf("capabilities of the Collector: %w", err)
+	}
+	has := func(number int) bool { return sets[number/32].Effective>>(number%32)&1 != 0 }
+	missing := make(map[string]bool)
+	for _, c := range neededCapabilities {
+		// CAP_SYS_ADMIN stands for what came out of it in Linux 5.8.
+		missing[c.name] = !has(c.number) &&
+			!(c.number >= unix.CAP_PERFMON && has(unix.CAP_SYS_ADMIN))
+	}
+	return missing, nil
+}
+
+// observeCapabilities tells a loss of privileges from a process that shows
+// itself to nobody: both are denied.
+func observeCapabilities(_ context.Context, to otelmetric.Int64Observer) error {
+	missing, err := missingCapabilities()
+	for name, is := range missing {
+		number := int64(0)
+		if is {
+			number = 1
+		}
+		to.Observe(number, otelmetric.WithAttributes(otelattribute.String("capability", name)))
+	}
+	return err
+}
+
+func (s *source) observeNotSampled(to otelmetric.Int64Observer, name otelattribute.KeyValue) {
+	if losses, err := s.session.Losses(); err == nil { // observeLosses logs it
+		to.Observe(int64(losses.NotSampled+s.limited.Load()), otelmetric.WithAttributes(name))
+	}
 }
 
 func (s *source) observeLosses(to otelmetric.Int64Observer, name otelattribute.KeyValue) {
@@ -125,7 +189,7 @@ func (s *source) observeLosses(to otelmetric.Int64Observer, name otelattribute.K
 		"buffer_full": losses.Events, "unreadable": losses.Unreadable,
 		"no_room_for_start": losses.Starts,
 		"start_without_end": losses.Replaced, "end_without_start": losses.Unmatched,
-		"rate_limit": losses.NotSampled + s.limited.Load(), "refused": s.refused.Load(),
+		"refused": s.refused.Load(), "not_converted": s.unconverted.Load(),
 	} {
 		to.Observe(int64(n),
 			otelmetric.WithAttributes(name, otelattribute.String("reason", reason)))

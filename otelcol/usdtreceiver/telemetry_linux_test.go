@@ -4,13 +4,20 @@ package usdtreceiver_test
 
 import (
 	"maps"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/go-quicktest/qt"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+	"go.uber.org/zap"
+	"golang.org/x/sys/unix"
+
+	"github.com/gousdt/gousdt/internal/testneeds"
+	"github.com/gousdt/gousdt/otelcol/usdtreceiver"
 )
 
 // What the receiver says of itself is what metadata.yaml describes, and true.
@@ -53,10 +60,10 @@ func TestOwnMetrics(t *testing.T) {
 	qt.Check(t, qt.DeepEquals(slices.Sorted(maps.Keys(got)),
 		slices.Sorted(maps.Keys(described.Telemetry.Metrics))))
 	for _, p := range got["receiver_usdt_sites"].Data.(metricdata.Gauge[int64]).DataPoints {
-		source, _ := p.Attributes.Value("source")
+		item, _ := p.Attributes.Value("item")
 		// Another PostgreSQL may be watched, too.
 		qt.Check(t,
-			qt.IsTrue(p.Value >= map[string]int64{"metrics": 1, "spans[0]": 2}[source.AsString()]))
+			qt.IsTrue(p.Value >= map[string]int64{"metrics[0]": 1, "spans[0]": 2}[item.AsString()]))
 	}
 	qt.Check(t,
 		qt.IsTrue(got["receiver_usdt_processes"].Data.(metricdata.Gauge[int64]).DataPoints[0].Value > 0))
@@ -85,4 +92,30 @@ func kindOf(data metricdata.Aggregation) (kind metadataKind, all []attribute.Set
 		}
 	}
 	return kind, all
+}
+
+// A wrong name is said, and is not a service that is idle.
+func TestItemsWithoutProbesAreSaid(t *testing.T) {
+	s, _ := started(t, map[string]any{
+		"spans": []any{map[string]any{"pair": "gousdt_no_such:start..done"}},
+	})
+	testneeds.Await(t, 20*time.Second, "a word on spans[0]", func() bool {
+		return s.logged.FilterMessageSnippet("no process has a probe of this").
+			FilterField(zap.String("item", "spans[0]")).Len() == 1
+	})
+}
+
+// Without CAP_SYS_PTRACE an alert has what it needs; with it, too.
+func TestMissingCapabilitiesAreSaid(t *testing.T) {
+	runtime.LockOSThread() // and never unlocked: the thread ends with the goroutine
+	var before, sets [2]unix.CapUserData
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	qt.Assert(t, qt.IsNil(unix.Capget(&header, &before[0])))
+	sets = before
+	sets[0].Effective &^= 1 << unix.CAP_SYS_PTRACE
+	qt.Assert(t, qt.IsNil(unix.Capset(&header, &sets[0])))
+	defer unix.Capset(&header, &before[0])
+	missing := usdtreceiver.MissingCapabilities(t)
+	qt.Check(t, qt.IsTrue(missing["CAP_SYS_PTRACE"]))
+	qt.Check(t, qt.IsFalse(missing["CAP_DAC_READ_SEARCH"]))
 }

@@ -23,11 +23,13 @@ type term struct {
 	arg    string // the argument's name
 	length string // of a text: the argument that says its length, or ""
 	max    int    // of a text: its limit, 0 for the default
+	value  string // of a constant
 }
 
 const (
 	argumentTerm = "argument"
 	textTerm     = "text"
+	constantTerm = "constant"
 
 	// defaultText is how many bytes of a text are read where an expression says
 	// nothing: a query is seldom longer.
@@ -44,6 +46,7 @@ var eventTerms = []string{"pid", "tid", "comm", "cpu", "cgroup", "probe", "provi
 
 var (
 	plainTerm  = regexp.MustCompile(`^(start\.)?([A-Za-z_]\w*)$`)
+	quotedTerm = regexp.MustCompile(`^(?:'([^']*)'|"([^"]*)")$`)
 	stringTerm = regexp.MustCompile(`^str\(\s*(start\.)?([A-Za-z_]\w*)\s*(?:,\s*(\w+)\s*)?\)$`)
 )
 
@@ -63,9 +66,13 @@ func parseTerm(text string, span bool) (term, error) {
 		}
 		return t, t.check(text, span)
 	}
+	if m := quotedTerm.FindStringSubmatch(text); m != nil {
+		return term{source: constantTerm, value: m[1] + m[2]}, nil
+	}
 	m := plainTerm.FindStringSubmatch(text)
 	if m == nil {
-		return term{}, fmt.Errorf("%q is neither an argument, nor str(...) of one, nor one of %s",
+		return term{}, fmt.Errorf(
+			"%q is neither an argument, nor str(...) of one, nor a text in quotes, nor one of %s",
 			text, strings.Join(eventTerms, ", "))
 	}
 	t := term{source: argumentTerm, start: m[1] != "", arg: m[2]}
@@ -142,11 +149,25 @@ func (t term) argument(e *trace.Event) (trace.Value, bool) {
 		return trace.Value{}, false
 	}
 	for i := range e.Args {
-		if t.arg == "arg"+strconv.Itoa(i) || t.arg == e.Site.ArgumentName(i) {
+		if t.isArgument(e.Site, i) {
 			return e.Args[i], true
 		}
 	}
 	return trace.Value{}, false
+}
+
+func (t term) isArgument(site *trace.Site, i int) bool {
+	return t.arg == "arg"+strconv.Itoa(i) || t.arg == site.ArgumentName(i)
+}
+
+// isOf reports whether a site has the argument.
+func (t term) isOf(site *trace.Site) bool {
+	for i := range site.Args {
+		if t.isArgument(site, i) {
+			return true
+		}
+	}
+	return false
 }
 
 // text returns the text that the term is about, and whether that is all of it.
@@ -169,24 +190,26 @@ func (t term) put(to pcommon.Map, name string, e *trace.Event) {
 		if v, ok := t.argument(e); ok {
 			putValue(to, name, v)
 		}
+	case constantTerm:
+		putText(to, name, t.value)
 	case textTerm:
 		if text, _ := t.text(e); text != nil {
-			to.PutStr(name, validText(text))
+			putText(to, name, text)
 		}
 	case "pid":
 		putID(to, name, e.PID)
 	case "tid":
 		putID(to, name, e.TID)
 	case "comm":
-		to.PutStr(name, validText([]byte(e.Command)))
+		putText(to, name, e.Command)
 	case "cpu":
 		to.PutInt(name, int64(e.CPU))
 	case "cgroup":
 		putValue(to, name, trace.ValueOf(e.CgroupID))
 	case "probe":
-		to.PutStr(name, validText([]byte(e.Probe)))
+		putText(to, name, e.Probe)
 	case "provider":
-		to.PutStr(name, validText([]byte(e.Site.Provider)))
+		putText(to, name, e.Site.Provider)
 	case "cookie":
 		putValue(to, name, trace.ValueOf(e.Site.Cookie))
 	case "duration":

@@ -58,9 +58,10 @@ func lowerHex(s string, size int) ([]byte, bool) {
 // A comment elsewhere is not read: it may be a part of a text in quotes.
 func commentParent(statement []byte, complete bool) (spanContext, bool) {
 	trimmed := bytes.TrimRight(statement, " \t\r\n;")
-	if complete && bytes.HasSuffix(trimmed, []byte("*/")) {
-		if at := bytes.LastIndex(trimmed, []byte("/*")); at >= 0 {
-			if c, ok := inComment(trimmed[at+2 : len(trimmed)-2]); ok {
+	// Without the end of the comment: its star is none of a beginning "/*".
+	if body, ok := bytes.CutSuffix(trimmed, []byte("*/")); ok && complete {
+		if at := bytes.LastIndex(body, []byte("/*")); at >= 0 {
+			if c, ok := inComment(body[at+2:]); ok {
 				return c, true
 			}
 		}

@@ -3,6 +3,7 @@
 package usdtreceiver
 
 import (
+	"net/url"
 	"testing"
 
 	"github.com/go-quicktest/qt"
@@ -63,6 +64,9 @@ func TestCommentParent(t *testing.T) {
 		{name: "of another key", statement: "SELECT 1 /*xtraceparent='" + someParent + "'*/"},
 		{name: "without an end", statement: "SELECT 1 /*traceparent='" + someParent + "'"},
 		{name: "without a beginning", statement: "traceparent='" + someParent + "'*/"},
+		{name: "of one star", statement: "SELECT 1 --/*/"},
+		{name: "of one star alone", statement: "/*/"},
+		{name: "empty", statement: "SELECT 1 /**/"},
 		{name: "nothing"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -72,5 +76,37 @@ func TestCommentParent(t *testing.T) {
 				qt.Check(t, qt.Equals(c.trace.String(), someTrace))
 			}
 		})
+	}
+}
+
+// Any client of a database chooses what these read.
+func FuzzCommentParent(f *testing.F) {
+	f.Add([]byte("SELECT 1 /*traceparent='"+someParent+"'*/"), true)
+	f.Add([]byte("/*traceparent='"+someParent+"'*/ SELECT 1"), false)
+	f.Add([]byte("SELECT 1 --/*/"), true)
+	f.Fuzz(func(t *testing.T, statement []byte, complete bool) {
+		checkParent(t, string(statement), func() (spanContext, bool) {
+			return commentParent(statement, complete)
+		})
+	})
+}
+
+func FuzzParseTraceparent(f *testing.F) {
+	f.Add(someParent)
+	f.Add("01" + someParent[2:] + "-more")
+	f.Fuzz(func(t *testing.T, header string) {
+		checkParent(t, header, func() (spanContext, bool) { return parseTraceparent(header) })
+	})
+}
+
+// checkParent checks that what is read stands in the text.
+func checkParent(t *testing.T, text string, read func() (spanContext, bool)) {
+	c, ok := read()
+	if !ok {
+		return
+	}
+	qt.Check(t, qt.IsFalse(c.trace.IsEmpty() || c.span.IsEmpty()))
+	if plain, err := url.PathUnescape(text); err == nil {
+		qt.Check(t, qt.StringContains(plain, c.trace.String()+"-"+c.span.String()))
 	}
 }

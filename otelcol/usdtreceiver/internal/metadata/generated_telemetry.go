@@ -25,17 +25,19 @@ func Tracer(settings component.TelemetrySettings) trace.Tracer {
 // TelemetryBuilder provides an interface for components to report telemetry
 // as defined in metadata and user config.
 type TelemetryBuilder struct {
-	meter                        metric.Meter
-	mu                           sync.Mutex
-	registrations                []metric.Registration
-	ReceiverUsdtHitsLost         metric.Int64ObservableCounter
-	ReceiverUsdtOverflowHits     metric.Int64ObservableCounter
-	ReceiverUsdtProcesses        metric.Int64ObservableGauge
-	ReceiverUsdtProcessesSkipped metric.Int64ObservableGauge
-	ReceiverUsdtProgramTime      metric.Float64ObservableCounter
-	ReceiverUsdtSeries           metric.Int64ObservableGauge
-	ReceiverUsdtSites            metric.Int64ObservableGauge
-	ReceiverUsdtSitesSkipped     metric.Int64ObservableGauge
+	meter                           metric.Meter
+	mu                              sync.Mutex
+	registrations                   []metric.Registration
+	ReceiverUsdtCapabilitiesMissing metric.Int64ObservableGauge
+	ReceiverUsdtHitsLost            metric.Int64ObservableCounter
+	ReceiverUsdtHitsNotSampled      metric.Int64ObservableCounter
+	ReceiverUsdtOverflowHits        metric.Int64ObservableCounter
+	ReceiverUsdtProcesses           metric.Int64ObservableGauge
+	ReceiverUsdtProcessesSkipped    metric.Int64ObservableGauge
+	ReceiverUsdtProgramTime         metric.Float64ObservableCounter
+	ReceiverUsdtSeries              metric.Int64ObservableGauge
+	ReceiverUsdtSites               metric.Int64ObservableGauge
+	ReceiverUsdtSitesSkipped        metric.Int64ObservableGauge
 }
 
 // TelemetryBuilderOption applies changes to default builder.
@@ -49,12 +51,42 @@ func (tbof telemetryBuilderOptionFunc) apply(mb *TelemetryBuilder) {
 	tbof(mb)
 }
 
+// RegisterReceiverUsdtCapabilitiesMissingCallback sets callback for observable ReceiverUsdtCapabilitiesMissing metric.
+func (builder *TelemetryBuilder) RegisterReceiverUsdtCapabilitiesMissingCallback(cb metric.Int64Callback) error {
+	reg, err := builder.meter.RegisterCallback(func(ctx context.Context, o metric.Observer) error {
+		cb(ctx, &observerInt64{inst: builder.ReceiverUsdtCapabilitiesMissing, obs: o})
+		return nil
+	}, builder.ReceiverUsdtCapabilitiesMissing)
+	if err != nil {
+		return err
+	}
+	builder.mu.Lock()
+	defer builder.mu.Unlock()
+	builder.registrations = append(builder.registrations, reg)
+	return nil
+}
+
 // RegisterReceiverUsdtHitsLostCallback sets callback for observable ReceiverUsdtHitsLost metric.
 func (builder *TelemetryBuilder) RegisterReceiverUsdtHitsLostCallback(cb metric.Int64Callback) error {
 	reg, err := builder.meter.RegisterCallback(func(ctx context.Context, o metric.Observer) error {
 		cb(ctx, &observerInt64{inst: builder.ReceiverUsdtHitsLost, obs: o})
 		return nil
 	}, builder.ReceiverUsdtHitsLost)
+	if err != nil {
+		return err
+	}
+	builder.mu.Lock()
+	defer builder.mu.Unlock()
+	builder.registrations = append(builder.registrations, reg)
+	return nil
+}
+
+// RegisterReceiverUsdtHitsNotSampledCallback sets callback for observable ReceiverUsdtHitsNotSampled metric.
+func (builder *TelemetryBuilder) RegisterReceiverUsdtHitsNotSampledCallback(cb metric.Int64Callback) error {
+	reg, err := builder.meter.RegisterCallback(func(ctx context.Context, o metric.Observer) error {
+		cb(ctx, &observerInt64{inst: builder.ReceiverUsdtHitsNotSampled, obs: o})
+		return nil
+	}, builder.ReceiverUsdtHitsNotSampled)
 	if err != nil {
 		return err
 	}
@@ -207,9 +239,21 @@ func NewTelemetryBuilder(settings component.TelemetrySettings, options ...Teleme
 	}
 	builder.meter = Meter(settings)
 	var err, errs error
+	builder.ReceiverUsdtCapabilitiesMissing, err = builder.meter.Int64ObservableGauge(
+		"otelcol_receiver_usdt_capabilities_missing",
+		metric.WithDescription("Is 1 for each capability that the receiver needs and does not have. Without CAP_SYS_PTRACE it finds no process of another user. [Development]"),
+		metric.WithUnit("1"),
+	)
+	errs = errors.Join(errs, err)
 	builder.ReceiverUsdtHitsLost, err = builder.meter.Int64ObservableCounter(
 		"otelcol_receiver_usdt_hits_lost",
 		metric.WithDescription("Hits that are missing in what the receiver has sent, by the reason. [Development]"),
+		metric.WithUnit("{hit}"),
+	)
+	errs = errors.Join(errs, err)
+	builder.ReceiverUsdtHitsNotSampled, err = builder.meter.Int64ObservableCounter(
+		"otelcol_receiver_usdt_hits_not_sampled",
+		metric.WithDescription("Hits that rate_limit has left out, as it was asked to. Others stand for them. [Development]"),
 		metric.WithUnit("{hit}"),
 	)
 	errs = errors.Join(errs, err)
@@ -245,7 +289,7 @@ func NewTelemetryBuilder(settings component.TelemetrySettings, options ...Teleme
 	errs = errors.Join(errs, err)
 	builder.ReceiverUsdtSites, err = builder.meter.Int64ObservableGauge(
 		"otelcol_receiver_usdt_sites",
-		metric.WithDescription("Places in files that are attached now. [Development]"),
+		metric.WithDescription("Places in files that are attached now. 0 says that no process has the probes of the item. [Development]"),
 		metric.WithUnit("{site}"),
 	)
 	errs = errors.Join(errs, err)
