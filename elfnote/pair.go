@@ -13,6 +13,9 @@ type Pair struct {
 	// Start and Done are the probes. If a [PairPattern] has the names of both,
 	// one of them may be missing in the file: then it has no Sites.
 	Start, Done Probe
+
+	// Failed are the probes that end it, too, where it fails.
+	Failed []Probe
 }
 
 // String returns a text from which [ParsePairPattern] makes the pattern of this
@@ -22,7 +25,7 @@ func (p Pair) String() string {
 	if p.Start.Provider == p.Done.Provider {
 		for _, e := range endings {
 			if base, ok := e.base(p.Start.Name, p.Done.Name); ok && base != "" {
-				return Exact(p.Start.Provider, base).source
+				return escapeDots(Exact(p.Start.Provider, base).source)
 			}
 		}
 	}
@@ -30,18 +33,24 @@ func (p Pair) String() string {
 		escapeDots(Exact(p.Done.Provider, p.Done.Name).source)
 }
 
-// pairSeparator stands between the two patterns of a PairPattern.
-const pairSeparator = ".."
+// pairSeparator stands between the two patterns of a PairPattern, and
+// failedSeparator before each pattern of what ends a call that fails.
+const (
+	pairSeparator   = ".."
+	failedSeparator = "|"
+)
 
-// escapeDots puts a backslash before dots that could be taken for a separator.
+// escapeDots puts a backslash before dots and bars that could be taken for a
+// separator.
 func escapeDots(pattern string) string {
-	if !strings.Contains("."+pattern+".", pairSeparator) {
+	dots := strings.Contains("."+pattern+".", pairSeparator)
+	if !dots && !strings.Contains(pattern, failedSeparator) {
 		return pattern
 	}
 	var b strings.Builder
 	for i := 0; i < len(pattern); i++ {
 		switch {
-		case pattern[i] == '.':
+		case pattern[i] == '.' && dots, pattern[i] == failedSeparator[0]:
 			b.WriteByte('\\')
 		case pattern[i] == '\\' && i+1 < len(pattern):
 			b.WriteByte('\\')
@@ -86,6 +95,7 @@ type PairPattern struct {
 	start, done Pattern
 	base        Pattern // where there are no start and done
 	usual       bool    // there are none
+	failed      []Pattern
 }
 
 // ParsePairPattern reads a pattern of one of two forms:
@@ -105,28 +115,70 @@ type PairPattern struct {
 // and __end, __entry and __return, __enter and __exit, and mixtures of these;
 // also __stop, __complete, __finish, __leave, and __startup with __shutdown.
 // Before them may also stand _ or -, or nothing at all.
+//
+// After either form, |FAILED is a pattern of probes that end the call, too,
+// where it fails: postgresql:query|transaction__abort. There can be several. A
+// provider that is not given is that of START. START, or BASE, has no wildcards
+// then.
 func ParsePairPattern(s string) (PairPattern, error) {
-	at := -1
-	for i := 0; i+1 < len(s) && at < 0; i++ {
+	pair, failed, fails := cutUnescaped(s, failedSeparator)
+	p, err := parsePair(pair)
+	if err != nil || !fails {
+		return p, err
+	}
+	starts := p.start
+	if p.usual {
+		starts = p.base
+	}
+	provider, name := starts.globs()
+	if provider.wildcards() > 0 && !provider.isAny() || name.wildcards() > 0 {
+		return PairPattern{}, fmt.Errorf("%w %q: a probe that ends what fails belongs to one start: name it without wildcards",
+			errPattern, s)
+	}
+	p.source = s
+	for more := true; more; {
+		var one string
+		one, failed, more = cutUnescaped(failed, failedSeparator)
+		pattern, err := ParsePattern(one)
+		if err != nil {
+			return PairPattern{}, err
+		}
+		if pattern.source == "" {
+			return PairPattern{}, fmt.Errorf("%w %q: no probe is given after %s", errPattern, s,
+				failedSeparator)
+		}
+		p.failed = append(p.failed, pattern)
+	}
+	return p, nil
+}
+
+// cutUnescaped is [strings.Cut] at a separator without a backslash before it.
+func cutUnescaped(s, separator string) (before, after string, found bool) {
+	for i := 0; i+len(separator) <= len(s); i++ {
 		switch {
 		case s[i] == '\\':
 			i++
-		case s[i:i+2] == pairSeparator:
-			at = i
+		case strings.HasPrefix(s[i:], separator):
+			return s[:i], s[i+len(separator):], true
 		}
 	}
-	if at < 0 {
+	return s, "", false
+}
+
+func parsePair(s string) (PairPattern, error) {
+	first, second, both := cutUnescaped(s, pairSeparator)
+	if !both {
 		base, err := ParsePattern(s)
 		if err != nil {
 			return PairPattern{}, err
 		}
 		return PairPattern{source: s, base: base, usual: true}, nil
 	}
-	start, err := ParsePattern(s[:at])
+	start, err := ParsePattern(first)
 	if err != nil {
 		return PairPattern{}, err
 	}
-	done, err := ParsePattern(s[at+len(pairSeparator):])
+	done, err := ParsePattern(second)
 	if err != nil {
 		return PairPattern{}, err
 	}
@@ -179,11 +231,31 @@ func (p PairPattern) Patterns() []Pattern {
 	case p.source == "":
 		return nil
 	case !p.usual:
-		return []Pattern{p.start, p.done}
+		return append([]Pattern{p.start, p.done}, p.failed...)
 	}
 	provider, name := p.base.globs()
-	return []Pattern{{source: p.source + "*", provider: provider,
-		name: append(slices.Clip(name), element{any: true})}}
+	return append([]Pattern{{source: p.base.source + "*", provider: provider,
+		name: append(slices.Clip(name), element{any: true})}}, p.failed...)
+}
+
+// failedOf returns the probes that end a pair where it fails.
+func (p *PairPattern) failedOf(pair *Pair, probes []Probe) (failed []Probe) {
+	for _, f := range p.failed {
+		provider, _ := f.globs()
+		for _, probe := range probes {
+			if !f.Match(probe.Provider, probe.Name) ||
+				provider.isAny() && probe.Provider != pair.Start.Provider {
+				continue
+			}
+			other := func(p *Probe) bool {
+				return p.Name != probe.Name || p.Provider != probe.Provider
+			}
+			if other(&pair.Start) && other(&pair.Done) {
+				failed = append(failed, probe)
+			}
+		}
+	}
+	return failed
 }
 
 // Pairs returns the pairs among the probes that match any of the patterns, in
@@ -195,9 +267,13 @@ func (l *Listing) Pairs(patterns ...PairPattern) []Pair {
 		index[[2]string{l.Probes[i].Provider, l.Probes[i].Name}] = i + 1
 	}
 	f := pairFinder{listing: l, index: index, startOf: make(map[int]int),
-		isStart: make(map[int]bool)}
+		isStart: make(map[int]bool), failed: make(map[int][]Probe)}
 	var pairs []Pair
-	for _, p := range patterns {
+	for i := range patterns {
+		p := &patterns[i]
+		f.ends = slices.DeleteFunc(slices.Clone(l.Probes), func(probe Probe) bool {
+			return len(p.failed) == 0 || !MatchAny(p.failed, probe.Provider, probe.Name)
+		})
 		if p.usual {
 			f.usual(p)
 			continue
@@ -205,6 +281,7 @@ func (l *Listing) Pairs(patterns ...PairPattern) []Pair {
 		if pair, literal := p.literal(); literal {
 			// The other end may be in another file.
 			if s, d := f.probe(&pair.Start), f.probe(&pair.Done); (s || d) && !(s && d) {
+				pair.Failed = p.failedOf(&pair, f.ends)
 				pairs = append(pairs, pair)
 				continue
 			}
@@ -222,7 +299,7 @@ func (l *Listing) Pairs(patterns ...PairPattern) []Pair {
 		return a - b
 	})
 	for _, done := range ends {
-		pairs = append(pairs, Pair{l.Probes[f.startOf[done]], l.Probes[done]})
+		pairs = append(pairs, Pair{l.Probes[f.startOf[done]], l.Probes[done], f.failed[done]})
 	}
 	return pairs
 }

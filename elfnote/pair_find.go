@@ -12,8 +12,10 @@ import (
 type pairFinder struct {
 	listing *Listing
 	index   map[[2]string]int
-	startOf map[int]int  // of a probe that ends something: what starts it
-	isStart map[int]bool // it has an end
+	startOf map[int]int     // of a probe that ends something: what starts it
+	isStart map[int]bool    // it has an end
+	ends    []Probe         // of the pattern, where something fails
+	failed  map[int][]Probe // by what ends something: what ends it where it fails
 }
 
 // probe completes a probe by its sites, and reports whether the file has it.
@@ -26,15 +28,17 @@ func (f *pairFinder) probe(p *Probe) bool {
 }
 
 // add adds a pair, unless one of the probes is in another pair already.
-func (f *pairFinder) add(start, done int) {
+func (f *pairFinder) add(p *PairPattern, start, done int) {
 	if _, taken := f.startOf[done]; !taken {
 		f.startOf[done] = start
 		f.isStart[start] = true
+		pair := Pair{Start: f.listing.Probes[start], Done: f.listing.Probes[done]}
+		f.failed[done] = p.failedOf(&pair, f.ends)
 	}
 }
 
 // usual adds the pairs whose names end as usual.
-func (f *pairFinder) usual(p PairPattern) {
+func (f *pairFinder) usual(p *PairPattern) {
 	for _, e := range endings {
 		for start := range f.listing.Probes {
 			probe := &f.listing.Probes[start]
@@ -48,14 +52,14 @@ func (f *pairFinder) usual(p PairPattern) {
 			}
 			if base, ok := e.base(probe.Name, rest+e.done); ok &&
 				p.base.Match(probe.Provider, base) {
-				f.add(start, done)
+				f.add(p, start, done)
 			}
 		}
 	}
 }
 
 // named adds the pairs of START..DONE.
-func (f *pairFinder) named(p PairPattern) {
+func (f *pairFinder) named(p *PairPattern) {
 	start, done := newEnd(p.start), newEnd(p.done)
 	if start.provider.isAny() || done.provider.isAny() {
 		start.sameProvider, done.sameProvider = true, true
@@ -76,7 +80,7 @@ func (f *pairFinder) named(p PairPattern) {
 	for i := range f.listing.Probes {
 		if probe := &f.listing.Probes[i]; done.Match(probe.Provider, probe.Name) {
 			if start, ok := starts[done.key(probe)]; ok && !(others && start == i) {
-				f.add(start, i)
+				f.add(p, start, i)
 			}
 		}
 	}
@@ -112,7 +116,7 @@ func (e *end) key(probe *Probe) string {
 
 // literal returns the one pair that the pattern selects if there are no
 // wildcards.
-func (p PairPattern) literal() (Pair, bool) {
+func (p *PairPattern) literal() (Pair, bool) {
 	var pair Pair
 	var ok [4]bool
 	startProvider, startName := p.start.globs()

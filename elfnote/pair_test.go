@@ -24,8 +24,11 @@ func listingOf(probes string) *Listing {
 func pairTexts(pairs []Pair) string {
 	var texts []string
 	for _, p := range pairs {
-		texts = append(texts, p.Start.Provider+":"+p.Start.Name+".."+p.Done.Provider+":"+
-			p.Done.Name)
+		text := p.Start.Provider + ":" + p.Start.Name + ".." + p.Done.Provider + ":" + p.Done.Name
+		for _, failed := range p.Failed {
+			text += "|" + failed.Provider + ":" + failed.Name
+		}
+		texts = append(texts, text)
 	}
 	return strings.Join(texts, " ")
 }
@@ -60,6 +63,18 @@ func TestPairs(t *testing.T) {
 		{"s..d", "a:s", ""},
 		{"x:s..x:s", "x:s", "x:s..x:s"},
 
+		// What fails ends otherwise.
+		{"pg:query__start..pg:query__done|transaction__abort", postgres + " my:transaction__abort",
+			"pg:query__start..pg:query__done|pg:transaction__abort"},
+		{"pg:query|transaction__abort|my:query__start", postgres,
+			"pg:query__start..pg:query__done|pg:transaction__abort|my:query__start"},
+		{"query|transaction__*|query__done", postgres,
+			"pg:query__start..pg:query__done|pg:transaction__start|pg:transaction__commit|pg:transaction__abort my:query__start..my:query__done"},
+		{"a:s..b:d|x", "a:s a:x", "a:s..b:d|a:x"},
+		{"a:s..b:d|b:x", "b:d b:x a:x", "a:s..b:d|b:x"},
+		{"a:s..b:d|x", "a:x", ""},
+		{`p:a\|b__start..p:d`, "p:a|b__start p:d", "p:a|b__start..p:d"},
+
 		// Usual names.
 		{"pg:query", postgres, "pg:query__start..pg:query__done"},
 		{"query", postgres, "pg:query__start..pg:query__done my:query__start..my:query__done"},
@@ -81,7 +96,7 @@ func TestPairs(t *testing.T) {
 		pairs := l.Pairs(p)
 		qt.Check(t, qt.Equals(pairTexts(pairs), test.want), qt.Commentf("%s", test.pattern))
 		for _, pair := range pairs {
-			for _, end := range []Probe{pair.Start, pair.Done} {
+			for _, end := range append([]Probe{pair.Start, pair.Done}, pair.Failed...) {
 				qt.Check(t, qt.IsTrue(MatchAny(p.Patterns(), end.Provider, end.Name)),
 					qt.Commentf("%s", test.pattern))
 			}
@@ -89,6 +104,7 @@ func TestPairs(t *testing.T) {
 			again, err := ParsePairPattern(pair.String())
 			qt.Assert(t, qt.IsNil(err), qt.Commentf("%s", pair))
 			if len(pair.Start.Sites) > 0 && len(pair.Done.Sites) > 0 && pair.Start.Name != "s" {
+				pair.Failed = nil // which is not in the text
 				qt.Check(t, qt.StringContains(pairTexts(l.Pairs(again)), pairTexts([]Pair{pair})),
 					qt.Commentf("%s", pair))
 			}
@@ -114,9 +130,11 @@ func TestTextOfAPair(t *testing.T) {
 		`p:a\.\.b\...p:c`:              {"p", "a..b.", "p", "c"},
 		`p\:\:x:\?..p\:\:x:\\`:         {"p::x", "?", "p::x", `\`},
 		"p:a__start..p:a__interrupted": {"p", "a__start", "p", "a__interrupted"},
+		`p:a\|b`:                       {"p", "a|b__start", "p", "a|b__done"},
+		`p:a.b\|c..p:d`:                {"p", "a.b|c", "p", "d"},
 	} {
-		pair := Pair{Probe{Provider: names[0], Name: names[1]},
-			Probe{Provider: names[2], Name: names[3]}}
+		pair := Pair{Start: Probe{Provider: names[0], Name: names[1]},
+			Done: Probe{Provider: names[2], Name: names[3]}}
 		qt.Check(t, qt.Equals(pair.String(), want))
 		l := &Listing{Probes: []Probe{pair.Start, pair.Done}}
 		qt.Check(t, qt.DeepEquals(l.Pairs(MustParsePairPattern(pair.String())), []Pair{pair}),
@@ -132,6 +150,10 @@ func TestPairPatternsThatAreRefused(t *testing.T) {
 		"a..[":              `bad pattern "\[": .*`,
 		"n:*__start..n:end": `bad pattern "n:\*__start..n:end": the names have 1 and 0 wildcards: which start belongs to which end is not known`,
 		"a?*..b*":           `.*the names have 2 and 1 wildcards.*`,
+		"p:*..p:*|p:x":      `.*"p:\*..p:\*\|p:x": a probe that ends what fails belongs to one start: .*`,
+		"p:*|p:x":           `.*name it without wildcards`,
+		"p:a|":              `bad pattern "": .*`,
+		"p:a|[":             `bad pattern "\[": .*`,
 		"a?:x..b:y":         `.*the providers have 1 and 0 wildcards.*`,
 	} {
 		_, err := ParsePairPattern(pattern)
@@ -157,7 +179,8 @@ func TestPairsTakeTimeInProportionToTheProbes(t *testing.T) {
 // FuzzPairPattern parses any text, and compares what the wildcards match with
 // what they stand for.
 func FuzzPairPattern(f *testing.F) {
-	for _, s := range []string{"a*..b*", `p:a\..b..c`, "..", "[..]..x", "*:*a*b*..*:*c*d*"} {
+	for _, s := range []string{"a*..b*", "a..b|c", `a\|b|c`, `p:a\..b..c`, "..", "[..]..x",
+		"*:*a*b*..*:*c*d*"} {
 		f.Add(s, "provider", "xaybz")
 	}
 	f.Fuzz(func(t *testing.T, s, provider, name string) {

@@ -2,8 +2,8 @@
 
 /*
  * Calls whose true times are known. Each line on standard input names a scenario,
- * "nested", "recursive", "thrown", "crossed", "deep" or "threads". It is answered by
- * a line for each call that has ended, in the order in which they ended:
+ * "nested", "recursive", "thrown", "crossed", "deep", "threads" or "failed". It is
+ * answered by a line for each call that has ended, in the order in which they ended:
  *
  *     call NAME ID THREAD LOW HIGH
  *
@@ -170,6 +170,26 @@ ONCE static void crossed(void)
 	keep(&b);
 }
 
+/*
+ * A call that passes the probe "aborted", and is left by a long jump, or goes on to its
+ * end all the same, as a query does that is a ROLLBACK.
+ */
+ONCE static void query(int goes_on)
+{
+	struct call c;
+
+	CALL(query, c, {
+		c.before_done = now();
+		DTRACE_PROBE2(gousdt_calls, aborted, -1, c.id);
+		c.after_done = now();
+		if (!goes_on) {
+			keep(&c);
+			longjmp(caught, 1);
+		}
+	});
+	room = 0;
+}
+
 static void report(void)
 {
 	for (int i = 0; i < count; i++) {
@@ -223,6 +243,12 @@ static void run(const char *scenario)
 		crossed();
 	} else if (!strcmp(scenario, "deep")) {
 		inner(DEEP);
+	} else if (!strcmp(scenario, "failed")) {
+		DTRACE_PROBE2(gousdt_calls, aborted, -1, 0L); /* of no call */
+		for (volatile int i = 0; i < 10; i++)
+			if (!setjmp(caught))
+				query(0);
+		query(1);
 	} else if (!strcmp(scenario, "threads")) {
 		while (started < THREADS && !pthread_create(&threads[started], 0, run_thread, 0))
 			started++;

@@ -107,6 +107,7 @@ func newWork(
 			probes[probe] = probe
 		}
 		site.probe = probes[probe]
+		site.done = pairs.done[[2]string{found.Provider, found.Name}]
 		site.events, site.starts, site.definition = this.events, this.starts, this.definition
 		w.wanted = append(w.wanted, i)
 		w.sites = append(w.sites, site)

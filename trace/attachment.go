@@ -27,6 +27,7 @@ type Attachment struct {
 	skipped  int
 	links    []rankedLink
 	programs []*program
+	pairs    []uint32 // numbers of those of which it has both ends
 
 	slots    []uint64 // keys of the session's map of slots
 	reserved int      // slots
@@ -164,6 +165,7 @@ func (s *Session) attachSelection(
 		return nil, &FilteredError{file: file, sites: sel.Len(), filter: s.opts.Filter,
 			missing: w.missing}
 	}
+	a.pairs = pairs.whole
 	if err := a.attach(w); err != nil {
 		a.Close()
 		return nil, err

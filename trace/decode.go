@@ -175,7 +175,9 @@ func (d *decoder) decodeRare(e *Event, raw []byte, r *bpfgen.Record) error {
 func (d *decoder) decodeSpan(e *Event, raw []byte, p *bpfgen.SpanPlace) error {
 	order := binary.NativeEndian
 	e.Duration = time.Duration(order.Uint64(raw[p.Duration:]))
-	site := d.sites.get(uint32(order.Uint64(raw[p.Word:]) >> 32))
+	word := order.Uint64(raw[p.Word:])
+	e.Failed = word&(1<<bpfgen.FlagFailed) != 0
+	site := d.sites.get(uint32(word >> 32))
 	if site == nil || site.starts == nil {
 		return errors.New("a record came from the kernel of a call whose start is not known")
 	}

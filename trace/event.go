@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/terminal"
 	"github.com/gousdt/gousdt/proc"
 )
@@ -60,6 +61,9 @@ type Event struct {
 	Start *Event
 	// Duration is the time since Start.
 	Duration time.Duration
+	// Failed says that Site does not end what Start began as usual: it is a
+	// probe that the [elfnote.PairPattern] has for calls that fail.
+	Failed bool
 
 	// Stack is the user stack, the innermost address first, if
 	// SessionOptions.StackDepth asks for it. It is empty if the kernel could
@@ -72,6 +76,22 @@ type Event struct {
 	// paged out.
 	Registers proc.Registers
 	StackCopy []byte
+}
+
+// Pair returns the pair of probes of a call, without their sites. Its Done is
+// the probe that ends such calls as usual, also of one that has failed. It is
+// the zero value for an event without a Start.
+func (e *Event) Pair() (pair elfnote.Pair) {
+	if e.Start == nil {
+		return pair
+	}
+	start, done := e.Start.Site, e.Site
+	pair.Start = elfnote.Probe{Provider: start.Provider, Name: start.Name}
+	pair.Done = elfnote.Probe{Provider: done.Provider, Name: done.Name}
+	if e.Failed && start.done != nil {
+		pair.Done = *start.done
+	}
+	return pair
 }
 
 // String returns the probe, the process and the arguments in one line, as in

@@ -6,9 +6,11 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
+	"sync"
 
 	"github.com/cilium/ebpf"
-	"golang.org/x/sys/unix"
 
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/trace/internal/bpfgen"
@@ -34,7 +36,8 @@ import (
 // are counted in Losses.Unmatched. So an untrusted process that starts calls
 // without end can hide those of others, but makes no time wrong.
 type Latency struct {
-	// Pair selects the pairs of probes, each of which is measured on its own.
+	// Pair selects the pairs of probes, each of which is measured on its own,
+	// and the probes that end a call that fails: see [Event.Failed].
 	// The session must watch both probes of a pair. [Open] checks that it does.
 	// If the pattern is START..DONE without wildcards, the two can be in
 	// different files, or attached one after the other. Otherwise one
@@ -122,6 +125,7 @@ func (l *Latency) parse(names expr.Names) (*latency, error) {
 		return nil, optionError("Pair", errors.New("is not given"))
 	}
 	p := &latency{pair: l.Pair}
+	p.Fails = strings.Contains(l.Pair.String(), "|") // or a name does
 	by := cmp.Or(l.By, "tid")
 	var err error
 	if p.Start, err = parseNumber(by, names); err != nil {
@@ -278,27 +282,36 @@ func savedStarts(size, processors int) int {
 // filePairs are the pairs of a file that are to be measured.
 type filePairs struct {
 	ends    map[[2]string]map[*bpfgen.Latency]bpfgen.Ends // by provider and name of a probe
+	whole   []uint32                                      // numbers of those that have both ends here
+	done    map[[2]string]*elfnote.Probe                  // by what starts a call that may fail: its usual end
 	missing error                                         // a *PairError if there are none, and some are wanted
 }
 
 // pairsOf returns the pairs among the probes of a selection. It does not look
 // at the other probes of the file, whose number has no limit.
 func (s *Session) pairsOf(sel *usdt.Selection) (*filePairs, error) {
-	found := &filePairs{ends: make(map[[2]string]map[*bpfgen.Latency]bpfgen.Ends)}
+	found := &filePairs{ends: make(map[[2]string]map[*bpfgen.Latency]bpfgen.Ends),
+		done: make(map[[2]string]*elfnote.Probe)}
 	if len(s.latencies) == 0 {
 		return found, nil
 	}
 	watched := selectedNames(sel)
+	whole := make(map[string]uint32)
 	for _, l := range s.latencies {
 		for _, pair := range watched.Pairs(l.pair) {
-			// Numbers are not 0. A start has one, with perhaps several ends.
-			name := fmt.Sprintf("%q", []string{pair.Start.Provider, pair.Start.Name})
+			number := s.pairNumbers.of(&pair, sel.PID() != 0, whole)
 			if len(pair.Start.Sites) > 0 && len(pair.Done.Sites) > 0 {
-				name += fmt.Sprint(s.generation.Load())
+				found.whole = append(found.whole, number)
 			}
-			number := 1 + s.pairNames.number(name)
 			found.set(&pair.Start, l, func(e *bpfgen.Ends) { e.Start = number })
 			found.set(&pair.Done, l, func(e *bpfgen.Ends) { e.Done = number })
+			if len(pair.Failed) > 0 {
+				found.done[[2]string{pair.Start.Provider, pair.Start.Name}] = &elfnote.Probe{
+					Provider: pair.Done.Provider, Name: pair.Done.Name}
+			}
+			for i := range pair.Failed {
+				found.set(&pair.Failed[i], l, func(e *bpfgen.Ends) { e.Failed = number })
+			}
 		}
 	}
 	if len(found.ends) == 0 {
@@ -379,13 +392,60 @@ func (f *filePairs) set(p *elfnote.Probe, l *latency, change func(*bpfgen.Ends))
 	f.ends[key][&l.Latency] = ends
 }
 
-// endPairs has later attachments begin anew. Calls that were going on at an
-// attachment that is closed now may end without being seen: they must not be
-// taken for later ones. Pairs whose ends are in several files go on.
-func (s *Session) endPairs(a *Attachment) {
-	if len(s.latencies) > 0 && (a.process.PID == 0 || unix.Kill(a.process.PID, 0) != unix.ESRCH) {
-		s.generation.Add(1)
+// pairNumbers gives pairs of probes the numbers by which their calls are told
+// apart, which are not 0. Calls that are going on when an attachment is closed
+// may end without being seen: later attachments take other numbers.
+type pairNumbers struct {
+	mu     sync.Mutex
+	last   uint32
+	across map[string]uint32 // pairs whose ends are in several files
+	inside map[string]uint32 // of files that are attached to single processes, with the same code
+}
+
+// of returns the number of a pair. A start has one, with perhaps several ends.
+// Where both are in a file that is attached to all processes at once, the
+// number is of this attachment alone, whose pairs are in the map.
+func (n *pairNumbers) of(pair *elfnote.Pair, process bool, ofFile map[string]uint32) uint32 {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	known := &n.across
+	switch {
+	case len(pair.Start.Sites) == 0 || len(pair.Done.Sites) == 0:
+	case process:
+		known = &n.inside
+	default:
+		known = &ofFile
 	}
+	if *known == nil {
+		*known = make(map[string]uint32)
+	}
+	name := fmt.Sprintf("%q", []string{pair.Start.Provider, pair.Start.Name})
+	number, ok := (*known)[name]
+	if !ok {
+		n.last++
+		number = n.last
+		(*known)[name] = number
+	}
+	return number
+}
+
+// endPairs forgets the calls of an attachment that is closed.
+func (s *Session) endPairs(a *Attachment) {
+	pid := a.process.PID
+	if len(a.pairs) == 0 || pid != 0 && hasEnded(pid, 0) {
+		return
+	}
+	if pid != 0 {
+		s.pairNumbers.mu.Lock()
+		s.pairNumbers.inside = nil
+		s.pairNumbers.mu.Unlock()
+	}
+	_ = s.use(func() error {
+		_, _, err := s.openCalls.look(s, func(process int, pair uint32) bool {
+			return (pid == 0 || pid == process) && slices.Contains(a.pairs, pair)
+		})
+		return err // then calls are told as lost that are not
+	})
 }
 
 // checkLatencies returns an error unless both ends of each latency are watched.
@@ -432,6 +492,75 @@ func (watched *probeNames) checkPairs(l *Latency, file *elfnote.File) error {
 			"that are named", missing.Provider, missing.Name)
 	}
 	return newPairError(l.Pair, &names.Listing)
+}
+
+// openCalls are the calls that have started and not ended, as far as is known.
+type openCalls struct {
+	mu     sync.Mutex
+	ended  uint64 // without an end, with their thread or process
+	frozen bool   // nothing is attached any more
+	going  uint64
+}
+
+// look counts the calls that go on, and those whose thread or process has
+// ended meanwhile. Others it forgets if forget says so, which may be nil. It
+// must be called within [Session.use].
+func (o *openCalls) look(
+	s *Session, forget func(pid int, pair uint32) bool,
+) (going, ended uint64, err error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.frozen {
+		return o.going, o.ended, nil
+	}
+	o.going = 0
+	for _, l := range s.latencies {
+		var over [][2]uint64
+		seen := make(map[[2]uint64]bool) // again if the map has changed meanwhile
+		var key [2]uint64
+		var value [bpfgen.CallsSize]byte
+		all := l.calls.Iterate()
+		for all.Next(&key, &value) {
+			if seen[key] {
+				continue
+			}
+			seen[key] = true
+			calls := l.Calls(value[:])
+			pid, tid, pair := l.Caller(key)
+			switch {
+			case s.plan.Kernel.PIDs == nil && hasEnded(pid, tid):
+				over = append(over, key)
+				o.ended += calls
+			case forget != nil && forget(pid, pair):
+				over = append(over, key)
+			default:
+				o.going += calls
+			}
+		}
+		if err := all.Err(); err != nil && !errors.Is(err, ebpf.ErrIterationAborted) {
+			return 0, 0, explain("reading the calls that go on", err)
+		}
+		for _, key := range over {
+			if err := ignoreMissing(l.calls.Delete(key)); err != nil {
+				return 0, 0, explain("removing calls whose end is not to be seen", err)
+			}
+		}
+	}
+	return o.going, o.ended, nil
+}
+
+// freeze has the calls that go on now stay what they are.
+func (o *openCalls) freeze(s *Session) {
+	if len(s.latencies) == 0 {
+		return
+	}
+	_ = s.use(func() error {
+		_, _, err := o.look(s, nil)
+		return err // then fewer are known
+	})
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.frozen = true
 }
 
 // isOfSpan reports whether a term makes sense only between two probes.

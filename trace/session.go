@@ -38,8 +38,7 @@ type Session struct {
 
 	aggregations []*aggregation
 	latencies    []*latency
-	pairNames    nameTable
-	generation   atomic.Uint64 // of pairs, see endPairs
+	pairNumbers  pairNumbers
 
 	knownLatencies map[latencyKey]*latency
 
@@ -65,6 +64,7 @@ type Session struct {
 	leaving  []*Site     // retired before the ring buffer was last seen empty
 	silent   atomic.Bool // no event will come any more
 
+	openCalls openCalls
 	unmatched expectedLosses // ends whose starts are not attached yet
 	replaced  expectedLosses // starts whose ends are not attached any more
 
@@ -85,8 +85,7 @@ type Session struct {
 	closeErr  error
 }
 
-// rwLock is a [sync.RWMutex], or what a test has in its place to choose who goes
-// on.
+// rwLock is a [sync.RWMutex], or a test's lock that chooses who goes on.
 type rwLock interface {
 	sync.Locker
 	RLock()
@@ -288,6 +287,7 @@ func (s *Session) detach() error {
 	s.attaching.Lock()
 	s.detached = true
 	s.attaching.Unlock()
+	s.openCalls.freeze(s)
 
 	for _, w := range s.allWatches() {
 		w.Stop()

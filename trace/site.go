@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 
 	"github.com/gousdt/gousdt/argspec"
+	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/providers"
 	"github.com/gousdt/gousdt/usdt"
 )
@@ -35,6 +36,7 @@ type Site struct {
 	repeat *repeat
 
 	definition *providers.Probe // nil if there is none
+	done       *elfnote.Probe   // what usually ends a call that may fail, and starts here; else nil
 }
 
 // Definition returns what [SessionOptions.Definitions] know of the probe and

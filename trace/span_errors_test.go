@@ -29,8 +29,8 @@ func TestSpanErrors(t *testing.T) {
 		{trace.SessionOptions{StartStacks: true, Spans: everyCall}, "option StartStacks: .*"},
 		{trace.SessionOptions{Filter: "duration > 1"},
 			`option Filter: duration and start.argN are known only at the end of a call: .*`},
-		{trace.SessionOptions{Spans: []trace.Latency{{Pair: elfnote.MustParsePairPattern("query")}}},
-			`.*: there is no pair of probes query \(there are: (gousdt_calls:\w+(, )?){5}\)`},
+		{trace.SessionOptions{Spans: []trace.Latency{{Pair: elfnote.MustParsePairPattern("sql")}}},
+			`.*: there is no pair of probes sql \(there are: (gousdt_calls:\w+(, )?){6}\)`},
 		{trace.SessionOptions{Spans: everyCall, Filter: "arg9 == 1"},
 			`.*the condition "arg9 == 1" can hold at none of the \d+ sites.*`},
 		{trace.SessionOptions{Spans: everyCall, Filter: strings.Repeat("start.arg0 == 1 || ", 31) +

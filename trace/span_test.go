@@ -102,7 +102,11 @@ func (c *caller) check(e *trace.Event, calls map[int64]trueCall) int64 {
 			call.high))
 	qt.Check(c.t, qt.Equals(e.Monotonic-e.Start.Monotonic >= e.Duration, true))
 	qt.Check(c.t, qt.Equals(e.Time.Sub(e.Start.Time) >= e.Duration, true))
-	qt.Check(c.t, qt.Equals(e.Probe, "gousdt_calls:"+call.name+"__done"))
+	end := call.name + "__done"
+	if e.Failed {
+		end = "aborted"
+	}
+	qt.Check(c.t, qt.Equals(e.Probe, "gousdt_calls:"+end))
 	qt.Check(c.t, qt.Equals(e.Start.Probe, "gousdt_calls:"+call.name+"__start"))
 	for _, end := range []*trace.Event{e, e.Start} {
 		qt.Check(c.t, qt.Equals(end.PID, c.pid))
@@ -162,6 +166,51 @@ func TestSpansAreTrue(t *testing.T) {
 			})
 		}
 		silent(t, s)
+	})
+}
+
+// Calls that fail end elsewhere, or nowhere: these are counted.
+func TestSpansThatFail(t *testing.T) {
+	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
+		const failed = 11 // the last of which goes on to its end
+		for _, by := range []trace.Latency{{}, {By: "arg0", DoneBy: "arg1"}} {
+			by.Pair = elfnote.MustParsePairPattern("gousdt_calls:query|aborted")
+			ends := trace.NewAggregator(trace.Aggregation{Latency: &by, By: []string{"probe"}})
+			s := newSession(t, &trace.SessionOptions{Mode: mode, Spans: []trace.Latency{by},
+				Aggregators: []*trace.Aggregator{ends}})
+			c := startCaller(t, copyOf(t, "calls"))
+			attach(t, s, usdt.Target{Path: c.path}, "*", nil)
+			calls := c.call("failed")
+			for i, e := range next(t, s, failed) {
+				qt.Check(t, qt.IsTrue(e.Failed))
+				if i < failed-1 {
+					c.check(e, calls)
+				}
+				delete(calls, e.Start.Args[0].Int())
+			}
+			qt.Check(t, qt.HasLen(calls, 0))
+			silent(t, s)
+			qt.Check(t, qt.DeepEquals(rows(snapshot(t, ends)),
+				[]string{"[gousdt_calls:aborted] 11 ?"}))
+			losses, err := s.Losses()
+			qt.Assert(t, qt.IsNil(err))
+			qt.Check(t, qt.Equals(losses, trace.Losses{}))
+		}
+
+		s := newSession(t, &trace.SessionOptions{Mode: mode,
+			Spans: []trace.Latency{{Pair: elfnote.MustParsePairPattern("gousdt_calls:query")}}})
+		c := startCaller(t, copyOf(t, "calls"))
+		attach(t, s, usdt.Target{Path: c.path}, "*", nil)
+		c.call("failed")
+		qt.Check(t, qt.IsFalse(next(t, s, 1)[0].Failed))
+		losses, err := s.Losses()
+		qt.Assert(t, qt.IsNil(err))
+		qt.Check(t, qt.Equals(losses, trace.Losses{Unfinished: failed - 1}))
+		c.stdin.(io.Closer).Close()
+		qt.Assert(t, qt.IsNil(c.cmd.Wait()))
+		losses, err = s.Losses()
+		qt.Assert(t, qt.IsNil(err))
+		qt.Check(t, qt.Equals(losses, trace.Losses{Replaced: failed - 1}))
 	})
 }
 

@@ -68,9 +68,14 @@ type Losses struct {
 	// SessionOptions.SampleEvery or SampleRate.
 	NotSampled uint64
 	// Replaced is how many starts of a call were forgotten without their end:
-	// it never came, as after an exception, or there were more than 64 calls
-	// inside each other.
+	// it never came, as after an exception, their thread or process has ended,
+	// or there were more than 64 calls inside each other. In a PID namespace
+	// that is not the initial one the end of a thread is not known.
 	Replaced uint64
+	// Unfinished is how many calls have started and not ended so far, or not
+	// until [Session.Detach]. A call that has failed without another end (see
+	// [Latency]) is among them while its thread runs.
+	Unfinished uint64
 	// Unmatched is how many ends of a call had no start: that was before the
 	// probes were attached, was forgotten or found no room.
 	Unmatched uint64
@@ -79,10 +84,17 @@ type Losses struct {
 // Losses returns what has been lost so far. It works until [Session.Close].
 func (s *Session) Losses() (Losses, error) {
 	var l Losses
-	if err := s.use(func() error { return s.readLosses(&l) }); err != nil {
+	var ended uint64
+	if err := s.use(func() (err error) {
+		if l.Unfinished, ended, err = s.openCalls.look(s, nil); err == nil {
+			err = s.readLosses(&l)
+		}
+		return err
+	}); err != nil {
 		return l, err
 	}
-	l.Unmatched, l.Replaced = s.unmatched.lost(l.Unmatched), s.replaced.lost(l.Replaced)
+	l.Unmatched = s.unmatched.lost(l.Unmatched)
+	l.Replaced = s.replaced.lost(l.Replaced) + ended
 	return l, nil
 }
 

@@ -105,3 +105,11 @@ func findBirth(task, stat []byte, suspended, ahead uint64) int {
 	}
 	return found
 }
+
+// hasEnded reports whether there is no such thread, or process if tid is 0.
+func hasEnded(pid, tid int) bool {
+	if tid == 0 {
+		return unix.Kill(pid, 0) == unix.ESRCH
+	}
+	return unix.Tgkill(pid, tid, 0) == unix.ESRCH
+}

@@ -7,3 +7,5 @@ package trace
 import "github.com/gousdt/gousdt/trace/internal/bpfgen"
 
 func threadBirth() int { return bpfgen.None }
+
+func hasEnded(pid, tid int) bool { return false }

@@ -141,7 +141,8 @@
 //	 "args":[...]},"done":{...}}
 //
 // "time" and "monotonic_ns" are of its start, and "stack" is that of its end;
-// with --start-stack "start" has another one.
+// with --start-stack "start" has another one. Where it has failed, see PAIR in
+// -h, there is "failed":true.
 // --pairs has an object for each pair:
 //
 //	{"type":"pair","pair":"postgresql:query","file":"/usr/...","start":"postgresql:query__start","done":"postgresql:query__done"}
@@ -183,7 +184,7 @@
 // The last line is
 //
 //	{"type":"summary","schema":1,"events":3,"lost":0,"not_sampled":0,"other":0,"overflow":0,"lost_unreadable":0,"lost_starts":0,
-//	 "replaced":0,"unmatched":0,"sites":12,"mode":"multi+cookie","seconds":1.5,"frames":9,"unnamed_frames":1,
+//	 "replaced":0,"unfinished":0,"unmatched":0,"sites":12,"mode":"multi+cookie","seconds":1.5,"frames":9,"unnamed_frames":1,
 //	 "programs":[{"name":"postg_query","runs":3,"ns_per_run":1500,"missed":0,"instructions":70}],
 //	 "program_bytes":4096,"map_bytes":8388608,
 //	 "limited_sites":12,"limited_descriptors":1,"over_limit":0,"waiting":0}

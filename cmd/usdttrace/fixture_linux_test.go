@@ -164,6 +164,8 @@ func (r result) ok() []string {
 // object is a line of JSON, of any kind.
 type object struct {
 	Type, Command, Provider, Name, File, Mode, Aggregation string
+	Pair                                                   string
+	Failed                                                 bool
 
 	Time      time.Time
 	Monotonic int64 `json:"monotonic_ns"`
@@ -192,6 +194,7 @@ type object struct {
 	}
 
 	Events, Lost, Unmatched uint64
+	Replaced, Unfinished    uint64
 	NotSampled              uint64 `json:"not_sampled"`
 	Frames                  uint64
 	UnnamedFrames           uint64 `json:"unnamed_frames"`

@@ -221,6 +221,7 @@ func (p *jsonPrinter) summary(s *summary) {
 	j.Unsigned("lost_unreadable", s.losses.Unreadable)
 	j.Unsigned("lost_starts", s.losses.Starts)
 	j.Unsigned("replaced", s.losses.Replaced)
+	j.Unsigned("unfinished", s.losses.Unfinished)
 	j.Unsigned("unmatched", s.losses.Unmatched)
 	j.Signed("sites", int64(s.sites))
 	j.Text("mode", s.mode)

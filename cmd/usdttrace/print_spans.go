@@ -16,10 +16,11 @@ import (
 
 // pairName returns the name of the pair of probes that an event is the end of.
 func pairName(e *trace.Event) string {
-	end := func(s *trace.Site) elfnote.Probe {
-		return elfnote.Probe{Provider: cutName(s.Provider), Name: cutName(s.Name)}
+	pair := e.Pair()
+	for _, end := range []*elfnote.Probe{&pair.Start, &pair.Done} {
+		end.Provider, end.Name = cutName(end.Provider), cutName(end.Name)
 	}
-	return elfnote.Pair{Start: end(e.Start.Site), Done: end(e.Site)}.String()
+	return pair.String()
 }
 
 // durationWidth is that of the longest time, such as 123.4ms.
@@ -58,6 +59,10 @@ func (p *textPrinter) span(e *trace.Event) {
 		p.rendered[e.Site] = name
 	}
 	b = append(append(b, name...), p.style.reset...)
+	if e.Failed {
+		b = append(append(append(b, "  "...), p.style.header...), "failed"...)
+		b = append(b, p.style.reset...)
+	}
 	b = p.arguments(append(b, ' '), e.Start, func(int) bool { return true })
 	own := func(i int) bool { return !repeats(e, i) }
 	for i := range e.Args {
@@ -147,6 +152,9 @@ func (p *jsonPrinter) span(e *trace.Event) {
 	}
 	p.container(e.CgroupID)
 	j.Text("pair", pairName(e))
+	if e.Failed {
+		j.Boolean("failed", true)
+	}
 	for _, end := range []struct {
 		name  string
 		event *trace.Event

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -65,6 +66,39 @@ func TestPostgresQueriesAreText(t *testing.T) {
 	qt.Check(t,
 		qt.Matches(lines[1],
 			`.* postgres +postgresql:query__start  query="SELECT 'one' \|\| 'two'"`))
+}
+
+// A query that fails passes no query__done. It is counted, and shown if the
+// pair has the probe that it ends at instead.
+func TestPostgresQueriesThatFail(t *testing.T) {
+	testprog.RequireBPF(t)
+	server := testprog.StartPostgres(t)
+	const failing = 10
+	queries := slices.Repeat([]string{"SELECT 1/0"}, failing)
+	usual := watching(t, "--json", "--latency", "postgresql:query", server.File)
+	server.Refuse(queries...)
+	server.Query("SELECT 1")
+	summary := usual.interrupt().objects("summary")[0]
+	qt.Check(t, qt.Equals(summary.Replaced+summary.Unfinished, failing))
+
+	const pair = "postgresql:query__start..query__done|transaction__abort"
+	failed := watching(t, "--json", "--slow", "0", pair, server.File)
+	server.Refuse(queries...)
+	server.Query("SELECT 1")
+	result := failed.interrupt()
+	calls := make(map[bool]int)
+	for _, span := range result.objects("span") {
+		calls[span.Failed]++
+		qt.Check(t, qt.Equals(span.Pair, "postgresql:query"))
+	}
+	qt.Check(t, qt.DeepEquals(calls, map[bool]int{true: failing, false: 1}))
+	summary = result.objects("summary")[0]
+	qt.Check(t, qt.Equals(summary.Replaced+summary.Unfinished, 0))
+	qt.Check(t, qt.Equals(summary.Unmatched, 0))
+
+	text := watching(t, "--slow", "0", pair, server.File)
+	server.Refuse("SELECT 1/0")
+	qt.Check(t, qt.StringContains(text.interrupt().stdout, `postgresql:query  failed  query="SELECT 1/0"`))
 }
 
 // What is measured must agree with what pgbench says itself.

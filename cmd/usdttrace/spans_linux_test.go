@@ -49,7 +49,7 @@ func TestPairsAreListed(t *testing.T) {
 	qt.Check(t, qt.Matches(lines[1], `PAIR +START +DONE`))
 	qt.Check(t,
 		qt.Matches(lines[2], `gousdt_calls:\w+ +gousdt_calls:\w+__start +gousdt_calls:\w+__done`))
-	qt.Check(t, qt.HasLen(lines, 2+5))
+	qt.Check(t, qt.HasLen(lines, 2+6))
 	for _, line := range start(t, "--json", "--pairs", path).wait().ok() {
 		testschema.Load(t, "usdttrace").Check(t, []byte(line))
 	}

@@ -128,7 +128,8 @@ func (s *summary) text() string {
 			"of these came too fast for the room in the kernel: some may be of keys with a row (--max-keys)"},
 		{s.losses.Unreadable, "not aggregated: a value or key could not be read"},
 		{s.losses.Starts, "not measured: there was no room for more starts"},
-		{s.losses.Replaced, "not measured: starts without an end"},
+		{s.losses.Replaced, "not measured: starts without an end, as of calls that failed (PAIR|PROBE names another end)"},
+		{s.losses.Unfinished, "not measured: calls that had not ended, or failed (PAIR|PROBE names another end)"},
 		{s.losses.Unmatched, "not measured: ends without a start"},
 	} {
 		if loss.n > 0 {

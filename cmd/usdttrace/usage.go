@@ -57,8 +57,10 @@ Calls
       --slow TIME PAIR...   a line for each call that takes at least so long (0 for all).
                         PAIR stands in the place of a PATTERN: what the names of both
                         probes begin with, as in postgresql:query (query__start and
-                        query__done), or START..DONE. In EXPR, start.arg0 is of the start,
-                        arg0 of the end, and duration is the time: duration < 1s
+                        query__done), or START..DONE. A call that fails may end elsewhere:
+                        PAIR|PROBE, as in 'postgresql:query|transaction__abort', shows it
+                        as failed. In EXPR, start.arg0 is of the start, arg0 of the end,
+                        and duration is the time: duration < 1s
 
 Events
       --str N[:MAX],... argument N points to text: show up to MAX (128) bytes of it
@@ -93,7 +95,8 @@ Aggregates, computed in the kernel
       --latency PAIR    the time between two probes, drawn, or with --by a table. It
                         needs no PATTERN. PAIR is START..DONE, or what the names of both
                         begin with, as in postgresql:query (--pairs lists the pairs of a
-                        file)
+                        file). Calls that end at PROBE where they fail are part of
+                        PAIR|PROBE; --by probe tells them apart
       --match TERM[=TERM]     for --latency and --slow, what START and DONE have in common: tid
                         (the default), or arguments
       --linear LOW:HIGH:STEP  for --hist and --latency, steps of equal size, drawn

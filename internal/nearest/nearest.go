@@ -55,16 +55,18 @@ func Probes(file *elfnote.File, patterns ...elfnote.Pattern) []string {
 // Pairs returns up to three of some pairs whose names are spelled most like a
 // pattern, best first.
 func Pairs(pairs []elfnote.Pair, pattern elfnote.PairPattern) []elfnote.Pair {
-	wanted := []probe{parse(pattern.String())} // PROVIDER:BASE, as the pair is called
+	text, _, _ := strings.Cut(pattern.String(), "|")
+	wanted := []probe{parse(text)} // PROVIDER:BASE, as the pair is called
 	ends := pattern.Patterns()
-	if len(ends) == 2 {
+	both := strings.Contains(text, "..")
+	if both {
 		wanted = []probe{parse(ends[0].String()), parse(ends[1].String())}
 	}
 	var candidates candidates[elfnote.Pair]
 	for _, pair := range pairs[:min(mostCompared, len(pairs))] {
 		provider, base, _ := strings.Cut(pair.String(), ":")
 		names := []elfnote.Probe{{Provider: provider, Name: base}}
-		if len(ends) == 2 {
+		if both {
 			names = []elfnote.Probe{pair.Start, pair.Done}
 		}
 		sum, near := 0, true

@@ -162,18 +162,35 @@ func watchLog(stderr io.Reader, ready chan<- bool, log chan<- []byte) {
 // prints: a line per row, columns divided by |.
 func (p *Postgres) Query(sql string) string {
 	p.t.Helper()
+	out, err := p.psql(sql)
+	if err != nil {
+		p.t.Fatalf("query %q: %v\n%s", sql, err, out)
+	}
+	return strings.TrimSuffix(out, "\n")
+}
+
+// Refuse sends queries that fail, on one connection.
+func (p *Postgres) Refuse(sql ...string) {
+	p.t.Helper()
+	if out, err := p.psql(sql...); err == nil || !strings.Contains(out, "ERROR") {
+		p.t.Fatalf("queries %q: %v\n%s", sql, err, out)
+	}
+}
+
+// psql sends queries, and returns what psql prints.
+func (p *Postgres) psql(sql ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), testneeds.Patience(postgresDeadline))
 	defer cancel()
 	psql := exec.CommandContext(ctx, filepath.Join(p.bin, "psql"), "-X", "-q", "-A", "-t",
-		"-h", p.SocketDir, "-U", "gousdt", "-d", "postgres", "-c", sql)
+		"-h", p.SocketDir, "-U", "gousdt", "-d", "postgres")
+	for _, query := range sql {
+		psql.Args = append(psql.Args, "-c", query)
+	}
 	psql.Env = slices.DeleteFunc(os.Environ(), func(variable string) bool {
 		return strings.HasPrefix(variable, "PG")
 	})
 	out, err := psql.CombinedOutput()
-	if err != nil {
-		p.t.Fatalf("query %q: %v\n%s", sql, err, out)
-	}
-	return strings.TrimSuffix(string(out), "\n")
+	return string(out), err
 }
 
 // unprivileged makes a command run as owner in a folder that owner may enter,

@@ -219,6 +219,10 @@ func (s *spans) fill(span ptrace.Span, e *trace.Event) (parent spanContext, join
 	end := e.Time
 	span.SetStartTimestamp(pcommon.NewTimestampFromTime(end.Add(-e.Duration)))
 	span.SetEndTimestamp(pcommon.NewTimestampFromTime(end))
+	if e.Failed {
+		span.Status().SetCode(ptrace.StatusCodeError)
+		span.Status().SetMessage(validText(e.Probe))
+	}
 	span.SetSpanID(newSpanID())
 	if parent, joined = s.parentOf(e); joined {
 		span.SetTraceID(parent.trace)
@@ -251,11 +255,7 @@ func (s *spans) parentOf(e *trace.Event) (spanContext, bool) {
 // callName returns what the two probes of a call have in common, as in
 // postgresql:query.
 func callName(e *trace.Event) string {
-	pair := elfnote.Pair{
-		Start: elfnote.Probe{Provider: e.Start.Site.Provider, Name: e.Start.Site.Name},
-		Done:  elfnote.Probe{Provider: e.Site.Provider, Name: e.Site.Name},
-	}
-	return validText(pair.String())
+	return validText(e.Pair().String())
 }
 
 func newTraceID() (id pcommon.TraceID) {

@@ -118,10 +118,10 @@ func (b *builder) hit() (something bool, err error) {
 	// Ends come first, so that a probe can be the end of one call and the start
 	// of the next.
 	for _, l := range b.plan.Latencies {
-		if pair := b.site.Pairs[l].Done; pair != 0 && b.matches(&l.Done) != unconcerned {
+		if pair, _ := b.site.Pairs[l].end(); pair != 0 && b.matches(&l.Done) != unconcerned {
 			something = true
 			b.block.Ends = true
-			b.apart(func() { err = b.end(l, pair) })
+			b.apart(func() { err = b.end(l) })
 			if err != nil {
 				return false, err
 			}
@@ -194,13 +194,14 @@ func (p *Plan) sendsSpans() bool {
 }
 
 // end emits all that is to be done at the end of a call.
-func (b *builder) end(l *Latency, pair uint32) error {
+func (b *builder) end(l *Latency) error {
 	if b.matches(&l.Done) == unreadable {
 		b.count(CounterUnreadable)
 		return nil
 	}
 	none := b.Label()
-	b.ending = b.done(l, pair, none)
+	pair, failed := b.site.Pairs[l].end()
+	b.ending = b.done(l, pair, failed, none)
 	b.site.ending = true
 	defer func() { b.ending, b.site.ending = nil, false }()
 	if b.plan.Filter != nil {
@@ -237,7 +238,7 @@ func (b *builder) end(l *Latency, pair uint32) error {
 // spansEnding returns how many spans send an event at this site.
 func (b *builder) spansEnding() (n int) {
 	for _, l := range b.plan.Latencies {
-		if l.Spans && b.site.Pairs[l].Done != 0 {
+		if pair, _ := b.site.Pairs[l].end(); l.Spans && pair != 0 {
 			n++
 		}
 	}

@@ -3,6 +3,7 @@
 package bpfgen
 
 import (
+	"encoding/binary"
 	"time"
 
 	"github.com/cilium/ebpf/asm"
@@ -34,6 +35,29 @@ const (
 
 // CallsSize is the size of a stack of calls.
 const CallsSize = callsFirst + MaxCalls*callSize
+
+// Calls returns how many calls are on a stack: those that go on.
+func (l *Latency) Calls(stack []byte) uint64 {
+	order := binary.NativeEndian
+	count, pushed := order.Uint32(stack[callsCount:]), order.Uint32(stack[callsPushed:])
+	if count == 0 {
+		return 0
+	}
+	innermost := callsFirst + int((pushed-1)%MaxCalls)*callSize
+	if l.Fails && order.Uint64(stack[innermost+callWord:])&(1<<FlagFailed) != 0 {
+		count--
+	}
+	return uint64(count)
+}
+
+// Caller returns whose calls a stack has, by its key: those of a thread, or of
+// a process, with tid 0. They are of one pair.
+func (l *Latency) Caller(key [2]uint64) (pid, tid int, pair uint32) {
+	if l.byThread() {
+		return int(key[0] >> 32), int(uint32(key[0])), uint32(key[1])
+	}
+	return int(key[1] >> 32), 0, uint32(key[1])
+}
 
 // maxAbandoned is how many calls are looked through that have been left without
 // their end, as by an exception. There are no loops.
@@ -81,6 +105,20 @@ func (b *builder) push(c *call) {
 	full, pushed := b.Label(), b.Label()
 	b.Emit(asm.LoadMem(asm.R1, asm.R7, callsPushed, asm.Word),
 		asm.LoadMem(asm.R2, asm.R7, callsCount, asm.Word))
+	if c.Fails { // a call that has failed is over
+		drop, dropped := b.Label(), b.Label()
+		b.JumpIfImm(asm.JEq, asm.R2, 0, asm.R3, dropped)
+		b.Emit(asm.Sub.Imm(asm.R1, 1))
+		b.callAt(asm.R4, 0)
+		b.hasFailed(drop)
+		b.Emit(asm.Add.Imm(asm.R1, 1))
+		b.Place(dropped)
+		b.Later(func() {
+			b.Place(drop)
+			b.Emit(asm.Sub.Imm(asm.R2, 1))
+			b.Jump(dropped)
+		})
+	}
 	b.JumpIfImm(asm.JGE, asm.R2, MaxCalls, asm.R3, full)
 	if !c.byThread() { // another thread may take it before it has its time
 		b.callAt(asm.R5, 0)
@@ -129,10 +167,7 @@ func (b *builder) pop(c *call, younger argcode.Label) {
 	b.Emit(asm.LoadMem(asm.R1, asm.R7, callsPushed, asm.Word), asm.Sub.Imm(asm.R1, 1))
 	b.callAt(asm.R4, 0)
 	if !c.byThread() {
-		b.Emit(asm.LoadMem(asm.R5, asm.R4, callTime, asm.DWord),
-			asm.LoadMem(asm.R0, asm.R10, int16(c.duration), asm.DWord))
-		b.JumpIfImm(asm.JEq, asm.R5, 0, asm.R3, younger)
-		b.JumpIf(asm.JGT, asm.R5, asm.R0, younger)
+		b.notYounger(c, younger)
 	}
 	if b.knowsLevels(c.Latency) {
 		take, elsewhere := b.Label(), b.Label()
@@ -152,6 +187,63 @@ func (b *builder) pop(c *call, younger argcode.Label) {
 	b.Emit(asm.StoreMem(asm.R7, callsCount, asm.R2, asm.Word))
 	b.Emit(asm.And.Imm(asm.R1, MaxCalls-1),
 		asm.StoreMem(asm.R10, int16(c.key+16), asm.R1, asm.DWord))
+}
+
+// hasFailed goes to a label if the call at R4 has failed. It changes R0 and R3.
+func (b *builder) hasFailed(failed argcode.Label) {
+	b.Emit(asm.LoadMem(asm.R0, asm.R4, callWord, asm.DWord), asm.And.Imm(asm.R0, 1<<FlagFailed))
+	b.JumpIfImm(asm.JNE, asm.R0, 0, asm.R3, failed)
+}
+
+// fail emits what marks the innermost call as failed, and sets R4 to it. It
+// goes to none if it has failed before. The call stays on the stack, so that an
+// end that comes all the same, as of a query that is a ROLLBACK, is not taken
+// for that of another call.
+func (b *builder) fail(c *call, none argcode.Label) {
+	b.Emit(asm.LoadMem(asm.R1, asm.R7, callsPushed, asm.Word), asm.Sub.Imm(asm.R1, 1))
+	b.callAt(asm.R4, 0)
+	if !c.byThread() {
+		b.notYounger(c, none)
+	}
+	b.hasFailed(none)
+	b.Emit(asm.LoadMem(asm.R0, asm.R4, callWord, asm.DWord), asm.Or.Imm(asm.R0, 1<<FlagFailed),
+		asm.StoreMem(asm.R4, callWord, asm.R0, asm.DWord))
+	b.Emit(asm.And.Imm(asm.R1, MaxCalls-1),
+		asm.StoreMem(asm.R10, int16(c.key+16), asm.R1, asm.DWord))
+}
+
+// dropFailed emits what removes the innermost of R2 calls if it has failed. It
+// goes to none if this is its end, and to unmatched if there is no other call.
+func (b *builder) dropFailed(c *call, none, unmatched argcode.Label) {
+	drop, dropped := b.Label(), b.Label()
+	b.Emit(asm.LoadMem(asm.R1, asm.R7, callsPushed, asm.Word), asm.Sub.Imm(asm.R1, 1))
+	b.callAt(asm.R4, 0)
+	b.hasFailed(drop)
+	b.Place(dropped)
+	b.Later(func() {
+		b.Place(drop)
+		b.Emit(asm.StoreMem(asm.R7, callsPushed, asm.R1, asm.Word), asm.Sub.Imm(asm.R2, 1),
+			asm.StoreMem(asm.R7, callsCount, asm.R2, asm.Word))
+		if sp, _ := b.stackPointer(); b.knowsLevels(c.Latency) {
+			b.Emit(asm.LoadMem(asm.R0, asm.R7, callsLevel, asm.Word))
+			b.JumpIfImm(asm.JEq, asm.R0, 0, asm.R3, none)
+			b.Emit(asm.LoadMem(asm.R5, asm.R6, sp, asm.DWord),
+				asm.LoadMem(asm.R0, asm.R4, callLevel, asm.DWord))
+			b.JumpIf(asm.JEq, asm.R0, asm.R5, none)
+			b.JumpIfImm(asm.JEq, asm.R2, 0, asm.R3, unmatched)
+			b.Jump(dropped)
+		} else {
+			b.Jump(none)
+		}
+	})
+}
+
+// notYounger goes to a label if the call at R4 has begun after the end.
+func (b *builder) notYounger(c *call, younger argcode.Label) {
+	b.Emit(asm.LoadMem(asm.R5, asm.R4, callTime, asm.DWord),
+		asm.LoadMem(asm.R0, asm.R10, int16(c.duration), asm.DWord))
+	b.JumpIfImm(asm.JEq, asm.R5, 0, asm.R3, younger)
+	b.JumpIf(asm.JGT, asm.R5, asm.R0, younger)
 }
 
 // callAt sets a register to the call that is n further out than the innermost

@@ -133,7 +133,7 @@ func TestKernelAcceptsWhatIsGenerated(t *testing.T) {
 			if random.IntN(3) == 0 {
 				a.Latency = &Latency{
 					Starts: calls, Zeros: zeros, Saved: saved, SavedSize: savedSize,
-					Birth: random.IntN(100),
+					Birth: random.IntN(100), Fails: random.IntN(2) == 0,
 					Start: expr.Term{Source: expr.TID},
 					Done:  expr.Term{Source: expr.Argument, Index: random.IntN(3)},
 					Spans: plan.Events != nil && random.IntN(2) == 0,
@@ -163,7 +163,8 @@ func TestKernelAcceptsWhatIsGenerated(t *testing.T) {
 			site := &Site{Provider: "p", Name: "n", Args: other.args, ID: random.Uint32(),
 				Pairs: make(map[*Latency]Ends)}
 			for _, l := range plan.Latencies {
-				site.Pairs[l] = Ends{Start: uint32(random.IntN(3)), Done: uint32(random.IntN(3))}
+				site.Pairs[l] = Ends{Start: uint32(random.IntN(3)), Done: uint32(random.IntN(3)),
+					Failed: uint32(random.IntN(2))}
 			}
 			site.Fixed = mode == usdt.ModeSingleIPMap || random.IntN(4) == 0
 			block, err := plan.Block(site)

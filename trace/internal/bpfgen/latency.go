@@ -27,6 +27,9 @@ type Latency struct {
 	// known.
 	Birth int
 
+	// Fails says that some pair has probes that end a call where it fails.
+	Fails bool
+
 	// Conditions are comparisons of the start's values. They are made at the
 	// start, and remembered as bits by their numbers (expr.Node.AtStart).
 	Conditions []StartCondition
@@ -46,8 +49,8 @@ type StartCondition struct {
 }
 
 // MaxStartConditions is how many conditions of a start there can be: they share
-// a word with the site's number and a flag.
-const MaxStartConditions = 31
+// a word with the site's number and two flags.
+const MaxStartConditions = 30
 
 // StartConditions appends the comparisons of the start's values in a condition.
 func StartConditions(to []StartCondition, n *expr.Node) []StartCondition {
@@ -65,14 +68,26 @@ func startConditions(to []StartCondition, n *expr.Node, negated bool) []StartCon
 }
 
 // Ends says what a site is for a Latency: numbers of pairs, which are not 0, or
-// 0. A site can end one call and start another one.
+// 0. A site can end one call and start another one. Failed ends a call that has
+// failed.
 type Ends struct {
-	Start, Done uint32
+	Start, Done, Failed uint32
 }
 
-// flagSaved is the bit of a call's word that says that there is something in
-// the map Saved. Below it are the conditions, above the ID of the start's site.
-const flagSaved = 31
+// end returns the pair that a site ends, and whether because it has failed.
+func (e Ends) end() (pair uint32, failed bool) {
+	if e.Done != 0 {
+		return e.Done, false
+	}
+	return e.Failed, e.Failed != 0
+}
+
+// The flags of a call's word: there is something in the map Saved, and the call
+// has failed. Below them are the conditions, above the ID of the start's site.
+const (
+	flagSaved  = 31
+	FlagFailed = 30
+)
 
 // byThread reports whether starts and ends are matched by nothing but the
 // thread.
@@ -181,8 +196,13 @@ func (b *builder) startWord(c *call, saves bool) error {
 }
 
 // done emits what finds the call that ends. It goes to none if there is none.
-func (b *builder) done(l *Latency, pair uint32, none argcode.Label) *call {
+// That is nothing to count where a call would have failed: a transaction can be
+// aborted without a query that goes on.
+func (b *builder) done(l *Latency, pair uint32, failed bool, none argcode.Label) *call {
 	unread, unmatched, checked := b.Label(), b.Label(), b.Label()
+	if failed {
+		unmatched = none
+	}
 	c := b.placeOf(l)
 	b.Call(asm.FnKtimeGetNs)
 	b.Emit(asm.StoreMem(asm.R10, int16(c.duration), asm.R0, asm.DWord))
@@ -194,7 +214,15 @@ func (b *builder) done(l *Latency, pair uint32, none argcode.Label) *call {
 	b.JumpIfImm(asm.JEq, asm.R0, 0, asm.R1, unmatched)
 	b.Emit(asm.Mov.Reg(asm.R7, asm.R0), asm.LoadMem(asm.R2, asm.R7, callsCount, asm.Word))
 	b.JumpIfImm(asm.JEq, asm.R2, 0, asm.R1, unmatched)
-	b.pop(c, unmatched)
+	switch {
+	case failed:
+		b.fail(c, none)
+	case l.Fails:
+		b.dropFailed(c, none, unmatched)
+		b.pop(c, unmatched)
+	default:
+		b.pop(c, unmatched)
+	}
 
 	// R4 is the call.
 	b.Emit(asm.LoadMem(asm.R1, asm.R4, callWord, asm.DWord),
@@ -213,7 +241,7 @@ func (b *builder) done(l *Latency, pair uint32, none argcode.Label) *call {
 		})
 	}
 	b.Place(checked)
-	if b.knowsLevels(l) {
+	if b.knowsLevels(l) && !failed {
 		abandoned, counted := b.Label(), b.Label()
 		b.Emit(asm.LoadMem(asm.R1, asm.R10, int16(c.slot), asm.DWord))
 		b.JumpIfImm(asm.JNE, asm.R1, 0, asm.R2, abandoned)
@@ -225,9 +253,11 @@ func (b *builder) done(l *Latency, pair uint32, none argcode.Label) *call {
 		})
 	}
 	b.Later(func() {
-		b.Place(unmatched)
-		b.count(CounterUnmatched)
-		b.Jump(none)
+		if !failed {
+			b.Place(unmatched)
+			b.count(CounterUnmatched)
+			b.Jump(none)
+		}
 		b.Place(unread)
 		b.count(CounterUnreadable)
 		b.Jump(none)

@@ -77,6 +77,8 @@ func (c *callWorld) hit(ends Ends, tid uint32, now, sp, arg uint64) (sent [][2]u
 			Pairs: map[*Latency]Ends{c.latency: {Start: 1}}, Fixed: true}
 		start, err := c.plan.Block(startSite)
 		qt.Assert(c.t, qt.IsNil(err))
+		failed := c.load(raw[span.Word:][:8])>>FlagFailed&1 != 0
+		qt.Assert(c.t, qt.Equals(failed, ends.Failed != 0))
 		sent = append(sent, [2]uint64{c.load(raw[span.Duration:][:8]),
 			c.load(raw[span.Saved+start.Saved.Args[0].Value:][:8])})
 	}
@@ -180,6 +182,69 @@ func (c *callWorld) forget(tid, pair uint32) {
 	calls := c.maps[testCalls].values[string(key)]
 	for _, at := range []int{callsPushed, callsCount} {
 		c.store(calls[at:][:4], c.load(calls[at:][:4])-1)
+	}
+}
+
+// A call that fails ends at another probe, far below in the stack. An end that
+// comes all the same is not another one's, and none is counted as lost.
+func TestCallsThatFail(t *testing.T) {
+	start, done, failed := Ends{Start: 1}, Ends{Done: 1}, Ends{Failed: 1}
+	const outer, inner, below = 1000, 900, 500 // in the stack
+	for _, k := range callKernels() {
+		t.Run(k.name, func(t *testing.T) {
+			c := newCallWorld(t, k, rand.New(rand.NewPCG(1, 2)), "", expr.Term{Source: expr.TID})
+			c.latency.Fails = true
+			now := uint64(1000)
+			hit := func(ends Ends, sp, arg uint64) [][2]uint64 {
+				now += 10
+				return c.hit(ends, 1, now, sp, arg)
+			}
+			none := func(sent [][2]uint64) {
+				t.Helper()
+				qt.Check(t, qt.HasLen(sent, 0))
+			}
+			one := func(sent [][2]uint64, took, arg uint64) {
+				t.Helper()
+				qt.Check(t, qt.DeepEquals(sent, [][2]uint64{{took, arg}}))
+			}
+			none(hit(failed, below, 0)) // nothing goes on
+			none(hit(start, outer, 1))
+			one(hit(done, outer, 0), 10, 1)
+			for range 3 * MaxCalls {
+				none(hit(start, outer, 2))
+				one(hit(failed, below, 0), 10, 2)
+			}
+			none(hit(failed, below, 0)) // it has failed before
+			none(hit(done, outer, 0))   // it goes on to its end all the same
+			none(hit(failed, below, 0))
+
+			none(hit(start, outer, 3))
+			none(hit(start, inner, 4))
+			one(hit(failed, below, 0), 10, 4)
+			one(hit(done, outer, 0), 30, 3) // without the end of the inner one
+			none(hit(start, outer, 5))
+			none(hit(start, inner, 6))
+			one(hit(failed, below, 0), 10, 6)
+			none(hit(done, inner, 0))
+			one(hit(done, outer, 0), 40, 5)
+			for counter := range CounterCount {
+				qt.Check(t, qt.Equals(c.counter(c.counters, counter), 0), qt.Commentf("%d", counter))
+			}
+			none(hit(done, outer, 0))
+			qt.Check(t, qt.Equals(c.counter(c.counters, CounterUnmatched), 1))
+
+			c = newCallWorld(t, k, rand.New(rand.NewPCG(1, 2)), "", expr.Term{Source: expr.Argument})
+			c.latency.Fails = true
+			none(hit(start, outer, 7))
+			none(hit(start, outer, 8))
+			one(hit(failed, below, 7), 20, 7)
+			none(hit(failed, below, 7))
+			one(hit(done, outer, 8), 30, 8)
+			none(hit(done, outer, 7))
+			none(hit(start, outer, 7))
+			one(hit(done, outer, 7), 10, 7)
+			qt.Check(t, qt.Equals(c.counter(c.counters, CounterUnmatched), 0))
+		})
 	}
 }
 

@@ -15,8 +15,8 @@ func (p *Plan) Missing(site *Site) error {
 	p, site = p.bind(site)
 	terms := terms(p.Filter, nil)
 	for _, a := range p.Aggregations {
-		if a.Latency == nil && !a.Applies(site) ||
-			a.Latency != nil && site.Pairs[a.Latency].Done == 0 {
+		pair, _ := site.Pairs[a.Latency].end()
+		if a.Latency == nil && !a.Applies(site) || a.Latency != nil && pair == 0 {
 			continue // it is not about the site
 		}
 		terms = append(terms, a.Keys...)
