@@ -39,9 +39,12 @@ type Event struct {
 	// directory below /sys/fs/cgroup.
 	CgroupID uint64
 
-	// Weight is how many hits the event stands for: itself and, if
+	// Weight is the number of hits that the event stands for: itself and, if
 	// SessionOptions.SampleEvery or SampleRate is set, the hits on its
-	// processor before it that became no event. Otherwise it is 1.
+	// processor before it that became no event. Otherwise it is 1. The weights
+	// add up to all hits but those after the last event of each processor: to
+	// estimate how many hits have some property, add up the weights of the
+	// events that have it.
 	Weight uint64
 
 	// Probe is PROVIDER:NAME. Names are arbitrary bytes: escape them before

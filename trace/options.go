@@ -85,11 +85,12 @@ type SessionOptions struct {
 	// riscv64 and s390x; on other machines Attach fails.
 	StackCopy int
 
-	// SampleEvery makes about one in so many hits an event, and SampleRate at
-	// most so many a second on each processor; 0 is every hit. Where hits are
-	// more costly to collect than to count, as with stacks, this bounds what
-	// they cost the traced program. The hits are chosen at random, after the
-	// Filter, and each event has in Event.Weight how many hits it stands for.
+	// SampleEvery makes about one in that many hits an event, and SampleRate at
+	// most that many a second on each processor, spread over the second: an
+	// eighth of them can come at once. 0 is every hit. Where hits are more
+	// costly to collect than to count, as with stacks, this bounds what they
+	// cost the traced program. The hits are chosen at random, after the Filter,
+	// and Event.Weight is the number of hits that an event stands for.
 	// What aggregators compute is of all hits. Losses.NotSampled counts the
 	// hits that became no event. At most one of the two can be set, up to 2^30.
 	SampleEvery, SampleRate int

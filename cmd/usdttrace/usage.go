@@ -84,7 +84,8 @@ Events
       --every N         take about one hit in N, chosen at random in the kernel; with
                         --pprof, --flamegraph, --folded and --by stack, it counts for
                         those that were left out before it
-      --rate N          the same, at most N hits a second for each processor
+      --rate N          the same, at most N hits a second for each processor, spread over
+                        the second
       --buffer SIZE     of the ring buffer, in bytes or with k, M or G (8M)
 
 Aggregates, computed in the kernel

@@ -16,6 +16,11 @@ import (
 // Hits are chosen at random, not each one of so many: probes that alternate,
 // such as those at the start and at the end of something, would otherwise give
 // events of one of them alone.
+//
+// With a rate the gaps between events follow the number of hits in the eighth
+// of a second before, and make somewhat fewer events than are allowed. What
+// holds them to the rate, where hits become more frequent, is the time of the
+// next event.
 type Sampling struct {
 	State int // descriptor of a per-processor array of one SamplingState
 	Every uint32
@@ -30,38 +35,40 @@ type SamplingState struct {
 	Gap     uint64 // how many hits there are to be from that one to the next
 	LeftOut uint64 // hits that became no event
 
-	// With a rate: of the second that is going on.
-	Began uint64 // nanoseconds of the monotonic clock
+	// With a rate, times in nanoseconds of the monotonic clock.
+	Next  uint64 // when the next event would come if they came evenly
+	Began uint64 // counting Hits
 	Hits  uint64
-	Taken uint64
 	Mean  uint64 // of the gaps
-
-	// Hits that came when a second had its events already. They are shared out
-	// to the events of the next one: as the weight of its first event they
-	// would be taken for hits like that one.
-	Over  uint64
-	Share uint64 // of each event
 }
 
 // SamplingStateSize is the size of a SamplingState.
-const SamplingStateSize = 9 * 8
+const SamplingStateSize = 7 * 8
 
 const (
 	stateSince   = 0
 	stateGap     = 8
 	stateLeftOut = 16
-	stateBegan   = 24
-	stateHits    = 32
-	stateTaken   = 40
+	stateNext    = 24
+	stateBegan   = 32
+	stateHits    = 40
 	stateMean    = 48
-	stateOver    = 56
-	stateShare   = 64
 )
 
-// sampled is where a hit that was chosen has its weight and the processor's
-// state on the stack.
+// samplingWindow is how long hits are counted to know how frequent they are.
+const samplingWindow = time.Second / 8
+
+// spacing returns the time between events that come evenly, and how much
+// earlier one may come: an eighth of those of a second may come at once.
+func (s *Sampling) spacing() (between, early time.Duration) {
+	between = max(time.Second/time.Duration(s.Rate), 1)
+	return between, between * time.Duration(s.Rate/8)
+}
+
+// sampled is where a hit that was chosen has its weight, the processor's state
+// and its time on the stack.
 type sampled struct {
-	weight, state int
+	weight, state, time int
 }
 
 // sample emits what goes to leave for a hit that becomes no event.
@@ -77,9 +84,13 @@ func (b *builder) sample(s *Sampling, leave argcode.Label) *sampled {
 
 	skip := b.Label()
 	if s.Rate > 0 {
-		b.second(s)
-		b.Emit(asm.LoadMem(asm.R1, asm.R9, stateTaken, asm.DWord))
-		b.JumpIfImm(asm.JGE, asm.R1, uint64(s.Rate), asm.R2, skip)
+		at.time = b.Alloc(8)
+		b.Call(asm.FnKtimeGetNs)
+		b.Emit(asm.StoreMem(asm.R10, int16(at.time), asm.R0, asm.DWord))
+		b.countForMean(s)
+		_, early := s.spacing()
+		b.Emit(asm.LoadMem(asm.R1, asm.R9, stateNext, asm.DWord), asm.Sub.Reg(asm.R1, asm.R0))
+		b.JumpIfImm(asm.JSGT, asm.R1, uint64(early), asm.R2, skip)
 	}
 	b.Emit(asm.LoadMem(asm.R1, asm.R9, stateSince, asm.DWord),
 		asm.LoadMem(asm.R2, asm.R9, stateGap, asm.DWord))
@@ -94,32 +105,21 @@ func (b *builder) sample(s *Sampling, leave argcode.Label) *sampled {
 	return at
 }
 
-// second emits what counts the hits of a second. The next one has so large gaps
-// that as many hits would make Rate events.
-func (b *builder) second(s *Sampling) {
-	same, none := b.Label(), b.Label()
-	b.Call(asm.FnKtimeGetNs)
+// countForMean emits what counts a hit, of which R0 has the time. At the end of
+// a window it sets the mean of the gaps: the hits in the time between two
+// events, and a sixteenth more.
+func (b *builder) countForMean(s *Sampling) {
+	same := b.Label()
+	between, _ := s.spacing()
 	b.Emit(asm.LoadMem(asm.R1, asm.R9, stateBegan, asm.DWord), asm.Mov.Reg(asm.R2, asm.R0),
 		asm.Sub.Reg(asm.R2, asm.R1))
-	b.JumpIfImm(asm.JLT, asm.R2, uint64(time.Second), asm.R1, same)
-	// All hits but this one, if the second had its events.
-	b.Emit(asm.LoadMem(asm.R1, asm.R9, stateTaken, asm.DWord))
-	b.JumpIfImm(asm.JLT, asm.R1, uint64(s.Rate), asm.R2, none)
-	b.Emit(asm.LoadMem(asm.R1, asm.R9, stateSince, asm.DWord), asm.Sub.Imm(asm.R1, 1))
-	b.JumpIfImm(asm.JSLT, asm.R1, 1, asm.R2, none)
-	b.Emit(asm.LoadMem(asm.R2, asm.R9, stateOver, asm.DWord), asm.Add.Reg(asm.R2, asm.R1),
-		asm.StoreMem(asm.R9, stateOver, asm.R2, asm.DWord),
-		asm.Div.Imm(asm.R2, int32(s.Rate)), asm.Add.Imm(asm.R2, 1),
-		asm.StoreMem(asm.R9, stateShare, asm.R2, asm.DWord),
-		asm.Neg.Imm(asm.R1, 0), asm.AddAtomic.Mem(asm.R9, asm.R1, asm.DWord, stateSince))
-	b.Place(none)
+	b.JumpIfImm(asm.JLT, asm.R2, uint64(samplingWindow), asm.R1, same)
 	b.Emit(asm.StoreMem(asm.R9, stateBegan, asm.R0, asm.DWord),
 		asm.LoadMem(asm.R1, asm.R9, stateHits, asm.DWord),
-		asm.Div.Imm(asm.R1, int32(s.Rate)),
+		asm.Mul.Imm(asm.R1, int32(between)), asm.Div.Reg(asm.R1, asm.R2),
+		asm.Mov.Reg(asm.R2, asm.R1), asm.RSh.Imm(asm.R2, 4), asm.Add.Reg(asm.R1, asm.R2),
 		asm.StoreMem(asm.R9, stateMean, asm.R1, asm.DWord),
-		asm.Mov.Imm(asm.R1, 0),
-		asm.StoreMem(asm.R9, stateHits, asm.R1, asm.DWord),
-		asm.StoreMem(asm.R9, stateTaken, asm.R1, asm.DWord))
+		asm.Mov.Imm(asm.R1, 0), asm.StoreMem(asm.R9, stateHits, asm.R1, asm.DWord))
 	b.Place(same)
 	b.Emit(asm.Mov.Imm(asm.R1, 1), asm.AddAtomic.Mem(asm.R9, asm.R1, asm.DWord, stateHits))
 }
@@ -129,21 +129,20 @@ func (b *builder) second(s *Sampling) {
 // the weight of the next one.
 func (b *builder) take(s *Sampling, at *sampled, weight int) {
 	b.Emit(asm.LoadMem(asm.R1, asm.R10, int16(at.weight), asm.DWord),
-		asm.LoadMem(asm.R9, asm.R10, int16(at.state), asm.DWord))
+		asm.LoadMem(asm.R9, asm.R10, int16(at.state), asm.DWord),
+		asm.StoreMem(asm.R7, int16(weight), asm.R1, asm.DWord),
+		asm.Neg.Imm(asm.R1, 0), asm.AddAtomic.Mem(asm.R9, asm.R1, asm.DWord, stateSince))
 	if s.Rate > 0 {
-		enough := b.Label()
-		b.Emit(asm.LoadMem(asm.R2, asm.R9, stateShare, asm.DWord),
-			asm.LoadMem(asm.R3, asm.R9, stateOver, asm.DWord))
-		b.JumpIf(asm.JGE, asm.R3, asm.R2, enough)
-		b.Emit(asm.Mov.Reg(asm.R2, asm.R3))
-		b.Place(enough)
-		b.Emit(asm.Sub.Reg(asm.R3, asm.R2), asm.StoreMem(asm.R9, stateOver, asm.R3, asm.DWord),
-			asm.Add.Reg(asm.R2, asm.R1), asm.StoreMem(asm.R7, int16(weight), asm.R2, asm.DWord),
-			asm.Mov.Imm(asm.R2, 1), asm.AddAtomic.Mem(asm.R9, asm.R2, asm.DWord, stateTaken))
-	} else {
-		b.Emit(asm.StoreMem(asm.R7, int16(weight), asm.R1, asm.DWord))
+		later := b.Label()
+		between, _ := s.spacing()
+		b.Emit(asm.LoadMem(asm.R1, asm.R9, stateNext, asm.DWord),
+			asm.LoadMem(asm.R2, asm.R10, int16(at.time), asm.DWord))
+		b.JumpIf(asm.JGE, asm.R1, asm.R2, later)
+		b.Emit(asm.Mov.Reg(asm.R1, asm.R2))
+		b.Place(later)
+		b.Emit(asm.Add.Imm(asm.R1, int32(between)),
+			asm.StoreMem(asm.R9, stateNext, asm.R1, asm.DWord))
 	}
-	b.Emit(asm.Neg.Imm(asm.R1, 0), asm.AddAtomic.Mem(asm.R9, asm.R1, asm.DWord, stateSince))
 	// From 1 to 2 * mean - 1.
 	b.Call(asm.FnGetPrandomU32)
 	if s.Rate > 0 {
