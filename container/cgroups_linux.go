@@ -156,39 +156,53 @@ func nameOf(path string) string {
 // IDs returns the IDs of the cgroups that a container has now. It is given by
 // the beginning of its ID, or a cgroup that is none by what Name returns for
 // it. It is an error if there is none, or if several containers have an ID that
-// begins so and none is that ID.
+// begins so, unless name is the whole ID of one and of no other.
 func (c *Cgroups) IDs(name string) ([]uint64, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.root != "" {
 		c.addLocked("/", 0) // perhaps the kernel has not told of all yet
 	}
-	found := make(map[string][]uint64) // by the ID of the container, or the name
+	found := make(map[string][]uint64) // by the cgroup of the container, or the name
+	called := make(map[string]string)  // the IDs of these
+	var whole []string                 // those whose ID is the name
 	for path, id := range c.ids {
 		of, ok := Of(path)
+		key := of.Cgroup
 		switch {
 		case ok && name != "" && strings.HasPrefix(of.ID, name):
-			found[of.ID] = append(found[of.ID], id)
+			called[key] = of.ID
 		case !ok && nameOf(path) == name:
-			found[name] = append(found[name], id)
+			key, called[name] = name, name
+		default:
+			continue
 		}
+		if called[key] == name && !slices.Contains(whole, key) {
+			whole = append(whole, key)
+		}
+		found[key] = append(found[key], id)
 	}
-	ids, exact := found[name]
+	// A name that a user has chosen is not taken for the beginning of an ID that
+	// a runtime made up, nor the other way round.
+	isBeginning := slices.ContainsFunc(slices.Collect(maps.Values(called)),
+		func(id string) bool { return id != name && isID(id) })
 	switch {
-	case exact:
 	case len(found) == 0:
 		return nil, fmt.Errorf("there is no container %q now", name)
+	case len(whole) == 1 && !isBeginning:
+		ids := found[whole[0]]
+		slices.Sort(ids)
+		return ids, nil
 	case len(found) > 1:
-		all := slices.Sorted(maps.Keys(found))
+		all := slices.Sorted(maps.Values(called))
 		return nil, fmt.Errorf("%d containers have an ID that begins with %q: %s and %s, for example: give more of it",
 			len(all), name, all[0], all[1])
-	default:
-		for _, only := range found {
-			ids = only
-		}
 	}
-	slices.Sort(ids)
-	return ids, nil
+	for _, ids := range found {
+		slices.Sort(ids)
+		return ids, nil
+	}
+	return nil, nil
 }
 
 // Err returns why not all cgroups are followed, such as a limit of the kernel

@@ -3,6 +3,7 @@
 package container
 
 import (
+	"slices"
 	"strings"
 )
 
@@ -14,6 +15,9 @@ type Container struct {
 	// Runtime is who made it: "docker", "containerd", "cri-o", "podman", "lxc",
 	// "systemd-nspawn", or "" if the path does not say it.
 	Runtime string
+	// Cgroup is the path of the container's cgroup. All below it is the
+	// container's.
+	Cgroup string
 	// PodUID is the UID of the container's Kubernetes pod, in the form with
 	// hyphens, or "".
 	PodUID string
@@ -28,22 +32,49 @@ func (c Container) short() string {
 }
 
 // Of returns the container that a path of a cgroup belongs to. Of containers
-// inside each other the innermost counts.
+// inside each other the outermost counts: what is in it is named by those who
+// live there. For the same reason nothing counts below a cgroup that somebody
+// else than a container runtime may make cgroups in, such as a user's
+// user@1000.service.
 func Of(cgroup string) (Container, bool) {
-	var found Container
-	podUID := ""
-	parent := ""
-	for name := range strings.SplitSeq(cgroup, "/") {
+	c, _ := identify(cgroup)
+	return c, c.ID != ""
+}
+
+// identify returns the container of a cgroup, and the outermost systemd unit,
+// which may be the container.
+func identify(cgroup string) (c Container, unit string) {
+	podUID, parent := "", ""
+	for end := 0; end < len(cgroup); {
+		next := end + 1 + strings.IndexByte(cgroup[end+1:]+"/", '/')
+		name := strings.TrimPrefix(cgroup[end:next], "/")
 		if uid := pod(name); uid != "" {
 			podUID = uid
 		}
-		if c, ok := one(name, parent); ok {
-			c.PodUID = podUID
-			found = c
+		if unit == "" && (strings.HasSuffix(name, ".service") || strings.HasSuffix(name, ".scope")) {
+			unit = name
 		}
-		parent = name
+		if c, ok := one(name, parent); ok {
+			c.PodUID, c.Cgroup = podUID, cgroup[:next]
+			return c, unit
+		}
+		if unit != "" && !isRuntime(unit) {
+			return Container{}, unit
+		}
+		parent, end = name, next
 	}
-	return found, found.ID != ""
+	return Container{}, unit
+}
+
+// runtimes are the beginnings of the names of services that make containers
+// below themselves. Who may start a system service by such a name owns the
+// machine.
+var runtimes = []string{"docker", "containerd", "cri", "k3s", "rke2", "kubelet", "microk8s", "snap.",
+	"podman", "lxc", "lxd", "incus", "nomad", "buildkit", "systemd-nspawn@"}
+
+func isRuntime(unit string) bool {
+	return strings.HasSuffix(unit, ".service") && slices.ContainsFunc(runtimes,
+		func(name string) bool { return strings.HasPrefix(unit, name) })
 }
 
 // OfProcess is [Of] for the text of /proc/PID/cgroup, which has a path for each
@@ -63,15 +94,11 @@ func OfProcess(text string) (Container, bool) {
 	return found, found.ID != ""
 }
 
-// Unit returns the innermost systemd unit in a cgroup's path, such as
-// "postgresql@15-main.service", or "".
+// Unit returns the outermost systemd unit in a cgroup's path, such as
+// "postgresql@15-main.service", or "". Names inside of a unit are chosen by
+// those who live in it.
 func Unit(cgroup string) string {
-	unit := ""
-	for name := range strings.SplitSeq(cgroup, "/") {
-		if strings.HasSuffix(name, ".service") || strings.HasSuffix(name, ".scope") {
-			unit = name
-		}
-	}
+	_, unit := identify(cgroup)
 	return unit
 }
 

@@ -33,7 +33,7 @@ func TestOf(t *testing.T) {
 		{"docker, a cgroup below",
 			"/system.slice/docker-" + id + ".scope/init.scope", made{ID: id, Runtime: "docker"}},
 		{"docker in docker",
-			"/docker/" + id + "/docker/" + other, made{ID: other, Runtime: "docker"}},
+			"/docker/" + id + "/docker/" + other, made{ID: id, Runtime: "docker"}},
 		{"containerd in a pod, systemd",
 			"/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod" + slice +
 				".slice/cri-containerd-" + id + ".scope",
@@ -55,17 +55,27 @@ func TestOf(t *testing.T) {
 		{"podman of a user",
 			"/user.slice/user-1000.slice/user@1000.service/user.slice/libpod-" + id +
 				".scope/container",
-			made{ID: id, Runtime: "podman"}},
+			made{}},
+		{"a container that a user makes up",
+			"/user.slice/user-1000.slice/user@1000.service/lxc.payload.4c01db0b339c", made{}},
+		{"a container that a service makes up",
+			"/system.slice/shop.service/docker-" + id + ".scope", made{}},
+		{"a container that a session makes up",
+			"/user.slice/user-1000.slice/session-2.scope/docker-" + id + ".scope", made{}},
+		{"a container that a container makes up",
+			"/docker/" + id + "/lxc.payload.web", made{ID: id, Runtime: "docker"}},
+		{"k3s", "/system.slice/k3s.service/kubepods/besteffort/pod" + uid + "/" + id,
+			made{ID: id, PodUID: uid}},
 		{"the monitor of podman", "/machine.slice/libpod-conmon-" + id + ".scope", made{}},
 		{"a pod of podman",
 			"/machine.slice/machine-libpod_pod_" + other + ".slice/libpod-" + id + ".scope",
 			made{ID: id, Runtime: "podman"}},
-		{"kind",
+		{"kind, whose nodes are containers",
 			"/docker/" + other +
 				"/kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-besteffort.slice/" +
 				"kubelet-kubepods-besteffort-pod" + slice + ".slice/cri-containerd-" +
 				id + ".scope",
-			made{ID: id, Runtime: "containerd", PodUID: uid}},
+			made{ID: other, Runtime: "docker"}},
 		{"lxc", "/lxc.payload.web", made{ID: "web", Runtime: "lxc"}},
 		{"lxc, directories",
 			"/lxc/web/system.slice/nginx.service", made{ID: "web", Runtime: "lxc"}},
@@ -84,6 +94,9 @@ func TestOf(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			got, ok := container.Of(test.cgroup)
+			qt.Assert(t, qt.Equals(ok, got.Cgroup != ""))
+			qt.Assert(t, qt.IsTrue(strings.HasPrefix(test.cgroup, got.Cgroup)))
+			got.Cgroup = ""
 			qt.Assert(t, qt.Equals(got, test.want))
 			qt.Assert(t, qt.Equals(ok, test.want != made{}))
 		})
@@ -112,6 +125,27 @@ func TestUnit(t *testing.T) {
 	qt.Assert(t, qt.Equals(container.Unit("/user.slice/user-0.slice/session-1.scope"),
 		"session-1.scope"))
 	qt.Assert(t, qt.Equals(container.Unit("/"), ""))
+	qt.Assert(t, qt.Equals(container.Unit(
+		"/user.slice/user-1000.slice/user@1000.service/app.slice/postgresql@15-main.service"),
+		"user@1000.service"))
+}
+
+// What lives in a cgroup can make it none of another container, unit or owner.
+func FuzzOfBelow(f *testing.F) {
+	f.Add("/system.slice/docker-"+id+".scope", "lxc.payload.web")
+	f.Add("/user.slice/user-1000.slice/user@1000.service", "docker-"+id+".scope")
+	f.Add("/system.slice/shop.service", "kubepods/pod"+uid+"/"+id)
+	f.Fuzz(func(t *testing.T, cgroup, below string) {
+		c, ok := container.Of(cgroup)
+		unit := container.Unit(cgroup)
+		if !ok && (unit == "" || strings.HasPrefix(unit, "docker")) {
+			return // whoever makes cgroups there is the machine's
+		}
+		again, _ := container.Of(cgroup + "/" + below)
+		if ok {
+			qt.Check(t, qt.Equals(again, c))
+		}
+	})
 }
 
 func FuzzOf(f *testing.F) {

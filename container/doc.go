@@ -33,8 +33,11 @@
 // version 2; find the container by the process there, with
 // [github.com/gousdt/gousdt/proc.Process.Cgroup] and [OfProcess].
 //
-// Names of cgroups are text of those who make them. A container that may make
-// cgroups below its own, which runtimes allow to privileged containers only,
-// can name one like another container: of containers inside each other the
-// innermost counts, as Docker in Docker and kind need it.
+// Names of cgroups are text of those who make them. Who may make cgroups below
+// one, such as a user below user@1000.service or a privileged container below
+// its own, can name them like other containers. So the outermost container
+// counts, and nothing counts below a unit that is no runtime's. It follows that
+// the containers of Docker in Docker and the pods of kind are the container
+// that they are in, and that containers of rootless podman are their user's
+// unit.
 package container

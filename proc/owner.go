@@ -6,6 +6,8 @@ import (
 	"os"
 	"strconv"
 	"strings"
+
+	"github.com/gousdt/gousdt/container"
 )
 
 // maxOwnerDepth is how many directories of a cgroup's path count where no
@@ -40,11 +42,11 @@ func cgroupOwner(text string) (owner string, whole bool) {
 			owner = parts[2] // with several hierarchies, the one that says most
 		}
 	}
+	of, _ := container.Of(owner)
 	depth, end := 0, 0
 	for end < len(owner) {
 		next := end + 1 + strings.IndexByte(owner[end+1:]+"/", '/')
-		name := owner[end+1 : next]
-		if isContainer(name) || isUserSlice(name) {
+		if owner[:next] == of.Cgroup || isUserSlice(owner[end+1:next]) {
 			return owner[:next], true
 		}
 		end = next
@@ -53,23 +55,6 @@ func cgroupOwner(text string) (owner string, whole bool) {
 		}
 	}
 	return owner[:end], false
-}
-
-// isContainer reports whether a directory is named for a container: by an ID
-// of 64 hexadecimal digits.
-func isContainer(name string) bool {
-	const digits = 64
-	run := 0
-	for _, c := range []byte(name) {
-		if c >= '0' && c <= '9' || c >= 'a' && c <= 'f' {
-			if run++; run == digits {
-				return true
-			}
-		} else {
-			run = 0
-		}
-	}
-	return false
 }
 
 func isUserSlice(name string) bool {

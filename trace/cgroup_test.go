@@ -69,6 +69,41 @@ func TestControlGroupsAreToldApart(t *testing.T) {
 	qt.Check(t, qt.DeepEquals(rows(snapshot(t, counts)), []string{fmt.Sprintf("[%d] 3 ?", id)}))
 }
 
+// A user makes a control group in his own tree that is named like somebody's
+// container.
+func TestHostileContainerNames(t *testing.T) {
+	testprog.RequireBPF(t)
+	dir, _ := newControlGroup(t)
+	id := strings.Repeat("0123456789abcdef", 4)
+	user := filepath.Join(dir, "user@1000.service")
+	forged := filepath.Join(user, "lxc.payload."+id[:12])
+	victim := filepath.Join(dir, "docker-"+id+".scope")
+	for _, made := range []string{user, forged, victim} {
+		qt.Assert(t, qt.IsNil(os.Mkdir(made, 0o755)))
+		t.Cleanup(func() { os.Remove(made) })
+	}
+	containers, err := container.Watch("")
+	qt.Assert(t, qt.IsNil(err))
+	defer containers.Close()
+	costs := testprog.StartCosts(t)
+	process := start(t, "target-pie")
+	counts := trace.NewAggregator(trace.Aggregation{By: []string{"container"}})
+	inside := trace.NewAggregator(trace.Aggregation{Where: `container == "` + id[:12] + `"`})
+	open(t, process, "gousdt_test:three", &trace.SessionOptions{
+		Aggregators: []*trace.Aggregator{counts, inside}, Containers: containers, NoEvents: true})
+	for i, group := range []string{victim, forged, filepath.Dir(dir)} {
+		err := os.WriteFile(filepath.Join(group, "cgroup.procs"), fmt.Append(nil, process.PID), 0)
+		qt.Assert(t, qt.IsNil(err))
+		process.Fire("three", 1<<i)
+	}
+	byName := rows(snapshot(t, counts))
+	qt.Check(t, qt.SliceContains(byName, "["+id[:12]+"] 1 ?"))
+	qt.Check(t, qt.SliceContains(byName, "[user@1000.service] 2 ?"))
+	qt.Check(t, qt.DeepEquals(rows(snapshot(t, inside)), []string{"[] 1 ?"}))
+	costs.Report(7, "a control group of a user is named like a container",
+		"0 of 94 hits of the container, and its row has those of both", "1 of 1, a row for each", 0)
+}
+
 func TestContainersHaveNames(t *testing.T) {
 	testprog.RequireBPF(t)
 	dir, _ := newControlGroup(t)
