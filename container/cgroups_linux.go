@@ -182,8 +182,8 @@ func (c *Cgroups) IDs(name string) ([]uint64, error) {
 		}
 		found[key] = append(found[key], id)
 	}
-	// A name that a user has chosen is not taken for the beginning of an ID that
-	// a runtime made up, nor the other way round.
+	// A name that somebody has chosen is not taken for the beginning of an ID
+	// that a runtime made up, nor the other way round.
 	isBeginning := slices.ContainsFunc(slices.Collect(maps.Values(called)),
 		func(id string) bool { return id != name && isID(id) })
 	switch {

@@ -36,9 +36,9 @@ var dependencies = []dependency{
 	{"bpf", nil, nil},
 	{"providers", nil, []string{"elfnote"}},
 	{"container", []string{sys}, nil},
-	{"proc", []string{sys}, []string{"elfnote"}},
-	{"usdt", []string{ebpf, arch, sys}, []string{"argspec", "bpf", "elfnote", "proc"}},
-	{"stack", []string{pprof, demangle, sys}, []string{"elfnote", "proc"}},
+	{"proc", []string{sys}, []string{"container", "elfnote"}},
+	{"usdt", []string{ebpf, arch, sys}, []string{"argspec", "bpf", "container", "elfnote", "proc"}},
+	{"stack", []string{pprof, demangle, sys}, []string{"container", "elfnote", "proc"}},
 	{"trace", []string{ebpf, arch, sys},
 		[]string{"argspec", "bpf", "container", "elfnote", "proc", "providers", "usdt"}},
 }
