@@ -3,13 +3,17 @@
 package trace
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
+	"runtime"
 	"slices"
 	"time"
 	"unsafe"
 
+	"github.com/gousdt/gousdt/argspec"
 	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/trace/internal/bpfgen"
 )
@@ -331,4 +335,444 @@ func decodeRegisters(e *Event, raw []byte, r *bpfgen.Record) {
 	copied := min(order.Uint64(raw[r.Copied:]), uint64(r.CopySize))
 	below := min(registers.SP%bpfgen.CopyUnit, copied)
 	e.StackCopy = raw[r.Copy:][below:copied:copied]
+}
+
+// events says how records of a site become events. It is made when the site is
+// attached, so that little is left to decide for each record. Sites with equal
+// records share it.
+type events struct {
+	record *bpfgen.Record
+	known  []Value // the arguments, as far as the record does not have them
+
+	// Words of eight bytes that can always be read, and follow each other: most
+	// arguments do.
+	wordsAt, firstWord, wordCount int // place in the record, and the arguments
+
+	numbers  []fetch // other arguments that can always be read
+	loads    []fetch // those that are in memory, and may not be there
+	captures []captured
+
+	hasHeader bool
+	hasBytes  bool // that are behind arguments, or a copy of the stack
+	isRare    bool // there are parts that most sessions do not ask for
+}
+
+// A fetch is an argument that is not among the words. It is read as the last of
+// eight bytes: so many there are always before its end, because a record begins
+// with the number of the site, but not behind its beginning.
+type fetch struct {
+	from, arg, failed int // places in the record, and the argument; see bpfgen.Place
+	unused            uint8
+	mask              uint64 // of the bits that are the argument's
+}
+
+// isBigEndian reports whether this machine is, and so the kernel. It is a
+// constant, so that there is nothing to decide at a record.
+const isBigEndian = runtime.GOARCH == "s390x" || runtime.GOARCH == "ppc64" ||
+	runtime.GOARCH == "mips64" || runtime.GOARCH == "mips"
+
+func newFetch(arg int, p bpfgen.Place, v *Value) fetch {
+	f := fetch{from: p.Value + int(v.size) - 8, arg: arg, failed: p.Failed, unused: 64 - 8*v.size,
+		mask: math.MaxUint64}
+	if v.kind != Signed {
+		f.mask >>= f.unused
+	}
+	return f
+}
+
+// of returns the argument that ends a word, extended to 64 bits by its sign.
+func (f *fetch) of(word uint64) uint64 {
+	unused := f.unused & 63 // the compiler sees that it is less than 64
+	if isBigEndian {
+		word <<= unused
+	}
+	return uint64(int64(word)>>unused) & f.mask
+}
+
+// decode sets the argument.
+func (f *fetch) decode(args []Value, raw []byte) {
+	v := &args[f.arg]
+	if f.failed != bpfgen.None {
+		if raw[f.failed] != 0 {
+			v.state, v.bits = valueUnreadable, 0
+			return
+		}
+		v.state = valuePresent
+	}
+	v.bits = f.of(binary.NativeEndian.Uint64(raw[f.from:]))
+}
+
+// captured is what is behind an argument.
+type captured struct {
+	arg, status, data int   // the argument, and places in the record
+	most              int   // bytes
+	terminator        int64 // how many bytes of the status are not the text's
+}
+
+// newEvents returns nil where no record is sent.
+func newEvents(r *bpfgen.Record, args []argspec.Arg) *events {
+	if r == nil {
+		return nil
+	}
+	e := &events{record: r, known: make([]Value, len(args))}
+	for i := range args {
+		v := &e.known[i]
+		*v = valueOf(&args[i])
+		p := &r.Args[i]
+		if p.Value == bpfgen.None {
+			continue
+		}
+		v.state = valuePresent
+		if v.size == 8 && p.Failed == bpfgen.None {
+			switch {
+			case e.wordCount == 0:
+				e.wordsAt, e.firstWord, e.wordCount = p.Value, i, 1
+				continue
+			case e.firstWord+e.wordCount == i && e.wordsAt+8*e.wordCount == p.Value:
+				e.wordCount++
+				continue
+			}
+		}
+		if f := newFetch(i, *p, v); p.Failed == bpfgen.None {
+			e.numbers = append(e.numbers, f)
+		} else {
+			e.loads = append(e.loads, f)
+		}
+	}
+	for i := range r.Captures {
+		c := &r.Captures[i]
+		v := &e.known[c.Arg]
+		v.text = c.Text
+		if args[c.Arg].Kind == argspec.Bytes {
+			v.kind, v.state = Bytes, valuePresent
+		}
+		place := captured{arg: c.Arg, status: c.Status, data: c.Data, most: c.Max}
+		if c.Terminated() {
+			place.terminator = 1
+		}
+		e.captures = append(e.captures, place)
+	}
+	e.hasHeader = r.CPU != bpfgen.None
+	e.hasBytes = len(r.Captures) > 0 || r.Registers != nil
+	e.isRare = r.Cgroup != bpfgen.None || r.Weight != bpfgen.None || r.Stack != bpfgen.None ||
+		r.Registers != nil || r.Span != nil
+	return e
+}
+
+// mayFail reports whether an argument may be in memory that is not there.
+func (e *events) mayFail(arg int) bool {
+	return slices.ContainsFunc(e.loads, func(f fetch) bool { return f.arg == arg })
+}
+
+// decodeNumbers sets the arguments.
+func (e *events) decodeNumbers(args []Value, raw []byte) {
+	for i := range e.wordCount {
+		args[e.firstWord+i].bits = binary.NativeEndian.Uint64(raw[e.wordsAt+8*i:])
+	}
+	for i := range e.numbers {
+		e.numbers[i].decode(args, raw)
+	}
+	for i := range e.loads {
+		e.loads[i].decode(args, raw)
+	}
+}
+
+// decodeCaptures completes the arguments by what is behind them.
+func (e *events) decodeCaptures(args []Value, raw []byte) {
+	for i := range e.captures {
+		e.captures[i].decode(args, raw)
+	}
+}
+
+// decode completes the argument by what is behind it.
+func (c *captured) decode(args []Value, raw []byte) {
+	v := &args[c.arg]
+	length := int64(binary.NativeEndian.Uint64(raw[c.status:]))
+	if length > 0 {
+		length -= c.terminator // of an empty text older kernels do not count it
+	}
+	if v.kind == Bytes {
+		v.state = valuePresent // a reused one may have been unreadable
+	}
+	switch {
+	case v.kind == Bytes && length < 0:
+		v.state, v.dataState, v.data = valueUnreadable, noData, ""
+	case v.state != valuePresent || length < 0:
+		v.dataState, v.data = dataUnreadable, ""
+	case length > int64(c.most):
+		v.setData(raw[c.data:c.data+c.most], dataTruncated)
+	default:
+		v.setData(raw[c.data:c.data+int(length)], dataComplete)
+	}
+}
+
+// A repeat is what it takes to decode records of a kind into one event that is
+// used again and again. Most records are of the same site as the one before,
+// and one reader has to keep up with what many processors send: what can be
+// known before is known, down to the addresses of what is to be set.
+type repeat struct {
+	event  *Event
+	events *events
+
+	// A record of the site is as long as that, and begins with the number.
+	length, id uint32
+	step       uint64 // to the record behind it
+
+	// next is of the site that followed this one when the last record of this
+	// one was followed by one of another, or the same one.
+	next *repeat
+
+	words   []Value // of the event's arguments
+	wordsAt int     // place in the record
+
+	isShort   bool // there are only words, and perhaps a text
+	hasHeader bool
+	text      *repeatedText // what is behind the first argument that has a text
+	hasRest   bool          // see finish
+
+	command [commandSize / 8]uint64 // the bytes of the event's, if there is a header
+
+	hasBytes bool // that are in the record, see settle
+	numbers  []repeatedNumber
+	texts    []repeatedText // behind other arguments
+	captures []captured     // that are not texts, or may be missing
+}
+
+// repeatedNumber is an argument that is not among the words, and can always be
+// read. See fetch.
+type repeatedNumber struct {
+	value *Value
+	fetch
+}
+
+// repeatedText is what is behind an argument that can always be read.
+type repeatedText struct {
+	value *Value
+	captured
+}
+
+// noRecord is a length that no record has: it has a flag, too.
+const noRecord = math.MaxUint32
+
+// noRepeat returns one that is of no site.
+func noRepeat() *repeat {
+	p := &repeat{length: noRecord}
+	p.next = p
+	return p
+}
+
+// newRepeat returns what it takes to use an event of the site again.
+func newRepeat(e *Event, site *Site) *repeat {
+	of := site.events
+	p := &repeat{
+		event:     e,
+		events:    of,
+		id:        site.id,
+		words:     e.Args[of.firstWord:][:of.wordCount],
+		wordsAt:   of.wordsAt,
+		hasHeader: of.hasHeader, hasBytes: of.hasBytes || of.isRare,
+		length: uint32(of.record.Size),
+	}
+	p.next = p
+	p.step = recordHeader + (uint64(p.length)+7)&^7
+	for _, f := range of.numbers {
+		p.numbers = append(p.numbers, repeatedNumber{&e.Args[f.arg], f})
+	}
+	for _, c := range of.captures {
+		v := &e.Args[c.arg]
+		switch {
+		case v.kind == Bytes || v.state != valuePresent || of.mayFail(c.arg):
+			p.captures = append(p.captures, c)
+		case p.text == nil:
+			p.text = &repeatedText{v, c}
+		default:
+			p.texts = append(p.texts, repeatedText{v, c})
+		}
+	}
+	p.hasRest = of.isRare || len(of.loads)+len(p.texts)+len(p.captures) > 0
+	p.isShort = !p.hasHeader && len(p.numbers) == 0 && !p.hasRest
+	return p
+}
+
+// is reports whether a record is of the site.
+func (p *repeat) is(record unsafe.Pointer, length uint32) bool {
+	return length == p.length && *(*uint32)(record) == p.id
+}
+
+// setWords sets the arguments that are words. Nothing of a record is checked
+// here, nor in the next ones: that it is of the site and as long as the site's
+// records are is known, and so it is known where in it is what.
+func (p *repeat) setWords(record unsafe.Pointer) {
+	words, from := p.words, unsafe.Add(record, p.wordsAt)
+	if len(words) == 0 {
+		return
+	}
+	words[0].bits = *(*uint64)(from) // not in the loop: most have few
+	for i := 1; i < len(words); i++ {
+		words[i].bits = *(*uint64)(unsafe.Add(from, i*8))
+	}
+}
+
+// setNumbers sets the other arguments that can always be read.
+func (p *repeat) setNumbers(record unsafe.Pointer) {
+	numbers := p.numbers
+	for i := range numbers {
+		n := &numbers[i]
+		// It need not be aligned, as some machines want a word to be.
+		n.value.bits = n.of(binary.NativeEndian.Uint64((*[8]byte)(unsafe.Add(record, n.from))[:]))
+	}
+}
+
+// set sets the text if it is complete. It reports whether it is.
+func (t *repeatedText) set(record unsafe.Pointer) bool {
+	length := *(*int64)(unsafe.Add(record, t.status)) - t.terminator
+	if uint64(length) > uint64(t.most) {
+		return false
+	}
+	t.value.data = unsafe.String((*byte)(unsafe.Add(record, t.data)), int(length))
+	t.value.dataState = dataComplete
+	return true
+}
+
+// bytes returns the record.
+func (p *repeat) bytes(record unsafe.Pointer) []byte {
+	return unsafe.Slice((*byte)(record), p.length)
+}
+
+// again returns the event of a record of the site. It is what
+// [reading.readSame] does.
+func (d *decoder) again(record unsafe.Pointer) (*Event, error) {
+	p := d.repeat
+	p.setWords(record)
+	if p.hasHeader {
+		h := (*header)(record)
+		if !d.isAsBefore(p, h) {
+			d.turn(p, h)
+		}
+		h.setHeader(p.event)
+		p.event.Time = d.timeOf(h)
+	}
+	if p.text != nil && !p.text.set(record) {
+		p.text.decode(p.event.Args, p.bytes(record))
+	}
+	p.setNumbers(record)
+	if p.hasRest {
+		return p.event, d.finish(p, record)
+	}
+	return p.event, nil
+}
+
+// finish completes the event of a record by what is rare, or may be missing.
+func (d *decoder) finish(p *repeat, record unsafe.Pointer) error {
+	e, of, raw := p.event, p.events, p.bytes(record)
+	for i := range p.texts {
+		p.texts[i].decode(e.Args, raw)
+	}
+	for i := range of.loads {
+		of.loads[i].decode(e.Args, raw)
+	}
+	if of.isRare {
+		if err := d.decodeRare(e, raw, of.record); err != nil {
+			return err
+		}
+	}
+	for i := range p.captures {
+		p.captures[i].decode(e.Args, raw)
+	}
+	return nil
+}
+
+// header is what a record begins with that says when and where the hit was, as
+// [bpfgen.Record] places it.
+type header struct {
+	site, cpu     uint32
+	time, process uint64
+	command       [commandSize / 8]uint64
+}
+
+// setHeader completes an event by where the hit was, without the name of the
+// thread.
+func (h *header) setHeader(e *Event) {
+	e.CPU = int(h.cpu)
+	e.PID, e.TID = int(h.process>>32), int(uint32(h.process))
+	e.Monotonic = time.Duration(h.time)
+}
+
+// isAsBefore reports whether the thread has the name that the one of the event
+// before has, and the second is that of the decoder.
+func (d *decoder) isAsBefore(p *repeat, h *header) bool {
+	return uint64(int64(h.time)+d.wall-d.second) < uint64(time.Second) &&
+		h.command[0] == p.command[0] && h.command[1] == p.command[1]
+}
+
+// turn has isAsBefore be true.
+func (d *decoder) turn(p *repeat, h *header) {
+	if h.command != p.command {
+		p.command, p.event.Command = h.command, d.commands.name(h.command)
+	}
+	d.unix = (int64(h.time) + d.wall) / int64(time.Second)
+	d.second = d.unix * int64(time.Second)
+}
+
+// timeOf returns the time of a hit by the wall clock.
+func (d *decoder) timeOf(h *header) time.Time {
+	return time.Unix(d.unix, int64(h.time)+d.wall-d.second)
+}
+
+// maxCommands bounds the names of threads that are kept as strings. A machine
+// has hundreds of them. A program that renames its threads at each request
+// makes the table forget all names from time to time.
+const maxCommands = 4096
+
+// commandSize is how many bytes the kernel has for a name, with the terminator.
+const commandSize = 16
+
+// recentCommands is how many names are found without a look into the map.
+const (
+	recentBits     = 6
+	recentCommands = 1 << recentBits
+)
+
+// commandTable has a string for each name of a thread, so that an event does
+// not need a new one.
+type commandTable struct {
+	recent [recentCommands]recentCommand
+	all    map[[commandSize]byte]string
+}
+
+// recentCommand is a name with the bytes that the kernel has sent, which may be
+// anything behind the terminator.
+type recentCommand struct {
+	raw  [commandSize / 8]uint64
+	name string
+}
+
+// name returns the name of which raw has the bytes.
+func (t *commandTable) name(raw [commandSize / 8]uint64) string {
+	const spread = 0x9e3779b97f4a7c15 // odd, and without a pattern
+	entry := &t.recent[(raw[0]^raw[1])*spread>>(64-recentBits)]
+	if entry.raw != raw {
+		var key [commandSize]byte
+		binary.NativeEndian.PutUint64(key[:], raw[0])
+		binary.NativeEndian.PutUint64(key[8:], raw[1])
+		*entry = recentCommand{raw, t.find(key)}
+	}
+	return entry.name
+}
+
+func (t *commandTable) find(key [commandSize]byte) string {
+	end := bytes.IndexByte(key[:], 0)
+	if end < 0 {
+		end = len(key)
+	}
+	clear(key[end:]) // some kernels, 6.1 is one, leave there what was in memory
+	if name, ok := t.all[key]; ok {
+		return name
+	}
+	if t.all == nil || len(t.all) == maxCommands {
+		t.all = make(map[[commandSize]byte]string)
+	}
+	name := string(key[:end])
+	t.all[key] = name
+	return name
 }

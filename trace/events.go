@@ -5,16 +5,132 @@ package trace
 import (
 	"context"
 	"errors"
+	"fmt"
 	"iter"
 	"math"
 	"os"
 	"time"
+	"unsafe"
 
 	"github.com/cilium/ebpf/ringbuf"
 	"golang.org/x/sys/unix"
 
+	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/terminal"
+	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/trace/internal/bpfgen"
 )
+
+// Event is one hit of a probe. It is the caller's own, to keep and to change,
+// unless SessionOptions.ReuseEvents is set. Only its Site is shared with other
+// events, and must not be changed.
+type Event struct {
+	// Time is the time of the hit by the wall clock. It is computed from
+	// Monotonic.
+	Time time.Time
+	// Monotonic is the time of the hit by the kernel's CLOCK_MONOTONIC: since
+	// boot, without suspensions. In a time namespace it is the time of the
+	// initial one.
+	Monotonic time.Duration
+
+	// PID and TID are the numbers of the process and the thread in the PID
+	// namespace of the tracing process. They are 0 for processes of another PID
+	// namespace, such as those of containers, unless the tracing process is in
+	// the initial namespace, which numbers all processes.
+	PID, TID int
+	// Command is the name of the thread, at most 15 bytes. The bytes are
+	// arbitrary: escape them before they reach a terminal.
+	Command string
+	// CPU is the number of the processor.
+	CPU int
+
+	// CgroupID is the ID of the control group of the process in the hierarchy
+	// of version 2, if SessionOptions.CgroupIDs is set: the inode of its
+	// directory below /sys/fs/cgroup.
+	CgroupID uint64
+
+	// Weight is the number of hits that the event stands for: itself and, if
+	// SessionOptions.SampleEvery or SampleRate is set, the hits on its
+	// processor before it that became no event. Otherwise it is 1. The weights
+	// add up to all hits but those after the last event of each processor: to
+	// estimate how many hits have some property, add up the weights of the
+	// events that have it.
+	Weight uint64
+
+	// Probe is PROVIDER:NAME. Names are arbitrary bytes: escape them before
+	// they reach a terminal. Site.Provider and Site.Name are the parts.
+	Probe string
+	// Site is the place that was hit. Attachment.Sites has the same one.
+	Site *Site
+
+	// Args are all arguments of the probe.
+	Args []Value
+
+	// Start is the hit that began what this one ends, if SessionOptions.Spans
+	// asks for it, and otherwise nil. It has a Stack only with
+	// SessionOptions.StartStacks, and its CPU is -1. If there were too many
+	// calls at once to keep what it had, its arguments are Unreadable, and its
+	// TID is 0 if it may have been of another thread.
+	Start *Event
+	// Duration is the time since Start.
+	Duration time.Duration
+	// Failed says that Site does not end what Start began as usual: it is a
+	// probe that the [elfnote.PairPattern] has for calls that fail.
+	Failed bool
+
+	// Stack is the user stack, the innermost address first, if
+	// SessionOptions.StackDepth asks for it. It is empty if the kernel could
+	// not walk it.
+	Stack []uint64
+
+	// Registers and StackCopy are set if SessionOptions.StackCopy asks for
+	// them. StackCopy is the memory of the user stack from the stack pointer
+	// up. It ends early, and may be empty, where the stack ends or memory is
+	// paged out.
+	Registers proc.Registers
+	StackCopy []byte
+}
+
+// Pair returns the pair of probes of a call, without their sites. Its Done is
+// the probe that ends such calls as usual, also of one that has failed. It is
+// the zero value for an event without a Start.
+func (e *Event) Pair() (pair elfnote.Pair) {
+	if e.Start == nil {
+		return pair
+	}
+	start, done := e.Start.Site, e.Site
+	pair.Start = elfnote.Probe{Provider: start.Provider, Name: start.Name}
+	pair.Done = elfnote.Probe{Provider: done.Provider, Name: done.Name}
+	if e.Failed && start.done != nil {
+		pair.Done = *start.done
+	}
+	return pair
+}
+
+// String returns the probe, the process and the arguments in one line, as in
+//
+//	postgresql:query__start in process 7 (postgres): "SELECT 1"
+//
+// with the names of the arguments if SessionOptions.Definitions have them. The
+// form may change. Bytes that would affect a terminal are escaped.
+func (e *Event) String() string {
+	b := fmt.Appendf(nil, "%s in process %d", terminal.Escape(e.Probe), e.PID)
+	if e.Command != "" {
+		b = fmt.Appendf(b, " (%s)", terminal.Escape(e.Command))
+	}
+	for i, arg := range e.Args {
+		separator := ", "
+		if i == 0 {
+			separator = ": "
+		}
+		b = append(b, separator...)
+		if e.Site != nil && e.Site.definition != nil {
+			b = append(append(b, e.Site.ArgumentName(i)...), '=')
+		}
+		b = arg.AppendTo(b)
+	}
+	return string(b)
+}
 
 const (
 	// lossInterval is how often the reader asks for losses while events come.
@@ -291,4 +407,175 @@ func (s *Session) countOf(c bpfgen.Counter) func() (uint64, error) {
 		})
 		return n, err
 	}
+}
+
+const (
+	// eventsPerCheck is how many events are read before the clock is read,
+	// while there are more to read.
+	eventsPerCheck = 1024
+
+	// bytesPerCheck is as much in bytes, of events that have hardly any.
+	bytesPerCheck = 16 * eventsPerCheck
+
+	// eventsOneByOne is how many events are read, once some have come, with a
+	// look at the context after each. If there are more, many of them wait.
+	eventsOneByOne = 64
+)
+
+// readMemory hands on the events that are in the memory of the ring buffer. It
+// reports whether to go on.
+func (r *reading) readMemory() bool {
+	if r.memory == nil {
+		return true
+	}
+	r.count, r.lookAt = 0, 0
+	for r.memory.refill() {
+		r.unasked = true
+		if !r.readPart() {
+			return false
+		}
+		// The last event is valid until the next one comes, but its bytes are
+		// in memory that is the kernel's again as soon as it knows that they
+		// were read.
+		r.decoder.settle()
+	}
+	if r.memory.isEmpty() {
+		r.freeSites()
+	}
+	return true
+}
+
+// readPart hands on the events that were there at the last refill. It reports
+// whether to go on.
+func (r *reading) readPart() bool {
+	m := r.memory
+	for m.read < m.limit {
+		if m.read >= r.lookAt && !r.look() {
+			return false
+		}
+		stop := min(m.limit, r.lookAt)
+		if !r.readSame(stop) {
+			return false
+		}
+		if m.read >= stop || r.expectNext() {
+			continue
+		}
+		raw, ok := m.next()
+		if !ok {
+			break
+		}
+		event, err := r.decoder.decode(raw)
+		if !r.yield(event, err) || m.interrupted.Load() && r.isOver() {
+			return false
+		}
+	}
+	return true
+}
+
+// expectNext makes the next record one that readSame hands on, and reports
+// whether it could.
+func (r *reading) expectNext() bool {
+	at := r.memory.read & r.memory.mask
+	length := r.memory.header(at) // before the rest: it says that the rest is there
+	return r.decoder.expect(*(*uint32)(unsafe.Pointer(&r.memory.data[at+recordHeader])), length)
+}
+
+// readSame hands on the events up to a place, or up to a record that is not of
+// the same site as the one before. It reports whether to go on.
+//
+// These are the tightest loops of the package. A record is compared with what
+// it is expected to be: then where the next one begins does not depend on what
+// is in this one, and the processor need not wait for its memory before it goes
+// on with the next one's. What is common is done here, and not in functions,
+// and what is rare elsewhere: so the loop keeps what it has in registers.
+func (r *reading) readSame(stop uint64) bool {
+	m, d := r.memory, r.decoder
+	p := d.repeat
+	if p.isShort {
+		return r.readShort(stop)
+	}
+	for m.read < stop {
+		record, length := m.record()
+		if !p.is(record, length) {
+			p = p.next // sites take turns, such as those where calls start and end
+			if !p.is(record, length) || p.isShort {
+				break
+			}
+			d.repeat = p
+		}
+		m.read += p.step
+		p.setWords(record)
+		if p.hasHeader {
+			h := (*header)(record)
+			if !d.isAsBefore(p, h) {
+				d.turn(p, h)
+			}
+			h.setHeader(p.event)
+			p.event.Time = d.timeOf(h)
+		}
+		if p.text != nil && !p.text.set(record) {
+			p.text.decode(p.event.Args, p.bytes(record))
+		}
+		p.setNumbers(record)
+		var err error
+		if p.hasRest {
+			err = d.finish(p, record)
+		}
+		if !r.yield(p.event, err) {
+			return false
+		}
+		if m.interrupted.Load() && r.isOver() {
+			return false
+		}
+	}
+	return true
+}
+
+// readShort is readSame for records of words, with or without a text. With less
+// to decide for each it takes a tenth less.
+func (r *reading) readShort(stop uint64) bool {
+	m, d := r.memory, r.decoder
+	p := d.repeat
+	for m.read < stop {
+		record, length := m.record()
+		if !p.is(record, length) {
+			p = p.next
+			if !p.is(record, length) || !p.isShort {
+				break
+			}
+			d.repeat = p
+		}
+		m.read += p.step
+		p.setWords(record)
+		if t := p.text; t != nil && !t.set(record) {
+			t.decode(p.event.Args, p.bytes(record))
+		}
+		if !r.yield(p.event, nil) {
+			return false
+		}
+		if m.interrupted.Load() && r.isOver() {
+			return false
+		}
+	}
+	return true
+}
+
+// isOver reports whether the iteration is to end.
+func (r *reading) isOver() bool {
+	r.memory.interrupted.Store(false) // first: what comes later must not be missed
+	return r.ctx.Err() != nil || r.memory.ended.Load()
+}
+
+// look does what is not done for each of many events. It reports whether to go
+// on.
+func (r *reading) look() bool {
+	if r.ctx.Err() != nil {
+		return false
+	}
+	if r.count++; r.count <= eventsOneByOne {
+		r.lookAt = r.memory.read + 1
+		return true
+	}
+	r.lookAt = r.memory.read + bytesPerCheck
+	return r.check()
 }

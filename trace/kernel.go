@@ -5,12 +5,17 @@ package trace
 import (
 	"errors"
 	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"time"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/btf"
 	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
 
+	"github.com/gousdt/gousdt/internal/pidnamespace"
 	"github.com/gousdt/gousdt/internal/unsupported"
 	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/trace/internal/bpfgen"
@@ -180,4 +185,103 @@ func taskLayout() (task bpfgen.Task, err error) {
 		return task, errors.New("the kernel's BTF: task_struct has no pid or no tgid")
 	}
 	return task, nil
+}
+
+// numberProcessors makes the map from which programs read the number of their
+// processor, on a kernel that does not let them call a helper for it.
+func (s *Session) numberProcessors() error {
+	known, err := hasProcessorID()
+	if known || err != nil {
+		return err
+	}
+	if s.processors, err = ebpf.NewMap(&ebpf.MapSpec{
+		Name: "trace_processor", Type: ebpf.PerCPUArray, KeySize: 4, ValueSize: 8, MaxEntries: 1,
+	}); err != nil {
+		return err
+	}
+	s.plan.Kernel.Processors = s.processors.FD()
+	count, err := ebpf.PossibleCPU()
+	if err != nil {
+		return err
+	}
+	numbers := make([]uint64, count)
+	for i := range numbers {
+		numbers[i] = uint64(i)
+	}
+	return s.processors.Put(uint32(0), numbers)
+}
+
+// hasProcessorID reports whether programs may call bpf_get_smp_processor_id. It
+// loads one that does. It is a variable for tests.
+var hasProcessorID = func() (bool, error) {
+	prog, err := ebpf.NewProgramWithOptions(&ebpf.ProgramSpec{
+		Name: "trace_processor", Type: ebpf.Kprobe, License: license,
+		Instructions: bpfgen.ProcessorIDProbe(),
+	}, ebpf.ProgramOptions{LogDisabled: true})
+	if errors.Is(err, unix.EINVAL) || errors.Is(err, errNotSupported) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	return true, prog.Close()
+}
+
+// ownPIDs returns the PID namespace of this process, nil for the initial one,
+// or if that is not known.
+func ownPIDs() *bpfgen.Namespace {
+	var stat unix.Stat_t
+	if err := unix.Stat("/proc/self/ns/pid", &stat); err != nil ||
+		stat.Ino == pidnamespace.Initial {
+		return nil
+	}
+	device := uint64(stat.Dev)
+	return &bpfgen.Namespace{
+		Device: uint64(unix.Major(device))<<20 | uint64(unix.Minor(device)),
+		Inode:  stat.Ino,
+	}
+}
+
+// clockOffsets is how far the clocks of a time namespace are ahead of those of
+// the initial one, by which BPF programs measure.
+type clockOffsets struct {
+	monotonic, boot time.Duration
+}
+
+// ownClockOffsets returns the offsets of the time namespace of this process.
+// They do not change while a process is in it.
+var ownClockOffsets = sync.OnceValue(func() clockOffsets {
+	// The kernel tells those of the namespace that new processes will be in.
+	own, err := os.Readlink("/proc/self/ns/time")
+	if err != nil {
+		return clockOffsets{} // before Linux 5.6 there are no time namespaces
+	}
+	if of, err := os.Readlink("/proc/self/ns/time_for_children"); err != nil || of != own {
+		return clockOffsets{}
+	}
+	text, err := os.ReadFile("/proc/self/timens_offsets")
+	if err != nil {
+		return clockOffsets{}
+	}
+	return parseClockOffsets(string(text))
+})
+
+// parseClockOffsets reads lines like "monotonic -86400 0": the name of a clock,
+// seconds and nanoseconds.
+func parseClockOffsets(text string) (o clockOffsets) {
+	for line := range strings.Lines(text) {
+		var name string
+		var seconds, nanoseconds int64
+		if _, err := fmt.Sscan(line, &name, &seconds, &nanoseconds); err != nil {
+			continue
+		}
+		offset := time.Duration(seconds)*time.Second + time.Duration(nanoseconds)
+		switch name {
+		case "monotonic":
+			o.monotonic = offset
+		case "boottime":
+			o.boot = offset
+		}
+	}
+	return o
 }

@@ -1,0 +1,449 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package trace
+
+import (
+	"debug/elf"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/gousdt/gousdt/argspec"
+	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/elffile"
+	"github.com/gousdt/gousdt/providers"
+	"github.com/gousdt/gousdt/trace/internal/bpfgen"
+	"github.com/gousdt/gousdt/usdt"
+)
+
+// maxArguments bounds the arguments for which code is generated. There can be
+// more of them than in the selection, if probes, or sites with different
+// cookies, share their arguments. A site counts as one argument more.
+const maxArguments = 1 << 20
+
+// work is what is to be attached.
+type work struct {
+	plan     *bpfgen.Plan
+	sel      *usdt.Selection
+	file     string
+	maxSites int // of usdt.SelectOptions
+
+	wanted []int   // indices of the sites in the selection
+	sites  []*Site // for each of them
+	which  []int   // for each of them: its block
+	blocks bpfgen.Blocks
+	block  []*bpfgen.Block // by number
+
+	missing        error // why an argument is not available at a site that is not wanted
+	pairs          *filePairs
+	ends, delivers bool // there are ends of calls; something may be sent or aggregated
+}
+
+// newWork generates the code for all sites of a selection. The sites of a file
+// have few different argument strings. In a selection, sites with equal strings
+// share the parsed arguments, and for these the code is generated once.
+func newWork(
+	plan *bpfgen.Plan, sel *usdt.Selection, file string, opts *usdt.AttachOptions,
+	definitions *providers.Definitions, pairs *filePairs,
+) (*work, error) {
+	type key struct {
+		args           *argspec.Arg
+		provider, name string
+		cookie         uint64
+	}
+	w := &work{plan: plan, sel: sel, file: file, maxSites: opts.MaxSites, pairs: pairs}
+	type kind struct {
+		number         int // of the block, -1 for none
+		events, starts *events
+		definition     *providers.Probe
+	}
+	known := make(map[key]kind)
+	args := 0                         // of all kinds
+	probes := make(map[string]string) // one string for all sites of a probe
+	for i, found := range sel.Sites() {
+		site := &Site{Site: found, File: file, Cookie: opts.Cookie}
+		if opts.SiteCookie != nil {
+			site.Cookie = opts.SiteCookie(found)
+		}
+		k := key{provider: found.Provider, name: found.Name, cookie: site.Cookie}
+		if len(found.Args) > 0 {
+			k.args = &found.Args[0]
+		}
+		this, ok := known[k]
+		if !ok {
+			if args += 1 + len(found.Args); args > maxArguments {
+				return nil, fmt.Errorf("more than %d arguments and sites of different probes: %w",
+					maxArguments, elfnote.ErrTooLarge)
+			}
+			if probe, ok := definition(definitions, found.Provider, found.Name,
+				len(found.Args)); ok {
+				this.definition = &probe
+			}
+			site.definition = this.definition
+			block, err := plan.Block(w.toGenerate(site))
+			if err != nil {
+				return nil, err
+			}
+			this.number = -1
+			if (block == nil || block.Ends && !block.Delivers) && w.missing == nil {
+				w.missing = plan.Missing(w.toGenerate(site))
+			}
+			if block != nil {
+				// Sites with equal code may differ in what is not in the code,
+				// such as constants.
+				this.events = newEvents(block.Record, found.Args)
+				this.starts = newEvents(block.Saved, found.Args)
+				w.ends = w.ends || block.Ends
+				w.delivers = w.delivers || block.Delivers
+				if this.number = w.blocks.Add(block); this.number == len(w.block) {
+					w.block = append(w.block, block)
+				}
+			}
+			known[k] = this
+		}
+		if this.number < 0 {
+			continue
+		}
+		probe := found.Provider + ":" + found.Name
+		if probes[probe] == "" {
+			probes[probe] = probe
+		}
+		site.probe = probes[probe]
+		site.done = pairs.done[[2]string{found.Provider, found.Name}]
+		site.events, site.starts, site.definition = this.events, this.starts, this.definition
+		w.wanted = append(w.wanted, i)
+		w.sites = append(w.sites, site)
+		w.which = append(w.which, this.number)
+	}
+	return w, nil
+}
+
+func (w *work) toGenerate(s *Site) *bpfgen.Site {
+	site := &bpfgen.Site{Provider: s.Provider, Name: s.Name, Cookie: s.Cookie, Args: s.Args,
+		Pointer: 8, Pairs: w.pairs.ends[[2]string{s.Provider, s.Name}]}
+	if w.sel.File().Header().Class == elf.ELFCLASS32 {
+		site.Pointer = 4
+	}
+	if s.definition != nil {
+		for _, a := range s.definition.Arguments {
+			site.Names = append(site.Names, a.Name)
+			site.Lengths = append(site.Lengths, a.Length)
+		}
+	}
+	return site
+}
+
+// fixed returns the code for one site alone, which knows the site's number.
+func (w *work) fixed(n int) (*bpfgen.Blocks, error) {
+	site := w.toGenerate(w.sites[n])
+	site.Fixed, site.ID = true, w.sites[n].id
+	block, err := w.plan.Block(site)
+	if err != nil {
+		return nil, err
+	}
+	blocks := &bpfgen.Blocks{}
+	blocks.Add(block)
+	return blocks, nil
+}
+
+// selection returns some of the wanted sites, in this order.
+func (w *work) selection(some []int) *usdt.Selection {
+	if len(some) == w.sel.Len() && slices.IsSorted(some) {
+		return w.sel
+	}
+	return w.sel.Subset(some)
+}
+
+// license is what the kernel requires of programs that read the memory of
+// processes.
+const license = "Dual BSD/GPL"
+
+// program is loaded code. Attachments that need the same code share it: those
+// of one file in many processes.
+type program struct {
+	*ebpf.Program
+	key  string
+	refs int
+}
+
+// programCache keeps the programs of a session while something uses them.
+type programCache struct {
+	template ebpf.ProgramSpec
+
+	mu     sync.Mutex
+	loaded map[string]*program
+}
+
+// acquire loads a program, or returns a loaded one with the same code. The
+// caller must release it.
+func (c *programCache) acquire(generated *bpfgen.Program, name string) (*program, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	key := generated.Fingerprint()
+	if p := c.loaded[key]; p != nil {
+		p.refs++
+		return p, nil
+	}
+	spec := c.template
+	spec.Name, spec.Instructions = name, generated.Instructions
+	prog, err := ebpf.NewProgram(&spec)
+	if err != nil {
+		return nil, explain(fmt.Sprintf("loading the program %s", name), err)
+	}
+	if c.loaded == nil {
+		c.loaded = make(map[string]*program)
+	}
+	p := &program{Program: prog, key: key, refs: 1}
+	c.loaded[key] = p
+	return p, nil
+}
+
+func (c *programCache) release(p *program) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if p.refs--; p.refs > 0 {
+		return nil
+	}
+	delete(c.loaded, p.key)
+	return p.Close()
+}
+
+// programTemplate is all of a program but its name and its instructions.
+func programTemplate(mode usdt.Mode) ebpf.ProgramSpec {
+	spec := ebpf.ProgramSpec{Type: ebpf.Kprobe, License: license}
+	if mode == usdt.ModeMulti {
+		spec.AttachType = ebpf.AttachTraceUprobeMulti
+	}
+	return spec
+}
+
+// all returns clones of the programs that are loaded. The caller must close
+// them.
+func (c *programCache) all() []*ebpf.Program {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var all []*ebpf.Program
+	for _, p := range c.loaded {
+		if clone, err := p.Clone(); err == nil {
+			all = append(all, clone)
+		}
+	}
+	return all
+}
+
+const (
+	// maxProgramName is what the kernel keeps of a program's name
+	// (BPF_OBJ_NAME_LEN without the terminator).
+	maxProgramName = 15
+
+	// shortProvider is what a provider is cut to where provider and probe do
+	// not fit together: the probe's name says more.
+	shortProvider = 5
+)
+
+// programName returns a name by which a system profiler, or bpftool, shows what
+// a program is for: PROVIDER_PROBE, cut to what the kernel keeps.
+func programName(sites []*Site) string {
+	provider, name := sites[0].Provider, sites[0].Name
+	for _, s := range sites[1:] {
+		provider = commonPrefix(provider, s.Provider)
+		name = commonPrefix(name, s.Name)
+	}
+	provider, name = strings.Trim(legalName(provider), "_"), strings.Trim(legalName(name), "_")
+	if room := maxProgramName - len(name) - 1; len(provider) > room {
+		provider = provider[:min(len(provider), max(room, shortProvider))]
+	}
+	full := strings.Trim(provider+"_"+name, "_")
+	if full == "" {
+		return "usdt"
+	}
+	return full[:min(len(full), maxProgramName)]
+}
+
+func commonPrefix(a, b string) string {
+	n := 0
+	for n < len(a) && n < len(b) && a[n] == b[n] {
+		n++
+	}
+	return a[:n]
+}
+
+// legalName replaces what the kernel does not allow in a name: it keeps
+// letters, digits and underscores.
+func legalName(s string) string {
+	return strings.Map(func(r rune) rune {
+		switch {
+		case r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9':
+			return r
+		default:
+			return '_'
+		}
+	}, s)
+}
+
+// maxSlots is how many sites of a session can be found by slots. The map takes
+// 80 bytes of kernel memory for each, used or not. The sites that find no room
+// are attached in the way that takes longer to detach.
+const maxSlots = 8192
+
+// slotTable is the map of slots, see [bpfgen.Slots]. It exists where attaching
+// is by perf events: those of sites that share a cookie are one, and the kernel
+// closes one after the other.
+type slotTable struct {
+	slots *ebpf.Map // nil where there is none
+
+	mu    sync.Mutex
+	used  int
+	group uint64 // the last one
+}
+
+func (t *slotTable) create(mode usdt.Mode) (err error) {
+	if mode == usdt.ModeMulti {
+		return nil
+	}
+	t.slots, err = ebpf.NewMap(&ebpf.MapSpec{
+		Name: "trace_slots", Type: ebpf.Hash, KeySize: 8, ValueSize: 8, MaxEntries: maxSlots,
+	})
+	if err != nil {
+		return explain("creating the map of slots", err)
+	}
+	return nil
+}
+
+// reserve reports whether there is room for so many slots, and keeps it for the
+// caller. Nobody takes more than half of what there is, so that the sites of
+// one large file leave room for those of others.
+func (t *slotTable) reserve(n int) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.slots == nil || n > (maxSlots-t.used)/2 {
+		return false
+	}
+	t.used += n
+	return true
+}
+
+// newGroup returns the number of a new group.
+func (t *slotTable) newGroup() uint64 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.group++
+	return t.group
+}
+
+// release removes slots, and gives back the room for as many as were reserved.
+func (t *slotTable) release(keys []uint64, reserved int) {
+	for _, key := range keys {
+		_ = t.slots.Delete(key) // it is there
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.used -= reserved
+}
+
+// attachGroups attaches groups of sites that share a cookie, for which room has
+// been reserved. Package usdt attaches each group by one perf event, if it can.
+// The programs tell the sites of a group apart by the low bits of the
+// instruction pointer, which are the same in all processes.
+func (a *Attachment) attachGroups(w *work) error {
+	table := &a.session.slots
+	slots := bpfgen.Slots{Map: table.slots.FD(), Kernel: w.plan.Kernel,
+		Cookie: a.session.mode == usdt.ModeSingle}
+	inOrder := func(sites []int) bool { return len(w.groups(sites)) == 1 }
+	steps := w.steps(w.blocks.Programs(&slots), inOrder)
+	if !slots.Cookie {
+		events := 0
+		for _, step := range steps {
+			if step.program.Cookie {
+				events += len(w.groups(step.sites))
+			} else {
+				events++
+			}
+		}
+		if err := w.checkPerfEvents(events); err != nil {
+			return err
+		}
+	}
+	for _, step := range steps {
+		p, some := &step.program, step.sites
+		if !p.Cookie {
+			if err := a.attachSome(w, p, some, nil); err != nil {
+				return err
+			}
+			continue
+		}
+		numbers := make(map[int]uint64, len(some)) // the group of each site
+		groups := w.groups(some)
+		for _, group := range groups {
+			number := table.newGroup()
+			for _, n := range group {
+				numbers[n] = number
+				key := bpfgen.Slot(number, w.sites[n].Instruction)
+				if err := table.slots.Put(key, w.cookie(p, n)); err != nil {
+					return explain("adding to the map of slots", err)
+				}
+				a.slots = append(a.slots, key)
+			}
+		}
+		if slots.Cookie {
+			if err := a.attachSome(w, p, some,
+				func(n int) uint64 { return numbers[n] }); err != nil {
+				return err
+			}
+			continue
+		}
+		for _, group := range groups {
+			own := slots
+			own.Group = numbers[group[0]]
+			program := w.blocks.Program(p.First, p.Blocks, &own)
+			if err := a.attachSome(w, &program, group, nil); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// perfEventSites is as how many sites a perf event counts, see [usdt.Limits].
+const perfEventSites = 8
+
+// checkPerfEvents returns an error if a file of a watch needs more programs and
+// perf events than it may have. Package usdt knows only those of one program.
+func (w *work) checkPerfEvents(events int) error {
+	limit, needed := w.maxSites, perfEventSites*events
+	if limit <= 0 || events == 1 || needed <= limit {
+		return nil
+	}
+	return fmt.Errorf("%s: %w", w.file, elffile.TooLarge(&usdt.LimitError{
+		Limit:    "sites (a perf event counts as 8)",
+		Option:   "SelectOptions.MaxSites",
+		Capacity: limit,
+		Needed:   needed,
+	}))
+}
+
+// groups returns sites in as few groups as there can be, in each of which no
+// two have the same low bits of their address.
+func (w *work) groups(some []int) [][]int {
+	var groups [][]int
+	taken := make(map[uint64]int) // by the low bits: how many groups have them
+	for _, n := range some {
+		bits := bpfgen.LowBits(w.sites[n].Instruction)
+		group := taken[bits]
+		taken[bits]++
+		if group == len(groups) {
+			groups = append(groups, nil)
+		}
+		groups[group] = append(groups[group], n)
+	}
+	return groups
+}
+
+// cookie returns what tells a program at which site it is: the ID of the site
+// and the number of its block.
+func (w *work) cookie(p *bpfgen.Program, n int) uint64 {
+	return uint64(w.sites[n].id)<<32 | uint64(w.which[n]-p.First)
+}

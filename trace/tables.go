@@ -1,0 +1,647 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package trace
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"reflect"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/ringbuf"
+	"golang.org/x/sys/unix"
+
+	"github.com/gousdt/gousdt/trace/internal/bpfgen"
+	"github.com/gousdt/gousdt/trace/internal/expr"
+)
+
+// createAggregations makes the maps of all aggregations.
+func (s *Session) createAggregations() error {
+	if err := s.createRoom(); err != nil {
+		return explain("creating the maps of an aggregation", err)
+	}
+	extremes := false
+	for i, a := range s.aggregations {
+		if err := a.create(i); err != nil {
+			return explain("creating the maps of an aggregation", err)
+		}
+		extremes = extremes || a.Min || a.Max
+	}
+	if extremes {
+		var err error
+		if s.plan.Kernel.CompareExchange, err = hasCompareExchange(); err != nil {
+			return explain("asking for atomic compare and exchange", err)
+		}
+	}
+	return nil
+}
+
+// createRoom makes what programs need to know how much room there is for keys,
+// and to say that there is little.
+func (s *Session) createRoom() (err error) {
+	if !slices.ContainsFunc(s.aggregations, func(a *aggregation) bool { return len(a.Keys) > 0 }) {
+		return nil
+	}
+	if s.room, err = ebpf.NewMap(&ebpf.MapSpec{
+		Name: "trace_room", Type: ebpf.Array, KeySize: 4, ValueSize: bpfgen.RoomStateSize,
+		MaxEntries: uint32(2 * len(s.aggregations)),
+	}); err != nil {
+		return err
+	}
+	if s.signal, err = ebpf.NewMap(&ebpf.MapSpec{
+		Name: "trace_signal", Type: ebpf.RingBuf, MaxEntries: uint32(os.Getpagesize()),
+	}); err != nil {
+		return err
+	}
+	s.signals, err = ringbuf.NewReader(s.signal)
+	return err
+}
+
+func (a *aggregation) create(number int) (err error) {
+	array := &ebpf.MapSpec{
+		Name: fmt.Sprintf("trace_rows%d", number), Type: ebpf.PerCPUArray, KeySize: 4,
+		ValueSize: uint32(a.ValueSize()), MaxEntries: uint32(a.Entries()),
+	}
+	spec := array
+	if len(a.Keys) > 0 {
+		if a.overflow, err = newTally(array); err != nil {
+			return err
+		}
+		a.Overflow = a.overflow.FD()
+		_, size := a.KeyLayout()
+		spec = array.Copy()
+		spec.Type, spec.KeySize, spec.MaxEntries = ebpf.PerCPUHash, uint32(size),
+			uint32(a.room()+a.reserve())
+	}
+	// Sums and counts can be told apart from what they were before, minima and
+	// maxima cannot.
+	a.Exchanged = len(a.Keys) > 0 || a.Min || a.Max
+	if a.tally, err = newTally(spec); err != nil {
+		return err
+	}
+	a.Map = a.tally.FD()
+	if a.Exchanged {
+		if err := a.createExchange(spec); err != nil {
+			return err
+		}
+	}
+	if len(a.Keys) > 0 {
+		if err := a.shareRoom(number); err != nil {
+			return err
+		}
+	}
+	if !a.by(expr.Stack) {
+		return nil
+	}
+	if err := a.stacks.create(a.room()); err != nil {
+		return err
+	}
+	a.Stacks = &bpfgen.Stacks{Present: a.stacks.present.FD(), Even: a.stacks.maps[0].FD(),
+		Odd: a.stacks.maps[1].FD()}
+	return nil
+}
+
+// shareRoom has programs share the room for keys out between owners.
+func (a *aggregation) shareRoom(number int) (err error) {
+	processors, err := ebpf.PossibleCPU()
+	if err != nil {
+		return err
+	}
+	if a.owners, err = ebpf.NewMap(&ebpf.MapSpec{
+		Name:       fmt.Sprintf("trace_owners%d", number),
+		Type:       ebpf.LRUHash,
+		KeySize:    8,
+		ValueSize:  bpfgen.OwnerKeysSize,
+		MaxEntries: uint32(maxKeyOwners + heldBack*processors),
+	}); err != nil {
+		return err
+	}
+	a.Room = &bpfgen.Room{
+		State: a.session.room.FD(), Index: uint32(number), Owners: a.owners.FD(),
+		Filled: uint32(max(a.room()/2, 1)),
+		Size:   uint32(a.room()),
+		Share:  uint32(a.reserve() / keyShare),
+		Signal: a.session.signal.FD(),
+	}
+	return nil
+}
+
+// createExchange makes the map that programs find the other one in, and a
+// second one of that.
+func (a *aggregation) createExchange(spec *ebpf.MapSpec) (err error) {
+	if a.spare, err = newTally(spec); err != nil {
+		return err
+	}
+	a.tally.emptied, a.spare.emptied = true, true
+	// cilium/ebpf makes a third one, from which the kernel takes what kind of
+	// map the others are. A hash table's size is not of that (Linux 5.10,
+	// 134fede4eecf), and to make room for all keys takes milliseconds.
+	kind := spec.Copy()
+	if kind.Type == ebpf.PerCPUHash {
+		kind.MaxEntries = 1
+	}
+	if a.current, err = ebpf.NewMap(&ebpf.MapSpec{
+		Name:       "trace_current",
+		Type:       ebpf.ArrayOfMaps,
+		KeySize:    4,
+		ValueSize:  4,
+		MaxEntries: 1,
+		InnerMap:   kind,
+		Contents:   []ebpf.MapKV{{Key: uint32(0), Value: a.tally.Map}},
+	}); err != nil {
+		return err
+	}
+	a.Map = a.current.FD()
+	return nil
+}
+
+// room returns how many keys the kernel has room for, whosever they are.
+func (a *aggregation) room() int {
+	return min(max(a.maxKeys/2, minRoom), maxRoom)
+}
+
+const (
+	// keyShare is which part of the reserve an owner may have: eight that make
+	// up keys without end leave something to others.
+	keyShare = 9
+
+	// maxKeyOwners is of how many owners it is known at a time how much of the
+	// reserve they have; then those that have made no key for longest are
+	// forgotten.
+	maxKeyOwners = 1024
+)
+
+// reserve returns for how many keys there is room beside that: for owners that
+// have made few.
+func (a *aggregation) reserve() int { return max(a.room()/4, keyShare) }
+
+// maps returns all maps of the aggregation; some are nil.
+func (a *aggregation) maps() []*ebpf.Map {
+	all := []*ebpf.Map{a.current, a.owners, a.stacks.present, a.stacks.maps[0], a.stacks.maps[1]}
+	for _, t := range []*tally{a.tally, a.spare, a.overflow} {
+		if t != nil {
+			all = append(all, t.Map)
+		}
+	}
+	return all
+}
+
+// by reports whether a key comes from this source.
+func (a *aggregation) by(source expr.Source) bool {
+	return slices.ContainsFunc(a.Keys, func(t expr.Term) bool { return t.Source == source })
+}
+
+// hasCompareExchange reports whether the kernel supports BPF_CMPXCHG. It loads
+// a program that uses it.
+func hasCompareExchange() (bool, error) {
+	prog, err := ebpf.NewProgramWithOptions(&ebpf.ProgramSpec{
+		Name: "trace_cmpxchg", Type: ebpf.Kprobe, License: license,
+		Instructions: bpfgen.CompareExchangeProbe(),
+	}, ebpf.ProgramOptions{LogDisabled: true})
+	if err != nil {
+		// An older kernel answers EINVAL, and ENOTSUPP (524) if its
+		// just-in-time compiler does not support the operation.
+		if errors.Is(err, unix.EINVAL) || errors.Is(err, errNotSupported) {
+			return false, nil
+		}
+		return false, err
+	}
+	return true, prog.Close()
+}
+
+// errNotSupported is the kernel's ENOTSUPP, which is no error of POSIX and has
+// no name in user space.
+const errNotSupported = unix.Errno(524)
+
+// nameTable numbers the texts that are keys. A number is never used for another
+// text, because a map may contain it.
+type nameTable struct {
+	mu      sync.Mutex
+	numbers map[string]uint32
+	names   []string
+}
+
+func (t *nameTable) number(name string) uint32 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	n, ok := t.numbers[name]
+	if !ok {
+		if t.numbers == nil {
+			t.numbers = make(map[string]uint32)
+		}
+		n = uint32(len(t.names))
+		t.numbers[name] = n
+		t.names = append(t.names, name)
+	}
+	return n
+}
+
+func (t *nameTable) name(number uint64) string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if number >= uint64(len(t.names)) {
+		return ""
+	}
+	return t.names[number]
+}
+
+// takeKeys takes keys from the kernel whenever programs say that there is
+// little room for more, until the session is closed.
+func (s *Session) takeKeys() {
+	var record ringbuf.Record
+	for {
+		if err := s.signals.ReadInto(&record); errors.Is(err, os.ErrClosed) {
+			return
+		} else if err != nil {
+			// Keys are then taken by snapshots alone, which say so.
+			for _, a := range s.aggregations {
+				a.fail(err)
+			}
+			return
+		}
+		if len(record.RawSample) < 4 {
+			continue
+		}
+		index := binary.NativeEndian.Uint32(record.RawSample)
+		if int(index) >= len(s.aggregations) {
+			continue
+		}
+		a := s.aggregations[index]
+		err := s.use(func() error {
+			a.mu.Lock()
+			defer a.mu.Unlock()
+			made, err := a.keysMade()
+			if err != nil || made-a.taken < uint64(a.Room.Filled) {
+				return err // the signal was sent before keys were taken
+			}
+			_, err = a.take()
+			return err
+		})
+		if err != nil && !errors.Is(err, os.ErrClosed) {
+			a.fail(err)
+		}
+	}
+}
+
+// fail has the next snapshot return an error.
+func (a *aggregation) fail(err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.failed = err
+}
+
+// keysMade returns how many keys programs have made, but those of the reserve.
+func (a *aggregation) keysMade() (uint64, error) {
+	var state bpfgen.RoomState
+	err := a.session.room.Lookup(a.Room.Made(), &state)
+	return state.Keys, err
+}
+
+// setTaken says that there is room for keys again, but for those that have been
+// made since there were so many.
+func (a *aggregation) setTaken(keys uint64) error {
+	a.taken = keys
+	a.round++
+	return a.session.room.Put(a.Room.Taken(), bpfgen.RoomState{Keys: keys, Round: a.round})
+}
+
+// endAggregations has all that is aggregated end now. The kernel detaches one
+// site after the other, by perf events in 0.1 s each: what is counted meanwhile
+// would make those look more frequent that are detached last.
+func (s *Session) endAggregations() {
+	_ = s.use(func() error {
+		var wait sync.WaitGroup
+		for _, a := range s.aggregations {
+			wait.Go(a.end)
+		}
+		wait.Wait()
+		return nil
+	})
+}
+
+func (a *aggregation) end() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	now, err := a.take()
+	if err != nil {
+		return // the next snapshot says why, unless it can be read then
+	}
+	a.ended = now
+}
+
+// take brings the totals up to a moment, which it returns. a.mu must be held.
+func (a *aggregation) take() (time.Time, error) {
+	if !a.ended.IsZero() {
+		return a.ended, nil
+	}
+	now := time.Now()
+	filled := a.tally
+	if a.Exchanged {
+		var keys uint64
+		if a.Room != nil {
+			var err error
+			if keys, err = a.keysMade(); err != nil {
+				return now, err
+			}
+		}
+		if a.Stacks != nil {
+			if err := a.stacks.begin(); err != nil {
+				return now, err
+			}
+		}
+		// The kernel returns when no program has the other map in hand any
+		// more: it waits for those that run (kernel commit 1ae80cf31938, Linux
+		// 5.0), but for those that may sleep.
+		if err := a.current.Put(uint32(0), a.spare.Map); err != nil {
+			return now, err
+		}
+		a.tally, a.spare = a.spare, a.tally
+		if a.Room != nil {
+			if err := a.setTaken(keys); err != nil {
+				return now, err
+			}
+		}
+		if a.Stacks != nil {
+			if err := a.stacks.end(); err != nil {
+				return now, err
+			}
+		}
+	}
+	known := make(map[string]*total)
+	var failed error
+	err := filled.read(a, func(key []byte, added sums) {
+		t, err := a.totalOf(key, known)
+		if err != nil {
+			failed = err
+		}
+		a.totals.give(t, added.owner)
+		a.addTo(t, index(key), added)
+	})
+	if a.overflow != nil && err == nil {
+		err = a.overflow.read(a, func(key []byte, added sums) {
+			a.totals.overflow += added.count
+			a.addTo(&a.totals.other, index(key), added)
+		})
+	}
+	return now, errors.Join(err, failed)
+}
+
+// keyStacks are the stacks of an aggregation whose keys are stacks. The kernel
+// has one place for all stacks with the same hash, and keeps what comes first
+// until it is removed. So stacks are removed whenever keys are taken: each time
+// begins a generation, whose stacks are in the other one of two maps. A key has
+// the number of its generation beside that of its stack.
+type keyStacks struct {
+	maps    [2]*ebpf.Map // of even and of odd generations
+	present *ebpf.Map    // an array, whose only element is the generation
+	now     uint32       // the generation
+
+	// removed are the stacks of the two generations before, by their numbers.
+	// The last keys of a generation come with those of the next.
+	removed map[uint32]map[uint32][]uint64
+}
+
+// create makes maps for so many different stacks in a generation.
+func (s *keyStacks) create(room int) (err error) {
+	for i := range s.maps {
+		if s.maps[i], err = ebpf.NewMap(&ebpf.MapSpec{
+			Name:       "trace_stacks",
+			Type:       ebpf.StackTrace,
+			KeySize:    4,
+			ValueSize:  8 * maxStackDepth,
+			MaxEntries: uint32(room),
+		}); err != nil {
+			return err
+		}
+	}
+	s.present, err = ebpf.NewMap(&ebpf.MapSpec{
+		Name: "trace_present", Type: ebpf.Array, KeySize: 4, ValueSize: 8, MaxEntries: 1,
+	})
+	s.removed = make(map[uint32]map[uint32][]uint64)
+	return err
+}
+
+// following returns the generation after another. A key has 31 bits for it.
+func following(generation uint32) uint32 { return (generation + 1) & math.MaxInt32 }
+
+// begin has programs begin the next generation. Until they all have, there are
+// keys of both.
+func (s *keyStacks) begin() error { return s.present.Put(uint32(0), uint64(following(s.now))) }
+
+// end ends the generation before the one that begin has begun. No program may
+// be at work any more that has seen it.
+func (s *keyStacks) end() error {
+	ended := s.now
+	s.now = following(ended)
+	stacks, err := removeStacks(s.maps[ended&1])
+	for generation := range s.removed {
+		if following(generation) != ended {
+			delete(s.removed, generation)
+		}
+	}
+	s.removed[ended] = stacks
+	return err
+}
+
+// removeStacks empties a map.
+func removeStacks(from *ebpf.Map) (map[uint32][]uint64, error) {
+	stacks := make(map[uint32][]uint64)
+	var last any
+	for {
+		var id uint32
+		if err := from.NextKey(last, &id); errors.Is(err, ebpf.ErrKeyNotExist) {
+			break
+		} else if err != nil {
+			return stacks, err
+		}
+		var err error
+		if stacks[id], err = lookUpStack(from, id); err != nil {
+			return stacks, err
+		}
+		last = id
+	}
+	for id := range stacks {
+		if err := ignoreMissing(from.Delete(id)); err != nil {
+			return stacks, err
+		}
+	}
+	return stacks, nil
+}
+
+// of returns the stack of a key.
+func (s *keyStacks) of(key uint64) ([]uint64, error) {
+	id, generation := uint32(key), uint32(key>>32)
+	if stacks, ok := s.removed[generation]; ok {
+		return stacks[id], nil
+	}
+	if generation != s.now && generation != following(s.now) {
+		return nil, nil
+	}
+	return lookUpStack(s.maps[generation&1], id)
+}
+
+func lookUpStack(in *ebpf.Map, id uint32) ([]uint64, error) {
+	var addresses [maxStackDepth]uint64
+	if err := ignoreMissing(in.Lookup(id, &addresses)); err != nil {
+		return nil, err
+	}
+	end := slices.Index(addresses[:], 0)
+	if end < 0 {
+		end = len(addresses)
+	}
+	return slices.Clone(addresses[:end]), nil
+}
+
+// A tally is a map of the kernel in which programs add up hits, for each
+// processor.
+type tally struct {
+	*ebpf.Map
+
+	// emptied: reading it removes what is read. No program may add to it then.
+	emptied bool
+
+	// before is what has been read of each key, where it is not emptied.
+	before map[string]sums
+}
+
+// sums are what programs have kept of some hits.
+type sums struct {
+	count, sum uint64
+	// As programs keep them: the greater is the lesser minimum and the greater
+	// maximum, 0 is none.
+	min, max uint64
+	owner    uint64 // of the hit that has made the key, 0 without keys
+}
+
+// empty reports whether there is nothing to be added. A sum may come later than
+// its count.
+func (s sums) empty() bool { return s.count == 0 && s.sum == 0 }
+
+func newTally(spec *ebpf.MapSpec) (*tally, error) {
+	m, err := ebpf.NewMap(spec)
+	if err != nil {
+		return nil, err
+	}
+	return &tally{Map: m, before: make(map[string]sums)}, nil
+}
+
+// read calls a function for each key with what has been added since the last
+// call.
+func (t *tally) read(a *aggregation, do func(key []byte, added sums)) error {
+	switch {
+	case !t.emptied:
+		return t.readSince(a, do)
+	case t.Type() == ebpf.PerCPUHash:
+		return t.takeAll(a, do)
+	default:
+		return t.takeArray(a, do)
+	}
+}
+
+// add adds what one processor has.
+func (s *sums) add(a *aggregation, value []byte) {
+	word := func() uint64 {
+		w := binary.NativeEndian.Uint64(value)
+		value = value[8:]
+		return w
+	}
+	s.count += word()
+	if a.Sum {
+		s.sum += word()
+	}
+	if a.Min {
+		s.min = max(s.min, word())
+	}
+	if a.Max {
+		s.max = max(s.max, word())
+	}
+	if len(a.Keys) > 0 {
+		s.owner = max(s.owner, word()) // it is 0 but on one processor
+	}
+}
+
+// each calls a function for every key.
+func (t *tally) each(a *aggregation, do func(key []byte, all sums) error) error {
+	var key []byte
+	var processors [][]byte
+	iterator := t.Iterate()
+	for iterator.Next(&key, &processors) {
+		var s sums
+		for _, p := range processors {
+			s.add(a, p)
+		}
+		if err := do(key, s); err != nil {
+			return err
+		}
+	}
+	return iterator.Err()
+}
+
+// readSince reads a map to which programs add meanwhile. Keys that come
+// meanwhile may make the iteration start again, so a key may come twice.
+func (t *tally) readSince(a *aggregation, do func([]byte, sums)) error {
+	return t.each(a, func(key []byte, all sums) error {
+		added, before := all, t.before[string(key)]
+		added.count -= before.count
+		added.sum -= before.sum
+		if added.empty() {
+			return nil
+		}
+		t.before[string(key)] = all
+		do(key, added)
+		return nil
+	})
+}
+
+func (t *tally) takeArray(a *aggregation, do func([]byte, sums)) error {
+	zeros := make([][]byte, ebpf.MustPossibleCPU())
+	for i := range zeros {
+		zeros[i] = make([]byte, t.ValueSize())
+	}
+	return t.each(a, func(key []byte, all sums) error {
+		if all.empty() {
+			return nil
+		}
+		if err := t.Put(key, zeros); err != nil {
+			return err
+		}
+		do(key, all)
+		return nil
+	})
+}
+
+// batch is how many keys are taken by one call. The kernel takes those of a
+// bucket of its hash table together, and there are rarely more than ten.
+const batch = 1024
+
+// takeAll takes all keys of a hash map.
+func (t *tally) takeAll(a *aggregation, do func([]byte, sums)) error {
+	size := int(t.ValueSize())
+	processors := ebpf.MustPossibleCPU()
+	keys := reflect.MakeSlice(reflect.SliceOf(reflect.ArrayOf(int(t.KeySize()),
+		reflect.TypeFor[byte]())), batch, batch)
+	values := make([]byte, batch*processors*size)
+	var cursor ebpf.MapBatchCursor
+	for {
+		n, err := t.BatchLookupAndDelete(&cursor, keys.Interface(), values, nil)
+		if err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+			return err
+		}
+		for i := range n {
+			var s sums
+			for p := range processors {
+				s.add(a, values[(i*processors+p)*size:][:size])
+			}
+			do(keys.Index(i).Bytes(), s)
+		}
+		if err != nil {
+			return nil // the last keys
+		}
+	}
+}
