@@ -158,14 +158,33 @@ func (s *Symbolizer) readFunctions(ctx context.Context, p *process, f *file) {
 		return
 	}
 	f.functions = read.functions
-	if debug, err := f.elf.FindDebugFile(""); err == nil {
-		if p.bytes.take(debug.FunctionBytes()) {
-			more, _ := debug.Functions()
-			f.functions.Append(more)
-		}
-		_ = debug.Close() // it was only read
-	}
+	s.readDebugFunctions(p, f)
 	s.files.hold(f, f.functions.Size())
+}
+
+// readDebugFunctions adds the functions of the separate debug file, if that is
+// installed. Where it does not answer they are missing.
+func (s *Symbolizer) readDebugFunctions(p *process, f *file) {
+	of := f.elf
+	found := &struct{ debug *elffile.File }{}
+	closeFound := func() {
+		if found.debug != nil {
+			_ = found.debug.Close() // it was only read
+		}
+	}
+	if !s.ask(p.PID, func() { found.debug, _ = of.FindDebugFile("") }, closeFound) {
+		s.files.giveUp(f)
+		return
+	}
+	if found.debug == nil || !p.bytes.take(found.debug.FunctionBytes()) {
+		closeFound()
+		return
+	}
+	read := &struct{ functions *elffile.Functions }{}
+	if s.ask(p.PID, func() { read.functions, _ = found.debug.Functions() }, closeFound) {
+		f.functions.Append(read.functions)
+		closeFound()
+	}
 }
 
 // readFrames reads the call frame information of a file, unless that has been

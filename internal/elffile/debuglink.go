@@ -32,8 +32,9 @@ type debugFile struct {
 //   - under the name in the section .gnu_debuglink: beside the file, in the
 //     directory .debug there, and in the file's directory below DebugRoot
 //
-// A file that was opened through /proc is one of somebody else, or not at the
-// path that it is known by: what is beside it is not searched.
+// The directories of the file are only searched where [Open] has opened it by a
+// path that leads through no process. What is beside another file is in a file
+// system that a container may serve, or withhold.
 func (f *File) debugFiles() ([]debugFile, error) {
 	var files []debugFile
 	id, err := f.BuildID()
@@ -48,8 +49,8 @@ func (f *File) debugFiles() ([]debugFile, error) {
 	if !ok {
 		return files, err
 	}
-	path, absErr := filepath.Abs(f.name)
-	if f.name == "" || absErr != nil || strings.HasPrefix(path, "/proc/") {
+	path, absErr := filepath.Abs(f.path)
+	if f.path == "" || absErr != nil || leadsThroughProcess(path) {
 		return files, nil
 	}
 	if resolved, err := filepath.EvalSymlinks(path); err == nil {

@@ -97,17 +97,58 @@ func TestDebugFileIsFoundByItsName(t *testing.T) {
 				defer found.Close()
 				qt.Check(t, qt.Equals(found.Name(), at))
 
-				// A file that was reached through /proc is somebody else's.
-				through, err := Open("/proc/self/root" + path)
-				if err != nil {
-					return // not on this system
-				}
-				defer through.Close()
-				_, err = through.FindDebugFile("")
-				qt.Check(t, qt.IsNotNil(err))
 			})
 		})
 	}
+}
+
+// What is beside a file may be served, or withheld, by the container that the
+// file was reached through.
+func TestDebugFileBesideAFileOfAProcessIsNotSearched(t *testing.T) {
+	dir := t.TempDir()
+	debug := newImage64()
+	debug.Sections[0].Kind = elf.SHT_NOBITS
+	qt.Assert(t, qt.IsNil(os.WriteFile(filepath.Join(dir, "program.debug"), debug.Bytes(), 0o600)))
+	im := newImage64()
+	addDebugLink(im, "program.debug", crc32.ChecksumIEEE(debug.Bytes()))
+	path := filepath.Join(dir, "program")
+	qt.Assert(t, qt.IsNil(os.WriteFile(path, im.Bytes(), 0o600)))
+	link := filepath.Join(dir, "link")
+	qt.Assert(t, qt.IsNil(os.Symlink(path, link)))
+	find := func(t *testing.T, f *File, err error) error {
+		t.Helper()
+		qt.Assert(t, qt.IsNil(err))
+		defer f.Close()
+		found, err := f.FindDebugFile("")
+		if err == nil {
+			found.Close()
+		}
+		return err
+	}
+	t.Run("opened by its path", func(t *testing.T) {
+		for _, path := range []string{path, link} {
+			f, err := Open(path)
+			qt.Check(t, qt.IsNil(find(t, f, err)))
+		}
+	})
+	t.Run("opened by somebody else", func(t *testing.T) {
+		opened, err := os.Open(path)
+		qt.Assert(t, qt.IsNil(err))
+		defer opened.Close()
+		f, err := New(opened)
+		qt.Check(t, qt.ErrorIs(find(t, f, err), fs.ErrNotExist))
+	})
+	t.Run("through procfs", func(t *testing.T) {
+		if _, err := os.Stat("/proc/self/root" + path); err != nil {
+			return // not on this system
+		}
+		through := filepath.Join(dir, "through")
+		qt.Assert(t, qt.IsNil(os.Symlink("/proc/self/root", through)))
+		for _, path := range []string{"/proc/self/root" + path, through + path} {
+			f, err := Open(path)
+			qt.Check(t, qt.ErrorIs(find(t, f, err), fs.ErrNotExist), qt.Commentf("%s", path))
+		}
+	})
 }
 
 func TestDebugFileIsFoundInTheCacheOfDebuginfod(t *testing.T) {

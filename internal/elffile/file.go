@@ -43,6 +43,7 @@ type File struct {
 	closer io.Closer // nil where the caller closes the reader
 	close  sync.Once
 	name   string
+	path   string // that Open was given, "" with New
 
 	noteSegments []noteSegment
 	dynamic      Segment // PT_DYNAMIC, of size 0 where there is none
@@ -103,7 +104,7 @@ func (f *File) ReadFile(path string) error {
 		file.Close()
 		return err
 	}
-	f.closer = file
+	f.closer, f.path = file, path
 	return nil
 }
 

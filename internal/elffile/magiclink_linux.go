@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package elffile
+
+import (
+	"runtime"
+	"syscall"
+	"unsafe"
+)
+
+// leadsThroughProcess reports whether a path leads through a magic link, as
+// /proc/PID/root, /proc/PID/fd/N and /proc/PID/map_files/A-B are, wherever
+// procfs is mounted. It also reports true where the kernel cannot tell.
+//
+// The kernel resolves the path up to the first such link, and opens nothing.
+func leadsThroughProcess(path string) bool {
+	// The system call openat2 has the same number on all machines that have
+	// BPF, and Linux has it since 5.6.
+	const (
+		openat2             = 437
+		currentDirectory    = -100       // AT_FDCWD
+		onlyPath            = 0o10000000 // O_PATH
+		resolveNoMagicLinks = 0x02
+	)
+	name, err := syscall.BytePtrFromString(path)
+	if err != nil {
+		return true
+	}
+	how := struct{ flags, mode, resolve uint64 }{
+		flags: onlyPath | syscall.O_CLOEXEC, resolve: resolveNoMagicLinks}
+	directory := currentDirectory
+	for {
+		fd, _, errno := syscall.Syscall6(openat2, uintptr(directory),
+			uintptr(unsafe.Pointer(name)), uintptr(unsafe.Pointer(&how)), unsafe.Sizeof(how), 0, 0)
+		runtime.KeepAlive(name)
+		switch errno {
+		case 0:
+			syscall.Close(int(fd))
+			return false
+		case syscall.EINTR:
+		default:
+			return true
+		}
+	}
+}
