@@ -122,12 +122,13 @@
 //	 "args":[{"value":94,"text":"SELECT 1","truncated":false}],
 //	 "stack":[{"address":94,"function":"exec_simple_query","offset":12,"file":"/usr/...","file_offset":4096}]}
 //
-// Each argument has "value", a number, or null if it is not available. Then
-// "unavailable" or "unreadable" is true. With --str it has "text", the text
-// that it points to, and "truncated"; with --bytes "bytes", in hexadecimal, and
-// "truncated". "data_unreadable" is true if it points nowhere. A structure that
-// is passed by value has "bytes" and "truncated", and no value. Integers of 64
-// bits are written in full: read them with a parser that does not round.
+// Each argument has "value": a number, one of "NaN", "Infinity" and
+// "-Infinity", or null if it is not available. Then "unavailable" or
+// "unreadable" is true. With --str it has "text", the text that it points to,
+// and "truncated"; with --bytes "bytes", in hexadecimal, and "truncated".
+// "data_unreadable" is true if it points nowhere. A structure that is passed by
+// value has "bytes" and "truncated", and no value. Integers of 64 bits are
+// written in full: read them with a parser that does not round.
 //
 // "location" is the address of the site in the file. With --every and --rate
 // there is "weight": how many hits the event stands for. "stack" is there with

@@ -137,10 +137,14 @@ func (p *jsonPrinter) row(a *aggregation, s *trace.Snapshot, row *trace.Row) {
 			p.stack(int(key.Uint()), row.Stack)
 			continue
 		}
-		j.Key(s.By[i])
-		addValue(j, key)
-		if _, complete := key.Data(); key.Kind() == trace.Text && !complete {
-			j.Boolean(s.By[i]+"_truncated", true)
+		if data, complete := key.Data(); key.Kind() == trace.Text {
+			text := cut.Text(string(data), maxText)
+			j.Text(s.By[i], text)
+			if !complete || len(text) < len(data) {
+				j.Boolean(s.By[i]+"_truncated", true)
+			}
+		} else {
+			addMember(j, s.By[i], key)
 		}
 		if name := p.tracer.targets.valueName(s.By[i], key); name != "" {
 			j.Text(s.By[i]+"_name", name)
@@ -288,14 +292,15 @@ func addMember(j *jsontext.Builder, key string, v trace.Value) {
 // argument's text has, but not all of a probe's name.
 const maxText = 600
 
-// addValue adds a number, or null if there is none, or a text.
+// addValue adds a number, or null if there is none, or a text that may lose
+// what is not UTF-8: where two texts are to be told apart, Text adds them.
 func addValue(j *jsontext.Builder, v trace.Value) {
 	switch {
-	case !v.IsPresent() || v.Kind() == trace.Bytes:
-		j.Null()
 	case v.Kind() == trace.Text:
 		data, _ := v.Data()
 		j.String(cut.Text(string(data), maxText))
+	case !v.IsPresent() || v.Kind() == trace.Bytes:
+		j.Null()
 	case v.Kind() == trace.Float && v.Size() == 4:
 		j.Float(v.Float(), 32)
 	case v.Kind() == trace.Float:

@@ -54,3 +54,23 @@ func TestJSONIsOfItsOwnEvent(t *testing.T) {
 		qt.Check(t, qt.StringContains(out.String(), test.want), qt.Commentf(test.behaviour))
 	}
 }
+
+// Two keys that differ in bytes that are not UTF-8 are two objects.
+func TestJSONRowsKeepTheBytesOfKeys(t *testing.T) {
+	o := &options{}
+	var out strings.Builder
+	p := &jsonPrinter{tracer: &tracer{options: o, targets: newTargets(o)}, out: &out}
+	snapshot := &trace.Snapshot{By: []string{"query"}, Rows: []trace.Row{
+		{Keys: []trace.Value{trace.ValueOf("a\xff")}, Count: 1},
+		{Keys: []trace.Value{trace.ValueOf("a\xfe")}, Count: 2},
+		{Keys: []trace.Value{trace.ValueOf("plain")}, Count: 3},
+	}}
+	p.rows(&aggregation{kind: "count"}, snapshot)
+	for _, want := range []string{
+		`"keys":{"query":"a\uFFFD","query_hex":"61ff"},"count":1`,
+		`"keys":{"query":"a\uFFFD","query_hex":"61fe"},"count":2`,
+		`"keys":{"query":"plain"},"count":3`,
+	} {
+		qt.Check(t, qt.StringContains(out.String(), strings.ReplaceAll(want, `\uFFFD`, "\uFFFD")))
+	}
+}

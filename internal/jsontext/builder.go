@@ -132,10 +132,14 @@ func (b *Builder) Signed(key string, n int64) {
 	b.Int(n)
 }
 
-// FloatMember adds a member that is a number, or null for those that JSON
-// lacks.
+// FloatMember adds a member that was computed, null where NaN says that there
+// is none.
 func (b *Builder) FloatMember(key string, x float64) {
 	b.Key(key)
+	if math.IsNaN(x) {
+		b.Null()
+		return
+	}
 	b.Float(x, 64)
 }
 
@@ -187,11 +191,19 @@ func (b *Builder) Uint(n uint64) {
 	b.comma = true
 }
 
-// Float adds a value as Int does, null for numbers that JSON lacks: in as few
-// digits as make it different from its neighbours of 32 or 64 bits.
+// Float adds a value as Int does, in as few digits as make it different from
+// its neighbours of 32 or 64 bits. Those that JSON lacks are "NaN", "Infinity"
+// and "-Infinity", as protocol buffers have them in JSON.
 func (b *Builder) Float(x float64, bits int) {
-	if math.IsNaN(x) || math.IsInf(x, 0) {
-		b.Null()
+	switch {
+	case math.IsNaN(x):
+		b.String("NaN")
+		return
+	case math.IsInf(x, 1):
+		b.String("Infinity")
+		return
+	case math.IsInf(x, -1):
+		b.String("-Infinity")
 		return
 	}
 	b.separate()

@@ -51,6 +51,11 @@ func TestCommas(t *testing.T) {
 		j.Text("t", "x")
 		j.FloatMember("f", 0.1)
 		j.FloatMember("inf", math.Inf(1))
+		j.FloatMember("none", math.NaN())
+		j.Key("nan")
+		j.Float(math.NaN(), 32)
+		j.Key("least")
+		j.Float(math.Inf(-1), 64)
 		j.Hex("h", "\x00\xff")
 		j.UnsignedOrNull("o", 7, false)
 		j.Time("at", time.Date(2026, 1, 2, 3, 4, 5, 600, time.FixedZone("", 3600)))
@@ -60,7 +65,7 @@ func TestCommas(t *testing.T) {
 	j.End('}')
 	j.EndDocument()
 	const element = "\n" +
-		` {"u":18446744073709551615,"s":-1,"n":null,"b":true,"t":"x","f":0.1,"inf":null,"h":"00ff","o":7,"at":"2026-01-02T02:04:05.0000006Z"}`
+		` {"u":18446744073709551615,"s":-1,"n":null,"b":true,"t":"x","f":0.1,"inf":"Infinity","none":null,"nan":"NaN","least":"-Infinity","h":"00ff","o":7,"at":"2026-01-02T02:04:05.0000006Z"}`
 	qt.Assert(t, qt.Equals(string(j.Bytes()), `{"empty":[],"list":[`+element+`,`+element+"]}\n"))
 }
 
