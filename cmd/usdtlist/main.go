@@ -58,7 +58,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	l := lister{options: o, proc: proc.NewFS(""), printer: newPrinter(o, out, m), out: out,
 		Messages: m}
 	if o.verbose || o.format == formatJSON { // what shows names
-		if l.definitions, err = commandline.Definitions(o.names); err != nil {
+		if l.definitions, err = commandline.Definitions(o.names, m.Warn); err != nil {
 			m.Warn("%v", err)
 			return exitError
 		}

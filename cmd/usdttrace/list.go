@@ -18,7 +18,7 @@ import (
 func (t *tracer) list() error {
 	o := t.options
 	var err error
-	if t.targets.definitions, err = commandline.Definitions(o.names); err != nil {
+	if t.targets.definitions, err = commandline.Definitions(o.names, t.messages.Warn); err != nil {
 		return err
 	}
 	if t.file != nil {

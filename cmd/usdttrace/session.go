@@ -30,7 +30,7 @@ func (t *tracer) open() error {
 		StartStacks: o.starts,
 		ReuseEvents: true, // each is printed, or added to a sample, before the next comes
 	}
-	if opts.Definitions, err = commandline.Definitions(o.names); err != nil {
+	if opts.Definitions, err = commandline.Definitions(o.names, t.messages.Warn); err != nil {
 		return err
 	}
 	t.targets.definitions = opts.Definitions

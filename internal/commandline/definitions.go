@@ -5,9 +5,11 @@ package commandline
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/gousdt/gousdt/providers"
@@ -16,22 +18,44 @@ import (
 // NoNames is the word for --names that turns off all names.
 const NoNames = "none"
 
+// maxDefinitions is how much of a file of definitions is read: more than
+// providers takes, so that it says what is wrong.
+const maxDefinitions = 2 << 20
+
 // Definitions returns what is known of probes: the built-in definitions, those
 // of the user's folder, which is gousdt/names in $XDG_CONFIG_HOME or ~/.config,
 // and those of the files. Later ones take the place of earlier ones. With
 // NoNames as the only file there are none.
-func Definitions(files []string) (*providers.Definitions, error) {
+//
+// What another user can write in the user's folder is not read: warn gets why.
+func Definitions(files []string, warn func(format string, args ...any)) (
+	*providers.Definitions, error,
+) {
 	if len(files) == 1 && files[0] == NoNames {
 		return nil, nil
 	}
 	known := providers.Builtin()
 	var own []string
 	if dir, err := os.UserConfigDir(); err == nil {
+		folder := filepath.Join(dir, "gousdt", "names")
 		// A malformed pattern is the only error.
-		own, _ = filepath.Glob(filepath.Join(globQuoter.Replace(dir), "gousdt", "names", "*.d"))
+		own, _ = filepath.Glob(filepath.Join(globQuoter.Replace(folder), "*.d"))
+		if len(own) > 0 {
+			if err := onlyOwn(filepath.Dir(folder), folder); err != nil {
+				warn("names of arguments: not read: %v", err)
+				own = nil
+			}
+		}
 	}
+	own = slices.DeleteFunc(own, func(path string) bool {
+		err := onlyOwn(path)
+		if err != nil {
+			warn("names of arguments: not read: %v", err)
+		}
+		return err != nil
+	})
 	for _, path := range append(own, files...) {
-		source, err := os.ReadFile(path)
+		source, err := readDefinitions(path)
 		if err == nil {
 			err = known.Parse(path, source)
 		}
@@ -40,6 +64,39 @@ func Definitions(files []string) (*providers.Definitions, error) {
 		}
 	}
 	return known, nil
+}
+
+// onlyOwn returns an error if another user than this one and root can change
+// what a file or folder is.
+func onlyOwn(paths ...string) error {
+	for _, path := range paths {
+		info, err := os.Stat(path)
+		if err != nil {
+			return err
+		}
+		if info.Mode().Perm()&0o002 != 0 || !isOwn(info) {
+			return fmt.Errorf("%s: another user can write it", path)
+		}
+	}
+	return nil
+}
+
+// readDefinitions reads a file, which has to be a regular one: a FIFO would be
+// waited for, and a device read without end.
+func readDefinitions(path string) ([]byte, error) {
+	file, err := os.OpenFile(path, os.O_RDONLY|nonblocking, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	info, err := file.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s: it is no regular file", path)
+	}
+	return io.ReadAll(io.LimitReader(file, maxDefinitions))
 }
 
 // nameError says how an error about a file of definitions came to be.
