@@ -354,9 +354,9 @@ type Site struct {
 	events *events // nil if none are sent
 	starts *events // of calls, which their ends send; nil if they send none
 
-	// repeat has the event that is used again, if events are and one has come.
-	// It belongs to the iteration over events.
-	repeat *repeat
+	// event is used again, if events are and one has come. It belongs to the
+	// iteration over events.
+	event *Event
 
 	definition *providers.Probe // nil if there is none
 	done       *elfnote.Probe   // what usually ends a call that may fail, and starts here; else nil

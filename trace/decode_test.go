@@ -12,7 +12,6 @@ import (
 	"runtime"
 	"slices"
 	"testing"
-	"unsafe"
 
 	"github.com/go-quicktest/qt"
 
@@ -111,19 +110,6 @@ func TestDecode(t *testing.T) {
 	}
 }
 
-// The decoder reads the header as a structure.
-func TestHeaderIsWhereRecordsHaveIt(t *testing.T) {
-	_, raw := sample(t, false)
-	d, _ := sample(t, false)
-	r := d.sites.get(binary.NativeEndian.Uint32(raw)).events.record
-	var h header
-	qt.Check(t, qt.Equals(int(unsafe.Offsetof(h.cpu)), r.CPU))
-	qt.Check(t, qt.Equals(int(unsafe.Offsetof(h.time)), r.Time))
-	qt.Check(t, qt.Equals(int(unsafe.Offsetof(h.process)), r.Process))
-	qt.Check(t, qt.Equals(int(unsafe.Offsetof(h.command)), r.Command))
-	qt.Check(t, qt.IsTrue(int(unsafe.Sizeof(h)) <= r.Size))
-}
-
 func TestCommands(t *testing.T) {
 	var table commandTable
 	name := func(text string) string {
@@ -202,7 +188,7 @@ func TestDecodeForget(t *testing.T) {
 	qt.Assert(t, qt.IsNil(err))
 	before := first.Site
 	d.sites.remove([]*Site{before})
-	d.forget([]*Site{before})
+	d.forget()
 	_, err = d.decode(raw)
 	qt.Assert(t, qt.IsNotNil(err))
 	other := &Site{Site: before.Site, probe: "p:other", events: before.events}

@@ -13,7 +13,6 @@ import (
 	"slices"
 	"testing"
 	"time"
-	"unsafe"
 
 	"github.com/go-quicktest/qt"
 
@@ -152,8 +151,8 @@ func TestEventsFromMemoryAreWhatOthersWouldBe(t *testing.T) {
 			binary.NativeEndian.PutUint32(raw, site.id)
 			if site.events.hasHeader {
 				now += random.Uint64N(uint64(time.Second))
-				h := (*header)(unsafe.Pointer(&raw[0]))
-				h.time, h.command = now, [2]uint64{}
+				binary.NativeEndian.PutUint64(raw[r.Time:], now)
+				clear(raw[r.Command:][:commandSize])
 				copy(raw[r.Command:], []string{"postgres", "a", "the name is long"}[random.IntN(3)])
 			}
 			for _, c := range r.Captures {

@@ -136,14 +136,6 @@ func (m *ringMemory) next() (record []byte, ok bool) {
 	return m.data[at+recordHeader : at+recordHeader+length], true
 }
 
-// record returns the next record as next does, with its length and flags, even
-// if these say that it is not there.
-func (m *ringMemory) record() (record unsafe.Pointer, length uint32) {
-	at := unsafe.Add(unsafe.Pointer(unsafe.SliceData(m.data)), m.read&m.mask)
-	length = atomic.LoadUint32((*uint32)(at)) // before the rest: it says that the rest is there
-	return unsafe.Add(at, recordHeader), length
-}
-
 // header returns the length and the flags of the record at a place.
 func (m *ringMemory) header(at uint64) uint32 {
 	return atomic.LoadUint32((*uint32)(unsafe.Pointer(&m.data[at])))
