@@ -36,8 +36,8 @@ type image struct {
 	sections []elf.Section64
 }
 
-// readImage reads a file. img is nil for one that is not an ELF file of 64
-// bits: what is wrong with it, cilium/ebpf says.
+// readImage reads a file and checks what it claims. img is nil for one that is
+// not an ELF file: what is wrong with it, cilium/ebpf says.
 func readImage(r io.ReaderAt) (data []byte, img *image, err error) {
 	data, err = io.ReadAll(io.NewSectionReader(r, 0, MaxSize+1))
 	if err != nil {
@@ -46,15 +46,20 @@ func readImage(r io.ReaderAt) (data []byte, img *image, err error) {
 	if len(data) > MaxSize {
 		return nil, nil, fmt.Errorf("it is larger than %d MB", MaxSize>>20)
 	}
-	if len(data) < elf.EI_NIDENT || !bytes.HasPrefix(data, []byte(elf.ELFMAG)) ||
-		elf.Class(data[elf.EI_CLASS]) != elf.ELFCLASS64 {
+	if len(data) < elf.EI_NIDENT || !bytes.HasPrefix(data, []byte(elf.ELFMAG)) {
 		return data, nil, nil
+	}
+	if elf.Class(data[elf.EI_CLASS]) != elf.ELFCLASS64 {
+		return nil, nil, errors.New("it is not an ELF file of 64 bits")
 	}
 	img = &image{data: data, order: binary.LittleEndian}
 	if elf.Data(data[elf.EI_DATA]) == elf.ELFDATA2MSB {
 		img.order = binary.BigEndian
 	}
-	return data, img, img.parse()
+	if err := img.parse(); err != nil {
+		return nil, nil, err
+	}
+	return data, img, img.check()
 }
 
 // parse reads the header and the table of sections.
@@ -66,10 +71,14 @@ func (img *image) parse() error {
 	if _, err := binary.Decode(b, img.order, &img.header); err != nil {
 		return err
 	}
-	if img.header.Shnum == 0 {
+	if img.header.Shnum == 0 && img.header.Shoff == 0 {
 		return nil
 	}
 	if img.header.Shentsize != sectionSize {
+		return errSections
+	}
+	// More sections than fit into the header, as Shnum 0 says, no object has.
+	if img.header.Shnum == 0 {
 		return errSections
 	}
 	b, err = img.slice(img.header.Shoff, uint64(img.header.Shnum)*sectionSize)
