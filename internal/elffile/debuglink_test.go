@@ -102,6 +102,28 @@ func TestDebugFileIsFoundByItsName(t *testing.T) {
 	}
 }
 
+// A sparse file has any size, at no cost.
+func TestDebugFileThatIsTooLargeForAChecksumIsNotRead(t *testing.T) {
+	dir := t.TempDir()
+	debug := newImage64()
+	debug.Sections[0].Kind = elf.SHT_NOBITS
+	at := filepath.Join(dir, "program.debug")
+	qt.Assert(t, qt.IsNil(os.WriteFile(at, debug.Bytes(), 0o600)))
+	im := newImage64()
+	addDebugLink(im, "program.debug", crc32.ChecksumIEEE(debug.Bytes()))
+	path := filepath.Join(dir, "program")
+	qt.Assert(t, qt.IsNil(os.WriteFile(path, im.Bytes(), 0o600)))
+	f, err := Open(path)
+	qt.Assert(t, qt.IsNil(err))
+	defer f.Close()
+	if err := os.Truncate(at, 500<<30); err != nil {
+		qt.Assert(t, qt.IsNil(os.Truncate(at, maxChecked+1))) // not all file systems have such
+	}
+	_, err = f.FindDebugFile("")
+	qt.Check(t, qt.ErrorMatches(err, `.*program.debug: checksum of [0-9]+ bytes: .*`))
+	qt.Check(t, qt.ErrorIs(err, ErrTooLarge))
+}
+
 // What is beside a file may be served, or withheld, by the container that the
 // file was reached through.
 func TestDebugFileBesideAFileOfAProcessIsNotSearched(t *testing.T) {

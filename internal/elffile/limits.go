@@ -106,8 +106,9 @@ const (
 	maxDebugLink = 512
 
 	// maxChecked bounds a debug file that is read as a whole for its checksum,
-	// which takes a second. Those of browsers are larger, and have build IDs.
-	maxChecked = 1 << 30
+	// which takes some tenths of a second. Those of browsers are larger, and
+	// have build IDs.
+	maxChecked = 256 << 20
 
 	// ChunkSize is how much of a large range is read at once, and the largest
 	// size that is allocated before the file has shown that it has the bytes.
