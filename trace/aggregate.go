@@ -285,7 +285,7 @@ func (p *aggregation) check(a *Aggregation) error {
 	switch {
 	case !valued && (a.Sum || a.Min || a.Max || a.Histogram != nil):
 		return optionError("Value",
-			errors.New("is not given, nor is Latency: there is nothing to add up, compare or distribute"))
+			errors.New("there is nothing to add up, compare or distribute: give a Value or a Latency"))
 	case a.MaxKeys < 0 || a.MaxKeys > maxEntries:
 		return notBetween("MaxKeys", a.MaxKeys, 0, maxEntries)
 	case len(p.Keys) > bpfgen.MaxKeys:
@@ -302,7 +302,7 @@ func (p *aggregation) check(a *Aggregation) error {
 	}
 	if a.Histogram.Step != 0 && (a.Min || a.Max) {
 		return optionError("Histogram",
-			errors.New("not with Min or Max where there is a Step: make them an aggregation of their own"))
+			errors.New("a histogram with a Step has no Min and Max: make these an aggregation of their own"))
 	}
 	if err := checkHistogram(a.Histogram); err != nil {
 		return optionError("Histogram", err)

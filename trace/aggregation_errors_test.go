@@ -25,9 +25,9 @@ func TestAggregationErrors(t *testing.T) {
 		aggregation trace.Aggregation
 		want        string // after the aggregator
 	}{
-		{trace.Aggregation{Sum: true}, "Value: is not given, nor is Latency: .*"},
+		{trace.Aggregation{Sum: true}, "Value: there is nothing to add up, .*"},
 		{trace.Aggregation{Histogram: &trace.Histogram{}},
-			"Value: is not given, nor is Latency: .*"},
+			"Value: there is nothing to add up, .*"},
 		{trace.Aggregation{Value: "arg0", Histogram: &trace.Histogram{Low: 1, High: 10, Step: 4}},
 			"Histogram: the distance from Low up to High must be a multiple of Step"},
 		{trace.Aggregation{Value: "arg0", Histogram: &trace.Histogram{Low: 10, High: 1, Step: 1}},
@@ -41,7 +41,7 @@ func TestAggregationErrors(t *testing.T) {
 		{trace.Aggregation{Value: "arg0", Histogram: &trace.Histogram{PerDoubling: 3}},
 			"Histogram: PerDoubling must be 1, 2, 4, 8 or 16"},
 		{trace.Aggregation{Value: "arg0", Max: true, Histogram: &trace.Histogram{High: 8, Step: 1}},
-			"Histogram: not with Min or Max where there is a Step.*"},
+			"Histogram: a histogram with a Step has no Min and Max.*"},
 		{trace.Aggregation{Value: "comm"},
 			`Value: expression "comm", at column 1: a number is expected: .*`},
 		{trace.Aggregation{Value: "arg"},
@@ -54,7 +54,7 @@ func TestAggregationErrors(t *testing.T) {
 		{trace.Aggregation{MaxKeys: -1}, "MaxKeys: -1 is not between 0 and .*"},
 		{trace.Aggregation{MaxKeys: 1 << 25}, "MaxKeys: .* is not between 0 and .*"},
 		{trace.Aggregation{Where: "arg0 =="}, `Where: expression "arg0 ==", at column 8: .*`},
-		{trace.Aggregation{Latency: &trace.Latency{}}, "Latency: Pair: is not given"},
+		{trace.Aggregation{Latency: &trace.Latency{}}, "Latency: Pair: no pair of probes is given"},
 		{trace.Aggregation{Latency: &trace.Latency{Pair: pair, By: "comm"}},
 			"Latency: By: .*a number is expected.*"},
 		{trace.Aggregation{Latency: &trace.Latency{Pair: pair, By: "duration"}},

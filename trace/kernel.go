@@ -38,7 +38,7 @@ type family struct {
 // those to come.
 func newFamily(pid int) (_ *family, err error) {
 	if ownPIDs() != nil {
-		return nil, optionError("Family", errors.New("needs the initial PID namespace"))
+		return nil, optionError("Family", errors.New("a process and its descendants are followed from the initial PID namespace only"))
 	}
 	task, err := taskLayout()
 	if err != nil {

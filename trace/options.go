@@ -244,12 +244,12 @@ func (o *SessionOptions) plan(containers expr.Containers) (*bpfgen.Plan, error) 
 	case o.SampleRate < 0 || o.SampleRate > maxSampling:
 		return nil, notBetween("SampleRate", o.SampleRate, 0, maxSampling)
 	case o.SampleEvery > 0 && o.SampleRate > 0:
-		return nil, optionError("SampleRate", errors.New("is set, and SampleEvery, too"))
+		return nil, optionError("SampleRate", errors.New("SampleRate and SampleEvery exclude each other"))
 	case o.NoEvents && o.SampleEvery+o.SampleRate > 0:
-		return nil, optionError("NoEvents", errors.New("is set, but events are what is sampled"))
+		return nil, optionError("NoEvents", errors.New("only events are sampled: remove NoEvents, or SampleEvery and SampleRate"))
 	case o.StartStacks && (len(o.Spans) == 0 || o.StackDepth+o.StackCopy == 0):
 		return nil, optionError("StartStacks",
-			errors.New("is set, but no Spans, or neither StackDepth nor StackCopy"))
+			errors.New("stacks of starts need Spans, and StackDepth or StackCopy"))
 	case o.Delay < 0:
 		return nil, optionError("Delay", fmt.Errorf("%v is negative", o.Delay))
 	case o.NoEvents:

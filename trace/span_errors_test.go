@@ -21,11 +21,11 @@ func TestSpanErrors(t *testing.T) {
 		opts trace.SessionOptions
 		want string
 	}{
-		{trace.SessionOptions{Spans: []trace.Latency{{}}}, `option Spans\[0\]: Pair: is not given`},
+		{trace.SessionOptions{Spans: []trace.Latency{{}}}, `option Spans\[0\]: Pair: no pair of probes is given`},
 		{trace.SessionOptions{Spans: everyCall, NoEvents: true},
-			`option Spans: are events, but NoEvents is set`},
+			`option Spans: Spans need events: remove NoEvents`},
 		{trace.SessionOptions{StartStacks: true, StackDepth: 1},
-			"option StartStacks: is set, but no Spans, or neither StackDepth nor StackCopy"},
+			"option StartStacks: stacks of starts need Spans, and StackDepth or StackCopy"},
 		{trace.SessionOptions{StartStacks: true, Spans: everyCall}, "option StartStacks: .*"},
 		{trace.SessionOptions{Filter: "duration > 1"},
 			`option Filter: duration and start.argN are known only at the end of a call: .*`},
@@ -38,7 +38,7 @@ func TestSpanErrors(t *testing.T) {
 			`option Filter: 32 comparisons with values of the start are more than 30`},
 		{trace.SessionOptions{Spans: everyCall,
 			Captures: []trace.Capture{{Arg: "arg1", Max: 30_000}}},
-			`option Captures: take 30017 bytes of each start, more than 28672: capture less`},
+			`option Captures: what is captured of each start takes 30017 bytes, more than 28672: capture less`},
 	} {
 		_, err := trace.Open(usdt.Target{Path: path}, &test.opts)
 		qt.Check(t, qt.ErrorMatches(err, test.want))

@@ -122,7 +122,7 @@ func (s *Session) latency(l *Latency) (*latency, error) {
 
 func (l *Latency) parse(names expr.Names) (*latency, error) {
 	if l.Pair.String() == "" {
-		return nil, optionError("Pair", errors.New("is not given"))
+		return nil, optionError("Pair", errors.New("no pair of probes is given"))
 	}
 	p := &latency{pair: l.Pair}
 	p.Fails = strings.Contains(l.Pair.String(), "|") // or a name does
@@ -150,7 +150,7 @@ func (s *Session) parseSpans() error {
 		}
 	}
 	if len(s.opts.Spans) > 0 && s.opts.NoEvents {
-		return optionError("Spans", errors.New("are events, but NoEvents is set"))
+		return optionError("Spans", errors.New("Spans need events: remove NoEvents"))
 	}
 	return nil
 }
@@ -170,7 +170,7 @@ func (o *SessionOptions) savedSize() (int, error) {
 	}
 	if size > maxSavedCapture {
 		return 0, optionError("Captures",
-			fmt.Errorf("take %d bytes of each start, more than %d: capture less", size,
+			fmt.Errorf("what is captured of each start takes %d bytes, more than %d: capture less", size,
 				maxSavedCapture))
 	}
 	if o.StartStacks {
