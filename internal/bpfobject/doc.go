@@ -16,6 +16,7 @@
 //     in the collection as any other.
 //
 // The object is changed before it is parsed, in memory: in the symbol table,
-// and by a section that is added. No instruction is touched. The exception is
-// cannot say is changed in the collection, after that.
+// and by a section that is added. No instruction is touched. What a symbol
+// table cannot say is changed in the collection afterwards: that hidden
+// functions are static, and that the variable is no option of the kernel.
 package bpfobject

@@ -105,7 +105,8 @@ func (b *nameBudget) take(table []byte, offset uint32) bool {
 	return b.left >= 0
 }
 
-// checkSymbols checks the names of all symbols, and the sizes of each section's.
+// checkSymbols checks the names of all symbols, and the sizes of those of each
+// section.
 func (img *image) checkSymbols(names *nameBudget) error {
 	symbols, err := readSymbols(img)
 	if err != nil {
