@@ -35,6 +35,10 @@
 // too, with an Err that says why. It does not affect the other arguments.
 // Decoding itself never fails: a malformed string gives such arguments.
 //
+// A constant is what the string says. GCC for 32-bit ARM writes floating point
+// constants as decimal numbers and rounds them to 13 digits: what is read may
+// differ from what the program passed by 1 in 10^13.
+//
 // The address of a structure in memory is known. Such an argument is of Kind
 // [Bytes].
 //

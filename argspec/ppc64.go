@@ -4,6 +4,7 @@ package argspec
 
 import (
 	"debug/elf"
+	"errors"
 	"strings"
 )
 
@@ -25,8 +26,8 @@ const (
 // registers it counts as itself.
 func parsePPC64(p *parser) error {
 	p.skipBlanks()
-	if v, ok := p.ppc64Function(); ok {
-		return p.functionAddress(v)
+	if is, err := p.ppc64Symbol(); is {
+		return err
 	}
 	c := p.peek()
 	if c == 'i' {
@@ -68,24 +69,29 @@ func parsePPC64(p *parser) error {
 	return p.address(ppc64Base(base), Register{}, 1, displacement)
 }
 
-// ppc64Function returns the value of a function's name that stands alone. That
-// of a register is the register, and "init" is the constant nit if there is no
-// function of that name.
-func (p *parser) ppc64Function() (v value, ok bool) {
+// ppc64Symbol makes the argument the address of a function whose name stands
+// alone, and reports whether a symbol does. The name of a register is the
+// register, and "init" is the constant nit if there is no function of that name.
+func (p *parser) ppc64Symbol() (bool, error) {
 	ahead := p.scanner
 	name := ahead.name()
-	if ahead.skipBlanks(); name == "" || !ahead.done() {
-		return value{}, false
+	if ahead.skipBlanks(); name == "" || !ahead.done() || strings.HasPrefix(name, ".L") {
+		return false, nil
 	}
-	if _, err := p.ppc64Named(lower(name)); err == nil {
-		return value{}, false
+	_, notRegister := p.ppc64Named(lower(name))
+	if notRegister == nil {
+		return false, nil
 	}
 	v, err := p.symbolValue(name)
-	if err != nil || !v.isFunction {
-		return value{}, false
+	isNoFunction := err != nil || !v.isFunction
+	if isNoFunction && (name[0] == 'i' || !errors.Is(notRegister, errRegister)) {
+		return false, nil
 	}
 	p.scanner = ahead
-	return v, true
+	if err != nil {
+		return true, err
+	}
+	return true, p.functionAddress(v)
 }
 
 // tocRelocation marks the second half of an access to a symbol, of which the
