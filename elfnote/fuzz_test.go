@@ -143,9 +143,18 @@ func checkSites(t *testing.T, f *File) {
 		t.Errorf("%d sites and %d broken notes listed of %d and %d", listed, listing.MalformedCount,
 			len(sites), broken)
 	}
-	listing, err = f.Probes(Exact("", ""))
-	if err == nil && len(listing.Probes) != 0 {
-		t.Errorf("selected %v", listing.Probes)
+	// Any bytes are a name, also none: a pattern selects the probe with these
+	// names, and no other.
+	for _, p := range append(listing.Probes[:min(len(listing.Probes), 1)], Probe{}) {
+		selected, err := f.Probes(Exact(p.Provider, p.Name))
+		if err != nil {
+			t.Errorf("selecting %q:%q: %v", p.Provider, p.Name, err)
+			continue
+		}
+		if want := names[[2]string{p.Provider, p.Name}]; want != (len(selected.Probes) == 1) ||
+			want && selected.Probes[0].Name != p.Name {
+			t.Errorf("selected %+v for %q:%q", selected.Probes, p.Provider, p.Name)
+		}
 	}
 }
 
