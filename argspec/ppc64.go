@@ -71,7 +71,7 @@ func parsePPC64(p *parser) error {
 
 // ppc64Symbol makes the argument the address of a function whose name stands
 // alone, and reports whether a symbol does. The name of a register is the
-// register, and "init" is the constant nit if there is no function of that name.
+// register, and "init" is the constant nit if no function has that name.
 func (p *parser) ppc64Symbol() (bool, error) {
 	ahead := p.scanner
 	name := ahead.name()
