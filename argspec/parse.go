@@ -2,6 +2,10 @@
 
 package argspec
 
+import (
+	"strings"
+)
+
 // maxListed is how many arguments of one string are told apart. Real probes
 // have up to 12, hand-written ones somewhat more; an Arg is many times larger
 // than the two bytes that can make one, so a hostile string needs a limit. What
@@ -157,4 +161,237 @@ func quote(text string) string {
 		text = text[:enough] + "..."
 	}
 	return `"` + text + `"`
+}
+
+// nextArgument splits off the first argument of a string: what lies between
+// leading and trailing blanks is the argument, rest is what follows it.
+//
+// Blanks separate arguments, but they also stand inside brackets and
+// parentheses, around commas and around the operators of a hand-written sum. A
+// size and its @ always begin a new argument, even inside brackets that nobody
+// closed, so that one broken argument does not swallow its neighbours.
+func nextArgument(text string) (argument, rest string) {
+	start := 0
+	for start < len(text) && isBlank(text[start]) {
+		start++
+	}
+	depth := 0
+	for i := start; i < len(text); i++ {
+		switch c := text[i]; {
+		case c == '(' || c == '[':
+			depth++
+		case c == ')' || c == ']':
+			depth = max(depth-1, 0)
+		case c == '"':
+			// A quoted symbol may hold anything. A lone quote is just a byte.
+			if end := strings.IndexByte(text[i+1:], '"'); end >= 0 {
+				i += end + 1
+			}
+		case isBlank(c):
+			end := i
+			for i < len(text) && isBlank(text[i]) {
+				i++
+			}
+			next := text[i:]
+			if next == "" || hasSize(next) || depth == 0 && !continues(text[start:end], next) {
+				return text[start:end], next
+			}
+			i--
+		}
+	}
+	return text[start:], ""
+}
+
+// hasSize reports whether the text begins with a size and @.
+func hasSize(text string) bool {
+	_, length := parseSize(text)
+	return length > 0
+}
+
+// continues reports whether next, which comes after a blank, is more of the
+// operand that ends in before and not an argument of its own.
+func continues(before, next string) bool {
+	switch last := before[len(before)-1]; last {
+	case ',', '@', '+', '*', '/', '|', '&', '^', '<', '>', '~', '-', '#', '$', '%':
+		return true
+	}
+	switch first := next[0]; first {
+	case ',', ')', ']':
+		return true
+	case '(':
+		// "8 (%rbp)" is a displacement and its base: nothing in it is a
+		// register or an immediate yet. "%rax (%rbp)" are two arguments.
+		operand := before[strings.LastIndexByte(before, '@')+1:]
+		return strings.HasPrefix(next, "(%") && !strings.ContainsAny(operand, "%$[")
+	case '+', '-', '*', '/', '|', '&', '^', '<', '>':
+		// "8 - 4(%rbp)" is one sum, "8 -4(%rbp)" are two arguments. An operator
+		// between two arguments belongs to neither.
+		operand := strings.TrimLeft(next, string(first))
+		after := strings.TrimLeft(operand, blanks)
+		if len(after) < len(operand) && after != "" && !hasSize(after) {
+			return true
+		}
+	}
+	return intelContinues(before, next)
+}
+
+// sizePrefix is what stands before the @ of an argument.
+type sizePrefix struct {
+	size   int // 0 where larger than maxSize
+	signed bool
+	float  bool
+}
+
+// parseSize parses "[-]SIZE[f]@" at the start of the text and returns how long
+// it is: 0 where there is none.
+func parseSize(text string) (prefix sizePrefix, length int) {
+	i := 0
+	if i < len(text) && text[i] == '-' {
+		prefix.signed = true
+		i++
+	}
+	first := i
+	for ; i < len(text) && isDigit(text[i]); i++ {
+		if prefix.size <= maxSize {
+			prefix.size = prefix.size*10 + int(text[i]-'0')
+		}
+	}
+	if i == first {
+		return sizePrefix{}, 0
+	}
+	if prefix.size > maxSize {
+		prefix.size = 0
+	}
+	if i < len(text) && text[i] == 'f' {
+		// The bits of a float are taken as they are: nothing to extend.
+		prefix.float, prefix.signed = true, false
+		i++
+	}
+	if i == len(text) || text[i] != '@' {
+		return sizePrefix{}, 0
+	}
+	return prefix, i + 1
+}
+
+// scanner walks over the text of one operand. Every method either advances or
+// leaves the position where it was, and none looks past the end.
+type scanner struct {
+	text string
+	pos  int
+}
+
+// blanks are the bytes that isBlank knows.
+const blanks = " \t\n\v\f\r"
+
+// isBlank is true for what separates arguments. Compilers write spaces; text
+// passed through assembler macros may hold tabs, and a line end does no harm.
+func isBlank(c byte) bool { return c == ' ' || c-'\t' <= '\r'-'\t' }
+
+func isDigit(c byte) bool { return c-'0' <= 9 }
+
+func isLetter(c byte) bool { return c|0x20-'a' <= 'z'-'a' }
+
+// isNameStart and isNamePart are GNU as's rule for symbols in ELF files: bytes
+// of UTF-8 sequences are letters, $ is one except at the start.
+func isNameStart(c byte) bool { return isLetter(c) || c == '_' || c == '.' || c >= 0x80 }
+
+func isNamePart(c byte) bool { return isNameStart(c) || isDigit(c) || c == '$' }
+
+// peek returns the next byte, 0 at the end.
+func (s *scanner) peek() byte {
+	if s.pos < len(s.text) {
+		return s.text[s.pos]
+	}
+	return 0
+}
+
+// peekAt returns the byte n places on, 0 past the end.
+func (s *scanner) peekAt(n int) byte {
+	if n < len(s.text)-s.pos {
+		return s.text[s.pos+n]
+	}
+	return 0
+}
+
+func (s *scanner) done() bool { return s.pos >= len(s.text) }
+
+func (s *scanner) rest() string { return s.text[s.pos:] }
+
+func (s *scanner) skipBlanks() {
+	for s.pos < len(s.text) && isBlank(s.text[s.pos]) {
+		s.pos++
+	}
+}
+
+// accept skips blanks and then c, if it is next.
+func (s *scanner) accept(c byte) bool {
+	s.skipBlanks()
+	if s.peek() != c || s.done() {
+		return false
+	}
+	s.pos++
+	return true
+}
+
+// word returns the letters and digits that come next, maybe none. Register
+// names of all machines are made of them.
+func (s *scanner) word() string {
+	start := s.pos
+	for s.pos < len(s.text) && (isLetter(s.text[s.pos]) || isDigit(s.text[s.pos])) {
+		s.pos++
+	}
+	return s.text[start:s.pos]
+}
+
+// name returns the symbol name that comes next, without quotes where it is
+// quoted, or "".
+func (s *scanner) name() string {
+	if s.peek() == '"' {
+		end := strings.IndexByte(s.text[s.pos+1:], '"')
+		if end < 0 {
+			return ""
+		}
+		name := s.text[s.pos+1 : s.pos+1+end]
+		s.pos += end + 2
+		return name
+	}
+	if !isNameStart(s.peek()) {
+		return ""
+	}
+	start := s.pos
+	for s.pos < len(s.text) && isNamePart(s.text[s.pos]) {
+		s.pos++
+	}
+	return s.text[start:s.pos]
+}
+
+// lower returns the word in lower case, the word itself where it is so already
+// (as all compilers write it) or longer than any name we look for.
+func lower(word string) string {
+	for i := range len(word) {
+		if word[i]-'A' <= 'Z'-'A' {
+			if len(word) > 16 {
+				return word
+			}
+			return strings.ToLower(word)
+		}
+	}
+	return word
+}
+
+// numbered returns N for a word that is the prefix and then N, a decimal number
+// from 0 to last without superfluous zeros.
+func numbered(word, prefix string, last int) (int, bool) {
+	digits, found := strings.CutPrefix(word, prefix)
+	if !found || len(digits) == 0 || len(digits) > 2 || !isDigit(digits[0]) {
+		return 0, false
+	}
+	n := int(digits[0] - '0')
+	if len(digits) == 2 {
+		if n == 0 || !isDigit(digits[1]) {
+			return 0, false
+		}
+		n = n*10 + int(digits[1]-'0')
+	}
+	return n, n <= last
 }

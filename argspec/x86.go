@@ -228,3 +228,408 @@ func (p *parser) x86Named(name string) (Register, error) {
 	return Register{Name: name, size: size, Shift: shift, slot: slot,
 		machine: p.target.machine}, nil
 }
+
+// isIntel reports whether an operand without any % is in the Intel syntax,
+// which gcc -masm=intel writes: it has brackets, or begins with a register or
+// one of the syntax's words.
+func (p *parser) isIntel() bool {
+	if strings.IndexByte(p.text, '[') >= 0 {
+		return true
+	}
+	ahead := p.scanner
+	word := lower(ahead.word())
+	if isNamePart(ahead.peek()) {
+		return false
+	}
+	switch ahead.skipBlanks(); {
+	case isIntelSize(word):
+		return strings.EqualFold(ahead.word(), "ptr")
+	case word == "offset":
+		return isNameStart(ahead.peek())
+	case isX86Segment(word):
+		return ahead.peek() == ':'
+	case !ahead.done():
+		return false
+	case strings.Contains(word, "mm"):
+		return isX86Vector(word)
+	case !isX86General(word):
+		return false
+	}
+	// i386's AT&T syntax writes a variable of that name just so; in the Intel
+	// syntax no variable can have it.
+	if p.target.machine == elf.EM_386 && p.target.file != nil {
+		_, err := p.target.file.Symbol(word)
+		return err != nil
+	}
+	return true
+}
+
+func isX86Segment(name string) bool {
+	switch name {
+	case "cs", "ds", "es", "fs", "gs", "ss":
+		return true
+	}
+	return false
+}
+
+// isIntelSize recognises the words that stand before PTR.
+func isIntelSize(word string) bool {
+	switch word {
+	case "byte", "word", "dword", "fword", "qword", "tbyte", "oword", "xmmword",
+		"ymmword", "zmmword":
+		return true
+	}
+	return false
+}
+
+// intelContinues reports whether the blank between two pieces of text is one of
+// those in "DWORD PTR [rax]" and "OFFSET FLAT:x".
+func intelContinues(before, next string) bool {
+	last := before
+	if i := strings.LastIndexAny(before, blanks+"@"); i >= 0 {
+		last = before[i+1:]
+	}
+	if strings.EqualFold(last, "ptr") || strings.EqualFold(last, "offset") {
+		return true
+	}
+	ahead := scanner{text: next}
+	return strings.EqualFold(ahead.word(), "ptr") && !isNamePart(ahead.peek())
+}
+
+// intelSum is an address in the Intel syntax as far as it is read.
+type intelSum struct {
+	base, index Register
+	scale       uint8
+	rest        value
+}
+
+// parseIntel parses an operand of x86 in the Intel syntax:
+//
+//	R  N  OFFSET FLAT:SYM  DWORD PTR N[R+R*S]  QWORD PTR SYM[rip+N]  [R-N]
+//
+// Everything in an address, inside the brackets and outside, is added up.
+func parseIntel(p *parser) error {
+	memory := false
+	for {
+		p.skipBlanks()
+		start := p.pos
+		word := lower(p.word())
+		switch {
+		case isIntelSize(word):
+			memory = true
+			continue
+		case word == "ptr" && memory:
+			continue
+		case word == "offset":
+			if start = p.pos; !strings.EqualFold(p.skipWord(), "flat") || !p.accept(':') {
+				p.pos = start
+			}
+			return p.constantExpression()
+		case isX86Segment(word) && p.accept(':'):
+			if err := x86Segment(word); err != nil {
+				return err
+			}
+			memory = true
+			continue
+		}
+		p.pos = start
+		break
+	}
+	sum := intelSum{scale: 1}
+	brackets, err := p.intelTerms(&sum, false)
+	if err != nil {
+		return err
+	}
+	switch {
+	case memory || brackets || sum.rest.addresses != 0:
+		return p.x86Address(sum.rest, sum.base, sum.index, sum.scale)
+	case !sum.index.IsZero() || !sum.base.IsZero() && sum.rest.number != 0:
+		return p.malformed()
+	case !sum.base.IsZero():
+		p.register(sum.base)
+	default:
+		p.constant(sum.rest.number)
+	}
+	return nil
+}
+
+// skipWord returns the word after blanks.
+func (p *parser) skipWord() string {
+	p.skipBlanks()
+	return p.word()
+}
+
+// intelTerms adds up terms until the end, or the bracket that closes them, and
+// reports whether there were brackets.
+func (p *parser) intelTerms(sum *intelSum, inside bool) (brackets bool, err error) {
+	complete := false // the last thing read was a term, not an operator
+	for err == nil {
+		p.skipBlanks()
+		switch c := p.peek(); {
+		case p.done() && complete && !inside:
+			return brackets, nil
+		case c == ']' && complete && inside:
+			p.pos++
+			return brackets, nil
+		case c == '[' && !inside:
+			p.pos++
+			brackets, complete = true, true
+			_, err = p.intelTerms(sum, true)
+		case c == '+' && complete:
+			p.pos++
+			complete = false
+		case c == '-' || !complete && c != '+':
+			complete = true
+			err = p.intelTerm(sum)
+		default:
+			err = p.malformed()
+		}
+	}
+	return brackets, err
+}
+
+// intelTerm adds one term with its sign: R, R*S, S*R or an expression.
+func (p *parser) intelTerm(sum *intelSum) error {
+	start := p.pos
+	scale := uint64(0)
+	if isDigit(p.peek()) {
+		if number, err := p.number(); err == nil && p.accept('*') {
+			scale = number
+			p.skipBlanks()
+		} else {
+			p.pos = start
+		}
+	}
+	word := lower(p.word())
+	if word == "" || isNamePart(p.peek()) || !isX86General(word) && !isX86Vector(word) {
+		p.pos = start
+		v, err := p.binary(precedenceBits)
+		if err == nil {
+			sum.rest, err = combine('+', sum.rest, v)
+		}
+		return err
+	}
+	r, err := p.x86Named(word)
+	if err != nil {
+		return err
+	}
+	if scale == 0 && p.accept('*') {
+		p.skipBlanks()
+		if scale, err = p.number(); err != nil {
+			return err
+		}
+	}
+	switch {
+	case scale == 0 && sum.base.IsZero():
+		sum.base = r
+	case sum.index.IsZero():
+		sum.index = r
+		switch scale {
+		case 0:
+		case 1, 2, 4, 8:
+			sum.scale = uint8(scale)
+		default:
+			return unavailable(errSyntax, "scale is not 1, 2, 4 or 8")
+		}
+	default:
+		return unavailable(errSyntax, "three registers")
+	}
+	return nil
+}
+
+// Words of struct pt_regs in arch/x86/include/uapi/asm/ptrace.h, the variant of
+// 64-bit kernels: r15 is the first member, ss the last. A 32-bit program's
+// registers are saved there too, eax as the low half of rax.
+const (
+	x86R15 = iota
+	x86R14
+	x86R13
+	x86R12
+	x86BP
+	x86BX
+	x86R11
+	x86R10
+	x86R9
+	x86R8
+	x86AX
+	x86CX
+	x86DX
+	x86SI
+	x86DI
+	_ // orig_rax
+	x86IP
+	_ // cs
+	_ // eflags
+	x86SP
+)
+
+// x86Lookup returns slot, size and shift of the general register of a name in
+// lower case. The size is 0 if there is none.
+func x86Lookup(name string) (slot, size, shift uint8) {
+	switch name {
+	case "rax":
+		return x86AX, 8, 0
+	case "eax":
+		return x86AX, 4, 0
+	case "ax":
+		return x86AX, 2, 0
+	case "al":
+		return x86AX, 1, 0
+	case "ah":
+		return x86AX, 1, 8
+	case "rbx":
+		return x86BX, 8, 0
+	case "ebx":
+		return x86BX, 4, 0
+	case "bx":
+		return x86BX, 2, 0
+	case "bl":
+		return x86BX, 1, 0
+	case "bh":
+		return x86BX, 1, 8
+	case "rcx":
+		return x86CX, 8, 0
+	case "ecx":
+		return x86CX, 4, 0
+	case "cx":
+		return x86CX, 2, 0
+	case "cl":
+		return x86CX, 1, 0
+	case "ch":
+		return x86CX, 1, 8
+	case "rdx":
+		return x86DX, 8, 0
+	case "edx":
+		return x86DX, 4, 0
+	case "dx":
+		return x86DX, 2, 0
+	case "dl":
+		return x86DX, 1, 0
+	case "dh":
+		return x86DX, 1, 8
+	case "rsi":
+		return x86SI, 8, 0
+	case "esi":
+		return x86SI, 4, 0
+	case "si":
+		return x86SI, 2, 0
+	case "sil":
+		return x86SI, 1, 0
+	case "rdi":
+		return x86DI, 8, 0
+	case "edi":
+		return x86DI, 4, 0
+	case "di":
+		return x86DI, 2, 0
+	case "dil":
+		return x86DI, 1, 0
+	case "rbp":
+		return x86BP, 8, 0
+	case "ebp":
+		return x86BP, 4, 0
+	case "bp":
+		return x86BP, 2, 0
+	case "bpl":
+		return x86BP, 1, 0
+	case "rsp":
+		return x86SP, 8, 0
+	case "esp":
+		return x86SP, 4, 0
+	case "sp":
+		return x86SP, 2, 0
+	case "spl":
+		return x86SP, 1, 0
+	case "rip":
+		return x86IP, 8, 0
+	case "eip":
+		return x86IP, 4, 0
+	}
+	slot, size = x86Numbered(name)
+	return slot, size, 0
+}
+
+// x86Numbered is x86Lookup for r8 to r15 and their parts.
+func x86Numbered(name string) (slot, size uint8) {
+	size = 8
+	if last := len(name) - 1; last > 1 {
+		switch name[last] {
+		case 'd':
+			size = 4
+		case 'w':
+			size = 2
+		case 'b', 'l':
+			size = 1
+		}
+		if size != 8 {
+			name = name[:last]
+		}
+	}
+	n, ok := numbered(name, "r", 15)
+	if !ok || n < 8 {
+		return 0, 0
+	}
+	slots := [8]uint8{x86R8, x86R9, x86R10, x86R11, x86R12, x86R13, x86R14, x86R15}
+	return slots[n-8], size
+}
+
+// i386Pairs are the registers of i386 in the order of the compilers: a value in
+// two registers is in neighbours, with its low half in the first.
+var i386Pairs = [...]struct {
+	name string
+	slot uint8
+}{
+	{"eax", x86AX}, {"edx", x86DX}, {"ecx", x86CX}, {"ebx", x86BX},
+	{"esi", x86SI}, {"edi", x86DI}, {"ebp", x86BP},
+}
+
+// i386High returns the register after r.
+func (p *parser) i386High(r Register) Register {
+	for i, next := range i386Pairs[1:] {
+		if i386Pairs[i].slot == r.slot {
+			return p.general(next.name, 4, int(next.slot))
+		}
+	}
+	return Register{}
+}
+
+// isI386 reports whether 32-bit code can name the register.
+func isI386(slot, size uint8) bool {
+	switch slot {
+	case x86AX, x86BX, x86CX, x86DX, x86IP:
+		return size < 8
+	case x86SI, x86DI, x86BP, x86SP:
+		return size == 4 || size == 2
+	}
+	return false
+}
+
+func isX86General(name string) bool {
+	_, size, _ := x86Lookup(name)
+	return size != 0
+}
+
+// isX86Vector recognises registers of the vector and floating point units.
+func isX86Vector(name string) bool {
+	for _, prefix := range [...]string{"xmm", "ymm", "zmm", "tmm", "mm", "k"} {
+		if _, ok := numbered(name, prefix, 31); ok {
+			return true
+		}
+	}
+	return name == "st"
+}
+
+// isX86Special recognises the other registers that are not in pt_regs, or whose
+// value no probe hands out: segments, control, debug, and APX's r16 to r31.
+func isX86Special(name string) bool {
+	switch name {
+	case "cs", "ds", "es", "fs", "gs", "ss":
+		return true
+	}
+	for _, prefix := range [...]string{"cr", "db", "dr", "bnd", "tr"} {
+		if _, ok := numbered(name, prefix, 15); ok {
+			return true
+		}
+	}
+	n, ok := numbered(strings.TrimRight(name, "dwb"), "r", 31)
+	return ok && n > 15
+}

@@ -3,9 +3,12 @@
 package elfnote
 
 import (
+	"bytes"
 	"debug/elf"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"math/bits"
 	"slices"
 
 	"github.com/gousdt/gousdt/internal/elffile"
@@ -202,4 +205,352 @@ func (w *noteWalk) fail(err error) {
 		w.errs = append(w.errs, fmt.Errorf("section .note.stapsdt at offset %#x: %w", w.start, err))
 	}
 	w.skip()
+}
+
+// probeWalk walks over the notes of probes and finds what is in their
+// descriptors.
+type probeWalk struct {
+	noteWalk
+	size uint64 // of all sections together, or as much as can be
+
+	base                uint64 // as in the note
+	location, semaphore uint64 // moved as prelink moved the file
+
+	// Where in data the strings start, each one after the NUL of the one
+	// before, and where the last one's NUL ends. Where shared has found them,
+	// name and arguments are not set.
+	provider, name, arguments, stringsEnd int
+
+	room          []byte         // for strings, which share it
+	used          int            // of room
+	shared        *sharedStrings // nil where sharing strings does not pay
+	sharesNothing bool           // it has been tried
+}
+
+// walkProbes returns a walk over the probes of the file. It has to be closed.
+func (f *File) walkProbes() probeWalk {
+	return probeWalk{noteWalk: f.walkNotes(f.elf.ProbeNotes), size: uint64(f.NoteSize())}
+}
+
+// step moves to the next note of a probe and reports whether there is one. With
+// an error that note is malformed.
+//
+// It does itself, in a third of the time, what noteWalk.step does, where the
+// next note is like nearly all: a probe's, padded to four bytes, and not the
+// last one in data.
+func (w *probeWalk) step() (bool, error) {
+	const start = elffile.NoteHeaderSize + len(probeOwner) // of the descriptor
+	note := w.data[w.next:]
+	if len(note) < start+3 || w.pad != 3 {
+		return w.stepOver()
+	}
+	header := (*[start]byte)(note)
+	size := uint64(w.words.Uint32(header[4:]))
+	if w.words.Uint32(header[0:]) != uint32(len(probeOwner)) ||
+		w.words.Uint32(header[8:]) != probeType ||
+		string(header[elffile.NoteHeaderSize:]) != probeOwner || size > uint64(len(note)-start-3) {
+		return w.stepOver()
+	}
+	w.index++
+	w.descriptor = w.next + start
+	w.descriptorEnd = w.descriptor + int(size)
+	w.next += (start + int(size) + 3) &^ 3
+	return true, w.readDescriptor(note[start:][:size])
+}
+
+// stepOver does the same as step, over all notes that are not a probe's.
+func (w *probeWalk) stepOver() (bool, error) {
+	for {
+		ok, err := w.noteWalk.step()
+		if !ok || err != nil {
+			return ok, err
+		}
+		if w.is(probeOwner, probeType) {
+			return true, w.readDescriptor(w.data[w.descriptor:w.descriptorEnd])
+		}
+	}
+}
+
+// readDescriptor reads the descriptor of the current note, which is b.
+func (w *probeWalk) readDescriptor(b []byte) error {
+	size := len(b)
+	addresses := 3 * w.words.Size()
+	if size < addresses+3 {
+		return errNoteTooShort
+	}
+	if w.words.Wide {
+		b := (*[24]byte)(b)
+		order := binary.LittleEndian
+		w.location, w.base, w.semaphore = order.Uint64(b[0:]), order.Uint64(b[8:]),
+			order.Uint64(b[16:])
+		if w.words.Big {
+			w.location, w.base, w.semaphore = bits.ReverseBytes64(w.location),
+				bits.ReverseBytes64(w.base), bits.ReverseBytes64(w.semaphore)
+		}
+	} else {
+		b := (*[12]byte)(b)
+		w.location, w.base, w.semaphore = uint64(w.words.Uint32(b[0:])),
+			uint64(w.words.Uint32(b[4:])), uint64(w.words.Uint32(b[8:]))
+	}
+
+	if w.relocator != nil {
+		w.relocate()
+	}
+	if w.base != w.file.elf.ProbeBase && w.base != 0 && w.file.elf.HasProbeBase {
+		w.move(w.file.elf.ProbeBase - w.base)
+	}
+
+	w.provider = w.descriptor + addresses
+	if w.shared != nil && w.shared.find(b[addresses:]) {
+		w.stringsEnd = w.descriptorEnd
+		return nil // name and arguments are not needed then
+	}
+
+	// Most strings end within 64 bytes. Where one NUL is not found, the next is
+	// not either.
+	strings := w.data[w.provider:]
+	var nuls uint64
+	if len(strings) >= 64 {
+		nuls = zeroes((*[64]byte)(strings))
+	}
+	w.name = w.provider + bits.TrailingZeros64(nuls) + 1
+	nuls &= nuls - 1
+	w.arguments = w.provider + bits.TrailingZeros64(nuls) + 1
+	if nuls == 0 {
+		w.name = w.after(w.provider)
+		w.arguments = w.after(w.name)
+	}
+	nuls &= nuls - 1
+	w.stringsEnd = w.provider + bits.TrailingZeros64(nuls) + 1
+	if nuls == 0 {
+		w.stringsEnd = w.after(w.arguments)
+	}
+	if w.stringsEnd == w.arguments || w.stringsEnd > w.descriptorEnd {
+		return errNoteUnterminated
+	}
+	return nil
+}
+
+// relocate takes the addresses of the current note from the relocations of the
+// section, where these have them.
+func (w *probeWalk) relocate() {
+	at := w.offset + uint64(w.descriptor) - w.start
+	for _, address := range []*uint64{&w.location, &w.base, &w.semaphore} {
+		if value, ok := w.relocator.Value(at, *address); ok {
+			*address = value
+		}
+		at += uint64(w.words.Size())
+	}
+}
+
+// move moves location and semaphore by a distance.
+func (w *probeWalk) move(distance uint64) {
+	w.location = w.words.Moved(w.location, distance)
+	if w.semaphore != 0 {
+		w.semaphore = w.words.Moved(w.semaphore, distance)
+	}
+}
+
+// after returns where in data the next NUL after a place ends, or that place if
+// the descriptor has none.
+func (w *probeWalk) after(start int) int {
+	if start >= w.descriptorEnd {
+		return start
+	}
+	return start + bytes.IndexByte(w.data[start:w.descriptorEnd], 0) + 1
+}
+
+// zeroes returns a bit for each byte that is zero, the first byte's lowest.
+func zeroes(b *[64]byte) uint64 {
+	return ^(nonzero(b[0:]) | nonzero(b[8:])<<8 | nonzero(b[16:])<<16 | nonzero(b[24:])<<24 |
+		nonzero(b[32:])<<32 | nonzero(b[40:])<<40 | nonzero(b[48:])<<48 | nonzero(b[56:])<<56)
+}
+
+// nonzero returns a bit for each of the first eight bytes that is not zero, the
+// first byte's lowest. The sum carries into the high bit of each byte, and the
+// product gathers the high bits in the highest byte.
+func nonzero(b []byte) uint64 {
+	const low = 0x7f7f7f7f7f7f7f7f
+	v := binary.LittleEndian.Uint64(b)
+	return ((v&low + low) | v) &^ low * 0x0002040810204081 >> 56
+}
+
+// copyStrings returns a copy of the current note's strings. Provider and name
+// are those of the note before.
+//
+// No pointer is written but for new room, which would need a write barrier.
+func (w *probeWalk) copyStrings(provider, name string) string {
+	strings := w.data[w.provider:w.stringsEnd]
+	if len(w.room)-w.used < len(strings) {
+		w.room, w.used = w.roomOrSharing(len(strings), provider, name), 0
+	}
+	room := w.room[w.used:]
+	all := elffile.Text(room[:copy(room, strings)])
+	w.used += len(all)
+	return all
+}
+
+// makeRoom returns memory for at least a number of bytes, and for the strings
+// of notes to come, which are about half of them.
+func (w *probeWalk) makeRoom(size int) []byte {
+	left := w.size - (w.total - w.rest())
+	return make([]byte, max(size, int(min(left/8*5, maxTextSize))))
+}
+
+// roomOrSharing returns such memory too. It lets sites share strings from then
+// on if there are many, or the current note is of the same probe as the one
+// before, whose names are given. That is asked once in a hundred sites: files
+// with few pay nothing for it.
+func (w *probeWalk) roomOrSharing(size int, provider, name string) []byte {
+	same := string(w.data[w.provider:w.name-1]) == provider &&
+		string(w.data[w.name:w.arguments-1]) == name
+	if (same || w.index >= manyNotes) && !w.sharesNothing {
+		w.shared = &sharedStrings{start: w.index}
+	}
+	return w.makeRoom(size)
+}
+
+// malformed describes the current note, which is malformed.
+func (w *probeWalk) malformed(err error) *NoteError {
+	e := &NoteError{Index: w.index, Err: err}
+	if errors.Is(err, errNoteSize) {
+		return e // there is no descriptor
+	}
+	descriptor := w.data[w.descriptor:w.descriptorEnd]
+	if addresses := 3 * w.words.Size(); len(descriptor) > addresses {
+		if provider, rest, ok := bytes.Cut(descriptor[addresses:], []byte{0}); ok {
+			e.Provider = string(provider)
+			if name, _, ok := bytes.Cut(rest, []byte{0}); ok {
+				e.Name = string(name)
+			}
+		}
+	}
+	return e
+}
+
+// sharedStrings spares copies of strings, and the search for their ends, in
+// files with many sites. Those of a probe in a function that is inlined
+// everywhere have few different arguments, and often come one after the other.
+type sharedStrings struct {
+	// names is provider and name of the last site that was given strings, each
+	// with its NUL; name is where in it the name starts.
+	names          string
+	provider, name string // the same without
+
+	// known is a hash table of names and of arguments. These end with a NUL,
+	// and have no other one.
+	known [1 << knownBits]string
+	room  []byte // for strings to come
+
+	// What find has found of the current note: all its strings, the names being
+	// names and the arguments in known at this place.
+	found bool
+	place int
+
+	start, fresh int // the first note, and how many since then had new strings
+}
+
+const (
+	// knownBits makes a table of 16 KiB. libjvm has 128 different arguments.
+	knownBits = 10
+
+	// tailSize is how much of a string, counted from the end, is hashed.
+	tailSize = 24
+
+	// manyNotes is how many a file must have before strings are shared whatever
+	// they are; fewer, if the notes of a probe come one after the other.
+	manyNotes = 1000
+
+	// manyFresh is from how many notes with new strings on it is asked whether
+	// sharing pays.
+	manyFresh = 1000
+)
+
+// find finds strings, which go to the end of a note, if their names are those
+// of the last site and their arguments are known.
+func (s *sharedStrings) find(strings []byte) bool {
+	s.found = false
+	n := len(s.names)
+	if n == 0 || n >= len(strings) || string(strings[:n]) != s.names {
+		return false
+	}
+	if arguments := strings[n:]; len(arguments) >= tailSize {
+		hash := hashOf((*[tailSize]byte)(arguments[len(arguments)-tailSize:]))
+		s.place = int(hash >> (64 - knownBits))
+		if s.known[s.place] == string(arguments) { // most are where they belong
+			s.found = true
+			return true
+		}
+		s.place, s.found = s.lookUp(arguments, hash)
+	} else {
+		s.place, s.found = s.lookUpAny(arguments)
+	}
+	return s.found
+}
+
+// lookUpAny looks up a string of any length.
+func (s *sharedStrings) lookUpAny(b []byte) (place int, known bool) {
+	var tail [tailSize]byte
+	for i, j := len(b)-1, len(tail)-1; i >= 0 && j >= 0; i, j = i-1, j-1 {
+		tail[j] = b[i]
+	}
+	return s.lookUp(b, hashOf(&tail))
+}
+
+// hashOf returns the hash of a string by its tail. What differs is most often a
+// register or a number near the end.
+func hashOf(tail *[tailSize]byte) uint64 {
+	return binary.LittleEndian.Uint64(tail[0:])*0x9e3779b97f4a7c15 ^
+		binary.LittleEndian.Uint64(tail[8:])*0xc2b2ae3d27d4eb4f ^
+		binary.LittleEndian.Uint64(tail[16:])*0x165667b19e3779f9
+}
+
+// lookUp looks up a string by its hash. It returns where it is, or where it
+// belongs, or -1 if there is no room for it.
+func (s *sharedStrings) lookUp(b []byte, hash uint64) (place int, known bool) {
+	for i := range uint64(4) {
+		place = int((hash>>(64-knownBits) + i) % uint64(len(s.known)))
+		if known = s.known[place] == string(b); known || s.known[place] == "" {
+			return place, known
+		}
+	}
+	return -1, false
+}
+
+// give gives a site the strings of the walk's current note.
+func (s *sharedStrings) give(w *probeWalk, site *Site) {
+	var arguments string
+	if s.found {
+		arguments = s.known[s.place]
+	} else {
+		var freshNames, freshArguments bool
+		s.names, freshNames = s.share(w, w.data[w.provider:w.arguments])
+		name := w.name - w.provider
+		s.provider, s.name = s.names[:name-1], s.names[name:len(s.names)-1]
+		arguments, freshArguments = s.share(w, w.data[w.arguments:w.stringsEnd])
+		if freshNames || freshArguments {
+			if s.fresh++; s.fresh >= manyFresh && s.fresh > (w.index-s.start)/2 {
+				w.shared, w.sharesNothing = nil, true
+			}
+		}
+	}
+	site.Provider, site.Name = s.provider, s.name
+	site.Arguments = arguments[:len(arguments)-1]
+}
+
+// share returns the known string that equals b, or a copy of b, which is fresh.
+func (s *sharedStrings) share(w *probeWalk, b []byte) (shared string, fresh bool) {
+	place, known := s.lookUpAny(b)
+	if known {
+		return s.known[place], false
+	}
+	if len(s.room) < len(b) {
+		s.room = w.makeRoom(len(b))
+	}
+	shared = elffile.Text(s.room[:copy(s.room, b)])
+	s.room = s.room[len(b):]
+	if place >= 0 {
+		s.known[place] = shared
+	}
+	return shared, true
 }

@@ -2,7 +2,16 @@
 
 package elfnote
 
-import "iter"
+import (
+	"debug/elf"
+	"hash/maphash"
+	"iter"
+	"math"
+	"math/bits"
+	"slices"
+
+	"github.com/gousdt/gousdt/internal/elffile"
+)
 
 // Site is a place in the code at which a probe was compiled in. A probe has as
 // many sites as the compiler made copies of it.
@@ -98,6 +107,172 @@ func (f *File) Sites() iter.Seq2[Site, error] {
 		}
 		if err := walk.close(); err != nil {
 			yield(Site{}, err)
+		}
+	}
+}
+
+// semaphoreSize is the size of a semaphore in bytes.
+const semaphoreSize = 2
+
+// offsets returns the file offsets of a location and of a semaphore.
+func (f *File) offsets(location, semaphore uint64) (code, data uint64, err error) {
+	if f.kind == DebugFile || f.kind == Relocatable {
+		return 0, 0, nil
+	}
+	if skip := location - f.code.Address; skip < f.code.FileSize {
+		code = skip + f.code.Offset
+	} else if code, err = f.otherCodeOffset(location); err != nil {
+		return 0, 0, err
+	}
+	if semaphore != 0 {
+		data, err = f.semaphoreOffset(semaphore)
+	}
+	return code, data, err
+}
+
+// otherCodeOffset returns the file offset of a location.
+func (f *File) otherCodeOffset(location uint64) (uint64, error) {
+	code := f.elf.Segment(location, 1, elf.PF_X)
+	if code == nil || location-code.Address+code.Offset == 0 {
+		// The file header is not code, and 0 would say that there is no offset.
+		return 0, &addressError{location, errLocation}
+	}
+	return location - code.Address + code.Offset, nil
+}
+
+// semaphoreOffset returns the file offset of a semaphore.
+func (f *File) semaphoreOffset(semaphore uint64) (uint64, error) {
+	data := f.elf.Segment(semaphore, semaphoreSize, elf.PF_W)
+	if data == nil {
+		for i := range f.elf.Segments {
+			if g := &f.elf.Segments[i]; g.Flags&elf.PF_W != 0 &&
+				g.InMemory(semaphore, semaphoreSize) {
+				return 0, &addressError{semaphore, errSemaphoreInBSS}
+			}
+		}
+		return 0, &addressError{semaphore, errSemaphore}
+	}
+	offset := semaphore - data.Address + data.Offset
+	if offset%semaphoreSize != 0 {
+		return 0, &addressError{semaphore, errSemaphoreUnaligned}
+	}
+	if offset == 0 {
+		return 0, &addressError{semaphore, errSemaphore}
+	}
+	return offset, nil
+}
+
+// usualCode returns the part of the first executable segment in which a site
+// has a file offset that is not 0, or an empty segment. It does not wrap
+// around.
+func usualCode(segments []elffile.Segment) elffile.Segment {
+	i := slices.IndexFunc(segments, func(s elffile.Segment) bool { return s.Flags&elf.PF_X != 0 })
+	if i < 0 {
+		return elffile.Segment{}
+	}
+	s := segments[i]
+	if s.FileSize == 0 || s.Address+s.FileSize < s.Address {
+		return elffile.Segment{}
+	}
+	if s.Offset == 0 {
+		s.Address, s.Offset, s.FileSize = s.Address+1, 1, s.FileSize-1
+	}
+	return s
+}
+
+// duplicates finds the notes that are identical to an earlier one; link-time
+// optimisation may leave several for one site.
+//
+// A note with a higher location than all before it is new. In most files, whose
+// notes follow the order of the code, nothing else is ever done. At the first
+// note that is not higher those before it are read once more, into a hash
+// table.
+type duplicates struct {
+	highest uint64 // the location so far, then the highest there can be
+	count   int    // of notes so far
+	seed    maphash.Seed
+	table   []duplicate // of a length that is a power of two
+}
+
+// duplicate identifies a note, in a quarter of the memory that it takes.
+// Only notes of one location could be taken for each other, if the 64 bits of
+// their hashes were the same. The seed is secret, so that nobody can craft such
+// notes, nor notes that collide in the table.
+type duplicate struct {
+	location uint64
+	hash     uint64 // of the descriptor up to its last string; odd, 0 is a free place
+}
+
+// add reports whether a note that is identical to the walk's current one has
+// come before. If not, it remembers it.
+func (d *duplicates) add(w *probeWalk) bool {
+	if w.location > d.highest {
+		d.highest = w.location
+		d.count++
+		return false
+	}
+	return d.addUnordered(w)
+}
+
+func (d *duplicates) addUnordered(w *probeWalk) bool {
+	if d.table == nil {
+		d.highest = math.MaxUint64
+		d.seed = maphash.MakeSeed()
+		// Likely the rest of the notes is like those so far.
+		d.resize(uint64(d.count) * w.total / (w.total - w.rest()))
+		d.addBefore(w)
+	}
+	return d.insert(d.note(w))
+}
+
+// addBefore remembers the notes before the walk's current one, as far as they
+// have all their strings. One that is malformed in another way does no harm:
+// only a note that is malformed in the same way can be identical to it.
+func (d *duplicates) addBefore(w *probeWalk) {
+	before := w.file.walkProbes()
+	defer before.close()
+	for {
+		ok, err := before.step()
+		if !ok || before.index >= w.index {
+			return
+		}
+		if err == nil {
+			d.insert(d.note(&before))
+		}
+	}
+}
+
+// note returns what is remembered of the walk's current note.
+func (d *duplicates) note(w *probeWalk) duplicate {
+	return duplicate{w.location, maphash.Bytes(d.seed, w.data[w.descriptor:w.stringsEnd]) | 1}
+}
+
+// insert reports whether a note is in the table, and puts it there if not.
+func (d *duplicates) insert(note duplicate) bool {
+	if d.count*5/4 >= len(d.table) {
+		d.resize(2 * uint64(d.count))
+	}
+	for i := note.hash >> 1; ; i++ {
+		switch place := &d.table[i&uint64(len(d.table)-1)]; *place {
+		case note:
+			return true
+		case duplicate{}:
+			*place = note
+			d.count++
+			return false
+		}
+	}
+}
+
+// resize makes a table with room for a number of notes and moves those of the
+// old one into it.
+func (d *duplicates) resize(count uint64) {
+	old := d.table
+	d.table = make([]duplicate, max(64, 1<<bits.Len64(count+count/4)))
+	d.count = 0
+	for _, note := range old {
+		if note != (duplicate{}) {
+			d.insert(note)
 		}
 	}
 }

@@ -6,9 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"path"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/gousdt/gousdt/elfnote"
 )
@@ -311,4 +314,119 @@ func (p *parser) directive(line string) error {
 		p.fires = append(p.fires, firesHint{pattern, strings.Join(fields[4:], " ")})
 	}
 	return nil
+}
+
+// isTraceEvents reports whether a file is one of QEMU's: trace-events in the
+// directories of its sources, trace-events-all where it is installed.
+func isTraceEvents(name string) bool {
+	return strings.HasPrefix(path.Base(filepath.ToSlash(name)), "trace-events")
+}
+
+// traceEvent is a line of such a file: properties, the event's name, its
+// arguments in parentheses, and a format for log files.
+type traceEvent struct{ properties, name, arguments string }
+
+// parseTraceEvent divides a line and reports whether it is an event.
+func parseTraceEvent(line string) (traceEvent, bool) {
+	before, rest, _ := strings.Cut(line, "(")
+	arguments, _, ok := strings.Cut(rest, ")")
+	words := strings.Fields(before)
+	if !ok || strings.Contains(arguments, "(") || len(words) == 0 || !isWordByte(line[0]) {
+		return traceEvent{}, false
+	}
+	for _, word := range words {
+		if strings.ContainsFunc(word,
+			func(r rune) bool { return r >= utf8.RuneSelf || !isWordByte(byte(r)) }) {
+			return traceEvent{}, false
+		}
+	}
+	last := len(words) - 1
+	return traceEvent{strings.Join(words[:last], " "), words[last], arguments}, true
+}
+
+// fromTraceEvents writes QEMU's events as the provider definition that its
+// build makes of them. Lines stay where they are, for the errors.
+func fromTraceEvents(source string) string {
+	var b strings.Builder
+	b.WriteString("provider qemu {")
+	for line := range strings.Lines(source) {
+		event, ok := parseTraceEvent(line)
+		switch {
+		case !ok && strings.TrimSpace(line) != "" && line[0] != '#':
+			b.WriteString(line) // is refused
+		case !ok || strings.Contains(event.properties, "disable"),
+			strings.Contains(event.properties, "tcg"):
+			b.WriteByte('\n') // has no probe, or two of other names
+		case strings.Contains(event.properties, "vcpu"): // passes the processor first
+			arguments := "void *cpu, " + event.arguments
+			if strings.TrimSpace(event.arguments) == "void" {
+				arguments = "void *cpu"
+			}
+			b.WriteString("probe " + event.name + "(" + arguments + ");\n")
+		default:
+			b.WriteString("probe " + event.name + "(" + event.arguments + ");\n")
+		}
+	}
+	b.WriteString("};")
+	return b.String()
+}
+
+// cut cuts a file into words: names, numbers and single signs. Comments go, and
+// lines that begin with # are handed to directive.
+func (p *parser) cut(source string) {
+	line, begins := 1, true // whether nothing but blanks came before in the line
+	for source != "" {
+		skip := 1
+		switch c := source[0]; {
+		case c == '\n':
+			line++
+			begins = true
+			source = source[1:]
+			continue
+		case c == ' ' || c == '\t' || c == '\r':
+			source = source[1:]
+			continue
+		case c == '#' && begins:
+			text, _, _ := strings.Cut(source, "\n")
+			if err := p.directive(text); err != nil {
+				p.err, p.line = err, line
+				return
+			}
+			skip = len(text)
+		case strings.HasPrefix(source, "//"):
+			text, _, _ := strings.Cut(source, "\n")
+			skip = len(text)
+		case strings.HasPrefix(source, "/*"):
+			end := strings.Index(source[2:], "*/")
+			if end < 0 {
+				p.err, p.line = errors.New("a comment has no end"), line
+				return
+			}
+			skip = 2 + end + 2
+			line += strings.Count(source[:skip], "\n")
+		default:
+			skip, begins = wordLength(source), false
+			p.words = append(p.words, word{source[:skip], line})
+		}
+		source = source[skip:]
+	}
+	p.words = append(p.words, word{"", line})
+}
+
+// wordLength returns the length of the word that s begins with.
+func wordLength(s string) int {
+	n := 0
+	for n < len(s) && isWordByte(s[n]) {
+		n++
+	}
+	return max(n, 1)
+}
+
+func isWordByte(c byte) bool {
+	return c == '_' || c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z'
+}
+
+// isName reports whether a word is a name.
+func isName(s string) bool {
+	return s != "" && isWordByte(s[0]) && (s[0] < '0' || s[0] > '9')
 }

@@ -3,13 +3,21 @@
 package stack
 
 import (
+	"bufio"
 	"context"
 	"encoding/binary"
 	"fmt"
+	"io"
 	"maps"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/google/pprof/profile"
+
+	"github.com/gousdt/gousdt/internal/symbolname"
+	"github.com/gousdt/gousdt/stack/internal/flamegraph"
 )
 
 // ValueType names what is counted, and its unit: "count", "nanoseconds",
@@ -216,3 +224,201 @@ func (p *Profile) function(ctx context.Context, pid int, at placeKey) string {
 // valid returns a text as formats want it, in UTF-8: names of files and
 // functions are arbitrary bytes.
 func valid(text string) string { return strings.ToValidUTF8(text, "\uFFFD") }
+
+// WriteFolded writes the profile as tools for flame graphs read it: a line for
+// each stack, with the functions from the outermost on, divided by ';', and the
+// last of its values. Labels come first, as if they were functions. Names are
+// as in the source of C++ and Rust, without parameters; a function without a
+// name is its file in brackets. Stacks of equal names are one line. Stacks
+// with a value of 0 or less are left out.
+func (p *Profile) WriteFolded(w io.Writer) error {
+	lines := make(map[string]int64)
+	for _, s := range p.samples {
+		if value := s.last(); value > 0 {
+			lines[strings.Join(s.names(), ";")] += value
+		}
+	}
+	out := bufio.NewWriter(w)
+	for _, line := range slices.Sorted(maps.Keys(lines)) {
+		fmt.Fprintf(out, "%s %d\n", line, lines[line])
+	}
+	return out.Flush()
+}
+
+// WriteFlameGraph writes the profile as a page of HTML: a flame graph that can
+// be searched and zoomed. The page needs nothing else, no network either. What
+// it shows is what WriteFolded writes.
+func (p *Profile) WriteFlameGraph(w io.Writer, title string) error {
+	graph := &flamegraph.Graph{Title: valid(title), Root: flamegraph.Node{Name: "all"}}
+	if n := len(p.types); n > 0 {
+		graph.Type, graph.Unit = valid(p.types[n-1].Type), valid(p.types[n-1].Unit)
+	}
+	if p.Period > 0 {
+		graph.Note = fmt.Sprintf("sampled, 1 in %d %s", p.Period, valid(p.PeriodType.Type))
+	}
+	for _, s := range p.samples {
+		value := s.last()
+		if value <= 0 {
+			continue
+		}
+		node := &graph.Root
+		node.Value += value
+		for _, name := range s.names() {
+			node = node.Child(name)
+			node.Value += value
+		}
+	}
+	return graph.Write(w)
+}
+
+// last returns the value that is shown unless another one is asked for.
+func (s *sample) last() int64 {
+	if len(s.values) == 0 {
+		return 0
+	}
+	return s.values[len(s.values)-1]
+}
+
+// names returns the labels and the names of the functions, the outermost first.
+func (s *sample) names() []string {
+	var names []string
+	for _, key := range slices.Sorted(maps.Keys(s.labels)) {
+		names = append(names, folded(key+"="+s.labels[key]))
+	}
+	for i := len(s.places) - 1; i >= 0; i-- {
+		names = append(names, folded(s.places[i].name()))
+	}
+	return names
+}
+
+// name returns what a flame graph shows of a place.
+func (at *place) name() string {
+	switch {
+	case at.function != "":
+		return symbolname.Readable(at.function)
+	case at.at != nil:
+		return "[" + filepath.Base(at.at.path) + "]"
+	}
+	return "[unknown]"
+}
+
+// folded returns a name without what divides names and lines.
+func folded(name string) string {
+	return strings.Map(func(r rune) rune {
+		switch {
+		case r == ';':
+			return ':'
+		case r < ' ' || r == 0x7f:
+			return '?'
+		}
+		return r
+	}, valid(name))
+}
+
+// Write writes the profile for go tool pprof, compressed.
+func (p *Profile) Write(w io.Writer) error {
+	b := &pprofBuilder{
+		Profile:   p,
+		mappings:  make(map[mappingKey]*profile.Mapping),
+		locations: make(map[int]*profile.Location),
+		functions: make(map[functionKey]*profile.Function),
+	}
+	if !p.Start.IsZero() {
+		b.out.TimeNanos = p.Start.UnixNano()
+	}
+	b.out.DurationNanos = int64(p.Duration)
+	b.out.Period = p.Period
+	if p.PeriodType != (ValueType{}) {
+		b.out.PeriodType = &profile.ValueType{Type: p.PeriodType.Type, Unit: p.PeriodType.Unit}
+	}
+	for _, t := range p.types {
+		b.out.SampleType = append(b.out.SampleType, &profile.ValueType{Type: t.Type, Unit: t.Unit})
+		b.out.DefaultSampleType = t.Type
+	}
+	for _, s := range p.samples {
+		b.add(s)
+	}
+	if err := b.out.CheckValid(); err != nil {
+		return err
+	}
+	return b.out.Write(w)
+}
+
+// pprofBuilder makes the format of pprof of a profile.
+type pprofBuilder struct {
+	*Profile
+	out       profile.Profile
+	mappings  map[mappingKey]*profile.Mapping
+	locations map[int]*profile.Location // by the number of the place
+	functions map[functionKey]*profile.Function
+}
+
+// mappingKey tells apart the parts of files that are mapped.
+type mappingKey struct {
+	file         *file
+	offset, size uint64
+}
+
+// functionKey is a function. The same name means another one in another file.
+type functionKey struct {
+	file *file
+	name string
+}
+
+func (b *pprofBuilder) add(s *sample) {
+	out := &profile.Sample{Value: s.values, Label: make(map[string][]string)}
+	for key, value := range s.labels {
+		out.Label[valid(key)] = []string{valid(value)}
+	}
+	for _, at := range s.places {
+		out.Location = append(out.Location, b.location(at))
+	}
+	b.out.Sample = append(b.out.Sample, out)
+}
+
+func (b *pprofBuilder) location(at *place) *profile.Location {
+	if known := b.locations[at.number]; known != nil {
+		return known
+	}
+	l := &profile.Location{ID: uint64(len(b.out.Location)) + 1, Address: at.address}
+	b.locations[at.number] = l
+	b.out.Location = append(b.out.Location, l)
+	if at.at != nil {
+		l.Mapping = b.mapping(at.at)
+		// Processes map the file at different addresses, a profile once.
+		l.Address = at.address - at.at.Start + l.Mapping.Start
+	}
+	if at.function != "" {
+		l.Line = []profile.Line{{Function: b.function(at)}}
+		if l.Mapping != nil {
+			l.Mapping.HasFunctions = true
+		}
+	}
+	return l
+}
+
+func (b *pprofBuilder) mapping(at *mapping) *profile.Mapping {
+	key := mappingKey{at.file, at.Offset, at.End - at.Start}
+	if known := b.mappings[key]; known != nil {
+		return known
+	}
+	m := &profile.Mapping{
+		ID: uint64(len(b.out.Mapping)) + 1, Start: at.Start, Limit: at.End, Offset: at.Offset,
+		File: valid(at.path), BuildID: at.buildID,
+	}
+	b.mappings[key] = m
+	b.out.Mapping = append(b.out.Mapping, m)
+	return m
+}
+
+func (b *pprofBuilder) function(at *place) *profile.Function {
+	key := functionKey{at.file, at.function}
+	if known := b.functions[key]; known != nil {
+		return known
+	}
+	name := valid(at.function)
+	f := &profile.Function{ID: uint64(len(b.out.Function)) + 1, Name: name, SystemName: name}
+	b.functions[key] = f
+	b.out.Function = append(b.out.Function, f)
+	return f
+}

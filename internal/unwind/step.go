@@ -185,3 +185,182 @@ func StepByFramePointer(kernel elf.Machine, order binary.ByteOrder, s *State, m 
 	s.PC, s.returned = pc, true
 	return true
 }
+
+// HasFramePointer reports whether the function at an address in the file has
+// set up a frame pointer there, so that a stack can be walked from it without
+// call frame information; ok is false if that is not known.
+func (t *Table) HasFramePointer(address uint64) (has, ok bool) {
+	t.unwinder.Work = max(t.unwinder.Work, workOfFramePointer)
+	r, err := t.row(address)
+	if err != nil {
+		return false, false
+	}
+	n := t.framePointer
+	switch t.machine {
+	case machines[elf.EM_X86_64], machines[elf.EM_RISCV]:
+		// The frame is found by it.
+		return r.frame.kind == isRegister && int(r.frame.register) == n, true
+	case machines[elf.EM_AARCH64]:
+		// It is saved, with the return address beside it.
+		for _, rule := range r.rules {
+			if rule.number == n {
+				return rule.kind == isSaved, true
+			}
+		}
+		return false, true
+	}
+	return false, false
+}
+
+// workOfFramePointer is what it may take to find out.
+const workOfFramePointer = 1 << 16
+
+// MaxRegisters is how many registers a machine has at most: the general ones,
+// and on x86-64 the instruction pointer.
+const MaxRegisters = 32
+
+// machine says what the numbers of registers mean. They are those of the
+// machine's ABI for DWARF.
+type machine struct {
+	registers    int
+	stackPointer int
+	framePointer int
+
+	// instruction is the number of the instruction pointer, -1 where it has
+	// none.
+	instruction int
+
+	// savedFrame and savedReturn tell where a function with a frame pointer has
+	// saved the caller's, and the return address, as offsets from the frame
+	// pointer; and frame is where the caller's stack begins. All 0: unknown.
+	savedFrame, savedReturn, frame int64
+
+	// belowFrame is how far the caller's stack pointer is below the canonical
+	// frame address.
+	belowFrame uint64
+
+	// address are the bits of a return address that are the address, the others
+	// may be its signature.
+	address uint64
+}
+
+var machines = map[elf.Machine]*machine{
+	elf.EM_X86_64: {
+		registers: 17, stackPointer: 7, framePointer: 6, instruction: 16,
+		savedFrame: 0, savedReturn: 8, frame: 16, address: 1<<64 - 1,
+	},
+	// Pointers are signed above the 48 bits that programs get unless they ask
+	// for more.
+	elf.EM_AARCH64: {
+		registers: 32, stackPointer: 31, framePointer: 29, instruction: -1,
+		savedFrame: 0, savedReturn: 8, frame: 16, address: 1<<48 - 1,
+	},
+	elf.EM_RISCV: {
+		registers: 32, stackPointer: 2, framePointer: 8, instruction: -1,
+		savedFrame: -16, savedReturn: -8, frame: 0, address: 1<<64 - 1,
+	},
+	elf.EM_S390: {
+		registers: 16, stackPointer: 15, framePointer: 11, instruction: -1, belowFrame: 160,
+		address: 1<<64 - 1,
+	},
+}
+
+// Unwinder holds what has been found out about code, for the tables of many
+// files, and bounds the work that they cause. It is not safe for concurrent
+// use.
+type Unwinder struct {
+	// Work is what may still be done, in steps of some nanoseconds: executing
+	// an instruction or an operation of an expression is one. Step fails with
+	// ErrWork when nothing is left.
+	Work int
+
+	rows   map[rowKey]*row // nil for an address without an entry
+	size   int             // of rows, in bytes
+	tables uint32
+}
+
+// rowKey is an address in the file of a table. The number does not keep a table
+// in memory that is not used any more.
+type rowKey struct {
+	table   uint32
+	address uint64
+}
+
+const (
+	// maxRowBytes bounds the memory for rows: when it is full they are found
+	// anew. A row takes some 300 bytes, and programs call from a few thousand
+	// places on their hot paths.
+	maxRowBytes = 16 << 20
+
+	// What a row takes in memory, and each of its rules.
+	rowSize     = 160
+	rowRuleSize = 48
+
+	// workOfRow is what it takes to find the entry for an address, and
+	// workOfState to remember or restore the rules of all registers.
+	workOfRow   = 32
+	workOfState = 16
+)
+
+// NewUnwinder returns an unwinder with nothing known, and no work to be done.
+func NewUnwinder() *Unwinder { return &Unwinder{rows: make(map[rowKey]*row)} }
+
+// spend takes some steps off the work that may be done, and reports whether
+// that can be.
+func (u *Unwinder) spend(steps int) bool {
+	if u.Work < steps {
+		u.Work = 0
+		return false
+	}
+	u.Work -= steps
+	return true
+}
+
+// row returns how to find the caller of the instruction at an address in the
+// file.
+func (t *Table) row(address uint64) (*row, error) {
+	u := t.unwinder
+	if !u.spend(1) {
+		return nil, ErrWork
+	}
+	key := rowKey{t.number, address}
+	if r, ok := u.rows[key]; ok {
+		if r == nil {
+			return nil, ErrNoEntry
+		}
+		return r, nil
+	}
+	r, err := t.newRow(address)
+	if errors.Is(err, ErrWork) {
+		return nil, err
+	}
+	if u.size >= maxRowBytes {
+		clear(u.rows)
+		u.size = 0
+	}
+	u.rows[key] = r
+	u.size += rowSize
+	if err != nil {
+		return nil, fmt.Errorf("%w: %v", ErrNoEntry, err)
+	}
+	u.size += rowRuleSize * len(r.rules)
+	return r, nil
+}
+
+func (t *Table) newRow(address uint64) (*row, error) {
+	if !t.unwinder.spend(workOfRow) {
+		return nil, ErrWork
+	}
+	at, ok := t.lookup(address)
+	if !ok {
+		return nil, ErrNoEntry
+	}
+	e, _, err := t.entry(at)
+	if err != nil {
+		return nil, err
+	}
+	if address-e.start >= e.size {
+		return nil, ErrNoEntry
+	}
+	return t.interpret(e, address)
+}

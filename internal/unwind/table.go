@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/gousdt/gousdt/internal/elffile"
 )
@@ -237,4 +238,315 @@ func (t *Table) lookup(address uint64) (int, bool) {
 		return 0, false
 	}
 	return int(entry - t.frames.address), true
+}
+
+// common is what entries have in common (a CIE).
+type common struct {
+	codeFactor   uint64
+	dataFactor   int64
+	returns      uint64 // number of the register, or column, of the return address
+	encoding     uint8  // of addresses
+	sized        bool   // there are sizes of augmentation data
+	signal       bool   // the frame is that of an interrupted function
+	instructions code
+}
+
+// entry is the call frame information of a function (an FDE).
+type entry struct {
+	common
+	start, size  uint64
+	instructions code
+}
+
+// code is a range of the section .eh_frame: instructions or an expression.
+type code struct{ start, end int }
+
+// record is a length and what follows.
+type record struct {
+	cursor        // behind the number that says which kind of record it is
+	isCommon bool // else it is an entry
+	common   int  // of an entry: where its common part is
+	next     int  // where the next record is; not behind this one at the end of the section
+}
+
+func (t *Table) record(at int) record {
+	nothing := record{cursor: cursor{short: true}}
+	if at < 0 || at > len(t.frames.bytes) {
+		return nothing
+	}
+	c := cursor{bytes: t.frames.bytes, at: at, order: t.order}
+	length, wide := c.unsigned(4), uint64(4)
+	if length == 1<<32-1 {
+		length, wide = c.unsigned(8), 8
+	}
+	if c.short || length < wide || length > uint64(len(c.bytes)-c.at) {
+		return nothing
+	}
+	here := c.at
+	next := here + int(length)
+	c.bytes = c.bytes[:next]
+	back := c.unsigned(wide)
+	r := record{cursor: c, isCommon: back == 0, next: next}
+	if back > uint64(here) {
+		r.short = true
+		return r
+	}
+	r.common = here - int(back)
+	return r
+}
+
+// entry returns the entry at a place in the section, and the place behind. A
+// common part is an entry of no size.
+func (t *Table) entry(at int) (*entry, int, error) {
+	c := t.record(at)
+	e := &entry{}
+	if c.short || c.isCommon {
+		return e, c.next, nil
+	}
+	if err := t.readCommon(c.common, &e.common); err != nil {
+		return nil, c.next, err
+	}
+	e.start = c.pointer(e.encoding, 8, t.frames.address, 0)
+	e.size = c.number(e.encoding, 8)
+	if e.sized {
+		c.take(c.uleb())
+	}
+	if c.short || c.next-c.at > maxInstructions {
+		return nil, c.next, errMalformed
+	}
+	e.instructions = code{c.at, c.next}
+	return e, c.next, nil
+}
+
+func (t *Table) readCommon(at int, common *common) error {
+	c := t.record(at)
+	if c.short || !c.isCommon {
+		return errMalformed
+	}
+	version, augmentation := c.u8(), c.text()
+	switch version {
+	case 1, 3:
+	case 4:
+		if addressSize, segmentSize := c.u8(), c.u8(); addressSize != 8 || segmentSize != 0 {
+			return errMalformed
+		}
+	default:
+		return errMalformed
+	}
+	if augmentation == "eh" {
+		c.unsigned(8) // of GCC before version 3
+		augmentation = ""
+	}
+	common.codeFactor, common.dataFactor = c.uleb(), c.sleb()
+	if version == 1 {
+		common.returns = uint64(c.u8())
+	} else {
+		common.returns = c.uleb()
+	}
+	if rest, sized := strings.CutPrefix(augmentation, "z"); sized {
+		common.sized = true
+		data := cursor{bytes: c.take(c.uleb()), order: t.order}
+		if !data.augmented(common, rest) {
+			return errMalformed
+		}
+	} else if augmentation != "" {
+		return errMalformed
+	}
+	if c.short || c.next-c.at > maxInstructions {
+		return errMalformed
+	}
+	common.instructions = code{c.at, c.next}
+	return nil
+}
+
+// augmented reads what the letters of an augmentation stand for, and returns
+// whether they are all known.
+func (c *cursor) augmented(common *common, letters string) bool {
+	for _, letter := range letters {
+		switch letter {
+		case 'R':
+			common.encoding = c.u8()
+		case 'L':
+			c.u8()
+		case 'P':
+			encoding := c.u8()
+			c.number(encoding, 8)
+		case 'S':
+			common.signal = true
+		case 'B', 'G': // arm64: how pointers are signed, and that memory is tagged
+		default:
+			return false
+		}
+	}
+	return !c.short
+}
+
+// cursor reads numbers. Past the end they are 0, and short is set.
+type cursor struct {
+	bytes []byte
+	at    int
+	order binary.ByteOrder
+	short bool
+}
+
+func (c *cursor) done() bool { return c.short || c.at >= len(c.bytes) }
+
+// take returns the next bytes, nil if there are not so many.
+func (c *cursor) take(n uint64) []byte {
+	if c.short || c.at > len(c.bytes) || n > uint64(len(c.bytes)-c.at) {
+		c.short = true
+		return nil
+	}
+	b := c.bytes[c.at:][:n]
+	c.at += int(n)
+	return b
+}
+
+func (c *cursor) u8() uint8 {
+	if b := c.take(1); b != nil {
+		return b[0]
+	}
+	return 0
+}
+
+// unsigned reads 1, 2, 4 or 8 bytes.
+func (c *cursor) unsigned(size uint64) uint64 {
+	b := c.take(size)
+	switch {
+	case b == nil:
+		return 0
+	case size == 1:
+		return uint64(b[0])
+	case size == 2:
+		return uint64(c.order.Uint16(b))
+	case size == 4:
+		return uint64(c.order.Uint32(b))
+	default:
+		return c.order.Uint64(b)
+	}
+}
+
+func (c *cursor) signed(size uint64) uint64 {
+	unused := 64 - 8*size
+	return uint64(int64(c.unsigned(size)<<unused) >> unused)
+}
+
+const (
+	// maxLEB bounds the bits of a number in base 128, which may have zeros in
+	// front.
+	maxLEB = 16 * 7
+
+	// maxText bounds a text. Compilers write up to 7 letters.
+	maxText = 32
+)
+
+// leb reads a number in base 128, and how many bits it has. Bits beyond 64 are
+// dropped.
+func (c *cursor) leb() (value uint64, bits uint) {
+	for {
+		b := c.u8()
+		if bits < 64 {
+			value |= uint64(b&0x7f) << bits
+		}
+		bits += 7
+		if b&0x80 == 0 {
+			return value, bits
+		}
+		if bits == maxLEB {
+			c.short = true
+			return 0, bits
+		}
+	}
+}
+
+func (c *cursor) uleb() uint64 {
+	value, _ := c.leb()
+	return value
+}
+
+func (c *cursor) sleb() int64 {
+	value, bits := c.leb()
+	if bits < 64 {
+		unused := 64 - bits
+		return int64(value<<unused) >> unused
+	}
+	return int64(value)
+}
+
+// text reads up to a zero byte.
+func (c *cursor) text() string {
+	start := c.at
+	for c.u8() != 0 && c.at-start <= maxText {
+	}
+	if c.short || c.at-start > maxText {
+		c.short = true
+		return ""
+	}
+	return string(c.bytes[start : c.at-1])
+}
+
+// The encodings of pointers (DW_EH_PE_*): a format, what the number is relative
+// to, and a flag.
+const (
+	formatWord   = 0x00
+	formatULEB   = 0x01
+	formatU2     = 0x02
+	formatU4     = 0x03
+	formatU8     = 0x04
+	formatSWord  = 0x08
+	formatSLEB   = 0x09
+	formatS2     = 0x0a
+	formatS4     = 0x0b
+	formatS8     = 0x0c
+	formatMask   = 0x0f
+	relativePC   = 0x10
+	relativeData = 0x30
+	relativeMask = 0x70
+	isIndirect   = 0x80
+	isOmitted    = 0xff
+)
+
+// number reads a pointer, or a difference, without what it is relative to.
+func (c *cursor) number(encoding uint8, word uint64) uint64 {
+	switch encoding & formatMask {
+	case formatWord:
+		return c.unsigned(word)
+	case formatSWord:
+		return c.signed(word)
+	case formatULEB:
+		return c.uleb()
+	case formatSLEB:
+		return uint64(c.sleb())
+	case formatU2:
+		return c.unsigned(2)
+	case formatU4:
+		return c.unsigned(4)
+	case formatU8:
+		return c.unsigned(8)
+	case formatS2:
+		return c.signed(2)
+	case formatS4:
+		return c.signed(4)
+	case formatS8:
+		return c.unsigned(8)
+	}
+	c.short = true
+	return 0
+}
+
+// pointer reads the address of something. here is the address of the cursor's
+// first byte, data what relativeData is about.
+func (c *cursor) pointer(encoding uint8, word, here, data uint64) uint64 {
+	at := here + uint64(c.at)
+	value := c.number(encoding, word)
+	switch encoding & (relativeMask | isIndirect) {
+	case 0:
+		return value
+	case relativePC:
+		return value + at
+	case relativeData:
+		return value + data
+	}
+	c.short = true // relative to what no linker uses here
+	return 0
 }
