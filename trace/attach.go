@@ -30,7 +30,6 @@ type Attachment struct {
 	path     string
 	process  proc.Process // the zero value for every process
 	sites    []*Site
-	skipped  int
 	links    []rankedLink
 	programs []*program
 	pairs    []uint32 // numbers of those of which it has both ends
@@ -72,11 +71,6 @@ func (a *Attachment) String() string {
 // The caller must not change the slice.
 func (a *Attachment) Sites() []*Site { return a.sites }
 
-// Filtered returns how many sites are not attached because nothing would ever
-// be done there: the filter cannot hold, or with [SessionOptions.NoEvents] no
-// aggregation is about them.
-func (a *Attachment) Filtered() int { return a.skipped }
-
 // Skipped returns the sites of the chosen probes that are not watched because
 // they cannot be attached, each with the reason, and how many these are. See
 // [usdt.Selection.Skipped].
@@ -94,18 +88,16 @@ func (a *Attachment) isClosed() bool {
 }
 
 // Close detaches the probes. Events that have been sent already still come.
-// Close waits for the kernel, as [usdt.Link.Close] does: [CloseAll] closes
-// several attachments in the time of one. Close can be called again.
-func (a *Attachment) Close() error { return CloseAll(a) }
+// Close waits for the kernel, as [usdt.Link.Close] does: [Session.Detach] closes
+// all attachments in the time of one. Close can be called again.
+func (a *Attachment) Close() error { return closeAll(a) }
 
-// CloseAll closes attachments, of any sessions. It waits for the kernel once
-// for all of them. Nil attachments are skipped.
-func CloseAll(attachments ...*Attachment) error {
-	all := slices.DeleteFunc(slices.Clone(attachments),
-		func(a *Attachment) bool { return a == nil })
+// closeAll closes attachments, of any sessions. It waits for the kernel once
+// for all of them.
+func closeAll(attachments ...*Attachment) error {
 	// This also waits for links that another goroutine is closing.
-	err := closeInOrder(all)
-	for _, a := range all {
+	err := closeInOrder(attachments)
+	for _, a := range attachments {
 		a.closeOnce.Do(func() {
 			for _, p := range a.programs {
 				a.err = errors.Join(a.err, a.session.programs.release(p))
@@ -163,7 +155,6 @@ func (s *Session) attachSelection(
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", file, err)
 	}
-	a.skipped = sel.Len() - len(w.wanted)
 	if len(w.wanted) == 0 && pairs.missing != nil {
 		return nil, fmt.Errorf("%s: %w", file, pairs.missing)
 	}

@@ -18,7 +18,7 @@ import (
 )
 
 // A cookie for each site, and several attachments that end together.
-func ExampleCloseAll() {
+func ExampleSession_Attach() {
 	s, err := trace.New(&trace.SessionOptions{Filter: "cookie != 0"})
 	if err != nil {
 		log.Fatal(err)
@@ -32,18 +32,17 @@ func ExampleCloseAll() {
 			log.Print(err) // the others can be watched all the same
 		}
 	}
-	attachments := s.Attachments()
-	for _, a := range attachments {
-		fmt.Printf("%s: %d sites are watched, %d have not what the filter names\n",
-			a.Path(), len(a.Sites()), a.Filtered())
+	for _, a := range s.Attachments() {
+		fmt.Printf("%s: %d sites are watched\n", a.Path(), len(a.Sites()))
 		for _, site := range a.Sites() {
 			fmt.Printf("%s:%s has the cookie %d\n", site.Provider, site.Name, site.Cookie)
 		}
 	}
-	if len(attachments) == 1 {
-		err = attachments[0].Close()
-	} else {
-		err = trace.CloseAll(attachments...) // in the time that one takes
+	all := s.Attachments()
+	if len(all) > 1 {
+		err = s.Detach() // in the time of one
+	} else if len(all) == 1 {
+		err = all[0].Close()
 	}
 	if err != nil {
 		log.Fatal(err)

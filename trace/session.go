@@ -219,8 +219,9 @@ func (s *Session) parseOptions() (err error) {
 // patterns, all its probes. Nil options are the common case.
 //
 // Attach is all or nothing, except that sites that cannot be attached are
-// skipped: [Attachment.Skipped] lists them. Sites at which there is nothing to
-// do are left out, see [Attachment.Filtered].
+// skipped: [Attachment.Skipped] lists them. Sites at which nothing would ever be
+// done are left out: the filter cannot hold there, or with
+// [SessionOptions.NoEvents] no aggregation is about them.
 //
 // Errors that a caller can tell apart:
 //   - those of [usdt.Select], such as [*usdt.NotFoundError]
@@ -292,7 +293,7 @@ func (s *Session) detach() error {
 	for _, w := range s.allWatches() {
 		w.Stop()
 	}
-	err := CloseAll(s.Attachments()...)
+	err := closeAll(s.Attachments()...)
 	s.silent.Store(true)
 	if s.reader != nil {
 		// Flush fails only if the reader is closed, and then no iteration

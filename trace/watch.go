@@ -357,7 +357,7 @@ func (d *watchDriver) Descriptors(a *Attachment) int {
 	return n
 }
 
-func (d *watchDriver) Detach(attachments []*Attachment) error { return CloseAll(attachments...) }
+func (d *watchDriver) Detach(attachments []*Attachment) error { return closeAll(attachments...) }
 
 func (d *watchDriver) Retry(err error) follow.When { return follow.Classify(err) }
 
