@@ -52,7 +52,6 @@ type codeRunner struct {
 	t       testing.TB
 	general specialise.Program
 	layout  sitespec.Layout
-	depths  map[string][]int
 
 	spec    *ebpf.CollectionSpec
 	generic *ebpf.Collection
@@ -72,7 +71,7 @@ func newCodeRunner(t testing.TB, spec *ebpf.CollectionSpec, machine elf.Machine)
 	specs := spec.Maps[specMapName]
 	layout, err := sitespec.LayoutOf(specs.ValueSize, specs.Value)
 	qt.Assert(t, qt.IsNil(err))
-	c := &codeRunner{t: t, spec: spec, layout: layout, depths: make(map[string][]int)}
+	c := &codeRunner{t: t, spec: spec, layout: layout}
 	c.general.Kernel = specialise.Kernel{Machine: machine,
 		BigEndian: nativeOrder() == binary.BigEndian}
 	c.general.Libbpf = !sitespec.IsOwn(layout)
@@ -90,10 +89,6 @@ func newCodeRunner(t testing.TB, spec *ebpf.CollectionSpec, machine elf.Machine)
 	c.events, err = ringbuf.NewReader(c.generic.Maps["events"])
 	qt.Assert(t, qt.IsNil(err))
 	t.Cleanup(func() { c.events.Close() })
-	for _, name := range collectors {
-		c.depths[name] = parseStackDepths(c.generic.Programs[name].VerifierLog)
-		qt.Assert(t, qt.IsNotNil(c.depths[name]))
-	}
 	return c
 }
 
@@ -113,7 +108,7 @@ func asRunnable(program *ebpf.ProgramSpec, instructions asm.Instructions) {
 func (c *codeRunner) load(spec *ebpf.CollectionSpec, shared map[string]*ebpf.Map) *ebpf.Collection {
 	c.t.Helper()
 	collection, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{
-		MapReplacements: shared, Programs: ebpf.ProgramOptions{LogLevel: ebpf.LogLevelStats},
+		MapReplacements: shared,
 	})
 	var refused *ebpf.VerifierError
 	if errors.As(err, &refused) {
@@ -126,17 +121,15 @@ func (c *codeRunner) load(spec *ebpf.CollectionSpec, shared map[string]*ebpf.Map
 	return collection
 }
 
-// specialised loads programs for these specs alone. With depths, neighbours in
-// memory are read together where that needs some of the stack.
-func (c *codeRunner) specialised(specs []specialise.Spec, depths bool) *ebpf.Collection {
+// specialised loads programs for these specs alone. If together is set,
+// neighbours in memory are read together where that needs some of the stack.
+func (c *codeRunner) specialised(specs []specialise.Spec, together bool) *ebpf.Collection {
 	c.t.Helper()
 	spec := c.spec.Copy()
 	for _, name := range collectors {
 		general := c.general
 		general.Instructions = spec.Programs[name].Instructions
-		if depths {
-			general.Depths = c.depths[name]
-		}
+		general.Apart = !together
 		instructions, err := general.For(specs)
 		qt.Assert(c.t, qt.IsNil(err))
 		asRunnable(spec.Programs[name], instructions)

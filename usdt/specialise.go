@@ -194,21 +194,18 @@ func (s *specialiser) load(prog *ebpf.Program, specs []specialise.Spec) (*ebpf.P
 			BigEndian: nativeOrder() == binary.BigEndian},
 		Libbpf: !sitespec.IsOwn(s.manager.specs.layout),
 	}
-	if len(specs) == 1 && general.ReadsOneByOne() {
-		general.Depths = from.stackDepths(s)
-	}
 	for {
 		instructions, err := general.For(specs)
 		if err != nil {
 			return nil, err
 		}
-		special, err := from.load(s, instructions, ebpf.ProgramOptions{})
+		special, err := from.load(s, instructions)
 		var refused *ebpf.VerifierError
 		switch {
 		case err == nil:
 			return special, nil
-		case errors.As(err, &refused) && general.Depths != nil:
-			general.Depths = nil // it may have taken too much of the stack
+		case errors.As(err, &refused) && !general.Apart && len(specs) == 1:
+			general.Apart = true // it may have taken too much of the stack
 		case errors.As(err, &refused):
 			from.refused.Store(&refusedProgram{len(specs), refused})
 			return nil, refusal(err)

@@ -8,11 +8,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strconv"
-	"strings"
-	"sync"
 	"sync/atomic"
-	"unicode"
 	"weak"
 
 	"github.com/cilium/ebpf"
@@ -28,9 +24,6 @@ type origin struct {
 	// refused is set once the kernel has refused what was made of the program:
 	// to try again for other sites would take as long, and end alike.
 	refused atomic.Pointer[refusedProgram]
-
-	askDepths sync.Once
-	depths    []int
 }
 
 // A refusedProgram is one that the kernel's verifier has refused, mostly for
@@ -165,9 +158,7 @@ func (o *origin) findMaps(info *ebpf.ProgramInfo) error {
 }
 
 // load loads the program with other instructions, and with the same maps.
-func (o *origin) load(
-	s *specialiser, instructions asm.Instructions, opts ebpf.ProgramOptions,
-) (*ebpf.Program, error) {
+func (o *origin) load(s *specialiser, instructions asm.Instructions) (*ebpf.Program, error) {
 	shared, err := o.openMaps(s)
 	defer closeMaps(shared)
 	if err != nil {
@@ -183,42 +174,5 @@ func (o *origin) load(
 			}
 		}
 	}
-	return ebpf.NewProgramWithOptions(spec, opts)
-}
-
-// stackDepths returns how many bytes of the stack each function of the program
-// uses, nil if the kernel does not say.
-func (o *origin) stackDepths(s *specialiser) []int {
-	o.askDepths.Do(func() {
-		again, err := o.load(s, o.spec.Instructions,
-			ebpf.ProgramOptions{LogLevel: ebpf.LogLevelStats})
-		if err != nil {
-			return
-		}
-		defer again.Close()
-		o.depths = parseStackDepths(again.VerifierLog)
-	})
-	return o.depths
-}
-
-// parseStackDepths finds the line "stack depth 104+0+24" in what the verifier
-// says of a program.
-func parseStackDepths(log string) []int {
-	_, after, found := strings.Cut(log, "stack depth ")
-	if !found {
-		return nil
-	}
-	numbers := strings.FieldsFunc(after, unicode.IsSpace)
-	if len(numbers) == 0 {
-		return nil
-	}
-	var depths []int
-	for _, number := range strings.Split(numbers[0], "+") {
-		depth, err := strconv.Atoi(number)
-		if err != nil {
-			return nil
-		}
-		depths = append(depths, depth)
-	}
-	return depths
+	return ebpf.NewProgram(spec)
 }

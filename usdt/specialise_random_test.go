@@ -162,36 +162,6 @@ func TestSpecialisedProgramsReadAnyArgumentsTheSame(t *testing.T) {
 	}
 }
 
-func TestParseStackDepths(t *testing.T) {
-	for log, want := range map[string][]int{
-		"verification time 203 usec\nstack depth 104+0+24\nprocessed 90 insns": {104, 0, 24},
-		"stack depth 8 max 8\n":   {8},
-		"stack depth ":            nil,
-		"stack depth none\n":      nil,
-		"processed 90 insns\n":    nil,
-		"stack depth 8+\nother 1": nil,
-	} {
-		qt.Check(t, qt.DeepEquals(parseStackDepths(log), want), qt.Commentf("%q", log))
-	}
-}
-
-// The kernel says what a program uses of its stack, without which arguments in
-// memory would not be read together.
-func TestStackDepthsAreKnown(t *testing.T) {
-	_, special, _, _ := twoReporters(t)
-	from, err := special.special.originOf(special.Collect)
-	qt.Assert(t, qt.IsNil(err))
-	depths := from.stackDepths(special.special)
-	functions := 0
-	for _, ins := range from.spec.Instructions {
-		if ins.Symbol() != "" {
-			functions++
-		}
-	}
-	qt.Assert(t, qt.HasLen(depths, functions))
-	qt.Check(t, qt.IsTrue(depths[0] > 0))
-}
-
 // Links share a program that is made for equal specs, as long as one of them
 // needs it.
 func TestSpecialisedProgramsAreShared(t *testing.T) {

@@ -26,9 +26,10 @@ type callSite struct {
 // certain argument, where the code needs no register that a call leaves alone.
 // A call takes longer than most of what it is made for.
 //
-// depth is how many bytes of the stack the function uses. Where that is known,
-// neighbours in memory are read together.
-func (f *function) inline(r *reader, depth int) error {
+// Neighbours in memory are read together unless apart is set, where it is known
+// how much of the stack the function uses.
+func (f *function) inline(r *reader, apart bool) error {
+	depth, isKnown := f.stackDepth()
 	targets := f.jumpTargets()
 	sites := f.callSites(targets)
 	for i := range sites {
@@ -38,7 +39,7 @@ func (f *function) inline(r *reader, depth int) error {
 			return err
 		}
 	}
-	if depth > 0 && !r.pageIn {
+	if isKnown && !apart && !r.pageIn {
 		if err := f.merge(r, sites, targets, depth); err != nil {
 			return err
 		}

@@ -46,18 +46,9 @@ type Program struct {
 	Kernel       Kernel
 	Libbpf       bool // it was compiled with libbpf's header
 
-	// Depths is how many bytes of the stack each of the functions uses, in
-	// their order, as the kernel's verifier has found out; nil if that is not
-	// known.
-	Depths []int
-}
-
-// ReadsOneByOne reports whether the program calls bpf_usdt_arg. For such a
-// program it is of use to know Depths.
-func (p *Program) ReadsOneByOne() bool {
-	return slices.ContainsFunc(p.Instructions, func(ins asm.Instruction) bool {
-		return ins.IsFunctionCall() && ins.Reference() == readOne
-	})
+	// Apart has each call of bpf_usdt_arg read its own argument. Otherwise
+	// neighbours in memory are read together, which takes some of the stack.
+	Apart bool
 }
 
 // For returns the instructions of the program for sites with these specs, whose
@@ -98,11 +89,7 @@ func (p *Program) inline(functions []function, specs []Spec) error {
 	}
 	r := p.reader(&functions[i], specs)
 	for i := range functions {
-		depth := 0
-		if len(p.Depths) == len(functions) {
-			depth = max(p.Depths[i], 1)
-		}
-		if err := functions[i].inline(r, depth); err != nil {
+		if err := functions[i].inline(r, p.Apart); err != nil {
 			return fmt.Errorf("%s: %w", functions[i].name, err)
 		}
 	}
