@@ -137,6 +137,11 @@ func WatchSessions(opts *WatchOptions, sessions ...WatchSession) (*Watch, error)
 	if len(sessions) == 0 {
 		return nil, errors.New("watch: there is no session: give one WatchSession or more")
 	}
+	for i, s := range sessions {
+		if s.Session == nil {
+			return nil, fmt.Errorf("watch: the session of WatchSession %d is nil", i)
+		}
+	}
 	d := newWatchDriver(opts, sessions)
 	follower, err := follow.New(d, follow.Options{
 		Proc: opts.Proc, Parts: len(sessions), NeedsPIDs: opts.PerProcess, Linger: opts.Linger,

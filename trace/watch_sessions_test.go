@@ -143,3 +143,8 @@ func TestAttachAheadNeedsOneSession(t *testing.T) {
 	qt.Assert(t,
 		qt.ErrorMatches(w.AttachAhead(proc.Process{}, file), ".*needs a Watch of one session"))
 }
+
+func TestWatchSessionsWithoutASession(t *testing.T) {
+	_, err := trace.WatchSessions(nil, trace.WatchSession{})
+	qt.Check(t, qt.ErrorMatches(err, "watch: the session of WatchSession 0 is nil"))
+}

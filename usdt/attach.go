@@ -309,6 +309,7 @@ func (m *Manager) checkProgram(prog *ebpf.Program) (reads bool, err error) {
 	defer func() {
 		if err == nil {
 			m.mu.Lock()
+			forgetDead(m.checked)
 			m.checked[key] = reads
 			m.mu.Unlock()
 		}

@@ -5,6 +5,7 @@ package usdt
 import (
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"reflect"
 	"slices"
@@ -98,7 +99,24 @@ func (s *specialiser) loadAndAssign(to any, opts *ebpf.CollectionOptions) error 
 		}
 		kept = append(kept, own)
 	})
-	return errors.Join(append(errs, s.keep(kept))...)
+	if err := errors.Join(append(errs, s.keep(kept))...); err != nil {
+		unassign(value.Elem())
+		return err
+	}
+	return nil
+}
+
+// unassign closes what was loaded: an error says that nothing was assigned.
+func unassign(to reflect.Value) {
+	for _, kind := range []reflect.Type{reflect.TypeFor[*ebpf.Program](),
+		reflect.TypeFor[*ebpf.Map](), reflect.TypeFor[*ebpf.Variable]()} {
+		eachTagged(to, kind, func(_ string, field reflect.Value) {
+			if loaded, ok := field.Interface().(io.Closer); ok && !field.IsNil() {
+				loaded.Close()
+			}
+			field.SetZero()
+		})
+	}
 }
 
 // keep remembers maps by their IDs until the Manager is closed.

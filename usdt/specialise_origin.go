@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"sync/atomic"
 	"weak"
@@ -86,9 +87,20 @@ func (s *specialiser) originOf(prog *ebpf.Program) (*origin, error) {
 		return nil, errors.Join(errors.New("the kernel lists the maps of the program in another order than it refers to them"), err)
 	}
 	s.mu.Lock()
+	forgetDead(s.origins)
 	s.origins[key] = known
 	s.mu.Unlock()
 	return known, nil
+}
+
+// forgetDead removes what is known of programs that are no more, whenever a map
+// has doubled.
+func forgetDead[T any](known map[weak.Pointer[ebpf.Program]]T) {
+	if n := len(known); n >= 16 && n&(n-1) == 0 {
+		maps.DeleteFunc(known, func(program weak.Pointer[ebpf.Program], _ T) bool {
+			return program.Value() == nil
+		})
+	}
 }
 
 var errChanged = errors.New("the program in the collection is not the one that was loaded")

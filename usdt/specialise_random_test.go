@@ -10,10 +10,13 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
+	"os"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+	"weak"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/ringbuf"
@@ -242,4 +245,36 @@ func FuzzSpecialisedPrograms(f *testing.F) {
 		generic, special, process, path := twoReporters(t)
 		compareRandom(t, generic, special, process, path, rand.New(rand.NewPCG(seed, 0)))
 	})
+}
+
+// What is loaded and cannot be kept is given back: an error says that nothing
+// was assigned.
+func TestLoadAndAssignIsAllOrNothing(t *testing.T) {
+	testprog.RequireBPF(t)
+	testprog.LeakCheck(t)
+	spec, err := testbpf.LoadArgs()
+	qt.Assert(t, qt.IsNil(err))
+	mgr, err := NewManager(spec, &ManagerOptions{Specialise: true})
+	qt.Assert(t, qt.IsNil(err))
+	defer mgr.Close()
+	mgr.special.closed = true // as by a Close meanwhile
+	var objs testbpf.ArgsObjects
+	err = mgr.LoadAndAssign(&objs, nil)
+	qt.Assert(t, qt.ErrorIs(err, os.ErrClosed))
+	qt.Check(t, qt.Equals(objs, testbpf.ArgsObjects{}))
+}
+
+// What is known of programs is forgotten with them.
+func TestProgramsAreForgotten(t *testing.T) {
+	known := make(map[weak.Pointer[ebpf.Program]]bool)
+	alive := new(ebpf.Program)
+	for range 1000 {
+		forgetDead(known)
+		known[weak.Make(new(ebpf.Program))] = true
+		runtime.GC()
+	}
+	forgetDead(known)
+	known[weak.Make(alive)] = true
+	qt.Check(t, qt.IsTrue(len(known) <= 33), qt.Commentf("%d", len(known)))
+	runtime.KeepAlive(alive)
 }

@@ -5,6 +5,8 @@ package bpfobject_test
 import (
 	"bytes"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"runtime"
 	"testing"
 
@@ -143,6 +145,34 @@ func TestLoadedObjectsRun(t *testing.T) {
 
 // Whatever is wrong with an object, cilium/ebpf says it, or it is an error
 // here: nothing panics.
+// An object that is only a part of one says what it lacks.
+func TestLoadOfParts(t *testing.T) {
+	testneeds.NoGuest(t, "it has no compiler")
+	clang := testneeds.Tool(t, "clang", "clang")
+	const header = "struct event { int x; };\n#define SEC(name) __attribute__((section(name), used))\n"
+	for _, test := range []struct{ name, source string }{
+		{"a variable", `extern int my_pid; SEC("usdt") int f(void *ctx) { return my_pid; }`},
+		{"a variable, beside the kernel's configuration", `extern int my_pid;
+			extern int LINUX_KERNEL_VERSION SEC(".kconfig");
+			SEC("usdt") int f(void *ctx) { return my_pid + LINUX_KERNEL_VERSION; }`},
+		{"a function", `extern int my_pid(void); SEC("usdt") int f(void *ctx) { return my_pid(); }`},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			dir := t.TempDir()
+			source, object := filepath.Join(dir, "a.c"), filepath.Join(dir, "a.o")
+			qt.Assert(t, qt.IsNil(os.WriteFile(source, []byte(header+test.source), 0o644)))
+			out, err := exec.Command(clang, "-O2", "-g", "-target", "bpf", "-c", source, "-o",
+				object).CombinedOutput()
+			qt.Assert(t, qt.IsNil(err), qt.Commentf("%s", out))
+			file, err := os.Open(object)
+			qt.Assert(t, qt.IsNil(err))
+			defer file.Close()
+			_, err = bpfobject.Load(file)
+			qt.Check(t, qt.ErrorMatches(err, "the object uses my_pid, which it does not define .*"))
+		})
+	}
+}
+
 func TestLoadOfDamagedObjects(t *testing.T) {
 	data, err := os.ReadFile(testprog.Path(t, "libbpf-installed/first.bpf.o"))
 	qt.Assert(t, qt.IsNil(err))

@@ -47,6 +47,7 @@ type object struct {
 	data       []byte
 	hidden     map[string]bool // functions
 	overridden []string        // code that is not used
+	undefined  []string        // symbols that the object uses and does not define
 }
 
 // read reads an object. A file of another kind stays as it is.
@@ -62,7 +63,7 @@ func read(r io.ReaderAt) (*object, error) {
 	if err != nil {
 		return nil, err
 	}
-	o := &object{hidden: symbols.hiddenFunctions()}
+	o := &object{hidden: symbols.hiddenFunctions(), undefined: symbols.undefined()}
 	symbols.makeStrong()
 	if err := symbols.defineCookieVariable(); err != nil {
 		return nil, err
@@ -80,6 +81,10 @@ func read(r io.ReaderAt) (*object, error) {
 // collection has the object parsed, and changes what a symbol table cannot say.
 func (o *object) collection() (*ebpf.CollectionSpec, error) {
 	spec, err := ebpf.LoadCollectionSpecFromReader(bytes.NewReader(o.data))
+	if missing := o.missing(spec, err); missing != "" {
+		return nil, fmt.Errorf("the object uses %s, which it does not define and the kernel does not have: "+
+			"link it with the object that has it (bpftool gen object)", missing)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -98,6 +103,52 @@ func (o *object) collection() (*ebpf.CollectionSpec, error) {
 		return nil, err
 	}
 	return spec, nil
+}
+
+// missing returns a symbol that the object does not define, and that is neither
+// the kernel's nor a variable of its configuration, "" if there is none. Where
+// cilium/ebpf has refused the object, this may be why.
+func (o *object) missing(spec *ebpf.CollectionSpec, refused error) string {
+	if len(o.undefined) == 0 {
+		return ""
+	}
+	var types *btf.Spec
+	if refused != nil {
+		types, _ = btf.LoadSpecFromReader(bytes.NewReader(o.data)) // nil: then none is declared
+	} else {
+		types = spec.Types
+	}
+	undefined := slices.DeleteFunc(slices.Clone(o.undefined), func(name string) bool {
+		return isDeclared(types, name)
+	})
+	if refused != nil && len(undefined) > 0 {
+		return undefined[0]
+	}
+	if refused == nil {
+		for _, program := range spec.Programs {
+			for i := range program.Instructions {
+				if name := program.Instructions[i].Reference(); slices.Contains(undefined, name) {
+					return name
+				}
+			}
+		}
+	}
+	return ""
+}
+
+// isDeclared reports whether a symbol is one that the kernel gives a value.
+func isDeclared(types *btf.Spec, name string) bool {
+	if types == nil {
+		return false
+	}
+	for _, section := range []string{".kconfig", ".ksyms"} {
+		var declared *btf.Datasec
+		if types.TypeByName(section, &declared) == nil && slices.ContainsFunc(declared.Vars,
+			func(v btf.VarSecinfo) bool { return v.Type.TypeName() == name }) {
+			return true
+		}
+	}
+	return false
 }
 
 // removeCookieVariable takes the variable, which has a section of its own now,

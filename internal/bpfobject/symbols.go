@@ -57,6 +57,18 @@ func (t *symbolTable) write() error {
 
 func (t *symbolTable) name(symbol *elf.Sym64) string { return stringAt(t.names, symbol.Name) }
 
+// undefined returns the names of symbols without a value that must have one.
+func (t *symbolTable) undefined() (names []string) {
+	for i := range t.list {
+		symbol := &t.list[i]
+		if !isDefined(symbol) && elf.ST_BIND(symbol.Info) == elf.STB_GLOBAL &&
+			t.name(symbol) != "" && t.name(symbol) != CookieVariable {
+			names = append(names, t.name(symbol))
+		}
+	}
+	return names
+}
+
 func isDefined(symbol *elf.Sym64) bool { return elf.SectionIndex(symbol.Shndx) != elf.SHN_UNDEF }
 
 // makeStrong makes global symbols of the weak ones that have a value. In a

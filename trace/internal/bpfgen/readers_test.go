@@ -203,7 +203,6 @@ func checkMerged(
 	check func(i int, r0 uint64, memory []byte),
 ) {
 	const words = 14
-	const depth = 2 * 8 * words // results, and what was answered
 	program := asm.Instructions{asm.Mov.Reg(asm.R6, asm.R1).WithSymbol("main")}
 	asked := make([]int, 1+random.IntN(words))
 	for n := range asked {
@@ -223,7 +222,6 @@ func checkMerged(
 		Instructions: append(append(program, asm.Return()),
 			readerProgram("bpf_usdt_arg", 0, helper)[3:]...), Libbpf: libbpf,
 		Kernel: specialise.Kernel{Machine: kernel.Machine, BigEndian: kernel.bigEndian()},
-		Depths: []int{depth, 0},
 	}).For([]specialise.Spec{{ID: uint32(w.cookie), Args: w.args}})
 	qt.Assert(t, qt.IsNil(err))
 	if hasCall(made) {
@@ -248,9 +246,11 @@ func TestReadersReadEveryArgument(t *testing.T) {
 	}
 }
 
-// askAll is a program that asks for arguments one after the other.
-func askAll(count int) asm.Instructions {
-	program := asm.Instructions{asm.Mov.Reg(asm.R6, asm.R1).WithSymbol("main")}
+// askAll is a program that asks for arguments one after the other, and uses its
+// stack down to a depth, at least that of the arguments.
+func askAll(count, depth int) asm.Instructions {
+	program := asm.Instructions{asm.Mov.Reg(asm.R6, asm.R1).WithSymbol("main"),
+		asm.StoreImm(asm.R10, int16(-max(depth, 8*count)), 0, asm.Byte)}
 	for n := range count {
 		program = append(program,
 			asm.Mov.Reg(asm.R1, asm.R6), asm.Mov.Imm(asm.R2, int32(n)),
@@ -261,25 +261,25 @@ func askAll(count int) asm.Instructions {
 		asm.FnProbeReadUser)[3:]...)
 }
 
-// Arguments on the stack are read by one call, if it is known what the program
-// uses of its own stack, and one by one where some of them are not there.
+// Arguments on the stack are read by one call, if the program leaves room in
+// its own stack, and one by one where some of them are not there.
 func TestReadersReadNeighboursTogether(t *testing.T) {
 	k := &testKernels[0]
 	for _, test := range []struct {
-		there  int // words
-		depths []int
-		reads  int
+		there int // words
+		apart bool
+		depth int // of the stack
+		reads int
 	}{
-		{12, nil, 10},
-		{12, []int{80, 0}, 1},
-		{12, []int{80}, 10},
-		{12, []int{408, 0}, 1},
-		{12, []int{409, 0}, 10}, // there is no room
-		{5, []int{80, 0}, 1 + 10},
+		{12, true, 80, 10},
+		{12, false, 80, 1},
+		{12, false, 408, 1},
+		{12, false, 409, 10}, // there is no room
+		{5, false, 80, 1 + 10},
 	} {
 		program := specialise.Program{
-			Instructions: askAll(10), Kernel: specialise.Kernel{Machine: k.kernel},
-			Depths: test.depths,
+			Instructions: askAll(10, test.depth), Kernel: specialise.Kernel{Machine: k.kernel},
+			Apart: test.apart,
 		}
 		specs := []specialise.Spec{{ID: 1, Args: stackArguments(10)}}
 		made, err := program.For(specs)
