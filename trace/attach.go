@@ -88,8 +88,8 @@ func (a *Attachment) isClosed() bool {
 }
 
 // Close detaches the probes. Events that have been sent already still come.
-// Close waits for the kernel, as [usdt.Link.Close] does: [Session.Detach] closes
-// all attachments in the time of one. Close can be called again.
+// Close waits for the kernel, as [usdt.Link.Close] does, and [Session.Detach]
+// closes all attachments in the time of one. Close can be called again.
 func (a *Attachment) Close() error { return closeAll(a) }
 
 // closeAll closes attachments, of any sessions. It waits for the kernel once

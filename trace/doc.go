@@ -4,10 +4,9 @@
 // hits as Go values.
 //
 // It needs no C compiler and no kernel headers, and BTF only for
-// SessionOptions.Family. It generates its eBPF
-// programs at run time, for the very probes that they are attached to, so what
-// is known before a hit costs nothing at the hit. Package usdt is for those who
-// write their own eBPF programs.
+// SessionOptions.Family. It generates its eBPF programs at run time, for the
+// probes that they are attached to, so what is known before a hit costs nothing
+// at the hit. Package usdt is for programs in C.
 //
 // # Events
 //
@@ -109,7 +108,9 @@
 //	}
 //
 // [Latency] says how starts and ends are matched: by what is the same in their
-// names, with a stack of calls for each thread.
+// names, with a stack of calls for each thread. A call that fails may end at
+// another probe, as in postgresql:query|transaction__abort: its event has
+// [Event.Failed]. [Losses] counts the calls that have no end.
 //
 // # Aggregations
 //

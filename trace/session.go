@@ -219,8 +219,8 @@ func (s *Session) parseOptions() (err error) {
 // patterns, all its probes. Nil options are the common case.
 //
 // Attach is all or nothing, except that sites that cannot be attached are
-// skipped: [Attachment.Skipped] lists them. Sites at which nothing would ever be
-// done are left out: the filter cannot hold there, or with
+// skipped: [Attachment.Skipped] lists them. Sites at which there is nothing to
+// do are left out: the filter cannot hold there, or with
 // [SessionOptions.NoEvents] no aggregation is about them.
 //
 // Errors that a caller can tell apart:

@@ -21,7 +21,8 @@ func TestSpanErrors(t *testing.T) {
 		opts trace.SessionOptions
 		want string
 	}{
-		{trace.SessionOptions{Spans: []trace.Latency{{}}}, `option Spans\[0\]: Pair: no pair of probes is given`},
+		{trace.SessionOptions{Spans: []trace.Latency{{}}},
+			`option Spans\[0\]: Pair: no pair of probes is given`},
 		{trace.SessionOptions{Spans: everyCall, NoEvents: true},
 			`option Spans: Spans need events: remove NoEvents`},
 		{trace.SessionOptions{StartStacks: true, StackDepth: 1},

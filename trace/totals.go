@@ -34,10 +34,7 @@ type total struct {
 	owner uint64
 	owned bool // the owner is known
 
-	// counts are those of the buckets of a histogram, from the first one on
-	// that is known.
-	first  int
-	counts []uint64
+	buckets ExponentialBuckets // of a histogram of either kind, by their numbers
 }
 
 // index returns the index that an accumulator has in an array, or would have
@@ -179,8 +176,8 @@ func (a *aggregation) dropRows() {
 		delete(a.totals.rows, t.identity)
 		a.totals.disown(t.total)
 		a.totals.other.row.merge(&t.row)
-		for i, count := range t.counts {
-			a.totals.other.addBucket(t.first+i, count)
+		for i, count := range t.buckets.Counts {
+			a.totals.other.buckets.add(t.buckets.Offset+i, count)
 		}
 	}
 	a.totals.dropped = true
@@ -194,7 +191,7 @@ func (a *aggregation) addTo(t *total, index int, added sums) {
 		if index < 0 || index >= a.Histogram.Buckets() {
 			return
 		}
-		t.addBucket(index, added.count)
+		t.buckets.add(index, added.count)
 		// Values of a bucket with a sign have a sum with a sign.
 		class = bpfgen.ClassUnsigned
 		within.low, within.high, within.lowNegative, within.highNegative = a.Histogram.Bounds(index)
@@ -223,20 +220,6 @@ func (a *aggregation) addTo(t *total, index int, added sums) {
 	}
 }
 
-// addBucket adds to a bucket of a histogram.
-func (t *total) addBucket(bucket int, count uint64) {
-	switch {
-	case len(t.counts) == 0:
-		t.first, t.counts = bucket, []uint64{0}
-	case bucket < t.first:
-		t.counts = slices.Concat(make([]uint64, t.first-bucket), t.counts)
-		t.first = bucket
-	case bucket >= t.first+len(t.counts):
-		t.counts = append(t.counts, make([]uint64, bucket-t.first-len(t.counts)+1)...)
-	}
-	t.counts[bucket-t.first] += count
-}
-
 // finished returns the row with its histogram, which shares nothing with the
 // total that changes.
 func (a *aggregation) finished(t *total) (Row, error) {
@@ -253,8 +236,8 @@ func (a *aggregation) finished(t *total) (Row, error) {
 	case a.Histogram.Step == 0:
 		row.Exponential = a.exponential(t)
 	default:
-		for i, count := range t.counts {
-			low, high, lowNegative, highNegative := a.Histogram.Bounds(t.first + i)
+		for i, count := range t.buckets.Counts {
+			low, high, lowNegative, highNegative := a.Histogram.Bounds(t.buckets.Offset + i)
 			row.Buckets = append(row.Buckets,
 				Bucket{bound(low, lowNegative), bound(high, highNegative), count})
 		}
@@ -265,8 +248,8 @@ func (a *aggregation) finished(t *total) (Row, error) {
 func (a *aggregation) exponential(t *total) *ExponentialHistogram {
 	zero := a.Histogram.Zero()
 	h := &ExponentialHistogram{Scale: a.Histogram.Scale}
-	for i, count := range t.counts {
-		switch bucket := t.first + i; {
+	for i, count := range t.buckets.Counts {
+		switch bucket := t.buckets.Offset + i; {
 		case count == 0:
 		case bucket == zero:
 			h.Zero = count

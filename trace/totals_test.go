@@ -52,7 +52,7 @@ func TestFrequentKeysKeepTheirRows(t *testing.T) {
 		qt.Assert(t, qt.HasLen(a.totals.rows, 10))
 		rows := make(map[uint64]Row)
 		all := a.totals.other.row.Count
-		buckets := a.totals.other.counts[0]
+		buckets := a.totals.other.buckets.Counts[0]
 		for _, to := range a.totals.rows {
 			row, err := a.finished(to)
 			qt.Assert(t, qt.IsNil(err))

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math"
 	"strconv"
-	"unicode/utf8"
 	"unsafe"
 )
 
@@ -39,25 +38,14 @@ const (
 // String returns "unsigned", "signed", "float", "text", "bytes", "unavailable"
 // or "unreadable".
 func (k Kind) String() string {
-	switch k {
-	case Unsigned:
-		return "unsigned"
-	case Signed:
-		return "signed"
-	case Float:
-		return "float"
-	case Text:
-		return "text"
-	case Bytes:
-		return "bytes"
-	case Unavailable:
-		return "unavailable"
-	case Unreadable:
-		return "unreadable"
-	default:
-		return fmt.Sprintf("Kind(%d)", uint8(k))
+	if int(k) < len(kinds) {
+		return kinds[k]
 	}
+	return fmt.Sprintf("Kind(%d)", uint8(k))
 }
+
+var kinds = [...]string{Unsigned: "unsigned", Signed: "signed", Float: "float", Text: "text",
+	Bytes: "bytes", Unavailable: "unavailable", Unreadable: "unreadable"}
 
 // valueState says whether there is a value.
 type valueState uint8
@@ -186,7 +174,9 @@ func (v Value) AppendTo(b []byte) []byte {
 		return append(b, "<unreadable>"...)
 	}
 	if v.kind == Text {
-		b = appendEscaped(b, v.bytes())
+		start := len(b)
+		b = strconv.AppendQuote(b, v.data)
+		b = append(b[:start], b[start+1:len(b)-1]...) // without the quotes
 		if v.dataState == dataTruncated {
 			b = append(b, "..."...)
 		}
@@ -216,9 +206,7 @@ func (v Value) appendNumber(b []byte) []byte {
 
 func (v Value) appendData(b []byte) []byte {
 	if v.text {
-		b = append(b, '"')
-		b = appendEscaped(b, v.bytes())
-		b = append(b, '"')
+		b = strconv.AppendQuote(b, v.data) // it cannot drive a terminal, and can be read back
 	} else {
 		for i, c := range v.bytes() {
 			if i > 0 {
@@ -234,38 +222,6 @@ func (v Value) appendData(b []byte) []byte {
 }
 
 const hexDigits = "0123456789abcdef"
-
-// appendEscaped appends text so that it cannot drive a terminal, and so that it
-// can be read back: quotes, backslashes and all that is not printable UTF-8 is
-// escaped as in Go.
-func appendEscaped(b, text []byte) []byte {
-	for len(text) > 0 {
-		r, size := utf8.DecodeRune(text)
-		switch {
-		case r == utf8.RuneError && size == 1:
-			b = append(b, '\\', 'x', hexDigits[text[0]>>4], hexDigits[text[0]&15])
-		case r == '"' || r == '\\':
-			b = append(b, '\\', byte(r))
-		case r == '\n':
-			b = append(b, `\n`...)
-		case r == '\t':
-			b = append(b, `\t`...)
-		case strconv.IsPrint(r):
-			b = append(b, text[:size]...)
-		default:
-			b = strconv.AppendQuoteRune(b, r)
-			// Without the single quotes that AppendQuoteRune puts around.
-			n := len(b)
-			start := n - 1
-			for start--; b[start] != '\''; start-- {
-			}
-			copy(b[start:], b[start+1:n-1])
-			b = b[:n-2]
-		}
-		text = text[size:]
-	}
-	return b
-}
 
 // ValueOf returns a number of 64 bits, with or without a sign, or a text as a
 // key of a row is one.
