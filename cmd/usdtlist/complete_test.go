@@ -14,7 +14,7 @@ import (
 	"github.com/gousdt/gousdt/internal/testprog"
 )
 
-//go:embed flags.go
+//go:embed main.go
 var flagsSource string
 
 // The man page and the completion are made of the help.

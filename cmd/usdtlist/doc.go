@@ -141,22 +141,15 @@ package main
 
 // From the flags to the list, for those who read the code:
 //
-//	flags.go            the command line: flags, files, libraries, patterns
-//	list.go             each file: opened, its probes picked, handed to a printer
-//	list_files.go       files and libraries that are named
-//	list_archive.go     the members of static libraries
-//	list_many.go        -r and --files-from: which files have something to list
-//	walk.go               the files in directories and lists
-//	list_processes.go   -p and -a: which processes, and what could not be read
-//	process_files.go      their files, each once
-//	process_names.go      what the names on the command line mean to a process
-//	hidepid.go            how the proc file system hides processes
-//	arguments.go        argument strings decoded, with the symbols of debug files
-//	print.go            which printer:
-//	print_table.go        one line for each probe,
-//	print_details.go      every site with its decoded arguments,
-//	print_json.go         a JSON document (internal/jsontext knows the syntax),
-//	print_paste.go        lines for other tools,
-//	print_users.go        and which processes map the file, for table, details and JSON
-//	not_listed.go       why there is nothing to list, or some notes are missing
-//	elfnames.go         machine, byte order and kind of a file, in words
+//	main.go          the command line: flags, files, libraries, patterns (help.go: what
+//	                 -h says)
+//	list.go          each file: opened, its probes picked, handed to a printer; why there
+//	                 is nothing to list, or some notes are missing
+//	list_archive.go  the members of static libraries
+//	walk.go          the files in directories and lists, for -r and --files-from
+//	processes.go     -p and -a: which processes, and what could not be read
+//	mapped.go        their files, each once; what a name on the command line means to a
+//	                 process
+//	print.go         one line for each probe, or every site with its arguments
+//	json.go          a JSON document (internal/jsontext knows the syntax)
+//	paste.go         lines for other tools

@@ -4,12 +4,24 @@ package main
 
 import (
 	"bufio"
+	"debug/elf"
 	"errors"
 	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"runtime"
 	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
 
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/archive"
+	"github.com/gousdt/gousdt/internal/commandline"
+	"github.com/gousdt/gousdt/internal/ldso"
 	"github.com/gousdt/gousdt/internal/messages"
+	"github.com/gousdt/gousdt/internal/nearest"
 	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/providers"
 )
@@ -144,4 +156,256 @@ func (l *lister) mark(probes []elfnote.Probe) {
 			return p.Match(probe.Provider, probe.Name)
 		})
 	}
+}
+
+// listFiles lists the files and libraries named on the command line. It lists
+// none if one of the words was perhaps meant to pick probes: all probes of the
+// files would be what nobody asked for.
+func (l *lister) listFiles() (found int, failed bool) {
+	if i := slices.IndexFunc(l.options.files, commandline.IsMistaken); i >= 0 {
+		l.options.files = l.options.files[i : i+1]
+	}
+	for _, name := range l.options.files {
+		n, err := l.listFile(name)
+		found += n
+		if err != nil {
+			failed = true
+			l.Warn("%v", err)
+			l.printer.failed(failure{name: name, err: err})
+		}
+	}
+	return found, failed
+}
+
+// listFile lists a file or library by its name and returns how many probes it
+// listed. The error names the file.
+func (l *lister) listFile(name string) (int, error) {
+	path, searched, err := findFile(name)
+	if err != nil {
+		return 0, err
+	}
+	return l.listPath(path, searched || l.several())
+}
+
+// findFile returns the path of a file or library named on the command line, and
+// whether it was searched for.
+func findFile(name string) (path string, searched bool, err error) {
+	if strings.Contains(name, "/") || commandline.IsFileHere(name) {
+		return name, false, nil
+	}
+	path, err = ldso.Find(name)
+	if errors.Is(err, fs.ErrNotExist) && !strings.Contains(name, ".so") {
+		// Perhaps it was meant to pick probes.
+		err = fmt.Errorf("%w; for the probes of that name, write -e %s", err, name)
+	}
+	return path, true, err
+}
+
+// checkRegular refuses a pipe or device before it is opened: that could block,
+// or do something.
+func checkRegular(path string) error {
+	info, err := os.Stat(path)
+	if err != nil {
+		var pathErr *fs.PathError
+		if errors.As(err, &pathErr) {
+			err = pathErr.Err
+		}
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	switch {
+	case info.IsDir():
+		return fmt.Errorf("%s: is a directory (-r lists what is in it)", path)
+	case !info.Mode().IsRegular():
+		return fmt.Errorf("%s: not a regular file", path)
+	}
+	return nil
+}
+
+// batchesAhead is for each processor how many batches may wait to be printed.
+// It bounds the memory: a file early in the order may take longest.
+const batchesAhead = 8
+
+// listMany lists the files with probes among many: those in directories, and
+// those of lists. All processors look which files have some. Those are then
+// listed one after the other, in order.
+func (l *lister) listMany() (found int, failed bool) {
+	processors := runtime.GOMAXPROCS(0)
+	inOrder := make(chan *batch, processors*batchesAhead)
+	work := make(chan *batch, processors*batchesAhead)
+	var count atomic.Int64
+	var workers sync.WaitGroup
+	for range processors {
+		workers.Go(func() {
+			for b := range work {
+				for _, path := range b.paths {
+					if r, ok := l.scan(path); ok {
+						b.results = append(b.results, r)
+					}
+				}
+				count.Add(int64(len(b.paths)))
+				close(b.done)
+			}
+		})
+	}
+	workers.Go(func() {
+		w := &walker{options: l.options, give: func(b *batch) {
+			inOrder <- b
+			work <- b
+		}}
+		w.walk()
+		close(inOrder)
+		close(work)
+	})
+
+	done := l.Progress(func() string { return fmt.Sprintf("%d files scanned", count.Load()) })
+	defer done()
+	for b := range inOrder {
+		<-b.done
+		for _, r := range b.results {
+			n, err := 0, r.err
+			if err == nil {
+				n, err = l.listPath(r.path, true)
+			}
+			found += n
+			if err == nil {
+				continue
+			}
+			failed = failed || r.expected
+			l.printer.failed(failure{name: r.path, err: err, leftOut: !r.expected})
+			if r.expected {
+				l.Warn("%v", err)
+			} else {
+				l.WarnOf("left out: "+messages.Cause(err), "left out: %v", err)
+			}
+		}
+		if len(b.results) > 0 {
+			l.Hide()
+			_ = l.out.Flush() // the last one has the same error
+		}
+	}
+	workers.Wait()
+	return found, failed
+}
+
+// scan looks whether a file has something to list, and reports whether there is
+// something to say. It is called by several goroutines.
+func (l *lister) scan(path string) (scanned, bool) {
+	file, err := openScanned(path)
+	if err != nil {
+		return scanned{path: path, err: fmt.Errorf("%s: %w", path, cause(err))}, true
+	}
+	defer file.Close()
+	var begin [8]byte
+	_, err = file.ReadAt(begin[:], 0)
+	var has bool
+	switch {
+	case err != nil:
+		return scanned{}, false // also a directory, by now, or an error that concerns no ELF file
+	case archive.IsMagic(begin[:]):
+		has, err = l.archiveHasSomething(file)
+	case string(begin[:len(elf.ELFMAG)]) == elf.ELFMAG:
+		has, err = l.readerHasSomething(file)
+	}
+	if err != nil {
+		return scanned{path: path, err: fmt.Errorf("%s: %w", path, err)}, true
+	}
+	return scanned{path: path}, has
+}
+
+// archiveHasSomething is hasSomething for a static library.
+func (l *lister) archiveHasSomething(r io.ReaderAt) (bool, error) {
+	for member, err := range archive.Members(r) {
+		switch {
+		case err != nil:
+			return false, err
+		case member.Contents == nil:
+			return false, nil // the files of a thin one are found themselves
+		case isELF(member.Contents):
+			if has, err := l.readerHasSomething(member.Contents); has || err != nil {
+				return has, err
+			}
+		}
+	}
+	return false, nil
+}
+
+func (l *lister) readerHasSomething(r io.ReaderAt) (bool, error) {
+	file, err := elfnote.NewFile(r)
+	if err != nil {
+		return false, err
+	}
+	defer file.Close()
+	return l.hasSomething(file)
+}
+
+// hasSomething reports whether a file has a probe to list, or a note that
+// cannot be read.
+func (l *lister) hasSomething(file *elfnote.File) (bool, error) {
+	for site, err := range file.Sites() {
+		var note *elfnote.NoteError
+		if err != nil && !errors.As(err, &note) {
+			return false, err
+		}
+		if err != nil || elfnote.MatchAny(l.options.patterns, site.Provider, site.Name) {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// warnUnmatched names the patterns that match no probe, and says where there
+// are no probes at all. For a single file, warnNothing has said more.
+func (l *lister) warnUnmatched(found int, where string) {
+	if found == 0 && (!l.several() || where == "") {
+		return
+	}
+	if found == 0 && len(l.options.patterns) == 0 {
+		l.Warn("no probes in %s", where)
+	}
+	for i, p := range l.options.patterns {
+		if !l.matched[i] {
+			l.Warn("no probe matches %s", p)
+		}
+	}
+}
+
+// warnMalformed names the notes of a file that cannot be used.
+func (l *lister) warnMalformed(path string, all *elfnote.Listing) {
+	const kind = "skipped notes"
+	for _, note := range all.Malformed {
+		l.WarnOf(kind, "%s: skipped %v", path, note)
+	}
+	l.More(kind, all.MalformedCount-len(all.Malformed))
+}
+
+// warnNothing says why the only file asked for has nothing to list.
+func (l *lister) warnNothing(path string, file *elfnote.File) {
+	near := nearest.Probes(file, l.options.patterns...)
+	patterns := l.wanted()
+	switch {
+	case !hasProbes(file):
+		l.Warn("%s: no probes", path)
+	case len(near) > 0:
+		l.Warn("%s: no probe matches %s (nearest: %s)", path, patterns, strings.Join(near, ", "))
+	default:
+		l.Warn("%s: no probe matches %s (without a pattern, all are listed)", path, patterns)
+	}
+}
+
+// wanted returns the patterns.
+func (l *lister) wanted() string {
+	var wanted []string
+	for _, p := range l.options.patterns {
+		wanted = append(wanted, p.String())
+	}
+	return strings.Join(wanted, ", ")
+}
+
+func hasProbes(file *elfnote.File) bool {
+	for _, err := range file.Sites() {
+		if err == nil {
+			return true
+		}
+	}
+	return false
 }

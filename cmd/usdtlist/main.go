@@ -5,9 +5,13 @@ package main
 import (
 	"bufio"
 	"errors"
+	"fmt"
 	"io"
 	"os"
+	"slices"
+	"strings"
 
+	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/commandline"
 	"github.com/gousdt/gousdt/internal/helptext"
 	"github.com/gousdt/gousdt/internal/messages"
@@ -73,4 +77,150 @@ func run(args []string, stdout, stderr io.Writer) int {
 		return exitError
 	}
 	return status
+}
+
+// options is the command line, understood.
+type options struct {
+	files    []string // paths and bare names, in order; as processes see them if some are asked for
+	patterns []elfnote.Pattern
+
+	recursive bool     // directories are listed, with all that is in them
+	filesFrom []string // files that name files; "-" is standard input
+
+	pids         []int // the processes of which the files are listed
+	allProcesses bool
+
+	format     string // one of the formats
+	verbose    bool
+	debugFile  string
+	names      []string // files with definitions
+	help       bool
+	version    bool
+	man        bool
+	completion string // the shell
+}
+
+// The values of --format.
+const (
+	formatTable    = "table"
+	formatJSON     = "json"
+	formatBpftrace = "bpftrace"
+	formatBCC      = "bcc"
+	formatPerf     = "perf"
+	formatLibbpf   = "libbpf"
+)
+
+var formats = [...]string{formatTable, formatJSON, formatBpftrace, formatBCC, formatPerf,
+	formatLibbpf}
+
+// ofProcesses reports whether files that processes map are asked for.
+func (o *options) ofProcesses() bool { return len(o.pids) > 0 || o.allProcesses }
+
+// many reports whether files are asked for of which most may have nothing to
+// list.
+func (o *options) many() bool { return o.recursive || len(o.filesFrom) > 0 }
+
+func parseCommandLine(args []string) (*options, error) {
+	o := &options{}
+	var asJSON bool
+	var flags commandline.Flags
+	flags.List(o.addPattern, "e", "probe")
+	flags.List(o.addPID, "p", "pid")
+	flags.Switch(&o.allProcesses, "a", "all")
+	flags.Switch(&o.recursive, "r", "recursive")
+	flags.Func(o.addFilesFrom, "files-from")
+	flags.Switch(&o.verbose, "v", "verbose")
+	flags.Switch(&asJSON, "json")
+	flags.Text(&o.format, "format")
+	flags.Text(&o.debugFile, "debug-file")
+	flags.List(o.addNames, "names")
+	flags.Switch(&o.help, "h", "help")
+	flags.Switch(&o.version, "version")
+	flags.Switch(&o.man, "man")
+	flags.Func(o.setCompletion, "completion")
+	operands, err := flags.Parse(args)
+	if err != nil || o.help || o.version || o.man || o.completion != "" {
+		return o, err
+	}
+	if err := o.parseFormat(asJSON); err != nil {
+		return nil, err
+	}
+	if len(o.pids) > 0 && o.allProcesses {
+		return nil, errors.New("-p and -a exclude each other: -a means every process")
+	}
+	if o.ofProcesses() && o.many() {
+		return nil, errors.New("-p and -a list files of processes: -r and --files-from do not go with them")
+	}
+	return o, o.parseOperands(operands)
+}
+
+func (o *options) setCompletion(shell string) error {
+	o.completion = shell
+	return helptext.CheckShell(shell)
+}
+
+func (o *options) parseFormat(asJSON bool) error {
+	switch {
+	case asJSON && o.format != "" && o.format != formatJSON:
+		return fmt.Errorf("--json and --format %s exclude each other", o.format)
+	case asJSON:
+		o.format = formatJSON
+	case o.format == "":
+		o.format = formatTable
+	case !slices.Contains(formats[:], o.format):
+		return fmt.Errorf("--format %q: want one of %s", o.format, strings.Join(formats[:], ", "))
+	}
+	return nil
+}
+
+// parseOperands divides the other words into patterns, and files or libraries.
+func (o *options) parseOperands(words []string) error {
+	for _, word := range words {
+		switch {
+		case commandline.IsPattern(word, o.ofProcesses()):
+			for _, pattern := range commandline.Split(word) {
+				if err := o.addPattern(pattern); err != nil {
+					return err
+				}
+			}
+		case o.ofProcesses() && strings.Contains(word, "/") && !strings.HasPrefix(word, "/"):
+			return fmt.Errorf("%s: with -p and -a, a path is one as the process sees it, and starts with /", word)
+		default:
+			o.files = append(o.files, word)
+		}
+	}
+	switch {
+	case len(o.files) > 0 || len(o.filesFrom) > 0 || o.ofProcesses():
+		return nil
+	case len(words) > 0:
+		return fmt.Errorf("no file or library given, only patterns (%s); -a lists the files of all processes",
+			strings.Join(words, " "))
+	}
+	return errors.New("no file or library given; -p PID lists those of a process, -a those of all")
+}
+
+func (o *options) addPattern(s string) error {
+	p, err := elfnote.ParsePattern(s)
+	if err == nil {
+		o.patterns = append(o.patterns, p)
+	}
+	return err
+}
+
+func (o *options) addFilesFrom(file string) error {
+	o.filesFrom = append(o.filesFrom, file)
+	return nil
+}
+
+func (o *options) addNames(file string) error {
+	o.names = append(o.names, file)
+	return nil
+}
+
+func (o *options) addPID(s string) error {
+	pid, err := commandline.ParsePID(s)
+	if err == nil && !slices.Contains(o.pids, pid) {
+		o.pids = append(o.pids, pid)
+	}
+	return err
 }

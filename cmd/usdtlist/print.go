@@ -4,11 +4,18 @@ package main
 
 import (
 	"bufio"
+	"errors"
+	"fmt"
+	"slices"
 	"strconv"
+	"strings"
 
+	"github.com/gousdt/gousdt/argspec"
+	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/cut"
 	"github.com/gousdt/gousdt/internal/messages"
 	"github.com/gousdt/gousdt/internal/terminal"
+	"github.com/gousdt/gousdt/providers"
 )
 
 // newPrinter returns the printer for what the options ask.
@@ -44,4 +51,334 @@ func appendBlanks(b []byte, n int) []byte {
 		b = append(b, ' ')
 	}
 	return b
+}
+
+// tablePrinter prints a line for each probe, with the terms of readelf. Where a
+// site has no semaphore or no arguments, there is a dash: every line has all
+// columns.
+type tablePrinter struct {
+	out     *bufio.Writer
+	printed bool // a file before this one
+}
+
+// The columns before ARGUMENTS, which is last because it is of any length.
+const (
+	columnProvider = iota
+	columnName
+	columnSites
+	columnLocation
+	columnSemaphore
+	columns
+)
+
+var titles = [columns]string{"PROVIDER", "NAME", "SITES", "LOCATION", "SEMAPHORE"}
+
+func (t *tablePrinter) file(l *listing) (int, error) {
+	if len(l.probes) == 0 {
+		return 0, nil
+	}
+	if t.printed {
+		t.out.WriteByte('\n')
+	}
+	t.printed = true
+
+	var line []byte
+	if l.heading {
+		line = appendHeading(line, l)
+		t.out.Write(line)
+	}
+
+	var widths [columns]int
+	for i, title := range titles {
+		widths[i] = len(title)
+	}
+	var cell []byte
+	for i := range l.probes {
+		for column := range columns {
+			cell = appendCell(cell[:0], &l.probes[i], column)
+			widths[column] = max(widths[column], terminal.Columns(string(cell)))
+		}
+	}
+
+	line = line[:0]
+	for column, title := range titles {
+		line = appendColumn(line, []byte(title), widths[column], column)
+	}
+	t.out.Write(append(line, "ARGUMENTS\n"...))
+	for i := range l.probes {
+		line = line[:0]
+		for column := range columns {
+			cell = appendCell(cell[:0], &l.probes[i], column)
+			line = appendColumn(line, cell, widths[column], column)
+		}
+		line = appendArguments(line, &l.probes[i])
+		t.out.Write(append(line, '\n'))
+	}
+	return len(l.probes), nil
+}
+
+func (t *tablePrinter) failed(failure) {}
+func (t *tablePrinter) close()         {}
+
+// appendColumn appends a cell and the space up to the next one.
+func appendColumn(line, cell []byte, width, column int) []byte {
+	blanks := width - terminal.Columns(string(cell))
+	if column == columnSites { // a number: to the right
+		return append(append(appendBlanks(line, blanks), cell...), "  "...)
+	}
+	return appendBlanks(append(line, cell...), blanks+2)
+}
+
+func appendCell(cell []byte, p *elfnote.Probe, column int) []byte {
+	switch column {
+	case columnProvider:
+		return appendCut(cell, p.Provider, maxCell)
+	case columnName:
+		return appendCut(cell, p.Name, maxCell)
+	case columnSites:
+		return strconv.AppendInt(cell, int64(len(p.Sites)), 10)
+	case columnLocation:
+		return appendHex(cell, p.Sites[0].Location)
+	default:
+		if p.Sites[0].Semaphore == 0 {
+			return append(cell, '-')
+		}
+		return appendHex(cell, p.Sites[0].Semaphore)
+	}
+}
+
+// maxCell is how many bytes of a name are shown in a column, each line of which
+// is as wide as the longest name: those of untrusted files may have megabytes.
+const maxCell = 100
+
+// appendArguments appends the first site's argument string, and says how many
+// sites have another one.
+func appendArguments(line []byte, p *elfnote.Probe) []byte {
+	first := p.Sites[0].Arguments
+	if first == "" {
+		line = append(line, '-')
+	} else {
+		line = appendCut(line, first, maxText)
+	}
+	different := 0
+	for i := range p.Sites {
+		if p.Sites[i].Arguments != first {
+			different++
+		}
+	}
+	if different > 0 {
+		line = strconv.AppendInt(append(line, "  (differs at "...), int64(different), 10)
+		line = strconv.AppendInt(append(line, " of "...), int64(len(p.Sites)), 10)
+		line = append(line, " sites, see -v)"...)
+	}
+	return line
+}
+
+// detailsPrinter prints every site with its arguments decoded.
+type detailsPrinter struct {
+	out     *bufio.Writer
+	printed bool // a file before this one
+	line    []byte
+}
+
+func (d *detailsPrinter) file(l *listing) (int, error) {
+	if len(l.probes) == 0 {
+		return 0, nil
+	}
+	if d.printed {
+		d.out.WriteByte('\n')
+	}
+	d.printed = true
+
+	line := append(appendHeading(nil, l), "  "...)
+	line = append(line, machineName(l.elf)...)
+	line = append(append(line, ", "...), l.elf.Kind().String()...)
+	if id, err := l.elf.BuildID(); err == nil {
+		line = append(append(line, ", build ID "...), id...)
+	}
+	if !attachable(l.elf) {
+		line = append(line,
+			"\n  Nothing can be attached to this file: it has the probes, but not the code that runs."...)
+	}
+	d.out.Write(append(line, '\n'))
+
+	for i := range l.probes {
+		p := &l.probes[i]
+		d.line = appendCut(d.line[:0], p.Provider, maxText)
+		d.line = appendCut(append(d.line, ':'), p.Name, maxText)
+		d.line = append(d.line, '\n')
+		for j := range p.Sites {
+			d.appendSite(l, j, p)
+		}
+		d.out.Write(d.line)
+	}
+	return len(l.probes), nil
+}
+
+func (d *detailsPrinter) failed(failure) {}
+func (d *detailsPrinter) close()         {}
+
+func (d *detailsPrinter) appendSite(l *listing, number int, p *elfnote.Probe) {
+	site := &p.Sites[number]
+	line := append(d.line, "  "...)
+	if len(p.Sites) > 1 {
+		line = strconv.AppendInt(append(line, "site "...), int64(number+1), 10)
+		line = strconv.AppendInt(append(line, " of "...), int64(len(p.Sites)), 10)
+		line = append(line, ": "...)
+	}
+	line = appendHex(append(line, "Location: "...), site.Location)
+	if attachable(l.elf) {
+		line = appendHex(append(line, ", Offset: "...), site.Offset)
+	}
+	line = appendHex(append(line, ", Base: "...), site.Base)
+	line = append(line, ", Semaphore: "...)
+	if site.Semaphore == 0 {
+		line = append(line, "none"...)
+	} else {
+		line = appendHex(line, site.Semaphore)
+		if site.SemaphoreOffset != 0 {
+			line = appendHex(append(line, " (offset "...), site.SemaphoreOffset)
+			line = append(line, ')')
+		}
+	}
+	line = append(line, "\n  Arguments: "...)
+	if site.Arguments == "" {
+		line = append(line, "none"...)
+	} else {
+		line = appendCut(line, site.Arguments, maxText)
+	}
+	line = append(line, '\n')
+
+	args := l.args.decode(site)
+	probe := l.args.definition(site, len(args))
+	for i, arg := range args {
+		line = strconv.AppendInt(append(line, "    "...), int64(i), 10)
+		line = append(line, ": "...)
+		if probe != nil && probe.Arguments[i].Name != "" {
+			line = append(append(line, probe.Arguments[i].Name...), ": "...)
+		}
+		line = append(line, cut.Text(terminal.Clean(arg.String()), maxText)...)
+		line = append(line, '\n')
+	}
+	if l.args.definitions != nil && number == len(p.Sites)-1 {
+		if fires := l.args.definitions.Fires(p.Provider, p.Name); fires != "" {
+			line = append(append(append(line, "  Fires "...), fires...), '\n')
+		}
+	}
+	d.line = line
+}
+
+// appendHeading appends the lines above the probes of a file: which it is, and
+// whose.
+func appendHeading(line []byte, l *listing) []byte {
+	line = terminal.AppendEscaped(append(line, "File: "...), l.name())
+	m := l.mapped
+	if m == nil {
+		return append(line, '\n')
+	}
+	if m.deleted {
+		line = append(line, " (deleted)"...)
+	}
+	if len(m.users) == 0 {
+		line = append(line, " (not mapped)"...)
+	}
+	line = append(line, '\n')
+	if m.here != m.path {
+		line = append(terminal.AppendEscaped(append(line, "  Path here: "...), m.here), '\n')
+	}
+	if l.showUsers && len(m.users) > 0 {
+		line = append(append(append(line, "  Mapped by: "...), m.usersText()...), '\n')
+	}
+	return line
+}
+
+// usersText names the processes by what they run: "postgres 812 813, python3
+// 99". A process that sees the file at another path, or deleted, stands apart.
+func (m *mapped) usersText() string {
+	var programs []string
+	var pids [][]string
+	for i := range m.users {
+		u := &m.users[i]
+		program := terminal.Escape(u.process.Command)
+		if u.path != m.path || u.deleted != m.deleted {
+			path := terminal.Escape(u.path)
+			if u.deleted {
+				path += ", deleted"
+			}
+			program = fmt.Sprintf("%s (as %s)", program, path)
+		}
+		at := slices.Index(programs, program)
+		if at < 0 {
+			at = len(programs)
+			programs, pids = append(programs, program), append(pids, nil)
+		}
+		pids[at] = append(pids[at], strconv.Itoa(u.process.PID))
+	}
+	for i := range programs {
+		programs[i] += " " + strings.Join(pids[i], " ")
+	}
+	return strings.Join(programs, ", ")
+}
+
+// users adds the members about the processes that map a file.
+func (p *jsonPrinter) users(m *mapped) {
+	j := &p.json
+	j.Text("path", m.path)
+	j.Boolean("deleted", m.deleted)
+	j.Key("pids")
+	j.Begin('[')
+	for i := range m.users {
+		j.Int(int64(m.users[i].process.PID))
+	}
+	j.End(']')
+	j.Key("processes")
+	j.Begin('[')
+	for i := range m.users {
+		u := &m.users[i]
+		j.NewLine(2)
+		j.Begin('{')
+		j.Signed("pid", int64(u.process.PID))
+		j.Text("command", u.process.Command)
+		j.Text("path", u.path)
+		j.Boolean("deleted", u.deleted)
+		j.End('}')
+	}
+	j.End(']')
+}
+
+// arguments decodes the argument strings of one file.
+type arguments struct {
+	decoder     *argspec.Decoder
+	definitions *providers.Definitions // nil without names
+	buffer      []argspec.Arg
+
+	// missing is the last argument whose symbol is nowhere, or "".
+	missing string
+}
+
+func newArguments(file *elfnote.File, definitions *providers.Definitions) *arguments {
+	return &arguments{decoder: argspec.NewDecoder(file), definitions: definitions}
+}
+
+// definition returns what is known of a site's probe, or nil.
+func (a *arguments) definition(site *elfnote.Site, arguments int) *providers.Probe {
+	if a.definitions == nil {
+		return nil
+	}
+	probe, ok := a.definitions.Probe(site.Provider, site.Name, arguments)
+	if !ok {
+		return nil
+	}
+	return &probe
+}
+
+// decode returns a site's arguments, which are valid until the next call.
+func (a *arguments) decode(site *elfnote.Site) []argspec.Arg {
+	a.buffer = a.decoder.AppendDecode(a.buffer[:0], site.Location, site.Arguments)
+	for i := range a.buffer {
+		if arg := &a.buffer[i]; arg.Err != nil && errors.Is(arg.Err, elfnote.ErrSymbolNotFound) {
+			a.missing = arg.Raw
+		}
+	}
+	return a.buffer
 }

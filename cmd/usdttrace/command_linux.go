@@ -3,15 +3,22 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"runtime"
+	"slices"
+	"strconv"
 	"syscall"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/gousdt/gousdt/internal/uprobeevent"
+	"github.com/gousdt/gousdt/proc"
 )
 
 // command is a program that is run to be watched. It is traced (ptrace) as long
@@ -176,3 +183,92 @@ func (c *command) failure() string {
 	}
 	return ""
 }
+
+// leaveLinks has another process close the links and perf events of this one.
+// The kernel takes a tenth of a second for each perf event, and waits for what
+// other tools do, for which a process that ends would keep its shell waiting.
+// The other process is this program once more.
+//
+// Events that are defined in tracefs are not among them: they are few, and the
+// next tracer takes them for unused once this process has ended.
+func leaveLinks() {
+	entries, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		return
+	}
+	shared := uprobeevent.Descriptors()
+	heir := exec.Command("/proc/self/exe", holdLinks)
+	// So that no signal of the terminal is for it.
+	heir.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	for _, entry := range entries {
+		fd, err := strconv.Atoi(entry.Name())
+		if err != nil || slices.Contains(shared, fd) {
+			continue
+		}
+		if !isLink(fd) {
+			continue
+		}
+		// Another goroutine may be closing it, and the number be another
+		// file's.
+		copied, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
+		if err != nil {
+			break // what is left is closed here
+		}
+		if !isLink(copied) {
+			unix.Close(copied)
+			continue
+		}
+		heir.ExtraFiles = append(heir.ExtraFiles, os.NewFile(uintptr(copied), "link"))
+	}
+	if len(heir.ExtraFiles) > 0 {
+		_ = heir.Start() // or they are closed here
+	}
+}
+
+// holdUntilAlone returns when the process that has started this one has ended.
+// What it had open is then closed when this process ends.
+func holdUntilAlone() {
+	for parent := os.Getppid(); os.Getppid() == parent && parent != 1; {
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+// isLink reports whether a descriptor is of a BPF link or a perf event.
+func isLink(fd int) bool {
+	target, err := os.Readlink("/proc/self/fd/" + strconv.Itoa(fd))
+	if err != nil {
+		return false
+	}
+	switch target {
+	case "anon_inode:[perf_event]", "anon_inode:bpf_link", "anon_inode:bpf-link",
+		"anon_inode:[bpf_link]":
+		return true
+	}
+	return false
+}
+
+// watchExit returns a function that waits until a process has ended, or the
+// context has.
+func watchExit(pid int) (wait func(context.Context), err error) {
+	fd, err := unix.PidfdOpen(pid, 0) // Linux 5.3
+	switch {
+	case errors.Is(err, unix.ESRCH), errors.Is(err, unix.EINVAL):
+		// It has ended since it was checked.
+		return nil, fmt.Errorf("process %d: %w", pid, proc.ErrGone)
+	case err != nil:
+		return nil, fmt.Errorf("process %d: %w", pid, err)
+	}
+	return func(ctx context.Context) {
+		defer unix.Close(fd)
+		for ctx.Err() == nil {
+			ready, _ := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, exitPatience)
+			if ready > 0 {
+				return
+			}
+		}
+	}, nil
+}
+
+// exitPatience is how many milliseconds may pass until it is noticed that the
+// context has ended.
+const exitPatience = 100

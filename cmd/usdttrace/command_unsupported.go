@@ -4,7 +4,10 @@
 
 package main
 
-import "errors"
+import (
+	"context"
+	"errors"
+)
 
 // command is a program that is run to be watched, on Linux.
 type command struct {
@@ -23,3 +26,11 @@ func (c *command) finish() {}
 func (c *command) exitStatus() int { return 0 }
 
 func (c *command) failure() string { return "" }
+
+func leaveLinks() {}
+
+func holdUntilAlone() {}
+
+// Only Linux has eBPF: elsewhere, sessions cannot be opened.
+
+func watchExit(int) (func(context.Context), error) { return nil, errors.ErrUnsupported }

@@ -206,30 +206,19 @@ package main
 
 // From the flags to what is printed, for those who read the code:
 //
-//	flags.go              the command line
-//	run.go                one run, from its beginning to its end
-//	session.go              the trace.Session that the flags ask for,
-//	aggregations.go         and what it computes in the kernel
-//	attach_files.go       what is attached: files that are named,
-//	attach_processes.go     what processes map, as they come and go,
-//	attach_command.go       what a command runs,
-//	command_linux.go        which waits meanwhile
-//	watched.go            what is or was watched,
-//	not_watched.go          and what matched nothing or was skipped
-//	list.go               or what would be attached is listed (-l), by print_sites.go
-//	collect.go            events and rows are taken as they come, and
-//	print.go                printed:
-//	print_events.go           a line for each hit,
-//	print_spans.go            or for each call,
-//	normalize.go              of keys that --normalize made equal,
-//	print_rows.go             a table of what hits come to,
-//	print_columns.go            with columns of values,
-//	print_histogram.go        or distributions,
-//	print_json.go             or all as JSON
-//	stacks.go             where stacks come from
-//	profile.go            the stacks of --pprof, --folded and --flamegraph, from
-//	                      rows or from events:
-//	profile_samples.go      the stacks of events, counted
-//	ending.go             what ends the tracing, and with which error
-//	summary.go            what it all came to, with costs.go
-//	output_file.go        where that goes with --output and --pprof
+//	flags.go        the command line (help.go: what -h says)
+//	main.go         one run: the trace.Session that the flags ask for, from its
+//	                beginning to its end; events and rows as they come
+//	target.go       what is attached to: files that are named
+//	follow.go       what processes map as they come and go, what a command runs
+//	command_*.go    which waits until it is attached
+//	list.go         what would be attached (-l), and the pairs (--pairs)
+//	events.go       a line for each hit
+//	spans.go        a line for each call
+//	tables.go       what hits come to: rows, columns, distributions
+//	stacks.go       stacks, and the profiles made of them
+//	json.go         all of it as JSON
+//	chrometrace.go  or as a trace for Perfetto
+//	summary.go      what it all came to, what was lost and what it cost
+//	hints.go        errors, and what matched nothing, in the words of the user
+//	ending.go       what ends the tracing, and with which error

@@ -12,6 +12,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/gousdt/gousdt/internal/messages"
+	"github.com/gousdt/gousdt/internal/uprobeevent"
 	"github.com/gousdt/gousdt/trace"
 )
 
@@ -185,4 +187,25 @@ func (t *tracer) where() string {
 		return fmt.Sprintf("process %d", t.options.pid)
 	}
 	return "any process"
+}
+
+// cleanUp removes what tracers that were killed have left in tracefs, and
+// returns the exit status. What programs do by themselves, when they attach
+// next, can so be done before.
+func cleanUp(m *messages.Messages, stdout *os.File) int {
+	removed, err := uprobeevent.Remove()
+	for _, name := range removed {
+		if _, err := fmt.Fprintf(stdout, "removed %s/%s\n", uprobeevent.Group, name); err != nil {
+			m.Warn("writing the output: %v", err)
+			return exitError
+		}
+	}
+	switch {
+	case err != nil:
+		m.Warn("--cleanup: %v", err)
+		return exitError
+	case len(removed) == 0:
+		return exitNothing
+	}
+	return exitWatched
 }

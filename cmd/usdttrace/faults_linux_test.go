@@ -79,7 +79,7 @@ func TestOutputThatFails(t *testing.T) {
 	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
 	qt.Assert(t, qt.IsNil(err))
 	defer full.Close()
-	for _, flags := range [][]string{nil, {"--json"}, {"--csv"},
+	for _, flags := range [][]string{nil, {"--json"},
 		{"--count", "--interval", "0.02"}} {
 		args := append(flags, "-p", decimal(process.PID), "gousdt_test:counted")
 		r := startPrepared(t, func(cmd *exec.Cmd) { cmd.Stdout = full }, args...)

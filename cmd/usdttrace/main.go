@@ -3,14 +3,28 @@
 package main
 
 import (
+	"cmp"
+	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
 	"syscall"
+	"time"
 
+	"github.com/cilium/ebpf/rlimit"
+
+	"github.com/gousdt/gousdt/container"
 	"github.com/gousdt/gousdt/internal/commandline"
 	"github.com/gousdt/gousdt/internal/helptext"
 	"github.com/gousdt/gousdt/internal/messages"
+	"github.com/gousdt/gousdt/internal/tracee"
+	"github.com/gousdt/gousdt/stack"
+	"github.com/gousdt/gousdt/trace"
 )
 
 // Exit statuses.
@@ -85,4 +99,461 @@ func run(args []string, stdout, stderr *os.File) int {
 		return exitError
 	}
 	return t.status
+}
+
+// tracer is one run of the command.
+type tracer struct {
+	options  *options
+	messages *messages.Messages
+	stdout   *os.File
+	out      *messages.Writer // stdout, or the file of --output
+
+	session    *trace.Session
+	containers *container.Cgroups // nil where nobody asks for containers
+	printer    printer
+	targets    *targets
+	follower   *follower         // nil for files without a process
+	command    *command          // nil without -c
+	stacks     *stack.Symbolizer // nil where no stacks are asked for
+	samples    *samples          // nil where no profile is made from events
+	profiles   []*profileFile    // what stacks are written to
+	file       *outputFile       // nil without --output
+	costs      costs
+	asked      []*aggregation
+
+	ctx    context.Context // ends when the tracing is to end
+	end    context.CancelFunc
+	from   int64         // CLOCK_MONOTONIC at the start, 0 with -c
+	until  atomic.Int64  // that of the end, 0 before it
+	ended  chan struct{} // closed when everything is detached
+	watch  sync.WaitGroup
+	events atomic.Uint64
+	weight atomic.Uint64 // how many hits the events stand for
+	start  time.Time     // when everything was attached: with -c, before the command went on
+	took   time.Duration // from start to the end
+	before losses        // at the start
+	lost   losses        // from start to the end
+	status int           // of the command, if it ended by itself
+	failed atomic.Bool   // something that was asked for could not be watched
+}
+
+// errReported means that nothing can be watched, and that messages have said
+// why.
+var errReported = errors.New("nothing could be watched")
+
+// errEnded means that the user ended the tracing before it had begun.
+var errEnded = errors.New("interrupted")
+
+// trace is the run, from the beginning to the end.
+func (t *tracer) trace() (err error) {
+	o := t.options
+	t.targets = newTargets(o)
+	defer t.targets.close()
+	// Errors in processes and files come before missing privileges.
+	if o.pid != 0 {
+		if err := tracee.Check(o.pid); err != nil {
+			return err
+		}
+	}
+	if o.command == nil {
+		if err := t.targets.find(o.files, o.pid); err != nil {
+			return err
+		}
+	}
+	defer t.abandonProfiles()
+	if err := t.openProfiles(); err != nil {
+		return err
+	}
+	t.out = messages.NewWriter(t.stdout)
+	if path := cmp.Or(o.outputFile, o.chromeTrace); path != "" {
+		if t.file, err = createFile(path); err != nil {
+			flag := "output"
+			if o.chromeTrace != "" {
+				flag = "chrome-trace"
+			}
+			return fmt.Errorf("--%s: %w", flag, err)
+		}
+		defer t.file.abandon()
+		t.out = messages.NewWriter(t.file)
+	}
+	t.printer = newPrinter(t)
+	if o.list || o.listPairs {
+		return t.list()
+	}
+	if err := t.open(); err != nil {
+		return err
+	}
+	defer func() {
+		// After an error it is not detached yet, which takes its time.
+		defer t.messages.During("detaching")()
+		t.session.Close()
+		if t.containers != nil {
+			t.containers.Close()
+		}
+	}()
+	if o.eventStacks() || o.profiles() || o.byStack() {
+		t.stacks = stack.NewSymbolizer(nil)
+		defer t.stacks.Close()
+		if o.fromEvents() {
+			t.samples = t.newSamples()
+			for _, a := range t.asked {
+				if a.aggregator == nil {
+					a.rows = t.samples.rows
+				}
+			}
+		}
+	}
+
+	t.ctx, t.end = context.WithCancel(context.Background())
+	t.ended = make(chan struct{})
+	t.out.OnError(t.end)
+	defer t.handleSignals()()
+	defer func() {
+		t.end()
+		t.watch.Wait()
+		if t.follower != nil {
+			t.follower.close()
+		}
+		if t.command != nil {
+			t.command.finish()
+		}
+		e := t.out.Flush()
+		if t.file != nil {
+			e = errors.Join(e, t.file.Close())
+		}
+		if e != nil && err == nil {
+			err = fmt.Errorf("writing the output: %w", e)
+		}
+	}()
+	if err := t.begin(); err != nil {
+		return err
+	}
+	t.warnArguments()
+	if t.file != nil {
+		t.file.replace()
+	}
+	t.watchEnd()
+	if err := t.collect(); err != nil {
+		return err
+	}
+	<-t.ended
+	if err := t.report(); err != nil {
+		return err
+	}
+	return t.verdict()
+}
+
+// begin attaches, and starts the command if there is one.
+func (t *tracer) begin() error {
+	o := t.options
+	switch {
+	case o.command != nil:
+		return t.beginCommand()
+	case len(o.files) > 0:
+		if err := t.attachFiles(); err != nil {
+			return err
+		}
+		if o.pid != 0 {
+			if err := t.endWith(o.pid); err != nil {
+				return err
+			}
+		}
+		if t.stacks != nil && (o.pid == 0 || o.follow) {
+			if err := t.follow(); err != nil { // for what the processes have mapped
+				return err
+			}
+		}
+	case o.pid != 0:
+		if err := t.followProcess(); err != nil {
+			return err
+		}
+	default:
+		if err := t.follow(); err != nil {
+			return err
+		}
+	}
+	if err := t.startMeasuring(); err != nil {
+		return err
+	}
+	t.noteBegun()
+	return nil
+}
+
+// noteBegun says that from now on nothing is missed.
+func (t *tracer) noteBegun() {
+	sites, files := t.targets.watched()
+	if !t.options.quiet {
+		t.noteRelatives()
+	}
+	switch {
+	case sites == 0:
+		t.messages.Note("no process has a matching probe yet; those that come are watched (Ctrl-C ends)")
+	case files == 1:
+		t.messages.Note("watching %s (Ctrl-C ends)", plural(sites, "site"))
+	default:
+		t.messages.Note("watching %s in %s (Ctrl-C ends)", plural(sites, "site"),
+			plural(files, "file"))
+	}
+}
+
+// warnFailed reports an error while the rest goes on.
+func (t *tracer) warnFailed(err error) {
+	t.failed.Store(true)
+	t.messages.WarnOf("failures: "+messages.Cause(err), "%s", explain(err))
+}
+
+// plural returns "1 site", "2 sites".
+func plural(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}
+
+// open makes the session.
+func (t *tracer) open() error {
+	// Needed before 5.11. Later kernels do without it, and so a sandbox that
+	// denies it does not matter there.
+	memlock := rlimit.RemoveMemlock()
+	o := t.options
+	var err error
+	t.asked = o.aggregations()
+	opts := &trace.SessionOptions{
+		Mode: o.mode, Filter: o.filter(), Spans: o.spans, RingSize: o.buffer, Statistics: o.stats,
+		StartStacks: o.starts,
+		ReuseEvents: true, // each is printed, or added to a sample, before the next comes
+	}
+	if opts.Definitions, err = commandline.Definitions(o.names, t.messages.Warn); err != nil {
+		return err
+	}
+	t.targets.definitions = opts.Definitions
+	if opts.Definitions != nil && !o.aggregates() {
+		opts.Texts = maxKnownText
+	}
+	for _, c := range o.captures {
+		opts.Captures = append(opts.Captures, c.Capture)
+	}
+	if o.eventStacks() || o.fromEvents() {
+		opts.StackDepth = maxStack
+	} else {
+		opts.Delay = delay
+	}
+	for _, a := range t.asked {
+		if a.aggregator != nil {
+			opts.Aggregators = append(opts.Aggregators, a.aggregator)
+		}
+	}
+	opts.NoEvents = o.aggregates() && !o.fromEvents()
+	if o.chromeTrace != "" && o.latency != nil {
+		opts.Spans = append(opts.Spans, *o.latency)
+	}
+	if o.follow {
+		opts.Family = o.pid
+	}
+	opts.ShareRing = o.all
+	opts.SampleEvery, opts.SampleRate = o.every, o.rate
+	if o.unwind > 0 {
+		opts.StackCopy = o.unwind
+		if opts.RingSize == 0 {
+			opts.RingSize = unwindBuffer
+		}
+	}
+	byContainer, ofContainer := slices.Contains(o.by, "container"), o.comparesContainers(opts)
+	if byContainer || ofContainer || o.json && !o.aggregates() {
+		switch t.containers, err = container.Watch(""); {
+		case err != nil && byContainer:
+			return fmt.Errorf("--by container: %w", err)
+		case err != nil && ofContainer:
+			return fmt.Errorf("--where: %w", err)
+		case err == nil && t.containers.Err() != nil && (byContainer || ofContainer):
+			t.messages.Warn("containers that end soon may have no name: %v", t.containers.Err())
+		}
+		opts.Containers, opts.CgroupIDs = t.containers, o.json && t.containers != nil &&
+			!o.aggregates()
+	}
+	if t.session, err = trace.New(opts); err != nil {
+		// Who merely lacks the privilege is told so by the session.
+		if memlock != nil && !errors.Is(memlock, os.ErrPermission) {
+			t.messages.Warn("cannot lift the limit on locked memory, which Linux before 5.11 needs "+
+				"(raise it by ulimit -l, or let prlimit64 through): %v", memlock)
+		}
+		return t.named(err)
+	}
+	return nil
+}
+
+// comparesContainers reports whether --where is about containers: without them
+// it cannot be made. A text with that word, such as the name of a thread, can.
+func (o *options) comparesContainers(opts *trace.SessionOptions) bool {
+	return strings.Contains(o.where, "container") && opts.Validate() != nil
+}
+
+// delay is what nobody sees, and spares the traced program waking this one up
+// at each hit. With stacks, there is none: the process has to be there while
+// its addresses are named.
+const delay = 20 * time.Millisecond
+
+// collect prints events and rows until everything is detached, and what has
+// been sent by then.
+func (t *tracer) collect() error {
+	defer t.end()
+	switch {
+	case !t.options.aggregates():
+		return t.collectEvents(t.printer.event)
+	case t.samples == nil:
+		return t.collectRows()
+	}
+	done := make(chan error, 1)
+	go func() {
+		defer t.end() // if it fails
+		done <- t.collectEvents(func(e *trace.Event) { t.samples.add(e, t.stackOf(e)) })
+	}()
+	err := t.collectRows()
+	t.end()
+	return errors.Join(err, <-done)
+}
+
+// collectEvents takes events until everything is detached.
+func (t *tracer) collectEvents(take func(*trace.Event)) error {
+	warned, missing := false, uint64(0)
+	// It ends when everything is detached and read.
+	for event, err := range t.session.Events(context.Background()) {
+		if err != nil {
+			// Not before: the variable is an allocation.
+			var lost *trace.LostError
+			if !errors.As(err, &lost) {
+				return err
+			}
+			missing += lost.Events
+			if !warned && missing > t.before.Events { // others came while sites were attached
+				warned = true
+				advice := "--buffer, --where and --count"
+				if t.options.unwind > 0 {
+					advice = "--unwind fp, --buffer and --where"
+				}
+				t.messages.Warn("events are being lost, because the ring buffer is full (see %s)",
+					advice)
+			}
+			continue
+		}
+		if t.isOutside(event) {
+			continue
+		}
+		n := t.events.Add(1)
+		t.weight.Add(event.Weight)
+		take(event)
+		if t.out.Err() != nil || n == uint64(t.options.maxEvents) {
+			return nil
+		}
+	}
+	return nil
+}
+
+func (t *tracer) collectRows() error {
+	var ticks <-chan time.Time
+	if t.options.interval > 0 {
+		ticker := time.NewTicker(t.options.interval)
+		defer ticker.Stop()
+		ticks = ticker.C
+	}
+	for {
+		select {
+		case <-ticks:
+			if err := t.printRows(); err != nil {
+				return err
+			}
+			if t.out.Err() != nil {
+				return nil
+			}
+		case <-t.ended:
+			return nil
+		}
+	}
+}
+
+// startMeasuring forgets what has come while sites were attached, one after the
+// other: rates would be too high, and probes could not be compared. A command
+// has not gone on before all of them were.
+func (t *tracer) startMeasuring() error {
+	if !t.start.IsZero() {
+		return nil
+	}
+	t.before = t.askLosses()
+	t.start, t.from = time.Now(), monotonic()
+	// Each begins anew when its Take is called, which then waits for the
+	// kernel, for 50 ms on a busy machine: all together begin now.
+	var wait sync.WaitGroup
+	errs := make([]error, len(t.asked))
+	for i, a := range t.asked {
+		if a.aggregator != nil {
+			wait.Go(func() { _, errs[i] = a.aggregator.Take() })
+		}
+	}
+	wait.Wait()
+	return errors.Join(append(errs, t.before.err)...)
+}
+
+// printRows prints what hits have come to: with --interval, since the last
+// call.
+func (t *tracer) printRows() error {
+	for _, a := range t.asked {
+		if !a.printed() {
+			continue
+		}
+		snapshot, err := t.read(a)
+		if err != nil {
+			return err
+		}
+		if t.stacks != nil {
+			t.stacks.Refresh()
+		}
+		if t.options.interval == 0 || len(snapshot.Rows) > 0 || snapshot.Other.Count > 0 {
+			snapshot = t.mergeStacks(snapshot)
+			t.sortRows(a, snapshot)
+			if t.options.top > 0 {
+				snapshot = snapshot.Top(t.options.top)
+			}
+			t.printer.rows(a, snapshot)
+		}
+	}
+	return nil
+}
+
+// read returns what hits have come to: with --interval, since the last call.
+func (t *tracer) read(a *aggregation) (*trace.Snapshot, error) {
+	anew := t.options.interval > 0 && a.printed()
+	if !anew {
+		a.hits, a.others, a.overflow = 0, 0, 0
+	}
+	var snapshot *trace.Snapshot
+	var err error
+	switch {
+	case a.rows != nil:
+		snapshot = a.rows.snapshot(anew)
+	case anew:
+		snapshot, err = a.aggregator.Take()
+	default:
+		snapshot, err = a.aggregator.Snapshot()
+	}
+	if err != nil {
+		return nil, err
+	}
+	for i := range snapshot.Rows {
+		a.hits += snapshot.Rows[i].Count
+	}
+	a.hits += snapshot.Other.Count
+	a.others += snapshot.Other.Count
+	a.overflow += snapshot.Overflow
+	if (t.command != nil || a.rows != nil) && t.start.After(snapshot.Start) {
+		snapshot.Start = t.start
+	}
+	select {
+	case <-t.ended:
+		// A row at an interval may have been printed while all was detached.
+		if end := t.start.Add(t.took); snapshot.Time.After(end) && end.After(snapshot.Start) {
+			snapshot.Time = end
+		}
+	default:
+	}
+	return snapshot, nil
 }

@@ -3,14 +3,24 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
+	"sync"
+	"time"
 
+	"github.com/gousdt/gousdt/internal/cut"
 	"github.com/gousdt/gousdt/internal/elffile"
 	"github.com/gousdt/gousdt/internal/unwind"
+	"github.com/gousdt/gousdt/stack"
 	"github.com/gousdt/gousdt/trace"
 )
 
@@ -143,4 +153,397 @@ func (t *tracer) warnFramePointers(a *trace.Attachment) {
 	t.messages.WarnOf("files without frame pointers",
 		"stacks are found by frame pointers, which %s seems to have been built without: "+
 			"what follows the innermost function may be missing or wrong (%s)", a.Path(), advice)
+}
+
+// maxStackRows bounds the rows that are kept, each of which takes a kilobyte or
+// two.
+const maxStackRows = 1 << 17
+
+// stackRows are the rows of --by stack where events bring the stacks: what the
+// kernel has of aggregations by keys that it knows.
+type stackRows struct {
+	tracer *tracer
+
+	mu    sync.Mutex
+	since time.Time
+	rows  []*trace.Row
+	of    map[string]*trace.Row
+	lost  uint64 // hits for which there was no room
+}
+
+// add adds an event, with the value that is to be added up if there is one.
+func (s *stackRows) add(e *trace.Event, stack []uint64, value trace.Value) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	row := s.row(e, stack)
+	if row == nil {
+		s.lost += e.Weight
+		return
+	}
+	row.Count += e.Weight
+	if !value.IsPresent() {
+		return
+	}
+	product := value.Uint() * e.Weight
+	if !row.Sum.IsPresent() {
+		row.Min, row.Max = value, value
+	} else {
+		product += row.Sum.Uint()
+		if less(value, row.Min) {
+			row.Min = value
+		}
+		if less(row.Max, value) {
+			row.Max = value
+		}
+	}
+	row.Sum = trace.ValueOf(product)
+	if value.Kind() == trace.Signed {
+		row.Sum = trace.ValueOf(int64(product))
+	}
+}
+
+// row returns the row of an event, nil if there is no room for another one.
+func (s *stackRows) row(e *trace.Event, stack []uint64) *trace.Row {
+	by := s.tracer.options.by
+	key := []byte(s.tracer.stacks.Key(e.PID, stack))
+	for _, name := range by {
+		if name != "stack" {
+			key = fmt.Appendf(key, "/%q", label(e, name))
+		}
+	}
+	if known := s.of[string(key)]; known != nil {
+		return known
+	}
+	if len(s.rows) == maxStackRows {
+		return nil
+	}
+	row := &trace.Row{Stack: slices.Clone(stack)}
+	for _, name := range by {
+		row.Keys = append(row.Keys, keyOf(e, name))
+	}
+	if s.of == nil {
+		s.of = make(map[string]*trace.Row)
+	}
+	s.of[string(key)] = row
+	s.rows = append(s.rows, row)
+	return row
+}
+
+// keyOf returns the value of a key for an event, as a row has it.
+func keyOf(e *trace.Event, by string) trace.Value {
+	switch by {
+	case "stack", "pid":
+		return trace.ValueOf(uint64(e.PID))
+	case "tid":
+		return trace.ValueOf(uint64(e.TID))
+	case "cpu":
+		return trace.ValueOf(uint64(e.CPU))
+	}
+	if n, ok := argumentNumber(by); ok && n < len(e.Args) {
+		return e.Args[n]
+	}
+	return trace.ValueOf(label(e, by))
+}
+
+// less compares two values of the same argument.
+func less(a, b trace.Value) bool {
+	if a.Kind() == trace.Signed || b.Kind() == trace.Signed {
+		return a.Int() < b.Int()
+	}
+	return a.Uint() < b.Uint()
+}
+
+// snapshot returns the rows as the kernel's are returned: copies, the largest
+// first. Then it forgets them if they are to begin anew.
+func (s *stackRows) snapshot(anew bool) *trace.Snapshot {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := &trace.Snapshot{Start: s.since, Time: time.Now(), By: s.tracer.options.by,
+		Other: trace.Row{Count: s.lost}}
+	for _, row := range s.rows {
+		all.Rows = append(all.Rows, *row)
+	}
+	slices.SortStableFunc(all.Rows,
+		func(a, b trace.Row) int { return cmp.Compare(b.Count, a.Count) })
+	if anew {
+		s.since, s.rows, s.of, s.lost = all.Time, nil, nil, 0
+	}
+	return all
+}
+
+// profileFile is a file that stacks are written to.
+type profileFile struct {
+	flag, path string
+	write      func(*stack.Profile, io.Writer) error
+	use        string // what to do with it
+	file       *outputFile
+}
+
+// profileFiles returns the files that are asked for.
+func (o *options) profileFiles() []*profileFile {
+	var files []*profileFile
+	add := func(flag, path, use string, write func(*stack.Profile, io.Writer) error) {
+		if path != "" {
+			files = append(files, &profileFile{flag: flag, path: path, use: use, write: write})
+		}
+	}
+	add("pprof", o.pprofFile, "go tool pprof "+o.pprofFile, (*stack.Profile).Write)
+	add("folded", o.foldedFile, "for tools that draw flame graphs", (*stack.Profile).WriteFolded)
+	add("flamegraph", o.flamegraphFile, "open it in a browser", func(p *stack.Profile, w io.Writer) error {
+		return p.WriteFlameGraph(w, o.profileTitle())
+	})
+	return files
+}
+
+// profiles reports whether stacks are written to files.
+func (o *options) profiles() bool { return len(o.profileFiles()) > 0 }
+
+// profileTitle says what the stacks are of.
+func (o *options) profileTitle() string {
+	var words []string
+	switch {
+	case o.latency != nil:
+		words = append(words, o.latencyTitle())
+	default:
+		for _, p := range o.patterns {
+			words = append(words, p.String())
+		}
+	}
+	if o.sum != "" {
+		words = append([]string{"sum of " + o.sum + " of"}, words...)
+	}
+	for _, file := range o.files {
+		words = append(words, filepath.Base(file))
+	}
+	if o.pid != 0 {
+		words = append(words, fmt.Sprintf("process %d", o.pid))
+	}
+	title := strings.Join(words, " ")
+	switch {
+	case o.every > 1:
+		title += fmt.Sprintf(", from one hit in %d", o.every)
+	case o.rate > 0:
+		title += fmt.Sprintf(", from %d hits a second on each processor", o.rate)
+	}
+	return title
+}
+
+// openProfiles opens the files: a wrong path is an error before anything is
+// watched.
+func (t *tracer) openProfiles() (err error) {
+	t.profiles = t.options.profileFiles()
+	for _, p := range t.profiles {
+		if p.file, err = createFile(p.path); err != nil {
+			return fmt.Errorf("--%s: %w", p.flag, err)
+		}
+	}
+	return nil
+}
+
+// abandonProfiles closes the files, and removes those that are not written.
+func (t *tracer) abandonProfiles() {
+	for _, p := range t.profiles {
+		if p.file != nil {
+			p.file.abandon()
+		}
+	}
+}
+
+// newProfile returns a profile of hits, and of what is added up beside them
+// unless that is nil.
+func (t *tracer) newProfile(sum *stack.ValueType) *stack.Profile {
+	types := []stack.ValueType{{Type: "hits", Unit: "count"}}
+	if sum != nil {
+		types = append(types, *sum)
+	}
+	p := stack.NewProfile(t.stacks, types...)
+	p.ByProcess = slices.Contains(t.options.by, "pid")
+	return p
+}
+
+// profileOf returns the profile of rows that the kernel has counted.
+func (t *tracer) profileOf(a *aggregation, s *trace.Snapshot) *stack.Profile {
+	var sum *stack.ValueType
+	switch {
+	case a.duration:
+		sum = &stack.ValueType{Type: "latency", Unit: "nanoseconds"}
+	case a.Sum:
+		sum = &stack.ValueType{Type: a.Value, Unit: "count"}
+	}
+	t.stacks.Refresh()
+	p := t.newProfile(sum)
+	for i := range s.Rows {
+		row := &s.Rows[i]
+		pid, _ := stackOf(s, row)
+		labels := make(map[string]string)
+		for n, key := range row.Keys {
+			if s.By[n] != "stack" {
+				labels[s.By[n]] = cut.Text(key.String(), maxText)
+			}
+		}
+		p.Add(context.Background(), pid, row.Stack,
+			[]int64{int64(row.Count), profileSum(row.Sum)}, labels)
+	}
+	if other := &s.Other; other.Count > 0 { // of more stacks than --max-keys
+		p.Add(context.Background(), 0, nil, []int64{int64(other.Count), profileSum(other.Sum)},
+			map[string]string{"stack": otherRow})
+	}
+	return p
+}
+
+// profileSum returns a sum as profiles have numbers: the greatest one instead
+// of what is greater.
+func profileSum(sum trace.Value) int64 {
+	switch f := sum.Float(); {
+	case sum.Kind() != trace.Signed && f >= math.MaxInt64:
+		return math.MaxInt64
+	case sum.Kind() == trace.Float && f <= math.MinInt64:
+		return math.MinInt64
+	case sum.Kind() == trace.Float:
+		return int64(f)
+	}
+	return sum.Int()
+}
+
+// writeProfiles writes a profile to the files.
+func (t *tracer) writeProfiles(p *stack.Profile) error {
+	if t.options.samples() {
+		p.Period, p.PeriodType = t.samples.period(), stack.ValueType{Type: "hits", Unit: "count"}
+	}
+	p.Start, p.Duration = t.start, t.took
+	for _, f := range t.profiles {
+		if err := f.file.write(func(file *os.File) error { return f.write(p, file) }); err != nil {
+			return fmt.Errorf("%s: %w", f.path, err)
+		}
+		t.messages.Note("wrote %s to %s (%s)", plural(p.Len(), "stack"), f.path, f.use)
+	}
+	return nil
+}
+
+// samples are the stacks of events, counted.
+type samples struct {
+	by      []string
+	sum     int            // the argument to add up, -1 for none
+	profile *stack.Profile // nil if no file is to be written
+	rows    *stackRows     // nil if no rows are to be printed
+
+	unreadable   uint64 // hits without the value that is to be added up
+	events, hits uint64 // and how many hits these stand for
+}
+
+// needsKernel returns the flag for which stacks cannot be counted from events,
+// "" if they can.
+func (o *options) needsKernel() string {
+	switch _, isArgument := argumentNumber(o.sum); {
+	case o.latency != nil:
+		return "--latency"
+	case o.byStack() && o.hist != "":
+		return "--hist"
+	case o.sum != "" && !isArgument:
+		return "--sum of more than an argument"
+	}
+	for _, by := range o.by {
+		if _, ok := argumentNumber(by); !ok && !slices.Contains([]string{"stack", "comm", "pid",
+			"tid", "cpu", "probe"}, by) {
+			return "--by " + by
+		}
+	}
+	return ""
+}
+
+// fromEvents reports whether stacks are counted here, from events: to unwind
+// them, or because not all hits are to be taken.
+func (o *options) fromEvents() bool {
+	return (o.profiles() || o.byStack()) && o.needsKernel() == "" && (o.unwind > 0 || o.samples())
+}
+
+// samples reports whether some of the hits are taken for all.
+func (o *options) samples() bool { return o.every > 1 || o.rate > 0 }
+
+// argumentNumber returns N of "argN".
+func argumentNumber(term string) (int, bool) {
+	digits, ok := strings.CutPrefix(term, "arg")
+	n, err := strconv.ParseUint(digits, 10, 8)
+	return int(n), ok && err == nil
+}
+
+func (t *tracer) newSamples() *samples {
+	o := t.options
+	s := &samples{sum: -1}
+	var sum *stack.ValueType
+	if n, ok := argumentNumber(o.sum); ok {
+		s.sum = n
+		sum = &stack.ValueType{Type: o.sum, Unit: "count"}
+	}
+	for _, by := range o.by {
+		if by != "stack" && !slices.Contains(s.by, by) {
+			s.by = append(s.by, by)
+		}
+	}
+	if o.profiles() {
+		s.profile = t.newProfile(sum)
+	}
+	if o.byStack() {
+		s.rows = &stackRows{tracer: t}
+	}
+	return s
+}
+
+// add adds an event.
+func (s *samples) add(e *trace.Event, stack []uint64) {
+	s.events++
+	s.hits += e.Weight
+	values := []int64{int64(e.Weight)}
+	var value trace.Value
+	if s.sum >= 0 {
+		if s.sum >= len(e.Args) || !isInteger(e.Args[s.sum]) {
+			s.unreadable += e.Weight
+			return
+		}
+		value = e.Args[s.sum]
+		values = append(values, value.Int()*int64(e.Weight))
+	}
+	if s.rows != nil {
+		s.rows.add(e, stack, value)
+	}
+	if s.profile == nil {
+		return
+	}
+	labels := make(map[string]string)
+	for _, by := range s.by {
+		labels[by] = label(e, by)
+	}
+	s.profile.Add(context.Background(), e.PID, stack, values, labels)
+}
+
+func isInteger(v trace.Value) bool {
+	return v.Kind() == trace.Unsigned || v.Kind() == trace.Signed
+}
+
+// period returns how many hits an event stands for, on average.
+func (s *samples) period() int64 {
+	if s.events == 0 {
+		return 1
+	}
+	return int64((s.hits + s.events/2) / s.events)
+}
+
+// label returns the value of a key for an event.
+func label(e *trace.Event, by string) string {
+	switch by {
+	case "comm":
+		return e.Command
+	case "pid":
+		return fmt.Sprint(e.PID)
+	case "tid":
+		return fmt.Sprint(e.TID)
+	case "cpu":
+		return fmt.Sprint(e.CPU)
+	case "probe":
+		return probeName(e.Site)
+	}
+	if n, ok := argumentNumber(by); ok && n < len(e.Args) {
+		return e.Args[n].String()
+	}
+	return "?"
 }

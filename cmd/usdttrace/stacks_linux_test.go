@@ -3,7 +3,6 @@
 package main
 
 import (
-	"encoding/csv"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -172,33 +171,4 @@ func TestChromeTrace(t *testing.T) {
 	qt.Check(t, qt.Equals(events[0].Name, "gousdt_test:three"))
 	qt.Check(t, qt.IsTrue(events[0].Duration > 0))
 	qt.Check(t, qt.Equals(events[0].Args["arg0"], any(-2e9)))
-}
-
-func TestCSV(t *testing.T) {
-	p := startTarget(t, "target-pie")
-	records := func(r result) (all [][]string) {
-		reader := csv.NewReader(strings.NewReader(r.stdout))
-		reader.FieldsPerRecord = -1
-		all, err := reader.ReadAll()
-		qt.Assert(t, qt.IsNil(err))
-		return all
-	}
-	r := watching(t, "--csv", "--str", "1", p.path, "gousdt_test:three")
-	p.Fire("three", 2)
-	events := records(r.interrupt())
-	qt.Assert(t, qt.HasLen(events, 3))
-	qt.Check(t, qt.DeepEquals(events[0], []string{"time", "pid", "tid", "command", "cpu", "probe",
-		"arg0", "arg1", "arg2"}))
-	qt.Check(t, qt.DeepEquals(events[2][3:4], []string{"target-pie"}))
-	qt.Check(t, qt.DeepEquals(events[2][5:7], []string{"gousdt_test:three", "-2000000000"}))
-
-	r = watching(t, "--csv", "--count", "--sum", "arg0", "--by", "comm,pid", p.path,
-		"gousdt_test:three")
-	p.Fire("three", 2)
-	rows := records(r.interrupt())
-	qt.Assert(t, qt.HasLen(rows, 4))
-	qt.Check(t,
-		qt.DeepEquals(rows[0], []string{"aggregation", "start", "time", "comm", "pid", "count"}))
-	qt.Check(t, qt.DeepEquals(rows[1][3:], []string{"target-pie", decimal(p.PID), "2"}))
-	qt.Check(t, qt.DeepEquals(rows[3][5:8], []string{"2", "-4000000000", "-2e+09"}))
 }

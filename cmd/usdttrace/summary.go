@@ -3,11 +3,19 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
 	"time"
+
+	"github.com/cilium/ebpf"
 
 	"github.com/gousdt/gousdt/stack"
 	"github.com/gousdt/gousdt/trace"
+	"github.com/gousdt/gousdt/usdt"
 )
 
 // maxOwnerLosses is of how many is said that their events were lost.
@@ -149,4 +157,134 @@ func (s *summary) text() string {
 		text += s.costs.text()
 	}
 	return text
+}
+
+// losses is what was lost up to a moment.
+type losses struct {
+	trace.Losses
+	owners []trace.OwnerLoss // whose events were lost, the most first
+	err    error             // why it is not known
+}
+
+// askLosses asks what has been lost so far.
+func (t *tracer) askLosses() losses {
+	l, err := t.session.Losses()
+	if err != nil {
+		return losses{err: err}
+	}
+	owners, err := t.session.LossesByOwner()
+	return losses{l, owners, err}
+}
+
+// since returns what was lost after an earlier moment. What comes while sites
+// are attached, or detached, is not measured, and so nothing of it is lost.
+func (l losses) since(before losses) losses {
+	less := func(n *uint64, by uint64) { *n -= min(*n, by) }
+	less(&l.Events, before.Events)
+	less(&l.Unreadable, before.Unreadable)
+	less(&l.Starts, before.Starts)
+	less(&l.NotSampled, before.NotSampled)
+	less(&l.Replaced, before.Replaced)
+	less(&l.Unmatched, before.Unmatched)
+
+	earlier := make(map[trace.OwnerLoss]uint64, len(before.owners))
+	for _, loss := range before.owners {
+		earlier[ownerOf(loss)] = loss.Events
+	}
+	var owners []trace.OwnerLoss
+	for _, loss := range l.owners {
+		if less(&loss.Events, earlier[ownerOf(loss)]); loss.Events > 0 {
+			owners = append(owners, loss)
+		}
+	}
+	slices.SortStableFunc(owners,
+		func(a, b trace.OwnerLoss) int { return cmp.Compare(b.Events, a.Events) })
+	l.owners = owners
+	return l
+}
+
+func ownerOf(loss trace.OwnerLoss) trace.OwnerLoss {
+	loss.Events = 0
+	return loss
+}
+
+// costs is what the tracing itself has cost. The kernel knows it of programs
+// that are attached, so it has to be asked before any is detached.
+type costs struct {
+	mu       sync.Mutex
+	programs map[ebpf.ProgramID]trace.ProgramStats
+	maps     uint64           // memory of all maps, in bytes
+	watch    *usdt.WatchStats // nil if no processes are followed
+}
+
+// ask asks the kernel, if costs are of interest.
+func (c *costs) ask(t *tracer) {
+	if !t.options.stats {
+		return
+	}
+	stats, err := t.session.Stats()
+	if err != nil {
+		t.warnFailed(err)
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.programs == nil {
+		c.programs = make(map[ebpf.ProgramID]trace.ProgramStats)
+	}
+	for _, p := range stats.Programs {
+		c.programs[p.ID] = p
+	}
+	c.maps = stats.MapMemory
+	if t.follower != nil && t.follower.watch != nil {
+		watch := t.follower.watch.Stats()
+		c.watch = &watch
+	}
+}
+
+// all returns the programs in the order in which they were loaded.
+func (c *costs) all() []trace.ProgramStats {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var all []trace.ProgramStats
+	for _, id := range slices.Sorted(maps.Keys(c.programs)) {
+		all = append(all, c.programs[id])
+	}
+	return all
+}
+
+// memory returns what programs and maps take in the kernel, in bytes.
+func (c *costs) memory() (programs, maps uint64) {
+	for _, p := range c.all() {
+		programs += p.Memory
+	}
+	return programs, c.maps
+}
+
+// perRun returns how long a program runs, on average, in nanoseconds.
+func perRun(p *trace.ProgramStats) float64 {
+	if p.Runs == 0 {
+		return 0
+	}
+	return float64(p.Time/time.Nanosecond) / float64(p.Runs)
+}
+
+// text returns the costs as human-readable text.
+func (c *costs) text() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%-15s  %10s  %8s  %8s  %12s\n", "PROGRAM", "RUNS", "NS/RUN", "MISSED",
+		"INSTRUCTIONS")
+	for _, p := range c.all() {
+		fmt.Fprintf(&b, "%-15s  %10d  %8.0f  %8d  %12d\n", p.Name, p.Runs, perRun(&p), p.Missed,
+			p.Instructions)
+	}
+	programs, maps := c.memory()
+	fmt.Fprintf(&b, "memory in the kernel: programs %d kB, maps %d kB\n", (programs+1023)/1024,
+		(maps+1023)/1024)
+	if w := c.watch; w != nil {
+		fmt.Fprintf(&b,
+			"of --limits: %d sites and %d descriptors in use; not attached: %d over a limit, %d that wait for their turn\n",
+			w.Sites, w.Descriptors, w.OverLimit, w.Waiting)
+	}
+	return b.String()
 }

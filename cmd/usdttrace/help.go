@@ -2,6 +2,11 @@
 
 package main
 
+import (
+	"github.com/gousdt/gousdt/internal/helptext"
+	"github.com/gousdt/gousdt/internal/probenames"
+)
+
 const usage = `Usage: usdttrace [FLAGS] [-p PID [-f] | -a | -c COMMAND] [FILE|LIBRARY...] PATTERN...
        usdttrace [FLAGS] [FILE|LIBRARY...] PATTERN... -- COMMAND [ARGUMENT...]
 
@@ -124,8 +129,6 @@ Output
   -o, --output FILE     print into FILE: the command of -c may use standard output
       --json            print an object on each line; go doc
                         github.com/gousdt/gousdt/cmd/usdttrace explains them
-      --csv             print comma-separated values, with a line of names wherever the
-                        columns are others than before
   -q, --quiet           on standard error, print only warnings and errors
       --stats           say what the tracing itself costs for each hit, and how much
                         of --limits is in use
@@ -154,3 +157,21 @@ Examples
   usdttrace --pprof stacks.pb.gz 'libstdcxx:throw' -- ./server --port 80
   usdttrace -p 1234 --count --by comm,probe 'hotspot:*'
 `
+
+// completer completes the command's words.
+func completer() *helptext.Completer {
+	numbers := []string{"pid", "tid", "uid", "gid", "cpu", "cgroup", "cookie", "arg0", "arg1",
+		"arg2", "arg3"}
+	keys := append([]string{
+		"comm", "probe", "provider", "site", "container", "stack", "str(arg0)", "str(arg1)",
+	}, numbers...)
+	return probenames.Completer(usage, map[string][]string{
+		"KEY":         keys,
+		"TERM":        numbers,
+		"TERM[=TERM]": numbers,
+		"HOW":         {unwindDWARF, unwindFP},
+		"MODE":        {"multi", "single", "single-ip"},
+		"DIALECT":     {"sql", "mysql"},
+		"COLUMN":      {"count", "average", "p50", "p90", "p99", "max", "total"},
+	})
+}

@@ -2,6 +2,11 @@
 
 package main
 
+import (
+	"github.com/gousdt/gousdt/internal/helptext"
+	"github.com/gousdt/gousdt/internal/probenames"
+)
+
 const usage = `Usage: usdtlist [FLAGS] FILE|LIBRARY... [PATTERN...]
        usdtlist [FLAGS] -r DIRECTORY... [PATTERN...]
        usdtlist [FLAGS] -p PID [FILE|LIBRARY...] [PATTERN...]
@@ -89,3 +94,8 @@ Examples
   $ usdtlist -p 812 'postgresql:query__*'
   $ sudo usdtlist -a libstdc++.so.6
 `
+
+// completer completes the command's words.
+func completer() *helptext.Completer {
+	return probenames.Completer(usage, map[string][]string{"FORMAT": formats[:]})
+}

@@ -1,0 +1,335 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package main
+
+import (
+	"errors"
+	"io"
+	"math"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/cut"
+	"github.com/gousdt/gousdt/internal/symbolname"
+	"github.com/gousdt/gousdt/internal/terminal"
+	"github.com/gousdt/gousdt/providers"
+	"github.com/gousdt/gousdt/stack"
+	"github.com/gousdt/gousdt/trace"
+	"github.com/gousdt/gousdt/usdt"
+)
+
+// style is how parts of the text are coloured: not at all, or by the escape
+// sequences that all terminals know.
+type style struct {
+	header, time, probe, arg, bar, reset string
+}
+
+func newStyle(colours bool) style {
+	if !colours {
+		return style{}
+	}
+	return style{
+		header: "\x1b[1m", time: "\x1b[2m", probe: "\x1b[36m", arg: "\x1b[2m", bar: "\x1b[32m",
+		reset: "\x1b[0m",
+	}
+}
+
+// textPrinter prints human-readable text.
+type textPrinter struct {
+	tracer *tracer
+	out    io.Writer
+	style  style
+
+	line     []byte
+	begun    bool
+	probe    int // width of the column
+	rendered map[*trace.Site]string
+	second   int64  // for which clock was rendered
+	clock    []byte // HH:MM:SS
+}
+
+const (
+	commandWidth = 15 // what the kernel keeps of a name
+	numberWidth  = 7  // of a PID: Linux has up to 4,194,304
+	maxRendered  = 1 << 16
+)
+
+func (p *textPrinter) event(e *trace.Event) {
+	if e.Start != nil {
+		p.span(e)
+		return
+	}
+	b := p.line[:0]
+	if !p.begun {
+		p.begun = true
+		b = p.header(b)
+	}
+	b = append(b, p.style.time...)
+	b = p.appendTime(b, e.Time)
+	b = append(b, p.style.reset...)
+	b = append(b, "  "...)
+	b = appendRight(b, e.PID)
+	b = append(b, "  "...)
+	b = appendRight(b, e.TID)
+	b = append(b, "  "...)
+	start := len(b)
+	b = terminal.AppendEscaped(b, e.Command)
+	b = pad(b, commandWidth-terminal.Columns(string(b[start:])))
+	b = append(b, "  "...)
+	b = append(b, p.style.probe...)
+	name := p.probeName(e.Site)
+	b = append(b, name...)
+	b = append(b, p.style.reset...)
+	if len(e.Args) > 0 {
+		b = pad(b, p.probe-terminal.Columns(name))
+		b = append(b, ' ')
+	}
+	b = p.arguments(b, e, func(int) bool { return true })
+	b = p.framesOf(append(b, '\n'), e)
+	p.line = b
+	p.out.Write(b) // the output keeps the error
+}
+
+func (p *textPrinter) header(b []byte) []byte {
+	p.rendered = make(map[*trace.Site]string)
+	p.probe = max(len("PROBE"), p.tracer.targets.probeWidth())
+	b = append(b, p.style.header...)
+	b = append(b, "TIME             "...)
+	b = append(b, "    PID      TID  COMMAND          "...)
+	b = append(b, "PROBE"...)
+	b = pad(b, p.probe-len("PROBE"))
+	b = append(b, "  ARGS"...)
+	b = append(b, p.style.reset...)
+	return append(b, '\n')
+}
+
+// probeName returns the name as it may be printed.
+func (p *textPrinter) probeName(site *trace.Site) string {
+	if name, ok := p.rendered[site]; ok {
+		return name
+	}
+	if len(p.rendered) == maxRendered {
+		clear(p.rendered) // of attachments that are no more
+	}
+	name := terminal.Escape(probeName(site))
+	p.rendered[site] = name
+	return name
+}
+
+// appendTime appends the wall clock's time, down to the microsecond.
+func (p *textPrinter) appendTime(b []byte, t time.Time) []byte {
+	if second := t.Unix(); p.clock == nil || second != p.second {
+		p.second = second
+		p.clock = t.AppendFormat(p.clock[:0], "15:04:05")
+	}
+	b = append(append(b, p.clock...), '.')
+	micros := t.Nanosecond() / 1000
+	for unit := 100_000; unit > 0; unit /= 10 {
+		b = append(b, byte('0'+micros/unit%10))
+	}
+	return b
+}
+
+// appendRight appends a number, flush right.
+func appendRight(b []byte, n int) []byte {
+	var digits [20]byte
+	text := strconv.AppendInt(digits[:0], int64(n), 10)
+	return append(pad(b, numberWidth-len(text)), text...)
+}
+
+// pad appends blanks.
+func pad(b []byte, n int) []byte {
+	for ; n > 0; n-- {
+		b = append(b, ' ')
+	}
+	return b
+}
+
+// appendFrame appends a line for a function on a stack.
+func appendFrame(b []byte, f *stack.Frame) []byte {
+	b = append(b, "    "...)
+	switch {
+	case f.Function != "":
+		b = terminal.AppendEscaped(b, symbolname.Readable(f.Function))
+		b = append(b, "+0x"...)
+		b = strconv.AppendUint(b, f.Offset, 16)
+	default:
+		b = append(b, "0x"...)
+		b = strconv.AppendUint(b, f.Address, 16)
+	}
+	if f.File != "" {
+		b = append(b, " ("...)
+		b = terminal.AppendEscaped(b, f.File)
+		if f.Function == "" {
+			b = append(b, "+0x"...)
+			b = strconv.AppendUint(b, f.FileOffset, 16)
+		}
+		b = append(b, ')')
+	}
+	return append(b, '\n')
+}
+
+// printer prints the output, as text or as JSON. The output keeps the errors of
+// writing.
+type printer interface {
+	sites(file string, sel *usdt.Selection)
+	pairs(file string, pairs []elfnote.Pair)
+	event(*trace.Event)
+	rows(*aggregation, *trace.Snapshot)
+	summary(*summary)
+}
+
+func newPrinter(t *tracer) printer {
+	if t.options.chromeTrace != "" {
+		return &tracePrinter{tracer: t, out: t.out}
+	}
+	onTerminal := t.file == nil && terminal.IsTerminal(t.stdout)
+	if t.options.json {
+		return &jsonPrinter{tracer: t, out: t.out}
+	}
+	return &textPrinter{tracer: t, out: t.out, style: newStyle(onTerminal &&
+		os.Getenv("NO_COLOR") == "")}
+}
+
+// argumentOf returns what is known of an argument of a site, or nil.
+func argumentOf(site *trace.Site, i int) *providers.Argument {
+	if probe := site.Definition(); probe != nil {
+		return &probe.Arguments[i]
+	}
+	return nil
+}
+
+func appendArgumentName(b []byte, definition *providers.Argument, i int) []byte {
+	if definition != nil && definition.Name != "" {
+		return append(b, definition.Name...)
+	}
+	return strconv.AppendInt(append(b, "arg"...), int64(i), 10)
+}
+
+// appendArgument appends a value: of a pointer the address, of an enumeration
+// the name with the number.
+func appendArgument(b []byte, v *trace.Value, definition *providers.Argument) []byte {
+	if definition != nil && v.IsPresent() && v.Kind() != trace.Bytes {
+		if data, _ := v.Data(); data == nil && !definition.IsText &&
+			strings.HasSuffix(definition.Type, "*") {
+			return strconv.AppendUint(append(b, "0x"...), v.Uint(), 16)
+		}
+		if name := definition.ValueName(v.Int()); name != "" {
+			b = append(append(b, name...), '(')
+			return append(v.AppendTo(b), ')')
+		}
+	}
+	return v.AppendTo(b)
+}
+
+// isShownLength reports whether an argument is nothing but the length of a text
+// that is shown.
+func isShownLength(e *trace.Event, i int) bool {
+	probe := e.Site.Definition()
+	if probe == nil {
+		return false
+	}
+	for j := range probe.Arguments {
+		if probe.Arguments[j].Length == i {
+			data, _ := e.Args[j].Data()
+			return data != nil
+		}
+	}
+	return false
+}
+
+// probeName returns PROVIDER:NAME of a site, cut.
+func probeName(site *trace.Site) string {
+	return cutName(site.Provider) + ":" + cutName(site.Name)
+}
+
+func cutName(s string) string { return cut.Name(s) }
+
+// formatDuration returns a time in nanoseconds with three digits and the unit
+// that suits it: "512ns", "1.02us".
+func formatDuration(ns float64) string {
+	units := []struct {
+		name string
+		size float64
+	}{{"ns", 1}, {"us", 1e3}, {"ms", 1e6}, {"s", 1e9}}
+	n := 0
+	for n+1 < len(units) && math.Abs(ns) >= units[n+1].size {
+		n++
+	}
+	return formatNumber(ns/units[n].size, 3) + units[n].name
+}
+
+// formatAverage returns a number with four digits, or all that stand before the
+// point.
+func formatAverage(x float64) string { return formatNumber(x, 4) }
+
+// leastRated is the shortest time that a rate is shown of: a command that ends
+// after some microseconds has not passed its probes a million times a second.
+const leastRated = 10 * time.Millisecond
+
+// formatRate returns how many hits there were in a second, or "-".
+func formatRate(count uint64, took time.Duration) string {
+	if took < leastRated {
+		return "-"
+	}
+	return formatAverage(float64(count)/took.Seconds()) + "/s"
+}
+
+// formatNumber returns a number with so many digits, or all that stand before
+// the point.
+func formatNumber(x float64, digits int) string {
+	if x == math.Trunc(x) {
+		return strconv.FormatFloat(x, 'f', 0, 64)
+	}
+	before := 1 // digits before the point, once it is rounded
+	for limit := 10 - 5*math.Pow10(-digits+1); math.Abs(x) >= limit &&
+		before < digits; limit *= 10 {
+		before++
+	}
+	return strconv.FormatFloat(x, 'f', digits-before, 64)
+}
+
+// outputFile is a file that is to be written. It is opened at the beginning,
+// when a wrong path is an error that costs nothing, and keeps its contents
+// until there is something to write.
+type outputFile struct {
+	*os.File
+	created bool // it was not there before
+}
+
+func createFile(path string) (*outputFile, error) {
+	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
+	if err == nil {
+		return &outputFile{file, true}, nil
+	}
+	if !errors.Is(err, os.ErrExist) {
+		return nil, err
+	}
+	if file, err = os.OpenFile(path, os.O_WRONLY|os.O_CREATE, 0o666); err != nil {
+		return nil, err
+	}
+	return &outputFile{file, false}, nil
+}
+
+// replace deletes what the file contains: now there is something to write.
+func (f *outputFile) replace() {
+	f.created = false
+	_ = f.Truncate(0) // a pipe or a terminal has no size
+}
+
+// write replaces what the file contains, and closes it.
+func (f *outputFile) write(write func(*os.File) error) error {
+	f.replace()
+	return errors.Join(write(f.File), f.Close())
+}
+
+// abandon closes the file. One that was created and is not written is removed.
+func (f *outputFile) abandon() {
+	f.Close() // once more if it has been written
+	if f.created {
+		os.Remove(f.Name())
+	}
+}

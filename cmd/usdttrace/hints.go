@@ -1,0 +1,407 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package main
+
+import (
+	"bytes"
+	"debug/elf"
+	"errors"
+	"fmt"
+	"os"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/abandon"
+	"github.com/gousdt/gousdt/internal/messages"
+	"github.com/gousdt/gousdt/proc"
+	"github.com/gousdt/gousdt/trace"
+	"github.com/gousdt/gousdt/usdt"
+)
+
+// explain returns the text of an error as it is printed. For a missing
+// privilege it names that, and says how to run the command.
+func explain(err error) string {
+	var denied *usdt.PermissionError
+	var filtered *trace.FilteredError
+	switch {
+	case errors.As(err, &denied):
+		return fmt.Sprintf("not permitted (%s): %s", denied.Op, advice(denied.Err))
+	case errors.As(err, &filtered):
+		return filtered.Error()
+	}
+	text := err.Error()
+	var full *usdt.LimitError
+	if errors.As(err, &full) {
+		for limit, option := range limitOptions {
+			if option == full.Option {
+				flag := *full
+				flag.Option = "--limits " + limit + "="
+				text = strings.Replace(text, full.Error(), flag.Error(), 1)
+			}
+		}
+	}
+	return text
+}
+
+// named returns an error about an option of the session as one about the flag
+// that sets it.
+func (t *tracer) named(err error) error {
+	var option *trace.OptionError
+	if !errors.As(err, &option) {
+		return err
+	}
+	flag := map[string]string{"Filter": "where", "RingSize": "buffer", "StackCopy": "unwind",
+		"SampleEvery": "every", "SampleRate": "rate"}[option.Field]
+	switch option.Field {
+	case "Captures":
+		flag = "str"
+		if option.Index >= 0 {
+			flag = t.options.captures[option.Index].flag()
+		}
+	case "Spans":
+		return fmt.Errorf("--match: %w", option.Err) // all else of them has been checked
+	case "Aggregators":
+		asked := slices.DeleteFunc(slices.Clone(t.asked),
+			func(a *aggregation) bool { return a.aggregator == nil })
+		flag = asked[option.Index].kind
+	}
+	// An aggregator has fields, and so has a latency.
+	for depth := 1; errors.As(option.Err, &option); depth++ {
+		switch {
+		case depth == 1 && option.Field == "By":
+			flag = "by"
+		case depth == 2:
+			flag = "match"
+		}
+	}
+	if flag == "" {
+		return err
+	}
+	return fmt.Errorf("--%s: %w", flag, option.Err)
+}
+
+// Numbers of capabilities, from linux/capability.h.
+const (
+	capSysAdmin = 21
+	capPerfmon  = 38
+	capBPF      = 39
+)
+
+// advice says which capability is missing.
+func advice(cause error) string {
+	status, _ := os.ReadFile("/proc/self/status") // if that fails, all are missing
+	have := effectiveCapabilities(status)
+	switch missing := missingCapabilities(have); len(missing) {
+	case 0:
+		if have&(1<<capSysAdmin) == 0 {
+			return fmt.Sprintf("%v, although CAP_BPF and CAP_PERFMON are there: --stats needs CAP_SYS_ADMIN, and so does "+
+				"attaching by perf events (kernels since July 2025 without uprobe_multi links, and before Linux 5.8); run it "+
+				"as root, for example with sudo", cause)
+		}
+		return fmt.Sprintf("%v, although CAP_SYS_ADMIN is there: by the rules of a container, or a kernel in lockdown mode", cause)
+	case 1:
+		return missing[0] + " is missing; run it as root, for example with sudo"
+	default:
+		return strings.Join(missing, " and ") +
+			" are missing; run it as root, for example with sudo"
+	}
+}
+
+// effectiveCapabilities reads the line CapEff of /proc/PID/status.
+func effectiveCapabilities(status []byte) uint64 {
+	_, after, _ := bytes.Cut(status, []byte("\nCapEff:"))
+	line, _, _ := bytes.Cut(after, []byte{'\n'})
+	set, _ := strconv.ParseUint(string(bytes.TrimSpace(line)), 16, 64)
+	return set
+}
+
+func missingCapabilities(have uint64) (missing []string) {
+	if have&(1<<capSysAdmin) != 0 {
+		return nil // it contains them
+	}
+	if have&(1<<capBPF) == 0 {
+		missing = append(missing, "CAP_BPF")
+	}
+	if have&(1<<capPerfmon) == 0 {
+		missing = append(missing, "CAP_PERFMON")
+	}
+	return missing
+}
+
+// nothing says that no probe matches any of the patterns.
+func (t *targets) nothing(patterns []elfnote.Pattern, where string) error {
+	var texts []string
+	for _, p := range patterns {
+		texts = append(texts, p.String())
+	}
+	text := "no probe matches " + strings.Join(texts, " or ")
+	if t.options.everyProbe {
+		text = "no probes"
+	}
+	if where != "" {
+		text += " in " + where
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(t.nearest) > 0 {
+		text += " (nearest: " + strings.Join(t.nearest, ", ") + ")"
+	}
+	return errors.New(text)
+}
+
+// maxNearest is how many names are suggested.
+const maxNearest = 3
+
+// near keeps the names of probes that an error gives as spelled most like the
+// patterns.
+func (t *targets) near(err error) {
+	var notFound *usdt.NotFoundError
+	if !errors.As(err, &notFound) {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, probe := range notFound.Nearest {
+		if len(t.nearest) < maxNearest && !slices.Contains(t.nearest, probe) {
+			t.nearest = append(t.nearest, probe)
+		}
+	}
+}
+
+// addNearest keeps the names of a file's probes that are spelled most like the
+// patterns, if none matches.
+func (t *targets) addNearest(file *elfnote.File, patterns []elfnote.Pattern) {
+	sel, err := usdt.Select(usdt.Target{ELF: file}, nil, patterns...)
+	if err == nil {
+		sel.Close()
+	}
+	t.near(err)
+}
+
+// addNearest keeps the names of probes that nearly match in the files of a
+// process.
+func (t *tracer) addNearest(pid int) {
+	abandon.One(t.ctx, nearestPatience, func() {
+		cache := proc.NewCache(nil)
+		files, _ := proc.NewFS("").Files(pid) // what cannot be read has no names to offer
+		for _, m := range files {
+			if file, ok, err := cache.Acquire(m); err == nil && ok {
+				t.targets.addNearest(file.ELF(), t.options.patterns)
+				file.Release()
+			}
+		}
+	}, nil)
+}
+
+// nearestPatience is how long the files of a process may have one wait.
+const nearestPatience = 500 * time.Millisecond
+
+// warnSkipped names the sites of a file that match but are not watched.
+func (t *tracer) warnSkipped(a interface {
+	Skipped() ([]*usdt.SiteError, int)
+}, file string) {
+	skipped, count := a.Skipped()
+	for _, site := range skipped {
+		var note *elfnote.NoteError
+		if errors.As(site.Err, &note) { // which names the probe
+			t.messages.WarnOf("skipped sites", "%s: skipped %v", file, note)
+			continue
+		}
+		t.messages.WarnOf("skipped sites", "%s: skipped probe %s:%s at %#x: %v",
+			file, site.Provider, site.Name, site.Location, site.Err)
+	}
+	t.messages.More("skipped sites", count-len(skipped))
+}
+
+func (t *tracer) warnUnmatched() {
+	for _, p := range t.targets.unmatched() {
+		t.messages.Warn("no probe matches %s", p)
+	}
+}
+
+// warnLeftOut says what could not be read of a process. That is an error if the
+// process was asked for: among all processes some can never be read. What has
+// changed while it was read is read again: among all processes some have always
+// just begun, or are about to end.
+func (t *tracer) warnLeftOut(err error, isAskedFor bool) {
+	switch {
+	case isAskedFor:
+		t.warnFailed(err)
+	case !errors.Is(err, proc.ErrChanged):
+		t.messages.WarnOf("left out: "+messages.Cause(err), "left out: %v", err)
+	}
+}
+
+// matchingFiles returns the paths of files that a process maps and that have
+// matching probes, as the process sees them.
+func (t *targets) matchingFiles(pid int) (paths []string) {
+	watcher := proc.NewWatcher(&proc.WatcherOptions{Handler: func(changes *proc.Changes) {
+		for _, pair := range changes.Appeared {
+			paths = append(paths, pair.Path)
+		}
+	}}, t.options.patterns...)
+	defer watcher.Close()
+	_ = watcher.Sync(pid) // what cannot be read has no names to offer
+	return paths
+}
+
+var argumentName = regexp.MustCompile(`\barg(\d+)\b`)
+
+// term is a key, or a value that is aggregated.
+type term struct{ flag, text string }
+
+func (t term) String() string { return t.flag + " " + t.text }
+
+func (o *options) terms() (all []term) {
+	for _, by := range o.by {
+		all = append(all, term{"--by", by})
+	}
+	for _, value := range []term{{"--sum", o.sum}, {"--hist", o.hist}} {
+		if value.text != "" {
+			all = append(all, value)
+		}
+	}
+	return all
+}
+
+// checkArguments fails if none of the files that are named has an argument that
+// is to be shown, to be added up or to be a key. Single sites without it are
+// left out.
+func (t *tracer) checkArguments() error {
+	if len(t.targets.selections) == 0 {
+		return nil
+	}
+	o := t.options
+	for _, term := range o.terms() {
+		for _, name := range argumentName.FindAllStringSubmatch(term.text, -1) {
+			n, err := strconv.Atoi(name[1])
+			if err == nil {
+				err = t.targets.missing(n)
+			}
+			if err != nil {
+				return fmt.Errorf("%s: %w", term, err)
+			}
+		}
+	}
+	for _, c := range o.captures {
+		if c.number < 0 {
+			continue // it has a name
+		}
+		if err := t.targets.missing(c.number); err != nil {
+			return fmt.Errorf("--%s %d: %w", c.flag(), c.number, err)
+		}
+		if err := t.targets.noPointer(c.number); err != nil {
+			t.messages.Warn("--%s %d: %v", c.flag(), c.number, err)
+		}
+	}
+	return nil
+}
+
+// noPointer returns an error if an argument has the size of a pointer at no
+// site of the files that are named: nothing would be shown of what it points
+// to.
+func (t *targets) noPointer(n int) (err error) {
+	for _, sel := range t.selections {
+		pointer := 8
+		if sel.File().Header().Class == elf.ELFCLASS32 {
+			pointer = 4
+		}
+		for _, site := range sel.Sites() {
+			switch {
+			case n >= len(site.Args):
+			case site.Args[n].Size == pointer && !site.Args[n].Float:
+				return nil
+			default:
+				err = fmt.Errorf("arg%d of %s:%s is no pointer: %s", n, cutName(site.Provider),
+					cutName(site.Name), argumentType(&site.Args[n]))
+			}
+		}
+	}
+	return err
+}
+
+// missing returns why an argument is available at no site of the files that are
+// named, nil if it is at one.
+func (t *targets) missing(n int) error {
+	err := fmt.Errorf("no site has arg%d", n)
+	for _, sel := range t.selections {
+		for _, site := range sel.Sites() {
+			switch {
+			case n >= len(site.Args):
+			case site.Args[n].ReadableOn(sel.KernelMachine()):
+				return nil
+			case site.Args[n].Err != nil:
+				err = fmt.Errorf("arg%d of %s:%s is not available: %w", n, cutName(site.Provider),
+					cutName(site.Name), site.Args[n].Err)
+			default:
+				err = fmt.Errorf("arg%d of %s:%s is no number: %s", n, cutName(site.Provider),
+					cutName(site.Name), site.Args[n])
+			}
+		}
+	}
+	return err
+}
+
+// addLacking keeps why a site lacks an argument of a term, unless another site
+// has it.
+func (t *targets) addLacking(site *trace.Site) {
+	for _, term := range t.options.terms() {
+		if err, known := t.lacking[term]; !known || err != nil {
+			t.lacking[term] = term.lackingAt(site)
+		}
+	}
+}
+
+var word = regexp.MustCompile(`\w+`)
+
+// lackingAt returns why an argument that the term names is not available at a
+// site, nil if all are.
+func (t term) lackingAt(site *trace.Site) error {
+	for _, name := range word.FindAllString(t.text, -1) {
+		n, isNumber := argumentNumber(name)
+		for i := range site.Args {
+			if !isNumber && site.ArgumentName(i) == name {
+				n, isNumber = i, true
+			}
+		}
+		switch {
+		case !isNumber: // another word, or a name that the probe does not have
+		case n >= len(site.Args):
+			return fmt.Errorf("no site has %s", name)
+		case site.Args[n].Err != nil:
+			return fmt.Errorf("%s of %s:%s is not available: %w", name, cutName(site.Provider),
+				cutName(site.Name), site.Args[n].Err)
+		}
+	}
+	return nil
+}
+
+// lack returns what addLacking has kept for a term.
+func (t *targets) lack(of term) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.lacking[of]
+}
+
+// warnArguments names the arguments that are to be shown or aggregated but that
+// no site of what processes have mapped so far has.
+func (t *tracer) warnArguments() {
+	sites, _ := t.targets.watched()
+	if sites == 0 || len(t.targets.selections) > 0 {
+		return
+	}
+	for _, term := range t.options.terms() {
+		if err := t.targets.lack(term); err != nil {
+			t.messages.Warn("%s: %v", term, err)
+		}
+	}
+	for _, c := range t.options.captures {
+		if c.number >= 0 && c.number >= t.targets.mostArguments() {
+			t.messages.Warn("--%s %d: no site has %s", c.flag(), c.number, c.Arg)
+		}
+	}
+}

@@ -1,0 +1,598 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/DataDog/go-sqllexer"
+
+	"github.com/gousdt/gousdt/internal/cut"
+	"github.com/gousdt/gousdt/internal/terminal"
+	"github.com/gousdt/gousdt/trace"
+)
+
+// The kinds of aggregation, as JSON names them.
+const (
+	kindCount   = "count"
+	kindSum     = "sum"
+	kindHist    = "hist"
+	kindLatency = "latency"
+	kindProfile = "profile" // written into a file of its own
+)
+
+// defaultMaxKeys is that of package trace, which messages name.
+const defaultMaxKeys = 16_384
+
+// aggregation is something that hits come to, computed in the kernel.
+type aggregation struct {
+	trace.Aggregation
+	aggregator *trace.Aggregator // nil if the rows are made of events
+	rows       *stackRows
+	kind       string
+	title      string
+	duration   bool // the values are nanoseconds
+	drawn      bool // each row is a histogram
+
+	// What has been read so far: all hits, those of keys that have no row, and
+	// those of them that found no room in the kernel.
+	hits, others, overflow uint64
+}
+
+// aggregations returns what is asked for, in the order in which it is printed.
+func (o *options) aggregations() []*aggregation {
+	var all []*aggregation
+	values := trace.Aggregation{
+		Probes:    o.patterns,
+		By:        o.by,
+		Histogram: &trace.Histogram{},
+		Sum:       true,
+		Min:       true,
+		Max:       true,
+		MaxKeys:   o.maxKeys,
+		Normalize: o.normalize,
+	}
+	drawn := values
+	if o.linear != nil {
+		drawn.Histogram, drawn.Min, drawn.Max = o.linear, false, false
+	}
+	if o.count {
+		a := &aggregation{kind: kindCount, title: "count", Aggregation: trace.Aggregation{
+			Probes: o.patterns, By: o.by, MaxKeys: o.maxKeys, Normalize: o.normalize,
+		}}
+		if len(a.By) == 0 {
+			a.By = []string{"probe"}
+		}
+		all = append(all, a)
+	}
+	if o.sum != "" {
+		a := &aggregation{kind: kindSum, title: "sum of " + o.sum, Aggregation: values}
+		a.Value = o.sum
+		all = append(all, a)
+	}
+	if o.hist != "" {
+		a := &aggregation{kind: kindHist, title: "distribution of " + o.hist, Aggregation: drawn,
+			drawn: true}
+		a.Value = o.hist
+		all = append(all, a)
+	}
+	if o.latency != nil && o.chromeTrace == "" {
+		a := &aggregation{
+			kind: kindLatency, title: o.latencyTitle(), duration: true,
+			Aggregation: drawn, drawn: len(o.by) == 0 || o.linear != nil,
+		}
+		a.Latency = o.latency
+		all = append(all, a)
+	}
+	if o.profiles() && !o.fromEvents() {
+		all = append(all, o.profile())
+	}
+	for _, a := range all {
+		a.MaxKeys = cmp.Or(a.MaxKeys, defaultMaxKeys)
+		if !a.isOfEvents(o) {
+			a.aggregator = trace.NewAggregator(a.Aggregation)
+		}
+	}
+	return all
+}
+
+// isOfEvents reports whether events are aggregated here, rather than hits in
+// the kernel.
+func (a *aggregation) isOfEvents(o *options) bool {
+	return o.byStack() && o.fromEvents() && a.printed()
+}
+
+// maxKeys returns how many rows there can be.
+func (a *aggregation) maxKeys() int {
+	if a.rows != nil {
+		return maxStackRows
+	}
+	return a.MaxKeys
+}
+
+// latencyTitle says what time is measured.
+func (o *options) latencyTitle() string {
+	if start, done, named := strings.Cut(o.latency.Pair.String(), ".."); named {
+		return fmt.Sprintf("time from %s to %s", start, done)
+	}
+	return "time of " + o.latency.Pair.String()
+}
+
+// profile returns what a profile is made of.
+func (o *options) profile() *aggregation {
+	a := &aggregation{kind: kindProfile,
+		Aggregation: trace.Aggregation{Probes: o.patterns, By: []string{"stack"}}}
+	for _, by := range o.by {
+		if !slices.Contains(a.By, by) {
+			a.By = append(a.By, by)
+		}
+	}
+	switch {
+	case o.latency != nil:
+		a.Latency, a.Sum, a.duration = o.latency, true, true
+	case o.sum != "":
+		a.Value, a.Sum = o.sum, true
+	}
+	return a
+}
+
+// printed reports whether the rows of an aggregation are printed.
+func (a *aggregation) printed() bool { return a.kind != kindProfile }
+
+// setNormalize reads how texts that are keys are changed.
+func (o *options) setNormalize(dialect string) error {
+	switch dialect {
+	case "sql":
+		// PostgreSQL reads texts as the standard says: a backslash in them is
+		// nothing special.
+		o.normalize = normalizer(sqllexer.DBMSPostgres)
+	case "mysql":
+		o.normalize = normalizer(sqllexer.DBMSMySQL)
+	default:
+		return errors.New("want sql, or mysql for its dialect")
+	}
+	return nil
+}
+
+// normalizer returns a function that makes statements equal that differ only in
+// numbers, texts, comments and blanks.
+func normalizer(dialect sqllexer.DBMSType) func(string) string {
+	obfuscator := sqllexer.NewObfuscator(sqllexer.WithReplaceBoolean(true))
+	normalizer := sqllexer.NewNormalizer(sqllexer.WithKeepSQLAlias(true),
+		sqllexer.WithKeepIdentifierQuotation(true))
+	return func(text string) string {
+		normalized, _, err := sqllexer.ObfuscateAndNormalize(text, obfuscator, normalizer,
+			sqllexer.WithDBMS(dialect))
+		if err != nil {
+			return text
+		}
+		return normalized
+	}
+}
+
+// barWidth is how many characters the longest bar has.
+const barWidth = 32
+
+func (p *textPrinter) rows(a *aggregation, s *trace.Snapshot) {
+	var b strings.Builder
+	if p.begun {
+		b.WriteByte('\n')
+	}
+	p.begun = true
+	title := a.title
+	if p.tracer.options.interval > 0 {
+		title = s.Time.Format("15:04:05") + "  " + title
+	}
+	fmt.Fprintf(&b, "%s%s%s\n", p.style.header, terminal.Clean(title), p.style.reset)
+	switch {
+	case len(s.Rows) == 0 && s.Other.Count == 0:
+		b.WriteString("nothing\n")
+	case a.drawn:
+		p.histograms(&b, a, s)
+	case slices.Contains(s.By, "stack"):
+		p.stackRows(&b, a, s)
+	default:
+		p.table(&b, a, s)
+	}
+	p.out.Write([]byte(b.String())) // the output keeps the error
+}
+
+// rowsOf returns the rows, and behind them that of all others, if it has hits.
+func rowsOf(s *trace.Snapshot) []*trace.Row {
+	var all []*trace.Row
+	for i := range s.Rows {
+		all = append(all, &s.Rows[i])
+	}
+	if s.Other.Count > 0 {
+		all = append(all, &s.Other)
+	}
+	return all
+}
+
+// otherRow is what is printed instead of the keys of all other rows.
+const otherRow = "(other)"
+
+func (p *textPrinter) summary(*summary) {} // it is on standard error
+
+// cell is text in a column.
+type cell struct {
+	text  string
+	right bool
+}
+
+// table prints a line for each row, with the keys in columns.
+func (p *textPrinter) table(b *strings.Builder, a *aggregation, s *trace.Snapshot) {
+	var lines [][]cell
+	var header []cell
+	for _, key := range s.By {
+		header = append(header, cell{strings.ToUpper(terminal.Escape(key)), false})
+	}
+	columns := columnsOf(a, s)
+	for _, c := range columns {
+		header = append(header, cell{c.name, true})
+	}
+	rows := rowsOf(s)
+	shares := sharesOf(a, rows)
+	if len(s.By) > 0 {
+		header = append(header, cell{"%", true})
+	}
+	lines = append(lines, header)
+	for i, row := range rows {
+		var line []cell
+		for i, key := range row.Keys {
+			line = append(line, p.keyCell(s.By[i], key))
+		}
+		if row == &s.Other {
+			line = append(line, make([]cell, len(s.By))...)
+			line[0].text = otherRow
+		}
+		for _, c := range columns {
+			line = append(line, cell{c.text(row), true})
+		}
+		if len(s.By) > 0 {
+			line = append(line, cell{percent(shares[i]), true},
+				cell{p.bar(shares[i] / max(1e-9, slices.Max(shares))), false})
+		}
+		lines = append(lines, line)
+	}
+	writeTable(b, lines)
+}
+
+// keyCell shows a key: numbers flush right, with the names that values have,
+// and addresses in hexadecimal.
+func (p *textPrinter) keyCell(name string, key trace.Value) cell {
+	text := cut.Text(key.String(), maxText)
+	valueName := p.tracer.targets.valueName(name, key)
+	switch {
+	case text == "":
+		text = `""`
+	case valueName != "":
+		text = valueName + "(" + text + ")"
+	case name == "site", key.Kind() == trace.Unsigned && p.tracer.targets.isAddress(name):
+		text = fmt.Sprintf("%#x", key.Uint())
+	}
+	return cell{text, key.Kind() != trace.Text}
+}
+
+// sharesOf returns how much of the whole each row is: of the sum where there is
+// one that can be divided, else of the count.
+func sharesOf(a *aggregation, rows []*trace.Row) []float64 {
+	each := make([]float64, len(rows))
+	ok, total := a.Sum, 0.0
+	for i := range rows {
+		each[i] = rows[i].Sum.Float()
+		total += each[i]
+		ok = ok && each[i] >= 0
+	}
+	if !ok || total == 0 {
+		total = 0
+		for i := range rows {
+			each[i] = float64(rows[i].Count)
+			total += each[i]
+		}
+	}
+	for i := range each {
+		each[i] /= total
+	}
+	return each
+}
+
+func percent(share float64) string { return fmt.Sprintf("%.1f%%", 100*share) }
+
+// bar draws a part of the longest bar, at least a stroke for what is there at
+// all.
+func (p *textPrinter) bar(part float64) string {
+	n := int(part*barWidth + 0.5)
+	if part > 0 {
+		n = max(n, 1)
+	}
+	return p.style.bar + strings.Repeat("#", n) + p.style.reset
+}
+
+// writeTable writes cells in columns, two blanks apart. Bars, which may carry
+// colours, are the last column only.
+func writeTable(b *strings.Builder, lines [][]cell) {
+	var widths []int
+	for _, line := range lines {
+		for i, c := range line {
+			if i == len(widths) {
+				widths = append(widths, 0)
+			}
+			widths[i] = max(widths[i], terminal.Columns(c.text))
+		}
+	}
+	for _, line := range lines {
+		for i, c := range line {
+			if i > 0 {
+				b.WriteString("  ")
+			}
+			blanks := strings.Repeat(" ", widths[i]-terminal.Columns(c.text))
+			switch {
+			case c.right:
+				b.WriteString(blanks + c.text)
+			case i == len(line)-1:
+				b.WriteString(c.text)
+			default:
+				b.WriteString(c.text + blanks)
+			}
+		}
+		b.WriteByte('\n')
+	}
+}
+
+// stackRows prints each row as a line, and the functions below it.
+func (p *textPrinter) stackRows(b *strings.Builder, a *aggregation, s *trace.Snapshot) {
+	rows := rowsOf(s)
+	shares := sharesOf(a, rows)
+	columns := columnsOf(a, s)
+	for i, row := range rows {
+		for _, c := range columns {
+			fmt.Fprintf(b, "%s %s, ", strings.ToLower(c.name), c.text(row))
+		}
+		fmt.Fprintf(b, "%s%s\n", percent(shares[i]), p.keysText(s, row))
+		p.stack(b, s, row)
+	}
+}
+
+// keysText returns the keys of a row but the stack: ", comm postgres, pid 12".
+func (p *textPrinter) keysText(s *trace.Snapshot, row *trace.Row) string {
+	if row == &s.Other {
+		return ", " + otherRow
+	}
+	var text string
+	for i, key := range row.Keys {
+		if s.By[i] != "stack" {
+			text += ", " + terminal.Escape(s.By[i]) + " " + p.keyCell(s.By[i], key).text
+		}
+	}
+	return text
+}
+
+// stack prints the stack of a row, if it has one.
+func (p *textPrinter) stack(b *strings.Builder, s *trace.Snapshot, row *trace.Row) {
+	pid, ok := stackOf(s, row)
+	if !ok {
+		return
+	}
+	var lines []byte
+	for _, frame := range p.tracer.stacks.Frames(context.Background(), pid, row.Stack) {
+		lines = appendFrame(lines, &frame)
+	}
+	if len(lines) == 0 {
+		lines = append(lines, "    (no stack)\n"...)
+	}
+	b.Write(lines)
+}
+
+// stackOf returns whose stack a row has; ok is false if it has none.
+func stackOf(s *trace.Snapshot, row *trace.Row) (pid int, ok bool) {
+	i := slices.Index(s.By, "stack")
+	if i < 0 || row == &s.Other {
+		return 0, false
+	}
+	return int(row.Keys[i].Uint()), true
+}
+
+// column is a column of values in a table.
+type column struct {
+	name string
+	text func(*trace.Row) string
+}
+
+// quantiles are the parts of all hits of which tables tell what they do not
+// exceed.
+var quantiles = []struct {
+	name, json string
+	part       float64
+}{{"P50", "p50", 0.5}, {"P90", "p90", 0.9}, {"P99", "p99", 0.99}}
+
+// columnsOf returns the columns of values that an aggregation has.
+func columnsOf(a *aggregation, s *trace.Snapshot) []column {
+	took := s.Time.Sub(s.Start)
+	columns := []column{
+		{"COUNT", func(row *trace.Row) string {
+			if row.Partial && row != &s.Other {
+				return fmt.Sprintf("%d+", row.Count) // some may be in the row of all others
+			}
+			return fmt.Sprint(row.Count)
+		}},
+		{"RATE", func(row *trace.Row) string { return formatRate(row.Count, took) }},
+	}
+	if !a.Sum {
+		return columns
+	}
+	estimate := formatAverage
+	exact := trace.Value.String
+	if a.duration {
+		estimate = formatDuration
+		exact = func(v trace.Value) string { return formatDuration(v.Float()) }
+	}
+	columns = append(columns,
+		column{"AVERAGE", func(row *trace.Row) string { return estimate(row.Average()) }})
+	if a.Max && a.rows == nil {
+		for _, q := range quantiles {
+			columns = append(columns,
+				column{q.name,
+					func(row *trace.Row) string { return estimate(row.Quantile(q.part)) }})
+		}
+	}
+	if a.Max {
+		columns = append(columns,
+			column{"MAX", func(row *trace.Row) string { return exact(row.Max) }})
+	}
+	return append(columns, column{"TOTAL", func(row *trace.Row) string {
+		if row.Sum.Kind() == trace.Float && !a.duration {
+			return fmt.Sprintf("~%.3g", row.Sum.Float()) // a sum of more than 64 bits
+		}
+		return exact(row.Sum)
+	}})
+}
+
+// sortable are what rows can be sorted by, the greatest first.
+var sortable = map[string]func(*trace.Row) float64{
+	"count":   func(row *trace.Row) float64 { return float64(row.Count) },
+	"average": (*trace.Row).Average,
+	"p50":     func(row *trace.Row) float64 { return row.Quantile(0.5) },
+	"p90":     func(row *trace.Row) float64 { return row.Quantile(0.9) },
+	"p99":     func(row *trace.Row) float64 { return row.Quantile(0.99) },
+	"max":     func(row *trace.Row) float64 { return row.Max.Float() },
+	"total":   func(row *trace.Row) float64 { return row.Sum.Float() },
+}
+
+// sortRows sorts rows by what is asked for; otherwise by the total, or by the
+// count where there is none. Rows that are equal in that stay sorted by their
+// count and keys.
+func (t *tracer) sortRows(a *aggregation, s *trace.Snapshot) {
+	by := cmp.Or(t.options.sort, "total")
+	if !a.Sum && by != "count" {
+		return // they are sorted by their count
+	}
+	values := make(map[*trace.Row]float64)
+	rows := make([]*trace.Row, len(s.Rows))
+	for i := range s.Rows {
+		rows[i] = &s.Rows[i]
+		values[rows[i]] = sortable[by](rows[i])
+	}
+	slices.SortStableFunc(rows,
+		func(a, b *trace.Row) int { return cmp.Compare(values[b], values[a]) })
+	sorted := make([]trace.Row, len(rows))
+	for i, row := range rows {
+		sorted[i] = *row
+	}
+	s.Rows = sorted
+}
+
+// histograms draws one for each row.
+func (p *textPrinter) histograms(b *strings.Builder, a *aggregation, s *trace.Snapshot) {
+	for i, row := range rowsOf(s) {
+		if i > 0 {
+			b.WriteByte('\n')
+		}
+		for i, c := range columnsOf(a, s) {
+			if i > 0 {
+				b.WriteString(", ")
+			}
+			fmt.Fprintf(b, "%s %s", strings.ToLower(c.name), c.text(row))
+		}
+		fmt.Fprintf(b, "%s\n", p.keysText(s, row))
+		p.stack(b, s, row)
+		p.histogram(b, a, row)
+	}
+}
+
+// maxEmpty is how many empty buckets in a row are drawn.
+const maxEmpty = 3
+
+// histogram draws the buckets of a row: exponential ones with bounds that are
+// powers of two, which is what one can see.
+func (p *textPrinter) histogram(b *strings.Builder, a *aggregation, row *trace.Row) {
+	buckets, format := row.Buckets, plainBound
+	switch {
+	case row.Exponential != nil && a.duration:
+		format = exponentialDuration
+	case a.duration:
+		format = durationBound
+	}
+	if row.Exponential != nil {
+		buckets = row.Exponential.Downscale(0).Buckets()
+	}
+	var most uint64
+	for i := range buckets {
+		most = max(most, buckets[i].Count)
+	}
+	lines := [][]cell{{{"FROM", true}, {"TO", true}, {"COUNT", true}, {"%", true}}}
+	for i := 0; i < len(buckets); i++ {
+		if n := emptyFrom(buckets[i:]); n > maxEmpty {
+			lines = append(lines, []cell{{"...", true}, {"...", true}, {"0", true}, {"0.0%", true}})
+			i += n - 1
+			continue
+		}
+		bucket := &buckets[i]
+		lines = append(lines, []cell{
+			{format(bucket.Low, false), true},
+			{format(bucket.High, true), true},
+			{fmt.Sprint(bucket.Count), true},
+			{percent(float64(bucket.Count) / float64(row.Count)), true},
+			{p.bar(float64(bucket.Count) / float64(most)), false},
+		})
+	}
+	writeTable(b, lines)
+}
+
+// emptyFrom returns how many buckets are empty before the first that is not.
+func emptyFrom(buckets []trace.Bucket) int {
+	for i := range buckets {
+		if buckets[i].Count > 0 {
+			return i
+		}
+	}
+	return len(buckets)
+}
+
+// plainBound shows an end of a bucket, inclusive. Buckets without an end are of
+// linear histograms.
+func plainBound(v trace.Value, high bool) string {
+	switch {
+	case high && isGreatest(v):
+		return "more"
+	case !high && isLeast(v):
+		return "less"
+	}
+	return v.String()
+}
+
+// durationBound shows an end of a bucket in nanoseconds; the upper one is that
+// of the next bucket.
+func durationBound(v trace.Value, high bool) string {
+	switch {
+	case high && isGreatest(v):
+		return "more"
+	case !high && isLeast(v):
+		return "less"
+	case high:
+		return formatDuration(v.Float() + 1)
+	}
+	return formatDuration(v.Float())
+}
+
+// exponentialDuration shows an end of an exponential bucket in nanoseconds, of
+// which the lower one is not in the bucket.
+func exponentialDuration(v trace.Value, high bool) string {
+	if high || v.Float() == 0 {
+		return formatDuration(v.Float())
+	}
+	return formatDuration(v.Float() - 1)
+}
+
+func isGreatest(v trace.Value) bool {
+	return v.Kind() == trace.Signed && v.Int() == math.MaxInt64 ||
+		v.Kind() != trace.Signed && v.Uint() >= math.MaxInt64
+}
+
+func isLeast(v trace.Value) bool { return v.Kind() == trace.Signed && v.Int() == math.MinInt64 }
