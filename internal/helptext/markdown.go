@@ -11,7 +11,7 @@ import (
 func (h *Help) Markdown(command string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b,
-		"# %s\n\n<!-- made of the text of %[1]s -h by make docs: change cmd/%[1]s/usage.go -->\n\n",
+		"# %s\n\n<!-- made of the text of %[1]s -h by make docs: change cmd/%[1]s/help.go -->\n\n",
 		command)
 	b.WriteString("<!-- not run: a synopsis -->\n```\n" +
 		strings.Join(h.Synopsis, "\n") + "\n```\n")

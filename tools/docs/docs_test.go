@@ -116,10 +116,10 @@ func TestPagesAreListed(t *testing.T) {
 }
 
 func TestReferenceIsMadeOfTheHelp(t *testing.T) {
-	d := page(t, "cmd/tool/usage.go",
+	d := page(t, "cmd/tool/help.go",
 		"package main\n\nconst usage = `Usage: tool [FLAGS]\n\nDoes things.\n\nFlags\n"+
 			"  -p, --pid PID    of a *process*\n      --slow TIME PAIR...  calls\n\nExamples\n  $ tool  x\n  A   B\n`\n")
-	root := strings.TrimSuffix(d.Path, "/cmd/tool/usage.go")
+	root := strings.TrimSuffix(d.Path, "/cmd/tool/help.go")
 	text, err := reference(root, "tool")
 	qt.Assert(t, qt.IsNil(err))
 	for _, part := range []string{"# tool\n", "tool [FLAGS]\n",

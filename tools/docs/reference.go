@@ -24,7 +24,7 @@ func referencePath(root, command string) string {
 // reference returns the page about a command. It is made of the text of -h, as
 // the man page is.
 func reference(root, command string) (string, error) {
-	path := filepath.Join(root, "cmd", command, "usage.go")
+	path := filepath.Join(root, "cmd", command, "help.go")
 	f, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)
 	if err != nil {
 		return "", err
