@@ -87,12 +87,12 @@ type Aggregation struct {
 	// The kernel has room for half as many keys, or for 4096 if that is more,
 	// and for 65,536 at most. The session takes them from there before the room
 	// is filled. If it is filled all the same, there is a reserve of a quarter
-	// of it, of which each container or user can have a ninth. With a histogram
-	// each bucket of a row is a key of its own there. A key takes 24 to 40
-	// bytes for each processor, and its own size twice. If "stack" is a key the
-	// kernel has room for as many different stacks between two snapshots, of
-	// which each takes two kilobytes more. It keeps one of those with the same
-	// hash; the others are [Unavailable].
+	// of it, and each container or user can have a ninth of that. With a
+	// histogram each bucket of a row is a key of its own there. A key takes 24
+	// to 40 bytes for each processor, and its own size twice. If "stack" is a
+	// key the kernel has room for as many different stacks between two
+	// snapshots, and each takes two kilobytes more. It keeps one of those with
+	// the same hash; the others are [Unavailable].
 	MaxKeys int
 }
 

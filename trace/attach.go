@@ -32,7 +32,7 @@ type Attachment struct {
 	sites    []*Site
 	links    []rankedLink
 	programs []*program
-	pairs    []uint32 // numbers of those of which it has both ends
+	pairs    []uint32 // numbers of the pairs that it has both ends of
 
 	slots    []uint64 // keys of the session's map of slots
 	reserved int      // slots
@@ -410,7 +410,7 @@ func (t *siteTable) add(s *Site) error {
 		pages = *p
 	}
 	if int(s.id/sitesPerPage) == len(pages) {
-		// A new slice: somebody may be reading the old one.
+		// A new slice: another goroutine may be reading the old one.
 		pages = append(pages[:len(pages):len(pages)], new(sitePage))
 		t.pages.Store(&pages)
 	}
@@ -418,7 +418,7 @@ func (t *siteTable) add(s *Site) error {
 	return nil
 }
 
-// remove frees the numbers of sites, of which no event can come any more.
+// remove frees the numbers of sites. No event of these can come any more.
 func (t *siteTable) remove(sites []*Site) {
 	if len(sites) == 0 {
 		return // there may be no page yet
@@ -462,9 +462,9 @@ func kindOf(arg *argspec.Arg) Kind {
 
 // The kernel attaches and detaches one site after the other, while calls go on.
 // So the ends of calls are attached before the starts, and detached before
-// them. In the other order a start whose end is not attached yet would stay
-// behind, and at last an end whose start is not attached any more would be
-// taken for that of the other one: a call as long as the session. A site that
+// them. In the other order a start whose end is not attached yet would be left,
+// and an end whose start is not attached any more would be taken for that of
+// the other one: a call as long as the session. A site that
 // is an end and a start comes between the two.
 const (
 	rankEnd = iota // or neither of both

@@ -200,8 +200,7 @@ func (d *decoder) decodeSpan(e *Event, raw []byte, p *bpfgen.SpanPlace) error {
 	return nil
 }
 
-// forgotten sets the arguments of a start of which nothing was kept, and no
-// stack.
+// forgotten sets the arguments of a start that was not kept, without a stack.
 func forgotten(start *Event, of *events) {
 	start.Stack, start.StackCopy, start.Registers = start.Stack[:0], nil, proc.Registers{}
 	start.Args = append(start.Args[:0], of.known...)
@@ -217,8 +216,8 @@ func forgotten(start *Event, of *events) {
 	}
 }
 
-// newEvent returns an event with room for so many arguments. Most probes have
-// few, and then event and arguments are one allocation.
+// newEvent returns an event with room for its arguments. Most probes have few,
+// and then event and arguments are one allocation.
 func newEvent(args int) *Event {
 	switch {
 	case args <= 2:
@@ -246,8 +245,8 @@ func newEvent(args int) *Event {
 	return &Event{Args: make([]Value, 0, args)}
 }
 
-// ownBytes copies all bytes that are still in the record into one block behind
-// what is there, which it returns with them.
+// ownBytes appends all bytes that are still in the record to a block, which it
+// returns, and makes these copies the event's.
 func (e *Event) ownBytes(block []byte) []byte {
 	size := len(e.StackCopy)
 	for i := range e.Args {
@@ -320,18 +319,17 @@ type events struct {
 	// arguments do.
 	wordsAt, firstWord, wordCount int // place in the record, and the arguments
 
-	numbers  []fetch // other arguments that can always be read
-	loads    []fetch // those that are in memory, and may not be there
+	numbers  []fetch // the other arguments
 	captures []captured
 
 	hasHeader bool
-	hasBytes  bool // that are behind arguments, or a copy of the stack
+	hasBytes  bool // that arguments point to, or a copy of the stack
 	isRare    bool // there are parts that most sessions do not ask for
 }
 
-// A fetch is an argument that is not among the words. It is read as the last of
-// eight bytes: so many there are always before its end, because a record begins
-// with the number of the site, but not behind its beginning.
+// A fetch is an argument that is not among the words. It is read as the end of
+// eight bytes. There are always eight before its end, because a record begins
+// with the number of the site, but there may be fewer after its beginning.
 type fetch struct {
 	from, arg, failed int // places in the record, and the argument; see bpfgen.Place
 	unused            uint8
@@ -374,7 +372,7 @@ func (f *fetch) decode(args []Value, raw []byte) {
 	v.bits = f.of(binary.NativeEndian.Uint64(raw[f.from:]))
 }
 
-// captured is what is behind an argument.
+// captured are the bytes that an argument points to.
 type captured struct {
 	arg, status, data int   // the argument, and places in the record
 	most              int   // bytes
@@ -405,11 +403,7 @@ func newEvents(r *bpfgen.Record, args []argspec.Arg) *events {
 				continue
 			}
 		}
-		if f := newFetch(i, *p, v); p.Failed == bpfgen.None {
-			e.numbers = append(e.numbers, f)
-		} else {
-			e.loads = append(e.loads, f)
-		}
+		e.numbers = append(e.numbers, newFetch(i, *p, v))
 	}
 	for i := range r.Captures {
 		c := &r.Captures[i]
@@ -439,19 +433,16 @@ func (e *events) decodeNumbers(args []Value, raw []byte) {
 	for i := range e.numbers {
 		e.numbers[i].decode(args, raw)
 	}
-	for i := range e.loads {
-		e.loads[i].decode(args, raw)
-	}
 }
 
-// decodeCaptures completes the arguments by what is behind them.
+// decodeCaptures completes the arguments by what they point to.
 func (e *events) decodeCaptures(args []Value, raw []byte) {
 	for i := range e.captures {
 		e.captures[i].decode(args, raw)
 	}
 }
 
-// decode completes the argument by what is behind it.
+// decode completes the argument by what it points to.
 func (c *captured) decode(args []Value, raw []byte) {
 	v := &args[c.arg]
 	length := int64(binary.NativeEndian.Uint64(raw[c.status:]))
@@ -494,14 +485,14 @@ type commandTable struct {
 	all    map[[commandSize]byte]string
 }
 
-// recentCommand is a name with the bytes that the kernel has sent, which may be
-// anything behind the terminator.
+// recentCommand is a name with the bytes that the kernel has sent. After the
+// terminator they may be anything.
 type recentCommand struct {
 	raw  [commandSize / 8]uint64
 	name string
 }
 
-// name returns the name of which raw has the bytes.
+// name returns the name with these bytes.
 func (t *commandTable) name(raw [commandSize / 8]uint64) string {
 	const spread = 0x9e3779b97f4a7c15 // odd, and without a pattern
 	entry := &t.recent[(raw[0]^raw[1])*spread>>(64-recentBits)]

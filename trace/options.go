@@ -155,7 +155,7 @@ const (
 	// maxRingSize is what the size's 32 bits in the kernel's interface can say.
 	maxRingSize = 1 << 30
 	// maxStackDepth is the kernel's own limit (sysctl
-	// kernel.perf_event_max_stack) unless somebody has raised it.
+	// kernel.perf_event_max_stack) unless it was raised.
 	maxStackDepth = 127
 	// maxSampling keeps twice of it within the 32 bits of a random number.
 	maxSampling = 1 << 30

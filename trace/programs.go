@@ -244,8 +244,8 @@ const (
 	shortProvider = 5
 )
 
-// programName returns a name by which a system profiler, or bpftool, shows what
-// a program is for: PROVIDER_PROBE, cut to what the kernel keeps.
+// programName returns a name that tells what a program is for, in a system
+// profiler or bpftool: PROVIDER_PROBE, cut to what the kernel keeps.
 func programName(sites []*Site) string {
 	provider, name := sites[0].Provider, sites[0].Name
 	for _, s := range sites[1:] {
@@ -313,9 +313,9 @@ func (t *slotTable) create(mode usdt.Mode) (err error) {
 	return nil
 }
 
-// reserve reports whether there is room for so many slots, and keeps it for the
-// caller. Nobody takes more than half of what there is, so that the sites of
-// one large file leave room for those of others.
+// reserve reports whether there is room for n slots, and keeps it for the
+// caller. One file takes no more than half of what is left, so that there is
+// room for others.
 func (t *slotTable) reserve(n int) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -407,7 +407,8 @@ func (a *Attachment) attachGroups(w *work) error {
 	return nil
 }
 
-// perfEventSites is as how many sites a perf event counts, see [usdt.Limits].
+// perfEventSites is the number of sites a perf event counts for, see
+// [usdt.Limits].
 const perfEventSites = 8
 
 // checkPerfEvents returns an error if a file of a watch needs more programs and
@@ -425,8 +426,8 @@ func (w *work) checkPerfEvents(events int) error {
 	}))
 }
 
-// groups returns sites in as few groups as there can be, in each of which no
-// two have the same low bits of their address.
+// groups returns sites in as few groups as there can be. No two in a group have
+// the same low bits of their address.
 func (w *work) groups(some []int) [][]int {
 	var groups [][]int
 	taken := make(map[uint64]int) // by the low bits: how many groups have them

@@ -34,7 +34,7 @@ type ringMemory struct {
 	users int
 	ended atomic.Bool
 
-	// interrupted has who reads find out whether to end.
+	// interrupted wakes the reader, which then checks whether it must end.
 	interrupted atomic.Bool
 }
 
@@ -46,8 +46,8 @@ const (
 	recordDiscarded = 1 << 30
 )
 
-// reportEvery is the part of the ring buffer of which the kernel is told late
-// that it was read: telling it takes as long as reading an event.
+// reportEvery is the part of the ring buffer that is read before the kernel is
+// told: telling it takes as long as reading an event.
 const reportEvery = 8
 
 func newRingMemory(ring *ebpf.Map) (*ringMemory, error) {
@@ -95,7 +95,7 @@ func (m *ringMemory) done() {
 	m.unmap()
 }
 
-// end has nothing read any more.
+// end ends all reading.
 func (m *ringMemory) end() {
 	if m == nil {
 		return
@@ -108,7 +108,7 @@ func (m *ringMemory) end() {
 	m.interrupted.Store(true)
 }
 
-// interrupt has who reads find out whether to end.
+// interrupt has the reader check whether it must end.
 func (m *ringMemory) interrupt() {
 	if m != nil {
 		m.interrupted.Store(true)

@@ -32,16 +32,16 @@ import (
 //
 // There is room for the calls of 8,192 threads, or of other things that By
 // names, in all processes together. If there are more, those that have been
-// idle for longest are forgotten, whosever they are. When their calls end they
+// idle for longest are forgotten, of all users. When their calls end they
 // are counted in Losses.Unmatched. So an untrusted process that starts calls
 // without end can hide those of others, but makes no time wrong.
 type Latency struct {
 	// Pair selects the pairs of probes, each of which is measured on its own,
-	// and the probes that end a call that fails: see [Event.Failed].
-	// The session must watch both probes of a pair. [Open] checks that it does.
-	// If the pattern is START..DONE without wildcards, the two can be in
-	// different files, or attached one after the other. Otherwise one
-	// attachment has to have both.
+	// and the probes that end a call that fails: see [Event.Failed]. The
+	// session must watch both probes of a pair. [Open] checks that it does. If
+	// the pattern is START..DONE, names both providers and has no wildcards,
+	// the two can be in different files, or attached one after the other.
+	// Otherwise one attachment has to have both.
 	Pair elfnote.PairPattern
 
 	// By is what an end has in common with its start: a term that is a number.
@@ -53,14 +53,14 @@ type Latency struct {
 }
 
 const (
-	// maxCallers is for how many threads, or other things by which starts and
-	// ends are matched, and pairs there are calls at once. If there are more
-	// those that have been idle for longest are forgotten. The kernel allocates
-	// 1.5 kB for each.
+	// maxCallers is the number of threads, or of other things that starts and
+	// ends are matched by, that have calls of a pair going on. If there are
+	// more, those that have been idle for longest are forgotten. The kernel
+	// allocates 1.5 kB for each.
 	maxCallers = 8192
 
-	// maxSaved is of how many calls at once what their starts have to say is
-	// kept, unless that would be more than maxSavedMemory.
+	// maxSaved is the number of calls whose starts are kept at once, unless
+	// that would be more than maxSavedMemory.
 	maxSaved       = 4096
 	minSaved       = 1024
 	maxSavedMemory = 16 << 20
@@ -71,16 +71,17 @@ const (
 	// of the map is free.
 	heldBack = 128
 
-	// savedArguments is how much of what is kept of a start its arguments can
-	// take. Each takes up to 9 bytes, and what lies between those in memory.
+	// savedArguments is the room for the arguments of a start that is kept.
+	// Each takes up to 9 bytes, and those in memory also what lies between
+	// them.
 	savedArguments = 1<<10 + maxStructures
 
 	// savedStack is what is kept of a stack beside its addresses and its copy:
 	// a length, and up to 33 registers with the length of the copy.
 	savedStack = 8 + 34*8
 
-	// savedTexts is of how many arguments of a start SessionOptions.Texts are
-	// kept. No probe known to us has more that are texts.
+	// savedTexts is the number of arguments of a start whose texts are kept
+	// with SessionOptions.Texts. No probe known to us has more.
 	savedTexts = 6
 
 	// maxSavedCapture is how much captures may add to that: all of it lies
@@ -329,7 +330,7 @@ func (s *Session) pairsOf(sel *usdt.Selection) (*filePairs, error) {
 	return found, nil
 }
 
-// probeNames are probes, of each of which only one site is kept.
+// probeNames are probes, each with one of its sites.
 type probeNames struct {
 	elfnote.Listing
 	known map[[2]string]bool
@@ -392,9 +393,9 @@ func (f *filePairs) set(p *elfnote.Probe, l *latency, change func(*bpfgen.Ends))
 	f.ends[key][&l.Latency] = ends
 }
 
-// pairNumbers gives pairs of probes the numbers by which their calls are told
-// apart, which are not 0. Calls that are going on when an attachment is closed
-// may end without being seen: later attachments take other numbers.
+// pairNumbers gives pairs of probes numbers, which are not 0, to tell their
+// calls apart. Calls that are going on when an attachment is closed may end
+// without being seen: later attachments take other numbers.
 type pairNumbers struct {
 	mu     sync.Mutex
 	last   uint32
@@ -449,7 +450,7 @@ func (s *Session) endPairs(a *Attachment) {
 }
 
 // checkLatencies returns an error unless both ends of each latency are watched.
-// A latency of which one end is not watched would look as if nothing happened.
+// With one end alone it would look as if nothing happened.
 func (s *Session) checkLatencies(watched *probeNames, file *elfnote.File) error {
 	for i := range s.opts.Spans {
 		if err := watched.checkPairs(&s.opts.Spans[i], file); err != nil {
@@ -469,8 +470,7 @@ func (s *Session) checkLatencies(watched *probeNames, file *elfnote.File) error 
 	return nil
 }
 
-// checkPairs returns an error unless there is a pair both ends of which are
-// watched.
+// checkPairs returns an error unless both ends of some pair are watched.
 func (watched *probeNames) checkPairs(l *Latency, file *elfnote.File) error {
 	for _, pair := range watched.Pairs(l.Pair) {
 		if len(pair.Start.Sites) > 0 && len(pair.Done.Sites) > 0 {

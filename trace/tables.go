@@ -161,19 +161,18 @@ func (a *aggregation) createExchange(spec *ebpf.MapSpec) (err error) {
 	return nil
 }
 
-// room returns how many keys the kernel has room for, whosever they are.
+// room returns how many keys the kernel has room for, of all owners.
 func (a *aggregation) room() int {
 	return min(max(a.maxKeys/2, minRoom), maxRoom)
 }
 
 const (
-	// keyShare is which part of the reserve an owner may have: eight that make
-	// up keys without end leave something to others.
+	// keyShare is the part of the reserve that an owner may have: eight that
+	// make up keys without end leave something to others.
 	keyShare = 9
 
-	// maxKeyOwners is of how many owners it is known at a time how much of the
-	// reserve they have; then those that have made no key for longest are
-	// forgotten.
+	// maxKeyOwners is the number of owners whose part of the reserve is known.
+	// If there are more, those that have made no key for longest are forgotten.
 	maxKeyOwners = 1024
 )
 
@@ -303,8 +302,8 @@ func (a *aggregation) keysMade() (uint64, error) {
 	return state.Keys, err
 }
 
-// setTaken says that there is room for keys again, but for those that have been
-// made since there were so many.
+// setTaken says how many keys had been made when keys were taken: those made
+// later still need room.
 func (a *aggregation) setTaken(keys uint64) error {
 	a.taken = keys
 	a.round++
@@ -407,7 +406,7 @@ type keyStacks struct {
 	removed map[uint32]map[uint32][]uint64
 }
 
-// create makes maps for so many different stacks in a generation.
+// create makes maps with room for different stacks in a generation.
 func (s *keyStacks) create(room int) (err error) {
 	for i := range s.maps {
 		if s.maps[i], err = ebpf.NewMap(&ebpf.MapSpec{

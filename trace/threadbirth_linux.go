@@ -72,7 +72,7 @@ func copyTask() ([]byte, error) {
 
 const (
 	// statStartTime is the field of /proc/PID/stat with the time when the
-	// thread began, counted from the one behind the command's name.
+	// thread began, counted from the one after the command's name.
 	statStartTime = 22 - 3
 
 	// tick is the unit of that time in nanoseconds (USER_HZ, which is 100 on
@@ -82,9 +82,10 @@ const (
 
 // findBirth finds the time of a thread's start in its description: a pair of
 // numbers, one by the monotonic clock (start_time) and one that also counts
-// suspensions (start_boottime), of which /proc/PID/stat tells the latter. They
-// are at most so many nanoseconds apart, and perhaps a moment more. /proc tells
-// it by the clock of this process's time namespace, which is so much ahead.
+// suspensions (start_boottime). /proc/PID/stat tells the second one, by the
+// clock of this process's time namespace, which is ahead of the initial one's.
+// The two differ by at most the time that the machine was suspended, and
+// perhaps a moment more.
 func findBirth(task, stat []byte, suspended, ahead uint64) int {
 	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
 	if len(fields) <= statStartTime {

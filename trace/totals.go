@@ -93,7 +93,8 @@ func (a *aggregation) newTotal(identity string, fresh total, known map[string]*t
 
 // give gives a row to the owner whose hit has made its key in the kernel. If it
 // has been given to another one before, it belongs to the one that has fewer
-// rows: who passes the keys of others does not have them dropped with its own.
+// rows: an owner that passes the keys of others does not have them dropped with
+// its own.
 func (all *totals) give(t *total, owner uint64) {
 	if t == &all.other {
 		return
@@ -328,8 +329,8 @@ func textOf(part []byte) []byte {
 }
 
 // Sums of integers that need more than 64 bits are floats. Programs add modulo
-// 2^64, for each bucket of a histogram by itself. How often that has gone round
-// follows from the bounds of the bucket and from the count.
+// 2^64, for each bucket of a histogram on its own. The bounds of the bucket and
+// the count tell how often the sum has gone round.
 
 // bounds are those of values that have been added up, both inclusive.
 type bounds struct {
@@ -345,7 +346,7 @@ func anyNumber(c bpfgen.Class) bounds {
 	return bounds{high: math.MaxUint64}
 }
 
-// sumOf returns the sum of so many numbers between bounds, of which it is given
+// sumOf returns the sum of count numbers between the bounds, from that sum
 // modulo 2^64. With bounds that are far apart and a large count it is only as
 // exact as they are.
 func (b *bounds) sumOf(sum, count uint64) Value {
@@ -366,7 +367,7 @@ func (b *bounds) sumOf(sum, count uint64) Value {
 	return floatValue(min(max(value.Float()+rounds*0x1p64, low), high))
 }
 
-// fits reports whether the sum of so many numbers has no more than 64 bits.
+// fits reports whether the sum of count numbers has no more than 64 bits.
 func (b *bounds) fits(count uint64) bool {
 	greatest := b.high
 	if b.lowNegative {

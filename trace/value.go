@@ -21,7 +21,7 @@ const (
 	Float
 	// Text is a text: a key of an aggregation, such as the name of a thread.
 	// Arguments are never of this kind: a pointer is Unsigned, and Value.Data
-	// returns what is behind it.
+	// returns what it points to.
 	Text
 	// Bytes is an argument that is no number, such as a structure that is
 	// passed by value: Value.Data returns its bytes. If it is longer than 128
@@ -56,7 +56,7 @@ const (
 	valuePresent
 )
 
-// dataState says how much of the bytes behind a pointer a Value has.
+// dataState says how much a Value has of the bytes that a pointer leads to.
 type dataState uint8
 
 const (
@@ -147,10 +147,10 @@ func (v Value) Float() float64 {
 	}
 }
 
-// Data returns the bytes behind the pointer, without the zero that ends a text,
-// and reports whether they are complete: [Capture.Max] limits them. Bytes that
-// could not be read are nil and not complete. If there is no [Capture] for the
-// argument, they are nil and complete. For a [Text] it returns the text, and
+// Data returns the bytes that a pointer leads to, without the zero that ends a
+// text, and reports whether they are complete: [Capture.Max] limits them. Bytes
+// that could not be read are nil and not complete. If there is no [Capture] for
+// the argument, they are nil and complete. For a [Text] it returns the text, and
 // whether that is complete: the limit of a key such as "str(arg0, 6)" may have
 // cut it.
 func (v Value) Data() (data []byte, complete bool) {
