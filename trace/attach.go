@@ -241,18 +241,21 @@ func (a *Attachment) attachSites(w *work) error {
 // attachTogether attaches one program to all sites, unless that would be too
 // large. It tells them apart by the BPF cookie.
 func (a *Attachment) attachTogether(w *work) error {
-	blocks := &w.blocks
+	var programs []bpfgen.Program
 	if len(w.sites) == 1 && w.sel.PID() == 0 {
 		// A single site in all processes needs no cookie. With a PID, other
 		// processes may be attached later: a program that takes the site's
 		// number from the cookie can serve all of them.
-		var err error
-		if blocks, err = w.fixed(0); err != nil {
+		program, err := w.fixed(0)
+		if err != nil {
 			return err
 		}
+		programs = append(programs, *program)
+	} else {
+		programs = w.blocks.Programs(nil)
 	}
 	inOrder := func([]int) bool { return true }
-	for _, step := range w.steps(blocks.Programs(nil), inOrder) {
+	for _, step := range w.steps(programs, inOrder) {
 		var cookies func(int) uint64
 		if step.program.Cookie {
 			cookies = func(n int) uint64 { return w.cookie(&step.program, n) }
@@ -286,16 +289,18 @@ func (a *Attachment) attachApart(w *work) error {
 		return err
 	}
 	for _, sites := range steps {
-		blocks := &bpfgen.Blocks{}
+		var program *bpfgen.Program
 		if block := w.block[w.which[sites[0]]]; block.UsesID {
 			var err error
-			if blocks, err = w.fixed(sites[0]); err != nil {
+			if program, err = w.fixed(sites[0]); err != nil {
 				return err
 			}
 		} else {
+			blocks := &bpfgen.Blocks{}
 			blocks.Add(block)
+			program = &blocks.Programs(nil)[0]
 		}
-		if err := a.attachSome(w, &blocks.Programs(nil)[0], sites, nil); err != nil {
+		if err := a.attachSome(w, program, sites, nil); err != nil {
 			return err
 		}
 	}
@@ -316,7 +321,7 @@ func (a *Attachment) attachSome(
 			cookies = append(cookies, cookie(n))
 		}
 	}
-	p, err := a.session.programs.acquire(generated, programName(sites))
+	p, err := a.session.programs.acquire(generated, programName(sites), w.blocks.Table)
 	if err != nil {
 		return err
 	}

@@ -5,6 +5,7 @@
 package trace_test
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -15,6 +16,7 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
 	"github.com/gousdt/gousdt/trace"
 	"github.com/gousdt/gousdt/usdt"
@@ -121,4 +123,96 @@ func TestHostileFileOfManyOtherProbes(t *testing.T) {
 	qt.Check(t, qt.IsTrue(taken < 4*size.Size()), qt.Commentf("%d of %d bytes", taken, size.Size()))
 	costs.Report(3, fmt.Sprintf("a file with a pair to measure and %d MiB of other notes",
 		size.Size()>>20), "358 MB, 1.2 s", fmt.Sprintf("%.2f s", took.Seconds()), took)
+}
+
+// Users map files of which each site has arguments of its own: as many as a
+// file may have. Attaching them takes no more than 50 us a site, and a program
+// of somebody else is attached meanwhile.
+func TestHostileFilesOfDistinctArguments(t *testing.T) {
+	testneeds.Root(t)
+	testneeds.Only(t, "the argument strings of the files are those of x86-64", "amd64")
+	sites := 3_000
+	if testprog.IsComplete() {
+		sites = 9_900
+	}
+	for _, users := range []int{1, 10} {
+		t.Run(fmt.Sprint(users, " users"), func(t *testing.T) {
+			distinctArguments(t, users, sites)
+		})
+	}
+}
+
+func distinctArguments(t *testing.T, users, sites int) {
+	dir := t.TempDir()
+	qt.Assert(t, qt.IsNil(os.Chmod(filepath.Dir(dir), 0o755)))
+	file := func(user int) string { return filepath.Join(dir, fmt.Sprint(user), "file") }
+	self, err := os.Executable()
+	qt.Assert(t, qt.IsNil(err))
+	for user := range users {
+		var notes []testprog.Note
+		for n := range sites {
+			arguments := ""
+			for a := range 4 {
+				arguments += fmt.Sprintf("-4@%d(%%rsp) ", 16*n+4*a+user)
+			}
+			notes = append(notes, testprog.Note{Provider: "hostile", Name: "probe",
+				Arguments: arguments})
+		}
+		qt.Assert(t, qt.IsNil(os.Mkdir(filepath.Dir(file(user)), 0o755)))
+		testprog.WriteNotes(t, file(user), notes)
+		testprog.StartMapper(t, testprog.Nobody-user, 0, filepath.Dir(file(user)))
+	}
+	innocent := filepath.Join(t.TempDir(), "innocent")
+	content, err := os.ReadFile(testprog.Path(t, "target-static"))
+	qt.Assert(t, qt.IsNil(err))
+	qt.Assert(t, qt.IsNil(os.WriteFile(innocent, content, 0o755)))
+
+	s := newSession(t, &trace.SessionOptions{})
+	began := time.Now()
+	a, err := s.Attach(usdt.Target{Path: file(0)}, nil, elfnote.MustParsePattern("hostile:*"))
+	qt.Assert(t, qt.IsNil(err))
+	took := time.Since(began)
+	qt.Assert(t, qt.HasLen(a.Sites(), sites))
+	qt.Assert(t, qt.IsNil(a.Close()))
+	each := took / time.Duration(sites)
+	qt.Check(t, qt.IsTrue(took < testprog.InTime(time.Duration(sites)*50*time.Microsecond)),
+		qt.Commentf("%v a site", each))
+
+	costs := testprog.StartCosts(t)
+	opts := trace.WatchOptions{Proc: only(self, innocent)}
+	attached := make(chan bool, 1)
+	opts.Changed = func(c *trace.WatchChanges) {
+		for _, err := range c.Errors {
+			t.Error(err)
+		}
+		for _, a := range c.Attached {
+			if a.Path() == innocent {
+				attached <- true
+			}
+		}
+	}
+	w := watch(t, s, &opts, "hostile:*", "gousdt_test:three")
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- w.Run(ctx, time.Second) }()
+	process := testprog.Start(t, innocent)
+	began = time.Now()
+	select {
+	case <-attached:
+	case <-time.After(testneeds.Patience(30 * time.Second)):
+		t.Fatalf("not attached: %+v", w.Stats())
+	}
+	late := time.Since(began)
+	process.Fire("three", 1)
+	qt.Check(t, qt.Equals(int(next(t, s, 1)[0].PID), process.PID))
+	qt.Check(t, qt.IsTrue(late < testprog.InTime(2*time.Second)), qt.Commentf("after %v", late))
+	for deadline := time.Now().Add(testneeds.Patience(30 * time.Second)); len(w.Attachments()) <
+		min(users, 5)+1 && time.Now().Before(deadline); {
+		qt.Assert(t, qt.IsNil(w.SyncAll()))
+	}
+	costs.Report(4, fmt.Sprintf("%d users, each with a file of %d sites with arguments of their own",
+		users, sites), "550 to 1,200 us a site; attached after 4.2 s to never",
+		fmt.Sprintf("%d us a site", each.Microseconds()), late)
+	stop()
+	qt.Check(t, qt.IsNil(<-ended))
 }

@@ -3,7 +3,9 @@
 package trace
 
 import (
+	"crypto/sha256"
 	"debug/elf"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -31,9 +33,10 @@ type work struct {
 	file     string
 	maxSites int // of usdt.SelectOptions
 
-	wanted []int   // indices of the sites in the selection
-	sites  []*Site // for each of them
-	which  []int   // for each of them: its block
+	wanted []int    // indices of the sites in the selection
+	sites  []*Site  // for each of them
+	which  []int    // for each of them: its block
+	low    []uint32 // for each of them: the low half of its cookie, if there is a table
 	blocks bpfgen.Blocks
 	block  []*bpfgen.Block // by number
 
@@ -42,12 +45,33 @@ type work struct {
 	ends, delivers bool // there are ends of calls; something may be sent or aggregated
 }
 
-// newWork generates the code for all sites of a selection. The sites of a file
-// have few different argument strings. In a selection, sites with equal strings
-// share the parsed arguments, and for these the code is generated once.
+// maxSpecialised is how many blocks have code of their own. It is more than the
+// files of almost all programs need, and what the kernel verifies in some tens
+// of milliseconds.
+const maxSpecialised = 64
+
+// errManyBlocks is why code is generated again, with a table.
+var errManyBlocks = errors.New("many different blocks")
+
+// newWork generates the code for all sites of a selection: specialised for the
+// arguments of each, or where these are of too many kinds, with a table.
 func newWork(
 	plan *bpfgen.Plan, sel *usdt.Selection, file string, opts *usdt.AttachOptions,
 	definitions *providers.Definitions, pairs *filePairs,
+) (*work, error) {
+	w, err := generate(plan, sel, file, opts, definitions, pairs, nil)
+	if errors.Is(err, errManyBlocks) {
+		return generate(plan, sel, file, opts, definitions, pairs, plan.NewTable())
+	}
+	return w, err
+}
+
+// generate generates the code for all sites of a selection. The sites of a file
+// have few different argument strings. In a selection, sites with equal strings
+// share the parsed arguments, and for these the code is generated once.
+func generate(
+	plan *bpfgen.Plan, sel *usdt.Selection, file string, opts *usdt.AttachOptions,
+	definitions *providers.Definitions, pairs *filePairs, table *bpfgen.Table,
 ) (*work, error) {
 	type key struct {
 		args           *argspec.Arg
@@ -55,8 +79,14 @@ func newWork(
 		cookie         uint64
 	}
 	w := &work{plan: plan, sel: sel, file: file, maxSites: opts.MaxSites, pairs: pairs}
+	w.blocks.Table = table
+	blockOf := plan.Block
+	if table != nil {
+		blockOf = table.Block
+	}
 	type kind struct {
-		number         int // of the block, -1 for none
+		number         int    // of the block, -1 for none
+		low            uint32 // half of the cookie, with a table
 		events, starts *events
 		definition     *providers.Probe
 	}
@@ -83,13 +113,14 @@ func newWork(
 				this.definition = &probe
 			}
 			site.definition = this.definition
-			block, err := plan.Block(w.toGenerate(site))
+			toGenerate := w.toGenerate(site)
+			block, err := blockOf(toGenerate)
 			if err != nil {
 				return nil, err
 			}
 			this.number = -1
 			if (block == nil || block.Ends && !block.Delivers) && w.missing == nil {
-				w.missing = plan.Missing(w.toGenerate(site))
+				w.missing = plan.Missing(toGenerate)
 			}
 			if block != nil {
 				// Sites with equal code may differ in what is not in the code,
@@ -100,6 +131,11 @@ func newWork(
 				w.delivers = w.delivers || block.Delivers
 				if this.number = w.blocks.Add(block); this.number == len(w.block) {
 					w.block = append(w.block, block)
+				}
+				if table != nil {
+					this.low = table.Add(this.number, block, toGenerate)
+				} else if w.blocks.Len() > maxSpecialised {
+					return nil, errManyBlocks
 				}
 			}
 			known[k] = this
@@ -117,6 +153,7 @@ func newWork(
 		w.wanted = append(w.wanted, i)
 		w.sites = append(w.sites, site)
 		w.which = append(w.which, this.number)
+		w.low = append(w.low, this.low)
 	}
 	return w, nil
 }
@@ -137,7 +174,11 @@ func (w *work) toGenerate(s *Site) *bpfgen.Site {
 }
 
 // fixed returns the code for one site alone, which knows the site's number.
-func (w *work) fixed(n int) (*bpfgen.Blocks, error) {
+func (w *work) fixed(n int) (*bpfgen.Program, error) {
+	if w.blocks.Table != nil {
+		p := w.blocks.Fixed(w.which[n], w.cookie(&bpfgen.Program{}, n))
+		return &p, nil
+	}
 	site := w.toGenerate(w.sites[n])
 	site.Fixed, site.ID = true, w.sites[n].id
 	block, err := w.plan.Block(site)
@@ -146,7 +187,7 @@ func (w *work) fixed(n int) (*bpfgen.Blocks, error) {
 	}
 	blocks := &bpfgen.Blocks{}
 	blocks.Add(block)
-	return blocks, nil
+	return &blocks.Programs(nil)[0], nil
 }
 
 // selection returns some of the wanted sites, in this order.
@@ -177,18 +218,33 @@ type programCache struct {
 	loaded map[string]*program
 }
 
-// acquire loads a program, or returns a loaded one with the same code. The
-// caller must release it.
-func (c *programCache) acquire(generated *bpfgen.Program, name string) (*program, error) {
+// acquire loads a program, or returns a loaded one with the same code and
+// table. The caller must release it.
+func (c *programCache) acquire(
+	generated *bpfgen.Program, name string, table *bpfgen.Table,
+) (*program, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	key := generated.Fingerprint()
+	if table != nil {
+		sum := sha256.Sum256(table.Entries())
+		key += string(sum[:])
+	}
 	if p := c.loaded[key]; p != nil {
 		p.refs++
 		return p, nil
 	}
 	spec := c.template
 	spec.Name, spec.Instructions = name, generated.Instructions
+	if table != nil {
+		// The program keeps the map for as long as it is loaded.
+		m, err := newTable(table)
+		if err != nil {
+			return nil, err
+		}
+		defer m.Close()
+		spec.Instructions = generated.WithTable(m.FD())
+	}
 	prog, err := ebpf.NewProgram(&spec)
 	if err != nil {
 		return nil, explain(fmt.Sprintf("loading the program %s", name), err)
@@ -199,6 +255,27 @@ func (c *programCache) acquire(generated *bpfgen.Program, name string) (*program
 	p := &program{Program: prog, key: key, refs: 1}
 	c.loaded[key] = p
 	return p, nil
+}
+
+// newTable creates the map of a table.
+func newTable(table *bpfgen.Table) (*ebpf.Map, error) {
+	entries := table.Entries()
+	keys := make([]uint32, len(entries)/bpfgen.EntrySize)
+	values := make([][bpfgen.EntrySize]byte, len(keys))
+	for i := range keys {
+		keys[i] = uint32(i)
+		values[i] = [bpfgen.EntrySize]byte(entries[i*bpfgen.EntrySize:])
+	}
+	m, err := ebpf.NewMap(&ebpf.MapSpec{Name: "trace_table", Type: ebpf.Array, KeySize: 4,
+		ValueSize: bpfgen.EntrySize, MaxEntries: uint32(len(keys))})
+	if err != nil {
+		return nil, explain("creating a table of sites", err)
+	}
+	if _, err := m.BatchUpdate(keys, values, nil); err != nil {
+		m.Close()
+		return nil, explain("filling a table of sites", err)
+	}
+	return m, nil
 }
 
 func (c *programCache) release(p *program) error {
@@ -444,7 +521,11 @@ func (w *work) groups(some []int) [][]int {
 }
 
 // cookie returns what tells a program at which site it is: the ID of the site
-// and the number of its block.
+// and the number of its block, or its place in the table.
 func (w *work) cookie(p *bpfgen.Program, n int) uint64 {
-	return uint64(w.sites[n].id)<<32 | uint64(w.which[n]-p.First)
+	low := uint64(w.which[n] - p.First)
+	if w.blocks.Table != nil {
+		low = uint64(w.low[n])
+	}
+	return uint64(w.sites[n].id)<<32 | low
 }

@@ -33,9 +33,11 @@ func (b *builder) key(a *Aggregation, t *expr.Term, at, size int, unread argcode
 		b.numbers()
 		b.Emit(asm.RSh.Imm(asm.R0, 32), asm.StoreMem(asm.R10, int16(at+8), asm.R0, asm.DWord))
 	case expr.Provider:
-		b.SetField(asm.R10, at, uint64(a.Names(b.site.Provider)), asm.R1)
+		b.siteNumber(asm.R1, uint64(a.Names(b.site.Provider)))
+		b.Emit(asm.StoreMem(asm.R10, int16(at), asm.R1, asm.DWord))
 	case expr.Probe:
-		b.SetField(asm.R10, at, uint64(a.Names(b.site.Provider+":"+b.site.Name)), asm.R1)
+		b.siteNumber(asm.R1, uint64(a.Names(b.site.Provider+":"+b.site.Name)))
+		b.Emit(asm.StoreMem(asm.R10, int16(at), asm.R1, asm.DWord))
 	case expr.Site:
 		b.siteID(asm.R1)
 		b.Emit(asm.StoreMem(asm.R10, int16(at), asm.R1, asm.DWord))

@@ -31,6 +31,11 @@ type Site struct {
 	ID    uint32
 
 	ending bool // the code that is generated is about a call that ends
+
+	// original is the site that the file has, where the code looks the
+	// arguments up: see Table.
+	original *Site
+	captures []Capture // what is captured then
 }
 
 // Plan is what a session wants to be done at each hit.
@@ -66,6 +71,11 @@ type Block struct {
 	UsesID       bool    // it takes the site's ID from the BPF cookie
 	Starts, Ends bool    // it is the start, the end, of calls
 	Delivers     bool    // it may send or aggregate something
+
+	// Of a block for a Table: how many arguments it may ask for, and the
+	// numbers of the site that it asks for.
+	lookedUp int
+	numbers  []uint64
 }
 
 // builder emits a block.
@@ -94,6 +104,9 @@ func (p *Plan) Block(site *Site) (*Block, error) {
 func (p *Plan) generate(site *Site, alone bool) (*Block, error) {
 	b := &builder{fetcher: newFetcher(p.Kernel, site.Args), plan: p, site: site}
 	b.alone = alone
+	if site.original != nil {
+		b.lookedUp, b.block.lookedUp, b.block.UsesID = true, len(site.Args), true
+	}
 	something, err := b.hit()
 	if err != nil {
 		return nil, fmt.Errorf("probe %s:%s: %w", cut.Name(site.Provider), cut.Name(site.Name), err)

@@ -26,8 +26,8 @@ func (b *builder) capture(r *Record, c *CapturePlace) {
 	}
 	failed, done := b.Label(), b.Label()
 	b.captureLength(r, c, failed)
-	b.setCaptureSize(c)
 	pointer(asm.R3)
+	b.setCaptureSize(c)
 	b.AddressOf(asm.R1, asm.R7, c.Data)
 	b.Call(asm.FnProbeReadUser)
 	b.JumpIfImm(asm.JNE, asm.R0, 0, asm.R1, failed)
@@ -44,7 +44,11 @@ func (b *builder) capture(r *Record, c *CapturePlace) {
 func (b *builder) captureLength(r *Record, c *CapturePlace, failed argcode.Label) {
 	switch {
 	case b.isBytes(c.Arg):
-		b.Set(asm.R9, uint64(b.Args[c.Arg].Size))
+		site := b.site
+		if b.lookedUp {
+			site = site.original
+		}
+		b.siteNumber(asm.R9, uint64(site.Args[c.Arg].Size))
 		return
 	case c.Length == None:
 		b.Set(asm.R9, uint64(c.Max))
@@ -69,7 +73,7 @@ func (b *builder) captureLength(r *Record, c *CapturePlace, failed argcode.Label
 // setCaptureSize sets R2 to as many of the bytes asked for as there is room
 // for.
 func (b *builder) setCaptureSize(c *CapturePlace) {
-	if c.Length == None {
+	if c.Length == None && !(b.lookedUp && b.isBytes(c.Arg)) {
 		b.Emit(asm.Mov.Imm(asm.R2, int32(c.Max)))
 		return
 	}

@@ -23,6 +23,7 @@
 //	                                   -> span.go               what an end sends of its start
 //	Blocks       all kinds of sites    -> program.go            a program that finds its block by the BPF cookie
 //	                                   -> slots.go              ... or by the instruction pointer
+//	Table        many kinds of sites   -> lookup.go             where arguments are is looked up
 //
 // Package argcode has the assembler, and the code for a single argument and for
 // neighbours in memory.

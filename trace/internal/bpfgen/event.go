@@ -92,7 +92,7 @@ func (b *builder) recordOf(e *Events, saved int) (*Record, []argcode.Group, erro
 			unread = append(unread, i)
 		}
 	}
-	groups := f.Groups(unread)
+	groups := f.groups(unread)
 	record, err := f.layout(e, b.captures(e), groups, saved)
 	if err == nil && record.Span != nil {
 		record.Span.call = b.ending
@@ -104,6 +104,9 @@ func (b *builder) recordOf(e *Events, saved int) (*Record, []argcode.Group, erro
 func (b *builder) captures(e *Events) (captures []Capture) {
 	if e.Captures == nil {
 		return nil
+	}
+	if b.lookedUp {
+		return b.site.captures
 	}
 	for _, c := range e.Captures(b.site) {
 		switch {
@@ -140,6 +143,8 @@ func (b *builder) fill(e *Events, record *Record, groups []argcode.Group) {
 		keep := None
 		if record.Span != nil {
 			keep = record.Span.call.slot // more may be done at this hit
+		} else if b.lookedUp {
+			keep = b.Alloc(8)
 		}
 		b.stackCopy(record, keep)
 	}
@@ -210,7 +215,7 @@ func (b *builder) arguments(r *Record, groups []argcode.Group) {
 		b.SetField(asm.R7, at, 0, asm.R1)
 	}
 	for _, g := range groups {
-		b.Read(&g, asm.R7, r.Args[g.Args[0]].Value, func(index int) {
+		b.fetcher.read(&g, asm.R7, r.Args[g.Args[0]].Value, func(index int) {
 			b.Emit(asm.StoreImm(asm.R7, int16(r.Args[index].Failed), 1, asm.Byte))
 		})
 	}
@@ -229,7 +234,7 @@ func (b *builder) fromRecord(dst asm.Register, r *Record, index int) {
 		b.AddressOf(dst, base, offset)
 		base, offset = dst, 0
 	}
-	b.Emit(asm.LoadMem(dst, base, int16(offset), argcode.SizeOf(b.Args[index].Size)))
+	b.Emit(asm.LoadMem(dst, base, int16(offset), b.width(index)))
 }
 
 func (b *builder) submit(e *Events, size int) {

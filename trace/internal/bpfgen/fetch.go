@@ -29,6 +29,8 @@ type fetcher struct {
 	restart argcode.Label
 	alone   bool // nothing is to be merged but what is loaded at once
 
+	lookedUp bool // where arguments are is in a Table
+
 	// ending is the call whose end this is, nil if it is none.
 	ending *call
 }
@@ -95,6 +97,17 @@ func (f *fetcher) isBytes(index int) bool {
 
 // addressOf emits where an argument in memory begins.
 func (f *fetcher) addressOf(dst asm.Register, index int, scratch asm.Register) {
+	if f.lookedUp {
+		f.Scratch(func() {
+			known := f.Label()
+			at := f.Alloc(8)
+			f.SetField(asm.R10, at, 0, asm.R1)
+			f.readLookedUp(index, asm.R10, at, known)
+			f.Place(known)
+			f.Emit(asm.LoadMem(dst, asm.R10, int16(at), asm.DWord))
+		})
+		return
+	}
 	arg := &f.Args[index]
 	f.Address(dst, argcode.NewGroup(index, arg), arg.Displacement, scratch)
 }
@@ -106,7 +119,7 @@ func (f *fetcher) raw(dst asm.Register, index int) {
 		f.Raw(dst, index)
 		return
 	}
-	f.Emit(asm.LoadMem(dst, asm.R10, int16(f.stack[index]), argcode.SizeOf(f.Args[index].Size)))
+	f.Emit(asm.LoadMem(dst, asm.R10, int16(f.stack[index]), f.width(index)))
 }
 
 // value emits the value of an argument, extended as its description says. One
@@ -141,18 +154,18 @@ func (f *fetcher) load(fail argcode.Label, indices ...int) (atFail map[int]bool)
 			// Another branch has loaded it. Where the branches meet it must be
 			// at one place.
 			f.loaded[i] = true
-			for _, g := range f.Groups([]int{i}) {
-				f.Read(&g, asm.R10, at, func(int) { f.Jump(fail) })
+			for _, g := range f.groups([]int{i}) {
+				f.read(&g, asm.R10, at, func(int) { f.Jump(fail) })
 			}
 		default:
 			f.loaded[i] = true
 			wanted = append(wanted, i)
 		}
 	}
-	for _, g := range f.Groups(wanted) {
+	for _, g := range f.groups(wanted) {
 		lead := g.Lead()
 		block := f.Alloc(lead + g.Span())
-		f.Read(&g, asm.R10, block+lead, func(int) { f.Jump(fail) })
+		f.read(&g, asm.R10, block+lead, func(int) { f.Jump(fail) })
 		for _, i := range g.Args {
 			f.stack[i] = block + lead + g.Distance(f.Args, i)
 		}

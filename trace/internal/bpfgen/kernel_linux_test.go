@@ -69,6 +69,7 @@ func TestKernelAcceptsWhatIsGenerated(t *testing.T) {
 		Even:    newMap(stackMap), Odd: newMap(stackMap),
 	}
 
+	table := newMap(&ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: EntrySize, MaxEntries: 9})
 	loaded := 0
 	for range 300 {
 		// As many sites as a file may have, a few of which share their code.
@@ -155,6 +156,11 @@ func TestKernelAcceptsWhatIsGenerated(t *testing.T) {
 		}
 
 		var blocks Blocks
+		generate := plan.Block
+		if mode != usdt.ModeSingleIPMap && random.IntN(2) == 0 {
+			blocks.Table = plan.NewTable()
+			generate = blocks.Table.Block
+		}
 		for range 1 + random.IntN(20) {
 			other := k.newWorld(random, count)
 			if random.IntN(2) == 0 {
@@ -167,7 +173,10 @@ func TestKernelAcceptsWhatIsGenerated(t *testing.T) {
 					Failed: uint32(random.IntN(2))}
 			}
 			site.Fixed = mode == usdt.ModeSingleIPMap || random.IntN(4) == 0
-			block, err := plan.Block(site)
+			if blocks.Table != nil {
+				site.Fixed, site.Args = false, k.otherArguments(random, other, count)
+			}
+			block, err := generate(site)
 			if errors.Is(err, argcode.ErrStack) || err != nil && plan.Filter != nil ||
 				err != nil && len(plan.Aggregations) > 0 {
 				continue // too much, or a float where none can be
@@ -181,12 +190,13 @@ func TestKernelAcceptsWhatIsGenerated(t *testing.T) {
 			continue
 		}
 		programs := blocks.Programs(nil)
-		qt.Assert(t, qt.HasLen(programs, 1))
-		var refused *ebpf.VerifierError
-		if err := load(programs[0].Instructions, 0); errors.As(err, &refused) {
-			t.Fatalf("%+v\n%v", refused, w.args)
-		} else if err != nil {
-			t.Fatal(err)
+		for i := range programs {
+			var refused *ebpf.VerifierError
+			if err := load(programs[i].WithTable(table), 0); errors.As(err, &refused) {
+				t.Fatalf("%+v\n%v", refused, w.args)
+			} else if err != nil {
+				t.Fatal(err)
+			}
 		}
 		loaded++
 	}

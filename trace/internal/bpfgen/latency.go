@@ -297,13 +297,14 @@ func (b *builder) callsKey(c *call, t *expr.Term, pair uint32) {
 	if c.byThread() {
 		b.Call(asm.FnGetCurrentPidTgid)
 		b.Emit(asm.StoreMem(asm.R10, int16(key), asm.R0, asm.DWord))
-		b.SetField(asm.R10, key+8, uint64(pair), asm.R1)
+		b.siteNumber(asm.R1, uint64(pair))
+		b.Emit(asm.StoreMem(asm.R10, int16(key+8), asm.R1, asm.DWord))
 		return
 	}
 	b.term(asm.R9, t)
 	b.Emit(asm.StoreMem(asm.R10, int16(key), asm.R9, asm.DWord))
+	b.siteNumber(asm.R9, uint64(pair))
 	b.Call(asm.FnGetCurrentPidTgid)
 	b.Emit(asm.RSh.Imm(asm.R0, 32), asm.LSh.Imm(asm.R0, 32))
-	b.Set(asm.R1, uint64(pair))
-	b.Emit(asm.Or.Reg(asm.R0, asm.R1), asm.StoreMem(asm.R10, int16(key+8), asm.R0, asm.DWord))
+	b.Emit(asm.Or.Reg(asm.R0, asm.R9), asm.StoreMem(asm.R10, int16(key+8), asm.R0, asm.DWord))
 }

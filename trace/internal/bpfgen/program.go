@@ -18,6 +18,10 @@ const maxProgram = 28_000
 // Blocks collects the code for the sites of a program. Sites with the same code
 // share it.
 type Blocks struct {
+	// Table is where the programs look their site up, nil if the code of a
+	// block is all that they need to know of it.
+	Table *Table
+
 	blocks []*Block
 	known  map[string]int
 }
@@ -57,7 +61,7 @@ type Program struct {
 
 	// First is the number of the program's first block, Blocks how many it has.
 	// The program finds its block by the BPF cookie, the low half of which must
-	// be the block's number minus First.
+	// be the block's number minus First, or its place in the Table.
 	First, Blocks int
 
 	// Cookie reports whether the program needs a BPF cookie, or what slots have
@@ -94,27 +98,45 @@ func (bs *Blocks) Programs(slots *Slots) []Program {
 // Program returns the code of some blocks: of the first ones from a number on,
 // as many as Programs put into one program.
 func (bs *Blocks) Program(first, count int, slots *Slots) Program {
-	p := Program{First: first, Blocks: count}
-	p.generate(bs.blocks[first:][:count], slots)
-	return p
+	return bs.program(first, count, func(p *Program) {
+		if slots != nil {
+			p.Instructions = append(p.Instructions, slots.find()...)
+		} else {
+			p.Instructions = append(p.Instructions, asm.FnGetAttachCookie.Call(),
+				asm.Mov.Reg(asm.R8, asm.R0))
+		}
+	})
 }
 
-func (p *Program) generate(blocks []*Block, slots *Slots) {
+// Fixed returns the code of one block for a site whose BPF cookie would be
+// this.
+func (bs *Blocks) Fixed(number int, cookie uint64) Program {
+	return bs.program(number, 1, func(p *Program) {
+		p.Instructions = append(p.Instructions, asm.LoadImm(asm.R8, int64(cookie), asm.DWord))
+	})
+}
+
+// program returns the code of some blocks; cookie emits what sets R8.
+func (bs *Blocks) program(first, count int, cookie func(*Program)) Program {
+	p := Program{First: first, Blocks: count}
+	blocks := bs.blocks[first:][:count]
 	p.Cookie = len(blocks) > 1 || blocks[0].UsesID
 	p.Instructions = append(p.Instructions, asm.Mov.Reg(asm.R6, asm.R1))
 	p.Instructions = append(p.Instructions, privatestack.Avoid()...)
+	if p.Cookie {
+		cookie(&p)
+	}
 	switch {
-	case !p.Cookie:
-	case slots != nil:
-		p.Instructions = append(p.Instructions, slots.find()...)
+	case len(blocks) == 1:
+		p.search(blocks, 0)
+	case bs.Table != nil:
+		p.Instructions = append(p.Instructions, findBlock()...)
+		p.search(blocks, first)
 	default:
-		p.Instructions = append(p.Instructions, asm.FnGetAttachCookie.Call(),
-			asm.Mov.Reg(asm.R8, asm.R0))
-	}
-	if len(blocks) > 1 {
 		p.Instructions = append(p.Instructions, asm.Mov.Reg32(asm.R1, asm.R8))
+		p.search(blocks, 0)
 	}
-	p.search(blocks, 0)
+	return p
 }
 
 // search emits blocks, from the one with the given number on, behind a binary

@@ -1,0 +1,502 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package bpfgen
+
+import (
+	"debug/elf"
+	"fmt"
+	"math/bits"
+	"slices"
+
+	"github.com/cilium/ebpf/asm"
+
+	"github.com/gousdt/gousdt/argspec"
+	"github.com/gousdt/gousdt/internal/argcode"
+	"github.com/gousdt/gousdt/trace/internal/expr"
+)
+
+// TableMap stands for the descriptor of the table in the code of programs. The
+// table is created when the program is loaded.
+const TableMap = 0x7fff_fff0
+
+// A Table is an array that programs look their site up in. It keeps what takes
+// time to attach in proportion to what is asked for, not to what a file says:
+// code that is specialised for each of 10,000 sites takes the kernel seconds to
+// verify. With a table, sites share their code whatever their arguments are.
+//
+// A site is some elements of the array: the number of its block, then where
+// each of its arguments is, then other numbers that are the site's, in the
+// order in which the code asks for them. The low half of the BPF cookie is the
+// number of the first one.
+type Table struct {
+	plan    *Plan
+	known   map[tableKey]*Block
+	entries []byte
+}
+
+// tableKey is what the code for a site depends on.
+type tableKey struct {
+	provider, name string
+	cookie         uint64
+	arguments      int
+	shape          string
+}
+
+// An element of a table says how to calculate a number or an address:
+//
+//	base = word of the context at offset base >> shift, without its upper cut bits
+//	index = word of the context at offset index, extended as described << scale
+//	result = base + index + value, without its upper wrap bits
+//
+// If there is a size, the value is as many bytes at that address. Otherwise it
+// is the result without its upper unused bits. All but value, base and index
+// are bytes.
+const (
+	// EntrySize is the size of an element.
+	EntrySize = 24
+
+	entryValue  = 0  // u64
+	entryBase   = 8  // u16, entryNone for none
+	entryIndex  = 10 // u16, entryNone for none
+	entryShift  = 12
+	entryCut    = 13
+	entryZero   = 14 // upper bits of the index that become 0
+	entrySign   = 15 // upper bits of the index that become its sign
+	entryScale  = 16
+	entryWrap   = 17
+	entryUnused = 18
+	entrySize   = 19
+
+	entryNone = 0xffff
+)
+
+// maxLookedUp is how many arguments a site may have that is looked up: the code
+// for each takes far more instructions than what is specialised. A file has few
+// sites with more.
+const maxLookedUp = 64
+
+// NewTable returns an empty table for the sites of a file.
+func (p *Plan) NewTable() *Table { return &Table{plan: p, known: make(map[tableKey]*Block)} }
+
+// Block returns the code for a site, as [Plan.Block] does.
+func (t *Table) Block(site *Site) (*Block, error) {
+	if len(site.Args) > maxLookedUp {
+		return t.plan.Block(site)
+	}
+	plan, bound := t.plan.bind(site)
+	if plan.Filter != nil {
+		if c, err := bound.resolve(plan.Kernel, plan.Filter, false); err != nil || c.kind == never {
+			return t.plan.Block(site) // little code, if any
+		}
+	}
+	here := plan.lookedUp(bound)
+	key := tableKey{site.Provider, site.Name, site.Cookie, len(site.Args), here.shape()}
+	block, known := t.known[key]
+	if !known {
+		var err error
+		if block, err = plan.generate(here, true); err != nil {
+			// Something can only be decided, or has only room, where the
+			// arguments are known.
+			return t.plan.Block(site)
+		}
+		t.known[key] = block
+	}
+	if block == nil {
+		return nil, nil
+	}
+	own := *block
+	own.Record = plan.Kernel.recordOf(block.Record, here, bound)
+	own.Saved = plan.Kernel.recordOf(block.Saved, here, bound)
+	return &own, nil
+}
+
+// Add adds a site whose block has a number, and returns what the low half of
+// its BPF cookie must be.
+func (t *Table) Add(number int, block *Block, site *Site) uint32 {
+	first := len(t.entries) / EntrySize
+	order := t.plan.Kernel.Order
+	add := func() []byte {
+		t.entries = append(t.entries, make([]byte, EntrySize)...)
+		return t.entries[len(t.entries)-EntrySize:]
+	}
+	order.PutUint64(add()[entryValue:], uint64(number))
+	for i := range block.lookedUp {
+		if e := add(); i < len(site.Args) {
+			t.plan.Kernel.describe(e, &site.Args[i])
+		}
+	}
+	for _, n := range block.numbers {
+		order.PutUint64(add()[entryValue:], n)
+	}
+	return uint32(first)
+}
+
+// Entries returns the elements of the array, one after the other.
+func (t *Table) Entries() []byte { return t.entries }
+
+// findBlock returns what sets R1 to the number of the site's block. A site that
+// is not in the table, which cannot be, ends the program.
+func findBlock() asm.Instructions {
+	return asm.Instructions{
+		asm.StoreMem(asm.R10, slotKey, asm.R8, asm.Word),
+		asm.Mov.Reg(asm.R2, asm.R10),
+		asm.Add.Imm(asm.R2, slotKey),
+		asm.LoadMapPtr(asm.R1, TableMap),
+		asm.FnMapLookupElem.Call(),
+		asm.Instruction{OpCode: asm.JNE.Op(asm.ImmSource), Dst: asm.R0, Offset: 1}, // over the exit
+		asm.Return(),
+		asm.LoadMem(asm.R1, asm.R0, entryValue, asm.DWord),
+	}
+}
+
+// WithTable returns the instructions for a table that is the map of a
+// descriptor.
+func (p *Program) WithTable(fd int) asm.Instructions {
+	ins := slices.Clone(p.Instructions)
+	for i := range ins {
+		if ins[i].IsLoadFromMap() && ins[i].Constant == TableMap {
+			ins[i] = asm.LoadMapPtr(ins[i].Dst, fd)
+		}
+	}
+	return ins
+}
+
+// describe puts an argument into an element of a table. That of one that cannot
+// be read is never asked for, or not looked at.
+func (k Kernel) describe(e []byte, arg *argspec.Arg) {
+	place := func(at int, r argspec.Register) {
+		offset := uint16(entryNone)
+		if slot, ok := r.Slot(k.Machine); ok {
+			offset = uint16(slot * k.word())
+		}
+		k.Order.PutUint16(e[at:], offset)
+	}
+	place(entryBase, argspec.Register{})
+	place(entryIndex, argspec.Register{})
+	if arg.Size < 8 && arg.Kind != argspec.Bytes { // of which it is the address that is asked for
+		e[entryUnused] = byte(64 - 8*arg.Size)
+	}
+	switch arg.Kind {
+	case argspec.Constant:
+		k.Order.PutUint64(e[entryValue:], arg.Constant)
+	case argspec.InRegister:
+		place(entryBase, arg.Register)
+		e[entryShift] = arg.Register.Shift
+		if !arg.High.IsZero() {
+			place(entryIndex, arg.High)
+			e[entryCut], e[entryScale] = 32, 32
+		}
+	case argspec.Memory, argspec.Address, argspec.Bytes:
+		k.Order.PutUint64(e[entryValue:], uint64(arg.Displacement))
+		place(entryBase, arg.Base)
+		place(entryIndex, arg.Index)
+		switch arg.IndexExtension {
+		case argspec.ZeroExtend32:
+			e[entryZero] = 32
+		case argspec.SignExtend32:
+			e[entrySign] = 32
+		}
+		e[entryScale] = byte(bits.TrailingZeros8(arg.Scale | 0x80))
+		if arg.Address32 {
+			e[entryWrap] = 32
+		}
+		if arg.Kind == argspec.Memory {
+			e[entrySize] = byte(arg.Size)
+		}
+	}
+}
+
+// lookedUp returns a site to generate code for that looks the arguments up.
+// What it says of them is what the code depends on: whether they can be read,
+// what their bits mean and, where they are structures, how much room they need.
+// Of arguments that are only sent it says nothing.
+func (p *Plan) lookedUp(site *Site) *Site {
+	here := *site
+	here.original = site
+	if p.Events != nil && p.Events.Captures != nil {
+		here.captures = p.capturesOf(site)
+	}
+	named, count := p.named(&here), len(site.Args)
+	// Sites with more or fewer arguments share their code too. But what is
+	// missing is missing.
+	if rounded := 1 << bits.Len(uint(max(count, 1)-1)); slices.IndexFunc(named,
+		func(i int) bool { return i >= count && i < rounded }) < 0 && count > 0 {
+		count = rounded
+	}
+	here.Args = make([]argspec.Arg, count)
+	for i := range here.Args {
+		here.Args[i] = argspec.Arg{Kind: argspec.Memory, Size: 8}
+	}
+	for i := range site.Args {
+		arg, to := &site.Args[i], &here.Args[i]
+		switch {
+		case arg.AddressableOn(p.Kernel.Machine):
+			*to = argspec.Arg{Kind: argspec.Bytes, Size: 8}
+		case !slices.Contains(named, i):
+		case !arg.ReadableOn(p.Kernel.Machine):
+			*to = argspec.Arg{}
+		case arg.Signed || arg.Float:
+			to.Size, to.Signed, to.Float = arg.Size, arg.Signed, arg.Float
+		}
+	}
+	return &here
+}
+
+// words returns how many words of the context have registers that an argument
+// can name, and perhaps some others.
+func (k Kernel) words() int {
+	switch k.Machine {
+	case elf.EM_X86_64, elf.EM_S390:
+		return 20
+	case elf.EM_ARM:
+		return 16
+	case elf.EM_RISCV:
+		return 32
+	case elf.EM_PPC64:
+		return 40
+	default: // EM_AARCH64, EM_LOONGARCH
+		return 34
+	}
+}
+
+// named returns the numbers of the arguments that the plan is about, other than
+// to send them.
+func (p *Plan) named(site *Site) (indices []int) {
+	add := func(t *expr.Term) { indices = append(indices, t.Arguments()...) }
+	p.Filter.Walk(add)
+	for _, a := range p.Aggregations {
+		a.Where.Walk(add)
+		for i := range a.Keys {
+			add(&a.Keys[i])
+		}
+		if a.Value != nil {
+			add(a.Value)
+		}
+	}
+	for _, l := range p.Latencies {
+		add(&l.Start)
+		add(&l.Done)
+		for _, c := range l.Conditions {
+			c.Node.Walk(add)
+		}
+	}
+	for _, c := range site.captures {
+		indices = append(indices, c.Arg)
+		if c.Length != None {
+			indices = append(indices, c.Length)
+		}
+	}
+	return indices
+}
+
+// capturesOf returns what is captured at a site. Structures get room that
+// others can share.
+func (p *Plan) capturesOf(site *Site) (captures []Capture) {
+	readable := func(i int) bool { return site.readable(p.Kernel, i) }
+	for _, c := range p.Events.Captures(site) {
+		switch {
+		case c.Arg < len(site.Args) && site.Args[c.Arg].AddressableOn(p.Kernel.Machine):
+			if size := site.Args[c.Arg].Size; size <= c.Max {
+				c.Max = 1 << bits.Len(uint(max(size, 1)-1))
+			}
+			captures = append(captures, Capture{Arg: c.Arg, Max: c.Max, Length: None})
+		case readable(c.Arg) && (c.Length == None || readable(c.Length)):
+			captures = append(captures, c)
+		}
+	}
+	return captures
+}
+
+// shape returns what the code for a site depends on of its arguments, which
+// have no places, and of what is captured.
+func (s *Site) shape() string {
+	shape := make([]byte, 0, 2*len(s.Args))
+	for i := range s.Args {
+		arg := &s.Args[i]
+		kind := byte(arg.Kind) << 2
+		if arg.Signed {
+			kind |= 1
+		}
+		if arg.Float {
+			kind |= 2
+		}
+		shape = append(shape, kind, byte(arg.Size))
+	}
+	if len(s.captures) > 0 {
+		shape = fmt.Append(shape, s.captures)
+	}
+	return string(shape)
+}
+
+// recordOf returns how a record looks for one of the sites that share its code.
+func (k Kernel) recordOf(shared *Record, here, site *Site) *Record {
+	if shared == nil {
+		return nil
+	}
+	own := *shared
+	own.Args = slices.Clone(shared.Args[:len(site.Args)])
+	for i := range own.Args {
+		arg, p := &site.Args[i], &own.Args[i]
+		switch {
+		case p.Value == None:
+		case arg.Kind == argspec.Constant || !arg.ReadableOn(k.Machine):
+			*p = Place{Value: None, Failed: None}
+		case k.bigEndian():
+			width := 8
+			if p.Failed == None {
+				width = here.Args[i].Size
+			}
+			p.Value += width - arg.Size
+		}
+	}
+	own.Captures = slices.Clone(shared.Captures)
+	for i := range own.Captures {
+		if c := &own.Captures[i]; site.Args[c.Arg].Kind == argspec.Bytes {
+			c.Max = min(c.Max, site.Args[c.Arg].Size)
+		}
+	}
+	return &own
+}
+
+// lookUpEntry sets R0 to an element of the table: of the site, and after the
+// first one as many further on.
+func (f *fetcher) lookUpEntry(further int, none argcode.Label) {
+	key := f.Temporary(8)
+	f.Emit(asm.Mov.Reg(asm.R1, asm.R8), asm.Add.Imm(asm.R1, int32(further)),
+		asm.StoreMem(asm.R10, int16(key), asm.R1, asm.Word))
+	f.AddressOf(asm.R2, asm.R10, key)
+	f.Emit(asm.LoadMapPtr(asm.R1, TableMap))
+	f.Call(asm.FnMapLookupElem)
+	f.JumpIfImm(asm.JEq, asm.R0, 0, asm.R1, none)
+}
+
+// word sets a register to the word of the context at the offset in R1, or to 0
+// where there is none. The kernel wants each offset to be a constant.
+func (f *fetcher) word(dst asm.Register) {
+	done := f.Label()
+	size := f.kernel.word()
+	var among func(from, to int)
+	among = func(from, to int) {
+		if to-from == 1 {
+			f.Emit(asm.LoadMem(dst, asm.R6, int16(from*size), argcode.SizeOf(size)))
+			f.Jump(done)
+			return
+		}
+		upper, half := f.Label(), (from+to)/2
+		f.JumpIfImm(asm.JGE, asm.R1, uint64(half*size), asm.R2, upper)
+		among(from, half)
+		f.Place(upper)
+		among(half, to)
+	}
+	f.Emit(asm.Mov.Imm(dst, 0))
+	words := f.kernel.words()
+	f.JumpIfImm(asm.JGE, asm.R1, uint64(words*size), asm.R2, done)
+	among(0, words)
+	f.Place(done)
+}
+
+// readLookedUp reads an argument to eight bytes, extended by zeros. Of a
+// structure it reads the address. It goes to fail if that cannot be read.
+func (f *fetcher) readLookedUp(index int, base asm.Register, offset int, fail argcode.Label) {
+	inMemory, done := f.Label(), f.Label()
+	cut := func(up, down asm.ALUOp, dst asm.Register, by int16) {
+		f.Emit(asm.LoadMem(asm.R1, asm.R0, by, asm.Byte), up.Reg(dst, asm.R1),
+			down.Reg(dst, asm.R1))
+	}
+	f.lookUpEntry(1+index, fail)
+	f.Emit(asm.LoadMem(asm.R1, asm.R0, entryBase, asm.Half))
+	f.word(asm.R3)
+	f.Emit(asm.LoadMem(asm.R1, asm.R0, entryShift, asm.Byte), asm.RSh.Reg(asm.R3, asm.R1))
+	cut(asm.LSh, asm.RSh, asm.R3, entryCut)
+	f.Emit(asm.LoadMem(asm.R1, asm.R0, entryIndex, asm.Half))
+	f.word(asm.R4)
+	cut(asm.LSh, asm.RSh, asm.R4, entryZero)
+	cut(asm.LSh, asm.ArSh, asm.R4, entrySign)
+	f.Emit(asm.LoadMem(asm.R1, asm.R0, entryScale, asm.Byte), asm.LSh.Reg(asm.R4, asm.R1),
+		asm.Add.Reg(asm.R3, asm.R4), asm.LoadMem(asm.R1, asm.R0, entryValue, asm.DWord),
+		asm.Add.Reg(asm.R3, asm.R1))
+	cut(asm.LSh, asm.RSh, asm.R3, entryWrap)
+	if offset != int(int16(offset)) {
+		f.AddressOf(asm.R5, base, offset)
+		base, offset = asm.R5, 0
+	}
+	f.Emit(asm.LoadMem(asm.R2, asm.R0, entrySize, asm.Byte))
+	f.JumpIfImm(asm.JNE, asm.R2, 0, asm.R1, inMemory)
+	cut(asm.LSh, asm.RSh, asm.R3, entryUnused)
+	f.Emit(asm.StoreMem(base, int16(offset), asm.R3, asm.DWord))
+	f.Place(done)
+	f.Later(func() {
+		f.Place(inMemory)
+		unused := f.Temporary(16)
+		address := unused + 8
+		f.Emit(asm.LoadMem(asm.R1, asm.R0, entryUnused, asm.Byte),
+			asm.StoreMem(asm.R10, int16(unused), asm.R1, asm.DWord))
+		f.Emit(asm.Mov.Imm(asm.R1, 0), asm.StoreMem(base, int16(offset), asm.R1, asm.DWord))
+		f.JumpIfImm(asm.JGT, asm.R2, 8, asm.R1, fail) // which is never so
+		f.AddressOf(asm.R1, base, offset)
+		if f.kernel.bigEndian() {
+			f.Emit(asm.StoreMem(asm.R10, int16(address), asm.R1, asm.DWord))
+		}
+		f.Call(asm.FnProbeReadUser)
+		f.JumpIfImm(asm.JNE, asm.R0, 0, asm.R1, fail)
+		if f.kernel.bigEndian() {
+			// What has been read are the upper bytes.
+			f.Emit(asm.LoadMem(asm.R1, asm.R10, int16(address), asm.DWord),
+				asm.LoadMem(asm.R2, asm.R10, int16(unused), asm.DWord),
+				asm.LoadMem(asm.R3, asm.R1, 0, asm.DWord), asm.RSh.Reg(asm.R3, asm.R2),
+				asm.StoreMem(asm.R1, 0, asm.R3, asm.DWord))
+		}
+		f.Jump(done)
+	})
+}
+
+// siteNumber sets a register to a number that is known of the site. It may
+// change R0 to R5.
+func (b *builder) siteNumber(dst asm.Register, number uint64) {
+	if !b.lookedUp {
+		b.Set(dst, number)
+		return
+	}
+	none := b.Label()
+	b.lookUpEntry(1+len(b.Args)+len(b.block.numbers), none)
+	b.block.numbers = append(b.block.numbers, number)
+	b.Emit(asm.LoadMem(asm.R0, asm.R0, entryValue, asm.DWord))
+	b.Place(none) // which is never so
+	b.Emit(asm.Mov.Reg(dst, asm.R0))
+}
+
+// groups puts arguments in memory together, unless they are looked up.
+func (f *fetcher) groups(indices []int) (groups []argcode.Group) {
+	if !f.lookedUp {
+		return f.Groups(indices)
+	}
+	for _, i := range indices {
+		groups = append(groups, *argcode.NewGroup(i, &argspec.Arg{Size: 8}))
+	}
+	return groups
+}
+
+// read is Read of a group that groups has returned.
+func (f *fetcher) read(g *argcode.Group, base asm.Register, offset int, failed func(index int)) {
+	if !f.lookedUp {
+		f.Read(g, base, offset, failed)
+		return
+	}
+	fail, done := f.Label(), f.Label()
+	f.readLookedUp(g.Args[0], base, offset, fail)
+	f.Place(done)
+	f.Later(func() {
+		f.Place(fail)
+		failed(g.Args[0])
+		f.Jump(done)
+	})
+}
+
+// width returns how many bytes of the stack or of a record are an argument that
+// has been read from memory.
+func (f *fetcher) width(index int) asm.Size {
+	if f.lookedUp {
+		return asm.DWord
+	}
+	return argcode.SizeOf(f.Args[index].Size)
+}
