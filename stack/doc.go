@@ -55,6 +55,6 @@
 // A process maps what it wants to. Functions of files that are malformed, or
 // made to cost time or memory, have no names; nothing panics on them. The work
 // for each stack is bounded, so is the work for all stacks and files of a
-// process, and so is the memory for all processes together. symbolizer.go has each
-// limit with its reason.
+// process, and so is the memory for all processes together. symbolizer.go has
+// each limit with its reason.
 package stack

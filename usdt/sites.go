@@ -1,0 +1,358 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package usdt
+
+import (
+	"cmp"
+	"debug/elf"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/gousdt/gousdt/argspec"
+	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/elffile"
+)
+
+// A siteTable holds sites. Ten thousand of them, each a Site, would take 1.2 MB
+// that the garbage collector looks through again and again, as long as they are
+// attached. A row takes 48 bytes, without a pointer.
+type siteTable struct {
+	rows   []siteRow
+	probes []siteProbe    // that rows share
+	lists  []argumentList // that rows share
+
+	semaphores bool // some site has one
+}
+
+// siteRow is what a site has of its own.
+type siteRow struct {
+	location, offset           uint64
+	semaphore, semaphoreOffset uint64
+
+	probe, list int32 // numbers of what is shared
+	skip        uint8 // bytes from the location to the instruction to attach to
+	skipped     bool  // it cannot be attached: only until the selection has been made
+}
+
+type siteProbe struct {
+	provider, name string
+	base           uint64
+}
+
+// argumentList is the arguments of sites.
+type argumentList struct {
+	text     string
+	args     []argspec.Arg
+	decoded  bool
+	relative bool // an argument depends on where the site is
+}
+
+// site returns a site.
+func (t *siteTable) site(i int) Site {
+	row := &t.rows[i]
+	probe, list := &t.probes[row.probe], &t.lists[row.list]
+	return Site{
+		Site: elfnote.Site{
+			Provider: probe.provider, Name: probe.name, Arguments: list.text,
+			Location: row.location, Offset: row.offset, Base: probe.base,
+			Semaphore: row.semaphore, SemaphoreOffset: row.semaphoreOffset,
+		},
+		Instruction: row.instruction(),
+		Args:        list.args,
+	}
+}
+
+// instruction is the address of the instruction to attach to.
+func (r *siteRow) instruction() uint64 { return r.location + uint64(r.skip) }
+
+// uprobeOffset is the file offset of the instruction to attach to.
+func (r *siteRow) uprobeOffset() uint64 { return r.offset + uint64(r.skip) }
+
+// siteCollector makes a table of the sites of a file.
+type siteCollector struct {
+	siteTable
+	file  *elfnote.File
+	seen  int              // bytes of notes
+	known map[string]int32 // numbers of lists, by their text
+
+	// Lists and probes by where their text or name is in memory: package
+	// elfnote has most equal ones in one place.
+	recentLists, recentProbes [1 << recentBits]int32
+}
+
+func newSiteCollector(file *elfnote.File) *siteCollector {
+	return &siteCollector{file: file, known: make(map[string]int32)}
+}
+
+// add takes each site of the file, and keeps those that are wanted.
+func (c *siteCollector) add(site *elfnote.Site, wanted bool) {
+	if wanted {
+		if len(c.rows) == cap(c.rows) {
+			c.grow()
+		}
+		c.rows = append(c.rows, siteRow{
+			location:        site.Location,
+			offset:          site.Offset,
+			semaphore:       site.Semaphore,
+			semaphoreOffset: site.SemaphoreOffset,
+			probe:           c.probe(site), list: c.list(site.Arguments),
+		})
+		c.semaphores = c.semaphores || site.SemaphoreOffset != 0
+	}
+	c.seen += noteSize + len(site.Provider) + len(site.Name) + len(site.Arguments)
+}
+
+// probe returns the number of a site's probe, or makes one: it does no harm if
+// a probe has several.
+func (c *siteCollector) probe(site *elfnote.Site) int32 {
+	recent := &c.recentProbes[hashOfPlace(site.Name)]
+	if n := int(*recent); n < len(c.probes) {
+		if p := &c.probes[n]; p.name == site.Name && p.provider == site.Provider &&
+			p.base == site.Base {
+			return *recent
+		}
+	}
+	*recent = int32(len(c.probes))
+	c.probes = append(c.probes, siteProbe{site.Provider, site.Name, site.Base})
+	return *recent
+}
+
+// list returns the number of the list with a text.
+func (c *siteCollector) list(text string) int32 {
+	recent := &c.recentLists[hashOfPlace(text)]
+	if n := int(*recent); n < len(c.lists) && c.lists[n].text == text {
+		return *recent
+	}
+	list, known := c.known[text]
+	if !known {
+		list = int32(len(c.lists))
+		c.lists = append(c.lists, argumentList{text: text})
+		c.known[text] = list
+	}
+	*recent = list
+	return list
+}
+
+// hashOfPlace returns a hash of where in memory a text is, of recentBits.
+func hashOfPlace(text string) uint32 {
+	return uint32(uintptr(unsafe.Pointer(unsafe.StringData(text)))) * 0x9e3779b1 >> (32 - recentBits)
+}
+
+const (
+	// recentBits makes a hit likely for hundreds of lists. libjvm has 128.
+	recentBits = 10
+
+	// noteSize is the size of a note without its strings, of which nearly all
+	// have some padding.
+	noteSize = 12 + 8 + 3*8 + 3
+
+	// manySites is from when on the sites found so far say how many there will
+	// be. A slice that grew without that would move them again and again, which
+	// takes longer than to find them.
+	manySites = 16
+
+	// mostGrowth bounds what a note section that is not what it seems can make
+	// of a few sites.
+	mostGrowth = 100
+)
+
+// grow makes room for as many sites as there may be, by the notes that have
+// been seen.
+func (c *siteCollector) grow() {
+	found := len(c.rows)
+	room := max(4, 4*found)
+	if found >= manySites {
+		likely := uint64(found) * uint64(c.file.NoteSize()) / uint64(c.seen)
+		room = min(max(found+found/4, int(likely+likely/16)), mostGrowth*found)
+	}
+	c.rows = append(make([]siteRow, 0, room), c.rows...)
+}
+
+// table returns the table, which links hold for long.
+func (c *siteCollector) table() siteTable {
+	if cap(c.rows) > 2*len(c.rows)+manySites {
+		c.rows = slices.Clone(c.rows)
+	}
+	return c.siteTable
+}
+
+// maxArguments is how many arguments the sites of a Selection may have, those
+// with equal ones counted once. A file is untrusted data, and each argument
+// of a few bytes in it takes some 170 in memory: these take 90 MB, or
+// 240 MB where each names another symbol. Of real files libjvm has the most,
+// 750 sites with 2,000 arguments. What has more is refused with an error that
+// wraps elfnote.ErrTooLarge.
+const maxArguments = 1 << 19
+
+// decodeArguments decodes the arguments of sites, of which the instruction to
+// attach to is known. Most sites of a file share few strings: what does not
+// depend on the site is decoded once.
+//
+// maxSites is SelectOptions.MaxSites.
+func decodeArguments(file *elfnote.File, sites *siteTable, maxSites int) error {
+	decoder := argspec.NewDecoder(file)
+	count := 0
+	for i := range sites.rows {
+		row := &sites.rows[i]
+		list := &sites.lists[row.list]
+		if list.decoded && !list.relative {
+			continue
+		}
+		if list.decoded {
+			row.list = int32(len(sites.lists))
+			sites.lists = append(sites.lists, argumentList{text: list.text})
+			list = &sites.lists[row.list]
+		}
+		list.args = decoder.Decode(row.instruction(), list.text)
+		list.relative = slices.ContainsFunc(list.args, argspec.Arg.Relative)
+		list.decoded = true
+		count += len(list.args)
+		if limit := argumentsPerSite * maxSites; limit > 0 && count > limit {
+			return tooMany(file.Name(), "different arguments", limit, count)
+		}
+		if count > maxArguments {
+			return fmt.Errorf("%s: more than %d arguments of probes: %w", file.Name(), maxArguments,
+				elfnote.ErrTooLarge)
+		}
+	}
+	return nil
+}
+
+// Sites closer together than nearSites are read by one call: copying that much
+// costs less than another call. No read is longer than the buffer, which stays
+// in the processor's second-level cache.
+const nearSites = 4 << 10
+
+// readCode calls found with the index of each site and the machine code there,
+// up to n bytes: fewer where the file ends, and then err may say why. It reads
+// neighbouring sites together, so it calls in the order of their offsets. The
+// bytes are valid during the call. It stops at the first error that found
+// returns.
+func readCode(
+	file *elfnote.File, sites []siteRow, n uint64, found func(i int, code []byte, err error) error,
+) error {
+	order := inOrder(sites)
+	index := func(i int) int {
+		if order == nil {
+			return i
+		}
+		return int(order[i])
+	}
+	buffer := elffile.NewBuffer()
+	defer buffer.Free()
+	for from, to := 0, 0; from < len(sites); from = to {
+		first := sites[index(from)].offset
+		end := first + n
+		for to = from + 1; to < len(sites); to++ {
+			next := sites[index(to)].offset
+			if next > end+nearSites || next+n-first > uint64(len(buffer)) {
+				break
+			}
+			end = next + n
+		}
+
+		code := buffer[:end-first]
+		read, err := file.ReadAt(code, int64(first))
+		for i := from; i < to; i++ {
+			site := index(i)
+			at := min(int(sites[site].offset-first), read)
+			if err := found(site, code[at:min(at+int(n), read)], err); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// inOrder returns the indices of sites in the order of their offsets, nil where
+// that is their order already, as nearly always.
+func inOrder(sites []siteRow) []int32 {
+	byOffset := func(a, b siteRow) int { return cmp.Compare(a.offset, b.offset) }
+	if slices.IsSortedFunc(sites, byOffset) {
+		return nil
+	}
+	order := make([]int32, len(sites))
+	for i := range order {
+		order[i] = int32(i)
+	}
+	slices.SortFunc(order, func(a, b int32) int { return byOffset(sites[a], sites[b]) })
+	return order
+}
+
+// attachable returns an error if the running kernel could not run a file at
+// all.
+func attachable(file *elfnote.File) error {
+	switch file.Kind() {
+	case elfnote.DebugFile:
+		return errors.New("this is a separate debug file, without the machine code: attach to the file it belongs to")
+	case elfnote.Relocatable:
+		return errors.New("this is an object file that is not linked yet: attach to the program or library made of it")
+	}
+	kernel, err := kernelMachine()
+	if err != nil {
+		return err
+	}
+	header := file.Header()
+	isLittle, wantLittle := header.Data == elf.ELFDATA2LSB,
+		binary.NativeEndian.Uint16([]byte{1, 0}) == 1
+	if !attaches(kernel, header.Machine) || isLittle != wantLittle {
+		return fmt.Errorf("the file is for %s (%s), this kernel attaches to programs for %s",
+			header.Machine, header.ByteOrder, kernel)
+	}
+	return nil
+}
+
+// attaches reports whether a kernel of one machine takes uprobes in programs
+// for another. That of arm64 runs 32-bit programs but does not
+// (arch_uprobe_analyze_insn).
+func attaches(kernel, program elf.Machine) bool {
+	switch {
+	case kernel == program:
+		return true
+	case kernel == elf.EM_X86_64:
+		return program == elf.EM_386
+	default:
+		return false
+	}
+}
+
+// kernelMachine returns the machine of the kernel, which lays out the
+// registers.
+func kernelMachine() (elf.Machine, error) {
+	// A 64-bit program needs a kernel of its own machine. What uname says
+	// depends on the personality of the process.
+	switch runtime.GOARCH {
+	case "amd64":
+		return elf.EM_X86_64, nil
+	case "arm64":
+		return elf.EM_AARCH64, nil
+	case "s390x":
+		return elf.EM_S390, nil
+	case "ppc64", "ppc64le":
+		return elf.EM_PPC64, nil
+	case "riscv64":
+		return elf.EM_RISCV, nil
+	case "loong64":
+		return elf.EM_LOONGARCH, nil
+	}
+
+	// A 32-bit program may run on a kernel of either width.
+	var name unix.Utsname
+	if err := unix.Uname(&name); err != nil {
+		return elf.EM_NONE, fmt.Errorf("asking for the kernel's machine: %w", err)
+	}
+	switch machine := unix.ByteSliceToString(name.Machine[:]); machine {
+	case "x86_64":
+		return elf.EM_X86_64, nil
+	case "aarch64", "armv8l":
+		return elf.EM_AARCH64, nil
+	default:
+		return elf.EM_NONE, fmt.Errorf("attaching on a kernel for %q is not supported, only on 64-bit ones", machine)
+	}
+}
