@@ -32,4 +32,4 @@ test-hostile-kernels: kernels-setup
 		-memory 4096 -parallel 1 -v $(HOSTILE_PACKAGES)
 
 kernels-setup:
-	$(GO) -C kernels run . setup
+	internal/setup/install demo kernels

@@ -32,8 +32,7 @@
 //
 // # How it works
 //
-//	fetch            the suite's index -> the newest kernel of a series, in the cache
-//	  debian         ... through the machine's apt, with a state of its own
+//	debian           apt, with a state of its own -> kernels, QEMU, in the cache
 //	boot, matrix     tests -> a verdict
 //	  platform       which kernels and machines there are
 //	  vm             tests -> a guest, booted, its console followed
@@ -59,7 +58,8 @@
 // All is in "gousdt/kernels" in the user's cache directory, about 700 MB:
 // kernels, QEMU, apt's indexes, and in logs/ what each machine last printed.
 // The archive is asked once a day. What is in the cache is used when it cannot
-// be reached. The directory may be deleted.
+// be reached. The directory may be deleted. Backports keep kernels whose modules
+// are gone: they run without, and what needs FUSE or overlayfs is skipped.
 //
 // # Limits
 //

@@ -18,11 +18,7 @@ of other kinds, under QEMU. Run it anywhere in a checkout.
 
   matrix   run tests on many kernels and machines, and print a table
   boot     run one test binary on one kernel: for go test -exec
-  fetch    fetch kernels and QEMU into the cache
-  unpack   fetch the newest version of a package of Debian, and unpack it
-  source   fetch the newest source of libbpf, for the benchmarks
-  setup    install, as root, the compilers that building the traced programs
-           for all machines takes
+  unpack   fetch the newest version of a package of Debian, or its source
 
 kernels COMMAND -help describes a command.
 `
@@ -43,14 +39,8 @@ func main() {
 		err = runMatrix(ctx, arguments)
 	case "boot":
 		status, err = boot(ctx, arguments)
-	case "fetch":
-		err = fetch(ctx, arguments)
 	case "unpack":
 		err = unpack(ctx, arguments)
-	case "source":
-		err = source(ctx, arguments)
-	case "setup":
-		err = setup(ctx)
 	default:
 		flag.Usage()
 		os.Exit(2)

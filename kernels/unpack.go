@@ -12,32 +12,36 @@ import (
 	"github.com/gousdt/gousdt/kernels/internal/debian"
 )
 
-const unpackUsage = `Usage: kernels unpack PACKAGE DIRECTORY
+const unpackUsage = `Usage: kernels unpack [-source] PACKAGE DIRECTORY
 
-Fetches the newest version of a package that Debian has, and unpacks it into a
-directory of the repository, in the place of what is there. Nothing is
-installed.
+Fetches the newest version of a package that Debian has, and unpacks it in the
+place of a directory, as seen from the top of the checkout. Nothing is installed.
+
+  -source  the source of the package instead
 `
 
 func unpack(ctx context.Context, arguments []string) error {
 	flags := newFlags("unpack", unpackUsage)
+	source := flags.Bool("source", false, "")
 	flags.Parse(arguments)
-	if flags.NArg() != 2 || !filepath.IsLocal(flags.Arg(1)) {
-		return errors.New("a package and a directory of the repository are expected (-help)")
+	if flags.NArg() != 2 {
+		return errors.New("a package and a directory are expected (-help)")
 	}
-	repository, err := checkout.Find()
-	if err != nil {
-		return err
+	name, dir := flags.Arg(0), flags.Arg(1)
+	if !filepath.IsAbs(dir) {
+		repository, err := checkout.Find()
+		if err != nil {
+			return err
+		}
+		dir = filepath.Join(repository, dir)
 	}
 	cacheDir, err := debian.CacheDir()
 	if err != nil {
 		return err
 	}
-	dir := filepath.Join(repository, flags.Arg(1))
-	file, err := (&debian.Cache{Dir: cacheDir}).Unpack(ctx, debian.NewestSuite, flags.Arg(0), dir)
-	if err != nil {
+	if err := (&debian.Cache{Dir: cacheDir}).Unpack(ctx, name, dir, *source); err != nil {
 		return err
 	}
-	fmt.Println("unpacked", file, "into", dir)
+	fmt.Println("unpacked", name, "into", dir)
 	return nil
 }

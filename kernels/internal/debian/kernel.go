@@ -6,178 +6,257 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
 	"strings"
-	"time"
 
+	"github.com/gousdt/gousdt/kernels/internal/filelock"
 	"github.com/gousdt/gousdt/kernels/internal/platform"
 )
 
+// Cache is a directory with what was fetched:
+//
+//	apt/MACHINE-SERIES/      apt's state, with the indexes of the suites
+//	linux/MACHINE/PACKAGE/   a kernel, and the modules that guests load
+//	qemu/                    QEMU and its libraries, unpacked
+//
+// Several processes may use one at a time.
+type Cache struct {
+	// Dir is created where it is missing.
+	Dir string
+}
+
+// CacheDir is the directory that holds everything fetched or built for the
+// matrix: "gousdt/kernels" in the user's cache directory ($XDG_CACHE_HOME, or
+// ~/.cache). It may be deleted at any time.
+func CacheDir() (string, error) {
+	dir, err := os.UserCacheDir()
+	if err != nil {
+		return "", fmt.Errorf("no cache directory for kernels: %w (set HOME or XDG_CACHE_HOME)",
+			err)
+	}
+	return filepath.Join(dir, "gousdt", "kernels"), nil
+}
+
+// lock keeps other processes from fetching the same thing meanwhile.
+func (c *Cache) lock() (unlock func(), err error) {
+	if err := os.MkdirAll(c.Dir, 0o755); err != nil {
+		return nil, fmt.Errorf("making the cache: %w", err)
+	}
+	return filelock.Lock(filepath.Join(c.Dir, "lock"))
+}
+
+// replace puts the file or directory made at temporary in the place of target.
+func replace(temporary, target string) error {
+	if err := os.RemoveAll(target); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(target), 0o755); err != nil {
+		return err
+	}
+	return os.Rename(temporary, target)
+}
+
 // Image is a kernel that is ready to be booted.
 type Image struct {
-	// Package and Version are what it was unpacked from.
-	Package, Version string
+	// Version is that of its package.
+	Version string
 	// Path is the kernel.
 	Path string
-	// Modules are the kernel's modules that guests load, in the order in which
-	// they are loaded: what a module depends on comes before it.
+	// Modules are the kernel's modules that guests load. The archive drops
+	// those of a backport before the kernel: then there are none.
 	Modules []string
-	// Stale is set where the image is an earlier one, from the cache, because
-	// the archive could not be asked: the reason.
+	// Stale is set where something could not be fetched, and what the cache or
+	// other suites have was taken: the reason.
 	Stale error
 }
 
-// Kernel returns the newest kernel of a series, fetching it where the cache
-// does not have it.
+// Kernel returns the newest kernel of a series, from whichever of its suites has
+// that, fetching it where the cache does not have it.
 func (c *Cache) Kernel(ctx context.Context, k platform.Kernel) (Image, error) {
 	unlock, err := c.lock()
 	if err != nil {
 		return Image{}, err
 	}
 	defer unlock()
-	if image, ok := c.today(k); ok && !c.Refresh {
+	image, err := c.fetch(ctx, k)
+	if err == nil || ctx.Err() != nil {
+		return image, err
+	}
+	err = fmt.Errorf("kernel %v: %w", k, err)
+	files, _ := os.ReadDir(filepath.Join(c.Dir, "linux", k.Machine))
+	var names []string
+	for _, file := range files {
+		names = append(names, file.Name())
+	}
+	if name, ok := newestKernel(names, k); ok {
+		image = c.image(k.Machine, name)
+		image.Stale = err
 		return image, nil
 	}
-
-	var reasons []error
-	for _, suite := range k.Suites {
-		image, err := c.kernelOf(ctx, k, suite, false)
-		var gone *goneError
-		if errors.As(err, &gone) {
-			// The index is of this morning, the package of yesterday.
-			image, err = c.kernelOf(ctx, k, suite, true)
-		}
-		if err == nil {
-			return image, c.remember(k, image)
-		}
-		if ctx.Err() != nil {
-			return Image{}, ctx.Err()
-		}
-		reasons = append(reasons, err)
-	}
-	reason := fmt.Errorf("kernel %v: %w", k, errors.Join(reasons...))
-	if image, ok := c.cached(k); ok {
-		image.Stale = reason
-		return image, nil
-	}
-	return Image{}, reason
+	return Image{}, err
 }
 
-// goneError says that a package of the index could not be fetched.
-type goneError struct{ err error }
+func (c *Cache) fetch(ctx context.Context, k platform.Kernel) (image Image, err error) {
+	dir := filepath.Join(c.Dir, "apt", strings.ReplaceAll(k.String(), "/", "-"))
+	a, err := newApt(ctx, dir, k.Machine, "deb", nil, k.Suites...)
+	if err != nil {
+		return Image{}, err
+	}
+	updateError := a.update(ctx, false)
+	if err := a.retry(ctx, func() error { image, err = c.take(ctx, a, k); return err }); err != nil {
+		return Image{}, errors.Join(updateError, err)
+	}
+	image.Stale = updateError
+	return image, nil
+}
 
-func (e *goneError) Error() string { return e.err.Error() }
-func (e *goneError) Unwrap() error { return e.err }
-
-func (c *Cache) kernelOf(
-	ctx context.Context, k platform.Kernel, suite string, force bool,
-) (Image, error) {
-	machine, err := platform.MachineByName(k.Machine)
+// take fetches the newest kernel that the indexes of a have.
+func (c *Cache) take(ctx context.Context, a *apt, k platform.Kernel) (Image, error) {
+	out, err := command(ctx, a.dir, "apt-cache", "-c", filepath.Join(a.dir, "apt.conf"),
+		"pkgnames", "linux-")
 	if err != nil {
 		return Image{}, err
 	}
-	a, err := c.suite(ctx, suite, k.Machine, force)
-	if err != nil {
-		return Image{}, err
-	}
-	packages, err := a.index(ctx, func(name string) bool { return IsKernel(name, machine.Flavour) })
-	if err != nil {
-		return Image{}, err
-	}
-	p, ok := NewestKernel(packages, k)
+	name, ok := newestKernel(strings.Fields(string(out)), k)
 	if !ok {
-		return Image{}, fmt.Errorf("suite %s has no kernel of series %s for %s", suite, k.Series,
-			k.Machine)
+		return Image{}, fmt.Errorf("no kernel of series %s for %s in %s", k.Series, k.Machine,
+			strings.Join(k.Suites, ", "))
 	}
-	image := c.image(k.Machine, p.Name+"_"+p.Version)
-	if image.complete() {
+	file, err := a.file(ctx, name)
+	if err != nil {
+		return Image{}, err
+	}
+	file = strings.TrimSuffix(file, filepath.Ext(file))
+	image := c.image(k.Machine, file)
+	if info, err := os.Stat(image.Path); err == nil && info.Mode().IsRegular() {
 		return image, nil
 	}
-
 	temporary, err := os.MkdirTemp(c.Dir, "unpack-")
 	if err != nil {
 		return Image{}, err
 	}
 	defer os.RemoveAll(temporary)
-	tree := filepath.Join(temporary, "tree")
-	for i, name := range kernelPackages(p.Name) {
-		dir := filepath.Join(temporary, fmt.Sprint("package", i))
-		if err := os.Mkdir(dir, 0o755); err != nil {
-			return Image{}, err
-		}
-		deb, err := a.download(ctx, dir, name+"="+p.Version)
-		if err != nil {
-			return Image{}, err
-		}
-		if _, err := command(ctx, "dpkg-deb", "-x", deb, tree); err != nil {
-			return Image{}, fmt.Errorf("unpacking %s: %w", name, err)
+	tree, taken := filepath.Join(temporary, "tree"), filepath.Join(temporary, "image")
+	if err := a.unpack(ctx, name, tree); err != nil {
+		return Image{}, err
+	}
+	if version, apart := strings.CutPrefix(name, "linux-binary-"); apart {
+		modules := "linux-modules-" + version
+		// An error means that the index does not have them.
+		if _, err := a.file(ctx, modules); err == nil {
+			if err := a.unpack(ctx, modules, tree); err != nil {
+				return Image{}, err
+			}
 		}
 	}
-	taken := filepath.Join(temporary, "image")
 	if err := takeKernel(ctx, tree, taken); err != nil {
-		return Image{}, fmt.Errorf("package %s: %w", p.Name, err)
+		return Image{}, fmt.Errorf("package %s: %w", name, err)
 	}
 	if err := replace(taken, filepath.Dir(image.Path)); err != nil {
 		return Image{}, err
 	}
-	return c.image(k.Machine, p.Name+"_"+p.Version), nil
+	return c.image(k.Machine, file), nil
 }
 
 // image describes the kernel in a directory of the cache, which is named
-// PACKAGE_VERSION.
+// PACKAGE_VERSION_ARCHITECTURE.
 func (c *Cache) image(machine, name string) Image {
 	dir := filepath.Join(c.Dir, "linux", machine, name)
-	// The names begin with the order. The error is that of a malformed pattern.
-	modules, _ := filepath.Glob(filepath.Join(escapePattern(dir), modulesDir, "*"+moduleSuffix))
-	name, version, _ := strings.Cut(name, "_")
-	return Image{Package: name, Version: version, Path: filepath.Join(dir, kernelFile),
-		Modules: modules}
-}
-
-func (i Image) complete() bool {
-	info, err := os.Stat(i.Path)
-	return err == nil && info.Mode().IsRegular()
-}
-
-// remember notes which kernel is the newest of a series, today returns it as
-// long as the note is fresh: reading an index takes seconds.
-func (c *Cache) remember(k platform.Kernel, image Image) error {
-	return os.WriteFile(c.note(k), []byte(filepath.Base(filepath.Dir(image.Path))), 0o644)
-}
-
-func (c *Cache) today(k platform.Kernel) (Image, bool) {
-	info, err := os.Stat(c.note(k))
-	if err != nil || time.Since(info.ModTime()) > freshness {
-		return Image{}, false
+	image := Image{Path: filepath.Join(dir, "kernel")}
+	_, rest, _ := strings.Cut(name, "_")
+	image.Version, _, _ = strings.Cut(rest, "_")
+	for _, module := range guestModules {
+		file := filepath.Join(dir, module)
+		if _, err := os.Stat(file); err == nil {
+			image.Modules = append(image.Modules, file)
+		}
 	}
-	file, err := os.ReadFile(c.note(k))
-	if err != nil || filepath.Base(string(file)) != string(file) {
-		return Image{}, false
-	}
-	image := c.image(k.Machine, string(file))
-	return image, image.complete()
+	return image
 }
 
-func (c *Cache) note(k platform.Kernel) string {
-	return filepath.Join(c.Dir, "linux", k.Machine, "series-"+k.Series)
-}
+var number = regexp.MustCompile(`\d+`)
 
-// cached returns the newest kernel of the series in the cache.
-func (c *Cache) cached(k platform.Kernel) (newest Image, ok bool) {
-	files, err := os.ReadDir(filepath.Join(c.Dir, "linux", k.Machine))
+// newestKernel returns the newest package with a kernel of k's series. Such
+// packages are named linux-image-VERSION-FLAVOUR, from 6.19 on
+// linux-binary-VERSION-FLAVOUR: linux-image-VERSION then only asks for that.
+// The version is like 6.12.107+deb13, 6.1.0-56, 6.1.0-0.deb11.52. What follows
+// an underscore is not part of the name.
+func newestKernel(names []string, k platform.Kernel) (newest string, ok bool) {
+	machine, err := platform.MachineByName(k.Machine)
 	if err != nil {
-		return Image{}, false
+		return "", false
 	}
-	for _, file := range files {
-		image := c.image(k.Machine, file.Name())
-		release, err := platform.ParseRelease(image.Version)
-		if err != nil || !k.Has(release) || !image.complete() {
+	pattern := regexp.MustCompile(`^linux-(image|binary)-(\d[^-_]*(?:-\d[^-_]*)*)-` +
+		regexp.QuoteMeta(machine.Flavour) + `(-unsigned)?(_.*)?$`)
+	var best []int
+	for _, name := range names {
+		match := pattern.FindStringSubmatch(name)
+		if match == nil {
 			continue
 		}
-		if !ok || CompareVersions(image.Version, newest.Version) > 0 {
-			newest, ok = image, true
+		release, err := platform.ParseRelease(match[2])
+		if err != nil || !k.Has(release) || match[1] == "image" && release.AtLeast(6, 19) {
+			continue
+		}
+		var version []int
+		for _, digits := range number.FindAllString(match[2]+match[4], -1) {
+			n, _ := strconv.Atoi(digits) // a number too large is the largest
+			version = append(version, n)
+		}
+		// Of two names for one version, signed and unsigned, either will do.
+		if slices.Compare(version, best) > 0 {
+			newest, best = name, version
 		}
 	}
-	return newest, ok
+	return newest, best != nil
 }
+
+// guestModules are what tests want of a kernel that Debian's have as modules:
+// the file systems by which a user without privileges, or a container, has
+// files that are not what they seem. Neither depends on other modules.
+var guestModules = []string{"fuse.ko", "overlay.ko"}
+
+// takeKernel moves the kernel of unpacked packages, below the directory tree,
+// into the directory target, and with it the modules that guests load. The
+// kernel is called vmlinuz, or vmlinux where it is not compressed, and is in
+// /boot or, in newer packages, below /usr/lib. Not all kernels can uncompress
+// their modules.
+func takeKernel(ctx context.Context, tree, target string) error {
+	if err := os.MkdirAll(target, 0o755); err != nil {
+		return err
+	}
+	found := false
+	err := fs.WalkDir(os.DirFS(tree), ".", func(name string, d fs.DirEntry, err error) error {
+		if err != nil || !d.Type().IsRegular() {
+			return err
+		}
+		file, base := filepath.Join(tree, name), d.Name()
+		switch plain := strings.TrimSuffix(base, ".xz"); {
+		case isKernel(name):
+			found = true
+			return os.Rename(file, filepath.Join(target, "kernel"))
+		case !slices.Contains(guestModules, plain):
+			return nil
+		case plain != base:
+			if _, err := command(ctx, "", "xz", "--decompress", file); err != nil {
+				return fmt.Errorf("module %s: %w (apt-get install xz-utils)", plain, err)
+			}
+			fallthrough
+		default:
+			return os.Rename(strings.TrimSuffix(file, ".xz"), filepath.Join(target, plain))
+		}
+	})
+	if err == nil && !found {
+		err = errors.New("it has no kernel")
+	}
+	return err
+}
+
+var kernelName = regexp.MustCompile(`^(boot|usr/lib/.*)/vmlinu[xz](-[^/]*)?$`)
+
+func isKernel(name string) bool { return kernelName.MatchString(name) }

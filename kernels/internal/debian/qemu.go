@@ -111,102 +111,69 @@ func (e Emulator) Command(ctx context.Context, arguments ...string) *exec.Cmd {
 }
 
 // fetchQEMU unpacks QEMU for all machines, and the libraries that this machine
-// lacks for it, from the machine's own suite and that suite's backports.
+// lacks for it, from the machine's own suite, or that suite's backports where
+// there are any.
 func (c *Cache) fetchQEMU(ctx context.Context) error {
-	a, suite, err := c.ownSuite(ctx)
+	release, err := os.ReadFile("/etc/os-release")
 	if err != nil {
-		return fmt.Errorf("fetching QEMU: %w", err)
+		return err
+	}
+	suite := codename(string(release))
+	if suite == "" {
+		return errors.New("/etc/os-release does not name the release (VERSION_CODENAME)")
+	}
+	// Debian's installed packages need not be fetched again.
+	status, err := os.ReadFile("/var/lib/dpkg/status")
+	if err != nil {
+		return err
+	}
+	dir := filepath.Join(c.Dir, "apt", "qemu")
+	a, err := newApt(ctx, dir, "", "deb", status, suite, suite+"-backports")
+	if err != nil {
+		return err
+	}
+	target := suite + "-backports"
+	if a.update(ctx, true) != nil {
+		if a, err = newApt(ctx, dir, "", "deb", status, suite); err != nil {
+			return err
+		}
+		if err := a.update(ctx, true); err != nil {
+			return err
+		}
+		target = suite
 	}
 	install := []string{"install", "--yes", "--no-install-recommends", "--download-only",
-		"--target-release", suite}
+		"--target-release", target}
 	for _, m := range platform.Machines() {
 		install = append(install, m.EmulatorPackage)
 	}
 	// What an earlier version needed would stay.
-	archives := filepath.Join(a.dir, "archives")
-	old, err := filepath.Glob(filepath.Join(archives, "*.deb"))
-	if err != nil {
+	archives := filepath.Join(dir, "archives")
+	if err := os.RemoveAll(archives); err != nil {
 		return err
 	}
-	for _, file := range old {
-		if err := os.Remove(file); err != nil {
-			return err
-		}
+	if err := os.MkdirAll(filepath.Join(archives, "partial"), 0o755); err != nil {
+		return err
 	}
-	if _, err := a.get(ctx, a.dir, install...); err != nil {
+	if _, err := a.get(ctx, dir, install...); err != nil {
 		return fmt.Errorf("fetching QEMU: %w", err)
-	}
-	files, err := filepath.Glob(filepath.Join(archives, "*.deb"))
-	if err != nil {
-		return err
 	}
 	temporary, err := os.MkdirTemp(c.Dir, "unpack-")
 	if err != nil {
 		return err
 	}
 	defer os.RemoveAll(temporary)
-	root := filepath.Join(temporary, "qemu")
-	for _, file := range files {
-		if _, err := command(ctx, "dpkg-deb", "-x", file, root); err != nil {
-			return fmt.Errorf("unpacking QEMU: %w", err)
-		}
-		if err := os.Remove(file); err != nil {
-			return err
-		}
+	if err := unpackAll(ctx, archives, temporary); err != nil {
+		return err
 	}
-	return replace(root, filepath.Join(c.Dir, "qemu"))
-}
-
-// ownSuite returns an apt for the suite that this machine runs, with its
-// backports where there are any: the suite to prefer.
-func (c *Cache) ownSuite(ctx context.Context) (*apt, string, error) {
-	release, err := os.ReadFile("/etc/os-release")
-	if err != nil {
-		return nil, "", err
+	if err := os.RemoveAll(archives); err != nil {
+		return err
 	}
-	suite := codename(string(release))
-	if suite == "" {
-		return nil, "", errors.New("/etc/os-release does not name the release (VERSION_CODENAME)")
+	// os.MkdirTemp makes it for its owner alone.
+	if err := os.Chmod(temporary, 0o755); err != nil {
+		return err
 	}
-	architecture, err := command(ctx, "dpkg", "--print-architecture")
-	if err != nil {
-		return nil, "", err
-	}
-	// Debian's installed packages need not be fetched again.
-	status, err := os.ReadFile("/var/lib/dpkg/status")
-	if err != nil {
-		return nil, "", err
-	}
-	m, err := machineMirror(ctx)
-	if err != nil {
-		return nil, "", err
-	}
-	own, err := m.source(suite)
-	if err != nil {
-		return nil, "", err
-	}
-	backports := suite + "-backports"
-	more, err := m.source(backports)
-	if err != nil {
-		return nil, "", err
-	}
-	dir := filepath.Join(c.Dir, "apt", "qemu")
-	arch := strings.TrimSpace(string(architecture))
-	a, err := newApt(dir, arch, own+more, status)
-	if err != nil {
-		return nil, "", err
-	}
-	backportsError := a.update(ctx, true)
-	if backportsError == nil {
-		return a, backports, nil
-	}
-	if a, err = newApt(dir, arch, own, status); err != nil {
-		return nil, "", err
-	}
-	if err := a.update(ctx, true); err != nil {
-		return nil, "", errors.Join(backportsError, err)
-	}
-	return a, suite, nil
+	return replace(temporary, filepath.Join(c.Dir, "qemu"))
 }
 
 // codename reads the name of the release from os-release(5).

@@ -60,6 +60,7 @@ func Run(ctx context.Context, o Options) error {
 		printTable(os.Stdout, rows)
 	}
 	printReasons(os.Stdout, rows)
+	printNews(os.Stdout, rows, platform.LastKnown)
 	return verdict(rows)
 }
 

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"text/tabwriter"
 
+	"github.com/gousdt/gousdt/kernels/internal/platform"
 	"github.com/gousdt/gousdt/tools/testresults"
 )
 
@@ -84,6 +85,22 @@ func printReasons(w io.Writer, rows []row) {
 	for _, r := range rows {
 		if r.notRun != nil {
 			fmt.Fprintf(w, "\nNot run: %v\n%s\n", r.kernel, indent(r.notRun.Error()))
+		}
+	}
+}
+
+// printNews says if a kernel was newer than the newest series that is known.
+func printNews(w io.Writer, rows []row, known string) {
+	last, err := platform.ParseRelease(known)
+	if err != nil {
+		panic(err)
+	}
+	for _, r := range rows {
+		release, err := platform.ParseRelease(r.release)
+		if err == nil && release.AtLeast(last.Major, last.Minor+1) {
+			fmt.Fprintf(w, "\nLinux %s is newer than %s, the last one that is known: see what it "+
+				"changes (docs/kernels.md), then raise platform.LastKnown\n", release.Series(), known)
+			return
 		}
 	}
 }

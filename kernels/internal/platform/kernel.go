@@ -7,8 +7,14 @@ import (
 	"strings"
 )
 
-// Newest is the series that stands for the newest kernel there is.
+// Newest is the series that stands for the newest kernel there is, of all suites,
+// backports and experimental included.
 const Newest = "newest"
+
+// LastKnown is the newest series that somebody has looked at: what it changes is
+// in docs/kernels.md, and its tests have passed. A run of the matrix says when
+// Debian has a newer one.
+const LastKnown = "7.3"
 
 // Kernel is one line of the matrix: a series of kernels on a machine.
 type Kernel struct {
@@ -16,10 +22,8 @@ type Kernel struct {
 	Machine string
 	// Series is the first two numbers of the version, or Newest.
 	Series string
-	// Suites are Debian's suites that may hold the series, in the order in
-	// which they are asked; the first that has it is taken. Those with
-	// security updates come first: their index is small, and their kernels are
-	// the ones that machines out there run.
+	// Suites are Debian's suites that may hold the series. The newest kernel of
+	// all of them is taken.
 	Suites []string
 	// Quick kernels are the ones worth their time in every run of the tests.
 	Quick bool
@@ -35,7 +39,8 @@ func (k Kernel) String() string { return k.Machine + "/" + k.Series }
 //	6.1     a cookie, but no uprobe_multi link
 //	6.12    uprobe_multi
 //	6.18    the uprobe trampolines that overwrite the stack's red zone
-//	newest  those that do not
+//	7.2     those that do not
+//	newest  what comes next
 func suites(series string) []string {
 	switch series {
 	case "5.10":
@@ -48,8 +53,10 @@ func suites(series string) []string {
 		// Backports keep the packages of a series for a while after they have
 		// moved on.
 		return []string{"trixie-backports"}
+	case "7.2":
+		return []string{"trixie-backports", "sid"}
 	case Newest:
-		return []string{"sid"}
+		return []string{"trixie-backports", "sid", "experimental"}
 	}
 	return nil
 }
@@ -62,13 +69,14 @@ func All() []Kernel {
 		{Machine: "amd64", Series: "6.1"},
 		{Machine: "amd64", Series: "6.12"},
 		{Machine: "amd64", Series: "6.18"},
+		{Machine: "amd64", Series: "7.2"},
 		{Machine: "amd64", Series: Newest, Quick: true},
 		{Machine: "arm64", Series: "5.10"},
 		{Machine: "arm64", Series: "6.12"},
-		{Machine: "arm64", Series: Newest, Quick: true},
+		{Machine: "arm64", Series: Newest},
 		{Machine: "s390x", Series: "6.1"},
 		{Machine: "s390x", Series: "6.12"},
-		{Machine: "s390x", Series: Newest, Quick: true},
+		{Machine: "s390x", Series: Newest},
 		{Machine: "riscv64", Series: "6.12"},
 		{Machine: "riscv64", Series: Newest},
 	}
@@ -100,7 +108,7 @@ func ParseKernel(s string) (Kernel, error) {
 		if _, err := ParseRelease(series); err != nil {
 			return Kernel{}, err
 		}
-		k.Suites = []string{"trixie-backports", "bookworm-backports"}
+		k.Suites = []string{"trixie-backports", "bookworm-backports", "sid", "experimental"}
 	}
 	return k, nil
 }

@@ -43,11 +43,6 @@ type Program struct {
 	Type  elf.Machine
 	Class elf.Class
 
-	// Compiler is the C compiler, on a host of any machine; Packages are the
-	// Debian packages with the compiler and the C library.
-	Compiler string
-	Packages []string
-
 	// Libraries are the host's directories that may hold the shared libraries
 	// of such programs: those of a host that runs them itself, and those of
 	// the cross compiler. GuestLibraries is where the dynamic loader looks
@@ -69,8 +64,7 @@ func Machines() []Machine {
 			Parameters: []string{"no_timer_check"},
 			Flavour:    "cloud-amd64",
 			Programs: []Program{
-				program("amd64", elf.EM_X86_64, elf.ELFCLASS64, "x86_64-linux-gnu",
-					"gcc-x86-64-linux-gnu", "libc6-dev-amd64-cross"),
+				program("amd64", elf.EM_X86_64, elf.ELFCLASS64, "x86_64-linux-gnu"),
 				i386(),
 			},
 		},
@@ -83,8 +77,7 @@ func Machines() []Machine {
 			Console:   "ttyAMA0",
 			Flavour:   "cloud-arm64",
 			Programs: []Program{
-				program("arm64", elf.EM_AARCH64, elf.ELFCLASS64, "aarch64-linux-gnu",
-					"gcc-aarch64-linux-gnu", "libc6-dev-arm64-cross"),
+				program("arm64", elf.EM_AARCH64, elf.ELFCLASS64, "aarch64-linux-gnu"),
 			},
 		},
 		{
@@ -94,8 +87,7 @@ func Machines() []Machine {
 			Console:   "ttysclp0",
 			Flavour:   "s390x",
 			Programs: []Program{
-				program("s390x", elf.EM_S390, elf.ELFCLASS64, "s390x-linux-gnu",
-					"gcc-s390x-linux-gnu", "libc6-dev-s390x-cross"),
+				program("s390x", elf.EM_S390, elf.ELFCLASS64, "s390x-linux-gnu"),
 			},
 		},
 		{
@@ -105,19 +97,15 @@ func Machines() []Machine {
 			Console:   "ttyS0",
 			Flavour:   "riscv64",
 			Programs: []Program{
-				program("riscv64", elf.EM_RISCV, elf.ELFCLASS64, "riscv64-linux-gnu",
-					"gcc-riscv64-linux-gnu", "libc6-dev-riscv64-cross"),
+				program("riscv64", elf.EM_RISCV, elf.ELFCLASS64, "riscv64-linux-gnu"),
 			},
 		},
 	}
 }
 
-func program(
-	name string, machine elf.Machine, class elf.Class, triple string, packages ...string,
-) Program {
+func program(name string, machine elf.Machine, class elf.Class, triple string) Program {
 	return Program{
 		Name: name, Type: machine, Class: class,
-		Compiler: triple + "-gcc", Packages: packages,
 		Libraries:      []string{"/lib/" + triple, "/usr/lib/" + triple, "/usr/" + triple + "/lib"},
 		GuestLibraries: "/lib/" + triple,
 	}
@@ -127,8 +115,7 @@ func program(
 // (gcc -m32 would do as well, but Debian's gcc-multilib cannot be installed
 // beside the other machines' compilers.)
 func i386() Program {
-	p := program("386", elf.EM_386, elf.ELFCLASS32, "i686-linux-gnu", "gcc-i686-linux-gnu",
-		"libc6-dev-i386-cross")
+	p := program("386", elf.EM_386, elf.ELFCLASS32, "i686-linux-gnu")
 	p.Libraries = append(p.Libraries, "/lib/i386-linux-gnu", "/usr/lib/i386-linux-gnu")
 	p.GuestLibraries = "/lib/i386-linux-gnu"
 	return p
