@@ -150,9 +150,9 @@ func (v Value) Float() float64 {
 // Data returns the bytes that a pointer leads to, without the zero that ends a
 // text, and reports whether they are complete: [Capture.Max] limits them. Bytes
 // that could not be read are nil and not complete. If there is no [Capture] for
-// the argument, they are nil and complete. For a [Text] it returns the text, and
-// whether that is complete: the limit of a key such as "str(arg0, 6)" may have
-// cut it.
+// the argument, they are nil and complete. For a [Text] it returns the text,
+// and whether that is complete: the limit of a key such as "str(arg0, 6)" may
+// have cut it.
 func (v Value) Data() (data []byte, complete bool) {
 	return v.bytes(), v.dataState == dataComplete || v.dataState == noData
 }
