@@ -1,10 +1,14 @@
 # SPDX-License-Identifier: BSD-2-Clause
 #
 #   make demo       watch a program's probes fire: list them, attach, print events
-#   make test       install what is missing and run all tests that need no more
-#                   than common packages; says what was skipped, and why
-#   make test-all   the same with PostgreSQL, Java and compilers for other
-#                   machines; fails if a test is skipped that could run here
+#   make test       install what is missing and run the tests of the library and
+#                   the commands that need no more than common packages; says
+#                   what was skipped, and why
+#   make test-all   the tests of all modules, with PostgreSQL, Java and compilers
+#                   for other machines, and where many threads meet under the
+#                   race detector; fails if a test is skipped that could run here
+#   make nightly    what takes too long for each change: everything under the race
+#                   detector, all kernels, all faults, and what is below in full
 #
 #   make setup      install what test-all needs, and nothing else
 #   make generate   compile the BPF objects that are committed
@@ -13,6 +17,7 @@
 #   make lint       formatting, vet, staticcheck, the rules of this repository
 #   make test-kernels        integration tests on other kernels and machines
 #   make bench      measure, beside libbpf, bpftrace, bcc and readelf
+#   make test-race  all tests of all modules under the race detector
 #   make test-faults         every system call fails once, in every mode
 #   make test-soak           attaches and detaches for long, with many at a time
 #   make test-hostile        what users of the host may try, with what it costs
@@ -36,6 +41,8 @@ FUZZTIME ?= 30s
 TESTFLAGS ?= -timeout 20m
 # those with tests of what users of the host may try
 HOSTILE_PACKAGES := ./usdt ./trace ./stack
+# those whose own threads meet
+RACE_PACKAGES := ./internal/follow ./proc ./trace ./usdt
 # empty on machines that have no race detector
 RACE ?= -race
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.7.0
@@ -54,32 +61,63 @@ demo:
 	internal/setup/install demo
 	$(GO) run ./examples/demo
 
+# Several packages attach to the same programs, and a semaphore counts the
+# tracers of all: those that use the traced programs come one after the other.
+test := CGO_ENABLED=1 $(tool) ./gotest -C
+attaching = $(shell $(GO) list -f \
+	'{{$$path := .ImportPath}}{{range .TestImports}}{{$$path}} {{.}}{{"\n"}}{{end}}{{range .XTestImports}}{{$$path}} {{.}}{{"\n"}}{{end}}' \
+	./... | sed -n 's,\(.*\) .*/internal/testprog$$,\1,p' | sort -u; \
+	$(GO) list ./internal/testprog)
+
 .PHONY: test
 test:
 	internal/setup/install demo generate test
-	CI= $(MAKE) --no-print-directory run-tests
+	CI= $(MAKE) --no-print-directory test-root
+
+.PHONY: test-root
+test-root: others = $(filter-out $(attaching),$(shell $(GO) list ./...))
+test-root:
+	$(test) .. -count=1 $(TESTFLAGS) $(filter-out $(without),$(others))
+	$(test) .. -count=1 -p 1 $(TESTFLAGS) $(filter-out $(without),$(attaching))
 
 .PHONY: setup
 setup:
 	internal/setup/install demo generate test test-all
 	internal/setup/newest-packages
 
+# All tests of all modules, once.
 .PHONY: test-all
 test-all: export CI := true
+test-all: raced = $(shell $(GO) list $(RACE_PACKAGES))
 test-all: setup
-	$(MAKE) --no-print-directory run-tests
-
-# All tests of all modules, once. Packages come one after the other: several
-# attach to the same programs, and a semaphore counts the tracers of all.
-.PHONY: run-tests
-run-tests:
-	set -e; for module in $(modules); do \
-		CGO_ENABLED=1 $(tool) ./gotest -C ../$$module $(RACE) -count=1 -p 1 $(TESTFLAGS) ./...; \
+	$(MAKE) --no-print-directory test-root without="$(raced)"
+	$(test) .. $(RACE) -count=1 -p 1 $(TESTFLAGS) $(RACE_PACKAGES)
+	set -e; for module in $(filter-out .,$(modules)); do \
+		$(test) ../$$module -count=1 -p 1 $(TESTFLAGS) ./...; \
 	done
+	$(MAKE) --no-print-directory test-narrow
+
+# An int of 32 bits, which lengths in a file overflow.
+.PHONY: test-narrow
+test-narrow:
 ifeq ($(shell $(GO) env GOOS GOARCH | tr '\n' /),linux/amd64/)
-	# an int of 32 bits, which lengths in a file overflow
 	GOARCH=386 CGO_ENABLED=0 $(GO) test $(TESTFLAGS) $(pure) ./trace
 endif
+
+.PHONY: test-race
+test-race: export CI := true
+test-race: setup
+	set -e; for module in $(modules); do \
+		$(test) ../$$module $(RACE) -count=1 -p 1 -timeout 40m ./...; \
+	done
+
+# As root. On CI's machines these are several jobs: .github/workflows/nightly.yml.
+.PHONY: nightly
+nightly:
+	set -e; for goal in test-race test-faults test-soak test-hostile transcripts \
+		test-otelcol bench-smoke test-kernels fuzz; do \
+		$(MAKE) --no-print-directory $$goal; \
+	done
 
 # As root. Whole packages, so that no test is left out for its name. The tests
 # of make test-all have a few calls of each kind fail; here all do.
@@ -230,8 +268,13 @@ clean:
 	$(GO) clean -testcache
 
 # Measures this module and its peers, as root, and rewrites docs/measurements.md.
-.PHONY: bench
+.PHONY: bench bench-smoke
 bench:
 	$(MAKE) -C bench
+
+# Every row once, as root: what they show is no measurement.
+bench-smoke:
+	internal/setup/install bench
+	$(MAKE) -C bench smoke
 
 include kernels.mk

@@ -7,13 +7,13 @@ import (
 	"strings"
 )
 
-// Newest is the series that stands for the newest kernel there is, of all suites,
+// Newest is the series that stands for the newest kernel of all suites,
 // backports and experimental included.
 const Newest = "newest"
 
-// LastKnown is the newest series that somebody has looked at: what it changes is
-// in docs/kernels.md, and its tests have passed. A run of the matrix says when
-// Debian has a newer one.
+// LastKnown is the newest series that is known: docs/kernels.md has what it
+// changes, and the tests pass on it. A run of the matrix says when Debian has a
+// newer one.
 const LastKnown = "7.3"
 
 // Kernel is one line of the matrix: a series of kernels on a machine.
