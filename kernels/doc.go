@@ -58,8 +58,9 @@
 // All is in "gousdt/kernels" in the user's cache directory, about 700 MB:
 // kernels, QEMU, apt's indexes, and in logs/ what each machine last printed.
 // The archive is asked once a day. What is in the cache is used when it cannot
-// be reached. The directory may be deleted. Backports keep kernels whose modules
-// are gone: they run without, and what needs FUSE or overlayfs is skipped.
+// be reached. The directory may be deleted. Backports keep kernels whose
+// modules are gone: they run without, and what needs FUSE or overlayfs is
+// skipped.
 //
 // # Limits
 //

@@ -229,7 +229,7 @@ func (c *Cache) Unpack(ctx context.Context, name, dir string, source bool) error
 	if err := os.MkdirAll(filepath.Dir(dir), 0o777); err != nil {
 		return err
 	}
-	// Beside the directory, for it may be in another file system than the cache.
+	// Beside the directory, which may be in another file system than the cache.
 	temporary, err := os.MkdirTemp(filepath.Dir(dir), "unpack-")
 	if err != nil {
 		return err

@@ -49,7 +49,8 @@ func TestUpdateIsTriedAgainWhileTheMirrorIsUpdated(t *testing.T) {
 			dir := t.TempDir()
 			tries := filepath.Join(dir, "tries")
 			fakeCommands(t, map[string]string{"apt-get": "echo >>" + tries + "\n" +
-				"[ $(wc -l <" + tries + ") -gt $FAILURES ] || { echo 'E: " + test.says + "' >&2; exit 100; }\n"})
+				"[ $(wc -l <" + tries + ") -gt $FAILURES ] || " +
+				"{ echo 'E: " + test.says + "' >&2; exit 100; }\n"})
 			t.Setenv("FAILURES", string(rune('0'+test.failures)))
 			err := (&apt{dir}).update(t.Context(), true)
 			qt.Check(t, qt.Equals(err != nil, test.fails), qt.Commentf("%v", err))

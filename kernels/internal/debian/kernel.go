@@ -75,8 +75,8 @@ type Image struct {
 	Stale error
 }
 
-// Kernel returns the newest kernel of a series that its suites have, fetching it
-// where the cache does not have it.
+// Kernel returns the newest kernel of a series that its suites have. It is
+// fetched where the cache does not have it.
 func (c *Cache) Kernel(ctx context.Context, k platform.Kernel) (Image, error) {
 	unlock, err := c.lock()
 	if err != nil {
