@@ -61,7 +61,7 @@ func deliverRows() []row {
 			name:    "deliver/time" + d.name,
 			title:   "one event from the ring buffer to a loop that adds up what is in it, processor time: " + d.title,
 			rounds:  15,
-			goals:   []compare.Goal{{Of: byTrace, Than: byLibbpfDecoded, Times: 4}},
+			goals:   []compare.Goal{{Of: byTrace, Than: byLibbpfDecoded, Times: 2.5}},
 			prepare: func(e *env) ([]compare.Contestant, error) { return e.deliveries(d) },
 		})
 	}

@@ -45,7 +45,7 @@ type Attachment struct {
 // Session returns the session that watches the probes.
 func (a *Attachment) Session() *Session { return a.session }
 
-// Path returns the name by which the file was opened. For an attachment of a
+// Path returns the name that the file was opened by. For an attachment of a
 // [Watch] it is the file's path as the process sees it, or if it is for every
 // process, as the first process sees it that was found with the file.
 func (a *Attachment) Path() string { return a.path }
