@@ -74,6 +74,25 @@ func TestWideCode(t *testing.T) {
 	}
 }
 
+func TestTurnsThatAreReadTwice(t *testing.T) {
+	for text, want := range map[string][]string{
+		"// Weight is as how many sites it counts.":                  {"is as how"},
+		"// The file, of which there\n// are three, ends by itself.": {"of which", "by itself"},
+		"// Whoever\n// traces so\n// many waits in vain.":           {"Whoever", "so many", "in vain"},
+		"// A list of which one is right; which is a choice.":        nil,
+		"var x = `whoever`": nil,
+	} {
+		f := parseText(t, "a.go", "package a\n\n"+text+"\nvar y int\n")
+		var got []string
+		for _, problem := range f.turns() {
+			got = append(got, strings.Split(problem, "\"")[1])
+		}
+		qt.Check(t, qt.DeepEquals(got, want), qt.Commentf("%s", text))
+	}
+	qt.Check(t, qt.HasLen(turnProblems([]string{"a", "b"}, 2), 0))
+	qt.Check(t, qt.HasLen(turnProblems([]string{"a", "b"}, 1), 3))
+}
+
 func TestSkips(t *testing.T) {
 	f := parseText(t, "a_test.go", `package a
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
 // Lint checks rules of this repository that no other tool knows: comments wrap
-// at 80 columns and code at 110, tests are skipped by package testneeds alone,
-// packages import no more than what they are to import, and the documentation
+// at 80 columns and code at 110 and have no turns that are read twice, tests are
+// skipped by package testneeds alone, packages import no more than what they are to import, and the documentation
 // is as package docs says.
 package main
 
@@ -20,21 +20,24 @@ import (
 	"github.com/gousdt/gousdt/tools/docs"
 )
 
-const usage = `Usage: lint [-w] DIR
+const usage = `Usage: lint [-w] [-turns] DIR
 
 Checks the repository in the directory and prints what is wrong, a line each.
-With -w, first writes anew what the documentation has from elsewhere.
+With -w, first writes anew what the documentation has from elsewhere. With
+-turns, lists all turns of phrase that are read twice, also while there are few
+enough.
 `
 
 func main() {
 	write := flag.Bool("w", false, "")
+	allTurns := flag.Bool("turns", false, "")
 	flag.Usage = func() { fmt.Fprint(os.Stderr, usage) }
 	flag.Parse()
 	if flag.NArg() != 1 {
 		flag.Usage()
 		os.Exit(2)
 	}
-	problems, err := lint(flag.Arg(0), *write)
+	problems, err := lint(flag.Arg(0), *write, *allTurns)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "lint:", err)
 		os.Exit(2)
@@ -48,8 +51,9 @@ func main() {
 }
 
 // lint returns the problems of the repository in dir. If write is true, it has
-// the documentation written anew first.
-func lint(dir string, write bool) ([]string, error) {
+// the documentation written anew first. If allTurns is true, no turn of phrase
+// is allowed.
+func lint(dir string, write, allTurns bool) ([]string, error) {
 	if write {
 		if err := docs.Rewrite(dir); err != nil {
 			return nil, err
@@ -59,7 +63,7 @@ func lint(dir string, write bool) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	var problems []string
+	var problems, turns []string
 	for _, name := range files {
 		f, err := parse(dir, name)
 		if err != nil {
@@ -71,7 +75,13 @@ func lint(dir string, write bool) ([]string, error) {
 		problems = append(problems, f.wideComments()...)
 		problems = append(problems, f.wideCode()...)
 		problems = append(problems, f.skips()...)
+		turns = append(turns, f.turns()...)
 	}
+	most := maxTurns
+	if allTurns {
+		most = 0
+	}
+	problems = append(problems, turnProblems(turns, most)...)
 	for _, check := range []func(string) ([]string, error){importProblems, docs.Problems} {
 		more, err := check(dir)
 		if err != nil {
