@@ -28,14 +28,13 @@ import (
 // Exactly one of Path, ELF and ProcessFile is set.
 type Target struct {
 	// Path is the path of an executable or shared library, or a bare name
-	// without a slash. A bare name is looked up as the dynamic linker does
+	// without a slash. A bare name is looked up in /etc/ld.so.cache
 	// ("libc.so.6"), and in $PATH ("python3").
 	//
-	// With a PID, an absolute path and a bare name are what that process sees:
-	// they are looked up under its root directory. A bare name is first looked
-	// for among the files that the process has mapped, and then where the
-	// process would find a library or program for its machine. A relative path
-	// is always relative to the working directory of the caller.
+	// With a PID, an absolute path is what that process sees: it is looked up
+	// under its root directory. A bare name is one of the files that the
+	// process has mapped. A relative path is always relative to the working
+	// directory of the caller.
 	Path string
 
 	// ELF is a file that has been opened already. [elfnote.NewFile] takes an
@@ -230,8 +229,8 @@ func (o *opened) openProcessFile(pair *proc.ProcessFile) error {
 	return nil
 }
 
-// findInProcess finds a file by a bare name, first among those that the process
-// has mapped, then where the process would find it.
+// findInProcess finds a file by a bare name among those that the process has
+// mapped.
 func (t Target) findInProcess() (*os.File, string, error) {
 	fs := proc.NewFS("")
 	files, err := fs.Files(t.PID)
@@ -246,12 +245,8 @@ func (t Target) findInProcess() (*os.File, string, error) {
 			}
 		}
 	}
-	found, err := ldso.FindInProcess(strings.TrimSuffix(t.root(), "/root"), t.Path)
-	if err != nil {
-		return nil, "", err
-	}
-	file, err := fs.OpenIn(t.PID, found)
-	return file, found, err
+	return nil, "", fmt.Errorf("%s: %w: process %d maps no file of that name (give its path as the process sees it)",
+		t.Path, os.ErrNotExist, t.PID)
 }
 
 // isBase reports whether a name is the last element of a path, exactly.

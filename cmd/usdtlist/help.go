@@ -19,8 +19,8 @@ to read the processes of other users.
 Words
   FILE            a path
   LIBRARY         a bare name: a file in the current directory, a program in PATH
-                  (python3), or a library as the dynamic linker finds it
-                  (libstdc++.so.6; libc.so and c find libc.so.6)
+                  (python3), or a library in /etc/ld.so.cache (libstdc++.so.6;
+                  libc.so and c find libc.so.6)
   PATTERN,...     PROVIDER:NAME with * ? [a-z] [!a-z] and \ to quote; picks the
                   probes to list. A word is a pattern if it holds ':', '*', '?'
                   or '[', does not start with / or ./ or ../, and is no file.
@@ -40,8 +40,8 @@ Processes
   -a, --all               those of every process, each file once, with its PIDs
   FILE and LIBRARY then pick among these, by the names that the process sees, also
   in a container: an absolute path, or a bare name (libc.so.6, c, python3), which
-  also means a file with further version numbers. With -p, a file that is not
-  mapped is searched where the process would find it.
+  also means a file with further version numbers. With -p, an absolute path may be
+  that of a file that is not mapped.
   "Path here" is a path by which other tools reach a file that is deleted, or that
   the process sees elsewhere.
 

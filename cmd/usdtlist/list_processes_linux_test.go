@@ -112,7 +112,7 @@ func TestFilesOfAProcess(t *testing.T) {
 	r = usdtlist("-p", pid, "libnonesuch.so")
 	qt.Check(t, qt.Equals(r.status, exitError))
 	qt.Check(t,
-		qt.StringContains(r.stderr, "process "+pid+": libnonesuch.so: no such library for "))
+		qt.StringContains(r.stderr, "process "+pid+" maps no file of that name (give its path"))
 	r = usdtlist("-p", pid, "/nonesuch")
 	qt.Check(t, qt.Equals(r, result{exitError, "", fmt.Sprintf(
 		"usdtlist: process %s: open \"/nonesuch\": no such file or directory\n", pid)}))
@@ -240,12 +240,12 @@ func TestNamesAreThoseOfTheProcess(t *testing.T) {
 	}
 	r = usdtlist("-p", pids[1], "--format", "bcc", "target-static", "*:three")
 	qt.Check(t, qt.Equals(r.stdout, fmt.Sprintf("u:/proc/%s/root/target-static:three\n", pids[1])))
-	r = usdtlist("-p", pids[1], "libtarget.so", "*:three")
+	r = usdtlist("-p", pids[1], "/usr/lib/libtarget.so", "*:three")
 	qt.Check(t, qt.IsTrue(strings.HasPrefix(r.stdout, fmt.Sprintf(
 		"File: /usr/lib/libtarget.so (not mapped)\n  Path here: /proc/%s/root/usr/lib/libtarget.so\n", pids[1]))), qt.Commentf(r.stdout))
 	r = usdtlist("-p", pids[1], "libc.so.6")
 	qt.Check(t, qt.Equals(r.status, exitError),
-		qt.Commentf("there is none where the process would look"))
+		qt.Commentf("it is not mapped"))
 }
 
 func TestThreadsOfTheKernelExecuteNoFiles(t *testing.T) {

@@ -406,15 +406,12 @@ func (n *named) means(filePath string) bool {
 
 // find opens what a process would find by the name.
 func (n *namedFile) find(fs *proc.FS, pid int) {
-	inside, err := n.name, error(nil)
-	if !strings.Contains(n.name, "/") {
-		if inside, err = ldso.FindInProcess(fmt.Sprintf("%s/%d", fs.Root(), pid),
-			n.name); err != nil {
-			err = fmt.Errorf("process %d: %w", pid, err)
-		}
-	}
-	if err == nil {
-		n.found, err = fs.OpenIn(pid, inside)
+	var err error
+	if strings.Contains(n.name, "/") {
+		n.found, err = fs.OpenIn(pid, n.name)
+	} else {
+		err = fmt.Errorf("%s: %w: process %d maps no file of that name (give its path as the process sees it)",
+			n.name, os.ErrNotExist, pid)
 	}
 	if err == nil {
 		n.id, err = proc.IdentifyFile(n.found)

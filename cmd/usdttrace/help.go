@@ -16,7 +16,7 @@ What is watched
   PATTERN,...           PROVIDER:NAME with * ? [a-z] [!a-z] and \ to quote
   FILE, LIBRARY         these files, in every process that maps them, or in the one
                         of -p. A bare name is a file in the current directory, a
-                        program in PATH, or a library as the dynamic linker finds it
+                        program in PATH, or a library in /etc/ld.so.cache
   -e, --probe PATTERN,...  patterns, whatever they look like; NAME alone means *:NAME
   -p, --pid PID         all files that the process maps, now or later; processes that
                         it forks are others

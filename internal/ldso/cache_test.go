@@ -14,8 +14,7 @@ func allNames([]byte) bool { return true }
 
 func TestParseCache(t *testing.T) {
 	entries := []cacheEntry{
-		{name: "libx.so.1", path: "/v3/libx.so.1", level: "x86-64-v3"},
-		{name: "libx.so.1", path: "/v2/libx.so.1", level: "x86-64-v2"},
+		{name: "libx.so.1", path: "/v3/libx.so.1", hasDemand: true},
 		{name: "libx.so.1", path: "/lib/libx.so.1"},
 		{name: "liby.so.2", path: "/lib/liby.so.2"},
 	}
@@ -65,31 +64,16 @@ func TestParseCacheRefuses(t *testing.T) {
 func TestBadCacheEntriesAreLeftOut(t *testing.T) {
 	good := cacheEntry{name: "good.so", path: "/good.so"}
 	file := cacheFile{entries: []cacheEntry{
-		{name: "a.so", path: "/a.so"}, {name: "b.so", path: "/b.so"}, {name: "c.so",
-			path: "/c.so"}, good,
+		{name: "a.so", path: "/a.so"}, {name: "b.so", path: "/b.so"}, good,
 	}}.bytes()
 	entry := func(i int) []byte { return file[cacheHeaderSize+i*cacheEntrySize:] }
 	order.PutUint32(entry(0)[4:], 0xfffffff0)        // a name outside the file
 	order.PutUint32(entry(1)[8:], uint32(len(file))) // a path just outside
-	order.PutUint64(entry(2)[16:], hwcapIsLevel|7)   // a level that is not listed
 	file = append(file[:len(file)-1], "\x00unterminated"...)
 	c, err := parseCache(file)
 	qt.Assert(t, qt.IsNil(err))
 	qt.Assert(t, qt.IsTrue(slices.Equal(c.find(allNames), []cacheEntry{good})),
 		qt.Commentf("%v", c.find(allNames)))
-}
-
-func TestTheBestProcessorLevelIsTaken(t *testing.T) {
-	entries := func() []cacheEntry {
-		return []cacheEntry{
-			{path: "/plain"}, {path: "/v2", level: "x86-64-v2"}, {path: "/v4",
-				level: "x86-64-v4"}, {path: "/v3", level: "x86-64-v3"},
-		}
-	}
-	s := &search{target: target{levels: []string{"x86-64-v3", "x86-64-v2"}}}
-	qt.Assert(t, qt.DeepEquals(s.bestLevel(entries()), []string{"/v3", "/v2", "/plain"}))
-	s.target.levels = nil
-	qt.Assert(t, qt.DeepEquals(s.bestLevel(entries()), []string{"/plain"}))
 }
 
 func TestCompareVersions(t *testing.T) {
@@ -108,7 +92,7 @@ func TestCompareVersions(t *testing.T) {
 // A cache is untrusted: whatever it holds, the parser neither panics nor
 // returns text from outside it.
 func FuzzParseCache(f *testing.F) {
-	entries := []cacheEntry{{name: "libx.so.1", path: "/v3/libx.so.1", level: "x86-64-v3"},
+	entries := []cacheEntry{{name: "libx.so.1", path: "/v3/libx.so.1", hasDemand: true},
 		{name: "libx.so.1", path: "/lib/libx.so.1"}}
 	f.Add(cacheFile{entries: entries}.bytes())
 	f.Add(cacheFile{afterOld: 2, alignment: 8, entries: entries}.bytes())
@@ -127,8 +111,50 @@ func FuzzParseCache(f *testing.F) {
 		for _, entry := range c.find(allNames) {
 			if entry.name == "" || entry.path == "" || len(entry.name) >= maxCacheString ||
 				len(entry.path) >= maxCacheString {
-				t.Fatalf("entry %q", entry)
+				t.Fatalf("entry %v", entry)
 			}
 		}
 	})
+}
+
+// cacheFile is an ld.so.cache to be written.
+type cacheFile struct {
+	afterOld  int // entries of an older format to put in front
+	alignment int // of what follows them
+	entries   []cacheEntry
+}
+
+func (f cacheFile) bytes() []byte {
+	var b []byte
+	if f.afterOld > 0 {
+		b = append(b, oldCacheMagic...)
+		b = append(b, 0)
+		b = order.AppendUint32(b, uint32(f.afterOld))
+		b = append(b, make([]byte, f.afterOld*oldCacheEntrySize)...)
+		for len(b)%f.alignment != 0 {
+			b = append(b, 0)
+		}
+	}
+	start := len(b)
+	b = append(b, cacheMagic...)
+	b = order.AppendUint32(b, uint32(len(f.entries)))
+	b = append(b, make([]byte, cacheHeaderSize-24)...)
+	first := len(b)
+	b = append(b, make([]byte, len(f.entries)*cacheEntrySize)...)
+	text := func(s string) uint32 {
+		offset := len(b) - start
+		b = append(append(b, s...), 0)
+		return uint32(offset)
+	}
+	for i, entry := range f.entries {
+		name, path := text(entry.name), text(entry.path)
+		e := b[first+i*cacheEntrySize:]
+		order.PutUint32(e, 0x303)
+		order.PutUint32(e[4:], name)
+		order.PutUint32(e[8:], path)
+		if entry.hasDemand {
+			order.PutUint64(e[16:], 1<<62|3<<32)
+		}
+	}
+	return b
 }

@@ -1,205 +1,186 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
+// Package ldso finds the file that a bare name such as "libstdc++.so.6",
+// "libc.so", "c" or "python3" means on this host.
+//
+//   - A name with ".so" at its end or ".so." inside is a library, as
+//     /etc/ld.so.cache has it. A name that ends in ".so" that is not there means
+//     the newest of its versions: "libc.so" is libc.so.6.
+//   - Any other name is a program first, along PATH, and a library second:
+//     "stdc++" is libstdc++.so.6, and "libc" is libc.so.6.
+//
+// What the cache does not say is not guessed: musl has no cache, and the
+// libraries of a container are in its own. Such a file is named by its path.
 package ldso
 
 import (
+	"debug/elf"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/gousdt/gousdt/internal/elffile"
 )
 
-// Find returns the path of the library or program called name, for this
-// process's machine and environment. The error wraps [fs.ErrNotExist] if there
-// is none; it says what was searched.
-func Find(name string) (path string, err error) {
-	return newSearch(name, "/", hostTarget(), hostEnvironment).find()
-}
-
-// FindInProcess returns the path of the library or program called name as a
-// process would find it: in its file system, for the machine of the program
-// that it runs, and with its environment variables. The process is given by its
-// directory in the proc file system, such as "/proc/12"; below "root" of that
-// directory, the path can be opened from here. Errors are as those of [Find].
-func FindInProcess(process, name string) (path string, err error) {
-	root := process + "/root"
-	wanted := hostTarget()
-	if program, err := readHeader(process + "/exe"); err == nil {
-		wanted = program.target()
-	}
-	path, err = newSearch(name, root, wanted, environment(process)).find()
-	return strings.TrimPrefix(path, root), err
-}
-
-// find finds what the search is for. The path starts with the root.
-func (s *search) find() (string, error) {
-	name := s.name
+// Find returns the path of the library or program called name. The error wraps
+// [fs.ErrNotExist] if there is none.
+func Find(name string) (string, error) {
 	if name == "" || strings.ContainsAny(name, "/\x00") {
 		return "", fmt.Errorf("%q: %w: not the bare name of a library or program", name,
 			fs.ErrInvalid)
 	}
-	if isLibraryName(name) {
-		if path := s.library(name); path != "" {
-			return path, nil
+	return find(name, cachePath, host())
+}
+
+// host returns the machine and class of the programs that this process is one
+// of, EM_NONE if that cannot be found out.
+func host() target {
+	self, err := elffile.Open("/proc/self/exe")
+	if err != nil {
+		return target{}
+	}
+	defer self.Close()
+	return target{self.Machine, self.Class()}
+}
+
+// target is what a library is built for. The zero value is anything.
+type target struct {
+	machine elf.Machine
+	class   elf.Class
+}
+
+func find(name, cacheFile string, wanted target) (string, error) {
+	isLibrary := strings.HasSuffix(name, ".so") || strings.Contains(name, ".so.")
+	library := name
+	if !isLibrary {
+		found, err := program(name)
+		if found != "" || err != nil {
+			return found, err
 		}
-		return "", s.notFound()
+		library += ".so"
+		if !strings.HasPrefix(library, "lib") {
+			library = "lib" + library
+		}
 	}
-	path, err := s.program(name)
-	if path != "" || err != nil {
-		return path, err
+	c, err := readCache(cacheFile)
+	if err == nil {
+		var found string
+		if found, err = c.library(library, wanted); found != "" {
+			return found, nil
+		}
 	}
-	library := name + ".so"
-	if !strings.HasPrefix(name, "lib") {
-		library = "lib" + library
+	what := "library"
+	if !isLibrary {
+		what = "program in PATH, nor library"
 	}
-	if path := s.library(library); path != "" {
-		return path, nil
+	text := fmt.Sprintf("no such %s in %s", what, cacheFile)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		text += fmt.Sprintf(": %v", err)
 	}
-	return "", s.notFound()
+	return "", &notFoundError{name + ": " + text + " (give the path of the file)"}
 }
 
-// isLibraryName reports whether a name is that of a library rather than of a
-// program.
-func isLibraryName(name string) bool {
-	return strings.HasSuffix(name, ".so") || strings.Contains(name, ".so.")
-}
+// notFoundError says where a file was searched.
+type notFoundError struct{ text string }
 
-// search is one search and what it saw.
-type search struct {
-	name     string
-	root     string // what is "/" to whom the name means something
-	target   target
-	getenv   func(string) string
-	searched []string   // directories and files, in order
-	rejected []rejected // files of a matching name that are not what is wanted
-}
-
-// rejected is a file that was passed over.
-type rejected struct {
-	path string
-	err  error
-}
-
-func newSearch(name, root string, wanted target, getenv func(string) string) *search {
-	return &search{name: name, root: filepath.Clean(root), target: wanted, getenv: getenv}
-}
-
-func (s *search) notFound() error {
-	var b strings.Builder
-	what := "program or library"
-	if isLibraryName(s.name) {
-		what = "library"
-	}
-	fmt.Fprintf(&b, "no such %s for %s", what, s.target.name)
-	if s.root != "/" {
-		fmt.Fprintf(&b, " under %s", s.root)
-	}
-	for _, rejected := range s.rejected {
-		fmt.Fprintf(&b, "; %s: %v", rejected.path, rejected.err)
-	}
-	fmt.Fprintf(&b, " (searched %s; give a path to name another file)",
-		strings.Join(s.searched, ", "))
-	return &notFoundError{name: s.name, text: b.String()}
-}
-
-// notFoundError says what was searched in vain.
-type notFoundError struct{ name, text string }
-
-func (e *notFoundError) Error() string { return e.name + ": " + e.text }
+func (e *notFoundError) Error() string { return e.text }
 
 // Unwrap makes errors.Is(err, fs.ErrNotExist) true.
 func (e *notFoundError) Unwrap() error { return fs.ErrNotExist }
 
-// library searches a library by its exact name and, where the name ends in
-// ".so", by its versions. glibc's places come before musl's: where both are
-// installed, "libc.so" is libc.so.6.
-func (s *search) library(name string) string {
-	for _, loader := range [][]place{s.glibcPlaces(), s.muslPlaces()} {
-		for _, p := range loader {
-			s.searched = append(s.searched, p.name)
-			if path := s.firstUsable(p.exact(name)); path != "" {
-				return path
-			}
-		}
-		if !strings.HasSuffix(name, ".so") {
-			continue
-		}
-		for _, p := range loader {
-			if path := s.firstUsable(p.versions(name)); path != "" {
-				return path
-			}
-		}
-	}
-	return ""
-}
-
-// firstUsable returns the first of the paths, which are seen from the root,
-// that is a library for the target.
-func (s *search) firstUsable(paths []string) string {
-	for _, path := range paths {
-		found, err := resolve(s.root, path)
-		if err == nil {
-			err = s.target.check(found)
-		}
-		if err == nil {
-			return found
-		}
-		if !errors.Is(err, fs.ErrNotExist) {
-			s.reject(found, path, err)
-		}
-	}
-	return ""
-}
-
-func (s *search) reject(found, path string, err error) {
-	if found == "" {
-		found = path
-	}
-	// The same file often appears in the cache and in a directory.
-	if slices.ContainsFunc(s.rejected, func(r rejected) bool { return r.path == found }) {
-		return
-	}
-	var pathErr *fs.PathError
-	if errors.As(err, &pathErr) {
-		err = pathErr.Err // the path is known
-	}
-	s.rejected = append(s.rejected, rejected{found, err})
-}
-
-// defaultPath is used where PATH is not set: what most systems log in with.
-const defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-
-// program searches an executable file along PATH, for any machine: the kernel
-// may run another machine's programs through an emulator.
-func (s *search) program(name string) (string, error) {
-	list := s.getenv("PATH")
-	if list == "" {
-		list = defaultPath
-	}
-	s.searched = append(s.searched, "PATH")
-	for _, dir := range s.split(list, ":") {
-		found, err := resolve(s.root, dir+"/"+name)
-		if err != nil {
-			continue
-		}
+// program returns an executable file along PATH, "" if there is none.
+func program(name string) (string, error) {
+	for _, directory := range filepath.SplitList(os.Getenv("PATH")) {
+		found := filepath.Join(directory, name)
 		info, err := os.Stat(found)
 		if err != nil || !info.Mode().IsRegular() || info.Mode()&0o111 == 0 {
 			continue
 		}
-		_, err = readHeader(found)
+		file, err := elffile.Open(found)
 		switch {
-		case errors.Is(err, errNotELF):
+		case errors.Is(err, elffile.ErrNotELF):
 			// Another one further down the path is not the one that would run.
 			return "", fmt.Errorf("%s: %s is a script or wrapper, not an ELF file (give the path of the program it starts)",
 				name, found)
-		case err != nil:
-			s.reject(found, found, err)
-		default:
+		case err == nil:
+			file.Close()
 			return found, nil
 		}
 	}
 	return "", nil
+}
+
+// library returns the path of a library that is there and is built for a
+// machine, "" if the cache names none.
+func (c *cache) library(name string, wanted target) (string, error) {
+	entries := c.find(func(entry []byte) bool { return string(entry) == name })
+	if len(entries) == 0 && strings.HasSuffix(name, ".so") {
+		entries = c.find(func(entry []byte) bool { return isVersionOf(name, string(entry)) })
+		slices.SortStableFunc(entries, func(a, b cacheEntry) int {
+			return compareVersions(b.name[len(name)+1:], a.name[len(name)+1:])
+		})
+	}
+	var usable []cacheEntry
+	for _, entry := range entries {
+		if wanted.has(entry.path) {
+			usable = append(usable, entry)
+		}
+	}
+	if len(usable) == 0 {
+		return "", nil
+	}
+	for _, other := range usable[1:] {
+		// Which of them the dynamic linker takes, depends on the processor.
+		if other.name == usable[0].name && (other.hasDemand || usable[0].hasDemand) {
+			return "", fmt.Errorf("several: %s, %s", usable[0].path, other.path)
+		}
+	}
+	return usable[0].path, nil
+}
+
+// has reports whether a file is there and is built for the target.
+func (t target) has(path string) bool {
+	file, err := elffile.Open(path)
+	if err != nil {
+		return false
+	}
+	defer file.Close()
+	return t == target{} || t == target{file.Machine, file.Class()}
+}
+
+// isVersionOf reports whether name is library, which ends in ".so", followed by
+// a version in numbers: "libc.so.6" is one of "libc.so", "libc.so.old" is not.
+func isVersionOf(library, name string) bool {
+	version, ok := strings.CutPrefix(name, library+".")
+	return ok && !slices.ContainsFunc(strings.Split(version, "."), func(part string) bool {
+		return part == "" || strings.Trim(part, "0123456789") != ""
+	})
+}
+
+// compareVersions compares dotted numbers of any length: 1.10 is newer than
+// 1.9, and 6 older than 6.0.30. Equal ones differ at most in leading zeros.
+func compareVersions(a, b string) int {
+	return slices.CompareFunc(strings.Split(a, "."), strings.Split(b, "."),
+		func(x, y string) int {
+			x, y = strings.TrimLeft(x, "0"), strings.TrimLeft(y, "0")
+			if len(x) != len(y) {
+				return len(x) - len(y)
+			}
+			return strings.Compare(x, y)
+		})
+}
+
+// IsNamed reports whether a bare name means the file at a path: by the last
+// element of the path, which may have further version numbers ("libc.so" and
+// "python3" mean libc.so.6 and python3.11), or as linkers name it ("c" means
+// libc.so.6).
+func IsNamed(file, name string) bool {
+	base := path.Base(file)
+	is := func(name string) bool { return base == name || strings.HasPrefix(base, name+".") }
+	return is(name) || !strings.HasPrefix(name, "lib") && is("lib"+name+".so")
 }

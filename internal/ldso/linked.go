@@ -3,7 +3,9 @@
 package ldso
 
 import (
+	"bytes"
 	"debug/elf"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -17,7 +19,8 @@ const maxLinked = 4096
 
 // Linked returns the path of a program and those of the libraries that the
 // dynamic linker will map with it in a process that is about to run it, as far
-// as the files say so. The process is given as in [FindInProcess]; its root
+// as the files, the cache and the usual directories say so. The process is
+// given by its directory in the proc file system, such as "/proc/12"; its root
 // directory is taken to be that of this process.
 func Linked(program, process string) []string {
 	getenv := environment(process)
@@ -29,80 +32,93 @@ func Linked(program, process string) []string {
 			files = append(files, path)
 		}
 	}
+	libraries, err := readCache(cachePath)
+	if err != nil {
+		libraries = new(cache) // as with musl
+	}
 	loader := ""
 	for i := 0; i < len(files); i++ {
-		needed, err := readNeeded(files[i])
+		file, err := elffile.Open(files[i])
 		if err != nil {
 			continue // not an ELF file, or a malformed one: then it will not run, either
 		}
+		names, _ := file.DynamicStrings(elf.DT_NEEDED)
 		if i == 0 {
-			loader = needed.loader
+			loader = file.Interpreter()
 			add(loader)
-			for _, name := range strings.FieldsFunc(getenv("LD_PRELOAD"),
-				func(r rune) bool { return r == ':' || r == ' ' }) {
-				add(needed.find(name, getenv))
-			}
+			names = append(strings.FieldsFunc(getenv("LD_PRELOAD"),
+				func(r rune) bool { return r == ':' || r == ' ' }), names...)
 		}
-		for _, name := range needed.names {
-			if loader != "" && name == filepath.Base(loader) {
-				continue // it is there, wherever one of that name would be found
+		directories := searched(file, getenv)
+		wanted := target{file.Machine, file.Class()}
+		file.Close()
+		for _, name := range names {
+			// The loader is there, wherever one of its name would be found.
+			if loader == "" || name != filepath.Base(loader) {
+				add(libraries.needed(name, directories, wanted))
 			}
-			add(needed.find(name, getenv))
 		}
 	}
 	return files
 }
 
-// needed is what the dynamic section of a file asks for.
-type needed struct {
-	names       []string
-	loader      string   // of a program: the path of its dynamic linker
-	directories []string // DT_RPATH or DT_RUNPATH
-	target      target
-}
-
-func readNeeded(path string) (*needed, error) {
-	opened, err := openRegular(path)
-	if err != nil {
-		return nil, err
-	}
-	defer opened.Close()
-	file, err := elffile.New(opened)
-	if err != nil {
-		return nil, err
-	}
-	defer file.Close()
-	n := &needed{target: header{file.Machine, file.Class()}.target()}
-	n.loader = file.Interpreter()
-	if n.names, err = file.DynamicStrings(elf.DT_NEEDED); err != nil {
-		return nil, err
-	}
-	origin := filepath.Dir(path)
-	withOrigin := strings.NewReplacer("${ORIGIN}", origin, "$ORIGIN", origin)
+// searched returns the directories that a file, and LD_LIBRARY_PATH, have
+// searched for its libraries before the cache.
+func searched(file *elffile.File, getenv func(string) string) []string {
+	var lists []string
 	for _, tag := range []elf.DynTag{elf.DT_RPATH, elf.DT_RUNPATH} {
-		lists, err := file.DynamicStrings(tag)
-		if err != nil {
-			return nil, err
-		}
-		for _, list := range lists {
-			for directory := range strings.SplitSeq(list, ":") {
-				n.directories = append(n.directories, withOrigin.Replace(directory))
-			}
-		}
+		more, _ := file.DynamicStrings(tag)
+		lists = append(lists, more...)
 	}
-	return n, nil
+	origin := filepath.Dir(file.Name())
+	text := strings.NewReplacer("${ORIGIN}", origin, "$ORIGIN", origin).Replace(
+		strings.Join(append(lists, getenv("LD_LIBRARY_PATH")), ":"))
+	return strings.FieldsFunc(text, func(r rune) bool { return r == ':' || r == ';' })
 }
 
-// find returns the path of a library, "" if it is not found.
-func (n *needed) find(name string, getenv func(string) string) string {
+// needed returns the path of a library that a file is linked with, "" if it is
+// not found.
+func (c *cache) needed(name string, directories []string, wanted target) string {
 	if strings.Contains(name, "/") {
 		return name
 	}
-	for _, directory := range n.directories {
-		path := filepath.Join(directory, name)
-		if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() {
+	for _, directory := range directories {
+		if path := filepath.Join(directory, name); wanted.has(path) {
 			return path
 		}
 	}
-	return newSearch(name, "/", n.target, getenv).library(name)
+	for _, entry := range c.find(func(entry []byte) bool { return string(entry) == name }) {
+		if !entry.hasDemand && wanted.has(entry.path) {
+			return entry.path
+		}
+	}
+	for _, directory := range []string{"/lib64", "/usr/lib64", "/lib", "/usr/local/lib",
+		"/usr/lib"} {
+		if path := filepath.Join(directory, name); wanted.has(path) {
+			return path
+		}
+	}
+	return ""
+}
+
+// maxEnvironment bounds how much of a process's environment is read. Linux
+// allows some megabytes, of which kilobytes are used.
+const maxEnvironment = 4 << 20
+
+// environment returns the variables of a process as they were at its exec.
+// Those that cannot be read are empty.
+func environment(process string) func(name string) string {
+	var all []byte
+	if file, err := os.Open(process + "/environ"); err == nil {
+		all, _ = io.ReadAll(io.LimitReader(file, maxEnvironment)) // what there is will do
+		file.Close()
+	}
+	return func(name string) string {
+		for variable := range bytes.SplitSeq(all, []byte{0}) {
+			if value, ok := strings.CutPrefix(string(variable), name+"="); ok {
+				return value
+			}
+		}
+		return ""
+	}
 }
