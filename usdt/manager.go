@@ -3,6 +3,7 @@
 package usdt
 
 import (
+	"debug/elf"
 	"errors"
 	"fmt"
 	"maps"
@@ -355,6 +356,10 @@ func (m *Manager) preparePrograms(
 		}
 	}
 
+	kernel, err := kernelMachine()
+	if err != nil {
+		kernel = elf.EM_NONE // and nothing can be attached
+	}
 	for name, prog := range programs {
 		if prog.Type != ebpf.Kprobe {
 			return nil, fmt.Errorf("program %s has the type %s, but programs for USDT probes have the type Kprobe", name, prog.Type)
@@ -363,8 +368,7 @@ func (m *Manager) preparePrograms(
 		if m.mode == ModeMulti {
 			prog.AttachType = ebpf.AttachTraceUprobeMulti
 		}
-		var err error
-		if prog.Instructions, err = privatestack.AvoidIn(prog.Instructions); err != nil {
+		if prog.Instructions, err = privatestack.AvoidIn(prog.Instructions, kernel); err != nil {
 			return nil, explain("asking for the kernel's version", err)
 		}
 	}

@@ -13,7 +13,7 @@
 package privatestack
 
 import (
-	"runtime"
+	"debug/elf"
 	"slices"
 
 	"github.com/cilium/ebpf/asm"
@@ -38,14 +38,14 @@ func Avoid() asm.Instructions {
 	}
 }
 
-// AvoidIn puts these instructions in front of a compiled program, if the
-// running kernel needs them. Kernels without private stacks get the program as
-// it is: those of some machines refuse tail calls in programs that consist of
-// several functions.
-func AvoidIn(program asm.Instructions) (asm.Instructions, error) {
+// AvoidIn puts these instructions in front of a compiled program, if the running
+// kernel, which is one for a machine, needs them. Kernels without private stacks
+// get the program as it is: those of some machines refuse tail calls in programs
+// that consist of several functions.
+func AvoidIn(program asm.Instructions, kernel elf.Machine) (asm.Instructions, error) {
 	// The machines whose kernel has private stacks, and which run Go. Kernels
 	// of both take tail calls in programs with functions since 6.0.
-	if runtime.GOARCH != "amd64" && runtime.GOARCH != "arm64" || len(program) == 0 ||
+	if kernel != elf.EM_X86_64 && kernel != elf.EM_AARCH64 || len(program) == 0 ||
 		hasTailCall(program) {
 		return program, nil
 	}

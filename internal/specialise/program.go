@@ -9,6 +9,7 @@
 package specialise
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -62,7 +63,7 @@ func (p *Program) For(specs []Spec) (asm.Instructions, error) {
 		return nil, err
 	}
 	specs = slices.Clone(specs)
-	slices.SortFunc(specs, func(a, b Spec) int { return int(int64(a.ID) - int64(b.ID)) })
+	slices.SortFunc(specs, func(a, b Spec) int { return cmp.Compare(a.ID, b.ID) })
 	if len(specs) == 1 {
 		for i := range functions {
 			functions[i].setCookie(specs[0].ID)

@@ -5,6 +5,7 @@ package bpfgen
 import (
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"testing"
 
 	"github.com/cilium/ebpf/asm"
@@ -328,4 +329,24 @@ func FuzzReaders(f *testing.F) {
 			checkReaders(t, &testKernels[i], rand.New(rand.NewPCG(seed, uint64(i))))
 		}
 	})
+}
+
+// Specs are told apart by all 32 bits of their IDs, where an int has no more
+// either.
+func TestReadersTellAnySpecsApart(t *testing.T) {
+	k := &testKernels[0]
+	w := k.newWorld(rand.New(rand.NewPCG(1, 2)), 0)
+	var specs []specialise.Spec
+	for i, id := range []uint32{1, 1 << 30, 3 << 30, 1<<32 - 1} {
+		specs = append(specs, specialise.Spec{ID: id,
+			Args: argspec.Parse(k.program, "8@$"+strconv.Itoa(i))})
+	}
+	one := reader(t, k, readerProgram("bpf_usdt_arg", 0, asm.FnProbeReadUser), false, specs)
+	for i, spec := range specs {
+		w.cookie = uint64(spec.ID)
+		r0, memory := w.runReader(t, one, asm.Mov.Imm(asm.R2, 0), asm.Sub.Imm(asm.R3, 8),
+			qt.Commentf("%d", spec.ID))
+		qt.Check(t, qt.Equals(r0, 0))
+		qt.Check(t, qt.Equals(w.load(memory[len(memory)-8:]), uint64(i)))
+	}
 }
