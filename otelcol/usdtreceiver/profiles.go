@@ -8,10 +8,13 @@ import (
 	"fmt"
 	"time"
 
+	"go.opentelemetry.io/collector/pdata/pcommon"
+	"go.opentelemetry.io/collector/pdata/pprofile"
 	"go.uber.org/zap"
 
 	"github.com/gousdt/gousdt/container"
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/otelcol/usdtreceiver/internal/metadata"
 	"github.com/gousdt/gousdt/providers"
 	"github.com/gousdt/gousdt/stack"
 	"github.com/gousdt/gousdt/trace"
@@ -125,4 +128,214 @@ func (r *usdtReceiver) each(ctx context.Context, what string, collect func(conte
 			}
 		}
 	}
+}
+
+const (
+	attributeBuildID = "process.executable.build_id.gnu"
+	attributeEvent   = "usdt.event"
+)
+
+// profilesBuilder puts stacks under their resources. Profiles that are sent
+// together share their tables.
+type profilesBuilder struct {
+	source   *source
+	receiver *usdtReceiver
+	all      pprofile.Profiles
+	tables   pprofile.ProfilesDictionary
+	scopes   map[*resource]pprofile.ScopeProfiles
+	profiles map[profileID]pprofile.Profile
+	hits     uint64
+
+	strings   map[string]int32
+	mappings  map[[2]string]int32 // by path and build ID
+	functions map[string]int32    // by name
+	locations map[locationID]int32
+	stacks    map[string]int32
+	builds    map[string]int32 // attributes, by build ID
+	events    map[string]int32 // attributes, by event
+}
+
+type profileID struct {
+	resource *resource
+	profile  *profile
+}
+
+type locationID struct {
+	mapping, function int32
+	address           uint64
+}
+
+func newProfilesBuilder(s *source) *profilesBuilder {
+	b := &profilesBuilder{
+		source: s, receiver: s.receiver, all: pprofile.NewProfiles(),
+		scopes:    make(map[*resource]pprofile.ScopeProfiles),
+		profiles:  make(map[profileID]pprofile.Profile),
+		strings:   make(map[string]int32),
+		mappings:  make(map[[2]string]int32),
+		functions: make(map[string]int32),
+		locations: make(map[locationID]int32), stacks: make(map[string]int32),
+		builds: make(map[string]int32), events: make(map[string]int32),
+	}
+	b.tables = b.all.Dictionary()
+	// The first entry of each table stands for none.
+	b.text("")
+	b.tables.MappingTable().AppendEmpty()
+	b.tables.FunctionTable().AppendEmpty()
+	b.tables.LocationTable().AppendEmpty()
+	b.tables.StackTable().AppendEmpty()
+	b.tables.AttributeTable().AppendEmpty()
+	b.tables.LinkTable().AppendEmpty()
+	return b
+}
+
+// add adds what was counted of an event.
+func (b *profilesBuilder) add(ctx context.Context, p *profile, s *trace.Snapshot) {
+	for i := range s.Rows {
+		row := &s.Rows[i]
+		b.source.convert(func() {
+			// The key of a stack is the process whose addresses they are.
+			pid := int(row.Keys[1].Uint())
+			r := b.receiver.processes.resourceOf(pid, row.Keys[0].Uint())
+			frames := b.receiver.processes.symbolizer.Frames(ctx, pid, row.Stack)
+			stack := b.stack(frames)
+			b.sample(b.profile(r, p, s), stack, row.Count)
+		})
+	}
+	if s.Other.Count > 0 {
+		b.sample(b.profile(nil, p, s), 0, s.Other.Count)
+	}
+}
+
+func (b *profilesBuilder) sample(to pprofile.Profile, stack int32, hits uint64) {
+	sample := to.Samples().AppendEmpty()
+	sample.SetStackIndex(stack)
+	sample.Values().Append(int64(hits))
+	b.hits += hits
+}
+
+// profile returns the profile of an event in a resource.
+func (b *profilesBuilder) profile(r *resource, p *profile, s *trace.Snapshot) pprofile.Profile {
+	id := profileID{r, p}
+	if known, ok := b.profiles[id]; ok {
+		return known
+	}
+	scope, ok := b.scopes[r]
+	if !ok {
+		rp := b.all.ResourceProfiles().AppendEmpty()
+		b.receiver.fillResource(rp.Resource(), r)
+		scope = rp.ScopeProfiles().AppendEmpty()
+		scope.Scope().SetName(metadata.ScopeName)
+		b.scopes[r] = scope
+	}
+	profile := scope.Profiles().AppendEmpty()
+	b.profiles[id] = profile
+	profile.SetProfileID(pprofile.ProfileID(newTraceID()))
+	profile.SetTime(pcommon.NewTimestampFromTime(s.Start))
+	profile.SetDurationNano(uint64(s.Time.Sub(s.Start)))
+	profile.SampleType().SetTypeStrindex(b.text("hits"))
+	profile.SampleType().SetUnitStrindex(b.text("count"))
+	profile.AttributeIndices().Append(b.attribute(b.events, attributeEvent, p.config.Event))
+	return profile
+}
+
+func (b *profilesBuilder) text(s string) int32 {
+	s = validText(s)
+	if known, ok := b.strings[s]; ok {
+		return known
+	}
+	n := int32(b.tables.StringTable().Len())
+	b.tables.StringTable().Append(s)
+	b.strings[s] = n
+	return n
+}
+
+func (b *profilesBuilder) attribute(known map[string]int32, key, value string) int32 {
+	if n, ok := known[value]; ok {
+		return n
+	}
+	n := int32(b.tables.AttributeTable().Len())
+	a := b.tables.AttributeTable().AppendEmpty()
+	a.SetKeyStrindex(b.text(key))
+	a.Value().SetStr(validText(value))
+	known[value] = n
+	return n
+}
+
+// stack returns the number of a stack, whose frames are the innermost first.
+func (b *profilesBuilder) stack(frames []stack.Frame) int32 {
+	if len(frames) == 0 {
+		return 0
+	}
+	indices := make([]int32, len(frames))
+	for i, f := range frames {
+		indices[i] = b.location(f, i > 0)
+	}
+	id := fmt.Sprint(indices)
+	if known, ok := b.stacks[id]; ok {
+		return known
+	}
+	n := int32(b.tables.StackTable().Len())
+	b.tables.StackTable().AppendEmpty().LocationIndices().FromRaw(indices)
+	b.stacks[id] = n
+	return n
+}
+
+// location returns the number of a place. Its address is the offset in the
+// file, as the mapping says, which is the same in all processes. The call is
+// before the address where it returns to.
+func (b *profilesBuilder) location(f stack.Frame, isReturn bool) int32 {
+	id := locationID{address: f.FileOffset, mapping: b.mapping(f), function: b.function(f)}
+	if id.mapping == 0 {
+		id.address = f.Address
+	}
+	if isReturn && id.address > 0 {
+		id.address--
+	}
+	if known, ok := b.locations[id]; ok {
+		return known
+	}
+	n := int32(b.tables.LocationTable().Len())
+	l := b.tables.LocationTable().AppendEmpty()
+	l.SetAddress(id.address)
+	l.SetMappingIndex(id.mapping)
+	if id.function != 0 {
+		l.Lines().AppendEmpty().SetFunctionIndex(id.function)
+	}
+	b.locations[id] = n
+	return n
+}
+
+// mapping returns the number of a file, as if it were mapped from address 0 on.
+func (b *profilesBuilder) mapping(f stack.Frame) int32 {
+	if f.File == "" {
+		return 0
+	}
+	id := [2]string{f.File, f.BuildID}
+	if known, ok := b.mappings[id]; ok {
+		return known
+	}
+	n := int32(b.tables.MappingTable().Len())
+	m := b.tables.MappingTable().AppendEmpty()
+	m.SetFilenameStrindex(b.text(f.File))
+	if f.BuildID != "" {
+		m.AttributeIndices().Append(b.attribute(b.builds, attributeBuildID, f.BuildID))
+	}
+	b.mappings[id] = n
+	return n
+}
+
+func (b *profilesBuilder) function(f stack.Frame) int32 {
+	if f.Function == "" {
+		return 0
+	}
+	if known, ok := b.functions[f.Function]; ok {
+		return known
+	}
+	n := int32(b.tables.FunctionTable().Len())
+	name := b.text(f.Function)
+	function := b.tables.FunctionTable().AppendEmpty()
+	function.SetNameStrindex(name)
+	function.SetSystemNameStrindex(name)
+	b.functions[f.Function] = n
+	return n
 }
