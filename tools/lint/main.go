@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
 // Lint checks rules of this repository that no other tool knows: comments wrap
-// at 80 columns and code at 110 and have no turns that are read twice, tests are
-// skipped by package testneeds alone, packages import no more than what they are to import, and the documentation
-// is as package docs says.
+// at 80 columns and code at 110, comments have no turns that are read twice,
+// tests are skipped by package testneeds alone, packages import no more than
+// what they are to import, and the documentation is as package docs says.
 package main
 
 import (
