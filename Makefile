@@ -17,6 +17,8 @@
 #   make lint       formatting, vet, staticcheck, the rules of this repository
 #   make test-kernels        integration tests on other kernels and machines
 #   make bench      measure, beside libbpf, bpftrace, bcc and readelf
+#   make test-threads        the packages whose threads meet, under the race
+#                   detector
 #   make test-race  all tests of all modules under the race detector
 #   make test-faults         every system call fails once, in every mode
 #   make test-soak           attaches and detaches for long, with many at a time
@@ -91,11 +93,15 @@ test-all: export CI := true
 test-all: raced = $(shell $(GO) list $(RACE_PACKAGES))
 test-all: setup
 	$(MAKE) --no-print-directory test-root without="$(raced)"
-	$(test) .. $(RACE) -count=1 -p 1 $(TESTFLAGS) $(RACE_PACKAGES)
+	$(MAKE) --no-print-directory test-threads
 	set -e; for module in $(filter-out .,$(modules)); do \
 		$(test) ../$$module -count=1 -p 1 $(TESTFLAGS) ./...; \
 	done
 	$(MAKE) --no-print-directory test-narrow
+
+.PHONY: test-threads
+test-threads:
+	$(test) .. $(RACE) -count=1 -p 1 $(TESTFLAGS) $(RACE_PACKAGES)
 
 # An int of 32 bits, which lengths in a file overflow.
 .PHONY: test-narrow
