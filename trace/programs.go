@@ -206,8 +206,10 @@ const license = "Dual BSD/GPL"
 // of one file in many processes.
 type program struct {
 	*ebpf.Program
-	key  string
-	refs int
+	key    string
+	refs   int
+	loaded chan struct{} // closed when it is loaded, or when err says why it is not
+	err    error
 }
 
 // programCache keeps the programs of a session while something uses them.
@@ -223,17 +225,27 @@ type programCache struct {
 func (c *programCache) acquire(
 	generated *bpfgen.Program, name string, table *bpfgen.Table,
 ) (*program, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	key := generated.Fingerprint()
 	if table != nil {
 		sum := sha256.Sum256(table.Entries())
 		key += string(sum[:])
 	}
-	if p := c.loaded[key]; p != nil {
-		p.refs++
-		return p, nil
+	p, isNew := c.entry(key)
+	if isNew { // without the lock: the verifier takes its time, and others load theirs meanwhile
+		p.Program, p.err = c.load(generated, name, table)
+		close(p.loaded)
 	}
+	<-p.loaded
+	if p.err != nil {
+		_ = c.release(p)
+		return nil, p.err
+	}
+	return p, nil
+}
+
+func (c *programCache) load(
+	generated *bpfgen.Program, name string, table *bpfgen.Table,
+) (*ebpf.Program, error) {
 	spec := c.template
 	spec.Name, spec.Instructions = name, generated.Instructions
 	if table != nil {
@@ -249,12 +261,24 @@ func (c *programCache) acquire(
 	if err != nil {
 		return nil, explain(fmt.Sprintf("loading the program %s", name), err)
 	}
+	return prog, nil
+}
+
+// entry returns the program with this key, which the caller has to load if it
+// is new.
+func (c *programCache) entry(key string) (p *program, isNew bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if p = c.loaded[key]; p != nil {
+		p.refs++
+		return p, false
+	}
 	if c.loaded == nil {
 		c.loaded = make(map[string]*program)
 	}
-	p := &program{Program: prog, key: key, refs: 1}
+	p = &program{key: key, refs: 1, loaded: make(chan struct{})}
 	c.loaded[key] = p
-	return p, nil
+	return p, true
 }
 
 // newTable creates the map of a table.
@@ -285,7 +309,7 @@ func (c *programCache) release(p *program) error {
 		return nil
 	}
 	delete(c.loaded, p.key)
-	return p.Close()
+	return p.Close() // does nothing with one that was not loaded
 }
 
 // programTemplate is all of a program but its name and its instructions.

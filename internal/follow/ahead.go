@@ -33,16 +33,18 @@ func (f *Follower[F, A]) AttachAhead(
 	}
 	got := &result{}
 	at := target{place, &proc.ProcessFile{Process: process}, process.Owner()}
-	err := f.call(at, f.aheadPatience, func() { got.attached, got.err = attach() }, func(r *round[A]) {
+	err := f.call(&call[A]{target: at, patience: f.aheadPatience, do: func() {
+		got.attached, got.err = attach()
+	}, late: func(r *round[A]) {
 		_, isAhead := f.ahead[process.ProcessID]
 		switch {
 		case got.err != nil:
 		case f.isStopped() || f.isAttached(0, place) || !isAhead:
-			go f.driver.Detach([]A{got.attached}) // the kernel detaches whatever it says
+			r.unwanted = append(r.unwanted, got.attached)
 		default:
 			f.addTo(place, 0, &attachment[A]{attached: got.attached, owner: at.owner}, r)
 		}
-	})
+	}})
 	if err == nil {
 		err = got.err
 	}

@@ -67,17 +67,18 @@ func (f *Follower[F, A]) openOnce(at target) (F, error) {
 	}
 	got := &result{}
 	open := func() { got.file, got.err = f.driver.Open(at.pair) }
-	err := f.call(at, f.blocked.shorten(f.patience), open, func(r *round[A]) {
-		switch _, opened := f.files[at.File]; {
-		case got.err != nil:
-			f.fail(WholeFile, at, got.err, r)
-		case opened || !f.isWanted(at):
-			f.driver.Release(got.file)
-		default:
-			f.files[at.File] = got.file
-			f.attach([]target{at}, r)
-		}
-	})
+	err := f.call(&call[A]{target: at, part: WholeFile, patience: f.blocked.shorten(f.patience),
+		turn: f.turn, do: open, late: func(r *round[A]) {
+			switch _, opened := f.files[at.File]; {
+			case got.err != nil:
+				f.fail(WholeFile, at, got.err, r)
+			case opened || !f.isWanted(at):
+				f.driver.Release(got.file)
+			default:
+				f.files[at.File] = got.file
+				f.attach([]target{at}, r)
+			}
+		}})
 	if err != nil {
 		return *new(F), err
 	}
@@ -121,18 +122,20 @@ func (f *Follower[F, A]) attachOnce(part int, file F, at target) (A, bool, error
 		err      error
 	}
 	got := &result{}
-	err := f.call(at, f.blocked.shorten(f.patience), func() {
-		got.attached, got.ok, got.err = f.driver.Attach(part, file, at.pair, at.Process.PID)
-	}, func(r *round[A]) {
-		switch {
-		case got.err != nil:
-			f.fail(part, at, got.err, r)
-		case got.ok && (f.isAttached(part, at.Place) || !f.isWanted(at)):
-			go f.driver.Detach([]A{got.attached}) // the kernel detaches whatever it says
-		case got.ok:
-			f.add(part, at, file, got.attached, r)
-		}
-	})
+	needs := f.needs(attempt{at.Place, part}, file)
+	err := f.call(&call[A]{target: at, part: part, needs: needs, turn: f.turn,
+		patience: f.blocked.shorten(f.patience), do: func() {
+			got.attached, got.ok, got.err = f.driver.Attach(part, file, at.pair, at.Process.PID)
+		}, late: func(r *round[A]) {
+			switch {
+			case got.err != nil:
+				f.fail(part, at, got.err, r)
+			case got.ok && (f.isAttached(part, at.Place) || !f.isWanted(at)):
+				r.unwanted = append(r.unwanted, got.attached)
+			case got.ok:
+				f.add(part, at, file, got.attached, r)
+			}
+		}})
 	if err != nil {
 		return *new(A), false, err
 	}
@@ -198,6 +201,10 @@ func (f *Follower[F, A]) makeRoom(r *round[A]) bool {
 func (f *Follower[F, A]) fail(part int, at target, err error, r *round[A]) {
 	if errors.Is(err, os.ErrClosed) {
 		return // who closes the follower soon, or has closed it
+	}
+	if errors.Is(err, errWaits) {
+		f.failed.fail(attempt{at.Place, part}, at.owner, err, WithTime)
+		return
 	}
 	if errors.Is(err, elfnote.ErrTooLarge) {
 		f.refuse(at.File) // to find that out takes a second, and there may be many processes

@@ -30,6 +30,14 @@ const (
 // the same moment.
 const patience = 500 * time.Millisecond
 
+// turn is how long a call may take, waiting or not, before others have their
+// turn while it goes on.
+const turn = 100 * time.Millisecond
+
+// fewSites is how many sites a file may have at most that is attached beside a
+// call that goes on. libjvm, which has the most of real files, has 750.
+const fewSites = 1000
+
 // blocked are calls of a driver that have not returned and were left behind.
 type blocked struct {
 	files  map[proc.FileID]int // how many calls for each
@@ -66,32 +74,118 @@ func (b *blocked) add(file proc.FileID, owner string, more int) {
 	}
 }
 
-// call makes a call of the driver, unless that is in vain now. If the call
-// takes too long it is left behind, and the error wraps proc.ErrBlocked. late
-// is called when it has returned after all, with the lock held.
-func (f *Follower[F, A]) call(
-	at target, patience time.Duration, call func(), late func(*round[A]),
-) error {
-	if f.blocked.has(at) {
+// A call is what is asked of the driver.
+type call[A any] struct {
+	target
+	part     int
+	needs    amounts
+	patience time.Duration
+	// turn is how long the caller waits for a call that uses the processor, 0
+	// for as long as it takes.
+	turn time.Duration
+	do   func()
+	// late is called with the lock held if do returns later than the caller.
+	late func(*round[A])
+
+	returnedLate bool // after the call was abandoned
+}
+
+// call asks the driver. If that waits for longer than the patience, the call is
+// abandoned, and the error wraps proc.ErrBlocked. If it takes longer than its
+// turn, it goes on, and the error is errWaits.
+func (f *Follower[F, A]) call(c *call[A]) error {
+	if f.blocked.has(c.target) {
 		return proc.ErrBlocked
 	}
-	owner, began := at.owner, time.Now()
-	defer func() { f.budget.spend(owner, time.Now(), time.Since(began)) }()
-	if abandon.One(context.Background(), patience, call, func() {
-		f.following.Lock()
-		defer f.following.Unlock()
-		f.blocked.add(at.File, owner, -1)
-		r := &round[A]{}
-		late(r)
-		if !f.isStopped() { // nobody is told anything after Close
-			f.finish(r)
+	began := time.Now()
+	defer func() { f.budget.spend(c.owner, time.Now(), time.Since(began)) }()
+	do := func() bool {
+		return abandon.One(context.Background(), c.patience, c.do, func() {
+			f.following.Lock()
+			defer f.following.Unlock()
+			f.blocked.add(c.File, c.owner, -1)
+			c.returnedLate = true
+			r := &round[A]{}
+			c.late(r)
+			if !f.isStopped() { // nobody is told anything after Close
+				f.finish(r)
+			}
+			if len(r.unwanted) > 0 {
+				go f.driver.Detach(r.unwanted) // the kernel detaches whatever it says
+			}
+		})
+	}
+	returned := true
+	if c.turn == 0 || f.running.Load() == 0 { // the caller of SyncAll waits for all of it
+		returned = do()
+	} else {
+		done := make(chan bool, 1)
+		go func() { done <- do() }()
+		timer := time.NewTimer(c.turn)
+		defer timer.Stop()
+		select {
+		case returned = <-done:
+		case <-timer.C:
+			f.goOn(c, done)
+			return errWaits
 		}
-	}) {
+	}
+	if returned {
 		return nil
 	}
-	f.blocked.add(at.File, owner, +1)
+	f.blocked.add(c.File, c.owner, +1)
 	f.blocked.inRound++
 	return proc.ErrBlocked
+}
+
+// goOn lets a call go on while others have their turn. done gets whether it has
+// returned. Close waits for it.
+func (f *Follower[F, A]) goOn(c *call[A], done <-chan bool) {
+	began := time.Now()
+	f.goesOn[c.File] = c.owner
+	f.budget.reserve(c.owner, c.needs, 1)
+	f.closing.Go(func() {
+		returned := <-done
+		r := f.ended(c, returned, time.Since(began))
+		_ = f.driver.Detach(r.unwanted) // the kernel detaches whatever it says
+		f.tryAgain(WithTime)
+	})
+}
+
+// ended takes the outcome of a call that went on.
+func (f *Follower[F, A]) ended(c *call[A], returned bool, took time.Duration) *round[A] {
+	f.following.Lock()
+	defer f.following.Unlock()
+	delete(f.goesOn, c.File)
+	f.budget.reserve(c.owner, c.needs, -1)
+	f.budget.spend(c.owner, time.Now(), took)
+	r := &round[A]{}
+	switch {
+	case returned:
+		c.late(r)
+	default:
+		f.blocked.add(c.File, c.owner, +1)
+		if !c.returnedLate {
+			f.fail(c.part, c.target, proc.ErrBlocked, r)
+		}
+	}
+	if !f.isStopped() {
+		f.finish(r)
+	}
+	return r
+}
+
+// isBeside reports whether a part of a file has to wait for a call that goes
+// on: one for the same file or owner, and if it takes long itself any.
+func (f *Follower[F, A]) isBeside(part int, at target) bool {
+	for file, owner := range f.goesOn {
+		if file == at.File || owner == at.owner {
+			return true
+		}
+	}
+	file, isOpen := f.files[at.File]
+	return len(f.goesOn) > 0 && part != WholeFile && isOpen &&
+		f.driver.Sites(part, file) > fewSites
 }
 
 // isWanted reports whether a target is still wanted: its process is there, and
@@ -113,7 +207,7 @@ func (f *Follower[F, A]) isWanted(at target) bool {
 
 // release closes a file. It does not wait for calls that use the file.
 func (f *Follower[F, A]) release(id proc.FileID, file F) {
-	if f.blocked.files[id] > 0 {
+	if _, goesOn := f.goesOn[id]; goesOn || f.blocked.files[id] > 0 {
 		go f.driver.Release(file)
 	} else {
 		f.driver.Release(file)

@@ -213,6 +213,13 @@ func (b *budget) give(place Place) {
 	b.total.add(s.has, -1)
 }
 
+// reserve notes that a call goes on that will take these, or with -1 that it
+// has ended.
+func (b *budget) reserve(owner string, needs amounts, times int) {
+	b.account(owner).has.add(needs, times)
+	b.total.add(needs, times)
+}
+
 // heaviest returns the owner that has the most of a resource, if it has more
 // than another one would have with so much more. Then it is fair that it gives
 // some of it up.

@@ -60,7 +60,7 @@ type Follower[F, A any] struct {
 	opts    Options
 	watcher *proc.Watcher
 
-	patience, aheadPatience time.Duration // with a call of the driver
+	patience, aheadPatience, turn time.Duration // with a call of the driver
 
 	running atomic.Int32 // calls of Run
 
@@ -69,8 +69,9 @@ type Follower[F, A any] struct {
 	stop    context.CancelFunc
 
 	// following is held while changes are followed. It guards what comes next.
-	following sync.Mutex
+	following inTurns
 	blocked   blocked
+	goesOn    map[proc.FileID]string // files for which a call goes on, by owner
 	files     map[proc.FileID]F
 	sources   map[proc.FileID]*proc.CachedFile // as which a file was read that is to be attached
 	refused   map[proc.FileID]struct{}         // files that are too large to be opened again and again
@@ -89,6 +90,13 @@ type Follower[F, A any] struct {
 	counts   Counts
 	closing  sync.WaitGroup
 }
+
+// inTurns is a lock that is given to those who wait for it in the order in which
+// they came. It holds a value while it is locked.
+type inTurns chan struct{}
+
+func (l inTurns) Lock()   { l <- struct{}{} }
+func (l inTurns) Unlock() { <-l }
 
 // attachment is something that is attached.
 type attachment[A any] struct {
@@ -115,6 +123,7 @@ func New[F, A any](
 	}
 	f := &Follower[F, A]{
 		driver: driver, opts: opts, patience: abandon.Patience(patience), aheadPatience: aheadPatience,
+		turn: turn, following: make(inTurns, 1), goesOn: make(map[proc.FileID]string),
 		files:    make(map[proc.FileID]F),
 		sources:  make(map[proc.FileID]*proc.CachedFile),
 		refused:  make(map[proc.FileID]struct{}),
@@ -122,7 +131,7 @@ func New[F, A any](
 		attached: make(map[Place][]*attachment[A]),
 		budget:   newBudget(opts.Limits),
 	}
-	f.lingering = newLingering(&f.following, f.endLinger)
+	f.lingering = newLingering(f.following, f.endLinger)
 	f.stopped, f.stop = context.WithCancel(context.Background())
 	watch := opts.Proc
 	watch.Handler, watch.BeforePass = f.follow, f.beforePass

@@ -43,6 +43,9 @@ func (f *Follower[F, A]) count() {
 			wait = min(wait, f.budget.wait(failed.owner, now))
 		}
 	}
+	if len(f.goesOn) > 0 {
+		wait = max(wait, turn) // its end has the others tried again, too
+	}
 	if c.Waiting > 0 && f.waits == nil && !f.isStopped() {
 		f.waits = time.AfterFunc(max(wait, minimumWait), func() { f.tryAgain(WithTime) })
 	}
@@ -55,7 +58,7 @@ func (f *Follower[F, A]) count() {
 var errWaits = errors.New("attaching for its container or user takes too much of the time")
 
 // maxAttachRound is after how long the rest of what was found together waits.
-const maxAttachRound = time.Second
+const maxAttachRound = time.Second / 2
 
 // minimumWait is the least time until what waits is tried again.
 const minimumWait = 50 * time.Millisecond
@@ -91,7 +94,8 @@ func (f *Follower[F, A]) mustWait(part int, at target) bool {
 		return false // who calls SyncAll waits for all of it
 	}
 	now := time.Now()
-	if f.budget.wait(at.owner, now) == 0 && (f.until.IsZero() || now.Before(f.until)) {
+	if f.budget.wait(at.owner, now) == 0 && (f.until.IsZero() || now.Before(f.until)) &&
+		!f.isBeside(part, at) {
 		return false
 	}
 	f.failed.fail(attempt{at.Place, part}, at.owner, errWaits, WithTime)
@@ -202,7 +206,11 @@ func (f *Follower[F, A]) takeAway(of resource, other string, more int) (done, ok
 	}
 	inUse := f.budget.account(owner).has[of]
 	room := &round[A]{}
-	for _, place := range f.budget.half(of, owner) {
+	places := f.budget.half(of, owner)
+	if len(places) == 0 {
+		return false, false // what it has is reserved for a call that goes on
+	}
+	for _, place := range places {
 		for part, a := range f.attached[place] {
 			if a == nil {
 				continue

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+//go:build linux
+
+package follow
+
+import (
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-quicktest/qt"
+)
+
+// A file that takes its time has a turn. Then small files of others are
+// attached beside it, while large ones, and those of the same owner, wait.
+func TestFollowerHasOthersTheirTurnWithinALargeFile(t *testing.T) {
+	for name, slow := range map[string]int{"opening": WholeFile, "attaching": 0} {
+		bubble := func(name string, test func(t *testing.T, w *world, f *Follower[string, *fake])) {
+			t.Run(name, func(t *testing.T) {
+				whileNothingGoesOn(t, func(t *testing.T) {
+					w := newWorld(t).everywhere()
+					w.sites = map[string]int{"large": 10_000, "largest": 10_000}
+					w.fail = func(part int, file string) error {
+						if part == slow && w.sites[file] > fewSites {
+							time.Sleep(5 * time.Second)
+						}
+						return nil
+					}
+					f := w.follower(Options{})
+					f.running.Add(1) // as Run does
+					w.startOf(1000, 1, "large", "more")
+					w.startOf(1001, 2, "largest")
+					w.startOf(1002, 3, "small")
+					test(t, w, f)
+				})
+			})
+		}
+		bubble(name, func(t *testing.T, w *world, f *Follower[string, *fake]) {
+			began := time.Now()
+			qt.Assert(t, qt.IsNil(f.SyncAll()))
+			qt.Check(t, qt.IsTrue(time.Since(began) <= 2*turn))
+			told := w.takeTold()
+			qt.Check(t, qt.IsTrue(slices.Contains(told, "+0 small")))
+			if slow != WholeFile {
+				qt.Check(t, qt.HasLen(f.goesOn, 1))
+			}
+			time.Sleep(time.Second)
+			w.startOf(1003, 4, "late")
+			began = time.Now()
+			qt.Assert(t, qt.IsNil(f.SyncAll()))
+			qt.Check(t, qt.Equals(time.Since(began), 0))
+			told = append(told, w.takeTold()...)
+			qt.Check(t, qt.IsTrue(slices.Contains(told, "+0 late")))
+
+			time.Sleep(20 * time.Second)
+			synctest.Wait()
+			qt.Check(t, qt.HasLen(f.Attachments(), 5))
+			qt.Check(t, qt.Equals(f.Counts(), Counts{Sites: 20_003, Descriptors: 5}))
+			qt.Check(t, qt.HasLen(append(told, w.takeTold()...), 5))
+		})
+		bubble(name+" and closing", func(t *testing.T, w *world, f *Follower[string, *fake]) {
+			qt.Assert(t, qt.IsNil(f.SyncAll()))
+			qt.Assert(t, qt.IsNil(f.Close())) // waits for what goes on
+			qt.Check(t, qt.HasLen(w.attached, 0))
+			qt.Check(t, qt.Equals(w.opened, 0))
+			qt.Check(t, qt.HasLen(f.goesOn, 0))
+		})
+		bubble(name+" and then blocking", func(t *testing.T, w *world, f *Follower[string, *fake]) {
+			f.patience = time.Second
+			qt.Assert(t, qt.IsNil(f.SyncAll()))
+			w.takeTold()
+			time.Sleep(2 * f.patience)
+			synctest.Wait()
+			qt.Check(t, qt.IsTrue(slices.ContainsFunc(w.takeTold(), func(told string) bool {
+				return told[0] == '!' // and named
+			})))
+			f.following.Lock()
+			qt.Check(t, qt.IsTrue(f.blocked.total > 0))
+			f.following.Unlock()
+			time.Sleep(30 * time.Second)
+			qt.Assert(t, qt.IsNil(f.SyncAll()))
+			time.Sleep(30 * time.Second)
+			synctest.Wait()
+			qt.Check(t, qt.HasLen(f.Attachments(), 4))
+		})
+	}
+}
+
+// What is attached is within the limits, also while a call goes on.
+func TestFollowerKeepsRoomForACallThatGoesOn(t *testing.T) {
+	whileNothingGoesOn(t, func(t *testing.T) {
+		w := newWorld(t).everywhere()
+		w.sites = map[string]int{"large": 10, "other": 5}
+		w.fail = func(part int, file string) error {
+			if part == 0 && file == "large" {
+				time.Sleep(time.Second)
+			}
+			return nil
+		}
+		f := w.follower(Options{Limits: Limits{All: 12}})
+		f.running.Add(1)
+		w.startOf(1000, 1, "large")
+		qt.Assert(t, qt.IsNil(f.SyncAll()))
+		w.startOf(1001, 2, "other")
+		qt.Assert(t, qt.IsNil(f.SyncAll()))
+		w.tells("!0 other 2: there is room for 12 sites, 10 are in use, and 5 more are needed")
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		w.tells("+0 large")
+		qt.Check(t, qt.Equals(f.budget.total[sites], 10))
+	})
+}

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+//go:build linux
+
+package trace_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/go-quicktest/qt"
+
+	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/testneeds"
+	"github.com/gousdt/gousdt/internal/testprog"
+	"github.com/gousdt/gousdt/trace"
+)
+
+// Users map one legal file each, with as many sites as there may be, whose
+// arguments all differ. Programs of somebody else are attached within two
+// seconds, those that run already and those that start meanwhile.
+func TestHostileUsersWithSitesThatAllDiffer(t *testing.T) {
+	testneeds.Only(t, "the argument strings of their files are those of x86-64", "amd64")
+	for _, users := range []int{1, 10} {
+		t.Run(fmt.Sprint(users, " users"), func(t *testing.T) {
+			sites, settle := 2_000, 2*time.Second
+			if testprog.IsComplete() {
+				sites, settle = 9_900, 15*time.Second
+			}
+			dir := hostileDirectory(t)
+			for user := range users {
+				of := filepath.Join(dir, fmt.Sprint("user", user))
+				qt.Assert(t, qt.IsNil(os.Mkdir(of, 0o755)))
+				notes := make([]testprog.Note, sites)
+				for n := range notes {
+					k := 4 * (user*sites + n)
+					notes[n] = testprog.Note{Provider: "hostile", Name: fmt.Sprint("probe", n),
+						Arguments: fmt.Sprintf("8@%d(%%rsp) 8@%d(%%rsp) -4@%d(%%rax) 8@%d(%%rbx)", k, k+1, k+2, k+3)}
+				}
+				testprog.WriteNotes(t, filepath.Join(of, "file"), notes)
+				testprog.StartMapper(t, testprog.Nobody-user, 0, of)
+			}
+			w := besiege(t)
+			w.startInnocent()
+			w.run()
+			w.awaitInnocent()
+			for began := time.Now(); time.Since(began) < settle; {
+				w.startInnocent()
+				w.awaitInnocent()
+			}
+			w.costs.Report(2, fmt.Sprintf("%d users with a file of %d sites of 4 arguments that all differ",
+				users, sites), "attached after 4.2 s with 3,000 sites of one argument; not in 26 s",
+				fmt.Sprintf("%d innocents attached, and %d sites", w.innocents, w.Stats().Sites), w.late)
+			w.end()
+		})
+	}
+}
+
+// hostileDirectory returns a new directory that all users can read.
+func hostileDirectory(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "hostile")
+	qt.Assert(t, qt.IsNil(err))
+	t.Cleanup(func() { qt.Check(t, qt.IsNil(os.RemoveAll(dir))) })
+	qt.Assert(t, qt.IsNil(os.Chmod(dir, 0o755)))
+	return dir
+}
+
+// besieged is a Watch on a host where users map files of theirs.
+type besieged struct {
+	*trace.Watch
+	t         *testing.T
+	costs     *testprog.Costs
+	stop      func()
+	ended     chan error
+	dir       string // of innocents' programs
+	attached  chan string
+	innocents int
+	expected  string // the innocent's program
+	started   time.Time
+	late      time.Duration // how late an innocent's program was attached at most
+}
+
+func besiege(t *testing.T) *besieged {
+	t.Helper()
+	testneeds.Root(t)
+	b := &besieged{t: t, ended: make(chan error, 1), dir: t.TempDir(),
+		attached: make(chan string, 100_000)}
+	var err error
+	b.Watch, err = trace.WatchSessions(&trace.WatchOptions{
+		Changed: func(changes *trace.WatchChanges) {
+			for _, a := range changes.Attached {
+				b.attached <- a.Path()
+			}
+		},
+	}, trace.WatchSession{Session: newSession(t, nil), Patterns: []elfnote.Pattern{
+		elfnote.MustParsePattern("hostile:*"), elfnote.Exact("gousdt_test", "three")}})
+	qt.Assert(t, qt.IsNil(err))
+	b.costs = testprog.StartCosts(t)
+	return b
+}
+
+func (b *besieged) run() {
+	ctx, stop := context.WithCancel(context.Background())
+	b.stop = stop
+	b.t.Cleanup(func() { // of a test that has failed
+		stop()
+		_ = b.Close()
+	})
+	b.started = time.Now()
+	go func() { b.ended <- b.Run(ctx, time.Second) }()
+}
+
+// startInnocent starts a program of somebody else.
+func (b *besieged) startInnocent() {
+	b.t.Helper()
+	b.expected = filepath.Join(b.dir, fmt.Sprint("innocent", b.innocents))
+	program, err := os.ReadFile(testprog.Path(b.t, "target-static"))
+	qt.Assert(b.t, qt.IsNil(err))
+	qt.Assert(b.t, qt.IsNil(os.WriteFile(b.expected, program, 0o755)))
+	b.started = time.Now()
+	testprog.Start(b.t, b.expected)
+	b.innocents++
+}
+
+// awaitInnocent returns when it is attached, which is soon.
+func (b *besieged) awaitInnocent() {
+	b.t.Helper()
+	deadline := time.After(testneeds.Patience(60 * time.Second))
+	for path := ""; path != b.expected; {
+		select {
+		case path = <-b.attached:
+		case <-deadline:
+			b.t.Fatalf("not attached: %+v", b.Stats())
+		}
+	}
+	late := time.Since(b.started)
+	b.t.Logf("attached after %v", late)
+	qt.Check(b.t, qt.IsTrue(late < testprog.InTime(2*time.Second)),
+		qt.Commentf("attached after %v", late))
+	b.late = max(b.late, late)
+}
+
+func (b *besieged) end() {
+	b.t.Helper()
+	b.stop()
+	qt.Check(b.t, qt.IsNil(<-b.ended))
+	qt.Check(b.t, qt.IsNil(b.Close()))
+}
