@@ -49,8 +49,6 @@
 //	                 same file here, else the one below /proc/PID/root, or, if
 //	                 the file is deleted or was never anywhere,
 //	                 /proc/PID/map_files/START-END
-//	  member         name of the member, for those of a static library only:
-//	                 each member is a file of its own
 //	  path           path as the first of the processes sees it (-p and -a
 //	                 only, as the next three)
 //	  deleted        true if nothing is at that path any more, or another file
@@ -145,7 +143,6 @@ package main
 //	                 -h says)
 //	list.go          each file: opened, its probes picked, handed to a printer; why there
 //	                 is nothing to list, or some notes are missing
-//	list_archive.go  the members of static libraries
 //	walk.go          the files in directories and lists, for -r and --files-from
 //	processes.go     -p and -a: which processes, and what could not be read
 //	mapped.go        their files, each once; what a name on the command line means to a

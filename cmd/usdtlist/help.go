@@ -12,9 +12,9 @@ const usage = `Usage: usdtlist [FLAGS] FILE|LIBRARY... [PATTERN...]
        usdtlist [FLAGS] -p PID [FILE|LIBRARY...] [PATTERN...]
        usdtlist [FLAGS] -a [FILE|LIBRARY...] [PATTERN...]
 
-Lists the USDT probes of executables, shared libraries, object files, static
-libraries (.a) and separate debug files, for any machine. Needs privileges only
-to read the processes of other users.
+Lists the USDT probes of executables, shared libraries, object files and
+separate debug files, for any machine. Needs privileges only to read the
+processes of other users.
 
 Words
   FILE            a path

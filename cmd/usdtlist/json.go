@@ -45,9 +45,6 @@ func (p *jsonPrinter) file(l *listing) (int, error) {
 	j.Begin('{')
 	if l.mapped == nil {
 		j.Text("file", l.path)
-		if l.member != "" {
-			j.Text("member", l.member)
-		}
 	} else {
 		j.Text("file", l.mapped.here)
 		p.users(l.mapped)

@@ -17,7 +17,6 @@ import (
 	"sync/atomic"
 
 	"github.com/gousdt/gousdt/elfnote"
-	"github.com/gousdt/gousdt/internal/archive"
 	"github.com/gousdt/gousdt/internal/commandline"
 	"github.com/gousdt/gousdt/internal/ldso"
 	"github.com/gousdt/gousdt/internal/messages"
@@ -48,21 +47,12 @@ type failure struct {
 // listing is what is listed of a file.
 type listing struct {
 	path      string
-	member    string  // of the static library at path, "" if it is none
 	heading   bool    // a reader cannot know the path otherwise
 	mapped    *mapped // nil if it is not a file of processes
 	showUsers bool    // the processes that map it
 	elf       *elfnote.File
 	probes    []elfnote.Probe
 	args      *arguments
-}
-
-// name returns the file's path, with the member of a static library behind it.
-func (l *listing) name() string {
-	if l.member != "" {
-		return memberName(l.path, l.member)
-	}
-	return l.path
 }
 
 // lister goes through the files.
@@ -117,7 +107,7 @@ func (l *lister) several() bool {
 // listOpened lists an opened file, and completes the listing with what is in
 // it.
 func (l *lister) listOpened(list *listing) (int, error) {
-	path, file := list.name(), list.elf
+	path, file := list.path, list.elf
 	all, err := file.Probes(l.options.patterns...)
 	if err != nil {
 		return 0, fmt.Errorf("%s: %w", path, err)
@@ -126,15 +116,14 @@ func (l *lister) listOpened(list *listing) (int, error) {
 	several := l.several()
 	if l.options.debugFile != "" {
 		err := file.UseDebugFile(l.options.debugFile)
-		if err != nil &&
-			!((several || list.member != "") && errors.Is(err, elfnote.ErrOtherBuildID)) {
+		if err != nil && !(several && errors.Is(err, elfnote.ErrOtherBuildID)) {
 			return 0, fmt.Errorf("%s: --debug-file: %w", path, err)
 		}
 	}
 	args := newArguments(file, l.definitions)
 
 	l.warnMalformed(path, all)
-	if len(all.Probes) == 0 && !several && list.member == "" {
+	if len(all.Probes) == 0 && !several {
 		l.warnNothing(path, file)
 	}
 	list.probes, list.args = all.Probes, args
@@ -185,6 +174,19 @@ func (l *lister) listFile(name string) (int, error) {
 		return 0, err
 	}
 	return l.listPath(path, searched || l.several())
+}
+
+// listPath lists a file and returns how many probes it listed.
+func (l *lister) listPath(path string, heading bool) (int, error) {
+	if err := checkRegular(path); err != nil {
+		return 0, err
+	}
+	file, err := elfnote.Open(path)
+	if err != nil {
+		return 0, err
+	}
+	defer file.Close()
+	return l.listOpened(&listing{path: path, heading: heading, elf: file})
 }
 
 // findFile returns the path of a file or library named on the command line, and
@@ -295,38 +297,16 @@ func (l *lister) scan(path string) (scanned, bool) {
 		return scanned{path: path, err: fmt.Errorf("%s: %w", path, cause(err))}, true
 	}
 	defer file.Close()
-	var begin [8]byte
+	var begin [len(elf.ELFMAG)]byte
 	_, err = file.ReadAt(begin[:], 0)
-	var has bool
-	switch {
-	case err != nil:
+	if err != nil || string(begin[:]) != elf.ELFMAG {
 		return scanned{}, false // also a directory, by now, or an error that concerns no ELF file
-	case archive.IsMagic(begin[:]):
-		has, err = l.archiveHasSomething(file)
-	case string(begin[:len(elf.ELFMAG)]) == elf.ELFMAG:
-		has, err = l.readerHasSomething(file)
 	}
+	has, err := l.readerHasSomething(file)
 	if err != nil {
 		return scanned{path: path, err: fmt.Errorf("%s: %w", path, err)}, true
 	}
 	return scanned{path: path}, has
-}
-
-// archiveHasSomething is hasSomething for a static library.
-func (l *lister) archiveHasSomething(r io.ReaderAt) (bool, error) {
-	for member, err := range archive.Members(r) {
-		switch {
-		case err != nil:
-			return false, err
-		case member.Contents == nil:
-			return false, nil // the files of a thin one are found themselves
-		case isELF(member.Contents):
-			if has, err := l.readerHasSomething(member.Contents); has || err != nil {
-				return has, err
-			}
-		}
-	}
-	return false, nil
 }
 
 func (l *lister) readerHasSomething(r io.ReaderAt) (bool, error) {

@@ -83,7 +83,7 @@ func (p *pastePrinter) file(l *listing) (int, error) {
 			line, err = p.line(path, probe, providers[probe.Name] != probe.Provider)
 		}
 		if err != nil {
-			p.messages.WarnOf("probes left out", "%s: left out %s:%s: %v", l.name(),
+			p.messages.WarnOf("probes left out", "%s: left out %s:%s: %v", l.path,
 				cut.Name(probe.Provider), cut.Name(probe.Name), err)
 			continue
 		}

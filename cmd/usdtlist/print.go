@@ -271,7 +271,7 @@ func (d *detailsPrinter) appendSite(l *listing, number int, p *elfnote.Probe) {
 // appendHeading appends the lines above the probes of a file: which it is, and
 // whose.
 func appendHeading(line []byte, l *listing) []byte {
-	line = terminal.AppendEscaped(append(line, "File: "...), l.name())
+	line = terminal.AppendEscaped(append(line, "File: "...), l.path)
 	m := l.mapped
 	if m == nil {
 		return append(line, '\n')

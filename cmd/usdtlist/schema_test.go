@@ -19,7 +19,7 @@ func TestJSONIsAsTheSchemaSays(t *testing.T) {
 	for _, args := range [][]string{
 		{"testdata/odd"},
 		{"testdata/shop-s390x", "testdata/missing", "testdata/none"},
-		{"testdata/shop-amd64.debug", "testdata/shop.o", "testdata/libshop.a"},
+		{"testdata/shop-amd64.debug", "testdata/shop.o"},
 		{"-r", "testdata"},
 		{"-p", strconv.Itoa(os.Getpid())},
 		{"-a"},
