@@ -94,8 +94,8 @@ func (p *parser) ppc64Symbol() (bool, error) {
 	return true, p.functionAddress(v)
 }
 
-// tocRelocation marks the second half of an access to a symbol, of which the
-// register has the first, SYM@toc@ha. The register cannot be relied on: where
+// tocRelocation marks the second half of an access to a symbol. The register
+// has the first half, SYM@toc@ha. The register cannot be relied on: where
 // the linker found the symbol near the TOC, it deleted the instruction that
 // sets it. So the symbol itself is taken.
 const tocRelocation = "@toc@l"
@@ -105,7 +105,7 @@ func (p *parser) isTOCRelative() bool {
 	return p.target.machine == elf.EM_PPC64 && strings.HasPrefix(p.rest(), tocRelocation+"(")
 }
 
-// ppc64Registers finishes a register, or an address of two of which the first
+// ppc64Registers finishes a register, or an address of two registers. The first
 // is parsed already.
 func (p *parser) ppc64Registers(word string) error {
 	r, err := p.ppc64Named(lower(word))

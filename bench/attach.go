@@ -346,8 +346,8 @@ type attachFunc func() (undo func() error, err error)
 
 // A primer measures how long it takes to attach and to detach, just after
 // something else was attached in the same way. The first attachment after a
-// while waits for 8 ms, whoever makes it, and finds all caches cold: it would
-// hide all else.
+// while waits for 8 ms in the kernel and finds all caches cold: it would hide
+// all else.
 type primer struct {
 	other attachFunc // its undo may be nil
 }

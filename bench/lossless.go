@@ -32,8 +32,7 @@ const (
 	lowestPart = 1.0 / 64
 )
 
-// losslessKind is what is sent: what a session sends unless it is told
-// otherwise, and what the commands print.
+// losslessKind is what a session sends by default, and what the commands print.
 var losslessKind = deliveredKinds[3]
 
 func losslessRows() []row {

@@ -25,8 +25,8 @@ const (
 	grace = 2 * time.Minute
 	// maxGone bounds the removed cgroups that are kept.
 	maxGone = 1 << 16
-	// maxCgroups bounds the cgroups that are followed: whoever may make cgroups
-	// can make very many. Real machines have some thousand.
+	// maxCgroups bounds the cgroups that are followed: a user who may make
+	// cgroups can make very many. Real machines have some thousand.
 	maxCgroups = 1 << 17
 	// maxDepth bounds cgroups inside each other; systemd's have a dozen.
 	maxDepth = 64
@@ -237,7 +237,7 @@ func (c *Cgroups) addLocked(cgroup string, depth int) error {
 	}
 	before, known := c.ids[cgroup]
 	if known && before != ino {
-		c.removedLocked(cgroup) // and made again, of which the kernel has not told
+		c.removedLocked(cgroup) // and made again, which the kernel has not reported
 		known = false
 	}
 	if !known && len(c.ids) == maxCgroups {
@@ -313,8 +313,8 @@ func (c *Cgroups) removedLocked(cgroup string) {
 	c.forget(now)
 }
 
-// scanAll finds what was made and what was removed, of which the kernel did not
-// tell.
+// scanAll finds cgroups that were made or removed and that the kernel did not
+// report.
 func (c *Cgroups) scanAll() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -38,8 +38,8 @@ type Site struct {
 	// in use. It belongs to this site: other sites of the probe may have
 	// others, or none.
 	Semaphore uint64
-	// SemaphoreOffset is the place of Semaphore in the file, by which the
-	// kernel identifies it, or 0 if there is none. It is 0 in a DebugFile and a
+	// SemaphoreOffset is the place of Semaphore in the file, or 0 if there is
+	// none. The kernel identifies a semaphore by it. It is 0 in a DebugFile and a
 	// Relocatable.
 	SemaphoreOffset uint64
 }

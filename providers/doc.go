@@ -5,7 +5,7 @@
 //
 // An ELF note says where an argument is, and not what it is. The provider
 // definition has the meaning: a file that ends in .d, in the language of DTrace
-// and SystemTap, of which the build of an application makes its probes.
+// and SystemTap. The build of an application makes its probes of that file.
 //
 //	enum LWLockMode { LW_EXCLUSIVE, LW_SHARED, LW_WAIT_UNTIL_FREE };
 //

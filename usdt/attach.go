@@ -343,7 +343,7 @@ func (m *Manager) checkProgram(prog *ebpf.Program) (reads bool, err error) {
 
 // readsOthers reports whether one of a program's maps is a spec map of another
 // Manager. Reading the names of maps needs CAP_SYS_ADMIN. Without it the name
-// of the program decides, of which the kernel may have the beginning only.
+// of the program decides, although the kernel may have cut it.
 func (m *Manager) readsOthers(name string, ids []ebpf.MapID) bool {
 	for _, id := range ids {
 		other, err := ebpf.NewMapFromID(id)

@@ -84,7 +84,7 @@ type WatchStats struct {
 // [SelectOptions].MaxSites.
 const argumentsPerSite = 4
 
-// weight is as how many sites the selection counts.
+// weight is the number of sites that the selection counts for.
 func (s *Selection) weight() int {
 	sites := s.Len()
 	if s.sites.semaphores {
@@ -116,12 +116,12 @@ func (s *Selection) checkPerfEvents(events int) error {
 }
 
 const (
-	// perfEventSites is as how many sites a perf event counts.
+	// perfEventSites is the number of sites that a perf event counts for.
 	perfEventSites = 8
 	// descriptorsPerPerfEvent counts that of its BPF link, too.
 	descriptorsPerPerfEvent = 2
-	// fileDescriptorsPart is which part of the descriptors a file may take that
-	// is another's: one of these.
+	// fileDescriptorsPart says what share of the descriptors one file of another
+	// owner may take: one part of this many.
 	fileDescriptorsPart = 8
 )
 

@@ -122,8 +122,8 @@ func CloseAll(links ...*Link) error {
 		}
 		wait.Go(func() {
 			// In the order in which they were attached. There are several only
-			// of perf events, of which the kernel closes one after the other,
-			// and of links to over a million sites.
+			// for perf events, which the kernel closes one after the other,
+			// and for links to over a million sites.
 			var errs []error
 			for _, c := range l.kernel {
 				room <- struct{}{}

@@ -199,8 +199,8 @@ func (s *Selection) check(requireAll bool) error {
 	return nil
 }
 
-// checkClashes finds probes at the same instruction with different semaphores,
-// of which the kernel takes only one.
+// checkClashes finds probes at the same instruction with different semaphores.
+// The kernel takes only one semaphore for an instruction.
 func (s *Selection) checkClashes(refuse func(i int, err error) error) error {
 	if !s.sites.semaphores {
 		return nil

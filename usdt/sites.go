@@ -190,8 +190,8 @@ func (c *siteCollector) table() siteTable {
 // wraps elfnote.ErrTooLarge.
 const maxArguments = 1 << 19
 
-// decodeArguments decodes the arguments of sites, of which the instruction to
-// attach to is known. Most sites of a file share few strings: what does not
+// decodeArguments decodes the arguments of sites whose instruction to attach to
+// is known. Most sites of a file share few strings: what does not
 // depend on the site is decoded once.
 //
 // maxSites is SelectOptions.MaxSites.

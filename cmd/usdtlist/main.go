@@ -87,7 +87,7 @@ type options struct {
 	recursive bool     // directories are listed, with all that is in them
 	filesFrom []string // files that name files; "-" is standard input
 
-	pids         []int // the processes of which the files are listed
+	pids         []int // the processes whose files are listed
 	allProcesses bool
 
 	format     string // one of the formats

@@ -29,7 +29,7 @@ type mapped struct {
 	id      proc.FileID
 	path    string // as the process sees it
 	pid     int    // the first process that maps the file
-	here    string // a path by which the file can be opened from here
+	here    string // a path that opens the file from here
 	deleted bool   // nothing is at path any more, or another file
 	users   []user // in the order of the scan; none if the file is not mapped
 	close   func()

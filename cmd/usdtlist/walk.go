@@ -193,8 +193,8 @@ func cause(err error) error {
 	return err
 }
 
-// madeUp are file systems of which the kernel makes up the files, by the
-// numbers that statfs(2) has for them.
+// madeUp are file systems whose files the kernel makes up, by the numbers that
+// statfs(2) has for them.
 var madeUp = []int64{
 	0x9fa0,     // proc
 	0x62656572, // sysfs

@@ -49,7 +49,7 @@ func cutFlags(text string) (head, explanation string, ok bool) {
 }
 
 // flags returns the flags of a head that has nothing but flags, each with at
-// most two values, of which the first is kept.
+// most two values. The first value is kept.
 func flags(head string) (all []Flag) {
 	for part := range strings.SplitSeq(head, ", ") {
 		words := strings.Fields(part)

@@ -22,7 +22,7 @@ type Kernel struct {
 // Spec is one of the specs that a program is made for.
 type Spec struct {
 	ID   uint32        // the BPF cookie of its sites
-	Args []argspec.Arg // of which the first twelve count
+	Args []argspec.Arg // the first twelve count
 }
 
 // reader generates the body of a function that reads arguments.

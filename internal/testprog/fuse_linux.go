@@ -17,8 +17,8 @@ import (
 )
 
 // FUSE is a mounted file system that this process serves, in one folder without
-// others in it. It answers for as long as it is told to: a file system of
-// somebody else may stop at any moment.
+// others in it. It answers until Stop is called: a file system of somebody else
+// may stop at any moment.
 type FUSE struct {
 	// Dir is where it is mounted.
 	Dir string

@@ -99,8 +99,8 @@ func (h *Hostile) Forge(path string) {
 	h.Do("forge " + strings.Join(numbers, " "))
 }
 
-// Unanswering are hostile users, each with a process that has whoever scans it
-// wait for ever, by PID.
+// Unanswering are hostile users by PID. Each has a process that makes a scan of
+// it wait for ever.
 type Unanswering map[int]string
 
 // CanBeAttached is the one of them whose file is only never closed.

@@ -23,7 +23,7 @@ import (
 const answerDeadline = 60 * time.Second
 
 // Process is a running traced program. Its methods end the test when the
-// program does not do what it is told, so they belong on the test's own
+// program does not do what it is asked to, so they belong on the test's own
 // goroutine; [Process.Command] may be called from any, one at a time.
 type Process struct {
 	// PID as this process sees it.

@@ -34,7 +34,7 @@ type Python struct {
 	Line     int
 }
 
-// pythonScript does what it is told, one line at a time. Python 3.11 passes the
+// pythonScript obeys commands, one line at a time. Python 3.11 passes the
 // probes of functions only while somebody profiles, so somebody does.
 const pythonScript = `import gc
 import sys

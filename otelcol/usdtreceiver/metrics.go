@@ -526,7 +526,7 @@ func validText[T string | []byte](text T) string {
 	return strings.ToValidUTF8(string(text), "\uFFFD")
 }
 
-// putText sets an attribute to a text, of whoever it is. All texts that leave
+// putText sets an attribute to a text of any origin. All texts that leave
 // go through here or through validText: a backend that checks them refuses the
 // batch of a whole node for one that is not UTF-8.
 func putText[T string | []byte](to pcommon.Map, name string, text T) {

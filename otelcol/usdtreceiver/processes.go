@@ -26,8 +26,8 @@ const (
 	// counts that are read later.
 	keepGone = 2 * time.Minute
 
-	// maxGone bounds how many of these there are: whoever forks all the time
-	// takes no more memory than that.
+	// maxGone bounds how many of these there are: a program that forks all the
+	// time takes no more memory than that.
 	maxGone = 1 << 14
 
 	// patience is how long a process may take to show its environment, which is
@@ -407,8 +407,8 @@ func readService(file string) map[string]string {
 }
 
 // serviceOf returns the attributes that describe the service, from the
-// variables OTEL_RESOURCE_ATTRIBUTES and OTEL_SERVICE_NAME, of which the latter
-// counts more. Others are not taken: a process must not say in which pod it is.
+// variables OTEL_RESOURCE_ATTRIBUTES and OTEL_SERVICE_NAME. The latter counts
+// more. Others are not taken: a process must not say in which pod it is.
 // service.instance.id is not taken, since children inherit it.
 func serviceOf(environment string) map[string]string {
 	found := make(map[string]string)

@@ -306,7 +306,7 @@ func parseTraceparent(header string) (c spanContext, ok bool) {
 	return c, !c.trace.IsEmpty() && !c.span.IsEmpty()
 }
 
-// lowerHex decodes hexadecimal digits, of which the header has no capital ones.
+// lowerHex decodes hexadecimal digits. The header has no capital ones.
 func lowerHex(s string, size int) ([]byte, bool) {
 	b, err := hex.DecodeString(s)
 	return b, err == nil && len(b) == size && s == strings.ToLower(s)

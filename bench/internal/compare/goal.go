@@ -28,7 +28,7 @@ type Goal struct {
 type Floor struct {
 	// Name is what a report calls it.
 	Name string
-	// Of are names of contestants, of which the one that costs least counts.
+	// Of are names of contestants. The one that costs least counts.
 	Of []string
 	// Than is who they are compared with, if not the goal's own.
 	Than string
