@@ -5,6 +5,10 @@ package bpfgen
 import (
 	"debug/elf"
 	"encoding/binary"
+
+	"github.com/cilium/ebpf/asm"
+
+	"github.com/gousdt/gousdt/internal/argcode"
 )
 
 // Kernel is what the generated code must know of the kernel that runs it.
@@ -70,3 +74,147 @@ func (k Kernel) instructionPointer() (offset int16, ok bool) {
 }
 
 func (k Kernel) bigEndian() bool { return k.Order.Uint16([]byte{0, 1}) == 1 }
+
+// CompareExchangeProbe returns a program that the kernel loads if it knows what
+// Kernel.CompareExchange is about.
+func CompareExchangeProbe() asm.Instructions {
+	a := argcode.NewAssembler()
+	a.Emit(asm.Mov.Imm(asm.R0, 0), asm.Mov.Imm(asm.R1, 0),
+		asm.StoreMem(asm.R10, -8, asm.R0, asm.DWord))
+	a.CompareExchange(asm.R10, -8, asm.R1)
+	a.Leave()
+	program, _ := a.Finish()
+	return program
+}
+
+// ProcessorIDProbe returns a program that the kernel loads unless it takes
+// Kernel.Processors.
+func ProcessorIDProbe() asm.Instructions {
+	return asm.Instructions{asm.FnGetSmpProcessorId.Call(), asm.Mov.Imm(asm.R0, 0), asm.Return()}
+}
+
+// TaskSize is how much of struct task_struct TaskProbe copies. It is about as
+// large as that is on machines where it is small, and holds what comes before
+// the state of the processor.
+const TaskSize = 6 << 10
+
+// TaskProbe returns a program for a raw tracepoint that copies the kernel's
+// description of the current thread to an array of one element.
+func TaskProbe(task int) asm.Instructions {
+	a := argcode.NewAssembler()
+	none := a.Label()
+	key := a.Alloc(8)
+	a.Emit(asm.StoreImm(asm.R10, int16(key), 0, asm.Word))
+	a.AddressOf(asm.R2, asm.R10, key)
+	a.Emit(asm.LoadMapPtr(asm.R1, task))
+	a.Call(asm.FnMapLookupElem)
+	a.JumpIfImm(asm.JEq, asm.R0, 0, asm.R1, none)
+	a.Emit(asm.Mov.Reg(asm.R7, asm.R0))
+	a.Call(asm.FnGetCurrentTask)
+	a.Emit(asm.Mov.Reg(asm.R6, asm.R0))
+	const part = 1 << 10
+	for at := 0; at < TaskSize; at += part {
+		a.AddressOf(asm.R1, asm.R7, at)
+		a.Emit(asm.Mov.Imm(asm.R2, part))
+		a.AddressOf(asm.R3, asm.R6, at)
+		a.Call(asm.FnProbeReadKernel)
+	}
+	a.Place(none)
+	a.Leave()
+	instructions, _ := a.Finish() // there is nothing that could be too large
+	return instructions
+}
+
+// FamilyKeySize is the size of a key of the map of a family: the number of a
+// process in the initial PID namespace.
+const FamilyKeySize = 4
+
+// ofFamily emits what goes to leave for a hit of a process that is not in the
+// map of the family.
+func (b *builder) ofFamily(family int, leave argcode.Label) {
+	b.Scratch(func() {
+		key := b.Alloc(8)
+		b.Call(asm.FnGetCurrentPidTgid)
+		b.Emit(asm.RSh.Imm(asm.R0, 32), asm.StoreMem(asm.R10, int16(key), asm.R0, asm.Word))
+		b.AddressOf(asm.R2, asm.R10, key)
+		b.Emit(asm.LoadMapPtr(asm.R1, family))
+		b.Call(asm.FnMapLookupElem)
+		b.JumpIfImm(asm.JEq, asm.R0, 0, asm.R1, leave)
+	})
+}
+
+// Task says where the kernel's struct task_struct has the number of the thread
+// and that of its process.
+type Task struct {
+	Thread, Process uint32
+}
+
+// FamilyFork generates the program of the tracepoint sched_process_fork, whose
+// second argument is the new task: it adds a process to the family that its
+// parent is of. If there is no room it counts that in a map of one u64.
+func FamilyFork(family, full int, task Task) (asm.Instructions, error) {
+	a := argcode.NewAssembler()
+	done := a.Label()
+	a.Emit(asm.LoadMem(asm.R6, asm.R1, 8, asm.DWord))
+	child := processOf(a, task, done)
+	parent := a.Alloc(8)
+	a.Call(asm.FnGetCurrentPidTgid)
+	a.Emit(asm.RSh.Imm(asm.R0, 32), asm.StoreMem(asm.R10, int16(parent), asm.R0, asm.Word))
+	a.AddressOf(asm.R2, asm.R10, parent)
+	a.Emit(asm.LoadMapPtr(asm.R1, family))
+	a.Call(asm.FnMapLookupElem)
+	a.JumpIfImm(asm.JEq, asm.R0, 0, asm.R1, done)
+
+	value := a.Alloc(8)
+	a.Emit(asm.StoreImm(asm.R10, int16(value), 1, asm.Word))
+	a.AddressOf(asm.R2, asm.R10, child)
+	a.AddressOf(asm.R3, asm.R10, value)
+	a.Emit(asm.LoadMapPtr(asm.R1, family), asm.Mov.Imm(asm.R4, 0))
+	a.Call(asm.FnMapUpdateElem)
+	a.JumpIfImm(asm.JEq, asm.R0, 0, asm.R1, done)
+	a.Emit(asm.StoreImm(asm.R10, int16(value), 0, asm.Word))
+	a.AddressOf(asm.R2, asm.R10, value)
+	a.Emit(asm.LoadMapPtr(asm.R1, full))
+	a.Call(asm.FnMapLookupElem)
+	a.JumpIfImm(asm.JEq, asm.R0, 0, asm.R1, done)
+	a.Emit(asm.Mov.Imm(asm.R1, 1), asm.AddAtomic.Mem(asm.R0, asm.R1, asm.DWord, 0))
+	a.Place(done)
+	a.Leave()
+	return a.Finish()
+}
+
+// FamilyExit generates the program of the tracepoint sched_process_free, whose
+// first argument is a task that has ended: it removes a process, whose number
+// another one may get.
+func FamilyExit(family int, task Task) (asm.Instructions, error) {
+	a := argcode.NewAssembler()
+	done := a.Label()
+	a.Emit(asm.LoadMem(asm.R6, asm.R1, 0, asm.DWord))
+	process := processOf(a, task, done)
+	a.AddressOf(asm.R2, asm.R10, process)
+	a.Emit(asm.LoadMapPtr(asm.R1, family))
+	a.Call(asm.FnMapDeleteElem)
+	a.Place(done)
+	a.Leave()
+	return a.Finish()
+}
+
+// processOf emits what brings the number of the process of the task in R6 to
+// the stack, and goes to other for a task that is not its first thread.
+func processOf(a *argcode.Assembler, task Task, other argcode.Label) int {
+	process, thread := a.Alloc(8), a.Alloc(8)
+	for _, number := range []struct {
+		at     int
+		offset uint32
+	}{{process, task.Process}, {thread, task.Thread}} {
+		a.AddressOf(asm.R1, asm.R10, number.at)
+		a.Emit(asm.Mov.Imm(asm.R2, 4))
+		a.AddressOf(asm.R3, asm.R6, int(number.offset))
+		a.Call(asm.FnProbeReadKernel)
+		a.JumpIfImm(asm.JNE, asm.R0, 0, asm.R1, other)
+	}
+	a.Emit(asm.LoadMem(asm.R1, asm.R10, int16(process), asm.Word),
+		asm.LoadMem(asm.R2, asm.R10, int16(thread), asm.Word))
+	a.JumpIf(asm.JNE, asm.R1, asm.R2, other)
+	return process
+}

@@ -3,9 +3,14 @@
 package expr
 
 import (
+	"errors"
 	"fmt"
+	"go/scanner"
 	"go/token"
+	"math"
+	"strconv"
 	"strings"
+	"time"
 )
 
 const (
@@ -248,4 +253,282 @@ func (p *parser) check(node *Node) error {
 		other.Source = String
 	}
 	return nil
+}
+
+func (p *parser) term() (Term, error) {
+	t, err := p.operand()
+	if err != nil || !p.accept(token.AND) {
+		return t, err
+	}
+	if t.IsText() || t.Source == Stack || t.Source == Site || t.Source == Container ||
+		t.Number.IsFloat {
+		return t, p.fail(t.Offset, "this has no bits to mask")
+	}
+	mask, err := p.integer()
+	t.HasMask, t.Mask = true, mask
+	if t.Source == Number {
+		t.HasMask, t.Number = false, Uint(t.Number.Bits&mask)
+	}
+	return t, err
+}
+
+func (p *parser) integer() (uint64, error) {
+	if p.next().token != token.INT {
+		return 0, p.unexpected("an integer")
+	}
+	v, err := p.number()
+	return v.Bits, err
+}
+
+func (p *parser) operand() (Term, error) {
+	t := Term{Offset: p.next().offset}
+	var err error
+	switch w := *p.next(); {
+	case w.isNumber():
+		t.Number, err = p.number()
+		return t, err
+	case p.accept(token.STRING):
+		t.Source = Text
+		if t.Text, err = strconv.Unquote(w.text); err != nil {
+			err = p.fail(t.Offset, "the text is not as Go writes it")
+		}
+		return t, err
+	case p.accept(token.IDENT):
+		return p.named(t, w.text)
+	}
+	if !p.accept(token.SUB) || !p.next().isNumber() {
+		return t, p.unexpected("a number, a text in quotes, argN, pid, tid, comm or another name")
+	}
+	value, err := p.number()
+	switch {
+	case err != nil:
+	case value.IsFloat:
+		value.Float = -value.Float
+	case value.Bits > -math.MinInt64:
+		err = p.fail(t.Offset, "the number does not fit into 64 bits")
+	case value.Bits > 0:
+		value = Int(-int64(value.Bits))
+	}
+	t.Number = value
+	return t, err
+}
+
+// number reads a number without a sign.
+func (p *parser) number() (Value, error) {
+	w := *p.next()
+	p.accept(w.token)
+	if w.unit != "" {
+		d, err := time.ParseDuration(w.text + w.unit)
+		if err != nil {
+			err = p.fail(w.offset, w.text+w.unit+" is not a number")
+		}
+		return Uint(uint64(d)), err
+	}
+	if w.token == token.INT {
+		integer, err := strconv.ParseUint(w.text, 0, 64)
+		if errors.Is(err, strconv.ErrRange) {
+			return Value{}, p.fail(w.offset, w.text+" does not fit into 64 bits")
+		}
+		// With a zero in front the digits are octal in Go, which nobody expects
+		// here.
+		if err == nil && (len(w.text) == 1 || w.text[0] != '0' ||
+			w.text[1] >= 'B' && w.text[1] != '_') {
+			return Uint(integer), nil
+		}
+	} else if float, err := strconv.ParseFloat(w.text, 64); err == nil &&
+		!strings.ContainsAny(w.text, "xX") {
+		return Fraction(float), nil
+	}
+	return Value{}, p.fail(w.offset, w.text+" is not a number")
+}
+
+func (p *parser) named(t Term, name string) (Term, error) {
+	switch {
+	case name == "str":
+		return p.str(t)
+	case name == "start" && p.accept(token.PERIOD):
+		t.Start = true
+		name = p.next().text
+		if !p.argument(&t, name) || !p.accept(token.IDENT) {
+			return t, p.unexpected("an argument (arg0, arg1, ...)")
+		}
+	}
+	if source, ok := words[name]; ok {
+		t.Source = source
+		return t, nil
+	}
+	if !p.argument(&t, name) {
+		return t, p.fail(t.Offset, p.unknown(name))
+	}
+	t.Source = Argument
+	return t, nil
+}
+
+func (p *parser) unknown(name string) string {
+	named := ""
+	if p.names != nil {
+		named = "the names of arguments, "
+	}
+	return name + " is not known; these are: argN, str(argN), " + named +
+		"pid, tid, uid, gid, cpu, cgroup, container, comm, cookie, provider, probe; " +
+		"at the end of a call duration, start.argN; as keys site, stack"
+}
+
+// str reads what follows the word: (argN), (argN, LENGTH), (argN, MAX) or
+// (argN, LENGTH, MAX), where LENGTH is an argument and MAX a number.
+// The first can be start.argN: then LENGTH is one of the start, too.
+func (p *parser) str(t Term) (Term, error) {
+	t.Source = String
+	if err := p.expect(token.LPAREN); err != nil {
+		return t, err
+	}
+	if p.next().text == "start" {
+		p.accept(token.IDENT)
+		t.Start = true
+		if err := p.expect(token.PERIOD); err != nil {
+			return t, err
+		}
+	}
+	if !p.argument(&t, p.next().text) || !p.accept(token.IDENT) {
+		return t, p.unexpected("an argument (arg0, arg1, ...)")
+	}
+	more := p.accept(token.COMMA)
+	var length Term
+	if more && p.argument(&length, p.next().text) {
+		p.accept(token.IDENT)
+		t.HasLength, t.Length, t.LengthName = true, length.Index, length.Name
+		more = p.accept(token.COMMA)
+	}
+	if more {
+		at := p.next().offset
+		limit, err := p.integer()
+		if err != nil {
+			return t, err
+		}
+		if limit < 1 || limit > maxString {
+			return t, p.fail(at, fmt.Sprintf("the limit can be from 1 to %d bytes", maxString))
+		}
+		t.Max = int(limit)
+	}
+	return t, p.expect(token.RPAREN)
+}
+
+// argument sets which argument the name is: argN, or the name of one.
+func (p *parser) argument(t *Term, name string) bool {
+	digits, numbered := strings.CutPrefix(name, "arg")
+	if index, err := strconv.ParseUint(digits, 10, 16); numbered && err == nil &&
+		index <= maxIndex &&
+		(len(digits) == 1 || digits[0] != '0') {
+		t.Index = int(index)
+		return true
+	}
+	if p.names == nil || !p.names(name) {
+		return false
+	}
+	t.Name, t.Index = name, Unbound
+	return true
+}
+
+// A SyntaxError says where and why an expression is wrong.
+type SyntaxError struct {
+	Expression string
+	Offset     int // in bytes, from 0
+	Message    string
+}
+
+func (e *SyntaxError) Error() string {
+	return fmt.Sprintf("expression %q, at column %d: %s", e.Expression, e.Offset+1, e.Message)
+}
+
+// word is a part of an expression: a name, a number, a text, an operator or a
+// bracket.
+type word struct {
+	token  token.Token
+	text   string
+	offset int
+	unit   string // of a number that is a time, as in 5ms
+}
+
+// cut cuts an expression into words, the last of which is token.EOF. Go's
+// scanner does it, whose numbers and texts are ours.
+func (p *parser) cut() error {
+	file := token.NewFileSet().AddFile("", 1, len(p.source))
+	var s scanner.Scanner
+	s.Init(file, []byte(p.source), func(token.Position, string) {}, scanner.ScanComments)
+	for {
+		position, tok, text := s.Scan()
+		w := word{token: tok, text: text, offset: int(position) - 1}
+		switch {
+		case tok == token.EOF:
+			w.offset = len(p.source)
+			p.words = append(p.words, w)
+			return nil
+		case tok == token.SEMICOLON && text == "\n":
+			continue // the scanner adds it at the end of a line
+		case tok == token.ARROW: // in arg0<-1
+			p.words = append(p.words, word{token: token.LSS, text: "<", offset: w.offset},
+				word{token: token.SUB, text: "-", offset: w.offset + 1})
+			continue
+		case tok.IsKeyword():
+			w.token = token.IDENT // arguments are called type
+		case text == "":
+			w.text = tok.String()
+		}
+		if message := w.refuse(s.ErrorCount > 0); message != "" {
+			return p.fail(w.offset, message)
+		}
+		if n := len(p.words); n > 0 && p.words[n-1].isNumber() && p.words[n-1].end() == w.offset &&
+			(w.isNumber() || w.token == token.IDENT) {
+			number := &p.words[n-1]
+			if _, err := time.ParseDuration(number.text + w.text); err != nil || number.unit != "" {
+				return p.fail(number.offset, number.text+number.unit+w.text+" is not a number")
+			}
+			number.unit = w.text
+			continue
+		}
+		p.words = append(p.words, w)
+	}
+}
+
+func (w *word) end() int { return w.offset + len(w.text) + len(w.unit) }
+
+func (w *word) isNumber() bool { return w.token == token.INT || w.token == token.FLOAT }
+
+// refuse returns why a word is not part of any expression, "" if it may be. A
+// malformed word is one that Go does not have either.
+func (w *word) refuse(malformed bool) string {
+	switch w.token {
+	case token.IDENT, token.LPAREN, token.RPAREN, token.COMMA, token.PERIOD, token.LAND, token.LOR,
+		token.NOT, token.AND, token.SUB,
+		token.EQL, token.NEQ, token.LSS, token.LEQ, token.GTR, token.GEQ:
+		return ""
+	case token.INT, token.FLOAT:
+		if malformed {
+			return w.text + " is not a number"
+		}
+		return ""
+	case token.STRING:
+		switch {
+		case w.text[0] != '"':
+			return "a text is written in double quotes"
+		case malformed:
+			return "the text has no end, an escape that Go does not know, or bytes that are not UTF-8 (write them as \\xff)"
+		}
+		return ""
+	case token.CHAR:
+		return "a text is written in double quotes"
+	case token.IMAG:
+		return w.text + " is not a number"
+	case token.ASSIGN:
+		return "a comparison is written =="
+	case token.OR:
+		return "an alternative is written ||"
+	case token.COMMENT:
+		return fmt.Sprintf("unexpected %q", w.text[:2])
+	}
+	return fmt.Sprintf("unexpected %q", w.text)
+}
+
+func (p *parser) fail(offset int, message string) error {
+	return &SyntaxError{Expression: p.source, Offset: offset, Message: message}
 }
