@@ -9,6 +9,7 @@ import (
 	"github.com/go-quicktest/qt"
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/ptrace"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 )
 
 // eachSpan calls visit with each span that was sent.
@@ -66,4 +67,54 @@ func TestSpansJoinTheTraceOfTheirCaller(t *testing.T) {
 	})
 	qt.Check(t, qt.HasLen(sent, 0))
 	qt.Check(t, qt.Equals(alone, 1))
+}
+
+// A query that fails is a span with the status error where the pair has the
+// probe that it ends at, and is counted where it has not.
+func TestSpansThatFail(t *testing.T) {
+	b := startPostgres(t)
+	s, end := started(t, map[string]any{
+		"spans": []any{
+			map[string]any{"pair": "postgresql:query|transaction__abort", "name": "both"},
+			map[string]any{"pair": "postgresql:query", "name": "usual"},
+		},
+	})
+	s.awaitAttached(b.File, "spans[0]", "spans[1]")
+	const n = 10
+	for range n {
+		b.Refuse("SELECT 1/0")
+	}
+	b.Query("SELECT 'fine'")
+	missing := int64(0)
+	var all metricdata.ResourceMetrics
+	qt.Assert(t, qt.IsNil(s.own.Collect(t.Context(), &all)))
+	for _, scope := range all.ScopeMetrics {
+		for _, m := range scope.Metrics {
+			var points []metricdata.DataPoint[int64]
+			switch data := m.Data.(type) {
+			case metricdata.Gauge[int64]:
+				if m.Name == "otelcol_receiver_usdt_calls_unfinished" {
+					points = data.DataPoints
+				}
+			case metricdata.Sum[int64]:
+				if m.Name == "otelcol_receiver_usdt_hits_lost" {
+					points = data.DataPoints
+				}
+			}
+			for _, p := range points {
+				source, _ := p.Attributes.Value("source")
+				reason, lost := p.Attributes.Value("reason")
+				if source.AsString() == "spans[1]" && (!lost || reason.AsString() == "start_without_end") {
+					missing += p.Value
+				}
+			}
+		}
+	}
+	qt.Check(t, qt.Equals(missing, n))
+	end()
+	got := make(map[string]int)
+	s.eachSpan(func(_ pcommon.Resource, span ptrace.Span) {
+		got[span.Name()+" "+span.Status().Code().String()]++
+	})
+	qt.Check(t, qt.DeepEquals(got, map[string]int{"both Error": n, "both Unset": 1, "usual Unset": 1}))
 }

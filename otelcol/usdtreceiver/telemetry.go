@@ -37,6 +37,7 @@ func (r *usdtReceiver) observe() (err error) {
 		t.RegisterReceiverUsdtCapabilitiesMissingCallback(observeCapabilities),
 		t.RegisterReceiverUsdtHitsLostCallback(r.eachSource((*source).observeLosses)),
 		t.RegisterReceiverUsdtHitsNotSampledCallback(r.eachSource((*source).observeNotSampled)),
+		t.RegisterReceiverUsdtCallsUnfinishedCallback(r.eachSource((*source).observeUnfinished)),
 		t.RegisterReceiverUsdtSeriesCallback(r.eachMetric(func(t *table) int64 {
 			kept, _ := t.counts()
 			return kept
@@ -178,6 +179,12 @@ func observeCapabilities(_ context.Context, to otelmetric.Int64Observer) error {
 func (s *source) observeNotSampled(to otelmetric.Int64Observer, name otelattribute.KeyValue) {
 	if losses, err := s.session.Losses(); err == nil { // observeLosses logs it
 		to.Observe(int64(losses.NotSampled+s.limited.Load()), otelmetric.WithAttributes(name))
+	}
+}
+
+func (s *source) observeUnfinished(to otelmetric.Int64Observer, name otelattribute.KeyValue) {
+	if losses, err := s.session.Losses(); err == nil { // observeLosses logs it
+		to.Observe(int64(losses.Unfinished), otelmetric.WithAttributes(name))
 	}
 }
 

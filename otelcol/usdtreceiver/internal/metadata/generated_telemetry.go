@@ -28,6 +28,7 @@ type TelemetryBuilder struct {
 	meter                           metric.Meter
 	mu                              sync.Mutex
 	registrations                   []metric.Registration
+	ReceiverUsdtCallsUnfinished     metric.Int64ObservableGauge
 	ReceiverUsdtCapabilitiesMissing metric.Int64ObservableGauge
 	ReceiverUsdtHitsLost            metric.Int64ObservableCounter
 	ReceiverUsdtHitsNotSampled      metric.Int64ObservableCounter
@@ -49,6 +50,21 @@ type telemetryBuilderOptionFunc func(mb *TelemetryBuilder)
 
 func (tbof telemetryBuilderOptionFunc) apply(mb *TelemetryBuilder) {
 	tbof(mb)
+}
+
+// RegisterReceiverUsdtCallsUnfinishedCallback sets callback for observable ReceiverUsdtCallsUnfinished metric.
+func (builder *TelemetryBuilder) RegisterReceiverUsdtCallsUnfinishedCallback(cb metric.Int64Callback) error {
+	reg, err := builder.meter.RegisterCallback(func(ctx context.Context, o metric.Observer) error {
+		cb(ctx, &observerInt64{inst: builder.ReceiverUsdtCallsUnfinished, obs: o})
+		return nil
+	}, builder.ReceiverUsdtCallsUnfinished)
+	if err != nil {
+		return err
+	}
+	builder.mu.Lock()
+	defer builder.mu.Unlock()
+	builder.registrations = append(builder.registrations, reg)
+	return nil
 }
 
 // RegisterReceiverUsdtCapabilitiesMissingCallback sets callback for observable ReceiverUsdtCapabilitiesMissing metric.
@@ -239,6 +255,12 @@ func NewTelemetryBuilder(settings component.TelemetrySettings, options ...Teleme
 	}
 	builder.meter = Meter(settings)
 	var err, errs error
+	builder.ReceiverUsdtCallsUnfinished, err = builder.meter.Int64ObservableGauge(
+		"otelcol_receiver_usdt_calls_unfinished",
+		metric.WithDescription("Calls that have started and not ended. Calls that failed are among them while their thread runs, unless the pair has the probe that they end at. [Development]"),
+		metric.WithUnit("{call}"),
+	)
+	errs = errors.Join(errs, err)
 	builder.ReceiverUsdtCapabilitiesMissing, err = builder.meter.Int64ObservableGauge(
 		"otelcol_receiver_usdt_capabilities_missing",
 		metric.WithDescription("Is 1 for each capability that the receiver needs and does not have. Without CAP_SYS_PTRACE it finds no process of another user. [Development]"),
