@@ -120,8 +120,8 @@ const (
 	perfEventSites = 8
 	// descriptorsPerPerfEvent counts that of its BPF link, too.
 	descriptorsPerPerfEvent = 2
-	// fileDescriptorsPart says what share of the descriptors one file of another
-	// owner may take: one part of this many.
+	// fileDescriptorsPart says what share of the descriptors one file of
+	// another owner may take: one part of this many.
 	fileDescriptorsPart = 8
 )
 
