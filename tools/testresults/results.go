@@ -15,8 +15,8 @@ import (
 )
 
 // Package is how the tests of a package went. A test that has subtests is among
-// the failed ones only if it failed by itself, and among the others never: its
-// subtests count.
+// the failed ones only if it failed while all subtests passed, and among the
+// others never: its subtests count.
 type Package struct {
 	Path            string // "" where the events name none
 	Passed          int

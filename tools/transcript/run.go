@@ -277,7 +277,7 @@ func firstLine(s string) string {
 // do with the workload.
 func isOfTheMachine(line string) bool { return strings.Contains(line, ": left out: process") }
 
-// cut shortens output to so many lines.
+// cut shortens output to maxLines.
 func cut(out string, maxLines int) string {
 	if out == "" {
 		return ""

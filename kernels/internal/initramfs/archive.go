@@ -90,7 +90,7 @@ func (a *Archive) AddTree(name, source string) error {
 	})
 }
 
-// Clone returns an archive with the same entries, to which others can be added.
+// Clone returns another archive with the same entries.
 func (a *Archive) Clone() *Archive { return &Archive{entries: maps.Clone(a.entries)} }
 
 // Has reports whether something of that name is in the archive.

@@ -42,7 +42,7 @@ func TestArguments(arguments []string, otherwise time.Duration) ([]string, time.
 		name, value, _ := strings.Cut(strings.TrimLeft(argument, "-"), "=")
 		switch name {
 		case "test.testlogfile", "test.outputdir", "test.gocoverdir":
-			// go test gives them by itself.
+			// go test always gives them.
 			continue
 		case "test.coverprofile", "test.cpuprofile", "test.memprofile", "test.blockprofile",
 			"test.mutexprofile", "test.trace":
