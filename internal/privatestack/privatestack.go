@@ -38,10 +38,10 @@ func Avoid() asm.Instructions {
 	}
 }
 
-// AvoidIn puts these instructions in front of a compiled program, if the running
-// kernel, which is one for a machine, needs them. Kernels without private stacks
-// get the program as it is: those of some machines refuse tail calls in programs
-// that consist of several functions.
+// AvoidIn puts these instructions in front of a compiled program, if the
+// running kernel, which is one for a machine, needs them. Kernels without
+// private stacks get the program as it is: those of some machines refuse tail
+// calls in programs that consist of several functions.
 func AvoidIn(program asm.Instructions, kernel elf.Machine) (asm.Instructions, error) {
 	// The machines whose kernel has private stacks, and which run Go. Kernels
 	// of both take tail calls in programs with functions since 6.0.

@@ -4,6 +4,7 @@ package bpfgen
 
 import (
 	"debug/elf"
+	"encoding/binary"
 	"fmt"
 	"math/bits"
 	"slices"
@@ -34,7 +35,7 @@ type Table struct {
 	entries []byte
 }
 
-// tableKey is what the code for a site depends on.
+// tableKey is what the block of a site depends on.
 type tableKey struct {
 	provider, name string
 	cookie         uint64
@@ -307,8 +308,9 @@ func (p *Plan) capturesOf(site *Site) (captures []Capture) {
 	return captures
 }
 
-// shape returns what the code for a site depends on of its arguments, which
-// have no places, and of what is captured.
+// shape returns what the block of a site depends on of its arguments, which
+// have no places, and of what is captured. The sizes of structures are not in
+// the code, but are numbers that it asks for.
 func (s *Site) shape() string {
 	shape := make([]byte, 0, 2*len(s.Args))
 	for i := range s.Args {
@@ -321,6 +323,9 @@ func (s *Site) shape() string {
 			kind |= 2
 		}
 		shape = append(shape, kind, byte(arg.Size))
+		if arg.Kind == argspec.Bytes {
+			shape = binary.NativeEndian.AppendUint64(shape, uint64(s.original.Args[i].Size))
+		}
 	}
 	if len(s.captures) > 0 {
 		shape = fmt.Append(shape, s.captures)

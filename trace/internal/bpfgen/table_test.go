@@ -4,6 +4,7 @@ package bpfgen
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -338,4 +339,32 @@ func TestLookedUpVectors(t *testing.T) {
 		compared += differ(t, k, w, plan, []*Site{{Args: w.args}, {Args: args}}, []int{0, 1})
 	}
 	qt.Assert(t, qt.IsTrue(compared > 1000), qt.Commentf("%d", compared))
+}
+
+// Structures of different sizes are captured whole, by the same code.
+func TestLookedUpStructuresKeepTheirSize(t *testing.T) {
+	random := rand.New(rand.NewPCG(34, 35))
+	for i := range testKernels {
+		k := &testKernels[i]
+		w := k.newWorld(random, 0)
+		k.setRegister(w.bpfMachine, k.registers[0], userMemory)
+		structure := argspec.Parse(k.program, "8@"+fillIn(k.memory, k.registers[0], "", 8, ""))[0]
+		structure.Kind, structure.Err = argspec.Bytes, errors.New("bytes")
+		var sites []*Site
+		var hits []int
+		for n := range 40 {
+			arg := structure
+			arg.Size = 1 + n
+			sites = append(sites, &Site{Args: []argspec.Arg{arg}})
+			hits = append(hits, n)
+		}
+		plan := &Plan{Kernel: k.forPlan(), Events: &Events{Ring: testRing, RingSize: 1 << 20,
+			Captures: func(*Site) []Capture { return []Capture{{Length: None, Max: 35}} }}}
+		qt.Assert(t, qt.Equals(differ(t, k, w, plan, sites, hits), len(hits)))
+		codes := make(map[string]bool)
+		for _, block := range newForm(plan, sites, true).blocks {
+			codes[string(fingerprint(block.Instructions))] = true
+		}
+		qt.Check(t, qt.IsTrue(len(codes) <= 8), qt.Commentf("%d", len(codes)))
+	}
 }
