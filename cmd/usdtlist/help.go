@@ -3,8 +3,8 @@
 package main
 
 import (
+	"github.com/gousdt/gousdt/internal/commandline"
 	"github.com/gousdt/gousdt/internal/helptext"
-	"github.com/gousdt/gousdt/internal/probenames"
 )
 
 const usage = `Usage: usdtlist [FLAGS] FILE|LIBRARY... [PATTERN...]
@@ -97,5 +97,5 @@ Examples
 
 // completer completes the command's words.
 func completer() *helptext.Completer {
-	return probenames.Completer(usage, map[string][]string{"FORMAT": formats[:]})
+	return commandline.Completer(usage, map[string][]string{"FORMAT": formats[:]})
 }

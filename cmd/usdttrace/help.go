@@ -3,8 +3,8 @@
 package main
 
 import (
+	"github.com/gousdt/gousdt/internal/commandline"
 	"github.com/gousdt/gousdt/internal/helptext"
-	"github.com/gousdt/gousdt/internal/probenames"
 )
 
 const usage = `Usage: usdttrace [FLAGS] [-p PID [-f] | -a | -c COMMAND] [FILE|LIBRARY...] PATTERN...
@@ -165,7 +165,7 @@ func completer() *helptext.Completer {
 	keys := append([]string{
 		"comm", "probe", "provider", "site", "container", "stack", "str(arg0)", "str(arg1)",
 	}, numbers...)
-	return probenames.Completer(usage, map[string][]string{
+	return commandline.Completer(usage, map[string][]string{
 		"KEY":         keys,
 		"TERM":        numbers,
 		"TERM[=TERM]": numbers,

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package probenames finds the names of probes and of processes for completion
-// in shells. What cannot be read has no names.
-package probenames
+package commandline
 
 import (
 	"fmt"
@@ -10,32 +8,32 @@ import (
 	"strings"
 
 	"github.com/gousdt/gousdt/elfnote"
-	"github.com/gousdt/gousdt/internal/commandline"
 	"github.com/gousdt/gousdt/internal/helptext"
 	"github.com/gousdt/gousdt/internal/ldso"
 	"github.com/gousdt/gousdt/internal/terminal"
 	"github.com/gousdt/gousdt/proc"
 )
 
-// maxNames bounds what a shell is to show.
+// maxNames bounds the names that are offered for completion. What cannot be
+// read has none.
 const maxNames = 2000
 
-// Source is where the probes are.
-type Source struct {
-	Files []string // paths, and names as the dynamic linker and PATH have them
+// probeSource is where the probes are.
+type probeSource struct {
+	Files []string // paths, and names of programs and libraries
 	PID   int      // the files that it maps, if there are no Files
 	All   bool     // those of all processes, if there is no PID
 }
 
-// SourceOf returns the files and the process that a command line names.
-func SourceOf(words []string) (of Source) {
+// sourceOf returns the files and the process that a command line names.
+func sourceOf(words []string) (of probeSource) {
 	for i, word := range words {
 		switch {
 		case i > 0 && (words[i-1] == "-p" || words[i-1] == "--pid"):
-			of.PID, _ = commandline.ParsePID(word) // a wrong one has no probes
+			of.PID, _ = ParsePID(word) // a wrong one has no probes
 		case word == "-a" || word == "--all":
 			of.All = true
-		case word != "" && word[0] != '-' && !commandline.IsPattern(word, of.PID != 0):
+		case word != "" && word[0] != '-' && !IsPattern(word, of.PID != 0):
 			of.Files = append(of.Files, word)
 		}
 	}
@@ -43,11 +41,11 @@ func SourceOf(words []string) (of Source) {
 }
 
 // Probes returns the probes as patterns that pick them.
-func (s Source) Probes() []helptext.Word {
+func (s probeSource) Probes() []helptext.Word {
 	names := &names{known: make(map[string]bool)}
 	for _, name := range s.Files {
 		path := name
-		if !strings.Contains(name, "/") && !commandline.IsFileHere(name) {
+		if !strings.Contains(name, "/") && !IsFileHere(name) {
 			found, err := ldso.Find(name)
 			if err != nil {
 				continue
@@ -104,8 +102,8 @@ func (n *names) add(file *elfnote.File) {
 	}
 }
 
-// Processes returns the processes with their names.
-func Processes() (words []helptext.Word) {
+// processWords returns the processes with their names.
+func processWords() (words []helptext.Word) {
 	fs := proc.NewFS("")
 	pids, _ := fs.PIDs()
 	for _, pid := range pids {
@@ -115,4 +113,27 @@ func Processes() (words []helptext.Word) {
 		}
 	}
 	return words
+}
+
+// Completer returns what completes the words of a command with this help: its
+// flags, processes, and the probes of the files and the process on the line.
+// values are what can stand for other placeholders of the help.
+func Completer(usage string, values map[string][]string) *helptext.Completer {
+	return &helptext.Completer{
+		Help: helptext.Parse(usage),
+		Values: func(placeholder string, words []string) ([]helptext.Word, bool) {
+			switch placeholder {
+			case "PID":
+				return processWords(), false
+			case "PATTERN", "PAIR":
+				return sourceOf(words).Probes(), false
+			case "SHELL":
+				return helptext.Words(helptext.Shells...), false
+			}
+			return helptext.Words(values[placeholder]...), false
+		},
+		Operands: func(words []string, _ string) []helptext.Word {
+			return sourceOf(words).Probes()
+		},
+	}
 }
