@@ -9,7 +9,7 @@ import (
 )
 
 // mayCallSkip lists the directories whose files may skip a test themselves: the
-// package of the policy, and benchmarks, as some make no sense on some machines.
+// package of the policy, and benchmarks: some make no sense on some machines.
 var mayCallSkip = []string{"internal/testneeds/", "bench/"}
 
 // skips finds tests that are skipped by other means than package testneeds.

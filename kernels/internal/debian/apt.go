@@ -29,7 +29,7 @@ type apt struct{ dir string }
 // machine does not use itself.
 const keyring = "/usr/share/keyrings/debian-archive-keyring.gpg"
 
-// configuration is read after the machine's own: proxies, time-outs and the like
+// configuration is read after the machine's own: its proxies and time-outs
 // stay. Suites that are no longer updated are past the
 // date until which they are valid. The cache may belong to a user for whom
 // apt's own user cannot write. What the machine does after its own updates is
