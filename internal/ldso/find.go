@@ -4,8 +4,8 @@
 // "libc.so", "c" or "python3" means on this host.
 //
 //   - A name with ".so" at its end or ".so." inside is a library, as
-//     /etc/ld.so.cache has it. A name that ends in ".so" that is not there means
-//     the newest of its versions: "libc.so" is libc.so.6.
+//     /etc/ld.so.cache has it. A name that ends in ".so" and is not there
+//     means the newest of its versions: "libc.so" is libc.so.6.
 //   - Any other name is a program first, along PATH, and a library second:
 //     "stdc++" is libstdc++.so.6, and "libc" is libc.so.6.
 //
