@@ -28,7 +28,10 @@ type Blocks struct {
 
 // Add adds the code for a site and returns its number.
 func (bs *Blocks) Add(block *Block) int {
-	key := string(fingerprint(block.Instructions))
+	key := block.code
+	if key == "" {
+		key = string(fingerprint(block.Instructions))
+	}
 	if n, ok := bs.known[key]; ok {
 		return n
 	}

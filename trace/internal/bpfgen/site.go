@@ -76,6 +76,7 @@ type Block struct {
 	// numbers of the site that it asks for.
 	lookedUp int
 	numbers  []uint64
+	code     string // the fingerprint of the instructions, which sites share
 }
 
 // builder emits a block.

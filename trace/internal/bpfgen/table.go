@@ -100,6 +100,9 @@ func (t *Table) Block(site *Site) (*Block, error) {
 			// arguments are known.
 			return t.plan.Block(site)
 		}
+		if block != nil {
+			block.code = string(fingerprint(block.Instructions))
+		}
 		t.known[key] = block
 	}
 	if block == nil {
