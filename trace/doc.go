@@ -166,7 +166,7 @@
 // A file is attached once for all processes. With [WatchOptions.PerProcess] it
 // is attached to each process that a filter lets through. Cookies tell files or
 // processes apart in events, filters and aggregations, see
-// [WatchOptions.OptionsFor]. Package proc says what is noticed, and how soon.
+// [WatchSession.OptionsFor]. Package proc says what is noticed, and how soon.
 // [Session.AttachSelection] is for those who find files by other means.
 // Attachments of one file in several processes share a program. Sessions whose
 // events differ can share one Watch, see [WatchSessions].

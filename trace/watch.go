@@ -18,69 +18,11 @@ import (
 	"github.com/gousdt/gousdt/usdt"
 )
 
-// WatchOptions say which processes a Watch follows, and how it attaches. Nil,
-// or the zero value, is all processes of the system.
-type WatchOptions struct {
-	// OptionsFor, if set, returns the options of each attachment. With a Cookie
-	// or SiteCookie for each file or process, events, filters and aggregations
-	// can tell them apart.
-	//
-	// The argument is the file and the process to be attached. If that is every
-	// process, it is the first one found with the file. OptionsFor is called
-	// before anything is attached, which may still fail, and again each time
-	// that is tried. It must not call the Watch. For AttachAhead it has
-	// Process and Path alone: there is no File, nor Mappings.
-	OptionsFor func(*proc.ProcessFile) usdt.AttachOptions
+// WatchOptions are those of a [Watch], which attaches Attachments.
+type WatchOptions = usdt.WatchOptionsOf[*Attachment]
 
-	// Proc says which processes there are and which of them are wanted: its
-	// Filter, its FS, its Cache to share with other watches. Its Handler is
-	// called after everything has been attached, before Changed.
-	Proc proc.WatcherOptions
-
-	// PerProcess attaches to each process that the filter lets through by
-	// itself, so that no other process is hit. Without it a file is attached
-	// once, for every process that maps it now or later, whatever the filter
-	// says of the others. That is cheaper, and a new process is hit from its
-	// start.
-	//
-	// The kernel gets PIDs then, so Proc.FS has to be that of this process's
-	// own PID namespace.
-	PerProcess bool
-
-	// Linger is how long a file stays attached, and open, after the last
-	// process that maps it has gone. So programs that are started again and
-	// again are not attached each time, and are hit from their start. 0 means a
-	// second; negative means not at all. What is attached to one process does
-	// not linger.
-	Linger time.Duration
-
-	// Limits bound what is attached.
-	Limits usdt.Limits
-
-	// Changed, if set, receives what was attached and detached, and what went
-	// wrong. It is called by one goroutine at a time: by the one that calls
-	// Sync, SyncAll, Run, AttachAhead, Close or Session.Close, and by another
-	// one if a file has lingered or if there is room for what could not be
-	// attached. It must not call these.
-	Changed func(*WatchChanges)
-}
-
-// WatchChanges are what a Watch has changed, and what it could not.
-type WatchChanges struct {
-	Attached []*Attachment
-	// Detached are closed together as soon as Changed has returned, unless the
-	// session has been detached as a whole. A Close of one waits until that is
-	// done.
-	Detached []*Attachment
-	// Missed are the files of processes that ended before the files were
-	// attached, with PerProcess.
-	Missed []*proc.ProcessFile
-	// Errors say which processes and files could not be read ([*proc.Error])
-	// and which files could not be attached ([*usdt.WatchError]). They affect
-	// nothing else. A retry that fails with the same text is not reported
-	// again.
-	Errors []error
-}
+// WatchChanges are those of a [Watch], which attaches Attachments.
+type WatchChanges = usdt.WatchChangesOf[*Attachment]
 
 // A WatchSession is a session that a Watch feeds, and the probes that it is
 // for.
@@ -90,6 +32,13 @@ type WatchSession struct {
 	// Patterns pick the probes: those that match any of them, or all probes if
 	// there is no pattern.
 	Patterns []elfnote.Pattern
+
+	// OptionsFor, if set, returns the options of each attachment, as
+	// [usdt.WatchProgram].OptionsFor does. With a Cookie or SiteCookie for each
+	// file or process, events, filters and aggregations can tell them apart.
+	// For AttachAhead the argument has Process and Path alone: there is no
+	// File, nor Mappings.
+	OptionsFor func(*proc.ProcessFile) usdt.AttachOptions
 
 	// Name, if set, begins the text of errors about this session.
 	Name string
@@ -221,7 +170,7 @@ func (w *Watch) AttachAhead(process proc.Process, file *os.File) error {
 			return nil, err
 		}
 		defer sel.Close()
-		return w.driver.attach(w.driver.sessions[0].Session, sel,
+		return w.driver.attach(&w.driver.sessions[0], sel,
 			&proc.ProcessFile{Process: process, MappedFile: &proc.MappedFile{Path: file.Name()}},
 			process)
 	})
@@ -326,19 +275,19 @@ func (d *watchDriver) Attach(
 	if pid == 0 {
 		process = proc.Process{}
 	}
-	a, err := d.attach(d.sessions[n].Session, part.ForPID(pid), pair, process)
+	a, err := d.attach(&d.sessions[n], part.ForPID(pid), pair, process)
 	return a, err == nil, err
 }
 
 func (d *watchDriver) attach(
-	s *Session, sel *usdt.Selection, pair *proc.ProcessFile, process proc.Process,
+	s *WatchSession, sel *usdt.Selection, pair *proc.ProcessFile, process proc.Process,
 ) (*Attachment, error) {
 	var options usdt.AttachOptions
-	if d.opts.OptionsFor != nil {
-		options = d.opts.OptionsFor(pair)
+	if s.OptionsFor != nil {
+		options = s.OptionsFor(pair)
 	}
 	options.MaxSites = d.fileSites()
-	return s.attachSelection(sel, pair.Path, process, &options)
+	return s.Session.attachSelection(sel, pair.Path, process, &options)
 }
 
 // Sites counts what the kernel attaches for a part.

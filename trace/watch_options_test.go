@@ -23,14 +23,13 @@ func TestWatchTellsAttachmentsApartByCookies(t *testing.T) {
 				same := one.again(t)
 				numbers := map[string]uint64{one.path: 1 << 40, other.path: 2 << 40}
 				asked := 0
-				w := watch(t, s, &trace.WatchOptions{
-					OptionsFor: func(pair *proc.ProcessFile) usdt.AttachOptions {
-						asked++
-						if perProcess {
-							return usdt.AttachOptions{Cookie: uint64(pair.Process.PID)}
-						}
-						return usdt.AttachOptions{Cookie: numbers[pair.Path]}
-					},
+				w := watchFor(t, s, func(pair *proc.ProcessFile) usdt.AttachOptions {
+					asked++
+					if perProcess {
+						return usdt.AttachOptions{Cookie: uint64(pair.Process.PID)}
+					}
+					return usdt.AttachOptions{Cookie: numbers[pair.Path]}
+				}, &trace.WatchOptions{
 					Proc: only(one.path, other.path), PerProcess: perProcess,
 				}, "gousdt_test:three")
 				qt.Assert(t, qt.IsNil(w.SyncAll()))
@@ -53,11 +52,10 @@ func TestWatchTellsAttachmentsApartByCookies(t *testing.T) {
 func TestWatchAsksForTheOptionsOfWhatIsAttachedAhead(t *testing.T) {
 	s := newSession(t, nil)
 	process := start(t, "target-pie")
-	w := watch(t, s, &trace.WatchOptions{
-		OptionsFor: func(pair *proc.ProcessFile) usdt.AttachOptions {
-			qt.Check(t, qt.Equals(pair.Path, process.path))
-			return usdt.AttachOptions{Cookie: uint64(pair.Process.PID)}
-		},
+	w := watchFor(t, s, func(pair *proc.ProcessFile) usdt.AttachOptions {
+		qt.Check(t, qt.Equals(pair.Path, process.path))
+		return usdt.AttachOptions{Cookie: uint64(pair.Process.PID)}
+	}, &trace.WatchOptions{
 		Proc: only(process.path), PerProcess: true,
 	}, "gousdt_test:three")
 	attachAhead(t, w, process, process.path)

@@ -45,14 +45,14 @@ func TestWatchTriesAgainWhatTheSystemRefused(t *testing.T) {
 				},
 			}
 			var restore func()
-			opts.OptionsFor = func(*proc.ProcessFile) usdt.AttachOptions {
+			optionsFor := func(*proc.ProcessFile) usdt.AttachOptions {
 				// Called before the attachment.
 				if tries++; tries <= 3 {
 					restore = noDescriptors(t)
 				}
 				return usdt.AttachOptions{}
 			}
-			w := watch(t, s, opts, "gousdt_test:three")
+			w := watchFor(t, s, optionsFor, opts, "gousdt_test:three")
 			for range 3 {
 				_ = w.SyncAll() // it may lack descriptors, too
 				restore()
@@ -86,13 +86,13 @@ func TestWatchLingeringFilesMakeRoom(t *testing.T) {
 		tell(changes)
 	}
 	lacking := false
-	opts.OptionsFor = func(*proc.ProcessFile) usdt.AttachOptions {
+	optionsFor := func(*proc.ProcessFile) usdt.AttachOptions {
 		if lacking {
 			lacking, restore = false, noDescriptors(t)
 		}
 		return usdt.AttachOptions{}
 	}
-	w := watch(t, s, opts, "gousdt_test:three")
+	w := watchFor(t, s, optionsFor, opts, "gousdt_test:three")
 	qt.Assert(t, qt.IsNil(w.SyncAll()))
 	first := await(t, c.attached)
 	lacking = true
@@ -108,11 +108,10 @@ func TestWatchDoesNotTryAgainInVain(t *testing.T) {
 	s := newSession(t, &trace.SessionOptions{Filter: "arg0 == 1 && arg0 == 2"})
 	process := start(t, "target-static")
 	tries, failed := 0, 0
-	w := watch(t, s, &trace.WatchOptions{
-		OptionsFor: func(*proc.ProcessFile) usdt.AttachOptions {
-			tries++
-			return usdt.AttachOptions{}
-		},
+	w := watchFor(t, s, func(*proc.ProcessFile) usdt.AttachOptions {
+		tries++
+		return usdt.AttachOptions{}
+	}, &trace.WatchOptions{
 		Proc:    only(process.path),
 		Changed: func(changes *trace.WatchChanges) { failed += len(failures(changes)) },
 	}, "gousdt_test:none")

@@ -41,13 +41,23 @@ func watch(
 	t *testing.T, s *trace.Session, opts *trace.WatchOptions, patterns ...string,
 ) *trace.Watch {
 	t.Helper()
+	return watchFor(t, s, nil, opts, patterns...)
+}
+
+// watchFor is watch with the options of each attachment.
+func watchFor(
+	t *testing.T, s *trace.Session, optionsFor func(*proc.ProcessFile) usdt.AttachOptions,
+	opts *trace.WatchOptions, patterns ...string,
+) *trace.Watch {
+	t.Helper()
 	var parsed []elfnote.Pattern
 	for _, text := range patterns {
 		p, err := elfnote.ParsePattern(text)
 		qt.Assert(t, qt.IsNil(err))
 		parsed = append(parsed, p)
 	}
-	w, err := s.Watch(opts, parsed...)
+	w, err := trace.WatchSessions(opts,
+		trace.WatchSession{Session: s, Patterns: parsed, OptionsFor: optionsFor})
 	qt.Assert(t, qt.IsNil(err))
 	t.Cleanup(func() { qt.Check(t, qt.IsNil(w.Close())) })
 	return w
@@ -131,10 +141,9 @@ func TestWatchFollowsProcesses(t *testing.T) {
 				s := newSession(t, &trace.SessionOptions{Mode: mode})
 				process, another := start(t, "target-pie"), copyOf(t, "target-pie")
 				var changes trace.WatchChanges
-				w := watch(t, s, &trace.WatchOptions{
-					OptionsFor: func(*proc.ProcessFile) usdt.AttachOptions {
-						return usdt.AttachOptions{Cookie: 5}
-					},
+				w := watchFor(t, s, func(*proc.ProcessFile) usdt.AttachOptions {
+					return usdt.AttachOptions{Cookie: 5}
+				}, &trace.WatchOptions{
 					Proc:       only(process.path, another),
 					PerProcess: perProcess,
 					Linger:     -1,
@@ -302,12 +311,12 @@ func TestWatchTellsWhichProcessesItMissed(t *testing.T) {
 			Proc: only(process.path), PerProcess: true,
 			Changed: func(c *trace.WatchChanges) { changes = *c },
 		}
-		opts.OptionsFor = func(*proc.ProcessFile) usdt.AttachOptions {
+		optionsFor := func(*proc.ProcessFile) usdt.AttachOptions {
 			// Called before anything is attached.
 			process.Kill()
 			return usdt.AttachOptions{}
 		}
-		w := watch(t, s, opts, "gousdt_test:three")
+		w := watchFor(t, s, optionsFor, opts, "gousdt_test:three")
 		qt.Assert(t, qt.IsNil(w.Sync(process.PID)))
 		qt.Assert(t, qt.HasLen(failures(&changes), 0))
 		qt.Assert(t, qt.HasLen(changes.Missed, 1))

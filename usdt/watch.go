@@ -45,20 +45,26 @@ func (p *WatchProgram) options(pair *proc.ProcessFile) AttachOptions {
 	return p.OptionsFor(pair)
 }
 
-// WatchOptions say which processes a Watch follows. Nil, or the zero value, is
-// all processes of the system.
-type WatchOptions struct {
+// WatchOptions are those of a [Watch], which attaches Links.
+type WatchOptions = WatchOptionsOf[*Link]
+
+// WatchChanges are those of a [Watch], which attaches Links.
+type WatchChanges = WatchChangesOf[*Link]
+
+// WatchOptionsOf say which processes a watch follows. A is what it attaches.
+// Nil, or the zero value, is all processes of the system.
+type WatchOptionsOf[A any] struct {
 	// Proc says which processes are followed, and how: its Filter, its FS, its
-	// Cache to share with other watches. Its Handler is called after programs
-	// have been attached, and before Changed.
+	// Cache to share with other watches. Its Handler is called after everything
+	// has been attached, and before Changed.
 	Proc proc.WatcherOptions
 
 	// PerProcess attaches to each process that the filter lets through by
 	// itself, so that no other process is hit. Without it a file is attached
 	// once, for every process that maps it now or later, whatever the filter
 	// says of the others. That is cheaper, and a new process is hit from its
-	// start. In ModeSingleIPMap, libraries and position-independent programs
-	// are always attached per process.
+	// start. A Manager in ModeSingleIPMap always attaches libraries and
+	// position-independent programs per process.
 	//
 	// The kernel gets the PIDs, so Proc.FS has to be that of this process's own
 	// PID namespace.
@@ -76,22 +82,29 @@ type WatchOptions struct {
 
 	// Changed, if set, gets what was attached and detached, and what went
 	// wrong. It is called by one goroutine at a time: by the one that calls
-	// Sync, SyncAll, Run or Close, and by another one if a file has lingered or
-	// if there is room for what could not be attached. It must not call these.
-	Changed func(*WatchChanges)
+	// Sync, SyncAll, Run or Close, or closes the Manager or session, and by
+	// another one if a file has lingered or if there is room for what could not
+	// be attached. It must not call these.
+	Changed func(*WatchChangesOf[A])
 }
 
-// WatchChanges are what a Watch has changed, and what it could not.
-type WatchChanges struct {
-	// Attached are closed by the Watch.
-	Attached []*Link
-	// Detached are closed together as soon as Changed has returned, unless
-	// Manager.Close has closed them. Their Close waits until that is done.
-	Detached []*Link
+// WatchChangesOf are what a watch has changed, and what it could not. A is what
+// it attaches.
+type WatchChangesOf[A any] struct {
+	// Attached are closed by the watch.
+	Attached []A
+	// Detached are closed together as soon as Changed has returned, unless the
+	// Manager or session has detached everything. Their Close waits until that
+	// is done.
+	Detached []A
+	// Missed are the files of processes that ended before the files were
+	// attached, with PerProcess.
+	Missed []*proc.ProcessFile
 	// Errors say which processes and files could not be read ([*proc.Error])
-	// and which files could not be attached ([*WatchError]). A process that has
-	// exited meanwhile, or a file without probes for some of the programs, is
-	// no error. A retry that fails with the same text is not reported again.
+	// and which files could not be attached ([*WatchError]). They affect
+	// nothing else. A process that has exited meanwhile, or a file without
+	// probes for some of the programs, is no error. A retry that fails with the
+	// same text is not reported again.
 	Errors []error
 }
 
@@ -287,8 +300,9 @@ func (d *watchDriver) Explain(n int, pair *proc.ProcessFile, err error) error {
 }
 
 func (d *watchDriver) Changed(c *follow.Changes[*Link]) {
-	if d.opts.Changed != nil && len(c.Attached)+len(c.Detached)+len(c.Errors) > 0 {
-		d.opts.Changed(&WatchChanges{Attached: c.Attached, Detached: c.Detached, Errors: c.Errors})
+	if d.opts.Changed != nil {
+		d.opts.Changed(&WatchChanges{Attached: c.Attached, Detached: c.Detached, Missed: c.Missed,
+			Errors: c.Errors})
 	}
 }
 

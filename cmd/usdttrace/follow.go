@@ -50,14 +50,14 @@ func newFollower(t *tracer, wanted func(proc.Process) bool) (*follower, error) {
 		return f, nil
 	}
 	var err error
-	f.watch, err = t.session.Watch(&trace.WatchOptions{
+	f.watch, err = trace.WatchSessions(&trace.WatchOptions{
 		Proc:       options,
 		PerProcess: f.perProcess,
 		Linger:     -1,
 		Changed:    f.changed,
-		OptionsFor: f.rememberFirst,
 		Limits:     t.options.limits,
-	}, t.options.patterns...)
+	}, trace.WatchSession{Session: t.session, Patterns: t.options.patterns,
+		OptionsFor: f.rememberFirst})
 	return f, err
 }
 
