@@ -11,8 +11,8 @@ import (
 	"os"
 	"strconv"
 
-	"github.com/gousdt/gousdt/internal/cut"
 	"github.com/gousdt/gousdt/internal/elffile"
+	"github.com/gousdt/gousdt/internal/truncate"
 )
 
 // File is an opened ELF file. [Open] and [NewFile] read and check its headers.
@@ -222,7 +222,7 @@ func (e *NoteError) Error() string {
 		return fmt.Sprintf("note %d: %v", e.Index, e.Err)
 	}
 	return fmt.Sprintf("note %d, probe %s: %v", e.Index,
-		strconv.Quote(cut.Name(e.Provider)+":"+cut.Name(e.Name)), e.Err)
+		strconv.Quote(truncate.Name(e.Provider)+":"+truncate.Name(e.Name)), e.Err)
 }
 
 // Unwrap returns the cause.

@@ -39,8 +39,8 @@ type Site struct {
 	// others, or none.
 	Semaphore uint64
 	// SemaphoreOffset is the place of Semaphore in the file, or 0 if there is
-	// none. The kernel identifies a semaphore by it. It is 0 in a DebugFile and a
-	// Relocatable.
+	// none. The kernel identifies a semaphore by it. It is 0 in a DebugFile and
+	// a Relocatable.
 	SemaphoreOffset uint64
 }
 

@@ -11,7 +11,7 @@ import (
 	"syscall"
 
 	"github.com/gousdt/gousdt/elfnote"
-	"github.com/gousdt/gousdt/internal/openlimit"
+	"github.com/gousdt/gousdt/internal/sys"
 )
 
 // Cache opens the files that processes map and that have probes, each once,
@@ -52,7 +52,7 @@ func NewCache(open func(*MappedFile) (io.ReaderAt, error)) *Cache {
 	c := &Cache{open: open, seed: maphash.MakeSeed(), files: make(map[FileID]*CachedFile),
 		owners: make(map[string]int)}
 	c.answers.limit = maxAnswers
-	c.limit = openlimit.Get() / descriptorsPerFile
+	c.limit = sys.MaxDescriptors() / descriptorsPerFile
 	return c
 }
 

@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"syscall"
 
-	"github.com/gousdt/gousdt/internal/closed"
+	"github.com/gousdt/gousdt/internal/sys"
 )
 
 // Reasons why a process, or a file that it maps, cannot be read. They are
@@ -61,7 +61,7 @@ var (
 )
 
 // errClosed is what a closed watcher returns.
-var errClosed error = closed.Error("watcher")
+var errClosed error = sys.ClosedError("watcher")
 
 // Error is what went wrong with one process, or with one file that it maps.
 // Nothing else is affected.

@@ -12,7 +12,7 @@ import (
 
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/follow"
-	"github.com/gousdt/gousdt/internal/nearest"
+	"github.com/gousdt/gousdt/internal/suggest"
 	"github.com/gousdt/gousdt/usdt"
 )
 
@@ -127,7 +127,7 @@ func (e *PairError) Error() string {
 		return text + " (the names of no two probes end as those of a pair do)"
 	}
 	var names []string
-	for _, p := range nearest.Pairs(e.Pairs, e.Pattern) {
+	for _, p := range suggest.Pairs(e.Pairs, e.Pattern) {
 		names = append(names, p.String())
 	}
 	if len(names) > 0 {

@@ -15,8 +15,7 @@ import (
 	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
 
-	"github.com/gousdt/gousdt/internal/pidnamespace"
-	"github.com/gousdt/gousdt/internal/unsupported"
+	"github.com/gousdt/gousdt/internal/sys"
 	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/trace/internal/bpfgen"
 )
@@ -162,7 +161,7 @@ func (f *family) close() error {
 func taskLayout() (task bpfgen.Task, err error) {
 	spec, err := btf.LoadKernelSpec()
 	if err != nil {
-		return task, &unsupported.Error{Feature: "following forks without the kernel's BTF",
+		return task, &sys.UnsupportedError{Feature: "following forks without the kernel's BTF",
 			Since: "5.2",
 			Hint:  "the kernel needs CONFIG_DEBUG_INFO_BTF"}
 	}
@@ -232,7 +231,7 @@ var hasProcessorID = func() (bool, error) {
 func ownPIDs() *bpfgen.Namespace {
 	var stat unix.Stat_t
 	if err := unix.Stat("/proc/self/ns/pid", &stat); err != nil ||
-		stat.Ino == pidnamespace.Initial {
+		stat.Ino == sys.InitialPIDNamespace {
 		return nil
 	}
 	device := uint64(stat.Dev)

@@ -16,7 +16,7 @@ import (
 	"github.com/cilium/ebpf/ringbuf"
 
 	"github.com/gousdt/gousdt/elfnote"
-	"github.com/gousdt/gousdt/internal/closed"
+	"github.com/gousdt/gousdt/internal/sys"
 	"github.com/gousdt/gousdt/trace/internal/bpfgen"
 	"github.com/gousdt/gousdt/trace/internal/expr"
 	"github.com/gousdt/gousdt/usdt"
@@ -348,7 +348,7 @@ func (s *Session) use(read func() error) error {
 	s.using.RLock()
 	defer s.using.RUnlock()
 	if s.closed {
-		return closed.Error("session")
+		return sys.ClosedError("session")
 	}
 	return read()
 }
@@ -401,7 +401,7 @@ func (s *Session) allWatches() []*Watch {
 	return slices.Collect(maps.Keys(s.watches))
 }
 
-func (s *Session) errClosed() error { return closed.Error("session") }
+func (s *Session) errClosed() error { return sys.ClosedError("session") }
 
 func (s *Session) createMaps() error {
 	var err error

@@ -13,7 +13,7 @@ import (
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
-	"github.com/gousdt/gousdt/internal/unsupported"
+	"github.com/gousdt/gousdt/internal/sys"
 	"github.com/gousdt/gousdt/trace/internal/bpfgen"
 )
 
@@ -234,7 +234,7 @@ const statsRunTime = 0
 func enableStatistics() (io.Closer, error) {
 	closer, err := ebpf.EnableStats(statsRunTime)
 	if errors.Is(err, ebpf.ErrNotSupported) || errors.Is(err, unix.EINVAL) {
-		return nil, &unsupported.Error{Feature: "BPF statistics", Since: "5.8"}
+		return nil, &sys.UnsupportedError{Feature: "BPF statistics", Since: "5.8"}
 	}
 	if err != nil {
 		return nil, explain("switching BPF statistics on", err)

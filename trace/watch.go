@@ -11,9 +11,9 @@ import (
 	"time"
 
 	"github.com/gousdt/gousdt/elfnote"
-	"github.com/gousdt/gousdt/internal/closed"
 	"github.com/gousdt/gousdt/internal/elffile"
 	"github.com/gousdt/gousdt/internal/follow"
+	"github.com/gousdt/gousdt/internal/sys"
 	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/usdt"
 )
@@ -106,7 +106,7 @@ func WatchSessions(opts *WatchOptions, sessions ...WatchSession) (*Watch, error)
 	for i := range d.sessions {
 		if !d.sessions[i].Session.keepWatch(w) {
 			w.forget()
-			return nil, closed.Error("session")
+			return nil, sys.ClosedError("session")
 		}
 	}
 	return w, nil

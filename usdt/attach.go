@@ -16,7 +16,7 @@ import (
 
 	"github.com/gousdt/gousdt/argspec"
 	"github.com/gousdt/gousdt/elfnote"
-	"github.com/gousdt/gousdt/internal/closed"
+	"github.com/gousdt/gousdt/internal/sys"
 	"github.com/gousdt/gousdt/internal/tracee"
 	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/usdt/internal/sitespec"
@@ -126,7 +126,7 @@ func (m *Manager) AttachSelection(
 	}
 	if !m.keep(lnk) {
 		lnk.Close()
-		return nil, closed.Error("manager")
+		return nil, sys.ClosedError("manager")
 	}
 	return lnk, nil
 }

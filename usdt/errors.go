@@ -11,7 +11,7 @@ import (
 	"github.com/cilium/ebpf"
 
 	"github.com/gousdt/gousdt/elfnote"
-	"github.com/gousdt/gousdt/internal/cut"
+	"github.com/gousdt/gousdt/internal/truncate"
 	"github.com/gousdt/gousdt/proc"
 )
 
@@ -48,7 +48,7 @@ func (e *SiteError) Error() string {
 	if _, malformed := e.Err.(*elfnote.NoteError); malformed { // which names the probe
 		return fmt.Sprintf("%s: %v", e.File, e.Err)
 	}
-	return fmt.Sprintf("%s: probe %s:%s at %#x: %v", e.File, cut.Name(e.Provider), cut.Name(e.Name),
+	return fmt.Sprintf("%s: probe %s:%s at %#x: %v", e.File, truncate.Name(e.Provider), truncate.Name(e.Name),
 		e.Location, e.Err)
 }
 

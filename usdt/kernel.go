@@ -17,10 +17,9 @@ import (
 	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
 
-	"github.com/gousdt/gousdt/internal/closed"
 	"github.com/gousdt/gousdt/internal/follow"
+	"github.com/gousdt/gousdt/internal/sys"
 	"github.com/gousdt/gousdt/internal/tracee"
-	"github.com/gousdt/gousdt/internal/unsupported"
 	"github.com/gousdt/gousdt/internal/uprobeevent"
 )
 
@@ -50,7 +49,7 @@ func (s *Selection) AttachRaw(prog *ebpf.Program, mode Mode, cookies []uint64) (
 	s.opened.mu.RLock()
 	defer s.opened.mu.RUnlock()
 	if s.opened.closed {
-		return nil, closed.Error("selection")
+		return nil, sys.ClosedError("selection")
 	}
 	switch {
 	case prog == nil:
@@ -114,7 +113,7 @@ func (s *Selection) checkSemaphores(mode Mode) error {
 		case site.semaphoreOffset == 0:
 		case !counted:
 			return s.siteError(i,
-				&unsupported.Error{Feature: "counting of semaphores by uprobes", Since: "4.20",
+				&sys.UnsupportedError{Feature: "counting of semaphores by uprobes", Since: "4.20",
 					Hint: "it is missing too where " + uprobePMURefCtr + " cannot be seen"})
 		case site.semaphoreOffset%2 != 0:
 			return s.siteError(i,

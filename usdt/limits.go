@@ -9,7 +9,7 @@ import (
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/elffile"
 	"github.com/gousdt/gousdt/internal/follow"
-	"github.com/gousdt/gousdt/internal/openlimit"
+	"github.com/gousdt/gousdt/internal/sys"
 	"github.com/gousdt/gousdt/proc"
 )
 
@@ -107,7 +107,7 @@ func (s *Selection) checkPerfEvents(events int) error {
 	if weight := perfEventSites * events; events > 1 && weight > s.maxSites {
 		return tooMany(s.opened.name, "sites (a perf event counts as 8)", s.maxSites, weight)
 	}
-	if open := openlimit.Get(); descriptorsPerPerfEvent*events > open/fileDescriptorsPart {
+	if open := sys.MaxDescriptors(); descriptorsPerPerfEvent*events > open/fileDescriptorsPart {
 		return fmt.Errorf("%s: %w: its sites need %d perf events, which take more than one in %d of the descriptors "+
 			"that this process may have, %d (raise RLIMIT_NOFILE)", s.opened.name,
 			elfnote.ErrTooLarge, events, fileDescriptorsPart, open)

@@ -14,7 +14,7 @@ import (
 	"github.com/cilium/ebpf"
 
 	"github.com/gousdt/gousdt/internal/bpfobject"
-	"github.com/gousdt/gousdt/internal/closed"
+	"github.com/gousdt/gousdt/internal/sys"
 )
 
 // LoadAndAssign loads programs and maps of the collection, and assigns them to
@@ -133,7 +133,7 @@ func (s *specialiser) keep(maps []*ebpf.Map) error {
 		}
 		switch {
 		case s.closed:
-			err = closed.Error("manager")
+			err = sys.ClosedError("manager")
 		case err == nil && !ok:
 			err = errors.New("the kernel does not say the ID of a map")
 		}

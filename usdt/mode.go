@@ -15,7 +15,7 @@ import (
 	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
 
-	"github.com/gousdt/gousdt/internal/unsupported"
+	"github.com/gousdt/gousdt/internal/sys"
 )
 
 // Mode is a way to attach programs. It also decides how a program knows at
@@ -129,9 +129,9 @@ func (k kernelModes) best() Mode {
 func (k kernelModes) supports(m Mode) error {
 	switch {
 	case m == ModeMulti && !k.multi:
-		return &unsupported.Error{Feature: "uprobe_multi links", Since: "6.6"}
+		return &sys.UnsupportedError{Feature: "uprobe_multi links", Since: "6.6"}
 	case m == ModeSingle && !k.cookie:
-		return &unsupported.Error{Feature: "BPF cookies on uprobes", Since: "5.15"}
+		return &sys.UnsupportedError{Feature: "BPF cookies on uprobes", Since: "5.15"}
 	default:
 		return nil
 	}
@@ -184,7 +184,7 @@ func requirePIDFilter() error {
 		return explain("asking for the PID filter of uprobe_multi links", err)
 	}
 	if !right {
-		return &unsupported.Error{Feature: "uprobe_multi links for a process with all its threads",
+		return &sys.UnsupportedError{Feature: "uprobe_multi links for a process with all its threads",
 			Since: "6.10, or kernel commit " +
 				"46ba0e49b642", Hint: "attach in another mode, or without PID"}
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/gousdt/gousdt/argspec"
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/follow"
-	"github.com/gousdt/gousdt/internal/nearest"
+	"github.com/gousdt/gousdt/internal/suggest"
 )
 
 // SelectOptions say what a selection must have. Nil, or the zero value, is the
@@ -140,7 +140,7 @@ func (s *Selection) find(opts *SelectOptions, patterns []elfnote.Pattern) error 
 		return &NotFoundError{File: s.opened.name}
 	default:
 		return &NotFoundError{File: s.opened.name, Patterns: joinPatterns(patterns),
-			Nearest: nearest.Probes(file, patterns...)}
+			Nearest: suggest.Probes(file, patterns...)}
 	}
 
 	if opts.RequireAllSites && len(s.skipped) > 0 {

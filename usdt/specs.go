@@ -12,9 +12,8 @@ import (
 	"github.com/cilium/ebpf"
 
 	"github.com/gousdt/gousdt/elfnote"
-	"github.com/gousdt/gousdt/internal/closed"
+	"github.com/gousdt/gousdt/internal/sys"
 	"github.com/gousdt/gousdt/internal/tracee"
-	"github.com/gousdt/gousdt/internal/unsupported"
 	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/usdt/internal/sitespec"
 )
@@ -59,7 +58,7 @@ func (t *specTable) acquire(specs []byte) ([]*sharedSpec, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.closed {
-		return nil, closed.Error("manager")
+		return nil, sys.ClosedError("manager")
 	}
 
 	size := t.layout.Size()
@@ -201,7 +200,7 @@ func (t *addressTable) acquire(wanted []siteAddress) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.closed {
-		return closed.Error("manager")
+		return sys.ClosedError("manager")
 	}
 
 	needed := make(map[uint64]uint32)
@@ -272,7 +271,7 @@ func (t *specTable) id() (ebpf.MapID, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.closed {
-		return 0, closed.Error("manager")
+		return 0, sys.ClosedError("manager")
 	}
 	info, err := t.specs.Info()
 	if err != nil {
@@ -291,7 +290,7 @@ func (s *Selection) addresses() ([][]uint64, error) {
 	s.opened.mu.RLock()
 	defer s.opened.mu.RUnlock()
 	if s.opened.closed {
-		return nil, closed.Error("selection")
+		return nil, sys.ClosedError("selection")
 	}
 	all := make([][]uint64, s.Len())
 	if s.opened.elf.Kind() == elfnote.Executable {
@@ -301,7 +300,7 @@ func (s *Selection) addresses() ([][]uint64, error) {
 		return all, nil
 	}
 	if s.pid == 0 {
-		return nil, fmt.Errorf("%s: %w", s.opened.name, &unsupported.Error{
+		return nil, fmt.Errorf("%s: %w", s.opened.name, &sys.UnsupportedError{
 			Feature: "BPF cookies on uprobes", Since: "5.15",
 			Hint: "without them a library or position-independent program can be attached for one PID only"})
 	}

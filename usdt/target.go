@@ -16,8 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gousdt/gousdt/elfnote"
-	"github.com/gousdt/gousdt/internal/closed"
 	"github.com/gousdt/gousdt/internal/ldso"
+	"github.com/gousdt/gousdt/internal/sys"
 	"github.com/gousdt/gousdt/internal/tracee"
 	"github.com/gousdt/gousdt/proc"
 )
@@ -213,7 +213,7 @@ func (o *opened) openProcessFile(pair *proc.ProcessFile) error {
 	switch o.elf = pair.File.ELF(); {
 	case o.elf == nil:
 		return fmt.Errorf("%s: %w", pair.Path,
-			closed.Error("file (the process does not map it any more)"))
+			sys.ClosedError("file (the process does not map it any more)"))
 	case o.elf.OSFile() != nil:
 		return nil
 	}

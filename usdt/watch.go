@@ -12,8 +12,8 @@ import (
 	"github.com/cilium/ebpf"
 
 	"github.com/gousdt/gousdt/elfnote"
-	"github.com/gousdt/gousdt/internal/closed"
 	"github.com/gousdt/gousdt/internal/follow"
+	"github.com/gousdt/gousdt/internal/sys"
 	"github.com/gousdt/gousdt/proc"
 )
 
@@ -166,7 +166,7 @@ func (m *Manager) Watch(opts *WatchOptions, programs ...WatchProgram) (*Watch, e
 	}
 	w := &Watch{manager: m, follower: follower}
 	if !m.keepWatch(w) {
-		return nil, closed.Error("manager")
+		return nil, sys.ClosedError("manager")
 	}
 	return w, nil
 }

@@ -8,9 +8,9 @@ import (
 
 	"github.com/gousdt/gousdt/argspec"
 	"github.com/gousdt/gousdt/elfnote"
-	"github.com/gousdt/gousdt/internal/cut"
 	"github.com/gousdt/gousdt/internal/jsontext"
 	"github.com/gousdt/gousdt/internal/terminal"
+	"github.com/gousdt/gousdt/internal/truncate"
 	"github.com/gousdt/gousdt/providers"
 )
 
@@ -77,9 +77,9 @@ func (p *jsonPrinter) file(l *listing) (int, error) {
 		j.NewLine(2)
 		j.Begin('{')
 		j.Unsigned("index", uint64(note.Index))
-		j.Text("provider", cut.Text(note.Provider, maxText))
-		j.Text("name", cut.Text(note.Name, maxText))
-		j.Text("error", terminal.Clean(cut.Text(note.Err.Error(), maxText)))
+		j.Text("provider", truncate.Text(note.Provider, maxText))
+		j.Text("name", truncate.Text(note.Name, maxText))
+		j.Text("error", terminal.Clean(truncate.Text(note.Err.Error(), maxText)))
 		j.End('}')
 		p.flush()
 	}
@@ -106,7 +106,7 @@ func (p *jsonPrinter) close() {
 		if e.pid != 0 {
 			j.Signed("pid", int64(e.pid))
 		}
-		j.Text("error", terminal.Clean(cut.Text(e.err.Error(), maxText)))
+		j.Text("error", terminal.Clean(truncate.Text(e.err.Error(), maxText)))
 		j.End('}')
 	}
 	j.End(']')
@@ -119,8 +119,8 @@ func (p *jsonPrinter) probe(l *listing, probe *elfnote.Probe) {
 	j := &p.json
 	j.NewLine(2)
 	j.Begin('{')
-	j.Text("provider", cut.Text(probe.Provider, maxText))
-	j.Text("name", cut.Text(probe.Name, maxText))
+	j.Text("provider", truncate.Text(probe.Provider, maxText))
+	j.Text("name", truncate.Text(probe.Name, maxText))
 	j.Key("sites")
 	j.Begin('[')
 	for i := range probe.Sites {
@@ -134,7 +134,7 @@ func (p *jsonPrinter) probe(l *listing, probe *elfnote.Probe) {
 		j.Unsigned("base", site.Base)
 		j.UnsignedOrNull("semaphore", site.Semaphore, site.Semaphore == 0)
 		j.UnsignedOrNull("semaphore_offset", site.SemaphoreOffset, site.SemaphoreOffset == 0)
-		j.Text("arguments", cut.Text(site.Arguments, maxText))
+		j.Text("arguments", truncate.Text(site.Arguments, maxText))
 		j.Key("decoded")
 		j.Begin('[')
 		args := l.args.decode(site)
@@ -164,12 +164,12 @@ func (p *jsonPrinter) argument(a *argspec.Arg, definition *providers.Argument) {
 		}
 		j.Text("type", definition.Type)
 	}
-	j.Text("raw", cut.Text(a.Raw, maxText))
+	j.Text("raw", truncate.Text(a.Raw, maxText))
 	j.Text("kind", a.Kind.String())
 	j.Unsigned("size", uint64(a.Size))
 	j.Boolean("signed", a.Signed)
 	j.Boolean("float", a.Float)
-	j.Text("text", terminal.Clean(cut.Text(a.String(), maxText)))
+	j.Text("text", terminal.Clean(truncate.Text(a.String(), maxText)))
 	switch a.Kind {
 	case argspec.Constant:
 		if a.Signed {
@@ -193,7 +193,7 @@ func (p *jsonPrinter) argument(a *argspec.Arg, definition *providers.Argument) {
 		j.Signed("displacement", a.Displacement)
 		j.Boolean("address_32", a.Address32)
 	default:
-		j.Text("reason", terminal.Clean(cut.Text(a.Err.Error(), maxText)))
+		j.Text("reason", terminal.Clean(truncate.Text(a.Err.Error(), maxText)))
 	}
 	j.End('}')
 }

@@ -20,7 +20,7 @@ import (
 	"github.com/gousdt/gousdt/internal/commandline"
 	"github.com/gousdt/gousdt/internal/ldso"
 	"github.com/gousdt/gousdt/internal/messages"
-	"github.com/gousdt/gousdt/internal/nearest"
+	"github.com/gousdt/gousdt/internal/suggest"
 	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/providers"
 )
@@ -360,7 +360,7 @@ func (l *lister) warnMalformed(path string, all *elfnote.Listing) {
 
 // warnNothing says why the only file asked for has nothing to list.
 func (l *lister) warnNothing(path string, file *elfnote.File) {
-	near := nearest.Probes(file, l.options.patterns...)
+	near := suggest.Probes(file, l.options.patterns...)
 	patterns := l.wanted()
 	switch {
 	case !hasProbes(file):

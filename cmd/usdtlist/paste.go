@@ -12,9 +12,9 @@ import (
 	"unicode/utf8"
 
 	"github.com/gousdt/gousdt/elfnote"
-	"github.com/gousdt/gousdt/internal/cut"
 	"github.com/gousdt/gousdt/internal/messages"
 	"github.com/gousdt/gousdt/internal/terminal"
+	"github.com/gousdt/gousdt/internal/truncate"
 )
 
 // pastePrinter prints a line for each probe, as another tool wants it.
@@ -84,7 +84,7 @@ func (p *pastePrinter) file(l *listing) (int, error) {
 		}
 		if err != nil {
 			p.messages.WarnOf("probes left out", "%s: left out %s:%s: %v", l.path,
-				cut.Name(probe.Provider), cut.Name(probe.Name), err)
+				truncate.Name(probe.Provider), truncate.Name(probe.Name), err)
 			continue
 		}
 		p.out.WriteString(line)

@@ -12,9 +12,9 @@ import (
 
 	"github.com/gousdt/gousdt/argspec"
 	"github.com/gousdt/gousdt/elfnote"
-	"github.com/gousdt/gousdt/internal/cut"
 	"github.com/gousdt/gousdt/internal/messages"
 	"github.com/gousdt/gousdt/internal/terminal"
+	"github.com/gousdt/gousdt/internal/truncate"
 	"github.com/gousdt/gousdt/providers"
 )
 
@@ -42,7 +42,7 @@ const maxText = 4 << 10
 
 // appendCut appends a text, escaped and cut.
 func appendCut(b []byte, s string, max int) []byte {
-	return terminal.AppendEscaped(b, cut.Text(s, max))
+	return terminal.AppendEscaped(b, truncate.Text(s, max))
 }
 
 // appendBlanks appends n blanks.
@@ -257,7 +257,7 @@ func (d *detailsPrinter) appendSite(l *listing, number int, p *elfnote.Probe) {
 		if probe != nil && probe.Arguments[i].Name != "" {
 			line = append(append(line, probe.Arguments[i].Name...), ": "...)
 		}
-		line = append(line, cut.Text(terminal.Clean(arg.String()), maxText)...)
+		line = append(line, truncate.Text(terminal.Clean(arg.String()), maxText)...)
 		line = append(line, '\n')
 	}
 	if l.args.definitions != nil && number == len(p.Sites)-1 {

@@ -12,9 +12,9 @@ import (
 	"time"
 
 	"github.com/gousdt/gousdt/elfnote"
-	"github.com/gousdt/gousdt/internal/cut"
 	"github.com/gousdt/gousdt/internal/symbolname"
 	"github.com/gousdt/gousdt/internal/terminal"
+	"github.com/gousdt/gousdt/internal/truncate"
 	"github.com/gousdt/gousdt/providers"
 	"github.com/gousdt/gousdt/stack"
 	"github.com/gousdt/gousdt/trace"
@@ -246,7 +246,7 @@ func probeName(site *trace.Site) string {
 	return cutName(site.Provider) + ":" + cutName(site.Name)
 }
 
-func cutName(s string) string { return cut.Name(s) }
+func cutName(s string) string { return truncate.Name(s) }
 
 // formatDuration returns a time in nanoseconds with three digits and the unit
 // that suits it: "512ns", "1.02us".

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/gousdt/gousdt/internal/ldso"
-	"github.com/gousdt/gousdt/internal/pidnamespace"
+	"github.com/gousdt/gousdt/internal/sys"
 	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/trace"
 	"github.com/gousdt/gousdt/usdt"
@@ -64,7 +64,7 @@ func newFollower(t *tracer, wanted func(proc.Process) bool) (*follower, error) {
 // follow watches all processes until the tracing ends. It returns when those
 // that are there have been scanned.
 func (t *tracer) follow() (err error) {
-	if !pidnamespace.IsInitial() && proc.NewFS("").OwnPIDs() {
+	if !sys.IsInitialPIDNamespace() && proc.NewFS("").OwnPIDs() {
 		t.messages.Warn("processes outside of this PID namespace, such as that of a container, are not seen " +
 			"(run it on the host, or in a container with the host's PIDs: --pid=host)")
 	}

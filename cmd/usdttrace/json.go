@@ -8,9 +8,9 @@ import (
 	"io"
 
 	"github.com/gousdt/gousdt/container"
-	"github.com/gousdt/gousdt/internal/cut"
 	"github.com/gousdt/gousdt/internal/jsontext"
 	"github.com/gousdt/gousdt/internal/symbolname"
+	"github.com/gousdt/gousdt/internal/truncate"
 	"github.com/gousdt/gousdt/providers"
 	"github.com/gousdt/gousdt/stack"
 	"github.com/gousdt/gousdt/trace"
@@ -108,7 +108,7 @@ func (p *jsonPrinter) frame(f *stack.Frame) {
 	j.Begin('{')
 	j.Unsigned("address", f.Address)
 	if f.Function != "" {
-		j.Text("function", cut.Text(f.Function, symbolname.MaxLength))
+		j.Text("function", truncate.Text(f.Function, symbolname.MaxLength))
 		j.Unsigned("offset", f.Offset)
 	}
 	if f.File != "" {
@@ -140,7 +140,7 @@ func (p *jsonPrinter) row(a *aggregation, s *trace.Snapshot, row *trace.Row) {
 			continue
 		}
 		if data, complete := key.Data(); key.Kind() == trace.Text {
-			text := cut.Text(string(data), maxText)
+			text := truncate.Text(string(data), maxText)
 			j.Text(s.By[i], text)
 			if !complete || len(text) < len(data) {
 				j.Boolean(s.By[i]+"_truncated", true)
@@ -300,7 +300,7 @@ func addValue(j *jsontext.Builder, v trace.Value) {
 	switch {
 	case v.Kind() == trace.Text:
 		data, _ := v.Data()
-		j.String(cut.Text(string(data), maxText))
+		j.String(truncate.Text(string(data), maxText))
 	case !v.IsPresent() || v.Kind() == trace.Bytes:
 		j.Null()
 	case v.Kind() == trace.Float && v.Size() == 4:

@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/gousdt/gousdt/elfnote"
-	"github.com/gousdt/gousdt/internal/cut"
 	"github.com/gousdt/gousdt/internal/terminal"
+	"github.com/gousdt/gousdt/internal/truncate"
 	"github.com/gousdt/gousdt/trace"
 )
 
@@ -131,7 +131,7 @@ func (p *textPrinter) pairs(file string, pairs []elfnote.Pair) {
 		var line []cell
 		for _, text := range []string{pair.String(), pair.Start.Provider + ":" + pair.Start.Name,
 			pair.Done.Provider + ":" + pair.Done.Name} {
-			line = append(line, cell{terminal.Escape(cut.Text(text, maxText)), false})
+			line = append(line, cell{terminal.Escape(truncate.Text(text, maxText)), false})
 		}
 		lines = append(lines, line)
 	}
@@ -177,7 +177,7 @@ func (p *jsonPrinter) span(e *trace.Event) {
 func (p *jsonPrinter) pairs(file string, pairs []elfnote.Pair) {
 	for _, pair := range pairs {
 		j := p.begin("pair")
-		j.Text("pair", cut.Text(pair.String(), maxText))
+		j.Text("pair", truncate.Text(pair.String(), maxText))
 		j.Text("file", file)
 		j.Text("start", cutName(pair.Start.Provider)+":"+cutName(pair.Start.Name))
 		j.Text("done", cutName(pair.Done.Provider)+":"+cutName(pair.Done.Name))

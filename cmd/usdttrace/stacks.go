@@ -17,8 +17,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/gousdt/gousdt/internal/cut"
 	"github.com/gousdt/gousdt/internal/elffile"
+	"github.com/gousdt/gousdt/internal/truncate"
 	"github.com/gousdt/gousdt/internal/unwind"
 	"github.com/gousdt/gousdt/stack"
 	"github.com/gousdt/gousdt/trace"
@@ -378,7 +378,7 @@ func (t *tracer) profileOf(a *aggregation, s *trace.Snapshot) *stack.Profile {
 		labels := make(map[string]string)
 		for n, key := range row.Keys {
 			if s.By[n] != "stack" {
-				labels[s.By[n]] = cut.Text(key.String(), maxText)
+				labels[s.By[n]] = truncate.Text(key.String(), maxText)
 			}
 		}
 		p.Add(context.Background(), pid, row.Stack,

@@ -13,8 +13,8 @@ import (
 
 	"github.com/DataDog/go-sqllexer"
 
-	"github.com/gousdt/gousdt/internal/cut"
 	"github.com/gousdt/gousdt/internal/terminal"
+	"github.com/gousdt/gousdt/internal/truncate"
 	"github.com/gousdt/gousdt/trace"
 )
 
@@ -267,7 +267,7 @@ func (p *textPrinter) table(b *strings.Builder, a *aggregation, s *trace.Snapsho
 // keyCell shows a key: numbers flush right, with the names that values have,
 // and addresses in hexadecimal.
 func (p *textPrinter) keyCell(name string, key trace.Value) cell {
-	text := cut.Text(key.String(), maxText)
+	text := truncate.Text(key.String(), maxText)
 	valueName := p.tracer.targets.valueName(name, key)
 	switch {
 	case text == "":

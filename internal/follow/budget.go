@@ -9,7 +9,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/gousdt/gousdt/internal/openlimit"
+	"github.com/gousdt/gousdt/internal/sys"
 )
 
 // Limits are what a [Follower] attaches at most: sites, of which each takes
@@ -147,7 +147,7 @@ type share struct {
 }
 
 func newBudget(limits Limits) *budget {
-	open := openlimit.Get()
+	open := sys.MaxDescriptors()
 	return &budget{
 		ofOwner: amounts{
 			sites:       OrDefault(limits.Owner, defaultOwnerSites),

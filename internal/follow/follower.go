@@ -19,7 +19,7 @@ import (
 
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/abandon"
-	"github.com/gousdt/gousdt/internal/closed"
+	"github.com/gousdt/gousdt/internal/sys"
 	"github.com/gousdt/gousdt/proc"
 )
 
@@ -51,7 +51,7 @@ type Options struct {
 }
 
 // errClosed is what is returned by a follower that has ended.
-var errClosed error = closed.Error("watch")
+var errClosed error = sys.ClosedError("watch")
 
 // A Follower keeps a file attached as long as a process maps it. Its methods
 // may be called by several goroutines at once.

@@ -119,9 +119,9 @@ func (c Completion) String() string {
 	return b.String()
 }
 
-// Request is the first word of a command line when a shell's function asks for a
-// Completion. The words after it are those of the line. The last of them is to
-// be completed.
+// Request is the first word of a command line when a shell's function asks for
+// a Completion. The words after it are those of the line. The last of them is
+// to be completed.
 const Request = "__complete"
 
 // Shells are those for which there is a Script.

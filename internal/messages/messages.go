@@ -15,8 +15,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/gousdt/gousdt/internal/cut"
 	"github.com/gousdt/gousdt/internal/terminal"
+	"github.com/gousdt/gousdt/internal/truncate"
 )
 
 const (
@@ -162,7 +162,7 @@ func Cause(err error) string {
 			}
 		}
 		if next == nil {
-			return cut.Text(err.Error(), maxCause)
+			return truncate.Text(err.Error(), maxCause)
 		}
 		err = next
 	}
@@ -172,7 +172,7 @@ func Cause(err error) string {
 const maxCause = 200
 
 func (m *Messages) line(text string) {
-	m.Print(m.command + ": " + terminal.Clean(cut.Text(text, maxLength)) + "\n")
+	m.Print(m.command + ": " + terminal.Clean(truncate.Text(text, maxLength)) + "\n")
 }
 
 // Print prints text that is fit for a terminal.

@@ -6,7 +6,7 @@ package symbolname
 import (
 	"github.com/ianlancetaylor/demangle"
 
-	"github.com/gousdt/gousdt/internal/cut"
+	"github.com/gousdt/gousdt/internal/truncate"
 )
 
 const (
@@ -23,7 +23,7 @@ const (
 // are, and very long ones cut.
 func Readable(symbol string) string {
 	if len(symbol) > MaxLength {
-		return cut.Text(symbol, MaxLength)
+		return truncate.Text(symbol, MaxLength)
 	}
 	return demangle.Filter(symbol, demangle.NoParams, demangle.MaxLength(maxReadable))
 }

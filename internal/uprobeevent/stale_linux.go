@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/gousdt/gousdt/internal/pidnamespace"
+	"github.com/gousdt/gousdt/internal/sys"
 	"github.com/gousdt/gousdt/proc"
 )
 
@@ -63,8 +63,8 @@ func (o owner) hasEnded() bool {
 		return o.hasEndedAs(fs, o.pid)
 	}
 	// From the initial namespace all processes are seen, if nothing hides them.
-	if first, err := pidNamespace("1"); err != nil || first != pidnamespace.Initial ||
-		own != pidnamespace.Initial {
+	if first, err := pidNamespace("1"); err != nil || first != sys.InitialPIDNamespace ||
+		own != sys.InitialPIDNamespace {
 		return false
 	}
 	pids, err := fs.PIDs()

@@ -13,7 +13,7 @@ import (
 
 	"github.com/gousdt/gousdt/argspec"
 	"github.com/gousdt/gousdt/internal/argcode"
-	"github.com/gousdt/gousdt/internal/cut"
+	"github.com/gousdt/gousdt/internal/truncate"
 	"github.com/gousdt/gousdt/trace/internal/expr"
 )
 
@@ -338,7 +338,7 @@ func compareFloat(op expr.Op, left, right operand, unordered bool) condition {
 
 func (s *Site) describe(t expr.Term) string {
 	if t.Source == expr.Argument {
-		return fmt.Sprintf("arg%d of %s:%s", t.Index, cut.Name(s.Provider), cut.Name(s.Name))
+		return fmt.Sprintf("arg%d of %s:%s", t.Index, truncate.Name(s.Provider), truncate.Name(s.Name))
 	}
 	return "the value"
 }

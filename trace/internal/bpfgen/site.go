@@ -11,7 +11,7 @@ import (
 
 	"github.com/gousdt/gousdt/argspec"
 	"github.com/gousdt/gousdt/internal/argcode"
-	"github.com/gousdt/gousdt/internal/cut"
+	"github.com/gousdt/gousdt/internal/truncate"
 	"github.com/gousdt/gousdt/trace/internal/expr"
 )
 
@@ -110,14 +110,14 @@ func (p *Plan) generate(site *Site, alone bool) (*Block, error) {
 	}
 	something, err := b.hit()
 	if err != nil {
-		return nil, fmt.Errorf("probe %s:%s: %w", cut.Name(site.Provider), cut.Name(site.Name), err)
+		return nil, fmt.Errorf("probe %s:%s: %w", truncate.Name(site.Provider), truncate.Name(site.Name), err)
 	}
 	if !something {
 		return nil, nil
 	}
 	b.Leave()
 	if b.block.Instructions, err = b.Finish(); err != nil {
-		return nil, fmt.Errorf("probe %s:%s: %w", cut.Name(site.Provider), cut.Name(site.Name), err)
+		return nil, fmt.Errorf("probe %s:%s: %w", truncate.Name(site.Provider), truncate.Name(site.Name), err)
 	}
 	return &b.block, nil
 }
@@ -384,14 +384,14 @@ func (p *Plan) Missing(site *Site) error {
 		}
 		switch {
 		case t.Index >= len(site.Args):
-			return fmt.Errorf("%s:%s has no %s", cut.Name(site.Provider), cut.Name(site.Name), name)
+			return fmt.Errorf("%s:%s has no %s", truncate.Name(site.Provider), truncate.Name(site.Name), name)
 		case site.readable(p.Kernel, t.Index):
 		case site.Args[t.Index].Err != nil:
-			return fmt.Errorf("%s of %s:%s is not available: %w", name, cut.Name(site.Provider),
-				cut.Name(site.Name), site.Args[t.Index].Err)
+			return fmt.Errorf("%s of %s:%s is not available: %w", name, truncate.Name(site.Provider),
+				truncate.Name(site.Name), site.Args[t.Index].Err)
 		default:
-			return fmt.Errorf("%s of %s:%s is no number: %s", name, cut.Name(site.Provider),
-				cut.Name(site.Name), &site.Args[t.Index])
+			return fmt.Errorf("%s of %s:%s is no number: %s", name, truncate.Name(site.Provider),
+				truncate.Name(site.Name), &site.Args[t.Index])
 		}
 	}
 	return nil

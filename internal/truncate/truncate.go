@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package cut shortens texts of untrusted files that are shown.
-package cut
+// Package truncate shortens texts of untrusted files that are shown.
+package truncate
 
 import "unicode/utf8"
 

@@ -2,8 +2,7 @@
 
 //go:build unix
 
-// Package openlimit says how many descriptors this process may have.
-package openlimit
+package sys
 
 import (
 	"math"
@@ -11,9 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Get returns how many descriptors this process may have. The Go
+// MaxDescriptors returns how many descriptors this process may have. The Go
 // runtime raises the soft limit to the hard one when a program starts.
-func Get() int {
+func MaxDescriptors() int {
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
 		return math.MaxInt32

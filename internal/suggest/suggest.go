@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package nearest finds the probes, and pairs of probes, of a file that a
+// Package suggest finds the probes, and pairs of probes, of a file that a
 // pattern may have meant.
-package nearest
+package suggest
 
 import (
 	"cmp"

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+// Package sys has what several packages say in the same words of the system:
+// the errors for what is closed and for what the kernel lacks, the limit on
+// descriptors, and the PID namespace.
+package sys
+
+import (
+	"errors"
+	"os"
+)
+
+// ClosedError is the error for the use of what it names after that was closed.
+// It is an os.ErrClosed to errors.Is, whose own text speaks of files.
+type ClosedError string
+
+// Error says what is closed.
+func (e ClosedError) Error() string { return string(e) + " is closed" }
+
+// Is reports whether the target is os.ErrClosed.
+func (ClosedError) Is(target error) bool { return target == os.ErrClosed }
+
+// An UnsupportedError says what the running kernel lacks. Packages usdt and
+// trace return it as one that wraps errors.ErrUnsupported: nothing but its text
+// depends on the rest.
+type UnsupportedError struct {
+	Feature string // what is missing
+	Since   string // the Linux version that brought it, "" where no version does
+	Hint    string // what to do instead, may be empty
+}
+
+func (e *UnsupportedError) Error() string {
+	s := "the kernel has no " + e.Feature
+	if e.Since != "" {
+		s += " (needs Linux " + e.Since + ")"
+	}
+	if e.Hint != "" {
+		s += "; " + e.Hint
+	}
+	return s
+}
+
+// Unwrap returns errors.ErrUnsupported.
+func (e *UnsupportedError) Unwrap() error { return errors.ErrUnsupported }
