@@ -11,7 +11,7 @@ import (
 
 // maxTurns is how many turns of phrase comments may have in all that are to be
 // written otherwise. It only ever becomes lower.
-const maxTurns = 178
+const maxTurns = 153
 
 // turn is a turn of phrase that has to be read twice, and what to write.
 type turn struct{ pattern, write string }
