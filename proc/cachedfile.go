@@ -136,7 +136,9 @@ func (f *CachedFile) prepare(m *MappedFile, is contents, w wanted) (ok bool, err
 	case known:
 		ok = true
 	default:
-		if ok, err = f.find(m, is, w); !ok {
+		ok, err = f.find(m, is, w)
+		m.searched = err == nil
+		if !ok {
 			return false, err
 		}
 	}
@@ -146,6 +148,7 @@ func (f *CachedFile) prepare(m *MappedFile, is contents, w wanted) (ok bool, err
 			return false, f.fail(m, is, err)
 		}
 		f.sites.Store(sites)
+		m.searched = true
 	}
 	return true, nil
 }

@@ -57,6 +57,14 @@ const (
 	// threads.
 	maxBlocked = 512
 
+	// scanTurn is how long a process's files are read that are new, before
+	// other processes have their turn. A file with the most probes takes 10 ms.
+	scanTurn = 20 * time.Millisecond
+
+	// noiseOfOwner is how long scans of an owner's processes that find nothing
+	// new may take at once.
+	noiseOfOwner = 25 * time.Millisecond
+
 	// slowScan is from which time on the owner of a process is to answer for
 	// its first scan.
 	slowScan = 5 * time.Millisecond
@@ -70,6 +78,10 @@ const (
 var (
 	processAllowances = allowances{full: 250 * time.Millisecond, part: 50}
 	ownerAllowances   = allowances{full: time.Second, part: 4}
+
+	// noiseAllowances are for all scans together that are made again and find
+	// nothing new. Where these take more, owners have equal shares.
+	noiseAllowances = allowances{full: 250 * time.Millisecond, part: 10}
 
 	// eventAllowances are for the scans of what the kernel reports. If these
 	// take more, they are made once in eventDelay.

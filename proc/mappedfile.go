@@ -55,6 +55,7 @@ type MappedFile struct {
 	// says so: for a file that is really named like that, it is the way to it.
 	rawPath string
 
+	searched   bool     // its notes were read, which need not be done again
 	found      identity // before it was merged
 	openedPath string   // how the file was reached, "" before it was
 

@@ -69,7 +69,8 @@ type Watcher struct {
 	due chan struct{}
 
 	buffers sync.Pool
-	noQuery atomic.Bool // PROCMAP_QUERY is not available
+	running atomic.Int32 // calls of Run
+	noQuery atomic.Bool  // PROCMAP_QUERY is not available
 	seed    maphash.Seed
 
 	// scanning is held while processes are scanned and the handler runs.

@@ -18,6 +18,8 @@ type aside struct {
 	blocked map[string]int // by owner, scans that have not returned
 	total   int            // of these
 	owners  map[string]*allowance
+	noise   allowance             // of scans that find nothing new
+	noisy   map[string]*allowance // and of these by owner
 }
 
 // isBlocked reports whether no more processes of an owner are to be scanned
@@ -41,6 +43,42 @@ func (a *aside) waitLocked(owner string, now time.Time) time.Duration {
 		return allowance.wait(ownerAllowances, now)
 	}
 	return 0
+}
+
+// noiseWait returns how long it takes until processes of an owner may be
+// scanned again that were scanned before.
+func (a *aside) noiseWait(owner string, now time.Time) time.Duration {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	allowance := a.noisy[owner]
+	if allowance == nil || a.noise.wait(noiseAllowances, now) == 0 {
+		return 0
+	}
+	return allowance.wait(a.noiseShare(), now)
+}
+
+// noiseShare is what each of the noisy owners may take.
+func (a *aside) noiseShare() allowances {
+	return allowances{full: noiseOfOwner, part: noiseAllowances.part * max(1, len(a.noisy))}
+}
+
+// takeNoise has an owner spend time on a scan that found nothing new.
+func (a *aside) takeNoise(owner string, now time.Time, took time.Duration) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.noise.take(noiseAllowances, now, took)
+	of := a.noisy[owner]
+	if of == nil {
+		if a.noisy == nil || len(a.noisy) >= maxOwners {
+			a.noisy = make(map[string]*allowance)
+		}
+		of = new(allowance)
+		a.noisy[owner] = of
+	}
+	of.take(a.noiseShare(), now, took)
+	if a.noise.wait(noiseAllowances, now) > 0 {
+		a.isInUse.Store(true)
+	}
 }
 
 // take has an owner spend time.
@@ -106,7 +144,12 @@ func (a *aside) refresh(now time.Time) {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	inUse := a.total > 0
+	inUse := a.total > 0 || a.noise.wait(noiseAllowances, now) > 0
+	for owner, allowance := range a.noisy {
+		if allowance.left(a.noiseShare(), now) == 0 {
+			delete(a.noisy, owner)
+		}
+	}
 	for owner := range a.owners {
 		inUse = inUse || a.waitLocked(owner, now) > 0
 	}
@@ -182,6 +225,11 @@ func (w *Watcher) charge(p *watched, d *details) {
 		w.read++
 	}
 	p.scans++
+	if d.partial { // the rest of its files is read when the others have had their turn
+		p.due = true
+		w.nudge()
+		return
+	}
 	p.allowance.take(processAllowances, time.Now(), d.took)
 }
 
@@ -208,12 +256,24 @@ func (w *Watcher) postpone(p *watched, wait time.Duration) {
 func (w *Watcher) pidsDue() (pids []int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	now := time.Now()
+	now, soonest := time.Now(), time.Duration(0)
 	for pid, p := range w.processes {
-		if p.due && p.blocked == nil && p.allowance.wait(processAllowances, now) == 0 {
+		if !p.due || p.blocked != nil || p.allowance.wait(processAllowances, now) > 0 {
+			continue
+		}
+		var wait time.Duration
+		if p.known.owner != "" {
+			wait = max(w.aside.wait(p.known.owner, now), w.aside.noiseWait(p.known.owner, now))
+		}
+		if wait == 0 {
 			p.due = false
 			pids = append(pids, pid)
+		} else if soonest == 0 || wait < soonest {
+			soonest = wait
 		}
+	}
+	if soonest > 0 {
+		time.AfterFunc(soonest, w.nudge)
 	}
 	return pids
 }

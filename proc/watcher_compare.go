@@ -8,6 +8,7 @@ import (
 	"errors"
 	"hash/maphash"
 	"slices"
+	"time"
 )
 
 // compare reads the mappings if they are not those known, or if that is not to
@@ -47,8 +48,18 @@ func (w *Watcher) compare(t *task, reader int, s *stat, thoroughly bool, b *buff
 		f.fail(failures, "", err)
 	}
 	found := newFoundPairs(f.pairs)
+	began, news := time.Now(), false
 	for _, m := range files {
+		if t.inTurns && news && time.Since(began) >= scanTurn {
+			f.details.partial = true
+			if pair := found.unidentified(m); pair != nil && len(found.pairs) < maxPairs {
+				found.at[pair.found.FileID] = len(found.pairs)
+				found.pairs = append(found.pairs, pair)
+			}
+			continue
+		}
 		pair, err := w.pair(f, m, found)
+		news = news || m.searched
 		if err != nil {
 			now.retry = now.retry || passing(err)
 			if pair = found.unidentified(m); pair == nil && !errors.Is(err, ErrGone) {

@@ -29,6 +29,8 @@ func (w *Watcher) Run(ctx context.Context, interval time.Duration) error {
 	if interval <= 0 {
 		return fmt.Errorf("run watcher: interval %v is not positive", interval)
 	}
+	w.running.Add(1)
+	defer w.running.Add(-1)
 	// Events first: what happens during the first pass is not to be missed.
 	var happened <-chan struct{}
 	source, err := w.openEvents()

@@ -134,6 +134,7 @@ func (w *Watcher) tasks(pids []int, reason why) []task {
 	for i, pid := range pids {
 		t := &tasks[i]
 		t.pid, t.thoroughly, t.asked = pid, reason != ifNeeded, reason == asked
+		t.inTurns = reason != asked && w.running.Load() > 0
 		t.turn = w.stats.Passes + uint64(pid)
 		if p := w.processes[pid]; p != nil {
 			p.pass = w.stats.Passes
@@ -184,7 +185,7 @@ func (w *Watcher) apply(t *task) {
 		}
 		return
 	case f.postponed:
-		w.postpone(p, w.aside.wait(f.now.owner, time.Now()))
+		w.postpone(p, f.wait)
 		if t.asked {
 			w.scan.errors = append(w.scan.errors,
 				&Error{PID: t.pid, Op: "scan", Err: errOthersBlocked})
@@ -197,8 +198,14 @@ func (w *Watcher) apply(t *task) {
 		w.setPairs(p, f.pairs, nil)
 		return
 	}
+	c := &w.scan.changes
+	changes := func() int { return len(c.Appeared) + len(c.Moved) + len(c.Disappeared) }
+	before := changes()
 	w.setPairs(p, f.pairs, d.acquired)
 	w.charge(p, d)
+	if t.again && !d.partial && changes() == before && p.known.owner != "" {
+		w.aside.takeNoise(p.known.owner, time.Now(), d.took)
+	}
 	w.scan.errors = append(w.scan.errors, d.errors...)
 	w.scan.changes.Errors = append(w.scan.changes.Errors, d.news...)
 	for _, failed := range d.ofContents {

@@ -39,6 +39,7 @@ type task struct {
 	onlyStat   bool           // to find out whether it is another process now
 	asked      bool           // for this process
 	again      bool           // its mappings have been read before
+	inTurns    bool           // Run goes on with the rest of the files
 	turn       uint64
 
 	startTime atomic.Uint64 // as soon as it is known
@@ -50,10 +51,11 @@ type task struct {
 type finding struct {
 	now       *known
 	pairs     []*ProcessFile
-	gone      bool  // there is no such process
-	another   bool  // it is not the one that was known
-	postponed bool  // not scanned, for others of its owner take too much
-	lack      error // of descriptors or memory, because of which it was not scanned
+	gone      bool          // there is no such process
+	another   bool          // it is not the one that was known
+	postponed bool          // not scanned, for others of its owner take too much
+	wait      time.Duration // until it may be scanned, 0 if others have to return
+	lack      error         // of descriptors or memory, because of which it was not scanned
 	details   *details
 }
 
@@ -61,6 +63,7 @@ type finding struct {
 type details struct {
 	took       time.Duration
 	read       bool
+	partial    bool // not all files have been looked at
 	acquired   []*CachedFile
 	errors     []error // all, also those reported before
 	news       []error // to be reported
@@ -165,7 +168,13 @@ func (w *Watcher) look(t *task) {
 		if now.owner == "" {
 			now.owner = w.fs.owner(t.pid)
 		}
-		if w.aside.isBlocked(now.owner) || !t.asked && w.aside.wait(now.owner, began) > 0 {
+		if !t.asked {
+			f.wait = w.aside.wait(now.owner, began)
+			if t.again && !image {
+				f.wait = max(f.wait, w.aside.noiseWait(now.owner, began))
+			}
+		}
+		if f.wait > 0 || w.aside.isBlocked(now.owner) {
 			f.postponed = true
 			return
 		}

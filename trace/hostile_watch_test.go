@@ -60,6 +60,86 @@ func TestHostileUsersWithSitesThatAllDiffer(t *testing.T) {
 	}
 }
 
+// Users map very many files of very many probes, before the watch begins.
+// Programs of somebody else are attached within two seconds, from the start,
+// and somewhat later where there are many such users.
+func TestHostileUsersWithManyFilesAtTheStart(t *testing.T) {
+	for _, users := range []int{1, 20} {
+		t.Run(fmt.Sprint(users, " users"), func(t *testing.T) {
+			files, sites := 40, 1_000
+			if testprog.IsComplete() {
+				files, sites = 1_000, 9_900
+			}
+			notes := make([]testprog.Note, sites)
+			for n := range notes {
+				notes[n] = testprog.Note{Provider: "hostile", Name: fmt.Sprint("probe", n)}
+			}
+			dir := hostileDirectory(t)
+			for user := range users {
+				of := filepath.Join(dir, fmt.Sprint("user", user))
+				qt.Assert(t, qt.IsNil(os.Mkdir(of, 0o755)))
+				for i := range max(1, files/users) {
+					testprog.WriteNotes(t, filepath.Join(of, fmt.Sprint("file", i)), notes)
+				}
+				testprog.StartMapper(t, testprog.Nobody-user, 0, of)
+			}
+			w := besiege(t)
+			if users > 1 {
+				w.inTime = 10 * time.Second // each has a share
+			}
+			w.startInnocent()
+			w.run()
+			w.awaitInnocent()
+			for range 5 {
+				w.startInnocent()
+				w.awaitInnocent()
+			}
+			w.costs.Report(4, fmt.Sprintf("%d files of %d users with %d probes each, from the start",
+				files, users, sites), "2.7 s with one user, 2.1 to 6.4 s with 20",
+				fmt.Sprintf("%d sites attached", w.Stats().Sites), w.late)
+			w.end()
+		})
+	}
+}
+
+// Processes of a user change their mappings all the time, without anything to
+// attach. Scanning them takes a tenth of a processor, and programs of somebody
+// else are attached meanwhile.
+func TestHostileUserWhoseManyProcessesMakeNoise(t *testing.T) {
+	processes, mappings, settle := 10, 100, 2*time.Second
+	if testprog.IsComplete() {
+		processes, mappings, settle = 40, 1_000, 20*time.Second
+	}
+	dir := hostileDirectory(t)
+	file := filepath.Join(dir, "file")
+	testprog.WriteNotes(t, file, []testprog.Note{{Provider: "other", Name: "probe"}})
+	mapped := filepath.Join(dir, "links")
+	qt.Assert(t, qt.IsNil(os.Mkdir(mapped, 0o755)))
+	for i := range mappings {
+		qt.Assert(t, qt.IsNil(os.Link(file, filepath.Join(mapped, fmt.Sprint("link", i)))))
+	}
+	for range processes {
+		testprog.StartMapper(t, testprog.Nobody, 20*time.Millisecond, mapped)
+	}
+	w := besiege(t)
+	w.startInnocent()
+	w.run()
+	w.awaitInnocent()
+	time.Sleep(settle / 4) // they have spent what they may at once
+	w.costs = testprog.StartCosts(t)
+	time.Sleep(settle) // what that takes is measured
+	took := w.costs.CPU()
+	w.startInnocent()
+	w.awaitInnocent()
+	if testprog.IsComplete() {
+		qt.Check(t, qt.IsTrue(took < settle/4), qt.Commentf("%v in %v", took, settle))
+	}
+	w.costs.Report(5, fmt.Sprintf("%d processes of %d mappings, one changed 50 times a second",
+		processes, mappings), "70 to 77 % of a processor",
+		fmt.Sprintf("%.0f %% of a processor", 100*took.Seconds()/settle.Seconds()), w.late)
+	w.end()
+}
+
 // hostileDirectory returns a new directory that all users can read.
 func hostileDirectory(t *testing.T) string {
 	t.Helper()
@@ -82,13 +162,14 @@ type besieged struct {
 	innocents int
 	expected  string // the innocent's program
 	started   time.Time
+	inTime    time.Duration // in which an innocent's program is attached
 	late      time.Duration // how late an innocent's program was attached at most
 }
 
 func besiege(t *testing.T) *besieged {
 	t.Helper()
 	testneeds.Root(t)
-	b := &besieged{t: t, ended: make(chan error, 1), dir: t.TempDir(),
+	b := &besieged{t: t, ended: make(chan error, 1), dir: t.TempDir(), inTime: 2 * time.Second,
 		attached: make(chan string, 100_000)}
 	var err error
 	b.Watch, err = trace.WatchSessions(&trace.WatchOptions{
@@ -140,7 +221,7 @@ func (b *besieged) awaitInnocent() {
 	}
 	late := time.Since(b.started)
 	b.t.Logf("attached after %v", late)
-	qt.Check(b.t, qt.IsTrue(late < testprog.InTime(2*time.Second)),
+	qt.Check(b.t, qt.IsTrue(late < testprog.InTime(b.inTime)),
 		qt.Commentf("attached after %v", late))
 	b.late = max(b.late, late)
 }

@@ -21,7 +21,7 @@ func (f *Follower[F, A]) attach(targets []target, r *round[A]) {
 	defer func() { f.until = time.Time{} }()
 	files := make([]F, 0, len(targets))
 	opened := targets[:0:0]
-	for _, at := range inTurn(targets) {
+	for _, at := range f.budget.inTurn(targets, time.Now()) {
 		if file, ok := f.open(at, r); ok {
 			files, opened = append(files, file), append(opened, at)
 		}

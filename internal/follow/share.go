@@ -64,8 +64,9 @@ const maxAttachRound = time.Second / 2
 const minimumWait = 50 * time.Millisecond
 
 // inTurn has the owners of targets take turns, so that nobody's thousand files
-// come before another one's single one.
-func inTurn(targets []target) []target {
+// come before another one's single one. In each turn, those come first that have
+// taken the least time of late.
+func (b *budget) inTurn(targets []target, now time.Time) []target {
 	nth, of := make([]int, len(targets)), make(map[string]int)
 	for i, at := range targets {
 		nth[i] = of[at.owner]
@@ -78,7 +79,16 @@ func inTurn(targets []target) []target {
 	for i := range order {
 		order[i] = i
 	}
-	slices.SortStableFunc(order, func(x, y int) int { return cmp.Compare(nth[x], nth[y]) })
+	spent := make(map[string]time.Duration, len(of))
+	for owner := range of {
+		if a := b.owners[owner]; a != nil {
+			spent[owner] = b.left(a, now)
+		}
+	}
+	slices.SortStableFunc(order, func(x, y int) int {
+		return cmp.Or(cmp.Compare(nth[x], nth[y]),
+			cmp.Compare(spent[targets[x].owner], spent[targets[y].owner]))
+	})
 	turns := make([]target, len(targets))
 	for i, n := range order {
 		turns[i] = targets[n]

@@ -102,10 +102,20 @@ func TestFollowerHasOwnersTakeTurns(t *testing.T) {
 		return all
 	}
 	var order strings.Builder
-	for _, at := range inTurn(targets("aaaabac")) {
+	b, now := newBudget(Limits{}), time.Unix(1000, 0)
+	for _, at := range b.inTurn(targets("aaaabac"), now) {
 		order.WriteString(at.owner)
 	}
 	qt.Assert(t, qt.Equals(order.String(), "abcaaaa"))
+
+	// Who has taken the least time comes first in each turn.
+	b.spend("a", now, time.Second)
+	b.spend("b", now, time.Millisecond)
+	order.Reset()
+	for _, at := range b.inTurn(targets("aaaabac"), now) {
+		order.WriteString(at.owner)
+	}
+	qt.Assert(t, qt.Equals(order.String(), "cbaaaaa"))
 }
 
 // Where attaching takes long, the files of others are attached meanwhile, and

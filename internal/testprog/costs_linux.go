@@ -52,6 +52,12 @@ func StartCosts(t testing.TB) *Costs {
 	return &Costs{t, processorTime(t)}
 }
 
+// CPU returns how much of the processors has been used.
+func (c *Costs) CPU() time.Duration {
+	c.t.Helper()
+	return processorTime(c.t) - c.cpu
+}
+
 // Report adds a row to the table of make test-hostile: what was attacked, by a
 // number of SECURITY.md's list, what that did when nothing was done against it,
 // what it does now, and how late a process of somebody else was attached.
