@@ -166,17 +166,18 @@ func jvmRows() []row {
 				if err != nil {
 					return nil, err
 				}
-				t, err := e.tracer(ownObject, usdt.ManagerOptions{}, 0)
+				// There is room for one: the error says how many are needed.
+				t, err := e.tracer(ownObject, usdt.ManagerOptions{MaxSpecs: 1}, 0)
 				if err != nil {
 					return nil, err
 				}
 				return []compare.Contestant{{Name: ours, Once: true, Measure: func(int) (float64, error) {
-					lnk, err := t.Attach(t.programs["add3"], usdt.Target{Path: path}, nil)
-					if err != nil {
-						return 0, err
+					_, err := t.Attach(t.programs["add3"], usdt.Target{Path: path}, nil)
+					var full *usdt.LimitError
+					if !errors.As(err, &full) {
+						return 0, fmt.Errorf("attaching with room for one spec: got error %v", err)
 					}
-					used, _ := t.SpecsInUse()
-					return float64(used), lnk.Close()
+					return float64(full.Needed), nil
 				}}}, nil
 			},
 		},

@@ -56,8 +56,7 @@ func ExampleNewManager() {
 		log.Fatal(err)
 	}
 	defer mgr.Close()
-	used, capacity := mgr.SpecsInUse()
-	fmt.Printf("%d of %d specs are in use, mode %s\n", used, capacity, mgr.Mode())
+	fmt.Println("mode:", mgr.Mode())
 	fmt.Println("to be attached by hand:", mgr.ProgramsWithoutPath())
 }
 

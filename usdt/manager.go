@@ -218,15 +218,6 @@ func (m *Manager) CollectionOptions() *ebpf.CollectionOptions {
 // Mode returns how the Manager attaches programs. It is never ModeAuto.
 func (m *Manager) Mode() Mode { return m.mode }
 
-// SpecsInUse returns how many specs are in use by the links of the Manager, and
-// how many there is room for.
-func (m *Manager) SpecsInUse() (used, capacity int) {
-	if m.specs == nil {
-		return 0, 0
-	}
-	return m.specs.inUse(), m.specs.capacity()
-}
-
 // Close closes the watches and links of the Manager, all at a time, and
 // releases the maps. It is safe to call it again.
 func (m *Manager) Close() error {

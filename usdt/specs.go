@@ -163,13 +163,6 @@ func (t *specTable) close() error {
 	return t.specs.Close()
 }
 
-// inUse returns the number of entries that links hold.
-func (t *specTable) inUse() int {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return len(t.used)
-}
-
 // An addressTable keeps the map from instruction pointers to spec IDs, which a
 // program uses that has no BPF cookie.
 type addressTable struct {

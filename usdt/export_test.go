@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+//go:build linux
+
+package usdt
+
+// SpecsInUse returns how many specs are in use by the links of the Manager, and
+// how many there is room for.
+func (m *Manager) SpecsInUse() (used, capacity int) {
+	if m.specs == nil {
+		return 0, 0
+	}
+	return m.specs.inUse(), m.specs.capacity()
+}
+
+// inUse returns the number of entries that links hold.
+func (t *specTable) inUse() int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return len(t.used)
+}
