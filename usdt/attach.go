@@ -369,8 +369,7 @@ func (m *Manager) readsOthers(name string, ids []ebpf.MapID) bool {
 // attached. It is an error if none is left.
 //
 // Programs whose section names no file, such as SEC("usdt") and
-// SEC("usdt/provider/name"), are for [Manager.Attach]:
-// [Manager.ProgramsWithoutPath] returns their names.
+// SEC("usdt/provider/name"), are for [Manager.Attach].
 //
 // The programs are attached to the process with this PID, or to every process
 // if pid is 0.
@@ -401,12 +400,6 @@ func (m *Manager) AttachSections(loaded any, pid int, opts *AttachOptions) ([]*L
 	}
 	return links, nil
 }
-
-// ProgramsWithoutPath returns the names of the collection's USDT programs that
-// [Manager.AttachSections] does not attach, because their sections do not say
-// in which file their probes are. It does not return those of
-// ManagerOptions.Programs.
-func (m *Manager) ProgramsWithoutPath() []string { return slices.Clone(m.placeless) }
 
 func (m *Manager) attachSection(
 	prog *ebpf.Program, at string, pid int, opts *AttachOptions,

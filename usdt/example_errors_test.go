@@ -57,7 +57,6 @@ func ExampleNewManager() {
 	}
 	defer mgr.Close()
 	fmt.Println("mode:", mgr.Mode())
-	fmt.Println("to be attached by hand:", mgr.ProgramsWithoutPath())
 }
 
 // Load an object that is not a file.

@@ -90,7 +90,6 @@ type Manager struct {
 	mode Mode
 	// program's name in the collection: what its section says to attach to.
 	sections  map[string]string
-	placeless []string        // names of programs whose section says nothing of that kind
 	readers   map[string]bool // by kernelName: whether the program looks specs up
 	specs     *specTable      // nil where the object does not use the header
 	addresses *addressTable   // likewise
@@ -325,11 +324,8 @@ func (m *Manager) preparePrograms(
 		programs[name] = prog
 		if namesPath(at) {
 			m.sections[name] = at
-		} else {
-			m.placeless = append(m.placeless, name)
 		}
 	}
-	slices.Sort(m.placeless)
 	for _, name := range names {
 		prog := spec.Programs[name]
 		if prog == nil {

@@ -21,6 +21,7 @@ import (
 	"os/signal"
 	"slices"
 	"strconv"
+	"strings"
 	"syscall"
 
 	"github.com/cilium/ebpf"
@@ -81,7 +82,7 @@ func run(
 	if target.Path == "" {
 		links, err = mgr.AttachSections(collection, 0, nil)
 	} else {
-		for _, name := range mgr.ProgramsWithoutPath() {
+		for _, name := range withoutPath(spec) {
 			var lnk *usdt.Link
 			if lnk, err = mgr.Attach(collection.Programs[name], target, nil, probe); err != nil {
 				break
@@ -97,6 +98,18 @@ func run(
 	}
 	<-ctx.Done()
 	return printVariables(out, collection)
+}
+
+// withoutPath returns the names of the USDT programs whose sections do not say
+// in which file their probes are: those of SEC("usdt").
+func withoutPath(spec *ebpf.CollectionSpec) (names []string) {
+	for _, name := range slices.Sorted(maps.Keys(spec.Programs)) {
+		section, at, _ := strings.Cut(strings.TrimPrefix(spec.Programs[name].SectionName, "?"), "/")
+		if (section == "usdt" || section == "usdt.s") && !strings.Contains(at, ":") {
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
 // printVariables prints the variables that are numbers.
