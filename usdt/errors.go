@@ -48,8 +48,8 @@ func (e *SiteError) Error() string {
 	if _, malformed := e.Err.(*elfnote.NoteError); malformed { // which names the probe
 		return fmt.Sprintf("%s: %v", e.File, e.Err)
 	}
-	return fmt.Sprintf("%s: probe %s:%s at %#x: %v", e.File, truncate.Name(e.Provider), truncate.Name(e.Name),
-		e.Location, e.Err)
+	return fmt.Sprintf("%s: probe %s:%s at %#x: %v", e.File, truncate.Name(e.Provider),
+		truncate.Name(e.Name), e.Location, e.Err)
 }
 
 // Unwrap returns the cause.

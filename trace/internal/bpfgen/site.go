@@ -110,14 +110,16 @@ func (p *Plan) generate(site *Site, alone bool) (*Block, error) {
 	}
 	something, err := b.hit()
 	if err != nil {
-		return nil, fmt.Errorf("probe %s:%s: %w", truncate.Name(site.Provider), truncate.Name(site.Name), err)
+		return nil, fmt.Errorf("probe %s:%s: %w", truncate.Name(site.Provider),
+			truncate.Name(site.Name), err)
 	}
 	if !something {
 		return nil, nil
 	}
 	b.Leave()
 	if b.block.Instructions, err = b.Finish(); err != nil {
-		return nil, fmt.Errorf("probe %s:%s: %w", truncate.Name(site.Provider), truncate.Name(site.Name), err)
+		return nil, fmt.Errorf("probe %s:%s: %w", truncate.Name(site.Provider),
+			truncate.Name(site.Name), err)
 	}
 	return &b.block, nil
 }
@@ -384,7 +386,8 @@ func (p *Plan) Missing(site *Site) error {
 		}
 		switch {
 		case t.Index >= len(site.Args):
-			return fmt.Errorf("%s:%s has no %s", truncate.Name(site.Provider), truncate.Name(site.Name), name)
+			return fmt.Errorf("%s:%s has no %s", truncate.Name(site.Provider),
+				truncate.Name(site.Name), name)
 		case site.readable(p.Kernel, t.Index):
 		case site.Args[t.Index].Err != nil:
 			return fmt.Errorf("%s of %s:%s is not available: %w", name, truncate.Name(site.Provider),

@@ -368,3 +368,46 @@ func TestLookedUpStructuresKeepTheirSize(t *testing.T) {
 		qt.Check(t, qt.IsTrue(len(codes) <= 8), qt.Commentf("%d", len(codes)))
 	}
 }
+
+func randomCaptures(random *rand.Rand, args int) func(*Site) []Capture {
+	var captures []Capture
+	for i := range args {
+		if random.IntN(4) > 0 {
+			continue
+		}
+		c := Capture{Arg: i, Text: random.IntN(2) == 0, Max: 1 + random.IntN(5000), Length: None}
+		if random.IntN(2) == 0 {
+			c.Length = random.IntN(args)
+		}
+		captures = append(captures, c)
+	}
+	return func(*Site) []Capture { return append([]Capture(nil), captures...) }
+}
+
+func randomAggregation(random *rand.Rand, args int, stacks *Stacks) *Aggregation {
+	a := &Aggregation{
+		Applies: func(*Site) bool { return true },
+		Stacks:  stacks,
+		Names:   func(string) uint32 { return 7 },
+		Sum:     random.IntN(2) == 0, Min: random.IntN(2) == 0, Max: random.IntN(2) == 0,
+		Value: &expr.Term{Source: expr.Argument, Index: random.IntN(args)},
+	}
+	switch random.IntN(3) {
+	case 0:
+		a.Histogram = &Histogram{Scale: random.IntN(MaxScale + 1)}
+	case 1:
+		a.Histogram = &Histogram{Low: -100, High: 100, Step: uint64(1 + random.IntN(2))}
+	}
+	for range random.IntN(5) {
+		sources := []expr.Source{
+			expr.Argument, expr.String, expr.PID, expr.TID, expr.UID, expr.GID, expr.CPU,
+			expr.Cgroup, expr.Command, expr.Cookie, expr.Provider,
+			expr.Probe, expr.Site, expr.Stack,
+		}
+		a.Keys = append(a.Keys, expr.Term{
+			Source: sources[random.IntN(len(sources))], Index: random.IntN(args),
+			Max: 1 + random.IntN(60),
+		})
+	}
+	return a
+}
