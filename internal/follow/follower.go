@@ -91,8 +91,8 @@ type Follower[F, A any] struct {
 	closing  sync.WaitGroup
 }
 
-// inTurns is a lock that is given to those who wait for it in the order in
-// which they came. It holds a value while it is locked.
+// inTurns is a lock that goroutines get in the order in which they ask for it.
+// It holds a value while it is locked.
 type inTurns chan struct{}
 
 func (l inTurns) Lock()   { l <- struct{}{} }

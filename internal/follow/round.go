@@ -15,8 +15,8 @@ type round[A any] struct {
 	// gone are changes of which what has disappeared is still attached. It is
 	// nil once that is detached.
 	gone *proc.Changes
-	// unwanted was attached by a call that returned late, when nothing was to
-	// be attached there any more.
+	// unwanted was attached by a call that returned late, when it was not
+	// wanted any more.
 	unwanted []A
 }
 

@@ -64,8 +64,8 @@ const maxAttachRound = time.Second / 2
 const minimumWait = 50 * time.Millisecond
 
 // inTurn has the owners of targets take turns, so that nobody's thousand files
-// come before another one's single one. In each turn, those come first that have
-// taken the least time of late.
+// come before another one's single one. In each turn, owners that have taken
+// the least time lately come first.
 func (b *budget) inTurn(targets []target, now time.Time) []target {
 	nth, of := make([]int, len(targets)), make(map[string]int)
 	for i, at := range targets {
