@@ -173,9 +173,9 @@ func (m *Manager) acquire(sel *Selection, reads bool, opts *AttachOptions) (*hol
 	return held, nil
 }
 
-// encode returns the specs of the sites with these cookies, one behind the
+// encode returns the specs of the sites with these cookies, one after the
 // other, and for each site the index of its spec. Sites with equal arguments
-// and cookies share a spec. Equal specs may still be there more than once.
+// and cookies share a spec, but two specs may still be equal.
 func (s *Selection) encode(layout sitespec.Layout, cookies []uint64) (specs []byte, which []int32) {
 	type key struct {
 		list   int32

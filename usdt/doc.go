@@ -6,8 +6,8 @@
 // nop, which the compiler may have copied to several sites. In the ELF file it
 // is a note for each site, which says where the arguments are. Attaching
 // replaces the nop by a breakpoint (a uprobe) that runs an eBPF program. The
-// package gives that program a description of the arguments, the spec, by which
-// it reads them.
+// program reads the arguments with the help of a description of them, the spec,
+// which the package gives it.
 //
 // # Attaching a program
 //
@@ -126,8 +126,8 @@
 // program.
 //
 // The memory of the traced process is never written by this package. Semaphores
-// are the counters by which an application knows that a probe is attached; the
-// kernel counts them, so they are right even after the tracer has been killed.
+// are counters that tell an application whether a probe is attached. The kernel
+// counts them, so they are right even after the tracer has been killed.
 //
 // A program is detached by [Link.Close], and at the latest when the tracer
 // ends.

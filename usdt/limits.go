@@ -14,8 +14,8 @@ import (
 )
 
 // Limits bound what a Watch attaches. A user who may start processes could have
-// a host watch files with any number of probes, so each limit has a default,
-// for which 0 stands. A negative number means no limit.
+// a host watch files with any number of probes, so each limit has a default. 0
+// means the default, and a negative number no limit.
 //
 // A site with a semaphore counts as eight, because the kernel takes longer for
 // it, and so does each perf event where attaching is by these. What is over a
@@ -97,9 +97,9 @@ func (s *Selection) weight() int {
 	return sites
 }
 
-// checkPerfEvents returns an error if the sites need more perf events than a
-// file may have of which [SelectOptions].MaxSites says that it is another's.
-// The kernel takes a tenth of a second to close each, one after the other.
+// checkPerfEvents returns an error if the sites need too many perf events. It
+// applies to files of other users, those with [SelectOptions].MaxSites. The
+// kernel takes a tenth of a second to close each, one after the other.
 func (s *Selection) checkPerfEvents(events int) error {
 	if s.maxSites <= 0 {
 		return nil

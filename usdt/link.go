@@ -39,7 +39,7 @@ type Link struct {
 	kernel  []io.Closer // one uprobe_multi link, or perf events
 	release func()      // gives back what belongs to the link, once nothing can hit it any more
 
-	closing atomic.Bool   // somebody is closing, or has closed
+	closing atomic.Bool   // a call of Close has begun
 	closed  chan struct{} // closed when that is done
 	err     error         // valid then
 }

@@ -390,8 +390,8 @@ func (m *Manager) setCookieVariables(spec *ebpf.CollectionSpec) error {
 }
 
 // headerFunctions are the functions of bpf/usdt.bpf.h and bpf/usdt_spec.bpf.h
-// that programs call. The header makes them hidden functions, of which an
-// object that is linked from several files has one each.
+// that programs call. They are hidden functions: an object that is linked from
+// several files has one of each for every file.
 var headerFunctions = map[string]bool{
 	"bpf_usdt_arg":         true,
 	"bpf_usdt_arg_address": true,

@@ -99,8 +99,8 @@ func (m Mode) Resolve() (Mode, error) {
 // Without one it knows its site by the instruction pointer only.
 func (m Mode) cookie() bool { return m == ModeMulti || m == ModeSingle }
 
-// uprobePMURefCtr exists where perf events on uprobes count semaphores. The
-// multi link counts them by itself.
+// uprobePMURefCtr exists where perf events on uprobes count semaphores. A
+// uprobe_multi link always counts them.
 const uprobePMURefCtr = "/sys/bus/event_source/devices/uprobe/format/ref_ctr_offset"
 
 // kernelModes says which modes the running kernel has.

@@ -159,8 +159,8 @@ func (s *Selection) find(opts *SelectOptions, patterns []elfnote.Pattern) error 
 }
 
 // A small file can have a million sites that cannot be attached. A Selection
-// lists maxSkipped of them, of which maxMalformed are malformed notes: these
-// come first, and leave room for others.
+// lists maxSkipped of them. The malformed notes come first: they are at most
+// maxMalformed, to leave room for others.
 const (
 	maxSkipped   = 1024
 	maxMalformed = 16
@@ -329,7 +329,7 @@ func (s *Selection) File() *elfnote.File { return s.opened.elf }
 func (s *Selection) PID() int { return s.pid }
 
 // KernelMachine returns the machine of the running kernel. A program that reads
-// arguments by itself needs it to find their registers, see
+// arguments without a Manager needs it to find their registers, see
 // [argspec.Register.Slot].
 func (s *Selection) KernelMachine() elf.Machine { return s.kernel }
 

@@ -148,8 +148,8 @@ const (
 	// recentBits makes a hit likely for hundreds of lists. libjvm has 128.
 	recentBits = 10
 
-	// noteSize is the size of a note without its strings, of which nearly all
-	// have some padding.
+	// noteSize is the size of a note without its strings. Nearly all notes have
+	// some padding.
 	noteSize = 12 + 8 + 3*8 + 3
 
 	// manySites is from when on the sites found so far say how many there will

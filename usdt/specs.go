@@ -52,7 +52,7 @@ func newSpecTable(specs *ebpf.Map, layout sitespec.Layout) *specTable {
 func (t *specTable) capacity() int { return int(t.specs.MaxEntries()) - firstSpecID }
 
 // acquire returns each spec with its ID, after the map holds them all. specs
-// holds one spec behind the other. On an error nothing is held. Each acquired
+// holds one spec after the other. On an error nothing is held. Each acquired
 // spec is to be released once.
 func (t *specTable) acquire(specs []byte) ([]*sharedSpec, error) {
 	t.mu.Lock()

@@ -59,8 +59,8 @@ type WatchOptionsOf[A any] struct {
 	// has been attached, and before Changed.
 	Proc proc.WatcherOptions
 
-	// PerProcess attaches to each process that the filter lets through by
-	// itself, so that no other process is hit. Without it a file is attached
+	// PerProcess attaches separately to each process that the filter lets
+	// through, so that no other process is hit. Without it a file is attached
 	// once, for every process that maps it now or later, whatever the filter
 	// says of the others. That is cheaper, and a new process is hit from its
 	// start. A Manager in ModeSingleIPMap always attaches libraries and
@@ -217,7 +217,7 @@ func (w *Watch) Close() error {
 type watchDriver struct {
 	manager  *Manager
 	programs []WatchProgram
-	names    []string          // of the programs: what is left behind may fail when they are closed
+	names    []string          // of the programs, which cannot be asked once they are closed
 	patterns []elfnote.Pattern // of all programs together
 	opts     WatchOptions
 }
@@ -234,7 +234,7 @@ func (d *watchDriver) Open(pair *proc.ProcessFile) (*watchedFile, error) {
 
 func (d *watchDriver) Release(file *watchedFile) { file.selection.Close() }
 
-// PerProcess reports whether a file is attached in each process by itself. In
+// PerProcess reports whether a file is attached to each process alone. In
 // ModeSingleIPMap the programs know a site by its address, which is the same
 // everywhere only for an executable that is not position-independent.
 func (d *watchDriver) PerProcess(file *proc.CachedFile) bool {
