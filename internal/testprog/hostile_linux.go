@@ -3,13 +3,19 @@
 package testprog
 
 import (
+	"bufio"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"runtime/debug"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -133,4 +139,189 @@ func StartUnanswering(t testing.TB, program string) Unanswering {
 		all[h.PID] = what
 	}
 	return all
+}
+
+// costsVariable names the file for the table of make test-hostile.
+const costsVariable = "GOUSDT_HOSTILE"
+
+// IsComplete reports whether tests of what users of the host may try are to do
+// it in full, as make test-hostile has them do.
+func IsComplete() bool { return os.Getenv(costsVariable) != "" }
+
+// InTime returns how long something may take that hostile users try to delay
+// for ever: what is promised where make test-hostile measures it, and more
+// where the machine may have been busy with anything else for some seconds.
+func InTime(promised time.Duration) time.Duration {
+	if IsComplete() {
+		return testneeds.Patience(promised)
+	}
+	return testneeds.Patience(answerDeadline)
+}
+
+// Costs are what this process spends from some time on.
+type Costs struct {
+	t   testing.TB
+	cpu time.Duration
+}
+
+// StartCosts begins to measure.
+func StartCosts(t testing.TB) *Costs {
+	t.Helper()
+	debug.FreeOSMemory()  // of what was before
+	const resetPeak = "5" // see proc_pid_clear_refs(5)
+	err := os.WriteFile("/proc/self/clear_refs", []byte(resetPeak), 0)
+	if err != nil && !errors.Is(err, os.ErrNotExist) { // a kernel without it counts from the start
+		t.Fatal(err)
+	}
+	return &Costs{t, processorTime(t)}
+}
+
+// CPU returns how much of the processors has been used.
+func (c *Costs) CPU() time.Duration {
+	c.t.Helper()
+	return processorTime(c.t) - c.cpu
+}
+
+// Report adds a row to the table of make test-hostile: what was attacked, by a
+// number of SECURITY.md's list, what that did when nothing was done against it,
+// what it does now, and how late a process of somebody else was attached.
+func (c *Costs) Report(number int, attack, before, now string, late time.Duration) {
+	c.t.Helper()
+	descriptors, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	row := fmt.Sprintf("%d | %s | %s | %s | %.2f s | %.2f s | %d MB | %d\n", number, attack,
+		before, now,
+		late.Seconds(), (processorTime(c.t) - c.cpu).Seconds(), peakMemory(c.t)>>20,
+		len(descriptors))
+	c.t.Log(row)
+	if !IsComplete() {
+		return
+	}
+	table, err := os.OpenFile(os.Getenv(costsVariable), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o666)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	defer table.Close()
+	if _, err := table.WriteString(row); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// peakMemory returns how many bytes of memory this process had at most.
+func peakMemory(t testing.TB) int {
+	t.Helper()
+	status, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		t.Fatal(err)
+	}
+	peak := regexp.MustCompile(`(?m)^VmHWM:\s*(\d+) kB$`).FindSubmatch(status)
+	if peak == nil {
+		t.Fatalf("no VmHWM in %s", status)
+	}
+	kilobytes, err := strconv.Atoi(string(peak[1]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return kilobytes << 10
+}
+
+// processorTime returns how much of the processors this process has used.
+func processorTime(t testing.TB) time.Duration {
+	t.Helper()
+	var usage unix.Rusage
+	if err := unix.Getrusage(unix.RUSAGE_SELF, &usage); err != nil {
+		t.Fatal(err)
+	}
+	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
+}
+
+// mapperVariable makes a test binary a mapper: "user nanoseconds directory".
+const mapperVariable = "GOUSDT_TEST_MAPPER"
+
+// Nobody is a user who has no processes on most hosts.
+const Nobody = 65534
+
+// mappedBytes is how much a mapper maps of each file: all code of those that
+// tests write.
+const mappedBytes = 8192
+
+// StartMapper starts a process of another user that maps all files of a
+// directory as code, and one of them anew each time that every has passed,
+// unless that is 0. The test's TestMain must call [BeMapper].
+func StartMapper(t testing.TB, user int, every time.Duration, dir string) *Process {
+	t.Helper()
+	testneeds.Root(t)
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	command := exec.Command(self)
+	command.Env = append(os.Environ(), fmt.Sprintf("%s=%d %d %s", mapperVariable, user, every, dir))
+	p := StartCommand(t, command)
+	p.must("pid") // fails if it has ended
+	return p
+}
+
+// BeMapper does nothing but in a process that StartMapper has started.
+func BeMapper() {
+	if order := os.Getenv(mapperVariable); order != "" {
+		fmt.Fprintln(os.Stderr, beMapper(order))
+		os.Exit(1)
+	}
+}
+
+// beMapper does not return unless it fails.
+func beMapper(order string) error {
+	var user int
+	var every time.Duration
+	var dir string
+	if _, err := fmt.Sscan(order, &user, (*int64)(&every), &dir); err != nil {
+		return err
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	var file *os.File
+	mapCode := func() ([]byte, error) {
+		return unix.Mmap(int(file.Fd()), 0, mappedBytes, unix.PROT_READ|unix.PROT_EXEC,
+			unix.MAP_PRIVATE)
+	}
+	var code []byte
+	for _, entry := range entries {
+		if file != nil {
+			file.Close()
+		}
+		if file, err = os.Open(filepath.Join(dir, entry.Name())); err != nil {
+			return err
+		}
+		if code, err = mapCode(); err != nil {
+			return err
+		}
+	}
+	if err := syscall.Setuid(user); err != nil {
+		return err
+	}
+	// So that its files in proc belong to the user.
+	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 1, 0, 0, 0); err != nil {
+		return err
+	}
+	go func() {
+		for commands := bufio.NewScanner(os.Stdin); commands.Scan(); {
+			fmt.Println("ok")
+		}
+		os.Exit(0)
+	}()
+	for every > 0 {
+		time.Sleep(every)
+		if err := unix.Munmap(code); err != nil {
+			return err
+		}
+		if code, err = mapCode(); err != nil {
+			return err
+		}
+	}
+	select {}
 }

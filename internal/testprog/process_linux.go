@@ -10,12 +10,22 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
+	"sync"
+	"syscall"
 	"testing"
 	"time"
 
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/rlimit"
+	"github.com/go-quicktest/qt"
+	"golang.org/x/sys/unix"
+
 	"github.com/gousdt/gousdt/internal/testneeds"
+	"github.com/gousdt/gousdt/internal/uprobeevent"
 )
 
 // answerDeadline is how long a program may take to answer one command. It is
@@ -261,4 +271,96 @@ func (p *Process) Kill() {
 	if p.t.Failed() && p.errs.Len() > 0 {
 		p.t.Logf("the traced program wrote: %s", p.errs)
 	}
+}
+
+// RequireBPF skips a test where this process may not load a tracing program,
+// and fails it in continuous integration. Any other error than a missing
+// permission fails it, too. On machines with 32 bits it skips every test. Below
+// Linux 5.11 it lifts the limit on locked memory that BPF maps count against.
+func RequireBPF(t testing.TB) {
+	t.Helper()
+	testneeds.Only(t, "traced programs are those of machines with 64 bits", "amd64", "arm64",
+		"loong64", "ppc64le", "riscv64", "s390x")
+	switch err := canLoad(); {
+	case errors.Is(err, os.ErrPermission):
+		testneeds.Missing(t, "needs to load BPF programs (root, or CAP_BPF and CAP_PERFMON): %v",
+			err)
+	case err != nil:
+		t.Fatalf("loading a BPF program: %v", err)
+	}
+}
+
+// RequireStacks skips a test where the kernel walks no user stacks: on s390x it
+// does from Linux 6.7 on (its commit 504b73d00a55).
+func RequireStacks(t testing.TB) {
+	t.Helper()
+	if runtime.GOARCH == "s390x" {
+		testneeds.Kernel(t, "6.7", "user stacks on s390x")
+	}
+}
+
+var canLoad = sync.OnceValue(func() error {
+	if err := rlimit.RemoveMemlock(); err != nil {
+		return err
+	}
+	program, err := ebpf.NewProgram(&ebpf.ProgramSpec{
+		Name:         "testprog_probe",
+		Type:         ebpf.Kprobe,
+		License:      "Dual BSD/GPL",
+		Instructions: asm.Instructions{asm.LoadImm(asm.R0, 0, asm.DWord), asm.Return()},
+	})
+	if err != nil {
+		return err
+	}
+	return program.Close()
+})
+
+// Tracefs is where [InPrivateMounts] mounts tracefs.
+const Tracefs = "/sys/kernel/tracing"
+
+// InPrivateMounts runs a test again as a process with its own mount namespace,
+// in which tracefs is mounted, and reports whether this is that process. A test
+// begins with
+//
+//	if !testprog.InPrivateMounts(t) {
+//		return
+//	}
+func InPrivateMounts(t *testing.T) bool {
+	t.Helper()
+	RequireBPF(t)
+	testneeds.Root(t)
+	const variable = "GOUSDT_TEST_PRIVATE_MOUNTS"
+	if os.Getenv(variable) == "" {
+		self, err := os.Executable()
+		qt.Assert(t, qt.IsNil(err))
+		cmd := exec.Command(self, "-test.run=^"+t.Name()+"$", "-test.v")
+		cmd.Env = append(os.Environ(), variable+"=1")
+		cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}
+		out, err := cmd.CombinedOutput()
+		t.Logf("%s", out)
+		qt.Assert(t, qt.IsNil(err))
+		qt.Assert(t, qt.IsTrue(strings.Contains(string(out), "--- PASS: "+t.Name())))
+		return false
+	}
+	qt.Assert(t, qt.IsNil(unix.Mount("none", "/", "", unix.MS_REC|unix.MS_PRIVATE, "")))
+	if err := unix.Mount("none", Tracefs, "tracefs", 0, ""); err != nil {
+		qt.Assert(t, qt.ErrorIs(err, unix.EBUSY)) // mounted already
+	}
+	return true
+}
+
+// SharedEvents returns the events in tracefs that sites share, and the places
+// of each. It needs [InPrivateMounts].
+func SharedEvents(t *testing.T) map[string][]string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(Tracefs, "uprobe_events"))
+	qt.Assert(t, qt.IsNil(err))
+	events := make(map[string][]string)
+	for line := range strings.Lines(string(text)) {
+		name, place, _ := strings.Cut(strings.TrimSuffix(line, "\n"), " ")
+		if name, ok := strings.CutPrefix(name, "p:"+uprobeevent.Group+"/"); ok {
+			events[name] = append(events[name], place)
+		}
+	}
+	return events
 }

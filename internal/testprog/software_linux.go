@@ -3,14 +3,22 @@
 package testprog
 
 import (
+	"bufio"
+	"bytes"
+	"context"
 	"debug/elf"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
+	"os/user"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/gousdt/gousdt/internal/testneeds"
 )
@@ -180,4 +188,230 @@ func (p *Throw) ThrowFromSignal() {
 func (p *Throw) ThrowFrom(levels int) {
 	p.t.Helper()
 	p.must("%d", levels)
+}
+
+// postgresDeadline is how long the server may take to be made, to start, to
+// answer one query and to stop. Making it writes some forty megabytes.
+const postgresDeadline = 60 * time.Second
+
+// Postgres is a running PostgreSQL server of the test's own.
+type Postgres struct {
+	// File is the server's program: it has the probes query__start,
+	// transaction__start and about seventy others, each with a semaphore.
+	File string
+	// PID of the server. Each connection, and so each Query, is served by a
+	// child process of it: trace all processes, or those of the file.
+	PID int
+	// SocketDir is the folder of the Unix socket, the only way in.
+	SocketDir string
+
+	t   testing.TB
+	bin string
+}
+
+// StartPostgres makes an empty database cluster in a temporary folder and
+// starts a server on it: on a Unix socket only, as an unprivileged user if the
+// test runs as root. The end of the test stops the server, also if the test
+// process is killed. It does not touch clusters that the machine has.
+func StartPostgres(t testing.TB) *Postgres {
+	t.Helper()
+	bin, err := findPostgres()
+	if err != nil {
+		testneeds.Missing(t, "%v", err)
+	}
+	owner, err := unprivileged()
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Not t.TempDir: another user has to be able to enter it, and the socket's
+	// path may have no more than 107 bytes.
+	dir, err := os.MkdirTemp("", "postgres")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	if owner != nil {
+		if err := os.Chown(dir, int(owner.Uid), int(owner.Gid)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p := &Postgres{File: filepath.Join(bin, "postgres"), SocketDir: dir, t: t, bin: bin}
+	data := filepath.Join(dir, "data")
+
+	ctx, cancel := context.WithTimeout(context.Background(), testneeds.Patience(postgresDeadline))
+	defer cancel()
+	initdb := exec.CommandContext(ctx, filepath.Join(bin, "initdb"), "--pgdata", data,
+		"--username", "gousdt", "--auth", "trust", "--locale", "C", "--encoding", "UTF8",
+		"--no-sync")
+	p.unprivileged(initdb, owner)
+	if out, err := initdb.CombinedOutput(); err != nil {
+		t.Fatalf("%s: %v\n%s", strings.Join(initdb.Args, " "), err, out)
+	}
+	p.start(data, owner)
+	return p
+}
+
+// start runs the server under a shell that stops it when its own input ends,
+// whatever happens to the test process.
+func (p *Postgres) start(data string, owner *syscall.Credential) {
+	p.t.Helper()
+	const script = `"$@" & echo $!; read -r _; kill -INT $!; wait $!`
+	cmd := exec.Command("sh", "-c", script, "sh", p.File, "-D", data, "-k", p.SocketDir,
+		"-c", "listen_addresses=", "-c", "fsync=off", "-c", "autovacuum=off", "-c",
+		"max_connections=10")
+	p.unprivileged(cmd, owner)
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	stderr, err := cmd.StderrPipe()
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		p.t.Fatal(err)
+	}
+	log := make(chan []byte, 1)
+	ready := make(chan bool, 1)
+	go watchLog(stderr, ready, log)
+	p.t.Cleanup(func() {
+		stdin.Close()
+		kill := time.AfterFunc(testneeds.Patience(postgresDeadline), func() {
+			syscall.Kill(p.PID, syscall.SIGQUIT) // do not wait for connections
+		})
+		defer kill.Stop()
+		text := <-log
+		cmd.Wait()
+		if p.t.Failed() {
+			p.t.Logf("the server wrote:\n%s", text)
+		}
+	})
+
+	line, err := bufio.NewReader(stdout).ReadString('\n')
+	if err != nil {
+		p.t.Fatalf("start %s: %v", p.File, err)
+	}
+	if p.PID, err = strconv.Atoi(strings.TrimSpace(line)); err != nil {
+		p.t.Fatalf("start %s: %v", p.File, err)
+	}
+	select {
+	case ok := <-ready:
+		if !ok {
+			p.t.Fatalf("%s did not start", p.File)
+		}
+	case <-time.After(testneeds.Patience(postgresDeadline)):
+		p.t.Fatalf("%s is not ready after %v", p.File, postgresDeadline)
+	}
+}
+
+// watchLog sends true on ready when the server says that it is, false if it
+// ends before that, and on log everything that the server wrote when it has
+// ended.
+func watchLog(stderr io.Reader, ready chan<- bool, log chan<- []byte) {
+	var text bytes.Buffer
+	for lines := bufio.NewScanner(stderr); lines.Scan(); {
+		text.Write(append(lines.Bytes(), '\n'))
+		if strings.Contains(lines.Text(), "ready to accept connections") {
+			select {
+			case ready <- true:
+			default: // it has said so before
+			}
+		}
+	}
+	close(ready)
+	log <- text.Bytes()
+}
+
+// Query sends one query on a connection of its own and returns what psql
+// prints: a line per row, columns divided by |.
+func (p *Postgres) Query(sql string) string {
+	p.t.Helper()
+	out, err := p.psql(sql)
+	if err != nil {
+		p.t.Fatalf("query %q: %v\n%s", sql, err, out)
+	}
+	return strings.TrimSuffix(out, "\n")
+}
+
+// Refuse sends queries that fail, on one connection.
+func (p *Postgres) Refuse(sql ...string) {
+	p.t.Helper()
+	if out, err := p.psql(sql...); err == nil || !strings.Contains(out, "ERROR") {
+		p.t.Fatalf("queries %q: %v\n%s", sql, err, out)
+	}
+}
+
+// psql sends queries, and returns what psql prints.
+func (p *Postgres) psql(sql ...string) (string, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), testneeds.Patience(postgresDeadline))
+	defer cancel()
+	psql := exec.CommandContext(ctx, filepath.Join(p.bin, "psql"), "-X", "-q", "-A", "-t",
+		"-h", p.SocketDir, "-U", "gousdt", "-d", "postgres")
+	for _, query := range sql {
+		psql.Args = append(psql.Args, "-c", query)
+	}
+	psql.Env = slices.DeleteFunc(os.Environ(), func(variable string) bool {
+		return strings.HasPrefix(variable, "PG")
+	})
+	out, err := psql.CombinedOutput()
+	return string(out), err
+}
+
+// unprivileged makes a command run as owner in a folder that owner may enter,
+// with nothing in its environment that could lead it to another server.
+func (p *Postgres) unprivileged(cmd *exec.Cmd, owner *syscall.Credential) {
+	cmd.Dir = p.SocketDir
+	cmd.Env = []string{"PATH=/usr/bin:/bin", "LC_ALL=C"}
+	if owner != nil {
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: owner}
+	}
+}
+
+// unprivileged returns who the server runs as if this process is root, which it
+// refuses to run as; else nil.
+func unprivileged() (*syscall.Credential, error) {
+	if os.Geteuid() != 0 {
+		return nil, nil
+	}
+	for _, name := range []string{"postgres", "nobody"} {
+		account, err := user.Lookup(name)
+		if err != nil {
+			continue
+		}
+		uid, err := strconv.ParseUint(account.Uid, 10, 32)
+		if err != nil {
+			return nil, err
+		}
+		gid, err := strconv.ParseUint(account.Gid, 10, 32)
+		if err != nil {
+			return nil, err
+		}
+		return &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}, nil
+	}
+	return nil, fmt.Errorf("no account to run a server as: neither postgres nor nobody exists")
+}
+
+// findPostgres returns the folder of the newest server's programs. Debian keeps
+// each version in a folder of its own, which is not in PATH.
+func findPostgres() (string, error) {
+	const pattern = "/usr/lib/postgresql/*/bin"
+	folders, _ := filepath.Glob(pattern)
+	slices.SortFunc(folders, func(a, b string) int {
+		version := func(folder string) int {
+			n, _ := strconv.Atoi(filepath.Base(filepath.Dir(folder)))
+			return n
+		}
+		return version(b) - version(a)
+	})
+	for _, folder := range folders {
+		if hasProbes(filepath.Join(folder, "postgres")) {
+			return folder, nil
+		}
+	}
+	return "", fmt.Errorf("needs a PostgreSQL server with probes in %s (Debian: postgresql)",
+		pattern)
 }

@@ -14,7 +14,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/gousdt/gousdt/kernels/internal/filelock"
+	"github.com/gousdt/gousdt/kernels/internal/checkout"
 	"github.com/gousdt/gousdt/kernels/internal/platform"
 )
 
@@ -47,7 +47,7 @@ func (c *Cache) lock() (unlock func(), err error) {
 	if err := os.MkdirAll(c.Dir, 0o755); err != nil {
 		return nil, fmt.Errorf("making the cache: %w", err)
 	}
-	return filelock.Lock(filepath.Join(c.Dir, "lock"))
+	return checkout.Lock(filepath.Join(c.Dir, "lock"))
 }
 
 // replace puts the file or directory made at temporary in the place of target.

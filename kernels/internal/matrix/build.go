@@ -16,7 +16,6 @@ import (
 	"strings"
 
 	"github.com/gousdt/gousdt/kernels/internal/checkout"
-	"github.com/gousdt/gousdt/kernels/internal/filelock"
 	"github.com/gousdt/gousdt/kernels/internal/platform"
 	"github.com/gousdt/gousdt/kernels/internal/vm"
 )
@@ -152,7 +151,7 @@ func lockBuild(dir string) (unlock func(), err error) {
 	if err := os.MkdirAll(build, 0o777); err != nil {
 		return nil, err
 	}
-	return filelock.Lock(filepath.Join(build, "lock"))
+	return checkout.Lock(filepath.Join(build, "lock"))
 }
 
 func runMake(ctx context.Context, dir string, arguments ...string) (string, error) {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package filelock keeps processes from doing the same thing at the same time.
-package filelock
+package checkout
 
 import (
 	"fmt"

@@ -1,0 +1,355 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package compare
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+)
+
+// A Goal says what a contestant's work may cost: at most Times what Than costs,
+// plus More. Without Than it is at most More.
+type Goal struct {
+	// Text names the work where the contest's own title would not tell it.
+	Text string
+	// Of and Than are names of contestants.
+	Of, Than string
+	Times    float64
+	More     float64
+	// Note is printed with the outcome.
+	Note string
+	// Floor, if there is one, is compared with the goal in the same rounds.
+	Floor *Floor
+}
+
+// A Floor is who does the least that the work of a goal needs. Where even that
+// is beyond the goal, nobody can meet it.
+type Floor struct {
+	// Name is what a report calls it.
+	Name string
+	// Of are names of contestants. The one that costs least counts.
+	Of []string
+	// Than is who they are compared with, if not the goal's own.
+	Than string
+}
+
+// Verdict says whether a goal was met.
+type Verdict string
+
+// The verdicts. Unclear is a median beyond the limit with a spread that reaches
+// to where the goal would be met. BelowFloor is a goal that was not met and
+// that the floor misses, too.
+const (
+	Met        Verdict = "met"
+	Missed     Verdict = "missed"
+	Unclear    Verdict = "unclear"
+	BelowFloor Verdict = "below the floor"
+	NotRun     Verdict = "not run"
+)
+
+// An Outcome is a goal with what came out.
+type Outcome struct {
+	Goal
+	Verdict Verdict
+	// Limit, Measured and AtFloor are in words, the last one empty for a goal
+	// without a floor.
+	Limit, Measured, AtFloor string
+}
+
+// Judge compares a goal with what was measured.
+func (g Goal) Judge(series []Series, unit Unit) Outcome {
+	of, than := find(series, g.Of), find(series, g.Than)
+	measured := g.compare(of, than)
+	o := Outcome{Goal: g, Verdict: g.verdict(measured), Limit: g.limit(unit),
+		Measured: measured.Spread(g.format(unit))}
+	if o.Verdict == NotRun {
+		for _, s := range []Series{of, than} {
+			if s.Missing != "" {
+				o.Measured = fmt.Sprintf("%s: %s", s.Name, s.Missing)
+			}
+		}
+		return o
+	}
+	if g.Floor == nil {
+		return o
+	}
+	floor := g.atFloor(series)
+	o.AtFloor = fmt.Sprintf("%s: %s", g.Floor.Name, floor.Spread(g.format(unit)))
+	if o.Verdict != Met && g.verdict(floor) == Missed {
+		o.Verdict = BelowFloor
+	}
+	return o
+}
+
+// atFloor compares the floor as the goal's own contestant is compared.
+func (g Goal) atFloor(series []Series) Summary {
+	than := find(series, cmp.Or(g.Floor.Than, g.Than))
+	least := Summarize(nil)
+	for _, name := range g.Floor.Of {
+		if s := g.compare(find(series, name), than); math.IsNaN(least.Median) ||
+			s.Median < least.Median {
+			least = s
+		}
+	}
+	return least
+}
+
+func (g Goal) compare(of, than Series) Summary {
+	switch {
+	case g.Than == "":
+		return Summarize(of.Samples)
+	case g.More != 0:
+		return Difference(of, than)
+	default:
+		return Ratio(of, than)
+	}
+}
+
+func (g Goal) verdict(measured Summary) Verdict {
+	limit := g.More
+	if g.Times != 0 {
+		limit = g.Times
+	}
+	switch {
+	case math.IsNaN(measured.Median):
+		return NotRun
+	case measured.Median <= limit:
+		return Met
+	case measured.Low > limit:
+		return Missed
+	default:
+		return Unclear
+	}
+}
+
+func (g Goal) limit(unit Unit) string {
+	switch {
+	case g.Than == "":
+		return "at most " + unit.Format(g.More)
+	case g.More != 0:
+		return fmt.Sprintf("%s, plus at most %s", g.Than, unit.Format(g.More))
+	default:
+		return fmt.Sprintf("at most %s × %s", FormatRatio(g.Times), g.Than)
+	}
+}
+
+// format returns what writes a number that is compared with the goal.
+func (g Goal) format(unit Unit) func(float64) string {
+	switch {
+	case g.Than == "":
+		return unit.Format
+	case g.More != 0:
+		return func(cost float64) string {
+			if cost < 0 {
+				return "-" + unit.Format(-cost)
+			}
+			return "+" + unit.Format(cost)
+		}
+	default:
+		return FormatRatio
+	}
+}
+
+func find(series []Series, name string) Series {
+	for _, s := range series {
+		if s.Name == name {
+			return s
+		}
+	}
+	return Series{Name: name}
+}
+
+// A Contestant is one way of doing the work.
+type Contestant struct {
+	Name string
+	// Measure does the work n times and returns what one time cost, in the unit
+	// of the contest.
+	Measure func(n int) (float64, error)
+	// Once says that the work is not to be repeated within a round: that it is
+	// long, or that its cost is no time.
+	Once bool
+	// MaxRounds, if not 0, bounds the rounds that the contestant takes part in:
+	// its work is very long.
+	MaxRounds int
+	// Missing says why it cannot take part: then the rest does not matter.
+	Missing error
+}
+
+// A Series is what a contestant's work cost, round by round.
+type Series struct {
+	Name    string
+	Samples []float64
+	// Missing says why there are none.
+	Missing string
+	// Failed says that it is because the contestant failed.
+	Failed bool
+}
+
+// Effort says how long to measure.
+type Effort struct {
+	Rounds int
+	// Sample is how long a contestant works in a round, about: short work is
+	// repeated.
+	Sample time.Duration
+}
+
+// maxRepeats bounds how often work is done in a round, whatever the clock says.
+const maxRepeats = 1 << 20
+
+// Run lets the contestants take turns. One that fails does not take part any
+// more.
+func Run(contestants []Contestant, effort Effort) []Series {
+	series := make([]Series, len(contestants))
+	repeats := make([]int, len(contestants))
+	measure := func(i, n int) (cost float64, ok bool) {
+		cost, err := contestants[i].Measure(n)
+		if err != nil {
+			series[i].Missing, series[i].Failed = "failed: "+err.Error(), true
+		}
+		return cost, err == nil
+	}
+	for i, c := range contestants {
+		series[i].Name = c.Name
+		if c.Missing != nil {
+			series[i].Missing = c.Missing.Error()
+		}
+		repeats[i] = 1
+		if c.Missing != nil || c.Once || effort.Sample == 0 {
+			continue
+		}
+		repeats[i] = calibrate(effort.Sample, func(n int) (float64, bool) { return measure(i, n) })
+	}
+	for round := range effort.Rounds {
+		// Who comes first may find the caches in another state: everybody does
+		// in turn.
+		for turn := range contestants {
+			i := (round + turn) % len(contestants)
+			if series[i].Missing != "" || contestants[i].MaxRounds > 0 &&
+				round >= contestants[i].MaxRounds {
+				continue
+			}
+			if cost, ok := measure(i, repeats[i]); ok {
+				series[i].Samples = append(series[i].Samples, cost)
+			}
+		}
+	}
+	return series
+}
+
+// calibrate finds how often work is to be repeated to take a while by the
+// contestant's own clock: what it does besides does not count.
+func calibrate(while time.Duration, work func(n int) (cost float64, ok bool)) int {
+	for n := 1; ; n = min(4*n, maxRepeats) {
+		cost, ok := work(n)
+		if !ok {
+			return 1
+		}
+		spent := time.Duration(cost * float64(n))
+		if spent >= while/4 || n == maxRepeats {
+			return max(1, min(maxRepeats, int(math.Round(float64(while)/max(cost, 1)))))
+		}
+	}
+}
+
+// A Summary is the median of some numbers, and the bounds within which eight of
+// ten of them are.
+type Summary struct{ Median, Low, High float64 }
+
+// Summarize returns NaNs for no numbers.
+func Summarize(numbers []float64) Summary {
+	sorted := slices.Sorted(slices.Values(numbers))
+	return Summary{Median: quantile(sorted, 0.5), Low: quantile(sorted, 0.1),
+		High: quantile(sorted, 0.9)}
+}
+
+func quantile(sorted []float64, q float64) float64 {
+	if len(sorted) == 0 {
+		return math.NaN()
+	}
+	at := q * float64(len(sorted)-1)
+	below := int(at)
+	above := min(below+1, len(sorted)-1)
+	return sorted[below] + (at-float64(below))*(sorted[above]-sorted[below])
+}
+
+// Ratio compares two contestants within each round that both took part in.
+func Ratio(a, b Series) Summary {
+	return pairwise(a, b, func(a, b float64) float64 { return a / b })
+}
+
+// Difference is Ratio for how much more one costs.
+func Difference(a, b Series) Summary {
+	return pairwise(a, b, func(a, b float64) float64 { return a - b })
+}
+
+func pairwise(a, b Series, compare func(a, b float64) float64) Summary {
+	var all []float64
+	for i := range min(len(a.Samples), len(b.Samples)) {
+		all = append(all, compare(a.Samples[i], b.Samples[i]))
+	}
+	return Summarize(all)
+}
+
+// Unit is what costs are counted in.
+type Unit uint8
+
+// The units.
+const (
+	Nanoseconds Unit = iota
+	Bytes
+	Count
+)
+
+// String returns the unit as Go benchmarks name it.
+func (u Unit) String() string { return [...]string{"ns", "bytes", "count"}[u] }
+
+// Format writes a cost with a unit that suits its size.
+func (u Unit) Format(cost float64) string {
+	var units []string
+	step := 1000.0
+	switch u {
+	case Nanoseconds:
+		units = []string{" ns", " µs", " ms", " s"}
+	case Bytes:
+		units, step = []string{" B", " KiB", " MiB"}, 1024
+	default:
+		return fmt.Sprintf("%.4g", cost)
+	}
+	i := 0
+	for math.Abs(cost) >= step && i < len(units)-1 {
+		cost /= step
+		i++
+	}
+	return digits(cost) + units[i]
+}
+
+// digits writes a number with three digits, or all that are before the point.
+func digits(n float64) string {
+	switch abs := math.Abs(n); {
+	case abs >= 99.95 || abs == math.Trunc(abs) && abs > 9:
+		return fmt.Sprintf("%.0f", n)
+	case abs >= 9.995:
+		return fmt.Sprintf("%.1f", n)
+	default:
+		return fmt.Sprintf("%.2f", n)
+	}
+}
+
+// Spread writes a summary with its bounds.
+func (s Summary) Spread(format func(float64) string) string {
+	if math.IsNaN(s.Median) {
+		return "–"
+	}
+	return fmt.Sprintf("%s (%s … %s)", format(s.Median), format(s.Low), format(s.High))
+}
+
+// FormatRatio writes a ratio.
+func FormatRatio(ratio float64) string {
+	if ratio >= 0.1 && ratio < 100 {
+		return fmt.Sprintf("%.2f", ratio)
+	}
+	return fmt.Sprintf("%.3g", ratio)
+}
