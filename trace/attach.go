@@ -184,7 +184,7 @@ func checkRequired(sel *usdt.Selection, opts *usdt.SelectOptions) error {
 	for _, site := range sel.Sites() {
 		for n, arg := range site.Args {
 			if arg.Err != nil && arg.Kind != argspec.Bytes {
-				return &usdt.SiteError{File: sel.Name(), Provider: site.Provider, Name: site.Name,
+				return &usdt.SiteError{Path: sel.Name(), Provider: site.Provider, Name: site.Name,
 					Location: site.Location,
 					Err: fmt.Errorf("argument %d (%s) cannot be fetched: %w", n,
 						arg.Raw, arg.Err)}

@@ -17,16 +17,16 @@ import (
 
 // A NotFoundError says that a file has none of the probes asked for.
 type NotFoundError struct {
-	File     string
+	Path     string
 	Patterns string   // as asked for; "" if the file has no probes at all
 	Nearest  []string // up to three probes of the file, PROVIDER:NAME, that are spelled most alike
 }
 
 func (e *NotFoundError) Error() string {
 	if e.Patterns == "" {
-		return e.File + ": the file has no USDT probes"
+		return e.Path + ": the file has no USDT probes"
 	}
-	s := fmt.Sprintf("%s: no probe matches %s", e.File, e.Patterns)
+	s := fmt.Sprintf("%s: no probe matches %s", e.Path, e.Patterns)
 	if len(e.Nearest) > 0 {
 		s += " (nearest: " + strings.Join(e.Nearest, ", ") + ")"
 	}
@@ -35,7 +35,7 @@ func (e *NotFoundError) Error() string {
 
 // A SiteError says why one site cannot be attached.
 type SiteError struct {
-	File     string
+	Path     string
 	Provider string
 	Name     string
 	// The site's address as in the note, adjusted for prelink; 0 if the note is
@@ -46,9 +46,9 @@ type SiteError struct {
 
 func (e *SiteError) Error() string {
 	if _, malformed := e.Err.(*elfnote.NoteError); malformed { // which names the probe
-		return fmt.Sprintf("%s: %v", e.File, e.Err)
+		return fmt.Sprintf("%s: %v", e.Path, e.Err)
 	}
-	return fmt.Sprintf("%s: probe %s:%s at %#x: %v", e.File, truncate.Name(e.Provider),
+	return fmt.Sprintf("%s: probe %s:%s at %#x: %v", e.Path, truncate.Name(e.Provider),
 		truncate.Name(e.Name), e.Location, e.Err)
 }
 

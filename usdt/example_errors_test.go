@@ -28,10 +28,10 @@ func ExampleSiteError() {
 	var site *usdt.SiteError
 	switch {
 	case errors.As(err, &notFound):
-		fmt.Printf("%s has no %s; it has %v\n", notFound.File, notFound.Patterns, notFound.Nearest)
+		fmt.Printf("%s has no %s; it has %v\n", notFound.Path, notFound.Patterns, notFound.Nearest)
 	case errors.As(err, &site):
 		fmt.Printf("%s:%s at %#x in %s: %v\n", site.Provider, site.Name, site.Location,
-			site.File, site.Err)
+			site.Path, site.Err)
 	case err != nil:
 		fmt.Println(err)
 	default:

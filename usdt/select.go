@@ -102,7 +102,7 @@ func (s *Selection) find(opts *SelectOptions, patterns []elfnote.Pattern) error 
 			if note.Name != "" && elfnote.MatchAny(patterns, note.Provider, note.Name) {
 				if s.skippedCount++; s.skippedCount <= maxMalformed {
 					s.skipped = append(s.skipped, &SiteError{
-						File: s.opened.name, Provider: note.Provider, Name: note.Name, Err: note,
+						Path: s.opened.name, Provider: note.Provider, Name: note.Name, Err: note,
 					})
 				}
 			}
@@ -137,9 +137,9 @@ func (s *Selection) find(opts *SelectOptions, patterns []elfnote.Pattern) error 
 	case found.seen == 0 && firstMalformed != nil:
 		return fmt.Errorf("%s: none of its probes can be used: %w", s.opened.name, firstMalformed)
 	case found.seen == 0:
-		return &NotFoundError{File: s.opened.name}
+		return &NotFoundError{Path: s.opened.name}
 	default:
-		return &NotFoundError{File: s.opened.name, Patterns: joinPatterns(patterns),
+		return &NotFoundError{Path: s.opened.name, Patterns: joinPatterns(patterns),
 			Nearest: suggest.Probes(file, patterns...)}
 	}
 
@@ -392,6 +392,6 @@ func (s *Selection) Close() error {
 func (s *Selection) siteError(i int, err error) *SiteError {
 	row := &s.sites.rows[i]
 	probe := &s.sites.probes[row.probe]
-	return &SiteError{File: s.opened.name, Provider: probe.provider, Name: probe.name,
+	return &SiteError{Path: s.opened.name, Provider: probe.provider, Name: probe.name,
 		Location: row.location, Err: err}
 }
