@@ -24,7 +24,7 @@ func TestSpanErrors(t *testing.T) {
 		{trace.SessionOptions{Spans: []trace.Latency{{}}},
 			`option Spans\[0\]: Pair: no pair of probes is given`},
 		{trace.SessionOptions{Spans: everyCall, NoEvents: true},
-			`option Spans: Spans need events: remove NoEvents`},
+			`option Spans: spans need events: remove NoEvents`},
 		{trace.SessionOptions{StartStacks: true, StackDepth: 1},
 			"option StartStacks: stacks of starts need Spans, and StackDepth or StackCopy"},
 		{trace.SessionOptions{StartStacks: true, Spans: everyCall}, "option StartStacks: .*"},

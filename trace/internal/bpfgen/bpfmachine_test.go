@@ -31,11 +31,10 @@ type bpfMachine struct {
 	full                    bool   // the ring buffer has no room
 	oldText                 bool   // the kernel does not count the end of an empty text
 
-	records   [][]byte
-	discarded int
-	reads     int // calls that read the traced process's memory
-	failed    int // those that could not
-	stackID   int64
+	records [][]byte
+	reads   int // calls that read the traced process's memory
+	failed  int // those that could not
+	stackID int64
 
 	registers [11]uint64
 	stack     [argcode.StackSize]byte
