@@ -2,7 +2,14 @@
 
 package proc
 
-import "time"
+import (
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/gousdt/gousdt/container"
+)
 
 // Limits and sizes. What a process has mapped is up to the process, so that
 // none of these may grow with what it says.
@@ -118,3 +125,100 @@ const (
 	// kernel grants every user 512 KiB per CPU (perf_event_mlock_kb).
 	ringBytes = 128 << 10
 )
+
+// An allowance bounds the share of time that something may take. It is spent
+// in one go, and refills slowly. The zero value is full.
+type allowance struct {
+	spent time.Duration
+	at    time.Time // when that much was spent
+}
+
+// allowances say how much may be spent at once, and which part of the time
+// refills it.
+type allowances struct {
+	full time.Duration
+	part int // 1 of these
+}
+
+// take spends some time that has passed.
+func (a *allowance) take(limits allowances, now time.Time, took time.Duration) {
+	a.spent = a.left(limits, now) + took
+	a.at = now
+}
+
+// left returns what is still spent.
+func (a *allowance) left(limits allowances, now time.Time) time.Duration {
+	return max(0, a.spent-now.Sub(a.at)/time.Duration(limits.part))
+}
+
+// wait returns how long it takes until something may be spent again, 0 if that
+// is now.
+func (a *allowance) wait(limits allowances, now time.Time) time.Duration {
+	return max(0, a.left(limits, now)-limits.full) * time.Duration(limits.part)
+}
+
+// maxOwnerDepth is how many directories of a cgroup's path count where no
+// container and no user's slice is among them: what is below may be made by
+// those who live in it.
+const maxOwnerDepth = 4
+
+// owner says who is to answer for what a process costs: its container, else
+// its user's slice, else its cgroup and its user. Whoever may make cgroups or
+// users of his own stays one owner.
+func (f *FS) owner(pid int) string {
+	text, err := Process{ProcessID: ProcessID{PID: pid}, fs: f}.Cgroup()
+	if err != nil {
+		text = ""
+	}
+	owner, whole := cgroupOwner(text)
+	if whole {
+		return owner
+	}
+	if uid, ok := userOf(f.path(pid, "stat")); ok {
+		owner += " uid " + strconv.FormatUint(uint64(uid), 10)
+	}
+	return owner
+}
+
+// cgroupOwner returns the part of the text of a cgroup file that says whose the
+// cgroup is. whole reports whether the user adds nothing to that.
+func cgroupOwner(text string) (owner string, whole bool) {
+	for line := range strings.Lines(text) {
+		parts := strings.SplitN(strings.TrimSuffix(line, "\n"), ":", 3)
+		if len(parts) == 3 && len(parts[2]) > len(owner) {
+			owner = parts[2] // with several hierarchies, the one that says most
+		}
+	}
+	of, _ := container.Of(owner)
+	depth, end := 0, 0
+	for end < len(owner) {
+		next := end + 1 + strings.IndexByte(owner[end+1:]+"/", '/')
+		if owner[:next] == of.Cgroup || isUserSlice(owner[end+1:next]) {
+			return owner[:next], true
+		}
+		end = next
+		if depth++; depth == maxOwnerDepth {
+			break
+		}
+	}
+	return owner[:end], false
+}
+
+func isUserSlice(name string) bool {
+	number, ok := strings.CutPrefix(name, "user-")
+	if ok {
+		number, ok = strings.CutSuffix(number, ".slice")
+	}
+	_, isNumber := parseDecimal(number)
+	return ok && isNumber
+}
+
+// userOf returns the user that a file of proc belongs to: that of the process,
+// or root if the process may not be dumped.
+func userOf(path string) (uint32, bool) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return 0, false
+	}
+	return userOfInfo(info)
+}

@@ -3,9 +3,13 @@
 package proc
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"os"
+	"runtime"
+	"strings"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -147,4 +151,209 @@ func (m *MappedFile) findByPath(try func(path string) (identity, error)) (identi
 	}
 	id, err = try(descriptorPath(fd))
 	return id, root + m.rawPath, err
+}
+
+// Facts of include/uapi/linux/fs.h, Linux 6.11: the ioctl on /proc/PID/maps
+// that finds the next mapping of a kind. It answers in 0.6 microseconds what
+// the text takes 0.7 per line for, and only for the mappings that matter.
+const (
+	procmapQuery = 0xc068_6611 // _IOWR('f', 17, struct procmap_query)
+
+	queryExecutable     = 0x04
+	queryCoveringOrNext = 0x10
+	queryFileBacked     = 0x20
+)
+
+// mapQuery is struct procmap_query, 104 bytes on every machine.
+type mapQuery struct {
+	size, flags, address                      uint64
+	start, end, memoryFlags, pageSize, offset uint64
+	inode                                     uint64
+	major, minor, nameSize, buildIDSize       uint32
+	nameAddress, buildIDAddress               uint64
+}
+
+// errNoQuery means that the kernel has no such ioctl, or that what was opened
+// is no real maps.
+var errNoQuery = errors.New("no PROCMAP_QUERY")
+
+// queryMaps calls line for every executable mapping of a file, without its
+// path. It is readMaps by other means.
+func (f *FS) queryMaps(pid int, line func(*mapLine)) error {
+	file, err := openRaw(f.path(pid, "maps"))
+	if err != nil {
+		return &Error{PID: pid, Op: "read maps", Err: classify(err)}
+	}
+	defer file.Close()
+	var next uint64
+	for {
+		q := mapQuery{flags: queryExecutable | queryFileBacked | queryCoveringOrNext, address: next}
+		q.size = uint64(unsafe.Sizeof(q))
+		_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(file), procmapQuery,
+			uintptr(unsafe.Pointer(&q)))
+		runtime.KeepAlive(&q)
+		switch {
+		case errno == unix.ENOENT: // there is no further one
+			return nil
+		case errno == unix.EINTR:
+			continue
+		case errno == unix.ENOTTY || errno == unix.EINVAL || errno == unix.ENOSYS:
+			return fmt.Errorf("%w: %w", errNoQuery, errno)
+		case errno != 0:
+			return &Error{PID: pid, Op: "read maps", Err: classify(errno)}
+		}
+		if q.end <= next { // it would never end
+			return fmt.Errorf("%w: it goes backwards", errNoQuery)
+		}
+		next = q.end
+		l := mapLine{
+			start: q.start, end: q.end, offset: q.offset, inode: q.inode,
+			major: q.major, minor: q.minor, executable: true,
+		}
+		if l.isFile() {
+			line(&l)
+		}
+	}
+}
+
+// initialUserNamespace is the inode number of the first user namespace on every
+// kernel (PROC_USER_INIT_INO of include/linux/proc_ns.h).
+const initialUserNamespace = 0xeffffffd
+
+// mounts are those of a process that are trusted. They are read when they are
+// needed first.
+type mounts struct {
+	read    bool
+	trusted map[uint64]bool // by number
+}
+
+// trusts reports whether a mount is one of the process's mount namespace, and
+// that belongs to the initial user namespace: then only those who could do
+// anything with the host have mounted it. What cannot be found out is not
+// trusted.
+func (m *mounts) trusts(f *FS, pid int, mount uint64) bool {
+	if !m.read {
+		m.read = true
+		if f.hasTrustedMounts(pid) {
+			m.trusted = f.mounts(pid)
+		}
+	}
+	return m.trusted[mount]
+}
+
+// hasTrustedMounts reports whether the process's mount namespace belongs to the
+// initial user namespace.
+func (f *FS) hasTrustedMounts(pid int) bool {
+	file, err := openRaw(f.path(pid, "ns/mnt"))
+	if err != nil {
+		return false
+	}
+	defer file.Close()
+	owner, err := unix.IoctlRetInt(int(file), unix.NS_GET_USERNS)
+	if err != nil {
+		return false // it lies outside of the caller's, for example
+	}
+	defer unix.Close(owner)
+	var st unix.Stat_t
+	return unix.Fstat(owner, &st) == nil && st.Ino == initialUserNamespace
+}
+
+// mounts returns the numbers of the mounts in the mount namespace of a process,
+// of those that its root directory is above.
+func (f *FS) mounts(pid int) map[uint64]bool {
+	file, err := openRaw(f.path(pid, "mountinfo"))
+	if err != nil {
+		return nil
+	}
+	defer file.Close()
+	numbers := make(map[uint64]bool)
+	var lines lineReader
+	lines.reset(file)
+	for len(numbers) < maxMounts {
+		// A line that is too long begins with the number all the same.
+		line, _, err := lines.next()
+		if err != nil {
+			break
+		}
+		number, _, _ := bytes.Cut(line, []byte(" "))
+		if n, ok := parseDecimal(number); ok && n != 0 {
+			numbers[n] = true
+		}
+	}
+	return numbers
+}
+
+// OpenIn opens a regular file by the path that the process would use: below its
+// root directory and in its mount namespace. The caller closes it. The name of
+// the file is its path for the caller. The error is an [*Error].
+func (f *FS) OpenIn(pid int, path string) (*os.File, error) {
+	file, err := f.openIn(pid, path)
+	if err != nil {
+		return nil, &Error{PID: pid, Path: path, Op: "open", Err: err}
+	}
+	return file, nil
+}
+
+func (f *FS) openIn(pid int, path string) (*os.File, error) {
+	if !strings.HasPrefix(path, "/") {
+		return nil, fmt.Errorf("%w: not an absolute path", os.ErrInvalid)
+	}
+	root := f.path(pid, "root")
+	dir, err := openDirectory(root)
+	if err != nil {
+		return nil, classify(err)
+	}
+	defer unix.Close(dir)
+	pathFD, err := openInRoot(dir, path)
+	if err != nil {
+		return nil, err
+	}
+	defer unix.Close(pathFD)
+	if _, err := identify(pathFD, ""); err != nil {
+		return nil, err
+	}
+	fd, err := openFile(descriptorPath(pathFD))
+	if err != nil {
+		return nil, err
+	}
+	return os.NewFile(uintptr(fd), root+path), nil
+}
+
+func openFile(path string) (int, error) {
+	for {
+		// Whatever it is by now, opening it must not wait or give us a
+		// terminal.
+		fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
+		if !errors.Is(err, unix.EINTR) {
+			return fd, err
+		}
+	}
+}
+
+// descriptorPath is the path by which a descriptor of the caller's is opened
+// anew.
+func descriptorPath(fd int) string { return fmt.Sprintf("/proc/self/fd/%d", fd) }
+
+func openDirectory(path string) (int, error) {
+	return unix.Open(path, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+}
+
+// openInRoot finds a path as a process whose root directory is root would
+// resolve it: symbolic links, which a container may make as it likes, lead
+// nowhere else. The descriptor refers to the file without having opened it
+// (O_PATH).
+func openInRoot(root int, path string) (int, error) {
+	how := unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_IN_ROOT}
+	for range 16 { // "..", when anything is renamed meanwhile, is EAGAIN
+		fd, err := unix.Openat2(root, path, &how)
+		switch {
+		case errors.Is(err, unix.EINTR), errors.Is(err, unix.EAGAIN):
+			continue
+		case errors.Is(err, unix.ENOSYS), errors.Is(err, unix.EPERM):
+			// Before Linux 5.6, or filtered: absolute links then lead outside.
+			return unix.Openat(root, strings.TrimLeft(path, "/"), unix.O_PATH|unix.O_CLOEXEC, 0)
+		}
+		return fd, err
+	}
+	return -1, unix.EAGAIN
 }

@@ -7,9 +7,19 @@ package proc
 import (
 	"errors"
 	"io"
+	"io/fs"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 )
+
+func userOfInfo(info fs.FileInfo) (uint32, bool) {
+	st, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return 0, false
+	}
+	return st.Uid, true
+}
 
 // rawFile is a descriptor without what an os.File adds: registering it with the
 // poller and a finalizer cost more than reading a file of proc. It must not

@@ -4,6 +4,7 @@ package proc
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"hash/maphash"
 	"io"
@@ -242,4 +243,223 @@ func (w *Watcher) pids() (pids []int, err error) {
 		return nil, fmt.Errorf("list processes: %w", err)
 	}
 	return w.fs.pids(w.procDir)
+}
+
+// Changes are what the scan of one or of all processes found to be new. They
+// take a watcher's user from one set of [ProcessFile] to the next as a whole:
+// do what appeared first, then undo what disappeared.
+type Changes struct {
+	// FilesAppeared are the files that a watched process maps now and none did
+	// before: to be attached, if that is done for all processes at once.
+	FilesAppeared []*CachedFile
+	// Appeared are files with wanted probes that a process maps now, and did
+	// not before.
+	Appeared []*ProcessFile
+	// Moved are those that were there before, with what has changed of
+	// Mappings, Path or Deleted. Each replaces the ProcessFile of the same
+	// Process and File. They matter only to those who compute with addresses.
+	Moved []*ProcessFile
+	// Disappeared are those that are no more: the process ended, executed
+	// another program, unmapped the file or is not wanted any more. They are
+	// the values delivered last.
+	Disappeared []*ProcessFile
+	// FilesDisappeared are the files that no watched process maps any more.
+	// They are closed when the handler returns, unless held.
+	FilesDisappeared []*CachedFile
+	// Errors are what could not be scanned, of type [*Error]. An error is
+	// reported once, not again in every pass, and again if it is another one.
+	// What could not be read is tried again in later passes.
+	Errors []error
+}
+
+func (c *Changes) isEmpty() bool {
+	return len(c.Appeared)+len(c.Moved)+len(c.Disappeared)+len(c.Errors)+
+		len(c.FilesAppeared)+len(c.FilesDisappeared) == 0
+}
+
+// Why there are no kernel events, see [WatcherStats].
+var (
+	errNoKernelEvents = errors.New("no kernel events, polling only")
+	errNotRunning     = fmt.Errorf("%w: not running", errNoKernelEvents)
+)
+
+// Run scans all processes, now and at each interval. If the kernel reports what
+// happens to processes, Run also scans single ones within 1 to 20 ms of their
+// start, exec, exit or mapping of a file. It returns nil when the context ends
+// or the watcher is closed, and an error if the processes cannot be listed the
+// first time. Later, the handler gets it.
+//
+// An interval must be positive; ten seconds are a good one. With kernel events
+// it may be longer: passes then only find what the package documentation
+// describes as not reported by the kernel.
+func (w *Watcher) Run(ctx context.Context, interval time.Duration) error {
+	if interval <= 0 {
+		return fmt.Errorf("run watcher: interval %v is not positive", interval)
+	}
+	w.running.Add(1)
+	defer w.running.Add(-1)
+	// Events first: what happens during the first pass is not to be missed.
+	var happened <-chan struct{}
+	source, err := w.openEvents()
+	if source != nil {
+		defer source.Close()
+		happened = source.happened
+	}
+	w.setEventsError(err)
+	defer w.setEventsError(errNotRunning)
+
+	if err := w.syncAll(ctx); err != nil && !isLack(err) { // a lack passes
+		return unlessClosed(err)
+	}
+	tick := time.NewTicker(interval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-w.open.Done():
+			return nil
+		case <-happened:
+			err = w.syncEvents(ctx, source)
+		case <-w.due:
+			_, err = w.syncSome(ctx, w.pidsDue())
+		case <-tick.C:
+			err = w.syncAllReporting(ctx)
+		}
+		if errors.Is(err, os.ErrClosed) {
+			return nil
+		}
+	}
+}
+
+func unlessClosed(err error) error {
+	if errors.Is(err, os.ErrClosed) {
+		return nil
+	}
+	return err
+}
+
+// openEvents opens the kernel's source of events if that is wanted and it
+// speaks of the processes of this proc file system.
+func (w *Watcher) openEvents() (*eventSource, error) {
+	if !w.events {
+		return nil, fmt.Errorf("%w: switched off", errNoKernelEvents)
+	}
+	if !w.fs.OwnPIDs() {
+		return nil, fmt.Errorf("%w: %s is not the proc file system of the caller's PID namespace",
+			errNoKernelEvents, w.fs.Root())
+	}
+	source, err := openEventSource()
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", errNoKernelEvents, err)
+	}
+	return source, nil
+}
+
+func (w *Watcher) setEventsError(err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.stats.EventsError = err
+}
+
+// syncEvents scans the processes that the kernel reported, or all if the kernel
+// could not report everything.
+func (w *Watcher) syncEvents(ctx context.Context, source *eventSource) error {
+	told := source.take()
+	w.mu.Lock()
+	w.stats.Lost += told.lost
+	var pids []int
+	for pid, always := range told.pids {
+		if p := w.processes[pid]; always || (p != nil && p.leaderless) {
+			pids = append(pids, pid)
+		}
+	}
+	w.mu.Unlock()
+	if told.lost > 0 {
+		if err := w.syncAllReporting(ctx); err != nil {
+			return err
+		}
+	}
+	took, err := w.syncSome(ctx, pids)
+	source.spend(took)
+	return err
+}
+
+// syncSome scans processes of which something is known to have happened, and
+// returns how long that took.
+func (w *Watcher) syncSome(ctx context.Context, pids []int) (took time.Duration, err error) {
+	if len(pids) == 0 {
+		return 0, nil
+	}
+	took, err = w.sync(ctx, pids, happened)
+	if !errors.Is(err, os.ErrClosed) {
+		err = nil // what is wrong with single ones has been reported
+	}
+	return took, err
+}
+
+// syncAllReporting is SyncAll with the handler told of an error.
+func (w *Watcher) syncAllReporting(ctx context.Context) error {
+	err := w.syncAll(ctx)
+	if err == nil || errors.Is(err, os.ErrClosed) {
+		return err
+	}
+	w.scanning.Lock()
+	defer w.scanning.Unlock()
+	if !w.closed {
+		w.begin()
+		w.scan.changes.Errors = []error{&Error{Op: "scan all processes", Err: err}}
+		w.deliver()
+	}
+	return nil
+}
+
+// WatcherStats are numbers of a [Watcher].
+type WatcherStats struct {
+	// Processes is how many there were in the last pass, threads of the kernel
+	// included. Wanted is how many of them the filter lets through, Denied how
+	// many could not be scanned for lack of privilege.
+	Processes, Wanted, Denied int
+	// Blocked is how many processes are set aside because they, or files that
+	// they map, do not answer. Postponed is how many are to be scanned later:
+	// they change so often that it would take too much of the time, or others
+	// of the same container or user do, or are blocked.
+	Blocked, Postponed int
+	// ProcessFiles is how many [Watcher.ProcessFiles] returns, and Files how
+	// many different files these are.
+	ProcessFiles, Files int
+	// Passes counts the scans of all processes.
+	Passes uint64
+	// Lost counts how often the kernel had more to report than its buffers
+	// hold. Each was followed by a pass.
+	Lost uint64
+	// EventsError says why the kernel does not report what happens to
+	// processes, so that passes do all the work: because Run has not been
+	// called, for example. It is nil if the kernel does.
+	EventsError error
+}
+
+// Stats returns the numbers of the watcher.
+func (w *Watcher) Stats() WatcherStats {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	stats := w.stats
+	stats.Files = len(w.files)
+	for _, p := range w.processes {
+		stats.ProcessFiles += len(p.pairs)
+		if p.wanted {
+			stats.Wanted++
+		}
+		switch {
+		case p.blocked != nil:
+			stats.Blocked++
+		case p.due:
+			stats.Postponed++
+		}
+		if p.denied {
+			stats.Denied++
+		}
+	}
+	stats.Processes = len(w.processes)
+	return stats
 }

@@ -4,7 +4,12 @@
 
 package proc
 
-import "os"
+import (
+	"io/fs"
+	"os"
+)
+
+func userOfInfo(fs.FileInfo) (uint32, bool) { return 0, false }
 
 // rawFile stands in for the descriptor that other systems have.
 type rawFile struct{ *os.File }
