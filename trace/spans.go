@@ -151,7 +151,7 @@ func (s *Session) parseSpans() error {
 		}
 	}
 	if len(s.opts.Spans) > 0 && s.opts.NoEvents {
-		return optionError("spans", errors.New("spans need events: remove NoEvents"))
+		return optionError("Spans", errors.New("spans need events: remove NoEvents"))
 	}
 	return nil
 }
