@@ -59,6 +59,7 @@ func loadExample() (*usdt.Manager, *tracerObjects) {
 // The examples do what they say, with a C++ program that throws.
 func TestExamples(t *testing.T) {
 	testprog.RequireBPF(t)
+	testneeds.NoGuest(t, "it has no /etc/ld.so.cache, by which a library is found by its name")
 	testneeds.Kernel(t, "5.15", "BPF cookies on uprobes, to attach a library for every process")
 	throw := testprog.StartThrow(t)
 	for _, tc := range []struct {

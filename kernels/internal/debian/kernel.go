@@ -108,21 +108,39 @@ func (c *Cache) fetch(ctx context.Context, k platform.Kernel) (image Image, err 
 		return Image{}, err
 	}
 	updateError := a.update(ctx, false)
-	if err := a.retry(ctx, func() error { image, err = c.take(ctx, a, k); return err }); err != nil {
-		return Image{}, errors.Join(updateError, err)
+	err = a.retry(ctx, func() error { image, err = c.take(ctx, a, k, 0); return err })
+	if err == nil {
+		image.Stale = updateError
+		return image, nil
 	}
-	image.Stale = updateError
-	return image, nil
+	// An index may name a kernel that the archive does not have any more, and
+	// older ones that it has.
+	for older := 1; older <= mostOlder && ctx.Err() == nil; older++ {
+		if image, olderError := c.take(ctx, a, k, older); olderError == nil {
+			image.Stale = err
+			return image, nil
+		}
+	}
+	return Image{}, errors.Join(updateError, err)
 }
 
-// take fetches the newest kernel that the indexes of a have.
-func (c *Cache) take(ctx context.Context, a *apt, k platform.Kernel) (Image, error) {
+// mostOlder is how many older kernels are tried.
+const mostOlder = 3
+
+// take fetches the newest kernel that the indexes of a have, or one that is
+// older by some packages.
+func (c *Cache) take(ctx context.Context, a *apt, k platform.Kernel, older int) (Image, error) {
 	out, err := command(ctx, a.dir, "apt-cache", "-c", filepath.Join(a.dir, "apt.conf"),
 		"pkgnames", "linux-")
 	if err != nil {
 		return Image{}, err
 	}
-	name, ok := newestKernel(strings.Fields(string(out)), k)
+	names := strings.Fields(string(out))
+	name, ok := newestKernel(names, k)
+	for ; ok && older > 0; older-- {
+		names = slices.DeleteFunc(names, func(n string) bool { return n == name })
+		name, ok = newestKernel(names, k)
+	}
 	if !ok {
 		return Image{}, fmt.Errorf("no kernel of series %s for %s in %s", k.Series, k.Machine,
 			strings.Join(k.Suites, ", "))
