@@ -105,8 +105,8 @@ func TestHostileUserWhoseMappingsChangeAllTheTime(t *testing.T) {
 	time.Sleep(settle) // what that takes is measured
 	said := b.said()
 	if c.Mode() == usdt.ModeSingleIPMap {
-		// Each mapping takes an entry, and there are fewer. It is said again when
-		// it is tried with other entries in use.
+		// Each mapping takes an entry, and there are fewer. It is said again
+		// when it is tried with other entries in use.
 		qt.Check(t, qt.IsTrue(len(said) <= 3))
 		for _, err := range said {
 			qt.Check(t, qt.ErrorAs(err, new(*usdt.LimitError)))
