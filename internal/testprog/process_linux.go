@@ -350,7 +350,8 @@ func InPrivateMounts(t *testing.T) bool {
 }
 
 // SharedEvents returns the events in tracefs that sites share, and the places
-// of each. It needs [InPrivateMounts].
+// of each, without those of tracers that others run: all see the same tracefs.
+// It needs [InPrivateMounts].
 func SharedEvents(t *testing.T) map[string][]string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(Tracefs, "uprobe_events"))
@@ -358,9 +359,29 @@ func SharedEvents(t *testing.T) map[string][]string {
 	events := make(map[string][]string)
 	for line := range strings.Lines(string(text)) {
 		name, place, _ := strings.Cut(strings.TrimSuffix(line, "\n"), " ")
-		if name, ok := strings.CutPrefix(name, "p:"+uprobeevent.Group+"/"); ok {
+		if name, ok := strings.CutPrefix(name, "p:"+uprobeevent.Group+"/"); ok && !isForeign(name) {
 			events[name] = append(events[name], place)
 		}
 	}
 	return events
+}
+
+// isForeign reports whether an event is of a running process that is neither
+// this one nor started by it.
+func isForeign(event string) bool {
+	var pid int
+	if _, err := fmt.Sscanf(event, "p%d_", &pid); err != nil {
+		return false
+	}
+	foreign := false
+	for pid > 1 && pid != os.Getpid() {
+		status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+		if err != nil {
+			return false // it has ended
+		}
+		_, parent, _ := strings.Cut(string(status), "\nPPid:")
+		fmt.Sscan(parent, &pid)
+		foreign = true
+	}
+	return foreign && pid != os.Getpid()
 }
