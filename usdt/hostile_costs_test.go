@@ -31,7 +31,7 @@ func TestHostileUsersWithMoreFilesThanDescriptors(t *testing.T) {
 func starveByDescriptors(t *testing.T, mode usdt.Mode) {
 	// Their processes are started, and their files written, before.
 	const users = 2
-	files, descriptors := atMost(200, 1500), atMost(256, 1024)
+	files, descriptors := atMost(100, 1500), atMost(160, 1024)
 	var mappers []*testprog.Process
 	dir := t.TempDir()
 	qt.Assert(t, qt.IsNil(os.Chmod(filepath.Dir(dir), 0o755)))
@@ -101,7 +101,7 @@ func TestHostileUserWhoseMappingsChangeAllTheTime(t *testing.T) {
 	c := newCollector(t, nil)
 	b := besiege(t, c, dir, usdt.Limits{})
 	b.attachInnocent()
-	const settle = 5 * time.Second
+	settle := time.Duration(atMost(1, 5)) * time.Second
 	time.Sleep(settle) // what that takes is measured
 	said := b.said()
 	if c.Mode() == usdt.ModeSingleIPMap {

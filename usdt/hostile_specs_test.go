@@ -25,7 +25,7 @@ import (
 func TestHostileUserThatTakesAllSpecs(t *testing.T) {
 	testneeds.Only(t, "the argument strings of its file are those of x86-64", "amd64")
 	testneeds.Root(t)
-	const specs, files = 64, 8
+	const specs, files = 24, 8
 	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
 		c := newCollector(t, &usdt.ManagerOptions{Mode: mode, MaxSpecs: specs})
 		dir := t.TempDir()

@@ -42,9 +42,6 @@ const (
 	// takes a few calls of each kind.
 	allFaultsVariable = "GOUSDT_ALL_FAULTS"
 
-	// faultsPerKind is how many calls of a kind fail in the short form.
-	faultsPerKind = 4
-
 	// notifyFD is the number of the descriptor that tells of calls, in the
 	// process whose calls they are.
 	notifyFD = 900
@@ -54,12 +51,12 @@ const (
 	controlFD = 0x0fa17
 )
 
-// The messages to the supervisor. The answer to each is the number of the
-// system call that failed last, with 1 added, and the number of calls before it
-// in the higher half.
+// The messages to the supervisor. The first two begin to count anew.
 const (
-	controlCount = 1 + iota // count calls from now on
-	controlFail             // the call with a number, of those of a kind, with an error
+	controlCount  = 1 + iota // let all calls pass
+	controlFail              // fail the call with a number, of those of a kind, with an error
+	controlRead              // tell how many calls of a kind there were
+	controlFailed            // tell whether one failed
 )
 
 // A faultKind is a system call that fails, and with what.
@@ -211,17 +208,20 @@ func (f *Faults) Each(
 	if err := try(t); err != nil { // also finds out what is asked of the kernel once only
 		t.Fatalf("without a fault: %v", err)
 	}
+	control(controlCount, 0, 0, 0)
+	if err := try(t); err != nil {
+		t.Fatalf("without a fault: %v", err)
+	}
+	counts := make([]int, len(faultKinds))
+	for kind := range counts {
+		counts[kind] = control(controlRead, kind, 0, 0)
+	}
 	total, failed := 0, 0
-	for kind := range faultKinds {
+	for kind, count := range counts {
 		k := &faultKinds[kind]
 		if len(only) > 0 && !slices.Contains(only, k.name) {
 			continue
 		}
-		control(controlCount, kind, 0, 0)
-		if err := try(t); err != nil {
-			t.Fatalf("without a fault: %v", err)
-		}
-		count := int(control(controlCount, kind, 0, 0) >> 32)
 		for errno, calls := range k.chosen(count, f.FirstErrors) {
 			for _, n := range calls {
 				name := fmt.Sprintf("%s %d of %d/%s", k.name, n+1, count, unix.ErrnoName(errno))
@@ -229,7 +229,9 @@ func (f *Faults) Each(
 					LeakCheck(t)
 					control(controlFail, kind, n, errno)
 					err := try(t)
-					if control(controlCount, kind, 0, 0)&(1<<32-1) == 0 {
+					hasFailed := control(controlFailed, 0, 0, 0) > 0
+					control(controlCount, 0, 0, 0)
+					if !hasFailed {
 						return // not as many calls this time
 					}
 					total++
@@ -254,9 +256,10 @@ func (k *faultKind) chosen(count int, firstErrors bool) map[unix.Errno][]int {
 		errnos = errnos[:1]
 	}
 	if os.Getenv(allFaultsVariable) == "" {
-		// The errors take turns. The first call is what fails for want of
-		// privileges.
-		step := max(1, (count+faultsPerKind-1)/faultsPerKind)
+		// Each error once, and one more call. The first call is what fails for
+		// want of privileges.
+		few := len(k.errors) + 1
+		step := max(1, (count+few-1)/few)
 		for n := 0; n < count; n += step {
 			errno := errnos[n/step%len(errnos)]
 			chosen[errno] = append(chosen[errno], n)
@@ -271,11 +274,11 @@ func (k *faultKind) chosen(count int, firstErrors bool) map[unix.Errno][]int {
 	return chosen
 }
 
-// control sends a message to the supervisor.
-func control(message uintptr, kind, n int, errno unix.Errno) uint64 {
+// control sends a message to the supervisor, and returns its answer.
+func control(message uintptr, kind, n int, errno unix.Errno) int {
 	answer, _, _ := unix.Syscall6(unix.SYS_IOCTL, controlFD, message, uintptr(kind), uintptr(n),
 		uintptr(errno), 0)
-	return uint64(answer)
+	return int(answer)
 }
 
 // superviseFaults answers the calls of a process until it has ended.
@@ -296,7 +299,8 @@ func superviseFaults(t *testing.T, pid int) {
 	var notification [80]byte
 	var answer [24]byte
 	order := binary.NativeEndian
-	kind, count, fail, failed := -1, 0, -1, 0
+	counts := make([]int, len(faultKinds))
+	kind, fail, failed := -1, -1, 0
 	var errno unix.Errno
 	for {
 		// It says that there is nothing more when the last thread has ended.
@@ -315,22 +319,30 @@ func superviseFaults(t *testing.T, pid int) {
 		copy(answer[:8], notification[:8])
 		number := int(order.Uint32(notification[16:]))
 		argument := func(i int) uint64 { return order.Uint64(notification[32+8*i:]) }
-		switch {
-		case number == unix.SYS_IOCTL && argument(0) == controlFD:
-			order.PutUint64(answer[8:], uint64(count)<<32|uint64(failed))
-			kind, count, fail, failed = int(argument(2)), 0, -1, 0
-			if argument(1) == controlFail {
-				fail, errno = int(argument(3)), unix.Errno(argument(4))
+		if number == unix.SYS_IOCTL && argument(0) == controlFD {
+			switch argument(1) {
+			case controlRead:
+				order.PutUint64(answer[8:], uint64(counts[argument(2)]))
+			case controlFailed:
+				order.PutUint64(answer[8:], uint64(failed))
+			case controlCount, controlFail:
+				clear(counts)
+				kind, fail, failed = -1, int(argument(3)), 0
+				if argument(1) == controlFail {
+					kind, errno = int(argument(2)), unix.Errno(argument(4))
+				}
 			}
-		case kind >= 0 && number == faultKinds[kind].number && !isPipe(pid, number, argument(0)):
-			if count++; count-1 == fail {
-				failed = 1
-				order.PutUint32(answer[16:], uint32(-int32(errno)))
-				break
-			}
-			fallthrough
-		default:
+		} else {
 			order.PutUint32(answer[20:], unix.SECCOMP_USER_NOTIF_FLAG_CONTINUE)
+			is := func(k faultKind) bool { return k.number == number }
+			if of := slices.IndexFunc(faultKinds, is); of >= 0 && !isPipe(pid, number, argument(0)) {
+				if of == kind && counts[of] == fail {
+					failed = 1
+					order.PutUint32(answer[16:], uint32(-int32(errno)))
+					order.PutUint32(answer[20:], 0)
+				}
+				counts[of]++
+			}
 		}
 		// It fails if the thread has gone.
 		_, _, _ = unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SECCOMP_IOCTL_NOTIF_SEND,
