@@ -108,6 +108,37 @@ func Parse(machine elf.Machine, arguments string) []Arg {
 	return d.Decode(0, arguments)
 }
 
+// Global returns what reads a global variable of the file at a probe's site, as
+// Decode would for an argument of that name: an unsigned number of the
+// variable's size, or of kind Unavailable with an Err. The location is as for
+// [Decoder.Decode].
+func (d *Decoder) Global(location uint64, name string) Arg {
+	p := parser{target: d.target, machine: machineOf(&d.target), location: location}
+	a := Arg{Raw: name}
+	p.arg = &a
+	symbol, err := p.lookup(name)
+	var v value
+	if err == nil {
+		v, err = p.valueOf(symbol, name)
+	}
+	if err == nil {
+		a.Size = int(min(symbol.Size, maxSize))
+		switch {
+		case v.isFunction:
+			err = unavailable(errFunction, "")
+		case a.Size != 1 && a.Size != 2 && a.Size != 4 && a.Size != 8:
+			err = unavailable(errSize, strconv.FormatUint(symbol.Size, 10))
+		default:
+			err = p.symbolMemory(v)
+		}
+	}
+	if err != nil {
+		err.(*unavailableError).raw = name
+		return Arg{Raw: name, Size: a.Size, Err: err}
+	}
+	return a
+}
+
 // The reasons for which an argument is Unavailable. An unavailableError has
 // exactly one of them. They are variables for the tests of this package, which
 // compare them; to callers they are text.
@@ -161,6 +192,8 @@ var (
 	errUnclear = errors.New("a symbol alone is its address or the memory there")
 	// errIndirect: the value would need a second read through a pointer.
 	errIndirect = errors.New("indirect operand")
+	// errFunction: a variable is asked for, and the symbol is a function's.
+	errFunction = errors.New("function, not a variable")
 	// errTooMany: the string has more than maxListed arguments; this one is
 	// all the rest of them.
 	errTooMany = errors.New("more than " + strconv.Itoa(maxListed) + " arguments")

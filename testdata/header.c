@@ -125,6 +125,8 @@ static int32_t global_s32;
 static uint8_t global_u8;
 static int16_t global_array[4];
 static long global_word;
+/* Passed by no probe. */
+__attribute__((used, visibility("default"))) const char *gousdt_greeting;
 
 ONCE static void globals(void)
 {
@@ -137,6 +139,7 @@ static const char *fire_globals(void)
 	global_u8 = U8;
 	global_array[3] = S16;
 	global_word = SWORD;
+	gousdt_greeting = text;
 	globals();
 	return 0;
 }

@@ -357,7 +357,7 @@ func (a *Aggregation) parseKey(source string, opts *SessionOptions) (expr.Term, 
 	if isOfSpan(t) {
 		return t, errTermOfSpan(source, t)
 	}
-	if t.Source == expr.Argument && t.Name != "" && !t.HasMask {
+	if t.Source == expr.Argument && t.Name != "" && !t.HasMask && opts.Definitions != nil {
 		patterns := a.Probes
 		if a.Latency != nil {
 			patterns = a.Latency.Pair.Patterns()

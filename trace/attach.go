@@ -151,7 +151,7 @@ func (s *Session) attachSelection(
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", file, err)
 	}
-	w, err := newWork(&plan, sel, file, opts, s.opts.Definitions, pairs)
+	w, err := s.newWork(&plan, sel, file, opts, pairs)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", file, err)
 	}
@@ -354,6 +354,7 @@ type Site struct {
 	// iteration over events.
 	event *Event
 
+	own        int              // how many of Args are the probe's: variables that are captured follow
 	definition *providers.Probe // nil if there is none
 	done       *elfnote.Probe   // what usually ends a call that may fail, and starts here; else nil
 }

@@ -57,6 +57,9 @@
 //	str(arg0), str(arg0, 6)  the text that an argument points to, or its first bytes (at most 256)
 //	str(arg0, arg1)          the same, of arg1 bytes instead of up to a zero byte
 //	query, str(query, 6)     arguments by their names, if SessionOptions.Definitions has them
+//	global.level             a variable of the program, by its symbol in the site's file: an integer
+//	                         of 1, 2, 4 or 8 bytes, without a sign
+//	str(global.query)        the text that a variable points to, as of an argument
 //	pid tid                  of the hit, numbered as in this process's PID namespace (see Event.PID)
 //	uid gid cpu              of the hit; users are numbered as in the initial user namespace
 //	container                of the hit, see SessionOptions.Containers. It is a key, and is
@@ -75,10 +78,10 @@
 // a text stands for the text that it points to. A term alone holds if it is not
 // 0.
 //
-// A comparison with an argument that the site does not have, or that cannot be
-// read, is neither true nor false, and so is its negation: neither arg1 == 0
-// nor arg1 != 0 holds then. Sites at which the filter can never hold are not
-// attached.
+// A comparison with an argument that the site does not have, a variable that
+// its file has no symbol of, or a value that cannot be read, is neither true
+// nor false, and so is its negation: neither arg1 == 0 nor arg1 != 0 holds
+// then. Sites at which the filter can never hold are not attached.
 //
 // All names of arguments and terms in this package are words of this language:
 // [Capture.Arg], [Aggregation.Value] and [Aggregation.By], [Latency.By].

@@ -177,7 +177,7 @@ func TestNamesErrors(t *testing.T) {
 			`.*"middel == 1", at column 1: middel is not known; .*names of arguments.*`))
 	_, err = trace.New(&trace.SessionOptions{Filter: "middle == 1"})
 	qt.Assert(t,
-		qt.ErrorMatches(err, `.*middle is not known; these are: argN, str\(argN\), pid,.*`))
+		qt.ErrorMatches(err, `.*middle is not known; these are: argN, str\(argN\), global.NAME, pid,.*`))
 	_, err = trace.New(&trace.SessionOptions{Texts: 1 << 20})
 	qt.Assert(t, qt.ErrorMatches(err, `.*Texts: 1048576 is not between 0 and 32768`))
 }

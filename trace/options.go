@@ -216,17 +216,15 @@ func definition(
 }
 
 // plan returns what to generate code for, but for the descriptors of the maps.
-func (o *SessionOptions) plan(containers expr.Containers) (*bpfgen.Plan, error) {
+func (o *SessionOptions) plan(
+	containers expr.Containers, captures *captures,
+) (*bpfgen.Plan, error) {
 	plan := &bpfgen.Plan{Counters: bpfgen.None}
 	var err error
 	if o.Filter != "" {
 		if plan.Filter, err = expr.ParseCondition(o.Filter, o.names(), containers); err != nil {
 			return nil, optionError("Filter", err)
 		}
-	}
-	captures, err := o.captures()
-	if err != nil {
-		return nil, err
 	}
 	size, err := o.ringSize()
 	if err != nil {
@@ -285,8 +283,10 @@ type Capture struct {
 	Probes []elfnote.Pattern
 
 	// Arg is the argument, named as in expressions: "arg0", or "query" if
-	// SessionOptions.Definitions call it so. Nothing is read where it does not
-	// have the size of a pointer, or is a floating point number.
+	// SessionOptions.Definitions call it so. It can be a variable of the
+	// program, as "global.debug_query_string": events then have its value as
+	// one more argument, after those of the probe. Nothing is read where it
+	// does not have the size of a pointer, or is a floating point number.
 	Arg string
 
 	// Bytes says that the argument points to bytes, not to a text. That matters
@@ -380,6 +380,27 @@ func parseArgument(source string, names expr.Names) (expr.Term, error) {
 	return t, err
 }
 
+// hasGlobals reports whether variables of the program are captured.
+func (cs *captures) hasGlobals() bool {
+	return slices.ContainsFunc(cs.named, func(c parsedCapture) bool {
+		_, ok := c.arg.Global()
+		return ok
+	})
+}
+
+// globals returns the names in expressions of the variables that are captured
+// at the sites of a probe.
+func (cs *captures) globals(provider, probe string) (names []string) {
+	for i := range cs.named {
+		c := &cs.named[i]
+		if _, ok := c.arg.Global(); ok && elfnote.MatchAny(c.probes, provider, probe) &&
+			!slices.Contains(names, c.arg.Name) {
+			names = append(names, c.arg.Name)
+		}
+	}
+	return names
+}
+
 // of returns the captures for a site.
 func (cs *captures) of(site *bpfgen.Site) []bpfgen.Capture {
 	var found []bpfgen.Capture
@@ -397,6 +418,9 @@ func (cs *captures) of(site *bpfgen.Site) []bpfgen.Capture {
 		}
 		here := c.Capture
 		here.Arg = c.arg.Bind(site.Argument).Index
+		if c.arg.Name == "" && here.Arg >= len(site.Args)-site.Globals {
+			continue
+		}
 		if c.length != nil {
 			here.Length = c.length.Bind(site.Argument).Index
 		}
@@ -414,7 +438,8 @@ func (cs *captures) of(site *bpfgen.Site) []bpfgen.Capture {
 	if cs.texts == 0 {
 		return found
 	}
-	probe, _ := definition(cs.definitions, site.Provider, site.Name, len(site.Args))
+	probe, _ := definition(cs.definitions, site.Provider, site.Name,
+		len(site.Args)-site.Globals)
 	for i := range probe.Arguments {
 		if a := &probe.Arguments[i]; a.IsText {
 			add(bpfgen.Capture{Arg: i, Text: true, Length: a.Length, Max: cs.texts})

@@ -18,6 +18,7 @@ import (
 	"github.com/gousdt/gousdt/internal/elffile"
 	"github.com/gousdt/gousdt/providers"
 	"github.com/gousdt/gousdt/trace/internal/bpfgen"
+	"github.com/gousdt/gousdt/trace/internal/expr"
 	"github.com/gousdt/gousdt/usdt"
 )
 
@@ -40,6 +41,10 @@ type work struct {
 	blocks bpfgen.Blocks
 	block  []*bpfgen.Block // by number
 
+	session *Session
+	decoder *argspec.Decoder // of the file
+	globals []string         // that expressions name
+
 	missing        error // why an argument is not available at a site that is not wanted
 	pairs          *filePairs
 	ends, delivers bool // there are ends of calls; something may be sent or aggregated
@@ -55,13 +60,13 @@ var errManyBlocks = errors.New("many different blocks")
 
 // newWork generates the code for all sites of a selection: specialised for the
 // arguments of each, or where these are of too many kinds, with a table.
-func newWork(
+func (s *Session) newWork(
 	plan *bpfgen.Plan, sel *usdt.Selection, file string, opts *usdt.AttachOptions,
-	definitions *providers.Definitions, pairs *filePairs,
+	pairs *filePairs,
 ) (*work, error) {
-	w, err := generate(plan, sel, file, opts, definitions, pairs, nil)
+	w, err := s.generate(plan, sel, file, opts, pairs, nil)
 	if errors.Is(err, errManyBlocks) {
-		return generate(plan, sel, file, opts, definitions, pairs, plan.NewTable())
+		return s.generate(plan, sel, file, opts, pairs, plan.NewTable())
 	}
 	return w, err
 }
@@ -69,16 +74,18 @@ func newWork(
 // generate generates the code for all sites of a selection. The sites of a file
 // have few different argument strings. In a selection, sites with equal strings
 // share the parsed arguments, and for these the code is generated once.
-func generate(
+func (s *Session) generate(
 	plan *bpfgen.Plan, sel *usdt.Selection, file string, opts *usdt.AttachOptions,
-	definitions *providers.Definitions, pairs *filePairs, table *bpfgen.Table,
+	pairs *filePairs, table *bpfgen.Table,
 ) (*work, error) {
 	type key struct {
 		args           *argspec.Arg
 		provider, name string
 		cookie         uint64
+		instruction    uint64 // which the places of variables are counted from
 	}
-	w := &work{plan: plan, sel: sel, file: file, maxSites: opts.MaxSites, pairs: pairs}
+	w := &work{plan: plan, sel: sel, file: file, maxSites: opts.MaxSites, pairs: pairs,
+		session: s, decoder: argspec.NewDecoder(sel.File()), globals: plan.Globals()}
 	w.blocks.Table = table
 	blockOf := plan.Block
 	if table != nil {
@@ -88,6 +95,7 @@ func generate(
 		number         int    // of the block, -1 for none
 		low            uint32 // half of the cookie, with a table
 		events, starts *events
+		args           []argspec.Arg
 		definition     *providers.Probe
 	}
 	known := make(map[key]kind)
@@ -102,17 +110,22 @@ func generate(
 		if len(found.Args) > 0 {
 			k.args = &found.Args[0]
 		}
+		if len(w.globals) > 0 || s.captures.hasGlobals() {
+			k.instruction = found.Instruction
+		}
 		this, ok := known[k]
 		if !ok {
-			if args += 1 + len(found.Args); args > maxArguments {
+			if args += 1 + len(found.Args) + len(w.globals); args > maxArguments {
 				return nil, fmt.Errorf("more than %d arguments and sites of different probes: %w",
 					maxArguments, elfnote.ErrTooLarge)
 			}
-			if probe, ok := definition(definitions, found.Provider, found.Name,
+			if probe, ok := definition(s.opts.Definitions, found.Provider, found.Name,
 				len(found.Args)); ok {
-				this.definition = &probe
+				site.definition = &probe
 			}
-			site.definition = this.definition
+			site.own = len(found.Args)
+			w.addCaptured(site)
+			this.args, this.definition = site.Args, site.definition
 			toGenerate := w.toGenerate(site)
 			block, err := blockOf(toGenerate)
 			if err != nil {
@@ -125,8 +138,8 @@ func generate(
 			if block != nil {
 				// Sites with equal code may differ in what is not in the code,
 				// such as constants.
-				this.events = newEvents(block.Record, found.Args)
-				this.starts = newEvents(block.Saved, found.Args)
+				this.events = newEvents(block.Record, site.Args)
+				this.starts = newEvents(block.Saved, site.Args)
 				w.ends = w.ends || block.Ends
 				w.delivers = w.delivers || block.Delivers
 				if this.number = w.blocks.Add(block); this.number == len(w.block) {
@@ -150,6 +163,7 @@ func generate(
 		site.probe = probes[probe]
 		site.done = pairs.done[[2]string{found.Provider, found.Name}]
 		site.events, site.starts, site.definition = this.events, this.starts, this.definition
+		site.Args, site.own = this.args, len(found.Args)
 		w.wanted = append(w.wanted, i)
 		w.sites = append(w.sites, site)
 		w.which = append(w.which, this.number)
@@ -158,8 +172,37 @@ func generate(
 	return w, nil
 }
 
+// addCaptured gives a site the variables that are captured there as arguments
+// after its own.
+func (w *work) addCaptured(s *Site) {
+	names := w.session.captures.globals(s.Provider, s.Name)
+	if len(names) == 0 {
+		return
+	}
+	extended := providers.Probe{Provider: s.Provider, Name: s.Name}
+	if s.definition != nil {
+		extended.Arguments = s.definition.Arguments
+	}
+	arguments := make([]providers.Argument, s.own, s.own+len(names))
+	copy(arguments, extended.Arguments)
+	s.Args = slices.Clip(s.Args)
+	for _, name := range names {
+		s.Args = append(s.Args, w.global(s, name))
+		arguments = append(arguments, providers.Argument{Name: name, Length: bpfgen.None})
+	}
+	extended.Arguments = arguments
+	s.definition = &extended
+}
+
+// global returns what reads a variable, by its name in expressions, at a site.
+func (w *work) global(s *Site, name string) argspec.Arg {
+	symbol, _ := (&expr.Term{Name: name}).Global()
+	return w.decoder.Global(s.Instruction, symbol)
+}
+
 func (w *work) toGenerate(s *Site) *bpfgen.Site {
-	site := &bpfgen.Site{Provider: s.Provider, Name: s.Name, Cookie: s.Cookie, Args: s.Args,
+	site := &bpfgen.Site{Provider: s.Provider, Name: s.Name, Cookie: s.Cookie,
+		Args: slices.Clip(s.Args), Globals: len(s.Args) - s.own,
 		Pointer: 8, Pairs: w.pairs.ends[[2]string{s.Provider, s.Name}]}
 	if w.sel.File().Header().Class == elf.ELFCLASS32 {
 		site.Pointer = 4
@@ -169,6 +212,24 @@ func (w *work) toGenerate(s *Site) *bpfgen.Site {
 			site.Names = append(site.Names, a.Name)
 			site.Lengths = append(site.Lengths, a.Length)
 		}
+	}
+	for _, name := range w.globals {
+		if _, captured := site.Argument(name); captured {
+			continue
+		}
+		arg := w.global(s, name)
+		if arg.Err != nil {
+			if site.Absent == nil {
+				site.Absent = make(map[string]error)
+			}
+			site.Absent[name] = arg.Err
+			continue
+		}
+		site.Names = append(append(site.Names, make([]string, len(site.Args)-len(site.Names))...),
+			name)
+		site.Args = append(site.Args, arg)
+		site.Globals++
+		site.Unsent++
 	}
 	return site
 }

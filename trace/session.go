@@ -28,7 +28,8 @@ type Session struct {
 	opts       SessionOptions
 	mode       usdt.Mode
 	containers expr.Containers // nil if they are not known
-	plan       *bpfgen.Plan    // all but the kernel's machine, which a selection tells
+	captures   *captures
+	plan       *bpfgen.Plan // all but the kernel's machine, which a selection tells
 
 	programs programCache
 
@@ -203,7 +204,10 @@ func (s *Session) parseOptions() (err error) {
 	if s.opts.Mode > usdt.ModeSingleIPMap {
 		return optionError("Mode", fmt.Errorf("there is no %s", s.opts.Mode))
 	}
-	if s.plan, err = s.opts.plan(s.containers); err != nil {
+	if s.captures, err = s.opts.captures(); err != nil {
+		return err
+	}
+	if s.plan, err = s.opts.plan(s.containers, s.captures); err != nil {
 		return err
 	}
 	if err := s.parseAggregations(); err != nil {

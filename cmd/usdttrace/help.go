@@ -50,6 +50,7 @@ processes of other namespaces have PID 0.
 Terms, in EXPR, TERM and KEY
   arg0 arg1...          arguments, by number or name
   str(arg0) str(arg0,N)  the text that an argument points to, or its first N bytes
+  global.NAME            a variable of the program, by its symbol; also in str( )
   pid tid uid gid cpu comm cgroup provider probe      of the hit
   container             in EXPR, == or != with the beginning of the ID of a container
                         that runs already; as a key, its ID or the name of a unit

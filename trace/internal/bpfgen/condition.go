@@ -338,7 +338,8 @@ func compareFloat(op expr.Op, left, right operand, unordered bool) condition {
 
 func (s *Site) describe(t expr.Term) string {
 	if t.Source == expr.Argument {
-		return fmt.Sprintf("arg%d of %s:%s", t.Index, truncate.Name(s.Provider), truncate.Name(s.Name))
+		return fmt.Sprintf("%s of %s:%s", cmp.Or(t.Name, fmt.Sprintf("arg%d", t.Index)),
+			truncate.Name(s.Provider), truncate.Name(s.Name))
 	}
 	return "the value"
 }

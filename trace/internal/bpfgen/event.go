@@ -91,7 +91,7 @@ func (b *builder) event(e *Events) *Record {
 func (b *builder) recordOf(e *Events, saved int) (*Record, []argcode.Group, error) {
 	f := b.fetcher
 	var unread []int
-	for i := range f.Args {
+	for i := range f.sent {
 		if f.Readable(i) && f.inMemory(i) && !f.loaded[i] {
 			unread = append(unread, i)
 		}

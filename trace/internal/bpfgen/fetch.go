@@ -16,6 +16,7 @@ import (
 type fetcher struct {
 	*argcode.Fetcher
 	kernel Kernel
+	sent   int // how many of the arguments are sent with events
 
 	// stack tells where the bytes of an argument in memory lie on the stack,
 	// once something has loaded them, and loaded tells of which this is certain

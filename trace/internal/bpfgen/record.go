@@ -169,7 +169,7 @@ func (f *fetcher) layout(
 	}
 	// The largest come first, so that each is aligned.
 	for _, size := range []int{8, 4, 2, 1} {
-		for i := range f.Args {
+		for i := range f.sent {
 			if r.Args[i].Failed == None && f.varies(i) && f.Args[i].Size == size {
 				r.Args[i].Value = r.Size
 				r.Size += size

@@ -25,6 +25,13 @@ type Site struct {
 	Lengths        []int             // for each text: the argument with its length, or -1
 	Pairs          map[*Latency]Ends // what it starts and ends
 
+	// The last of Args, Globals in number, are variables of the program, which
+	// have no numbers in expressions. Of these the last, Unsent in number, are
+	// for expressions only: no event has them. Absent says why a variable that
+	// expressions name is not among them, by its name there.
+	Globals, Unsent int
+	Absent          map[string]error
+
 	// Fixed: the code is for this site alone and knows its ID. Otherwise the ID
 	// is in the BPF cookie, and equal sites can share the code.
 	Fixed bool
@@ -104,7 +111,7 @@ func (p *Plan) Block(site *Site) (*Block, error) {
 
 func (p *Plan) generate(site *Site, alone bool) (*Block, error) {
 	b := &builder{fetcher: newFetcher(p.Kernel, site.Args), plan: p, site: site}
-	b.alone = alone
+	b.alone, b.sent = alone, len(site.Args)-site.Unsent
 	if site.original != nil {
 		b.lookedUp, b.block.lookedUp, b.block.UsesID = true, len(site.Args), true
 	}
@@ -306,7 +313,7 @@ func (p *Plan) bind(site *Site) (*Plan, *Site) {
 	bound.Latencies = make([]*Latency, len(p.Latencies))
 	for i, l := range p.Latencies {
 		here := *l
-		here.Start, here.Done = l.Start.Bind(site.Argument), l.Done.Bind(site.Argument)
+		here.Start, here.Done = site.bindTerm(l.Start), site.bindTerm(l.Done)
 		here.Conditions = make([]StartCondition, len(l.Conditions))
 		for j, c := range l.Conditions {
 			here.Conditions[j] = StartCondition{site.bind(c.Node), c.Negated}
@@ -329,7 +336,7 @@ func (p *Plan) bind(site *Site) (*Plan, *Site) {
 			here.Keys[j] = site.bindTerm(key)
 		}
 		if a.Value != nil {
-			value := a.Value.Bind(site.Argument)
+			value := site.bindTerm(*a.Value)
 			here.Value = &value
 		}
 		bound.Aggregations[i] = &here
@@ -347,6 +354,13 @@ func (s *Site) bind(node *expr.Node) *expr.Node {
 // bindTerm is bind for a term. A text whose length is known to be in another
 // argument has no zero byte at its end.
 func (s *Site) bindTerm(t expr.Term) expr.Term {
+	own := len(s.Args) - s.Globals
+	if t.Name == "" && t.Index >= own {
+		t.Index = expr.Unbound
+	}
+	if t.LengthName == "" && t.Length >= own {
+		t.Length = expr.Unbound
+	}
 	t = t.Bind(s.Argument)
 	if t.Source == expr.String && !t.HasLength && t.Index < len(s.Lengths) &&
 		s.Lengths[t.Index] >= 0 {
@@ -385,6 +399,9 @@ func (p *Plan) Missing(site *Site) error {
 			name = fmt.Sprintf("arg%d", t.Index)
 		}
 		switch {
+		case site.Absent[t.Name] != nil:
+			return fmt.Errorf("%s of %s:%s is not available: %w", name,
+				truncate.Name(site.Provider), truncate.Name(site.Name), site.Absent[t.Name])
 		case t.Index >= len(site.Args):
 			return fmt.Errorf("%s:%s has no %s", truncate.Name(site.Provider),
 				truncate.Name(site.Name), name)
@@ -398,6 +415,37 @@ func (p *Plan) Missing(site *Site) error {
 		}
 	}
 	return nil
+}
+
+// Terms calls f for all terms of the plan.
+func (p *Plan) Terms(f func(*expr.Term)) {
+	p.Filter.Walk(f)
+	for _, a := range p.Aggregations {
+		a.Where.Walk(f)
+		for i := range a.Keys {
+			f(&a.Keys[i])
+		}
+		if a.Value != nil {
+			f(a.Value)
+		}
+	}
+	for _, l := range p.Latencies {
+		f(&l.Start)
+		f(&l.Done)
+		for _, c := range l.Conditions {
+			c.Node.Walk(f)
+		}
+	}
+}
+
+// Globals returns the names of the variables that the plan's expressions name.
+func (p *Plan) Globals() (names []string) {
+	p.Terms(func(t *expr.Term) {
+		if _, ok := t.Global(); ok && !slices.Contains(names, t.Name) {
+			names = append(names, t.Name)
+		}
+	})
+	return names
 }
 
 // terms appends the terms of a condition.

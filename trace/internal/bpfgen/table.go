@@ -224,7 +224,8 @@ func (p *Plan) lookedUp(site *Site) *Site {
 	// Sites with more or fewer arguments share their code too. But what is
 	// missing is missing.
 	if rounded := 1 << bits.Len(uint(max(count, 1)-1)); slices.IndexFunc(named,
-		func(i int) bool { return i >= count && i < rounded }) < 0 && count > 0 {
+		func(i int) bool { return i >= count && i < rounded }) < 0 && count > 0 &&
+		site.Globals == 0 {
 		count = rounded
 	}
 	here.Args = make([]argspec.Arg, count)
@@ -266,24 +267,7 @@ func (k Kernel) words() int {
 // named returns the numbers of the arguments that the plan is about, other than
 // to send them.
 func (p *Plan) named(site *Site) (indices []int) {
-	add := func(t *expr.Term) { indices = append(indices, t.Arguments()...) }
-	p.Filter.Walk(add)
-	for _, a := range p.Aggregations {
-		a.Where.Walk(add)
-		for i := range a.Keys {
-			add(&a.Keys[i])
-		}
-		if a.Value != nil {
-			add(a.Value)
-		}
-	}
-	for _, l := range p.Latencies {
-		add(&l.Start)
-		add(&l.Done)
-		for _, c := range l.Conditions {
-			c.Node.Walk(add)
-		}
-	}
+	p.Terms(func(t *expr.Term) { indices = append(indices, t.Arguments()...) })
 	for _, c := range site.captures {
 		indices = append(indices, c.Arg)
 		if c.Length != None {

@@ -11,7 +11,8 @@
 //	comparison = term [ ( "==" | "!=" | "<" | "<=" | ">" | ">=" ) term ]
 //	term       = operand [ "&" integer ]
 //	operand    = number | text | name | "str" "(" name [ "," integer ] ")"
-//	name       = "argN" | "pid" | "tid" | "uid" | "gid" | "cpu" | "cgroup" | "comm" | "cookie" | "provider" | ...
+//	name       = "argN" | "global" "." symbol
+//	           | "pid" | "tid" | "uid" | "gid" | "cpu" | "cgroup" | "comm" | "cookie" | "provider" | ...
 //
 // A number is decimal, hexadecimal (0x), octal (0o) or binary (0b), with an
 // optional minus, or a decimal fraction. A text stands in double quotes with

@@ -2,6 +2,8 @@
 
 package expr
 
+import "strings"
+
 // Op is what a Node does.
 type Op uint8
 
@@ -85,7 +87,7 @@ type Term struct {
 	Number Value  // of Number
 	Text   string // of Text
 	Index  int    // of Argument and String: which argument, from 0
-	Name   string // of Argument and String: the argument's name, if it is not given by number
+	Name   string // of Argument and String: the argument's name, if it is not given by number; see Global
 	Max    int    // of String: at most that many bytes, 0 for no own limit
 
 	HasLength  bool // of String: another argument says how many bytes there are
@@ -99,6 +101,15 @@ type Term struct {
 
 	Offset int // where in the expression it begins, for messages
 }
+
+// globalPrefix is what the names of a program's variables begin with. No
+// argument has a name with a dot.
+const globalPrefix = "global."
+
+// Global returns the symbol of the program's variable that an Argument or a
+// String stands for. As all names it is bound to the index of an argument,
+// which sites have for it after the probe's own.
+func (t *Term) Global() (symbol string, ok bool) { return strings.CutPrefix(t.Name, globalPrefix) }
 
 // Unbound is the Index of an argument that is given by name. No probe has it;
 // at a site Bind puts the argument's number in its place.

@@ -347,11 +347,11 @@ func (p *parser) named(t Term, name string) (Term, error) {
 	case name == "str":
 		return p.str(t)
 	case name == "start" && p.accept(token.PERIOD):
-		t.Start = true
-		name = p.next().text
-		if !p.argument(&t, name) || !p.accept(token.IDENT) {
-			return t, p.unexpected("an argument (arg0, arg1, ...)")
-		}
+		t.Source, t.Start = Argument, true
+		return t, p.argumentOrGlobal(&t)
+	case name == "global" && p.accept(token.PERIOD):
+		t.Source = Argument
+		return t, p.global(&t)
 	}
 	if source, ok := words[name]; ok {
 		t.Source = source
@@ -370,13 +370,14 @@ func (p *parser) unknown(name string) string {
 		named = "the names of arguments, "
 	}
 	return name + " is not known; these are: argN, str(argN), " + named +
+		"global.NAME, " +
 		"pid, tid, uid, gid, cpu, cgroup, container, comm, cookie, provider, probe; " +
 		"at the end of a call duration, start.argN; as keys site, stack"
 }
 
 // str reads what follows the word: (argN), (argN, LENGTH), (argN, MAX) or
-// (argN, LENGTH, MAX), where LENGTH is an argument and MAX a number.
-// The first can be start.argN: then LENGTH is one of the start, too.
+// (argN, LENGTH, MAX), where LENGTH is an argument and MAX a number. The first
+// can be global.NAME, or start.argN: then LENGTH is one of the start, too.
 func (p *parser) str(t Term) (Term, error) {
 	t.Source = String
 	if err := p.expect(token.LPAREN); err != nil {
@@ -389,8 +390,8 @@ func (p *parser) str(t Term) (Term, error) {
 			return t, err
 		}
 	}
-	if !p.argument(&t, p.next().text) || !p.accept(token.IDENT) {
-		return t, p.unexpected("an argument (arg0, arg1, ...)")
+	if err := p.argumentOrGlobal(&t); err != nil {
+		return t, err
 	}
 	more := p.accept(token.COMMA)
 	var length Term
@@ -411,6 +412,28 @@ func (p *parser) str(t Term) (Term, error) {
 		t.Max = int(limit)
 	}
 	return t, p.expect(token.RPAREN)
+}
+
+// argumentOrGlobal reads an argument, or a variable of the program.
+func (p *parser) argumentOrGlobal(t *Term) error {
+	name := p.next().text
+	if name == "global" && p.words[1].token == token.PERIOD {
+		p.words = p.words[2:]
+		return p.global(t)
+	}
+	if !p.argument(t, name) || !p.accept(token.IDENT) {
+		return p.unexpected("an argument (arg0, arg1, ...)")
+	}
+	return nil
+}
+
+// global reads the symbol of a variable, behind "global.".
+func (p *parser) global(t *Term) error {
+	t.Name, t.Index = globalPrefix+p.next().text, Unbound
+	if !p.accept(token.IDENT) {
+		return p.unexpected("the symbol of a variable")
+	}
+	return nil
 }
 
 // argument sets which argument the name is: argN, or the name of one.

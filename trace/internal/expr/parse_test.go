@@ -36,14 +36,14 @@ func (t Term) String() string {
 	case Text:
 		s = strconv.Quote(t.Text)
 	case Argument:
-		s = fmt.Sprintf("arg%d", t.Index)
+		s = t.place()
 		if t.Start {
 			s = "start." + s
 		}
 	case String:
-		s = fmt.Sprintf("str(arg%d)", t.Index)
+		s = fmt.Sprintf("str(%s)", t.place())
 		if t.Max > 0 {
-			s = fmt.Sprintf("str(arg%d, %d)", t.Index, t.Max)
+			s = fmt.Sprintf("str(%s, %d)", t.place(), t.Max)
 		}
 		if t.Start {
 			s = strings.Replace(s, "(", "(start.", 1)
@@ -59,6 +59,13 @@ func (t Term) String() string {
 		s += fmt.Sprintf(" & %#x", t.Mask)
 	}
 	return s
+}
+
+func (t Term) place() string {
+	if t.Name != "" {
+		return t.Name
+	}
+	return fmt.Sprintf("arg%d", t.Index)
 }
 
 func (v Value) String() string {
@@ -102,8 +109,12 @@ func TestConditionsAreUnderstood(t *testing.T) {
 		`start.arg0 == "x" || start.arg1`:           `(str(start.arg0) == "x") || (start.arg1 != 0)`,
 		`start.arg0 < start.arg1`:                   `start.arg0 < start.arg1`,
 		`arg0<-1&&arg1>-1.5`:                        `(arg0 < -1) && (arg1 > -1.5e+00)`,
-		`arg0 == .5`:                                `arg0 == 5e-01`,
-		`((((((((((arg0 >= pid))))))))))`:           `arg0 >= pid`,
+		`global.a_1 & 3 == 1`:                       `global.a_1 & 0x3 == 1`,
+		`global.a == "x" && str(start.global.b,3) != "x"`: `(str(global.a) == "x") && ` +
+			`(str(start.global.b, 3) != "x")`,
+		`start.global.type`:               `start.global.type != 0`,
+		`arg0 == .5`:                      `arg0 == 5e-01`,
+		`((((((((((arg0 >= pid))))))))))`: `arg0 >= pid`,
 		strings.Repeat("!", 60) + "(arg0 == arg1)": strings.Repeat("!(", 60) +
 			"arg0 == arg1" + strings.Repeat(")", 60),
 	} {
@@ -192,6 +203,10 @@ func TestWhatIsWrongIsSaidAndWhere(t *testing.T) {
 		`start.arg0 == arg0`:     `1: a value of the start can only be compared with .*`,
 		`duration == start.arg0`: `1: a value of the start can only be compared with .*`,
 		`start.pid == 1`:         `7: an argument .* is expected here`,
+		`global.1 == 1`:          `1: global is not known; .*`,
+		`global. == 1`:           `9: the symbol of a variable is expected here`,
+		`global == 1`:            `1: global is not known; .*`,
+		`str(global.) == ""`:     `12: the symbol of a variable is expected here`,
 		`start == 1`:             `1: start is not known; .*`,
 		`str(start arg0) == ""`:  `11: \. is expected here`,
 		strings.Repeat("(", 100) + "arg0" + strings.Repeat(")",
