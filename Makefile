@@ -47,6 +47,8 @@ HOSTILE_PACKAGES := ./usdt ./trace ./stack
 RACE_PACKAGES := ./internal/follow ./proc ./trace ./usdt
 # empty on machines that have no race detector
 RACE ?= -race
+# Under it a process waits for a second when it ends, and tests start many.
+export GORACE ?= atexit_sleep_ms=10
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.7.0
 
 # Packages that know no operating system.
@@ -134,7 +136,7 @@ test-faults:
 # As root, under the race detector. The same tests are short in make test-all.
 .PHONY: test-soak
 test-soak:
-	GOUSDT_SOAK=1 CI=true CGO_ENABLED=1 $(tool) ./gotest -C .. $(RACE) -count=1 -p 1 -timeout 60m ./usdt
+	GOUSDT_SOAK=1 CI=true CGO_ENABLED=1 $(tool) ./gotest -C .. $(RACE) -count=1 -p 1 -timeout 60m ./usdt ./trace
 
 # As root. Says in the end what each attack costs. The same tests are short in
 # make test-all.

@@ -168,7 +168,7 @@ func heap() uint64 {
 }
 
 func TestCacheKeepsLittleOfAFile(t *testing.T) {
-	const notes, files = 200_000, 8 // of 20 bytes
+	const notes, files = 200_000, 3 // of 20 bytes
 	for name, file := range map[string]testELF{
 		"none usable": {probes: [][2]string{{"p", "n"}}, broken: true, empty: notes},
 		"one usable":  {probes: [][2]string{{"p", "n"}}, empty: notes},

@@ -11,6 +11,7 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"github.com/gousdt/gousdt/internal/testneeds"
+	"github.com/gousdt/gousdt/internal/testprog"
 	"github.com/gousdt/gousdt/trace"
 	"github.com/gousdt/gousdt/usdt"
 )
@@ -22,7 +23,7 @@ import (
 func TestLatencyWhileCallsGoOn(t *testing.T) {
 	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
 		c := startCaller(t, copyOf(t, "calls"), "always")
-		for range 15 {
+		for range testprog.Soak(5, 15) {
 			// Those that are measured wrongly are as long as the session. Few
 			// others are.
 			s := newSession(t,

@@ -15,18 +15,15 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/testprog"
 	"github.com/gousdt/gousdt/trace"
 	"github.com/gousdt/gousdt/usdt"
 )
 
-// burst is how often the group inlined, of five hits, is fired: five million
-// hits. Most variants do with less.
-const (
-	burst      = 1_000_000
-	smallBurst = burst / 10
-)
-
 func TestEventsAreDeliveredOrCountedAsLost(t *testing.T) {
+	// How often the group inlined, of five hits, is fired.
+	burst := testprog.Soak(200_000, 1_000_000)
+	smallBurst := min(burst, 100_000)
 	slower := 1
 	if testing.Short() || os.Getenv("GOUSDT_GUEST") != "" {
 		slower = 100 // an emulated machine takes minutes for what is seconds here

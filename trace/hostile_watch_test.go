@@ -27,7 +27,7 @@ func TestHostileUsersWithSitesThatAllDiffer(t *testing.T) {
 	testneeds.Only(t, "the argument strings of their files are those of x86-64", "amd64")
 	for _, users := range []int{1, 10} {
 		t.Run(fmt.Sprint(users, " users"), func(t *testing.T) {
-			sites, settle := 2_000, 2*time.Second
+			sites, settle := 2_000, time.Second/2
 			if testprog.IsComplete() {
 				sites, settle = 9_900, 15*time.Second
 			}
@@ -106,7 +106,7 @@ func TestHostileUsersWithManyFilesAtTheStart(t *testing.T) {
 // attach. Scanning them takes a tenth of a processor, and programs of somebody
 // else are attached meanwhile.
 func TestHostileUserWhoseManyProcessesMakeNoise(t *testing.T) {
-	processes, mappings, settle := 10, 100, 2*time.Second
+	processes, mappings, settle := 10, 100, time.Second
 	if testprog.IsComplete() {
 		processes, mappings, settle = 40, 1_000, 20*time.Second
 	}

@@ -76,9 +76,8 @@ func TestSampleRate(t *testing.T) {
 	const rate = 100
 	for _, test := range []struct{ least, pause time.Duration }{
 		{least: time.Second / 2},
-		{least: time.Second},
-		{least: 2 * time.Second},
-		{least: 2 * time.Second, pause: 100 * time.Millisecond}, // many at once
+		{least: testprog.Soak(time.Second, 2*time.Second)},
+		{least: testprog.Soak(time.Second, 2*time.Second), pause: 100 * time.Millisecond}, // many at once
 	} {
 		t.Run(fmt.Sprint(test.least, " ", test.pause), func(t *testing.T) {
 			var took time.Duration

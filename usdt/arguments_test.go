@@ -34,7 +34,7 @@ var programs = []struct{ name, file, run string }{
 // of many specs take seconds to close: except in make test-soak, one kind is
 // enough, since those with cookies know a site as the links of many sites do.
 func modesOf(prog int) []usdt.Mode {
-	if prog > 0 && soak(1, 0) > 0 {
+	if prog > 0 && testprog.Soak(1, 0) > 0 {
 		return []usdt.Mode{usdt.ModeMulti, usdt.ModeSingleIPMap}
 	}
 	return modes

@@ -7,7 +7,6 @@ package usdt_test
 import (
 	"context"
 	"errors"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
@@ -24,14 +23,6 @@ import (
 	"github.com/gousdt/gousdt/usdt"
 )
 
-// soak returns how often to do something: much more often in make test-soak.
-func soak(short, complete int) int {
-	if os.Getenv("GOUSDT_SOAK") == "" {
-		return short
-	}
-	return complete
-}
-
 // Many goroutines attach and close the same probes at the same time. At the end
 // nothing is left, no spec is in use, and the kernel has counted each semaphore
 // down as often as up.
@@ -39,7 +30,7 @@ func TestSoakAttachAndClose(t *testing.T) {
 	c := newCollector(t, &usdt.ManagerOptions{MaxSpecs: 64})
 	process := testprog.Start(t, "target-pie")
 	probes := []string{"three", "twelve", "counted", "sizes", "guarded"}
-	workers, cycles := soak(8, 48), int64(soak(100, 10_000))
+	workers, cycles := testprog.Soak(8, 48), int64(testprog.Soak(100, 10_000))
 	var done atomic.Int64
 	var wait sync.WaitGroup
 	for worker := range workers {
@@ -89,7 +80,7 @@ func TestSoakWatchWhileProcessesComeAndGo(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() { ended <- w.Run(ctx, 50*time.Millisecond) }()
 
-	workers, runs := soak(4, 16), int64(soak(60, 20_000))
+	workers, runs := testprog.Soak(4, 16), int64(testprog.Soak(60, 20_000))
 	var started atomic.Int64
 	var wait sync.WaitGroup
 	for range workers {

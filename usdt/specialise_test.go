@@ -58,7 +58,7 @@ func forEachSpecialiser(t *testing.T, test func(t *testing.T, two *twoCollectors
 func TestSpecialisedProgramsReadTheSame(t *testing.T) {
 	forEachSpecialiser(t, func(t *testing.T, two *twoCollectors) {
 		for i, prog := range programs {
-			if i > 0 && (two.libbpf || two.generic.Mode() == usdt.ModeSingle && soak(1, 0) > 0) {
+			if i > 0 && (two.libbpf || two.generic.Mode() == usdt.ModeSingle && testprog.Soak(1, 0) > 0) {
 				continue // the arguments are the same, and it takes long
 			}
 			t.Run(prog.name, func(t *testing.T) {

@@ -148,6 +148,15 @@ const costsVariable = "GOUSDT_HOSTILE"
 // it in full, as make test-hostile has them do.
 func IsComplete() bool { return os.Getenv(costsVariable) != "" }
 
+// Soak returns how often to do something, or for how long: more in make
+// test-soak.
+func Soak[T int | time.Duration](short, complete T) T {
+	if os.Getenv("GOUSDT_SOAK") == "" {
+		return short
+	}
+	return complete
+}
+
 // InTime returns how long something may take that hostile users try to delay
 // for ever: what is promised where make test-hostile measures it, and more
 // where the machine may have been busy with anything else for some seconds.
