@@ -283,7 +283,7 @@ int main(int argc, char **argv)
 	}
 	if (argc > 1 && !strcmp(argv[1], "slowly")) {
 		if (fgets(line, sizeof(line), stdin))
-			DTRACE_PROBE2(gousdt_calls, left__start, 1L, "");
+			DTRACE_PROBE2(gousdt_calls, left__start, 1L, "one at a time");
 		printf("ok\n");
 		fflush(stdout);
 		if (fgets(line, sizeof(line), stdin))

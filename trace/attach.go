@@ -33,6 +33,7 @@ type Attachment struct {
 	links    []rankedLink
 	programs []*program
 	pairs    []uint32 // numbers of the pairs that it has both ends of
+	names    map[uint32]elfnote.Pair
 
 	slots    []uint64 // keys of the session's map of slots
 	reserved int      // slots
@@ -162,7 +163,7 @@ func (s *Session) attachSelection(
 		return nil, &FilteredError{file: file, sites: sel.Len(), filter: s.opts.Filter,
 			missing: w.missing}
 	}
-	a.pairs = pairs.whole
+	a.pairs, a.names = pairs.whole, pairs.names
 	if err := a.attach(w); err != nil {
 		a.Close()
 		return nil, err

@@ -157,24 +157,36 @@ func (d *decoder) decodeSpan(e *Event, raw []byte, p *bpfgen.SpanPlace) error {
 	if site == nil || site.starts == nil {
 		return errors.New("a record came from the kernel of a call whose start is not known")
 	}
-	of := site.starts
-	r, start := of.record, e.Start
-	if !d.reuse || start == nil {
-		start = newEvent(len(of.known))
-		start.Weight = 1
+	if !d.reuse || e.Start == nil {
+		e.Start = newEvent(len(site.starts.known))
+		e.Start.Weight = 1
 	}
-	e.Start = start
-	start.Probe, start.Site, start.CPU = site.probe, site, -1
+	start := e.Start
 	start.PID, start.TID, start.Command, start.CgroupID = e.PID, e.TID, e.Command, e.CgroupID
 	start.Monotonic = time.Duration(order.Uint64(raw[p.Began:]))
+	var saved []byte
+	if order.Uint64(raw[p.Found:]) != 0 {
+		saved = raw[p.Saved:][:p.Size]
+	}
+	d.decodeStart(start, site, saved)
+	return nil
+}
+
+// decodeStart completes the start of a call by what the kernel has saved of it,
+// which is nil if that was forgotten. When and by whom it was is set already,
+// as the call's end tells it.
+func (d *decoder) decodeStart(start *Event, site *Site, saved []byte) {
+	order := binary.NativeEndian
+	of := site.starts
+	r := of.record
+	start.Probe, start.Site, start.CPU = site.probe, site, -1
 	start.Time = time.Unix(0, int64(start.Monotonic)+d.wall)
-	saved := raw[p.Saved:][:p.Size]
-	if order.Uint64(raw[p.Found:]) == 0 {
+	if saved == nil {
 		if r.Process != bpfgen.None {
 			start.TID, start.Command = 0, "" // it may have been another thread
 		}
 		forgotten(start, of)
-		return nil
+		return
 	}
 	if r.Process != bpfgen.None {
 		both := order.Uint64(saved[r.Process:])
@@ -197,7 +209,6 @@ func (d *decoder) decodeSpan(e *Event, raw []byte, p *bpfgen.SpanPlace) error {
 	if !d.reuse && of.hasBytes {
 		start.ownBytes(nil)
 	}
-	return nil
 }
 
 // forgotten sets the arguments of a start that was not kept, without a stack.

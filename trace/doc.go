@@ -113,7 +113,8 @@
 // [Latency] says how starts and ends are matched: by what is the same in their
 // names, with a stack of calls for each thread. A call that fails may end at
 // another probe, as in postgresql:query|transaction__abort: its event has
-// [Event.Failed]. [Losses] counts the calls that have no end.
+// [Event.Failed]. [Losses] counts the calls that have no end, and
+// [Session.OpenCalls] returns those that go on: what hangs right now.
 //
 // # Aggregations
 //

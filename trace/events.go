@@ -357,12 +357,25 @@ func (r *reading) checkClock(now time.Time) {
 	}
 }
 
-// setClock measures the difference between the clocks. They are read one after
-// the other, and the thread may be interrupted in between: of a few tries the
-// shortest counts. The kernel's monotonic clock is that of the initial time
-// namespace.
+// setClock measures the difference between the clocks.
 func (r *reading) setClock() {
 	r.clocks = time.Now()
+	if now, ok := readClocks(); ok {
+		r.decoder.wall = now.wall
+	}
+}
+
+// clocks are a moment by the monotonic clock of the initial time namespace, by
+// which BPF programs measure, and how far the wall clock is ahead of it, in
+// nanoseconds.
+type clocks struct {
+	monotonic time.Duration
+	wall      int64
+}
+
+// readClocks reads the clocks one after the other. The thread may be
+// interrupted in between: of a few tries the shortest counts.
+func readClocks() (now clocks, ok bool) {
 	ahead := ownClockOffsets().monotonic.Nanoseconds()
 	shortest := int64(math.MaxInt64)
 	for range clockTries {
@@ -370,17 +383,19 @@ func (r *reading) setClock() {
 		if unix.ClockGettime(unix.CLOCK_MONOTONIC, &before) != nil ||
 			unix.ClockGettime(unix.CLOCK_REALTIME, &wall) != nil ||
 			unix.ClockGettime(unix.CLOCK_MONOTONIC, &after) != nil {
-			return
+			break
 		}
 		took := after.Nano() - before.Nano()
 		if took < shortest {
 			shortest = took
-			r.decoder.wall = wall.Nano() - (before.Nano() - ahead) - took/2
+			now.monotonic = time.Duration(before.Nano() - ahead)
+			now.wall, ok = wall.Nano()-int64(now.monotonic)-took/2, true
 		}
 		if took < int64(clockPrecision) {
-			return
+			break
 		}
 	}
+	return now, ok
 }
 
 // counter returns the sum of a counter over all processors. It must be called

@@ -285,6 +285,7 @@ type filePairs struct {
 	ends    map[[2]string]map[*bpfgen.Latency]bpfgen.Ends // by provider and name of a probe
 	whole   []uint32                                      // numbers of those that have both ends here
 	done    map[[2]string]*elfnote.Probe                  // by what starts a call that may fail: its usual end
+	names   map[uint32]elfnote.Pair                       // by number, without sites
 	missing error                                         // a *PairError if there are none, and some are wanted
 }
 
@@ -292,7 +293,7 @@ type filePairs struct {
 // at the other probes of the file, whose number has no limit.
 func (s *Session) pairsOf(sel *usdt.Selection) (*filePairs, error) {
 	found := &filePairs{ends: make(map[[2]string]map[*bpfgen.Latency]bpfgen.Ends),
-		done: make(map[[2]string]*elfnote.Probe)}
+		done: make(map[[2]string]*elfnote.Probe), names: make(map[uint32]elfnote.Pair)}
 	if len(s.latencies) == 0 {
 		return found, nil
 	}
@@ -303,6 +304,10 @@ func (s *Session) pairsOf(sel *usdt.Selection) (*filePairs, error) {
 			number := s.pairNumbers.of(&pair, sel.PID() != 0, whole)
 			if len(pair.Start.Sites) > 0 && len(pair.Done.Sites) > 0 {
 				found.whole = append(found.whole, number)
+			}
+			found.names[number] = elfnote.Pair{
+				Start: elfnote.Probe{Provider: pair.Start.Provider, Name: pair.Start.Name},
+				Done:  elfnote.Probe{Provider: pair.Done.Provider, Name: pair.Done.Name},
 			}
 			found.set(&pair.Start, l, func(e *bpfgen.Ends) { e.Start = number })
 			found.set(&pair.Done, l, func(e *bpfgen.Ends) { e.Done = number })
@@ -492,75 +497,6 @@ func (watched *probeNames) checkPairs(l *Latency, file *elfnote.File) error {
 			"that are named", missing.Provider, missing.Name)
 	}
 	return newPairError(l.Pair, &names.Listing)
-}
-
-// openCalls are the calls that have started and not ended, as far as is known.
-type openCalls struct {
-	mu     sync.Mutex
-	ended  uint64 // without an end, with their thread or process
-	frozen bool   // nothing is attached any more
-	going  uint64
-}
-
-// look counts the calls that go on, and those whose thread or process has
-// ended meanwhile. Others it forgets if forget says so, which may be nil. It
-// must be called within [Session.use].
-func (o *openCalls) look(
-	s *Session, forget func(pid int, pair uint32) bool,
-) (going, ended uint64, err error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.frozen {
-		return o.going, o.ended, nil
-	}
-	o.going = 0
-	for _, l := range s.latencies {
-		var over [][2]uint64
-		seen := make(map[[2]uint64]bool) // again if the map has changed meanwhile
-		var key [2]uint64
-		var value [bpfgen.CallsSize]byte
-		all := l.calls.Iterate()
-		for all.Next(&key, &value) {
-			if seen[key] {
-				continue
-			}
-			seen[key] = true
-			calls := l.Calls(value[:])
-			pid, tid, pair := l.Caller(key)
-			switch {
-			case s.plan.Kernel.PIDs == nil && hasEnded(pid, tid):
-				over = append(over, key)
-				o.ended += calls
-			case forget != nil && forget(pid, pair):
-				over = append(over, key)
-			default:
-				o.going += calls
-			}
-		}
-		if err := all.Err(); err != nil && !errors.Is(err, ebpf.ErrIterationAborted) {
-			return 0, 0, explain("reading the calls that go on", err)
-		}
-		for _, key := range over {
-			if err := ignoreMissing(l.calls.Delete(key)); err != nil {
-				return 0, 0, explain("removing calls whose end is not to be seen", err)
-			}
-		}
-	}
-	return o.going, o.ended, nil
-}
-
-// freeze has the calls that go on now stay what they are.
-func (o *openCalls) freeze(s *Session) {
-	if len(s.latencies) == 0 {
-		return
-	}
-	_ = s.use(func() error {
-		_, _, err := o.look(s, nil)
-		return err // then fewer are known
-	})
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.frozen = true
 }
 
 // isOfSpan reports whether a term makes sense only between two probes.

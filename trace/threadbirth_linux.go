@@ -10,6 +10,7 @@ import (
 	"runtime"
 	"strconv"
 	"sync"
+	"time"
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
@@ -36,15 +37,23 @@ var threadBirth = sync.OnceValue(func() int {
 	if err != nil {
 		return bpfgen.None
 	}
+	suspended, ok := suspendedTime()
+	if !ok {
+		return bpfgen.None
+	}
+	return findBirth(task, stat, uint64(suspended), uint64(ownClockOffsets().boot))
+})
+
+// suspendedTime returns how long the machine was suspended.
+func suspendedTime() (time.Duration, bool) {
 	var monotonic, boot unix.Timespec
 	if unix.ClockGettime(unix.CLOCK_MONOTONIC, &monotonic) != nil ||
 		unix.ClockGettime(unix.CLOCK_BOOTTIME, &boot) != nil {
-		return bpfgen.None
+		return 0, false
 	}
 	ahead := ownClockOffsets()
-	suspended := (boot.Nano() - ahead.boot.Nanoseconds()) - (monotonic.Nano() - ahead.monotonic.Nanoseconds())
-	return findBirth(task, stat, uint64(suspended), uint64(ahead.boot))
-})
+	return time.Duration(boot.Nano()-monotonic.Nano()) - (ahead.boot - ahead.monotonic), true
+}
 
 // copyTask returns the beginning of the kernel's description of this thread.
 func copyTask() ([]byte, error) {
@@ -87,12 +96,8 @@ const (
 // The two differ by at most the time that the machine was suspended, and
 // perhaps a moment more.
 func findBirth(task, stat []byte, suspended, ahead uint64) int {
-	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
-	if len(fields) <= statStartTime {
-		return bpfgen.None
-	}
-	ticks, err := strconv.ParseUint(string(fields[statStartTime]), 10, 64)
-	if err != nil || ticks == 0 {
+	ticks := startTicks(stat)
+	if ticks == 0 {
 		return bpfgen.None
 	}
 	found, least := bpfgen.None, suspended+tick
@@ -105,6 +110,38 @@ func findBirth(task, stat []byte, suspended, ahead uint64) int {
 		}
 	}
 	return found
+}
+
+// startTicks returns when a thread began by its /proc/PID/stat, or 0.
+func startTicks(stat []byte) uint64 {
+	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
+	if len(fields) <= statStartTime {
+		return 0
+	}
+	ticks, err := strconv.ParseUint(string(fields[statStartTime]), 10, 64)
+	if err != nil {
+		return 0
+	}
+	return ticks
+}
+
+// commandSince returns the name of a thread, or of a process if tid is 0. It
+// reports whether there is one, and it may have been there at a moment of the
+// monotonic clock already: it is not a later one with the same number.
+func commandSince(pid, tid int, moment time.Duration) (string, bool) {
+	path := fmt.Sprintf("/proc/%d/stat", pid)
+	if tid != 0 {
+		path = fmt.Sprintf("/proc/%d/task/%d/stat", pid, tid)
+	}
+	stat, err := os.ReadFile(path)
+	suspended, ok := suspendedTime()
+	begin, end := bytes.IndexByte(stat, '('), bytes.LastIndexByte(stat, ')')
+	if err != nil || !ok || begin < 0 || end < begin {
+		return "", false
+	}
+	// It was suspended for as long as now at most.
+	began := time.Duration(startTicks(stat)*tick) - ownClockOffsets().boot - suspended
+	return string(stat[begin+1 : end]), began <= moment
 }
 
 // hasEnded reports whether there is no such thread, or process if tid is 0.

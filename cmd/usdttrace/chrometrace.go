@@ -167,6 +167,18 @@ func (p *tracePrinter) nameThread(e *trace.Event) {
 	}
 }
 
+// open writes calls that go on as slices without an end.
+func (p *tracePrinter) open(calls []trace.OpenCall) {
+	for i := range calls {
+		start := calls[i].Start
+		p.nameThread(start)
+		j := p.object(start.Probe, "B", start.PID, start.TID)
+		times(j, "ts", start.Monotonic)
+		p.arguments(start, nil, p.tracer.options.starts)
+		p.end()
+	}
+}
+
 func (p *tracePrinter) sites(string, *usdt.Selection) {}
 
 func (p *tracePrinter) pairs(string, []elfnote.Pair) {}

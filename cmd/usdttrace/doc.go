@@ -143,7 +143,11 @@
 //
 // "time" and "monotonic_ns" are of its start, and "stack" is that of its end;
 // with --start-stack "start" has another one. Where it has failed, see PAIR in
-// -h, there is "failed":true.
+// -h, there is "failed":true. A call that has not ended when it is asked for
+// has the type "open_call" and the same members, without "cpu" and "done": then
+// "duration_ns" is how long it has been going on. With --latency there is no
+// "start".
+//
 // --pairs has an object for each pair:
 //
 //	{"type":"pair","pair":"postgresql:query","file":"/usr/...","start":"postgresql:query__start","done":"postgresql:query__done"}
@@ -215,6 +219,7 @@ package main
 //	list.go         what would be attached (-l), and the pairs (--pairs)
 //	events.go       a line for each hit
 //	spans.go        a line for each call
+//	opencalls.go    and for those that have not ended
 //	tables.go       what hits come to: rows, columns, distributions
 //	stacks.go       stacks, and the profiles made of them
 //	json.go         all of it as JSON

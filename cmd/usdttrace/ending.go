@@ -96,6 +96,7 @@ func (t *tracer) watchEnd() {
 		t.took = time.Since(t.start)
 		t.until.Store(monotonic())
 		t.lost = t.askLosses().since(t.before)
+		t.going = t.askOpen()
 		if takes := time.Duration(t.session.PerfEvents()) * closingTime; takes > time.Second {
 			t.messages.Note("detaching takes some %.0f s: this kernel closes %d perf events one after the other "+
 				"(sites share them if tracefs is mounted at /sys/kernel/tracing)", takes.Seconds(),

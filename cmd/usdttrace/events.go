@@ -45,7 +45,8 @@ type textPrinter struct {
 
 	line     []byte
 	begun    bool
-	probe    int // width of the column
+	headed   bool // the header of calls is above
+	probe    int  // width of the column
 	rendered map[*trace.Site]string
 	second   int64  // for which clock was rendered
 	clock    []byte // HH:MM:SS
@@ -179,6 +180,7 @@ type printer interface {
 	pairs(file string, pairs []elfnote.Pair)
 	event(*trace.Event)
 	rows(*aggregation, *trace.Snapshot)
+	open([]trace.OpenCall)
 	summary(*summary)
 }
 

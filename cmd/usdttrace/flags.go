@@ -263,8 +263,8 @@ func (o *options) check() error {
 		return errors.New("--by goes with --count, --sum, --hist or --latency")
 	case o.linear != nil && o.hist == "" && o.latency == nil:
 		return errors.New("--linear goes with --hist or --latency")
-	case o.interval > 0 && !o.aggregates():
-		return errors.New("--interval goes with --count, --sum, --hist or --latency")
+	case o.interval > 0 && !o.aggregates() && o.slow == nil:
+		return errors.New("--interval goes with --count, --sum, --hist, --latency or --slow")
 	case o.chromeTrace != "" && (o.aggregates() || o.list || o.listPairs || o.json ||
 		o.outputFile != ""):
 		return errors.New("--chrome-trace is about events, and takes the place of the output: " +

@@ -66,7 +66,9 @@ Calls
                         query__done), or START..DONE. A call that fails may end elsewhere:
                         PAIR|PROBE, as in 'postgresql:query|transaction__abort', shows it
                         as failed. In EXPR, start.arg0 is of the start, arg0 of the end,
-                        and duration is the time: duration < 1s
+                        and duration is the time: duration < 1s. Calls that go on
+                        for longer are listed at the end, at each --interval and on
+                        SIGQUIT (Ctrl-\): what hangs
 
 Events
       --str N[:MAX],... argument N points to text: show up to MAX (128) bytes of it
@@ -117,7 +119,8 @@ Aggregates, computed in the kernel
                         hits may belong to ends in +
       --normalize DIALECT     sql or mysql: of keys that are texts, take statements for
                         equal that differ only in numbers, texts and comments
-      --interval TIME   print at each interval, and start again from zero
+      --interval TIME   print at each interval, and start again from zero; with --slow,
+                        print the calls that go on
       --pprof FILE      write user stacks as a profile for 'go tool pprof', with the
                         counts of hits, and with the sums of --sum
       --flamegraph FILE.html  write them as a flame graph: a page that needs nothing

@@ -128,13 +128,18 @@ type tracer struct {
 	ended  chan struct{} // closed when everything is detached
 	watch  sync.WaitGroup
 	events atomic.Uint64
-	weight atomic.Uint64 // how many hits the events stand for
-	start  time.Time     // when everything was attached: with -c, before the command went on
-	took   time.Duration // from start to the end
-	before losses        // at the start
-	lost   losses        // from start to the end
-	status int           // of the command, if it ended by itself
-	failed atomic.Bool   // something that was asked for could not be watched
+	weight atomic.Uint64    // how many hits the events stand for
+	start  time.Time        // when everything was attached: with -c, before the command went on
+	took   time.Duration    // from start to the end
+	before losses           // at the start
+	lost   losses           // from start to the end
+	going  []trace.OpenCall // at the end
+	quit   <-chan os.Signal // SIGQUIT asks for the calls that go on
+
+	missing    uint64 // events that were reported as lost
+	warnedLost bool
+	status     int         // of the command, if it ended by itself
+	failed     atomic.Bool // something that was asked for could not be watched
 }
 
 // errReported means that nothing can be watched, and that messages have said
@@ -208,6 +213,9 @@ func (t *tracer) trace() (err error) {
 	t.ended = make(chan struct{})
 	t.out.OnError(t.end)
 	defer t.handleSignals()()
+	var stop func()
+	t.quit, stop = t.watchQuit()
+	defer stop()
 	defer func() {
 		t.end()
 		t.watch.Wait()
@@ -399,34 +407,38 @@ func (t *tracer) collect() error {
 	defer t.end()
 	switch {
 	case !t.options.aggregates():
-		return t.collectEvents(t.printer.event)
+		return t.collectCalls(t.printer.event)
 	case t.samples == nil:
 		return t.collectRows()
 	}
 	done := make(chan error, 1)
 	go func() {
 		defer t.end() // if it fails
-		done <- t.collectEvents(func(e *trace.Event) { t.samples.add(e, t.stackOf(e)) })
+		_, err := t.collectEvents(context.Background(),
+			func(e *trace.Event) { t.samples.add(e, t.stackOf(e)) })
+		done <- err
 	}()
 	err := t.collectRows()
 	t.end()
 	return errors.Join(err, <-done)
 }
 
-// collectEvents takes events until everything is detached.
-func (t *tracer) collectEvents(take func(*trace.Event)) error {
-	warned, missing := false, uint64(0)
+// collectEvents takes events until everything is detached, until no more are
+// wanted, or until the context is done. It reports whether it was the last.
+func (t *tracer) collectEvents(
+	ctx context.Context, take func(*trace.Event),
+) (ended bool, err error) {
 	// It ends when everything is detached and read.
-	for event, err := range t.session.Events(context.Background()) {
+	for event, err := range t.session.Events(ctx) {
 		if err != nil {
 			// Not before: the variable is an allocation.
 			var lost *trace.LostError
 			if !errors.As(err, &lost) {
-				return err
+				return true, err
 			}
-			missing += lost.Events
-			if !warned && missing > t.before.Events { // others came while sites were attached
-				warned = true
+			t.missing += lost.Events
+			if !t.warnedLost && t.missing > t.before.Events { // others came while sites were attached
+				t.warnedLost = true
 				advice := "--buffer, --where and --count"
 				if t.options.unwind > 0 {
 					advice = "--unwind fp, --buffer and --where"
@@ -443,10 +455,10 @@ func (t *tracer) collectEvents(take func(*trace.Event)) error {
 		t.weight.Add(event.Weight)
 		take(event)
 		if t.out.Err() != nil || n == uint64(t.options.maxEvents) {
-			return nil
+			return true, nil
 		}
 	}
-	return nil
+	return ctx.Err() == nil, nil
 }
 
 func (t *tracer) collectRows() error {
@@ -462,9 +474,12 @@ func (t *tracer) collectRows() error {
 			if err := t.printRows(); err != nil {
 				return err
 			}
+			t.printOpen(t.askOpen())
 			if t.out.Err() != nil {
 				return nil
 			}
+		case <-t.quit:
+			t.printOpen(t.askOpen())
 		case <-t.ended:
 			return nil
 		}

@@ -15,8 +15,9 @@ import (
 )
 
 // pairName returns the name of the pair of probes that an event is the end of.
-func pairName(e *trace.Event) string {
-	pair := e.Pair()
+func pairName(e *trace.Event) string { return cutPair(e.Pair()) }
+
+func cutPair(pair elfnote.Pair) string {
 	for _, end := range []*elfnote.Probe{&pair.Start, &pair.Done} {
 		end.Provider, end.Name = cutName(end.Provider), cutName(end.Name)
 	}
@@ -26,44 +27,22 @@ func pairName(e *trace.Event) string {
 // durationWidth is that of the longest time, such as 123.4ms.
 const durationWidth = 8
 
-// span prints a call: when it began, how long it took, the arguments of its
-// start, and those of its end that are others.
+// span prints a call that has ended: when it began, how long it took, the
+// arguments of its start, and those of its end that are others.
 func (p *textPrinter) span(e *trace.Event) {
-	b := p.line[:0]
-	if !p.begun {
-		p.begun = true
-		p.rendered = make(map[*trace.Site]string)
-		b = append(b, p.style.header...)
-		b = append(b, "TIME             DURATION      PID      TID  COMMAND          CALL"...)
-		b = append(pad(b, terminal.Columns(terminal.Escape(pairName(e)))-len("CALL")), "  ARGS"...)
-		b = append(append(b, p.style.reset...), '\n')
-	}
-	b = append(b, p.style.time...)
-	b = p.appendTime(b, e.Start.Time)
-	b = append(append(b, p.style.reset...), "  "...)
-	duration := formatDuration(float64(e.Duration))
-	b = append(pad(b, durationWidth-len(duration)), duration...)
-	b = appendRight(append(b, "  "...), e.PID)
-	b = appendRight(append(b, "  "...), e.TID)
-	b = append(b, "  "...)
-	begin := len(b)
-	b = terminal.AppendEscaped(b, e.Command)
-	b = pad(b, commandWidth-terminal.Columns(string(b[begin:])))
-	b = append(append(b, "  "...), p.style.probe...)
 	name, ok := p.rendered[e.Site]
 	if !ok {
-		if len(p.rendered) == maxRendered {
-			clear(p.rendered)
+		if p.rendered == nil || len(p.rendered) == maxRendered {
+			p.rendered = make(map[*trace.Site]string)
 		}
 		name = terminal.Escape(pairName(e))
 		p.rendered[e.Site] = name
 	}
-	b = append(append(b, name...), p.style.reset...)
+	state := ""
 	if e.Failed {
-		b = append(append(append(b, "  "...), p.style.header...), "failed"...)
-		b = append(b, p.style.reset...)
+		state = "failed"
 	}
-	b = p.arguments(append(b, ' '), e.Start, func(int) bool { return true })
+	b := p.call(e.Start, e.Duration, name, state)
 	own := func(i int) bool { return !repeats(e, i) }
 	for i := range e.Args {
 		if own(i) {
@@ -83,6 +62,60 @@ func (p *textPrinter) span(e *trace.Event) {
 	}
 	p.line = b
 	p.out.Write(b) // the output keeps the error
+}
+
+// call returns a line about a call, without its end, and before the first one
+// the header.
+func (p *textPrinter) call(start *trace.Event, d time.Duration, name, state string) []byte {
+	b := p.line[:0]
+	if !p.headed {
+		if p.begun {
+			b = append(b, '\n')
+		}
+		p.begun, p.headed = true, true
+		b = append(b, p.style.header...)
+		b = append(b, "TIME             DURATION      PID      TID  COMMAND          CALL"...)
+		b = append(pad(b, terminal.Columns(name)-len("CALL")), "  ARGS"...)
+		b = append(append(b, p.style.reset...), '\n')
+	}
+	b = append(b, p.style.time...)
+	b = p.appendTime(b, start.Time)
+	b = append(append(b, p.style.reset...), "  "...)
+	duration := formatDuration(float64(d))
+	b = append(pad(b, durationWidth-len(duration)), duration...)
+	b = appendRight(append(b, "  "...), start.PID)
+	b = appendRight(append(b, "  "...), start.TID)
+	b = append(b, "  "...)
+	begin := len(b)
+	b = terminal.AppendEscaped(b, start.Command)
+	b = pad(b, commandWidth-terminal.Columns(string(b[begin:])))
+	b = append(append(b, "  "...), p.style.probe...)
+	b = append(append(b, name...), p.style.reset...)
+	if state != "" {
+		b = append(append(append(b, "  "...), p.style.header...), state...)
+		b = append(b, p.style.reset...)
+	}
+	return p.arguments(append(b, ' '), start, func(int) bool { return true })
+}
+
+// maxOpen is how many calls that go on are listed at a time.
+const maxOpen = 20
+
+// open prints calls that go on.
+func (p *textPrinter) open(calls []trace.OpenCall) {
+	p.headed = p.headed && !p.tracer.options.aggregates() // after a table there is a new header
+	for i := range calls[:min(len(calls), maxOpen)] {
+		c := &calls[i]
+		b := append(p.call(c.Start, c.Duration, terminal.Escape(cutPair(c.Pair)), "open"), '\n')
+		if p.tracer.options.starts {
+			b = p.framesOf(b, c.Start)
+		}
+		p.line = b
+		p.out.Write(b) // the output keeps the error
+	}
+	if more := len(calls) - maxOpen; more > 0 {
+		fmt.Fprintf(p.out, "and %s that began later\n", plural(more, "open call"))
+	}
 }
 
 // repeats reports whether an argument of an end is what the start has in the
@@ -171,6 +204,30 @@ func (p *jsonPrinter) span(e *trace.Event) {
 		p.stack(e.PID, p.tracer.stackOf(e))
 	}
 	p.end()
+}
+
+// open prints an object for each call that goes on.
+func (p *jsonPrinter) open(calls []trace.OpenCall) {
+	for i := range calls {
+		c := &calls[i]
+		j := p.begin("open_call")
+		j.Time("time", c.Start.Time)
+		j.Signed("monotonic_ns", int64(c.Start.Monotonic))
+		j.Signed("duration_ns", int64(c.Duration/time.Nanosecond))
+		j.Members(p.thread.of(c.Start))
+		p.container(c.Start.CgroupID)
+		j.Text("pair", cutPair(c.Pair))
+		if c.Start.Site != nil {
+			j.Key("start")
+			j.Begin('{')
+			p.hit(c.Start)
+			if p.tracer.options.starts {
+				p.stack(c.Start.PID, p.tracer.stackOf(c.Start))
+			}
+			j.End('}')
+		}
+		p.end()
+	}
 }
 
 // pairs prints an object for each pair of a file.

@@ -3,13 +3,19 @@
 package main
 
 import (
+	"fmt"
+	"os/exec"
+	"regexp"
+	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/go-quicktest/qt"
 
-	"github.com/gousdt/gousdt/internal/testschema"
-
+	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
+	"github.com/gousdt/gousdt/internal/testschema"
 )
 
 func TestSlowCallsArePrinted(t *testing.T) {
@@ -86,4 +92,59 @@ func TestSlowCallsHaveStacksOfBothEnds(t *testing.T) {
 	result = start(t, "--start-stack", path, "gousdt_calls:outer__start").wait()
 	qt.Check(t, qt.Equals(result.status, exitError))
 	qt.Check(t, qt.StringContains(result.stderr, "--start-stack goes with --slow"))
+}
+
+// Calls that go on are listed when that is asked for, at each interval, and at
+// the end.
+func TestOpenCallsArePrinted(t *testing.T) {
+	path := copyOf(t, "calls")
+	const (
+		text = `\d+:\d+:\d+\.\d+ +\S+ +\d+ +\d+  calls +gousdt_calls:left  open`
+		json = `{"type":"open_call",.*"command":"calls".*"pair":"gousdt_calls:left"`
+	)
+	for name, test := range map[string]struct {
+		flags []string
+		line  string
+		asked bool
+	}{
+		"slow":        {[]string{"--slow", "1ms", "--str", "1"}, text + ".*one at a time", true},
+		"interval":    {[]string{"--slow", "1ms", "--str", "1", "--interval", "10ms"}, text, false},
+		"latency":     {[]string{"--latency"}, text, true},
+		"slow, JSON":  {[]string{"--json", "--slow", "1ms", "--str", "1"}, json + ".*one at a time", true},
+		"latency too": {[]string{"--json", "--latency"}, json, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			run := watching(t, append(test.flags, "gousdt_calls:left", path)...)
+			program := exec.Command(path, "slowly")
+			stdin, err := program.StdinPipe()
+			qt.Assert(t, qt.IsNil(err))
+			qt.Assert(t, qt.IsNil(program.Start()))
+			t.Cleanup(func() {
+				stdin.Close()
+				program.Wait()
+			})
+			fmt.Fprintln(stdin)
+
+			line := regexp.MustCompile(test.line)
+			late := time.After(testneeds.Patience(deadline))
+			for !line.MatchString(run.stdout.String()) {
+				if test.asked {
+					qt.Assert(t, qt.IsNil(run.cmd.Process.Signal(syscall.SIGQUIT)))
+				}
+				select {
+				case <-run.stdout.changed:
+				case <-time.After(100 * time.Millisecond):
+				case <-late:
+					t.Fatalf("no open call:\n%s", &run.stdout)
+				}
+			}
+			before := len(line.FindAllString(run.stdout.String(), -1))
+			result := run.interrupt()
+			qt.Assert(t, qt.Equals(result.status, exitWatched))
+			qt.Check(t, qt.IsTrue(len(line.FindAllString(result.stdout, -1)) > before))
+			if strings.Contains(name, "JSON") {
+				qt.Check(t, qt.IsTrue(len(result.objects("open_call")) > 0))
+			}
+		})
+	}
 }

@@ -96,6 +96,7 @@ func (t *tracer) report() error {
 	if s.events == 0 {
 		t.warnRelatives()
 	}
+	t.printOpen(t.going)
 	t.printer.summary(s)
 	if t.out.Flush() != nil {
 		return nil // trace returns the error

@@ -339,18 +339,37 @@ const (
 // CallsSize is the size of a stack of calls.
 const CallsSize = callsFirst + MaxCalls*callSize
 
-// Calls returns how many calls are on a stack: those that go on.
-func (l *Latency) Calls(stack []byte) uint64 {
+// An OpenCall is a call on a stack, which goes on.
+type OpenCall struct {
+	Began      time.Duration // of the monotonic clock
+	Site       uint32        // of the start; with Spans only
+	Conditions uint32        // bits: which of Latency.Conditions hold
+	Saved      bool          // the map Saved has something of it
+	Slot       uint64        // the last word of its key there
+}
+
+// Calls returns the calls that are on a stack, the innermost first.
+func (l *Latency) Calls(stack []byte) []OpenCall {
 	order := binary.NativeEndian
 	count, pushed := order.Uint32(stack[callsCount:]), order.Uint32(stack[callsPushed:])
 	if count == 0 {
-		return 0
+		return nil
 	}
-	innermost := callsFirst + int((pushed-1)%MaxCalls)*callSize
-	if l.Fails && order.Uint64(stack[innermost+callWord:])&(1<<FlagFailed) != 0 {
-		count--
+	calls := make([]OpenCall, 0, min(count, MaxCalls))
+	for n := range min(count, MaxCalls) {
+		slot := (pushed - 1 - n) % MaxCalls
+		call := stack[callsFirst+int(slot)*callSize:]
+		word := order.Uint64(call[callWord:])
+		if l.Fails && n == 0 && word&(1<<FlagFailed) != 0 {
+			continue
+		}
+		calls = append(calls, OpenCall{
+			Began: time.Duration(order.Uint64(call[callTime:])), Site: uint32(word >> 32),
+			Conditions: uint32(word) & (1<<MaxStartConditions - 1),
+			Saved:      word&(1<<flagSaved) != 0, Slot: uint64(slot),
+		})
 	}
-	return uint64(count)
+	return calls
 }
 
 // Caller returns whose calls a stack has, by its key: those of a thread, or of

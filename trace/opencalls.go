@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package trace
+
+import (
+	"cmp"
+	"encoding/binary"
+	"errors"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/trace/internal/bpfgen"
+	"github.com/gousdt/gousdt/trace/internal/expr"
+)
+
+// An OpenCall is a call that has started and has not ended yet.
+type OpenCall struct {
+	// Pair is the pair of probes that measures the call, without their sites.
+	Pair elfnote.Pair
+
+	// Start is the hit that began the call, as Event.Start of a call that has
+	// ended. Where SessionOptions.Spans do not measure the call, but only an
+	// aggregation does, Site is nil, and there are no arguments. Command is
+	// that of now if the kernel has kept no other. PID and TID are 0 where
+	// those of events are, and TID also if the call is not one of a thread.
+	Start *Event
+
+	// Duration is how long the call has been going on.
+	Duration time.Duration
+}
+
+// OpenCalls returns the calls that have been going on for longer than a time,
+// the longest first: what hangs right now. They are those of all [Latency] that
+// the session measures, for Spans and for aggregations, as far as Filter and
+// Aggregation.Where may hold when they end. What these say of the end itself
+// counts as true. Calls are not returned if their thread or process has ended,
+// if they have failed (see [Event.Failed]), or if their probes are not attached
+// any more.
+//
+// It works until [Session.Detach], and takes some 10 ms for each 10,000 threads
+// that have passed the probes.
+func (s *Session) OpenCalls(longer time.Duration) ([]OpenCall, error) {
+	pairs := make(map[uint32]elfnote.Pair)
+	for _, a := range s.Attachments() {
+		maps.Copy(pairs, a.names)
+	}
+	var open []OpenCall
+	err := s.use(func() (err error) {
+		decoder := newDecoder(&s.sites, false)
+		now, ok := readClocks()
+		if !ok {
+			return errors.New("the clocks cannot be read")
+		}
+		decoder.wall = now.wall
+		for _, l := range s.latencies {
+			var key [2]uint64
+			var value, again [bpfgen.CallsSize]byte
+			all := l.calls.Iterate()
+			for all.Next(&key, &value) {
+				pid, _, pair := l.Caller(key)
+				for _, call := range l.Calls(value[:]) {
+					c := OpenCall{Pair: pairs[pair], Duration: now.monotonic - call.Began}
+					if c.Pair.Start.Name == "" || c.Duration <= longer ||
+						!s.mayCount(l, &call, pid, c.Duration) {
+						continue
+					}
+					if c.Start, err = s.openStart(decoder, l, key, &c.Pair, &call); err != nil {
+						return explain("reading the start of a call", err)
+					}
+					// Threads go on while their calls are read: what has
+					// changed meanwhile may be a mixture.
+					if c.Start == nil || l.calls.Lookup(&key, &again) != nil ||
+						!slices.Contains(l.Calls(again[:]), call) {
+						continue
+					}
+					open = append(open, c)
+				}
+			}
+			if err := all.Err(); err != nil && !errors.Is(err, ebpf.ErrIterationAborted) {
+				return explain("reading the calls that go on", err)
+			}
+		}
+		return nil
+	})
+	slices.SortFunc(open, func(a, b OpenCall) int { return cmp.Compare(b.Duration, a.Duration) })
+	return open, err
+}
+
+// openStart returns the start of a call that goes on, or nil if its thread or
+// process has ended.
+func (s *Session) openStart(
+	d *decoder, l *latency, key [2]uint64, pair *elfnote.Pair, call *bpfgen.OpenCall,
+) (*Event, error) {
+	start := &Event{Monotonic: call.Began, Time: time.Unix(0, int64(call.Began)+d.wall), CPU: -1,
+		Weight: 1, Probe: pair.Start.Provider + ":" + pair.Start.Name}
+	if s.plan.Kernel.PIDs == nil {
+		start.PID, start.TID, _ = l.Caller(key)
+		var ok bool
+		if start.Command, ok = commandSince(start.PID, start.TID, call.Began); !ok {
+			return nil, nil
+		}
+	}
+	if !l.Spans {
+		return start, nil
+	}
+	site := s.sites.get(call.Site)
+	if site == nil || site.starts == nil {
+		return nil, nil // detached meanwhile
+	}
+	saved := make([]byte, l.SavedSize)
+	err := l.saved.Lookup([3]uint64{key[0], key[1], call.Slot}, &saved)
+	switch {
+	case errors.Is(err, ebpf.ErrKeyNotExist):
+		saved = nil
+	case err != nil:
+		return nil, err
+	case binary.NativeEndian.Uint64(saved[l.SavedSize-8:]) != uint64(call.Began):
+		saved = nil // of another call
+	}
+	if !call.Saved {
+		saved = nil
+	}
+	d.decodeStart(start, site, saved)
+	return start, nil
+}
+
+// mayCount reports whether a call that has been going on for a while would be
+// in an event or an aggregation, as far as is known before its end.
+func (s *Session) mayCount(l *latency, call *bpfgen.OpenCall, pid int, d time.Duration) bool {
+	may := func(n *expr.Node) bool {
+		if n == nil {
+			return true
+		}
+		yes, _ := outcomes(n, call, pid, d, false)
+		return yes
+	}
+	counts := l.Spans
+	for _, a := range s.aggregations {
+		counts = counts || a.Latency == &l.Latency && may(a.Where)
+	}
+	return counts && may(s.plan.Filter)
+}
+
+// outcomes reports whether a condition on a call that goes on can be true, and
+// whether it can be false. Where it is negated in a larger one, what the kernel
+// remembers of a start is whether the opposite holds.
+func outcomes(
+	n *expr.Node, call *bpfgen.OpenCall, pid int, d time.Duration, negated bool,
+) (yes, no bool) {
+	switch n.Op {
+	case expr.Not:
+		no, yes = outcomes(n.Nodes[0], call, pid, d, !negated)
+		return yes, no
+	case expr.And, expr.Or:
+		yes, no = n.Op == expr.And, n.Op == expr.Or
+		for _, part := range n.Nodes {
+			y, f := outcomes(part, call, pid, d, negated)
+			if n.Op == expr.And {
+				yes, no = yes && y, no || f
+			} else {
+				yes, no = yes || y, no && f
+			}
+		}
+		return yes, no
+	}
+	if n.OfStart() {
+		holds := call.Conditions&(1<<n.AtStart) != 0
+		return holds != negated, holds == negated
+	}
+	left, right, op := n.Left, n.Right, n.Op
+	if left.Source == expr.Number {
+		left, right, op = right, left, op.Mirrored()
+	}
+	var value uint64
+	switch {
+	case left.Source == expr.Duration:
+		value = uint64(d)
+	case left.Source == expr.PID && pid != 0:
+		value = uint64(pid)
+	default:
+		return true, true
+	}
+	if right.Source != expr.Number {
+		return true, true
+	}
+	if left.HasMask {
+		value &= left.Mask
+	}
+	yes = op.Holds(expr.Uint(value).Compare(right.Number))
+	return yes, !yes
+}
+
+// openCalls are the calls that have started and not ended, as far as is known.
+type openCalls struct {
+	mu     sync.Mutex
+	ended  uint64 // without an end, with their thread or process
+	frozen bool   // nothing is attached any more
+	going  uint64
+}
+
+// look counts the calls that go on, and those whose thread or process has
+// ended meanwhile. Others it forgets if forget says so, which may be nil. It
+// must be called within [Session.use].
+func (o *openCalls) look(
+	s *Session, forget func(pid int, pair uint32) bool,
+) (going, ended uint64, err error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.frozen {
+		return o.going, o.ended, nil
+	}
+	o.going = 0
+	for _, l := range s.latencies {
+		var over [][2]uint64
+		seen := make(map[[2]uint64]bool) // again if the map has changed meanwhile
+		var key [2]uint64
+		var value [bpfgen.CallsSize]byte
+		all := l.calls.Iterate()
+		for all.Next(&key, &value) {
+			if seen[key] {
+				continue
+			}
+			seen[key] = true
+			calls := uint64(len(l.Calls(value[:])))
+			pid, tid, pair := l.Caller(key)
+			switch {
+			case s.plan.Kernel.PIDs == nil && hasEnded(pid, tid):
+				over = append(over, key)
+				o.ended += calls
+			case forget != nil && forget(pid, pair):
+				over = append(over, key)
+			default:
+				o.going += calls
+			}
+		}
+		if err := all.Err(); err != nil && !errors.Is(err, ebpf.ErrIterationAborted) {
+			return 0, 0, explain("reading the calls that go on", err)
+		}
+		for _, key := range over {
+			if err := ignoreMissing(l.calls.Delete(key)); err != nil {
+				return 0, 0, explain("removing calls whose end is not to be seen", err)
+			}
+		}
+	}
+	return o.going, o.ended, nil
+}
+
+// freeze has the calls that go on now stay what they are.
+func (o *openCalls) freeze(s *Session) {
+	if len(s.latencies) == 0 {
+		return
+	}
+	_ = s.use(func() error {
+		_, _, err := o.look(s, nil)
+		return err // then fewer are known
+	})
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.frozen = true
+}

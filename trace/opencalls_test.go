@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+//go:build linux
+
+package trace_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/go-quicktest/qt"
+
+	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/trace"
+	"github.com/gousdt/gousdt/usdt"
+)
+
+// A call is open from its start to its end, with what its start has.
+func TestOpenCalls(t *testing.T) {
+	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
+		s := newSession(t, &trace.SessionOptions{Mode: mode, Spans: everyCall, StackDepth: 10,
+			StartStacks: true, Captures: []trace.Capture{{Arg: "arg1"}}})
+		path := copyOf(t, "calls")
+		attach(t, s, usdt.Target{Path: path}, "gousdt_calls:*", nil)
+		before := time.Now()
+		c := startCaller(t, path, "slowly")
+		c.call("")
+		started := time.Now()
+
+		open := openCalls(t, s, 0)
+		qt.Assert(t, qt.HasLen(open, 1))
+		call := open[0]
+		qt.Check(t, qt.Equals(call.Pair.String(), "gousdt_calls:left"))
+		qt.Check(t, qt.Equals(call.Start.Probe, "gousdt_calls:left__start"))
+		qt.Check(t, qt.Equals(call.Start.PID, c.pid))
+		qt.Check(t, qt.Equals(call.Start.TID, c.pid))
+		qt.Check(t, qt.Equals(call.Start.Command, "calls"))
+		text, _ := call.Start.Args[1].Data()
+		qt.Check(t, qt.Equals(string(text), "one at a time"))
+		qt.Check(t, qt.IsTrue(len(call.Start.Stack) > 0))
+		qt.Check(t, qt.IsTrue(!call.Start.Time.Before(before) && !call.Start.Time.After(started)),
+			qt.Commentf("%v", call.Start.Time))
+		qt.Check(t, qt.IsTrue(call.Duration > 0 && call.Duration <= time.Since(before)))
+		qt.Check(t, qt.HasLen(openCalls(t, s, time.Since(before)), 0))
+
+		fmt.Fprintln(c.stdin)
+		e := next(t, s, 1)[0]
+		qt.Check(t, qt.Equals(e.Start.Monotonic, call.Start.Monotonic))
+		qt.Check(t, qt.HasLen(openCalls(t, s, 0), 0))
+	})
+}
+
+// A call whose process has ended does not go on.
+func TestCallsOfEndedProcessesAreNotOpen(t *testing.T) {
+	s := newSession(t, &trace.SessionOptions{Spans: everyCall})
+	path := copyOf(t, "calls")
+	attach(t, s, usdt.Target{Path: path}, "gousdt_calls:*", nil)
+	c := startCaller(t, path, "slowly")
+	c.call("")
+	qt.Assert(t, qt.HasLen(openCalls(t, s, 0), 1))
+	qt.Assert(t, qt.IsNil(c.cmd.Process.Kill()))
+	c.cmd.Wait()
+	qt.Check(t, qt.HasLen(openCalls(t, s, 0), 0))
+}
+
+func TestCallsThatFailAreNotOpen(t *testing.T) {
+	s := newSession(t, &trace.SessionOptions{Spans: []trace.Latency{
+		{Pair: elfnote.MustParsePairPattern("gousdt_calls:query|aborted")}}})
+	path := copyOf(t, "calls")
+	attach(t, s, usdt.Target{Path: path}, "gousdt_calls:*", nil)
+	startCaller(t, path).call("failed")
+	qt.Check(t, qt.HasLen(openCalls(t, s, 0), 0))
+}
+
+// Those calls are open that would count if they ended now, as far as that is
+// known.
+func TestOpenCallsThatCount(t *testing.T) {
+	path := copyOf(t, "calls")
+	for _, test := range []struct {
+		filter string
+		open   int
+	}{
+		{"duration > 1ns", 1},
+		{"duration > 1h", 0},
+		{"duration < 1h && duration != 5", 1},
+		{"1h <= duration", 0},
+		{"!(duration > 1h)", 1},
+		{`str(start.arg1, 3) == "one"`, 1},
+		{`str(start.arg1, 3) != "one"`, 0},
+		{`!(str(start.arg1, 3) == "one")`, 0},
+		{`!(str(start.arg1, 3) == "two") && (duration > 1h || start.arg0 > 0)`, 1},
+		{"arg1 == 7", 1}, // of the end: nobody knows
+		{"!(arg1 == 7)", 1},
+		{"arg1 == 7 && start.arg0 == 0", 0},
+		{"pid == 1", 0},
+	} {
+		for name, opts := range map[string]*trace.SessionOptions{
+			"of events": {Spans: everyCall, Filter: test.filter},
+			"of an aggregation": aggregating(trace.NewAggregator(trace.Aggregation{
+				Latency: &everyCall[0], Where: test.filter})),
+		} {
+			t.Run(test.filter+" "+name, func(t *testing.T) {
+				s := newSession(t, opts)
+				attach(t, s, usdt.Target{Path: path}, "gousdt_calls:*", nil)
+				c := startCaller(t, path, "slowly")
+				c.call("")
+				open := openCalls(t, s, 0)
+				qt.Check(t, qt.HasLen(open, test.open))
+				for _, call := range open {
+					qt.Check(t, qt.Equals(call.Start.PID, c.pid))
+					qt.Check(t, qt.Equals(call.Start.Command, "calls"))
+					qt.Check(t, qt.Equals(call.Start.Site == nil, opts.Spans == nil))
+				}
+			})
+		}
+	}
+}
+
+// Threads make calls while the open ones are read. Later calls of a thread have
+// greater numbers: a mixture of two calls would not.
+func TestOpenCallsOfManyThreads(t *testing.T) {
+	s := newSession(t, &trace.SessionOptions{Spans: everyCall, Filter: "arg1 == 7"})
+	path := copyOf(t, "calls")
+	attach(t, s, usdt.Target{Path: path}, "gousdt_calls:*", nil)
+	began := time.Now()
+	c := startCaller(t, path, "always")
+	type last struct {
+		at time.Duration
+		id int64
+	}
+	threads := make(map[int]last)
+	for seen := 0; seen < 1000; {
+		for _, call := range openCalls(t, s, 0) {
+			seen++
+			qt.Assert(t, qt.Equals(call.Start.PID, c.pid))
+			qt.Assert(t, qt.IsTrue(call.Duration < time.Since(began)))
+			now := last{call.Start.Monotonic, call.Start.Args[0].Int()}
+			before := threads[call.Start.TID]
+			qt.Assert(t, qt.Equals(now.at > before.at, now.id > before.id),
+				qt.Commentf("%v, and then %v", before, now))
+			threads[call.Start.TID] = now
+		}
+	}
+}
+
+func openCalls(t testing.TB, s *trace.Session, longer time.Duration) []trace.OpenCall {
+	t.Helper()
+	open, err := s.OpenCalls(longer)
+	qt.Assert(t, qt.IsNil(err))
+	return open
+}
