@@ -203,8 +203,8 @@ type ProfileConfig struct {
 	Where string `mapstructure:"where"`
 }
 
-// MetricConfig is a metric. Exactly one of Pair, Count, Sum and Histogram says
-// which probes it is about, and what it is.
+// MetricConfig is a metric. Exactly one of Pair, Open, Count, Sum and Histogram
+// says which probes it is about, and what it is.
 type MetricConfig struct {
 	Name        string `mapstructure:"name"`
 	Description string `mapstructure:"description"`
@@ -216,6 +216,12 @@ type MetricConfig struct {
 	// MatchBy and MatchDoneBy are Latency.By and DoneBy of package trace.
 	MatchBy     string `mapstructure:"match_by"`
 	MatchDoneBy string `mapstructure:"match_done_by"`
+
+	// Open makes it a gauge of the calls between two probes that have started
+	// and not ended.
+	Open string `mapstructure:"open"`
+	// LongerThan is how long these have been going on at least.
+	LongerThan time.Duration `mapstructure:"longer_than"`
 
 	// Count makes it the number of hits of probes.
 	Count string `mapstructure:"count"`
@@ -307,7 +313,7 @@ func (m *metric) parseProbes() error {
 		}
 	}
 	if len(given) != 1 {
-		return fmt.Errorf("exactly one of pair, count, sum and histogram is wanted, not %d",
+		return fmt.Errorf("exactly one of pair, open, count, sum and histogram is wanted, not %d",
 			len(given))
 	}
 	hasValue := given[0] == "sum" || given[0] == "histogram"
@@ -318,6 +324,8 @@ func (m *metric) parseProbes() error {
 		return fmt.Errorf("%s has no value: use sum or histogram", given[0])
 	case given[0] != "pair" && c.MatchBy+c.MatchDoneBy != "":
 		return errors.New("match_by and match_done_by are for pair")
+	case c.LongerThan != 0:
+		return errors.New("longer_than is for open: for pair there is where: duration > 1s")
 	case given[0] != "sum" && c.Monotonic:
 		return errors.New("monotonic is for sum")
 	}
@@ -364,6 +372,10 @@ const nanoseconds = "ns"
 func (c *MetricConfig) validate() error {
 	if c.Name == "" {
 		return errors.New("it has no name")
+	}
+	if c.Open != "" {
+		_, err := c.parseOpen()
+		return named(c.Name, err)
 	}
 	m, err := c.parse(ByProcess, defaultCardinalityLimit)
 	if err == nil {

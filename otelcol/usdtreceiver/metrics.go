@@ -30,6 +30,7 @@ type metricsSource struct {
 	metrics     []*metric
 	aggregators []*trace.Aggregator
 	tables      []*table
+	open        []*openMetric
 }
 
 // maxSynced is how many processes that the watch has not seen yet are scanned
@@ -43,19 +44,35 @@ func (r *usdtReceiver) startMetrics(ctx context.Context) error {
 	m := &metricsSource{}
 	var items []item
 	for i := range r.config.Metrics {
+		name := fmt.Sprintf("metrics[%d]", i)
+		if c := &r.config.Metrics[i]; c.Open != "" {
+			open, err := c.parseOpen()
+			if err == nil {
+				open.source, err = r.open(name, &open.options,
+					item{name, open.pair.Patterns(), open.terms()})
+			}
+			if err != nil {
+				return named(c.Name, err)
+			}
+			m.open = append(m.open, open)
+			continue
+		}
 		parsed, err := r.config.Metrics[i].parse(r.config.Resource, r.config.CardinalityLimit)
 		if err != nil {
 			return named(r.config.Metrics[i].Name, err)
 		}
 		m.metrics = append(m.metrics, parsed)
 		m.tables = append(m.tables, newTable(r.config.CardinalityLimit))
-		items = append(items, item{name: fmt.Sprintf("metrics[%d]", i), patterns: parsed.patterns})
+		items = append(items, item{name: name, patterns: parsed.patterns})
 	}
-	opts := metricOptions(m.metrics...)
-	m.aggregators = opts.Aggregators
-	var err error
-	if m.source, err = r.open("metrics", opts, items...); err != nil {
-		return err
+	m.source = &source{name: "metrics", receiver: r}
+	if len(m.metrics) > 0 {
+		opts := metricOptions(m.metrics...)
+		m.aggregators = opts.Aggregators
+		var err error
+		if m.source, err = r.open("metrics", opts, items...); err != nil {
+			return err
+		}
 	}
 	r.metrics = m
 	r.begin = append(r.begin, func() { r.running.Go(func() { r.each(ctx, "metrics", m.collect) }) })
@@ -72,7 +89,7 @@ func (m *metricsSource) collect(ctx context.Context) error {
 	for i := range m.metrics {
 		var failed error
 		if taken[i], failed = m.take(i); failed != nil {
-			err = errors.Join(err, fmt.Errorf("%s: %w", r.config.Metrics[i].Name, failed))
+			err = errors.Join(err, fmt.Errorf("%s: %w", m.metrics[i].config.Name, failed))
 			taken[i] = now
 		}
 	}
@@ -85,6 +102,12 @@ func (m *metricsSource) collect(ctx context.Context) error {
 		}
 		b.add(metric, m.tables[i].all(), taken[i], false)
 		b.add(metric, ended, taken[i], true)
+	}
+	for _, open := range m.open {
+		if r.ending.Load() {
+			break // it is detached: calls that go on are not known to have ended
+		}
+		err = errors.Join(err, named(open.config.Name, open.collect(b, now)))
 	}
 	r.processes.forget(now.Add(-max(r.config.EndAfter, keepGone) - r.config.CollectionInterval))
 	points := b.all.DataPointCount()

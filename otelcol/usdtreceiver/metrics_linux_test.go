@@ -5,11 +5,13 @@ package usdtreceiver_test
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/go-quicktest/qt"
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/pmetric"
 
+	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
 )
 
@@ -168,4 +170,44 @@ func TestIntervalsOfDeltasFollowEachOther(t *testing.T) {
 		})
 		qt.Check(t, qt.IsTrue(last > 0))
 	}
+}
+
+// A statement that takes long is seen while it does, and no longer.
+func TestOpenCallsAreMeasured(t *testing.T) {
+	b := startPostgres(t)
+	s, end := started(t, map[string]any{
+		"collection_interval": "20ms",
+		"metrics": []any{
+			map[string]any{"name": "open", "open": "postgresql:query", "longer_than": "100ms",
+				"where":      fmt.Sprintf("str(start.query, %d) == %q", len(mark), mark),
+				"attributes": map[string]any{"text": "str(query)"}},
+			map[string]any{"name": "duration", "pair": "postgresql:query"},
+		},
+	})
+	s.awaitAttached(b.File, "metrics[0]")
+	b.Query(mark + " SELECT pg_sleep(1)")
+	var counts []int64
+	var ages []float64
+	read := func(name string, visit func(pmetric.NumberDataPoint)) {
+		points(s.metrics.AllMetrics(), name, func(_ pmetric.ResourceMetrics, m pmetric.Metric) {
+			for _, p := range m.Gauge().DataPoints().All() {
+				text, _ := p.Attributes().Get("text")
+				qt.Check(t, qt.Equals(text.Str(), mark+" SELECT pg_sleep(1)"))
+				visit(p)
+			}
+		})
+	}
+	testneeds.Await(t, 10*time.Second, "a point of 0", func() bool {
+		counts = counts[:0]
+		read("open", func(p pmetric.NumberDataPoint) { counts = append(counts, p.IntValue()) })
+		return len(counts) > 0 && counts[len(counts)-1] == 0
+	})
+	end()
+	read("open.max_age", func(p pmetric.NumberDataPoint) { ages = append(ages, p.DoubleValue()) })
+	qt.Assert(t, qt.HasLen(ages, len(counts)))
+	for i := range counts[:len(counts)-1] {
+		qt.Check(t, qt.Equals(counts[i], 1))
+		qt.Check(t, qt.IsTrue(ages[i] > 0.1 && (i == 0 || ages[i] > ages[i-1])))
+	}
+	qt.Check(t, qt.Equals(ages[len(ages)-1], 0))
 }

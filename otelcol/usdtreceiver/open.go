@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package usdtreceiver
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"go.opentelemetry.io/collector/pdata/pcommon"
+	"go.opentelemetry.io/collector/pdata/pmetric"
+
+	"github.com/gousdt/gousdt/container"
+	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/providers"
+	"github.com/gousdt/gousdt/trace"
+)
+
+// ageSuffix makes the name of the metric that has the greatest age of the calls
+// that another one counts.
+const ageSuffix = ".max_age"
+
+// openMetric is a MetricConfig with Open: how many calls have started and not
+// ended, and for how long the oldest has been going on. Calls that end are of
+// no interest, so it has a session of its own that sends hardly any event.
+type openMetric struct {
+	*source
+	config     *MetricConfig
+	pair       elfnote.PairPattern
+	attributes []attribute
+	options    trace.SessionOptions
+	known      map[string]*openSeries // that were sent the last time
+}
+
+// openSeries is what is known of the open calls with the same attributes.
+type openSeries struct {
+	resource   *resource // nil for what is over the limit
+	attributes pcommon.Map
+	count      int64
+	age        time.Duration
+}
+
+func (c *MetricConfig) parseOpen() (*openMetric, error) {
+	if c.Count+c.Sum+c.Histogram+c.Pair+c.Value+c.Unit != "" || c.Monotonic || c.PerDoubling != 0 {
+		return nil, errors.New("open goes with longer_than, where, match_by, match_done_by and attributes alone")
+	}
+	m := &openMetric{config: c}
+	var err error
+	if m.pair, err = elfnote.ParsePairPattern(c.Open); err != nil {
+		return nil, fmt.Errorf("open: %w", err)
+	}
+	if c.LongerThan < 0 {
+		return nil, fmt.Errorf("longer_than: %v is negative", c.LongerThan)
+	}
+	if m.attributes, err = parseAttributes(c.Attributes, false); err != nil {
+		return nil, err
+	}
+	m.options = trace.SessionOptions{
+		Spans:    []trace.Latency{{Pair: m.pair, By: c.MatchBy, DoneBy: c.MatchDoneBy}},
+		Filter:   c.Where,
+		Captures: captures(m.terms()), Definitions: providers.Builtin(),
+		Containers: new(container.Cgroups), CgroupIDs: true,
+		SampleEvery: 1 << 30, RingSize: 64 << 10, // hardly any event comes
+	}
+	return m, m.options.Validate()
+}
+
+func (m *openMetric) terms() []term {
+	terms := make([]term, len(m.attributes))
+	for i, a := range m.attributes {
+		terms[i] = a.term
+	}
+	return terms
+}
+
+// collect adds the points of the calls that go on now. A series without a call
+// any more is 0 once, so that no backend goes on with what it was.
+func (m *openMetric) collect(b *metricsBuilder, at time.Time) error {
+	open, err := m.session.OpenCalls(m.config.LongerThan)
+	if err != nil {
+		return err
+	}
+	now := make(map[string]*openSeries)
+	for i := range open {
+		m.convert(func() { m.add(now, &open[i]) })
+	}
+	for id, s := range m.known {
+		if now[id] == nil && s.count > 0 {
+			s.count, s.age = 0, 0
+			now[id] = s
+		}
+	}
+	m.known = now
+	number := make(map[*resource][2]pmetric.Gauge)
+	for _, s := range now {
+		gauges, ok := number[s.resource]
+		if !ok {
+			for i, suffix := range []string{"", ageSuffix} {
+				to := b.scope(s.resource).Metrics().AppendEmpty()
+				to.SetName(m.config.Name + suffix)
+				to.SetDescription(m.config.Description)
+				to.SetUnit([]string{"{call}", "s"}[i])
+				gauges[i] = to.SetEmptyGauge()
+			}
+			number[s.resource] = gauges
+		}
+		for i, gauge := range gauges {
+			p := gauge.DataPoints().AppendEmpty()
+			p.SetTimestamp(pcommon.NewTimestampFromTime(at))
+			s.attributes.CopyTo(p.Attributes())
+			if i == 0 {
+				p.SetIntValue(s.count)
+			} else {
+				p.SetDoubleValue(s.age.Seconds())
+			}
+		}
+	}
+	return nil
+}
+
+// add counts a call.
+func (m *openMetric) add(to map[string]*openSeries, c *trace.OpenCall) {
+	s := &openSeries{resource: m.resourceOf(c.Start), attributes: pcommon.NewMap()}
+	for _, a := range m.attributes {
+		a.term.put(s.attributes, a.name, c.Start)
+	}
+	id := fmt.Sprintf("%p %q", s.resource, s.attributes.AsRaw())
+	if to[id] == nil && len(to) >= m.receiver.config.CardinalityLimit-1 {
+		id, s = overflowAttribute, &openSeries{attributes: pcommon.NewMap()}
+		s.attributes.PutBool(overflowAttribute, true)
+	}
+	if to[id] == nil {
+		to[id] = s
+	}
+	to[id].count++
+	to[id].age = max(to[id].age, c.Duration)
+}
