@@ -49,13 +49,13 @@ func checkAllValues(t *testing.T, mode usdt.Mode, program string) {
 			patterns = append(patterns, elfnote.Exact(p.Provider, p.Name))
 		}
 	}
-	sel, err := usdt.Select(usdt.Target{Path: file}, nil, patterns...)
+	sel, err := usdt.Select(usdt.Target{Path: file}, patterns...)
 	qt.Assert(t, qt.IsNil(err))
 	defer sel.Close()
 	// One link in ModeMulti; a session for each probe would close forty of
 	// them.
 	s := newSession(t, &trace.SessionOptions{Mode: mode, Captures: captureTexts(probes)})
-	_, err = s.AttachSelection(sel, &usdt.AttachOptions{Cookie: 1<<64 - 1})
+	_, err = s.Attach(usdt.Target{Selection: sel}, &usdt.AttachOptions{Cookie: 1<<64 - 1})
 	qt.Assert(t, qt.IsNil(err))
 
 	fired := make(map[string]bool)

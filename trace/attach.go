@@ -117,25 +117,13 @@ func closeAll(attachments ...*Attachment) error {
 	return err
 }
 
-// AttachSelection watches the sites of a selection, which may be closed
-// afterwards. It is for files that were found by other means, or whose sites
-// are inspected first. Errors are as for [Session.Attach].
-func (s *Session) AttachSelection(
-	sel *usdt.Selection, opts *usdt.AttachOptions,
-) (*Attachment, error) {
-	process := proc.Process{ProcessID: proc.ProcessID{PID: sel.PID()}}
-	return s.attachSelection(sel, sel.Name(), process, opts)
-}
-
-// attachSelection is AttachSelection for a file and a process by their names.
+// attachSelection watches the sites of a selection, with the names of the file
+// and the process. maxSites is [usdt.Target].MaxSites.
 func (s *Session) attachSelection(
-	sel *usdt.Selection, file string, process proc.Process, opts *usdt.AttachOptions,
+	sel *usdt.Selection, file string, process proc.Process, opts *usdt.AttachOptions, maxSites int,
 ) (*Attachment, error) {
 	if opts == nil {
 		opts = &usdt.AttachOptions{}
-	}
-	if err := checkRequired(sel, &opts.SelectOptions); err != nil {
-		return nil, err
 	}
 	// The maps must not be closed while programs are generated, because these
 	// refer to the maps by their descriptors.
@@ -156,6 +144,7 @@ func (s *Session) attachSelection(
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", file, err)
 	}
+	w.maxSites = maxSites
 	if len(w.wanted) == 0 && pairs.missing != nil {
 		return nil, fmt.Errorf("%s: %w", file, pairs.missing)
 	}
@@ -170,29 +159,6 @@ func (s *Session) attachSelection(
 	}
 	s.keep(a)
 	return a, nil
-}
-
-// checkRequired returns an error if a selection lacks what the options require.
-// A structure that is passed by value has no number, but its bytes are in
-// events.
-func checkRequired(sel *usdt.Selection, opts *usdt.SelectOptions) error {
-	if skipped, _ := sel.Skipped(); opts.RequireAllSites && len(skipped) > 0 {
-		return skipped[0]
-	}
-	if !opts.RequireArguments {
-		return nil
-	}
-	for _, site := range sel.Sites() {
-		for n, arg := range site.Args {
-			if arg.Err != nil && arg.Kind != argspec.Bytes {
-				return &usdt.SiteError{Path: sel.Name(), Provider: site.Provider, Name: site.Name,
-					Location: site.Location,
-					Err: fmt.Errorf("argument %d (%s) cannot be fetched: %w", n,
-						arg.Raw, arg.Err)}
-			}
-		}
-	}
-	return nil
 }
 
 // attachRaw attaches a loaded program. The kernel may wait for the file's pages

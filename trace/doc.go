@@ -171,7 +171,6 @@
 // is attached to each process that a filter lets through. Cookies tell files or
 // processes apart in events, filters and aggregations, see
 // [WatchSession.OptionsFor]. Package proc says what is noticed, and how soon.
-// [Session.AttachSelection] is for those who find files by other means.
 // Attachments of one file in several processes share a program. Sessions whose
 // events differ can share one Watch, see [WatchSessions].
 //

@@ -341,14 +341,14 @@ func ExampleSnapshot_Top() {
 
 // Print the sites in one process before they are watched, and give their events
 // a cookie.
-func ExampleSession_AttachSelection() {
+func ExampleSession_Attach_selection() {
 	s, err := trace.New(nil)
 	if err != nil {
 		log.Fatal(err)
 	}
 	defer s.Close()
 
-	sel, err := usdt.Select(usdt.Target{Path: "/usr/bin/python3", PID: 1234}, nil,
+	sel, err := usdt.Select(usdt.Target{Path: "/usr/bin/python3", PID: 1234},
 		elfnote.MustParsePattern("python:function__*"), elfnote.MustParsePattern("python:gc__*"))
 	if err != nil {
 		log.Fatal(err)
@@ -357,7 +357,7 @@ func ExampleSession_AttachSelection() {
 	for _, site := range sel.Sites() {
 		fmt.Println(site.Provider, site.Name)
 	}
-	if _, err := s.AttachSelection(sel, &usdt.AttachOptions{Cookie: 1234}); err != nil {
+	if _, err := s.Attach(usdt.Target{Selection: sel}, &usdt.AttachOptions{Cookie: 1234}); err != nil {
 		log.Fatal(err)
 	}
 }

@@ -55,7 +55,7 @@ func (s *subject) withProgram(b *testing.B, args []argspec.Arg) *subject {
 	b.Helper()
 	mode, err := usdt.ModeAuto.Resolve()
 	qt.Assert(b, qt.IsNil(err))
-	sel, err := usdt.Select(usdt.Target{Path: s.path}, nil, elfnote.Exact("gousdt_test", "none"))
+	sel, err := usdt.Select(usdt.Target{Path: s.path}, elfnote.Exact("gousdt_test", "none"))
 	qt.Assert(b, qt.IsNil(err))
 	defer sel.Close()
 	instructions, err := bpfgen.SumArguments(bpfgen.Kernel{Machine: sel.KernelMachine(),

@@ -100,7 +100,7 @@ func TestHostileFileOfManyOtherProbes(t *testing.T) {
 	qt.Assert(t, qt.IsNil(err))
 	s := newSession(t, &trace.SessionOptions{
 		Spans: []trace.Latency{{Pair: elfnote.MustParsePairPattern("gousdt:*")}}})
-	limited := &usdt.AttachOptions{SelectOptions: usdt.SelectOptions{MaxSites: 10_000}}
+	limited := usdt.Target{Path: path, MaxSites: 10_000}
 
 	costs := testprog.StartCosts(t)
 	allocated := func(attach func()) int64 {
@@ -112,12 +112,12 @@ func TestHostileFileOfManyOtherProbes(t *testing.T) {
 	}
 	began := time.Now()
 	taken := allocated(func() {
-		attach(t, s, usdt.Target{Path: path}, "gousdt:call__*", limited)
+		attach(t, s, limited, "gousdt:call__*", nil)
 	})
 	took := time.Since(began)
 	qt.Check(t, qt.IsTrue(taken < 2*size.Size()), qt.Commentf("%d of %d bytes", taken, size.Size()))
 	taken = allocated(func() {
-		_, err := s.Attach(usdt.Target{Path: path}, limited, elfnote.Exact("gousdt", "single__start"))
+		_, err := s.Attach(limited, nil, elfnote.Exact("gousdt", "single__start"))
 		qt.Check(t, qt.ErrorAs(err, new(*trace.FilteredError)))
 	})
 	qt.Check(t, qt.IsTrue(taken < 4*size.Size()), qt.Commentf("%d of %d bytes", taken, size.Size()))

@@ -74,13 +74,13 @@ func TestCloseLeavesNothingBehind(t *testing.T) {
 		// The process ends before its probes are attached: the programs have
 		// been loaded then.
 		gone := process.again(t)
-		sel, err := usdt.Select(usdt.Target{Path: process.path, PID: gone.PID}, nil,
+		sel, err := usdt.Select(usdt.Target{Path: process.path, PID: gone.PID},
 			elfnote.Exact("gousdt_test", "three"), elfnote.Exact("gousdt_test", "twelve"))
 		qt.Assert(t, qt.IsNil(err))
 		gone.Kill()
 		s, err := trace.New(opts)
 		qt.Assert(t, qt.IsNil(err))
-		_, err = s.AttachSelection(sel, nil)
+		_, err = s.Attach(usdt.Target{Selection: sel}, nil)
 		qt.Assert(t, qt.IsNotNil(err))
 		qt.Assert(t, qt.IsNil(sel.Close()))
 		qt.Assert(t, qt.IsNil(s.Close()))

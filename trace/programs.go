@@ -32,7 +32,7 @@ type work struct {
 	plan     *bpfgen.Plan
 	sel      *usdt.Selection
 	file     string
-	maxSites int // of usdt.SelectOptions
+	maxSites int // of usdt.Target
 
 	wanted []int    // indices of the sites in the selection
 	sites  []*Site  // for each of them
@@ -84,7 +84,7 @@ func (s *Session) generate(
 		cookie         uint64
 		instruction    uint64 // which the places of variables are counted from
 	}
-	w := &work{plan: plan, sel: sel, file: file, maxSites: opts.MaxSites, pairs: pairs,
+	w := &work{plan: plan, sel: sel, file: file, pairs: pairs,
 		session: s, decoder: argspec.NewDecoder(sel.File()), globals: plan.Globals()}
 	w.blocks.Table = table
 	blockOf := plan.Block
@@ -582,7 +582,7 @@ func (w *work) checkPerfEvents(events int) error {
 	}
 	return fmt.Errorf("%s: %w", w.file, elffile.TooLarge(&usdt.LimitError{
 		Limit:    "sites (a perf event counts as 8)",
-		Option:   "SelectOptions.MaxSites",
+		Option:   "Target.MaxSites",
 		Capacity: limit,
 		Needed:   needed,
 	}))

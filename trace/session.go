@@ -17,6 +17,7 @@ import (
 
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/sys"
+	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/trace/internal/bpfgen"
 	"github.com/gousdt/gousdt/trace/internal/expr"
 	"github.com/gousdt/gousdt/usdt"
@@ -114,12 +115,12 @@ func Open(target usdt.Target, opts *SessionOptions, patterns ...elfnote.Pattern)
 }
 
 func (s *Session) open(target usdt.Target, patterns []elfnote.Pattern) error {
-	sel, err := usdt.Select(target, nil, patterns...)
+	sel, err := usdt.Select(target, patterns...)
 	if err != nil {
 		return err
 	}
 	defer sel.Close()
-	a, err := s.AttachSelection(sel, nil)
+	a, err := s.Attach(usdt.Target{Selection: sel, MaxSites: target.MaxSites}, nil)
 	watched := &probeNames{}
 	if err == nil {
 		for _, site := range a.sites {
@@ -239,17 +240,13 @@ func (s *Session) parseOptions() (err error) {
 func (s *Session) Attach(
 	target usdt.Target, opts *usdt.AttachOptions, patterns ...elfnote.Pattern,
 ) (*Attachment, error) {
-	if opts == nil {
-		opts = &usdt.AttachOptions{}
-	}
-	options := opts.SelectOptions
-	options.RequireArguments = false // see checkRequired
-	sel, err := usdt.Select(target, &options, patterns...)
+	sel, err := usdt.Select(target, patterns...)
 	if err != nil {
 		return nil, err
 	}
 	defer sel.Close()
-	return s.AttachSelection(sel, opts)
+	process := proc.Process{ProcessID: proc.ProcessID{PID: sel.PID()}}
+	return s.attachSelection(sel, sel.Name(), process, opts, target.MaxSites)
 }
 
 // PerfEvents returns how many perf events the session is attached by, see

@@ -165,7 +165,7 @@ func (w *Watch) AttachAhead(process proc.Process, file *os.File) error {
 			return nil, err
 		}
 		defer read.Close()
-		sel, err := usdt.Select(usdt.Target{ELF: read, PID: process.PID}, nil, w.driver.patterns...)
+		sel, err := usdt.Select(usdt.Target{ELF: read, PID: process.PID}, w.driver.patterns...)
 		if err != nil {
 			return nil, err
 		}
@@ -232,17 +232,18 @@ func newWatchDriver(opts *WatchOptions, sessions []WatchSession) *watchDriver {
 
 // Open checks the sites of a file, once for all processes and all sessions.
 func (d *watchDriver) Open(pair *proc.ProcessFile) (*watchedFile, error) {
-	options := usdt.SelectOptions{MaxSites: d.fileSites()}
-	sel, err := usdt.Select(usdt.Target{ProcessFile: pair}, &options, d.patterns...)
+	sel, err := usdt.Select(usdt.Target{ProcessFile: pair, MaxSites: d.fileSites()},
+		d.patterns...)
 	if err != nil {
 		return nil, err
 	}
-	file := &watchedFile{selection: sel, parts: []*usdt.Selection{sel}}
-	if len(d.sessions) > 1 {
-		file.parts = file.parts[:0]
-		for i := range d.sessions {
-			file.parts = append(file.parts, sel.Matching(d.sessions[i].Patterns...))
+	file := &watchedFile{selection: sel, parts: make([]filePart, len(d.sessions))}
+	for i := range d.sessions {
+		part, err := usdt.Select(usdt.Target{Selection: sel}, d.sessions[i].Patterns...)
+		if errors.As(err, new(*usdt.NotFoundError)) {
+			err = nil // it has probes of other sessions
 		}
+		file.parts[i] = filePart{part, err}
 	}
 	return file, nil
 }
@@ -250,7 +251,14 @@ func (d *watchDriver) Open(pair *proc.ProcessFile) (*watchedFile, error) {
 // watchedFile is a file whose sites have been checked.
 type watchedFile struct {
 	selection *usdt.Selection
-	parts     []*usdt.Selection // of selection, by session
+	parts     []filePart // by session
+}
+
+// filePart is the sites of a file for one session. Without a selection there
+// are none.
+type filePart struct {
+	*usdt.Selection       // shares the file's
+	err             error // the file has probes for the session, but none that can be attached
 }
 
 func (d *watchDriver) fileSites() int {
@@ -265,11 +273,8 @@ func (d *watchDriver) Attach(
 	n int, file *watchedFile, pair *proc.ProcessFile, pid int,
 ) (*Attachment, bool, error) {
 	part := file.parts[n]
-	if part.Len() == 0 {
-		if skipped, _ := part.Skipped(); len(skipped) > 0 {
-			return nil, false, skipped[0]
-		}
-		return nil, false, nil // the probes of other sessions
+	if part.Selection == nil {
+		return nil, false, part.err
 	}
 	process := pair.Process
 	if pid == 0 {
@@ -286,12 +291,14 @@ func (d *watchDriver) attach(
 	if s.OptionsFor != nil {
 		options = s.OptionsFor(pair)
 	}
-	options.MaxSites = d.fileSites()
-	return s.Session.attachSelection(sel, pair.Path, process, &options)
+	return s.Session.attachSelection(sel, pair.Path, process, &options, d.fileSites())
 }
 
 // Sites counts what the kernel attaches for a part.
 func (d *watchDriver) Sites(n int, file *watchedFile) int {
+	if file.parts[n].Selection == nil {
+		return 0
+	}
 	sites := file.parts[n].Len()
 	for _, site := range file.parts[n].Sites() {
 		if site.SemaphoreOffset != 0 {
@@ -326,7 +333,7 @@ func (d *watchDriver) Explain(n int, pair *proc.ProcessFile, err error) error {
 // limitOf explains a limit of the watch in the words of its options.
 func limitOf(err error) error {
 	var file *usdt.LimitError
-	if errors.As(err, &file) && file.Option == "SelectOptions.MaxSites" {
+	if errors.As(err, &file) && file.Option == "Target.MaxSites" {
 		limit := *file
 		limit.Option = "Limits.FileSites"
 		return elffile.TooLarge(&limit)

@@ -135,7 +135,7 @@ func TestAttachLeavesTheRedZoneAloneAtALongNop(t *testing.T) {
 // patch writes other machine code where a file has a probe's first site.
 func patch(t *testing.T, path, probe string, code []byte) {
 	t.Helper()
-	sel, err := usdt.Select(usdt.Target{Path: path}, nil, elfnote.Exact(provider, probe))
+	sel, err := usdt.Select(usdt.Target{Path: path}, elfnote.Exact(provider, probe))
 	qt.Assert(t, qt.IsNil(err))
 	defer sel.Close()
 	file, err := os.OpenFile(path, os.O_WRONLY, 0)

@@ -25,10 +25,6 @@ import (
 // AttachOptions change how a program is attached. Nil, or the zero value, is
 // the common case.
 type AttachOptions struct {
-	// SelectOptions say which sites may be skipped, and which arguments may be
-	// unavailable.
-	SelectOptions
-
 	// Cookie is a number that the program reads with bpf_usdt_cookie. A program
 	// that reads no arguments may read it with bpf_get_attach_cookie instead,
 	// if the kernel has BPF cookies. Package trace has it in each event, and
@@ -47,13 +43,12 @@ type AttachOptions struct {
 // patterns, or to all its probes if there is no pattern. [elfnote.Exact] names
 // one probe. All sites of all probes are attached, and the Link stands for all
 // of them. [AttachOptions].SiteCookie lets the program tell them apart. A site
-// that cannot be attached is skipped, see [Selection.Skipped], unless
-// [SelectOptions].RequireAllSites is set.
+// that cannot be attached is skipped, see [Selection.Skipped].
 //
 // The program must belong to the collection that the Manager was made for, and
 // must have been loaded by [Manager.LoadAndAssign] or with
-// [Manager.CollectionOptions]. Attach is all or
-// nothing: if it fails, nothing stays attached.
+// [Manager.CollectionOptions]. [Selection.AttachRaw] is for other programs.
+// Attach is all or nothing: if it fails, nothing stays attached.
 //
 // The error is one of those of [Select], or
 //
@@ -70,28 +65,19 @@ type AttachOptions struct {
 func (m *Manager) Attach(
 	prog *ebpf.Program, target Target, opts *AttachOptions, patterns ...elfnote.Pattern,
 ) (*Link, error) {
-	if opts == nil {
-		opts = &AttachOptions{}
-	}
-	sel, err := Select(target, &opts.SelectOptions, patterns...)
+	sel, err := Select(target, patterns...)
 	if err != nil {
 		return nil, err
 	}
 	defer sel.Close()
-	return m.AttachSelection(prog, sel, opts)
+	return m.attach(prog, sel, opts)
 }
 
-// AttachSelection attaches a program of the Manager's collection to the sites
-// of a selection, which may be closed afterwards. Errors are as those of
-// [Manager.Attach]. [Selection.AttachRaw] is for programs without a Manager.
-func (m *Manager) AttachSelection(
-	prog *ebpf.Program, sel *Selection, opts *AttachOptions,
-) (*Link, error) {
+// attach attaches a program of the Manager's collection to the sites of a
+// selection, which may be closed afterwards.
+func (m *Manager) attach(prog *ebpf.Program, sel *Selection, opts *AttachOptions) (*Link, error) {
 	if opts == nil {
 		opts = &AttachOptions{}
-	}
-	if opts.RequireAllSites && len(sel.skipped) > 0 {
-		return nil, sel.skipped[0]
 	}
 	reads, err := m.checkProgram(prog)
 	if err != nil {
@@ -100,12 +86,6 @@ func (m *Manager) AttachSelection(
 	if reads {
 		sel = sel.limitedTo(m.specs.layout)
 	}
-	if opts.RequireArguments {
-		if err := sel.requireArguments(); err != nil {
-			return nil, err
-		}
-	}
-
 	held, err := m.acquire(sel, reads, opts)
 	if err != nil {
 		return nil, err
@@ -277,23 +257,6 @@ func (h *holding) release() {
 	if len(h.specs) > 0 {
 		h.manager.specs.release(h.specs)
 	}
-}
-
-// requireArguments fails for the first argument that cannot be fetched.
-func (s *Selection) requireArguments() error {
-	for i := range s.sites.rows {
-		for n, arg := range s.sites.lists[s.sites.rows[i].list].args {
-			err := arg.Err
-			if err == nil && n >= sitespec.MaxArgs {
-				err = fmt.Errorf("a program reads at most %d arguments", sitespec.MaxArgs)
-			}
-			if err != nil {
-				return s.siteError(i,
-					fmt.Errorf("argument %d (%s) cannot be fetched: %w", n, arg.Raw, err))
-			}
-		}
-	}
-	return nil
 }
 
 // checkProgram reports whether a program looks up specs. It returns an error if

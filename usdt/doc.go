@@ -44,7 +44,7 @@
 //
 // An argument that cannot be fetched, such as one in a vector register, does
 // not affect the others. Reading it returns an error in the program; its Err in
-// [Site].Args says why. [SelectOptions] make an error of both.
+// [Site].Args says why.
 //
 // # Specs and cookies
 //

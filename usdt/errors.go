@@ -56,7 +56,7 @@ func (e *SiteError) Error() string {
 func (e *SiteError) Unwrap() error { return e.Err }
 
 // A LimitError says that there is no room for an attachment: in a map of the
-// Manager, or by [SelectOptions].MaxSites, or by the [Limits] of a Watch.
+// Manager, or by [Target].MaxSites, or by the [Limits] of a Watch.
 // Nothing was attached. Set the option to InUse+Needed or more.
 type LimitError struct {
 	Limit    string // what is full: "specs", "addresses" or "sites", for example

@@ -66,7 +66,7 @@ func TestAttachToWrongTargets(t *testing.T) {
 		is              error
 	}{
 		{"nothing", usdt.Target{}, provider, "three",
-			`a target needs exactly one of Path, ELF and ProcessFile, not 0 of them`, nil},
+			`a target needs exactly one of Path, ELF, ProcessFile and Selection, not 0 of them`, nil},
 		{"a PID alone", usdt.Target{PID: 1}, provider, "three",
 			`the target has a PID and no file: .*`, nil},
 		{"missing", usdt.Target{Path: "/nowhere/at/all"}, provider, "three",
@@ -126,13 +126,13 @@ func TestAttachNamesTheSiteThatTheKernelRefuses(t *testing.T) {
 		process := testprog.Start(t, "target-pie")
 		process.Load(library)
 		target := usdt.Target{Path: library, PID: process.PID}
-		sel, err := usdt.Select(target, nil, patterns(t, "*:three", "*:nop5", "*:nop10")...)
+		sel, err := usdt.Select(target, patterns(t, "*:three", "*:nop5", "*:nop10")...)
 		qt.Assert(t, qt.IsNil(err))
 		defer sel.Close()
 
 		// After it was found to be fit.
 		patch(t, library, "nop5", []byte{0x2e, 0x0f, 0x1f, 0x40, 0x00, 0x90})
-		_, err = c.AttachSelection(c.Collect3, sel, nil)
+		_, err = c.Attach(c.Collect3, usdt.Target{Selection: sel}, nil)
 		var site *usdt.SiteError
 		qt.Assert(t, qt.ErrorAs(err, &site))
 		qt.Assert(t, qt.Equals(site.Name, "nop5"))
@@ -165,7 +165,7 @@ func TestAttachWhereAnotherTracerHasAnotherSemaphore(t *testing.T) {
 		target := usdt.Target{Path: path, PID: process.PID}
 
 		// The other tracer knows of no semaphore.
-		sel, err := usdt.Select(target, nil, elfnote.Exact(provider, "split"))
+		sel, err := usdt.Select(target, elfnote.Exact(provider, "split"))
 		qt.Assert(t, qt.IsNil(err))
 		defer sel.Close()
 		second := sitesOf(sel)[1]
@@ -287,11 +287,11 @@ func TestAttachToAProcessThatHasExited(t *testing.T) {
 		process := testprog.Start(t, "target-static")
 		// Selected while it lived, attached when it is gone.
 		sel, err := usdt.Select(usdt.Target{Path: testprog.Path(t, "target-static"),
-			PID: process.PID}, nil, elfnote.Exact(provider, "three"))
+			PID: process.PID}, elfnote.Exact(provider, "three"))
 		qt.Assert(t, qt.IsNil(err))
 		defer sel.Close()
 		process.Kill()
-		_, err = c.AttachSelection(c.Collect, sel, nil)
+		_, err = c.Attach(c.Collect, usdt.Target{Selection: sel}, nil)
 		qt.Assert(t, qt.ErrorIs(err, proc.ErrGone))
 		qt.Assert(t, qt.ErrorMatches(err, fmt.Sprintf("process %d: no such process", process.PID)))
 	})

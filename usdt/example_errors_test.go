@@ -22,7 +22,6 @@ import (
 // Say what a caller can do about each error.
 func ExampleSiteError() {
 	sel, err := usdt.Select(usdt.Target{Path: "/usr/bin/python3"},
-		&usdt.SelectOptions{RequireAllSites: true},
 		elfnote.MustParsePattern("python:function__*"))
 	var notFound *usdt.NotFoundError
 	var site *usdt.SiteError

@@ -86,7 +86,7 @@ func ExampleManager_Attach() {
 // Know what would be attached, what would be skipped, and why, without
 // attaching anything. This needs no privileges.
 func ExampleSelect() {
-	sel, err := usdt.Select(usdt.Target{Path: "libstdc++.so.6"}, nil,
+	sel, err := usdt.Select(usdt.Target{Path: "libstdc++.so.6"},
 		elfnote.MustParsePattern("libstdcxx:*"))
 	if err != nil {
 		log.Fatal(err)
@@ -109,20 +109,19 @@ func ExampleSelect() {
 
 // Attach a program to the same probes of several processes, each with a cookie.
 // The file is read and checked once.
-func ExampleManager_AttachSelection() {
+func ExampleManager_Attach_selection() {
 	mgr, objs := loadExample() // as in the example of the package
 	defer mgr.Close()          // closes the links, too
 	defer objs.Close()
 
-	sel, err := usdt.Select(usdt.Target{Path: "/usr/bin/python3"}, &usdt.SelectOptions{
-		RequireArguments: true, // better no result than one without the line number
-	}, elfnote.Exact("python", "line"))
+	sel, err := usdt.Select(usdt.Target{Path: "/usr/bin/python3"},
+		elfnote.Exact("python", "line"))
 	if err != nil {
 		log.Fatal(err)
 	}
 	defer sel.Close()
 	for _, pid := range []int{1234, 5678} {
-		_, err := mgr.AttachSelection(objs.Count, sel.ForPID(pid),
+		_, err := mgr.Attach(objs.Count, usdt.Target{Selection: sel.ForPID(pid)},
 			&usdt.AttachOptions{Cookie: uint64(pid)})
 		var full *usdt.LimitError
 		switch {

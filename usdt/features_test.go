@@ -30,7 +30,7 @@ func TestAttachRaw(t *testing.T) {
 	qt.Assert(t, qt.IsNil(err))
 	defer prog.Close()
 	path := testprog.Path(t, "target-static")
-	sel, err := Select(Target{Path: path}, nil, elfnote.Exact("gousdt_test", "three"))
+	sel, err := Select(Target{Path: path}, elfnote.Exact("gousdt_test", "three"))
 	qt.Assert(t, qt.IsNil(err))
 	defer sel.Close()
 
@@ -60,7 +60,7 @@ func TestAttachRefusesMultiLinksForAThread(t *testing.T) {
 	prog, err := trialProgram(ebpf.AttachTraceUprobeMulti)
 	qt.Assert(t, qt.IsNil(err))
 	defer prog.Close()
-	sel, err := Select(Target{Path: testprog.Path(t, "target-static")}, nil,
+	sel, err := Select(Target{Path: testprog.Path(t, "target-static")},
 		elfnote.Exact("gousdt_test", "three"))
 	qt.Assert(t, qt.IsNil(err))
 	defer sel.Close()

@@ -29,7 +29,7 @@ const maxMultiSites = 1 << 20
 
 // AttachRaw attaches a program that was not made with a [Manager]: one that
 // reads arguments with code of its own, or none. A program that reads them with
-// bpf/usdt.bpf.h would find nothing; [Manager.AttachSelection] is for those.
+// bpf/usdt.bpf.h would find nothing; [Manager.Attach] is for those.
 //
 // ModeAuto stands for the mode that [Mode.Resolve] returns for it. For
 // ModeMulti the program must have been loaded with ebpf.AttachTraceUprobeMulti,

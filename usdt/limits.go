@@ -59,7 +59,7 @@ func (l *Limits) follow() follow.Limits {
 	}
 }
 
-// fileSites returns what SelectOptions.MaxSites is to be.
+// fileSites returns what Target.MaxSites is to be.
 func (l *Limits) fileSites() int { return follow.OrDefault(l.FileSites, follow.DefaultFileSites) }
 
 // WatchStats are numbers of a Watch.
@@ -81,7 +81,7 @@ type WatchStats struct {
 }
 
 // argumentsPerSite is how many arguments there may be for each site of
-// [SelectOptions].MaxSites.
+// [Target].MaxSites.
 const argumentsPerSite = 4
 
 // weight is the number of sites that the selection counts for.
@@ -98,7 +98,7 @@ func (s *Selection) weight() int {
 }
 
 // checkPerfEvents returns an error if the sites need too many perf events. It
-// applies to files of other users, those with [SelectOptions].MaxSites. The
+// applies to files of other users, those with [Target].MaxSites. The
 // kernel takes a tenth of a second to close each, one after the other.
 func (s *Selection) checkPerfEvents(events int) error {
 	if s.maxSites <= 0 {
@@ -128,14 +128,13 @@ const (
 // tooMany returns an error for a file with more than it may have.
 func tooMany(file, what string, limit, needed int) error {
 	return fmt.Errorf("%s: %w", file, elffile.TooLarge(
-		&LimitError{Limit: what, Option: "SelectOptions.MaxSites", Capacity: limit,
-			Needed: needed}))
+		&LimitError{Limit: what, Option: "Target.MaxSites", Capacity: limit, Needed: needed}))
 }
 
 // limitOf explains a limit of a Watch in the words of its options.
 func limitOf(err error) error {
 	var file *LimitError
-	if errors.As(err, &file) && file.Option == "SelectOptions.MaxSites" {
+	if errors.As(err, &file) && file.Option == "Target.MaxSites" {
 		limit := *file
 		limit.Option = "Limits.FileSites"
 		return elffile.TooLarge(&limit)

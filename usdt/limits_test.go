@@ -35,8 +35,8 @@ func TestSelectRefusesMoreSitesThanItMay(t *testing.T) {
 		{"guarded", 7, "sites (one with a semaphore counts as 8)", 7, 8},
 		{"fourteen", 2, "different arguments", 8, 14},
 	} {
-		sel, err := usdt.Select(target, &usdt.SelectOptions{MaxSites: test.max},
-			elfnote.Exact(provider, test.probe))
+		target.MaxSites = test.max
+		sel, err := usdt.Select(target, elfnote.Exact(provider, test.probe))
 		if test.limit == "" {
 			qt.Check(t, qt.IsNil(err), qt.Commentf("%s", test.probe))
 			if err == nil {
@@ -51,7 +51,7 @@ func TestSelectRefusesMoreSitesThanItMay(t *testing.T) {
 		qt.Assert(t, qt.IsTrue(errors.As(err, &full)), qt.Commentf("%s: %v", test.probe, err))
 		qt.Check(t, qt.Equals(*full, usdt.LimitError{
 			Limit:    test.limit,
-			Option:   "SelectOptions.MaxSites",
+			Option:   "Target.MaxSites",
 			Capacity: test.capacity,
 			Needed:   test.needed,
 		}))

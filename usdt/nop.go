@@ -21,28 +21,24 @@ import (
 const codeAtSite = 16
 
 // checkCode sees to it that each site holds a nop, and finds the instruction to
-// attach to. It calls refuse with the index of a site that cannot be attached,
-// and stops at the first error that refuse returns.
-func checkCode(file *elfnote.File, sites []siteRow, refuse func(i int, err error) error) error {
+// attach to. It calls refuse with the index of a site that cannot be attached.
+func checkCode(file *elfnote.File, sites []siteRow, refuse func(i int, err error)) {
 	machine, order := file.Header().Machine, file.Header().ByteOrder
 	// Only 64-bit programs have these nops replaced; others have no answer to
 	// be asked for.
 	nops := optimisedNops{asked: machine != elf.EM_X86_64}
-	return readCode(file, sites, codeAtSite, func(i int, code []byte, err error) error {
-		if len(code) == 0 && err != nil && err != io.EOF {
-			return refuse(i, err)
-		}
-		if !isNop(machine, order, code) {
-			return refuse(i, notNop(code))
-		}
-		if machine == elf.EM_X86_64 || machine == elf.EM_386 {
-			skip, err := nops.skip(code, x86Mode(machine))
-			if err != nil {
-				return refuse(i, err)
+	readCode(file, sites, codeAtSite, func(i int, code []byte, err error) {
+		switch {
+		case len(code) == 0 && err != nil && err != io.EOF:
+			refuse(i, err)
+		case !isNop(machine, order, code):
+			refuse(i, notNop(code))
+		case machine == elf.EM_X86_64 || machine == elf.EM_386:
+			var err error
+			if sites[i].skip, err = nops.skip(code, x86Mode(machine)); err != nil {
+				refuse(i, err)
 			}
-			sites[i].skip = skip
 		}
-		return nil
 	})
 }
 

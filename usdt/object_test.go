@@ -224,7 +224,7 @@ func checkLibbpfEvent(t *testing.T, header libbpfHeader, name string, memory *os
 // the layout has no place for, besides those that nobody can fetch.
 func checkLibbpfUnavailable(t *testing.T, header libbpfHeader, file *elfnote.File, lnk *usdt.Link) {
 	t.Helper()
-	full, err := usdt.Select(usdt.Target{ELF: file}, nil)
+	full, err := usdt.Select(usdt.Target{ELF: file})
 	qt.Assert(t, qt.IsNil(err))
 	defer full.Close()
 	args := make(map[uint64][]argspec.Arg)

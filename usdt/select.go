@@ -16,27 +16,6 @@ import (
 	"github.com/gousdt/gousdt/internal/suggest"
 )
 
-// SelectOptions say what a selection must have. Nil, or the zero value, is the
-// common case: what cannot be attached is skipped, and what cannot be fetched
-// is an error where a program reads it.
-type SelectOptions struct {
-	// RequireAllSites makes a site that cannot be attached an error, a
-	// [*SiteError]. Otherwise such sites are skipped, and [Selection.Skipped]
-	// lists them.
-	RequireAllSites bool
-
-	// RequireArguments makes an argument that cannot be fetched an error, a
-	// [*SiteError]. Otherwise reading that argument returns an error
-	// (EOPNOTSUPP) in the program, and its Err in [Site].Args says why.
-	RequireArguments bool
-
-	// MaxSites makes it an error, a [*LimitError], if more sites match. A site
-	// with a semaphore counts as eight, and so does a perf event. It also
-	// bounds the different arguments of the sites, to four times as many. 0
-	// means no limit but that on arguments which every file has, see [Select].
-	MaxSites int
-}
-
 // Select finds the sites of the probes that match any of the patterns, or of
 // all probes of the file if there is no pattern. Close the Selection when it is
 // not needed any more.
@@ -44,8 +23,7 @@ type SelectOptions struct {
 // The error is
 //
 //   - a [*NotFoundError] if no probe matches, or the file has no probes,
-//   - a [*SiteError] if none of the sites can be attached, or if one cannot be
-//     and the options require all,
+//   - a [*SiteError] if none of the sites can be attached,
 //   - a [*PermissionError] if the caller may not read the target's process.
 //
 // It wraps
@@ -56,14 +34,14 @@ type SelectOptions struct {
 //   - [os.ErrNotExist] or [os.ErrPermission] if the file cannot be opened,
 //   - [elfnote.ErrNotELF] or another error of package elfnote if the file
 //     cannot be read. It is [elfnote.ErrTooLarge] also if the probes have more
-//     than 524,288 arguments altogether, or more than the options allow: then
-//     it wraps a [*LimitError], too.
+//     than 524,288 arguments altogether, or more than the target's MaxSites
+//     allows: then it wraps a [*LimitError], too.
 //
 // Other errors say what is missing in the target, or that this kernel cannot
 // run such a file.
-func Select(target Target, opts *SelectOptions, patterns ...elfnote.Pattern) (*Selection, error) {
-	if opts == nil {
-		opts = &SelectOptions{}
+func Select(target Target, patterns ...elfnote.Pattern) (*Selection, error) {
+	if target.Selection != nil {
+		return target.Selection.selectAgain(&target, patterns)
 	}
 	kernel, err := kernelMachine()
 	if err != nil {
@@ -74,15 +52,15 @@ func Select(target Target, opts *SelectOptions, patterns ...elfnote.Pattern) (*S
 		return nil, err
 	}
 	s := &Selection{opened: o, pid: target.PID, kernel: kernel, machine: o.elf.Header().Machine,
-		maxSites: opts.MaxSites}
-	if err := s.find(opts, patterns); err != nil {
+		maxSites: target.MaxSites}
+	if err := s.find(patterns); err != nil {
 		o.close()
 		return nil, err
 	}
 	return s, nil
 }
 
-func (s *Selection) find(opts *SelectOptions, patterns []elfnote.Pattern) error {
+func (s *Selection) find(patterns []elfnote.Pattern) error {
 	file := s.opened.elf
 
 	found := newSiteCollector(file)
@@ -109,24 +87,24 @@ func (s *Selection) find(opts *SelectOptions, patterns []elfnote.Pattern) error 
 			continue
 		}
 		wanted := elfnote.MatchAny(patterns, site.Provider, site.Name)
-		if wanted && opts.MaxSites > 0 {
+		if wanted && s.maxSites > 0 {
 			weight++
 			if site.SemaphoreOffset != 0 {
 				weight += follow.SemaphoreSites - 1
 				semaphores = true
 			}
-			if weight > opts.MaxSites {
+			if weight > s.maxSites {
 				continue // they are counted only
 			}
 		}
 		found.add(&site, wanted)
 	}
-	if opts.MaxSites > 0 && weight > opts.MaxSites {
+	if s.maxSites > 0 && weight > s.maxSites {
 		what := "sites"
 		if semaphores {
 			what = "sites (one with a semaphore counts as 8)"
 		}
-		return tooMany(s.opened.name, what, opts.MaxSites, weight)
+		return tooMany(s.opened.name, what, s.maxSites, weight)
 	}
 	s.sites = found.table()
 
@@ -143,19 +121,10 @@ func (s *Selection) find(opts *SelectOptions, patterns []elfnote.Pattern) error 
 			Nearest: suggest.Probes(file, patterns...)}
 	}
 
-	if opts.RequireAllSites && len(s.skipped) > 0 {
-		return s.skipped[0]
-	}
-	if err := s.check(opts.RequireAllSites); err != nil {
+	if err := s.check(); err != nil {
 		return err
 	}
-	if err := decodeArguments(file, &s.sites, opts.MaxSites); err != nil {
-		return err
-	}
-	if opts.RequireArguments {
-		return s.requireArguments()
-	}
-	return nil
+	return decodeArguments(file, &s.sites, s.maxSites)
 }
 
 // A small file can have a million sites that cannot be attached. A Selection
@@ -166,28 +135,19 @@ const (
 	maxMalformed = 16
 )
 
-// check finds the sites that cannot be attached. If all are required the first
-// one is an error. Otherwise they are skipped, and it is an error if no site is
-// left.
-func (s *Selection) check(requireAll bool) error {
+// check leaves out the sites that cannot be attached. It is an error if no site
+// is left.
+func (s *Selection) check() error {
 	refused := false
-	refuse := func(i int, err error) error {
-		if requireAll {
-			return s.siteError(i, err)
-		}
+	refuse := func(i int, err error) {
 		if s.skippedCount++; len(s.skipped) < maxSkipped {
 			s.skipped = append(s.skipped, s.siteError(i, err))
 		}
 		refused = true
 		s.sites.rows[i].skipped = true
-		return nil
 	}
-	if err := checkCode(s.opened.elf, s.sites.rows, refuse); err != nil {
-		return err
-	}
-	if err := s.checkClashes(refuse); err != nil {
-		return err
-	}
+	checkCode(s.opened.elf, s.sites.rows, refuse)
+	s.checkClashes(refuse)
 	if !refused {
 		return nil
 	}
@@ -201,9 +161,9 @@ func (s *Selection) check(requireAll bool) error {
 
 // checkClashes finds probes at the same instruction with different semaphores.
 // The kernel takes only one semaphore for an instruction.
-func (s *Selection) checkClashes(refuse func(i int, err error) error) error {
+func (s *Selection) checkClashes(refuse func(i int, err error)) {
 	if !s.sites.semaphores {
-		return nil
+		return
 	}
 	semaphores := make(map[uint64]uint64, s.Len())
 	for i := range s.sites.rows {
@@ -214,12 +174,9 @@ func (s *Selection) checkClashes(refuse func(i int, err error) error) error {
 		if first, twice := semaphores[site.uprobeOffset()]; !twice {
 			semaphores[site.uprobeOffset()] = site.semaphoreOffset
 		} else if first != site.semaphoreOffset {
-			if err := refuse(i, errSharedInstruction); err != nil {
-				return err
-			}
+			refuse(i, errSharedInstruction)
 		}
 	}
-	return nil
 }
 
 var errSharedInstruction = errors.New("the file has another probe at the same instruction with another semaphore, " +
@@ -259,7 +216,7 @@ type Site struct {
 //
 //   - to know which sites would be attached, and which would be skipped and
 //     why,
-//   - to attach the same sites several times, with [Manager.AttachSelection],
+//   - to attach the same sites several times, as [Target].Selection,
 //   - to attach a program that needs no Manager, with [Selection.AttachRaw].
 //
 // Its methods are safe for concurrent use.
@@ -272,7 +229,7 @@ type Selection struct {
 	sites        siteTable
 	skipped      []*SiteError
 	skippedCount int
-	maxSites     int // of SelectOptions
+	maxSites     int // of the target
 }
 
 // Len returns the number of sites.
@@ -357,26 +314,44 @@ func (s *Selection) Subset(sites []int) *Selection {
 	return &subset
 }
 
-// Matching returns the sites of those probes that match any of the patterns, or
-// of all if there is no pattern, and the skipped ones among those that are
-// listed. There may be none. It shares the file with s: it is valid until s is
-// closed, and closing it does not close s.
-func (s *Selection) Matching(patterns ...elfnote.Pattern) *Selection {
-	var which []int
-	for i, site := range s.Sites() {
-		if elfnote.MatchAny(patterns, site.Provider, site.Name) {
-			which = append(which, i)
+// selectAgain selects among the sites of a selection.
+func (s *Selection) selectAgain(target *Target, patterns []elfnote.Pattern) (*Selection, error) {
+	if err := target.check(); err != nil {
+		return nil, err
+	}
+	if target.PID != 0 {
+		return nil, errors.New("the target has a Selection, which has its own PID: use Selection.ForPID")
+	}
+	part := s.ForPID(s.pid)
+	if len(patterns) > 0 {
+		other := func(row siteRow) bool {
+			probe := &s.sites.probes[row.probe]
+			return !elfnote.MatchAny(patterns, probe.provider, probe.name)
+		}
+		if slices.ContainsFunc(s.sites.rows, other) {
+			part.sites.rows = slices.DeleteFunc(slices.Clone(s.sites.rows), other)
+		}
+		part.skipped = slices.DeleteFunc(slices.Clone(s.skipped), func(site *SiteError) bool {
+			return !elfnote.MatchAny(patterns, site.Provider, site.Name)
+		})
+		if len(part.skipped) < len(s.skipped) {
+			part.skippedCount = len(part.skipped)
 		}
 	}
-	part := s.Subset(which)
-	part.skipped, part.skippedCount = nil, 0
-	for _, site := range s.skipped {
-		if elfnote.MatchAny(patterns, site.Provider, site.Name) {
-			part.skipped = append(part.skipped, site)
-			part.skippedCount++
+	if target.MaxSites > 0 {
+		part.maxSites = target.MaxSites
+		if weight := part.weight(); weight > target.MaxSites {
+			return nil, tooMany(s.opened.name, "sites", target.MaxSites, weight)
 		}
 	}
-	return part
+	switch {
+	case part.Len() > 0 || len(patterns) == 0:
+		return part, nil
+	case len(part.skipped) > 0:
+		return nil, part.skipped[0]
+	default:
+		return nil, &NotFoundError{Path: s.opened.name, Patterns: joinPatterns(patterns)}
+	}
 }
 
 // Close releases the file. Links made from the selection stay attached. It is

@@ -25,18 +25,18 @@ import (
 func TestSelectionAttachesNothingAfterClose(t *testing.T) {
 	c := newCollector(t, nil)
 	process := testprog.Start(t, "target-static")
-	sel, err := usdt.Select(usdt.Target{Path: testprog.Path(t, "target-static")}, nil,
+	sel, err := usdt.Select(usdt.Target{Path: testprog.Path(t, "target-static")},
 		elfnote.Exact(provider, "three"))
 	qt.Assert(t, qt.IsNil(err))
 	other := sel.ForPID(process.PID)
 	qt.Assert(t, qt.IsNil(other.Close()))
-	lnk, err := c.AttachSelection(c.Collect, other, nil)
+	lnk, err := c.Attach(c.Collect, usdt.Target{Selection: other}, nil)
 	qt.Assert(t, qt.IsNil(err)) // closing what was derived closes nothing
 	qt.Assert(t, qt.IsNil(lnk.Close()))
 
 	qt.Assert(t, qt.IsNil(sel.Close()))
 	for _, closed := range []*usdt.Selection{sel, other, sel.Subset([]int{0})} {
-		_, err = c.AttachSelection(c.Collect, closed, nil)
+		_, err = c.Attach(c.Collect, usdt.Target{Selection: closed}, nil)
 		qt.Assert(t, qt.ErrorIs(err, os.ErrClosed))
 	}
 }
@@ -46,7 +46,7 @@ func TestSelectionRefusesPIDsThatAreNone(t *testing.T) {
 	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
 		c := newCollector(t, &usdt.ManagerOptions{Mode: mode})
 		process := testprog.Start(t, "target-static")
-		sel, err := usdt.Select(usdt.Target{Path: testprog.Path(t, "target-static")}, nil,
+		sel, err := usdt.Select(usdt.Target{Path: testprog.Path(t, "target-static")},
 			elfnote.Exact(provider, "three"))
 		qt.Assert(t, qt.IsNil(err))
 		defer sel.Close()
@@ -55,10 +55,10 @@ func TestSelectionRefusesPIDsThatAreNone(t *testing.T) {
 			pids = append(pids, process.PID+1<<beyond, 1<<beyond)
 		}
 		for _, pid := range pids {
-			_, err := c.AttachSelection(c.Collect, sel.ForPID(pid), nil)
+			_, err := c.Attach(c.Collect, usdt.Target{Selection: sel.ForPID(pid)}, nil)
 			qt.Check(t, qt.ErrorMatches(err, `-?\d+ is no PID: .*`))
 		}
-		_, err = c.AttachSelection(c.Collect, sel.Subset(nil), nil)
+		_, err = c.Attach(c.Collect, usdt.Target{Selection: sel.Subset(nil)}, nil)
 		qt.Check(t,
 			qt.ErrorMatches(err, `.*target-static: there is no site to attach to in the selection`))
 		_, err = sel.AttachRaw(nil, mode, nil)
@@ -85,13 +85,13 @@ func TestAttachToAProcessWithoutMainThread(t *testing.T) {
 		qt.Check(t, qt.ErrorMatches(err, `process \d+: its main thread has exited, .*`))
 		qt.Check(t, qt.Not(qt.ErrorIs(err, proc.ErrGone)))
 		target.PID = 0
-		sel, err := usdt.Select(target, nil, elfnote.Exact(provider, "three"))
+		sel, err := usdt.Select(target, elfnote.Exact(provider, "three"))
 		qt.Assert(t, qt.IsNil(err))
 		defer sel.Close()
-		_, err = c.AttachSelection(c.Collect, sel.ForPID(process.PID), nil)
+		_, err = c.Attach(c.Collect, usdt.Target{Selection: sel.ForPID(process.PID)}, nil)
 		qt.Check(t, qt.ErrorMatches(err, `process \d+: its main thread has exited, .*`))
 
-		lnk, err := c.AttachSelection(c.Collect, sel, nil)
+		lnk, err := c.Attach(c.Collect, usdt.Target{Selection: sel}, nil)
 		qt.Assert(t, qt.IsNil(err))
 		process.Fire("three", 1)
 		qt.Check(t, qt.Equals(int(c.next(t, 1)[0].Pid), process.PID))
@@ -106,7 +106,7 @@ func TestSelectionOutlivesTheCallersFile(t *testing.T) {
 	qt.Assert(t, qt.IsNil(err))
 	elf, err := elfnote.NewFile(file)
 	qt.Assert(t, qt.IsNil(err))
-	sel, err := usdt.Select(usdt.Target{ELF: elf, PID: process.PID}, nil,
+	sel, err := usdt.Select(usdt.Target{ELF: elf, PID: process.PID},
 		elfnote.Exact(provider, "three"))
 	qt.Assert(t, qt.IsNil(err))
 	defer sel.Close()
@@ -115,7 +115,7 @@ func TestSelectionOutlivesTheCallersFile(t *testing.T) {
 	qt.Assert(t, qt.IsNil(err))
 	defer another.Close()
 
-	lnk, err := c.AttachSelection(c.Collect, sel, nil)
+	lnk, err := c.Attach(c.Collect, usdt.Target{Selection: sel}, nil)
 	qt.Assert(t, qt.IsNil(err))
 	process.Fire("three", 1)
 	c.next(t, 1)
@@ -132,7 +132,7 @@ func TestAttachWithoutTheManagerFindsNoSpec(t *testing.T) {
 	target := usdt.Target{Path: path, PID: process.PID}
 	c.attach(t, c.Collect, target, "three", &usdt.AttachOptions{Cookie: 77})
 
-	sel, err := usdt.Select(target, nil, elfnote.Exact(provider, "guarded"))
+	sel, err := usdt.Select(target, elfnote.Exact(provider, "guarded"))
 	qt.Assert(t, qt.IsNil(err))
 	defer sel.Close()
 	site := sitesOf(sel)[0]
@@ -162,7 +162,7 @@ func TestAttachSectionsThatNameNothing(t *testing.T) {
 }
 
 func TestSelectWithoutPatternsFindsAllProbes(t *testing.T) {
-	sel, err := usdt.Select(usdt.Target{Path: testprog.Path(t, "throw")}, nil)
+	sel, err := usdt.Select(usdt.Target{Path: testprog.Path(t, "throw")})
 	if err == nil {
 		sel.Close()
 	}
@@ -170,7 +170,7 @@ func TestSelectWithoutPatternsFindsAllProbes(t *testing.T) {
 	qt.Assert(t, qt.ErrorAs(err, &notFound)) // its probes are in the library
 	qt.Assert(t, qt.Equals(notFound.Patterns, ""))
 
-	sel, err = usdt.Select(usdt.Target{Path: testprog.Path(t, "demo")}, nil)
+	sel, err = usdt.Select(usdt.Target{Path: testprog.Path(t, "demo")})
 	qt.Assert(t, qt.IsNil(err))
 	defer sel.Close()
 	qt.Assert(t, qt.IsTrue(sel.Len() > 0))

@@ -47,23 +47,23 @@ func TestSelectOfAProcessFile(t *testing.T) {
 			qt.Assert(t, qt.IsNil(w.Sync(process.PID)))
 			pair := w.ProcessFiles()[0]
 
-			all, err := usdt.Select(usdt.Target{ProcessFile: pair}, nil)
+			all, err := usdt.Select(usdt.Target{ProcessFile: pair})
 			qt.Assert(t, qt.IsNil(err))
 			defer all.Close()
-			sel, err := usdt.Select(usdt.Target{ProcessFile: pair}, nil,
+			sel, err := usdt.Select(usdt.Target{ProcessFile: pair},
 				elfnote.Exact("gousdt_test", "three"))
 			qt.Assert(t, qt.IsNil(err))
 			qt.Check(t, qt.IsTrue(all.Len() > sel.Len()))
 			qt.Check(t, qt.Equals(sitesOf(sel)[0].Name, "three"))
 			qt.Check(t, qt.Equals(sel.PID(), 0))
-			lnk, err := c.AttachSelection(c.Collect, sel, nil)
+			lnk, err := c.Attach(c.Collect, usdt.Target{Selection: sel}, nil)
 			qt.Assert(t, qt.IsNil(err))
 			defer lnk.Close()
 			qt.Check(t, qt.IsNil(sel.Close()))
 			process.Fire("three", 1)
 			qt.Check(t, qt.Equals(int(c.next(t, 1)[0].Pid), process.PID))
 
-			_, err = usdt.Select(usdt.Target{ProcessFile: pair}, nil,
+			_, err = usdt.Select(usdt.Target{ProcessFile: pair},
 				elfnote.Exact("gousdt_test", "missing"))
 			qt.Check(t, qt.ErrorAs(err, new(*usdt.NotFoundError)))
 		})
@@ -80,15 +80,44 @@ func TestSelectOfAProcessFileWhoseFileHasGone(t *testing.T) {
 	qt.Assert(t, qt.IsNil(w.Sync(process.PID)))
 	pair := w.ProcessFiles()[0]
 	process.Kill() // only by it there is a way to the file
-	_, err := usdt.Select(usdt.Target{ProcessFile: pair}, nil,
+	_, err := usdt.Select(usdt.Target{ProcessFile: pair},
 		elfnote.Exact("gousdt_test", "three"))
 	var failed *proc.Error
 	qt.Assert(t, qt.ErrorAs(err, &failed))
 	qt.Check(t, qt.Equals(failed.Path, program))
 
 	qt.Assert(t, qt.IsNil(w.Sync(process.PID)))
-	_, err = usdt.Select(usdt.Target{ProcessFile: pair}, nil)
+	_, err = usdt.Select(usdt.Target{ProcessFile: pair})
 	qt.Check(t, qt.ErrorIs(err, os.ErrClosed))
-	_, err = usdt.Select(usdt.Target{ProcessFile: &proc.ProcessFile{}}, nil)
+	_, err = usdt.Select(usdt.Target{ProcessFile: &proc.ProcessFile{}})
 	qt.Check(t, qt.ErrorMatches(err, "the pair has no File: .*"))
+}
+
+func TestSelectAmongTheSitesOfASelection(t *testing.T) {
+	path := testprog.Path(t, "target-pie")
+	all, err := usdt.Select(usdt.Target{Path: path}, patterns(t, "*:three", "*:many", "*:no_nop")...)
+	qt.Assert(t, qt.IsNil(err))
+	defer all.Close()
+	one, err := usdt.Select(usdt.Target{Selection: all}, patterns(t, "*:three")...)
+	qt.Assert(t, qt.IsNil(err))
+	qt.Check(t, qt.Equals(sitesOf(one)[0].Name, "three"))
+	qt.Check(t, qt.Equals(one.Len(), 1))
+	_, skipped := one.Skipped()
+	qt.Check(t, qt.Equals(skipped, 0))
+	again, err := usdt.Select(usdt.Target{Selection: all})
+	qt.Assert(t, qt.IsNil(err))
+	qt.Check(t, qt.Equals(again.Len(), all.Len()))
+	_, skipped = again.Skipped()
+	qt.Check(t, qt.Equals(skipped, 1))
+
+	_, err = usdt.Select(usdt.Target{Selection: all}, patterns(t, "*:no_nop")...)
+	qt.Check(t, qt.ErrorAs(err, new(*usdt.SiteError)))
+	_, err = usdt.Select(usdt.Target{Selection: all}, patterns(t, "*:twelve")...)
+	qt.Check(t, qt.ErrorAs(err, new(*usdt.NotFoundError)))
+	_, err = usdt.Select(usdt.Target{Selection: all, MaxSites: 10})
+	qt.Check(t, qt.ErrorAs(err, new(*usdt.LimitError)))
+	_, err = usdt.Select(usdt.Target{Selection: all, PID: 1})
+	qt.Check(t, qt.ErrorMatches(err, ".* has its own PID: .*"))
+	_, err = usdt.Select(usdt.Target{Selection: all, Path: path})
+	qt.Check(t, qt.ErrorMatches(err, "a target needs exactly one of .*"))
 }

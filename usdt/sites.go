@@ -194,7 +194,7 @@ const maxArguments = 1 << 19
 // is known. Most sites of a file share few strings: what does not
 // depend on the site is decoded once.
 //
-// maxSites is SelectOptions.MaxSites.
+// maxSites is Target.MaxSites.
 func decodeArguments(file *elfnote.File, sites *siteTable, maxSites int) error {
 	decoder := argspec.NewDecoder(file)
 	count := 0
@@ -232,11 +232,10 @@ const nearSites = 4 << 10
 // readCode calls found with the index of each site and the machine code there,
 // up to n bytes: fewer where the file ends, and then err may say why. It reads
 // neighbouring sites together, so it calls in the order of their offsets. The
-// bytes are valid during the call. It stops at the first error that found
-// returns.
+// bytes are valid during the call.
 func readCode(
-	file *elfnote.File, sites []siteRow, n uint64, found func(i int, code []byte, err error) error,
-) error {
+	file *elfnote.File, sites []siteRow, n uint64, found func(i int, code []byte, err error),
+) {
 	order := inOrder(sites)
 	index := func(i int) int {
 		if order == nil {
@@ -262,12 +261,9 @@ func readCode(
 		for i := from; i < to; i++ {
 			site := index(i)
 			at := min(int(sites[site].offset-first), read)
-			if err := found(site, code[at:min(at+int(n), read)], err); err != nil {
-				return err
-			}
+			found(site, code[at:min(at+int(n), read)], err)
 		}
 	}
-	return nil
 }
 
 // inOrder returns the indices of sites in the order of their offsets, nil where

@@ -42,16 +42,6 @@ func TestAttachSkipsSitesThatCannotBeAttached(t *testing.T) {
 		check(t, c, lnk, process)
 		qt.Assert(t, qt.IsNil(lnk.Close()))
 
-		all := &usdt.AttachOptions{SelectOptions: usdt.SelectOptions{RequireAllSites: true}}
-		_, err = c.Attach(c.Collect, usdt.Target{Path: path}, all,
-			patterns(t, "*:three", "*:no_nop")...)
-		qt.Assert(t, qt.ErrorAs(err, new(*usdt.SiteError)))
-		sel, err := usdt.Select(usdt.Target{Path: path}, nil, patterns(t, "*:three", "*:no_nop")...)
-		qt.Assert(t, qt.IsNil(err))
-		defer sel.Close()
-		_, err = c.AttachSelection(c.Collect, sel, all)
-		qt.Assert(t, qt.ErrorAs(err, new(*usdt.SiteError)))
-
 		w, err := c.Watch(&usdt.WatchOptions{
 			Proc: proc.WatcherOptions{Filter: only(path)},
 		}, watching(t, c.Collect, "*:three", "*:no_nop")...)
@@ -63,16 +53,13 @@ func TestAttachSkipsSitesThatCannotBeAttached(t *testing.T) {
 	})
 }
 
-func TestSelectRequireAllSites(t *testing.T) {
+func TestSelectSkipsSitesWithoutNop(t *testing.T) {
 	path, _ := copies(t, "target-pie")
 	patch(t, path, "split", []byte{0xff, 0xff, 0xff, 0xff}) // the first of two
-	_, err := usdt.Select(usdt.Target{Path: path}, &usdt.SelectOptions{RequireAllSites: true},
-		elfnote.Exact(provider, "split"))
-	qt.Assert(t, qt.ErrorAs(err, new(*usdt.SiteError)))
-	_, err = usdt.Select(usdt.Target{Path: path}, nil, patterns(t, "*:no_nop")...)
+	_, err := usdt.Select(usdt.Target{Path: path}, patterns(t, "*:no_nop")...)
 	qt.Assert(t, qt.ErrorMatches(err, ".*: no nop there but .*"))
 
-	sel, err := usdt.Select(usdt.Target{Path: path}, nil, elfnote.Exact(provider, "split"))
+	sel, err := usdt.Select(usdt.Target{Path: path}, elfnote.Exact(provider, "split"))
 	qt.Assert(t, qt.IsNil(err))
 	defer sel.Close()
 	qt.Assert(t, qt.Equals(sel.Len(), 1))
@@ -84,7 +71,7 @@ func TestSelectRequireAllSites(t *testing.T) {
 func TestSelectSkipsASharedInstructionWithAnotherSemaphore(t *testing.T) {
 	path, _ := copies(t, "target-pie")
 	both := patterns(t, "*:guarded", "*:counted")
-	sel, err := usdt.Select(usdt.Target{Path: path}, nil, both...)
+	sel, err := usdt.Select(usdt.Target{Path: path}, both...)
 	qt.Assert(t, qt.IsNil(err))
 	defer sel.Close()
 	qt.Assert(t, qt.Equals(sel.Len(), 2))
@@ -103,7 +90,7 @@ func TestSelectSkipsASharedInstructionWithAnotherSemaphore(t *testing.T) {
 	copy(content[at:], word(first.Location))
 	qt.Assert(t, qt.IsNil(os.WriteFile(path, content, 0o755)))
 
-	clash, err := usdt.Select(usdt.Target{Path: path}, nil, both...)
+	clash, err := usdt.Select(usdt.Target{Path: path}, both...)
 	qt.Assert(t, qt.IsNil(err))
 	defer clash.Close()
 	qt.Assert(t, qt.Equals(clash.Len(), 1))

@@ -109,7 +109,7 @@ func randomArguments(random *rand.Rand) string {
 func compareRandom(t testing.TB, generic, special *reporter, process *testprog.Process, path string,
 	random *rand.Rand) {
 	t.Helper()
-	sel, err := Select(Target{Path: path, PID: process.PID}, nil,
+	sel, err := Select(Target{Path: path, PID: process.PID},
 		elfnote.Exact("gousdt_test", "specs"))
 	qt.Assert(t, qt.IsNil(err))
 	defer sel.Close()
@@ -127,7 +127,7 @@ func compareRandom(t testing.TB, generic, special *reporter, process *testprog.P
 	for _, r := range []*reporter{generic, special} {
 		for _, prog := range []*ebpf.Program{r.Collect, r.Collect3, r.Collect12} {
 			n := uint64(0)
-			lnk, err := r.AttachSelection(prog, subset,
+			lnk, err := r.Attach(prog, Target{Selection: subset},
 				&AttachOptions{SiteCookie: func(Site) uint64 { n++; return n - 1 }})
 			qt.Assert(t, qt.IsNil(err))
 			links = append(links, lnk)

@@ -25,7 +25,7 @@ import (
 // A Target says whose probes are meant: those of a file, and optionally in one
 // process only.
 //
-// Exactly one of Path, ELF and ProcessFile is set.
+// Exactly one of Path, ELF, ProcessFile and Selection is set.
 type Target struct {
 	// Path is the path of an executable or shared library, or a bare name
 	// without a slash. A bare name is looked up in /etc/ld.so.cache
@@ -51,11 +51,41 @@ type Target struct {
 	// see [proc.NewCache].
 	ProcessFile *proc.ProcessFile
 
+	// Selection is sites that [Select] has found in a file, to choose among them
+	// or to attach them. It has its own PID: see [Selection.ForPID].
+	Selection *Selection
+
 	// PID restricts the attachment to one process with all its threads. It is a
 	// PID of the caller's PID namespace. 0 means every process that maps the
 	// file, now or later. To find the file through a process of another user
 	// needs CAP_SYS_PTRACE.
 	PID int
+
+	// MaxSites makes it an error, a [*LimitError], if more sites match. A site
+	// with a semaphore counts as eight, and so does a perf event. It also
+	// bounds the different arguments of the sites, to four times as many. 0
+	// means no limit but that on arguments which every file has, see [Select].
+	MaxSites int
+}
+
+// check returns an error unless the target says which file it is, once.
+func (t *Target) check() error {
+	given := 0
+	for _, set := range []bool{
+		t.Path != "", t.ELF != nil, t.ProcessFile != nil, t.Selection != nil,
+	} {
+		if set {
+			given++
+		}
+	}
+	switch {
+	case given == 1:
+		return nil
+	case given == 0 && t.PID != 0:
+		return errors.New("the target has a PID and no file: a bare name as its Path, such as libc.so.6, is found among what the process has mapped")
+	default:
+		return fmt.Errorf("a target needs exactly one of Path, ELF, ProcessFile and Selection, not %d of them", given)
+	}
 }
 
 // opened is a target's file, ready to be read and to be named to the kernel.
@@ -106,17 +136,8 @@ func (f heldFile) Close() error {
 }
 
 func (t Target) open() (*opened, error) {
-	given := 0
-	for _, set := range []bool{t.Path != "", t.ELF != nil, t.ProcessFile != nil} {
-		if set {
-			given++
-		}
-	}
-	if given != 1 {
-		if given == 0 && t.PID != 0 {
-			return nil, errors.New("the target has a PID and no file: a bare name as its Path, such as libc.so.6, is found among what the process has mapped")
-		}
-		return nil, fmt.Errorf("a target needs exactly one of Path, ELF and ProcessFile, not %d of them", given)
+	if err := t.check(); err != nil {
+		return nil, err
 	}
 	if err := tracee.Check(t.PID); err != nil {
 		return nil, err

@@ -31,7 +31,7 @@ func TestSelectByABareName(t *testing.T) {
 	process := testprog.StartCommand(t, cmd)
 
 	t.Run("finds the file that the process has mapped", func(t *testing.T) {
-		sel, err := usdt.Select(usdt.Target{Path: "program", PID: process.PID}, nil,
+		sel, err := usdt.Select(usdt.Target{Path: "program", PID: process.PID},
 			elfnote.Exact(provider, "three"))
 		qt.Assert(t, qt.IsNil(err))
 		t.Cleanup(func() { sel.Close() })
@@ -44,7 +44,7 @@ func TestSelectByABareName(t *testing.T) {
 	})
 
 	t.Run("says how to name another one", func(t *testing.T) {
-		_, err := usdt.Select(usdt.Target{Path: "libtwin.so", PID: process.PID}, nil,
+		_, err := usdt.Select(usdt.Target{Path: "libtwin.so", PID: process.PID},
 			elfnote.Exact(provider, "three"))
 		qt.Check(t, qt.ErrorIs(err, os.ErrNotExist))
 		qt.Check(t, qt.ErrorMatches(err, `libtwin.so: file does not exist: process \d+ maps no file of that name \(give its path as the process sees it\)`))

@@ -95,7 +95,7 @@ func TestSitesSharePerfEvents(t *testing.T) {
 
 		t.Run("of one process, with semaphores", func(t *testing.T) {
 			c := newCollector(t, &usdt.ManagerOptions{Mode: mode})
-			sel, err := usdt.Select(usdt.Target{Path: path, PID: process.PID}, nil,
+			sel, err := usdt.Select(usdt.Target{Path: path, PID: process.PID},
 				elfnote.Exact(provider, "split"))
 			qt.Assert(t, qt.IsNil(err))
 			defer sel.Close()
@@ -163,7 +163,7 @@ func TestProgramThatIsNotForPerfEvents(t *testing.T) {
 		return
 	}
 	c := newCollector(t, &usdt.ManagerOptions{Mode: usdt.ModeMulti})
-	sel, err := usdt.Select(usdt.Target{Path: testprog.Path(t, "target-static")}, nil,
+	sel, err := usdt.Select(usdt.Target{Path: testprog.Path(t, "target-static")},
 		elfnote.Exact(provider, "split"))
 	qt.Assert(t, qt.IsNil(err))
 	defer sel.Close()

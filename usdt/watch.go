@@ -224,8 +224,8 @@ type watchDriver struct {
 
 // Open checks the sites of a file, once for all processes and all programs.
 func (d *watchDriver) Open(pair *proc.ProcessFile) (*watchedFile, error) {
-	sel, err := Select(Target{ProcessFile: pair},
-		&SelectOptions{MaxSites: d.opts.Limits.fileSites()}, d.patterns...)
+	sel, err := Select(Target{ProcessFile: pair, MaxSites: d.opts.Limits.fileSites()},
+		d.patterns...)
 	if err != nil {
 		return nil, err
 	}
@@ -250,7 +250,7 @@ func (d *watchDriver) Attach(
 		return nil, false, part.err
 	}
 	options := program.options(pair)
-	lnk, err := d.manager.AttachSelection(program.Program, part.selection.ForPID(pid), &options)
+	lnk, err := d.manager.attach(program.Program, part.selection.ForPID(pid), &options)
 	if err != nil {
 		return nil, false, err
 	}
@@ -361,13 +361,9 @@ func newWatchedFile(sel *Selection, programs []WatchProgram) *watchedFile {
 
 // filePartOf returns what a program is for in a file.
 func filePartOf(file *Selection, patterns []elfnote.Pattern) filePart {
-	part := file.Matching(patterns...)
-	switch skipped, _ := part.Skipped(); {
-	case part.Len() > 0:
-		return filePart{selection: part}
-	case len(skipped) > 0:
-		return filePart{err: skipped[0]}
-	default:
-		return filePart{}
+	part, err := Select(Target{Selection: file}, patterns...)
+	if errors.As(err, new(*NotFoundError)) {
+		err = nil // it has probes for the others
 	}
+	return filePart{part, err}
 }

@@ -203,20 +203,15 @@ func TestWatchAttachesTheOtherProgramsIfOneFails(t *testing.T) {
 		path, _ := copies(t, "target-pie")
 		process := testprog.Start(t, path)
 		for name, tc := range map[string]struct {
-			probe  string
-			strict bool
-			want   func(error) bool
+			probe string
+			want  func(error) bool
 		}{
-			"no site fit":   {"gousdt_broken:no_nop", false, says("no nop there")},
-			"no room":       {"gousdt_test:twelve", false, says("set ManagerOptions.MaxSpecs to")},
-			"not its terms": {"gousdt_test:structure", true, says("cannot be fetched")},
+			"no site fit": {"gousdt_broken:no_nop", says("no nop there")},
+			"no room":     {"gousdt_test:twelve", says("set ManagerOptions.MaxSpecs to")},
 		} {
 			t.Run(name, func(t *testing.T) {
 				programs := append(watching(t, c.Collect, "*:three"),
 					watching(t, c.Collect12, tc.probe)...)
-				programs[1].OptionsFor = always(usdt.AttachOptions{
-					SelectOptions: usdt.SelectOptions{RequireArguments: tc.strict},
-				})
 				programs = append(programs, watching(t, c.Collect3, "*:three")...)
 				w, told := watchTold(t, c, programs, usdt.WatchOptions{}, path)
 				qt.Assert(t, qt.IsNil(w.Sync(process.PID)))
@@ -296,10 +291,13 @@ func TestWatchLingersWithAllPrograms(t *testing.T) {
 func TestWatchTriesAgainWhatAFileLacks(t *testing.T) {
 	c := newCollector(t, nil)
 	path, _ := copies(t, "target-static")
-	programs := append(watching(t, c.Collect, "*:three"), watching(t, c.Collect3, "*:structure")...)
-	strict := true
-	programs[1].OptionsFor = func(*proc.ProcessFile) usdt.AttachOptions {
-		return usdt.AttachOptions{SelectOptions: usdt.SelectOptions{RequireArguments: strict}}
+	programs := append(watching(t, c.Collect, "*:three"), watching(t, c.Collect3, "*:many")...)
+	manySpecs := true // more than there is room for altogether
+	programs[1].OptionsFor = func(*proc.ProcessFile) (options usdt.AttachOptions) {
+		if manySpecs {
+			options.SiteCookie = func(site usdt.Site) uint64 { return site.Location }
+		}
+		return options
 	}
 	w, told := watchTold(t, c, programs, usdt.WatchOptions{Linger: time.Hour}, path)
 	process := testprog.Start(t, path)
@@ -310,7 +308,7 @@ func TestWatchTriesAgainWhatAFileLacks(t *testing.T) {
 	process.Kill()
 	qt.Assert(t, qt.IsNil(w.SyncAll()))
 
-	strict = false
+	manySpecs = false
 	process = testprog.Start(t, path)
 	qt.Assert(t, qt.IsNil(w.Sync(process.PID)))
 	qt.Assert(t, qt.HasLen(told.Errors, 0))
@@ -323,7 +321,7 @@ func TestWatchProgramWithoutPatterns(t *testing.T) {
 	c := newCollector(t, &usdt.ManagerOptions{MaxSpecs: 2000})
 	path, _ := copies(t, "target-static")
 	process := testprog.Start(t, path)
-	all, err := usdt.Select(usdt.Target{Path: path}, nil)
+	all, err := usdt.Select(usdt.Target{Path: path})
 	qt.Assert(t, qt.IsNil(err))
 	defer all.Close()
 	programs := append(watching(t, c.Collect, "*:three"), usdt.WatchProgram{Program: c.Collect3})

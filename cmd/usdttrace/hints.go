@@ -175,7 +175,7 @@ func (t *targets) near(err error) {
 // addNearest keeps the names of a file's probes that are spelled most like the
 // patterns, if none matches.
 func (t *targets) addNearest(file *elfnote.File, patterns []elfnote.Pattern) {
-	sel, err := usdt.Select(usdt.Target{ELF: file}, nil, patterns...)
+	sel, err := usdt.Select(usdt.Target{ELF: file}, patterns...)
 	if err == nil {
 		sel.Close()
 	}

@@ -143,7 +143,7 @@ func (t *tracer) listProcesses() (found int, err error) {
 
 // listTarget prints the sites of a file that may have none.
 func (t *tracer) listTarget(file string, target usdt.Target) (int, error) {
-	sel, err := usdt.Select(target, nil, t.options.patterns...)
+	sel, err := usdt.Select(target, t.options.patterns...)
 	switch {
 	case isNothing(err):
 		t.targets.near(err)
@@ -275,7 +275,7 @@ func (o *options) filter() string {
 // withPairs says which pairs a file has that has none of the wanted ones. The
 // error is as it was if there are none.
 func withPairs(target usdt.Target, wanted elfnote.PairPattern, err error) error {
-	sel, failed := usdt.Select(target, nil)
+	sel, failed := usdt.Select(target)
 	if failed != nil {
 		return err
 	}

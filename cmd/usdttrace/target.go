@@ -227,7 +227,7 @@ func (t *targets) find(files []string, pid int) error {
 		if pid == 0 && !strings.Contains(name, "/") && commandline.IsFileHere(name) {
 			target.Path = "./" + name
 		}
-		sel, err := usdt.Select(target, nil, t.options.patterns...)
+		sel, err := usdt.Select(target, t.options.patterns...)
 		switch {
 		case isNothing(err):
 			if pairs := t.options.pairs(); len(pairs) > 0 {
@@ -294,7 +294,7 @@ func (t *tracer) attachFiles() error {
 		if t.options.follow {
 			sel = sel.ForPID(0) // the session has other processes filtered out
 		}
-		a, err := t.session.AttachSelection(sel, nil)
+		a, err := t.session.Attach(usdt.Target{Selection: sel}, nil)
 		done()
 		if errors.As(err, new(*trace.PairError)) { // another file has one, see checkPairs
 			t.targets.without = append(t.targets.without, err)
