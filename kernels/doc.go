@@ -16,30 +16,21 @@
 //
 // # One kernel by hand
 //
-// kernels boot is made for go test's option -exec:
+//	go -C kernels run . matrix -only s390x/6.12 -run Attach -v ./usdt
+//	go -C kernels run . matrix -only amd64=/boot/vmlinuz ./usdt
 //
-//	go -C kernels build -o /tmp/kernels .
-//	GOARCH=s390x CGO_ENABLED=0 go test -exec '/tmp/kernels boot -kernel 6.12' ./usdt
-//	GOARCH=arm64 CGO_ENABLED=0 go test -v -run Attach -exec '/tmp/kernels boot -kernel newest' ./usdt
-//	CGO_ENABLED=0 go test -exec '/tmp/kernels boot -v -kernel /boot/vmlinuz' ./usdt
-//
-// It reads the machine from the test binary. The traced programs must be
-// built before, for that machine: make -C testdata ARCH=s390x. (The command
-// is built first because go run, with GOARCH set, would build it for the wrong
-// machine.) A kernel of one's own needs what Debian's have built in: uprobes,
-// BPF, tracefs, devtmpfs, tmpfs, cgroup2, an initramfs and the console of the
-// board.
+// A kernel of one's own needs what Debian's have built in: uprobes, BPF,
+// tracefs, devtmpfs, tmpfs, cgroup2, an initramfs and the console of the board.
 //
 // # How it works
 //
-//	debian           apt, with a state of its own -> kernels, QEMU, in the cache
-//	boot, matrix     tests -> a verdict
-//	  platform       which kernels and machines there are
-//	  vm             tests -> a guest, booted, its console followed
-//	    initramfs    files -> the archive that is the guest's file system
-//	    guest        the guest's first process: mounts, runs the tests, turns off
-//	    protocol     what the two say to each other over the console
-//	  selftest       does the guest, does the kernel have what the tests rely on?
+//	debian      apt, with a state of its own -> kernels, QEMU, in the cache
+//	main        tests, built for each machine -> a row of the table for each kernel
+//	  platform  which kernels and machines there are
+//	  vm        tests -> a guest, in an initramfs, booted, its console followed
+//	  guest     the guest's first process: mounts, runs the tests, turns off
+//	  protocol  what the two say to each other over the console
+//	  selftest  does the guest, does the kernel have what the tests rely on?
 //
 // In the guest, the directory /src stands for the checkout: tests run in their
 // package's directory, with its testdata, and find the traced programs through

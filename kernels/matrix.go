@@ -4,57 +4,93 @@ package main
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"os"
 	"strings"
 	"time"
 
-	"github.com/gousdt/gousdt/kernels/internal/matrix"
+	"github.com/gousdt/gousdt/kernels/internal/platform"
 )
 
-const matrixUsage = `Usage: kernels matrix [flags] [PACKAGE...]
+// options say what is run.
+type options struct {
+	quick    bool
+	only     string
+	packages []string // patterns, as seen from the top of the checkout
+	pattern  string   // of tests
+	short    bool
+	timeout  time.Duration // of the tests of one package
+	parallel int           // machines
+	memory   int           // of a machine in megabytes; 0 is 1024
+	verbose  bool
+}
 
-Builds the tests of the packages for each machine, boots each kernel under QEMU
-and runs the tests in it. Prints a table at the end, with the reasons of what
-was skipped. Packages are named as seen from the top of the checkout. Without
-packages, these are tested: ` + defaultPackages + `. First of all come
-tests of the kernel itself, whatever the packages.
-
-Kernels are Debian's. They are fetched and kept in the cache, as are the logs
-of what each machine printed. A kernel that cannot be fetched is reported as not
-run. The command fails where a test fails, where a machine does not come to the
-end of its tests, and where no kernel ran at all.
-
-  -quick           only some kernels: an old one, and the newest of most machines
-  -only LIST       only these: MACHINE/SERIES, MACHINE or SERIES, comma-separated
-  -run PATTERN     only tests that match, as go test has it
-  -short           pass -test.short on
-  -timeout TIME    how long the tests of one package may take, 30m by default
-  -parallel N      how many machines run at once, 2 by default
-  -memory MB       memory of a machine, 1024 by default
-  -markdown        print the table in Markdown
-  -v               print what the tests print
-
-Example:
-  $ go -C kernels run . matrix -only amd64,s390x/newest ./usdt
-`
-
-const defaultPackages = "./usdt ./trace ./cmd/..."
-
-func runMatrix(ctx context.Context, arguments []string) error {
-	var o matrix.Options
-	flags := newFlags("matrix", matrixUsage)
-	flags.BoolVar(&o.Quick, "quick", false, "")
-	flags.StringVar(&o.Only, "only", "", "")
-	flags.StringVar(&o.Pattern, "run", "", "")
-	flags.BoolVar(&o.Short, "short", false, "")
-	flags.DurationVar(&o.Timeout, "timeout", 30*time.Minute, "")
-	flags.IntVar(&o.Parallel, "parallel", 2, "")
-	flags.IntVar(&o.Memory, "memory", 0, "")
-	flags.BoolVar(&o.Markdown, "markdown", false, "")
-	flags.BoolVar(&o.Verbose, "v", false, "")
-	flags.Parse(arguments)
-	o.Packages = flags.Args()
-	if len(o.Packages) == 0 {
-		o.Packages = strings.Fields(defaultPackages)
+// run fetches kernels, builds the tests for their machines, runs them and
+// prints the results.
+func (o options) run(ctx context.Context) error {
+	list, err := choose(platform.All(), o.quick, o.only)
+	if err != nil {
+		return err
 	}
-	return matrix.Run(ctx, o)
+	m, err := newMatrix(ctx, o)
+	if err != nil {
+		return err
+	}
+	defer m.close()
+	rows := m.runAll(ctx, list)
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	printFailures(os.Stdout, rows)
+	printTable(os.Stdout, rows)
+	printReasons(os.Stdout, rows)
+	printNews(os.Stdout, rows, platform.LastKnown)
+	return verdict(rows)
+}
+
+// choose selects kernels. Each word of only is a kernel, a machine or a series;
+// a kernel need not be one of the matrix.
+func choose(all []platform.Kernel, quick bool, only string) (list []platform.Kernel, err error) {
+	for word := range strings.SplitSeq(only, ",") {
+		if strings.ContainsAny(word, "/=") {
+			k, err := platform.ParseKernel(word)
+			if err != nil {
+				return nil, err
+			}
+			list = append(list, k)
+			continue
+		}
+		n := len(list)
+		for _, k := range all {
+			if (word == "" || k.Machine == word || k.Series == word) && (k.Quick || !quick) {
+				list = append(list, k)
+			}
+		}
+		if len(list) == n {
+			return nil, fmt.Errorf("-only %s: no kernel of the matrix is of that machine or series",
+				word)
+		}
+	}
+	return list, nil
+}
+
+// verdict is the error of the whole command.
+func verdict(rows []row) error {
+	ran, failed := 0, 0
+	for _, r := range rows {
+		if r.notRun == nil {
+			ran++
+		}
+		if r.hasFailed() {
+			failed++
+		}
+	}
+	switch {
+	case failed > 0:
+		return fmt.Errorf("tests failed on %d of %d kernels", failed, ran)
+	case ran == 0:
+		return errors.New("no kernel was run")
+	}
+	return nil
 }

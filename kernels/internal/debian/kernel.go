@@ -13,8 +13,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 
-	"github.com/gousdt/gousdt/kernels/internal/checkout"
 	"github.com/gousdt/gousdt/kernels/internal/platform"
 )
 
@@ -30,16 +30,15 @@ type Cache struct {
 	Dir string
 }
 
-// CacheDir is the directory that holds everything fetched or built for the
-// matrix: "gousdt/kernels" in the user's cache directory ($XDG_CACHE_HOME, or
-// ~/.cache). It may be deleted at any time.
-func CacheDir() (string, error) {
+// OpenCache returns the cache in "gousdt/kernels" in the user's cache directory
+// ($XDG_CACHE_HOME, or ~/.cache). It may be deleted at any time.
+func OpenCache() (*Cache, error) {
 	dir, err := os.UserCacheDir()
 	if err != nil {
-		return "", fmt.Errorf("no cache directory for kernels: %w (set HOME or XDG_CACHE_HOME)",
+		return nil, fmt.Errorf("no cache directory for kernels: %w (set HOME or XDG_CACHE_HOME)",
 			err)
 	}
-	return filepath.Join(dir, "gousdt", "kernels"), nil
+	return &Cache{filepath.Join(dir, "gousdt", "kernels")}, nil
 }
 
 // lock keeps other processes from fetching the same thing meanwhile.
@@ -47,7 +46,22 @@ func (c *Cache) lock() (unlock func(), err error) {
 	if err := os.MkdirAll(c.Dir, 0o755); err != nil {
 		return nil, fmt.Errorf("making the cache: %w", err)
 	}
-	return checkout.Lock(filepath.Join(c.Dir, "lock"))
+	return Lock(filepath.Join(c.Dir, "lock"))
+}
+
+// Lock waits until no other process has the lock on a file, which is created
+// where it is missing, and takes it. The system gives it back when the process
+// ends.
+func Lock(path string) (unlock func(), err error) {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDONLY, 0o666)
+	if err != nil {
+		return nil, fmt.Errorf("locking: %w", err)
+	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX); err != nil {
+		f.Close()
+		return nil, fmt.Errorf("locking %s: %w", path, err)
+	}
+	return func() { f.Close() }, nil
 }
 
 // replace puts the file or directory made at temporary in the place of target.
@@ -78,6 +92,10 @@ type Image struct {
 // Kernel returns the newest kernel of a series that its suites have. It is
 // fetched where the cache does not have it.
 func (c *Cache) Kernel(ctx context.Context, k platform.Kernel) (Image, error) {
+	if k.File != "" {
+		_, err := os.Stat(k.File)
+		return Image{Path: k.File}, err
+	}
 	unlock, err := c.lock()
 	if err != nil {
 		return Image{}, err

@@ -4,6 +4,8 @@ package platform
 
 import (
 	"fmt"
+	"regexp"
+	"strconv"
 	"strings"
 )
 
@@ -27,10 +29,18 @@ type Kernel struct {
 	Suites []string
 	// Quick kernels are the ones worth their time in every run of the tests.
 	Quick bool
+	// File is a kernel of one's own, which has no series and no suites.
+	File string
 }
 
-// String is the form that ParseKernel reads: "amd64/6.12".
-func (k Kernel) String() string { return k.Machine + "/" + k.Series }
+// String is the form that ParseKernel reads: "amd64/6.12". A file is not named:
+// it is "amd64".
+func (k Kernel) String() string {
+	if k.File != "" {
+		return k.Machine
+	}
+	return k.Machine + "/" + k.Series
+}
 
 // suites names the suites that hold a series, nil for one that is not known.
 // What each series stands for:
@@ -87,9 +97,13 @@ func All() []Kernel {
 }
 
 // ParseKernel reads "MACHINE/SERIES", also for pairs that are not part of the
-// matrix, such as arm64/6.18. A series that Debian's suites are not known to
-// hold is looked for among the backports.
+// matrix, such as arm64/6.18, and "MACHINE=FILE". A series that Debian's suites
+// are not known to hold is looked for among the backports.
 func ParseKernel(s string) (Kernel, error) {
+	if machine, file, ok := strings.Cut(s, "="); ok {
+		_, err := MachineByName(machine)
+		return Kernel{Machine: machine, File: file}, err
+	}
 	machine, series, ok := strings.Cut(s, "/")
 	if !ok {
 		return Kernel{}, fmt.Errorf("kernel %q: want MACHINE/SERIES, as in amd64/6.12 or s390x/%s",
@@ -115,5 +129,32 @@ func ParseKernel(s string) (Kernel, error) {
 
 // Has reports whether a kernel of that version belongs to k's series.
 func (k Kernel) Has(r Release) bool {
-	return k.Series == Newest || k.Series == r.Series()
+	return k.Series == Newest || k.Series == r.String()
 }
+
+// Release is the version of a kernel, without its third number.
+type Release struct {
+	Major, Minor int
+}
+
+var releasePattern = regexp.MustCompile(`^(\d{1,9})\.(\d{1,9})`)
+
+// ParseRelease reads a kernel version. What follows the first two numbers
+// (".117-cloud-amd64", "+deb13") is ignored.
+func ParseRelease(s string) (Release, error) {
+	match := releasePattern.FindStringSubmatch(s)
+	if match == nil {
+		return Release{}, fmt.Errorf("kernel version %q: want MAJOR.MINOR[.PATCH]", s)
+	}
+	major, _ := strconv.Atoi(match[1])
+	minor, _ := strconv.Atoi(match[2])
+	return Release{major, minor}, nil
+}
+
+// AtLeast reports whether r is major.minor or newer.
+func (r Release) AtLeast(major, minor int) bool {
+	return r.Major > major || r.Major == major && r.Minor >= minor
+}
+
+// String is the name of the series, as in "6.12".
+func (r Release) String() string { return fmt.Sprintf("%d.%d", r.Major, r.Minor) }

@@ -133,25 +133,6 @@ func MachineByName(name string) (Machine, error) {
 	return Machine{}, fmt.Errorf("machine %q is not one of %s", name, strings.Join(known, ", "))
 }
 
-// MachineOfFile returns the machine that the ELF file at path is for. A
-// 32-bit program is for the machine whose kernel runs it.
-func MachineOfFile(path string) (Machine, error) {
-	f, err := elf.Open(path)
-	if err != nil {
-		return Machine{}, fmt.Errorf("reading the machine from %s: %w", path, err)
-	}
-	defer f.Close()
-	for _, m := range Machines() {
-		for _, p := range m.Programs {
-			if p.Runs(f) {
-				return m, nil
-			}
-		}
-	}
-	return Machine{}, fmt.Errorf("%s is for %v (%v), which no machine here runs", path, f.Machine,
-		f.Class)
-}
-
 // Runs reports whether f is a program, or a library, of this kind.
 func (p Program) Runs(f *elf.File) bool {
 	return p.Type == f.Machine && p.Class == f.Class

@@ -10,8 +10,7 @@
 package protocol
 
 import (
-	"fmt"
-	"strconv"
+	"encoding/json"
 	"strings"
 	"time"
 )
@@ -75,44 +74,16 @@ const prefix = "@gousdt-guest "
 
 // Marker formats an event as a line, without the line's end.
 func Marker(token string, e Event) string {
-	line := prefix + token + " " + string(e.Kind)
-	switch e.Kind {
-	case Booted, Failed:
-		line += " " + strings.ReplaceAll(e.Text, "\n", " ")
-	case Started:
-		line += fmt.Sprintf(" %d", e.Job)
-	case Exited:
-		line += fmt.Sprintf(" %d %d", e.Job, e.Status)
-	}
-	return line
+	text, _ := json.Marshal(e) // which has nothing that could not be written
+	return prefix + token + " " + string(text)
 }
 
 // ParseMarker finds a marker in a line of the console. A kernel message may
 // stand before it, on the same line: the text before the marker is returned
 // as well.
 func ParseMarker(token, line string) (before string, e Event, ok bool) {
-	before, rest, found := strings.Cut(line, prefix+token+" ")
-	if !found {
-		return line, Event{}, false
-	}
-	kind, rest, _ := strings.Cut(strings.TrimRight(rest, "\r\n"), " ")
-	e.Kind = Kind(kind)
-	var err error
-	switch e.Kind {
-	case Booted, Failed:
-		e.Text = rest
-	case Started:
-		e.Job, err = strconv.Atoi(rest)
-	case Exited:
-		job, status, _ := strings.Cut(rest, " ")
-		if e.Job, err = strconv.Atoi(job); err == nil {
-			e.Status, err = strconv.Atoi(status)
-		}
-	case Done:
-	default:
-		return line, Event{}, false
-	}
-	if err != nil || e.Job < 0 {
+	before, text, found := strings.Cut(line, prefix+token+" ")
+	if !found || json.Unmarshal([]byte(text), &e) != nil {
 		return line, Event{}, false
 	}
 	return before, e, true

@@ -3,6 +3,7 @@
 package protocol
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/go-quicktest/qt"
@@ -37,12 +38,8 @@ func TestWhatIsNoMarkerStaysOutput(t *testing.T) {
 		"ok  	github.com/gousdt/gousdt/usdt",
 		Marker("another", Event{Kind: Done}),
 		"@gousdt-guest abc",
-		"@gousdt-guest abc exited",
-		"@gousdt-guest abc exited 1",
-		"@gousdt-guest abc exited -1 0",
-		"@gousdt-guest abc exited one two",
-		"@gousdt-guest abc started x",
-		"@gousdt-guest abc invented 1",
+		"@gousdt-guest abc done",
+		`@gousdt-guest abc {"Kind":"exi`,
 	} {
 		before, e, ok := ParseMarker("abc", line)
 		qt.Assert(t, qt.IsFalse(ok), qt.Commentf("line %q", line))
@@ -53,5 +50,5 @@ func TestWhatIsNoMarkerStaysOutput(t *testing.T) {
 
 func TestMarkerIsOneLine(t *testing.T) {
 	line := Marker("abc", Event{Kind: Failed, Text: "two\nlines"})
-	qt.Assert(t, qt.Equals(line, "@gousdt-guest abc failed two lines"))
+	qt.Assert(t, qt.IsFalse(strings.Contains(line, "\n")))
 }

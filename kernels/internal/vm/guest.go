@@ -3,9 +3,11 @@
 package vm
 
 import (
+	"bufio"
+	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
+	"maps"
 	"os"
 	"path"
 	"path/filepath"
@@ -13,7 +15,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/gousdt/gousdt/kernels/internal/initramfs"
 	"github.com/gousdt/gousdt/kernels/internal/platform"
 	"github.com/gousdt/gousdt/kernels/internal/protocol"
 )
@@ -22,66 +23,70 @@ import (
 type Guest struct {
 	machine  platform.Machine
 	checkout string // the repository's directory on the host
-	archive  initramfs.Archive
+	archive  archive
 	env      []string
 	jobs     []protocol.Job
 }
 
-// The guest's directory that stands for the checkout, and in it the directory
-// of the traced programs.
 const (
+	// guestCheckout is the guest's directory that stands for the checkout.
 	guestCheckout = "/src"
-	guestBuild    = guestCheckout + "/testdata/build"
+	// guestModules is its directory with the modules of its kernel.
+	guestModules = "/gousdt/modules"
 )
 
-// guestModules is the guest's directory with the modules of its kernel.
-const guestModules = "/gousdt/modules"
+// GuestVariable is the environment variable that tells a test in which kernel
+// it was meant to run: MACHINE/SERIES, as platform.ParseKernel reads it, or
+// only MACHINE where the kernel was given as a file. A test that needs to know
+// whether it runs in a guest looks for it.
+const GuestVariable = "GOUSDT_GUEST"
 
 // NewGuest returns a guest with the testdata of the repository in the host's
 // directory checkout, and with them the traced programs, as far as they are
 // built. (Also those for other machines, which are small: there are tests of
-// what cannot be traced.) env is added to the environment of all tests
-// ("NAME=value").
-func NewGuest(machine platform.Machine, checkout string, env []string) (*Guest, error) {
+// what cannot be traced.) Its tests see those variables of the host's
+// environment that start with "GOUSDT_", but not those that name places on the
+// host. kernel is the value of [GuestVariable].
+func NewGuest(
+	machine platform.Machine, checkout, kernel string, environment []string,
+) (*Guest, error) {
 	g := &Guest{machine: machine, checkout: checkout}
-	g.env = append([]string{
+	g.env = []string{
 		"PATH=/bin",
 		"HOME=/root",
 		"TMPDIR=/tmp",
 		"TERM=dumb",
-		"GOUSDT_TESTDATA=" + guestBuild,
-	}, env...)
-	for _, dir := range []string{"/bin", "/root", "/tmp"} {
-		if err := g.archive.AddDir(dir); err != nil {
-			return nil, err
+		"GOUSDT_TESTDATA=" + path.Join(guestCheckout, "testdata", "build"),
+		GuestVariable + "=" + kernel,
+	}
+	for _, variable := range environment {
+		name, _, _ := strings.Cut(variable, "=")
+		if strings.HasPrefix(name, "GOUSDT_") && name != GuestVariable && name != "GOUSDT_TESTDATA" {
+			g.env = append(g.env, variable)
 		}
 	}
-	err := g.archive.AddTree(path.Join(guestCheckout, "testdata"),
-		filepath.Join(checkout, "testdata"))
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, err
+	for _, dir := range []string{"/bin", "/root", "/tmp"} {
+		g.archive.addDir(dir)
 	}
-	return g, nil
+	return g, g.archive.addTree(path.Join(guestCheckout, "testdata"),
+		filepath.Join(checkout, "testdata"))
 }
 
 // AddTest adds a test binary that was built from the package in the host's
 // directory dir, and a run of it with these arguments. The guest ends a run
 // that takes longer than timeout.
 func (g *Guest) AddTest(binary, dir string, timeout time.Duration, arguments ...string) error {
-	at, err := g.place(dir)
-	if err != nil {
-		return err
+	relative, err := filepath.Rel(g.checkout, dir)
+	if err != nil || relative == ".." || strings.HasPrefix(relative, "../") {
+		return fmt.Errorf("%s is not in the checkout %s", dir, g.checkout)
 	}
+	at := path.Join(guestCheckout, filepath.ToSlash(relative))
 	program := path.Join(at, filepath.Base(binary))
-	if err := g.archive.AddFile(program, binary); err != nil {
+	if err := g.archive.addFile(program, binary); err != nil {
 		return err
 	}
-	// The testdata at the top are there already.
-	if at != guestCheckout {
-		err := g.archive.AddTree(path.Join(at, "testdata"), filepath.Join(dir, "testdata"))
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
+	if err := g.archive.addTree(path.Join(at, "testdata"), filepath.Join(dir, "testdata")); err != nil {
+		return err
 	}
 	g.jobs = append(g.jobs, protocol.Job{
 		Path: program, Dir: at, Args: arguments,
@@ -91,45 +96,44 @@ func (g *Guest) AddTest(binary, dir string, timeout time.Duration, arguments ...
 	return nil
 }
 
-// place returns the guest's directory for one of the host's.
-func (g *Guest) place(dir string) (string, error) {
-	absolute, err := filepath.Abs(dir)
-	if err != nil {
-		return "", err
+// AddLibraries adds the dynamic loaders and shared libraries that the guest's
+// programs need, from those of the host and of the cross compilers.
+func (g *Guest) AddLibraries() error {
+	for _, p := range g.machine.Programs {
+		if err := g.archive.addLibraries(p); err != nil {
+			return err
+		}
 	}
-	relative, err := filepath.Rel(g.checkout, absolute)
-	if err != nil || relative == ".." || strings.HasPrefix(relative, "../") {
-		return "", fmt.Errorf("%s is not in the checkout %s", dir, g.checkout)
-	}
-	return path.Join(guestCheckout, filepath.ToSlash(relative)), nil
+	return nil
 }
 
-// Add adds a file or directory of the host under an absolute name, or one
-// that is relative to the directory that stands for the checkout.
-func (g *Guest) Add(name, source string) error {
-	if !path.IsAbs(name) {
-		name = path.Join(guestCheckout, name)
+// write writes the guest's initramfs. The guest itself may be run again, with
+// another plan.
+func (g *Guest) write(file string, o Options, plan protocol.Plan) error {
+	all := archive{maps.Clone(g.archive.entries)}
+	for _, module := range o.Modules {
+		at := path.Join(guestModules, filepath.Base(module))
+		if err := all.addFile(at, module); err != nil {
+			return err
+		}
+		plan.Modules = append(plan.Modules, at)
 	}
-	info, err := os.Stat(source)
+	text, err := json.Marshal(plan)
 	if err != nil {
 		return err
 	}
-	if info.IsDir() {
-		return g.archive.AddTree(name, source)
+	all.addBytes(protocol.PlanFile, string(text))
+	if err := all.addFile("/init", o.Init); err != nil {
+		return err
 	}
-	return g.archive.AddFile(name, source)
-}
-
-// AddLibraries adds the dynamic loaders and shared libraries that the guest's
-// programs need, from the host's directories dirs and those of the cross
-// compilers. The result names those that were not found.
-func (g *Guest) AddLibraries(dirs ...string) (missing []string, err error) {
-	for _, p := range g.machine.Programs {
-		more, err := g.archive.AddLibraries(p, dirs...)
-		if err != nil {
-			return nil, err
-		}
-		missing = append(missing, more...)
+	f, err := os.Create(file)
+	if err != nil {
+		return err
 	}
-	return missing, nil
+	defer f.Close()
+	w := bufio.NewWriterSize(f, 1<<20)
+	if err := all.write(w); err != nil {
+		return err
+	}
+	return errors.Join(w.Flush(), f.Close())
 }

@@ -3,23 +3,19 @@
 package vm
 
 import (
-	"bufio"
 	"bytes"
 	"cmp"
 	"context"
 	"crypto/rand"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
-	"path"
 	"path/filepath"
 	"strings"
 	"time"
 
-	"github.com/gousdt/gousdt/kernels/internal/checkout"
 	"github.com/gousdt/gousdt/kernels/internal/debian"
 	"github.com/gousdt/gousdt/kernels/internal/platform"
 	"github.com/gousdt/gousdt/kernels/internal/protocol"
@@ -36,8 +32,6 @@ type Options struct {
 	Modules []string
 	// Init is the guest's first process, from [BuildInit].
 	Init string
-	// Parameters are added to the kernel's command line.
-	Parameters []string
 	// Memory of the guest in megabytes; 0 is 1024.
 	Memory int
 	// BootTime is how long the guest may take until its first process runs; 0
@@ -106,7 +100,7 @@ func BuildInit(
 	target := filepath.Join(dir, "init-"+machine.Name)
 	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags=-s -w", "-o", target,
 		"./internal/guest")
-	cmd.Dir = filepath.Join(repository, checkout.Module)
+	cmd.Dir = filepath.Join(repository, "kernels")
 	cmd.Env = append(os.Environ(), "GOOS=linux", "GOARCH="+machine.Name, "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("building the guest's first process: %w\n%s", err, out)
@@ -217,7 +211,6 @@ func arguments(m platform.Machine, o Options, initrd string) []string {
 		// They cost much under emulation, and protect nothing.
 		"mitigations=off",
 	}, m.Parameters...)
-	parameters = append(parameters, o.Parameters...)
 	return append([]string{
 		"-accel", "tcg",
 		"-smp", "1",
@@ -228,34 +221,4 @@ func arguments(m platform.Machine, o Options, initrd string) []string {
 		"-initrd", initrd,
 		"-append", strings.Join(parameters, " "),
 	}, m.Arguments...)
-}
-
-// write writes the guest's initramfs.
-func (g *Guest) write(file string, o Options, plan protocol.Plan) error {
-	// The guest itself may be run again, with another plan.
-	archive := g.archive.Clone()
-	for _, module := range o.Modules {
-		at := path.Join(guestModules, filepath.Base(module))
-		if err := archive.AddFile(at, module); err != nil {
-			return err
-		}
-		plan.Modules = append(plan.Modules, at)
-	}
-	text, err := json.Marshal(plan)
-	if err != nil {
-		return err
-	}
-	if err := archive.AddBytes(protocol.PlanFile, text, 0o644); err != nil {
-		return err
-	}
-	if err := archive.AddFile("/init", o.Init); err != nil {
-		return err
-	}
-	f, err := os.Create(file)
-	if err != nil {
-		return err
-	}
-	w := bufio.NewWriterSize(f, 1<<20)
-	_, err = archive.WriteTo(w)
-	return errors.Join(err, w.Flush(), f.Close())
 }

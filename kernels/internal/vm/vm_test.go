@@ -82,32 +82,14 @@ func TestConsoleKeepsOnlyTheEnd(t *testing.T) {
 	qt.Check(t, qt.HasLen(lines, 3*keptLines+3), qt.Commentf("an endless line is cut"))
 }
 
-func TestArgumentsOfTheTestAreAdapted(t *testing.T) {
-	given := []string{"-test.testlogfile=/tmp/x", "-test.paniconexit0", "-test.v=true",
-		"-test.timeout=1m0s", "-test.run=X", "word"}
-	kept, timeout, err := TestArguments(given, time.Hour)
+func TestEnvironmentIsOurs(t *testing.T) {
+	machine, err := platform.MachineByName("amd64")
 	qt.Assert(t, qt.IsNil(err))
-	qt.Check(t, qt.DeepEquals(kept, []string{"-test.paniconexit0", "-test.v=true",
-		"-test.timeout=1m0s", "-test.run=X", "word"}))
-	qt.Check(t, qt.IsTrue(timeout > time.Minute && timeout < 2*time.Minute),
-		qt.Commentf("%v", timeout))
-
-	_, timeout, err = TestArguments([]string{"-test.timeout=0s"}, time.Hour)
+	g, err := NewGuest(machine, t.TempDir(), "s390x/6.12", []string{"PATH=/usr/bin", "CI=true",
+		"GOUSDT_X=1", "GOUSDT_TESTDATA=/home", "GOUSDT_GUEST=old", "LANG=C"})
 	qt.Assert(t, qt.IsNil(err))
-	qt.Check(t, qt.Equals(timeout, time.Hour))
-	_, _, err = TestArguments([]string{"-test.timeout=soon"}, time.Hour)
-	qt.Check(t, qt.ErrorMatches(err, "-test.timeout: .*"))
-	_, _, err = TestArguments([]string{"-test.coverprofile=c.out"}, time.Hour)
-	qt.Check(t, qt.ErrorMatches(err, ".*cannot leave files behind"))
-}
-
-func TestEnvironmentIsOursAndWhatIsNamed(t *testing.T) {
-	host := []string{"PATH=/usr/bin", "CI=true", "GOUSDT_X=1", "GOUSDT_TESTDATA=/home",
-		"GOUSDT_GUEST=old", "LANG=C"}
-	qt.Check(t, qt.DeepEquals(
-		Environment("s390x/6.12", host, []string{"CI"}),
-		[]string{"GOUSDT_GUEST=s390x/6.12", "CI=true", "GOUSDT_X=1"},
-	))
+	qt.Check(t, qt.DeepEquals(g.env[len(g.env)-3:], []string{
+		"GOUSDT_TESTDATA=/src/testdata/build", "GOUSDT_GUEST=s390x/6.12", "GOUSDT_X=1"}))
 }
 
 // newCheckout makes a repository's directory with testdata and a package.
@@ -130,7 +112,7 @@ func newGuest(t *testing.T, dir string) *Guest {
 	t.Helper()
 	machine, err := platform.MachineByName("amd64")
 	qt.Assert(t, qt.IsNil(err))
-	g, err := NewGuest(machine, dir, []string{"GOUSDT_GUEST=amd64/6.12"})
+	g, err := NewGuest(machine, dir, "amd64/6.12", nil)
 	qt.Assert(t, qt.IsNil(err))
 	qt.Assert(t, qt.IsNil(g.AddTest(filepath.Join(dir, "usdt/usdt.test"),
 		filepath.Join(dir, "usdt"), time.Second, "-test.v")))
@@ -149,7 +131,7 @@ func TestGuestLooksLikeTheCheckout(t *testing.T) {
 		"/src/usdt/usdt.test":              true,
 		"/src/init":                        false,
 	} {
-		qt.Check(t, qt.Equals(g.archive.Has(name), want), qt.Commentf("%s", name))
+		qt.Check(t, qt.Equals(has(&g.archive, name), want), qt.Commentf("%s", name))
 	}
 	job := g.jobs[0]
 	qt.Check(t, qt.Equals(job.Path, "/src/usdt/usdt.test"))
@@ -221,10 +203,10 @@ func TestVerdictIsTheMarkersOfThisRun(t *testing.T) {
 	dir := newCheckout(t)
 	result, err := newGuest(t, dir).Run(context.Background(), Options{
 		Emulator: scriptEmulator(t, findToken+`
-echo "@gousdt-guest $token booted 6.12.1"
-echo "@gousdt-guest $token started 0"
-echo "@gousdt-guest $token exited 0 3"
-echo "@gousdt-guest $token done"
+echo "@gousdt-guest $token "'{"Kind":"booted","Text":"6.12.1"}'
+echo "@gousdt-guest $token "'{"Kind":"started"}'
+echo "@gousdt-guest $token "'{"Kind":"exited","Status":3}'
+echo "@gousdt-guest $token "'{"Kind":"done"}'
 `),
 		Kernel: "/nowhere", Init: filepath.Join(dir, "init"),
 	})
@@ -240,8 +222,8 @@ func TestGuestThatHangsAfterBootingIsGivenUp(t *testing.T) {
 	g.jobs[0].Timeout = 200*time.Millisecond - jobGrace - offTime
 	result, err := g.Run(context.Background(), Options{
 		Emulator: scriptEmulator(t, findToken+`
-echo "@gousdt-guest $token booted 6.12.1"
-echo "@gousdt-guest $token started 0"
+echo "@gousdt-guest $token "'{"Kind":"booted","Text":"6.12.1"}'
+echo "@gousdt-guest $token "'{"Kind":"started"}'
 echo "the last words"
 exec sleep 60
 `),

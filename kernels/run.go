@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-package matrix
+package main
 
 import (
 	"bytes"
@@ -16,7 +16,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/gousdt/gousdt/kernels/internal/checkout"
 	"github.com/gousdt/gousdt/kernels/internal/debian"
 	"github.com/gousdt/gousdt/kernels/internal/platform"
 	"github.com/gousdt/gousdt/kernels/internal/vm"
@@ -25,7 +24,7 @@ import (
 
 // matrix is one run of the command.
 type matrix struct {
-	options    Options
+	options    options
 	repository string // directory
 	work       string // temporary directory
 	logs       string // directory
@@ -35,16 +34,16 @@ type matrix struct {
 	untraced func() map[string]error
 }
 
-func newMatrix(ctx context.Context, o Options) (*matrix, error) {
-	repository, err := checkout.Find()
+func newMatrix(ctx context.Context, o options) (*matrix, error) {
+	repository, err := findCheckout()
 	if err != nil {
 		return nil, err
 	}
-	dir, err := debian.CacheDir()
+	cache, err := debian.OpenCache()
 	if err != nil {
 		return nil, err
 	}
-	logs := filepath.Join(dir, "logs")
+	logs := filepath.Join(cache.Dir, "logs")
 	if err := os.MkdirAll(logs, 0o755); err != nil {
 		return nil, err
 	}
@@ -53,8 +52,7 @@ func newMatrix(ctx context.Context, o Options) (*matrix, error) {
 		return nil, err
 	}
 	return &matrix{
-		options: o, repository: repository, work: work, logs: logs,
-		cache: &debian.Cache{Dir: dir},
+		options: o, repository: repository, work: work, logs: logs, cache: cache,
 		untraced: sync.OnceValue(func() map[string]error {
 			return buildAllTraced(ctx, repository)
 		}),
@@ -69,7 +67,7 @@ func (m *matrix) runAll(ctx context.Context, list []platform.Kernel) []row {
 	rows := make([]row, len(list))
 	builds := make(map[string]func() (*machineBuild, error))
 	var running sync.WaitGroup
-	slots := make(chan struct{}, max(m.options.Parallel, 1))
+	slots := make(chan struct{}, max(m.options.parallel, 1))
 	for i, k := range slices.Backward(list) {
 		r := &rows[i]
 		r.kernel = k
@@ -135,13 +133,13 @@ func (m *matrix) runOne(ctx context.Context, b *machineBuild, image debian.Image
 	outputs := make([]bytes.Buffer, len(b.suites))
 	result, err := guest.Run(ctx, vm.Options{
 		Emulator: emulator, Kernel: image.Path, Modules: image.Modules, Init: b.first,
-		Memory: m.options.Memory,
+		Memory: m.options.memory,
 		Output: func(job int, line string) {
 			// The mark that tells test2json where a test's own output ends.
 			fmt.Fprintln(log, strings.ReplaceAll(line, "\x16", ""))
 			if job >= 0 && job < len(outputs) {
 				fmt.Fprintln(&outputs[job], line)
-				if m.options.Verbose {
+				if m.options.verbose {
 					fmt.Printf("%v| %s\n", r.kernel, strings.ReplaceAll(line, "\x16", ""))
 				}
 			}
@@ -163,7 +161,7 @@ func (m *matrix) runOne(ctx context.Context, b *machineBuild, image debian.Image
 			r.trouble = errors.Join(r.trouble, err)
 			continue
 		}
-		verdictOf(p, ended, status, m.options.Pattern != "")
+		verdictOf(p, ended, status, m.options.pattern != "")
 		r.add(s.ImportPath, p, modes)
 	}
 }
@@ -173,29 +171,26 @@ func (m *matrix) guest(b *machineBuild, k platform.Kernel) (*vm.Guest, error) {
 	// CI is not passed on: it promises that everything is there, and a guest
 	// has neither a compiler nor a database. What is skipped, and why, is
 	// printed instead.
-	g, err := vm.NewGuest(b.machine, m.repository, vm.Environment(k.String(), os.Environ(), nil))
+	g, err := vm.NewGuest(b.machine, m.repository, k.String(), os.Environ())
 	if err != nil {
 		return nil, err
 	}
+	arguments := []string{"-test.v=test2json", "-test.paniconexit0",
+		"-test.timeout=" + m.options.timeout.String()}
+	if m.options.pattern != "" {
+		arguments = append(arguments, "-test.run="+m.options.pattern)
+	}
+	if m.options.short {
+		arguments = append(arguments, "-test.short")
+	}
 	for _, s := range b.suites {
-		arguments := []string{"-test.v=test2json", "-test.paniconexit0",
-			"-test.timeout=" + m.options.Timeout.String()}
-		if m.options.Pattern != "" {
-			arguments = append(arguments, "-test.run="+m.options.Pattern)
-		}
-		if m.options.Short {
-			arguments = append(arguments, "-test.short")
-		}
-		arguments, timeout, err := vm.TestArguments(arguments, m.options.Timeout)
-		if err != nil {
-			return nil, err
-		}
+		// A little more, so that it is the test that tells what hangs.
+		timeout := m.options.timeout + 15*time.Second
 		if err := g.AddTest(s.binary, s.Dir, timeout, arguments...); err != nil {
 			return nil, err
 		}
 	}
-	_, err = g.AddLibraries()
-	return g, err
+	return g, g.AddLibraries()
 }
 
 // readTests lets go tool test2json make sense of a test binary's output.
@@ -204,7 +199,7 @@ func readTests(ctx context.Context, output io.Reader) (*testresults.Package, err
 	cmd.Stdin = output
 	events, err := cmd.Output()
 	if err != nil {
-		return nil, commandError("go tool test2json", nil, err)
+		return nil, commandError("go tool test2json", err)
 	}
 	result := new(testresults.Package)
 	err = testresults.Read(bytes.NewReader(events), func(p *testresults.Package) { result = p })
