@@ -7,10 +7,7 @@ package main
 import (
 	"errors"
 	"fmt"
-	"os"
 	"runtime"
-	"strconv"
-	"strings"
 	"sync"
 	"time"
 	"unsafe"
@@ -19,7 +16,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gousdt/gousdt/bench/internal/compare"
-	"github.com/gousdt/gousdt/bench/internal/synth"
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/usdt"
 )
@@ -37,32 +33,27 @@ const attachedSpecs = 100
 func specsFor(sites int) int { return max(1, min(attachedSpecs, sites/10)) }
 
 func attachRows() []row {
-	attach := func(name, title string, file synth.File, times float64) row {
+	attach := func(name, title string, file syntheticFile, times float64) row {
 		file.Specs = specsFor(file.Sites)
-		r := row{
+		return row{
 			name:    "attach/" + name,
 			title:   title,
 			rounds:  25,
+			goals:   []compare.Goal{{Of: ours, Than: byRawLink, Times: times}},
 			prepare: func(e *env) ([]compare.Contestant, error) { return e.attachers(file) },
 		}
-		if times > 0 {
-			r.goals = []compare.Goal{{Of: ours, Than: byRawLink, Times: times}}
-		}
-		return r
 	}
 	return []row{
-		attach("1", "attach 1 site", synth.File{Sites: 1}, 4),
-		attach("100", "attach 100 sites", synth.File{Sites: 100}, 2.5),
-		attach("1000", "attach 1,000 sites", synth.File{Sites: 1000}, 1.8),
-		attach("10000", "attach 10,000 sites", synth.File{Sites: 10_000}, 1.4),
-		attach("1000-apart", "attach 1,000 sites that are 32 kB apart: one read each",
-			synth.File{Sites: 1000, Distance: 32 << 10}, 0),
+		attach("1", "attach 1 site", syntheticFile{Sites: 1}, 4),
+		attach("100", "attach 100 sites", syntheticFile{Sites: 100}, 2.5),
+		attach("1000", "attach 1,000 sites", syntheticFile{Sites: 1000}, 1.8),
+		attach("10000", "attach 10,000 sites", syntheticFile{Sites: 10_000}, 1.4),
 	}
 }
 
 // attachers returns who attaches a program to all sites of the first probe of a
 // file.
-func (e *env) attachers(file synth.File) ([]compare.Contestant, error) {
+func (e *env) attachers(file syntheticFile) ([]compare.Contestant, error) {
 	path, err := e.synthetic(file)
 	if err != nil {
 		return nil, err
@@ -104,7 +95,7 @@ func (e *env) attachByLibbpf(path, other string, sites int) compare.Contestant {
 		return missing(byLibbpf, err)
 	}
 	attach := func(path string) (float64, error) {
-		return p.Number("attach", "add3", path, synth.Provider, synth.Probe(0))
+		return p.Number("attach", "add3", path, syntheticProvider, syntheticProbe(0))
 	}
 	primed := &primer{other: func() (func() error, error) {
 		_, err := attach(other)
@@ -282,33 +273,6 @@ func rawLinks(prog *ebpf.Program, sites []*rawSites) attachFunc {
 	}
 }
 
-// openEvents makes a perf event with the program for each site and returns the
-// descriptors.
-func (s *rawSites) openEvents(prog *ebpf.Program) ([]int, error) {
-	text, err := os.ReadFile("/sys/bus/event_source/devices/uprobe/type")
-	if err != nil {
-		return nil, err
-	}
-	pmu, err := strconv.ParseUint(strings.TrimSpace(string(text)), 10, 32)
-	if err != nil {
-		return nil, err
-	}
-	var fds []int
-	for _, offset := range s.offsets {
-		fd, err := openEvent(&unix.PerfEventAttr{
-			Type: uint32(pmu), Size: unix.PERF_ATTR_SIZE_VER1,
-			Ext1: uint64(uintptr(unsafe.Pointer(s.path))), Ext2: offset,
-		}, prog)
-		if err != nil {
-			closeTogether(fds, 1)
-			return nil, err
-		}
-		fds = append(fds, fd)
-	}
-	runtime.KeepAlive(s)
-	return fds, nil
-}
-
 // openEvent makes a perf event for every process, with a program.
 func openEvent(attributes *unix.PerfEventAttr, prog *ebpf.Program) (int, error) {
 	fd, err := unix.PerfEventOpen(attributes, -1, 0, -1, unix.PERF_FLAG_FD_CLOEXEC)
@@ -435,7 +399,7 @@ func (e *env) attacher(opts usdt.ManagerOptions) (*attacher, error) {
 	if t.Mode() != usdt.ModeMulti {
 		return nil, &notHereError{reason: "the kernel has no uprobe_multi links (Linux 6.6)"}
 	}
-	other, err := e.synthetic(synth.File{Sites: 10})
+	other, err := e.synthetic(syntheticFile{Sites: 10})
 	if err != nil {
 		return nil, err
 	}

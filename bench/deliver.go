@@ -18,7 +18,6 @@ import (
 	"github.com/cilium/ebpf"
 
 	"github.com/gousdt/gousdt/bench/internal/compare"
-	"github.com/gousdt/gousdt/bench/internal/peer"
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/trace"
 	"github.com/gousdt/gousdt/usdt"
@@ -27,7 +26,6 @@ import (
 const (
 	byTrace         = "package trace, events reused"
 	byKeeper        = "package trace, each event kept"
-	byLibbpfBytes   = "libbpf, undecoded"
 	byLibbpfDecoded = "libbpf, decoded into a struct"
 )
 
@@ -139,7 +137,7 @@ func (e *env) deliveries(d delivered) ([]compare.Contestant, error) {
 
 	libbpf, err := e.start("libbpf")
 	if err != nil {
-		return append(all, missing(byLibbpfBytes, err), missing(byLibbpfDecoded, err)), nil
+		return append(all, missing(byLibbpfDecoded, err)), nil
 	}
 	if err := keepOn(processor, libbpf.PID()); err != nil {
 		return nil, err
@@ -147,20 +145,13 @@ func (e *env) deliveries(d delivered) ([]compare.Contestant, error) {
 	if _, err := libbpf.Ask("ring", reused.ring); err != nil {
 		return nil, err
 	}
-	byPeer := func(name string, way ...any) compare.Contestant {
-		v := reused
-		return contestant(name, v, func() (float64, uint64, error) {
-			came, spent, sum, err := readByLibbpf(libbpf, append([]any{"read"}, way...)...)
-			if err == nil && came != eventsAtATime {
-				err = fmt.Errorf("%d of %d events came", came, eventsAtATime)
-			}
-			if way[0] == "bytes" {
-				sum = v.sum // there is more in the bytes
-			}
-			return spent, sum, err
-		})
-	}
-	return append(all, byPeer(byLibbpfBytes, "bytes"), byPeer(byLibbpfDecoded, d.decode()...)), nil
+	return append(all, contestant(byLibbpfDecoded, reused, func() (float64, uint64, error) {
+		came, spent, sum, err := readByLibbpf(libbpf, append([]any{"read"}, d.decode()...)...)
+		if err == nil && came != eventsAtATime {
+			err = fmt.Errorf("%d of %d events came", came, eventsAtATime)
+		}
+		return spent, sum, err
+	})), nil
 }
 
 // decode says to libbpf's program what is in an event.
@@ -169,13 +160,13 @@ func (d delivered) decode() []any {
 	if d.header {
 		header = 1
 	}
-	return []any{"decode", header, d.words, d.text}
+	return []any{header, d.words, d.text}
 }
 
 // readByLibbpf returns how many events came, the nanoseconds of processor time
 // and the sum of what was in them.
 func readByLibbpf(
-	p *peer.Process, command ...any,
+	p *peer, command ...any,
 ) (came int, spent float64, sum uint64, err error) {
 	answer, err := p.Ask(command...)
 	if err != nil || len(answer) != 3 {
@@ -236,31 +227,31 @@ type delivery struct {
 	of      delivered
 	session *trace.Session
 	ring    ebpf.MapID
-	target  *peer.Process
+	target  *peer
 	probe   string
 	sum     uint64 // of what is in eventsAtATime, the same for all readers
 }
 
 // startTarget starts a copy of peers/target.c: another run's hits of the same
 // file would be seen here.
-func (e *env) startTarget() (path string, target *peer.Process, err error) {
+func (e *env) startTarget() (path string, target *peer, err error) {
 	if runtime.GOARCH != "amd64" {
 		return "", nil, &unableError{"the sites in peers/target.c are written for x86-64"}
 	}
-	built, err := peer.Build("target")
+	built, err := buildPeer("target")
 	if err != nil {
 		return "", nil, &notHereError{reason: err.Error()}
 	}
 	if path, err = e.copyOf(built); err != nil {
 		return "", nil, err
 	}
-	target, err = e.untilClosed(peer.StartCommand(exec.Command(path)))
+	target, err = e.untilClosed(startCommand(exec.Command(path)))
 	return path, target, err
 }
 
 // deliver opens a session for one of the target's twins.
 func (e *env) deliver(
-	d delivered, path string, target *peer.Process, twin int, opts trace.SessionOptions,
+	d delivered, path string, target *peer, twin int, opts trace.SessionOptions,
 ) (*delivery, error) {
 	if d.text > 0 {
 		opts.Captures = []trace.Capture{{Arg: "arg0", Max: d.text}}

@@ -17,7 +17,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gousdt/gousdt/bench/internal/compare"
-	"github.com/gousdt/gousdt/bench/internal/synth"
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/usdt"
 )
@@ -71,12 +70,9 @@ func detachRows() []row {
 
 const (
 	oursTogether = "gousdt, together"
-	oursInTurn   = "gousdt, one after the other"
 	rawTogether  = "raw links, together"
 
-	rawEventGroup     = "one raw perf event of all sites, by tracefs"
-	rawEventsTogether = "raw perf events, together"
-	rawEventsInTurn   = "raw perf events, one after the other"
+	rawEventGroup = "one raw perf event of all sites, by tracefs"
 )
 
 // together is what the kernel takes to close as many links.
@@ -86,7 +82,7 @@ var closeTogetherText = fmt.Sprintf("close %d attachments together", detachedLin
 
 func (e *env) closeLinks() ([]compare.Contestant, error) {
 	count := e.pick(detachedLinks, detachedLinks, 3)
-	path, err := e.synthetic(synth.File{Sites: count, Probes: count})
+	path, err := e.synthetic(syntheticFile{Sites: count, Probes: count})
 	if err != nil {
 		return nil, err
 	}
@@ -107,7 +103,7 @@ func (e *env) closeLinks() ([]compare.Contestant, error) {
 		var links []*usdt.Link
 		for i := range count {
 			lnk, err := t.Attach(t.programs["add3"], usdt.Target{Path: path}, nil,
-				elfnote.Exact(synth.Provider, synth.Probe(i)))
+				elfnote.Exact(syntheticProvider, syntheticProbe(i)))
 			if err != nil {
 				usdt.CloseAll(links...)
 				return nil, err
@@ -141,19 +137,11 @@ func (e *env) closeLinks() ([]compare.Contestant, error) {
 			}
 			return timed(undo)
 		}},
-		{Name: oursInTurn, Once: true, MaxRounds: 1, Measure: closing(func(links ...*usdt.Link) error {
-			for _, lnk := range links {
-				if err := lnk.Close(); err != nil {
-					return err
-				}
-			}
-			return nil
-		})},
 	}, nil
 }
 
 func (e *env) closeEvents(sites int) ([]compare.Contestant, error) {
-	path, err := e.synthetic(synth.File{Sites: sites, Specs: 1})
+	path, err := e.synthetic(syntheticFile{Sites: sites, Specs: 1})
 	if err != nil {
 		return nil, err
 	}
@@ -165,26 +153,15 @@ func (e *env) closeEvents(sites int) ([]compare.Contestant, error) {
 	if err != nil {
 		return nil, err
 	}
-	byEvents := func(name string, atATime int) compare.Contestant {
-		return compare.Contestant{Name: name, Once: true, Measure: func(int) (float64, error) {
-			fds, err := raw.openEvents(t.programs["add3"])
-			if err != nil {
-				return 0, err
-			}
-			return timed(func() error { return closeTogether(fds, atATime) })
-		}}
-	}
 	contestants := []compare.Contestant{
 		{Name: ours, Once: true, Measure: func(int) (float64, error) {
 			lnk, err := t.Attach(t.programs["add3"], usdt.Target{Path: path}, nil,
-				elfnote.Exact(synth.Provider, synth.Probe(0)))
+				elfnote.Exact(syntheticProvider, syntheticProbe(0)))
 			if err != nil {
 				return 0, err
 			}
 			return timed(lnk.Close)
 		}},
-		byEvents(rawEventsTogether, sites),
-		byEvents(rawEventsInTurn, 1),
 		{Name: rawEventGroup, Once: true, Missing: tracefsMissing(), Measure: func(int) (float64, error) {
 			closeGroup, err := raw.openGroup(t.programs["add3"])
 			if err != nil {
@@ -197,9 +174,6 @@ func (e *env) closeEvents(sites int) ([]compare.Contestant, error) {
 	// second.
 	for i := range contestants {
 		contestants[i].MaxRounds = e.pick(2, 1, 1)
-		if contestants[i].Name == rawEventsInTurn {
-			contestants[i].MaxRounds = 1
-		}
 	}
 	p, mode, err := e.libbpf()
 	switch {
@@ -211,7 +185,7 @@ func (e *env) closeEvents(sites int) ([]compare.Contestant, error) {
 	}
 	byPeer := compare.Contestant{Name: byLibbpf, Once: true, MaxRounds: 1}
 	byPeer.Measure = func(int) (float64, error) {
-		if _, err := p.Ask("attach", "add3", path, synth.Provider, synth.Probe(0)); err != nil {
+		if _, err := p.Ask("attach", "add3", path, syntheticProvider, syntheticProbe(0)); err != nil {
 			return 0, err
 		}
 		return p.Number("close")

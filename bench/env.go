@@ -20,8 +20,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gousdt/gousdt/bench/internal/compare"
-	"github.com/gousdt/gousdt/bench/internal/peer"
-	"github.com/gousdt/gousdt/bench/internal/synth"
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/usdt"
 )
@@ -98,7 +96,7 @@ func (e *env) effort(r row) compare.Effort {
 }
 
 // synthetic writes a synthetic file.
-func (e *env) synthetic(f synth.File) (string, error) {
+func (e *env) synthetic(f syntheticFile) (string, error) {
 	file, err := os.CreateTemp(e.dir, "synthetic-*.so")
 	if err != nil {
 		return "", err
@@ -124,10 +122,10 @@ func (e *env) copyOf(program string) (string, error) {
 }
 
 // start starts a program of peers.
-func (e *env) start(name string) (*peer.Process, error) { return e.untilClosed(peer.Start(name)) }
+func (e *env) start(name string) (*peer, error) { return e.untilClosed(startPeer(name)) }
 
 // untilClosed has a program ended by close.
-func (e *env) untilClosed(p *peer.Process, err error) (*peer.Process, error) {
+func (e *env) untilClosed(p *peer, err error) (*peer, error) {
 	if err == nil {
 		e.cleanup(func() { p.Close() })
 	}
@@ -136,7 +134,7 @@ func (e *env) untilClosed(p *peer.Process, err error) (*peer.Process, error) {
 
 // ask makes a Measure of a command that ends in the number of repetitions and
 // whose answer begins with the nanoseconds.
-func ask(p *peer.Process, words ...any) func(n int) (float64, error) {
+func ask(p *peer, words ...any) func(n int) (float64, error) {
 	return func(n int) (float64, error) {
 		spent, err := p.Number(append(slices.Clone(words), n)...)
 		return spent / float64(n), err
@@ -145,7 +143,7 @@ func ask(p *peer.Process, words ...any) func(n int) (float64, error) {
 
 // goBuild builds a command of this module, with flags.
 func (e *env) goBuild(name string, flags ...string) (string, error) {
-	folder, err := peer.Folder()
+	folder, err := benchFolder()
 	if err != nil {
 		return "", err
 	}
@@ -198,7 +196,6 @@ type tracer struct {
 	*usdt.Manager
 	programs map[string]*ebpf.Program
 	events   *ebpf.Map
-	memory   map[string]*ebpf.Map // the support maps
 }
 
 // The programs of peers/hit.bpf.c, by the header that they are compiled with.
@@ -213,7 +210,7 @@ func (e *env) tracer(name string, opts usdt.ManagerOptions, ring uint32) (*trace
 	if err := rlimit.RemoveMemlock(); err != nil {
 		return nil, err
 	}
-	object, err := peer.Build(name)
+	object, err := buildPeer(name)
 	if err != nil {
 		return nil, &notHereError{reason: err.Error()}
 	}
@@ -237,7 +234,6 @@ func (e *env) tracer(name string, opts usdt.ManagerOptions, ring uint32) (*trace
 		Manager:  manager,
 		programs: collection.Programs,
 		events:   collection.Maps["events"],
-		memory:   options.MapReplacements,
 	}, nil
 }
 
@@ -259,8 +255,8 @@ const (
 )
 
 // libbpf starts libbpf with its programs loaded, and tells how it attaches.
-func (e *env) libbpf() (p *peer.Process, mode string, err error) {
-	object, err := peer.Build(libbpfObject)
+func (e *env) libbpf() (p *peer, mode string, err error) {
+	object, err := buildPeer(libbpfObject)
 	if err != nil {
 		return nil, "", err
 	}

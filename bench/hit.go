@@ -6,13 +6,11 @@ package main
 
 import (
 	"fmt"
-	"os/exec"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/gousdt/gousdt/bench/internal/compare"
-	"github.com/gousdt/gousdt/bench/internal/peer"
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/trace"
 	"github.com/gousdt/gousdt/usdt"
@@ -171,21 +169,8 @@ func (e *env) hits(s shape) ([]compare.Contestant, error) {
 		contestants = append(contestants, c)
 	}
 	// The one that the others are seen against comes first.
-	slices.SortStableFunc(contestants, func(a, b compare.Contestant) int {
-		return boolOrder(a.Name == headerAdds.String(), b.Name == headerAdds.String())
-	})
-	return contestants, nil
-}
-
-func boolOrder(a, b bool) int {
-	switch {
-	case a == b:
-		return 0
-	case a:
-		return -1
-	default:
-		return 1
-	}
+	first := contestants[headerAdds]
+	return slices.Insert(slices.Delete(contestants, int(headerAdds), int(headerAdds)+1), 0, first), nil
 }
 
 // probe returns the name of the twin that a tracer is attached to. It is
@@ -245,15 +230,7 @@ func callRows() []row {
 func callProbe(who int) string { return fmt.Sprintf("call_%d", who) }
 
 func (e *env) calls() ([]compare.Contestant, error) {
-	built, err := peer.Build("target")
-	if err != nil {
-		return nil, &notHereError{reason: err.Error()}
-	}
-	path, err := e.copyOf(built)
-	if err != nil {
-		return nil, err
-	}
-	target, err := e.untilClosed(peer.StartCommand(exec.Command(path)))
+	path, target, err := e.startTarget()
 	if err != nil {
 		return nil, err
 	}
@@ -303,20 +280,7 @@ func (e *env) callsByBpftrace(path string) error {
 	script := fmt.Sprintf(`BEGIN { printf("%[1]s\n"); } usdt:%[2]s:bench:%[3]s__start { @begun[tid] = nsecs; } `+
 		`usdt:%[2]s:bench:%[3]s__done /@begun[tid]/ { $took = nsecs - @begun[tid]; delete(@begun[tid]); `+
 		`if ($took >= 1000000000) { printf("%%d\n", $took); } }`, ready, path, name)
-	p, err := peer.StartCommand(exec.Command("bpftrace", "-e", script))
-	if err != nil {
-		return err
-	}
-	e.cleanup(func() { p.Interrupt() })
-	for {
-		line, err := p.Line()
-		if err != nil {
-			return fmt.Errorf("it cannot attach: %w", err)
-		}
-		if line == ready {
-			return nil
-		}
-	}
+	return e.startBpftrace(script)
 }
 
 // callsOfOurs attaches sessions of package trace, as libbpf attaches.

@@ -17,8 +17,6 @@ import (
 	"time"
 
 	"github.com/gousdt/gousdt/bench/internal/compare"
-	"github.com/gousdt/gousdt/bench/internal/peer"
-	"github.com/gousdt/gousdt/bench/internal/synth"
 	"github.com/gousdt/gousdt/elfnote"
 )
 
@@ -73,7 +71,7 @@ func listRows() []row {
 			rounds: 5,
 			goals:  []compare.Goal{{Of: ours, More: 1 << 20}},
 			prepare: func(e *env) ([]compare.Contestant, error) {
-				path, err := e.synthetic(synth.File{Sites: manySites, Probes: 1000, Specs: 200})
+				path, err := e.synthetic(syntheticFile{Sites: manySites, Probes: 1000, Specs: 200})
 				if err != nil {
 					return nil, err
 				}
@@ -88,7 +86,7 @@ func listRows() []row {
 }
 
 func (e *env) syntheticListers(sites int) ([]compare.Contestant, error) {
-	path, err := e.synthetic(synth.File{Sites: sites, Probes: max(1, sites/100), Specs: 200})
+	path, err := e.synthetic(syntheticFile{Sites: sites, Probes: max(1, sites/100), Specs: 200})
 	if err != nil {
 		return nil, err
 	}
@@ -317,7 +315,7 @@ func tplist() string {
 
 // launched runs a command and returns its time in nanoseconds and its peak of
 // memory in bytes.
-func launched(launcher *peer.Process, command ...any) ([2]float64, error) {
+func launched(launcher *peer, command ...any) ([2]float64, error) {
 	answer, err := launcher.Ask(append([]any{"run"}, command...)...)
 	if err != nil {
 		return [2]float64{}, err

@@ -5,21 +5,16 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"math"
-	"os/exec"
 	"runtime"
 	"strconv"
-	"strings"
 	"sync/atomic"
 	"time"
 
 	"github.com/gousdt/gousdt/bench/internal/compare"
-	"github.com/gousdt/gousdt/bench/internal/peer"
 	"github.com/gousdt/gousdt/trace"
 )
 
@@ -71,7 +66,7 @@ func losslessRows() []row {
 // A paced target passes a probe at a rate, 0 for as often as it can, on some of
 // the processors.
 type paced struct {
-	target     *peer.Process
+	target     *peer
 	processors int
 }
 
@@ -123,32 +118,24 @@ func (e *env) losslessReaders(processors int) ([]compare.Contestant, error) {
 		return nil, err
 	}
 	pacer := &paced{target: target, processors: processors}
-	var all []compare.Contestant
-	var ring *delivery
-	for twin, name := range []string{byTrace, byKeeper} {
-		v, err := e.deliver(losslessKind, path, target, twin,
-			trace.SessionOptions{ReuseEvents: name == byTrace})
-		if err != nil {
-			return nil, err
-		}
-		if name == byTrace {
-			ring = v
-		}
-		all = append(all, compare.Contestant{Name: name, Once: true, Measure: func(int) (float64, error) {
-			return fastest(func(rate float64) (int, int, float64, error) {
-				return v.keepUp(pacer, rate)
-			})
-		}})
+	v, err := e.deliver(losslessKind, path, target, 0, trace.SessionOptions{ReuseEvents: true})
+	if err != nil {
+		return nil, err
 	}
-	all = append(all, e.losslessLibbpf(pacer, ring))
 	usdttrace, err := e.goBuild("usdttrace")
 	if err != nil {
 		return nil, err
 	}
-	return append(all,
-		e.losslessPrinter(byUsdttrace, pacer, path, 2, usdttrace, "PATH", "bench:PROBE"),
-		e.losslessPrinter(byBpftracePrint, pacer, path, 3, "bpftrace", "-e", bpftracePrints),
-	), nil
+	return []compare.Contestant{
+		{Name: byTrace, Once: true, Measure: func(int) (float64, error) {
+			return fastest(func(rate float64) (int, int, float64, error) {
+				return v.keepUp(pacer, rate)
+			})
+		}},
+		e.losslessLibbpf(pacer, v),
+		e.losslessPrinter(byUsdttrace, pacer, path, 1, usdttrace, "PATH", "bench:PROBE"),
+		e.losslessPrinter(byBpftracePrint, pacer, path, 2, "bpftrace", "-e", bpftracePrints),
+	}, nil
 }
 
 // keepUp reads events while they are sent.
@@ -237,86 +224,18 @@ func (e *env) losslessLibbpf(pacer *paced, ring *delivery) compare.Contestant {
 func (e *env) losslessPrinter(
 	name string, pacer *paced, path string, twin int, command string, arguments ...string,
 ) compare.Contestant {
-	probe := fmt.Sprintf("%s_%d", losslessKind.probe, twin)
-	for i, a := range arguments {
-		arguments[i] = strings.NewReplacer("PATH", path, "PROBE", probe).Replace(a)
-	}
-	found, err := exec.LookPath(command)
-	if err != nil {
-		return missing(name, errors.New("not installed"))
-	}
-	lines, err := e.startLines(pacer.target, probe, exec.Command(found, arguments...))
+	p, err := e.startPrinter(pacer.target, path, losslessKind.probe, twin, command, arguments...)
 	if err != nil {
 		return missing(name, err)
 	}
 	try := func(rate float64) (passed, received int, per float64, err error) {
-		before := lines.count.Load()
-		passed, per, err = pacer.pass(probe, rate)
+		before := p.count.Load()
+		passed, per, err = pacer.pass(p.probe, rate)
 		if err != nil {
 			return 0, 0, 0, err
 		}
-		return passed, lines.settle(before, passed), per, nil
+		return passed, p.settle(before, passed), per, nil
 	}
 	return compare.Contestant{Name: name, Once: true,
 		Measure: func(int) (float64, error) { return fastest(try) }}
-}
-
-// lineCounter counts the lines about events that a command prints.
-type lineCounter struct{ count atomic.Int64 }
-
-// Write counts what each of those lines has once.
-func (l *lineCounter) Write(text []byte) (int, error) {
-	l.count.Add(int64(bytes.Count(text, []byte("\n"))))
-	return len(text), nil
-}
-
-// settle waits until so many lines came, or none any more, and returns how many
-// did. A command that says how many were lost prints lines more, and then fewer
-// than were passed are of events.
-func (l *lineCounter) settle(before int64, passed int) int {
-	last := l.count.Load()
-	for quiet := time.Now(); time.Since(quiet) < 300*time.Millisecond; time.Sleep(5 * time.Millisecond) {
-		now := l.count.Load()
-		if now-before == int64(passed) {
-			return passed
-		}
-		if now != last {
-			last, quiet = now, time.Now()
-		}
-	}
-	return int(last - before)
-}
-
-// startLines starts a command and returns when it prints the events of a probe.
-func (e *env) startLines(
-	target *peer.Process, probe string, command *exec.Cmd,
-) (*lineCounter, error) {
-	out, err := command.StdoutPipe()
-	if err != nil {
-		return nil, err
-	}
-	if err := command.Start(); err != nil {
-		return nil, err
-	}
-	lines := &lineCounter{}
-	ended := make(chan struct{})
-	go func() {
-		io.Copy(lines, out)
-		close(ended)
-	}()
-	e.cleanup(func() {
-		peer.Interrupt(command.Process, ended)
-		command.Wait()
-	})
-	// Its heading is a line, too: so it is asked until it answers each time.
-	for end := time.Now().Add(printPatience); time.Now().Before(end); {
-		before := lines.count.Load()
-		if _, err := target.Ask("run", probe, 10); err != nil {
-			return nil, err
-		}
-		if lines.settle(before, 10) == 10 {
-			return lines, nil
-		}
-	}
-	return nil, &unableError{"it prints nothing"}
 }

@@ -5,25 +5,23 @@
 package main
 
 import (
-	"bufio"
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/gousdt/gousdt/bench/internal/compare"
-	"github.com/gousdt/gousdt/bench/internal/peer"
 )
 
 const (
 	byUsdttrace     = "usdttrace"
-	byUsdttraceJSON = "usdttrace --json"
 	byBpftracePrint = "bpftrace"
 	byBccTrace      = "bcc's trace"
 
@@ -53,18 +51,7 @@ func printRows() []row {
 // printers are commands that print each hit of a site that nobody else is
 // attached to.
 func (e *env) printers() ([]compare.Contestant, error) {
-	if runtime.GOARCH != "amd64" {
-		return nil, &unableError{"the sites in peers/target.c are written for x86-64"}
-	}
-	built, err := peer.Build("target")
-	if err != nil {
-		return nil, &notHereError{reason: err.Error()}
-	}
-	path, err := e.copyOf(built)
-	if err != nil {
-		return nil, err
-	}
-	target, err := e.untilClosed(peer.StartCommand(exec.Command(path)))
+	path, target, err := e.startTarget()
 	if err != nil {
 		return nil, err
 	}
@@ -72,31 +59,19 @@ func (e *env) printers() ([]compare.Contestant, error) {
 	if err != nil {
 		return nil, err
 	}
+	rounds := e.pick(10, 4, 1)
 	contestant := func(name string, twin int, command string, arguments ...string) compare.Contestant {
-		probe := fmt.Sprintf("%s_%d", deliveredKinds[0].probe, twin)
-		for i, a := range arguments {
-			arguments[i] = strings.NewReplacer("PATH", path, "PROBE", probe).Replace(a)
-		}
-		c := compare.Contestant{Name: name, Once: true}
-		command, err := exec.LookPath(command)
+		p, err := e.startPrinter(target, path, deliveredKinds[0].probe, twin, command, arguments...)
 		if err != nil {
-			c.Missing = errors.New("not installed")
-			return c
+			return missing(name, err)
 		}
-		p, err := e.startPrinter(target, probe, exec.Command(command, arguments...))
-		if err != nil {
-			c.Missing = err
-			return c
-		}
-		rounds := e.pick(10, 4, 1)
-		c.Measure = func(int) (float64, error) { return p.measure(rounds) }
-		return c
+		return compare.Contestant{Name: name, Once: true,
+			Measure: func(int) (float64, error) { return p.measure(rounds) }}
 	}
 	return []compare.Contestant{
 		contestant(byUsdttrace, 0, usdttrace, "PATH", "bench:PROBE"),
-		contestant(byUsdttraceJSON, 1, usdttrace, "--json", "PATH", "bench:PROBE"),
-		contestant(byBpftracePrint, 2, "bpftrace", "-e", bpftracePrints),
-		contestant(byBccTrace, 3, bccTrace(), "-t",
+		contestant(byBpftracePrint, 1, "bpftrace", "-e", bpftracePrints),
+		contestant(byBccTrace, 2, bccTrace(), "-t",
 			`u:PATH:PROBE "arg0=%d arg1=%d arg2=%d", arg1, arg2, arg3`),
 	}, nil
 }
@@ -110,82 +85,84 @@ func bccTrace() string {
 	return "trace-bpfcc"
 }
 
-// printer is a running command, and who passes its probe.
+// printer is a running command, which prints a line for each event.
 type printer struct {
 	command *exec.Cmd
-	target  *peer.Process
+	target  *peer // that passes its probe
 	probe   string
-	lines   chan struct{} // one for each event; closed at its end
+	count   atomic.Int64 // lines
 }
 
-// startPrinter starts a command and returns when it prints the events of the
-// probe.
+// startPrinter starts a command and returns when it prints the events of a
+// twin of a probe. Its arguments may contain PATH and PROBE.
 func (e *env) startPrinter(
-	target *peer.Process, probe string, command *exec.Cmd,
+	target *peer, path, probe string, twin int, command string, arguments ...string,
 ) (*printer, error) {
-	out, err := command.StdoutPipe()
+	found, err := exec.LookPath(command)
+	if err != nil {
+		return nil, errors.New("not installed")
+	}
+	p := &printer{target: target, probe: fmt.Sprintf("%s_%d", probe, twin)}
+	for i, a := range arguments {
+		arguments[i] = strings.NewReplacer("PATH", path, "PROBE", p.probe).Replace(a)
+	}
+	p.command = exec.Command(found, arguments...)
+	out, err := p.command.StdoutPipe()
 	if err != nil {
 		return nil, err
 	}
-	if err := command.Start(); err != nil {
+	if err := p.command.Start(); err != nil {
 		return nil, err
 	}
-	p := &printer{command: command, target: target, probe: probe,
-		lines: make(chan struct{}, printedAtATime)}
+	ended := make(chan struct{})
+	go func() {
+		io.Copy(p, out)
+		close(ended)
+	}()
 	e.cleanup(func() {
-		ended := make(chan struct{})
-		go func() {
-			for range p.lines {
-			}
-			close(ended)
-		}()
-		peer.Interrupt(command.Process, ended)
-		command.Wait()
+		interrupt(p.command.Process, ended)
+		p.command.Wait()
 	})
-	go p.read(out)
-
-	// None tells all others in the same way when it has attached: so it is
-	// asked until it answers.
+	// None tells all others in the same way when it has attached, and a heading
+	// is a line, too: so it is asked until it answers each time.
 	for end := time.Now().Add(printPatience); time.Now().Before(end); {
-		if _, err := target.Ask("run", probe, 1); err != nil {
+		select {
+		case <-ended:
+			return nil, &unableError{filepath.Base(found) + " has ended instead of attaching"}
+		default:
+		}
+		before := p.count.Load()
+		if _, err := target.Ask("run", p.probe, 10); err != nil {
 			return nil, err
 		}
-		select {
-		case _, running := <-p.lines:
-			if !running {
-				return nil, &unableError{filepath.Base(command.Path) +
-					" has ended instead of attaching"}
-			}
-			return p, p.settle()
-		case <-time.After(100 * time.Millisecond):
+		if p.settle(before, 10) == 10 {
+			return p, nil
 		}
 	}
-	return nil, &unableError{filepath.Base(command.Path) + " prints nothing"}
+	return nil, &unableError{filepath.Base(found) + " prints nothing"}
 }
 
-// settle returns when nothing of what was asked before is to come any more.
-func (p *printer) settle() error {
-	for {
-		select {
-		case _, running := <-p.lines:
-			if !running {
-				return errors.New("it has ended")
-			}
-		case <-time.After(500 * time.Millisecond):
-			return nil
-		}
-	}
+// Write counts lines.
+func (p *printer) Write(text []byte) (int, error) {
+	p.count.Add(int64(bytes.Count(text, []byte("\n"))))
+	return len(text), nil
 }
 
-// read counts the lines about events.
-func (p *printer) read(out io.Reader) {
-	defer close(p.lines)
-	for scanner := bufio.NewScanner(out); scanner.Scan(); {
-		if strings.Contains(scanner.Text(), "arg0=") ||
-			strings.Contains(scanner.Text(), `"args":`) {
-			p.lines <- struct{}{}
+// settle waits until that many lines came, or none any more, and returns how
+// many did. A command that says how many were lost prints lines more, and then
+// fewer than were passed are of events.
+func (p *printer) settle(before int64, passed int) int {
+	last := p.count.Load()
+	for quiet := time.Now(); time.Since(quiet) < 300*time.Millisecond; time.Sleep(5 * time.Millisecond) {
+		now := p.count.Load()
+		if now-before == int64(passed) {
+			return passed
+		}
+		if now != last {
+			last, quiet = now, time.Now()
 		}
 	}
+	return int(last - before)
 }
 
 // measure returns the processor time of one event, over several times
@@ -196,19 +173,12 @@ func (p *printer) measure(rounds int) (float64, error) {
 		return 0, err
 	}
 	for range rounds {
+		printed := p.count.Load()
 		if _, err := p.target.Ask("run", p.probe, printedAtATime); err != nil {
 			return 0, err
 		}
-		late := time.After(printPatience)
-		for i := range printedAtATime {
-			select {
-			case _, running := <-p.lines:
-				if !running {
-					return 0, errors.New("it has ended")
-				}
-			case <-late:
-				return 0, fmt.Errorf("%d of %d events were printed", i, printedAtATime)
-			}
+		if came := p.settle(printed, printedAtATime); came != printedAtATime {
+			return 0, fmt.Errorf("%d of %d events were printed", came, printedAtATime)
 		}
 	}
 	after, err := p.spent()

@@ -16,7 +16,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gousdt/gousdt/bench/internal/compare"
-	"github.com/gousdt/gousdt/bench/internal/peer"
 )
 
 // report is what came out of a run.
@@ -195,7 +194,7 @@ func processor() string {
 }
 
 func libbpfVersion() string {
-	p, err := peer.Start("libbpf")
+	p, err := startPeer("libbpf")
 	if err != nil {
 		return err.Error()
 	}

@@ -19,7 +19,6 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/ringbuf"
 
-	"github.com/gousdt/gousdt/bench/internal/peer"
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/trace"
 	"github.com/gousdt/gousdt/usdt"
@@ -34,8 +33,6 @@ const (
 	emptyByLink
 	libbpfAdds
 	headerAdds
-	headerByOther
-	headerOnes
 	specialisedHeader
 	specialisedOnes
 	specialisedLibbpf
@@ -57,8 +54,6 @@ func (id tracerID) String() string {
 		emptyByLink:       "empty program, uprobe_multi link",
 		libbpfAdds:        "libbpf's header",
 		headerAdds:        "bpf/usdt.bpf.h, attached as libbpf does it",
-		headerByOther:     "bpf/usdt.bpf.h, attached the other way",
-		headerOnes:        "bpf_usdt_arg of bpf/usdt.bpf.h, uprobe_multi link",
 		specialisedHeader: "bpf/usdt.bpf.h, specialised, uprobe_multi link",
 		specialisedOnes:   "bpf_usdt_arg of bpf/usdt.bpf.h, specialised, uprobe_multi link",
 		specialisedLibbpf: "libbpf's header, specialised, uprobe_multi link",
@@ -87,9 +82,9 @@ const ringSize = 16 << 20
 // so until the end of the run.
 type tracers struct {
 	env     *env
-	shapes  []shape       // that they are attached to
-	path    string        // of the target
-	target  *peer.Process // that passes the sites
+	shapes  []shape // that they are attached to
+	path    string  // of the target
+	target  *peer   // that passes the sites
 	missing [tracerCount]error
 	drain   [tracerCount]func(sent int) error // for those that send events
 
@@ -101,20 +96,8 @@ func newTracers(e *env) (*tracers, error) {
 	if e.scale == smoke {
 		t.shapes = slices.DeleteFunc(slices.Clone(shapes), func(s shape) bool { return !s.smoke })
 	}
-	if runtime.GOARCH != "amd64" {
-		return nil, &unableError{"the sites in peers/target.c are written for x86-64"}
-	}
-	built, err := peer.Build("target")
-	if err != nil {
-		return nil, &notHereError{reason: err.Error()}
-	}
-	// The kernel attaches to a file, for every process that runs it: another
-	// run's hits of the same file would send events here, and cost more for
-	// each tracer that is attached to it.
-	if t.path, err = e.copyOf(built); err != nil {
-		return nil, err
-	}
-	if t.target, err = e.untilClosed(peer.StartCommand(exec.Command(t.path))); err != nil {
+	var err error
+	if t.path, t.target, err = e.startTarget(); err != nil {
 		return nil, err
 	}
 	// libbpf first, because it says how.
@@ -132,17 +115,11 @@ func newTracers(e *env) (*tracers, error) {
 			}
 		}
 	}
-	other := usdt.ModeMulti
-	if t.asLibbpf == usdt.ModeMulti {
-		other = usdt.ModeSingle
-	}
 	return t, errors.Join(
 		t.attachObject(t.asLibbpf, map[tracerID]string{headerAdds: "add", headerSends: "send"}),
 		t.attachObject(t.asLibbpf, map[tracerID]string{emptySends: "reserve"}),
-		t.attachObject(other, map[tracerID]string{headerByOther: "add"}),
 		t.attachObject(usdt.ModeSingle, map[tracerID]string{emptyByEvent: ""}),
 		t.attachObject(usdt.ModeMulti, map[tracerID]string{emptyByLink: ""}),
-		t.attachObject(usdt.ModeMulti, map[tracerID]string{headerOnes: "one"}),
 		t.attachSpecialised(ownObject,
 			map[tracerID]string{specialisedHeader: "add", specialisedOnes: "one"}),
 		t.attachSpecialised(libbpfObject, map[tracerID]string{specialisedLibbpf: "add"}),
@@ -261,7 +238,7 @@ func (t *tracers) attachBcc() error {
 	if !ok {
 		return errors.New("not installed")
 	}
-	folder, err := peer.Folder()
+	folder, err := benchFolder()
 	if err != nil {
 		return err
 	}
@@ -269,7 +246,7 @@ func (t *tracers) attachBcc() error {
 	for _, s := range t.shapes {
 		words = append(words, fmt.Sprintf("%s:%d", s.probe(bccAdds), s.count))
 	}
-	p, err := t.env.untilClosed(peer.StartCommand(exec.Command(python, words...)))
+	p, err := t.env.untilClosed(startCommand(exec.Command(python, words...)))
 	if err != nil {
 		return err
 	}
@@ -290,15 +267,21 @@ func (t *tracers) attachBpftrace() error {
 		fmt.Fprintf(&script, " usdt:%s:bench:%s /%s == %s/ { @ = 1; }",
 			t.path, s.probe(bpftraceAdds), strings.Join(terms, " + "), neverThere)
 	}
-	p, err := peer.StartCommand(exec.Command("bpftrace", "-e", script.String()))
+	return t.env.startBpftrace(script.String())
+}
+
+// startBpftrace returns when a script that begins with printing "ready" has
+// attached.
+func (e *env) startBpftrace(script string) error {
+	p, err := startCommand(exec.Command("bpftrace", "-e", script))
 	if err != nil {
 		return err
 	}
-	t.env.cleanup(func() { p.Interrupt() })
+	e.cleanup(func() { p.Interrupt() })
 	for {
 		line, err := p.Line()
 		if err != nil {
-			return errors.New("it cannot attach")
+			return fmt.Errorf("it cannot attach: %w", err)
 		}
 		if line == ready {
 			return nil

@@ -13,7 +13,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gousdt/gousdt/bench/internal/compare"
-	"github.com/gousdt/gousdt/bench/internal/synth"
 	"github.com/gousdt/gousdt/proc"
 )
 
@@ -66,7 +65,7 @@ func (e *env) watchers(processes int) ([]compare.Contestant, error) {
 
 // crowd starts processes that have a file with probes mapped.
 func (e *env) crowd(processes int) error {
-	path, err := e.synthetic(synth.File{Sites: 100, Probes: 10})
+	path, err := e.synthetic(syntheticFile{Sites: 100, Probes: 10})
 	if err != nil {
 		return err
 	}

@@ -12,15 +12,13 @@
  *					answers the nanoseconds
  *	drain				empties the ring buffer; answers the events
  *	ring ID				opens another ring buffer, by the ID of its map
- *	read WAY [HEADER WORDS TEXT]	empties it; answers the events, the nanoseconds of
+ *	read HEADER WORDS TEXT		empties it; answers the events, the nanoseconds of
  *					processor time, and a sum of what was in them
- *	poll MILLISECONDS WAY ...	the same for all that comes so long
+ *	poll MILLISECONDS HEADER ...	the same for all that comes so long
  *
- * WAY is "bytes": the events are added up as they are. Or it is "decode": they are
- * what package trace sends, with (1) or without (0) time, process and thread, so
- * many words as arguments, and a text of at most so many bytes behind the first one,
- * or of none.
- *	memory				answers the bytes of the two support maps
+ * Events are what package trace sends, with (1) or without (0) time, process and
+ * thread, so many words as arguments, and a text of at most so many bytes behind the
+ * first one, or of none.
  */
 #include <bpf/bpf.h>
 #include <bpf/libbpf.h>
@@ -182,11 +180,6 @@ static int decode_event(void *context, void *record, size_t size)
 	return 0;
 }
 
-static int take_event(void *context, void *record, size_t size)
-{
-	return (decoded.words ? decode_event : count_event)(context, record, size);
-}
-
 static void open_ring(int id)
 {
 	static int fd = -1;
@@ -195,18 +188,16 @@ static void open_ring(int id)
 	if (fd >= 0)
 		close(fd);
 	fd = bpf_map_get_fd_by_id(id);
-	other = fd < 0 ? NULL : ring_buffer__new(fd, take_event, &events, NULL);
+	other = fd < 0 ? NULL : ring_buffer__new(fd, decode_event, &events, NULL);
 	if (other)
 		answer("ok");
 	else
 		answer("error map %d: %s", id, strerror(errno));
 }
 
-static void read_ring(long milliseconds, int count, char **way)
+static void read_ring(long milliseconds, char **site)
 {
-	decoded.words = 0;
-	if (count == 4 && !strcmp(way[0], "decode"))
-		set_site(way + 1);
+	set_site(site);
 	events = sum = failed = 0;
 	long long end = now_ns() + milliseconds * 1000000LL;
 	long long start = clock_ns(CLOCK_PROCESS_CPUTIME_ID);
@@ -271,23 +262,6 @@ static void close_links(void)
 	answer("ok %lld", spent);
 }
 
-/* What the kernel charges for a map. */
-static long map_bytes(const char *name)
-{
-	char path[64], line[128];
-	long bytes = 0;
-
-	snprintf(path, sizeof(path), "/proc/self/fdinfo/%d", bpf_object__find_map_fd_by_name(object, name));
-	FILE *info = fopen(path, "re");
-	if (!info)
-		return 0;
-	while (fgets(line, sizeof(line), info))
-		if (sscanf(line, "memlock: %ld", &bytes) == 1)
-			break;
-	fclose(info);
-	return bytes;
-}
-
 static void handle(int count, char **words)
 {
 	if (!strcmp(words[0], "version"))
@@ -296,10 +270,10 @@ static void handle(int count, char **words)
 		load(words[1]);
 	else if (!strcmp(words[0], "ring") && count == 2)
 		open_ring(atoi(words[1]));
-	else if (!strcmp(words[0], "read") && count >= 2 && other)
-		read_ring(0, count - 1, words + 1);
-	else if (!strcmp(words[0], "poll") && count >= 3 && other)
-		read_ring(atol(words[1]), count - 2, words + 2);
+	else if (!strcmp(words[0], "read") && count == 4 && other)
+		read_ring(0, words + 1);
+	else if (!strcmp(words[0], "poll") && count == 5 && other)
+		read_ring(atol(words[1]), words + 2);
 	else if (!object)
 		answer("error nothing is loaded");
 	else if (!strcmp(words[0], "attach") && count == 5)
@@ -310,9 +284,7 @@ static void handle(int count, char **words)
 		events = 0;
 		ring_buffer__consume(ring);
 		answer("ok %ld", events);
-	} else if (!strcmp(words[0], "memory"))
-		answer("ok %ld", map_bytes("__bpf_usdt_specs") + map_bytes("__bpf_usdt_ip_to_spec_id"));
-	else
+	} else
 		answer("error unknown command");
 }
 

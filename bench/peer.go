@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-//go:build unix
+//go:build linux
 
-// Package peer builds, runs and talks to the programs in bench/peers.
-package peer
+package main
 
 import (
 	"bufio"
@@ -20,8 +19,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Folder returns the folder bench of the module, from anywhere in the module.
-func Folder() (string, error) {
+// benchFolder returns the folder bench of the module, from anywhere in the module.
+func benchFolder() (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {
 		return "", err
@@ -38,10 +37,10 @@ func Folder() (string, error) {
 	}
 }
 
-// Build builds a file of bench/build and returns its path. The error is one
+// buildPeer builds a file of bench/build and returns its path. The error is one
 // line.
-func Build(name string) (string, error) {
-	folder, err := Folder()
+func buildPeer(name string) (string, error) {
+	folder, err := benchFolder()
 	if err != nil {
 		return "", err
 	}
@@ -84,25 +83,25 @@ func why(output string, err error) string {
 	return err.Error()
 }
 
-// A Process is a running program that answers commands, one line each.
-type Process struct {
+// A peer is a running program that answers commands, one line each.
+type peer struct {
 	cmd *exec.Cmd
 	in  io.WriteCloser
 	out *bufio.Reader
 }
 
-// Start builds and starts a program of bench/peers.
-func Start(name string) (*Process, error) {
-	path, err := Build(name)
+// startPeer builds and starts a program of bench/peers.
+func startPeer(name string) (*peer, error) {
+	path, err := buildPeer(name)
 	if err != nil {
 		return nil, err
 	}
-	return StartCommand(exec.Command(path))
+	return startCommand(exec.Command(path))
 }
 
-// StartCommand starts any program that speaks their language.
-func StartCommand(cmd *exec.Cmd) (*Process, error) {
-	p := &Process{cmd: cmd}
+// startCommand starts any program that speaks their language.
+func startCommand(cmd *exec.Cmd) (*peer, error) {
+	p := &peer{cmd: cmd}
 	var err error
 	if p.in, err = cmd.StdinPipe(); err != nil {
 		return nil, err
@@ -116,10 +115,10 @@ func StartCommand(cmd *exec.Cmd) (*Process, error) {
 }
 
 // PID returns the process ID.
-func (p *Process) PID() int { return p.cmd.Process.Pid }
+func (p *peer) PID() int { return p.cmd.Process.Pid }
 
 // Line returns the next line that the program prints.
-func (p *Process) Line() (string, error) {
+func (p *peer) Line() (string, error) {
 	line, err := p.out.ReadString('\n')
 	if err != nil {
 		return "", fmt.Errorf("%s has ended: %w", filepath.Base(p.cmd.Path), err)
@@ -128,7 +127,7 @@ func (p *Process) Line() (string, error) {
 }
 
 // Ask sends a command and returns the words of the answer after "ok".
-func (p *Process) Ask(words ...any) ([]string, error) {
+func (p *peer) Ask(words ...any) ([]string, error) {
 	var command strings.Builder
 	for i, word := range words {
 		if i > 0 {
@@ -151,7 +150,7 @@ func (p *Process) Ask(words ...any) ([]string, error) {
 }
 
 // Number is Ask for a command whose answer begins with a number.
-func (p *Process) Number(words ...any) (float64, error) {
+func (p *peer) Number(words ...any) (float64, error) {
 	answer, err := p.Ask(words...)
 	if err != nil {
 		return 0, err
@@ -162,37 +161,37 @@ func (p *Process) Number(words ...any) (float64, error) {
 	return strconv.ParseFloat(answer[0], 64)
 }
 
-// patience is how long a program may take to end. Some wait for the kernel to
+// endPatience is how long a program may take to end. Some wait for the kernel to
 // detach a hundred probes.
-const patience = 2 * time.Minute
+const endPatience = 2 * time.Minute
 
 // Close ends the program by ending its input, and waits for it.
-func (p *Process) Close() error {
+func (p *peer) Close() error {
 	p.in.Close()
-	kill := time.AfterFunc(patience, func() { p.cmd.Process.Kill() })
+	kill := time.AfterFunc(endPatience, func() { p.cmd.Process.Kill() })
 	defer kill.Stop()
 	io.Copy(io.Discard, p.out)
 	return p.cmd.Wait()
 }
 
 // Interrupt ends a program that does not read its input, and waits for it.
-func (p *Process) Interrupt() error {
+func (p *peer) Interrupt() error {
 	var err error
 	ended := make(chan struct{})
 	go func() {
 		err = p.Close()
 		close(ended)
 	}()
-	Interrupt(p.cmd.Process, ended)
+	interrupt(p.cmd.Process, ended)
 	return err
 }
 
-// Interrupt interrupts a program until it has ended, and kills it if it does
+// interrupt interrupts a program until it has ended, and kills it if it does
 // not. Once is not enough: bpftrace 0.17 looks for an interrupt only where one
 // ends its waiting for events, so it misses one that comes while it prints
 // them.
-func Interrupt(process *os.Process, ended <-chan struct{}) {
-	kill := time.AfterFunc(patience, func() { process.Kill() })
+func interrupt(process *os.Process, ended <-chan struct{}) {
+	kill := time.AfterFunc(endPatience, func() { process.Kill() })
 	defer kill.Stop()
 	again := time.NewTicker(time.Second)
 	defer again.Stop()

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package synth writes ELF files with any number of probes, to be listed and
-// attached to. A uprobe needs a file and not a process, so nobody ever runs
-// them.
-package synth
+//go:build linux
+
+package main
 
 import (
 	"debug/elf"
@@ -15,27 +14,24 @@ import (
 	"github.com/gousdt/gousdt/internal/elffile/elfimage"
 )
 
-// File says what is in a file. Zero fields mean one of each, without
-// semaphores.
-type File struct {
+// A syntheticFile is an ELF file with any number of probes, to be listed and
+// attached to. A uprobe needs a file and not a process, so nobody ever runs it.
+// Zero fields mean one of each.
+type syntheticFile struct {
 	Sites int
 	// Probes share the sites equally: probe_0 has the first of them. The
-	// provider is Provider.
+	// provider is syntheticProvider.
 	Probes int
 	// Specs is how many different argument strings there are. Sites take them
 	// in turn.
 	Specs int
-	// Distance is the number of bytes from one site to the next, 64 if it is 0.
-	Distance int
-	// Semaphores gives each probe one.
-	Semaphores bool
 }
 
-// Provider is the provider of all probes.
-const Provider = "synthetic"
+// syntheticProvider is the provider of all probes.
+const syntheticProvider = "synthetic"
 
-// Probe returns the name of a probe.
-func Probe(i int) string { return fmt.Sprintf("probe_%d", i) }
+// syntheticProbe returns the name of a probe.
+func syntheticProbe(i int) string { return fmt.Sprintf("probe_%d", i) }
 
 // machine is what a site looks like.
 type machine struct {
@@ -51,37 +47,28 @@ var machines = map[string]machine{
 
 // Write writes the file, an ELF64 shared library for the machine that this
 // program was built for.
-func (f File) Write(path string) error {
+func (f syntheticFile) Write(path string) error {
 	f.Sites, f.Probes, f.Specs = max(f.Sites, 1), max(f.Probes, 1), max(f.Specs, 1)
-	if f.Distance == 0 {
-		f.Distance = 64
-	}
 	native, ok := machines[runtime.GOARCH]
 	if !ok {
 		return fmt.Errorf("no probes are known to be made for %s", runtime.GOARCH)
 	}
-	const page, semaphoreSize = 4096, 2
+	const page, distance = 4096, 64 // bytes from one site to the next
 	align := func(n int) int { return (n + page - 1) / page * page }
-	size := align(f.Sites * f.Distance)
+	size := align(f.Sites * distance)
 	code := make([]byte, size)
-	text, data := uint64(size), uint64(2*size) // addresses are file offsets
+	text := uint64(size) // addresses are file offsets
 	image := &elfimage.Image{Class: elf.ELFCLASS64, Order: binary.LittleEndian, Type: elf.ET_DYN,
 		Machine: native.number, Page: size}
 	var notes []byte
 	for i := range f.Sites {
 		probe := int(int64(i) * int64(f.Probes) / int64(f.Sites))
-		var semaphore uint64
-		if f.Semaphores {
-			semaphore = data + uint64(probe*semaphoreSize)
-		}
-		copy(code[i*f.Distance:], native.nop)
-		notes = append(notes, image.ProbeNote(text+uint64(i*f.Distance), 0, semaphore, Provider,
-			Probe(probe), fmt.Sprintf(native.arguments, 8*(1+i%f.Specs)))...)
+		copy(code[i*distance:], native.nop)
+		notes = append(notes, image.ProbeNote(text+uint64(i*distance), 0, 0, syntheticProvider,
+			syntheticProbe(probe), fmt.Sprintf(native.arguments, 8*(1+i%f.Specs)))...)
 	}
 	image.Segments = []elfimage.Segment{
 		{Kind: elf.PT_LOAD, Flags: elf.PF_R | elf.PF_X, Address: text, Data: code, Align: page},
-		{Kind: elf.PT_LOAD, Flags: elf.PF_R | elf.PF_W, Address: data,
-			Data: make([]byte, f.Probes*semaphoreSize), Align: page},
 	}
 	image.AddNotes(notes)
 	return os.WriteFile(path, image.Bytes(), 0o644)

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-package synth_test
+//go:build linux
+
+package main
 
 import (
 	"os"
@@ -9,11 +11,10 @@ import (
 
 	"github.com/go-quicktest/qt"
 
-	"github.com/gousdt/gousdt/bench/internal/synth"
 	"github.com/gousdt/gousdt/elfnote"
 )
 
-func list(t *testing.T, f synth.File) (*elfnote.File, *elfnote.Listing) {
+func list(t *testing.T, f syntheticFile) (*elfnote.File, *elfnote.Listing) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "synthetic.so")
 	qt.Assert(t, qt.IsNil(f.Write(path)))
@@ -27,23 +28,21 @@ func list(t *testing.T, f synth.File) (*elfnote.File, *elfnote.Listing) {
 }
 
 func TestFilesHaveTheSitesAskedFor(t *testing.T) {
-	for _, f := range []synth.File{
+	for _, f := range []syntheticFile{
 		{Sites: 1},
 		{Sites: 100, Probes: 1, Specs: 100},
-		{Sites: 1000, Probes: 7, Specs: 3, Distance: 32 << 10},
-		{Sites: 10, Probes: 10, Semaphores: true},
+		{Sites: 1000, Probes: 7, Specs: 3},
 	} {
 		file, listing := list(t, f)
 		qt.Check(t, qt.HasLen(listing.Probes, max(f.Probes, 1)))
-		sites, arguments, semaphores := 0, make(map[string]bool), make(map[uint64]bool)
+		sites, arguments := 0, make(map[string]bool)
 		var last uint64
 		for i, probe := range listing.Probes {
-			qt.Check(t, qt.Equals(probe.Provider, synth.Provider))
-			qt.Check(t, qt.Equals(probe.Name, synth.Probe(i)))
+			qt.Check(t, qt.Equals(probe.Provider, syntheticProvider))
+			qt.Check(t, qt.Equals(probe.Name, syntheticProbe(i)))
 			for _, site := range probe.Sites {
 				sites++
 				arguments[site.Arguments] = true
-				semaphores[site.SemaphoreOffset] = true
 				qt.Check(t, qt.IsTrue(site.Offset > last))
 				last = site.Offset
 				code := make([]byte, 1)
@@ -54,15 +53,10 @@ func TestFilesHaveTheSitesAskedFor(t *testing.T) {
 		}
 		qt.Check(t, qt.Equals(sites, f.Sites))
 		qt.Check(t, qt.HasLen(arguments, max(f.Specs, 1)))
-		if f.Semaphores {
-			qt.Check(t, qt.HasLen(semaphores, f.Probes))
-		} else {
-			qt.Check(t, qt.DeepEquals(semaphores, map[uint64]bool{0: true}))
-		}
 	}
 }
 
 func TestWriteReportsWhatGoesWrong(t *testing.T) {
-	err := synth.File{}.Write(filepath.Join(t.TempDir(), "no", "such", "folder"))
+	err := syntheticFile{}.Write(filepath.Join(t.TempDir(), "no", "such", "folder"))
 	qt.Check(t, qt.ErrorIs(err, os.ErrNotExist))
 }
