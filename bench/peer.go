@@ -19,7 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// benchFolder returns the folder bench of the module, from anywhere in the module.
+// benchFolder returns the folder bench of the repository, from anywhere in it.
 func benchFolder() (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {
@@ -161,8 +161,8 @@ func (p *peer) Number(words ...any) (float64, error) {
 	return strconv.ParseFloat(answer[0], 64)
 }
 
-// endPatience is how long a program may take to end. Some wait for the kernel to
-// detach a hundred probes.
+// endPatience is how long a program may take to end. Some wait for the kernel
+// to detach a hundred probes.
 const endPatience = 2 * time.Minute
 
 // Close ends the program by ending its input, and waits for it.

@@ -84,8 +84,8 @@ func (m *matrix) buildTests(ctx context.Context, machine, dir string) ([]suite, 
 	return suites, nil
 }
 
-// buildAllTraced builds the programs that tests trace, of all machines: tests on
-// one machine look at those of others, too. The result has an error for each
+// buildAllTraced builds the programs that tests trace, of all machines: tests
+// on one machine look at those of others, too. The result has an error for each
 // machine whose programs could not be built.
 func buildAllTraced(ctx context.Context, repository string) map[string]error {
 	failed := make(map[string]error)

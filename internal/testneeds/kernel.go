@@ -5,6 +5,8 @@ package testneeds
 import (
 	"errors"
 	"fmt"
+	"os"
+	"runtime"
 	"testing"
 )
 
@@ -42,14 +44,14 @@ func KernelAtLeast(t testing.TB, version string) bool {
 	if err != nil {
 		t.Fatal(err)
 	}
-	text, err := kernelRelease()
+	text, err := os.ReadFile("/proc/sys/kernel/osrelease")
+	if runtime.GOOS != "linux" {
+		return false
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	if text == "" {
-		return false
-	}
-	running, err := parseVersion(text)
+	running, err := parseVersion(string(text))
 	if err != nil {
 		t.Fatal(err)
 	}
