@@ -5,8 +5,11 @@ package main
 import (
 	"fmt"
 	"go/types"
+	"os"
 	"slices"
 	"strings"
+
+	"golang.org/x/tools/go/packages"
 )
 
 // exported is what a package exports.
@@ -14,6 +17,28 @@ type exported struct {
 	name  string   // import path below the module's
 	lines []string // one for each identifier
 	top   int      // identifiers that are no methods and no fields
+}
+
+// load returns the packages of the module in dir that others can import, as
+// they are on a system, in the order of their names.
+func load(dir, system string) (all []exported, err error) {
+	config := &packages.Config{Dir: dir, Mode: packages.NeedName | packages.NeedModule |
+		packages.NeedTypes | packages.NeedImports,
+		Env: append(os.Environ(), "GOOS="+system, "GOARCH=amd64", "CGO_ENABLED=0")}
+	loaded, err := packages.Load(config, "./...")
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range loaded {
+		if len(p.Errors) > 0 {
+			return nil, fmt.Errorf("%s: %w", p.PkgPath, p.Errors[0])
+		}
+		if p.Name != "main" && !isInternal(p.Types) {
+			all = append(all, describe(strings.TrimPrefix(p.PkgPath, p.Module.Path+"/"), p.Types))
+		}
+	}
+	slices.SortFunc(all, func(a, b exported) int { return strings.Compare(a.name, b.name) })
+	return all, nil
 }
 
 // describe lists the identifiers of a package: what is declared at the top

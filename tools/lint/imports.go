@@ -43,31 +43,75 @@ var dependencies = []dependency{
 		[]string{"argspec", "bpf", "container", "elfnote", "proc", "providers", "usdt"}},
 }
 
-// importProblems compares them with what the go command says.
-func importProblems(dir string) ([]string, error) {
-	public, err := publicPackages(dir)
+// importProblems compares them with what the go command says of Linux.
+func importProblems(dir string) (problems []string, err error) {
+	cmd := exec.Command("go", "list", "-deps", "-f",
+		`{{.ImportPath}} {{.Name}} {{with .Module}}{{.Path}}{{else}}-{{end}} {{join .Deps " "}}`, "./...")
+	cmd.Dir, cmd.Stderr = dir, os.Stderr
+	cmd.Env = append(os.Environ(), "GOOS=linux")
+	out, err := cmd.Output()
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("go list: %w", err)
 	}
-	var problems []string
-	for _, name := range public {
-		if !slices.ContainsFunc(dependencies,
-			func(d dependency) bool { return d.packageName == name }) {
+	list := parsePackages(string(out))
+	for name, p := range list {
+		own, ok := strings.CutPrefix(name, this+"/")
+		if ok && p.isPublic(own) && !slices.ContainsFunc(dependencies,
+			func(d dependency) bool { return d.packageName == own }) {
 			problems = append(problems,
-				fmt.Sprintf("package %s can be imported: say in tools/lint/imports.go what it may depend on", name))
+				fmt.Sprintf("package %s can be imported: say in tools/lint/imports.go what it may depend on", own))
 		}
 	}
+	slices.Sort(problems)
 	for _, want := range dependencies {
-		modules, packages, err := listDependencies(dir, want.packageName)
-		if err != nil {
-			return nil, err
-		}
+		modules, packages := list.dependencies(want.packageName)
 		problems = append(problems, differences(want.packageName, "the module", want.modules,
 			modules)...)
 		problems = append(problems, differences(want.packageName, "the package", want.packages,
 			packages)...)
 	}
 	return problems, nil
+}
+
+// listed is a package: its name, the module that it is of, "-" for the standard
+// library, and all that it depends on.
+type listed struct {
+	name, module string
+	needs        []string
+}
+
+func (p listed) isPublic(path string) bool {
+	return p.name != "main" && !slices.Contains(strings.Split(path, "/"), "internal")
+}
+
+type packageList map[string]listed // by import path
+
+func parsePackages(text string) packageList {
+	list := make(packageList)
+	for line := range strings.Lines(text) {
+		if f := strings.Fields(line); len(f) >= 3 {
+			list[f[0]] = listed{f[1], f[2], f[3:]}
+		}
+	}
+	return list
+}
+
+// dependencies returns the other modules, and the other public packages of this
+// module, that a package depends on.
+func (list packageList) dependencies(packageName string) (modules, packages []string) {
+	foreign := make(map[string]bool)
+	for _, path := range list[this+"/"+packageName].needs {
+		switch p := list[path]; {
+		case p.module == this:
+			if own := strings.TrimPrefix(path, this+"/"); p.isPublic(own) {
+				packages = append(packages, own)
+			}
+		case p.module != "-":
+			foreign[p.module] = true
+		}
+	}
+	slices.Sort(packages)
+	return slices.Sorted(maps.Keys(foreign)), packages
 }
 
 // differences names what is too much, and what is not there any more.
@@ -87,68 +131,4 @@ func differences(packageName, kind string, want, got []string) []string {
 		}
 	}
 	return problems
-}
-
-// publicPackages returns the packages that others can import.
-func publicPackages(dir string) ([]string, error) {
-	out, err := goList(dir, "-f", "{{.Name}} {{.ImportPath}}", "./...")
-	if err != nil {
-		return nil, err
-	}
-	var names []string
-	for line := range strings.Lines(out) {
-		name, path, _ := strings.Cut(strings.TrimSuffix(line, "\n"), " ")
-		if own := strings.TrimPrefix(path, this+"/"); name != "main" && !isInternal(own) {
-			names = append(names, own)
-		}
-	}
-	return names, nil
-}
-
-func isInternal(path string) bool { return slices.Contains(strings.Split(path, "/"), "internal") }
-
-// goList runs go list as it is on Linux.
-func goList(dir string, arguments ...string) (string, error) {
-	cmd := exec.Command("go", append([]string{"list"}, arguments...)...)
-	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), "GOOS=linux")
-	cmd.Stderr = os.Stderr
-	out, err := cmd.Output()
-	if err != nil {
-		return "", fmt.Errorf("%s: %w", strings.Join(cmd.Args, " "), err)
-	}
-	return string(out), nil
-}
-
-// listDependencies returns the other modules, and the other public packages of
-// this module, that a package depends on.
-func listDependencies(dir, packageName string) (modules, packages []string, err error) {
-	out, err := goList(dir, "-deps", "-f", "{{with .Module}}{{.Path}}{{end}} {{.ImportPath}}",
-		"./"+packageName)
-	if err != nil {
-		return nil, nil, err
-	}
-	modules, packages = parseDependencies(packageName, out)
-	return modules, packages, nil
-}
-
-// parseDependencies reads lines of a module, "" for the standard library, and a
-// package.
-func parseDependencies(packageName, list string) (modules, packages []string) {
-	foreign := make(map[string]bool)
-	for line := range strings.Lines(list) {
-		module, path, _ := strings.Cut(strings.TrimSuffix(line, "\n"), " ")
-		switch {
-		case module == "":
-		case module != this:
-			foreign[module] = true
-		default:
-			own := strings.TrimPrefix(path, this+"/")
-			if own != packageName && !isInternal(own) {
-				packages = append(packages, own)
-			}
-		}
-	}
-	slices.Sort(packages)
-	return slices.Sorted(maps.Keys(foreign)), packages
 }

@@ -114,12 +114,14 @@ func TestX(t *testing.T) {
 }
 
 func TestDependenciesAreRead(t *testing.T) {
-	modules, packages := parseDependencies("usdt", strings.Join([]string{
-		" unsafe", " internal/cpu", "golang.org/x/sys golang.org/x/sys/unix",
-		this + " " + this + "/elfnote", this + " " + this + "/internal/elffile",
-		this + " " + this + "/usdt", this + " " + this + "/usdt/internal/specs",
-		"golang.org/x/sys golang.org/x/sys/windows",
+	list := parsePackages(strings.Join([]string{
+		"unsafe unsafe - ", "golang.org/x/sys/unix unix golang.org/x/sys unsafe",
+		this + "/elfnote elfnote " + this + " unsafe",
+		this + "/internal/elffile elffile " + this + " unsafe",
+		this + "/usdt usdt " + this + " unsafe " + this + "/elfnote " + this +
+			"/internal/elffile golang.org/x/sys/unix",
 	}, "\n"))
+	modules, packages := list.dependencies("usdt")
 	qt.Check(t, qt.DeepEquals(modules, []string{sys}))
 	qt.Check(t, qt.DeepEquals(packages, []string{"elfnote"}))
 }
