@@ -28,6 +28,8 @@
 #   make transcripts         runs the commands in README.md and docs, as root
 #   make docs       write anew what the documentation has from elsewhere: the
 #                   reference of the commands, code; make lint compares it
+#   make figures    the numbers in docs/figures.md, beside the software's own, as
+#                   root
 #   make pictures   the flame graph in README.md, as root; needs Chromium
 #   make release-snapshot    archives and packages of all machines, into dist
 #   make release-test        the same bytes twice; the package in a fresh Debian
@@ -49,6 +51,8 @@ RACE_PACKAGES := ./internal/follow ./proc ./trace ./usdt
 RACE ?= -race
 # Under it a process waits for a second when it ends, and tests start many.
 export GORACE ?= atexit_sleep_ms=10
+# those that compare with the software's own numbers
+FIGURES := Figures|ThrowingStacksOfACommand
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.7.0
 
 # Packages that know no operating system.
@@ -260,6 +264,13 @@ transcripts:
 	internal/setup/install recipes
 	internal/setup/newest-packages
 	$(tool) ./transcript $(addprefix ../,README.md $(wildcard docs/*.md docs/recipes/*.md))
+
+# The numbers of docs/figures.md, as root.
+.PHONY: figures
+figures: setup
+	figures=$$(mktemp) && trap 'rm -f $$figures' EXIT && \
+		CI=true GOUSDT_FIGURES=$$figures $(GO) test -count=1 -p 1 -run '$(FIGURES)' ./cmd/usdttrace && \
+		sed -i '/^|---/q' docs/figures.md && sort $$figures >>docs/figures.md
 
 .PHONY: docs
 docs:
