@@ -83,16 +83,6 @@ func NoGuest(t testing.TB, reason string) {
 	}
 }
 
-// EventSource skips a test where the kernel was configured without what its
-// perf events of that kind come from, as in /sys/bus/event_source/devices. The
-// text says what kernel has it: "kprobes (CONFIG_KPROBES)".
-func EventSource(t testing.TB, name, feature string) {
-	t.Helper()
-	if _, err := os.Stat("/sys/bus/event_source/devices/" + name); err != nil {
-		t.Skip(NeedsKernel + "with " + feature)
-	}
-}
-
 // BTF skips a test where the kernel does not describe its own types, as some of
 // Debian's for s390x.
 func BTF(t testing.TB) {

@@ -109,6 +109,14 @@ func (h *Hostile) Forge(path string) {
 // it wait for ever.
 type Unanswering map[int]string
 
+// Requests that a FUSE server gets (linux/fuse.h).
+const (
+	fuseGetattr = 3
+	fuseOpen    = 14
+	fuseRead    = 15
+	fuseFlush   = 25
+)
+
 // CanBeAttached is the one of them whose file is only never closed.
 const CanBeAttached = "a file that is never closed"
 
@@ -117,10 +125,10 @@ func StartUnanswering(t testing.TB, program string) Unanswering {
 	t.Helper()
 	kinds := map[string][]string{
 		"a server that is stopped":        {"map ", "freeze"},
-		"a file that is never identified": {"map ", fmt.Sprint("stop ", FUSEGetattr)},
-		"a file that is never opened":     {"map ", fmt.Sprint("stop ", FUSEOpen)},
-		"a file that is never read":       {"map ", fmt.Sprint("stop ", FUSERead)},
-		CanBeAttached:                     {"map ", fmt.Sprint("stop ", FUSEFlush)},
+		"a file that is never identified": {"map ", fmt.Sprint("stop ", fuseGetattr)},
+		"a file that is never opened":     {"map ", fmt.Sprint("stop ", fuseOpen)},
+		"a file that is never read":       {"map ", fmt.Sprint("stop ", fuseRead)},
+		CanBeAttached:                     {"map ", fmt.Sprint("stop ", fuseFlush)},
 	}
 	if testneeds.KernelAtLeast(t, "6.16") {
 		// Others write back a copy of a page, so that munmap waits for nobody.
