@@ -168,7 +168,7 @@ func (s *Session) attachRaw(
 	sel *usdt.Selection, prog *ebpf.Program, cookies []uint64,
 ) (*usdt.Link, error) {
 	s.attaching.RUnlock()
-	lnk, err := sel.AttachRaw(prog, s.mode, cookies)
+	lnk, err := sel.AttachRaw(prog, cookies)
 	s.attaching.RLock()
 	if s.detached { // and the maps are perhaps closed, whose descriptors programs have
 		if err == nil {

@@ -68,7 +68,7 @@ func (s *subject) withProgram(b *testing.B, args []argspec.Arg) *subject {
 	}
 	prog, err := ebpf.NewProgram(spec)
 	qt.Assert(b, qt.IsNil(err))
-	lnk, err := sel.AttachRaw(prog, mode, nil)
+	lnk, err := sel.AttachRaw(prog, nil)
 	qt.Assert(b, qt.IsNil(err))
 	b.Cleanup(func() {
 		lnk.Close()

@@ -94,7 +94,7 @@ func (m *Manager) attach(prog *ebpf.Program, sel *Selection, opts *AttachOptions
 	if held.special != nil {
 		prog = held.special.program
 	}
-	lnk, err := sel.AttachRaw(prog, m.mode, held.cookies)
+	lnk, err := sel.attach(prog, m.mode, held.cookies)
 	if err != nil {
 		held.release()
 		return nil, err

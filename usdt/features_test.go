@@ -18,32 +18,34 @@ import (
 	"github.com/gousdt/gousdt/internal/testprog"
 )
 
-func TestAttachRaw(t *testing.T) {
+func TestAttachRawAttachesAsTheProgramWasLoaded(t *testing.T) {
 	testprog.RequireBPF(t)
-	mode, err := ModeAuto.Resolve()
+	kernel, err := askKernel()
 	qt.Assert(t, qt.IsNil(err))
-	attachType := ebpf.AttachNone
-	if mode == ModeMulti {
-		attachType = ebpf.AttachTraceUprobeMulti
-	}
-	prog, err := trialProgram(attachType)
-	qt.Assert(t, qt.IsNil(err))
-	defer prog.Close()
 	path := testprog.Path(t, "target-static")
 	sel, err := Select(Target{Path: path}, elfnote.Exact("gousdt_test", "three"))
 	qt.Assert(t, qt.IsNil(err))
 	defer sel.Close()
-
-	t.Run("takes the best mode of the kernel", func(t *testing.T) {
-		lnk, err := sel.AttachRaw(prog, ModeAuto, nil)
+	attach := func(t *testing.T, attachType ebpf.AttachType, cookies []uint64, want Mode) {
+		t.Helper()
+		prog, err := trialProgram(attachType)
 		qt.Assert(t, qt.IsNil(err))
-		qt.Check(t, qt.Equals(lnk.String(), fmt.Sprintf("%s: 1 site, %s", path, mode)))
+		defer prog.Close()
+		lnk, err := sel.AttachRaw(prog, cookies)
+		qt.Assert(t, qt.IsNil(err))
+		qt.Check(t, qt.Equals(lnk.String(), fmt.Sprintf("%s: 1 site, %s", path, want)))
 		qt.Check(t, qt.IsNil(lnk.Close()))
-	})
-	t.Run("refuses a mode that there is not", func(t *testing.T) {
-		_, err := sel.AttachRaw(prog, ModeSingleIPMap+1, nil)
-		qt.Check(t, qt.ErrorMatches(err, `no such mode: Mode\(4\)`))
-	})
+	}
+	single := ModeSingleIPMap
+	if kernel.cookie {
+		single = ModeSingle
+		attach(t, ebpf.AttachNone, []uint64{7}, single)
+	}
+	attach(t, ebpf.AttachNone, nil, single)
+	if kernel.multi {
+		attach(t, ebpf.AttachTraceUprobeMulti, []uint64{7}, ModeMulti)
+		attach(t, ebpf.AttachTraceUprobeMulti, nil, ModeMulti)
+	}
 }
 
 // Linux 6.6 to 6.9 would attach to the main thread alone, without a word.
@@ -64,10 +66,10 @@ func TestAttachRefusesMultiLinksForAThread(t *testing.T) {
 		elfnote.Exact("gousdt_test", "three"))
 	qt.Assert(t, qt.IsNil(err))
 	defer sel.Close()
-	_, err = sel.ForPID(os.Getpid()).AttachRaw(prog, ModeMulti, nil)
+	_, err = sel.ForPID(os.Getpid()).AttachRaw(prog, nil)
 	qt.Assert(t, qt.ErrorIs(err, errors.ErrUnsupported))
 
-	lnk, err := sel.AttachRaw(prog, ModeMulti, nil) // for everyone there is no such trouble
+	lnk, err := sel.AttachRaw(prog, nil) // for everyone there is no such trouble
 	qt.Assert(t, qt.IsNil(err))
 	qt.Assert(t, qt.IsNil(lnk.Close()))
 }

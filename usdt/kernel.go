@@ -31,13 +31,12 @@ const maxMultiSites = 1 << 20
 // reads arguments with code of its own, or none. A program that reads them with
 // bpf/usdt.bpf.h would find nothing; [Manager.Attach] is for those.
 //
-// ModeAuto stands for the mode that [Mode.Resolve] returns for it. For
-// ModeMulti the program must have been loaded with ebpf.AttachTraceUprobeMulti,
-// and for the other modes without an attach type.
+// A program that was loaded with ebpf.AttachTraceUprobeMulti is attached by a
+// uprobe_multi link, and one without an attach type by perf events.
+// [Mode.Resolve] says which of both the kernel is best at.
 //
 // If cookies is not nil it holds a number for each site, which the program
-// reads with bpf_get_attach_cookie. In ModeSingleIPMap there are no BPF cookies
-// and cookies is ignored.
+// reads with bpf_get_attach_cookie (Linux 5.15).
 //
 // From Linux 6.13 on, two threads may use the stack of such a program at the
 // same time if it needs 64 bytes or more, and has no tail call: the kernel
@@ -45,29 +44,46 @@ const maxMultiSites = 1 << 20
 // away from its programs.
 //
 // It is all or nothing. Errors are as those of [Manager.Attach].
-func (s *Selection) AttachRaw(prog *ebpf.Program, mode Mode, cookies []uint64) (*Link, error) {
+func (s *Selection) AttachRaw(prog *ebpf.Program, cookies []uint64) (*Link, error) {
+	if prog == nil {
+		return nil, errNoProgram
+	}
+	if cookies != nil && len(cookies) != s.Len() {
+		return nil, fmt.Errorf("%d cookies for %d sites", len(cookies), s.Len())
+	}
+	kernel, err := askKernel()
+	if err != nil {
+		return nil, err
+	}
+	mode := ModeSingle
+	isForLink, err := kernel.isForMultiLink(prog)
+	switch {
+	case err != nil:
+		return nil, explain("asking how the program was loaded", err)
+	case isForLink:
+		mode = ModeMulti
+	case !kernel.cookie && cookies == nil:
+		mode = ModeSingleIPMap
+	default:
+		if err := kernel.supports(ModeSingle); err != nil {
+			return nil, err
+		}
+	}
+	return s.attach(prog, mode, cookies)
+}
+
+// attach attaches a program that was loaded for a mode.
+func (s *Selection) attach(prog *ebpf.Program, mode Mode, cookies []uint64) (*Link, error) {
 	s.opened.mu.RLock()
 	defer s.opened.mu.RUnlock()
 	if s.opened.closed {
 		return nil, sys.ClosedError("selection")
 	}
-	switch {
-	case prog == nil:
-		return nil, errNoProgram
-	case s.Len() == 0:
+	if s.Len() == 0 {
 		return nil, fmt.Errorf("%s: there is no site to attach to in the selection", s.opened.name)
 	}
 	if err := tracee.Check(s.pid); err != nil {
 		return nil, err
-	}
-	if cookies != nil && len(cookies) != s.Len() {
-		return nil, fmt.Errorf("%d cookies for %d sites", len(cookies), s.Len())
-	}
-	if mode == ModeAuto || mode > ModeSingleIPMap {
-		var err error
-		if mode, err = mode.Resolve(); err != nil {
-			return nil, err
-		}
 	}
 	if err := s.checkSemaphores(mode); err != nil {
 		return nil, err

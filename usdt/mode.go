@@ -194,32 +194,15 @@ func requirePIDFilter() error {
 // multiPIDFilter reports whether the kernel takes the PID of a uprobe_multi
 // link for a process, and not for a thread.
 //
-// The latter also check it before the path: a negative PID is EINVAL there,
-// where the former go on and find that the path is no regular file. Nothing is
-// attached either way.
+// The former checks it before the path: a negative PID is EINVAL there, where
+// the latter goes on and finds that the path is no regular file.
 func multiPIDFilter() (bool, error) {
-	prog, err := ebpf.NewProgram(&ebpf.ProgramSpec{
-		Name:         "usdt_pid_filter",
-		Type:         ebpf.Kprobe,
-		AttachType:   ebpf.AttachTraceUprobeMulti,
-		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 0), asm.Return()},
-		License:      "Dual BSD/GPL",
-	})
+	prog, err := trialProgram(ebpf.AttachTraceUprobeMulti)
 	if err != nil {
 		return false, err
 	}
 	defer prog.Close()
-
-	root, err := link.OpenExecutable("/")
-	if err != nil {
-		return false, err
-	}
-	lnk, err := root.UprobeMulti(nil, prog,
-		&link.UprobeMultiOptions{Addresses: []uint64{1}, PID: math.MaxUint32})
-	switch {
-	case err == nil:
-		lnk.Close()
-		return false, errors.New("a uprobe_multi link to a directory was accepted")
+	switch err := linkDirectory(prog, math.MaxUint32); {
 	case errors.Is(err, unix.EINVAL):
 		return true, nil
 	case errors.Is(err, unix.EBADF):
@@ -227,6 +210,39 @@ func multiPIDFilter() (bool, error) {
 	default:
 		return false, err
 	}
+}
+
+// isForMultiLink reports whether a program was loaded for uprobe_multi links.
+// The kernel does not say so, but checks it before the path of a link.
+func (k kernelModes) isForMultiLink(prog *ebpf.Program) (bool, error) {
+	if !k.multi {
+		return false, nil
+	}
+	switch err := linkDirectory(prog, 0); {
+	case errors.Is(err, unix.EINVAL):
+		return false, nil
+	case errors.Is(err, unix.EBADF):
+		return true, nil
+	default:
+		return false, err
+	}
+}
+
+// linkDirectory returns why the kernel refuses a uprobe_multi link to a
+// directory, to which nothing can be attached. It is EBADF if the directory is
+// all that is wrong.
+func linkDirectory(prog *ebpf.Program, pid uint32) error {
+	root, err := link.OpenExecutable("/")
+	if err != nil {
+		return err
+	}
+	lnk, err := root.UprobeMulti(nil, prog,
+		&link.UprobeMultiOptions{Addresses: []uint64{1}, PID: pid})
+	if err == nil {
+		lnk.Close()
+		return errors.New("a uprobe_multi link to a directory was accepted")
+	}
+	return err
 }
 
 func supported(err error) (bool, error) {

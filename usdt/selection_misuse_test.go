@@ -61,7 +61,7 @@ func TestSelectionRefusesPIDsThatAreNone(t *testing.T) {
 		_, err = c.Attach(c.Collect, usdt.Target{Selection: sel.Subset(nil)}, nil)
 		qt.Check(t,
 			qt.ErrorMatches(err, `.*target-static: there is no site to attach to in the selection`))
-		_, err = sel.AttachRaw(nil, mode, nil)
+		_, err = sel.AttachRaw(nil, nil)
 		qt.Check(t, qt.ErrorMatches(err, "there is no program to attach: .*"))
 	})
 }

@@ -51,8 +51,8 @@ type Target struct {
 	// see [proc.NewCache].
 	ProcessFile *proc.ProcessFile
 
-	// Selection is sites that [Select] has found in a file, to choose among them
-	// or to attach them. It has its own PID: see [Selection.ForPID].
+	// Selection is what [Select] has found, to choose among its sites or to
+	// attach them. It has its own PID: see [Selection.ForPID].
 	Selection *Selection
 
 	// PID restricts the attachment to one process with all its threads. It is a

@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
 	"github.com/go-quicktest/qt"
 	"golang.org/x/sys/unix"
 
@@ -99,7 +101,7 @@ func TestSitesSharePerfEvents(t *testing.T) {
 				elfnote.Exact(provider, "split"))
 			qt.Assert(t, qt.IsNil(err))
 			defer sel.Close()
-			lnk, err := sel.AttachRaw(c.Collect3, mode, nil)
+			lnk, err := sel.AttachRaw(c.Collect3, nil)
 			qt.Assert(t, qt.IsNil(err))
 			qt.Check(t, qt.Equals(len(testprog.SharedEvents(t)), 1))
 			qt.Check(t, qt.DeepEquals(process.Semaphores("split"),
@@ -162,12 +164,14 @@ func TestProgramThatIsNotForPerfEvents(t *testing.T) {
 	if !testprog.InPrivateMounts(t) {
 		return
 	}
-	c := newCollector(t, &usdt.ManagerOptions{Mode: usdt.ModeMulti})
-	sel, err := usdt.Select(usdt.Target{Path: testprog.Path(t, "target-static")},
-		elfnote.Exact(provider, "split"))
+	c := newCollector(t, &usdt.ManagerOptions{Mode: usdt.ModeSingle})
+	other, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.Kprobe,
+		AttachType:   ebpf.AttachTraceUprobeMulti,
+		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 0), asm.Return()}})
 	qt.Assert(t, qt.IsNil(err))
-	defer sel.Close()
-	_, err = sel.AttachRaw(c.Collect, usdt.ModeSingle, make([]uint64, sel.Len()))
+	defer other.Close()
+	_, err = c.Attach(other, usdt.Target{Path: testprog.Path(t, "target-static")}, nil,
+		elfnote.Exact(provider, "split"))
 	qt.Check(t, qt.ErrorMatches(err, `.*was not loaded for a perf event.*`))
 	qt.Check(t, qt.HasLen(testprog.SharedEvents(t), 0))
 }
