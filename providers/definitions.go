@@ -17,6 +17,7 @@ import (
 // It must not be changed while it is in use.
 type Definitions struct {
 	probes  map[probeKey]Probe
+	calls   map[[2]string]Call // by provider and name
 	fires   []firesHint
 	builtin bool // also those that this package has
 }
@@ -50,8 +51,123 @@ type Argument struct {
 	// Length is the number of the argument, from 0, with the length of the text
 	// in bytes, or -1 if a zero byte ends it.
 	Length int
+	// Value is what the argument of a [Call] is where the call starts:
+	// "global.NAME" for a variable of the program, or an argument of the probe,
+	// "arg0" or by its name. It is "" for arguments of probes.
+	Value string
 
 	enum *enumeration
+}
+
+// Call is what several probes can start and end, also inside each other. The
+// outermost counts: it ends where the probe passes that belongs to the one by
+// which it has started.
+type Call struct {
+	Provider string
+	Name     string
+	// Arguments are those of the start, whichever probe that is.
+	Arguments []Argument
+	// Pairs are the names of probes that start it, each with its end.
+	Pairs [][2]string
+	// Failed are probes that end it, too, where it fails.
+	Failed []CallProbe
+	// Attempts are probes that are passed before a call. It can fail before it
+	// starts: then it has started there. What passes such a probe and does not
+	// fail is no call. An attempt ends where the probe is passed again.
+	Attempts []CallProbe
+}
+
+// CallProbe is a probe of a call.
+type CallProbe struct {
+	Name string
+	// If is a condition, in the language of package trace, for the probe to
+	// count. Empty: it always does.
+	If string
+}
+
+// Call returns the call that a pattern of pairs names, as in
+// postgresql:statement. Nil Definitions know none.
+func (d *Definitions) Call(pair elfnote.PairPattern) (Call, bool) {
+	provider, name, _ := strings.Cut(pair.String(), ":")
+	if d == nil {
+		return Call{}, false
+	}
+	call, ok := d.calls[[2]string{provider, name}]
+	if !ok && d.builtin {
+		return builtinOf(provider).Call(pair)
+	}
+	return call, ok
+}
+
+// Pairs returns the pairs among some probes that match any of the patterns: the
+// calls of which there is a probe with its end, and what [elfnote.Listing.Pairs]
+// returns. A call PROVIDER:NAME is a pair of NAME__start and NAME__done, which
+// no probe needs to be called. Nil Definitions know no calls.
+func (d *Definitions) Pairs(
+	listing *elfnote.Listing, patterns ...elfnote.PairPattern,
+) (pairs []elfnote.Pair) {
+	known := make(map[[2]string]*elfnote.Probe)
+	var names []string
+	for i := range listing.Probes {
+		p := &listing.Probes[i]
+		known[[2]string{p.Provider, p.Name}] = p
+		if !slices.Contains(names, p.Provider) {
+			names = append(names, p.Provider)
+		}
+	}
+	for _, provider := range names {
+		for _, call := range d.callsOf(provider) {
+			for _, ends := range call.Pairs {
+				start, done := known[[2]string{provider, ends[0]}], known[[2]string{provider, ends[1]}]
+				if start == nil || done == nil {
+					continue
+				}
+				as := elfnote.Listing{Probes: []elfnote.Probe{
+					{Provider: provider, Name: call.Name + "__start", Sites: start.Sites},
+					{Provider: provider, Name: call.Name + "__done", Sites: done.Sites}}}
+				pairs = append(pairs, as.Pairs(patterns...)...)
+				break
+			}
+		}
+	}
+	return append(pairs, listing.Pairs(patterns...)...)
+}
+
+// callsOf returns the calls of a provider, sorted by their names.
+func (d *Definitions) callsOf(provider string) (calls []Call) {
+	if d == nil {
+		return nil
+	}
+	if d.builtin {
+		calls = builtinOf(provider).callsOf(provider)
+	}
+	for _, call := range d.calls {
+		if call.Provider == provider {
+			calls = slices.DeleteFunc(calls, func(c Call) bool { return c.Name == call.Name })
+			calls = append(calls, call)
+		}
+	}
+	slices.SortFunc(calls, func(a, b Call) int { return strings.Compare(a.Name, b.Name) })
+	return calls
+}
+
+// Patterns returns patterns that match the probes of the pairs that a pattern
+// selects, and perhaps others: those of the call if it names one, or else
+// [elfnote.PairPattern.Patterns].
+func (d *Definitions) Patterns(pair elfnote.PairPattern) []elfnote.Pattern {
+	call, ok := d.Call(pair)
+	if !ok {
+		return pair.Patterns()
+	}
+	var patterns []elfnote.Pattern
+	for _, p := range call.Pairs {
+		patterns = append(patterns, elfnote.Exact(call.Provider, p[0]),
+			elfnote.Exact(call.Provider, p[1]))
+	}
+	for _, f := range slices.Concat(call.Failed, call.Attempts) {
+		patterns = append(patterns, elfnote.Exact(call.Provider, f.Name))
+	}
+	return patterns
 }
 
 // ValueName returns the name of a value of an enumeration, "" if it has none.
@@ -123,6 +239,15 @@ func (d *Definitions) add(probe Probe) {
 	}
 	markTexts(probe.Arguments)
 	d.probes[probeKey{probe.Provider, probe.Name, len(probe.Arguments)}] = probe
+}
+
+// addCall adds a call, in place of one of the same name.
+func (d *Definitions) addCall(call Call) {
+	if d.calls == nil {
+		d.calls = make(map[[2]string]Call)
+	}
+	markTexts(call.Arguments)
+	d.calls[[2]string{call.Provider, call.Name}] = call
 }
 
 // lengthSuffix is what an argument with the length of another one is called.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/go-quicktest/qt"
 
+	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/providers"
 )
 
@@ -215,4 +216,59 @@ func FuzzParse(f *testing.F) {
 			qt.Assert(t, qt.HasLen(probe.Arguments, 3))
 		}
 	})
+}
+
+func TestCalls(t *testing.T) {
+	d := providers.Builtin()
+	statement, ok := d.Call(elfnote.MustParsePairPattern("postgresql:statement"))
+	qt.Assert(t, qt.IsTrue(ok))
+	qt.Check(t, qt.Equals(statement.Arguments[0].Value, "global.debug_query_string"))
+	qt.Check(t, qt.IsTrue(statement.Arguments[0].IsText))
+	qt.Assert(t, qt.IsNil(d.Parse("own.d", []byte(`provider own {
+		call work(int a, const char *b = arg1) {
+			begin .. end;
+			failed stop if a == 1 && str(b) != "x y";
+			attempt idle;
+		};
+	};`))))
+	pair := elfnote.MustParsePairPattern("own:work")
+	work, ok := d.Call(pair)
+	qt.Assert(t, qt.IsTrue(ok))
+	qt.Check(t, qt.DeepEquals(work.Pairs, [][2]string{{"begin", "end"}}))
+	qt.Check(t, qt.DeepEquals(work.Failed,
+		[]providers.CallProbe{{Name: "stop", If: `a == 1 && str(b) != "x y"`}}))
+	qt.Check(t, qt.DeepEquals(work.Attempts, []providers.CallProbe{{Name: "idle"}}))
+	qt.Check(t, qt.Equals(work.Arguments[1].Value, "arg1"))
+	var patterns []string
+	for _, p := range d.Patterns(pair) {
+		patterns = append(patterns, p.String())
+	}
+	qt.Check(t, qt.DeepEquals(patterns, []string{"own:begin", "own:end", "own:stop", "own:idle"}))
+
+	listing := &elfnote.Listing{Probes: []elfnote.Probe{
+		{Provider: "own", Name: "begin"}, {Provider: "own", Name: "end"},
+		{Provider: "own", Name: "a__start"}, {Provider: "own", Name: "a__done"}}}
+	for pattern, want := range map[string][]string{
+		"*": {"own:work", "own:begin..own:end", "own:a"}, "own:work": {"own:work"}, "own:a": {"own:a"}, "other:*": nil,
+	} {
+		var names []string
+		for _, p := range d.Pairs(listing, elfnote.MustParsePairPattern(pattern)) {
+			names = append(names, p.String())
+		}
+		qt.Check(t, qt.DeepEquals(names, want))
+	}
+
+	var none *providers.Definitions
+	_, ok = none.Call(pair)
+	qt.Check(t, qt.IsFalse(ok))
+	qt.Check(t, qt.HasLen(none.Patterns(pair), len(pair.Patterns())))
+	for source, want := range map[string]string{
+		`provider p { call c() { }; };`:               `own.d: line 1: the call c has no pair of probes START..DONE`,
+		`provider p { call c() { a . b; }; };`:        `own.d: line 1: "." is expected before "b"`,
+		`provider p { call c() { a .. b }; };`:        `own.d: line 1: ";" is expected before "}"`,
+		`provider p { probe c(int a = arg1); };`:      `own.d: line 1: arguments of probes have no values: those of calls have`,
+		`provider p { call c() { a .. b; failed d if`: `own.d: line 1: ";" is expected before the end of the file`,
+	} {
+		qt.Check(t, qt.ErrorMatches(new(providers.Definitions).Parse("own.d", []byte(source)), want))
+	}
 }

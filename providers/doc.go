@@ -35,6 +35,33 @@
 //     which names a type, and "#pragma gousdt fires PROVIDER:PROBE TEXT", which
 //     says when a probe fires. PROVIDER and PROBE may have wildcards.
 //
+// # Calls
+//
+// What an operator takes for one call can pass several probes: a statement of
+// PostgreSQL passes query__start in one protocol, query__execute__start in
+// another one, and in the first both, one inside the other. A provider's
+// definition can say that these are one, [Call]:
+//
+//	provider postgresql {
+//		call statement(const char *query = global.debug_query_string) {
+//			query__start .. query__done;
+//			query__execute__start .. query__execute__done;
+//			failed transaction__abort if global.debug_query_string == 0;
+//			attempt statement__status if global.debug_query_string != 0;
+//		};
+//	};
+//
+// Each line names a probe that starts a call and the one that ends it then; a
+// probe that ends a call that fails; or a probe that is passed before a call,
+// which can fail already there. A condition says when the probe counts. The
+// arguments are those of the start. Their values are variables of the program,
+// or arguments of the probe: arg0, or by name.
+//
+// Package trace and usdttrace take postgresql:statement wherever they take a
+// pair of probes.
+//
+// # Names
+//
 // Expressions of package trace have names of their own, such as pid and comm.
 // There, an argument of such a name can be named only by its number.
 package providers

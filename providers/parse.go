@@ -23,6 +23,7 @@ const (
 	maxProbes    = 10_000
 	maxArguments = 64
 	maxValues    = 4096 // of an enumeration
+	maxEnds      = 16   // of a call
 )
 
 // Parse adds the definitions of a file. Its probes take the place of those that
@@ -34,12 +35,11 @@ func (d *Definitions) Parse(name string, source []byte) error {
 	if len(source) > maxSource {
 		return fmt.Errorf("%s: a file of definitions can have %d bytes", name, maxSource)
 	}
-	p := parser{types: make(map[string]string), enums: make(map[string]*enumeration)}
-	text := string(source)
+	p := parser{source: string(source), types: make(map[string]string), enums: make(map[string]*enumeration)}
 	if isTraceEvents(name) {
-		text = fromTraceEvents(text)
+		p.source = fromTraceEvents(p.source)
 	}
-	p.cut(text)
+	p.cut()
 	if p.err == nil {
 		p.file()
 	}
@@ -49,18 +49,23 @@ func (d *Definitions) Parse(name string, source []byte) error {
 	for _, probe := range p.probes {
 		d.add(probe)
 	}
+	for _, call := range p.calls {
+		d.addCall(call)
+	}
 	d.fires = append(d.fires, p.fires...)
 	return nil
 }
 
 // parser reads a file word by word.
 type parser struct {
-	words []word
-	at    int
+	source string
+	words  []word
+	at     int
 
 	types  map[string]string // of #define
 	enums  map[string]*enumeration
 	probes []Probe
+	calls  []Call
 	fires  []firesHint
 
 	err  error
@@ -70,6 +75,7 @@ type parser struct {
 type word struct {
 	text string // "" at the end
 	line int
+	at   int // in the source
 }
 
 // next returns the next word and goes on behind it.
@@ -194,11 +200,66 @@ func (p *parser) provider() {
 	provider := p.name()
 	p.expect("{")
 	for p.err == nil && p.peek() != "}" {
+		if p.accept("call") {
+			p.call(provider)
+			continue
+		}
 		p.expect("probe")
 		p.probe(provider)
 	}
 	p.expect("}")
 	p.accept(";")
+}
+
+// call reads what follows the word: the name and the arguments of a call, and
+// in braces its probes.
+func (p *parser) call(provider string) {
+	call := Call{Provider: provider, Name: p.name(), Arguments: p.arguments()}
+	p.expect("{")
+	for p.err == nil && p.peek() != "}" {
+		if len(call.Pairs)+len(call.Failed)+len(call.Attempts) == maxEnds {
+			p.fail(fmt.Sprintf("a call can have %d lines", maxEnds))
+		}
+		switch {
+		case p.accept("failed"):
+			call.Failed = append(call.Failed, p.callProbe())
+		case p.accept("attempt"):
+			call.Attempts = append(call.Attempts, p.callProbe())
+		default:
+			start := p.name()
+			p.expect(".")
+			p.expect(".")
+			call.Pairs = append(call.Pairs, [2]string{start, p.name()})
+		}
+		p.expect(";")
+	}
+	p.expect("}")
+	p.accept(";")
+	switch {
+	case len(call.Pairs) == 0:
+		p.fail(fmt.Sprintf("the call %s has no pair of probes START..DONE", call.Name))
+	case len(p.calls) == maxProbes:
+		p.fail(fmt.Sprintf("a file can define %d calls", maxProbes))
+	}
+	p.calls = append(p.calls, call)
+}
+
+// callProbe reads NAME [if CONDITION].
+func (p *parser) callProbe() CallProbe {
+	probe := CallProbe{Name: p.name()}
+	if p.accept("if") {
+		probe.If = p.upTo(";")
+	}
+	return probe
+}
+
+// upTo reads the source before a word that comes.
+func (p *parser) upTo(end string) string {
+	from := p.words[p.at].at
+	for p.peek() != end && p.peek() != "" {
+		p.next()
+	}
+	return strings.TrimSpace(p.source[from:p.words[p.at].at])
 }
 
 func (p *parser) probe(provider string) {
@@ -207,6 +268,9 @@ func (p *parser) probe(provider string) {
 		p.arguments() // what DTrace translates them to
 	}
 	p.expect(";")
+	if slices.ContainsFunc(probe.Arguments, func(a Argument) bool { return a.Value != "" }) {
+		p.fail("arguments of probes have no values: those of calls have")
+	}
 	if len(p.probes) == maxProbes {
 		p.fail(fmt.Sprintf("a file can define %d probes", maxProbes))
 	}
@@ -220,7 +284,13 @@ func (p *parser) arguments() []Argument {
 		if len(arguments) == maxArguments {
 			p.fail(fmt.Sprintf("a probe can have %d arguments", maxArguments))
 		}
-		arguments = append(arguments, p.argument())
+		a := p.argument()
+		if p.accept("=") { // of a call
+			for a.Value = p.name(); p.accept("."); {
+				a.Value += "." + p.name()
+			}
+		}
+		arguments = append(arguments, a)
 		if !p.accept(",") {
 			break
 		}
@@ -373,7 +443,8 @@ func fromTraceEvents(source string) string {
 
 // cut cuts a file into words: names, numbers and single signs. Comments go, and
 // lines that begin with # are handed to directive.
-func (p *parser) cut(source string) {
+func (p *parser) cut() {
+	source := p.source
 	line, begins := 1, true // whether nothing but blanks came before in the line
 	for source != "" {
 		skip := 1
@@ -406,11 +477,11 @@ func (p *parser) cut(source string) {
 			line += strings.Count(source[:skip], "\n")
 		default:
 			skip, begins = wordLength(source), false
-			p.words = append(p.words, word{source[:skip], line})
+			p.words = append(p.words, word{source[:skip], line, len(p.source) - len(source)})
 		}
 		source = source[skip:]
 	}
-	p.words = append(p.words, word{"", line})
+	p.words = append(p.words, word{"", line, len(p.source)})
 }
 
 // wordLength returns the length of the word that s begins with.

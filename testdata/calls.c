@@ -2,7 +2,7 @@
 
 /*
  * Calls whose true times are known. Each line on standard input names a scenario,
- * "nested", "recursive", "thrown", "crossed", "deep", "threads" or "failed". It is
+ * "nested", "recursive", "thrown", "crossed", "deep", "threads", "failed" or "statements". It is
  * answered by a line for each call that has ended, in the order in which they ended:
  *
  *     call NAME ID THREAD LOW HIGH
@@ -190,6 +190,93 @@ ONCE static void query(int goes_on)
 	room = 0;
 }
 
+/*
+ * Statements as a database server runs them: all of one in "simple", or only its
+ * execution, perhaps several times inside each other. An error is a long jump. The
+ * variable is what is being run.
+ */
+__attribute__((used)) const char *gousdt_statement;
+
+enum how { SIMPLE, EXTENDED, ATTEMPT, SAME_FRAME };
+enum error { NONE, ABORTS, ABORTS_NOTHING, ROLLBACK };
+
+static void next_state(const char *text)
+{
+	gousdt_statement = text;
+	DTRACE_PROBE1(gousdt_calls, state, text);
+}
+
+ONCE static void execute(int depth, int fails)
+{
+	DTRACE_PROBE(gousdt_calls, execute_goes);
+	if (depth > 1)
+		execute(depth - 1, fails);
+	else if (fails)
+		longjmp(caught, 1);
+	DTRACE_PROBE(gousdt_calls, execute_over);
+	room = depth;
+}
+
+/* The compiler has made one function of two. */
+ONCE static void same_frame(void)
+{
+	DTRACE_PROBE(gousdt_calls, execute_goes);
+	DTRACE_PROBE(gousdt_calls, execute_goes);
+	DTRACE_PROBE(gousdt_calls, execute_over);
+	DTRACE_PROBE(gousdt_calls, execute_over);
+	room = 0;
+}
+
+ONCE static void simple(int depth, enum error error)
+{
+	DTRACE_PROBE1(gousdt_calls, simple_goes, gousdt_statement);
+	execute(depth, error == ABORTS || error == ABORTS_NOTHING);
+	if (error == ROLLBACK)
+		DTRACE_PROBE(gousdt_calls, abort);
+	DTRACE_PROBE1(gousdt_calls, simple_over, gousdt_statement);
+	room = depth;
+}
+
+static void statement(const char *text, enum how how, int depth, enum error error)
+{
+	next_state(text);
+	if (!setjmp(caught)) {
+		if (how == SIMPLE)
+			simple(depth, error);
+		else if (how == EXTENDED)
+			execute(depth, error != NONE);
+		else if (how == SAME_FRAME)
+			same_frame();
+		else if (error != NONE)
+			longjmp(caught, 1);
+	} else {
+		gousdt_statement = 0;
+		if (error == ABORTS)
+			DTRACE_PROBE(gousdt_calls, abort);
+	}
+	next_state(0);
+}
+
+static void statements(void)
+{
+	statement("simple", SIMPLE, 1, NONE);
+	statement("extended", EXTENDED, 1, NONE);
+	statement("change", EXTENDED, 2, NONE);
+	statement("simple change", SIMPLE, 2, NONE);
+	statement("parse", ATTEMPT, 0, NONE);
+	statement("error", SIMPLE, 2, ABORTS);
+	statement("extended error", EXTENDED, 3, ABORTS);
+	statement("extended", EXTENDED, 2, NONE);
+	statement("parse error", ATTEMPT, 0, ABORTS);
+	statement("error in a part", EXTENDED, 2, ABORTS_NOTHING);
+	statement("simple", SIMPLE, 1, NONE);
+	statement("rollback", SIMPLE, 1, ROLLBACK);
+	DTRACE_PROBE(gousdt_calls, abort); /* of no statement */
+	statement("same frame", SAME_FRAME, 0, NONE);
+	statement("change", EXTENDED, 2, NONE);
+	statement("same frame", SAME_FRAME, 0, NONE);
+}
+
 static void report(void)
 {
 	for (int i = 0; i < count; i++) {
@@ -249,6 +336,8 @@ static void run(const char *scenario)
 			if (!setjmp(caught))
 				query(0);
 		query(1);
+	} else if (!strcmp(scenario, "statements")) {
+		statements();
 	} else if (!strcmp(scenario, "threads")) {
 		while (started < THREADS && !pthread_create(&threads[started], 0, run_thread, 0))
 			started++;

@@ -360,7 +360,7 @@ func (a *Aggregation) parseKey(source string, opts *SessionOptions) (expr.Term, 
 	if t.Source == expr.Argument && t.Name != "" && !t.HasMask && opts.Definitions != nil {
 		patterns := a.Probes
 		if a.Latency != nil {
-			patterns = a.Latency.Pair.Patterns()
+			patterns = opts.Definitions.Patterns(a.Latency.Pair)
 		}
 		switch text, other := opts.defined(t.Name, patterns); {
 		case text && other:

@@ -323,6 +323,7 @@ type Site struct {
 
 	own        int              // how many of Args are the probe's: variables that are captured follow
 	definition *providers.Probe // nil if there is none
+	call       *elfnote.Pair    // that starts here and has several probes; nil if there is none
 	done       *elfnote.Probe   // what usually ends a call that may fail, and starts here; else nil
 }
 

@@ -157,6 +157,10 @@ func (d *decoder) decodeSpan(e *Event, raw []byte, p *bpfgen.SpanPlace) error {
 	if site == nil || site.starts == nil {
 		return errors.New("a record came from the kernel of a call whose start is not known")
 	}
+	e.call = nil
+	if word&(1<<bpfgen.FlagOutermost) != 0 {
+		e.call = site.call
+	}
 	if !d.reuse || e.Start == nil {
 		e.Start = newEvent(len(site.starts.known))
 		e.Start.Weight = 1

@@ -77,6 +77,8 @@ type Event struct {
 	// probe that the [elfnote.PairPattern] has for calls that fail.
 	Failed bool
 
+	call *elfnote.Pair // see Pair; nil for a pair of probes
+
 	// Stack is the user stack, the innermost address first, if
 	// SessionOptions.StackDepth asks for it. It is empty if the kernel could
 	// not walk it.
@@ -91,11 +93,16 @@ type Event struct {
 }
 
 // Pair returns the pair of probes of a call, without their sites. Its Done is
-// the probe that ends such calls as usual, also of one that has failed. It is
-// the zero value for an event without a Start.
+// the probe that ends such calls as usual, also of one that has failed. Of a
+// [providers.Call] it is NAME__start and NAME__done, which no probe needs to be
+// called: its String is PROVIDER:NAME. It is the zero value for an event without
+// a Start.
 func (e *Event) Pair() (pair elfnote.Pair) {
-	if e.Start == nil {
+	switch {
+	case e.Start == nil:
 		return pair
+	case e.call != nil:
+		return *e.call
 	}
 	start, done := e.Start.Site, e.Site
 	pair.Start = elfnote.Probe{Provider: start.Provider, Name: start.Name}

@@ -5,6 +5,7 @@ package trace
 import (
 	"errors"
 	"fmt"
+	"iter"
 	"math/bits"
 	"os"
 	"slices"
@@ -192,17 +193,44 @@ func (o *SessionOptions) names() expr.Names {
 // defined reports whether an argument of that name is a text of some probe that
 // the patterns match, and whether it is anything else of one.
 func (o *SessionOptions) defined(name string, patterns []elfnote.Pattern) (text, other bool) {
+	add := func(a *providers.Argument) {
+		if a.Name == name {
+			text, other = text || a.IsText, other || !a.IsText
+		}
+	}
 	for probe := range o.Definitions.Probes() {
 		if !elfnote.MatchAny(patterns, probe.Provider, probe.Name) {
 			continue
 		}
 		for i := range probe.Arguments {
-			if a := &probe.Arguments[i]; a.Name == name {
-				text, other = text || a.IsText, other || !a.IsText
+			add(&probe.Arguments[i])
+		}
+	}
+	for call := range o.calls() {
+		for i := range call.Arguments {
+			if patterns == nil {
+				add(&call.Arguments[i])
 			}
 		}
 	}
 	return text, other
+}
+
+// calls returns the calls of several probes that are measured.
+func (o *SessionOptions) calls() iter.Seq[providers.Call] {
+	return func(yield func(providers.Call) bool) {
+		all := slices.Clone(o.Spans)
+		for _, a := range o.Aggregators {
+			if a != nil && a.definition.Latency != nil {
+				all = append(all, *a.definition.Latency)
+			}
+		}
+		for i := range all {
+			if call, ok := o.Definitions.Call(all[i].Pair); ok && !yield(call) {
+				return
+			}
+		}
+	}
 }
 
 // definition returns what is known of a probe.
@@ -320,9 +348,8 @@ const (
 
 // captures is SessionOptions.Captures with its arguments parsed, and Texts.
 type captures struct {
-	named       []parsedCapture
-	definitions *providers.Definitions
-	texts       int
+	named []parsedCapture
+	texts int
 }
 
 type parsedCapture struct {
@@ -336,7 +363,7 @@ func (o *SessionOptions) captures() (*captures, error) {
 	if o.Texts < 0 || o.Texts > maxCapture {
 		return nil, notBetween("Texts", o.Texts, 0, maxCapture)
 	}
-	all := &captures{definitions: o.Definitions, texts: o.Texts}
+	all := &captures{texts: o.Texts}
 	for i := range o.Captures {
 		c, err := o.Captures[i].parse(o.names())
 		if err != nil {
@@ -438,11 +465,9 @@ func (cs *captures) of(site *bpfgen.Site) []bpfgen.Capture {
 	if cs.texts == 0 {
 		return found
 	}
-	probe, _ := definition(cs.definitions, site.Provider, site.Name,
-		len(site.Args)-site.Globals)
-	for i := range probe.Arguments {
-		if a := &probe.Arguments[i]; a.IsText {
-			add(bpfgen.Capture{Arg: i, Text: true, Length: a.Length, Max: cs.texts})
+	for i, isText := range site.Texts {
+		if isText {
+			add(bpfgen.Capture{Arg: i, Text: true, Length: site.Lengths[i], Max: cs.texts})
 		}
 	}
 	return found

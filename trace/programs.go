@@ -3,6 +3,7 @@
 package trace
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"debug/elf"
 	"errors"
@@ -96,6 +97,7 @@ func (s *Session) generate(
 		low            uint32 // half of the cookie, with a table
 		events, starts *events
 		args           []argspec.Arg
+		own            int
 		definition     *providers.Probe
 	}
 	known := make(map[key]kind)
@@ -110,7 +112,8 @@ func (s *Session) generate(
 		if len(found.Args) > 0 {
 			k.args = &found.Args[0]
 		}
-		if len(w.globals) > 0 || s.captures.hasGlobals() {
+		call := pairs.calls[[2]string{found.Provider, found.Name}]
+		if len(w.globals) > 0 || s.captures.hasGlobals() || call != nil {
 			k.instruction = found.Instruction
 		}
 		this, ok := known[k]
@@ -124,8 +127,11 @@ func (s *Session) generate(
 				site.definition = &probe
 			}
 			site.own = len(found.Args)
+			if call != nil {
+				w.setCall(site, call.call)
+			}
 			w.addCaptured(site)
-			this.args, this.definition = site.Args, site.definition
+			this.args, this.own, this.definition = site.Args, site.own, site.definition
 			toGenerate := w.toGenerate(site)
 			block, err := blockOf(toGenerate)
 			if err != nil {
@@ -139,6 +145,9 @@ func (s *Session) generate(
 				// Sites with equal code may differ in what is not in the code,
 				// such as constants.
 				this.events = newEvents(block.Record, site.Args)
+				if toGenerate.NoneAtEnd {
+					this.events = newEvents(block.Record, nil)
+				}
 				this.starts = newEvents(block.Saved, site.Args)
 				w.ends = w.ends || block.Ends
 				w.delivers = w.delivers || block.Delivers
@@ -163,13 +172,39 @@ func (s *Session) generate(
 		site.probe = probes[probe]
 		site.done = pairs.done[[2]string{found.Provider, found.Name}]
 		site.events, site.starts, site.definition = this.events, this.starts, this.definition
-		site.Args, site.own = this.args, len(found.Args)
+		site.Args, site.own = this.args, this.own
+		if call != nil {
+			site.call = &elfnote.Pair{
+				Start: elfnote.Probe{Provider: found.Provider, Name: call.call.Name + "__start"},
+				Done:  elfnote.Probe{Provider: found.Provider, Name: call.call.Name + "__done"}}
+		}
 		w.wanted = append(w.wanted, i)
 		w.sites = append(w.sites, site)
 		w.which = append(w.which, this.number)
 		w.low = append(w.low, this.low)
 	}
 	return w, nil
+}
+
+// setCall gives a site the arguments of the call that starts there in place of
+// its own.
+func (w *work) setCall(s *Site, call *providers.Call) {
+	own, named := s.Args, s.definition
+	s.Args = make([]argspec.Arg, len(call.Arguments))
+	for i := range s.Args {
+		name := cmp.Or(call.Arguments[i].Value, call.Arguments[i].Name)
+		s.Args[i] = argspec.Arg{Raw: name, Err: errors.New("the probe does not pass it")}
+		if _, ok := (&expr.Term{Name: name}).Global(); ok {
+			s.Args[i] = w.global(s, name)
+		}
+		for j := range own {
+			if name == fmt.Sprintf("arg%d", j) || named != nil && named.Arguments[j].Name == name {
+				s.Args[i] = own[j]
+			}
+		}
+	}
+	s.own = len(s.Args)
+	s.definition = &providers.Probe{Provider: s.Provider, Name: s.Name, Arguments: call.Arguments}
 }
 
 // addCaptured gives a site the variables that are captured there as arguments
@@ -203,7 +238,8 @@ func (w *work) global(s *Site, name string) argspec.Arg {
 func (w *work) toGenerate(s *Site) *bpfgen.Site {
 	site := &bpfgen.Site{Provider: s.Provider, Name: s.Name, Cookie: s.Cookie,
 		Args: slices.Clip(s.Args), Globals: len(s.Args) - s.own,
-		Pointer: 8, Pairs: w.pairs.ends[[2]string{s.Provider, s.Name}]}
+		Pointer: 8, Pairs: w.pairs.ends[[2]string{s.Provider, s.Name}],
+		NoneAtEnd: len(w.session.opts.Spans) > 0 && w.pairs.isOfCalls([2]string{s.Provider, s.Name})}
 	if w.sel.File().Header().Class == elf.ELFCLASS32 {
 		site.Pointer = 4
 	}
@@ -211,6 +247,7 @@ func (w *work) toGenerate(s *Site) *bpfgen.Site {
 		for _, a := range s.definition.Arguments {
 			site.Names = append(site.Names, a.Name)
 			site.Lengths = append(site.Lengths, a.Length)
+			site.Texts = append(site.Texts, a.IsText)
 		}
 	}
 	for _, name := range w.globals {

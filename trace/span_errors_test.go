@@ -36,7 +36,7 @@ func TestSpanErrors(t *testing.T) {
 			`.*the condition "arg9 == 1" can hold at none of the \d+ sites.*`},
 		{trace.SessionOptions{Spans: everyCall, Filter: strings.Repeat("start.arg0 == 1 || ", 31) +
 			"start.arg0 == 2"},
-			`option Filter: 32 comparisons with values of the start are more than 30`},
+			`option Filter: 32 comparisons with values of the start are more than 28`},
 		{trace.SessionOptions{Spans: everyCall,
 			Captures: []trace.Capture{{Arg: "arg1", Max: 30_000}}},
 			`option Captures: what is captured of each start takes 30017 bytes, more than 28672: capture less`},

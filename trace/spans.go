@@ -13,6 +13,7 @@ import (
 	"github.com/cilium/ebpf"
 
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/providers"
 	"github.com/gousdt/gousdt/trace/internal/bpfgen"
 	"github.com/gousdt/gousdt/trace/internal/expr"
 	"github.com/gousdt/gousdt/usdt"
@@ -42,6 +43,11 @@ type Latency struct {
 	// the pattern is START..DONE, names both providers and has no wildcards,
 	// the two can be in different files, or attached one after the other.
 	// Otherwise one attachment has to have both.
+	//
+	// It can also be the name of a [providers.Call] that
+	// SessionOptions.Definitions have, such as postgresql:statement, which
+	// several probes start and end. [providers.Definitions.Patterns] selects
+	// these. The arguments of the start are those of the call then.
 	Pair elfnote.PairPattern
 
 	// By is what an end has in common with its start: a term that is a number.
@@ -93,7 +99,8 @@ const (
 type latency struct {
 	bpfgen.Latency
 	pair                elfnote.PairPattern
-	calls, zeros, saved *ebpf.Map // zeros and saved may be nil
+	call                *providers.Call // that the pattern names; nil for pairs of probes
+	calls, zeros, saved *ebpf.Map       // zeros and saved may be nil
 }
 
 // latencyKey is equal for latencies that are measured together. Patterns with
@@ -108,7 +115,7 @@ func (s *Session) latency(l *Latency) (*latency, error) {
 	if known := s.knownLatencies[key]; known != nil {
 		return known, nil
 	}
-	p, err := l.parse(s.opts.names())
+	p, err := l.parse(&s.opts)
 	if err != nil {
 		return nil, err
 	}
@@ -121,12 +128,18 @@ func (s *Session) latency(l *Latency) (*latency, error) {
 	return p, nil
 }
 
-func (l *Latency) parse(names expr.Names) (*latency, error) {
+func (l *Latency) parse(opts *SessionOptions) (*latency, error) {
 	if l.Pair.String() == "" {
 		return nil, optionError("Pair", errors.New("no pair of probes is given"))
 	}
 	p := &latency{pair: l.Pair}
+	names := opts.names()
 	p.Fails = strings.Contains(l.Pair.String(), "|") // or a name does
+	if call, ok := opts.Definitions.Call(l.Pair); ok {
+		if err := p.setCall(&call, names); err != nil {
+			return nil, optionError("Pair", err)
+		}
+	}
 	by := cmp.Or(l.By, "tid")
 	var err error
 	if p.Start, err = parseNumber(by, names); err != nil {
@@ -137,6 +150,102 @@ func (l *Latency) parse(names expr.Names) (*latency, error) {
 	}
 	return p, nil
 }
+
+// setCall makes it the latency of a call that has several probes.
+func (l *latency) setCall(call *providers.Call, names expr.Names) error {
+	l.call, l.Outermost, l.Fails = call, true, len(call.Failed) > 0
+	for _, probe := range slices.Concat(call.Failed, call.Attempts) {
+		var node *expr.Node
+		var err error
+		if probe.If != "" {
+			node, err = expr.ParseCondition(probe.If, names, nil)
+		}
+		if err == nil && node.IsOfSpan() {
+			err = errors.New("whether a probe counts cannot depend on the call's start or duration")
+		}
+		if err != nil {
+			return fmt.Errorf("the definition of the call %s:%s: %w", call.Provider, call.Name, err)
+		}
+		l.If = append(l.If, node)
+	}
+	return nil
+}
+
+// foundPair is a pair of probes, or a call, with what its probes are for it.
+type foundPair struct {
+	elfnote.Pair // of a call it has names that no probe has
+	ends         map[[2]string]bpfgen.Ends
+}
+
+// find returns the pairs among some probes. The numbers in their ends are 1.
+func (l *latency) find(probes *probeNames) (found []foundPair) {
+	if l.call != nil {
+		return l.findCall(probes)
+	}
+	for _, pair := range probes.Pairs(l.pair) {
+		f := foundPair{pair, make(map[[2]string]bpfgen.Ends)}
+		add := func(p *elfnote.Probe, change func(*bpfgen.Ends)) {
+			ends := f.ends[nameOf(p)]
+			change(&ends)
+			f.ends[nameOf(p)] = ends
+		}
+		add(&pair.Start, func(e *bpfgen.Ends) { e.Start = 1 })
+		add(&pair.Done, func(e *bpfgen.Ends) { e.Done = 1 })
+		for i := range pair.Failed {
+			add(&pair.Failed[i], func(e *bpfgen.Ends) { e.Failed = 1 })
+		}
+		found = append(found, f)
+	}
+	return found
+}
+
+// findCall is find for a call. Pairs of its probes one of which is missing are
+// left out.
+func (l *latency) findCall(probes *probeNames) []foundPair {
+	call := l.call
+	f := foundPair{ends: make(map[[2]string]bpfgen.Ends)}
+	f.Start = elfnote.Probe{Provider: call.Provider, Name: call.Name + "__start"}
+	f.Done = elfnote.Probe{Provider: call.Provider, Name: call.Name + "__done"}
+	for i, pair := range call.Pairs {
+		start, done := [2]string{call.Provider, pair[0]}, [2]string{call.Provider, pair[1]}
+		if !probes.known[start] || !probes.known[done] {
+			continue
+		}
+		f.ends[start] = bpfgen.Ends{Start: 1, Index: uint16(i)}
+		f.ends[done] = bpfgen.Ends{Done: 1, Index: uint16(i)}
+	}
+	if len(f.ends) == 0 {
+		return nil
+	}
+	f.Start.Sites, f.Done.Sites = probes.Probes[0].Sites, probes.Probes[0].Sites // it has some
+	for i, probe := range slices.Concat(call.Failed, call.Attempts) {
+		name := [2]string{call.Provider, probe.Name}
+		ends := f.ends[name]
+		if !probes.known[name] || ends.Start != 0 || ends.Done != 0 {
+			continue
+		}
+		condition := 0
+		if probe.If != "" {
+			condition = i + 1
+		}
+		if i < len(call.Failed) {
+			ends.Failed, ends.FailedIf = 1, condition
+		} else {
+			ends.Start, ends.StartIf, ends.Attempt = 1, condition, true
+		}
+		f.ends[name] = ends
+	}
+	return []foundPair{f}
+}
+
+// isOfCalls reports whether a probe starts and ends nothing but calls of
+// several probes. These have the same arguments at all starts, and none at
+// their ends.
+func (f *filePairs) isOfCalls(probe [2]string) bool {
+	return f.ends[probe] != nil && !f.others[probe]
+}
+
+func nameOf(p *elfnote.Probe) [2]string { return [2]string{p.Provider, p.Name} }
 
 // parseSpans parses SessionOptions.Spans.
 func (s *Session) parseSpans() error {
@@ -286,6 +395,8 @@ type filePairs struct {
 	whole   []uint32                                      // numbers of those that have both ends here
 	done    map[[2]string]*elfnote.Probe                  // by what starts a call that may fail: its usual end
 	names   map[uint32]elfnote.Pair                       // by number, without sites
+	calls   map[[2]string]*latency                        // by what starts a call of several probes
+	others  map[[2]string]bool                            // what is an end of something else than such calls
 	missing error                                         // a *PairError if there are none, and some are wanted
 }
 
@@ -293,15 +404,16 @@ type filePairs struct {
 // at the other probes of the file, whose number has no limit.
 func (s *Session) pairsOf(sel *usdt.Selection) (*filePairs, error) {
 	found := &filePairs{ends: make(map[[2]string]map[*bpfgen.Latency]bpfgen.Ends),
-		done: make(map[[2]string]*elfnote.Probe), names: make(map[uint32]elfnote.Pair)}
+		done: make(map[[2]string]*elfnote.Probe), names: make(map[uint32]elfnote.Pair),
+		calls: make(map[[2]string]*latency), others: make(map[[2]string]bool)}
 	if len(s.latencies) == 0 {
 		return found, nil
 	}
 	watched := selectedNames(sel)
 	whole := make(map[string]uint32)
 	for _, l := range s.latencies {
-		for _, pair := range watched.Pairs(l.pair) {
-			number := s.pairNumbers.of(&pair, sel.PID() != 0, whole)
+		for _, pair := range l.find(watched) {
+			number := s.pairNumbers.of(&pair.Pair, sel.PID() != 0, whole)
 			if len(pair.Start.Sites) > 0 && len(pair.Done.Sites) > 0 {
 				found.whole = append(found.whole, number)
 			}
@@ -309,14 +421,12 @@ func (s *Session) pairsOf(sel *usdt.Selection) (*filePairs, error) {
 				Start: elfnote.Probe{Provider: pair.Start.Provider, Name: pair.Start.Name},
 				Done:  elfnote.Probe{Provider: pair.Done.Provider, Name: pair.Done.Name},
 			}
-			found.set(&pair.Start, l, func(e *bpfgen.Ends) { e.Start = number })
-			found.set(&pair.Done, l, func(e *bpfgen.Ends) { e.Done = number })
-			if len(pair.Failed) > 0 {
-				found.done[[2]string{pair.Start.Provider, pair.Start.Name}] = &elfnote.Probe{
-					Provider: pair.Done.Provider, Name: pair.Done.Name}
+			for probe, ends := range pair.ends {
+				found.add(probe, l, ends, number)
 			}
-			for i := range pair.Failed {
-				found.set(&pair.Failed[i], l, func(e *bpfgen.Ends) { e.Failed = number })
+			if len(pair.Failed) > 0 {
+				found.done[nameOf(&pair.Start)] = &elfnote.Probe{
+					Provider: pair.Done.Provider, Name: pair.Done.Name}
 			}
 		}
 	}
@@ -326,7 +436,7 @@ func (s *Session) pairsOf(sel *usdt.Selection) (*filePairs, error) {
 			return nil, err
 		}
 		for _, l := range s.latencies {
-			if len(names.Pairs(l.pair)) > 0 {
+			if len(l.find(names)) > 0 {
 				return found, nil // the file has a pair whose ends are not both selected
 			}
 		}
@@ -388,14 +498,31 @@ func namesOf(file *elfnote.File) (*probeNames, error) {
 	return &names, nil
 }
 
-func (f *filePairs) set(p *elfnote.Probe, l *latency, change func(*bpfgen.Ends)) {
-	key := [2]string{p.Provider, p.Name}
-	if f.ends[key] == nil {
-		f.ends[key] = make(map[*bpfgen.Latency]bpfgen.Ends)
+// add adds what a probe is for a pair with a number. It can be one thing each
+// for several pairs of a latency.
+func (f *filePairs) add(probe [2]string, l *latency, of bpfgen.Ends, number uint32) {
+	if f.ends[probe] == nil {
+		f.ends[probe] = make(map[*bpfgen.Latency]bpfgen.Ends)
 	}
-	ends := f.ends[key][&l.Latency]
-	change(&ends)
-	f.ends[key][&l.Latency] = ends
+	if l.call == nil {
+		f.others[probe] = true
+	}
+	ends := f.ends[probe][&l.Latency]
+	ends.Index, ends.Attempt = of.Index, of.Attempt
+	ends.StartIf, ends.FailedIf = of.StartIf, of.FailedIf
+	if of.Start != 0 {
+		ends.Start = number
+		if l.call != nil && f.calls[probe] == nil {
+			f.calls[probe] = l
+		}
+	}
+	if of.Done != 0 {
+		ends.Done = number
+	}
+	if of.Failed != 0 {
+		ends.Failed = number
+	}
+	f.ends[probe][&l.Latency] = ends
 }
 
 // pairNumbers gives pairs of probes numbers, which are not 0, to tell their
@@ -458,14 +585,14 @@ func (s *Session) endPairs(a *Attachment) {
 // With one end alone it would look as if nothing happened.
 func (s *Session) checkLatencies(watched *probeNames, file *elfnote.File) error {
 	for i := range s.opts.Spans {
-		if err := watched.checkPairs(&s.opts.Spans[i], file); err != nil {
+		if err := s.checkPairs(watched, &s.opts.Spans[i], file); err != nil {
 			return fmt.Errorf("option %w", &OptionError{Field: "Spans", Index: i,
 				Err: optionError("Pair", err)})
 		}
 	}
 	for i, aggregator := range s.opts.Aggregators {
 		if l := aggregator.definition.Latency; l != nil {
-			if err := watched.checkPairs(l, file); err != nil {
+			if err := s.checkPairs(watched, l, file); err != nil {
 				err = optionError("Latency", optionError("Pair", err))
 				return fmt.Errorf("option %w",
 					&OptionError{Field: "Aggregators", Index: i, Err: err})
@@ -476,8 +603,12 @@ func (s *Session) checkLatencies(watched *probeNames, file *elfnote.File) error 
 }
 
 // checkPairs returns an error unless both ends of some pair are watched.
-func (watched *probeNames) checkPairs(l *Latency, file *elfnote.File) error {
-	for _, pair := range watched.Pairs(l.Pair) {
+func (s *Session) checkPairs(watched *probeNames, of *Latency, file *elfnote.File) error {
+	l, err := s.latency(of)
+	if err != nil {
+		return err
+	}
+	for _, pair := range l.find(watched) {
 		if len(pair.Start.Sites) > 0 && len(pair.Done.Sites) > 0 {
 			return nil
 		}
@@ -487,16 +618,19 @@ func (watched *probeNames) checkPairs(l *Latency, file *elfnote.File) error {
 		return err
 	}
 	var missing *elfnote.Probe
-	for _, pair := range names.Pairs(l.Pair) {
+	for _, pair := range l.find(names) {
 		if missing = &pair.Done; !watched.has(&pair.Start) {
 			missing = &pair.Start
 		}
 	}
-	if missing != nil && len(missing.Sites) > 0 {
+	switch {
+	case missing != nil && l.call != nil:
+		return fmt.Errorf("no probe that starts %s is watched with its end: the patterns given to Open must match both", l.pair)
+	case missing != nil && len(missing.Sites) > 0:
 		return fmt.Errorf("no site of %s:%s is watched: one of the patterns given to Open must match it, and it must have the arguments "+
 			"that are named", missing.Provider, missing.Name)
 	}
-	return newPairError(l.Pair, &names.Listing)
+	return newPairError(l.pair, &names.Listing)
 }
 
 // isOfSpan reports whether a term makes sense only between two probes.

@@ -11,7 +11,6 @@ import (
 
 	"github.com/gousdt/gousdt/argspec"
 	"github.com/gousdt/gousdt/elfnote"
-	"github.com/gousdt/gousdt/internal/commandline"
 	"github.com/gousdt/gousdt/internal/ldso"
 	"github.com/gousdt/gousdt/internal/terminal"
 	"github.com/gousdt/gousdt/proc"
@@ -25,9 +24,6 @@ import (
 func (t *tracer) list() error {
 	o := t.options
 	var err error
-	if t.targets.definitions, err = commandline.Definitions(o.names, t.messages.Warn); err != nil {
-		return err
-	}
 	if t.file != nil {
 		t.file.replace()
 	}
@@ -78,7 +74,7 @@ func (t *tracer) listPairs(file string, sel *usdt.Selection) int {
 		t.warnFailed(fmt.Errorf("%s: %w", file, err))
 		return 0
 	}
-	pairs := listing.Pairs(t.options.listed...)
+	pairs := t.targets.definitions.Pairs(listing, t.options.listed...)
 	if len(pairs) > 0 {
 		t.printer.pairs(file, pairs)
 	}
@@ -205,7 +201,7 @@ func (t *targets) missingPair(where string) error {
 // probes.
 func (t *targets) unmatchedEnds(listing *elfnote.Listing) (missing []elfnote.Pattern) {
 	for _, p := range t.options.pairs() {
-		for _, end := range p.Patterns() {
+		for _, end := range t.definitions.Patterns(p) {
 			if !slices.ContainsFunc(listing.Probes,
 				func(probe elfnote.Probe) bool { return end.Match(probe.Provider, probe.Name) }) {
 				missing = append(missing, end)
@@ -223,7 +219,7 @@ func (t *targets) missingPairOf(listing *elfnote.Listing, where string) error {
 	}
 	for _, p := range t.options.pairs() {
 		found := false
-		for _, pair := range listing.Pairs(p) {
+		for _, pair := range t.definitions.Pairs(listing, p) {
 			found = found || len(pair.Start.Sites) > 0 && len(pair.Done.Sites) > 0
 		}
 		if !found {
@@ -232,6 +228,42 @@ func (t *targets) missingPairOf(listing *elfnote.Listing, where string) error {
 		}
 	}
 	return nil
+}
+
+// useCalls has the probes of calls watched where the pattern of a pair names
+// one that the definitions have.
+func (o *options) useCalls(definitions *providers.Definitions) {
+	for _, pair := range slices.Concat(o.pairs(), o.listed) {
+		if _, ok := definitions.Call(pair); !ok {
+			continue
+		}
+		usual := pair.Patterns()[0].String()
+		o.patterns = slices.DeleteFunc(o.patterns,
+			func(p elfnote.Pattern) bool { return p.String() == usual })
+		o.patterns = append(o.patterns, definitions.Patterns(pair)...)
+	}
+}
+
+// endsOf returns the probes that start a pair, and those that end it: of a call
+// there can be several.
+func (t *targets) endsOf(pair *elfnote.Pair) (start, done string) {
+	starts, dones := []elfnote.Probe{pair.Start}, []elfnote.Probe{pair.Done}
+	pattern, err := elfnote.ParsePairPattern(pair.String())
+	if call, ok := t.definitions.Call(pattern); ok && err == nil {
+		starts, dones = nil, nil
+		for _, ends := range call.Pairs {
+			starts = append(starts, elfnote.Probe{Provider: call.Provider, Name: ends[0]})
+			dones = append(dones, elfnote.Probe{Provider: call.Provider, Name: ends[1]})
+		}
+	}
+	join := func(probes []elfnote.Probe) string {
+		var names []string
+		for _, p := range probes {
+			names = append(names, cutName(p.Provider)+":"+cutName(p.Name))
+		}
+		return strings.Join(names, ", ")
+	}
+	return join(starts), join(dones)
 }
 
 // parsePairs reads the patterns of --slow and --pairs, which are of pairs, and

@@ -152,7 +152,13 @@ var errEnded = errors.New("interrupted")
 // trace is the run, from the beginning to the end.
 func (t *tracer) trace() (err error) {
 	o := t.options
+	definitions, err := commandline.Definitions(o.names, t.messages.Warn)
+	if err != nil {
+		return err
+	}
+	o.useCalls(definitions)
 	t.targets = newTargets(o)
+	t.targets.definitions = definitions
 	defer t.targets.close()
 	// Errors in processes and files come before missing privileges.
 	if o.pid != 0 {
@@ -331,10 +337,7 @@ func (t *tracer) open() error {
 		StartStacks: o.starts,
 		ReuseEvents: true, // each is printed, or added to a sample, before the next comes
 	}
-	if opts.Definitions, err = commandline.Definitions(o.names, t.messages.Warn); err != nil {
-		return err
-	}
-	t.targets.definitions = opts.Definitions
+	opts.Definitions = t.targets.definitions
 	if opts.Definitions != nil && !o.aggregates() {
 		opts.Texts = maxKnownText
 	}

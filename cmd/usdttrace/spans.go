@@ -162,8 +162,8 @@ func (p *textPrinter) pairs(file string, pairs []elfnote.Pair) {
 	lines := [][]cell{{{"PAIR", false}, {"START", false}, {"DONE", false}}}
 	for _, pair := range pairs {
 		var line []cell
-		for _, text := range []string{pair.String(), pair.Start.Provider + ":" + pair.Start.Name,
-			pair.Done.Provider + ":" + pair.Done.Name} {
+		start, done := p.tracer.targets.endsOf(&pair)
+		for _, text := range []string{pair.String(), start, done} {
 			line = append(line, cell{terminal.Escape(truncate.Text(text, maxText)), false})
 		}
 		lines = append(lines, line)
@@ -236,8 +236,9 @@ func (p *jsonPrinter) pairs(file string, pairs []elfnote.Pair) {
 		j := p.begin("pair")
 		j.Text("pair", truncate.Text(pair.String(), maxText))
 		j.Text("file", file)
-		j.Text("start", cutName(pair.Start.Provider)+":"+cutName(pair.Start.Name))
-		j.Text("done", cutName(pair.Done.Provider)+":"+cutName(pair.Done.Name))
+		start, done := p.tracer.targets.endsOf(&pair)
+		j.Text("start", start)
+		j.Text("done", done)
 		p.end()
 	}
 }

@@ -13,7 +13,26 @@ enum LOCKMODE {
 };
 enum ForkNumber { main, fsm, vm, init };
 
+#pragma gousdt fires postgresql:query__start in the simple protocol only, as of psql: postgresql:statement is every statement
+#pragma gousdt fires postgresql:query__done in the simple protocol only, as of psql: postgresql:statement is every statement
+
 provider postgresql {
+	/*
+	 * A statement, in the simple and in the extended protocol. An error leaves
+	 * it by a long jump: the variable is NULL then where the transaction is
+	 * aborted, but not where ROLLBACK aborts it. An error that aborts no
+	 * transaction, but a part of it or nothing at all, is seen when the process
+	 * says what it does next. It also says so before it parses or binds a
+	 * statement of the extended protocol, which can fail there.
+	 */
+	call statement(const char *query = global.debug_query_string) {
+		query__start .. query__done;
+		query__execute__start .. query__execute__done;
+		failed transaction__abort if global.debug_query_string == 0;
+		failed statement__status;
+		attempt statement__status if global.debug_query_string != 0;
+	};
+
 	probe transaction__start(LocalTransactionId local_id);
 	probe transaction__commit(LocalTransactionId local_id);
 	probe transaction__abort(LocalTransactionId local_id);

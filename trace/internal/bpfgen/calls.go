@@ -35,6 +35,12 @@ type Latency struct {
 	// Fails says that some pair has probes that end a call where it fails.
 	Fails bool
 
+	// Outermost says that a call has several probes that start and end it, also
+	// inside each other, of which the outermost count. If are conditions for
+	// probes of it, see Ends.
+	Outermost bool
+	If        []*expr.Node
+
 	// Conditions are comparisons of the start's values. They are made at the
 	// start, and remembered as bits by their numbers (expr.Node.AtStart).
 	Conditions []StartCondition
@@ -54,8 +60,8 @@ type StartCondition struct {
 }
 
 // MaxStartConditions is how many conditions of a start there can be: they share
-// a word with the site's number and two flags.
-const MaxStartConditions = 30
+// a word with the site's number and four flags.
+const MaxStartConditions = 28
 
 // StartConditions appends the comparisons of the start's values in a condition.
 func StartConditions(to []StartCondition, n *expr.Node) []StartCondition {
@@ -75,8 +81,16 @@ func startConditions(to []StartCondition, n *expr.Node, negated bool) []StartCon
 // Ends says what a site is for a Latency: numbers of pairs, which are not 0, or
 // 0. A site can end one call and start another one. Failed ends a call that has
 // failed.
+//
+// The others are of calls with Outermost. Index tells which end belongs to a
+// start. Attempt is a start that is silently over where another call starts, or
+// the site is passed again. StartIf and FailedIf are conditions of Latency.If,
+// counted from 1, or 0.
 type Ends struct {
 	Start, Done, Failed uint32
+	Index               uint16
+	Attempt             bool
+	StartIf, FailedIf   int
 }
 
 // end returns the pair that a site ends, and whether because it has failed.
@@ -87,11 +101,14 @@ func (e Ends) end() (pair uint32, failed bool) {
 	return e.Failed, e.Failed != 0
 }
 
-// The flags of a call's word: there is something in the map Saved, and the call
-// has failed. Below them are the conditions, above the ID of the start's site.
+// The flags of a call's word: there is something in the map Saved, the call has
+// failed, it is one that has several probes, and it is an attempt. Below them are the conditions,
+// above the ID of the start's site.
 const (
-	flagSaved  = 31
-	FlagFailed = 30
+	flagSaved     = 31
+	FlagFailed    = 30
+	FlagOutermost = 29
+	flagAttempt   = 28
 )
 
 // byThread reports whether starts and ends are matched by nothing but the
@@ -134,17 +151,28 @@ func (b *builder) start(l *Latency, pair uint32) (saved *Record, err error) {
 		return nil, nil
 	}
 	c := b.placeOf(l)
+	if err := b.onlyIf(l, b.site.Pairs[l].StartIf, done); err != nil {
+		return nil, err
+	}
 	var groups []argcode.Group
 	if l.Spans {
 		saved, groups = b.savedRecord(l)
 	}
 	saves := saved != nil && saved.Size > emptyRecord
-	if err := b.startWord(c, saves); err != nil {
-		return nil, err
+	if !l.Outermost {
+		if err := b.startWord(c, saves); err != nil {
+			return nil, err
+		}
 	}
 	b.loadTerm(&l.Start, unread)
 	b.callsKey(c, &l.Start, pair)
 	b.lookUpOrMake(c, l.Starts, full)
+	if l.Outermost {
+		b.inside(c, done)
+		if err := b.startWord(c, saves); err != nil {
+			return nil, err
+		}
+	}
 	b.push(c)
 	if saves {
 		b.save(c, saved, groups)
@@ -164,10 +192,23 @@ func (b *builder) start(l *Latency, pair uint32) (saved *Record, err error) {
 	return saved, nil
 }
 
+// onlyIf goes to otherwise unless a condition of a call holds, counted from 1; 0
+// is none.
+func (b *builder) onlyIf(l *Latency, number int, otherwise argcode.Label) error {
+	if number == 0 {
+		return nil
+	}
+	c, err := b.site.resolve(b.plan.Kernel, l.If[number-1], false)
+	if err == nil {
+		b.together(c.arguments(nil), func() { b.condition(&c, otherwise) })
+	}
+	return err
+}
+
 // startWord emits the word of a call: which conditions hold, and the site.
 func (b *builder) startWord(c *call, saves bool) error {
 	b.Emit(asm.Mov.Imm(asm.R1, 0))
-	if c.Spans {
+	if c.Spans || c.Outermost {
 		b.siteID(asm.R1)
 		b.Emit(asm.LSh.Imm(asm.R1, 32))
 	}
@@ -179,6 +220,12 @@ func (b *builder) startWord(c *call, saves bool) error {
 	}
 	if saves {
 		hold(flagSaved)
+	}
+	if c.Outermost {
+		hold(FlagOutermost)
+	}
+	if b.site.Pairs[c.Latency].Attempt {
+		hold(flagAttempt)
 	}
 	for _, asked := range c.Conditions {
 		node := *asked.Node
@@ -222,6 +269,8 @@ func (b *builder) done(l *Latency, pair uint32, failed bool, none argcode.Label)
 	switch {
 	case failed:
 		b.fail(c, none)
+	case l.Outermost:
+		b.popOutermost(c, none)
 	case l.Fails:
 		b.dropFailed(c, none, unmatched)
 		b.pop(c, unmatched)
@@ -246,7 +295,7 @@ func (b *builder) done(l *Latency, pair uint32, failed bool, none argcode.Label)
 		})
 	}
 	b.Place(checked)
-	if b.knowsLevels(l) && !failed {
+	if b.knowsLevels(l) && !failed && !l.Outermost {
 		abandoned, counted := b.Label(), b.Label()
 		b.Emit(asm.LoadMem(asm.R1, asm.R10, int16(c.slot), asm.DWord))
 		b.JumpIfImm(asm.JNE, asm.R1, 0, asm.R2, abandoned)
@@ -322,11 +371,23 @@ const MaxCalls = 64
 // are there, 4 bytes each. It is a ring: what is pushed on a full stack takes
 // the place of the outermost call. Then follows whether ends have been seen to
 // have the same stack pointer as their starts.
+//
+// With Outermost one call is there at most. Then follow how many starts have
+// been passed inside it whose ends have not, and Ends.Index of its own, 2 bytes
+// each.
 const (
 	callsPushed = 0
 	callsCount  = 4
 	callsLevel  = 8
+	callsInside = 12
+	callsIndex  = 14
 	callsFirst  = 16
+
+	// Of callsLevel: ends have the stack pointer of their starts; so have
+	// starts inside others, because the compiler has made one function of
+	// two, and then it tells nothing.
+	levelKnown  = 1
+	levelShared = 2
 
 	// Of a call: when it began, the stack pointer at that moment, and the
 	// start's conditions and site.
@@ -360,7 +421,7 @@ func (l *Latency) Calls(stack []byte) []OpenCall {
 		slot := (pushed - 1 - n) % MaxCalls
 		call := stack[callsFirst+int(slot)*callSize:]
 		word := order.Uint64(call[callWord:])
-		if l.Fails && n == 0 && word&(1<<FlagFailed) != 0 {
+		if l.Fails && n == 0 && word&(1<<FlagFailed) != 0 || l.Outermost && word&(1<<flagAttempt) != 0 {
 			continue
 		}
 		calls = append(calls, OpenCall{
@@ -432,7 +493,7 @@ func (b *builder) push(c *call) {
 		b.JumpIfImm(asm.JEq, asm.R2, 0, asm.R3, dropped)
 		b.Emit(asm.Sub.Imm(asm.R1, 1))
 		b.callAt(asm.R4, 0)
-		b.hasFailed(drop)
+		b.is(1<<FlagFailed, drop)
 		b.Emit(asm.Add.Imm(asm.R1, 1))
 		b.Place(dropped)
 		b.Later(func() {
@@ -465,6 +526,92 @@ func (b *builder) push(c *call) {
 		b.count(CounterReplaced)
 		b.Emit(asm.LoadMem(asm.R1, asm.R10, int16(c.slot), asm.DWord))
 		b.Jump(pushed)
+	})
+}
+
+// inside emits what counts a start that is inside the call at R7, and goes to
+// counted. It goes on where there is no such call. One that has not ended was
+// left by a long jump if the stack is no longer as deep as it was there, or if
+// the same site is passed at the same depth.
+func (b *builder) inside(c *call, counted argcode.Label) {
+	fresh, left, within := b.Label(), b.Label(), b.Label()
+	b.Emit(asm.LoadMem(asm.R2, asm.R7, callsCount, asm.Word),
+		asm.LoadMem(asm.R1, asm.R7, callsPushed, asm.Word), asm.Sub.Imm(asm.R1, 1))
+	b.JumpIfImm(asm.JEq, asm.R2, 0, asm.R3, fresh)
+	b.callAt(asm.R4, 0)
+	b.is(1<<FlagFailed|1<<flagAttempt, fresh)
+	if b.site.Pairs[c.Latency].Attempt {
+		b.Jump(counted)
+	} else if sp, _ := b.stackPointer(); b.knowsLevels(c.Latency) {
+		b.Emit(asm.LoadMem(asm.R5, asm.R6, sp, asm.DWord),
+			asm.LoadMem(asm.R0, asm.R4, callLevel, asm.DWord))
+		b.JumpIf(asm.JGT, asm.R5, asm.R0, left)
+		b.JumpIf(asm.JNE, asm.R5, asm.R0, within)
+		b.siteID(asm.R1)
+		b.Emit(asm.LoadMem(asm.R2, asm.R4, callWord, asm.DWord), asm.RSh.Imm(asm.R2, 32))
+		b.JumpIf(asm.JEq, asm.R1, asm.R2, left)
+		b.Emit(asm.StoreImm(asm.R7, callsLevel, levelShared, asm.Word))
+		b.Later(func() {
+			b.Place(left)
+			b.count(CounterReplaced)
+			b.Jump(fresh)
+		})
+	}
+	b.Place(within)
+	b.Emit(asm.LoadMem(asm.R1, asm.R7, callsInside, asm.Half), asm.Add.Imm(asm.R1, 1),
+		asm.StoreMem(asm.R7, callsInside, asm.R1, asm.Half))
+	b.Jump(counted)
+	b.Place(fresh)
+	b.Emit(asm.StoreImm(asm.R7, callsCount, 0, asm.Word))
+	index := int64(b.site.Pairs[c.Latency].Index)
+	b.Emit(asm.StoreImm(asm.R7, callsInside, 0, asm.Half),
+		asm.StoreImm(asm.R7, callsIndex, index, asm.Half))
+}
+
+// popOutermost is pop where the outermost call counts. It goes to none if this
+// is the end of something inside the call.
+func (b *builder) popOutermost(c *call, none argcode.Label) {
+	ends, within, failed := b.Label(), b.Label(), b.Label()
+	b.Emit(asm.LoadMem(asm.R1, asm.R7, callsPushed, asm.Word), asm.Sub.Imm(asm.R1, 1))
+	b.callAt(asm.R4, 0)
+	b.Emit(asm.LoadMem(asm.R2, asm.R7, callsInside, asm.Half))
+	b.is(1<<flagAttempt, none)
+	if c.Fails {
+		b.is(1<<FlagFailed, failed)
+	}
+	b.Emit(asm.LoadMem(asm.R3, asm.R7, callsIndex, asm.Half))
+	b.JumpIfImm(asm.JNE, asm.R3, uint64(b.site.Pairs[c.Latency].Index), asm.R0, within)
+	if sp, _ := b.stackPointer(); b.knowsLevels(c.Latency) {
+		elsewhere := b.Label()
+		b.Emit(asm.LoadMem(asm.R3, asm.R7, callsLevel, asm.Word),
+			asm.LoadMem(asm.R5, asm.R6, sp, asm.DWord),
+			asm.LoadMem(asm.R0, asm.R4, callLevel, asm.DWord))
+		b.JumpIf(asm.JNE, asm.R0, asm.R5, elsewhere)
+		b.JumpIfImm(asm.JEq, asm.R3, levelKnown, asm.R0, ends)
+		b.JumpIfImm(asm.JNE, asm.R2, 0, asm.R0, within)
+		b.JumpIfImm(asm.JNE, asm.R3, 0, asm.R0, ends)
+		b.Emit(asm.StoreImm(asm.R7, callsLevel, levelKnown, asm.Word))
+		b.Jump(ends)
+		b.Place(elsewhere)
+		b.JumpIfImm(asm.JEq, asm.R3, levelKnown, asm.R0, within)
+	}
+	b.JumpIfImm(asm.JNE, asm.R2, 0, asm.R0, within)
+	b.Place(ends)
+	b.Emit(asm.StoreMem(asm.R7, callsPushed, asm.R1, asm.Word),
+		asm.StoreImm(asm.R7, callsCount, 0, asm.Word), asm.And.Imm(asm.R1, MaxCalls-1),
+		asm.StoreMem(asm.R10, int16(c.key+16), asm.R1, asm.DWord))
+	b.Later(func() {
+		b.Place(within)
+		b.JumpIfImm(asm.JEq, asm.R2, 0, asm.R0, none)
+		b.Emit(asm.Sub.Imm(asm.R2, 1), asm.StoreMem(asm.R7, callsInside, asm.R2, asm.Half))
+		b.Jump(none)
+		if c.Fails {
+			b.Place(failed)
+			b.JumpIfImm(asm.JNE, asm.R2, 0, asm.R0, within)
+			b.Emit(asm.StoreMem(asm.R7, callsPushed, asm.R1, asm.Word),
+				asm.StoreImm(asm.R7, callsCount, 0, asm.Word))
+			b.Jump(none)
+		}
 	})
 }
 
@@ -511,10 +658,11 @@ func (b *builder) pop(c *call, younger argcode.Label) {
 		asm.StoreMem(asm.R10, int16(c.key+16), asm.R1, asm.DWord))
 }
 
-// hasFailed goes to a label if the call at R4 has failed. It changes R0 and R3.
-func (b *builder) hasFailed(failed argcode.Label) {
-	b.Emit(asm.LoadMem(asm.R0, asm.R4, callWord, asm.DWord), asm.And.Imm(asm.R0, 1<<FlagFailed))
-	b.JumpIfImm(asm.JNE, asm.R0, 0, asm.R3, failed)
+// is goes to a label if the call at R4 has one of some flags. It changes R0 and
+// R3.
+func (b *builder) is(flags int32, then argcode.Label) {
+	b.Emit(asm.LoadMem(asm.R0, asm.R4, callWord, asm.DWord), asm.And.Imm(asm.R0, flags))
+	b.JumpIfImm(asm.JNE, asm.R0, 0, asm.R3, then)
 }
 
 // fail emits what marks the innermost call as failed, and sets R4 to it. It
@@ -527,7 +675,16 @@ func (b *builder) fail(c *call, none argcode.Label) {
 	if !c.byThread() {
 		b.notYounger(c, none)
 	}
-	b.hasFailed(none)
+	b.is(1<<FlagFailed, none)
+	if b.site.Pairs[c.Latency].Attempt {
+		over := b.Label()
+		b.is(1<<flagAttempt, over)
+		b.Later(func() {
+			b.Place(over)
+			b.Emit(asm.StoreImm(asm.R7, callsCount, 0, asm.Word))
+			b.Jump(none)
+		})
+	}
 	b.Emit(asm.LoadMem(asm.R0, asm.R4, callWord, asm.DWord), asm.Or.Imm(asm.R0, 1<<FlagFailed),
 		asm.StoreMem(asm.R4, callWord, asm.R0, asm.DWord))
 	b.Emit(asm.And.Imm(asm.R1, MaxCalls-1),
@@ -540,7 +697,7 @@ func (b *builder) dropFailed(c *call, none, unmatched argcode.Label) {
 	drop, dropped := b.Label(), b.Label()
 	b.Emit(asm.LoadMem(asm.R1, asm.R7, callsPushed, asm.Word), asm.Sub.Imm(asm.R1, 1))
 	b.callAt(asm.R4, 0)
-	b.hasFailed(drop)
+	b.is(1<<FlagFailed, drop)
 	b.Place(dropped)
 	b.Later(func() {
 		b.Place(drop)

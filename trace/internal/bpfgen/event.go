@@ -106,7 +106,7 @@ func (b *builder) recordOf(e *Events, saved int) (*Record, []argcode.Group, erro
 
 // captures returns what can be captured at this site.
 func (b *builder) captures(e *Events) (captures []Capture) {
-	if e.Captures == nil {
+	if e.Captures == nil || b.ending != nil && b.site.NoneAtEnd {
 		return nil
 	}
 	if b.lookedUp {

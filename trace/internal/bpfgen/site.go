@@ -23,6 +23,7 @@ type Site struct {
 	Pointer        int               // the size of a pointer, 0 if it is not known
 	Names          []string          // of the arguments, as far as they are known
 	Lengths        []int             // for each text: the argument with its length, or -1
+	Texts          []bool            // which are texts, as far as that is known
 	Pairs          map[*Latency]Ends // what it starts and ends
 
 	// The last of Args, Globals in number, are variables of the program, which
@@ -31,6 +32,8 @@ type Site struct {
 	// expressions name is not among them, by its name there.
 	Globals, Unsent int
 	Absent          map[string]error
+
+	NoneAtEnd bool // the events of ends of calls have no arguments
 
 	// Fixed: the code is for this site alone and knows its ID. Otherwise the ID
 	// is in the BPF cookie, and equal sites can share the code.
@@ -224,6 +227,11 @@ func (b *builder) end(l *Latency) error {
 	}
 	none := b.Label()
 	pair, failed := b.site.Pairs[l].end()
+	if failed {
+		if err := b.onlyIf(l, b.site.Pairs[l].FailedIf, none); err != nil {
+			return err
+		}
+	}
 	b.ending = b.done(l, pair, failed, none)
 	b.site.ending = true
 	defer func() { b.ending, b.site.ending = nil, false }()
@@ -252,7 +260,12 @@ func (b *builder) end(l *Latency) error {
 			// one of them.
 			b.loaded = make(map[int]bool)
 		}
+		sent := b.sent
+		if b.site.NoneAtEnd {
+			b.sent = 0
+		}
 		b.block.Record = b.event(b.plan.Events)
+		b.sent = sent
 	}
 	b.Place(none)
 	return nil
@@ -317,6 +330,10 @@ func (p *Plan) bind(site *Site) (*Plan, *Site) {
 		here.Conditions = make([]StartCondition, len(l.Conditions))
 		for j, c := range l.Conditions {
 			here.Conditions[j] = StartCondition{site.bind(c.Node), c.Negated}
+		}
+		here.If = make([]*expr.Node, len(l.If))
+		for j, node := range l.If {
+			here.If[j] = site.bind(node)
 		}
 		bound.Latencies[i], latencies[l] = &here, &here
 	}
@@ -434,6 +451,9 @@ func (p *Plan) Terms(f func(*expr.Term)) {
 		f(&l.Done)
 		for _, c := range l.Conditions {
 			c.Node.Walk(f)
+		}
+		for _, node := range l.If {
+			node.Walk(f)
 		}
 	}
 }

@@ -200,6 +200,9 @@ func (n *Node) OfStart() bool { return len(n.Nodes) == 0 && (n.Left.Start || n.R
 // IsOfSpan reports whether a condition has a term that makes sense only between
 // two probes.
 func (n *Node) IsOfSpan() bool {
+	if n == nil {
+		return false
+	}
 	for _, part := range n.Nodes {
 		if part.IsOfSpan() {
 			return true

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+//go:build linux
+
+package trace_test
+
+import (
+	"testing"
+
+	"github.com/go-quicktest/qt"
+
+	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/providers"
+	"github.com/gousdt/gousdt/trace"
+	"github.com/gousdt/gousdt/usdt"
+)
+
+const statementDefinition = `
+provider gousdt_calls {
+	probe simple_goes(const char *text);
+	call statement(const char *query = global.gousdt_statement) {
+		simple_goes .. simple_over;
+		execute_goes .. execute_over;
+		failed abort if global.gousdt_statement == 0;
+		failed state;
+		attempt state if global.gousdt_statement != 0;
+	};
+};`
+
+// A call that several probes start and end counts once.
+func TestCallsOfSeveralProbes(t *testing.T) {
+	definitions := &providers.Definitions{}
+	qt.Assert(t, qt.IsNil(definitions.Parse("statement.d", []byte(statementDefinition))))
+	pair := elfnote.MustParsePairPattern("gousdt_calls:statement")
+	want := []string{"simple", "extended", "change", "simple change", "error failed",
+		"extended error failed", "extended", "parse error failed", "error in a part failed",
+		"simple", "rollback", "same frame", "change", "same frame"}
+	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
+		for _, by := range []string{"", "pid & 0"} {
+			latency := trace.Latency{Pair: pair, By: by}
+			times := trace.NewAggregator(trace.Aggregation{Latency: &latency})
+			changes := trace.NewAggregator(trace.Aggregation{Latency: &latency,
+				Where: `start.query == "change"`})
+			s := newSession(t, &trace.SessionOptions{Mode: mode, Definitions: definitions, Texts: 64,
+				Spans: []trace.Latency{latency}, Aggregators: []*trace.Aggregator{times, changes}})
+			c := startCaller(t, copyOf(t, "calls"))
+			_, err := s.Attach(usdt.Target{Path: c.path}, nil, definitions.Patterns(pair)...)
+			qt.Assert(t, qt.IsNil(err))
+			for range 2 {
+				c.call("statements")
+				var got []string
+				for _, e := range next(t, s, len(want)) {
+					text, _ := e.Start.Args[0].Data()
+					got = append(got, string(text))
+					if e.Failed {
+						got[len(got)-1] += " failed"
+					}
+					pair := e.Pair()
+					qt.Check(t, qt.Equals(pair.String(), "gousdt_calls:statement"))
+					qt.Check(t, qt.HasLen(e.Start.Args, 1))
+					qt.Check(t, qt.HasLen(e.Args, 0))
+				}
+				qt.Check(t, qt.DeepEquals(got, want))
+			}
+			open, err := s.OpenCalls(0)
+			qt.Assert(t, qt.IsNil(err))
+			qt.Check(t, qt.HasLen(open, 0))
+			losses, err := s.Losses()
+			qt.Assert(t, qt.IsNil(err))
+			qt.Check(t, qt.Equals(losses, trace.Losses{}))
+			qt.Check(t, qt.Equals(snapshot(t, times).Rows[0].Count, uint64(2*len(want))))
+			qt.Check(t, qt.Equals(snapshot(t, changes).Rows[0].Count, 4))
+			silent(t, s)
+		}
+	})
+}
+
+// A file that has none of a call's probes has no such call; neither has one
+// that is not told of it.
+func TestCallsThatAreNotThere(t *testing.T) {
+	definitions := &providers.Definitions{}
+	qt.Assert(t, qt.IsNil(definitions.Parse("statement.d", []byte(statementDefinition))))
+	spans := []trace.Latency{{Pair: elfnote.MustParsePairPattern("gousdt_calls:statement")}}
+	_, err := trace.Open(usdt.Target{Path: copyOf(t, "target-pie")},
+		&trace.SessionOptions{Spans: spans, Definitions: definitions})
+	qt.Check(t, qt.ErrorMatches(err, ".*there is no pair of probes gousdt_calls:statement .*"))
+	_, err = trace.Open(usdt.Target{Path: copyOf(t, "calls")}, &trace.SessionOptions{Spans: spans})
+	qt.Check(t, qt.ErrorMatches(err, ".*there is no pair of probes gousdt_calls:statement .*"))
+
+	malformed := &providers.Definitions{}
+	qt.Assert(t, qt.IsNil(malformed.Parse("statement.d", []byte(
+		"provider gousdt_calls { call statement() { a .. b; failed c if duration > 1; }; };"))))
+	_, err = trace.New(&trace.SessionOptions{Spans: spans, Definitions: malformed})
+	qt.Check(t, qt.ErrorMatches(err, `.*the definition of the call gousdt_calls:statement: `+
+		`whether a probe counts cannot depend on the call's start or duration`))
+}
