@@ -64,10 +64,15 @@ modules := $(patsubst %/,%,$(dir $(shell git ls-files go.mod '*/go.mod')))
 tool := $(GO) -C tools run
 export GO
 
+# Without root or sudo, it ends with a list of the probes and what is missing.
 .PHONY: demo
+demo: program = build/$(shell $(GO) env GOARCH)/demo
 demo:
 	internal/setup/install demo
-	$(GO) run ./examples/demo
+	@$(MAKE) -s -C testdata ARCH=$$($(GO) env GOARCH) $(program)
+	@$(GO) build -o testdata/build/ ./cmd/usdtlist ./cmd/usdttrace
+	testdata/build/usdtlist -v testdata/$(program)
+	testdata/build/usdttrace --max-events 9 --str 0 'gousdt_demo:*' -- testdata/$(program)
 
 # Several packages attach to the same programs, and a semaphore counts the
 # tracers of all: those that use the traced programs come one after the other.

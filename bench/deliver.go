@@ -36,21 +36,15 @@ type delivered struct {
 	words       int    // arguments of eight bytes
 	text        int    // how many bytes of the text behind the first are sent; 0 for none
 	header      bool   // time, process and thread are sent, too
-	allocations float64
 }
 
 var deliveredKinds = []delivered{
-	{name: "3", title: "three integers", probe: "registers3", words: 3, allocations: 1},
-	{name: "text", title: "one text of 32 bytes", probe: "text1", words: 1, text: 32,
-		allocations: 2},
-	{name: "12", title: "twelve integers", probe: "registers12", words: 12, allocations: 2},
+	{name: "3", title: "three integers", probe: "registers3", words: 3},
+	{name: "text", title: "one text of 32 bytes", probe: "text1", words: 1, text: 32},
+	{name: "12", title: "twelve integers", probe: "registers12", words: 12},
 	{name: "header3", title: "three integers, time, process, thread, its name and processor",
-		probe: "registers3", words: 3, header: true, allocations: 1},
+		probe: "registers3", words: 3, header: true},
 }
-
-// littleElse is how many allocations for each event may be something else's in
-// the process.
-const littleElse = 0.01
 
 func deliverRows() []row {
 	var rows []row
@@ -61,17 +55,6 @@ func deliverRows() []row {
 			rounds:  15,
 			goals:   []compare.Goal{{Of: byTrace, Than: byLibbpfDecoded, Times: 2.5}},
 			prepare: func(e *env) ([]compare.Contestant, error) { return e.deliveries(d) },
-		})
-	}
-	for _, d := range deliveredKinds {
-		rows = append(rows, row{
-			name:   "deliver/allocations" + d.name,
-			title:  "allocations for one event, once the first ones have been delivered: " + d.title,
-			unit:   compare.Count,
-			rounds: 3,
-			goals: []compare.Goal{{Of: byTrace, More: littleElse},
-				{Of: byKeeper, More: d.allocations + littleElse}},
-			prepare: func(e *env) ([]compare.Contestant, error) { return e.deliveryAllocations(d) },
 		})
 	}
 	return rows
@@ -181,44 +164,6 @@ func readByLibbpf(
 	}
 	signed, err := strconv.ParseInt(answer[2], 10, 64)
 	return came, spent, uint64(signed), err
-}
-
-// deliveryAllocations are who delivers events to Go programs.
-func (e *env) deliveryAllocations(d delivered) ([]compare.Contestant, error) {
-	path, target, err := e.startTarget()
-	if err != nil {
-		return nil, err
-	}
-	var all []compare.Contestant
-	for twin, name := range []string{byTrace, byKeeper} {
-		v, err := e.deliver(d, path, target, twin,
-			trace.SessionOptions{RingSize: ringSize, ReuseEvents: name == byTrace})
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, compare.Contestant{Name: name, Once: true, Measure: func(int) (float64, error) {
-			// The first events find things not yet in place.
-			for _, count := range []int{1, eventsAtATime} {
-				if err := v.send(count); err != nil {
-					return 0, err
-				}
-				if count == 1 {
-					if _, _, err := v.receive(count, processorTime); err != nil {
-						return 0, err
-					}
-				}
-			}
-			var before, after runtime.MemStats
-			runtime.ReadMemStats(&before)
-			_, came, err := v.take(context.Background(), eventsAtATime)
-			runtime.ReadMemStats(&after)
-			if err == nil && came != eventsAtATime {
-				err = fmt.Errorf("%d of %d events came", came, eventsAtATime)
-			}
-			return float64(after.Mallocs-before.Mallocs) / eventsAtATime, err
-		}})
-	}
-	return all, nil
 }
 
 // delivery is a session whose events are delivered, to itself or to others that

@@ -41,7 +41,6 @@ const (
 	bccAdds
 	bpftraceAdds
 	libbpfSends
-	headerSends
 	generatedSends
 	emptySends
 	tracerCount
@@ -62,7 +61,6 @@ func (id tracerID) String() string {
 		bccAdds:           "bcc",
 		bpftraceAdds:      "bpftrace",
 		libbpfSends:       "libbpf's header, to the ring buffer",
-		headerSends:       "bpf/usdt.bpf.h, to the ring buffer",
 		generatedSends:    "generated, to the ring buffer",
 		emptySends:        "empty event, to the ring buffer",
 	}[id]
@@ -116,7 +114,7 @@ func newTracers(e *env) (*tracers, error) {
 		}
 	}
 	return t, errors.Join(
-		t.attachObject(t.asLibbpf, map[tracerID]string{headerAdds: "add", headerSends: "send"}),
+		t.attachObject(t.asLibbpf, map[tracerID]string{headerAdds: "add"}),
 		t.attachObject(t.asLibbpf, map[tracerID]string{emptySends: "reserve"}),
 		t.attachObject(usdt.ModeSingle, map[tracerID]string{emptyByEvent: ""}),
 		t.attachObject(usdt.ModeMulti, map[tracerID]string{emptyByLink: ""}),
@@ -173,7 +171,7 @@ func (t *tracers) attachObject(mode usdt.Mode, names map[tracerID]string) error 
 				return err
 			}
 		}
-		if name == "send" || name == "reserve" {
+		if name == "reserve" {
 			if t.drain[id], err = t.env.drainRing(tr.events); err != nil {
 				return err
 			}
