@@ -11,7 +11,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/gousdt/gousdt/internal/abandon"
+	"github.com/gousdt/gousdt/internal/deadline"
 )
 
 // why says why a process is scanned, and so how thoroughly.
@@ -107,7 +107,7 @@ func (w *Watcher) visit(ctx context.Context, pids []int, reason why) (complete b
 	tasks := w.tasks(pids, reason)
 	w.mu.Unlock()
 	left := make(map[int]bool)
-	calls := abandon.Calls{
+	calls := deadline.Calls{
 		N: len(tasks), Patience: w.patience,
 		Call: func(i int) { w.look(&tasks[i]) },
 		Left: func(i int) bool { left[i] = true; w.setAside(&tasks[i]); return true },

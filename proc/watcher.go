@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/gousdt/gousdt/elfnote"
-	"github.com/gousdt/gousdt/internal/abandon"
+	"github.com/gousdt/gousdt/internal/deadline"
 )
 
 // WatcherOptions say which processes a [Watcher] scans and to whom it reports.
@@ -127,7 +127,7 @@ func NewWatcher(options *WatcherOptions, patterns ...elfnote.Pattern) *Watcher {
 		handler:   options.Handler,
 		before:    options.BeforePass,
 		events:    true,
-		patience:  abandon.Patience(scanPatience),
+		patience:  deadline.Patience(scanPatience),
 		due:       make(chan struct{}, 1),
 		buffers:   sync.Pool{New: newBuffers},
 		seed:      maphash.MakeSeed(),

@@ -10,7 +10,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/gousdt/gousdt/internal/abandon"
+	"github.com/gousdt/gousdt/internal/deadline"
 	"github.com/gousdt/gousdt/internal/unwind"
 	"github.com/gousdt/gousdt/proc"
 )
@@ -247,7 +247,7 @@ func (s *Symbolizer) ask(pid int, call, late func()) bool {
 	}
 	var owner string
 	wait := patience >> min(len(s.unanswered), mostHalvings)
-	if abandon.One(context.Background(), wait, call, func() {
+	if deadline.One(context.Background(), wait, call, func() {
 		if late != nil {
 			late()
 		}
@@ -277,7 +277,7 @@ func ownerOf(process proc.Process) string {
 
 // closeLater closes a file without waiting for long.
 func closeLater(file *os.File) (err error) {
-	abandon.One(context.Background(), patience, func() { err = file.Close() }, nil)
+	deadline.One(context.Background(), patience, func() { err = file.Close() }, nil)
 	return err
 }
 

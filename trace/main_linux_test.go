@@ -6,13 +6,13 @@ import (
 	"os"
 	"testing"
 
-	"github.com/gousdt/gousdt/internal/abandon"
+	"github.com/gousdt/gousdt/internal/deadline"
 	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
 )
 
 func TestMain(m *testing.M) {
 	testprog.BeMapper()
-	abandon.Patience = testneeds.Patience
+	deadline.Patience = testneeds.Patience
 	os.Exit(m.Run())
 }

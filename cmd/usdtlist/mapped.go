@@ -17,7 +17,7 @@ import (
 	"time"
 
 	"github.com/gousdt/gousdt/elfnote"
-	"github.com/gousdt/gousdt/internal/abandon"
+	"github.com/gousdt/gousdt/internal/deadline"
 	"github.com/gousdt/gousdt/internal/ldso"
 	"github.com/gousdt/gousdt/proc"
 )
@@ -87,7 +87,7 @@ func (s *scan) process(pid int) error {
 	part := s.part()
 	var err error
 	wait := patience >> min(s.left, mostHalvings)
-	if !abandon.One(context.Background(), wait, func() { err = part.gatherProcess(pid) },
+	if !deadline.One(context.Background(), wait, func() { err = part.gatherProcess(pid) },
 		part.close) {
 		if s.blocked == nil {
 			s.blocked = make(map[string]int)
@@ -314,7 +314,7 @@ func (s *scan) findHere(f *mapped) {
 // finds reports whether a process finds the file at its path.
 func (s *scan) finds(pid int, f *mapped) bool {
 	found := false
-	return abandon.One(context.Background(), patience, func() { found = s.findsNow(pid, f) },
+	return deadline.One(context.Background(), patience, func() { found = s.findsNow(pid, f) },
 		nil) && found
 }
 

@@ -72,7 +72,7 @@ func TestCountsOfProbesCanBeCompared(t *testing.T) {
 		var started, ended uint64
 		// None of the threads may have run in a short time.
 		for duration := 100 * time.Millisecond; started == 0; duration *= 2 {
-			qt.Assert(t, qt.IsTrue(duration < deadline))
+			qt.Assert(t, qt.IsTrue(duration < runDeadline))
 			args := append([]string{"--json", "--count", "--duration", duration.String()}, how...)
 			result = start(t, append(args, "gousdt_calls:*")...).wait()
 			counts := make(map[any]uint64)

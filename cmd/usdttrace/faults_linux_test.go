@@ -32,7 +32,7 @@ func TestFaultsWhileAllIsWatched(t *testing.T) {
 	defer nothing.Close()
 	faults := testprog.NewFaults(t)
 	faults.Each(t, func(t *testing.T) error {
-		ctx, cancel := context.WithTimeout(context.Background(), testneeds.Patience(deadline))
+		ctx, cancel := context.WithTimeout(context.Background(), testneeds.Patience(runDeadline))
 		defer cancel()
 		var stdout, stderr watched
 		command := exec.CommandContext(ctx, "/proc/self/exe", "-a", "gousdt_test:counted")

@@ -24,9 +24,9 @@ import (
 	"github.com/gousdt/gousdt/internal/testschema"
 )
 
-// deadline is how long one run of usdttrace may take: an emulated or busy
+// runDeadline is how long one run of usdttrace may take: an emulated or busy
 // machine is slow.
-const deadline = 60 * time.Second
+const runDeadline = 60 * time.Second
 
 // running is usdttrace in a process of its own, as people run it.
 type running struct {
@@ -78,7 +78,7 @@ func startPrepared(t *testing.T, prepare func(*exec.Cmd), args ...string) *runni
 	t.Helper()
 	testprog.RequireBPF(t)
 	testprog.LeakCheck(t)
-	ctx, cancel := context.WithTimeout(context.Background(), testneeds.Patience(deadline))
+	ctx, cancel := context.WithTimeout(context.Background(), testneeds.Patience(runDeadline))
 	r := &running{t: t, ended: make(chan struct{})}
 	r.stdout.changed, r.stderr.changed = make(chan struct{}, 1), make(chan struct{}, 1)
 	r.cmd = exec.CommandContext(ctx, "/proc/self/exe", args...)

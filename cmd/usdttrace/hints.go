@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/gousdt/gousdt/elfnote"
-	"github.com/gousdt/gousdt/internal/abandon"
+	"github.com/gousdt/gousdt/internal/deadline"
 	"github.com/gousdt/gousdt/internal/messages"
 	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/trace"
@@ -185,7 +185,7 @@ func (t *targets) addNearest(file *elfnote.File, patterns []elfnote.Pattern) {
 // addNearest keeps the names of probes that nearly match in the files of a
 // process.
 func (t *tracer) addNearest(pid int) {
-	abandon.One(t.ctx, nearestPatience, func() {
+	deadline.One(t.ctx, nearestPatience, func() {
 		cache := proc.NewCache(nil)
 		files, _ := proc.NewFS("").Files(pid) // what cannot be read has no names to offer
 		for _, m := range files {

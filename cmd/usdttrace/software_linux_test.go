@@ -153,7 +153,7 @@ func pgbench(t *testing.T, server *testprog.Postgres, script string, transaction
 	}
 	file := filepath.Join(t.TempDir(), "script.sql")
 	qt.Assert(t, qt.IsNil(os.WriteFile(file, []byte(script), 0o644)))
-	ctx, cancel := context.WithTimeout(context.Background(), testneeds.Patience(deadline))
+	ctx, cancel := context.WithTimeout(context.Background(), testneeds.Patience(runDeadline))
 	defer cancel()
 	cmd := exec.CommandContext(ctx, program, "-n", "-c", "1", "-t", strconv.Itoa(transactions),
 		"-f", file,

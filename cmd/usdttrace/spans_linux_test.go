@@ -126,7 +126,7 @@ func TestOpenCallsArePrinted(t *testing.T) {
 			fmt.Fprintln(stdin)
 
 			line := regexp.MustCompile(test.line)
-			late := time.After(testneeds.Patience(deadline))
+			late := time.After(testneeds.Patience(runDeadline))
 			for !line.MatchString(run.stdout.String()) {
 				if test.asked {
 					qt.Assert(t, qt.IsNil(run.cmd.Process.Signal(syscall.SIGQUIT)))

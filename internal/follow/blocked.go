@@ -6,7 +6,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/gousdt/gousdt/internal/abandon"
+	"github.com/gousdt/gousdt/internal/deadline"
 	"github.com/gousdt/gousdt/proc"
 )
 
@@ -100,7 +100,7 @@ func (f *Follower[F, A]) call(c *call[A]) error {
 	began := time.Now()
 	defer func() { f.budget.spend(c.owner, time.Now(), time.Since(began)) }()
 	do := func() bool {
-		return abandon.One(context.Background(), c.patience, c.do, func() {
+		return deadline.One(context.Background(), c.patience, c.do, func() {
 			f.following.Lock()
 			defer f.following.Unlock()
 			f.blocked.add(c.File, c.owner, -1)

@@ -18,7 +18,7 @@ import (
 	"time"
 
 	"github.com/gousdt/gousdt/elfnote"
-	"github.com/gousdt/gousdt/internal/abandon"
+	"github.com/gousdt/gousdt/internal/deadline"
 	"github.com/gousdt/gousdt/internal/sys"
 	"github.com/gousdt/gousdt/proc"
 )
@@ -122,7 +122,7 @@ func New[F, A any](
 		opts.Linger = DefaultLinger
 	}
 	f := &Follower[F, A]{
-		driver: driver, opts: opts, patience: abandon.Patience(patience), aheadPatience: aheadPatience,
+		driver: driver, opts: opts, patience: deadline.Patience(patience), aheadPatience: aheadPatience,
 		turn: turn, following: make(inTurns, 1), goesOn: make(map[proc.FileID]string),
 		files:    make(map[proc.FileID]F),
 		sources:  make(map[proc.FileID]*proc.CachedFile),

@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"github.com/gousdt/gousdt/container"
-	"github.com/gousdt/gousdt/internal/abandon"
+	"github.com/gousdt/gousdt/internal/deadline"
 	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/stack"
 )
@@ -221,7 +221,7 @@ func (ps *processes) read(found proc.Process) *process {
 		p.cgroup = unifiedPath(text)
 	}
 	service := make(chan map[string]string, 1)
-	if abandon.One(context.Background(), patience, func() {
+	if deadline.One(context.Background(), patience, func() {
 		service <- readService(path.Join(ps.fs.Root(), strconv.Itoa(found.PID), "environ"))
 	}, nil) {
 		p.service = <-service

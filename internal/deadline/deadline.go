@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package abandon makes calls that may never return, and goes on without those
+// Package deadline makes calls that may never return, and goes on without those
 // that do not. A file or a process of somebody else is such: a system call on
 // it can wait for as long as that somebody likes, and nothing ends the wait.
-package abandon
+package deadline
 
 import (
 	"context"

@@ -2,7 +2,7 @@
 
 //go:build !linux
 
-package abandon
+package deadline
 
 import "time"
 
