@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 // CI reports whether everything that tests need is said to be there.
@@ -89,5 +90,25 @@ func BTF(t testing.TB) {
 	t.Helper()
 	if _, err := os.Stat("/sys/kernel/btf/vmlinux"); err != nil {
 		t.Skip(NeedsKernel + "with BTF (CONFIG_DEBUG_INFO_BTF)")
+	}
+}
+
+// awaitEvery is how often Await asks at most.
+const awaitEvery = time.Millisecond
+
+// Await waits until something is so that nothing reports. The test fails if
+// that takes longer than what usually takes a while may, see Patience.
+func Await(t testing.TB, usual time.Duration, what string, is func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(Patience(usual)); ; {
+		asked := time.Now()
+		if is() {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("waited in vain: %s", what)
+		}
+		// Asking what takes long must not keep it from happening.
+		time.Sleep(max(awaitEvery, time.Since(asked)))
 	}
 }

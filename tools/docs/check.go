@@ -6,14 +6,21 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/gousdt/gousdt/internal/helptext"
 )
 
 // Problems returns what is wrong with the documentation of the repository in a
@@ -155,4 +162,94 @@ func (d *Document) indentedCode() (found []int) {
 		}
 	}
 	return found
+}
+
+var quantity = regexp.MustCompile(`[0-9.]+ (ns|µs|ms|s|KiB|MiB)\b`)
+
+// measuredProblems finds costs in rows of README.md that link to
+// docs/measurements.md, which was made anew since and has them no longer.
+func measuredProblems(root string) (problems []string, err error) {
+	measured, err := os.ReadFile(filepath.Join(root, "docs", "measurements.md"))
+	if err != nil {
+		return nil, err
+	}
+	readme := filepath.Join(root, "README.md")
+	text, err := os.ReadFile(readme)
+	if err != nil {
+		return nil, err
+	}
+	number := 0
+	for line := range strings.Lines(string(text)) {
+		number++
+		if !strings.HasPrefix(line, "|") || !strings.Contains(line, "(docs/measurements.md") {
+			continue
+		}
+		for _, cost := range quantity.FindAllString(line, -1) {
+			if !strings.Contains(string(measured), " "+cost+" ") {
+				problems = append(problems, fmt.Sprintf("%s:%d: docs/measurements.md has no %s",
+					readme, number, cost))
+			}
+		}
+	}
+	return problems, nil
+}
+
+// Commands are those that have a page of reference, docs/NAME.md.
+var commands = []string{"usdtlist", "usdttrace"}
+
+func referencePath(root, command string) string {
+	return filepath.Join(root, "docs", command+".md")
+}
+
+// reference returns the page about a command. It is made of the text of -h, as
+// the man page is.
+func reference(root, command string) (string, error) {
+	path := filepath.Join(root, "cmd", command, "help.go")
+	f, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)
+	if err != nil {
+		return "", err
+	}
+	var usage *ast.BasicLit
+	ast.Inspect(f, func(n ast.Node) bool {
+		if spec, ok := n.(*ast.ValueSpec); ok && spec.Names[0].Name == "usage" &&
+			len(spec.Values) == 1 {
+			usage, _ = spec.Values[0].(*ast.BasicLit)
+		}
+		return true
+	})
+	if usage == nil {
+		return "", fmt.Errorf("%s: no constant usage", path)
+	}
+	text, err := strconv.Unquote(usage.Value)
+	if err != nil {
+		return "", err
+	}
+	return helptext.Parse(text).Markdown(command), nil
+}
+
+func referenceProblems(root string) (problems []string, err error) {
+	for _, command := range commands {
+		want, err := reference(root, command)
+		if err != nil {
+			return nil, err
+		}
+		path := referencePath(root, command)
+		if have, _ := os.ReadFile(path); string(have) != want {
+			problems = append(problems, path+": is not what -h says: make docs")
+		}
+	}
+	return problems, nil
+}
+
+func writeReference(root string) error {
+	for _, command := range commands {
+		text, err := reference(root, command)
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(referencePath(root, command), []byte(text), 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
 }
