@@ -145,7 +145,7 @@ test-faults:
 # As root, under the race detector. The same tests are short in make test-all.
 .PHONY: test-soak
 test-soak:
-	GOUSDT_SOAK=1 CI=true CGO_ENABLED=1 $(tool) ./gotest -C .. $(RACE) -count=1 -p 1 -timeout 60m ./usdt ./trace
+	GOUSDT_SOAK=1 CI=true CGO_ENABLED=1 $(tool) ./gotest -C .. $(RACE) -count=1 -p 1 -timeout 60m ./usdt ./trace ./trace/internal/bpfgen
 
 # As root. Says in the end what each attack costs. The same tests are short in
 # make test-all.

@@ -239,6 +239,7 @@ func TestReadersReadEveryArgument(t *testing.T) {
 	for i := range testKernels {
 		k := &testKernels[i]
 		t.Run(k.name, func(t *testing.T) {
+			t.Parallel()
 			random := rand.New(rand.NewPCG(21, uint64(i)))
 			for range 500 {
 				checkReaders(t, k, random)

@@ -292,6 +292,7 @@ func TestLookedUpIsWhatIsSpecialised(t *testing.T) {
 	for i := range testKernels {
 		k := &testKernels[i]
 		t.Run(k.name, func(t *testing.T) {
+			t.Parallel()
 			random := rand.New(rand.NewPCG(31, uint64(i)))
 			sent := 0
 			for range 200 {
