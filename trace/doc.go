@@ -160,14 +160,15 @@
 // session. [Attachment.Close] removes them. [Session.Watch] does both as
 // processes come and go, wherever they map a file with probes that match:
 //
-//	w, err := s.Watch(&trace.WatchOptions{Changed: func(c *trace.WatchChanges) { ... }}, patterns...)
+//	w, err := s.Watch(nil, func(c *trace.WatchChanges) { ... }, patterns...)
 //	if err != nil {
 //		return err
 //	}
 //	defer w.Close()
 //	go w.Run(ctx, 10*time.Second)
 //
-// A file is attached once for all processes. With [WatchOptions.PerProcess] it
+// A file is attached once for all processes. With
+// [usdt.WatchOptions.PerProcess] it
 // is attached to each process that a filter lets through. Cookies tell files or
 // processes apart in events, filters and aggregations, see
 // [WatchSession.OptionsFor]. Package proc says what is noticed, and how soon.

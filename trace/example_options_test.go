@@ -140,9 +140,9 @@ func ExampleWatch() {
 		log.Fatal(err)
 	}
 	defer s.Close()
-	w, err := s.Watch(&trace.WatchOptions{
+	w, err := s.Watch(&usdt.WatchOptions{
 		Limits: usdt.Limits{FileSites: 2_000, OwnerSites: 10_000},
-	}, elfnote.MustParsePattern("python:gc__*"))
+	}, nil, elfnote.MustParsePattern("python:gc__*"))
 	if err != nil {
 		log.Fatal(err)
 	}

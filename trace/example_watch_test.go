@@ -29,18 +29,16 @@ func ExampleSession_Watch() {
 		log.Fatal(err)
 	}
 	defer s.Close()
-	w, err := s.Watch(&trace.WatchOptions{
-		Changed: func(changes *trace.WatchChanges) {
-			for _, a := range changes.Attached {
-				log.Printf("watching %d sites of %q", len(a.Sites()), a)
+	w, err := s.Watch(nil, func(changes *trace.WatchChanges) {
+		for _, a := range changes.Attached {
+			log.Printf("watching %d sites of %q", len(a.Sites()), a)
+		}
+		for _, err := range changes.Errors {
+			if errors.Is(err, proc.ErrAccess) {
+				continue // of the processes of others
 			}
-			for _, err := range changes.Errors {
-				if errors.Is(err, proc.ErrAccess) {
-					continue // of the processes of others
-				}
-				log.Printf("%q", err)
-			}
-		},
+			log.Printf("%q", err)
+		}
 	}, elfnote.Exact("python", "gc__start"))
 	if err != nil {
 		log.Fatal(err)
@@ -79,15 +77,13 @@ func ExampleWatchSessions() {
 	}
 	defer collections.Close()
 	names := map[*trace.Session]string{queries: "queries", collections: "collections"}
-	w, err := trace.WatchSessions(&trace.WatchOptions{
-		Changed: func(changes *trace.WatchChanges) {
-			for _, a := range changes.Attached {
-				log.Printf("%s: watching %q", names[a.Session()], a)
-			}
-			for _, err := range changes.Errors {
-				log.Printf("%q", err) // it begins with the name, too
-			}
-		},
+	w, err := trace.WatchSessions(nil, func(changes *trace.WatchChanges) {
+		for _, a := range changes.Attached {
+			log.Printf("%s: watching %q", names[a.Session()], a)
+		}
+		for _, err := range changes.Errors {
+			log.Printf("%q", err) // it begins with the name, too
+		}
 	}, trace.WatchSession{
 		Session: queries, Name: names[queries],
 		Patterns: elfnote.MustParsePairPattern("postgresql:query").Patterns(),

@@ -78,14 +78,13 @@ func TestFaultsOfAWatch(t *testing.T) {
 		qt.Assert(t, qt.IsNil(err))
 		defer s.Close()
 		faults.Each(t, func(t *testing.T) (err error) {
-			w, err := s.Watch(&trace.WatchOptions{
+			w, err := s.Watch(&usdt.WatchOptions{
 				Proc: proc.WatcherOptions{Filter: func(p proc.Process) bool {
 					return p.PID == process.PID
 				}},
-				Changed: func(c *trace.WatchChanges) {
-					err = errors.Join(err,
-						errors.Join(c.Errors...))
-				},
+			}, func(c *trace.WatchChanges) {
+				err = errors.Join(err,
+					errors.Join(c.Errors...))
 			}, elfnote.Exact("gousdt_test", "three"))
 			if err != nil {
 				return err

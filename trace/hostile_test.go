@@ -179,9 +179,9 @@ func distinctArguments(t *testing.T, users, sites int) {
 		qt.Commentf("%v a site", each))
 
 	costs := testprog.StartCosts(t)
-	opts := trace.WatchOptions{Proc: only(self, innocent)}
+	opts := usdt.WatchOptions{Proc: only(self, innocent)}
 	attached := make(chan bool, 1)
-	opts.Changed = func(c *trace.WatchChanges) {
+	changed := func(c *trace.WatchChanges) {
 		for _, err := range c.Errors {
 			t.Error(err)
 		}
@@ -191,7 +191,7 @@ func distinctArguments(t *testing.T, users, sites int) {
 			}
 		}
 	}
-	w := watch(t, s, &opts, "hostile:*", "gousdt_test:three")
+	w := watch(t, s, &opts, changed, "hostile:*", "gousdt_test:three")
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- w.Run(ctx, time.Second) }()

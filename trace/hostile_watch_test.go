@@ -172,12 +172,10 @@ func besiege(t *testing.T) *besieged {
 	b := &besieged{t: t, ended: make(chan error, 1), dir: t.TempDir(), inTime: 2 * time.Second,
 		attached: make(chan string, 100_000)}
 	var err error
-	b.Watch, err = trace.WatchSessions(&trace.WatchOptions{
-		Changed: func(changes *trace.WatchChanges) {
-			for _, a := range changes.Attached {
-				b.attached <- a.Path()
-			}
-		},
+	b.Watch, err = trace.WatchSessions(nil, func(changes *trace.WatchChanges) {
+		for _, a := range changes.Attached {
+			b.attached <- a.Path()
+		}
 	}, trace.WatchSession{Session: newSession(t, nil), Patterns: []elfnote.Pattern{
 		elfnote.MustParsePattern("hostile:*"), elfnote.Exact("gousdt_test", "three")}})
 	qt.Assert(t, qt.IsNil(err))

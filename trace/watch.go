@@ -18,11 +18,20 @@ import (
 	"github.com/gousdt/gousdt/usdt"
 )
 
-// WatchOptions are those of a [Watch], which attaches Attachments.
-type WatchOptions = usdt.WatchOptionsOf[*Attachment]
-
-// WatchChanges are those of a [Watch], which attaches Attachments.
-type WatchChanges = usdt.WatchChangesOf[*Attachment]
+// WatchChanges are what a Watch has changed, and what it could not.
+type WatchChanges struct {
+	// Attached are closed by the Watch.
+	Attached []*Attachment
+	// Detached are closed together as soon as the function that is told of them
+	// has returned, unless the session has detached everything. Their Close
+	// waits until that is done.
+	Detached []*Attachment
+	// Missed are the files of processes that ended before the files were
+	// attached, with PerProcess.
+	Missed []*proc.ProcessFile
+	// Errors are as in [usdt.WatchChanges].
+	Errors []error
+}
 
 // A WatchSession is a session that a Watch feeds, and the probes that it is
 // for.
@@ -65,11 +74,16 @@ type Watch struct {
 // Watch has detached something. Retries take no more than about 100 ms at a
 // time: the rest is tried next time.
 //
+// changed, if not nil, is told what was attached and detached, and what went
+// wrong, as by [usdt.Manager.Watch].
+//
 // The error wraps [os.ErrClosed] if the session is closed or detached. Another
 // error says that with PerProcess the PIDs of Proc.FS have to be those of this
 // process's own PID namespace.
-func (s *Session) Watch(opts *WatchOptions, patterns ...elfnote.Pattern) (*Watch, error) {
-	return WatchSessions(opts, WatchSession{Session: s, Patterns: patterns})
+func (s *Session) Watch(
+	opts *usdt.WatchOptions, changed func(*WatchChanges), patterns ...elfnote.Pattern,
+) (*Watch, error) {
+	return WatchSessions(opts, changed, WatchSession{Session: s, Patterns: patterns})
 }
 
 // WatchSessions is [Session.Watch] for several sessions, whose events differ.
@@ -79,9 +93,11 @@ func (s *Session) Watch(opts *WatchOptions, patterns ...elfnote.Pattern) (*Watch
 // What a scan finds to attach is attached session by session, in their order. A
 // file that cannot be attached to one of them does not affect the others. The
 // Watch ends as soon as one of the sessions is detached or closed.
-func WatchSessions(opts *WatchOptions, sessions ...WatchSession) (*Watch, error) {
+func WatchSessions(
+	opts *usdt.WatchOptions, changed func(*WatchChanges), sessions ...WatchSession,
+) (*Watch, error) {
 	if opts == nil {
-		opts = &WatchOptions{}
+		opts = &usdt.WatchOptions{}
 	}
 	if len(sessions) == 0 {
 		return nil, errors.New("watch: there is no session: give one WatchSession or more")
@@ -91,7 +107,7 @@ func WatchSessions(opts *WatchOptions, sessions ...WatchSession) (*Watch, error)
 			return nil, fmt.Errorf("watch: the session of WatchSession %d is nil", i)
 		}
 	}
-	d := newWatchDriver(opts, sessions)
+	d := newWatchDriver(opts, changed, sessions)
 	follower, err := follow.New(d, follow.Options{
 		Proc: opts.Proc, Parts: len(sessions), NeedsPIDs: opts.PerProcess, Linger: opts.Linger,
 		Limits: follow.Limits{
@@ -128,13 +144,13 @@ func (w *Watch) Run(ctx context.Context, interval time.Duration) error {
 }
 
 // Sync scans one process. It returns the errors of [proc.Watcher.Sync], among
-// them [os.ErrClosed] when the Watch has ended. Errors of attaching are given
-// to [WatchOptions].Changed.
+// them [os.ErrClosed] when the Watch has ended. Errors of attaching are
+// in [WatchChanges].
 func (w *Watch) Sync(pid int) error { return w.follower.Sync(pid) }
 
 // SyncAll scans all processes. It returns the errors of [proc.Watcher.SyncAll],
 // among them [os.ErrClosed] when the Watch has ended. Errors of attaching are
-// given to [WatchOptions].Changed.
+// in [WatchChanges].
 func (w *Watch) SyncAll() error { return w.follower.SyncAll() }
 
 // AttachAhead attaches to a file that a process is about to execute or to map,
@@ -212,11 +228,14 @@ func (w *Watch) Close() error {
 type watchDriver struct {
 	sessions []WatchSession
 	patterns []elfnote.Pattern // of all sessions together
-	opts     WatchOptions
+	opts     usdt.WatchOptions
+	changed  func(*WatchChanges)
 }
 
-func newWatchDriver(opts *WatchOptions, sessions []WatchSession) *watchDriver {
-	d := &watchDriver{sessions: slices.Clone(sessions), opts: *opts}
+func newWatchDriver(
+	opts *usdt.WatchOptions, changed func(*WatchChanges), sessions []WatchSession,
+) *watchDriver {
+	d := &watchDriver{sessions: slices.Clone(sessions), opts: *opts, changed: changed}
 	all := false
 	for i := range d.sessions {
 		s := &d.sessions[i]
@@ -348,8 +367,8 @@ func limitOf(err error) error {
 }
 
 func (d *watchDriver) Changed(c *follow.Changes[*Attachment]) {
-	if d.opts.Changed != nil {
-		d.opts.Changed(&WatchChanges{Attached: c.Attached, Detached: c.Detached, Missed: c.Missed,
+	if d.changed != nil {
+		d.changed(&WatchChanges{Attached: c.Attached, Detached: c.Detached, Missed: c.Missed,
 			Errors: c.Errors})
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/gousdt/gousdt/internal/testprog"
 	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/trace"
+	"github.com/gousdt/gousdt/usdt"
 )
 
 func attachAhead(t *testing.T, w *trace.Watch, p *traced, path string) {
@@ -29,8 +30,8 @@ func TestAttachAheadStaysUntilTheProcessEnds(t *testing.T) {
 	s := newSession(t, nil)
 	process, library := start(t, "target-pie"), copyOf(t, "libtarget.so")
 	var c changed
-	w := watch(t, s, &trace.WatchOptions{Proc: only(process.path), PerProcess: true,
-		Changed: c.tell(t)}, "gousdt_test:three")
+	w := watch(t, s, &usdt.WatchOptions{Proc: only(process.path), PerProcess: true}, c.tell(t),
+		"gousdt_test:three")
 	attachAhead(t, w, process, library)
 	attachAhead(t, w, process, process.path)
 	process.fires(t, s)
@@ -56,7 +57,7 @@ func TestAttachAheadStaysUntilTheProcessEnds(t *testing.T) {
 
 func TestAttachAheadNeedsPerProcess(t *testing.T) {
 	s := newSession(t, nil)
-	w := watch(t, s, nil)
+	w := watch(t, s, nil, nil)
 	file, err := os.Open(testprog.Path(t, "target-pie"))
 	qt.Assert(t, qt.IsNil(err))
 	defer file.Close()

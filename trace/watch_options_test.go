@@ -29,9 +29,9 @@ func TestWatchTellsAttachmentsApartByCookies(t *testing.T) {
 						return usdt.AttachOptions{Cookie: uint64(pair.Process.PID)}
 					}
 					return usdt.AttachOptions{Cookie: numbers[pair.Path]}
-				}, &trace.WatchOptions{
+				}, &usdt.WatchOptions{
 					Proc: only(one.path, other.path), PerProcess: perProcess,
-				}, "gousdt_test:three")
+				}, nil, "gousdt_test:three")
 				qt.Assert(t, qt.IsNil(w.SyncAll()))
 				qt.Assert(t, qt.Equals(asked, len(w.Attachments())))
 				for _, process := range []*traced{one, same, other} {
@@ -55,9 +55,9 @@ func TestWatchAsksForTheOptionsOfWhatIsAttachedAhead(t *testing.T) {
 	w := watchFor(t, s, func(pair *proc.ProcessFile) usdt.AttachOptions {
 		qt.Check(t, qt.Equals(pair.Path, process.path))
 		return usdt.AttachOptions{Cookie: uint64(pair.Process.PID)}
-	}, &trace.WatchOptions{
+	}, &usdt.WatchOptions{
 		Proc: only(process.path), PerProcess: true,
-	}, "gousdt_test:three")
+	}, nil, "gousdt_test:three")
 	attachAhead(t, w, process, process.path)
 	process.Fire("three", 1)
 	qt.Assert(t, qt.Equals(next(t, s, 1)[0].Site.Cookie, uint64(process.PID)))

@@ -37,12 +37,12 @@ func TestWatchTriesAgainWhatTheSystemRefused(t *testing.T) {
 			var attached []*trace.Attachment
 			var failed []error
 			tries := 0
-			opts := &trace.WatchOptions{
+			opts := &usdt.WatchOptions{
 				Proc: only(process.path), PerProcess: perProcess,
-				Changed: func(changes *trace.WatchChanges) {
-					attached = append(attached, changes.Attached...)
-					failed = append(failed, failures(changes)...)
-				},
+			}
+			changed := func(changes *trace.WatchChanges) {
+				attached = append(attached, changes.Attached...)
+				failed = append(failed, failures(changes)...)
 			}
 			var restore func()
 			optionsFor := func(*proc.ProcessFile) usdt.AttachOptions {
@@ -52,7 +52,7 @@ func TestWatchTriesAgainWhatTheSystemRefused(t *testing.T) {
 				}
 				return usdt.AttachOptions{}
 			}
-			w := watchFor(t, s, optionsFor, opts, "gousdt_test:three")
+			w := watchFor(t, s, optionsFor, opts, changed, "gousdt_test:three")
 			for range 3 {
 				_ = w.SyncAll() // it may lack descriptors, too
 				restore()
@@ -76,10 +76,10 @@ func TestWatchLingeringFilesMakeRoom(t *testing.T) {
 	s := newSession(t, nil)
 	process, another := start(t, "target-static"), copyOf(t, "target-static")
 	var c changed
-	opts := &trace.WatchOptions{Proc: only(process.path, another), Linger: time.Hour}
+	opts := &usdt.WatchOptions{Proc: only(process.path, another), Linger: time.Hour}
 	tell := c.tell(t)
 	restore := func() {}
-	opts.Changed = func(changes *trace.WatchChanges) {
+	changed := func(changes *trace.WatchChanges) {
 		if len(changes.Detached) > 0 {
 			restore() // as if those of what is detached were enough
 		}
@@ -92,7 +92,7 @@ func TestWatchLingeringFilesMakeRoom(t *testing.T) {
 		}
 		return usdt.AttachOptions{}
 	}
-	w := watchFor(t, s, optionsFor, opts, "gousdt_test:three")
+	w := watchFor(t, s, optionsFor, opts, changed, "gousdt_test:three")
 	qt.Assert(t, qt.IsNil(w.SyncAll()))
 	first := await(t, c.attached)
 	lacking = true
@@ -111,10 +111,9 @@ func TestWatchDoesNotTryAgainInVain(t *testing.T) {
 	w := watchFor(t, s, func(*proc.ProcessFile) usdt.AttachOptions {
 		tries++
 		return usdt.AttachOptions{}
-	}, &trace.WatchOptions{
-		Proc:    only(process.path),
-		Changed: func(changes *trace.WatchChanges) { failed += len(failures(changes)) },
-	}, "gousdt_test:none")
+	}, &usdt.WatchOptions{
+		Proc: only(process.path),
+	}, func(changes *trace.WatchChanges) { failed += len(failures(changes)) }, "gousdt_test:none")
 	for range 3 {
 		qt.Assert(t, qt.IsNil(w.SyncAll()))
 	}

@@ -18,7 +18,8 @@ import (
 
 // watchTogether has sessions share a watch, each for a probe of its own.
 func watchTogether(
-	t *testing.T, opts *trace.WatchOptions, sessions map[string]*trace.Session,
+	t *testing.T, opts *usdt.WatchOptions, changed func(*trace.WatchChanges),
+	sessions map[string]*trace.Session,
 ) *trace.Watch {
 	t.Helper()
 	var all []trace.WatchSession
@@ -26,7 +27,7 @@ func watchTogether(
 		patterns := []elfnote.Pattern{elfnote.Exact("gousdt_test", name)}
 		all = append(all, trace.WatchSession{Session: s, Patterns: patterns, Name: name})
 	}
-	w, err := trace.WatchSessions(opts, all...)
+	w, err := trace.WatchSessions(opts, changed, all...)
 	qt.Assert(t, qt.IsNil(err))
 	t.Cleanup(func() { qt.Check(t, qt.IsNil(w.Close())) })
 	return w
@@ -45,7 +46,7 @@ func TestWatchSessionsFeedsEachWithItsProbes(t *testing.T) {
 				filter := proc.Filter
 				proc.Filter = countCalls(filter, process.PID, &filtered)
 				w := watchTogether(t,
-					&trace.WatchOptions{Proc: proc, PerProcess: perProcess, Changed: c.tell(t)},
+					&usdt.WatchOptions{Proc: proc, PerProcess: perProcess}, c.tell(t),
 					map[string]*trace.Session{"three": three, "none": none,
 						"there_is_no_such": absent})
 				qt.Assert(t, qt.IsNil(w.SyncAll()))
@@ -91,9 +92,10 @@ func TestWatchSessionsGoesOnWhereOneCannotBeAttached(t *testing.T) {
 	none := newSession(t, &trace.SessionOptions{Filter: "arg0 == 1"}) // it has no argument
 	process := start(t, "target-pie")
 	var changes trace.WatchChanges
-	w := watchTogether(t, &trace.WatchOptions{
-		Proc: only(process.path), Changed: func(c *trace.WatchChanges) { changes = *c },
-	}, map[string]*trace.Session{"three": three, "none": none})
+	w := watchTogether(t, &usdt.WatchOptions{
+		Proc: only(process.path),
+	}, func(c *trace.WatchChanges) { changes = *c },
+		map[string]*trace.Session{"three": three, "none": none})
 	qt.Assert(t, qt.IsNil(w.SyncAll()))
 	qt.Assert(t, qt.HasLen(changes.Attached, 1))
 	qt.Assert(t, qt.HasLen(changes.Errors, 1))
@@ -111,15 +113,15 @@ func TestWatchSessionsEndsWithTheFirst(t *testing.T) {
 			three, none := newSession(t, nil), newSession(t, nil)
 			process := start(t, "target-pie")
 			sessions := map[string]*trace.Session{"three": three, "none": none}
-			w := watchTogether(t, &trace.WatchOptions{Proc: only(process.path)}, sessions)
+			w := watchTogether(t, &usdt.WatchOptions{Proc: only(process.path)}, nil, sessions)
 			qt.Assert(t, qt.IsNil(w.SyncAll()))
 			qt.Assert(t, qt.IsNil(end(none)))
 			qt.Check(t, qt.ErrorIs(w.Sync(process.PID), os.ErrClosed))
-			_, err := trace.WatchSessions(nil, trace.WatchSession{Session: three},
+			_, err := trace.WatchSessions(nil, nil, trace.WatchSession{Session: three},
 				trace.WatchSession{Session: none})
 			qt.Check(t, qt.ErrorIs(err, os.ErrClosed))
 			// The other session can be used, and be ended, as before.
-			again := watch(t, three, &trace.WatchOptions{Proc: only(process.path)},
+			again := watch(t, three, &usdt.WatchOptions{Proc: only(process.path)}, nil,
 				"gousdt_test:three")
 			qt.Check(t, qt.IsNil(again.SyncAll()))
 			qt.Check(t, qt.IsNil(w.Close()))
@@ -129,13 +131,13 @@ func TestWatchSessionsEndsWithTheFirst(t *testing.T) {
 }
 
 func TestWatchSessionsRefusesWithoutASession(t *testing.T) {
-	_, err := trace.WatchSessions(nil)
+	_, err := trace.WatchSessions(nil, nil)
 	qt.Assert(t, qt.ErrorMatches(err, "watch: there is no session: .*"))
 }
 
 func TestAttachAheadNeedsOneSession(t *testing.T) {
 	three, none := newSession(t, nil), newSession(t, nil)
-	w := watchTogether(t, &trace.WatchOptions{PerProcess: true},
+	w := watchTogether(t, &usdt.WatchOptions{PerProcess: true}, nil,
 		map[string]*trace.Session{"three": three, "none": none})
 	file, err := os.Open("/proc/self/exe")
 	qt.Assert(t, qt.IsNil(err))
@@ -145,6 +147,6 @@ func TestAttachAheadNeedsOneSession(t *testing.T) {
 }
 
 func TestWatchSessionsWithoutASession(t *testing.T) {
-	_, err := trace.WatchSessions(nil, trace.WatchSession{})
+	_, err := trace.WatchSessions(nil, nil, trace.WatchSession{})
 	qt.Check(t, qt.ErrorMatches(err, "watch: the session of WatchSession 0 is nil"))
 }

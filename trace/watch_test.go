@@ -38,16 +38,18 @@ func only(paths ...string) proc.WatcherOptions {
 
 // watch watches probes until the end of the test.
 func watch(
-	t *testing.T, s *trace.Session, opts *trace.WatchOptions, patterns ...string,
+	t *testing.T, s *trace.Session, opts *usdt.WatchOptions, changed func(*trace.WatchChanges),
+	patterns ...string,
 ) *trace.Watch {
 	t.Helper()
-	return watchFor(t, s, nil, opts, patterns...)
+	return watchFor(t, s, nil, opts, changed, patterns...)
 }
 
 // watchFor is watch with the options of each attachment.
 func watchFor(
 	t *testing.T, s *trace.Session, optionsFor func(*proc.ProcessFile) usdt.AttachOptions,
-	opts *trace.WatchOptions, patterns ...string,
+	opts *usdt.WatchOptions, changed func(*trace.WatchChanges),
+	patterns ...string,
 ) *trace.Watch {
 	t.Helper()
 	var parsed []elfnote.Pattern
@@ -56,7 +58,7 @@ func watchFor(
 		qt.Assert(t, qt.IsNil(err))
 		parsed = append(parsed, p)
 	}
-	w, err := trace.WatchSessions(opts,
+	w, err := trace.WatchSessions(opts, changed,
 		trace.WatchSession{Session: s, Patterns: parsed, OptionsFor: optionsFor})
 	qt.Assert(t, qt.IsNil(err))
 	t.Cleanup(func() { qt.Check(t, qt.IsNil(w.Close())) })
@@ -143,12 +145,11 @@ func TestWatchFollowsProcesses(t *testing.T) {
 				var changes trace.WatchChanges
 				w := watchFor(t, s, func(*proc.ProcessFile) usdt.AttachOptions {
 					return usdt.AttachOptions{Cookie: 5}
-				}, &trace.WatchOptions{
+				}, &usdt.WatchOptions{
 					Proc:       only(process.path, another),
 					PerProcess: perProcess,
 					Linger:     -1,
-					Changed:    func(c *trace.WatchChanges) { changes = *c },
-				}, "gousdt_test:three", "gousdt_test:guarded")
+				}, func(c *trace.WatchChanges) { changes = *c }, "gousdt_test:three", "gousdt_test:guarded")
 				qt.Assert(t, qt.IsNil(w.SyncAll()))
 				qt.Assert(t, qt.HasLen(failures(&changes), 0))
 				qt.Assert(t, qt.HasLen(changes.Attached, 1))
@@ -207,8 +208,8 @@ func TestWatchSeesProcessesAndLibrariesComeAndGo(t *testing.T) {
 	s := newSession(t, nil)
 	program, library := copyOf(t, "target-pie"), copyOf(t, "libtarget.so")
 	var c changed
-	w := watch(t, s, &trace.WatchOptions{Proc: only(program), Linger: time.Millisecond,
-		Changed: c.tell(t)}, "gousdt_test:three")
+	w := watch(t, s, &usdt.WatchOptions{Proc: only(program), Linger: time.Millisecond}, c.tell(t),
+		"gousdt_test:three")
 	ran := make(chan error, 1)
 	go func() { ran <- w.Run(t.Context(), 50*time.Millisecond) }()
 
@@ -234,8 +235,8 @@ func TestWatchLeavesAFileAttachedBetweenItsProcesses(t *testing.T) {
 	s := newSession(t, nil)
 	process := start(t, "target-static")
 	var c changed
-	w := watch(t, s, &trace.WatchOptions{Proc: only(process.path), Linger: time.Hour,
-		Changed: c.tell(t)}, "gousdt_test:three")
+	w := watch(t, s, &usdt.WatchOptions{Proc: only(process.path), Linger: time.Hour}, c.tell(t),
+		"gousdt_test:three")
 	qt.Assert(t, qt.IsNil(w.Sync(process.PID)))
 	first := await(t, c.attached)
 	for range 2 {
@@ -284,10 +285,9 @@ func TestWatchGoesOnWhereAFileCannotBeAttached(t *testing.T) {
 			spoiled := startFile(t, spoil(t, "target-pie", "three"))
 			fit := start(t, "target-pie")
 			var changes trace.WatchChanges
-			w := watch(t, s, &trace.WatchOptions{
+			w := watch(t, s, &usdt.WatchOptions{
 				Proc: only(spoiled.path, fit.path), PerProcess: perProcess,
-				Changed: func(c *trace.WatchChanges) { changes = *c },
-			}, "gousdt_test:three")
+			}, func(c *trace.WatchChanges) { changes = *c }, "gousdt_test:three")
 			qt.Assert(t, qt.IsNil(w.SyncAll()))
 			qt.Assert(t, qt.HasLen(changes.Attached, 1))
 			qt.Assert(t, qt.HasLen(changes.Errors, 1))
@@ -307,16 +307,16 @@ func TestWatchTellsWhichProcessesItMissed(t *testing.T) {
 		s := newSession(t, &trace.SessionOptions{Mode: mode})
 		process := start(t, "target-pie")
 		var changes trace.WatchChanges
-		opts := &trace.WatchOptions{
+		opts := &usdt.WatchOptions{
 			Proc: only(process.path), PerProcess: true,
-			Changed: func(c *trace.WatchChanges) { changes = *c },
 		}
 		optionsFor := func(*proc.ProcessFile) usdt.AttachOptions {
 			// Called before anything is attached.
 			process.Kill()
 			return usdt.AttachOptions{}
 		}
-		w := watchFor(t, s, optionsFor, opts, "gousdt_test:three")
+		w := watchFor(t, s, optionsFor, opts, func(c *trace.WatchChanges) { changes = *c },
+			"gousdt_test:three")
 		qt.Assert(t, qt.IsNil(w.Sync(process.PID)))
 		qt.Assert(t, qt.HasLen(failures(&changes), 0))
 		qt.Assert(t, qt.HasLen(changes.Missed, 1))
@@ -333,8 +333,7 @@ func TestWatchEndsWithTheSession(t *testing.T) {
 			s := newSession(t, nil)
 			process := start(t, "target-pie")
 			var c changed
-			w, err := s.Watch(&trace.WatchOptions{Proc: only(process.path), Linger: time.Hour,
-				Changed: c.tell(t)})
+			w, err := s.Watch(&usdt.WatchOptions{Proc: only(process.path), Linger: time.Hour}, c.tell(t))
 			qt.Assert(t, qt.IsNil(err)) // and not closed but by the session
 			ran := make(chan error, 1)
 			go func() { ran <- w.Run(context.Background(), time.Hour) }()
@@ -344,7 +343,7 @@ func TestWatchEndsWithTheSession(t *testing.T) {
 			qt.Assert(t, qt.IsNil(await(t, ran)))
 			qt.Assert(t, qt.HasLen(w.Attachments(), 0))
 			qt.Assert(t, qt.ErrorIs(w.Sync(process.PID), os.ErrClosed))
-			_, err = s.Watch(nil)
+			_, err = s.Watch(nil, nil)
 			qt.Assert(t, qt.ErrorIs(err, os.ErrClosed))
 		})
 	}
@@ -353,7 +352,7 @@ func TestWatchEndsWithTheSession(t *testing.T) {
 func TestWatchStop(t *testing.T) {
 	s := newSession(t, nil)
 	process := start(t, "target-pie")
-	w := watch(t, s, &trace.WatchOptions{Proc: only(process.path), PerProcess: true},
+	w := watch(t, s, &usdt.WatchOptions{Proc: only(process.path), PerProcess: true}, nil,
 		"gousdt_test:three")
 	qt.Assert(t, qt.IsNil(w.SyncAll()))
 	w.Stop()
@@ -368,7 +367,7 @@ func TestWatchStop(t *testing.T) {
 func TestWatchWithTheCallersOwnReader(t *testing.T) {
 	s := newSession(t, nil)
 	process := start(t, "target-static")
-	opts := &trace.WatchOptions{Proc: only(process.path)}
+	opts := &usdt.WatchOptions{Proc: only(process.path)}
 	opts.Proc.Cache = proc.NewCache(func(m *proc.MappedFile) (io.ReaderAt,
 		error) {
 		file, err := m.Open()
@@ -379,15 +378,15 @@ func TestWatchWithTheCallersOwnReader(t *testing.T) {
 		content, err := io.ReadAll(file)
 		return bytes.NewReader(content), err
 	})
-	w := watch(t, s, opts, "gousdt_test:three")
+	w := watch(t, s, opts, nil, "gousdt_test:three")
 	qt.Assert(t, qt.IsNil(w.Sync(process.PID)))
 	process.fires(t, s)
 }
 
 func TestWatchPerProcessNeedsTheOwnPIDs(t *testing.T) {
 	s := newSession(t, nil)
-	_, err := s.Watch(&trace.WatchOptions{PerProcess: true,
-		Proc: proc.WatcherOptions{FS: proc.NewFS(t.TempDir())}})
+	_, err := s.Watch(&usdt.WatchOptions{PerProcess: true,
+		Proc: proc.WatcherOptions{FS: proc.NewFS(t.TempDir())}}, nil)
 	qt.Assert(t,
 		qt.ErrorMatches(err,
 			"watch: attaching to single processes needs the PIDs of .*: watch without PerProcess"))

@@ -61,9 +61,8 @@ func TestWatchTellsContainersWithEqualPathsApart(t *testing.T) {
 			Proc: proc.WatcherOptions{Filter: func(p proc.Process) bool {
 				return p.PID == one.PID || p.PID == two.PID
 			}},
-			Changed: func(changes *usdt.WatchChanges) {
-				attached = append(attached, changes.Attached...)
-			},
+		}, func(changes *usdt.WatchChanges) {
+			attached = append(attached, changes.Attached...)
 		}, watching(t, c.Collect, "gousdt_test:three")...)
 		qt.Assert(t, qt.IsNil(err))
 		defer w.Close()
@@ -122,7 +121,7 @@ func TestWatchRefusesPIDsOfOtherNamespaces(t *testing.T) {
 		} {
 			w, err := c.Watch(&usdt.WatchOptions{
 				PerProcess: tc.perProcess, Proc: proc.WatcherOptions{FS: tc.fs},
-			}, watching(t, c.Collect, "gousdt_test:three")...)
+			}, nil, watching(t, c.Collect, "gousdt_test:three")...)
 			if tc.refused {
 				qt.Assert(t,
 					qt.ErrorMatches(err,
@@ -163,7 +162,7 @@ func TestWatchAttachesToProgramsInMemoryFiles(t *testing.T) {
 		Proc: proc.WatcherOptions{Filter: func(p proc.Process) bool {
 			return p.PID == process.PID
 		}},
-	}, watching(t, c.Collect, "gousdt_test:three")...)
+	}, nil, watching(t, c.Collect, "gousdt_test:three")...)
 	qt.Assert(t, qt.IsNil(err))
 	defer w.Close()
 	qt.Assert(t, qt.IsNil(w.Sync(process.PID)))

@@ -78,7 +78,7 @@
 // [Manager.Watch] keeps programs attached to the probes that match their
 // patterns, wherever a process maps a file that has such probes:
 //
-//	watch, err := mgr.Watch(nil, usdt.WatchProgram{
+//	watch, err := mgr.Watch(nil, nil, usdt.WatchProgram{
 //		Program:  objs.OnQuery,
 //		Patterns: []elfnote.Pattern{elfnote.MustParsePattern("postgresql:query__*")},
 //	})

@@ -83,16 +83,15 @@ func ExampleWatch() {
 			Filter: func(p proc.Process) bool { return p.PID == os.Getpid() },
 		},
 		Linger: time.Minute, // what is started once a minute stays attached
-		Changed: func(changes *usdt.WatchChanges) {
-			for _, err := range changes.Errors {
-				var failed *usdt.WatchError
-				if errors.As(err, &failed) {
-					log.Printf("program %q, process %d, %q: %v", names[failed.Program],
-						failed.Process.PID,
-						failed.Path, failed.Err)
-				}
+	}, func(changes *usdt.WatchChanges) {
+		for _, err := range changes.Errors {
+			var failed *usdt.WatchError
+			if errors.As(err, &failed) {
+				log.Printf("program %q, process %d, %q: %v", names[failed.Program],
+					failed.Process.PID,
+					failed.Path, failed.Err)
 			}
-		},
+		}
 	}, usdt.WatchProgram{Program: objs.Count,
 		Patterns: []elfnote.Pattern{elfnote.MustParsePattern("libc:*")}})
 	if err != nil {

@@ -144,18 +144,16 @@ func ExampleManager_Watch() {
 	defer mgr.Close()
 	defer objs.Close()
 
-	watch, err := mgr.Watch(&usdt.WatchOptions{
-		Changed: func(changes *usdt.WatchChanges) {
-			for _, lnk := range changes.Attached {
-				fmt.Printf("attached to %q\n", lnk)
-			}
-			for _, lnk := range changes.Detached {
-				fmt.Printf("detached from %q\n", lnk)
-			}
-			for _, err := range changes.Errors {
-				log.Print(err)
-			}
-		},
+	watch, err := mgr.Watch(nil, func(changes *usdt.WatchChanges) {
+		for _, lnk := range changes.Attached {
+			fmt.Printf("attached to %q\n", lnk)
+		}
+		for _, lnk := range changes.Detached {
+			fmt.Printf("detached from %q\n", lnk)
+		}
+		for _, err := range changes.Errors {
+			log.Print(err)
+		}
 	}, usdt.WatchProgram{
 		Program:  objs.Count,
 		Patterns: []elfnote.Pattern{elfnote.Exact("libstdcxx", "throw")},
@@ -181,7 +179,7 @@ func ExampleWatchProgram() {
 		Proc: proc.WatcherOptions{Filter: func(p proc.Process) bool {
 			return p.Command == "postgres"
 		}},
-	}, usdt.WatchProgram{
+	}, nil, usdt.WatchProgram{
 		Program:  objs.Count,
 		Patterns: []elfnote.Pattern{elfnote.MustParsePattern("postgresql:query__*")},
 		OptionsFor: func(pair *proc.ProcessFile) usdt.AttachOptions {
@@ -212,14 +210,13 @@ func ExampleLimits() {
 
 	watch, err := mgr.Watch(&usdt.WatchOptions{
 		Limits: usdt.Limits{FileSites: 2_000, OwnerSites: 10_000},
-		Changed: func(changes *usdt.WatchChanges) {
-			for _, err := range changes.Errors {
-				var full *usdt.LimitError
-				if errors.As(err, &full) {
-					log.Printf("%v (%s)", err, full.Option)
-				}
+	}, func(changes *usdt.WatchChanges) {
+		for _, err := range changes.Errors {
+			var full *usdt.LimitError
+			if errors.As(err, &full) {
+				log.Printf("%v (%s)", err, full.Option)
 			}
-		},
+		}
 	}, usdt.WatchProgram{Program: objs.Count})
 	if err != nil {
 		log.Fatal(err)

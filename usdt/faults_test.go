@@ -112,10 +112,9 @@ func TestFaultsWhileWatching(t *testing.T) {
 					return p.PID == process.PID
 				}},
 				PerProcess: true,
-				Changed: func(c *usdt.WatchChanges) {
-					err = errors.Join(err,
-						errors.Join(c.Errors...))
-				},
+			}, func(c *usdt.WatchChanges) {
+				err = errors.Join(err,
+					errors.Join(c.Errors...))
 			}, usdt.WatchProgram{Program: objs.Collect,
 				Patterns: []elfnote.Pattern{elfnote.Exact(provider, "counted")}})
 			if err != nil {

@@ -53,28 +53,27 @@ func besiege(t *testing.T, c *collector, dir string, limits usdt.Limits) *besieg
 	var err error
 	b.Watch, err = c.Watch(&usdt.WatchOptions{
 		Limits: limits,
-		Changed: func(changes *usdt.WatchChanges) {
-			b.mu.Lock()
-			defer b.mu.Unlock()
-			for _, err := range changes.Errors { // of others there may be any
-				switch text := err.Error(); {
-				case strings.Contains(text, dir):
-					b.errs = append(b.errs, err)
-				case b.innocent != "" && strings.Contains(text, b.innocent):
-					t.Error(err)
-				}
+	}, func(changes *usdt.WatchChanges) {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		for _, err := range changes.Errors { // of others there may be any
+			switch text := err.Error(); {
+			case strings.Contains(text, dir):
+				b.errs = append(b.errs, err)
+			case b.innocent != "" && strings.Contains(text, b.innocent):
+				t.Error(err)
 			}
-			for _, a := range changes.Attached {
-				if b.attached != nil && a.Selection().Name() == b.innocent {
-					close(b.attached)
-					b.attached = nil
-				}
+		}
+		for _, a := range changes.Attached {
+			if b.attached != nil && a.Selection().Name() == b.innocent {
+				close(b.attached)
+				b.attached = nil
 			}
-			select {
-			case some <- struct{}{}:
-			default:
-			}
-		},
+		}
+		select {
+		case some <- struct{}{}:
+		default:
+		}
 	}, watching(t, c.Collect3, "hostile:*", "gousdt_test:three")...)
 	qt.Assert(t, qt.IsNil(err))
 	t.Cleanup(func() { // of a test that has failed

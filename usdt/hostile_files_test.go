@@ -61,7 +61,7 @@ func TestHostileUserWhoForgesAFile(t *testing.T) {
 			hostile.Forge(path)
 			hostile.Do("map " + hostile.File)
 			c := newCollector(t, nil)
-			w, err := c.Watch(nil, watching(t, c.Collect3, "gousdt_test:three")...)
+			w, err := c.Watch(nil, nil, watching(t, c.Collect3, "gousdt_test:three")...)
 			qt.Assert(t, qt.IsNil(err))
 			defer w.Close()
 			// So that it is the first.
@@ -93,7 +93,7 @@ func TestFileOfALayerIsSeenThroughOverlayfsAndWithout(t *testing.T) {
 			layer, contained := mountImage(t, testprog.Path(t, "target-static"))
 			processes := []*testprog.Process{testprog.Start(t, layer), testprog.Start(t, contained)}
 			c := newCollector(t, nil)
-			w, err := c.Watch(nil, watching(t, c.Collect3, "gousdt_test:three")...)
+			w, err := c.Watch(nil, nil, watching(t, c.Collect3, "gousdt_test:three")...)
 			qt.Assert(t, qt.IsNil(err))
 			defer w.Close()
 			for _, i := range []int{first, 1 - first} {
@@ -130,20 +130,19 @@ func TestHostileUsersWhoseFilesDoNotAnswer(t *testing.T) {
 			exe, err := p.Executable()
 			return hostile[p.PID] != "" || err == nil && filepath.Dir(exe) == dir
 		}},
-		Changed: func(changes *usdt.WatchChanges) {
-			mu.Lock()
-			defer mu.Unlock()
-			for _, err := range changes.Errors {
-				fmt.Fprintln(&told, err)
-			}
-			for _, a := range changes.Attached {
-				attached <- a.Selection().Name()
-			}
-			select {
-			case changed <- struct{}{}:
-			default:
-			}
-		},
+	}, func(changes *usdt.WatchChanges) {
+		mu.Lock()
+		defer mu.Unlock()
+		for _, err := range changes.Errors {
+			fmt.Fprintln(&told, err)
+		}
+		for _, a := range changes.Attached {
+			attached <- a.Selection().Name()
+		}
+		select {
+		case changed <- struct{}{}:
+		default:
+		}
 	}, watching(t, c.Collect3, "gousdt_test:three")...)
 	qt.Assert(t, qt.IsNil(err))
 	ctx, stop := context.WithCancel(context.Background())

@@ -49,13 +49,12 @@ func TestHostileUserThatTakesAllSpecs(t *testing.T) {
 		var told []string
 		w, err := c.Watch(&usdt.WatchOptions{
 			Proc: proc.WatcherOptions{Filter: only(self, innocent)},
-			Changed: func(changes *usdt.WatchChanges) {
-				mu.Lock()
-				defer mu.Unlock()
-				for _, err := range changes.Errors {
-					told = append(told, err.Error())
-				}
-			},
+		}, func(changes *usdt.WatchChanges) {
+			mu.Lock()
+			defer mu.Unlock()
+			for _, err := range changes.Errors {
+				told = append(told, err.Error())
+			}
 		}, watching(t, c.Collect, "hostile:*", "gousdt_test:twelve")...)
 		qt.Assert(t, qt.IsNil(err))
 		defer w.Close()

@@ -70,8 +70,8 @@ func TestWatchLimits(t *testing.T) {
 			PerProcess: true,
 			Proc:       proc.WatcherOptions{Filter: only(one, two)},
 			Limits:     usdt.Limits{OwnerSites: 3},
-			Changed:    func(c *usdt.WatchChanges) { changes = *c },
-		}, watching(t, c.Collect, "gousdt_test:three", "gousdt_test:twelve")...)
+		}, func(c *usdt.WatchChanges) { changes = *c },
+			watching(t, c.Collect, "gousdt_test:three", "gousdt_test:twelve")...)
 		qt.Assert(t, qt.IsNil(err))
 		defer w.Close()
 		qt.Assert(t, qt.IsNil(w.SyncAll()))
@@ -109,10 +109,10 @@ func TestWatchRefusesFilesWithTooManySites(t *testing.T) {
 	testprog.Start(t, one)
 	var failed []error
 	w, err := c.Watch(&usdt.WatchOptions{
-		Proc:    proc.WatcherOptions{Filter: only(one)},
-		Limits:  usdt.Limits{FileSites: 399},
-		Changed: func(c *usdt.WatchChanges) { failed = append(failed, c.Errors...) },
-	}, watching(t, c.Collect, "gousdt_test:many")...)
+		Proc:   proc.WatcherOptions{Filter: only(one)},
+		Limits: usdt.Limits{FileSites: 399},
+	}, func(c *usdt.WatchChanges) { failed = append(failed, c.Errors...) },
+		watching(t, c.Collect, "gousdt_test:many")...)
 	qt.Assert(t, qt.IsNil(err))
 	defer w.Close()
 	qt.Assert(t, qt.IsNil(w.SyncAll()))

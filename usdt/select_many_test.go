@@ -135,13 +135,12 @@ func TestWatchRemembersRefusedFiles(t *testing.T) {
 				handled <- struct{}{}
 			}
 		}},
-		Changed: func(changes *usdt.WatchChanges) {
-			for _, err := range failures(changes) {
-				if errors.Is(err, elfnote.ErrTooLarge) {
-					told <- err
-				}
+	}, func(changes *usdt.WatchChanges) {
+		for _, err := range failures(changes) {
+			if errors.Is(err, elfnote.ErrTooLarge) {
+				told <- err
 			}
-		},
+		}
 	}, watching(t, c.Collect12, "p:n")...)
 	qt.Assert(t, qt.IsNil(err))
 	defer watch.Close()

@@ -44,7 +44,7 @@ func TestAttachSkipsSitesThatCannotBeAttached(t *testing.T) {
 
 		w, err := c.Watch(&usdt.WatchOptions{
 			Proc: proc.WatcherOptions{Filter: only(path)},
-		}, watching(t, c.Collect, "*:three", "*:no_nop")...)
+		}, nil, watching(t, c.Collect, "*:three", "*:no_nop")...)
 		qt.Assert(t, qt.IsNil(err))
 		defer w.Close()
 		qt.Assert(t, qt.IsNil(w.Sync(process.PID)))

@@ -74,7 +74,7 @@ func TestSoakWatchWhileProcessesComeAndGo(t *testing.T) {
 	copyFile(t, program, testprog.Path(t, "target-pie"))
 	w, err := c.Watch(&usdt.WatchOptions{
 		Proc: proc.WatcherOptions{Filter: only(program)}, PerProcess: true,
-	}, watching(t, c.Collect3, "gousdt_test:three", "gousdt_test:counted")...)
+	}, nil, watching(t, c.Collect3, "gousdt_test:three", "gousdt_test:counted")...)
 	qt.Assert(t, qt.IsNil(err))
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan error, 1)

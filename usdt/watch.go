@@ -45,18 +45,12 @@ func (p *WatchProgram) options(pair *proc.ProcessFile) AttachOptions {
 	return p.OptionsFor(pair)
 }
 
-// WatchOptions are those of a [Watch], which attaches Links.
-type WatchOptions = WatchOptionsOf[*Link]
-
-// WatchChanges are those of a [Watch], which attaches Links.
-type WatchChanges = WatchChangesOf[*Link]
-
-// WatchOptionsOf say which processes a watch follows. A is what it attaches.
-// Nil, or the zero value, is all processes of the system.
-type WatchOptionsOf[A any] struct {
+// WatchOptions say which processes a watch follows: a [Watch], or one of
+// package trace. Nil, or the zero value, is all processes of the system.
+type WatchOptions struct {
 	// Proc says which processes are followed, and how: its Filter, its FS, its
 	// Cache to share with other watches. Its Handler is called after everything
-	// has been attached, and before Changed.
+	// has been attached, and before the function that is told of that.
 	Proc proc.WatcherOptions
 
 	// PerProcess attaches separately to each process that the filter lets
@@ -79,27 +73,16 @@ type WatchOptionsOf[A any] struct {
 
 	// Limits bound what is attached.
 	Limits Limits
-
-	// Changed, if set, gets what was attached and detached, and what went
-	// wrong. It is called by one goroutine at a time: by the one that calls
-	// Sync, SyncAll, Run or Close, or closes the Manager or session, and by
-	// another one if a file has lingered or if there is room for what could not
-	// be attached. It must not call these.
-	Changed func(*WatchChangesOf[A])
 }
 
-// WatchChangesOf are what a watch has changed, and what it could not. A is what
-// it attaches.
-type WatchChangesOf[A any] struct {
-	// Attached are closed by the watch.
-	Attached []A
-	// Detached are closed together as soon as Changed has returned, unless the
-	// Manager or session has detached everything. Their Close waits until that
-	// is done.
-	Detached []A
-	// Missed are the files of processes that ended before the files were
-	// attached, with PerProcess.
-	Missed []*proc.ProcessFile
+// WatchChanges are what a Watch has changed, and what it could not.
+type WatchChanges struct {
+	// Attached are closed by the Watch.
+	Attached []*Link
+	// Detached are closed together as soon as the function that is told of them
+	// has returned, unless the Manager has detached everything. Their Close
+	// waits until that is done.
+	Detached []*Link
 	// Errors say which processes and files could not be read ([*proc.Error])
 	// and which files could not be attached ([*WatchError]). They affect
 	// nothing else. A process that has exited meanwhile, or a file without
@@ -133,10 +116,18 @@ type Watch struct {
 // tried again also as soon as the Watch has detached something. Retries take no
 // more than about 100 ms at a time: the rest is tried next time.
 //
+// changed, if not nil, is told what was attached and detached, and what went
+// wrong. It is called by one goroutine at a time: by the one that calls Sync,
+// SyncAll, Run or Close, or closes the Manager, and by another one if a file
+// has lingered or if there is room for what could not be attached. It must not
+// call these.
+//
 // The error wraps [os.ErrClosed] after Manager.Close. Other errors say that
 // there is no program, or one that was not loaded for this Manager, or that
 // processes of this proc file system cannot be attached to.
-func (m *Manager) Watch(opts *WatchOptions, programs ...WatchProgram) (*Watch, error) {
+func (m *Manager) Watch(
+	opts *WatchOptions, changed func(*WatchChanges), programs ...WatchProgram,
+) (*Watch, error) {
 	if opts == nil {
 		opts = &WatchOptions{}
 	}
@@ -150,7 +141,7 @@ func (m *Manager) Watch(opts *WatchOptions, programs ...WatchProgram) (*Watch, e
 	}
 	d := &watchDriver{
 		manager: m, programs: slices.Clone(programs), names: programNames(programs),
-		patterns: patternsOf(programs), opts: *opts,
+		patterns: patternsOf(programs), opts: *opts, changed: changed,
 	}
 	follower, err := follow.New(d, follow.Options{
 		Proc:         opts.Proc,
@@ -180,13 +171,13 @@ func (w *Watch) Run(ctx context.Context, interval time.Duration) error {
 }
 
 // Sync scans one process. It returns the errors of [proc.Watcher.Sync], among
-// them [os.ErrClosed] after Close. Errors of attaching are given to
-// [WatchOptions].Changed.
+// them [os.ErrClosed] after Close. Errors of attaching are in
+// [WatchChanges].
 func (w *Watch) Sync(pid int) error { return w.follower.Sync(pid) }
 
 // SyncAll scans all processes. It returns the errors of [proc.Watcher.SyncAll],
-// among them [os.ErrClosed] after Close. Errors of attaching are given to
-// [WatchOptions].Changed.
+// among them [os.ErrClosed] after Close. Errors of attaching are in
+// [WatchChanges].
 func (w *Watch) SyncAll() error { return w.follower.SyncAll() }
 
 // Stats returns the numbers of the watch.
@@ -220,6 +211,7 @@ type watchDriver struct {
 	names    []string          // of the programs, which cannot be asked once they are closed
 	patterns []elfnote.Pattern // of all programs together
 	opts     WatchOptions
+	changed  func(*WatchChanges)
 }
 
 // Open checks the sites of a file, once for all processes and all programs.
@@ -300,9 +292,8 @@ func (d *watchDriver) Explain(n int, pair *proc.ProcessFile, err error) error {
 }
 
 func (d *watchDriver) Changed(c *follow.Changes[*Link]) {
-	if d.opts.Changed != nil {
-		d.opts.Changed(&WatchChanges{Attached: c.Attached, Detached: c.Detached, Missed: c.Missed,
-			Errors: c.Errors})
+	if d.changed != nil {
+		d.changed(&WatchChanges{Attached: c.Attached, Detached: c.Detached, Errors: c.Errors})
 	}
 }
 

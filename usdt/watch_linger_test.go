@@ -26,17 +26,16 @@ func watchLingering(t *testing.T, c *collector, linger time.Duration, opts usdt.
 	w, err := c.Watch(&usdt.WatchOptions{
 		Linger: linger,
 		Proc:   proc.WatcherOptions{Filter: only(programs...)},
-		Changed: func(changes *usdt.WatchChanges) {
-			for _, a := range changes.Attached {
-				attached <- a
-			}
-			for _, a := range changes.Detached {
-				detached <- a
-			}
-			for _, err := range failures(changes) {
-				t.Error(err)
-			}
-		},
+	}, func(changes *usdt.WatchChanges) {
+		for _, a := range changes.Attached {
+			attached <- a
+		}
+		for _, a := range changes.Detached {
+			detached <- a
+		}
+		for _, err := range failures(changes) {
+			t.Error(err)
+		}
 	}, watched...)
 	qt.Assert(t, qt.IsNil(err))
 	t.Cleanup(func() { w.Close() })

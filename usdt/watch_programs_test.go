@@ -36,18 +36,17 @@ func hide(t *testing.T, path, probe string) {
 // watchTold starts a watch of these programs alone. What it tells
 // last is in told.
 func watchTold(t *testing.T, c *collector, programs []usdt.WatchProgram, opts usdt.WatchOptions,
-	paths ...string) (w *usdt.Watch, told *usdt.WatchChanges) {
+	changed func(*usdt.WatchChanges), paths ...string) (w *usdt.Watch, told *usdt.WatchChanges) {
 	t.Helper()
 	told = &usdt.WatchChanges{}
 	opts.Proc.Filter = only(paths...)
-	changed := opts.Changed
-	opts.Changed = func(changes *usdt.WatchChanges) {
+	toldToo := func(changes *usdt.WatchChanges) {
 		*told = *changes
 		if changed != nil {
 			changed(changes)
 		}
 	}
-	w, err := c.Watch(&opts, programs...)
+	w, err := c.Watch(&opts, toldToo, programs...)
 	qt.Assert(t, qt.IsNil(err))
 	t.Cleanup(func() { w.Close() })
 	return w, told
@@ -98,7 +97,7 @@ func TestWatchAttachesSeveralProgramsEachToItsProbes(t *testing.T) {
 				cache := proc.NewCache(nil)
 				w, told := watchTold(t, c, programs, usdt.WatchOptions{
 					PerProcess: perProcess, Linger: -1, Proc: proc.WatcherOptions{Cache: cache},
-				}, both, lacking)
+				}, nil, both, lacking)
 				qt.Assert(t, qt.IsNil(w.SyncAll()))
 				qt.Assert(t, qt.HasLen(told.Errors, 0))
 				qt.Assert(t, qt.IsTrue(slices.Equal(programsOf(told.Attached),
@@ -159,7 +158,7 @@ func TestWatchTellsAttachmentsApartByCookies(t *testing.T) {
 				return usdt.AttachOptions{Cookie: numbers[pair.Path]}
 			}
 			programs[1].OptionsFor = always(usdt.AttachOptions{Cookie: 7})
-			w, told := watchTold(t, c, programs, usdt.WatchOptions{PerProcess: perProcess}, first,
+			w, told := watchTold(t, c, programs, usdt.WatchOptions{PerProcess: perProcess}, nil, first,
 				second)
 			qt.Assert(t, qt.IsNil(w.SyncAll()))
 			qt.Assert(t, qt.HasLen(told.Errors, 0))
@@ -186,7 +185,7 @@ func TestWatchTellsProbesOfOneProgramApart(t *testing.T) {
 	programs := append(watching(t, c.Collect, "*:three"), watching(t, c.Collect, "*:none")...)
 	programs[0].OptionsFor = always(usdt.AttachOptions{Cookie: 3})
 	programs[1].OptionsFor = always(usdt.AttachOptions{Cookie: 4})
-	w, _ := watchTold(t, c, programs, usdt.WatchOptions{}, path)
+	w, _ := watchTold(t, c, programs, usdt.WatchOptions{}, nil, path)
 	qt.Assert(t, qt.IsNil(w.Sync(process.PID)))
 	qt.Assert(t, qt.HasLen(w.Links(), 2))
 	c.fires(t, process, "three", testbpf.ArgsProgramCOLLECT, 3)
@@ -213,7 +212,7 @@ func TestWatchAttachesTheOtherProgramsIfOneFails(t *testing.T) {
 				programs := append(watching(t, c.Collect, "*:three"),
 					watching(t, c.Collect12, tc.probe)...)
 				programs = append(programs, watching(t, c.Collect3, "*:three")...)
-				w, told := watchTold(t, c, programs, usdt.WatchOptions{}, path)
+				w, told := watchTold(t, c, programs, usdt.WatchOptions{}, nil, path)
 				qt.Assert(t, qt.IsNil(w.Sync(process.PID)))
 				qt.Assert(t, qt.IsTrue(slices.Equal(programsOf(told.Attached),
 					[]*ebpf.Program{c.Collect, c.Collect3})))
@@ -253,10 +252,9 @@ func TestWatchLingersWithAllPrograms(t *testing.T) {
 		var detached []*usdt.Link
 		w, told := watchTold(t, c, programs, usdt.WatchOptions{
 			Linger: time.Hour,
-			Changed: func(changes *usdt.WatchChanges) {
-				detached = append(detached,
-					changes.Detached...)
-			},
+		}, func(changes *usdt.WatchChanges) {
+			detached = append(detached,
+				changes.Detached...)
 		}, first, second)
 		process := testprog.Start(t, first)
 		qt.Assert(t, qt.IsNil(w.Sync(process.PID)))
@@ -299,7 +297,7 @@ func TestWatchTriesAgainWhatAFileLacks(t *testing.T) {
 		}
 		return options
 	}
-	w, told := watchTold(t, c, programs, usdt.WatchOptions{Linger: time.Hour}, path)
+	w, told := watchTold(t, c, programs, usdt.WatchOptions{Linger: time.Hour}, nil, path)
 	process := testprog.Start(t, path)
 	qt.Assert(t, qt.IsNil(w.Sync(process.PID)))
 	qt.Assert(t, qt.HasLen(told.Errors, 1))
@@ -325,7 +323,7 @@ func TestWatchProgramWithoutPatterns(t *testing.T) {
 	qt.Assert(t, qt.IsNil(err))
 	defer all.Close()
 	programs := append(watching(t, c.Collect, "*:three"), usdt.WatchProgram{Program: c.Collect3})
-	w, told := watchTold(t, c, programs, usdt.WatchOptions{}, path)
+	w, told := watchTold(t, c, programs, usdt.WatchOptions{}, nil, path)
 	qt.Assert(t, qt.IsNil(w.Sync(process.PID)))
 	qt.Assert(t, qt.HasLen(told.Errors, 0))
 	qt.Assert(t, qt.HasLen(told.Attached, 2))
@@ -335,10 +333,10 @@ func TestWatchProgramWithoutPatterns(t *testing.T) {
 
 func TestWatchRefusesWithoutAProgram(t *testing.T) {
 	c, other := newCollector(t, nil), newCollector(t, nil)
-	_, err := c.Watch(nil)
+	_, err := c.Watch(nil, nil)
 	qt.Assert(t, qt.ErrorMatches(err, "there is no program .*"))
 	for _, program := range []*ebpf.Program{nil, other.Collect} {
-		_, err = c.Watch(nil, append(watching(t, c.Collect, "*"), watching(t, program, "*")...)...)
+		_, err = c.Watch(nil, nil, append(watching(t, c.Collect, "*"), watching(t, program, "*")...)...)
 		qt.Assert(t,
 			qt.ErrorMatches(err,
 				`there is no program to attach: .*|program .* was loaded without .*`))
@@ -359,8 +357,8 @@ func TestWatchCallsTheHandlerBetweenAttachingAndTelling(t *testing.T) {
 				order = append(order, "handler")
 			}
 		}},
-		Changed: func(*usdt.WatchChanges) { order = append(order, "changed") },
-	}, watching(t, c.Collect, "*:three")...)
+	}, func(*usdt.WatchChanges) { order = append(order, "changed") },
+		watching(t, c.Collect, "*:three")...)
 	qt.Assert(t, qt.IsNil(err))
 	defer w.Close()
 	qt.Assert(t, qt.IsNil(w.Sync(process.PID)))

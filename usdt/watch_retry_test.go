@@ -33,7 +33,7 @@ func withoutRoom(t *testing.T, c *collector, opts usdt.WatchOptions,
 		return usdt.AttachOptions{}
 	}
 	opts.Proc.Filter = only(paths...)
-	opts.Changed = func(changes *usdt.WatchChanges) {
+	changed := func(changes *usdt.WatchChanges) {
 		for _, a := range changes.Attached {
 			attached <- a
 		}
@@ -41,7 +41,7 @@ func withoutRoom(t *testing.T, c *collector, opts usdt.WatchOptions,
 			failed <- err
 		}
 	}
-	w, err := c.Watch(&opts, programs...)
+	w, err := c.Watch(&opts, changed, programs...)
 	qt.Assert(t, qt.IsNil(err))
 	t.Cleanup(func() { w.Close() })
 	return w, attached, failed
@@ -148,7 +148,7 @@ func TestWatchDoesNotTryAgainInVain(t *testing.T) {
 			return usdt.AttachOptions{}
 		}
 	}
-	w, told := watchTold(t, c, programs, usdt.WatchOptions{}, path)
+	w, told := watchTold(t, c, programs, usdt.WatchOptions{}, nil, path)
 	process := testprog.Start(t, path)
 	qt.Assert(t, qt.IsNil(w.Sync(process.PID)))
 	qt.Assert(t, qt.HasLen(told.Errors, 2))

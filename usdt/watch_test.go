@@ -77,8 +77,8 @@ func TestWatchFollowsProcesses(t *testing.T) {
 					PerProcess: perProcess,
 					Linger:     -1,
 					Proc:       proc.WatcherOptions{Filter: only(one, two)},
-					Changed:    func(c *usdt.WatchChanges) { changes = *c },
-				}, watching(t, c.Collect, "gousdt_test:three", "gousdt_test:guarded")...)
+				}, func(c *usdt.WatchChanges) { changes = *c },
+					watching(t, c.Collect, "gousdt_test:three", "gousdt_test:guarded")...)
 				qt.Assert(t, qt.IsNil(err))
 				defer w.Close()
 				qt.Assert(t, qt.IsNil(w.SyncAll()))
@@ -145,17 +145,16 @@ func TestWatchSeesLibrariesComeAndGo(t *testing.T) {
 				appeared.Store(file.ID(), true)
 			}
 		}},
-		Changed: func(changes *usdt.WatchChanges) {
-			for _, a := range changes.Attached {
-				attached <- a
-			}
-			for _, a := range changes.Detached {
-				detached <- a
-			}
-			for _, err := range failures(changes) {
-				t.Error(err)
-			}
-		},
+	}, func(changes *usdt.WatchChanges) {
+		for _, a := range changes.Attached {
+			attached <- a
+		}
+		for _, a := range changes.Detached {
+			detached <- a
+		}
+		for _, err := range failures(changes) {
+			t.Error(err)
+		}
 	}, watching(t, c.Collect, "gousdt_test:three")...)
 	qt.Assert(t, qt.IsNil(err))
 	ctx, stop := context.WithCancel(t.Context())
@@ -239,7 +238,7 @@ func TestWatchWithTheCallersOwnReader(t *testing.T) {
 				qt.Check(t, qt.IsNil(pair.File.ELF().OSFile()))
 			}
 		}},
-	}, watching(t, c.Collect, "gousdt_test:three")...)
+	}, nil, watching(t, c.Collect, "gousdt_test:three")...)
 	qt.Assert(t, qt.IsNil(err))
 	defer w.Close()
 	qt.Assert(t, qt.IsNil(w.Sync(process.PID)))
@@ -256,12 +255,11 @@ func TestWatchEndsWithTheManager(t *testing.T) {
 	w, err := c.Watch(&usdt.WatchOptions{
 		Linger: time.Hour,
 		Proc:   proc.WatcherOptions{Filter: only(program)},
-		Changed: func(changes *usdt.WatchChanges) {
-			for _, a := range changes.Attached {
-				attached <- a
-			}
-			told = append(told, changes.Detached...)
-		},
+	}, func(changes *usdt.WatchChanges) {
+		for _, a := range changes.Attached {
+			attached <- a
+		}
+		told = append(told, changes.Detached...)
 	}, watching(t, c.Collect, "gousdt_test:three", "gousdt_test:guarded")...)
 	qt.Assert(t, qt.IsNil(err)) // and not closed but by the manager
 	ran := make(chan error, 1)
@@ -275,7 +273,7 @@ func TestWatchEndsWithTheManager(t *testing.T) {
 	qt.Assert(t, qt.Equals(process.Semaphore("guarded"), 0))
 	qt.Assert(t, qt.ErrorIs(w.Sync(process.PID), os.ErrClosed))
 	qt.Assert(t, qt.IsNil(w.Close()))
-	_, err = c.Watch(nil, watching(t, c.Collect, "gousdt_test:three")...)
+	_, err = c.Watch(nil, nil, watching(t, c.Collect, "gousdt_test:three")...)
 	qt.Assert(t, qt.ErrorIs(err, os.ErrClosed))
 }
 

@@ -50,13 +50,12 @@ func newFollower(t *tracer, wanted func(proc.Process) bool) (*follower, error) {
 		return f, nil
 	}
 	var err error
-	f.watch, err = trace.WatchSessions(&trace.WatchOptions{
+	f.watch, err = trace.WatchSessions(&usdt.WatchOptions{
 		Proc:       options,
 		PerProcess: f.perProcess,
 		Linger:     -1,
-		Changed:    f.changed,
 		Limits:     t.options.limits,
-	}, trace.WatchSession{Session: t.session, Patterns: t.options.patterns,
+	}, f.changed, trace.WatchSession{Session: t.session, Patterns: t.options.patterns,
 		OptionsFor: f.rememberFirst})
 	return f, err
 }

@@ -65,7 +65,7 @@ func run(ctx context.Context, out io.Writer, interval time.Duration) error {
 		return err
 	}
 	defer session.Close() // detaches, too
-	watch, err := session.Watch(&trace.WatchOptions{Changed: report},
+	watch, err := session.Watch(nil, report,
 		elfnote.MustParsePattern("postgresql:query__*")) // in files that have these
 	if err != nil {
 		return err

@@ -53,8 +53,7 @@ func newTracer(
 	}
 
 	watchOptions := &usdt.WatchOptions{
-		Proc:    proc.WatcherOptions{Handler: remember(symbolizer)},
-		Changed: report(messages),
+		Proc: proc.WatcherOptions{Handler: remember(symbolizer)},
 	}
 	if len(o.pids) > 0 {
 		watchOptions.PerProcess = true // others that map the same files are left alone
@@ -62,7 +61,7 @@ func newTracer(
 			return slices.Contains(o.pids, p.PID)
 		}
 	}
-	if t.watch, err = t.manager.Watch(watchOptions,
+	if t.watch, err = t.manager.Watch(watchOptions, report(messages),
 		// First, so that what is seen to be allocated is seen to be freed.
 		usdt.WatchProgram{Program: t.OnFree,
 			Patterns: []elfnote.Pattern{elfnote.Exact("otel_memory", "free")}},

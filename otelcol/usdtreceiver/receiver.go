@@ -26,6 +26,7 @@ import (
 	"github.com/gousdt/gousdt/otelcol/usdtreceiver/internal/metadata"
 	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/trace"
+	"github.com/gousdt/gousdt/usdt"
 )
 
 // usdtReceiver is the receiver. Consumers are set before it starts: nil if
@@ -173,10 +174,9 @@ func (r *usdtReceiver) startWatch(ctx context.Context) (err error) {
 		sessions = append(sessions,
 			trace.WatchSession{Session: s.session, Patterns: s.patterns(), Name: s.name})
 	}
-	if r.watch, err = trace.WatchSessions(&trace.WatchOptions{
-		Proc:    proc.WatcherOptions{Handler: r.processes.changed},
-		Changed: r.changed,
-	}, sessions...); err != nil {
+	if r.watch, err = trace.WatchSessions(&usdt.WatchOptions{
+		Proc: proc.WatcherOptions{Handler: r.processes.changed},
+	}, r.changed, sessions...); err != nil {
 		return err
 	}
 	r.scanned = make(chan struct{})
