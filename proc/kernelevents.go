@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/gousdt/gousdt/internal/fairness"
 )
 
 // Types of records, and a bit of their headers, from
@@ -146,7 +148,7 @@ type pace struct {
 	delay    time.Duration // the last one
 	gathered time.Time
 	started  bool // a process has started or ended since the one before
-	scans    allowance
+	scans    fairness.Allowance
 }
 
 // next returns the delay for records that have begun to come.
@@ -156,7 +158,7 @@ func (p *pace) next(now time.Time) time.Duration {
 	} else {
 		p.delay = min(2*p.delay, eventDelay)
 	}
-	return max(p.delay, min(p.scans.wait(eventAllowances, now), eventDelay))
+	return max(p.delay, min(p.scans.Wait(eventRate, now), eventDelay))
 }
 
 // after notes that records have been gathered, and whether processes have
@@ -164,4 +166,4 @@ func (p *pace) next(now time.Time) time.Duration {
 func (p *pace) after(now time.Time, started bool) { p.gathered, p.started = now, started }
 
 // spend notes how long a scan took of what was gathered.
-func (p *pace) spend(now time.Time, took time.Duration) { p.scans.take(eventAllowances, now, took) }
+func (p *pace) spend(now time.Time, took time.Duration) { p.scans.Take(eventRate, now, took) }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/gousdt/gousdt/container"
+	"github.com/gousdt/gousdt/internal/fairness"
 )
 
 // Limits and sizes. What a process has mapped is up to the process, so that
@@ -55,13 +56,9 @@ const (
 	// sleeps, or on a machine that is short of everything, it takes longer.
 	scanPatience = 500 * time.Millisecond
 
-	// maxBlockedOfOwner bounds the scans of the processes of one container or
-	// user that are waited for at the same time, each of which takes a thread.
-	// The other processes of that owner are set aside meanwhile.
-	maxBlockedOfOwner = 2
-
-	// maxBlocked bounds such scans altogether. Go ends a program of 10,000
-	// threads.
+	// maxBlocked bounds the scans that do not return, each of which takes a
+	// thread. Go ends a program of 10,000 threads. An owner has fewer, see
+	// [fairness.Blocked]: its other processes are set aside meanwhile.
 	maxBlocked = 512
 
 	// scanTurn is how long a process's files are read that are new, before
@@ -75,24 +72,21 @@ const (
 	// slowScan is from which time on the owner of a process is to answer for
 	// its first scan.
 	slowScan = 5 * time.Millisecond
-
-	// maxOwners bounds the memory of how much time owners have taken.
-	maxOwners = 4096
 )
 
 // What scans may take of the time. A scan of a large process takes less than a
 // millisecond, and it is scanned at most 50 times a second.
 var (
-	processAllowances = allowances{full: 250 * time.Millisecond, part: 50}
-	ownerAllowances   = allowances{full: time.Second, part: 4}
+	processRate = fairness.Rate{Full: 250 * time.Millisecond, Refill: 1. / 50}
+	ownerRate   = fairness.Rate{Full: time.Second, Refill: 1. / 4}
 
-	// noiseAllowances are for all scans together that are made again and find
+	// noiseRate is for all scans together that are made again and find
 	// nothing new. Where these take more, owners have equal shares.
-	noiseAllowances = allowances{full: 250 * time.Millisecond, part: 10}
+	noiseRate = fairness.Rate{Full: 250 * time.Millisecond, Refill: 1. / 10}
 
-	// eventAllowances are for the scans of what the kernel reports. If these
+	// eventRate is for the scans of what the kernel reports. If these
 	// take more, they are made once in eventDelay.
-	eventAllowances = allowances{full: 20 * time.Millisecond, part: 50}
+	eventRate = fairness.Rate{Full: 20 * time.Millisecond, Refill: 1. / 50}
 )
 
 // How often a [Watcher] reads the mappings of a process again although neither
@@ -125,37 +119,6 @@ const (
 	// kernel grants every user 512 KiB per CPU (perf_event_mlock_kb).
 	ringBytes = 128 << 10
 )
-
-// An allowance bounds the share of time that something may take. It is spent
-// in one go, and refills slowly. The zero value is full.
-type allowance struct {
-	spent time.Duration
-	at    time.Time // when that much was spent
-}
-
-// allowances say how much may be spent at once, and which part of the time
-// refills it.
-type allowances struct {
-	full time.Duration
-	part int // 1 of these
-}
-
-// take spends some time that has passed.
-func (a *allowance) take(limits allowances, now time.Time, took time.Duration) {
-	a.spent = a.left(limits, now) + took
-	a.at = now
-}
-
-// left returns what is still spent.
-func (a *allowance) left(limits allowances, now time.Time) time.Duration {
-	return max(0, a.spent-now.Sub(a.at)/time.Duration(limits.part))
-}
-
-// wait returns how long it takes until something may be spent again, 0 if that
-// is now.
-func (a *allowance) wait(limits allowances, now time.Time) time.Duration {
-	return max(0, a.left(limits, now)-limits.full) * time.Duration(limits.part)
-}
 
 // maxOwnerDepth is how many directories of a cgroup's path count where no
 // container and no user's slice is among them: what is below may be made by

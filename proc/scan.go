@@ -147,9 +147,9 @@ func (w *Watcher) tasks(pids []int, reason why) []task {
 			switch {
 			case p.blocked != nil:
 				t.onlyStat = true
-			case reason != asked && p.allowance.wait(processAllowances, now) > 0:
+			case reason != asked && p.allowance.Wait(processRate, now) > 0:
 				t.onlyStat = true
-				w.postpone(p, p.allowance.wait(processAllowances, now))
+				w.postpone(p, p.allowance.Wait(processRate, now))
 			}
 		}
 	}

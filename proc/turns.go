@@ -7,6 +7,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/gousdt/gousdt/internal/fairness"
 )
 
 // aside is whose processes are set aside, and who has taken how much of the
@@ -16,11 +18,10 @@ type aside struct {
 	isInUse atomic.Bool
 
 	mu      sync.Mutex
-	blocked map[string]int // by owner, scans that have not returned
-	total   int            // of these
-	owners  map[string]*allowance
-	noise   allowance             // of scans that find nothing new
-	noisy   map[string]*allowance // and of these by owner
+	blocked fairness.Blocked // scans that have not returned
+	owners  fairness.Owners
+	noise   fairness.Allowance // of scans that find nothing new
+	noisy   fairness.Owners    // and of these by owner
 }
 
 // isBlocked reports whether no more processes of an owner are to be scanned
@@ -28,7 +29,7 @@ type aside struct {
 func (a *aside) isBlocked(owner string) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.total >= maxBlocked || a.blocked[owner] >= maxBlockedOfOwner
+	return a.blocked.IsFull(owner, maxBlocked)
 }
 
 // wait returns how long it takes until an owner may have more time, 0 if it is
@@ -36,14 +37,7 @@ func (a *aside) isBlocked(owner string) bool {
 func (a *aside) wait(owner string, now time.Time) time.Duration {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.waitLocked(owner, now)
-}
-
-func (a *aside) waitLocked(owner string, now time.Time) time.Duration {
-	if allowance := a.owners[owner]; allowance != nil {
-		return allowance.wait(ownerAllowances, now)
-	}
-	return 0
+	return a.owners.Wait(owner, ownerRate, now)
 }
 
 // noiseWait returns how long it takes until processes of an owner may be
@@ -51,33 +45,24 @@ func (a *aside) waitLocked(owner string, now time.Time) time.Duration {
 func (a *aside) noiseWait(owner string, now time.Time) time.Duration {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	allowance := a.noisy[owner]
-	if allowance == nil || a.noise.wait(noiseAllowances, now) == 0 {
+	if a.noise.Wait(noiseRate, now) == 0 {
 		return 0
 	}
-	return allowance.wait(a.noiseShare(), now)
+	return a.noisy.Wait(owner, a.noiseShare(), now)
 }
 
 // noiseShare is what each of the noisy owners may take.
-func (a *aside) noiseShare() allowances {
-	return allowances{full: noiseOfOwner, part: noiseAllowances.part * max(1, len(a.noisy))}
+func (a *aside) noiseShare() fairness.Rate {
+	return fairness.Rate{Full: noiseOfOwner, Refill: noiseRate.Refill / float64(max(1, len(a.noisy)))}
 }
 
 // takeNoise has an owner spend time on a scan that found nothing new.
 func (a *aside) takeNoise(owner string, now time.Time, took time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.noise.take(noiseAllowances, now, took)
-	of := a.noisy[owner]
-	if of == nil {
-		if a.noisy == nil || len(a.noisy) >= maxOwners {
-			a.noisy = make(map[string]*allowance)
-		}
-		of = new(allowance)
-		a.noisy[owner] = of
-	}
-	of.take(a.noiseShare(), now, took)
-	if a.noise.wait(noiseAllowances, now) > 0 {
+	a.noise.Take(noiseRate, now, took)
+	a.noisy.Take(owner, a.noiseShare(), now, took)
+	if a.noise.Wait(noiseRate, now) > 0 {
 		a.isInUse.Store(true)
 	}
 }
@@ -86,56 +71,18 @@ func (a *aside) takeNoise(owner string, now time.Time, took time.Duration) {
 func (a *aside) take(owner string, now time.Time, took time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	of := a.owners[owner]
-	if of == nil {
-		if len(a.owners) >= maxOwners {
-			a.tidy(now)
-		}
-		if a.owners == nil {
-			a.owners = make(map[string]*allowance)
-		}
-		of = new(allowance)
-		a.owners[owner] = of
-	}
-	of.take(ownerAllowances, now, took)
-	if of.wait(ownerAllowances, now) > 0 {
+	a.owners.Take(owner, ownerRate, now, took)
+	if a.owners.Wait(owner, ownerRate, now) > 0 {
 		a.isInUse.Store(true)
 	}
 }
 
-// tidy forgets the owners that have taken nothing of late, and if that does not
-// make room, all.
-func (a *aside) tidy(now time.Time) {
-	for owner, allowance := range a.owners {
-		if allowance.left(ownerAllowances, now) == 0 {
-			delete(a.owners, owner)
-		}
-	}
-	if len(a.owners) >= maxOwners {
-		clear(a.owners)
-	}
-}
-
-// block notes that a scan has not returned.
-func (a *aside) block(owner string) {
+// block notes that so many more scans for an owner have not returned.
+func (a *aside) block(owner string, more int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.blocked == nil {
-		a.blocked = make(map[string]int)
-	}
-	a.blocked[owner]++
-	a.total++
+	a.blocked.Add(owner, more)
 	a.isInUse.Store(true)
-}
-
-// unblock notes that a scan has returned after all.
-func (a *aside) unblock(owner string) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.blocked[owner]--; a.blocked[owner] == 0 {
-		delete(a.blocked, owner)
-	}
-	a.total--
 }
 
 // refresh finds out whether owners still matter.
@@ -145,14 +92,10 @@ func (a *aside) refresh(now time.Time) {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	inUse := a.total > 0 || a.noise.wait(noiseAllowances, now) > 0
-	for owner, allowance := range a.noisy {
-		if allowance.left(a.noiseShare(), now) == 0 {
-			delete(a.noisy, owner)
-		}
-	}
+	a.noisy.Tidy(a.noiseShare(), now)
+	inUse := a.blocked.Total > 0 || a.noise.Wait(noiseRate, now) > 0
 	for owner := range a.owners {
-		inUse = inUse || a.waitLocked(owner, now) > 0
+		inUse = inUse || a.owners.Wait(owner, ownerRate, now) > 0
 	}
 	a.isInUse.Store(inUse)
 }
@@ -176,7 +119,7 @@ func (w *Watcher) setAside(t *task) {
 	}
 	p.blocked, p.due = t, true
 	t.owner = owner
-	w.aside.block(owner)
+	w.aside.block(owner, 1)
 	w.aside.take(owner, time.Now(), w.patience)
 	err := blockedError(t.pid)
 	w.scan.errors = append(w.scan.errors, err)
@@ -188,7 +131,7 @@ func (w *Watcher) setAside(t *task) {
 func (w *Watcher) late(t *task) {
 	w.scanning.Lock()
 	defer w.scanning.Unlock()
-	w.aside.unblock(t.owner)
+	w.aside.block(t.owner, -1)
 	defer w.nudge() // at the end: it is for this process, too
 	w.mu.Lock()
 	p := w.processes[t.pid]
@@ -231,7 +174,7 @@ func (w *Watcher) charge(p *watched, d *details) {
 		w.nudge()
 		return
 	}
-	p.allowance.take(processAllowances, time.Now(), d.took)
+	p.allowance.Take(processRate, time.Now(), d.took)
 }
 
 // postpone has a process scanned after some time, or when one of its owner's
@@ -259,7 +202,7 @@ func (w *Watcher) pidsDue() (pids []int) {
 	defer w.mu.Unlock()
 	now, soonest := time.Now(), time.Duration(0)
 	for pid, p := range w.processes {
-		if !p.due || p.blocked != nil || p.allowance.wait(processAllowances, now) > 0 {
+		if !p.due || p.blocked != nil || p.allowance.Wait(processRate, now) > 0 {
 			continue
 		}
 		var wait time.Duration

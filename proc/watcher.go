@@ -16,6 +16,7 @@ import (
 
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/deadline"
+	"github.com/gousdt/gousdt/internal/fairness"
 )
 
 // WatcherOptions say which processes a [Watcher] scans and to whom it reports.
@@ -109,7 +110,7 @@ type watched struct {
 	// the scan has returned, or the allowance is not overdrawn any more.
 	due       bool
 	scans     int // how often its mappings have been read
-	allowance allowance
+	allowance fairness.Allowance
 	isPutOff  bool // has been reported
 }
 

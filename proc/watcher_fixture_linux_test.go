@@ -58,7 +58,7 @@ func (w *Watcher) awaitReturns(t testing.TB) {
 	blocked := func() int {
 		w.aside.mu.Lock()
 		defer w.aside.mu.Unlock()
-		return w.aside.total
+		return w.aside.blocked.Total
 	}
 	for start := time.Now(); blocked() > 0; runtime.Gosched() {
 		if time.Since(start) > testneeds.Patience(10*time.Second) {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/gousdt/gousdt/internal/deadline"
+	"github.com/gousdt/gousdt/internal/fairness"
 	"github.com/gousdt/gousdt/proc"
 )
 
@@ -16,11 +17,8 @@ const (
 	// kept from running until its file is attached.
 	aheadPatience = 20 * time.Second
 
-	// maxBlockedOfOwner bounds the calls for the processes of one container or
-	// user that are waited for at the same time, each of which takes a thread.
-	maxBlockedOfOwner = 2
-
-	// maxBlocked bounds such calls altogether.
+	// maxBlocked bounds the calls that do not return, each of which takes a
+	// thread. An owner has fewer, see [fairness.Blocked].
 	maxBlocked = 256
 )
 
@@ -40,9 +38,8 @@ const fewSites = 1000
 
 // blocked are calls of a driver that have not returned and were left behind.
 type blocked struct {
-	files  map[proc.FileID]int // how many calls for each
-	owners map[string]int
-	total  int
+	fairness.Blocked
+	files map[proc.FileID]int // how many calls for each
 	// inRound is how many of them the last round of attaching has left behind.
 	inRound int
 }
@@ -57,21 +54,17 @@ func (b *blocked) shorten(patience time.Duration) time.Duration {
 
 // has reports whether nothing more is to be tried with a file.
 func (b *blocked) has(at target) bool {
-	return b.total > 0 &&
-		(b.files[at.File] > 0 || b.total >= maxBlocked || b.owners[at.owner] >= maxBlockedOfOwner)
+	return b.files[at.File] > 0 || b.IsFull(at.owner, maxBlocked)
 }
 
 func (b *blocked) add(file proc.FileID, owner string, more int) {
 	if b.files == nil {
-		b.files, b.owners = make(map[proc.FileID]int), make(map[string]int)
+		b.files = make(map[proc.FileID]int)
 	}
-	b.total += more
 	if b.files[file] += more; b.files[file] == 0 {
 		delete(b.files, file)
 	}
-	if b.owners[owner] += more; b.owners[owner] == 0 {
-		delete(b.owners, owner)
-	}
+	b.Add(owner, more)
 }
 
 // A call is what is asked of the driver.

@@ -49,13 +49,13 @@ func TestFollowerGoesOnWithoutAFileThatBlocks(t *testing.T) {
 			told := w.takeTold()
 			qt.Check(t, qt.IsTrue(slices.Contains(told, "+0 good")))
 			qt.Check(t, qt.HasLen(told, 4), qt.Commentf("%v", told))
-			qt.Check(t, qt.Equals(f.blocked.total, maxBlockedOfOwner),
+			qt.Check(t, qt.Equals(f.blocked.Total, 2),
 				qt.Commentf("all are of one owner"))
 
 			// No pass waits for them again.
 			qt.Assert(t, qt.IsNil(f.SyncAll()))
 			w.tells()
-			qt.Check(t, qt.Equals(f.blocked.total, maxBlockedOfOwner))
+			qt.Check(t, qt.Equals(f.blocked.Total, 2))
 
 			// What answers after all is attached.
 			close(unblock)
@@ -136,7 +136,7 @@ func (f *Follower[F, A]) awaitAnswers(t *testing.T) {
 	testneeds.Await(t, 10*time.Second, "nothing is set aside", func() bool {
 		f.following.Lock()
 		defer f.following.Unlock()
-		return f.blocked.total == 0
+		return f.blocked.Total == 0
 	})
 }
 

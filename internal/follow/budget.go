@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/gousdt/gousdt/internal/fairness"
 	"github.com/gousdt/gousdt/internal/sys"
 )
 
@@ -107,10 +108,11 @@ const (
 	// attachTime is how long it may take at once.
 	attachTime = time.Second
 
-	// attachPart is which part of the time it may take for long: one of these
-	// where something was attached for others lately, and else these to one
-	// part for whoever comes.
-	attachPart = 4
+	// sharedRefill is which part of the time it may take for long where
+	// something was attached for others lately, and aloneRefill where not: then
+	// what it has taken counts against those who come.
+	sharedRefill = 1. / 4
+	aloneRefill  = 4
 
 	// lately is for how long an owner counts for which something was attached.
 	lately = 10 * time.Second
@@ -134,9 +136,8 @@ type budget struct {
 
 // account is what an owner has.
 type account struct {
-	has   amounts
-	spent time.Duration // of the time that it may take, at a moment
-	at    time.Time
+	has  amounts
+	time fairness.Allowance
 }
 
 // share is what a place has.
@@ -255,9 +256,7 @@ func (b *budget) half(r resource, owner string) []Place {
 
 // spend notes that attaching for an owner took some time.
 func (b *budget) spend(owner string, now time.Time, took time.Duration) {
-	a := b.account(owner)
-	a.spent = b.left(a, now) + took
-	a.at = now
+	b.account(owner).time.Take(b.rate(now), now, took)
 	if b.lastOwner != owner {
 		if b.lastOwner != "" {
 			b.shared = now
@@ -266,25 +265,18 @@ func (b *budget) spend(owner string, now time.Time, took time.Duration) {
 	}
 }
 
-// isShared reports whether several owners want some of the time.
-func (b *budget) isShared(now time.Time) bool { return now.Sub(b.shared) < lately }
-
-func (b *budget) left(a *account, now time.Time) time.Duration {
-	if b.isShared(now) {
-		return max(0, a.spent-now.Sub(a.at)/attachPart)
+// rate returns how much of the time an owner may take.
+func (b *budget) rate(now time.Time) fairness.Rate {
+	if now.Sub(b.shared) < lately {
+		return fairness.Rate{Full: b.atOnce, Refill: sharedRefill}
 	}
-	return max(0, a.spent-now.Sub(a.at)*attachPart)
+	return fairness.Rate{Full: b.atOnce, Refill: aloneRefill}
 }
 
 // wait returns how long it is until something may be attached for an owner.
 func (b *budget) wait(owner string, now time.Time) time.Duration {
-	a := b.owners[owner]
-	if a == nil {
-		return 0
+	if a := b.owners[owner]; a != nil {
+		return a.time.Wait(b.rate(now), now)
 	}
-	wait := max(0, b.left(a, now)-b.atOnce)
-	if b.isShared(now) {
-		return wait * attachPart
-	}
-	return wait / attachPart
+	return 0
 }

@@ -82,7 +82,7 @@ func (b *budget) inTurn(targets []target, now time.Time) []target {
 	spent := make(map[string]time.Duration, len(of))
 	for owner := range of {
 		if a := b.owners[owner]; a != nil {
-			spent[owner] = b.left(a, now)
+			spent[owner] = a.time.Taken(b.rate(now), now)
 		}
 	}
 	slices.SortStableFunc(order, func(x, y int) int {

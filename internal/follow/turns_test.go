@@ -77,7 +77,7 @@ func TestFollowerHasOthersTheirTurnWithinALargeFile(t *testing.T) {
 				return told[0] == '!' // and named
 			})))
 			f.following.Lock()
-			qt.Check(t, qt.IsTrue(f.blocked.total > 0))
+			qt.Check(t, qt.IsTrue(f.blocked.Total > 0))
 			f.following.Unlock()
 			time.Sleep(30 * time.Second)
 			qt.Assert(t, qt.IsNil(f.SyncAll()))

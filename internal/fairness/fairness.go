@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+// Package fairness shares out time and threads among owners: the containers and
+// users whose processes are scanned and attached to. What one of them does must
+// not cost the others more than their share.
+//
+// An owner has an [Allowance] of the time, which refills as time passes. Owners
+// that have taken more than that wait. [Blocked] counts the calls of an owner
+// that do not return, each of which holds a thread: an owner with too many of
+// them waits until one returns.
+//
+// The types are not safe for concurrent use.
+package fairness
+
+import "time"
+
+// A Rate is how much of the time something may take.
+type Rate struct {
+	Full time.Duration // at once
+	// Refill is which part of the time that passes it may take for long, such
+	// as 0.25.
+	Refill float64
+}
+
+// An Allowance is what something has taken of the time, at a [Rate]. The zero
+// value has taken nothing.
+type Allowance struct {
+	taken time.Duration
+	at    time.Time // when that was so
+}
+
+// Take notes that some time was taken.
+func (a *Allowance) Take(r Rate, now time.Time, took time.Duration) {
+	a.taken = a.Taken(r, now) + took
+	a.at = now
+}
+
+// Taken returns the time that has been taken and is not refilled yet.
+func (a *Allowance) Taken(r Rate, now time.Time) time.Duration {
+	return max(0, a.taken-time.Duration(float64(now.Sub(a.at))*r.Refill))
+}
+
+// Wait returns how long it is until more may be taken, 0 if that is now.
+func (a *Allowance) Wait(r Rate, now time.Time) time.Duration {
+	return time.Duration(float64(max(0, a.Taken(r, now)-r.Full)) / r.Refill)
+}
+
+// maxOwners bounds the memory of what owners have taken.
+const maxOwners = 4096
+
+// Owners are the allowances of owners, all at the same rate.
+type Owners map[string]*Allowance
+
+// Take notes that an owner took some time.
+func (o *Owners) Take(owner string, r Rate, now time.Time, took time.Duration) {
+	a := (*o)[owner]
+	if a == nil {
+		if *o == nil {
+			*o = make(Owners)
+		}
+		if len(*o) >= maxOwners {
+			o.Tidy(r, now)
+		}
+		if len(*o) >= maxOwners {
+			clear(*o)
+		}
+		a = new(Allowance)
+		(*o)[owner] = a
+	}
+	a.Take(r, now, took)
+}
+
+// Wait returns how long it is until an owner may take more.
+func (o Owners) Wait(owner string, r Rate, now time.Time) time.Duration {
+	if a := o[owner]; a != nil {
+		return a.Wait(r, now)
+	}
+	return 0
+}
+
+// Tidy forgets the owners whose allowances are full again.
+func (o Owners) Tidy(r Rate, now time.Time) {
+	for owner, a := range o {
+		if a.Taken(r, now) == 0 {
+			delete(o, owner)
+		}
+	}
+}
+
+// Blocked counts the calls for owners that have not returned.
+type Blocked struct {
+	Total  int
+	owners map[string]int
+}
+
+// Add notes that so many more calls do not return, or with a number below 0
+// that they have returned after all.
+func (b *Blocked) Add(owner string, more int) {
+	if b.owners == nil {
+		b.owners = make(map[string]int)
+	}
+	b.Total += more
+	if b.owners[owner] += more; b.owners[owner] == 0 {
+		delete(b.owners, owner)
+	}
+}
+
+// maxOfOwner bounds the calls for one owner that do not return.
+const maxOfOwner = 2
+
+// IsFull reports whether no further call is to be made for an owner before one
+// returns. The limit is on the calls for all owners together.
+func (b *Blocked) IsFull(owner string, limit int) bool {
+	return b.Total >= limit || b.owners[owner] >= maxOfOwner
+}
