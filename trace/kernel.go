@@ -41,7 +41,7 @@ func newFamily(pid int) (_ *family, err error) {
 	}
 	task, err := taskLayout()
 	if err != nil {
-		return nil, err
+		return nil, optionError("Family", err)
 	}
 	f := &family{}
 	defer func() {

@@ -191,7 +191,7 @@ func TestLatencyWithoutOneEndIsAnError(t *testing.T) {
 	qt.Check(t,
 		qt.Equals(r.stderr, "usdttrace: no pair of probes has the arguments that --match names\n"))
 	// The other end might be in a file that is still to come.
-	r = startWith(t, "quit\n", "--latency", "gousdt_test:thre..twelve", "-c", path).wait()
+	r = startWith(t, "quit\n", "--latency", "gousdt_test:thre..twelve", "--", path).wait()
 	qt.Check(t, qt.Equals(r.status, exitNothing))
 	qt.Check(t, qt.StringContains(r.stderr,
 		"usdttrace: there is no pair of probes gousdt_test:thre..twelve"))

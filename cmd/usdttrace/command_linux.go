@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"runtime"
@@ -13,7 +14,6 @@ import (
 	"strconv"
 	"syscall"
 	"time"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -21,144 +21,117 @@ import (
 	"github.com/gousdt/gousdt/proc"
 )
 
-// command is a program that is run to be watched. It is traced (ptrace) as long
-// as it runs, so that it waits at each exec until the new program is attached,
-// and at its end until its mappings are known.
+// runHeld is what this program is called with to become a command, see [hold].
+const runHeld = "--run-held"
+
+// command is a program that is run to be watched. A child of this process waits
+// until everything is attached, and only then executes the program, so that no
+// hit is missed, neither its own nor a descendant's.
 type command struct {
-	argv   []string
-	stdout uintptr // what it gets as its standard output
-	pid    int
-	// execed is called while the process waits before the first instruction of
-	// a program.
-	execed func(pid int) error
-	// exits is called while the process waits at its end.
-	exits func(pid int)
+	argv []string
+	pid  int
+	tid  int      // of the thread that executes the program
+	held *os.File // the child waits for a byte from it
 
 	done   chan struct{} // closed when the process has ended
 	status syscall.WaitStatus
 }
 
-// start starts the command. It returns when the first program has been attached
-// to; if that fails the process is ended.
-func (c *command) start() error {
-	path, err := exec.LookPath(c.argv[0])
+// hold starts the child. It waits in [becomeCommand] until it is released.
+func hold(argv []string, stdout *os.File) (c *command, err error) {
+	path, err := exec.LookPath(argv[0])
 	if err != nil && !errors.Is(err, exec.ErrDot) {
-		return fmt.Errorf("-c: %w", err)
+		return nil, fmt.Errorf("the command: %w", err)
 	}
-	c.done = make(chan struct{})
-	started := make(chan error, 1)
+	ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("the command: socketpair: %w", err)
+	}
+	c = &command{argv: argv, held: os.NewFile(uintptr(ends[0]), "command"),
+		done: make(chan struct{})}
+	childsEnd := os.NewFile(uintptr(ends[1]), "command")
+	child := exec.Command("/proc/self/exe", append([]string{runHeld, path}, argv...)...)
+	child.Stdin, child.Stdout, child.Stderr = os.Stdin, stdout, os.Stderr
+	child.ExtraFiles = []*os.File{childsEnd}
+	err = child.Start()
+	childsEnd.Close()
+	if err != nil {
+		c.held.Close()
+		return nil, fmt.Errorf("the command: %w", err)
+	}
+	c.pid = child.Process.Pid
 	go func() {
 		defer close(c.done)
-		// A tracee answers to one thread only. That ends with this function.
-		runtime.LockOSThread()
-		if err := c.startStopped(path); err != nil {
-			started <- fmt.Errorf("-c: %s: %w", path, err)
-			return
-		}
-		err := c.execed(c.pid)
-		if err != nil {
-			_ = syscall.Kill(c.pid, syscall.SIGKILL) // it waits: it cannot have gone
-		}
-		started <- err
-		c.loop()
+		_ = child.Wait() // its error is in the state
+		c.status, _ = child.ProcessState.Sys().(syscall.WaitStatus)
 	}()
-	err = <-started
+	if _, err := fmt.Fscan(c.held, &c.tid); err != nil {
+		c.end()
+		return nil, fmt.Errorf("the command %s ended before it began", argv[0])
+	}
+	return c, nil
+}
+
+// becomeCommand is the child of [hold]. It maps what the command will map, so
+// that these files are found and attached as those of any process. Then it
+// waits, and executes the program.
+func becomeCommand(args []string) (status int) {
+	runtime.LockOSThread() // the kernel's records are asked of the thread
+	const heldFD = 3       // the first of ExtraFiles
+	unix.CloseOnExec(heldFD)
+	held := os.NewFile(heldFD, "command")
+	path, argv := args[0], args[1:]
+	for _, file := range commandFiles(path, argv) {
+		mapFile(file)
+	}
+	fmt.Fprintln(held, unix.Gettid())
+	if _, err := held.Read(make([]byte, 1)); err != nil {
+		return exitError // usdttrace has ended
+	}
+	err := syscall.Exec(path, argv, os.Environ())
+	fmt.Fprint(held, err)
+	return exitError
+}
+
+// mapFile maps a file as far as it takes to be seen. The kernel puts no
+// breakpoints into a mapping that is shared.
+func mapFile(path string) {
+	file, err := os.Open(path)
 	if err != nil {
-		<-c.done
+		return // then it will not be executed, either
 	}
-	return err
+	defer file.Close()
+	_, _ = unix.Mmap(int(file.Fd()), 0, 1, unix.PROT_READ|unix.PROT_EXEC, unix.MAP_SHARED)
 }
 
-func (c *command) startStopped(path string) (err error) {
-	c.pid, err = syscall.ForkExec(path, c.argv, &syscall.ProcAttr{
-		Env:   os.Environ(),
-		Files: []uintptr{0, c.stdout, 2},
-		Sys:   &syscall.SysProcAttr{Ptrace: true},
-	})
-	if err != nil {
-		return err
+// release has the child execute the program. It returns when that is done.
+func (c *command) release() error {
+	defer c.held.Close()
+	if _, err := c.held.Write([]byte{1}); err != nil {
+		return fmt.Errorf("the command %s ended before it began", c.argv[0])
 	}
-	if err := c.wait(); err != nil {
-		return err
-	}
-	if !c.status.Stopped() {
-		return errors.New("it ended before it began")
-	}
-	err = unix.PtraceSetOptions(c.pid, unix.PTRACE_O_TRACEEXEC|unix.PTRACE_O_TRACEEXIT)
-	if err != nil {
-		_ = syscall.Kill(c.pid, syscall.SIGKILL) // the error is returned
-		_ = c.wait()
-	}
-	return err
-}
-
-// wait waits until the process stops or ends.
-func (c *command) wait() error {
-	for {
-		_, err := syscall.Wait4(c.pid, &c.status, unix.WALL, nil)
-		if err != syscall.EINTR {
-			return err
-		}
-	}
-}
-
-// loop has the stopped process go on, and does so whenever it stops, until it
-// has ended.
-func (c *command) loop() {
-	signal := 0
-	for {
-		// The error is that it has been killed meanwhile, and waiting says so.
-		_ = unix.PtraceCont(c.pid, signal)
-		if c.wait() != nil || !c.status.Stopped() {
-			return
-		}
-		signal = 0
-		switch stopped := c.status.StopSignal(); {
-		case c.status.TrapCause() == unix.PTRACE_EVENT_EXEC:
-			_ = c.execed(c.pid) // it has reported its error
-		case c.status.TrapCause() == unix.PTRACE_EVENT_EXIT:
-			c.exits(c.pid)
-		case isStop(stopped) && c.inGroupStop():
-			// The user has suspended it, and a tracee would not go on at
-			// SIGCONT. Let it be an ordinary process.
-			_ = detach(c.pid, stopped)
-			_ = c.wait()
-			return
-		default:
-			signal = int(stopped)
-		}
-	}
-}
-
-func isStop(s syscall.Signal) bool {
-	return s == syscall.SIGSTOP || s == syscall.SIGTSTP || s == syscall.SIGTTIN ||
-		s == syscall.SIGTTOU
-}
-
-// inGroupStop reports whether the process has been suspended, rather than being
-// about to get a signal.
-func (c *command) inGroupStop() bool {
-	var info [128]byte // siginfo_t
-	_, _, errno := unix.Syscall6(unix.SYS_PTRACE, unix.PTRACE_GETSIGINFO, uintptr(c.pid), 0,
-		uintptr(unsafe.Pointer(&info)), 0, 0)
-	return errno == unix.EINVAL
-}
-
-// detach lets go of a tracee and sends it a signal.
-func detach(pid int, signal syscall.Signal) error {
-	_, _, errno := unix.Syscall6(unix.SYS_PTRACE, unix.PTRACE_DETACH, uintptr(pid), 0,
-		uintptr(signal), 0, 0)
-	if errno != 0 {
-		return errno
+	// It ends when the program is executed.
+	failed, _ := io.ReadAll(io.LimitReader(c.held, 1024))
+	if len(failed) > 0 {
+		return fmt.Errorf("the command: %s: %s", c.argv[0], failed)
 	}
 	return nil
 }
 
-// finish ends the process if it still runs.
-func (c *command) finish() {
+// hasEnded reports whether the process has ended.
+func (c *command) hasEnded() bool {
 	select {
 	case <-c.done:
+		return true
 	default:
+		return false
+	}
+}
+
+// end ends the process if it still runs.
+func (c *command) end() {
+	c.held.Close()
+	if !c.hasEnded() {
 		_ = syscall.Kill(c.pid, syscall.SIGTERM) // it may have ended this moment
 		_ = syscall.Kill(c.pid, syscall.SIGCONT) // a suspended process ends when it goes on
 		<-c.done

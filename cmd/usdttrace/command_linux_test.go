@@ -5,6 +5,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
@@ -19,12 +20,6 @@ import (
 )
 
 func decimal(n int) string { return strconv.Itoa(n) }
-
-// launcher returns a command that does such things.
-func launcher(t *testing.T, words ...string) string {
-	t.Helper()
-	return testprog.Path(t, "launcher") + " " + strings.Join(words, " ")
-}
 
 // stdinOf returns the other end of a command's standard input.
 func stdinOf(t *testing.T, cmd *exec.Cmd) io.WriteCloser {
@@ -42,7 +37,7 @@ func TestCommandIsWatchedFromItsFirstInstruction(t *testing.T) {
 				// Its library is found beside it.
 				path = copyBeside(t, path, "libtarget.so")
 			}
-			r := startWith(t, "fire three 3\nquit\n", "-c", path, "gousdt_test:three").wait()
+			r := startWith(t, "fire three 3\nquit\n", "gousdt_test:three", "--", path).wait()
 			lines := r.ok()
 			// Its own output does not come between the events.
 			for _, answer := range []string{"ok three 3\n", "ok quit\n"} {
@@ -63,13 +58,11 @@ func TestCommandIsWatchedFromItsFirstInstruction(t *testing.T) {
 
 func TestCommandIsWatchedThroughExec(t *testing.T) {
 	path := copyOf(t, "target-pie")
-	r := startWith(t, "fire three 3\nquit\n", "--count", "-c", launcher(t, "exec", path),
-		"gousdt_test:three").wait()
+	r := startWith(t, "fire three 3\nquit\n", "--count", "gousdt_test:three", "--", testprog.Path(t, "launcher"), "exec", path).wait()
 	qt.Check(t, qt.StringContains(r.stderr, "3 events, 0 lost"))
 	// The program executes itself anew: what is attached to it stays.
 	var stdin io.WriteCloser
-	running := startPrepared(t, func(cmd *exec.Cmd) { stdin = stdinOf(t, cmd) }, "--count", "-c",
-		path, "gousdt_test:three")
+	running := startPrepared(t, func(cmd *exec.Cmd) { stdin = stdinOf(t, cmd) }, "--count", "gousdt_test:three", "--", path)
 	for _, command := range []string{"three 3", "exec", "three 2"} {
 		line := command
 		if line != "exec" {
@@ -84,49 +77,66 @@ func TestCommandIsWatchedThroughExec(t *testing.T) {
 
 func TestCommandsFilesCanBeNamed(t *testing.T) {
 	path := copyOf(t, "target-pie")
-	r := startWith(t, "fire three 3\nquit\n", "--count", "-c", path, path,
-		"gousdt_test:three").wait()
+	r := startWith(t, "fire three 3\nquit\n", "--count", path, "gousdt_test:three", "--", path).wait()
 	qt.Check(t, qt.StringContains(r.stderr, "3 events, 0 lost; 1 site; "))
 }
 
 func TestCommandsEndIsTold(t *testing.T) {
 	path := copyOf(t, "target-pie")
-	r := startWith(t, "quit\n", "-c", launcher(t, "run", path, "exit", "3"),
-		"gousdt_test:three").wait()
+	r := startWith(t, "quit\n", "gousdt_test:three", "--", testprog.Path(t, "launcher"), "run", path, "exit", "3").wait()
 	qt.Check(t, qt.StringContains(r.stderr, "/launcher ended with exit status 3\n"))
-	r = startWith(t, "", "-c", launcher(t, "kill", "9"), "gousdt_test:three").wait()
+	r = startWith(t, "", "gousdt_test:three", "--", testprog.Path(t, "launcher"), "kill", "9").wait()
 	qt.Check(t, qt.StringContains(r.stderr, "/launcher ended by a signal: killed\n"))
 	qt.Check(t, qt.Equals(r.status, exitNothing))
 }
 
 func TestCommandEndsWithTheTracing(t *testing.T) {
 	path := copyOf(t, "target-pie")
-	var stdin io.WriteCloser
-	r := startPrepared(t, func(cmd *exec.Cmd) { stdin = stdinOf(t, cmd) }, "--max-events", "2",
-		"-c", path, "gousdt_test:three")
-	io.WriteString(stdin, "fire three 3\n")
-	// The command's input stays open: it does not end by itself.
-	result := r.wait()
-	qt.Check(t, qt.Not(qt.HasLen(result.ok(), 0)))
-	qt.Check(t, qt.StringContains(result.stderr, "2 events, 0 lost"))
+	for name, test := range map[string]struct {
+		flags  []string
+		end    func(*running)
+		status int
+		why    string
+	}{
+		"max-events": {[]string{"--max-events", "2"}, func(*running) {}, exitEnded,
+			"after --max-events 2"},
+		"duration": {[]string{"--duration", "1"}, func(*running) {}, exitEnded,
+			"after --duration 1s"},
+		"Ctrl-C": {nil, func(r *running) { r.cmd.Process.Signal(syscall.SIGINT) },
+			128 + int(syscall.SIGINT), "after the signal: interrupt"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var stdin io.WriteCloser
+			r := startPrepared(t, func(cmd *exec.Cmd) { stdin = stdinOf(t, cmd) },
+				append(test.flags, "gousdt_test:three", "--", path)...)
+			io.WriteString(stdin, "fire three 3\n")
+			r.await(&r.stderr, "ok three 3\n")
+			test.end(r)
+			// The command's input stays open: it does not end by itself.
+			result := r.wait()
+			qt.Check(t, qt.Equals(result.status, test.status))
+			qt.Check(t, qt.Matches(result.stderr,
+				"(?s).*usdttrace: "+test.why+", the command is ended by SIGTERM\n"))
+		})
+	}
 }
 
 func TestCommandIsFoundAsAShellFindsIt(t *testing.T) {
 	program := testprog.Path(t, "launcher")
 	r := startPrepared(t, func(cmd *exec.Cmd) {
 		cmd.Env = append(cmd.Env, "PATH="+filepath.Dir(program))
-	}, "-c", "launcher say 'two words' exit 3", "a:b").wait()
+	}, "a:b", "--", "launcher", "say", "two words", "exit", "3").wait()
 	qt.Check(t, qt.StringContains(r.stderr, "two words\n"))
 	qt.Check(t, qt.StringContains(r.stderr, "usdttrace: launcher ended with exit status 3\n"))
 }
 
 func TestCommandWithoutTheProbe(t *testing.T) {
-	r := startWith(t, "quit\n", "-c", copyOf(t, "target-pie"), "gousdt_test:thre").wait()
+	r := startWith(t, "quit\n", "gousdt_test:thre", "--", copyOf(t, "target-pie")).wait()
 	qt.Check(t, qt.Equals(r.status, exitNothing))
 	qt.Check(t, qt.Matches(r.stderr,
-		`(?s).*usdttrace: no probe matches gousdt_test:thre in what the command has run \(descendants that live less than 20 ms are missed: .*\) \(nearest: gousdt_test:three.*\)\n`))
+		`(?s).*usdttrace: no probe matches gousdt_test:thre in what the command and its descendants have run \(nearest: gousdt_test:three.*\)\n`))
 	qt.Check(t, qt.StringContains(r.stderr, "ok quit\n"))
-	r = start(t, "-c", "/nonexistent/program", "a:b").wait()
+	r = start(t, "a:b", "--", "/nonexistent/program").wait()
 	qt.Check(t, qt.Equals(r.status, exitError))
 	qt.Check(t, qt.StringContains(r.stderr, "/nonexistent/program"))
 }
@@ -134,7 +144,7 @@ func TestCommandWithoutTheProbe(t *testing.T) {
 // The main thread's signals pass through the tracer.
 func TestCommandGetsItsSignals(t *testing.T) {
 	signal := decimal(int(syscall.SIGUSR1))
-	r := start(t, "-c", launcher(t, "catch", signal, "kill", signal, "say", "end"), "a:b").wait()
+	r := start(t, "a:b", "--", testprog.Path(t, "launcher"), "catch", signal, "kill", signal, "say", "end").wait()
 	qt.Check(t, qt.StringContains(r.stderr, "caught\nend\n"))
 }
 
@@ -142,17 +152,10 @@ func TestCommandBehindDashes(t *testing.T) {
 	program := testprog.Path(t, "launcher")
 	target := copyOf(t, "target-pie")
 	// Its flags are its own, and so are blanks.
-	var stdin io.WriteCloser
-	running := startPrepared(t, func(cmd *exec.Cmd) { stdin = stdinOf(t, cmd) }, "--json",
-		"gousdt_test:three", "--",
-		program, "say", "-p  two", "run", target, "exit", "3")
-	for running.runs() && !strings.Contains(running.stdout.String(), `"event"`) {
-		// What the launcher runs is attached some 20 ms later.
-		io.WriteString(stdin, "fire three 1\n")
-	}
-	io.WriteString(stdin, "quit\n")
-	r := running.wait()
+	r := startWith(t, "fire three 2\nquit\n", "--json", "gousdt_test:three", "--", program, "say",
+		"-p  two", "run", target, "exit", "3").wait()
 	qt.Check(t, qt.Equals(r.status, 3))
+	qt.Check(t, qt.Equals(strings.Count(r.stdout, `"event"`), 2))
 	qt.Check(t, qt.StringContains(r.stderr, "-p  two\n"))
 	qt.Check(t, qt.StringContains(r.stderr, "ended with exit status 3\n"))
 	r = startWith(t, "fire three 3\n", "--count", "gousdt_test:three", "--", target).wait()
@@ -160,8 +163,6 @@ func TestCommandBehindDashes(t *testing.T) {
 	qt.Check(t, qt.Matches(r.stdout, "count\nPROBE +COUNT +RATE +%\ngousdt_test:three +3 +.*\n"))
 	r = startWith(t, "", "a:b", "--").wait()
 	qt.Check(t, qt.StringContains(r.stderr, "no COMMAND behind --"))
-	r = startWith(t, "", "-c", "true", "a:b", "--", "true").wait()
-	qt.Check(t, qt.StringContains(r.stderr, "-c and -- exclude each other"))
 }
 
 // What has the output in files leaves the standard output to the command.
@@ -229,4 +230,69 @@ func TestDescendantsThatAreNotWatchedAreTold(t *testing.T) {
 		fmt.Sprintf("usdttrace: no probe matches gousdt_test:three in process %d; "+
 			"1 descendant of it maps %s, which has matching probes: watch them, too, with -f\n",
 			cmd.Process.Pid, target)))
+}
+
+// hitsOfScript runs a script under usdttrace, and returns how many hits that
+// has counted and what it says.
+func hitsOfScript(t *testing.T, script string, args ...string) (count uint64, stderr string) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "script")
+	qt.Assert(t, qt.IsNil(os.WriteFile(path, []byte(script), 0o755)))
+	r := start(t, append(append([]string{"--json", "--count"}, args...), "--", path)...).wait()
+	for _, row := range r.objects("row") {
+		count += row.Count
+	}
+	return count, r.stderr
+}
+
+// The program's file is attached before the first of its processes begins.
+func TestFamilyOfACommandIsCountedExactly(t *testing.T) {
+	testneeds.BTF(t)
+	target := copyOf(t, "target-pie")
+	fire := "printf 'fire three 5\\nquit\\n' | " + target + " >&2\n"
+	forks := strings.Repeat("fork three 100\\n", 6)
+	makefile := filepath.Join(t.TempDir(), "Makefile")
+	qt.Assert(t, qt.IsNil(os.WriteFile(makefile, []byte(
+		"all: 1 2 3 4 5 6 7 8\n1 2 3 4 5 6 7 8:\n\t@"+fire), 0o644)))
+	for name, test := range map[string]struct {
+		script string
+		want   uint64
+	}{
+		"a server that forks": {"printf '" + forks + "quit\\n' | " + target + " >&2\n", 600},
+		"a pipeline":          {"printf 'fire three 7\\nquit\\n' | " + target + " | cat >&2\n", 7},
+		"one after another":   {strings.Repeat(fire, 4), 20},
+		"all at a time":       {strings.Repeat(strings.TrimSpace(fire)+" &\n", 4) + "wait\n", 20},
+		"make -j":             {"make -s -j4 -f " + makefile + "\n", 40},
+	} {
+		t.Run(name, func(t *testing.T) {
+			count, _ := hitsOfScript(t, "#!/bin/sh\n"+test.script, target, "gousdt_test:three")
+			qt.Check(t, qt.Equals(count, test.want))
+		})
+	}
+}
+
+// What a script executes is known when it is executed. The summary says which
+// process was late.
+func TestFamilySaysWhoWasLate(t *testing.T) {
+	testneeds.BTF(t)
+	for name, script := range map[string]string{
+		// It is there for as long as it waits for the pipe.
+		"attached":  "{ echo fire three 5; sleep 1; echo fire three 2; echo quit; } | %s >&2\n",
+		"too short": "%s </dev/null >&2\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			target := copyOf(t, "target-pie")
+			path := filepath.Join(t.TempDir(), "script")
+			qt.Assert(t, qt.IsNil(os.WriteFile(path,
+				fmt.Appendf(nil, "#!/bin/sh\n"+script, target), 0o755)))
+			r := start(t, "--count", "gousdt_test:three", "--", path).wait()
+			qt.Check(t, qt.Matches(r.stderr, `(?s).*not seen: hits in `+target+`.* process \d+.*`))
+		})
+	}
+	// From then on nothing is missed.
+	target := copyOf(t, "target-pie")
+	script := "#!/bin/sh\n{ sleep 1; echo quit; } | " + target + " >&2\n" +
+		strings.Repeat("echo fire three 5 | "+target+" >&2\n", 4)
+	count, _ := hitsOfScript(t, script, "gousdt_test:three")
+	qt.Check(t, qt.Equals(count, 20))
 }

@@ -7,25 +7,41 @@ package main
 import (
 	"context"
 	"errors"
+	"os"
 )
 
 // command is a program that is run to be watched, on Linux.
 type command struct {
-	argv   []string
-	stdout uintptr
-	pid    int
-	execed func(pid int) error
-	exits  func(pid int)
-	done   chan struct{}
+	pid, tid int
+	done     chan struct{}
 }
 
-func (c *command) start() error { return errors.ErrUnsupported }
+const runHeld = "--run-held"
 
-func (c *command) finish() {}
+func hold([]string, *os.File) (*command, error) { return nil, errors.ErrUnsupported }
+
+func becomeCommand([]string) int { return exitError }
+
+func (c *command) release() error { return errors.ErrUnsupported }
+
+func (c *command) hasEnded() bool { return true }
+
+func (c *command) end() {}
 
 func (c *command) exitStatus() int { return 0 }
 
 func (c *command) failure() string { return "" }
+
+// mappingRecords are what the kernel records of the mappings of processes.
+type mappingRecords struct{}
+
+func recordMappings(int) (*mappingRecords, error) { return nil, errors.ErrUnsupported }
+
+func (r *mappingRecords) drain(func(record []byte)) {}
+
+func (r *mappingRecords) wait(context.Context) bool { return false }
+
+func (r *mappingRecords) close() {}
 
 func leaveLinks() {}
 

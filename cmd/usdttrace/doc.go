@@ -2,7 +2,7 @@
 
 // Command usdttrace watches USDT probes fire.
 //
-//	usdttrace [FLAGS] [-p PID [-f] | -a | -c COMMAND] [FILE|LIBRARY...] PATTERN...
+//	usdttrace [FLAGS] [-p PID [-f] | -a] [FILE|LIBRARY...] PATTERN...
 //	usdttrace [FLAGS] [FILE|LIBRARY...] PATTERN... -- COMMAND [ARGUMENT...]
 //
 // It prints a line for each hit, or with --count, --sum, --hist and --latency
@@ -21,19 +21,24 @@
 // fork on. That takes the initial PID namespace, and a kernel with BTF. The
 // tracing ends with the process of -p.
 //
-// With -c, and behind --, the command waits before the first instruction of
-// each program that it executes until that program is attached, with the
-// libraries that it is linked with. What it loads by itself (dlopen) and what
-// its descendants run is attached some 20 milliseconds later: descendants that
-// live less than that are missed. To miss nothing that the command's own
-// process loads, name the FILE: it is then attached before the command begins,
-// but for that process only. To miss nothing of its descendants, watch the FILE
-// without -c, and run the command beside.
+// The command after -- waits until everything is attached that it is known to
+// map: each FILE, or with no FILE the programs that its words name, the
+// interpreters of scripts, and the libraries that these are linked with. All of
+// it is attached for all processes, and the kernel lets through what the command
+// and its descendants hit, as with -f. So a pre-forking server, a pipeline and
+// `make -j` are counted exactly, if the programs with the probes are named.
 //
-// The command is traced by ptrace, so it cannot be debugged at the same time,
-// until a signal suspends it for the first time. If the tracing ends before the
-// command does, by Ctrl-C, --duration or --max-events, usdttrace ends the
-// command by SIGTERM.
+// What else they map, such as a program that only a script names, or a library
+// that is loaded later (dlopen), is attached when the first process maps it,
+// and stays so. That takes some milliseconds, whose hits are not seen. The
+// summary says so: which file, by which process, and for how long. To miss
+// nothing, name the FILE.
+//
+// In a PID namespace of its own, and on a kernel without BTF, only the command
+// itself is watched, and usdttrace says so. The tracing ends with the command,
+// though descendants may go on. If it ends before, by Ctrl-C, --duration or
+// --max-events, usdttrace ends the command by SIGTERM, says so, and its exit
+// status is 128 and the number of a signal: SIGINT for Ctrl-C, else SIGTERM.
 //
 // In a PID namespace of its own, such as that of a container, -a sees no other
 // processes than those of the namespace. It says so, as it does if the kernel
@@ -58,7 +63,7 @@
 // removed by its next run, by any program that attaches by package usdt, and by
 // usdttrace --cleanup.
 //
-// The exit status is that of the command of -c or --, if that ends by itself
+// The exit status is that of the command, if that ends before the tracing does
 // and a probe matched.
 //
 // What is aggregated, and --duration, begin when everything that is there at
@@ -199,7 +204,10 @@
 // that have no row because of --max-keys, and "overflow" how many of these came
 // while the kernel had no room for keys: they may be of keys with a row. With
 // -a, "lost_by" says of which control groups, or users, most of the lost events
-// are: [{"cgroup":4711,"events":12}]. "frames" is how many functions on stacks
+// are: [{"cgroup":4711,"events":12}]. With a command, "late" says which files
+// its processes had mapped before they were attached: [{"file":"/usr/bin/php",
+// "pid":1,"processes":2,"late_ns":3000000,"attached":true}]. "pid" is the first
+// of them, and "attached" is false if they had ended before. "frames" is how many functions on stacks
 // were to be named, and is there with stacks only. What follows is there with
 // --stats only: what it costs, and for -a and -p how much of --limits is in
 // use, how much is over them, and what waits for its turn to be attached.

@@ -47,7 +47,7 @@ func (t *tracer) handleSignals() (stop func()) {
 		defer signal.Stop(signals)
 		select {
 		case s := <-signals:
-			t.end()
+			t.endWithStatus(128+int(s.(syscall.Signal)), "after the signal: "+s.String())
 			if s == syscall.SIGTERM {
 				// Whoever sends it does not want to wait for a reader.
 				t.out.Hurry(hurry)
@@ -85,7 +85,9 @@ func (t *tracer) handleSignals() (stop func()) {
 func (t *tracer) watchEnd() {
 	var limit *time.Timer
 	if t.options.duration > 0 {
-		limit = time.AfterFunc(t.options.duration-time.Since(t.start), t.end)
+		limit = time.AfterFunc(t.options.duration-time.Since(t.start), func() {
+			t.endWithStatus(exitEnded, "after --duration "+t.options.duration.String())
+		})
 	}
 	go func() {
 		<-t.ctx.Done()
@@ -137,6 +139,25 @@ func monotonic() int64 {
 	return now.Nano()
 }
 
+// endWithStatus has the tracing end, and a run with a command have this exit
+// status, unless it was to end already. It reports whether that was not so. If
+// the command still runs it is ended, and why is said.
+func (t *tracer) endWithStatus(status int, why string) (first bool) {
+	if first = t.whyEnded.CompareAndSwap(nil, &why); first && t.command != nil {
+		t.status.Store(int32(status))
+	}
+	t.end()
+	return first
+}
+
+// endCommand ends the command if it still runs.
+func (t *tracer) endCommand() {
+	if why := t.whyEnded.Load(); why != nil && *why != "" && !t.command.hasEnded() {
+		t.messages.Note("%s, the command is ended by SIGTERM", *why)
+	}
+	t.command.end()
+}
+
 // endWith has the tracing end when a process ends.
 func (t *tracer) endWith(pid int) error {
 	exit, err := watchExit(pid)
@@ -180,8 +201,7 @@ func (t *tracer) verdict() error {
 func (t *tracer) where() string {
 	switch {
 	case t.command != nil:
-		return "what the command has run (descendants that live less than 20 ms are missed: to watch them, name their " +
-			"file without -c, and run the command beside)"
+		return "what the command and its descendants have run"
 	case t.options.command != nil:
 		return "the command and what it is linked with"
 	case t.options.pid != 0:

@@ -29,9 +29,7 @@ func TestFileOfTwoNamesIsWatchedOnce(t *testing.T) {
 	path := copyOf(t, "target-static")
 	other := filepath.Join(t.TempDir(), "other")
 	qt.Assert(t, qt.IsNil(os.Symlink(path, other)))
-	result := startWith(t, "fire three 3\nquit\n", "--json", "--count", "-c", path, path,
-		other, path,
-		"gousdt_test:three").wait()
+	result := startWith(t, "fire three 3\nquit\n", "--json", "--count", path, other, path, "gousdt_test:three", "--", path).wait()
 	rows := result.objects("row")
 	qt.Assert(t, qt.HasLen(rows, 1))
 	qt.Check(t, qt.Equals(rows[0].Count, uint64(3)))
@@ -43,8 +41,7 @@ func TestFileOfTwoNamesIsWatchedOnce(t *testing.T) {
 func TestNoCallOfACommandTakesLongerThanItsTracing(t *testing.T) {
 	path := copyOf(t, "calls")
 	for range 5 { // the two were once in a race
-		result := startWith(t, "deep\n", "--json", "--latency", "gousdt_calls:inner", "-c", path,
-			path).wait()
+		result := startWith(t, "deep\n", "--json", "--latency", "gousdt_calls:inner", path, "--", path).wait()
 		rows := result.objects("row")
 		qt.Assert(t, qt.HasLen(rows, 1))
 		longest, err := rows[0].Max.Float64()

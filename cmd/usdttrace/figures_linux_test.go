@@ -185,9 +185,9 @@ public class Threads {
 			}
 			script := filepath.Join(t.TempDir(), f.name)
 			qt.Assert(t, qt.IsNil(os.WriteFile(script, []byte(f.script), 0o644)))
-			flags, err := splitCommand("--count " + f.flags)
+			flags, err := exec.Command("sh", "-c", "printf '%s\\n' --count "+f.flags).Output()
 			qt.Assert(t, qt.IsNil(err))
-			args := append([]string{"--json"}, flags...)
+			args := append([]string{"--json"}, strings.Split(strings.TrimSpace(string(flags)), "\n")...)
 			args = append(args, probed, f.pattern, "--")
 			result := start(t, append(append(args, run...), script)...).wait()
 			row := result.objects("row")
@@ -206,7 +206,7 @@ public class Threads {
 func TestFiguresOfOwnPrograms(t *testing.T) {
 	path := copyOf(t, "calls")
 	result := startWith(t, "nested\nrecursive\nthreads\n", "--json", "--latency", "gousdt_calls:*",
-		"-c", path).wait()
+		"--", path).wait()
 	rows := result.objects("row")
 	qt.Assert(t, qt.HasLen(rows, 1))
 	lines := regexp.MustCompile(`(?m)^call `).FindAllString(result.stderr, -1)

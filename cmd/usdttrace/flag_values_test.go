@@ -11,21 +11,6 @@ import (
 	"github.com/gousdt/gousdt/usdt"
 )
 
-func TestCommandsAreSplitAsAShellDoes(t *testing.T) {
-	for text, want := range map[string][]string{
-		`a b  c`:           {"a", "b", "c"},
-		`sh -c 'a "b" \n'`: {"sh", "-c", `a "b" \n`},
-		`a "b \"c\"" d\ e`: {"a", `b "c"`, "d e"},
-		`a ''`:             {"a", ""},
-	} {
-		got, err := splitCommand(text)
-		qt.Check(t, qt.IsNil(err))
-		qt.Check(t, qt.DeepEquals(got, want), qt.Commentf("%s", text))
-	}
-	_, err := splitCommand(" ")
-	qt.Check(t, qt.ErrorMatches(err, "the command is empty"))
-}
-
 func TestTimes(t *testing.T) {
 	for text, want := range map[string]time.Duration{
 		"1": time.Second, "0.5": time.Second / 2, "1s": time.Second, "500ms": time.Second / 2,

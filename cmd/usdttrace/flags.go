@@ -26,7 +26,7 @@ type options struct {
 	pid      int
 	follow   bool // the descendants of the process, too
 	all      bool
-	command  []string // nil without -c and --
+	command  []string // nil without --
 
 	limits    usdt.Limits
 	where     string
@@ -75,6 +75,9 @@ type options struct {
 	man                    bool
 	completion             string // the shell
 }
+
+// followsFamily reports whether descendants are watched, too.
+func (o *options) followsFamily() bool { return o.follow || o.command != nil }
 
 // eventStacks reports whether events are printed with stacks.
 func (o *options) eventStacks() bool { return o.stack || o.starts }
@@ -135,7 +138,9 @@ func parseCommandLine(args []string) (*options, error) {
 	flags.Func(o.setPID, "p", "pid")
 	flags.Switch(&o.follow, "f", "follow")
 	flags.Switch(&o.all, "a", "all")
-	flags.Func(o.setCommand, "c", "command")
+	flags.Func(func(string) error {
+		return errors.New("is not known: the command is written at the end, as in usdttrace PATTERN -- COMMAND ARGUMENT")
+	}, "c", "command")
 	flags.List(o.addLimit, "limits")
 	flags.Once(&o.where, "where")
 	flags.Switch(&o.list, "l", "list")
@@ -245,15 +250,15 @@ func (o *options) check() error {
 		o.patterns, o.everyProbe = []elfnote.Pattern{elfnote.MustParsePattern("*")}, true
 	}
 	switch {
-	case o.follow && o.pid == 0:
-		return errors.New("-f goes with -p PID: it watches the descendants of the process, too")
+	case o.follow && o.pid == 0 && o.command == nil:
+		return errors.New("-f goes with -p PID: it watches the descendants of the process, too, as -- COMMAND always does")
 	case o.limits != usdt.Limits{} &&
 		(len(o.files) > 0 || o.command != nil || !o.all && o.pid == 0):
 		return errors.New("--limits goes with -a, or with -p and no FILE: what is named is attached whatever its size")
 	case targets > 1:
-		return errors.New("-p, -a and -c exclude each other")
+		return errors.New("-p, -a and -- COMMAND exclude each other")
 	case targets == 0 && len(o.files) == 0:
-		return errors.New("nothing to watch: name a file or library, or use -p PID, -c COMMAND or -a")
+		return errors.New("nothing to watch: name a file or library, or use -p PID, -- COMMAND or -a")
 	case len(o.patterns) == 0 && slices.ContainsFunc(o.files, commandline.IsMistaken):
 		name := o.files[slices.IndexFunc(o.files, commandline.IsMistaken)]
 		return fmt.Errorf("no PATTERN of probes given: %s was taken for a file; a probe is written PROVIDER:NAME, as in '*:%s'", name, name)
@@ -310,22 +315,11 @@ func (o *options) setCompletion(shell string) error {
 
 // setCommandWords takes the words behind --.
 func (o *options) setCommandWords(words []string) error {
-	switch {
-	case o.command != nil:
-		return errors.New("-c and -- exclude each other")
-	case len(words) == 0:
+	if len(words) == 0 {
 		return errors.New("no COMMAND behind --")
 	}
 	o.command = words
 	return nil
-}
-
-func (o *options) setCommand(s string) (err error) {
-	if o.command != nil {
-		return errors.New("one command can be given")
-	}
-	o.command, err = splitCommand(s)
-	return err
 }
 
 // setCount returns a function that reads a number above 0.
@@ -549,44 +543,4 @@ func (o *options) addPattern(s string) error {
 		o.patterns = append(o.patterns, p)
 	}
 	return err
-}
-
-// splitCommand splits at blanks; ' and " quote, \ quotes the next character
-// outside of '.
-func splitCommand(s string) ([]string, error) {
-	var words []string
-	var word []byte
-	inWord, quote := false, byte(0)
-	for i := 0; i < len(s); i++ {
-		c := s[i]
-		switch {
-		case c == '\\' && quote != '\'' && i+1 < len(s):
-			i++
-			word, inWord = append(word, s[i]), true
-		case quote != 0:
-			if c == quote {
-				quote = 0
-			} else {
-				word = append(word, c)
-			}
-		case c == '\'' || c == '"':
-			quote, inWord = c, true
-		case c == ' ' || c == '\t' || c == '\n':
-			if inWord {
-				words, word, inWord = append(words, string(word)), nil, false
-			}
-		default:
-			word, inWord = append(word, c), true
-		}
-	}
-	if quote != 0 {
-		return nil, fmt.Errorf("a %c is not closed", quote)
-	}
-	if inWord {
-		words = append(words, string(word))
-	}
-	if len(words) == 0 {
-		return nil, errors.New("the command is empty")
-	}
-	return words, nil
 }

@@ -6,12 +6,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/gousdt/gousdt/internal/ldso"
 	"github.com/gousdt/gousdt/internal/sys"
 	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/trace"
@@ -41,7 +41,7 @@ type follower struct {
 // by itself, or of all processes together if wanted is nil. With -f they are
 // attached together, and the session has others filtered out.
 func newFollower(t *tracer, wanted func(proc.Process) bool) (*follower, error) {
-	f := &follower{tracer: t, perProcess: wanted != nil && !t.options.follow,
+	f := &follower{tracer: t, perProcess: wanted != nil && !t.options.followsFamily(),
 		told: make(map[string]bool)}
 	options := proc.WatcherOptions{Filter: wanted, Handler: f.rememberStacks,
 		BeforePass: f.warnPolling}
@@ -49,11 +49,15 @@ func newFollower(t *tracer, wanted func(proc.Process) bool) (*follower, error) {
 		f.watcher = proc.NewWatcher(&options, t.options.patterns...)
 		return f, nil
 	}
+	linger := time.Duration(-1)
+	if t.options.command != nil {
+		linger = math.MaxInt64 // the next process that runs it is not late
+	}
 	var err error
 	f.watch, err = trace.WatchSessions(&usdt.WatchOptions{
 		Proc:       options,
 		PerProcess: f.perProcess,
-		Linger:     -1,
+		Linger:     linger,
 		Limits:     t.options.limits,
 	}, f.changed, trace.WatchSession{Session: t.session, Patterns: t.options.patterns,
 		OptionsFor: f.rememberFirst})
@@ -203,6 +207,9 @@ func (f *follower) changed(changes *trace.WatchChanges) {
 	}
 	for _, a := range changes.Attached {
 		t.targets.attached(a)
+		if t.latecomers != nil {
+			t.latecomers.attachedNow(a.Path())
+		}
 		told := f.told[a.Path()]
 		if !told {
 			if len(f.told) == maxTold {
@@ -272,114 +279,67 @@ func (f *family) has(p proc.Process) bool {
 	return f.members[p.PID]
 }
 
-// beginCommand starts the command. Its programs, and the libraries that they
-// are linked with, are attached before they run. What it loads later, and what
-// its descendants run, is attached when the follower finds it.
+// holdCommand starts the command, which waits until everything is attached.
+func (t *tracer) holdCommand() (err error) {
+	stdout := os.Stdout
+	if t.options.printsOnStdout() {
+		stdout = os.Stderr // the two must not be mixed
+	}
+	t.command, err = hold(t.options.command, stdout)
+	return err
+}
+
+// beginCommand attaches to what the command, which waits, is known to map. What
+// else it and its descendants map is attached when they do.
 func (t *tracer) beginCommand() error {
-	descendants := &family{members: make(map[int]bool)}
-	f, err := newFollower(t, descendants.has)
+	if len(t.options.files) > 0 {
+		if err := t.attachFiles(); err != nil {
+			return err
+		}
+	}
+	pid := t.command.pid
+	wanted := (&family{members: map[int]bool{pid: true}}).has
+	if t.alone {
+		wanted = func(p proc.Process) bool { return p.PID == pid }
+	}
+	if len(t.options.files) > 0 && t.stacks == nil {
+		return nil
+	}
+	f, err := newFollower(t, wanted)
 	if err != nil {
 		return err
 	}
 	t.follower = f
-	c := &command{argv: t.options.command, stdout: 1}
-	if t.options.printsOnStdout() {
-		c.stdout = 2 // the two must not be mixed
+	if err := t.watchLatecomers(); err != nil {
+		t.messages.Warn("which processes were attached late is not known: %v", err)
 	}
-	first := true
-	c.execed = func(pid int) error {
-		descendants.add(pid)
-		err := t.attachProgram(pid, first)
-		if err != nil && !first {
-			t.warnFailed(err)
-		}
-		if first && err == nil && len(t.options.files) == 0 {
-			f.stopAtEnd()
-			f.run(f.watch.Run)
-		}
-		if first {
-			t.start = time.Now() // it goes on now, and may have ended before start returns
-		}
-		first = false
+	if f.watcher != nil {
+		return f.begin(func() error { return f.watcher.Sync(pid) }, f.watcher.Run)
+	}
+	if err := f.begin(func() error { return f.watch.Sync(pid) }, f.watch.Run); err != nil {
 		return err
 	}
-	c.exits = func(pid int) {
-		if t.stacks != nil {
-			t.stacks.Remember(pid)
-		}
+	if sites, _ := t.targets.watched(); sites == 0 {
+		t.addNearest(pid)
 	}
-	if err := c.start(); err != nil {
+	return nil
+}
+
+// runCommand has the command begin, and the tracing end with it.
+func (t *tracer) runCommand() error {
+	c := t.command
+	if err := c.release(); err != nil {
 		return err
 	}
-	t.command = c
-	f.running.Go(func() {
+	t.watch.Go(func() {
 		select {
 		case <-c.done:
-			if t.ctx.Err() == nil {
-				t.status = c.exitStatus()
-			}
-			if failure := c.failure(); failure != "" && t.ctx.Err() == nil {
+			failure := c.failure()
+			if t.endWithStatus(c.exitStatus(), "") && failure != "" {
 				t.messages.Warn("%s", failure)
 			}
-			t.end()
 		case <-t.ctx.Done():
 		}
 	})
 	return nil
-}
-
-// attachProgram attaches to the program that a process is about to run.
-func (t *tracer) attachProgram(pid int, first bool) error {
-	if len(t.options.files) > 0 {
-		if !first {
-			return nil // the files stay attached
-		}
-		if err := t.targets.find(t.options.files, pid); err != nil {
-			return err
-		}
-		return t.attachFiles()
-	}
-	process, err := proc.NewFS("").Process(pid)
-	if err != nil {
-		return err
-	}
-	program, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid))
-	if err != nil {
-		return err
-	}
-	done := t.messages.During("attaching to %s and its libraries", program)
-	defer done()
-	files := ldso.Linked(program, fmt.Sprintf("/proc/%d", pid))
-	for _, path := range files {
-		if err := t.follower.attachPath(path, process); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// attachPath attaches to a file that a process has not mapped yet.
-func (f *follower) attachPath(path string, process proc.Process) error {
-	file, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	defer file.Close()
-	err = f.watch.AttachAhead(process, file)
-	var filtered *trace.FilteredError
-	var unpaired *trace.PairError
-	switch {
-	case errors.As(err, &unpaired):
-		f.tracer.targets.setFiltered(&nothingError{unpaired})
-		return nil
-	case errors.As(err, &filtered):
-		f.tracer.targets.setFiltered(filtered)
-		return nil
-	case isNothing(err):
-		f.tracer.targets.near(err)
-		return nil
-	case errors.Is(err, os.ErrClosed): // the tracing has ended meanwhile
-		return nil
-	}
-	return err
 }

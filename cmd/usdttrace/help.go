@@ -7,7 +7,7 @@ import (
 	"github.com/gousdt/gousdt/internal/helptext"
 )
 
-const usage = `Usage: usdttrace [FLAGS] [-p PID [-f] | -a | -c COMMAND] [FILE|LIBRARY...] PATTERN...
+const usage = `Usage: usdttrace [FLAGS] [-p PID [-f] | -a] [FILE|LIBRARY...] PATTERN...
        usdttrace [FLAGS] [FILE|LIBRARY...] PATTERN... -- COMMAND [ARGUMENT...]
 
 Watches USDT probes fire: prints a line for each hit, or aggregates of all hits.
@@ -23,13 +23,12 @@ What is watched
   -f, --follow          with -p, also its descendants: those that are there, and
                         those to come, from their fork on
   -a, --all             all files that any process maps, now or later
-  -c, --command COMMAND run a command and watch it, from its first instruction, with
-                        the libraries that it is linked with. What it loads later, and
-                        what its descendants run, is attached within some 20 ms. With a
-                        FILE, only that is watched, also from the first instruction.
-                        COMMAND is split at blanks; ' and " quote
-  -- COMMAND [ARGUMENT...]  the same with the words as they are. The command's exit
-                        status becomes usdttrace's. Its standard output goes to
+  -- COMMAND [ARGUMENT...]  run a command, and watch it and its descendants. What is
+                        attached before it begins misses nothing: each FILE, or with no
+                        FILE the programs that the words name and the libraries that
+                        these are linked with. Other files are attached when they are
+                        mapped, and the summary says which were late. The command's
+                        exit status becomes usdttrace's. Its standard output goes to
                         standard error where usdttrace prints on standard output
       --where EXPR      only the hits for which it holds, decided in the kernel:
                         arg2 > 4096 && arg0 == "postgres", pid, tid, comm, cpu,
@@ -130,7 +129,7 @@ Aggregates, computed in the kernel
       --folded FILE     write them for tools that draw flame graphs
 
 Output
-  -o, --output FILE     print into FILE: the command of -c may use standard output
+  -o, --output FILE     print into FILE: a command may use standard output
       --json            print an object on each line; go doc
                         github.com/gousdt/gousdt/cmd/usdttrace explains them
   -q, --quiet           on standard error, print only warnings and errors
@@ -151,10 +150,12 @@ can also be repeated.
 Ctrl-C stops, detaches at once and prints the aggregates. Another one, at least
 a second later, ends usdttrace without that. A summary goes to standard error. Exit
 status: 0 something was watched, 1 no probe matched, 2 an error, 141 nobody reads the
-output any more; else that of the command, or 128 and the signal that ended it.
+output any more; else that of the command, or 128 and the signal that ended it. A
+command that still runs is ended by SIGTERM: the status is 143 after --max-events and
+--duration, 130 after Ctrl-C.
 
 Examples
-  usdttrace -c 'python3 script.py' --str 0,1 'python:function__entry'
+  usdttrace --str 0,1 'python:function__entry' -- python3 script.py
   usdttrace --str 0 /usr/lib/postgresql/15/bin/postgres postgresql:query__start
   usdttrace -a --latency postgresql:query
   usdttrace --slow 5ms /usr/lib/postgresql/15/bin/postgres postgresql:query

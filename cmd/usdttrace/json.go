@@ -232,6 +232,7 @@ func (p *jsonPrinter) summary(s *summary) {
 	j.Signed("sites", int64(s.sites))
 	j.Text("mode", s.mode)
 	j.FloatMember("seconds", s.took.Seconds())
+	p.late(s.late)
 	if s.frames != nil {
 		j.Unsigned("frames", s.frames.Frames)
 		j.Unsigned("unnamed_frames", s.frames.NoFile+s.frames.NoFunction)
@@ -255,6 +256,25 @@ func (p *jsonPrinter) lostBy(owners []trace.OwnerLoss) {
 			j.Unsigned("user", uint64(loss.User))
 		}
 		j.Unsigned("events", loss.Events)
+		j.End('}')
+	}
+	j.End(']')
+}
+
+func (p *jsonPrinter) late(files []*lateFile) {
+	if len(files) == 0 {
+		return
+	}
+	j := &p.json
+	j.Key("late")
+	j.Begin('[')
+	for _, file := range files {
+		j.Begin('{')
+		j.Text("file", file.path)
+		j.Signed("pid", int64(file.pid))
+		j.Signed("processes", int64(file.processes))
+		j.Signed("late_ns", int64(file.by))
+		j.Boolean("attached", file.attached)
 		j.End('}')
 	}
 	j.End(']')

@@ -11,7 +11,6 @@ import (
 
 	"github.com/gousdt/gousdt/argspec"
 	"github.com/gousdt/gousdt/elfnote"
-	"github.com/gousdt/gousdt/internal/ldso"
 	"github.com/gousdt/gousdt/internal/terminal"
 	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/providers"
@@ -30,9 +29,6 @@ func (t *tracer) list() error {
 	found := 0
 	switch {
 	case len(o.files) > 0:
-		if o.command != nil {
-			err = t.targets.find(o.files, 0)
-		}
 		for _, sel := range t.targets.selections {
 			found += t.listSites(sel.Name(), sel)
 		}
@@ -81,14 +77,13 @@ func (t *tracer) listPairs(file string, sel *usdt.Selection) int {
 	return len(pairs)
 }
 
-// listCommand prints the sites of the program of -c, and of the libraries that
-// it is linked with.
+// listCommand prints the sites of what a command is known to map.
 func (t *tracer) listCommand() (found int, err error) {
 	program, err := exec.LookPath(t.options.command[0])
 	if err != nil && !errors.Is(err, exec.ErrDot) {
-		return 0, fmt.Errorf("-c: %w", err)
+		return 0, fmt.Errorf("the command: %w", err)
 	}
-	for _, path := range ldso.Linked(program, "/proc/self") {
+	for _, path := range commandFiles(program, t.options.command) {
 		n, err := t.listTarget(path, usdt.Target{Path: path})
 		if err != nil {
 			return found, err
@@ -293,14 +288,18 @@ func (o *options) filter() string {
 	if o.slow == nil || *o.slow == 0 {
 		return o.where
 	}
-	slow := fmt.Sprintf("duration >= %dns", o.slow.Nanoseconds())
+	return and(o.where, fmt.Sprintf("duration >= %dns", o.slow.Nanoseconds()))
+}
+
+// and joins two conditions, of which the first may be empty.
+func and(condition, other string) string {
 	switch {
-	case o.where == "":
-		return slow
-	case strings.Contains(o.where, "||"):
-		return "(" + o.where + ") && " + slow
+	case condition == "":
+		return other
+	case strings.Contains(condition, "||"):
+		return "(" + condition + ") && " + other
 	default:
-		return o.where + " && " + slow
+		return condition + " && " + other
 	}
 }
 

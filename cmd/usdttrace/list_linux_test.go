@@ -26,11 +26,11 @@ func TestList(t *testing.T) {
 		{"a process", p.path, []string{"-p", decimal(p.PID)}},
 		{"a file of a process", p.path, []string{"-p", decimal(p.PID), p.path}},
 		{"a file of a process by its name", p.path, []string{"-p", decimal(p.PID), "target-pie"}},
-		{"a command and its libraries", library, []string{"-c", command}},
+		{"a command and its libraries", library, []string{"--", command}},
 	} {
 		t.Run(test.what, func(t *testing.T) {
-			r := start(t, append(test.args, "-l", "gousdt_test:three",
-				"gousdt_test:inlined")...).wait()
+			r := start(t, append([]string{"-l", "gousdt_test:three", "gousdt_test:inlined"},
+				test.args...)...).wait()
 			qt.Check(t, qt.DeepEquals(r.ok(), []string{
 				"File: " + test.file,
 				"PROBE                SITES  ARGUMENTS",

@@ -33,6 +33,10 @@ const (
 	exitNothing = 1 // no probe matched
 	exitError   = 2 // something could not be watched or written, or the command line was wrong
 
+	// exitEnded is what a shell says of a program that SIGTERM has ended: the
+	// tracing ended before the command did.
+	exitEnded = 128 + int(syscall.SIGTERM)
+
 	// exitPipe is what a shell says of a program that SIGPIPE has ended: who
 	// reads the output has seen enough.
 	exitPipe = 128 + int(syscall.SIGPIPE)
@@ -53,6 +57,9 @@ func run(args []string, stdout, stderr *os.File) int {
 	if len(args) == 1 && args[0] == holdLinks {
 		holdUntilAlone()
 		return exitWatched
+	}
+	if len(args) > 2 && args[0] == runHeld {
+		return becomeCommand(args[1:])
 	}
 	o, err := parseCommandLine(args)
 	if err != nil {
@@ -98,7 +105,7 @@ func run(args []string, stdout, stderr *os.File) int {
 	case t.failed.Load():
 		return exitError
 	}
-	return t.status
+	return int(t.status.Load())
 }
 
 // tracer is one run of the command.
@@ -113,7 +120,9 @@ type tracer struct {
 	printer    printer
 	targets    *targets
 	follower   *follower         // nil for files without a process
-	command    *command          // nil without -c
+	command    *command          // nil without one
+	alone      bool              // the command's descendants cannot be watched
+	latecomers *latecomers       // of the command
 	stacks     *stack.Symbolizer // nil where no stacks are asked for
 	samples    *samples          // nil where no profile is made from events
 	profiles   []*profileFile    // what stacks are written to
@@ -123,13 +132,13 @@ type tracer struct {
 
 	ctx    context.Context // ends when the tracing is to end
 	end    context.CancelFunc
-	from   int64         // CLOCK_MONOTONIC at the start, 0 with -c
+	from   int64         // CLOCK_MONOTONIC at the start
 	until  atomic.Int64  // that of the end, 0 before it
 	ended  chan struct{} // closed when everything is detached
 	watch  sync.WaitGroup
 	events atomic.Uint64
 	weight atomic.Uint64    // how many hits the events stand for
-	start  time.Time        // when everything was attached: with -c, before the command went on
+	start  time.Time        // when everything was attached, before a command begins
 	took   time.Duration    // from start to the end
 	before losses           // at the start
 	lost   losses           // from start to the end
@@ -138,8 +147,9 @@ type tracer struct {
 
 	missing    uint64 // events that were reported as lost
 	warnedLost bool
-	status     int         // of the command, if it ended by itself
-	failed     atomic.Bool // something that was asked for could not be watched
+	status     atomic.Int32
+	whyEnded   atomic.Pointer[string] // see endWithStatus
+	failed     atomic.Bool            // something that was asked for could not be watched
 }
 
 // errReported means that nothing can be watched, and that messages have said
@@ -166,10 +176,8 @@ func (t *tracer) trace() (err error) {
 			return err
 		}
 	}
-	if o.command == nil {
-		if err := t.targets.find(o.files, o.pid); err != nil {
-			return err
-		}
+	if err := t.targets.find(o.files, o.pid); err != nil {
+		return err
 	}
 	defer t.abandonProfiles()
 	if err := t.openProfiles(); err != nil {
@@ -190,6 +198,12 @@ func (t *tracer) trace() (err error) {
 	t.printer = newPrinter(t)
 	if o.list || o.listPairs {
 		return t.list()
+	}
+	if o.command != nil {
+		if err := t.holdCommand(); err != nil {
+			return err
+		}
+		defer t.endCommand()
 	}
 	if err := t.open(); err != nil {
 		return err
@@ -228,9 +242,6 @@ func (t *tracer) trace() (err error) {
 		if t.follower != nil {
 			t.follower.close()
 		}
-		if t.command != nil {
-			t.command.finish()
-		}
 		e := t.out.Flush()
 		if t.file != nil {
 			e = errors.Join(e, t.file.Close())
@@ -262,7 +273,9 @@ func (t *tracer) begin() error {
 	o := t.options
 	switch {
 	case o.command != nil:
-		return t.beginCommand()
+		if err := t.beginCommand(); err != nil {
+			return err
+		}
 	case len(o.files) > 0:
 		if err := t.attachFiles(); err != nil {
 			return err
@@ -288,6 +301,9 @@ func (t *tracer) begin() error {
 	}
 	if err := t.startMeasuring(); err != nil {
 		return err
+	}
+	if o.command != nil {
+		return t.runCommand()
 	}
 	t.noteBegun()
 	return nil
@@ -358,7 +374,10 @@ func (t *tracer) open() error {
 	if o.chromeTrace != "" && o.latency != nil {
 		opts.Spans = append(opts.Spans, *o.latency)
 	}
-	if o.follow {
+	switch {
+	case o.command != nil:
+		opts.Family = t.command.pid
+	case o.follow:
 		opts.Family = o.pid
 	}
 	opts.ShareRing = o.all
@@ -382,7 +401,11 @@ func (t *tracer) open() error {
 		opts.Containers, opts.CgroupIDs = t.containers, o.json && t.containers != nil &&
 			!o.aggregates()
 	}
-	if t.session, err = trace.New(opts); err != nil {
+	t.session, err = trace.New(opts)
+	if err != nil && o.command != nil && t.followsAlone(opts, err) {
+		t.session, err = trace.New(opts)
+	}
+	if err != nil {
 		// Who merely lacks the privilege is told so by the session.
 		if memlock != nil && !errors.Is(memlock, os.ErrPermission) {
 			t.messages.Warn("cannot lift the limit on locked memory, which Linux before 5.11 needs "+
@@ -391,6 +414,20 @@ func (t *tracer) open() error {
 		return t.named(err)
 	}
 	return nil
+}
+
+// followsAlone has the session watch the command without its descendants, where
+// the kernel cannot follow them: an error says so.
+func (t *tracer) followsAlone(opts *trace.SessionOptions, err error) bool {
+	var option *trace.OptionError
+	if !errors.As(err, &option) || option.Field != "Family" {
+		return false
+	}
+	t.alone, opts.Family = true, 0
+	opts.Filter = and(opts.Filter, fmt.Sprintf("pid == %d", t.command.pid))
+	t.messages.Warn("descendants of the command are not watched: "+
+		"%v", option.Err)
+	return true
 }
 
 // comparesContainers reports whether --where is about containers: without them
@@ -457,7 +494,11 @@ func (t *tracer) collectEvents(
 		n := t.events.Add(1)
 		t.weight.Add(event.Weight)
 		take(event)
-		if t.out.Err() != nil || n == uint64(t.options.maxEvents) {
+		switch {
+		case t.out.Err() != nil:
+			return true, nil
+		case n == uint64(t.options.maxEvents):
+			t.endWithStatus(exitEnded, fmt.Sprintf("after --max-events %d", n))
 			return true, nil
 		}
 	}
@@ -490,12 +531,8 @@ func (t *tracer) collectRows() error {
 }
 
 // startMeasuring forgets what has come while sites were attached, one after the
-// other: rates would be too high, and probes could not be compared. A command
-// has not gone on before all of them were.
+// other: rates would be too high, and probes could not be compared.
 func (t *tracer) startMeasuring() error {
-	if !t.start.IsZero() {
-		return nil
-	}
 	t.before = t.askLosses()
 	t.start, t.from = time.Now(), monotonic()
 	// Each begins anew when its Take is called, which then waits for the
@@ -562,7 +599,7 @@ func (t *tracer) read(a *aggregation) (*trace.Snapshot, error) {
 	a.hits += snapshot.Other.Count
 	a.others += snapshot.Other.Count
 	a.overflow += snapshot.Overflow
-	if (t.command != nil || a.rows != nil) && t.start.After(snapshot.Start) {
+	if a.rows != nil && t.start.After(snapshot.Start) {
 		snapshot.Start = t.start
 	}
 	select {

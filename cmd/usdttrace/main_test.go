@@ -35,7 +35,7 @@ func TestMain(m *testing.M) {
 	switch {
 	case os.Getenv(unprivilegedVariable) != "":
 		os.Exit(runUnprivileged())
-	case len(os.Args) == 2 && os.Args[1] == holdLinks:
+	case len(os.Args) == 2 && os.Args[1] == holdLinks, len(os.Args) > 3 && os.Args[1] == runHeld:
 		main() // which does so itself
 	case os.Getenv(runVariable) != "":
 		os.Unsetenv(runVariable) // a command that it runs is not usdttrace

@@ -43,8 +43,7 @@ func TestPythonFunctionsAsTheyAreCalled(t *testing.T) {
 	qt.Assert(t, qt.IsNil(os.WriteFile(script, []byte(pythonScript), 0o644)))
 	program, err := filepath.EvalSymlinks(python.File)
 	qt.Assert(t, qt.IsNil(err))
-	r := start(t, "--json", "--str", "0", "--str", "1", "-c", program+" "+script,
-		"python:function__entry")
+	r := start(t, "--json", "--str", "0", "--str", "1", "python:function__entry", "--", program, script)
 	result := r.wait()
 	qt.Check(t, qt.StringContains(result.stderr, "done\n")) // ours is on standard output
 	var called []string
@@ -210,8 +209,7 @@ func TestThrowingStacksOfACommand(t *testing.T) {
 	testprog.RequireBPF(t)
 	testprog.StartThrow(t).Stop() // the library has probes
 	file := filepath.Join(t.TempDir(), "throws.pb.gz")
-	r := startWith(t, strings.Repeat("1\n", 50), "--pprof", file, "-c", testprog.Path(t, "throw"),
-		"libstdcxx:throw")
+	r := startWith(t, strings.Repeat("1\n", 50), "--pprof", file, "libstdcxx:throw", "--", testprog.Path(t, "throw"))
 	qt.Assert(t, qt.Equals(r.wait().status, exitWatched))
 	const stack = "__cxa_throw throw_it descend descend throw_again main"
 	thrown := chains(t, file)
@@ -265,8 +263,7 @@ func TestJavaVirtualMachine(t *testing.T) {
 	for _, probe := range listing.Probes {
 		sites += len(probe.Sites)
 	}
-	result := start(t, "--json", "--count", "--by", "probe", "-c", java+" -version", library,
-		pattern.String()).wait()
+	result := start(t, "--json", "--count", "--by", "probe", library, pattern.String(), "--", java, "-version").wait()
 	counts := make(map[string]uint64)
 	for _, row := range result.objects("row") {
 		counts[row.Keys["probe"].(string)] = row.Count
@@ -281,8 +278,7 @@ func TestJavaVirtualMachine(t *testing.T) {
 func TestJavaClassNames(t *testing.T) {
 	testprog.RequireBPF(t)
 	java, library := findJava(t)
-	result := start(t, "--json", "--str", "0:arg1", "-c", java+" -version", library,
-		"hotspot:class__loaded").wait()
+	result := start(t, "--json", "--str", "0:arg1", library, "hotspot:class__loaded", "--", java, "-version").wait()
 	names := make(map[string]bool)
 	for _, event := range result.objects("event") {
 		if text := event.Args[0].Text; text != nil {

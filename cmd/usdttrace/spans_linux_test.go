@@ -20,8 +20,7 @@ import (
 
 func TestSlowCallsArePrinted(t *testing.T) {
 	path := copyOf(t, "calls")
-	result := startWith(t, "nested\ncrossed\n", "--json", "--slow", "0", "--str", "1", "-c", path,
-		"gousdt_calls:*").wait()
+	result := startWith(t, "nested\ncrossed\n", "--json", "--slow", "0", "--str", "1", "gousdt_calls:*", "--", path).wait()
 	qt.Assert(t, qt.Equals(result.status, exitWatched))
 	spans := result.objects("span")
 	qt.Assert(t, qt.HasLen(spans, 6))
@@ -30,13 +29,13 @@ func TestSlowCallsArePrinted(t *testing.T) {
 	qt.Check(t, qt.StringContains(result.stdout, `"text":"outer `))
 
 	result = startWith(t, "nested\n", "--slow", "200us", "--where", "start.arg0 > 0 || arg0 == 7",
-		"-c", path, "gousdt_calls:outer").wait()
+		"gousdt_calls:outer", "--", path).wait()
 	result.ok()
 	qt.Check(t, qt.StringContains(result.stdout, "DURATION"))
 	qt.Check(t, qt.Matches(result.stdout,
 		`(?s).*calls +gousdt_calls:outer  arg0=\d+ arg1=\d+  -> arg0=-1 arg1=\d+\n.*`))
 
-	result = startWith(t, "nested\n", "--slow", "1h", "-c", path, "gousdt_calls:*").wait()
+	result = startWith(t, "nested\n", "--slow", "1h", "gousdt_calls:*", "--", path).wait()
 	qt.Check(t, qt.Not(qt.StringContains(result.stdout, "gousdt_calls")))
 }
 
@@ -76,15 +75,13 @@ func TestPairsAreListed(t *testing.T) {
 
 func TestSlowCallsHaveStacksOfBothEnds(t *testing.T) {
 	path := copyOf(t, "calls")
-	result := startWith(t, "nested\n", "--slow", "0", "--stack", "--start-stack", "-c", path,
-		"gousdt_calls:outer").wait()
+	result := startWith(t, "nested\n", "--slow", "0", "--stack", "--start-stack", "gousdt_calls:outer", "--", path).wait()
 	result.ok()
 	qt.Check(t,
 		qt.Matches(result.stdout,
 			`(?s).*  started at\n    outer\+0x.*\(.*calls\)\n.*  ended at\n    outer\+0x.*\(.*calls\)\n.*`))
 
-	result = startWith(t, "nested\n", "--slow", "0", "--start-stack", "--json", "-c", path,
-		"gousdt_calls:outer").wait()
+	result = startWith(t, "nested\n", "--slow", "0", "--start-stack", "--json", "gousdt_calls:outer", "--", path).wait()
 	qt.Check(t, qt.Matches(result.ok()[0],
 		`.*"start":\{[^}]*"args":.*"stack":\[\{[^}]*"function":"outer".*"done":\{.*`))
 	testschema.Load(t, "usdttrace").Check(t, []byte(result.ok()[0]))

@@ -29,6 +29,8 @@ type summary struct {
 	losses  trace.Losses
 	owners  []trace.OwnerLoss // whose events were lost
 
+	late []*lateFile
+
 	others   uint64 // hits of keys that have no row
 	overflow uint64 // those of them that came too fast
 	maxKeys  int
@@ -46,7 +48,13 @@ func (t *tracer) report() error {
 	s := &summary{mode: t.session.Mode().String(), took: t.took, sampled: t.events.Load(),
 		weight: t.weight.Load()}
 	s.sites, s.files = t.targets.watched()
+	if t.latecomers != nil {
+		s.late = t.latecomers.finish()
+	}
 	if s.sites == 0 {
+		if !t.options.quiet {
+			t.messages.Print(lateText(s.late))
+		}
 		return nil
 	}
 	if t.options.aggregates() {
@@ -145,6 +153,7 @@ func (s *summary) text() string {
 			text += fmt.Sprintf("%d %s\n", loss.n, loss.what)
 		}
 	}
+	text += lateText(s.late)
 	if s.frames != nil && s.frames.NoFile+s.frames.NoFunction > 0 {
 		text += fmt.Sprintf("%d of %d functions on stacks have no name: %d in no file, %d in files without symbols for them\n",
 			s.frames.NoFile+s.frames.NoFunction, s.frames.Frames, s.frames.NoFile,
