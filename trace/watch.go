@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"time"
 
@@ -45,8 +44,6 @@ type WatchSession struct {
 	// OptionsFor, if set, returns the options of each attachment, as
 	// [usdt.WatchProgram].OptionsFor does. With a Cookie or SiteCookie for each
 	// file or process, events, filters and aggregations can tell them apart.
-	// For AttachAhead the argument has Process and Path alone: there is no
-	// File, nor Mappings.
 	OptionsFor func(*proc.ProcessFile) usdt.AttachOptions
 
 	// Name, if set, begins the text of errors about this session.
@@ -152,45 +149,6 @@ func (w *Watch) Sync(pid int) error { return w.follower.Sync(pid) }
 // among them [os.ErrClosed] when the Watch has ended. Errors of attaching are
 // in [WatchChanges].
 func (w *Watch) SyncAll() error { return w.follower.SyncAll() }
-
-// AttachAhead attaches to a file that a process is about to execute or to map,
-// so that its first probes are not missed either. The caller has the process
-// wait meanwhile, and the Watch has PerProcess and one session. After a call
-// for a process, even one that failed, what is attached to the process stays
-// attached until the process ends.
-//
-// A file that is attached to the process already is left as it is. The file may
-// be closed afterwards.
-//
-// Errors: those of usdt.Select and usdt.Selection.AttachRaw; [*FilteredError];
-// os.ErrClosed when the Watch has ended.
-func (w *Watch) AttachAhead(process proc.Process, file *os.File) error {
-	if !w.driver.opts.PerProcess {
-		return fmt.Errorf("%s: attaching ahead needs WatchOptions.PerProcess: otherwise attach it to the session", file.Name())
-	}
-	if len(w.driver.sessions) > 1 {
-		return fmt.Errorf("%s: attaching ahead needs a Watch of one session", file.Name())
-	}
-	id, err := proc.IdentifyFile(file)
-	if err != nil {
-		return err
-	}
-	return w.follower.AttachAhead(process, id, func() (*Attachment, error) {
-		read, err := elfnote.NewFile(file)
-		if err != nil {
-			return nil, err
-		}
-		defer read.Close()
-		sel, err := usdt.Select(usdt.Target{ELF: read, PID: process.PID}, w.driver.patterns...)
-		if err != nil {
-			return nil, err
-		}
-		defer sel.Close()
-		return w.driver.attach(&w.driver.sessions[0], sel,
-			&proc.ProcessFile{Process: process, MappedFile: &proc.MappedFile{Path: file.Name()}},
-			process)
-	})
-}
 
 // Stats returns the numbers of the watch.
 func (w *Watch) Stats() usdt.WatchStats {

@@ -48,17 +48,3 @@ func TestWatchTellsAttachmentsApartByCookies(t *testing.T) {
 		}
 	})
 }
-
-func TestWatchAsksForTheOptionsOfWhatIsAttachedAhead(t *testing.T) {
-	s := newSession(t, nil)
-	process := start(t, "target-pie")
-	w := watchFor(t, s, func(pair *proc.ProcessFile) usdt.AttachOptions {
-		qt.Check(t, qt.Equals(pair.Path, process.path))
-		return usdt.AttachOptions{Cookie: uint64(pair.Process.PID)}
-	}, &usdt.WatchOptions{
-		Proc: only(process.path), PerProcess: true,
-	}, nil, "gousdt_test:three")
-	attachAhead(t, w, process, process.path)
-	process.Fire("three", 1)
-	qt.Assert(t, qt.Equals(next(t, s, 1)[0].Site.Cookie, uint64(process.PID)))
-}

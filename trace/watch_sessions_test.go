@@ -135,17 +135,6 @@ func TestWatchSessionsRefusesWithoutASession(t *testing.T) {
 	qt.Assert(t, qt.ErrorMatches(err, "watch: there is no session: .*"))
 }
 
-func TestAttachAheadNeedsOneSession(t *testing.T) {
-	three, none := newSession(t, nil), newSession(t, nil)
-	w := watchTogether(t, &usdt.WatchOptions{PerProcess: true}, nil,
-		map[string]*trace.Session{"three": three, "none": none})
-	file, err := os.Open("/proc/self/exe")
-	qt.Assert(t, qt.IsNil(err))
-	defer file.Close()
-	qt.Assert(t,
-		qt.ErrorMatches(w.AttachAhead(proc.Process{}, file), ".*needs a Watch of one session"))
-}
-
 func TestWatchSessionsWithoutASession(t *testing.T) {
 	_, err := trace.WatchSessions(nil, nil, trace.WatchSession{})
 	qt.Check(t, qt.ErrorMatches(err, "watch: the session of WatchSession 0 is nil"))

@@ -3,7 +3,6 @@
 package elffile
 
 import (
-	"bytes"
 	"debug/elf"
 	"strings"
 	"testing"
@@ -142,73 +141,6 @@ func TestIsProgram(t *testing.T) {
 				f := im.open(t)
 				qt.Check(t, qt.Equals(f.IsProgram(), test.want))
 				qt.Check(t, qt.Equals(f.IsProgram(), test.want)) // is remembered
-			})
-		})
-	}
-}
-
-func TestDynamicStrings(t *testing.T) {
-	const needed, null = uint64(elf.DT_NEEDED), uint64(elf.DT_NULL)
-	const table, size = uint64(elf.DT_STRTAB), uint64(elf.DT_STRSZ)
-	for _, test := range []struct {
-		name   string
-		change func(im *image)
-		want   []string
-		err    error
-		text   string
-	}{
-		{"two libraries", func(im *image) {
-			im.AddDynamic(needed, 1, table, dataAddress, needed, 9, size, 16, null, 0, needed, 1)
-		}, []string{"libc.so", "two"}, nil, ""},
-		{"one that ends another", func(im *image) {
-			im.AddDynamic(needed, 4, table, dataAddress,
-				size, 16)
-		}, []string{"c.so"}, nil, ""},
-		{"none", func(im *image) { im.AddDynamic(table, dataAddress, size, 16, null, 0) }, nil, nil,
-			""},
-		{"no dynamic section", func(im *image) {}, nil, nil, ""},
-		{"debug file", func(im *image) {
-			im.Sections[0].Kind = elf.SHT_NOBITS
-			im.AddDynamic(needed, 1, table, dataAddress, size, 16)
-		}, nil, nil, ""},
-		{"no strings", func(im *image) { im.AddDynamic(needed, 1) }, nil, ErrNotMapped,
-			"strings of the dynamic section: .*"},
-		{"strings that are not in the file", func(im *image) {
-			im.AddDynamic(needed, 1, table,
-				dataAddress+dataSize, size, 16)
-		}, nil, ErrNotMapped, ".*"},
-		{"behind the strings", func(im *image) {
-			im.AddDynamic(needed, 16, table, dataAddress, size,
-				16)
-		}, nil, ErrMalformed, "DT_NEEDED at 16 of 16 bytes of strings: .*"},
-		{"without an end", func(im *image) {
-			im.AddDynamic(needed, 9, table, dataAddress, size,
-				11)
-		}, nil, ErrTruncated, "DT_NEEDED: .*"},
-		{"long", func(im *image) {
-			im.Segments[1].Data = bytes.Repeat([]byte("n"), maxDynamicString+2)
-			im.AddDynamic(needed, 0, table, dataAddress, size, 1<<20)
-		}, nil, ErrTooLarge, "DT_NEEDED of more than 4096 bytes: .*"},
-		{"many", func(im *image) {
-			words := []uint64{table, dataAddress, size, 16}
-			for range maxDynamicStrings + 1 {
-				words = append(words, needed, 1)
-			}
-			im.AddDynamic(words...)
-		}, nil, ErrTooLarge, "more than 4096 entries of DT_NEEDED: .*"},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			everyClass(t, func(t *testing.T, im *image) {
-				im.Segments[1].Data = []byte("\x00libc.so\x00two\x00zzzz" +
-					string(make([]byte, dataSize-16)))[:dataSize]
-				im.Page = 0x2000
-				test.change(im)
-				got, err := im.open(t).DynamicStrings(elf.DT_NEEDED)
-				qt.Assert(t, qt.ErrorIs(err, test.err))
-				if err != nil {
-					qt.Check(t, qt.ErrorMatches(err, test.text))
-				}
-				qt.Check(t, qt.DeepEquals(got, test.want))
 			})
 		})
 	}

@@ -63,13 +63,6 @@ const (
 	// real ones have thirty entries.
 	maxDynamicBytes = 1 << 20
 
-	// maxDynamicStrings bounds the strings of one tag, such as the libraries
-	// that a file is linked with: large programs have some hundreds.
-	maxDynamicStrings = 4096
-
-	// maxDynamicString bounds such a string: the kernel's limit for a path.
-	maxDynamicString = 4096
-
 	// maxFunctions bounds the functions of a symbol table. A browser with all
 	// its symbols has about a million.
 	maxFunctions = 2 << 20

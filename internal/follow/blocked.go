@@ -11,16 +11,9 @@ import (
 	"github.com/gousdt/gousdt/proc"
 )
 
-// What a Follower gives to files that take their time.
-const (
-	// aheadPatience is patience with what somebody waits for: a process that is
-	// kept from running until its file is attached.
-	aheadPatience = 20 * time.Second
-
-	// maxBlocked bounds the calls that do not return, each of which takes a
-	// thread. An owner has fewer, see [fairness.Blocked].
-	maxBlocked = 256
-)
+// maxBlocked bounds the calls that do not return, each of which takes a thread.
+// An owner has fewer, see [fairness.Blocked].
+const maxBlocked = 256
 
 // patience is how long it may take to open or to attach a file, if that is
 // spent with waiting, before the others are attached without it. The kernel

@@ -12,7 +12,6 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"github.com/gousdt/gousdt/internal/testneeds"
-	"github.com/gousdt/gousdt/proc"
 )
 
 // A file that does not answer, when it is opened or when it is attached, keeps
@@ -137,22 +136,5 @@ func (f *Follower[F, A]) awaitAnswers(t *testing.T) {
 		f.following.Lock()
 		defer f.following.Unlock()
 		return f.blocked.Total == 0
-	})
-}
-
-func TestFollowerAttachesAheadWithoutWaitingForLong(t *testing.T) {
-	whileNothingGoesOn(t, func(t *testing.T) {
-		w := newWorld(t)
-		f := w.follower(Options{})
-		f.aheadPatience = 20 * time.Millisecond
-		unblock := make(chan struct{})
-		process := proc.Process{ProcessID: proc.ProcessID{PID: 1 << 29}}
-		err := f.AttachAhead(process, fileIDs(t, 1)[0], func() (*fake, error) {
-			<-unblock
-			return nil, errFull
-		})
-		qt.Check(t, qt.ErrorIs(err, proc.ErrBlocked))
-		close(unblock)
-		f.awaitAnswers(t)
 	})
 }

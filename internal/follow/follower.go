@@ -60,7 +60,7 @@ type Follower[F, A any] struct {
 	opts    Options
 	watcher *proc.Watcher
 
-	patience, aheadPatience, turn time.Duration // with a call of the driver
+	patience, turn time.Duration // with a call of the driver
 
 	running atomic.Int32 // calls of Run
 
@@ -78,10 +78,9 @@ type Follower[F, A any] struct {
 	lingering *lingering
 	failed    attempts
 	budget    *budget
-	gaveUp    []proc.FileID                   // what was detached for others, and may be closed
-	until     time.Time                       // what is attached later waits; the zero value if nothing does
-	waits     *time.Timer                     // tries again what waits for time
-	ahead     map[proc.ProcessID]proc.Process // see AttachAhead
+	gaveUp    []proc.FileID // what was detached for others, and may be closed
+	until     time.Time     // what is attached later waits; the zero value if nothing does
+	waits     *time.Timer   // tries again what waits for time
 
 	// mu is held, beside following, to change what comes next: either is enough
 	// to read it.
@@ -103,7 +102,7 @@ type attachment[A any] struct {
 	attached A
 	mappings []proc.Mapping // where the process had mapped the file
 
-	pair  *proc.ProcessFile // by which it was found, nil if it was attached ahead
+	pair  *proc.ProcessFile // by which it was found
 	owner string
 	sites int
 }
@@ -122,12 +121,11 @@ func New[F, A any](
 		opts.Linger = DefaultLinger
 	}
 	f := &Follower[F, A]{
-		driver: driver, opts: opts, patience: deadline.Patience(patience), aheadPatience: aheadPatience,
+		driver: driver, opts: opts, patience: deadline.Patience(patience),
 		turn: turn, following: make(inTurns, 1), goesOn: make(map[proc.FileID]string),
 		files:    make(map[proc.FileID]F),
 		sources:  make(map[proc.FileID]*proc.CachedFile),
 		refused:  make(map[proc.FileID]struct{}),
-		ahead:    make(map[proc.ProcessID]proc.Process),
 		attached: make(map[Place][]*attachment[A]),
 		budget:   newBudget(opts.Limits),
 	}

@@ -6,7 +6,6 @@ package follow
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"syscall"
@@ -346,53 +345,4 @@ func TestFollowerForgetsWhatTheDriverHasClosed(t *testing.T) {
 	w.start(1, "a")
 	pass(t, f)
 	w.tells()
-}
-
-func TestFollowerAttachesAhead(t *testing.T) {
-	w := newWorld(t)
-	f := w.follower(Options{})
-	w.start(1, "a")
-	w.start(2, "b")
-	pass(t, f)
-	w.tells("+0 a 1", "+0 b 2")
-	pairs := f.Watcher().ProcessFiles()
-	process, a, b := pairs[0].Process, pairs[0].File.ID(), pairs[1].File.ID()
-	ahead := func(file proc.FileID, name string) error {
-		return f.AttachAhead(process, file, func() (*fake, error) {
-			attached, _, err := w.Attach(0, name, nil, 1)
-			return attached, err
-		})
-	}
-	qt.Check(t, qt.IsNil(ahead(a, "a")))
-	w.tells() // it is attached already
-	qt.Check(t, qt.IsNil(ahead(b, "b")))
-	w.tells("+0 b 1")
-
-	// It is not attached once more, nor detached with the mapping.
-	for _, mapped := range [][]string{{"a", "b"}, {}, {"b"}} {
-		w.start(1, mapped...)
-		qt.Assert(t, qt.IsNil(f.Sync(1)))
-	}
-	w.tells()
-	w.end(1)
-	pass(t, f)
-	qt.Check(t, qt.HasLen(f.Attachments(), 1))
-
-	f.Stop()
-	qt.Check(t, qt.ErrorIs(ahead(a, "a"), os.ErrClosed))
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.told = nil
-}
-
-func TestFollowerAttachesAheadInVain(t *testing.T) {
-	w := newWorld(t)
-	f := w.follower(Options{})
-	w.start(1, "a")
-	pass(t, f)
-	process := f.Watcher().ProcessFiles()[0].Process
-	err := errors.New("no such probe")
-	qt.Check(t, qt.Equals(f.AttachAhead(process, fileIDs(t, 1)[0],
-		func() (*fake, error) { return nil, err }), err))
-	w.tells("+0 a 1")
 }

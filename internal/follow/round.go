@@ -156,11 +156,10 @@ func (f *Follower[F, A]) detachGone(r *round[A]) {
 		again[inProcess(pair)] = true
 	}
 	for _, pair := range r.gone.Disappeared {
-		if _, stays := f.ahead[pair.Process.ProcessID]; !stays && !again[inProcess(pair)] {
+		if !again[inProcess(pair)] {
 			f.detach(inProcess(pair), r)
 		}
 	}
-	f.detachAhead(r)
 	for _, file := range r.gone.FilesDisappeared {
 		if f.sources[file.ID()] != file {
 			continue // it was written to, and is attached as another one

@@ -226,7 +226,7 @@ func (f *Follower[F, A]) takeAway(of resource, other string, more int) (done, ok
 				continue
 			}
 			gave := &gaveWayError{inUse, of}
-			if f.failed.fail(attempt{place, part}, owner, gave, WithShare) && a.pair != nil {
+			if f.failed.fail(attempt{place, part}, owner, gave, WithShare) {
 				room.Errors = append(room.Errors, f.driver.Explain(part, a.pair, gave))
 			}
 			f.failed.failed[attempt{place, part}].needs[descriptors] = f.driver.Descriptors(a.attached)
