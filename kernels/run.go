@@ -149,7 +149,7 @@ func (m *matrix) runOne(ctx context.Context, b *machineBuild, image debian.Image
 		m.progress("%v: booted %d times", r.kernel, result.Attempts)
 	}
 	r.trouble = err
-	r.release, r.boot, r.total = result.Release, result.Boot, result.Total
+	r.release, r.total = result.Release, result.Total
 	for i, s := range b.suites {
 		status, ended := result.Statuses[i]
 		if !ended && outputs[i].Len() == 0 {

@@ -29,7 +29,7 @@ type row struct {
 	passed          int
 	failed, skipped []testresults.Test // with the names of their packages
 
-	boot, total time.Duration
+	total time.Duration
 }
 
 func (r *row) hasFailed() bool { return r.trouble != nil || len(r.failed) > 0 }

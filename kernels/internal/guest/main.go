@@ -81,11 +81,9 @@ func work(plan *protocol.Plan) error {
 	return nil
 }
 
-// report prints a marker on a line of its own. What was printed before may
-// have ended without a line feed; the host drops an empty line before a
-// marker.
+// report prints a marker, whatever the line has that was begun before.
 func report(plan protocol.Plan, e protocol.Event) {
-	fmt.Printf("\n%s\n", protocol.Marker(plan.Token, e))
+	fmt.Println(protocol.Marker(plan.Token, e))
 }
 
 // mounts are the file systems of the guest, in the order in which they must

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"io"
 	"strings"
-	"time"
 
 	"github.com/gousdt/gousdt/kernels/internal/protocol"
 )
@@ -21,11 +20,9 @@ type console struct {
 	output func(job int, line string)
 	onBoot func() // called when the first process runs; may be nil
 
-	job      int // the one that runs, or NoJob
-	empty    bool
+	job      int      // the one that runs, or NoJob
 	last     []string // the end of the output, for an error
 	release  string
-	booted   time.Time
 	statuses map[int]int
 	failed   string
 	panicked string
@@ -67,26 +64,18 @@ func (c *console) line(line string) {
 	line = strings.TrimRight(line, "\r\n")
 	before, event, ok := protocol.ParseMarker(c.token, line)
 	if !ok {
-		// The guest puts a line feed before a marker: an empty line is held
-		// back until it is known that none follows.
-		c.flush()
-		if line == "" {
-			c.empty = true
-			return
-		}
 		c.say(line)
 		if c.panicked == "" && strings.Contains(line, "Kernel panic - not syncing") {
 			c.panicked = line
 		}
 		return
 	}
-	c.empty = false
 	if before != "" {
 		c.say(before)
 	}
 	switch event.Kind {
 	case protocol.Booted:
-		c.release, c.booted = event.Text, time.Now()
+		c.release = event.Text
 		if c.onBoot != nil {
 			c.onBoot()
 		}
@@ -99,13 +88,6 @@ func (c *console) line(line string) {
 		c.failed = event.Text
 	case protocol.Done:
 		c.done = true
-	}
-}
-
-func (c *console) flush() {
-	if c.empty {
-		c.empty = false
-		c.say("")
 	}
 }
 

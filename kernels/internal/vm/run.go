@@ -51,9 +51,8 @@ type Result struct {
 	Statuses map[int]int
 	// Attempts is how often the guest was booted.
 	Attempts int
-	// Boot is the time until the first process ran, Total the time until the
-	// machine was off.
-	Boot, Total time.Duration
+	// Total is the time until the machine was off.
+	Total time.Duration
 }
 
 // GuestError says that a guest came to an end without having run all its jobs.
@@ -159,9 +158,6 @@ func (g *Guest) run(ctx context.Context, o Options) (Result, error) {
 	}
 	said, err := emulate(ctx, o.Emulator.Command(ctx, arguments(g.machine, o, initrd)...), c)
 	result := Result{Release: c.release, Statuses: c.statuses, Total: time.Since(start)}
-	if !c.booted.IsZero() {
-		result.Boot = c.booted.Sub(start)
-	}
 	switch {
 	case c.done && len(c.statuses) == len(g.jobs):
 		return result, nil

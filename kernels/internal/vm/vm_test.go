@@ -32,7 +32,7 @@ func follow(t *testing.T, text string) (*console, []string) {
 	return c, lines
 }
 
-func marker(e protocol.Event) string { return "\r\n" + protocol.Marker("token", e) + "\r\n" }
+func marker(e protocol.Event) string { return protocol.Marker("token", e) + "\r\n" }
 
 func TestConsoleTellsTheJobsApart(t *testing.T) {
 	c, lines := follow(t, "SeaBIOS\r\n"+
