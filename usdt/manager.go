@@ -95,9 +95,8 @@ type Manager struct {
 	addresses *addressTable   // likewise
 	special   *specialiser    // nil where nothing is to be specialised
 
-	mu      sync.Mutex
-	links   map[*Link]struct{}
-	watches map[*Watch]struct{}
+	mu   sync.Mutex
+	open map[any]struct{} // each *Link and *Watch
 	// What checkProgram has found out: asking the kernel takes 100 µs.
 	checked map[weak.Pointer[ebpf.Program]]bool
 	closed  bool
@@ -139,8 +138,7 @@ func NewManager(spec *ebpf.CollectionSpec, opts *ManagerOptions) (*Manager, erro
 
 	m := &Manager{
 		spec: spec, mode: mode, sections: make(map[string]string), readers: make(map[string]bool),
-		links: make(map[*Link]struct{}), watches: make(map[*Watch]struct{}),
-		checked: make(map[weak.Pointer[ebpf.Program]]bool),
+		open: make(map[any]struct{}), checked: make(map[weak.Pointer[ebpf.Program]]bool),
 	}
 	makeHeaderFunctionsStatic(spec)
 	programs, err := m.preparePrograms(spec, opts.Programs)
@@ -224,13 +222,19 @@ func (m *Manager) Close() error {
 		m.mu.Lock()
 		m.closed = true
 		clear(m.checked)
-		links := slices.Collect(maps.Keys(m.links))
-		watches := slices.Collect(maps.Keys(m.watches))
+		var links []*Link
+		var watches []*Watch
+		for linkOrWatch := range m.open {
+			switch opened := linkOrWatch.(type) {
+			case *Link:
+				links = append(links, opened)
+			case *Watch:
+				opened.follower.Stop()
+				watches = append(watches, opened)
+			}
+		}
 		m.mu.Unlock()
 
-		for _, w := range watches {
-			w.follower.Stop()
-		}
 		errs := []error{CloseAll(links...)}
 		for _, w := range watches {
 			_ = w.Close() // what it may fail with is that of closing the links
@@ -249,40 +253,21 @@ func (m *Manager) Close() error {
 	return m.closeErr
 }
 
-// keep remembers a link until it is closed, unless the Manager has been closed
-// in the meantime.
-func (m *Manager) keep(lnk *Link) bool {
+// keep remembers a link or a watch until it is closed, unless the Manager has
+// been closed in the meantime.
+func (m *Manager) keep(linkOrWatch any) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.closed {
-		return false
+	if !m.closed {
+		m.open[linkOrWatch] = struct{}{}
 	}
-	m.links[lnk] = struct{}{}
-	return true
+	return !m.closed
 }
 
-func (m *Manager) forget(lnk *Link) {
+func (m *Manager) forget(linkOrWatch any) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	delete(m.links, lnk)
-}
-
-// keepWatch remembers a watch until it is closed, unless the Manager has been
-// closed in the meantime.
-func (m *Manager) keepWatch(w *Watch) bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.closed {
-		return false
-	}
-	m.watches[w] = struct{}{}
-	return true
-}
-
-func (m *Manager) forgetWatch(w *Watch) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	delete(m.watches, w)
+	delete(m.open, linkOrWatch)
 }
 
 // chooseModeFor returns how to attach the programs of a collection.

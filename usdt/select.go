@@ -63,7 +63,7 @@ func Select(target Target, patterns ...elfnote.Pattern) (*Selection, error) {
 func (s *Selection) find(patterns []elfnote.Pattern) error {
 	file := s.opened.elf
 
-	found := newSiteCollector(file)
+	found, usable := newSiteCollector(), false
 	weight, semaphores := 0, false        // of the sites that match, while there is a limit
 	var firstMalformed *elfnote.NoteError // of whatever probe
 	for site, err := range file.Sites() {
@@ -86,8 +86,11 @@ func (s *Selection) find(patterns []elfnote.Pattern) error {
 			}
 			continue
 		}
-		wanted := elfnote.MatchAny(patterns, site.Provider, site.Name)
-		if wanted && s.maxSites > 0 {
+		usable = true
+		if !elfnote.MatchAny(patterns, site.Provider, site.Name) {
+			continue
+		}
+		if s.maxSites > 0 {
 			weight++
 			if site.SemaphoreOffset != 0 {
 				weight += follow.SemaphoreSites - 1
@@ -97,7 +100,7 @@ func (s *Selection) find(patterns []elfnote.Pattern) error {
 				continue // they are counted only
 			}
 		}
-		found.add(&site, wanted)
+		found.add(&site)
 	}
 	if s.maxSites > 0 && weight > s.maxSites {
 		what := "sites"
@@ -106,15 +109,15 @@ func (s *Selection) find(patterns []elfnote.Pattern) error {
 		}
 		return tooMany(s.opened.name, what, s.maxSites, weight)
 	}
-	s.sites = found.table()
+	s.sites = found.siteTable
 
 	switch {
 	case len(s.sites.rows) > 0:
 	case len(s.skipped) > 0:
 		return s.skipped[0]
-	case found.seen == 0 && firstMalformed != nil:
+	case !usable && firstMalformed != nil:
 		return fmt.Errorf("%s: none of its probes can be used: %w", s.opened.name, firstMalformed)
-	case found.seen == 0:
+	case !usable:
 		return &NotFoundError{Path: s.opened.name}
 	default:
 		return &NotFoundError{Path: s.opened.name, Patterns: joinPatterns(patterns),

@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"runtime"
 	"slices"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -77,109 +76,37 @@ func (r *siteRow) uprobeOffset() uint64 { return r.offset + uint64(r.skip) }
 // siteCollector makes a table of the sites of a file.
 type siteCollector struct {
 	siteTable
-	file  *elfnote.File
-	seen  int              // bytes of notes
-	known map[string]int32 // numbers of lists, by their text
-
-	// Lists and probes by where their text or name is in memory: package
-	// elfnote has most equal ones in one place.
-	recentLists, recentProbes [1 << recentBits]int32
+	knownProbes map[siteProbe]int32 // their numbers
+	knownLists  map[string]int32    // by their text
 }
 
-func newSiteCollector(file *elfnote.File) *siteCollector {
-	return &siteCollector{file: file, known: make(map[string]int32)}
+func newSiteCollector() *siteCollector {
+	return &siteCollector{knownProbes: make(map[siteProbe]int32),
+		knownLists: make(map[string]int32)}
 }
 
-// add takes each site of the file, and keeps those that are wanted.
-func (c *siteCollector) add(site *elfnote.Site, wanted bool) {
-	if wanted {
-		if len(c.rows) == cap(c.rows) {
-			c.grow()
-		}
-		c.rows = append(c.rows, siteRow{
-			location:        site.Location,
-			offset:          site.Offset,
-			semaphore:       site.Semaphore,
-			semaphoreOffset: site.SemaphoreOffset,
-			probe:           c.probe(site), list: c.list(site.Arguments),
-		})
-		c.semaphores = c.semaphores || site.SemaphoreOffset != 0
+// add adds a site.
+func (c *siteCollector) add(site *elfnote.Site) {
+	row := siteRow{
+		location:        site.Location,
+		offset:          site.Offset,
+		semaphore:       site.Semaphore,
+		semaphoreOffset: site.SemaphoreOffset,
 	}
-	c.seen += noteSize + len(site.Provider) + len(site.Name) + len(site.Arguments)
-}
-
-// probe returns the number of a site's probe, or makes one: it does no harm if
-// a probe has several.
-func (c *siteCollector) probe(site *elfnote.Site) int32 {
-	recent := &c.recentProbes[hashOfPlace(site.Name)]
-	if n := int(*recent); n < len(c.probes) {
-		if p := &c.probes[n]; p.name == site.Name && p.provider == site.Provider &&
-			p.base == site.Base {
-			return *recent
-		}
+	probe := siteProbe{site.Provider, site.Name, site.Base}
+	var known bool
+	if row.probe, known = c.knownProbes[probe]; !known {
+		row.probe = int32(len(c.probes))
+		c.probes = append(c.probes, probe)
+		c.knownProbes[probe] = row.probe
 	}
-	*recent = int32(len(c.probes))
-	c.probes = append(c.probes, siteProbe{site.Provider, site.Name, site.Base})
-	return *recent
-}
-
-// list returns the number of the list with a text.
-func (c *siteCollector) list(text string) int32 {
-	recent := &c.recentLists[hashOfPlace(text)]
-	if n := int(*recent); n < len(c.lists) && c.lists[n].text == text {
-		return *recent
+	if row.list, known = c.knownLists[site.Arguments]; !known {
+		row.list = int32(len(c.lists))
+		c.lists = append(c.lists, argumentList{text: site.Arguments})
+		c.knownLists[site.Arguments] = row.list
 	}
-	list, known := c.known[text]
-	if !known {
-		list = int32(len(c.lists))
-		c.lists = append(c.lists, argumentList{text: text})
-		c.known[text] = list
-	}
-	*recent = list
-	return list
-}
-
-// hashOfPlace returns a hash of where in memory a text is, of recentBits.
-func hashOfPlace(text string) uint32 {
-	return uint32(uintptr(unsafe.Pointer(unsafe.StringData(text)))) * 0x9e3779b1 >> (32 - recentBits)
-}
-
-const (
-	// recentBits makes a hit likely for hundreds of lists. libjvm has 128.
-	recentBits = 10
-
-	// noteSize is the size of a note without its strings. Nearly all notes have
-	// some padding.
-	noteSize = 12 + 8 + 3*8 + 3
-
-	// manySites is from when on the sites found so far say how many there will
-	// be. A slice that grew without that would move them again and again, which
-	// takes longer than to find them.
-	manySites = 16
-
-	// mostGrowth bounds what a note section that is not what it seems can make
-	// of a few sites.
-	mostGrowth = 100
-)
-
-// grow makes room for as many sites as there may be, by the notes that have
-// been seen.
-func (c *siteCollector) grow() {
-	found := len(c.rows)
-	room := max(4, 4*found)
-	if found >= manySites {
-		likely := uint64(found) * uint64(c.file.NoteSize()) / uint64(c.seen)
-		room = min(max(found+found/4, int(likely+likely/16)), mostGrowth*found)
-	}
-	c.rows = append(make([]siteRow, 0, room), c.rows...)
-}
-
-// table returns the table, which links hold for long.
-func (c *siteCollector) table() siteTable {
-	if cap(c.rows) > 2*len(c.rows)+manySites {
-		c.rows = slices.Clone(c.rows)
-	}
-	return c.siteTable
+	c.rows = append(c.rows, row)
+	c.semaphores = c.semaphores || site.SemaphoreOffset != 0
 }
 
 // maxArguments is how many arguments the sites of a Selection may have, those

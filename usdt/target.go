@@ -5,7 +5,6 @@ package usdt
 import (
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path"
 	"path/filepath"
@@ -100,7 +99,7 @@ type opened struct {
 	// of an attachment.
 	mu      sync.RWMutex
 	closed  bool
-	closers []io.Closer
+	closers []func() error
 }
 
 func (o *opened) close() error {
@@ -108,8 +107,8 @@ func (o *opened) close() error {
 	defer o.mu.Unlock()
 	o.closed = true
 	var errs error
-	for _, c := range o.closers {
-		errs = errors.Join(errs, c.Close())
+	for _, closeIt := range o.closers {
+		errs = errors.Join(errs, closeIt())
 	}
 	o.closers = nil
 	return errs
@@ -119,21 +118,6 @@ func (o *opened) close() error {
 // very file that was parsed, also when its name has been given to another file
 // since, or means another file in this mount namespace.
 func (o *opened) path() string { return "/proc/self/fd/" + strconv.Itoa(o.descriptor) }
-
-// ownDescriptor is a descriptor that no *os.File closes.
-type ownDescriptor int
-
-// Close implements [io.Closer].
-func (d ownDescriptor) Close() error { return unix.Close(int(d)) }
-
-// heldFile is a file of a watcher's cache that is not to be closed.
-type heldFile struct{ *proc.CachedFile }
-
-// Close implements [io.Closer].
-func (f heldFile) Close() error {
-	f.Release()
-	return nil
-}
 
 func (t Target) open() (*opened, error) {
 	if err := t.check(); err != nil {
@@ -174,7 +158,7 @@ func (t Target) open() (*opened, error) {
 			o.close()
 			return nil, fmt.Errorf("%s: %w", o.name, err)
 		}
-		o.closers = append(o.closers, ownDescriptor(o.descriptor))
+		o.closers = append(o.closers, func() error { return unix.Close(o.descriptor) })
 	}
 
 	if err := attachable(o.elf); err != nil {
@@ -210,7 +194,7 @@ func (o *opened) openPath(t Target) error {
 		if o.elf, err = elfnote.Open(name); err != nil {
 			return err // which names the file
 		}
-		o.closers = append(o.closers, o.elf)
+		o.closers = append(o.closers, o.elf.Close)
 		return nil
 	}
 	if o.elf, err = elfnote.NewFile(file); err != nil {
@@ -218,7 +202,7 @@ func (o *opened) openPath(t Target) error {
 		return err
 	}
 	o.name = name // not that of the link in /proc it was opened by
-	o.closers = append(o.closers, o.elf, file)
+	o.closers = append(o.closers, o.elf.Close, file.Close)
 	return nil
 }
 
@@ -230,7 +214,10 @@ func (o *opened) openProcessFile(pair *proc.ProcessFile) error {
 	}
 	o.name = pair.Path // not that of the link in /proc it was opened by
 	pair.File.Hold()
-	o.closers = append(o.closers, heldFile{pair.File})
+	o.closers = append(o.closers, func() error {
+		pair.File.Release()
+		return nil
+	})
 	switch o.elf = pair.File.ELF(); {
 	case o.elf == nil:
 		return fmt.Errorf("%s: %w", pair.Path,
@@ -246,7 +233,7 @@ func (o *opened) openProcessFile(pair *proc.ProcessFile) error {
 		file.Close()
 		return err
 	}
-	o.closers = append(o.closers, o.elf, file)
+	o.closers = append(o.closers, o.elf.Close, file.Close)
 	return nil
 }
 

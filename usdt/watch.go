@@ -38,13 +38,6 @@ type WatchProgram struct {
 	OptionsFor func(*proc.ProcessFile) AttachOptions
 }
 
-func (p *WatchProgram) options(pair *proc.ProcessFile) AttachOptions {
-	if p.OptionsFor == nil {
-		return AttachOptions{}
-	}
-	return p.OptionsFor(pair)
-}
-
 // WatchOptions say which processes a watch follows: a [Watch], or one of
 // package trace. Nil, or the zero value, is all processes of the system.
 type WatchOptions struct {
@@ -134,14 +127,15 @@ func (m *Manager) Watch(
 	if len(programs) == 0 {
 		return nil, errors.New("there is no program to watch with: give one WatchProgram or more")
 	}
+	d := &watchDriver{
+		manager: m, programs: slices.Clone(programs), patterns: patternsOf(programs), opts: *opts,
+		changed: changed,
+	}
 	for _, program := range programs {
 		if _, err := m.checkProgram(program.Program); err != nil {
 			return nil, err
 		}
-	}
-	d := &watchDriver{
-		manager: m, programs: slices.Clone(programs), names: programNames(programs),
-		patterns: patternsOf(programs), opts: *opts, changed: changed,
+		d.names = append(d.names, programName(program.Program))
 	}
 	follower, err := follow.New(d, follow.Options{
 		Proc:         opts.Proc,
@@ -156,7 +150,7 @@ func (m *Manager) Watch(
 			ModeSingleIPMap)
 	}
 	w := &Watch{manager: m, follower: follower}
-	if !m.keepWatch(w) {
+	if !m.keep(w) {
 		return nil, sys.ClosedError("manager")
 	}
 	return w, nil
@@ -199,7 +193,7 @@ func (w *Watch) Links() []*Link { return w.follower.Attachments() }
 // safe to call it again.
 func (w *Watch) Close() error {
 	err := w.follower.Close()
-	w.manager.forgetWatch(w)
+	w.manager.forget(w)
 	return err
 }
 
@@ -221,7 +215,15 @@ func (d *watchDriver) Open(pair *proc.ProcessFile) (*watchedFile, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newWatchedFile(sel, d.programs), nil
+	file := &watchedFile{selection: sel, parts: make([]filePart, len(d.programs))}
+	for n := range d.programs {
+		part, err := Select(Target{Selection: sel}, d.programs[n].Patterns...)
+		if errors.As(err, new(*NotFoundError)) {
+			err = nil // it has probes for other programs
+		}
+		file.parts[n] = filePart{part, err}
+	}
+	return file, nil
 }
 
 func (d *watchDriver) Release(file *watchedFile) { file.selection.Close() }
@@ -241,7 +243,10 @@ func (d *watchDriver) Attach(
 	if part.selection == nil {
 		return nil, false, part.err
 	}
-	options := program.options(pair)
+	var options AttachOptions
+	if program.OptionsFor != nil {
+		options = program.OptionsFor(pair)
+	}
 	lnk, err := d.manager.attach(program.Program, part.selection.ForPID(pid), &options)
 	if err != nil {
 		return nil, false, err
@@ -310,14 +315,7 @@ func patternsOf(programs []WatchProgram) []elfnote.Pattern {
 	return all
 }
 
-// programNames returns what people call programs.
-func programNames(programs []WatchProgram) (names []string) {
-	for i := range programs {
-		names = append(names, programName(programs[i].Program))
-	}
-	return names
-}
-
+// programName returns what people call a program.
 func programName(prog *ebpf.Program) string {
 	if info, err := prog.Info(); err == nil && info.Name != "" {
 		return info.Name
@@ -337,24 +335,4 @@ type watchedFile struct {
 type filePart struct {
 	selection *Selection // shares the file's
 	err       error      // the file has probes for the program, but none that can be attached
-}
-
-func newWatchedFile(sel *Selection, programs []WatchProgram) *watchedFile {
-	if len(programs) == 1 {
-		return &watchedFile{selection: sel, parts: []filePart{{selection: sel}}}
-	}
-	file := &watchedFile{selection: sel, parts: make([]filePart, len(programs))}
-	for n := range programs {
-		file.parts[n] = filePartOf(sel, programs[n].Patterns)
-	}
-	return file
-}
-
-// filePartOf returns what a program is for in a file.
-func filePartOf(file *Selection, patterns []elfnote.Pattern) filePart {
-	part, err := Select(Target{Selection: file}, patterns...)
-	if errors.As(err, new(*NotFoundError)) {
-		err = nil // it has probes for the others
-	}
-	return filePart{part, err}
 }
