@@ -49,10 +49,9 @@ type noteWalk struct {
 	descriptor, descriptorEnd int
 }
 
-// NoteSize returns how many bytes the note sections of probes have together, by
-// what the section headers say: 64 MiB at most, which is the limit for them. A
-// caller that has read some sites can estimate from it how many there are.
-func (f *File) NoteSize() int {
+// noteSize returns how many bytes the note sections of probes have together, by
+// what the section headers say: 64 MiB at most, which is the limit for them.
+func (f *File) noteSize() int {
 	total := uint64(0)
 	for _, s := range f.elf.ProbeNotes {
 		total = min(total+min(s.Size, maxNoteBytes), maxNoteBytes)
@@ -229,7 +228,7 @@ type probeWalk struct {
 
 // walkProbes returns a walk over the probes of the file. It has to be closed.
 func (f *File) walkProbes() probeWalk {
-	return probeWalk{noteWalk: f.walkNotes(f.elf.ProbeNotes), size: uint64(f.NoteSize())}
+	return probeWalk{noteWalk: f.walkNotes(f.elf.ProbeNotes), size: uint64(f.noteSize())}
 }
 
 // step moves to the next note of a probe and reports whether there is one. With

@@ -53,7 +53,7 @@ func (f *File) Probes(patterns ...Pattern) (*Listing, error) {
 	listing := new(Listing)
 	var usual int // how many probes there are, if each has one site of usual length
 	if len(patterns) == 0 {
-		usual = min(f.NoteSize()/usualNote, maxUsual)
+		usual = min(f.noteSize()/usualNote, maxUsual)
 		listing.Probes = slices.Grow(listing.Probes, usual)
 	}
 	index := make(map[key]int, usual) // of the probe in the listing

@@ -294,10 +294,10 @@ func TestNoteSizeIsThatOfAllNoteSections(t *testing.T) {
 			size += len(note)
 		}
 		f := im.open(t)
-		qt.Assert(t, qt.Equals(f.NoteSize(), size))
+		qt.Assert(t, qt.Equals(f.noteSize(), size))
 	})
 	none := newImage64()
-	qt.Assert(t, qt.Equals(none.open(t).NoteSize(), 0))
+	qt.Assert(t, qt.Equals(none.open(t).noteSize(), 0))
 }
 
 // TestUsualCodeIsFoundAsAnyOther compares the quick way with the search of all

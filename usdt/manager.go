@@ -16,8 +16,8 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/btf"
 
+	"github.com/gousdt/gousdt/internal/argcode"
 	"github.com/gousdt/gousdt/internal/bpfobject"
-	"github.com/gousdt/gousdt/internal/privatestack"
 	"github.com/gousdt/gousdt/usdt/internal/sitespec"
 )
 
@@ -340,7 +340,7 @@ func (m *Manager) preparePrograms(
 		if m.mode == ModeMulti {
 			prog.AttachType = ebpf.AttachTraceUprobeMulti
 		}
-		if prog.Instructions, err = privatestack.AvoidIn(prog.Instructions, kernel); err != nil {
+		if prog.Instructions, err = argcode.AvoidPrivateStackIn(prog.Instructions, kernel); err != nil {
 			return nil, explain("asking for the kernel's version", err)
 		}
 	}

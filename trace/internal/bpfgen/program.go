@@ -7,7 +7,7 @@ import (
 
 	"github.com/cilium/ebpf/asm"
 
-	"github.com/gousdt/gousdt/internal/privatestack"
+	"github.com/gousdt/gousdt/internal/argcode"
 )
 
 // maxProgram bounds the instructions of a program, because a jump reaches over
@@ -125,7 +125,7 @@ func (bs *Blocks) program(first, count int, cookie func(*Program)) Program {
 	blocks := bs.blocks[first:][:count]
 	p.Cookie = len(blocks) > 1 || blocks[0].UsesID
 	p.Instructions = append(p.Instructions, asm.Mov.Reg(asm.R6, asm.R1))
-	p.Instructions = append(p.Instructions, privatestack.Avoid()...)
+	p.Instructions = append(p.Instructions, argcode.AvoidPrivateStack()...)
 	if p.Cookie {
 		cookie(&p)
 	}
