@@ -15,6 +15,7 @@ import (
 	"github.com/cilium/ebpf"
 
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/providers"
 	"github.com/gousdt/gousdt/trace/internal/bpfgen"
 	"github.com/gousdt/gousdt/trace/internal/expr"
 )
@@ -36,9 +37,12 @@ type Aggregation struct {
 	// about.
 	Value string
 
-	// Latency, if set, makes the time between two probes the value, in
-	// nanoseconds. Then Probes and Value are not used, and By and Where are
-	// about the hit that ends the time. Aggregations with equal latencies share
+	// Latency, if set, has calls between two probes aggregated. The value is
+	// their time in nanoseconds, unless there is a Value: "duration" is that,
+	// and "start.arg1" an argument of the start. Then Probes are not used, and
+	// By and Where are about the hit that ends the call, but for "start.arg1",
+	// "start.sku" and "str(start.arg0)". Hits whose start was forgotten are
+	// counted in [Losses.Unreadable]. Aggregations with equal latencies share
 	// the measurement.
 	Latency *Latency
 
@@ -235,6 +239,14 @@ func (s *Session) parseAggregation(definition *Aggregation) (*aggregation, error
 		return nil, optionError("Latency", err)
 	}
 	a.Latency = &l.Latency
+	for i := range a.Keys {
+		if a.Keys[i].Start {
+			a.Keys[i].AtStart = l.Keep(a.Keys[i])
+		}
+	}
+	if a.Value != nil && a.Value.Start {
+		a.Value.AtStart = l.Keep(*a.Value)
+	}
 	return a, nil
 }
 
@@ -254,8 +266,8 @@ func (a *Aggregation) parse(
 			return nil, optionError("Where", err)
 		}
 	}
-	if a.Value != "" && a.Latency == nil {
-		value, err := parseNumber(a.Value, names)
+	if a.Value != "" {
+		value, err := a.parseValue(opts)
 		if err != nil {
 			return nil, optionError("Value", err)
 		}
@@ -348,21 +360,64 @@ func parseNumber(source string, names expr.Names) (expr.Term, error) {
 	}
 }
 
-// parseKey reads a term that can be a key. The name of a text is the text.
+// parseValue reads Value, which is a number of a call or of a hit.
+func (a *Aggregation) parseValue(opts *SessionOptions) (expr.Term, error) {
+	names := opts.names()
+	t, err := expr.ParseTerm(a.Value, names)
+	if err != nil || a.Latency == nil || !isOfSpan(t) {
+		if call, ok := a.call(opts); err == nil && ok && hasArgument(&call, t.Name) {
+			t.Start = true
+			return t, nil
+		}
+		return parseNumber(a.Value, names)
+	}
+	if t.Source != expr.Argument && t.Source != expr.Duration {
+		return t, &expr.SyntaxError{Expression: a.Value, Offset: t.Offset,
+			Message: "a number is expected: duration or start.argN"}
+	}
+	return t, nil
+}
+
+// call returns the call of several probes that is aggregated.
+func (a *Aggregation) call(opts *SessionOptions) (call providers.Call, ok bool) {
+	if a.Latency != nil {
+		call, ok = opts.Definitions.Call(a.Latency.Pair)
+	}
+	return call, ok
+}
+
+func hasArgument(call *providers.Call, name string) bool {
+	return slices.ContainsFunc(call.Arguments,
+		func(a providers.Argument) bool { return a.Name == name && name != "" })
+}
+
+// parseKey reads a term that can be a key. The name of a text is the text, and
+// that of an argument of a call the argument of its start.
 func (a *Aggregation) parseKey(source string, opts *SessionOptions) (expr.Term, error) {
 	t, err := expr.ParseTerm(source, opts.names())
 	if err != nil {
 		return t, err
 	}
-	if isOfSpan(t) {
+	if isOfSpan(t) && (a.Latency == nil || t.Source == expr.Duration) {
 		return t, errTermOfSpan(source, t)
+	}
+	call, several := a.call(opts)
+	if several && hasArgument(&call, t.Name) {
+		t.Start = true
 	}
 	if t.Source == expr.Argument && t.Name != "" && !t.HasMask && opts.Definitions != nil {
 		patterns := a.Probes
 		if a.Latency != nil {
 			patterns = opts.Definitions.Patterns(a.Latency.Pair)
 		}
-		switch text, other := opts.defined(t.Name, patterns); {
+		text, other := opts.defined(t.Name, patterns)
+		if several && t.Start {
+			text, other = false, false
+			for i := range call.Arguments {
+				text = text || call.Arguments[i].Name == t.Name && call.Arguments[i].IsText
+			}
+		}
+		switch {
 		case text && other:
 			return t, &expr.SyntaxError{Expression: source,
 				Message: "this is a text of some probes and a number of others: " +
@@ -390,5 +445,5 @@ func (a *Aggregation) parseKey(source string, opts *SessionOptions) (expr.Term, 
 
 func errTermOfSpan(source string, t expr.Term) error {
 	return &expr.SyntaxError{Expression: source, Offset: t.Offset,
-		Message: "duration and start.argN stand only in conditions: they are no value and no key"}
+		Message: "only calls have this, see Aggregation.Latency; duration is no key"}
 }

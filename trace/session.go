@@ -477,7 +477,7 @@ func (s *Session) maps() []*ebpf.Map {
 		all = append(all, a.maps()...)
 	}
 	for _, l := range s.latencies {
-		all = append(all, l.calls, l.zeros, l.saved)
+		all = append(all, l.calls, l.zeros, l.saved, l.kept)
 	}
 	return slices.DeleteFunc(all, func(m *ebpf.Map) bool { return m == nil })
 }

@@ -101,6 +101,7 @@ type latency struct {
 	pair                elfnote.PairPattern
 	call                *providers.Call // that the pattern names; nil for pairs of probes
 	calls, zeros, saved *ebpf.Map       // zeros and saved may be nil
+	kept                *ebpf.Map       // what aggregations know of starts; nil for nothing
 }
 
 // latencyKey is equal for latencies that are measured together. Patterns with
@@ -367,6 +368,19 @@ func (s *Session) createLatencies() error {
 				return explain("creating the map of starts", err)
 			}
 			l.Saved = l.saved.FD()
+		}
+		if len(l.Values) > 0 {
+			size = max(size, l.KeptSize())
+			if l.kept, err = ebpf.NewMap(&ebpf.MapSpec{
+				Name:       "trace_kept",
+				Type:       ebpf.LRUHash,
+				KeySize:    24,
+				ValueSize:  uint32(l.KeptSize()),
+				MaxEntries: uint32(savedStarts(l.KeptSize(), processors)),
+			}); err != nil {
+				return explain("creating the map of what is kept of starts", err)
+			}
+			l.Kept = l.kept.FD()
 		}
 		if l.zeros, err = ebpf.NewMap(&ebpf.MapSpec{
 			Name:       "trace_zeros",

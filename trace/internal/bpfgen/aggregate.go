@@ -32,7 +32,7 @@ type Aggregation struct {
 	Applies   func(site *Site) bool    // whether it is about a site
 	Where     *expr.Node               // nil: every hit
 	Value     *expr.Term               // nil: hits are counted
-	Latency   *Latency                 // if set, the value is the time of a call
+	Latency   *Latency                 // if set, calls are aggregated; without Value it is their time
 	Keys      []expr.Term              // of String with their limit
 	Sum       bool                     // what is kept beside the count
 	Min, Max  bool                     //
@@ -137,6 +137,9 @@ func (a *Aggregation) role(kernel Kernel, site *Site) (role, error) {
 		terms = append(terms[:len(terms):len(terms)], *a.Value)
 	}
 	for _, t := range terms {
+		if t.Start {
+			continue
+		}
 		for _, index := range t.Arguments() {
 			if index >= len(site.Args) {
 				return unconcerned, nil
@@ -152,7 +155,7 @@ func (a *Aggregation) role(kernel Kernel, site *Site) (role, error) {
 			return unconcerned, err
 		}
 	}
-	if r == concerned && a.Value != nil && (a.Sum || a.Histogram != nil) && a.Latency == nil {
+	if r == concerned && a.Value != nil && (a.Sum || a.Histogram != nil) && !a.Value.Start {
 		if o, _ := site.operand(kernel, *a.Value); o.class >= float32bits {
 			return r, fmt.Errorf("%s is a float: the kernel can keep its minimum and maximum, but not add or distribute it",
 				site.describe(*a.Value))
@@ -180,7 +183,7 @@ func (b *builder) aggregate(a *Aggregation, r role) error {
 			b.condition(&where, done)
 			b.load(unread, terms...)
 		})
-		b.Scratch(func() { b.accumulate(a, unread) })
+		b.Scratch(func() { b.accumulate(a, unread, done) })
 	}
 	b.Place(done)
 	b.Later(func() {
@@ -194,49 +197,119 @@ func (b *builder) aggregate(a *Aggregation, r role) error {
 // arguments returns the indices of the arguments that are keys and value.
 func (a *Aggregation) arguments() (indices []int) {
 	terms := a.Keys
-	if a.Value != nil && a.Latency == nil {
+	if a.Value != nil {
 		terms = append(terms[:len(terms):len(terms)], *a.Value)
 	}
 	for _, t := range terms {
+		if t.Start {
+			continue
+		}
 		indices = append(indices, t.Arguments()...)
 	}
 	return indices[:len(indices):len(indices)]
 }
 
-// accumulate finds the accumulator and adds the value to it.
-func (b *builder) accumulate(a *Aggregation, unread argcode.Label) {
+// accumulate finds the accumulator and adds the value to it. It goes to missing
+// if a call has started without what is a key or the value.
+func (b *builder) accumulate(a *Aggregation, unread, missing argcode.Label) {
 	parts, size := a.KeyLayout()
 	key := b.Alloc(size)
 	index := key + size - 4
+	ofStart := a.Value != nil && a.Value.Start
+	for i := range a.Keys {
+		ofStart = ofStart || a.Keys[i].Start
+	}
+	if ofStart {
+		b.findKept(unread)
+		b.Emit(asm.StoreImm(asm.R10, int16(index-4), 0, asm.Word))
+	}
 	classes := uint32(0)
 	for i := range a.Keys {
-		classes |= uint32(b.key(a, &a.Keys[i], key+parts[i].Offset, parts[i].Size,
-			unread)) << (2 * i)
+		at, t := key+parts[i].Offset, &a.Keys[i]
+		if t.Start {
+			b.keyOfStart(t, at, parts[i].Size, unread, missing)
+			b.Emit(asm.LSh.Imm(asm.R1, int32(2*i)), asm.LoadMem(asm.R2, asm.R10, int16(index-4), asm.Word),
+				asm.Or.Reg(asm.R2, asm.R1), asm.StoreMem(asm.R10, int16(index-4), asm.R2, asm.Word))
+			continue
+		}
+		classes |= uint32(b.key(a, t, at, parts[i].Size, unread)) << (2 * i)
 	}
-	valueClass := unsigned
 	switch {
+	case len(a.Keys) == 0:
+		key = index
+	case ofStart:
+		b.Emit(asm.LoadMem(asm.R2, asm.R10, int16(index-4), asm.Word),
+			asm.Or.Imm(asm.R2, int32(classes)), asm.StoreMem(asm.R10, int16(index-4), asm.R2, asm.Word))
+	default:
+		b.Emit(asm.StoreImm(asm.R10, int16(index-4), int64(int32(classes)), asm.Word))
+	}
+	switch {
+	case ofStart && a.Value != nil && a.Value.Start:
+		b.valueOfStart(a, key, index, unread, missing)
+	case a.Value != nil:
+		b.add(a, key, index, b.term(asm.R9, a.Value))
 	case a.Latency != nil:
 		b.Emit(asm.LoadMem(asm.R9, asm.R10, int16(b.ending.duration), asm.DWord))
-	case a.Value != nil:
-		valueClass = b.term(asm.R9, a.Value)
+		b.add(a, key, index, unsigned)
+	default:
+		b.add(a, key, index, unsigned)
 	}
+}
+
+// add adds the value in R9 to the accumulator of a key.
+func (b *builder) add(a *Aggregation, key, index int, c class) {
 	if a.Histogram != nil {
-		b.bucket(asm.R3, a.Histogram, valueClass)
+		b.bucket(asm.R3, a.Histogram, c)
 		// Buckets have no class: there is one row, whether an argument has a
 		// sign or not, and the values of a bucket have the same sign.
-		valueClass = unsigned
+		c = unsigned
 	} else {
-		b.Emit(asm.Mov.Imm(asm.R3, int32(valueClass)))
+		b.Emit(asm.Mov.Imm(asm.R3, int32(c)))
 	}
 	b.Emit(asm.StoreMem(asm.R10, int16(index), asm.R3, asm.Word))
-	if len(a.Keys) > 0 {
-		b.Emit(asm.StoreImm(asm.R10, int16(index-4), int64(int32(classes)), asm.Word))
-	} else {
-		key = index
-	}
 	none := b.find(a, key, index)
-	b.addValue(a, valueClass)
+	b.addValue(a, c)
 	b.Place(none)
+}
+
+// keptAt sets R1 to how to understand a value of the start, of which R7 has what
+// is kept, and goes elsewhere if it is not there. It returns where it is.
+func (b *builder) keptAt(t *expr.Term, unread, missing argcode.Label) (at int) {
+	at = b.ending.Values[t.AtStart].offset
+	b.Emit(asm.LoadMem(asm.R1, asm.R7, int16(at), asm.DWord))
+	b.JumpIfImm(asm.JEq, asm.R1, startUnreadable, asm.R2, unread)
+	b.JumpIfImm(asm.JEq, asm.R1, startMissing, asm.R2, missing)
+	return at + 8
+}
+
+// keyOfStart emits a part of a key that is a value of the start, and sets R1 to
+// its class.
+func (b *builder) keyOfStart(t *expr.Term, at, size int, unread, missing argcode.Label) {
+	from := b.keptAt(t, unread, missing)
+	for i := 0; i < size; i += 8 {
+		b.Emit(asm.LoadMem(asm.R2, asm.R7, int16(from+i), asm.DWord),
+			asm.StoreMem(asm.R10, int16(at+i), asm.R2, asm.DWord))
+	}
+	b.Emit(asm.Sub.Imm(asm.R1, startNumber), asm.And.Imm(asm.R1, 3))
+}
+
+// valueOfStart adds a value of the start. Its class is known only now.
+func (b *builder) valueOfStart(a *Aggregation, key, index int, unread, missing argcode.Label) {
+	done := b.Label()
+	from := b.keptAt(a.Value, unread, missing)
+	b.Emit(asm.LoadMem(asm.R9, asm.R7, int16(from), asm.DWord))
+	for c := unsigned; c <= float64bits; c++ {
+		next := b.Label()
+		b.JumpIfImm(asm.JNE, asm.R1, uint64(startNumber+c), asm.R2, next)
+		if c >= float32bits && (a.Sum || a.Histogram != nil) {
+			b.Jump(unread)
+		} else {
+			b.Scratch(func() { b.add(a, key, index, c) })
+			b.Jump(done)
+		}
+		b.Place(next)
+	}
+	b.Place(done)
 }
 
 // find sets R7 to the accumulator, and makes one where there is none. Where
@@ -278,7 +351,7 @@ func (b *builder) find(a *Aggregation, key, index int) (none argcode.Label) {
 		b.Place(missing)
 		refused := b.Label()
 		owner := fresh + a.ValueSize() - 8
-		b.zero(fresh, a.ValueSize()-8)
+		b.zero(asm.R10, fresh, a.ValueSize()-8)
 		b.ownerID()
 		b.Emit(asm.StoreMem(asm.R10, int16(owner), asm.R0, asm.DWord))
 		if a.Room != nil {
@@ -406,21 +479,10 @@ func (b *builder) raise(at int16) {
 func (b *builder) key(a *Aggregation, t *expr.Term, at, size int, unread argcode.Label) class {
 	switch t.Source {
 	case expr.Command:
-		b.zero(at, size)
+		b.zero(asm.R10, at, size)
 		b.command(asm.R10, at)
 	case expr.String:
-		b.zero(at, size)
-		if t.HasLength {
-			b.readSized(t, at, unread)
-			break
-		}
-		whole := b.Label()
-		b.readText(asm.R10, at, t.Max+2, func(dst asm.Register) { b.raw(dst, t.Index) })
-		b.JumpIfImm(asm.JSLT, asm.R0, 0, asm.R1, unread)
-		b.JumpIfImm(asm.JSLT, asm.R0, uint64(t.Max+2), asm.R1, whole)
-		b.Emit(asm.StoreImm(asm.R10, int16(at+t.Max), 0, asm.Byte),
-			asm.StoreImm(asm.R10, int16(at+t.Max+1), 1, asm.Byte))
-		b.Place(whole)
+		b.keyText(t, asm.R10, at, unread)
 	case expr.Stack:
 		b.stackKey(a.Stacks, at, unread)
 		b.numbers()
@@ -464,24 +526,37 @@ func (b *builder) stackKey(s *Stacks, at int, none argcode.Label) {
 	b.Emit(asm.StoreMem(asm.R10, int16(at), asm.R0, asm.DWord))
 }
 
-// readSized brings a text whose length is in an argument to a key, and marks it
-// if it is cut.
-func (b *builder) readSized(t *expr.Term, at int, unread argcode.Label) {
-	fits := b.Label()
-	b.value(asm.R2, t.Length)
-	b.JumpIfImm(asm.JSLT, asm.R2, 0, asm.R1, unread)
-	b.JumpIfImm(asm.JLE, asm.R2, uint64(t.Max), asm.R1, fits)
-	b.Emit(asm.Mov.Imm(asm.R2, int32(t.Max)), asm.StoreImm(asm.R10, int16(at+t.Max+1), 1, asm.Byte))
-	b.Place(fits)
-	b.readMemory(at, unread, func() { b.raw(asm.R3, t.Index) })
+// keyText brings a text to where a register points, and marks it if it is cut:
+// see KeyLayout.
+func (b *builder) keyText(t *expr.Term, base asm.Register, at int, unread argcode.Label) {
+	whole := b.Label()
+	b.zero(base, at, align8(t.Max+2))
+	if t.HasLength {
+		b.value(asm.R2, t.Length)
+		b.JumpIfImm(asm.JSLT, asm.R2, 0, asm.R1, unread)
+		b.JumpIfImm(asm.JLE, asm.R2, uint64(t.Max), asm.R1, whole)
+		b.Emit(asm.Mov.Imm(asm.R2, int32(t.Max)), asm.StoreImm(base, int16(at+t.Max+1), 1, asm.Byte))
+		b.Place(whole)
+		b.raw(asm.R3, t.Index)
+		b.AddressOf(asm.R1, base, at)
+		b.Call(asm.FnProbeReadUser)
+		b.JumpIfImm(asm.JNE, asm.R0, 0, asm.R1, unread)
+		return
+	}
+	b.readText(base, at, t.Max+2, func(dst asm.Register) { b.raw(dst, t.Index) })
+	b.JumpIfImm(asm.JSLT, asm.R0, 0, asm.R1, unread)
+	b.JumpIfImm(asm.JSLT, asm.R0, uint64(t.Max+2), asm.R1, whole)
+	b.Emit(asm.StoreImm(base, int16(at+t.Max), 0, asm.Byte),
+		asm.StoreImm(base, int16(at+t.Max+1), 1, asm.Byte))
+	b.Place(whole)
 }
 
-// zero clears a part of the stack: bytes behind the end of a text would tell
+// zero clears memory: bytes behind the end of a text would tell
 // equal texts apart.
-func (b *builder) zero(at, size int) {
+func (b *builder) zero(base asm.Register, at, size int) {
 	b.Emit(asm.Mov.Imm(asm.R1, 0))
 	for i := 0; i < size; i += 8 {
-		b.Emit(asm.StoreMem(asm.R10, int16(at+i), asm.R1, asm.DWord))
+		b.Emit(asm.StoreMem(base, int16(at+i), asm.R1, asm.DWord))
 	}
 }
 

@@ -45,12 +45,59 @@ type Latency struct {
 	// start, and remembered as bits by their numbers (expr.Node.AtStart).
 	Conditions []StartCondition
 
+	// Values are kept of each start, for aggregations at its end. Kept is the
+	// descriptor of an LRU hash map, with the keys of Saved, to KeptSize bytes.
+	Values []StartValue
+	Kept   int
+
 	// Spans has each end send an event. Saved is the descriptor of an LRU hash
 	// map with what the start's part of the event is made of: from three words,
 	// those of callsKey and the place in the stack, to SavedSize bytes.
 	Spans     bool
 	Saved     int
 	SavedSize int
+}
+
+// StartValue is a number or a text of a start, and where it is kept: how to
+// understand it in 8 bytes, and then itself.
+type StartValue struct {
+	Term   expr.Term
+	offset int
+}
+
+// How to understand what is kept: a class of numbers from startNumber on.
+const (
+	startUnreadable = iota
+	startMissing    // the start does not have it
+	startNumber
+)
+
+// room returns how many bytes are kept.
+func (v *StartValue) room() int {
+	if v.Term.Source == expr.String {
+		return 8 + align8(v.Term.Max+2)
+	}
+	return 16
+}
+
+// Keep has a term kept of each start, and returns its number.
+func (l *Latency) Keep(t expr.Term) int {
+	t.Offset, t.Start = 0, false
+	offset := 0
+	for i := range l.Values {
+		if l.Values[i].Term == t {
+			return i
+		}
+		offset += l.Values[i].room()
+	}
+	l.Values = append(l.Values, StartValue{t, offset})
+	return len(l.Values) - 1
+}
+
+// KeptSize is the size of what is kept of a start, with when it was.
+func (l *Latency) KeptSize() int {
+	last := &l.Values[len(l.Values)-1]
+	return last.offset + last.room() + 8
 }
 
 // StartCondition is a comparison, and whether its opposite is asked for.
@@ -174,11 +221,17 @@ func (b *builder) start(l *Latency, pair uint32) (saved *Record, err error) {
 		}
 	}
 	b.push(c)
+	if len(l.Values) > 0 {
+		b.keep(c)
+	}
 	if saves {
 		b.save(c, saved, groups)
 	} else {
 		b.Call(asm.FnKtimeGetNs)
 		b.Emit(asm.StoreMem(asm.R7, callsFirst+callTime, asm.R0, asm.DWord))
+	}
+	if len(l.Values) > 0 {
+		b.dateKept(c)
 	}
 	b.Place(done)
 	b.Later(func() {
@@ -832,6 +885,74 @@ func (b *builder) save(c *call, r *Record, groups []argcode.Group) {
 		setTime()
 		b.Jump(done)
 	})
+}
+
+// keep emits what keeps values of a start. The call that is at R7, less
+// callsFirst, is then also in c.slot, and what is kept in c.began.
+func (b *builder) keep(c *call) {
+	full, done := b.Label(), b.Label()
+	b.Emit(asm.StoreMem(asm.R10, int16(c.slot), asm.R7, asm.DWord))
+	b.SetField(asm.R10, c.began, 0, asm.R1)
+	b.lookUpOrMake(c, c.Kept, full)
+	b.Emit(asm.StoreMem(asm.R10, int16(c.began), asm.R7, asm.DWord))
+	for i := range c.Values {
+		b.apart(func() { b.keepValue(&c.Values[i]) })
+	}
+	b.Place(done)
+	b.Emit(asm.LoadMem(asm.R7, asm.R10, int16(c.slot), asm.DWord))
+	b.Later(func() {
+		b.Place(full)
+		b.count(CounterStarts)
+		b.Jump(done)
+	})
+}
+
+// keepValue emits what stores a value to what is kept at R7.
+func (b *builder) keepValue(v *StartValue) {
+	at, t := v.offset, &v.Term
+	arguments := t.Arguments()
+	if slices.ContainsFunc(arguments, func(i int) bool { return i >= len(b.Args) }) {
+		b.SetField(asm.R7, at, startMissing, asm.R1)
+		return
+	}
+	b.SetField(asm.R7, at, startUnreadable, asm.R1)
+	if slices.ContainsFunc(arguments, func(i int) bool { return !b.Readable(i) }) {
+		return
+	}
+	unread := b.Label()
+	b.load(unread, arguments...)
+	kept := unsigned
+	if t.Source == expr.String {
+		b.keyText(t, asm.R7, at+8, unread)
+	} else {
+		kept = b.term(asm.R9, t)
+		b.Emit(asm.StoreMem(asm.R7, int16(at+8), asm.R9, asm.DWord))
+	}
+	b.SetField(asm.R7, at, uint64(startNumber+kept), asm.R1)
+	b.Place(unread)
+}
+
+// dateKept emits what says to which call belongs what is kept: the map may
+// forget and make anew.
+func (b *builder) dateKept(c *call) {
+	none := b.Label()
+	b.Emit(asm.LoadMem(asm.R2, asm.R10, int16(c.began), asm.DWord))
+	b.JumpIfImm(asm.JEq, asm.R2, 0, asm.R1, none)
+	b.Emit(asm.LoadMem(asm.R1, asm.R10, int16(c.slot), asm.DWord),
+		asm.LoadMem(asm.R1, asm.R1, callsFirst+callTime, asm.DWord),
+		asm.StoreMem(asm.R2, int16(c.KeptSize()-8), asm.R1, asm.DWord))
+	b.Place(none)
+}
+
+// findKept sets R7 to what is kept of the start of the call that ends. It goes
+// to none if that was forgotten.
+func (b *builder) findKept(none argcode.Label) {
+	c := b.ending
+	b.lookUp(c.Kept, c.key)
+	b.JumpIfImm(asm.JEq, asm.R0, 0, asm.R1, none)
+	b.Emit(asm.Mov.Reg(asm.R7, asm.R0), asm.LoadMem(asm.R1, asm.R7, int16(c.KeptSize()-8), asm.DWord),
+		asm.LoadMem(asm.R2, asm.R10, int16(c.began), asm.DWord))
+	b.JumpIf(asm.JNE, asm.R1, asm.R2, none)
 }
 
 // spanTo emits what stores the call that ends here to the record at R7.

@@ -262,7 +262,7 @@ func (b *builder) owner(s *Share, none argcode.Label) {
 	b.Emit(asm.StoreMem(asm.R10, int16(at), asm.R0, asm.DWord))
 	b.lookUp(s.Owners, at)
 	b.JumpIfImm(asm.JNE, asm.R0, 0, asm.R1, found)
-	b.zero(at+8, OwnerStateSize)
+	b.zero(asm.R10, at+8, OwnerStateSize)
 	b.AddressOf(asm.R2, asm.R10, at)
 	b.AddressOf(asm.R3, asm.R10, at+8)
 	b.Emit(asm.LoadMapPtr(asm.R1, s.Owners), asm.Mov.Imm(asm.R4, updateNoExist))

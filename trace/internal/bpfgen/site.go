@@ -331,6 +331,10 @@ func (p *Plan) bind(site *Site) (*Plan, *Site) {
 		for j, c := range l.Conditions {
 			here.Conditions[j] = StartCondition{site.bind(c.Node), c.Negated}
 		}
+		here.Values = slices.Clone(l.Values)
+		for j := range here.Values {
+			here.Values[j].Term = site.bindTerm(l.Values[j].Term)
+		}
 		here.If = make([]*expr.Node, len(l.If))
 		for j, node := range l.If {
 			here.If[j] = site.bind(node)
@@ -350,9 +354,11 @@ func (p *Plan) bind(site *Site) (*Plan, *Site) {
 		here.Latency = latencies[a.Latency]
 		here.Keys = make([]expr.Term, len(a.Keys))
 		for j, key := range a.Keys {
-			here.Keys[j] = site.bindTerm(key)
+			if here.Keys[j] = key; !key.Start {
+				here.Keys[j] = site.bindTerm(key)
+			}
 		}
-		if a.Value != nil {
+		if a.Value != nil && !a.Value.Start {
 			value := site.bindTerm(*a.Value)
 			here.Value = &value
 		}
@@ -440,9 +446,11 @@ func (p *Plan) Terms(f func(*expr.Term)) {
 	for _, a := range p.Aggregations {
 		a.Where.Walk(f)
 		for i := range a.Keys {
-			f(&a.Keys[i])
+			if !a.Keys[i].Start {
+				f(&a.Keys[i])
+			}
 		}
-		if a.Value != nil {
+		if a.Value != nil && !a.Value.Start {
 			f(a.Value)
 		}
 	}
@@ -454,6 +462,9 @@ func (p *Plan) Terms(f func(*expr.Term)) {
 		}
 		for _, node := range l.If {
 			node.Walk(f)
+		}
+		for i := range l.Values {
+			f(&l.Values[i].Term)
 		}
 	}
 }

@@ -94,7 +94,8 @@ type Term struct {
 	Length     int
 	LengthName string
 
-	Start bool // Argument and String: it is one of the probe that starts a span
+	Start   bool // Argument and String: it is one of the probe that starts a span
+	AtStart int  // of such a key or value: its number among what is kept of starts
 
 	HasMask bool
 	Mask    uint64 // the value is combined with it by a bitwise and
