@@ -100,9 +100,10 @@ func (d *Definitions) Call(pair elfnote.PairPattern) (Call, bool) {
 }
 
 // Pairs returns the pairs among some probes that match any of the patterns: the
-// calls of which there is a probe with its end, and what [elfnote.Listing.Pairs]
-// returns. A call PROVIDER:NAME is a pair of NAME__start and NAME__done, which
-// no probe needs to be called. Nil Definitions know no calls.
+// calls of which there is a probe with its end, and those that
+// [elfnote.Listing.Pairs] returns. A call PROVIDER:NAME is a pair of
+// NAME__start and NAME__done, which no probe needs to be called. Nil
+// Definitions know no calls.
 func (d *Definitions) Pairs(
 	listing *elfnote.Listing, patterns ...elfnote.PairPattern,
 ) (pairs []elfnote.Pair) {

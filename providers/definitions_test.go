@@ -249,7 +249,8 @@ func TestCalls(t *testing.T) {
 		{Provider: "own", Name: "begin"}, {Provider: "own", Name: "end"},
 		{Provider: "own", Name: "a__start"}, {Provider: "own", Name: "a__done"}}}
 	for pattern, want := range map[string][]string{
-		"*": {"own:work", "own:begin..own:end", "own:a"}, "own:work": {"own:work"}, "own:a": {"own:a"}, "other:*": nil,
+		"*": {"own:work", "own:begin..own:end", "own:a"}, "own:work": {"own:work"},
+		"own:a": {"own:a"}, "other:*": nil,
 	} {
 		var names []string
 		for _, p := range d.Pairs(listing, elfnote.MustParsePairPattern(pattern)) {

@@ -445,5 +445,5 @@ func (a *Aggregation) parseKey(source string, opts *SessionOptions) (expr.Term, 
 
 func errTermOfSpan(source string, t expr.Term) error {
 	return &expr.SyntaxError{Expression: source, Offset: t.Offset,
-		Message: "only calls have this, see Aggregation.Latency; duration is no key"}
+		Message: "only calls between two probes have this, and duration is no key"}
 }

@@ -40,7 +40,7 @@ func TestCallsOfSeveralProbes(t *testing.T) {
 			latency := trace.Latency{Pair: pair, By: by}
 			times := trace.NewAggregator(trace.Aggregation{Latency: &latency})
 			changes := trace.NewAggregator(trace.Aggregation{Latency: &latency,
-				Where: `start.query == "change"`})
+				Where: `query == "change"`})
 			s := newSession(t, &trace.SessionOptions{Mode: mode, Definitions: definitions, Texts: 64,
 				Spans: []trace.Latency{latency}, Aggregators: []*trace.Aggregator{times, changes}})
 			c := startCaller(t, copyOf(t, "calls"))

@@ -70,7 +70,8 @@
 //	12 -1 0xff 2.5 "text"    numbers and texts
 //	5ms 1.5s                 times, in nanoseconds
 //	duration                 at the end of a call between two probes: the time since its start
-//	start.arg0 ...           there: an argument of the start, also as str(start.arg0)
+//	start.arg0 ...           there: an argument of the start, also as str(start.arg0); and a key or
+//	                         a value of an aggregation of calls
 //
 // An integer can be masked, as in arg1 & 0x10. Numbers are compared by their
 // value, whatever their size and sign; a number that is compared with a float

@@ -94,9 +94,9 @@ type Event struct {
 
 // Pair returns the pair of probes of a call, without their sites. Its Done is
 // the probe that ends such calls as usual, also of one that has failed. Of a
-// [providers.Call] it is NAME__start and NAME__done, which no probe needs to be
-// called: its String is PROVIDER:NAME. It is the zero value for an event without
-// a Start.
+// [providers.Call] the names are NAME__start and NAME__done, which no probe
+// needs to have: its String is PROVIDER:NAME. It is the zero value for an event
+// without a Start.
 func (e *Event) Pair() (pair elfnote.Pair) {
 	switch {
 	case e.Start == nil:

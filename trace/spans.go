@@ -296,6 +296,17 @@ func (o *SessionOptions) savedSize() (int, error) {
 // parseStartConditions finds what has to be remembered of starts for the
 // conditions that their ends are filtered by.
 func (s *Session) parseStartConditions() error {
+	if len(s.opts.Spans) > 0 || !slices.ContainsFunc(s.aggregations,
+		func(a *aggregation) bool { return a.Latency == nil }) {
+		ofCalls(s.plan.Filter, s.latencies...)
+	}
+	for _, a := range s.aggregations {
+		for _, l := range s.latencies {
+			if a.Latency == &l.Latency {
+				ofCalls(a.Where, l)
+			}
+		}
+	}
 	number := 0
 	filter := s.plan.Filter
 	if filter != nil {
@@ -330,6 +341,30 @@ func (s *Session) parseStartConditions() error {
 		}
 	}
 	return nil
+}
+
+// ofCalls has the names of arguments of calls that several probes start stand
+// for those of the start, also without "start.": their ends have none.
+func ofCalls(condition *expr.Node, latencies ...*latency) {
+	if condition == nil || len(latencies) == 0 {
+		return
+	}
+	for _, part := range condition.Nodes {
+		ofCalls(part, latencies...)
+	}
+	if len(condition.Nodes) > 0 {
+		return
+	}
+	isStart := func(t *expr.Term) bool {
+		return t.Start || t.Name != "" && !slices.ContainsFunc(latencies,
+			func(l *latency) bool { return l.call == nil || !hasArgument(l.call, t.Name) })
+	}
+	left, right := &condition.Left, &condition.Right
+	of, with := isStart(left), isStart(right)
+	literal := func(t *expr.Term) bool { return t.Source == expr.Number || t.Source == expr.Text }
+	if (of || literal(left)) && (with || literal(right)) {
+		left.Start, right.Start = of, with
+	}
 }
 
 var errNoSpan = errors.New("duration and start.argN are known only at the end of a call: set SessionOptions.Spans or Aggregation.Latency")

@@ -47,13 +47,15 @@ type options struct {
 	rate       int // at most so many hits a second on each processor, 0 for all
 	buffer     int
 
-	count    bool
-	sum      string
-	hist     string
-	linear   *trace.Histogram
-	latency  *trace.Latency
-	by       []string
-	interval time.Duration
+	count   bool
+	sum     string
+	hist    string
+	linear  *trace.Histogram
+	latency *trace.Latency
+	// callArguments are those of the call of several probes that latency is.
+	callArguments []string
+	by            []string
+	interval      time.Duration
 
 	sort      string // "" for what a table is about
 	top       int    // rows that are printed, 0 for all

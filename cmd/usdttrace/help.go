@@ -64,10 +64,12 @@ Calls
                         probes begin with, as in postgresql:query (query__start and
                         query__done), or START..DONE. A call that fails may end elsewhere:
                         PAIR|PROBE, as in 'postgresql:query|transaction__abort', shows it
-                        as failed. In EXPR, start.arg0 is of the start, arg0 of the end,
-                        and duration is the time: duration < 1s. Calls that go on
-                        for longer are listed at the end, at each --interval and on
-                        SIGQUIT (Ctrl-\): what hangs
+                        as failed. postgresql:statement is every statement, in all
+                        protocols (files of --names can define such calls). In EXPR,
+                        start.arg0 is of the start, arg0 of the end, and duration is
+                        the time: duration < 1s. Calls that go on for longer are
+                        listed at the end, at each --interval and on SIGQUIT
+                        (Ctrl-\): what hangs
 
 Events
       --str N[:MAX],... argument N points to text: show up to MAX (128) bytes of it
@@ -110,7 +112,8 @@ Aggregates, computed in the kernel
       --linear LOW:HIGH:STEP  for --hist and --latency, steps of equal size, drawn
       --by KEY,...      a row for each: comm, pid, tid, probe, arg1, str(arg0), query,
                         cpu, cgroup, container, stack. For --latency, keys of the DONE
-                        probe
+                        probe, and start.arg1, str(start.arg0)... of the START. Beside
+                        it, --sum and --hist take start.arg1, too, and duration
       --sort COLUMN     the greatest first: count, average, p50, p90, p99, max, total
       --top N           N rows, and all others in one that is named (other)
       --max-keys N      rows at most (16384). If there are more keys, those with the
@@ -157,8 +160,8 @@ command that still runs is ended by SIGTERM: the status is 143 after --max-event
 Examples
   usdttrace --str 0,1 'python:function__entry' -- python3 script.py
   usdttrace --str 0 /usr/lib/postgresql/15/bin/postgres postgresql:query__start
-  usdttrace -a --latency postgresql:query
-  usdttrace --slow 5ms /usr/lib/postgresql/15/bin/postgres postgresql:query
+  usdttrace -a --latency postgresql:statement --by query
+  usdttrace --slow 5ms /usr/lib/postgresql/15/bin/postgres postgresql:statement
   usdttrace --pprof stacks.pb.gz 'libstdcxx:throw' -- ./server --port 80
   usdttrace -p 1234 --count --by comm,probe 'hotspot:*'
 `

@@ -229,8 +229,14 @@ func (t *targets) missingPairOf(listing *elfnote.Listing, where string) error {
 // one that the definitions have.
 func (o *options) useCalls(definitions *providers.Definitions) {
 	for _, pair := range slices.Concat(o.pairs(), o.listed) {
-		if _, ok := definitions.Call(pair); !ok {
+		call, ok := definitions.Call(pair)
+		if !ok {
 			continue
+		}
+		for i := range call.Arguments {
+			if o.latency != nil {
+				o.callArguments = append(o.callArguments, call.Arguments[i].Name)
+			}
 		}
 		usual := pair.Patterns()[0].String()
 		o.patterns = slices.DeleteFunc(o.patterns,

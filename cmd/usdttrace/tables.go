@@ -94,12 +94,22 @@ func (o *options) aggregations() []*aggregation {
 		all = append(all, o.profile())
 	}
 	for _, a := range all {
+		if o.latency != nil && slices.ContainsFunc(append(slices.Clone(a.By), a.Value), o.isOfCall) {
+			a.Latency, a.duration = o.latency, a.duration || a.Value == "duration"
+		}
 		a.MaxKeys = cmp.Or(a.MaxKeys, defaultMaxKeys)
 		if !a.isOfEvents(o) {
 			a.aggregator = trace.NewAggregator(a.Aggregation)
 		}
 	}
 	return all
+}
+
+// isOfCall reports whether a term is something of the calls that are measured,
+// rather than of hits.
+func (o *options) isOfCall(term string) bool {
+	return term == "duration" || strings.HasPrefix(term, "start.") ||
+		strings.HasPrefix(term, "str(start.") || slices.Contains(o.callArguments, term)
 }
 
 // isOfEvents reports whether events are aggregated here, rather than hits in

@@ -229,7 +229,8 @@ type MetricConfig struct {
 	Sum string `mapstructure:"sum"`
 	// Histogram makes it a histogram of Value at the hits of probes.
 	Histogram string `mapstructure:"histogram"`
-	// Value is a number at each hit, as in "arg1".
+	// Value is a number at each hit, as in "arg1". With Pair it can be one of
+	// the start, as in "start.arg1". The time is then not what is measured.
 	Value string `mapstructure:"value"`
 	// Monotonic says that no Value is negative.
 	Monotonic bool `mapstructure:"monotonic"`
@@ -320,8 +321,8 @@ func (m *metric) parseProbes() error {
 	switch {
 	case hasValue && c.Value == "":
 		return fmt.Errorf("%s needs a value, such as arg0", given[0])
-	case !hasValue && c.Value != "":
-		return fmt.Errorf("%s has no value: use sum or histogram", given[0])
+	case !hasValue && c.Value != "" && given[0] != "pair":
+		return fmt.Errorf("%s has no value: use sum, histogram or pair", given[0])
 	case given[0] != "pair" && c.MatchBy+c.MatchDoneBy != "":
 		return errors.New("match_by and match_done_by are for pair")
 	case c.LongerThan != 0:
@@ -357,11 +358,14 @@ func (m *metric) parsePair() error {
 	if err != nil {
 		return fmt.Errorf("pair: %w", err)
 	}
-	if m.unit != "" && m.unit != nanoseconds {
-		return fmt.Errorf("unit: that of a pair is %q: its buckets are those of nanoseconds",
-			nanoseconds)
+	m.kind, m.patterns = histogram, providers.Builtin().Patterns(pair)
+	if value := m.config.Value; value == "" || value == "duration" {
+		if m.unit != "" && m.unit != nanoseconds {
+			return fmt.Errorf("unit: that of a pair is %q: its buckets are those of nanoseconds",
+				nanoseconds)
+		}
+		m.unit = nanoseconds
 	}
-	m.kind, m.unit, m.patterns = histogram, nanoseconds, pair.Patterns()
 	m.aggregation.Latency = &trace.Latency{Pair: pair, By: m.config.MatchBy,
 		DoneBy: m.config.MatchDoneBy}
 	return nil

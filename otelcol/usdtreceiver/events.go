@@ -272,9 +272,10 @@ func (t term) limit() int {
 	return defaultText
 }
 
-// argument returns an argument of a hit by its name.
+// argument returns an argument of a hit by its name. The ends of calls that
+// several probes end have none: there it is that of the start.
 func (t term) argument(e *trace.Event) (trace.Value, bool) {
-	if t.start {
+	if t.start || e.Start != nil && len(e.Args) == 0 {
 		e = e.Start
 	}
 	if e == nil || e.Site == nil {

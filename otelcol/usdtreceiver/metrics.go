@@ -21,6 +21,7 @@ import (
 	"go.opentelemetry.io/collector/pdata/pmetric"
 
 	"github.com/gousdt/gousdt/otelcol/usdtreceiver/internal/metadata"
+	"github.com/gousdt/gousdt/providers"
 	"github.com/gousdt/gousdt/trace"
 )
 
@@ -49,7 +50,7 @@ func (r *usdtReceiver) startMetrics(ctx context.Context) error {
 			open, err := c.parseOpen()
 			if err == nil {
 				open.source, err = r.open(name, &open.options,
-					item{name, open.pair.Patterns(), open.terms()})
+					item{name, providers.Builtin().Patterns(open.pair), open.terms()})
 			}
 			if err != nil {
 				return named(c.Name, err)

@@ -150,7 +150,7 @@ func (r *usdtReceiver) startSpans(ctx context.Context) error {
 		}
 		to := r.exemplarsOf(parsed)
 		s, err := r.open(name, &parsed.options,
-			item{name, parsed.pair.Patterns(), parsed.terms()})
+			item{name, providers.Builtin().Patterns(parsed.pair), parsed.terms()})
 		if err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}

@@ -4,6 +4,7 @@ package usdtreceiver_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/go-quicktest/qt"
@@ -117,4 +118,44 @@ func TestSpansThatFail(t *testing.T) {
 		got[span.Name()+" "+span.Status().Code().String()]++
 	})
 	qt.Check(t, qt.DeepEquals(got, map[string]int{"both Error": n, "both Unset": 1, "usual Unset": 1}))
+}
+
+// Drivers with parameters speak the extended protocol, in which a statement
+// passes other probes than in the simple one.
+func TestStatementsOfAllProtocols(t *testing.T) {
+	b := startBenchmark(t)
+	s, end := started(t, map[string]any{
+		"temporality": "delta",
+		"metrics": []any{
+			map[string]any{"name": "duration", "pair": "postgresql:statement",
+				"where":      `str(query, 6) == "SELECT"`,
+				"attributes": map[string]any{"db.query.text": "query"}},
+		},
+		"spans": []any{map[string]any{
+			"pair": "postgresql:statement", "where": `str(start.query, 6) == "SELECT"`,
+			"attributes": map[string]any{"db.query.text": "str(query)"},
+		}},
+	})
+	s.awaitAttached(b.File, "spans[0]", "metrics")
+	sent := uint64(0)
+	for _, protocol := range []string{"simple", "extended", "prepared"} {
+		sent += b.transactions("-S", "-t", "20", "-M", protocol)
+	}
+	b.Refuse("SELECT 1/0")
+	end()
+	var selected, failed uint64
+	s.eachSpan(func(_ pcommon.Resource, span ptrace.Span) {
+		text, _ := span.Attributes().Get("db.query.text")
+		switch {
+		case text.Str() == "SELECT 1/0":
+			qt.Check(t, qt.Equals(span.Status().Code(), ptrace.StatusCodeError))
+			failed++
+		case strings.HasPrefix(text.Str(), "SELECT abalance"):
+			qt.Check(t, qt.Equals(span.Name(), "postgresql:statement"))
+			selected++
+		}
+	})
+	qt.Check(t, qt.Equals(selected, sent))
+	qt.Check(t, qt.Equals(failed, 1))
+	qt.Check(t, qt.Equals(s.sumOfDeltas("duration"), sent+failed))
 }

@@ -272,8 +272,8 @@ func (b *builder) add(a *Aggregation, key, index int, c class) {
 	b.Place(none)
 }
 
-// keptAt sets R1 to how to understand a value of the start, of which R7 has what
-// is kept, and goes elsewhere if it is not there. It returns where it is.
+// keptAt sets R1 to the way to understand a value of the start, in what is kept
+// at R7. It goes elsewhere if the value is not there, and returns its offset.
 func (b *builder) keptAt(t *expr.Term, unread, missing argcode.Label) (at int) {
 	at = b.ending.Values[t.AtStart].offset
 	b.Emit(asm.LoadMem(asm.R1, asm.R7, int16(at), asm.DWord))

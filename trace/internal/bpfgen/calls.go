@@ -149,8 +149,8 @@ func (e Ends) end() (pair uint32, failed bool) {
 }
 
 // The flags of a call's word: there is something in the map Saved, the call has
-// failed, it is one that has several probes, and it is an attempt. Below them are the conditions,
-// above the ID of the start's site.
+// failed, it is one that has several probes, and it is an attempt. Below them
+// are the conditions, above the ID of the start's site.
 const (
 	flagSaved     = 31
 	FlagFailed    = 30
@@ -245,8 +245,8 @@ func (b *builder) start(l *Latency, pair uint32) (saved *Record, err error) {
 	return saved, nil
 }
 
-// onlyIf goes to otherwise unless a condition of a call holds, counted from 1; 0
-// is none.
+// onlyIf goes to otherwise unless a condition of a call holds. The number of
+// the condition counts from 1; 0 is none.
 func (b *builder) onlyIf(l *Latency, number int, otherwise argcode.Label) error {
 	if number == 0 {
 		return nil
