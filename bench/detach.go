@@ -18,6 +18,7 @@ import (
 
 	"github.com/gousdt/gousdt/bench/internal/compare"
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/sys"
 	"github.com/gousdt/gousdt/usdt"
 )
 
@@ -105,24 +106,24 @@ func (e *env) closeLinks() ([]compare.Contestant, error) {
 			lnk, err := t.Attach(t.programs["add3"], usdt.Target{Path: path}, nil,
 				elfnote.Exact(syntheticProvider, syntheticProbe(i)))
 			if err != nil {
-				usdt.CloseAll(links...)
+				sys.CloseTogether(links)
 				return nil, err
 			}
 			links = append(links, lnk)
 		}
 		return links, nil
 	}
-	closing := func(close func(links ...*usdt.Link) error) func(int) (float64, error) {
+	closing := func(close func(links []*usdt.Link) error) func(int) (float64, error) {
 		return func(int) (float64, error) {
 			links, err := attach()
 			if err != nil {
 				return 0, err
 			}
-			return timed(func() error { return close(links...) })
+			return timed(func() error { return close(links) })
 		}
 	}
 	return []compare.Contestant{
-		{Name: oursTogether, Once: true, Measure: closing(usdt.CloseAll)},
+		{Name: oursTogether, Once: true, Measure: closing(sys.CloseTogether[*usdt.Link])},
 		{Name: byRawLink, Once: true, Measure: func(int) (float64, error) {
 			fd, err := each[0].linkMulti(t.programs["add3"])
 			if err != nil {

@@ -17,6 +17,7 @@ import (
 
 	"github.com/gousdt/gousdt/argspec"
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/sys"
 	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/providers"
 	"github.com/gousdt/gousdt/trace/internal/bpfgen"
@@ -519,7 +520,7 @@ func closeInOrder(attachments []*Attachment) error {
 	closeAll := func() error {
 		var errs []error
 		for _, links := range ranked {
-			errs = append(errs, usdt.CloseAll(links...))
+			errs = append(errs, sys.CloseTogether(links))
 		}
 		return errors.Join(errs...)
 	}

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/sys"
 	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
 	"github.com/gousdt/gousdt/usdt"
@@ -309,7 +310,7 @@ func TestArgumentsOfTypedParameters(t *testing.T) {
 			want := events[0].Val
 			clear(want[tc.reads:])
 			qt.Check(t, qt.Equals(events[1].Val, want), qt.Commentf(tc.probe))
-			qt.Assert(t, qt.IsNil(usdt.CloseAll(one, other)))
+			qt.Assert(t, qt.IsNil(sys.CloseTogether([]*usdt.Link{one, other})))
 		}
 	})
 }

@@ -353,7 +353,7 @@ func (m *Manager) AttachSections(loaded any, pid int, opts *AttachOptions) ([]*L
 		}
 		lnk, err := m.attachSection(prog, m.sections[name], pid, opts)
 		if err != nil {
-			CloseAll(links...)
+			sys.CloseTogether(links)
 			return nil, fmt.Errorf("program %s: %w", name, err)
 		}
 		links = append(links, lnk)

@@ -17,16 +17,17 @@ import (
 
 // A NotFoundError says that a file has none of the probes asked for.
 type NotFoundError struct {
-	Path     string
-	Patterns string   // as asked for; "" if the file has no probes at all
-	Nearest  []string // up to three probes of the file, PROVIDER:NAME, that are spelled most alike
+	Nearest []string // up to three probes of the file, PROVIDER:NAME, that are spelled most alike
+
+	path     string
+	patterns string // as asked for; "" if the file has no probes at all
 }
 
 func (e *NotFoundError) Error() string {
-	if e.Patterns == "" {
-		return e.Path + ": the file has no USDT probes"
+	if e.patterns == "" {
+		return e.path + ": the file has no USDT probes"
 	}
-	s := fmt.Sprintf("%s: no probe matches %s", e.Path, e.Patterns)
+	s := fmt.Sprintf("%s: no probe matches %s", e.path, e.patterns)
 	if len(e.Nearest) > 0 {
 		s += " (nearest: " + strings.Join(e.Nearest, ", ") + ")"
 	}
@@ -35,20 +36,21 @@ func (e *NotFoundError) Error() string {
 
 // A SiteError says why one site cannot be attached.
 type SiteError struct {
-	Path     string
 	Provider string
 	Name     string
 	// The site's address as in the note, adjusted for prelink; 0 if the note is
 	// malformed.
 	Location uint64
 	Err      error // why: a text that wraps what the kernel or the file had to say
+
+	path string
 }
 
 func (e *SiteError) Error() string {
 	if _, malformed := e.Err.(*elfnote.NoteError); malformed { // which names the probe
-		return fmt.Sprintf("%s: %v", e.Path, e.Err)
+		return fmt.Sprintf("%s: %v", e.path, e.Err)
 	}
-	return fmt.Sprintf("%s: probe %s:%s at %#x: %v", e.Path, truncate.Name(e.Provider),
+	return fmt.Sprintf("%s: probe %s:%s at %#x: %v", e.path, truncate.Name(e.Provider),
 		truncate.Name(e.Name), e.Location, e.Err)
 }
 

@@ -27,10 +27,9 @@ func ExampleSiteError() {
 	var site *usdt.SiteError
 	switch {
 	case errors.As(err, &notFound):
-		fmt.Printf("%s has no %s; it has %v\n", notFound.Path, notFound.Patterns, notFound.Nearest)
+		fmt.Printf("there is no such probe; there are %v\n", notFound.Nearest)
 	case errors.As(err, &site):
-		fmt.Printf("%s:%s at %#x in %s: %v\n", site.Provider, site.Name, site.Location,
-			site.Path, site.Err)
+		fmt.Printf("%s:%s at %#x: %v\n", site.Provider, site.Name, site.Location, site.Err)
 	case err != nil:
 		fmt.Println(err)
 	default:

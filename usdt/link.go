@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"sync"
-	"sync/atomic"
 
 	"github.com/cilium/ebpf"
 
@@ -39,16 +38,15 @@ type Link struct {
 	kernel  []io.Closer // one uprobe_multi link, or perf events
 	release func()      // gives back what belongs to the link, once nothing can hit it any more
 
-	closing atomic.Bool   // a call of Close has begun
-	closed  chan struct{} // closed when that is done
-	err     error         // valid then
+	closeOnce sync.Once
+	err       error // of closing
 }
 
 func newLink(mode Mode, sel *Selection, prog *ebpf.Program) *Link {
 	describing := *sel
 	describing.opened, describing.borrowed = &opened{name: sel.opened.name, closed: true}, true
 	return &Link{
-		mode: mode, sel: &describing, program: prog, closed: make(chan struct{}),
+		mode: mode, sel: &describing, program: prog,
 		process: proc.Process{ProcessID: proc.ProcessID{PID: sel.pid}},
 	}
 }
@@ -95,56 +93,28 @@ func (l *Link) descriptors() int {
 
 // Close detaches the program. When it returns, the program does not run for
 // this link any more, and the semaphores have been counted down. It waits for
-// the kernel, 10 to 200 ms for each uprobe_multi link or perf event. To close
-// several links use [CloseAll] or [Manager.Close], which wait for all at a
-// time. It is safe to call Close again.
-func (l *Link) Close() error { return CloseAll(l) }
-
-// CloseAll closes links, and waits for the kernel for all of them at a time.
-// Nil links are skipped.
-func CloseAll(links ...*Link) error {
-	var mine, others []*Link
-	for _, l := range links {
-		switch {
-		case l == nil:
-		case l.closing.CompareAndSwap(false, true):
-			mine = append(mine, l)
-		default:
-			others = append(others, l)
-		}
-	}
-
-	var wait sync.WaitGroup
-	for _, l := range mine {
+// the kernel, 10 to 200 ms for each uprobe_multi link or perf event. Several
+// links that are closed by goroutines of their own, or by [Manager.Close], are
+// waited for together. It is safe to call Close again.
+func (l *Link) Close() error {
+	l.closeOnce.Do(func() {
 		room := linkClosers
 		if l.mode != ModeMulti {
 			room = eventClosers
 		}
-		wait.Go(func() {
-			// In the order in which they were attached. There are several only
-			// for perf events, which the kernel closes one after the other,
-			// and for links to over a million sites.
-			var errs []error
-			for _, c := range l.kernel {
-				room <- struct{}{}
-				errs = append(errs, c.Close())
-				<-room
-			}
-			l.err = errors.Join(errs...)
-			if l.release != nil {
-				l.release()
-			}
-			close(l.closed)
-		})
-	}
-	wait.Wait()
-
-	errs := make([]error, 0, len(links))
-	for _, l := range append(mine, others...) {
-		<-l.closed
-		errs = append(errs, l.err)
-	}
-	return errors.Join(errs...)
+		// In the order in which they were attached. There are several only for
+		// perf events, which the kernel closes one after the other, and for
+		// links to over a million sites.
+		for _, c := range l.kernel {
+			room <- struct{}{}
+			l.err = errors.Join(l.err, c.Close())
+			<-room
+		}
+		if l.release != nil {
+			l.release()
+		}
+	})
+	return l.err
 }
 
 // linkClosers and eventClosers have room for those that are closed at a time:
@@ -156,6 +126,5 @@ var (
 
 // closeTogether closes what was attached by an Attach that failed.
 func closeTogether(mode Mode, closers []io.Closer) error {
-	l := &Link{mode: mode, kernel: closers, closed: make(chan struct{})}
-	return l.Close()
+	return (&Link{mode: mode, kernel: closers}).Close()
 }

@@ -18,6 +18,7 @@ import (
 
 	"github.com/gousdt/gousdt/internal/argcode"
 	"github.com/gousdt/gousdt/internal/bpfobject"
+	"github.com/gousdt/gousdt/internal/sys"
 	"github.com/gousdt/gousdt/usdt/internal/sitespec"
 )
 
@@ -235,7 +236,7 @@ func (m *Manager) Close() error {
 		}
 		m.mu.Unlock()
 
-		errs := []error{CloseAll(links...)}
+		errs := []error{sys.CloseTogether(links)}
 		for _, w := range watches {
 			_ = w.Close() // what it may fail with is that of closing the links
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/sys"
 	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
 	"github.com/gousdt/gousdt/usdt"
@@ -320,7 +321,7 @@ func TestObjectsForLibbpfAttachTheirSections(t *testing.T) {
 		process := testprog.Start(t, "target-pie")
 		links, err := mgr.AttachSections(collection, process.PID, nil)
 		qt.Assert(t, qt.IsNil(err))
-		defer usdt.CloseAll(links...)
+		defer sys.CloseTogether(links)
 		qt.Assert(t, qt.HasLen(links, 2))
 		process.Fire("three", 1)
 		process.Fire("twelve", 1)

@@ -80,7 +80,7 @@ func (s *Selection) find(patterns []elfnote.Pattern) error {
 			if note.Name != "" && elfnote.MatchAny(patterns, note.Provider, note.Name) {
 				if s.skippedCount++; s.skippedCount <= maxMalformed {
 					s.skipped = append(s.skipped, &SiteError{
-						Path: s.opened.name, Provider: note.Provider, Name: note.Name, Err: note,
+						path: s.opened.name, Provider: note.Provider, Name: note.Name, Err: note,
 					})
 				}
 			}
@@ -118,9 +118,9 @@ func (s *Selection) find(patterns []elfnote.Pattern) error {
 	case !usable && firstMalformed != nil:
 		return fmt.Errorf("%s: none of its probes can be used: %w", s.opened.name, firstMalformed)
 	case !usable:
-		return &NotFoundError{Path: s.opened.name}
+		return &NotFoundError{path: s.opened.name}
 	default:
-		return &NotFoundError{Path: s.opened.name, Patterns: joinPatterns(patterns),
+		return &NotFoundError{path: s.opened.name, patterns: joinPatterns(patterns),
 			Nearest: suggest.Probes(file, patterns...)}
 	}
 
@@ -353,7 +353,7 @@ func (s *Selection) selectAgain(target *Target, patterns []elfnote.Pattern) (*Se
 	case len(part.skipped) > 0:
 		return nil, part.skipped[0]
 	default:
-		return nil, &NotFoundError{Path: s.opened.name, Patterns: joinPatterns(patterns)}
+		return nil, &NotFoundError{path: s.opened.name, patterns: joinPatterns(patterns)}
 	}
 }
 
@@ -370,6 +370,6 @@ func (s *Selection) Close() error {
 func (s *Selection) siteError(i int, err error) *SiteError {
 	row := &s.sites.rows[i]
 	probe := &s.sites.probes[row.probe]
-	return &SiteError{Path: s.opened.name, Provider: probe.provider, Name: probe.name,
+	return &SiteError{path: s.opened.name, Provider: probe.provider, Name: probe.name,
 		Location: row.location, Err: err}
 }

@@ -25,6 +25,7 @@ import (
 	"github.com/gousdt/gousdt/argspec"
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/specialise"
+	"github.com/gousdt/gousdt/internal/sys"
 	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
 	"github.com/gousdt/gousdt/usdt/internal/testbpf"
@@ -123,7 +124,7 @@ func compareRandom(t testing.TB, generic, special *reporter, process *testprog.P
 		subset.sites.rows[i].list = int32(i)
 	}
 	var links []*Link
-	defer func() { qt.Check(t, qt.IsNil(CloseAll(links...))) }()
+	defer func() { qt.Check(t, qt.IsNil(sys.CloseTogether(links))) }()
 	for _, r := range []*reporter{generic, special} {
 		for _, prog := range []*ebpf.Program{r.Collect, r.Collect3, r.Collect12} {
 			n := uint64(0)
@@ -189,7 +190,7 @@ func TestSpecialisedProgramsAreShared(t *testing.T) {
 	qt.Check(t, qt.Equals(made(), 4))
 	process.Fire("three", 1)
 	qt.Check(t, qt.HasLen(special.take(t), 3))
-	qt.Assert(t, qt.IsNil(CloseAll(append(links, again)...)))
+	qt.Assert(t, qt.IsNil(sys.CloseTogether(append(links, again))))
 	qt.Check(t, qt.Equals(made(), 0))
 }
 

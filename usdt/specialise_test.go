@@ -14,6 +14,7 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"github.com/gousdt/gousdt/elfnote"
+	"github.com/gousdt/gousdt/internal/sys"
 	"github.com/gousdt/gousdt/internal/testneeds"
 	"github.com/gousdt/gousdt/internal/testprog"
 	"github.com/gousdt/gousdt/usdt"
@@ -166,7 +167,7 @@ func (two *twoCollectors) compare(
 			qt.Check(t, qt.Equals(got[i], wanted[i]), qt.Commentf("%v", groups))
 		}
 	}
-	qt.Assert(t, qt.IsNil(usdt.CloseAll(links...)))
+	qt.Assert(t, qt.IsNil(sys.CloseTogether(links)))
 }
 
 // What cannot be specialised is attached as it is, and the link says why.

@@ -268,7 +268,7 @@ func (d *watchDriver) Sites(n int, file *watchedFile) int {
 
 func (d *watchDriver) Descriptors(l *Link) int { return l.descriptors() }
 
-func (d *watchDriver) Detach(links []*Link) error { return CloseAll(links...) }
+func (d *watchDriver) Detach(links []*Link) error { return sys.CloseTogether(links) }
 
 // Retry says when what failed is to be tried again. The maps of the Manager
 // have room for what needs no more than they hold altogether, and are shared

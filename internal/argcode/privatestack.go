@@ -22,9 +22,9 @@ import (
 // Linux 7.2 this befell one hit in a hundred of sixteen busy threads.
 const privateStacks = 6<<16 | 13<<8
 
-// AvoidPrivateStack returns instructions that have each run of a program use the stack of
-// its thread, wherever in the program's first function they are. They change
-// R0.
+// AvoidPrivateStack returns instructions that make each run of a program use
+// the stack of its thread, wherever in the program's first function they are.
+// They change R0.
 //
 // A program with a tail call has no private stack. The kernel sees that this
 // one is never made, and removes it.
@@ -36,10 +36,10 @@ func AvoidPrivateStack() asm.Instructions {
 	}
 }
 
-// AvoidPrivateStackIn puts these instructions in front of a compiled program, if the
-// running kernel, which is one for a machine, needs them. Kernels without
-// private stacks get the program as it is: those of some machines refuse tail
-// calls in programs that consist of several functions.
+// AvoidPrivateStackIn puts these instructions in front of a compiled program,
+// if the running kernel, which is one for a machine, needs them. Kernels
+// without private stacks get the program as it is: those of some machines
+// refuse tail calls in programs that consist of several functions.
 func AvoidPrivateStackIn(program asm.Instructions, kernel elf.Machine) (asm.Instructions, error) {
 	// The machines whose kernel has private stacks, and which run Go. Kernels
 	// of both take tail calls in programs with functions since 6.0.
