@@ -55,6 +55,36 @@ func TestPythonFunctionsAsTheyAreCalled(t *testing.T) {
 	qt.Check(t, qt.DeepEquals(called, []string{"both 5", "greet 3", "greet 3"}))
 }
 
+const multiprocessingScript = `
+import multiprocessing, sys
+def sell(n):
+    for i in range(n):
+        sys.audit("shop.sold", i)
+if __name__ == "__main__":
+    for method in "fork", "spawn":
+        with multiprocessing.get_context(method).Pool(3) as pool:
+            pool.map(sell, [100] * 6, chunksize=1)
+`
+
+// Processes that are forked, and those that execute Python anew, are counted
+// from their first instruction, with and without the FILE.
+func TestProcessesOfPythonAreCountedExactly(t *testing.T) {
+	testneeds.BTF(t)
+	python := testprog.StartPython(t)
+	python.Stop()
+	script := filepath.Join(t.TempDir(), "script.py")
+	qt.Assert(t, qt.IsNil(os.WriteFile(script, []byte(multiprocessingScript), 0o644)))
+	for _, file := range [][]string{nil, {python.File}} {
+		args := append([]string{"--json", "--count", "--where", `str(arg0) == "shop.sold"`},
+			file...)
+		result := start(t, append(args, "python:audit", "--", python.File, script)...).wait()
+		rows := result.objects("row")
+		qt.Assert(t, qt.HasLen(rows, 1), qt.Commentf("%s", result.stderr))
+		qt.Check(t, qt.Equals(rows[0].Count, 1200))
+		qt.Check(t, qt.Not(qt.StringContains(result.stderr, "not seen")))
+	}
+}
+
 func TestPostgresQueriesAreText(t *testing.T) {
 	testprog.RequireBPF(t)
 	server := testprog.StartPostgres(t)
