@@ -19,6 +19,23 @@ import (
 	"github.com/gousdt/gousdt/usdt"
 )
 
+// Nothing came: no probe was passed, or the filter is why.
+func TestFilterThatWasFalseIsKnown(t *testing.T) {
+	forEachMode(t, func(t *testing.T, mode usdt.Mode) {
+		process := start(t, "target-pie")
+		s := open(t, process, "gousdt_test:inlined", &trace.SessionOptions{Mode: mode,
+			Filter: "arg0 < 1"})
+		filtered := func() bool {
+			losses, err := s.Losses()
+			qt.Assert(t, qt.IsNil(err))
+			return losses.Filtered
+		}
+		qt.Check(t, qt.IsFalse(filtered()))
+		process.Fire("inlined", 1)
+		qt.Check(t, qt.IsTrue(filtered()))
+	})
+}
+
 // The probe inlined passes (1, -101) to (5, -105) from five sites: constants,
 // registers, and memory with an index. The probe specs passes 0 to 299,
 // constants all. Values of the others are in testdata/values.h.

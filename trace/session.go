@@ -50,6 +50,7 @@ type Session struct {
 	taking  sync.WaitGroup  // of what takes the keys then
 
 	counters   *ebpf.Map
+	filtered   *ebpf.Map // nil without a filter, see bpfgen.Plan
 	slots      slotTable
 	processors *ebpf.Map // nil where the kernel tells the processor
 	sampling   *ebpf.Map // nil where every hit is sent
@@ -413,6 +414,14 @@ func (s *Session) createMaps() error {
 		return explain("creating the map of counters", err)
 	}
 	s.plan.Counters = s.counters.FD()
+	if s.plan.Filter != nil {
+		if s.filtered, err = ebpf.NewMap(&ebpf.MapSpec{
+			Name: "trace_filtered", Type: ebpf.Array, KeySize: 4, ValueSize: 4, MaxEntries: 1,
+		}); err != nil {
+			return explain("creating the map of the filter", err)
+		}
+		s.plan.Filtered = s.filtered.FD()
+	}
 	s.plan.Kernel.PIDs = ownPIDs()
 	if err := s.numberProcessors(); err != nil {
 		return explain("asking for the processor in a program", err)
@@ -471,8 +480,8 @@ func (s *Session) createMaps() error {
 
 // maps returns all maps that the session has made.
 func (s *Session) maps() []*ebpf.Map {
-	all := []*ebpf.Map{s.counters, s.slots.slots, s.processors, s.sampling, s.owners, s.ring,
-		s.room, s.signal}
+	all := []*ebpf.Map{s.counters, s.filtered, s.slots.slots, s.processors, s.sampling, s.owners,
+		s.ring, s.room, s.signal}
 	for _, a := range s.aggregations {
 		all = append(all, a.maps()...)
 	}

@@ -64,6 +64,9 @@ type Losses struct {
 	// Processes is how many descendants of SessionOptions.Family are not
 	// watched: there was no room for more than 65,536 at a time.
 	Processes uint64
+	// Filtered is whether there was a hit for which SessionOptions.Filter was
+	// false: where nothing came, that is why.
+	Filtered bool
 	// NotSampled is how many hits became no event because of
 	// SessionOptions.SampleEvery or SampleRate.
 	NotSampled uint64
@@ -99,6 +102,13 @@ func (s *Session) Losses() (Losses, error) {
 }
 
 func (s *Session) readLosses(l *Losses) (err error) {
+	if s.filtered != nil {
+		var filtered uint32
+		if err := s.filtered.Lookup(uint32(0), &filtered); err != nil {
+			return err
+		}
+		l.Filtered = filtered != 0
+	}
 	for c, to := range map[bpfgen.Counter]*uint64{
 		bpfgen.CounterEvents: &l.Events, bpfgen.CounterUnreadable: &l.Unreadable,
 		bpfgen.CounterStarts: &l.Starts, bpfgen.CounterReplaced: &l.Replaced,

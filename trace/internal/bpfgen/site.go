@@ -55,6 +55,7 @@ type Plan struct {
 	Filter   *expr.Node // nil: every hit. Of a call it is about the end
 	Events   *Events    // nil: none are sent
 	Counters int        // descriptor of the map of counters
+	Filtered int        // of an array whose u32 is set by a hit that Filter leaves out, or 0
 
 	Aggregations []*Aggregation
 	Latencies    []*Latency // all that aggregations and spans have, each once
@@ -185,7 +186,7 @@ func (b *builder) plain() error {
 		if err != nil || c.kind == never {
 			return err
 		}
-		b.together(c.arguments(nil), func() { b.condition(&c, end) })
+		b.together(c.arguments(nil), func() { b.condition(&c, b.filtered(end)) })
 	}
 	for _, a := range b.plan.Aggregations {
 		if a.Latency != nil {
@@ -240,7 +241,7 @@ func (b *builder) end(l *Latency) error {
 		if err != nil {
 			return err
 		}
-		b.together(c.arguments(nil), func() { b.condition(&c, none) })
+		b.together(c.arguments(nil), func() { b.condition(&c, b.filtered(none)) })
 		if c.kind == never {
 			b.Place(none)
 			return nil
@@ -279,6 +280,25 @@ func (b *builder) spansEnding() (n int) {
 		}
 	}
 	return n
+}
+
+// filtered returns where to go with a hit for which the filter is false. There
+// it is noted that there was one, and gone to leave.
+func (b *builder) filtered(leave argcode.Label) argcode.Label {
+	if b.plan.Filtered == 0 {
+		return leave
+	}
+	note := b.Label()
+	b.Later(func() {
+		b.Place(note)
+		// It is only written once: processors would wait for each other.
+		b.Emit(asm.LoadMapValue(asm.R1, b.plan.Filtered, 0),
+			asm.LoadMem(asm.R0, asm.R1, 0, asm.Word))
+		b.JumpIfImm(asm.JNE, asm.R0, 0, asm.R2, leave)
+		b.Emit(asm.StoreImm(asm.R1, 0, 1, asm.Word))
+		b.Jump(leave)
+	})
+	return note
 }
 
 // siteID emits the ID of the site.
