@@ -12,10 +12,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/gousdt/gousdt/elfnote"
-	"github.com/gousdt/gousdt/internal/deadline"
 	"github.com/gousdt/gousdt/internal/messages"
 	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/trace"
@@ -132,74 +130,6 @@ func missingCapabilities(have uint64) (missing []string) {
 	return missing
 }
 
-// nothing says that no probe matches any of the patterns.
-func (t *targets) nothing(patterns []elfnote.Pattern, where string) error {
-	var texts []string
-	for _, p := range patterns {
-		texts = append(texts, p.String())
-	}
-	text := "no probe matches " + strings.Join(texts, " or ")
-	if t.options.everyProbe {
-		text = "no probes"
-	}
-	if where != "" {
-		text += " in " + where
-	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if len(t.nearest) > 0 {
-		text += " (nearest: " + strings.Join(t.nearest, ", ") + ")"
-	}
-	return errors.New(text)
-}
-
-// maxNearest is how many names are suggested.
-const maxNearest = 3
-
-// near keeps the names of probes that an error gives as spelled most like the
-// patterns.
-func (t *targets) near(err error) {
-	var notFound *usdt.NotFoundError
-	if !errors.As(err, &notFound) {
-		return
-	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for _, probe := range notFound.Nearest {
-		if len(t.nearest) < maxNearest && !slices.Contains(t.nearest, probe) {
-			t.nearest = append(t.nearest, probe)
-		}
-	}
-}
-
-// addNearest keeps the names of a file's probes that are spelled most like the
-// patterns, if none matches.
-func (t *targets) addNearest(file *elfnote.File, patterns []elfnote.Pattern) {
-	sel, err := usdt.Select(usdt.Target{ELF: file}, patterns...)
-	if err == nil {
-		sel.Close()
-	}
-	t.near(err)
-}
-
-// addNearest keeps the names of probes that nearly match in the files of a
-// process.
-func (t *tracer) addNearest(pid int) {
-	deadline.One(t.ctx, nearestPatience, func() {
-		cache := proc.NewCache(nil)
-		files, _ := proc.NewFS("").Files(pid) // what cannot be read has no names to offer
-		for _, m := range files {
-			if file, ok, err := cache.Acquire(m); err == nil && ok {
-				t.targets.addNearest(file.ELF(), t.options.patterns)
-				file.Release()
-			}
-		}
-	}, nil)
-}
-
-// nearestPatience is how long the files of a process may have one wait.
-const nearestPatience = 500 * time.Millisecond
-
 // warnSkipped names the sites of a file that match but are not watched.
 func (t *tracer) warnSkipped(a interface {
 	Skipped() ([]*usdt.SiteError, int)
@@ -215,12 +145,6 @@ func (t *tracer) warnSkipped(a interface {
 			file, site.Provider, site.Name, site.Location, site.Err)
 	}
 	t.messages.More("skipped sites", count-len(skipped))
-}
-
-func (t *tracer) warnUnmatched() {
-	for _, p := range t.targets.unmatched() {
-		t.messages.Warn("no probe matches %s", p)
-	}
 }
 
 // warnLeftOut says what could not be read of a process. That is an error if the

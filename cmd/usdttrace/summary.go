@@ -112,8 +112,8 @@ func (t *tracer) report() error {
 	if !t.options.quiet {
 		t.messages.Print(s.text())
 		if s.events == 0 {
-			for _, hint := range t.targets.whenFired() {
-				t.messages.Print(hint + "\n")
+			for _, why := range t.whyNothing(&s.losses) {
+				t.messages.Print(why + "\n")
 			}
 		}
 	}
