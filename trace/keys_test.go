@@ -12,6 +12,7 @@ import (
 
 	"github.com/go-quicktest/qt"
 
+	"github.com/gousdt/gousdt/internal/testprog"
 	"github.com/gousdt/gousdt/trace"
 )
 
@@ -77,7 +78,8 @@ func TestNothingIsLostWhileKeysAreTaken(t *testing.T) {
 			open(t, process, "gousdt_test:specs", aggregating(cumulative, delta, crowded))
 
 			// Threads are new keys again and again, of two processes at once.
-			const rounds, threads = 20, 8
+			const threads = 8
+			rounds := testprog.Soak(8, 20)
 			done := make(chan error, 2)
 			for _, p := range []*traced{process, other} {
 				go func() {
@@ -103,7 +105,7 @@ func TestNothingIsLostWhileKeysAreTaken(t *testing.T) {
 				qt.Assert(t, qt.IsTrue(inRows+others >= before))
 				before = inRows + others
 			}
-			const want = 2 * rounds * threads * 300
+			want := uint64(2 * rounds * threads * 300)
 			qt.Check(t, qt.Equals(taken, want))
 			s := snapshot(t, cumulative)
 			inRows, others := counted(s)

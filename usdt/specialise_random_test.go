@@ -161,7 +161,7 @@ func twoReporters(
 func TestSpecialisedProgramsReadAnyArgumentsTheSame(t *testing.T) {
 	generic, special, process, path := twoReporters(t)
 	random := rand.New(rand.NewPCG(31, 32))
-	for range 40 {
+	for range testprog.Soak(15, 40) {
 		compareRandom(t, generic, special, process, path, random)
 	}
 }
