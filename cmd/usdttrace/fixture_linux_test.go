@@ -166,6 +166,7 @@ type object struct {
 	Type, Command, Provider, Name, File, Mode, Aggregation string
 	Pair                                                   string
 	Failed                                                 bool
+	Start                                                  json.RawMessage // of a span an object, of a row a time
 
 	Time      time.Time
 	Monotonic int64 `json:"monotonic_ns"`

@@ -9,6 +9,7 @@ import (
 	"debug/elf"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"os/exec"
 	"os/user"
@@ -202,8 +203,11 @@ type Postgres struct {
 	// PID of the server. Each connection, and so each Query, is served by a
 	// child process of it: trace all processes, or those of the file.
 	PID int
-	// SocketDir is the folder of the Unix socket, the only way in.
+	// SocketDir is the folder of the Unix socket, the only way in unless there
+	// is a Port.
 	SocketDir string
+	// Port is that of TCP on 127.0.0.1, 0 without TCP.
+	Port int
 
 	t   testing.TB
 	bin string
@@ -214,6 +218,26 @@ type Postgres struct {
 // test runs as root. The end of the test stops the server, also if the test
 // process is killed. It does not touch clusters that the machine has.
 func StartPostgres(t testing.TB) *Postgres {
+	t.Helper()
+	return startPostgres(t, 0)
+}
+
+// StartPostgresForDrivers is StartPostgres for drivers, some of which know TCP
+// only, with what counts statements: the extension pg_stat_statements.
+func StartPostgresForDrivers(t testing.TB) *Postgres {
+	t.Helper()
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	port := free.Addr().(*net.TCPAddr).Port
+	free.Close()
+	p := startPostgres(t, port)
+	p.Query("CREATE EXTENSION pg_stat_statements")
+	return p
+}
+
+func startPostgres(t testing.TB, port int) *Postgres {
 	t.Helper()
 	bin, err := findPostgres()
 	if err != nil {
@@ -235,7 +259,8 @@ func StartPostgres(t testing.TB) *Postgres {
 			t.Fatal(err)
 		}
 	}
-	p := &Postgres{File: filepath.Join(bin, "postgres"), SocketDir: dir, t: t, bin: bin}
+	p := &Postgres{File: filepath.Join(bin, "postgres"), SocketDir: dir, Port: port, t: t,
+		bin: bin}
 	data := filepath.Join(dir, "data")
 
 	ctx, cancel := context.WithTimeout(context.Background(), testneeds.Patience(postgresDeadline))
@@ -259,6 +284,10 @@ func (p *Postgres) start(data string, owner *syscall.Credential) {
 	cmd := exec.Command("sh", "-c", script, "sh", p.File, "-D", data, "-k", p.SocketDir,
 		"-c", "listen_addresses=", "-c", "fsync=off", "-c", "autovacuum=off", "-c",
 		"max_connections=10")
+	if p.Port != 0 {
+		cmd.Args = append(cmd.Args, "-p", strconv.Itoa(p.Port), "-c", "listen_addresses=127.0.0.1",
+			"-c", "shared_preload_libraries=pg_stat_statements")
+	}
 	p.unprivileged(cmd, owner)
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
@@ -326,11 +355,11 @@ func watchLog(stderr io.Reader, ready chan<- bool, log chan<- []byte) {
 	log <- text.Bytes()
 }
 
-// Query sends one query on a connection of its own and returns what psql
+// Query sends queries on a connection of their own and returns what psql
 // prints: a line per row, columns divided by |.
-func (p *Postgres) Query(sql string) string {
+func (p *Postgres) Query(sql ...string) string {
 	p.t.Helper()
-	out, err := p.psql(sql)
+	out, err := p.psql(sql...)
 	if err != nil {
 		p.t.Fatalf("query %q: %v\n%s", sql, err, out)
 	}
@@ -351,6 +380,9 @@ func (p *Postgres) psql(sql ...string) (string, error) {
 	defer cancel()
 	psql := exec.CommandContext(ctx, filepath.Join(p.bin, "psql"), "-X", "-q", "-A", "-t",
 		"-h", p.SocketDir, "-U", "gousdt", "-d", "postgres")
+	if p.Port != 0 {
+		psql.Args = append(psql.Args, "-p", strconv.Itoa(p.Port))
+	}
 	for _, query := range sql {
 		psql.Args = append(psql.Args, "-c", query)
 	}

@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/go-quicktest/qt"
+
+	"github.com/gousdt/gousdt/internal/testneeds"
+	"github.com/gousdt/gousdt/internal/testprog"
+)
+
+const drivers = "../../testdata/drivers"
+
+// Whatever driver passes statements, in whatever protocol: each is one call with
+// its text, as often as the server itself counts it.
+func TestStatementsOfDrivers(t *testing.T) {
+	testprog.RequireBPF(t)
+	server := testprog.StartPostgresForDrivers(t)
+	port := strconv.Itoa(server.Port)
+	server.Query("CREATE TABLE t (a int, note text)")
+	pgbench := filepath.Join(filepath.Dir(server.File), "pgbench")
+	bench := func(arguments ...string) *exec.Cmd {
+		return exec.Command(pgbench,
+			append(arguments, "-h", server.SocketDir, "-p", port, "-U", "gousdt", "postgres")...)
+	}
+	output(t, bench("-i", "-q"))
+	for name, test := range map[string]struct {
+		client *exec.Cmd
+		failed int
+		// uncounted: PostgreSQL 15 forgets to count what is no query where it
+		// is executed again.
+		uncounted []string
+	}{
+		"pgbench simple":   {client: bench("-n", "-M", "simple", "-c", "2", "-t", "50")},
+		"pgbench extended": {client: bench("-n", "-M", "extended", "-c", "2", "-t", "50")},
+		"pgbench prepared": {client: bench("-n", "-M", "prepared", "-c", "2", "-t", "50"),
+			uncounted: []string{"BEGIN", "END"}},
+		"psycopg2": {client: python(t, "psycopg2", port), failed: 10},
+		"psycopg":  {client: python(t, "psycopg", port), failed: 10},
+		"JDBC":     {client: jdbc(t, port), failed: 10},
+		"pgx":      {client: pgx(t, port), failed: 10},
+	} {
+		t.Run(name, func(t *testing.T) {
+			server.Query("SELECT pg_stat_statements_reset()")
+			r := watching(t, "--json", "--slow", "0", server.File, "postgresql:statement")
+			output(t, test.client)
+			result := r.interrupt()
+			counted, failed := make(map[string]int), 0
+			for _, span := range result.objects("span") {
+				text := span.startText(t)
+				qt.Check(t, qt.Equals(span.Pair, "postgresql:statement"))
+				if span.Failed {
+					qt.Check(t, qt.Equals(text, "SELECT 1/0"))
+					failed++
+					continue
+				}
+				counted[general(text)]++
+			}
+			qt.Check(t, qt.Equals(failed, test.failed))
+			itself := make(map[string]int)
+			for line := range strings.Lines(server.Query(
+				"SELECT calls, replace(query, chr(10), ' ') FROM pg_stat_statements WHERE query NOT LIKE '%pg_stat_%'")) {
+				calls, query, _ := strings.Cut(line, "|")
+				n, err := strconv.Atoi(calls)
+				qt.Assert(t, qt.IsNil(err))
+				itself[general(query)] += n
+			}
+			for _, statement := range test.uncounted {
+				qt.Check(t, qt.Equals(counted[statement], 100))
+				delete(counted, statement)
+				delete(itself, statement)
+			}
+			qt.Check(t, qt.DeepEquals(counted, itself))
+			summary := result.objects("summary")[0]
+			qt.Check(t, qt.Equals(summary.Lost+summary.Replaced+summary.Unfinished+summary.Unmatched, 0))
+		})
+	}
+}
+
+// What counts as one statement, and what as several.
+func TestStatementsThatAreSpecial(t *testing.T) {
+	testprog.RequireBPF(t)
+	server := testprog.StartPostgres(t)
+	server.Query("CREATE TABLE t (a int)")
+	for name, test := range map[string]struct {
+		statements []string
+		calls      []string // nil: the statements
+	}{
+		"several in one message are one": {statements: []string{"SELECT 1; SELECT 2"}},
+		"a function's own are part of it": {statements: []string{
+			"DO $$ BEGIN FOR i IN 1..3 LOOP INSERT INTO t VALUES (i); END LOOP; END $$"}},
+		"a cursor's fetches are statements": {statements: []string{"BEGIN",
+			"DECLARE c CURSOR FOR SELECT * FROM t", "FETCH 1 FROM c", "FETCH 1 FROM c", "COMMIT"}},
+		"copies":              {statements: []string{"COPY (SELECT 1) TO STDOUT"}},
+		"prepared by name":    {statements: []string{"PREPARE p AS SELECT 1", "EXECUTE p", "EXECUTE p"}},
+		"a rollback succeeds": {statements: []string{"BEGIN", "SELECT 1", "ROLLBACK"}},
+		"errors in parts": {statements: []string{"BEGIN", "SAVEPOINT s", "SELECT 1/0", "ROLLBACK TO s",
+			"SELECT nothing", "SELECT 2", "ROLLBACK"},
+			calls: []string{"BEGIN", "SAVEPOINT s", "SELECT 1/0 failed", "ROLLBACK TO s",
+				"SELECT nothing failed", "SELECT 2 failed", "ROLLBACK"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := watching(t, "--json", "--slow", "0", server.File, "postgresql:statement")
+			server.Query(test.statements...)
+			if test.calls == nil {
+				test.calls = test.statements
+			}
+			var calls []string
+			result := r.interrupt()
+			for _, span := range result.objects("span") {
+				calls = append(calls, span.startText(t))
+				if span.Failed {
+					calls[len(calls)-1] += " failed"
+				}
+			}
+			qt.Check(t, qt.DeepEquals(calls, test.calls))
+			summary := result.objects("summary")[0]
+			qt.Check(t, qt.Equals(summary.Lost+summary.Replaced+summary.Unfinished+summary.Unmatched, 0))
+		})
+	}
+}
+
+// startText returns the text that a call has started with.
+func (o *object) startText(t *testing.T) string {
+	t.Helper()
+	var start object
+	qt.Assert(t, qt.IsNil(json.Unmarshal(o.Start, &start)))
+	return *start.Args[0].Text
+}
+
+var literal = regexp.MustCompile(`\$\d+|'[^']*'|-?\b\d+\b`)
+
+// general is a statement without its constants and parameters, cut.
+func general(text string) string {
+	text = strings.ReplaceAll(strings.TrimRight(strings.TrimSpace(text), ";"), "\n", " ")
+	text = literal.ReplaceAllString(text, "?")
+	return text[:min(len(text), 90)]
+}
+
+func output(t *testing.T, cmd *exec.Cmd) {
+	t.Helper()
+	out, err := cmd.CombinedOutput()
+	qt.Assert(t, qt.IsNil(err), qt.Commentf("%v: %s", cmd, out))
+}
+
+func python(t *testing.T, driver, port string) *exec.Cmd {
+	t.Helper()
+	const interpreter = "/usr/bin/python3" // for which Debian has the drivers
+	if err := exec.Command(interpreter, "-c", "import "+driver).Run(); err != nil {
+		testneeds.Missing(t, "%s has no %s (Debian: python3-%s)", interpreter, driver, driver)
+	}
+	return exec.Command(interpreter, filepath.Join(drivers, "statements.py"), driver, port)
+}
+
+func jdbc(t *testing.T, port string) *exec.Cmd {
+	t.Helper()
+	const library = "/usr/share/java/postgresql.jar"
+	if _, err := os.Stat(library); err != nil {
+		testneeds.Missing(t, "%s is not there (Debian: libpostgresql-jdbc-java)", library)
+	}
+	classes := t.TempDir()
+	output(t, exec.Command(testneeds.Tool(t, "javac", "default-jdk-headless"), "-d", classes,
+		filepath.Join(drivers, "Statements.java")))
+	return exec.Command("java", "-cp", classes+":"+library, "Statements", port)
+}
+
+func pgx(t *testing.T, port string) *exec.Cmd {
+	t.Helper()
+	program := filepath.Join(t.TempDir(), "pgx")
+	build := exec.Command("go", "build", "-o", program, ".")
+	build.Dir = filepath.Join(drivers, "pgx")
+	output(t, build)
+	return exec.Command(program, port)
+}
