@@ -120,8 +120,9 @@ type holding struct {
 	special   *specialProgram
 }
 
-// acquire takes what a program needs that reads arguments. A program that reads
-// none has the BPF cookie to itself.
+// acquire takes what a program needs to read arguments: specs, whose IDs become
+// the BPF cookies of the sites. A program that reads no arguments needs none,
+// and gets the caller's cookies.
 func (m *Manager) acquire(sel *Selection, reads bool, opts *AttachOptions) (*holding, error) {
 	held := &holding{manager: m, cookies: make([]uint64, sel.Len())}
 	for i := range held.cookies {
@@ -154,8 +155,8 @@ func (m *Manager) acquire(sel *Selection, reads bool, opts *AttachOptions) (*hol
 }
 
 // encode returns the specs of the sites with these cookies, one after the
-// other, and for each site the index of its spec. Sites with equal arguments
-// and cookies share a spec, but two specs may still be equal.
+// other, and for each site the index of its spec. Sites that share a list of
+// arguments and have the same cookie share a spec. Two specs may be equal.
 func (s *Selection) encode(layout sitespec.Layout, cookies []uint64) (specs []byte, which []int32) {
 	type key struct {
 		list   int32
@@ -196,8 +197,8 @@ func (s *Selection) machines() sitespec.Machines {
 	return sitespec.Machines{Kernel: s.kernel, Program: s.machine}
 }
 
-// limitedTo returns the selection as a program sees it of an object with this
-// layout: arguments that the layout cannot describe are unavailable.
+// limitedTo returns the selection for a program of an object with this layout:
+// arguments that the layout cannot describe are unavailable.
 func (s *Selection) limitedTo(layout sitespec.Layout) *Selection {
 	machines := s.machines()
 	limited := s
@@ -425,7 +426,7 @@ func programsOf(loaded any) (map[string]*ebpf.Program, error) {
 	return programs, nil
 }
 
-// explainProcess says of an error of package proc what it means for attaching:
+// explainProcess returns the error of attaching for an error of package proc:
 // the process has gone, or may not be read.
 func explainProcess(pid int, err error) error {
 	switch {

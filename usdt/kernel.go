@@ -276,9 +276,10 @@ func (s *Selection) explainMulti(
 		return fmt.Errorf("%s: %w", s.opened.name, explain("attaching by a uprobe_multi link", err))
 	}
 
-	// EINVAL is a program with another attach type, or a semaphore that clashes
-	// at one of the sites, and not supported is the instruction at one. A
-	// program of our own, attached for a moment, tells which.
+	// EINVAL means that the program has another attach type, or that the
+	// semaphore of a site clashes with another one. "Not supported" means the
+	// instruction at a site. A program of our own that is attached for a moment
+	// tells which it is, and where.
 	trial, loadErr := trialProgram(ebpf.AttachTraceUprobeMulti)
 	if loadErr != nil {
 		return fmt.Errorf("%s: attaching by a uprobe_multi link: %w", s.opened.name, err)
@@ -310,8 +311,8 @@ func (s *Selection) explainMulti(
 	return s.siteError(from, semaphoreClash(s.sites.rows[from].semaphoreOffset, err))
 }
 
-// errNotSupported is ENOTSUPP, which the kernel calls its own but answers here
-// all the same.
+// errNotSupported is ENOTSUPP, an error number for use inside the kernel, which
+// it returns to programs here.
 const errNotSupported = unix.Errno(524)
 
 // refusesInstruction reports whether the kernel has answered that it cannot
@@ -336,12 +337,12 @@ func withErrno(err error) error {
 	return err
 }
 
-// removeEnded removes what processes that were killed have left in tracefs. It
-// is not the caller's business if that fails.
+// removeEnded removes what killed processes have left in tracefs. Attaching
+// goes on if that fails.
 var removeEnded = sync.OnceFunc(func() { _, _ = uprobeevent.Remove() })
 
-// group is sites that one perf event can stand for: they have one cookie, and
-// are at different instructions.
+// A group is sites that one perf event can attach: they have the same cookie,
+// and are at different instructions.
 type group struct {
 	cookie uint64
 	sites  []int // indices into the selection, in order
@@ -375,10 +376,11 @@ func (s *Selection) groups(cookies []uint64) []group {
 	return groups
 }
 
-// attachGroups attaches by one perf event for each group of sites. It returns
-// the sites that are left: groups of one, which need no name in tracefs, and
-// all that follow the first that fails. What cannot be attached in this way may
-// be in another, and that one says best what is wrong.
+// attachGroups attaches each group of several sites by one perf event. It
+// returns the sites that are left, which the caller attaches one by one: single
+// ones, which need no name in tracefs, and all from the first group on that
+// fails. The error of that group is dropped, because attaching a site alone
+// says better what is wrong with it.
 func (s *Selection) attachGroups(
 	groups []group, prog *ebpf.Program,
 ) (attached []io.Closer, left []int) {

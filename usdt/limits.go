@@ -67,8 +67,8 @@ type WatchStats struct {
 	// WatcherStats are those of the processes and files.
 	proc.WatcherStats
 
-	// Sites is how much of [Limits].Sites is in use: a site with a semaphore
-	// counts as eight. The attachments say how many are attached.
+	// Sites is how much of [Limits].Sites is in use. A site with a semaphore
+	// counts as eight, so fewer may be attached.
 	Sites int
 	// Descriptors is how much of [Limits].Descriptors is in use.
 	Descriptors int

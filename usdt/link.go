@@ -13,13 +13,13 @@ import (
 	"github.com/gousdt/gousdt/proc"
 )
 
-// closersAtATime bounds how many kernel links are closed at a time. Closing one
-// mostly waits for all processors to pass a quiet state, so many can wait
-// together; each takes a thread while it does.
+// closersAtATime bounds how many kernel links are closed at the same time.
+// Closing one mostly waits for all processors to pass a quiet state, so many
+// can wait together. Each takes a thread meanwhile.
 const closersAtATime = 128
 
-// eventClosersAtATime is the same for perf events. The kernel closes one after
-// the other, and what is attached meanwhile has to wait for those before it.
+// eventClosersAtATime is the same for perf events. The kernel closes them one
+// after the other, and an attachment has to wait for those that are closing.
 const eventClosersAtATime = 4
 
 // A Link is one program attached to all sites of a [Selection], until Close.
@@ -117,8 +117,9 @@ func (l *Link) Close() error {
 	return l.err
 }
 
-// linkClosers and eventClosers have room for those that are closed at a time:
-// by the whole process, as the kernel makes all wait for all.
+// linkClosers and eventClosers have an element for each link, or perf event,
+// that this process is closing. They are shared by all Managers, as the kernel
+// makes all of them wait for each other.
 var (
 	linkClosers  = make(chan struct{}, closersAtATime)
 	eventClosers = make(chan struct{}, eventClosersAtATime)

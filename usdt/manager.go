@@ -58,16 +58,15 @@ type ManagerOptions struct {
 	// begins with "usdt/" or "usdt.s/", with or without a "?" before that.
 	Programs []string
 
-	// Specialise has programs made for the sites that they are attached to. In
-	// such a program, the functions of usdt.bpf.h that read arguments are code
-	// that is generated for these sites, so that a hit takes less time: it
-	// costs hardly more than that of an empty program. The first attachment to
-	// a set of specs takes longer, because the kernel has to verify the new
-	// program.
+	// Specialise makes Attach load a program that is made for the sites it
+	// attaches to. In it, the functions of usdt.bpf.h that read arguments are
+	// code that is generated for these sites, and a hit costs hardly more than
+	// one of an empty program. The first attachment to a set of specs takes
+	// longer, because the kernel has to verify the new program.
 	//
-	// The program that is given to Attach stays as it is and is not run. What
-	// the kernel counts for it, and what is attached to it, is not that of the
-	// programs made of it. They share its maps.
+	// The program that is given to Attach stays as it is and is not run. The
+	// kernel counts runs for the new one, and what is attached to the given one
+	// does not see them. Both use the same maps.
 	//
 	// It needs CAP_SYS_ADMIN, because the maps of a loaded program are opened
 	// by their IDs, unless [Manager.LoadAndAssign] has loaded the program.
@@ -293,9 +292,9 @@ func programArray(spec *ebpf.CollectionSpec) string {
 	return ""
 }
 
-// preparePrograms sets the attach type of USDT programs, which the kernel fixes
-// as it loads them, has them use no stack that threads share, and returns them
-// by name.
+// preparePrograms prepares USDT programs for loading, and returns them by name.
+// It sets the attach type, which cannot be changed later, and keeps programs
+// from having a stack that threads share.
 func (m *Manager) preparePrograms(
 	spec *ebpf.CollectionSpec, names []string,
 ) (map[string]*ebpf.ProgramSpec, error) {
@@ -348,7 +347,7 @@ func (m *Manager) preparePrograms(
 	return programs, nil
 }
 
-// kernelName is what the kernel keeps of a name: 15 bytes.
+// kernelName returns the part of a name that the kernel keeps: 15 bytes.
 func kernelName(name string) string { return name[:min(len(name), 15)] }
 
 // setCookieVariables tells programs whether they have a cookie.
@@ -385,9 +384,9 @@ var headerFunctions = map[string]bool{
 	"__bpf_usdt_read_many": true,
 }
 
-// makeHeaderFunctionsStatic makes the verifier check these functions with what
-// they are given, such as a pointer into the stack of their caller. It refuses
-// them as global functions, which it checks by themselves.
+// makeHeaderFunctionsStatic makes these functions static, so that the verifier
+// checks them together with their callers. It checks a global function alone,
+// and refuses these, because they get pointers into the stack of a caller.
 func makeHeaderFunctionsStatic(spec *ebpf.CollectionSpec) {
 	for _, prog := range spec.Programs {
 		for i := range prog.Instructions {

@@ -20,7 +20,7 @@ import (
 // a nop and the longest one after it.
 const codeAtSite = 16
 
-// checkCode sees to it that each site holds a nop, and finds the instruction to
+// checkCode checks that each site holds a nop, and finds the instruction to
 // attach to. It calls refuse with the index of a site that cannot be attached.
 func checkCode(file *elfnote.File, sites []siteRow, refuse func(i int, err error)) {
 	machine, order := file.Header().Machine, file.Header().ByteOrder
@@ -42,8 +42,8 @@ func checkCode(file *elfnote.File, sites []siteRow, refuse func(i int, err error
 	})
 }
 
-// begins reports whether machine code begins with one of the nops above, of
-// which nearly no code has the first two bytes.
+// begins reports whether machine code begins with a nop. Hardly any code has
+// the first two bytes of a long one.
 func begins(code, nop []byte) bool {
 	return len(code) >= len(nop) && code[0] == nop[0] && code[1] == nop[1] &&
 		bytes.Equal(code[:len(nop)], nop)
@@ -123,9 +123,9 @@ var (
 // and lock. The ten-byte nop alone may have one, where it is replaced.
 var refusedPrefixes = []byte{0x26, 0x2e, 0x36, 0x3e, 0xf0}
 
-// sysUprobe is the system call of the kernel's own trampolines (x86-64 only). A
-// kernel answers a call from elsewhere, without doing anything, by an error
-// that tells which of its kind it is.
+// sysUprobe is the system call of the kernel's own trampolines (x86-64 only).
+// Called from elsewhere it does nothing, and fails with an error that differs
+// between the kernels above.
 const sysUprobe = 336
 
 // optimisedNops asks the kernel, once, which nops it replaces.

@@ -109,17 +109,16 @@ func (c *siteCollector) add(site *elfnote.Site) {
 	c.semaphores = c.semaphores || site.SemaphoreOffset != 0
 }
 
-// maxArguments is how many arguments the sites of a Selection may have, those
-// with equal ones counted once. A file is untrusted data, and each argument
-// of a few bytes in it takes some 170 in memory: these take 90 MB, or
-// 240 MB where each names another symbol. Of real files libjvm has the most,
-// 750 sites with 2,000 arguments. What has more is refused with an error that
-// wraps elfnote.ErrTooLarge.
+// maxArguments is how many arguments the sites of a Selection may have. Sites
+// with equal arguments count once. A file is untrusted, and an argument of a
+// few bytes in it takes some 170 in memory: this many take 90 MB, or 240 MB if
+// each names another symbol. Of real files libjvm has the most, 750 sites with
+// 2,000 arguments. The error for more of them wraps elfnote.ErrTooLarge.
 const maxArguments = 1 << 19
 
 // decodeArguments decodes the arguments of sites whose instruction to attach to
-// is known. Most sites of a file share few strings: what does not
-// depend on the site is decoded once.
+// is known. Most sites of a file share few strings. A string that means the
+// same at each site is decoded once.
 //
 // maxSites is Target.MaxSites.
 func decodeArguments(file *elfnote.File, sites *siteTable, maxSites int) error {
@@ -193,8 +192,8 @@ func readCode(
 	}
 }
 
-// inOrder returns the indices of sites in the order of their offsets, nil where
-// that is their order already, as nearly always.
+// inOrder returns the indices of sites in the order of their offsets. It
+// returns nil if they are in that order already, as nearly always.
 func inOrder(sites []siteRow) []int32 {
 	byOffset := func(a, b siteRow) int { return cmp.Compare(a.offset, b.offset) }
 	if slices.IsSortedFunc(sites, byOffset) {
@@ -232,8 +231,8 @@ func attachable(file *elfnote.File) error {
 }
 
 // attaches reports whether a kernel of one machine takes uprobes in programs
-// for another. That of arm64 runs 32-bit programs but does not
-// (arch_uprobe_analyze_insn).
+// for another. A kernel for arm64 runs 32-bit programs, but takes no uprobes in
+// them (arch_uprobe_analyze_insn).
 func attaches(kernel, program elf.Machine) bool {
 	switch {
 	case kernel == program:

@@ -108,8 +108,8 @@ func (h *holding) specialise(prog *ebpf.Program, sel *Selection, reads bool) (ge
 	}
 }
 
-// acquire returns a program that does for these sites what prog does. The
-// error says why prog has to be attached itself. The program is to be released.
+// acquire returns a program that does the same as prog at these sites. The
+// caller releases it. The error says why prog itself has to be attached.
 func (s *specialiser) acquire(
 	prog *ebpf.Program, sel *Selection, held *holding,
 ) (*specialProgram, error) {
@@ -228,13 +228,13 @@ type origin struct {
 	spec *ebpf.ProgramSpec
 	maps map[string]ebpf.MapID // by what instructions call them
 
-	// refused is set once the kernel has refused what was made of the program:
-	// to try again for other sites would take as long, and end alike.
+	// refused is set once the kernel has refused a program that was made of
+	// this one. Another try, for other sites, would take as long and fail, too.
 	refused atomic.Pointer[refusedProgram]
 }
 
-// A refusedProgram is one that the kernel's verifier has refused, mostly for
-// taking too long to check. It may take one for fewer specs.
+// A refusedProgram is one that the kernel's verifier has refused, mostly
+// because it takes too long to check. One for fewer specs may be accepted.
 type refusedProgram struct {
 	specs int
 	err   *ebpf.VerifierError
@@ -299,8 +299,8 @@ func (s *specialiser) originOf(prog *ebpf.Program) (*origin, error) {
 	return known, nil
 }
 
-// forgetDead removes what is known of programs that are no more, whenever a map
-// has doubled.
+// forgetDead removes programs that have been freed from a map, each time the
+// map has doubled.
 func forgetDead[T any](known map[weak.Pointer[ebpf.Program]]T) {
 	if n := len(known); n >= 16 && n&(n-1) == 0 {
 		maps.DeleteFunc(known, func(program weak.Pointer[ebpf.Program], _ T) bool {

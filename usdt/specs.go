@@ -39,8 +39,8 @@ type sharedSpec struct {
 	refs int
 }
 
-// firstSpecID leaves out 0, which a program finds as its cookie where it has
-// been attached without a Manager: the header takes that for no spec at all.
+// firstSpecID is not 0, because that is the cookie of a program that was
+// attached without a Manager. The header knows that 0 is no spec.
 const firstSpecID = 1
 
 func newSpecTable(specs *ebpf.Map, layout sitespec.Layout) *specTable {

@@ -124,9 +124,9 @@ func (t *symbolTable) defineCookieVariable() error {
 // fillGaps gives a symbol to code that has none, and returns the names.
 //
 // A linker of objects keeps the code of a weak function that another one
-// overrides, with what .BTF.ext says of it, but no symbol. cilium/ebpf does not
-// count code without a symbol, and takes what .BTF.ext says of the code behind
-// it, such as its CO-RE relocations, for that of other instructions.
+// overrides, and its part of .BTF.ext, but no symbol. cilium/ebpf does not
+// count code without a symbol. So it applies what .BTF.ext says of the code
+// after it, such as CO-RE relocations, to the wrong instructions.
 func (t *symbolTable) fillGaps() ([]string, error) {
 	var names []string
 	var fillers []elf.Sym64

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package specialise makes of a program that reads the arguments of any site
-// one that reads those of a few sites faster.
+// Package specialise makes programs that read the arguments of a few sites fast
+// from programs that read those of any site.
 //
 // A program reads arguments by calling functions of the header usdt.bpf.h,
 // which look up where they are. In the result the bodies of these functions are
@@ -47,7 +47,7 @@ type Program struct {
 	Kernel       Kernel
 	Libbpf       bool // it was compiled with libbpf's header
 
-	// Apart has each call of bpf_usdt_arg read its own argument. Otherwise
+	// Apart makes each call of bpf_usdt_arg read its argument alone. Otherwise
 	// neighbours in memory are read together, which takes some of the stack.
 	Apart bool
 }
@@ -82,7 +82,8 @@ func (p *Program) For(specs []Spec) (asm.Instructions, error) {
 	return join(functions), nil
 }
 
-// inline has the functions that call bpf_usdt_arg read arguments by themselves.
+// inline puts the code that reads an argument in the place of calls of
+// bpf_usdt_arg.
 func (p *Program) inline(functions []function, specs []Spec) error {
 	i := slices.IndexFunc(functions, func(f function) bool { return f.name == readOne })
 	if i < 0 {

@@ -34,7 +34,7 @@ type reader struct {
 	specs  []Spec
 }
 
-// Of the functions in the header, which the generated code keeps.
+// The registers of the parameters of the functions in the header, and offsets.
 const (
 	context = asm.R1 // the parameter of both
 
@@ -78,9 +78,9 @@ func (r *reader) unavailable() unix.Errno {
 }
 
 // search emits a search for the number in a register among numbers in ascending
-// order, at least one of them. What leaf emits for one of them must not go on
-// behind it. The register holds none of the numbers that are skipped then, but
-// it may hold another one.
+// order, at least one of them. leaf emits the code for one of them, from which
+// control must not reach the code after it. There the register holds none of
+// the other numbers, but it may hold a number that is not among them.
 func (r *reader) search(register asm.Register, numbers []uint64, leaf func(i int)) {
 	var among func(from, to int)
 	among = func(from, to int) {

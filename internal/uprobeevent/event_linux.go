@@ -245,10 +245,9 @@ func ignoreMissing(err error) error {
 	return err
 }
 
-// write has the kernel obey lines of uprobe_events, each with its newline.
+// write writes lines to uprobe_events, each with its newline.
 func write(tracefs, lines string) error {
-	// With O_TRUNC the events of everybody would be removed first, if they can
-	// be.
+	// O_TRUNC would first remove the events of all tracers.
 	fd, err := unix.Open(filepath.Join(tracefs, uprobeEvents),
 		unix.O_WRONLY|unix.O_APPEND|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -305,7 +304,7 @@ func newName() (string, error) {
 	return o.name(events.Add(1)), nil
 }
 
-// readSelf returns what the events of this process are named after.
+// readSelf returns this process as the owner of events.
 func readSelf() (owner, error) {
 	fs := proc.NewFS("")
 	if !fs.OwnPIDs() {

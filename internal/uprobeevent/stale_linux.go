@@ -16,8 +16,8 @@ import (
 )
 
 // Remove removes the events of processes that have ended, and returns their
-// names. Where it cannot be known whether an owner has ended, because it is in
-// a PID namespace that this process does not see, the event stays.
+// names. An event stays if its owner is in a PID namespace that this process
+// does not see, so that it may still run.
 func Remove() (removed []string, err error) {
 	tracefs, err := findTracefs()
 	if err != nil {
