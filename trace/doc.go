@@ -89,15 +89,16 @@
 //
 // # Spans
 //
-// Which queries took longer than 5 ms, and what were they? With
+// Which statements took longer than 5 ms, and what were they? With
 // [SessionOptions.Spans] there is an event for each call between two probes,
 // instead of one for each hit. The kernel evaluates the filter at its end, so a
 // fast call sends nothing:
 //
 //	s, err := trace.Open(target, &trace.SessionOptions{
-//		Spans:    []trace.Latency{{Pair: elfnote.MustParsePairPattern("postgresql:query")}},
-//		Filter:   "duration > 5ms",
-//		Captures: []trace.Capture{{Arg: "arg0", Max: 500}},
+//		Spans:       []trace.Latency{{Pair: elfnote.MustParsePairPattern("postgresql:statement")}},
+//		Filter:      "duration > 5ms",
+//		Definitions: providers.Builtin(), // what a statement is
+//		Texts:       500,
 //	})
 //	if err != nil {
 //		return err

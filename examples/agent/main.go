@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Command agent says every ten seconds how long the queries of all PostgreSQL
+// Command agent says every ten seconds how long the statements of all PostgreSQL
 // servers on the host took, for each container. It is what docs/agent.md
 // builds, step by step.
 package main
@@ -22,6 +22,7 @@ import (
 	"github.com/gousdt/gousdt/container"
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/proc"
+	"github.com/gousdt/gousdt/providers"
 	"github.com/gousdt/gousdt/trace"
 )
 
@@ -35,11 +36,15 @@ func main() {
 	}
 }
 
-// queries returns what is measured: the time from query__start to query__done
-// of the same thread, in a histogram for each container.
-func queries() *trace.Aggregator {
+// statement is a call that a definition makes of several probes: statements of
+// PostgreSQL, in every protocol.
+var statement = elfnote.MustParsePairPattern("postgresql:statement")
+
+// statements returns what is measured: the time of each statement, in a
+// histogram for each container.
+func statements() *trace.Aggregator {
 	return trace.NewAggregator(trace.Aggregation{
-		Latency:   &trace.Latency{Pair: elfnote.MustParsePairPattern("postgresql:query")},
+		Latency:   &trace.Latency{Pair: statement},
 		Histogram: &trace.Histogram{},
 		By:        []string{"container"},
 		MaxKeys:   1000, // containers; all others are in one row
@@ -55,10 +60,11 @@ func run(ctx context.Context, out io.Writer, interval time.Duration) error {
 		return err
 	}
 	defer cgroups.Close()
-	times := queries()
+	times, definitions := statements(), providers.Builtin()
 	session, err := trace.New(&trace.SessionOptions{
+		Definitions: definitions,
 		Aggregators: []*trace.Aggregator{times},
-		NoEvents:    true, // nothing is sent for a query
+		NoEvents:    true, // nothing is sent for a statement
 		Containers:  cgroups,
 	})
 	if err != nil {
@@ -66,7 +72,7 @@ func run(ctx context.Context, out io.Writer, interval time.Duration) error {
 	}
 	defer session.Close() // detaches, too
 	watch, err := session.Watch(nil, report,
-		elfnote.MustParsePattern("postgresql:query__*")) // in files that have these
+		definitions.Patterns(statement)...) // in files that have these
 	if err != nil {
 		return err
 	}
@@ -107,7 +113,7 @@ func printRows(out io.Writer, times *trace.Aggregator) error {
 		return err
 	}
 	for _, row := range snapshot.Rows {
-		fmt.Fprintf(out, "%v  %d queries, half of them within %v, 99 %% within %v\n", row.Keys[0],
+		fmt.Fprintf(out, "%v  %d statements, half of them within %v, 99 %% within %v\n", row.Keys[0],
 			row.Count,
 			time.Duration(row.Quantile(0.5)), time.Duration(row.Quantile(0.99)))
 	}

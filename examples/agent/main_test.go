@@ -41,7 +41,7 @@ func TestQueriesAreMeasuredUntilStopped(t *testing.T) {
 		select {
 		case row = <-rows:
 			qt.Check(t,
-				qt.Matches(row, `\S+  \d+ queries, half of them within \S+, 99 % within \S+`))
+				qt.Matches(row, `\S+  \d+ statements, half of them within \S+, 99 % within \S+`))
 		default:
 		}
 	}
