@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Command agent says every ten seconds how long the statements of all PostgreSQL
-// servers on the host took, for each container. It is what docs/agent.md
+// Command agent says every ten seconds how long the statements of all
+// PostgreSQL servers on the host took, for each container. It is what docs/agent.md
 // builds, step by step.
 package main
 
