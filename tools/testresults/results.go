@@ -77,7 +77,7 @@ func Read(r io.Reader, done func(*Package)) error {
 		}
 		p := packages[e.Package]
 		if p == nil {
-			p = newRecorder(e.Package)
+			p = &recorder{result: Package{Path: e.Package}, tests: make(map[string]*record)}
 			packages[e.Package] = p
 			order = append(order, e.Package)
 		}
@@ -98,28 +98,28 @@ func Read(r io.Reader, done func(*Package)) error {
 
 // recorder collects the events of a package.
 type recorder struct {
-	result  Package
-	outputs map[string]*strings.Builder
-	results map[string]string
-	began   []string
-	ended   []string // in this order: subtests before their parents
+	result Package
+	tests  map[string]*record
+	began  []*record
 }
 
-func newRecorder(path string) *recorder {
-	return &recorder{
-		result:  Package{Path: path},
-		outputs: make(map[string]*strings.Builder), results: make(map[string]string),
-	}
+// record is one test.
+type record struct {
+	name, result             string
+	output                   strings.Builder
+	hasSubtests, failedBelow bool
 }
 
 func (p *recorder) add(e event) {
+	t := p.tests[e.Test]
 	switch e.Action {
 	case "run":
-		p.outputs[e.Test] = &strings.Builder{}
-		p.began = append(p.began, e.Test)
+		t = &record{name: e.Test}
+		p.tests[e.Test] = t
+		p.began = append(p.began, t)
 	case "output":
-		if output := p.outputs[e.Test]; output != nil {
-			output.WriteString(e.Output)
+		if t != nil {
+			t.output.WriteString(e.Output)
 		} else {
 			p.result.Output += e.Output
 		}
@@ -127,55 +127,42 @@ func (p *recorder) add(e event) {
 		if e.Test == "" {
 			p.result.Verdict = e.Action
 			p.result.Elapsed = time.Duration(e.Elapsed * float64(time.Second))
-			return
+		} else if t != nil {
+			t.result = e.Action
 		}
-		p.results[e.Test] = e.Action
-		p.ended = append(p.ended, e.Test)
 	}
 }
 
 // end counts.
 func (p *recorder) end() *Package {
-	// A test that hangs ends the whole package, and must be named beside those
-	// that failed before it.
-	for _, test := range slices.Backward(p.began) {
-		switch {
-		case p.results[test] != "":
-		case strings.HasPrefix(test, "Benchmark"):
-			// No event says that a benchmark has come to its end.
-			p.results[test] = "pass"
-			p.ended = append(p.ended, test)
-		default:
-			p.results[test] = "fail"
-			p.ended = append(p.ended, test)
-			p.outputs[test].WriteString("it did not come to an end\n")
+	for _, t := range p.began {
+		// No event says that a benchmark has come to its end.
+		if t.result == "" && strings.HasPrefix(t.name, "Benchmark") {
+			t.result = "pass"
 		}
-	}
-	failedBelow := make(map[string]bool)
-	hasSubtests := make(map[string]bool)
-	for _, test := range p.ended {
-		for i := strings.LastIndexByte(test, '/'); i >= 0; i = strings.LastIndexByte(test[:i],
-			'/') {
-			hasSubtests[test[:i]] = true
-			if p.results[test] == "fail" {
-				failedBelow[test[:i]] = true
+		// A test that hangs ends the whole package, and must be named beside
+		// those that failed before it.
+		if t.result == "" {
+			t.result = "fail"
+			t.output.WriteString("it did not come to an end\n")
+		}
+		for i, r := range t.name {
+			if above := p.tests[t.name[:i]]; r == '/' && above != nil {
+				above.hasSubtests = true
+				above.failedBelow = above.failedBelow || t.result == "fail"
 			}
 		}
 	}
 	r := &p.result
-	for _, test := range p.ended {
-		output := ""
-		if b := p.outputs[test]; b != nil {
-			output = b.String()
-		}
-		switch result := p.results[test]; {
-		case result == "fail" && !failedBelow[test]:
-			r.Failed = append(r.Failed, Test{test, output})
-		case hasSubtests[test]:
-		case result == "pass":
+	for _, t := range p.began {
+		switch {
+		case t.result == "fail" && !t.failedBelow:
+			r.Failed = append(r.Failed, Test{t.name, t.output.String()})
+		case t.hasSubtests:
+		case t.result == "pass":
 			r.Passed++
-		case result == "skip":
-			r.Skipped = append(r.Skipped, Test{test, output})
+		case t.result == "skip":
+			r.Skipped = append(r.Skipped, Test{t.name, t.output.String()})
 		}
 	}
 	return r
@@ -188,8 +175,10 @@ type Skip struct{ Test, Reason, Where string }
 // Tests that were skipped for one reason in the same places share a line.
 func PrintSkips(w io.Writer, skips []Skip) {
 	type test struct{ name, reason string }
-	places := make(map[test][]string)
+	type cause struct{ reason, where string }
+	places, names := make(map[test][]string), make(map[cause][]string)
 	var tests []test
+	var causes []cause
 	for _, s := range skips {
 		t := test{s.Test, s.Reason}
 		if places[t] == nil {
@@ -197,23 +186,20 @@ func PrintSkips(w io.Writer, skips []Skip) {
 		}
 		places[t] = append(places[t], s.Where)
 	}
-	type cause struct{ reason, where string }
-	names := make(map[cause][]string)
-	var causes []cause
 	for _, t := range tests {
-		c := cause{t.reason, strings.Join(places[t], " ")}
+		c := cause{t.reason, strings.TrimSpace(strings.Join(places[t], " "))}
 		if names[c] == nil {
 			causes = append(causes, c)
 		}
 		names[c] = append(names[c], t.name)
 	}
-	if len(causes) > 0 {
-		fmt.Fprintln(w, "\nSkipped:")
-	}
-	for _, c := range causes {
+	for i, c := range causes {
+		if i == 0 {
+			fmt.Fprintln(w, "\nSkipped:")
+		}
 		slices.Sort(names[c])
 		fmt.Fprintf(w, "  %s\n", c.reason)
-		if strings.TrimSpace(c.where) != "" {
+		if c.where != "" {
 			fmt.Fprintf(w, "    on     %s\n", c.where)
 		}
 		fmt.Fprintf(w, "    tests  %s\n", strings.Join(names[c], " "))
