@@ -105,10 +105,6 @@ func (h *Hostile) Forge(path string) {
 	h.Do("forge " + strings.Join(numbers, " "))
 }
 
-// Unanswering are hostile users by PID. Each has a process that makes a scan of
-// it wait for ever.
-type Unanswering map[int]string
-
 // Requests that a FUSE server gets (linux/fuse.h).
 const (
 	fuseGetattr = 3
@@ -116,6 +112,10 @@ const (
 	fuseRead    = 15
 	fuseFlush   = 25
 )
+
+// Unanswering are hostile users by PID. Each has a process that makes a scan of
+// it wait for ever.
+type Unanswering map[int]string
 
 // CanBeAttached is the one of them whose file is only never closed.
 const CanBeAttached = "a file that is never closed"
