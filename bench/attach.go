@@ -15,7 +15,6 @@ import (
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
-	"github.com/gousdt/gousdt/bench/internal/compare"
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/usdt"
 )
@@ -39,8 +38,8 @@ func attachRows() []row {
 			name:    "attach/" + name,
 			title:   title,
 			rounds:  25,
-			goals:   []compare.Goal{{Of: ours, Than: byRawLink, Times: times}},
-			prepare: func(e *env) ([]compare.Contestant, error) { return e.attachers(file) },
+			goals:   []goal{{Of: ours, Than: byRawLink, Times: times}},
+			prepare: func(e *env) ([]contestant, error) { return e.attachers(file) },
 		}
 	}
 	return []row{
@@ -53,7 +52,7 @@ func attachRows() []row {
 
 // attachers returns who attaches a program to all sites of the first probe of a
 // file.
-func (e *env) attachers(file syntheticFile) ([]compare.Contestant, error) {
+func (e *env) attachers(file syntheticFile) ([]contestant, error) {
 	path, err := e.synthetic(file)
 	if err != nil {
 		return nil, err
@@ -62,7 +61,7 @@ func (e *env) attachers(file syntheticFile) ([]compare.Contestant, error) {
 	if err != nil {
 		return nil, err
 	}
-	return []compare.Contestant{
+	return []contestant{
 		{Name: ours, Once: true, Measure: a.ours.attaching(a.attaching(path))},
 		{Name: byRawLink, Once: true, Measure: a.raw.attaching(raw.attaching(a.programs["add3"]))},
 		e.attachByLibbpf(path, a.other, len(raw.offsets)),
@@ -89,7 +88,7 @@ const (
 
 // attachByLibbpf attaches to the first probe of a file, primed by that of
 // another one.
-func (e *env) attachByLibbpf(path, other string, sites int) compare.Contestant {
+func (e *env) attachByLibbpf(path, other string, sites int) contestant {
 	p, mode, err := e.libbpf()
 	if err != nil {
 		return missing(byLibbpf, err)
@@ -101,7 +100,7 @@ func (e *env) attachByLibbpf(path, other string, sites int) compare.Contestant {
 		_, err := attach(other)
 		return nil, err // it is closed with the rest
 	}}
-	c := compare.Contestant{Name: byLibbpf, Once: true, Measure: func(int) (spent float64, err error) {
+	c := contestant{Name: byLibbpf, Once: true, Measure: func(int) (spent float64, err error) {
 		_, _, err = primed.measure(func() (func() error, error) {
 			// The time that libbpf takes is without that of asking it.
 			spent, err = attach(path)
@@ -132,7 +131,7 @@ func jvmRows() []row {
 			name:   "jvm/attach",
 			title:  "attach one program to all probes of libjvm",
 			rounds: 20,
-			prepare: func(e *env) ([]compare.Contestant, error) {
+			prepare: func(e *env) ([]contestant, error) {
 				return e.jvm((*primer).attaching)
 			},
 		},
@@ -140,19 +139,19 @@ func jvmRows() []row {
 			name:   "jvm/close",
 			title:  "close that: one link",
 			rounds: 20,
-			goals: []compare.Goal{{Text: "close one program attached to all probes of libjvm",
+			goals: []goal{{Text: "close one program attached to all probes of libjvm",
 				Of: ours, Than: byRawLink, Times: 1.5}},
-			prepare: func(e *env) ([]compare.Contestant, error) {
+			prepare: func(e *env) ([]contestant, error) {
 				return e.jvm((*primer).detaching)
 			},
 		},
 		{
 			name:   "jvm/specs",
 			title:  "spec IDs for all probes of libjvm (the default map has 256)",
-			unit:   compare.Count,
+			unit:   inCount,
 			rounds: 1,
-			goals:  []compare.Goal{{Of: ours, More: 130}},
-			prepare: func(e *env) ([]compare.Contestant, error) {
+			goals:  []goal{{Of: ours, More: 130}},
+			prepare: func(e *env) ([]contestant, error) {
 				path, err := libjvm()
 				if err != nil {
 					return nil, err
@@ -162,7 +161,7 @@ func jvmRows() []row {
 				if err != nil {
 					return nil, err
 				}
-				return []compare.Contestant{{Name: ours, Once: true, Measure: func(int) (float64, error) {
+				return []contestant{{Name: ours, Once: true, Measure: func(int) (float64, error) {
 					_, err := t.Attach(t.programs["add3"], usdt.Target{Path: path}, nil)
 					var full *usdt.LimitError
 					if !errors.As(err, &full) {
@@ -179,7 +178,7 @@ func jvmRows() []row {
 // method of a primer.
 func (e *env) jvm(
 	measure func(*primer, attachFunc) func(int) (float64, error),
-) ([]compare.Contestant, error) {
+) ([]contestant, error) {
 	path, err := libjvm()
 	if err != nil {
 		return nil, err
@@ -188,7 +187,7 @@ func (e *env) jvm(
 	if err != nil {
 		return nil, err
 	}
-	return []compare.Contestant{
+	return []contestant{
 		{Name: ours, Once: true, Measure: measure(a.ours, a.attaching(path))},
 		{Name: byRawLink, Once: true, Measure: measure(a.raw, raw.attaching(a.programs["add3"]))},
 	}, nil

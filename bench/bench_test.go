@@ -8,7 +8,6 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/gousdt/gousdt/bench/internal/compare"
 	"github.com/gousdt/gousdt/internal/testneeds"
 )
 
@@ -37,7 +36,7 @@ func BenchmarkRows(b *testing.B) {
 }
 
 // checkGoals fails if a goal is about somebody who is not there.
-func checkGoals(b *testing.B, r row, contestants []compare.Contestant) {
+func checkGoals(b *testing.B, r row, contestants []contestant) {
 	b.Helper()
 	for _, g := range r.goals {
 		names := []string{g.Of, g.Than}
@@ -46,14 +45,14 @@ func checkGoals(b *testing.B, r row, contestants []compare.Contestant) {
 		}
 		for _, name := range names {
 			if name != "" && !slices.ContainsFunc(contestants,
-				func(c compare.Contestant) bool { return c.Name == name }) {
+				func(c contestant) bool { return c.Name == name }) {
 				b.Errorf("a goal of %s is about %q, who does not take part", r.name, name)
 			}
 		}
 	}
 }
 
-func benchmark(b *testing.B, c compare.Contestant, unit compare.Unit) {
+func benchmark(b *testing.B, c contestant, unit unit) {
 	if c.Missing != nil {
 		notRun(b, c.Missing)
 	}

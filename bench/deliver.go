@@ -17,7 +17,6 @@ import (
 
 	"github.com/cilium/ebpf"
 
-	"github.com/gousdt/gousdt/bench/internal/compare"
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/trace"
 	"github.com/gousdt/gousdt/usdt"
@@ -53,8 +52,8 @@ func deliverRows() []row {
 			name:    "deliver/time" + d.name,
 			title:   "one event from the ring buffer to a loop that adds up what is in it, processor time: " + d.title,
 			rounds:  15,
-			goals:   []compare.Goal{{Of: byTrace, Than: byLibbpfDecoded, Times: 2.5}},
-			prepare: func(e *env) ([]compare.Contestant, error) { return e.deliveries(d) },
+			goals:   []goal{{Of: byTrace, Than: byLibbpfDecoded, Times: 2.5}},
+			prepare: func(e *env) ([]contestant, error) { return e.deliveries(d) },
 		})
 	}
 	return rows
@@ -66,7 +65,7 @@ const eventsAtATime = 60_000
 
 // deliveries are readers of the same ring buffer, but for who keeps each event.
 // Events are sent and read on one processor.
-func (e *env) deliveries(d delivered) ([]compare.Contestant, error) {
+func (e *env) deliveries(d delivered) ([]contestant, error) {
 	path, target, err := e.startTarget()
 	if err != nil {
 		return nil, err
@@ -88,8 +87,8 @@ func (e *env) deliveries(d delivered) ([]compare.Contestant, error) {
 		return nil, err
 	}
 	type reading func() (spent float64, sum uint64, err error)
-	contestant := func(name string, v *delivery, read reading) compare.Contestant {
-		return compare.Contestant{Name: name, Once: true, Measure: func(int) (float64, error) {
+	by := func(name string, v *delivery, read reading) contestant {
+		return contestant{Name: name, Once: true, Measure: func(int) (float64, error) {
 			runtime.GC() // what others have left is not this one's
 			if err := v.send(eventsAtATime); err != nil {
 				return 0, err
@@ -109,13 +108,13 @@ func (e *env) deliveries(d delivered) ([]compare.Contestant, error) {
 			return spent / eventsAtATime, err
 		}}
 	}
-	byEvents := func(name string, v *delivery, time clock) compare.Contestant {
-		return contestant(name, v,
+	byEvents := func(name string, v *delivery, time clock) contestant {
+		return by(name, v,
 			func() (float64, uint64, error) { return v.receive(eventsAtATime, time) })
 	}
 	// What is collected is collected by other threads. Where there is nothing
 	// to collect they only take what Go takes when it has been idle, once.
-	all := []compare.Contestant{byEvents(byTrace, reused, threadTime),
+	all := []contestant{byEvents(byTrace, reused, threadTime),
 		byEvents(byKeeper, kept, processorTime)}
 
 	libbpf, err := e.start("libbpf")
@@ -128,7 +127,7 @@ func (e *env) deliveries(d delivered) ([]compare.Contestant, error) {
 	if _, err := libbpf.Ask("ring", reused.ring); err != nil {
 		return nil, err
 	}
-	return append(all, contestant(byLibbpfDecoded, reused, func() (float64, uint64, error) {
+	return append(all, by(byLibbpfDecoded, reused, func() (float64, uint64, error) {
 		came, spent, sum, err := readByLibbpf(libbpf, append([]any{"read"}, d.decode()...)...)
 		if err == nil && came != eventsAtATime {
 			err = fmt.Errorf("%d of %d events came", came, eventsAtATime)

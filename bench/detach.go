@@ -16,7 +16,6 @@ import (
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
-	"github.com/gousdt/gousdt/bench/internal/compare"
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/sys"
 	"github.com/gousdt/gousdt/usdt"
@@ -38,7 +37,7 @@ func detachRows() []row {
 			name:   "detach/together",
 			title:  fmt.Sprintf("close %d attachments (uprobe_multi links)", detachedLinks),
 			rounds: 15,
-			goals: []compare.Goal{
+			goals: []goal{
 				{Text: closeTogetherText, Of: oursTogether, Than: rawTogether, Times: 1.5},
 				{
 					Text:  closeTogetherText,
@@ -55,14 +54,14 @@ func detachRows() []row {
 			name:   "detach/single",
 			title:  "close one attachment to 100 sites of one probe (10 in a quick run) by perf events, for kernels without uprobe_multi links",
 			rounds: 2,
-			goals: []compare.Goal{{
+			goals: []goal{{
 				Text:  "close one attachment to 100 sites by perf events",
 				Of:    ours,
 				Than:  rawEventGroup,
 				Times: 1.5,
 				Note:  "they share one, if tracefs is mounted",
 			}},
-			prepare: func(e *env) ([]compare.Contestant, error) {
+			prepare: func(e *env) ([]contestant, error) {
 				return e.closeEvents(e.pick(100, 10, 2))
 			},
 		},
@@ -77,11 +76,11 @@ const (
 )
 
 // together is what the kernel takes to close as many links.
-var together = &compare.Floor{Name: rawTogether, Of: []string{rawTogether}}
+var together = &floor{Name: rawTogether, Of: []string{rawTogether}}
 
 var closeTogetherText = fmt.Sprintf("close %d attachments together", detachedLinks)
 
-func (e *env) closeLinks() ([]compare.Contestant, error) {
+func (e *env) closeLinks() ([]contestant, error) {
 	count := e.pick(detachedLinks, detachedLinks, 3)
 	path, err := e.synthetic(syntheticFile{Sites: count, Probes: count})
 	if err != nil {
@@ -122,7 +121,7 @@ func (e *env) closeLinks() ([]compare.Contestant, error) {
 			return timed(func() error { return close(links) })
 		}
 	}
-	return []compare.Contestant{
+	return []contestant{
 		{Name: oursTogether, Once: true, Measure: closing(sys.CloseTogether[*usdt.Link])},
 		{Name: byRawLink, Once: true, Measure: func(int) (float64, error) {
 			fd, err := each[0].linkMulti(t.programs["add3"])
@@ -141,7 +140,7 @@ func (e *env) closeLinks() ([]compare.Contestant, error) {
 	}, nil
 }
 
-func (e *env) closeEvents(sites int) ([]compare.Contestant, error) {
+func (e *env) closeEvents(sites int) ([]contestant, error) {
 	path, err := e.synthetic(syntheticFile{Sites: sites, Specs: 1})
 	if err != nil {
 		return nil, err
@@ -154,7 +153,7 @@ func (e *env) closeEvents(sites int) ([]compare.Contestant, error) {
 	if err != nil {
 		return nil, err
 	}
-	contestants := []compare.Contestant{
+	contestants := []contestant{
 		{Name: ours, Once: true, Measure: func(int) (float64, error) {
 			lnk, err := t.Attach(t.programs["add3"], usdt.Target{Path: path}, nil,
 				elfnote.Exact(syntheticProvider, syntheticProbe(0)))
@@ -184,7 +183,7 @@ func (e *env) closeEvents(sites int) ([]compare.Contestant, error) {
 		return append(contestants,
 			missing(byLibbpf, &unableError{"this version does not use perf events here"})), nil
 	}
-	byPeer := compare.Contestant{Name: byLibbpf, Once: true, MaxRounds: 1}
+	byPeer := contestant{Name: byLibbpf, Once: true, MaxRounds: 1}
 	byPeer.Measure = func(int) (float64, error) {
 		if _, err := p.Ask("attach", "add3", path, syntheticProvider, syntheticProbe(0)); err != nil {
 			return 0, err

@@ -19,7 +19,6 @@ import (
 	"github.com/cilium/ebpf/rlimit"
 	"golang.org/x/sys/unix"
 
-	"github.com/gousdt/gousdt/bench/internal/compare"
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/usdt"
 )
@@ -84,14 +83,14 @@ func (e *env) pick(forFull, forQuick, forSmoke int) int {
 }
 
 // effort returns how long to measure a row.
-func (e *env) effort(r row) compare.Effort {
+func (e *env) effort(r row) effort {
 	switch e.scale {
 	case full:
-		return compare.Effort{Rounds: r.rounds, Sample: r.sample}
+		return effort{Rounds: r.rounds, Sample: r.sample}
 	case quick:
-		return compare.Effort{Rounds: max(3, r.rounds/5), Sample: r.sample / 2}
+		return effort{Rounds: max(3, r.rounds/5), Sample: r.sample / 2}
 	default:
-		return compare.Effort{Rounds: 1}
+		return effort{Rounds: 1}
 	}
 }
 

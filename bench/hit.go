@@ -10,7 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/gousdt/gousdt/bench/internal/compare"
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/trace"
 	"github.com/gousdt/gousdt/usdt"
@@ -59,15 +58,15 @@ const maxSent = 30 * time.Nanosecond
 var (
 	// emptyProgram is what a hit costs whatever is done with it, attached in
 	// one way or the other.
-	emptyProgram = &compare.Floor{Name: "empty program",
+	emptyProgram = &floor{Name: "empty program",
 		Of: []string{emptyByEvent.String(), emptyByLink.String()}}
 
 	// generatedProgram reads all arguments at once, and does nothing else. To
 	// read user memory once takes more than a tenth of a hit.
-	generatedProgram = &compare.Floor{Name: "generated", Of: []string{generatedByLink.String()}}
+	generatedProgram = &floor{Name: "generated", Of: []string{generatedByLink.String()}}
 
 	// emptyEvent is what it costs to send anything.
-	emptyEvent = &compare.Floor{
+	emptyEvent = &floor{
 		Name: "empty event, to empty program",
 		Of:   []string{emptySends.String()},
 		Than: emptyByEvent.String(),
@@ -77,9 +76,9 @@ var (
 func hitRows() []row {
 	var all []row
 	for _, s := range shapes {
-		var goals []compare.Goal
+		var goals []goal
 		if s.header > 0 {
-			goals = append(goals, compare.Goal{
+			goals = append(goals, goal{
 				Text:  s.title() + ", through bpf/usdt.bpf.h",
 				Of:    headerAdds.String(),
 				Than:  libbpfAdds.String(),
@@ -89,7 +88,7 @@ func hitRows() []row {
 		}
 		if s.specialised > 0 {
 			for _, id := range []tracerID{specialisedHeader, specialisedOnes, specialisedLibbpf} {
-				goals = append(goals, compare.Goal{
+				goals = append(goals, goal{
 					Text:  s.title() + ", " + id.String(),
 					Of:    id.String(),
 					Than:  emptyByLink.String(),
@@ -100,18 +99,18 @@ func hitRows() []row {
 		}
 		text := s.title() + ", by a program that package trace generates"
 		if s.generated > 0 {
-			goals = append(goals, compare.Goal{Text: text, Of: generatedByLink.String(),
+			goals = append(goals, goal{Text: text, Of: generatedByLink.String(),
 				Than: emptyByLink.String(), Times: s.generated})
 		}
 		for _, other := range []tracerID{bccAdds, bpftraceAdds} {
 			if unable(other, s) == nil && unable(generatedByEvent, s) == nil {
-				goals = append(goals, compare.Goal{Text: text, Of: generatedByEvent.String(),
+				goals = append(goals, goal{Text: text, Of: generatedByEvent.String(),
 					Than: other.String(), Times: 1, Floor: emptyProgram})
 			}
 		}
 		text += ", sent through the ring buffer"
 		if unable(generatedByEvent, s) == nil {
-			goals = append(goals, compare.Goal{
+			goals = append(goals, goal{
 				Text:  text,
 				Of:    generatedSends.String(),
 				Than:  generatedByEvent.String(),
@@ -119,7 +118,7 @@ func hitRows() []row {
 				Floor: emptyEvent,
 			})
 		}
-		goals = append(goals, compare.Goal{Text: text, Of: generatedSends.String(),
+		goals = append(goals, goal{Text: text, Of: generatedSends.String(),
 			Than: libbpfSends.String(), Times: 1})
 		all = append(all, row{
 			name:   "hit/" + s.name,
@@ -127,7 +126,7 @@ func hitRows() []row {
 			rounds: 40,
 			sample: 8 * time.Millisecond,
 			goals:  goals,
-			prepare: func(e *env) ([]compare.Contestant, error) {
+			prepare: func(e *env) ([]contestant, error) {
 				return e.hits(s)
 			},
 		})
@@ -140,7 +139,7 @@ func hitRows() []row {
 const maxHits = 60_000
 
 // hits returns the tracers, each at its own site.
-func (e *env) hits(s shape) ([]compare.Contestant, error) {
+func (e *env) hits(s shape) ([]contestant, error) {
 	if e.scale == smoke && !s.smoke {
 		return nil, &unableError{"not in a smoke run"}
 	}
@@ -148,9 +147,9 @@ func (e *env) hits(s shape) ([]compare.Contestant, error) {
 	if err != nil {
 		return nil, err
 	}
-	var contestants []compare.Contestant
+	var contestants []contestant
 	for id := range tracerCount {
-		c := compare.Contestant{Name: id.String(), Missing: t.missing[id]}
+		c := contestant{Name: id.String(), Missing: t.missing[id]}
 		if err := unable(id, s); err != nil && c.Missing == nil {
 			c.Missing = err
 		}
@@ -214,14 +213,14 @@ var callNames = [callsCount]string{
 // callRows is what it costs to measure a call that is too fast to be sent.
 func callRows() []row {
 	const title = "a call of two probes, timed and too fast to be sent"
-	floor := &compare.Floor{Name: "two empty programs", Of: []string{callNames[callsEmpty]}}
+	least := &floor{Name: "two empty programs", Of: []string{callNames[callsEmpty]}}
 	return []row{{
 		name: "hit/call", title: title, rounds: 40, sample: 8 * time.Millisecond,
-		goals: []compare.Goal{
+		goals: []goal{
 			{Text: title + ", beside libbpf", Of: callNames[callsOursWithArgument],
-				Than: callNames[callsByLibbpf], Times: 1, Floor: floor},
+				Than: callNames[callsByLibbpf], Times: 1, Floor: least},
 			{Text: title + ", beside bpftrace", Of: callNames[callsOursWithArgument],
-				Than: callNames[callsByBpftrace], Times: 1, Floor: floor},
+				Than: callNames[callsByBpftrace], Times: 1, Floor: least},
 		},
 		prepare: (*env).calls,
 	}}
@@ -229,7 +228,7 @@ func callRows() []row {
 
 func callProbe(who int) string { return fmt.Sprintf("call_%d", who) }
 
-func (e *env) calls() ([]compare.Contestant, error) {
+func (e *env) calls() ([]contestant, error) {
 	path, target, err := e.startTarget()
 	if err != nil {
 		return nil, err
@@ -243,9 +242,9 @@ func (e *env) calls() ([]compare.Contestant, error) {
 	if err := e.callsOfOurs(path, mode); err != nil {
 		return nil, err
 	}
-	var contestants []compare.Contestant
+	var contestants []contestant
 	for who := range callsCount {
-		contestants = append(contestants, compare.Contestant{
+		contestants = append(contestants, contestant{
 			Name: callNames[who], Missing: missing[who],
 			Measure: func(n int) (float64, error) {
 				spent, err := target.Number("run", callProbe(who), n)

@@ -16,7 +16,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/gousdt/gousdt/bench/internal/compare"
 	"github.com/gousdt/gousdt/elfnote"
 )
 
@@ -36,12 +35,12 @@ func listRows() []row {
 			title:  "list the probes of " + name + ", one open to close, in process",
 			rounds: 60,
 			sample: 4 * time.Millisecond,
-			goals: []compare.Goal{
+			goals: []goal{
 				{Of: ours, Than: byDebugELF, Times: 1.1,
 					Note: "debug/elf opens, and reads the notes by one pread, but does not look into them"},
 				{Of: ours, Than: byPread, Times: 2.5},
 			},
-			prepare: func(e *env) ([]compare.Contestant, error) {
+			prepare: func(e *env) ([]contestant, error) {
 				path, err := find()
 				if err != nil {
 					return nil, err
@@ -58,8 +57,8 @@ func listRows() []row {
 			title:  fmt.Sprintf("list a file of %d sites", manySites),
 			rounds: 30,
 			sample: 10 * time.Millisecond,
-			goals:  []compare.Goal{{Of: ours, Than: byLibelf, Times: 1.5}},
-			prepare: func(e *env) ([]compare.Contestant, error) {
+			goals:  []goal{{Of: ours, Than: byLibelf, Times: 1.5}},
+			prepare: func(e *env) ([]contestant, error) {
 				return e.syntheticListers(manySites)
 			},
 		},
@@ -67,15 +66,15 @@ func listRows() []row {
 			name: "list/100000/memory",
 			title: fmt.Sprintf("list a file of %d sites: bytes allocated beyond the note section",
 				manySites),
-			unit:   compare.Bytes,
+			unit:   inBytes,
 			rounds: 5,
-			goals:  []compare.Goal{{Of: ours, More: 1 << 20}},
-			prepare: func(e *env) ([]compare.Contestant, error) {
+			goals:  []goal{{Of: ours, More: 1 << 20}},
+			prepare: func(e *env) ([]contestant, error) {
 				path, err := e.synthetic(syntheticFile{Sites: manySites, Probes: 1000, Specs: 200})
 				if err != nil {
 					return nil, err
 				}
-				return []compare.Contestant{
+				return []contestant{
 					{Name: ours, Once: true, Measure: allocatedBeyondNotes(path, listByElfnote)},
 					{Name: byDebugELF, Once: true,
 						Measure: allocatedBeyondNotes(path, listByDebugELF)},
@@ -85,7 +84,7 @@ func listRows() []row {
 	}
 }
 
-func (e *env) syntheticListers(sites int) ([]compare.Contestant, error) {
+func (e *env) syntheticListers(sites int) ([]contestant, error) {
 	path, err := e.synthetic(syntheticFile{Sites: sites, Probes: max(1, sites/100), Specs: 200})
 	if err != nil {
 		return nil, err
@@ -93,8 +92,8 @@ func (e *env) syntheticListers(sites int) ([]compare.Contestant, error) {
 	return e.listers(path), nil
 }
 
-func (e *env) listers(path string) []compare.Contestant {
-	contestants := []compare.Contestant{
+func (e *env) listers(path string) []contestant {
+	contestants := []contestant{
 		{Name: ours, Measure: repeated(func() error { return listByElfnote(path) })},
 		{Name: byDebugELF, Measure: repeated(func() error { return listByDebugELF(path) })},
 	}
@@ -105,7 +104,7 @@ func (e *env) listers(path string) []compare.Contestant {
 			continue
 		}
 		contestants = append(contestants,
-			compare.Contestant{Name: c.name, Measure: ask(p, "list", path)})
+			contestant{Name: c.name, Measure: ask(p, "list", path)})
 	}
 	return contestants
 }
@@ -190,19 +189,19 @@ func toolRows() []row {
 			name:   "tool/time",
 			title:  "list the probes of libjvm by a whole process: time",
 			rounds: 25,
-			goals: []compare.Goal{
+			goals: []goal{
 				{Of: byUsdtlist, Than: byReadelf, Times: 1},
 				{Of: byUsdtlist, Than: byBpftrace, Times: 1.0 / 15},
 			},
-			prepare: func(e *env) ([]compare.Contestant, error) { return e.tools(0) },
+			prepare: func(e *env) ([]contestant, error) { return e.tools(0) },
 		},
 		{
 			name:   "tool/memory",
 			title:  "list the probes of libjvm by a whole process: peak of resident memory",
-			unit:   compare.Bytes,
+			unit:   inBytes,
 			rounds: 5,
-			goals:  []compare.Goal{{Of: byUsdtlist, More: 12 << 20}},
-			prepare: func(e *env) ([]compare.Contestant, error) {
+			goals:  []goal{{Of: byUsdtlist, More: 12 << 20}},
+			prepare: func(e *env) ([]contestant, error) {
 				return e.tools(1)
 			},
 		},
@@ -210,23 +209,23 @@ func toolRows() []row {
 			name:    "tool/tree",
 			title:   "list the files with probes among all of /usr (/usr/bin in a quick run), in a warm cache",
 			rounds:  9,
-			goals:   []compare.Goal{{Of: byUsdtlistTree, Than: byReadelfTree, Times: 0.5}},
-			prepare: func(e *env) ([]compare.Contestant, error) { return e.treeTools(0) },
+			goals:   []goal{{Of: byUsdtlistTree, Than: byReadelfTree, Times: 0.5}},
+			prepare: func(e *env) ([]contestant, error) { return e.treeTools(0) },
 		},
 		{
 			name:    "tool/tree-memory",
 			title:   "list the files with probes among all of /usr (/usr/bin in a quick run): peak of resident memory",
-			unit:    compare.Bytes,
+			unit:    inBytes,
 			rounds:  1,
-			goals:   []compare.Goal{{Of: byUsdtlistTree, More: 32 << 20}},
-			prepare: func(e *env) ([]compare.Contestant, error) { return e.treeTools(1) },
+			goals:   []goal{{Of: byUsdtlistTree, More: 32 << 20}},
+			prepare: func(e *env) ([]contestant, error) { return e.treeTools(1) },
 		},
 	}
 }
 
 // tools returns the tools that list. Each run has two costs: nanoseconds and
 // bytes.
-func (e *env) tools(cost int) ([]compare.Contestant, error) {
+func (e *env) tools(cost int) ([]contestant, error) {
 	path, err := libjvm()
 	if err != nil {
 		return nil, err
@@ -239,21 +238,21 @@ func (e *env) tools(cost int) ([]compare.Contestant, error) {
 	if err != nil {
 		return nil, err
 	}
-	contestant := func(name, command string, arguments ...any) compare.Contestant {
+	by := func(name, command string, arguments ...any) contestant {
 		command, err := exec.LookPath(command)
 		if err != nil {
 			return missing(name, err)
 		}
-		return compare.Contestant{Name: name, Once: true, Measure: func(int) (float64, error) {
+		return contestant{Name: name, Once: true, Measure: func(int) (float64, error) {
 			costs, err := launched(launcher, append([]any{command}, arguments...)...)
 			return costs[cost], err
 		}}
 	}
-	return []compare.Contestant{
-		contestant(byUsdtlist, usdtlist, path),
-		contestant(byReadelf, "readelf", "-n", path),
-		contestant(byBpftrace, "bpftrace", "-l", "usdt:"+path+":*"),
-		contestant(byTplist, tplist(), "-l", path),
+	return []contestant{
+		by(byUsdtlist, usdtlist, path),
+		by(byReadelf, "readelf", "-n", path),
+		by(byBpftrace, "bpftrace", "-l", "usdt:"+path+":*"),
+		by(byTplist, tplist(), "-l", path),
 	}, nil
 }
 
@@ -261,7 +260,7 @@ func (e *env) tools(cost int) ([]compare.Contestant, error) {
 // is given was found before: it does not look itself. Each has run once before
 // it is measured: the first one finds nothing in the page cache, which takes
 // many times as long.
-func (e *env) treeTools(cost int) ([]compare.Contestant, error) {
+func (e *env) treeTools(cost int) ([]contestant, error) {
 	tree := "/usr"
 	if e.scale != full {
 		tree = "/usr/bin"
@@ -279,14 +278,14 @@ func (e *env) treeTools(cost int) ([]compare.Contestant, error) {
 	if err := exec.Command("sh", "-c", "find "+tree+" -type f -print0 >"+files).Run(); err != nil {
 		return nil, err
 	}
-	contestant := func(name, command string) compare.Contestant {
+	by := func(name, command string) contestant {
 		run := func() (float64, error) {
 			// Files that are not ELF make readelf fail.
 			costs, err := launched(launcher, "sh", "-c", command+"; true")
 			return costs[cost], err
 		}
 		isWarm := false
-		return compare.Contestant{Name: name, Once: true, Measure: func(int) (float64, error) {
+		return contestant{Name: name, Once: true, Measure: func(int) (float64, error) {
 			if !isWarm {
 				if _, err := run(); err != nil {
 					return 0, err
@@ -296,11 +295,11 @@ func (e *env) treeTools(cost int) ([]compare.Contestant, error) {
 			return run()
 		}}
 	}
-	all := []compare.Contestant{contestant(byUsdtlistTree, usdtlist+" -r "+tree)}
+	all := []contestant{by(byUsdtlistTree, usdtlist+" -r "+tree)}
 	if _, err := exec.LookPath("readelf"); err != nil {
 		return append(all, missing(byReadelfTree, err)), nil
 	}
-	return append(all, contestant(byReadelfTree, "xargs -0 -a "+files+" readelf -n")), nil
+	return append(all, by(byReadelfTree, "xargs -0 -a "+files+" readelf -n")), nil
 }
 
 // tplist returns the name that the distribution gives to the tool.

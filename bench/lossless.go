@@ -14,7 +14,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/gousdt/gousdt/bench/internal/compare"
 	"github.com/gousdt/gousdt/trace"
 )
 
@@ -52,12 +51,12 @@ func losslessRows() []row {
 			title: "time between two events that come from " + from + " as fast as none is lost: " +
 				losslessKind.title,
 			rounds: 2,
-			goals: []compare.Goal{
+			goals: []goal{
 				{Of: byTrace, Than: byLibbpfDecoded, Times: 1.5},
 				{Of: byTrace, Than: byBpftracePrint, Times: 1},
 				{Of: byUsdttrace, Than: byBpftracePrint, Times: 1},
 			},
-			prepare: func(e *env) ([]compare.Contestant, error) { return e.losslessReaders(n) },
+			prepare: func(e *env) ([]contestant, error) { return e.losslessReaders(n) },
 		})
 	}
 	return rows
@@ -112,7 +111,7 @@ func fastest(
 	return 1e9 / best, nil
 }
 
-func (e *env) losslessReaders(processors int) ([]compare.Contestant, error) {
+func (e *env) losslessReaders(processors int) ([]contestant, error) {
 	path, target, err := e.startTarget()
 	if err != nil {
 		return nil, err
@@ -126,7 +125,7 @@ func (e *env) losslessReaders(processors int) ([]compare.Contestant, error) {
 	if err != nil {
 		return nil, err
 	}
-	return []compare.Contestant{
+	return []contestant{
 		{Name: byTrace, Once: true, Measure: func(int) (float64, error) {
 			return fastest(func(rate float64) (int, int, float64, error) {
 				return v.keepUp(pacer, rate)
@@ -148,14 +147,14 @@ func (v *delivery) keepUp(
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	type outcome struct {
+	type reading struct {
 		came int
 		err  error
 	}
-	read := make(chan outcome, 1)
+	read := make(chan reading, 1)
 	go func() {
 		_, came, err := v.take(ctx, math.MaxInt)
-		read <- outcome{came, err}
+		read <- reading{came, err}
 	}()
 	passed, per, err = pacer.pass(v.probe, rate)
 	cancel()
@@ -184,7 +183,7 @@ func (v *delivery) keepUp(
 const restPatience = 2 * time.Second
 
 // losslessLibbpf is libbpf reading the ring buffer of a session.
-func (e *env) losslessLibbpf(pacer *paced, ring *delivery) compare.Contestant {
+func (e *env) losslessLibbpf(pacer *paced, ring *delivery) contestant {
 	libbpf, err := e.start("libbpf")
 	if err != nil {
 		return missing(byLibbpfDecoded, err)
@@ -216,14 +215,14 @@ func (e *env) losslessLibbpf(pacer *paced, ring *delivery) compare.Contestant {
 		err = errors.Join(err, <-read)
 		return passed, received, per, err
 	}
-	return compare.Contestant{Name: byLibbpfDecoded, Once: true,
+	return contestant{Name: byLibbpfDecoded, Once: true,
 		Measure: func(int) (float64, error) { return fastest(try) }}
 }
 
 // losslessPrinter is a command that prints each event.
 func (e *env) losslessPrinter(
 	name string, pacer *paced, path string, twin int, command string, arguments ...string,
-) compare.Contestant {
+) contestant {
 	p, err := e.startPrinter(pacer.target, path, losslessKind.probe, twin, command, arguments...)
 	if err != nil {
 		return missing(name, err)
@@ -236,6 +235,6 @@ func (e *env) losslessPrinter(
 		}
 		return passed, p.settle(before, passed), per, nil
 	}
-	return compare.Contestant{Name: name, Once: true,
+	return contestant{Name: name, Once: true,
 		Measure: func(int) (float64, error) { return fastest(try) }}
 }

@@ -12,8 +12,6 @@ import (
 	"regexp"
 	"slices"
 	"time"
-
-	"github.com/gousdt/gousdt/bench/internal/compare"
 )
 
 const usage = `Usage: go run . [-quick | -smoke] [-run PATTERN] [-o FILE]
@@ -108,8 +106,8 @@ func run(s scale, wanted *regexp.Regexp, output string, wait time.Duration) erro
 // rowResult is a row with what came out.
 type rowResult struct {
 	row
-	series   []compare.Series
-	outcomes []compare.Outcome
+	series   []series
+	outcomes []outcome
 	missing  string // why it was not run
 }
 
@@ -122,11 +120,11 @@ func (e *env) measureRow(r row) rowResult {
 		result.missing = err.Error()
 		for _, g := range r.goals {
 			result.outcomes = append(result.outcomes,
-				compare.Outcome{Goal: g, Verdict: compare.NotRun, Measured: result.missing})
+				outcome{goal: g, Verdict: wasNotRun, Measured: result.missing})
 		}
 		return result
 	}
-	result.series = compare.Run(contestants, e.effort(r))
+	result.series = takeTurns(contestants, e.effort(r))
 	for _, g := range r.goals {
 		result.outcomes = append(result.outcomes, g.Judge(result.series, r.unit))
 	}
@@ -140,15 +138,15 @@ const ours = "gousdt"
 type row struct {
 	name  string // what -run matches
 	title string
-	unit  compare.Unit
+	unit  unit
 	// rounds of a full run, and how long a contestant works in each, for short
 	// work that is repeated.
 	rounds int
 	sample time.Duration
-	goals  []compare.Goal
+	goals  []goal
 	// prepare is called once, and what it prepares is cleaned up after the row.
 	// A notHereError means that something is not installed.
-	prepare func(e *env) ([]compare.Contestant, error)
+	prepare func(e *env) ([]contestant, error)
 }
 
 // notHereError says what is not installed.
@@ -173,8 +171,8 @@ func isUnable(err error) bool {
 }
 
 // missing is a contestant that does not take part.
-func missing(name string, err error) compare.Contestant {
-	return compare.Contestant{Name: name, Missing: err}
+func missing(name string, err error) contestant {
+	return contestant{Name: name, Missing: err}
 }
 
 // repeated makes a Measure of a function that does the work once.

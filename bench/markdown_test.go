@@ -8,8 +8,6 @@ import (
 	"testing"
 
 	"github.com/go-quicktest/qt"
-
-	"github.com/gousdt/gousdt/bench/internal/compare"
 )
 
 func TestResultsReplaceThoseOfTheLastRun(t *testing.T) {
@@ -33,14 +31,14 @@ func TestReportNamesWhatWasNotRun(t *testing.T) {
 		rows: []rowResult{
 			{
 				row: row{title: "some work"},
-				series: []compare.Series{
+				series: []series{
 					{Name: ours, Samples: []float64{10, 10}}, {Name: "fast",
 						Samples: []float64{5, 5}}, {Name: "absent", Missing: "not installed"},
 				},
-				outcomes: []compare.Outcome{
-					{Goal: compare.Goal{Note: "a note"}, Verdict: compare.Missed, Limit: "1 × fast",
+				outcomes: []outcome{
+					{goal: goal{Note: "a note"}, Verdict: missed, Limit: "1 × fast",
 						Measured: "2"},
-					{Verdict: compare.BelowFloor, Limit: "1 × fast", Measured: "2",
+					{Verdict: belowFloor, Limit: "1 × fast", Measured: "2",
 						AtFloor: "nothing: 1.5"},
 				},
 			},

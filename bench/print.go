@@ -16,8 +16,6 @@ import (
 	"strings"
 	"sync/atomic"
 	"time"
-
-	"github.com/gousdt/gousdt/bench/internal/compare"
 )
 
 const (
@@ -40,17 +38,17 @@ func printRows() []row {
 		name:   "print/time",
 		title:  "one event of three arguments printed by a command, with time, PID and name of the thread, none lost: its processor time",
 		rounds: 20,
-		goals: []compare.Goal{
+		goals: []goal{
 			{Of: byUsdttrace, Than: byBpftracePrint, Times: 1},
 			{Of: byUsdttrace, Than: byBccTrace, Times: 1},
 		},
-		prepare: func(e *env) ([]compare.Contestant, error) { return e.printers() },
+		prepare: func(e *env) ([]contestant, error) { return e.printers() },
 	}}
 }
 
 // printers are commands that print each hit of a site that nobody else is
 // attached to.
-func (e *env) printers() ([]compare.Contestant, error) {
+func (e *env) printers() ([]contestant, error) {
 	path, target, err := e.startTarget()
 	if err != nil {
 		return nil, err
@@ -60,18 +58,18 @@ func (e *env) printers() ([]compare.Contestant, error) {
 		return nil, err
 	}
 	rounds := e.pick(10, 4, 1)
-	contestant := func(name string, twin int, command string, arguments ...string) compare.Contestant {
+	by := func(name string, twin int, command string, arguments ...string) contestant {
 		p, err := e.startPrinter(target, path, deliveredKinds[0].probe, twin, command, arguments...)
 		if err != nil {
 			return missing(name, err)
 		}
-		return compare.Contestant{Name: name, Once: true,
+		return contestant{Name: name, Once: true,
 			Measure: func(int) (float64, error) { return p.measure(rounds) }}
 	}
-	return []compare.Contestant{
-		contestant(byUsdttrace, 0, usdttrace, "PATH", "bench:PROBE"),
-		contestant(byBpftracePrint, 1, "bpftrace", "-e", bpftracePrints),
-		contestant(byBccTrace, 2, bccTrace(), "-t",
+	return []contestant{
+		by(byUsdttrace, 0, usdttrace, "PATH", "bench:PROBE"),
+		by(byBpftracePrint, 1, "bpftrace", "-e", bpftracePrints),
+		by(byBccTrace, 2, bccTrace(), "-t",
 			`u:PATH:PROBE "arg0=%d arg1=%d arg2=%d", arg1, arg2, arg3`),
 	}, nil
 }

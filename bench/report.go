@@ -14,8 +14,6 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/gousdt/gousdt/bench/internal/compare"
 )
 
 // report is what came out of a run.
@@ -49,9 +47,9 @@ func (r *rowResult) lines() [][]string {
 	for i, s := range r.series {
 		line := []string{s.Name, "not run: " + s.Missing, ""}
 		if s.Missing == "" {
-			line[1] = compare.Summarize(s.Samples).Spread(r.unit.Format)
+			line[1] = summarize(s.Samples).Spread(r.unit.Format)
 			if i > 0 {
-				line[2] = compare.Ratio(r.series[0], s).Spread(compare.FormatRatio)
+				line[2] = ratioOf(r.series[0], s).Spread(formatRatio)
 			}
 		}
 		lines = append(lines, line)

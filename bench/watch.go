@@ -12,7 +12,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/gousdt/gousdt/bench/internal/compare"
 	"github.com/gousdt/gousdt/proc"
 )
 
@@ -31,29 +30,29 @@ const (
 )
 
 func watchRows() []row {
-	goal := func(of string) compare.Goal {
-		return compare.Goal{Of: of, More: float64(watchInterval) / 100}
+	atMost := func(of string) goal {
+		return goal{Of: of, More: float64(watchInterval) / 100}
 	}
 	return []row{{
 		name: "watch/2000",
 		title: fmt.Sprintf("a watcher over %d processes with %d mappings each, nothing changing: processor time in %v",
 			watchedProcesses, watchedMappings, watchInterval),
 		rounds: 3,
-		goals:  []compare.Goal{goal(byPasses), goal(byEvents)},
-		prepare: func(e *env) ([]compare.Contestant, error) {
+		goals:  []goal{atMost(byPasses), atMost(byEvents)},
+		prepare: func(e *env) ([]contestant, error) {
 			return e.watchers(e.pick(watchedProcesses, watchedProcesses, 20))
 		},
 	}}
 }
 
-func (e *env) watchers(processes int) ([]compare.Contestant, error) {
+func (e *env) watchers(processes int) ([]contestant, error) {
 	if err := e.crowd(processes); err != nil {
 		return nil, err
 	}
 	// A hundred passes of 100 ms, say, stand for 1,000 seconds.
 	passes := e.pick(passesForAll, passesForAll, 2)
 	running := time.Duration(e.pick(2, 1, 0)) * watchInterval
-	return []compare.Contestant{
+	return []contestant{
 		{Name: byPasses, Once: true,
 			Measure: func(int) (float64, error) { return passTime(passes) }},
 		{Name: byEvents, Once: true, MaxRounds: 1,

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-package compare
+//go:build linux
+
+package main
 
 import (
 	"cmp"
@@ -10,9 +12,9 @@ import (
 	"time"
 )
 
-// A Goal says what a contestant's work may cost: at most Times what Than costs,
+// A goal says what a contestant's work may cost: at most Times what Than costs,
 // plus More. Without Than it is at most More.
-type Goal struct {
+type goal struct {
 	// Text names the work where the contest's own title would not tell it.
 	Text string
 	// Of and Than are names of contestants.
@@ -22,12 +24,12 @@ type Goal struct {
 	// Note is printed with the outcome.
 	Note string
 	// Floor, if there is one, is compared with the goal in the same rounds.
-	Floor *Floor
+	Floor *floor
 }
 
-// A Floor is who does the least that the work of a goal needs. Where even that
+// A floor is who does the least that the work of a goal needs. Where even that
 // is beyond the goal, nobody can meet it.
-type Floor struct {
+type floor struct {
 	// Name is what a report calls it.
 	Name string
 	// Of are names of contestants. The one that costs least counts.
@@ -36,37 +38,37 @@ type Floor struct {
 	Than string
 }
 
-// Verdict says whether a goal was met.
-type Verdict string
+// verdict says whether a goal was met.
+type verdict string
 
-// The verdicts. Unclear is a median beyond the limit with a spread that reaches
-// to where the goal would be met. BelowFloor is a goal that was not met and
+// The verdicts. unclear is a median beyond the limit with a spread that reaches
+// to where the goal would be met. belowFloor is a goal that was not met and
 // that the floor misses, too.
 const (
-	Met        Verdict = "met"
-	Missed     Verdict = "missed"
-	Unclear    Verdict = "unclear"
-	BelowFloor Verdict = "below the floor"
-	NotRun     Verdict = "not run"
+	met        verdict = "met"
+	missed     verdict = "missed"
+	unclear    verdict = "unclear"
+	belowFloor verdict = "below the floor"
+	wasNotRun  verdict = "not run"
 )
 
-// An Outcome is a goal with what came out.
-type Outcome struct {
-	Goal
-	Verdict Verdict
+// An outcome is a goal with what came out.
+type outcome struct {
+	goal
+	Verdict verdict
 	// Limit, Measured and AtFloor are in words, the last one empty for a goal
 	// without a floor.
 	Limit, Measured, AtFloor string
 }
 
 // Judge compares a goal with what was measured.
-func (g Goal) Judge(series []Series, unit Unit) Outcome {
-	of, than := find(series, g.Of), find(series, g.Than)
+func (g goal) Judge(all []series, unit unit) outcome {
+	of, than := find(all, g.Of), find(all, g.Than)
 	measured := g.compare(of, than)
-	o := Outcome{Goal: g, Verdict: g.verdict(measured), Limit: g.limit(unit),
+	o := outcome{goal: g, Verdict: g.verdict(measured), Limit: g.limit(unit),
 		Measured: measured.Spread(g.format(unit))}
-	if o.Verdict == NotRun {
-		for _, s := range []Series{of, than} {
+	if o.Verdict == wasNotRun {
+		for _, s := range []series{of, than} {
 			if s.Missing != "" {
 				o.Measured = fmt.Sprintf("%s: %s", s.Name, s.Missing)
 			}
@@ -76,20 +78,20 @@ func (g Goal) Judge(series []Series, unit Unit) Outcome {
 	if g.Floor == nil {
 		return o
 	}
-	floor := g.atFloor(series)
-	o.AtFloor = fmt.Sprintf("%s: %s", g.Floor.Name, floor.Spread(g.format(unit)))
-	if o.Verdict != Met && g.verdict(floor) == Missed {
-		o.Verdict = BelowFloor
+	least := g.atFloor(all)
+	o.AtFloor = fmt.Sprintf("%s: %s", g.Floor.Name, least.Spread(g.format(unit)))
+	if o.Verdict != met && g.verdict(least) == missed {
+		o.Verdict = belowFloor
 	}
 	return o
 }
 
 // atFloor compares the floor as the goal's own contestant is compared.
-func (g Goal) atFloor(series []Series) Summary {
-	than := find(series, cmp.Or(g.Floor.Than, g.Than))
-	least := Summarize(nil)
+func (g goal) atFloor(all []series) summary {
+	than := find(all, cmp.Or(g.Floor.Than, g.Than))
+	least := summarize(nil)
 	for _, name := range g.Floor.Of {
-		if s := g.compare(find(series, name), than); math.IsNaN(least.Median) ||
+		if s := g.compare(find(all, name), than); math.IsNaN(least.Median) ||
 			s.Median < least.Median {
 			least = s
 		}
@@ -97,47 +99,47 @@ func (g Goal) atFloor(series []Series) Summary {
 	return least
 }
 
-func (g Goal) compare(of, than Series) Summary {
+func (g goal) compare(of, than series) summary {
 	switch {
 	case g.Than == "":
-		return Summarize(of.Samples)
+		return summarize(of.Samples)
 	case g.More != 0:
-		return Difference(of, than)
+		return differenceOf(of, than)
 	default:
-		return Ratio(of, than)
+		return ratioOf(of, than)
 	}
 }
 
-func (g Goal) verdict(measured Summary) Verdict {
+func (g goal) verdict(measured summary) verdict {
 	limit := g.More
 	if g.Times != 0 {
 		limit = g.Times
 	}
 	switch {
 	case math.IsNaN(measured.Median):
-		return NotRun
+		return wasNotRun
 	case measured.Median <= limit:
-		return Met
+		return met
 	case measured.Low > limit:
-		return Missed
+		return missed
 	default:
-		return Unclear
+		return unclear
 	}
 }
 
-func (g Goal) limit(unit Unit) string {
+func (g goal) limit(unit unit) string {
 	switch {
 	case g.Than == "":
 		return "at most " + unit.Format(g.More)
 	case g.More != 0:
 		return fmt.Sprintf("%s, plus at most %s", g.Than, unit.Format(g.More))
 	default:
-		return fmt.Sprintf("at most %s × %s", FormatRatio(g.Times), g.Than)
+		return fmt.Sprintf("at most %s × %s", formatRatio(g.Times), g.Than)
 	}
 }
 
 // format returns what writes a number that is compared with the goal.
-func (g Goal) format(unit Unit) func(float64) string {
+func (g goal) format(unit unit) func(float64) string {
 	switch {
 	case g.Than == "":
 		return unit.Format
@@ -149,21 +151,21 @@ func (g Goal) format(unit Unit) func(float64) string {
 			return "+" + unit.Format(cost)
 		}
 	default:
-		return FormatRatio
+		return formatRatio
 	}
 }
 
-func find(series []Series, name string) Series {
-	for _, s := range series {
+func find(all []series, name string) series {
+	for _, s := range all {
 		if s.Name == name {
 			return s
 		}
 	}
-	return Series{Name: name}
+	return series{Name: name}
 }
 
-// A Contestant is one way of doing the work.
-type Contestant struct {
+// A contestant is one way of doing the work.
+type contestant struct {
 	Name string
 	// Measure does the work n times and returns what one time cost, in the unit
 	// of the contest.
@@ -178,8 +180,8 @@ type Contestant struct {
 	Missing error
 }
 
-// A Series is what a contestant's work cost, round by round.
-type Series struct {
+// A series is what a contestant's work cost, round by round.
+type series struct {
 	Name    string
 	Samples []float64
 	// Missing says why there are none.
@@ -188,8 +190,8 @@ type Series struct {
 	Failed bool
 }
 
-// Effort says how long to measure.
-type Effort struct {
+// effort says how long to measure.
+type effort struct {
 	Rounds int
 	// Sample is how long a contestant works in a round, about: short work is
 	// repeated.
@@ -199,22 +201,22 @@ type Effort struct {
 // maxRepeats bounds how often work is done in a round, whatever the clock says.
 const maxRepeats = 1 << 20
 
-// Run lets the contestants take turns. One that fails does not take part any
+// takeTurns lets the contestants take turns. One that fails does not take part any
 // more.
-func Run(contestants []Contestant, effort Effort) []Series {
-	series := make([]Series, len(contestants))
+func takeTurns(contestants []contestant, effort effort) []series {
+	all := make([]series, len(contestants))
 	repeats := make([]int, len(contestants))
 	measure := func(i, n int) (cost float64, ok bool) {
 		cost, err := contestants[i].Measure(n)
 		if err != nil {
-			series[i].Missing, series[i].Failed = "failed: "+err.Error(), true
+			all[i].Missing, all[i].Failed = "failed: "+err.Error(), true
 		}
 		return cost, err == nil
 	}
 	for i, c := range contestants {
-		series[i].Name = c.Name
+		all[i].Name = c.Name
 		if c.Missing != nil {
-			series[i].Missing = c.Missing.Error()
+			all[i].Missing = c.Missing.Error()
 		}
 		repeats[i] = 1
 		if c.Missing != nil || c.Once || effort.Sample == 0 {
@@ -227,16 +229,16 @@ func Run(contestants []Contestant, effort Effort) []Series {
 		// in turn.
 		for turn := range contestants {
 			i := (round + turn) % len(contestants)
-			if series[i].Missing != "" || contestants[i].MaxRounds > 0 &&
+			if all[i].Missing != "" || contestants[i].MaxRounds > 0 &&
 				round >= contestants[i].MaxRounds {
 				continue
 			}
 			if cost, ok := measure(i, repeats[i]); ok {
-				series[i].Samples = append(series[i].Samples, cost)
+				all[i].Samples = append(all[i].Samples, cost)
 			}
 		}
 	}
-	return series
+	return all
 }
 
 // calibrate finds how often work is to be repeated to take a while by the
@@ -254,14 +256,14 @@ func calibrate(while time.Duration, work func(n int) (cost float64, ok bool)) in
 	}
 }
 
-// A Summary is the median of some numbers, and the bounds within which eight of
+// A summary is the median of some numbers, and the bounds within which eight of
 // ten of them are.
-type Summary struct{ Median, Low, High float64 }
+type summary struct{ Median, Low, High float64 }
 
-// Summarize returns NaNs for no numbers.
-func Summarize(numbers []float64) Summary {
+// summarize returns NaNs for no numbers.
+func summarize(numbers []float64) summary {
 	sorted := slices.Sorted(slices.Values(numbers))
-	return Summary{Median: quantile(sorted, 0.5), Low: quantile(sorted, 0.1),
+	return summary{Median: quantile(sorted, 0.5), Low: quantile(sorted, 0.1),
 		High: quantile(sorted, 0.9)}
 }
 
@@ -275,45 +277,45 @@ func quantile(sorted []float64, q float64) float64 {
 	return sorted[below] + (at-float64(below))*(sorted[above]-sorted[below])
 }
 
-// Ratio compares two contestants within each round that both took part in.
-func Ratio(a, b Series) Summary {
+// ratioOf compares two contestants within each round that both took part in.
+func ratioOf(a, b series) summary {
 	return pairwise(a, b, func(a, b float64) float64 { return a / b })
 }
 
-// Difference is Ratio for how much more one costs.
-func Difference(a, b Series) Summary {
+// differenceOf is ratioOf for how much more one costs.
+func differenceOf(a, b series) summary {
 	return pairwise(a, b, func(a, b float64) float64 { return a - b })
 }
 
-func pairwise(a, b Series, compare func(a, b float64) float64) Summary {
+func pairwise(a, b series, compare func(a, b float64) float64) summary {
 	var all []float64
 	for i := range min(len(a.Samples), len(b.Samples)) {
 		all = append(all, compare(a.Samples[i], b.Samples[i]))
 	}
-	return Summarize(all)
+	return summarize(all)
 }
 
-// Unit is what costs are counted in.
-type Unit uint8
+// unit is what costs are counted in.
+type unit uint8
 
 // The units.
 const (
-	Nanoseconds Unit = iota
-	Bytes
-	Count
+	inNanoseconds unit = iota
+	inBytes
+	inCount
 )
 
 // String returns the unit as Go benchmarks name it.
-func (u Unit) String() string { return [...]string{"ns", "bytes", "count"}[u] }
+func (u unit) String() string { return [...]string{"ns", "bytes", "count"}[u] }
 
 // Format writes a cost with a unit that suits its size.
-func (u Unit) Format(cost float64) string {
+func (u unit) Format(cost float64) string {
 	var units []string
 	step := 1000.0
 	switch u {
-	case Nanoseconds:
+	case inNanoseconds:
 		units = []string{" ns", " µs", " ms", " s"}
-	case Bytes:
+	case inBytes:
 		units, step = []string{" B", " KiB", " MiB"}, 1024
 	default:
 		return fmt.Sprintf("%.4g", cost)
@@ -339,15 +341,15 @@ func digits(n float64) string {
 }
 
 // Spread writes a summary with its bounds.
-func (s Summary) Spread(format func(float64) string) string {
+func (s summary) Spread(format func(float64) string) string {
 	if math.IsNaN(s.Median) {
 		return "–"
 	}
 	return fmt.Sprintf("%s (%s … %s)", format(s.Median), format(s.Low), format(s.High))
 }
 
-// FormatRatio writes a ratio.
-func FormatRatio(ratio float64) string {
+// formatRatio writes a ratio.
+func formatRatio(ratio float64) string {
 	if ratio >= 0.1 && ratio < 100 {
 		return fmt.Sprintf("%.2f", ratio)
 	}
