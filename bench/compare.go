@@ -201,8 +201,8 @@ type effort struct {
 // maxRepeats bounds how often work is done in a round, whatever the clock says.
 const maxRepeats = 1 << 20
 
-// takeTurns lets the contestants take turns. One that fails does not take part any
-// more.
+// takeTurns lets the contestants take turns. One that fails does not take part
+// any more.
 func takeTurns(contestants []contestant, effort effort) []series {
 	all := make([]series, len(contestants))
 	repeats := make([]int, len(contestants))

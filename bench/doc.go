@@ -34,6 +34,6 @@
 //	print.go       events printed by a command
 //	watch.go       following thousands of processes
 //
-// compare.go takes the turns and computes the ratios, synth.go writes the files,
-// peer.go runs the programs of peers/, which are in C and Python.
+// compare.go takes the turns and computes the ratios, synth.go writes the
+// files, peer.go runs the programs of peers/, which are in C and Python.
 package main
