@@ -196,18 +196,16 @@ func unable(id tracerID, s shape) error {
 const (
 	callsEmpty = iota
 	callsOurs
-	callsOursWithArgument
 	callsByLibbpf
 	callsByBpftrace
 	callsCount
 )
 
 var callNames = [callsCount]string{
-	callsEmpty:            "two empty programs",
-	callsOurs:             "trace, without arguments of the start",
-	callsOursWithArgument: "trace, with an argument of the start",
-	callsByLibbpf:         "libbpf's header, a map",
-	callsByBpftrace:       "bpftrace, a map",
+	callsEmpty:      "two empty programs",
+	callsOurs:       "trace, with an argument of the start",
+	callsByLibbpf:   "libbpf's header, a map",
+	callsByBpftrace: "bpftrace, a map",
 }
 
 // callRows is what it costs to measure a call that is too fast to be sent.
@@ -217,9 +215,9 @@ func callRows() []row {
 	return []row{{
 		name: "hit/call", title: title, rounds: 40, sample: 8 * time.Millisecond,
 		goals: []goal{
-			{Text: title + ", beside libbpf", Of: callNames[callsOursWithArgument],
+			{Text: title + ", beside libbpf", Of: callNames[callsOurs],
 				Than: callNames[callsByLibbpf], Times: 1, Floor: least},
-			{Text: title + ", beside bpftrace", Of: callNames[callsOursWithArgument],
+			{Text: title + ", beside bpftrace", Of: callNames[callsOurs],
 				Than: callNames[callsByBpftrace], Times: 1, Floor: least},
 		},
 		prepare: (*env).calls,
@@ -282,7 +280,7 @@ func (e *env) callsByBpftrace(path string) error {
 	return e.startBpftrace(script)
 }
 
-// callsOfOurs attaches sessions of package trace, as libbpf attaches.
+// callsOfOurs attaches a session of package trace, as libbpf attaches.
 func (e *env) callsOfOurs(path string, mode usdt.Mode) error {
 	tr, err := e.tracer(ownObject, usdt.ManagerOptions{Mode: mode}, 0)
 	if err != nil {
@@ -296,20 +294,13 @@ func (e *env) callsOfOurs(path string, mode usdt.Mode) error {
 		empty...); err != nil {
 		return err
 	}
-	for _, who := range []int{callsOurs, callsOursWithArgument} {
-		opts := &trace.SessionOptions{Mode: mode, Filter: "duration >= 1s"}
-		latency := trace.Latency{Pair: elfnote.MustParsePairPattern("bench:" + callProbe(who))}
-		if who == callsOurs {
-			opts.NoEvents = true
-			opts.Aggregators = []*trace.Aggregator{trace.NewAggregator(trace.Aggregation{Latency: &latency})}
-		} else {
-			opts.Spans = []trace.Latency{latency}
-		}
-		s, err := trace.Open(usdt.Target{Path: path}, opts)
-		if err != nil {
-			return err
-		}
-		e.cleanup(func() { s.Close() })
+	s, err := trace.Open(usdt.Target{Path: path}, &trace.SessionOptions{
+		Mode: mode, Filter: "duration >= 1s",
+		Spans: []trace.Latency{{Pair: elfnote.MustParsePairPattern("bench:" + callProbe(callsOurs))}},
+	})
+	if err != nil {
+		return err
 	}
+	e.cleanup(func() { s.Close() })
 	return nil
 }

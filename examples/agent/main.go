@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
 // Command agent says every ten seconds how long the statements of all
-// PostgreSQL servers on the host took, for each container. It is what docs/agent.md
-// builds, step by step.
+// PostgreSQL servers on the host took, for each container. It is what
+// docs/agent.md builds, step by step.
 package main
 
 import (
