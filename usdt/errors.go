@@ -8,8 +8,6 @@ import (
 	"os"
 	"strings"
 
-	"github.com/cilium/ebpf"
-
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/truncate"
 	"github.com/gousdt/gousdt/proc"
@@ -93,9 +91,6 @@ func (e *PermissionError) Unwrap() error { return e.Err }
 
 // A WatchError says what a Watch could not attach to.
 type WatchError struct {
-	// Program is not set if the error is about the file as a whole, such as a
-	// file that cannot be read.
-	Program *ebpf.Program
 	// Path is the file's path as the process sees it.
 	Path string
 	// Process is the process that was to be attached. If that is every process,
@@ -104,7 +99,7 @@ type WatchError struct {
 	// Err is an error of those that [Manager.Attach] returns.
 	Err error
 
-	program string // the name of Program
+	program string // its name; "" if the error is about the file for all programs
 }
 
 func (e *WatchError) Error() string {

@@ -45,10 +45,9 @@ func ExampleNewManager() {
 		log.Fatal(err)
 	}
 	mgr, err := usdt.NewManager(spec, &usdt.ManagerOptions{
-		Mode:         usdt.ModeAuto,
-		MaxSpecs:     4096,
-		MaxAddresses: 16384,             // for kernels without BPF cookies
-		Programs:     []string{"count"}, // whatever its section is
+		Mode:     usdt.ModeAuto,
+		MaxSpecs: 4096,
+		Programs: []string{"count"}, // whatever its section is
 	})
 	if err != nil {
 		log.Fatal(err)
@@ -86,9 +85,7 @@ func ExampleWatch() {
 		for _, err := range changes.Errors {
 			var failed *usdt.WatchError
 			if errors.As(err, &failed) {
-				log.Printf("program %q, process %d, %q: %v", names[failed.Program],
-					failed.Process.PID,
-					failed.Path, failed.Err)
+				log.Printf("process %d, %q: %v", failed.Process.PID, failed.Path, failed.Err)
 			}
 		}
 	}, usdt.WatchProgram{Program: objs.Count,

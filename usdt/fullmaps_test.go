@@ -108,7 +108,7 @@ func TestAttachTakesOneSpecForAnAddress(t *testing.T) {
 }
 
 func TestAttachWithAFullAddressMap(t *testing.T) {
-	c := newCollector(t, &usdt.ManagerOptions{Mode: usdt.ModeSingleIPMap, MaxAddresses: 2})
+	c := newCollector(t, &usdt.ManagerOptions{Mode: usdt.ModeSingleIPMap, MaxSpecs: 1})
 	process := testprog.Start(t, "target-pie")
 	path := testprog.Path(t, "target-pie")
 
@@ -123,11 +123,11 @@ func TestAttachWithAFullAddressMap(t *testing.T) {
 	qt.Assert(t, qt.ErrorMatches(err, `process \d+ has not mapped .*libtarget.so`))
 
 	_, err = c.Attach(c.Collect, usdt.Target{Path: path, PID: process.PID}, nil,
-		elfnote.Exact(provider, "inlined"))
+		elfnote.Exact(provider, "many"))
 	var full *usdt.LimitError
 	qt.Assert(t, qt.ErrorAs(err, &full))
 	qt.Assert(t, qt.Equals(*full, usdt.LimitError{Limit: "addresses",
-		Option: "ManagerOptions.MaxAddresses", Capacity: 2, Needed: 5}))
+		Option: "ManagerOptions.MaxSpecs", Capacity: 4, Needed: 400}))
 	used, _ := c.SpecsInUse()
 	qt.Assert(t, qt.Equals(used, 0))
 }

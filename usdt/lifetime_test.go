@@ -62,8 +62,7 @@ func beTracer(order string) error {
 	if err != nil {
 		return err
 	}
-	mgr, err := usdt.NewManager(spec, &usdt.ManagerOptions{Mode: mode, MaxSpecs: 1024,
-		MaxAddresses: 1024})
+	mgr, err := usdt.NewManager(spec, &usdt.ManagerOptions{Mode: mode, MaxSpecs: 1024})
 	if err != nil {
 		return err
 	}

@@ -44,14 +44,11 @@ type ManagerOptions struct {
 
 	// MaxSpecs is how many distinct specs there is room for. A spec is the
 	// places of a site's arguments together with the cookie. It takes 208 bytes
-	// of kernel memory, or 304 in objects made for libbpf 1.7. 0 keeps what the
-	// object says: 256, or its BPF_USDT_MAX_SPEC_CNT.
+	// of kernel memory, or 304 in objects made for libbpf 1.7. In
+	// ModeSingleIPMap there is room for four times as many addresses of sites.
+	// 0 keeps what the object says: 256, or its BPF_USDT_MAX_SPEC_CNT, and as
+	// many addresses as its BPF_USDT_MAX_IP_CNT.
 	MaxSpecs uint32
-
-	// MaxAddresses is how many addresses of sites there is room for. Only
-	// ModeSingleIPMap needs them. 0 keeps what the object says: four times the
-	// number of specs, or its BPF_USDT_MAX_IP_CNT.
-	MaxAddresses uint32
 
 	// Programs names programs of the collection that are to be attached to
 	// USDT probes although their section is neither "usdt" nor "usdt.s", nor
@@ -186,8 +183,8 @@ func (m *Manager) createMaps(spec *ebpf.CollectionSpec, opts *ManagerOptions) er
 		case m.mode != ModeSingleIPMap:
 			// Nothing will ever be in it, and each entry would take memory.
 			addresses.MaxEntries = 1
-		case opts.MaxAddresses != 0:
-			addresses.MaxEntries = opts.MaxAddresses
+		case opts.MaxSpecs != 0:
+			addresses.MaxEntries = uint32(min(addressesPerSpec*uint64(opts.MaxSpecs), math.MaxUint32))
 		}
 		created, err := ebpf.NewMap(addresses)
 		if err != nil {
@@ -197,6 +194,9 @@ func (m *Manager) createMaps(spec *ebpf.CollectionSpec, opts *ManagerOptions) er
 	}
 	return nil
 }
+
+// addressesPerSpec is how many addresses there is room for: as in the header.
+const addressesPerSpec = 4
 
 // CollectionOptions returns the options to load the collection with by other
 // means than [Manager.LoadAndAssign]. They replace the support maps of the

@@ -114,7 +114,7 @@ func TestObjectsForLibbpfWithManySites(t *testing.T) {
 func TestObjectsForLibbpfWithAFullMapOfSpecs(t *testing.T) {
 	forEachHeader(t, func(t *testing.T, header libbpfHeader) {
 		for _, everywhere := range []bool{false, true} {
-			c := newLibbpfCollector(t, header, &usdt.ManagerOptions{MaxAddresses: 1024})
+			c := newLibbpfCollector(t, header, nil)
 			process := testprog.Start(t, "target-static")
 			target := usdt.Target{Path: testprog.Path(t, "target-static"), PID: process.PID}
 			if everywhere {

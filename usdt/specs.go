@@ -210,7 +210,7 @@ func (t *addressTable) acquire(wanted []siteAddress) error {
 		}
 	}
 	if capacity := int(t.addresses.MaxEntries()); len(t.used)+len(needed) > capacity {
-		return &LimitError{Limit: "addresses", Option: "ManagerOptions.MaxAddresses",
+		return &LimitError{Limit: "addresses", Option: "ManagerOptions.MaxSpecs",
 			Capacity: capacity, InUse: len(t.used), Needed: len(needed)}
 	}
 

@@ -290,7 +290,6 @@ func (d *watchDriver) Retry(err error) follow.When {
 func (d *watchDriver) Explain(n int, pair *proc.ProcessFile, err error) error {
 	failed := &WatchError{Path: pair.Path, Process: pair.Process, Err: limitOf(err)}
 	if n != follow.WholeFile {
-		failed.Program = d.programs[n].Program
 		failed.program = d.names[n]
 	}
 	return failed
