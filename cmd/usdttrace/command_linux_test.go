@@ -58,11 +58,13 @@ func TestCommandIsWatchedFromItsFirstInstruction(t *testing.T) {
 
 func TestCommandIsWatchedThroughExec(t *testing.T) {
 	path := copyOf(t, "target-pie")
-	r := startWith(t, "fire three 3\nquit\n", "--count", "gousdt_test:three", "--", testprog.Path(t, "launcher"), "exec", path).wait()
+	r := startWith(t, "fire three 3\nquit\n", "--count", "gousdt_test:three", "--", testprog.Path(t,
+		"launcher"), "exec", path).wait()
 	qt.Check(t, qt.StringContains(r.stderr, "3 events, 0 lost"))
 	// The program executes itself anew: what is attached to it stays.
 	var stdin io.WriteCloser
-	running := startPrepared(t, func(cmd *exec.Cmd) { stdin = stdinOf(t, cmd) }, "--count", "gousdt_test:three", "--", path)
+	running := startPrepared(t, func(cmd *exec.Cmd) { stdin = stdinOf(t, cmd) }, "--count",
+		"gousdt_test:three", "--", path)
 	for _, command := range []string{"three 3", "exec", "three 2"} {
 		line := command
 		if line != "exec" {
@@ -83,7 +85,8 @@ func TestCommandsFilesCanBeNamed(t *testing.T) {
 
 func TestCommandsEndIsTold(t *testing.T) {
 	path := copyOf(t, "target-pie")
-	r := startWith(t, "quit\n", "gousdt_test:three", "--", testprog.Path(t, "launcher"), "run", path, "exit", "3").wait()
+	r := startWith(t, "quit\n", "gousdt_test:three", "--", testprog.Path(t, "launcher"), "run",
+		path, "exit", "3").wait()
 	qt.Check(t, qt.StringContains(r.stderr, "/launcher ended with exit status 3\n"))
 	r = startWith(t, "", "gousdt_test:three", "--", testprog.Path(t, "launcher"), "kill", "9").wait()
 	qt.Check(t, qt.StringContains(r.stderr, "/launcher ended by a signal: killed\n"))
@@ -144,7 +147,8 @@ func TestCommandWithoutTheProbe(t *testing.T) {
 // The main thread's signals pass through the tracer.
 func TestCommandGetsItsSignals(t *testing.T) {
 	signal := decimal(int(syscall.SIGUSR1))
-	r := start(t, "a:b", "--", testprog.Path(t, "launcher"), "catch", signal, "kill", signal, "say", "end").wait()
+	r := start(t, "a:b", "--", testprog.Path(t, "launcher"), "catch", signal, "kill", signal, "say",
+		"end").wait()
 	qt.Check(t, qt.StringContains(r.stderr, "caught\nend\n"))
 }
 

@@ -24,9 +24,10 @@
 // The command after -- waits until everything is attached that it is known to
 // map: each FILE, or with no FILE the programs that its words name, the
 // interpreters of scripts, and the libraries that these are linked with. All of
-// it is attached for all processes, and the kernel lets through what the command
-// and its descendants hit, as with -f. So a pre-forking server, a pipeline and
-// `make -j` are counted exactly, if the programs with the probes are named.
+// it is attached for all processes, and the kernel lets through what the
+// command and its descendants hit, as with -f. So a pre-forking server, a
+// pipeline and `make -j` are counted exactly, if the programs with the probes
+// are named.
 //
 // What else they map, such as a program that only a script names, or a library
 // that is loaded later (dlopen), is attached when the first process maps it,
@@ -207,10 +208,11 @@
 // are: [{"cgroup":4711,"events":12}]. With a command, "late" says which files
 // its processes had mapped before they were attached: [{"file":"/usr/bin/php",
 // "pid":1,"processes":2,"late_ns":3000000,"attached":true}]. "pid" is the first
-// of them, and "attached" is false if they had ended before. "frames" is how many functions on stacks
-// were to be named, and is there with stacks only. What follows is there with
-// --stats only: what it costs, and for -a and -p how much of --limits is in
-// use, how much is over them, and what waits for its turn to be attached.
+// of them, and "attached" is false if they had ended before. "frames" is how many
+// functions on stacks were to be named, and is there with stacks only. What
+// follows is there with --stats only: what it costs, and for -a and -p how much
+// of --limits is in use, how much is over them, and what waits for its turn to
+// be attached.
 //
 // In a text that is not UTF-8, each invalid byte is U+FFFD, and a second
 // member, whose name ends in "_hex", has all bytes in hexadecimal.

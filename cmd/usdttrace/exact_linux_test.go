@@ -29,7 +29,8 @@ func TestFileOfTwoNamesIsWatchedOnce(t *testing.T) {
 	path := copyOf(t, "target-static")
 	other := filepath.Join(t.TempDir(), "other")
 	qt.Assert(t, qt.IsNil(os.Symlink(path, other)))
-	result := startWith(t, "fire three 3\nquit\n", "--json", "--count", path, other, path, "gousdt_test:three", "--", path).wait()
+	result := startWith(t, "fire three 3\nquit\n", "--json", "--count", path, other, path,
+		"gousdt_test:three", "--", path).wait()
 	rows := result.objects("row")
 	qt.Assert(t, qt.HasLen(rows, 1))
 	qt.Check(t, qt.Equals(rows[0].Count, uint64(3)))

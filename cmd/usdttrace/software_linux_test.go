@@ -239,7 +239,8 @@ func TestThrowingStacksOfACommand(t *testing.T) {
 	testprog.RequireBPF(t)
 	testprog.StartThrow(t).Stop() // the library has probes
 	file := filepath.Join(t.TempDir(), "throws.pb.gz")
-	r := startWith(t, strings.Repeat("1\n", 50), "--pprof", file, "libstdcxx:throw", "--", testprog.Path(t, "throw"))
+	r := startWith(t, strings.Repeat("1\n", 50), "--pprof", file, "libstdcxx:throw", "--",
+		testprog.Path(t, "throw"))
 	qt.Assert(t, qt.Equals(r.wait().status, exitWatched))
 	const stack = "__cxa_throw throw_it descend descend throw_again main"
 	thrown := chains(t, file)
@@ -293,7 +294,8 @@ func TestJavaVirtualMachine(t *testing.T) {
 	for _, probe := range listing.Probes {
 		sites += len(probe.Sites)
 	}
-	result := start(t, "--json", "--count", "--by", "probe", library, pattern.String(), "--", java, "-version").wait()
+	result := start(t, "--json", "--count", "--by", "probe", library, pattern.String(), "--", java,
+		"-version").wait()
 	counts := make(map[string]uint64)
 	for _, row := range result.objects("row") {
 		counts[row.Keys["probe"].(string)] = row.Count
@@ -308,7 +310,8 @@ func TestJavaVirtualMachine(t *testing.T) {
 func TestJavaClassNames(t *testing.T) {
 	testprog.RequireBPF(t)
 	java, library := findJava(t)
-	result := start(t, "--json", "--str", "0:arg1", library, "hotspot:class__loaded", "--", java, "-version").wait()
+	result := start(t, "--json", "--str", "0:arg1", library, "hotspot:class__loaded", "--", java,
+		"-version").wait()
 	names := make(map[string]bool)
 	for _, event := range result.objects("event") {
 		if text := event.Args[0].Text; text != nil {

@@ -20,7 +20,8 @@ import (
 
 func TestSlowCallsArePrinted(t *testing.T) {
 	path := copyOf(t, "calls")
-	result := startWith(t, "nested\ncrossed\n", "--json", "--slow", "0", "--str", "1", "gousdt_calls:*", "--", path).wait()
+	result := startWith(t, "nested\ncrossed\n", "--json", "--slow", "0", "--str", "1",
+		"gousdt_calls:*", "--", path).wait()
 	qt.Assert(t, qt.Equals(result.status, exitWatched))
 	spans := result.objects("span")
 	qt.Assert(t, qt.HasLen(spans, 6))
@@ -75,13 +76,15 @@ func TestPairsAreListed(t *testing.T) {
 
 func TestSlowCallsHaveStacksOfBothEnds(t *testing.T) {
 	path := copyOf(t, "calls")
-	result := startWith(t, "nested\n", "--slow", "0", "--stack", "--start-stack", "gousdt_calls:outer", "--", path).wait()
+	result := startWith(t, "nested\n", "--slow", "0", "--stack", "--start-stack",
+		"gousdt_calls:outer", "--", path).wait()
 	result.ok()
 	qt.Check(t,
 		qt.Matches(result.stdout,
 			`(?s).*  started at\n    outer\+0x.*\(.*calls\)\n.*  ended at\n    outer\+0x.*\(.*calls\)\n.*`))
 
-	result = startWith(t, "nested\n", "--slow", "0", "--start-stack", "--json", "gousdt_calls:outer", "--", path).wait()
+	result = startWith(t, "nested\n", "--slow", "0", "--start-stack", "--json",
+		"gousdt_calls:outer", "--", path).wait()
 	qt.Check(t, qt.Matches(result.ok()[0],
 		`.*"start":\{[^}]*"args":.*"stack":\[\{[^}]*"function":"outer".*"done":\{.*`))
 	testschema.Load(t, "usdttrace").Check(t, []byte(result.ok()[0]))
