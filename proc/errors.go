@@ -17,7 +17,7 @@ import (
 var (
 	// ErrGone means that the process does not exist, or not any more. A
 	// [Watcher] reports that as files that disappear, not as an error.
-	ErrGone = errors.New("no such process")
+	ErrGone = sys.ErrGone
 	// ErrAccess means that the kernel does not let the caller read the memory
 	// maps of the process (PTRACE_MODE_READ_FSCREDS, see ptrace(2)). The errno,
 	// EACCES or EPERM, is wrapped too. hidepid=noaccess on the proc file system

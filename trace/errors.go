@@ -77,7 +77,7 @@ type LostError struct {
 }
 
 func (e *LostError) Error() string {
-	return fmt.Sprintf("%d events lost: the ring buffer was full (set SessionOptions.RingSize, filter, or aggregate)", e.Events)
+	return fmt.Sprintf("%d events lost: the ring buffer was full (a larger one, a filter and aggregates lose less)", e.Events)
 }
 
 // explain returns a *usdt.PermissionError if a privilege is missing, and any

@@ -367,7 +367,7 @@ func ofCalls(condition *expr.Node, latencies ...*latency) {
 	}
 }
 
-var errNoSpan = errors.New("duration and start.argN are known only at the end of a call: set SessionOptions.Spans or Aggregation.Latency")
+var errNoSpan = errors.New("duration and start.argN are known only at the end of a call: no calls are measured")
 
 // createLatencies makes the maps of all latencies.
 func (s *Session) createLatencies() error {

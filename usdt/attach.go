@@ -17,7 +17,6 @@ import (
 	"github.com/gousdt/gousdt/argspec"
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/sys"
-	"github.com/gousdt/gousdt/internal/tracee"
 	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/usdt/internal/sitespec"
 )
@@ -431,11 +430,11 @@ func programsOf(loaded any) (map[string]*ebpf.Program, error) {
 func explainProcess(pid int, err error) error {
 	switch {
 	case errors.Is(err, proc.ErrGone):
-		return tracee.Gone(pid)
+		return sys.Gone(pid)
 	case errors.Is(err, proc.ErrAccess):
 		// Nobody may read a process that is ending.
-		if errors.Is(tracee.Check(pid), proc.ErrGone) {
-			return tracee.Gone(pid)
+		if errors.Is(sys.CheckTracee(pid), proc.ErrGone) {
+			return sys.Gone(pid)
 		}
 		return &PermissionError{Op: "reading a process", Err: err}
 	default:

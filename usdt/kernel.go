@@ -19,7 +19,6 @@ import (
 
 	"github.com/gousdt/gousdt/internal/follow"
 	"github.com/gousdt/gousdt/internal/sys"
-	"github.com/gousdt/gousdt/internal/tracee"
 	"github.com/gousdt/gousdt/internal/uprobeevent"
 )
 
@@ -82,7 +81,7 @@ func (s *Selection) attach(prog *ebpf.Program, mode Mode, cookies []uint64) (*Li
 	if s.Len() == 0 {
 		return nil, fmt.Errorf("%s: there is no site to attach to in the selection", s.opened.name)
 	}
-	if err := tracee.Check(s.pid); err != nil {
+	if err := sys.CheckTracee(s.pid); err != nil {
 		return nil, err
 	}
 	if err := s.checkSemaphores(mode); err != nil {
@@ -225,7 +224,7 @@ func (s *Selection) explainSingle(
 	executable *link.Executable, prog *ebpf.Program, i int, opts *link.UprobeOptions, err error,
 ) error {
 	if s.pid != 0 && (errors.Is(err, unix.ESRCH) || errors.Is(err, os.ErrNotExist)) {
-		return tracee.Gone(s.pid)
+		return sys.Gone(s.pid)
 	}
 	if errors.Is(err, os.ErrPermission) {
 		return s.siteError(i, explain("attaching by a perf event", err))
@@ -269,7 +268,7 @@ func (s *Selection) explainMulti(
 	executable *link.Executable, prog *ebpf.Program, from, to int, err error,
 ) error {
 	if s.pid != 0 && errors.Is(err, os.ErrNotExist) {
-		return tracee.Gone(s.pid)
+		return sys.Gone(s.pid)
 	}
 	instruction := refusesInstruction(err)
 	if !errors.Is(err, unix.EINVAL) && !instruction {

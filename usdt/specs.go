@@ -13,7 +13,6 @@ import (
 
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/sys"
-	"github.com/gousdt/gousdt/internal/tracee"
 	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/usdt/internal/sitespec"
 )
@@ -321,7 +320,7 @@ func (s *Selection) addresses() ([][]uint64, error) {
 		}
 	}
 	if !mapped {
-		if err := tracee.Check(s.pid); err != nil { // it has ended meanwhile
+		if err := sys.CheckTracee(s.pid); err != nil { // it has ended meanwhile
 			return nil, err
 		}
 		return nil, fmt.Errorf("process %d has not mapped %s", s.pid, s.opened.name)

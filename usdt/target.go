@@ -17,7 +17,6 @@ import (
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/ldso"
 	"github.com/gousdt/gousdt/internal/sys"
-	"github.com/gousdt/gousdt/internal/tracee"
 	"github.com/gousdt/gousdt/proc"
 )
 
@@ -123,7 +122,7 @@ func (t Target) open() (*opened, error) {
 	if err := t.check(); err != nil {
 		return nil, err
 	}
-	if err := tracee.Check(t.PID); err != nil {
+	if err := sys.CheckTracee(t.PID); err != nil {
 		return nil, err
 	}
 

@@ -4,7 +4,6 @@ package main
 
 import (
 	"github.com/gousdt/gousdt/internal/commandline"
-	"github.com/gousdt/gousdt/internal/helptext"
 )
 
 const usage = `Usage: usdtlist [FLAGS] FILE|LIBRARY... [PATTERN...]
@@ -96,6 +95,6 @@ Examples
 `
 
 // completer completes the command's words.
-func completer() *helptext.Completer {
-	return commandline.Completer(usage, map[string][]string{"FORMAT": formats[:]})
+func completer() *commandline.Completer {
+	return commandline.NewCompleter(usage, map[string][]string{"FORMAT": formats[:]})
 }

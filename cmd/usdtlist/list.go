@@ -19,7 +19,6 @@ import (
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/commandline"
 	"github.com/gousdt/gousdt/internal/ldso"
-	"github.com/gousdt/gousdt/internal/messages"
 	"github.com/gousdt/gousdt/internal/suggest"
 	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/providers"
@@ -61,7 +60,7 @@ type lister struct {
 	proc    *proc.FS
 	printer printer
 	out     *bufio.Writer // what the printer prints to
-	*messages.Messages
+	*commandline.Messages
 
 	definitions *providers.Definitions // nil without names
 
@@ -277,7 +276,7 @@ func (l *lister) listMany() (found int, failed bool) {
 			if r.expected {
 				l.Warn("%v", err)
 			} else {
-				l.WarnOf("left out: "+messages.Cause(err), "left out: %v", err)
+				l.WarnOf("left out: "+commandline.Cause(err), "left out: %v", err)
 			}
 		}
 		if len(b.results) > 0 {

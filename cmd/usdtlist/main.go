@@ -13,8 +13,6 @@ import (
 
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/commandline"
-	"github.com/gousdt/gousdt/internal/helptext"
-	"github.com/gousdt/gousdt/internal/messages"
 	"github.com/gousdt/gousdt/proc"
 )
 
@@ -32,8 +30,8 @@ func main() {
 // run is the command: it lists on stdout, warns on stderr and returns the exit
 // status.
 func run(args []string, stdout, stderr io.Writer) int {
-	m := messages.New("usdtlist", stderr)
-	if len(args) > 0 && args[0] == helptext.Request {
+	m := commandline.NewMessages("usdtlist", stderr)
+	if len(args) > 0 && args[0] == commandline.CompletionRequest {
 		io.WriteString(stdout, completer().Complete(args[1:]).String())
 		return exitFound
 	}
@@ -51,10 +49,10 @@ func run(args []string, stdout, stderr io.Writer) int {
 		return exitFound
 	case o.man:
 		io.WriteString(stdout,
-			helptext.Parse(usage).Man("usdtlist", commandline.Version("usdtlist")))
+			commandline.ParseHelp(usage).Man("usdtlist", commandline.Version("usdtlist")))
 		return exitFound
 	case o.completion != "":
-		io.WriteString(stdout, helptext.Script(o.completion, "usdtlist"))
+		io.WriteString(stdout, commandline.CompletionScript(o.completion, "usdtlist"))
 		return exitFound
 	}
 
@@ -156,7 +154,7 @@ func parseCommandLine(args []string) (*options, error) {
 
 func (o *options) setCompletion(shell string) error {
 	o.completion = shell
-	return helptext.CheckShell(shell)
+	return commandline.CheckShell(shell)
 }
 
 func (o *options) parseFormat(asJSON bool) error {

@@ -12,7 +12,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/gousdt/gousdt/elfnote"
-	"github.com/gousdt/gousdt/internal/messages"
+	"github.com/gousdt/gousdt/internal/commandline"
 	"github.com/gousdt/gousdt/internal/terminal"
 	"github.com/gousdt/gousdt/internal/truncate"
 )
@@ -20,7 +20,7 @@ import (
 // pastePrinter prints a line for each probe, as another tool wants it.
 type pastePrinter struct {
 	out      *bufio.Writer
-	messages *messages.Messages
+	messages *commandline.Messages
 	line     pasteLine
 }
 

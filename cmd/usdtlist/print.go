@@ -12,14 +12,14 @@ import (
 
 	"github.com/gousdt/gousdt/argspec"
 	"github.com/gousdt/gousdt/elfnote"
-	"github.com/gousdt/gousdt/internal/messages"
+	"github.com/gousdt/gousdt/internal/commandline"
 	"github.com/gousdt/gousdt/internal/terminal"
 	"github.com/gousdt/gousdt/internal/truncate"
 	"github.com/gousdt/gousdt/providers"
 )
 
 // newPrinter returns the printer for what the options ask.
-func newPrinter(o *options, out *bufio.Writer, m *messages.Messages) printer {
+func newPrinter(o *options, out *bufio.Writer, m *commandline.Messages) printer {
 	switch o.format {
 	case formatTable:
 		if o.verbose {

@@ -12,7 +12,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/gousdt/gousdt/internal/messages"
+	"github.com/gousdt/gousdt/internal/commandline"
 	"github.com/gousdt/gousdt/internal/sys"
 	"github.com/gousdt/gousdt/proc"
 )
@@ -164,9 +164,9 @@ func (l *lister) warnFailures(failures []failure) {
 		case f.leftOut && f.name == "" && errors.Is(f.err, proc.ErrAccess):
 			denied = append(denied, f)
 		case f.leftOut:
-			l.WarnOf("left out: "+messages.Cause(f.err), "left out: %v", f.err)
+			l.WarnOf("left out: "+commandline.Cause(f.err), "left out: %v", f.err)
 		default:
-			l.WarnOf("not listed: "+messages.Cause(f.err), "%v", f.err)
+			l.WarnOf("not listed: "+commandline.Cause(f.err), "%v", f.err)
 		}
 	}
 	switch len(denied) {

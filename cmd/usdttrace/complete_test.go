@@ -12,7 +12,7 @@ import (
 
 	"github.com/go-quicktest/qt"
 
-	"github.com/gousdt/gousdt/internal/helptext"
+	"github.com/gousdt/gousdt/internal/commandline"
 	"github.com/gousdt/gousdt/internal/testprog"
 )
 
@@ -22,7 +22,7 @@ var flagsSource string
 // The man page and the completion are made of the help.
 func TestHelpHasEveryFlag(t *testing.T) {
 	inHelp := make(map[string]bool)
-	for _, item := range helptext.Parse(usage).Flags() {
+	for _, item := range commandline.ParseHelp(usage).Flags() {
 		for _, f := range item.Flags {
 			inHelp[strings.TrimLeft(f.Name, "-")] = true
 		}

@@ -208,7 +208,7 @@
 // are: [{"cgroup":4711,"events":12}]. With a command, "late" says which files
 // its processes had mapped before they were attached: [{"file":"/usr/bin/php",
 // "pid":1,"processes":2,"late_ns":3000000,"attached":true}]. "pid" is the first
-// of them, and "attached" is false if they had ended before. "frames" is how many
+// of them, "attached" is false if they had ended before. "frames" is how many
 // functions on stacks were to be named, and is there with stacks only. What
 // follows is there with --stats only: what it costs, and for -a and -p how much
 // of --limits is in use, how much is over them, and what waits for its turn to

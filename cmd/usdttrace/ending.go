@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/gousdt/gousdt/internal/messages"
+	"github.com/gousdt/gousdt/internal/commandline"
 	"github.com/gousdt/gousdt/internal/uprobeevent"
 	"github.com/gousdt/gousdt/trace"
 )
@@ -213,7 +213,7 @@ func (t *tracer) where() string {
 // cleanUp removes what tracers that were killed have left in tracefs, and
 // returns the exit status. What programs do by themselves, when they attach
 // next, can so be done before.
-func cleanUp(m *messages.Messages, stdout *os.File) int {
+func cleanUp(m *commandline.Messages, stdout *os.File) int {
 	removed, err := uprobeevent.Remove()
 	for _, name := range removed {
 		if _, err := fmt.Fprintf(stdout, "removed %s/%s\n", uprobeevent.Group, name); err != nil {

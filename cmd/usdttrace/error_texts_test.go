@@ -9,7 +9,7 @@ import (
 
 	"github.com/go-quicktest/qt"
 
-	"github.com/gousdt/gousdt/internal/messages"
+	"github.com/gousdt/gousdt/internal/commandline"
 	"github.com/gousdt/gousdt/proc"
 )
 
@@ -24,7 +24,7 @@ func TestMissingCapabilities(t *testing.T) {
 
 func TestWhatIsReadAgainIsNotToldOfAmongAllProcesses(t *testing.T) {
 	var out strings.Builder
-	tr := &tracer{options: &options{}, messages: messages.New("usdttrace", &out)}
+	tr := &tracer{options: &options{}, messages: commandline.NewMessages("usdttrace", &out)}
 	changed := fmt.Errorf("process 7: open /lib/x: %w", proc.ErrChanged)
 	tr.warnLeftOut(changed, false)
 	qt.Check(t, qt.Equals(out.String(), ""))

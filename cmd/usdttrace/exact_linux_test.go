@@ -15,7 +15,7 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"github.com/gousdt/gousdt/elfnote"
-	"github.com/gousdt/gousdt/internal/messages"
+	"github.com/gousdt/gousdt/internal/commandline"
 	"github.com/gousdt/gousdt/internal/testprog"
 	"github.com/gousdt/gousdt/stack"
 	"github.com/gousdt/gousdt/trace"
@@ -122,7 +122,7 @@ func TestWhatIsMeasuredBeginsWhenAllIsAttached(t *testing.T) {
 		elfnote.MustParsePattern("gousdt_test:t[hw]*e"))
 	qt.Assert(t, qt.IsNil(err))
 	defer session.Close()
-	tr := &tracer{options: &options{}, messages: messages.New("usdttrace", io.Discard),
+	tr := &tracer{options: &options{}, messages: commandline.NewMessages("usdttrace", io.Discard),
 		session: session,
 		asked:   []*aggregation{{aggregator: ends}, {aggregator: hits}}, ended: make(chan struct{})}
 	tr.ctx, tr.end = context.WithCancel(context.Background())
@@ -158,8 +158,8 @@ func TestEventsAreOfTheTimeMeasured(t *testing.T) {
 	qt.Assert(t, qt.IsNil(err))
 	defer session.Close()
 	var stderr strings.Builder
-	tr := &tracer{options: &options{}, messages: messages.New("usdttrace", &stderr),
-		out: messages.NewWriter(io.Discard), session: session, ended: make(chan struct{})}
+	tr := &tracer{options: &options{}, messages: commandline.NewMessages("usdttrace", &stderr),
+		out: commandline.NewWriter(io.Discard), session: session, ended: make(chan struct{})}
 	tr.ctx, tr.end = context.WithCancel(context.Background())
 	p.Fire("specs", 30) // 9000 hits, more than fit into the largest page
 	losses, err := session.Losses()

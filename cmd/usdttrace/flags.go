@@ -13,7 +13,6 @@ import (
 
 	"github.com/gousdt/gousdt/elfnote"
 	"github.com/gousdt/gousdt/internal/commandline"
-	"github.com/gousdt/gousdt/internal/helptext"
 	"github.com/gousdt/gousdt/trace"
 	"github.com/gousdt/gousdt/usdt"
 )
@@ -312,7 +311,7 @@ func (o *options) setPID(s string) (err error) {
 
 func (o *options) setCompletion(shell string) error {
 	o.completion = shell
-	return helptext.CheckShell(shell)
+	return commandline.CheckShell(shell)
 }
 
 // setCommandWords takes the words behind --.

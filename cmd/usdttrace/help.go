@@ -4,7 +4,6 @@ package main
 
 import (
 	"github.com/gousdt/gousdt/internal/commandline"
-	"github.com/gousdt/gousdt/internal/helptext"
 )
 
 const usage = `Usage: usdttrace [FLAGS] [-p PID [-f] | -a] [FILE|LIBRARY...] PATTERN...
@@ -167,13 +166,13 @@ Examples
 `
 
 // completer completes the command's words.
-func completer() *helptext.Completer {
+func completer() *commandline.Completer {
 	numbers := []string{"pid", "tid", "uid", "gid", "cpu", "cgroup", "cookie", "arg0", "arg1",
 		"arg2", "arg3"}
 	keys := append([]string{
 		"comm", "probe", "provider", "site", "container", "stack", "str(arg0)", "str(arg1)",
 	}, numbers...)
-	return commandline.Completer(usage, map[string][]string{
+	return commandline.NewCompleter(usage, map[string][]string{
 		"KEY":         keys,
 		"TERM":        numbers,
 		"TERM[=TERM]": numbers,

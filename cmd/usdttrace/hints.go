@@ -14,7 +14,7 @@ import (
 	"strings"
 
 	"github.com/gousdt/gousdt/elfnote"
-	"github.com/gousdt/gousdt/internal/messages"
+	"github.com/gousdt/gousdt/internal/commandline"
 	"github.com/gousdt/gousdt/proc"
 	"github.com/gousdt/gousdt/trace"
 	"github.com/gousdt/gousdt/usdt"
@@ -53,7 +53,7 @@ func (t *tracer) named(err error) error {
 		return err
 	}
 	flag := map[string]string{"Filter": "where", "RingSize": "buffer", "StackCopy": "unwind",
-		"SampleEvery": "every", "SampleRate": "rate"}[option.Field]
+		"SampleEvery": "every", "SampleRate": "rate", "Family": "follow"}[option.Field]
 	switch option.Field {
 	case "Captures":
 		flag = "str"
@@ -156,7 +156,7 @@ func (t *tracer) warnLeftOut(err error, isAskedFor bool) {
 	case isAskedFor:
 		t.warnFailed(err)
 	case !errors.Is(err, proc.ErrChanged):
-		t.messages.WarnOf("left out: "+messages.Cause(err), "left out: %v", err)
+		t.messages.WarnOf("left out: "+commandline.Cause(err), "left out: %v", err)
 	}
 }
 

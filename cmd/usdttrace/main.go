@@ -20,9 +20,7 @@ import (
 
 	"github.com/gousdt/gousdt/container"
 	"github.com/gousdt/gousdt/internal/commandline"
-	"github.com/gousdt/gousdt/internal/helptext"
-	"github.com/gousdt/gousdt/internal/messages"
-	"github.com/gousdt/gousdt/internal/tracee"
+	"github.com/gousdt/gousdt/internal/sys"
 	"github.com/gousdt/gousdt/stack"
 	"github.com/gousdt/gousdt/trace"
 )
@@ -49,8 +47,8 @@ func main() {
 // run is the command: events and what they come to go to stdout, all else to
 // stderr. It returns the exit status.
 func run(args []string, stdout, stderr *os.File) int {
-	m := messages.New("usdttrace", stderr)
-	if len(args) > 0 && args[0] == helptext.Request {
+	m := commandline.NewMessages("usdttrace", stderr)
+	if len(args) > 0 && args[0] == commandline.CompletionRequest {
 		io.WriteString(stdout, completer().Complete(args[1:]).String())
 		return exitWatched
 	}
@@ -74,11 +72,11 @@ func run(args []string, stdout, stderr *os.File) int {
 		io.WriteString(stdout, commandline.Version("usdttrace"))
 		return exitWatched
 	case o.man:
-		io.WriteString(stdout, helptext.Parse(usage).Man("usdttrace",
+		io.WriteString(stdout, commandline.ParseHelp(usage).Man("usdttrace",
 			commandline.Version("usdttrace")))
 		return exitWatched
 	case o.completion != "":
-		io.WriteString(stdout, helptext.Script(o.completion, "usdttrace"))
+		io.WriteString(stdout, commandline.CompletionScript(o.completion, "usdttrace"))
 		return exitWatched
 	}
 	if o.cleanup {
@@ -111,9 +109,9 @@ func run(args []string, stdout, stderr *os.File) int {
 // tracer is one run of the command.
 type tracer struct {
 	options  *options
-	messages *messages.Messages
+	messages *commandline.Messages
 	stdout   *os.File
-	out      *messages.Writer // stdout, or the file of --output
+	out      *commandline.Writer // stdout, or the file of --output
 
 	session    *trace.Session
 	containers *container.Cgroups // nil where nobody asks for containers
@@ -172,7 +170,7 @@ func (t *tracer) trace() (err error) {
 	defer t.targets.close()
 	// Errors in processes and files come before missing privileges.
 	if o.pid != 0 {
-		if err := tracee.Check(o.pid); err != nil {
+		if err := sys.CheckTracee(o.pid); err != nil {
 			return err
 		}
 	}
@@ -183,7 +181,7 @@ func (t *tracer) trace() (err error) {
 	if err := t.openProfiles(); err != nil {
 		return err
 	}
-	t.out = messages.NewWriter(t.stdout)
+	t.out = commandline.NewWriter(t.stdout)
 	if path := cmp.Or(o.outputFile, o.chromeTrace); path != "" {
 		if t.file, err = createFile(path); err != nil {
 			flag := "output"
@@ -193,7 +191,7 @@ func (t *tracer) trace() (err error) {
 			return fmt.Errorf("--%s: %w", flag, err)
 		}
 		defer t.file.abandon()
-		t.out = messages.NewWriter(t.file)
+		t.out = commandline.NewWriter(t.file)
 	}
 	t.printer = newPrinter(t)
 	if o.list || o.listPairs {
@@ -329,7 +327,7 @@ func (t *tracer) noteBegun() {
 // warnFailed reports an error while the rest goes on.
 func (t *tracer) warnFailed(err error) {
 	t.failed.Store(true)
-	t.messages.WarnOf("failures: "+messages.Cause(err), "%s", explain(err))
+	t.messages.WarnOf("failures: "+commandline.Cause(err), "%s", explain(err))
 }
 
 // plural returns "1 site", "2 sites".

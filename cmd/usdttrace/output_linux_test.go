@@ -13,7 +13,7 @@ import (
 
 	"github.com/go-quicktest/qt"
 
-	"github.com/gousdt/gousdt/internal/messages"
+	"github.com/gousdt/gousdt/internal/commandline"
 	"github.com/gousdt/gousdt/internal/testprog"
 )
 
@@ -46,7 +46,7 @@ func TestMessagesAreBounded(t *testing.T) {
 	library, err := os.ReadFile(testprog.Path(t, "libtarget.so"))
 	qt.Assert(t, qt.IsNil(err))
 	dir := t.TempDir()
-	for i := range messages.MaxOfKind + 3 {
+	for i := range commandline.MaxOfKind + 3 {
 		path := filepath.Join(dir, fmt.Sprintf("lib%d.so", i))
 		qt.Assert(t, qt.IsNil(os.WriteFile(path, library, 0o755)))
 		p.Load(path)
@@ -54,7 +54,7 @@ func TestMessagesAreBounded(t *testing.T) {
 	r := watching(t, "-p", decimal(p.PID), "*:three", "*:no_nop").interrupt()
 	r.ok()
 	qt.Check(t, qt.Equals(strings.Count(r.stderr, "skipped probe gousdt_broken:no_nop"),
-		messages.MaxOfKind))
+		commandline.MaxOfKind))
 	qt.Check(t, qt.StringContains(r.stderr, "usdttrace: skipped sites: 4 more\n"))
 }
 

@@ -20,7 +20,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/gousdt/gousdt/internal/helptext"
+	"github.com/gousdt/gousdt/internal/commandline"
 )
 
 // Problems returns what is wrong with the documentation of the repository in a
@@ -224,7 +224,7 @@ func reference(root, command string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return helptext.Parse(text).Markdown(command), nil
+	return commandline.ParseHelp(text).Markdown(command), nil
 }
 
 func referenceProblems(root string) (problems []string, err error) {

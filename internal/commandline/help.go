@@ -1,14 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package helptext makes of the text that a command prints with -h its man page
-// and its completion in shells. So all three say the same.
-//
-// The text begins with the usage, and has blocks, each after an empty line. A
-// block whose first line is its title describes flags and words: each begins in
-// the third column, or in the seventh if it is a long flag alone, and what
-// explains it follows after two blanks, or after a value in capitals. Lines
-// that go on are indented further. The block Examples is as it is.
-package helptext
+package commandline
 
 import (
 	"strings"
@@ -17,7 +9,14 @@ import (
 // Examples is the title of the block whose lines stay as they are.
 const Examples = "Examples"
 
-// Help is the text, divided.
+// Help is the text that a command prints with -h, divided. Its man page and its
+// completion in shells are made of it, so that all three say the same.
+//
+// The text begins with the usage, and has blocks, each after an empty line. A
+// block whose first line is its title describes flags and words: each begins in
+// the third column, or in the seventh if it is a long flag alone, and what
+// explains it follows after two blanks, or after a value in capitals. Lines
+// that go on are indented further. The block Examples is as it is.
 type Help struct {
 	Synopsis []string
 	Blocks   []Block
@@ -44,8 +43,8 @@ type Flag struct {
 // continues is how far lines are indented at least that go on.
 const continues = 8
 
-// Parse divides a text.
-func Parse(text string) *Help {
+// ParseHelp divides a text.
+func ParseHelp(text string) *Help {
 	h := &Help{}
 	for i, block := range strings.Split(strings.Trim(text, "\n"), "\n\n") {
 		lines := strings.Split(block, "\n")

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-package helptext
+package commandline
 
 import (
 	"os/exec"
@@ -39,8 +39,8 @@ Examples
   A   B
 `
 
-func TestParse(t *testing.T) {
-	h := Parse(text)
+func TestParseHelp(t *testing.T) {
+	h := ParseHelp(text)
 	qt.Check(t,
 		qt.DeepEquals(h.Synopsis, []string{"tool [FLAGS] FILE...", "tool [FLAGS] -- COMMAND"}))
 	qt.Assert(t, qt.HasLen(h.Blocks, 4))
@@ -67,7 +67,7 @@ func TestParse(t *testing.T) {
 }
 
 func TestMan(t *testing.T) {
-	page := Parse(text).Man("tool", "tool 1.0\n")
+	page := ParseHelp(text).Man("tool", "tool 1.0\n")
 	for _, part := range []string{
 		".TH TOOL 1 \"\" \"tool 1.0\"", ".SH NAME\ntool \\- does things: many of them\n",
 		".SH \"WHAT IS DONE\"",
@@ -81,7 +81,7 @@ func TestMan(t *testing.T) {
 
 func complete(words ...string) string {
 	c := &Completer{
-		Help: Parse(text),
+		Help: ParseHelp(text),
 		Values: func(placeholder string, words []string) ([]Word, bool) {
 			switch placeholder {
 			case "PID":
@@ -122,13 +122,13 @@ func TestComplete(t *testing.T) {
 func TestScriptsAreUnderstood(t *testing.T) {
 	for _, shell := range Shells {
 		qt.Check(t, qt.IsNil(CheckShell(shell)))
-		qt.Check(t, qt.StringContains(Script(shell, "tool"), "__complete"))
+		qt.Check(t, qt.StringContains(CompletionScript(shell, "tool"), "__complete"))
 	}
 	qt.Check(t, qt.ErrorMatches(CheckShell("csh"), "want one of bash, zsh, fish"))
 
 	bash := testneeds.Tool(t, "bash", "bash")
 	// A tool that completes everything in the same way.
-	script := Script("bash", "tool") + `
+	script := CompletionScript("bash", "tool") + `
 tool() { printf 'p:one\tfirst\np:two\n--mode=fast\n'; }
 try() { COMP_LINE=$1 COMP_POINT=${#1}; _tool; echo "${COMPREPLY[@]}"; }
 COMP_WORDBREAKS=$' \t\n"><=;|&(:'
@@ -144,7 +144,7 @@ try 'tool -'
 }
 
 func TestMarkdown(t *testing.T) {
-	page := Parse(text).Markdown("tool")
+	page := ParseHelp(text).Markdown("tool")
 	for _, part := range []string{
 		"# tool\n",
 		"```\ntool [FLAGS] FILE...\ntool [FLAGS] -- COMMAND\n```\n\nDoes things: many of them.\n\n## What is done\n",
@@ -154,6 +154,6 @@ func TestMarkdown(t *testing.T) {
 	} {
 		qt.Check(t, qt.StringContains(page, part))
 	}
-	qt.Check(t, qt.StringContains(Parse("Usage: x\n\nA *b* [c] d_e.\n").Markdown("x"),
+	qt.Check(t, qt.StringContains(ParseHelp("Usage: x\n\nA *b* [c] d_e.\n").Markdown("x"),
 		`A \*b\* \[c\] d\_e.`))
 }

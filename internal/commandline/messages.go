@@ -1,11 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package messages prints what the commands have to say beside their output:
-// warnings, and while something takes long what it is. What comes from files
-// and processes, which are untrusted, cannot drive the terminal, and cannot
-// flood it: messages are cut, and of each kind the first ones are printed and
-// the others counted.
-package messages
+package commandline
 
 import (
 	"errors"
@@ -34,7 +29,11 @@ const (
 	maxLength = 4 << 10
 )
 
-// Messages prints on standard error. The methods may be called concurrently.
+// Messages prints what a command has to say beside its output, on standard
+// error: warnings, and while something takes long what it is. What comes from
+// files and processes, which are untrusted, cannot drive the terminal, and
+// cannot flood it: messages are cut, and of each kind the first ones are
+// printed and the others counted. The methods may be called concurrently.
 type Messages struct {
 	command    string
 	out        *Writer
@@ -53,8 +52,9 @@ type kind struct {
 	more    int
 }
 
-// New returns the messages of a command. Each line begins with its name.
-func New(command string, file io.Writer) *Messages {
+// NewMessages returns the messages of a command. Each line begins with its
+// name.
+func NewMessages(command string, file io.Writer) *Messages {
 	f, ok := file.(*os.File)
 	return &Messages{command: command, out: NewWriter(file), isTerminal: ok &&
 		terminal.IsTerminal(f)}

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package tracee checks that a process can be attached to, before the kernel
-// accepts an attachment that is never hit.
-package tracee
+package sys
 
 import (
 	"errors"
@@ -13,15 +11,16 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/gousdt/gousdt/proc"
 )
 
-// Check returns nil if the kernel can attach to the process with this
-// PID, or if pid is 0. The error wraps [proc.ErrGone] if there is no such
+// ErrGone is proc.ErrGone: a process does not exist, or not any more.
+var ErrGone = errors.New("no such process")
+
+// CheckTracee returns nil if the kernel can attach to the process with this
+// PID, or if pid is 0. The error wraps [ErrGone] if there is no such
 // process. Other errors say that it is a thread, or a process whose main thread
 // has exited before others.
-func Check(pid int) error {
+func CheckTracee(pid int) error {
 	switch {
 	case pid == 0:
 		return nil
@@ -58,4 +57,4 @@ func Check(pid int) error {
 }
 
 // Gone says that a process does not exist, or not any more.
-func Gone(pid int) error { return fmt.Errorf("process %d: %w", pid, proc.ErrGone) }
+func Gone(pid int) error { return fmt.Errorf("process %d: %w", pid, ErrGone) }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-package messages
+package commandline
 
 import (
 	"errors"
@@ -18,7 +18,7 @@ import (
 
 func newMessages() (*Messages, *strings.Builder) {
 	var out strings.Builder
-	return New("tool", &out), &out
+	return NewMessages("tool", &out), &out
 }
 
 func TestMessages(t *testing.T) {
