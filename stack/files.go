@@ -6,7 +6,9 @@ import (
 	"context"
 	"debug/elf"
 	"errors"
+	"os"
 	"slices"
+	"strconv"
 
 	"github.com/gousdt/gousdt/internal/elffile"
 	"github.com/gousdt/gousdt/internal/unwind"
@@ -43,7 +45,7 @@ func (fs *files) isFull() bool { return len(fs.known) >= maxFiles }
 
 // file returns a file that a process maps, opened when it is first seen: later
 // it may be gone.
-func (s *Symbolizer) file(p *process, mapped *proc.MappedFile) *file {
+func (s *Symbolizer) file(p *process, mapped openable) *file {
 	var id proc.FileID
 	err := proc.ErrBlocked
 	got := &struct {
@@ -78,13 +80,29 @@ func (s *Symbolizer) file(p *process, mapped *proc.MappedFile) *file {
 	return f
 }
 
+// openable is a file that some process maps: a [proc.MappedFile], or one that
+// is open.
+type openable interface {
+	ID() (proc.FileID, error)
+	Open() (*os.File, error)
+}
+
+// alreadyOpen is an openable that somebody else has open, and closes.
+type alreadyOpen struct{ *os.File }
+
+func (f alreadyOpen) ID() (proc.FileID, error) { return proc.IdentifyFile(f.File) }
+
+func (f alreadyOpen) Open() (*os.File, error) {
+	return os.Open("/proc/self/fd/" + strconv.Itoa(int(f.Fd())))
+}
+
 // openedFile is what is read of a file when it is opened.
 type openedFile struct {
 	elf     *elffile.File // nil if it could not be opened or is no ELF file
 	buildID string        // "" if there is none
 }
 
-func (f *openedFile) open(mapped *proc.MappedFile) {
+func (f *openedFile) open(mapped openable) {
 	opened, err := mapped.Open()
 	if err != nil {
 		return

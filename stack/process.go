@@ -4,6 +4,7 @@ package stack
 
 import (
 	"cmp"
+	"os"
 	"slices"
 	"time"
 
@@ -52,16 +53,52 @@ func (s *Symbolizer) scan(pid int) *process {
 	}
 	if known == nil || known.ProcessID != now.ProcessID {
 		s.forget(pid)
-		if s.isFull() {
-			s.makeRoom()
-		}
-		known = &process{steps: budget{processSteps}, bytes: budget{processBytes}}
+		known = s.add(pid)
 		defer known.scanLater(began)
-		s.processes[pid] = known
 	}
 	known.Process = now
 	s.setMapped(known, merge(s.mapped(known, files), known.mapped))
 	return known
+}
+
+// add makes room for a process that is not known, and remembers it.
+func (s *Symbolizer) add(pid int) *process {
+	if s.isFull() {
+		s.makeRoom()
+	}
+	p := &process{Process: proc.Process{ProcessID: proc.ProcessID{PID: pid}},
+		steps: budget{processSteps}, bytes: budget{processBytes}}
+	s.processes[pid] = p
+	return p
+}
+
+// Mapped notes that a process has mapped a part of a file, for callers that the
+// kernel tells of each mapping (PERF_RECORD_MMAP2): a process that ends at once
+// is known by that. The file is the caller's, who has made sure that it is the
+// one, and may close it afterwards.
+func (s *Symbolizer) Mapped(pid int, at proc.Mapping, file *os.File) {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	p := s.processes[pid]
+	if p == nil {
+		p = s.add(pid)
+	}
+	now := []mapping{{at, s.file(p, alreadyOpen{file}), file.Name()}}
+	s.setMapped(p, merge(now, p.mapped))
+}
+
+// Forked notes that a process has been forked, and has mapped what its parent
+// has, as Mapped does.
+func (s *Symbolizer) Forked(parent, child int) {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	from := s.processes[parent]
+	if from == nil {
+		return
+	}
+	s.forget(child)
+	p := s.add(child)
+	s.setMapped(p, slices.Clone(from.mapped))
 }
 
 // mapped returns the mappings of files, by address.

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/gousdt/gousdt/proc"
@@ -24,7 +25,8 @@ import (
 type latecomers struct {
 	tracer  *tracer
 	records *mappingRecords
-	done    sync.WaitGroup
+	done    sync.WaitGroup // of the reading of records
+	syncing sync.WaitGroup // of what these ask for
 
 	mu       sync.Mutex
 	attached map[proc.FileID]bool
@@ -61,17 +63,21 @@ func (t *tracer) watchLatecomers() error {
 	t.latecomers = l
 	l.done.Go(func() {
 		for records.wait(t.ctx) {
-			for pid, isLate := range l.look() {
-				if t.stacks != nil {
-					t.stacks.Remember(pid)
-				}
-				if isLate {
-					_ = t.follower.watch.Sync(pid) // errors are reported by its handler
-				}
-			}
+			l.catchUp()
 		}
 	})
 	return nil
+}
+
+// catchUp does what the records that there are ask for. It does not wait until
+// a file is attached.
+func (l *latecomers) catchUp() {
+	for pid, isLate := range l.look() {
+		if isLate {
+			// Errors are reported by its handler.
+			l.syncing.Go(func() { _ = l.tracer.follower.watch.Sync(pid) })
+		}
+	}
 }
 
 // look reads the records that there are, and returns the processes that have
@@ -118,10 +124,14 @@ func (l *latecomers) add(record []byte) (pid int, isLate bool) {
 			return 0, false
 		}
 		path, _, _ := bytes.Cut(record[pathAt:len(record)-8], []byte{0})
+		l.remember(process, record, string(path))
 		return process, l.mapped(process, string(path), at)
 	case recordFork:
 		// A child has what its parent has mapped.
 		if parent := word(4); process != parent {
+			if l.tracer.stacks != nil {
+				l.tracer.stacks.Forked(parent, process)
+			}
 			for _, file := range l.waiting {
 				if _, late := file.since[parent]; late && file.until[parent].IsZero() {
 					file.add(process, at)
@@ -144,6 +154,31 @@ func (l *latecomers) add(record []byte) (pid int, isLate bool) {
 		l.lost = true
 	}
 	return 0, false
+}
+
+// remember has functions of a process named that ends before it can be asked
+// what it has mapped.
+func (l *latecomers) remember(pid int, record []byte, path string) {
+	if l.tracer.stacks == nil || !strings.HasPrefix(path, "/") {
+		return
+	}
+	opened, err := os.Open(path)
+	if err != nil {
+		return
+	}
+	defer opened.Close()
+	number := func(at int) uint64 { return binary.NativeEndian.Uint64(record[recordHeader+at:]) }
+	info, err := opened.Stat()
+	if err != nil {
+		return
+	}
+	// The path is one of the process's, which may see other files.
+	if of, ok := info.Sys().(*syscall.Stat_t); !ok || of.Ino != number(40) {
+		return
+	}
+	start := number(8)
+	l.tracer.stacks.Mapped(pid,
+		proc.Mapping{Start: start, End: start + number(16), Offset: number(24)}, opened)
 }
 
 func (f *lateFile) add(pid int, at time.Time) {
@@ -237,6 +272,7 @@ func (l *latecomers) end(file *lateFile, now time.Time) {
 // finish returns the files that were late, the latest first.
 func (l *latecomers) finish() []*lateFile {
 	l.done.Wait()
+	l.syncing.Wait()
 	l.look()
 	l.mu.Lock()
 	defer l.mu.Unlock()

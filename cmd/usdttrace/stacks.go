@@ -84,6 +84,10 @@ func (t *tracer) stackOf(e *trace.Event) []uint64 {
 	if t.options.unwind == 0 {
 		return e.Stack
 	}
+	if t.latecomers != nil {
+		// Of a process that has ended only these tell what it had mapped.
+		t.latecomers.catchUp()
+	}
 	addresses := t.stacks.Unwind(context.Background(), e.PID, e.Registers, e.StackCopy)
 	if len(addresses) == 1 && len(e.Stack) > 1 {
 		return e.Stack // such as that of a process that ended before it could be scanned
