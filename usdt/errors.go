@@ -121,38 +121,37 @@ var (
 		"build the program with a one-byte nop")
 )
 
-// notNop says that a site does not hold a no-operation instruction. A
-// breakpoint there could land inside another instruction and kill the traced
-// program.
+// notNop returns the error for a site that does not hold a nop. A breakpoint
+// there could land inside another instruction and kill the traced program.
 func notNop(code []byte) error {
 	if len(code) == 0 {
-		return errors.New("no machine code in the file there")
+		return errors.New("the file has no machine code there")
 	}
 	return fmt.Errorf("no nop there but % x (is the file damaged, or another version than its notes?)",
 		code[:min(len(code), 8)])
 }
 
-// semaphoreClash says that the kernel refuses a site since the same instruction
-// is attached with another semaphore, or without any: by another tracer, or for
-// another probe.
+// semaphoreClash returns the error for a site that the kernel refuses because
+// the same instruction is attached with another semaphore, or without one: by
+// another tracer, or for another probe.
 func semaphoreClash(semaphore uint64, err error) error {
-	own := "no semaphore, as here"
+	own := "the file has none here"
 	if semaphore != 0 {
-		own = fmt.Sprintf("the one at file offset %#x", semaphore)
+		own = fmt.Sprintf("the file has the one at offset %#x", semaphore)
 	}
-	return fmt.Errorf("another tracer has attached this site with another semaphore than %s: detach it first: %w", own, err)
+	return fmt.Errorf("another tracer has attached this site with another semaphore (%s): detach it first: %w", own, err)
 }
 
-// errAddressInUse is wrapped where in ModeSingleIPMap an address would have to
-// stand for two specs: the same site attached twice with different cookies, or
-// sites of two programs that are linked to the same address.
+// errAddressInUse means that in ModeSingleIPMap an address would need two specs:
+// the same site is attached twice with different cookies, or the sites of two
+// programs are linked to the same address.
 var errAddressInUse = errors.New("attached with other arguments or another cookie already; without BPF cookies " +
 	"(Linux 5.15) an address can be attached once per Manager")
 
 var errNoProgram = errors.New("there is no program to attach: was it loaded?")
 
-// explain makes a PermissionError of an error for want of privilege, and wraps
-// any other with what was tried.
+// explain adds to an error what was tried. An error about a missing privilege
+// becomes a PermissionError.
 func explain(op string, err error) error {
 	if errors.Is(err, os.ErrPermission) {
 		return &PermissionError{Op: op, Err: err}

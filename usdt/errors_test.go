@@ -68,7 +68,7 @@ func TestAttachToWrongTargets(t *testing.T) {
 		{"nothing", usdt.Target{}, provider, "three",
 			`a target needs exactly one of Path, ELF, ProcessFile and Selection, not 0 of them`, nil},
 		{"a PID alone", usdt.Target{PID: 1}, provider, "three",
-			`the target has a PID and no file: .*`, nil},
+			`the target has a PID but no file: .*`, nil},
 		{"missing", usdt.Target{Path: "/nowhere/at/all"}, provider, "three",
 			`.*/nowhere/at/all.*no such file.*`, fs.ErrNotExist},
 		{"missing library", usdt.Target{Path: "libnowhere.so.9"}, provider, "three",
@@ -189,7 +189,7 @@ func TestAttachWhereAnotherTracerHasAnotherSemaphore(t *testing.T) {
 		qt.Assert(t, qt.Equals(site.Location, second.Location))
 		qt.Assert(t,
 			qt.ErrorMatches(err,
-				fmt.Sprintf(".*another semaphore than the one at file offset %#x: .*",
+				fmt.Sprintf(".*another semaphore .the file has the one at offset %#x.: .*",
 					second.SemaphoreOffset)))
 		qt.Assert(t, qt.ErrorIs(err, unix.EINVAL))
 		qt.Assert(t, qt.DeepEquals(process.Semaphores("split"), []int{0, 0}))

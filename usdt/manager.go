@@ -164,8 +164,8 @@ func (m *Manager) createMaps(spec *ebpf.CollectionSpec, opts *ManagerOptions) er
 				specs.KeySize)
 		}
 		if err != nil {
-			return fmt.Errorf("map %s is not what this version knows: compile the object with its bpf/usdt.bpf.h, "+
-				"or with that of libbpf: %w", specMapName, err)
+			return fmt.Errorf("map %s has a form that this version does not know: compile the object with the "+
+				"bpf/usdt.bpf.h of this module, or with that of libbpf: %w", specMapName, err)
 		}
 		if opts.MaxSpecs != 0 {
 			specs.MaxEntries = opts.MaxSpecs
@@ -369,7 +369,7 @@ func (m *Manager) setCookieVariables(spec *ebpf.CollectionSpec) error {
 	kernel, err := askKernel()
 	if err == nil && kernel.cookie {
 		err = fmt.Errorf("mode %s: the object is compiled with the header of libbpf 0.8, "+
-			"which uses the cookie wherever the kernel has it", m.mode)
+			"which uses the cookie wherever the kernel has it: take another mode, or a newer header", m.mode)
 	}
 	return err
 }

@@ -24,8 +24,8 @@ const codeAtSite = 16
 // attach to. It calls refuse with the index of a site that cannot be attached.
 func checkCode(file *elfnote.File, sites []siteRow, refuse func(i int, err error)) {
 	machine, order := file.Header().Machine, file.Header().ByteOrder
-	// Only 64-bit programs have these nops replaced; others have no answer to
-	// be asked for.
+	// The kernel replaces these nops in 64-bit programs only. For others it is
+	// not asked.
 	nops := optimisedNops{asked: machine != elf.EM_X86_64}
 	readCode(file, sites, codeAtSite, func(i int, code []byte, err error) {
 		switch {
@@ -40,13 +40,6 @@ func checkCode(file *elfnote.File, sites []siteRow, refuse func(i int, err error
 			}
 		}
 	})
-}
-
-// begins reports whether machine code begins with a nop. Hardly any code has
-// the first two bytes of a long one.
-func begins(code, nop []byte) bool {
-	return len(code) >= len(nop) && code[0] == nop[0] && code[1] == nop[1] &&
-		bytes.Equal(code[:len(nop)], nop)
 }
 
 // isNop reports whether machine code begins with an instruction that does
@@ -162,7 +155,7 @@ func (o *optimisedNops) nop5() bool { return o.ask() == unix.ENXIO || o.ask() ==
 // to be, and an error where it may be nowhere.
 func (o *optimisedNops) skip(nop []byte, mode int) (uint8, error) {
 	if nop[0] == 0x90 { // as nearly all
-		if begins(nop, nopThenNop10) && o.nop10() {
+		if bytes.HasPrefix(nop, nopThenNop10) && o.nop10() {
 			return 1, nil
 		}
 		return 0, nil
@@ -171,7 +164,7 @@ func (o *optimisedNops) skip(nop []byte, mode int) (uint8, error) {
 	switch {
 	case err != nil:
 		return 0, err
-	case hasRefusedPrefix(nop) && !(begins(nop, nop10) && o.nop10()):
+	case hasRefusedPrefix(nop) && !(bytes.HasPrefix(nop, nop10) && o.nop10()):
 		return 0, errPrefixedNop
 	case inst.Len == 5 && o.nop5():
 		return 0, errUnsafeNop

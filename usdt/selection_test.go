@@ -90,7 +90,7 @@ func TestSelectOfAProcessFileWhoseFileHasGone(t *testing.T) {
 	_, err = usdt.Select(usdt.Target{ProcessFile: pair})
 	qt.Check(t, qt.ErrorIs(err, os.ErrClosed))
 	_, err = usdt.Select(usdt.Target{ProcessFile: &proc.ProcessFile{}})
-	qt.Check(t, qt.ErrorMatches(err, "the pair has no File: .*"))
+	qt.Check(t, qt.ErrorMatches(err, "the ProcessFile has no File: .*"))
 }
 
 func TestSelectAmongTheSitesOfASelection(t *testing.T) {

@@ -22,9 +22,9 @@ import (
 )
 
 // maxSpecialPrograms is how many programs made for sites a Manager has at most.
-// The kernel keeps some kilobytes for each. Where it takes more, such as one
-// for each of thousands of processes with a cookie of their own, loading them
-// takes longer than hits will save.
+// The kernel keeps some kilobytes for each. If there were more, such as one for
+// each of thousands of processes with cookies of their own, loading them would
+// take more time than they save.
 const maxSpecialPrograms = 256
 
 // A specialiser makes programs for the sites that a program is attached to. The
@@ -41,15 +41,15 @@ type specialiser struct {
 	special map[specialKey]*specialProgram
 }
 
-// specialKey tells the programs apart that are made of the same one, by the IDs
-// of their specs, which are in ascending order.
+// A specialKey identifies a program by the one that it was made of, and by the
+// IDs of its specs in ascending order.
 type specialKey struct {
 	origin weak.Pointer[ebpf.Program]
 	ids    string
 }
 
-// A specialProgram is one that links share. The IDs of its specs are its own as
-// long as one of these links exists.
+// A specialProgram is a program made for sites. Links share it, and keep the IDs
+// of its specs from being given to other specs.
 type specialProgram struct {
 	key  specialKey
 	refs int

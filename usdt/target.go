@@ -80,7 +80,7 @@ func (t *Target) check() error {
 	case given == 1:
 		return nil
 	case given == 0 && t.PID != 0:
-		return errors.New("the target has a PID and no file: a bare name as its Path, such as libc.so.6, is found among what the process has mapped")
+		return errors.New("the target has a PID but no file: set its Path. A bare name such as libc.so.6 is found among what the process has mapped")
 	default:
 		return fmt.Errorf("a target needs exactly one of Path, ELF, ProcessFile and Selection, not %d of them", given)
 	}
@@ -209,7 +209,7 @@ func (o *opened) openPath(t Target) error {
 // it open.
 func (o *opened) openProcessFile(pair *proc.ProcessFile) error {
 	if pair.File == nil {
-		return errors.New("the pair has no File: give the Path, or an open file")
+		return errors.New("the ProcessFile has no File: set Path or ELF instead")
 	}
 	o.name = pair.Path // not that of the link in /proc it was opened by
 	pair.File.Hold()
