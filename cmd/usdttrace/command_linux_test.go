@@ -3,8 +3,10 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -247,6 +249,29 @@ func hitsOfScript(t *testing.T, script string, args ...string) (count uint64, st
 		count += row.Count
 	}
 	return count, r.stderr
+}
+
+// A file that the command is about is not executed in any part.
+func TestFilesThatACommandIsAboutAreOnlyRead(t *testing.T) {
+	dir, err := os.MkdirTemp("/tmp", "u") // its name is short
+	qt.Assert(t, qt.IsNil(err))
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	linker := filepath.Join(dir, "l")
+	qt.Assert(t, qt.IsNil(os.WriteFile(linker, []byte("#!/bin/sh\n: >"+dir+"/ran\n"), 0o755)))
+	program := copyOf(t, "target-shared")
+	contents, err := os.ReadFile(program)
+	qt.Assert(t, qt.IsNil(err))
+	at := bytes.Index(contents, []byte("/ld")) // of the path of the linker
+	qt.Assert(t, qt.IsTrue(at > 0))
+	begin := bytes.LastIndexByte(contents[:at], 0) + 1
+	end := at + bytes.IndexByte(contents[at:], 0)
+	qt.Assert(t, qt.IsTrue(end-begin > len(linker)))
+	clear(contents[begin:end])
+	copy(contents[begin:], linker)
+	qt.Assert(t, qt.IsNil(os.WriteFile(program, contents, 0o755)))
+	start(t, "gousdt_test:three", "--", testprog.Path(t, "launcher"), "say", program).wait()
+	_, err = os.Stat(filepath.Join(dir, "ran"))
+	qt.Check(t, qt.ErrorIs(err, fs.ErrNotExist))
 }
 
 // The program's file is attached before the first of its processes begins.

@@ -32,6 +32,10 @@ const (
 // that they are linked with: the program, the interpreter of a script, and
 // every word that is a program, such as those behind env, nice and sh -c. To
 // attach one that is not executed after all does no harm.
+//
+// The libraries are asked of a program's dynamic linker, which may do anything:
+// of the command, and of programs in PATH, but not of another file that the
+// command is about, as for readelf.
 func commandFiles(program string, argv []string) []string {
 	var files []string
 	add := func(path string) {
@@ -40,21 +44,23 @@ func commandFiles(program string, argv []string) []string {
 			files = append(files, path)
 		}
 	}
-	var addProgram func(path string, depth int)
-	addProgram = func(path string, depth int) {
+	var addProgram func(path string, isTrusted bool, depth int)
+	addProgram = func(path string, isTrusted bool, depth int) {
 		add(path)
-		for _, library := range linked(path) {
-			add(library)
+		if isTrusted {
+			for _, library := range linked(path) {
+				add(library)
+			}
 		}
 		if depth < maxInterpreters {
 			for _, word := range interpreters(path) {
 				if path, err := exec.LookPath(word); err == nil {
-					addProgram(path, depth+1)
+					addProgram(path, isTrusted, depth+1)
 				}
 			}
 		}
 	}
-	addProgram(program, 0)
+	addProgram(program, true, 0)
 	words := 0
 	for _, argument := range argv[1:] {
 		for word := range strings.FieldsFuncSeq(argument, isShellPunctuation) {
@@ -62,7 +68,7 @@ func commandFiles(program string, argv []string) []string {
 				return files
 			}
 			if path, err := exec.LookPath(word); err == nil {
-				addProgram(path, 0)
+				addProgram(path, !strings.Contains(word, "/"), 0)
 			}
 		}
 	}

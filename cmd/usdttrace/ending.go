@@ -139,23 +139,33 @@ func monotonic() int64 {
 	return now.Nano()
 }
 
-// endWithStatus has the tracing end, and a run with a command have this exit
-// status, unless it was to end already. It reports whether that was not so. If
-// the command still runs it is ended, and why is said.
+// endWithStatus has the tracing end, unless it was to end already, and reports
+// whether that was not so. If a command still runs it is ended, why is said,
+// and this is the exit status.
 func (t *tracer) endWithStatus(status int, why string) (first bool) {
-	if first = t.whyEnded.CompareAndSwap(nil, &why); first && t.command != nil {
-		t.status.Store(int32(status))
-	}
+	first = t.ending.CompareAndSwap(nil, &ending{status, why})
 	t.end()
 	return first
 }
 
 // endCommand ends the command if it still runs.
 func (t *tracer) endCommand() {
-	if why := t.whyEnded.Load(); why != nil && *why != "" && !t.command.hasEnded() {
-		t.messages.Note("%s, the command is ended by SIGTERM", *why)
+	end := t.ending.Load()
+	switch {
+	case end == nil: // it has not begun
+	case t.command.hasEnded():
+		t.status = t.command.exitStatus()
+	default:
+		t.status = end.status
+		t.messages.Note("%s, the command is ended by SIGTERM", end.why)
 	}
 	t.command.end()
+}
+
+// ending is why the tracing has ended.
+type ending struct {
+	status int
+	why    string
 }
 
 // endWith has the tracing end when a process ends.

@@ -101,7 +101,7 @@ const (
 	recordComm  = 3  // u32 pid, tid; char name[]
 	recordExit  = 4  // u32 pid, ppid, tid, ptid
 	recordFork  = 7  // as exit
-	recordMmap2 = 10 // u32 pid, tid; 56 bytes; char path[]
+	recordMmap2 = 10 // u32 pid, tid; u64 address, length, offset; u32 major, minor; u64 inode; ... char path[]
 
 	recordHeader = 8       // u32 type; u16 misc, size
 	commIsExec   = 1 << 13 // in misc
@@ -122,6 +122,9 @@ func (l *latecomers) add(record []byte) (pid int, isLate bool) {
 		const pathAt = recordHeader + 64
 		if len(record) < pathAt+8 {
 			return 0, false
+		}
+		if word(32)|word(36)|word(40)|word(44) == 0 {
+			return process, false // no file: anonymous memory
 		}
 		path, _, _ := bytes.Cut(record[pathAt:len(record)-8], []byte{0})
 		l.remember(process, record, string(path))
@@ -218,6 +221,9 @@ func (l *latecomers) mapped(pid int, path string, at time.Time) (waits bool) {
 // isLate reports whether a file has matching probes, or may have, and is not
 // attached.
 func (l *latecomers) isLate(path string) (bool, error) {
+	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
+		return false, nil // a device, which is not to be opened
+	}
 	opened, err := os.Open(path)
 	if err != nil {
 		return true, err
@@ -270,7 +276,7 @@ func (l *latecomers) end(file *lateFile, now time.Time) {
 }
 
 // finish returns the files that were late, the latest first.
-func (l *latecomers) finish() []*lateFile {
+func (l *latecomers) finish() (late []*lateFile, complete bool) {
 	l.done.Wait()
 	l.syncing.Wait()
 	l.look()
@@ -284,7 +290,7 @@ func (l *latecomers) finish() []*lateFile {
 	slices.SortFunc(l.late, func(a, b *lateFile) int {
 		return cmp.Or(cmp.Compare(b.by, a.by), strings.Compare(a.path, b.path))
 	})
-	return l.late
+	return l.late, !l.lost
 }
 
 // String says what was missed, and what to do about it.

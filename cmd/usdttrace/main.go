@@ -103,7 +103,7 @@ func run(args []string, stdout, stderr *os.File) int {
 	case t.failed.Load():
 		return exitError
 	}
-	return int(t.status.Load())
+	return t.status
 }
 
 // tracer is one run of the command.
@@ -145,9 +145,9 @@ type tracer struct {
 
 	missing    uint64 // events that were reported as lost
 	warnedLost bool
-	status     atomic.Int32
-	whyEnded   atomic.Pointer[string] // see endWithStatus
-	failed     atomic.Bool            // something that was asked for could not be watched
+	status     int // of the command
+	ending     atomic.Pointer[ending]
+	failed     atomic.Bool // something that was asked for could not be watched
 }
 
 // errReported means that nothing can be watched, and that messages have said

@@ -49,7 +49,10 @@ func (t *tracer) report() error {
 		weight: t.weight.Load()}
 	s.sites, s.files = t.targets.watched()
 	if t.latecomers != nil {
-		s.late = t.latecomers.finish()
+		var complete bool
+		if s.late, complete = t.latecomers.finish(); !complete {
+			t.messages.Warn("other files may have been attached late: the kernel has lost records of mappings")
+		}
 	}
 	if s.sites == 0 {
 		if !t.options.quiet {

@@ -116,8 +116,8 @@ func processWords() (words []Word) {
 }
 
 // NewCompleter returns what completes the words of a command with this help:
-// its flags, processes, and the probes of the files and the process on the line.
-// values are what can stand for other placeholders of the help.
+// its flags, processes, and the probes of the files and the process on the
+// line. values are what can stand for other placeholders of the help.
 func NewCompleter(usage string, values map[string][]string) *Completer {
 	return &Completer{
 		Help: ParseHelp(usage),
