@@ -263,12 +263,6 @@ type family struct {
 	members map[int]bool
 }
 
-func (f *family) add(pid int) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.members[pid] = true
-}
-
 // has reports whether a process is one of them.
 func (f *family) has(p proc.Process) bool {
 	f.mu.Lock()

@@ -20,8 +20,8 @@ import (
 
 const drivers = "../../testdata/drivers"
 
-// Whatever driver passes statements, in whatever protocol: each is one call with
-// its text, as often as the server itself counts it.
+// Whatever driver passes statements, in whatever protocol: each is one call
+// with its text, as often as the server itself counts it.
 func TestStatementsOfDrivers(t *testing.T) {
 	testprog.RequireBPF(t)
 	server := testprog.StartPostgresForDrivers(t)

@@ -151,9 +151,9 @@ func isDeclared(types *btf.Spec, name string) bool {
 	return false
 }
 
-// removeCookieVariable removes the variable, which has a section of its own now,
-// from those that cilium/ebpf looks up in the kernel's configuration. It looks
-// up all of them, or none.
+// removeCookieVariable removes the variable, which has a section of its own
+// now, from those that cilium/ebpf looks up in the kernel's configuration. It
+// looks up all of them, or none.
 func removeCookieVariable(spec *ebpf.CollectionSpec) error {
 	if spec.Types == nil {
 		return nil

@@ -28,18 +28,6 @@ func (f *File) ReadFull(p []byte, offset uint64) error {
 	return err
 }
 
-// readUpTo reads at an offset what the file has of len(p) bytes.
-func (f *File) readUpTo(p []byte, offset uint64) (int, error) {
-	if offset > math.MaxInt64-uint64(len(p)) {
-		return 0, ErrTruncated
-	}
-	n, err := f.reader.ReadAt(p, int64(offset))
-	if errors.Is(err, io.EOF) {
-		err = nil
-	}
-	return n, err
-}
-
 // ReadRange reads a range of the file. The caller has checked the size against
 // a limit.
 func (f *File) ReadRange(offset, size uint64) ([]byte, error) {

@@ -7,6 +7,7 @@ package sys
 
 import (
 	"errors"
+	"fmt"
 	"os"
 )
 
@@ -42,3 +43,9 @@ func (e *UnsupportedError) Error() string {
 
 // Unwrap returns errors.ErrUnsupported.
 func (e *UnsupportedError) Unwrap() error { return errors.ErrUnsupported }
+
+// ErrGone is proc.ErrGone: a process does not exist, or not any more.
+var ErrGone = errors.New("no such process")
+
+// Gone says that a process does not exist, or not any more.
+func Gone(pid int) error { return fmt.Errorf("process %d: %w", pid, ErrGone) }

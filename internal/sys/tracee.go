@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
+//go:build unix
+
 package sys
 
 import (
@@ -13,13 +15,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrGone is proc.ErrGone: a process does not exist, or not any more.
-var ErrGone = errors.New("no such process")
-
 // CheckTracee returns nil if the kernel can attach to the process with this
-// PID, or if pid is 0. The error wraps [ErrGone] if there is no such
-// process. Other errors say that it is a thread, or a process whose main thread
-// has exited before others.
+// PID, or if pid is 0. The error wraps [ErrGone] if there is no such process.
+// Other errors say that it is a thread, or a process whose main thread has
+// exited before others.
 func CheckTracee(pid int) error {
 	switch {
 	case pid == 0:
@@ -55,6 +54,3 @@ func CheckTracee(pid int) error {
 	}
 	return nil
 }
-
-// Gone says that a process does not exist, or not any more.
-func Gone(pid int) error { return fmt.Errorf("process %d: %w", pid, ErrGone) }
