@@ -142,9 +142,9 @@ func semaphoreClash(semaphore uint64, err error) error {
 	return fmt.Errorf("another tracer has attached this site with another semaphore (%s): detach it first: %w", own, err)
 }
 
-// errAddressInUse means that in ModeSingleIPMap an address would need two specs:
-// the same site is attached twice with different cookies, or the sites of two
-// programs are linked to the same address.
+// errAddressInUse means that in ModeSingleIPMap an address would need two
+// specs: the same site is attached twice with different cookies, or the sites
+// of two programs are linked to the same address.
 var errAddressInUse = errors.New("attached with other arguments or another cookie already; without BPF cookies " +
 	"(Linux 5.15) an address can be attached once per Manager")
 

@@ -48,8 +48,8 @@ type specialKey struct {
 	ids    string
 }
 
-// A specialProgram is a program made for sites. Links share it, and keep the IDs
-// of its specs from being given to other specs.
+// A specialProgram is a program made for sites. Links share it, and keep the
+// IDs of its specs from being given to other specs.
 type specialProgram struct {
 	key  specialKey
 	refs int
